@@ -1,0 +1,77 @@
+package contract
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// AllocationVersion is the version of the [Allocation] record that this code writes.
+const AllocationVersion = 1
+
+// Allocation is the record of a pod's cards. The scheduler writes it in the same
+// API call that binds the pod; the node agent follows it by pod UID and refuses
+// anything else.
+type Allocation struct {
+	Version int `json:"version"`
+	// Gang is "namespace/name" of the pod's gang, "" for a pod on its own.
+	Gang string `json:"gang,omitempty"`
+	Node string `json:"node"`
+	// Cards are the NVML indexes of the pod's own cards, ascending.
+	Cards []int `json:"cards,omitempty"`
+	// Visible are the NVML indexes of all cards of the gang on the node, ascending.
+	Visible []int `json:"visible,omitempty"`
+	// Shares are the parts of cards of a shared request.
+	Shares []CardShare `json:"shares,omitempty"`
+	// RingGBps is the bandwidth of the best ring among Visible, GB/s in one direction.
+	RingGBps float64 `json:"ringGBps,omitempty"`
+	// NVLinkRings counts the edge-disjoint NVLink rings among Visible.
+	NVLinkRings int `json:"nvlinkRings,omitempty"`
+}
+
+// CardShare is a part of one card.
+type CardShare struct {
+	Card int `json:"card"`
+	// MemoryGiB is card memory in GiB, CorePercent the compute share of the card (0: not limited).
+	MemoryGiB   int64 `json:"memoryGiB"`
+	CorePercent int64 `json:"corePercent,omitempty"`
+}
+
+// Annotations returns the annotations that carry the record, for a Binding.
+func (a Allocation) Annotations() (map[string]string, error) {
+	a.Version = AllocationVersion
+	b, err := json.Marshal(a)
+	if err != nil {
+		return nil, fmt.Errorf("encode allocation record: %w", err)
+	}
+	return map[string]string{
+		AllocationAnnotation: string(b),
+		CardsAnnotation:      IndexList(a.Cards),
+		VisibleAnnotation:    IndexList(a.Visible),
+	}, nil
+}
+
+// AllocationFrom reads the record from a pod's annotations; ok is false when there is none.
+func AllocationFrom(annotations map[string]string) (a Allocation, ok bool, err error) {
+	raw, ok := annotations[AllocationAnnotation]
+	if !ok {
+		return Allocation{}, false, nil
+	}
+	if err := json.Unmarshal([]byte(raw), &a); err != nil {
+		return Allocation{}, true, fmt.Errorf("annotation %s is not an allocation record: %w", AllocationAnnotation, err)
+	}
+	if a.Version != AllocationVersion {
+		return Allocation{}, true, fmt.Errorf("annotation %s has version %d; this program reads version %d", AllocationAnnotation, a.Version, AllocationVersion)
+	}
+	return a, true, nil
+}
+
+// IndexList renders card indexes as a comma list: "0,1,4".
+func IndexList(indexes []int) string {
+	parts := make([]string, len(indexes))
+	for i, x := range indexes {
+		parts[i] = strconv.Itoa(x)
+	}
+	return strings.Join(parts, ",")
+}

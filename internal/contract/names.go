@@ -1,0 +1,161 @@
+// Package contract holds every label, annotation, resource name and record that
+// gpuplan's parts exchange with each other, with ACK's tools, and with the job
+// operators. A name that two programs must agree on is written here and nowhere else.
+package contract
+
+// Names of our own programs and objects.
+const (
+	// SchedulerName is the scheduler name that pods of planned jobs carry.
+	SchedulerName = "gpuplan-scheduler"
+	// NodeAgentName is the name of the node agent's DaemonSet and of its objects.
+	NodeAgentName = "gpuplan-node-agent"
+	// SystemNamespace holds the scheduler and the node agent.
+	SystemNamespace = "gpuplan-system"
+	// FieldManager owns the fields that the provider writes by server-side apply.
+	FieldManager = "terraform-provider-gpuplan"
+	// ManagedByLabel with ManagedByValue marks objects that the provider created.
+	ManagedByLabel = "app.kubernetes.io/managed-by"
+	ManagedByValue = "terraform-provider-gpuplan"
+	// NameLabel is the recommended label with the name of the program.
+	NameLabel = "app.kubernetes.io/name"
+	// PartOfLabel with PartOfValue marks pods of our own programs.
+	PartOfLabel = "app.kubernetes.io/part-of"
+	PartOfValue = "gpuplan"
+	// ConfigHashAnnotation on a pod template makes a change of configuration roll the pods.
+	ConfigHashAnnotation = "gpuplan.dev/config-hash"
+)
+
+// Node labels and annotations.
+const (
+	// NodeModeLabel selects how a node offers its cards: default, topology, share, cgpu, core_mem, mps, mig.
+	NodeModeLabel = "ack.node.gpu.schedule"
+	// NodeCardPolicyLabel selects how shared cards fill up: binpack (default) or spread.
+	NodeCardPolicyLabel = "ack.node.gpu.placement"
+	// NodePoolIDLabel is set by ACK to the ID of the node pool.
+	NodePoolIDLabel = "alibabacloud.com/nodepool-id"
+	// NodePoolNameLabel is set by our provider to the name of the node pool.
+	NodePoolNameLabel = "gpuplan.dev/pool"
+	// InstanceTypeLabel is the well-known label with the instance type.
+	InstanceTypeLabel = "node.kubernetes.io/instance-type"
+	// CardModelLabel, CardMemoryLabel and CardCountLabel are set by ACK on GPU nodes.
+	CardModelLabel  = "aliyun.accelerator/nvidia_name"
+	CardMemoryLabel = "aliyun.accelerator/nvidia_mem"
+	CardCountLabel  = "aliyun.accelerator/nvidia_count"
+)
+
+// Extended resources.
+const (
+	// ResourceDefaultCard is a whole card that the device plugin picks (mode default).
+	ResourceDefaultCard = "nvidia.com/gpu"
+	// ResourceTopologyCard is a whole card that the scheduler picks (mode topology).
+	ResourceTopologyCard = "aliyun.com/gpu"
+	// ResourceCardMemory is card memory in GiB (shared modes).
+	ResourceCardMemory = "aliyun.com/gpu-mem"
+	// ResourceCorePercent is compute share, 100 per card (mode core_mem).
+	ResourceCorePercent = "aliyun.com/gpu-core.percentage"
+	// ResourceCardCount is the number of cards of a shared node, and the pod label
+	// that spreads a shared request over several cards.
+	ResourceCardCount = "aliyun.com/gpu-count"
+	// ResourceERDMA is a sharing token: 200 per eRDMA device, no share of bandwidth.
+	ResourceERDMA = "aliyun/erdma"
+)
+
+// Gang spellings on pods.
+const (
+	// TopologyGroupLabel and TopologyReplicasLabel are the spelling of the topology document.
+	TopologyGroupLabel    = "gpu-topology"
+	TopologyReplicasLabel = "gpu-topology-replica"
+	// LightGangLabel and LightGangMinLabel are ACK's gang labels, which arena --gang writes.
+	LightGangLabel    = "pod-group.scheduling.sigs.k8s.io/name"
+	LightGangMinLabel = "pod-group.scheduling.sigs.k8s.io/min-available"
+	// PodGroupLabel names a PodGroup object of PodGroupAPIVersion.
+	PodGroupLabel      = "scheduling.x-k8s.io/pod-group"
+	PodGroupAPIVersion = "scheduling.x-k8s.io/v1alpha1"
+)
+
+// Quota on pods and objects.
+const (
+	// QuotaLabel and KoordinatorQuotaLabel name the quota leaf; without them the namespace decides.
+	QuotaLabel            = "quota.scheduling.alibabacloud.com/name"
+	KoordinatorQuotaLabel = "quota.scheduling.koordinator.sh/name"
+	// PreemptibleLabel and KoordinatorPreemptibleLabel are "false" for pods that only use guaranteed quota.
+	PreemptibleLabel            = "quota.scheduling.alibabacloud.com/preemptible"
+	KoordinatorPreemptibleLabel = "quota.scheduling.koordinator.sh/preemptible"
+	// MaxJobsKey in min or max of a quota node limits dequeued jobs.
+	MaxJobsKey = "kube-queue/max-jobs"
+	// LendLimitAttribute is the attribute with the part of min that may be lent (JSON resource list).
+	LendLimitAttribute = "alibabacloud.com/lendlimit"
+
+	// QuotaTreeGroup, QuotaTreeVersion, QuotaTreeKind and QuotaTreeResource identify the CRD.
+	QuotaTreeGroup    = "scheduling.sigs.k8s.io"
+	QuotaTreeVersion  = "v1beta1"
+	QuotaTreeKind     = "ElasticQuotaTree"
+	QuotaTreeResource = "elasticquotatrees"
+	// QuotaTreeNamespace is the only namespace in which a tree is effective; QuotaTreeName is the name we give it.
+	QuotaTreeNamespace = "kube-system"
+	QuotaTreeName      = "elasticquotatree"
+)
+
+// What the scheduler writes on a pod together with the binding.
+const (
+	// AllocationAnnotation holds the [Allocation] record as JSON.
+	AllocationAnnotation = "gpuplan.dev/allocation"
+	// CardsAnnotation and VisibleAnnotation are comma lists that `arena top node -d` reads:
+	// the pod's own cards, and the cards of its gang on the node.
+	CardsAnnotation   = "topology.kubernetes.io/gpu-group"
+	VisibleAnnotation = "topology.kubernetes.io/gpu-visible"
+)
+
+// Job operators (Kubeflow training operator v1).
+const (
+	KubeflowGroup              = "kubeflow.org"
+	KubeflowVersion            = "v1"
+	JobNameLabel               = "training.kubeflow.org/job-name"
+	JobReplicaTypeLabel        = "training.kubeflow.org/replica-type"
+	JobReplicaIndexLabel       = "training.kubeflow.org/replica-index"
+	JobOperatorNameLabel       = "training.kubeflow.org/operator-name"
+	PyTorchContainerName       = "pytorch"
+	PyTorchPortName            = "pytorchjob-port"
+	PyTorchPort                = 23456
+	MPIContainerName           = "mpi"
+	PyTorchJobKind             = "PyTorchJob"
+	PyTorchJobResource         = "pytorchjobs"
+	MPIJobKind                 = "MPIJob"
+	MPIJobResource             = "mpijobs"
+	ReplicaMaster              = "master"
+	ReplicaWorker              = "worker"
+	ReplicaLauncher            = "launcher"
+	SuspendAnnotation          = "scheduling.x-k8s.io/suspend"
+	PlannedPlacementAnnotation = "gpuplan.dev/planned-placement"
+)
+
+// The node agent's publications.
+const (
+	GPUNodeGroup    = "gpuplan.dev"
+	GPUNodeVersion  = "v1alpha1"
+	GPUNodeKind     = "GPUNode"
+	GPUNodeResource = "gpunodes"
+	// TopologyConfigMapNodeLabel on the ConfigMap mirror in kube-system names the node;
+	// the mirror also carries NodeModeLabel=topology, by which arena finds it.
+	TopologyConfigMapNodeLabel = "nodename"
+	// TopologyConfigMapPrefix and the node's name make the mirror's name.
+	TopologyConfigMapPrefix = "gpu-topology-"
+)
+
+// Simulation on the local platform.
+const (
+	// SimulatedWiringAnnotation on a node names the catalogue wiring of a simulated machine.
+	SimulatedWiringAnnotation = "local.gpuplan.dev/wiring"
+	// RunForAnnotation on a pod says how long a simulated pod runs before it succeeds, as a Go duration.
+	RunForAnnotation = "local.gpuplan.dev/run-for"
+	// FailAfterAnnotation on a pod says after how long a simulated pod fails, as a Go duration.
+	FailAfterAnnotation = "local.gpuplan.dev/fail-after"
+)
+
+// Arena's marks (kubeflow/arena v0.15).
+const (
+	ArenaReleaseLabel          = "release"
+	ArenaAppLabel              = "app"
+	ArenaCreatedByLabel        = "createdBy"
+	ArenaRequestGPUsAnnotation = "requestGPUsOfJobOwner"
+)

@@ -1,0 +1,53 @@
+package gpu
+
+import (
+	"math/bits"
+	"strconv"
+	"strings"
+)
+
+// Set is a set of cards of one machine, as a bit mask over card positions (bit i
+// is the i-th card of [Machine.Cards], which on every healthy machine is the card
+// with NVML index i). A machine has at most 64 cards.
+type Set uint64
+
+// SetOf returns the set of the given card positions.
+func SetOf(cards ...int) Set {
+	var s Set
+	for _, c := range cards {
+		s |= 1 << uint(c)
+	}
+	return s
+}
+
+// Full returns the set of the first n cards.
+func Full(n int) Set {
+	if n >= 64 {
+		return ^Set(0)
+	}
+	return Set(1)<<uint(n) - 1
+}
+
+// Len returns the number of cards in the set.
+func (s Set) Len() int { return bits.OnesCount64(uint64(s)) }
+
+// Has reports whether card is in the set.
+func (s Set) Has(card int) bool { return s&(1<<uint(card)) != 0 }
+
+// Cards returns the positions in ascending order.
+func (s Set) Cards() []int {
+	cards := make([]int, 0, s.Len())
+	for m := uint64(s); m != 0; m &= m - 1 {
+		cards = append(cards, bits.TrailingZeros64(m))
+	}
+	return cards
+}
+
+// String returns the positions as a comma list in ascending order, "0,1,4"; "" for the empty set.
+func (s Set) String() string {
+	parts := make([]string, 0, s.Len())
+	for _, c := range s.Cards() {
+		parts = append(parts, strconv.Itoa(c))
+	}
+	return strings.Join(parts, ",")
+}

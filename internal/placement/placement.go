@@ -1,0 +1,170 @@
+// Package placement is the planner: a view of the cluster and a gang in, a
+// placement of every member or the reasons why there is none out. The provider's
+// plan-time check and the scheduler call the same code on the same view.
+//
+// The package is pure and deterministic: no I/O, no clock, no Kubernetes or
+// Terraform types; the same view and gang give the same result on every machine.
+package placement
+
+import "github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+
+// Mode is how a node offers its cards (label ack.node.gpu.schedule) and how a
+// role asks for them.
+type Mode string
+
+// Modes that the planner places. A node in any other mode offers no cards.
+const (
+	// ModeNone: the node has no cards, or the role asks for none.
+	ModeNone Mode = ""
+	// ModeDefault: whole cards, counted; the device plugin on the node picks which (nvidia.com/gpu).
+	ModeDefault Mode = "default"
+	// ModeTopology: whole cards, picked by the planner by the links between them (aliyun.com/gpu).
+	ModeTopology Mode = "topology"
+	// ModeCoreMem: parts of cards by memory and core percentage (aliyun.com/gpu-mem, gpu-core.percentage).
+	ModeCoreMem Mode = "core_mem"
+	// ModeShare: parts of cards by memory, without isolation (aliyun.com/gpu-mem).
+	ModeShare Mode = "share"
+	// ModeCGPU: parts of cards by memory, with isolated memory (aliyun.com/gpu-mem).
+	ModeCGPU Mode = "cgpu"
+	// ModeMPS: parts of cards by memory under MPS (aliyun.com/gpu-mem).
+	ModeMPS Mode = "mps"
+)
+
+// CardPolicy is how shared cards fill up on a node (label ack.node.gpu.placement).
+type CardPolicy string
+
+// Card policies.
+const (
+	Binpack CardPolicy = "binpack"
+	Spread  CardPolicy = "spread"
+)
+
+// Resources are amounts on a node or of a member.
+type Resources struct {
+	MilliCPU    int64
+	MemoryBytes int64
+	// Pods counts pods; a member needs 1, which the planner adds itself.
+	Pods int64
+	// Extended counts other resources by name, such as "aliyun/erdma". Cards are not among them.
+	Extended map[string]int64
+}
+
+// Taint keeps members away from a node that do not tolerate it. Effects
+// PreferNoSchedule are left out by the adapters.
+type Taint struct{ Key, Value, Effect string }
+
+// Toleration matches taints: an empty Key with Exists matches every taint, an
+// empty Effect every effect. Operator is "Equal" (default), "Exists".
+type Toleration struct{ Key, Operator, Value, Effect string }
+
+// Requirement is one term of a node selector or affinity: Operator is "In",
+// "NotIn", "Exists", "DoesNotExist", "Gt" or "Lt".
+type Requirement struct {
+	Key      string
+	Operator string
+	Values   []string
+}
+
+// Node is one node of the view.
+type Node struct {
+	Name string
+	// Pool groups nodes of one node pool, "" when unknown. Equal candidates are taken
+	// in the order of Pool, Since, natural order of Name.
+	Pool string
+	// Since orders nodes of a pool by age: Unix seconds of creation; math.MaxInt64 for a planned node.
+	Since         int64
+	Labels        map[string]string
+	Taints        []Taint
+	Unschedulable bool
+	Mode          Mode
+	CardPolicy    CardPolicy
+	// Cards is the node's hardware, nil for a node without cards. Nodes with equal hardware share one table.
+	Cards       *gpu.Table
+	Allocatable Resources
+}
+
+// Request is what one member asks for.
+type Request struct {
+	Resources
+	Mode Mode
+	// Cards is the number of whole cards (ModeDefault, ModeTopology), or the number
+	// of cards that a shared request is spread over (0 means 1).
+	Cards int
+	// MemoryGiB is the card memory of a shared request in GiB, over all its cards.
+	MemoryGiB int64
+	// CorePercent is the compute share of a shared request, 100 per card.
+	CorePercent int64
+	// HostPorts are ports that only one pod of a node can have, "TCP/23456".
+	HostPorts []string
+}
+
+// CardShare is a part of one card.
+type CardShare struct {
+	Card        int
+	MemoryGiB   int64
+	CorePercent int64
+}
+
+// Role is a group of members with the same shape.
+type Role struct {
+	// Name is the role, "master", "worker", "launcher".
+	Name string
+	// Members are the names of the members in order, unique within the gang.
+	Members []string
+	Request Request
+	// Late marks members that are created after the others run (an MPI launcher):
+	// they are no part of the gang's minimum and are not planned.
+	Late         bool
+	NodeSelector map[string]string
+	// Affinity are alternatives: a node must meet all requirements of one of them. nil allows all.
+	Affinity    [][]Requirement
+	Tolerations []Toleration
+	// Pools restricts the nodes to these pools; nil allows all.
+	Pools []string
+}
+
+// Gang is a set of members that run all together or not at all.
+type Gang struct {
+	// ID is "namespace/name".
+	ID string
+	// Roles are sorted by name, so that every adapter describes a gang alike.
+	Roles []Role
+	// Minimum is the number of members that must run; 0 means all that are not late.
+	Minimum int
+	// Leaf is the quota leaf that is charged, "" for none.
+	Leaf        string
+	Priority    int32
+	Preemptible bool
+	// RequiredDomain is a node label; all members must be on nodes with one value of it. "" for none.
+	RequiredDomain string
+	// Running are members that run already; the planner places the others next to them.
+	Running []Assignment
+	// ExcludeNodes are nodes that must not be used, such as those another filter refused.
+	ExcludeNodes map[string]bool
+}
+
+// Assignment is where one member runs.
+type Assignment struct {
+	Member string
+	Node   string
+	// Own are the member's cards; empty in ModeDefault, where the device plugin picks.
+	Own gpu.Set
+	// Visible are the cards of all the gang's members on this node.
+	Visible gpu.Set
+	// Shares are the parts of cards of a shared request.
+	Shares []CardShare
+	// Ring is the best ring among the Visible cards; in ModeDefault the worst that can happen.
+	Ring gpu.Ring
+}
+
+// Placement is the assignments of a whole gang, in the order of the gang's members.
+type Placement struct {
+	Gang        string
+	Assignments []Assignment
+}
+
+// Result is what Plan found: exactly one of Placement and Verdict.Reasons is set.
+type Result struct {
+	Placement *Placement
+	Verdict   Verdict
+}

@@ -1,0 +1,80 @@
+package placement
+
+// Verdict says whether a gang fits, or why not and what would help.
+type Verdict struct {
+	Fits bool
+	Gang string
+	// Asked is the number of members that must run together.
+	Asked int
+	// Fit is how many of them fit at once, which Partial shows.
+	Fit int
+	// Reasons are the constraints that stop the next member, the most common first.
+	Reasons []Reason
+	// Partial is the best placement of the Fit members.
+	Partial []Assignment
+	// Fixes are the smallest changes that make the whole gang fit, the nearest first.
+	Fixes []Fix
+}
+
+// Code names a constraint.
+type Code string
+
+// Codes of reasons.
+const (
+	NoNodes          Code = "NoNodes"          // no node is left to look at
+	NotEnoughCards   Code = "NotEnoughCards"   // free whole cards
+	NotEnoughShare   Code = "NotEnoughShare"   // memory or core percentage of one card
+	NotEnoughCPU     Code = "NotEnoughCPU"     // millicores
+	NotEnoughMemory  Code = "NotEnoughMemory"  // bytes
+	NotEnoughPods    Code = "NotEnoughPods"    // pods per node
+	NotEnoughOther   Code = "NotEnoughOther"   // extended resource
+	WrongMode        Code = "WrongMode"        // node offers its cards in another mode
+	SelectorMismatch Code = "SelectorMismatch" // node selector, affinity or pool
+	Untolerated      Code = "Untolerated"      // taint
+	Unschedulable    Code = "Unschedulable"    // cordoned
+	HostPortTaken    Code = "HostPortTaken"    // port used on the node
+	Excluded         Code = "Excluded"         // refused by somebody else's filter
+	OverQuota        Code = "OverQuota"        // limit in the quota tree
+	NoSuchLeaf       Code = "NoSuchLeaf"       // quota leaf does not exist
+	Mixed            Code = "Mixed"            // memory-only and memory+core on one node
+	InvalidRequest   Code = "InvalidRequest"   // a request that no node can serve
+)
+
+// Reason is one constraint with the number of nodes that it rules out for the next member.
+type Reason struct {
+	Code  Code
+	Nodes int
+	// Text is one clause without a full stop: "2 nodes have no free card (mode topology)".
+	Text string
+}
+
+// FixKind is what a fix changes.
+type FixKind string
+
+// Kinds of fixes.
+const (
+	FixPoolSize   FixKind = "pool size"
+	FixMembers    FixKind = "members"
+	FixCards      FixKind = "cards per member"
+	FixMode       FixKind = "mode"
+	FixQuotaMax   FixKind = "quota max"
+	FixToleration FixKind = "toleration"
+)
+
+// Fix is a change that makes the gang fit: applying it to the view or the gang
+// and planning again succeeds.
+type Fix struct {
+	Kind FixKind
+	// Target is the pool, role, or path in the quota tree.
+	Target string
+	// Resource is the resource of a quota fix.
+	Resource string
+	// From and To are the values before and after; numbers in decimal.
+	From, To string
+	// Text is a sentence fragment: "pool size 3 (now 2) for pool v100".
+	Text string
+}
+
+// String says the verdict in words, for an event or a plan diagnostic: how many of how many
+// fit, why the next does not, and the nearest fix.
+func (v Verdict) String() string { panic("to be written") }

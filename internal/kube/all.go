@@ -1,0 +1,229 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+var (
+	namespaceKind = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
+	crdKind       = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
+)
+
+// How often and for how long to ask whether an established CRD is served.
+const (
+	discoveryPoll    = 100 * time.Millisecond
+	discoveryTimeout = 30 * time.Second
+)
+
+// workloadKinds are what keeps a namespace of ours from being deleted.
+var workloadKinds = []schema.GroupVersionKind{
+	{Group: "apps", Version: "v1", Kind: "Deployment"},
+	{Group: "apps", Version: "v1", Kind: "DaemonSet"},
+	{Group: "apps", Version: "v1", Kind: "StatefulSet"},
+	{Version: "v1", Kind: "Pod"},
+}
+
+// ApplyAll applies objects that make up one program: namespaces first, then
+// CRDs, which it waits for until they are served, then the rest in the given
+// order. A namespace or CRD that exists and is not ours (it lacks
+// [contract.ManagedByLabel]) is used as it is. progress may be nil.
+func (c *Client) ApplyAll(ctx context.Context, objs []*unstructured.Unstructured, progress func(string)) error {
+	for _, obj := range inApplyOrder(objs) {
+		gvk := obj.GroupVersionKind()
+		if gvk == namespaceKind || gvk == crdKind {
+			foreign, err := c.isForeign(ctx, obj, progress)
+			if err != nil {
+				return err
+			}
+			if foreign {
+				tell(progress, describeObject(obj)+" exists already and is used as it is")
+				continue
+			}
+		}
+		tell(progress, "applying "+describeObject(obj))
+		if _, err := c.Apply(ctx, obj); err != nil {
+			return err
+		}
+		if gvk == crdKind {
+			if err := c.waitServed(ctx, obj, progress); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// DeleteAll deletes, in the reverse order of [Client.ApplyAll], those objects
+// that carry [contract.ManagedByLabel]. It keeps a namespace in which workloads
+// remain, and a CRD of which objects remain that our programs did not publish.
+// progress may be nil.
+func (c *Client) DeleteAll(ctx context.Context, objs []*unstructured.Unstructured, progress func(string)) error {
+	ordered := inApplyOrder(objs)
+	slices.Reverse(ordered)
+	for _, obj := range ordered {
+		live, err := c.Get(ctx, obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
+		if IsNotFound(err) || errors.Is(err, ErrNotServed) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		keep, err := c.reasonToKeep(ctx, live)
+		if err != nil {
+			return err
+		}
+		if keep != "" {
+			tell(progress, "keeping "+describeObject(obj)+": "+keep)
+			continue
+		}
+		tell(progress, "deleting "+describeObject(obj))
+		err = c.deleteObject(ctx, live, func(status string) { tell(progress, describeObject(obj)+": "+status) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inApplyOrder returns namespaces, then CRDs, then the rest, each in the given order.
+func inApplyOrder(objs []*unstructured.Unstructured) []*unstructured.Unstructured {
+	rank := func(obj *unstructured.Unstructured) int {
+		switch obj.GroupVersionKind() {
+		case namespaceKind:
+			return 0
+		case crdKind:
+			return 1
+		default:
+			return 2
+		}
+	}
+	ordered := slices.Clone(objs)
+	slices.SortStableFunc(ordered, func(a, b *unstructured.Unstructured) int { return rank(a) - rank(b) })
+	return ordered
+}
+
+// isForeign tells whether a cluster-scoped object exists and is not ours. It
+// waits for one that is being deleted: what is put into it would go with it.
+func (c *Client) isForeign(ctx context.Context, obj *unstructured.Unstructured, progress func(string)) (bool, error) {
+	live, err := c.Get(ctx, obj.GroupVersionKind(), "", obj.GetName())
+	if IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if live.GetDeletionTimestamp() == nil {
+		return !isOurs(live), nil
+	}
+	_, err = c.waitFor(ctx, live.GroupVersionKind(), "", live.GetName(), goneCheck(live.GetUID()), progress)
+	return false, err
+}
+
+func isOurs(obj *unstructured.Unstructured) bool {
+	return obj.GetLabels()[contract.ManagedByLabel] == contract.ManagedByValue
+}
+
+// waitServed waits until a CRD is established and discovery lists its kind.
+func (c *Client) waitServed(ctx context.Context, crd *unstructured.Unstructured, progress func(string)) error {
+	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
+	kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind")
+	_, err := c.WaitFor(ctx, crdKind, "", crd.GetName(), func(live *unstructured.Unstructured) (bool, string, error) {
+		if ok, message := condition(live, "NamesAccepted"); !ok && message != "" {
+			return false, "", fmt.Errorf("its names were refused: %s", message)
+		}
+		established, _ := condition(live, "Established")
+		return established, "established: " + fmt.Sprint(established), nil
+	}, progress)
+	if err != nil {
+		return err
+	}
+	// Discovery follows the Established condition a little later and cannot be watched.
+	err = wait.PollUntilContextTimeout(ctx, discoveryPoll, discoveryTimeout, true, func(ctx context.Context) (bool, error) {
+		_, served, err := c.Served(ctx, group, kind)
+		return served, err
+	})
+	if err != nil {
+		return fmt.Errorf("%s is established, but discovery does not list %s: %w", describeObject(crd), kind, err)
+	}
+	c.mapper.Reset()
+	return nil
+}
+
+// condition returns whether a condition of the object's status is True, and its message when it is False.
+func condition(obj *unstructured.Unstructured, kind string) (ok bool, message string) {
+	conditions, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
+	for _, raw := range conditions {
+		c, isMap := raw.(map[string]any)
+		if !isMap || c["type"] != kind {
+			continue
+		}
+		if c["status"] == string(metav1.ConditionTrue) {
+			return true, ""
+		}
+		if c["status"] == string(metav1.ConditionFalse) {
+			message, _ = c["message"].(string)
+		}
+	}
+	return false, message
+}
+
+// reasonToKeep says why an object must not be deleted, "" when it may be.
+func (c *Client) reasonToKeep(ctx context.Context, live *unstructured.Unstructured) (string, error) {
+	switch {
+	case !isOurs(live):
+		return "it was not created by " + contract.ManagedByValue, nil
+	case live.GroupVersionKind() == namespaceKind:
+		return c.workloadsIn(ctx, live.GetName())
+	case live.GroupVersionKind() == crdKind:
+		return c.othersOfCRD(ctx, live)
+	default:
+		return "", nil
+	}
+}
+
+func (c *Client) workloadsIn(ctx context.Context, namespace string) (string, error) {
+	for _, gvk := range workloadKinds {
+		items, err := c.List(ctx, gvk, namespace, "")
+		if err != nil {
+			return "", err
+		}
+		for _, item := range items {
+			if item.GetDeletionTimestamp() == nil {
+				return gvk.Kind + " " + item.GetName() + " is in it", nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// othersOfCRD finds an object of the CRD's kind that our programs did not publish.
+func (c *Client) othersOfCRD(ctx context.Context, crd *unstructured.Unstructured) (string, error) {
+	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
+	kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind")
+	version, served, err := c.Served(ctx, group, kind)
+	if err != nil || !served {
+		return "", err
+	}
+	items, err := c.List(ctx, schema.GroupVersionKind{Group: group, Version: version, Kind: kind}, "", contract.PartOfLabel+"!="+contract.PartOfValue)
+	if err != nil || len(items) == 0 {
+		return "", err
+	}
+	return fmt.Sprintf("%d objects of its kind remain, among them %s", len(items), describeObject(&items[0])), nil
+}
+
+func tell(progress func(string), status string) {
+	if progress != nil {
+		progress(status)
+	}
+}

@@ -1,0 +1,89 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// Conflict is one field that somebody else owns.
+type Conflict struct {
+	// Manager is the other field manager, Field the path of the field: ".spec.replicas".
+	Manager string
+	Field   string
+}
+
+// ConflictError tells that an object was not applied because others own some of its fields.
+type ConflictError struct {
+	// Object names the object: "Deployment default/web".
+	Object    string
+	Conflicts []Conflict
+	err       error
+}
+
+func (e *ConflictError) Error() string {
+	owned := make([]string, len(e.Conflicts))
+	for i, c := range e.Conflicts {
+		owned[i] = fmt.Sprintf("%s is owned by %q", c.Field, c.Manager)
+	}
+	return fmt.Sprintf("%s was changed by somebody else: %s; leave the field out of this configuration, "+
+		"or hand it over with `kubectl apply --server-side --force-conflicts --field-manager=%s` and apply again",
+		e.Object, strings.Join(owned, ", "), contract.FieldManager)
+}
+
+func (e *ConflictError) Unwrap() error { return e.err }
+
+// Apply creates or updates an object by server-side apply as [contract.FieldManager]
+// and returns it as the server has it. It never takes fields from other
+// managers: a [ConflictError] names them instead.
+func (c *Client) Apply(ctx context.Context, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	resource, err := c.resource(obj.GroupVersionKind(), obj.GetNamespace())
+	if err != nil {
+		return nil, fmt.Errorf("apply %s: %w", describeObject(obj), err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	applied, err := resource.Apply(ctx, obj.GetName(), obj, metav1.ApplyOptions{FieldManager: contract.FieldManager})
+	if conflict := conflictOf(obj, err); conflict != nil {
+		return nil, conflict
+	}
+	if err != nil {
+		return nil, fmt.Errorf("apply %s: %w", describeObject(obj), plain(err))
+	}
+	return applied, nil
+}
+
+// managerInConflict finds the manager in a cause of the API server, such as
+// `conflict with "kubectl-edit" using apps/v1`.
+var managerInConflict = regexp.MustCompile(`conflict with "([^"]+)"`)
+
+// conflictOf translates the API server's list of field conflicts, nil when err is none.
+func conflictOf(obj *unstructured.Unstructured, err error) error {
+	var status apierrors.APIStatus
+	if !apierrors.IsConflict(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return nil
+	}
+	conflict := &ConflictError{Object: describeObject(obj), err: err}
+	for _, cause := range status.Status().Details.Causes {
+		if cause.Type != metav1.CauseTypeFieldManagerConflict {
+			continue
+		}
+		manager := cause.Message
+		if m := managerInConflict.FindStringSubmatch(cause.Message); m != nil {
+			manager = m[1]
+		}
+		conflict.Conflicts = append(conflict.Conflicts, Conflict{Manager: manager, Field: cause.Field})
+	}
+	if len(conflict.Conflicts) == 0 {
+		return nil
+	}
+	return conflict
+}

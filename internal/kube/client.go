@@ -1,0 +1,202 @@
+// Package kube is gpuplan's access to a Kubernetes API server: typed and dynamic
+// clients, server-side apply under our own field manager, deletes and waits that
+// end when the server says so, and discovery of what the server serves.
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+)
+
+const (
+	// dialTimeout bounds how long a connection may take to open.
+	dialTimeout = 5 * time.Second
+	// requestTimeout bounds one request that is not a watch.
+	requestTimeout = 30 * time.Second
+	// queriesPerSecond and burst replace client-go's defaults of 5 and 10, which
+	// make a plan over a few hundred objects wait for itself.
+	queriesPerSecond = 100
+	burst            = 200
+)
+
+// Client talks to one API server. It is safe for concurrent use.
+type Client struct {
+	Typed   kubernetes.Interface
+	Dynamic dynamic.Interface
+	Config  *rest.Config
+
+	discovery discovery.DiscoveryInterface
+	mapper    meta.ResettableRESTMapper
+}
+
+// New returns a client for the API server of cfg. It makes no request: the
+// first call of a method finds out whether the server answers.
+func New(cfg *rest.Config) (*Client, error) {
+	cfg = rest.CopyConfig(cfg)
+	if cfg.QPS == 0 {
+		cfg.QPS, cfg.Burst = queriesPerSecond, burst
+	}
+	if cfg.Dial == nil {
+		cfg.Dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
+	}
+	nameUnreachable(cfg)
+	http, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("set up the connection to %s: %w", cfg.Host, err)
+	}
+	typed, err := kubernetes.NewForConfigAndClient(cfg, http)
+	if err != nil {
+		return nil, fmt.Errorf("set up the client of %s: %w", cfg.Host, err)
+	}
+	dyn, err := dynamic.NewForConfigAndClient(cfg, http)
+	if err != nil {
+		return nil, fmt.Errorf("set up the dynamic client of %s: %w", cfg.Host, err)
+	}
+	return FromClients(cfg, typed, dyn), nil
+}
+
+// FromClients returns a client over existing ones, such as client-go's fakes.
+func FromClients(cfg *rest.Config, typed kubernetes.Interface, dyn dynamic.Interface) *Client {
+	return &Client{
+		Typed:     typed,
+		Dynamic:   dyn,
+		Config:    cfg,
+		discovery: typed.Discovery(),
+		mapper:    restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(typed.Discovery())),
+	}
+}
+
+// ErrNotServed tells that the API server serves no such kind: its CRD is not installed.
+var ErrNotServed = errors.New("the API server does not serve this kind")
+
+// IsNotFound reports whether err says that an object does not exist.
+func IsNotFound(err error) bool { return apierrors.IsNotFound(err) }
+
+// Get returns one object; namespace is "" for cluster-scoped kinds. The error
+// answers to [IsNotFound] when there is no such object, and wraps [ErrNotServed]
+// when there is no such kind.
+func (c *Client) Get(ctx context.Context, gvk schema.GroupVersionKind, namespace, name string) (*unstructured.Unstructured, error) {
+	resource, err := c.resource(gvk, namespace)
+	if err != nil {
+		return nil, fmt.Errorf("get %s: %w", describe(gvk, namespace, name), err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	obj, err := resource.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("get %s: %w", describe(gvk, namespace, name), plain(err))
+	}
+	return obj, nil
+}
+
+// List returns the objects of a kind whose labels match selector ("" for all)
+// in a namespace ("" for all namespaces or a cluster-scoped kind).
+func (c *Client) List(ctx context.Context, gvk schema.GroupVersionKind, namespace, selector string) ([]unstructured.Unstructured, error) {
+	mapping, err := c.mapping(gvk)
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", gvk.Kind, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	list, err := c.Dynamic.Resource(mapping.Resource).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", gvk.Kind, plain(err))
+	}
+	return list.Items, nil
+}
+
+// Served tells whether the server serves a kind, and in which version; of
+// several versions it names the group's preferred one. It asks the server each time.
+func (c *Client) Served(ctx context.Context, group, kind string) (version string, ok bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return "", false, err
+	}
+	groups, err := c.discovery.ServerGroups()
+	if err != nil {
+		return "", false, fmt.Errorf("discover what the API server serves: %w", plain(err))
+	}
+	for _, g := range groups.Groups {
+		if g.Name != group {
+			continue
+		}
+		for _, v := range append([]metav1.GroupVersionForDiscovery{g.PreferredVersion}, g.Versions...) {
+			list, err := c.discovery.ServerResourcesForGroupVersion(v.GroupVersion)
+			if IsNotFound(err) {
+				continue
+			}
+			if err != nil {
+				return "", false, fmt.Errorf("discover %s: %w", v.GroupVersion, plain(err))
+			}
+			for _, r := range list.APIResources {
+				if r.Kind == kind {
+					return v.Version, true, nil
+				}
+			}
+		}
+	}
+	return "", false, nil
+}
+
+// mapping finds the resource of a kind, and asks the server anew before it says
+// that there is none, because CRDs come and go.
+func (c *Client) mapping(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
+	m, err := c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if meta.IsNoMatchError(err) {
+		c.mapper.Reset()
+		m, err = c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	}
+	if meta.IsNoMatchError(err) {
+		return nil, fmt.Errorf("%w: %s (is its CRD installed?)", ErrNotServed, gvk)
+	}
+	if err != nil {
+		return nil, plain(err)
+	}
+	return m, nil
+}
+
+// resource returns the dynamic client of a kind in a namespace.
+func (c *Client) resource(gvk schema.GroupVersionKind, namespace string) (dynamic.ResourceInterface, error) {
+	m, err := c.mapping(gvk)
+	if err != nil {
+		return nil, err
+	}
+	namespaced := m.Scope.Name() == meta.RESTScopeNameNamespace
+	switch {
+	case namespaced && namespace == "":
+		return nil, fmt.Errorf("a %s lives in a namespace, and none was given", gvk.Kind)
+	case !namespaced && namespace != "":
+		return nil, fmt.Errorf("a %s is cluster-scoped, but namespace %q was given", gvk.Kind, namespace)
+	case namespaced:
+		return c.Dynamic.Resource(m.Resource).Namespace(namespace), nil
+	default:
+		return c.Dynamic.Resource(m.Resource), nil
+	}
+}
+
+// describe names an object for people: "Deployment gpuplan-system/gpuplan-scheduler".
+func describe(gvk schema.GroupVersionKind, namespace, name string) string {
+	if namespace == "" {
+		return gvk.Kind + " " + name
+	}
+	return gvk.Kind + " " + namespace + "/" + name
+}
+
+// describeObject names an object for people.
+func describeObject(obj *unstructured.Unstructured) string {
+	return describe(obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
+}

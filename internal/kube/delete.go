@@ -1,0 +1,93 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Delete deletes an object and everything it owns, and returns when it is gone.
+// An object or kind that does not exist is success. An object that somebody
+// recreates under the same name meanwhile is left alone.
+func (c *Client) Delete(ctx context.Context, gvk schema.GroupVersionKind, namespace, name string) error {
+	obj, err := c.Get(ctx, gvk, namespace, name)
+	if IsNotFound(err) || errors.Is(err, ErrNotServed) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return c.deleteObject(ctx, obj, nil)
+}
+
+// DeleteLabelled deletes the objects of a kind that match a label selector, and
+// returns when they are gone. A kind that is not served is success.
+func (c *Client) DeleteLabelled(ctx context.Context, gvk schema.GroupVersionKind, namespace, selector string) error {
+	items, err := c.List(ctx, gvk, namespace, selector)
+	if errors.Is(err, ErrNotServed) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for i := range items {
+		if err := c.deleteObject(ctx, &items[i], nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteObject deletes exactly this object, by its UID, and waits until it is gone.
+func (c *Client) deleteObject(ctx context.Context, obj *unstructured.Unstructured, progress func(string)) error {
+	resource, err := c.resource(obj.GroupVersionKind(), obj.GetNamespace())
+	if err != nil {
+		return fmt.Errorf("delete %s: %w", describeObject(obj), err)
+	}
+	uid, foreground := obj.GetUID(), metav1.DeletePropagationForeground
+	requestCtx, cancel := context.WithTimeout(ctx, requestTimeout)
+	err = resource.Delete(requestCtx, obj.GetName(), metav1.DeleteOptions{
+		PropagationPolicy: &foreground,
+		Preconditions:     &metav1.Preconditions{UID: &uid},
+	})
+	cancel()
+	if IsNotFound(err) || isOtherUID(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("delete %s: %w", describeObject(obj), plain(err))
+	}
+	_, err = c.waitFor(ctx, obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName(), goneCheck(uid), progress)
+	if IsNotFound(err) || errors.Is(err, ErrNotServed) {
+		return nil // its kind went with it
+	}
+	if err != nil {
+		return fmt.Errorf("delete %s: %w", describeObject(obj), err)
+	}
+	return nil
+}
+
+// isOtherUID tells that a delete met another object than the one it was meant for.
+func isOtherUID(err error) bool {
+	return apierrors.IsConflict(err) && strings.Contains(err.Error(), "UID in precondition")
+}
+
+// goneCheck is done when the object with this UID no longer exists.
+func goneCheck(uid types.UID) Check {
+	return func(now *unstructured.Unstructured) (bool, string, error) {
+		if now == nil || now.GetUID() != uid {
+			return true, "gone", nil
+		}
+		if finalizers := now.GetFinalizers(); len(finalizers) > 0 {
+			return false, "being deleted, waiting for " + strings.Join(finalizers, ", "), nil
+		}
+		return false, "being deleted", nil
+	}
+}

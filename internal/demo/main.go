@@ -1,0 +1,125 @@
+// Command demo is `make demo`: it builds gpuplan, starts the local platform,
+// plans and applies examples/quickstart, and shows what was planned and where
+// every member runs. `demo down` takes all of it away again.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+)
+
+const usage = `usage: demo up|down [--data-dir DIR]
+
+  up    build, start the local platform, plan and apply examples/quickstart, show the result
+  down  destroy the quickstart and stop the local platform
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		var failed *stepError
+		if errors.As(err, &failed) {
+			failed.print(os.Stderr)
+		} else {
+			fmt.Fprintln(os.Stderr, "demo:", err)
+		}
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return errors.New(usage)
+	}
+	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
+	dataDir := flags.String("data-dir", ".gpuplan", "folder of the local platform")
+	if err := flags.Parse(args[1:]); err != nil {
+		return err
+	}
+	root, err := os.Getwd()
+	if err != nil {
+		return fmt.Errorf("find the repository: %w", err)
+	}
+	data, err := filepath.Abs(*dataDir)
+	if err != nil {
+		return fmt.Errorf("resolve --data-dir %s: %w", *dataDir, err)
+	}
+	d := demo{root: root, data: data, log: filepath.Join(data, "demo", "log"), out: os.Stdout}
+	switch args[0] {
+	case "up":
+		return d.up(ctx)
+	case "down":
+		return d.down(ctx)
+	}
+	return errors.New(usage)
+}
+
+// demo knows the folders of one demonstration.
+type demo struct {
+	root string // the repository
+	data string // the local platform's data directory
+	log  string // folder of the steps' logs
+	out  *os.File
+}
+
+func (d demo) up(ctx context.Context) error {
+	if err := os.MkdirAll(d.log, 0o755); err != nil {
+		return fmt.Errorf("create the folder of the demo's logs: %w", err)
+	}
+	tools, err := findTools(ctx, d)
+	if err != nil {
+		return err
+	}
+	if err := d.build(ctx, tools); err != nil {
+		return err
+	}
+	tf, err := d.startPlatform(ctx, tools)
+	if err != nil {
+		return err
+	}
+	plan, err := tf.plan(ctx)
+	if err != nil {
+		return err
+	}
+	reportPlan(d.out, plan)
+	if err := tf.apply(ctx); err != nil {
+		return err
+	}
+	state, err := tf.state(ctx)
+	if err != nil {
+		return err
+	}
+	if err := reportState(d.out, state); err != nil {
+		return err
+	}
+	return d.reportNumbers(ctx)
+}
+
+func (d demo) down(ctx context.Context) error {
+	if err := os.MkdirAll(d.log, 0o755); err != nil {
+		return fmt.Errorf("create the folder of the demo's logs: %w", err)
+	}
+	if _, err := os.Stat(filepath.Join(d.root, "bin", "gpuplan-local")); errors.Is(err, os.ErrNotExist) {
+		fmt.Fprintln(d.out, "nothing to take down: bin/gpuplan-local was never built here")
+		return nil
+	}
+	tools, err := findTools(ctx, d)
+	if err != nil {
+		return err
+	}
+	tf, err := d.startPlatform(ctx, tools)
+	if err != nil {
+		return err
+	}
+	if err := tf.destroy(ctx); err != nil {
+		return err
+	}
+	return d.step(ctx, "stop the local platform", "", d.local("down"))
+}

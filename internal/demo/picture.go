@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+)
+
+// drawJobs draws, for every job with cards of its own, the link graph of each of
+// its nodes with the chosen cards.
+func drawJobs(w io.Writer, jobs snapshot) error {
+	for _, j := range jobs {
+		if len(j.Pools) == 0 {
+			continue
+		}
+		machine, ok := catalog.Wiring(j.Pools[0].Wiring)
+		if !ok {
+			continue
+		}
+		byNode := map[string][]int{}
+		for _, m := range j.Actual {
+			if len(m.Cards) > 0 {
+				byNode[m.Node] = append(byNode[m.Node], m.Cards...)
+			}
+		}
+		nodes := make([]string, 0, len(byNode))
+		for node := range byNode {
+			nodes = append(nodes, node)
+		}
+		sort.Strings(nodes)
+		for _, node := range nodes {
+			fmt.Fprintf(w, "\n%s on %s (%s, %s)\n", j.Name, node, machine.Name, machine.Model)
+			if err := draw(w, machine, byNode[node]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// draw prints the matrix of links with the chosen cards in brackets: links
+// between chosen cards in capitals, other NVLinks in small letters, the rest as
+// dots; below it the rings.
+func draw(w io.Writer, m gpu.Machine, chosen []int) error {
+	fmt.Fprint(w, "       ")
+	for i := range m.Cards {
+		fmt.Fprintf(w, "%-5s", mark(i, chosen))
+	}
+	fmt.Fprintln(w)
+	for i := range m.Cards {
+		fmt.Fprintf(w, "  %-5s", mark(i, chosen))
+		for k := range m.Cards {
+			link := m.Links[i][k]
+			cell := "·"
+			switch {
+			case i == k:
+				cell = " "
+			case slices.Contains(chosen, i) && slices.Contains(chosen, k):
+				cell = link.String()
+			case link.Class == gpu.NVLink:
+				cell = strings.ToLower(link.String())
+			}
+			fmt.Fprintf(w, "%-5s", cell)
+		}
+		fmt.Fprintln(w)
+	}
+	table, err := gpu.NewTable(m)
+	if err != nil {
+		return fmt.Errorf("draw the rings of %s: %w", m.Name, err)
+	}
+	for n, ring := range table.NVLinkRings(gpu.SetOf(chosen...)) {
+		hops := make([]string, 0, len(ring)+1)
+		for _, card := range append(slices.Clone(ring), ring[0]) {
+			hops = append(hops, fmt.Sprint(card))
+		}
+		fmt.Fprintf(w, "  NVLink ring %d: %s\n", n+1, strings.Join(hops, " ═ "))
+	}
+	return nil
+}
+
+func mark(card int, chosen []int) string {
+	if slices.Contains(chosen, card) {
+		return fmt.Sprintf("[%d]", card)
+	}
+	return fmt.Sprintf(" %d", card)
+}

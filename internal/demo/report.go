@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"text/tabwriter"
+)
+
+// values is the part of Terraform's JSON output that the demo reads.
+type values struct {
+	RootModule struct {
+		Resources []struct {
+			Type   string          `json:"type"`
+			Values json.RawMessage `json:"values"`
+		} `json:"resources"`
+	} `json:"root_module"`
+}
+
+// snapshot is the training jobs of a plan or a state, by name.
+type snapshot []job
+
+type job struct {
+	Name      string `json:"name"`
+	Framework string `json:"framework"`
+	Mode      string `json:"mode"`
+	Status    string `json:"status"`
+	Pools     []struct {
+		Pool   string `json:"pool"`
+		Wiring string `json:"wiring"`
+	} `json:"pools"`
+	Planned   []member `json:"planned_placement"`
+	Actual    []member `json:"actual_placement"`
+	AsPlanned *bool    `json:"placement_as_planned"`
+}
+
+type member struct {
+	Member      string  `json:"member"`
+	Node        string  `json:"node"`
+	Cards       []int   `json:"cards"`
+	RingGBps    float64 `json:"ring_gbps"`
+	NVLinkRings int     `json:"nvlink_rings"`
+}
+
+func (v values) snapshot() (snapshot, error) {
+	var jobs snapshot
+	for _, r := range v.RootModule.Resources {
+		if r.Type != "gpuplan_training_job" {
+			continue
+		}
+		var j job
+		if err := json.Unmarshal(r.Values, &j); err != nil {
+			return nil, fmt.Errorf("read a training job from Terraform's output: %w", err)
+		}
+		jobs = append(jobs, j)
+	}
+	sort.Slice(jobs, func(a, b int) bool { return jobs[a].Name < jobs[b].Name })
+	return jobs, nil
+}
+
+func reportPlan(w io.Writer, plan snapshot) {
+	fmt.Fprintf(w, "\nWhat terraform plan promises\n\n")
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "  JOB\tMEMBER\tNODE\tCARDS\tRING")
+	for _, j := range plan {
+		for _, m := range j.Planned {
+			fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", j.Name, m.Member, m.Node, m.cards(), m.ring())
+		}
+		if len(j.Planned) == 0 {
+			fmt.Fprintf(table, "  %s\t\talready running: nothing to plan\t\t\n", j.Name)
+		}
+	}
+	table.Flush()
+	fmt.Fprintln(w)
+}
+
+func (m member) cards() string {
+	if len(m.Cards) == 0 {
+		return "device plugin's choice"
+	}
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(m.Cards), " ", ","), "[]")
+}
+
+func (m member) ring() string {
+	switch {
+	case m.RingGBps == 0:
+		return "-"
+	case len(m.Cards) == 0:
+		return fmt.Sprintf("%g GB/s guaranteed", m.RingGBps)
+	case m.NVLinkRings == 0:
+		return fmt.Sprintf("%g GB/s over PCIe", m.RingGBps)
+	case m.NVLinkRings == 1:
+		return fmt.Sprintf("%g GB/s, 1 NVLink ring", m.RingGBps)
+	}
+	return fmt.Sprintf("%g GB/s, %d edge-disjoint NVLink rings", m.RingGBps, m.NVLinkRings)
+}
+
+// reportState shows where every member runs, and fails when the scheduler did
+// not keep the plan's promise.
+func reportState(w io.Writer, state snapshot) error {
+	fmt.Fprintf(w, "\nWhere every member runs\n\n")
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "  JOB\tSTATUS\tMEMBER\tNODE\tCARDS\tRING\tAS PLANNED")
+	var broken []string
+	for _, j := range state {
+		asPlanned := "not compared"
+		if j.AsPlanned != nil {
+			asPlanned = "yes"
+			if !*j.AsPlanned {
+				asPlanned = "NO"
+				broken = append(broken, j.Name)
+			}
+		}
+		for _, m := range j.Actual {
+			fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", j.Name, j.Status, m.Member, m.Node, m.cards(), m.ring(), asPlanned)
+		}
+	}
+	table.Flush()
+	if err := drawJobs(w, state); err != nil {
+		return err
+	}
+	if len(broken) > 0 {
+		return fmt.Errorf("placed differently from the plan: %s; if something else took cards between plan and apply, run the demo again, otherwise this is a bug", strings.Join(broken, ", "))
+	}
+	return nil
+}
+
+// platformStatus is what `gpuplan-local status -o json` says.
+type platformStatus struct {
+	ReadySeconds float64 `json:"readySeconds"`
+	MemoryBytes  int64   `json:"memoryBytes"`
+	Kubeconfig   string  `json:"kubeconfig"`
+}
+
+// reportNumbers prints what the platform costs, and what to try next.
+func (d demo) reportNumbers(ctx context.Context) error {
+	raw, err := d.local("status", "-o", "json").Output()
+	if err != nil {
+		return fmt.Errorf("ask the local platform for its status: %w", err)
+	}
+	var status platformStatus
+	if err := json.Unmarshal(raw, &status); err != nil {
+		return fmt.Errorf("read the local platform's status: %w", err)
+	}
+	fmt.Fprintf(d.out, "\nThe platform was ready in %.1f s and uses %d MiB.\n\nPrograms\n", status.ReadySeconds, status.MemoryBytes>>20)
+	for _, name := range []string{"terraform-provider-gpuplan", "gpuplan-scheduler", "gpuplan-node-agent", "gpuplan-local", "gpuplan-joboperator"} {
+		info, err := os.Stat(filepath.Join(d.root, "bin", name))
+		if err != nil {
+			return fmt.Errorf("measure bin/%s: %w", name, err)
+		}
+		fmt.Fprintf(d.out, "  %-28s %4d MiB\n", name, info.Size()>>20)
+	}
+	fmt.Fprintf(d.out, `
+Try next
+  eval "$(bin/gpuplan-local env)"; kubectl get pods -o wide          look at the cluster
+  kubectl get gpunodes                                              what the node agent published
+  kubectl label node <node> ack.node.gpu.schedule=default --overwrite; make demo    drift, shown and repaired
+  edit examples/quickstart: 20 workers instead of 4; make demo      the plan fails, and says what would fit
+  make demo-down                                                    take everything away
+`)
+	return nil
+}

@@ -1,0 +1,93 @@
+// Command gpuplan-joboperator runs the Kubeflow training operator's controllers
+// for PyTorchJob and MPIJob (v1) against the local platform. It opens no port,
+// has no webhooks, and stops on SIGTERM.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	kubeflowv1 "github.com/kubeflow/training-operator/pkg/apis/kubeflow.org/v1"
+	"github.com/kubeflow/training-operator/pkg/config"
+	controllerv1 "github.com/kubeflow/training-operator/pkg/controller.v1"
+	"github.com/kubeflow/training-operator/pkg/controller.v1/common"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	podgroupv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+)
+
+func main() {
+	kubeconfig := flag.String("kubeconfig", "", "path of the kubeconfig of the control plane to serve (required)")
+	crdDir := flag.String("crd-dir", "", "folder with the CRDs of the jobs; by default crds beside this program")
+	gangScheduler := flag.String("gang-scheduler-name", "", "scheduler that gangs are handed to by PodGroups; empty: gangs are marked by pod labels alone")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	if err := run(ctx, *kubeconfig, *crdDir, *gangScheduler); err != nil {
+		fmt.Fprintln(os.Stderr, "gpuplan-joboperator:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, kubeconfig, crdDir, gangScheduler string) error {
+	ctrl.SetLogger(zap.New())
+	if kubeconfig == "" {
+		return fmt.Errorf("--kubeconfig is required")
+	}
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return fmt.Errorf("read kubeconfig %s: %w", kubeconfig, err)
+	}
+	cfg.QPS, cfg.Burst = 200, 400
+
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, kubeflowv1.AddToScheme, podgroupv1alpha1.AddToScheme,
+	} {
+		if err := add(scheme); err != nil {
+			return fmt.Errorf("build scheme: %w", err)
+		}
+	}
+	if err := installCRDs(ctx, cfg, scheme, crdDir); err != nil {
+		return err
+	}
+
+	// The operator reads the images of its init containers from a package variable.
+	config.Config.PyTorchInitContainerImage = config.PyTorchInitContainerImageDefault
+	config.Config.PyTorchInitContainerTemplateFile = config.PyTorchInitContainerTemplateFileDefault
+	config.Config.PyTorchInitContainerMaxTries = config.PyTorchInitContainerMaxTriesDefault
+	config.Config.MPIKubectlDeliveryImage = config.MPIKubectlDeliveryImageDefault
+
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme:                 scheme,
+		Metrics:                metricsserver.Options{BindAddress: "0"},
+		HealthProbeBindAddress: "0",
+	})
+	if err != nil {
+		return fmt.Errorf("create controller manager: %w", err)
+	}
+	gang := common.GenNonGangSchedulerSetupFunc()
+	if gangScheduler != "" {
+		gang = common.GenSchedulerPluginsSetupFunc(mgr.GetClient(), gangScheduler)
+	}
+	const workers = 4
+	for _, kind := range []string{kubeflowv1.PyTorchJobKind, kubeflowv1.MPIJobKind} {
+		if err := controllerv1.SupportedSchemeReconciler[kind](mgr, gang, workers); err != nil {
+			return fmt.Errorf("set up controller of %s: %w", kind, err)
+		}
+	}
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("run controllers: %w", err)
+	}
+	return nil
+}

@@ -114,6 +114,7 @@ const (
 	JobReplicaTypeLabel        = "training.kubeflow.org/replica-type"
 	JobReplicaIndexLabel       = "training.kubeflow.org/replica-index"
 	JobOperatorNameLabel       = "training.kubeflow.org/operator-name"
+	JobRoleLabel               = "training.kubeflow.org/job-role"
 	PyTorchContainerName       = "pytorch"
 	PyTorchPortName            = "pytorchjob-port"
 	PyTorchPort                = 23456
@@ -158,4 +159,10 @@ const (
 	ArenaAppLabel              = "app"
 	ArenaCreatedByLabel        = "createdBy"
 	ArenaRequestGPUsAnnotation = "requestGPUsOfJobOwner"
+	ArenaChartLabel            = "chart"
+	ArenaHeritageLabel         = "heritage"
+	// ArenaMPIGroupLabel, ArenaMPIJobLabel and ArenaMPIRoleLabel are on the pods of MPI jobs.
+	ArenaMPIGroupLabel = "group_name"
+	ArenaMPIJobLabel   = "mpi_job_name"
+	ArenaMPIRoleLabel  = "mpi_role_type"
 )

@@ -1,0 +1,148 @@
+# A GPU cluster from nothing to running training jobs. The plan of the first apply
+# already says on which node and on which cards every worker will run.
+
+terraform {
+  required_version = ">= 1.8"
+  required_providers {
+    gpuplan = { source = "registry.terraform.io/gpuplan/gpuplan" }
+  }
+}
+
+# Region, cluster, credentials and kubeconfig come from the environment:
+#   eval "$(bin/gpuplan-local env)"
+provider "gpuplan" {
+  placement_check = "error"
+}
+
+# Two machines with eight V100 each. Their cards are handed out by the links between them.
+resource "gpuplan_node_pool" "v100" {
+  name          = "v100"
+  instance_type = "ecs.gn6v-c10g1.20xlarge"
+  size          = 2
+  mode          = "topology"
+  vswitch_ids   = ["vsw-quickstart"]
+}
+
+# The same machine in the regular mode, to compare: the device plugin picks the cards.
+resource "gpuplan_node_pool" "regular" {
+  name          = "regular"
+  instance_type = "ecs.gn6v-c10g1.20xlarge"
+  size          = 1
+  mode          = "default"
+  vswitch_ids   = ["vsw-quickstart"]
+}
+
+resource "gpuplan_node_agent" "this" {}
+
+resource "gpuplan_scheduler" "this" {}
+
+# research may use all cards; vision is guaranteed four and may borrow up to sixteen.
+resource "gpuplan_quota_tree" "main" {
+  total = {
+    "cpu"            = "200"
+    "memory"         = "800Gi"
+    "aliyun.com/gpu" = "16"
+    "nvidia.com/gpu" = "8"
+  }
+  quotas = {
+    "research" = {
+      min = { "aliyun.com/gpu" = "8" }
+      max = { "aliyun.com/gpu" = "16" }
+    }
+    "research/vision" = {
+      min        = { "aliyun.com/gpu" = "4" }
+      max        = { "aliyun.com/gpu" = "16" }
+      namespaces = ["default"]
+    }
+  }
+  depends_on = [gpuplan_scheduler.this]
+}
+
+locals {
+  benchmark = join(" ", [
+    "mpirun --allow-run-as-root -np 4 -bind-to none -map-by slot",
+    "-x NCCL_DEBUG=INFO -x NCCL_SOCKET_IFNAME=eth0 -x LD_LIBRARY_PATH -x PATH",
+    "--mca pml ob1 --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0",
+    "--mca orte_keep_fqdn_hostnames t --mca btl ^openib",
+    "python /examples/pytorch_synthetic_benchmark.py --model=vgg16 --batch-size=64",
+  ])
+  benchmark_image = "registry.cn-hangzhou.aliyuncs.com/kubernetes-image-hub/pytorch-benchmark:torch1.6.0-py3.7-cuda10.1"
+}
+
+# VGG16 on four cards of one node with the best ring between them.
+resource "gpuplan_training_job" "vgg16" {
+  name      = "pytorch-topo-4-vgg16"
+  framework = "mpi"
+  image     = local.benchmark_image
+  command   = ["sh", "-c", local.benchmark]
+
+  mode  = "topology"
+  gang  = {}
+  pools = [gpuplan_node_pool.v100.capacity]
+  quota = gpuplan_quota_tree.main.leaves["vision"]
+
+  roles = {
+    launcher = { replicas = 1 }
+    worker   = { replicas = 4, cards = 1 }
+  }
+
+  depends_on = [gpuplan_node_agent.this]
+}
+
+# A master and a worker that talk over NVLink: they share the host's IPC, network and PIDs.
+resource "gpuplan_training_job" "mnist" {
+  name      = "pytorch-dist-nccl"
+  framework = "pytorch"
+  image     = "registry.cn-hangzhou.aliyuncs.com/kubernetes-image-hub/pytorch_dist_mnist:1.3-gpu-py3"
+  command   = ["python"]
+  args      = ["/opt/mnist/src/mnist.py", "--backend", "nccl"]
+  env = {
+    NCCL_DEBUG        = "INFO"
+    NCCL_DEBUG_SUBSYS = "GRAPH"
+  }
+
+  mode         = "topology"
+  gang         = {}
+  pools        = [gpuplan_node_pool.v100.capacity]
+  after        = [gpuplan_training_job.vgg16.id]
+  quota        = gpuplan_quota_tree.main.leaves["vision"]
+  host_ipc     = true
+  host_network = true
+  host_pid     = true
+  dns_policy   = "ClusterFirstWithHostNet"
+
+  roles = {
+    master = { replicas = 1, cards = 1 }
+    worker = { replicas = 1, cards = 1 }
+  }
+}
+
+# The same VGG16 without topology: the plan can only promise the worst set of cards.
+resource "gpuplan_training_job" "vgg16_regular" {
+  name      = "pytorch-4-vgg16"
+  framework = "mpi"
+  image     = local.benchmark_image
+  command   = ["sh", "-c", local.benchmark]
+
+  mode  = "default"
+  gang  = {}
+  pools = [gpuplan_node_pool.regular.capacity]
+  quota = gpuplan_quota_tree.main.leaves["vision"]
+
+  roles = {
+    launcher = { replicas = 1 }
+    worker   = { replicas = 4, cards = 1 }
+  }
+}
+
+output "placement" {
+  description = "Planned and actual placement of every job."
+  value = {
+    for job in [gpuplan_training_job.vgg16, gpuplan_training_job.mnist, gpuplan_training_job.vgg16_regular] :
+    job.id => {
+      planned    = job.planned_placement
+      actual     = job.actual_placement
+      as_planned = job.placement_as_planned
+    }
+  }
+}

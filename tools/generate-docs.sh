@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Generates docs/ from the provider's schemas, templates/ and examples/.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+tf=$(command -v terraform || command -v tofu || echo "$root/bin/tofu")
+cat >"$work/terraform.rc" <<RC
+provider_installation {
+  dev_overrides { "registry.terraform.io/gpuplan/gpuplan" = "$root/bin" }
+  direct {}
+}
+RC
+cat >"$work/main.tf" <<'TF'
+terraform {
+  required_providers {
+    gpuplan = { source = "registry.terraform.io/gpuplan/gpuplan" }
+  }
+}
+TF
+export TF_CLI_CONFIG_FILE="$work/terraform.rc" CHECKPOINT_DISABLE=1
+(cd "$work" && "$tf" providers schema -json >schema.json)
+"$root/bin/tfplugindocs" generate --provider-dir "$root" --provider-name gpuplan \
+  --rendered-provider-name gpuplan --providers-schema "$work/schema.json" >"$work/log" || {
+  cat "$work/log"
+  exit 1
+}

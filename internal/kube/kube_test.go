@@ -1,0 +1,176 @@
+package kube_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
+)
+
+var (
+	namespaces  = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
+	configMaps  = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
+	deployments = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
+	crds        = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
+	widgets     = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
+)
+
+// start returns a server, a client of it, and a context that ends with a hanging test.
+func start(t *testing.T) (*kubetest.Server, *kube.Client, context.Context) {
+	t.Helper()
+	server := kubetest.Start(t)
+	client, err := kube.New(server.Config())
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	return server, client, ctx
+}
+
+// object builds an object; labels are given as key, value, key, value.
+func object(gvk schema.GroupVersionKind, namespace, name string, fields map[string]any, labels ...string) *unstructured.Unstructured {
+	obj := &unstructured.Unstructured{Object: map[string]any{}}
+	for k, v := range fields {
+		obj.Object[k] = v
+	}
+	obj.SetGroupVersionKind(gvk)
+	obj.SetNamespace(namespace)
+	obj.SetName(name)
+	if len(labels) > 0 {
+		m := map[string]string{}
+		for i := 0; i < len(labels); i += 2 {
+			m[labels[i]] = labels[i+1]
+		}
+		obj.SetLabels(m)
+	}
+	return obj
+}
+
+func configMap(name, value string) *unstructured.Unstructured {
+	return object(configMaps, "default", name, map[string]any{"data": map[string]any{"key": value}})
+}
+
+func widgetCRD(labels ...string) *unstructured.Unstructured {
+	return object(crds, "", "widgets.example.com", map[string]any{"spec": map[string]any{
+		"group": "example.com", "scope": "Namespaced",
+		"names":    map[string]any{"kind": "Widget", "plural": "widgets"},
+		"versions": []any{map[string]any{"name": "v1"}},
+	}}, labels...)
+}
+
+func TestApplyCreatesAndUpdates(t *testing.T) {
+	server, client, ctx := start(t)
+
+	_, err := client.Apply(ctx, configMap("a", "one"))
+	require.NoError(t, err)
+	_, err = client.Apply(ctx, configMap("a", "two"))
+	require.NoError(t, err)
+
+	got, err := client.Get(ctx, configMaps, "default", "a")
+	require.NoError(t, err)
+	assert.Equal(t, map[string]any{"key": "two"}, got.Object["data"])
+	assert.Equal(t, 2, server.Writes())
+}
+
+func TestApplyNamesTheOtherManager(t *testing.T) {
+	server, client, ctx := start(t)
+	server.Put(configMap("a", "theirs"))
+
+	_, err := client.Apply(ctx, configMap("a", "ours"))
+
+	var conflict *kube.ConflictError
+	require.ErrorAs(t, err, &conflict)
+	assert.Equal(t, []kube.Conflict{{Manager: "test", Field: ".data.key"}}, conflict.Conflicts)
+	assert.ErrorContains(t, err, `ConfigMap default/a was changed by somebody else: .data.key is owned by "test"`)
+	assert.ErrorContains(t, err, "--field-manager="+contract.FieldManager)
+}
+
+func TestScopeAndKindMistakes(t *testing.T) {
+	_, client, ctx := start(t)
+
+	_, err := client.Apply(ctx, object(configMaps, "", "a", nil))
+	assert.ErrorContains(t, err, "lives in a namespace")
+	_, err = client.Get(ctx, namespaces, "default", "a")
+	assert.ErrorContains(t, err, "cluster-scoped")
+	_, err = client.Get(ctx, widgets, "default", "a")
+	assert.ErrorIs(t, err, kube.ErrNotServed)
+	_, err = client.Get(ctx, configMaps, "default", "absent")
+	assert.True(t, kube.IsNotFound(err), "%v", err)
+}
+
+func TestServedFollowsTheServer(t *testing.T) {
+	server, client, ctx := start(t)
+
+	_, ok, err := client.Served(ctx, "example.com", "Widget")
+	require.NoError(t, err)
+	assert.False(t, ok)
+	_, err = client.Apply(ctx, object(widgets, "default", "w", nil))
+	require.ErrorIs(t, err, kube.ErrNotServed)
+
+	server.Put(widgetCRD())
+	version, ok, err := client.Served(ctx, "example.com", "Widget")
+	require.NoError(t, err)
+	assert.True(t, ok)
+	assert.Equal(t, "v1", version)
+	_, err = client.Apply(ctx, object(widgets, "default", "w", nil))
+	assert.NoError(t, err, "the mapper asks anew after a miss")
+}
+
+func TestUnreachableServer(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	host := "https://" + listener.Addr().String()
+	require.NoError(t, listener.Close())
+
+	client, err := kube.New(&rest.Config{Host: host})
+	require.NoError(t, err)
+	_, err = client.Get(context.Background(), configMaps, "default", "a")
+	require.ErrorContains(t, err, "cannot reach the Kubernetes API at "+host+": connection refused; check")
+	_, _, err = client.Served(context.Background(), "apps", "Deployment")
+	require.ErrorContains(t, err, "connection refused")
+	assert.NotContains(t, err.Error(), "Get \"", "net/http's own prefix only repeats the address")
+}
+
+func TestConfigFrom(t *testing.T) {
+	server := kubetest.Start(t)
+	text := kubeconfig(server.Config().Host)
+
+	cfg, err := kube.ConfigFrom(kube.Access{Content: text})
+	require.NoError(t, err)
+	assert.Equal(t, server.Config().Host, cfg.Host)
+
+	t.Setenv("KUBECONFIG", writeFile(t, text))
+	cfg, err = kube.ConfigFrom(kube.Access{Context: "other"})
+	require.NoError(t, err)
+	assert.Equal(t, "https://other.example:6443", cfg.Host)
+
+	for name, test := range map[string]struct {
+		access kube.Access
+		want   string
+	}{
+		"no such file":       {kube.Access{Path: "/nowhere/config"}, "kubeconfig /nowhere/config: file does not exist; check the path"},
+		"not a kubeconfig":   {kube.Access{Content: "[1, 2]"}, "the kubeconfig text is not a kubeconfig"},
+		"unknown context":    {kube.Access{Content: text, Context: "prod"}, `has no context "prod"; its contexts: main, other`},
+		"no current context": {kube.Access{Content: "apiVersion: v1\nkind: Config\n"}, "has no current context"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := kube.ConfigFrom(test.access)
+			assert.ErrorContains(t, err, test.want)
+		})
+	}
+}
+
+func TestConfigFromWithoutAnySource(t *testing.T) {
+	t.Setenv("KUBECONFIG", writeFile(t, "")+"-missing")
+	_, err := kube.ConfigFrom(kube.Access{})
+	assert.ErrorContains(t, err, "environment variable KUBECONFIG")
+}

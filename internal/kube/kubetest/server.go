@@ -1,0 +1,269 @@
+// Package kubetest is a small Kubernetes API server for unit tests: discovery,
+// get, list, watch, server-side apply with field ownership, and delete with
+// preconditions and finalizers, over HTTP and in memory. It validates no schema
+// and runs no controllers; tests that need those run against a real control plane.
+package kubetest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+)
+
+// Server is the API server. Its methods may be called while clients use it.
+type Server struct {
+	http *httptest.Server
+
+	mu       sync.Mutex
+	kinds    []kind
+	objects  map[key]*object
+	log      []event
+	revision int
+	// expired is the revision up to which a watch can no longer start.
+	expired int
+	changed chan struct{}
+	writes  int
+}
+
+type kind struct {
+	gvk        schema.GroupVersionKind
+	plural     string
+	namespaced bool
+}
+
+type key struct{ plural, group, namespace, name string }
+
+type object struct {
+	data map[string]any
+	// owners maps the path of a leaf field to its field manager.
+	owners map[string]string
+}
+
+type event struct {
+	revision int
+	kind     string
+	key      key
+	data     map[string]any
+}
+
+// builtin are the kinds that every server has.
+var builtin = []kind{
+	{schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, "namespaces", false},
+	{schema.GroupVersionKind{Version: "v1", Kind: "Node"}, "nodes", false},
+	{schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, "pods", true},
+	{schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, "configmaps", true},
+	{schema.GroupVersionKind{Version: "v1", Kind: "Event"}, "events", true},
+	{schema.GroupVersionKind{Version: "v1", Kind: "ServiceAccount"}, "serviceaccounts", true},
+	{schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}, "deployments", true},
+	{schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "DaemonSet"}, "daemonsets", true},
+	{schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "StatefulSet"}, "statefulsets", true},
+	{schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"}, "clusterroles", false},
+	{schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRoleBinding"}, "clusterrolebindings", false},
+	{schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"}, "roles", true},
+	{schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"}, "rolebindings", true},
+	{schema.GroupVersionKind{Group: crdGroup, Version: "v1", Kind: "CustomResourceDefinition"}, crdPlural, false},
+}
+
+const (
+	crdGroup  = "apiextensions.k8s.io"
+	crdPlural = "customresourcedefinitions"
+)
+
+// Start starts a server that stops with the test.
+func Start(t *testing.T) *Server {
+	t.Helper()
+	s := &Server{kinds: append([]kind(nil), builtin...), objects: map[key]*object{}, changed: make(chan struct{})}
+	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
+	t.Cleanup(func() {
+		s.http.CloseClientConnections()
+		s.http.Close()
+	})
+	return s
+}
+
+// Config returns the connection to the server.
+func (s *Server) Config() *rest.Config { return &rest.Config{Host: s.http.URL} }
+
+// Put creates or replaces an object as the field manager "test", without conflicts.
+func (s *Server) Put(obj *unstructured.Unstructured) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k, ok := s.kindOf(obj.GroupVersionKind())
+	if !ok {
+		panic(fmt.Sprintf("kubetest: kind %s is not served", obj.GroupVersionKind()))
+	}
+	at := key{k.plural, k.gvk.Group, obj.GetNamespace(), obj.GetName()}
+	data := obj.DeepCopy().Object
+	owners := map[string]string{}
+	for path := range leaves(data) {
+		owners[path] = "test"
+	}
+	if old := s.objects[at]; old != nil {
+		keepIdentity(data, old.data)
+	}
+	s.store(at, &object{data: data, owners: owners})
+}
+
+// Remove deletes an object at once, whatever its finalizers.
+func (s *Server) Remove(gvk schema.GroupVersionKind, namespace, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k, _ := s.kindOf(gvk)
+	s.remove(key{k.plural, gvk.Group, namespace, name})
+}
+
+// ExpireWatches ends all watches and lets none start at a revision before now,
+// as an API server does after its history was compacted.
+func (s *Server) ExpireWatches() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.revision++
+	s.expired = s.revision
+	s.broadcast()
+}
+
+// Writes counts the changes that clients have made so far.
+func (s *Server) Writes() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writes
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	switch {
+	case len(parts) == 1 && parts[0] == "api":
+		reply(w, http.StatusOK, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
+		return
+	case len(parts) == 1 && parts[0] == "apis":
+		reply(w, http.StatusOK, s.groups())
+		return
+	case len(parts) == 2 && parts[0] == "api":
+		s.resources(w, schema.GroupVersion{Version: parts[1]})
+		return
+	case len(parts) == 3 && parts[0] == "apis":
+		s.resources(w, schema.GroupVersion{Group: parts[1], Version: parts[2]})
+		return
+	}
+	gv, rest := schema.GroupVersion{Version: "v1"}, parts[min(2, len(parts)):]
+	if parts[0] == "apis" && len(parts) > 3 {
+		gv, rest = schema.GroupVersion{Group: parts[1], Version: parts[2]}, parts[3:]
+	}
+	namespace := ""
+	if len(rest) > 2 && rest[0] == "namespaces" {
+		namespace, rest = rest[1], rest[2:]
+	}
+	if len(rest) == 0 {
+		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "no such path "+r.URL.Path, nil)
+		return
+	}
+	at := key{plural: rest[0], group: gv.Group, namespace: namespace}
+	subresource := ""
+	if len(rest) > 1 {
+		at.name = rest[1]
+	}
+	if len(rest) > 2 {
+		subresource = rest[2]
+	}
+	s.serveObjects(w, r, gv, at, subresource)
+}
+
+func (s *Server) serveObjects(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion, at key, subresource string) {
+	s.mu.Lock()
+	k, ok := s.kindAt(gv, at.plural)
+	s.mu.Unlock()
+	if !ok {
+		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource", nil)
+		return
+	}
+	switch {
+	case r.Method == http.MethodGet && at.name == "" && r.URL.Query().Get("watch") != "":
+		s.watch(w, r, at)
+	case r.Method == http.MethodGet && at.name == "":
+		s.list(w, r, k, at)
+	case r.Method == http.MethodGet:
+		s.get(w, at)
+	case r.Method == http.MethodPatch && r.Header.Get("Content-Type") == "application/apply-patch+yaml":
+		s.apply(w, r, at, subresource)
+	case r.Method == http.MethodPost && at.name == "":
+		s.create(w, r, at)
+	case r.Method == http.MethodDelete && at.name != "":
+		s.delete(w, r, at)
+	default:
+		refuse(w, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "kubetest does not serve "+r.Method+" "+r.URL.Path, nil)
+	}
+}
+
+func (s *Server) groups() metav1.APIGroupList {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
+	seen := map[string]bool{"": true}
+	for _, k := range s.kinds {
+		if seen[k.gvk.Group] {
+			continue
+		}
+		seen[k.gvk.Group] = true
+		v := metav1.GroupVersionForDiscovery{GroupVersion: k.gvk.GroupVersion().String(), Version: k.gvk.Version}
+		list.Groups = append(list.Groups, metav1.APIGroup{Name: k.gvk.Group, Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v})
+	}
+	return list
+}
+
+func (s *Server) resources(w http.ResponseWriter, gv schema.GroupVersion) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String()}
+	for _, k := range s.kinds {
+		if k.gvk.GroupVersion() == gv {
+			list.APIResources = append(list.APIResources, metav1.APIResource{Name: k.plural, Kind: k.gvk.Kind, Namespaced: k.namespaced,
+				Verbs: metav1.Verbs{"get", "list", "watch", "create", "patch", "delete"}})
+		}
+	}
+	if len(list.APIResources) == 0 {
+		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource", nil)
+		return
+	}
+	reply(w, http.StatusOK, list)
+}
+
+func (s *Server) kindAt(gv schema.GroupVersion, plural string) (kind, bool) {
+	for _, k := range s.kinds {
+		if k.gvk.GroupVersion() == gv && k.plural == plural {
+			return k, true
+		}
+	}
+	return kind{}, false
+}
+
+func (s *Server) kindOf(gvk schema.GroupVersionKind) (kind, bool) {
+	for _, k := range s.kinds {
+		if k.gvk == gvk {
+			return k, true
+		}
+	}
+	return kind{}, false
+}
+
+func reply(w http.ResponseWriter, code int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message string, causes []metav1.StatusCause) {
+	reply(w, code, metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message,
+		Details: &metav1.StatusDetails{Causes: causes},
+	})
+}

@@ -1,0 +1,129 @@
+package kube_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+)
+
+// untilValue waits for a config map's value and reports each value it sees.
+func untilValue(want string) func(*unstructured.Unstructured) (bool, string, error) {
+	return func(obj *unstructured.Unstructured) (bool, string, error) {
+		value, _, _ := unstructured.NestedString(obj.Object, "data", "key")
+		return value == want, value, nil
+	}
+}
+
+func TestWaitForFollowsChanges(t *testing.T) {
+	server, client, ctx := start(t)
+	var told []string
+	next := map[string]func(){
+		"does not exist yet": func() { server.Put(configMap("a", "pending")) },
+		"pending": func() {
+			server.ExpireWatches()
+			server.Put(configMap("a", "done"))
+		},
+	}
+	obj, err := client.WaitFor(ctx, configMaps, "default", "a", untilValue("done"), func(status string) {
+		told = append(told, status)
+		if step := next[status]; step != nil {
+			go step()
+		}
+	})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"does not exist yet", "pending", "done"}, told)
+	assert.Equal(t, "a", obj.GetName())
+}
+
+func TestWaitForEndings(t *testing.T) {
+	t.Run("the check fails", func(t *testing.T) {
+		server, client, ctx := start(t)
+		server.Put(configMap("a", "x"))
+		broken := errors.New("it can never work")
+		_, err := client.WaitFor(ctx, configMaps, "default", "a", func(*unstructured.Unstructured) (bool, string, error) {
+			return false, "x", broken
+		}, nil)
+		assert.ErrorIs(t, err, broken)
+		assert.ErrorContains(t, err, "wait for ConfigMap default/a")
+	})
+	t.Run("the object vanishes", func(t *testing.T) {
+		server, client, ctx := start(t)
+		server.Put(configMap("a", "x"))
+		_, err := client.WaitFor(ctx, configMaps, "default", "a", untilValue("never"), func(status string) {
+			if status == "x" {
+				go server.Remove(configMaps, "default", "a")
+			}
+		})
+		assert.True(t, kube.IsNotFound(err), "%v", err)
+	})
+	t.Run("time runs out", func(t *testing.T) {
+		server, client, ctx := start(t)
+		server.Put(configMap("a", "still waiting"))
+		ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		defer cancel()
+		obj, err := client.WaitFor(ctx, configMaps, "default", "a", untilValue("never"), nil)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.ErrorContains(t, err, "last status: still waiting")
+		assert.Equal(t, "a", obj.GetName(), "the object as it was seen last")
+	})
+}
+
+func TestDelete(t *testing.T) {
+	server, client, ctx := start(t)
+	assert.NoError(t, client.Delete(ctx, configMaps, "default", "absent"))
+	assert.NoError(t, client.Delete(ctx, widgets, "default", "of an unknown kind"))
+
+	server.Put(configMap("a", "x"))
+	require.NoError(t, client.Delete(ctx, configMaps, "default", "a"))
+	_, err := client.Get(ctx, configMaps, "default", "a")
+	assert.True(t, kube.IsNotFound(err), "%v", err)
+}
+
+func TestDeleteWaitsForFinalizers(t *testing.T) {
+	server, client, ctx := start(t)
+	held := configMap("a", "x")
+	held.SetFinalizers([]string{"example.com/hold"})
+	server.Put(held)
+
+	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	err := client.Delete(short, configMaps, "default", "a")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.ErrorContains(t, err, "waiting for example.com/hold")
+
+	done := make(chan error)
+	go func() { done <- client.Delete(ctx, configMaps, "default", "a") }()
+	server.Remove(configMaps, "default", "a")
+	assert.NoError(t, <-done)
+}
+
+func writeFile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+func kubeconfig(host string) string {
+	return `apiVersion: v1
+kind: Config
+current-context: main
+clusters:
+- {name: main, cluster: {server: "` + host + `"}}
+- {name: other, cluster: {server: "https://other.example:6443"}}
+users:
+- {name: user, user: {}}
+contexts:
+- {name: main, context: {cluster: main, user: user}}
+- {name: other, context: {cluster: other, user: user}}
+`
+}

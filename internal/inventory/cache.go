@@ -1,0 +1,417 @@
+package inventory
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+// Cache follows a cluster and keeps the planner's view of it up to date, one object
+// at a time. It also knows the pods of every gang, and the pods that the scheduler
+// has placed but that the API server has not confirmed yet. It is safe for
+// concurrent use.
+type Cache struct {
+	mu        sync.Mutex
+	view      *placement.View
+	tree      *quota.Tree
+	tables    tables
+	nodes     map[string]*nodeState
+	pods      map[types.UID]*podState
+	gangs     map[string]map[types.UID]*podState
+	podGroups map[string]*unstructured.Unstructured
+}
+
+type nodeState struct {
+	node     *corev1.Node
+	hardware *contract.GPUNode
+	// shown is what the view was told, nil while the Node object is unknown.
+	shown *placement.Node
+	pods  map[types.UID]*podState
+}
+
+type podState struct {
+	// observed is the pod as the API server shows it.
+	observed *corev1.Pod
+	// assumed is the pod as it will be once it is bound, nil unless that is under way.
+	assumed *corev1.Pod
+	member  member
+	key     string
+}
+
+// now returns the pod as planning must see it.
+func (s *podState) now() *corev1.Pod {
+	if s.assumed != nil {
+		return s.assumed
+	}
+	return s.observed
+}
+
+// Change tells what an update may mean to gangs that wait.
+type Change struct {
+	// Gang is the key of the gang whose pods or PodGroup changed, "" for none.
+	Gang string
+	// Freed tells that there may be room now where there was none.
+	Freed bool
+}
+
+// NewCache returns the cache of an empty cluster.
+func NewCache() *Cache {
+	return &Cache{
+		view:      placement.NewView(),
+		nodes:     map[string]*nodeState{},
+		pods:      map[types.UID]*podState{},
+		gangs:     map[string]map[types.UID]*podState{},
+		podGroups: map[string]*unstructured.Unstructured{},
+	}
+}
+
+// PlanKey returns the key of the gang that a pod is planned with: the gang's
+// "namespace/name", or "pod/namespace/name" for a pod on its own that asks for
+// cards. ok is false for pods that the planner does not place.
+func PlanKey(p *corev1.Pod) (key string, ok bool) {
+	if key, ok := GangKey(p); ok {
+		return key, true
+	}
+	request, _ := requestOf(p)
+	return "pod/" + p.Namespace + "/" + p.Name, request.Mode != placement.ModeNone
+}
+
+// SetNode takes in a node. The error says why its hardware cannot be used.
+func (c *Cache) SetNode(n *corev1.Node) (Change, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state := c.node(n.Name)
+	state.node = n
+	return c.show(state)
+}
+
+// RemoveNode takes a node out.
+func (c *Cache) RemoveNode(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state := c.node(name)
+	state.node, state.shown = nil, nil
+	c.view.RemoveNode(name)
+	c.dropUnused(name)
+}
+
+// SetGPUNode takes in the hardware of a node. The error says why it cannot be used.
+func (c *Cache) SetGPUNode(hardware *contract.GPUNode) (Change, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state := c.node(hardware.Name)
+	state.hardware = hardware
+	return c.show(state)
+}
+
+// RemoveGPUNode forgets the published hardware of a node.
+func (c *Cache) RemoveGPUNode(name string) (Change, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state := c.node(name)
+	state.hardware = nil
+	defer c.dropUnused(name)
+	return c.show(state)
+}
+
+func (c *Cache) node(name string) *nodeState {
+	state, ok := c.nodes[name]
+	if !ok {
+		state = &nodeState{pods: map[types.UID]*podState{}}
+		c.nodes[name] = state
+	}
+	return state
+}
+
+func (c *Cache) dropUnused(name string) {
+	if state := c.nodes[name]; state.node == nil && state.hardware == nil && len(state.pods) == 0 {
+		delete(c.nodes, name)
+	}
+}
+
+// show tells the view about a node, unless nothing changed that it cares for.
+func (c *Cache) show(state *nodeState) (Change, error) {
+	if state.node == nil {
+		return Change{}, nil
+	}
+	node, err := c.tables.node(state.node, state.hardware)
+	if state.shown != nil && reflect.DeepEqual(*state.shown, node) {
+		return Change{}, err
+	}
+	renumbered := state.shown == nil || state.shown.Cards != node.Cards
+	state.shown = &node
+	c.view.SetNode(node)
+	if renumbered {
+		for _, pod := range state.pods {
+			c.charge(pod)
+		}
+	}
+	return Change{Freed: true}, err
+}
+
+// SetPod takes in a pod as the API server shows it.
+func (c *Cache) SetPod(p *corev1.Pod) Change {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state, known := c.pods[p.UID]
+	if !known {
+		state = &podState{}
+		c.pods[p.UID] = state
+	}
+	held := state.holds()
+	if p.Spec.NodeName != "" || Finished(p) {
+		state.assumed = nil
+	}
+	state.observed = p
+	c.update(state)
+	return Change{Gang: state.key, Freed: held && !state.holds()}
+}
+
+// RemovePod takes out a pod that was deleted.
+func (c *Cache) RemovePod(uid types.UID) Change {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state, ok := c.pods[uid]
+	if !ok {
+		return Change{}
+	}
+	held := state.holds()
+	c.remove(state)
+	return Change{Gang: state.key, Freed: held}
+}
+
+// Assume charges a pod that is about to be bound: p is the pod as it will be, with
+// its node and its allocation record. It stays charged until the API server shows
+// the pod bound, finished or deleted, or until [Cache.Forget].
+func (c *Cache) Assume(p *corev1.Pod) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state, ok := c.pods[p.UID]
+	if !ok {
+		return // deleted meanwhile
+	}
+	if state.observed.Spec.NodeName != "" || Finished(state.observed) {
+		return // the API server was faster
+	}
+	state.assumed = p
+	c.update(state)
+}
+
+// Forget takes back what Assume charged; it does nothing for a pod that is bound.
+func (c *Cache) Forget(uid types.UID) Change {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state, ok := c.pods[uid]
+	if !ok || state.assumed == nil {
+		return Change{}
+	}
+	c.discharge(state)
+	state.assumed = nil
+	c.update(state)
+	return Change{Gang: state.key, Freed: true}
+}
+
+// holds reports whether the pod holds resources of a node.
+func (s *podState) holds() bool {
+	p := s.now()
+	return p != nil && p.Spec.NodeName != "" && !Finished(p)
+}
+
+// update brings view and indexes in line with a pod.
+func (c *Cache) update(state *podState) {
+	p := state.now()
+	key, planned := PlanKey(p)
+	if state.key != "" && (!planned || key != state.key) {
+		c.leave(state)
+	}
+	state.key = ""
+	if planned {
+		state.key = key
+		state.member = describe(p)
+		if c.gangs[key] == nil {
+			c.gangs[key] = map[types.UID]*podState{}
+		}
+		c.gangs[key][p.UID] = state
+	}
+	if !state.holds() {
+		c.discharge(state)
+		return
+	}
+	c.node(p.Spec.NodeName).pods[p.UID] = state
+	c.charge(state)
+}
+
+func (c *Cache) remove(state *podState) {
+	c.discharge(state)
+	c.leave(state)
+	delete(c.pods, state.now().UID)
+}
+
+func (c *Cache) leave(state *podState) {
+	delete(c.gangs[state.key], state.now().UID)
+	if len(c.gangs[state.key]) == 0 {
+		delete(c.gangs, state.key)
+	}
+}
+
+func (c *Cache) charge(state *podState) {
+	p := state.now()
+	if pod, ok := podOn(p, c.cardsOf(p.Spec.NodeName), c.tree); ok {
+		c.view.AddPod(pod)
+	}
+}
+
+func (c *Cache) discharge(state *podState) {
+	p := state.now()
+	c.view.RemovePod(podID(p))
+	if node, ok := c.nodes[p.Spec.NodeName]; ok {
+		delete(node.pods, p.UID)
+		c.dropUnused(p.Spec.NodeName)
+	}
+}
+
+func (c *Cache) cardsOf(node string) *gpu.Table {
+	if state, ok := c.nodes[node]; ok && state.shown != nil {
+		return state.shown.Cards
+	}
+	return nil
+}
+
+// SetQuotaTree takes in the quota tree; nil removes it. A tree that cannot be used
+// is an error and leaves the one before in force.
+func (c *Cache) SetQuotaTree(object *unstructured.Unstructured) (Change, error) {
+	var tree *quota.Tree
+	if object != nil {
+		spec, err := QuotaSpec(object)
+		if err != nil {
+			return Change{}, err
+		}
+		if tree, err = quota.New(spec); err != nil {
+			return Change{}, fmt.Errorf("%s %s: %w", contract.QuotaTreeKind, object.GetName(), err)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tree = tree
+	c.view.SetQuota(tree)
+	for _, state := range c.pods {
+		if state.holds() {
+			c.charge(state)
+		}
+	}
+	return Change{Freed: true}, nil
+}
+
+// SetPodGroup takes in a PodGroup object.
+func (c *Cache) SetPodGroup(object *unstructured.Unstructured) Change {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := object.GetNamespace() + "/" + object.GetName()
+	c.podGroups[key] = object
+	return Change{Gang: key}
+}
+
+// RemovePodGroup takes out a PodGroup object.
+func (c *Cache) RemovePodGroup(namespace, name string) Change {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := namespace + "/" + name
+	delete(c.podGroups, key)
+	return Change{Gang: key}
+}
+
+// GangState is a gang as the cache knows it.
+type GangState struct {
+	Gang     placement.Gang
+	Problems []Problem
+	// Pods are the pods of the gang's members by member name.
+	Pods map[string]*corev1.Pod
+	// Missing is how many members must still appear.
+	Missing int
+	// PodGroup is the gang's PodGroup object, nil when it has none.
+	PodGroup *unstructured.Unstructured
+}
+
+// Gang returns a gang by its key ([PlanKey]); ok is false when it has no pods.
+func (c *Cache) Gang(key string) (state GangState, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gang(key)
+}
+
+func (c *Cache) gang(key string) (GangState, bool) {
+	members := c.members(key)
+	if len(members) == 0 {
+		return GangState{}, false
+	}
+	state := GangState{PodGroup: c.podGroups[key], Pods: make(map[string]*corev1.Pod, len(members))}
+	state.Gang, state.Problems = gang(members, state.PodGroup, c.tree, c.cardsOf)
+	state.Missing = Missing(state.Gang)
+	pods := make([]*corev1.Pod, len(members))
+	for i, m := range members {
+		pods[i] = m.pod
+	}
+	for i, name := range MemberNames(pods) {
+		if !gone(pods[i]) {
+			state.Pods[name] = pods[i]
+		}
+	}
+	return state, true
+}
+
+// members lists the pods of a gang in a fixed order.
+func (c *Cache) members(key string) []member {
+	members := make([]member, 0, len(c.gangs[key]))
+	for _, state := range c.gangs[key] {
+		members = append(members, state.member)
+	}
+	slices.SortFunc(members, func(a, b member) int { return strings.Compare(a.pod.Name, b.pod.Name) })
+	return members
+}
+
+// Plan plans the members of a gang that do not run yet, next to those that do, and
+// without the excluded nodes. ok is false when the gang has no pods.
+func (c *Cache) Plan(key string, exclude map[string]bool) (state GangState, result placement.Result, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state, ok = c.gang(key)
+	if !ok {
+		return GangState{}, placement.Result{}, false
+	}
+	state.Gang.ExcludeNodes = exclude
+	return state, c.view.Plan(state.Gang), true
+}
+
+// Record makes the allocation record of a planned member.
+func (c *Cache) Record(gangID string, a placement.Assignment) contract.Allocation {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cards := c.cardsOf(a.Node)
+	record := contract.Allocation{
+		Gang:        gangID,
+		Node:        a.Node,
+		Cards:       Indexes(a.Own, cards),
+		Visible:     Indexes(a.Visible, cards),
+		RingGBps:    a.Ring.GBps,
+		NVLinkRings: a.Ring.NVLinkRings,
+	}
+	for _, share := range a.Shares {
+		record.Shares = append(record.Shares, contract.CardShare{
+			Card:        Indexes(gpu.SetOf(share.Card), cards)[0],
+			MemoryGiB:   share.MemoryGiB,
+			CorePercent: share.CorePercent,
+		})
+	}
+	return record
+}

@@ -1,0 +1,351 @@
+package inventory
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+// Problem is something odd in the description of a gang that does not stop it.
+type Problem struct {
+	// Reason is in the form of an event's reason.
+	Reason string
+	// Text says what is odd and what is assumed instead.
+	Text string
+}
+
+// Reasons of problems.
+const (
+	ReasonInvalidReplicaCount = "InvalidReplicaCount"
+	ReasonCountsDisagree      = "ReplicaCountsDisagree"
+	ReasonInvalidCardCount    = "InvalidCardCount"
+)
+
+// defaultRole is the role of pods that no training operator labelled.
+const defaultRole = "member"
+
+// gangName finds the name of a pod's gang. In order of precedence: PodGroup label,
+// ACK's gang labels, topology labels. "true" instead of a name is a flag that some
+// tools write; the name is the job's then.
+func gangName(p *corev1.Pod) string {
+	for _, label := range []string{contract.PodGroupLabel, contract.LightGangLabel, contract.TopologyGroupLabel} {
+		switch name := p.Labels[label]; name {
+		case "", "false":
+		case "true":
+			return jobName(p)
+		default:
+			return name
+		}
+	}
+	return ""
+}
+
+// jobName names the job that a pod belongs to, at worst the pod itself.
+func jobName(p *corev1.Pod) string {
+	for _, label := range []string{contract.JobNameLabel, contract.ArenaReleaseLabel} {
+		if name := p.Labels[label]; name != "" {
+			return name
+		}
+	}
+	if owner := metav1.GetControllerOfNoCopy(p); owner != nil {
+		return owner.Name
+	}
+	return p.Name
+}
+
+// GangKey returns "namespace/name" of the gang that a pod says it belongs to, in any
+// of the three spellings; ok is false for a pod on its own.
+func GangKey(p *corev1.Pod) (key string, ok bool) {
+	name := gangName(p)
+	return p.Namespace + "/" + name, name != ""
+}
+
+// MemberNames returns a name for each pod that is unique in the gang: the training
+// operator's role and index, "worker-0", else the pod's name.
+func MemberNames(pods []*corev1.Pod) []string {
+	names := make([]string, len(pods))
+	seen := map[string]int{}
+	for i, p := range pods {
+		names[i] = p.Name
+		if role, index := p.Labels[contract.JobReplicaTypeLabel], p.Labels[contract.JobReplicaIndexLabel]; role != "" && index != "" {
+			names[i] = strings.ToLower(role) + "-" + index
+		}
+		seen[names[i]]++
+	}
+	for i, p := range pods {
+		if seen[names[i]] > 1 {
+			names[i] = p.Name
+		}
+	}
+	return names
+}
+
+// Gang describes the gang that the pods make: real pods of a job, or those that the
+// provider expects the operator to create. podGroup is the gang's PodGroup object, or
+// nil; tree gives the quota leaf of the namespace, or nil. A pod of its own is a gang
+// of one. Finished pods are left out, and those that succeeded count towards the minimum.
+func Gang(pods []*corev1.Pod, podGroup *unstructured.Unstructured, tree *quota.Tree) (placement.Gang, []Problem) {
+	members := make([]member, len(pods))
+	for i, p := range pods {
+		members[i] = describe(p)
+	}
+	return gang(members, podGroup, tree, func(string) *gpu.Table { return nil })
+}
+
+// Missing returns how many members must still appear before the gang can start.
+func Missing(g placement.Gang) int {
+	present := 0
+	for _, role := range g.Roles {
+		if !role.Late {
+			present += len(role.Members)
+		}
+	}
+	return max(0, g.Minimum-present)
+}
+
+// member is a pod with what a gang needs to know of it.
+type member struct {
+	pod *corev1.Pod
+	// role is the pod's role, without members.
+	role     placement.Role
+	problems []Problem
+}
+
+func describe(p *corev1.Pod) member {
+	request, problems := requestOf(p)
+	return member{pod: p, role: roleOf(p, request), problems: problems}
+}
+
+// asks reports whether the member asks for cards.
+func (m member) asks() bool { return m.role.Request.Mode != placement.ModeNone }
+
+// census counts the members of a gang.
+type census struct {
+	// cards tells that somebody asks for cards, so that who does not is late.
+	cards bool
+	// present are the members that are not finished; late those of them that ask for no card.
+	present, late int
+	// minimum is how many of the present must run, 0 for all of them.
+	minimum int
+}
+
+func count(members []member, podGroup *unstructured.Unstructured) (census, []Problem) {
+	var c census
+	for _, m := range members {
+		c.cards = c.cards || m.asks()
+	}
+	succeeded := 0
+	for _, m := range members {
+		switch {
+		case c.cards && !m.asks():
+			if !gone(m.pod) {
+				c.late++
+			}
+		case !gone(m.pod):
+			c.present++
+		case m.pod.Status.Phase == corev1.PodSucceeded:
+			succeeded++
+		}
+	}
+	declared, problems := declaredMembers(members, podGroup)
+	if known := c.present + succeeded; declared > known {
+		// Some operators count the launcher, which asks for no card, as a replica.
+		declared = max(known, declared-c.late)
+	}
+	c.minimum = max(0, declared-succeeded)
+	return c, problems
+}
+
+// gang is [Gang] with the cards of bound members translated to positions in their node's table.
+func gang(members []member, podGroup *unstructured.Unstructured, tree *quota.Tree, cards func(node string) *gpu.Table) (placement.Gang, []Problem) {
+	if len(members) == 0 {
+		return placement.Gang{}, nil
+	}
+	c, problems := count(members, podGroup)
+	pods := make([]*corev1.Pod, len(members))
+	for i, m := range members {
+		pods[i] = m.pod
+		problems = append(problems, m.problems...)
+	}
+	names := MemberNames(pods)
+	order := make([]int, len(members))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return naturalCompare(names[a], names[b]) })
+
+	g := placement.Gang{ID: gangID(pods[0]), Minimum: c.minimum, Preemptible: true}
+	for _, i := range order {
+		p, role := pods[i], members[i].role
+		if gone(p) {
+			continue
+		}
+		role.Late = c.cards && !members[i].asks()
+		g.Roles = addMember(g.Roles, role, names[i])
+		g.Priority = max(g.Priority, priorityOf(p))
+		g.Preemptible = g.Preemptible && preemptible(p)
+		if g.Leaf == "" {
+			g.Leaf = leafOf(p, tree)
+		}
+		if p.Spec.NodeName != "" && !role.Late {
+			g.Running = append(g.Running, assignment(p, names[i], cards(p.Spec.NodeName)))
+		}
+	}
+	slices.SortFunc(g.Roles, func(a, b placement.Role) int { return cmp.Compare(a.Name, b.Name) })
+	return g, problems
+}
+
+// gangID is "namespace/name" of the pod's gang, or of the pod on its own.
+func gangID(p *corev1.Pod) string {
+	if key, ok := GangKey(p); ok {
+		return key
+	}
+	return p.Namespace + "/" + p.Name
+}
+
+// declaredMembers reads how many members a gang says it needs: from its PodGroup,
+// its min-available label, or its replica label; 0 when nothing usable says so.
+func declaredMembers(members []member, podGroup *unstructured.Unstructured) (int, []Problem) {
+	var problems []Problem
+	if podGroup != nil {
+		minMember, ok, err := unstructured.NestedInt64(podGroup.Object, "spec", "minMember")
+		if err == nil && ok && minMember > 0 {
+			return int(minMember), nil
+		}
+		problems = append(problems, Problem{Reason: ReasonInvalidReplicaCount, Text: fmt.Sprintf(
+			"PodGroup %s has no positive minMember; the labels of its pods are used", podGroup.GetName())})
+	}
+	for _, label := range []string{contract.LightGangMinLabel, contract.TopologyReplicasLabel} {
+		count, differ := 0, false
+		for _, m := range members {
+			text, ok := m.pod.Labels[label]
+			if !ok {
+				continue
+			}
+			n, err := strconv.Atoi(text)
+			if err != nil || n <= 0 {
+				problems = append(problems, Problem{Reason: ReasonInvalidReplicaCount, Text: fmt.Sprintf(
+					"label %s is %q, not a positive number; the pods of the job are counted instead", label, text)})
+				break
+			}
+			differ = differ || (count != 0 && n != count)
+			count = max(count, n)
+		}
+		if differ {
+			problems = append(problems, Problem{Reason: ReasonCountsDisagree, Text: fmt.Sprintf(
+				"the pods of the gang disagree about label %s; the highest, %d, is used", label, count)})
+		}
+		if count > 0 {
+			return count, problems
+		}
+	}
+	return 0, problems
+}
+
+// roleOf describes a pod's role, without members.
+func roleOf(p *corev1.Pod, request placement.Request) placement.Role {
+	role := placement.Role{Name: defaultRole, Request: request, NodeSelector: p.Spec.NodeSelector}
+	if name := p.Labels[contract.JobReplicaTypeLabel]; name != "" {
+		role.Name = strings.ToLower(name)
+	}
+	for _, t := range p.Spec.Tolerations {
+		role.Tolerations = append(role.Tolerations, placement.Toleration{
+			Key: t.Key, Operator: string(t.Operator), Value: t.Value, Effect: string(t.Effect)})
+	}
+	if affinity := p.Spec.Affinity; affinity != nil && affinity.NodeAffinity != nil {
+		if required := affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
+			role.Affinity = alternatives(required.NodeSelectorTerms)
+		}
+	}
+	return role
+}
+
+// alternatives translates the terms of a node affinity; a term by node fields is
+// left to the scheduler's own filter, which knows the nodes by name.
+func alternatives(terms []corev1.NodeSelectorTerm) [][]placement.Requirement {
+	out := make([][]placement.Requirement, 0, len(terms))
+	for _, term := range terms {
+		requirements := make([]placement.Requirement, 0, len(term.MatchExpressions))
+		for _, e := range term.MatchExpressions {
+			requirements = append(requirements, placement.Requirement{Key: e.Key, Operator: string(e.Operator), Values: e.Values})
+		}
+		out = append(out, requirements)
+	}
+	return out
+}
+
+// addMember puts a member into the role of its name and shape. Pods of one name with
+// different shapes make several roles: "worker", "worker.2".
+func addMember(roles []placement.Role, role placement.Role, member string) []placement.Role {
+	same := 0
+	for i := range roles {
+		base, _, _ := strings.Cut(roles[i].Name, ".")
+		if base != role.Name {
+			continue
+		}
+		same++
+		known := roles[i]
+		known.Name, known.Members = role.Name, nil
+		if reflect.DeepEqual(known, role) {
+			roles[i].Members = append(roles[i].Members, member)
+			return roles
+		}
+	}
+	if same > 0 {
+		role.Name = fmt.Sprintf("%s.%d", role.Name, same+1)
+	}
+	role.Members = []string{member}
+	return append(roles, role)
+}
+
+// assignment reads where a bound member runs.
+func assignment(p *corev1.Pod, member string, cards *gpu.Table) placement.Assignment {
+	a := placement.Assignment{Member: member, Node: p.Spec.NodeName}
+	if record, ok, err := contract.AllocationFrom(p.Annotations); ok && err == nil {
+		a.Own = positions(record.Cards, cards)
+		a.Visible = positions(record.Visible, cards)
+		a.Shares = shares(record.Shares, cards)
+		a.Ring = gpu.Ring{GBps: record.RingGBps, NVLinkRings: record.NVLinkRings}
+	}
+	return a
+}
+
+// naturalCompare orders names so that "worker-2" comes before "worker-10".
+func naturalCompare(a, b string) int {
+	for a != "" && b != "" {
+		na, nb := leadingDigits(a), leadingDigits(b)
+		if na == 0 || nb == 0 {
+			if a[0] != b[0] {
+				return cmp.Compare(a[0], b[0])
+			}
+			a, b = a[1:], b[1:]
+			continue
+		}
+		da, db := strings.TrimLeft(a[:na], "0"), strings.TrimLeft(b[:nb], "0")
+		if c := cmp.Or(cmp.Compare(len(da), len(db)), cmp.Compare(da, db)); c != 0 {
+			return c
+		}
+		a, b = a[na:], b[nb:]
+	}
+	return cmp.Compare(len(a), len(b))
+}
+
+func leadingDigits(s string) int {
+	n := 0
+	for n < len(s) && s[n] >= '0' && s[n] <= '9' {
+		n++
+	}
+	return n
+}

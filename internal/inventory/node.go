@@ -1,0 +1,164 @@
+package inventory
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+// Node translates a node. hw is what the node agent published; while it is nil, the
+// cards come from the catalogue by instance type, or else from the counts on the
+// node itself, without links. The error says why the hardware cannot be used; the
+// node is complete apart from its cards then.
+func Node(n *corev1.Node, hw *contract.GPUNode) (placement.Node, error) {
+	return new(tables).node(n, hw)
+}
+
+// tables shares one precomputed table between nodes with equal hardware.
+type tables struct {
+	mu    sync.Mutex
+	known map[string]*gpu.Table
+}
+
+func (t *tables) node(n *corev1.Node, hw *contract.GPUNode) (placement.Node, error) {
+	node := placement.Node{
+		Name:          n.Name,
+		Pool:          poolOf(n),
+		Since:         n.CreationTimestamp.Unix(),
+		Labels:        maps.Clone(n.Labels),
+		Unschedulable: n.Spec.Unschedulable,
+		Mode:          modeOf(n),
+		CardPolicy:    placement.Binpack,
+		Allocatable:   amounts(n.Status.Allocatable),
+	}
+	if n.Labels[contract.NodeCardPolicyLabel] == string(placement.Spread) {
+		node.CardPolicy = placement.Spread
+	}
+	for _, name := range cardResources {
+		delete(node.Allocatable.Extended, name)
+	}
+	for _, taint := range n.Spec.Taints {
+		if taint.Effect != corev1.TaintEffectPreferNoSchedule {
+			node.Taints = append(node.Taints, placement.Taint{Key: taint.Key, Value: taint.Value, Effect: string(taint.Effect)})
+		}
+	}
+	machine, ok, err := machineOf(n, hw)
+	if err != nil {
+		return node, fmt.Errorf("node %s: %w", n.Name, err)
+	}
+	if !ok || !offersCards(n, node.Mode) {
+		return node, nil
+	}
+	node.Cards, err = t.of(machine)
+	if err != nil {
+		return node, fmt.Errorf("node %s: %w", n.Name, err)
+	}
+	return node, nil
+}
+
+// of returns the table of a machine, the same one for equal machines. What only
+// tells two equal machines apart (UUIDs, PCI addresses) is left out.
+func (t *tables) of(m gpu.Machine) (*gpu.Table, error) {
+	m.Cards = append([]gpu.Card(nil), m.Cards...)
+	for i := range m.Cards {
+		m.Cards[i].UUID, m.Cards[i].PCIBusID = "", ""
+	}
+	key, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("describe hardware %q: %w", m.Name, err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if table, ok := t.known[string(key)]; ok {
+		return table, nil
+	}
+	table, err := gpu.NewTable(m)
+	if err != nil {
+		return nil, err
+	}
+	if t.known == nil {
+		t.known = map[string]*gpu.Table{}
+	}
+	t.known[string(key)] = table
+	return table, nil
+}
+
+// machineOf finds the hardware of a node; ok is false for a node without cards.
+func machineOf(n *corev1.Node, hw *contract.GPUNode) (m gpu.Machine, ok bool, err error) {
+	if hw != nil {
+		m, err = hw.Status.Machine()
+		if err != nil {
+			return gpu.Machine{}, false, fmt.Errorf("%s %s: %w", contract.GPUNodeKind, hw.Name, err)
+		}
+		return m, len(m.Cards) > 0, nil
+	}
+	if m, ok = catalog.Machine(n.Labels[contract.InstanceTypeLabel]); ok {
+		return m, true, nil
+	}
+	m = countedMachine(n)
+	return m, len(m.Cards) > 0, nil
+}
+
+// countedMachine describes as many cards as the node counts, without links between them.
+func countedMachine(n *corev1.Node) gpu.Machine {
+	count, err := strconv.Atoi(n.Labels[contract.CardCountLabel])
+	if err != nil {
+		for _, name := range []corev1.ResourceName{contract.ResourceDefaultCard, contract.ResourceTopologyCard, contract.ResourceCardCount} {
+			quantity := n.Status.Capacity[name]
+			count = max(count, int(quantity.Value()))
+		}
+	}
+	count = max(count, 0)
+	memory, err := strconv.ParseInt(strings.TrimSuffix(n.Labels[contract.CardMemoryLabel], "MiB"), 10, 64)
+	if err != nil {
+		memory = 0
+	}
+	m := gpu.Machine{Model: n.Labels[contract.CardModelLabel]}
+	for i := range count {
+		m.Cards = append(m.Cards, gpu.Card{Index: i, MemoryMiB: memory, NUMANode: -1})
+		row := make([]gpu.Link, count)
+		row[i].Class = gpu.Self
+		m.Links = append(m.Links, row)
+	}
+	return m
+}
+
+// modeOf reads how the node offers its cards: the label, or ACK's default without it.
+func modeOf(n *corev1.Node) placement.Mode {
+	if mode := n.Labels[contract.NodeModeLabel]; mode != "" {
+		return placement.Mode(mode)
+	}
+	return placement.ModeDefault
+}
+
+// offersCards reports whether the node's device plugin offers cards in the node's
+// mode: right after a change of the label it still offers those of the mode before.
+func offersCards(n *corev1.Node, mode placement.Mode) bool {
+	name := contract.ResourceCardMemory
+	switch mode {
+	case placement.ModeDefault:
+		name = contract.ResourceDefaultCard
+	case placement.ModeTopology:
+		name = contract.ResourceTopologyCard
+	}
+	quantity := n.Status.Allocatable[corev1.ResourceName(name)]
+	return quantity.Value() > 0
+}
+
+// poolOf names the node's pool: our provider's name of it, else ACK's ID of it.
+func poolOf(n *corev1.Node) string {
+	if pool := n.Labels[contract.NodePoolNameLabel]; pool != "" {
+		return pool
+	}
+	return n.Labels[contract.NodePoolIDLabel]
+}

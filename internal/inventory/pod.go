@@ -1,0 +1,240 @@
+package inventory
+
+import (
+	"fmt"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/resource"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+// cardResources are the extended resources by which nodes offer cards.
+var cardResources = []string{
+	contract.ResourceDefaultCard,
+	contract.ResourceTopologyCard,
+	contract.ResourceCardMemory,
+	contract.ResourceCorePercent,
+	contract.ResourceCardCount,
+}
+
+// Pod translates a pod that holds resources of a node: one that is bound and not
+// finished; ok is false for any other. Cards are read from the allocation record by
+// NVML index, which is the position of the card on every machine that has all its
+// cards. The quota leaf is the one that the pod names itself.
+func Pod(p *corev1.Pod) (placement.Pod, bool) {
+	return podOn(p, nil, nil)
+}
+
+// podOn is Pod with the cards translated to positions in the node's table, and the
+// leaf taken from the pod's namespace when it names none.
+func podOn(p *corev1.Pod, cards *gpu.Table, tree *quota.Tree) (placement.Pod, bool) {
+	if p.Spec.NodeName == "" || Finished(p) {
+		return placement.Pod{}, false
+	}
+	request, _ := requestOf(p)
+	pod := placement.Pod{
+		ID:          podID(p),
+		Node:        p.Spec.NodeName,
+		Request:     request,
+		Leaf:        leafOf(p, tree),
+		Priority:    priorityOf(p),
+		Preemptible: preemptible(p),
+	}
+	pod.Gang, _ = GangKey(p)
+	if record, ok, err := contract.AllocationFrom(p.Annotations); ok && err == nil {
+		pod.Own = positions(record.Cards, cards)
+		pod.Shares = shares(record.Shares, cards)
+	}
+	return pod, true
+}
+
+// Finished reports whether a pod has ended and so has given its cards back.
+func Finished(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
+// gone reports whether a pod is no member of its gang any more: it has ended, or it
+// is deleted before it was ever bound.
+func gone(p *corev1.Pod) bool {
+	return Finished(p) || p.Spec.NodeName == "" && p.DeletionTimestamp != nil
+}
+
+// podID is the pod's ID in a view: the UID, or namespace and name of a pod that was never created.
+func podID(p *corev1.Pod) string {
+	if p.UID != "" {
+		return string(p.UID)
+	}
+	return p.Namespace + "/" + p.Name
+}
+
+// requestOf computes what a pod asks for as kube-scheduler does: containers, init
+// containers and overhead; for a running pod what its node has granted.
+func requestOf(p *corev1.Pod) (placement.Request, []Problem) {
+	var problems []Problem
+	list := resource.PodRequests(p, resource.PodResourcesOptions{UseStatusResources: p.Spec.NodeName != ""})
+	request := placement.Request{Resources: amounts(list), HostPorts: hostPorts(p)}
+	take := func(name string) int64 {
+		amount := request.Extended[name]
+		delete(request.Extended, name)
+		return amount
+	}
+	switch {
+	case request.Extended[contract.ResourceTopologyCard] > 0:
+		request.Mode = placement.ModeTopology
+		request.Cards = int(take(contract.ResourceTopologyCard))
+	case request.Extended[contract.ResourceCardMemory] > 0 || request.Extended[contract.ResourceCorePercent] > 0:
+		request.Mode = placement.ModeShare
+		request.MemoryGiB = take(contract.ResourceCardMemory)
+		request.CorePercent = take(contract.ResourceCorePercent)
+		if request.CorePercent > 0 {
+			request.Mode = placement.ModeCoreMem
+		}
+		if text, ok := p.Labels[contract.ResourceCardCount]; ok {
+			count, err := strconv.Atoi(text)
+			if err != nil || count <= 0 {
+				problems = append(problems, Problem{Reason: ReasonInvalidCardCount, Text: fmt.Sprintf(
+					"pod %s: label %s is %q, not a positive number; one card is assumed", p.Name, contract.ResourceCardCount, text)})
+				count = 1
+			}
+			request.Cards = count
+		}
+	case request.Extended[contract.ResourceDefaultCard] > 0:
+		request.Mode = placement.ModeDefault
+		request.Cards = int(take(contract.ResourceDefaultCard))
+	}
+	if len(request.Extended) == 0 {
+		request.Extended = nil
+	}
+	return request, problems
+}
+
+// amounts converts a resource list: millicores, bytes, pods, and everything else by name.
+func amounts(list corev1.ResourceList) placement.Resources {
+	out := placement.Resources{
+		MilliCPU:    list.Cpu().MilliValue(),
+		MemoryBytes: list.Memory().Value(),
+		Pods:        list.Pods().Value(),
+	}
+	for name, quantity := range list {
+		switch name {
+		case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods:
+			continue
+		}
+		if quantity.IsZero() {
+			continue
+		}
+		if out.Extended == nil {
+			out.Extended = map[string]int64{}
+		}
+		out.Extended[string(name)] = quantity.Value()
+	}
+	return out
+}
+
+// hostPorts lists the node ports that only one pod can have. With the host's
+// network every container port is one, as the API server's defaults say.
+func hostPorts(p *corev1.Pod) []string {
+	var out []string
+	add := func(c corev1.Container) {
+		for _, port := range c.Ports {
+			number := port.HostPort
+			if number == 0 && p.Spec.HostNetwork {
+				number = port.ContainerPort
+			}
+			if number == 0 {
+				continue
+			}
+			protocol := port.Protocol
+			if protocol == "" {
+				protocol = corev1.ProtocolTCP
+			}
+			out = append(out, fmt.Sprintf("%s/%d", protocol, number))
+		}
+	}
+	for _, c := range p.Spec.InitContainers {
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			add(c)
+		}
+	}
+	for _, c := range p.Spec.Containers {
+		add(c)
+	}
+	return out
+}
+
+// leafOf finds the quota leaf: the pod's label, else the namespace; "" without a tree entry.
+func leafOf(p *corev1.Pod, tree *quota.Tree) string {
+	for _, label := range []string{contract.QuotaLabel, contract.KoordinatorQuotaLabel} {
+		if leaf := p.Labels[label]; leaf != "" {
+			return leaf
+		}
+	}
+	if tree == nil {
+		return ""
+	}
+	return tree.LeafOf(p.Namespace)
+}
+
+// preemptible reports whether a pod may use more than its leaf's minimum, which is the rule.
+func preemptible(p *corev1.Pod) bool {
+	return p.Labels[contract.PreemptibleLabel] != "false" && p.Labels[contract.KoordinatorPreemptibleLabel] != "false"
+}
+
+func priorityOf(p *corev1.Pod) int32 {
+	if p.Spec.Priority == nil {
+		return 0
+	}
+	return *p.Spec.Priority
+}
+
+// positions translates NVML indexes to positions in the machine's cards. Cards that
+// the machine no longer has are left out.
+func positions(indexes []int, cards *gpu.Table) gpu.Set {
+	var set gpu.Set
+	for _, index := range indexes {
+		if position, ok := positionOf(index, cards); ok {
+			set |= gpu.SetOf(position)
+		}
+	}
+	return set
+}
+
+func positionOf(index int, cards *gpu.Table) (int, bool) {
+	if cards == nil {
+		return index, index >= 0 && index < 64
+	}
+	for position, card := range cards.Machine().Cards {
+		if card.Index == index {
+			return position, true
+		}
+	}
+	return 0, false
+}
+
+func shares(in []contract.CardShare, cards *gpu.Table) []placement.CardShare {
+	var out []placement.CardShare
+	for _, share := range in {
+		if position, ok := positionOf(share.Card, cards); ok {
+			out = append(out, placement.CardShare{Card: position, MemoryGiB: share.MemoryGiB, CorePercent: share.CorePercent})
+		}
+	}
+	return out
+}
+
+// Indexes translates card positions of a node back to NVML indexes, for an allocation record.
+func Indexes(set gpu.Set, cards *gpu.Table) []int {
+	if cards == nil {
+		return set.Cards()
+	}
+	machine := cards.Machine()
+	var out []int
+	for _, position := range set.Cards() {
+		out = append(out, machine.Cards[position].Index)
+	}
+	return out
+}

@@ -1,0 +1,261 @@
+package capacity
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+// mib is a mebibyte in bytes.
+const mib = int64(1) << 20
+
+// Pool describes the nodes of a pool, whether they exist or not.
+type Pool struct {
+	Name         string
+	InstanceType string
+	Mode         string
+	CardPolicy   string
+	// Labels and Taints are what the user gave the pool.
+	Labels map[string]string
+	Taints []Taint
+}
+
+// PlannedName is the name of a node that does not exist yet.
+func PlannedName(pool string, ordinal int) string { return fmt.Sprintf("%s[%d]", pool, ordinal) }
+
+// Planned returns the capacity of the pool with size nodes: those of existing, as they
+// are, and new ones from the catalogue for the rest. More existing nodes than size are
+// for the caller to drop first. The error says that the instance type or mode is not in
+// the catalogue.
+func (p Pool) Planned(existing []Node, size int) (Capacity, error) {
+	q, err := p.quantities()
+	if err != nil {
+		return Capacity{}, err
+	}
+	template, err := p.template()
+	if err != nil {
+		return Capacity{}, err
+	}
+	c := p.empty(template)
+	c.Nodes = slices.Clone(existing)
+	for i := len(existing); i < size; i++ {
+		c.Nodes = append(c.Nodes, Node{
+			Name:          PlannedName(p.Name, i),
+			FreeCards:     indexes(healthy(template)),
+			FreeMilliCPU:  q.MilliCPU,
+			FreeMemoryMiB: q.MemoryBytes / mib,
+			FreePods:      q.Pods,
+			Extended:      maps.Clone(template.Allocatable.Extended),
+		})
+	}
+	return c.counted(), nil
+}
+
+// Live returns the capacity of the pool's nodes as they are now. Nodes of other pools
+// must have been left out; pods on other nodes are ignored.
+func (p Pool) Live(nodes []placement.Node, pods []placement.Pod) (Capacity, error) {
+	template, err := p.template()
+	if err != nil {
+		return Capacity{}, err
+	}
+	c := p.empty(template)
+	for _, n := range inOrder(nodes) {
+		on := slices.DeleteFunc(slices.Clone(pods), func(pod placement.Pod) bool { return pod.Node != n.Name })
+		c.Nodes = append(c.Nodes, live(n, template, on))
+	}
+	return c.counted(), nil
+}
+
+func (p Pool) quantities() (catalog.Quantities, error) {
+	it, ok := catalog.Lookup(p.InstanceType)
+	if !ok {
+		return catalog.Quantities{}, fmt.Errorf("instance type %q is not in the catalogue", p.InstanceType)
+	}
+	return catalog.Allocatable(it, p.Mode)
+}
+
+// NodeLabels returns the labels of every node of the pool: the user's, those that the
+// provider and the cloud set, and those of the kubelet that are the same on all of them.
+func (p Pool) NodeLabels() map[string]string {
+	labels := maps.Clone(p.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	maps.Copy(labels, p.OwnLabels())
+	labels[contract.InstanceTypeLabel] = p.InstanceType
+	labels[corev1.LabelOSStable] = "linux"
+	labels[corev1.LabelArchStable] = "amd64"
+	if it, ok := catalog.Lookup(p.InstanceType); ok {
+		labels[contract.CardCountLabel] = strconv.Itoa(it.Cards)
+	}
+	return labels
+}
+
+// OwnLabels returns the labels that the provider itself gives to the pool's nodes.
+func (p Pool) OwnLabels() map[string]string {
+	labels := map[string]string{
+		contract.NodePoolNameLabel: p.Name,
+		contract.NodeModeLabel:     p.Mode,
+	}
+	if p.CardPolicy != "" {
+		labels[contract.NodeCardPolicyLabel] = p.CardPolicy
+	}
+	return labels
+}
+
+// template is a fresh node of the pool in the planner's terms. It goes through the
+// same translation as a node that exists.
+func (p Pool) template() (placement.Node, error) {
+	q, err := p.quantities()
+	if err != nil {
+		return placement.Node{}, err
+	}
+	allocatable := corev1.ResourceList{
+		corev1.ResourceCPU:    *resource.NewMilliQuantity(q.MilliCPU, resource.DecimalSI),
+		corev1.ResourceMemory: *resource.NewQuantity(q.MemoryBytes, resource.BinarySI),
+		corev1.ResourcePods:   *resource.NewQuantity(q.Pods, resource.DecimalSI),
+	}
+	for name, count := range q.Extended {
+		allocatable[corev1.ResourceName(name)] = *resource.NewQuantity(count, resource.DecimalSI)
+	}
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Labels: p.NodeLabels()},
+		Status:     corev1.NodeStatus{Allocatable: allocatable, Capacity: allocatable},
+	}
+	for _, t := range p.Taints {
+		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)})
+	}
+	return inventory.Node(node, nil)
+}
+
+func (p Pool) empty(template placement.Node) Capacity {
+	c := Capacity{
+		Pool:         p.Name,
+		InstanceType: p.InstanceType,
+		Mode:         p.Mode,
+		CardPolicy:   p.CardPolicy,
+		Labels:       p.NodeLabels(),
+		Taints:       p.Taints,
+	}
+	if it, ok := catalog.Lookup(p.InstanceType); ok {
+		c.CardModel, c.Wiring, c.CardsPerNode = it.CardModel, it.Wiring, int64(it.Cards)
+	}
+	return c
+}
+
+// counted fills in the sums.
+func (c Capacity) counted() Capacity {
+	c.Cards = c.CardsPerNode * int64(len(c.Nodes))
+	c.FreeCards = 0
+	for _, n := range c.Nodes {
+		c.FreeCards += int64(len(n.FreeCards))
+	}
+	return c
+}
+
+// live is what is free on a node that exists.
+func live(n, template placement.Node, pods []placement.Pod) Node {
+	cards := n.Cards
+	if cards == nil {
+		cards = template.Cards // the node does not offer its cards at the moment
+	}
+	free := n.Allocatable
+	free.Extended = maps.Clone(free.Extended)
+	out := Node{Name: n.Name, Unschedulable: n.Unschedulable, Links: ownLinks(cards, template.Cards)}
+	var used gpu.Set
+	counted := 0
+	for _, pod := range pods {
+		free.MilliCPU -= pod.Request.MilliCPU
+		free.MemoryBytes -= pod.Request.MemoryBytes
+		free.Pods--
+		for name, count := range pod.Request.Extended {
+			free.Extended[name] -= count
+		}
+		used |= pod.Own
+		if pod.Request.Mode == placement.ModeDefault {
+			counted += pod.Request.Cards
+		}
+		for _, s := range pod.Shares {
+			used |= gpu.SetOf(s.Card)
+			out.UsedShares = append(out.UsedShares, Share{Card: int64(s.Card), MemoryGiB: s.MemoryGiB, CorePercent: s.CorePercent})
+		}
+		out.HostPorts = append(out.HostPorts, pod.Request.HostPorts...)
+	}
+	slices.SortFunc(out.UsedShares, func(a, b Share) int { return int(a.Card - b.Card) })
+	slices.Sort(out.HostPorts)
+	out.FreeCards = indexes(healthy(placement.Node{Cards: cards}) &^ used)
+	out.FreeCards = out.FreeCards[:max(0, len(out.FreeCards)-counted)]
+	out.FreeMilliCPU, out.FreeMemoryMiB, out.FreePods = free.MilliCPU, free.MemoryBytes/mib, free.Pods
+	out.Extended = free.Extended
+	return out
+}
+
+// ownLinks returns the link matrix of a node whose links are not those of its wiring.
+func ownLinks(cards, reference *gpu.Table) []string {
+	if cards == nil || cards == reference {
+		return nil
+	}
+	rows := contract.StatusOf(cards.Machine()).Links
+	if reference != nil && slices.Equal(rows, contract.StatusOf(reference.Machine()).Links) {
+		return nil
+	}
+	return rows
+}
+
+// healthy returns the cards of a node that may be used.
+func healthy(n placement.Node) gpu.Set {
+	var set gpu.Set
+	if n.Cards == nil {
+		return set
+	}
+	for i, card := range n.Cards.Machine().Cards {
+		if card.Unhealthy == "" {
+			set |= gpu.SetOf(i)
+		}
+	}
+	return set
+}
+
+func indexes(set gpu.Set) []int64 {
+	out := make([]int64, 0, set.Len())
+	for _, card := range set.Cards() {
+		out = append(out, int64(card))
+	}
+	return out
+}
+
+// inOrder sorts nodes in the planner's order.
+func inOrder(nodes []placement.Node) []placement.Node {
+	view := placement.NewView()
+	byName := map[string]placement.Node{}
+	for _, n := range nodes {
+		view.SetNode(n)
+		byName[n.Name] = n
+	}
+	sorted := make([]placement.Node, 0, len(nodes))
+	for _, name := range view.Nodes() {
+		sorted = append(sorted, byName[name])
+	}
+	return sorted
+}
+
+// since orders the nodes of a capacity in the planner: by their place in the list,
+// with the planned ones behind all others.
+func since(n Node, pool string, place int) int64 {
+	if n.Name == PlannedName(pool, place) {
+		return math.MaxInt64
+	}
+	return int64(place)
+}

@@ -1,0 +1,90 @@
+// Package session is what a configured provider hands to each of its resources
+// and data sources: the settings, the clients, which are made when first needed,
+// and the ledger of the walk.
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
+)
+
+// Check is how strictly placements are checked at plan.
+type Check string
+
+// Values of placement_check.
+const (
+	CheckError Check = "error"
+	CheckWarn  Check = "warn"
+	CheckOff   Check = "off"
+)
+
+// Checks are all values of placement_check.
+func Checks() []string { return []string{string(CheckError), string(CheckWarn), string(CheckOff)} }
+
+// ErrUnknown says that a client cannot be made because the provider's
+// configuration holds values that are unknown until apply.
+var ErrUnknown = errors.New("the provider's configuration is unknown until apply")
+
+// Settings is the provider's configuration after defaults and environment.
+type Settings struct {
+	Region    string
+	ClusterID string
+	// Endpoint of the Container Service API, "" for the region's public endpoint.
+	Endpoint                             string
+	AccessKey, SecretKey, SecurityToken string
+	// Kubeconfig is the path of a file, KubeconfigContent its content, which wins.
+	Kubeconfig, KubeconfigContent string
+	KubeContext                   string
+	PlacementCheck                Check
+	// Unknown are the attributes whose values are unknown until apply.
+	Unknown []string
+}
+
+// Session is safe for concurrent use.
+type Session struct {
+	Settings
+	Ledger *ledger.Ledger
+
+	acs  func() (*acs.Client, error)
+	kube func() (*kube.Client, error)
+}
+
+// New returns the session of one configured provider. It contacts nobody.
+func New(s Settings) *Session {
+	return &Session{
+		Settings: s,
+		Ledger:   ledger.New(),
+		acs:      sync.OnceValues(s.newACS),
+		kube:     sync.OnceValues(s.newKube),
+	}
+}
+
+// ACS returns the client of the Container Service API. The error names the
+// attribute or variable that is missing; it is [ErrUnknown] when one is unknown until apply.
+func (s *Session) ACS(context.Context) (*acs.Client, error) { return s.acs() }
+
+// Kube returns the client of the cluster's Kubernetes API, with the same errors as [Session.ACS].
+func (s *Session) Kube(context.Context) (*kube.Client, error) { return s.kube() }
+
+// unknown returns ErrUnknown when one of the attributes is unknown until apply.
+func (s Settings) unknown(attributes ...string) error {
+	var names []string
+	for _, a := range attributes {
+		for _, u := range s.Unknown {
+			if a == u {
+				names = append(names, a)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrUnknown, strings.Join(names, ", "))
+}

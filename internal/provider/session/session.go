@@ -4,9 +4,9 @@
 package session
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -28,6 +28,20 @@ const (
 // Checks are all values of placement_check.
 func Checks() []string { return []string{string(CheckError), string(CheckWarn), string(CheckOff)} }
 
+// Attributes of the provider.
+const (
+	Region            = "region"
+	ClusterID         = "cluster_id"
+	AccessKey         = "access_key"
+	SecretKey         = "secret_key"
+	SecurityToken     = "security_token"
+	Endpoint          = "endpoint"
+	Kubeconfig        = "kubeconfig"
+	KubeconfigContent = "kubeconfig_content"
+	KubeContext       = "kube_context"
+	PlacementCheck    = "placement_check"
+)
+
 // ErrUnknown says that a client cannot be made because the provider's
 // configuration holds values that are unknown until apply.
 var ErrUnknown = errors.New("the provider's configuration is unknown until apply")
@@ -37,12 +51,14 @@ type Settings struct {
 	Region    string
 	ClusterID string
 	// Endpoint of the Container Service API, "" for the region's public endpoint.
-	Endpoint                             string
+	Endpoint                            string
 	AccessKey, SecretKey, SecurityToken string
 	// Kubeconfig is the path of a file, KubeconfigContent its content, which wins.
 	Kubeconfig, KubeconfigContent string
 	KubeContext                   string
 	PlacementCheck                Check
+	// UserAgent names the provider and its version to the servers.
+	UserAgent string
 	// Unknown are the attributes whose values are unknown until apply.
 	Unknown []string
 }
@@ -68,19 +84,17 @@ func New(s Settings) *Session {
 
 // ACS returns the client of the Container Service API. The error names the
 // attribute or variable that is missing; it is [ErrUnknown] when one is unknown until apply.
-func (s *Session) ACS(context.Context) (*acs.Client, error) { return s.acs() }
+func (s *Session) ACS() (*acs.Client, error) { return s.acs() }
 
 // Kube returns the client of the cluster's Kubernetes API, with the same errors as [Session.ACS].
-func (s *Session) Kube(context.Context) (*kube.Client, error) { return s.kube() }
+func (s *Session) Kube() (*kube.Client, error) { return s.kube() }
 
 // unknown returns ErrUnknown when one of the attributes is unknown until apply.
 func (s Settings) unknown(attributes ...string) error {
 	var names []string
 	for _, a := range attributes {
-		for _, u := range s.Unknown {
-			if a == u {
-				names = append(names, a)
-			}
+		if slices.Contains(s.Unknown, a) {
+			names = append(names, a)
 		}
 	}
 	if len(names) == 0 {

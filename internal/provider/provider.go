@@ -1,0 +1,134 @@
+// Package provider is the Terraform provider: its configuration, its resources and
+// its data sources.
+package provider
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/datasource"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/provider"
+	"github.com/hashicorp/terraform-plugin-framework/provider/schema"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodeagent"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodepool"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/quotatree"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/scheduler"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// New returns a constructor of the provider of the given version.
+func New(version string) func() provider.Provider {
+	return func() provider.Provider { return &gpuplan{version: version} }
+}
+
+type gpuplan struct{ version string }
+
+type config struct {
+	Region            types.String `tfsdk:"region"`
+	ClusterID         types.String `tfsdk:"cluster_id"`
+	AccessKey         types.String `tfsdk:"access_key"`
+	SecretKey         types.String `tfsdk:"secret_key"`
+	SecurityToken     types.String `tfsdk:"security_token"`
+	Endpoint          types.String `tfsdk:"endpoint"`
+	Kubeconfig        types.String `tfsdk:"kubeconfig"`
+	KubeconfigContent types.String `tfsdk:"kubeconfig_content"`
+	KubeContext       types.String `tfsdk:"kube_context"`
+	PlacementCheck    types.String `tfsdk:"placement_check"`
+}
+
+func (p *gpuplan) Metadata(_ context.Context, _ provider.MetadataRequest, resp *provider.MetadataResponse) {
+	resp.TypeName, resp.Version = "gpuplan", p.version
+}
+
+func (p *gpuplan) Schema(_ context.Context, _ provider.SchemaRequest, resp *provider.SchemaResponse) {
+	optional := func(description string, sensitive bool) schema.StringAttribute {
+		return schema.StringAttribute{MarkdownDescription: description, Optional: true, Sensitive: sensitive}
+	}
+	resp.Schema = schema.Schema{
+		MarkdownDescription: "Declares GPU clusters: node pools, the gpuplan scheduler and node agent, quota trees and training jobs. " +
+			"The plan shows where every gang will run, and fails when one does not fit.\n\n" +
+			"Every setting can come from the environment instead; a plan connects to a service only when one of its resources needs it.",
+		Attributes: map[string]schema.Attribute{
+			session.Region:        optional("Region of the cluster, such as `cn-hangzhou`. Environment: `ALIBABA_CLOUD_REGION_ID`.", false),
+			session.ClusterID:     optional("ID of the ACK cluster. Environment: `GPUPLAN_CLUSTER_ID`.", false),
+			session.AccessKey:     optional("Access key ID for the Container Service API. Environment: `ALIBABA_CLOUD_ACCESS_KEY_ID`.", false),
+			session.SecretKey:     optional("Access key secret. Environment: `ALIBABA_CLOUD_ACCESS_KEY_SECRET`.", true),
+			session.SecurityToken: optional("Security token of temporary credentials. Environment: `ALIBABA_CLOUD_SECURITY_TOKEN`.", true),
+			session.Endpoint: optional("URL of the Container Service API, for private networks and local platforms; without it the region's public endpoint. "+
+				"Environment: `GPUPLAN_CS_ENDPOINT`.", false),
+			session.Kubeconfig:        optional("Path of the kubeconfig of the cluster. Environment: `KUBECONFIG`; else `~/.kube/config`.", false),
+			session.KubeconfigContent: optional("Content of a kubeconfig; used instead of `kubeconfig`.", true),
+			session.KubeContext:       optional("Context of the kubeconfig; without it the current one. Environment: `GPUPLAN_KUBE_CONTEXT`.", false),
+			session.PlacementCheck: schema.StringAttribute{
+				MarkdownDescription: "What a gang that does not fit does to the plan: `error` (default) fails it, `warn` warns, `off` does not check. Resources can override it. " +
+					"Environment: `GPUPLAN_PLACEMENT_CHECK`.",
+				Optional:   true,
+				Validators: []validator.String{stringvalidator.OneOf(session.Checks()...)},
+			},
+		},
+	}
+}
+
+func (p *gpuplan) Configure(ctx context.Context, req provider.ConfigureRequest, resp *provider.ConfigureResponse) {
+	var c config
+	resp.Diagnostics.Append(req.Config.Get(ctx, &c)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	settings := session.Settings{UserAgent: "terraform-provider-gpuplan/" + p.version}
+	for _, setting := range []struct {
+		attribute string
+		value     types.String
+		variable  string
+		to        *string
+	}{
+		{session.Region, c.Region, "ALIBABA_CLOUD_REGION_ID", &settings.Region},
+		{session.ClusterID, c.ClusterID, "GPUPLAN_CLUSTER_ID", &settings.ClusterID},
+		{session.AccessKey, c.AccessKey, "ALIBABA_CLOUD_ACCESS_KEY_ID", &settings.AccessKey},
+		{session.SecretKey, c.SecretKey, "ALIBABA_CLOUD_ACCESS_KEY_SECRET", &settings.SecretKey},
+		{session.SecurityToken, c.SecurityToken, "ALIBABA_CLOUD_SECURITY_TOKEN", &settings.SecurityToken},
+		{session.Endpoint, c.Endpoint, "GPUPLAN_CS_ENDPOINT", &settings.Endpoint},
+		{session.Kubeconfig, c.Kubeconfig, "", &settings.Kubeconfig}, // the client reads KUBECONFIG, which may list files
+		{session.KubeconfigContent, c.KubeconfigContent, "", &settings.KubeconfigContent},
+		{session.KubeContext, c.KubeContext, "GPUPLAN_KUBE_CONTEXT", &settings.KubeContext},
+		{session.PlacementCheck, c.PlacementCheck, "GPUPLAN_PLACEMENT_CHECK", (*string)(&settings.PlacementCheck)},
+	} {
+		switch {
+		case setting.value.IsUnknown():
+			settings.Unknown = append(settings.Unknown, setting.attribute)
+		case !setting.value.IsNull():
+			*setting.to = setting.value.ValueString()
+		case setting.variable != "":
+			*setting.to = os.Getenv(setting.variable)
+		}
+	}
+	switch settings.PlacementCheck {
+	case session.CheckError, session.CheckWarn, session.CheckOff:
+	case "":
+		settings.PlacementCheck = session.CheckError
+	default:
+		resp.Diagnostics.AddAttributeError(path.Root(session.PlacementCheck), "Invalid placement check",
+			fmt.Sprintf("The environment variable GPUPLAN_PLACEMENT_CHECK is %q; it must be one of %s.", settings.PlacementCheck, strings.Join(session.Checks(), ", ")))
+	}
+	if len(settings.Unknown) > 0 {
+		resp.Diagnostics.AddWarning("Live state is not checked",
+			fmt.Sprintf("The provider's %s is unknown until apply, so this plan asks neither the cloud nor the cluster: "+
+				"what is planned in this configuration is checked, what exists is not.", strings.Join(settings.Unknown, ", ")))
+	}
+	s := session.New(settings)
+	resp.ResourceData, resp.DataSourceData = s, s
+}
+
+func (p *gpuplan) Resources(context.Context) []func() resource.Resource {
+	return []func() resource.Resource{nodepool.New, quotatree.New, scheduler.New, nodeagent.New}
+}
+
+func (p *gpuplan) DataSources(context.Context) []func() datasource.DataSource { return nil }

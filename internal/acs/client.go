@@ -1,0 +1,118 @@
+// Package acs is a thin client of the Alibaba Cloud Container Service API
+// (product CS, version 2015-12-15): node pools, their nodes, add-ons, tasks and
+// clusters.
+//
+// It does not use the vendor's Go SDK to send requests. That SDK takes no context, so
+// that `terraform apply` could not be interrupted; its client is not safe for
+// concurrent use; it retries creates, which have no idempotency token; and it does not
+// decode the service's own errors, whose keys are lower case. What is left of it after
+// that is the signature, which is the one page of sign.go; a test compares it with the
+// SDK's own.
+//
+// Retries: GET, PUT and DELETE are repeated after transport errors, 5xx answers and
+// throttling. POST is repeated only after throttling, which refuses a request before it
+// is carried out; see [Client.CreateNodePool] for an answer that got lost.
+package acs
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+const apiVersion = "2015-12-15"
+
+// Config says which API to talk to and as whom.
+type Config struct {
+	Credentials Credentials
+	// Region is the region of the clusters, "cn-hangzhou". The service answers "not
+	// found" for a cluster of another region.
+	Region string
+	// Endpoint is the base URL, or a host name, which gets https. "" means the public
+	// endpoint of the region, https://cs.<region>.aliyuncs.com.
+	Endpoint string
+	// UserAgent is sent with every request.
+	UserAgent string
+	// Transport sends the requests; nil means one of the client's own with proxies from
+	// the environment, which are never used for loopback addresses.
+	Transport http.RoundTripper
+	// PollInterval is the time between two looks at a task or a state; 0 means 5 s.
+	PollInterval time.Duration
+	// RetryDelay is the wait before the first repetition, doubled for each further one; 0 means 500 ms.
+	RetryDelay time.Duration
+}
+
+// Client is safe for concurrent use.
+type Client struct {
+	credentials  Credentials
+	region       string
+	base         *url.URL
+	userAgent    string
+	http         *http.Client
+	pollInterval time.Duration
+	retryDelay   time.Duration
+}
+
+// requestTimeout limits one try of one call; waits for tasks are many calls.
+const requestTimeout = 60 * time.Second
+
+// New returns a client. It fails when credentials or the address are missing or
+// malformed; it does not connect.
+func New(cfg Config) (*Client, error) {
+	if cfg.Credentials.AccessKeyID == "" || cfg.Credentials.AccessKeySecret == "" {
+		return nil, errors.New("no access key: set access_key_id and access_key_secret, or ALIBABA_CLOUD_ACCESS_KEY_ID and ALIBABA_CLOUD_ACCESS_KEY_SECRET")
+	}
+	base, err := baseURL(cfg.Endpoint, cfg.Region)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{
+		credentials:  cfg.Credentials,
+		region:       cfg.Region,
+		base:         base,
+		userAgent:    cfg.UserAgent,
+		http:         &http.Client{Transport: cfg.Transport, Timeout: requestTimeout},
+		pollInterval: cfg.PollInterval,
+		retryDelay:   cfg.RetryDelay,
+	}
+	if c.http.Transport == nil {
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		c.http.Transport = transport
+	}
+	if c.pollInterval == 0 {
+		c.pollInterval = 5 * time.Second
+	}
+	if c.retryDelay == 0 {
+		c.retryDelay = 500 * time.Millisecond
+	}
+	return c, nil
+}
+
+// Region returns the region that the client talks to.
+func (c *Client) Region() string { return c.region }
+
+// Endpoint returns the base URL that the client talks to.
+func (c *Client) Endpoint() string { return c.base.String() }
+
+func baseURL(endpoint, region string) (*url.URL, error) {
+	if endpoint == "" {
+		if region == "" {
+			return nil, errors.New("no region: set region, or ALIBABA_CLOUD_REGION_ID")
+		}
+		endpoint = "https://cs." + region + ".aliyuncs.com"
+	}
+	if !strings.Contains(endpoint, "://") {
+		endpoint = "https://" + endpoint
+	}
+	u, err := url.Parse(strings.TrimSuffix(endpoint, "/"))
+	if err != nil {
+		return nil, fmt.Errorf("endpoint is not a URL: %w", err)
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Path != "" || u.RawQuery != "" || u.User != nil {
+		return nil, fmt.Errorf("endpoint %q must be a host, or a URL like https://cs.cn-hangzhou.aliyuncs.com without a path", u.Redacted())
+	}
+	return u, nil
+}

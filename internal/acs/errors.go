@@ -1,0 +1,139 @@
+package acs
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// Error is an answer of the service that refuses a request.
+type Error struct {
+	// Operation is what was asked for, "CreateClusterNodePool".
+	Operation string
+	// Status is the HTTP status.
+	Status int
+	// Code is the service's code, "ErrorNodePoolNotFound", or "" when the answer had none.
+	Code string
+	// Message is the service's text.
+	Message string
+	// RequestID identifies the request to the vendor's support.
+	RequestID string
+	// Hint tells the user what to do about it, "" when there is nothing to add.
+	Hint string
+}
+
+func (e *Error) Error() string {
+	code := e.Code
+	if code == "" {
+		code = "HTTP " + fmt.Sprint(e.Status)
+	}
+	text := fmt.Sprintf("%s: %s: %s", e.Operation, code, e.Message)
+	if e.RequestID != "" {
+		text += " (request " + e.RequestID + ")"
+	}
+	if e.Hint != "" {
+		text += "; " + e.Hint
+	}
+	return text
+}
+
+// Code returns the service's code of an error, "" when it is none of the service's.
+func Code(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+// IsNotFound reports whether the cluster, pool, add-on or task of the request does not exist.
+func IsNotFound(err error) bool {
+	var e *Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	return e.Code == "AddonNotFound" || strings.HasPrefix(e.Code, "Error") && strings.HasSuffix(e.Code, "NotFound") ||
+		e.Code == "" && e.Status == http.StatusNotFound
+}
+
+// IsThrottled reports whether the request was refused because there were too many.
+func IsThrottled(err error) bool {
+	var e *Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	return e.Status == http.StatusTooManyRequests || strings.HasPrefix(e.Code, "Throttling") || e.Code == "Rejected.Throttling"
+}
+
+// IsCredentials reports whether the access key is unknown, its secret wrong, or its
+// rights too few.
+func IsCredentials(err error) bool {
+	code := Code(err)
+	return strings.HasPrefix(code, "InvalidAccessKeyId") || strings.HasPrefix(code, "InvalidSecurityToken") ||
+		strings.HasPrefix(code, "Forbidden") || strings.HasPrefix(code, "NoPermission") ||
+		code == "SignatureDoesNotMatch" || code == "IncompleteSignature"
+}
+
+// serverFault reports whether the service failed, so that nobody knows whether it
+// carried the request out.
+func serverFault(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && (e.Status >= 500 || e.Code == "InternalError" || e.Code == "ServiceUnavailable")
+}
+
+// maxMessage limits the text taken from an answer that is not JSON, in bytes.
+const maxMessage = 300
+
+// parseError reads the body of a refusal. The gateway (signature, rights, throttling)
+// writes Code, Message, RequestId; the service itself code, message, requestId or
+// request_id. Keys are compared without case and underscores.
+func parseError(status int, body []byte) *Error {
+	e := &Error{Status: status}
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(body, &fields) == nil {
+		for key, raw := range fields {
+			var text string
+			if json.Unmarshal(raw, &text) != nil {
+				continue
+			}
+			switch strings.ReplaceAll(strings.ToLower(key), "_", "") {
+			case "code":
+				e.Code = text
+			case "message":
+				e.Message = text
+			case "requestid":
+				e.RequestID = text
+			}
+		}
+	}
+	if e.Message == "" {
+		e.Message = strings.ToValidUTF8(strings.TrimSpace(string(body[:min(len(body), maxMessage)])), "")
+	}
+	if e.Message == "" {
+		e.Message = http.StatusText(status)
+	}
+	return e
+}
+
+func (c *Client) hint(code string) string {
+	switch {
+	case strings.HasPrefix(code, "InvalidAccessKeyId"), code == "SignatureDoesNotMatch", code == "IncompleteSignature":
+		return "check the access key's ID and secret (ALIBABA_CLOUD_ACCESS_KEY_ID, ALIBABA_CLOUD_ACCESS_KEY_SECRET)"
+	case strings.HasPrefix(code, "Forbidden"), code == "NoPermission":
+		return "give the access key's user the cs: actions it needs"
+	case code == "ErrorClusterNotFound":
+		return "the service also says this of a cluster of another region; asked in " + c.where()
+	case code == "MissingAuth.AliyunOOSLifecycleHook4CSRole":
+		return "grant the service role AliyunOOSLifecycleHook4CSRole to the account"
+	}
+	return ""
+}
+
+func (c *Client) where() string {
+	if c.region == "" {
+		return c.Endpoint()
+	}
+	return "region " + c.region
+}

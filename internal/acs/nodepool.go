@@ -1,0 +1,295 @@
+package acs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// NodePoolSpec is the desired state of a node pool. Create and modify send every
+// block whole, so that no setting falls back to a default in passing.
+type NodePoolSpec struct {
+	Info             NodePoolInfo     `json:"nodepool_info"`
+	ScalingGroup     ScalingGroup     `json:"scaling_group"`
+	KubernetesConfig KubernetesConfig `json:"kubernetes_config"`
+	AutoScaling      AutoScaling      `json:"auto_scaling"`
+	Management       Management       `json:"management"`
+}
+
+// NodePool is a node pool as the service describes it.
+type NodePool struct {
+	NodePoolSpec
+	Status NodePoolStatus `json:"status"`
+}
+
+// NodePoolInfo identifies a pool. Only Name, Type and ResourceGroupID may be set.
+type NodePoolInfo struct {
+	Name string `json:"name"`
+	// Type is "ess" for a pool of ECS instances.
+	Type            string `json:"type,omitempty"`
+	ResourceGroupID string `json:"resource_group_id,omitempty"`
+
+	ID        string `json:"nodepool_id,omitempty"`
+	RegionID  string `json:"region_id,omitempty"`
+	IsDefault bool   `json:"is_default,omitempty"`
+	Created   string `json:"created,omitempty"`
+	Updated   string `json:"updated,omitempty"`
+}
+
+// ScalingGroup is how the pool's instances are bought.
+type ScalingGroup struct {
+	// InstanceTypes are 1–10 full type names, VSwitchIDs 1–8 IDs.
+	InstanceTypes []string `json:"instance_types"`
+	VSwitchIDs    []string `json:"vswitch_ids"`
+	// DesiredSize is the number of nodes; nil with auto scaling, where the service refuses it.
+	DesiredSize        *int64 `json:"desired_size,omitempty"`
+	InstanceChargeType string `json:"instance_charge_type,omitempty"`
+	SystemDiskCategory string `json:"system_disk_category,omitempty"`
+	// SystemDiskSize is in GiB, 0 for the service's default.
+	SystemDiskSize int64      `json:"system_disk_size,omitempty"`
+	DataDisks      []DataDisk `json:"data_disks,omitempty"`
+	ImageID        string     `json:"image_id,omitempty"`
+	ImageType      string     `json:"image_type,omitempty"`
+	KeyPair        string     `json:"key_pair,omitempty"`
+	// LoginPassword is write-only: the service answers it masked.
+	LoginPassword    string   `json:"login_password,omitempty"`
+	SecurityGroupIDs []string `json:"security_group_ids,omitempty"`
+	MultiAZPolicy    string   `json:"multi_az_policy,omitempty"`
+	ScalingPolicy    string   `json:"scaling_policy,omitempty"`
+	SpotStrategy     string   `json:"spot_strategy,omitempty"`
+	DeploymentSetID  string   `json:"deploymentset_id,omitempty"`
+	Tags             []Tag    `json:"tags"`
+}
+
+// DataDisk is a data disk of each node.
+type DataDisk struct {
+	Category string `json:"category,omitempty"`
+	// Size is in GiB.
+	Size             int64  `json:"size,omitempty"`
+	PerformanceLevel string `json:"performance_level,omitempty"`
+	// Encrypted is the string "true" or "false": the service refuses a JSON boolean.
+	Encrypted string `json:"encrypted,omitempty"`
+}
+
+// Tag is a tag of the pool's instances.
+type Tag struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// KubernetesConfig is what the pool's nodes are registered with.
+type KubernetesConfig struct {
+	// Labels are at most 20. Changes reach existing nodes only with [ModifyOptions].UpdateNodes.
+	Labels []Label `json:"labels"`
+	Taints []Taint `json:"taints"`
+	// CPUPolicy is "none" or "static".
+	CPUPolicy      string `json:"cpu_policy,omitempty"`
+	CMSEnabled     bool   `json:"cms_enabled"`
+	Runtime        string `json:"runtime,omitempty"`
+	RuntimeVersion string `json:"runtime_version,omitempty"`
+	// UserData is a base64 text of the script that a node runs when it starts.
+	UserData      string `json:"user_data,omitempty"`
+	NodeNameMode  string `json:"node_name_mode,omitempty"`
+	Unschedulable bool   `json:"unschedulable"`
+}
+
+// Label is a label of the pool's nodes: key ≤ 64, value ≤ 128 characters.
+type Label struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// Taint is a taint of the pool's nodes.
+type Taint struct {
+	Key    string `json:"key"`
+	Value  string `json:"value"`
+	Effect string `json:"effect"`
+}
+
+// AutoScaling lets the service choose the size between two bounds.
+type AutoScaling struct {
+	Enable bool `json:"enable"`
+	// Type is "gpu" for GPU pools.
+	Type         string `json:"type,omitempty"`
+	MinInstances int64  `json:"min_instances,omitempty"`
+	MaxInstances int64  `json:"max_instances,omitempty"`
+}
+
+// Management is managed operation of a pool; it needs the add-on ack-node-problem-detector.
+type Management struct {
+	Enable      bool `json:"enable"`
+	AutoRepair  bool `json:"auto_repair,omitempty"`
+	AutoUpgrade bool `json:"auto_upgrade,omitempty"`
+}
+
+// States of a node pool that the service documents. Others exist (initial, creating,
+// removing_nodes); they mean that the pool is busy.
+const (
+	PoolActive       = "active"
+	PoolScaling      = "scaling"
+	PoolDeleting     = "deleting"
+	PoolDeleteFailed = "delete_failed"
+)
+
+// NodePoolStatus counts the pool's nodes.
+type NodePoolStatus struct {
+	State    string `json:"state"`
+	Total    int64  `json:"total_nodes"`
+	Healthy  int64  `json:"healthy_nodes"`
+	Serving  int64  `json:"serving_nodes"`
+	Initial  int64  `json:"initial_nodes"`
+	Removing int64  `json:"removing_nodes"`
+	Failed   int64  `json:"failed_nodes"`
+	Offline  int64  `json:"offline_nodes"`
+	// Conditions say why a pool is not what it should be.
+	Conditions []Condition `json:"conditions"`
+}
+
+// Condition is one condition of a pool.
+type Condition struct {
+	Type    string `json:"type"`
+	Status  string `json:"status"`
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}
+
+// Started is the answer to a change that goes on as a task.
+type Started struct {
+	// PoolID is the pool's ID where the operation knows it.
+	PoolID string `json:"nodepool_id"`
+	// TaskID is the task to wait for, "" when the service named none.
+	TaskID string `json:"task_id"`
+}
+
+// ErrPoolExists is the error of a create when the cluster has a pool of that name.
+var ErrPoolExists = errors.New("a node pool of that name exists")
+
+// recovery limits the look-up after a create whose outcome is unknown.
+const recovery = 30 * time.Second
+
+// CreateNodePool creates a pool whose name no other pool of the cluster has.
+//
+// The service takes no idempotency token, so the name is looked up before, and again
+// when the answer got lost: if the pool is there then, it is ours, and the result has
+// its ID and no task. Whenever PoolID is not "" the pool exists, also together with an
+// error (such as the end of ctx).
+func (c *Client) CreateNodePool(ctx context.Context, clusterID string, spec NodePoolSpec) (Started, error) {
+	const operation = "CreateClusterNodePool"
+	existing, err := c.FindNodePool(ctx, clusterID, spec.Info.Name)
+	if err != nil {
+		return Started{}, fmt.Errorf("%s: look for a pool named %q: %w", operation, spec.Info.Name, err)
+	}
+	if existing != nil {
+		return Started{}, fmt.Errorf("%s: %w: %q has the ID %s in cluster %s; choose another name or import it", operation, ErrPoolExists, spec.Info.Name, existing.Info.ID, clusterID)
+	}
+	var started Started
+	err = c.do(ctx, call{operation, http.MethodPost, poolsPath(clusterID), nil, withEmptyLists(spec)}, &started)
+	if err == nil {
+		return started, nil
+	}
+	if !ambiguous(err) {
+		return Started{}, err
+	}
+	look, cancel := context.WithTimeout(context.WithoutCancel(ctx), recovery)
+	defer cancel()
+	found, lookErr := c.FindNodePool(look, clusterID, spec.Info.Name)
+	switch {
+	case lookErr != nil:
+		return Started{}, fmt.Errorf("%w; whether pool %q was created is unknown: %w", err, spec.Info.Name, lookErr)
+	case found == nil:
+		return Started{}, fmt.Errorf("%w; no pool named %q was created", err, spec.Info.Name)
+	case ctx.Err() != nil:
+		return Started{PoolID: found.Info.ID}, err
+	}
+	return Started{PoolID: found.Info.ID}, nil
+}
+
+// FindNodePool returns the pool of that name, nil when there is none. Two pools of one
+// name are an error.
+func (c *Client) FindNodePool(ctx context.Context, clusterID, name string) (*NodePool, error) {
+	var answer struct {
+		NodePools []NodePool `json:"nodepools"`
+	}
+	query := url.Values{"NodepoolName": {name}}
+	if err := c.do(ctx, call{"DescribeClusterNodePools", http.MethodGet, poolsPath(clusterID), query, nil}, &answer); err != nil {
+		return nil, err
+	}
+	var found *NodePool
+	for i, p := range answer.NodePools {
+		if p.Info.Name != name {
+			continue
+		}
+		if found != nil {
+			return nil, fmt.Errorf("cluster %s has two node pools named %q: %s and %s; rename one of them", clusterID, name, found.Info.ID, p.Info.ID)
+		}
+		found = &answer.NodePools[i]
+	}
+	return found, nil
+}
+
+// ListNodePools returns all pools of a cluster.
+func (c *Client) ListNodePools(ctx context.Context, clusterID string) ([]NodePool, error) {
+	var answer struct {
+		NodePools []NodePool `json:"nodepools"`
+	}
+	err := c.do(ctx, call{"DescribeClusterNodePools", http.MethodGet, poolsPath(clusterID), nil, nil}, &answer)
+	return answer.NodePools, err
+}
+
+// GetNodePool returns a pool; [IsNotFound] tells that it does not exist.
+func (c *Client) GetNodePool(ctx context.Context, clusterID, poolID string) (NodePool, error) {
+	var pool NodePool
+	err := c.do(ctx, call{"DescribeClusterNodePoolDetail", http.MethodGet, poolPath(clusterID, poolID), nil, nil}, &pool)
+	return pool, err
+}
+
+// ModifyOptions are options of [Client.ModifyNodePool].
+type ModifyOptions struct {
+	// UpdateNodes carries changed labels and taints over to the nodes that exist.
+	UpdateNodes bool
+}
+
+// ModifyNodePool makes a pool what spec says, its size included.
+func (c *Client) ModifyNodePool(ctx context.Context, clusterID, poolID string, spec NodePoolSpec, opts ModifyOptions) (Started, error) {
+	body := struct {
+		NodePoolSpec
+		UpdateNodes bool `json:"update_nodes"`
+	}{withEmptyLists(spec), opts.UpdateNodes}
+	var started Started
+	err := c.do(ctx, call{"ModifyClusterNodePool", http.MethodPut, poolPath(clusterID, poolID), nil, body}, &started)
+	return started, err
+}
+
+// DeleteNodePool deletes a pool. Without force the deletion fails later, as a task,
+// when the pool has nodes; with force its nodes are drained and released. A pool that
+// is gone already is success without a task.
+func (c *Client) DeleteNodePool(ctx context.Context, clusterID, poolID string, force bool) (Started, error) {
+	query := url.Values{"force": {fmt.Sprint(force)}}
+	var started Started
+	err := c.do(ctx, call{"DeleteClusterNodepool", http.MethodDelete, poolPath(clusterID, poolID), query, nil}, &started)
+	if Code(err) == "ErrorNodePoolNotFound" {
+		return Started{PoolID: poolID}, nil
+	}
+	return started, err
+}
+
+// withEmptyLists writes lists that may be cleared as [], since the service takes an
+// absent list for "as it was".
+func withEmptyLists(spec NodePoolSpec) NodePoolSpec {
+	if spec.KubernetesConfig.Labels == nil {
+		spec.KubernetesConfig.Labels = []Label{}
+	}
+	if spec.KubernetesConfig.Taints == nil {
+		spec.KubernetesConfig.Taints = []Taint{}
+	}
+	if spec.ScalingGroup.Tags == nil {
+		spec.ScalingGroup.Tags = []Tag{}
+	}
+	return spec
+}
+
+func poolsPath(clusterID string) string        { return clusterPath(clusterID) + "/nodepools" }
+func poolPath(clusterID, poolID string) string { return poolsPath(clusterID) + "/" + poolID }

@@ -1,0 +1,34 @@
+package acs
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+)
+
+// transportError is a request without an answer: nobody knows whether the service
+// carried it out.
+type transportError struct {
+	operation, endpoint string
+	err                 error
+}
+
+func (e *transportError) Error() string {
+	cause := e.err
+	// The URL error repeats method and address; its cause is what matters.
+	var u *url.Error
+	if errors.As(cause, &u) {
+		cause = u.Err
+	}
+	return fmt.Sprintf("%s: no answer from the Container Service API at %s: %v; check the endpoint and the network", e.operation, e.endpoint, cause)
+}
+
+func (e *transportError) Unwrap() error { return e.err }
+
+func isTransport(err error) bool {
+	var e *transportError
+	return errors.As(err, &e)
+}
+
+// ambiguous reports whether a request may have been carried out although it failed.
+func ambiguous(err error) bool { return isTransport(err) || serverFault(err) }

@@ -1,0 +1,90 @@
+package acs
+
+import (
+	"context"
+	"fmt"
+)
+
+// poll calls look until it is done or fails, and reports what changed.
+func (c *Client) poll(ctx context.Context, progress func(Progress), look func() (now Progress, done bool, err error)) error {
+	var last Progress
+	for {
+		now, done, err := look()
+		if err == nil && now != last && progress != nil {
+			progress(now)
+		}
+		if err == nil {
+			last = now
+		}
+		if err != nil && ctx.Err() == nil || done {
+			return err
+		}
+		if pause(ctx, c.pollInterval) != nil {
+			if last == (Progress{}) {
+				last = now
+			}
+			return fmt.Errorf("stopped waiting (last seen: %s): %w", last, context.Cause(ctx))
+		}
+	}
+}
+
+// WaitNodePool waits until a pool is active and size nodes are healthy (size < 0: any
+// number). A pool whose deletion failed is an error; states that the service does not
+// document count as busy.
+func (c *Client) WaitNodePool(ctx context.Context, clusterID, poolID string, size int64, progress func(Progress)) (NodePool, error) {
+	var pool NodePool
+	err := c.poll(ctx, progress, func() (Progress, bool, error) {
+		var err error
+		if pool, err = c.GetNodePool(ctx, clusterID, poolID); err != nil {
+			return Progress{}, false, err
+		}
+		s := pool.Status
+		now := Progress{State: s.State, Message: fmt.Sprintf("%d of %d nodes healthy", s.Healthy, s.Total)}
+		if s.State == PoolDeleteFailed {
+			return now, true, fmt.Errorf("node pool %s is %s: %s", poolID, s.State, conditionText(s.Conditions))
+		}
+		return now, s.State == PoolActive && (size < 0 || s.Healthy == size && s.Total == size), nil
+	})
+	return pool, err
+}
+
+func conditionText(conditions []Condition) string {
+	for _, c := range conditions {
+		if c.Status != "True" && c.Message != "" {
+			return c.Message
+		}
+	}
+	return "the service gave no reason"
+}
+
+// WaitNodePoolGone waits until a pool does not exist any more.
+func (c *Client) WaitNodePoolGone(ctx context.Context, clusterID, poolID string, progress func(Progress)) error {
+	return c.poll(ctx, progress, func() (Progress, bool, error) {
+		pool, err := c.GetNodePool(ctx, clusterID, poolID)
+		if IsNotFound(err) {
+			return Progress{State: "gone"}, true, nil
+		}
+		if err != nil {
+			return Progress{}, false, err
+		}
+		s := pool.Status
+		now := Progress{State: s.State, Message: fmt.Sprintf("%d nodes left", s.Total)}
+		if s.State == PoolDeleteFailed {
+			return now, true, fmt.Errorf("node pool %s is %s: %s", poolID, s.State, conditionText(s.Conditions))
+		}
+		return now, false, nil
+	})
+}
+
+// WaitAddon waits until an add-on is active.
+func (c *Client) WaitAddon(ctx context.Context, clusterID, name string, progress func(Progress)) (AddonInstance, error) {
+	var instance AddonInstance
+	err := c.poll(ctx, progress, func() (Progress, bool, error) {
+		var err error
+		if instance, err = c.GetAddon(ctx, clusterID, name); err != nil {
+			return Progress{}, false, err
+		}
+		return Progress{State: instance.State, Message: instance.Name + " " + instance.Version}, instance.State == AddonActive, nil
+	})
+	return instance, err
+}

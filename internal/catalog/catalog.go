@@ -1,0 +1,150 @@
+// Package catalog knows the GPU instance types of Alibaba Cloud, the wirings of
+// their machines, the modes in which a node offers its cards, regions, and the
+// versions that features need.
+//
+// The facts are data: JSON files embedded into the program, one fact per row with
+// the source and the date it was taken. The package does no I/O and knows neither
+// Kubernetes nor the cloud's API; the tables are parsed once, on first use, and
+// never change afterwards.
+package catalog
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"sort"
+	"strings"
+	"sync"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+)
+
+//go:embed data/*.json wirings/*.json
+var files embed.FS
+
+// InstanceType is one ECS instance type with GPUs.
+type InstanceType struct {
+	// Name is the full name, "ecs.gn6v-c10g1.20xlarge"; Family the instance family, "ecs.gn6v".
+	Name   string `json:"name"`
+	Family string `json:"family"`
+	// VCPU counts virtual CPUs, MemoryGiB is main memory in GiB.
+	VCPU      int     `json:"vcpu"`
+	MemoryGiB float64 `json:"memory_gib"`
+	// Cards counts the GPUs.
+	Cards int `json:"cards"`
+	// CardModel is the product name of the cards, CardMemoryGiB their size as the vendor
+	// sells it, CardMemoryMiB the total that the driver reports.
+	CardModel     string `json:"-"`
+	CardMemoryGiB int    `json:"-"`
+	CardMemoryMiB int64  `json:"-"`
+	// Wiring is the link graph of the machine for [Wiring]: the name of a wiring, or for
+	// a slice of a machine "name:card,card,…".
+	Wiring string `json:"wiring"`
+	// PCIeGeneration replaces the generation of the wiring when it is not 0.
+	PCIeGeneration int `json:"pcie_generation"`
+	// NetworkGbps is the base network bandwidth in Gbit/s, 0 when not documented.
+	NetworkGbps float64 `json:"network_gbps"`
+	// ERDMADevices counts eRDMA devices, ERDMAGbps their bandwidth in Gbit/s, 0 when not documented.
+	ERDMADevices int     `json:"erdma_devices"`
+	ERDMAGbps    float64 `json:"erdma_gbps"`
+	// Source and Date say where and when the row was taken, Note what is inferred in it.
+	Source string `json:"source"`
+	Date   string `json:"date"`
+	Note   string `json:"note"`
+
+	// Card is the key of the row in cards.json.
+	Card string `json:"card"`
+}
+
+type card struct {
+	ID        string `json:"id"`
+	Name      string `json:"name"`
+	MemoryGiB int    `json:"memory_gib"`
+	MemoryMiB int64  `json:"memory_mib"`
+	Source    string `json:"source"`
+	Date      string `json:"date"`
+}
+
+type tables struct {
+	types      map[string]InstanceType
+	typeNames  []string
+	incomplete []string
+	wirings    map[string]gpu.Machine
+	modes      []Mode
+	regions    []Region
+	gates      []Gate
+}
+
+// load parses the embedded files. They are part of the program and covered by its
+// tests, so that a fault in them is a fault of the build, not of the caller.
+var load = sync.OnceValue(func() *tables {
+	t, err := parse()
+	if err != nil {
+		panic("catalog: " + err.Error())
+	}
+	return t
+})
+
+func parse() (*tables, error) {
+	var data struct {
+		InstanceTypes      []InstanceType `json:"instance_types"`
+		IncompleteFamilies []string       `json:"incomplete_families"`
+		Cards              []card         `json:"cards"`
+		Modes              []Mode         `json:"modes"`
+		Regions            []Region       `json:"regions"`
+		Gates              []Gate         `json:"gates"`
+	}
+	for _, name := range []string{"instance_types", "cards", "modes", "regions", "gates"} {
+		raw, err := files.ReadFile("data/" + name + ".json")
+		if err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(raw, &data); err != nil {
+			return nil, fmt.Errorf("%s.json: %w", name, err)
+		}
+	}
+	t := &tables{
+		types:      map[string]InstanceType{},
+		incomplete: data.IncompleteFamilies,
+		modes:      data.Modes,
+		regions:    data.Regions,
+		gates:      data.Gates,
+	}
+	cards := map[string]card{}
+	for _, c := range data.Cards {
+		cards[c.ID] = c
+	}
+	for _, it := range data.InstanceTypes {
+		c, ok := cards[it.Card]
+		if !ok {
+			return nil, fmt.Errorf("instance type %s names the unknown card %q", it.Name, it.Card)
+		}
+		it.CardModel, it.CardMemoryGiB, it.CardMemoryMiB = c.Name, c.MemoryGiB, c.MemoryMiB
+		t.types[it.Name] = it
+		t.typeNames = append(t.typeNames, it.Name)
+	}
+	sort.Strings(t.typeNames)
+	var err error
+	t.wirings, err = parseWirings()
+	return t, err
+}
+
+// Lookup returns an instance type by its full name.
+func Lookup(name string) (InstanceType, bool) {
+	it, ok := load().types[name]
+	return it, ok
+}
+
+// Names returns the names of all instance types, sorted.
+func Names() []string { return append([]string(nil), load().typeNames...) }
+
+// Incomplete reports whether the name belongs to a family of GPU instances that
+// exists, but whose sizes are not in the catalogue: the type is unknown here, not wrong.
+func Incomplete(name string) bool {
+	for _, family := range load().incomplete {
+		if strings.HasPrefix(name, family+".") || strings.HasPrefix(name, family+"-") {
+			return true
+		}
+	}
+	return false
+}

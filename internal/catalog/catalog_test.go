@@ -1,0 +1,281 @@
+package catalog
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+)
+
+func TestEveryInstanceTypeIsWhole(t *testing.T) {
+	require.Len(t, Names(), 71)
+	for _, name := range Names() {
+		t.Run(name, func(t *testing.T) {
+			it, ok := Lookup(name)
+			require.True(t, ok)
+			assert.Equal(t, name, it.Name)
+			assert.True(t, len(it.Family) > len("ecs.") && name[:len(it.Family)] == it.Family, it.Family)
+			assert.Positive(t, it.VCPU)
+			assert.Positive(t, it.MemoryGiB)
+			assert.Contains(t, []int{1, 2, 4, 8}, it.Cards)
+			assert.NotEmpty(t, it.CardModel)
+			assert.NotEmpty(t, it.Source)
+			assert.NotEmpty(t, it.Date)
+			// What the driver reports is at most the size sold, and hardly less.
+			assert.LessOrEqual(t, it.CardMemoryMiB, int64(it.CardMemoryGiB)*1024)
+			assert.GreaterOrEqual(t, it.CardMemoryMiB, int64(it.CardMemoryGiB)*1024*93/100)
+
+			m, ok := Machine(name)
+			require.True(t, ok, "wiring %q", it.Wiring)
+			require.Len(t, m.Cards, it.Cards)
+			assert.Equal(t, it.Wiring, m.Name)
+			assert.Equal(t, it.CardModel, m.Model)
+			requireSquare(t, m.Links, it.Cards)
+			for i, c := range m.Cards {
+				assert.Equal(t, i, c.Index)
+				assert.Equal(t, it.CardMemoryMiB, c.MemoryMiB)
+				assert.Equal(t, gpu.Self, m.Links[i][i].Class)
+			}
+		})
+	}
+}
+
+func requireSquare(t *testing.T, matrix [][]gpu.Link, n int) {
+	t.Helper()
+	require.Len(t, matrix, n)
+	for _, row := range matrix {
+		require.Len(t, row, n)
+	}
+}
+
+func TestQuickstartType(t *testing.T) {
+	it, ok := Lookup("ecs.gn6v-c10g1.20xlarge")
+	require.True(t, ok)
+	assert.Equal(t, "dgx1-v100", it.Wiring)
+	assert.Equal(t, 8, it.Cards)
+	assert.Equal(t, 82, it.VCPU)
+	assert.InDelta(t, 336, it.MemoryGiB, 0)
+	assert.Equal(t, 16, it.CardMemoryGiB)
+	m, ok := Machine(it.Name)
+	require.True(t, ok)
+	// Six NVLinks per card in the hybrid cube mesh.
+	for i := range m.Cards {
+		lanes := 0
+		for _, l := range m.Links[i] {
+			lanes += l.Lanes
+		}
+		assert.Equal(t, 6, lanes, "card %d", i)
+	}
+}
+
+func TestNVLinkTypesHaveNVLinks(t *testing.T) {
+	for _, name := range Names() {
+		it, _ := Lookup(name)
+		m, _ := Machine(name)
+		if it.Cards == 1 {
+			continue
+		}
+		nvlink := false
+		for _, l := range m.Links[0] {
+			nvlink = nvlink || l.Class == gpu.NVLink
+		}
+		switch it.Family {
+		case "ecs.gn8v", "ecs.gn8v-tee", "ecs.ebmgn8v", "ecs.gn7", "ecs.gn7e", "ecs.ebmgn7", "ecs.ebmgn7e",
+			"ecs.gn6e", "ecs.ebmgn6e", "ecs.gn6v", "ecs.ebmgn6v":
+			assert.True(t, nvlink, name)
+		default:
+			assert.False(t, nvlink, name)
+		}
+	}
+}
+
+func TestUnknownNames(t *testing.T) {
+	_, ok := Lookup("ecs.gn6v")
+	assert.False(t, ok)
+	_, ok = Machine("ecs.gn6v")
+	assert.False(t, ok)
+	assert.True(t, Incomplete("ecs.ebmgn7ex.32xlarge"))
+	assert.True(t, Incomplete("ecs.gn8ia-2x.8xlarge"))
+	assert.False(t, Incomplete("ecs.gn6v-c10g1.20xlarge"))
+	assert.False(t, Incomplete("ecs.g7.large"))
+}
+
+func TestSuggest(t *testing.T) {
+	for _, tc := range []struct{ asked, first string }{
+		{"ecs.gn6v-c10g1.20xlarg", "ecs.gn6v-c10g1.20xlarge"},
+		{"gn6v-c10g1.20xlarge", "ecs.gn6v-c10g1.20xlarge"},
+		{"ecs.gn7i-c32g1.8xlarge ", "ecs.gn7i-c32g1.8xlarge"},
+		{"ecs.ebmgn8v.48xlarge", "ecs.ebmgn8v.48xlarge"},
+	} {
+		got := Suggest(tc.asked)
+		require.NotEmpty(t, got, tc.asked)
+		assert.Equal(t, tc.first, got[0], tc.asked)
+		assert.LessOrEqual(t, len(got), 3)
+	}
+	assert.Empty(t, Suggest("p3.16xlarge-and-something-else-altogether"))
+}
+
+func TestDistance(t *testing.T) {
+	for _, tc := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"abc", "", 3}, {"", "ab", 2}, {"kitten", "sitting", 3}, {"flaw", "lawn", 2}, {"same", "same", 0}} {
+		assert.Equal(t, tc.want, distance(tc.a, tc.b), "%q %q", tc.a, tc.b)
+		assert.Equal(t, tc.want, distance(tc.b, tc.a), "%q %q", tc.b, tc.a)
+	}
+}
+
+func TestWirings(t *testing.T) {
+	require.Contains(t, Wirings(), "dgx1-v100")
+	require.Len(t, Wirings(), 13)
+	for _, name := range Wirings() {
+		m, ok := Wiring(name)
+		require.True(t, ok, name)
+		assert.Equal(t, name, m.Name)
+		requireSquare(t, m.Links, len(m.Cards))
+		_, err := gpu.NewTable(m)
+		require.NoError(t, err, name)
+	}
+}
+
+func TestWiringIsACopy(t *testing.T) {
+	m, _ := Wiring("dgx1-v100")
+	want := m.Links[0][1]
+	m.Links[0][1], m.Cards[0].NUMANode = gpu.Link{}, 99
+	again, _ := Wiring("dgx1-v100")
+	assert.Equal(t, want, again.Links[0][1])
+	assert.Equal(t, 0, again.Cards[0].NUMANode)
+}
+
+func TestSlices(t *testing.T) {
+	m, ok := Wiring("dgx1-v100:0,3,7")
+	require.True(t, ok)
+	require.Len(t, m.Cards, 3)
+	assert.Equal(t, gpu.Link{Class: gpu.NVLink, Lanes: 2}, m.Links[0][1])
+	assert.Equal(t, gpu.SYS, m.Links[0][2].Class)
+	assert.Equal(t, gpu.Link{Class: gpu.NVLink, Lanes: 1}, m.Links[1][2])
+	assert.Equal(t, 2, m.Cards[2].Index)
+	assert.Equal(t, 1, m.Cards[2].NUMANode)
+	for _, n := range m.NICs {
+		assert.Len(t, n.Links, 3)
+	}
+	for _, bad := range []string{"dgx1-v100:", "dgx1-v100:8", "dgx1-v100:-1", "dgx1-v100:1,0", "dgx1-v100:0,0", "dgx1-v100:x", "nothing", "nothing:0", ""} {
+		_, ok := Wiring(bad)
+		assert.False(t, ok, bad)
+	}
+}
+
+// The vendor's page on resource reservation shows a node of 4 vCPU and 8 GiB.
+func TestReservationReproducesTheVendorsSample(t *testing.T) {
+	assert.Equal(t, int64(3900), milliCPU(4))
+	assert.InDelta(t, 5824732*1024, memoryBytes(8*giB), float64(2*miB))
+	q, err := Allocatable(InstanceType{VCPU: 4, MemoryGiB: 8}, "default")
+	require.NoError(t, err)
+	assert.InDelta(t, 114022843818, q.EphemeralStorageBytes, 1024)
+	assert.Equal(t, int64(64), q.Pods)
+}
+
+func TestReservationTiers(t *testing.T) {
+	for vcpu, reserved := range map[int]int64{1: 100, 4: 100, 8: 200, 64: 1600, 82: 1825, 128: 2400, 192: 2720} {
+		assert.Equal(t, int64(vcpu)*1000-reserved, milliCPU(vcpu), "%d vCPU", vcpu)
+	}
+	last := int64(0)
+	for gib := int64(4); gib <= 2304; gib++ {
+		got := memoryBytes(gib * giB)
+		assert.Greater(t, got, last, "%d GiB", gib)
+		assert.Less(t, got, gib*giB)
+		last = got
+	}
+}
+
+func TestAllocatablePerMode(t *testing.T) {
+	v100, _ := Lookup("ecs.gn6v-c10g1.20xlarge")
+	t4, _ := Lookup("ecs.gn6i-c24g1.24xlarge")
+	l20, _ := Lookup("ecs.ebmgn8is.32xlarge")
+	for _, tc := range []struct {
+		it   InstanceType
+		mode string
+		want map[string]int64
+	}{
+		{v100, "default", map[string]int64{contract.ResourceDefaultCard: 8}},
+		{v100, "topology", map[string]int64{contract.ResourceTopologyCard: 8}},
+		{v100, "share", map[string]int64{contract.ResourceCardMemory: 128, contract.ResourceCardCount: 8}},
+		{v100, "cgpu", map[string]int64{contract.ResourceCardMemory: 128, contract.ResourceCardCount: 8}},
+		{v100, "mps", map[string]int64{contract.ResourceCardMemory: 128, contract.ResourceCardCount: 8}},
+		{v100, "core_mem", map[string]int64{contract.ResourceCardMemory: 128, contract.ResourceCardCount: 8, contract.ResourceCorePercent: 800}},
+		{v100, "mig", nil},
+		{v100, "disabled", nil},
+		{t4, "cgpu", map[string]int64{contract.ResourceCardMemory: 60, contract.ResourceCardCount: 4}},
+		{l20, "topology", map[string]int64{contract.ResourceTopologyCard: 8, contract.ResourceERDMA: 400}},
+	} {
+		t.Run(tc.it.Name+"/"+tc.mode, func(t *testing.T) {
+			q, err := Allocatable(tc.it, tc.mode)
+			require.NoError(t, err)
+			for _, name := range []string{contract.ResourceDefaultCard, contract.ResourceTopologyCard, contract.ResourceCardMemory, contract.ResourceCorePercent, contract.ResourceCardCount} {
+				got, present := q.Extended[name]
+				assert.True(t, present, "%s must be there, if only as 0", name)
+				assert.Equal(t, tc.want[name], got, name)
+			}
+			assert.Equal(t, tc.want[contract.ResourceERDMA], q.Extended[ERDMAResource])
+		})
+	}
+	_, err := Allocatable(v100, "egpu")
+	assert.ErrorContains(t, err, `no mode "egpu"`)
+}
+
+func TestModes(t *testing.T) {
+	assert.Equal(t, "default", Modes()[0].Name)
+	for _, m := range Modes() {
+		assert.NotEmpty(t, m.Title)
+		assert.NotEmpty(t, m.Source)
+		for name, what := range m.Resources {
+			assert.Contains(t, []string{"cards", "memory_gib", "core_percent"}, what, name)
+		}
+	}
+	m, ok := LookupMode("core_mem")
+	require.True(t, ok)
+	assert.True(t, m.Shared)
+	_, ok = LookupMode("egpu")
+	assert.False(t, ok)
+}
+
+func TestRegionsAndGates(t *testing.T) {
+	r, ok := LookupRegion("cn-hangzhou")
+	require.True(t, ok)
+	assert.True(t, r.CoreMem)
+	r, ok = LookupRegion("cn-qingdao")
+	require.True(t, ok)
+	assert.False(t, r.CoreMem)
+	_, ok = LookupRegion("cn-local")
+	assert.False(t, ok)
+	coreMem := 0
+	for _, r := range Regions() {
+		assert.NotEmpty(t, r.Source)
+		if r.CoreMem {
+			coreMem++
+		}
+	}
+	assert.Equal(t, 15, coreMem)
+
+	assert.Len(t, Gates("core_mem"), 7)
+	assert.Len(t, Gates("topology"), 3)
+	assert.Empty(t, Gates("share"))
+	for _, g := range append(Gates("core_mem"), Gates("topology")...) {
+		assert.NotEmpty(t, g.Minimum)
+		assert.NotEmpty(t, g.Source)
+	}
+}
+
+// The data names resources; other programs know the same names from contract.
+func TestResourceNamesAreTheContracts(t *testing.T) {
+	known := []string{contract.ResourceDefaultCard, contract.ResourceTopologyCard, contract.ResourceCardMemory, contract.ResourceCorePercent, contract.ResourceCardCount}
+	for _, m := range Modes() {
+		for name := range m.Resources {
+			assert.Contains(t, known, name)
+		}
+	}
+	assert.Equal(t, contract.ResourceERDMA, ERDMAResource)
+}

@@ -1,0 +1,48 @@
+package catalog
+
+// Region is a region of Alibaba Cloud.
+type Region struct {
+	Name string `json:"name"`
+	// CoreMem tells that nodes in the region can have mode core_mem.
+	CoreMem bool   `json:"core_mem"`
+	Source  string `json:"source"`
+	Date    string `json:"date"`
+}
+
+// Regions returns the known regions, sorted by name.
+func Regions() []Region { return append([]Region(nil), load().regions...) }
+
+// LookupRegion returns a region by its name, "cn-hangzhou".
+func LookupRegion(name string) (Region, bool) {
+	for _, r := range load().regions {
+		if r.Name == name {
+			return r, true
+		}
+	}
+	return Region{}, false
+}
+
+// Gate is the lowest version of a component with which a feature works.
+type Gate struct {
+	// Feature is the name of a mode.
+	Feature string `json:"feature"`
+	// Component is what must have the version: "kubernetes", an add-on's name, "nvidia-driver", "nccl", "cgpu".
+	Component string `json:"component"`
+	// Kubernetes limits the gate to clusters of that minor version, "" for all.
+	Kubernetes string `json:"kubernetes"`
+	// Minimum is the version as the component spells it.
+	Minimum string `json:"minimum"`
+	Source  string `json:"source"`
+	Date    string `json:"date"`
+}
+
+// Gates returns the gates of a feature, none when it has no known one.
+func Gates(feature string) []Gate {
+	var gates []Gate
+	for _, g := range load().gates {
+		if g.Feature == feature {
+			gates = append(gates, g)
+		}
+	}
+	return gates
+}

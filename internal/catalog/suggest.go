@@ -1,0 +1,54 @@
+package catalog
+
+import "sort"
+
+// Suggest returns up to three names of instance types that are closest to the given
+// one by edit distance, the closest first, for the text of an error.
+func Suggest(name string) []string { return nearest(name, load().typeNames, 3) }
+
+// nearest sorts candidates by distance and then by name, and drops those from which
+// less than half of the name could be meant.
+func nearest(name string, candidates []string, limit int) []string {
+	type scored struct {
+		name     string
+		distance int
+	}
+	var all []scored
+	for _, c := range candidates {
+		if d := distance(name, c); d <= max(len(name), len(c))/2 {
+			all = append(all, scored{c, d})
+		}
+	}
+	sort.Slice(all, func(i, j int) bool {
+		if all[i].distance != all[j].distance {
+			return all[i].distance < all[j].distance
+		}
+		return all[i].name < all[j].name
+	})
+	var names []string
+	for _, s := range all[:min(limit, len(all))] {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// distance is the Levenshtein distance in bytes.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			substitute := diagonal
+			if a[i] != b[j] {
+				substitute++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(substitute, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}

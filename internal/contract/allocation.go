@@ -45,11 +45,14 @@ func (a Allocation) Annotations() (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode allocation record: %w", err)
 	}
-	return map[string]string{
-		AllocationAnnotation: string(b),
-		CardsAnnotation:      IndexList(a.Cards),
-		VisibleAnnotation:    IndexList(a.Visible),
-	}, nil
+	annotations := map[string]string{AllocationAnnotation: string(b)}
+	if len(a.Cards) > 0 {
+		annotations[CardsAnnotation] = IndexList(a.Cards)
+	}
+	if len(a.Visible) > 0 {
+		annotations[VisibleAnnotation] = IndexList(a.Visible)
+	}
+	return annotations, nil
 }
 
 // AllocationFrom reads the record from a pod's annotations; ok is false when there is none.

@@ -1,6 +1,10 @@
 package contract
 
 import (
+	"fmt"
+	"strconv"
+	"strings"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
@@ -25,15 +29,17 @@ type GPUNodeStatus struct {
 	// NVLinkGBps is the bandwidth of one NVLink in GB/s, one direction, as a decimal string.
 	NVLinkGBps string `json:"nvlinkGBps,omitempty"`
 	// PCIeGeneration is 3, 4, 5; 0 when unknown.
-	PCIeGeneration int        `json:"pcieGeneration,omitempty"`
-	NVSwitch       bool       `json:"nvswitch,omitempty"`
-	Cards          []CardInfo `json:"cards,omitempty"`
+	PCIeGeneration int  `json:"pcieGeneration,omitempty"`
+	NVSwitch       bool `json:"nvswitch,omitempty"`
+	// NoP2P tells that the driver refuses peer-to-peer transfers over PCIe.
+	NoP2P bool       `json:"noP2P,omitempty"`
+	Cards []CardInfo `json:"cards,omitempty"`
 	// Links is the matrix of `nvidia-smi topo -m`, one row per card: "X NV1 NV2 SYS".
 	Links []string `json:"links,omitempty"`
 	// PCIeLinks is the PCIe path hidden under NVLinks, same form.
 	PCIeLinks []string  `json:"pcieLinks,omitempty"`
 	NICs      []NICInfo `json:"nics,omitempty"`
-	// Conditions has the type Ready: the agent sees all cards of the node and all are healthy.
+	// Conditions has the type [ConditionReady].
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
@@ -45,7 +51,7 @@ type CardInfo struct {
 	NUMANode    int    `json:"numaNode"`
 	CPUAffinity string `json:"cpuAffinity,omitempty"`
 	PCIBusID    string `json:"pciBusID,omitempty"`
-	// Health is "Healthy" or "Unhealthy"; Reason and Since say why and since when for the latter.
+	// Health is [Healthy] or [Unhealthy]; Reason and Since say why and since when for the latter.
 	Health string       `json:"health"`
 	Reason string       `json:"reason,omitempty"`
 	Since  *metav1.Time `json:"since,omitempty"`
@@ -63,8 +69,142 @@ const (
 	Unhealthy = "Unhealthy"
 )
 
-// Machine turns the published status into the planner's hardware model.
-func (s GPUNodeStatus) Machine() (gpu.Machine, error) { panic("to be written") }
+// ConditionReady is the condition of a GPUNode that is True while the agent sees
+// all cards of the node and all are healthy, and Unknown while it cannot read them.
+const ConditionReady = "Ready"
+
+// Machine turns the published status into the planner's hardware model. It fails
+// when the status cannot be used: see [gpu.Machine.Validate].
+func (s GPUNodeStatus) Machine() (gpu.Machine, error) {
+	m := gpu.Machine{
+		Name:           s.Wiring,
+		Model:          s.Model,
+		PCIeGeneration: s.PCIeGeneration,
+		NVSwitch:       s.NVSwitch,
+		NoP2P:          s.NoP2P,
+	}
+	var err error
+	if s.NVLinkGBps != "" {
+		if m.NVLinkGBps, err = strconv.ParseFloat(s.NVLinkGBps, 64); err != nil {
+			return gpu.Machine{}, fmt.Errorf("nvlinkGBps %q is not a number of GB/s", s.NVLinkGBps)
+		}
+	}
+	for _, c := range s.Cards {
+		m.Cards = append(m.Cards, c.card())
+	}
+	if m.Links, err = parseRows("links", s.Links); err != nil {
+		return gpu.Machine{}, err
+	}
+	if m.PCIeLinks, err = parseRows("pcieLinks", s.PCIeLinks); err != nil {
+		return gpu.Machine{}, err
+	}
+	for _, nic := range s.NICs {
+		links, err := parseRow(nic.Links)
+		if err != nil {
+			return gpu.Machine{}, fmt.Errorf("links of network device %s: %w", nic.Name, err)
+		}
+		m.NICs = append(m.NICs, gpu.NIC{Name: nic.Name, Links: links})
+	}
+	if err := m.Validate(); err != nil {
+		return gpu.Machine{}, err
+	}
+	return m, nil
+}
 
 // StatusOf turns a hardware model into a status; health times and conditions are the agent's to fill in.
-func StatusOf(m gpu.Machine) GPUNodeStatus { panic("to be written") }
+func StatusOf(m gpu.Machine) GPUNodeStatus {
+	s := GPUNodeStatus{
+		Wiring:         m.Name,
+		Model:          m.Model,
+		PCIeGeneration: m.PCIeGeneration,
+		NVSwitch:       m.NVSwitch,
+		NoP2P:          m.NoP2P,
+		Links:          formatRows(m.Links),
+		PCIeLinks:      formatRows(m.PCIeLinks),
+	}
+	if m.NVLinkGBps != 0 {
+		s.NVLinkGBps = strconv.FormatFloat(m.NVLinkGBps, 'f', -1, 64)
+	}
+	for _, c := range m.Cards {
+		s.Cards = append(s.Cards, cardInfo(c))
+	}
+	for _, nic := range m.NICs {
+		s.NICs = append(s.NICs, NICInfo{Name: nic.Name, Links: formatRow(nic.Links)})
+	}
+	return s
+}
+
+func cardInfo(c gpu.Card) CardInfo {
+	info := CardInfo{
+		Index:       c.Index,
+		UUID:        c.UUID,
+		MemoryMiB:   c.MemoryMiB,
+		NUMANode:    c.NUMANode,
+		CPUAffinity: c.CPUAffinity,
+		PCIBusID:    c.PCIBusID,
+		Health:      Healthy,
+	}
+	if c.Unhealthy != "" {
+		info.Health, info.Reason = Unhealthy, c.Unhealthy
+	}
+	return info
+}
+
+func (c CardInfo) card() gpu.Card {
+	card := gpu.Card{
+		Index:       c.Index,
+		UUID:        c.UUID,
+		MemoryMiB:   c.MemoryMiB,
+		NUMANode:    c.NUMANode,
+		CPUAffinity: c.CPUAffinity,
+		PCIBusID:    c.PCIBusID,
+	}
+	if c.Health != Healthy {
+		card.Unhealthy = c.Reason
+		if card.Unhealthy == "" {
+			card.Unhealthy = "no reason given"
+		}
+	}
+	return card
+}
+
+func parseRows(name string, rows []string) ([][]gpu.Link, error) {
+	var matrix [][]gpu.Link
+	for i, row := range rows {
+		links, err := parseRow(row)
+		if err != nil {
+			return nil, fmt.Errorf("%s row %d: %w", name, i, err)
+		}
+		matrix = append(matrix, links)
+	}
+	return matrix, nil
+}
+
+// parseRow reads a row of the matrix: "X NV1 NV2 SYS".
+func parseRow(row string) ([]gpu.Link, error) {
+	var links []gpu.Link
+	for cell := range strings.FieldsSeq(row) {
+		link, err := gpu.ParseLink(cell)
+		if err != nil {
+			return nil, err
+		}
+		links = append(links, link)
+	}
+	return links, nil
+}
+
+func formatRows(matrix [][]gpu.Link) []string {
+	var rows []string
+	for _, links := range matrix {
+		rows = append(rows, formatRow(links))
+	}
+	return rows
+}
+
+func formatRow(links []gpu.Link) string {
+	cells := make([]string, len(links))
+	for i, link := range links {
+		cells[i] = link.String()
+	}
+	return strings.Join(cells, " ")
+}

@@ -77,7 +77,7 @@ func (w *waiter) run(ctx context.Context) error {
 			return nil
 		case ctx.Err() != nil:
 			return w.ended(ctx)
-		case err == nil:
+		case err == nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
 			pause = firstPause // the watch ran out, as watches do
 		case isTransient(err):
 			w.report(plain(err).Error())
@@ -190,7 +190,6 @@ func isTransient(err error) bool {
 	var unreachable *UnreachableError
 	return errors.As(err, &unreachable) ||
 		errors.Is(err, context.DeadlineExceeded) ||
-		apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
 		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
 		apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) ||
 		isBrokenConnection(err)

@@ -1,0 +1,57 @@
+package contract_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+func TestAllocationRoundTrip(t *testing.T) {
+	for name, want := range map[string]contract.Allocation{
+		"whole cards": {Version: contract.AllocationVersion, Gang: "default/vgg16", Node: "n1",
+			Cards: []int{3}, Visible: []int{0, 1, 2, 3}, RingGBps: 50, NVLinkRings: 2},
+		"shared cards": {Version: contract.AllocationVersion, Node: "n1",
+			Shares: []contract.CardShare{{Card: 2, MemoryGiB: 8, CorePercent: 50}}},
+		"no cards": {Version: contract.AllocationVersion, Gang: "default/launcher", Node: "n2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			annotations, err := want.Annotations()
+			require.NoError(t, err)
+			got, ok, err := contract.AllocationFrom(annotations)
+			require.NoError(t, err)
+			assert.True(t, ok)
+			assert.Equal(t, want, got)
+		})
+	}
+}
+
+func TestAllocationIsReadableByArena(t *testing.T) {
+	annotations, err := contract.Allocation{Node: "n1", Cards: []int{1, 3}, Visible: []int{0, 1, 2, 3}}.Annotations()
+	require.NoError(t, err)
+	assert.Equal(t, "1,3", annotations["topology.kubernetes.io/gpu-group"])
+	assert.Equal(t, "0,1,2,3", annotations["topology.kubernetes.io/gpu-visible"])
+
+	annotations, err = contract.Allocation{Node: "n1"}.Annotations()
+	require.NoError(t, err)
+	assert.Len(t, annotations, 1, "a pod without cards has no empty list, which splits into one element")
+}
+
+func TestAllocationFrom(t *testing.T) {
+	_, ok, err := contract.AllocationFrom(map[string]string{contract.CardsAnnotation: "1"})
+	assert.False(t, ok)
+	assert.NoError(t, err)
+
+	for text, want := range map[string]string{
+		"cards 1,2":                 "not an allocation record",
+		`{"version":2,"node":"n1"}`: "has version 2; this program reads version 1",
+		`{"node":"n1"}`:             "has version 0",
+		`{"version":1,"cards":"1"}`: "not an allocation record",
+	} {
+		_, ok, err := contract.AllocationFrom(map[string]string{contract.AllocationAnnotation: text})
+		assert.True(t, ok, text)
+		assert.ErrorContains(t, err, want)
+	}
+}

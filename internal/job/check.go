@@ -1,0 +1,126 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// Problem is one rule that a job breaks.
+type Problem struct {
+	// Field is the attribute, Role the role that it belongs to; "" for the job's own.
+	Field, Role string
+	// Text says what is wrong and what to do.
+	Text string
+}
+
+// Check lists every rule that the job breaks, the job's own first, then by role.
+func (s Spec) Check() []Problem {
+	var problems []Problem
+	add := func(role, field, format string, args ...any) {
+		problems = append(problems, Problem{Field: field, Role: role, Text: fmt.Sprintf(format, args...)})
+	}
+	s.checkJob(add)
+	for _, name := range s.RoleNames() {
+		if !slices.Contains(s.Framework.Roles(), name) {
+			add(name, "", "framework %q has the roles %s; there is no role %q", s.Framework, strings.Join(s.Framework.Roles(), " and "), name)
+			continue
+		}
+		s.checkRole(name, add)
+	}
+	return problems
+}
+
+type report func(role, field, format string, args ...any)
+
+func (s Spec) checkJob(add report) {
+	for _, text := range validation.IsDNS1035Label(s.Name) {
+		add("", "name", "%q cannot be the name of a job: %s", s.Name, text)
+	}
+	if longest := s.longestPod(); len(longest) > validation.DNS1035LabelMaxLength {
+		add("", "name", "the pod name %q would have %d characters, at most %d are allowed: shorten the job's name by %d",
+			longest, len(longest), validation.DNS1035LabelMaxLength, len(longest)-validation.DNS1035LabelMaxLength)
+	}
+	for _, text := range validation.IsDNS1123Label(s.Namespace) {
+		add("", "namespace", "%q cannot be a namespace: %s", s.Namespace, text)
+	}
+	if _, ok := s.Roles[contract.ReplicaWorker]; !ok && s.Framework == MPI {
+		add("", "roles", "framework %q needs the role %q", s.Framework, contract.ReplicaWorker)
+	}
+	if len(s.Roles) == 0 && s.Framework == PyTorch {
+		add("", "roles", "framework %q needs the role %q or %q", s.Framework, contract.ReplicaMaster, contract.ReplicaWorker)
+	}
+	if len(s.Roles) > 0 && s.Members() == 0 {
+		want := "cards"
+		if s.Mode == Shared {
+			want = "memory_gib"
+		}
+		add("", "roles", "no role asks for GPUs: set %q on the roles that train", want)
+	}
+	if !s.Gang && s.Mode == Topology && s.Members() > 1 {
+		add("", "gang", "mode %q places all members together, so they are a gang: leave gang enabled, or use mode %q", Topology, Default)
+	}
+	if s.Gang && s.Minimum > s.Members() {
+		add("", "gang", "minimum is %d, but only %d replicas ask for GPUs, and only those are members", s.Minimum, s.Members())
+	}
+}
+
+func (s Spec) longestPod() string {
+	longest := ""
+	for name, r := range s.Roles {
+		if pod := s.Name + "-" + MemberName(name, int(max(r.Replicas-1, 0))); len(pod) > len(longest) {
+			longest = pod
+		}
+	}
+	return longest
+}
+
+func (s Spec) checkRole(name string, add report) {
+	r := s.Roles[name]
+	leading := name != contract.ReplicaWorker
+	switch {
+	case r.Replicas < 1:
+		add(name, "replicas", "a role has at least 1 replica, not %d: leave the role out instead", r.Replicas)
+	case leading && r.Replicas != 1:
+		add(name, "replicas", "a job has 1 %s, not %d: put the others into the role %q", name, r.Replicas, contract.ReplicaWorker)
+	}
+	if r.Image == "" {
+		add(name, "image", "no image: set it here or for the whole job")
+	}
+	if name == contract.ReplicaLauncher && (r.Cards > 0 || r.MemoryGiB > 0 || r.CorePercent > 0) {
+		add(name, "cards", "the launcher starts the workers' processes and gets no GPU: give the cards to the role %q", contract.ReplicaWorker)
+		return
+	}
+	if s.Mode == Shared {
+		s.checkShare(name, r, add)
+		return
+	}
+	if r.MemoryGiB > 0 {
+		add(name, "memory_gib", "mode %q asks for whole cards: use \"cards\", or mode %q", s.Mode, Shared)
+	}
+	if r.CorePercent > 0 {
+		add(name, "core_percent", "mode %q asks for whole cards: use \"cards\", or mode %q", s.Mode, Shared)
+	}
+}
+
+// checkShare holds the rules of shared cards (Alibaba Cloud: "Allocate computing
+// power by scheduling shared GPU", "multi-card sharing").
+func (s Spec) checkShare(name string, r Role, add report) {
+	if r.MemoryGiB == 0 && (r.Cards > 0 || r.CorePercent > 0) {
+		add(name, "memory_gib", "mode %q needs the card memory in GiB", Shared)
+	}
+	if r.Cards > 1 && r.MemoryGiB%r.Cards != 0 {
+		add(name, "memory_gib", "%d GiB cannot be spread evenly over %d cards: use a multiple of %d", r.MemoryGiB, r.Cards, r.Cards)
+	}
+	switch {
+	case r.CorePercent == 0:
+	case r.CorePercent%5 != 0 || r.CorePercent < 5 || r.CorePercent > 100:
+		add(name, "core_percent", "%d is no multiple of 5 from 5 to 100: use %d", r.CorePercent, min(100, max(5, (r.CorePercent+2)/5*5)))
+	case r.Cards > 1:
+		add(name, "core_percent", "a share of %d cards can limit memory only, not compute: leave core_percent out, or use 1 card", r.Cards)
+	}
+}

@@ -1,0 +1,171 @@
+// Package job describes a training job, renders it as the object of the Kubeflow
+// training operator that runs it, and predicts the pods that the operator makes of
+// that object. The plan therefore gives the planner the same pods that the
+// scheduler sees later.
+//
+// The package is pure: no I/O, no clock.
+package job
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// Framework is the training framework, which decides the kind of object and the roles.
+type Framework string
+
+// Frameworks that are rendered.
+const (
+	PyTorch Framework = "pytorch" // PyTorchJob kubeflow.org/v1: master, worker
+	MPI     Framework = "mpi"     // MPIJob kubeflow.org/v1: launcher, worker
+)
+
+// Frameworks returns all frameworks in alphabetical order.
+func Frameworks() []Framework { return []Framework{MPI, PyTorch} }
+
+// Roles returns the roles that the framework knows, the leading one first.
+func (f Framework) Roles() []string {
+	if f == MPI {
+		return []string{contract.ReplicaLauncher, contract.ReplicaWorker}
+	}
+	return []string{contract.ReplicaMaster, contract.ReplicaWorker}
+}
+
+// Mode is how the members of a job ask for cards.
+type Mode string
+
+// Modes of a job.
+const (
+	// Default asks for whole cards that the node's device plugin picks (nvidia.com/gpu).
+	Default Mode = "default"
+	// Topology asks for whole cards that the scheduler picks by their links (aliyun.com/gpu).
+	Topology Mode = "topology"
+	// Shared asks for parts of cards (aliyun.com/gpu-mem, aliyun.com/gpu-core.percentage).
+	Shared Mode = "shared"
+)
+
+// Modes returns all modes.
+func Modes() []Mode { return []Mode{Default, Topology, Shared} }
+
+// Role is a group of replicas with one template.
+type Role struct {
+	Replicas      int32
+	Image         string
+	Command, Args []string
+	Env           map[string]string
+	WorkingDir    string
+	// Cards is the number of whole cards per replica, or in mode Shared the number
+	// of cards that MemoryGiB is spread over (0 means 1).
+	Cards int64
+	// MemoryGiB is the card memory per replica in GiB, over all its cards (mode Shared).
+	MemoryGiB int64
+	// CorePercent is the compute share of one card per replica in percent (mode Shared); 0 asks for none.
+	CorePercent int64
+	// CPU and Memory are requests and limits of the replica; zero asks for none.
+	CPU, Memory resource.Quantity
+	// RDMA asks for one slot of an eRDMA device.
+	RDMA bool
+}
+
+// Spec is a whole training job.
+type Spec struct {
+	Namespace, Name string
+	Framework       Framework
+	Mode            Mode
+	// Roles by name, see [Framework.Roles]. An MPI job without a launcher gets one, see [Spec.Complete].
+	Roles map[string]Role
+	// Gang makes the members run all together or not at all. Minimum is how many must; 0 means all.
+	Gang    bool
+	Minimum int32
+	// Quota is the leaf of the quota tree that is charged; "" leaves it to the namespace.
+	Quota string
+	// NonPreemptible jobs use guaranteed quota only.
+	NonPreemptible               bool
+	SchedulerName, PriorityClass string
+	// Pools are the names of the node pools whose nodes the members may use; nil allows all.
+	Pools                         []string
+	NodeSelector                  map[string]string
+	Tolerations                   []corev1.Toleration
+	HostNetwork, HostIPC, HostPID bool
+	// DNSPolicy "" means ClusterFirstWithHostNet with HostNetwork, and ClusterFirst otherwise.
+	DNSPolicy corev1.DNSPolicy
+	// Port is the TCP port of a PyTorch master; 0 means 23456. With HostNetwork the workers declare the next one.
+	Port    int32
+	Suspend bool
+	// CleanPodPolicy is which pods go when the job has finished: None, Running, All.
+	CleanPodPolicy string
+	// RestartPolicy of all replicas: Always, OnFailure, Never, ExitCode; "" is the framework's default.
+	RestartPolicy           string
+	BackoffLimit            *int32
+	ActiveDeadlineSeconds   *int64
+	TTLSecondsAfterFinished *int32
+	// Arena adds the marks by which `arena list`, `get` and `delete` know the job.
+	Arena               bool
+	Labels, Annotations map[string]string
+}
+
+// ID returns "namespace/name".
+func (s Spec) ID() string { return s.Namespace + "/" + s.Name }
+
+// RoleNames returns the names of the roles in alphabetical order, as the planner sorts them.
+func (s Spec) RoleNames() []string { return slices.Sorted(maps.Keys(s.Roles)) }
+
+// Members returns how many replicas are members of the gang, see [Spec.Late].
+func (s Spec) Members() int32 {
+	var n int32
+	for name, r := range s.Roles {
+		if !s.Late(name) {
+			n += r.Replicas
+		}
+	}
+	return n
+}
+
+// Late reports whether a role is no member of the gang, because it asks for no
+// card: above all an MPI launcher, which starts the processes of the others.
+func (s Spec) Late(role string) bool { return !s.Roles[role].asksForCards() }
+
+func (r Role) asksForCards() bool { return r.Cards > 0 || r.MemoryGiB > 0 }
+
+// Complete returns the job with everything spelled out that the framework implies,
+// so that two descriptions of one job are equal.
+func (s Spec) Complete() Spec {
+	s.Roles = maps.Clone(s.Roles)
+	if s.Roles == nil {
+		s.Roles = map[string]Role{}
+	}
+	if _, ok := s.Roles[contract.ReplicaLauncher]; s.Framework == MPI && !ok {
+		s.Roles[contract.ReplicaLauncher] = Role{Replicas: 1, Image: s.Roles[contract.ReplicaWorker].Image}
+	}
+	if s.DNSPolicy == "" {
+		s.DNSPolicy = corev1.DNSClusterFirst
+		if s.HostNetwork {
+			s.DNSPolicy = corev1.DNSClusterFirstWithHostNet
+		}
+	}
+	if s.RestartPolicy == "" {
+		s.RestartPolicy = "OnFailure"
+		if s.Framework == MPI {
+			s.RestartPolicy = "Never"
+		}
+	}
+	if s.CleanPodPolicy == "" {
+		s.CleanPodPolicy = "None"
+	}
+	if s.Port == 0 && s.Framework == PyTorch {
+		s.Port = contract.PyTorchPort
+	}
+	if s.Gang && s.Minimum == 0 {
+		s.Minimum = s.Members()
+	}
+	return s
+}
+
+// MemberName returns the planner's name of a replica, "worker-0".
+func MemberName(role string, index int) string { return role + "-" + strconv.Itoa(index) }

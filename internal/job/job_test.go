@@ -1,0 +1,292 @@
+package job
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// vgg16 is the MPI job of Alibaba Cloud's topology document: 4 workers with 1 card each.
+func vgg16() Spec {
+	const image = "registry.cn-hangzhou.aliyuncs.com/kubernetes-image-hub/pytorch-benchmark:torch1.6.0-py3.7-cuda10.1"
+	return Spec{
+		Namespace: "default", Name: "pytorch-topo-4-vgg16", Framework: MPI, Mode: Topology, Gang: true,
+		SchedulerName: contract.SchedulerName, Pools: []string{"v100"}, Arena: true,
+		Roles: map[string]Role{
+			"launcher": {Replicas: 1, Image: image, Command: []string{"sh", "-c", "mpirun -np 4 python /examples/pytorch_synthetic_benchmark.py --model=vgg16 --batch-size=64"}},
+			"worker":   {Replicas: 4, Image: image, Cards: 1},
+		},
+	}
+}
+
+// distNCCL is the PyTorchJob of Alibaba Cloud's topology document, with the host's namespaces.
+func distNCCL() Spec {
+	role := Role{
+		Replicas: 1, Cards: 1,
+		Image:   "registry.cn-hangzhou.aliyuncs.com/kubernetes-image-hub/pytorch_dist_mnist:1.3-gpu-py3",
+		Command: []string{"python"}, Args: []string{"/opt/mnist/src/mnist.py", "--backend", "nccl"},
+		Env: map[string]string{"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "GRAPH"},
+	}
+	return Spec{
+		Namespace: "default", Name: "pytorch-dist-nccl", Framework: PyTorch, Mode: Topology, Gang: true,
+		SchedulerName: contract.SchedulerName,
+		HostIPC:       true, HostNetwork: true, HostPID: true,
+		Annotations: map[string]string{"sidecar.istio.io/inject": "false"},
+		Roles:       map[string]Role{"master": role, "worker": role},
+	}
+}
+
+// shared is a job that asks for parts of cards and sets everything else that can be set.
+func shared() Spec {
+	return Spec{
+		Namespace: "research", Name: "tune", Framework: PyTorch, Mode: Shared, Gang: true, Minimum: 2,
+		Quota: "vision", NonPreemptible: true, SchedulerName: contract.SchedulerName, PriorityClass: "high",
+		Pools: []string{"a10", "t4"}, NodeSelector: map[string]string{"zone": "b"},
+		Tolerations: []corev1.Toleration{{Key: "gpu", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}},
+		DNSPolicy:   corev1.DNSDefault, Port: 29500, Suspend: true, CleanPodPolicy: "All", RestartPolicy: "ExitCode",
+		BackoffLimit: ptr.To[int32](3), ActiveDeadlineSeconds: ptr.To[int64](3600), TTLSecondsAfterFinished: ptr.To[int32](60),
+		Labels: map[string]string{"team": "vision"},
+		Roles: map[string]Role{
+			"master": {Replicas: 1, Image: "tune:1", MemoryGiB: 4, CorePercent: 25, CPU: resource.MustParse("2"), Memory: resource.MustParse("8Gi"), RDMA: true},
+			"worker": {Replicas: 2, Image: "tune:2", MemoryGiB: 8, Cards: 2, WorkingDir: "/src"},
+		},
+	}
+}
+
+func plain() Spec {
+	return Spec{
+		Namespace: "default", Name: "plain", Framework: PyTorch, Mode: Default, SchedulerName: corev1.DefaultSchedulerName,
+		Roles: map[string]Role{"worker": {Replicas: 2, Image: "train:1", Cards: 8}},
+	}
+}
+
+func golden(t *testing.T, name string, got any) {
+	t.Helper()
+	text, err := yaml.Marshal(got)
+	require.NoError(t, err)
+	path := filepath.Join("testdata", name)
+	if *update {
+		require.NoError(t, os.WriteFile(path, text, 0o600))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err)
+	assert.Equal(t, string(want), string(text))
+}
+
+func TestRenderAndPods(t *testing.T) {
+	for name, spec := range map[string]Spec{"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "plain": plain()} {
+		t.Run(name, func(t *testing.T) {
+			assert.Empty(t, spec.Check())
+			obj, err := spec.Render()
+			require.NoError(t, err)
+			golden(t, name+".yaml", obj.Object)
+
+			pods, err := Pods(obj)
+			require.NoError(t, err)
+			golden(t, name+".pods.yaml", pods)
+		})
+	}
+}
+
+func TestParseIsTheInverseOfRender(t *testing.T) {
+	for name, spec := range map[string]Spec{"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "plain": plain()} {
+		t.Run(name, func(t *testing.T) {
+			obj, err := spec.Render()
+			require.NoError(t, err)
+			parsed, err := Parse(obj)
+			require.NoError(t, err)
+			replace, inPlace := Diff(spec, parsed)
+			assert.Empty(t, replace)
+			assert.Empty(t, inPlace)
+
+			again, err := parsed.Render()
+			require.NoError(t, err)
+			assert.Equal(t, obj.Object, again.Object)
+		})
+	}
+}
+
+func TestDiffNamesWhatChanged(t *testing.T) {
+	a, b := shared(), shared()
+	b.Suspend, b.CleanPodPolicy = false, "Running"
+	b.Roles["worker"] = Role{Replicas: 3, Image: "tune:2", MemoryGiB: 8, Cards: 2, WorkingDir: "/src"}
+	b.Pools = []string{"a10"}
+	replace, inPlace := Diff(a, b)
+	assert.Equal(t, []string{"roles", "pools"}, replace)
+	assert.Equal(t, []string{"suspend", "clean_pod_policy"}, inPlace)
+
+	b = shared()
+	b.Roles["master"] = Role{Replicas: 1, Image: "tune:1", MemoryGiB: 4, CorePercent: 25, CPU: resource.MustParse("2000m"), Memory: resource.MustParse("8192Mi"), RDMA: true}
+	replace, inPlace = Diff(a, b)
+	assert.Empty(t, replace, "equal quantities are equal however they are written")
+	assert.Empty(t, inPlace)
+}
+
+func TestHostNetworkGivesWorkersAPortOfTheirOwn(t *testing.T) {
+	obj, err := distNCCL().Render()
+	require.NoError(t, err)
+	pods, err := Pods(obj)
+	require.NoError(t, err)
+	require.Len(t, pods, 2)
+	assert.Equal(t, int32(23456), pods[0].Spec.Containers[0].Ports[0].HostPort)
+	assert.Equal(t, int32(23457), pods[1].Spec.Containers[0].Ports[0].HostPort)
+}
+
+func TestPodsOfAJobThatDeclaresNoPort(t *testing.T) {
+	spec := plain()
+	spec.HostNetwork = true
+	obj, err := spec.Render()
+	require.NoError(t, err)
+	worker := obj.Object["spec"].(map[string]any)["pytorchReplicaSpecs"].(map[string]any)["Worker"].(map[string]any)
+	container := worker["template"].(map[string]any)["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any)
+	delete(container, "ports")
+
+	pods, err := Pods(obj)
+	require.NoError(t, err)
+	for _, p := range pods {
+		require.Len(t, p.Spec.Containers[0].Ports, 1, "the operator adds the master's port to every replica")
+		assert.Equal(t, int32(contract.PyTorchPort), p.Spec.Containers[0].Ports[0].HostPort)
+	}
+}
+
+func TestArenaConfigMap(t *testing.T) {
+	cm, err := vgg16().ArenaConfigMap("uid-1")
+	require.NoError(t, err)
+	golden(t, "vgg16.arena.yaml", cm.Object)
+}
+
+func TestCheck(t *testing.T) {
+	cases := map[string]struct {
+		change func(*Spec)
+		want   Problem
+	}{
+		"core percentage": {
+			func(s *Spec) { set(s, "worker", func(r *Role) { r.Cards = 1; r.CorePercent = 7 }) },
+			Problem{"core_percent", "worker", "7 is no multiple of 5 from 5 to 100: use 5"},
+		},
+		"compute of several cards": {
+			func(s *Spec) { set(s, "worker", func(r *Role) { r.CorePercent = 50 }) },
+			Problem{"core_percent", "worker", "a share of 2 cards can limit memory only, not compute: leave core_percent out, or use 1 card"},
+		},
+		"uneven memory": {
+			func(s *Spec) { set(s, "worker", func(r *Role) { r.MemoryGiB = 7 }) },
+			Problem{"memory_gib", "worker", "7 GiB cannot be spread evenly over 2 cards: use a multiple of 2"},
+		},
+		"share of nothing": {
+			func(s *Spec) { set(s, "worker", func(r *Role) { r.MemoryGiB = 0 }) },
+			Problem{"memory_gib", "worker", `mode "shared" needs the card memory in GiB`},
+		},
+		"share in another mode": {
+			func(s *Spec) { s.Mode = Topology; set(s, "master", func(r *Role) { r.CorePercent = 0 }) },
+			Problem{"memory_gib", "master", `mode "topology" asks for whole cards: use "cards", or mode "shared"`},
+		},
+		"unknown role": {
+			func(s *Spec) { s.Roles["launcher"] = Role{Replicas: 1, Image: "x"} },
+			Problem{"", "launcher", `framework "pytorch" has the roles master and worker; there is no role "launcher"`},
+		},
+		"two masters": {
+			func(s *Spec) { set(s, "master", func(r *Role) { r.Replicas = 2 }) },
+			Problem{"replicas", "master", `a job has 1 master, not 2: put the others into the role "worker"`},
+		},
+		"no replicas": {
+			func(s *Spec) { set(s, "worker", func(r *Role) { r.Replicas = 0 }) },
+			Problem{"replicas", "worker", "a role has at least 1 replica, not 0: leave the role out instead"},
+		},
+		"no image": {
+			func(s *Spec) { set(s, "worker", func(r *Role) { r.Image = "" }) },
+			Problem{"image", "worker", "no image: set it here or for the whole job"},
+		},
+		"no cards": {
+			func(s *Spec) { *s = plain(); set(s, "worker", func(r *Role) { r.Cards = 0 }) },
+			Problem{"roles", "", `no role asks for GPUs: set "cards" on the roles that train`},
+		},
+		"minimum": {
+			func(s *Spec) { s.Minimum = 4 },
+			Problem{"gang", "", "minimum is 4, but only 3 replicas ask for GPUs, and only those are members"},
+		},
+		"topology without gang": {
+			func(s *Spec) { *s = vgg16(); s.Gang = false },
+			Problem{"gang", "", `mode "topology" places all members together, so they are a gang: leave gang enabled, or use mode "default"`},
+		},
+		"launcher with cards": {
+			func(s *Spec) { *s = vgg16(); set(s, "launcher", func(r *Role) { r.Cards = 1 }) },
+			Problem{"cards", "launcher", `the launcher starts the workers' processes and gets no GPU: give the cards to the role "worker"`},
+		},
+		"mpi without workers": {
+			func(s *Spec) { *s = vgg16(); delete(s.Roles, "worker") },
+			Problem{"roles", "", `framework "mpi" needs the role "worker"`},
+		},
+		"no roles": {
+			func(s *Spec) { s.Roles = nil },
+			Problem{"roles", "", `framework "pytorch" needs the role "master" or "worker"`},
+		},
+		"long name": {
+			func(s *Spec) { s.Name = "a123456789-123456789-123456789-123456789-123456789-123456" },
+			Problem{"name", "", `the pod name "a123456789-123456789-123456789-123456789-123456789-123456-master-0" would have 66 characters, at most 63 are allowed: shorten the job's name by 3`},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			spec := shared()
+			c.change(&spec)
+			assert.Contains(t, spec.Check(), c.want)
+		})
+	}
+}
+
+func set(s *Spec, role string, change func(*Role)) {
+	r := s.Roles[role]
+	change(&r)
+	s.Roles[role] = r
+}
+
+func TestStatus(t *testing.T) {
+	obj, err := distNCCL().Render()
+	require.NoError(t, err)
+	condition := func(kind, status string) map[string]any {
+		return map[string]any{"type": kind, "status": status, "message": kind + " it is", "lastTransitionTime": "2026-01-02T03:04:05Z"}
+	}
+	cases := map[string]struct {
+		conditions []any
+		active     int64
+		phase      Phase
+		allRunning bool
+	}{
+		"new":        {nil, 0, Pending, false},
+		"created":    {[]any{condition("Created", "True")}, 0, Created, false},
+		"master":     {[]any{condition("Created", "True"), condition("Running", "True")}, 1, Running, false},
+		"running":    {[]any{condition("Created", "True"), condition("Running", "True")}, 2, Running, true},
+		"restarting": {[]any{condition("Running", "False"), condition("Restarting", "True")}, 1, Restarting, false},
+		"suspended":  {[]any{condition("Created", "True"), condition("Running", "False"), condition("Suspended", "True")}, 0, Suspended, false},
+		"resumed":    {[]any{condition("Running", "True"), condition("Suspended", "False")}, 2, Running, true},
+		"succeeded":  {[]any{condition("Running", "False"), condition("Succeeded", "True")}, 0, Succeeded, false},
+		"failed":     {[]any{condition("Running", "False"), condition("Failed", "True")}, 0, Failed, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			obj := obj.DeepCopy()
+			obj.Object["status"] = map[string]any{
+				"conditions":      c.conditions,
+				"replicaStatuses": map[string]any{"Master": map[string]any{"active": min(c.active, 1)}, "Worker": map[string]any{"active": max(c.active-1, 0)}},
+			}
+			status, err := StatusOf(obj)
+			require.NoError(t, err)
+			assert.Equal(t, c.phase, status.Phase)
+			assert.Equal(t, c.allRunning, status.AllRunning())
+			assert.Equal(t, c.phase == Succeeded || c.phase == Failed, status.Finished())
+			assert.Equal(t, int32(2), status.Wanted)
+		})
+	}
+}

@@ -1,0 +1,92 @@
+package job
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// The part of kubeflow.org/v1 that we write and read (training operator 1.9,
+// pkg/apis/kubeflow.org/v1). Its Go module needs another version of Kubernetes.
+
+type object struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              objectSpec   `json:"spec"`
+	Status            objectStatus `json:"status,omitzero"`
+}
+
+type objectSpec struct {
+	RunPolicy      runPolicy              `json:"runPolicy"`
+	SlotsPerWorker *int32                 `json:"slotsPerWorker,omitempty"`
+	PyTorch        map[string]replicaSpec `json:"pytorchReplicaSpecs,omitempty"`
+	MPI            map[string]replicaSpec `json:"mpiReplicaSpecs,omitempty"`
+}
+
+type replicaSpec struct {
+	Replicas      *int32                 `json:"replicas,omitempty"`
+	RestartPolicy string                 `json:"restartPolicy,omitempty"`
+	Template      corev1.PodTemplateSpec `json:"template"`
+}
+
+type runPolicy struct {
+	CleanPodPolicy          string            `json:"cleanPodPolicy,omitempty"`
+	TTLSecondsAfterFinished *int32            `json:"ttlSecondsAfterFinished,omitempty"`
+	ActiveDeadlineSeconds   *int64            `json:"activeDeadlineSeconds,omitempty"`
+	BackoffLimit            *int32            `json:"backoffLimit,omitempty"`
+	SchedulingPolicy        *schedulingPolicy `json:"schedulingPolicy,omitempty"`
+	Suspend                 *bool             `json:"suspend,omitempty"`
+}
+
+type schedulingPolicy struct {
+	MinAvailable *int32 `json:"minAvailable,omitempty"`
+}
+
+type objectStatus struct {
+	Conditions      []Condition              `json:"conditions,omitempty"`
+	ReplicaStatuses map[string]replicaStatus `json:"replicaStatuses,omitempty"`
+	StartTime       *metav1.Time             `json:"startTime,omitempty"`
+	CompletionTime  *metav1.Time             `json:"completionTime,omitempty"`
+}
+
+type replicaStatus struct {
+	Active    int32 `json:"active,omitempty"`
+	Succeeded int32 `json:"succeeded,omitempty"`
+	Failed    int32 `json:"failed,omitempty"`
+}
+
+// kindOf is what differs between the kinds of objects.
+type kindOf struct {
+	kind, container, operator, app string
+}
+
+func (f Framework) object() kindOf {
+	if f == MPI {
+		return kindOf{kind: contract.MPIJobKind, container: contract.MPIContainerName, operator: "mpijob-controller", app: "mpijob"}
+	}
+	return kindOf{kind: contract.PyTorchJobKind, container: contract.PyTorchContainerName, operator: "pytorchjob-controller", app: "pytorchjob"}
+}
+
+// GVK returns the kind of object that the framework's jobs are.
+func (f Framework) GVK() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion, Kind: f.object().kind}
+}
+
+// replicas returns the replica specs of the framework's kind.
+func (s *objectSpec) replicas(f Framework) map[string]replicaSpec {
+	if f == MPI {
+		return s.MPI
+	}
+	return s.PyTorch
+}
+
+func frameworkOf(kind string) (Framework, bool) {
+	for _, f := range Frameworks() {
+		if f.object().kind == kind {
+			return f, true
+		}
+	}
+	return "", false
+}

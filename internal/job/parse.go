@@ -1,0 +1,151 @@
+package job
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// Parse reads a job back from its object: the inverse of [Spec.Render]. What
+// [Spec] cannot say, such as volumes, is left out.
+func Parse(obj *unstructured.Unstructured) (Spec, error) {
+	o, framework, err := decode(obj)
+	if err != nil {
+		return Spec{}, err
+	}
+	run := o.Spec.RunPolicy
+	s := Spec{
+		Namespace:               o.Namespace,
+		Name:                    o.Name,
+		Framework:               framework,
+		Mode:                    Default,
+		Roles:                   map[string]Role{},
+		Suspend:                 ptr.Deref(run.Suspend, false),
+		CleanPodPolicy:          run.CleanPodPolicy,
+		BackoffLimit:            run.BackoffLimit,
+		ActiveDeadlineSeconds:   run.ActiveDeadlineSeconds,
+		TTLSecondsAfterFinished: run.TTLSecondsAfterFinished,
+		Arena:                   o.Labels[contract.ArenaReleaseLabel] != "",
+		Labels:                  others(o.Labels, contract.ManagedByLabel),
+		Annotations:             others(o.Annotations, contract.PlannedPlacementAnnotation),
+	}
+	if s.Arena {
+		s.Labels = others(s.Labels, slices.Collect(maps.Keys(s.arenaLabels()))...)
+		s.Annotations = others(s.Annotations, contract.ArenaRequestGPUsAnnotation)
+	}
+	for name, replica := range o.Spec.replicas(framework) {
+		role := strings.ToLower(name)
+		s.Roles[role] = s.parseRole(replica)
+		if !s.Late(role) || s.SchedulerName == "" {
+			s.parseTemplate(replica)
+		}
+		if port := masterPort(replica.Template.Spec); port != 0 && (s.Port == 0 || port < s.Port) {
+			s.Port = port
+		}
+	}
+	return s.Complete(), nil
+}
+
+func (s *Spec) parseRole(replica replicaSpec) Role {
+	r := Role{Replicas: ptr.Deref(replica.Replicas, 1)}
+	if len(replica.Template.Spec.Containers) == 0 {
+		return r
+	}
+	c := replica.Template.Spec.Containers[0]
+	r.Image, r.Command, r.Args, r.WorkingDir = c.Image, c.Command, c.Args, c.WorkingDir
+	for _, e := range c.Env {
+		if r.Env == nil {
+			r.Env = map[string]string{}
+		}
+		r.Env[e.Name] = e.Value
+	}
+	for name, amount := range c.Resources.Limits {
+		switch string(name) {
+		case contract.ResourceTopologyCard:
+			s.Mode, r.Cards = Topology, amount.Value()
+		case contract.ResourceDefaultCard:
+			r.Cards = amount.Value()
+		case contract.ResourceCardMemory:
+			s.Mode, r.MemoryGiB = Shared, amount.Value()
+		case contract.ResourceCorePercent:
+			s.Mode, r.CorePercent = Shared, amount.Value()
+		case contract.ResourceERDMA:
+			r.RDMA = true
+		case string(corev1.ResourceCPU):
+			r.CPU = amount
+		case string(corev1.ResourceMemory):
+			r.Memory = amount
+		}
+	}
+	if n, err := strconv.ParseInt(replica.Template.Labels[contract.ResourceCardCount], 10, 64); err == nil {
+		r.Cards = n
+	}
+	return r
+}
+
+// parseTemplate reads what all replicas have in common.
+func (s *Spec) parseTemplate(replica replicaSpec) {
+	labels, pod := replica.Template.Labels, replica.Template.Spec
+	s.RestartPolicy = replica.RestartPolicy
+	s.Gang = labels[contract.LightGangLabel] != ""
+	if n, err := strconv.ParseInt(labels[contract.LightGangMinLabel], 10, 32); err == nil {
+		s.Minimum = int32(n)
+	}
+	s.Quota = labels[contract.QuotaLabel]
+	s.NonPreemptible = labels[contract.PreemptibleLabel] == "false"
+	s.SchedulerName, s.PriorityClass = pod.SchedulerName, pod.PriorityClassName
+	s.NodeSelector, s.Tolerations = pod.NodeSelector, pod.Tolerations
+	s.HostNetwork, s.HostIPC, s.HostPID = pod.HostNetwork, pod.HostIPC, pod.HostPID
+	s.DNSPolicy = pod.DNSPolicy
+	if pools := poolsOf(pod.Affinity); pools != nil {
+		s.Pools = pools
+	}
+}
+
+// poolsOf returns the pools of the affinity that [inPools] makes, nil for any other.
+func poolsOf(a *corev1.Affinity) []string {
+	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return nil
+	}
+	for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		for _, e := range term.MatchExpressions {
+			if e.Key == contract.NodePoolNameLabel && e.Operator == corev1.NodeSelectorOpIn {
+				return e.Values
+			}
+		}
+	}
+	return nil
+}
+
+func masterPort(pod corev1.PodSpec) int32 {
+	for _, c := range pod.Containers {
+		for _, p := range c.Ports {
+			if p.Name == contract.PyTorchPortName {
+				return p.ContainerPort
+			}
+		}
+	}
+	return 0
+}
+
+// others returns the entries whose keys are not ours, nil when none is left.
+func others(all map[string]string, ours ...string) map[string]string {
+	var rest map[string]string
+	for key, value := range all {
+		if slices.Contains(ours, key) {
+			continue
+		}
+		if rest == nil {
+			rest = map[string]string{}
+		}
+		rest[key] = value
+	}
+	return rest
+}

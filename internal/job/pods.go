@@ -1,0 +1,127 @@
+package job
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// Pods returns the pods that the training operator 1.9 makes of a PyTorchJob or
+// MPIJob, as far as a scheduler looks at them: names, labels, requests with those
+// of the operator's init containers, ports and constraints, with the defaults that
+// the API server fills in. They are in the order of role and index.
+//
+// Sources: training-operator v1.9.3 pkg/controller.v1/{common/pod.go,
+// pytorch/initcontainer.go, mpi/mpijob_controller.go}, pkg/apis/kubeflow.org/v1 defaults.
+func Pods(obj *unstructured.Unstructured) ([]*corev1.Pod, error) {
+	o, framework, err := decode(obj)
+	if err != nil {
+		return nil, err
+	}
+	replicas := o.Spec.replicas(framework)
+	var pods []*corev1.Pod
+	for _, name := range slices.Sorted(maps.Keys(replicas)) {
+		role, replica := strings.ToLower(name), replicas[name]
+		if len(replica.Template.Spec.Containers) == 0 {
+			return nil, fmt.Errorf("%s %s/%s: role %s has no container", obj.GetKind(), o.Namespace, o.Name, role)
+		}
+		for i := range int(ptr.Deref(replica.Replicas, 1)) {
+			pods = append(pods, pod(o, framework, role, i, replica.Template))
+		}
+	}
+	return pods, nil
+}
+
+func pod(o *object, framework Framework, role string, index int, template corev1.PodTemplateSpec) *corev1.Pod {
+	p := &corev1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: o.Namespace,
+			Name:      o.Name + "-" + MemberName(role, index),
+			Labels: merge(template.Labels, map[string]string{
+				contract.JobOperatorNameLabel: framework.object().operator,
+				contract.JobNameLabel:         o.Name,
+				contract.JobReplicaTypeLabel:  role,
+				contract.JobReplicaIndexLabel: strconv.Itoa(index),
+			}),
+			Annotations: template.Annotations,
+		},
+		Spec: *template.Spec.DeepCopy(),
+	}
+	switch {
+	case framework == MPI && role == contract.ReplicaLauncher:
+		p.Name = o.Name + "-" + role
+		delete(p.Labels, contract.JobReplicaIndexLabel)
+		p.Labels[contract.JobRoleLabel] = "master"
+		p.Spec.InitContainers = append(p.Spec.InitContainers, initContainer("kubectl-delivery", "100m", "512Mi", "5Gi"))
+	case framework == PyTorch:
+		_, hasMaster := o.Spec.PyTorch[camel(contract.ReplicaMaster)]
+		if role == contract.ReplicaMaster || !hasMaster && index == 0 {
+			p.Labels[contract.JobRoleLabel] = "master"
+		}
+		if role == contract.ReplicaWorker && hasMaster {
+			p.Spec.InitContainers = append(p.Spec.InitContainers, initContainer("init-pytorch", "50m", "10Mi", ""))
+		}
+		addMasterPort(&p.Spec)
+	}
+	defaults(&p.Spec)
+	return p
+}
+
+// initContainer returns an init container of the operator with its requests.
+func initContainer(name, cpu, memory, disk string) corev1.Container {
+	requests := corev1.ResourceList{
+		corev1.ResourceCPU:    resource.MustParse(cpu),
+		corev1.ResourceMemory: resource.MustParse(memory),
+	}
+	if disk != "" {
+		requests[corev1.ResourceEphemeralStorage] = resource.MustParse(disk)
+	}
+	return corev1.Container{Name: name, Resources: corev1.ResourceRequirements{Requests: requests}}
+}
+
+// addMasterPort does what the operator does to a replica that has no port of the master's name.
+func addMasterPort(spec *corev1.PodSpec) {
+	if masterPort(*spec) != 0 {
+		return
+	}
+	i := max(0, slices.IndexFunc(spec.Containers, func(c corev1.Container) bool { return c.Name == contract.PyTorchContainerName }))
+	spec.Containers[i].Ports = append(spec.Containers[i].Ports, corev1.ContainerPort{
+		Name: contract.PyTorchPortName, ContainerPort: contract.PyTorchPort,
+	})
+}
+
+// defaults fills in what the API server does and a scheduler looks at: limits are
+// requests too, and with the host's network every port is the host's.
+func defaults(spec *corev1.PodSpec) {
+	for i := range spec.Containers {
+		c := &spec.Containers[i]
+		for name, limit := range c.Resources.Limits {
+			if c.Resources.Requests == nil {
+				c.Resources.Requests = corev1.ResourceList{}
+			}
+			if _, ok := c.Resources.Requests[name]; !ok {
+				c.Resources.Requests[name] = limit
+			}
+		}
+		for j := range c.Ports {
+			port := &c.Ports[j]
+			if port.Protocol == "" {
+				port.Protocol = corev1.ProtocolTCP
+			}
+			if spec.HostNetwork && port.HostPort == 0 {
+				port.HostPort = port.ContainerPort
+			}
+		}
+	}
+}

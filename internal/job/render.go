@@ -1,0 +1,208 @@
+package job
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// Render returns the object that the training operator runs: a PyTorchJob or an
+// MPIJob. The job must have passed [Spec.Check].
+func (s Spec) Render() (*unstructured.Unstructured, error) {
+	s = s.Complete()
+	replicas := map[string]replicaSpec{}
+	for _, name := range s.RoleNames() {
+		replicas[camel(name)] = s.replicaSpec(name)
+	}
+	o := object{
+		TypeMeta: metav1.TypeMeta{APIVersion: s.Framework.GVK().GroupVersion().String(), Kind: s.Framework.GVK().Kind},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:   s.Namespace,
+			Name:        s.Name,
+			Labels:      merge(s.Labels, map[string]string{contract.ManagedByLabel: contract.ManagedByValue}, s.arenaLabels()),
+			Annotations: merge(s.Annotations, s.arenaAnnotations()),
+		},
+		Spec: objectSpec{RunPolicy: runPolicy{
+			CleanPodPolicy:          s.CleanPodPolicy,
+			TTLSecondsAfterFinished: s.TTLSecondsAfterFinished,
+			ActiveDeadlineSeconds:   s.ActiveDeadlineSeconds,
+			BackoffLimit:            s.BackoffLimit,
+			Suspend:                 ptr.To(s.Suspend),
+		}},
+	}
+	if s.Gang {
+		// Read only by an operator that makes PodGroups of its own; both then agree.
+		o.Spec.RunPolicy.SchedulingPolicy = &schedulingPolicy{MinAvailable: ptr.To(s.Minimum)}
+	}
+	if s.Framework == MPI {
+		o.Spec.MPI = replicas
+		o.Spec.SlotsPerWorker = ptr.To(int32(max(1, s.Roles[contract.ReplicaWorker].Cards)))
+	} else {
+		o.Spec.PyTorch = replicas
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&o)
+	if err != nil {
+		return nil, fmt.Errorf("render job %s: %w", s.ID(), err)
+	}
+	return &unstructured.Unstructured{Object: content}, nil
+}
+
+func (s Spec) replicaSpec(role string) replicaSpec {
+	r := s.Roles[role]
+	container := corev1.Container{
+		Name:       s.Framework.object().container,
+		Image:      r.Image,
+		Command:    r.Command,
+		Args:       r.Args,
+		WorkingDir: r.WorkingDir,
+		Ports:      s.ports(role),
+		Resources:  s.resources(r),
+	}
+	for _, key := range slices.Sorted(maps.Keys(r.Env)) {
+		container.Env = append(container.Env, corev1.EnvVar{Name: key, Value: r.Env[key]})
+	}
+	spec := corev1.PodSpec{
+		Containers:        []corev1.Container{container},
+		SchedulerName:     s.SchedulerName,
+		PriorityClassName: s.PriorityClass,
+		NodeSelector:      s.NodeSelector,
+		Tolerations:       s.Tolerations,
+		HostNetwork:       s.HostNetwork,
+		HostIPC:           s.HostIPC,
+		HostPID:           s.HostPID,
+		DNSPolicy:         s.DNSPolicy,
+	}
+	if len(s.Pools) > 0 && !s.Late(role) {
+		spec.Affinity = inPools(s.Pools)
+	}
+	return replicaSpec{
+		Replicas:      ptr.To(r.Replicas),
+		RestartPolicy: s.RestartPolicy,
+		Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{
+				Labels:      merge(s.Labels, s.gangLabels(), s.quotaLabels(), s.shareLabels(r), s.arenaPodLabels(role)),
+				Annotations: merge(s.Annotations),
+			},
+			Spec: spec,
+		},
+	}
+}
+
+// gangLabels are the same on every replica: the launcher of an MPI job carries
+// them too, and the scheduler knows it by its asking for no card.
+func (s Spec) gangLabels() map[string]string {
+	labels := map[string]string{}
+	if s.Mode == Topology {
+		labels[contract.TopologyGroupLabel] = s.Name
+		labels[contract.TopologyReplicasLabel] = strconv.Itoa(int(s.Members()))
+	}
+	if s.Gang {
+		labels[contract.LightGangLabel] = s.Name
+		labels[contract.LightGangMinLabel] = strconv.Itoa(int(s.Minimum))
+	}
+	return labels
+}
+
+func (s Spec) quotaLabels() map[string]string {
+	labels := map[string]string{}
+	if s.Quota != "" {
+		labels[contract.QuotaLabel] = s.Quota
+	}
+	if s.NonPreemptible {
+		labels[contract.PreemptibleLabel] = "false"
+	}
+	return labels
+}
+
+// shareLabels spread a shared request over several cards.
+func (s Spec) shareLabels(r Role) map[string]string {
+	if s.Mode != Shared || r.Cards < 2 {
+		return nil
+	}
+	return map[string]string{contract.ResourceCardCount: strconv.FormatInt(r.Cards, 10)}
+}
+
+// ports declares the master's port on every replica under the name that the
+// operator looks for; it would add the master's port to the workers otherwise,
+// and with the host's network a worker could then not share the master's node.
+func (s Spec) ports(role string) []corev1.ContainerPort {
+	if s.Framework != PyTorch {
+		return nil
+	}
+	port := s.Port
+	if _, hasMaster := s.Roles[contract.ReplicaMaster]; hasMaster && s.HostNetwork && role == contract.ReplicaWorker {
+		port++
+	}
+	return []corev1.ContainerPort{{Name: contract.PyTorchPortName, ContainerPort: port, Protocol: corev1.ProtocolTCP}}
+}
+
+// resources asks for as much as it limits: cards cannot be overcommitted, and a
+// replica that is slowed down slows down the whole ring.
+func (s Spec) resources(r Role) corev1.ResourceRequirements {
+	amounts := corev1.ResourceList{}
+	set := func(name string, amount int64) {
+		if amount > 0 {
+			amounts[corev1.ResourceName(name)] = *resource.NewQuantity(amount, resource.DecimalSI)
+		}
+	}
+	switch s.Mode {
+	case Topology:
+		set(contract.ResourceTopologyCard, r.Cards)
+	case Shared:
+		set(contract.ResourceCardMemory, r.MemoryGiB)
+		set(contract.ResourceCorePercent, r.CorePercent)
+	default:
+		set(contract.ResourceDefaultCard, r.Cards)
+	}
+	if r.RDMA {
+		set(contract.ResourceERDMA, 1)
+	}
+	if !r.CPU.IsZero() {
+		amounts[corev1.ResourceCPU] = r.CPU
+	}
+	if !r.Memory.IsZero() {
+		amounts[corev1.ResourceMemory] = r.Memory
+	}
+	if len(amounts) == 0 {
+		return corev1.ResourceRequirements{}
+	}
+	return corev1.ResourceRequirements{Limits: amounts, Requests: maps.Clone(amounts)}
+}
+
+func inPools(pools []string) *corev1.Affinity {
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{
+					Key: contract.NodePoolNameLabel, Operator: corev1.NodeSelectorOpIn, Values: pools,
+				}},
+			}},
+		},
+	}}
+}
+
+// merge returns the union of the maps; later ones win. It is nil when all are empty.
+func merge(parts ...map[string]string) map[string]string {
+	var all map[string]string
+	for _, part := range parts {
+		if len(part) > 0 && all == nil {
+			all = map[string]string{}
+		}
+		maps.Copy(all, part)
+	}
+	return all
+}
+
+// camel returns the operator's spelling of a role, "Worker".
+func camel(role string) string { return strings.ToUpper(role[:1]) + role[1:] }

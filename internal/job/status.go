@@ -1,0 +1,91 @@
+package job
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+)
+
+// Phase is where a job stands, in the operator's words.
+type Phase string
+
+// Phases of a job.
+const (
+	Pending    Phase = "Pending" // the operator has not looked at the job yet
+	Created    Phase = "Created" // accepted, replicas not running yet
+	Running    Phase = "Running"
+	Restarting Phase = "Restarting"
+	Suspended  Phase = "Suspended"
+	Succeeded  Phase = "Succeeded"
+	Failed     Phase = "Failed"
+)
+
+// Condition is a condition of a job as the operator writes it.
+type Condition struct {
+	Type               string                 `json:"type"`
+	Status             corev1.ConditionStatus `json:"status"`
+	Reason             string                 `json:"reason,omitempty"`
+	Message            string                 `json:"message,omitempty"`
+	LastTransitionTime metav1.Time            `json:"lastTransitionTime,omitzero"`
+}
+
+// Status is what the operator reports of a job.
+type Status struct {
+	Phase      Phase
+	Conditions []Condition
+	// Start and Completion are nil as long as the job has not started or finished.
+	Start, Completion *metav1.Time
+	// Active, Done and Wanted count replicas: running, succeeded, and asked for.
+	Active, Done, Wanted int32
+	// Message is the operator's message for the phase.
+	Message string
+}
+
+// Finished reports whether the job has succeeded or failed.
+func (s Status) Finished() bool { return s.Phase == Succeeded || s.Phase == Failed }
+
+// AllRunning reports whether the job runs with every replica. The operator's
+// Running condition alone only says that the leading replica does.
+func (s Status) AllRunning() bool { return s.Phase == Running && s.Active+s.Done >= s.Wanted }
+
+// StatusOf reads the status of a PyTorchJob or MPIJob.
+func StatusOf(obj *unstructured.Unstructured) (Status, error) {
+	o, framework, err := decode(obj)
+	if err != nil {
+		return Status{}, err
+	}
+	s := Status{Phase: Pending, Conditions: o.Status.Conditions, Start: o.Status.StartTime, Completion: o.Status.CompletionTime}
+	for _, r := range o.Spec.replicas(framework) {
+		s.Wanted += ptr.Deref(r.Replicas, 1)
+	}
+	for _, r := range o.Status.ReplicaStatuses {
+		s.Active += r.Active
+		s.Done += r.Succeeded
+	}
+	// Conditions stay when the job moves on; the later phase wins.
+	for _, phase := range []Phase{Created, Running, Restarting, Suspended, Failed, Succeeded} {
+		for _, c := range o.Status.Conditions {
+			if c.Type == string(phase) && c.Status == corev1.ConditionTrue {
+				s.Phase, s.Message = phase, c.Message
+			}
+		}
+	}
+	return s, nil
+}
+
+// decode reads the parts of a job object that we know.
+func decode(obj *unstructured.Unstructured) (*object, Framework, error) {
+	framework, ok := frameworkOf(obj.GetKind())
+	if !ok {
+		return nil, "", fmt.Errorf("%s %s/%s is no training job: want a PyTorchJob or an MPIJob", obj.GetKind(), obj.GetNamespace(), obj.GetName())
+	}
+	o := &object{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, o); err != nil {
+		return nil, "", fmt.Errorf("read %s %s/%s: %w", obj.GetKind(), obj.GetNamespace(), obj.GetName(), err)
+	}
+	return o, framework, nil
+}

@@ -34,6 +34,9 @@ func (s Set) Len() int { return bits.OnesCount64(uint64(s)) }
 // Has reports whether card is in the set.
 func (s Set) Has(card int) bool { return s&(1<<uint(card)) != 0 }
 
+// lowest returns the lowest position of a set that is not empty.
+func (s Set) lowest() int { return bits.TrailingZeros64(uint64(s)) }
+
 // Cards returns the positions in ascending order.
 func (s Set) Cards() []int {
 	cards := make([]int, 0, s.Len())

@@ -1,41 +1,73 @@
 package gpu
 
-// Ring is the best collective ring that NCCL could build inside a set of cards.
-type Ring struct {
-	// GBps is the bandwidth in GB/s, one direction: edge-disjoint NVLink rings ×
-	// bandwidth of one link, or the slowest hop of the best PCIe ring. For one
-	// card it is 0: there is no ring.
-	GBps float64
-	// NVLinkRings counts the edge-disjoint NVLink rings; 0 when the ring runs over PCIe.
-	NVLinkRings int
-}
+import "fmt"
+
+// maxExactCards is the largest number of cards for which every set is looked at.
+const maxExactCards = 16
 
 // Table answers questions about sets of cards of one machine from results that
 // were computed once per wiring. A Table is immutable and safe for concurrent use;
 // nodes with equal machines should share one.
+//
+// Up to 16 cards all answers are exact: the table holds one for every set of free
+// cards and every k. Beyond that see linkage.
 type Table struct {
 	machine Machine
+	healthy Set
+	sets    chooser
 }
 
-// NewTable precomputes the table of a machine. It fails when a matrix is not
-// square, or the machine has more than 64 cards.
-func NewTable(m Machine) (*Table, error) { panic("to be written") }
+// chooser is what a table needs to know of a machine's sets of cards. In every
+// call 1 <= k <= free.Len().
+type chooser interface {
+	ring(s Set) Ring
+	best(free Set, k int) Set
+	worst(free Set, k int) Ring
+}
+
+// NewTable precomputes the table of a machine. It fails when [Machine.Validate] does.
+func NewTable(m Machine) (*Table, error) {
+	if err := m.Validate(); err != nil {
+		return nil, fmt.Errorf("new table: %w", err)
+	}
+	t := &Table{machine: m, healthy: m.Healthy()}
+	if f := newFabric(m); f.cards <= maxExactCards {
+		t.sets = newExact(m, f)
+	} else {
+		t.sets = newLinkage(m, f)
+	}
+	return t, nil
+}
 
 // Machine returns the machine that the table was made from.
 func (t *Table) Machine() Machine { return t.machine }
 
-// Ring returns the best ring inside the set.
-func (t *Table) Ring(s Set) Ring { panic("to be written") }
+// Ring returns the best ring inside the set; the zero Ring for less than two cards
+// of the machine.
+func (t *Table) Ring(s Set) Ring { return t.sets.ring(s & Full(len(t.machine.Cards))) }
 
 // Best returns the best set of k cards out of free: highest ring bandwidth, then
 // what is left for the next job, then NUMA and NIC closeness, then lowest index.
-// ok is false when free has fewer than k cards.
-func (t *Table) Best(free Set, k int) (best Set, ok bool) { panic("to be written") }
+// Cards that the machine calls unhealthy are not chosen. ok is false when k is
+// negative or free has fewer than k such cards.
+func (t *Table) Best(free Set, k int) (best Set, ok bool) {
+	free &= t.healthy
+	if k < 0 || k > free.Len() {
+		return 0, false
+	}
+	if k == 0 {
+		return 0, true
+	}
+	return t.sets.best(free, k), true
+}
 
 // Worst returns the lowest ring bandwidth over all sets of k cards out of free:
-// what a job is guaranteed when somebody else picks the cards.
-func (t *Table) Worst(free Set, k int) Ring { panic("to be written") }
-
-// Carve splits a set into members of the given sizes (Σ sizes = s.Len()), in order,
-// so that each member's own cards have the best ring among themselves.
-func (t *Table) Carve(s Set, sizes []int) []Set { panic("to be written") }
+// what a job is guaranteed when somebody else picks the cards. It is the zero Ring
+// when free has fewer than k healthy cards.
+func (t *Table) Worst(free Set, k int) Ring {
+	free &= t.healthy
+	if k < 1 || k > free.Len() {
+		return Ring{}
+	}
+	return t.sets.worst(free, k)
+}

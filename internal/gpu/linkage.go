@@ -1,0 +1,118 @@
+package gpu
+
+import "slices"
+
+// linkage answers for machines with more cards than can be looked at set by set.
+// It joins the cards into a tree, the pair of groups first whose slowest hop is
+// fastest (complete linkage), and only offers sets that are groups of that tree,
+// or parts of one.
+//
+// A set's ring is taken to be its slowest pair. That is exact where the bandwidth
+// between two cards depends only on the smallest group that holds both, as on a
+// switched NVLink fabric and in a tree of PCIe switches, bridges and sockets:
+// every machine of more than 16 cards that is built. On any other graph both the
+// ring of a set and the best set may be better than stated, never worse.
+type linkage struct {
+	fabric fabric
+	groups []group
+}
+
+// group is a node of the tree.
+type group struct {
+	cards Set
+	// halves are the two groups that were joined, as positions in the list of groups; -1 for a single card.
+	halves [2]int
+	// slowest is the bandwidth of the slowest pair, 0 for a single card.
+	slowest float64
+	// numaNodes counts the NUMA nodes of the cards.
+	numaNodes int
+}
+
+func newLinkage(m Machine, f fabric) *linkage {
+	l := &linkage{fabric: f}
+	var open []int
+	for card := range f.cards {
+		l.groups = append(l.groups, group{cards: SetOf(card), halves: [2]int{-1, -1}, numaNodes: 1})
+		open = append(open, card)
+	}
+	for len(open) > 1 {
+		var joined group
+		for i, a := range open {
+			for _, b := range open[i+1:] {
+				g := l.join(m, a, b)
+				if joined.cards == 0 || g.slowest > joined.slowest || g.slowest == joined.slowest && g.numaNodes < joined.numaNodes {
+					joined = g
+				}
+			}
+		}
+		open = slices.DeleteFunc(open, func(i int) bool { return slices.Contains(joined.halves[:], i) })
+		open = append(open, len(l.groups))
+		l.groups = append(l.groups, joined)
+	}
+	return l
+}
+
+// join returns the group that groups a and b make together.
+func (l *linkage) join(m Machine, a, b int) group {
+	cards := l.groups[a].cards | l.groups[b].cards
+	return group{
+		cards:     cards,
+		halves:    [2]int{a, b},
+		slowest:   l.ring(cards).GBps,
+		numaNodes: numaNodes(m, cards),
+	}
+}
+
+func (l *linkage) ring(s Set) Ring {
+	var slowest Ring
+	for rest := s; rest != 0; rest &= rest - 1 {
+		i := rest.lowest()
+		for others := rest & (rest - 1); others != 0; others &= others - 1 {
+			j := others.lowest()
+			hop := Ring{GBps: l.fabric.hops[i][j], NVLinkRings: l.fabric.lanes[i][j]}
+			if slowest.GBps == 0 || hop.GBps < slowest.GBps {
+				slowest = hop
+			}
+		}
+	}
+	return slowest
+}
+
+// best takes the fastest group that has k free cards, of equal ones that with the
+// fewest. Neither half of it has as many, or that half would have been taken: so
+// one half goes whole, and the other gives the rest.
+func (l *linkage) best(free Set, k int) Set {
+	if free.Len() == k {
+		return free
+	}
+	chosen := -1
+	for i, g := range l.groups {
+		n := (g.cards & free).Len()
+		if n < k {
+			continue
+		}
+		if k == 1 && n == 1 {
+			return g.cards & free
+		}
+		if chosen < 0 || g.slowest > l.groups[chosen].slowest ||
+			g.slowest == l.groups[chosen].slowest && n < (l.groups[chosen].cards&free).Len() {
+			chosen = i
+		}
+	}
+	whole, part := l.groups[l.groups[chosen].halves[0]].cards&free, l.groups[l.groups[chosen].halves[1]].cards&free
+	if whole.Len()+part.Len() == k {
+		return whole | part
+	}
+	if part.Len() > whole.Len() {
+		whole, part = part, whole
+	}
+	return whole | l.best(part, k-whole.Len())
+}
+
+// worst is the ring of all free cards: some set of k has their slowest pair.
+func (l *linkage) worst(free Set, k int) Ring {
+	if k == 1 {
+		return Ring{}
+	}
+	return l.ring(free)
+}

@@ -1,0 +1,158 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// MaxCards is the largest number of cards of one machine: a [Set] has as many bits.
+const MaxCards = 64
+
+// Card is one GPU of a machine.
+type Card struct {
+	// Index is the NVML index.
+	Index int `json:"index"`
+	// UUID is NVML's UUID, "" when unknown.
+	UUID string `json:"uuid,omitempty"`
+	// MemoryMiB is the card's total memory in MiB, 0 when unknown.
+	MemoryMiB int64 `json:"memoryMiB,omitempty"`
+	// NUMANode is the NUMA node of the card, -1 when unknown.
+	NUMANode int `json:"numa"`
+	// CPUAffinity is the list of close CPUs in the format of cpuset, "" when unknown.
+	CPUAffinity string `json:"cpuAffinity,omitempty"`
+	// PCIBusID is the PCI address with a four-digit domain, upper case: "0000:06:00.0".
+	PCIBusID string `json:"pciBusId,omitempty"`
+	// Unhealthy is the reason why the card must not be used, "" for a healthy card.
+	Unhealthy string `json:"unhealthy,omitempty"`
+}
+
+// NIC is one network device with its path class to each card, by position in [Machine.Cards].
+type NIC struct {
+	Name  string
+	Links []Link
+}
+
+// Machine describes the GPUs of one machine. Matrices are indexed by position
+// in Cards, which is ordered by Card.Index; a matrix may be asymmetric when the
+// driver reported it so, and the weaker direction then counts.
+type Machine struct {
+	// Name identifies the wiring, for example "dgx1-v100".
+	Name string
+	// Model is the product name of the cards, for example "Tesla V100-SXM2".
+	Model string
+	// NVLinkGBps is the bandwidth of one NVLink in one direction in GB/s, 0 without NVLink.
+	NVLinkGBps float64
+	// PCIeGeneration is the PCI Express generation of the slots (3, 4, 5); 0 when unknown.
+	PCIeGeneration int
+	// NVSwitch tells that NVLinks go to a switch, so that every pair has the full bandwidth at once.
+	NVSwitch bool
+	// NoP2P tells that the driver refuses peer-to-peer transfers over PCIe, as it
+	// does on consumer cards: whatever the PCIe path, data goes through host memory.
+	NoP2P bool
+	Cards []Card
+	// Links is the matrix of `nvidia-smi topo -m`.
+	Links [][]Link
+	// PCIeLinks is the PCIe path hidden under an NVLink, where known; nil otherwise.
+	PCIeLinks [][]Link
+	NICs      []NIC
+}
+
+// Healthy returns the positions of the cards that may be used.
+func (m Machine) Healthy() Set {
+	var s Set
+	for i, c := range m.Cards {
+		if c.Unhealthy == "" {
+			s |= SetOf(i)
+		}
+	}
+	return s
+}
+
+// Validate returns every reason why the description cannot be used, joined, or nil:
+// more than [MaxCards] cards, an index that is negative or used twice, a matrix
+// that does not have one cell per pair of cards, a cell that contradicts itself,
+// NVLinks without a bandwidth, a network device without one link per card.
+//
+// A lost card, a missing link, and directions that differ are no errors.
+func (m Machine) Validate() error {
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	n := len(m.Cards)
+	if n > MaxCards {
+		fail("%d cards: a machine has at most %d", n, MaxCards)
+	}
+	seen := make(map[int]int, n)
+	for i, c := range m.Cards {
+		if c.Index < 0 {
+			fail("card at position %d: index %d is negative", i, c.Index)
+		}
+		if j, ok := seen[c.Index]; ok {
+			fail("cards at positions %d and %d both have index %d", j, i, c.Index)
+		}
+		seen[c.Index] = i
+		if c.NUMANode < -1 {
+			fail("card %d: NUMA node %d: want -1 for unknown, or more", c.Index, c.NUMANode)
+		}
+		if c.MemoryMiB < 0 {
+			fail("card %d: memory of %d MiB is negative", c.Index, c.MemoryMiB)
+		}
+	}
+	if m.PCIeGeneration < 0 || m.PCIeGeneration > maxPCIeGeneration {
+		fail("PCIe generation %d: want 1 to %d, or 0 for unknown", m.PCIeGeneration, maxPCIeGeneration)
+	}
+	if m.NVLinkGBps < 0 || math.IsNaN(m.NVLinkGBps) || math.IsInf(m.NVLinkGBps, 0) {
+		fail("bandwidth of one NVLink of %v GB/s: want a finite number, 0 or more", m.NVLinkGBps)
+	}
+
+	errs = append(errs, validateMatrix("links", m.Links, n)...)
+	if m.PCIeLinks != nil {
+		errs = append(errs, validateMatrix("pcieLinks", m.PCIeLinks, n)...)
+	}
+	for _, nic := range m.NICs {
+		if len(nic.Links) != n {
+			fail("network device %q has %d links: want one per card, %d", nic.Name, len(nic.Links), n)
+		}
+	}
+	if m.NVLinkGBps == 0 && hasNVLink(m.Links) {
+		fail("cards are connected by NVLink, but the bandwidth of one NVLink is missing")
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("machine %q: %w", m.Name, errors.Join(errs...))
+}
+
+func validateMatrix(name string, rows [][]Link, n int) []error {
+	if len(rows) != n {
+		return []error{fmt.Errorf("%s has %d rows: want one per card, %d", name, len(rows), n)}
+	}
+	var errs []error
+	for i, row := range rows {
+		if len(row) != n {
+			errs = append(errs, fmt.Errorf("%s row %d has %d cells: want one per card, %d", name, i, len(row), n))
+			continue
+		}
+		for j, l := range row {
+			switch {
+			case l.Class > Self, l.Class == NVLink && (l.Lanes < 1 || l.Lanes > maxLanes), l.Class != NVLink && l.Lanes != 0:
+				errs = append(errs, fmt.Errorf("%s[%d][%d]: class %v with %d lanes is no link", name, i, j, l.Class, l.Lanes))
+			case l.Class == Self && i != j:
+				errs = append(errs, fmt.Errorf("%s[%d][%d] is X: only the diagonal may be", name, i, j))
+			}
+		}
+	}
+	return errs
+}
+
+func hasNVLink(rows [][]Link) bool {
+	for i, row := range rows {
+		for j, l := range row {
+			if i != j && l.Class == NVLink {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,151 @@
+package gpu
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+)
+
+// machineFile is the JSON form of a [Machine]. Fields of a file that it does not
+// name, such as notes and sources, are ignored.
+type machineFile struct {
+	Name             string            `json:"name,omitempty"`
+	GPUModel         string            `json:"gpuModel,omitempty"`
+	NVLinkGeneration int               `json:"nvlinkGen,omitempty"`
+	GBpsPerLinkUni   float64           `json:"gbpsPerLinkUni"`
+	PCIeGeneration   int               `json:"pcieGen"`
+	NVSwitch         bool              `json:"nvswitch,omitempty"`
+	P2P              *bool             `json:"p2p,omitempty"`
+	GPUs             []Card            `json:"gpus"`
+	Links            [][]Link          `json:"links"`
+	PCIeLinks        [][]Link          `json:"pcieLinks,omitempty"`
+	NICs             map[string][]Link `json:"nics,omitempty"`
+}
+
+// UnmarshalJSON implements [json.Unmarshaler]: a missing NUMA node is unknown, not 0.
+func (c *Card) UnmarshalJSON(data []byte) error {
+	type plain Card
+	card := plain{NUMANode: -1}
+	if err := json.Unmarshal(data, &card); err != nil {
+		return err
+	}
+	*c = Card(card)
+	return nil
+}
+
+// ParseMachine reads a machine from JSON:
+//
+//	{"name": "dgx1-v100", "gpuModel": "Tesla V100-SXM2",
+//	 "nvlinkGen": 2, "gbpsPerLinkUni": 25, "pcieGen": 3, "nvswitch": false, "p2p": true,
+//	 "gpus":      [{"index": 0, "uuid": "GPU-…", "memoryMiB": 32768, "numa": 0, "cpuAffinity": "0-19", "pciBusId": "0000:06:00.0", "unhealthy": ""}, …],
+//	 "links":     [["X", "NV1", …], …],
+//	 "pcieLinks": [["X", "PIX", …], …],
+//	 "nics":      {"mlx5_0": ["PIX", …], …}}
+//
+// Links, pcieLinks and nics are in the order of gpus. gbpsPerLinkUni is GB/s of
+// one NVLink in one direction; without it the figure of nvlinkGen is taken. Only gpus and links
+// are required. Cards that are not in the order of their index are sorted, and
+// the matrices with them; network devices come ordered by name, shorter names first.
+//
+// It fails when the text is no such JSON, or when [Machine.Validate] does.
+func ParseMachine(data []byte) (Machine, error) {
+	var m Machine
+	if err := json.Unmarshal(data, &m); err != nil {
+		return Machine{}, fmt.Errorf("parse machine: %w", err)
+	}
+	if err := m.Validate(); err != nil {
+		return Machine{}, fmt.Errorf("parse machine: %w", err)
+	}
+	m.sortCards()
+	return m, nil
+}
+
+// MarshalJSON writes the form that [ParseMachine] reads.
+func (m Machine) MarshalJSON() ([]byte, error) {
+	f := machineFile{
+		Name:           m.Name,
+		GPUModel:       m.Model,
+		GBpsPerLinkUni: m.NVLinkGBps,
+		PCIeGeneration: m.PCIeGeneration,
+		NVSwitch:       m.NVSwitch,
+		GPUs:           m.Cards,
+		Links:          m.Links,
+		PCIeLinks:      m.PCIeLinks,
+	}
+	if m.NoP2P {
+		f.P2P = new(bool)
+	}
+	if len(m.NICs) > 0 {
+		f.NICs = make(map[string][]Link, len(m.NICs))
+		for _, nic := range m.NICs {
+			f.NICs[nic.Name] = nic.Links
+		}
+	}
+	return json.Marshal(f)
+}
+
+// UnmarshalJSON implements [json.Unmarshaler] for the form that [ParseMachine]
+// reads; unlike that function it neither sorts nor validates.
+func (m *Machine) UnmarshalJSON(data []byte) error {
+	var f machineFile
+	if err := json.Unmarshal(data, &f); err != nil {
+		return err
+	}
+	*m = Machine{
+		Name:           f.Name,
+		Model:          f.GPUModel,
+		NVLinkGBps:     f.GBpsPerLinkUni,
+		PCIeGeneration: f.PCIeGeneration,
+		NVSwitch:       f.NVSwitch,
+		NoP2P:          f.P2P != nil && !*f.P2P,
+		Cards:          f.GPUs,
+		Links:          f.Links,
+		PCIeLinks:      f.PCIeLinks,
+	}
+	if m.NVLinkGBps == 0 {
+		m.NVLinkGBps = NVLinkGBps(f.NVLinkGeneration)
+	}
+	for name, links := range f.NICs {
+		m.NICs = append(m.NICs, NIC{Name: name, Links: links})
+	}
+	slices.SortFunc(m.NICs, func(a, b NIC) int {
+		return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
+	})
+	return nil
+}
+
+// sortCards brings the cards of a valid machine, with every matrix, into the order of their index.
+func (m *Machine) sortCards() {
+	byIndex := func(a, b Card) int { return cmp.Compare(a.Index, b.Index) }
+	if slices.IsSortedFunc(m.Cards, byIndex) {
+		return
+	}
+	order := make([]int, len(m.Cards))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return byIndex(m.Cards[a], m.Cards[b]) })
+
+	m.Cards = permute(m.Cards, order)
+	for _, matrix := range []*[][]Link{&m.Links, &m.PCIeLinks} {
+		if *matrix == nil {
+			continue
+		}
+		*matrix = permute(*matrix, order)
+		for i, row := range *matrix {
+			(*matrix)[i] = permute(row, order)
+		}
+	}
+	for i := range m.NICs {
+		m.NICs[i].Links = permute(m.NICs[i].Links, order)
+	}
+}
+
+func permute[T any](s []T, order []int) []T {
+	out := make([]T, len(s))
+	for to, from := range order {
+		out[to] = s[from]
+	}
+	return out
+}

@@ -79,7 +79,10 @@ type Node struct {
 	Mode          Mode
 	CardPolicy    CardPolicy
 	// Cards is the node's hardware, nil for a node without cards. Nodes with equal hardware share one table.
-	Cards       *gpu.Table
+	Cards *gpu.Table
+	// HeadroomMiB is memory of each card in MiB that shared requests must leave to
+	// the driver. What remains is rounded down to whole GiB.
+	HeadroomMiB int64
 	Allocatable Resources
 }
 

@@ -1,5 +1,10 @@
 package placement
 
+import (
+	"fmt"
+	"strings"
+)
+
 // Verdict says whether a gang fits, or why not and what would help.
 type Verdict struct {
 	Fits bool
@@ -10,6 +15,9 @@ type Verdict struct {
 	Fit int
 	// Reasons are the constraints that stop the next member, the most common first.
 	Reasons []Reason
+	// Next is the first member without a place, and Asks what it asks for in words; ""
+	// when only the quota tree stops it.
+	Next, Asks string
 	// Partial is the best placement of the Fit members.
 	Partial []Assignment
 	// Fixes are the smallest changes that make the whole gang fit, the nearest first.
@@ -37,6 +45,7 @@ const (
 	OverQuota        Code = "OverQuota"        // limit in the quota tree
 	NoSuchLeaf       Code = "NoSuchLeaf"       // quota leaf does not exist
 	Mixed            Code = "Mixed"            // memory-only and memory+core on one node
+	OtherDomain      Code = "OtherDomain"      // outside the network domain with the most room
 	InvalidRequest   Code = "InvalidRequest"   // a request that no node can serve
 )
 
@@ -71,10 +80,35 @@ type Fix struct {
 	Resource string
 	// From and To are the values before and after; numbers in decimal.
 	From, To string
-	// Text is a sentence fragment: "pool size 3 (now 2) for pool v100".
+	// With are further changes that are needed at the same time.
+	With []Fix
+	// Text is a sentence fragment for all changes: "pool size 3 (now 2) for pool v100".
 	Text string
 }
 
 // String says the verdict in words, for an event or a plan diagnostic: how many of how many
 // fit, why the next does not, and the nearest fix.
-func (v Verdict) String() string { panic("to be written") }
+func (v Verdict) String() string {
+	if v.Fits {
+		return fmt.Sprintf("%d of %d members fit.", v.Fit, v.Asked)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d of %d members fit: ", v.Fit, v.Asked)
+	for i, r := range v.Reasons {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		b.WriteString(r.Text)
+	}
+	switch {
+	case v.Next != "" && len(v.Reasons) == 1:
+		fmt.Fprintf(&b, " for %s (each member asks for %s)", v.Next, v.Asks)
+	case v.Next != "":
+		fmt.Fprintf(&b, "; none is left for %s (each member asks for %s)", v.Next, v.Asks)
+	}
+	b.WriteByte('.')
+	if len(v.Fixes) > 0 {
+		fmt.Fprintf(&b, " Nearest fix: %s.", v.Fixes[0].Text)
+	}
+	return b.String()
+}

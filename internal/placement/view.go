@@ -1,6 +1,9 @@
 package placement
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
@@ -23,41 +26,240 @@ type Pod struct {
 
 // View is what the planner knows of a cluster. It is kept incrementally: nodes and
 // pods come and go, planning reads. It is not safe for concurrent use.
-type View struct{}
+type View struct {
+	nodes map[string]*node
+	// order holds the present nodes in the planner's order.
+	order []*node
+	pods  map[string]*Pod
+	quota *quota.Tree
+	// states holds one capacity per distinct state of a node.
+	states map[string]*interned
+	tables map[*gpu.Table]int
+}
+
+// interned is a capacity with the number of nodes in that state.
+type interned struct {
+	*capacity
+	nodes int
+}
 
 // NewView returns an empty view without a quota tree.
-func NewView() *View { panic("to be written") }
+func NewView() *View {
+	return &View{
+		nodes: map[string]*node{}, pods: map[string]*Pod{},
+		states: map[string]*interned{}, tables: map[*gpu.Table]int{},
+	}
+}
 
 // SetNode adds a node or replaces its description; pods on it stay.
-func (v *View) SetNode(n Node) { panic("to be written") }
+func (v *View) SetNode(n Node) {
+	have := v.node(n.Name)
+	if have.present {
+		v.detach(have)
+	}
+	have.Node, have.present = n, true
+	i, _ := slices.BinarySearchFunc(v.order, have, func(a, b *node) int { return compareNodes(&a.Node, &b.Node) })
+	v.order = slices.Insert(v.order, i, have)
+	v.refresh(have)
+}
 
 // RemoveNode takes a node out; its pods stay known and come back with the node.
-func (v *View) RemoveNode(name string) { panic("to be written") }
+func (v *View) RemoveNode(name string) {
+	if n := v.nodes[name]; n != nil && n.present {
+		v.detach(n)
+		n.Node, n.present = Node{Name: name}, false
+		v.forget(n)
+	}
+}
+
+// detach takes a present node out of the order and releases its state.
+func (v *View) detach(n *node) {
+	i, _ := slices.BinarySearchFunc(v.order, n, func(a, b *node) int { return compareNodes(&a.Node, &b.Node) })
+	v.order = slices.Delete(v.order, i, i+1)
+	v.release(n)
+}
+
+// node returns the entry of that name and makes an absent one when there is none.
+func (v *View) node(name string) *node {
+	n := v.nodes[name]
+	if n == nil {
+		n = &node{Node: Node{Name: name}}
+		v.nodes[name] = n
+	}
+	return n
+}
+
+// forget drops the entry of an absent node without pods.
+func (v *View) forget(n *node) {
+	if !n.present && n.used.pods == 0 {
+		delete(v.nodes, n.Name)
+	}
+}
+
+// refresh computes what is left of a present node and shares it with its equals.
+func (v *View) refresh(n *node) {
+	if !n.present {
+		return
+	}
+	v.release(n)
+	if _, ok := v.tables[n.Cards]; !ok {
+		v.tables[n.Cards] = len(v.tables)
+	}
+	c := n.capacity()
+	key := c.key(v.tables)
+	state := v.states[key]
+	if state == nil {
+		state = &interned{capacity: c}
+		v.states[key] = state
+	}
+	state.nodes++
+	n.free, n.key = state.capacity, key
+}
+
+// release gives the node's state back.
+func (v *View) release(n *node) {
+	if n.free == nil {
+		return
+	}
+	if state := v.states[n.key]; state.nodes > 1 {
+		state.nodes--
+	} else {
+		delete(v.states, n.key)
+	}
+	n.free, n.key = nil, ""
+}
 
 // Node returns the description of a node.
-func (v *View) Node(name string) (Node, bool) { panic("to be written") }
+func (v *View) Node(name string) (Node, bool) {
+	if n := v.nodes[name]; n != nil && n.present {
+		return n.Node, true
+	}
+	return Node{}, false
+}
 
 // Nodes returns the names of all nodes in the planner's order.
-func (v *View) Nodes() []string { panic("to be written") }
+func (v *View) Nodes() []string {
+	names := make([]string, len(v.order))
+	for i, n := range v.order {
+		names[i] = n.Name
+	}
+	return names
+}
 
 // AddPod charges a pod to its node, cards and quota leaf; a pod with the same ID is replaced.
-func (v *View) AddPod(p Pod) { panic("to be written") }
+func (v *View) AddPod(p Pod) {
+	v.RemovePod(p.ID)
+	v.pods[p.ID] = &p
+	n := v.node(p.Node)
+	n.used.charge(&p, 1)
+	v.refresh(n)
+	if v.quota != nil {
+		v.quota.Add(p.Leaf, p.Request.charge(), p.Preemptible)
+	}
+}
 
 // RemovePod takes a pod out; it does nothing when the ID is unknown.
-func (v *View) RemovePod(id string) { panic("to be written") }
+func (v *View) RemovePod(id string) {
+	p := v.pods[id]
+	if p == nil {
+		return
+	}
+	delete(v.pods, id)
+	n := v.nodes[p.Node]
+	n.used.charge(p, -1)
+	v.refresh(n)
+	v.forget(n)
+	if v.quota != nil {
+		v.quota.Remove(p.Leaf, p.Request.charge(), p.Preemptible)
+	}
+}
 
-// SetQuota sets the quota tree and charges all known pods to it; nil removes it.
-func (v *View) SetQuota(t *quota.Tree) { panic("to be written") }
+// SetQuota sets the quota tree, which must not contain the usage of known pods, and
+// charges all known pods to a copy of it; nil removes it.
+func (v *View) SetQuota(t *quota.Tree) {
+	v.quota = nil
+	if t == nil {
+		return
+	}
+	v.quota = t.Clone()
+	for _, p := range v.pods {
+		v.quota.Add(p.Leaf, p.Request.charge(), p.Preemptible)
+	}
+}
+
+// Quota returns a copy of the quota tree with what all known pods use, nil when there is none.
+func (v *View) Quota() *quota.Tree {
+	if v.quota == nil {
+		return nil
+	}
+	return v.quota.Clone()
+}
 
 // FreeCards returns the whole cards of a node that are healthy and not used by anybody.
-func (v *View) FreeCards(node string) gpu.Set { panic("to be written") }
+func (v *View) FreeCards(node string) gpu.Set {
+	if n := v.nodes[node]; n != nil && n.present {
+		return n.freeCards()
+	}
+	return 0
+}
 
 // Clone returns an independent copy.
-func (v *View) Clone() *View { panic("to be written") }
-
-// Plan places a gang, or says why it cannot be. It does not change the view.
-func (v *View) Plan(g Gang) Result { panic("to be written") }
+func (v *View) Clone() *View {
+	c := &View{
+		nodes:  make(map[string]*node, len(v.nodes)),
+		order:  make([]*node, len(v.order)),
+		pods:   maps.Clone(v.pods),
+		quota:  v.Quota(),
+		states: make(map[string]*interned, len(v.states)),
+		tables: maps.Clone(v.tables),
+	}
+	for name, n := range v.nodes {
+		copied := *n
+		copied.used = n.used.clone()
+		c.nodes[name] = &copied
+	}
+	for i, n := range v.order {
+		c.order[i] = c.nodes[n.Name]
+	}
+	for key, state := range v.states {
+		copied := *state
+		c.states[key] = &copied
+	}
+	return c
+}
 
 // Apply charges a placement to the view, one pod per assignment with the ID
 // "gang/member"; the returned function restores the view exactly.
-func (v *View) Apply(g Gang, p Placement) (undo func()) { panic("to be written") }
+func (v *View) Apply(g Gang, p Placement) (undo func()) {
+	requests := map[string]*Request{}
+	for i := range g.Roles {
+		for _, member := range g.Roles[i].Members {
+			requests[member] = &g.Roles[i].Request
+		}
+	}
+	var added []string
+	var replaced []Pod
+	for _, a := range p.Assignments {
+		request := requests[a.Member]
+		if request == nil {
+			continue
+		}
+		id := g.ID + "/" + a.Member
+		if old := v.pods[id]; old != nil {
+			replaced = append(replaced, *old)
+		}
+		added = append(added, id)
+		v.AddPod(Pod{
+			ID: id, Node: a.Node, Request: *request, Own: a.Own, Shares: a.Shares,
+			Gang: g.ID, Leaf: g.Leaf, Priority: g.Priority, Preemptible: g.Preemptible,
+		})
+	}
+	return func() {
+		for _, id := range added {
+			v.RemovePod(id)
+		}
+		for _, old := range replaced {
+			v.AddPod(old)
+		}
+	}
+}

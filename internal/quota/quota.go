@@ -1,9 +1,23 @@
 // Package quota is the quota tree of a cluster (ElasticQuotaTree): guaranteed
 // minimum and allowed maximum at every node of the tree, and what is used under it.
 //
+// A resource that is named nowhere in the tree is not governed by it. What a leaf
+// uses beyond its own minimum is borrowed from minimums that others leave idle.
+//
 // The package is pure: no I/O, no clock, no Kubernetes objects. Amounts are
-// integers in canonical units, see [Resources].
+// integers in canonical units, see [Resources]. The rules are those of Alibaba
+// Cloud's capacity scheduling ("Use Capacity Scheduling", "ElasticQuotaTree") and
+// of koordinator-sh/koord-queue, which serves the same object.
 package quota
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// RootName is what the topmost node of every tree is called, whatever its own name says.
+const RootName = "root"
 
 // Resources is an amount per resource name. Units: "cpu" in millicores, "memory"
 // and "ephemeral-storage" in bytes, every other resource in whole units.
@@ -28,34 +42,171 @@ type Spec struct {
 }
 
 // Tree is a validated quota tree with usage. It is not safe for concurrent use.
-type Tree struct{}
-
-// New validates a tree and returns it without usage. The error is an [Invalid],
-// which lists every rule that is broken with the path of the node.
-func New(root Spec) (*Tree, error) { panic("to be written") }
-
-// Problem is one broken rule of a quota tree.
-type Problem struct {
-	// Path names the node from the root, "root/research/vision".
-	Path string
-	// Field is what breaks the rule: "name", "min", "max", "namespaces", "children".
-	Field string
-	// Resource is the resource concerned, "" when the rule is not about one.
-	Resource string
-	// Text says what is wrong and what to do, without the path.
-	Text string
-	// Warning marks a rule on which the vendor's documents contradict each other
-	// (Σ children's min ≤ parent's min): the tree is usable all the same.
-	Warning bool
+type Tree struct {
+	root     *node
+	byName   map[string]*node
+	leafOf   map[string]string
+	governed map[string]bool
 }
 
-// Invalid is the error of [New].
-type Invalid struct{ Problems []Problem }
+// node is one node of the tree with what runs below it.
+type node struct {
+	spec     *Spec
+	path     string
+	parent   *node
+	children []*node
+	used     Resources
+	// fixed is the part of used that is not preemptible.
+	fixed Resources
+	jobs  int64
+}
 
-func (e *Invalid) Error() string { panic("to be written") }
+// New validates a tree and returns it without usage. The error is an [*Invalid],
+// which lists every rule that is broken with the path of the node; warnings alone
+// are no error.
+func New(root Spec) (*Tree, error) {
+	problems := Check(root)
+	if slices.ContainsFunc(problems, func(p Problem) bool { return !p.Warning }) {
+		return nil, &Invalid{Problems: problems}
+	}
+	t := &Tree{byName: map[string]*node{}, leafOf: map[string]string{}, governed: map[string]bool{}}
+	root.Name = RootName
+	t.root = t.build(&root, nil)
+	return t, nil
+}
 
-// Check lists every broken rule of a tree, warnings included, in tree order.
-func Check(root Spec) []Problem { panic("to be written") }
+func (t *Tree) build(s *Spec, parent *node) *node {
+	n := &node{spec: s, path: s.Name, parent: parent, used: Resources{}, fixed: Resources{}}
+	if parent != nil {
+		n.path = parent.path + "/" + s.Name
+	}
+	t.byName[s.Name] = n
+	for _, ns := range s.Namespaces {
+		t.leafOf[ns] = s.Name
+	}
+	for _, r := range []Resources{s.Min, s.Max} {
+		for name := range r {
+			t.governed[name] = true
+		}
+	}
+	for i := range s.Children {
+		n.children = append(n.children, t.build(&s.Children[i], n))
+	}
+	return n
+}
+
+// Leaves returns the names of the leaves in tree order.
+func (t *Tree) Leaves() []string {
+	var leaves []string
+	var walk func(n *node)
+	walk = func(n *node) {
+		if len(n.children) == 0 {
+			leaves = append(leaves, n.spec.Name)
+		}
+		for _, c := range n.children {
+			walk(c)
+		}
+	}
+	walk(t.root)
+	return leaves
+}
+
+// LeafOf returns the leaf that owns the namespace, "" when none does.
+func (t *Tree) LeafOf(namespace string) string { return t.leafOf[namespace] }
+
+// HasLeaf reports whether a leaf of that name exists.
+func (t *Tree) HasLeaf(name string) bool { return t.leaf(name) != nil }
+
+func (t *Tree) leaf(name string) *node {
+	if n := t.byName[name]; n != nil && len(n.children) == 0 {
+		return n
+	}
+	return nil
+}
+
+// Path returns the path of the node of that name, "root/research/vision"; "" when there is none.
+func (t *Tree) Path(name string) string {
+	if n := t.byName[name]; n != nil {
+		return n.path
+	}
+	return ""
+}
+
+// Add charges a running request to the leaf and its ancestors; Remove takes it back.
+// Both ignore a leaf that does not exist.
+func (t *Tree) Add(leaf string, request Resources, preemptible bool) {
+	t.charge(leaf, request, preemptible, 1)
+}
+
+// Remove takes back what Add charged.
+func (t *Tree) Remove(leaf string, request Resources, preemptible bool) {
+	t.charge(leaf, request, preemptible, -1)
+}
+
+func (t *Tree) charge(leaf string, request Resources, preemptible bool, sign int64) {
+	for n := t.leaf(leaf); n != nil; n = n.parent {
+		n.used.add(request, sign)
+		if !preemptible {
+			n.fixed.add(request, sign)
+		}
+	}
+}
+
+// add changes r by sign × other and drops what becomes zero, so that adding and
+// taking away restores r exactly.
+func (r Resources) add(other Resources, sign int64) {
+	for name, amount := range other {
+		if sum := r[name] + sign*amount; sum != 0 {
+			r[name] = sum
+		} else {
+			delete(r, name)
+		}
+	}
+}
+
+// Used returns what runs below the node of that name.
+func (t *Tree) Used(name string) Resources {
+	n := t.byName[name]
+	if n == nil {
+		return Resources{}
+	}
+	return maps.Clone(n.used)
+}
+
+// Clone returns an independent copy with the same usage.
+func (t *Tree) Clone() *Tree {
+	c := &Tree{byName: make(map[string]*node, len(t.byName)), leafOf: t.leafOf, governed: t.governed}
+	c.root = c.copyNode(t.root, nil)
+	return c
+}
+
+func (t *Tree) copyNode(from, parent *node) *node {
+	n := &node{
+		spec: from.spec, path: from.path, parent: parent,
+		used: maps.Clone(from.used), fixed: maps.Clone(from.fixed), jobs: from.jobs,
+	}
+	t.byName[n.spec.Name] = n
+	for _, child := range from.children {
+		n.children = append(n.children, t.copyNode(child, n))
+	}
+	return n
+}
+
+// WithMax returns a copy of the tree, usage included, in which one maximum differs.
+// A name that does not exist leaves the copy equal.
+func (t *Tree) WithMax(name, resource string, limit int64) *Tree {
+	c := t.Clone()
+	if n := c.byName[name]; n != nil {
+		spec := *n.spec
+		spec.Max = maps.Clone(spec.Max)
+		if spec.Max == nil {
+			spec.Max = Resources{}
+		}
+		spec.Max[resource] = limit
+		n.spec = &spec
+	}
+	return c
+}
 
 // Exceeded names the limit that keeps a request from running.
 type Exceeded struct {
@@ -64,34 +215,22 @@ type Exceeded struct {
 	Resource string
 	// Used, Requested and Limit are in the resource's unit ([Resources]).
 	Used, Requested, Limit int64
+	// Held is the part of Used that nobody uses but that its owner does not lend.
+	Held int64
 	// Guaranteed tells that Limit is the node's min, which caps non-preemptible use.
 	Guaranteed bool
 }
 
-// Leaves returns the names of the leaves in tree order.
-func (t *Tree) Leaves() []string { panic("to be written") }
-
-// LeafOf returns the leaf that owns the namespace, "" when none does.
-func (t *Tree) LeafOf(namespace string) string { panic("to be written") }
-
-// HasLeaf reports whether a leaf of that name exists.
-func (t *Tree) HasLeaf(name string) bool { panic("to be written") }
-
-// Fits returns nil when a request may run in the leaf: used + requested ≤ max at
-// the leaf and every ancestor, or ≤ min everywhere when it is not preemptible.
-func (t *Tree) Fits(leaf string, request Resources, preemptible bool) *Exceeded {
-	panic("to be written")
+// String says the limit in words.
+func (e Exceeded) String() string {
+	kind := "max"
+	if e.Guaranteed {
+		kind = "min, which caps what is not preemptible,"
+	}
+	held := ""
+	if e.Held > 0 {
+		held = fmt.Sprintf(" (%d of it held back by lend limits)", e.Held)
+	}
+	return fmt.Sprintf("quota %s: %s of %s is %d, %d is used%s and %d is asked for",
+		e.Path, kind, e.Resource, e.Limit, e.Used, held, e.Requested)
 }
-
-// Add charges a running request to the leaf and its ancestors; Remove takes it back.
-// Both ignore a leaf that does not exist.
-func (t *Tree) Add(leaf string, request Resources, preemptible bool) { panic("to be written") }
-
-// Remove takes back what Add charged.
-func (t *Tree) Remove(leaf string, request Resources, preemptible bool) { panic("to be written") }
-
-// Used returns what runs below the node of that name.
-func (t *Tree) Used(name string) Resources { panic("to be written") }
-
-// Clone returns an independent copy with the same usage.
-func (t *Tree) Clone() *Tree { panic("to be written") }

@@ -1,0 +1,89 @@
+package placement
+
+import (
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+)
+
+// assign names the members of a selection and gives them their cards, in the gang's order.
+func (p *planner) assign(s selection) []Assignment {
+	waiting := make([][]int, len(p.classes))
+	for i, m := range p.members {
+		waiting[m.class] = append(waiting[m.class], i)
+	}
+	assigned := make([]*Assignment, len(p.members))
+	for _, pick := range s.picks {
+		var here []int
+		for class, n := range pick.take {
+			here = append(here, waiting[class][:n]...)
+			waiting[class] = waiting[class][n:]
+		}
+		for i, a := range p.assignOn(pick, here) {
+			assigned[here[i]] = &a
+		}
+	}
+	list := make([]Assignment, 0, s.placed)
+	for _, a := range assigned {
+		if a != nil {
+			list = append(list, *a)
+		}
+	}
+	return list
+}
+
+// assignOn gives the members at the indexes, which are grouped by class, their cards on one node.
+func (p *planner) assignOn(on pick, members []int) []Assignment {
+	list := make([]Assignment, len(members))
+	room := on.node.free.clone()
+	next := 0
+	for class, n := range on.take {
+		shares := room.take(p.classes[class].request, n)
+		for i := range n {
+			list[next] = Assignment{Member: p.members[members[next]].name, Node: on.node.Name}
+			if shares != nil {
+				list[next].Shares = shares[i]
+			}
+			next++
+		}
+	}
+	p.giveWholeCards(on.node, members, list)
+	return list
+}
+
+// giveWholeCards carves one best set of cards for all members of the gang on the node.
+func (p *planner) giveWholeCards(n *node, members []int, list []Assignment) {
+	var holders, sizes []int
+	total := 0
+	for i, m := range members {
+		if r := p.classes[p.members[m].class].request; r.Mode.whole() {
+			holders = append(holders, i)
+			sizes = append(sizes, r.Cards)
+			total += r.Cards
+		}
+	}
+	if total == 0 {
+		return
+	}
+	if n.Mode == ModeDefault {
+		ring := n.free.ring(total)
+		for _, i := range holders {
+			list[i].Ring = ring
+		}
+		return
+	}
+	set, _ := n.Cards.Best(n.free.cards, total)
+	visible := set | p.runningCards(n.Name)
+	ring := n.Cards.Ring(visible)
+	for j, own := range n.Cards.Carve(set, sizes) {
+		a := &list[holders[j]]
+		a.Own, a.Visible, a.Ring = own, visible, ring
+	}
+}
+
+// runningCards are the cards that members of the gang hold on the node already.
+func (p *planner) runningCards(node string) gpu.Set {
+	var s gpu.Set
+	for _, a := range p.running[node] {
+		s |= a.Own
+	}
+	return s
+}

@@ -1,0 +1,189 @@
+package placement
+
+import (
+	"encoding/binary"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+)
+
+// capacity is what a node has left. Nodes in the same state share one capacity, so
+// that a gang is tried on it once; it is never changed after it was interned,
+// planning works on clones.
+type capacity struct {
+	mode   Mode
+	policy CardPolicy
+	table  *gpu.Table
+
+	milliCPU, memoryBytes, pods int64
+	extended                    map[string]int64
+	ports                       map[string]bool
+
+	// cards are the healthy cards that nobody uses; whole of them may be given away.
+	cards gpu.Set
+	whole int
+	// shares is what is left of each card of a node in a shared mode.
+	shares []cardRoom
+	// memoryOnly and withCore count the pods of either kind, which never share a node.
+	memoryOnly, withCore int
+}
+
+// cardRoom is what is left of a shared card.
+type cardRoom struct{ memoryGiB, corePercent int64 }
+
+func (m Mode) shared() bool {
+	return m == ModeCoreMem || m == ModeShare || m == ModeCGPU || m == ModeMPS
+}
+
+func (m Mode) whole() bool { return m == ModeDefault || m == ModeTopology }
+
+func (c *capacity) clone() *capacity {
+	d := *c
+	d.extended = maps.Clone(c.extended)
+	d.ports = maps.Clone(c.ports)
+	d.shares = slices.Clone(c.shares)
+	return &d
+}
+
+// key is equal for equal capacities; tables says which number stands for which table.
+func (c *capacity) key(tables map[*gpu.Table]int) string {
+	b := make([]byte, 0, 160)
+	b = append(append(append(append(b, c.mode...), 0), c.policy...), 0)
+	for _, v := range []int64{
+		int64(tables[c.table]), c.milliCPU, c.memoryBytes, c.pods, int64(c.cards), int64(c.whole),
+		int64(c.memoryOnly), int64(c.withCore), int64(len(c.shares)), int64(len(c.extended)), int64(len(c.ports)),
+	} {
+		b = binary.AppendVarint(b, v)
+	}
+	for _, s := range c.shares {
+		b = binary.AppendVarint(binary.AppendVarint(b, s.memoryGiB), s.corePercent)
+	}
+	if len(c.extended) > 0 {
+		for _, name := range slices.Sorted(maps.Keys(c.extended)) {
+			b = binary.AppendVarint(append(append(b, name...), 0), c.extended[name])
+		}
+	}
+	if len(c.ports) > 0 {
+		for _, port := range slices.Sorted(maps.Keys(c.ports)) {
+			b = append(append(b, port...), 0)
+		}
+	}
+	return string(b)
+}
+
+// fits returns how many members with this request the capacity can hold at once, at most limit.
+func (c *capacity) fits(r *Request, limit int) int {
+	n, _ := c.fitsWhy(r, limit)
+	return n
+}
+
+// fitsWhy is fits, and the first constraint that allows the least.
+func (c *capacity) fitsWhy(r *Request, limit int) (int, refusal) {
+	n, why := limit, refusal{}
+	atMost := func(m int64, code Code, detail string) {
+		if m < int64(n) {
+			n, why = int(max(m, 0)), refusal{code, detail}
+		}
+	}
+	switch {
+	case r.Mode.whole():
+		if c.mode != r.Mode {
+			return 0, refusal{WrongMode, string(c.mode)}
+		}
+		atMost(int64(c.whole/max(r.Cards, 1)), NotEnoughCards, "")
+	case r.Mode.shared():
+		if !c.mode.shared() || (r.CorePercent > 0 && c.mode != ModeCoreMem) {
+			return 0, refusal{WrongMode, string(c.mode)}
+		}
+		if (r.CorePercent > 0 && c.memoryOnly > 0) || (r.CorePercent == 0 && c.withCore > 0) {
+			return 0, refusal{code: Mixed}
+		}
+		atMost(int64(c.shareSlots(r)), NotEnoughShare, "")
+	}
+	for _, port := range r.HostPorts {
+		if c.ports[port] {
+			return 0, refusal{HostPortTaken, port}
+		}
+		atMost(1, HostPortTaken, port)
+	}
+	atMost(c.pods, NotEnoughPods, "")
+	if r.MilliCPU > 0 {
+		atMost(c.milliCPU/r.MilliCPU, NotEnoughCPU, "")
+	}
+	if r.MemoryBytes > 0 {
+		atMost(c.memoryBytes/r.MemoryBytes, NotEnoughMemory, "")
+	}
+	if len(r.Extended) > 0 {
+		for _, name := range slices.Sorted(maps.Keys(r.Extended)) {
+			if want := r.Extended[name]; want > 0 {
+				atMost(c.extended[name]/want, NotEnoughOther, name)
+			}
+		}
+	}
+	return n, why
+}
+
+// take charges n members to the capacity and returns the shares of each, nil when
+// the request is not for shares. The members must fit.
+func (c *capacity) take(r *Request, n int) [][]CardShare {
+	c.milliCPU -= int64(n) * r.MilliCPU
+	c.memoryBytes -= int64(n) * r.MemoryBytes
+	c.pods -= int64(n)
+	for name, want := range r.Extended {
+		if c.extended == nil {
+			c.extended = map[string]int64{}
+		}
+		c.extended[name] -= int64(n) * want
+	}
+	for _, port := range r.HostPorts {
+		if c.ports == nil {
+			c.ports = map[string]bool{}
+		}
+		c.ports[port] = true
+	}
+	switch {
+	case r.Mode.whole():
+		c.whole -= n * r.Cards
+	case r.Mode.shared() && n > 0:
+		if r.CorePercent > 0 {
+			c.withCore += n
+		} else {
+			c.memoryOnly += n
+		}
+		return c.takeShares(r, n)
+	}
+	return nil
+}
+
+// left is how much of the node's cards stays free; the tighter of two equal choices leaves less.
+func (c *capacity) left() int64 {
+	if !c.mode.shared() {
+		return int64(c.whole)
+	}
+	var gib int64
+	for _, s := range c.shares {
+		gib += s.memoryGiB
+	}
+	return gib
+}
+
+// ring returns the ring that a gang gets whose members use k whole cards of the node.
+func (c *capacity) ring(k int) gpu.Ring {
+	if k == 0 || c.table == nil {
+		return gpu.Ring{}
+	}
+	switch c.mode {
+	case ModeTopology:
+		if s, ok := c.table.Best(c.cards, k); ok {
+			return c.table.Ring(s)
+		}
+	case ModeDefault:
+		return c.table.Worst(c.cards, k)
+	}
+	return gpu.Ring{}
+}
+
+// unlimited stands for an amount that nothing limits.
+const unlimited = math.MaxInt32

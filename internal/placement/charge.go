@@ -1,0 +1,36 @@
+package placement
+
+import (
+	"maps"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+// Resource names that a quota tree uses for what a request asks. They are those of
+// package contract, which a test compares; the planner itself does not import it.
+const (
+	cpuResource         = "cpu"
+	memoryResource      = "memory"
+	defaultCardResource = "nvidia.com/gpu"
+	topologyResource    = "aliyun.com/gpu"
+	cardMemoryResource  = "aliyun.com/gpu-mem"
+	corePercentResource = "aliyun.com/gpu-core.percentage"
+)
+
+// charge returns what one member is charged in the quota tree.
+func (r *Request) charge() quota.Resources {
+	c := make(quota.Resources, 3+len(r.Extended))
+	maps.Copy(c, r.Extended)
+	c[cpuResource] = r.MilliCPU
+	c[memoryResource] = r.MemoryBytes
+	switch {
+	case r.Mode == ModeDefault:
+		c[defaultCardResource] = int64(r.Cards)
+	case r.Mode == ModeTopology:
+		c[topologyResource] = int64(r.Cards)
+	case r.Mode.shared():
+		c[cardMemoryResource] = r.MemoryGiB
+		c[corePercentResource] = r.CorePercent
+	}
+	return c
+}

@@ -1,0 +1,324 @@
+package placement
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+// maxPoolFixes bounds the pools for which a verdict proposes a size.
+const maxPoolFixes = 3
+
+// fixer looks for changes that make a gang fit. Every fix is found by planning the
+// changed case.
+type fixer struct {
+	*planner
+	next    member
+	chosen  selection
+	missing int
+	// lifted is the quota tree after raise, which lists the maxima that the gang exceeds.
+	lifted *quota.Tree
+	raise  []Fix
+}
+
+// fixes returns the changes that make the gang fit, the nearest first: what the
+// cluster lacks comes before what the job could do without.
+func (p *planner) fixes(next member, chosen selection) []Fix {
+	if p.leafMissing() {
+		return nil
+	}
+	f := &fixer{planner: p, next: next, chosen: chosen, missing: p.needed - chosen.placed, lifted: p.quota}
+	var list []Fix
+	if f.raiseQuota() {
+		if len(f.raise) > 0 && f.feasible(p.nodes, f.lifted, p.gang) {
+			list = append(list, together(f.raise))
+		} else {
+			for _, fix := range slices.Concat(f.poolSizes(), f.tolerations(), f.modes()) {
+				list = append(list, together(append([]Fix{fix}, f.raise...)))
+			}
+		}
+	}
+	return slices.Concat(list, f.fewerCards(), f.fewerMembers())
+}
+
+// together makes one fix of changes that are needed at the same time.
+func together(changes []Fix) Fix {
+	fix := changes[0]
+	for _, also := range changes[1:] {
+		fix.With = append(fix.With, also)
+		fix.Text += " and " + also.Text
+	}
+	return fix
+}
+
+// feasible reports whether a gang fits on the nodes under the tree.
+func (f *fixer) feasible(nodes []*node, tree *quota.Tree, g Gang) bool {
+	p := newPlanner(nodes, tree, g)
+	if p.invalid() != nil || p.leafMissing() {
+		return false
+	}
+	limit := p.allowed()
+	return limit >= p.needed && p.choose(p.wanted(limit)).placed >= p.needed
+}
+
+// raiseQuota finds the maxima to raise; false when a minimum binds, which no maximum helps.
+func (f *fixer) raiseQuota() bool {
+	if f.quota == nil || f.gang.Leaf == "" {
+		return true
+	}
+	request := f.charge(f.needed)
+	for {
+		e := f.lifted.Fits(f.gang.Leaf, request, f.gang.Preemptible)
+		if e == nil {
+			return true
+		}
+		if e.Guaranteed {
+			return false
+		}
+		name := e.Path[strings.LastIndexByte(e.Path, '/')+1:]
+		limit := e.Used + e.Requested
+		f.lifted = f.lifted.WithMax(name, e.Resource, limit)
+		f.raise = append(f.raise, Fix{
+			Kind: FixQuotaMax, Target: e.Path, Resource: e.Resource,
+			From: strconv.FormatInt(e.Limit, 10), To: strconv.FormatInt(limit, 10),
+			Text: fmt.Sprintf("quota max %d (now %d) of %s for %s", limit, e.Limit, e.Resource, e.Path),
+		})
+	}
+}
+
+// poolSizes proposes the smallest size of each pool that makes the gang fit, the
+// pools that must grow least first.
+func (f *fixer) poolSizes() []Fix {
+	type growth struct {
+		pool     string
+		now, add int
+		template *node
+	}
+	var pools []growth
+	sizes := map[string]int{}
+	templates := map[string]*node{}
+	for _, n := range f.nodes {
+		if n.Pool == "" {
+			continue
+		}
+		if sizes[n.Pool] == 0 {
+			pools = append(pools, growth{pool: n.Pool})
+		}
+		sizes[n.Pool]++
+		if t := templates[n.Pool]; t == nil || f.compareTemplates(n, t) < 0 {
+			templates[n.Pool] = n
+		}
+	}
+	remaining := f.remaining()
+	candidates := pools[:0]
+	for _, g := range pools {
+		g.now, g.template = sizes[g.pool], fresh(templates[g.pool], 0)
+		if takes := f.try(trialKey{g.template.free, f.admits(g.template)}, remaining).members; takes > 0 {
+			g.add = (f.missing + takes - 1) / takes
+			candidates = append(candidates, g)
+		}
+	}
+	slices.SortStableFunc(candidates, func(a, b growth) int { return cmp.Compare(a.add, b.add) })
+	var list []Fix
+	for _, g := range candidates {
+		add, ok := f.smallestGrowth(g.template, g.add)
+		if !ok {
+			continue
+		}
+		list = append(list, Fix{
+			Kind: FixPoolSize, Target: g.pool, From: strconv.Itoa(g.now), To: strconv.Itoa(g.now + add),
+			Text: fmt.Sprintf("pool size %d (now %d) for pool %s", g.now+add, g.now, g.pool),
+		})
+		if len(list) == maxPoolFixes {
+			break
+		}
+	}
+	return list
+}
+
+// remaining returns how many members of each class have no place.
+func (f *fixer) remaining() []int {
+	remaining := f.wanted(len(f.members))
+	for _, pick := range f.chosen.picks {
+		for class, n := range pick.take {
+			remaining[class] -= n
+		}
+	}
+	return remaining
+}
+
+// compareTemplates orders the nodes of a pool by how well they stand for a new one:
+// in the domain with the most room, with all cards healthy.
+func (f *fixer) compareTemplates(a, b *node) int {
+	outside := func(n *node) int {
+		if label := f.gang.RequiredDomain; label != "" && n.Labels[label] != f.chosen.domain {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(outside(a), outside(b)), cmp.Compare(b.healthyCards().Len(), a.healthyCards().Len()))
+}
+
+// fresh returns an empty node of the template's pool.
+func fresh(template *node, i int) *node {
+	n := &node{Node: template.Node, present: true}
+	n.Name = fmt.Sprintf("%s[+%d]", template.Pool, i)
+	n.Since = math.MaxInt64
+	n.Unschedulable = false
+	n.free = n.capacity()
+	return n
+}
+
+// smallestGrowth returns the least number of new nodes with which the gang fits,
+// starting from a guess. Each new node takes a member at least.
+func (f *fixer) smallestGrowth(template *node, guess int) (int, bool) {
+	with := func(add int) bool {
+		nodes := slices.Clone(f.nodes)
+		for i := range add {
+			n := *template
+			n.Name = fmt.Sprintf("%s[+%d]", template.Pool, i)
+			nodes = append(nodes, &n)
+		}
+		slices.SortStableFunc(nodes, func(a, b *node) int { return compareNodes(&a.Node, &b.Node) })
+		return f.feasible(nodes, f.lifted, f.gang)
+	}
+	low, high := 1, guess
+	if !with(guess) {
+		low, high = guess+1, f.missing
+		if low > high || !with(high) {
+			return 0, false
+		}
+	} else if len(f.classes) == 1 && f.gang.RequiredDomain == "" {
+		return guess, true
+	}
+	return low + sort.Search(high-low, func(i int) bool { return with(low + i) }), true
+}
+
+// tolerations proposes to tolerate the taint that keeps the gang from most nodes.
+func (f *fixer) tolerations() []Fix {
+	counts := map[Taint]int{}
+	for _, n := range f.nodes {
+		if r := f.rules[f.classes[f.next.class].rules].refuses(&n.Node); r.code == Untolerated {
+			for _, t := range n.Taints {
+				if t.String() == r.detail {
+					counts[t]++
+				}
+			}
+		}
+	}
+	order := slices.SortedFunc(maps.Keys(counts), func(a, b Taint) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a.String(), b.String()))
+	})
+	for _, t := range order {
+		g := f.changed(func(r *Role) {
+			r.Tolerations = append(slices.Clone(r.Tolerations), Toleration{Key: t.Key, Operator: "Equal", Value: t.Value, Effect: t.Effect})
+		})
+		if f.feasible(f.nodes, f.lifted, g) {
+			return []Fix{{Kind: FixToleration, Target: f.roles(), To: t.String(),
+				Text: fmt.Sprintf("a toleration of %s (%s)", t, plural(counts[t], "node"))}}
+		}
+	}
+	return nil
+}
+
+// modes proposes the other mode of whole cards.
+func (f *fixer) modes() []Fix {
+	from := f.classes[f.next.class].request.Mode
+	to := ModeDefault
+	switch from {
+	case ModeTopology:
+	case ModeDefault:
+		to = ModeTopology
+	default:
+		return nil
+	}
+	g := f.changed(func(r *Role) {
+		if r.Request.Mode == from {
+			r.Request.Mode = to
+		}
+	})
+	if !f.feasible(f.nodes, f.lifted, g) {
+		return nil
+	}
+	return []Fix{{Kind: FixMode, Target: f.roles(), From: string(from), To: string(to),
+		Text: fmt.Sprintf("mode %s (now %s)", to, from)}}
+}
+
+// fewerCards proposes the most cards per member with which the gang fits.
+func (f *fixer) fewerCards() []Fix {
+	now := f.classes[f.next.class].request.Cards
+	if !f.classes[f.next.class].request.Mode.whole() || now < 2 {
+		return nil
+	}
+	with := func(less int) bool {
+		g := f.changed(func(r *Role) {
+			if r.Request.Mode.whole() && r.Request.Cards == now {
+				r.Request.Cards -= less
+			}
+		})
+		return f.feasible(f.nodes, f.quota, g)
+	}
+	less := 1 + sort.Search(now-1, func(i int) bool { return with(i + 1) })
+	if less == now {
+		return nil
+	}
+	return []Fix{{Kind: FixCards, Target: f.roles(), From: strconv.Itoa(now), To: strconv.Itoa(now - less),
+		Text: fmt.Sprintf("%s per member (now %d)", plural(now-less, "card"), now)}}
+}
+
+// fewerMembers proposes as many members as fit.
+func (f *fixer) fewerMembers() []Fix {
+	g := f.gang
+	if fit := len(g.Running) + f.chosen.placed; g.Minimum > 0 && fit > 0 {
+		g.Minimum = fit
+		if f.feasible(f.nodes, f.quota, g) {
+			return []Fix{{Kind: FixMembers, Target: "minimum", From: strconv.Itoa(f.gang.Minimum), To: strconv.Itoa(fit),
+				Text: fmt.Sprintf("a minimum of %s (now %d)", plural(fit, "member"), f.gang.Minimum)}}
+		}
+		return nil
+	}
+	for i, role := range g.Roles {
+		now := len(role.Members)
+		fit := now - f.missing
+		if fit < 1 || role.Late || !slices.Contains(role.Members, f.next.name) {
+			continue
+		}
+		g.Roles = slices.Clone(g.Roles)
+		g.Roles[i].Members = role.Members[:fit]
+		if f.feasible(f.nodes, f.quota, g) {
+			return []Fix{{Kind: FixMembers, Target: role.Name, From: strconv.Itoa(now), To: strconv.Itoa(fit),
+				Text: fmt.Sprintf("%s (now %d) for role %s", plural(fit, "member"), now, role.Name)}}
+		}
+	}
+	return nil
+}
+
+// changed returns the gang with a change to its roles.
+func (f *fixer) changed(change func(*Role)) Gang {
+	g := f.gang
+	g.Roles = slices.Clone(g.Roles)
+	for i := range g.Roles {
+		if !g.Roles[i].Late {
+			change(&g.Roles[i])
+		}
+	}
+	return g
+}
+
+// roles names the roles whose members have the shape of the next one.
+func (f *fixer) roles() string {
+	var names []string
+	for _, role := range f.gang.Roles {
+		if compareSize(&role.Request, f.classes[f.next.class].request) == 0 && !role.Late {
+			names = append(names, role.Name)
+		}
+	}
+	return strings.Join(names, ", ")
+}

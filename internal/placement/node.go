@@ -1,0 +1,180 @@
+package placement
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+)
+
+// node is one node of the view with what runs on it.
+type node struct {
+	Node
+	// present is false while pods are known on a node that is not.
+	present bool
+	used    usage
+	// free is what is left, shared with all nodes in the same state, and key its key; nil while the node is absent.
+	free *capacity
+	key  string
+}
+
+// usage is what pods take of a node. It consists of counters only, so that adding
+// and removing a pod restores it exactly.
+type usage struct {
+	milliCPU, memoryBytes, pods int64
+	extended                    map[string]int64
+	ports                       map[string]int
+	// anonymous counts whole cards of pods whose cards are not known.
+	anonymous            int
+	cards                []cardUsage
+	memoryOnly, withCore int
+}
+
+// cardUsage is what pods take of one card.
+type cardUsage struct {
+	owners                 int
+	memoryGiB, corePercent int64
+}
+
+func (u *usage) clone() usage {
+	c := *u
+	c.extended = maps.Clone(u.extended)
+	c.ports = maps.Clone(u.ports)
+	c.cards = slices.Clone(u.cards)
+	return c
+}
+
+// charge adds a pod (sign 1) or takes it back (sign -1).
+func (u *usage) charge(p *Pod, sign int) {
+	s := int64(sign)
+	u.milliCPU += s * p.Request.MilliCPU
+	u.memoryBytes += s * p.Request.MemoryBytes
+	u.pods += s
+	for name, amount := range p.Request.Extended {
+		u.extended = count(u.extended, name, s*amount)
+	}
+	for _, port := range p.Request.HostPorts {
+		u.ports = count(u.ports, port, sign)
+	}
+	for _, card := range p.Own.Cards() {
+		u.card(card).owners += sign
+	}
+	if p.Request.Mode.whole() && p.Own == 0 {
+		u.anonymous += sign * p.Request.Cards
+	}
+	for _, share := range p.Shares {
+		c := u.card(share.Card)
+		c.memoryGiB += s * share.MemoryGiB
+		c.corePercent += s * share.CorePercent
+	}
+	if p.Request.Mode.shared() {
+		if p.Request.CorePercent > 0 {
+			u.withCore += sign
+		} else {
+			u.memoryOnly += sign
+		}
+	}
+}
+
+func (u *usage) card(i int) *cardUsage {
+	for len(u.cards) <= i {
+		u.cards = append(u.cards, cardUsage{})
+	}
+	return &u.cards[i]
+}
+
+// count adds to a counter and drops it at zero.
+func count[N int | int64](m map[string]N, key string, by N) map[string]N {
+	if m == nil {
+		m = map[string]N{}
+	}
+	if m[key] += by; m[key] == 0 {
+		delete(m, key)
+	}
+	return m
+}
+
+// capacity computes what is left of the node.
+func (n *node) capacity() *capacity {
+	c := &capacity{
+		mode: n.Mode, policy: n.CardPolicy, table: n.Cards,
+		milliCPU:    n.Allocatable.MilliCPU - n.used.milliCPU,
+		memoryBytes: n.Allocatable.MemoryBytes - n.used.memoryBytes,
+		pods:        n.Allocatable.Pods - n.used.pods,
+		memoryOnly:  n.used.memoryOnly, withCore: n.used.withCore,
+	}
+	if len(n.Allocatable.Extended) > 0 {
+		c.extended = maps.Clone(n.Allocatable.Extended)
+		for name, used := range n.used.extended {
+			c.extended[name] -= used
+		}
+	}
+	for port := range n.used.ports {
+		if c.ports == nil {
+			c.ports = make(map[string]bool, len(n.used.ports))
+		}
+		c.ports[port] = true
+	}
+	if n.Cards == nil {
+		return c
+	}
+	switch {
+	case n.Mode == ModeDefault:
+		c.cards = n.freeCards()
+		c.whole = max(min(c.cards.Len(), n.healthyCards().Len()-n.used.anonymous), 0)
+	case n.Mode == ModeTopology && n.used.anonymous == 0:
+		c.cards = n.freeCards()
+		c.whole = c.cards.Len()
+	case n.Mode.shared():
+		c.shares = n.cardRooms()
+	}
+	return c
+}
+
+// healthyCards returns the cards that may be used at all.
+func (n *node) healthyCards() gpu.Set {
+	var s gpu.Set
+	if n.Cards == nil {
+		return s
+	}
+	for i, card := range n.Cards.Machine().Cards {
+		if card.Unhealthy == "" {
+			s |= gpu.SetOf(i)
+		}
+	}
+	return s
+}
+
+// freeCards returns the healthy cards that no known pod owns or shares.
+func (n *node) freeCards() gpu.Set {
+	s := n.healthyCards()
+	for i, u := range n.used.cards {
+		if u != (cardUsage{}) {
+			s &^= gpu.SetOf(i)
+		}
+	}
+	return s
+}
+
+// cardRooms returns what is left of each card for shares: the card's whole GiB less
+// the headroom, and its core percentage. Cards that are lost, owned whole, or may be
+// in the hands of a pod whose cards are not known, offer nothing.
+func (n *node) cardRooms() []cardRoom {
+	healthy := n.healthyCards()
+	cards := n.Cards.Machine().Cards
+	rooms := make([]cardRoom, len(cards))
+	for i, card := range cards {
+		var u cardUsage
+		if i < len(n.used.cards) {
+			u = n.used.cards[i]
+		}
+		if !healthy.Has(i) || u.owners > 0 || n.used.anonymous > 0 {
+			continue
+		}
+		rooms[i] = cardRoom{
+			memoryGiB:   max((card.MemoryMiB-n.HeadroomMiB)/1024-u.memoryGiB, 0),
+			corePercent: max(fullCore-u.corePercent, 0),
+		}
+	}
+	return rooms
+}

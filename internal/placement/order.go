@@ -1,0 +1,56 @@
+package placement
+
+import "cmp"
+
+// compareNodes is the planner's order of equal candidates: pool, age, natural order of names.
+func compareNodes(a, b *Node) int {
+	return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Since, b.Since), compareNatural(a.Name, b.Name))
+}
+
+// compareNatural compares strings so that runs of digits count as numbers:
+// "node-9" comes before "node-10".
+func compareNatural(a, b string) int {
+	i, j := 0, 0
+	for i < len(a) && j < len(b) {
+		if !digit(a[i]) || !digit(b[j]) {
+			if a[i] != b[j] {
+				return cmp.Compare(a[i], b[j])
+			}
+			i++
+			j++
+			continue
+		}
+		x, y := number(a, &i), number(b, &j)
+		if c := cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(x, y)); c != 0 {
+			return c
+		}
+	}
+	// Equal up to here, or up to leading zeros: the shorter rest first, then bytes.
+	return cmp.Or(cmp.Compare(len(a)-i, len(b)-j), cmp.Compare(a, b))
+}
+
+func digit(c byte) bool { return '0' <= c && c <= '9' }
+
+// number returns the run of digits at *i without leading zeros and moves *i behind it.
+func number(s string, i *int) string {
+	for *i < len(s) && s[*i] == '0' {
+		*i++
+	}
+	start := *i
+	for *i < len(s) && digit(s[*i]) {
+		*i++
+	}
+	return s[start:*i]
+}
+
+// compareSize orders requests by what is hardest to find: whole cards, card memory,
+// cores, CPU, memory.
+func compareSize(a, b *Request) int {
+	return cmp.Or(
+		cmp.Compare(a.Cards, b.Cards),
+		cmp.Compare(a.MemoryGiB, b.MemoryGiB),
+		cmp.Compare(a.CorePercent, b.CorePercent),
+		cmp.Compare(a.MilliCPU, b.MilliCPU),
+		cmp.Compare(a.MemoryBytes, b.MemoryBytes),
+	)
+}

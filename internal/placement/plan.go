@@ -1,0 +1,251 @@
+package placement
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"sort"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+// Plan places a gang, or says why it cannot be. It does not change the view.
+//
+// A gang of members of one shape is placed whenever it can be; with several shapes
+// packing is a bin-packing problem, and the planner tries the orders that
+// [planner.choose] names.
+func (v *View) Plan(g Gang) Result {
+	p := newPlanner(v.order, v.quota, g)
+	if result, done := p.place(); done {
+		return result
+	}
+	return Result{Verdict: p.explain()}
+}
+
+// planner is one attempt to place a gang.
+type planner struct {
+	nodes []*node
+	quota *quota.Tree
+	gang  Gang
+	// classes are the distinct shapes of the members to place, the biggest first.
+	classes []class
+	// members are the members to place, in the gang's order.
+	members []member
+	// rules are the distinct sets of static constraints.
+	rules []rules
+	// running are the members that run already, by node.
+	running map[string][]Assignment
+	// needed is how many of members must be placed; more are placed while there is room.
+	needed int
+	trials map[trialKey]*trial
+}
+
+// class is a group of members with the same request and the same constraints.
+type class struct {
+	request *Request
+	rules   int
+	members int
+}
+
+// member is one member to place.
+type member struct {
+	name  string
+	class int
+}
+
+func newPlanner(nodes []*node, tree *quota.Tree, g Gang) *planner {
+	p := &planner{nodes: nodes, quota: tree, gang: g, running: map[string][]Assignment{}, trials: map[trialKey]*trial{}}
+	runs := make(map[string]bool, len(g.Running))
+	for _, a := range g.Running {
+		runs[a.Member] = true
+		p.running[a.Node] = append(p.running[a.Node], a)
+	}
+	total := p.addMembers(runs, false)
+	if len(p.members) == 0 {
+		// The others run: those that come late are due.
+		total += p.addMembers(runs, true)
+	}
+	minimum := total
+	if g.Minimum > 0 {
+		minimum = min(g.Minimum, total)
+	}
+	p.needed = max(minimum-(total-len(p.members)), 0)
+	p.sortClasses()
+	return p
+}
+
+// addMembers collects the late or the other members that do not run yet, and
+// returns the number of all of these roles' members.
+func (p *planner) addMembers(runs map[string]bool, late bool) (total int) {
+	for i := range p.gang.Roles {
+		role := &p.gang.Roles[i]
+		if role.Late != late {
+			continue
+		}
+		total += len(role.Members)
+		class := -1
+		for _, name := range role.Members {
+			if runs[name] {
+				continue
+			}
+			if class < 0 {
+				class = p.class(role)
+			}
+			p.classes[class].members++
+			p.members = append(p.members, member{name: name, class: class})
+		}
+	}
+	return total
+}
+
+// class returns the index of the role's class and makes it when it is new.
+func (p *planner) class(role *Role) int {
+	r := rules{selector: role.NodeSelector, affinity: role.Affinity, tolerations: role.Tolerations, pools: role.Pools}
+	ruleSet := slices.IndexFunc(p.rules, func(o rules) bool { return reflect.DeepEqual(r, o) })
+	if ruleSet < 0 {
+		ruleSet = len(p.rules)
+		p.rules = append(p.rules, r)
+	}
+	for i, c := range p.classes {
+		if c.rules == ruleSet && reflect.DeepEqual(*c.request, role.Request) {
+			return i
+		}
+	}
+	p.classes = append(p.classes, class{request: &role.Request, rules: ruleSet})
+	return len(p.classes) - 1
+}
+
+// sortClasses puts the biggest shapes first: on every node they are packed first.
+func (p *planner) sortClasses() {
+	order := make([]int, len(p.classes))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return compareSize(p.classes[b].request, p.classes[a].request)
+	})
+	sorted := make([]class, len(order))
+	rank := make([]int, len(order))
+	for to, from := range order {
+		sorted[to] = p.classes[from]
+		rank[from] = to
+	}
+	p.classes = sorted
+	for i := range p.members {
+		p.members[i].class = rank[p.members[i].class]
+	}
+}
+
+// place returns the result when the gang fits.
+func (p *planner) place() (Result, bool) {
+	if p.invalid() != nil {
+		return Result{}, false
+	}
+	limit := p.allowed()
+	if limit < p.needed {
+		return Result{}, false
+	}
+	chosen := p.choose(p.wanted(limit))
+	if chosen.placed < p.needed {
+		return Result{}, false
+	}
+	return Result{
+		Placement: &Placement{Gang: p.gang.ID, Assignments: p.assign(chosen)},
+		Verdict:   Verdict{Fits: true, Gang: p.gang.ID, Asked: p.asked(), Fit: len(p.gang.Running) + chosen.placed},
+	}, true
+}
+
+// asked is the number of members that must run together, running ones included.
+func (p *planner) asked() int { return len(p.gang.Running) + p.needed }
+
+// wanted returns the number of members of each class among the first n.
+func (p *planner) wanted(n int) []int {
+	want := make([]int, len(p.classes))
+	for _, m := range p.members[:n] {
+		want[m.class]++
+	}
+	return want
+}
+
+// invalid returns a reason when a request is one that no node can serve.
+func (p *planner) invalid() *Reason {
+	if len(p.rules) > maxRules {
+		return &Reason{Code: InvalidRequest, Text: fmt.Sprintf(
+			"the gang has %d different sets of selectors and tolerations; at most %d are planned", len(p.rules), maxRules)}
+	}
+	for i := range p.gang.Roles {
+		role := &p.gang.Roles[i]
+		if text := role.Request.problem(); text != "" {
+			return &Reason{Code: InvalidRequest, Text: fmt.Sprintf("role %s %s", role.Name, text)}
+		}
+	}
+	return nil
+}
+
+// problem says what is wrong with a request, "" when nothing is.
+func (r *Request) problem() string {
+	perCard := int64(r.spread())
+	switch {
+	case r.MilliCPU < 0 || r.MemoryBytes < 0 || r.Cards < 0 || r.MemoryGiB < 0 || r.CorePercent < 0:
+		return "asks for a negative amount"
+	case r.Mode == ModeNone && (r.Cards > 0 || r.MemoryGiB > 0 || r.CorePercent > 0):
+		return "asks for cards without a mode"
+	case r.Mode.whole() && r.Cards == 0:
+		return fmt.Sprintf("asks for no card in mode %s", r.Mode)
+	case r.Mode.whole() && (r.MemoryGiB > 0 || r.CorePercent > 0):
+		return fmt.Sprintf("asks for a part of a card in mode %s, which gives whole cards", r.Mode)
+	case r.Mode.shared() && r.MemoryGiB == 0:
+		return fmt.Sprintf("asks for no card memory in mode %s", r.Mode)
+	case r.MemoryGiB%perCard != 0:
+		return fmt.Sprintf("asks for %d GiB of card memory over %d cards; the shares must be equal whole GiB", r.MemoryGiB, perCard)
+	case r.CorePercent > 0 && perCard > 1:
+		return "asks for a core percentage on several cards; the core percentage is for one card"
+	case r.CorePercent%shareUnit != 0 || r.CorePercent > fullCore:
+		return fmt.Sprintf("asks for a core percentage of %d; it must be a multiple of %d from %d to %d", r.CorePercent, shareUnit, shareUnit, fullCore)
+	case !r.Mode.shared() && !r.Mode.whole() && r.Mode != ModeNone:
+		return fmt.Sprintf("asks for mode %s, which is not planned", r.Mode)
+	}
+	for name, amount := range r.Extended {
+		if amount < 0 {
+			return "asks for a negative amount of " + name
+		}
+	}
+	return ""
+}
+
+// charge returns what the first n members are charged in the quota tree together.
+func (p *planner) charge(n int) quota.Resources {
+	sum := quota.Resources{}
+	for class, members := range p.wanted(n) {
+		for name, amount := range p.classes[class].request.charge() {
+			sum[name] += int64(members) * amount
+		}
+	}
+	return sum
+}
+
+// overQuota returns the limit that the first n members exceed together.
+func (p *planner) overQuota(n int) *quota.Exceeded {
+	if p.quota == nil || p.gang.Leaf == "" {
+		return nil
+	}
+	return p.quota.Fits(p.gang.Leaf, p.charge(n), p.gang.Preemptible)
+}
+
+// leafMissing tells that the gang's leaf is not in the tree.
+func (p *planner) leafMissing() bool {
+	return p.quota != nil && p.gang.Leaf != "" && !p.quota.HasLeaf(p.gang.Leaf)
+}
+
+// allowed returns how many members, from the first on, the quota tree allows at
+// once. The charge grows with each member, so the search may halve.
+func (p *planner) allowed() int {
+	if p.leafMissing() {
+		return 0
+	}
+	total := len(p.members)
+	if p.overQuota(total) == nil {
+		return total
+	}
+	return sort.Search(total, func(n int) bool { return p.overQuota(n+1) != nil })
+}

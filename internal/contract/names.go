@@ -71,6 +71,11 @@ const (
 	// PodGroupLabel names a PodGroup object of PodGroupAPIVersion.
 	PodGroupLabel      = "scheduling.x-k8s.io/pod-group"
 	PodGroupAPIVersion = "scheduling.x-k8s.io/v1alpha1"
+	// PodGroupGroup, PodGroupVersion, PodGroupKind and PodGroupResource identify its CRD.
+	PodGroupGroup    = "scheduling.x-k8s.io"
+	PodGroupVersion  = "v1alpha1"
+	PodGroupKind     = "PodGroup"
+	PodGroupResource = "podgroups"
 )
 
 // Quota on pods and objects.

@@ -1,7 +1,9 @@
 package inventory
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -169,13 +171,17 @@ func (c *Cache) SetPod(p *corev1.Pod) Change {
 		state = &podState{}
 		c.pods[p.UID] = state
 	}
-	held := state.holds()
+	before, held := state.observed, state.holds()
 	if p.Spec.NodeName != "" || Finished(p) {
 		state.assumed = nil
 	}
 	state.observed = p
 	c.update(state)
-	return Change{Gang: state.key, Freed: held && !state.holds()}
+	change := Change{Freed: held && !state.holds()}
+	if before == nil || before.Spec.NodeName != p.Spec.NodeName || gone(before) != gone(p) || !maps.Equal(before.Labels, p.Labels) {
+		change.Gang = state.key
+	}
+	return change
 }
 
 // RemovePod takes out a pod that was deleted.
@@ -329,6 +335,33 @@ func (c *Cache) RemovePodGroup(namespace, name string) Change {
 	key := namespace + "/" + name
 	delete(c.podGroups, key)
 	return Change{Gang: key}
+}
+
+// Standing says how far a gang is, from one pod's point of view.
+type Standing struct {
+	// Missing is how many members must still appear before the gang can start.
+	Missing int
+	// Runs tells that as many members run, or are about to, as the gang needs.
+	Runs bool
+	// Late tells that the pod asks for no card while others of its gang do.
+	Late bool
+}
+
+// Standing looks at the gang of a pod.
+func (c *Cache) Standing(key string, uid types.UID) Standing {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	members := make([]member, 0, len(c.gangs[key]))
+	for _, state := range c.gangs[key] {
+		members = append(members, state.member)
+	}
+	found, _ := count(members, c.podGroups[key])
+	state, known := c.gangs[key][uid]
+	return Standing{
+		Missing: max(0, found.minimum-found.present),
+		Runs:    found.present > 0 && found.running >= cmp.Or(found.minimum, found.present),
+		Late:    known && found.cards && !state.member.asks(),
+	}
 }
 
 // GangState is a gang as the cache knows it.

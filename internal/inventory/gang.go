@@ -135,9 +135,11 @@ func (m member) asks() bool { return m.role.Request.Mode != placement.ModeNone }
 type census struct {
 	// cards tells that somebody asks for cards, so that who does not is late.
 	cards bool
-	// present are the members that are not finished; late those of them that ask for no card.
-	present, late int
-	// minimum is how many of the present must run, 0 for all of them.
+	// present are the members that are there, running those of them that are bound.
+	present, running int
+	// late are the pods that ask for no card while others do; they are no members.
+	late int
+	// minimum is how many of the members must run, 0 for all of them.
 	minimum int
 }
 
@@ -155,6 +157,9 @@ func count(members []member, podGroup *unstructured.Unstructured) (census, []Pro
 			}
 		case !gone(m.pod):
 			c.present++
+			if m.pod.Spec.NodeName != "" {
+				c.running++
+			}
 		case m.pod.Status.Phase == corev1.PodSucceeded:
 			succeeded++
 		}
@@ -199,7 +204,7 @@ func gang(members []member, podGroup *unstructured.Unstructured, tree *quota.Tre
 		if g.Leaf == "" {
 			g.Leaf = leafOf(p, tree)
 		}
-		if p.Spec.NodeName != "" && !role.Late {
+		if p.Spec.NodeName != "" {
 			g.Running = append(g.Running, assignment(p, names[i], cards(p.Spec.NodeName)))
 		}
 	}

@@ -71,8 +71,8 @@ func (s Spec) checkJob(add report) {
 
 func (s Spec) longestPod() string {
 	longest := ""
-	for name, r := range s.Roles {
-		if pod := s.Name + "-" + MemberName(name, int(max(r.Replicas-1, 0))); len(pod) > len(longest) {
+	for _, name := range s.RoleNames() {
+		if pod := s.Name + "-" + MemberName(name, int(max(s.Roles[name].Replicas-1, 0))); len(pod) > len(longest) {
 			longest = pod
 		}
 	}

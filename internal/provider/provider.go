@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/provider"
 	"github.com/hashicorp/terraform-plugin-framework/provider/schema"
@@ -17,6 +18,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodeagent"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodepool"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/quotatree"
@@ -118,6 +120,7 @@ func (p *gpuplan) Configure(ctx context.Context, req provider.ConfigureRequest, 
 		resp.Diagnostics.AddAttributeError(path.Root(session.PlacementCheck), "Invalid placement check",
 			fmt.Sprintf("The environment variable GPUPLAN_PLACEMENT_CHECK is %q; it must be one of %s.", settings.PlacementCheck, strings.Join(session.Checks(), ", ")))
 	}
+	checkKubeconfig(settings, &resp.Diagnostics)
 	if len(settings.Unknown) > 0 {
 		resp.Diagnostics.AddWarning("Live state is not checked",
 			fmt.Sprintf("The provider's %s is unknown until apply, so this plan asks neither the cloud nor the cluster: "+
@@ -125,6 +128,21 @@ func (p *gpuplan) Configure(ctx context.Context, req provider.ConfigureRequest, 
 	}
 	s := session.New(settings)
 	resp.ResourceData, resp.DataSourceData = s, s
+}
+
+// checkKubeconfig finds mistakes in what the configuration says about the kubeconfig,
+// without connecting.
+func checkKubeconfig(s session.Settings, diags *diag.Diagnostics) {
+	attribute := session.Kubeconfig
+	switch {
+	case s.KubeconfigContent != "":
+		attribute = session.KubeconfigContent
+	case s.Kubeconfig == "":
+		return
+	}
+	if _, err := kube.ConfigFrom(kube.Access{Path: s.Kubeconfig, Content: s.KubeconfigContent, Context: s.KubeContext}); err != nil {
+		diags.AddAttributeError(path.Root(attribute), "Kubeconfig cannot be used", session.Sentence(err))
+	}
 }
 
 func (p *gpuplan) Resources(context.Context) []func() resource.Resource {

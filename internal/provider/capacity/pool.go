@@ -184,8 +184,11 @@ func live(n, template placement.Node, pods []placement.Pod) Node {
 			free.Extended[name] -= count
 		}
 		used |= pod.Own
-		if pod.Request.Mode == placement.ModeDefault {
+		switch {
+		case pod.Request.Mode == placement.ModeDefault:
 			counted += pod.Request.Cards
+		case pod.Request.Cards > 0 && pod.Own == 0 && len(pod.Shares) == 0:
+			used = gpu.Full(64) // it holds cards, and nobody wrote down which
 		}
 		for _, s := range pod.Shares {
 			used |= gpu.SetOf(s.Card)

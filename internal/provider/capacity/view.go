@@ -57,10 +57,11 @@ func (c Capacity) Planner() ([]placement.Node, []placement.Pod, error) {
 				return nil, nil, fmt.Errorf("capacity of pool %s: node %s: %w", c.Pool, n.Name, err)
 			}
 		}
-		nodes = append(nodes, node)
 		if pod, ok := occupant(node, n); ok {
+			node.Allocatable.Pods++ // the occupant is a pod itself
 			occupants = append(occupants, pod)
 		}
+		nodes = append(nodes, node)
 	}
 	return nodes, occupants, nil
 }
@@ -85,7 +86,9 @@ func occupant(node placement.Node, n Node) (placement.Pod, bool) {
 	case placement.ModeTopology:
 		pod.Request.Mode, pod.Request.Cards, pod.Own = node.Mode, taken.Len(), taken
 	default:
-		pod.Request.Mode = node.Mode
+		if len(n.UsedShares) > 0 {
+			pod.Request.Mode = node.Mode
+		}
 		for _, s := range n.UsedShares {
 			pod.Shares = append(pod.Shares, placement.CardShare{Card: int(s.Card), MemoryGiB: s.MemoryGiB, CorePercent: s.CorePercent})
 			pod.Request.MemoryGiB += s.MemoryGiB

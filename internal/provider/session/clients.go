@@ -1,10 +1,10 @@
 package session
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -17,18 +17,18 @@ import (
 // machine, which has no request limit.
 const loopbackPollInterval = 200 * time.Millisecond
 
-func (s *Session) newACS() (*acs.Client, error) {
+func (s Settings) newACS() (*acs.Client, error) {
 	if err := s.unknown(Region, ClusterID, AccessKey, SecretKey, SecurityToken, Endpoint); err != nil {
 		return nil, err
 	}
-	for _, required := range []struct{ value, attribute, variables string }{
+	for _, required := range []struct{ value, attribute, variable string }{
 		{s.AccessKey, AccessKey, "ALIBABA_CLOUD_ACCESS_KEY_ID"},
 		{s.SecretKey, SecretKey, "ALIBABA_CLOUD_ACCESS_KEY_SECRET"},
 		{s.Region, Region, "ALIBABA_CLOUD_REGION_ID"},
 		{s.ClusterID, ClusterID, "GPUPLAN_CLUSTER_ID"},
 	} {
 		if required.value == "" {
-			return nil, fmt.Errorf("the provider has no %s: set it in the provider block or in the environment variable %s", required.attribute, required.variables)
+			return nil, fmt.Errorf("%w: set %s in the provider block, or the environment variable %s", ErrNotConfigured, required.attribute, required.variable)
 		}
 	}
 	config := acs.Config{
@@ -47,26 +47,20 @@ func (s *Session) newACS() (*acs.Client, error) {
 	return client, nil
 }
 
-func (s *Session) newKube() (*kube.Client, error) {
+func (s Settings) newKube() (*kube.Client, error) {
 	if err := s.unknown(Kubeconfig, KubeconfigContent, KubeContext); err != nil {
 		return nil, err
 	}
 	config, err := kube.ConfigFrom(kube.Access{Path: s.Kubeconfig, Content: s.KubeconfigContent, Context: s.KubeContext})
+	if err != nil && s.Kubeconfig == "" && s.KubeconfigContent == "" && os.Getenv("KUBECONFIG") == "" {
+		return nil, fmt.Errorf("%w: set kubeconfig or kubeconfig_content in the provider block, or the environment variable KUBECONFIG", ErrNotConfigured)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("the provider cannot use the Kubernetes API: %w. "+
-			"Set kubeconfig, kubeconfig_content or kube_context in the provider block, or the environment variable KUBECONFIG", err)
+		return nil, fmt.Errorf("the provider's access to the Kubernetes API is wrong: %w", err)
 	}
 	config.UserAgent = s.UserAgent
 	config.WarningHandler = rest.NoWarnings{}
 	return kube.New(config)
-}
-
-// Unavailable reports whether err says that nothing could be asked yet, because the
-// provider's configuration is unknown until apply or the cluster does not answer.
-// A plan goes on without the check then, and says so.
-func Unavailable(err error) bool {
-	var unreachable *kube.UnreachableError
-	return errors.Is(err, ErrUnknown) || errors.As(err, &unreachable)
 }
 
 func isLoopback(endpoint string) bool {

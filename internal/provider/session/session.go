@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
@@ -42,9 +44,13 @@ const (
 	PlacementCheck    = "placement_check"
 )
 
-// ErrUnknown says that a client cannot be made because the provider's
-// configuration holds values that are unknown until apply.
-var ErrUnknown = errors.New("the provider's configuration is unknown until apply")
+// Reasons why a client cannot be made, other than a mistake in the configuration.
+var (
+	// ErrUnknown: the configuration holds values that are unknown until apply.
+	ErrUnknown = errors.New("the provider's configuration is unknown until apply")
+	// ErrNotConfigured: the configuration and the environment do not say how to connect.
+	ErrNotConfigured = errors.New("the provider is not told how to connect")
+)
 
 // Settings is the provider's configuration after defaults and environment.
 type Settings struct {
@@ -68,6 +74,8 @@ type Session struct {
 	Settings
 	Ledger *ledger.Ledger
 
+	warned sync.Map // texts of warnings that were given once
+
 	acs  func() (*acs.Client, error)
 	kube func() (*kube.Client, error)
 }
@@ -82,12 +90,29 @@ func New(s Settings) *Session {
 	}
 }
 
-// ACS returns the client of the Container Service API. The error names the
-// attribute or variable that is missing; it is [ErrUnknown] when one is unknown until apply.
+// ACS returns the client of the Container Service API. The error names the attribute
+// and variable to set; it wraps [ErrNotConfigured] or [ErrUnknown] when that is the reason.
 func (s *Session) ACS() (*acs.Client, error) { return s.acs() }
 
 // Kube returns the client of the cluster's Kubernetes API, with the same errors as [Session.ACS].
 func (s *Session) Kube() (*kube.Client, error) { return s.kube() }
+
+// NotChecked reports whether err only says that a plan cannot look at live state: the
+// provider is not told how to connect, or will know it at apply. The plan then goes on
+// with one warning. A connection that was given and does not work is an error.
+func (s *Session) NotChecked(err error, diags *diag.Diagnostics) bool {
+	if errors.Is(err, ErrUnknown) {
+		return true // the provider's configuration has warned already
+	}
+	if !errors.Is(err, ErrNotConfigured) {
+		return false
+	}
+	if _, again := s.warned.LoadOrStore(err.Error(), true); !again {
+		diags.AddWarning("Live state is not checked",
+			fmt.Sprintf("What is planned in this configuration is checked, what exists is not, because %s.", err))
+	}
+	return true
+}
 
 // unknown returns ErrUnknown when one of the attributes is unknown until apply.
 func (s Settings) unknown(attributes ...string) error {

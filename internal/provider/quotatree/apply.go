@@ -1,0 +1,161 @@
+package quotatree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-log/tflog"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// defaultTimeout is how long create and update wait for the kind to be installed.
+const defaultTimeout = 5 * time.Minute
+
+// discoveryPoll is the time between two questions whether an established kind is served.
+const discoveryPoll = 100 * time.Millisecond
+
+var (
+	crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
+	crdName = contract.QuotaTreeResource + "." + contract.QuotaTreeGroup
+)
+
+func (r *tree) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
+	var m model
+	if resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...); resp.Diagnostics.HasError() {
+		return
+	}
+	timeout, diags := m.Timeouts.Create(ctx, defaultTimeout)
+	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if resp.Diagnostics.Append(r.apply(ctx, &m, true)...); resp.Diagnostics.HasError() {
+		return
+	}
+	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+}
+
+func (r *tree) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
+	var m model
+	if resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...); resp.Diagnostics.HasError() {
+		return
+	}
+	timeout, diags := m.Timeouts.Update(ctx, defaultTimeout)
+	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if resp.Diagnostics.Append(r.apply(ctx, &m, false)...); resp.Diagnostics.HasError() {
+		return
+	}
+	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+}
+
+func (r *tree) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
+	var m model
+	if resp.Diagnostics.Append(req.State.Get(ctx, &m)...); resp.Diagnostics.HasError() {
+		return
+	}
+	timeout, diags := m.Timeouts.Delete(ctx, defaultTimeout)
+	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	client, err := r.session.Kube()
+	if err == nil {
+		err = client.Delete(ctx, kind, contract.QuotaTreeNamespace, objectName(m))
+	}
+	if err != nil {
+		resp.Diagnostics.AddError("Quota tree was not deleted", session.Sentence(err))
+	}
+}
+
+// apply writes the tree. isNew refuses to take over a tree that exists.
+func (r *tree) apply(ctx context.Context, m *model, isNew bool) (diags diag.Diagnostics) {
+	client, err := r.session.Kube()
+	if err != nil {
+		diags.AddError("Quota tree was not written", session.Sentence(err))
+		return diags
+	}
+	if err := waitServed(ctx, client); err != nil {
+		diags.AddError("The cluster has no quota trees", session.Sentence(err))
+		return diags
+	}
+	if isNew {
+		if err := refuseSecond(ctx, client); err != nil {
+			diags.AddError("The cluster has a quota tree already", session.Sentence(err))
+			return diags
+		}
+	}
+	obj, objectDiags := m.object(ctx, objectName(*m))
+	if diags.Append(objectDiags...); diags.HasError() {
+		return diags
+	}
+	applied, err := client.Apply(ctx, obj)
+	if err != nil {
+		diags.AddError("Quota tree was not written", session.Sentence(err))
+		return diags
+	}
+	diags.Append(m.refresh(ctx, applied)...)
+	return diags
+}
+
+// waitServed waits until the kind is installed: the program that installs it may be
+// created by the same apply.
+func waitServed(ctx context.Context, client *kube.Client) error {
+	_, served, err := client.Served(ctx, kind.Group, kind.Kind)
+	if served || err != nil {
+		return err
+	}
+	progress := func(status string) {
+		tflog.Info(ctx, "waiting for the kind "+kind.Kind, map[string]any{"status": status})
+	}
+	_, err = client.WaitFor(ctx, crdKind, "", crdName, func(*unstructured.Unstructured) (bool, string, error) {
+		return true, "created", nil
+	}, progress)
+	if err == nil { // discovery lists it a moment later, which cannot be watched
+		err = wait.PollUntilContextCancel(ctx, discoveryPoll, true, func(ctx context.Context) (bool, error) {
+			_, served, err := client.Served(ctx, kind.Group, kind.Kind)
+			return served, err
+		})
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("the kind %s is not installed. A gpuplan_scheduler installs it: add one, and name it in depends_on of the quota tree "+
+			"so that it comes first; on ACK the add-on ack-kube-queue installs it as well (%w)", kind.Kind, err)
+	}
+	return err
+}
+
+// refuseSecond says which tree is in the way of a new one.
+func refuseSecond(ctx context.Context, client *kube.Client) error {
+	items, err := client.List(ctx, kind, contract.QuotaTreeNamespace, "")
+	if errors.Is(err, kube.ErrNotServed) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(items) == 0 {
+		return nil
+	}
+	names := make([]string, len(items))
+	for i, item := range items {
+		names[i] = contract.QuotaTreeNamespace + "/" + item.GetName()
+	}
+	return fmt.Errorf("only one quota tree of a cluster is effective, and there is %s. "+
+		"Take it over with `terraform import gpuplan_quota_tree.NAME %s`, or delete it first", strings.Join(names, ", "), names[0])
+}

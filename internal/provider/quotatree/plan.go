@@ -1,0 +1,174 @@
+package quotatree
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/running"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+// ModifyPlan makes the leaves known, tells the other resources of this walk about the
+// tree, and refuses changes that running jobs would suffer from.
+func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
+	if req.Plan.Raw.IsNull() || r.session == nil {
+		return
+	}
+	var plan model
+	if resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...); resp.Diagnostics.HasError() {
+		return
+	}
+	isNew := req.State.Raw.IsNull()
+	if isNew {
+		plan.ID = types.StringValue(contract.QuotaTreeNamespace + "/" + contract.QuotaTreeName)
+	}
+	names, diags := leavesValue(ctx, plan.Quotas)
+	resp.Diagnostics.Append(diags...)
+	plan.Leaves = names
+	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
+
+	spec, known, diags := plan.spec(ctx)
+	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() || !known {
+		return
+	}
+	tree, err := quota.New(spec)
+	if err != nil {
+		return // the validation has said so
+	}
+	for _, f := range r.session.Ledger.RecordTree(tree) {
+		resp.Diagnostics.Append(session.Diagnostic(f))
+	}
+	if isNew {
+		resp.Diagnostics.Append(r.checkSecond(ctx)...)
+		return
+	}
+	var state model
+	if resp.Diagnostics.Append(req.State.Get(ctx, &state)...); resp.Diagnostics.HasError() {
+		return
+	}
+	if plan.Quotas.Equal(state.Quotas) && plan.Total.Equal(state.Total) || plan.AllowDisruption.ValueBool() {
+		return
+	}
+	before, _, diags := state.spec(ctx)
+	if diags.HasError() {
+		return // somebody broke the live tree; the change repairs it
+	}
+	resp.Diagnostics.Append(r.checkUsage(ctx, before, spec, tree)...)
+}
+
+// checkSecond refuses to plan a second tree beside one that exists.
+func (r *tree) checkSecond(ctx context.Context) (diags diag.Diagnostics) {
+	client, err := r.session.Kube()
+	if r.session.NotChecked(err, &diags) {
+		return diags
+	}
+	if err == nil {
+		err = refuseSecond(ctx, client)
+	}
+	if err != nil {
+		diags.AddError("Quota tree cannot be created", session.Sentence(err))
+	}
+	return diags
+}
+
+// checkUsage names the running jobs that would be over their quota.
+func (r *tree) checkUsage(ctx context.Context, before, spec quota.Spec, tree *quota.Tree) (diags diag.Diagnostics) {
+	client, err := r.session.Kube()
+	if r.session.NotChecked(err, &diags) {
+		return diags
+	}
+	if err != nil {
+		diags.AddError("Running jobs cannot be listed", session.Sentence(err))
+		return diags
+	}
+	pods, err := running.Pods(ctx, client)
+	if err != nil {
+		diags.AddError("Running jobs cannot be listed", session.Sentence(err))
+		return diags
+	}
+	old, err := quota.New(before)
+	if err != nil {
+		return nil // somebody broke the live tree; the change repairs it
+	}
+	charge(pods, old)
+	diags.Append(orphaned(pods, tree)...)
+	diags.Append(exceeded(pods, before, spec, tree)...)
+	return diags
+}
+
+// charge fills in the leaf of pods whose namespace decides.
+func charge(pods []running.Pod, tree *quota.Tree) {
+	for i := range pods {
+		if pods[i].Leaf == "" {
+			pods[i].Leaf = tree.LeafOf(pods[i].Object.Namespace)
+		}
+	}
+}
+
+// orphaned names the jobs whose leaf goes away.
+func orphaned(pods []running.Pod, tree *quota.Tree) (diags diag.Diagnostics) {
+	lost := slices.DeleteFunc(slices.Clone(pods), func(p running.Pod) bool { return p.Leaf == "" || tree.HasLeaf(p.Leaf) })
+	byLeaf := map[string][]running.Pod{}
+	for _, p := range lost {
+		byLeaf[p.Leaf] = append(byLeaf[p.Leaf], p)
+	}
+	for _, leaf := range slices.Sorted(maps.Keys(byLeaf)) {
+		diags.AddAttributeError(path.Root("quotas"), "Quota leaf is in use", fmt.Sprintf(
+			"The plan removes the leaf %q, to which running jobs are charged: %s. Wait until they have finished, keep the leaf, or set allow_disruption = true.",
+			leaf, strings.Join(running.Owners(byLeaf[leaf]), ", ")))
+	}
+	return diags
+}
+
+// exceeded names the jobs below nodes whose lowered maximum is less than what is in use.
+func exceeded(pods []running.Pod, before, spec quota.Spec, tree *quota.Tree) (diags diag.Diagnostics) {
+	view := placement.NewView()
+	for _, p := range pods {
+		view.AddPod(p.Pod)
+	}
+	view.SetQuota(tree)
+	charged := view.Quota()
+	for _, key := range keys(spec) {
+		now, was := find(spec, key), find(before, key)
+		for _, name := range slices.Sorted(maps.Keys(now.Max)) {
+			used := charged.Used(now.Name)[name]
+			if used <= now.Max[name] || was != nil && was.Max[name] == now.Max[name] {
+				continue
+			}
+			below := slices.DeleteFunc(slices.Clone(pods), func(p running.Pod) bool { return !isBelow(charged, key, p.Leaf) })
+			diags.AddAttributeError(path.Root("quotas").AtMapKey(key).AtName("max").AtMapKey(name), "Quota is in use", fmt.Sprintf(
+				"The plan lowers the maximum of %s to %d%s, but running jobs use %d: %s. Wait until they have finished, choose at least %d, or set allow_disruption = true.",
+				name, now.Max[name], unit(name), used, strings.Join(running.Owners(below), ", "), used))
+		}
+	}
+	return diags
+}
+
+// isBelow tells whether a leaf is the node of that key or below it.
+func isBelow(tree *quota.Tree, key, leaf string) bool {
+	at := tree.Path(leaf)
+	top := quota.RootName + "/" + key
+	return at == top || strings.HasPrefix(at, top+"/")
+}
+
+// unit is what amounts of a resource count, for a text.
+func unit(name string) string {
+	switch name {
+	case "cpu":
+		return " (thousandths of a core)"
+	case "memory", "ephemeral-storage":
+		return " bytes"
+	}
+	return ""
+}

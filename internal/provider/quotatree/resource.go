@@ -1,0 +1,79 @@
+// Package quotatree is the resource gpuplan_quota_tree: the cluster's ElasticQuotaTree.
+package quotatree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// New returns the resource.
+func New() resource.Resource { return &tree{} }
+
+type tree struct{ session *session.Session }
+
+func (r *tree) Metadata(_ context.Context, req resource.MetadataRequest, resp *resource.MetadataResponse) {
+	resp.TypeName = req.ProviderTypeName + "_quota_tree"
+}
+
+func (r *tree) Configure(_ context.Context, req resource.ConfigureRequest, resp *resource.ConfigureResponse) {
+	r.session = session.Of(req.ProviderData, &resp.Diagnostics)
+}
+
+// ImportState takes "kube-system/NAME" or "NAME".
+func (r *tree) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
+	objectName := strings.TrimPrefix(req.ID, contract.QuotaTreeNamespace+"/")
+	if objectName == "" || strings.Contains(objectName, "/") {
+		resp.Diagnostics.AddError("Invalid import ID", fmt.Sprintf(
+			"%q does not name a quota tree: write %s/NAME or NAME. `kubectl get elasticquotatrees -n %s` lists what there is.",
+			req.ID, contract.QuotaTreeNamespace, contract.QuotaTreeNamespace))
+		return
+	}
+	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("id"), contract.QuotaTreeNamespace+"/"+objectName)...)
+}
+
+func (r *tree) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
+	var m model
+	if resp.Diagnostics.Append(req.State.Get(ctx, &m)...); resp.Diagnostics.HasError() {
+		return
+	}
+	client, err := r.session.Kube()
+	if errors.Is(err, session.ErrUnknown) {
+		return // what is in the state stays as it is
+	}
+	if err != nil {
+		resp.Diagnostics.AddError("Quota tree cannot be read", session.Sentence(err))
+		return
+	}
+	obj, err := client.Get(ctx, kind, contract.QuotaTreeNamespace, objectName(m))
+	switch {
+	case kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed):
+		resp.State.RemoveResource(ctx)
+		return
+	case err != nil:
+		resp.Diagnostics.AddError("Quota tree cannot be read", session.Sentence(err))
+		return
+	}
+	resp.Diagnostics.Append(m.refresh(ctx, obj)...)
+	if m.AllowDisruption.IsNull() {
+		m.AllowDisruption = types.BoolValue(false) // imported
+	}
+	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+}
+
+// objectName is the name of the object, also of an imported one.
+func objectName(m model) string {
+	if name := strings.TrimPrefix(m.ID.ValueString(), contract.QuotaTreeNamespace+"/"); name != "" {
+		return name
+	}
+	return contract.QuotaTreeName
+}

@@ -1,0 +1,61 @@
+package acsfake
+
+import "time"
+
+// What public sources do not tell about the service. Each constant is one decision of
+// the emulator; gpuplan must work whichever way it is in reality, and a transcript from a
+// real account would confirm or correct it here.
+//
+// Two more are in data and code: the schema of kube-scheduler in addons.json is flat,
+// with the parameters' documented names, since their nesting is not documented; and
+// requests signed with ACS3-HMAC-SHA256, which newer clients send, are refused.
+const (
+	// assumeNotFoundStatus: HTTP status of ErrorNodePoolNotFound, ErrorTaskNotFound and
+	// AddonNotFound. The codes are seen in public clients; the status is not captured.
+	assumeNotFoundStatus = 404
+
+	// assumeReinstallCode: code of installing an add-on that is installed.
+	assumeReinstallCode = "AddonAlreadyInstalled"
+
+	// assumeUninstallCode: code of uninstalling an add-on whose supported_actions lack Uninstall.
+	assumeUninstallCode = "AddonUninstallNotSupported"
+
+	// assumePoolNamesUnique: whether the service refuses a second pool of one name. The
+	// emulator takes it, the harder case for a client that recovers by name.
+	assumePoolNamesUnique = false
+
+	// assumeAbsentScalarsReset and assumeAbsentListsStay: a PUT that has a block without
+	// some key. Users of the vendor's Terraform provider report both: settings that fall
+	// back to defaults (aliyun/terraform-provider-alicloud#4230, #4403, #4495) and lists
+	// that cannot be emptied by leaving them out (#5045, #5059).
+	assumeAbsentScalarsReset = true
+	assumeAbsentListsStay    = true
+
+	// assumeUpdateNodesRewrites: update_nodes writes the pool's labels and taints to every
+	// node again, also when the pool's own record did not change.
+	assumeUpdateNodesRewrites = true
+
+	// assumeNewestRemovedFirst: which nodes a smaller desired_size removes.
+	assumeNewestRemovedFirst = true
+
+	// assumeDeletingRefusesWrites: a pool in state deleting refuses changes as one in
+	// state removing_nodes does, for which it is observed.
+	assumeDeletingRefusesWrites = true
+
+	// assumeUnknownKeysRefused: scaling_group.key_name, min_size and max_size, which do not
+	// exist, are an error. The service may ignore them; refusing finds the mistake.
+	assumeUnknownKeysRefused = true
+
+	// assumeClockSkew: how far the Date header may be off.
+	assumeClockSkew = 15 * time.Minute
+
+	// assumeStateAfterFailedGrowth: the pool's state when a task could not get all nodes.
+	assumeStateAfterFailedGrowth = poolActive
+
+	// Task types. "cluster_addon_install" is seen in public documents, the others are not.
+	taskCreatePool     = "nodepool_create"
+	taskModifyPool     = "nodepool_update"
+	taskDeletePool     = "nodepool_delete"
+	taskInstallAddon   = "cluster_addon_install"
+	taskUninstallAddon = "cluster_addon_uninstall"
+)

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/process"
+)
+
+// stopTimeout is how long the server may take to stop before it is killed.
+const stopTimeout = 40 * time.Second
+
+// down stops the platform and returns when none of its processes is left.
+func down(ctx context.Context, w io.Writer, dir datadir.Dir, purge bool) error {
+	if _, err := os.Stat(string(dir)); errors.Is(err, os.ErrNotExist) {
+		fmt.Fprintf(w, "The platform is not running: there is no %s.\n", dir)
+		return nil
+	}
+	begin := time.Now()
+	stopped, err := stopServer(ctx, w, dir)
+	if err != nil {
+		return err
+	}
+	reaped, err := reap(dir)
+	if err != nil {
+		return err
+	}
+	switch {
+	case stopped:
+		fmt.Fprintf(w, "The platform is down (%.1f s).", time.Since(begin).Seconds())
+	case len(reaped) > 0:
+		fmt.Fprintf(w, "The platform was dead already; ended what it left behind: %v.", reaped)
+	default:
+		fmt.Fprint(w, "The platform is not running.")
+	}
+	if !purge {
+		fmt.Fprintf(w, " Its data stays in %s.\n", dir)
+		return nil
+	}
+	if err := dir.Purge(); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, " %s is deleted.\n", dir)
+	return nil
+}
+
+// stopServer ends the process that holds the data directory; false when there is none.
+func stopServer(ctx context.Context, w io.Writer, dir datadir.Dir) (bool, error) {
+	holder, err := dir.Holder()
+	if err != nil || holder == 0 {
+		return false, err
+	}
+	if err := syscall.Kill(holder, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return false, fmt.Errorf("stop the server (process %d): %w", holder, err)
+	}
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.Now().Add(stopTimeout)
+	for killed := false; ; {
+		now, err := dir.Holder()
+		if err != nil {
+			return false, err
+		}
+		if now != holder {
+			return true, nil
+		}
+		if !killed && time.Now().After(deadline) {
+			killed = true
+			fmt.Fprintf(w, "The server did not stop within %s and is killed.\n", stopTimeout)
+			if err := syscall.Kill(holder, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+				return false, fmt.Errorf("kill the server (process %d): %w", holder, err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+// reap ends processes that a killed server left behind.
+func reap(dir datadir.Dir) ([]string, error) {
+	registry, err := process.Open(filepath.Join(dir.Run(), "processes"))
+	if err != nil {
+		return nil, err
+	}
+	return registry.Reap()
+}

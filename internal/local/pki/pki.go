@@ -1,0 +1,238 @@
+// Package pki makes the certificates and kubeconfigs of one control plane of the
+// local platform: a certificate authority, what it signs, and the key that signs
+// service account tokens. Everything is kept in one directory and made only once.
+package pki
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+)
+
+const (
+	authorityValidity   = 10 * 365 * 24 * time.Hour
+	certificateValidity = 365 * 24 * time.Hour
+	// renewBefore is how long before its end a certificate is made anew.
+	renewBefore = 30 * 24 * time.Hour
+)
+
+// Authority signs certificates and keeps them in a directory.
+type Authority struct {
+	dir  string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// Pair names the files of a certificate and of its private key.
+type Pair struct {
+	CertFile, KeyFile string
+}
+
+// Subject is whom a certificate is for. A certificate with names or addresses
+// serves, one without identifies a client.
+type Subject struct {
+	CommonName   string
+	Organization string
+	DNSNames     []string
+	IPs          []net.IP
+}
+
+// Open reads the authority in dir, and makes it on first use. The directory is
+// readable by its owner only.
+func Open(dir string) (*Authority, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory for certificates: %w", err)
+	}
+	a := &Authority{dir: dir}
+	pair := a.pair("ca")
+	cert, key, err := read(pair)
+	if errors.Is(err, fs.ErrNotExist) {
+		cert, key, err = a.create()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("certificate authority in %s: %w", dir, err)
+	}
+	a.cert, a.key = cert, key
+	return a, nil
+}
+
+// CAFile names the file with the authority's certificate.
+func (a *Authority) CAFile() string { return a.pair("ca").CertFile }
+
+// Ensure returns the certificate of that name, and makes it when it is missing,
+// was signed by another authority, or ends within 30 days.
+func (a *Authority) Ensure(name string, subject Subject) (Pair, error) {
+	pair := a.pair(name)
+	cert, _, err := read(pair)
+	if err == nil && cert.CheckSignatureFrom(a.cert) == nil && time.Until(cert.NotAfter) > renewBefore {
+		return pair, nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return Pair{}, fmt.Errorf("certificate %q: %w", name, err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return Pair{}, fmt.Errorf("make a key for %q: %w", name, err)
+	}
+	template := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: subject.CommonName},
+		DNSNames:    subject.DNSNames,
+		IPAddresses: subject.IPs,
+		NotAfter:    time.Now().Add(certificateValidity),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	if subject.Organization != "" {
+		template.Subject.Organization = []string{subject.Organization}
+	}
+	if len(subject.DNSNames)+len(subject.IPs) > 0 {
+		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	}
+	if _, err := sign(pair, template, a.cert, key, a.key); err != nil {
+		return Pair{}, fmt.Errorf("certificate %q: %w", name, err)
+	}
+	return pair, nil
+}
+
+// EnsureSigningKey returns the key pair that signs and verifies service account
+// tokens: KeyFile is the private key, CertFile the public key.
+func (a *Authority) EnsureSigningKey() (Pair, error) {
+	pair := Pair{CertFile: filepath.Join(a.dir, "service-account.pub"), KeyFile: filepath.Join(a.dir, "service-account.key")}
+	if _, err := os.Stat(pair.CertFile); err == nil {
+		return pair, nil
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return Pair{}, fmt.Errorf("make the key for service account tokens: %w", err)
+	}
+	public, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		return Pair{}, fmt.Errorf("encode the key for service account tokens: %w", err)
+	}
+	if err := writeKey(pair.KeyFile, key); err != nil {
+		return Pair{}, err
+	}
+	return pair, writePEM(pair.CertFile, "PUBLIC KEY", public)
+}
+
+// Kubeconfig returns a kubeconfig that identifies by the certificate and that
+// stays valid when it is copied elsewhere.
+func (a *Authority) Kubeconfig(cluster, serverURL string, client Pair) ([]byte, error) {
+	ca, err := os.ReadFile(a.CAFile())
+	if err != nil {
+		return nil, err
+	}
+	cert, err := os.ReadFile(client.CertFile)
+	if err != nil {
+		return nil, err
+	}
+	key, err := os.ReadFile(client.KeyFile)
+	if err != nil {
+		return nil, err
+	}
+	config := api.NewConfig()
+	config.Clusters[cluster] = &api.Cluster{Server: serverURL, CertificateAuthorityData: ca}
+	config.AuthInfos[cluster] = &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
+	config.Contexts[cluster] = &api.Context{Cluster: cluster, AuthInfo: cluster}
+	config.CurrentContext = cluster
+	return clientcmd.Write(*config)
+}
+
+func (a *Authority) pair(name string) Pair {
+	return Pair{CertFile: filepath.Join(a.dir, name+".crt"), KeyFile: filepath.Join(a.dir, name+".key")}
+}
+
+func (a *Authority) create() (*x509.Certificate, *ecdsa.PrivateKey, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: "gpuplan-local"},
+		NotAfter:              time.Now().Add(authorityValidity),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+	}
+	cert, err := sign(a.pair("ca"), template, template, key, key)
+	return cert, key, err
+}
+
+func sign(pair Pair, template, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) (*x509.Certificate, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, err
+	}
+	template.SerialNumber = serial
+	template.NotBefore = time.Now().Add(-time.Hour)
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), parentKey)
+	if err != nil {
+		return nil, err
+	}
+	// The certificate is written last: where it exists, the key does too.
+	if err := writeKey(pair.KeyFile, key); err != nil {
+		return nil, err
+	}
+	if err := writePEM(pair.CertFile, "CERTIFICATE", der); err != nil {
+		return nil, err
+	}
+	return x509.ParseCertificate(der)
+}
+
+func read(pair Pair) (*x509.Certificate, *ecdsa.PrivateKey, error) {
+	certDER, err := readPEM(pair.CertFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	keyDER, err := readPEM(pair.KeyFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	cert, err := x509.ParseCertificate(certDER)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", pair.CertFile, err)
+	}
+	key, err := x509.ParseECPrivateKey(keyDER)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", pair.KeyFile, err)
+	}
+	return cert, key, nil
+}
+
+func readPEM(file string) ([]byte, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(data)
+	if block == nil {
+		return nil, fmt.Errorf("%s is not a PEM file; delete it to have it made again", file)
+	}
+	return block.Bytes, nil
+}
+
+func writeKey(file string, key *ecdsa.PrivateKey) error {
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return err
+	}
+	return writePEM(file, "EC PRIVATE KEY", der)
+}
+
+func writePEM(file, kind string, der []byte) error {
+	return os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
+}

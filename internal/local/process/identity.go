@@ -1,0 +1,104 @@
+package process
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// killWait is how long a killed process may take to disappear.
+const killWait = 10 * time.Second
+
+// Identity is a process that cannot be mistaken for a later one with the same number.
+type Identity struct {
+	PID int `json:"pid"`
+	// StartTicks is when the process started, in clock ticks since boot
+	// (field 22 of /proc/PID/stat).
+	StartTicks uint64 `json:"startTicks"`
+}
+
+// Self is the identity of this process.
+func Self() (Identity, error) { return identify(os.Getpid()) }
+
+// ParseIdentity reads what String wrote.
+func ParseIdentity(text string) (Identity, error) {
+	var id Identity
+	if _, err := fmt.Sscanf(text, "%d %d", &id.PID, &id.StartTicks); err != nil || id.PID <= 1 {
+		return Identity{}, fmt.Errorf("%q does not name a process", text)
+	}
+	return id, nil
+}
+
+func (id Identity) String() string { return fmt.Sprintf("%d %d", id.PID, id.StartTicks) }
+
+// Alive tells whether the process still runs; one that has ended but was not yet
+// collected by its parent does not.
+func (id Identity) Alive() bool {
+	now, err := identify(id.PID)
+	return err == nil && now == id
+}
+
+// Signal sends a signal to the process, if it still runs.
+func (id Identity) Signal(signal syscall.Signal) error {
+	if !id.Alive() {
+		return os.ErrProcessDone
+	}
+	return syscall.Kill(id.PID, signal)
+}
+
+// Kill kills the process with its group, and returns when it is gone.
+func (id Identity) Kill() error {
+	for deadline := time.Now().Add(killWait); id.Alive(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("still there %s after it was killed", killWait)
+		}
+		err := errors.Join(syscall.Kill(-id.PID, syscall.SIGKILL), syscall.Kill(id.PID, syscall.SIGKILL))
+		if errors.Is(err, syscall.EPERM) {
+			return err
+		}
+	}
+	return nil
+}
+
+// ResidentBytes is the memory of the process that is in RAM; 0 when it is gone.
+func (id Identity) ResidentBytes() int64 {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", id.PID))
+	if err != nil || !id.Alive() {
+		return 0
+	}
+	fields := strings.Fields(string(data))
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, err := strconv.ParseInt(fields[1], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return pages * int64(os.Getpagesize())
+}
+
+func identify(pid int) (Identity, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return Identity{}, err
+	}
+	// The second field is the name in parentheses, which may hold anything.
+	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
+	const state, startTime = 0, 19
+	if len(fields) <= startTime {
+		return Identity{}, fmt.Errorf("/proc/%d/stat is cut off", pid)
+	}
+	if s := fields[state][0]; s == 'Z' || s == 'X' {
+		return Identity{}, os.ErrProcessDone
+	}
+	ticks, err := strconv.ParseUint(string(fields[startTime]), 10, 64)
+	if err != nil {
+		return Identity{}, fmt.Errorf("/proc/%d/stat: %w", pid, err)
+	}
+	return Identity{PID: pid, StartTicks: ticks}, nil
+}

@@ -1,0 +1,212 @@
+// Package server is the local platform itself: it starts the parts in order, keeps
+// them running, and stops them in reverse.
+package server
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
+	"k8s.io/component-base/version"
+	"k8s.io/klog/v2"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/controlplane"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/ports"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/process"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/simulate"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/steps"
+)
+
+const (
+	startTimeout = 2 * time.Minute
+	stopTimeout  = 20 * time.Second
+	// memoryLimitBytes is where the garbage collector starts to work harder.
+	memoryLimitBytes = 1500 << 20
+)
+
+// Options say what to run.
+type Options struct {
+	Dir datadir.Dir
+	// Programs is the folder with gpuplan's other programs.
+	Programs string
+	// APIPort and CloudPort are wanted ports; 0 takes the last one or a free one.
+	APIPort, CloudPort int
+}
+
+// server is the platform while it runs.
+type server struct {
+	Options
+	report    *steps.Recorder
+	processes *process.Registry
+	book      *ports.Book
+	plane     *controlplane.ControlPlane
+	state     datadir.State
+	// stops end what was started, last first.
+	mu    sync.Mutex
+	stops []func(context.Context)
+}
+
+// Run starts the platform, reports, and keeps it running until ctx ends or a part
+// fails. When it returns nothing that it started runs any more. Nothing is started
+// when another process holds the data directory.
+func Run(ctx context.Context, options Options, report *steps.Recorder) error {
+	s := &server{Options: options, report: report}
+	if err := s.open(); err != nil {
+		return err
+	}
+	defer s.stop()
+	startCtx, cancel := context.WithTimeout(ctx, startTimeout)
+	err := s.start(startCtx)
+	cancel()
+	if err != nil {
+		return err
+	}
+	s.state.ReadySeconds = time.Since(s.state.StartedAt).Seconds()
+	if err := s.Dir.WriteState(s.state); err != nil {
+		return err
+	}
+	klog.Infof("ready after %.1f s", s.state.ReadySeconds)
+	report.Ready()
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-s.plane.Failures():
+		return err
+	}
+}
+
+// open takes the data directory and clears what a killed run left.
+func (s *server) open() error {
+	return s.report.Do("data directory", "", func() error {
+		self, err := process.Self()
+		if err != nil {
+			return err
+		}
+		s.state = datadir.State{Server: self, StartedAt: time.Now(), Version: version.Get().GitVersion}
+		if err := s.Dir.WriteState(s.state); err != nil {
+			return err
+		}
+		if s.processes, err = process.Open(filepath.Join(s.Dir.Run(), "processes")); err != nil {
+			return err
+		}
+		left, err := s.processes.Reap()
+		if err != nil {
+			return err
+		}
+		if len(left) > 0 {
+			s.report.Note("ended what an earlier run left behind: %s", strings.Join(left, ", "))
+		}
+		if os.Getenv("GOMEMLIMIT") == "" {
+			debug.SetMemoryLimit(memoryLimitBytes)
+		}
+		rest.SetDefaultWarningHandler(rest.NoWarnings{})
+		s.book, err = ports.Open(s.Dir.Ports())
+		return err
+	})
+}
+
+func (s *server) start(ctx context.Context) error {
+	log := s.Dir.Log("server")
+	if err := s.report.Do("certificates", log, s.makePlane); err != nil {
+		return err
+	}
+	s.onStop(func(ctx context.Context) {
+		if err := s.plane.Stop(ctx); err != nil {
+			klog.Errorf("stop the control plane: %v", err)
+		}
+	})
+	if err := s.report.Do("etcd", s.Dir.Log("etcd"), func() error { return s.plane.Etcd(ctx) }); err != nil {
+		return err
+	}
+	if err := s.report.Do("kube-apiserver", log, func() error { return s.plane.APIServer(ctx) }); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, part := range []struct {
+		name, log string
+		start     func(context.Context) error
+	}{
+		{"kube-controller-manager", log, s.plane.ControllerManager},
+		{"kube-scheduler", log, s.plane.Scheduler},
+		{"simulated nodes", s.Dir.Log("kwok"), s.startSimulation},
+		{"job operator", s.Dir.Log(jobOperator), s.startJobOperator},
+	} {
+		group.Go(func() error {
+			return s.report.Do(part.name, part.log, func() error { return part.start(ctx) })
+		})
+	}
+	return group.Wait()
+}
+
+func (s *server) makePlane() error {
+	api, err := s.listen("kube-apiserver", s.APIPort)
+	if err != nil {
+		return err
+	}
+	etcd, err := s.listen("etcd", 0)
+	if err != nil {
+		return err
+	}
+	// etcd opens its port itself.
+	etcd.Close()
+	name := datadir.MainCluster
+	cluster := s.Dir.Cluster(name)
+	if err := os.MkdirAll(cluster, 0o700); err != nil {
+		return err
+	}
+	s.plane, err = controlplane.New(controlplane.Options{
+		Name: name, Dir: cluster, Kubeconfig: s.Dir.Kubeconfig(name), EtcdLog: s.Dir.Log("etcd"),
+		Listener: api, EtcdPort: port(etcd),
+	})
+	if err != nil {
+		return err
+	}
+	s.state.Clusters = []datadir.Cluster{{Name: name, URL: s.plane.URL(), Kubeconfig: s.Dir.Kubeconfig(name)}}
+	return nil
+}
+
+func (s *server) startSimulation(context.Context) error {
+	log, err := os.OpenFile(s.Dir.Log("kwok"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.onStop(func(context.Context) { cancel() })
+	return simulate.Start(ctx, s.plane.Config, log)
+}
+
+func (s *server) onStop(stop func(context.Context)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stops = append(s.stops, stop)
+}
+
+func (s *server) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	for _, stop := range slices.Backward(s.stops) {
+		stop(ctx)
+	}
+	klog.Infof("stopped")
+	klog.Flush()
+}
+
+// listen opens the port of a part, and says so when it is another one than before.
+func (s *server) listen(part string, wanted int) (net.Listener, error) {
+	listener, moved, err := s.book.Listen(part, wanted)
+	if err == nil && moved != 0 {
+		s.report.Note("port %d of %s is taken by another program; it is %d from now on", moved, part, port(listener))
+	}
+	return listener, err
+}
+
+func port(listener net.Listener) int { return listener.Addr().(*net.TCPAddr).Port }

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/process"
+)
+
+// report is the output of status -o json.
+type report struct {
+	Running bool        `json:"running"`
+	Ready   bool        `json:"ready"`
+	DataDir datadir.Dir `json:"dataDir"`
+	// Kubeconfig is that of the main cluster.
+	Kubeconfig string `json:"kubeconfig,omitempty"`
+	datadir.State
+	// MemoryBytes is the resident memory of all processes.
+	MemoryBytes int64            `json:"memoryBytes"`
+	Processes   []processStatus  `json:"processes,omitempty"`
+	Nodes       *simulationCount `json:"nodes,omitempty"`
+	// Problem says why Nodes is missing.
+	Problem string `json:"problem,omitempty"`
+}
+
+type processStatus struct {
+	Name        string `json:"name"`
+	PID         int    `json:"pid"`
+	MemoryBytes int64  `json:"memoryBytes"`
+}
+
+type simulationCount struct {
+	Total int `json:"total"`
+	Ready int `json:"ready"`
+	Pods  int `json:"pods"`
+}
+
+// status tells whether the platform runs. That it does not is an answer, no error.
+func status(ctx context.Context, w io.Writer, dir datadir.Dir, format string) error {
+	switch format {
+	case "text":
+		return printStatus(ctx, w, dir)
+	case "json":
+		r, err := inspect(ctx, dir)
+		if err != nil {
+			return err
+		}
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(r)
+	}
+	return fmt.Errorf("there is no output format %q; use text or json", format)
+}
+
+func inspect(ctx context.Context, dir datadir.Dir) (report, error) {
+	r := report{DataDir: dir}
+	holder, err := dir.Holder()
+	if err != nil || holder == 0 {
+		return r, err
+	}
+	state, err := dir.ReadState()
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return r, err
+	}
+	r.Running = true
+	if state.Server.PID != holder {
+		// A server that has only just started.
+		return r, nil
+	}
+	r.State = state
+	r.Ready = state.ReadySeconds > 0
+	r.addProcess("gpuplan-local", state.Server)
+	registry, err := process.Open(filepath.Join(dir.Run(), "processes"))
+	if err != nil {
+		return r, err
+	}
+	children, err := registry.Running()
+	if err != nil {
+		return r, err
+	}
+	for _, child := range children {
+		r.addProcess(child.Name, child.Identity)
+	}
+	if r.Ready {
+		r.Kubeconfig = dir.Kubeconfig(datadir.MainCluster)
+		if r.Nodes, err = countNodes(ctx, r.Kubeconfig); err != nil {
+			r.Problem = err.Error()
+		}
+	}
+	return r, nil
+}
+
+func (r *report) addProcess(name string, id process.Identity) {
+	bytes := id.ResidentBytes()
+	r.Processes = append(r.Processes, processStatus{Name: name, PID: id.PID, MemoryBytes: bytes})
+	r.MemoryBytes += bytes
+}
+
+func countNodes(ctx context.Context, kubeconfig string) (*simulationCount, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.Timeout = 10 * time.Second
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	pods, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list pods: %w", err)
+	}
+	count := &simulationCount{Total: len(nodes.Items), Pods: len(pods.Items)}
+	for _, node := range nodes.Items {
+		for _, condition := range node.Status.Conditions {
+			if condition.Type == "Ready" && condition.Status == "True" {
+				count.Ready++
+			}
+		}
+	}
+	return count, nil
+}
+
+func printStatus(ctx context.Context, w io.Writer, dir datadir.Dir) error {
+	r, err := inspect(ctx, dir)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !r.Running:
+		fmt.Fprintf(w, "The platform is not running (data directory %s).\n", dir)
+		return nil
+	case !r.Ready:
+		fmt.Fprintf(w, "The platform is starting (data directory %s).\n", dir)
+		return nil
+	}
+	fmt.Fprintf(w, "Ready after %.1f s, %d MiB:", r.ReadySeconds, r.MemoryBytes>>20)
+	for _, p := range r.Processes {
+		fmt.Fprintf(w, " %s %d", p.Name, p.MemoryBytes>>20)
+	}
+	fmt.Fprintln(w)
+	for _, cluster := range r.Clusters {
+		fmt.Fprintf(w, "  Kubernetes %s  %s  (kubeconfig %s)\n", r.Version, cluster.URL, cluster.Kubeconfig)
+	}
+	if r.Cloud.URL != "" {
+		fmt.Fprintf(w, "  Cloud API  %s  (cluster %s, region %s)\n", r.Cloud.URL, r.Cloud.ClusterID, r.Cloud.RegionID)
+	}
+	if r.Nodes != nil {
+		fmt.Fprintf(w, "  Nodes      %d, of which %d are ready; %d pods\n", r.Nodes.Total, r.Nodes.Ready, r.Nodes.Pods)
+	} else {
+		fmt.Fprintf(w, "  Problem    %s\n", r.Problem)
+	}
+	fmt.Fprintf(w, "  Logs       %s\n", filepath.Dir(dir.Log("server")))
+	fmt.Fprintf(w, "Use it with:  eval \"$(%s env --data-dir %s)\"\n", os.Args[0], dir)
+	return nil
+}

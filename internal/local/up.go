@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/server"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/steps"
+)
+
+// serveCommand is how up calls this program as the platform's own process, which
+// reports its start on the file descriptor reportFD.
+const (
+	serveCommand = "serve"
+	reportFD     = 3
+)
+
+// exitHeld is the exit code of a server that found the data directory in use.
+const exitHeld = 3
+
+type upOptions struct{ port, cloudPort int }
+
+func (o *upOptions) register(flags *flag.FlagSet) {
+	flags.IntVar(&o.port, "port", 0, "loopback `port` of the Kubernetes API; 0: the last one, or a free one")
+	flags.IntVar(&o.cloudPort, "cloud-port", 0, "loopback `port` of the cloud API emulator; 0: the last one, or a free one")
+}
+
+// up starts the platform in a process of its own and shows its steps until it is ready.
+func up(ctx context.Context, w io.Writer, dir datadir.Dir, options upOptions, detach bool) error {
+	if err := dir.Create(); err != nil {
+		return err
+	}
+	if holder, err := dir.Holder(); err != nil {
+		return err
+	} else if holder != 0 {
+		return alreadyUp(ctx, w, dir)
+	}
+	fmt.Fprintf(w, "Starting the platform in %s\n", dir)
+	child, report, err := spawn(dir, options)
+	if err != nil {
+		return err
+	}
+	exited := make(chan error, 1)
+	go func() { exited <- child.Wait() }()
+
+	shown := newProgress(w)
+	ended := make(chan error, 1)
+	go func() { ended <- steps.Follow(report, shown.show) }()
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		child.Process.Signal(syscall.SIGTERM)
+		<-exited
+		return errors.New("interrupted; the platform was stopped again")
+	}
+	if err != nil {
+		return err
+	}
+	if !shown.ready {
+		<-exited
+		if child.ProcessState.ExitCode() == exitHeld {
+			return alreadyUp(ctx, w, dir)
+		}
+		return shown.failure(dir.Log("server"))
+	}
+	if err := printStatus(ctx, w, dir); err != nil || detach {
+		return err
+	}
+	fmt.Fprintln(w, "\nInterrupt to stop it.")
+	select {
+	case <-ctx.Done():
+		return down(context.WithoutCancel(ctx), w, dir, false)
+	case err := <-exited:
+		return fmt.Errorf("the platform ended: %w; see %s", err, dir.Log("server"))
+	}
+}
+
+// spawn starts the server in a session of its own, so that it outlives this
+// process and its terminal. The report ends when the server closes it.
+func spawn(dir datadir.Dir, options upOptions) (*exec.Cmd, io.Reader, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, nil, fmt.Errorf("find this program to start it as the server: %w", err)
+	}
+	logFile := dir.Log("server")
+	// The log of the run before is kept.
+	if err := os.Rename(logFile, logFile+".1"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, nil, err
+	}
+	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer log.Close()
+	report, write, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer write.Close()
+	child := exec.Command(self, serveCommand, "--data-dir", string(dir),
+		"--port", strconv.Itoa(options.port), "--cloud-port", strconv.Itoa(options.cloudPort))
+	child.Stdout, child.Stderr = log, log
+	child.ExtraFiles = []*os.File{write}
+	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := child.Start(); err != nil {
+		return nil, nil, fmt.Errorf("start the server: %w", err)
+	}
+	return child, report, nil
+}
+
+// serve is the platform's own process.
+func serve(ctx context.Context, dir datadir.Dir, options upOptions) error {
+	syscall.CloseOnExec(reportFD)
+	report := os.NewFile(reportFD, "report")
+	if err := dir.Lock(); errors.Is(err, datadir.ErrHeld) {
+		os.Exit(exitHeld)
+	} else if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	err = server.Run(ctx, server.Options{
+		Dir: dir, Programs: filepath.Dir(self), APIPort: options.port, CloudPort: options.cloudPort,
+	}, steps.NewRecorder(report))
+	if err != nil {
+		klog.ErrorS(err, "the platform stops")
+	}
+	return err
+}
+
+// alreadyUp waits until the platform that another process started is ready, and
+// tells where it is.
+func alreadyUp(ctx context.Context, w io.Writer, dir datadir.Dir) error {
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	waiting := false
+	for {
+		state, err := dir.ReadState()
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		holder, holderErr := dir.Holder()
+		if holderErr != nil {
+			return holderErr
+		}
+		switch {
+		case holder == 0:
+			return fmt.Errorf("the platform that was there has just ended; see %s, and try again", dir.Log("server"))
+		case state.Server.PID == holder && state.ReadySeconds > 0:
+			fmt.Fprintln(w, "The platform is running already.")
+			return printStatus(ctx, w, dir)
+		case !waiting:
+			waiting = true
+			fmt.Fprintf(w, "Another process (%d) is starting or stopping the platform; waiting for it.\n", holder)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}

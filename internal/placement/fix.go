@@ -79,16 +79,15 @@ func (f *fixer) raiseQuota() bool {
 		if e == nil {
 			return true
 		}
-		if e.Guaranteed {
+		raised, from, to := f.lifted.Raise(*e)
+		if raised == nil {
 			return false
 		}
-		name := e.Path[strings.LastIndexByte(e.Path, '/')+1:]
-		limit := e.Used + e.Requested
-		f.lifted = f.lifted.WithMax(name, e.Resource, limit)
+		f.lifted = raised
 		f.raise = append(f.raise, Fix{
 			Kind: FixQuotaMax, Target: e.Path, Resource: e.Resource,
-			From: strconv.FormatInt(e.Limit, 10), To: strconv.FormatInt(limit, 10),
-			Text: fmt.Sprintf("quota max %d (now %d) of %s for %s", limit, e.Limit, e.Resource, e.Path),
+			From: strconv.FormatInt(from, 10), To: strconv.FormatInt(to, 10),
+			Text: fmt.Sprintf("quota max %d (now %d) of %s for %s", to, from, e.Resource, e.Path),
 		})
 	}
 }

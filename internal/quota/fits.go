@@ -29,7 +29,7 @@ func (t *Tree) fitsOne(n *node, resource string, amount int64, preemptible bool)
 	var below int64
 	for ; n != nil; from, n = n, n.parent {
 		if !preemptible {
-			if limit := n.spec.Min[resource]; n.fixed[resource]+amount > limit {
+			if limit := t.scaled(n.spec.Min[resource]); n.fixed[resource]+amount > limit {
 				return &Exceeded{
 					Path: n.path, Resource: resource, Used: n.fixed[resource],
 					Requested: amount, Limit: limit, Guaranteed: true,
@@ -45,15 +45,59 @@ func (t *Tree) fitsOne(n *node, resource string, amount int64, preemptible bool)
 				}
 			}
 		}
-		if limit, ok := n.spec.Max[resource]; ok && after > limit {
+		if high, ok := n.spec.Max[resource]; ok && after > t.scaled(high) {
 			return &Exceeded{
 				Path: n.path, Resource: resource, Used: after - amount,
-				Requested: amount, Limit: limit, Held: after - amount - n.used[resource],
+				Requested: amount, Limit: t.scaled(high), Held: after - amount - n.used[resource],
 			}
 		}
 		below = max(after, n.kept(resource))
 	}
 	return nil
+}
+
+// scaled is a limit with the oversell rate.
+func (t *Tree) scaled(limit int64) int64 { return limit * t.oversell / 100 }
+
+// FitsJob returns nil when one more job may leave the queue for the leaf: the
+// number of jobs stays within the limit of the leaf and every ancestor.
+func (t *Tree) FitsJob(leaf string) *Exceeded {
+	for n := t.leaf(leaf); n != nil; n = n.parent {
+		if limit := n.spec.MaxJobs; limit > 0 && n.jobs >= limit {
+			return &Exceeded{Path: n.path, Resource: Jobs, Used: n.jobs, Requested: 1, Limit: limit}
+		}
+	}
+	return nil
+}
+
+// Entitled reports whether a request stays within the leaf's own minimum, so that
+// it may take back what others borrowed.
+func (t *Tree) Entitled(leaf string, request Resources) bool {
+	n := t.leaf(leaf)
+	if n == nil {
+		return false
+	}
+	for resource, amount := range request {
+		if amount > 0 && t.governed[resource] && n.used[resource]+amount > n.spec.Min[resource] {
+			return false
+		}
+	}
+	return true
+}
+
+// Borrows reports whether the leaf uses more than its minimum of one of the
+// resources that both the leaf's job and the claimant's request use.
+func (t *Tree) Borrows(leaf string, job, claim Resources) bool {
+	n := t.leaf(leaf)
+	if n == nil {
+		return false
+	}
+	for resource, amount := range job {
+		if amount > 0 && claim[resource] > 0 && t.governed[resource] && n.used[resource] > n.spec.Min[resource] {
+			return true
+		}
+	}
+	return false
 }
 
 // kept is the part of a node's minimum that it does not lend.

@@ -14,10 +14,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // RootName is what the topmost node of every tree is called, whatever its own name says.
 const RootName = "root"
+
+// Jobs stands for the number of jobs where a limit names its resource.
+const Jobs = "jobs"
 
 // Resources is an amount per resource name. Units: "cpu" in millicores, "memory"
 // and "ephemeral-storage" in bytes, every other resource in whole units.
@@ -33,6 +37,10 @@ type Spec struct {
 	Max Resources
 	// MaxJobs limits the jobs dequeued at a time below this node; 0 means unlimited.
 	MaxJobs int64
+	// OversellPercent scales every minimum and maximum of the tree when a request is
+	// compared with it; only that of the root counts, and 0 means 100. It is the
+	// oversell rate of koord-queue.
+	OversellPercent int64
 	// LendLimit is the part of Min that others may borrow while it is idle; a
 	// resource that is not named may be lent whole.
 	LendLimit Resources
@@ -44,6 +52,7 @@ type Spec struct {
 // Tree is a validated quota tree with usage. It is not safe for concurrent use.
 type Tree struct {
 	root     *node
+	oversell int64
 	byName   map[string]*node
 	leafOf   map[string]string
 	governed map[string]bool
@@ -69,7 +78,10 @@ func New(root Spec) (*Tree, error) {
 	if slices.ContainsFunc(problems, func(p Problem) bool { return !p.Warning }) {
 		return nil, &Invalid{Problems: problems}
 	}
-	t := &Tree{byName: map[string]*node{}, leafOf: map[string]string{}, governed: map[string]bool{}}
+	t := &Tree{byName: map[string]*node{}, leafOf: map[string]string{}, governed: map[string]bool{}, oversell: 100}
+	if root.OversellPercent > 0 {
+		t.oversell = root.OversellPercent
+	}
 	root.Name = RootName
 	t.root = t.build(&root, nil)
 	return t, nil
@@ -175,7 +187,7 @@ func (t *Tree) Used(name string) Resources {
 
 // Clone returns an independent copy with the same usage.
 func (t *Tree) Clone() *Tree {
-	c := &Tree{byName: make(map[string]*node, len(t.byName)), leafOf: t.leafOf, governed: t.governed}
+	c := &Tree{byName: make(map[string]*node, len(t.byName)), leafOf: t.leafOf, governed: t.governed, oversell: t.oversell}
 	c.root = c.copyNode(t.root, nil)
 	return c
 }
@@ -192,26 +204,46 @@ func (t *Tree) copyNode(from, parent *node) *node {
 	return n
 }
 
-// WithMax returns a copy of the tree, usage included, in which one maximum differs.
-// A name that does not exist leaves the copy equal.
-func (t *Tree) WithMax(name, resource string, limit int64) *Tree {
-	c := t.Clone()
-	if n := c.byName[name]; n != nil {
-		spec := *n.spec
-		spec.Max = maps.Clone(spec.Max)
-		if spec.Max == nil {
-			spec.Max = Resources{}
-		}
-		spec.Max[resource] = limit
-		n.spec = &spec
+// AddJob counts a job that was let out of the queue into the leaf and its ancestors.
+func (t *Tree) AddJob(leaf string) { t.countJob(leaf, 1) }
+
+// RemoveJob takes back what AddJob counted.
+func (t *Tree) RemoveJob(leaf string) { t.countJob(leaf, -1) }
+
+func (t *Tree) countJob(leaf string, sign int64) {
+	for n := t.leaf(leaf); n != nil; n = n.parent {
+		n.jobs += sign
 	}
-	return c
+}
+
+// Raise returns a copy of the tree, usage included, in which the maximum that was
+// exceeded is just high enough, with that maximum before and after. It returns nil
+// when no maximum helps: the limit is a minimum (Exceeded.Guaranteed).
+func (t *Tree) Raise(e Exceeded) (raised *Tree, from, to int64) {
+	n := t.byName[e.Path[strings.LastIndexByte(e.Path, '/')+1:]]
+	if e.Guaranteed || n == nil {
+		return nil, 0, 0
+	}
+	raised = t.Clone()
+	spec := *n.spec
+	raised.byName[spec.Name].spec = &spec
+	to = e.Used + e.Requested
+	if e.Resource == Jobs {
+		from, spec.MaxJobs = spec.MaxJobs, to
+		return raised, from, to
+	}
+	to = (to*100 + t.oversell - 1) / t.oversell
+	from = spec.Max[e.Resource]
+	spec.Max = maps.Clone(spec.Max)
+	spec.Max[e.Resource] = to
+	return raised, from, to
 }
 
 // Exceeded names the limit that keeps a request from running.
 type Exceeded struct {
 	// Path is the node of the tree whose limit binds, "root/research".
-	Path     string
+	Path string
+	// Resource is the resource, or [Jobs].
 	Resource string
 	// Used, Requested and Limit are in the resource's unit ([Resources]).
 	Used, Requested, Limit int64

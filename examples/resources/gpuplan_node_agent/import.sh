@@ -1,0 +1,1 @@
+terraform import gpuplan_node_agent.this gpuplan-node-agent

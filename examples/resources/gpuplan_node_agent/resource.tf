@@ -1,0 +1,1 @@
+resource "gpuplan_node_agent" "this" {}

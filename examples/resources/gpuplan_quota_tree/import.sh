@@ -1,0 +1,1 @@
+terraform import gpuplan_quota_tree.main kube-system/elasticquotatree

@@ -1,0 +1,3 @@
+resource "gpuplan_scheduler" "this" {
+  replicas = 2
+}

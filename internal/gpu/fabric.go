@@ -24,12 +24,13 @@ func (f fabric) linkedRings() []int {
 			lanes[i][j] = float64(n)
 		}
 	}
+	packer := newPacker(f.lanes)
 	for s, slowest := range bottlenecks(lanes) {
 		switch set := Set(s); {
 		case slowest == 0 || f.switched || set.Len() == 2:
 			counts[s] = int(slowest)
 		default:
-			counts[s] = packRings(f.lanes, set)
+			counts[s] = packer.rings(set)
 		}
 	}
 	return counts

@@ -81,7 +81,7 @@ func (l *linkage) ring(s Set) Ring {
 // best takes the fastest group that has k free cards, of equal ones that with the
 // fewest. Neither half of it has as many, or that half would have been taken: so
 // one half goes whole, and the other gives the rest.
-func (l *linkage) best(free Set, k int) Set {
+func (l *linkage) best(free Set, k int, nearNIC bool) Set {
 	if free.Len() == k {
 		return free
 	}
@@ -106,7 +106,7 @@ func (l *linkage) best(free Set, k int) Set {
 	if part.Len() > whole.Len() {
 		whole, part = part, whole
 	}
-	return whole | l.best(part, k-whole.Len())
+	return whole | l.best(part, k-whole.Len(), nearNIC)
 }
 
 // worst is the ring of all free cards: some set of k has their slowest pair.

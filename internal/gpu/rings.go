@@ -12,26 +12,38 @@ type Ring struct {
 	NVLinkRings int
 }
 
-// packBudget bounds the search for rings in one set, in hops tried.
-func packBudget(cards int) int { return 1 << (16 - max(0, cards-8)) }
+// packer counts edge-disjoint rings in the sets of one machine. Packing
+// Hamiltonian cycles is hard in general, so the search in one set has a budget;
+// when that runs out the count may be too low, never too high. It does not run
+// out on boards of up to 8 cards with up to 6 NVLinks each, the largest that were
+// built without a switch.
+type packer struct {
+	lanes [][]int
+	// perSet is the budget for one set, in hops tried.
+	perSet int
+}
 
-// packRings returns how many edge-disjoint rings through all cards of a set of at
-// least three cards there are at most, where lanes counts the parallel links
-// between two cards. Packing Hamiltonian cycles is hard in general, so the search
-// has a budget; when it runs out, the answer may be too low, never too high.
-func packRings(lanes [][]int, set Set) int {
+// newPacker makes the packer of a machine, whose rows of lanes count the parallel
+// NVLinks from each card to each other one.
+func newPacker(lanes [][]int) packer {
+	// 16 Ki hops per set for 8 cards, 256 for 16: sets grow in number faster than time may.
+	return packer{lanes: lanes, perSet: 1 << (20 - len(lanes)*3/4)}
+}
+
+// rings returns the number of edge-disjoint rings through all cards of a set of at least three.
+func (p packer) rings(set Set) int {
 	cards := set.Cards()
-	p := packing{cards: len(cards), budget: packBudget(len(cards)), dead: map[links]bool{}}
+	s := packing{cards: len(cards), budget: p.perSet, dead: map[links]bool{}}
 	for a, i := range cards {
 		for b, j := range cards {
-			p.free[a][b] = uint8(lanes[i][j])
+			s.free[a][b] = uint8(p.lanes[i][j])
 		}
 	}
-	for rings := p.bound(); rings > 0; rings-- {
-		if p.pack(rings) {
+	for rings := s.bound(); rings > 0; rings-- {
+		if s.pack(rings) {
 			return rings
 		}
-		clear(p.dead)
+		clear(s.dead)
 	}
 	return 0
 }
@@ -39,8 +51,8 @@ func packRings(lanes [][]int, set Set) int {
 // links counts the links between each two cards of a set.
 type links [maxExactCards][maxExactCards]uint8
 
-// packing is a search for rings: the links that no ring uses yet, and from which
-// such states the wanted number of rings is known to be out of reach.
+// packing is a search for rings in one set: the links that no ring uses yet, and
+// the states from which the wanted number of rings is known to be out of reach.
 type packing struct {
 	cards  int
 	free   links
@@ -50,18 +62,11 @@ type packing struct {
 
 // bound returns a number of rings that cannot be exceeded.
 func (p *packing) bound() int {
-	most := 0
-	for i := range p.cards {
-		degree := 0
-		for _, lanes := range p.free[i] {
-			degree += int(lanes)
-		}
-		most = max(most, degree/2)
+	rings := maxLinksPerCard / 2
+	for rings > 0 && !(p.roomFor(rings) && p.roomAcross(rings)) {
+		rings--
 	}
-	for most > 0 && !p.roomFor(most) {
-		most--
-	}
-	return most
+	return rings
 }
 
 // roomFor reports whether the cards have links enough for the rings: each ring
@@ -73,6 +78,36 @@ func (p *packing) roomFor(rings int) bool {
 			usable += min(int(lanes), rings)
 		}
 		if usable < 2*rings {
+			return false
+		}
+	}
+	return true
+}
+
+// maxCutCards bounds the sets for which roomAcross looks at all subsets.
+const maxCutCards = 10
+
+// roomAcross reports whether each subset of k of the n cards has links enough for
+// the rings: each ring leaves the subset and comes back, so it takes two links
+// across; and at most 2(n-k) of its 2k ends in the subset are across, so it takes
+// at least 2k-n links inside.
+func (p *packing) roomAcross(rings int) bool {
+	if p.cards > maxCutCards {
+		return true
+	}
+	var inside, degree [1 << maxCutCards]int
+	for subset := 1; subset < 1<<p.cards-1; subset++ {
+		card, rest := bits.TrailingZeros(uint(subset)), subset&(subset-1)
+		inside[subset], degree[subset] = inside[rest], degree[rest]
+		for other, lanes := range p.free[card][:p.cards] {
+			usable := min(int(lanes), rings)
+			degree[subset] += usable
+			if rest&(1<<other) != 0 {
+				inside[subset] += usable
+			}
+		}
+		k := bits.OnesCount(uint(subset))
+		if degree[subset]-2*inside[subset] < 2*rings || inside[subset] < (2*k-p.cards)*rings {
 			return false
 		}
 	}

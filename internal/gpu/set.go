@@ -37,6 +37,23 @@ func (s Set) Has(card int) bool { return s&(1<<uint(card)) != 0 }
 // lowest returns the lowest position of a set that is not empty.
 func (s Set) lowest() int { return bits.TrailingZeros64(uint64(s)) }
 
+// first returns the lowest k positions of a set that has at least as many.
+func (s Set) first(k int) Set {
+	var first Set
+	for range k {
+		first |= s & -s
+		s &= s - 1
+	}
+	return first
+}
+
+// before reports whether a set comes before another one with as many cards when
+// both are written as ascending lists of cards.
+func (s Set) before(other Set) bool {
+	differ := s ^ other
+	return s&differ&-differ != 0
+}
+
 // Cards returns the positions in ascending order.
 func (s Set) Cards() []int {
 	cards := make([]int, 0, s.Len())

@@ -21,7 +21,7 @@ type Table struct {
 // call 1 <= k <= free.Len().
 type chooser interface {
 	ring(s Set) Ring
-	best(free Set, k int) Set
+	best(free Set, k int, nearNIC bool) Set
 	worst(free Set, k int) Ring
 }
 
@@ -50,7 +50,13 @@ func (t *Table) Ring(s Set) Ring { return t.sets.ring(s & Full(len(t.machine.Car
 // what is left for the next job, then NUMA and NIC closeness, then lowest index.
 // Cards that the machine calls unhealthy are not chosen. ok is false when k is
 // negative or free has fewer than k such cards.
-func (t *Table) Best(free Set, k int) (best Set, ok bool) {
+func (t *Table) Best(free Set, k int) (best Set, ok bool) { return t.choose(free, k, false) }
+
+// BestNearNIC is [Table.Best] for a member of a gang that spans machines: closeness
+// to a network device comes right after ring bandwidth.
+func (t *Table) BestNearNIC(free Set, k int) (best Set, ok bool) { return t.choose(free, k, true) }
+
+func (t *Table) choose(free Set, k int, nearNIC bool) (best Set, ok bool) {
 	free &= t.healthy
 	if k < 0 || k > free.Len() {
 		return 0, false
@@ -58,7 +64,7 @@ func (t *Table) Best(free Set, k int) (best Set, ok bool) {
 	if k == 0 {
 		return 0, true
 	}
-	return t.sets.best(free, k), true
+	return t.sets.best(free, k, nearNIC), true
 }
 
 // Worst returns the lowest ring bandwidth over all sets of k cards out of free:

@@ -1,0 +1,41 @@
+package gpu
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+func BenchmarkNewTable(b *testing.B) {
+	for name, m := range fixtures(b) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := NewTable(m); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkBest(b *testing.B) {
+	for name, m := range fixtures(b) {
+		tab := table(b, m)
+		n := len(m.Cards)
+		free := make([]Set, 1<<12)
+		k := make([]int, len(free))
+		random := rand.New(rand.NewPCG(1, 2))
+		for i := range free {
+			for free[i] == 0 {
+				free[i] = Set(random.Uint64()) & Full(n)
+			}
+			k[i] = 1 + random.IntN(free[i].Len())
+		}
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				tab.Best(free[i%len(free)], k[i%len(k)])
+			}
+		})
+	}
+}

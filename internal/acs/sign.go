@@ -5,6 +5,7 @@ import (
 	"crypto/md5"
 	"crypto/sha1"
 	"encoding/base64"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -79,12 +80,11 @@ func plainQuery(query url.Values) string {
 		return ""
 	}
 	var parts []string
-	for key, values := range query {
-		if values[0] != "" {
-			key += "=" + values[0]
+	for _, key := range slices.Sorted(maps.Keys(query)) {
+		if value := query.Get(key); value != "" {
+			key += "=" + value
 		}
 		parts = append(parts, key)
 	}
-	slices.Sort(parts)
 	return "?" + strings.Join(parts, "&")
 }

@@ -1,7 +1,6 @@
 package inventory
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -32,6 +31,8 @@ type Cache struct {
 	pods      map[types.UID]*podState
 	gangs     map[string]map[types.UID]*podState
 	podGroups map[string]*unstructured.Unstructured
+	// changed are called after each change ([Cache.Subscribe]).
+	changed []func(Change)
 }
 
 type nodeState struct {
@@ -63,8 +64,10 @@ func (s *podState) now() *corev1.Pod {
 type Change struct {
 	// Gang is the key of the gang whose pods or PodGroup changed, "" for none.
 	Gang string
-	// Freed tells that there may be room now where there was none.
+	// Freed tells that there may be room in the cluster now where there was none.
 	Freed bool
+	// RolledBack tells that a pod that was about to be bound is not ([Cache.Forget]).
+	RolledBack bool
 }
 
 // NewCache returns the cache of an empty cluster.
@@ -215,17 +218,33 @@ func (c *Cache) Assume(p *corev1.Pod) {
 }
 
 // Forget takes back what Assume charged; it does nothing for a pod that is bound.
-func (c *Cache) Forget(uid types.UID) Change {
+func (c *Cache) Forget(uid types.UID) {
+	if c.forget(uid) {
+		c.notify(Change{RolledBack: true})
+	}
+}
+
+func (c *Cache) forget(uid types.UID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	state, ok := c.pods[uid]
 	if !ok || state.assumed == nil {
-		return Change{}
+		return false
 	}
 	c.discharge(state)
 	state.assumed = nil
 	c.update(state)
-	return Change{Gang: state.key, Freed: true}
+	return true
+}
+
+// Subscribe has a function called after each change that [Cache.Follow] takes in and
+// after each roll-back. It must be called before Follow; the function must not block.
+func (c *Cache) Subscribe(changed func(Change)) { c.changed = append(c.changed, changed) }
+
+func (c *Cache) notify(change Change) {
+	for _, changed := range c.changed {
+		changed(change)
+	}
 }
 
 // holds reports whether the pod holds resources of a node.
@@ -343,6 +362,8 @@ type Standing struct {
 	Missing int
 	// Runs tells that as many members run, or are about to, as the gang needs.
 	Runs bool
+	// Partial tells that some members run, but not as many as the gang needs.
+	Partial bool
 	// Late tells that the pod asks for no card while others of its gang do.
 	Late bool
 }
@@ -359,9 +380,61 @@ func (c *Cache) Standing(key string, uid types.UID) Standing {
 	state, known := c.gangs[key][uid]
 	return Standing{
 		Missing: max(0, found.minimum-found.present),
-		Runs:    found.present > 0 && found.running >= cmp.Or(found.minimum, found.present),
+		Runs:    found.runs(),
+		Partial: found.running > 0 && !found.runs(),
 		Late:    known && found.cards && !state.member.asks(),
 	}
+}
+
+// Planned reports whether the planner places a pod: whether it belongs to a gang, and
+// is not late in it, or asks for cards.
+func (c *Cache) Planned(p *corev1.Pod) bool {
+	key, planned := PlanKey(p)
+	return planned && !c.Standing(key, p.UID).Late
+}
+
+// Leaf returns the quota leaf of a pod, "" for none.
+func (c *Cache) Leaf(p *corev1.Pod) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return leafOf(p, c.tree)
+}
+
+// OverQuota says which limit of the quota tree a pod without cards would exceed, ""
+// when it exceeds none.
+func (c *Cache) OverQuota(p *corev1.Pod) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	leaf := leafOf(p, c.tree)
+	if c.tree == nil || leaf == "" {
+		return ""
+	}
+	request, _ := requestOf(p)
+	asks := quota.Resources{"cpu": request.MilliCPU, "memory": request.MemoryBytes}
+	maps.Copy(asks, request.Extended)
+	if exceeded := c.view.Quota().Fits(leaf, asks, preemptible(p)); exceeded != nil {
+		return exceeded.String()
+	}
+	return ""
+}
+
+// Partial lists the gangs of which some, but not enough, members run, by key.
+func (c *Cache) Partial() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var keys []string
+	for key, states := range c.gangs {
+		members := make([]member, 0, len(states))
+		for _, state := range states {
+			members = append(members, state.member)
+		}
+		found, _ := count(members, c.podGroups[key])
+		if found.running > 0 && !found.runs() {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
 }
 
 // GangState is a gang as the cache knows it.

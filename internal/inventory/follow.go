@@ -24,13 +24,12 @@ var crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "
 
 // Follow keeps the cache in step with a cluster until ctx ends. It adds its handlers
 // to the factory, which the caller starts, and follows our custom resources from the
-// moment that the cluster serves them. changed is called after each change that the
-// cache took in, in no particular order; it must not block.
+// moment that the cluster serves them.
 //
 // The returned function waits until the cache holds everything that the cluster held
 // when it was called first.
-func (c *Cache) Follow(ctx context.Context, factory informers.SharedInformerFactory, client dynamic.Interface, changed func(Change)) (wait func(context.Context) error, err error) {
-	f := &follower{cache: c, client: client, changed: changed}
+func (c *Cache) Follow(ctx context.Context, factory informers.SharedInformerFactory, client dynamic.Interface) (wait func(context.Context) error, err error) {
+	f := &follower{cache: c, client: client}
 	nodes, err := factory.Core().V1().Nodes().Informer().AddEventHandler(on(f.setNode, f.removeNode))
 	if err != nil {
 		return nil, fmt.Errorf("follow nodes: %w", err)
@@ -65,9 +64,8 @@ func (c *Cache) Follow(ctx context.Context, factory informers.SharedInformerFact
 
 // follower applies events to a cache.
 type follower struct {
-	cache   *Cache
-	client  dynamic.Interface
-	changed func(Change)
+	cache  *Cache
+	client dynamic.Interface
 }
 
 // on makes handlers of a function for an object's present state and one for its end.
@@ -173,7 +171,7 @@ func (f *follower) report(change Change, err error) {
 		klog.Background().Error(err, "Cannot use an object of the cluster")
 	}
 	if change != (Change{}) {
-		f.changed(change)
+		f.cache.notify(change)
 	}
 }
 

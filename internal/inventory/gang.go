@@ -143,6 +143,11 @@ type census struct {
 	minimum int
 }
 
+// runs reports whether as many members run as the gang needs.
+func (c census) runs() bool {
+	return c.present > 0 && c.running >= cmp.Or(c.minimum, c.present)
+}
+
 func count(members []member, podGroup *unstructured.Unstructured) (census, []Problem) {
 	var c census
 	for _, m := range members {

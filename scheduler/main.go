@@ -1,0 +1,130 @@
+// Command gpuplan-scheduler is a stock kube-scheduler with gpuplan's plugins. It
+// takes kube-scheduler's flags and a KubeSchedulerConfiguration (--config). When the
+// configuration names no kubeconfig it uses the file in the environment variable
+// KUBECONFIG, else the pod's service account.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/tools/clientcmd"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/component-base/version/verflag"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/cmd/kube-scheduler/app"
+	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/allocate"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/gang"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/quota"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil && ctx.Err() == nil {
+		fmt.Fprintln(os.Stderr, "gpuplan-scheduler:", err)
+		os.Exit(1)
+	}
+}
+
+// run starts the scheduler and returns when ctx ends or it fails.
+func run(ctx context.Context, args []string) error {
+	opts := options.NewOptions()
+	flags := pflag.NewFlagSet(contract.SchedulerName, pflag.ContinueOnError)
+	flags.SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
+	verflag.AddFlags(opts.Flags.FlagSet("global"))
+	for _, set := range opts.Flags.FlagSets {
+		flags.AddFlagSet(set)
+	}
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, pflag.ErrHelp) {
+			return nil
+		}
+		return err
+	}
+	verflag.PrintAndExitIfRequested()
+	if err := opts.ComponentGlobalsRegistry.Set(); err != nil {
+		return fmt.Errorf("set feature gates: %w", err)
+	}
+	logs.InitLogs()
+	defer logs.FlushLogs()
+	if err := logsapi.ValidateAndApply(opts.Logs, utilfeature.DefaultFeatureGate); err != nil {
+		return fmt.Errorf("set up logging: %w", err)
+	}
+	if path := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); path != "" && opts.ConfigFile != "" {
+		config, err := withKubeconfig(opts.ConfigFile, path)
+		if err != nil {
+			return err
+		}
+		opts.ConfigFile = config
+		defer os.Remove(config)
+	}
+
+	cache := inventory.NewCache()
+	var gangs *gang.Plugin
+	config, scheduler, err := app.Setup(ctx, opts,
+		app.WithPlugin(allocate.Name, allocate.New),
+		app.WithPlugin(quota.Name, quota.Factory(cache)),
+		app.WithPlugin(gang.Name, gang.Factory(cache, func(p *gang.Plugin) { gangs = p })),
+	)
+	if err != nil {
+		return fmt.Errorf("set up the scheduler: %w", err)
+	}
+	if gangs != nil {
+		handle := scheduler.FailureHandler
+		scheduler.FailureHandler = func(ctx context.Context, profile framework.Framework, pod *framework.QueuedPodInfo, status *fwk.Status, nominating *fwk.NominatingInfo, start time.Time) {
+			handle(ctx, profile, pod, status, nominating, start)
+			gangs.Failed(pod.Pod)
+		}
+	}
+	return app.Run(ctx, config, scheduler)
+}
+
+// withKubeconfig copies a scheduler configuration that names no kubeconfig to a
+// temporary file that names one, and returns its path. kube-scheduler itself knows
+// no environment variable for it.
+func withKubeconfig(path, kubeconfig string) (string, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("read the scheduler configuration: %w", err)
+	}
+	config := map[string]any{}
+	if err := yaml.Unmarshal(raw, &config); err != nil {
+		return "", fmt.Errorf("read the scheduler configuration %s: %w", path, err)
+	}
+	connection, _ := config["clientConnection"].(map[string]any)
+	if connection == nil {
+		connection = map[string]any{}
+		config["clientConnection"] = connection
+	}
+	if named, _ := connection["kubeconfig"].(string); named == "" {
+		connection["kubeconfig"] = kubeconfig
+	}
+	raw, err = yaml.Marshal(config)
+	if err != nil {
+		return "", fmt.Errorf("write the scheduler configuration: %w", err)
+	}
+	file, err := os.CreateTemp("", "gpuplan-scheduler-*.yaml")
+	if err != nil {
+		return "", fmt.Errorf("write the scheduler configuration: %w", err)
+	}
+	if _, err := file.Write(raw); err != nil {
+		return "", errors.Join(fmt.Errorf("write the scheduler configuration: %w", err), file.Close())
+	}
+	return file.Name(), file.Close()
+}

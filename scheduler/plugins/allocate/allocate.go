@@ -1,0 +1,76 @@
+// Package allocate binds planned pods: the node and the record of the pod's cards
+// reach the API server in one call, so that no crash can separate them. The API
+// server merges the annotations of a Binding into the pod that it binds.
+package allocate
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// Name is the plugin's name in a scheduler configuration.
+const Name = "GPUPlanAllocate"
+
+const stateKey fwk.StateKey = Name
+
+// allocation is what a cycle decided for its pod.
+type allocation contract.Allocation
+
+// Clone implements fwk.StateData; an allocation never changes once it is decided.
+func (a *allocation) Clone() fwk.StateData { return a }
+
+// Decide hands the allocation of the cycle's pod to the binding.
+func Decide(state fwk.CycleState, record contract.Allocation) {
+	state.Write(stateKey, (*allocation)(&record))
+}
+
+// Plugin binds pods for which a cycle has decided an allocation.
+type Plugin struct {
+	handle fwk.Handle
+}
+
+var _ fwk.BindPlugin = (*Plugin)(nil)
+
+// New returns the plugin.
+func New(_ context.Context, _ runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+	return &Plugin{handle: handle}, nil
+}
+
+// Name returns the plugin's name.
+func (*Plugin) Name() string { return Name }
+
+// Bind binds a planned pod with its allocation record; it leaves every other pod to
+// the next binder.
+func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *corev1.Pod, node string) *fwk.Status {
+	data, err := state.Read(stateKey)
+	if err != nil {
+		return fwk.NewStatus(fwk.Skip)
+	}
+	record := contract.Allocation(*data.(*allocation))
+	annotations, err := record.Annotations()
+	if err != nil {
+		return fwk.AsStatus(err)
+	}
+	return fwk.AsStatus(p.bind(ctx, &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Annotations: annotations},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: node},
+	}))
+}
+
+// bind posts a binding, by the scheduler's queue of API calls where it has one.
+func (p *Plugin) bind(ctx context.Context, binding *corev1.Binding) error {
+	if calls := p.handle.APICacher(); calls != nil {
+		finished, err := calls.BindPod(binding)
+		if err != nil {
+			return err
+		}
+		return calls.WaitOnFinish(ctx, finished)
+	}
+	return p.handle.ClientSet().CoreV1().Pods(binding.Namespace).Bind(ctx, binding, metav1.CreateOptions{})
+}

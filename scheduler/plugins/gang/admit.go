@@ -1,0 +1,46 @@
+package gang
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+)
+
+// PreEnqueue lets a planned pod into the queue when it has a seat, or when it leads
+// a gang that is complete and may fit. It is called under the queue's lock.
+func (p *Plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
+	key, planned := inventory.PlanKey(pod)
+	if !planned {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g := p.gang(key, pod)
+	if g.seats[pod.UID] != nil {
+		return nil
+	}
+	standing := p.cache.Standing(key, pod.UID)
+	switch {
+	case standing.Missing > 0:
+		return hold("%s", missingText(key, standing.Missing))
+	case standing.Late && (!standing.Runs || len(g.seats) > 0):
+		return hold("it asks for no card and starts once gang %s runs", key)
+	case standing.Late:
+		return nil
+	case g.verdict != "" && !(g.blocked && g.leader == pod.UID):
+		return hold("%s", g.verdict)
+	case g.leader != "" && g.leader != pod.UID:
+		return hold("it follows the other pods of gang %s", key)
+	}
+	g.leader = pod.UID
+	return nil
+}
+
+// hold keeps a pod away from the scheduling cycle, or ends it, without preemption.
+func hold(format string, args ...any) *fwk.Status {
+	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, fmt.Sprintf(format, args...))
+}

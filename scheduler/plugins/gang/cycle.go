@@ -1,0 +1,188 @@
+package gang
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/allocate"
+)
+
+// waitForOthers bounds how long a member holds its place for the others of its gang.
+// All of them are let in together, so this only ends when something is badly wrong.
+const waitForOthers = 2 * time.Minute
+
+const stateKey fwk.StateKey = Name
+
+// cycle is what the plugin keeps of a scheduling cycle: the seat of its pod, nil
+// when the plugin itself ended the cycle.
+type cycle struct{ seat *seat }
+
+// Clone implements fwk.StateData.
+func (c *cycle) Clone() fwk.StateData { return c }
+
+// seatIn returns the seat that the cycle's pod was given, nil for a pod that is not planned.
+func seatIn(state fwk.CycleState) *seat {
+	data, err := state.Read(stateKey)
+	if err != nil {
+		return nil
+	}
+	return data.(*cycle).seat
+}
+
+// PreFilter gives the pod its planned node, and plans its gang when that is not done.
+func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *corev1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	if err := p.synced(ctx); err != nil {
+		return nil, fwk.AsStatus(err)
+	}
+	p.recoverOnce(ctx)
+	key, planned := inventory.PlanKey(pod)
+	if !planned || p.cache.Standing(key, pod.UID).Late {
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	s, status := p.seatOf(ctx, key, pod)
+	state.Write(stateKey, &cycle{seat: s})
+	if status != nil {
+		return nil, status
+	}
+	allocate.Decide(state, s.record)
+	return &fwk.PreFilterResult{NodeNames: sets.New(s.node)}, nil
+}
+
+// PreFilterExtensions returns nil: what other pods do is in the plugin's own view.
+func (*Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
+
+// Filter admits the planned node only; the framework tries a nominated node without
+// asking PreFilter's result.
+func (*Plugin) Filter(_ context.Context, state fwk.CycleState, _ *corev1.Pod, info fwk.NodeInfo) *fwk.Status {
+	if s := seatIn(state); s != nil && info.Node().Name != s.node {
+		return hold("the gang is planned on other nodes")
+	}
+	return nil
+}
+
+// seatOf returns the pod's seat, or why it has none.
+func (p *Plugin) seatOf(ctx context.Context, key string, pod *corev1.Pod) (*seat, *fwk.Status) {
+	p.mu.Lock()
+	g := p.gang(key, pod)
+	s, verdict := g.seats[pod.UID], g.verdict
+	leads, open := g.leader == pod.UID, g.open
+	p.mu.Unlock()
+	switch {
+	case open != nil && open.phase == leavingPhase:
+		return nil, hold("gang %s is being planned anew", key)
+	case s != nil:
+		return s, nil
+	case open != nil:
+		return nil, hold("gang %s is being placed without it", key)
+	case verdict != "" && !leads:
+		return nil, hold("%s", verdict)
+	}
+	return p.plan(ctx, key, pod)
+}
+
+// PostFilter rolls the gang back when another plugin refused one of its members.
+func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *corev1.Pod, nodes fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	key, planned := inventory.PlanKey(pod)
+	if !planned || p.cache.Standing(key, pod.UID).Late {
+		return nil, fwk.NewStatus(fwk.Unschedulable)
+	}
+	if _, err := state.Read(stateKey); err != nil {
+		p.block(ctx, key, pod, nodes)
+	} else if s := seatIn(state); s != nil {
+		p.refuse(ctx, key, s)
+	}
+	// This status keeps preemption for single pods away from gangs.
+	return nil, hold("members of a gang are placed together")
+}
+
+// Reserve notes that the member holds its place in the scheduler's cache.
+func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, _ *corev1.Pod, _ string) *fwk.Status {
+	s := seatIn(state)
+	if s == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s.round.phase == leavingPhase {
+		return hold("gang %s is being planned anew", s.round.key)
+	}
+	if !s.reserved {
+		s.reserved = true
+		s.round.reserved++
+	}
+	return nil
+}
+
+// Unreserve rolls back the whole gang, unless it is binding already: then the member
+// keeps its cards, because others of the gang may be bound, and tries again.
+func (p *Plugin) Unreserve(ctx context.Context, state fwk.CycleState, _ *corev1.Pod, _ string) {
+	s := seatIn(state)
+	if s == nil {
+		return
+	}
+	p.mu.Lock()
+	if !s.reserved {
+		p.mu.Unlock()
+		return
+	}
+	s.reserved = false
+	s.round.reserved--
+	phase := s.round.phase
+	p.mu.Unlock()
+	if phase != bindingPhase {
+		p.abandon(ctx, s.round)
+	}
+}
+
+// Permit makes members wait until all of them have a place, and lets them bind together.
+func (p *Plugin) Permit(_ context.Context, state fwk.CycleState, pod *corev1.Pod, _ string) (*fwk.Status, time.Duration) {
+	s := seatIn(state)
+	if s == nil {
+		return nil, 0
+	}
+	p.mu.Lock()
+	r := s.round
+	if r.phase == leavingPhase {
+		p.mu.Unlock()
+		return hold("gang %s is being planned anew", r.key), 0
+	}
+	if r.reserved < len(r.seats) && r.phase == seatingPhase {
+		p.mu.Unlock()
+		return fwk.NewStatus(fwk.Wait), waitForOthers
+	}
+	if r.phase == seatingPhase {
+		r.phase = bindingPhase
+		p.gangs[r.key].open = nil
+	}
+	others := r.uids()
+	p.mu.Unlock()
+	for _, uid := range others {
+		if waiting := p.handle.GetWaitingPod(uid); waiting != nil && uid != pod.UID {
+			waiting.Allow(Name)
+		}
+	}
+	return nil, 0
+}
+
+// PostBind forgets the seat of a member that is bound.
+func (p *Plugin) PostBind(_ context.Context, state fwk.CycleState, pod *corev1.Pod, _ string) {
+	s := seatIn(state)
+	if s == nil {
+		return
+	}
+	p.mu.Lock()
+	g, ok := p.gangs[s.round.key]
+	if ok && g.seats[pod.UID] == s {
+		delete(g.seats, pod.UID)
+	}
+	done := ok && len(g.seats) == 0
+	p.mu.Unlock()
+	if done {
+		p.work.add(inventory.Change{Gang: s.round.key})
+	}
+}

@@ -1,0 +1,37 @@
+// Package gang schedules gangs: pods that run all together or not at all.
+//
+// # How a gang is scheduled
+//
+// The pods of a gang wait outside the scheduling queue until the minimum exists
+// (PreEnqueue). Then one of them, the leader, enters. In its scheduling cycle the
+// whole gang is planned by internal/placement over the view that internal/inventory
+// keeps, and all members are charged to the view at once. The other members follow;
+// their cycles look at their planned node only (PreFilter), under the filters of all
+// other plugins. They wait until every planned member has passed (Permit), and bind
+// together. When another plugin refuses a planned node, the whole gang is rolled
+// back and planned again without that node (PostFilter, Unreserve).
+//
+// A gang that does not fit leaves the queue. A worker tries it again when something
+// is freed, in the order of the queue, and lets it in when it fits; nothing is
+// polled, and a gang that waits costs nothing while nothing changes. The planner's
+// verdict stands on every pod of the gang and on its PodGroup, and is written when
+// it changes.
+//
+// A pod on its own that asks for cards is a gang of one. Pods of a gang that ask for
+// no card while others do, such as an MPI launcher, are scheduled like any other pod
+// once the gang runs.
+//
+// # What a crash leaves behind
+//
+// Node and cards of a pod reach the API server in one call, so the allocation
+// records on bound pods are the whole truth. A scheduler that starts builds its view
+// from them before its first cycle. A crash while a gang is being bound leaves some
+// members bound and others pending; before anything else is planned, the rest of
+// every such gang is planned next to its bound members and charged to the view. The
+// cards that the crashed scheduler had in mind for them are still free then, since
+// nobody has been scheduled in between, so the rest fits where it fitted before.
+//
+// If it does not fit all the same, because a node or a card was lost meanwhile, and
+// the gang never ran as a whole, its bound members are deleted for their job to make
+// them anew: the gang as a whole is pending then.
+package gang

@@ -1,0 +1,226 @@
+package gang
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/scheduler/util"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+)
+
+// patience is how long a gang may be incomplete before its pods say so: pods of a
+// job do not appear all at once.
+const patience = 10 * time.Second
+
+// scheduledCondition is the condition of a PodGroup that says whether its gang runs.
+const scheduledCondition = "Scheduled"
+
+var podGroups = schema.GroupVersionResource{Group: contract.PodGroupGroup, Version: contract.PodGroupVersion, Resource: contract.PodGroupResource}
+
+// Failed is called after the scheduler has written a failure of its own on a pod.
+func (p *Plugin) Failed(pod *corev1.Pod) {
+	if key, planned := inventory.PlanKey(pod); planned {
+		p.work.tell(key, pod.UID)
+	}
+}
+
+// publish writes why a gang waits on its PodGroup and on each pod that is not bound,
+// unless it stands there already. It writes in any case on the pods in overwrite.
+func (p *Plugin) publish(ctx context.Context, key string, overwrite map[types.UID]bool) {
+	p.mu.Lock()
+	g, ok := p.gangs[key]
+	var verdict string
+	if ok {
+		verdict = g.verdict
+	}
+	p.mu.Unlock()
+	state, known := p.cache.Gang(key)
+	if verdict == "" || !known {
+		return
+	}
+	p.say(ctx, state, verdict, overwrite)
+}
+
+// say writes a text on the gang's PodGroup and on its pods.
+func (p *Plugin) say(ctx context.Context, state inventory.GangState, text string, overwrite map[types.UID]bool) {
+	logger := klog.FromContext(ctx)
+	var first *corev1.Pod
+	fresh := false
+	for _, role := range state.Gang.Roles {
+		for _, name := range role.Members {
+			pod := state.Pods[name]
+			if role.Late || pod.Spec.NodeName != "" {
+				continue
+			}
+			if first == nil {
+				first = pod
+			}
+			if says(pod, text) && !overwrite[pod.UID] {
+				continue
+			}
+			fresh = fresh || !says(pod, text)
+			if err := p.mark(ctx, pod, text); err != nil {
+				logger.Error(err, "Cannot write why a pod waits", "pod", klog.KObj(pod))
+			}
+		}
+	}
+	switch {
+	case state.PodGroup != nil:
+		p.condition(ctx, state.PodGroup, metav1.ConditionFalse, corev1.PodReasonUnschedulable, text)
+	case first != nil && fresh && len(overwrite) == 0:
+		p.handle.EventRecorder().Eventf(first, nil, corev1.EventTypeWarning, "GangWaits", "Scheduling", "%s", text)
+	}
+}
+
+// says reports whether a pod's condition has the text already.
+func says(pod *corev1.Pod, text string) bool {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodScheduled {
+			return condition.Status == corev1.ConditionFalse && condition.Message == text
+		}
+	}
+	return false
+}
+
+// mark writes the text into the pod's PodScheduled condition.
+func (p *Plugin) mark(ctx context.Context, pod *corev1.Pod, text string) error {
+	condition := corev1.PodCondition{
+		Type:               corev1.PodScheduled,
+		Status:             corev1.ConditionFalse,
+		Reason:             corev1.PodReasonUnschedulable,
+		Message:            text,
+		LastTransitionTime: metav1.Now(),
+	}
+	status := pod.Status.DeepCopy()
+	found := false
+	for i, have := range status.Conditions {
+		if have.Type != condition.Type {
+			continue
+		}
+		if have.Status == condition.Status {
+			condition.LastTransitionTime = have.LastTransitionTime
+		}
+		status.Conditions[i], found = condition, true
+	}
+	if !found {
+		status.Conditions = append(status.Conditions, condition)
+	}
+	before := pod.Status.DeepCopy()
+	if says(pod, text) {
+		before.Conditions = nil // what the API server has is not what the cache shows
+	}
+	return util.PatchPodStatus(ctx, p.handle.ClientSet(), pod.Name, pod.Namespace, before, status)
+}
+
+// condition writes a PodGroup's condition, with an event, unless it says so already.
+func (p *Plugin) condition(ctx context.Context, group *unstructured.Unstructured, status metav1.ConditionStatus, reason, text string) {
+	var have struct {
+		Status struct {
+			Conditions []metav1.Condition `json:"conditions"`
+		} `json:"status"`
+	}
+	logger := klog.FromContext(ctx)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(group.Object, &have); err != nil {
+		logger.Error(err, "Cannot read the conditions of a PodGroup", "podGroup", klog.KObj(group))
+		return
+	}
+	conditions := have.Status.Conditions
+	for _, c := range conditions {
+		if c.Type == scheduledCondition && c.Status == status && c.Message == text {
+			return
+		}
+	}
+	meta.SetStatusCondition(&conditions, metav1.Condition{
+		Type: scheduledCondition, Status: status, Reason: reason, Message: text,
+		ObservedGeneration: group.GetGeneration(),
+	})
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": conditions}})
+	if err == nil {
+		_, err = p.client.Resource(podGroups).Namespace(group.GetNamespace()).Patch(ctx, group.GetName(),
+			types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	}
+	if err != nil {
+		logger.Error(err, "Cannot write the condition of a PodGroup", "podGroup", klog.KObj(group))
+		return
+	}
+	kind := corev1.EventTypeNormal
+	if status != metav1.ConditionTrue {
+		kind = corev1.EventTypeWarning
+	}
+	p.handle.EventRecorder().Eventf(group, nil, kind, reason, "Scheduling", "%s", text)
+}
+
+// report publishes what concerns a gang whether it waits or not: oddities in its
+// description, members that do not appear, and that it runs.
+func (p *Plugin) report(ctx context.Context, key string, state inventory.GangState) {
+	p.mu.Lock()
+	g, ok := p.gangs[key]
+	if !ok {
+		p.mu.Unlock()
+		return
+	}
+	var odd []inventory.Problem
+	for _, problem := range state.Problems {
+		if !g.reported[problem.Text] {
+			if g.reported == nil {
+				g.reported = map[string]bool{}
+			}
+			g.reported[problem.Text] = true
+			odd = append(odd, problem)
+		}
+	}
+	now, missing := time.Now(), state.Missing > 0
+	switch {
+	case !missing:
+		g.incomplete = time.Time{}
+	case g.incomplete.IsZero():
+		g.incomplete = now
+		time.AfterFunc(patience, func() { p.work.add(inventory.Change{Gang: key}) })
+	}
+	overdue := missing && now.Sub(g.incomplete) >= patience
+	p.mu.Unlock()
+
+	about := regarding(state)
+	for _, problem := range odd {
+		if about != nil {
+			p.handle.EventRecorder().Eventf(about, nil, corev1.EventTypeWarning, problem.Reason, "Scheduling", "%s", problem.Text)
+		}
+	}
+	if overdue {
+		p.say(ctx, state, missingText(key, state.Missing), nil)
+	}
+}
+
+// missingText says that members have not appeared.
+func missingText(key string, missing int) string {
+	pods := "pods"
+	if missing == 1 {
+		pods = "pod"
+	}
+	return fmt.Sprintf("%d more %s of gang %s must appear before it can start", missing, pods, key)
+}
+
+// regarding is what events about a gang are attached to: its PodGroup, else a pod.
+func regarding(state inventory.GangState) runtime.Object {
+	if state.PodGroup != nil {
+		return state.PodGroup
+	}
+	for _, role := range state.Gang.Roles {
+		for _, name := range role.Members {
+			return state.Pods[name]
+		}
+	}
+	return nil
+}

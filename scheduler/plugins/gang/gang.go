@@ -1,0 +1,68 @@
+package gang
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// gang is what the scheduler remembers of a gang between cycles. All of it can be
+// derived again from the API server.
+type gang struct {
+	key      string
+	priority int32
+	// turn is when the gang's first pod was created, in Unix nanoseconds.
+	turn int64
+	// leader is the only pod that may enter the queue while the gang has no seats.
+	leader types.UID
+	// seats are the planned members that are not bound yet.
+	seats map[types.UID]*seat
+	// open is the round whose members are passing their cycles, or leaving; nil while there is none.
+	open *round
+	// refused are nodes that another plugin refused since the gang was let in.
+	refused map[string]bool
+	// verdict says why the gang waits, "" while it does not.
+	verdict string
+	// blocked tells that another plugin refuses the leader whatever the node; only
+	// that plugin's events bring it back.
+	blocked bool
+	// incomplete is since when members are missing, zero while none are.
+	incomplete time.Time
+	// reported are the texts of oddities that have been published.
+	reported map[string]bool
+}
+
+// seat is the planned place of one member.
+type seat struct {
+	round  *round
+	pod    *corev1.Pod
+	node   string
+	record contract.Allocation
+	// reserved tells that the member has passed its cycle and holds its place in the
+	// scheduler's cache.
+	reserved bool
+}
+
+// round is one attempt to seat members of a gang together.
+type round struct {
+	key   string
+	phase phase
+	seats map[types.UID]*seat
+	// reserved counts the seats whose members hold a place.
+	reserved int
+}
+
+// phase is how far a round is.
+type phase int
+
+const (
+	// seatingPhase: members are passing their cycles.
+	seatingPhase phase = iota
+	// leavingPhase: the round has failed, and members that hold a place are giving it back.
+	leavingPhase
+	// bindingPhase: all members have passed; places are kept from here on.
+	bindingPhase
+)

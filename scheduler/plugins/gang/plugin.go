@@ -1,0 +1,201 @@
+package gang
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+)
+
+// Name is the plugin's name in a scheduler configuration.
+const Name = "GPUPlanGang"
+
+// Plugin is the gang plugin. Its lock is never held while the framework is called:
+// the framework calls PreEnqueue under its queue's lock.
+type Plugin struct {
+	handle fwk.Handle
+	cache  *inventory.Cache
+	client dynamic.Interface
+	// synced waits until the cache holds the cluster.
+	synced func(context.Context) error
+	work   *worklist
+
+	mu    sync.Mutex
+	gangs map[string]*gang
+	// recovered tells that gangs that a crash left half bound have been planned.
+	recovered bool
+}
+
+var (
+	_ fwk.QueueSortPlugin   = (*Plugin)(nil)
+	_ fwk.PreEnqueuePlugin  = (*Plugin)(nil)
+	_ fwk.EnqueueExtensions = (*Plugin)(nil)
+	_ fwk.PreFilterPlugin   = (*Plugin)(nil)
+	_ fwk.FilterPlugin      = (*Plugin)(nil)
+	_ fwk.PostFilterPlugin  = (*Plugin)(nil)
+	_ fwk.ReservePlugin     = (*Plugin)(nil)
+	_ fwk.PermitPlugin      = (*Plugin)(nil)
+	_ fwk.PostBindPlugin    = (*Plugin)(nil)
+	_ fwk.SignPlugin        = (*Plugin)(nil)
+)
+
+// New returns the plugin of a profile. It makes the cache follow the cluster, so a
+// scheduler may have one profile with it.
+func New(ctx context.Context, cache *inventory.Cache, handle fwk.Handle) (*Plugin, error) {
+	client, err := dynamic.NewForConfig(handle.KubeConfig())
+	if err != nil {
+		return nil, fmt.Errorf("%s: set up the client for custom resources: %w", Name, err)
+	}
+	p := newPlugin(cache, handle, client)
+	cache.Subscribe(p.work.add)
+	if p.synced, err = cache.Follow(ctx, handle.SharedInformerFactory(), client); err != nil {
+		return nil, fmt.Errorf("%s: %w", Name, err)
+	}
+	go p.run(ctx)
+	return p, nil
+}
+
+func newPlugin(cache *inventory.Cache, handle fwk.Handle, client dynamic.Interface) *Plugin {
+	return &Plugin{
+		handle: handle,
+		cache:  cache,
+		client: client,
+		work:   newWorklist(),
+		gangs:  map[string]*gang{},
+	}
+}
+
+// Name returns the plugin's name.
+func (*Plugin) Name() string { return Name }
+
+// EventsToRegister returns no events: the plugin's worker lets gangs in when its own
+// view has changed, which the framework's events may precede.
+func (*Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
+	return nil, nil
+}
+
+// SignPod keeps planned pods out of the framework's batching of equal pods.
+func (*Plugin) SignPod(_ context.Context, pod *corev1.Pod) ([]fwk.SignFragment, *fwk.Status) {
+	if _, planned := inventory.PlanKey(pod); planned {
+		return nil, fwk.NewStatus(fwk.Unschedulable, "planned pods are not batched")
+	}
+	return nil, nil
+}
+
+// Less orders the queue by priority, then by turn. All members of a gang share the
+// gang's turn, so that no other pod comes between them.
+func (p *Plugin) Less(a, b fwk.QueuedPodInfo) bool {
+	podA, podB := a.GetPodInfo().GetPod(), b.GetPodInfo().GetPod()
+	if pa, pb := priority(podA), priority(podB); pa != pb {
+		return pa > pb
+	}
+	keyA, keyB := queueKey(podA), queueKey(podB)
+	if keyA == keyB {
+		return a.GetTimestamp().Before(b.GetTimestamp())
+	}
+	turnA, turnB := p.turn(keyA, a), p.turn(keyB, b)
+	if turnA != turnB {
+		return turnA < turnB
+	}
+	return keyA < keyB
+}
+
+// queueKey names what is queued together: the gang, or the pod on its own.
+func queueKey(pod *corev1.Pod) string {
+	if key, ok := inventory.GangKey(pod); ok {
+		return key
+	}
+	return string(pod.UID)
+}
+
+// turn is when the gang, or the pod on its own, was first ready to be scheduled, in
+// Unix nanoseconds.
+func (p *Plugin) turn(key string, info fwk.QueuedPodInfo) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if g, ok := p.gangs[key]; ok {
+		return g.turn
+	}
+	return info.GetTimestamp().UnixNano()
+}
+
+func priority(pod *corev1.Pod) int32 {
+	if pod.Spec.Priority == nil {
+		return 0
+	}
+	return *pod.Spec.Priority
+}
+
+// gang returns what is remembered of the gang of a pod, and begins to remember it.
+// The lock must be held.
+func (p *Plugin) gang(key string, pod *corev1.Pod) *gang {
+	g, ok := p.gangs[key]
+	if !ok {
+		g = &gang{
+			key:      key,
+			priority: priority(pod),
+			turn:     pod.CreationTimestamp.UnixNano(),
+			seats:    map[types.UID]*seat{},
+		}
+		p.gangs[key] = g
+	}
+	return g
+}
+
+// letIn moves pods of a gang to the queue, where PreEnqueue decides about each: its
+// seated members, or else one that leads it, and pods that wait for it to run. The
+// lock must not be held.
+func (p *Plugin) letIn(ctx context.Context, key string) {
+	state, ok := p.cache.Gang(key)
+	if !ok {
+		return
+	}
+	p.mu.Lock()
+	g, ok := p.gangs[key]
+	if !ok {
+		p.mu.Unlock()
+		return
+	}
+	pods := map[string]*corev1.Pod{}
+	add := func(pod *corev1.Pod) { pods[pod.Namespace+"/"+pod.Name] = pod }
+	leads := len(g.seats) == 0
+	for _, role := range state.Gang.Roles {
+		for _, name := range role.Members {
+			pod := state.Pods[name]
+			switch s := g.seats[pod.UID]; {
+			case s != nil:
+				if !s.reserved {
+					add(pod)
+				}
+			case pod.Spec.NodeName != "":
+			case role.Late:
+				add(pod)
+			case g.leader == pod.UID || leads && g.leader == "":
+				add(pod)
+				leads = false
+			}
+		}
+	}
+	p.mu.Unlock()
+	p.handle.Activate(klog.FromContext(ctx), pods)
+}
+
+// Factory returns a function that makes the plugin for the framework and hands it to made.
+func Factory(cache *inventory.Cache, made func(*Plugin)) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
+	return func(ctx context.Context, _ runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+		p, err := New(ctx, cache, handle)
+		if err != nil {
+			return nil, err
+		}
+		made(p)
+		return p, nil
+	}
+}

@@ -1,0 +1,106 @@
+package gang
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+)
+
+// recoverOnce plans, before anything else is planned, the rest of every gang that
+// runs in part. It runs in the scheduling cycle.
+func (p *Plugin) recoverOnce(ctx context.Context) {
+	if p.recovered {
+		return
+	}
+	p.recovered = true
+	for _, key := range p.cache.Partial() {
+		state, ok := p.cache.Gang(key)
+		pod := leaderOf(state)
+		if !ok || pod == nil || state.Missing > 0 {
+			continue
+		}
+		_, status := p.plan(ctx, key, pod)
+		klog.FromContext(ctx).Info("Found a gang that is bound in part", "gang", key, "fits", status.IsSuccess(), "verdict", status.Message())
+	}
+}
+
+// leaderOf returns the first member that is not bound, nil when there is none.
+func leaderOf(state inventory.GangState) *corev1.Pod {
+	for _, role := range state.Gang.Roles {
+		if role.Late {
+			continue
+		}
+		for _, name := range role.Members {
+			if pod := state.Pods[name]; pod.Spec.NodeName == "" {
+				return pod
+			}
+		}
+	}
+	return nil
+}
+
+// neverRan reports whether the gang was cut short while it was being bound: every
+// member that is pending existed before the first one was bound. In a gang that did
+// run, a pending member is a replacement, made after the others were bound.
+func neverRan(state inventory.GangState) bool {
+	var firstBound, lastMade time.Time
+	for _, role := range state.Gang.Roles {
+		if role.Late {
+			continue
+		}
+		for _, name := range role.Members {
+			pod := state.Pods[name]
+			if pod.Spec.NodeName == "" {
+				if lastMade.Before(pod.CreationTimestamp.Time) {
+					lastMade = pod.CreationTimestamp.Time
+				}
+				continue
+			}
+			at := boundAt(pod)
+			if at.IsZero() {
+				return false // not confirmed yet
+			}
+			if firstBound.IsZero() || at.Before(firstBound) {
+				firstBound = at
+			}
+		}
+	}
+	return !firstBound.IsZero() && !lastMade.IsZero() && !lastMade.After(firstBound)
+}
+
+// boundAt is when a pod was bound, zero when that is not known.
+func boundAt(pod *corev1.Pod) time.Time {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionTrue {
+			return condition.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
+
+// dissolve deletes the bound members of a gang that was cut short and cannot be
+// completed, so that its job makes them anew and the gang as a whole is pending.
+func (p *Plugin) dissolve(ctx context.Context, key string, state inventory.GangState) {
+	if !p.cache.Standing(key, "").Partial || !neverRan(state) {
+		return
+	}
+	logger := klog.FromContext(ctx)
+	for _, pod := range state.Pods {
+		if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil {
+			continue
+		}
+		p.handle.EventRecorder().Eventf(pod, nil, corev1.EventTypeWarning, "GangDissolved", "Scheduling",
+			"the rest of gang %s does not fit any more, and it never ran as a whole", key)
+		err := p.handle.ClientSet().CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &pod.UID},
+		})
+		if err != nil {
+			logger.Error(err, "Cannot delete a member of a gang that was cut short", "gang", key, "pod", klog.KObj(pod))
+		}
+	}
+}

@@ -1,0 +1,231 @@
+package gang
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+// plan plans the members of a gang that are not bound, and returns the pod's seat or
+// the verdict. It runs in the scheduling cycle only, so rounds never overlap.
+func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*seat, *fwk.Status) {
+	refused := p.refusedNodes(key)
+	state, result, ok := p.cache.Plan(key, refused)
+	if !ok {
+		return nil, hold("pod %s is gone", pod.Name)
+	}
+	if state.Missing > 0 {
+		return nil, hold("%s", missingText(key, state.Missing))
+	}
+	if text := waitText(state.Gang, result); text != "" {
+		p.mu.Lock()
+		p.gang(key, pod).wait(text)
+		p.mu.Unlock()
+		if len(refused) == 0 {
+			p.dissolve(ctx, key, state)
+		}
+		return nil, hold("%s", text)
+	}
+	r, err := p.open(key, pod, state, *result.Placement)
+	if err != nil {
+		return nil, fwk.AsStatus(err)
+	}
+	p.nominate(ctx, r)
+	if len(r.seats) > 1 {
+		p.letIn(ctx, key)
+	}
+	s := r.seats[pod.UID]
+	if s == nil {
+		return nil, hold("gang %s is being placed without it", key)
+	}
+	return s, nil
+}
+
+// waitText says why a gang must wait, "" when it need not.
+func waitText(g placement.Gang, result placement.Result) string {
+	switch {
+	case result.Placement == nil:
+		return result.Verdict.String()
+	case len(result.Placement.Assignments) == 0:
+		return fmt.Sprintf("gang %s runs with %d members; there is no room for more", g.ID, len(g.Running))
+	}
+	return ""
+}
+
+// wait takes the gang out of the queue. The plugin's lock must be held.
+func (g *gang) wait(verdict string) {
+	g.verdict, g.blocked, g.leader = verdict, false, ""
+}
+
+func (p *Plugin) refusedNodes(key string) map[string]bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if g, ok := p.gangs[key]; ok {
+		return maps.Clone(g.refused)
+	}
+	return nil
+}
+
+// open gives the planned members their seats and charges them to the view.
+func (p *Plugin) open(key string, pod *corev1.Pod, state inventory.GangState, planned placement.Placement) (*round, error) {
+	r := &round{key: key, seats: map[types.UID]*seat{}}
+	owner, _ := inventory.GangKey(pod)
+	if owner != key {
+		owner = "" // a pod on its own
+	}
+	for _, a := range planned.Assignments {
+		member := state.Pods[a.Member]
+		s := &seat{round: r, pod: member, node: a.Node, record: p.cache.Record(owner, a)}
+		bound, err := s.bound()
+		if err != nil {
+			return nil, fmt.Errorf("gang %s: %w", key, err)
+		}
+		p.cache.Assume(bound)
+		r.seats[member.UID] = s
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g := p.gang(key, pod)
+	g.verdict, g.blocked, g.leader = "", false, ""
+	g.open = r
+	maps.Copy(g.seats, r.seats)
+	return r, nil
+}
+
+// bound returns the pod as it will be once it is bound.
+func (s *seat) bound() (*corev1.Pod, error) {
+	annotations, err := s.record.Annotations()
+	if err != nil {
+		return nil, err
+	}
+	pod := s.pod.DeepCopy()
+	pod.Spec.NodeName = s.node
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
+	maps.Copy(pod.Annotations, annotations)
+	return pod, nil
+}
+
+// nominate tells the framework where the members will be, so that pods of no higher
+// priority that it places in between leave them their room.
+func (p *Plugin) nominate(ctx context.Context, r *round) {
+	logger := klog.FromContext(ctx)
+	for _, s := range r.seats {
+		info, err := framework.NewPodInfo(s.pod)
+		if err != nil {
+			continue // a broken affinity term; the pod's own cycle reports it
+		}
+		p.handle.AddNominatedPod(logger, info, &fwk.NominatingInfo{NominatedNodeName: s.node, NominatingMode: fwk.ModeOverride})
+	}
+}
+
+// refuse rolls a seat's gang back because another plugin refused the planned node.
+func (p *Plugin) refuse(ctx context.Context, key string, s *seat) {
+	p.mu.Lock()
+	g := p.gang(key, s.pod)
+	if g.refused == nil {
+		g.refused = map[string]bool{}
+	}
+	g.refused[s.node] = true
+	binding := s.round.phase == bindingPhase
+	p.mu.Unlock()
+	if binding {
+		p.vacate(ctx, key, s)
+		return
+	}
+	p.abandon(ctx, s.round)
+}
+
+// vacate takes one member of a gang that is binding off a node that refuses it; its
+// next cycle plans it anew, next to the others.
+func (p *Plugin) vacate(ctx context.Context, key string, s *seat) {
+	p.mu.Lock()
+	g := p.gang(key, s.pod)
+	if g.seats[s.pod.UID] == s {
+		delete(g.seats, s.pod.UID)
+	}
+	p.mu.Unlock()
+	p.free(s)
+	p.letIn(ctx, key)
+}
+
+// free takes back what a seat charged to the view and what it told the framework.
+func (p *Plugin) free(s *seat) {
+	p.handle.DeleteNominatedPodIfExists(s.pod)
+	p.cache.Forget(s.pod.UID)
+}
+
+// block notes that another plugin refuses a pod whatever the node.
+func (p *Plugin) block(ctx context.Context, key string, pod *corev1.Pod, nodes fwk.NodeToStatusReader) {
+	p.mu.Lock()
+	g := p.gang(key, pod)
+	if g.verdict != "" && !g.blocked {
+		p.mu.Unlock()
+		return // the plugin's own verdict brought the cycle here
+	}
+	open := g.open
+	g.leader, g.blocked = pod.UID, true
+	g.verdict = fmt.Sprintf("pod %s: %s", pod.Name, nodes.Get("").Message())
+	p.mu.Unlock()
+	if open != nil {
+		p.abandon(ctx, open)
+	}
+}
+
+// abandon ends a round that cannot be completed: members that wait for the others
+// are sent back, and once the last has given its place back, the seats are freed and
+// the gang is let in again.
+func (p *Plugin) abandon(ctx context.Context, r *round) {
+	p.mu.Lock()
+	if r.phase == bindingPhase {
+		p.mu.Unlock()
+		return
+	}
+	first := r.phase == seatingPhase
+	r.phase = leavingPhase
+	uids := r.uids()
+	p.mu.Unlock()
+	if first {
+		for _, uid := range uids {
+			if waiting := p.handle.GetWaitingPod(uid); waiting != nil {
+				waiting.Reject(Name, fmt.Sprintf("gang %s is being planned anew", r.key))
+			}
+		}
+	}
+	p.close(ctx, r)
+}
+
+// close frees the seats of a round that everybody has left.
+func (p *Plugin) close(ctx context.Context, r *round) {
+	p.mu.Lock()
+	g, ok := p.gangs[r.key]
+	if !ok || g.open != r || r.reserved > 0 {
+		p.mu.Unlock()
+		return
+	}
+	g.open = nil
+	for uid, s := range r.seats {
+		if g.seats[uid] == s {
+			delete(g.seats, uid)
+		}
+	}
+	p.mu.Unlock()
+	for _, s := range r.seats {
+		p.free(s)
+	}
+	p.letIn(ctx, r.key)
+}
+
+// uids lists the round's members.
+func (r *round) uids() []types.UID { return slices.Collect(maps.Keys(r.seats)) }

@@ -1,0 +1,166 @@
+package gang
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// run follows the changes of the view until ctx ends: it lets gangs in that have
+// become complete, tries those that wait when something is freed, and writes verdicts.
+func (p *Plugin) run(ctx context.Context) {
+	if err := p.synced(ctx); err != nil {
+		return // the scheduler stops
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.work.ready:
+			p.do(ctx, p.work.take())
+		}
+	}
+}
+
+func (p *Plugin) do(ctx context.Context, c chores) {
+	for _, key := range slices.Sorted(maps.Keys(c.gangs)) {
+		p.settle(ctx, key)
+	}
+	if c.freed {
+		p.forgive()
+	}
+	if c.freed || c.rolledBack {
+		for _, key := range p.waiting() {
+			p.retry(ctx, key)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.told)) {
+		p.publish(ctx, key, c.told[key])
+	}
+}
+
+// settle brings what is remembered of a gang in line with its pods.
+func (p *Plugin) settle(ctx context.Context, key string) {
+	state, ok := p.cache.Gang(key)
+	alive, pending := map[types.UID]bool{}, 0
+	for _, pod := range state.Pods {
+		alive[pod.UID] = true
+		if pod.Spec.NodeName == "" {
+			pending++
+		}
+	}
+	p.mu.Lock()
+	g, known := p.gangs[key]
+	if !known {
+		p.mu.Unlock()
+		return
+	}
+	var broken *round
+	for uid, s := range g.seats {
+		switch {
+		case alive[uid]:
+		case s.round == g.open:
+			broken = s.round
+		default:
+			delete(g.seats, uid)
+		}
+	}
+	if !alive[g.leader] {
+		g.leader = ""
+	}
+	idle := g.open == nil && len(g.seats) == 0
+	if idle && pending == 0 {
+		delete(p.gangs, key)
+	}
+	waits := g.verdict != ""
+	p.mu.Unlock()
+	switch {
+	case broken != nil:
+		p.abandon(ctx, broken)
+	case !ok || state.Missing > 0 || pending == 0 && idle:
+	case waits:
+		p.retry(ctx, key)
+	default:
+		p.letIn(ctx, key)
+	}
+	p.report(ctx, key, state)
+}
+
+// waiting lists the gangs that wait for room, in the order of the queue; gangs that
+// run in part come first.
+func (p *Plugin) waiting() []string {
+	p.mu.Lock()
+	var list []*gang
+	for _, g := range p.gangs {
+		if g.verdict != "" && !g.blocked {
+			list = append(list, g)
+		}
+	}
+	p.mu.Unlock()
+	partial := map[string]bool{}
+	for _, g := range list {
+		partial[g.key] = p.cache.Standing(g.key, "").Partial
+	}
+	slices.SortFunc(list, func(a, b *gang) int {
+		return cmp.Or(
+			-cmp.Compare(rank(partial[a.key]), rank(partial[b.key])),
+			-cmp.Compare(a.priority, b.priority),
+			cmp.Compare(a.turn, b.turn),
+			cmp.Compare(a.key, b.key),
+		)
+	})
+	keys := make([]string, len(list))
+	for i, g := range list {
+		keys[i] = g.key
+	}
+	return keys
+}
+
+// forgive gives refused nodes another chance, because the cluster has changed. A mere
+// roll-back is no such change: gangs would try refused nodes in turns for ever.
+func (p *Plugin) forgive() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, g := range p.gangs {
+		g.refused = nil
+	}
+}
+
+func rank(first bool) int {
+	if first {
+		return 1
+	}
+	return 0
+}
+
+// retry lets a waiting gang in when it fits now, and else notes why not.
+func (p *Plugin) retry(ctx context.Context, key string) {
+	refused := p.refusedNodes(key)
+	state, result, ok := p.cache.Plan(key, refused)
+	if !ok || state.Missing > 0 {
+		return
+	}
+	text := waitText(state.Gang, result)
+	p.mu.Lock()
+	g, known := p.gangs[key]
+	if !known || g.verdict == "" || g.blocked {
+		p.mu.Unlock()
+		return
+	}
+	changed := text != g.verdict
+	g.verdict = text
+	p.mu.Unlock()
+	if text == "" {
+		p.letIn(ctx, key)
+		return
+	}
+	if changed {
+		p.publish(ctx, key, nil)
+	}
+	if len(refused) == 0 {
+		p.dissolve(ctx, key, state)
+	}
+}

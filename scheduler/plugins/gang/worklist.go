@@ -1,0 +1,79 @@
+package gang
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+)
+
+// worklist collects what has changed until the worker gets to it, so that a burst of
+// changes costs one look.
+type worklist struct {
+	// ready receives when there is something to do.
+	ready chan struct{}
+
+	mu      sync.Mutex
+	pending chores
+}
+
+// chores are what there is to do.
+type chores struct {
+	// gangs have changed.
+	gangs map[string]bool
+	// freed tells that there may be more room in the cluster.
+	freed bool
+	// rolledBack tells that a pod has given back what it was about to be bound to.
+	rolledBack bool
+	// told are gangs whose verdict must be written, with pods on which the scheduler
+	// itself has just written something else.
+	told map[string]map[types.UID]bool
+}
+
+func newWorklist() *worklist {
+	return &worklist{ready: make(chan struct{}, 1), pending: newChores()}
+}
+
+func newChores() chores {
+	return chores{gangs: map[string]bool{}, told: map[string]map[types.UID]bool{}}
+}
+
+// add notes a change. It does not block.
+func (w *worklist) add(change inventory.Change) {
+	w.mu.Lock()
+	if change.Gang != "" {
+		w.pending.gangs[change.Gang] = true
+	}
+	w.pending.freed = w.pending.freed || change.Freed
+	w.pending.rolledBack = w.pending.rolledBack || change.RolledBack
+	w.mu.Unlock()
+	w.signal()
+}
+
+// tell notes that the verdict of a gang must be written, whatever stands on the pod.
+func (w *worklist) tell(key string, pod types.UID) {
+	w.mu.Lock()
+	if w.pending.told[key] == nil {
+		w.pending.told[key] = map[types.UID]bool{}
+	}
+	w.pending.told[key][pod] = true
+	w.mu.Unlock()
+	w.signal()
+}
+
+func (w *worklist) signal() {
+	select {
+	case w.ready <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what there is to do and forgets it.
+func (w *worklist) take() chores {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	taken := w.pending
+	w.pending = newChores()
+	return taken
+}

@@ -1,0 +1,112 @@
+// Package quota keeps pods that are not planned, such as those without cards, within
+// the quota tree, and charges them to the view while they are being bound. Planned
+// pods are checked by the planner, in the same transaction as their placement.
+package quota
+
+import (
+	"context"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+)
+
+// Name is the plugin's name in a scheduler configuration.
+const Name = "GPUPlanQuota"
+
+// Plugin is the quota plugin.
+type Plugin struct {
+	cache  *inventory.Cache
+	handle fwk.Handle
+
+	mu sync.Mutex
+	// refused are the pods that wait for quota, by "namespace/name".
+	refused map[string]*corev1.Pod
+}
+
+var (
+	_ fwk.PreFilterPlugin   = (*Plugin)(nil)
+	_ fwk.ReservePlugin     = (*Plugin)(nil)
+	_ fwk.EnqueueExtensions = (*Plugin)(nil)
+	_ fwk.SignPlugin        = (*Plugin)(nil)
+)
+
+// Factory returns a function that makes the plugin for the framework.
+func Factory(cache *inventory.Cache) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
+	return func(ctx context.Context, _ runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+		p := &Plugin{cache: cache, handle: handle, refused: map[string]*corev1.Pod{}}
+		cache.Subscribe(func(change inventory.Change) {
+			if change.Freed || change.RolledBack {
+				p.wake(ctx)
+			}
+		})
+		return p, nil
+	}
+}
+
+// Name returns the plugin's name.
+func (*Plugin) Name() string { return Name }
+
+// EventsToRegister returns no events: pods that wait for quota are let in when the
+// plugin's own view has changed, which the framework's events may precede.
+func (*Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
+	return nil, nil
+}
+
+// SignPod says that pods of one leaf are equal to this plugin.
+func (p *Plugin) SignPod(_ context.Context, pod *corev1.Pod) ([]fwk.SignFragment, *fwk.Status) {
+	return []fwk.SignFragment{{Key: Name + ".Leaf()", Value: p.cache.Leaf(pod)}}, nil
+}
+
+// PreFilter refuses a pod that exceeds a limit of the quota tree.
+func (p *Plugin) PreFilter(_ context.Context, _ fwk.CycleState, pod *corev1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	if p.cache.Planned(pod) {
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	// Whatever is freed after this line wakes the pod.
+	p.mu.Lock()
+	p.refused[pod.Namespace+"/"+pod.Name] = pod
+	p.mu.Unlock()
+	if reason := p.cache.OverQuota(pod); reason != "" {
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reason)
+	}
+	p.mu.Lock()
+	delete(p.refused, pod.Namespace+"/"+pod.Name)
+	p.mu.Unlock()
+	return nil, fwk.NewStatus(fwk.Skip)
+}
+
+// PreFilterExtensions returns nil: usage is in the view.
+func (*Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
+
+// Reserve charges the pod to the view until the API server shows it bound.
+func (p *Plugin) Reserve(_ context.Context, _ fwk.CycleState, pod *corev1.Pod, node string) *fwk.Status {
+	if !p.cache.Planned(pod) {
+		bound := pod.DeepCopy()
+		bound.Spec.NodeName = node
+		p.cache.Assume(bound)
+	}
+	return nil
+}
+
+// Unreserve takes back what Reserve charged.
+func (p *Plugin) Unreserve(_ context.Context, _ fwk.CycleState, pod *corev1.Pod, _ string) {
+	if !p.cache.Planned(pod) {
+		p.cache.Forget(pod.UID)
+	}
+}
+
+// wake lets pods that wait for quota in.
+func (p *Plugin) wake(ctx context.Context) {
+	p.mu.Lock()
+	pods := p.refused
+	p.refused = map[string]*corev1.Pod{}
+	p.mu.Unlock()
+	if len(pods) > 0 {
+		p.handle.Activate(klog.FromContext(ctx), pods)
+	}
+}

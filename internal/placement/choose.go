@@ -2,18 +2,14 @@ package placement
 
 import (
 	"cmp"
-	"container/heap"
-
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"slices"
+	"sort"
+	"strings"
 )
-
-// maxRules is the number of distinct sets of static constraints in one gang: one bit each.
-const maxRules = 64
 
 // selection is a choice of nodes with how many members of each class go to each.
 type selection struct {
-	// domain is the value of the required domain's label.
-	domain string
+	domain *domain
 	picks  []pick
 	placed int
 	// near counts the picks on nodes where members of the gang run already.
@@ -32,42 +28,73 @@ type pick struct {
 	take []int
 }
 
-// bucket holds nodes that are alike for this gang: same state, same admitted rules.
-type bucket struct {
-	*trial
-	nodes []*node
-	// near tells that members of the gang run on the nodes already.
-	near bool
+// domain is a set of nodes on which all members must be.
+type domain struct {
+	// labels make the domain, value is what they are on its nodes.
+	labels   []string
+	value    string
+	nodes    []*node
+	admitted []uint64
+	// running counts the members of the gang that run in the domain.
+	running int
 }
 
-// trialKey identifies nodes that are alike for this gang.
-type trialKey struct {
-	state *capacity
-	// admitted has bit i set when the nodes meet rules[i].
-	admitted uint64
+// String names the domain by its labels: "zone=a, rack=r7".
+func (d *domain) String() string {
+	parts := strings.Split(d.value, "\x00")
+	for i, label := range d.labels {
+		parts[i] = label + "=" + parts[i]
+	}
+	return strings.Join(parts, ", ")
 }
 
-// trial is how many members of each class a node of the key can take out of those
-// that remain, and what that gives.
-type trial struct {
-	key     trialKey
-	take    []int
-	members int
-	cards   int
-	ring    gpu.Ring
-	left    int64
+// has reports whether a node belongs to the domain.
+func (d *domain) has(n *node) bool {
+	value, ok := domainOf(n, d.labels)
+	return ok && value == d.value
 }
 
-// choose selects nodes for the wanted members of each class: in each domain by
-// itself, then the domain that places the most, is nearest to running members, needs
-// the fewest nodes, has the fastest ring and is the tightest, in this order.
+// domainOf returns the values of the labels on a node; ok is false when it lacks one.
+func domainOf(n *node, labels []string) (value string, ok bool) {
+	for i, label := range labels {
+		v, ok := n.Labels[label]
+		if !ok {
+			return "", false
+		}
+		if i > 0 {
+			v = value + "\x00" + v
+		}
+		value = v
+	}
+	return value, true
+}
+
+// choose selects nodes for the wanted members of each class. Levels of network
+// domains are tried from the narrowest preferred one to what is required alone; in
+// each level the domain is chosen that places the most, has most running members, is
+// nearest to them, needs the fewest nodes, has the fastest ring and is the tightest,
+// in this order.
 func (p *planner) choose(want []int) selection {
 	p.trials = map[trialKey]*trial{}
+	required, preferred := p.domainLabels()
+	admitted := make([]uint64, len(p.nodes))
+	for i, n := range p.nodes {
+		admitted[i] = p.admits(n)
+	}
 	var best selection
-	for i, d := range p.domains() {
-		if s := p.pack(d.nodes, d.admitted, want); i == 0 || s.compare(&best) < 0 {
-			best = s
-			best.domain = d.value
+	for level := len(preferred); level >= 0; level-- {
+		domains := p.domains(slices.Concat(required, preferred[:level]), admitted)
+		if len(required) > 0 {
+			domains = whereItRuns(domains)
+		}
+		best = selection{domain: &domain{labels: required}}
+		for i, d := range domains {
+			if s := p.packDomain(d, want); i == 0 || s.compare(&best) < 0 {
+				best = s
+			}
+		}
+		if best.placed == sum(want) {
+			break
 		}
 	}
 	return best
@@ -77,6 +104,7 @@ func (p *planner) choose(want []int) selection {
 func (s *selection) compare(o *selection) int {
 	return cmp.Or(
 		cmp.Compare(o.placed, s.placed),
+		cmp.Compare(o.domain.running, s.domain.running),
 		cmp.Compare(o.near, s.near),
 		cmp.Compare(len(s.picks), len(o.picks)),
 		cmp.Compare(o.GBps, s.GBps),
@@ -85,41 +113,58 @@ func (s *selection) compare(o *selection) int {
 	)
 }
 
-// domain is a set of nodes on which all members must be.
-type domain struct {
-	value    string
-	nodes    []*node
-	admitted []uint64
+// domainLabels returns the labels of the required and of the preferred domains, the widest first.
+func (p *planner) domainLabels() (required, preferred []string) {
+	if p.gang.RequiredDomain != "" {
+		required = append(required, p.gang.RequiredDomain)
+	}
+	for _, d := range p.gang.Domains {
+		if d.Required {
+			required = append(required, d.Label)
+		} else {
+			preferred = append(preferred, d.Label)
+		}
+	}
+	return required, preferred
 }
 
-// domains returns the domains in the order of their first nodes; one with all nodes
-// when the gang requires none.
-func (p *planner) domains() []*domain {
-	all := &domain{nodes: p.nodes, admitted: make([]uint64, len(p.nodes))}
-	for i, n := range p.nodes {
-		all.admitted[i] = p.admits(n)
-	}
-	label := p.gang.RequiredDomain
-	if label == "" {
-		return []*domain{all}
+// domains returns the domains that labels make, in the order of their first nodes;
+// one with all nodes when there are no labels.
+func (p *planner) domains(labels []string, admitted []uint64) []*domain {
+	if len(labels) == 0 {
+		return []*domain{{nodes: p.nodes, admitted: admitted}}
 	}
 	index := map[string]*domain{}
 	var list []*domain
 	for i, n := range p.nodes {
-		value, ok := n.Labels[label]
+		value, ok := domainOf(n, labels)
 		if !ok {
 			continue
 		}
 		d := index[value]
 		if d == nil {
-			d = &domain{value: value}
+			d = &domain{labels: labels, value: value}
 			index[value] = d
 			list = append(list, d)
 		}
 		d.nodes = append(d.nodes, n)
-		d.admitted = append(d.admitted, all.admitted[i])
+		d.admitted = append(d.admitted, admitted[i])
+		d.running += len(p.running[n.Name])
 	}
 	return list
+}
+
+// whereItRuns keeps the domain in which most members of the gang run: a required
+// domain holds all members, those that run already too.
+func whereItRuns(domains []*domain) []*domain {
+	if len(domains) == 0 {
+		return nil
+	}
+	most := slices.MaxFunc(domains, func(a, b *domain) int { return cmp.Compare(a.running, b.running) })
+	if most.running == 0 {
+		return domains
+	}
+	return []*domain{most}
 }
 
 // admits returns the rules that a node meets, one bit each.
@@ -136,171 +181,39 @@ func (p *planner) admits(n *node) uint64 {
 	return admitted
 }
 
-// try packs the remaining members on a node, the biggest shapes first.
-func (p *planner) try(key trialKey, remaining []int) *trial {
-	t := &trial{key: key, take: make([]int, len(p.classes))}
-	room := key.state
-	for i := range p.classes {
-		c := &p.classes[i]
-		if remaining[i] == 0 || key.admitted&(1<<uint(c.rules)) == 0 {
-			continue
-		}
-		n := room.fits(c.request, remaining[i])
-		if n == 0 {
-			continue
-		}
-		if room == key.state {
-			room = room.clone()
-		}
-		room.take(c.request, n)
-		t.take[i] = n
-		t.members += n
-		if c.request.Mode.whole() {
-			t.cards += n * c.request.Cards
-		}
-	}
-	t.ring = key.state.ring(t.cards)
-	t.left = room.left()
-	return t
-}
-
-// holds tells that the trial still holds when fewer members remain: no class
-// remains with fewer members than it takes. Packing is greedy in the order of the
-// classes, so that it would take the same again.
-func (t *trial) holds(remaining []int) bool {
-	for i, n := range t.take {
-		if remaining[i] < n {
-			return false
-		}
-	}
-	return true
-}
-
-// buckets sorts nodes into groups that are alike for this gang.
-func (p *planner) buckets(nodes []*node, admitted []uint64, want []int) []*bucket {
-	type key struct {
-		trialKey
-		near bool
-	}
-	index := map[key]*bucket{}
-	var list []*bucket
-	for i, n := range nodes {
-		if admitted[i] == 0 {
-			continue
-		}
-		k := key{trialKey{n.free, admitted[i]}, len(p.running[n.Name]) > 0}
-		b := index[k]
-		if b == nil {
-			t := p.trials[k.trialKey]
-			if t == nil {
-				t = p.try(k.trialKey, want)
-				p.trials[k.trialKey] = t
-			}
-			b = &bucket{trial: t, near: k.near}
-			index[k] = b
-			if t.members > 0 {
-				list = append(list, b)
+// packDomain packs a gang into one domain. With several classes a second order is
+// tried when the first leaves members over. A gang that spreads is packed with the
+// lowest limit per node that places as many.
+func (p *planner) packDomain(d *domain, want []int) selection {
+	pack := func() selection {
+		s := p.pack(d, want)
+		if len(want) > 1 && s.placed < sum(want) {
+			if t := p.packInTurn(d, want); t.placed > s.placed {
+				return t
 			}
 		}
-		b.nodes = append(b.nodes, n)
+		return s
 	}
-	return list
+	s := pack()
+	if !p.gang.Spread {
+		return s
+	}
+	most := 0
+	for _, pick := range s.picks {
+		most = max(most, sum(pick.take))
+	}
+	limited := func(perNode int) selection {
+		p.perNode, p.trials = perNode, map[trialKey]*trial{}
+		defer func() { p.perNode, p.trials = unlimited, map[trialKey]*trial{} }()
+		return pack()
+	}
+	return limited(1 + sort.Search(max(most-1, 0), func(i int) bool { return limited(i+1).placed == s.placed }))
 }
 
-// pack hands members out to nodes: while no node can hold all that remain, the node
-// that takes the most; then, of the nodes that can hold the rest, the one with the
-// fastest ring, then the tightest, then the first in order.
-func (p *planner) pack(nodes []*node, admitted []uint64, want []int) selection {
-	remaining := append([]int(nil), want...)
-	members := 0
-	for _, n := range want {
-		members += n
+func sum(list []int) int {
+	total := 0
+	for _, n := range list {
+		total += n
 	}
-	var s selection
-	queue := bucketHeap(p.buckets(nodes, admitted, want))
-	for _, b := range queue {
-		s.room += b.members * len(b.nodes)
-	}
-	heap.Init(&queue)
-	for s.placed < members && len(queue) > 0 {
-		b := queue[0]
-		if !b.holds(remaining) {
-			b.trial = p.try(b.key, remaining)
-			p.requeue(&queue)
-			continue
-		}
-		if b.members == members-s.placed && !b.near {
-			b = p.bestForRest(queue, remaining, b)
-		}
-		s.picks = append(s.picks, pick{node: b.nodes[0], take: b.take})
-		s.placed += b.members
-		for i, n := range b.take {
-			remaining[i] -= n
-		}
-		if b.cards > 0 && (s.GBps == 0 || b.ring.GBps < s.GBps) {
-			s.GBps = b.ring.GBps
-		}
-		if b.near {
-			s.near++
-		}
-		s.left += b.left
-		b.nodes = b.nodes[1:]
-		p.requeue(&queue)
-	}
-	return s
-}
-
-// requeue restores the order after the first bucket changed.
-func (p *planner) requeue(queue *bucketHeap) {
-	if b := (*queue)[0]; b.members == 0 || len(b.nodes) == 0 {
-		heap.Pop(queue)
-	} else {
-		heap.Fix(queue, 0)
-	}
-}
-
-// bestForRest returns the best bucket among those whose nodes can hold all that remains.
-func (p *planner) bestForRest(queue []*bucket, remaining []int, best *bucket) *bucket {
-	for _, b := range queue {
-		if !b.holds(remaining) {
-			b.trial = p.try(b.key, remaining)
-		}
-		if b.members == best.members && b.compareRest(best) < 0 {
-			best = b
-		}
-	}
-	return best
-}
-
-// compareRest orders buckets that hold the same members.
-func (b *bucket) compareRest(o *bucket) int {
-	return cmp.Or(
-		cmp.Compare(o.ring.GBps, b.ring.GBps),
-		cmp.Compare(b.left, o.left),
-		compareNodes(&b.nodes[0].Node, &o.nodes[0].Node),
-	)
-}
-
-// bucketHeap orders buckets by how much their nodes take.
-type bucketHeap []*bucket
-
-func (h bucketHeap) Len() int      { return len(h) }
-func (h bucketHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h bucketHeap) Less(i, j int) bool {
-	a, b := h[i], h[j]
-	if a.near != b.near {
-		return a.near
-	}
-	return cmp.Or(
-		cmp.Compare(b.cards, a.cards),
-		cmp.Compare(b.members, a.members),
-		a.compareRest(b),
-	) < 0
-}
-func (h *bucketHeap) Push(x any) { *h = append(*h, x.(*bucket)) }
-func (h *bucketHeap) Pop() any {
-	old := *h
-	last := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return last
+	return total
 }

@@ -60,19 +60,23 @@ func (p *planner) next(s selection) member {
 // nodeReasons counts, per constraint, the nodes that cannot take the next member
 // after the others have their places.
 func (p *planner) nodeReasons(next member, s selection) []Reason {
-	class := p.classes[next.class]
+	class := &p.classes[next.class]
+	taken := make(map[*node]int, len(s.picks))
 	rooms := make(map[*node]*capacity, len(s.picks))
 	for _, pick := range s.picks {
 		room := pick.node.free.clone()
 		for i, n := range pick.take {
 			room.take(p.classes[i].request, n)
 		}
-		rooms[pick.node] = room
+		rooms[pick.node], taken[pick.node] = room, pick.take[next.class]
 	}
 	why := map[*capacity]refusal{}
 	counts := map[refusal]int{}
 	for _, n := range p.nodes {
-		r := p.refusal(n, &class, s.domain)
+		r := p.refusal(n, class, s.domain)
+		if r == (refusal{}) && class.perNode > 0 && p.limit(p.key(n, ^uint64(0)), next.class, unlimited, 0) <= taken[n] {
+			r.code = PerNodeLimit
+		}
 		if r == (refusal{}) {
 			room := n.free
 			if used := rooms[n]; used != nil {
@@ -100,19 +104,15 @@ func (p *planner) nodeReasons(next member, s selection) []Reason {
 }
 
 // refusal returns the first rule that keeps a member of the class from the node whatever runs there.
-func (p *planner) refusal(n *node, c *class, domain string) refusal {
+func (p *planner) refusal(n *node, c *class, d *domain) refusal {
 	if p.gang.ExcludeNodes[n.Name] {
 		return refusal{code: Excluded}
 	}
 	if r := p.rules[c.rules].refuses(&n.Node); r != (refusal{}) {
 		return r
 	}
-	if label := p.gang.RequiredDomain; label != "" {
-		if value, ok := n.Labels[label]; !ok {
-			return refusal{OtherDomain, ""}
-		} else if value != domain {
-			return refusal{OtherDomain, label}
-		}
+	if !d.has(n) {
+		return refusal{code: OtherDomain}
 	}
 	return refusal{}
 }
@@ -155,13 +155,15 @@ func (p *planner) text(r refusal, n int, s selection) string {
 		return fmt.Sprintf("%s %s the host port %s taken", nodes, has, r.detail)
 	case Excluded:
 		return fmt.Sprintf("%s %s refused by another filter", nodes, is)
+	case PerNodeLimit:
+		return fmt.Sprintf("%s %s as many members of the role as one node may run", nodes, map[bool]string{true: "runs", false: "run"}[n == 1])
 	case Mixed:
 		return fmt.Sprintf("%s run pods of the other kind of share (memory only and memory with cores never share a node)", nodes)
 	case OtherDomain:
-		if r.detail == "" {
-			return fmt.Sprintf("%s %s no label %s", nodes, has, p.gang.RequiredDomain)
+		if s.domain.value == "" {
+			return fmt.Sprintf("%s %s no label %s", nodes, has, strings.Join(s.domain.labels, ", "))
 		}
-		return fmt.Sprintf("%s %s outside %s=%s, which has the most room", nodes, is, p.gang.RequiredDomain, s.domain)
+		return fmt.Sprintf("%s %s outside %s, which has the most room", nodes, is, s.domain)
 	}
 	return fmt.Sprintf("%s cannot take it (%s)", nodes, r.code)
 }

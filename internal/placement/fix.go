@@ -119,7 +119,7 @@ func (f *fixer) poolSizes() []Fix {
 	candidates := pools[:0]
 	for _, g := range pools {
 		g.now, g.template = sizes[g.pool], fresh(templates[g.pool], 0)
-		if takes := f.try(trialKey{g.template.free, f.admits(g.template)}, remaining).members; takes > 0 {
+		if takes := f.try(f.key(g.template, f.admits(g.template)), remaining).members; takes > 0 {
 			g.add = (f.missing + takes - 1) / takes
 			candidates = append(candidates, g)
 		}
@@ -157,10 +157,10 @@ func (f *fixer) remaining() []int {
 // in the domain with the most room, with all cards healthy.
 func (f *fixer) compareTemplates(a, b *node) int {
 	outside := func(n *node) int {
-		if label := f.gang.RequiredDomain; label != "" && n.Labels[label] != f.chosen.domain {
-			return 1
+		if f.chosen.domain.has(n) {
+			return 0
 		}
-		return 0
+		return 1
 	}
 	return cmp.Or(cmp.Compare(outside(a), outside(b)), cmp.Compare(b.healthyCards().Len(), a.healthyCards().Len()))
 }
@@ -194,7 +194,7 @@ func (f *fixer) smallestGrowth(template *node, guess int) (int, bool) {
 		if low > high || !with(high) {
 			return 0, false
 		}
-	} else if len(f.classes) == 1 && f.gang.RequiredDomain == "" {
+	} else if len(f.classes) == 1 && len(f.chosen.domain.labels) == 0 {
 		return guess, true
 	}
 	return low + sort.Search(high-low, func(i int) bool { return with(low + i) }), true

@@ -124,6 +124,19 @@ type Role struct {
 	Tolerations []Toleration
 	// Pools restricts the nodes to these pools; nil allows all.
 	Pools []string
+	// MaxPerNode is the most members of this role that one node may run, running ones
+	// included; 1 keeps them apart (anti-affinity by host name), 0 sets no limit.
+	MaxPerNode int
+}
+
+// Domain is a network domain that node labels describe: nodes with one value of
+// Label are close to each other.
+type Domain struct {
+	// Label is a node label such as "topology.kubernetes.io/zone"; "kubernetes.io/hostname"
+	// makes each node a domain.
+	Label string
+	// Required tells that all members must be in one domain; otherwise it is preferred.
+	Required bool
 }
 
 // Gang is a set of members that run all together or not at all.
@@ -140,6 +153,11 @@ type Gang struct {
 	Preemptible bool
 	// RequiredDomain is a node label; all members must be on nodes with one value of it. "" for none.
 	RequiredDomain string
+	// Domains are further levels from the widest to the narrowest (zone, block, rack).
+	// Of the preferred ones the narrowest is chosen that holds the whole gang.
+	Domains []Domain
+	// Spread asks for as many nodes as possible; otherwise the gang takes as few as possible.
+	Spread bool
 	// Running are members that run already; the planner places the others next to them.
 	Running []Assignment
 	// ExcludeNodes are nodes that must not be used, such as those another filter refused.

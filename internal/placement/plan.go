@@ -33,18 +33,24 @@ type planner struct {
 	members []member
 	// rules are the distinct sets of static constraints.
 	rules []rules
-	// running are the members that run already, by node.
+	// running are the members that run already, by node; held counts those of a class
+	// on a node for the classes that limit it.
 	running map[string][]Assignment
+	held    map[string][]int
 	// needed is how many of members must be placed; more are placed while there is room.
 	needed int
-	trials map[trialKey]*trial
+	// perNode is the most members that one node takes, for a gang that spreads.
+	perNode int
+	trials  map[trialKey]*trial
 }
 
 // class is a group of members with the same request and the same constraints.
 type class struct {
 	request *Request
 	rules   int
-	members int
+	// role and perNode are set when the role limits its members per node.
+	role    string
+	perNode int
 }
 
 // member is one member to place.
@@ -54,10 +60,10 @@ type member struct {
 }
 
 func newPlanner(nodes []*node, tree *quota.Tree, g Gang) *planner {
-	p := &planner{nodes: nodes, quota: tree, gang: g, running: map[string][]Assignment{}, trials: map[trialKey]*trial{}}
-	runs := make(map[string]bool, len(g.Running))
+	p := &planner{nodes: nodes, quota: tree, gang: g, running: map[string][]Assignment{}, perNode: unlimited}
+	runs := make(map[string]string, len(g.Running))
 	for _, a := range g.Running {
-		runs[a.Member] = true
+		runs[a.Member] = a.Node
 		p.running[a.Node] = append(p.running[a.Node], a)
 	}
 	total := p.addMembers(runs, false)
@@ -71,12 +77,38 @@ func newPlanner(nodes []*node, tree *quota.Tree, g Gang) *planner {
 	}
 	p.needed = max(minimum-(total-len(p.members)), 0)
 	p.sortClasses()
+	p.countHeld(runs)
 	return p
+}
+
+// countHeld counts the running members per node of the roles that limit them.
+func (p *planner) countHeld(runs map[string]string) {
+	for i, c := range p.classes {
+		if c.perNode == 0 {
+			continue
+		}
+		for _, role := range p.gang.Roles {
+			if role.Name != c.role {
+				continue
+			}
+			for _, name := range role.Members {
+				if node, ok := runs[name]; ok {
+					if p.held == nil {
+						p.held = map[string][]int{}
+					}
+					if p.held[node] == nil {
+						p.held[node] = make([]int, len(p.classes))
+					}
+					p.held[node][i]++
+				}
+			}
+		}
+	}
 }
 
 // addMembers collects the late or the other members that do not run yet, and
 // returns the number of all of these roles' members.
-func (p *planner) addMembers(runs map[string]bool, late bool) (total int) {
+func (p *planner) addMembers(runs map[string]string, late bool) (total int) {
 	for i := range p.gang.Roles {
 		role := &p.gang.Roles[i]
 		if role.Late != late {
@@ -85,13 +117,12 @@ func (p *planner) addMembers(runs map[string]bool, late bool) (total int) {
 		total += len(role.Members)
 		class := -1
 		for _, name := range role.Members {
-			if runs[name] {
+			if _, ok := runs[name]; ok {
 				continue
 			}
 			if class < 0 {
 				class = p.class(role)
 			}
-			p.classes[class].members++
 			p.members = append(p.members, member{name: name, class: class})
 		}
 	}
@@ -106,12 +137,16 @@ func (p *planner) class(role *Role) int {
 		ruleSet = len(p.rules)
 		p.rules = append(p.rules, r)
 	}
-	for i, c := range p.classes {
-		if c.rules == ruleSet && reflect.DeepEqual(*c.request, role.Request) {
+	c := class{request: &role.Request, rules: ruleSet}
+	if role.MaxPerNode > 0 {
+		c.role, c.perNode = role.Name, role.MaxPerNode
+	}
+	for i, o := range p.classes {
+		if o.rules == c.rules && o.role == c.role && reflect.DeepEqual(*o.request, role.Request) {
 			return i
 		}
 	}
-	p.classes = append(p.classes, class{request: &role.Request, rules: ruleSet})
+	p.classes = append(p.classes, c)
 	return len(p.classes) - 1
 }
 

@@ -45,6 +45,7 @@ const (
 	OverQuota        Code = "OverQuota"        // limit in the quota tree
 	NoSuchLeaf       Code = "NoSuchLeaf"       // quota leaf does not exist
 	Mixed            Code = "Mixed"            // memory-only and memory+core on one node
+	PerNodeLimit     Code = "PerNodeLimit"     // members of one role per node (anti-affinity)
 	OtherDomain      Code = "OtherDomain"      // outside the network domain with the most room
 	InvalidRequest   Code = "InvalidRequest"   // a request that no node can serve
 )

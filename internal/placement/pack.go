@@ -1,0 +1,241 @@
+package placement
+
+import (
+	"cmp"
+	"container/heap"
+	"slices"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+)
+
+// maxRules is the number of distinct sets of static constraints in one gang: one bit each.
+const maxRules = 64
+
+// bucket holds nodes that are alike for this gang.
+type bucket struct {
+	*trial
+	nodes []*node
+	// near tells that members of the gang run on the nodes already.
+	near bool
+}
+
+// trialKey identifies nodes that are alike for this gang.
+type trialKey struct {
+	state *capacity
+	// admitted has bit i set when the nodes meet rules[i].
+	admitted uint64
+	// host is a node on which members of the gang run, nil for all others.
+	host *node
+}
+
+// trial is how many members of each class a node of the key can take out of those
+// that remain, and what that gives.
+type trial struct {
+	key     trialKey
+	take    []int
+	members int
+	cards   int
+	ring    gpu.Ring
+	left    int64
+}
+
+func (p *planner) key(n *node, admitted uint64) trialKey {
+	k := trialKey{state: n.free, admitted: admitted}
+	if len(p.running[n.Name]) > 0 {
+		k.host = n
+	}
+	return k
+}
+
+// limit is how many of the remaining members of a class a node may take by count
+// alone, when it takes taken members of other classes.
+func (p *planner) limit(k trialKey, class, remaining, taken int) int {
+	c := &p.classes[class]
+	if k.admitted&(1<<uint(c.rules)) == 0 {
+		return 0
+	}
+	n := min(remaining, p.perNode-taken)
+	if k.host != nil {
+		n = min(n, p.perNode-taken-len(p.running[k.host.Name]))
+	}
+	if c.perNode > 0 {
+		held := 0
+		if k.host != nil && p.held[k.host.Name] != nil {
+			held = p.held[k.host.Name][class]
+		}
+		n = min(n, c.perNode-held)
+	}
+	return max(n, 0)
+}
+
+// try packs the remaining members on a node, the biggest shapes first.
+func (p *planner) try(key trialKey, remaining []int) *trial {
+	t := &trial{key: key, take: make([]int, len(p.classes))}
+	room := key.state
+	for i := range p.classes {
+		limit := p.limit(key, i, remaining[i], t.members)
+		if limit == 0 {
+			continue
+		}
+		c := &p.classes[i]
+		n := room.fits(c.request, limit)
+		if n == 0 {
+			continue
+		}
+		if room == key.state {
+			room = room.clone()
+		}
+		room.take(c.request, n)
+		t.add(i, n, c.request)
+	}
+	t.ring = key.state.ring(t.cards)
+	t.left = room.left()
+	return t
+}
+
+func (t *trial) add(class, n int, r *Request) {
+	t.take[class] += n
+	t.members += n
+	if r.Mode.whole() {
+		t.cards += n * r.Cards
+	}
+}
+
+// holds tells that the trial still holds when fewer members remain: no class
+// remains with fewer members than it takes. Packing is greedy in the order of the
+// classes, so that it would take the same again.
+func (t *trial) holds(remaining []int) bool {
+	for i, n := range t.take {
+		if remaining[i] < n {
+			return false
+		}
+	}
+	return true
+}
+
+// buckets sorts the nodes of a domain into groups that are alike for this gang.
+func (p *planner) buckets(d *domain, want []int) []*bucket {
+	index := map[trialKey]*bucket{}
+	var list []*bucket
+	for i, n := range d.nodes {
+		if d.admitted[i] == 0 {
+			continue
+		}
+		k := p.key(n, d.admitted[i])
+		b := index[k]
+		if b == nil {
+			t := p.trials[k]
+			if t == nil {
+				t = p.try(k, want)
+				p.trials[k] = t
+			}
+			b = &bucket{trial: t, near: k.host != nil && !p.gang.Spread}
+			index[k] = b
+			if t.members > 0 {
+				list = append(list, b)
+			}
+		}
+		b.nodes = append(b.nodes, n)
+	}
+	return list
+}
+
+// pack hands members out to nodes: while no node can hold all that remain, the node
+// that takes the most; then, of the nodes that can hold the rest, the one with the
+// fastest ring, then the tightest, then the first in order.
+func (p *planner) pack(d *domain, want []int) selection {
+	s := selection{domain: d}
+	remaining := slices.Clone(want)
+	members := sum(want)
+	queue := bucketHeap(p.buckets(d, want))
+	for _, b := range queue {
+		s.room += b.members * len(b.nodes)
+	}
+	heap.Init(&queue)
+	for s.placed < members && len(queue) > 0 {
+		b := queue[0]
+		if !b.holds(remaining) {
+			b.trial = p.try(b.key, remaining)
+			queue.requeue()
+			continue
+		}
+		if b.members == members-s.placed && !b.near {
+			b = p.bestForRest(queue, remaining, b)
+		}
+		s.add(b.nodes[0], b.trial)
+		for i, n := range b.take {
+			remaining[i] -= n
+		}
+		b.nodes = b.nodes[1:]
+		queue.requeue()
+	}
+	return s
+}
+
+// add puts the members of a trial on a node.
+func (s *selection) add(n *node, t *trial) {
+	s.picks = append(s.picks, pick{node: n, take: t.take})
+	s.placed += t.members
+	s.left += t.left
+	if t.cards > 0 && (s.GBps == 0 || t.ring.GBps < s.GBps) {
+		s.GBps = t.ring.GBps
+	}
+	if t.key.host != nil {
+		s.near++
+	}
+}
+
+// bestForRest returns the best bucket among those whose nodes can hold all that remains.
+func (p *planner) bestForRest(queue []*bucket, remaining []int, best *bucket) *bucket {
+	for _, b := range queue {
+		if !b.holds(remaining) {
+			b.trial = p.try(b.key, remaining)
+		}
+		if b.members == best.members && b.compareRest(best) < 0 {
+			best = b
+		}
+	}
+	return best
+}
+
+// compareRest orders buckets that hold the same members.
+func (b *bucket) compareRest(o *bucket) int {
+	return cmp.Or(
+		cmp.Compare(o.ring.GBps, b.ring.GBps),
+		cmp.Compare(b.left, o.left),
+		compareNodes(&b.nodes[0].Node, &o.nodes[0].Node),
+	)
+}
+
+// bucketHeap orders buckets by how much their nodes take.
+type bucketHeap []*bucket
+
+func (h bucketHeap) Len() int      { return len(h) }
+func (h bucketHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h bucketHeap) Less(i, j int) bool {
+	a, b := h[i], h[j]
+	if a.near != b.near {
+		return a.near
+	}
+	return cmp.Or(
+		cmp.Compare(b.cards, a.cards),
+		cmp.Compare(b.members, a.members),
+		a.compareRest(b),
+	) < 0
+}
+func (h *bucketHeap) Push(x any) { *h = append(*h, x.(*bucket)) }
+func (h *bucketHeap) Pop() any {
+	old := *h
+	last := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return last
+}
+
+// requeue restores the order after the first bucket changed.
+func (h *bucketHeap) requeue() {
+	if b := (*h)[0]; b.members == 0 || len(b.nodes) == 0 {
+		heap.Pop(h)
+	} else {
+		heap.Fix(h, 0)
+	}
+}

@@ -44,6 +44,15 @@ func fields() []field {
 	}
 }
 
+// Properties returns the names of all properties that [Diff] compares.
+func Properties() []string {
+	var names []string
+	for _, f := range fields() {
+		names = append(names, f.name)
+	}
+	return names
+}
+
 // Diff returns the names of the properties in which two jobs differ, those that
 // need a new job apart from those that can change in place.
 func Diff(a, b Spec) (replace, inPlace []string) {

@@ -74,6 +74,9 @@ func (f Framework) GVK() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion, Kind: f.object().kind}
 }
 
+// Operator returns the value of the label training.kubeflow.org/operator-name on the framework's pods.
+func (f Framework) Operator() string { return f.object().operator }
+
 // replicas returns the replica specs of the framework's kind.
 func (s *objectSpec) replicas(f Framework) map[string]replicaSpec {
 	if f == MPI {

@@ -22,15 +22,16 @@ import (
 func (s Spec) Render() (*unstructured.Unstructured, error) {
 	s = s.Complete()
 	replicas := map[string]replicaSpec{}
+	ours := map[string]string{contract.ManagedByLabel: contract.ManagedByValue}
 	for _, name := range s.RoleNames() {
-		replicas[camel(name)] = s.replicaSpec(name)
+		replicas[camel(name)] = s.replicaSpec(name, ours)
 	}
 	o := object{
 		TypeMeta: metav1.TypeMeta{APIVersion: s.Framework.GVK().GroupVersion().String(), Kind: s.Framework.GVK().Kind},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:   s.Namespace,
 			Name:        s.Name,
-			Labels:      merge(s.Labels, map[string]string{contract.ManagedByLabel: contract.ManagedByValue}, s.arenaLabels()),
+			Labels:      merge(s.Labels, ours, s.arenaLabels()),
 			Annotations: merge(s.Annotations, s.arenaAnnotations()),
 		},
 		Spec: objectSpec{RunPolicy: runPolicy{
@@ -58,7 +59,7 @@ func (s Spec) Render() (*unstructured.Unstructured, error) {
 	return &unstructured.Unstructured{Object: content}, nil
 }
 
-func (s Spec) replicaSpec(role string) replicaSpec {
+func (s Spec) replicaSpec(role string, ours map[string]string) replicaSpec {
 	r := s.Roles[role]
 	container := corev1.Container{
 		Name:       s.Framework.object().container,
@@ -91,7 +92,7 @@ func (s Spec) replicaSpec(role string) replicaSpec {
 		RestartPolicy: s.RestartPolicy,
 		Template: corev1.PodTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{
-				Labels:      merge(s.Labels, s.gangLabels(), s.quotaLabels(), s.shareLabels(r), s.arenaPodLabels(role)),
+				Labels:      merge(s.Labels, ours, s.gangLabels(), s.quotaLabels(), s.shareLabels(r), s.arenaPodLabels(role)),
 				Annotations: merge(s.Annotations),
 			},
 			Spec: spec,

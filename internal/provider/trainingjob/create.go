@@ -1,0 +1,150 @@
+package trainingjob
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-log/tflog"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+const (
+	defaultTimeout       = 20 * time.Minute
+	defaultDeleteTimeout = 10 * time.Minute
+)
+
+// Create submits the job and waits as wait_for says. A job that was submitted is in
+// the state even when the wait fails, so that it can be destroyed.
+func (r *trainingJob) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
+	r.session.Ledger.StartApplying()
+	var m model
+	if resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...); resp.Diagnostics.HasError() {
+		return
+	}
+	spec, _, diags := m.spec(ctx)
+	resp.Diagnostics.Append(diags...)
+	timeout, diags := m.Timeouts.Create(ctx, defaultTimeout)
+	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	client, err := r.session.Kube()
+	if err == nil {
+		err = refuseExisting(ctx, client, spec)
+	}
+	if err != nil {
+		resp.Diagnostics.AddError("Job was not created", session.Sentence(err))
+		return
+	}
+	m.ID = id(m)
+	if m.PlannedPlacement.IsUnknown() {
+		resp.Diagnostics.Append(m.planOnCluster(ctx, client, spec)...)
+	}
+	obj, err := submit(ctx, client, spec, placementOf(ctx, m.PlannedPlacement, &resp.Diagnostics))
+	if err != nil {
+		resp.Diagnostics.AddError("Job was not created", session.Sentence(err))
+		return
+	}
+	resp.Diagnostics.Append(m.refresh(ctx, client, obj)...)
+	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+
+	if obj, err = r.wait(ctx, client, spec, m.WaitFor.ValueString()); err != nil {
+		resp.Diagnostics.AddError("Job was created, but is not "+m.WaitFor.ValueString(), session.Sentence(err))
+	}
+	if obj != nil {
+		// The time for the wait may be over; what the job came to is looked up all the same.
+		resp.Diagnostics.Append(m.refresh(context.WithoutCancel(ctx), client, obj)...)
+		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+	}
+}
+
+// refuseExisting keeps us from taking over a job that somebody else created.
+func refuseExisting(ctx context.Context, client *kube.Client, spec job.Spec) error {
+	_, err := client.Get(ctx, spec.Framework.GVK(), spec.Namespace, spec.Name)
+	switch {
+	case kube.IsNotFound(err):
+		return nil
+	case notServed(err):
+		return operatorMissing(ctx, client, spec.Framework)
+	case err != nil:
+		return err
+	}
+	return fmt.Errorf("there is a %s %s already: choose another name, delete it, or take it over with `terraform import gpuplan_training_job.NAME %s`",
+		spec.Framework.GVK().Kind, spec.ID(), spec.ID())
+}
+
+// operatorMissing says what a cluster lacks that does not serve the framework's kind.
+func operatorMissing(ctx context.Context, client *kube.Client, framework job.Framework) error {
+	gvk := framework.GVK()
+	if version, served, err := client.Served(ctx, gvk.Group, gvk.Kind); err == nil && served {
+		return fmt.Errorf("the cluster serves %s in version %s of %s, and this provider writes %s: install the Kubeflow training operator 1.9",
+			gvk.Kind, version, gvk.Group, gvk.Version)
+	}
+	return fmt.Errorf("the cluster serves no %s: install the Kubeflow training operator 1.9", gvk.Kind)
+}
+
+// submit writes the job's object, and arena's ConfigMap beside it.
+func submit(ctx context.Context, client *kube.Client, spec job.Spec, planned []assignmentModel) (*unstructured.Unstructured, error) {
+	obj, err := spec.Render()
+	if err != nil {
+		return nil, err
+	}
+	if planned != nil {
+		text, err := annotation(planned)
+		if err != nil {
+			return nil, fmt.Errorf("describe the planned placement of job %s: %w", spec.ID(), err)
+		}
+		if err := unstructured.SetNestedField(obj.Object, text, "metadata", "annotations", contract.PlannedPlacementAnnotation); err != nil {
+			return nil, fmt.Errorf("describe the planned placement of job %s: %w", spec.ID(), err)
+		}
+	}
+	applied, err := client.Apply(ctx, obj)
+	if err != nil {
+		return nil, err
+	}
+	tflog.Info(ctx, "submitted the job", map[string]any{"job": spec.ID(), "kind": obj.GetKind()})
+	if !spec.Arena {
+		return applied, nil
+	}
+	configMap, err := spec.ArenaConfigMap(applied.GetUID())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := client.Apply(ctx, configMap); err != nil {
+		return nil, err
+	}
+	return applied, nil
+}
+
+// planOnCluster fills in the planned placement of a job that names no pools: where
+// the planner would put it now. A job that must wait has none.
+func (m *model) planOnCluster(ctx context.Context, client *kube.Client, spec job.Spec) (diags diag.Diagnostics) {
+	view, err := inventory.Snapshot(ctx, client)
+	if err != nil {
+		diags.AddError("Job was not created", session.Sentence(err))
+		return diags
+	}
+	gang, err := spec.PlannerGang(view.Quota())
+	if err != nil {
+		diags.AddError("Job was not created", session.Sentence(err))
+		return diags
+	}
+	result := view.Plan(gang)
+	if result.Placement == nil {
+		tflog.Warn(ctx, "the job will wait", map[string]any{"job": spec.ID(), "reason": result.Verdict.String()})
+		m.setPlanned(ctx, nil, &diags)
+		return diags
+	}
+	m.setPlanned(ctx, assignmentsOf(*result.Placement, nodesIn(view)), &diags)
+	return diags
+}

@@ -1,0 +1,53 @@
+package trainingjob
+
+import (
+	"context"
+
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// Delete deletes the job and waits until its pods are gone, because they hold the
+// cards of nodes that may be deleted next.
+func (r *trainingJob) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
+	r.session.Ledger.StartApplying()
+	var m model
+	if resp.Diagnostics.Append(req.State.Get(ctx, &m)...); resp.Diagnostics.HasError() {
+		return
+	}
+	timeout, diags := m.Timeouts.Delete(ctx, defaultDeleteTimeout)
+	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	client, err := r.session.Kube()
+	if err == nil {
+		err = remove(ctx, client, m)
+	}
+	if err != nil {
+		resp.Diagnostics.AddError("Job was not deleted", session.Sentence(err))
+	}
+}
+
+func remove(ctx context.Context, client *kube.Client, m model) error {
+	spec := job.Spec{
+		Namespace: m.Namespace.ValueString(),
+		Name:      m.Name.ValueString(),
+		Framework: job.Framework(m.Framework.ValueString()),
+	}
+	if err := client.Delete(ctx, spec.Framework.GVK(), spec.Namespace, spec.Name); err != nil {
+		return err
+	}
+	if err := client.DeleteLabelled(ctx, corev1.SchemeGroupVersion.WithKind("Pod"), spec.Namespace, podSelector(spec)); err != nil {
+		return err
+	}
+	if !m.ArenaCompatible.ValueBool() {
+		return nil
+	}
+	return client.Delete(ctx, corev1.SchemeGroupVersion.WithKind("ConfigMap"), spec.Namespace, spec.ArenaName())
+}

@@ -1,0 +1,162 @@
+package trainingjob
+
+import (
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
+	"github.com/hashicorp/terraform-plugin-framework/attr"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+)
+
+// model is the resource in Terraform's terms, one field per attribute of the schema.
+type model struct {
+	ID                      types.String   `tfsdk:"id"`
+	Namespace               types.String   `tfsdk:"namespace"`
+	Name                    types.String   `tfsdk:"name"`
+	Framework               types.String   `tfsdk:"framework"`
+	Image                   types.String   `tfsdk:"image"`
+	Command                 types.List     `tfsdk:"command"`
+	Args                    types.List     `tfsdk:"args"`
+	Env                     types.Map      `tfsdk:"env"`
+	WorkingDir              types.String   `tfsdk:"working_dir"`
+	Roles                   types.Map      `tfsdk:"roles"`
+	Mode                    types.String   `tfsdk:"mode"`
+	Gang                    types.Object   `tfsdk:"gang"`
+	Pools                   types.List     `tfsdk:"pools"`
+	After                   types.Set      `tfsdk:"after"`
+	RequireImmediate        types.Bool     `tfsdk:"require_immediate"`
+	PlacementCheck          types.String   `tfsdk:"placement_check"`
+	Quota                   types.String   `tfsdk:"quota"`
+	Preemptible             types.Bool     `tfsdk:"preemptible"`
+	SchedulerName           types.String   `tfsdk:"scheduler_name"`
+	PriorityClass           types.String   `tfsdk:"priority_class"`
+	NodeSelector            types.Map      `tfsdk:"node_selector"`
+	Tolerations             types.List     `tfsdk:"tolerations"`
+	HostNetwork             types.Bool     `tfsdk:"host_network"`
+	HostIPC                 types.Bool     `tfsdk:"host_ipc"`
+	HostPID                 types.Bool     `tfsdk:"host_pid"`
+	DNSPolicy               types.String   `tfsdk:"dns_policy"`
+	Port                    types.Int32    `tfsdk:"port"`
+	Suspend                 types.Bool     `tfsdk:"suspend"`
+	CleanPodPolicy          types.String   `tfsdk:"clean_pod_policy"`
+	RestartPolicy           types.String   `tfsdk:"restart_policy"`
+	BackoffLimit            types.Int32    `tfsdk:"backoff_limit"`
+	ActiveDeadlineSeconds   types.Int64    `tfsdk:"active_deadline_seconds"`
+	TTLSecondsAfterFinished types.Int32    `tfsdk:"ttl_seconds_after_finished"`
+	ArenaCompatible         types.Bool     `tfsdk:"arena_compatible"`
+	Labels                  types.Map      `tfsdk:"labels"`
+	Annotations             types.Map      `tfsdk:"annotations"`
+	WaitFor                 types.String   `tfsdk:"wait_for"`
+	Triggers                types.Map      `tfsdk:"triggers"`
+	Timeouts                timeouts.Value `tfsdk:"timeouts"`
+
+	PlannedPlacement   types.List   `tfsdk:"planned_placement"`
+	PlannedNodeCount   types.Int64  `tfsdk:"planned_node_count"`
+	ActualPlacement    types.List   `tfsdk:"actual_placement"`
+	PlacementAsPlanned types.Bool   `tfsdk:"placement_as_planned"`
+	Status             types.String `tfsdk:"status"`
+	Conditions         types.List   `tfsdk:"conditions"`
+	StartTime          types.String `tfsdk:"start_time"`
+	CompletionTime     types.String `tfsdk:"completion_time"`
+}
+
+// Values of wait_for.
+const (
+	waitRunning   = "running"
+	waitSucceeded = "succeeded"
+	waitNone      = "none"
+)
+
+// waitSuspended is what is waited for when the job is suspended.
+const waitSuspended = "suspended"
+
+// phaseCleanedUp is the status of a job that its time to live removed before
+// Terraform saw how it ended.
+const phaseCleanedUp = "CleanedUp"
+
+// roleModel is one entry of "roles".
+type roleModel struct {
+	Replicas    types.Int32  `tfsdk:"replicas"`
+	Cards       types.Int64  `tfsdk:"cards"`
+	MemoryGiB   types.Int64  `tfsdk:"memory_gib"`
+	CorePercent types.Int64  `tfsdk:"core_percent"`
+	CPU         types.String `tfsdk:"cpu"`
+	Memory      types.String `tfsdk:"memory"`
+	RDMA        types.Bool   `tfsdk:"rdma"`
+	Image       types.String `tfsdk:"image"`
+	Command     types.List   `tfsdk:"command"`
+	Args        types.List   `tfsdk:"args"`
+	Env         types.Map    `tfsdk:"env"`
+	WorkingDir  types.String `tfsdk:"working_dir"`
+}
+
+type gangModel struct {
+	Enabled types.Bool  `tfsdk:"enabled"`
+	Minimum types.Int32 `tfsdk:"minimum"`
+}
+
+type tolerationModel struct {
+	Key      types.String `tfsdk:"key"`
+	Operator types.String `tfsdk:"operator"`
+	Value    types.String `tfsdk:"value"`
+	Effect   types.String `tfsdk:"effect"`
+}
+
+// assignmentModel is one entry of the placements.
+type assignmentModel struct {
+	Member      string  `tfsdk:"member"`
+	Node        string  `tfsdk:"node"`
+	Cards       []int64 `tfsdk:"cards"`
+	RingGBps    float64 `tfsdk:"ring_gbps"`
+	NVLinkRings int64   `tfsdk:"nvlink_rings"`
+}
+
+type conditionModel struct {
+	Type    string `tfsdk:"type"`
+	Status  string `tfsdk:"status"`
+	Reason  string `tfsdk:"reason"`
+	Message string `tfsdk:"message"`
+	Since   string `tfsdk:"since"`
+}
+
+var (
+	stringList = types.ListType{ElemType: types.StringType}
+	stringMap  = types.MapType{ElemType: types.StringType}
+
+	roleType = types.ObjectType{AttrTypes: map[string]attr.Type{
+		"replicas":     types.Int32Type,
+		"cards":        types.Int64Type,
+		"memory_gib":   types.Int64Type,
+		"core_percent": types.Int64Type,
+		"cpu":          types.StringType,
+		"memory":       types.StringType,
+		"rdma":         types.BoolType,
+		"image":        types.StringType,
+		"command":      stringList,
+		"args":         stringList,
+		"env":          stringMap,
+		"working_dir":  types.StringType,
+	}}
+	gangType = types.ObjectType{AttrTypes: map[string]attr.Type{
+		"enabled": types.BoolType,
+		"minimum": types.Int32Type,
+	}}
+	tolerationType = types.ObjectType{AttrTypes: map[string]attr.Type{
+		"key":      types.StringType,
+		"operator": types.StringType,
+		"value":    types.StringType,
+		"effect":   types.StringType,
+	}}
+	assignmentType = types.ObjectType{AttrTypes: map[string]attr.Type{
+		"member":       types.StringType,
+		"node":         types.StringType,
+		"cards":        types.ListType{ElemType: types.Int64Type},
+		"ring_gbps":    types.Float64Type,
+		"nvlink_rings": types.Int64Type,
+	}}
+	conditionType = types.ObjectType{AttrTypes: map[string]attr.Type{
+		"type":    types.StringType,
+		"status":  types.StringType,
+		"reason":  types.StringType,
+		"message": types.StringType,
+		"since":   types.StringType,
+	}}
+)

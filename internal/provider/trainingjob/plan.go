@@ -1,0 +1,190 @@
+package trainingjob
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// ValidateConfig reports every rule that the job breaks at its own attribute.
+func (r *trainingJob) ValidateConfig(ctx context.Context, req resource.ValidateConfigRequest, resp *resource.ValidateConfigResponse) {
+	var m model
+	if resp.Diagnostics.Append(req.Config.Get(ctx, &m)...); resp.Diagnostics.HasError() {
+		return
+	}
+	spec, unknown, diags := m.spec(ctx)
+	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
+		return
+	}
+	for _, p := range spec.Check() {
+		at := path.Root(p.Field)
+		attribute := p.Field
+		if p.Role != "" {
+			at, attribute = path.Root("roles").AtMapKey(p.Role), "roles"
+			if p.Field != "" {
+				at = at.AtName(p.Field)
+			}
+		}
+		if slices.Contains(unknown, attribute) || slices.Contains(unknown, "framework") || slices.Contains(unknown, "mode") || slices.Contains(unknown, "roles") {
+			continue // looked at again when the value is known
+		}
+		resp.Diagnostics.AddAttributeError(at, "Invalid training job", sentence(p.Text))
+	}
+}
+
+// ModifyPlan decides what a change means for a job that exists, and places one that
+// will be created.
+func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
+	if req.Plan.Raw.IsNull() || r.session == nil {
+		return
+	}
+	var plan model
+	if resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...); resp.Diagnostics.HasError() {
+		return
+	}
+	plan.ID = id(plan)
+	if req.State.Raw.IsNull() {
+		resp.Diagnostics.Append(r.place(ctx, &plan)...)
+		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
+		return
+	}
+	var state model
+	if resp.Diagnostics.Append(req.State.Get(ctx, &state)...); resp.Diagnostics.HasError() {
+		return
+	}
+	old, _, diags := state.spec(ctx)
+	resp.Diagnostics.Append(diags...)
+	wanted, unknown, diags := plan.spec(ctx)
+	resp.Diagnostics.Append(diags...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	if slices.Equal(old.Pools, wanted.Pools) && !slices.Contains(unknown, "pools") {
+		plan.Pools = state.Pools // the capacity that the job was planned on: occupancy is not drift
+	}
+	replace, inPlace := job.Diff(old, wanted)
+	replace = slices.DeleteFunc(replace, func(attribute string) bool { return slices.Contains(unknown, attribute) })
+	if !state.Triggers.IsNull() && !plan.Triggers.Equal(state.Triggers) {
+		replace = append(replace, "triggers")
+	}
+	if len(replace) > 0 {
+		for _, attribute := range replace {
+			resp.RequiresReplace = append(resp.RequiresReplace, replacePath(attribute, plan, state))
+		}
+		// Terraform asks again for the plan of the new job, which is placed then.
+		return
+	}
+	keepResults(&plan, state, len(inPlace) > 0 || len(unknown) > 0)
+	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
+	for _, f := range r.session.Ledger.KeepJob(old.ID()) {
+		resp.Diagnostics.Append(session.Diagnostic(f))
+	}
+}
+
+// id is known at plan when its parts are.
+func id(m model) types.String {
+	if m.Namespace.IsUnknown() || m.Name.IsUnknown() {
+		return types.StringUnknown()
+	}
+	return types.StringValue(m.Namespace.ValueString() + "/" + m.Name.ValueString())
+}
+
+// replacePath names the attribute to blame for a replacement. What a job's
+// description calls roles comes from several attributes.
+func replacePath(attribute string, plan, state model) path.Path {
+	if attribute != "roles" || !plan.Roles.Equal(state.Roles) {
+		return path.Root(attribute)
+	}
+	for name, changed := range map[string]bool{
+		"image":       !plan.Image.Equal(state.Image),
+		"command":     !plan.Command.Equal(state.Command),
+		"args":        !plan.Args.Equal(state.Args),
+		"env":         !plan.Env.Equal(state.Env),
+		"working_dir": !plan.WorkingDir.Equal(state.WorkingDir),
+	} {
+		if changed {
+			return path.Root(name)
+		}
+	}
+	return path.Root(attribute)
+}
+
+// keepResults carries what is known of a job that stays into its plan. A change
+// that the operator acts on leaves only the planned placement as it is.
+func keepResults(plan *model, state model, changes bool) {
+	plan.PlannedPlacement, plan.PlannedNodeCount = state.PlannedPlacement, state.PlannedNodeCount
+	if changes {
+		return
+	}
+	plan.ActualPlacement, plan.PlacementAsPlanned = state.ActualPlacement, state.PlacementAsPlanned
+	plan.Status, plan.Conditions = state.Status, state.Conditions
+	plan.StartTime, plan.CompletionTime = state.StartTime, state.CompletionTime
+}
+
+// place checks that the gang fits and fills in where it will run.
+func (r *trainingJob) place(ctx context.Context, m *model) (diags diag.Diagnostics) {
+	m.PlannedPlacement, m.PlannedNodeCount = types.ListUnknown(assignmentType), types.Int64Unknown()
+	spec, unknown, diags := m.spec(ctx)
+	if diags.HasError() {
+		return diags
+	}
+	c := r.checker(*m, spec)
+	if len(unknown) > 0 {
+		if c.level != session.CheckOff {
+			diags.AddAttributeWarning(path.Root(unknown[0]), "Placement is not checked",
+				fmt.Sprintf("Whether job %s fits is not checked: %s unknown until apply.", m.ID.ValueString(), are(unknown)))
+		}
+		return diags
+	}
+	if !c.promised() {
+		m.setPlanned(ctx, nil, &diags)
+	}
+	if m.Pools.IsNull() {
+		diags.Append(c.onCluster(ctx)...)
+		return diags
+	}
+	pools, _, poolDiags := capacity.List(ctx, m.Pools)
+	if diags.Append(poolDiags...); diags.HasError() {
+		return diags
+	}
+	assignments, checkDiags := c.onPools(ctx, pools, after(ctx, m.After, &diags))
+	diags.Append(checkDiags...)
+	if c.promised() {
+		m.setPlanned(ctx, assignments, &diags)
+	}
+	return diags
+}
+
+func after(ctx context.Context, value types.Set, diags *diag.Diagnostics) []string {
+	var ids []types.String
+	if !value.IsNull() && !value.IsUnknown() {
+		diags.Append(value.ElementsAs(ctx, &ids, false)...)
+	}
+	var known []string
+	for _, id := range ids {
+		if !id.IsUnknown() {
+			known = append(known, id.ValueString())
+		}
+	}
+	return known
+}
+
+func are(names []string) string {
+	if len(names) == 1 {
+		return names[0] + " is"
+	}
+	return strings.Join(names, ", ") + " are"
+}
+
+// sentence makes a sentence of a rule's text.
+func sentence(text string) string { return session.Sentence(fmt.Errorf("%s", text)) }

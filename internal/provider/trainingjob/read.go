@@ -1,0 +1,206 @@
+package trainingjob
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// Read refreshes what is known of the job. A job that is gone is drift only when it
+// had not finished.
+func (r *trainingJob) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
+	var m model
+	if resp.Diagnostics.Append(req.State.Get(ctx, &m)...); resp.Diagnostics.HasError() {
+		return
+	}
+	client, err := r.session.Kube()
+	if errors.Is(err, session.ErrUnknown) {
+		return // what is in the state stays as it is
+	}
+	if err != nil {
+		resp.Diagnostics.AddError("Job cannot be read", session.Sentence(err))
+		return
+	}
+	framework := job.Framework(m.Framework.ValueString())
+	obj, err := client.Get(ctx, framework.GVK(), m.Namespace.ValueString(), m.Name.ValueString())
+	switch {
+	case absent(err) && finished(m):
+		return
+	case absent(err) && m.TTLSecondsAfterFinished.ValueInt32Pointer() != nil:
+		m.Status = types.StringValue(phaseCleanedUp)
+		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+		return
+	case absent(err):
+		resp.State.RemoveResource(ctx)
+		return
+	case err != nil:
+		resp.Diagnostics.AddError("Job cannot be read", session.Sentence(err))
+		return
+	}
+	if m.ID.IsNull() {
+		resp.Diagnostics.Append(m.adopt(ctx, obj)...)
+	} else {
+		resp.Diagnostics.Append(m.drift(ctx, obj)...)
+	}
+	resp.Diagnostics.Append(m.refresh(ctx, client, obj)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+}
+
+// finished reports whether the job was seen to be over.
+func finished(m model) bool {
+	return slices.Contains([]string{string(job.Succeeded), string(job.Failed), phaseCleanedUp}, m.Status.ValueString())
+}
+
+// refresh fills in how the job stands and where its members run.
+func (m *model) refresh(ctx context.Context, client *kube.Client, obj *unstructured.Unstructured) (diags diag.Diagnostics) {
+	status, err := job.StatusOf(obj)
+	if err != nil {
+		diags.AddError("Job cannot be read", session.Sentence(err))
+		return diags
+	}
+	m.Status = types.StringValue(string(status.Phase))
+	m.StartTime, m.CompletionTime = timeValue(status.Start), timeValue(status.Completion)
+	conditions := make([]conditionModel, 0, len(status.Conditions))
+	for _, c := range status.Conditions {
+		conditions = append(conditions, conditionModel{
+			Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message,
+			Since: timeValue(&c.LastTransitionTime).ValueString(),
+		})
+	}
+	list, listDiags := types.ListValueFrom(ctx, conditionType, conditions)
+	diags.Append(listDiags...)
+	m.Conditions = list
+
+	actual, err := actualPlacement(ctx, client, obj)
+	if err != nil {
+		diags.AddError("Placement cannot be read", session.Sentence(err))
+		return diags
+	}
+	if len(actual) == 0 && status.Finished() {
+		actual = placementOf(ctx, m.ActualPlacement, &diags) // its pods were cleaned up
+	}
+	if actual == nil {
+		actual = []assignmentModel{}
+	}
+	m.ActualPlacement, listDiags = types.ListValueFrom(ctx, assignmentType, actual)
+	diags.Append(listDiags...)
+	planned := placementOf(ctx, m.PlannedPlacement, &diags)
+	names, err := plannedNames(ctx, client, obj)
+	if err != nil {
+		diags.AddError("Placement cannot be read", session.Sentence(err))
+		return diags
+	}
+	m.PlacementAsPlanned = asPlanned(planned, actual, names)
+	return diags
+}
+
+// actualPlacement lists where the members of the job run, in the order of their names.
+func actualPlacement(ctx context.Context, client *kube.Client, obj *unstructured.Unstructured) ([]assignmentModel, error) {
+	spec, err := job.Parse(obj)
+	if err != nil {
+		return nil, err
+	}
+	list, err := client.Typed.CoreV1().Pods(spec.Namespace).List(ctx, metav1.ListOptions{LabelSelector: podSelector(spec)})
+	if err != nil {
+		return nil, fmt.Errorf("list the pods of job %s: %w", spec.ID(), err)
+	}
+	var pods []*corev1.Pod
+	for i := range list.Items {
+		pod := &list.Items[i]
+		if !spec.Late(pod.Labels[contract.JobReplicaTypeLabel]) && pod.Spec.NodeName != "" {
+			pods = append(pods, pod)
+		}
+	}
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Labels[contract.JobReplicaTypeLabel], b.Labels[contract.JobReplicaTypeLabel]), cmp.Compare(index(a), index(b)))
+	})
+	members := inventory.MemberNames(pods)
+	var placed []assignmentModel
+	for i, pod := range pods {
+		record, _, err := contract.AllocationFrom(pod.Annotations)
+		if err != nil {
+			return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		}
+		placed = append(placed, assignmentFrom(members[i], pod.Spec.NodeName, record))
+	}
+	return placed, nil
+}
+
+// index is the pod's index in its role; a pod without one comes first.
+func index(p *corev1.Pod) int {
+	i, err := strconv.Atoi(p.Labels[contract.JobReplicaIndexLabel])
+	if err != nil {
+		return -1
+	}
+	return i
+}
+
+// plannedNames gives the names that the nodes of the job's pools had before they
+// existed, "pool[0]": the i-th in the planner's order.
+func plannedNames(ctx context.Context, client *kube.Client, obj *unstructured.Unstructured) (map[string]string, error) {
+	spec, err := job.Parse(obj)
+	if err != nil || len(spec.Pools) == 0 {
+		return nil, err
+	}
+	requirement, err := labels.NewRequirement(contract.NodePoolNameLabel, selection.In, spec.Pools)
+	if err != nil {
+		return nil, fmt.Errorf("pools of job %s: %w", spec.ID(), err)
+	}
+	nodes, err := client.Typed.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: requirement.String()})
+	if err != nil {
+		return nil, fmt.Errorf("list the nodes of the pools of job %s: %w", spec.ID(), err)
+	}
+	view := placement.NewView()
+	for i := range nodes.Items {
+		n := nodes.Items[i]
+		view.SetNode(placement.Node{Name: n.Name, Pool: n.Labels[contract.NodePoolNameLabel], Since: n.CreationTimestamp.Unix()})
+	}
+	names, count := map[string]string{}, map[string]int{}
+	for _, n := range nodesIn(view) {
+		names[capacity.PlannedName(n.Pool, count[n.Pool])] = n.Name
+		count[n.Pool]++
+	}
+	return names, nil
+}
+
+// nodesIn returns the nodes of a view in the planner's order.
+func nodesIn(view *placement.View) []placement.Node {
+	var nodes []placement.Node
+	for _, name := range view.Nodes() {
+		if n, ok := view.Node(name); ok {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
+func timeValue(t *metav1.Time) types.String {
+	if t == nil || t.IsZero() {
+		return types.StringNull()
+	}
+	return types.StringValue(t.UTC().Format(time.RFC3339))
+}

@@ -1,0 +1,75 @@
+// Package trainingjob is the resource gpuplan_training_job: a distributed training
+// job whose gang is placed at plan.
+//
+// A job runs to completion: once it has finished, or has been cleaned up after it
+// finished, nothing about it is drift any more.
+package trainingjob
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// New returns the resource.
+func New() resource.Resource { return &trainingJob{} }
+
+type trainingJob struct{ session *session.Session }
+
+func (r *trainingJob) Metadata(_ context.Context, req resource.MetadataRequest, resp *resource.MetadataResponse) {
+	resp.TypeName = req.ProviderTypeName + "_training_job"
+}
+
+func (r *trainingJob) Configure(_ context.Context, req resource.ConfigureRequest, resp *resource.ConfigureResponse) {
+	r.session = session.Of(req.ProviderData, &resp.Diagnostics)
+}
+
+// ImportState takes "namespace/name" of a job of either framework.
+func (r *trainingJob) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
+	namespace, name, ok := strings.Cut(req.ID, "/")
+	if !ok || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1035Label(name)) > 0 {
+		resp.Diagnostics.AddError("Invalid import ID", fmt.Sprintf(
+			"%q does not name a job: write NAMESPACE/NAME. `kubectl get pytorchjobs,mpijobs -A` lists what there is.", req.ID))
+		return
+	}
+	client, err := r.session.Kube()
+	if err != nil {
+		resp.Diagnostics.AddError("Job cannot be imported", session.Sentence(err))
+		return
+	}
+	var found []job.Framework
+	for _, framework := range job.Frameworks() {
+		_, err := client.Get(ctx, framework.GVK(), namespace, name)
+		switch {
+		case err == nil:
+			found = append(found, framework)
+		case absent(err):
+		default:
+			resp.Diagnostics.AddError("Job cannot be imported", session.Sentence(err))
+			return
+		}
+	}
+	switch len(found) {
+	case 0:
+		resp.Diagnostics.AddError("No such job", fmt.Sprintf("The cluster has neither a PyTorchJob nor an MPIJob %s.", req.ID))
+	case 1:
+		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("namespace"), namespace)...)
+		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("name"), name)...)
+		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("framework"), string(found[0]))...)
+	default:
+		resp.Diagnostics.AddError("Two jobs of that name", fmt.Sprintf(
+			"The cluster has both a PyTorchJob and an MPIJob %s. Their pods would have the same names: delete one of the two first.", req.ID))
+	}
+}
+
+// absent reports whether an error says that an object does not exist, or cannot
+// because its kind is not installed.
+func absent(err error) bool { return kube.IsNotFound(err) || notServed(err) }

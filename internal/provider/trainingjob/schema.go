@@ -1,0 +1,355 @@
+package trainingjob
+
+import (
+	"context"
+
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
+	"github.com/hashicorp/terraform-plugin-framework-validators/int32validator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/listvalidator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/booldefault"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringdefault"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+const description = "A distributed training job: a PyTorchJob or an MPIJob of the Kubeflow training operator, whose members run all together or not at all.\n\n" +
+	"The plan checks that the whole gang fits, and names the node and the cards of every member; the gpuplan scheduler then places it exactly so. " +
+	"Give the job the capacity of the pools it may use, `pools = [gpuplan_node_pool.NAME.capacity]`: the check then works before the pool exists.\n\n" +
+	"A job runs to completion. When it has finished, or was cleaned up after it finished, a plan has nothing to do; change `triggers` to run it again. " +
+	"A job that vanished before it finished is created again. Most changes replace the job, because a running gang cannot change; " +
+	"`suspend`, the clean-up settings, `labels` and `annotations` change in place."
+
+func (r *trainingJob) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
+	attributes := map[string]schema.Attribute{
+		"id": computedText("Namespace and name of the job, `NAMESPACE/NAME`, known at plan. Give it to `after` of jobs that are placed behind this one."),
+		"namespace": schema.StringAttribute{
+			MarkdownDescription: "Namespace of the job. Default `default`.",
+			Optional:            true, Computed: true, Default: stringdefault.StaticString("default"),
+		},
+		"name": schema.StringAttribute{
+			MarkdownDescription: "Name of the job. Its pods are called `NAME-ROLE-INDEX`, which has room for 63 characters.",
+			Required:            true,
+		},
+		"framework": schema.StringAttribute{
+			MarkdownDescription: "`pytorch` makes a PyTorchJob with the roles `master` and `worker`, `mpi` an MPIJob with the roles `launcher` and `worker`.",
+			Required:            true,
+			Validators:          []validator.String{oneOf(job.Frameworks())},
+		},
+		"roles": schema.MapNestedAttribute{
+			MarkdownDescription: "Roles of the job by name. Roles that ask for GPUs are members of the gang. " +
+				"An MPI job need not list its launcher, which asks for none and may run anywhere.",
+			Required:     true,
+			NestedObject: schema.NestedAttributeObject{Attributes: roleAttributes()},
+		},
+		"wait_for": schema.StringAttribute{
+			MarkdownDescription: "What create waits for: `running` (default), when every replica runs; `succeeded`; or `none`.",
+			Optional:            true, Computed: true, Default: stringdefault.StaticString(waitRunning),
+			Validators: []validator.String{stringvalidator.OneOf(waitRunning, waitSucceeded, waitNone)},
+		},
+		"triggers": schema.MapAttribute{
+			MarkdownDescription: "Any values; a change of one deletes the job and runs it again.",
+			Optional:            true, ElementType: types.StringType,
+		},
+		"timeouts": timeouts.Attributes(ctx, timeouts.Opts{
+			Create: true, Update: true, Delete: true,
+			CreateDescription: "How long to wait for `wait_for`; default `20m`.",
+			UpdateDescription: "How long a resumed job may take to run again; default `20m`.",
+			DeleteDescription: "How long the pods may take to end; default `10m`.",
+		}),
+	}
+	for _, group := range []map[string]schema.Attribute{containerAttributes(), placementAttributes(), podAttributes(), runAttributes(), resultAttributes()} {
+		for name, attribute := range group {
+			attributes[name] = attribute
+		}
+	}
+	resp.Schema = schema.Schema{MarkdownDescription: description, Attributes: attributes}
+}
+
+// containerAttributes are those of the job that each role can override.
+func containerAttributes() map[string]schema.Attribute {
+	return map[string]schema.Attribute{
+		"image": optionalText("Container image of all roles."),
+		"command": schema.ListAttribute{
+			MarkdownDescription: "Command of all roles; without it the image's own. In an MPI job it is the launcher's: the workers wait for it.",
+			Optional:            true, ElementType: types.StringType,
+		},
+		"args": schema.ListAttribute{
+			MarkdownDescription: "Arguments of the command, for the same roles.",
+			Optional:            true, ElementType: types.StringType,
+		},
+		"env": schema.MapAttribute{
+			MarkdownDescription: "Environment variables of all roles. Values are stored in the state and in the job: put secrets elsewhere.",
+			Optional:            true, ElementType: types.StringType,
+		},
+		"working_dir": optionalText("Working directory of all roles; without it the image's own."),
+	}
+}
+
+func roleAttributes() map[string]schema.Attribute {
+	attributes := map[string]schema.Attribute{
+		"replicas": schema.Int32Attribute{
+			MarkdownDescription: "Number of replicas, default 1. There is one master, and one launcher.",
+			Optional:            true,
+		},
+		"cards": schema.Int64Attribute{
+			MarkdownDescription: "Whole GPUs of each replica. In mode `shared`: the number of GPUs that `memory_gib` is spread over evenly.",
+			Optional:            true, Validators: []validator.Int64{int64validator.AtLeast(0)},
+		},
+		"memory_gib": schema.Int64Attribute{
+			MarkdownDescription: "GPU memory of each replica in GiB (mode `shared`).",
+			Optional:            true, Validators: []validator.Int64{int64validator.AtLeast(0)},
+		},
+		"core_percent": schema.Int64Attribute{
+			MarkdownDescription: "Compute share of one GPU for each replica in percent, a multiple of 5 (mode `shared`). Without it only memory is limited.",
+			Optional:            true, Validators: []validator.Int64{int64validator.AtLeast(0)},
+		},
+		"cpu":    optionalText("CPU of each replica, such as `\"8\"` or `\"500m\"`: requested and limited alike."),
+		"memory": optionalText("Main memory of each replica, such as `\"64Gi\"`: requested and limited alike."),
+		"rdma": schema.BoolAttribute{
+			MarkdownDescription: "Gives each replica the node's eRDMA device (`aliyun/erdma`).",
+			Optional:            true,
+		},
+	}
+	for name, attribute := range containerAttributes() {
+		attributes[name] = attribute
+	}
+	attributes["image"] = optionalText("Container image of the role; without it the job's.")
+	attributes["working_dir"] = optionalText("Working directory of the role; without it the job's.")
+	attributes["command"] = schema.ListAttribute{
+		MarkdownDescription: "Command of the role; without it the job's.", Optional: true, ElementType: types.StringType,
+	}
+	attributes["args"] = schema.ListAttribute{
+		MarkdownDescription: "Arguments of the role; without them the job's.", Optional: true, ElementType: types.StringType,
+	}
+	attributes["env"] = schema.MapAttribute{
+		MarkdownDescription: "Environment variables of the role, beside the job's.", Optional: true, ElementType: types.StringType,
+	}
+	return attributes
+}
+
+// placementAttributes decide where the job may run.
+func placementAttributes() map[string]schema.Attribute {
+	return map[string]schema.Attribute{
+		"mode": schema.StringAttribute{
+			MarkdownDescription: "How the replicas ask for GPUs. `topology` (default): whole GPUs with the best links between them, picked by the scheduler. " +
+				"`default`: whole GPUs that the node's device plugin picks. `shared`: parts of GPUs. The nodes must offer their GPUs in this mode.",
+			Optional: true, Computed: true, Default: stringdefault.StaticString(string(job.Topology)),
+			Validators: []validator.String{oneOf(job.Modes())},
+		},
+		"gang": schema.SingleNestedAttribute{
+			MarkdownDescription: "Whether the members run all together or not at all, which is the default.",
+			Optional:            true,
+			Attributes: map[string]schema.Attribute{
+				"enabled": schema.BoolAttribute{
+					MarkdownDescription: "`false` lets every member start when there is room for it; not in mode `topology`. Default `true`.",
+					Optional:            true,
+				},
+				"minimum": schema.Int32Attribute{
+					MarkdownDescription: "How many members must run together; default all.",
+					Optional:            true, Validators: []validator.Int32{int32validator.AtLeast(1)},
+				},
+			},
+		},
+		"pools": schema.ListAttribute{
+			MarkdownDescription: "Capacity of the node pools whose nodes the members may use, `[gpuplan_node_pool.NAME.capacity]`. " +
+				"The members are kept on these pools, and the plan names their nodes and cards. The capacity in the state is the one that the job was planned on. " +
+				"Without it the job may use the whole cluster; it is then checked against the cluster as it is, and its planned placement is known after apply.",
+			Optional: true, ElementType: capacity.Type,
+			Validators: []validator.List{listvalidator.SizeAtLeast(1)},
+		},
+		"after": schema.SetAttribute{
+			MarkdownDescription: "IDs of jobs that are placed first, `[gpuplan_training_job.NAME.id]`: this one is planned around them. " +
+				"Jobs without such an order are planned each on its own.",
+			Optional: true, ElementType: types.StringType,
+		},
+		"require_immediate": schema.BoolAttribute{
+			MarkdownDescription: "Fails the plan, instead of warning, when the job would have to wait for another job of this configuration. Default `false`.",
+			Optional:            true, Computed: true, Default: booldefault.StaticBool(false),
+		},
+		session.PlacementCheck: schema.StringAttribute{
+			MarkdownDescription: "What the plan does when the job does not fit: `error`, `warn` or `off`. Default: the provider's.",
+			Optional:            true,
+			Validators:          []validator.String{stringvalidator.OneOf(session.Checks()...)},
+		},
+		"quota": optionalText("Leaf of the quota tree that is charged; without it the leaf of the namespace."),
+		"preemptible": schema.BoolAttribute{
+			MarkdownDescription: "`false` keeps the job within the guaranteed quota of its leaf, so that nobody takes it back. Default `true`.",
+			Optional:            true, Computed: true, Default: booldefault.StaticBool(true),
+		},
+		"scheduler_name": schema.StringAttribute{
+			MarkdownDescription: "Scheduler of the pods. Default `" + contract.SchedulerName + "`. Only that one keeps to the plan: for any other the plan checks the job, but has no planned placement.",
+			Optional:            true, Computed: true, Default: stringdefault.StaticString(contract.SchedulerName),
+		},
+		"priority_class": optionalText("PriorityClass of the pods."),
+		"node_selector": schema.MapAttribute{
+			MarkdownDescription: "Labels that the nodes must have.",
+			Optional:            true, ElementType: types.StringType,
+		},
+		"tolerations": schema.ListNestedAttribute{
+			MarkdownDescription: "Taints that the pods tolerate.",
+			Optional:            true,
+			NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+				"key": optionalText("Key of the taint; without it every taint, with operator `Exists`."),
+				"operator": schema.StringAttribute{
+					MarkdownDescription: "`Equal` (default) or `Exists`.", Optional: true,
+					Validators: []validator.String{stringvalidator.OneOf("Equal", "Exists")},
+				},
+				"value": optionalText("Value of the taint, with operator `Equal`."),
+				"effect": schema.StringAttribute{
+					MarkdownDescription: "`NoSchedule`, `PreferNoSchedule` or `NoExecute`; without it every effect.", Optional: true,
+					Validators: []validator.String{stringvalidator.OneOf("NoSchedule", "PreferNoSchedule", "NoExecute")},
+				},
+			}},
+		},
+	}
+}
+
+// podAttributes are about the pods themselves.
+func podAttributes() map[string]schema.Attribute {
+	return map[string]schema.Attribute{
+		"host_network": flag("Uses the network of the host. Every port of a pod is then a port of its node: the workers of a PyTorch job declare one port of their own, " +
+			"so that a worker can share the master's node, but two workers cannot share one."),
+		"host_ipc": flag("Shares the IPC namespace of the host, which NCCL needs between pods of one node."),
+		"host_pid": flag("Shares the process namespace of the host."),
+		"dns_policy": schema.StringAttribute{
+			MarkdownDescription: "DNS policy of the pods. Default `ClusterFirstWithHostNet` with `host_network`, else `ClusterFirst`.",
+			Optional:            true,
+			Validators:          []validator.String{stringvalidator.OneOf("ClusterFirst", "ClusterFirstWithHostNet", "Default")},
+		},
+		"port": schema.Int32Attribute{
+			MarkdownDescription: "TCP port on which the master of a PyTorch job listens, default 23456. With `host_network` the workers declare the next one; give jobs that share nodes ports of their own.",
+			Optional:            true,
+			Validators:          []validator.Int32{int32validator.Between(1, 65534)},
+		},
+		"arena_compatible": flag("Adds the labels and the ConfigMap by which `arena list`, `get` and `delete` know the job."),
+		"labels": schema.MapAttribute{
+			MarkdownDescription: "Labels of the job and its pods. Pods that run keep theirs when these change.",
+			Optional:            true, ElementType: types.StringType,
+		},
+		"annotations": schema.MapAttribute{
+			MarkdownDescription: "Annotations of the job and its pods. Pods that run keep theirs when these change.",
+			Optional:            true, ElementType: types.StringType,
+		},
+	}
+}
+
+// runAttributes are about the course of the job.
+func runAttributes() map[string]schema.Attribute {
+	return map[string]schema.Attribute{
+		"suspend": flag("Ends the pods of a running job, or does not create them; `false` lets it run again."),
+		"clean_pod_policy": schema.StringAttribute{
+			MarkdownDescription: "Which pods go when the job has finished: `None` (default), `Running` or `All`.",
+			Optional:            true, Computed: true, Default: stringdefault.StaticString("None"),
+			Validators: []validator.String{stringvalidator.OneOf("None", "Running", "All")},
+		},
+		"restart_policy": schema.StringAttribute{
+			MarkdownDescription: "When a replica that ended is started again: `Always`, `OnFailure` (default with `pytorch`), `Never` (default with `mpi`), " +
+				"or `ExitCode`, which starts it again after exit codes from 128.",
+			Optional:   true,
+			Validators: []validator.String{stringvalidator.OneOf("Always", "OnFailure", "Never", "ExitCode")},
+		},
+		"backoff_limit": schema.Int32Attribute{
+			MarkdownDescription: "How often replicas are started again before the job has failed.",
+			Optional:            true, Validators: []validator.Int32{int32validator.AtLeast(0)},
+		},
+		"active_deadline_seconds": schema.Int64Attribute{
+			MarkdownDescription: "After how many seconds a job that still runs has failed.",
+			Optional:            true, Validators: []validator.Int64{int64validator.AtLeast(1)},
+		},
+		"ttl_seconds_after_finished": schema.Int32Attribute{
+			MarkdownDescription: "After how many seconds the operator deletes a finished job. A job with this setting that is gone counts as finished.",
+			Optional:            true, Validators: []validator.Int32{int32validator.AtLeast(0)},
+		},
+	}
+}
+
+// resultAttributes are what the provider finds out.
+func resultAttributes() map[string]schema.Attribute {
+	return map[string]schema.Attribute{
+		"planned_placement": schema.ListNestedAttribute{
+			MarkdownDescription: "Where the plan puts every member. A node that does not exist yet is called `POOL[0]`, `POOL[1]`, …: the pool's nodes by age. " +
+				"Without `pools` it is known after apply. Null where nothing is promised: without gang, or with another scheduler.",
+			Computed:     true,
+			NestedObject: assignmentAttributes(),
+		},
+		"planned_node_count": schema.Int64Attribute{
+			MarkdownDescription: "Number of nodes in the planned placement.",
+			Computed:            true,
+		},
+		"actual_placement": schema.ListNestedAttribute{
+			MarkdownDescription: "Where the members run, or ran last. In mode `default` the node's device plugin picks the cards, so none are listed.",
+			Computed:            true,
+			NestedObject:        assignmentAttributes(),
+		},
+		"placement_as_planned": schema.BoolAttribute{
+			MarkdownDescription: "Whether all members got the nodes and cards of the planned placement. Null as long as not all are placed, or when nothing was promised.",
+			Computed:            true,
+		},
+		"status": computedText("Where the job stands: `Pending`, `Created`, `Running`, `Restarting`, `Suspended`, `Succeeded`, `Failed`, " +
+			"or `CleanedUp` when its time to live removed it before Terraform saw how it ended."),
+		"conditions": schema.ListNestedAttribute{
+			MarkdownDescription: "Conditions that the training operator reports.",
+			Computed:            true,
+			NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+				"type":    computedText("Type of the condition."),
+				"status":  computedText("`True`, `False` or `Unknown`."),
+				"reason":  computedText("Reason in one word."),
+				"message": computedText("Message for people."),
+				"since":   computedText("Time of the last change, RFC 3339."),
+			}},
+		},
+		"start_time":      computedText("When the operator took on the job, RFC 3339."),
+		"completion_time": computedText("When the job finished, RFC 3339."),
+	}
+}
+
+func assignmentAttributes() schema.NestedAttributeObject {
+	return schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+		"member": computedText("Role and index, such as `worker-0`."),
+		"node":   computedText("Name of the node."),
+		"cards": schema.ListAttribute{
+			MarkdownDescription: "Indexes of the member's cards, as in `nvidia-smi`.",
+			Computed:            true, ElementType: types.Int64Type,
+		},
+		"ring_gbps": schema.Float64Attribute{
+			MarkdownDescription: "Bandwidth in GB/s, one direction, of the best ring among all cards of the gang on this node; 0 for one card. In mode `default` the worst that can happen.",
+			Computed:            true,
+		},
+		"nvlink_rings": schema.Int64Attribute{
+			MarkdownDescription: "Edge-disjoint NVLink rings among these cards; 0 when the ring runs over PCIe.",
+			Computed:            true,
+		},
+	}}
+}
+
+func computedText(description string) schema.StringAttribute {
+	return schema.StringAttribute{MarkdownDescription: description, Computed: true}
+}
+
+func optionalText(description string) schema.StringAttribute {
+	return schema.StringAttribute{MarkdownDescription: description, Optional: true}
+}
+
+func flag(description string) schema.BoolAttribute {
+	return schema.BoolAttribute{
+		MarkdownDescription: description + " Default `false`.",
+		Optional:            true, Computed: true, Default: booldefault.StaticBool(false),
+	}
+}
+
+func oneOf[T ~string](values []T) validator.String {
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = string(v)
+	}
+	return stringvalidator.OneOf(texts...)
+}

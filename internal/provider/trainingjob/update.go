@@ -1,0 +1,68 @@
+package trainingjob
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// Update changes what can change while the job exists. Settings that only concern
+// the provider need nothing but the state.
+func (r *trainingJob) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
+	r.session.Ledger.StartApplying()
+	var m, state model
+	resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...)
+	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	before, _, diags := state.spec(ctx)
+	resp.Diagnostics.Append(diags...)
+	spec, _, diags := m.spec(ctx)
+	resp.Diagnostics.Append(diags...)
+	timeout, diags := m.Timeouts.Update(ctx, defaultTimeout)
+	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
+		return
+	}
+	replace, inPlace := job.Diff(before, spec)
+	if len(replace) > 0 {
+		// Only a value that was unknown in the plan gets here.
+		resp.Diagnostics.AddError("Job must be created anew", fmt.Sprintf(
+			"Now that all values are known, %s of job %s changed, which needs a new job. Apply again.", strings.Join(replace, ", "), spec.ID()))
+		return
+	}
+	keepResults(&m, state, false)
+	if len(inPlace) == 0 || finished(state) {
+		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	client, err := r.session.Kube()
+	if err != nil {
+		resp.Diagnostics.AddError("Job was not changed", session.Sentence(err))
+		return
+	}
+	obj, err := submit(ctx, client, spec, placementOf(ctx, m.PlannedPlacement, &resp.Diagnostics))
+	if err != nil {
+		resp.Diagnostics.AddError("Job was not changed", session.Sentence(err))
+		return
+	}
+	resp.Diagnostics.Append(m.refresh(ctx, client, obj)...)
+	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+	if before.Suspend == spec.Suspend {
+		return
+	}
+	if obj, err = r.wait(ctx, client, spec, m.WaitFor.ValueString()); err != nil {
+		resp.Diagnostics.AddError("Job was changed, but does not follow", session.Sentence(err))
+	}
+	if obj != nil {
+		resp.Diagnostics.Append(m.refresh(context.WithoutCancel(ctx), client, obj)...)
+		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+	}
+}

@@ -1,0 +1,129 @@
+package trainingjob
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/hashicorp/terraform-plugin-log/tflog"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+)
+
+// wait waits until the job has come as far as goal says, and returns it as it was
+// last seen. The error of a wait that took too long says what the scheduler waits for.
+func (r *trainingJob) wait(ctx context.Context, client *kube.Client, spec job.Spec, goal string) (*unstructured.Unstructured, error) {
+	switch {
+	case goal == waitNone:
+		return client.Get(ctx, spec.Framework.GVK(), spec.Namespace, spec.Name)
+	case spec.Suspend:
+		goal = waitSuspended
+	}
+	followed, stop := context.WithCancel(ctx)
+	pods := &podFollower{client: client, spec: spec}
+	var done sync.WaitGroup
+	done.Go(func() { pods.run(followed) })
+	defer done.Wait()
+	defer stop()
+
+	obj, err := client.WaitFor(ctx, spec.Framework.GVK(), spec.Namespace, spec.Name,
+		func(obj *unstructured.Unstructured) (bool, string, error) { return reached(obj, goal) },
+		func(status string) {
+			tflog.Info(ctx, "waiting for the job", map[string]any{"job": spec.ID(), "status": status})
+		})
+	if reason := pods.reason(); err != nil && reason != "" {
+		err = fmt.Errorf("%w; the scheduler says: %s", err, reason)
+	}
+	return obj, err
+}
+
+// reached is the condition of the wait.
+func reached(obj *unstructured.Unstructured, goal string) (done bool, status string, err error) {
+	s, err := job.StatusOf(obj)
+	if err != nil {
+		return false, "", err
+	}
+	status = fmt.Sprintf("%s, %d of %d replicas run", s.Phase, s.Active, s.Wanted)
+	switch {
+	case s.Phase == job.Failed:
+		return false, status, fmt.Errorf("the job has failed: %s", s.Message)
+	case s.Phase == job.Succeeded:
+		return true, status, nil
+	case goal == waitRunning:
+		return s.AllRunning(), status, nil
+	case goal == waitSuspended:
+		return s.Phase == job.Suspended && s.Active == 0, status, nil
+	}
+	return false, status, nil
+}
+
+// podFollower watches the job's pods while somebody waits for the job, because only
+// they say what the scheduler waits for.
+type podFollower struct {
+	client *kube.Client
+	spec   job.Spec
+
+	mu   sync.Mutex
+	last string
+}
+
+func (f *podFollower) run(ctx context.Context) {
+	changes, err := f.client.Typed.CoreV1().Pods(f.spec.Namespace).Watch(ctx, metav1.ListOptions{LabelSelector: podSelector(f.spec)})
+	if err != nil {
+		return // the wait goes on without the scheduler's reasons
+	}
+	defer changes.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case event, open := <-changes.ResultChan():
+			if !open {
+				return
+			}
+			if pod, ok := event.Object.(*corev1.Pod); ok {
+				f.take(ctx, pod)
+			}
+		}
+	}
+}
+
+// take notes why a pod is not scheduled, and forgets it once one of them is: the
+// members of a gang are scheduled together.
+func (f *podFollower) take(ctx context.Context, pod *corev1.Pod) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range pod.Status.Conditions {
+		if c.Type != corev1.PodScheduled {
+			continue
+		}
+		if c.Status == corev1.ConditionTrue {
+			f.last = ""
+			return
+		}
+		if c.Message != "" && c.Message != f.last {
+			f.last = c.Message
+			tflog.Info(ctx, "the scheduler waits", map[string]any{"job": f.spec.ID(), "pod": pod.Name, "reason": c.Message})
+		}
+	}
+}
+
+func (f *podFollower) reason() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.last
+}
+
+// podSelector selects the pods of a job.
+func podSelector(spec job.Spec) string {
+	return labels.Set{
+		contract.JobNameLabel:         spec.Name,
+		contract.JobOperatorNameLabel: spec.Framework.Operator(),
+	}.String()
+}

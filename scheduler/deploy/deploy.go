@@ -1,0 +1,144 @@
+// Package deploy holds the manifests of the scheduler and of the custom resources
+// that it reads.
+package deploy
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+//go:embed manifests/*.yaml
+var manifests embed.FS
+
+const (
+	configFile  = "scheduler.yaml"
+	configMount = "/etc/gpuplan"
+)
+
+// Options are what a user decides about the scheduler.
+type Options struct {
+	// Image is the container image.
+	Image string
+	// Replicas is the number of schedulers, of which one leads; 0 means 1.
+	Replicas int
+	// LogLevel is the verbosity of the log, as in klog: 0 (default) to 10.
+	LogLevel int
+	// Port is the port on which the scheduler serves health and metrics by HTTPS, 0 for none.
+	Port int
+}
+
+// Objects returns the scheduler's objects in the order in which they can be applied:
+// namespace, CRDs, account, rights, configuration, Deployment. All carry
+// [contract.ManagedByLabel].
+func Objects(o Options) ([]*unstructured.Unstructured, error) {
+	if o.Image == "" {
+		return nil, errors.New("the scheduler needs a container image")
+	}
+	if o.Replicas < 0 || o.LogLevel < 0 || o.Port < 0 {
+		return nil, errors.New("replicas, log level and port of the scheduler must not be negative")
+	}
+	var objs []*unstructured.Unstructured
+	for _, name := range []string{"crd-elasticquotatree.yaml", "crd-podgroup.yaml", "scheduler.yaml"} {
+		more, err := decode(name)
+		if err != nil {
+			return nil, err
+		}
+		objs = append(objs, more...)
+	}
+	config, err := manifests.ReadFile(path.Join("manifests", "config.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	for _, obj := range objs {
+		labels := map[string]string{contract.PartOfLabel: contract.PartOfValue, contract.ManagedByLabel: contract.ManagedByValue}
+		switch obj.GetKind() {
+		case "Namespace": // shared with the node agent
+		case "ConfigMap":
+			labels[contract.NameLabel] = contract.SchedulerName
+			err = unstructured.SetNestedStringMap(obj.Object, map[string]string{configFile: string(config)}, "data")
+		case "Deployment":
+			labels[contract.NameLabel] = contract.SchedulerName
+			err = o.configure(obj, config)
+		default:
+			labels[contract.NameLabel] = contract.SchedulerName
+		}
+		if err != nil {
+			return nil, fmt.Errorf("configure %s %s: %w", obj.GetKind(), obj.GetName(), err)
+		}
+		obj.SetLabels(labels)
+	}
+	return objs, nil
+}
+
+func decode(name string) ([]*unstructured.Unstructured, error) {
+	file, err := manifests.Open(path.Join("manifests", name))
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	decoder := yaml.NewYAMLOrJSONDecoder(file, 4096)
+	var objs []*unstructured.Unstructured
+	for {
+		obj := &unstructured.Unstructured{}
+		err := decoder.Decode(&obj.Object)
+		if errors.Is(err, io.EOF) {
+			return objs, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("decode %s: %w", name, err)
+		}
+		objs = append(objs, obj)
+	}
+}
+
+// configure puts the options into the Deployment.
+func (o Options) configure(deployment *unstructured.Unstructured, config []byte) error {
+	containers, _, err := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "containers")
+	if err != nil {
+		return err
+	}
+	container, ok := containers[0].(map[string]any)
+	if !ok {
+		return errors.New("it has no container")
+	}
+	container["image"] = o.Image
+	container["args"] = []any{
+		"--config=" + path.Join(configMount, configFile),
+		fmt.Sprintf("--secure-port=%d", o.Port),
+		fmt.Sprintf("--v=%d", o.LogLevel),
+		// Members of a gang wait for each other in every cycle; nominating a node for
+		// each of them would double the writes to the API server.
+		"--feature-gates=NominatedNodeNameForExpectation=false",
+	}
+	if o.Port != 0 {
+		container["ports"] = []any{map[string]any{"name": "https", "containerPort": int64(o.Port), "protocol": "TCP"}}
+		container["livenessProbe"] = probe("/livez", 10)
+		container["readinessProbe"] = probe("/readyz", 2)
+	}
+	if err := unstructured.SetNestedSlice(deployment.Object, containers, "spec", "template", "spec", "containers"); err != nil {
+		return err
+	}
+	sum := sha256.Sum256(config)
+	err = unstructured.SetNestedField(deployment.Object, hex.EncodeToString(sum[:8]), "spec", "template", "metadata", "annotations", contract.ConfigHashAnnotation)
+	if err != nil {
+		return err
+	}
+	return unstructured.SetNestedField(deployment.Object, int64(max(o.Replicas, 1)), "spec", "replicas")
+}
+
+func probe(path string, periodSeconds int64) map[string]any {
+	return map[string]any{
+		"httpGet":       map[string]any{"path": path, "port": "https", "scheme": "HTTPS"},
+		"periodSeconds": periodSeconds,
+	}
+}

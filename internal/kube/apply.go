@@ -61,6 +61,22 @@ func (c *Client) Apply(ctx context.Context, obj *unstructured.Unstructured) (*un
 	return applied, nil
 }
 
+// ApplyAs applies an object, or one of its subresources, as a program that is the
+// only writer of these fields: it takes them from whoever has them.
+func (c *Client) ApplyAs(ctx context.Context, manager string, obj *unstructured.Unstructured, subresources ...string) (*unstructured.Unstructured, error) {
+	resource, err := c.resource(obj.GroupVersionKind(), obj.GetNamespace())
+	if err != nil {
+		return nil, fmt.Errorf("apply %s: %w", describeObject(obj), err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	applied, err := resource.Apply(ctx, obj.GetName(), obj, metav1.ApplyOptions{FieldManager: manager, Force: true}, subresources...)
+	if err != nil {
+		return nil, fmt.Errorf("apply %s: %w", describeObject(obj), plain(err))
+	}
+	return applied, nil
+}
+
 // managerInConflict finds the manager in a cause of the API server, such as
 // `conflict with "kubectl-edit" using apps/v1`.
 var managerInConflict = regexp.MustCompile(`conflict with "([^"]+)"`)

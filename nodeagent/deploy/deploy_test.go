@@ -1,0 +1,125 @@
+package deploy_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/deploy"
+)
+
+func objects(t *testing.T, o deploy.Options) []*unstructured.Unstructured {
+	t.Helper()
+	objs, err := deploy.Objects(o)
+	require.NoError(t, err)
+	return objs
+}
+
+// typed finds the object of a kind and decodes it strictly: an unknown field fails.
+func typed[T any](t *testing.T, objs []*unstructured.Unstructured, kind string) T {
+	t.Helper()
+	i := slices.IndexFunc(objs, func(o *unstructured.Unstructured) bool { return o.GetKind() == kind })
+	require.GreaterOrEqual(t, i, 0, kind)
+	var out T
+	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(objs[i].Object, &out, true))
+	return out
+}
+
+func TestObjects(t *testing.T) {
+	objs := objects(t, deploy.Options{Image: "example.com/agent:1"})
+
+	for _, obj := range objs {
+		assert.Equal(t, contract.ManagedByValue, obj.GetLabels()[contract.ManagedByLabel], obj.GetName())
+		assert.Equal(t, contract.PartOfValue, obj.GetLabels()[contract.PartOfLabel], obj.GetName())
+	}
+	ds := typed[appsv1.DaemonSet](t, objs, "DaemonSet")
+	assert.Equal(t, contract.NodeAgentName, ds.Name)
+	assert.Equal(t, contract.SystemNamespace, ds.Namespace)
+	assert.Equal(t, contract.PartOfValue, ds.Spec.Template.Labels[contract.PartOfLabel])
+	for k, v := range ds.Spec.Selector.MatchLabels {
+		assert.Equal(t, v, ds.Spec.Template.Labels[k])
+	}
+	container := ds.Spec.Template.Spec.Containers[0]
+	assert.Equal(t, contract.NodeAgentName, container.Name)
+	assert.Equal(t, "example.com/agent:1", container.Image)
+	assert.Empty(t, container.Args)
+	terms := ds.Spec.Template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	assert.Equal(t, contract.NodeModeLabel, terms[0].MatchExpressions[0].Key)
+}
+
+func TestOptionsRollThePods(t *testing.T) {
+	one := typed[appsv1.DaemonSet](t, objects(t, deploy.Options{Image: "a"}), "DaemonSet")
+	two := typed[appsv1.DaemonSet](t, objects(t, deploy.Options{Image: "a", Interval: time.Minute, MetricsPort: 9400}), "DaemonSet")
+
+	assert.Equal(t, []string{"--interval=1m0s", "--metrics-addr=:9400"}, two.Spec.Template.Spec.Containers[0].Args)
+	assert.NotEmpty(t, one.Spec.Template.Annotations[contract.ConfigHashAnnotation])
+	assert.NotEqual(t, one.Spec.Template.Annotations, two.Spec.Template.Annotations)
+
+	_, err := deploy.Objects(deploy.Options{})
+	assert.ErrorContains(t, err, "image")
+}
+
+func TestRightsAreNarrow(t *testing.T) {
+	objs := objects(t, deploy.Options{Image: "a"})
+	rules := slices.Concat(typed[rbacv1.ClusterRole](t, objs, "ClusterRole").Rules, typed[rbacv1.Role](t, objs, "Role").Rules)
+	for _, rule := range rules {
+		assert.NotContains(t, rule.Verbs, "*")
+		assert.NotContains(t, rule.Resources, "*")
+		assert.NotContains(t, rule.Resources, "secrets")
+	}
+}
+
+func TestCRDMatchesTheContract(t *testing.T) {
+	crd := typed[apiextensionsv1.CustomResourceDefinition](t, objects(t, deploy.Options{Image: "a"}), "CustomResourceDefinition")
+	assert.Equal(t, contract.GPUNodeResource+"."+contract.GPUNodeGroup, crd.Name)
+	assert.Equal(t, contract.GPUNodeKind, crd.Spec.Names.Kind)
+	assert.Equal(t, contract.GPUNodeVersion, crd.Spec.Versions[0].Name)
+
+	status := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["status"].Properties
+	full := contract.GPUNodeStatus{
+		Wiring: "w", Model: "m", DriverVersion: "1", NVLinkGBps: "25", PCIeGeneration: 3, NVSwitch: true, NoP2P: true,
+		Cards: []contract.CardInfo{{}}, Links: []string{"X"}, PCIeLinks: []string{"X"}, NICs: []contract.NICInfo{{Name: "e0"}},
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&full)
+	require.NoError(t, err)
+	for field := range fields {
+		assert.Contains(t, status, field, "the API server would drop it")
+	}
+}
+
+func TestInstallAndRemove(t *testing.T) {
+	server := kubetest.Start(t)
+	client, err := kube.New(server.Config())
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	objs := objects(t, deploy.Options{Image: "a"})
+
+	require.NoError(t, client.ApplyAll(ctx, objs, nil))
+	mirror := &unstructured.Unstructured{Object: map[string]any{}}
+	mirror.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"})
+	mirror.SetNamespace("kube-system")
+	mirror.SetName(contract.TopologyConfigMapPrefix + "n1")
+	mirror.SetLabels(map[string]string{contract.NameLabel: contract.NodeAgentName})
+	server.Put(mirror)
+
+	require.NoError(t, client.DeleteAll(ctx, objs, nil))
+	require.NoError(t, deploy.RemovePublished(ctx, client))
+	for _, obj := range append(objs, mirror) {
+		_, err := client.Get(ctx, obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
+		assert.Error(t, err, "%s %s", obj.GetKind(), obj.GetName())
+	}
+}

@@ -1,0 +1,150 @@
+package nvml
+
+import (
+	"fmt"
+	"math/bits"
+	"strconv"
+	"strings"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+)
+
+// facts is what NVML says about a machine, before it is understood.
+type facts struct {
+	cards []cardFacts
+	// paths are the PCIe paths by position of both cards.
+	paths [][]gpu.Class
+	// refusesP2P tells that the driver refuses peer-to-peer transfers to every
+	// pair of cards without NVLink that it was asked about.
+	refusesP2P bool
+}
+
+// cardFacts is one card.
+type cardFacts struct {
+	card gpu.Card
+	// lost tells that the card does not answer, so that no path leads to it.
+	lost    bool
+	model   string
+	pcieGen int
+	// nvlinks are the card's active NVLinks.
+	nvlinks []nvlinkFacts
+}
+
+// nvlinkFacts is one active NVLink.
+type nvlinkFacts struct {
+	generation int
+	// toSwitch tells that the other end is a switch; remote is the PCI address of
+	// the other end in the form of [gpu.Card.PCIBusID].
+	toSwitch bool
+	remote   string
+}
+
+// machine understands the facts.
+func (f facts) machine() gpu.Machine {
+	m := gpu.Machine{NoP2P: f.refusesP2P}
+	n := len(f.cards)
+	hasNVLink := false
+	for i, c := range f.cards {
+		m.Cards = append(m.Cards, c.card)
+		if m.Model == "" {
+			m.Model = c.model
+		}
+		m.PCIeGeneration = max(m.PCIeGeneration, c.pcieGen)
+		for _, l := range c.nvlinks {
+			m.NVLinkGBps = max(m.NVLinkGBps, gpu.NVLinkGBps(l.generation))
+			m.NVSwitch = m.NVSwitch || l.toSwitch
+		}
+		m.Links = append(m.Links, make([]gpu.Link, n))
+		m.PCIeLinks = append(m.PCIeLinks, make([]gpu.Link, n))
+		for j, other := range f.cards {
+			path := gpu.Link{Class: f.paths[i][j]}
+			if i == j {
+				path.Class = gpu.Self
+			}
+			m.Links[i][j], m.PCIeLinks[i][j] = path, path
+			if lanes := lanes(c, other); i != j && lanes > 0 {
+				m.Links[i][j] = gpu.Link{Class: gpu.NVLink, Lanes: lanes}
+				hasNVLink = true
+			}
+		}
+	}
+	if !hasNVLink {
+		m.NVLinkGBps, m.NVSwitch, m.PCIeLinks = 0, false, nil
+	}
+	return m
+}
+
+// lanes counts the NVLinks from a card to another. A link to a switch names the
+// switch, not the card behind it: behind switches, two cards have as many links
+// between them as the one with fewer has to switches.
+func lanes(from, to cardFacts) int {
+	if from.lost || to.lost {
+		return 0
+	}
+	direct, fromSwitch, toSwitch := 0, 0, 0
+	for _, l := range from.nvlinks {
+		switch {
+		case l.toSwitch:
+			fromSwitch++
+		case l.remote != "" && l.remote == to.card.PCIBusID:
+			direct++
+		}
+	}
+	for _, l := range to.nvlinks {
+		if l.toSwitch {
+			toSwitch++
+		}
+	}
+	return direct + min(fromSwitch, toSwitch)
+}
+
+// nvlinkGeneration translates nvmlNvlinkVersion_t of nvml.h, which also counts
+// the steps between generations; 0 for unknown.
+func nvlinkGeneration(version uint32) int {
+	generations := [...]int{1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5}
+	if int(version) >= len(generations) {
+		return 0
+	}
+	return generations[version]
+}
+
+// busID brings a PCI address to the form "0000:06:00.0". NVML writes the domain
+// with eight digits in newer structures and with four in older ones.
+func busID(s string) (string, error) {
+	domain, rest, ok := strings.Cut(strings.TrimSpace(s), ":")
+	number, err := strconv.ParseUint(domain, 16, 32)
+	if !ok || err != nil {
+		return "", fmt.Errorf("%q is not a PCI address", s)
+	}
+	return fmt.Sprintf("%04X:%s", number, strings.ToUpper(rest)), nil
+}
+
+// cpuList renders a bit mask of CPUs, lowest word first, in the format of cpuset: "0-19,40-59".
+func cpuList(words []uint) string {
+	var ranges []string
+	start := -1
+	for cpu := 0; cpu <= len(words)*bits.UintSize; cpu++ {
+		set := cpu < len(words)*bits.UintSize && words[cpu/bits.UintSize]&(1<<(cpu%bits.UintSize)) != 0
+		switch {
+		case set && start < 0:
+			start = cpu
+		case !set && start == cpu-1 && start >= 0:
+			ranges = append(ranges, strconv.Itoa(start))
+			start = -1
+		case !set && start >= 0:
+			ranges = append(ranges, fmt.Sprintf("%d-%d", start, cpu-1))
+			start = -1
+		}
+	}
+	return strings.Join(ranges, ",")
+}
+
+// firstNode returns the lowest NUMA node of a bit mask, -1 for an empty one.
+func firstNode(words []uint) int {
+	for i, w := range words {
+		if w != 0 {
+			return i*bits.UintSize + bits.TrailingZeros(w)
+		}
+	}
+	return -1
+}

@@ -1,0 +1,246 @@
+// A library in place of libnvidia-ml.so.1 for tests: a machine with eight cards
+// wired like a DGX-1 with V100. It exports only what the package calls; with OLD
+// defined, only what an old driver has.
+//
+// Files in the folder CONTROL say what is wrong:
+//   lost      "3"     card 3 has fallen off the bus
+//   down      "0 3"   the links between cards 0 and 3 are down
+//   ecc       "4 2"   card 4 has counted 2 uncorrectable errors
+//   remap     "6"     card 6 could not replace a memory row
+//   recovery  "7 1"   the driver asks for action 1 on card 7
+//   xid       "5 95"  one event XID 95 of card 5; the file is removed
+//   unloaded          the driver is not loaded
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CARDS 8
+enum { SUCCESS = 0, NOT_SUPPORTED = 3, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, GPU_IS_LOST = 15 };
+
+// A device is the address of its slot, so that its index is easy to find.
+static char slots[CARDS];
+typedef char *device_t;
+#define INDEX(d) ((int)((d) - slots))
+
+static const int pairs[][3] = {
+	{0, 1, 1}, {0, 2, 1}, {0, 3, 2}, {0, 4, 2}, {1, 2, 2}, {1, 3, 1}, {1, 5, 2}, {2, 3, 2},
+	{2, 6, 1}, {3, 7, 1}, {4, 5, 1}, {4, 6, 1}, {4, 7, 2}, {5, 6, 2}, {5, 7, 1}, {6, 7, 2},
+};
+static const int buses[CARDS] = {0x06, 0x07, 0x0A, 0x0B, 0x85, 0x86, 0x89, 0x8A};
+
+// control reads a control file and returns how many numbers it has, -1 without the file.
+static int control(const char *name, int *a, int *b)
+{
+	char path[4096];
+	snprintf(path, sizeof path, "%s/%s", CONTROL, name);
+	FILE *f = fopen(path, "r");
+	if (!f)
+		return -1;
+	int n = fscanf(f, "%d %d", a, b);
+	fclose(f);
+	return n;
+}
+
+static int is_lost(int card)
+{
+	int a, b;
+	return control("lost", &a, &b) >= 1 && a == card;
+}
+
+// peer returns the card at the other end of a link, -1 when the link is not active.
+static int peer(int card, unsigned link)
+{
+	int a, b, down = control("down", &a, &b) == 2;
+	unsigned next = 0;
+	for (unsigned i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+		const int *p = pairs[i];
+		if (p[0] != card && p[1] != card)
+			continue;
+		if (link >= next && link < next + p[2]) {
+			if (down && ((p[0] == a && p[1] == b) || (p[0] == b && p[1] == a)))
+				return -1;
+			return p[0] == card ? p[1] : p[0];
+		}
+		next += p[2];
+	}
+	return -1;
+}
+
+typedef struct {
+	char busIdLegacy[16];
+	unsigned domain, bus, device, pciDeviceId, pciSubSystemId;
+	char busId[32];
+} pci_t;
+
+static int fill_pci(int card, pci_t *pci)
+{
+	memset(pci, 0, sizeof *pci);
+	pci->bus = buses[card];
+	snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, "0000:%02x:00.0", buses[card]);
+	snprintf(pci->busId, sizeof pci->busId, "00000000:%02X:00.0", buses[card]);
+	return SUCCESS;
+}
+
+static int driver(void) { return access(CONTROL "/unloaded", F_OK) == 0 ? DRIVER_NOT_LOADED : SUCCESS; }
+
+int nvmlInit_v2(void) { return driver(); }
+int nvmlShutdown(void) { return SUCCESS; }
+const char *nvmlErrorString(int code)
+{
+	return code == GPU_IS_LOST ? "GPU is lost" : code == DRIVER_NOT_LOADED ? "Driver Not Loaded" : "another error";
+}
+int nvmlSystemGetDriverVersion(char *version, unsigned length)
+{
+	snprintf(version, length, "550.54.15");
+	return SUCCESS;
+}
+int nvmlDeviceGetCount_v2(unsigned *count)
+{
+	*count = CARDS;
+	return driver();
+}
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, device_t *device)
+{
+	*device = slots + index;
+	return is_lost(index) ? GPU_IS_LOST : SUCCESS;
+}
+int nvmlDeviceGetUUID(device_t d, char *uuid, unsigned length)
+{
+	snprintf(uuid, length, "GPU-0000000%d", INDEX(d));
+	return SUCCESS;
+}
+int nvmlDeviceGetName(device_t d, char *name, unsigned length)
+{
+	(void)d;
+	snprintf(name, length, "Tesla V100-SXM2-32GB");
+	return SUCCESS;
+}
+int nvmlDeviceGetPciInfo_v3(device_t d, pci_t *pci) { return fill_pci(INDEX(d), pci); }
+int nvmlDeviceGetMemoryInfo(device_t d, unsigned long long *memory)
+{
+	(void)d;
+	memory[0] = 32768ULL << 20;
+	memory[1] = memory[2] = 0;
+	return SUCCESS;
+}
+int nvmlDeviceGetMaxPcieLinkGeneration(device_t d, unsigned *generation)
+{
+	(void)d;
+	*generation = 3;
+	return SUCCESS;
+}
+int nvmlDeviceGetCpuAffinity(device_t d, unsigned words, unsigned long *mask)
+{
+	memset(mask, 0, words * sizeof *mask);
+	mask[0] = INDEX(d) < 4 ? 0xFFFFFUL : 0xFFFFFUL << 20;
+	return SUCCESS;
+}
+int nvmlDeviceGetNvLinkState(device_t d, unsigned link, int *active)
+{
+	*active = peer(INDEX(d), link) >= 0;
+	return SUCCESS;
+}
+int nvmlDeviceGetNvLinkVersion(device_t d, unsigned link, unsigned *version)
+{
+	(void)d, (void)link;
+	*version = 2;
+	return SUCCESS;
+}
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(device_t d, unsigned link, pci_t *pci)
+{
+	int other = peer(INDEX(d), link);
+	return other < 0 ? NOT_SUPPORTED : fill_pci(other, pci);
+}
+int nvmlDeviceGetTopologyCommonAncestor(device_t d, device_t other, int *level)
+{
+	int a = INDEX(d), b = INDEX(other);
+	*level = a / 4 != b / 4 ? 50 : a / 2 != b / 2 ? 30 : 10;
+	return SUCCESS;
+}
+
+#ifndef OLD
+int nvmlDeviceGetMemoryAffinity(device_t d, unsigned words, unsigned long *mask, unsigned scope)
+{
+	(void)scope;
+	memset(mask, 0, words * sizeof *mask);
+	mask[0] = INDEX(d) < 4 ? 1 : 2;
+	return SUCCESS;
+}
+int nvmlDeviceGetNvLinkRemoteDeviceType(device_t d, unsigned link, unsigned *type)
+{
+	(void)d, (void)link;
+	*type = 0;
+	return SUCCESS;
+}
+int nvmlDeviceGetP2PStatus(device_t d, device_t other, int what, int *status)
+{
+	(void)d, (void)other, (void)what;
+	*status = 0;
+	return SUCCESS;
+}
+int nvmlDeviceGetRemappedRows(device_t d, unsigned *correctable, unsigned *uncorrectable, unsigned *pending, unsigned *failed)
+{
+	int a, b;
+	*correctable = *uncorrectable = *pending = 0;
+	*failed = control("remap", &a, &b) >= 1 && a == INDEX(d);
+	return SUCCESS;
+}
+int nvmlDeviceGetTotalEccErrors(device_t d, int type, int counter, unsigned long long *count)
+{
+	(void)type, (void)counter;
+	int a, b;
+	*count = control("ecc", &a, &b) == 2 && a == INDEX(d) ? b : 0;
+	return SUCCESS;
+}
+
+typedef struct {
+	unsigned fieldId, scopeId;
+	long long timestamp, latency;
+	int valueType, ret;
+	unsigned value[2];
+} field_t;
+
+int nvmlDeviceGetFieldValues(device_t d, int count, field_t *values)
+{
+	int a, b;
+	for (int i = 0; i < count; i++) {
+		values[i].ret = values[i].fieldId == 230 ? SUCCESS : NOT_SUPPORTED;
+		values[i].value[0] = control("recovery", &a, &b) == 2 && a == INDEX(d) ? b : 0;
+	}
+	return SUCCESS;
+}
+
+typedef struct {
+	device_t device;
+	unsigned long long type, data;
+	unsigned gpuInstance, computeInstance;
+} event_t;
+
+int nvmlEventSetCreate(char **set)
+{
+	*set = slots;
+	return SUCCESS;
+}
+int nvmlEventSetFree(char *set)
+{
+	(void)set;
+	return SUCCESS;
+}
+int nvmlDeviceRegisterEvents(device_t d, unsigned long long types, char *set)
+{
+	(void)d, (void)set;
+	return types == 8 ? SUCCESS : NOT_SUPPORTED;
+}
+int nvmlEventSetWait_v2(char *set, event_t *event, unsigned timeout)
+{
+	(void)set, (void)timeout;
+	int card, number;
+	if (control("xid", &card, &number) != 2) {
+		usleep(1000);
+		return TIMEOUT;
+	}
+	unlink(CONTROL "/xid");
+	*event = (event_t){slots + card, 8, number, ~0u, ~0u};
+	return SUCCESS;
+}
+#endif

@@ -1,0 +1,51 @@
+package topology_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
+)
+
+// The labels and keys by which `arena top node` finds and reads the mirror
+// (kubeflow/arena, pkg/topnode/gputopology.go).
+func TestMirrorIsReadableByArena(t *testing.T) {
+	for name, want := range map[string]struct {
+		cards   int
+		first   []string
+		gbps01  float64
+		gbpsFar float64
+	}{
+		"dgx1-v100":         {8, []string{"N-A", "NV1", "NV1", "NV2", "NV2", "SYS", "SYS", "SYS"}, 50, 0},
+		"ack-sample-4xv100": {4, []string{"N-A", "NV2", "NV1", "NV2"}, 100, 100},
+		"a100-sxm-4-nv4":    {4, []string{"N-A", "NV4", "NV4", "NV4"}, 200, 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			require.NoError(t, c.publisher(0).Publish(c.ctx, hardware.Reading{Machine: machine(t, name)}))
+			mirror := c.mirror(t)
+
+			assert.Equal(t, "topology", mirror.GetLabels()["ack.node.gpu.schedule"])
+			assert.Equal(t, nodeName, mirror.GetLabels()["nodename"])
+			var devices map[string]string
+			var links [][]string
+			var bandwidths [][]float64
+			decode(t, mirror, "devices", &devices)
+			decode(t, mirror, "linkType", &links)
+			decode(t, mirror, "bandwidth", &bandwidths)
+			assert.Len(t, devices, want.cards)
+			assert.Equal(t, contract.Healthy, devices["0"])
+			assert.Equal(t, want.first, links[0])
+			assert.Len(t, bandwidths, want.cards)
+			assert.InDelta(t, want.gbps01, bandwidths[0][1], 1e-9, "both directions")
+			if want.gbpsFar > 0 {
+				assert.InDelta(t, want.gbpsFar, bandwidths[0][want.cards-1], 1e-9)
+			} else {
+				assert.Less(t, bandwidths[0][want.cards-1], bandwidths[0][1], "across the sockets is slower")
+			}
+		})
+	}
+}

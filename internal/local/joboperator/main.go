@@ -26,10 +26,13 @@ import (
 )
 
 func main() {
-	kubeconfig := flag.String("kubeconfig", "", "path of the kubeconfig of the control plane to serve (required)")
-	crdDir := flag.String("crd-dir", "", "folder with the CRDs of the jobs; by default crds beside this program")
-	gangScheduler := flag.String("gang-scheduler-name", "", "scheduler that gangs are handed to by PodGroups; empty: gangs are marked by pod labels alone")
-	flag.Parse()
+	// controller-runtime registers a kubeconfig flag of its own on the default flag set.
+	flags := flag.NewFlagSet("gpuplan-joboperator", flag.ExitOnError)
+	kubeconfig := flags.String("kubeconfig", "", "path of the kubeconfig of the control plane to serve (required)")
+	crdDir := flags.String("crd-dir", "", "folder with the CRDs of the jobs; by default crds beside this program")
+	gangScheduler := flags.String("gang-scheduler-name", "", "scheduler that gangs are handed to by PodGroups; empty: gangs are marked by pod labels alone")
+	// ExitOnError: Parse does not return an error.
+	_ = flags.Parse(os.Args[1:])
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()

@@ -79,8 +79,13 @@ func New(cfg Config) (*Client, error) {
 		retryDelay:   cfg.RetryDelay,
 	}
 	if c.http.Transport == nil {
-		transport := http.DefaultTransport.(*http.Transport).Clone()
-		c.http.Transport = transport
+		c.http.Transport = &http.Transport{
+			Proxy:               http.ProxyFromEnvironment,
+			ForceAttemptHTTP2:   true,
+			MaxIdleConnsPerHost: 10,
+			IdleConnTimeout:     90 * time.Second,
+			TLSHandshakeTimeout: 10 * time.Second,
+		}
 	}
 	if c.pollInterval == 0 {
 		c.pollInterval = 5 * time.Second

@@ -472,7 +472,7 @@ func TestDeleteWithoutForce(t *testing.T) {
 	_, err = c.WaitTask(ctx, started.TaskID, nil)
 	assert.ErrorContains(t, err, "scaling group's instances not empty")
 	err = c.WaitNodePoolGone(ctx, cluster, id, nil)
-	assert.ErrorContains(t, err, "delete_failed")
+	assert.ErrorContains(t, err, "could not be deleted: TaskFailed: scaling group's instances not empty")
 	_, err = c.WaitNodePool(ctx, cluster, id, 2, nil)
 	assert.ErrorContains(t, err, "not empty")
 
@@ -508,6 +508,35 @@ func TestBlockedDrainForbidsChanges(t *testing.T) {
 	fake.SetKnobs(acsfake.Knobs{})
 	_, err = c.WaitTask(ctx, started.TaskID, nil)
 	require.NoError(t, err)
+}
+
+// A delete that was repeated, after a lost answer or by the user, finds the pool in deletion.
+func TestDeleteTwice(t *testing.T) {
+	fake, c := both(t, nil)
+	ctx := t.Context()
+	id := create(t, c, spec("v100", 2))
+	fake.SetKnobs(acsfake.Knobs{DrainBlocked: true})
+	_, err := c.DeleteNodePool(ctx, cluster, id, true)
+	require.NoError(t, err)
+	again, err := c.DeleteNodePool(ctx, cluster, id, true)
+	require.NoError(t, err)
+	assert.Equal(t, acs.Started{PoolID: id}, again)
+	fake.SetKnobs(acsfake.Knobs{})
+	require.NoError(t, c.WaitNodePoolGone(ctx, cluster, id, nil))
+}
+
+func TestWaitForAPoolThatDoesNotGrowSaysWhy(t *testing.T) {
+	fake, c := both(t, nil)
+	fake.SetKnobs(acsfake.Knobs{LoseCreateAnswers: 1, TaskFaults: []acsfake.Fault{acsfake.NoStock}})
+	started, err := c.CreateNodePool(t.Context(), cluster, spec("v100", 2))
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	_, err = c.WaitNodePool(ctx, cluster, started.PoolID, 2, func(p acs.Progress) {
+		if strings.Contains(p.Message, "InstanceTypeNoStock") {
+			stop()
+		}
+	})
+	assert.ErrorContains(t, err, "active, 0 of 2 nodes healthy, InstanceTypeNoStock")
 }
 
 func TestAddons(t *testing.T) {

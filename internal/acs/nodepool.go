@@ -156,6 +156,16 @@ type Condition struct {
 	Message string `json:"message"`
 }
 
+// Problem is why the pool is not what it should be, "" when no condition says so.
+func (s NodePoolStatus) Problem() string {
+	for _, c := range s.Conditions {
+		if c.Status != "True" && c.Message != "" {
+			return c.Message
+		}
+	}
+	return ""
+}
+
 // Started is the answer to a change that goes on as a task.
 type Started struct {
 	// PoolID is the pool's ID where the operation knows it.
@@ -265,13 +275,18 @@ func (c *Client) ModifyNodePool(ctx context.Context, clusterID, poolID string, s
 
 // DeleteNodePool deletes a pool. Without force the deletion fails later, as a task,
 // when the pool has nodes; with force its nodes are drained and released. A pool that
-// is gone already is success without a task.
+// is gone or being deleted already is success without a task; see [Client.WaitNodePoolGone].
 func (c *Client) DeleteNodePool(ctx context.Context, clusterID, poolID string, force bool) (Started, error) {
 	query := url.Values{"force": {fmt.Sprint(force)}}
 	var started Started
 	err := c.do(ctx, call{"DeleteClusterNodepool", http.MethodDelete, poolPath(clusterID, poolID), query, nil}, &started)
-	if Code(err) == "ErrorNodePoolNotFound" {
+	switch Code(err) {
+	case "ErrorNodePoolNotFound":
 		return Started{PoolID: poolID}, nil
+	case "InvalidNodePoolStatus.Forbidden":
+		if pool, lookErr := c.GetNodePool(ctx, clusterID, poolID); lookErr == nil && pool.Status.State == PoolDeleting {
+			return Started{PoolID: poolID}, nil
+		}
 	}
 	return started, err
 }

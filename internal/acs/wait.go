@@ -39,22 +39,24 @@ func (c *Client) WaitNodePool(ctx context.Context, clusterID, poolID string, siz
 			return Progress{}, false, err
 		}
 		s := pool.Status
-		now := Progress{State: s.State, Message: fmt.Sprintf("%d of %d nodes healthy", s.Healthy, s.Total)}
+		now := Progress{State: s.State, Message: fmt.Sprintf("%d of %d nodes healthy", s.Healthy, max(s.Total, size))}
+		if problem := s.Problem(); problem != "" {
+			now.Message += ", " + problem
+		}
 		if s.State == PoolDeleteFailed {
-			return now, true, fmt.Errorf("node pool %s is %s: %s", poolID, s.State, conditionText(s.Conditions))
+			return now, true, s.deleteFailed(poolID)
 		}
 		return now, s.State == PoolActive && (size < 0 || s.Healthy == size && s.Total == size), nil
 	})
 	return pool, err
 }
 
-func conditionText(conditions []Condition) string {
-	for _, c := range conditions {
-		if c.Status != "True" && c.Message != "" {
-			return c.Message
-		}
+func (s NodePoolStatus) deleteFailed(poolID string) error {
+	problem := s.Problem()
+	if problem == "" {
+		problem = "the service gave no reason"
 	}
-	return "the service gave no reason"
+	return fmt.Errorf("node pool %s could not be deleted: %s", poolID, problem)
 }
 
 // WaitNodePoolGone waits until a pool does not exist any more.
@@ -70,7 +72,7 @@ func (c *Client) WaitNodePoolGone(ctx context.Context, clusterID, poolID string,
 		s := pool.Status
 		now := Progress{State: s.State, Message: fmt.Sprintf("%d nodes left", s.Total)}
 		if s.State == PoolDeleteFailed {
-			return now, true, fmt.Errorf("node pool %s is %s: %s", poolID, s.State, conditionText(s.Conditions))
+			return now, true, s.deleteFailed(poolID)
 		}
 		return now, false, nil
 	})

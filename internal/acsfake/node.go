@@ -172,7 +172,7 @@ func (s *Server) listNodes(r *request) (any, error) {
 			nodes = append(nodes, map[string]any{
 				"instance_id": n.InstanceID, "node_name": n.Name, "node_status": "Ready", "state": "running",
 				"instance_type": n.InstanceType, "instance_type_family": "", "instance_role": "Worker",
-				"ip_address":  []string{fmt.Sprintf("10.%d.%d.%d", p.Number, n.Number/250, n.Number%250+1)},
+				"ip_address":  []string{fmt.Sprintf("10.%d.%d.%d", (n.Number-1)/254, p.Number, (n.Number-1)%254+1)},
 				"nodepool_id": p.ID, "source": "ess_attach", "spot_strategy": "NoSpot",
 				"creation_time": n.Created.Format(time.RFC3339), "error_message": "",
 			})

@@ -212,7 +212,7 @@ func (s *Server) describe(p *PoolRecord) map[string]any {
 }
 
 func (s *Server) shuffled(list []any) []any {
-	mixed := append([]any(nil), list...)
+	mixed := append([]any{}, list...)
 	s.random.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
 	return mixed
 }

@@ -4,6 +4,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -18,10 +19,12 @@ import (
 	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/cloud"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/controlplane"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/ports"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/process"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/runner"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/simulate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/steps"
 )
@@ -91,7 +94,13 @@ func (s *server) open() error {
 		if err != nil {
 			return err
 		}
-		s.state = datadir.State{Server: self, StartedAt: time.Now(), Version: version.Get().GitVersion}
+		// Addresses stay as they were until they are chosen anew.
+		s.state, err = s.Dir.ReadState()
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		s.state.Server, s.state.StartedAt, s.state.ReadySeconds = self, time.Now(), 0
+		s.state.Version = version.Get().GitVersion
 		if err := s.Dir.WriteState(s.state); err != nil {
 			return err
 		}
@@ -139,6 +148,8 @@ func (s *server) start(ctx context.Context) error {
 		{"kube-scheduler", log, s.plane.Scheduler},
 		{"simulated nodes", s.Dir.Log("kwok"), s.startSimulation},
 		{"job operator", s.Dir.Log(jobOperator), s.startJobOperator},
+		{"program runner", log, s.startRunner},
+		{"cloud API", log, s.startCloud},
 	} {
 		group.Go(func() error {
 			return s.report.Do(part.name, part.log, func() error { return part.start(ctx) })
@@ -182,6 +193,36 @@ func (s *server) startSimulation(context.Context) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.onStop(func(context.Context) { cancel() })
 	return simulate.Start(ctx, s.plane.Config, log)
+}
+
+func (s *server) startRunner(ctx context.Context) error {
+	runner, err := runner.Start(ctx, runner.Options{
+		Config: s.plane.Config, Processes: s.processes, Programs: s.Programs,
+		Dir: filepath.Join(s.Dir.Run(), "pods"), LogDir: filepath.Dir(s.Dir.Log("")), Hardware: s.Dir.Hardware(),
+	})
+	if err != nil {
+		return err
+	}
+	s.onStop(func(context.Context) { runner.Stop() })
+	return nil
+}
+
+func (s *server) startCloud(ctx context.Context) error {
+	listener, err := s.listen("cloud API", s.CloudPort)
+	if err != nil {
+		return err
+	}
+	emulator, err := cloud.Start(ctx, cloud.Options{
+		Config: s.plane.Config, Listener: listener, Dir: s.Dir.Cloud(), Hardware: s.Dir.Hardware(),
+		Log: s.Dir.Log("cloud"), KubernetesVersion: strings.TrimPrefix(s.state.Version, "v") + "-aliyun.1",
+	})
+	if err != nil {
+		listener.Close()
+		return err
+	}
+	s.onStop(emulator.Stop)
+	s.state.Cloud = datadir.Cloud{URL: "http://" + listener.Addr().String(), ClusterID: cloud.ClusterID, RegionID: cloud.RegionID}
+	return nil
 }
 
 func (s *server) onStop(stop func(context.Context)) {

@@ -1,0 +1,200 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acsfake"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/simulate"
+)
+
+// pollInterval is how often a node or a drain is looked at.
+const pollInterval = 100 * time.Millisecond
+
+// nodes makes the emulator's nodes simulated nodes of the cluster.
+type nodes struct {
+	client   kubernetes.Interface
+	hardware string
+}
+
+var _ acsfake.Backend = (*nodes)(nil)
+
+// EnsureNode makes the node and the description of its cards, and returns when the
+// node is Ready.
+func (n *nodes) EnsureNode(ctx context.Context, node acsfake.Node) error {
+	object, err := nodeObject(node)
+	if err != nil {
+		return err
+	}
+	if _, err := n.client.CoreV1().Nodes().Create(ctx, object, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create node %s: %w", node.Name, err)
+	}
+	if err := n.describeHardware(node); err != nil {
+		return err
+	}
+	return wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+		object, err := n.client.CoreV1().Nodes().Get(ctx, node.Name, metav1.GetOptions{})
+		if err != nil {
+			return false, fmt.Errorf("wait for node %s: %w", node.Name, err)
+		}
+		return slices.ContainsFunc(object.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		}), nil
+	})
+}
+
+// UpdateNode brings labels and taints from those of old to those of node. Others,
+// which somebody else has set, stay.
+func (n *nodes) UpdateNode(ctx context.Context, old, node acsfake.Node) error {
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		object, err := n.client.CoreV1().Nodes().Get(ctx, node.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for key := range old.Labels {
+			delete(object.Labels, key)
+		}
+		for key, value := range node.Labels {
+			object.Labels[key] = value
+		}
+		were := taints(old.Taints)
+		object.Spec.Taints = slices.DeleteFunc(object.Spec.Taints, func(t corev1.Taint) bool {
+			return slices.ContainsFunc(slices.Concat(were, taints(node.Taints)), func(w corev1.Taint) bool { return t.MatchTaint(&w) })
+		})
+		object.Spec.Taints = append(object.Spec.Taints, taints(node.Taints)...)
+		_, err = n.client.CoreV1().Nodes().Update(ctx, object, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("update node %s: %w", node.Name, err)
+	}
+	return nil
+}
+
+// DeleteNode drains the node as PodDisruptionBudgets allow, and deletes it.
+func (n *nodes) DeleteNode(ctx context.Context, node acsfake.Node) error {
+	if err := n.drain(ctx, node.Name); err != nil {
+		return err
+	}
+	if err := n.client.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete node %s: %w", node.Name, err)
+	}
+	if err := os.Remove(n.hardwareFile(node.Name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func (n *nodes) drain(ctx context.Context, name string) error {
+	cordon := []byte(`{"spec":{"unschedulable":true}}`)
+	_, err := n.client.CoreV1().Nodes().Patch(ctx, name, "application/merge-patch+json", cordon, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cordon node %s: %w", name, err)
+	}
+	onNode := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", name).String()}
+	return wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+		pods, err := n.client.CoreV1().Pods("").List(ctx, onNode)
+		if err != nil {
+			return false, fmt.Errorf("drain node %s: %w", name, err)
+		}
+		left := 0
+		for _, pod := range pods.Items {
+			if owner := metav1.GetControllerOf(&pod); owner != nil && owner.Kind == "DaemonSet" {
+				continue
+			}
+			left++
+			if pod.DeletionTimestamp != nil {
+				continue
+			}
+			eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
+			err := n.client.PolicyV1().Evictions(pod.Namespace).Evict(ctx, eviction)
+			// Too many requests is how a PodDisruptionBudget says: not now.
+			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsTooManyRequests(err) {
+				return false, fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, err)
+			}
+		}
+		return left == 0, nil
+	})
+}
+
+// nodeObject is the node as it registers.
+func nodeObject(node acsfake.Node) (*corev1.Node, error) {
+	it, ok := catalog.Lookup(node.InstanceType)
+	if !ok {
+		return nil, fmt.Errorf("instance type %s is not in the catalogue, so its node cannot be simulated", node.InstanceType)
+	}
+	resources, err := allocatable(it, node.Labels)
+	if err != nil {
+		return nil, err
+	}
+	address := strings.TrimPrefix(node.Name, RegionID+".")
+	object := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: node.Name,
+			Labels: map[string]string{
+				corev1.LabelHostname:   node.Name,
+				corev1.LabelOSStable:   "linux",
+				corev1.LabelArchStable: "amd64",
+			},
+			Annotations: map[string]string{
+				simulate.NodeAnnotation:            simulate.NodeAnnotationValue,
+				contract.SimulatedWiringAnnotation: it.Wiring,
+			},
+		},
+		Spec: corev1.NodeSpec{ProviderID: RegionID + "." + node.InstanceID, Taints: taints(node.Taints)},
+		Status: corev1.NodeStatus{
+			Capacity: resources, Allocatable: resources,
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}, {Type: corev1.NodeHostName, Address: node.Name}},
+		},
+	}
+	for key, value := range node.Labels {
+		object.Labels[key] = value
+	}
+	return object, nil
+}
+
+func taints(from []acsfake.Taint) []corev1.Taint {
+	var all []corev1.Taint
+	for _, t := range from {
+		all = append(all, corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)})
+	}
+	return all
+}
+
+// describeHardware writes the description from which the node agent reads the cards.
+// One that exists stays: somebody may have broken a card in it on purpose.
+func (n *nodes) describeHardware(node acsfake.Node) error {
+	file := n.hardwareFile(node.Name)
+	if _, err := os.Stat(file); err == nil {
+		return nil
+	}
+	machine, ok := catalog.Machine(node.InstanceType)
+	if !ok || len(machine.Cards) == 0 {
+		return nil
+	}
+	return datadir.WriteJSON(file, machine)
+}
+
+func (n *nodes) hardwareFile(node string) string { return filepath.Join(n.hardware, node+".json") }

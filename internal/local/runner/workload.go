@@ -1,0 +1,186 @@
+package runner
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/process"
+)
+
+const (
+	// stopGrace is what a process gets to end when the platform goes down.
+	stopGrace = 5 * time.Second
+	// readyAfter is how long a container without a probe must run to count as ready.
+	readyAfter = time.Second
+)
+
+// workload is the processes that one pod, or all pods of one revision of a
+// DaemonSet, stand for.
+type workload struct {
+	key string
+	// shared tells that it serves several pods.
+	shared bool
+	// first is the pod that started it.
+	first *corev1.Pod
+	dir   string
+	stop  context.CancelFunc
+
+	// The runner's lock guards what follows.
+	pods     map[podID]bool
+	statuses []process.Status
+	outputs  []*output
+	// ending: it has no pod any more, and its processes get the grace to end.
+	ending bool
+	grace  time.Duration
+	// waiting are pods that want to start it again when it has ended.
+	waiting []podID
+}
+
+// containerState is what is known of a container of a workload.
+type containerState struct {
+	process.Status
+	// tail is the end of what the last run wrote.
+	tail string
+}
+
+// keyOf returns the key of the workload of a pod.
+func keyOf(pod *corev1.Pod) (key string, shared bool) {
+	owner := metav1.GetControllerOf(pod)
+	if owner != nil && owner.Kind == "DaemonSet" {
+		return pod.Namespace + "." + owner.Name + "." + pod.Labels[appsv1.DefaultDaemonSetUniqueLabelKey], true
+	}
+	return pod.Namespace + "." + pod.Name + "." + string(pod.UID), false
+}
+
+// join makes the pod part of its workload, which it starts when the pod is the
+// first. It is not joined while an earlier workload of the same key ends; the pod
+// is looked at again after that.
+func (r *Runner) join(ctx context.Context, pod *corev1.Pod) (states []containerState, joined bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if ctx.Err() != nil {
+		return nil, false
+	}
+	key, shared := keyOf(pod)
+	w := r.workloads[key]
+	switch {
+	case w == nil:
+		w = &workload{
+			key: key, shared: shared, first: pod, dir: filepath.Join(r.Dir, key), grace: stopGrace,
+			pods:     map[podID]bool{},
+			statuses: make([]process.Status, len(pod.Spec.Containers)),
+		}
+		r.workloads[key] = w
+		r.run(ctx, w)
+	case w.ending:
+		w.waiting = append(w.waiting, idOf(pod))
+		return nil, false
+	}
+	w.pods[idOf(pod)] = true
+	r.homes[pod.UID] = w
+	for i, status := range w.statuses {
+		states = append(states, containerState{Status: status, tail: w.outputs[i].lastTail()})
+	}
+	return states, true
+}
+
+// leave takes a pod out of its workload. The processes end with the last pod;
+// ending tells that they have not yet. The pod is looked at again when they have.
+func (r *Runner) leave(id podID, grace time.Duration) (ending bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.homes[id.uid]
+	if w == nil {
+		return false
+	}
+	if w.ending {
+		return true
+	}
+	if len(w.pods) > 1 {
+		delete(w.pods, id)
+		delete(r.homes, id.uid)
+		return false
+	}
+	w.ending, w.grace = true, grace
+	w.stop()
+	return true
+}
+
+// run starts the workload's containers. The caller holds the lock.
+func (r *Runner) run(ctx context.Context, w *workload) {
+	ctx, w.stop = context.WithCancel(ctx)
+	var containers sync.WaitGroup
+	for i, container := range w.first.Spec.Containers {
+		w.outputs = append(w.outputs, newOutput(r.logFile(container.Name)))
+		containers.Go(func() {
+			grace := func() time.Duration {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				return w.grace
+			}
+			program := func(ctx context.Context) (process.Spec, error) {
+				spec, err := r.program(ctx, w, &container)
+				w.outputs[i].begin(spec.Name, err)
+				spec.Output = w.outputs[i]
+				return spec, err
+			}
+			r.Processes.Keep(ctx, grace, program, func(status process.Status) { r.observe(w, i, status) })
+		})
+	}
+	r.ended.Go(func() {
+		containers.Wait()
+		w.stop()
+		for _, output := range w.outputs {
+			output.close()
+		}
+		if err := os.RemoveAll(w.dir); err != nil {
+			klog.Warningf("runner: clear the files of %s: %v", w.key, err)
+		}
+		r.forget(w)
+	})
+	r.ended.Go(func() { r.renewToken(ctx, w) })
+}
+
+// observe takes note of a change of a container.
+func (r *Runner) observe(w *workload, container int, status process.Status) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w.statuses[container] = status
+	if status.Running != nil {
+		time.AfterFunc(readyAfter, func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.enqueuePods(w)
+		})
+	}
+	r.enqueuePods(w)
+}
+
+func (r *Runner) enqueuePods(w *workload) {
+	for id := range w.pods {
+		r.queue.Add(id)
+	}
+}
+
+// forget removes a workload that has ended and looks again at its pods.
+func (r *Runner) forget(w *workload) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.workloads, w.key)
+	for id := range w.pods {
+		delete(r.homes, id.uid)
+	}
+	r.enqueuePods(w)
+	for _, id := range slices.Compact(w.waiting) {
+		r.queue.Add(id)
+	}
+}

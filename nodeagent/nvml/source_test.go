@@ -27,8 +27,22 @@ type fake struct {
 	path string
 }
 
-// build compiles the fake library; options are for the C compiler.
-func build(t *testing.T, options ...string) *fake {
+// folder holds the library that this process loads: symbols of the first one that
+// a process loads hide those of any other.
+var folder string
+
+func TestMain(m *testing.M) {
+	var err error
+	if folder, err = os.MkdirTemp("", "fakenvml"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(folder)
+	os.Exit(code)
+}
+
+// build compiles the fake library into a folder; options are for the C compiler.
+func build(t *testing.T, dir string, options ...string) *fake {
 	t.Helper()
 	compiler := os.Getenv("CC")
 	if compiler == "" {
@@ -37,9 +51,11 @@ func build(t *testing.T, options ...string) *fake {
 	if _, err := exec.LookPath(compiler); err != nil {
 		t.Skipf("no C compiler to build the fake NVML with: %v", err)
 	}
-	f := &fake{t: t, dir: t.TempDir()}
-	f.path = filepath.Join(f.dir, "libfakenvml.so")
-	args := append([]string{"-shared", "-fPIC", "-Wall", "-Werror", fmt.Sprintf("-DCONTROL=%q", f.dir), "-o", f.path, "testdata/fakenvml.c"}, options...)
+	f := &fake{t: t, dir: dir, path: filepath.Join(dir, "libfakenvml.so")}
+	if _, err := os.Stat(f.path); err == nil {
+		return f // an earlier run in this process has built and loaded it
+	}
+	args := append([]string{"-shared", "-fPIC", "-Wall", "-Werror", fmt.Sprintf("-DCONTROL=%q", dir), "-o", f.path, "testdata/fakenvml.c"}, options...)
 	output, err := exec.Command(compiler, args...).CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	return f
@@ -58,10 +74,10 @@ func (f *fake) unset(name string) {
 	require.NoError(f.t, os.Remove(filepath.Join(f.dir, name)))
 }
 
-func (f *fake) start() *source {
+func (f *fake) start() (s *source, stop context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	f.t.Cleanup(cancel)
-	return start(ctx, slog.New(slog.DiscardHandler), newLibrary(nvml.WithLibraryPath(f.path)))
+	return start(ctx, slog.New(slog.DiscardHandler), newLibrary(nvml.WithLibraryPath(f.path))), cancel
 }
 
 func read(t *testing.T, s *source) hardware.Reading {
@@ -72,12 +88,10 @@ func read(t *testing.T, s *source) hardware.Reading {
 	return reading
 }
 
-// The parts of this test share one library: symbols of the first one that a
-// process loads hide those of any other.
 func TestReadThroughTheLibrary(t *testing.T) {
-	f := build(t)
+	f := build(t, folder)
 	f.set("unloaded", "")
-	s := f.start()
+	s, stop := f.start()
 	want := described(t, "dgx1-v100")
 
 	t.Run("the driver is not loaded", func(t *testing.T) {
@@ -146,7 +160,8 @@ func TestReadThroughTheLibrary(t *testing.T) {
 		assert.Len(t, read(t, s).Machine.Cards, 8)
 	})
 	t.Run("an event", func(t *testing.T) {
-		fresh := f.start() // the first one's wait was ended by the reload, and it retries later
+		stop()
+		fresh, _ := f.start()
 		read(t, fresh)
 		f.set("xid", "5 95")
 		select {
@@ -167,12 +182,13 @@ const oldDriverEnv = "GPUPLAN_TEST_OLD_DRIVER"
 func TestOldDriver(t *testing.T) {
 	if path := os.Getenv(oldDriverEnv); path != "" {
 		f := &fake{t: t, dir: filepath.Dir(path), path: path}
-		reading := read(t, f.start())
+		s, _ := f.start()
+		reading := read(t, s)
 		assert.Equal(t, described(t, "dgx1-v100").Links, reading.Machine.Links)
 		assert.Equal(t, -1, reading.Machine.Cards[0].NUMANode, "unknown, not 0")
 		return
 	}
-	f := build(t, "-DOLD")
+	f := build(t, t.TempDir(), "-DOLD")
 	self, err := os.Executable()
 	require.NoError(t, err)
 	again := exec.Command(self, "-test.run=^TestOldDriver$", "-test.v")

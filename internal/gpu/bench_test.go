@@ -20,7 +20,7 @@ func BenchmarkNewTable(b *testing.B) {
 
 func BenchmarkBest(b *testing.B) {
 	for name, m := range fixtures(b) {
-		tab := table(b, m)
+		tab := newTable(b, m)
 		n := len(m.Cards)
 		free := make([]Set, 1<<12)
 		k := make([]int, len(free))

@@ -2,7 +2,6 @@ package gpu
 
 import (
 	"cmp"
-	"math/bits"
 	"slices"
 )
 
@@ -37,9 +36,10 @@ func newExact(m Machine, f fabric) *exact {
 
 	nearest := nearestNIC(m)
 	fixed, fixedNearNIC := make([]uint64, len(e.ringRank)), make([]uint64, len(e.ringRank))
-	for set, ring := range e.ringRank {
-		numa := uint64(maxExactCards - numaNodes(m, Set(set)))
-		nic := uint64(nicCloseness(nearest, Set(set)))
+	for set := range e.all() {
+		ring := e.ringRank[set]
+		numa := uint64(maxExactCards - numaNodes(m, set))
+		nic := uint64(nicCloseness(nearest, set))
 		fixed[set] = uint64(ring)<<48 | numa<<8 | nic
 		fixedNearNIC[set] = uint64(ring)<<48 | nic<<32 | numa<<8
 	}
@@ -55,27 +55,30 @@ func (e *exact) ring(s Set) Ring { return e.rings[e.ringRank[s]] }
 
 func (e *exact) best(free Set, k int, nearNIC bool) Set {
 	if nearNIC {
-		return Set(e.nearNICSet[e.at(int(free), k)])
+		return Set(e.nearNICSet[e.at(free, k)])
 	}
-	return Set(e.bestSet[e.at(int(free), k)])
+	return Set(e.bestSet[e.at(free, k)])
 }
 
-func (e *exact) worst(free Set, k int) Ring { return e.rings[e.worstRank[e.at(int(free), k)]] }
+func (e *exact) worst(free Set, k int) Ring { return e.rings[e.worstRank[e.at(free, k)]] }
 
 // at returns the index of (set, k) in a list with an entry for every set and every k from 0 to cards.
-func (e *exact) at(set, k int) int { return set*(e.cards+1) + k }
+func (e *exact) at(set Set, k int) int { return int(set)*(e.cards+1) + k }
+
+// all returns the number of sets, to range over them.
+func (e *exact) all() Set { return 1 << e.cards }
 
 // bounds returns the rank of the best or worst ring of k cards out of each set, by
 // (set, k): a set's own, or what leaving out one card gives.
 func (e *exact) bounds(pick func(a, b uint8) uint8) []uint8 {
 	bounds := make([]uint8, len(e.ringRank)*(e.cards+1))
-	for set, own := range e.ringRank {
-		size := bits.OnesCount(uint(set))
-		bounds[e.at(set, size)] = own
+	for set := range e.all() {
+		size := set.Len()
+		bounds[e.at(set, size)] = e.ringRank[set]
 		for k := 1; k < size; k++ {
 			bound := bounds[e.at(set&(set-1), k)]
-			for rest := uint(set & (set - 1)); rest != 0; rest &= rest - 1 {
-				bound = pick(bound, bounds[e.at(set&^int(rest&-rest), k)])
+			for rest := set & (set - 1); rest != 0; rest &= rest - 1 {
+				bound = pick(bound, bounds[e.at(set&^(rest&-rest), k)])
 			}
 			bounds[e.at(set, k)] = bound
 		}
@@ -88,10 +91,9 @@ func (e *exact) bounds(pick func(a, b uint8) uint8) []uint8 {
 // which take the rank of what it leaves.
 func (e *exact) choose(fixed []uint64, leftRank []uint16) []uint16 {
 	chosen := make([]uint16, len(fixed)*(e.cards+1))
-	for i := range fixed {
-		free := Set(i)
+	for free := range e.all() {
 		var keys [maxExactCards + 1]uint64
-		best := chosen[e.at(i, 0):e.at(i+1, 0)]
+		best := chosen[e.at(free, 0):e.at(free+1, 0)]
 		for set := free; set != 0; set = (set - 1) & free {
 			k := set.Len()
 			key := fixed[set] | uint64(leftRank[free&^set])<<16

@@ -46,17 +46,17 @@ func compareLeftovers(a, b leftover) int {
 // leftovers returns the leftover of every set. bestRank is the rank of the best ring by (set, k).
 func (e *exact) leftovers(bestRank []uint8) []leftover {
 	values := make([]leftover, len(e.ringRank))
-	for set := 1; set < len(values); set++ {
+	for set := range e.all() {
 		own := &values[set]
-		largest := log2(bits.OnesCount(uint(set)))
 		for part := set; part != 0; part = (part - 1) & set {
-			if size := bits.OnesCount(uint(part)); size&(size-1) == 0 {
+			if size := part.Len(); size&(size-1) == 0 {
 				i := log2(size)
 				own.packings[i] = max(own.packings[i], values[set&^part].packings[i].after(e.ringRank[part]))
 			}
 		}
-		for i := largest + 1; i <= maxExactLog2; i++ {
-			own.packings[i] = own.packings[largest]
+		// Parts that do not fit are cut smaller.
+		for i := log2(max(1, set.Len())) + 1; i <= maxExactLog2; i++ {
+			own.packings[i] = own.packings[i-1]
 		}
 		copy(own.best[:], bestRank[e.at(set, 0):e.at(set+1, 0)])
 	}

@@ -11,7 +11,8 @@ import "slices"
 // between two cards depends only on the smallest group that holds both, as on a
 // switched NVLink fabric and in a tree of PCIe switches, bridges and sockets:
 // every machine of more than 16 cards that is built. On any other graph both the
-// ring of a set and the best set may be better than stated, never worse.
+// ring of a set and the best set may be better than stated, never worse. Of equal
+// groups it takes the one that is tightest; it does not look at network devices.
 type linkage struct {
 	fabric fabric
 	groups []group
@@ -81,7 +82,7 @@ func (l *linkage) ring(s Set) Ring {
 // best takes the fastest group that has k free cards, of equal ones that with the
 // fewest. Neither half of it has as many, or that half would have been taken: so
 // one half goes whole, and the other gives the rest.
-func (l *linkage) best(free Set, k int, nearNIC bool) Set {
+func (l *linkage) best(free Set, k int, _ bool) Set {
 	if free.Len() == k {
 		return free
 	}
@@ -106,7 +107,7 @@ func (l *linkage) best(free Set, k int, nearNIC bool) Set {
 	if part.Len() > whole.Len() {
 		whole, part = part, whole
 	}
-	return whole | l.best(part, k-whole.Len(), nearNIC)
+	return whole | l.best(part, k-whole.Len(), false)
 }
 
 // worst is the ring of all free cards: some set of k has their slowest pair.

@@ -31,7 +31,11 @@ func newPacker(lanes [][]int) packer {
 }
 
 // rings returns the number of edge-disjoint rings through all cards of a set of at least three.
-func (p packer) rings(set Set) int {
+func (p packer) rings(set Set) int { return len(p.paths(set)) }
+
+// paths returns edge-disjoint rings through all cards of a set of at least three, as
+// many as there are; each is the cards in the order of the ring.
+func (p packer) paths(set Set) [][]int {
 	cards := set.Cards()
 	s := packing{cards: len(cards), budget: p.perSet, dead: map[links]bool{}}
 	for a, i := range cards {
@@ -41,11 +45,16 @@ func (p packer) rings(set Set) int {
 	}
 	for rings := s.bound(); rings > 0; rings-- {
 		if s.pack(rings) {
-			return rings
+			for _, ring := range s.found {
+				for i, at := range ring {
+					ring[i] = cards[at]
+				}
+			}
+			return s.found
 		}
 		clear(s.dead)
 	}
-	return 0
+	return nil
 }
 
 // links counts the links between each two cards of a set.
@@ -58,6 +67,8 @@ type packing struct {
 	free   links
 	budget int
 	dead   map[links]bool
+	// found are the rings of a search that succeeded, as positions in the set.
+	found [][]int
 }
 
 // bound returns a number of rings that cannot be exceeded.

@@ -151,6 +151,9 @@ func (p *packing) extend(rings, first, at int, visited uint16) bool {
 		p.take(at, 0)
 		ok := p.pack(rings - 1)
 		p.release(at, 0)
+		if ok {
+			p.found = append(p.found, []int{at})
+		}
 		return ok
 	}
 	// The most links first: what is plentiful is missed least.
@@ -169,6 +172,8 @@ func (p *packing) extend(rings, first, at int, visited uint16) bool {
 			ok := p.extend(rings, first, next, visited|1<<next)
 			p.release(at, next)
 			if ok {
+				last := len(p.found) - 1
+				p.found[last] = append(p.found[last], at)
 				return true
 			}
 		}

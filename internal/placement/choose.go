@@ -200,7 +200,7 @@ func (p *planner) packDomain(d *domain, want []int) selection {
 	}
 	most := 0
 	for _, pick := range s.picks {
-		most = max(most, sum(pick.take))
+		most = max(most, sum(pick.take)+len(p.running[pick.node.Name]))
 	}
 	limited := func(perNode int) selection {
 		p.perNode, p.trials = perNode, map[trialKey]*trial{}

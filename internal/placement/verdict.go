@@ -105,7 +105,7 @@ func (v Verdict) String() string {
 	case v.Next != "" && len(v.Reasons) == 1:
 		fmt.Fprintf(&b, " for %s (each member asks for %s)", v.Next, v.Asks)
 	case v.Next != "":
-		fmt.Fprintf(&b, "; none is left for %s (each member asks for %s)", v.Next, v.Asks)
+		fmt.Fprintf(&b, "; no node is left for %s (each member asks for %s)", v.Next, v.Asks)
 	}
 	b.WriteByte('.')
 	if len(v.Fixes) > 0 {

@@ -8,11 +8,14 @@ import (
 // reference answers like a table, but slowly and in another way: it lists the
 // rings of a set card by card, and looks at every set for every question.
 type reference struct {
-	machine Machine
-	known   map[Set]Ring
+	machine  Machine
+	known    map[Set]Ring
+	packings map[packingOf][]float64
 }
 
-func newReference(m Machine) *reference { return &reference{machine: m, known: map[Set]Ring{}} }
+func newReference(m Machine) *reference {
+	return &reference{machine: m, known: map[Set]Ring{}, packings: map[packingOf][]float64{}}
+}
 
 func (r *reference) link(a, b int) Link {
 	x, y := r.machine.Links[a][b], r.machine.Links[b][a]
@@ -173,6 +176,70 @@ func (r *reference) bounds(free Set, k int) (best, worst float64) {
 	})
 	return best, worst
 }
+
+// value is what decides for a set out of free, the most important number first.
+func (r *reference) value(s, free Set, nearNIC bool) []float64 {
+	numa := map[int]bool{}
+	nic := 0.0
+	for _, card := range s.Cards() {
+		numa[r.machine.Cards[card].NUMANode] = true
+		nearest := None
+		for _, device := range r.machine.NICs {
+			nearest = max(nearest, device.Links[card].Class)
+		}
+		nic += float64(nearest)
+	}
+	var left []float64
+	for part := 8; part > 1; part /= 2 {
+		left = append(left, r.packing(free&^s, part)...)
+	}
+	for k := len(r.machine.Cards); k > 1; k-- {
+		var best Ring
+		subsets(free&^s, k, func(s Set) {
+			if ring := r.ring(s); slices.Compare(ring.numbers(), best.numbers()) > 0 {
+				best = ring
+			}
+		})
+		left = append(left, best.numbers()...)
+	}
+	own := r.ring(s).numbers()
+	closeness := -float64(len(numa))
+	if nearNIC {
+		return slices.Concat(own, []float64{nic}, left, []float64{closeness})
+	}
+	return slices.Concat(own, left, []float64{closeness, nic})
+}
+
+// packing returns the rings of the best packing of a set into parts of a size, and
+// of half of that where it does not fit.
+func (r *reference) packing(s Set, part int) []float64 {
+	if s == 0 {
+		return nil
+	}
+	key := packingOf{s, part}
+	if known, ok := r.packings[key]; ok {
+		return known
+	}
+	size := part
+	for size > s.Len() {
+		size /= 2
+	}
+	var best []float64
+	subsets(s, size, func(first Set) {
+		if p := slices.Concat(r.ring(first).numbers(), r.packing(s&^first, part)); slices.Compare(p, best) > 0 {
+			best = p
+		}
+	})
+	r.packings[key] = best
+	return best
+}
+
+type packingOf struct {
+	set  Set
+	part int
+}
+
+func (r Ring) numbers() []float64 { return []float64{r.GBps, float64(r.NVLinkRings)} }
 
 // subsets calls f for every set of k cards out of free, lowest cards first.
 func subsets(free Set, k int, f func(Set)) {

@@ -17,7 +17,7 @@ import (
 
 var (
 	graphs = flag.Int("graphs", 1000, "random degraded machines to compare with exhaustive search")
-	masks  = flag.Int("masks", 2000, "random sets of free cards of each machine of 16 cards to compare with exhaustive search")
+	masks  = flag.Int("masks", 20_000, "random sets of free cards of each machine of 16 cards to compare with exhaustive search")
 )
 
 // fixtures returns the machines of testdata by name.
@@ -135,6 +135,7 @@ func TestAnswersFor16CardsAreOptimal(t *testing.T) {
 	}
 	for name, m := range machines {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			table, r := newTable(t, m), newReference(m)
 			random := rand.New(rand.NewPCG(2, 2))
 			for range *masks {
@@ -143,4 +144,111 @@ func TestAnswersFor16CardsAreOptimal(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The full order of sets: ring, leftovers, NUMA nodes, network devices, lowest cards.
+func TestTiesAreBrokenInTheStatedOrder(t *testing.T) {
+	machines := wirings(t)
+	random := rand.New(rand.NewPCG(5, 5))
+	for _, name := range slices.Sorted(maps.Keys(machines)) {
+		machines[name+" degraded"] = degraded(random, machines[name])
+	}
+	for name, m := range machines {
+		t.Run(name, func(t *testing.T) {
+			m.Cards = slices.Clone(m.Cards)
+			for i := range m.Cards {
+				m.Cards[i].Unhealthy = ""
+			}
+			table, r := newTable(t, m), newReference(m)
+			for free := range Full(len(m.Cards)) + 1 {
+				for k := 1; k <= free.Len(); k++ {
+					for nearNIC, choose := range map[bool]func(Set, int) (Set, bool){false: table.Best, true: table.BestNearNIC} {
+						var want Set
+						var highest []float64
+						subsets(free, k, func(s Set) {
+							if value := r.value(s, free, nearNIC); want == 0 || slices.Compare(value, highest) > 0 {
+								want, highest = s, value
+							}
+						})
+						if got, _ := choose(free, k); got != want {
+							t.Fatalf("%d of %v, near a network device %v: got %v: want %v", k, free, nearNIC, got, want)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestNetworkDevices(t *testing.T) {
+	m := sockets(8, 4)
+	m.NICs = []NIC{{Name: "erdma_0", Links: []Link{{}, {Class: SYS}, {Class: SYS}, {Class: SYS}, {Class: NODE}, {Class: NODE}, {Class: PIX}, {Class: PIX}}}}
+	table := newTable(t, m)
+	for _, tt := range []struct {
+		free       Set
+		k          int
+		best, near string
+	}{
+		{Full(8), 2, "6,7", "6,7"},
+		{Full(8), 4, "4,5,6,7", "4,5,6,7"},
+		{Full(8) &^ SetOf(0), 1, "1", "6"},
+		{SetOf(0, 1, 2, 4), 2, "0,1", "0,1"},
+	} {
+		best, _ := table.Best(tt.free, tt.k)
+		assert.Equal(t, tt.best, best.String(), "best %d of %v", tt.k, tt.free)
+		near, _ := table.BestNearNIC(tt.free, tt.k)
+		assert.Equal(t, tt.near, near.String(), "best %d of %v near a network device", tt.k, tt.free)
+	}
+}
+
+func TestQuestionsWithoutAnAnswer(t *testing.T) {
+	table := newTable(t, mesh(4, Link{Class: PIX}))
+	for k, want := range map[int]bool{-1: false, 0: true, 3: false} {
+		best, ok := table.Best(SetOf(0, 3, 9), k)
+		assert.Equal(t, want, ok, "%d cards", k)
+		assert.Zero(t, best)
+		assert.Zero(t, table.Worst(SetOf(0, 3, 9), k))
+	}
+	assert.Zero(t, table.Ring(SetOf(2, 60)), "one card of the machine")
+
+	empty := newTable(t, Machine{})
+	_, ok := empty.Best(Full(64), 1)
+	assert.False(t, ok)
+	assert.Zero(t, empty.Ring(Full(64)))
+}
+
+func TestNewTableRefusesWhatIsNoMachine(t *testing.T) {
+	m := mesh(3, Link{Class: PIX})
+	m.Links = m.Links[:2]
+	_, err := NewTable(m)
+	assert.ErrorContains(t, err, "links has 2 rows: want one per card, 3")
+}
+
+func TestEqualMachinesHaveEqualTables(t *testing.T) {
+	for name, m := range wirings(t) {
+		assert.Equal(t, newTable(t, m), newTable(t, m), name)
+	}
+}
+
+func TestBestAllocatesNothing(t *testing.T) {
+	table := newTable(t, fixtures(t)["dgx1-v100"])
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		table.Best(0xf7, 4)
+		table.BestNearNIC(0xf7, 4)
+		table.Worst(0xf7, 4)
+		table.Ring(0xf0)
+	}))
+}
+
+func FuzzBest(f *testing.F) {
+	machines := wirings(f)
+	names := slices.Sorted(maps.Keys(machines))
+	for i := range names {
+		f.Add(uint8(i), uint64(i), uint64(0xff), 4)
+	}
+	f.Fuzz(func(t *testing.T, machine uint8, seed, free uint64, k int) {
+		m := degraded(rand.New(rand.NewPCG(seed, 0)), machines[names[int(machine)%len(names)]])
+		table := newTable(t, m)
+		check(t, table, newReference(m), Set(free)&Full(len(m.Cards)), k)
+	})
 }

@@ -2,6 +2,7 @@ package acs_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -119,6 +120,7 @@ func TestPoolFromCreateToDelete(t *testing.T) {
 	assert.ElementsMatch(t, want.KubernetesConfig.Labels, pool.KubernetesConfig.Labels)
 	assert.Equal(t, want.KubernetesConfig.Taints, pool.KubernetesConfig.Taints)
 	assert.Equal(t, want.ScalingGroup, pool.ScalingGroup)
+	assert.Empty(t, pool.ScalingGroup.Rest)
 
 	nodes, err := c.ListNodes(ctx, cluster, started.PoolID)
 	require.NoError(t, err)
@@ -242,6 +244,44 @@ func TestLabelsReachNodesOnlyWithUpdateNodes(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, changed.KubernetesConfig.Labels, pool.KubernetesConfig.Labels, "the pool's record has it at once")
 		assert.Empty(t, pool.KubernetesConfig.Taints, "an empty list clears")
+	}
+}
+
+// Read, change, write: settings that the client does not know survive, and the masked
+// password is not sent as the new one.
+func TestChangesKeepWhatTheClientDoesNotKnow(t *testing.T) {
+	fake, c := both(t, nil)
+	ctx := t.Context()
+	first := spec("v100", 0)
+	first.ScalingGroup.LoginPassword = "Hunter2!"
+	first.ScalingGroup.Rest = acs.Rest{"internet_max_bandwidth_out": json.RawMessage("5")}
+	first.KubernetesConfig.Rest = acs.Rest{"pre_user_data": json.RawMessage(`"cHJl"`)}
+	first.Management.Rest = acs.Rest{"auto_repair_policy": json.RawMessage(`{"restart_node":true}`)}
+	first.AutoScaling.Rest = acs.Rest{"is_bond_eip": json.RawMessage("false")}
+	id := create(t, c, first)
+
+	read, err := c.GetNodePool(ctx, cluster, id)
+	require.NoError(t, err)
+	assert.Empty(t, read.ScalingGroup.LoginPassword)
+	assert.Equal(t, first.ScalingGroup.Rest, read.ScalingGroup.Rest)
+	read.KubernetesConfig.Labels = nil
+	started, err := c.ModifyNodePool(ctx, cluster, id, read.NodePoolSpec, acs.ModifyOptions{})
+	require.NoError(t, err)
+	_, err = c.WaitTask(ctx, started.TaskID, nil)
+	require.NoError(t, err)
+
+	again, err := c.GetNodePool(ctx, cluster, id)
+	require.NoError(t, err)
+	assert.Equal(t, first.ScalingGroup.Rest, again.ScalingGroup.Rest)
+	assert.Equal(t, first.KubernetesConfig.Rest, again.KubernetesConfig.Rest)
+	assert.Equal(t, first.Management.Rest, again.Management.Rest)
+	assert.Equal(t, first.AutoScaling.Rest, again.AutoScaling.Rest)
+	assert.Empty(t, again.KubernetesConfig.Labels)
+	for _, e := range fake.Journal() {
+		if e.Method == http.MethodPut {
+			assert.NotContains(t, e.Body, "login_password")
+			assert.NotContains(t, e.Body, "scaling_group_id")
+		}
 	}
 }
 
@@ -475,6 +515,8 @@ func TestDeleteWithoutForce(t *testing.T) {
 	assert.ErrorContains(t, err, "could not be deleted: TaskFailed: scaling group's instances not empty")
 	_, err = c.WaitNodePool(ctx, cluster, id, 2, nil)
 	assert.ErrorContains(t, err, "not empty")
+	_, err = c.WaitNodePool(ctx, cluster, id, -1, nil)
+	require.NoError(t, err, "it is idle")
 
 	changed, err := c.ModifyNodePool(ctx, cluster, id, spec("v100", 0), acs.ModifyOptions{})
 	require.NoError(t, err)

@@ -54,7 +54,8 @@ type ScalingGroup struct {
 	ImageID        string     `json:"image_id,omitempty"`
 	ImageType      string     `json:"image_type,omitempty"`
 	KeyPair        string     `json:"key_pair,omitempty"`
-	// LoginPassword is write-only: the service answers it masked.
+	// LoginPassword is write-only: it is "" in what the client reads, and stays as it is
+	// when it is "" in a change.
 	LoginPassword    string   `json:"login_password,omitempty"`
 	SecurityGroupIDs []string `json:"security_group_ids,omitempty"`
 	MultiAZPolicy    string   `json:"multi_az_policy,omitempty"`
@@ -62,6 +63,8 @@ type ScalingGroup struct {
 	SpotStrategy     string   `json:"spot_strategy,omitempty"`
 	DeploymentSetID  string   `json:"deploymentset_id,omitempty"`
 	Tags             []Tag    `json:"tags"`
+	// Rest are the service's further settings, kept as they are.
+	Rest Rest `json:"-"`
 }
 
 // DataDisk is a data disk of each node.
@@ -94,6 +97,8 @@ type KubernetesConfig struct {
 	UserData      string `json:"user_data,omitempty"`
 	NodeNameMode  string `json:"node_name_mode,omitempty"`
 	Unschedulable bool   `json:"unschedulable"`
+	// Rest are the service's further settings, kept as they are.
+	Rest Rest `json:"-"`
 }
 
 // Label is a label of the pool's nodes: key ≤ 64, value ≤ 128 characters.
@@ -116,6 +121,8 @@ type AutoScaling struct {
 	Type         string `json:"type,omitempty"`
 	MinInstances int64  `json:"min_instances,omitempty"`
 	MaxInstances int64  `json:"max_instances,omitempty"`
+	// Rest are the service's further settings, kept as they are.
+	Rest Rest `json:"-"`
 }
 
 // Management is managed operation of a pool; it needs the add-on ack-node-problem-detector.
@@ -123,6 +130,8 @@ type Management struct {
 	Enable      bool `json:"enable"`
 	AutoRepair  bool `json:"auto_repair,omitempty"`
 	AutoUpgrade bool `json:"auto_upgrade,omitempty"`
+	// Rest are the service's further settings, kept as they are.
+	Rest Rest `json:"-"`
 }
 
 // States of a node pool that the service documents. Others exist (initial, creating,

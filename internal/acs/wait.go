@@ -28,9 +28,9 @@ func (c *Client) poll(ctx context.Context, progress func(Progress), look func() 
 	}
 }
 
-// WaitNodePool waits until a pool is active and size nodes are healthy (size < 0: any
-// number). A pool whose deletion failed is an error; states that the service does not
-// document count as busy.
+// WaitNodePool waits until a pool is active and size nodes are healthy; a pool whose
+// deletion failed is an error then. With size < 0 it waits until the pool is idle, with
+// whatever nodes it has. States that the service does not document count as busy.
 func (c *Client) WaitNodePool(ctx context.Context, clusterID, poolID string, size int64, progress func(Progress)) (NodePool, error) {
 	var pool NodePool
 	err := c.poll(ctx, progress, func() (Progress, bool, error) {
@@ -43,10 +43,16 @@ func (c *Client) WaitNodePool(ctx context.Context, clusterID, poolID string, siz
 		if problem := s.Problem(); problem != "" {
 			now.Message += ", " + problem
 		}
-		if s.State == PoolDeleteFailed {
-			return now, true, s.deleteFailed(poolID)
+		switch s.State {
+		case PoolActive:
+			return now, size < 0 || s.Healthy == size && s.Total == size, nil
+		case PoolDeleteFailed:
+			if size >= 0 {
+				return now, true, s.deleteFailed(poolID)
+			}
+			return now, true, nil
 		}
-		return now, s.State == PoolActive && (size < 0 || s.Healthy == size && s.Total == size), nil
+		return now, false, nil
 	})
 	return pool, err
 }

@@ -36,7 +36,7 @@ func (p *planner) assignOn(on pick, members []int) []Assignment {
 	room := on.node.free.clone()
 	next := 0
 	for class, n := range on.take {
-		shares := room.take(p.classes[class].request, n)
+		shares := room.take(p.classes[class].request, n, p.mix)
 		for i := range n {
 			list[next] = Assignment{Member: p.members[members[next]].name, Node: on.node.Name}
 			if shares != nil {

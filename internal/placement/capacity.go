@@ -24,8 +24,9 @@ type capacity struct {
 	// cards are the healthy cards that nobody uses; whole of them may be given away.
 	cards gpu.Set
 	whole int
-	// shares is what is left of each card of a node in a shared mode.
+	// shares is what is left of each card of a node in a shared mode, sizes its whole GiB.
 	shares []cardRoom
+	sizes  []int64
 	// memoryOnly and withCore count the pods of either kind, which never share a node.
 	memoryOnly, withCore int
 }
@@ -57,8 +58,9 @@ func (c *capacity) key(tables map[*gpu.Table]int) string {
 	} {
 		b = binary.AppendVarint(b, v)
 	}
-	for _, s := range c.shares {
+	for i, s := range c.shares {
 		b = binary.AppendVarint(binary.AppendVarint(b, s.memoryGiB), s.corePercent)
+		b = binary.AppendVarint(b, c.sizes[i])
 	}
 	if len(c.extended) > 0 {
 		for _, name := range slices.Sorted(maps.Keys(c.extended)) {
@@ -126,8 +128,9 @@ func (c *capacity) fitsWhy(r *Request, limit int) (int, refusal) {
 }
 
 // take charges n members to the capacity and returns the shares of each, nil when
-// the request is not for shares. The members must fit.
-func (c *capacity) take(r *Request, n int) [][]CardShare {
+// the request is not for shares. The members must fit. With a mix, the card of a
+// share is the one that fragments least.
+func (c *capacity) take(r *Request, n int, mix *Mix) [][]CardShare {
 	c.milliCPU -= int64(n) * r.MilliCPU
 	c.memoryBytes -= int64(n) * r.MemoryBytes
 	c.pods -= int64(n)
@@ -152,7 +155,7 @@ func (c *capacity) take(r *Request, n int) [][]CardShare {
 		} else {
 			c.memoryOnly += n
 		}
-		return c.takeShares(r, n)
+		return c.takeShares(r, n, mix)
 	}
 	return nil
 }

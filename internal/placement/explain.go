@@ -66,7 +66,7 @@ func (p *planner) nodeReasons(next member, s selection) []Reason {
 	for _, pick := range s.picks {
 		room := pick.node.free.clone()
 		for i, n := range pick.take {
-			room.take(p.classes[i].request, n)
+			room.take(p.classes[i].request, n, p.mix)
 		}
 		rooms[pick.node], taken[pick.node] = room, pick.take[next.class]
 	}

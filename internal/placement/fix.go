@@ -60,7 +60,7 @@ func together(changes []Fix) Fix {
 
 // feasible reports whether a gang fits on the nodes under the tree.
 func (f *fixer) feasible(nodes []*node, tree *quota.Tree, g Gang) bool {
-	p := newPlanner(nodes, tree, g)
+	p := newPlanner(cluster{nodes: nodes, quota: tree, mix: f.mix}, g)
 	if p.invalid() != nil || p.leafMissing() {
 		return false
 	}

@@ -126,7 +126,7 @@ func (n *node) capacity() *capacity {
 		c.cards = n.freeCards()
 		c.whole = c.cards.Len()
 	case n.Mode.shared():
-		c.shares = n.cardRooms()
+		c.shares, c.sizes = n.cardRooms()
 	}
 	return c
 }
@@ -156,14 +156,15 @@ func (n *node) freeCards() gpu.Set {
 	return s
 }
 
-// cardRooms returns what is left of each card for shares: the card's whole GiB less
-// the headroom, and its core percentage. Cards that are lost, owned whole, or may be
-// in the hands of a pod whose cards are not known, offer nothing.
-func (n *node) cardRooms() []cardRoom {
+// cardRooms returns what is left of each card for shares, and the whole GiB of each:
+// its memory less the headroom, rounded down. Cards that are lost, owned whole, or
+// may be in the hands of a pod whose cards are not known, offer nothing.
+func (n *node) cardRooms() (rooms []cardRoom, sizes []int64) {
 	healthy := n.healthyCards()
 	cards := n.Cards.Machine().Cards
-	rooms := make([]cardRoom, len(cards))
+	rooms, sizes = make([]cardRoom, len(cards)), make([]int64, len(cards))
 	for i, card := range cards {
+		sizes[i] = max(card.MemoryMiB-n.HeadroomMiB, 0) / 1024
 		var u cardUsage
 		if i < len(n.used.cards) {
 			u = n.used.cards[i]
@@ -172,9 +173,9 @@ func (n *node) cardRooms() []cardRoom {
 			continue
 		}
 		rooms[i] = cardRoom{
-			memoryGiB:   max((card.MemoryMiB-n.HeadroomMiB)/1024-u.memoryGiB, 0),
+			memoryGiB:   max(sizes[i]-u.memoryGiB, 0),
 			corePercent: max(fullCore-u.corePercent, 0),
 		}
 	}
-	return rooms
+	return rooms, sizes
 }

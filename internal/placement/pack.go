@@ -37,6 +37,10 @@ type trial struct {
 	cards   int
 	ring    gpu.Ring
 	left    int64
+	// value is the bandwidth of the ring in GB/s, less what fragmentation counts for.
+	value float64
+	// fragments is how much the members fragment the node, in the unit of [Mix.fragments].
+	fragments int64
 }
 
 func (p *planner) key(n *node, admitted uint64) trialKey {
@@ -68,6 +72,14 @@ func (p *planner) limit(k trialKey, class, remaining, taken int) int {
 	return max(n, 0)
 }
 
+// tried returns the trial of the key, from the mix's memory where it has been made before.
+func (p *planner) tried(key trialKey, remaining []int) *trial {
+	if p.request == "" || key.host != nil {
+		return p.try(key, remaining)
+	}
+	return p.mix.remember(key, p.request, func() *trial { return p.try(key, remaining) })
+}
+
 // try packs the remaining members on a node, the biggest shapes first.
 func (p *planner) try(key trialKey, remaining []int) *trial {
 	t := &trial{key: key, take: make([]int, len(p.classes))}
@@ -85,11 +97,15 @@ func (p *planner) try(key trialKey, remaining []int) *trial {
 		if room == key.state {
 			room = room.clone()
 		}
-		room.take(c.request, n)
+		room.take(c.request, n, p.mix)
 		t.add(i, n, c.request)
 	}
 	t.ring = key.state.ring(t.cards)
 	t.left = room.left()
+	if p.mix != nil && t.members > 0 {
+		t.fragments = p.mix.fragments(room) - p.mix.score(key.state)
+	}
+	t.value = p.mix.value(t.ring, t.fragments)
 	return t
 }
 
@@ -126,7 +142,7 @@ func (p *planner) buckets(d *domain, want []int) []*bucket {
 		if b == nil {
 			t := p.trials[k]
 			if t == nil {
-				t = p.try(k, want)
+				t = p.tried(k, want)
 				p.trials[k] = t
 			}
 			b = &bucket{trial: t, near: k.host != nil && !p.gang.Spread}
@@ -201,7 +217,8 @@ func (p *planner) bestForRest(queue []*bucket, remaining []int, best *bucket) *b
 // compareRest orders buckets that hold the same members.
 func (b *bucket) compareRest(o *bucket) int {
 	return cmp.Or(
-		cmp.Compare(o.ring.GBps, b.ring.GBps),
+		cmp.Compare(o.value, b.value),
+		cmp.Compare(b.fragments, o.fragments),
 		cmp.Compare(b.left, o.left),
 		compareNodes(&b.nodes[0].Node, &o.nodes[0].Node),
 	)

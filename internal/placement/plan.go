@@ -15,18 +15,33 @@ import (
 // packing is a bin-packing problem, and the planner tries the orders that
 // [planner.choose] names.
 func (v *View) Plan(g Gang) Result {
-	p := newPlanner(v.order, v.quota, g)
+	p := newPlanner(v.cluster(), g)
 	if result, done := p.place(); done {
 		return result
 	}
 	return Result{Verdict: p.explain()}
 }
 
-// planner is one attempt to place a gang.
-type planner struct {
+// Place is Plan for callers that do not ask why: it returns nil when the gang does not fit.
+func (v *View) Place(g Gang) *Placement {
+	result, _ := newPlanner(v.cluster(), g).place()
+	return result.Placement
+}
+
+// cluster is what a gang is placed on.
+type cluster struct {
+	// nodes are in the planner's order.
 	nodes []*node
 	quota *quota.Tree
-	gang  Gang
+	mix   *Mix
+}
+
+func (v *View) cluster() cluster { return cluster{nodes: v.order, quota: v.quota, mix: v.mix} }
+
+// planner is one attempt to place a gang.
+type planner struct {
+	cluster
+	gang Gang
 	// classes are the distinct shapes of the members to place, the biggest first.
 	classes []class
 	// members are the members to place, in the gang's order.
@@ -42,6 +57,8 @@ type planner struct {
 	// perNode is the most members that one node takes, for a gang that spreads.
 	perNode int
 	trials  map[trialKey]*trial
+	// request is equal for equal requests of a single member whose trials a mix remembers.
+	request string
 }
 
 // class is a group of members with the same request and the same constraints.
@@ -59,8 +76,8 @@ type member struct {
 	class int
 }
 
-func newPlanner(nodes []*node, tree *quota.Tree, g Gang) *planner {
-	p := &planner{nodes: nodes, quota: tree, gang: g, running: map[string][]Assignment{}, perNode: unlimited}
+func newPlanner(c cluster, g Gang) *planner {
+	p := &planner{cluster: c, gang: g, running: map[string][]Assignment{}, perNode: unlimited}
 	runs := make(map[string]string, len(g.Running))
 	for _, a := range g.Running {
 		runs[a.Member] = a.Node
@@ -78,6 +95,9 @@ func newPlanner(nodes []*node, tree *quota.Tree, g Gang) *planner {
 	p.needed = max(minimum-(total-len(p.members)), 0)
 	p.sortClasses()
 	p.countHeld(runs)
+	if p.mix != nil && len(p.members) == 1 && p.classes[0].perNode == 0 && !g.Spread {
+		p.request = fmt.Sprint(*p.classes[0].request)
+	}
 	return p
 }
 

@@ -63,16 +63,16 @@ func (c *capacity) shareSlots(r *Request) int {
 
 // takeShares gives n members their shares. Cards are chosen by the node's policy;
 // where that would strand a member that fits, the cards with most room come first.
-func (c *capacity) takeShares(r *Request, n int) [][]CardShare {
+func (c *capacity) takeShares(r *Request, n int, mix *Mix) [][]CardShare {
 	before := slices.Clone(c.shares)
 	for _, roomiest := range []bool{c.policy == Spread, true} {
 		given := make([][]CardShare, 0, n)
 		for range n {
-			shares := c.takeShare(r, roomiest)
-			if shares == nil {
+			cards := c.cardsFor(r, roomiest, mix)
+			if cards == nil {
 				break
 			}
-			given = append(given, shares)
+			given = append(given, c.takeFrom(cards, r.perCard()))
 		}
 		if len(given) == n {
 			return given
@@ -82,8 +82,9 @@ func (c *capacity) takeShares(r *Request, n int) [][]CardShare {
 	return nil
 }
 
-// takeShare gives one member its share of each of its cards, nil when it does not fit.
-func (c *capacity) takeShare(r *Request, roomiest bool) []CardShare {
+// cardsFor chooses the cards of one member, nil when it does not fit: the tightest
+// or the roomiest, or the card that fragments least.
+func (c *capacity) cardsFor(r *Request, roomiest bool, mix *Mix) []int {
 	share := r.perCard()
 	fitting := make([]int, 0, len(c.shares))
 	for i, room := range c.shares {
@@ -94,6 +95,9 @@ func (c *capacity) takeShare(r *Request, roomiest bool) []CardShare {
 	if len(fitting) < r.spread() {
 		return nil
 	}
+	if mix != nil && !roomiest && r.spread() == 1 {
+		return []int{mix.leastFragmenting(c, fitting, share)}
+	}
 	slices.SortStableFunc(fitting, func(a, b int) int {
 		d := c.shares[a].compare(c.shares[b])
 		if roomiest {
@@ -103,13 +107,21 @@ func (c *capacity) takeShare(r *Request, roomiest bool) []CardShare {
 	})
 	chosen := fitting[:r.spread()]
 	slices.Sort(chosen)
-	shares := make([]CardShare, 0, len(chosen))
-	for _, i := range chosen {
-		c.shares[i].memoryGiB -= share.memoryGiB
-		c.shares[i].corePercent -= share.corePercent
+	return chosen
+}
+
+// takeFrom takes a share of each of the cards.
+func (c *capacity) takeFrom(cards []int, share cardRoom) []CardShare {
+	shares := make([]CardShare, 0, len(cards))
+	for _, i := range cards {
+		c.shares[i] = c.shares[i].less(share)
 		shares = append(shares, CardShare{Card: i, MemoryGiB: share.memoryGiB, CorePercent: share.corePercent})
 	}
 	return shares
+}
+
+func (room cardRoom) less(share cardRoom) cardRoom {
+	return cardRoom{room.memoryGiB - share.memoryGiB, room.corePercent - share.corePercent}
 }
 
 // compare orders cards from the tightest to the roomiest.

@@ -65,7 +65,7 @@ func (p *planner) packClass(class int, later []int, want []int, trials []*trial,
 			continue
 		}
 		after := rooms[i].clone()
-		after.take(r, n)
+		after.take(r, n, p.mix)
 		c := candidate{node: i, slots: n}
 		for _, other := range later {
 			lost := p.slots(t, rooms[i], other, want[other]) - p.slots(t, after, other, want[other])
@@ -84,7 +84,7 @@ func (p *planner) packClass(class int, later []int, want []int, trials []*trial,
 		}
 		remaining -= n
 		room := rooms[c.node].clone()
-		room.take(r, n)
+		room.take(r, n, p.mix)
 		rooms[c.node] = room
 		trials[c.node].add(class, n, r)
 	}

@@ -32,6 +32,7 @@ type View struct {
 	order []*node
 	pods  map[string]*Pod
 	quota *quota.Tree
+	mix   *Mix
 	// states holds one capacity per distinct state of a node.
 	states map[string]*interned
 	tables map[*gpu.Table]int
@@ -195,6 +196,10 @@ func (v *View) Quota() *quota.Tree {
 	return v.quota.Clone()
 }
 
+// SetMix makes node and card choice follow the fragmentation that a placement causes
+// for the mix of requests; nil, the default, makes it the tightest fit.
+func (v *View) SetMix(m *Mix) { v.mix = m }
+
 // FreeCards returns the whole cards of a node that are healthy and not used by anybody.
 func (v *View) FreeCards(node string) gpu.Set {
 	if n := v.nodes[node]; n != nil && n.present {
@@ -210,6 +215,7 @@ func (v *View) Clone() *View {
 		order:  make([]*node, len(v.order)),
 		pods:   maps.Clone(v.pods),
 		quota:  v.Quota(),
+		mix:    v.mix,
 		states: make(map[string]*interned, len(v.states)),
 		tables: maps.Clone(v.tables),
 	}

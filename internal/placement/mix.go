@@ -1,0 +1,237 @@
+package placement
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sort"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+)
+
+// Mix is the mix of requests that arrive, learnt from arrivals. With it the planner
+// follows fragmentation gradient descent (Weng et al., "Beware of Fragmentation:
+// Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent", USENIX
+// ATC'23): a card's idle part is a fragment for a request that the node cannot serve,
+// or that the card is too small for; a member goes to the node and card where the
+// expected fragments, over the mix, grow least.
+//
+// The expectation uses counts of requests and thousandths of cards, so that it is
+// exact and equal on every machine. It is renewed when the number of arrivals has
+// grown by a quarter, in between nodes keep their scores: one placement re-scores
+// one node. A Mix is not safe for concurrent use.
+type Mix struct {
+	// GBpsPerCard is the ring bandwidth in GB/s that is given up to save one expected
+	// card of fragments. At 0, the default, the ring comes first and fragmentation
+	// decides between equal rings.
+	GBpsPerCard float64
+
+	seen     map[demand]int64
+	arrivals int64
+	// weighed is the number of arrivals in groups.
+	weighed int64
+	groups  []demandGroup
+	memory  map[memoryKey]*trial
+	scores  map[*capacity]int64
+}
+
+// demand is what fragmentation looks at in a request.
+type demand struct {
+	mode     Mode
+	cards    int
+	share    cardRoom
+	milliCPU int64
+}
+
+// demandGroup holds the requests that differ in CPU only.
+type demandGroup struct {
+	demand
+	// milliCPU are the distinct amounts, ascending; arrivals[i] is how many requests
+	// ask for milliCPU[i] or less.
+	milliCPU []int64
+	arrivals []int64
+}
+
+// memoryKey identifies a trial with a single member.
+type memoryKey struct {
+	trialKey
+	request string
+}
+
+// maxMemory bounds the remembered trials and scores.
+const maxMemory = 1 << 19
+
+// cardUnit is what one idle card counts for.
+const cardUnit = 1000
+
+// NewMix returns a mix without arrivals.
+func NewMix() *Mix {
+	m := &Mix{seen: map[demand]int64{}}
+	m.forget()
+	return m
+}
+
+// Observe counts the members of a gang that arrived; a gang counts once, however
+// often it is planned.
+func (m *Mix) Observe(g Gang) {
+	for i := range g.Roles {
+		r := &g.Roles[i].Request
+		d := demand{mode: r.Mode, milliCPU: r.MilliCPU}
+		switch {
+		case r.Mode.whole():
+			d.cards = r.Cards
+		case r.Mode.shared():
+			d.cards, d.share = r.spread(), r.perCard()
+			d.mode = ModeShare
+			if r.CorePercent > 0 {
+				d.mode = ModeCoreMem
+			}
+		}
+		n := int64(len(g.Roles[i].Members))
+		m.seen[d] += n
+		m.arrivals += n
+	}
+	if m.arrivals > m.weighed+m.weighed/4 {
+		m.weigh()
+	}
+}
+
+// weigh groups the requests seen so far and forgets all scores.
+func (m *Mix) weigh() {
+	m.weighed = m.arrivals
+	m.groups = nil
+	m.forget()
+	for _, d := range slices.SortedFunc(maps.Keys(m.seen), compareDemand) {
+		group := d
+		group.milliCPU = 0
+		last := len(m.groups) - 1
+		if last < 0 || m.groups[last].demand != group {
+			m.groups = append(m.groups, demandGroup{demand: group})
+			last++
+		}
+		g := &m.groups[last]
+		before := int64(0)
+		if n := len(g.arrivals); n > 0 {
+			before = g.arrivals[n-1]
+		}
+		g.milliCPU = append(g.milliCPU, d.milliCPU)
+		g.arrivals = append(g.arrivals, before+m.seen[d])
+	}
+}
+
+func compareDemand(a, b demand) int {
+	return cmp.Or(cmp.Compare(a.mode, b.mode), cmp.Compare(a.cards, b.cards),
+		a.share.compare(b.share), cmp.Compare(a.milliCPU, b.milliCPU))
+}
+
+func (m *Mix) forget() {
+	m.memory = map[memoryKey]*trial{}
+	m.scores = map[*capacity]int64{}
+}
+
+// remember returns the trial of a single member with the request, made before or now.
+func (m *Mix) remember(key trialKey, request string, make func() *trial) *trial {
+	k := memoryKey{key, request}
+	t := m.memory[k]
+	if t == nil {
+		if len(m.memory) >= maxMemory {
+			m.forget()
+		}
+		t = make()
+		m.memory[k] = t
+	}
+	return t
+}
+
+// score is fragments of an interned state, remembered.
+func (m *Mix) score(state *capacity) int64 {
+	f, ok := m.scores[state]
+	if !ok {
+		f = m.fragments(state)
+		m.scores[state] = f
+	}
+	return f
+}
+
+// fragments is the expected idle part of the node's cards that a request of the mix
+// cannot use, in thousandths of cards times weighed arrivals.
+func (m *Mix) fragments(c *capacity) int64 {
+	var sum int64
+	idle := c.idle()
+	if idle == 0 {
+		return 0
+	}
+	for i := range m.groups {
+		g := &m.groups[i]
+		all := g.arrivals[len(g.arrivals)-1]
+		small, enough := c.tooSmall(&g.demand)
+		served := int64(0)
+		if enough {
+			if n := sort.Search(len(g.milliCPU), func(i int) bool { return g.milliCPU[i] > c.milliCPU }); n > 0 {
+				served = g.arrivals[n-1]
+			}
+		}
+		sum += served*small + (all-served)*idle
+	}
+	return sum
+}
+
+// idle is the idle part of the node's cards in thousandths.
+func (c *capacity) idle() int64 {
+	sum := int64(c.whole) * cardUnit
+	for i, room := range c.shares {
+		if c.sizes[i] > 0 {
+			sum += room.memoryGiB * cardUnit / c.sizes[i]
+		}
+	}
+	return sum
+}
+
+// tooSmall returns the idle part of the cards that are too small for the demand, and
+// whether the others are enough for it. Without cards in the demand all are.
+func (c *capacity) tooSmall(d *demand) (idle int64, enough bool) {
+	if d.mode.whole() {
+		return 0, c.mode == d.mode && c.whole >= d.cards
+	}
+	fitting := 0
+	for i, room := range c.shares {
+		if d.cards > 0 && room.holds(d.share) > 0 {
+			fitting++
+		} else if c.sizes[i] > 0 {
+			idle += room.memoryGiB * cardUnit / c.sizes[i]
+		}
+	}
+	if d.mode == ModeCoreMem && (c.mode != ModeCoreMem || c.memoryOnly > 0) || d.mode == ModeShare && c.withCore > 0 {
+		return 0, false
+	}
+	return idle, d.cards > 0 && fitting >= d.cards
+}
+
+// leastFragmenting returns the card among the fitting ones on which a share fragments
+// the node least; of equal ones the tightest, then the first.
+func (m *Mix) leastFragmenting(c *capacity, fitting []int, share cardRoom) int {
+	best, least := -1, int64(0)
+	for n, i := range fitting {
+		if slices.ContainsFunc(fitting[:n], func(j int) bool { return c.shares[j] == c.shares[i] && c.sizes[j] == c.sizes[i] }) {
+			continue
+		}
+		before := c.shares[i]
+		c.shares[i] = before.less(share)
+		f := m.fragments(c)
+		c.shares[i] = before
+		if best < 0 || f < least || f == least && before.compare(c.shares[best]) < 0 {
+			best, least = i, f
+		}
+	}
+	return best
+}
+
+// value is the bandwidth of a ring in GB/s less what the fragments count for. A nil
+// mix has no fragments.
+func (m *Mix) value(r gpu.Ring, fragments int64) float64 {
+	if m == nil || m.GBpsPerCard == 0 || m.weighed == 0 {
+		return r.GBps
+	}
+	cards := float64(fragments) / float64(m.weighed*cardUnit)
+	return r.GBps - float64(m.GBpsPerCard*cards)
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"math/rand"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+// wholeCard is a card's size in the trace. The planner counts card memory in GiB: a
+// thousandth of a card stands for one.
+const wholeCard = 1000
+
+// replay is one trace on one cluster.
+type replay struct {
+	machines []machine
+	pods     []pod
+	demand   float64
+	tightest bool
+}
+
+// curve is the course of one seed; index i is at i percent of arrived demand.
+type curve struct {
+	allocated, fragmented []float64
+	took                  time.Duration
+}
+
+// report is the mean over seeds.
+type report struct {
+	Trace string `json:"trace"`
+	Seeds int    `json:"seeds"`
+	// AllocatedPercent is the allocated part of all cards, FragmentedPercent the part
+	// of the idle cards that is fragmented; index i is at i percent of arrived demand.
+	AllocatedPercent  []float64 `json:"allocatedPercent"`
+	FragmentedPercent []float64 `json:"fragmentedPercent"`
+	// Seconds is the time of all seeds on one core.
+	Seconds float64 `json:"seconds"`
+}
+
+// seeds replays the trace once per seed, as many at a time as there are cores.
+func (r *replay) seeds(first, last int64) ([]curve, error) {
+	tables, err := r.tables()
+	if err != nil {
+		return nil, err
+	}
+	curves := make([]curve, last-first+1)
+	var wait sync.WaitGroup
+	turns := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for i := range curves {
+		turns <- struct{}{}
+		wait.Go(func() {
+			curves[i] = r.seed(first+int64(i), tables)
+			<-turns
+		})
+	}
+	wait.Wait()
+	return curves, nil
+}
+
+// tables makes one machine model per number of cards.
+func (r *replay) tables() (map[int]*gpu.Table, error) {
+	tables := map[int]*gpu.Table{0: nil}
+	for _, m := range r.machines {
+		if _, ok := tables[m.cards]; ok {
+			continue
+		}
+		model := gpu.Machine{Name: fmt.Sprintf("%d cards", m.cards)}
+		for i := range m.cards {
+			model.Cards = append(model.Cards, gpu.Card{Index: i, MemoryMiB: wholeCard * 1024, NUMANode: -1})
+			links := make([]gpu.Link, m.cards)
+			for j := range links {
+				links[j].Class = gpu.SYS
+			}
+			links[i].Class = gpu.Self
+			model.Links = append(model.Links, links)
+		}
+		table, err := gpu.NewTable(model)
+		if err != nil {
+			return nil, fmt.Errorf("model a machine of %d cards: %w", m.cards, err)
+		}
+		tables[m.cards] = table
+	}
+	return tables, nil
+}
+
+func (r *replay) seed(seed int64, tables map[int]*gpu.Table) curve {
+	start := time.Now()
+	view := placement.NewView()
+	var capacity int64
+	for _, m := range r.machines {
+		capacity += int64(m.cards) * wholeCard
+		view.SetNode(placement.Node{
+			Name: m.name, Mode: placement.ModeShare, Cards: tables[m.cards],
+			Allocatable: placement.Resources{MilliCPU: m.milliCPU, MemoryBytes: m.memoryMB << 20, Pods: math.MaxInt32},
+		})
+	}
+	mix := placement.NewMix()
+	if !r.tightest {
+		view.SetMix(mix)
+	}
+	state := newLedger(r.machines, r.pods)
+	var c curve
+	var arrived, allocated int64
+	record := func() {
+		for percent := int(arrived * 100 / capacity); len(c.allocated) <= percent; {
+			c.allocated = append(c.allocated, 100*float64(allocated)/float64(capacity))
+			c.fragmented = append(c.fragmented, state.fragmentedPercent())
+		}
+	}
+	record()
+	for i, p := range r.arrivals(seed, capacity) {
+		g := p.gang(i)
+		mix.Observe(g)
+		if placed := view.Place(g); placed != nil {
+			view.Apply(g, *placed)
+			state.place(p, placed.Assignments[0])
+			allocated += p.gpuMilli()
+		}
+		arrived += p.gpuMilli()
+		record()
+	}
+	c.took = time.Since(start)
+	return c
+}
+
+// arrivals shuffles the pods and appends pods drawn at random until they ask for the demand.
+func (r *replay) arrivals(seed, capacity int64) []pod {
+	random := rand.New(rand.NewSource(seed))
+	list := slices.Clone(r.pods)
+	random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	target := int64(r.demand * float64(capacity))
+	var asked int64
+	for i, p := range list {
+		if asked >= target {
+			return list[:i]
+		}
+		asked += p.gpuMilli()
+	}
+	for asked < target {
+		p := r.pods[random.Intn(len(r.pods))]
+		list = append(list, p)
+		asked += p.gpuMilli()
+	}
+	return list
+}
+
+// gang is the pod as the planner sees it: a gang of one.
+func (p pod) gang(i int) placement.Gang {
+	request := placement.Request{Resources: placement.Resources{MilliCPU: p.milliCPU, MemoryBytes: p.memoryMB << 20}}
+	if p.cards > 0 {
+		request.Mode, request.Cards, request.MemoryGiB = placement.ModeShare, p.cards, p.gpuMilli()
+	}
+	return placement.Gang{
+		ID:    fmt.Sprintf("openb/%d", i),
+		Roles: []placement.Role{{Name: "pod", Members: []string{"pod-0"}, Request: request}},
+	}
+}
+
+// summarise takes the means of the curves.
+func summarise(trace string, curves []curve) report {
+	r := report{Trace: trace, Seeds: len(curves)}
+	shortest := math.MaxInt
+	for _, c := range curves {
+		shortest = min(shortest, len(c.allocated))
+		r.Seconds += c.took.Seconds()
+	}
+	for i := range shortest {
+		var allocated, fragmented float64
+		for _, c := range curves {
+			allocated += c.allocated[i]
+			fragmented += c.fragmented[i]
+		}
+		r.AllocatedPercent = append(r.AllocatedPercent, allocated/float64(len(curves)))
+		r.FragmentedPercent = append(r.FragmentedPercent, fragmented/float64(len(curves)))
+	}
+	return r
+}

@@ -60,6 +60,8 @@ type Node struct {
 	// HostPorts are taken ports of the node, "TCP/23456".
 	HostPorts     []string `tfsdk:"host_ports"`
 	Unschedulable bool     `tfsdk:"unschedulable"`
+	// Jobs are the jobs on the node, sorted, with what would be free without them.
+	Jobs []Freed `tfsdk:"jobs"`
 }
 
 // Share is a part of one card.
@@ -105,6 +107,13 @@ func (c Capacity) complete() Capacity {
 		n.FreeCards, n.UsedShares = orEmpty(n.FreeCards), orEmpty(n.UsedShares)
 		n.Links, n.HostPorts = orEmpty(n.Links), orEmpty(n.HostPorts)
 		n.Extended = orEmptyMap(n.Extended)
+		jobs := make([]Freed, len(n.Jobs))
+		for j, f := range n.Jobs {
+			f.FreeCards, f.UsedShares, f.HostPorts = orEmpty(f.FreeCards), orEmpty(f.UsedShares), orEmpty(f.HostPorts)
+			f.Extended = orEmptyMap(f.Extended)
+			jobs[j] = f
+		}
+		n.Jobs = jobs
 		nodes[i] = n
 	}
 	c.Nodes = nodes

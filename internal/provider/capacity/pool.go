@@ -1,11 +1,13 @@
 package capacity
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -48,7 +50,7 @@ func (p Pool) Planned(existing []Node, size int) (Capacity, error) {
 	if err != nil {
 		return Capacity{}, err
 	}
-	c := p.empty(template)
+	c := p.empty()
 	c.Nodes = slices.Clone(existing)
 	for i := len(existing); i < size; i++ {
 		c.Nodes = append(c.Nodes, Node{
@@ -63,17 +65,18 @@ func (p Pool) Planned(existing []Node, size int) (Capacity, error) {
 	return c.counted(), nil
 }
 
-// Live returns the capacity of the pool's nodes as they are now. Nodes of other pools
-// must have been left out; pods on other nodes are ignored.
-func (p Pool) Live(nodes []placement.Node, pods []placement.Pod) (Capacity, error) {
+// Live returns the capacity of the named nodes as the view shows them, which must be
+// the pool's. Nodes that the view does not have are left out.
+func (p Pool) Live(view *placement.View, names []string) (Capacity, error) {
 	template, err := p.template()
 	if err != nil {
 		return Capacity{}, err
 	}
-	c := p.empty(template)
-	for _, n := range inOrder(nodes) {
-		on := slices.DeleteFunc(slices.Clone(pods), func(pod placement.Pod) bool { return pod.Node != n.Name })
-		c.Nodes = append(c.Nodes, live(n, template, on))
+	c := p.empty()
+	for _, name := range view.Nodes() { // the planner's order
+		if n, ok := view.Node(name); ok && slices.Contains(names, name) {
+			c.Nodes = append(c.Nodes, live(n, template, view.Pods(name)))
+		}
 	}
 	return c.counted(), nil
 }
@@ -98,6 +101,8 @@ func (p Pool) NodeLabels() map[string]string {
 	labels[corev1.LabelOSStable] = "linux"
 	labels[corev1.LabelArchStable] = "amd64"
 	if it, ok := catalog.Lookup(p.InstanceType); ok {
+		labels[contract.CardModelLabel] = strings.ReplaceAll(it.CardModel, " ", "-")
+		labels[contract.CardMemoryLabel] = strconv.FormatInt(it.CardMemoryMiB, 10) + "MiB"
 		labels[contract.CardCountLabel] = strconv.Itoa(it.Cards)
 	}
 	return labels
@@ -140,7 +145,7 @@ func (p Pool) template() (placement.Node, error) {
 	return inventory.Node(node, nil)
 }
 
-func (p Pool) empty(template placement.Node) Capacity {
+func (p Pool) empty() Capacity {
 	c := Capacity{
 		Pool:         p.Name,
 		InstanceType: p.InstanceType,
@@ -165,8 +170,8 @@ func (c Capacity) counted() Capacity {
 	return c
 }
 
-// live is what is free on a node that exists.
-func live(n, template placement.Node, pods []placement.Pod) Node {
+// occupied is what is free on a node that exists and has these pods.
+func occupied(n, template placement.Node, pods []placement.Pod) Node {
 	cards := n.Cards
 	if cards == nil {
 		cards = template.Cards // the node does not offer its cards at the moment
@@ -196,7 +201,9 @@ func live(n, template placement.Node, pods []placement.Pod) Node {
 		}
 		out.HostPorts = append(out.HostPorts, pod.Request.HostPorts...)
 	}
-	slices.SortFunc(out.UsedShares, func(a, b Share) int { return int(a.Card - b.Card) })
+	slices.SortFunc(out.UsedShares, func(a, b Share) int {
+		return cmp.Or(cmp.Compare(a.Card, b.Card), cmp.Compare(a.MemoryGiB, b.MemoryGiB), cmp.Compare(a.CorePercent, b.CorePercent))
+	})
 	slices.Sort(out.HostPorts)
 	out.FreeCards = indexes(healthy(placement.Node{Cards: cards}) &^ used)
 	out.FreeCards = out.FreeCards[:max(0, len(out.FreeCards)-counted)]
@@ -237,21 +244,6 @@ func indexes(set gpu.Set) []int64 {
 		out = append(out, int64(card))
 	}
 	return out
-}
-
-// inOrder sorts nodes in the planner's order.
-func inOrder(nodes []placement.Node) []placement.Node {
-	view := placement.NewView()
-	byName := map[string]placement.Node{}
-	for _, n := range nodes {
-		view.SetNode(n)
-		byName[n.Name] = n
-	}
-	sorted := make([]placement.Node, 0, len(nodes))
-	for _, name := range view.Nodes() {
-		sorted = append(sorted, byName[name])
-	}
-	return sorted
 }
 
 // since orders the nodes of a capacity in the planner: by their place in the list,

@@ -39,6 +39,18 @@ var nodeType = types.ObjectType{AttrTypes: map[string]attr.Type{
 	"extended":        types.MapType{ElemType: types.Int64Type},
 	"host_ports":      types.ListType{ElemType: types.StringType},
 	"unschedulable":   types.BoolType,
+	"jobs":            types.ListType{ElemType: freedType},
+}}
+
+var freedType = types.ObjectType{AttrTypes: map[string]attr.Type{
+	"job":             types.StringType,
+	"free_cards":      types.ListType{ElemType: types.Int64Type},
+	"used_shares":     types.ListType{ElemType: shareType},
+	"free_milli_cpu":  types.Int64Type,
+	"free_memory_mib": types.Int64Type,
+	"free_pods":       types.Int64Type,
+	"extended":        types.MapType{ElemType: types.Int64Type},
+	"host_ports":      types.ListType{ElemType: types.StringType},
 }}
 
 var shareType = types.ObjectType{AttrTypes: map[string]attr.Type{
@@ -86,8 +98,26 @@ func Attribute() schema.SingleNestedAttribute {
 }
 
 func nodeAttributes() map[string]schema.Attribute {
+	attributes := freeAttributes()
+	attributes["name"] = text("Name of the node.")
+	attributes["links"] = schema.ListAttribute{
+		MarkdownDescription: "Rows of the node's link matrix as `nvidia-smi topo -m` prints it, when it is not the one of the pool's wiring.",
+		Computed:            true, ElementType: types.StringType,
+	}
+	attributes["unschedulable"] = schema.BoolAttribute{MarkdownDescription: "The node is cordoned.", Computed: true}
+	jobs := freeAttributes()
+	jobs["job"] = text("Namespace and name of the job.")
+	attributes["jobs"] = schema.ListNestedAttribute{
+		MarkdownDescription: "Jobs on the node, with what would be free without them: a job that is replaced is planned on that.",
+		Computed:            true,
+		NestedObject:        schema.NestedAttributeObject{Attributes: jobs},
+	}
+	return attributes
+}
+
+// freeAttributes say what is free on a node.
+func freeAttributes() map[string]schema.Attribute {
 	return map[string]schema.Attribute{
-		"name": text("Name of the node."),
 		"free_cards": schema.ListAttribute{
 			MarkdownDescription: "Positions of the cards that are free as a whole. In mode `default` only their number counts.",
 			Computed:            true, ElementType: types.Int64Type,
@@ -101,10 +131,6 @@ func nodeAttributes() map[string]schema.Attribute {
 				"core_percent": number("Share of the card's compute in percent, 0 for a request of memory alone."),
 			}},
 		},
-		"links": schema.ListAttribute{
-			MarkdownDescription: "Rows of the node's link matrix as `nvidia-smi topo -m` prints it, when it is not the one of the pool's wiring.",
-			Computed:            true, ElementType: types.StringType,
-		},
 		"free_milli_cpu":  number("Free CPU in thousandths of a core."),
 		"free_memory_mib": number("Free main memory in MiB."),
 		"free_pods":       number("Pods that the node still takes."),
@@ -116,7 +142,6 @@ func nodeAttributes() map[string]schema.Attribute {
 			MarkdownDescription: "Ports of the node that are taken, as in `TCP/23456`.",
 			Computed:            true, ElementType: types.StringType,
 		},
-		"unschedulable": schema.BoolAttribute{MarkdownDescription: "The node is cordoned.", Computed: true},
 	}
 }
 

@@ -157,6 +157,9 @@ func (r *trainingJob) place(ctx context.Context, m *model) (diags diag.Diagnosti
 	if diags.Append(poolDiags...); diags.HasError() {
 		return diags
 	}
+	for i := range pools {
+		pools[i] = pools[i].Without(spec.ID()) // a job that is replaced has gone by then
+	}
 	assignments, checkDiags := c.onPools(ctx, pools, after(ctx, m.After, &diags))
 	diags.Append(checkDiags...)
 	if c.promised() {

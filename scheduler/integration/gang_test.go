@@ -1,0 +1,51 @@
+package integration
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestTopologyGangOnBestCards(t *testing.T) {
+	s := newScene(t, machine{count: 2, mode: "topology"})
+	startScheduler(t)
+
+	s.submit(topologyGang("vgg16", 4, 1))
+
+	var cards []int
+	for _, pod := range s.awaitBound("vgg16") {
+		record := s.allocation(pod)
+		cards = append(cards, record.Cards...)
+		assert.Equal(t, s.nodes[0], record.Node)
+		assert.Equal(t, []int{0, 1, 2, 3}, record.Visible)
+		assert.Equal(t, 2, record.NVLinkRings)
+		assert.Equal(t, s.namespace+"/vgg16", record.Gang)
+	}
+	assert.ElementsMatch(t, []int{0, 1, 2, 3}, cards)
+}
+
+func TestGangThatDoesNotFitWaits(t *testing.T) {
+	s := newScene(t, machine{count: 2, mode: "topology"})
+	startScheduler(t)
+
+	s.submit(topologyGang("big", 20, 1))
+
+	text := s.awaitReason("big", "16 of 20")
+	t.Log(text)
+	s.addNode(machine{mode: "topology"})
+	s.awaitBound("big")
+	s.requireNoSharedCards()
+}
+
+func TestTwoGangsThatFitAloneButNotTogether(t *testing.T) {
+	s := newScene(t, machine{count: 1, mode: "topology"})
+	startScheduler(t)
+
+	s.submit(topologyGang("first", 6, 1))
+	s.submit(topologyGang("second", 6, 1))
+
+	s.awaitBound("first")
+	s.awaitReason("second", "2 of 6")
+	s.finish("first")
+	s.awaitBound("second")
+}

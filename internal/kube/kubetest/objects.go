@@ -167,8 +167,14 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request, at key, subresour
 	}
 	merge(next.data, patch)
 	if old != nil && reflect.DeepEqual(old.data, next.data) {
-		old.owners = next.owners
+		if r.URL.Query().Get("dryRun") == "" {
+			old.owners = next.owners
+		}
 		reply(w, http.StatusOK, old.data)
+		return
+	}
+	if r.URL.Query().Get("dryRun") != "" {
+		reply(w, http.StatusOK, next.data)
 		return
 	}
 	s.writes++

@@ -20,10 +20,12 @@ type Ledger struct {
 	mu       sync.Mutex
 	jobs     map[string]*job
 	kept     map[string]bool
-	created  map[string]bool     // names of pools that are planned to be created
+	owned    map[string]bool
+	pools    map[string]pool     // by name
 	deleted  map[string][]string // names of pools that are planned to be deleted: gangs on them
 	tree     *quota.Tree
 	reported map[string]bool
+	applying bool
 }
 
 // New returns an empty ledger.
@@ -31,7 +33,8 @@ func New() *Ledger {
 	return &Ledger{
 		jobs:     map[string]*job{},
 		kept:     map[string]bool{},
-		created:  map[string]bool{},
+		owned:    map[string]bool{},
+		pools:    map[string]pool{},
 		deleted:  map[string][]string{},
 		reported: map[string]bool{},
 	}
@@ -130,14 +133,48 @@ func (l *Ledger) Tree() *quota.Tree {
 	return l.tree.Clone()
 }
 
+// pool is what is known of the node pools of one name.
+type pool struct{ kept, created bool }
+
+// Own records that an object of that ID is in Terraform's state.
+func (l *Ledger) Own(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.owned[id] = true
+}
+
+// Owns reports whether the object of that ID is known to be in Terraform's state, so
+// that a new one in its place is its replacement.
+func (l *Ledger) Owns(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.owned[id]
+}
+
+// KeepPool records that a pool stays, changed or not, but not replaced.
+func (l *Ledger) KeepPool(name string) []Finding {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.pools[name]
+	p.kept = true
+	l.pools[name] = p
+	if p.created {
+		return []Finding{duplicatePool(name)}
+	}
+	return nil
+}
+
 // CreatePool records that a pool will be created.
 func (l *Ledger) CreatePool(name string) []Finding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.created[name] {
+	p := l.pools[name]
+	duplicate := p.created || p.kept
+	p.created = true
+	l.pools[name] = p
+	if duplicate {
 		return []Finding{duplicatePool(name)}
 	}
-	l.created[name] = true
 	return nil
 }
 

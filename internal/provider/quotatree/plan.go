@@ -50,7 +50,9 @@ func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 		resp.Diagnostics.Append(session.Diagnostic(f))
 	}
 	if isNew {
-		resp.Diagnostics.Append(r.checkSecond(ctx)...)
+		if !r.session.Ledger.Owns(owned) {
+			resp.Diagnostics.Append(r.checkSecond(ctx)...)
+		}
 		return
 	}
 	var state model

@@ -64,11 +64,15 @@ func (r *tree) Read(ctx context.Context, req resource.ReadRequest, resp *resourc
 		return
 	}
 	resp.Diagnostics.Append(m.refresh(ctx, obj)...)
+	r.session.Ledger.Own(owned)
 	if m.AllowDisruption.IsNull() {
 		m.AllowDisruption = types.BoolValue(false) // imported
 	}
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 }
+
+// owned is the ledger's ID of the tree, of which a cluster has one.
+const owned = "quota tree"
 
 // objectName is the name of the object, also of an imported one.
 func objectName(m model) string {

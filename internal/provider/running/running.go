@@ -11,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
@@ -23,8 +25,6 @@ type Pod struct {
 	placement.Pod
 	// Owner is "namespace/name" of the gang, or of the pod when it is none.
 	Owner string
-	// Managed tells that this provider created the job, in this configuration or another.
-	Managed bool
 	// Object is the pod itself.
 	Object *corev1.Pod
 }
@@ -47,10 +47,9 @@ func Pods(ctx context.Context, c *kube.Client) ([]Pod, error) {
 			owner = translated.Gang
 		}
 		pods = append(pods, Pod{
-			Pod:     translated,
-			Owner:   owner,
-			Managed: object.Labels[contract.ManagedByLabel] == contract.ManagedByValue,
-			Object:  object,
+			Pod:    translated,
+			Owner:  owner,
+			Object: object,
 		})
 	}
 	return pods, nil
@@ -68,6 +67,33 @@ func Owners(pods []Pod) []string {
 		owners[p.Owner] = true
 	}
 	return slices.Sorted(maps.Keys(owners))
+}
+
+// Foreign keeps the pods whose job was not created by this provider, in this
+// configuration or another.
+func Foreign(ctx context.Context, c *kube.Client, pods []Pod) ([]Pod, error) {
+	managed := map[types.UID]bool{}
+	var foreign []Pod
+	for _, p := range pods {
+		owner := metav1.GetControllerOf(p.Object)
+		if owner == nil {
+			foreign = append(foreign, p)
+			continue
+		}
+		ours, asked := managed[owner.UID]
+		if !asked {
+			object, err := c.Get(ctx, schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind), p.Object.Namespace, owner.Name)
+			if err != nil && !kube.IsNotFound(err) {
+				return nil, fmt.Errorf("find who created the pods of %s: %w", p.Owner, err)
+			}
+			ours = err == nil && object.GetLabels()[contract.ManagedByLabel] == contract.ManagedByValue
+			managed[owner.UID] = ours
+		}
+		if !ours {
+			foreign = append(foreign, p)
+		}
+	}
+	return foreign, nil
 }
 
 // Describe lists the owners with the nodes they are on: "default/a (on n1, n2), default/b (on n2)".

@@ -79,3 +79,147 @@ func TestFirstPlanRefusesAGangThatDoesNotFit(t *testing.T) {
 		}},
 	})
 }
+
+func TestPlanOfJobsThatDoNotFitTogether(t *testing.T) {
+	disconnected(t)
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: factories,
+		Steps: []resource.TestStep{{
+			ConfigFile:         config.StaticFile("testdata/together/main.tf"),
+			PlanOnly:           true,
+			ExpectNonEmptyPlan: true, // a warning: one of them waits
+		}, {
+			ConfigFile:      config.StaticFile("testdata/together/main.tf"),
+			ConfigVariables: config.Variables{"require_immediate": config.BoolVariable(true)},
+			PlanOnly:        true,
+			ExpectError:     message("Job default/second fits on its own, but not at the same time as default/first"),
+		}},
+	})
+}
+
+func TestPlanOfJobsInOrder(t *testing.T) {
+	disconnected(t)
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: factories,
+		Steps: []resource.TestStep{{
+			ConfigFile:         config.StaticFile("testdata/together/main.tf"),
+			ConfigVariables:    config.Variables{"workers": config.IntegerVariable(8), "ordered": config.BoolVariable(true)},
+			PlanOnly:           true,
+			ExpectNonEmptyPlan: true,
+			ConfigPlanChecks: resource.ConfigPlanChecks{PostApplyPreRefresh: []plancheck.PlanCheck{
+				onNode("gpuplan_training_job.first", "v100[0]"),
+				onNode("gpuplan_training_job.second", "v100[1]"),
+			}},
+		}, {
+			ConfigFile:      config.StaticFile("testdata/together/main.tf"),
+			ConfigVariables: config.Variables{"ordered": config.BoolVariable(true)},
+			PlanOnly:        true,
+			ExpectError:     message("Job default/second does not fit: 6 of 10 members fit"),
+		}},
+	})
+}
+
+func TestPlanChecksTheQuota(t *testing.T) {
+	disconnected(t)
+	file := config.StaticFile("testdata/quota/main.tf")
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: factories,
+		Steps: []resource.TestStep{{
+			ConfigFile:         file,
+			PlanOnly:           true,
+			ExpectNonEmptyPlan: true,
+		}, {
+			// Whichever of the two Terraform visits first.
+			ConfigFile:      file,
+			ConfigVariables: config.Variables{"leaf": config.StringVariable("sound")},
+			PlanOnly:        true,
+			ExpectError:     message(`Job default/vgg16 is charged to the quota leaf "sound", which the planned quota tree does not have`),
+		}, {
+			ConfigFile:      file,
+			ConfigVariables: config.Variables{"max": config.StringVariable("3"), "quota_by_name": config.BoolVariable(false)},
+			PlanOnly:        true,
+			ExpectError:     message("Job default/vgg16 fits on its pools, but can never run within its quota"),
+		}},
+	})
+}
+
+func TestPlanSaysWhatItCannotCheck(t *testing.T) {
+	disconnected(t)
+	file := config.StaticFile("testdata/unknown/main.tf")
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: factories,
+		Steps: []resource.TestStep{{
+			ConfigFile:         file,
+			PlanOnly:           true,
+			ExpectNonEmptyPlan: true,
+			ConfigPlanChecks: resource.ConfigPlanChecks{PostApplyPreRefresh: []plancheck.PlanCheck{
+				plancheck.ExpectUnknownValue("gpuplan_training_job.vgg16", tfjsonpath.New("planned_placement")),
+			}},
+		}, {
+			// Which image a job runs says nothing about where.
+			ConfigFile:      file,
+			ConfigVariables: config.Variables{"image_only": config.BoolVariable(true)},
+			PlanOnly:        true,
+			ExpectError:     message("16 of 20 members fit"),
+		}},
+	})
+}
+
+func TestInvalidJobs(t *testing.T) {
+	disconnected(t)
+	role := func(name string, attributes config.Variables) config.Variable {
+		return config.MapVariable(map[string]config.Variable{name: config.ObjectVariable(attributes)})
+	}
+	number, text := config.IntegerVariable[int], config.StringVariable[string]
+	cases := map[string]struct {
+		variables config.Variables
+		want      string
+	}{
+		"core percentage": {
+			config.Variables{"roles": role("worker", config.Variables{"memory_gib": number(4), "core_percent": number(7)})},
+			"7 is no multiple of 5 from 5 to 100: use 5.",
+		},
+		"malformed cpu": {
+			config.Variables{"roles": role("worker", config.Variables{"memory_gib": number(4), "cpu": text("8 cores")})},
+			`"8 cores" is not an amount`,
+		},
+		"malformed memory": {
+			config.Variables{"roles": role("worker", config.Variables{"memory_gib": number(4), "memory": text("64GB")})},
+			`"64GB" is not an amount`,
+		},
+		"role of another framework": {
+			config.Variables{"roles": role("launcher", config.Variables{"memory_gib": number(4)})},
+			`framework "pytorch" has the roles master and worker; there is no role "launcher".`,
+		},
+		"mode that does not exist": {
+			config.Variables{"mode": text("mig"), "roles": role("worker", config.Variables{"cards": number(1)})},
+			`Attribute mode value must be one of: ["default" "topology" "shared"], got: "mig"`,
+		},
+		"framework that does not exist": {
+			config.Variables{"framework": text("horovod"), "roles": role("worker", config.Variables{"memory_gib": number(4)})},
+			`Attribute framework value must be one of: ["mpi" "pytorch"], got: "horovod"`,
+		},
+		"workers that cannot share a node": {
+			config.Variables{"mode": text("topology"), "host_network": config.BoolVariable(true), "roles": role("worker", config.Variables{"cards": number(1), "replicas": number(3)})},
+			"2 of 3 members fit",
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			resource.UnitTest(t, resource.TestCase{
+				ProtoV6ProviderFactories: factories,
+				Steps: []resource.TestStep{{
+					ConfigFile:      config.StaticFile("testdata/shared/main.tf"),
+					ConfigVariables: c.variables,
+					PlanOnly:        true,
+					ExpectError:     message(c.want),
+				}},
+			})
+		})
+	}
+}
+
+// onNode expects all members of a job on one node.
+func onNode(job, node string) plancheck.PlanCheck {
+	return plancheck.ExpectKnownValue(job, tfjsonpath.New("planned_placement").AtSliceIndex(0).AtMapKey("node"), knownvalue.StringExact(node))
+}

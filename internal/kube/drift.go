@@ -1,0 +1,83 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// Drift asks the server what applying an object would change, whoever owns the
+// fields now, and returns the paths of the fields, ".spec.replicas", sorted; none
+// when nothing would. The error answers to [IsNotFound] when there is no such object.
+func (c *Client) Drift(ctx context.Context, obj *unstructured.Unstructured) ([]string, error) {
+	live, err := c.Get(ctx, obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
+	if err != nil {
+		return nil, err
+	}
+	applied, err := c.forceApply(ctx, obj, metav1.DryRunAll)
+	if err != nil {
+		return nil, err
+	}
+	var paths []string
+	for _, o := range []*unstructured.Unstructured{live, applied} {
+		unstructured.RemoveNestedField(o.Object, "status")
+		for _, field := range []string{"managedFields", "resourceVersion", "generation", "creationTimestamp"} {
+			unstructured.RemoveNestedField(o.Object, "metadata", field)
+		}
+	}
+	differences("", live.Object, applied.Object, &paths)
+	slices.Sort(paths)
+	return paths, nil
+}
+
+// TakeOver applies an object like [Client.Apply], and takes the fields that others
+// own. It is for objects that are ours altogether, after the user has seen the drift.
+func (c *Client) TakeOver(ctx context.Context, obj *unstructured.Unstructured) error {
+	_, err := c.forceApply(ctx, obj)
+	return err
+}
+
+func (c *Client) forceApply(ctx context.Context, obj *unstructured.Unstructured, dryRun ...string) (*unstructured.Unstructured, error) {
+	resource, err := c.resource(obj.GroupVersionKind(), obj.GetNamespace())
+	if err != nil {
+		return nil, fmt.Errorf("apply %s: %w", describeObject(obj), err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	options := metav1.ApplyOptions{FieldManager: contract.FieldManager, Force: true, DryRun: dryRun}
+	applied, err := resource.Apply(ctx, obj.GetName(), obj, options)
+	if err != nil {
+		return nil, fmt.Errorf("apply %s: %w", describeObject(obj), plain(err))
+	}
+	return applied, nil
+}
+
+// differences collects the paths at which two objects differ. Lists are compared whole.
+func differences(at string, a, b map[string]any, paths *[]string) {
+	keys := map[string]bool{}
+	for key := range a {
+		keys[key] = true
+	}
+	for key := range b {
+		keys[key] = true
+	}
+	for key := range maps.Keys(keys) {
+		path := at + "." + key
+		x, y := a[key], b[key]
+		below, isMap := x.(map[string]any)
+		other, otherIsMap := y.(map[string]any)
+		switch {
+		case isMap && otherIsMap:
+			differences(path, below, other, paths)
+		case !reflect.DeepEqual(x, y):
+			*paths = append(*paths, path)
+		}
+	}
+}

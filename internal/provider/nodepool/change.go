@@ -1,0 +1,212 @@
+package nodepool
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/go-logr/logr"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/running"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// change is an update of a pool.
+type change struct {
+	before, after capacity.Pool
+	from, to      model
+}
+
+func (c change) replaces() bool {
+	return c.before.Name != c.after.Name || c.before.InstanceType != c.after.InstanceType || switchReplaces(c.from.Mode, c.to.Mode)
+}
+
+// changesNodes tells whether the nodes will offer something else.
+func (c change) changesNodes() bool {
+	return !c.from.Size.Equal(c.to.Size) || c.before.Mode != c.after.Mode || c.before.CardPolicy != c.after.CardPolicy ||
+		!maps.Equal(c.before.Labels, c.after.Labels) || !slices.Equal(c.before.Taints, c.after.Taints)
+}
+
+// changesPool tells whether the service has to be told anything.
+func (c change) changesPool() bool {
+	return c.changesNodes() || !c.from.VSwitchIDs.Equal(c.to.VSwitchIDs) || !c.from.SecurityGroupIDs.Equal(c.to.SecurityGroupIDs) ||
+		!c.from.SystemDisk.Equal(c.to.SystemDisk) || !c.from.SystemDiskSize.Equal(c.to.SystemDiskSize) ||
+		!c.from.ImageID.Equal(c.to.ImageID) || !c.from.ImageType.Equal(c.to.ImageType) || !c.from.KeyPair.Equal(c.to.KeyPair)
+}
+
+// effect is one way in which a change takes nodes away from some of the pods on them.
+type effect struct {
+	at path.Path
+	// text completes "The plan …".
+	text string
+	hits func(*corev1.Pod) bool
+}
+
+// effects lists what a change does to running jobs, the most drastic first.
+func (c change) effects() []effect {
+	all := func(*corev1.Pod) bool { return true }
+	pool := c.before.Name
+	switch {
+	case c.before.Name != c.after.Name:
+		return []effect{{path.Root("name"), fmt.Sprintf("replaces node pool %s", pool), all}}
+	case c.before.InstanceType != c.after.InstanceType:
+		return []effect{{path.Root("instance_type"), fmt.Sprintf("replaces node pool %s", pool), all}}
+	}
+	var effects []effect
+	if c.before.Mode != c.after.Mode {
+		verb := "switches"
+		if c.replaces() {
+			verb = "replaces"
+		}
+		effects = append(effects, effect{path.Root("mode"), fmt.Sprintf("%s node pool %s from mode %s to %s", verb, pool, c.before.Mode, c.after.Mode), all})
+	}
+	if from, to := c.from.Size.ValueInt64(), c.to.Size.ValueInt64(); to < from {
+		effects = append(effects, effect{path.Root("size"), fmt.Sprintf("shrinks node pool %s from %d to %d nodes (the cloud chooses which ones go)", pool, from, to), all})
+	}
+	if keys := changedKeys(wanted(c.before), wanted(c.after)); len(keys) > 0 {
+		effects = append(effects, effect{path.Root("labels"), fmt.Sprintf("changes labels of node pool %s that jobs select their nodes by (%s)", pool, join(keys)), selects(keys)})
+	}
+	if added := addedEvictions(c.before.Taints, c.after.Taints); len(added) > 0 {
+		effects = append(effects, effect{path.Root("taints"), fmt.Sprintf("adds taints to node pool %s that evict jobs without a toleration", pool), evicted(added)})
+	}
+	return effects
+}
+
+// checkStranded refuses a change that takes nodes away from running jobs.
+func (r *pool) checkStranded(ctx context.Context, c change) (diags diag.Diagnostics) {
+	effects := c.effects()
+	if c.to.AllowDisruption.ValueBool() || len(effects) == 0 {
+		return nil
+	}
+	pods, diags := r.podsOn(ctx, c.from)
+	for _, e := range effects {
+		hit := slices.DeleteFunc(slices.Clone(pods), func(p running.Pod) bool { return !e.hits(p.Object) })
+		if len(hit) > 0 {
+			diags.AddAttributeError(e.at, "Running jobs would lose their nodes", refusal(e.text, hit))
+		}
+	}
+	return diags
+}
+
+// strandedByDelete returns the jobs on a pool, and those of them that this provider
+// did not create.
+func (r *pool) strandedByDelete(ctx context.Context, state model) (all, foreign []running.Pod, diags diag.Diagnostics) {
+	all, diags = r.podsOn(ctx, state)
+	if len(all) == 0 {
+		return nil, nil, diags
+	}
+	client, err := r.session.Kube()
+	if err == nil {
+		foreign, err = running.Foreign(ctx, client, all)
+	}
+	if err != nil {
+		diags.AddError("Running jobs cannot be listed", session.Sentence(err))
+	}
+	return all, foreign, diags
+}
+
+// podsOn lists the pods that hold cards of the pool's nodes.
+func (r *pool) podsOn(ctx context.Context, state model) (pods []running.Pod, diags diag.Diagnostics) {
+	client, err := r.session.Kube()
+	if r.session.NotChecked(err, &diags) {
+		return nil, diags
+	}
+	if err == nil {
+		pods, err = running.Pods(ctx, client)
+	}
+	if err != nil {
+		diags.AddError("Running jobs cannot be listed", session.Sentence(err))
+		return nil, diags
+	}
+	nodes, err := nodesOf(ctx, client, state.NodePoolID.ValueString())
+	if err != nil {
+		diags.AddError("Nodes cannot be listed", session.Sentence(err))
+		return nil, diags
+	}
+	return running.On(pods, names(nodes)), diags
+}
+
+func refusal(what string, pods []running.Pod) string {
+	return fmt.Sprintf("The plan %s, and there are running jobs that would lose their nodes: %s. "+
+		"Wait until they have finished, delete them first, or set allow_disruption = true.", what, running.Describe(pods))
+}
+
+func owners(pods []running.Pod) []string { return running.Owners(pods) }
+
+// changedKeys returns the labels that a node has no more, or with another value.
+func changedKeys(before, after map[string]string) []string {
+	var keys []string
+	for _, key := range slices.Sorted(maps.Keys(before)) {
+		if value, ok := after[key]; !ok || value != before[key] {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// selects matches pods whose node selector or required affinity names one of the labels.
+func selects(keys []string) func(*corev1.Pod) bool {
+	return func(p *corev1.Pod) bool {
+		for key := range p.Spec.NodeSelector {
+			if slices.Contains(keys, key) {
+				return true
+			}
+		}
+		if p.Spec.Affinity == nil || p.Spec.Affinity.NodeAffinity == nil || p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+			return false
+		}
+		for _, term := range p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+			for _, e := range term.MatchExpressions {
+				if slices.Contains(keys, e.Key) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+}
+
+// addedEvictions returns the new taints that evict pods.
+func addedEvictions(before, after []capacity.Taint) []corev1.Taint {
+	var added []corev1.Taint
+	for _, t := range after {
+		if t.Effect == string(corev1.TaintEffectNoExecute) && !slices.Contains(before, t) {
+			added = append(added, corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffectNoExecute})
+		}
+	}
+	return added
+}
+
+// evicted matches pods that do not tolerate one of the taints.
+func evicted(taints []corev1.Taint) func(*corev1.Pod) bool {
+	return func(p *corev1.Pod) bool {
+		for i := range taints {
+			tolerates := func(t corev1.Toleration) bool { return t.ToleratesTaint(logr.Discard(), &taints[i], false) }
+			if !slices.ContainsFunc(p.Spec.Tolerations, tolerates) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// describe lists the entries of drifted_nodes.
+func describe(drifted types.Map) string {
+	elements := drifted.Elements()
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(elements)) {
+		if text, ok := elements[name].(types.String); ok {
+			parts = append(parts, name+" ("+text.ValueString()+")")
+		}
+	}
+	return join(parts)
+}
+
+func join(list []string) string { return strings.Join(list, ", ") }

@@ -1,0 +1,162 @@
+package nodepool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// Default timeouts; a pool usually takes 3 to 8 minutes, draining up to 30.
+const (
+	createTimeout = 60 * time.Minute
+	updateTimeout = 60 * time.Minute
+	deleteTimeout = 40 * time.Minute
+)
+
+func (r *pool) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
+	var m model
+	if resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...); resp.Diagnostics.HasError() {
+		return
+	}
+	timeout, diags := m.Timeouts.Create(ctx, createTimeout)
+	resp.Diagnostics.Append(diags...)
+	spec, diags := m.apply(ctx, acs.NodePoolSpec{})
+	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
+		return
+	}
+	client, err := r.session.ACS()
+	if err != nil {
+		resp.Diagnostics.AddError("Node pool was not created", session.Sentence(err))
+		return
+	}
+	clusterID := r.session.ClusterID
+	waitCtx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	started, err := client.CreateNodePool(waitCtx, clusterID, spec)
+	if started.PoolID == "" {
+		resp.Diagnostics.AddError("Node pool was not created", session.Sentence(err))
+		return
+	}
+	// From here on the pool exists: whatever happens, Terraform must know it.
+	m.NodePoolID, m.ID = types.StringValue(started.PoolID), types.StringValue(clusterID+"/"+started.PoolID)
+	if err == nil {
+		resp.Diagnostics.Append(r.settle(waitCtx, client, &m, started, capacity.Pool{})...)
+	} else {
+		resp.Diagnostics.AddError("Node pool is not complete", session.Sentence(err))
+	}
+	m.settleUnknown()
+	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+}
+
+// settle waits until a change of the pool has reached its nodes, and reads what the
+// plan left open. before is the pool before the change.
+func (r *pool) settle(ctx context.Context, client *acs.Client, m *model, started acs.Started, before capacity.Pool) (diags diag.Diagnostics) {
+	p, diags := m.pool(ctx)
+	if diags.HasError() {
+		return diags
+	}
+	clusterID, poolID, report := m.cluster(), m.NodePoolID.ValueString(), progress(ctx, p.Name)
+	fail := func(err error) diag.Diagnostics {
+		next := "The next apply goes on from here."
+		if before.Name == "" {
+			next = "The next apply replaces it; to keep it, run `terraform untaint` on it first."
+		}
+		diags.AddError("Node pool is not as planned", fmt.Sprintf(
+			"Node pool %s (%s) exists, but the change did not complete. %s %s", p.Name, poolID, session.Sentence(err), next))
+		return diags
+	}
+	if started.TaskID != "" {
+		if _, err := client.WaitTask(ctx, started.TaskID, report); err != nil {
+			return fail(err)
+		}
+	}
+	record, err := client.WaitNodePool(ctx, clusterID, poolID, m.Size.ValueInt64(), report)
+	if err != nil {
+		return fail(err)
+	}
+	planned := *m
+	diags.Append(m.refresh(ctx, clusterID, record)...)
+	m.keepKnown(planned)
+
+	listed, err := client.ListNodes(ctx, clusterID, poolID)
+	if err != nil {
+		return fail(err)
+	}
+	nodeNames := make([]string, len(listed))
+	for i, n := range listed {
+		nodeNames[i] = n.Name
+	}
+	kubeClient, err := r.session.Kube()
+	if errors.Is(err, session.ErrNotConfigured) {
+		diags.AddWarning("Nodes were not checked", fmt.Sprintf(
+			"Node pool %s is complete at the service; whether its nodes are ready in Kubernetes was not checked: %s", p.Name, session.Sentence(err)))
+	} else {
+		if err == nil {
+			err = converge(ctx, kubeClient, nodeNames, before, p)
+		}
+		if err != nil {
+			return fail(err)
+		}
+	}
+	if m.NodeNames.IsUnknown() {
+		diags.Append(m.setNodes(ctx, nodeNames, nil)...)
+	}
+	m.DriftedNodes = types.MapValueMust(types.StringType, nil)
+	return diags
+}
+
+// keepKnown puts back what the plan has decided, as Terraform demands of an apply.
+func (m *model) keepKnown(planned model) {
+	read := *m
+	*m = planned
+	m.State = read.State
+	for _, open := range []struct{ to, from *types.String }{
+		{&m.SystemDisk, &read.SystemDisk}, {&m.ImageID, &read.ImageID}, {&m.ImageType, &read.ImageType}, {&m.KeyPair, &read.KeyPair},
+	} {
+		if open.to.IsUnknown() {
+			*open.to = *open.from
+		}
+	}
+	if m.SystemDiskSize.IsUnknown() {
+		m.SystemDiskSize = read.SystemDiskSize
+	}
+	if m.SecurityGroupIDs.IsUnknown() {
+		m.SecurityGroupIDs = read.SecurityGroupIDs
+	}
+}
+
+// settleUnknown gives a value to everything that a change which broke off left open.
+func (m *model) settleUnknown() {
+	for _, s := range []*types.String{&m.SystemDisk, &m.ImageID, &m.ImageType, &m.KeyPair} {
+		if s.IsUnknown() {
+			*s = types.StringNull()
+		}
+	}
+	if m.SystemDiskSize.IsUnknown() {
+		m.SystemDiskSize = types.Int64Null()
+	}
+	if m.SecurityGroupIDs.IsUnknown() {
+		m.SecurityGroupIDs = types.SetNull(types.StringType)
+	}
+	if m.NodeNames.IsUnknown() {
+		m.NodeNames = types.ListValueMust(types.StringType, nil)
+	}
+	if m.DriftedNodes.IsUnknown() {
+		m.DriftedNodes = types.MapValueMust(types.StringType, nil)
+	}
+	if m.State.IsUnknown() {
+		m.State = types.StringValue("incomplete")
+	}
+	if m.Capacity.IsUnknown() {
+		m.Capacity = types.ObjectNull(capacity.Type.AttrTypes)
+	}
+}

@@ -1,0 +1,209 @@
+package nodepool
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
+	"github.com/hashicorp/terraform-plugin-framework/attr"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+)
+
+// model is the resource in Terraform.
+type model struct {
+	Name             types.String   `tfsdk:"name"`
+	InstanceType     types.String   `tfsdk:"instance_type"`
+	Size             types.Int64    `tfsdk:"size"`
+	Mode             types.String   `tfsdk:"mode"`
+	CardPolicy       types.String   `tfsdk:"card_policy"`
+	Labels           types.Map      `tfsdk:"labels"`
+	Taints           types.Set      `tfsdk:"taints"`
+	VSwitchIDs       types.Set      `tfsdk:"vswitch_ids"`
+	SecurityGroupIDs types.Set      `tfsdk:"security_group_ids"`
+	SystemDisk       types.String   `tfsdk:"system_disk_category"`
+	SystemDiskSize   types.Int64    `tfsdk:"system_disk_size"`
+	ImageID          types.String   `tfsdk:"image_id"`
+	ImageType        types.String   `tfsdk:"image_type"`
+	KeyPair          types.String   `tfsdk:"key_pair"`
+	AllowDisruption  types.Bool     `tfsdk:"allow_disruption"`
+	Timeouts         timeouts.Value `tfsdk:"timeouts"`
+
+	ID           types.String `tfsdk:"id"`
+	NodePoolID   types.String `tfsdk:"nodepool_id"`
+	State        types.String `tfsdk:"state"`
+	NodeNames    types.List   `tfsdk:"node_names"`
+	DriftedNodes types.Map    `tfsdk:"drifted_nodes"`
+	Capacity     types.Object `tfsdk:"capacity"`
+}
+
+type taint struct {
+	Key    types.String `tfsdk:"key"`
+	Value  types.String `tfsdk:"value"`
+	Effect types.String `tfsdk:"effect"`
+}
+
+var taintType = types.ObjectType{AttrTypes: map[string]attr.Type{
+	"key":    types.StringType,
+	"value":  types.StringType,
+	"effect": types.StringType,
+}}
+
+// known reports whether everything that decides the capacity is known.
+func (m model) known(ctx context.Context) bool {
+	for _, v := range []attr.Value{m.Name, m.InstanceType, m.Size, m.Mode, m.CardPolicy, m.Labels, m.Taints} {
+		tf, err := v.ToTerraformValue(ctx)
+		if err != nil || !tf.IsFullyKnown() {
+			return false
+		}
+	}
+	return true
+}
+
+// pool describes the nodes; the model must be [model.known].
+func (m model) pool(ctx context.Context) (capacity.Pool, diag.Diagnostics) {
+	p := capacity.Pool{
+		Name:         m.Name.ValueString(),
+		InstanceType: m.InstanceType.ValueString(),
+		Mode:         m.Mode.ValueString(),
+		CardPolicy:   m.CardPolicy.ValueString(),
+		Labels:       map[string]string{},
+	}
+	diags := m.Labels.ElementsAs(ctx, &p.Labels, false)
+	var taints []taint
+	diags.Append(m.Taints.ElementsAs(ctx, &taints, false)...)
+	for _, t := range taints {
+		p.Taints = append(p.Taints, capacity.Taint{Key: t.Key.ValueString(), Value: t.Value.ValueString(), Effect: t.Effect.ValueString()})
+	}
+	slices.SortFunc(p.Taints, func(a, b capacity.Taint) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Effect, b.Effect), cmp.Compare(a.Value, b.Value))
+	})
+	return p, diags
+}
+
+// apply lays the model over a pool as the service has it, or over nothing for a new
+// one. What the model does not say stays, since the service resets what a request
+// leaves out.
+func (m model) apply(ctx context.Context, spec acs.NodePoolSpec) (acs.NodePoolSpec, diag.Diagnostics) {
+	p, diags := m.pool(ctx)
+	spec.Info = acs.NodePoolInfo{Name: p.Name, Type: "ess", ResourceGroupID: spec.Info.ResourceGroupID}
+	g := &spec.ScalingGroup
+	g.InstanceTypes = []string{p.InstanceType}
+	g.LoginPassword = "" // the service answers it masked
+	size := m.Size.ValueInt64()
+	g.DesiredSize = &size
+	spec.AutoScaling = acs.AutoScaling{}
+	diags.Append(m.VSwitchIDs.ElementsAs(ctx, &g.VSwitchIDs, false)...)
+	slices.Sort(g.VSwitchIDs)
+	if known(m.SecurityGroupIDs) {
+		diags.Append(m.SecurityGroupIDs.ElementsAs(ctx, &g.SecurityGroupIDs, false)...)
+		slices.Sort(g.SecurityGroupIDs)
+	}
+	for _, setting := range []struct {
+		value types.String
+		to    *string
+	}{
+		{m.SystemDisk, &g.SystemDiskCategory},
+		{m.ImageID, &g.ImageID},
+		{m.ImageType, &g.ImageType},
+		{m.KeyPair, &g.KeyPair},
+	} {
+		if known(setting.value) {
+			*setting.to = setting.value.ValueString()
+		}
+	}
+	if known(m.SystemDiskSize) {
+		g.SystemDiskSize = m.SystemDiskSize.ValueInt64()
+	}
+	spec.KubernetesConfig.Labels = nil
+	labels := p.OwnLabels()
+	for key, value := range p.Labels {
+		labels[key] = value
+	}
+	for key, value := range labels {
+		spec.KubernetesConfig.Labels = append(spec.KubernetesConfig.Labels, acs.Label{Key: key, Value: value})
+	}
+	slices.SortFunc(spec.KubernetesConfig.Labels, func(a, b acs.Label) int { return cmp.Compare(a.Key, b.Key) })
+	spec.KubernetesConfig.Taints = nil
+	for _, t := range p.Taints {
+		spec.KubernetesConfig.Taints = append(spec.KubernetesConfig.Taints, acs.Taint{Key: t.Key, Value: t.Value, Effect: t.Effect})
+	}
+	return spec, diags
+}
+
+// refresh takes over what the service says of the pool. Labels of the provider and a
+// missing mode are not the user's; see [recordDrift] for them.
+func (m *model) refresh(ctx context.Context, clusterID string, p acs.NodePool) diag.Diagnostics {
+	var diags diag.Diagnostics
+	m.ID = types.StringValue(clusterID + "/" + p.Info.ID)
+	m.NodePoolID = types.StringValue(p.Info.ID)
+	m.Name = types.StringValue(p.Info.Name)
+	m.State = types.StringValue(p.Status.State)
+	m.Size = types.Int64Value(p.Status.Total)
+	if p.ScalingGroup.DesiredSize != nil {
+		m.Size = types.Int64Value(*p.ScalingGroup.DesiredSize)
+	}
+	if len(p.ScalingGroup.InstanceTypes) > 0 {
+		m.InstanceType = types.StringValue(p.ScalingGroup.InstanceTypes[0])
+	}
+	vSwitches, more := types.SetValueFrom(ctx, types.StringType, p.ScalingGroup.VSwitchIDs)
+	diags.Append(more...)
+	m.VSwitchIDs = vSwitches
+	m.refreshInstance(ctx, p.ScalingGroup)
+
+	m.Mode, m.CardPolicy = types.StringValue(string(placement.ModeDefault)), types.StringNull()
+	labels := map[string]string{}
+	for _, l := range p.KubernetesConfig.Labels {
+		switch l.Key {
+		case contract.NodeModeLabel:
+			m.Mode = types.StringValue(l.Value)
+		case contract.NodeCardPolicyLabel:
+			m.CardPolicy = types.StringValue(l.Value)
+		case contract.NodePoolNameLabel:
+		default:
+			labels[l.Key] = l.Value
+		}
+	}
+	if len(labels) > 0 || len(m.Labels.Elements()) > 0 {
+		value, more := types.MapValueFrom(ctx, types.StringType, labels)
+		diags.Append(more...)
+		m.Labels = value
+	}
+	taints := make([]taint, 0, len(p.KubernetesConfig.Taints))
+	for _, t := range p.KubernetesConfig.Taints {
+		taints = append(taints, taint{types.StringValue(t.Key), types.StringValue(t.Value), types.StringValue(t.Effect)})
+	}
+	if len(taints) > 0 || len(m.Taints.Elements()) > 0 {
+		value, more := types.SetValueFrom(ctx, taintType, taints)
+		diags.Append(more...)
+		m.Taints = value
+	}
+	return diags
+}
+
+// refreshInstance takes over what the cloud decides when the user does not.
+func (m *model) refreshInstance(ctx context.Context, g acs.ScalingGroup) {
+	m.SecurityGroupIDs = types.SetNull(types.StringType)
+	if len(g.SecurityGroupIDs) > 0 {
+		m.SecurityGroupIDs, _ = types.SetValueFrom(ctx, types.StringType, g.SecurityGroupIDs) // strings always convert
+	}
+	text := func(s string) types.String {
+		if s == "" {
+			return types.StringNull()
+		}
+		return types.StringValue(s)
+	}
+	m.SystemDisk, m.ImageID, m.ImageType, m.KeyPair = text(g.SystemDiskCategory), text(g.ImageID), text(g.ImageType), text(g.KeyPair)
+	m.SystemDiskSize = types.Int64Null()
+	if g.SystemDiskSize != 0 {
+		m.SystemDiskSize = types.Int64Value(g.SystemDiskSize)
+	}
+}
+
+func known(v attr.Value) bool { return !v.IsNull() && !v.IsUnknown() }

@@ -1,0 +1,173 @@
+package nodepool
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// ModifyPlan makes the capacity known, shows nodes that are to be repaired, and
+// refuses what would fail at apply or take nodes away from running jobs.
+func (r *pool) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
+	if r.session == nil {
+		return
+	}
+	var plan, state *model
+	if !req.State.Raw.IsNull() {
+		state = new(model)
+		resp.Diagnostics.Append(req.State.Get(ctx, state)...)
+	}
+	if !req.Plan.Raw.IsNull() {
+		plan = new(model)
+		resp.Diagnostics.Append(req.Plan.Get(ctx, plan)...)
+	}
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	switch {
+	case plan == nil:
+		resp.Diagnostics.Append(r.planDelete(ctx, *state)...)
+		return
+	case !plan.known(ctx):
+		return // the capacity stays unknown until apply
+	case state == nil:
+		resp.Diagnostics.Append(r.planCreate(ctx, plan)...)
+	default:
+		resp.Diagnostics.Append(r.planUpdate(ctx, *state, plan)...)
+	}
+	resp.Diagnostics.Append(r.checkRegion(plan.Mode)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
+}
+
+func (r *pool) planCreate(ctx context.Context, plan *model) diag.Diagnostics {
+	p, diags := plan.pool(ctx)
+	if diags.HasError() {
+		return diags
+	}
+	plan.DriftedNodes = types.MapValueMust(types.StringType, nil)
+	diags.Append(plan.setPlanned(ctx, p, nil)...)
+	diags.Append(atName(r.session.Ledger.CreatePool(p.Name))...)
+	if diags.HasError() {
+		return diags
+	}
+	diags.Append(r.checkName(ctx, p.Name)...)
+	return diags
+}
+
+func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Diagnostics {
+	before, diags := state.pool(ctx)
+	after, more := plan.pool(ctx)
+	if diags.Append(more...); diags.HasError() {
+		return diags
+	}
+	r.session.Ledger.Own(state.ID.ValueString())
+	change := change{before: before, after: after, from: state, to: *plan}
+	diags.Append(r.checkStranded(ctx, change)...)
+	if change.replaces() {
+		return diags // Terraform plans the new pool by itself
+	}
+	diags.Append(atName(r.session.Ledger.KeepPool(after.Name))...)
+
+	repaired := len(state.DriftedNodes.Elements()) > 0
+	plan.DriftedNodes = types.MapValueMust(types.StringType, nil)
+	plan.Capacity, plan.NodeNames = state.Capacity, state.NodeNames
+	if change.changesNodes() {
+		live, more := capacity.From(ctx, state.Capacity)
+		diags.Append(more...)
+		diags.Append(plan.setPlanned(ctx, after, live.Nodes)...)
+	}
+	if !plan.Size.Equal(state.Size) {
+		plan.NodeNames = types.ListUnknown(types.StringType)
+	}
+	if repaired {
+		diags.AddWarning("Nodes differ from their pool", fmt.Sprintf(
+			"Node pool %s will be repaired: %s.", after.Name, describe(state.DriftedNodes)))
+	}
+	plan.State = state.State
+	if repaired || change.changesPool() {
+		plan.State = types.StringUnknown()
+	}
+	return diags
+}
+
+// planDelete tells jobs that stay about the pool that goes, and refuses to take
+// nodes away from jobs that this provider did not create. Whether its own jobs go in
+// the same plan shows when Terraform visits them; the apply looks once more.
+func (r *pool) planDelete(ctx context.Context, state model) diag.Diagnostics {
+	if state.AllowDisruption.ValueBool() {
+		return nil
+	}
+	p, diags := state.pool(ctx)
+	if diags.HasError() {
+		return diags
+	}
+	all, foreign, more := r.strandedByDelete(ctx, state)
+	if diags.Append(more...); diags.HasError() {
+		return diags
+	}
+	if len(foreign) > 0 {
+		diags.AddError("Running jobs would lose their nodes", refusal("deletes node pool "+p.Name, foreign))
+	}
+	for _, f := range r.session.Ledger.DeletePool(p.Name, owners(all)) {
+		diags.Append(session.Diagnostic(f))
+	}
+	return diags
+}
+
+// checkName refuses a name that a pool of the cluster has which Terraform does not know.
+func (r *pool) checkName(ctx context.Context, name string) (diags diag.Diagnostics) {
+	client, err := r.session.ACS()
+	if r.session.NotChecked(err, &diags) {
+		return diags
+	}
+	if err != nil {
+		diags.AddError("Node pools cannot be listed", session.Sentence(err))
+		return diags
+	}
+	found, err := client.FindNodePool(ctx, r.session.ClusterID, name)
+	if err != nil {
+		diags.AddError("Node pools cannot be listed", session.Sentence(err))
+		return diags
+	}
+	if found != nil && !r.session.Ledger.Owns(r.session.ClusterID+"/"+found.Info.ID) {
+		diags.AddAttributeError(path.Root("name"), "Node pool exists already", fmt.Sprintf(
+			"Cluster %s has a node pool named %q (%s) that Terraform does not manage. Choose another name, or take it over with `terraform import gpuplan_node_pool.NAME %s/%s`.",
+			r.session.ClusterID, name, found.Info.ID, r.session.ClusterID, found.Info.ID))
+	}
+	return diags
+}
+
+// checkRegion refuses a mode that the region does not offer.
+func (r *pool) checkRegion(mode types.String) (diags diag.Diagnostics) {
+	region, ok := catalog.LookupRegion(r.session.Region)
+	if ok && mode.ValueString() == "core_mem" && !region.CoreMem {
+		var offering []string
+		for _, other := range catalog.Regions() {
+			if other.CoreMem {
+				offering = append(offering, other.Name)
+			}
+		}
+		diags.AddAttributeError(path.Root("mode"), "Mode is not offered in the region", fmt.Sprintf(
+			"Region %s does not offer mode core_mem; these do: %s.", region.Name, join(offering)))
+	}
+	return diags
+}
+
+func atName(findings []ledger.Finding) (diags diag.Diagnostics) {
+	for _, f := range findings {
+		diags.Append(diag.WithPath(path.Root("name"), session.Diagnostic(f)))
+	}
+	return diags
+}

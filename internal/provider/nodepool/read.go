@@ -1,0 +1,133 @@
+package nodepool
+
+import (
+	"context"
+	"errors"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+func (r *pool) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
+	var m model
+	if resp.Diagnostics.Append(req.State.Get(ctx, &m)...); resp.Diagnostics.HasError() {
+		return
+	}
+	client, err := r.session.ACS()
+	if errors.Is(err, session.ErrUnknown) {
+		return // what is in the state stays as it is
+	}
+	if err != nil {
+		resp.Diagnostics.AddError("Node pool cannot be read", session.Sentence(err))
+		return
+	}
+	record, err := client.GetNodePool(ctx, m.cluster(), m.NodePoolID.ValueString())
+	if acs.IsNotFound(err) && acs.Code(err) != "ErrorClusterNotFound" {
+		resp.State.RemoveResource(ctx)
+		return
+	}
+	if err != nil {
+		resp.Diagnostics.AddError("Node pool cannot be read", session.Sentence(err))
+		return
+	}
+	resp.Diagnostics.Append(m.refresh(ctx, m.cluster(), record)...)
+	if m.AllowDisruption.IsNull() {
+		m.AllowDisruption = types.BoolValue(false) // imported
+	}
+	r.session.Ledger.Own(m.ID.ValueString())
+	resp.Diagnostics.Append(r.readNodes(ctx, &m, record)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+}
+
+// readNodes compares the nodes with their pool and reads what is free on them. Without
+// access to Kubernetes, what the state says of the nodes stays.
+func (r *pool) readNodes(ctx context.Context, m *model, record acs.NodePool) (diags diag.Diagnostics) {
+	p, diags := m.pool(ctx)
+	if diags.HasError() {
+		return diags
+	}
+	drifted := map[string]string{}
+	if text := recordDrift(record, p); text != "" {
+		drifted[p.Name] = text
+	}
+	client, err := r.session.Kube()
+	if r.session.NotChecked(err, &diags) {
+		if m.Capacity.IsNull() { // imported
+			diags.Append(m.setNodes(ctx, nil, drifted)...)
+			diags.Append(m.setPlanned(ctx, p, nil)...)
+		}
+		return diags
+	}
+	if err != nil {
+		diags.AddError("Nodes cannot be read", session.Sentence(err))
+		return diags
+	}
+	nodes, err := nodesOf(ctx, client, m.NodePoolID.ValueString())
+	if err != nil {
+		diags.AddError("Nodes cannot be read", session.Sentence(err))
+		return diags
+	}
+	for _, n := range nodes {
+		if text := drift(n, p); text != "" {
+			drifted[n.Name] = text
+		}
+	}
+	view, err := inventory.Snapshot(ctx, client)
+	if err != nil {
+		diags.AddError("Nodes cannot be read", session.Sentence(err))
+		return diags
+	}
+	live, err := p.Live(view, names(nodes))
+	if err != nil {
+		diags.AddError("Capacity cannot be read", session.Sentence(err))
+		return diags
+	}
+	diags.Append(m.setNodes(ctx, capacityNames(live), drifted)...)
+	diags.Append(m.setCapacity(ctx, live)...)
+	return diags
+}
+
+func (m *model) setNodes(ctx context.Context, nodeNames []string, drifted map[string]string) diag.Diagnostics {
+	if nodeNames == nil {
+		nodeNames = []string{}
+	}
+	list, diags := types.ListValueFrom(ctx, types.StringType, nodeNames)
+	m.NodeNames = list
+	differences, more := types.MapValueFrom(ctx, types.StringType, drifted)
+	diags.Append(more...)
+	m.DriftedNodes = differences
+	return diags
+}
+
+func (m *model) setCapacity(ctx context.Context, c capacity.Capacity) diag.Diagnostics {
+	value, diags := c.Value(ctx)
+	m.Capacity = value
+	return diags
+}
+
+// setPlanned sets the capacity that the pool will have, with the nodes that exist.
+func (m *model) setPlanned(ctx context.Context, p capacity.Pool, existing []capacity.Node) diag.Diagnostics {
+	size := int(m.Size.ValueInt64())
+	planned, err := p.Planned(existing[:min(size, len(existing))], size)
+	if err != nil {
+		return diag.Diagnostics{diag.NewErrorDiagnostic("Capacity cannot be planned", session.Sentence(err))}
+	}
+	return m.setCapacity(ctx, planned)
+}
+
+func capacityNames(c capacity.Capacity) []string {
+	out := make([]string, len(c.Nodes))
+	for i, n := range c.Nodes {
+		out[i] = n.Name
+	}
+	return out
+}

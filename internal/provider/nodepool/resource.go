@@ -1,0 +1,75 @@
+// Package nodepool is the resource gpuplan_node_pool: a pool of GPU nodes.
+package nodepool
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-log/tflog"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// New returns the resource.
+func New() resource.Resource { return &pool{} }
+
+type pool struct{ session *session.Session }
+
+func (r *pool) Metadata(_ context.Context, req resource.MetadataRequest, resp *resource.MetadataResponse) {
+	resp.TypeName = req.ProviderTypeName + "_node_pool"
+}
+
+func (r *pool) Configure(_ context.Context, req resource.ConfigureRequest, resp *resource.ConfigureResponse) {
+	r.session = session.Of(req.ProviderData, &resp.Diagnostics)
+}
+
+// ImportState takes "CLUSTER_ID/NODEPOOL_ID" or the pool's name.
+func (r *pool) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
+	clusterID, poolID, full := strings.Cut(req.ID, "/")
+	if full && (clusterID == "" || poolID == "" || strings.Contains(poolID, "/")) || req.ID == "" {
+		resp.Diagnostics.AddError("Invalid import ID", fmt.Sprintf("%q does not name a node pool: write CLUSTER_ID/NODEPOOL_ID, or the name of the pool.", req.ID))
+		return
+	}
+	client, err := r.session.ACS()
+	if err != nil {
+		resp.Diagnostics.AddError("Node pool cannot be imported", session.Sentence(err))
+		return
+	}
+	if full && clusterID != r.session.ClusterID {
+		resp.Diagnostics.AddError("Node pool of another cluster", fmt.Sprintf(
+			"The provider is configured for cluster %s, and the import names cluster %s. Use a provider configuration for that cluster.", r.session.ClusterID, clusterID))
+		return
+	}
+	if !full {
+		found, err := client.FindNodePool(ctx, r.session.ClusterID, req.ID)
+		if err != nil {
+			resp.Diagnostics.AddError("Node pool cannot be imported", session.Sentence(err))
+			return
+		}
+		if found == nil {
+			resp.Diagnostics.AddError("No such node pool", fmt.Sprintf("Cluster %s has no node pool named %q.", r.session.ClusterID, req.ID))
+			return
+		}
+		poolID = found.Info.ID
+	}
+	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("id"), r.session.ClusterID+"/"+poolID)...)
+	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("nodepool_id"), poolID)...)
+}
+
+// cluster is the ID of the cluster that a pool of the state is in, which need not be
+// the one that the provider is configured for now.
+func (m model) cluster() string {
+	clusterID, _, _ := strings.Cut(m.ID.ValueString(), "/")
+	return clusterID
+}
+
+// progress logs what the service is doing.
+func progress(ctx context.Context, name string) func(acs.Progress) {
+	return func(p acs.Progress) {
+		tflog.Info(ctx, "node pool "+name+": "+p.String(), map[string]any{"task": p.TaskID, "state": p.State, "stage": p.Stage, "message": p.Message})
+	}
+}

@@ -1,0 +1,161 @@
+package nodepool
+
+import (
+	"context"
+
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
+	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/setvalidator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/booldefault"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/int64planmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/setplanmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringdefault"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+)
+
+// Limits of the service.
+const (
+	maxSize       = 2000
+	maxVSwitches  = 8
+	maxNameLength = 63 // the name is the value of a node label
+)
+
+func (r *pool) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
+	attributes := map[string]schema.Attribute{
+		"name": schema.StringAttribute{
+			MarkdownDescription: "Name of the pool, unique in the cluster. A change replaces the pool.",
+			Required:            true,
+			PlanModifiers:       []planmodifier.String{stringplanmodifier.RequiresReplace()},
+			Validators:          []validator.String{stringvalidator.LengthBetween(1, maxNameLength), labelValue{}},
+		},
+		"instance_type": schema.StringAttribute{
+			MarkdownDescription: "GPU instance type of the nodes, such as `ecs.gn6v-c10g1.20xlarge`. A change replaces the pool.",
+			Required:            true,
+			PlanModifiers:       []planmodifier.String{stringplanmodifier.RequiresReplace()},
+			Validators:          []validator.String{instanceType{}},
+		},
+		"size": schema.Int64Attribute{
+			MarkdownDescription: "Number of nodes. When it is lowered, the cloud chooses which nodes go.",
+			Required:            true,
+			Validators:          []validator.Int64{int64validator.Between(0, maxSize)},
+		},
+		"mode": schema.StringAttribute{
+			MarkdownDescription: "How the nodes offer their cards (node label `ack.node.gpu.schedule`): `default` (whole cards, picked by the device plugin), " +
+				"`topology` (whole cards, picked by the scheduler by the links between them), `share`, `cgpu`, `mps`, `core_mem` (parts of cards), `mig` or `disabled`. " +
+				"Default `default`. A change to or from `core_mem` or `mig` replaces the pool: existing nodes cannot be switched.",
+			Optional: true, Computed: true, Default: stringdefault.StaticString(string(placement.ModeDefault)),
+			Validators: []validator.String{mode{}},
+			PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplaceIf(modeReplaces,
+				"Nodes cannot be switched to or from this mode.", "Nodes cannot be switched to or from `core_mem` and `mig`.")},
+		},
+		"card_policy": schema.StringAttribute{
+			MarkdownDescription: "How shared cards fill up (node label `ack.node.gpu.placement`): `binpack`, which is the service's default, or `spread`. Only for modes with parts of cards.",
+			Optional:            true,
+			Validators:          []validator.String{stringvalidator.OneOf(string(placement.Binpack), string(placement.Spread))},
+		},
+		"labels": schema.MapAttribute{
+			MarkdownDescription: "Labels of the nodes. Changes reach the nodes that exist. Labels of the provider and of the platform are set by other attributes.",
+			Optional:            true, ElementType: types.StringType,
+			Validators: []validator.Map{nodeLabels{}},
+		},
+		"taints": schema.SetNestedAttribute{
+			MarkdownDescription: "Taints of the nodes. Changes reach the nodes that exist.",
+			Optional:            true,
+			NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+				"key": schema.StringAttribute{
+					MarkdownDescription: "Key of the taint.", Required: true,
+					Validators: []validator.String{labelKey{}},
+				},
+				"value": schema.StringAttribute{
+					MarkdownDescription: "Value of the taint. Default: empty.", Optional: true, Computed: true, Default: stringdefault.StaticString(""),
+					Validators: []validator.String{labelValue{}},
+				},
+				"effect": schema.StringAttribute{
+					MarkdownDescription: "`NoSchedule`, `PreferNoSchedule` or `NoExecute`.", Required: true,
+					Validators: []validator.String{stringvalidator.OneOf("NoSchedule", "PreferNoSchedule", "NoExecute")},
+				},
+			}},
+		},
+		"vswitch_ids": schema.SetAttribute{
+			MarkdownDescription: "vSwitches in which the nodes are created, 1 to 8.",
+			Required:            true, ElementType: types.StringType,
+			Validators: []validator.Set{setvalidator.SizeBetween(1, maxVSwitches)},
+		},
+		"allow_disruption": schema.BoolAttribute{
+			MarkdownDescription: "Allows changes that take nodes or cards away from running jobs: a smaller size, another mode, replacing or deleting the pool. Default `false`: the plan refuses and names the jobs.",
+			Optional:            true, Computed: true, Default: booldefault.StaticBool(false),
+		},
+		"timeouts": timeouts.Attributes(ctx, timeouts.Opts{Create: true, Update: true, Delete: true,
+			CreateDescription: "Default `60m`.", UpdateDescription: "Default `60m`.", DeleteDescription: "Default `40m`."}),
+	}
+	addInstanceAttributes(attributes)
+	addComputedAttributes(attributes)
+	resp.Schema = schema.Schema{
+		MarkdownDescription: "A pool of GPU nodes of an ACK cluster.\n\n" +
+			"What the pool offers (`capacity`) is known at plan, so that jobs of the same plan are checked against nodes that do not exist yet. " +
+			"The labels of every node are compared with the pool's at each refresh; a node that differs shows up as drift and is repaired.",
+		Attributes: attributes,
+	}
+}
+
+// addInstanceAttributes adds what the cloud decides when the user does not.
+func addInstanceAttributes(attributes map[string]schema.Attribute) {
+	keep := []planmodifier.String{stringplanmodifier.UseStateForUnknown()}
+	attributes["security_group_ids"] = schema.SetAttribute{
+		MarkdownDescription: "Security groups of the nodes. Default: the cluster's.",
+		Optional:            true, Computed: true, ElementType: types.StringType,
+		PlanModifiers: []planmodifier.Set{setplanmodifier.UseStateForUnknown()},
+	}
+	attributes["system_disk_category"] = schema.StringAttribute{
+		MarkdownDescription: "Category of the system disk, such as `cloud_essd`. Default: the service's.",
+		Optional:            true, Computed: true, PlanModifiers: keep,
+	}
+	attributes["system_disk_size"] = schema.Int64Attribute{
+		MarkdownDescription: "Size of the system disk in GiB. Default: the service's.",
+		Optional:            true, Computed: true,
+		PlanModifiers: []planmodifier.Int64{int64planmodifier.UseStateForUnknown()},
+		Validators:    []validator.Int64{int64validator.AtLeast(20)},
+	}
+	attributes["image_id"] = schema.StringAttribute{
+		MarkdownDescription: "Image of the nodes. Default: the cluster's.",
+		Optional:            true, Computed: true, PlanModifiers: keep,
+	}
+	attributes["image_type"] = schema.StringAttribute{
+		MarkdownDescription: "Type of the image, such as `AliyunLinux3`. Default: the cluster's.",
+		Optional:            true, Computed: true, PlanModifiers: keep,
+	}
+	attributes["key_pair"] = schema.StringAttribute{
+		MarkdownDescription: "Key pair for logging in to the nodes. Default: none.",
+		Optional:            true, Computed: true, PlanModifiers: keep,
+	}
+}
+
+func addComputedAttributes(attributes map[string]schema.Attribute) {
+	keep := []planmodifier.String{stringplanmodifier.UseStateForUnknown()}
+	attributes["id"] = schema.StringAttribute{
+		MarkdownDescription: "`CLUSTER_ID/NODEPOOL_ID`, for import.", Computed: true, PlanModifiers: keep,
+	}
+	attributes["nodepool_id"] = schema.StringAttribute{
+		MarkdownDescription: "The service's ID of the pool.", Computed: true, PlanModifiers: keep,
+	}
+	attributes["state"] = schema.StringAttribute{
+		MarkdownDescription: "The service's state of the pool; `active` when nothing is in progress.", Computed: true,
+	}
+	attributes["node_names"] = schema.ListAttribute{
+		MarkdownDescription: "Names of the nodes, in the order in which equal nodes are filled.", Computed: true, ElementType: types.StringType,
+	}
+	attributes["drifted_nodes"] = schema.MapAttribute{
+		MarkdownDescription: "What is not as it should be, by name of the node (or of the pool, for its own record at the service). Empty after an apply.",
+		Computed:            true, ElementType: types.StringType,
+	}
+	attributes["capacity"] = capacity.Attribute()
+}

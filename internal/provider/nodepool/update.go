@@ -1,0 +1,70 @@
+package nodepool
+
+import (
+	"context"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+func (r *pool) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
+	var state, m model
+	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+	if resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...); resp.Diagnostics.HasError() {
+		return
+	}
+	timeout, diags := m.Timeouts.Update(ctx, updateTimeout)
+	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
+		return
+	}
+	waitCtx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	changed, diags := r.modify(waitCtx, state, &m)
+	if resp.Diagnostics.Append(diags...); diags.HasError() && !changed {
+		return // the state stays what it was
+	}
+	m.settleUnknown()
+	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+}
+
+// modify makes the pool what the model says. changed tells that the service has
+// accepted the change, whether or not it completed.
+func (r *pool) modify(ctx context.Context, state model, m *model) (changed bool, diags diag.Diagnostics) {
+	before, diags := state.pool(ctx)
+	after, more := m.pool(ctx)
+	if diags.Append(more...); diags.HasError() {
+		return false, diags
+	}
+	c := change{before: before, after: after, from: state, to: *m}
+	if !c.changesPool() && len(state.DriftedNodes.Elements()) == 0 {
+		return true, diags // only settings of the provider changed
+	}
+	if diags.Append(r.checkStranded(ctx, c)...); diags.HasError() {
+		return false, diags
+	}
+	client, err := r.session.ACS()
+	if err != nil {
+		diags.AddError("Node pool was not changed", session.Sentence(err))
+		return false, diags
+	}
+	clusterID, poolID := m.cluster(), m.NodePoolID.ValueString()
+	record, err := client.WaitNodePool(ctx, clusterID, poolID, -1, progress(ctx, after.Name))
+	if err != nil {
+		diags.AddError("Node pool was not changed", session.Sentence(err))
+		return false, diags
+	}
+	spec, more := m.apply(ctx, record.NodePoolSpec)
+	if diags.Append(more...); diags.HasError() {
+		return false, diags
+	}
+	started, err := client.ModifyNodePool(ctx, clusterID, poolID, spec, acs.ModifyOptions{UpdateNodes: true})
+	if err != nil {
+		diags.AddError("Node pool was not changed", session.Sentence(err))
+		return false, diags
+	}
+	diags.Append(r.settle(ctx, client, m, started, before)...)
+	return true, diags
+}

@@ -1,0 +1,204 @@
+package nodepool
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+)
+
+// Limits of the service for labels, those of the provider included.
+const (
+	maxLabels   = 20
+	maxLabelKey = 64
+)
+
+// ValidateConfig checks what more than one attribute decides.
+func (r *pool) ValidateConfig(ctx context.Context, req resource.ValidateConfigRequest, resp *resource.ValidateConfigResponse) {
+	var m model
+	if resp.Diagnostics.Append(req.Config.Get(ctx, &m)...); resp.Diagnostics.HasError() {
+		return
+	}
+	if m.CardPolicy.IsNull() || m.CardPolicy.IsUnknown() || m.Mode.IsUnknown() {
+		return
+	}
+	name := m.Mode.ValueString() // null is the mode default, which has no shared cards
+	if shared, ok := catalog.LookupMode(name); !ok || !shared.Shared {
+		resp.Diagnostics.AddAttributeError(path.Root("card_policy"), "Card policy without shared cards", fmt.Sprintf(
+			"card_policy says how parts of cards are filled, and nodes of mode %q offer whole cards. Remove card_policy, or choose one of the modes %s.",
+			modeOr(name), strings.Join(modeNames(func(m catalog.Mode) bool { return m.Shared }), ", ")))
+	}
+}
+
+func modeOr(name string) string {
+	if name == "" {
+		return "default"
+	}
+	return name
+}
+
+func modeNames(keep func(catalog.Mode) bool) []string {
+	var names []string
+	for _, m := range catalog.Modes() {
+		if keep(m) {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
+// modeReplaces tells that nodes cannot be switched between two modes: a node gets
+// core_mem or mig only when it joins (Alibaba Cloud: "Allocate computing power by
+// scheduling shared GPU").
+func modeReplaces(_ context.Context, req planmodifier.StringRequest, resp *stringplanmodifier.RequiresReplaceIfFuncResponse) {
+	resp.RequiresReplace = switchReplaces(req.StateValue, req.PlanValue)
+}
+
+func switchReplaces(from, to types.String) bool {
+	fixed := []string{"core_mem", "mig"}
+	return !from.Equal(to) && (slices.Contains(fixed, from.ValueString()) || slices.Contains(fixed, to.ValueString()))
+}
+
+// instanceType checks that the catalogue has the type.
+type instanceType struct{}
+
+func (instanceType) Description(context.Context) string {
+	return "must be a GPU instance type of the catalogue"
+}
+func (v instanceType) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
+func (instanceType) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
+	name := req.ConfigValue.ValueString()
+	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
+		return
+	}
+	if _, ok := catalog.Lookup(name); ok {
+		return
+	}
+	text := fmt.Sprintf("There is no GPU instance type %q.", name)
+	if catalog.Incomplete(name) {
+		text = fmt.Sprintf("The cards of instance type %q are not in this provider's catalogue, so nothing could be planned on its nodes.", name)
+	}
+	if near := catalog.Suggest(name); len(near) > 0 {
+		text += " Did you mean " + strings.Join(near, ", ") + "?"
+	}
+	resp.Diagnostics.AddAttributeError(req.Path, "Unknown instance type", text)
+}
+
+// mode checks that the mode exists.
+type mode struct{}
+
+func (mode) Description(context.Context) string               { return "must be a mode of GPU nodes" }
+func (v mode) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
+func (mode) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
+	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
+		return
+	}
+	if _, ok := catalog.LookupMode(req.ConfigValue.ValueString()); ok {
+		return
+	}
+	all := modeNames(func(catalog.Mode) bool { return true })
+	resp.Diagnostics.AddAttributeError(req.Path, "Unknown mode",
+		fmt.Sprintf("There is no mode %q for GPU nodes. The modes are %s.", req.ConfigValue.ValueString(), strings.Join(all, ", ")))
+}
+
+// labelValue checks the syntax of a label's or taint's value.
+type labelValue struct{}
+
+func (labelValue) Description(context.Context) string {
+	return "must have the form of a Kubernetes label value"
+}
+func (v labelValue) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
+func (labelValue) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
+	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
+		return
+	}
+	if faults := validation.IsValidLabelValue(req.ConfigValue.ValueString()); len(faults) > 0 {
+		resp.Diagnostics.AddAttributeError(req.Path, "Invalid label value", fmt.Sprintf("%q: %s.", req.ConfigValue.ValueString(), strings.Join(faults, "; ")))
+	}
+}
+
+// labelKey checks the syntax of a taint's key.
+type labelKey struct{}
+
+func (labelKey) Description(context.Context) string {
+	return "must have the form of a Kubernetes label key"
+}
+func (v labelKey) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
+func (labelKey) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
+	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
+		return
+	}
+	if fault := keyFault(req.ConfigValue.ValueString()); fault != "" {
+		resp.Diagnostics.AddAttributeError(req.Path, "Invalid key", fault)
+	}
+}
+
+// keyFault says what is wrong with a key, "" when it is fine.
+func keyFault(key string) string {
+	if faults := validation.IsQualifiedName(key); len(faults) > 0 {
+		return fmt.Sprintf("%q: %s.", key, strings.Join(faults, "; "))
+	}
+	if len(key) > maxLabelKey {
+		return fmt.Sprintf("%q has %d characters; the service takes at most %d.", key, len(key), maxLabelKey)
+	}
+	return ""
+}
+
+// nodeLabels checks the user's labels.
+type nodeLabels struct{}
+
+func (nodeLabels) Description(context.Context) string               { return "must be labels that a pool may set" }
+func (v nodeLabels) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
+func (nodeLabels) ValidateMap(_ context.Context, req validator.MapRequest, resp *validator.MapResponse) {
+	own := len(capacity.Pool{CardPolicy: "any"}.OwnLabels())
+	if n := len(req.ConfigValue.Elements()); n > maxLabels-own {
+		resp.Diagnostics.AddAttributeError(req.Path, "Too many labels", fmt.Sprintf(
+			"There are %d labels; a pool can have %d, since the service takes %d and the provider needs %d itself.", n, maxLabels-own, maxLabels, own))
+	}
+	for key, element := range req.ConfigValue.Elements() {
+		at := req.Path.AtMapKey(key)
+		if text := reserved(key); text != "" {
+			resp.Diagnostics.AddAttributeError(at, "Reserved label", text)
+		} else if fault := keyFault(key); fault != "" {
+			resp.Diagnostics.AddAttributeError(at, "Invalid label key", fault)
+		}
+		value, ok := element.(types.String)
+		if !ok || value.IsUnknown() {
+			continue
+		}
+		if faults := validation.IsValidLabelValue(value.ValueString()); len(faults) > 0 {
+			resp.Diagnostics.AddAttributeError(at, "Invalid label value", fmt.Sprintf("%q: %s.", value.ValueString(), strings.Join(faults, "; ")))
+		}
+	}
+}
+
+// reserved says why a label is not the user's to set, "" when it is.
+func reserved(key string) string {
+	switch key {
+	case contract.NodeModeLabel:
+		return fmt.Sprintf("The label %s is set by the attribute mode.", key)
+	case contract.NodeCardPolicyLabel:
+		return fmt.Sprintf("The label %s is set by the attribute card_policy.", key)
+	}
+	for _, prefix := range []string{"aliyun", "acs:", "http://", "https://"} {
+		if strings.HasPrefix(key, prefix) {
+			return fmt.Sprintf("The service refuses labels that begin with %q.", prefix)
+		}
+	}
+	if _, ok := (capacity.Pool{}).NodeLabels()[key]; ok || key == contract.NodePoolIDLabel {
+		return fmt.Sprintf("The label %s is set by the provider or by the platform.", key)
+	}
+	return ""
+}

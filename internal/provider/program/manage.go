@@ -1,0 +1,121 @@
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-log/tflog"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// Timeout is how long install and removal may take unless the user says otherwise.
+const Timeout = 10 * time.Minute
+
+// Manager is one of our programs in the cluster of a session.
+type Manager struct {
+	Session *session.Session
+	// Title is the program for people, "Scheduler"; Resource its Terraform type.
+	Title, Resource string
+	// Name is the name of the program's workload.
+	Name string
+	// Kind is the kind of the workload, "Deployment" or "DaemonSet".
+	Kind string
+}
+
+// ID is the import ID: namespace and name of the workload.
+func (p Manager) ID() string { return contract.SystemNamespace + "/" + p.Name }
+
+// Apply installs the objects or brings them up to date, and waits until they run.
+func (p Manager) Apply(ctx context.Context, objs []*unstructured.Unstructured) (diags diag.Diagnostics) {
+	client, err := p.Session.Kube()
+	if err == nil {
+		err = Install(ctx, client, objs, func(status string) { tflog.Info(ctx, p.Name+": "+status) })
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w. `kubectl -n %s describe %s %s` shows what it waits for", err, contract.SystemNamespace, p.Kind, p.Name)
+	}
+	if err != nil {
+		diags.AddError(p.Title+" is not running", session.Sentence(err))
+	}
+	return diags
+}
+
+// Live returns the program's workload, nil when it is not installed. known is false
+// when the cluster cannot be asked before apply.
+func (p Manager) Live(ctx context.Context) (workload *unstructured.Unstructured, known bool, diags diag.Diagnostics) {
+	client, err := p.Session.Kube()
+	if errors.Is(err, session.ErrUnknown) {
+		return nil, false, nil
+	}
+	if err == nil {
+		workload, err = client.Get(ctx, workloadKind(p.Kind), contract.SystemNamespace, p.Name)
+	}
+	if kube.IsNotFound(err) {
+		return nil, true, nil
+	}
+	if err != nil {
+		diags.AddError(p.Title+" cannot be read", session.Sentence(err))
+		return nil, false, diags
+	}
+	p.Session.Ledger.Own(p.ID())
+	return workload, true, nil
+}
+
+// Drift lists what of the objects is not as it should be.
+func (p Manager) Drift(ctx context.Context, objs []*unstructured.Unstructured) (drifted []string, diags diag.Diagnostics) {
+	client, err := p.Session.Kube()
+	if err == nil {
+		drifted, err = Drift(ctx, client, objs)
+	}
+	if err != nil {
+		diags.AddError(p.Title+" cannot be read", session.Sentence(err))
+	}
+	return drifted, diags
+}
+
+// CheckNew refuses to install the program where it is installed already.
+func (p Manager) CheckNew(ctx context.Context) (diags diag.Diagnostics) {
+	if p.Session.Ledger.Owns(p.ID()) {
+		return nil // it is replaced
+	}
+	client, err := p.Session.Kube()
+	if p.Session.NotChecked(err, &diags) {
+		return diags
+	}
+	if err == nil {
+		_, err = client.Get(ctx, workloadKind(p.Kind), contract.SystemNamespace, p.Name)
+	}
+	switch {
+	case kube.IsNotFound(err):
+	case err != nil:
+		diags.AddError(p.Title+" cannot be installed", session.Sentence(err))
+	default:
+		diags.AddError(p.Title+" is installed already", fmt.Sprintf(
+			"%s %s exists, and a cluster needs only one. Take it over with `terraform import %s.NAME %s`, or delete it first.", p.Kind, p.ID(), p.Resource, p.ID()))
+	}
+	return diags
+}
+
+// Remove deletes those of the objects that are ours and waits until they are gone.
+func (p Manager) Remove(ctx context.Context, objs []*unstructured.Unstructured) error {
+	client, err := p.Session.Kube()
+	if err != nil {
+		return err
+	}
+	return client.DeleteAll(ctx, objs, func(status string) { tflog.Info(ctx, p.Name+": "+status) })
+}
+
+// CheckImport refuses an import ID that is not the program's.
+func (p Manager) CheckImport(id string) (diags diag.Diagnostics) {
+	if id != p.ID() {
+		diags.AddError("Invalid import ID", fmt.Sprintf("A cluster has one %s, and its import ID is %s, not %q.", p.Resource, p.ID(), id))
+	}
+	return diags
+}

@@ -1,0 +1,143 @@
+// Package program installs, watches and removes one of our programs in a cluster:
+// the objects that a deploy package renders, with a Deployment or DaemonSet among them.
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+)
+
+// ErrAbsent tells that the program's workload does not exist.
+var ErrAbsent = errors.New("it is not installed")
+
+// shared are kinds that several programs have in common; only that they exist counts.
+var shared = []string{"Namespace", "CustomResourceDefinition"}
+
+// Workload returns the Deployment or DaemonSet among the objects.
+func Workload(objs []*unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	i := slices.IndexFunc(objs, func(o *unstructured.Unstructured) bool {
+		return o.GetKind() == "Deployment" || o.GetKind() == "DaemonSet"
+	})
+	if i < 0 {
+		return nil, errors.New("the manifests have no Deployment and no DaemonSet")
+	}
+	return objs[i], nil
+}
+
+// Install applies the objects, those that others have changed included, and waits
+// until the workload runs everywhere it should.
+func Install(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured, progress func(string)) error {
+	for _, obj := range objs {
+		if slices.Contains(shared, obj.GetKind()) {
+			continue
+		}
+		paths, err := client.Drift(ctx, obj)
+		if kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if len(paths) > 0 {
+			progress("changing " + title(obj))
+			if err := client.TakeOver(ctx, obj); err != nil {
+				return err
+			}
+		}
+	}
+	if err := client.ApplyAll(ctx, objs, progress); err != nil {
+		return err
+	}
+	workload, err := Workload(objs)
+	if err != nil {
+		return err
+	}
+	_, err = client.WaitFor(ctx, workload.GroupVersionKind(), workload.GetNamespace(), workload.GetName(), rolledOut, progress)
+	return err
+}
+
+// Drift says what of the objects is not as it should be: "Deployment
+// gpuplan-system/gpuplan-scheduler: .spec.replicas". The error is [ErrAbsent] when the
+// workload does not exist.
+func Drift(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured) ([]string, error) {
+	drifted := []string{}
+	workload, err := Workload(objs)
+	if err != nil {
+		return nil, err
+	}
+	for _, obj := range objs {
+		var paths []string
+		if slices.Contains(shared, obj.GetKind()) {
+			_, err = client.Get(ctx, obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
+		} else {
+			paths, err = client.Drift(ctx, obj)
+		}
+		switch {
+		case kube.IsNotFound(err) && obj == workload:
+			return nil, ErrAbsent
+		case kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed):
+			drifted = append(drifted, title(obj)+": missing")
+		case err != nil:
+			return nil, err
+		case len(paths) > 0:
+			drifted = append(drifted, title(obj)+": "+strings.Join(paths, ", "))
+		}
+	}
+	return drifted, nil
+}
+
+// rolledOut is done when the workload's pods are all of the newest version and ready.
+// A DaemonSet for which no node qualifies is done.
+func rolledOut(obj *unstructured.Unstructured) (bool, string, error) {
+	count := func(fields ...string) int64 {
+		n, _, _ := unstructured.NestedInt64(obj.Object, fields...)
+		return n
+	}
+	if count("status", "observedGeneration") < obj.GetGeneration() {
+		return false, "not looked at by its controller yet", nil
+	}
+	wanted, updated, ready := count("spec", "replicas"), count("status", "updatedReplicas"), count("status", "availableReplicas")
+	total := count("status", "replicas")
+	if obj.GetKind() == "DaemonSet" {
+		wanted, updated, ready = count("status", "desiredNumberScheduled"), count("status", "updatedNumberScheduled"), count("status", "numberReady")
+		total = wanted
+	}
+	status := fmt.Sprintf("%d of %d pods up to date, %d ready", updated, wanted, ready)
+	if obj.GetKind() == "Deployment" {
+		if message := failing(obj); message != "" {
+			status += ": " + message
+		}
+	}
+	return updated >= wanted && ready >= wanted && total <= wanted, status, nil
+}
+
+// failing is the message of a Deployment that does not progress.
+func failing(obj *unstructured.Unstructured) string {
+	conditions, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
+	for _, raw := range conditions {
+		condition, ok := raw.(map[string]any)
+		if !ok {
+			continue
+		}
+		bad := condition["type"] == "ReplicaFailure" && condition["status"] == "True" ||
+			condition["type"] == "Progressing" && condition["status"] == "False"
+		if message, _ := condition["message"].(string); bad {
+			return message
+		}
+	}
+	return ""
+}
+
+func title(obj *unstructured.Unstructured) string {
+	if obj.GetNamespace() == "" {
+		return obj.GetKind() + " " + obj.GetName()
+	}
+	return obj.GetKind() + " " + obj.GetNamespace() + "/" + obj.GetName()
+}

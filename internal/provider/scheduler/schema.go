@@ -1,0 +1,57 @@
+package scheduler
+
+import (
+	"context"
+
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
+	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/int64default"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+)
+
+func (r *scheduler) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
+	resp.Schema = schema.Schema{
+		MarkdownDescription: "The gpuplan scheduler: a kube-scheduler that places gangs as a whole, picks cards by the links between them, and keeps quotas. " +
+			"It runs beside the cluster's own scheduler and places the pods that name it; `gpuplan_training_job` does.\n\n" +
+			"It also installs the kinds `ElasticQuotaTree` and `PodGroup` where they are missing. A quota tree of the same configuration should name the scheduler in `depends_on`. " +
+			"Objects that somebody deleted or changed show up as drift and are restored.",
+		Attributes: map[string]schema.Attribute{
+			"image": schema.StringAttribute{
+				MarkdownDescription: "Container image of the scheduler.",
+				Required:            true,
+				Validators:          []validator.String{stringvalidator.LengthAtLeast(1)},
+			},
+			"replicas": schema.Int64Attribute{
+				MarkdownDescription: "Number of schedulers; one leads, the others take over when it fails. Default 1.",
+				Optional:            true, Computed: true, Default: int64default.StaticInt64(1),
+				Validators: []validator.Int64{int64validator.Between(1, 10)},
+			},
+			"log_level": schema.Int64Attribute{
+				MarkdownDescription: "Verbosity of the log, 0 (default) to 10. 4 tells why each node was refused.",
+				Optional:            true, Computed: true, Default: int64default.StaticInt64(0),
+				Validators: []validator.Int64{int64validator.Between(0, 10)},
+			},
+			"port": schema.Int64Attribute{
+				MarkdownDescription: "Port for health and metrics by HTTPS. Default 0: none.",
+				Optional:            true, Computed: true, Default: int64default.StaticInt64(0),
+				Validators: []validator.Int64{int64validator.Between(0, 65535)},
+			},
+			"id": schema.StringAttribute{
+				MarkdownDescription: "Namespace and name of the Deployment, for import.", Computed: true,
+			},
+			"scheduler_name": schema.StringAttribute{
+				MarkdownDescription: "What pods write into `schedulerName`.", Computed: true,
+			},
+			"drifted_objects": schema.ListAttribute{
+				MarkdownDescription: "Objects that are missing, or differ from what was applied, with the fields. Empty after an apply.",
+				Computed:            true, ElementType: types.StringType,
+			},
+			"timeouts": timeouts.Attributes(ctx, timeouts.Opts{Create: true, Update: true, Delete: true,
+				CreateDescription: "Default `10m`.", UpdateDescription: "Default `10m`.", DeleteDescription: "Default `10m`."}),
+		},
+	}
+}

@@ -142,9 +142,11 @@ func (c *Client) waitServed(ctx context.Context, crd *unstructured.Unstructured,
 		if ok, message := condition(live, "NamesAccepted"); !ok && message != "" {
 			return false, "", fmt.Errorf("its names were refused: %s", message)
 		}
-		established, _ := condition(live, "Established")
-		return established, "established: " + fmt.Sprint(established), nil
-	}, progress)
+		if established, _ := condition(live, "Established"); established {
+			return true, "", nil
+		}
+		return false, "waiting until it is established", nil
+	}, func(status string) { tell(progress, describeObject(crd)+": "+status) })
 	if err != nil {
 		return err
 	}

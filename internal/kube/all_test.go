@@ -31,7 +31,6 @@ func TestApplyAllAndDeleteAll(t *testing.T) {
 	assert.Equal(t, []string{
 		"applying Namespace ours",
 		"applying CustomResourceDefinition widgets.example.com",
-		"established: true",
 		"applying Deployment ours/program",
 		"applying Widget ours/w",
 	}, told)

@@ -1,0 +1,108 @@
+package kube_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
+)
+
+// The small API server of the other tests knows neither schemas nor controllers;
+// this one is real.
+func TestAgainstARealControlPlane(t *testing.T) {
+	platform := kubetest.StartPlatform(t)
+	config, err := kube.ConfigFrom(kube.Access{Path: platform.Kubeconfig})
+	require.NoError(t, err)
+	client, err := kube.New(config)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+
+	t.Run("a conflict names the other manager", func(t *testing.T) {
+		_, err := client.Apply(ctx, configMap("shared", "ours"))
+		require.NoError(t, err)
+		_, err = client.Typed.CoreV1().ConfigMaps("default").Patch(ctx, "shared", types.MergePatchType,
+			[]byte(`{"data":{"key":"theirs"}}`), metav1.PatchOptions{FieldManager: "kubectl-edit"})
+		require.NoError(t, err)
+
+		_, err = client.Apply(ctx, configMap("shared", "ours"))
+		var conflict *kube.ConflictError
+		require.ErrorAs(t, err, &conflict)
+		assert.Equal(t, []kube.Conflict{{Manager: "kubectl-edit", Field: ".data.key"}}, conflict.Conflicts)
+	})
+	t.Run("a field that is no longer applied goes", func(t *testing.T) {
+		_, err := client.Apply(ctx, object(configMaps, "default", "fields", map[string]any{"data": map[string]any{"a": "1", "b": "2"}}))
+		require.NoError(t, err)
+		obj, err := client.Apply(ctx, object(configMaps, "default", "fields", map[string]any{"data": map[string]any{"a": "1"}}))
+		require.NoError(t, err)
+		assert.Equal(t, map[string]any{"a": "1"}, obj.Object["data"])
+	})
+	t.Run("a program comes and goes", func(t *testing.T) {
+		objs := realProgram()
+		require.NoError(t, client.ApplyAll(ctx, objs, nil))
+		version, served, err := client.Served(ctx, "example.com", "Widget")
+		require.NoError(t, err)
+		assert.True(t, served)
+		assert.Equal(t, "v1", version)
+
+		require.NoError(t, client.DeleteAll(ctx, objs, nil))
+		for _, obj := range objs {
+			_, err := client.Get(ctx, obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
+			assert.Error(t, err, "%s is gone", obj.GetKind())
+		}
+		require.NoError(t, client.ApplyAll(ctx, objs, nil), "at once again")
+		require.NoError(t, client.DeleteAll(ctx, objs, nil))
+	})
+	t.Run("a delete takes what the object owns", func(t *testing.T) {
+		owner, err := client.Apply(ctx, configMap("owner", "x"))
+		require.NoError(t, err)
+		owned := configMap("owned", "x")
+		blocks := true
+		owned.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: owner.GetUID(), BlockOwnerDeletion: &blocks}})
+		_, err = client.Apply(ctx, owned)
+		require.NoError(t, err)
+
+		require.NoError(t, client.Delete(ctx, configMaps, "default", "owner"))
+		_, err = client.Get(ctx, configMaps, "default", "owned")
+		assert.True(t, kube.IsNotFound(err), "%v", err)
+	})
+	t.Run("a wait sees the change", func(t *testing.T) {
+		_, err := client.Apply(ctx, configMap("watched", "pending"))
+		require.NoError(t, err)
+		_, err = client.WaitFor(ctx, configMaps, "default", "watched", untilValue("done"), func(status string) {
+			if status == "pending" {
+				go func() {
+					_, err := client.Apply(ctx, configMap("watched", "done"))
+					assert.NoError(t, err)
+				}()
+			}
+		})
+		require.NoError(t, err)
+	})
+}
+
+// realProgram is program with schemas that a real API server accepts.
+func realProgram() []*unstructured.Unstructured {
+	ours := []string{contract.ManagedByLabel, contract.ManagedByValue}
+	crd := widgetCRD(ours...)
+	_ = unstructured.SetNestedSlice(crd.Object, []any{map[string]any{
+		"name": "v1", "served": true, "storage": true,
+		"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}},
+	}}, "spec", "versions")
+	serviceAccount := schema.GroupVersionKind{Version: "v1", Kind: "ServiceAccount"}
+	return []*unstructured.Unstructured{
+		object(serviceAccount, "ours", "program", nil, ours...),
+		crd,
+		object(namespaces, "", "ours", nil, ours...),
+	}
+}

@@ -79,15 +79,17 @@ func TestAgainstARealControlPlane(t *testing.T) {
 	t.Run("a wait sees the change", func(t *testing.T) {
 		_, err := client.Apply(ctx, configMap("watched", "pending"))
 		require.NoError(t, err)
+		applied := make(chan error, 1)
 		_, err = client.WaitFor(ctx, configMaps, "default", "watched", untilValue("done"), func(status string) {
 			if status == "pending" {
 				go func() {
 					_, err := client.Apply(ctx, configMap("watched", "done"))
-					assert.NoError(t, err)
+					applied <- err
 				}()
 			}
 		})
 		require.NoError(t, err)
+		require.NoError(t, <-applied)
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // MaxCards is the largest number of cards of one machine: a [Set] has as many bits.
@@ -72,7 +73,7 @@ func (m Machine) Healthy() Set {
 // Validate returns every reason why the description cannot be used, joined, or nil:
 // more than [MaxCards] cards, an index that is negative or used twice, a matrix
 // that does not have one cell per pair of cards, a cell that contradicts itself,
-// NVLinks without a bandwidth, a network device without one link per card.
+// NVLinks without a bandwidth, a network device without one link per card or listed twice.
 //
 // A lost card, a missing link, and directions that differ are no errors.
 func (m Machine) Validate() error {
@@ -110,9 +111,12 @@ func (m Machine) Validate() error {
 	if m.PCIeLinks != nil {
 		errs = append(errs, validateMatrix("pcieLinks", m.PCIeLinks, n)...)
 	}
-	for _, nic := range m.NICs {
+	for i, nic := range m.NICs {
 		if len(nic.Links) != n {
 			fail("network device %q has %d links: want one per card, %d", nic.Name, len(nic.Links), n)
+		}
+		if slices.ContainsFunc(m.NICs[:i], func(other NIC) bool { return other.Name == nic.Name }) {
+			fail("network device %q is listed twice", nic.Name)
 		}
 	}
 	if m.NVLinkGBps == 0 && hasNVLink(m.Links) {

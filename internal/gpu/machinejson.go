@@ -3,6 +3,7 @@ package gpu
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -53,6 +54,9 @@ func ParseMachine(data []byte) (Machine, error) {
 	var m Machine
 	if err := json.Unmarshal(data, &m); err != nil {
 		return Machine{}, fmt.Errorf("parse machine: %w", err)
+	}
+	if m.Cards == nil {
+		return Machine{}, errors.New("parse machine: gpus is missing")
 	}
 	if err := m.Validate(); err != nil {
 		return Machine{}, fmt.Errorf("parse machine: %w", err)

@@ -1,6 +1,9 @@
 package gpu
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+)
 
 // Ring is the best collective ring that NCCL could build inside a set of cards.
 type Ring struct {
@@ -13,21 +16,21 @@ type Ring struct {
 }
 
 // packer counts edge-disjoint rings in the sets of one machine. Packing
-// Hamiltonian cycles is hard in general, so the search in one set has a budget;
-// when that runs out the count may be too low, never too high. It does not run
-// out on boards of up to 8 cards with up to 6 NVLinks each, the largest that were
-// built without a switch.
+// Hamiltonian cycles is hard in general, so a search has a budget; when that runs
+// out the count may be too low, never too high. It does not run out on boards of
+// up to 8 cards with up to 6 NVLinks each, the largest that were built without a
+// switch.
 type packer struct {
 	lanes [][]int
-	// perSet is the budget for one set, in hops tried.
-	perSet int
+	// budget of the search for a number of rings in one set, in hops tried.
+	budget int
 }
 
 // newPacker makes the packer of a machine, whose rows of lanes count the parallel
 // NVLinks from each card to each other one.
 func newPacker(lanes [][]int) packer {
-	// 16 Ki hops per set for 8 cards, 256 for 16: sets grow in number faster than time may.
-	return packer{lanes: lanes, perSet: 1 << (20 - len(lanes)*3/4)}
+	// 16 Ki hops for 8 cards, 256 for 16: sets grow in number faster than time may.
+	return packer{lanes: lanes, budget: 1 << (20 - len(lanes)*3/4)}
 }
 
 // rings returns the number of edge-disjoint rings through all cards of a set of at least three.
@@ -37,13 +40,17 @@ func (p packer) rings(set Set) int { return len(p.paths(set)) }
 // many as there are; each is the cards in the order of the ring.
 func (p packer) paths(set Set) [][]int {
 	cards := set.Cards()
-	s := packing{cards: len(cards), budget: p.perSet, dead: map[links]bool{}}
+	s := packing{cards: len(cards), dead: map[links]bool{}}
 	for a, i := range cards {
 		for b, j := range cards {
 			s.free[a][b] = uint8(p.lanes[i][j])
 		}
 	}
 	for rings := s.bound(); rings > 0; rings-- {
+		s.budget = p.budget
+		if rings == 1 {
+			s.budget = math.MaxInt // whether there is a ring at all is never left open
+		}
 		if s.pack(rings) {
 			for _, ring := range s.found {
 				for i, at := range ring {

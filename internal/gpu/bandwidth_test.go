@@ -1,0 +1,60 @@
+package gpu
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestNVLinkGBps(t *testing.T) {
+	for generation, want := range map[int]float64{-1: 0, 0: 0, 1: 20, 2: 25, 3: 25, 4: 25, 5: 50, 6: 0} {
+		assert.Equal(t, want, NVLinkGBps(generation), "generation %d", generation)
+	}
+}
+
+// The figures that the model is made to reproduce.
+func TestPublishedBandwidth(t *testing.T) {
+	for name, tt := range map[string]struct{ got, want float64 }{
+		"generation 3 through a switch (NVIDIA/nccl#814: 10 to 12.5)":         {pcieGBps(PIX, 3), 12},
+		"generation 3 through a host bridge (NVIDIA/nccl#814: 10 to 12.5)":    {pcieGBps(PHB, 3), 10},
+		"generation 4 through a switch (NVIDIA/nccl#814: 20 to 25)":           {pcieGBps(PXB, 4), 24},
+		"generation 4 across host bridges (NVIDIA/nccl-tests#178: 20)":        {pcieGBps(NODE, 4), 20},
+		"V100 across sockets (NVIDIA/nccl#179: 5)":                            {pcieGBps(SYS, 3), 5},
+		"V100 through host memory (NVIDIA/nccl#179: 5)":                       {stagedGBps(true, 3), 5},
+		"unknown generation counts as 3":                                      {pcieGBps(PIX, 0), 12},
+		"generation 1 is bound by its slot":                                   {pcieGBps(SYS, 1), 2.5},
+		"generation 5 across sockets (SRP_QPI_BW in NCCL's src/graph/topo.h)": {pcieGBps(SYS, 5), 22},
+	} {
+		assert.InDelta(t, tt.want, tt.got, 1e-9, name)
+	}
+}
+
+func TestShorterPathsAreNeverSlower(t *testing.T) {
+	for generation := range maxPCIeGeneration + 1 {
+		staged, across := stagedGBps(true, generation), stagedGBps(false, generation)
+		assert.GreaterOrEqual(t, staged, across)
+		assert.GreaterOrEqual(t, pcieGBps(NODE, generation), staged)
+		for class := SYS; class < PIX; class++ {
+			assert.GreaterOrEqual(t, pcieGBps(class+1, generation), pcieGBps(class, generation))
+		}
+	}
+}
+
+func TestCardsThatCannotReachEachOther(t *testing.T) {
+	consumer := fixtures(t)["rtx4090-8-all-sys"]
+	for i := range consumer.Links {
+		consumer.Links[i][i^1] = Link{Class: PIX}
+	}
+	table := newTable(t, consumer)
+	assert.Equal(t, table.Ring(SetOf(0, 3)), table.Ring(SetOf(0, 1)), "without peer-to-peer a switch does not help")
+	assert.Greater(t, table.Ring(SetOf(0, 3)).GBps, table.Ring(SetOf(3, 4)).GBps, "one socket is better than two")
+
+	m := mesh(3, Link{Class: PIX})
+	m.Cards[2].NUMANode = -1
+	m.Links[0][1] = Link{}
+	m.Links[1][2] = Link{}
+	table = newTable(t, m)
+	assert.Equal(t, Ring{GBps: 5}, table.Ring(SetOf(0, 1)), "through host memory")
+	assert.Equal(t, Ring{GBps: 2.5}, table.Ring(SetOf(1, 2)), "through host memory, perhaps of another socket")
+	assert.Equal(t, Ring{GBps: 12}, table.Ring(SetOf(0, 2)))
+}

@@ -35,6 +35,9 @@ func main() {
 	}
 }
 
+// version is set by the linker.
+var version = "dev"
+
 // settings are the command line.
 type settings struct {
 	nodeName    string
@@ -80,7 +83,7 @@ func run(ctx context.Context, args []string, output io.Writer) error {
 		return err
 	}
 	if s.hardwareDir != "" {
-		log.Info("publishing simulated nodes", "folder", s.hardwareDir)
+		log.Info("publishing simulated nodes", "folder", s.hardwareDir, "version", version)
 		folder := simulated.Folder{Path: s.hardwareDir, Serve: func(ctx context.Context, node string, source hardware.Source) {
 			topology.NewPublisher(client, node, 0, time.Now).Run(ctx, source, s.interval, log)
 		}}
@@ -90,7 +93,7 @@ func run(ctx context.Context, args []string, output io.Writer) error {
 	if err != nil {
 		return err
 	}
-	log.Info("publishing the cards of this machine", "node", s.nodeName)
+	log.Info("publishing the cards of this machine", "node", s.nodeName, "version", version)
 	topology.NewPublisher(client, s.nodeName, health.RealQuietTime, time.Now).Run(ctx, source, s.interval, log)
 	return nil
 }

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestParse(t *testing.T) {
+	t.Setenv("NODE_NAME", "")
+	t.Setenv("GPUPLAN_HARDWARE_DIR", "")
+	for name, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"nothing to publish": {nil, "name the node with --node-name"},
+		"no time":            {[]string{"--node-name=n", "--interval=0s"}, "--interval is 0s"},
+		"a stray word":       {[]string{"--node-name=n", "now"}, `unexpected argument "now"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parse(test.args, io.Discard)
+			assert.ErrorContains(t, err, test.want)
+		})
+	}
+	_, err := parse([]string{"--help"}, io.Discard)
+	assert.True(t, errors.Is(err, flag.ErrHelp))
+
+	t.Setenv("NODE_NAME", "from-env")
+	s, err := parse([]string{"--interval=5s"}, io.Discard)
+	require.NoError(t, err)
+	assert.Equal(t, settings{nodeName: "from-env", interval: 5 * time.Second}, s)
+}
+
+func TestRunNeedsACluster(t *testing.T) {
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "absent"))
+	err := run(context.Background(), []string{"--hardware-dir", t.TempDir()}, io.Discard)
+	assert.ErrorContains(t, err, "environment variable KUBECONFIG")
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/deploy"
+)
+
+// The agent's manifests are applied to the local platform, which starts the built
+// agent with the rights that the manifests give it.
+func TestAgentOnTheLocalPlatform(t *testing.T) {
+	if _, err := os.Stat("../bin/gpuplan-node-agent"); err != nil {
+		t.Skipf("the node agent is not built (make build): %v", err)
+	}
+	platform := kubetest.StartPlatform(t)
+	config, err := kube.ConfigFrom(kube.Access{Path: platform.Kubeconfig})
+	require.NoError(t, err)
+	client, err := kube.New(config)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+
+	const node = "cn-local.10.0.9.1"
+	makeNode(t, ctx, client, node)
+	file := filepath.Join(platform.DataDir, "hardware", node+".json")
+	description, err := os.ReadFile("../internal/gpu/testdata/topologies/dgx1-v100.json")
+	require.NoError(t, err)
+	describe(t, file, string(description))
+	objs, err := deploy.Objects(deploy.Options{Image: "gpuplan-node-agent"})
+	require.NoError(t, err)
+	require.NoError(t, client.ApplyAll(ctx, objs, nil))
+
+	gpuNodes := schema.GroupVersionKind{Group: contract.GPUNodeGroup, Version: contract.GPUNodeVersion, Kind: contract.GPUNodeKind}
+	mirrors := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
+	ready := func(status metav1.ConditionStatus) contract.GPUNodeStatus {
+		t.Helper()
+		obj, err := client.WaitFor(ctx, gpuNodes, "", node, func(obj *unstructured.Unstructured) (bool, string, error) {
+			n := decode(t, obj)
+			return len(n.Status.Conditions) == 1 && n.Status.Conditions[0].Status == status, "", nil
+		}, nil)
+		require.NoError(t, err, "%s", logs(platform))
+		return decode(t, obj).Status
+	}
+
+	status := ready(metav1.ConditionTrue)
+	assert.Equal(t, "X NV1 NV1 NV2 NV2 SYS SYS SYS", status.Links[0])
+	_, err = client.WaitFor(ctx, mirrors, "kube-system", contract.TopologyConfigMapPrefix+node, func(obj *unstructured.Unstructured) (bool, string, error) {
+		return obj.GetLabels()[contract.TopologyConfigMapNodeLabel] == node, "", nil
+	}, nil)
+	require.NoError(t, err, "%s", logs(platform))
+
+	describe(t, file, strings.Replace(string(description), `{"index": 3,`, `{"index": 3, "unhealthy": "marked by hand",`, 1))
+	status = ready(metav1.ConditionFalse)
+	assert.Equal(t, contract.Unhealthy, status.Cards[3].Health)
+	assert.Equal(t, "marked by hand", status.Cards[3].Reason)
+	assert.NotNil(t, status.Cards[3].Since)
+
+	require.NoError(t, client.DeleteAll(ctx, objs, nil))
+	require.NoError(t, deploy.RemovePublished(ctx, client))
+	for _, obj := range objs {
+		_, err := client.Get(ctx, obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
+		assert.Error(t, err, "%s %s is gone", obj.GetKind(), obj.GetName())
+	}
+	_, err = client.Get(ctx, mirrors, "kube-system", contract.TopologyConfigMapPrefix+node)
+	assert.True(t, kube.IsNotFound(err), "%v", err)
+}
+
+// makeNode makes a simulated node in mode topology.
+func makeNode(t *testing.T, ctx context.Context, client *kube.Client, name string) {
+	t.Helper()
+	capacity := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("32Gi"),
+		corev1.ResourcePods: resource.MustParse("64"), contract.ResourceTopologyCard: resource.MustParse("8"),
+	}
+	_, err := client.Typed.CoreV1().Nodes().Create(ctx, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        name,
+			Labels:      map[string]string{contract.NodeModeLabel: "topology"},
+			Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
+		},
+		Status: corev1.NodeStatus{Capacity: capacity, Allocatable: capacity},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// describe writes a hardware description under another name and renames it.
+func describe(t *testing.T, file, text string) {
+	t.Helper()
+	hidden := filepath.Join(filepath.Dir(file), "."+filepath.Base(file))
+	require.NoError(t, os.WriteFile(hidden, []byte(text), 0o600))
+	require.NoError(t, os.Rename(hidden, file))
+}
+
+func decode(t *testing.T, obj *unstructured.Unstructured) contract.GPUNode {
+	t.Helper()
+	var n contract.GPUNode
+	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &n))
+	return n
+}
+
+// logs returns what the platform's programs have logged.
+func logs(platform kubetest.Platform) string {
+	var all strings.Builder
+	files, _ := filepath.Glob(filepath.Join(platform.DataDir, "log", "*node-agent*"))
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		all.WriteString(file + ":\n" + string(text) + "\n")
+	}
+	return all.String()
+}

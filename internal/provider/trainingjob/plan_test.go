@@ -170,7 +170,7 @@ func TestInvalidJobs(t *testing.T) {
 	role := func(name string, attributes config.Variables) config.Variable {
 		return config.MapVariable(map[string]config.Variable{name: config.ObjectVariable(attributes)})
 	}
-	number, text := config.IntegerVariable[int], config.StringVariable[string]
+	number, text := config.IntegerVariable[int], config.StringVariable
 	cases := map[string]struct {
 		variables config.Variables
 		want      string
@@ -189,7 +189,7 @@ func TestInvalidJobs(t *testing.T) {
 		},
 		"role of another framework": {
 			config.Variables{"roles": role("launcher", config.Variables{"memory_gib": number(4)})},
-			`framework "pytorch" has the roles master and worker; there is no role "launcher".`,
+			`has the roles master and worker; there is no role "launcher".`,
 		},
 		"mode that does not exist": {
 			config.Variables{"mode": text("mig"), "roles": role("worker", config.Variables{"cards": number(1)})},

@@ -1,0 +1,138 @@
+// Package placementdata is the data source gpuplan_placement: would this gang fit,
+// where, and if not, what would help.
+package placementdata
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/hashicorp/terraform-plugin-framework/datasource"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// New returns the data source.
+func New() datasource.DataSource { return &whatIf{} }
+
+type whatIf struct{ session *session.Session }
+
+func (d *whatIf) Metadata(_ context.Context, req datasource.MetadataRequest, resp *datasource.MetadataResponse) {
+	resp.TypeName = req.ProviderTypeName + "_placement"
+}
+
+func (d *whatIf) Configure(_ context.Context, req datasource.ConfigureRequest, resp *datasource.ConfigureResponse) {
+	d.session = session.Of(req.ProviderData, &resp.Diagnostics)
+}
+
+// Read plans the gang on the pools or the cluster with the changes asked for.
+func (d *whatIf) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
+	var m model
+	if resp.Diagnostics.Append(req.Config.Get(ctx, &m)...); resp.Diagnostics.HasError() {
+		return
+	}
+	spec, diags := m.spec(ctx)
+	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
+		return
+	}
+	view, diags := d.view(ctx, m)
+	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
+		return
+	}
+	if tree := d.session.Ledger.Tree(); tree != nil {
+		view.SetQuota(tree)
+	}
+	gang, err := spec.PlannerGang(view.Quota())
+	if err != nil {
+		resp.Diagnostics.AddError("Placement cannot be planned", session.Sentence(err))
+		return
+	}
+	if view.Quota() == nil {
+		gang.Leaf = ""
+	}
+	resp.Diagnostics.Append(m.set(ctx, view.Plan(gang), view)...)
+	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+}
+
+// view returns the pools or the cluster with the changes asked for.
+func (d *whatIf) view(ctx context.Context, m model) (view *placement.View, diags diag.Diagnostics) {
+	var without []string
+	diags.Append(m.WithoutNodes.ElementsAs(ctx, &without, false)...)
+	if m.Pools.IsNull() {
+		if len(m.PoolSizes.Elements()) > 0 {
+			diags.AddAttributeError(path.Root("pool_sizes"), "Pools are missing", "Sizes can be tried out for the pools listed in pools only.")
+			return nil, diags
+		}
+		view, diags = d.cluster(ctx)
+	} else {
+		view, diags = onPools(ctx, m)
+	}
+	if diags.HasError() {
+		return nil, diags
+	}
+	for _, name := range without {
+		if _, ok := view.Node(name); !ok {
+			diags.AddAttributeError(path.Root("without_nodes"), "No such node", fmt.Sprintf("There is no node %q; the nodes are %v.", name, view.Nodes()))
+		}
+		view.RemoveNode(name)
+	}
+	return view, diags
+}
+
+func (d *whatIf) cluster(ctx context.Context) (view *placement.View, diags diag.Diagnostics) {
+	client, err := d.session.Kube()
+	if err == nil {
+		view, err = inventory.Snapshot(ctx, client)
+	}
+	if err != nil {
+		diags.AddError("The cluster cannot be looked at", session.Sentence(err))
+	}
+	return view, diags
+}
+
+func onPools(ctx context.Context, m model) (*placement.View, diag.Diagnostics) {
+	pools, known, diags := capacity.List(ctx, m.Pools)
+	var sizes map[string]int64
+	diags.Append(m.PoolSizes.ElementsAs(ctx, &sizes, false)...)
+	if diags.HasError() {
+		return nil, diags
+	}
+	if !known {
+		diags.AddAttributeError(path.Root("pools"), "Capacity is unknown", "The capacity of a pool is unknown until apply.")
+		return nil, diags
+	}
+	for i, c := range pools {
+		size, ok := sizes[c.Pool]
+		if !ok {
+			continue
+		}
+		delete(sizes, c.Pool)
+		resized, err := resize(c, int(size))
+		if err != nil {
+			diags.AddAttributeError(path.Root("pool_sizes").AtMapKey(c.Pool), "Pool cannot be resized", session.Sentence(err))
+			return nil, diags
+		}
+		pools[i] = resized
+	}
+	for _, name := range slices.Sorted(maps.Keys(sizes)) {
+		diags.AddAttributeError(path.Root("pool_sizes").AtMapKey(name), "No such pool", fmt.Sprintf("pools has no pool %q.", name))
+	}
+	view, err := capacity.ToView(pools...)
+	if err != nil {
+		diags.AddAttributeError(path.Root("pools"), "Capacity cannot be used", session.Sentence(err))
+	}
+	return view, diags
+}
+
+// resize returns the pool with another number of nodes: new ones are empty, and the
+// last ones go first.
+func resize(c capacity.Capacity, size int) (capacity.Capacity, error) {
+	p := capacity.Pool{Name: c.Pool, InstanceType: c.InstanceType, Mode: c.Mode, CardPolicy: c.CardPolicy, Labels: c.Labels, Taints: c.Taints}
+	return p.Planned(c.Nodes[:min(size, len(c.Nodes))], size)
+}

@@ -113,7 +113,8 @@ func TestBackendErrorsFailTheTask(t *testing.T) {
 }
 
 func TestTasksOfOnePoolRunOneAfterAnother(t *testing.T) {
-	b := newBench(t, nil)
+	backend := &scripted{}
+	b := newBench(t, func(o *Options) { o.Backend = backend })
 	_, first := b.ask("POST", pools, poolBodyOf("x", 1, ""))
 	path := pools + "/" + first["nodepool_id"].(string)
 	_, second := b.ask("PUT", path, `{"scaling_group":{"desired_size":3}}`)
@@ -127,6 +128,10 @@ func TestTasksOfOnePoolRunOneAfterAnother(t *testing.T) {
 		assert.Equal(t, "success", task["state"])
 	}
 	assert.Empty(t, b.State().Pools)
+	assert.Equal(t, []string{
+		"ensure cn-local.10.0.1.1", "ensure cn-local.10.0.1.2", "ensure cn-local.10.0.1.3",
+		"delete cn-local.10.0.1.3", "delete cn-local.10.0.1.2", "delete cn-local.10.0.1.1",
+	}, backend.calls)
 }
 
 func TestOnlySoManyTasksAreKept(t *testing.T) {

@@ -181,6 +181,9 @@ func TestReservationTiers(t *testing.T) {
 	for vcpu, reserved := range map[int]int64{1: 100, 4: 100, 8: 200, 64: 1600, 82: 1825, 128: 2400, 192: 2720} {
 		assert.Equal(t, int64(vcpu)*1000-reserved, milliCPU(vcpu), "%d vCPU", vcpu)
 	}
+	for gib, wantMiB := range map[int64]int64{15: 11992, 64: 58357, 128: 118998, 336: 324374, 2304: 2268443} {
+		assert.Equal(t, wantMiB, memoryBytes(gib*giB)/miB, "%d GiB", gib)
+	}
 	last := int64(0)
 	for gib := int64(4); gib <= 2304; gib++ {
 		got := memoryBytes(gib * giB)

@@ -12,15 +12,12 @@ import (
 )
 
 // check looks at everything recorded so far and returns what was not reported yet.
-func (l *Ledger) check() []Finding {
-	found := slices.Concat(l.deletedPools(), l.missingLeaves(), l.together())
+// changed is the job that was just recorded, nil when something else was.
+func (l *Ledger) check(changed *job) []Finding {
+	found := slices.Concat(l.deletedPools(), l.missingLeaves(), l.pairs(changed), l.all())
 	return slices.DeleteFunc(found, func(f Finding) bool {
-		key := string(f.Kind) + " " + f.Jobs[0]
-		if f.Kind == SameCards {
-			key = string(f.Kind) + " " + strings.Join(f.Jobs, " ")
-		}
-		old := l.reported[key]
-		l.reported[key] = true
+		old := l.reported[f.key]
+		l.reported[f.key] = true
 		return old
 	})
 }
@@ -52,18 +49,57 @@ func (l *Ledger) inOrder() []*job {
 	return l.before(all)
 }
 
-// together places all jobs that fit alone on everything that any of them was given.
-func (l *Ledger) together() []Finding {
-	jobs := slices.DeleteFunc(l.inOrder(), func(j *job) bool { return j.placement == nil })
-	if len(jobs) == 0 {
+// pairs compares jobs that fit alone, two by two: those of the changed job, or all.
+// What it finds depends on the two jobs alone, and so not on the order of visits.
+func (l *Ledger) pairs(changed *job) []Finding {
+	var findings []Finding
+	jobs := l.fitting()
+	for i, a := range jobs {
+		for _, b := range jobs[i+1:] {
+			if changed != nil && changed != a && changed != b || !rivals(a, b) {
+				continue
+			}
+			if waiting, verdict := l.place([]*job{a, b}); waiting != nil {
+				l.apart[pairKey(a, b)] = true
+				findings = append(findings, waits(waiting, []*job{a, b}, verdict, pairKey(a, b)))
+			} else if f, ok := l.sameCards(a, b); ok {
+				findings = append(findings, f)
+			}
+		}
+	}
+	return findings
+}
+
+// all places all jobs at once, apart from those that a pair has shown to wait.
+func (l *Ledger) all() []Finding {
+	var jobs []*job
+	for _, j := range l.fitting() {
+		blocked := slices.ContainsFunc(jobs, func(other *job) bool { return l.apart[pairKey(other, j)] })
+		if !blocked {
+			jobs = append(jobs, j)
+		}
+	}
+	waiting, verdict := l.place(jobs)
+	if waiting == nil {
 		return nil
 	}
+	contenders := slices.DeleteFunc(jobs, func(j *job) bool { return j != waiting && !rivals(j, waiting) })
+	f := waits(waiting, contenders, verdict, "")
+	f.key = fmt.Sprintf("all %t", f.Error) // once, and once more when it becomes an error
+	return []Finding{f}
+}
+
+// fitting returns the jobs that fit alone, in the order in which they are placed.
+func (l *Ledger) fitting() []*job {
+	return slices.DeleteFunc(l.inOrder(), func(j *job) bool { return j.placement == nil })
+}
+
+// place places jobs in order on everything that any of them was given, and returns the
+// first that has to wait, nil for none.
+func (l *Ledger) place(jobs []*job) (waiting *job, verdict placement.Verdict) {
 	nodes, occupants := union(jobs)
 	view := viewOf(nodes, occupants)
 	view.SetQuota(l.tree)
-
-	var findings []Finding
-	var placed []*job
 	for _, j := range jobs {
 		gang := onOwnNodes(j, nodes)
 		if l.tree == nil || !l.tree.HasLeaf(gang.Leaf) {
@@ -71,20 +107,11 @@ func (l *Ledger) together() []Finding {
 		}
 		result := view.Plan(gang)
 		if result.Placement == nil {
-			findings = append(findings, waits(j, placed, result.Verdict))
-			continue
+			return j, result.Verdict
 		}
 		view.Apply(gang, *result.Placement)
-		placed = append(placed, j)
 	}
-	for i, a := range placed {
-		for _, b := range placed[i+1:] {
-			if f, ok := l.sameCards(a, b); ok {
-				findings = append(findings, f)
-			}
-		}
-	}
-	return findings
+	return nil, placement.Verdict{}
 }
 
 // sameCards reports that two jobs without an order were planned on the same cards.
@@ -109,13 +136,11 @@ func (l *Ledger) sameCards(a, b *job) (Finding, bool) {
 	for _, node := range slices.Sorted(maps.Keys(common)) {
 		where = append(where, fmt.Sprintf("%s cards %s", node, common[node]))
 	}
-	first, second := a.Gang.ID, b.Gang.ID
-	if second < first {
-		first, second = second, first
-	}
+	first, second := min(a.Gang.ID, b.Gang.ID), max(a.Gang.ID, b.Gang.ID)
 	return Finding{
 		Kind:    SameCards,
 		Jobs:    []string{first, second},
+		key:     "cards " + pairKey(a, b),
 		Summary: "Two jobs are planned on the same cards",
 		Detail: fmt.Sprintf("Jobs %s and %s are each planned on %s. Both fit at once, but nothing says which of them is placed first, "+
 			"so one will get other cards than the plan shows. Name the first in the second's after, as in after = [gpuplan_training_job.first.id], to plan them around each other.",
@@ -123,22 +148,24 @@ func (l *Ledger) sameCards(a, b *job) (Finding, bool) {
 	}, true
 }
 
-func waits(j *job, placed []*job, verdict placement.Verdict) Finding {
-	rivals := make([]string, 0, len(placed))
-	immediate := j.RequireImmediate
-	for _, p := range placed {
-		if sharesNode(j, p) || (j.Gang.Leaf != "" && p.Gang.Leaf != "") {
-			rivals = append(rivals, p.Gang.ID)
-			immediate = immediate || p.RequireImmediate
+// waits says that a job has to wait for others of the contenders.
+func waits(waiting *job, contenders []*job, verdict placement.Verdict, key string) Finding {
+	ids := []string{waiting.Gang.ID}
+	immediate := false
+	for _, j := range contenders {
+		if j != waiting {
+			ids = append(ids, j.Gang.ID)
 		}
+		immediate = immediate || j.RequireImmediate
 	}
 	return Finding{
 		Kind:    Waits,
-		Jobs:    append([]string{j.Gang.ID}, rivals...),
+		Jobs:    ids,
 		Error:   immediate,
 		Summary: "Jobs fit alone, but not together",
 		Detail: fmt.Sprintf("Job %s fits on its own, but not at the same time as %s: one of them will wait until the others finish. "+
-			"With all others placed: %s", j.Gang.ID, strings.Join(rivals, ", "), verdict),
+			"With the others placed, %s has %s", ids[0], strings.Join(ids[1:], ", "), ids[0], verdict),
+		key: key,
 	}
 }
 
@@ -153,6 +180,7 @@ func (l *Ledger) missingLeaves() []Finding {
 		}
 		findings = append(findings, Finding{
 			Kind:    NoSuchLeaf,
+			key:     "leaf " + j.Gang.ID,
 			Jobs:    []string{j.Gang.ID},
 			Error:   true,
 			Summary: "No such quota leaf",
@@ -172,6 +200,7 @@ func (l *Ledger) deletedPools() []Finding {
 			}
 			findings = append(findings, Finding{
 				Kind:    PoolDeleted,
+				key:     "pool " + gang,
 				Jobs:    []string{gang},
 				Error:   true,
 				Summary: "A running job would lose its nodes",
@@ -246,8 +275,13 @@ func withoutQuota(g placement.Gang) placement.Gang {
 	return g
 }
 
-func sharesNode(a, b *job) bool {
-	return slices.ContainsFunc(a.Nodes, func(n placement.Node) bool {
+// rivals reports whether two jobs can be in each other's way.
+func rivals(a, b *job) bool {
+	return a.Gang.Leaf != "" && b.Gang.Leaf != "" || slices.ContainsFunc(a.Nodes, func(n placement.Node) bool {
 		return slices.ContainsFunc(b.Nodes, func(m placement.Node) bool { return m.Name == n.Name })
 	})
+}
+
+func pairKey(a, b *job) string {
+	return min(a.Gang.ID, b.Gang.ID) + " " + max(a.Gang.ID, b.Gang.ID)
 }

@@ -24,7 +24,8 @@ type Ledger struct {
 	pools    map[string]pool     // by name
 	deleted  map[string][]string // names of pools that are planned to be deleted: gangs on them
 	tree     *quota.Tree
-	reported map[string]bool
+	apart    map[string]bool // pairs of jobs that do not fit together
+	reported map[string]bool // keys of findings
 	applying bool
 }
 
@@ -36,6 +37,7 @@ func New() *Ledger {
 		owned:    map[string]bool{},
 		pools:    map[string]pool{},
 		deleted:  map[string][]string{},
+		apart:    map[string]bool{},
 		reported: map[string]bool{},
 	}
 }
@@ -87,6 +89,8 @@ type Finding struct {
 	Error bool
 	// Summary is a headline, Detail says what and what to do, in full sentences.
 	Summary, Detail string
+
+	key string // a finding of the same key is not reported again
 }
 
 // PlanJob places a job on its capacity, after the jobs named in After, and records
@@ -103,8 +107,9 @@ func (l *Ledger) PlanJob(j Job) (placement.Result, []Finding) {
 		}
 	}
 	result := view.Plan(withoutQuota(j.Gang))
-	l.jobs[j.Gang.ID] = &job{Job: j, placement: result.Placement}
-	return result, l.check()
+	recorded := &job{Job: j, placement: result.Placement}
+	l.jobs[j.Gang.ID] = recorded
+	return result, l.check(recorded)
 }
 
 // KeepJob records that a job exists and stays as it is.
@@ -112,7 +117,7 @@ func (l *Ledger) KeepJob(id string) []Finding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.kept[id] = true
-	return l.check()
+	return l.check(nil)
 }
 
 // RecordTree records the quota tree that this walk plans to have, nil for none.
@@ -120,7 +125,7 @@ func (l *Ledger) RecordTree(tree *quota.Tree) []Finding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tree = tree
-	return l.check()
+	return l.check(nil)
 }
 
 // Tree returns a copy of the quota tree planned in this walk, nil when none was recorded yet.
@@ -183,5 +188,5 @@ func (l *Ledger) DeletePool(name string, gangs []string) []Finding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.deleted[name] = gangs
-	return l.check()
+	return l.check(nil)
 }

@@ -1,0 +1,261 @@
+package ledger_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+// machines returns n empty nodes of eight V100 cards.
+func machines(t *testing.T, pool string, n int) []placement.Node {
+	t.Helper()
+	machine, ok := catalog.Wiring("dgx1-v100")
+	require.True(t, ok)
+	table, err := gpu.NewTable(machine)
+	require.NoError(t, err)
+	var nodes []placement.Node
+	for i := range n {
+		nodes = append(nodes, placement.Node{
+			Name: fmt.Sprintf("%s[%d]", pool, i), Pool: pool, Mode: placement.ModeTopology, Cards: table,
+			Allocatable: placement.Resources{MilliCPU: 80000, MemoryBytes: 300 << 30, Pods: 64},
+		})
+	}
+	return nodes
+}
+
+// job is a gang of workers with one card each.
+func job(nodes []placement.Node, name string, workers int, after ...string) ledger.Job {
+	role := placement.Role{Name: "worker", Request: placement.Request{Mode: placement.ModeTopology, Cards: 1}}
+	for i := range workers {
+		role.Members = append(role.Members, fmt.Sprintf("worker-%d", i))
+	}
+	return ledger.Job{Gang: placement.Gang{ID: "default/" + name, Roles: []placement.Role{role}}, Nodes: nodes, After: after}
+}
+
+func inLeaf(j ledger.Job, leaf string) ledger.Job {
+	j.Gang.Leaf, j.Gang.Preemptible = leaf, true
+	return j
+}
+
+// orders calls f with every order of the jobs.
+func orders(jobs []ledger.Job, f func([]ledger.Job)) {
+	if len(jobs) <= 1 {
+		f(jobs)
+		return
+	}
+	for i := range jobs {
+		rest := slices.Delete(slices.Clone(jobs), i, i+1)
+		orders(rest, func(tail []ledger.Job) { f(append([]ledger.Job{jobs[i]}, tail...)) })
+	}
+}
+
+func describe(findings []ledger.Finding) []string {
+	var out []string
+	for _, f := range findings {
+		severity := "warning"
+		if f.Error {
+			severity = "error"
+		}
+		out = append(out, fmt.Sprintf("%s %s %s", severity, f.Kind, strings.Join(f.Jobs, " ")))
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestJointCheckInEveryOrder(t *testing.T) {
+	two := machines(t, "v100", 2)
+	immediate := func(j ledger.Job) ledger.Job { j.RequireImmediate = true; return j }
+	for name, test := range map[string]struct {
+		jobs []ledger.Job
+		want []string
+	}{
+		"one that fits": {
+			jobs: []ledger.Job{job(two, "a", 16)},
+		},
+		"two that fit, on the same cards, without an order": {
+			jobs: []ledger.Job{job(two, "a", 4), job(two, "b", 4)},
+			want: []string{"warning SameCards default/a default/b"},
+		},
+		"two that do not fit together": {
+			jobs: []ledger.Job{job(two, "b", 10), job(two, "a", 10)},
+			want: []string{"warning Waits default/b default/a"},
+		},
+		"the one that waits must not": {
+			jobs: []ledger.Job{job(two, "a", 10), immediate(job(two, "b", 10))},
+			want: []string{"error Waits default/b default/a"},
+		},
+		"the one that runs must not wait, and nobody knows that it is first": {
+			jobs: []ledger.Job{immediate(job(two, "a", 10)), job(two, "b", 10)},
+			want: []string{"error Waits default/b default/a"},
+		},
+		"three, of which the last waits": {
+			jobs: []ledger.Job{job(two, "a", 6), job(two, "b", 6), job(two, "c", 6)},
+			want: []string{
+				"warning SameCards default/a default/b", "warning SameCards default/a default/c", "warning SameCards default/b default/c",
+				"warning Waits default/c default/a default/b",
+			},
+		},
+		"three, of which one is in the way of both others": {
+			jobs: []ledger.Job{job(two, "a", 6), job(two, "b", 12), job(two, "c", 6)},
+			want: []string{"warning SameCards default/a default/c", "warning Waits default/b default/a", "warning Waits default/c default/b"},
+		},
+		"one that never fits stands in nobody's way": {
+			jobs: []ledger.Job{job(two, "a", 17), job(two, "b", 16)},
+		},
+		"different pools": {
+			jobs: []ledger.Job{job(two, "a", 16), job(machines(t, "h100", 2), "b", 16)},
+		},
+		"a pool in common": {
+			jobs: []ledger.Job{job(two, "a", 16), job(append(machines(t, "h100", 1), two...), "b", 9)},
+			want: []string{"warning Waits default/b default/a"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			orders(test.jobs, func(jobs []ledger.Job) {
+				l := ledger.New()
+				var found []ledger.Finding
+				for _, j := range jobs {
+					_, more := l.PlanJob(j)
+					found = append(found, more...)
+				}
+				assert.Equal(t, test.want, describe(found))
+			})
+		})
+	}
+}
+
+func TestJobsWithAnOrderArePackedAroundEachOther(t *testing.T) {
+	nodes := machines(t, "v100", 2)
+	l := ledger.New()
+	first, found := l.PlanJob(job(nodes, "first", 4))
+	require.NotNil(t, first.Placement)
+	assert.Empty(t, found)
+
+	second, found := l.PlanJob(job(nodes, "second", 4, "default/first"))
+	require.NotNil(t, second.Placement)
+	assert.Empty(t, found, "no warning: the order is clear")
+
+	third, found := l.PlanJob(job(nodes, "third", 8, "default/second"))
+	require.NotNil(t, third.Placement)
+	assert.Empty(t, found, "after reaches through second to first")
+
+	taken := map[string]gpu.Set{}
+	for _, p := range []*placement.Placement{first.Placement, second.Placement, third.Placement} {
+		for _, a := range p.Assignments {
+			assert.Zero(t, taken[a.Node]&a.Own, "%s", a.Member)
+			taken[a.Node] |= a.Own
+		}
+	}
+}
+
+func TestPlacementDoesNotDependOnUnrelatedJobs(t *testing.T) {
+	nodes := machines(t, "v100", 2)
+	alone, _ := ledger.New().PlanJob(job(nodes, "b", 4))
+
+	l := ledger.New()
+	l.PlanJob(job(nodes, "a", 4))
+	beside, _ := l.PlanJob(job(nodes, "b", 4))
+
+	assert.Equal(t, alone.Placement, beside.Placement)
+}
+
+func TestAJobThatIsPlannedAgainIsTheSameJob(t *testing.T) {
+	nodes := machines(t, "v100", 2)
+	l := ledger.New()
+	_, first := l.PlanJob(job(nodes, "a", 10))
+	_, second := l.PlanJob(job(nodes, "a", 10))
+	assert.Empty(t, first)
+	assert.Empty(t, second, "it is not in its own way")
+}
+
+func tree(t *testing.T, leaf string, cards int64) *quota.Tree {
+	t.Helper()
+	total := quota.Resources{"aliyun.com/gpu": 16}
+	tree, err := quota.New(quota.Spec{Name: "root", Min: total, Max: total, Children: []quota.Spec{
+		{Name: leaf, Max: quota.Resources{"aliyun.com/gpu": cards}},
+	}})
+	require.NoError(t, err)
+	return tree
+}
+
+func TestMissingLeafInEveryOrder(t *testing.T) {
+	nodes := machines(t, "v100", 2)
+	want := []string{"error NoSuchLeaf default/a"}
+
+	jobFirst := ledger.New()
+	_, found := jobFirst.PlanJob(inLeaf(job(nodes, "a", 4), "visoin"))
+	assert.Empty(t, found)
+	assert.Equal(t, want, describe(jobFirst.RecordTree(tree(t, "vision", 16))))
+
+	treeFirst := ledger.New()
+	assert.Empty(t, treeFirst.RecordTree(tree(t, "vision", 16)))
+	_, found = treeFirst.PlanJob(inLeaf(job(nodes, "a", 4), "visoin"))
+	assert.Equal(t, want, describe(found))
+	assert.Contains(t, found[0].Detail, `"visoin"`)
+	assert.Contains(t, found[0].Detail, "vision")
+}
+
+// The tree decides between fits and waits, and never which cards are planned.
+func TestQuotaOfJobsTogether(t *testing.T) {
+	nodes := machines(t, "v100", 2)
+	without, _ := ledger.New().PlanJob(job(nodes, "a", 4))
+	jobs := []ledger.Job{
+		inLeaf(job(nodes, "a", 4), "vision"),
+		inLeaf(job(nodes, "b", 4, "default/a"), "vision"),
+	}
+	orders(jobs, func(jobs []ledger.Job) {
+		l := ledger.New()
+		l.RecordTree(tree(t, "vision", 6))
+		var found []ledger.Finding
+		for _, j := range jobs {
+			result, more := l.PlanJob(j)
+			require.NotNil(t, result.Placement)
+			if j.Gang.ID == "default/a" {
+				assert.Equal(t, without.Placement, result.Placement)
+			}
+			found = append(found, more...)
+		}
+		assert.Contains(t, describe(found), "warning Waits default/b default/a")
+	})
+}
+
+func TestPools(t *testing.T) {
+	l := ledger.New()
+	assert.Empty(t, l.CreatePool("a"))
+	assert.Empty(t, l.CreatePool("b"))
+	assert.Len(t, l.CreatePool("a"), 1, "two new pools of one name")
+
+	l = ledger.New()
+	assert.Empty(t, l.KeepPool("a"))
+	assert.Len(t, l.CreatePool("a"), 1, "a new pool named like one that stays")
+
+	l = ledger.New()
+	assert.Empty(t, l.CreatePool("a"))
+	assert.Len(t, l.KeepPool("a"), 1, "whatever is visited first")
+
+	assert.False(t, l.Owns("c/np1"))
+	l.Own("c/np1")
+	assert.True(t, l.Owns("c/np1"))
+}
+
+func TestJobThatStaysOnAPoolThatGoes(t *testing.T) {
+	want := []string{"error PoolDeleted default/a"}
+
+	l := ledger.New()
+	assert.Empty(t, l.DeletePool("v100", []string{"default/a", "default/b"}))
+	assert.Equal(t, want, describe(l.KeepJob("default/a")))
+
+	l = ledger.New()
+	assert.Empty(t, l.KeepJob("default/a"))
+	assert.Equal(t, want, describe(l.DeletePool("v100", []string{"default/a", "default/b"})))
+}

@@ -132,9 +132,9 @@ func TestTaskThatFails(t *testing.T) {
 		fault acsfake.Fault
 		want  []string
 	}{
-		{"no stock", acsfake.NoStock, []string{"InstanceTypeNoStock", "register_nodes", "another instance type"}},
-		{"no quota", acsfake.NoQuota, []string{"QuotaExceed.ElasticQuota", "raise the account's quota"}},
-		{"no addresses", acsfake.NoIPs, []string{"InvalidVSwitchId.IpNotEnough", "add a vSwitch"}},
+		{"no stock", acsfake.NoStock(), []string{"InstanceTypeNoStock", "register_nodes", "another instance type"}},
+		{"no quota", acsfake.NoQuota(), []string{"QuotaExceed.ElasticQuota", "raise the account's quota"}},
+		{"no addresses", acsfake.NoIPs(), []string{"InvalidVSwitchId.IpNotEnough", "add a vSwitch"}},
 		{"other spelling", acsfake.Fault{Code: "X", Message: "y", State: "fail"}, []string{`ended as "fail"`, "X: y"}},
 		{"hidden in a result", acsfake.Fault{Code: "X", Message: "y", Hidden: true}, []string{"failed for", "X: y"}},
 	} {
@@ -194,7 +194,7 @@ func TestWaitReportsErrorsAtOnce(t *testing.T) {
 
 func TestWaitForAPoolThatDoesNotGrowSaysWhy(t *testing.T) {
 	fake, c := both(t, nil)
-	fake.SetKnobs(acsfake.Knobs{LoseCreateAnswers: 1, TaskFaults: []acsfake.Fault{acsfake.NoStock}})
+	fake.SetKnobs(acsfake.Knobs{LoseCreateAnswers: 1, TaskFaults: []acsfake.Fault{acsfake.NoStock()}})
 	started, err := c.CreateNodePool(t.Context(), cluster, spec("v100", 2))
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())

@@ -34,12 +34,21 @@ type Fault struct {
 	Hidden bool `json:"hidden,omitempty"`
 }
 
-// Faults that are seen in the field when a pool grows.
-var (
-	NoStock = Fault{Code: "InstanceTypeNoStock", Message: "The specified instance type is out of stock in the zone."}
-	NoQuota = Fault{Code: "QuotaExceed.ElasticQuota", Message: "The elastic quota of the instance family is used up."}
-	NoIPs   = Fault{Code: "InvalidVSwitchId.IpNotEnough", Message: "The vSwitch has not enough IP addresses."}
-)
+// NoStock is the fault of a zone that has no more instances of the type.
+func NoStock() Fault {
+	return Fault{Code: "InstanceTypeNoStock", Message: "The specified instance type is out of stock in the zone."}
+}
+
+// NoQuota is the fault of an account whose quota for the instance family is used up;
+// stock can be there all the same.
+func NoQuota() Fault {
+	return Fault{Code: "QuotaExceed.ElasticQuota", Message: "The elastic quota of the instance family is used up."}
+}
+
+// NoIPs is the fault of a vSwitch without free addresses.
+func NoIPs() Fault {
+	return Fault{Code: "InvalidVSwitchId.IpNotEnough", Message: "The vSwitch has not enough IP addresses."}
+}
 
 // SetKnobs replaces the knobs; tasks in progress see the new ones.
 func (s *Server) SetKnobs(k Knobs) {

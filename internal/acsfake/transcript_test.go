@@ -148,7 +148,7 @@ func TestTranscriptOfAPool(t *testing.T) {
 	require.NoError(t, err)
 
 	spec.KubernetesConfig.Labels = nil
-	s.fake.SetKnobs(acsfake.Knobs{TaskFaults: []acsfake.Fault{acsfake.NoStock}})
+	s.fake.SetKnobs(acsfake.Knobs{TaskFaults: []acsfake.Fault{acsfake.NoStock()}})
 	size = 3
 	modified, err := s.ModifyNodePool(ctx, cluster, created.PoolID, spec, acs.ModifyOptions{UpdateNodes: true})
 	require.NoError(t, err)

@@ -62,7 +62,7 @@ func TestLinkageNeverPromisesTooMuch(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 3))
 	machines := wirings(t)
 	for _, m := range machines {
-		for range 20 {
+		for range 5 {
 			m := degraded(random, m)
 			f := newFabric(m)
 			exact, tree := newExact(m, f), newLinkage(m, f)

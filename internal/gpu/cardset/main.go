@@ -1,0 +1,213 @@
+// Command cardset answers, for a machine described by a topology file, which set
+// of k cards is chosen out of a set of free ones, and at what ring bandwidth.
+//
+//	cardset -k 4 -free 0-2,4-7 dgx1-v100.json
+//	cardset -all -json dgx1-v100.json
+//
+// The file has the form that gpu.ParseMachine reads. Cards are named by their index.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+)
+
+func main() {
+	err := run(os.Args[1:], os.Stdout)
+	if errors.Is(err, flag.ErrHelp) {
+		os.Exit(2)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "cardset:", err)
+		os.Exit(1)
+	}
+}
+
+// maxAllCards bounds the machines for which -all lists every set of free cards.
+const maxAllCards = 16
+
+func run(args []string, stdout io.Writer) error {
+	flags := flag.NewFlagSet("cardset", flag.ContinueOnError)
+	flags.Usage = func() {
+		fmt.Fprintln(flags.Output(), "usage: cardset [-free cards] [-near-nic] [-json] -k number | -all topology.json")
+		flags.PrintDefaults()
+	}
+	free := flags.String("free", "", "free cards: a list of indices and ranges such as 0-2,5, or a mask such as 0xf7 over the cards in order (default all healthy cards)")
+	k := flags.Int("k", 0, "number of cards to choose")
+	all := flags.Bool("all", false, "answer for every set of free cards and every k")
+	nearNIC := flags.Bool("near-nic", false, "prefer cards near a network device, as for a gang that spans machines")
+	asJSON := flags.Bool("json", false, "print JSON, one answer per line")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() != 1 {
+		flags.Usage()
+		return errors.New("name one topology file")
+	}
+
+	data, err := os.ReadFile(flags.Arg(0))
+	if err != nil {
+		return err
+	}
+	m, err := gpu.ParseMachine(data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", flags.Arg(0), err)
+	}
+	questions, err := ask(m, *all, *free, *k)
+	if err != nil {
+		return err
+	}
+	table, err := gpu.NewTable(m)
+	if err != nil {
+		return fmt.Errorf("%s: %w", flags.Arg(0), err)
+	}
+
+	out := bufio.NewWriter(stdout)
+	show := printer(out, *asJSON)
+	for _, q := range questions {
+		if err := show(answer(table, q, *nearNIC)); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
+}
+
+// question asks for the best k cards out of free.
+type question struct {
+	free gpu.Set
+	k    int
+}
+
+// ask returns the questions that the flags ask.
+func ask(m gpu.Machine, all bool, free string, k int) ([]question, error) {
+	n := len(m.Cards)
+	if !all {
+		set, err := parseFree(m, free)
+		if err != nil {
+			return nil, err
+		}
+		if k < 1 || k > set.Len() {
+			return nil, fmt.Errorf("-k %d: want 1 to %d, the number of free healthy cards, or -all", k, set.Len())
+		}
+		return []question{{set, k}}, nil
+	}
+	if free != "" || k != 0 {
+		return nil, errors.New("-all answers for every -free and every -k: leave them out")
+	}
+	if n > maxAllCards {
+		return nil, fmt.Errorf("-all lists every set of free cards of machines with at most %d cards, this one has %d: name one with -free", maxAllCards, n)
+	}
+	var questions []question
+	for set := range gpu.Full(n) + 1 {
+		if set&^m.Healthy() != 0 {
+			continue
+		}
+		for k := 1; k <= set.Len(); k++ {
+			questions = append(questions, question{set, k})
+		}
+	}
+	return questions, nil
+}
+
+// parseFree reads the flag -free and leaves out cards that are not healthy.
+func parseFree(m gpu.Machine, text string) (gpu.Set, error) {
+	if text == "" {
+		return m.Healthy(), nil
+	}
+	if digits, ok := strings.CutPrefix(text, "0x"); ok {
+		mask, err := strconv.ParseUint(digits, 16, 64)
+		if err != nil || gpu.Set(mask)&^gpu.Full(len(m.Cards)) != 0 {
+			return 0, fmt.Errorf("-free %s: want a mask of %d cards", text, len(m.Cards))
+		}
+		return gpu.Set(mask) & m.Healthy(), nil
+	}
+	var set gpu.Set
+	for part := range strings.SplitSeq(text, ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		from, err := strconv.Atoi(first)
+		if err != nil {
+			return 0, fmt.Errorf("-free %s: %q is no card index", text, first)
+		}
+		to, err := strconv.Atoi(last)
+		if err != nil || to < from {
+			return 0, fmt.Errorf("-free %s: %q is no range of card indices", text, part)
+		}
+		for index := from; index <= to; index++ {
+			position := slices.IndexFunc(m.Cards, func(c gpu.Card) bool { return c.Index == index })
+			if position < 0 {
+				return 0, fmt.Errorf("-free %s: the machine has no card %d", text, index)
+			}
+			set |= gpu.SetOf(position)
+		}
+	}
+	return set & m.Healthy(), nil
+}
+
+// choice is the answer to a question. Cards are indices.
+type choice struct {
+	Free        []int   `json:"free"`
+	K           int     `json:"k"`
+	Cards       []int   `json:"cards"`
+	GBps        float64 `json:"gbps"`
+	NVLinkRings int     `json:"nvlinkRings"`
+	WorstGBps   float64 `json:"worstGbps"`
+}
+
+func answer(table *gpu.Table, q question, nearNIC bool) choice {
+	choose := table.Best
+	if nearNIC {
+		choose = table.BestNearNIC
+	}
+	best, _ := choose(q.free, q.k)
+	ring := table.Ring(best)
+	cards := table.Machine().Cards
+	return choice{
+		Free:        indices(cards, q.free),
+		K:           q.k,
+		Cards:       indices(cards, best),
+		GBps:        ring.GBps,
+		NVLinkRings: ring.NVLinkRings,
+		WorstGBps:   table.Worst(q.free, q.k).GBps,
+	}
+}
+
+func indices(cards []gpu.Card, s gpu.Set) []int {
+	positions := s.Cards()
+	for i, position := range positions {
+		positions[i] = cards[position].Index
+	}
+	return positions
+}
+
+// printer returns a function that writes one answer as JSON or as a row of a table.
+func printer(out io.Writer, asJSON bool) func(choice) error {
+	if asJSON {
+		encoder := json.NewEncoder(out)
+		return func(c choice) error { return encoder.Encode(c) }
+	}
+	const row = "%-24s %2v  %-24s %8v %13v %11v\n"
+	fmt.Fprintf(out, row, "FREE", "K", "CARDS", "GB/S", "NVLINK RINGS", "WORST GB/S")
+	return func(c choice) error {
+		_, err := fmt.Fprintf(out, row, list(c.Free), c.K, list(c.Cards), decimal(c.GBps), c.NVLinkRings, decimal(c.WorstGBps))
+		return err
+	}
+}
+
+func list(cards []int) string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(cards), " ", ","), "[]")
+}
+
+func decimal(x float64) string { return strconv.FormatFloat(x, 'f', 1, 64) }

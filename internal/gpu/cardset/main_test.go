@@ -1,0 +1,109 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+)
+
+const dgx1 = "../testdata/topologies/dgx1-v100.json"
+
+// gaps is a machine that lost card 1 of four, and whose card 3 is not healthy.
+const gaps = `{"name": "gaps", "pcieGen": 4,
+	"gpus": [{"index": 0, "numa": 0}, {"index": 2, "numa": 0}, {"index": 3, "numa": 0, "unhealthy": "XID 79"}],
+	"links": [["X", "PIX", "PIX"], ["PIX", "X", "PIX"], ["PIX", "PIX", "X"]],
+	"nics": {"mlx5_0": ["NODE", "PIX", "PIX"]}}`
+
+func write(t *testing.T, content string) string {
+	path := filepath.Join(t.TempDir(), "machine.json")
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+	return path
+}
+
+func output(t *testing.T, args ...string) string {
+	t.Helper()
+	var out strings.Builder
+	require.NoError(t, run(args, &out))
+	return out.String()
+}
+
+func TestOneAnswer(t *testing.T) {
+	want := `FREE                      K  CARDS                        GB/S  NVLINK RINGS  WORST GB/S
+0,1,2,4,5,6,7             4  4,5,6,7                      50.0             2         5.0
+`
+	assert.Equal(t, want, output(t, "-free", "0-2,4-7", "-k", "4", dgx1))
+	assert.Equal(t, want, output(t, "-free", "0xf7", "-k", "4", dgx1))
+	assert.JSONEq(t, `{"free": [0,1,2,4,5,6,7], "k": 4, "cards": [4,5,6,7], "gbps": 50, "nvlinkRings": 2, "worstGbps": 5}`,
+		output(t, "-json", "-free", "0xf7", "-k", "4", dgx1))
+}
+
+func TestCardsAreNamedByIndex(t *testing.T) {
+	path := write(t, gaps)
+	assert.JSONEq(t, `{"free": [0,2], "k": 2, "cards": [0,2], "gbps": 24, "nvlinkRings": 0, "worstGbps": 24}`, output(t, "-json", "-free", "2-3,0", "-k", "2", path))
+	assert.JSONEq(t, `{"free": [0,2], "k": 1, "cards": [2], "gbps": 0, "nvlinkRings": 0, "worstGbps": 0}`, output(t, "-json", "-k", "1", "-near-nic", path))
+}
+
+func TestAllAnswers(t *testing.T) {
+	lines := strings.Split(strings.TrimSpace(output(t, "-all", "-json", dgx1)), "\n")
+	assert.Len(t, lines, 8*128, "every set of free cards and every k")
+	data, err := os.ReadFile(dgx1)
+	require.NoError(t, err)
+	m, err := gpu.ParseMachine(data)
+	require.NoError(t, err)
+	table, err := gpu.NewTable(m)
+	require.NoError(t, err)
+	for _, line := range lines {
+		var c choice
+		require.NoError(t, json.Unmarshal([]byte(line), &c))
+		best, ok := table.Best(gpu.SetOf(c.Free...), c.K)
+		require.True(t, ok)
+		assert.Equal(t, best.Cards(), c.Cards)
+		assert.Equal(t, table.Ring(best), gpu.Ring{GBps: c.GBps, NVLinkRings: c.NVLinkRings})
+	}
+	assert.Equal(t, 4, strings.Count(output(t, "-all", "-json", write(t, gaps)), "\n"), "without the card that is not healthy")
+}
+
+func TestRefuses(t *testing.T) {
+	large, err := json.Marshal(largeMachine())
+	require.NoError(t, err)
+	for name, tt := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no file":             {nil, "name one topology file"},
+		"two files":           {[]string{"-k", "1", dgx1, dgx1}, "name one topology file"},
+		"missing file":        {[]string{"-k", "1", "missing.json"}, "missing.json"},
+		"no machine":          {[]string{"-k", "1", write(t, "{}")}, "gpus is missing"},
+		"unknown flag":        {[]string{"-cards", "1", dgx1}, "flag provided but not defined"},
+		"no k":                {[]string{dgx1}, "-k 0: want 1 to 8, the number of free healthy cards, or -all"},
+		"k too large":         {[]string{"-free", "1-3", "-k", "4", dgx1}, "-k 4: want 1 to 3"},
+		"all with k":          {[]string{"-all", "-k", "4", dgx1}, "leave them out"},
+		"all of a large one":  {[]string{"-all", write(t, string(large))}, "at most 16 cards, this one has 17"},
+		"mask too wide":       {[]string{"-k", "1", "-free", "0x100", dgx1}, "want a mask of 8 cards"},
+		"no mask":             {[]string{"-k", "1", "-free", "0xzz", dgx1}, "want a mask of 8 cards"},
+		"no index":            {[]string{"-k", "1", "-free", "a", dgx1}, `"a" is no card index`},
+		"no end of the range": {[]string{"-k", "1", "-free", "1-", dgx1}, `"1-" is no range of card indices`},
+		"range backwards":     {[]string{"-k", "1", "-free", "3-1", dgx1}, `"3-1" is no range of card indices`},
+		"card it lacks":       {[]string{"-k", "1", "-free", "7-8", dgx1}, "the machine has no card 8"},
+	} {
+		assert.ErrorContains(t, run(tt.args, new(strings.Builder)), tt.want, name)
+	}
+}
+
+func largeMachine() gpu.Machine {
+	var m gpu.Machine
+	for i := range 17 {
+		m.Cards = append(m.Cards, gpu.Card{Index: i})
+		row := make([]gpu.Link, 17)
+		row[i].Class = gpu.Self
+		m.Links = append(m.Links, row)
+	}
+	return m
+}

@@ -209,6 +209,9 @@ func gang(members []member, podGroup *unstructured.Unstructured, tree *quota.Tre
 		if g.Leaf == "" {
 			g.Leaf = leafOf(p, tree)
 		}
+		if g.Domains == nil && !role.Late {
+			g.Domains = domains(p)
+		}
 		if p.Spec.NodeName != "" {
 			g.Running = append(g.Running, assignment(p, names[i], cards(p.Spec.NodeName)))
 		}
@@ -266,7 +269,13 @@ func declaredMembers(members []member, podGroup *unstructured.Unstructured) (int
 
 // roleOf describes a pod's role, without members.
 func roleOf(p *corev1.Pod, request placement.Request) placement.Role {
-	role := placement.Role{Name: defaultRole, Request: request, NodeSelector: p.Spec.NodeSelector}
+	role := placement.Role{
+		Name:         defaultRole,
+		Request:      request,
+		NodeSelector: p.Spec.NodeSelector,
+		Affinity:     nodeAlternatives(p),
+		MaxPerNode:   maxPerNode(p),
+	}
 	if name := p.Labels[contract.JobReplicaTypeLabel]; name != "" {
 		role.Name = strings.ToLower(name)
 	}
@@ -274,26 +283,7 @@ func roleOf(p *corev1.Pod, request placement.Request) placement.Role {
 		role.Tolerations = append(role.Tolerations, placement.Toleration{
 			Key: t.Key, Operator: string(t.Operator), Value: t.Value, Effect: string(t.Effect)})
 	}
-	if affinity := p.Spec.Affinity; affinity != nil && affinity.NodeAffinity != nil {
-		if required := affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
-			role.Affinity = alternatives(required.NodeSelectorTerms)
-		}
-	}
 	return role
-}
-
-// alternatives translates the terms of a node affinity; a term by node fields is
-// left to the scheduler's own filter, which knows the nodes by name.
-func alternatives(terms []corev1.NodeSelectorTerm) [][]placement.Requirement {
-	out := make([][]placement.Requirement, 0, len(terms))
-	for _, term := range terms {
-		requirements := make([]placement.Requirement, 0, len(term.MatchExpressions))
-		for _, e := range term.MatchExpressions {
-			requirements = append(requirements, placement.Requirement{Key: e.Key, Operator: string(e.Operator), Values: e.Values})
-		}
-		out = append(out, requirements)
-	}
-	return out
 }
 
 // addMember puts a member into the role of its name and shape. Pods of one name with

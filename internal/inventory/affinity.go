@@ -1,0 +1,95 @@
+package inventory
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+// nodeAlternatives translates the terms of a required node affinity. A term by node
+// fields is left to the scheduler's own filter, which knows nodes by name.
+func nodeAlternatives(p *corev1.Pod) [][]placement.Requirement {
+	if p.Spec.Affinity == nil || p.Spec.Affinity.NodeAffinity == nil {
+		return nil
+	}
+	required := p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	if required == nil {
+		return nil
+	}
+	out := make([][]placement.Requirement, 0, len(required.NodeSelectorTerms))
+	for _, term := range required.NodeSelectorTerms {
+		if len(term.MatchFields) > 0 {
+			return nil
+		}
+		requirements := make([]placement.Requirement, 0, len(term.MatchExpressions))
+		for _, e := range term.MatchExpressions {
+			requirements = append(requirements, placement.Requirement{Key: e.Key, Operator: string(e.Operator), Values: e.Values})
+		}
+		out = append(out, requirements)
+	}
+	return out
+}
+
+// maxPerNode is 1 for a pod that keeps pods like itself off its node, else 0.
+func maxPerNode(p *corev1.Pod) int {
+	if p.Spec.Affinity == nil || p.Spec.Affinity.PodAntiAffinity == nil {
+		return 0
+	}
+	for _, term := range p.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+		if term.TopologyKey == corev1.LabelHostname && meansItself(p, term) {
+			return 1
+		}
+	}
+	return 0
+}
+
+// domains are the network domains in which a pod wants to be with pods like itself,
+// from the widest to the narrowest.
+func domains(p *corev1.Pod) []placement.Domain {
+	if p.Spec.Affinity == nil || p.Spec.Affinity.PodAffinity == nil {
+		return nil
+	}
+	var out []placement.Domain
+	add := func(term corev1.PodAffinityTerm, required bool) {
+		known := slices.ContainsFunc(out, func(d placement.Domain) bool { return d.Label == term.TopologyKey })
+		if !known && meansItself(p, term) {
+			out = append(out, placement.Domain{Label: term.TopologyKey, Required: required})
+		}
+	}
+	for _, term := range p.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+		add(term, true)
+	}
+	for _, term := range p.Spec.Affinity.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+		add(term.PodAffinityTerm, false)
+	}
+	slices.SortStableFunc(out, func(a, b placement.Domain) int { return cmp.Compare(width(b.Label), width(a.Label)) })
+	return out
+}
+
+// width ranks the well-known domains; domains of the cluster's own lie between zone and node.
+func width(label string) int {
+	switch label {
+	case corev1.LabelTopologyRegion:
+		return 3
+	case corev1.LabelTopologyZone:
+		return 2
+	case corev1.LabelHostname:
+		return 0
+	}
+	return 1
+}
+
+// meansItself reports whether a term of a pod's affinity selects the pod itself, and
+// so the other members of its role.
+func meansItself(p *corev1.Pod, term corev1.PodAffinityTerm) bool {
+	if term.NamespaceSelector != nil || len(term.Namespaces) > 0 && !slices.Contains(term.Namespaces, p.Namespace) {
+		return false
+	}
+	selector, err := metav1.LabelSelectorAsSelector(term.LabelSelector)
+	return err == nil && selector.Matches(labels.Set(p.Labels))
+}

@@ -1,0 +1,216 @@
+package inventory
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+)
+
+func newCache(t *testing.T, nodes ...string) *Cache {
+	t.Helper()
+	c := NewCache()
+	for _, name := range nodes {
+		_, err := c.SetNode(newNode(name, 8))
+		require.NoError(t, err)
+	}
+	return c
+}
+
+// gangOf makes a gang of n workers in the topology spelling.
+func gangOf(n int) []*corev1.Pod {
+	return workers(n, label(contract.TopologyGroupLabel, "job"), label(contract.TopologyReplicasLabel, "4"))
+}
+
+func TestCachePlansOnceTheGangIsThere(t *testing.T) {
+	c := newCache(t, "a")
+	pods := gangOf(4)
+	for i, p := range pods {
+		change := c.SetPod(p)
+		assert.Equal(t, "ns/job", change.Gang)
+		assert.Equal(t, 3-i, c.Standing("ns/job", p.UID).Missing)
+	}
+	state, result, ok := c.Plan("ns/job", nil)
+	require.True(t, ok)
+	require.NotNil(t, result.Placement)
+	assert.Len(t, result.Placement.Assignments, 4)
+	assert.Same(t, pods[2], state.Pods["worker-2"])
+}
+
+func TestCacheKeepsAssumedPods(t *testing.T) {
+	c := newCache(t, "a")
+	pending := gangOf(1)[0]
+	c.SetPod(pending)
+	bound := pending.DeepCopy()
+	onNode("a")(bound)
+	recorded(contract.Allocation{Cards: []int{3}})(bound)
+
+	c.Assume(bound)
+	assert.False(t, c.view.FreeCards("a").Has(3))
+	assert.True(t, c.Standing("ns/job", pending.UID).Partial)
+
+	c.SetPod(pending.DeepCopy()) // an update from before the binding
+	assert.False(t, c.view.FreeCards("a").Has(3), "a late update must not free the card")
+
+	c.SetPod(bound)
+	c.Forget(bound.UID)
+	assert.False(t, c.view.FreeCards("a").Has(3), "a pod that is bound cannot be forgotten")
+
+	done := bound.DeepCopy()
+	inPhase(corev1.PodSucceeded)(done)
+	change := c.SetPod(done)
+	assert.True(t, change.Freed)
+	assert.Equal(t, gpu.Full(8), c.view.FreeCards("a"))
+}
+
+func TestCacheForgets(t *testing.T) {
+	c := newCache(t, "a")
+	var changes []Change
+	c.Subscribe(func(change Change) { changes = append(changes, change) })
+	pending := gangOf(1)[0]
+	c.SetPod(pending)
+	bound := pending.DeepCopy()
+	onNode("a")(bound)
+	recorded(contract.Allocation{Cards: []int{3}})(bound)
+	c.Assume(bound)
+	c.Forget(bound.UID)
+	assert.Equal(t, gpu.Full(8), c.view.FreeCards("a"))
+	assert.Equal(t, []Change{{RolledBack: true}}, changes)
+
+	c.RemovePod(pending.UID)
+	c.Assume(bound)
+	assert.Equal(t, gpu.Full(8), c.view.FreeCards("a"), "a pod that is deleted cannot be assumed")
+}
+
+func TestCacheRemovesPods(t *testing.T) {
+	c := newCache(t, "a")
+	p := gangOf(1)[0]
+	onNode("a")(p)
+	recorded(contract.Allocation{Cards: []int{0}})(p)
+	c.SetPod(p)
+	assert.Equal(t, gpu.Full(8)&^gpu.SetOf(0), c.view.FreeCards("a"))
+	assert.Equal(t, Change{Gang: "ns/job", Freed: true}, c.RemovePod(p.UID))
+	assert.Equal(t, gpu.Full(8), c.view.FreeCards("a"))
+	_, ok := c.Gang("ns/job")
+	assert.False(t, ok)
+	assert.Equal(t, Change{}, c.RemovePod(p.UID))
+}
+
+func TestCacheTakesHardwareFromGPUNode(t *testing.T) {
+	c := newCache(t)
+	hardware := &contract.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: contract.GPUNodeStatus{
+		Cards: []contract.CardInfo{{Index: 0, Health: contract.Healthy}, {Index: 2, Health: contract.Healthy}},
+		Links: []string{"X PIX", "PIX X"},
+	}}
+	_, err := c.SetGPUNode(hardware)
+	require.NoError(t, err)
+	p := gangOf(1)[0]
+	onNode("a")(p)
+	recorded(contract.Allocation{Cards: []int{2}})(p)
+	c.SetPod(p) // before its node
+	change, err := c.SetNode(newNode("a", 8))
+	require.NoError(t, err)
+	assert.True(t, change.Freed)
+	assert.Equal(t, gpu.SetOf(0), c.view.FreeCards("a"), "index 2 is the second card")
+
+	change, err = c.SetNode(newNode("a", 8))
+	require.NoError(t, err)
+	assert.Equal(t, Change{}, change, "nothing new")
+
+	_, err = c.RemoveGPUNode("a")
+	require.NoError(t, err)
+	assert.Equal(t, gpu.Full(8)&^gpu.SetOf(2), c.view.FreeCards("a"), "the catalogue's machine has eight cards")
+}
+
+func TestCacheSharesTables(t *testing.T) {
+	c := newCache(t, "a", "b")
+	assert.Same(t, c.cardsOf("a"), c.cardsOf("b"))
+}
+
+func TestCacheQuota(t *testing.T) {
+	c := newCache(t, "a")
+	object := func(limit string) *unstructured.Unstructured {
+		return quotaTree(map[string]any{"name": "root", "children": []any{
+			map[string]any{"name": "team", "namespaces": []any{"ns"}, "max": map[string]any{"cpu": limit}},
+		}})
+	}
+	change, err := c.SetQuotaTree(object("2"))
+	require.NoError(t, err)
+	assert.True(t, change.Freed)
+	assert.Equal(t, "team", c.Leaf(newPod("pod")))
+	running := newPod("running", onNode("a"))
+	c.SetPod(running)
+	assert.Empty(t, c.OverQuota(newPod("pod")))
+	c.SetPod(newPod("another", onNode("a")))
+	assert.Contains(t, c.OverQuota(newPod("pod")), "root/team")
+
+	_, err = c.SetQuotaTree(quotaTree(map[string]any{"name": "root", "max": map[string]any{"cpu": "much"}}))
+	require.ErrorContains(t, err, "root: max cpu")
+	assert.NotEmpty(t, c.OverQuota(newPod("pod")), "the tree before stays in force")
+
+	_, err = c.SetQuotaTree(nil)
+	require.NoError(t, err)
+	assert.Empty(t, c.OverQuota(newPod("pod")))
+	assert.Empty(t, c.Leaf(newPod("pod")))
+}
+
+func TestStanding(t *testing.T) {
+	c := newCache(t, "a")
+	pods := gangOf(4)
+	launcher := newPod("job-launcher", label(contract.TopologyGroupLabel, "job"), label(contract.TopologyReplicasLabel, "4"))
+	for _, p := range append(pods, launcher) {
+		c.SetPod(p)
+	}
+	assert.Equal(t, Standing{}, c.Standing("ns/job", pods[0].UID))
+	assert.Equal(t, Standing{Late: true}, c.Standing("ns/job", launcher.UID))
+	assert.False(t, c.Planned(launcher))
+	assert.True(t, c.Planned(pods[0]))
+	assert.Empty(t, c.Partial())
+	for i, p := range pods {
+		bound := p.DeepCopy()
+		onNode("a")(bound)
+		c.SetPod(bound)
+		standing := c.Standing("ns/job", launcher.UID)
+		assert.Equal(t, i < 3, standing.Partial)
+		assert.Equal(t, i == 3, standing.Runs)
+		assert.Equal(t, i < 3, len(c.Partial()) == 1)
+	}
+}
+
+func TestPlanKey(t *testing.T) {
+	tests := map[string]struct {
+		pod  *corev1.Pod
+		want string
+		ok   bool
+	}{
+		"gang":                    {gangOf(1)[0], "ns/job", true},
+		"one pod with cards":      {newPod("pod", asks(contract.ResourceTopologyCard, 1)), "pod/ns/pod", true},
+		"one pod without cards":   {newPod("pod"), "", false},
+		"one pod with card parts": {newPod("pod", asks(contract.ResourceCardMemory, 1)), "pod/ns/pod", true},
+	}
+	for name, test := range tests {
+		key, ok := PlanKey(test.pod)
+		assert.Equal(t, test.ok, ok, name)
+		if ok {
+			assert.Equal(t, test.want, key, name)
+		}
+	}
+}
+
+func TestCachePodGroup(t *testing.T) {
+	c := newCache(t, "a")
+	p := newPod("pod", label(contract.PodGroupLabel, "group"), asks(contract.ResourceTopologyCard, 1))
+	c.SetPod(p)
+	assert.Equal(t, 0, c.Standing("ns/group", p.UID).Missing)
+	assert.Equal(t, Change{Gang: "ns/group"}, c.SetPodGroup(podGroup(3)))
+	assert.Equal(t, 2, c.Standing("ns/group", p.UID).Missing)
+	assert.Equal(t, Change{Gang: "ns/group"}, c.RemovePodGroup("ns", "group"))
+	assert.Equal(t, 0, c.Standing("ns/group", types.UID("")).Missing)
+}

@@ -1,0 +1,285 @@
+package inventory
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+// change alters a pod under construction.
+type change func(*corev1.Pod)
+
+// newPod makes a pod with a UID that asks for one CPU.
+func newPod(name string, changes ...change) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name:      "main",
+			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}},
+		}}},
+	}
+	for _, c := range changes {
+		c(p)
+	}
+	return p
+}
+
+func label(key, value string) change {
+	return func(p *corev1.Pod) { p.Labels[key] = value }
+}
+
+func asks(name string, amount int64) change {
+	return func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources.Requests[corev1.ResourceName(name)] = *resource.NewQuantity(amount, resource.DecimalSI)
+	}
+}
+
+func worker(index int) change {
+	return func(p *corev1.Pod) {
+		p.Labels[contract.JobReplicaTypeLabel] = "worker"
+		p.Labels[contract.JobReplicaIndexLabel] = strconv.Itoa(index)
+	}
+}
+
+func onNode(node string) change { return func(p *corev1.Pod) { p.Spec.NodeName = node } }
+
+func inPhase(phase corev1.PodPhase) change { return func(p *corev1.Pod) { p.Status.Phase = phase } }
+
+func recorded(record contract.Allocation) change {
+	return func(p *corev1.Pod) {
+		record.Node = p.Spec.NodeName
+		annotations, err := record.Annotations()
+		if err != nil {
+			panic(err)
+		}
+		p.Annotations = annotations
+	}
+}
+
+// workers makes n workers that ask for one topology card each.
+func workers(n int, changes ...change) []*corev1.Pod {
+	pods := make([]*corev1.Pod, n)
+	for i := range pods {
+		pods[i] = newPod(fmt.Sprintf("job-worker-%d", i), append([]change{worker(i), asks(contract.ResourceTopologyCard, 1)}, changes...)...)
+	}
+	return pods
+}
+
+func podGroup(minMember int64) *unstructured.Unstructured {
+	group := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"minMember": minMember}}}
+	group.SetNamespace("ns")
+	group.SetName("group")
+	return group
+}
+
+func TestGangKey(t *testing.T) {
+	tests := map[string]struct {
+		labels map[string]string
+		want   string
+	}{
+		"pod on its own":             {nil, ""},
+		"topology labels":            {map[string]string{contract.TopologyGroupLabel: "topo"}, "ns/topo"},
+		"gang labels":                {map[string]string{contract.LightGangLabel: "light"}, "ns/light"},
+		"PodGroup label":             {map[string]string{contract.PodGroupLabel: "group"}, "ns/group"},
+		"gang before topology":       {map[string]string{contract.LightGangLabel: "light", contract.TopologyGroupLabel: "topo"}, "ns/light"},
+		"PodGroup before all":        {map[string]string{contract.PodGroupLabel: "group", contract.LightGangLabel: "light", contract.TopologyGroupLabel: "topo"}, "ns/group"},
+		"flag, named by the job":     {map[string]string{contract.TopologyGroupLabel: "true", contract.JobNameLabel: "job"}, "ns/job"},
+		"flag, named by the release": {map[string]string{contract.TopologyGroupLabel: "true", contract.ArenaReleaseLabel: "release"}, "ns/release"},
+		"flag and nothing else":      {map[string]string{contract.TopologyGroupLabel: "true"}, "ns/pod"},
+		"flag switched off":          {map[string]string{contract.TopologyGroupLabel: "false"}, ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := newPod("pod")
+			p.Labels = test.labels
+			key, ok := GangKey(p)
+			assert.Equal(t, test.want != "", ok)
+			if ok {
+				assert.Equal(t, test.want, key)
+			}
+		})
+	}
+}
+
+func TestGangMinimum(t *testing.T) {
+	launcher := func(changes ...change) *corev1.Pod {
+		return newPod("job-launcher", append(changes, label(contract.JobReplicaTypeLabel, "launcher"), label(contract.JobReplicaIndexLabel, "0"))...)
+	}
+	topology := func(replicas string) change {
+		return func(p *corev1.Pod) {
+			p.Labels[contract.TopologyGroupLabel] = "job"
+			p.Labels[contract.TopologyReplicasLabel] = replicas
+		}
+	}
+	light := func(minimum string) change {
+		return func(p *corev1.Pod) {
+			p.Labels[contract.LightGangLabel] = "job"
+			p.Labels[contract.LightGangMinLabel] = minimum
+		}
+	}
+	tests := map[string]struct {
+		pods     []*corev1.Pod
+		group    *unstructured.Unstructured
+		minimum  int
+		missing  int
+		problems []string
+	}{
+		"topology replicas":         {pods: workers(4, topology("4")), minimum: 4},
+		"topology, not all there":   {pods: workers(3, topology("4")), minimum: 4, missing: 1},
+		"min-available":             {pods: workers(4, light("2")), minimum: 2},
+		"both, min-available leads": {pods: workers(4, topology("4"), light("3")), minimum: 3},
+		"PodGroup leads":            {pods: workers(4, topology("4")), group: podGroup(2), minimum: 2},
+		"PodGroup without minimum": {pods: workers(4, topology("4")), group: podGroup(0), minimum: 4,
+			problems: []string{ReasonInvalidReplicaCount}},
+		"flag instead of a number": {pods: workers(4, topology("true")), minimum: 0, problems: []string{ReasonInvalidReplicaCount}},
+		"zero":                     {pods: workers(4, topology("0")), minimum: 0, problems: []string{ReasonInvalidReplicaCount}},
+		"negative min-available falls back to replicas": {pods: workers(4, topology("4"), light("-1")), minimum: 4,
+			problems: []string{ReasonInvalidReplicaCount}},
+		"pods disagree": {pods: append(workers(3, topology("4")), newPod("job-worker-3", worker(3), topology("8"), asks(contract.ResourceTopologyCard, 1))), minimum: 8, missing: 4,
+			problems: []string{ReasonCountsDisagree}},
+		"no count at all":       {pods: workers(4, label(contract.TopologyGroupLabel, "job")), minimum: 0},
+		"launcher not counted":  {pods: append(workers(4, light("4")), launcher(light("4"))), minimum: 4},
+		"launcher counted once": {pods: append(workers(4), launcher()), group: podGroup(5), minimum: 4},
+		"launcher counted, a worker missing": {pods: append(workers(3), launcher()), group: podGroup(5),
+			minimum: 4, missing: 1},
+		"succeeded members count": {pods: append(workers(3, topology("4")), newPod("job-worker-3", worker(3), topology("4"),
+			asks(contract.ResourceTopologyCard, 1), inPhase(corev1.PodSucceeded))), minimum: 3},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			g, problems := Gang(test.pods, test.group, nil)
+			assert.Equal(t, test.minimum, g.Minimum)
+			assert.Equal(t, test.missing, Missing(g))
+			var reasons []string
+			for _, problem := range problems {
+				reasons = append(reasons, problem.Reason)
+				assert.NotEmpty(t, problem.Text)
+			}
+			assert.Equal(t, test.problems, reasons)
+		})
+	}
+}
+
+func TestGangRoles(t *testing.T) {
+	pods := []*corev1.Pod{
+		newPod("job-launcher", label(contract.JobReplicaTypeLabel, "Launcher"), label(contract.JobReplicaIndexLabel, "0")),
+		newPod("job-worker-10", worker(10), asks(contract.ResourceTopologyCard, 2)),
+		newPod("job-worker-2", worker(2), asks(contract.ResourceTopologyCard, 2)),
+		newPod("job-worker-3", worker(3), asks(contract.ResourceTopologyCard, 4)),
+	}
+	g, _ := Gang(pods, nil, nil)
+	require.Len(t, g.Roles, 3)
+	assert.Equal(t, "launcher", g.Roles[0].Name)
+	assert.True(t, g.Roles[0].Late)
+	assert.Equal(t, []string{"launcher-0"}, g.Roles[0].Members)
+	assert.Equal(t, "worker", g.Roles[1].Name)
+	assert.Equal(t, []string{"worker-2", "worker-10"}, g.Roles[1].Members)
+	assert.Equal(t, placement.ModeTopology, g.Roles[1].Request.Mode)
+	assert.Equal(t, 2, g.Roles[1].Request.Cards)
+	assert.Equal(t, "worker.2", g.Roles[2].Name)
+	assert.Equal(t, []string{"worker-3"}, g.Roles[2].Members)
+}
+
+func TestGangWithoutCardsHasNoLateMembers(t *testing.T) {
+	g, _ := Gang([]*corev1.Pod{newPod("a"), newPod("b")}, podGroup(2), nil)
+	require.Len(t, g.Roles, 1)
+	assert.False(t, g.Roles[0].Late)
+	assert.Equal(t, 2, g.Minimum)
+}
+
+func TestGangRunning(t *testing.T) {
+	pods := workers(2, label(contract.TopologyGroupLabel, "job"), label(contract.TopologyReplicasLabel, "2"))
+	onNode("node")(pods[1])
+	recorded(contract.Allocation{Cards: []int{2}, Visible: []int{1, 2}, RingGBps: 25, NVLinkRings: 1})(pods[1])
+	g, problems := Gang(pods, nil, nil)
+	assert.Empty(t, problems)
+	assert.Equal(t, "ns/job", g.ID)
+	assert.Equal(t, []placement.Assignment{{
+		Member: "worker-1", Node: "node", Own: gpu.SetOf(2), Visible: gpu.SetOf(1, 2), Ring: gpu.Ring{GBps: 25, NVLinkRings: 1},
+	}}, g.Running)
+}
+
+func TestGangLeavesOutPodsThatAreGone(t *testing.T) {
+	pods := workers(3)
+	inPhase(corev1.PodFailed)(pods[0])
+	now := metav1.Now()
+	pods[1].DeletionTimestamp = &now
+	g, _ := Gang(pods, nil, nil)
+	require.Len(t, g.Roles, 1)
+	assert.Equal(t, []string{"worker-2"}, g.Roles[0].Members)
+}
+
+func TestGangQuota(t *testing.T) {
+	tree, err := quota.New(quota.Spec{Name: "root", Children: []quota.Spec{{Name: "team", Namespaces: []string{"ns"}}, {Name: "other"}}})
+	require.NoError(t, err)
+	tests := map[string]struct {
+		changes     []change
+		tree        *quota.Tree
+		leaf        string
+		preemptible bool
+	}{
+		"by namespace":       {tree: tree, leaf: "team", preemptible: true},
+		"by label":           {changes: []change{label(contract.QuotaLabel, "other")}, tree: tree, leaf: "other", preemptible: true},
+		"by Koordinator's":   {changes: []change{label(contract.KoordinatorQuotaLabel, "other")}, tree: tree, leaf: "other", preemptible: true},
+		"without a tree":     {preemptible: true},
+		"guaranteed only":    {changes: []change{label(contract.PreemptibleLabel, "false")}, tree: tree, leaf: "team"},
+		"guaranteed, Koord.": {changes: []change{label(contract.KoordinatorPreemptibleLabel, "false")}, tree: tree, leaf: "team"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			g, _ := Gang(workers(1, test.changes...), nil, test.tree)
+			assert.Equal(t, test.leaf, g.Leaf)
+			assert.Equal(t, test.preemptible, g.Preemptible)
+		})
+	}
+}
+
+func TestMemberNamesAreUnique(t *testing.T) {
+	pods := []*corev1.Pod{newPod("a-worker-0", worker(0)), newPod("b-worker-0", worker(0)), newPod("c", worker(1)), newPod("d")}
+	assert.Equal(t, []string{"a-worker-0", "b-worker-0", "worker-1", "d"}, MemberNames(pods))
+}
+
+func TestAffinity(t *testing.T) {
+	self := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "job"}}
+	p := newPod("pod", label("app", "job"))
+	p.Spec.Affinity = &corev1.Affinity{
+		NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+				{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}}}}},
+		}},
+		PodAffinity: &corev1.PodAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+				{TopologyKey: "rack", LabelSelector: self},
+				{TopologyKey: corev1.LabelTopologyZone, LabelSelector: self},
+				{TopologyKey: "row", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "other"}}},
+			},
+			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
+				{Weight: 1, PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: corev1.LabelHostname, LabelSelector: self}},
+			},
+		},
+		PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+			{TopologyKey: corev1.LabelHostname, LabelSelector: self},
+		}},
+	}
+	g, _ := Gang([]*corev1.Pod{p}, nil, nil)
+	assert.Equal(t, []placement.Domain{
+		{Label: corev1.LabelTopologyZone, Required: true},
+		{Label: "rack", Required: true},
+		{Label: corev1.LabelHostname},
+	}, g.Domains)
+	assert.Equal(t, 1, g.Roles[0].MaxPerNode)
+	assert.Equal(t, [][]placement.Requirement{{{Key: "zone", Operator: "In", Values: []string{"a"}}}}, g.Roles[0].Affinity)
+}

@@ -1,0 +1,193 @@
+package inventory
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+// PlanKey returns the key of the gang that a pod is planned with: the gang's
+// "namespace/name", or "pod/namespace/name" for a pod on its own that asks for
+// cards. ok is false for pods that the planner does not place.
+func PlanKey(p *corev1.Pod) (key string, ok bool) {
+	if key, ok := GangKey(p); ok {
+		return key, true
+	}
+	request, _ := requestOf(p)
+	return "pod/" + p.Namespace + "/" + p.Name, request.Mode != placement.ModeNone
+}
+
+// Planned reports whether the planner places a pod: whether it belongs to a gang, and
+// is not late in it, or asks for cards.
+func (c *Cache) Planned(p *corev1.Pod) bool {
+	key, planned := PlanKey(p)
+	return planned && !c.Standing(key, p.UID).Late
+}
+
+// Standing says how far a gang is, from one pod's point of view.
+type Standing struct {
+	// Missing is how many members must still appear before the gang can start.
+	Missing int
+	// Runs tells that as many members run, or are about to, as the gang needs.
+	Runs bool
+	// Partial tells that some members run, but not as many as the gang needs.
+	Partial bool
+	// Late tells that the pod asks for no card while others of its gang do.
+	Late bool
+}
+
+// Standing looks at the gang of a pod.
+func (c *Cache) Standing(key string, uid types.UID) Standing {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	members := make([]member, 0, len(c.gangs[key]))
+	for _, state := range c.gangs[key] {
+		members = append(members, state.member)
+	}
+	found, _ := count(members, c.podGroups[key])
+	state, known := c.gangs[key][uid]
+	return Standing{
+		Missing: max(0, found.minimum-found.present),
+		Runs:    found.runs(),
+		Partial: found.running > 0 && !found.runs(),
+		Late:    known && found.cards && !state.member.asks(),
+	}
+}
+
+// Leaf returns the quota leaf of a pod, "" for none.
+func (c *Cache) Leaf(p *corev1.Pod) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return leafOf(p, c.tree)
+}
+
+// OverQuota says which limit of the quota tree a pod without cards would exceed, ""
+// when it exceeds none.
+func (c *Cache) OverQuota(p *corev1.Pod) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	leaf := leafOf(p, c.tree)
+	if c.tree == nil || leaf == "" {
+		return ""
+	}
+	request, _ := requestOf(p)
+	asks := quota.Resources{"cpu": request.MilliCPU, "memory": request.MemoryBytes}
+	maps.Copy(asks, request.Extended)
+	if exceeded := c.view.Quota().Fits(leaf, asks, preemptible(p)); exceeded != nil {
+		return exceeded.String()
+	}
+	return ""
+}
+
+// Partial lists the gangs of which some, but not enough, members run, by key.
+func (c *Cache) Partial() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var keys []string
+	for key, states := range c.gangs {
+		members := make([]member, 0, len(states))
+		for _, state := range states {
+			members = append(members, state.member)
+		}
+		found, _ := count(members, c.podGroups[key])
+		if found.running > 0 && !found.runs() {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// GangState is a gang as the cache knows it.
+type GangState struct {
+	Gang     placement.Gang
+	Problems []Problem
+	// Pods are the pods of the gang's members by member name.
+	Pods map[string]*corev1.Pod
+	// Missing is how many members must still appear.
+	Missing int
+	// PodGroup is the gang's PodGroup object, nil when it has none.
+	PodGroup *unstructured.Unstructured
+}
+
+// Gang returns a gang by its key ([PlanKey]); ok is false when it has no pods.
+func (c *Cache) Gang(key string) (state GangState, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gang(key)
+}
+
+func (c *Cache) gang(key string) (GangState, bool) {
+	members := c.members(key)
+	if len(members) == 0 {
+		return GangState{}, false
+	}
+	state := GangState{PodGroup: c.podGroups[key], Pods: make(map[string]*corev1.Pod, len(members))}
+	state.Gang, state.Problems = gang(members, state.PodGroup, c.tree, c.cardsOf)
+	state.Missing = Missing(state.Gang)
+	pods := make([]*corev1.Pod, len(members))
+	for i, m := range members {
+		pods[i] = m.pod
+	}
+	for i, name := range MemberNames(pods) {
+		if !gone(pods[i]) {
+			state.Pods[name] = pods[i]
+		}
+	}
+	return state, true
+}
+
+// members lists the pods of a gang in a fixed order.
+func (c *Cache) members(key string) []member {
+	members := make([]member, 0, len(c.gangs[key]))
+	for _, state := range c.gangs[key] {
+		members = append(members, state.member)
+	}
+	slices.SortFunc(members, func(a, b member) int { return strings.Compare(a.pod.Name, b.pod.Name) })
+	return members
+}
+
+// Plan plans the members of a gang that do not run yet, next to those that do, and
+// without the excluded nodes. ok is false when the gang has no pods.
+func (c *Cache) Plan(key string, exclude map[string]bool) (state GangState, result placement.Result, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state, ok = c.gang(key)
+	if !ok {
+		return GangState{}, placement.Result{}, false
+	}
+	state.Gang.ExcludeNodes = exclude
+	return state, c.view.Plan(state.Gang), true
+}
+
+// Record makes the allocation record of a planned member.
+func (c *Cache) Record(gangID string, a placement.Assignment) contract.Allocation {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cards := c.cardsOf(a.Node)
+	record := contract.Allocation{
+		Gang:        gangID,
+		Node:        a.Node,
+		Cards:       Indexes(a.Own, cards),
+		Visible:     Indexes(a.Visible, cards),
+		RingGBps:    a.Ring.GBps,
+		NVLinkRings: a.Ring.NVLinkRings,
+	}
+	for _, share := range a.Shares {
+		record.Shares = append(record.Shares, contract.CardShare{
+			Card:        Indexes(gpu.SetOf(share.Card), cards)[0],
+			MemoryGiB:   share.MemoryGiB,
+			CorePercent: share.CorePercent,
+		})
+	}
+	return record
+}

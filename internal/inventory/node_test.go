@@ -1,0 +1,120 @@
+package inventory
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+// eightV100 is an instance type of the catalogue with a hybrid cube mesh of eight cards.
+const eightV100 = "ecs.gn6v-c10g1.20xlarge"
+
+// newNode makes a node in mode topology that offers as many cards.
+func newNode(name string, cards int64) *corev1.Node {
+	offers := corev1.ResourceList{
+		corev1.ResourceCPU:            resource.MustParse("82"),
+		corev1.ResourceMemory:         resource.MustParse("1Gi"),
+		corev1.ResourcePods:           resource.MustParse("64"),
+		contract.ResourceTopologyCard: *resource.NewQuantity(cards, resource.DecimalSI),
+		contract.ResourceERDMA:        resource.MustParse("200"),
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+			contract.NodeModeLabel:     "topology",
+			contract.NodePoolNameLabel: "pool",
+			contract.InstanceTypeLabel: eightV100,
+		}},
+		Status: corev1.NodeStatus{Capacity: offers, Allocatable: offers},
+	}
+}
+
+func TestNode(t *testing.T) {
+	n := newNode("node", 8)
+	n.CreationTimestamp = metav1.Unix(42, 0)
+	n.Labels[contract.NodeCardPolicyLabel] = "spread"
+	n.Spec.Unschedulable = true
+	n.Spec.Taints = []corev1.Taint{
+		{Key: "dedicated", Value: "training", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "slow", Effect: corev1.TaintEffectPreferNoSchedule},
+	}
+
+	node, err := Node(n, nil)
+
+	require.NoError(t, err)
+	assert.Equal(t, "pool", node.Pool)
+	assert.Equal(t, int64(42), node.Since)
+	assert.Equal(t, placement.ModeTopology, node.Mode)
+	assert.Equal(t, placement.Spread, node.CardPolicy)
+	assert.True(t, node.Unschedulable)
+	assert.Equal(t, []placement.Taint{{Key: "dedicated", Value: "training", Effect: "NoSchedule"}}, node.Taints)
+	assert.Equal(t, placement.Resources{
+		MilliCPU: 82000, MemoryBytes: 1 << 30, Pods: 64, Extended: map[string]int64{contract.ResourceERDMA: 200},
+	}, node.Allocatable)
+	require.NotNil(t, node.Cards)
+	assert.Len(t, node.Cards.Machine().Cards, 8)
+}
+
+func TestNodeMode(t *testing.T) {
+	tests := map[string]struct {
+		label    string
+		resource corev1.ResourceName
+		cards    bool
+		mode     placement.Mode
+	}{
+		"topology":                         {"topology", contract.ResourceTopologyCard, true, placement.ModeTopology},
+		"default":                          {"default", contract.ResourceDefaultCard, true, placement.ModeDefault},
+		"no label":                         {"", contract.ResourceDefaultCard, true, placement.ModeDefault},
+		"shared":                           {"core_mem", contract.ResourceCardMemory, true, placement.ModeCoreMem},
+		"label changed, plugin not yet":    {"topology", contract.ResourceDefaultCard, false, placement.ModeTopology},
+		"mode that offers nothing planned": {"mig", "nvidia.com/mig-1g.5gb", false, "mig"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			n := newNode("node", 8)
+			n.Labels[contract.NodeModeLabel] = test.label
+			n.Status.Allocatable = corev1.ResourceList{test.resource: resource.MustParse("8")}
+			node, err := Node(n, nil)
+			require.NoError(t, err)
+			assert.Equal(t, test.mode, node.Mode)
+			assert.Equal(t, test.cards, node.Cards != nil)
+		})
+	}
+}
+
+func TestNodeHardware(t *testing.T) {
+	published := &contract.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node"}, Status: contract.GPUNodeStatus{
+		Model: "Test",
+		Cards: []contract.CardInfo{{Index: 0, Health: contract.Healthy}, {Index: 1, Health: contract.Unhealthy, Reason: "XID 79"}},
+		Links: []string{"X PIX", "PIX X"},
+	}}
+	node, err := Node(newNode("node", 8), published)
+	require.NoError(t, err)
+	machine := node.Cards.Machine()
+	assert.Equal(t, "Test", machine.Model)
+	require.Len(t, machine.Cards, 2)
+	assert.Equal(t, "XID 79", machine.Cards[1].Unhealthy)
+
+	published.Status.Links = []string{"X"}
+	node, err = Node(newNode("node", 8), published)
+	require.ErrorContains(t, err, "node node")
+	assert.Nil(t, node.Cards)
+
+	unknown := newNode("node", 3)
+	unknown.Labels[contract.InstanceTypeLabel] = "another"
+	node, err = Node(unknown, nil)
+	require.NoError(t, err)
+	assert.Len(t, node.Cards.Machine().Cards, 3, "counted without links")
+
+	without := newNode("node", 0)
+	without.Labels[contract.InstanceTypeLabel] = "another"
+	node, err = Node(without, nil)
+	require.NoError(t, err)
+	assert.Nil(t, node.Cards)
+}

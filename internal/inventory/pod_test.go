@@ -1,0 +1,106 @@
+package inventory
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+func TestRequest(t *testing.T) {
+	always := corev1.ContainerRestartPolicyAlways
+	container := func(cpu string) corev1.Container {
+		return corev1.Container{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}
+	}
+	tests := map[string]struct {
+		change change
+		want   placement.Request
+	}{
+		"no cards": {func(*corev1.Pod) {}, placement.Request{Resources: placement.Resources{MilliCPU: 1000}}},
+		"topology cards": {asks(contract.ResourceTopologyCard, 2),
+			placement.Request{Resources: placement.Resources{MilliCPU: 1000}, Mode: placement.ModeTopology, Cards: 2}},
+		"default cards": {asks(contract.ResourceDefaultCard, 2),
+			placement.Request{Resources: placement.Resources{MilliCPU: 1000}, Mode: placement.ModeDefault, Cards: 2}},
+		"card memory": {asks(contract.ResourceCardMemory, 8),
+			placement.Request{Resources: placement.Resources{MilliCPU: 1000}, Mode: placement.ModeShare, MemoryGiB: 8}},
+		"card memory over several cards": {func(p *corev1.Pod) {
+			asks(contract.ResourceCardMemory, 8)(p)
+			label(contract.ResourceCardCount, "2")(p)
+		}, placement.Request{Resources: placement.Resources{MilliCPU: 1000}, Mode: placement.ModeShare, MemoryGiB: 8, Cards: 2}},
+		"card memory and cores": {func(p *corev1.Pod) {
+			asks(contract.ResourceCardMemory, 8)(p)
+			asks(contract.ResourceCorePercent, 30)(p)
+		}, placement.Request{Resources: placement.Resources{MilliCPU: 1000}, Mode: placement.ModeCoreMem, MemoryGiB: 8, CorePercent: 30}},
+		"network device": {asks(contract.ResourceERDMA, 1),
+			placement.Request{Resources: placement.Resources{MilliCPU: 1000, Extended: map[string]int64{contract.ResourceERDMA: 1}}}},
+		"init containers, sidecars and overhead": {func(p *corev1.Pod) {
+			sidecar := container("500m")
+			sidecar.RestartPolicy = &always
+			p.Spec.InitContainers = []corev1.Container{sidecar, container("4")}
+			p.Spec.Overhead = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Ki")}
+		}, placement.Request{Resources: placement.Resources{MilliCPU: 4500, MemoryBytes: 1024}}},
+		"host ports": {func(p *corev1.Pod) {
+			p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80}, {ContainerPort: 81, HostPort: 8081, Protocol: corev1.ProtocolUDP}}
+		}, placement.Request{Resources: placement.Resources{MilliCPU: 1000}, HostPorts: []string{"UDP/8081"}}},
+		"host network": {func(p *corev1.Pod) {
+			p.Spec.HostNetwork = true
+			p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 23456}}
+		}, placement.Request{Resources: placement.Resources{MilliCPU: 1000}, HostPorts: []string{"TCP/23456"}}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, problems := requestOf(newPod("pod", test.change))
+			assert.Equal(t, test.want, got)
+			assert.Empty(t, problems)
+		})
+	}
+}
+
+func TestRequestWithInvalidCardCount(t *testing.T) {
+	request, problems := requestOf(newPod("pod", asks(contract.ResourceCardMemory, 8), label(contract.ResourceCardCount, "two")))
+	assert.Equal(t, 1, request.Cards)
+	require.Len(t, problems, 1)
+	assert.Equal(t, ReasonInvalidCardCount, problems[0].Reason)
+}
+
+func TestPod(t *testing.T) {
+	record := contract.Allocation{Cards: []int{0, 3}, Shares: []contract.CardShare{{Card: 3, MemoryGiB: 4, CorePercent: 20}}}
+	pod, ok := Pod(newPod("pod", asks(contract.ResourceTopologyCard, 2), onNode("node"), recorded(record),
+		label(contract.LightGangLabel, "gang"), label(contract.QuotaLabel, "leaf")))
+	require.True(t, ok)
+	assert.Equal(t, "uid-pod", pod.ID)
+	assert.Equal(t, "node", pod.Node)
+	assert.Equal(t, gpu.SetOf(0, 3), pod.Own)
+	assert.Equal(t, []placement.CardShare{{Card: 3, MemoryGiB: 4, CorePercent: 20}}, pod.Shares)
+	assert.Equal(t, "ns/gang", pod.Gang)
+	assert.Equal(t, "leaf", pod.Leaf)
+	assert.True(t, pod.Preemptible)
+
+	for name, changes := range map[string][]change{
+		"pending":   nil,
+		"succeeded": {onNode("node"), inPhase(corev1.PodSucceeded)},
+		"failed":    {onNode("node"), inPhase(corev1.PodFailed)},
+	} {
+		_, ok := Pod(newPod("pod", changes...))
+		assert.False(t, ok, name)
+	}
+}
+
+// A machine that lost a card numbers the others on without it: indexes and positions differ.
+func TestPodOnMachineWithAGap(t *testing.T) {
+	table, err := gpu.NewTable(gpu.Machine{
+		Cards: []gpu.Card{{Index: 0}, {Index: 2}},
+		Links: [][]gpu.Link{{{Class: gpu.Self}, {Class: gpu.SYS}}, {{Class: gpu.SYS}, {Class: gpu.Self}}},
+	})
+	require.NoError(t, err)
+	pod, ok := podOn(newPod("pod", onNode("node"), recorded(contract.Allocation{Cards: []int{1, 2}})), table, nil)
+	require.True(t, ok)
+	assert.Equal(t, gpu.SetOf(1), pod.Own)
+	assert.Equal(t, []int{2}, Indexes(pod.Own, table))
+}

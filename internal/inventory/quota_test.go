@@ -1,0 +1,59 @@
+package inventory
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+func quotaTree(root map[string]any) *unstructured.Unstructured {
+	tree := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"root": root}}}
+	tree.SetName("tree")
+	return tree
+}
+
+func TestQuotaSpec(t *testing.T) {
+	spec, err := QuotaSpec(quotaTree(map[string]any{
+		"name": "anything",
+		"min":  map[string]any{"cpu": "1500m", "memory": "1Gi", "aliyun.com/gpu": int64(8)},
+		"max":  map[string]any{"cpu": "1500m", "memory": "1Gi", "aliyun.com/gpu": "8", "kube-queue/max-jobs": "3"},
+		"children": []any{map[string]any{
+			"name":       "leaf",
+			"namespaces": []any{"a", "b"},
+			"attributes": map[string]any{"alibabacloud.com/lendlimit": `{"aliyun.com/gpu":"2"}`},
+		}},
+	}))
+	require.NoError(t, err)
+	assert.Equal(t, quota.Spec{
+		Name:    "root",
+		Min:     quota.Resources{"cpu": 1500, "memory": 1 << 30, "aliyun.com/gpu": 8},
+		Max:     quota.Resources{"cpu": 1500, "memory": 1 << 30, "aliyun.com/gpu": 8},
+		MaxJobs: 3,
+		Children: []quota.Spec{{
+			Name: "leaf", Namespaces: []string{"a", "b"}, LendLimit: quota.Resources{"aliyun.com/gpu": 2},
+		}},
+	}, spec)
+}
+
+func TestQuotaSpecErrors(t *testing.T) {
+	tests := map[string]struct {
+		root map[string]any
+		want string
+	}{
+		"quantity": {map[string]any{"max": map[string]any{"cpu": "much"}}, "ElasticQuotaTree tree: root: max cpu is \"much\""},
+		"below":    {map[string]any{"children": []any{map[string]any{"name": "leaf", "min": map[string]any{"cpu": true}}}}, "root/leaf: min cpu is true"},
+		"lend limit": {map[string]any{"attributes": map[string]any{"alibabacloud.com/lendlimit": "2"}},
+			"root: attribute alibabacloud.com/lendlimit"},
+		"form": {map[string]any{"children": "none"}, "ElasticQuotaTree tree"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := QuotaSpec(quotaTree(test.root))
+			assert.ErrorContains(t, err, test.want)
+		})
+	}
+}

@@ -57,33 +57,30 @@ func stopServer(ctx context.Context, w io.Writer, dir datadir.Dir) (bool, error)
 	if err != nil || holder == 0 {
 		return false, err
 	}
-	if err := syscall.Kill(holder, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+	server, err := process.Identify(holder)
+	if err != nil {
+		return true, nil // it has just ended
+	}
+	if err := server.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return false, fmt.Errorf("stop the server (process %d): %w", holder, err)
 	}
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
-	deadline := time.Now().Add(stopTimeout)
-	for killed := false; ; {
-		now, err := dir.Holder()
-		if err != nil {
-			return false, err
-		}
-		if now != holder {
-			return true, nil
-		}
-		if !killed && time.Now().After(deadline) {
-			killed = true
+	timeout := time.NewTimer(stopTimeout)
+	defer timeout.Stop()
+	for server.Alive() {
+		select {
+		case <-ticker.C:
+		case <-timeout.C:
 			fmt.Fprintf(w, "The server did not stop within %s and is killed.\n", stopTimeout)
-			if err := syscall.Kill(holder, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			if err := server.Kill(); err != nil {
 				return false, fmt.Errorf("kill the server (process %d): %w", holder, err)
 			}
-		}
-		select {
 		case <-ctx.Done():
 			return false, ctx.Err()
-		case <-ticker.C:
 		}
 	}
+	return true, nil
 }
 
 // reap ends processes that a killed server left behind.

@@ -19,7 +19,7 @@ import (
 
 const usage = `gpuplan-local runs an ACK-like platform with simulated GPU nodes on this machine.
 
-  gpuplan-local up [--port N] [--cloud-port N] [--detach=false]
+  gpuplan-local up [--port N] [--cloud-port N] [--programs DIR] [--detach=false]
                              start it, and wait until it is ready
   gpuplan-local status [-o json]
                              tell whether it runs, where, and what it uses

@@ -30,10 +30,14 @@ const (
 // exitHeld is the exit code of a server that found the data directory in use.
 const exitHeld = 3
 
-type upOptions struct{ port, cloudPort int }
+type upOptions struct {
+	port, cloudPort int
+	programs        string
+}
 
 func (o *upOptions) register(flags *flag.FlagSet) {
 	flags.IntVar(&o.port, "port", 0, "loopback `port` of the Kubernetes API; 0: the last one, or a free one")
+	flags.StringVar(&o.programs, "programs", "", "`folder` with gpuplan's other programs; empty: the one of this program")
 	flags.IntVar(&o.cloudPort, "cloud-port", 0, "loopback `port` of the cloud API emulator; 0: the last one, or a free one")
 }
 
@@ -109,7 +113,13 @@ func spawn(dir datadir.Dir, options upOptions) (*exec.Cmd, io.Reader, error) {
 		return nil, nil, err
 	}
 	defer write.Close()
-	child := exec.Command(self, serveCommand, "--data-dir", string(dir),
+	programs := filepath.Dir(self)
+	if options.programs != "" {
+		if programs, err = filepath.Abs(options.programs); err != nil {
+			return nil, nil, err
+		}
+	}
+	child := exec.Command(self, serveCommand, "--data-dir", string(dir), "--programs", programs,
 		"--port", strconv.Itoa(options.port), "--cloud-port", strconv.Itoa(options.cloudPort))
 	child.Stdout, child.Stderr = log, log
 	child.ExtraFiles = []*os.File{write}
@@ -129,12 +139,8 @@ func serve(ctx context.Context, dir datadir.Dir, options upOptions) error {
 	} else if err != nil {
 		return err
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	err = server.Run(ctx, server.Options{
-		Dir: dir, Programs: filepath.Dir(self), APIPort: options.port, CloudPort: options.cloudPort,
+	err := server.Run(ctx, server.Options{
+		Dir: dir, Programs: options.programs, APIPort: options.port, CloudPort: options.cloudPort,
 	}, steps.NewRecorder(report))
 	if err != nil {
 		klog.ErrorS(err, "the platform stops")

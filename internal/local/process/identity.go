@@ -23,7 +23,7 @@ type Identity struct {
 }
 
 // Self is the identity of this process.
-func Self() (Identity, error) { return identify(os.Getpid()) }
+func Self() (Identity, error) { return Identify(os.Getpid()) }
 
 // ParseIdentity reads what String wrote.
 func ParseIdentity(text string) (Identity, error) {
@@ -39,7 +39,7 @@ func (id Identity) String() string { return fmt.Sprintf("%d %d", id.PID, id.Star
 // Alive tells whether the process still runs; one that has ended but was not yet
 // collected by its parent does not.
 func (id Identity) Alive() bool {
-	now, err := identify(id.PID)
+	now, err := Identify(id.PID)
 	return err == nil && now == id
 }
 
@@ -82,23 +82,33 @@ func (id Identity) ResidentBytes() int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-func identify(pid int) (Identity, error) {
+// Identify returns the identity of a process that runs.
+func Identify(pid int) (Identity, error) {
+	id, ended, err := look(pid)
+	if err == nil && ended {
+		err = os.ErrProcessDone
+	}
+	return id, err
+}
+
+// look reads the process table; ended tells that the process only waits to be
+// collected by its parent.
+func look(pid int) (id Identity, ended bool, err error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return Identity{}, err
+		return Identity{}, false, err
 	}
 	// The second field is the name in parentheses, which may hold anything.
 	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
-	const state, startTime = 0, 19
+	const state, threads, startTime = 0, 17, 19
 	if len(fields) <= startTime {
-		return Identity{}, fmt.Errorf("/proc/%d/stat is cut off", pid)
-	}
-	if s := fields[state][0]; s == 'Z' || s == 'X' {
-		return Identity{}, os.ErrProcessDone
+		return Identity{}, false, fmt.Errorf("/proc/%d/stat is cut off", pid)
 	}
 	ticks, err := strconv.ParseUint(string(fields[startTime]), 10, 64)
 	if err != nil {
-		return Identity{}, fmt.Errorf("/proc/%d/stat: %w", pid, err)
+		return Identity{}, false, fmt.Errorf("/proc/%d/stat: %w", pid, err)
 	}
-	return Identity{PID: pid, StartTicks: ticks}, nil
+	// The first thread can end before others, which still hold files then.
+	ended = (fields[state][0] == 'Z' || fields[state][0] == 'X') && len(fields[threads]) == 1 && fields[threads][0] <= '1'
+	return Identity{PID: pid, StartTicks: ticks}, ended, nil
 }

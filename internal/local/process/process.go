@@ -48,7 +48,6 @@ type Process struct {
 	Identity
 	done  chan struct{}
 	state *os.ProcessState
-	err   error
 }
 
 // Start starts a process. The kernel kills it when this process dies.
@@ -73,16 +72,10 @@ func (r *Registry) Start(spec Spec) (*Process, error) {
 			started <- err
 			return
 		}
-		p.Identity, p.err = identify(cmd.Process.Pid)
 		record := filepath.Join(r.dir, spec.Name)
-		if p.err == nil {
-			p.err = os.WriteFile(record, []byte(p.Identity.String()), 0o600)
-		}
-		if p.err != nil {
-			p.kill(syscall.SIGKILL)
-		}
-		started <- p.err
-		p.err = cmd.Wait()
+		started <- p.record(cmd.Process.Pid, record)
+		// How it ended is in the state; an error beyond that is about its output.
+		_ = cmd.Wait()
 		p.state = cmd.ProcessState
 		// What the process left running goes with it.
 		p.kill(syscall.SIGKILL)
@@ -92,6 +85,19 @@ func (r *Registry) Start(spec Spec) (*Process, error) {
 		return nil, fmt.Errorf("start %s: %w", spec.Path, err)
 	}
 	return p, nil
+}
+
+// record writes down which process it is; without that it must not run.
+func (p *Process) record(pid int, file string) error {
+	id, _, err := look(pid)
+	p.Identity = Identity{PID: pid, StartTicks: id.StartTicks}
+	if err == nil {
+		err = os.WriteFile(file, []byte(p.Identity.String()), 0o600)
+	}
+	if err != nil {
+		p.kill(syscall.SIGKILL)
+	}
+	return err
 }
 
 // Done is closed when the process has ended.
@@ -124,8 +130,8 @@ func (p *Process) Stop(grace time.Duration) {
 	<-p.done
 }
 
-// kill signals the whole group.
-func (p *Process) kill(signal syscall.Signal) { syscall.Kill(-p.PID, signal) }
+// kill signals the whole group, as long as there is one.
+func (p *Process) kill(signal syscall.Signal) { _ = syscall.Kill(-p.PID, signal) }
 
 // Reap kills the processes that are recorded and still run, and returns their names.
 // Nobody else may use the registry meanwhile.

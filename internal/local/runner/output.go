@@ -23,17 +23,19 @@ type output struct {
 
 func newOutput(file string) *output { return &output{file: file} }
 
-// begin marks the begin of a run, or why there is none.
-func (o *output) begin(name string, err error) {
+// begin marks the begin of a run.
+func (o *output) begin(name string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.last, o.current = o.current, nil
-	now := time.Now().Format(time.RFC3339)
-	if err != nil {
-		o.write(fmt.Appendf(nil, "--- %s cannot start: %v\n", now, err))
-		return
-	}
-	o.write(fmt.Appendf(nil, "--- %s start of %s\n", now, name))
+	o.write(fmt.Appendf(nil, "--- %s start of %s\n", time.Now().Format(time.RFC3339), name))
+}
+
+// fail notes that a run cannot begin.
+func (o *output) fail(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.write(fmt.Appendf(nil, "--- %s cannot start: %v\n", time.Now().Format(time.RFC3339), err))
 }
 
 // Write takes output of the running process.
@@ -70,12 +72,13 @@ func (o *output) close() {
 	}
 }
 
-// lastTail is the end of what the current run wrote, or the last one before it has written.
-func (o *output) lastTail() string {
+// tail is the end of what the run that ended last wrote, given whether another one
+// has begun.
+func (o *output) tail(running bool) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	tail := o.current
-	if len(tail) == 0 {
+	if running {
 		tail = o.last
 	}
 	if len(tail) == tailBytes {

@@ -45,7 +45,7 @@ func (r *Runner) program(ctx context.Context, w *workload, container *corev1.Con
 	}
 	spec := process.Spec{
 		Name: w.key + "." + container.Name, Path: path, Dir: w.dir,
-		Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "KUBECONFIG=" + kubeconfig},
+		Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "TMPDIR=" + w.dir, "KUBECONFIG=" + kubeconfig},
 	}
 	if w.shared {
 		spec.Env = append(spec.Env, hardwareVariable+"="+r.Hardware)

@@ -57,7 +57,7 @@ func runningStatus(pod *corev1.Pod, states []containerState, now time.Time) core
 	status.ContainerStatuses = nil
 	for i, state := range states {
 		container := pod.Spec.Containers[i]
-		c := containerStatus(container, previous[container.Name], state, now)
+		c := containerStatus(container, previous[container.Name], state)
 		status.ContainerStatuses = append(status.ContainerStatuses, c)
 		ready = ready && c.Ready
 		started = started || c.State.Running != nil || c.RestartCount > 0
@@ -96,7 +96,7 @@ func setCondition(status *corev1.PodStatus, kind corev1.PodConditionType, is boo
 }
 
 // containerStatus is the status of a container that had the previous one.
-func containerStatus(container corev1.Container, previous corev1.ContainerStatus, state containerState, now time.Time) corev1.ContainerStatus {
+func containerStatus(container corev1.Container, previous corev1.ContainerStatus, state containerState) corev1.ContainerStatus {
 	c := corev1.ContainerStatus{
 		Name: container.Name, Image: container.Image,
 		RestartCount:         previous.RestartCount,
@@ -112,7 +112,7 @@ func containerStatus(container corev1.Container, previous corev1.ContainerStatus
 		started = true
 		c.ContainerID = fmt.Sprintf("%s%d", ContainerIDPrefix, state.Running.PID)
 		c.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(state.StartedAt)}
-		c.Ready = now.Sub(state.StartedAt) >= readyAfter
+		c.Ready = state.ready
 		// A process that is not the one reported before takes its place.
 		if previous.ContainerID != "" && previous.ContainerID != c.ContainerID {
 			c.RestartCount++

@@ -38,6 +38,8 @@ type workload struct {
 	pods     map[podID]bool
 	statuses []process.Status
 	outputs  []*output
+	// probed tells of each container whether its last probe succeeded.
+	probed []bool
 	// ending: it has no pod any more, and its processes get the grace to end.
 	ending bool
 	grace  time.Duration
@@ -49,7 +51,8 @@ type workload struct {
 type containerState struct {
 	process.Status
 	// tail is the end of what the last run wrote.
-	tail string
+	tail  string
+	ready bool
 }
 
 // keyOf returns the key of the workload of a pod.
@@ -78,6 +81,7 @@ func (r *Runner) join(ctx context.Context, pod *corev1.Pod) (states []containerS
 			key: key, shared: shared, first: pod, dir: filepath.Join(r.Dir, key), grace: stopGrace,
 			pods:     map[podID]bool{},
 			statuses: make([]process.Status, len(pod.Spec.Containers)),
+			probed:   make([]bool, len(pod.Spec.Containers)),
 		}
 		r.workloads[key] = w
 		r.run(ctx, w)
@@ -88,7 +92,9 @@ func (r *Runner) join(ctx context.Context, pod *corev1.Pod) (states []containerS
 	w.pods[idOf(pod)] = true
 	r.homes[pod.UID] = w
 	for i, status := range w.statuses {
-		states = append(states, containerState{Status: status, tail: w.outputs[i].lastTail()})
+		states = append(states, containerState{
+			Status: status, tail: w.outputs[i].tail(status.Running != nil), ready: w.ready(i, time.Now()),
+		})
 	}
 	return states, true
 }
@@ -129,9 +135,13 @@ func (r *Runner) run(ctx context.Context, w *workload) {
 			}
 			program := func(ctx context.Context) (process.Spec, error) {
 				spec, err := r.program(ctx, w, &container)
-				w.outputs[i].begin(spec.Name, err)
+				if err != nil {
+					w.outputs[i].fail(err)
+					return process.Spec{}, err
+				}
+				w.outputs[i].begin(spec.Name)
 				spec.Output = w.outputs[i]
-				return spec, err
+				return spec, nil
 			}
 			r.Processes.Keep(ctx, grace, program, func(status process.Status) { r.observe(w, i, status) })
 		})
@@ -155,14 +165,33 @@ func (r *Runner) observe(w *workload, container int, status process.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w.statuses[container] = status
-	if status.Running != nil {
-		time.AfterFunc(readyAfter, func() {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.enqueuePods(w)
-		})
-	}
+	w.probed[container] = false
 	r.enqueuePods(w)
+	if status.Running == nil {
+		return
+	}
+	if probe := w.first.Spec.Containers[container].ReadinessProbe; probe != nil {
+		go r.probe(w, container, probe, status.Running)
+		return
+	}
+	time.AfterFunc(readyAfter, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.enqueuePods(w)
+	})
+}
+
+// ready tells whether a container is: its probe says so, or without a probe it has
+// run for a while. The caller holds the runner's lock.
+func (w *workload) ready(container int, now time.Time) bool {
+	status := w.statuses[container]
+	if status.Running == nil {
+		return false
+	}
+	if w.first.Spec.Containers[container].ReadinessProbe != nil {
+		return w.probed[container]
+	}
+	return now.Sub(status.StartedAt) >= readyAfter
 }
 
 func (r *Runner) enqueuePods(w *workload) {

@@ -1,0 +1,246 @@
+// Package localtest gives tests a running local platform: the built gpuplan-local
+// with its programs, once per test process, on a data directory of its own.
+package localtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// startTimeout covers building missing programs on a slow machine as well.
+const startTimeout = 15 * time.Minute
+
+// Programs are the programs that the platform uses.
+var programs = []string{"gpuplan-local", "gpuplan-joboperator", "gpuplan-scheduler", "gpuplan-node-agent"}
+
+// Platform is a running platform.
+type Platform struct {
+	// Dir is its data directory.
+	Dir string
+	// Kubeconfig is the administrator's kubeconfig.
+	Kubeconfig string
+	// Env is what `gpuplan-local env` exports, by name: the provider's environment.
+	Env map[string]string
+}
+
+// shared is the platform of this test process.
+var shared struct {
+	once     sync.Once
+	platform *Platform
+	err      error
+	stop     func()
+}
+
+// Main runs the tests of a package whose tests call [Start], and stops the platform
+// after them. It is for TestMain: os.Exit(localtest.Main(m)).
+func Main(m *testing.M) int {
+	code := m.Run()
+	if shared.stop != nil {
+		shared.stop()
+	}
+	return code
+}
+
+// Start returns the platform of this test process, which it starts at the first
+// call. The package needs a TestMain with [Main]. Tests share the platform: they use
+// namespaces and pools of their own, and clean up.
+func Start(t testing.TB) *Platform {
+	t.Helper()
+	shared.once.Do(func() { shared.platform, shared.err = start() })
+	require.NoError(t, shared.err, "start the local platform")
+	p := shared.platform
+	t.Cleanup(func() {
+		if t.Failed() {
+			p.dumpLogs(t)
+		}
+	})
+	return p
+}
+
+// Environ is the environment of this process with that of the platform.
+func (p *Platform) Environ() []string {
+	env := os.Environ()
+	for name, value := range p.Env {
+		env = append(env, name+"="+value)
+	}
+	return env
+}
+
+// Config is the administrator's access to the cluster.
+func (p *Platform) Config(t testing.TB) *rest.Config {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", p.Kubeconfig)
+	require.NoError(t, err)
+	config.QPS = -1
+	return config
+}
+
+// Client is a client with that access.
+func (p *Platform) Client(t testing.TB) kubernetes.Interface {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(p.Config(t))
+	require.NoError(t, err)
+	return client
+}
+
+// Program returns the path of a built program, which it builds when it is missing.
+func Program(name string) (string, error) {
+	path := filepath.Join(root(), "bin", name)
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return path, err
+	}
+	build := exec.Command("make", "--no-print-directory", "bin/"+name)
+	build.Dir = root()
+	if output, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w\n%s", name, err, output)
+	}
+	return path, nil
+}
+
+// root is the folder of the repository, above the package under test.
+func root() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		panic(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "GNUmakefile")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			panic("the test does not run inside of the repository")
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+func start() (*Platform, error) {
+	for _, name := range programs {
+		if _, err := Program(name); err != nil {
+			return nil, err
+		}
+	}
+	local, err := Program("gpuplan-local")
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "gpuplan-test-")
+	if err != nil {
+		return nil, err
+	}
+	p := &Platform{Dir: filepath.Join(dir, "data"), Env: map[string]string{}}
+	stop, err := p.up(local)
+	if err != nil {
+		return nil, err
+	}
+	shared.stop = func() {
+		stop()
+		os.RemoveAll(dir)
+	}
+	output, err := exec.Command(local, "env", "--data-dir", p.Dir).Output()
+	if err != nil {
+		return nil, fmt.Errorf("gpuplan-local env: %w", err)
+	}
+	for _, line := range strings.Split(strings.TrimSpace(string(output)), "\n") {
+		name, value, _ := strings.Cut(strings.TrimPrefix(line, "export "), "=")
+		p.Env[name] = strings.Trim(value, "'")
+	}
+	p.Kubeconfig = p.Env["KUBECONFIG"]
+	return p, nil
+}
+
+// up starts the platform in the foreground, so that it ends with this process
+// however that ends, and returns when it is ready.
+func (p *Platform) up(local string) (stop func(), err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	output := &watched{mark: "Interrupt to stop it.", seen: make(chan struct{})}
+	started, ended := make(chan error, 1), make(chan struct{})
+	cmd := exec.Command(local, "up", "--detach=false", "--data-dir", p.Dir)
+	cmd.Stdout, cmd.Stderr = output, output
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	go func() {
+		// The signal at this process's death comes at the end of the thread already.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(ended)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	stop = func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		<-ended
+	}
+	select {
+	case <-output.seen:
+		return stop, nil
+	case <-ended:
+		return nil, fmt.Errorf("gpuplan-local up failed:\n%s", output)
+	case <-ctx.Done():
+		stop()
+		return nil, fmt.Errorf("gpuplan-local up: %w:\n%s", ctx.Err(), output)
+	}
+}
+
+// dumpLogs shows the ends of the platform's logs in a failed test's output.
+func (p *Platform) dumpLogs(t testing.TB) {
+	logs, _ := filepath.Glob(filepath.Join(p.Dir, "log", "*.log"))
+	for _, log := range logs {
+		data, err := os.ReadFile(log)
+		if err != nil || len(data) == 0 {
+			continue
+		}
+		lines := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
+		t.Logf("end of %s:\n%s", filepath.Base(log), strings.Join(lines[max(0, len(lines)-20):], "\n"))
+	}
+}
+
+// watched keeps what is written and tells when it has the mark.
+type watched struct {
+	mark string
+	seen chan struct{}
+
+	mu   sync.Mutex
+	text bytes.Buffer
+	done bool
+}
+
+func (w *watched) Write(data []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.text.Write(data)
+	if !w.done && strings.Contains(w.text.String(), w.mark) {
+		w.done = true
+		close(w.seen)
+	}
+	return len(data), nil
+}
+
+func (w *watched) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.String()
+}

@@ -1,0 +1,107 @@
+package runner
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/process"
+)
+
+const (
+	defaultProbePeriod  = 10 * time.Second
+	defaultProbeTimeout = time.Second
+	// firstProbePeriod is used until a probe has succeeded for the first time.
+	firstProbePeriod = 200 * time.Millisecond
+)
+
+// probe asks the running process as its readiness probe says, until it ends.
+func (r *Runner) probe(w *workload, container int, probe *corev1.Probe, running *process.Process) {
+	period, timeout := defaultProbePeriod, defaultProbeTimeout
+	if probe.PeriodSeconds > 0 {
+		period = time.Duration(probe.PeriodSeconds) * time.Second
+	}
+	if probe.TimeoutSeconds > 0 {
+		timeout = time.Duration(probe.TimeoutSeconds) * time.Second
+	}
+	ask := prober(probe, w.first.Spec.Containers[container].Ports)
+	wait := firstProbePeriod
+	for {
+		select {
+		case <-running.Done():
+			return
+		case <-time.After(wait):
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		ok := ask(ctx)
+		cancel()
+		if ok {
+			wait = period
+		}
+		r.mu.Lock()
+		if w.statuses[container].Running == running && w.probed[container] != ok {
+			w.probed[container] = ok
+			r.enqueuePods(w)
+		}
+		r.mu.Unlock()
+	}
+}
+
+// prober returns the question that a probe asks. What cannot be asked of a process
+// of this machine counts as answered.
+func prober(probe *corev1.Probe, ports []corev1.ContainerPort) func(context.Context) bool {
+	switch {
+	case probe.HTTPGet != nil:
+		return func(ctx context.Context) bool { return getOK(ctx, probe.HTTPGet, ports) }
+	case probe.TCPSocket != nil:
+		return func(ctx context.Context) bool {
+			connection, err := new(net.Dialer).DialContext(ctx, "tcp", address(probe.TCPSocket.Port, ports))
+			if err != nil {
+				return false
+			}
+			connection.Close()
+			return true
+		}
+	}
+	return func(context.Context) bool { return true }
+}
+
+func getOK(ctx context.Context, get *corev1.HTTPGetAction, ports []corev1.ContainerPort) bool {
+	scheme := strings.ToLower(string(get.Scheme))
+	if scheme == "" {
+		scheme = "http"
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+address(get.Port, ports)+get.Path, nil)
+	if err != nil {
+		return false
+	}
+	for _, header := range get.HTTPHeaders {
+		request.Header.Add(header.Name, header.Value)
+	}
+	// Like a kubelet's, the probe does not check the certificate.
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
+	answer, err := transport.RoundTrip(request)
+	if err != nil {
+		return false
+	}
+	answer.Body.Close()
+	return answer.StatusCode >= 200 && answer.StatusCode < 400
+}
+
+// address is the loopback address of a port that is given by number or name.
+func address(port intstr.IntOrString, ports []corev1.ContainerPort) string {
+	number := port.IntValue()
+	for _, p := range ports {
+		if port.Type == intstr.String && p.Name == port.StrVal {
+			number = int(p.ContainerPort)
+		}
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(number))
+}

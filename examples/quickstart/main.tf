@@ -32,9 +32,15 @@ resource "gpuplan_node_pool" "regular" {
   vswitch_ids   = ["vsw-quickstart"]
 }
 
-resource "gpuplan_node_agent" "this" {}
+# The local platform runs the programs in bin/ under these names; a real cluster pulls
+# the images from the registry that you push them to.
+resource "gpuplan_node_agent" "this" {
+  image = "gpuplan-node-agent:local"
+}
 
-resource "gpuplan_scheduler" "this" {}
+resource "gpuplan_scheduler" "this" {
+  image = "gpuplan-scheduler:local"
+}
 
 # research may use all cards; vision is guaranteed four and may borrow up to sixteen.
 resource "gpuplan_quota_tree" "main" {

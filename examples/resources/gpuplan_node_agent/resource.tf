@@ -1,1 +1,3 @@
-resource "gpuplan_node_agent" "this" {}
+resource "gpuplan_node_agent" "this" {
+  image = "registry.example.com/platform/gpuplan-node-agent:v0.1.0"
+}

@@ -1,0 +1,198 @@
+package capacity_test
+
+import (
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-framework/attr"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+)
+
+const v100 = "ecs.gn6v-c10g1.20xlarge" // eight V100 of 16 GiB
+
+func pool(mode string) capacity.Pool {
+	return capacity.Pool{Name: "v100", InstanceType: v100, Mode: mode, Labels: map[string]string{"team": "a"},
+		Taints: []capacity.Taint{{Key: "gpu", Effect: "NoSchedule"}}}
+}
+
+// live is a view with one node of the pool per list of pods.
+func live(t *testing.T, mode placement.Mode, machine gpu.Machine, nodes ...[]placement.Pod) (*placement.View, []string) {
+	t.Helper()
+	table, err := gpu.NewTable(machine)
+	require.NoError(t, err)
+	view := placement.NewView()
+	var names []string
+	for i, pods := range nodes {
+		name := []string{"n1", "n2", "n3"}[i]
+		names = append(names, name)
+		view.SetNode(placement.Node{
+			Name: name, Pool: "v100", Since: int64(i), Mode: mode, Cards: table,
+			Allocatable: placement.Resources{MilliCPU: 80000, MemoryBytes: 300 << 30, Pods: 64},
+		})
+		for _, p := range pods {
+			p.Node = name
+			view.AddPod(p)
+		}
+	}
+	return view, names
+}
+
+func machine(t *testing.T) gpu.Machine {
+	t.Helper()
+	m, ok := catalog.Machine(v100)
+	require.True(t, ok)
+	return m
+}
+
+func gang(workers, cards int, mode placement.Mode) placement.Gang {
+	role := placement.Role{Name: "worker", Request: placement.Request{Mode: mode, Cards: cards},
+		Tolerations: []placement.Toleration{{Operator: "Exists"}}}
+	for i := range workers {
+		role.Members = append(role.Members, string(rune('a'+i)))
+	}
+	return placement.Gang{ID: "default/g", Roles: []placement.Role{role}}
+}
+
+func TestPlannedNodesComeFromTheCatalogue(t *testing.T) {
+	c, err := pool("topology").Planned(nil, 2)
+	require.NoError(t, err)
+	assert.Equal(t, int64(16), c.Cards)
+	assert.Equal(t, int64(16), c.FreeCards)
+	assert.Equal(t, "dgx1-v100", c.Wiring)
+	require.Len(t, c.Nodes, 2)
+	assert.Equal(t, "v100[0]", c.Nodes[0].Name)
+	assert.Equal(t, []int64{0, 1, 2, 3, 4, 5, 6, 7}, c.Nodes[1].FreeCards)
+	assert.Equal(t, "topology", c.Labels["ack.node.gpu.schedule"])
+	assert.Equal(t, "v100", c.Labels["gpuplan.dev/pool"])
+	assert.Equal(t, "a", c.Labels["team"])
+
+	view, err := capacity.ToView(c)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"v100[0]", "v100[1]"}, view.Nodes())
+	assert.True(t, view.Plan(gang(16, 1, placement.ModeTopology)).Verdict.Fits)
+	over := view.Plan(gang(20, 1, placement.ModeTopology))
+	assert.Equal(t, 16, over.Verdict.Fit)
+
+	_, err = capacity.Pool{Name: "x", InstanceType: "ecs.none", Mode: "topology"}.Planned(nil, 1)
+	assert.ErrorContains(t, err, "ecs.none")
+}
+
+func TestPlannedNodesAreAddedToLiveOnes(t *testing.T) {
+	view, names := live(t, placement.ModeTopology, machine(t), nil)
+	now, err := pool("topology").Live(view, names)
+	require.NoError(t, err)
+	c, err := pool("topology").Planned(now.Nodes, 2)
+	require.NoError(t, err)
+	assert.Equal(t, "n1", c.Nodes[0].Name)
+	assert.Equal(t, "v100[1]", c.Nodes[1].Name)
+
+	back, err := capacity.ToView(c)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"n1", "v100[1]"}, back.Nodes(), "equal nodes are filled oldest first, planned ones last")
+}
+
+// What a job is planned on is what the scheduler would see: the same gang gets the same
+// cards from the capacity as from the cluster.
+func TestLiveCapacityPlansLikeTheCluster(t *testing.T) {
+	whole := func(id string, cards ...int) placement.Pod {
+		return placement.Pod{ID: id, Own: gpu.SetOf(cards...), Request: placement.Request{
+			Mode: placement.ModeTopology, Cards: len(cards), Resources: placement.Resources{MilliCPU: 1000}}}
+	}
+	counted := func(id string, cards int) placement.Pod {
+		return placement.Pod{ID: id, Request: placement.Request{Mode: placement.ModeDefault, Cards: cards}}
+	}
+	share := func(id string, card int, gib, percent int64) placement.Pod {
+		return placement.Pod{ID: id, Shares: []placement.CardShare{{Card: card, MemoryGiB: gib, CorePercent: percent}},
+			Request: placement.Request{Mode: placement.ModeCoreMem, MemoryGiB: gib, CorePercent: percent}}
+	}
+	broken := machine(t)
+	broken.Cards[2].Unhealthy = "Xid 79"
+	unlinked := machine(t)
+	unlinked.Links[0][3], unlinked.Links[3][0] = gpu.Link{Class: gpu.PHB}, gpu.Link{Class: gpu.PHB}
+	port := whole("p")
+	port.Request.HostPorts, port.Request.Mode = []string{"TCP/23456"}, placement.ModeNone
+
+	shared := placement.Request{Mode: placement.ModeCoreMem, MemoryGiB: 8, CorePercent: 50}
+	memory := placement.Request{Mode: placement.ModeShare, MemoryGiB: 8}
+	withPort := placement.Request{Mode: placement.ModeTopology, Cards: 1, HostPorts: []string{"TCP/23456"}}
+
+	for name, test := range map[string]struct {
+		mode    placement.Mode
+		machine gpu.Machine
+		pods    [][]placement.Pod
+		request placement.Request
+	}{
+		"empty":                   {"topology", machine(t), [][]placement.Pod{nil, nil}, placement.Request{Mode: "topology", Cards: 1}},
+		"some cards taken":        {"topology", machine(t), [][]placement.Pod{{whole("a", 0, 1, 2)}, {whole("b", 4)}}, placement.Request{Mode: "topology", Cards: 1}},
+		"all taken on one":        {"topology", machine(t), [][]placement.Pod{{whole("a", 0, 1, 2, 3, 4, 5, 6, 7)}, nil}, placement.Request{Mode: "topology", Cards: 2}},
+		"a broken card":           {"topology", broken, [][]placement.Pod{nil, {whole("b", 4)}}, placement.Request{Mode: "topology", Cards: 1}},
+		"a link that dropped":     {"topology", unlinked, [][]placement.Pod{nil}, placement.Request{Mode: "topology", Cards: 1}},
+		"a port that is taken":    {"topology", machine(t), [][]placement.Pod{{port}, nil}, withPort},
+		"counted cards":           {"default", machine(t), [][]placement.Pod{{counted("a", 3)}, {counted("b", 8)}}, placement.Request{Mode: "default", Cards: 1}},
+		"shares":                  {"core_mem", machine(t), [][]placement.Pod{{share("a", 0, 8, 50), share("b", 1, 12, 80)}}, shared},
+		"shares of another sort":  {"core_mem", machine(t), [][]placement.Pod{{share("a", 0, 8, 50)}, nil}, memory},
+		"shares and broken cards": {"core_mem", broken, [][]placement.Pod{{share("a", 0, 8, 50)}}, shared},
+	} {
+		t.Run(name, func(t *testing.T) {
+			view, names := live(t, test.mode, test.machine, test.pods...)
+			p := pool(string(test.mode))
+			p.Labels, p.Taints = nil, nil
+			c, err := p.Live(view, names)
+			require.NoError(t, err)
+			c = roundTrip(t, c)
+			back, err := capacity.ToView(c)
+			require.NoError(t, err)
+			for workers := 1; workers <= 10; workers++ {
+				g := gang(workers, 0, test.mode)
+				g.Roles[0].Request = test.request
+				want, got := view.Plan(g), back.Plan(g)
+				require.Equal(t, want.Verdict.Fits, got.Verdict.Fits, "%d workers: %s / %s", workers, want.Verdict, got.Verdict)
+				assert.Equal(t, want.Verdict.Fit, got.Verdict.Fit)
+				assert.Equal(t, want.Placement, got.Placement, "%d workers", workers)
+			}
+		})
+	}
+}
+
+func roundTrip(t *testing.T, c capacity.Capacity) capacity.Capacity {
+	t.Helper()
+	value, diags := c.Value(t.Context())
+	require.False(t, diags.HasError(), "%v", diags)
+	assert.Equal(t, capacity.Type, capacity.Attribute().GetType(), "the attribute and the type of a job's pools agree")
+	back, diags := capacity.From(t.Context(), value)
+	require.False(t, diags.HasError(), "%v", diags)
+	again, diags := back.Value(t.Context())
+	require.False(t, diags.HasError(), "%v", diags)
+	assert.True(t, value.Equal(again))
+	return back
+}
+
+func TestListTellsUnknownFromKnown(t *testing.T) {
+	c, err := pool("topology").Planned(nil, 1)
+	require.NoError(t, err)
+	value, diags := c.Value(t.Context())
+	require.False(t, diags.HasError())
+
+	known, diags := types.ListValueFrom(t.Context(), capacity.Type, []types.Object{value})
+	require.False(t, diags.HasError())
+	list, ok, diags := capacity.List(t.Context(), known)
+	require.False(t, diags.HasError())
+	assert.True(t, ok)
+	require.Len(t, list, 1)
+	assert.Equal(t, "v100", list[0].Pool)
+
+	for _, unknown := range []types.List{
+		types.ListUnknown(capacity.Type),
+		types.ListValueMust(capacity.Type, []attr.Value{types.ObjectUnknown(capacity.Type.AttrTypes)}),
+	} {
+		_, ok, diags := capacity.List(t.Context(), unknown)
+		assert.False(t, diags.HasError())
+		assert.False(t, ok)
+	}
+}

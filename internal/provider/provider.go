@@ -21,9 +21,11 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodeagent"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodepool"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/placementdata"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/quotatree"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/scheduler"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/trainingjob"
 )
 
 // New returns a constructor of the provider of the given version.
@@ -146,7 +148,9 @@ func checkKubeconfig(s session.Settings, diags *diag.Diagnostics) {
 }
 
 func (p *gpuplan) Resources(context.Context) []func() resource.Resource {
-	return []func() resource.Resource{nodepool.New, quotatree.New, scheduler.New, nodeagent.New}
+	return []func() resource.Resource{nodepool.New, quotatree.New, scheduler.New, nodeagent.New, trainingjob.New}
 }
 
-func (p *gpuplan) DataSources(context.Context) []func() datasource.DataSource { return nil }
+func (p *gpuplan) DataSources(context.Context) []func() datasource.DataSource {
+	return []func() datasource.DataSource{placementdata.New}
+}

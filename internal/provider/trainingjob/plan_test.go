@@ -1,7 +1,6 @@
 package trainingjob_test
 
 import (
-	"regexp"
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-testing/config"
@@ -9,30 +8,22 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
 	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
 
 // disconnected makes sure that a plan has neither cloud nor cluster to look at.
 func disconnected(t *testing.T) {
 	t.Helper()
-	for _, variable := range []string{
-		"KUBECONFIG", "GPUPLAN_KUBE_CONTEXT", "GPUPLAN_CLUSTER_ID", "GPUPLAN_CS_ENDPOINT", "GPUPLAN_PLACEMENT_CHECK",
-		"ALIBABA_CLOUD_ACCESS_KEY_ID", "ALIBABA_CLOUD_ACCESS_KEY_SECRET", "ALIBABA_CLOUD_REGION_ID",
-	} {
-		t.Setenv(variable, "")
-	}
+	acctest.ClearEnv(t)
 	t.Setenv("HOME", t.TempDir())
-}
-
-// message matches a text that Terraform has broken into lines.
-func message(text string) *regexp.Regexp {
-	return regexp.MustCompile(regexp.MustCompile(`\s+`).ReplaceAllString(regexp.QuoteMeta(text), `[\s│]+`))
 }
 
 func TestFirstPlanNamesNodesAndCards(t *testing.T) {
 	disconnected(t)
 	job := "gpuplan_training_job.vgg16"
 	resource.UnitTest(t, resource.TestCase{
-		ProtoV6ProviderFactories: factories,
+		ProtoV6ProviderFactories: acctest.Providers(),
 		Steps: []resource.TestStep{{
 			ConfigFile:         config.StaticFile("testdata/vgg16/main.tf"),
 			PlanOnly:           true,
@@ -55,17 +46,17 @@ func TestFirstPlanNamesNodesAndCards(t *testing.T) {
 func TestFirstPlanRefusesAGangThatDoesNotFit(t *testing.T) {
 	disconnected(t)
 	resource.UnitTest(t, resource.TestCase{
-		ProtoV6ProviderFactories: factories,
+		ProtoV6ProviderFactories: acctest.Providers(),
 		Steps: []resource.TestStep{{
 			ConfigFile:      config.StaticFile("testdata/vgg16/main.tf"),
 			ConfigVariables: config.Variables{"workers": config.IntegerVariable(20)},
 			PlanOnly:        true,
-			ExpectError:     message("Job default/vgg16 does not fit: 16 of 20 members fit"),
+			ExpectError:     acctest.Saying("Job default/vgg16 does not fit: 16 of 20 members fit"),
 		}, {
 			ConfigFile:      config.StaticFile("testdata/vgg16/main.tf"),
 			ConfigVariables: config.Variables{"workers": config.IntegerVariable(20)},
 			PlanOnly:        true,
-			ExpectError:     message("Nearest fix: pool size 3 (now 2) for pool v100"),
+			ExpectError:     acctest.Saying("Nearest fix: pool size 3 (now 2) for pool v100"),
 		}, {
 			ConfigFile:         config.StaticFile("testdata/vgg16/main.tf"),
 			ConfigVariables:    config.Variables{"workers": config.IntegerVariable(20), "placement_check": config.StringVariable("warn")},
@@ -83,7 +74,7 @@ func TestFirstPlanRefusesAGangThatDoesNotFit(t *testing.T) {
 func TestPlanOfJobsThatDoNotFitTogether(t *testing.T) {
 	disconnected(t)
 	resource.UnitTest(t, resource.TestCase{
-		ProtoV6ProviderFactories: factories,
+		ProtoV6ProviderFactories: acctest.Providers(),
 		Steps: []resource.TestStep{{
 			ConfigFile:         config.StaticFile("testdata/together/main.tf"),
 			PlanOnly:           true,
@@ -92,7 +83,7 @@ func TestPlanOfJobsThatDoNotFitTogether(t *testing.T) {
 			ConfigFile:      config.StaticFile("testdata/together/main.tf"),
 			ConfigVariables: config.Variables{"require_immediate": config.BoolVariable(true)},
 			PlanOnly:        true,
-			ExpectError:     message("Job default/second fits on its own, but not at the same time as default/first"),
+			ExpectError:     acctest.Saying("Job default/second fits on its own, but not at the same time as default/first"),
 		}},
 	})
 }
@@ -100,7 +91,7 @@ func TestPlanOfJobsThatDoNotFitTogether(t *testing.T) {
 func TestPlanOfJobsInOrder(t *testing.T) {
 	disconnected(t)
 	resource.UnitTest(t, resource.TestCase{
-		ProtoV6ProviderFactories: factories,
+		ProtoV6ProviderFactories: acctest.Providers(),
 		Steps: []resource.TestStep{{
 			ConfigFile:         config.StaticFile("testdata/together/main.tf"),
 			ConfigVariables:    config.Variables{"workers": config.IntegerVariable(8), "ordered": config.BoolVariable(true)},
@@ -114,7 +105,7 @@ func TestPlanOfJobsInOrder(t *testing.T) {
 			ConfigFile:      config.StaticFile("testdata/together/main.tf"),
 			ConfigVariables: config.Variables{"ordered": config.BoolVariable(true)},
 			PlanOnly:        true,
-			ExpectError:     message("Job default/second does not fit: 6 of 10 members fit"),
+			ExpectError:     acctest.Saying("Job default/second does not fit: 6 of 10 members fit"),
 		}},
 	})
 }
@@ -123,7 +114,7 @@ func TestPlanChecksTheQuota(t *testing.T) {
 	disconnected(t)
 	file := config.StaticFile("testdata/quota/main.tf")
 	resource.UnitTest(t, resource.TestCase{
-		ProtoV6ProviderFactories: factories,
+		ProtoV6ProviderFactories: acctest.Providers(),
 		Steps: []resource.TestStep{{
 			ConfigFile:         file,
 			PlanOnly:           true,
@@ -133,12 +124,12 @@ func TestPlanChecksTheQuota(t *testing.T) {
 			ConfigFile:      file,
 			ConfigVariables: config.Variables{"leaf": config.StringVariable("sound")},
 			PlanOnly:        true,
-			ExpectError:     message(`Job default/vgg16 is charged to the quota leaf "sound", which the planned quota tree does not have`),
+			ExpectError:     acctest.Saying(`Job default/vgg16 is charged to the quota leaf "sound", which the planned quota tree does not have`),
 		}, {
 			ConfigFile:      file,
 			ConfigVariables: config.Variables{"max": config.StringVariable("3"), "quota_by_name": config.BoolVariable(false)},
 			PlanOnly:        true,
-			ExpectError:     message("Job default/vgg16 fits on its pools, but can never run within its quota"),
+			ExpectError:     acctest.Saying("Job default/vgg16 fits on its pools, but can never run within its quota"),
 		}},
 	})
 }
@@ -147,7 +138,7 @@ func TestPlanSaysWhatItCannotCheck(t *testing.T) {
 	disconnected(t)
 	file := config.StaticFile("testdata/unknown/main.tf")
 	resource.UnitTest(t, resource.TestCase{
-		ProtoV6ProviderFactories: factories,
+		ProtoV6ProviderFactories: acctest.Providers(),
 		Steps: []resource.TestStep{{
 			ConfigFile:         file,
 			PlanOnly:           true,
@@ -160,7 +151,7 @@ func TestPlanSaysWhatItCannotCheck(t *testing.T) {
 			ConfigFile:      file,
 			ConfigVariables: config.Variables{"image_only": config.BoolVariable(true)},
 			PlanOnly:        true,
-			ExpectError:     message("16 of 20 members fit"),
+			ExpectError:     acctest.Saying("16 of 20 members fit"),
 		}},
 	})
 }
@@ -207,12 +198,12 @@ func TestInvalidJobs(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			resource.UnitTest(t, resource.TestCase{
-				ProtoV6ProviderFactories: factories,
+				ProtoV6ProviderFactories: acctest.Providers(),
 				Steps: []resource.TestStep{{
 					ConfigFile:      config.StaticFile("testdata/shared/main.tf"),
 					ConfigVariables: c.variables,
 					PlanOnly:        true,
-					ExpectError:     message(c.want),
+					ExpectError:     acctest.Saying(c.want),
 				}},
 			})
 		})

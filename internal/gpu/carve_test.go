@@ -97,8 +97,12 @@ func TestCarve(t *testing.T) {
 
 func BenchmarkCarve(b *testing.B) {
 	table := newTable(b, fixtures(b)["dgx1-v100"])
-	b.ReportAllocs()
-	for b.Loop() {
-		table.Carve(Full(8), []int{2, 3, 3})
+	for name, sizes := range map[string][]int{"whole": {8}, "quads": {4, 4}, "single cards": {1, 1, 1, 1, 1, 1, 1, 1}, "searched": {2, 3, 3}} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				table.Carve(Full(8), sizes)
+			}
+		})
 	}
 }

@@ -1,5 +1,52 @@
 package gpu
 
+// fabric is the machine as the bandwidth model sees it: symmetric, in GB/s.
+type fabric struct {
+	cards int
+	// perLinkGBps is the bandwidth of one NVLink.
+	perLinkGBps float64
+	switched    bool
+	// hops is the bandwidth of the direct path between two cards as one hop of a ring.
+	hops [][]float64
+	// lanes counts the NVLinks between two cards.
+	lanes [][]int
+}
+
+// newFabric applies the bandwidth model to a valid machine.
+func newFabric(m Machine) fabric {
+	n := len(m.Cards)
+	f := fabric{cards: n, perLinkGBps: m.NVLinkGBps, switched: m.NVSwitch, hops: make([][]float64, n), lanes: make([][]int, n)}
+	for i := range n {
+		f.hops[i] = make([]float64, n)
+		f.lanes[i] = make([]int, n)
+		total := 0
+		for j := range n {
+			if i == j {
+				continue
+			}
+			link := weaker(m.Links[i][j], m.Links[j][i])
+			f.hops[i][j] = hopGBps(m, i, j, link)
+			f.lanes[i][j] = link.Lanes
+			total += link.Lanes
+		}
+		f.switched = f.switched || total > maxLinksPerCard
+	}
+	return f
+}
+
+// hopGBps returns the bandwidth of the path between cards i and j.
+func hopGBps(m Machine, i, j int, link Link) float64 {
+	switch {
+	case link.Class == NVLink:
+		return float64(link.Lanes) * m.NVLinkGBps
+	case link.Class == None, m.NoP2P:
+		a, b := m.Cards[i].NUMANode, m.Cards[j].NUMANode
+		return stagedGBps(a == b && a >= 0, m.PCIeGeneration)
+	default:
+		return pcieGBps(link.Class, m.PCIeGeneration)
+	}
+}
+
 // rings returns the best ring of every set of a machine of at most maxExactCards cards.
 func (f fabric) rings() []Ring {
 	slowest := bottlenecks(f.hops)

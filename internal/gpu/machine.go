@@ -8,6 +8,7 @@ import (
 )
 
 // MaxCards is the largest number of cards of one machine: a [Set] has as many bits.
+// An NVLink domain may have more (72 in a rack of GB200), on several machines.
 const MaxCards = 64
 
 // Card is one GPU of a machine.

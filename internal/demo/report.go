@@ -157,11 +157,18 @@ func (d demo) reportNumbers(ctx context.Context) error {
 	}
 	fmt.Fprintf(d.out, `
 Try next
-  eval "$(bin/gpuplan-local env)"; kubectl get pods -o wide          look at the cluster
-  kubectl get gpunodes                                              what the node agent published
-  kubectl label node <node> ack.node.gpu.schedule=default --overwrite; make demo    drift, shown and repaired
-  edit examples/quickstart: 20 workers instead of 4; make demo      the plan fails, and says what would fit
-  make demo-down                                                    take everything away
-`)
+  source %s
+      sets your shell up for the platform: kubectl and terraform work
+  kubectl get gpunodes; kubectl get pods -o wide
+      what the node agent published, and where everything runs
+  cd %s
+      the demo's copy of the example, with its state
+  kubectl label node <node> ack.node.gpu.schedule=default --overwrite; terraform plan; terraform apply
+      drift of a node: named by the plan, repaired by apply
+  sed -i 's/replicas = 4/replicas = 20/' main.tf; terraform plan
+      a gang that does not fit: how many do, why, and the nearest fix
+  make demo-down
+      takes everything away
+`, d.shellFile(), filepath.Join(d.data, "demo", "quickstart"))
 	return nil
 }

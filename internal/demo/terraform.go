@@ -10,14 +10,13 @@ import (
 	"strings"
 )
 
-// terraform runs Terraform on the quickstart with a development override of the
-// provider, and keeps state and plan in the data directory.
+// terraform runs Terraform on a copy of the quickstart in the data directory, where
+// its state is too, with a development override of the provider.
 type terraform struct {
 	demo
-	binary    string
-	env       []string
-	stateFile string
-	planFile  string
+	binary string
+	dir    string
+	env    []string
 }
 
 // local returns a gpuplan-local command on the demo's data directory.
@@ -28,7 +27,7 @@ func (d demo) local(args ...string) *exec.Cmd {
 }
 
 // startPlatform starts the local platform and returns Terraform set up for it.
-func (d demo) startPlatform(ctx context.Context, t tools) (terraform, error) {
+func (d demo) startPlatform(ctx context.Context, tools tools) (terraform, error) {
 	if err := d.step(ctx, "start the local platform", "etcd, kube-apiserver, controllers, simulated nodes, cloud API emulator, job operator", d.local("up")); err != nil {
 		return terraform{}, err
 	}
@@ -36,19 +35,48 @@ func (d demo) startPlatform(ctx context.Context, t tools) (terraform, error) {
 	if err != nil {
 		return terraform{}, fmt.Errorf("ask the local platform for its environment: %w", err)
 	}
-	dir := filepath.Join(d.data, "demo")
-	override := filepath.Join(dir, "terraform.rc")
-	rc := fmt.Sprintf("provider_installation {\n  dev_overrides {\n    \"registry.terraform.io/gpuplan/gpuplan\" = %q\n    \"registry.opentofu.org/gpuplan/gpuplan\" = %q\n  }\n  direct {}\n}\n",
-		filepath.Join(d.root, "bin"), filepath.Join(d.root, "bin"))
+	t := terraform{demo: d, binary: tools.terraform, dir: filepath.Join(d.data, "demo", "quickstart")}
+	if err := copyExample(filepath.Join(d.root, "examples", "quickstart"), t.dir); err != nil {
+		return terraform{}, err
+	}
+	override := filepath.Join(d.data, "demo", "terraform.rc")
+	bin := filepath.Join(d.root, "bin")
+	rc := fmt.Sprintf("provider_installation {\n  dev_overrides {\n    \"registry.terraform.io/gpuplan/gpuplan\" = %q\n  }\n  direct {}\n}\n", bin)
 	if err := os.WriteFile(override, []byte(rc), 0o644); err != nil {
 		return terraform{}, fmt.Errorf("write the development override: %w", err)
 	}
-	env := append(os.Environ(), "TF_CLI_CONFIG_FILE="+override, "TF_DATA_DIR="+filepath.Join(dir, "terraform"), "TF_IN_AUTOMATION=1", "CHECKPOINT_DISABLE=1")
-	env = append(env, exported(string(raw))...)
-	return terraform{
-		demo: d, binary: t.terraform, env: env,
-		stateFile: filepath.Join(dir, "terraform.tfstate"), planFile: filepath.Join(dir, "plan"),
-	}, nil
+	// A user's shell needs the same two things: the platform's environment and the override.
+	shell := fmt.Sprintf("eval \"$('%s' env --data-dir '%s')\"\nexport TF_CLI_CONFIG_FILE='%s'\n", filepath.Join(bin, "gpuplan-local"), d.data, override)
+	if err := os.WriteFile(d.shellFile(), []byte(shell), 0o644); err != nil {
+		return terraform{}, fmt.Errorf("write the environment for your shell: %w", err)
+	}
+	t.env = append(os.Environ(), "TF_CLI_CONFIG_FILE="+override, "TF_IN_AUTOMATION=1", "CHECKPOINT_DISABLE=1")
+	t.env = append(t.env, exported(string(raw))...)
+	return t, nil
+}
+
+// shellFile is what a user sources to work with the demo's platform.
+func (d demo) shellFile() string { return filepath.Join(d.data, "demo", "env.sh") }
+
+// copyExample copies the configuration of an example into a folder.
+func copyExample(from, to string) error {
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return fmt.Errorf("create the folder of the quickstart: %w", err)
+	}
+	files, err := filepath.Glob(filepath.Join(from, "*.tf"))
+	if err != nil {
+		return fmt.Errorf("list %s: %w", from, err)
+	}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("copy the quickstart: %w", err)
+		}
+		if err := os.WriteFile(filepath.Join(to, filepath.Base(file)), raw, 0o644); err != nil {
+			return fmt.Errorf("copy the quickstart: %w", err)
+		}
+	}
+	return nil
 }
 
 // exported reads the "export NAME=value" lines of `gpuplan-local env`.
@@ -64,17 +92,18 @@ func exported(text string) []string {
 }
 
 func (t terraform) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, t.binary, append([]string{"-chdir=" + filepath.Join(t.root, "examples", "quickstart")}, args...)...)
+	cmd := exec.CommandContext(ctx, t.binary, args...)
+	cmd.Dir = t.dir
 	cmd.Env = t.env
 	return cmd
 }
 
 // plan plans the quickstart and returns the planned jobs.
 func (t terraform) plan(ctx context.Context) (snapshot, error) {
-	if err := t.step(ctx, "terraform plan", "examples/quickstart", t.command(ctx, "plan", "-input=false", "-no-color", "-state="+t.stateFile, "-out="+t.planFile)); err != nil {
+	if err := t.step(ctx, "terraform plan", "examples/quickstart", t.command(ctx, "plan", "-input=false", "-no-color", "-out=plan")); err != nil {
 		return snapshot{}, err
 	}
-	raw, err := t.command(ctx, "show", "-json", t.planFile).Output()
+	raw, err := t.command(ctx, "show", "-json", "plan").Output()
 	if err != nil {
 		return snapshot{}, fmt.Errorf("read the plan: %w", err)
 	}
@@ -88,16 +117,16 @@ func (t terraform) plan(ctx context.Context) (snapshot, error) {
 }
 
 func (t terraform) apply(ctx context.Context) error {
-	return t.step(ctx, "terraform apply", "node pools, scheduler, node agent, quota tree, jobs", t.command(ctx, "apply", "-input=false", "-no-color", "-state="+t.stateFile, t.planFile))
+	return t.step(ctx, "terraform apply", "node pools, scheduler, node agent, quota tree, jobs", t.command(ctx, "apply", "-input=false", "-no-color", "plan"))
 }
 
 func (t terraform) destroy(ctx context.Context) error {
-	return t.step(ctx, "terraform destroy", "", t.command(ctx, "destroy", "-input=false", "-no-color", "-auto-approve", "-state="+t.stateFile))
+	return t.step(ctx, "terraform destroy", "", t.command(ctx, "destroy", "-input=false", "-no-color", "-auto-approve"))
 }
 
 // state returns the jobs as they are after apply.
 func (t terraform) state(ctx context.Context) (snapshot, error) {
-	raw, err := t.command(ctx, "show", "-json", t.stateFile).Output()
+	raw, err := t.command(ctx, "show", "-json").Output()
 	if err != nil {
 		return snapshot{}, fmt.Errorf("read the state: %w", err)
 	}

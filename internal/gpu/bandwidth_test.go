@@ -57,4 +57,7 @@ func TestCardsThatCannotReachEachOther(t *testing.T) {
 	assert.Equal(t, Ring{GBps: 5}, table.Ring(SetOf(0, 1)), "through host memory")
 	assert.Equal(t, Ring{GBps: 2.5}, table.Ring(SetOf(1, 2)), "through host memory, perhaps of another socket")
 	assert.Equal(t, Ring{GBps: 12}, table.Ring(SetOf(0, 2)))
+
+	m.Cards[1].NUMANode = -1
+	assert.Equal(t, Ring{GBps: 2.5}, newTable(t, m).Ring(SetOf(1, 2)), "two unknown sockets may be two")
 }

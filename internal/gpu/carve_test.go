@@ -40,13 +40,16 @@ func bestSplit(table *Table, s Set, sizes []int) (slowest, sum float64) {
 }
 
 func TestCarveIsOptimal(t *testing.T) {
-	random := rand.New(rand.NewPCG(8, 8))
 	for name, m := range wirings(t) {
 		t.Run(name, func(t *testing.T) {
-			for _, m := range []Machine{m, degraded(random, m)} {
+			random := rand.New(rand.NewPCG(8, 8))
+			for _, m := range []Machine{m, degraded(random, m), degraded(random, m)} {
 				table := newTable(t, m)
-				for range 20 {
-					s := Set(random.Uint64()) & Full(len(m.Cards))
+				for i := range 20 {
+					s := Full(len(m.Cards))
+					if i > 0 {
+						s &= Set(random.Uint64())
+					}
 					var sizes []int
 					for left := s.Len(); left > 0; left -= sizes[len(sizes)-1] {
 						sizes = append(sizes, random.IntN(min(left, 4)+1))
@@ -89,6 +92,7 @@ func TestCarve(t *testing.T) {
 		"too few cards":      {dgx1, Full(4), []int{2, 1}, nil},
 		"negative":           {dgx1, Full(4), []int{5, -1}, nil},
 		"cards it lacks":     {dgx1, SetOf(3, 40), []int{1, 1}, nil},
+		"odd members":        {dgx1, Full(8), []int{3, 3, 2}, []Set{SetOf(0, 2, 3), SetOf(4, 6, 7), SetOf(1, 5)}},
 		"the launcher first": {dgx1, Full(4), []int{0, 4}, []Set{0, Full(4)}},
 	} {
 		assert.Equal(t, tt.want, tt.table.Carve(tt.set, tt.sizes), name)

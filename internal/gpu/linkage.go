@@ -100,13 +100,8 @@ func (l *linkage) best(free Set, k int, _ bool) Set {
 			chosen = i
 		}
 	}
-	whole, part := l.groups[l.groups[chosen].halves[0]].cards&free, l.groups[l.groups[chosen].halves[1]].cards&free
-	if whole.Len()+part.Len() == k {
-		return whole | part
-	}
-	if part.Len() > whole.Len() {
-		whole, part = part, whole
-	}
+	halves := l.groups[chosen].halves
+	whole, part := l.groups[halves[0]].cards&free, l.groups[halves[1]].cards&free
 	return whole | l.best(part, k-whole.Len(), false)
 }
 

@@ -59,9 +59,8 @@ func TestLinkageAgreesWithExhaustiveSearchOnTrees(t *testing.T) {
 
 // On other machines it never promises more than there is.
 func TestLinkageNeverPromisesTooMuch(t *testing.T) {
-	random := rand.New(rand.NewPCG(3, 3))
-	machines := wirings(t)
-	for _, m := range machines {
+	for _, m := range wirings(t) {
+		random := rand.New(rand.NewPCG(3, 3))
 		for range 5 {
 			m := degraded(random, m)
 			f := newFabric(m)

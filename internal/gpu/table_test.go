@@ -201,6 +201,17 @@ func TestNetworkDevices(t *testing.T) {
 	}
 }
 
+func TestNUMANodesComeBeforeNetworkDevices(t *testing.T) {
+	m := mesh(4, Link{Class: PIX})
+	m.Cards[2].NUMANode, m.Cards[3].NUMANode = 1, 1
+	m.NICs = []NIC{{Name: "mlx5_0", Links: []Link{{Class: SYS}, {Class: PIX}, {Class: PIX}, {Class: SYS}}}}
+	table := newTable(t, m)
+	best, _ := table.Best(Full(4), 2)
+	assert.Equal(t, "0,1", best.String())
+	near, _ := table.BestNearNIC(Full(4), 2)
+	assert.Equal(t, "1,2", near.String(), "between machines the network comes first")
+}
+
 func TestQuestionsWithoutAnAnswer(t *testing.T) {
 	table := newTable(t, mesh(4, Link{Class: PIX}))
 	for k, want := range map[int]bool{-1: false, 0: true, 3: false} {

@@ -14,9 +14,15 @@ import (
 	"syscall"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
-	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/health"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/metrics"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/nvml"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/simulated"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/topology"
@@ -40,9 +46,10 @@ var version = "dev"
 
 // settings are the command line.
 type settings struct {
-	nodeName    string
-	hardwareDir string
-	interval    time.Duration
+	nodeName       string
+	hardwareDir    string
+	interval       time.Duration
+	metricsAddress string
 }
 
 func parse(args []string, output io.Writer) (settings, error) {
@@ -53,6 +60,7 @@ func parse(args []string, output io.Writer) (settings, error) {
 	flags.StringVar(&s.hardwareDir, "hardware-dir", os.Getenv("GPUPLAN_HARDWARE_DIR"),
 		"folder with one description <node>.json per simulated node, which takes the place of this machine's NVML (environment: GPUPLAN_HARDWARE_DIR)")
 	flags.DurationVar(&s.interval, "interval", 30*time.Second, "how often to look at the hardware when nothing is reported")
+	flags.StringVar(&s.metricsAddress, "metrics-addr", "", `address on which to serve /metrics, for example ":9400"; none by default`)
 	if err := flags.Parse(args); err != nil {
 		return settings{}, err
 	}
@@ -82,18 +90,41 @@ func run(ctx context.Context, args []string, output io.Writer) error {
 	if err != nil {
 		return err
 	}
+	broadcaster := record.NewBroadcaster()
+	defer broadcaster.Shutdown()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.Typed.CoreV1().Events("")})
+	agent := &topology.Agent{
+		Client:  client,
+		Events:  broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: contract.NodeAgentName}),
+		Metrics: metrics.New(), Log: log, Now: time.Now, Interval: s.interval,
+	}
+	if s.metricsAddress == "" {
+		return publish(ctx, agent, s)
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	go func() { stop(agent.Metrics.Serve(ctx, s.metricsAddress)) }()
+	if err := publish(ctx, agent, s); err != nil {
+		return err
+	}
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// publish publishes the simulated nodes, or this machine, until ctx ends.
+func publish(ctx context.Context, agent *topology.Agent, s settings) error {
 	if s.hardwareDir != "" {
-		log.Info("publishing simulated nodes", "folder", s.hardwareDir, "version", version)
-		folder := simulated.Folder{Path: s.hardwareDir, Serve: func(ctx context.Context, node string, source hardware.Source) {
-			topology.NewPublisher(client, node, 0, time.Now).Run(ctx, source, s.interval, log)
-		}}
+		agent.Log.Info("publishing simulated nodes", "folder", s.hardwareDir, "version", version)
+		folder := simulated.Folder{Path: s.hardwareDir, Serve: agent.Serve}
 		return folder.Run(ctx)
 	}
-	source, err := nvml.Start(ctx, log)
+	source, err := nvml.Start(ctx, agent.Log)
 	if err != nil {
 		return err
 	}
-	log.Info("publishing the cards of this machine", "node", s.nodeName, "version", version)
-	topology.NewPublisher(client, s.nodeName, health.RealQuietTime, time.Now).Run(ctx, source, s.interval, log)
+	agent.Log.Info("publishing the cards of this machine", "node", s.nodeName, "version", version)
+	agent.QuietTime = health.RealQuietTime
+	agent.Serve(ctx, s.nodeName, source)
 	return nil
 }

@@ -71,6 +71,12 @@ func TestAgentOnTheLocalPlatform(t *testing.T) {
 	assert.Equal(t, contract.Unhealthy, status.Cards[3].Health)
 	assert.Equal(t, "marked by hand", status.Cards[3].Reason)
 	assert.NotNil(t, status.Cards[3].Since)
+	assert.EventuallyWithT(t, func(t *assert.CollectT) {
+		events, err := client.Typed.CoreV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + node + ",reason=GPUCardUnhealthy"})
+		require.NoError(t, err)
+		require.Len(t, events.Items, 1)
+		assert.Contains(t, events.Items[0].Message, "marked by hand")
+	}, time.Minute, 100*time.Millisecond)
 
 	require.NoError(t, client.DeleteAll(ctx, objs, nil))
 	require.NoError(t, deploy.RemovePublished(ctx, client))

@@ -49,11 +49,11 @@ func Objects(o Options) ([]*unstructured.Unstructured, error) {
 		objs = append(objs, more...)
 	}
 	for _, obj := range objs {
-		obj.SetLabels(map[string]string{
-			contract.NameLabel:      contract.NodeAgentName,
-			contract.PartOfLabel:    contract.PartOfValue,
-			contract.ManagedByLabel: contract.ManagedByValue,
-		})
+		labels := map[string]string{contract.PartOfLabel: contract.PartOfValue, contract.ManagedByLabel: contract.ManagedByValue}
+		if obj.GetKind() != "Namespace" { // which is shared with the scheduler
+			labels[contract.NameLabel] = contract.NodeAgentName
+		}
+		obj.SetLabels(labels)
 		if obj.GetKind() == "DaemonSet" {
 			if err := configure(obj, o); err != nil {
 				return nil, err

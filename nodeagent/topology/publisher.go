@@ -8,8 +8,8 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -34,12 +34,10 @@ var (
 	gpuNodeKind   = schema.GroupVersionKind{Group: contract.GPUNodeGroup, Version: contract.GPUNodeVersion, Kind: contract.GPUNodeKind}
 )
 
-// Publisher publishes the cards of one node. It writes only what has changed.
-// It is not safe for concurrent use.
-type Publisher struct {
-	client   *kube.Client
+// publisher publishes the cards of one node. It writes only what has changed.
+type publisher struct {
+	*Agent
 	node     string
-	now      func() time.Time
 	tracker  health.Tracker
 	restored bool
 	// mirrored is the status of which mirror is the rendering.
@@ -47,13 +45,8 @@ type Publisher struct {
 	mirror   map[string]string
 }
 
-// NewPublisher returns a publisher for a node. quietTime is [health.Tracker.QuietTime]; now is the clock.
-func NewPublisher(client *kube.Client, node string, quietTime time.Duration, now func() time.Time) *Publisher {
-	return &Publisher{client: client, node: node, now: now, tracker: health.Tracker{QuietTime: quietTime}}
-}
-
-// Publish publishes a reading of the node's hardware.
-func (p *Publisher) Publish(ctx context.Context, reading hardware.Reading) error {
+// publish publishes a reading of the node's hardware.
+func (p *publisher) publish(ctx context.Context, reading hardware.Reading) error {
 	live, err := p.published(ctx)
 	if err != nil {
 		return err
@@ -62,25 +55,26 @@ func (p *Publisher) Publish(ctx context.Context, reading hardware.Reading) error
 		p.restore(live.Status)
 		p.restored = true
 	}
-	now := p.now()
-	status := statusOf(reading, p.tracker.Observe(now, reading), live.Status.Conditions, metav1.NewTime(now))
-	return p.write(ctx, live, status)
+	now := p.Now()
+	verdicts := p.tracker.Observe(now, reading)
+	p.Metrics.Seen(p.node, reading, verdicts)
+	return p.write(ctx, live, statusOf(reading, verdicts, live.Status.Conditions, metav1.NewTime(now)))
 }
 
-// PublishUnreadable publishes that the hardware cannot be read, and why; what was
+// publishUnreadable publishes that the hardware cannot be read, and why; what was
 // known of it stays.
-func (p *Publisher) PublishUnreadable(ctx context.Context, cause error) error {
+func (p *publisher) publishUnreadable(ctx context.Context, cause error) error {
 	live, err := p.published(ctx)
 	if err != nil {
 		return err
 	}
-	return p.write(ctx, live, unreadable(live.Status, cause, metav1.NewTime(p.now())))
+	return p.write(ctx, live, unreadable(live.Status, cause, metav1.NewTime(p.Now())))
 }
 
 // published returns the GPUNode as the cluster has it; without one, an empty one.
-func (p *Publisher) published(ctx context.Context) (contract.GPUNode, error) {
+func (p *publisher) published(ctx context.Context) (contract.GPUNode, error) {
 	var live contract.GPUNode
-	obj, err := p.client.Get(ctx, gpuNodeKind, "", p.node)
+	obj, err := p.Client.Get(ctx, gpuNodeKind, "", p.node)
 	if kube.IsNotFound(err) {
 		return live, nil
 	}
@@ -94,7 +88,7 @@ func (p *Publisher) published(ctx context.Context) (contract.GPUNode, error) {
 }
 
 // restore tells the tracker which cards an earlier run had found unusable.
-func (p *Publisher) restore(status contract.GPUNodeStatus) {
+func (p *publisher) restore(status contract.GPUNodeStatus) {
 	machine, err := status.Machine()
 	if err != nil {
 		return // nothing usable was published
@@ -107,14 +101,14 @@ func (p *Publisher) restore(status contract.GPUNodeStatus) {
 }
 
 // write brings the GPUNode and the mirror to the given status.
-func (p *Publisher) write(ctx context.Context, live contract.GPUNode, status contract.GPUNodeStatus) error {
-	node, err := p.client.Get(ctx, nodeKind, "", p.node)
+func (p *publisher) write(ctx context.Context, live contract.GPUNode, status contract.GPUNodeStatus) error {
+	node, err := p.Client.Get(ctx, nodeKind, "", p.node)
 	if err != nil {
 		return err
 	}
 	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: p.node, UID: node.GetUID()}
 	if live.UID == "" || !slices.Contains(live.OwnerReferences, owner) {
-		if _, err := p.client.ApplyAs(ctx, contract.NodeAgentName, p.object(gpuNodeKind, "", p.node, owner)); err != nil {
+		if _, err := p.Client.ApplyAs(ctx, contract.NodeAgentName, p.object(gpuNodeKind, "", p.node, owner)); err != nil {
 			return err
 		}
 	}
@@ -122,11 +116,28 @@ func (p *Publisher) write(ctx context.Context, live contract.GPUNode, status con
 		if err := p.writeStatus(ctx, status); err != nil {
 			return err
 		}
+		p.announce(live.Status, status, node)
 	}
 	return p.writeMirror(ctx, status, node.GetLabels()[contract.NodeModeLabel], owner)
 }
 
-func (p *Publisher) writeStatus(ctx context.Context, status contract.GPUNodeStatus) error {
+// announce records an event on the node for each card whose health has changed.
+func (p *publisher) announce(before, now contract.GPUNodeStatus, node *unstructured.Unstructured) {
+	was := map[int]string{}
+	for _, card := range before.Cards {
+		was[card.Index] = card.Health
+	}
+	for _, card := range now.Cards {
+		switch {
+		case card.Health == contract.Unhealthy && was[card.Index] != contract.Unhealthy:
+			p.Events.Eventf(node, corev1.EventTypeWarning, "GPUCardUnhealthy", "Card %d %s must not be used: %s", card.Index, card.UUID, card.Reason)
+		case card.Health == contract.Healthy && was[card.Index] == contract.Unhealthy:
+			p.Events.Eventf(node, corev1.EventTypeNormal, "GPUCardHealthy", "Card %d %s is used again", card.Index, card.UUID)
+		}
+	}
+}
+
+func (p *publisher) writeStatus(ctx context.Context, status contract.GPUNodeStatus) error {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&status)
 	if err != nil {
 		return fmt.Errorf("encode the status of GPUNode %s: %w", p.node, err)
@@ -134,15 +145,15 @@ func (p *Publisher) writeStatus(ctx context.Context, status contract.GPUNodeStat
 	obj := &unstructured.Unstructured{Object: map[string]any{"status": fields}}
 	obj.SetGroupVersionKind(gpuNodeKind)
 	obj.SetName(p.node)
-	_, err = p.client.ApplyAs(ctx, contract.NodeAgentName, obj, "status")
+	_, err = p.Client.ApplyAs(ctx, contract.NodeAgentName, obj, "status")
 	return err
 }
 
 // writeMirror keeps the ConfigMap of a node in mode topology, and removes it from others.
-func (p *Publisher) writeMirror(ctx context.Context, status contract.GPUNodeStatus, mode string, owner metav1.OwnerReference) error {
+func (p *publisher) writeMirror(ctx context.Context, status contract.GPUNodeStatus, mode string, owner metav1.OwnerReference) error {
 	name := contract.TopologyConfigMapPrefix + p.node
 	if mode != modeTopology || len(status.Cards) == 0 {
-		return p.client.Delete(ctx, configMapKind, mirrorNamespace, name)
+		return p.Client.Delete(ctx, configMapKind, mirrorNamespace, name)
 	}
 	if p.mirror == nil || !reflect.DeepEqual(p.mirrored, status) {
 		mirror, err := mirrorOf(status)
@@ -151,7 +162,7 @@ func (p *Publisher) writeMirror(ctx context.Context, status contract.GPUNodeStat
 		}
 		p.mirror, p.mirrored = mirror, status
 	}
-	live, err := p.client.Get(ctx, configMapKind, mirrorNamespace, name)
+	live, err := p.Client.Get(ctx, configMapKind, mirrorNamespace, name)
 	if err != nil && !kube.IsNotFound(err) {
 		return err
 	}
@@ -167,12 +178,12 @@ func (p *Publisher) writeMirror(ctx context.Context, status contract.GPUNodeStat
 		}
 	}
 	obj.Object["data"] = stringsToAny(p.mirror)
-	_, err = p.client.ApplyAs(ctx, contract.NodeAgentName, obj)
+	_, err = p.Client.ApplyAs(ctx, contract.NodeAgentName, obj)
 	return err
 }
 
 // object returns an object with our labels that goes when its node goes.
-func (p *Publisher) object(gvk schema.GroupVersionKind, namespace, name string, owner metav1.OwnerReference) *unstructured.Unstructured {
+func (p *publisher) object(gvk schema.GroupVersionKind, namespace, name string, owner metav1.OwnerReference) *unstructured.Unstructured {
 	obj := &unstructured.Unstructured{Object: map[string]any{}}
 	obj.SetGroupVersionKind(gvk)
 	obj.SetNamespace(namespace)

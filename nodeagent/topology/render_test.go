@@ -1,4 +1,4 @@
-package topology_test
+package topology
 
 import (
 	"testing"
@@ -25,7 +25,7 @@ func TestMirrorIsReadableByArena(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
-			require.NoError(t, c.publisher(0).Publish(c.ctx, hardware.Reading{Machine: machine(t, name)}))
+			require.NoError(t, c.publisher(0).publish(c.ctx, hardware.Reading{Machine: machine(t, name)}))
 			mirror := c.mirror(t)
 
 			assert.Equal(t, "topology", mirror.GetLabels()["ack.node.gpu.schedule"])

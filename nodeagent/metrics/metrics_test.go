@@ -1,0 +1,68 @@
+package metrics_test
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/health"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/metrics"
+)
+
+func scrape(m *metrics.Metrics) string {
+	recorder := httptest.NewRecorder()
+	m.Handler().ServeHTTP(recorder, httptest.NewRequest("GET", "/metrics", nil))
+	return recorder.Body.String()
+}
+
+func TestMetrics(t *testing.T) {
+	m := metrics.New()
+	reading := hardware.Reading{
+		Machine: gpu.Machine{Cards: []gpu.Card{{Index: 0, UUID: "GPU-0"}, {Index: 3, UUID: "GPU-3"}}},
+		Signals: []hardware.Signal{{Card: 3, Kind: hardware.XID, Number: 95}, {Card: 3, Kind: hardware.RowRemapFailed}},
+	}
+	m.Seen("n1", reading, []health.Verdict{{State: health.Healthy}, {State: health.Unhealthy}})
+	m.Published("n1", nil)
+	m.Published("n1", errors.New("no"))
+
+	text := scrape(m)
+	for _, line := range []string{
+		`gpuplan_card_usable{card="0",node="n1",uuid="GPU-0"} 1`,
+		`gpuplan_card_usable{card="3",node="n1",uuid="GPU-3"} 0`,
+		`gpuplan_card_state{card="3",node="n1",state="Unhealthy"} 1`,
+		`gpuplan_card_signals_total{card="3",kind="XID",node="n1",xid="95"} 1`,
+		`gpuplan_card_signals_total{card="3",kind="RowRemapFailed",node="n1",xid=""} 1`,
+		`gpuplan_publications_total{node="n1",result="ok"} 1`,
+		`gpuplan_publications_total{node="n1",result="error"} 1`,
+	} {
+		assert.Contains(t, text, line)
+	}
+
+	m.Seen("n1", hardware.Reading{Machine: reading.Machine}, []health.Verdict{{State: health.Healthy}, {State: health.Recovering}})
+	text = scrape(m)
+	assert.NotContains(t, text, `state="Unhealthy"`, "a card is in one state")
+	assert.Contains(t, text, `state="Recovering"`)
+
+	m.Gone("n1")
+	assert.Empty(t, scrape(m))
+}
+
+func TestServeEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- metrics.New().Serve(ctx, "127.0.0.1:0") }()
+	cancel()
+	select {
+	case err := <-done:
+		assert.NoError(t, err)
+	case <-time.After(20 * time.Second):
+		t.Fatal("it goes on")
+	}
+	assert.ErrorContains(t, metrics.New().Serve(context.Background(), "nonsense"), "serve metrics on nonsense")
+}

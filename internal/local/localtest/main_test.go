@@ -6,12 +6,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -108,12 +112,19 @@ func (i instance) status() status {
 
 func (i instance) client() kubernetes.Interface {
 	i.t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(i.dir, "kubeconfig"))
-	require.NoError(i.t, err)
+	return clientFor(i.t, filepath.Join(i.dir, "kubeconfig"))
+}
+
+func clientFor(t *testing.T, kubeconfig string) kubernetes.Interface {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	require.NoError(t, err)
 	client, err := kubernetes.NewForConfig(config)
-	require.NoError(i.t, err)
+	require.NoError(t, err)
 	return client
 }
+
+func selfReview() *authenticationv1.SelfSubjectReview { return &authenticationv1.SelfSubjectReview{} }
 
 // alive tells which of the processes run.
 func (s status) alive() []string {
@@ -152,4 +163,35 @@ func pod(t *testing.T, client kubernetes.Interface, node, name string, annotatio
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
+}
+
+// env is what the instance exports.
+func (i instance) env() map[string]string {
+	i.t.Helper()
+	env := map[string]string{}
+	for line := range strings.Lines(i.must("env")) {
+		name, value, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
+		env[name] = strings.Trim(value, "'")
+	}
+	return env
+}
+
+// guarded makes a running pod "guarded" on the node, which a PodDisruptionBudget
+// "guard" keeps from being evicted.
+func guarded(t *testing.T, client kubernetes.Interface, node string) {
+	t.Helper()
+	ctx := context.Background()
+	labels := map[string]string{"app": "guarded"}
+	one := intstr.FromInt32(1)
+	_, err := client.PolicyV1().PodDisruptionBudgets("default").Create(ctx, &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "guard"},
+		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: &one, Selector: &metav1.LabelSelector{MatchLabels: labels}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = client.CoreV1().Pods("default").Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "guarded", Labels: labels},
+		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "example.com/c:1"}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	eventually(t, "the guarded pod runs", func() error { return hasPhase(client, "guarded", corev1.PodRunning) })
 }

@@ -39,9 +39,8 @@ func (c *Client) Drift(ctx context.Context, obj *unstructured.Unstructured) ([]s
 
 // TakeOver applies an object like [Client.Apply], and takes the fields that others
 // own. It is for objects that are ours altogether, after the user has seen the drift.
-func (c *Client) TakeOver(ctx context.Context, obj *unstructured.Unstructured) error {
-	_, err := c.forceApply(ctx, obj)
-	return err
+func (c *Client) TakeOver(ctx context.Context, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	return c.forceApply(ctx, obj)
 }
 
 func (c *Client) forceApply(ctx context.Context, obj *unstructured.Unstructured, dryRun ...string) (*unstructured.Unstructured, error) {

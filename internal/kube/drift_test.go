@@ -43,7 +43,8 @@ func TestDrift(t *testing.T) {
 
 	_, err = client.Apply(t.Context(), driftingMap("a"))
 	assert.ErrorAs(t, err, new(*kube.ConflictError))
-	require.NoError(t, client.TakeOver(t.Context(), driftingMap("a")))
+	_, err = client.TakeOver(t.Context(), driftingMap("a"))
+	require.NoError(t, err)
 	paths, err = client.Drift(t.Context(), driftingMap("a"))
 	require.NoError(t, err)
 	assert.Empty(t, paths)

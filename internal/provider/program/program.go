@@ -47,7 +47,7 @@ func Install(ctx context.Context, client *kube.Client, objs []*unstructured.Unst
 		}
 		if len(paths) > 0 {
 			progress("changing " + title(obj))
-			if err := client.TakeOver(ctx, obj); err != nil {
+			if _, err := client.TakeOver(ctx, obj); err != nil {
 				return err
 			}
 		}

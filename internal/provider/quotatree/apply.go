@@ -95,17 +95,19 @@ func (r *tree) apply(ctx context.Context, m *model, isNew bool) (diags diag.Diag
 		diags.AddError("The cluster has no quota trees", session.Sentence(err))
 		return diags
 	}
+	obj, objectDiags := m.object(ctx, objectName(*m))
+	if diags.Append(objectDiags...); diags.HasError() {
+		return diags
+	}
+	write := client.TakeOver // what others have changed is in the plan
 	if isNew {
 		if err := refuseSecond(ctx, client); err != nil {
 			diags.AddError("The cluster has a quota tree already", session.Sentence(err))
 			return diags
 		}
+		write = client.Apply
 	}
-	obj, objectDiags := m.object(ctx, objectName(*m))
-	if diags.Append(objectDiags...); diags.HasError() {
-		return diags
-	}
-	applied, err := client.Apply(ctx, obj)
+	applied, err := write(ctx, obj)
 	if err != nil {
 		diags.AddError("Quota tree was not written", session.Sentence(err))
 		return diags

@@ -25,8 +25,12 @@ type leftover struct {
 // the second.
 type packingRank uint64
 
+// maxExactLog2 is the base-2 logarithm of maxExactCards.
 const maxExactLog2 = 4
 
+// after returns the rank of a packing whose first part has a ring of the given
+// rank, and the rest of which is p. Up to eight parts have two cards or more, so
+// that none is shifted out.
 func (p packingRank) after(ring uint8) packingRank { return packingRank(ring)<<56 | p>>8 }
 
 func compareLeftovers(a, b leftover) int {

@@ -106,6 +106,18 @@ func TestTableOf64Cards(t *testing.T) {
 	assert.Equal(t, Full(36), members[0]|members[1]|members[2])
 }
 
+func TestLinkageStaysOnOneNUMANode(t *testing.T) {
+	m := mesh(20, Link{Class: NVLink, Lanes: 18})
+	for i := range m.Cards {
+		m.Cards[i].NUMANode = i % 2
+	}
+	table := newTable(t, m)
+	best, _ := table.Best(Full(20)&^SetOf(0), 10)
+	assert.Equal(t, "1,3,5,7,9,11,13,15,17,19", best.String())
+	best, _ = table.Best(SetOf(0, 1, 2, 4, 5), 3)
+	assert.Equal(t, "0,2,4", best.String())
+}
+
 func BenchmarkNewTableOf64Cards(b *testing.B) {
 	m := sockets(64, 8)
 	for b.Loop() {

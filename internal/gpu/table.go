@@ -11,7 +11,7 @@ const maxExactCards = 16
 //
 // Up to 16 cards all answers are exact: the table holds one for every set of free
 // cards and every k. It takes less than a millisecond and 12 KiB for 8 cards, about
-// 0.2 s and 6 MiB for 16. Of more cards only sets that are close together are
+// 0.2 s and 5.4 MiB for 16. Of more cards only sets that are close together are
 // offered, and a set's ring counts as its slowest pair: exact where links form a
 // tree, as on a switched NVLink fabric or below PCIe bridges and sockets, and a
 // lower bound elsewhere.

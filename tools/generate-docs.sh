@@ -20,7 +20,8 @@ terraform {
 }
 TF
 export TF_CLI_CONFIG_FILE="$work/terraform.rc" CHECKPOINT_DISABLE=1
-(cd "$work" && "$tf" providers schema -json >schema.json)
+# The generator looks a provider's schema up under HashiCorp's namespace.
+(cd "$work" && "$tf" providers schema -json | sed 's|registry.terraform.io/gpuplan/|registry.terraform.io/hashicorp/|' >schema.json)
 "$root/bin/tfplugindocs" generate --provider-dir "$root" --provider-name gpuplan \
   --rendered-provider-name gpuplan --providers-schema "$work/schema.json" >"$work/log" || {
   cat "$work/log"

@@ -20,6 +20,7 @@ import (
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/component-base/version/verflag"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
@@ -90,6 +91,11 @@ func run(ctx context.Context, args []string) error {
 		scheduler.FailureHandler = func(ctx context.Context, profile framework.Framework, pod *framework.QueuedPodInfo, status *fwk.Status, nominating *fwk.NominatingInfo, start time.Time) {
 			handle(ctx, profile, pod, status, nominating, start)
 			gangs.Failed(pod.Pod)
+		}
+		next := scheduler.NextPod
+		scheduler.NextPod = func(logger klog.Logger) (*framework.QueuedPodInfo, error) {
+			gangs.Lead()
+			return next(logger)
 		}
 	}
 	return app.Run(ctx, config, scheduler)

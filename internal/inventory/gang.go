@@ -170,9 +170,9 @@ func count(members []member, podGroup *unstructured.Unstructured) (census, []Pro
 		}
 	}
 	declared, problems := declaredMembers(members, podGroup)
-	if known := c.present + succeeded; declared > known {
-		// Some operators count the launcher, which asks for no card, as a replica.
-		declared = max(known, declared-c.late)
+	if podGroup != nil && metav1.GetControllerOf(podGroup) != nil {
+		// Operators count every replica of their job, launchers included.
+		declared = max(declared-c.late, min(declared, c.present+succeeded))
 	}
 	c.minimum = max(0, declared-succeeded)
 	return c, problems

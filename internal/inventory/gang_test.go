@@ -78,6 +78,13 @@ func workers(n int, changes ...change) []*corev1.Pod {
 	return pods
 }
 
+// ownedPodGroup is a PodGroup that an operator made for its job.
+func ownedPodGroup(minMember int64) *unstructured.Unstructured {
+	group, yes := podGroup(minMember), true
+	group.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "kubeflow.org/v1", Kind: "MPIJob", Name: "job", UID: "uid", Controller: &yes}})
+	return group
+}
+
 func podGroup(minMember int64) *unstructured.Unstructured {
 	group := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"minMember": minMember}}}
 	group.SetNamespace("ns")
@@ -150,11 +157,13 @@ func TestGangMinimum(t *testing.T) {
 			problems: []string{ReasonInvalidReplicaCount}},
 		"pods disagree": {pods: append(workers(3, topology("4")), newPod("job-worker-3", worker(3), topology("8"), asks(contract.ResourceTopologyCard, 1))), minimum: 8, missing: 4,
 			problems: []string{ReasonCountsDisagree}},
-		"no count at all":       {pods: workers(4, label(contract.TopologyGroupLabel, "job")), minimum: 0},
-		"launcher not counted":  {pods: append(workers(4, light("4")), launcher(light("4"))), minimum: 4},
-		"launcher counted once": {pods: append(workers(4), launcher()), group: podGroup(5), minimum: 4},
-		"launcher counted, a worker missing": {pods: append(workers(3), launcher()), group: podGroup(5),
+		"no count at all":                  {pods: workers(4, label(contract.TopologyGroupLabel, "job")), minimum: 0},
+		"launcher not counted":             {pods: append(workers(4, light("4")), launcher(light("4"))), minimum: 4},
+		"launcher there, a worker missing": {pods: append(workers(3, light("4")), launcher(light("4"))), minimum: 4, missing: 1},
+		"launcher counted by the operator": {pods: append(workers(4), launcher()), group: ownedPodGroup(5), minimum: 4},
+		"launcher counted, a worker missing": {pods: append(workers(3), launcher()), group: ownedPodGroup(5),
 			minimum: 4, missing: 1},
+		"launcher counted, not there yet": {pods: workers(4), group: ownedPodGroup(5), minimum: 5, missing: 1},
 		"succeeded members count": {pods: append(workers(3, topology("4")), newPod("job-worker-3", worker(3), topology("4"),
 			asks(contract.ResourceTopologyCard, 1), inPhase(corev1.PodSucceeded))), minimum: 3},
 	}

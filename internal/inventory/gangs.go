@@ -35,6 +35,8 @@ func (c *Cache) Planned(p *corev1.Pod) bool {
 
 // Standing says how far a gang is, from one pod's point of view.
 type Standing struct {
+	// Known tells that the cache has seen the pod.
+	Known bool
 	// Missing is how many members must still appear before the gang can start.
 	Missing int
 	// Runs tells that as many members run, or are about to, as the gang needs.
@@ -56,6 +58,7 @@ func (c *Cache) Standing(key string, uid types.UID) Standing {
 	found, _ := count(members, c.podGroups[key])
 	state, known := c.gangs[key][uid]
 	return Standing{
+		Known:   known,
 		Missing: max(0, found.minimum-found.present),
 		Runs:    found.runs(),
 		Partial: found.running > 0 && !found.runs(),

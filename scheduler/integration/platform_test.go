@@ -10,8 +10,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -24,10 +26,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
 )
 
@@ -38,73 +40,31 @@ const instanceType = "ecs.gn6v-c10g1.20xlarge"
 // because the machine that runs the tests may be busy.
 const settled = 90 * time.Second
 
+func TestMain(m *testing.M) { os.Exit(localtest.Main(m)) }
+
 // cluster is the platform that all tests share. Each test has its own nodes and namespace.
 var cluster struct {
+	once       sync.Once
+	err        error
 	client     *kube.Client
 	kubeconfig string
-	programs   string
 }
 
-func TestMain(m *testing.M) {
-	code, err := withPlatform(m.Run)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-// withPlatform runs the tests on a platform of their own and takes it down again.
-func withPlatform(run func() int) (code int, err error) {
-	programs, err := filepath.Abs("../../bin")
-	if err != nil {
-		return 0, err
-	}
-	for _, program := range []string{"gpuplan-local", contract.SchedulerName} {
-		if _, err := os.Stat(filepath.Join(programs, program)); err != nil {
-			return 0, fmt.Errorf("%w: run make build first", err)
+// connect starts the platform for the first test, and gives it the custom resources
+// that the scheduler is installed with.
+func connect(t *testing.T) {
+	t.Helper()
+	platform := localtest.Start(t)
+	cluster.once.Do(func() {
+		cluster.kubeconfig = platform.Kubeconfig
+		if cluster.client, cluster.err = kube.New(platform.Config(t)); cluster.err != nil {
+			return
 		}
-	}
-	dir, err := os.MkdirTemp("", "gpuplan-scheduler-test-")
-	if err != nil {
-		return 0, err
-	}
-	defer os.RemoveAll(dir)
-	local := func(args ...string) error {
-		command := exec.Command(filepath.Join(programs, "gpuplan-local"), append(args, "--data-dir", dir)...)
-		if out, err := command.CombinedOutput(); err != nil {
-			return fmt.Errorf("gpuplan-local %s: %w\n%s", strings.Join(args, " "), err, out)
-		}
-		return nil
-	}
-	defer func() { err = errors.Join(err, local("down", "--purge")) }()
-	if err := local("up"); err != nil {
-		return 0, err
-	}
-	cluster.programs = programs
-	cluster.kubeconfig = filepath.Join(dir, "kubeconfig")
-	config, err := clientcmd.BuildConfigFromFlags("", cluster.kubeconfig)
-	if err != nil {
-		return 0, err
-	}
-	config.QPS, config.Burst = 1000, 2000
-	if cluster.client, err = kube.New(config); err != nil {
-		return 0, err
-	}
-	objects, err := deploy.Objects(deploy.Options{Image: "test"})
-	if err != nil {
-		return 0, err
-	}
-	var resources []*unstructured.Unstructured
-	for _, object := range objects {
-		if object.GetKind() == "CustomResourceDefinition" || object.GetKind() == "Namespace" {
-			resources = append(resources, object)
-		}
-	}
-	if err := cluster.client.ApplyAll(context.Background(), resources, nil); err != nil {
-		return 0, err
-	}
-	return run(), nil
+		objects, err := deploy.Objects(deploy.Options{Image: "test"})
+		objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() != "CustomResourceDefinition" })
+		cluster.err = errors.Join(err, cluster.client.ApplyAll(t.Context(), objects, nil))
+	})
+	require.NoError(t, cluster.err)
 }
 
 func api() kubernetes.Interface { return cluster.client.Typed }
@@ -149,7 +109,9 @@ func runScheduler(t *testing.T, changes map[string]string) *program {
 		require.NoError(t, os.WriteFile(config, []byte(text), 0o600))
 	}
 	p := &program{done: make(chan struct{}), log: &bytes.Buffer{}}
-	p.command = exec.Command(filepath.Join(cluster.programs, contract.SchedulerName),
+	path, err := localtest.Program(contract.SchedulerName)
+	require.NoError(t, err)
+	p.command = exec.Command(path,
 		"--config="+config, "--secure-port=0", "--leader-elect=false", "--v=2",
 		"--feature-gates=NominatedNodeNameForExpectation=false")
 	p.command.Env = append(os.Environ(), "KUBECONFIG="+cluster.kubeconfig)
@@ -199,6 +161,7 @@ type scene struct {
 // newScene makes a namespace and nodes, and takes both away after the test.
 func newScene(t *testing.T, machines ...machine) *scene {
 	t.Helper()
+	connect(t)
 	ctx := t.Context()
 	namespace, err := api().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -446,7 +409,9 @@ func (s *scene) requireNoSharedCards() {
 		if pod.Spec.NodeName == "" || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 			continue
 		}
-		for _, card := range s.allocation(pod).Cards {
+		record, _, err := contract.AllocationFrom(pod.Annotations)
+		require.NoError(s.t, err)
+		for _, card := range record.Cards {
 			key := fmt.Sprintf("%s/%d", pod.Spec.NodeName, card)
 			require.Empty(s.t, owner[key], "card %s belongs to %s and %s", key, owner[key], pod.Name)
 			owner[key] = pod.Name

@@ -25,6 +25,8 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
 	}
 	standing := p.cache.Standing(key, pod.UID)
 	switch {
+	case !standing.Known:
+		return hold("it has just appeared") // the worker lets it in when the view has it
 	case standing.Missing > 0:
 		return hold("%s", missingText(key, standing.Missing))
 	case standing.Late && (!standing.Runs || len(g.seats) > 0):

@@ -39,6 +39,9 @@ func (p *Plugin) Failed(pod *corev1.Pod) {
 // publish writes why a gang waits on its PodGroup and on each pod that is not bound,
 // unless it stands there already. It writes in any case on the pods in overwrite.
 func (p *Plugin) publish(ctx context.Context, key string, overwrite map[types.UID]bool) {
+	if !p.leading.Load() {
+		return
+	}
 	p.mu.Lock()
 	g, ok := p.gangs[key]
 	var verdict string
@@ -165,6 +168,9 @@ func (p *Plugin) condition(ctx context.Context, group *unstructured.Unstructured
 // report publishes what concerns a gang whether it waits or not: oddities in its
 // description, members that do not appear, and that it runs.
 func (p *Plugin) report(ctx context.Context, key string, state inventory.GangState) {
+	if !p.leading.Load() {
+		return
+	}
 	p.mu.Lock()
 	g, ok := p.gangs[key]
 	if !ok {
@@ -200,6 +206,13 @@ func (p *Plugin) report(ctx context.Context, key string, state inventory.GangSta
 	}
 	if overdue {
 		p.say(ctx, state, missingText(key, state.Missing), nil)
+	}
+}
+
+// announce writes on the PodGroup that the gang runs.
+func (p *Plugin) announce(ctx context.Context, state inventory.GangState) {
+	if p.leading.Load() && state.PodGroup != nil && len(state.Gang.Running) > 0 {
+		p.condition(ctx, state.PodGroup, metav1.ConditionTrue, "Scheduled", fmt.Sprintf("%d members run", len(state.Gang.Running)))
 	}
 }
 

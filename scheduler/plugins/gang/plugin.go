@@ -3,7 +3,10 @@ package gang
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,6 +30,9 @@ type Plugin struct {
 	// synced waits until the cache holds the cluster.
 	synced func(context.Context) error
 	work   *worklist
+	// leading tells that this scheduler schedules, and is not a replica that stands by:
+	// only then it writes to the API server.
+	leading atomic.Bool
 
 	mu    sync.Mutex
 	gangs map[string]*gang
@@ -70,6 +76,19 @@ func newPlugin(cache *inventory.Cache, handle fwk.Handle, client dynamic.Interfa
 		client: client,
 		work:   newWorklist(),
 		gangs:  map[string]*gang{},
+	}
+}
+
+// Lead is called when this scheduler begins to schedule, and may be called again.
+func (p *Plugin) Lead() {
+	if p.leading.Swap(true) {
+		return
+	}
+	p.mu.Lock()
+	keys := slices.Collect(maps.Keys(p.gangs))
+	p.mu.Unlock()
+	for _, key := range keys {
+		p.work.add(inventory.Change{Gang: key})
 	}
 }
 

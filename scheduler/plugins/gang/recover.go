@@ -86,7 +86,7 @@ func boundAt(pod *corev1.Pod) time.Time {
 // dissolve deletes the bound members of a gang that was cut short and cannot be
 // completed, so that its job makes them anew and the gang as a whole is pending.
 func (p *Plugin) dissolve(ctx context.Context, key string, state inventory.GangState) {
-	if !p.cache.Standing(key, "").Partial || !neverRan(state) {
+	if !p.leading.Load() || !p.cache.Standing(key, "").Partial || !neverRan(state) {
 		return
 	}
 	logger := klog.FromContext(ctx)

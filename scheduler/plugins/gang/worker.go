@@ -72,7 +72,8 @@ func (p *Plugin) settle(ctx context.Context, key string) {
 		g.leader = ""
 	}
 	idle := g.open == nil && len(g.seats) == 0
-	if idle && pending == 0 {
+	done := idle && pending == 0
+	if done {
 		delete(p.gangs, key)
 	}
 	waits := g.verdict != ""
@@ -80,7 +81,10 @@ func (p *Plugin) settle(ctx context.Context, key string) {
 	switch {
 	case broken != nil:
 		p.abandon(ctx, broken)
-	case !ok || state.Missing > 0 || pending == 0 && idle:
+	case done:
+		p.announce(ctx, state)
+		return
+	case !ok || state.Missing > 0:
 	case waits:
 		p.retry(ctx, key)
 	default:

@@ -1,0 +1,276 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+func gvr(group, version, resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: group, Version: version, Resource: resource}
+}
+
+func TestSpellings(t *testing.T) {
+	s := newScene(t, machine{count: 1, mode: "topology"})
+	startScheduler(t)
+	for name, labels := range map[string]map[string]string{
+		"light": {contract.LightGangLabel: "light", contract.LightGangMinLabel: "2"},
+		"both": {contract.LightGangLabel: "both", contract.LightGangMinLabel: "2",
+			contract.TopologyGroupLabel: "both", contract.TopologyReplicasLabel: "2"},
+		"flag":  {contract.TopologyGroupLabel: "true", contract.TopologyReplicasLabel: "true"},
+		"group": {contract.PodGroupLabel: "group"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &scene{t: t, namespace: s.namespace}
+			if name == "group" {
+				s.createPodGroup("group", 2)
+			}
+			j := job{name: name, workers: 2, cards: 4, resource: contract.ResourceTopologyCard, labels: labels}
+			s.submit(j)
+			for _, pod := range s.awaitBound(name) {
+				assert.Equal(t, s.namespace+"/"+name, s.allocation(pod).Gang)
+			}
+			s.requireNoSharedCards()
+			s.clear()
+		})
+	}
+}
+
+func TestPodGroupSaysWhyItWaits(t *testing.T) {
+	s := newScene(t, machine{count: 1, mode: "topology"})
+	startScheduler(t)
+	s.createPodGroup("big", 3)
+	s.submit(job{name: "big", workers: 3, cards: 4, resource: contract.ResourceTopologyCard, labels: map[string]string{contract.PodGroupLabel: "big"}})
+
+	text := s.awaitReason("big", "2 of 3")
+	s.await("the PodGroup to say so too", func(ctx context.Context) (bool, string) {
+		have := s.podGroupCondition(ctx, "big")
+		return have == "False: "+text, have
+	})
+	s.addNode(machine{mode: "topology"})
+	s.awaitBound("big")
+	s.await("the PodGroup to say that it runs", func(ctx context.Context) (bool, string) {
+		have := s.podGroupCondition(ctx, "big")
+		return have == "True: 3 members run", have
+	})
+}
+
+func (s *scene) createPodGroup(name string, minMember int64) {
+	s.t.Helper()
+	group := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": contract.PodGroupAPIVersion, "kind": contract.PodGroupKind,
+		"metadata": map[string]any{"name": name, "namespace": s.namespace},
+		"spec":     map[string]any{"minMember": minMember},
+	}}
+	_, err := cluster.client.Dynamic.Resource(gvr(contract.PodGroupGroup, contract.PodGroupVersion, contract.PodGroupResource)).
+		Namespace(s.namespace).Create(s.t.Context(), group, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+}
+
+// podGroupCondition renders the PodGroup's condition: "False: text".
+func (s *scene) podGroupCondition(ctx context.Context, name string) string {
+	s.t.Helper()
+	group, err := cluster.client.Dynamic.Resource(gvr(contract.PodGroupGroup, contract.PodGroupVersion, contract.PodGroupResource)).
+		Namespace(s.namespace).Get(ctx, name, metav1.GetOptions{})
+	require.NoError(s.t, err)
+	conditions, _, err := unstructured.NestedSlice(group.Object, "status", "conditions")
+	require.NoError(s.t, err)
+	for _, entry := range conditions {
+		condition := entry.(map[string]any)
+		return fmt.Sprintf("%s: %s", condition["status"], condition["message"])
+	}
+	return ""
+}
+
+// An MPI launcher carries the gang's labels, but asks for no card: it starts when the gang runs.
+func TestLauncherIsLate(t *testing.T) {
+	s := newScene(t, machine{count: 1, mode: "topology"})
+	startScheduler(t)
+	gang := topologyGang("mpi", 8, 1)
+	launcher := s.pods(job{name: "mpi", workers: 1, labels: gang.labels})[0]
+	launcher.Name = "mpi-launcher"
+	launcher.Labels[contract.JobReplicaTypeLabel] = contract.ReplicaLauncher
+	s.create(launcher)
+	pods := s.pods(gang)
+	for _, pod := range pods[:7] {
+		s.create(pod)
+	}
+	s.create(s.pods(topologyGang("other", 1, 1))[0])
+	s.awaitBound("other")
+	require.Zero(t, bound(s.list(t.Context(), "mpi")), "neither the launcher nor an incomplete gang may start")
+	s.finish("other")
+	s.create(pods[7])
+	all := s.awaitBound("mpi")
+	require.Len(t, all, 9)
+	for _, pod := range all {
+		_, recorded := pod.Annotations[contract.AllocationAnnotation]
+		assert.Equal(t, pod.Name != "mpi-launcher", recorded, pod.Name)
+	}
+}
+
+func TestTaintsAndSelectorsAreHonoured(t *testing.T) {
+	taint := corev1.Taint{Key: "dedicated", Value: "other", Effect: corev1.TaintEffectNoSchedule}
+	s := newScene(t, machine{count: 1, mode: "topology", taints: []corev1.Taint{taint}}, machine{count: 1, mode: "topology"})
+	startScheduler(t)
+	s.submit(topologyGang("plain", 2, 1))
+	for _, pod := range s.awaitBound("plain") {
+		assert.Equal(t, s.nodes[1], pod.Spec.NodeName)
+	}
+	s.submit(topologyGang("big", 2, 8))
+	s.awaitReason("big", "0 of 2")
+	tolerant := topologyGang("tolerant", 1, 8)
+	tolerant.change = func(pod *corev1.Pod) {
+		pod.Spec.Tolerations = []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}
+	}
+	s.submit(tolerant)
+	assert.Equal(t, s.nodes[0], s.awaitBound("tolerant")[0].Spec.NodeName)
+}
+
+// Members that must not share a node are planned apart.
+func TestMembersKeptApart(t *testing.T) {
+	s := newScene(t, machine{count: 2, mode: "topology"})
+	startScheduler(t)
+	apart := topologyGang("apart", 2, 1)
+	apart.change = func(pod *corev1.Pod) {
+		pod.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+				TopologyKey:   corev1.LabelHostname,
+				LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{contract.JobNameLabel: "apart"}},
+			}},
+		}}
+	}
+	s.submit(apart)
+	pods := s.awaitBound("apart")
+	assert.NotEqual(t, pods[0].Spec.NodeName, pods[1].Spec.NodeName)
+}
+
+// A filter that the planner knows nothing of refuses the node that it would take; the
+// gang is planned again without that node.
+func TestRefusedNodeIsLeftOut(t *testing.T) {
+	s := newScene(t, machine{count: 2, mode: "topology"})
+	startScheduler(t)
+	guard := s.pods(job{name: "guard", workers: 1, labels: map[string]string{"role": "guard"}})[0]
+	guard.Spec.NodeSelector = map[string]string{corev1.LabelHostname: s.nodes[0]}
+	s.create(guard)
+	s.awaitBound("guard")
+	away := func(pod *corev1.Pod) {
+		pod.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+				TopologyKey:   corev1.LabelHostname,
+				LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"role": "guard"}},
+			}},
+		}}
+	}
+	gang := topologyGang("away", 4, 1)
+	gang.change = away
+	s.submit(gang)
+	for _, pod := range s.awaitBound("away") {
+		assert.Equal(t, s.nodes[1], pod.Spec.NodeName)
+	}
+	s.requireNoSharedCards()
+
+	wide := topologyGang("wide", 8, 1)
+	wide.change = away
+	s.submit(wide)
+	s.awaitReason("wide", "4 of 8")
+	require.NoError(t, api().CoreV1().Pods(s.namespace).Delete(t.Context(), guard.Name, metav1.DeleteOptions{}))
+	s.awaitBound("wide")
+}
+
+func TestPodsOfOthersAreScheduledAsEver(t *testing.T) {
+	s := newScene(t, machine{count: 2, mode: "topology"})
+	startScheduler(t)
+	s.submit(job{name: "plain", workers: 4})
+	for _, pod := range s.awaitBound("plain") {
+		assert.NotContains(t, pod.Annotations, contract.AllocationAnnotation)
+	}
+}
+
+func TestSinglePods(t *testing.T) {
+	s := newScene(t, machine{count: 1, mode: "topology"}, machine{count: 1, mode: "default"})
+	startScheduler(t)
+	s.submit(job{name: "topology", workers: 8, cards: 1, resource: contract.ResourceTopologyCard})
+	s.submit(job{name: "default", workers: 2, cards: 4, resource: contract.ResourceDefaultCard})
+	for _, pod := range s.awaitBound("topology") {
+		record := s.allocation(pod)
+		assert.Empty(t, record.Gang)
+		assert.Len(t, record.Cards, 1)
+		assert.Equal(t, contract.IndexList(record.Cards), pod.Annotations[contract.CardsAnnotation])
+	}
+	s.requireNoSharedCards()
+	for _, pod := range s.awaitBound("default") {
+		assert.Equal(t, s.nodes[1], pod.Spec.NodeName)
+		assert.Empty(t, s.allocation(pod).Cards, "the device plugin picks the cards")
+	}
+}
+
+// A member that dies is replaced next to its gang.
+func TestMemberIsReplaced(t *testing.T) {
+	s := newScene(t, machine{count: 2, mode: "topology"})
+	startScheduler(t)
+	gang := topologyGang("job", 4, 1)
+	s.submit(gang)
+	before := s.awaitBound("job")
+	dead := s.pods(gang)[2]
+	require.NoError(t, api().CoreV1().Pods(s.namespace).Delete(t.Context(), dead.Name, metav1.DeleteOptions{}))
+	s.await("the member to be gone", func(ctx context.Context) (bool, string) {
+		n := len(s.list(ctx, "job"))
+		return n == 3, strconv.Itoa(n)
+	})
+	s.create(dead)
+	for _, pod := range s.awaitBound("job") {
+		assert.Equal(t, before[0].Spec.NodeName, pod.Spec.NodeName)
+	}
+	s.requireNoSharedCards()
+}
+
+func TestQuota(t *testing.T) {
+	s := newScene(t, machine{count: 2, mode: "topology"})
+	s.setQuota(map[string]any{contract.ResourceTopologyCard: "4", "cpu": "6"})
+	startScheduler(t)
+	s.submit(topologyGang("first", 4, 1))
+	s.awaitBound("first")
+	s.submit(topologyGang("second", 4, 1))
+	text := s.awaitReason("second", "root/team")
+	t.Log(text)
+	plain := job{name: "plain", workers: 3}
+	s.submit(plain)
+	s.awaitSome("plain", 2)
+	s.await("the third plain pod to wait for quota", func(ctx context.Context) (bool, string) {
+		pods := s.list(ctx, "plain")
+		return bound(pods) == 2 && reason(pods) != "", reason(pods)
+	})
+	s.finish("first")
+	s.awaitBound("plain")
+	s.setQuota(map[string]any{contract.ResourceTopologyCard: "8", "cpu": "80"})
+	s.awaitBound("second")
+}
+
+// setQuota makes a quota tree with one leaf for the scene's namespace.
+func (s *scene) setQuota(limit map[string]any) {
+	s.t.Helper()
+	tree := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": contract.QuotaTreeGroup + "/" + contract.QuotaTreeVersion, "kind": contract.QuotaTreeKind,
+		"metadata": map[string]any{"name": contract.QuotaTreeName, "namespace": contract.QuotaTreeNamespace},
+		"spec": map[string]any{"root": map[string]any{"name": "root", "children": []any{
+			map[string]any{"name": "team", "namespaces": []any{s.namespace}, "max": limit},
+		}}},
+	}}
+	_, err := cluster.client.Apply(s.t.Context(), tree)
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() {
+		trees := cluster.client.Dynamic.Resource(gvr(contract.QuotaTreeGroup, contract.QuotaTreeVersion, contract.QuotaTreeResource))
+		// The cleanup of an earlier call may have deleted it.
+		_ = trees.Namespace(contract.QuotaTreeNamespace).Delete(context.Background(), contract.QuotaTreeName, metav1.DeleteOptions{})
+	})
+}

@@ -1,0 +1,205 @@
+package gang
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes"
+	typedfake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+)
+
+// fakeHandle is the part of the framework that the plugin uses. Calls of any other
+// method panic.
+type fakeHandle struct {
+	fwk.Handle
+	client    kubernetes.Interface
+	recorder  *events.FakeRecorder
+	activated map[string]bool
+	waiting   map[types.UID]*fakeWaiting
+	nominated map[types.UID]string
+}
+
+func (h *fakeHandle) ClientSet() kubernetes.Interface           { return h.client }
+func (h *fakeHandle) EventRecorder() events.EventRecorderLogger { return h.recorder }
+
+func (h *fakeHandle) Activate(_ klog.Logger, pods map[string]*corev1.Pod) {
+	for _, pod := range pods {
+		h.activated[pod.Name] = true
+	}
+}
+
+func (h *fakeHandle) GetWaitingPod(uid types.UID) fwk.WaitingPod {
+	if w, ok := h.waiting[uid]; ok {
+		return w
+	}
+	return nil
+}
+
+func (h *fakeHandle) AddNominatedPod(_ klog.Logger, info fwk.PodInfo, nominating *fwk.NominatingInfo) {
+	h.nominated[info.GetPod().UID] = nominating.NominatedNodeName
+}
+
+func (h *fakeHandle) DeleteNominatedPodIfExists(pod *corev1.Pod) { delete(h.nominated, pod.UID) }
+
+// takeActivated returns the names of the pods that were let in since the last call.
+func (h *fakeHandle) takeActivated() []string {
+	names := slices.Sorted(maps.Keys(h.activated))
+	h.activated = map[string]bool{}
+	return names
+}
+
+// fakeWaiting is a pod that waits at Permit.
+type fakeWaiting struct {
+	fwk.WaitingPod
+	allowed, rejected bool
+}
+
+func (w *fakeWaiting) Allow(string) { w.allowed = true }
+
+func (w *fakeWaiting) Reject(string, string) bool {
+	w.rejected = true
+	return true
+}
+
+// bench drives the plugin as the framework does.
+type bench struct {
+	*testing.T
+	plugin *Plugin
+	handle *fakeHandle
+	cache  *inventory.Cache
+	states map[types.UID]fwk.CycleState
+}
+
+// newBench makes a cluster of nodes with eight V100 cards each, in mode topology.
+func newBench(t *testing.T, nodes ...string) *bench {
+	t.Helper()
+	b := &bench{
+		T:     t,
+		cache: inventory.NewCache(),
+		handle: &fakeHandle{
+			client: typedfake.NewClientset(), recorder: events.NewFakeRecorder(100),
+			activated: map[string]bool{}, waiting: map[types.UID]*fakeWaiting{}, nominated: map[types.UID]string{},
+		},
+		states: map[types.UID]fwk.CycleState{},
+	}
+	b.plugin = newPlugin(b.cache, b.handle, fake.NewSimpleDynamicClient(runtime.NewScheme()))
+	b.plugin.synced = func(context.Context) error { return nil }
+	b.plugin.leading.Store(true)
+	b.cache.Subscribe(b.plugin.work.add)
+	for _, name := range nodes {
+		b.addNode(name)
+	}
+	return b
+}
+
+func (b *bench) addNode(name string) {
+	b.Helper()
+	offers := corev1.ResourceList{
+		corev1.ResourceCPU:            resource.MustParse("80"),
+		corev1.ResourcePods:           resource.MustParse("110"),
+		contract.ResourceTopologyCard: resource.MustParse("8"),
+	}
+	change, err := b.cache.SetNode(&corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+			contract.NodeModeLabel: "topology", contract.InstanceTypeLabel: "ecs.gn6v-c10g1.20xlarge",
+		}},
+		Status: corev1.NodeStatus{Capacity: offers, Allocatable: offers},
+	})
+	require.NoError(b, err)
+	b.plugin.work.add(change)
+}
+
+// gangPods makes the pods of a gang, which the API server knows but the cache does not yet.
+func (b *bench) gangPods(name string, members, cards int) []*corev1.Pod {
+	b.Helper()
+	pods := make([]*corev1.Pod, members)
+	for i := range pods {
+		pods[i] = &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "ns", Name: fmt.Sprintf("%s-%d", name, i), UID: types.UID(fmt.Sprintf("%s-%d", name, i)),
+				Labels: map[string]string{
+					contract.TopologyGroupLabel: name, contract.TopologyReplicasLabel: strconv.Itoa(members),
+				},
+			},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+				corev1.ResourceCPU:            resource.MustParse("1"),
+				contract.ResourceTopologyCard: *resource.NewQuantity(int64(cards), resource.DecimalSI),
+			}}}}},
+		}
+		_, err := b.handle.client.CoreV1().Pods("ns").Create(b.Context(), pods[i], metav1.CreateOptions{})
+		require.NoError(b, err)
+	}
+	return pods
+}
+
+// submit lets the cache see pods, and the queue ask about them.
+func (b *bench) submit(pods []*corev1.Pod) {
+	b.Helper()
+	for _, pod := range pods {
+		b.plugin.work.add(b.cache.SetPod(pod))
+		b.plugin.PreEnqueue(b.Context(), pod)
+	}
+	b.work()
+}
+
+// work does what the worker has to do.
+func (b *bench) work() {
+	b.Helper()
+	for range 10 {
+		select {
+		case <-b.plugin.work.ready:
+			b.plugin.do(b.Context(), b.plugin.work.take())
+		default:
+			return
+		}
+	}
+}
+
+// cycle runs a pod's scheduling cycle up to Permit. The status is that of the
+// extension point that ended it, Wait when the pod waits for others.
+func (b *bench) cycle(pod *corev1.Pod) (node string, status *fwk.Status) {
+	b.Helper()
+	state := framework.NewCycleState()
+	b.states[pod.UID] = state
+	result, status := b.plugin.PreFilter(b.Context(), state, pod, nil)
+	if !status.IsSuccess() {
+		_, after := b.plugin.PostFilter(b.Context(), state, pod, framework.NewDefaultNodeToStatus())
+		require.False(b, after.IsSuccess())
+		return "", status
+	}
+	require.Len(b, result.NodeNames, 1)
+	node = result.NodeNames.UnsortedList()[0]
+	if status := b.plugin.Reserve(b.Context(), state, pod, node); !status.IsSuccess() {
+		b.plugin.Unreserve(b.Context(), state, pod, node)
+		return "", status
+	}
+	status, _ = b.plugin.Permit(b.Context(), state, pod, node)
+	if status.IsWait() {
+		b.handle.waiting[pod.UID] = &fakeWaiting{}
+	}
+	return node, status
+}
+
+// bind ends a pod's binding cycle well.
+func (b *bench) bind(pod *corev1.Pod, node string) {
+	b.Helper()
+	b.plugin.PostBind(b.Context(), b.states[pod.UID], pod, node)
+}

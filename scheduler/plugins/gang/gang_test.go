@@ -1,0 +1,249 @@
+package gang
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+func TestPodsWaitForTheirGang(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 3, 1)
+	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), pods[0]).Message(), "just appeared")
+	b.submit(pods[:2])
+	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), pods[0]).Message(), "1 more pod of gang ns/job must appear")
+	b.submit(pods[2:])
+
+	assert.True(t, b.plugin.PreEnqueue(t.Context(), pods[2]).IsSuccess(), "the last to appear leads")
+	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), pods[0]).Message(), "follows")
+
+	stock := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "stock"}}
+	assert.True(t, b.plugin.PreEnqueue(t.Context(), stock).IsSuccess())
+}
+
+func TestGangIsSeatedTogether(t *testing.T) {
+	b := newBench(t, "a", "b")
+	pods := b.gangPods("job", 3, 2)
+	b.submit(pods)
+
+	node, status := b.cycle(pods[2])
+	assert.True(t, status.IsWait())
+	assert.Equal(t, "a", node)
+	assert.Equal(t, []string{"job-0", "job-1", "job-2"}, b.handle.takeActivated())
+	assert.Len(t, b.handle.nominated, 3, "other pods must leave the members their room")
+	assert.True(t, b.plugin.PreEnqueue(t.Context(), pods[0]).IsSuccess(), "a seated member is let in")
+	_, status = b.cycle(pods[0])
+	assert.True(t, status.IsWait())
+
+	_, status = b.cycle(pods[1])
+	assert.True(t, status.IsSuccess())
+	assert.True(t, b.handle.waiting["job-0"].allowed)
+	assert.True(t, b.handle.waiting["job-2"].allowed)
+
+	other := b.gangPods("other", 2, 8)
+	b.submit(other)
+	_, status = b.cycle(other[1])
+	assert.Contains(t, status.Message(), "1 of 2", "the seats are charged before anything is bound")
+
+	for _, pod := range pods {
+		b.bind(pod, node)
+	}
+	b.work()
+	assert.NotContains(t, b.plugin.gangs, "ns/job")
+}
+
+func TestOnlyThePlannedNode(t *testing.T) {
+	b := newBench(t, "a", "b")
+	pods := b.gangPods("job", 1, 1)
+	b.submit(pods)
+	b.cycle(pods[0])
+	for name, want := range map[string]bool{"a": true, "b": false} {
+		info := framework.NewNodeInfo()
+		info.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		assert.Equal(t, want, b.plugin.Filter(t.Context(), b.states["job-0"], pods[0], info).IsSuccess(), name)
+		assert.True(t, b.plugin.Filter(t.Context(), framework.NewCycleState(), pods[0], info).IsSuccess(), "not planned")
+	}
+}
+
+func TestRefusedNodeIsTriedNoMore(t *testing.T) {
+	b := newBench(t, "a", "b")
+	pods := b.gangPods("job", 2, 1)
+	b.submit(pods)
+	_, status := b.cycle(pods[1])
+	require.True(t, status.IsWait())
+	b.handle.takeActivated()
+
+	// Another plugin refuses node a for the second member.
+	state := framework.NewCycleState()
+	_, status = b.plugin.PreFilter(t.Context(), state, pods[0], nil)
+	require.True(t, status.IsSuccess())
+	_, status = b.plugin.PostFilter(t.Context(), state, pods[0], framework.NewDefaultNodeToStatus())
+	assert.Equal(t, fwk.UnschedulableAndUnresolvable, status.Code(), "no preemption for single members")
+	assert.True(t, b.handle.waiting["job-1"].rejected)
+	assert.Empty(t, b.handle.takeActivated(), "not before everybody has left")
+	_, status = b.plugin.PreFilter(t.Context(), framework.NewCycleState(), pods[0], nil)
+	assert.Contains(t, status.Message(), "planned anew")
+
+	b.plugin.Unreserve(t.Context(), b.states["job-1"], pods[1], "a")
+	assert.Len(t, b.handle.takeActivated(), 1, "a leader comes back")
+	assert.Empty(t, b.handle.nominated)
+	b.plugin.Unreserve(t.Context(), b.states["job-1"], pods[1], "a") // must be idempotent
+
+	node, status := b.cycle(pods[0])
+	assert.True(t, status.IsWait())
+	assert.Equal(t, "b", node)
+}
+
+func TestRefusedEverywhereWaitsForAChange(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 1, 1)
+	b.submit(pods)
+	refuse := func() {
+		state := framework.NewCycleState()
+		_, status := b.plugin.PreFilter(t.Context(), state, pods[0], nil)
+		require.True(t, status.IsSuccess())
+		b.plugin.PostFilter(t.Context(), state, pods[0], framework.NewDefaultNodeToStatus())
+	}
+	refuse()
+	_, status := b.cycle(pods[0])
+	assert.False(t, status.IsSuccess())
+	b.handle.takeActivated()
+	b.work()
+	assert.Empty(t, b.handle.takeActivated(), "its own roll-back must not bring it back")
+
+	b.addNode("b")
+	b.work()
+	assert.Equal(t, []string{"job-0"}, b.handle.takeActivated())
+	assert.True(t, b.plugin.PreEnqueue(t.Context(), pods[0]).IsSuccess())
+}
+
+func TestGangThatDoesNotFitLeavesTheQueue(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 2, 8)
+	b.submit(pods)
+	_, status := b.cycle(pods[1])
+	assert.Contains(t, status.Message(), "1 of 2 members fit")
+	b.plugin.Failed(pods[1])
+	b.work()
+	for _, pod := range pods {
+		assert.Contains(t, b.plugin.PreEnqueue(t.Context(), pod).Message(), "1 of 2 members fit")
+		live, err := b.handle.client.CoreV1().Pods("ns").Get(t.Context(), pod.Name, metav1.GetOptions{})
+		require.NoError(t, err)
+		require.Len(t, live.Status.Conditions, 1)
+		assert.Equal(t, status.Message(), live.Status.Conditions[0].Message)
+	}
+	b.handle.takeActivated()
+	b.addNode("b")
+	b.work()
+	assert.Len(t, b.handle.takeActivated(), 1)
+	_, status = b.cycle(pods[0])
+	assert.True(t, status.IsWait())
+}
+
+// Once its gang is binding, a member whose binding fails keeps its cards.
+func TestFailedBindingKeepsTheSeat(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 2, 4)
+	b.submit(pods)
+	b.cycle(pods[0])
+	node, status := b.cycle(pods[1])
+	require.True(t, status.IsSuccess())
+	b.bind(pods[0], node)
+	b.plugin.Unreserve(t.Context(), b.states["job-1"], pods[1], node)
+	b.work()
+
+	rival := b.gangPods("rival", 1, 1)
+	b.submit(rival)
+	_, status = b.cycle(rival[0])
+	assert.Contains(t, status.Message(), "0 of 1")
+	again, status := b.cycle(pods[1])
+	assert.True(t, status.IsSuccess())
+	assert.Equal(t, node, again)
+}
+
+func TestDeletedMemberBreaksTheRound(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 2, 4)
+	b.submit(pods)
+	_, status := b.cycle(pods[1])
+	require.True(t, status.IsWait())
+	b.plugin.work.add(b.cache.RemovePod("job-0"))
+	b.work()
+	assert.True(t, b.handle.waiting["job-1"].rejected)
+	b.plugin.Unreserve(t.Context(), b.states["job-1"], pods[1], "a")
+	b.work()
+
+	rival := b.gangPods("rival", 1, 8)
+	b.submit(rival)
+	_, status = b.cycle(rival[0])
+	assert.True(t, status.IsSuccess(), status.Message())
+}
+
+// A pod that another plugin refuses whatever the node leads its gang back in when that
+// plugin's events say so.
+func TestBlockedByAnotherPlugin(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 2, 1)
+	b.submit(pods)
+	_, status := b.cycle(pods[1])
+	require.True(t, status.IsWait())
+	nodes := framework.NewDefaultNodeToStatus()
+	nodes.SetAbsentNodesStatus(fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "claim not found"))
+	b.plugin.PostFilter(t.Context(), framework.NewCycleState(), pods[0], nodes)
+	assert.True(t, b.handle.waiting["job-1"].rejected)
+	b.plugin.Unreserve(t.Context(), b.states["job-1"], pods[1], "a")
+	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), pods[1]).Message(), "claim not found")
+	assert.True(t, b.plugin.PreEnqueue(t.Context(), pods[0]).IsSuccess())
+	_, status = b.cycle(pods[0])
+	assert.True(t, status.IsWait())
+}
+
+func TestCrashedGangIsCompletedFirst(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 2, 4)
+	pods[0].Spec.NodeName = "a"
+	annotations, err := contract.Allocation{Node: "a", Cards: []int{0, 1, 2, 3}}.Annotations()
+	require.NoError(t, err)
+	pods[0].Annotations = annotations
+	rival := b.gangPods("rival", 1, 4)
+	b.submit(append(pods, rival...))
+
+	_, status := b.cycle(rival[0])
+	assert.Contains(t, status.Message(), "0 of 1", "the rest of the gang comes first")
+	_, status = b.cycle(pods[1])
+	assert.True(t, status.IsSuccess())
+}
+
+func TestQueueOrder(t *testing.T) {
+	b := newBench(t, "a")
+	start := time.Unix(1000, 0)
+	early, late := b.gangPods("early", 2, 1), b.gangPods("late", 2, 1)
+	for i := range 2 {
+		early[i].CreationTimestamp = metav1.NewTime(start)
+		late[i].CreationTimestamp = metav1.NewTime(start.Add(time.Second))
+	}
+	urgent := b.gangPods("urgent", 1, 1)
+	priority := int32(10)
+	urgent[0].Spec.Priority = &priority
+	b.submit(early)
+	b.submit(late)
+	b.submit(urgent)
+	info := func(pod *corev1.Pod, queued time.Time) fwk.QueuedPodInfo {
+		inner, err := framework.NewPodInfo(pod)
+		require.NoError(t, err)
+		return &framework.QueuedPodInfo{PodInfo: inner, Timestamp: queued}
+	}
+	later := start.Add(time.Hour)
+	assert.True(t, b.plugin.Less(info(urgent[0], later), info(early[0], start)))
+	assert.True(t, b.plugin.Less(info(early[1], later), info(late[0], start)), "members share the gang's turn")
+	assert.False(t, b.plugin.Less(info(late[0], start), info(early[1], later)))
+	assert.True(t, b.plugin.Less(info(early[1], start), info(early[0], later)))
+}

@@ -42,6 +42,10 @@ func (t *Table) Carve(s Set, sizes []int) []Set {
 	if !c.inTurn(t.sets, s) && s.Len() <= maxCarveCards {
 		c.search(s)
 	}
+	// Members of one size are interchangeable: the earlier one gets the lower cards.
+	slices.SortStableFunc(c.members, func(a, b Set) int {
+		return cmp.Or(cmp.Compare(b.Len(), a.Len()), cmp.Compare(a&-a, b&-b))
+	})
 	members := make([]Set, len(sizes))
 	for i, member := range order {
 		members[member] = c.members[i]

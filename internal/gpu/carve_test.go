@@ -110,3 +110,9 @@ func BenchmarkCarve(b *testing.B) {
 		})
 	}
 }
+
+func TestCarveGivesEarlierMembersLowerCards(t *testing.T) {
+	table := newTable(t, fixtures(t)["dgx1-v100"])
+	assert.Equal(t, []Set{SetOf(4), SetOf(7)}, table.Carve(SetOf(4, 7), []int{1, 1}))
+	assert.Equal(t, []Set{SetOf(0), SetOf(1), SetOf(2), SetOf(3)}, table.Carve(SetOf(0, 1, 2, 3), []int{1, 1, 1, 1}))
+}

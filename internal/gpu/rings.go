@@ -81,7 +81,7 @@ type packing struct {
 // bound returns a number of rings that cannot be exceeded.
 func (p *packing) bound() int {
 	rings := maxLinksPerCard / 2
-	for rings > 0 && !(p.roomFor(rings) && p.roomAcross(rings)) {
+	for rings > 0 && (!p.roomFor(rings) || !p.roomAcross(rings)) {
 		rings--
 	}
 	return rings

@@ -2,6 +2,7 @@
 package deploy
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"embed"
@@ -72,12 +73,11 @@ func RemovePublished(ctx context.Context, client *kube.Client) error {
 }
 
 func decode(file string) ([]*unstructured.Unstructured, error) {
-	f, err := manifests.Open(file)
+	text, err := manifests.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	decoder := yaml.NewYAMLOrJSONDecoder(f, 4096)
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), len(text))
 	var objs []*unstructured.Unstructured
 	for {
 		obj := &unstructured.Unstructured{}

@@ -129,7 +129,7 @@ func (s *source) collectOne(set nvml.EventSet, indexes map[nvml.Device]int, open
 	case nvml.ERROR_TIMEOUT:
 		return nil
 	default:
-		set.Free()
+		_ = set.Free() // it is of no use any more, whatever this says
 		return fmt.Errorf("wait for events: %w", ret)
 	}
 }

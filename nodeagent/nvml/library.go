@@ -25,12 +25,14 @@ type library struct {
 	// opened counts how often NVML was opened; ready tells that it is open now.
 	opened int
 	ready  bool
+
+	symbolsMu sync.Mutex
 	// symbols maps the names asked for to whether the library exports them.
-	symbols sync.Map
+	symbols map[string]bool
 }
 
 func newLibrary(options ...nvml.LibraryOption) *library {
-	return &library{Interface: nvml.New(options...)}
+	return &library{Interface: nvml.New(options...), symbols: map[string]bool{}}
 }
 
 // use opens NVML unless it is open, and keeps it open until release is called. It
@@ -71,19 +73,21 @@ func (l *library) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ready {
-		l.Shutdown()
+		_ = l.Shutdown() // nothing to shut down when the driver is gone
 		l.ready = false
 	}
 }
 
 // has tells whether the library exports a function.
 func (l *library) has(symbol string) bool {
-	known, ok := l.symbols.Load(symbol)
+	l.symbolsMu.Lock()
+	defer l.symbolsMu.Unlock()
+	known, ok := l.symbols[symbol]
 	if !ok {
 		known = l.Extensions().LookupSymbol(symbol) == nil
-		l.symbols.Store(symbol, known)
+		l.symbols[symbol] = known
 	}
-	return known.(bool)
+	return known
 }
 
 // driverIsGone tells that NVML must be opened again before it can answer.

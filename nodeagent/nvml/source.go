@@ -12,12 +12,15 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/pci"
 )
 
 // source reads the cards of this machine.
 type source struct {
-	lib     *library
-	log     *slog.Logger
+	lib *library
+	log *slog.Logger
+	// sysfs is the root of sysfs, from which the network devices are read.
+	sysfs   string
 	changed chan struct{}
 
 	mu sync.Mutex
@@ -37,7 +40,7 @@ func Start(ctx context.Context, log *slog.Logger) (hardware.Source, error) {
 
 func start(ctx context.Context, log *slog.Logger, lib *library) *source {
 	s := &source{
-		lib: lib, log: log, changed: make(chan struct{}, 1),
+		lib: lib, log: log, sysfs: "/sys", changed: make(chan struct{}, 1),
 		known: map[int]gpu.Card{}, eccErrors: map[int]uint64{},
 	}
 	go s.followEvents(ctx)
@@ -60,6 +63,9 @@ func (s *source) Read(context.Context) (hardware.Reading, error) {
 	}
 	if ret != nvml.SUCCESS {
 		return hardware.Reading{}, fmt.Errorf("count the cards: %w", ret)
+	}
+	if reading.Machine.NICs, err = pci.NICs(s.sysfs, reading.Machine.Cards); err != nil {
+		s.log.Warn("network devices not read", "error", err)
 	}
 	return reading, nil
 }

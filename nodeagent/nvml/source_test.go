@@ -115,6 +115,20 @@ func TestReadThroughTheLibrary(t *testing.T) {
 			CPUAffinity: "20-39", PCIBusID: "0000:85:00.0",
 		}, m.Cards[4])
 	})
+	t.Run("a network device", func(t *testing.T) {
+		s.sysfs = t.TempDir()
+		card, nic := filepath.Join(s.sysfs, "devices/pci0000:00/0000:06:00.0"), filepath.Join(s.sysfs, "devices/pci0000:00/0000:05:00.0")
+		require.NoError(t, os.MkdirAll(card, 0o755))
+		require.NoError(t, os.MkdirAll(nic, 0o755))
+		require.NoError(t, os.MkdirAll(filepath.Join(s.sysfs, "bus/pci/devices"), 0o755))
+		require.NoError(t, os.MkdirAll(filepath.Join(s.sysfs, "class/infiniband/mlx5_0"), 0o755))
+		require.NoError(t, os.Symlink(card, filepath.Join(s.sysfs, "bus/pci/devices/0000:06:00.0")))
+		require.NoError(t, os.Symlink(nic, filepath.Join(s.sysfs, "class/infiniband/mlx5_0/device")))
+		nics := read(t, s).Machine.NICs
+		require.Len(t, nics, 1)
+		assert.Equal(t, "PHB", nics[0].Links[0].String())
+		assert.Equal(t, "N-A", nics[0].Links[1].String())
+	})
 	t.Run("one card is lost", func(t *testing.T) {
 		f.set("lost", "3")
 		defer f.unset("lost")

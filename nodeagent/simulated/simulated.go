@@ -75,7 +75,7 @@ func (f *Folder) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("watch hardware descriptions: %w", err)
 	}
-	defer watcher.Close()
+	defer func() { _ = watcher.Close() }()
 	if err := watcher.Add(f.Path); err != nil {
 		return fmt.Errorf("watch hardware descriptions in %s (does the folder exist?): %w", f.Path, err)
 	}

@@ -87,7 +87,9 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, at key) {
 				}
 			}
 		}
-		w.(http.Flusher).Flush()
+		if http.NewResponseController(w).Flush() != nil {
+			return
+		}
 		select {
 		case <-changed:
 		case <-r.Context().Done():
@@ -176,6 +178,34 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request, at key, subresour
 	if r.URL.Query().Get("dryRun") != "" {
 		reply(w, http.StatusOK, next.data)
 		return
+	}
+	s.writes++
+	s.store(at, next)
+	reply(w, http.StatusOK, next.data)
+}
+
+// mergePatch changes an object by a JSON merge patch (RFC 7386), without conflicts.
+func (s *Server) mergePatch(w http.ResponseWriter, r *http.Request, at key) {
+	patch := map[string]any{}
+	if err := json.NewDecoder(r.Body).Decode(&patch); err != nil {
+		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error(), nil)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.objects[at]
+	if old == nil {
+		notFound(w, at)
+		return
+	}
+	next := &object{data: runtime.DeepCopyJSON(old.data), owners: maps.Clone(old.owners)}
+	merge(next.data, patch)
+	for path, value := range leaves(patch) {
+		next.owners[path] = r.URL.Query().Get("fieldManager")
+		if value == nil {
+			unset(next.data, path)
+			delete(next.owners, path)
+		}
 	}
 	s.writes++
 	s.store(at, next)

@@ -1,0 +1,109 @@
+// Package pci finds the RDMA network devices of a machine and how far each is
+// from the cards on PCI Express, from Linux's sysfs.
+package pci
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+)
+
+// NICs returns the RDMA network devices under a sysfs tree, normally "/sys", with
+// the path class to each card, in card order; [gpu.None] to a card whose PCI
+// address is unknown. A machine without such devices has none.
+func NICs(sysfs string, cards []gpu.Card) ([]gpu.NIC, error) {
+	folder := filepath.Join(sysfs, "class", "infiniband")
+	entries, err := os.ReadDir(folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list network devices: %w", err)
+	}
+	places := make([]place, len(cards))
+	for i, card := range cards {
+		if card.PCIBusID != "" {
+			places[i] = locate(filepath.Join(sysfs, "bus", "pci", "devices", strings.ToLower(card.PCIBusID)))
+		}
+	}
+	var nics []gpu.NIC
+	for _, entry := range entries {
+		here := locate(filepath.Join(folder, entry.Name(), "device"))
+		nic := gpu.NIC{Name: entry.Name(), Links: make([]gpu.Link, len(cards))}
+		for i, card := range places {
+			nic.Links[i].Class = classBetween(here, card)
+		}
+		nics = append(nics, nic)
+	}
+	slices.SortFunc(nics, func(a, b gpu.NIC) int {
+		return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name)) // mlx5_2 before mlx5_10
+	})
+	return nics, nil
+}
+
+// place is where a device is.
+type place struct {
+	// path has the host bridge, the bridges on the way, and the device; empty when unknown.
+	path []string
+	// numa is the device's NUMA node, -1 when unknown.
+	numa int
+}
+
+// locate finds the place of a device from its link in sysfs.
+func locate(link string) place {
+	unknown := place{numa: -1}
+	target, err := filepath.EvalSymlinks(link)
+	if err != nil {
+		return unknown
+	}
+	_, below, ok := strings.Cut(target, "/devices/")
+	if !ok || !strings.HasPrefix(below, "pci") {
+		return unknown
+	}
+	p := place{numa: -1}
+	for _, name := range strings.Split(below, "/") {
+		if len(p.path) > 0 && strings.Count(name, ":") != 2 {
+			break // what is behind the PCI device, such as virtio2
+		}
+		p.path = append(p.path, name)
+	}
+	if text, err := os.ReadFile(filepath.Join(target, "numa_node")); err == nil {
+		if node, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+			p.numa = node
+		}
+	}
+	return p
+}
+
+// classBetween returns the path class as `nvidia-smi topo -m` defines it: PIX
+// within one switch, PXB over several, PHB over the host bridge, NODE between host
+// bridges of one NUMA node, SYS between NUMA nodes.
+func classBetween(a, b place) gpu.Class {
+	if len(a.path) == 0 || len(b.path) == 0 {
+		return gpu.None
+	}
+	common := 0
+	for common < min(len(a.path), len(b.path)) && a.path[common] == b.path[common] {
+		common++
+	}
+	switch {
+	case common == 0 && a.numa >= 0 && a.numa == b.numa:
+		return gpu.NODE
+	case common == 0:
+		return gpu.SYS
+	case common == 1:
+		return gpu.PHB
+	case max(len(a.path), len(b.path))-common <= 2: // a port of the common switch, and the device
+		return gpu.PIX
+	default:
+		return gpu.PXB
+	}
+}

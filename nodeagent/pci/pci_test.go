@@ -1,0 +1,61 @@
+package pci_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/pci"
+)
+
+// tree builds a sysfs with PCI devices.
+type tree struct {
+	t    *testing.T
+	root string
+}
+
+// add makes a device at a path below devices/ and links it from class or bus.
+func (s tree) add(path, numa, link string) {
+	s.t.Helper()
+	device := filepath.Join(s.root, "devices", path)
+	require.NoError(s.t, os.MkdirAll(device, 0o755))
+	require.NoError(s.t, os.WriteFile(filepath.Join(device, "numa_node"), []byte(numa+"\n"), 0o600))
+	at := filepath.Join(s.root, link)
+	require.NoError(s.t, os.MkdirAll(filepath.Dir(at), 0o755))
+	require.NoError(s.t, os.Symlink(device, at))
+}
+
+func TestNICs(t *testing.T) {
+	s := tree{t, t.TempDir()}
+	const card = "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0/0000:03:00.0"
+	s.add(card, "0", "bus/pci/devices/0000:03:00.0")
+	for name, device := range map[string]struct{ path, numa string }{
+		"mlx5_0":  {"pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:01.0/0000:04:00.0", "0"},                           // same switch
+		"mlx5_1":  {"pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:02.0/0000:05:00.0/0000:06:00.0/0000:07:00.0", "0"}, // a switch behind it
+		"mlx5_2":  {"pci0000:00/0000:00:02.0/0000:08:00.0", "0"},                                                     // another root port
+		"mlx5_10": {"pci0000:40/0000:40:01.0/0000:41:00.0", "0"},                                                     // another host bridge
+		"erdma_0": {"pci0000:80/0000:80:01.0/0000:81:00.0/virtio2", "1"},                                             // another NUMA node
+	} {
+		s.add(device.path, device.numa, filepath.Join("class/infiniband", name, "device"))
+	}
+
+	nics, err := pci.NICs(s.root, []gpu.Card{{PCIBusID: "0000:03:00.0"}, {}})
+
+	require.NoError(t, err)
+	var got []string
+	for _, nic := range nics {
+		assert.Equal(t, gpu.None, nic.Links[1].Class, "the second card's address is unknown")
+		got = append(got, nic.Name+" "+nic.Links[0].String())
+	}
+	assert.Equal(t, []string{"mlx5_0 PIX", "mlx5_1 PXB", "mlx5_2 PHB", "erdma_0 SYS", "mlx5_10 NODE"}, got)
+}
+
+func TestNoNICs(t *testing.T) {
+	nics, err := pci.NICs(t.TempDir(), []gpu.Card{{PCIBusID: "0000:03:00.0"}})
+	assert.NoError(t, err)
+	assert.Empty(t, nics)
+}

@@ -17,8 +17,7 @@ import (
 const usage = `usage: demo up|down [--data-dir DIR]
 
   up    build, start the local platform, plan and apply examples/quickstart, show the result
-  down  destroy the quickstart and stop the local platform
-`
+  down  destroy the quickstart and stop the local platform`
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -99,7 +98,7 @@ func (d demo) up(ctx context.Context) error {
 	if err := reportState(d.out, state); err != nil {
 		return err
 	}
-	return d.reportNumbers(ctx)
+	return d.reportNumbers()
 }
 
 func (d demo) down(ctx context.Context) error {

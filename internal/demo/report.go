@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -138,7 +137,7 @@ type platformStatus struct {
 }
 
 // reportNumbers prints what the platform costs, and what to try next.
-func (d demo) reportNumbers(ctx context.Context) error {
+func (d demo) reportNumbers() error {
 	raw, err := d.local("status", "-o", "json").Output()
 	if err != nil {
 		return fmt.Errorf("ask the local platform for its status: %w", err)

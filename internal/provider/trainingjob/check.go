@@ -31,7 +31,7 @@ type checker struct {
 
 func (r *trainingJob) checker(m model, spec job.Spec) checker {
 	c := checker{session: r.session, spec: spec, level: r.session.PlacementCheck, requireImmediate: m.RequireImmediate.ValueBool()}
-	if !m.PlacementCheck.IsNull() {
+	if !m.PlacementCheck.IsNull() && !m.PlacementCheck.IsUnknown() {
 		c.level = session.Check(m.PlacementCheck.ValueString())
 	}
 	return c

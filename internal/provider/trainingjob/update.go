@@ -37,13 +37,20 @@ func (r *trainingJob) Update(ctx context.Context, req resource.UpdateRequest, re
 		return
 	}
 	keepResults(&m, state, false)
-	if len(inPlace) == 0 || finished(state) {
+	if len(inPlace) == 0 {
 		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	client, err := r.session.Kube()
+	if err == nil {
+		_, err = client.Get(ctx, spec.Framework.GVK(), spec.Namespace, spec.Name)
+	}
+	if absent(err) && finished(state) {
+		resp.Diagnostics.Append(resp.State.Set(ctx, m)...) // nothing is left that could change
+		return
+	}
 	if err != nil {
 		resp.Diagnostics.AddError("Job was not changed", session.Sentence(err))
 		return
@@ -55,7 +62,7 @@ func (r *trainingJob) Update(ctx context.Context, req resource.UpdateRequest, re
 	}
 	resp.Diagnostics.Append(m.refresh(ctx, client, obj)...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
-	if before.Suspend == spec.Suspend {
+	if before.Suspend == spec.Suspend || finished(m) {
 		return
 	}
 	if obj, err = r.wait(ctx, client, spec, m.WaitFor.ValueString()); err != nil {

@@ -1,0 +1,24 @@
+variable "workers" { default = 4 }
+variable "sizes" { default = {} }
+variable "without" { default = [] }
+
+resource "gpuplan_node_pool" "v100" {
+  name          = "v100"
+  instance_type = "ecs.gn6v-c10g1.20xlarge"
+  size          = 2
+  mode          = "topology"
+  vswitch_ids   = ["vsw-1"]
+}
+
+data "gpuplan_placement" "this" {
+  pools         = [gpuplan_node_pool.v100.capacity]
+  pool_sizes    = var.sizes
+  without_nodes = var.without
+  roles         = { worker = { replicas = var.workers, cards = 1 } }
+}
+
+output "fits" { value = data.gpuplan_placement.this.fits }
+output "fit" { value = data.gpuplan_placement.this.members_fit }
+output "fix" { value = try(data.gpuplan_placement.this.fixes[0].text, "") }
+output "node" { value = data.gpuplan_placement.this.placement[0].node }
+output "rings" { value = data.gpuplan_placement.this.placement[0].nvlink_rings }

@@ -1,0 +1,140 @@
+package trainingjob_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-testing/config"
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
+	"github.com/hashicorp/terraform-plugin-testing/plancheck"
+	"github.com/hashicorp/terraform-plugin-testing/statecheck"
+	"github.com/hashicorp/terraform-plugin-testing/terraform"
+	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+)
+
+func TestMain(m *testing.M) { os.Exit(localtest.Main(m)) }
+
+const (
+	mpi     = "gpuplan_training_job.mpi"
+	pytorch = "gpuplan_training_job.pytorch"
+)
+
+// connected points the provider to the local platform and returns a client of its cluster.
+func connected(t *testing.T) *kube.Client {
+	t.Helper()
+	acctest.ClearEnv(t)
+	p := localtest.Start(t)
+	for name, value := range p.Env {
+		t.Setenv(name, value)
+	}
+	client, err := kube.New(p.Config(t))
+	require.NoError(t, err)
+	return client
+}
+
+func step(variables config.Variables) resource.TestStep {
+	return resource.TestStep{ConfigFile: config.StaticFile("testdata/local/main.tf"), ConfigVariables: variables}
+}
+
+func value(address, attribute string, check knownvalue.Check) statecheck.StateCheck {
+	return statecheck.ExpectKnownValue(address, tfjsonpath.New(attribute), check)
+}
+
+// The course of two jobs: what the first plan said happens, changes happen in place
+// or with a new job, and the end of a job is the end of its changes.
+func TestJobsOnTheLocalPlatform(t *testing.T) {
+	client := connected(t)
+
+	create := step(nil)
+	create.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{
+		plancheck.ExpectKnownValue(mpi, tfjsonpath.New("planned_node_count"), knownvalue.Int64Exact(2)),
+	}
+	create.ConfigStateChecks = []statecheck.StateCheck{
+		value(mpi, "status", knownvalue.StringExact("Running")),
+		value(mpi, "placement_as_planned", knownvalue.Bool(true)),
+		value(mpi, "actual_placement", knownvalue.ListSizeExact(10)),
+		value(pytorch, "placement_as_planned", knownvalue.Bool(true)),
+	}
+	create.Check = func(*terraform.State) error {
+		_, err := client.Get(t.Context(), corev1.SchemeGroupVersion.WithKind("ConfigMap"), "default", "vgg16-mpijob")
+		return err
+	}
+
+	again := step(nil)
+	again.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
+
+	importMPI := step(nil)
+	importMPI.ResourceName, importMPI.ImportState, importMPI.ImportStateVerify = mpi, true, true
+	importMPI.ImportStateVerifyIgnore = []string{"pools", "timeouts", "triggers", "roles", "working_dir"}
+	importPyTorch := importMPI
+	importPyTorch.ResourceName = pytorch
+	importPyTorch.ImportStateVerifyIgnore = []string{"pools", "timeouts", "after", "roles"}
+
+	suspend := step(config.Variables{"suspend": config.BoolVariable(true)})
+	suspend.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectResourceAction(mpi, plancheck.ResourceActionUpdate)}
+	suspend.ConfigStateChecks = []statecheck.StateCheck{value(mpi, "status", knownvalue.StringExact("Suspended"))}
+
+	resume := step(nil)
+	resume.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectResourceAction(mpi, plancheck.ResourceActionUpdate)}
+	resume.ConfigStateChecks = []statecheck.StateCheck{
+		value(mpi, "status", knownvalue.StringExact("Running")),
+		value(mpi, "placement_as_planned", knownvalue.Bool(true)),
+	}
+
+	replace := step(config.Variables{"image": config.StringVariable("train:2")})
+	replace.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{
+		plancheck.ExpectResourceAction(mpi, plancheck.ResourceActionDestroyBeforeCreate),
+		plancheck.ExpectKnownValue(mpi, tfjsonpath.New("planned_placement"), knownvalue.ListSizeExact(10)),
+		plancheck.ExpectResourceAction(pytorch, plancheck.ResourceActionNoop),
+	}
+	replace.ConfigStateChecks = []statecheck.StateCheck{value(mpi, "placement_as_planned", knownvalue.Bool(true))}
+
+	last := config.Variables{
+		"image": config.StringVariable("train:2"), "run_for": config.StringVariable("1s"), "wait_for": config.StringVariable("succeeded"),
+		"triggers": config.MapVariable(map[string]config.Variable{"run": config.StringVariable("2")}),
+	}
+	runAgain := step(last)
+	runAgain.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectResourceAction(mpi, plancheck.ResourceActionDestroyBeforeCreate)}
+	runAgain.ConfigStateChecks = []statecheck.StateCheck{
+		value(mpi, "status", knownvalue.StringExact("Succeeded")),
+		value(mpi, "actual_placement", knownvalue.ListSizeExact(10)),
+		value(mpi, "completion_time", knownvalue.NotNull()),
+	}
+
+	finished := step(last)
+	finished.PreConfig = func() {
+		require.NoError(t, client.Delete(t.Context(), job.MPI.GVK(), "default", "vgg16"))
+	}
+	finished.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
+
+	vanished := step(last)
+	vanished.PreConfig = func() {
+		require.NoError(t, client.Delete(t.Context(), job.PyTorch.GVK(), "default", "mnist"))
+	}
+	vanished.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{
+		plancheck.ExpectResourceAction(pytorch, plancheck.ResourceActionCreate),
+		plancheck.ExpectResourceAction(mpi, plancheck.ResourceActionNoop),
+	}
+
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps:                    []resource.TestStep{create, again, importMPI, importPyTorch, suspend, resume, replace, runAgain, finished, vanished},
+		CheckDestroy: func(*terraform.State) error {
+			for _, framework := range job.Frameworks() {
+				jobs, err := client.List(t.Context(), framework.GVK(), "default", "")
+				assert.NoError(t, err)
+				assert.Empty(t, jobs)
+			}
+			return nil
+		},
+	})
+}

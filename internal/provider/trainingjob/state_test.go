@@ -1,0 +1,148 @@
+package trainingjob
+
+import (
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+)
+
+func specs() map[string]job.Spec {
+	return map[string]job.Spec{
+		"mpi": {
+			Namespace: "default", Name: "vgg16", Framework: job.MPI, Mode: job.Topology, Gang: true, Arena: true,
+			SchedulerName: contract.SchedulerName,
+			Roles: map[string]job.Role{
+				"launcher": {Replicas: 1, Image: "a", Command: []string{"mpirun"}, Args: []string{"-np", "4"}, Env: map[string]string{"A": "1"}},
+				"worker":   {Replicas: 4, Image: "a", Cards: 1, Command: []string{"sshd"}, Env: map[string]string{"A": "1"}},
+			},
+		},
+		"pytorch": {
+			Namespace: "default", Name: "mnist", Framework: job.PyTorch, Mode: job.Default, SchedulerName: "default-scheduler",
+			HostNetwork: true, HostIPC: true, HostPID: true, Port: 29500, Suspend: true, CleanPodPolicy: "All", RestartPolicy: "Never",
+			Roles: map[string]job.Role{
+				"master": {Replicas: 1, Image: "a", Cards: 8, WorkingDir: "/a", Env: map[string]string{"A": "1"}},
+				"worker": {Replicas: 3, Image: "b", Cards: 8, Command: []string{"torchrun"}, Args: []string{"x"}},
+			},
+		},
+		"shared": {
+			Namespace: "research", Name: "tune", Framework: job.PyTorch, Mode: job.Shared, Gang: true, Minimum: 2,
+			Quota: "vision", NonPreemptible: true, SchedulerName: contract.SchedulerName, PriorityClass: "high",
+			Pools: []string{"a10"}, NodeSelector: map[string]string{"zone": "b"}, DNSPolicy: corev1.DNSDefault,
+			Tolerations:  []corev1.Toleration{{Key: "gpu", Operator: corev1.TolerationOpEqual, Value: "x", Effect: corev1.TaintEffectNoSchedule}},
+			BackoffLimit: ptr.To[int32](0), ActiveDeadlineSeconds: ptr.To[int64](60), TTLSecondsAfterFinished: ptr.To[int32](0),
+			Labels: map[string]string{"team": "vision"}, Annotations: map[string]string{"note": "x"},
+			Roles: map[string]job.Role{
+				"worker": {Replicas: 3, Image: "a", MemoryGiB: 4, CorePercent: 25, CPU: resource.MustParse("500m"), Memory: resource.MustParse("8Gi"), RDMA: true},
+			},
+		},
+	}
+}
+
+func TestAttributesSayWhatTheJobSays(t *testing.T) {
+	for name, spec := range specs() {
+		t.Run(name, func(t *testing.T) {
+			var m model
+			var diags diag.Diagnostics
+			m.take(t.Context(), spec.Complete(), job.Properties(), &diags)
+			require.Empty(t, diags)
+			again, unknown, diags := m.spec(t.Context())
+			require.Empty(t, diags)
+			assert.Empty(t, unknown)
+			replace, inPlace := job.Diff(spec, again)
+			assert.Empty(t, replace)
+			assert.Empty(t, inPlace)
+		})
+	}
+}
+
+func TestDriftTakesOverWhatOthersChanged(t *testing.T) {
+	var m model
+	var diags diag.Diagnostics
+	spec := specs()["shared"].Complete()
+	m.take(t.Context(), spec, job.Properties(), &diags)
+	before := m
+
+	live := spec
+	live.Suspend = true
+	live.Labels = map[string]string{"team": "sound", "added-by": "others"}
+	obj, err := live.Render()
+	require.NoError(t, err)
+	require.Empty(t, m.drift(t.Context(), obj))
+	assert.True(t, m.Suspend.ValueBool())
+	assert.Equal(t, mapValue(map[string]string{"team": "sound"}), m.Labels, "what others added is theirs")
+	m.Suspend, m.Labels = before.Suspend, before.Labels
+	assert.Equal(t, before, m)
+}
+
+func TestAsPlanned(t *testing.T) {
+	on := func(member, node string, cards ...int64) assignmentModel {
+		return assignmentModel{Member: member, Node: node, Cards: cards}
+	}
+	planned := []assignmentModel{on("worker-0", "v100[0]", 0), on("worker-1", "v100[1]", 1)}
+	names := map[string]string{"v100[0]": "n1", "v100[1]": "n2"}
+	cases := map[string]struct {
+		planned, actual []assignmentModel
+		want            types.Bool
+	}{
+		"as planned":         {planned, []assignmentModel{on("worker-0", "n1", 0), on("worker-1", "n2", 1)}, types.BoolValue(true)},
+		"other card":         {planned, []assignmentModel{on("worker-0", "n1", 0), on("worker-1", "n2", 2)}, types.BoolValue(false)},
+		"other node":         {planned, []assignmentModel{on("worker-0", "n2", 0), on("worker-1", "n1", 1)}, types.BoolValue(false)},
+		"not all placed":     {planned, []assignmentModel{on("worker-0", "n1", 0)}, types.BoolNull()},
+		"nothing promised":   {nil, []assignmentModel{on("worker-0", "n1", 0)}, types.BoolNull()},
+		"nodes that existed": {[]assignmentModel{on("worker-0", "n1", 0)}, []assignmentModel{on("worker-0", "n1", 0)}, types.BoolValue(true)},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, c.want, asPlanned(c.planned, c.actual, names)) })
+	}
+}
+
+func TestReached(t *testing.T) {
+	obj, err := specs()["mpi"].Render()
+	require.NoError(t, err)
+	status := func(kind string, workers int64) map[string]any {
+		return map[string]any{
+			"conditions":      []any{map[string]any{"type": kind, "status": "True", "message": "because"}},
+			"replicaStatuses": map[string]any{"Launcher": map[string]any{"active": min(workers, 1)}, "Worker": map[string]any{"active": workers}},
+		}
+	}
+	cases := map[string]struct {
+		status map[string]any
+		goal   string
+		done   bool
+		err    string
+	}{
+		"launcher alone runs":    {status("Running", 0), waitRunning, false, ""},
+		"some workers run":       {status("Running", 3), waitRunning, false, ""},
+		"all run":                {status("Running", 4), waitRunning, true, ""},
+		"over before we saw it":  {status("Succeeded", 0), waitRunning, true, ""},
+		"running is no success":  {status("Running", 4), waitSucceeded, false, ""},
+		"succeeded":              {status("Succeeded", 0), waitSucceeded, true, ""},
+		"failed":                 {status("Failed", 0), waitRunning, false, "the job has failed: because"},
+		"suspended":              {status("Suspended", 0), waitSuspended, true, ""},
+		"suspended, pods remain": {status("Suspended", 2), waitSuspended, false, ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := &unstructured.Unstructured{Object: obj.DeepCopy().Object}
+			o.Object["status"] = c.status
+			done, text, err := reached(o, c.goal)
+			assert.Equal(t, c.done, done)
+			assert.NotEmpty(t, text)
+			if c.err == "" {
+				require.NoError(t, err)
+			} else {
+				require.EqualError(t, err, c.err)
+			}
+		})
+	}
+}

@@ -182,8 +182,8 @@ func weigh(signals []hardware.Signal) (fatalReason, warningReason string) {
 func judge(s hardware.Signal) (severity, string) {
 	switch s.Kind {
 	case hardware.XID:
-		x := describeXID(s.Number)
-		return x.severity, fmt.Sprintf("XID %d: %s", s.Number, x.meaning)
+		severity, meaning := judgeXID(s.Number)
+		return severity, fmt.Sprintf("XID %d: %s", s.Number, meaning)
 	case hardware.UncorrectableECC:
 		return fatal, fmt.Sprintf("%d new uncorrectable memory errors", s.Number)
 	case hardware.RowRemapFailed:

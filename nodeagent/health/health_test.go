@@ -37,6 +37,7 @@ func TestTracker(t *testing.T) {
 			{minute: 9, state: health.Healthy},
 		},
 		"faults of programs do not count": {
+			{minute: 0, signals: event(hardware.XID, 43), state: health.Healthy},
 			{minute: 0, signals: event(hardware.XID, 31), state: health.Healthy},
 			{minute: 1, signals: event(hardware.XID, 13), state: health.Healthy},
 		},
@@ -76,7 +77,7 @@ func TestTracker(t *testing.T) {
 			{minute: 12, signals: contained, state: health.Suspect, reason: "XID 94: contained memory error"},
 		},
 		"an unknown number is a warning": {
-			{minute: 0, signals: event(hardware.XID, 9999), state: health.Suspect, reason: "XID 9999: unknown error"},
+			{minute: 0, signals: event(hardware.XID, 9999), state: health.Suspect, reason: "XID 9999: see NVIDIA's Xid catalog"},
 		},
 		"what the source is certain of outweighs signals": {
 			{minute: 0, certain: lost, signals: contained, state: health.Unhealthy, reason: lost},

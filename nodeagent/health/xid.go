@@ -1,56 +1,69 @@
 package health
 
-// severity is what an event says about its card.
+// severity is what a signal says about its card.
 type severity uint8
 
 const (
-	// application: a program's fault; the card is fine.
-	application severity = iota
+	// harmless: a program's fault, or of no consequence; the card is fine.
+	harmless severity = iota
 	// warning: the card dealt with it, but it must not go on happening.
 	warning
 	// fatal: work on the card fails or gives wrong results.
 	fatal
 )
 
-// xid describes one error number of the driver.
-type xid struct {
-	severity severity
-	meaning  string
-}
-
-// xids are the numbers whose severity is known, after NVIDIA's "XID Errors"
-// (docs.nvidia.com/deploy/xid-errors). Numbers that are not here are warnings.
-var xids = map[uint64]xid{
-	13:  {application, "graphics engine exception"},
-	31:  {application, "memory page fault"},
-	32:  {application, "invalid or corrupted push buffer stream"},
-	37:  {application, "driver firmware error"},
-	43:  {application, "processing stopped"},
-	45:  {application, "preemptive clean-up after an earlier error"},
-	48:  {fatal, "double-bit ECC error"},
-	61:  {warning, "internal micro-controller breakpoint"},
-	62:  {fatal, "internal micro-controller halt"},
-	63:  {warning, "memory row or page was marked for replacement"},
-	64:  {fatal, "memory row or page could not be marked for replacement"},
-	68:  {application, "video decoder exception"},
-	69:  {application, "graphics engine class error"},
-	74:  {fatal, "NVLink error"},
-	79:  {fatal, "the card has fallen off the bus"},
-	92:  {warning, "high rate of single-bit ECC errors"},
-	94:  {warning, "contained memory error"},
-	95:  {fatal, "uncontained memory error"},
-	109: {application, "context switch timeout"},
-	119: {fatal, "GPU system processor does not answer"},
-	120: {fatal, "GPU system processor error"},
-	121: {warning, "chip-to-chip link error"},
-	136: {fatal, "link training failed"},
-	140: {fatal, "unrecovered ECC error"},
-	143: {fatal, "card initialisation failed"},
-}
-
-func describeXID(number uint64) xid {
-	if x, ok := xids[number]; ok {
-		return x
+// The driver's error numbers after NVIDIA's Xid catalog
+// (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html). Numbers in none
+// of these are warnings.
+var (
+	// fatalXIDs: the catalog asks for a reset of the card or a reboot of the node.
+	fatalXIDs = map[uint64]string{
+		46:  "the card stopped processing",
+		48:  "double-bit ECC error",
+		62:  "internal micro-controller halt",
+		64:  "memory row or page could not be marked for replacement",
+		74:  "NVLink error",
+		79:  "the card has fallen off the bus",
+		95:  "uncontained memory error",
+		109: "context switch timeout",
+		110: "security fault",
+		119: "GPU system processor does not answer",
+		120: "GPU system processor error",
+		136: "NVLink training failed",
+		140: "unrecovered ECC error",
+		143: "card initialisation failed",
+		156: "a resource of the card was retired",
+		158: "timeout of the card",
 	}
-	return xid{warning, "unknown error"}
+	// warningXIDs are warnings whose meaning is worth telling.
+	warningXIDs = map[uint64]string{
+		54:  "auxiliary power is not connected",
+		63:  "memory row or page was marked for replacement",
+		92:  "high rate of single-bit ECC errors",
+		94:  "contained memory error",
+		157: "a faulty resource could not be retired",
+	}
+	// harmlessXIDs are ranges of numbers for which the catalog asks to restart the
+	// program, or nothing. 154 tells that the recovery action has changed, which the
+	// signal ResetRequired tells better.
+	harmlessXIDs = [][2]uint64{
+		{8, 8}, {11, 11}, {13, 14}, {25, 25}, {31, 32}, {37, 41}, {43, 45}, {60, 60}, {66, 72}, {75, 77}, {80, 80},
+		{82, 86}, {88, 89}, {93, 93}, {96, 108}, {121, 121}, {126, 135}, {137, 137}, {139, 139}, {141, 141}, {154, 154}, {160, 161},
+	}
+)
+
+// judgeXID returns the severity of an error number and its meaning.
+func judgeXID(number uint64) (severity, string) {
+	if meaning, ok := fatalXIDs[number]; ok {
+		return fatal, meaning
+	}
+	for _, r := range harmlessXIDs {
+		if r[0] <= number && number <= r[1] {
+			return harmless, ""
+		}
+	}
+	if meaning, ok := warningXIDs[number]; ok {
+		return warning, meaning
+	}
+	return warning, "see NVIDIA's Xid catalog"
 }

@@ -40,12 +40,12 @@ type Exit struct {
 // Keep runs a process and starts it again when it ends, until ctx ends; then it
 // stops the process within the grace. The first restart and one after somebody
 // killed the process come at once, others ever later. Each change goes to observe.
-// make gives the process for the next start, and may fail.
-func (r *Registry) Keep(ctx context.Context, grace func() time.Duration, make func(context.Context) (Spec, error), observe func(Status)) {
+// program gives the process for the next start, and may fail.
+func (r *Registry) Keep(ctx context.Context, grace func() time.Duration, program func(context.Context) (Spec, error), observe func(Status)) {
 	var status Status
 	backOff := time.Duration(0)
 	for {
-		process, err := r.next(ctx, make)
+		process, err := r.next(ctx, program)
 		if err != nil {
 			backOff = longer(backOff)
 			status = Status{BackOff: backOff, StartError: err, Restarts: status.Restarts, Last: status.Last}
@@ -84,8 +84,8 @@ func (r *Registry) Keep(ctx context.Context, grace func() time.Duration, make fu
 	}
 }
 
-func (r *Registry) next(ctx context.Context, make func(context.Context) (Spec, error)) (*Process, error) {
-	spec, err := make(ctx)
+func (r *Registry) next(ctx context.Context, program func(context.Context) (Spec, error)) (*Process, error) {
+	spec, err := program(ctx)
 	if err != nil {
 		return nil, err
 	}

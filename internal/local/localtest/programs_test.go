@@ -1,0 +1,71 @@
+package localtest_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
+	agent "github.com/gpuplan/terraform-provider-gpuplan/nodeagent/deploy"
+	scheduler "github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
+)
+
+func TestOwnProgramsRun(t *testing.T) {
+	platform := localtest.Start(t)
+	cloud, client := cloudClient(t, platform.Env), platform.Client(t)
+	cluster := platform.Env["GPUPLAN_CLUSTER_ID"]
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	access, err := kube.New(platform.Config(t))
+	require.NoError(t, err)
+	var objects []*unstructured.Unstructured
+	agentObjects, err := agent.Objects(agent.Options{Image: "example.com/agent:1"})
+	require.NoError(t, err)
+	schedulerObjects, err := scheduler.Objects(scheduler.Options{Image: "example.com/scheduler:1"})
+	require.NoError(t, err)
+	objects = append(append(objects, agentObjects...), schedulerObjects...)
+	require.NoError(t, access.ApplyAll(ctx, objects, nil))
+
+	created, err := cloud.CreateNodePool(ctx, cluster, v100Pool("programs", 2))
+	require.NoError(t, err)
+	_, err = cloud.WaitTask(ctx, created.TaskID, nil)
+	require.NoError(t, err)
+
+	eventually(t, "the scheduler is available", func() error {
+		deployment, err := client.AppsV1().Deployments(contract.SystemNamespace).Get(ctx, contract.SchedulerName, metav1.GetOptions{})
+		if err == nil && deployment.Status.AvailableReplicas != 1 {
+			err = fmt.Errorf("%+v", deployment.Status)
+		}
+		return err
+	})
+	kind := schema.GroupVersionKind{Group: contract.GPUNodeGroup, Version: contract.GPUNodeVersion, Kind: contract.GPUNodeKind}
+	for _, node := range nodesOf(t, client, "programs") {
+		eventually(t, "the node agent publishes the cards", func() error {
+			object, err := access.Get(ctx, kind, "", node.Name)
+			if err != nil {
+				return err
+			}
+			if cards, _, _ := unstructured.NestedSlice(object.Object, "status", "cards"); len(cards) != 8 {
+				return fmt.Errorf("%d cards", len(cards))
+			}
+			return nil
+		})
+	}
+
+	require.NoError(t, access.DeleteAll(ctx, objects, nil))
+	deleted, err := cloud.DeleteNodePool(ctx, cluster, created.PoolID, true)
+	require.NoError(t, err)
+	_, err = cloud.WaitTask(ctx, deleted.TaskID, nil)
+	require.NoError(t, err)
+	pods, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{LabelSelector: contract.PartOfLabel + "=" + contract.PartOfValue})
+	require.NoError(t, err)
+	assert.Empty(t, pods.Items)
+}

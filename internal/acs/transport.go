@@ -20,7 +20,7 @@ func (e *transportError) Error() string {
 	if errors.As(cause, &u) {
 		cause = u.Err
 	}
-	return fmt.Sprintf("%s: no answer from the Container Service API at %s: %v; check the endpoint and the network", e.operation, e.endpoint, cause)
+	return fmt.Sprintf("%s: no answer from the Container Service API at %s: %v; check the endpoint (GPUPLAN_CS_ENDPOINT) and the network", e.operation, e.endpoint, cause)
 }
 
 func (e *transportError) Unwrap() error { return e.err }

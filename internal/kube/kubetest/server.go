@@ -194,6 +194,8 @@ func (s *Server) serveObjects(w http.ResponseWriter, r *http.Request, gv schema.
 		s.get(w, at)
 	case r.Method == http.MethodPatch && r.Header.Get("Content-Type") == "application/apply-patch+yaml":
 		s.apply(w, r, at, subresource)
+	case r.Method == http.MethodPatch && r.Header.Get("Content-Type") == "application/merge-patch+json":
+		s.mergePatch(w, r, at)
 	case r.Method == http.MethodPost && at.name == "":
 		s.create(w, r, at)
 	case r.Method == http.MethodDelete && at.name != "":

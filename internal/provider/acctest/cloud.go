@@ -1,0 +1,165 @@
+// Package acctest runs acceptance tests of the provider through the real terraform
+// binary, against an emulated cloud and a small Kubernetes API server in the test's
+// own process, or against a whole local platform.
+package acctest
+
+import (
+	"context"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-framework/providerserver"
+	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acsfake"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider"
+)
+
+// What the emulated cloud is called and signed with.
+const (
+	ClusterID = "c-acctest"
+	Region    = "cn-hangzhou"
+	accessKey = "LTAIacctest"
+	secretKey = "secret-of-acctest"
+)
+
+// Providers are the provider under test, for [resource.TestCase].
+func Providers() map[string]func() (tfprotov6.ProviderServer, error) {
+	return map[string]func() (tfprotov6.ProviderServer, error){
+		"gpuplan": providerserver.NewProtocol6WithError(provider.New("test")()),
+	}
+}
+
+// Cloud is an emulated cloud whose nodes appear in a Kubernetes API server.
+type Cloud struct {
+	ACS *acsfake.Server
+	// Endpoint is the URL of the emulated Container Service API.
+	Endpoint string
+	// API is the Kubernetes API server, Kube a client of it, Kubeconfig the path of its kubeconfig.
+	API        *kubetest.Server
+	Kube       *kube.Client
+	Kubeconfig string
+}
+
+// StartCloud starts a cloud that ends with the test, and puts the provider's access
+// to it into the environment.
+func StartCloud(t *testing.T, options ...func(*acsfake.Options)) *Cloud {
+	t.Helper()
+	ClearEnv(t)
+	c := &Cloud{API: kubetest.Start(t)}
+	opts := acsfake.Options{
+		ClusterID: ClusterID, Region: Region, KubernetesVersion: "1.36.3",
+		AccessKeyID: accessKey, AccessKeySecret: secretKey,
+		Backend: &nodes{api: c.API},
+	}
+	for _, option := range options {
+		option(&opts)
+	}
+	var err error
+	c.ACS, err = acsfake.New(opts)
+	require.NoError(t, err)
+	server := httptest.NewServer(c.ACS)
+	t.Cleanup(func() {
+		server.Close()
+		c.ACS.Close()
+	})
+	c.Endpoint = server.URL
+	c.Kube, err = kube.New(c.API.Config())
+	require.NoError(t, err)
+	c.Kubeconfig = t.TempDir() + "/kubeconfig"
+	WriteKubeconfig(t, c.Kubeconfig, c.API.Config().Host)
+
+	t.Setenv("ALIBABA_CLOUD_ACCESS_KEY_ID", accessKey)
+	t.Setenv("ALIBABA_CLOUD_ACCESS_KEY_SECRET", secretKey)
+	t.Setenv("ALIBABA_CLOUD_REGION_ID", Region)
+	t.Setenv("GPUPLAN_CLUSTER_ID", ClusterID)
+	t.Setenv("GPUPLAN_CS_ENDPOINT", c.Endpoint)
+	t.Setenv("KUBECONFIG", c.Kubeconfig)
+	return c
+}
+
+// ClearEnv takes what the provider and terraform read from the environment out of it.
+func ClearEnv(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{
+		"ALIBABA_CLOUD_ACCESS_KEY_ID", "ALIBABA_CLOUD_ACCESS_KEY_SECRET", "ALIBABA_CLOUD_SECURITY_TOKEN", "ALIBABA_CLOUD_REGION_ID",
+		"GPUPLAN_CLUSTER_ID", "GPUPLAN_CS_ENDPOINT", "GPUPLAN_KUBE_CONTEXT", "GPUPLAN_PLACEMENT_CHECK",
+		"KUBECONFIG", "KUBERNETES_SERVICE_HOST", "TF_CLI_CONFIG_FILE",
+	} {
+		t.Setenv(name, "")
+	}
+}
+
+// WriteKubeconfig writes a kubeconfig for a server without authentication.
+func WriteKubeconfig(t *testing.T, path, host string) {
+	t.Helper()
+	config := clientcmdapi.NewConfig()
+	config.Clusters["test"] = &clientcmdapi.Cluster{Server: host}
+	config.AuthInfos["test"] = &clientcmdapi.AuthInfo{}
+	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
+	config.CurrentContext = "test"
+	require.NoError(t, clientcmd.WriteToFile(*config, path))
+}
+
+// nodes turns the cloud's nodes into ready nodes of the API server.
+type nodes struct{ api *kubetest.Server }
+
+func (b *nodes) EnsureNode(_ context.Context, n acsfake.Node) error {
+	object, err := Node(n)
+	if err != nil {
+		return err
+	}
+	b.api.Put(object)
+	return nil
+}
+
+func (b *nodes) UpdateNode(ctx context.Context, _, n acsfake.Node) error { return b.EnsureNode(ctx, n) }
+
+func (b *nodes) DeleteNode(_ context.Context, n acsfake.Node) error {
+	b.api.Remove(corev1.SchemeGroupVersion.WithKind("Node"), "", n.Name)
+	return nil
+}
+
+// Node is a ready Kubernetes node as the catalogue describes it.
+func Node(n acsfake.Node) (*unstructured.Unstructured, error) {
+	labels := map[string]string{corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64", corev1.LabelHostname: n.Name}
+	for key, value := range n.Labels {
+		labels[key] = value
+	}
+	node := corev1.Node{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels, CreationTimestamp: metav1.NewTime(n.Created)},
+		Status: corev1.NodeStatus{
+			Allocatable: corev1.ResourceList{},
+			Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+		},
+	}
+	for _, t := range n.Taints {
+		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)})
+	}
+	if it, ok := catalog.Lookup(n.InstanceType); ok {
+		q, err := catalog.Allocatable(it, n.Mode)
+		if err != nil {
+			return nil, err
+		}
+		node.Status.Allocatable[corev1.ResourceCPU] = *resource.NewMilliQuantity(q.MilliCPU, resource.DecimalSI)
+		node.Status.Allocatable[corev1.ResourceMemory] = *resource.NewQuantity(q.MemoryBytes, resource.BinarySI)
+		node.Status.Allocatable[corev1.ResourcePods] = *resource.NewQuantity(q.Pods, resource.DecimalSI)
+		for name, count := range q.Extended {
+			node.Status.Allocatable[corev1.ResourceName(name)] = *resource.NewQuantity(count, resource.DecimalSI)
+		}
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&node)
+	return &unstructured.Unstructured{Object: content}, err
+}

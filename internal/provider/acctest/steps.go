@@ -1,0 +1,68 @@
+package acctest
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Saying matches an error of terraform that contains these words in this order, over
+// the line breaks and frames that terraform puts in.
+func Saying(words string) *regexp.Regexp {
+	var pattern []string
+	for _, w := range strings.Fields(words) {
+		pattern = append(pattern, regexp.QuoteMeta(w))
+	}
+	return regexp.MustCompile(`(?s)` + strings.Join(pattern, `[\s│]+`))
+}
+
+// GangPod is a running pod of a gang that holds cards of a node, in mode topology.
+func GangPod(gang, name, node string, cards ...int) *corev1.Pod {
+	record, err := contract.Allocation{Gang: "default/" + gang, Node: node, Cards: cards, Visible: cards}.Annotations()
+	if err != nil {
+		panic(err) // a record of integers always encodes
+	}
+	request := corev1.ResourceList{contract.ResourceTopologyCard: *resource.NewQuantity(int64(len(cards)), resource.DecimalSI)}
+	return &corev1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: name, Annotations: record,
+			Labels: map[string]string{contract.TopologyGroupLabel: gang, contract.TopologyReplicasLabel: "1"},
+		},
+		Spec: corev1.PodSpec{
+			NodeName:   node,
+			Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: request, Limits: request}}},
+		},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+}
+
+// Put stores an object in the API server.
+func (c *Cloud) Put(t *testing.T, object runtime.Object) {
+	t.Helper()
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	require.NoError(t, err)
+	c.API.Put(&unstructured.Unstructured{Object: content})
+}
+
+// NodeNames lists the nodes of the API server.
+func (c *Cloud) NodeNames(t *testing.T) []string {
+	t.Helper()
+	list, err := c.Kube.Typed.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	var names []string
+	for _, n := range list.Items {
+		names = append(names, n.Name)
+	}
+	return names
+}

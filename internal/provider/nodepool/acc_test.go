@@ -1,0 +1,96 @@
+package nodepool_test
+
+import (
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-testing/config"
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
+	"github.com/hashicorp/terraform-plugin-testing/plancheck"
+	"github.com/hashicorp/terraform-plugin-testing/statecheck"
+	"github.com/hashicorp/terraform-plugin-testing/terraform"
+	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
+	"github.com/stretchr/testify/assert"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+)
+
+const pool = "gpuplan_node_pool.v100"
+
+func step(directory string) resource.TestStep {
+	return resource.TestStep{ConfigDirectory: config.StaticDirectory("testdata/" + directory)}
+}
+
+func at(steps ...string) tfjsonpath.Path {
+	p := tfjsonpath.New(steps[0])
+	for _, s := range steps[1:] {
+		p = p.AtMapKey(s)
+	}
+	return p
+}
+
+// The capacity is known in the first plan and is what the plan said after the apply;
+// the next refresh reads the nodes, which is no change.
+func TestPool(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cards := knownvalue.ListExact([]knownvalue.Check{
+		knownvalue.Int64Exact(0), knownvalue.Int64Exact(1), knownvalue.Int64Exact(2), knownvalue.Int64Exact(3),
+		knownvalue.Int64Exact(4), knownvalue.Int64Exact(5), knownvalue.Int64Exact(6), knownvalue.Int64Exact(7),
+	})
+	nodeCalled := func(name string) knownvalue.Check {
+		return knownvalue.ObjectPartial(map[string]knownvalue.Check{"name": knownvalue.StringExact(name), "free_cards": cards})
+	}
+
+	create := step("TestPool/1")
+	create.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{
+		plancheck.ExpectKnownValue(pool, at("capacity", "cards"), knownvalue.Int64Exact(16)),
+		plancheck.ExpectKnownValue(pool, at("capacity", "wiring"), knownvalue.StringExact("dgx1-v100")),
+		plancheck.ExpectKnownValue(pool, at("capacity", "nodes"), knownvalue.ListExact([]knownvalue.Check{nodeCalled("v100[0]"), nodeCalled("v100[1]")})),
+		plancheck.ExpectUnknownValue(pool, at("nodepool_id")),
+	}
+	create.ConfigStateChecks = []statecheck.StateCheck{
+		statecheck.ExpectKnownValue(pool, at("state"), knownvalue.StringExact("active")),
+		statecheck.ExpectKnownValue(pool, at("drifted_nodes"), knownvalue.MapExact(nil)),
+		statecheck.ExpectKnownValue(pool, at("node_names"), knownvalue.ListExact([]knownvalue.Check{
+			knownvalue.StringExact("cn-hangzhou.10.0.1.1"), knownvalue.StringExact("cn-hangzhou.10.0.1.2")})),
+	}
+
+	again := step("TestPool/1")
+	again.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
+	again.ConfigStateChecks = []statecheck.StateCheck{
+		statecheck.ExpectKnownValue(pool, at("capacity", "nodes"), knownvalue.ListExact([]knownvalue.Check{
+			nodeCalled("cn-hangzhou.10.0.1.1"), nodeCalled("cn-hangzhou.10.0.1.2")})),
+	}
+
+	change := step("TestPool/2")
+	change.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{
+		plancheck.ExpectResourceAction(pool, plancheck.ResourceActionUpdate),
+		plancheck.ExpectKnownValue(pool, at("capacity", "cards"), knownvalue.Int64Exact(24)),
+		plancheck.ExpectKnownValue(pool, at("capacity", "nodes"), knownvalue.ListExact([]knownvalue.Check{
+			nodeCalled("cn-hangzhou.10.0.1.1"), nodeCalled("cn-hangzhou.10.0.1.2"), nodeCalled("v100[2]")})),
+		plancheck.ExpectUnknownValue(pool, at("node_names")),
+	}
+	change.Check = func(*terraform.State) error {
+		for _, n := range cloud.ACS.Nodes() {
+			assert.Equal(t, "vision", n.Labels["team"], n.Name)
+		}
+		assert.Len(t, cloud.NodeNames(t), 3)
+		return nil
+	}
+
+	refreshed := step("TestPool/2")
+	refreshed.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
+
+	imported := resource.TestStep{ResourceName: pool, ImportState: true, ImportStateVerify: true}
+	byName := resource.TestStep{ResourceName: pool, ImportState: true, ImportStateVerify: true, ImportStateId: "v100"}
+
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps:                    []resource.TestStep{create, again, change, refreshed, imported, byName},
+		CheckDestroy: func(*terraform.State) error {
+			assert.Empty(t, cloud.ACS.Nodes())
+			assert.Empty(t, cloud.NodeNames(t))
+			return nil
+		},
+	})
+}

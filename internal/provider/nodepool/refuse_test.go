@@ -1,0 +1,200 @@
+package nodepool_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+)
+
+// poolWith is a pool of one node with more attributes, which replace those of the same name.
+func poolWith(more string) string {
+	attributes := []string{
+		`name = "v100"`, `instance_type = "ecs.gn6v-c10g1.20xlarge"`, `size = 1`, `mode = "topology"`, `vswitch_ids = ["vsw-1"]`,
+	}
+	var lines []string
+	for _, a := range attributes {
+		name, _, _ := strings.Cut(a, " ")
+		if !strings.HasPrefix(more, name+" ") {
+			lines = append(lines, a)
+		}
+	}
+	return fmt.Sprintf("resource \"gpuplan_node_pool\" \"v100\" {\n  %s\n  %s\n}\n", strings.Join(lines, "\n  "), more)
+}
+
+// Each mistake is found at plan and shown at the line of its attribute.
+func TestBadInput(t *testing.T) {
+	acctest.StartCloud(t)
+	long := strings.Repeat("x", 64)
+	labels := make([]string, 18)
+	for i := range labels {
+		labels[i] = fmt.Sprintf("l%d = \"x\"", i)
+	}
+	for name, test := range map[string]struct{ attribute, says string }{
+		"unknown instance type":    {`instance_type = "ecs.gn6v-c10g1.20xlarg"`, `There is no GPU instance type "ecs.gn6v-c10g1.20xlarg". Did you mean ecs.gn6v-c10g1.20xlarge`},
+		"mode that does not exist": {`mode = "topologie"`, `There is no mode "topologie" for GPU nodes. The modes are default, topology,`},
+		"policy of whole cards":    {`card_policy = "spread"`, `card_policy says how parts of cards are filled, and nodes of mode "topology" offer whole cards. Remove card_policy, or choose one of the modes share,`},
+		"unknown policy":           {`card_policy = "pack"`, `value must be one of:`},
+		"negative size":            {`size = -1`, `must be between 0 and 2000, got: -1`},
+		"mode as a label":          {`labels = { "ack.node.gpu.schedule" = "topology" }`, `The label ack.node.gpu.schedule is set by the attribute mode.`},
+		"policy as a label":        {`labels = { "ack.node.gpu.placement" = "spread" }`, `The label ack.node.gpu.placement is set by the attribute card_policy.`},
+		"the provider's label":     {`labels = { "gpuplan.dev/pool" = "x" }`, `The label gpuplan.dev/pool is set by the provider or by the platform.`},
+		"the cloud's label":        {`labels = { "aliyun.accelerator/nvidia_name" = "x" }`, `The service refuses labels that begin with "aliyun".`},
+		"label value too long":     {fmt.Sprintf(`labels = { team = %q }`, long), `must be no more than 63 bytes`},
+		"label key":                {`labels = { "-team" = "x" }`, `must consist of alphanumeric characters`},
+		"too many labels":          {fmt.Sprintf(`labels = { %s }`, strings.Join(labels, ", ")), `There are 18 labels; a pool can have 17, since the service takes 20 and the provider needs 3 itself.`},
+		"taint effect":             {`taints = [{ key = "a", effect = "Never" }]`, `value must be one of:`},
+		"no vSwitch":               {`vswitch_ids = []`, `must contain at least 1 elements`},
+		"name too long":            {fmt.Sprintf(`name = %q`, long), `must be between 1 and 63`},
+		"name that is no label":    {`name = "v100 pool"`, `a valid label must be`},
+		"disk too small":           {`system_disk_size = 5`, `must be at least 20`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			attribute, _, _ := strings.Cut(test.attribute, " ")
+			for _, words := range []string{test.says, ": " + attribute} {
+				resource.UnitTest(t, resource.TestCase{
+					ProtoV6ProviderFactories: acctest.Providers(),
+					Steps:                    []resource.TestStep{{Config: poolWith(test.attribute), PlanOnly: true, ExpectError: acctest.Saying(words)}},
+				})
+			}
+		})
+	}
+}
+
+func TestModeThatTheRegionDoesNotOffer(t *testing.T) {
+	acctest.StartCloud(t)
+	t.Setenv("ALIBABA_CLOUD_REGION_ID", "cn-wulanchabu")
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps: []resource.TestStep{{Config: poolWith(`mode = "core_mem"`), PlanOnly: true,
+			ExpectError: acctest.Saying("Region cn-wulanchabu does not offer mode core_mem; these do:")}},
+	})
+}
+
+func TestTwoPoolsOfOneName(t *testing.T) {
+	acctest.StartCloud(t)
+	two := poolWith("") + strings.Replace(poolWith(""), `"gpuplan_node_pool" "v100"`, `"gpuplan_node_pool" "other"`, 1)
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps:                    []resource.TestStep{{Config: two, PlanOnly: true, ExpectError: acctest.Saying(`Another gpuplan_node_pool of this configuration is called "v100" too.`)}},
+	})
+}
+
+func TestPoolThatTerraformDoesNotKnow(t *testing.T) {
+	acctest.StartCloud(t)
+	other := strings.Replace(poolWith(""), `"gpuplan_node_pool" "v100"`, `"gpuplan_node_pool" "other"`, 1)
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps: []resource.TestStep{
+			{Config: poolWith("")},
+			{Config: `removed {
+  from = gpuplan_node_pool.v100
+  lifecycle { destroy = false }
+}`},
+			{Config: other, PlanOnly: true, ExpectError: acctest.Saying(`take it over with`)},
+			{Config: other, ResourceName: "gpuplan_node_pool.other", ImportState: true, ImportStateId: "v100", ImportStatePersist: true},
+		},
+	})
+}
+
+func TestImportOfNothing(t *testing.T) {
+	acctest.StartCloud(t)
+	for id, says := range map[string]string{
+		"a100":              `has no node pool named "a100"`,
+		"c-other/np1":       `The provider is configured for cluster c-acctest, and the import names cluster c-other.`,
+		"c-acctest/np/1":    `does not name a node pool: write CLUSTER_ID/NODEPOOL_ID, or the name of the pool.`,
+		"c-acctest/np-gone": `Cannot import non-existent remote object`,
+	} {
+		t.Run(id, func(t *testing.T) {
+			resource.UnitTest(t, resource.TestCase{
+				ProtoV6ProviderFactories: acctest.Providers(),
+				Steps:                    []resource.TestStep{{Config: poolWith(""), ResourceName: pool, ImportState: true, ImportStateId: id, ExpectError: acctest.Saying(says)}},
+			})
+		})
+	}
+}
+
+// A change that takes nodes away from running jobs is refused at plan, at the attribute
+// that makes it, and names the jobs.
+func TestRunningJobsAreNotStranded(t *testing.T) {
+	const node = "cn-hangzhou.10.0.1.1"
+	anyPod := acctest.GangPod("trainer", "trainer-0", node, 0, 1)
+	selecting := acctest.GangPod("trainer", "trainer-0", node, 0, 1)
+	selecting.Spec.NodeSelector = map[string]string{"team": "a"}
+	before := poolWith(`labels = { team = "a" }`)
+	for name, test := range map[string]struct {
+		pod       *corev1.Pod
+		after     string
+		attribute string
+		says      string
+	}{
+		"size":               {anyPod, poolWith("size = 0\n  labels = { team = \"a\" }"), "size", "shrinks node pool v100 from 1 to 0 nodes"},
+		"mode":               {anyPod, poolWith("mode = \"default\"\n  labels = { team = \"a\" }"), "mode", "switches node pool v100 from mode topology to default"},
+		"mode by a new pool": {anyPod, poolWith("mode = \"core_mem\"\n  labels = { team = \"a\" }"), "mode", "replaces node pool v100 from mode topology to core_mem"},
+		"instance type":      {anyPod, poolWith("instance_type = \"ecs.ebmgn6v.24xlarge\"\n  labels = { team = \"a\" }"), "instance_type", "replaces node pool v100"},
+		"name":               {anyPod, poolWith("name = \"other\"\n  labels = { team = \"a\" }"), "name", "replaces node pool v100"},
+		"label":              {selecting, poolWith(`labels = { team = "b" }`), "labels", "changes labels of node pool v100 that jobs select their nodes by (team)"},
+		"taint":              {anyPod, poolWith("taints = [{ key = \"out\", effect = \"NoExecute\" }]\n  labels = { team = \"a\" }"), "taints", "adds taints to node pool v100 that evict jobs without a toleration"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := acctest.StartCloud(t)
+			running := func() { cloud.Put(t, test.pod) }
+			finished := func() { cloud.API.Remove(corev1.SchemeGroupVersion.WithKind("Pod"), "default", test.pod.Name) }
+			names := "running jobs that would lose their nodes: default/trainer (on " + node + ")"
+			allowed := strings.TrimSuffix(test.after, "}\n") + "  allow_disruption = true\n}\n"
+			resource.UnitTest(t, resource.TestCase{
+				ProtoV6ProviderFactories: acctest.Providers(),
+				Steps: []resource.TestStep{
+					{Config: before},
+					{Config: test.after, PlanOnly: true, PreConfig: running, ExpectError: acctest.Saying("The plan " + test.says)},
+					{Config: test.after, PlanOnly: true, ExpectError: acctest.Saying(names)},
+					{Config: test.after, PlanOnly: true, ExpectError: acctest.Saying(": " + test.attribute)},
+					{Config: allowed, PlanOnly: true, ExpectNonEmptyPlan: true},
+					{Config: before, PlanOnly: true},
+					{Config: before, PreConfig: finished},
+				},
+			})
+		})
+	}
+}
+
+func TestDeletionUnderARunningJob(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	pod := acctest.GangPod("trainer", "trainer-0", "cn-hangzhou.10.0.1.1", 0, 1)
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps: []resource.TestStep{
+			{Config: poolWith("")},
+			{Config: `# nothing left`, PreConfig: func() { cloud.Put(t, pod) }, ExpectError: acctest.Saying("The plan deletes node pool v100, and there are running jobs")},
+			{Config: poolWith("allow_disruption = true")},
+			{Config: `# nothing left`},
+		},
+	})
+}
+
+// Whether a job of this provider goes in the same plan is not known when the pool is
+// planned; the plan passes, and the apply refuses as long as the job runs.
+func TestDeletionUnderAJobOfThisProvider(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	owner := &corev1.ConfigMap{ // stands for the job's object
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "trainer", Labels: map[string]string{"app.kubernetes.io/managed-by": "terraform-provider-gpuplan"}},
+	}
+	pod := acctest.GangPod("trainer", "trainer-0", "cn-hangzhou.10.0.1.1", 0, 1)
+	isController := true
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "trainer", UID: "u", Controller: &isController}}
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps: []resource.TestStep{
+			{Config: poolWith("")},
+			{Config: `# nothing left`, PlanOnly: true, ExpectNonEmptyPlan: true, PreConfig: func() { cloud.Put(t, owner); cloud.Put(t, pod) }},
+			{Config: `# nothing left`, ExpectError: acctest.Saying("running jobs that would lose their nodes: default/trainer")},
+			{Config: `# nothing left`, PreConfig: func() { cloud.API.Remove(corev1.SchemeGroupVersion.WithKind("Pod"), "default", "trainer-0") }},
+		},
+	})
+}

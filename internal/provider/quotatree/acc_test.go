@@ -1,0 +1,232 @@
+package quotatree_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
+	"github.com/hashicorp/terraform-plugin-testing/plancheck"
+	"github.com/hashicorp/terraform-plugin-testing/terraform"
+	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
+)
+
+const main = "gpuplan_quota_tree.main"
+
+var kind = schema.GroupVersionKind{Group: contract.QuotaTreeGroup, Version: contract.QuotaTreeVersion, Kind: contract.QuotaTreeKind}
+
+// installKind installs the CRD as the scheduler does.
+func installKind(t *testing.T, cloud *acctest.Cloud) {
+	t.Helper()
+	objs, err := deploy.Objects(deploy.Options{Image: "x"})
+	require.NoError(t, err)
+	var crds []*unstructured.Unstructured
+	for _, obj := range objs {
+		if obj.GetKind() == "CustomResourceDefinition" {
+			crds = append(crds, obj)
+		}
+	}
+	require.NotEmpty(t, crds)
+	require.NoError(t, cloud.Kube.ApplyAll(t.Context(), crds, nil))
+}
+
+func live(t *testing.T, cloud *acctest.Cloud) *unstructured.Unstructured {
+	t.Helper()
+	obj, err := cloud.Kube.Get(t.Context(), kind, contract.QuotaTreeNamespace, contract.QuotaTreeName)
+	require.NoError(t, err)
+	return obj
+}
+
+func treeOf(total, quotas, more string) string {
+	return fmt.Sprintf("resource \"gpuplan_quota_tree\" \"main\" {\n  total = %s\n  quotas = {\n%s\n  }\n%s\n}\n", total, quotas, more)
+}
+
+const (
+	total  = `{ "aliyun.com/gpu" = "16", cpu = "160", memory = "600Gi" }`
+	quotas = `    research = { min = { "aliyun.com/gpu" = "8" } }
+    "research/vision" = { min = { "aliyun.com/gpu" = "4" }, max = { "aliyun.com/gpu" = "16", cpu = "80500m" }, max_jobs = 3, namespaces = ["vision", "default"], lend_limit = { "aliyun.com/gpu" = "2" } }
+    "research/speech" = { max = { "aliyun.com/gpu" = "8" } }`
+)
+
+func TestQuotaTree(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	installKind(t, cloud)
+	config := treeOf(total, quotas, "")
+
+	create := resource.TestStep{Config: config}
+	create.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{
+		plancheck.ExpectKnownValue(main, tfjsonpath.New("leaves"), knownvalue.MapExact(map[string]knownvalue.Check{
+			"vision": knownvalue.StringExact("vision"), "speech": knownvalue.StringExact("speech")})),
+	}
+	create.Check = func(*terraform.State) error {
+		root, _, _ := unstructured.NestedMap(live(t, cloud).Object, "spec", "root")
+		assert.Equal(t, "root", root["name"])
+		assert.Equal(t, root["max"], root["min"])
+		research := root["children"].([]any)[0].(map[string]any)
+		assert.Equal(t, "research", research["name"])
+		speech := research["children"].([]any)[0].(map[string]any)
+		vision := research["children"].([]any)[1].(map[string]any)
+		assert.Equal(t, "speech", speech["name"])
+		assert.Equal(t, map[string]any{"aliyun.com/gpu": "16", "cpu": "80500m", "kube-queue/max-jobs": "3"}, vision["max"])
+		assert.Equal(t, []any{"default", "vision"}, vision["namespaces"])
+		assert.Equal(t, map[string]any{"alibabacloud.com/lendlimit": `{"aliyun.com/gpu":"2"}`}, vision["attributes"])
+		return nil
+	}
+	same := resource.TestStep{Config: config}
+	same.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
+
+	spelling := resource.TestStep{Config: config, PreConfig: func() { // the same amounts, written otherwise
+		patch(t, cloud, `{"spec":{"root":{"min":{"cpu":"160000m","memory":"614400Mi","aliyun.com/gpu":16},"max":{"cpu":"160000m","memory":"614400Mi","aliyun.com/gpu":16}}}}`)
+	}}
+	spelling.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
+
+	drifted := resource.TestStep{Config: config, PreConfig: func() {
+		patch(t, cloud, `{"spec":{"root":{"max":{"cpu":"10"}}}}`)
+	}}
+	drifted.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectResourceAction(main, plancheck.ResourceActionUpdate)}
+	drifted.Check = func(*terraform.State) error {
+		cpu, _, _ := unstructured.NestedString(live(t, cloud).Object, "spec", "root", "max", "cpu")
+		assert.Equal(t, "160", cpu)
+		return nil
+	}
+
+	gone := resource.TestStep{Config: config, PreConfig: func() { cloud.API.Remove(kind, contract.QuotaTreeNamespace, contract.QuotaTreeName) }}
+	gone.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectResourceAction(main, plancheck.ResourceActionCreate)}
+
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps: []resource.TestStep{create, same, spelling, drifted, gone,
+			{ResourceName: main, ImportState: true, ImportStateVerify: true},
+			{ResourceName: main, ImportState: true, ImportStateVerify: true, ImportStateId: "elasticquotatree"},
+			{ResourceName: main, ImportState: true, ImportStateId: "default/x", ExpectError: acctest.Saying("does not name a quota tree")},
+		},
+		CheckDestroy: func(*terraform.State) error {
+			_, err := cloud.Kube.Get(t.Context(), kind, contract.QuotaTreeNamespace, contract.QuotaTreeName)
+			assert.True(t, kube.IsNotFound(err), "%v", err)
+			return nil
+		},
+	})
+}
+
+func patch(t *testing.T, cloud *acctest.Cloud, text string) {
+	t.Helper()
+	trees := cloud.Kube.Dynamic.Resource(kind.GroupVersion().WithResource(contract.QuotaTreeResource)).Namespace(contract.QuotaTreeNamespace)
+	_, err := trees.Patch(t.Context(), contract.QuotaTreeName, types.MergePatchType, []byte(text), metav1.PatchOptions{FieldManager: "kubectl-edit"})
+	require.NoError(t, err)
+}
+
+// Each broken rule is found at plan and shown at the line of the value that breaks it.
+func TestBadInput(t *testing.T) {
+	acctest.ClearEnv(t)
+	t.Setenv("HOME", t.TempDir())
+	for name, test := range map[string]struct{ total, quotas, says, at string }{
+		"malformed quantity":        {total, `a = { min = { cpu = "4x" } }`, `"4x" is not a quantity of cpu: write a number, with a unit if needed`, `cpu = "4x"`},
+		"malformed total":           {`{ cpu = "many" }`, `a = {}`, `"many" is not a quantity of cpu`, `total =`},
+		"half a card":               {total, `a = { max = { "aliyun.com/gpu" = "500m" } }`, `"500m" of aliyun.com/gpu is not a whole number`, `a = {`},
+		"min above max":             {total, `a = { min = { cpu = "8" }, max = { cpu = "4" } }`, `min of cpu is`, `a = {`},
+		"two leaves, one namespace": {total, "a = { namespaces = [\"x\"] }\n b = { namespaces = [\"x\"] }", `namespace "x" already belongs to root/a`, `b = {`},
+		"namespaces above leaves":   {total, "a = { namespaces = [\"x\"] }\n \"a/b\" = {}", `only leaves have namespaces`, `a = {`},
+		"a name twice":              {total, "a = {}\n b = {}\n \"b/a\" = {}", `the name "a" is already used by root/a`, `"b/a" = {`},
+		"parent missing":            {total, `"a/b" = {}`, `"a/b" is below "a", which is not in quotas. Add an entry "a"`, `"a/b" = {`},
+		"path with an empty part":   {total, `"a//b" = {}`, `is not a path of names`, `"a//b" = {`},
+		"namespace that cannot be":  {total, `a = { namespaces = ["Not_One"] }`, `"Not_One" cannot be a namespace`, `a = {`},
+		"jobs as a resource":        {total, `a = { max = { "kube-queue/max-jobs" = "2" } }`, `limit the number of jobs with max_jobs`, `a = {`},
+		"no jobs at all":            {total, `a = { max_jobs = 0 }`, `must be at least 1`, `a = {`},
+		"lends more than it has":    {total, `a = { min = { cpu = "1" }, lend_limit = { cpu = "2" } }`, `lend limit of cpu is`, `a = {`},
+		"negative":                  {total, `a = { min = { cpu = "-1" } }`, `must not be negative`, `a = {`},
+		"nothing to share":          {`{}`, `a = {}`, `must contain at least 1 elements`, `total =`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, words := range []string{test.says, test.at} {
+				resource.UnitTest(t, resource.TestCase{
+					ProtoV6ProviderFactories: acctest.Providers(),
+					Steps:                    []resource.TestStep{{Config: treeOf(test.total, test.quotas, ""), PlanOnly: true, ExpectError: acctest.Saying(words)}},
+				})
+			}
+		})
+	}
+}
+
+// A rule on which the vendor's pages contradict each other warns, and does not fail.
+func TestDisputedRuleOnlyWarns(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	installKind(t, cloud)
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps: []resource.TestStep{{Config: treeOf(total, `a = { min = { cpu = "4" } }
+  "a/b" = { min = { cpu = "3" } }
+  "a/c" = { min = { cpu = "3" } }`, "")}},
+	})
+}
+
+func TestSecondTreeIsRefused(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	installKind(t, cloud)
+	existing := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"root": map[string]any{"name": "root"}}}}
+	existing.SetGroupVersionKind(kind)
+	existing.SetNamespace(contract.QuotaTreeNamespace)
+	existing.SetName("theirs")
+	cloud.API.Put(existing)
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps: []resource.TestStep{{Config: treeOf(total, quotas, ""), PlanOnly: true,
+			ExpectError: acctest.Saying("there is kube-system/theirs. Take it over with `terraform import gpuplan_quota_tree.NAME kube-system/theirs`")}},
+	})
+}
+
+func TestKindThatIsNotInstalled(t *testing.T) {
+	acctest.StartCloud(t)
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps: []resource.TestStep{{Config: treeOf(total, quotas, `timeouts = { create = "1s" }`),
+			ExpectError: acctest.Saying("the kind ElasticQuotaTree is not installed. A gpuplan_scheduler installs it")}},
+	})
+}
+
+// The kind may be installed while the tree already waits for it.
+func TestKindThatIsInstalledMeanwhile(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	step := resource.TestStep{Config: treeOf(total, quotas, "")}
+	step.ConfigPlanChecks.PostApplyPreRefresh = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
+	installed := make(chan struct{})
+	go func() {
+		defer close(installed)
+		installKind(t, cloud)
+	}()
+	resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{step}})
+	<-installed
+}
+
+func TestQuotaOfRunningJobs(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	installKind(t, cloud)
+	pod := acctest.GangPod("trainer", "trainer-0", "n1", 0, 1, 2, 3)
+	pod.Labels[contract.QuotaLabel] = "vision"
+	lower := strings.Replace(quotas, `"aliyun.com/gpu" = "16"`, `"aliyun.com/gpu" = "2"`, 1)
+	lower = strings.Replace(lower, `min = { "aliyun.com/gpu" = "4" }, `, "", 1)
+	lower = strings.Replace(lower, `, lend_limit = { "aliyun.com/gpu" = "2" }`, "", 1)
+	without := `research = {}`
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps: []resource.TestStep{
+			{Config: treeOf(total, quotas, "")},
+			{Config: treeOf(total, lower, ""), PlanOnly: true, PreConfig: func() { cloud.Put(t, pod) },
+				ExpectError: acctest.Saying("The plan lowers the maximum of aliyun.com/gpu to 2, but running jobs use 4: default/trainer.")},
+			{Config: treeOf(total, without, ""), PlanOnly: true,
+				ExpectError: acctest.Saying(`The plan removes the leaf "vision", to which running jobs are charged: default/trainer.`)},
+			{Config: treeOf(total, lower, "allow_disruption = true")},
+		},
+	})
+}

@@ -1,0 +1,174 @@
+package cloud
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acsfake"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+const v100Type = "ecs.gn6v-c10g1.20xlarge"
+
+func cloudNode(mode string) acsfake.Node {
+	node := acsfake.Node{
+		Name: "cn-hangzhou.10.0.1.2", InstanceID: "i-1", InstanceType: v100Type, Index: 1,
+		Labels: map[string]string{contract.InstanceTypeLabel: v100Type},
+		Taints: []acsfake.Taint{{Key: "a", Value: "1", Effect: "NoSchedule"}},
+	}
+	if mode != "" {
+		node.Labels[contract.NodeModeLabel] = mode
+	}
+	return node
+}
+
+func count(t *testing.T, node *corev1.Node, name corev1.ResourceName) int64 {
+	t.Helper()
+	require.Contains(t, node.Status.Allocatable, name)
+	quantity := node.Status.Allocatable[name]
+	return quantity.Value()
+}
+
+func TestNodeOffersWhatItsModeDoes(t *testing.T) {
+	for mode, want := range map[string]map[corev1.ResourceName]int64{
+		"":         {contract.ResourceDefaultCard: 8, contract.ResourceTopologyCard: 0, contract.ResourceCardMemory: 0},
+		"default":  {contract.ResourceDefaultCard: 8, contract.ResourceTopologyCard: 0, contract.ResourceCardMemory: 0},
+		"topology": {contract.ResourceDefaultCard: 0, contract.ResourceTopologyCard: 8, contract.ResourceCardMemory: 0},
+		"share":    {contract.ResourceDefaultCard: 0, contract.ResourceTopologyCard: 0, contract.ResourceCardMemory: 128},
+		"core_mem": {contract.ResourceDefaultCard: 0, contract.ResourceCardMemory: 128, contract.ResourceCorePercent: 800},
+	} {
+		t.Run(mode, func(t *testing.T) {
+			node, err := nodeObject(cloudNode(mode))
+			require.NoError(t, err)
+			for name, n := range want {
+				assert.Equal(t, n, count(t, node, name), name)
+			}
+			assert.Positive(t, count(t, node, corev1.ResourceEphemeralStorage), "launchers of MPI jobs ask for some")
+			assert.Equal(t, "dgx1-v100", node.Annotations[contract.SimulatedWiringAnnotation])
+			assert.Equal(t, "10.0.1.2", node.Status.Addresses[0].Address)
+			assert.Equal(t, []corev1.Taint{{Key: "a", Value: "1", Effect: corev1.TaintEffectNoSchedule}}, node.Spec.Taints)
+		})
+	}
+	_, err := nodeObject(cloudNode("no-such-mode"))
+	assert.ErrorContains(t, err, "no-such-mode")
+	unknown := cloudNode("")
+	unknown.InstanceType = "ecs.no.such"
+	_, err = nodeObject(unknown)
+	assert.ErrorContains(t, err, "not in the catalogue")
+}
+
+func TestFollowMode(t *testing.T) {
+	ctx := context.Background()
+	node, err := nodeObject(cloudNode("topology"))
+	require.NoError(t, err)
+	client := fake.NewClientset(node)
+	now := func() *corev1.Node {
+		node, err := client.CoreV1().Nodes().Get(ctx, node.Name, metav1.GetOptions{})
+		require.NoError(t, err)
+		return node
+	}
+	relabel := func(change func(labels map[string]string)) {
+		node := now()
+		change(node.Labels)
+		node, err := client.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		client.ClearActions()
+		require.NoError(t, followMode(ctx, client, node))
+	}
+	relabel(func(map[string]string) {})
+	assert.Empty(t, client.Actions(), "nothing to do, nothing written")
+	relabel(func(labels map[string]string) { labels[contract.NodeModeLabel] = "default" })
+	assert.EqualValues(t, 8, count(t, now(), contract.ResourceDefaultCard))
+	assert.EqualValues(t, 0, count(t, now(), contract.ResourceTopologyCard))
+	relabel(func(labels map[string]string) { delete(labels, contract.NodeModeLabel) })
+	assert.Empty(t, client.Actions(), "without the label the node keeps what it had")
+	relabel(func(labels map[string]string) { labels[contract.NodeModeLabel] = "nonsense" })
+	assert.Empty(t, client.Actions())
+}
+
+func TestUpdateNode(t *testing.T) {
+	ctx := context.Background()
+	old := cloudNode("topology")
+	object, err := nodeObject(old)
+	require.NoError(t, err)
+	object.Labels["mine"] = "yes"
+	mine := corev1.Taint{Key: "mine", Effect: corev1.TaintEffectNoExecute}
+	object.Spec.Taints = append(object.Spec.Taints, mine)
+	client := fake.NewClientset(object)
+	n := &nodes{client: client}
+
+	changed := cloudNode("share")
+	changed.Labels["new"] = "1"
+	changed.Taints = []acsfake.Taint{{Key: "b", Effect: "NoSchedule"}}
+	require.NoError(t, n.UpdateNode(ctx, old, changed))
+	require.NoError(t, n.UpdateNode(ctx, old, changed), "once more is no harm")
+	got, err := client.CoreV1().Nodes().Get(ctx, old.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, "share", got.Labels[contract.NodeModeLabel])
+	assert.Equal(t, "1", got.Labels["new"])
+	assert.Equal(t, "yes", got.Labels["mine"])
+	assert.Equal(t, "linux", got.Labels[corev1.LabelOSStable])
+	assert.Equal(t, []corev1.Taint{mine, {Key: "b", Effect: corev1.TaintEffectNoSchedule}}, got.Spec.Taints)
+
+	require.NoError(t, n.UpdateNode(ctx, changed, old))
+	got, err = client.CoreV1().Nodes().Get(ctx, old.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.NotContains(t, got.Labels, "new")
+
+	missing := old
+	missing.Name = "gone"
+	assert.ErrorContains(t, n.UpdateNode(ctx, missing, missing), "update node gone")
+	assert.NoError(t, n.DeleteNode(ctx, missing), "a node that is gone is deleted")
+}
+
+func TestHardwareOnceWrittenStays(t *testing.T) {
+	n := &nodes{hardware: t.TempDir()}
+	node := cloudNode("topology")
+	require.NoError(t, n.describeHardware(node))
+	file := filepath.Join(n.hardware, node.Name+".json")
+	require.FileExists(t, file)
+	require.NoError(t, os.WriteFile(file, []byte("broken on purpose"), 0o600))
+	require.NoError(t, n.describeHardware(node))
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, "broken on purpose", string(data))
+}
+
+func TestCredentialsAreMadeOnce(t *testing.T) {
+	dir := t.TempDir()
+	first, err := ensureCredentials(dir)
+	require.NoError(t, err)
+	assert.Len(t, first.AccessKeyID, 24)
+	assert.GreaterOrEqual(t, len(first.AccessKeySecret), 26)
+	second, err := ensureCredentials(dir)
+	require.NoError(t, err)
+	assert.Equal(t, first, second)
+	other, err := ensureCredentials(t.TempDir())
+	require.NoError(t, err)
+	assert.NotEqual(t, first, other)
+	info, err := os.Stat(credentialsFile(dir))
+	require.NoError(t, err)
+	assert.Zero(t, info.Mode().Perm()&0o077)
+}
+
+func TestRequestsAreLoggedWithoutSecrets(t *testing.T) {
+	var log bytes.Buffer
+	handler := logged(slog.New(slog.NewTextHandler(&log, nil)), http.NotFoundHandler())
+	request := httptest.NewRequest(http.MethodGet, "/clusters/c", nil)
+	request.Header.Set("Authorization", "acs LTAI:signature")
+	handler.ServeHTTP(httptest.NewRecorder(), request)
+	assert.Contains(t, log.String(), "/clusters/c status=404")
+	assert.NotContains(t, log.String(), "signature")
+}

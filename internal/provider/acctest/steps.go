@@ -1,10 +1,13 @@
 package acctest
 
 import (
+	"errors"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/terraform-plugin-testing/terraform"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,8 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-
-	"github.com/stretchr/testify/require"
 )
 
 // Saying matches an error of terraform that contains these words in this order, over
@@ -65,4 +66,14 @@ func (c *Cloud) NodeNames(t *testing.T) []string {
 		names = append(names, n.Name)
 	}
 	return names
+}
+
+// StateLacks checks that a text is nowhere in the state.
+func StateLacks(text string) func(*terraform.State) error {
+	return func(state *terraform.State) error {
+		if strings.Contains(state.String(), text) {
+			return errors.New("the state contains what must not be in it")
+		}
+		return nil
+	}
 }

@@ -1,0 +1,158 @@
+package provider_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	fwprovider "github.com/hashicorp/terraform-plugin-framework/provider"
+	fwresource "github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+)
+
+const pool = `
+resource "gpuplan_node_pool" "v100" {
+  name          = "v100"
+  instance_type = "ecs.gn6v-c10g1.20xlarge"
+  size          = 1
+  vswitch_ids   = ["vsw-1"]
+}
+`
+
+const tree = `
+resource "gpuplan_quota_tree" "main" {
+  total  = { cpu = "1" }
+  quotas = { a = {} }
+}
+`
+
+// Every schema obeys the framework's rules, and everything in it is described.
+func TestSchemas(t *testing.T) {
+	p := provider.New("test")()
+	var config fwprovider.SchemaResponse
+	p.Schema(t.Context(), fwprovider.SchemaRequest{}, &config)
+	assert.Empty(t, config.Schema.ValidateImplementation(t.Context()))
+	for name, a := range config.Schema.Attributes {
+		assert.NotEmpty(t, a.GetMarkdownDescription(), name)
+	}
+	for _, secret := range []string{"secret_key", "security_token", "kubeconfig_content"} {
+		assert.True(t, config.Schema.Attributes[secret].IsSensitive(), secret)
+	}
+	for _, create := range p.Resources(t.Context()) {
+		r := create()
+		var meta fwresource.MetadataResponse
+		r.Metadata(t.Context(), fwresource.MetadataRequest{ProviderTypeName: "gpuplan"}, &meta)
+		var s fwresource.SchemaResponse
+		r.Schema(t.Context(), fwresource.SchemaRequest{}, &s)
+		assert.Empty(t, s.Schema.ValidateImplementation(t.Context()), meta.TypeName)
+		assert.NotEmpty(t, s.Schema.MarkdownDescription, meta.TypeName)
+		for name, a := range s.Schema.Attributes {
+			if name != "timeouts" { // described by its module
+				assert.NotEmpty(t, a.GetMarkdownDescription(), "%s.%s", meta.TypeName, name)
+			}
+		}
+		_, importable := r.(fwresource.ResourceWithImportState)
+		assert.True(t, importable, meta.TypeName)
+	}
+}
+
+// block is a provider block with more attributes.
+func block(attributes ...string) string {
+	return "provider \"gpuplan\" {\n  " + strings.Join(attributes, "\n  ") + "\n}\n"
+}
+
+// plan expects that the plan of a configuration with a provider block fails.
+func plan(t *testing.T, config, says string) {
+	t.Helper()
+	resource.UnitTest(t, resource.TestCase{Steps: []resource.TestStep{{
+		ProtoV6ProviderFactories: acctest.Providers(), Config: config, PlanOnly: true, ExpectError: acctest.Saying(says),
+	}}})
+}
+
+func TestMistakesInTheAccess(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	nowhere := filepath.Join(t.TempDir(), "nowhere")
+	closed := filepath.Join(t.TempDir(), "closed")
+	acctest.WriteKubeconfig(t, closed, "http://127.0.0.1:1")
+	for name, test := range map[string]struct{ block, resource, says string }{
+		"unknown access key":        {block(`access_key = "LTAIwrong"`), pool, "InvalidAccessKeyId.NotFound"},
+		"what to do about it":       {block(`access_key = "LTAIwrong"`), pool, "check the access key's ID and secret (ALIBABA_CLOUD_ACCESS_KEY_ID, ALIBABA_CLOUD_ACCESS_KEY_SECRET)"},
+		"wrong secret":              {block(`secret_key = "wrong"`), pool, "SignatureDoesNotMatch"},
+		"unreachable API":           {block(`endpoint = "http://127.0.0.1:1"`), pool, "no answer from the Container Service API at http://127.0.0.1:1"},
+		"malformed endpoint":        {block(`endpoint = "ftp://x"`), pool, `endpoint "ftp://x" must be a host, or a URL`},
+		"unknown cluster":           {block(`cluster_id = "c-other"`), pool, "ErrorClusterNotFound"},
+		"kubeconfig that is not":    {block(`kubeconfig = "` + nowhere + `"`), tree, "check the path or the environment variable KUBECONFIG"},
+		"at its attribute":          {block(`kubeconfig = "` + nowhere + `"`), tree, ": kubeconfig = "},
+		"kubeconfig of nothing":     {block(`kubeconfig_content = "x: ["`), tree, "the kubeconfig text is not a kubeconfig"},
+		"context that is not":       {block(`kubeconfig = "`+cloud.Kubeconfig+`"`, `kube_context = "prod"`), tree, `has no context "prod"; its contexts: test`},
+		"cluster that is off":       {block(`kubeconfig = "` + closed + `"`), tree, "cannot reach the Kubernetes API at http://127.0.0.1:1: connection refused"},
+		"check that does not exist": {block(`placement_check = "maybe"`), pool, "value must be one of:"},
+	} {
+		t.Run(name, func(t *testing.T) { plan(t, test.block+test.resource, test.says) })
+	}
+	t.Run("check in the environment", func(t *testing.T) {
+		t.Setenv("GPUPLAN_PLACEMENT_CHECK", "maybe")
+		plan(t, pool, `The environment variable GPUPLAN_PLACEMENT_CHECK is "maybe"; it must be one of error, warn, off.`)
+	})
+}
+
+// Nothing is contacted that a plan does not need, and nothing needs to be configured for it.
+func TestPlanWithoutAnyAccess(t *testing.T) {
+	acctest.ClearEnv(t)
+	t.Setenv("HOME", t.TempDir())
+	resource.UnitTest(t, resource.TestCase{Steps: []resource.TestStep{{
+		ProtoV6ProviderFactories: acctest.Providers(), Config: pool + tree, PlanOnly: true, ExpectNonEmptyPlan: true,
+	}}})
+}
+
+// An apply that needs what is not there says which attribute and variable to set.
+func TestApplyWithoutAccess(t *testing.T) {
+	acctest.ClearEnv(t)
+	t.Setenv("HOME", t.TempDir())
+	for config, says := range map[string]string{
+		pool: "set access_key in the provider block, or the environment variable ALIBABA_CLOUD_ACCESS_KEY_ID",
+		tree: "set kubeconfig or kubeconfig_content in the provider block, or the environment variable KUBECONFIG",
+	} {
+		resource.UnitTest(t, resource.TestCase{Steps: []resource.TestStep{{
+			ProtoV6ProviderFactories: acctest.Providers(), Config: config, ExpectError: acctest.Saying(says),
+		}}})
+	}
+}
+
+// A provider whose configuration comes from a resource of the same apply plans without
+// live state, and is complete at apply.
+func TestConfigurationThatIsUnknownAtPlan(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	t.Setenv("GPUPLAN_CS_ENDPOINT", "")
+	t.Setenv("KUBECONFIG", "")
+	text, err := os.ReadFile(cloud.Kubeconfig)
+	require.NoError(t, err)
+	config := `
+resource "terraform_data" "cluster" {
+  input = { endpoint = "` + cloud.Endpoint + `", kubeconfig = <<EOT
+` + string(text) + `EOT
+  }
+}
+` + block(`endpoint = terraform_data.cluster.output.endpoint`, `kubeconfig_content = terraform_data.cluster.output.kubeconfig`) + pool
+	resource.UnitTest(t, resource.TestCase{Steps: []resource.TestStep{
+		{ProtoV6ProviderFactories: acctest.Providers(), Config: config},
+		{ProtoV6ProviderFactories: acctest.Providers(), Config: config, PlanOnly: true},
+	}})
+}
+
+// No secret is in the state.
+func TestSecretsAreNotInTheState(t *testing.T) {
+	acctest.StartCloud(t)
+	secret := os.Getenv("ALIBABA_CLOUD_ACCESS_KEY_SECRET")
+	require.NotEmpty(t, secret)
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps:                    []resource.TestStep{{Config: pool, Check: acctest.StateLacks(secret)}},
+	})
+}

@@ -1,0 +1,163 @@
+package scheduler_test
+
+import (
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
+	"github.com/hashicorp/terraform-plugin-testing/plancheck"
+	"github.com/hashicorp/terraform-plugin-testing/terraform"
+	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
+)
+
+const (
+	this   = "gpuplan_scheduler.this"
+	config = `resource "gpuplan_scheduler" "this" {
+  image = "gpuplan-scheduler:1"
+}`
+	changed = `resource "gpuplan_scheduler" "this" {
+  image     = "gpuplan-scheduler:2"
+  replicas  = 2
+  log_level = 4
+  port      = 10259
+}`
+)
+
+var (
+	deployment = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
+	configMap  = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
+)
+
+func get(t *testing.T, cloud *acctest.Cloud, kind schema.GroupVersionKind) *unstructured.Unstructured {
+	t.Helper()
+	obj, err := cloud.Kube.Get(t.Context(), kind, contract.SystemNamespace, contract.SchedulerName)
+	require.NoError(t, err)
+	return obj
+}
+
+func update(checks ...plancheck.PlanCheck) []plancheck.PlanCheck {
+	return append(checks, plancheck.ExpectResourceAction(this, plancheck.ResourceActionUpdate))
+}
+
+func TestScheduler(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cloud.RunWorkloads(t)
+
+	create := resource.TestStep{Config: config}
+	create.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{
+		plancheck.ExpectKnownValue(this, tfjsonpath.New("scheduler_name"), knownvalue.StringExact("gpuplan-scheduler")),
+		plancheck.ExpectKnownValue(this, tfjsonpath.New("id"), knownvalue.StringExact("gpuplan-system/gpuplan-scheduler")),
+	}
+	same := resource.TestStep{Config: config}
+	same.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
+
+	options := resource.TestStep{Config: changed}
+	options.ConfigPlanChecks.PreApply = update()
+	options.Check = func(*terraform.State) error {
+		replicas, _, _ := unstructured.NestedInt64(get(t, cloud, deployment).Object, "spec", "replicas")
+		assert.Equal(t, int64(2), replicas)
+		return nil
+	}
+
+	scaled := resource.TestStep{Config: changed, PreConfig: func() { // by somebody else, who then owns the field
+		obj := get(t, cloud, deployment)
+		require.NoError(t, unstructured.SetNestedField(obj.Object, int64(5), "spec", "replicas"))
+		cloud.API.Put(obj)
+	}}
+	scaled.ConfigPlanChecks.PreApply = update()
+	scaled.Check = options.Check
+
+	missing := resource.TestStep{Config: changed, PreConfig: func() {
+		cloud.API.Remove(configMap, contract.SystemNamespace, contract.SchedulerName)
+	}}
+	missing.ConfigPlanChecks.PreApply = update(
+		plancheck.ExpectKnownValue(this, tfjsonpath.New("drifted_objects"), knownvalue.ListExact(nil)))
+	missing.Check = func(*terraform.State) error {
+		get(t, cloud, configMap)
+		return nil
+	}
+
+	gone := resource.TestStep{Config: changed, PreConfig: func() {
+		cloud.API.Remove(deployment, contract.SystemNamespace, contract.SchedulerName)
+	}}
+	gone.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectResourceAction(this, plancheck.ResourceActionCreate)}
+
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps: []resource.TestStep{create, same, options, scaled, missing, gone,
+			{ResourceName: this, ImportState: true, ImportStateVerify: true},
+			{ResourceName: this, ImportState: true, ImportStateId: "default", ExpectError: acctest.Saying("its import ID is gpuplan-system/gpuplan-scheduler")},
+		},
+		CheckDestroy: func(*terraform.State) error {
+			objs, err := deploy.Objects(deploy.Options{Image: "x"})
+			require.NoError(t, err)
+			for _, obj := range objs {
+				_, err := cloud.Kube.Get(t.Context(), obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
+				assert.True(t, kube.IsNotFound(err), "%s %s: %v", obj.GetKind(), obj.GetName(), err)
+			}
+			return nil
+		},
+	})
+}
+
+func TestSchedulerThatDoesNotStart(t *testing.T) {
+	cloud := acctest.StartCloud(t) // no controller makes pods
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps: []resource.TestStep{
+			{Config: `resource "gpuplan_scheduler" "this" {
+  image    = "gpuplan-scheduler:1"
+  timeouts = { create = "1s" }
+}`, ExpectError: acctest.Saying("0 of 1 pods up to date, 0 ready. `kubectl -n gpuplan-system describe Deployment gpuplan-scheduler` shows what it waits for")},
+			{Config: config, PreConfig: func() { cloud.RunWorkloads(t) }}, // what exists of it is known and replaced
+		},
+	})
+}
+
+func TestSecondSchedulerIsRefused(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	objs, err := deploy.Objects(deploy.Options{Image: "x"})
+	require.NoError(t, err)
+	require.NoError(t, cloud.Kube.ApplyAll(t.Context(), objs, nil))
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps: []resource.TestStep{{Config: config, PlanOnly: true,
+			ExpectError: acctest.Saying("Take it over with `terraform import gpuplan_scheduler.NAME gpuplan-system/gpuplan-scheduler`")}},
+	})
+}
+
+func TestBadInput(t *testing.T) {
+	acctest.ClearEnv(t)
+	t.Setenv("HOME", t.TempDir())
+	for attribute, says := range map[string]string{
+		`image = ""`:     "must be at least 1",
+		`replicas = 0`:   "must be between 1 and 10",
+		`log_level = 11`: "must be between 0 and 10",
+		`port = 70000`:   "must be between 0 and 65535",
+	} {
+		t.Run(attribute, func(t *testing.T) {
+			resource.UnitTest(t, resource.TestCase{
+				ProtoV6ProviderFactories: acctest.Providers(),
+				Steps: []resource.TestStep{{Config: "resource \"gpuplan_scheduler\" \"this\" {\n" + attribute + "\n" + other(attribute) + "}", PlanOnly: true,
+					ExpectError: acctest.Saying(says)}},
+			})
+		})
+	}
+}
+
+// other adds the required attribute where the case is about another one.
+func other(attribute string) string {
+	if attribute == `image = ""` {
+		return ""
+	}
+	return "image = \"x\"\n"
+}

@@ -45,32 +45,24 @@ func (e *ConflictError) Unwrap() error { return e.err }
 // and returns it as the server has it. It never takes fields from other
 // managers: a [ConflictError] names them instead.
 func (c *Client) Apply(ctx context.Context, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	resource, err := c.resource(obj.GroupVersionKind(), obj.GetNamespace())
-	if err != nil {
-		return nil, fmt.Errorf("apply %s: %w", describeObject(obj), err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	applied, err := resource.Apply(ctx, obj.GetName(), obj, metav1.ApplyOptions{FieldManager: contract.FieldManager})
-	if conflict := conflictOf(obj, err); conflict != nil {
-		return nil, conflict
-	}
-	if err != nil {
-		return nil, fmt.Errorf("apply %s: %w", describeObject(obj), plain(err))
-	}
-	return applied, nil
+	return c.apply(ctx, obj, metav1.ApplyOptions{FieldManager: contract.FieldManager})
 }
 
 // ApplyAs applies an object, or one of its subresources, as a program that is the
 // only writer of these fields: it takes them from whoever has them.
 func (c *Client) ApplyAs(ctx context.Context, manager string, obj *unstructured.Unstructured, subresources ...string) (*unstructured.Unstructured, error) {
+	return c.apply(ctx, obj, metav1.ApplyOptions{FieldManager: manager, Force: true}, subresources...)
+}
+
+func (c *Client) apply(ctx context.Context, obj *unstructured.Unstructured, options metav1.ApplyOptions, subresources ...string) (*unstructured.Unstructured, error) {
 	resource, err := c.resource(obj.GroupVersionKind(), obj.GetNamespace())
 	if err != nil {
 		return nil, fmt.Errorf("apply %s: %w", describeObject(obj), err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	applied, err := resource.Apply(ctx, obj.GetName(), obj, metav1.ApplyOptions{FieldManager: manager, Force: true}, subresources...)
+	applied, err := resource.Apply(ctx, obj.GetName(), obj, options, subresources...)
+	if conflict := conflictOf(obj, err); conflict != nil {
+		return nil, conflict
+	}
 	if err != nil {
 		return nil, fmt.Errorf("apply %s: %w", describeObject(obj), plain(err))
 	}

@@ -7,15 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -24,10 +21,6 @@ import (
 )
 
 const (
-	// dialTimeout bounds how long a connection may take to open.
-	dialTimeout = 5 * time.Second
-	// requestTimeout bounds one request that is not a watch.
-	requestTimeout = 30 * time.Second
 	// queriesPerSecond and burst replace client-go's defaults of 5 and 10, which
 	// make a plan over a few hundred objects wait for itself.
 	queriesPerSecond = 100
@@ -40,21 +33,18 @@ type Client struct {
 	Dynamic dynamic.Interface
 	Config  *rest.Config
 
-	discovery discovery.DiscoveryInterface
-	mapper    meta.ResettableRESTMapper
+	mapper meta.ResettableRESTMapper
 }
 
 // New returns a client for the API server of cfg. It makes no request: the
-// first call of a method finds out whether the server answers.
+// first call of a method finds out whether the server answers. Requests other
+// than watches are bounded by cfg.Timeout, or else by 30 s.
 func New(cfg *rest.Config) (*Client, error) {
 	cfg = rest.CopyConfig(cfg)
 	if cfg.QPS == 0 {
 		cfg.QPS, cfg.Burst = queriesPerSecond, burst
 	}
-	if cfg.Dial == nil {
-		cfg.Dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
-	}
-	nameUnreachable(cfg)
+	bound(cfg)
 	http, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("set up the connection to %s: %w", cfg.Host, err)
@@ -67,18 +57,12 @@ func New(cfg *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up the dynamic client of %s: %w", cfg.Host, err)
 	}
-	return FromClients(cfg, typed, dyn), nil
-}
-
-// FromClients returns a client over existing ones, such as client-go's fakes.
-func FromClients(cfg *rest.Config, typed kubernetes.Interface, dyn dynamic.Interface) *Client {
 	return &Client{
-		Typed:     typed,
-		Dynamic:   dyn,
-		Config:    cfg,
-		discovery: typed.Discovery(),
-		mapper:    restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(typed.Discovery())),
-	}
+		Typed:   typed,
+		Dynamic: dyn,
+		Config:  cfg,
+		mapper:  restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(typed.Discovery())),
+	}, nil
 }
 
 // ErrNotServed tells that the API server serves no such kind: its CRD is not installed.
@@ -95,8 +79,6 @@ func (c *Client) Get(ctx context.Context, gvk schema.GroupVersionKind, namespace
 	if err != nil {
 		return nil, fmt.Errorf("get %s: %w", describe(gvk, namespace, name), err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	obj, err := resource.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("get %s: %w", describe(gvk, namespace, name), plain(err))
@@ -111,8 +93,6 @@ func (c *Client) List(ctx context.Context, gvk schema.GroupVersionKind, namespac
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", gvk.Kind, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	list, err := c.Dynamic.Resource(mapping.Resource).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", gvk.Kind, plain(err))
@@ -126,7 +106,7 @@ func (c *Client) Served(ctx context.Context, group, kind string) (version string
 	if err := ctx.Err(); err != nil {
 		return "", false, err
 	}
-	groups, err := c.discovery.ServerGroups()
+	groups, err := c.Typed.Discovery().ServerGroups()
 	if err != nil {
 		return "", false, fmt.Errorf("discover what the API server serves: %w", plain(err))
 	}
@@ -135,7 +115,7 @@ func (c *Client) Served(ctx context.Context, group, kind string) (version string
 			continue
 		}
 		for _, v := range append([]metav1.GroupVersionForDiscovery{g.PreferredVersion}, g.Versions...) {
-			list, err := c.discovery.ServerResourcesForGroupVersion(v.GroupVersion)
+			list, err := c.Typed.Discovery().ServerResourcesForGroupVersion(v.GroupVersion)
 			if IsNotFound(err) {
 				continue
 			}

@@ -52,12 +52,10 @@ func (c *Client) deleteObject(ctx context.Context, obj *unstructured.Unstructure
 		return fmt.Errorf("delete %s: %w", describeObject(obj), err)
 	}
 	uid, foreground := obj.GetUID(), metav1.DeletePropagationForeground
-	requestCtx, cancel := context.WithTimeout(ctx, requestTimeout)
-	err = resource.Delete(requestCtx, obj.GetName(), metav1.DeleteOptions{
+	err = resource.Delete(ctx, obj.GetName(), metav1.DeleteOptions{
 		PropagationPolicy: &foreground,
 		Preconditions:     &metav1.Preconditions{UID: &uid},
 	})
-	cancel()
 	if IsNotFound(err) || isOtherUID(err) {
 		return nil
 	}

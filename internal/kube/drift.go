@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -44,18 +43,7 @@ func (c *Client) TakeOver(ctx context.Context, obj *unstructured.Unstructured) (
 }
 
 func (c *Client) forceApply(ctx context.Context, obj *unstructured.Unstructured, dryRun ...string) (*unstructured.Unstructured, error) {
-	resource, err := c.resource(obj.GroupVersionKind(), obj.GetNamespace())
-	if err != nil {
-		return nil, fmt.Errorf("apply %s: %w", describeObject(obj), err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	options := metav1.ApplyOptions{FieldManager: contract.FieldManager, Force: true, DryRun: dryRun}
-	applied, err := resource.Apply(ctx, obj.GetName(), obj, options)
-	if err != nil {
-		return nil, fmt.Errorf("apply %s: %w", describeObject(obj), plain(err))
-	}
-	return applied, nil
+	return c.apply(ctx, obj, metav1.ApplyOptions{FieldManager: contract.FieldManager, Force: true, DryRun: dryRun})
 }
 
 // differences collects the paths at which two objects differ. Lists are compared whole.

@@ -3,11 +3,14 @@ package kube_test
 import (
 	"context"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -138,6 +141,41 @@ func TestUnreachableServer(t *testing.T) {
 	_, _, err = client.Served(context.Background(), "apps", "Deployment")
 	require.ErrorContains(t, err, "connection refused")
 	assert.NotContains(t, err.Error(), "Get \"", "net/http's own prefix only repeats the address")
+}
+
+func TestServerThatDoesNotAnswer(t *testing.T) {
+	hanging := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	t.Cleanup(hanging.Close)
+	client, err := kube.New(&rest.Config{Host: hanging.URL, Timeout: 50 * time.Millisecond})
+	require.NoError(t, err)
+
+	_, _, err = client.Served(context.Background(), "apps", "Deployment")
+	assert.ErrorContains(t, err, "cannot reach the Kubernetes API at "+hanging.URL+": no answer within 50ms")
+	_, err = client.Typed.CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{})
+	assert.ErrorContains(t, err, "no answer within 50ms")
+
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err = client.Typed.CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
+	assert.ErrorIs(t, err, context.Canceled, "the caller's own end is not the server's fault")
+}
+
+func TestWatchesAreNotBounded(t *testing.T) {
+	server := kubetest.Start(t)
+	cfg := server.Config()
+	cfg.Timeout = 200 * time.Millisecond
+	client, err := kube.New(cfg)
+	require.NoError(t, err)
+	watch, err := client.Typed.CoreV1().ConfigMaps("default").Watch(context.Background(), metav1.ListOptions{ResourceVersion: "0"})
+	require.NoError(t, err)
+	defer watch.Stop()
+	select {
+	case event, open := <-watch.ResultChan():
+		assert.Fail(t, "the watch ended", "%v %v", event, open)
+	case <-time.After(2 * cfg.Timeout):
+	}
+	server.Put(configMap("a", "x"))
+	assert.Equal(t, "ADDED", string((<-watch.ResultChan()).Type))
 }
 
 func TestConfigFrom(t *testing.T) {

@@ -108,9 +108,7 @@ func (w *waiter) ended(ctx context.Context) error {
 // done, the watch runs out (no error), or something fails.
 func (w *waiter) listAndWatch(ctx context.Context) (done bool, err error) {
 	options := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, w.name).String()}
-	listCtx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	list, err := w.resource.List(listCtx, options)
+	list, err := w.resource.List(ctx, options)
 	if err != nil {
 		return false, err
 	}
@@ -189,7 +187,6 @@ func (w *waiter) report(status string) {
 func isTransient(err error) bool {
 	var unreachable *UnreachableError
 	return errors.As(err, &unreachable) ||
-		errors.Is(err, context.DeadlineExceeded) ||
 		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
 		apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) ||
 		isBrokenConnection(err)

@@ -1,0 +1,137 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// dialTimeout bounds how long a connection may take to open.
+	dialTimeout = 5 * time.Second
+	// answerTimeout bounds how long the answer to a request may take, unless the
+	// connection says otherwise. Watches are not bounded.
+	answerTimeout = 30 * time.Second
+)
+
+// UnreachableError tells that the API server did not answer.
+type UnreachableError struct {
+	// Host is the server's URL.
+	Host string
+	// Err is why: the network's own error, or that time ran out.
+	Err error
+}
+
+func (e *UnreachableError) Error() string {
+	return fmt.Sprintf("cannot reach the Kubernetes API at %s: %s; check that the kubeconfig and its context name the right cluster, or start the cluster", e.Host, networkCause(e.Err))
+}
+
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// bound makes all clients of cfg give up on a server that does not answer, and say which.
+func bound(cfg *rest.Config) {
+	t := transport{host: cfg.Host, timeout: answerTimeout}
+	if cfg.Timeout != 0 {
+		t.timeout, cfg.Timeout = cfg.Timeout, 0 // client-go's own would also end watches
+	}
+	if cfg.Dial == nil {
+		cfg.Dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
+	}
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		t.next = next
+		return t
+	})
+}
+
+// transport bounds requests and names the server in its errors.
+type transport struct {
+	host    string
+	timeout time.Duration
+	next    http.RoundTripper
+}
+
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Query().Has("watch") {
+		return t.send(r)
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	timer := time.AfterFunc(t.timeout, func() { cancel(fmt.Errorf("no answer within %v", t.timeout)) })
+	stop := func() {
+		timer.Stop()
+		cancel(nil)
+	}
+	resp, err := t.send(r.WithContext(ctx))
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil && r.Context().Err() == nil {
+			err = &UnreachableError{Host: t.host, Err: cause}
+		}
+		stop()
+		return nil, err
+	}
+	resp.Body = &body{ReadCloser: resp.Body, stop: stop}
+	return resp, nil
+}
+
+func (t transport) send(r *http.Request) (*http.Response, error) {
+	resp, err := t.next.RoundTrip(r)
+	if op := (*net.OpError)(nil); errors.As(err, &op) && op.Op == "dial" {
+		return nil, &UnreachableError{Host: t.host, Err: err}
+	}
+	return resp, err
+}
+
+// WrappedRoundTripper lets client-go see through the wrapper.
+func (t transport) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+// body ends the bound of a request when its answer was read.
+type body struct {
+	io.ReadCloser
+	stop func()
+}
+
+func (b *body) Close() error {
+	defer b.stop()
+	return b.ReadCloser.Close()
+}
+
+// networkCause returns the words that matter of a network error: "connection refused".
+func networkCause(err error) string {
+	var (
+		dns     *net.DNSError
+		syscall *os.SyscallError
+		timeout net.Error
+	)
+	switch {
+	case errors.As(err, &dns):
+		return "no such host " + dns.Name
+	case errors.As(err, &syscall):
+		return syscall.Err.Error()
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return "no connection within " + dialTimeout.String()
+	default:
+		return err.Error()
+	}
+}
+
+// isBrokenConnection tells that a connection ended in the middle of a request.
+func isBrokenConnection(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+// plain drops the URL that net/http puts before an error that already names the server.
+func plain(err error) error {
+	var unreachable *UnreachableError
+	if request := (*url.Error)(nil); errors.As(err, &request) && errors.As(err, &unreachable) {
+		return unreachable
+	}
+	return err
+}

@@ -109,6 +109,10 @@ const (
 	// the pod's own cards, and the cards of its gang on the node.
 	CardsAnnotation   = "topology.kubernetes.io/gpu-group"
 	VisibleAnnotation = "topology.kubernetes.io/gpu-visible"
+	// ShareMemoryAnnotation and ShareCoreAnnotation are what arena reads about shared
+	// cards: JSON objects {"container index": {"card index": GiB or percent}}.
+	ShareMemoryAnnotation = "scheduler.framework.gpushare.allocation"
+	ShareCoreAnnotation   = "gpushare.alibabacloud.com/core-percentage"
 )
 
 // Job operators (Kubeflow training operator v1).

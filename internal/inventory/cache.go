@@ -29,6 +29,8 @@ type Cache struct {
 	pods      map[types.UID]*podState
 	gangs     map[string]map[types.UID]*podState
 	podGroups map[string]*unstructured.Unstructured
+	// counted is the census of each gang since it last changed.
+	counted map[string]census
 	// changed are called after each change ([Cache.Subscribe]).
 	changed []func(Change)
 }
@@ -76,6 +78,7 @@ func NewCache() *Cache {
 		pods:      map[types.UID]*podState{},
 		gangs:     map[string]map[types.UID]*podState{},
 		podGroups: map[string]*unstructured.Unstructured{},
+		counted:   map[string]census{},
 	}
 }
 
@@ -250,6 +253,7 @@ func (c *Cache) update(state *podState) {
 	state.key = ""
 	if planned {
 		state.key = key
+		delete(c.counted, key)
 		state.member = describe(p)
 		if c.gangs[key] == nil {
 			c.gangs[key] = map[types.UID]*podState{}
@@ -271,6 +275,7 @@ func (c *Cache) remove(state *podState) {
 }
 
 func (c *Cache) leave(state *podState) {
+	delete(c.counted, state.key)
 	delete(c.gangs[state.key], state.now().UID)
 	if len(c.gangs[state.key]) == 0 {
 		delete(c.gangs, state.key)
@@ -331,6 +336,7 @@ func (c *Cache) SetPodGroup(object *unstructured.Unstructured) Change {
 	defer c.mu.Unlock()
 	key := object.GetNamespace() + "/" + object.GetName()
 	c.podGroups[key] = object
+	delete(c.counted, key)
 	return Change{Gang: key}
 }
 
@@ -340,5 +346,6 @@ func (c *Cache) RemovePodGroup(namespace, name string) Change {
 	defer c.mu.Unlock()
 	key := namespace + "/" + name
 	delete(c.podGroups, key)
+	delete(c.counted, key)
 	return Change{Gang: key}
 }

@@ -51,11 +51,7 @@ type Standing struct {
 func (c *Cache) Standing(key string, uid types.UID) Standing {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	members := make([]member, 0, len(c.gangs[key]))
-	for _, state := range c.gangs[key] {
-		members = append(members, state.member)
-	}
-	found, _ := count(members, c.podGroups[key])
+	found := c.census(key)
 	state, known := c.gangs[key][uid]
 	return Standing{
 		Known:   known,
@@ -91,18 +87,27 @@ func (c *Cache) OverQuota(p *corev1.Pod) string {
 	return ""
 }
 
+// census counts a gang, once after each change.
+func (c *Cache) census(key string) census {
+	found, ok := c.counted[key]
+	if !ok {
+		members := make([]member, 0, len(c.gangs[key]))
+		for _, state := range c.gangs[key] {
+			members = append(members, state.member)
+		}
+		found, _ = count(members, c.podGroups[key])
+		c.counted[key] = found
+	}
+	return found
+}
+
 // Partial lists the gangs of which some, but not enough, members run, by key.
 func (c *Cache) Partial() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var keys []string
-	for key, states := range c.gangs {
-		members := make([]member, 0, len(states))
-		for _, state := range states {
-			members = append(members, state.member)
-		}
-		found, _ := count(members, c.podGroups[key])
-		if found.running > 0 && !found.runs() {
+	for key := range c.gangs {
+		if found := c.census(key); found.running > 0 && !found.runs() {
 			keys = append(keys, key)
 		}
 	}

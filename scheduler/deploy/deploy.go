@@ -38,7 +38,7 @@ type Options struct {
 }
 
 // Objects returns the scheduler's objects in the order in which they can be applied:
-// namespace, CRDs, account, rights, configuration, Deployment. All carry
+// namespace, CRDs, account, rights, configuration, Deployment, admission policy. All carry
 // [contract.ManagedByLabel].
 func Objects(o Options) ([]*unstructured.Unstructured, error) {
 	if o.Image == "" {
@@ -48,7 +48,7 @@ func Objects(o Options) ([]*unstructured.Unstructured, error) {
 		return nil, errors.New("replicas, log level and port of the scheduler must not be negative")
 	}
 	var objs []*unstructured.Unstructured
-	for _, name := range []string{"crd-elasticquotatree.yaml", "crd-podgroup.yaml", "scheduler.yaml"} {
+	for _, name := range []string{"crd-elasticquotatree.yaml", "crd-podgroup.yaml", "scheduler.yaml", "admission.yaml"} {
 		more, err := decode(name)
 		if err != nil {
 			return nil, err

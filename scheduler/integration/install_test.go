@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -33,6 +35,16 @@ func TestInstalled(t *testing.T) {
 	s.awaitBound("job")
 	s.submit(topologyGang("big", 2, 8))
 	s.awaitReason("big", "of 2")
+
+	for name, pod := range map[string]*corev1.Pod{
+		"multiple of 5":            s.pods(sharedJob("odd", 1, 2, 7))[0],
+		"needs aliyun.com/gpu-mem": s.pods(job{name: "bare", workers: 1, cards: 5, resource: contract.ResourceCorePercent})[0],
+		"asks for several": s.pods(job{name: "many", workers: 1, labels: map[string]string{contract.ResourceCardCount: "2"},
+			change: sharedJob("", 0, 4, 10).change})[0],
+	} {
+		_, err := api().CoreV1().Pods(s.namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+		assert.ErrorContains(t, err, name)
+	}
 
 	log, err := os.ReadFile(filepath.Join(localtest.Start(t).Dir, "log", contract.SchedulerName+".log"))
 	require.NoError(t, err)

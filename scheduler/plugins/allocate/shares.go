@@ -1,0 +1,67 @@
+package allocate
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// perContainer is an amount by container index and card index.
+type perContainer map[string]map[string]int64
+
+// describeShares adds the annotations by which arena shows shared cards: how much of
+// each card every container has. Containers take from the pod's cards in order.
+func describeShares(annotations map[string]string, pod *corev1.Pod, shares []contract.CardShare) error {
+	if len(shares) == 0 {
+		return nil
+	}
+	left := slices.Clone(shares)
+	memory, cores := perContainer{}, perContainer{}
+	for i, container := range pod.Spec.Containers {
+		gib := amount(container, contract.ResourceCardMemory)
+		percent := amount(container, contract.ResourceCorePercent)
+		for j := range left {
+			take := min(gib, left[j].MemoryGiB)
+			memory.add(i, left[j].Card, take)
+			gib, left[j].MemoryGiB = gib-take, left[j].MemoryGiB-take
+			take = min(percent, left[j].CorePercent)
+			cores.add(i, left[j].Card, take)
+			percent, left[j].CorePercent = percent-take, left[j].CorePercent-take
+		}
+	}
+	for name, amounts := range map[string]perContainer{
+		contract.ShareMemoryAnnotation: memory,
+		contract.ShareCoreAnnotation:   cores,
+	} {
+		if len(amounts) == 0 {
+			continue
+		}
+		text, err := json.Marshal(amounts)
+		if err != nil {
+			return fmt.Errorf("encode annotation %s: %w", name, err)
+		}
+		annotations[name] = string(text)
+	}
+	return nil
+}
+
+func (p perContainer) add(container, card int, amount int64) {
+	if amount == 0 {
+		return
+	}
+	key := strconv.Itoa(container)
+	if p[key] == nil {
+		p[key] = map[string]int64{}
+	}
+	p[key][strconv.Itoa(card)] += amount
+}
+
+func amount(container corev1.Container, name corev1.ResourceName) int64 {
+	quantity := container.Resources.Requests[name]
+	return quantity.Value()
+}

@@ -14,7 +14,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
@@ -65,6 +68,8 @@ func TestJobsOnTheLocalPlatform(t *testing.T) {
 		value(pytorch, "placement_as_planned", knownvalue.Bool(true)),
 	}
 	create.Check = func(*terraform.State) error {
+		assertPredicted(t, client, job.MPI, "vgg16")
+		assertPredicted(t, client, job.PyTorch, "mnist")
 		_, err := client.Get(t.Context(), corev1.SchemeGroupVersion.WithKind("ConfigMap"), "default", "vgg16-mpijob")
 		return err
 	}
@@ -136,5 +141,67 @@ func TestJobsOnTheLocalPlatform(t *testing.T) {
 			}
 			return nil
 		},
+	})
+}
+
+// assertPredicted compares the gang of the pods that the operator made with that of
+// the pods that the plan expected.
+func assertPredicted(t *testing.T, client *kube.Client, framework job.Framework, name string) {
+	t.Helper()
+	obj, err := client.Get(t.Context(), framework.GVK(), "default", name)
+	require.NoError(t, err)
+	predicted, err := job.Pods(obj)
+	require.NoError(t, err)
+	list, err := client.Typed.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: contract.JobNameLabel + "=" + name})
+	require.NoError(t, err)
+	var made []*corev1.Pod
+	for i := range list.Items {
+		pod := &list.Items[i]
+		pod.Spec.NodeName = ""     // not bound yet
+		pod.Spec.Tolerations = nil // those for lost nodes are admission's
+		pod.Status = corev1.PodStatus{}
+		made = append(made, pod)
+	}
+	want, problems := inventory.Gang(predicted, nil, nil)
+	assert.Empty(t, problems)
+	got, problems := inventory.Gang(made, nil, nil)
+	assert.Empty(t, problems)
+	assert.Equal(t, want, got)
+}
+
+// Jobs that name no pools are checked against the cluster as it is, and a job that
+// has to wait says what for.
+func TestJobsOnALiveCluster(t *testing.T) {
+	connected(t)
+	live := func(running, waiting bool, check string) resource.TestStep {
+		variables := config.Variables{"running": config.BoolVariable(running), "waiting": config.BoolVariable(waiting)}
+		if check != "" {
+			variables["placement_check"] = config.StringVariable(check)
+		}
+		return resource.TestStep{ConfigFile: config.StaticFile("testdata/live/main.tf"), ConfigVariables: variables}
+	}
+	const anywhere, regular = "gpuplan_training_job.anywhere[0]", "gpuplan_training_job.regular[0]"
+
+	run := live(true, false, "")
+	run.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{
+		plancheck.ExpectUnknownValue(anywhere, tfjsonpath.New("planned_placement")),
+		plancheck.ExpectKnownValue(regular, tfjsonpath.New("planned_placement").AtSliceIndex(0).AtMapKey("cards"), knownvalue.ListSizeExact(0)),
+	}
+	run.ConfigStateChecks = []statecheck.StateCheck{
+		value(anywhere, "planned_placement", knownvalue.ListSizeExact(4)),
+		value(anywhere, "placement_as_planned", knownvalue.Bool(true)),
+		value(regular, "placement_as_planned", knownvalue.Bool(true)),
+	}
+	again := live(true, false, "")
+	again.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
+
+	refused := live(true, true, "")
+	refused.ExpectError = acctest.Saying("Job default/waits does not fit: 12 of 20 members fit")
+	waits := live(true, true, "off")
+	waits.ExpectError = acctest.Saying("the scheduler says: 12 of 20 members fit")
+
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps:                    []resource.TestStep{live(false, false, ""), run, again, refused, waits},
 	})
 }

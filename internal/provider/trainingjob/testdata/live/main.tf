@@ -1,0 +1,58 @@
+variable "running" { default = true }
+variable "waiting" { default = false }
+variable "placement_check" { default = null }
+
+resource "gpuplan_node_pool" "v100" {
+  name          = "v100"
+  instance_type = "ecs.gn6v-c10g1.20xlarge"
+  size          = 2
+  mode          = "topology"
+  vswitch_ids   = ["vsw-1"]
+}
+
+resource "gpuplan_node_pool" "regular" {
+  name          = "regular"
+  instance_type = "ecs.gn6v-c10g1.20xlarge"
+  size          = 1
+  mode          = "default"
+  vswitch_ids   = ["vsw-1"]
+}
+
+resource "gpuplan_node_agent" "this" { image = "local/node-agent:test" }
+
+resource "gpuplan_scheduler" "this" { image = "local/scheduler:test" }
+
+# May use the whole cluster.
+resource "gpuplan_training_job" "anywhere" {
+  count      = var.running ? 1 : 0
+  name       = "anywhere"
+  framework  = "mpi"
+  image      = "train:1"
+  roles      = { worker = { replicas = 4, cards = 1 } }
+  timeouts   = { create = "60s" }
+  depends_on = [gpuplan_node_pool.v100, gpuplan_scheduler.this, gpuplan_node_agent.this]
+}
+
+# The device plugin picks the cards.
+resource "gpuplan_training_job" "regular" {
+  count      = var.running ? 1 : 0
+  name       = "regular"
+  framework  = "mpi"
+  image      = "train:1"
+  mode       = "default"
+  pools      = [gpuplan_node_pool.regular.capacity]
+  roles      = { worker = { replicas = 4, cards = 1 } }
+  timeouts   = { create = "60s" }
+  depends_on = [gpuplan_scheduler.this, gpuplan_node_agent.this]
+}
+
+resource "gpuplan_training_job" "waits" {
+  count           = var.waiting ? 1 : 0
+  name            = "waits"
+  framework       = "mpi"
+  image           = "train:1"
+  placement_check = var.placement_check
+  roles           = { worker = { replicas = 20, cards = 1 } }
+  timeouts        = { create = "5s" }
+  depends_on      = [gpuplan_scheduler.this, gpuplan_node_agent.this]
+}

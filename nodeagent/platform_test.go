@@ -19,17 +19,16 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/deploy"
 )
+
+func TestMain(m *testing.M) { os.Exit(localtest.Main(m)) }
 
 // The agent's manifests are applied to the local platform, which starts the built
 // agent with the rights that the manifests give it.
 func TestAgentOnTheLocalPlatform(t *testing.T) {
-	if _, err := os.Stat("../bin/gpuplan-node-agent"); err != nil {
-		t.Skipf("the node agent is not built (make build): %v", err)
-	}
-	platform := kubetest.StartPlatform(t)
+	platform := localtest.Start(t)
 	config, err := kube.ConfigFrom(kube.Access{Path: platform.Kubeconfig})
 	require.NoError(t, err)
 	client, err := kube.New(config)
@@ -39,7 +38,7 @@ func TestAgentOnTheLocalPlatform(t *testing.T) {
 
 	const node = "cn-local.10.0.9.1"
 	makeNode(t, ctx, client, node)
-	file := filepath.Join(platform.DataDir, "hardware", node+".json")
+	file := filepath.Join(platform.Dir, "hardware", node+".json")
 	description, err := os.ReadFile("../internal/gpu/testdata/topologies/dgx1-v100.json")
 	require.NoError(t, err)
 	describe(t, file, string(description))
@@ -55,7 +54,7 @@ func TestAgentOnTheLocalPlatform(t *testing.T) {
 			n := decode(t, obj)
 			return len(n.Status.Conditions) == 1 && n.Status.Conditions[0].Status == status, "", nil
 		}, nil)
-		require.NoError(t, err, "%s", logs(platform))
+		require.NoError(t, err)
 		return decode(t, obj).Status
 	}
 
@@ -64,7 +63,7 @@ func TestAgentOnTheLocalPlatform(t *testing.T) {
 	_, err = client.WaitFor(ctx, mirrors, "kube-system", contract.TopologyConfigMapPrefix+node, func(obj *unstructured.Unstructured) (bool, string, error) {
 		return obj.GetLabels()[contract.TopologyConfigMapNodeLabel] == node, "", nil
 	}, nil)
-	require.NoError(t, err, "%s", logs(platform))
+	require.NoError(t, err)
 
 	describe(t, file, strings.Replace(string(description), `{"index": 3,`, `{"index": 3, "unhealthy": "marked by hand",`, 1))
 	status = ready(metav1.ConditionFalse)
@@ -119,15 +118,4 @@ func decode(t *testing.T, obj *unstructured.Unstructured) contract.GPUNode {
 	var n contract.GPUNode
 	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &n))
 	return n
-}
-
-// logs returns what the platform's programs have logged.
-func logs(platform kubetest.Platform) string {
-	var all strings.Builder
-	files, _ := filepath.Glob(filepath.Join(platform.DataDir, "log", "*node-agent*"))
-	for _, file := range files {
-		text, _ := os.ReadFile(file)
-		all.WriteString(file + ":\n" + string(text) + "\n")
-	}
-	return all.String()
 }

@@ -2,6 +2,7 @@ package kube_test
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
@@ -14,14 +15,15 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
 )
+
+func TestMain(m *testing.M) { os.Exit(localtest.Main(m)) }
 
 // The small API server of the other tests knows neither schemas nor controllers;
 // this one is real.
 func TestAgainstARealControlPlane(t *testing.T) {
-	platform := kubetest.StartPlatform(t)
-	config, err := kube.ConfigFrom(kube.Access{Path: platform.Kubeconfig})
+	config, err := kube.ConfigFrom(kube.Access{Path: localtest.Start(t).Kubeconfig})
 	require.NoError(t, err)
 	client, err := kube.New(config)
 	require.NoError(t, err)

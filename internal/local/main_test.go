@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -40,6 +41,13 @@ func TestProgressShowsTheFirstFailure(t *testing.T) {
 		"  etcd                       failed after 2.0 s\n", shown.String())
 	assert.EqualError(t, p.failure("server.log"), "etcd: no space left\nThe end of its log ("+log+"):\n  one\n  two")
 	assert.False(t, p.ready)
+
+	shown.Reset()
+	p.show(steps.Event{Step: "cloud API"})
+	p.remind(time.Now())
+	assert.Empty(t, shown.String())
+	p.remind(time.Now().Add(20 * time.Second))
+	assert.Equal(t, "  cloud API                  still starting after 20 s\n", shown.String())
 	p.show(steps.Event{Ready: true})
 	assert.True(t, p.ready)
 	assert.ErrorContains(t, newProgress(&shown).failure(log), "two", "a server that died without a word")

@@ -1,10 +1,15 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/steps"
 )
@@ -12,16 +17,51 @@ import (
 // logLines is how much of a failed step's log is shown.
 const logLines = 15
 
+// patience is how long a step may take before it is said that it still runs, and
+// again after as long.
+const patience = 10 * time.Second
+
 // progress shows the steps of a start.
 type progress struct {
-	w      io.Writer
-	ready  bool
-	failed *steps.Event
+	w       io.Writer
+	ready   bool
+	failed  *steps.Event
+	running map[string]time.Time
 }
 
-func newProgress(w io.Writer) *progress { return &progress{w: w} }
+func newProgress(w io.Writer) *progress {
+	return &progress{w: w, running: map[string]time.Time{}}
+}
+
+// follow shows a report until it ends or ctx does.
+func (p *progress) follow(ctx context.Context, report io.Reader) error {
+	events, ended := make(chan steps.Event), make(chan error, 1)
+	go func() {
+		ended <- steps.Follow(report, func(event steps.Event) {
+			select {
+			case events <- event:
+			case <-ctx.Done():
+			}
+		})
+	}()
+	ticker := time.NewTicker(patience)
+	defer ticker.Stop()
+	for {
+		select {
+		case event := <-events:
+			p.show(event)
+		case now := <-ticker.C:
+			p.remind(now)
+		case err := <-ended:
+			return err
+		case <-ctx.Done():
+			return errors.New("interrupted")
+		}
+	}
+}
 
 func (p *progress) show(event steps.Event) {
+	delete(p.running, event.Step)
 	switch {
 	case event.Ready:
 		p.ready = true
@@ -35,6 +75,17 @@ func (p *progress) show(event steps.Event) {
 		}
 	case event.Done:
 		fmt.Fprintf(p.w, "  %-26s %5.1f s\n", event.Step, event.Seconds)
+	default:
+		p.running[event.Step] = time.Now()
+	}
+}
+
+// remind says which steps have been running for long.
+func (p *progress) remind(now time.Time) {
+	for _, step := range slices.Sorted(maps.Keys(p.running)) {
+		if took := now.Sub(p.running[step]); took > patience/2 {
+			fmt.Fprintf(p.w, "  %-26s still starting after %.0f s\n", step, took.Seconds())
+		}
 	}
 }
 

@@ -166,6 +166,6 @@ func printStatus(ctx context.Context, w io.Writer, dir datadir.Dir) error {
 		fmt.Fprintf(w, "  Problem    %s\n", r.Problem)
 	}
 	fmt.Fprintf(w, "  Logs       %s\n", filepath.Dir(dir.Log("server")))
-	fmt.Fprintf(w, "Use it with:  eval \"$(%s env --data-dir %s)\"\n", os.Args[0], dir)
+	fmt.Fprintf(w, "Use it with:  eval \"$(%s env --data-dir %s)\"\n", os.Args[0], quote(string(dir)))
 	return nil
 }

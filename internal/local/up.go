@@ -60,17 +60,10 @@ func up(ctx context.Context, w io.Writer, dir datadir.Dir, options upOptions, de
 	go func() { exited <- child.Wait() }()
 
 	shown := newProgress(w)
-	ended := make(chan error, 1)
-	go func() { ended <- steps.Follow(report, shown.show) }()
-	select {
-	case err = <-ended:
-	case <-ctx.Done():
-		child.Process.Signal(syscall.SIGTERM)
+	if err := shown.follow(ctx, report); err != nil {
+		_ = child.Process.Signal(syscall.SIGTERM) // it may have ended
 		<-exited
-		return errors.New("interrupted; the platform was stopped again")
-	}
-	if err != nil {
-		return err
+		return fmt.Errorf("%w; the platform was stopped again", err)
 	}
 	if !shown.ready {
 		<-exited

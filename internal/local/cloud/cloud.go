@@ -118,14 +118,15 @@ func Start(ctx context.Context, options Options) (*Cloud, error) {
 }
 
 // Stop ends requests and tasks. Tasks go on at the next start.
-func (c *Cloud) Stop(ctx context.Context) {
-	if err := c.server.Shutdown(ctx); err != nil {
-		c.server.Close()
+func (c *Cloud) Stop(ctx context.Context) error {
+	err := c.server.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, c.server.Close())
 	}
 	<-c.served
 	c.emulator.Close()
 	c.cancel()
-	c.log.Close()
+	return errors.Join(err, c.log.Close())
 }
 
 func readState(file string) (*acsfake.State, error) {

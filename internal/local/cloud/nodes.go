@@ -28,7 +28,7 @@ import (
 )
 
 // pollInterval is how often a node or a drain is looked at.
-const pollInterval = 100 * time.Millisecond
+const pollInterval = 20 * time.Millisecond
 
 // nodes makes the emulator's nodes simulated nodes of the cluster.
 type nodes struct {

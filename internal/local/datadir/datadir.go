@@ -176,10 +176,13 @@ func WriteFile(file string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temporary.Name())
 	_, err = temporary.Write(data)
-	if err := errors.Join(err, temporary.Close()); err != nil {
-		return err
+	err = errors.Join(err, temporary.Close())
+	if err == nil {
+		err = os.Rename(temporary.Name(), file)
 	}
-	return os.Rename(temporary.Name(), file)
+	if err != nil {
+		return errors.Join(err, os.Remove(temporary.Name()))
+	}
+	return nil
 }

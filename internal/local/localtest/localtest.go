@@ -152,7 +152,9 @@ func start() (*Platform, error) {
 	}
 	shared.stop = func() {
 		stop()
-		os.RemoveAll(dir)
+		if err := os.RemoveAll(dir); err != nil {
+			fmt.Fprintln(os.Stderr, "localtest:", err)
+		}
 	}
 	output, err := exec.Command(local, "env", "--data-dir", p.Dir).Output()
 	if err != nil {
@@ -184,14 +186,14 @@ func (p *Platform) up(local string) (stop func(), err error) {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			cmd.Wait()
+			_ = cmd.Wait() // what matters of its end is in the output
 		}
 	}()
 	if err := <-started; err != nil {
 		return nil, err
 	}
 	stop = func() {
-		cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 		<-ended
 	}
 	select {

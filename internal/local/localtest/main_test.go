@@ -26,7 +26,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(localtest.Main(m)) }
 
 // patience is how long anything may take.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // eventually waits until check finds nothing to complain about.
 func eventually(t *testing.T, what string, check func() error) {
@@ -53,15 +53,10 @@ type instance struct {
 
 func newInstance(t *testing.T) instance {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "gpuplan-local-")
-	require.NoError(t, err)
 	operator, err := localtest.Program("gpuplan-joboperator")
 	require.NoError(t, err)
-	i := instance{t: t, dir: filepath.Join(dir, "data"), programs: filepath.Dir(operator)}
-	t.Cleanup(func() {
-		i.run("down")
-		os.RemoveAll(dir)
-	})
+	i := instance{t: t, dir: filepath.Join(t.TempDir(), "data"), programs: filepath.Dir(operator)}
+	t.Cleanup(func() { _, _ = i.run("down") })
 	return i
 }
 

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
 )
@@ -64,16 +65,20 @@ func (b *Book) Listen(name string, wanted int) (listener net.Listener, moved int
 		}
 		listener, err = listen(lowest + rand.IntN(highest-lowest+1))
 	}
-	b.ports[name] = listener.Addr().(*net.TCPAddr).Port
+	b.ports[name] = Of(listener)
 	data, err := json.MarshalIndent(b.ports, "", "  ")
 	if err == nil {
 		err = os.WriteFile(b.file, data, 0o600)
 	}
 	if err != nil {
-		listener.Close()
-		return nil, 0, fmt.Errorf("remember the port of %s: %w", name, err)
+		return nil, 0, errors.Join(fmt.Errorf("remember the port of %s: %w", name, err), listener.Close())
 	}
 	return listener, moved, nil
+}
+
+// Of is the port of a listener that came from [Book.Listen].
+func Of(listener net.Listener) int {
+	return int(netip.MustParseAddrPort(listener.Addr().String()).Port())
 }
 
 func listen(port int) (net.Listener, error) {

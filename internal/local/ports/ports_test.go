@@ -17,47 +17,45 @@ func open(t *testing.T, file string) *Book {
 	return b
 }
 
-func port(listener net.Listener) int { return listener.Addr().(*net.TCPAddr).Port }
-
 func TestPortsAreChosenAndRemembered(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ports.json")
 	a, moved, err := open(t, file).Listen("a", 0)
 	require.NoError(t, err)
 	assert.Zero(t, moved)
 	assert.True(t, a.Addr().(*net.TCPAddr).IP.IsLoopback())
-	first := port(a)
+	first := Of(a)
 	assert.GreaterOrEqual(t, first, lowest)
 	assert.LessOrEqual(t, first, highest)
 	b, _, err := open(t, file).Listen("b", 0)
 	require.NoError(t, err)
 	defer b.Close()
-	assert.NotEqual(t, first, port(b))
+	assert.NotEqual(t, first, Of(b))
 
 	a.Close()
 	a, moved, err = open(t, file).Listen("a", 0)
 	require.NoError(t, err)
 	assert.Zero(t, moved)
-	assert.Equal(t, first, port(a), "the same at the next start")
+	assert.Equal(t, first, Of(a), "the same at the next start")
 
 	// It is still open: somebody else has it.
 	other, moved, err := open(t, file).Listen("a", 0)
 	require.NoError(t, err)
 	assert.Equal(t, first, moved)
-	assert.NotEqual(t, first, port(other))
+	assert.NotEqual(t, first, Of(other))
 	a.Close()
 	other.Close()
 	again, moved, err := open(t, file).Listen("a", 0)
 	require.NoError(t, err)
 	defer again.Close()
 	assert.Zero(t, moved)
-	assert.Equal(t, port(other), port(again), "the new port stays")
+	assert.Equal(t, Of(other), Of(again), "the new port stays")
 }
 
 func TestWantedPort(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ports.json")
 	taken, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
-	wanted := port(taken)
+	wanted := Of(taken)
 	_, _, err = open(t, file).Listen("a", wanted)
 	assert.ErrorContains(t, err, "address already in use")
 	assert.NoFileExists(t, file, "nothing is remembered")
@@ -67,7 +65,7 @@ func TestWantedPort(t *testing.T) {
 	require.NoError(t, err)
 	defer a.Close()
 	assert.Zero(t, moved)
-	assert.Equal(t, wanted, port(a))
+	assert.Equal(t, wanted, Of(a))
 }
 
 func TestBrokenBook(t *testing.T) {

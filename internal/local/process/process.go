@@ -79,7 +79,7 @@ func (r *Registry) Start(spec Spec) (*Process, error) {
 		p.state = cmd.ProcessState
 		// What the process left running goes with it.
 		p.kill(syscall.SIGKILL)
-		os.Remove(record)
+		_ = os.Remove(record) // a record that stays names a process that has ended
 	}()
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %s: %w", spec.Path, err)

@@ -59,7 +59,7 @@ func (o *output) write(data []byte) {
 		}
 		o.log = log
 	}
-	o.log.Write(data)
+	_, _ = o.log.Write(data)
 }
 
 // close closes the log file; a later write opens it again.
@@ -67,7 +67,7 @@ func (o *output) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.log != nil {
-		o.log.Close()
+		_ = o.log.Close()
 		o.log = nil
 	}
 }

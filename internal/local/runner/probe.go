@@ -63,11 +63,7 @@ func prober(probe *corev1.Probe, ports []corev1.ContainerPort) func(context.Cont
 	case probe.TCPSocket != nil:
 		return func(ctx context.Context) bool {
 			connection, err := new(net.Dialer).DialContext(ctx, "tcp", address(probe.TCPSocket.Port, ports))
-			if err != nil {
-				return false
-			}
-			connection.Close()
-			return true
+			return err == nil && connection.Close() == nil
 		}
 	}
 	return func(context.Context) bool { return true }

@@ -78,6 +78,8 @@ func Run(ctx context.Context, options Options, report *steps.Recorder) error {
 		return err
 	}
 	klog.Infof("ready after %.1f s", s.state.ReadySeconds)
+	// Starting takes much more memory than running; the rest is given back.
+	debug.FreeOSMemory()
 	report.Ready()
 	select {
 	case <-ctx.Done():
@@ -168,7 +170,9 @@ func (s *server) makePlane() error {
 		return err
 	}
 	// etcd opens its port itself.
-	etcd.Close()
+	if err := etcd.Close(); err != nil {
+		return err
+	}
 	name := datadir.MainCluster
 	cluster := s.Dir.Cluster(name)
 	if err := os.MkdirAll(cluster, 0o700); err != nil {
@@ -176,7 +180,7 @@ func (s *server) makePlane() error {
 	}
 	s.plane, err = controlplane.New(controlplane.Options{
 		Name: name, Dir: cluster, Kubeconfig: s.Dir.Kubeconfig(name), EtcdLog: s.Dir.Log("etcd"),
-		Listener: api, EtcdPort: port(etcd),
+		Listener: api, EtcdPort: ports.Of(etcd),
 	})
 	if err != nil {
 		return err
@@ -217,10 +221,13 @@ func (s *server) startCloud(ctx context.Context) error {
 		Log: s.Dir.Log("cloud"), KubernetesVersion: strings.TrimPrefix(s.state.Version, "v") + "-aliyun.1",
 	})
 	if err != nil {
-		listener.Close()
-		return err
+		return errors.Join(err, listener.Close())
 	}
-	s.onStop(emulator.Stop)
+	s.onStop(func(ctx context.Context) {
+		if err := emulator.Stop(ctx); err != nil {
+			klog.Errorf("stop the cloud API: %v", err)
+		}
+	})
 	s.state.Cloud = datadir.Cloud{URL: "http://" + listener.Addr().String(), ClusterID: cloud.ClusterID, RegionID: cloud.RegionID}
 	return nil
 }
@@ -245,9 +252,7 @@ func (s *server) stop() {
 func (s *server) listen(part string, wanted int) (net.Listener, error) {
 	listener, moved, err := s.book.Listen(part, wanted)
 	if err == nil && moved != 0 {
-		s.report.Note("port %d of %s is taken by another program; it is %d from now on", moved, part, port(listener))
+		s.report.Note("port %d of %s is taken by another program; it is %d from now on", moved, part, ports.Of(listener))
 	}
 	return listener, err
 }
-
-func port(listener net.Listener) int { return listener.Addr().(*net.TCPAddr).Port }

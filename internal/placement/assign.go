@@ -1,6 +1,8 @@
 package placement
 
 import (
+	"slices"
+
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 )
 
@@ -51,14 +53,18 @@ func (p *planner) assignOn(on pick, members []int) []Assignment {
 
 // giveWholeCards carves one best set of cards for all members of the gang on the node.
 func (p *planner) giveWholeCards(n *node, members []int, list []Assignment) {
-	var holders, sizes []int
-	total := 0
+	holders := make([]int, 0, len(members))
 	for i, m := range members {
-		if r := p.classes[p.members[m].class].request; r.Mode.whole() {
+		if p.classes[p.members[m].class].request.Mode.whole() {
 			holders = append(holders, i)
-			sizes = append(sizes, r.Cards)
-			total += r.Cards
 		}
+	}
+	slices.SortFunc(holders, func(a, b int) int { return members[a] - members[b] })
+	sizes := make([]int, len(holders))
+	total := 0
+	for j, i := range holders {
+		sizes[j] = p.classes[p.members[members[i]].class].request.Cards
+		total += sizes[j]
 	}
 	if total == 0 {
 		return

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	k8stypes "k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
@@ -57,7 +58,10 @@ func (r *trainingJob) Create(ctx context.Context, req resource.CreateRequest, re
 	}
 	resp.Diagnostics.Append(m.refresh(ctx, client, obj)...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
-
+	if err := tellArena(ctx, client, spec, obj.GetUID()); err != nil {
+		resp.Diagnostics.AddError("Job was created, but arena does not know it", session.Sentence(err))
+		return
+	}
 	if obj, err = r.wait(ctx, client, spec, m.WaitFor.ValueString()); err != nil {
 		resp.Diagnostics.AddError("Job was created, but is not "+m.WaitFor.ValueString(), session.Sentence(err))
 	}
@@ -93,7 +97,7 @@ func operatorMissing(ctx context.Context, client *kube.Client, framework job.Fra
 	return fmt.Errorf("the cluster serves no %s: install the Kubeflow training operator 1.9", gvk.Kind)
 }
 
-// submit writes the job's object, and arena's ConfigMap beside it.
+// submit writes the job's object, with the planned placement for a later import.
 func submit(ctx context.Context, client *kube.Client, spec job.Spec, planned []assignmentModel) (*unstructured.Unstructured, error) {
 	obj, err := spec.Render()
 	if err != nil {
@@ -113,17 +117,20 @@ func submit(ctx context.Context, client *kube.Client, spec job.Spec, planned []a
 		return nil, err
 	}
 	tflog.Info(ctx, "submitted the job", map[string]any{"job": spec.ID(), "kind": obj.GetKind()})
-	if !spec.Arena {
-		return applied, nil
-	}
-	configMap, err := spec.ArenaConfigMap(applied.GetUID())
-	if err != nil {
-		return nil, err
-	}
-	if _, err := client.Apply(ctx, configMap); err != nil {
-		return nil, err
-	}
 	return applied, nil
+}
+
+// tellArena writes arena's ConfigMap beside the job, when the job is to be known to it.
+func tellArena(ctx context.Context, client *kube.Client, spec job.Spec, uid k8stypes.UID) error {
+	if !spec.Arena {
+		return nil
+	}
+	configMap, err := spec.ArenaConfigMap(uid)
+	if err != nil {
+		return err
+	}
+	_, err = client.Apply(ctx, configMap)
+	return err
 }
 
 // planOnCluster fills in the planned placement of a job that names no pools: where

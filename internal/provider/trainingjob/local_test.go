@@ -181,6 +181,7 @@ func TestJobsOnALiveCluster(t *testing.T) {
 		return resource.TestStep{ConfigFile: config.StaticFile("testdata/live/main.tf"), ConfigVariables: variables}
 	}
 	const anywhere, regular = "gpuplan_training_job.anywhere[0]", "gpuplan_training_job.regular[0]"
+	const stock, waiting = "gpuplan_training_job.stock[0]", "gpuplan_training_job.waits[0]"
 
 	run := live(true, false, "")
 	run.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{
@@ -191,6 +192,9 @@ func TestJobsOnALiveCluster(t *testing.T) {
 		value(anywhere, "planned_placement", knownvalue.ListSizeExact(4)),
 		value(anywhere, "placement_as_planned", knownvalue.Bool(true)),
 		value(regular, "placement_as_planned", knownvalue.Bool(true)),
+		value(stock, "status", knownvalue.StringExact("Running")),
+		value(stock, "planned_placement", knownvalue.Null()),
+		value(stock, "actual_placement", knownvalue.ListSizeExact(2)),
 	}
 	again := live(true, false, "")
 	again.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
@@ -200,8 +204,19 @@ func TestJobsOnALiveCluster(t *testing.T) {
 	waits := live(true, true, "off")
 	waits.ExpectError = acctest.Saying("the scheduler says: 12 of 20 members fit")
 
+	// A node is added and filled in one apply.
+	grown := live(true, true, "")
+	grown.ConfigVariables["size"] = config.IntegerVariable(3)
+	grown.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{
+		plancheck.ExpectKnownValue(waiting, tfjsonpath.New("planned_node_count"), knownvalue.Int64Exact(3)),
+	}
+	grown.ConfigStateChecks = []statecheck.StateCheck{
+		value(waiting, "status", knownvalue.StringExact("Running")),
+		value(waiting, "placement_as_planned", knownvalue.Bool(true)),
+	}
+
 	resource.UnitTest(t, resource.TestCase{
 		ProtoV6ProviderFactories: acctest.Providers(),
-		Steps:                    []resource.TestStep{live(false, false, ""), run, again, refused, waits},
+		Steps:                    []resource.TestStep{live(false, false, ""), run, again, refused, waits, grown},
 	})
 }

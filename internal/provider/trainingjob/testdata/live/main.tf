@@ -1,11 +1,12 @@
 variable "running" { default = true }
 variable "waiting" { default = false }
+variable "size" { default = 2 }
 variable "placement_check" { default = null }
 
 resource "gpuplan_node_pool" "v100" {
   name          = "v100"
   instance_type = "ecs.gn6v-c10g1.20xlarge"
-  size          = 2
+  size          = var.size
   mode          = "topology"
   vswitch_ids   = ["vsw-1"]
 }
@@ -46,13 +47,30 @@ resource "gpuplan_training_job" "regular" {
   depends_on = [gpuplan_scheduler.this, gpuplan_node_agent.this]
 }
 
+# Nothing is promised of a job of the cluster's own scheduler.
+resource "gpuplan_training_job" "stock" {
+  count          = var.running ? 1 : 0
+  name           = "stock"
+  framework      = "pytorch"
+  image          = "train:1"
+  mode           = "default"
+  scheduler_name = "default-scheduler"
+  gang           = { enabled = false }
+  pools          = [gpuplan_node_pool.regular.capacity]
+  after          = gpuplan_training_job.regular[*].id
+  roles          = { worker = { replicas = 2, cards = 2 } }
+  timeouts       = { create = "60s" }
+}
+
+# Fits when the pool has a third node.
 resource "gpuplan_training_job" "waits" {
   count           = var.waiting ? 1 : 0
   name            = "waits"
   framework       = "mpi"
   image           = "train:1"
   placement_check = var.placement_check
+  pools           = var.size > 2 ? [gpuplan_node_pool.v100.capacity] : null
   roles           = { worker = { replicas = 20, cards = 1 } }
-  timeouts        = { create = "5s" }
+  timeouts        = { create = var.size > 2 ? "60s" : "5s" }
   depends_on      = [gpuplan_scheduler.this, gpuplan_node_agent.this]
 }

@@ -1,0 +1,94 @@
+package quota
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+)
+
+// fakeHandle notes which pods were let in.
+type fakeHandle struct {
+	fwk.Handle
+	activated []string
+}
+
+func (h *fakeHandle) Activate(_ klog.Logger, pods map[string]*corev1.Pod) {
+	for name := range pods {
+		h.activated = append(h.activated, name)
+	}
+}
+
+func newPlugin(t *testing.T) (*Plugin, *fakeHandle) {
+	t.Helper()
+	cache, handle := inventory.NewCache(), &fakeHandle{}
+	plugin, err := Factory(cache)(t.Context(), nil, handle)
+	require.NoError(t, err)
+	_, err = cache.SetQuotaTree(&unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"root": map[string]any{
+		"name": "root", "children": []any{map[string]any{"name": "team", "namespaces": []any{"ns"}, "max": map[string]any{"cpu": "2"}}},
+	}}}})
+	require.NoError(t, err)
+	return plugin.(*Plugin), handle
+}
+
+func newPod(name string, resources corev1.ResourceList) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: resources}}}},
+	}
+}
+
+var twoCPU = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}
+
+func TestQuota(t *testing.T) {
+	p, handle := newPlugin(t)
+	state := framework.NewCycleState()
+	first, second := newPod("first", twoCPU), newPod("second", twoCPU)
+	p.cache.SetPod(first)
+	p.cache.SetPod(second)
+
+	_, status := p.PreFilter(t.Context(), state, first, nil)
+	require.True(t, status.IsSkip())
+	require.True(t, p.Reserve(t.Context(), state, first, "node").IsSuccess())
+	_, status = p.PreFilter(t.Context(), state, second, nil)
+	assert.Equal(t, fwk.UnschedulableAndUnresolvable, status.Code(), "the first is charged before it is bound")
+	assert.Contains(t, status.Message(), "root/team")
+
+	p.Unreserve(t.Context(), state, first, "node")
+	assert.Equal(t, []string{"ns/second"}, handle.activated)
+	_, status = p.PreFilter(t.Context(), state, second, nil)
+	assert.True(t, status.IsSkip())
+	p.wake(t.Context())
+	assert.Len(t, handle.activated, 1, "nobody waits any more")
+}
+
+// Planned pods are the planner's business.
+func TestPlannedPodsAreLeftAlone(t *testing.T) {
+	p, _ := newPlugin(t)
+	planned := newPod("planned", corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("9"), contract.ResourceTopologyCard: resource.MustParse("1")})
+	p.cache.SetPod(planned)
+	state := framework.NewCycleState()
+	_, status := p.PreFilter(t.Context(), state, planned, nil)
+	assert.True(t, status.IsSkip())
+	require.True(t, p.Reserve(t.Context(), state, planned, "node").IsSuccess())
+	p.Unreserve(t.Context(), state, planned, "node")
+	assert.Empty(t, p.cache.OverQuota(newPod("other", twoCPU)), "not charged")
+}
+
+func TestPodsOfOneLeafAreEqual(t *testing.T) {
+	p, _ := newPlugin(t)
+	fragments, status := p.SignPod(t.Context(), newPod("pod", twoCPU))
+	require.True(t, status.IsSuccess())
+	assert.Equal(t, "team", fragments[0].Value)
+}

@@ -27,8 +27,11 @@ const (
 	reportFD     = 3
 )
 
-// exitHeld is the exit code of a server that found the data directory in use.
-const exitHeld = 3
+// Exit codes of the server: it found the data directory in use, or was told to stop.
+const (
+	exitHeld    = 3
+	exitStopped = 4
+)
 
 type upOptions struct {
 	port, cloudPort int
@@ -67,8 +70,11 @@ func up(ctx context.Context, w io.Writer, dir datadir.Dir, options upOptions, de
 	}
 	if !shown.ready {
 		<-exited
-		if child.ProcessState.ExitCode() == exitHeld {
+		switch child.ProcessState.ExitCode() {
+		case exitHeld:
 			return alreadyUp(ctx, w, dir)
+		case exitStopped:
+			return errors.New("the platform was told to stop while it started")
 		}
 		return shown.failure(dir.Log("server"))
 	}
@@ -80,7 +86,11 @@ func up(ctx context.Context, w io.Writer, dir datadir.Dir, options upOptions, de
 	case <-ctx.Done():
 		return down(context.WithoutCancel(ctx), w, dir, false)
 	case err := <-exited:
-		return fmt.Errorf("the platform ended: %w; see %s", err, dir.Log("server"))
+		if err != nil {
+			return fmt.Errorf("the platform ended: %w; see %s", err, dir.Log("server"))
+		}
+		fmt.Fprintln(w, "The platform was stopped.")
+		return nil
 	}
 }
 
@@ -91,16 +101,6 @@ func spawn(dir datadir.Dir, options upOptions) (*exec.Cmd, io.Reader, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("find this program to start it as the server: %w", err)
 	}
-	logFile := dir.Log("server")
-	// The log of the run before is kept.
-	if err := os.Rename(logFile, logFile+".1"); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, nil, err
-	}
-	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer log.Close()
 	report, write, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
@@ -114,7 +114,6 @@ func spawn(dir datadir.Dir, options upOptions) (*exec.Cmd, io.Reader, error) {
 	}
 	child := exec.Command(self, serveCommand, "--data-dir", string(dir), "--programs", programs,
 		"--port", strconv.Itoa(options.port), "--cloud-port", strconv.Itoa(options.cloudPort))
-	child.Stdout, child.Stderr = log, log
 	child.ExtraFiles = []*os.File{write}
 	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := child.Start(); err != nil {
@@ -132,13 +131,37 @@ func serve(ctx context.Context, dir datadir.Dir, options upOptions) error {
 	} else if err != nil {
 		return err
 	}
+	if err := logTo(dir.Log("server")); err != nil {
+		return err
+	}
 	err := server.Run(ctx, server.Options{
 		Dir: dir, Programs: options.programs, APIPort: options.port, CloudPort: options.cloudPort,
 	}, steps.NewRecorder(report))
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		os.Exit(exitStopped)
+	case err != nil:
 		klog.ErrorS(err, "the platform stops")
 	}
 	return err
+}
+
+// logTo makes a file the output of this process, and keeps that of the run before.
+func logTo(path string) error {
+	if err := os.Rename(path, path+".1"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("keep the log of the run before: %w", err)
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("open the log: %w", err)
+	}
+	defer file.Close()
+	for _, output := range []int{syscall.Stdout, syscall.Stderr} {
+		if err := syscall.Dup3(int(file.Fd()), output, 0); err != nil {
+			return fmt.Errorf("open the log: %w", err)
+		}
+	}
+	return nil
 }
 
 // alreadyUp waits until the platform that another process started is ready, and

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	k8stypes "k8s.io/apimachinery/pkg/types"
@@ -62,7 +63,13 @@ func (r *trainingJob) Create(ctx context.Context, req resource.CreateRequest, re
 		resp.Diagnostics.AddError("Job was created, but arena does not know it", session.Sentence(err))
 		return
 	}
-	if obj, err = r.wait(ctx, client, spec, m.WaitFor.ValueString()); err != nil {
+	obj, err = r.wait(ctx, client, spec, m.WaitFor.ValueString())
+	if kube.IsNotFound(err) && spec.TTLSecondsAfterFinished != nil {
+		m.Status = types.StringValue(phaseCleanedUp)
+		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+		return
+	}
+	if err != nil {
 		resp.Diagnostics.AddError("Job was created, but is not "+m.WaitFor.ValueString(), session.Sentence(err))
 	}
 	if obj != nil {

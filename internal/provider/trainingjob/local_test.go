@@ -2,6 +2,7 @@ package trainingjob_test
 
 import (
 	"os"
+	"regexp"
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-testing/config"
@@ -195,6 +196,7 @@ func TestJobsOnALiveCluster(t *testing.T) {
 		value(stock, "status", knownvalue.StringExact("Running")),
 		value(stock, "planned_placement", knownvalue.Null()),
 		value(stock, "actual_placement", knownvalue.ListSizeExact(2)),
+		value("gpuplan_training_job.brief[0]", "status", knownvalue.StringRegexp(regexp.MustCompile("^(Succeeded|CleanedUp)$"))),
 	}
 	again := live(true, false, "")
 	again.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}

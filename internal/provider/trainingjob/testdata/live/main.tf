@@ -62,6 +62,21 @@ resource "gpuplan_training_job" "stock" {
   timeouts       = { create = "60s" }
 }
 
+# Is gone as soon as it has finished.
+resource "gpuplan_training_job" "brief" {
+  count                      = var.running ? 1 : 0
+  name                       = "brief"
+  framework                  = "pytorch"
+  image                      = "train:1"
+  pools                      = [gpuplan_node_pool.v100.capacity]
+  after                      = gpuplan_training_job.anywhere[*].id
+  annotations                = { "local.gpuplan.dev/run-for" = "1s" }
+  wait_for                   = "succeeded"
+  ttl_seconds_after_finished = 0
+  roles                      = { worker = { cards = 1 } }
+  timeouts                   = { create = "60s" }
+}
+
 # Fits when the pool has a third node.
 resource "gpuplan_training_job" "waits" {
   count           = var.waiting ? 1 : 0

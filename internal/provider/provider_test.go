@@ -89,7 +89,7 @@ func TestMistakesInTheAccess(t *testing.T) {
 		"unknown cluster":           {block(`cluster_id = "c-other"`), pool, "ErrorClusterNotFound"},
 		"kubeconfig that is not":    {block(`kubeconfig = "` + nowhere + `"`), tree, "check the path or the environment variable KUBECONFIG"},
 		"at its attribute":          {block(`kubeconfig = "` + nowhere + `"`), tree, ": kubeconfig = "},
-		"kubeconfig of nothing":     {block(`kubeconfig_content = "x: ["`), tree, "the kubeconfig text is not a kubeconfig"},
+		"kubeconfig of nothing":     {block(`kubeconfig_content = "x: ["`), tree, "The kubeconfig text is not a kubeconfig"},
 		"context that is not":       {block(`kubeconfig = "`+cloud.Kubeconfig+`"`, `kube_context = "prod"`), tree, `has no context "prod"; its contexts: test`},
 		"cluster that is off":       {block(`kubeconfig = "` + closed + `"`), tree, "cannot reach the Kubernetes API at http://127.0.0.1:1: connection refused"},
 		"check that does not exist": {block(`placement_check = "maybe"`), pool, "value must be one of:"},

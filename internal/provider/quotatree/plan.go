@@ -150,8 +150,8 @@ func exceeded(pods []running.Pod, before, spec quota.Spec, tree *quota.Tree) (di
 			}
 			below := slices.DeleteFunc(slices.Clone(pods), func(p running.Pod) bool { return !isBelow(charged, key, p.Leaf) })
 			diags.AddAttributeError(path.Root("quotas").AtMapKey(key).AtName("max").AtMapKey(name), "Quota is in use", fmt.Sprintf(
-				"The plan lowers the maximum of %s to %d%s, but running jobs use %d: %s. Wait until they have finished, choose at least %d, or set allow_disruption = true.",
-				name, now.Max[name], unit(name), used, strings.Join(running.Owners(below), ", "), used))
+				"The plan lowers the maximum of %s for %s to %d, but running jobs use %d%s: %s. Wait until they have finished, choose at least %d, or set allow_disruption = true.",
+				name, key, now.Max[name], used, unit(name), strings.Join(running.Owners(below), ", "), used))
 		}
 	}
 	return diags
@@ -164,13 +164,13 @@ func isBelow(tree *quota.Tree, key, leaf string) bool {
 	return at == top || strings.HasPrefix(at, top+"/")
 }
 
-// unit is what amounts of a resource count, for a text.
+// unit says what the amounts of a resource in a text count, where that is not plain.
 func unit(name string) string {
 	switch name {
 	case "cpu":
-		return " (thousandths of a core)"
+		return " (in thousandths of a core)"
 	case "memory", "ephemeral-storage":
-		return " bytes"
+		return " (in bytes)"
 	}
 	return ""
 }

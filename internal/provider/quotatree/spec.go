@@ -49,13 +49,13 @@ func (r *reader) checkPaths() {
 		for _, segment := range strings.Split(p, "/") {
 			if faults := validation.IsValidLabelValue(segment); segment == "" || len(faults) > 0 {
 				r.diags.AddAttributeError(at, "Invalid quota path", fmt.Sprintf(
-					"%q is not a path of names: each part must be 1 to 63 letters, digits, '-', '_' or '.', and begin and end with a letter or digit, as in research/vision.", p))
+					"%s: this is not a path of names. Each part must be 1 to 63 letters, digits, '-', '_' or '.', and begin and end with a letter or digit, as in research/vision.", at))
 				break
 			}
 		}
 		if up := parent(p); up != "" && !slices.Contains(r.paths, up) {
 			r.diags.AddAttributeError(at, "Parent quota is missing", fmt.Sprintf(
-				"%q is below %q, which is not in quotas. Add an entry %q, with limits or as {}.", p, up, up))
+				"%s: this is below %q, which is not in quotas. Add an entry %q, with limits or as {}.", at, up, up))
 		}
 	}
 }
@@ -93,7 +93,8 @@ func (r *reader) amounts(at path.Path, quantities types.Map) quota.Resources {
 		}
 		amount, err := parseAmount(name, text.ValueString())
 		if err != nil {
-			r.diags.AddAttributeError(at.AtMapKey(name), "Invalid quantity", err.Error())
+			entry := at.AtMapKey(name)
+			r.diags.AddAttributeError(entry, "Invalid quantity", fmt.Sprintf("%s: %s.", entry, err))
 			continue
 		}
 		out[name] = amount
@@ -120,7 +121,7 @@ func (r *reader) namespaces(at path.Path, set types.Set) []string {
 			continue
 		}
 		if faults := validation.IsDNS1123Label(text.ValueString()); len(faults) > 0 {
-			r.diags.AddAttributeError(at, "Invalid namespace", fmt.Sprintf("%q cannot be a namespace: %s.", text.ValueString(), strings.Join(faults, "; ")))
+			r.diags.AddAttributeError(at, "Invalid namespace", fmt.Sprintf("%s: %q cannot be a namespace: %s.", at, text.ValueString(), strings.Join(faults, "; ")))
 		}
 		out = append(out, text.ValueString())
 	}
@@ -128,8 +129,7 @@ func (r *reader) namespaces(at path.Path, set types.Set) []string {
 	return out
 }
 
-// parseAmount reads a quantity in the unit of [quota.Resources]. The error is a
-// sentence for the user.
+// parseAmount reads a quantity in the unit of [quota.Resources].
 func parseAmount(name, text string) (int64, error) {
 	if name == contract.MaxJobsKey || name == "" {
 		return 0, fmt.Errorf("%q is not a resource; limit the number of jobs with max_jobs", name)

@@ -2,6 +2,7 @@ package quotatree
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -30,11 +31,12 @@ func (r *tree) ValidateConfig(ctx context.Context, req resource.ValidateConfigRe
 // report puts a broken rule to the attribute that breaks it.
 func report(p quota.Problem, spec quota.Spec, diags *diag.Diagnostics) {
 	at := attribute(p, spec)
+	text := fmt.Sprintf("%s: %s%s.", at, p.Text, unit(p.Resource))
 	if p.Warning {
-		diags.AddAttributeWarning(at, "Quota tree may not work as meant", p.Path+": "+p.Text+".")
+		diags.AddAttributeWarning(at, "Quota tree may not work as meant", text)
 		return
 	}
-	diags.AddAttributeError(at, "Quota tree is not valid", p.Path+": "+p.Text+".")
+	diags.AddAttributeError(at, "Quota tree is not valid", text)
 }
 
 // attribute finds the attribute of a problem.

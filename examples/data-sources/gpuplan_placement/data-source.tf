@@ -1,10 +1,15 @@
 # Would 20 workers fit? Nothing is created.
 data "gpuplan_placement" "what_if" {
   mode  = "topology"
-  pools = [gpuplan_node_pool.v100.capacity]
+  pools = local.pools
   roles = {
     worker = { replicas = 20, cards = 1 }
   }
+}
+
+# The local value lets Terraform ask in the plan, before the pool exists.
+locals {
+  pools = [gpuplan_node_pool.v100.capacity]
 }
 
 resource "gpuplan_node_pool" "v100" {

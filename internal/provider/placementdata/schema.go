@@ -54,8 +54,9 @@ func (d *whatIf) Schema(_ context.Context, _ datasource.SchemaRequest, resp *dat
 				MarkdownDescription: "Labels that the nodes must have.", Optional: true, ElementType: types.StringType,
 			},
 			"pools": schema.ListAttribute{
-				MarkdownDescription: "Capacity of the pools to look at, `[gpuplan_node_pool.NAME.capacity]`. Without it the whole live cluster.",
-				Optional:            true, ElementType: capacity.Type,
+				MarkdownDescription: "Capacity of the pools to look at, `[gpuplan_node_pool.NAME.capacity]`. Without it the whole live cluster. " +
+					"Terraform reads a data source that names a resource with pending changes at apply only; hand the capacity over through a local value to have the answer in the plan.",
+				Optional: true, ElementType: capacity.Type,
 			},
 			"pool_sizes": schema.MapAttribute{
 				MarkdownDescription: "Sizes to try out, by name of the pool. New nodes are empty; when a pool shrinks, its last nodes go.",

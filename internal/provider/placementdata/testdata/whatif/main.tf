@@ -10,8 +10,13 @@ resource "gpuplan_node_pool" "v100" {
   vswitch_ids   = ["vsw-1"]
 }
 
+# Through a local value: Terraform would wait for the pool to exist otherwise.
+locals {
+  pools = [gpuplan_node_pool.v100.capacity]
+}
+
 data "gpuplan_placement" "this" {
-  pools         = [gpuplan_node_pool.v100.capacity]
+  pools         = local.pools
   pool_sizes    = var.sizes
   without_nodes = var.without
   roles         = { worker = { replicas = var.workers, cards = 1 } }

@@ -98,10 +98,39 @@ func (n *nodes) DeleteNode(ctx context.Context, node acsfake.Node) error {
 	if err := n.client.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete node %s: %w", node.Name, err)
 	}
+	if err := n.forgetPods(ctx, node.Name); err != nil {
+		return err
+	}
 	if err := os.Remove(n.hardwareFile(node.Name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
+}
+
+// forgetPods deletes the DaemonSets' pods of a node that is gone, which otherwise
+// stay until the garbage collector comes by.
+func (n *nodes) forgetPods(ctx context.Context, name string) error {
+	pods, err := n.podsOn(ctx, name)
+	if err != nil {
+		return err
+	}
+	now := int64(0)
+	for _, pod := range pods {
+		err := n.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &now})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete pod %s/%s of node %s: %w", pod.Namespace, pod.Name, name, err)
+		}
+	}
+	return nil
+}
+
+func (n *nodes) podsOn(ctx context.Context, name string) ([]corev1.Pod, error) {
+	onNode := fields.OneTermEqualSelector("spec.nodeName", name).String()
+	pods, err := n.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: onNode})
+	if err != nil {
+		return nil, fmt.Errorf("list pods of node %s: %w", name, err)
+	}
+	return pods.Items, nil
 }
 
 func (n *nodes) drain(ctx context.Context, name string) error {
@@ -113,14 +142,13 @@ func (n *nodes) drain(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("cordon node %s: %w", name, err)
 	}
-	onNode := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", name).String()}
 	return wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-		pods, err := n.client.CoreV1().Pods("").List(ctx, onNode)
+		pods, err := n.podsOn(ctx, name)
 		if err != nil {
-			return false, fmt.Errorf("drain node %s: %w", name, err)
+			return false, err
 		}
 		left := 0
-		for _, pod := range pods.Items {
+		for _, pod := range pods {
 			if owner := metav1.GetControllerOf(&pod); owner != nil && owner.Kind == "DaemonSet" {
 				continue
 			}

@@ -60,12 +60,20 @@ func TestOwnProgramsRun(t *testing.T) {
 		})
 	}
 
-	require.NoError(t, access.DeleteAll(ctx, objects, nil))
 	deleted, err := cloud.DeleteNodePool(ctx, cluster, created.PoolID, true)
 	require.NoError(t, err)
 	_, err = cloud.WaitTask(ctx, deleted.TaskID, nil)
 	require.NoError(t, err)
-	pods, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{LabelSelector: contract.PartOfLabel + "=" + contract.PartOfValue})
-	require.NoError(t, err)
-	assert.Empty(t, pods.Items)
+	running := func() []string {
+		pods, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{LabelSelector: contract.PartOfLabel + "=" + contract.PartOfValue})
+		require.NoError(t, err)
+		var names []string
+		for _, pod := range pods.Items {
+			names = append(names, pod.Labels[contract.NameLabel])
+		}
+		return names
+	}
+	assert.Equal(t, []string{contract.SchedulerName}, running(), "the agent's pods go with their nodes")
+	require.NoError(t, access.DeleteAll(ctx, objects, nil))
+	assert.Empty(t, running())
 }

@@ -288,8 +288,10 @@ func TestDaemonSetSharesOneProcess(t *testing.T) {
 	assert.NotContains(t, string(text), "NODE_NAME", "it serves all nodes")
 	assert.Equal(t, 1, strings.Count(string(text), "start"))
 
-	// A node goes: the process stays for the others.
-	require.NoError(t, client.CoreV1().Nodes().Delete(ctx, "n1", metav1.DeleteOptions{}))
+	// A node leaves the set: the process stays for the others.
+	unlabel := []byte(`{"metadata":{"labels":{"simulated":null}}}`)
+	_, err = client.CoreV1().Nodes().Patch(ctx, "n1", "application/merge-patch+json", unlabel, metav1.PatchOptions{})
+	require.NoError(t, err)
 	eventually(t, "its pod goes", func() error {
 		if n := len(probePods(t, client)); n != 2 {
 			return fmt.Errorf("there are %d pods", n)

@@ -29,6 +29,9 @@ type Mark struct {
 	Text     string
 }
 
+// widestBar bounds the width of a bar in pixels.
+const widestBar = 48
+
 // SVG renders the chart.
 func (b Bars) SVG() []byte {
 	var c canvas
@@ -58,7 +61,7 @@ func (b Bars) SVG() []byte {
 	for i, category := range b.Categories {
 		middle := left + (float64(i)+0.5)*group
 		c.text(middle, height-bottom+18, "middle", category)
-		bar := group * 0.7 / float64(len(b.Series))
+		bar := min(group*0.7/float64(len(b.Series)), widestBar)
 		for j, s := range b.Series {
 			if i >= len(s.Values) || !drawable(s.Values[i], false) {
 				continue

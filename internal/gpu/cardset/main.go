@@ -3,6 +3,7 @@
 //
 //	cardset -k 4 -free 0-2,4-7 dgx1-v100.json
 //	cardset -all -json dgx1-v100.json
+//	cardset -k 4 -svg sets.svg dgx1-v100.json
 //
 // The file has the form that gpu.ParseMachine reads. Cards are named by their index.
 package main
@@ -39,7 +40,7 @@ const maxAllCards = 16
 func run(args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("cardset", flag.ContinueOnError)
 	flags.Usage = func() {
-		fmt.Fprintln(flags.Output(), "usage: cardset [-free cards] [-near-nic] [-json] -k number | -all topology.json")
+		fmt.Fprintln(flags.Output(), "usage: cardset [-free cards] [-near-nic] [-json] [-svg file] -k number | -all topology.json")
 		flags.PrintDefaults()
 	}
 	free := flags.String("free", "", "free cards: a list of indices and ranges such as 0-2,5, or a mask such as 0xf7 over the cards in order (default all healthy cards)")
@@ -47,6 +48,7 @@ func run(args []string, stdout io.Writer) error {
 	all := flags.Bool("all", false, "answer for every set of free cards and every k")
 	nearNIC := flags.Bool("near-nic", false, "prefer cards near a network device, as for a gang that spans machines")
 	asJSON := flags.Bool("json", false, "print JSON, one answer per line")
+	svg := flags.String("svg", "", "also draw the rings of all sets of k free cards into this file")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -70,6 +72,15 @@ func run(args []string, stdout io.Writer) error {
 	table, err := gpu.NewTable(m)
 	if err != nil {
 		return fmt.Errorf("%s: %w", flags.Arg(0), err)
+	}
+
+	if *svg != "" {
+		if *all || len(m.Cards) > maxAllCards {
+			return fmt.Errorf("-svg draws all sets for one -k on a machine with at most %d cards: leave out -all", maxAllCards)
+		}
+		if err := os.WriteFile(*svg, histogram(table, questions[0], *nearNIC), 0o644); err != nil {
+			return fmt.Errorf("draw the chart: %w", err)
+		}
 	}
 
 	out := bufio.NewWriter(stdout)

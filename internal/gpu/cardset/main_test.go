@@ -53,12 +53,7 @@ func TestCardsAreNamedByIndex(t *testing.T) {
 func TestAllAnswers(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(output(t, "-all", "-json", dgx1)), "\n")
 	assert.Len(t, lines, 8*128, "every set of free cards and every k")
-	data, err := os.ReadFile(dgx1)
-	require.NoError(t, err)
-	m, err := gpu.ParseMachine(data)
-	require.NoError(t, err)
-	table, err := gpu.NewTable(m)
-	require.NoError(t, err)
+	table := machineTable(t, dgx1)
 	for _, line := range lines {
 		var c choice
 		require.NoError(t, json.Unmarshal([]byte(line), &c))
@@ -68,6 +63,31 @@ func TestAllAnswers(t *testing.T) {
 		assert.Equal(t, table.Ring(best), gpu.Ring{GBps: c.GBps, NVLinkRings: c.NVLinkRings})
 	}
 	assert.Equal(t, 4, strings.Count(output(t, "-all", "-json", write(t, gaps)), "\n"), "without the card that is not healthy")
+}
+
+func TestHistogram(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sets.svg")
+	output(t, "-k", "4", "-svg", path, dgx1)
+	svg, err := os.ReadFile(path)
+	require.NoError(t, err)
+	table := machineTable(t, dgx1)
+	assert.Equal(t, string(histogram(table, question{gpu.Full(8), 4}, false)), string(svg))
+	for _, want := range []string{"dgx1-v100: sets of 4 out of 8 free cards", ">5.0<", ">25.0<", ">50.0<", ">chosen<", ">worst<", ">sets that max-min rates best<"} {
+		assert.Contains(t, string(svg), want)
+	}
+	assert.Equal(t, 5.0, slowestPair(table, gpu.SetOf(0, 1, 4, 7)), "0 and 7 have no link")
+	assert.Equal(t, 25.0, slowestPair(table, gpu.SetOf(0, 1, 2, 3)))
+}
+
+func machineTable(t *testing.T, path string) *gpu.Table {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	m, err := gpu.ParseMachine(data)
+	require.NoError(t, err)
+	table, err := gpu.NewTable(m)
+	require.NoError(t, err)
+	return table
 }
 
 func TestRefuses(t *testing.T) {
@@ -91,6 +111,8 @@ func TestRefuses(t *testing.T) {
 		"no index":            {[]string{"-k", "1", "-free", "a", dgx1}, `"a" is no card index`},
 		"no end of the range": {[]string{"-k", "1", "-free", "1-", dgx1}, `"1-" is no range of card indices`},
 		"range backwards":     {[]string{"-k", "1", "-free", "3-1", dgx1}, `"3-1" is no range of card indices`},
+		"chart of all":        {[]string{"-all", "-svg", "sets.svg", dgx1}, "leave out -all"},
+		"chart nowhere":       {[]string{"-k", "1", "-svg", filepath.Join(t.TempDir(), "missing", "sets.svg"), dgx1}, "draw the chart"},
 		"card it lacks":       {[]string{"-k", "1", "-free", "7-8", dgx1}, "the machine has no card 8"},
 	} {
 		assert.ErrorContains(t, run(tt.args, new(strings.Builder)), tt.want, name)

@@ -20,11 +20,20 @@ import (
 // Saying matches an error of terraform that contains these words in this order, over
 // the line breaks and frames that terraform puts in.
 func Saying(words string) *regexp.Regexp {
+	return regexp.MustCompile(`(?s)` + wrapped(words))
+}
+
+// SayingAt matches an error that shows the line of an attribute and then says these words.
+func SayingAt(attribute, words string) *regexp.Regexp {
+	return regexp.MustCompile(`(?s)\d+:\s+` + regexp.QuoteMeta(attribute) + `\s.*` + wrapped(words))
+}
+
+func wrapped(words string) string {
 	var pattern []string
 	for _, w := range strings.Fields(words) {
 		pattern = append(pattern, regexp.QuoteMeta(w))
 	}
-	return regexp.MustCompile(`(?s)` + strings.Join(pattern, `[\s│]+`))
+	return strings.Join(pattern, `[\s│]+`)
 }
 
 // GangPod is a running pod of a gang that holds cards of a node, in mode topology.

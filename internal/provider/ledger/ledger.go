@@ -21,7 +21,7 @@ type Ledger struct {
 	jobs     map[string]*job
 	kept     map[string]bool
 	owned    map[string]bool
-	pools    map[string]pool     // by name
+	created  map[string]bool     // names of pools that are planned to be created
 	deleted  map[string][]string // names of pools that are planned to be deleted: gangs on them
 	tree     *quota.Tree
 	apart    map[string]bool // pairs of jobs that do not fit together
@@ -35,7 +35,7 @@ func New() *Ledger {
 		jobs:     map[string]*job{},
 		kept:     map[string]bool{},
 		owned:    map[string]bool{},
-		pools:    map[string]pool{},
+		created:  map[string]bool{},
 		deleted:  map[string][]string{},
 		apart:    map[string]bool{},
 		reported: map[string]bool{},
@@ -138,9 +138,6 @@ func (l *Ledger) Tree() *quota.Tree {
 	return l.tree.Clone()
 }
 
-// pool is what is known of the node pools of one name.
-type pool struct{ kept, created bool }
-
 // Own records that an object of that ID is in Terraform's state.
 func (l *Ledger) Own(id string) {
 	l.mu.Lock()
@@ -156,30 +153,15 @@ func (l *Ledger) Owns(id string) bool {
 	return l.owned[id]
 }
 
-// KeepPool records that a pool stays, changed or not, but not replaced.
-func (l *Ledger) KeepPool(name string) []Finding {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	p := l.pools[name]
-	p.kept = true
-	l.pools[name] = p
-	if p.created {
-		return []Finding{duplicatePool(name)}
-	}
-	return nil
-}
-
-// CreatePool records that a pool will be created.
+// CreatePool records that a pool will be created. The new pool of a replacement counts
+// once: Terraform plans it once without a prior state.
 func (l *Ledger) CreatePool(name string) []Finding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := l.pools[name]
-	duplicate := p.created || p.kept
-	p.created = true
-	l.pools[name] = p
-	if duplicate {
+	if l.created[name] {
 		return []Finding{duplicatePool(name)}
 	}
+	l.created[name] = true
 	return nil
 }
 

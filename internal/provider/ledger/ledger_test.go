@@ -235,14 +235,6 @@ func TestPools(t *testing.T) {
 	assert.Empty(t, l.CreatePool("b"))
 	assert.Len(t, l.CreatePool("a"), 1, "two new pools of one name")
 
-	l = ledger.New()
-	assert.Empty(t, l.KeepPool("a"))
-	assert.Len(t, l.CreatePool("a"), 1, "a new pool named like one that stays")
-
-	l = ledger.New()
-	assert.Empty(t, l.CreatePool("a"))
-	assert.Len(t, l.KeepPool("a"), 1, "whatever is visited first")
-
 	assert.False(t, l.Owns("c/np1"))
 	l.Own("c/np1")
 	assert.True(t, l.Owns("c/np1"))

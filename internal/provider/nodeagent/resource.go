@@ -67,6 +67,7 @@ func (r *agent) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, 
 }
 
 func (r *agent) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
+	r.program.Session.Ledger.StartApplying()
 	var m model
 	if resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...); resp.Diagnostics.HasError() {
 		return
@@ -117,6 +118,7 @@ func (r *agent) Read(ctx context.Context, req resource.ReadRequest, resp *resour
 }
 
 func (r *agent) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
+	r.program.Session.Ledger.StartApplying()
 	var m model
 	if resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...); resp.Diagnostics.HasError() {
 		return
@@ -134,6 +136,7 @@ func (r *agent) Update(ctx context.Context, req resource.UpdateRequest, resp *re
 }
 
 func (r *agent) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
+	r.program.Session.Ledger.StartApplying()
 	var m model
 	if resp.Diagnostics.Append(req.State.Get(ctx, &m)...); resp.Diagnostics.HasError() {
 		return

@@ -23,6 +23,7 @@ const (
 )
 
 func (r *pool) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
+	r.session.Ledger.StartApplying()
 	var m model
 	if resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...); resp.Diagnostics.HasError() {
 		return

@@ -154,3 +154,21 @@ func TestPoolWithoutKubernetes(t *testing.T) {
 	again.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
 	resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{step("TestPool/1"), again}})
 }
+
+// A pool that is replaced on request takes the place of its namesake.
+func TestReplacementOnRequest(t *testing.T) {
+	acctest.StartCloud(t)
+	tainted := step("TestPool/1")
+	tainted.Taint = []string{pool}
+	tainted.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectResourceAction(pool, plancheck.ResourceActionDestroyBeforeCreate)}
+	triggered := func(trigger string) resource.TestStep {
+		return resource.TestStep{Config: fmt.Sprintf("resource \"terraform_data\" \"trigger\" {\n  input = %q\n}\n", trigger) +
+			poolWith("lifecycle {\n    replace_triggered_by = [terraform_data.trigger]\n  }")}
+	}
+	replaced := triggered("b")
+	replaced.ConfigPlanChecks.PreApply = tainted.ConfigPlanChecks.PreApply
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps:                    []resource.TestStep{step("TestPool/1"), tainted, triggered("a"), replaced},
+	})
+}

@@ -78,8 +78,6 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 	if change.replaces() {
 		return diags // Terraform plans the new pool by itself
 	}
-	diags.Append(atName(r.session.Ledger.KeepPool(after.Name))...)
-
 	repaired := len(state.DriftedNodes.Elements()) > 0
 	plan.DriftedNodes = types.MapValueMust(types.StringType, nil)
 	plan.Capacity, plan.NodeNames = state.Capacity, state.NodeNames

@@ -31,6 +31,7 @@ var (
 )
 
 func (r *tree) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
+	r.session.Ledger.StartApplying()
 	var m model
 	if resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...); resp.Diagnostics.HasError() {
 		return
@@ -48,6 +49,7 @@ func (r *tree) Create(ctx context.Context, req resource.CreateRequest, resp *res
 }
 
 func (r *tree) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
+	r.session.Ledger.StartApplying()
 	var m model
 	if resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...); resp.Diagnostics.HasError() {
 		return
@@ -65,6 +67,7 @@ func (r *tree) Update(ctx context.Context, req resource.UpdateRequest, resp *res
 }
 
 func (r *tree) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
+	r.session.Ledger.StartApplying()
 	var m model
 	if resp.Diagnostics.Append(req.State.Get(ctx, &m)...); resp.Diagnostics.HasError() {
 		return

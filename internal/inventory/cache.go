@@ -165,13 +165,15 @@ func (c *Cache) SetPod(p *corev1.Pod) Change {
 		c.pods[p.UID] = state
 	}
 	before, held := state.observed, state.holds()
+	expected := state.assumed != nil && state.assumed.Spec.NodeName == p.Spec.NodeName
 	if p.Spec.NodeName != "" || Finished(p) {
 		state.assumed = nil
 	}
 	state.observed = p
 	c.update(state)
 	change := Change{Freed: held && !state.holds()}
-	if before == nil || before.Spec.NodeName != p.Spec.NodeName || gone(before) != gone(p) || !maps.Equal(before.Labels, p.Labels) {
+	moved := before != nil && before.Spec.NodeName != p.Spec.NodeName && !expected
+	if before == nil || moved || gone(before) != gone(p) || !maps.Equal(before.Labels, p.Labels) {
 		change.Gang = state.key
 	}
 	return change

@@ -17,6 +17,11 @@ import (
 // Name is the plugin's name in a scheduler configuration.
 const Name = "GPUPlanAllocate"
 
+// maxCalls bounds the bindings under way at a time. A gang binds all its members at
+// once; what goes beyond the streams of one HTTP/2 connection (100) would open another
+// connection for each call, with a TLS handshake that costs more than the binding.
+const maxCalls = 64
+
 const stateKey fwk.StateKey = Name
 
 // allocation is what a cycle decided for its pod.
@@ -33,13 +38,19 @@ func Decide(state fwk.CycleState, record contract.Allocation) {
 // Plugin binds pods for which a cycle has decided an allocation.
 type Plugin struct {
 	handle fwk.Handle
+	// calls holds one token per binding under way.
+	calls chan struct{}
 }
 
 var _ fwk.BindPlugin = (*Plugin)(nil)
 
 // New returns the plugin.
 func New(_ context.Context, _ runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-	return &Plugin{handle: handle}, nil
+	return newPlugin(handle), nil
+}
+
+func newPlugin(handle fwk.Handle) *Plugin {
+	return &Plugin{handle: handle, calls: make(chan struct{}, maxCalls)}
 }
 
 // Name returns the plugin's name.
@@ -68,6 +79,12 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *corev1.Pod
 
 // bind posts a binding, by the scheduler's queue of API calls where it has one.
 func (p *Plugin) bind(ctx context.Context, binding *corev1.Binding) error {
+	select {
+	case p.calls <- struct{}{}:
+		defer func() { <-p.calls }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	if calls := p.handle.APICacher(); calls != nil {
 		finished, err := calls.BindPod(binding)
 		if err != nil {

@@ -35,7 +35,7 @@ func shared(memory, cores int64) corev1.Container {
 
 func TestBind(t *testing.T) {
 	client := fake.NewClientset(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod"}})
-	plugin := &Plugin{handle: fakeHandle{client: client}}
+	plugin := newPlugin(fakeHandle{client: client})
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: "uid"},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{}, shared(4, 30)}},

@@ -290,3 +290,11 @@ func TestStatus(t *testing.T) {
 		})
 	}
 }
+
+func TestStatusOfAGangWithAMinimum(t *testing.T) {
+	obj, err := shared().Render()
+	require.NoError(t, err)
+	status, err := StatusOf(obj)
+	require.NoError(t, err)
+	assert.Equal(t, int32(2), status.Wanted, "two of three members must run")
+}

@@ -20,6 +20,10 @@ func Parse(obj *unstructured.Unstructured) (Spec, error) {
 	if err != nil {
 		return Spec{}, err
 	}
+	return specOf(o, framework), nil
+}
+
+func specOf(o *object, framework Framework) Spec {
 	run := o.Spec.RunPolicy
 	s := Spec{
 		Namespace:               o.Namespace,
@@ -50,7 +54,7 @@ func Parse(obj *unstructured.Unstructured) (Spec, error) {
 			s.Port = port
 		}
 	}
-	return s.Complete(), nil
+	return s.Complete()
 }
 
 func (s *Spec) parseRole(replica replicaSpec) Role {

@@ -39,7 +39,8 @@ type Status struct {
 	Conditions []Condition
 	// Start and Completion are nil as long as the job has not started or finished.
 	Start, Completion *metav1.Time
-	// Active, Done and Wanted count replicas: running, succeeded, and asked for.
+	// Active, Done and Wanted count replicas: running, succeeded, and those that must
+	// run, which of a gang are its minimum.
 	Active, Done, Wanted int32
 	// Message is the operator's message for the phase.
 	Message string
@@ -48,7 +49,7 @@ type Status struct {
 // Finished reports whether the job has succeeded or failed.
 func (s Status) Finished() bool { return s.Phase == Succeeded || s.Phase == Failed }
 
-// AllRunning reports whether the job runs with every replica. The operator's
+// AllRunning reports whether the job runs with every replica that must run. The operator's
 // Running condition alone only says that the leading replica does.
 func (s Status) AllRunning() bool { return s.Phase == Running && s.Active+s.Done >= s.Wanted }
 
@@ -61,6 +62,9 @@ func StatusOf(obj *unstructured.Unstructured) (Status, error) {
 	s := Status{Phase: Pending, Conditions: o.Status.Conditions, Start: o.Status.StartTime, Completion: o.Status.CompletionTime}
 	for _, r := range o.Spec.replicas(framework) {
 		s.Wanted += ptr.Deref(r.Replicas, 1)
+	}
+	if spec := specOf(o, framework); spec.Gang {
+		s.Wanted -= spec.Members() - spec.Minimum
 	}
 	for _, r := range o.Status.ReplicaStatuses {
 		s.Active += r.Active

@@ -2,6 +2,7 @@ package placementdata
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/hashicorp/terraform-plugin-framework/attr"
@@ -118,7 +119,7 @@ func (m model) spec(ctx context.Context) (job.Spec, diag.Diagnostics) {
 				at = at.AtName(p.Field)
 			}
 		}
-		diags.AddAttributeError(at, "Invalid gang", session.Sentence(fmt.Errorf("%s", p.Text)))
+		diags.AddAttributeError(at, "Invalid gang", session.Sentence(errors.New(p.Text)))
 	}
 	return s.Complete(), diags
 }

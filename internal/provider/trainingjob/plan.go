@@ -2,10 +2,12 @@ package trainingjob
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
@@ -139,6 +141,10 @@ func (r *trainingJob) place(ctx context.Context, m *model) (diags diag.Diagnosti
 		return diags
 	}
 	c := r.checker(*m, spec)
+	before, known := after(ctx, m.After, &diags)
+	if !known {
+		unknown = append(unknown, "after")
+	}
 	if len(unknown) > 0 {
 		if c.level != session.CheckOff {
 			diags.AddAttributeWarning(path.Root(unknown[0]), "Placement is not checked",
@@ -160,7 +166,7 @@ func (r *trainingJob) place(ctx context.Context, m *model) (diags diag.Diagnosti
 	for i := range pools {
 		pools[i] = pools[i].Without(spec.ID()) // a job that is replaced has gone by then
 	}
-	assignments, checkDiags := c.onPools(ctx, pools, after(ctx, m.After, &diags))
+	assignments, checkDiags := c.onPools(ctx, pools, before)
 	diags.Append(checkDiags...)
 	if c.promised() {
 		m.setPlanned(ctx, assignments, &diags)
@@ -168,18 +174,14 @@ func (r *trainingJob) place(ctx context.Context, m *model) (diags diag.Diagnosti
 	return diags
 }
 
-func after(ctx context.Context, value types.Set, diags *diag.Diagnostics) []string {
-	var ids []types.String
-	if !value.IsNull() && !value.IsUnknown() {
-		diags.Append(value.ElementsAs(ctx, &ids, false)...)
+// after reads the IDs of the jobs that are placed first; known is false when one is
+// unknown until apply.
+func after(ctx context.Context, value types.Set, diags *diag.Diagnostics) (ids []string, known bool) {
+	if value.IsUnknown() || slices.ContainsFunc(value.Elements(), func(id attr.Value) bool { return id.IsUnknown() }) {
+		return nil, false
 	}
-	var known []string
-	for _, id := range ids {
-		if !id.IsUnknown() {
-			known = append(known, id.ValueString())
-		}
-	}
-	return known
+	diags.Append(value.ElementsAs(ctx, &ids, false)...)
+	return ids, true
 }
 
 func are(names []string) string {
@@ -190,4 +192,4 @@ func are(names []string) string {
 }
 
 // sentence makes a sentence of a rule's text.
-func sentence(text string) string { return session.Sentence(fmt.Errorf("%s", text)) }
+func sentence(text string) string { return session.Sentence(errors.New(text)) }

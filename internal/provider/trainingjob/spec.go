@@ -213,7 +213,7 @@ func (r *reader) list(value types.List) []string {
 	return out
 }
 
-// pools returns the names of the pools.
+// pools returns the names of the pools, sorted: their order means nothing.
 func (r *reader) pools(value types.List) []string {
 	if value.IsNull() {
 		return nil
@@ -227,7 +227,8 @@ func (r *reader) pools(value types.List) []string {
 	for _, c := range list {
 		names = append(names, c.Pool)
 	}
-	return names
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 func (r *reader) tolerations(value types.List) []corev1.Toleration {

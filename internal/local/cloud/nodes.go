@@ -39,7 +39,7 @@ type nodes struct {
 var _ acsfake.Backend = (*nodes)(nil)
 
 // EnsureNode makes the node and the description of its cards, and returns when the
-// node is Ready.
+// node takes pods.
 func (n *nodes) EnsureNode(ctx context.Context, node acsfake.Node) error {
 	object, err := nodeObject(node)
 	if err != nil {
@@ -56,10 +56,16 @@ func (n *nodes) EnsureNode(ctx context.Context, node acsfake.Node) error {
 		if err != nil {
 			return false, fmt.Errorf("wait for node %s: %w", node.Name, err)
 		}
-		return slices.ContainsFunc(object.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-		}), nil
+		return takesPods(object), nil
 	})
+}
+
+// takesPods tells whether the node is Ready and has lost the taint that it had before.
+func takesPods(node *corev1.Node) bool {
+	ready := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+	return ready && !slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeNotReady })
 }
 
 // UpdateNode brings labels and taints from those of old to those of node. Others,

@@ -88,6 +88,7 @@ func TestNodePoolsBecomeNodes(t *testing.T) {
 		assert.Equal(t, v100Type, node.Labels[contract.InstanceTypeLabel])
 		assert.Equal(t, created.PoolID, node.Labels[contract.NodePoolIDLabel])
 		assert.Equal(t, "topology", node.Labels[contract.NodeModeLabel])
+		assert.Empty(t, node.Spec.Taints, "it takes pods at once")
 		assert.Equal(t, "dgx1-v100", node.Annotations[contract.SimulatedWiringAnnotation])
 		require.NoError(t, offers(client, node.Name, contract.ResourceTopologyCard, 8))
 		require.NoError(t, offers(client, node.Name, contract.ResourceDefaultCard, 0))

@@ -73,7 +73,7 @@ func run(ctx context.Context, args []string) error {
 			return err
 		}
 		opts.ConfigFile = config
-		defer os.Remove(config)
+		defer func() { _ = os.Remove(config) }() // a leftover in the temporary folder does no harm
 	}
 
 	cache := inventory.NewCache()

@@ -3,6 +3,7 @@
 package deploy
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -81,12 +82,11 @@ func Objects(o Options) ([]*unstructured.Unstructured, error) {
 }
 
 func decode(name string) ([]*unstructured.Unstructured, error) {
-	file, err := manifests.Open(path.Join("manifests", name))
+	text, err := manifests.ReadFile(path.Join("manifests", name))
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
-	decoder := yaml.NewYAMLOrJSONDecoder(file, 4096)
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
 	var objs []*unstructured.Unstructured
 	for {
 		obj := &unstructured.Unstructured{}

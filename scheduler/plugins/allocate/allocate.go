@@ -60,10 +60,11 @@ func (*Plugin) Name() string { return Name }
 // the next binder.
 func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *corev1.Pod, node string) *fwk.Status {
 	data, err := state.Read(stateKey)
-	if err != nil {
+	decided, ok := data.(*allocation)
+	if err != nil || !ok {
 		return fwk.NewStatus(fwk.Skip)
 	}
-	record := contract.Allocation(*data.(*allocation))
+	record := contract.Allocation(*decided)
 	annotations, err := record.Annotations()
 	if err != nil {
 		return fwk.AsStatus(err)

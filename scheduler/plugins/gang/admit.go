@@ -33,7 +33,7 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
 		return hold("it asks for no card and starts once gang %s runs", key)
 	case standing.Late:
 		return nil
-	case g.verdict != "" && !(g.blocked && g.leader == pod.UID):
+	case g.verdict != "" && (!g.blocked || g.leader != pod.UID):
 		return hold("%s", g.verdict)
 	case g.leader != "" && g.leader != pod.UID:
 		return hold("it follows the other pods of gang %s", key)

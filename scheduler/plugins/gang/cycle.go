@@ -28,10 +28,11 @@ func (c *cycle) Clone() fwk.StateData { return c }
 // seatIn returns the seat that the cycle's pod was given, nil for a pod that is not planned.
 func seatIn(state fwk.CycleState) *seat {
 	data, err := state.Read(stateKey)
-	if err != nil {
+	c, ok := data.(*cycle)
+	if err != nil || !ok {
 		return nil
 	}
-	return data.(*cycle).seat
+	return c.seat
 }
 
 // PreFilter gives the pod its planned node, and plans its gang when that is not done.

@@ -164,7 +164,7 @@ func waits(waiting *job, contenders []*job, verdict placement.Verdict, key strin
 		Error:   immediate,
 		Summary: "Jobs fit alone, but not together",
 		Detail: fmt.Sprintf("Job %s fits on its own, but not at the same time as %s: one of them will wait until the others finish. "+
-			"With the others placed, %s has %s", ids[0], strings.Join(ids[1:], ", "), ids[0], verdict),
+			"With the others placed, this is left for %s: %s", ids[0], strings.Join(ids[1:], ", "), ids[0], verdict),
 		key: key,
 	}
 }

@@ -31,10 +31,6 @@ const (
 	assumeAbsentScalarsReset = true
 	assumeAbsentListsStay    = true
 
-	// assumeUpdateNodesRewrites: update_nodes writes the pool's labels and taints to every
-	// node again, also when the pool's own record did not change.
-	assumeUpdateNodesRewrites = true
-
 	// assumeNewestRemovedFirst: which nodes a smaller desired_size removes.
 	assumeNewestRemovedFirst = true
 

@@ -30,6 +30,7 @@ func (s *Server) poolSteps(t *TaskRecord) []step {
 	default:
 		steps[0].faulty = true
 	}
+	// Assumed, not observed: also when the pool's own record did not change.
 	if t.UpdateNodes {
 		steps = append(steps, step{name: "update_nodes", message: "Update the labels and taints of the nodes.", poolState: poolUpdating, do: s.relabel})
 	}

@@ -74,7 +74,7 @@ func reportPlan(w io.Writer, plan snapshot) {
 			fmt.Fprintf(table, "  %s\t\talready running: nothing to plan\t\t\n", j.Name)
 		}
 	}
-	table.Flush()
+	_ = table.Flush() // the same writer as everything else here
 	fmt.Fprintln(w)
 }
 
@@ -119,7 +119,7 @@ func reportState(w io.Writer, state snapshot) error {
 			fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", j.Name, j.Status, m.Member, m.Node, m.cards(), m.ring(), asPlanned)
 		}
 	}
-	table.Flush()
+	_ = table.Flush()
 	if err := drawJobs(w, state); err != nil {
 		return err
 	}

@@ -24,8 +24,8 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/pki"
 )
 
-// serviceCIDR holds the cluster IPs; its first address is the API server's.
-const serviceCIDR = "10.0.0.0/16"
+// serviceCIDR holds the cluster IPs, apart from those of nodes and pods.
+const serviceCIDR = "172.21.0.0/20"
 
 // Options say where a control plane lives.
 type Options struct {
@@ -128,7 +128,8 @@ func (c *ControlPlane) writeCertificates() error {
 	c.server.serving = ensure("kube-apiserver", pki.Subject{
 		CommonName: "kube-apiserver",
 		DNSNames:   []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
-		IPs:        []net.IP{loopback, net.IPv4(10, 0, 0, 1)},
+		// The second is the service "kubernetes", the first address of serviceCIDR.
+		IPs: []net.IP{loopback, net.IPv4(172, 21, 0, 1)},
 	})
 	c.server.etcdServing = ensure("etcd", pki.Subject{CommonName: "etcd", DNSNames: []string{"localhost"}, IPs: []net.IP{loopback}})
 	c.server.etcdClient = ensure("etcd-client", pki.Subject{CommonName: "kube-apiserver"})

@@ -42,6 +42,8 @@ type Platform struct {
 
 // shared is the platform of this test process.
 var shared struct {
+	// stopped tells that [Main] will stop it.
+	stopped  bool
 	once     sync.Once
 	platform *Platform
 	err      error
@@ -51,6 +53,7 @@ var shared struct {
 // Main runs the tests of a package whose tests call [Start], and stops the platform
 // after them. It is for TestMain: os.Exit(localtest.Main(m)).
 func Main(m *testing.M) int {
+	shared.stopped = true
 	code := m.Run()
 	if shared.stop != nil {
 		shared.stop()
@@ -63,6 +66,7 @@ func Main(m *testing.M) int {
 // namespaces and pools of their own, and clean up.
 func Start(t testing.TB) *Platform {
 	t.Helper()
+	require.True(t, shared.stopped, "the package needs a TestMain that calls localtest.Main")
 	shared.once.Do(func() { shared.platform, shared.err = start() })
 	require.NoError(t, shared.err, "start the local platform")
 	p := shared.platform

@@ -69,7 +69,10 @@ func jobName(p *corev1.Pod) string {
 // of the three spellings; ok is false for a pod on its own.
 func GangKey(p *corev1.Pod) (key string, ok bool) {
 	name := gangName(p)
-	return p.Namespace + "/" + name, name != ""
+	if name == "" {
+		return "", false
+	}
+	return p.Namespace + "/" + name, true
 }
 
 // MemberNames returns a name for each pod that is unique in the gang: the training

@@ -23,7 +23,7 @@ import (
 // Pod is a pod that holds cards of a node.
 type Pod struct {
 	placement.Pod
-	// Owner is "namespace/name" of the gang, or of the pod when it is none.
+	// Owner is "namespace/name" of the training job, else of the gang, else of the pod.
 	Owner string
 	// Object is the pod itself.
 	Object *corev1.Pod
@@ -43,7 +43,9 @@ func Pods(ctx context.Context, c *kube.Client) ([]Pod, error) {
 			continue
 		}
 		owner := object.Namespace + "/" + object.Name
-		if translated.Gang != "" {
+		if job := object.Labels[contract.JobNameLabel]; job != "" {
+			owner = object.Namespace + "/" + job
+		} else if translated.Gang != "" {
 			owner = translated.Gang
 		}
 		pods = append(pods, Pod{

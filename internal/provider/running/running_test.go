@@ -58,15 +58,16 @@ func TestPods(t *testing.T) {
 	put(t, server, pod("gang-0", "n1", 1, inGang))
 	put(t, server, pod("gang-1", "n2", 1, inGang))
 	put(t, server, pod("single", "n1", 2, nil))
+	put(t, server, pod("job-worker-0", "n2", 1, func(p *corev1.Pod) { p.Labels[contract.JobNameLabel] = "job" }))
 	put(t, server, pod("no-cards", "n1", 0, nil))
 	put(t, server, pod("pending", "", 1, nil))
 	put(t, server, pod("finished", "n1", 1, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }))
 
 	pods, err := running.Pods(t.Context(), client)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"default/gang", "default/single"}, running.Owners(pods))
-	assert.Equal(t, "default/gang (on n1, n2), default/single (on n1)", running.Describe(pods))
-	assert.Equal(t, []string{"default/gang"}, running.Owners(running.On(pods, []string{"n2"})))
+	assert.Equal(t, []string{"default/gang", "default/job", "default/single"}, running.Owners(pods))
+	assert.Equal(t, "default/gang (on n1, n2), default/job (on n2), default/single (on n1)", running.Describe(pods))
+	assert.Equal(t, []string{"default/gang", "default/job"}, running.Owners(running.On(pods, []string{"n2"})))
 	assert.Empty(t, running.On(pods, nil))
 }
 

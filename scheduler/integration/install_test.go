@@ -5,7 +5,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -36,14 +38,20 @@ func TestInstalled(t *testing.T) {
 	s.submit(topologyGang("big", 2, 8))
 	s.awaitReason("big", "of 2")
 
-	for name, pod := range map[string]*corev1.Pod{
+	// A new admission policy is in force a little later.
+	refused := func(pod *corev1.Pod, why string) {
+		require.Eventually(t, func() bool {
+			_, err := api().CoreV1().Pods(s.namespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			return err != nil && strings.Contains(err.Error(), why)
+		}, settled, 200*time.Millisecond, why)
+	}
+	for why, pod := range map[string]*corev1.Pod{
 		"multiple of 5":            s.pods(sharedJob("odd", 1, 2, 7))[0],
 		"needs aliyun.com/gpu-mem": s.pods(job{name: "bare", workers: 1, cards: 5, resource: contract.ResourceCorePercent})[0],
 		"asks for several": s.pods(job{name: "many", workers: 1, labels: map[string]string{contract.ResourceCardCount: "2"},
 			change: sharedJob("", 0, 4, 10).change})[0],
 	} {
-		_, err := api().CoreV1().Pods(s.namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-		assert.ErrorContains(t, err, name)
+		refused(pod, why)
 	}
 
 	log, err := os.ReadFile(filepath.Join(localtest.Start(t).Dir, "log", contract.SchedulerName+".log"))

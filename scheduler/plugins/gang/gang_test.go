@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -146,6 +147,61 @@ func TestGangThatDoesNotFitLeavesTheQueue(t *testing.T) {
 	assert.Len(t, b.handle.takeActivated(), 1)
 	_, status = b.cycle(pods[0])
 	assert.True(t, status.IsWait())
+}
+
+// A pod that joins a gang that waits learns why.
+func TestJoinerLearnsWhyTheGangWaits(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 2, 8)
+	b.submit(pods)
+	_, status := b.cycle(pods[1])
+	b.plugin.Failed(pods[1])
+	b.work()
+	b.plugin.work.add(b.cache.RemovePod(pods[0].UID))
+	b.work()
+	again := pods[0].DeepCopy()
+	again.UID = "again"
+	again.Status = corev1.PodStatus{}
+	require.NoError(t, b.handle.client.CoreV1().Pods("ns").Delete(t.Context(), again.Name, metav1.DeleteOptions{}))
+	_, err := b.handle.client.CoreV1().Pods("ns").Create(t.Context(), again, metav1.CreateOptions{})
+	require.NoError(t, err)
+	b.submit([]*corev1.Pod{again})
+	live, err := b.handle.client.CoreV1().Pods("ns").Get(t.Context(), again.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Len(t, live.Status.Conditions, 1)
+	assert.Equal(t, status.Message(), live.Status.Conditions[0].Message)
+}
+
+// A gang that was cut short and does not fit any more is made anew as a whole; one
+// that ran and lost a member keeps the others.
+func TestDissolve(t *testing.T) {
+	made := time.Unix(1000, 0)
+	for name, test := range map[string]struct {
+		pendingSince time.Time
+		deleted      bool
+	}{
+		"cut short":     {made, true},
+		"a replacement": {made.Add(time.Hour), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "a")
+			pods := b.gangPods("job", 2, 8)
+			pods[0].Spec.NodeName = "a"
+			pods[0].CreationTimestamp = metav1.NewTime(made)
+			pods[0].Status.Conditions = []corev1.PodCondition{{
+				Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(made.Add(time.Second)),
+			}}
+			pods[1].CreationTimestamp = metav1.NewTime(test.pendingSince)
+			annotations, err := contract.Allocation{Node: "a", Cards: []int{0, 1, 2, 3, 4, 5, 6, 7}}.Annotations()
+			require.NoError(t, err)
+			pods[0].Annotations = annotations
+			b.submit(pods)
+			_, status := b.cycle(pods[1])
+			assert.Contains(t, status.Message(), "1 of 2")
+			_, err = b.handle.client.CoreV1().Pods("ns").Get(t.Context(), pods[0].Name, metav1.GetOptions{})
+			assert.Equal(t, test.deleted, apierrors.IsNotFound(err))
+		})
+	}
 }
 
 // Once its gang is binding, a member whose binding fails keeps its cards.

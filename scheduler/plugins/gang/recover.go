@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
@@ -99,7 +100,7 @@ func (p *Plugin) dissolve(ctx context.Context, key string, state inventory.GangS
 		err := p.handle.ClientSet().CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &pod.UID},
 		})
-		if err != nil {
+		if err != nil && !apierrors.IsNotFound(err) {
 			logger.Error(err, "Cannot delete a member of a gang that was cut short", "gang", key, "pod", klog.KObj(pod))
 		}
 	}

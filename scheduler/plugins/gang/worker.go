@@ -87,6 +87,7 @@ func (p *Plugin) settle(ctx context.Context, key string) {
 	case !ok || state.Missing > 0:
 	case waits:
 		p.retry(ctx, key)
+		p.publish(ctx, key, nil) // to pods that have just joined, too
 	default:
 		p.letIn(ctx, key)
 	}

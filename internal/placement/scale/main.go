@@ -31,7 +31,7 @@ func main() {
 	}
 }
 
-// maxNodes bounds the memory of a run: about 3 KiB for each node.
+// maxNodes bounds the memory of a run: about 2 KiB for each node.
 const maxNodes = 200_000
 
 func run(args []string, stdout io.Writer) error {

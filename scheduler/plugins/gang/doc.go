@@ -9,12 +9,12 @@
 // their cycles look at their planned node only (PreFilter), under the filters of all
 // other plugins. They wait until every planned member has passed (Permit), and bind
 // together. When another plugin refuses a planned node, the whole gang is rolled
-// back and planned again without that node (PostFilter, Unreserve).
+// back and planned again, after a second look without that node (PostFilter, Unreserve).
 //
 // A gang that does not fit leaves the queue. A worker tries it again when something
-// is freed, in the order of the queue, and lets it in when it fits; nothing is
-// polled, and a gang that waits costs nothing while nothing changes. The planner's
-// verdict stands on every pod of the gang and on its PodGroup, and is written when
+// is freed, in the order of the queue, and lets it in when it fits; a gang that waits
+// costs nothing while nothing changes. Only nodes that another plugin refused get
+// another chance by themselves, after a pause that doubles. The planner's verdict stands on every pod of the gang and on its PodGroup, and is written when
 // it changes.
 //
 // A pod on its own that asks for cards is a gang of one. Pods of a gang that ask for

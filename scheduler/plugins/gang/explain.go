@@ -193,7 +193,7 @@ func (p *Plugin) report(ctx context.Context, key string, state inventory.GangSta
 		g.incomplete = time.Time{}
 	case g.incomplete.IsZero():
 		g.incomplete = now
-		time.AfterFunc(patience, func() { p.work.add(inventory.Change{Gang: key}) })
+		p.after(patience, func() { p.work.add(inventory.Change{Gang: key}) })
 	}
 	overdue := missing && now.Sub(g.incomplete) >= patience
 	p.mu.Unlock()

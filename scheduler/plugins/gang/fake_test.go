@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -86,6 +87,26 @@ type bench struct {
 	handle *fakeHandle
 	cache  *inventory.Cache
 	states map[types.UID]fwk.CycleState
+	timers []timer
+}
+
+// timer is a function that is due after a pause.
+type timer struct {
+	pause time.Duration
+	due   func()
+}
+
+// elapse lets the pauses pass that are under way, and returns them.
+func (b *bench) elapse() (pauses []time.Duration) {
+	b.Helper()
+	timers := b.timers
+	b.timers = nil
+	for _, t := range timers {
+		pauses = append(pauses, t.pause)
+		t.due()
+	}
+	b.work()
+	return pauses
 }
 
 // newBench makes a cluster of nodes with eight V100 cards each, in mode topology.
@@ -103,6 +124,7 @@ func newBench(t *testing.T, nodes ...string) *bench {
 	b.plugin = newPlugin(b.cache, b.handle, fake.NewSimpleDynamicClient(runtime.NewScheme()))
 	b.plugin.synced = func(context.Context) error { return nil }
 	b.plugin.leading.Store(true)
+	b.plugin.after = func(pause time.Duration, f func()) { b.timers = append(b.timers, timer{pause, f}) }
 	b.cache.Subscribe(b.plugin.work.add)
 	for _, name := range nodes {
 		b.addNode(name)

@@ -22,8 +22,11 @@ type gang struct {
 	seats map[types.UID]*seat
 	// open is the round whose members are passing their cycles, or leaving; nil while there is none.
 	open *round
-	// refused are nodes that another plugin refused since the gang was let in.
-	refused map[string]bool
+	// doubted are nodes that another plugin refused once, refused those that it refused
+	// again a moment later.
+	doubted, refused map[string]bool
+	// pause is how long the refused nodes stay refused when nothing changes.
+	pause time.Duration
 	// verdict says why the gang waits, "" while it does not.
 	verdict string
 	// blocked tells that another plugin refuses the leader whatever the node; only
@@ -53,6 +56,8 @@ type round struct {
 	seats map[types.UID]*seat
 	// reserved counts the seats whose members hold a place.
 	reserved int
+	// pause is how long the gang stays out after the round has failed.
+	pause time.Duration
 }
 
 // phase is how far a round is.

@@ -74,36 +74,41 @@ func TestOnlyThePlannedNode(t *testing.T) {
 	}
 }
 
-func TestRefusedNodeIsTriedNoMore(t *testing.T) {
+func TestRefusedNodeIsLeftOut(t *testing.T) {
 	b := newBench(t, "a", "b")
 	pods := b.gangPods("job", 2, 1)
 	b.submit(pods)
-	_, status := b.cycle(pods[1])
-	require.True(t, status.IsWait())
-	b.handle.takeActivated()
+	refuse := func() {
+		_, status := b.cycle(pods[1])
+		require.True(t, status.IsWait())
+		b.handle.takeActivated()
+		state := framework.NewCycleState()
+		_, status = b.plugin.PreFilter(t.Context(), state, pods[0], nil)
+		require.True(t, status.IsSuccess())
+		_, status = b.plugin.PostFilter(t.Context(), state, pods[0], framework.NewDefaultNodeToStatus())
+		assert.Equal(t, fwk.UnschedulableAndUnresolvable, status.Code(), "no preemption for single members")
+		assert.True(t, b.handle.waiting["job-1"].rejected)
+		assert.Empty(t, b.handle.takeActivated(), "not before everybody has left")
+		_, status = b.plugin.PreFilter(t.Context(), framework.NewCycleState(), pods[0], nil)
+		assert.Contains(t, status.Message(), "planned anew")
+		b.plugin.Unreserve(t.Context(), b.states["job-1"], pods[1], "a")
+		b.plugin.Unreserve(t.Context(), b.states["job-1"], pods[1], "a") // must be idempotent
+		assert.Empty(t, b.handle.nominated)
+	}
 
-	// Another plugin refuses node a for the second member.
-	state := framework.NewCycleState()
-	_, status = b.plugin.PreFilter(t.Context(), state, pods[0], nil)
-	require.True(t, status.IsSuccess())
-	_, status = b.plugin.PostFilter(t.Context(), state, pods[0], framework.NewDefaultNodeToStatus())
-	assert.Equal(t, fwk.UnschedulableAndUnresolvable, status.Code(), "no preemption for single members")
-	assert.True(t, b.handle.waiting["job-1"].rejected)
-	assert.Empty(t, b.handle.takeActivated(), "not before everybody has left")
-	_, status = b.plugin.PreFilter(t.Context(), framework.NewCycleState(), pods[0], nil)
-	assert.Contains(t, status.Message(), "planned anew")
-
-	b.plugin.Unreserve(t.Context(), b.states["job-1"], pods[1], "a")
+	refuse()
+	assert.Empty(t, b.handle.takeActivated(), "a second look after a pause")
+	assert.Equal(t, []time.Duration{secondLook}, b.elapse())
 	assert.Len(t, b.handle.takeActivated(), 1, "a leader comes back")
-	assert.Empty(t, b.handle.nominated)
-	b.plugin.Unreserve(t.Context(), b.states["job-1"], pods[1], "a") // must be idempotent
+	refuse()
+	assert.Len(t, b.handle.takeActivated(), 1)
 
 	node, status := b.cycle(pods[0])
 	assert.True(t, status.IsWait())
 	assert.Equal(t, "b", node)
 }
 
-func TestRefusedEverywhereWaitsForAChange(t *testing.T) {
+func TestRefusedEverywhere(t *testing.T) {
 	b := newBench(t, "a")
 	pods := b.gangPods("job", 1, 1)
 	b.submit(pods)
@@ -112,17 +117,28 @@ func TestRefusedEverywhereWaitsForAChange(t *testing.T) {
 		_, status := b.plugin.PreFilter(t.Context(), state, pods[0], nil)
 		require.True(t, status.IsSuccess())
 		b.plugin.PostFilter(t.Context(), state, pods[0], framework.NewDefaultNodeToStatus())
+		b.work()
 	}
-	refuse()
-	_, status := b.cycle(pods[0])
-	assert.False(t, status.IsSuccess())
-	b.handle.takeActivated()
-	b.work()
-	assert.Empty(t, b.handle.takeActivated(), "its own roll-back must not bring it back")
+	waits := func() {
+		refuse()
+		b.elapse()
+		refuse()
+		_, status := b.cycle(pods[0])
+		require.False(t, status.IsSuccess())
+		b.handle.takeActivated()
+		b.work()
+		assert.Empty(t, b.handle.takeActivated(), "its own roll-back must not bring it back")
+	}
+	waits()
+	assert.Equal(t, []time.Duration{firstPardon}, b.elapse())
+	assert.Equal(t, []string{"job-0"}, b.handle.takeActivated())
+	waits()
+	assert.Equal(t, []time.Duration{2 * firstPardon}, b.elapse(), "the pause doubles")
+	waits()
 
 	b.addNode("b")
 	b.work()
-	assert.Equal(t, []string{"job-0"}, b.handle.takeActivated())
+	assert.Equal(t, []string{"job-0"}, b.handle.takeActivated(), "a change of the cluster is not waited out")
 	assert.True(t, b.plugin.PreEnqueue(t.Context(), pods[0]).IsSuccess())
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -30,6 +31,8 @@ type Plugin struct {
 	// synced waits until the cache holds the cluster.
 	synced func(context.Context) error
 	work   *worklist
+	// after calls a function after a pause.
+	after func(time.Duration, func())
 	// leading tells that this scheduler schedules, and is not a replica that stands by:
 	// only then it writes to the API server.
 	leading atomic.Bool
@@ -75,6 +78,7 @@ func newPlugin(cache *inventory.Cache, handle fwk.Handle, client dynamic.Interfa
 		cache:  cache,
 		client: client,
 		work:   newWorklist(),
+		after:  func(pause time.Duration, f func()) { time.AfterFunc(pause, f) },
 		gangs:  map[string]*gang{},
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,6 +15,14 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+const (
+	// secondLook is how long a gang stays out before a refused node is tried again.
+	secondLook = 50 * time.Millisecond
+	// firstPardon and lastPardon bound the pause after which refused nodes get another chance.
+	firstPardon = time.Second
+	lastPardon  = 5 * time.Minute
 )
 
 // plan plans the members of a gang that are not bound, and returns the pod's seat or
@@ -33,6 +42,8 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*seat, 
 		p.mu.Unlock()
 		if len(refused) == 0 {
 			p.dissolve(ctx, key, state)
+		} else {
+			p.pardonLater(key)
 		}
 		return nil, hold("%s", text)
 	}
@@ -49,6 +60,27 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*seat, 
 		return nil, hold("gang %s is being placed without it", key)
 	}
 	return s, nil
+}
+
+// pardonLater gives a gang's refused nodes another chance after a pause that doubles
+// each time: what made another plugin refuse them may have passed without a change of
+// the view.
+func (p *Plugin) pardonLater(key string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g, ok := p.gangs[key]
+	if !ok {
+		return
+	}
+	g.pause = min(max(2*g.pause, firstPardon), lastPardon)
+	p.after(g.pause, func() {
+		p.mu.Lock()
+		if g, ok := p.gangs[key]; ok {
+			g.doubted, g.refused = nil, nil
+		}
+		p.mu.Unlock()
+		p.work.add(inventory.Change{Gang: key})
+	})
 }
 
 // waitText says why a gang must wait, "" when it need not.
@@ -130,14 +162,18 @@ func (p *Plugin) nominate(ctx context.Context, r *round) {
 	}
 }
 
-// refuse rolls a seat's gang back because another plugin refused the planned node.
+// refuse rolls a seat's gang back because another plugin refused the planned node. The
+// first time that may only mean that the scheduler's own cache is a moment behind the
+// view, so the node is tried once more.
 func (p *Plugin) refuse(ctx context.Context, key string, s *seat) {
 	p.mu.Lock()
 	g := p.gang(key, s.pod)
-	if g.refused == nil {
-		g.refused = map[string]bool{}
+	if g.doubted[s.node] {
+		mark(&g.refused, s.node)
+	} else {
+		mark(&g.doubted, s.node)
+		s.round.pause = secondLook
 	}
-	g.refused[s.node] = true
 	binding := s.round.phase == bindingPhase
 	p.mu.Unlock()
 	if binding {
@@ -157,7 +193,24 @@ func (p *Plugin) vacate(ctx context.Context, key string, s *seat) {
 	}
 	p.mu.Unlock()
 	p.free(s)
-	p.letIn(ctx, key)
+	p.letInAfter(ctx, key, s.round.pause)
+}
+
+// mark adds a node to a set.
+func mark(set *map[string]bool, node string) {
+	if *set == nil {
+		*set = map[string]bool{}
+	}
+	(*set)[node] = true
+}
+
+// letInAfter lets a gang in after a pause.
+func (p *Plugin) letInAfter(ctx context.Context, key string, pause time.Duration) {
+	if pause == 0 {
+		p.letIn(ctx, key)
+		return
+	}
+	p.after(pause, func() { p.work.add(inventory.Change{Gang: key}) })
 }
 
 // free takes back what a seat charged to the view and what it told the framework.
@@ -224,7 +277,7 @@ func (p *Plugin) close(ctx context.Context, r *round) {
 	for _, s := range r.seats {
 		p.free(s)
 	}
-	p.letIn(ctx, r.key)
+	p.letInAfter(ctx, r.key, r.pause)
 }
 
 // uids lists the round's members.

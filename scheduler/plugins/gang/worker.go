@@ -130,7 +130,7 @@ func (p *Plugin) forgive() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, g := range p.gangs {
-		g.refused = nil
+		g.doubted, g.refused, g.pause = nil, nil, 0
 	}
 }
 

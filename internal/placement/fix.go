@@ -60,7 +60,9 @@ func together(changes []Fix) Fix {
 
 // feasible reports whether a gang fits on the nodes under the tree.
 func (f *fixer) feasible(nodes []*node, tree *quota.Tree, g Gang) bool {
-	p := newPlanner(cluster{nodes: nodes, quota: tree, mix: f.mix}, g)
+	c := f.cluster
+	c.nodes, c.quota = nodes, tree
+	p := newPlanner(c, g)
 	if p.invalid() != nil || p.leafMissing() {
 		return false
 	}
@@ -70,24 +72,23 @@ func (f *fixer) feasible(nodes []*node, tree *quota.Tree, g Gang) bool {
 
 // raiseQuota finds the maxima to raise; false when a minimum binds, which no maximum helps.
 func (f *fixer) raiseQuota() bool {
-	if f.quota == nil || f.gang.Leaf == "" {
-		return true
-	}
-	request := f.charge(f.needed)
 	for {
-		e := f.lifted.Fits(f.gang.Leaf, request, f.gang.Preemptible)
+		raised := *f.planner
+		raised.quota, raised.later = f.lifted, nil
+		e := raised.overQuota(f.needed)
 		if e == nil {
 			return true
 		}
-		raised, from, to := f.lifted.Raise(*e)
-		if raised == nil {
+		tree, from, to := f.lifted.Raise(*e)
+		if tree == nil {
 			return false
 		}
-		f.lifted = raised
+		f.lifted = tree
 		f.raise = append(f.raise, Fix{
 			Kind: FixQuotaMax, Target: e.Path, Resource: e.Resource,
 			From: strconv.FormatInt(from, 10), To: strconv.FormatInt(to, 10),
-			Text: fmt.Sprintf("quota max %d (now %d) of %s for %s", to, from, e.Resource, e.Path),
+			Text: fmt.Sprintf("quota max %s (now %s) of %s for %s",
+				quota.Format(e.Resource, to), quota.Format(e.Resource, from), e.Resource, e.Path),
 		})
 	}
 }

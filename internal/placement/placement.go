@@ -160,6 +160,9 @@ type Gang struct {
 	Spread bool
 	// Running are members that run already; the planner places the others next to them.
 	Running []Assignment
+	// EndsAt is when the gang ends at the latest once it is placed now, in Unix
+	// seconds; 0 when nobody knows. Only [View.Backfill] looks at it.
+	EndsAt int64
 	// ExcludeNodes are nodes that must not be used, such as those another filter refused.
 	ExcludeNodes map[string]bool
 }
@@ -188,4 +191,6 @@ type Placement struct {
 type Result struct {
 	Placement *Placement
 	Verdict   Verdict
+	// Victims are the gangs that must go before Placement can be; only [View.Reclaim] sets them.
+	Victims []Victim
 }

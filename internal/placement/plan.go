@@ -28,16 +28,6 @@ func (v *View) Place(g Gang) *Placement {
 	return result.Placement
 }
 
-// cluster is what a gang is placed on.
-type cluster struct {
-	// nodes are in the planner's order.
-	nodes []*node
-	quota *quota.Tree
-	mix   *Mix
-}
-
-func (v *View) cluster() cluster { return cluster{nodes: v.order, quota: v.quota, mix: v.mix} }
-
 // planner is one attempt to place a gang.
 type planner struct {
 	cluster
@@ -54,6 +44,8 @@ type planner struct {
 	held    map[string][]int
 	// needed is how many of members must be placed; more are placed while there is room.
 	needed int
+	// elastic tells to place more than needed where there is room.
+	elastic bool
 	// perNode is the most members that one node takes, for a gang that spreads.
 	perNode int
 	trials  map[trialKey]*trial
@@ -77,7 +69,7 @@ type member struct {
 }
 
 func newPlanner(c cluster, g Gang) *planner {
-	p := &planner{cluster: c, gang: g, running: map[string][]Assignment{}, perNode: unlimited}
+	p := &planner{cluster: c, gang: g, running: map[string][]Assignment{}, perNode: unlimited, elastic: true}
 	runs := make(map[string]string, len(g.Running))
 	for _, a := range g.Running {
 		runs[a.Member] = a.Node
@@ -200,6 +192,9 @@ func (p *planner) place() (Result, bool) {
 	if limit < p.needed {
 		return Result{}, false
 	}
+	if !p.elastic {
+		limit = p.needed
+	}
 	chosen := p.choose(p.wanted(limit))
 	if chosen.placed < p.needed {
 		return Result{}, false
@@ -281,10 +276,23 @@ func (p *planner) charge(n int) quota.Resources {
 
 // overQuota returns the limit that the first n members exceed together.
 func (p *planner) overQuota(n int) *quota.Exceeded {
-	if p.quota == nil || p.gang.Leaf == "" {
+	if n == 0 || p.gang.Leaf == "" {
 		return nil
 	}
-	return p.quota.Fits(p.gang.Leaf, p.charge(n), p.gang.Preemptible)
+	for _, tree := range []*quota.Tree{p.quota, p.later} {
+		if tree == nil {
+			continue
+		}
+		if p.gangs[p.gang.ID] == 0 {
+			if e := tree.FitsJob(p.gang.Leaf); e != nil {
+				return e
+			}
+		}
+		if e := tree.Fits(p.gang.Leaf, p.charge(n), p.gang.Preemptible); e != nil {
+			return e
+		}
+	}
+	return nil
 }
 
 // leafMissing tells that the gang's leaf is not in the tree.

@@ -22,6 +22,9 @@ type Pod struct {
 	Leaf        string
 	Priority    int32
 	Preemptible bool
+	// StartedAt and EndsAt are Unix seconds, 0 when unknown. Of equal victims the
+	// youngest goes first; EndsAt is the latest end that is certain.
+	StartedAt, EndsAt int64
 }
 
 // View is what the planner knows of a cluster. It is kept incrementally: nodes and
@@ -31,6 +34,8 @@ type View struct {
 	// order holds the present nodes in the planner's order.
 	order []*node
 	pods  map[string]*Pod
+	// gangs counts the pods of each gang.
+	gangs map[string]int
 	quota *quota.Tree
 	mix   *Mix
 	// states holds one capacity per distinct state of a node.
@@ -47,7 +52,7 @@ type interned struct {
 // NewView returns an empty view without a quota tree.
 func NewView() *View {
 	return &View{
-		nodes: map[string]*node{}, pods: map[string]*Pod{},
+		nodes: map[string]*node{}, pods: map[string]*Pod{}, gangs: map[string]int{},
 		states: map[string]*interned{}, tables: map[*gpu.Table]int{},
 	}
 }
@@ -154,8 +159,14 @@ func (v *View) AddPod(p Pod) {
 	n := v.node(p.Node)
 	n.used.charge(&p, 1)
 	v.refresh(n)
+	if p.Gang != "" {
+		v.gangs = count(v.gangs, p.Gang, 1)
+	}
 	if v.quota != nil {
 		v.quota.Add(p.Leaf, p.Request.charge(), p.Preemptible)
+		if v.gangs[p.Gang] == 1 {
+			v.quota.AddJob(p.Leaf)
+		}
 	}
 }
 
@@ -170,8 +181,14 @@ func (v *View) RemovePod(id string) {
 	n.used.charge(p, -1)
 	v.refresh(n)
 	v.forget(n)
+	if p.Gang != "" {
+		v.gangs = count(v.gangs, p.Gang, -1)
+	}
 	if v.quota != nil {
 		v.quota.Remove(p.Leaf, p.Request.charge(), p.Preemptible)
+		if p.Gang != "" && v.gangs[p.Gang] == 0 {
+			v.quota.RemoveJob(p.Leaf)
+		}
 	}
 }
 
@@ -183,8 +200,13 @@ func (v *View) SetQuota(t *quota.Tree) {
 		return
 	}
 	v.quota = t.Clone()
+	counted := map[string]bool{}
 	for _, p := range v.pods {
 		v.quota.Add(p.Leaf, p.Request.charge(), p.Preemptible)
+		if p.Gang != "" && !counted[p.Gang] {
+			counted[p.Gang] = true
+			v.quota.AddJob(p.Leaf)
+		}
 	}
 }
 
@@ -214,6 +236,7 @@ func (v *View) Clone() *View {
 		nodes:  make(map[string]*node, len(v.nodes)),
 		order:  make([]*node, len(v.order)),
 		pods:   maps.Clone(v.pods),
+		gangs:  maps.Clone(v.gangs),
 		quota:  v.Quota(),
 		mix:    v.mix,
 		states: make(map[string]*interned, len(v.states)),
@@ -237,32 +260,17 @@ func (v *View) Clone() *View {
 // Apply charges a placement to the view, one pod per assignment with the ID
 // "gang/member"; the returned function restores the view exactly.
 func (v *View) Apply(g Gang, p Placement) (undo func()) {
-	requests := map[string]*Request{}
-	for i := range g.Roles {
-		for _, member := range g.Roles[i].Members {
-			requests[member] = &g.Roles[i].Request
-		}
-	}
-	var added []string
+	added := g.pods(p.Assignments)
 	var replaced []Pod
-	for _, a := range p.Assignments {
-		request := requests[a.Member]
-		if request == nil {
-			continue
-		}
-		id := g.ID + "/" + a.Member
-		if old := v.pods[id]; old != nil {
+	for _, pod := range added {
+		if old := v.pods[pod.ID]; old != nil {
 			replaced = append(replaced, *old)
 		}
-		added = append(added, id)
-		v.AddPod(Pod{
-			ID: id, Node: a.Node, Request: *request, Own: a.Own, Shares: a.Shares,
-			Gang: g.ID, Leaf: g.Leaf, Priority: g.Priority, Preemptible: g.Preemptible,
-		})
+		v.AddPod(*pod)
 	}
 	return func() {
-		for _, id := range added {
-			v.RemovePod(id)
+		for _, pod := range added {
+			v.RemovePod(pod.ID)
 		}
 		for _, old := range replaced {
 			v.AddPod(old)

@@ -100,6 +100,22 @@ func (t *Tree) Borrows(leaf string, job, claim Resources) bool {
 	return false
 }
 
+// Share is the leaf's dominant share: the most that it uses of one of the resources
+// in the request, in parts of its minimum; +Inf without a minimum.
+func (t *Tree) Share(leaf string, request Resources) float64 {
+	n := t.leaf(leaf)
+	if n == nil {
+		return 0
+	}
+	share := 0.0
+	for resource, amount := range request {
+		if amount > 0 && n.used[resource] > 0 {
+			share = max(share, float64(n.used[resource])/float64(n.spec.Min[resource]))
+		}
+	}
+	return share
+}
+
 // kept is the part of a node's minimum that it does not lend.
 func (n *node) kept(resource string) int64 {
 	lend, limited := n.spec.LendLimit[resource]
@@ -119,4 +135,20 @@ func (n *node) taken(resource string) int64 {
 		}
 	}
 	return max(sum, n.kept(resource))
+}
+
+// Over returns the maximum that the leaf or an ancestor exceeds already, of the
+// resources that the request uses; nil when there is none.
+func (t *Tree) Over(leaf string, request Resources) *Exceeded {
+	for _, resource := range slices.Sorted(maps.Keys(request)) {
+		if request[resource] <= 0 {
+			continue
+		}
+		for n := t.leaf(leaf); n != nil; n = n.parent {
+			if high, ok := n.spec.Max[resource]; ok && n.used[resource] > t.scaled(high) {
+				return &Exceeded{Path: n.path, Resource: resource, Used: n.used[resource], Limit: t.scaled(high)}
+			}
+		}
+	}
+	return nil
 }

@@ -261,8 +261,23 @@ func (e Exceeded) String() string {
 	}
 	held := ""
 	if e.Held > 0 {
-		held = fmt.Sprintf(" (%d of it held back by lend limits)", e.Held)
+		held = fmt.Sprintf(" (%s of it held back by lend limits)", Format(e.Resource, e.Held))
 	}
-	return fmt.Sprintf("quota %s: %s of %s is %d, %d is used%s and %d is asked for",
-		e.Path, kind, e.Resource, e.Limit, e.Used, held, e.Requested)
+	text := fmt.Sprintf("quota %s: %s of %s is %s, %s is used%s", e.Path, kind, e.Resource,
+		Format(e.Resource, e.Limit), Format(e.Resource, e.Used), held)
+	if e.Requested > 0 {
+		text += fmt.Sprintf(" and %s is asked for", Format(e.Resource, e.Requested))
+	}
+	return text
+}
+
+// Format renders an amount for people: CPU in cores, bytes in GiB, everything else as it is.
+func Format(resource string, amount int64) string {
+	switch resource {
+	case "cpu":
+		return fmt.Sprintf("%g", float64(amount)/1000)
+	case "memory", "ephemeral-storage":
+		return fmt.Sprintf("%.4gGi", float64(amount)/(1<<30))
+	}
+	return fmt.Sprint(amount)
 }

@@ -2,6 +2,7 @@ package quota_test
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -216,6 +217,12 @@ func TestEntitledAndBorrows(t *testing.T) {
 	assert.False(t, tr.Borrows("speech", amounts(5), quota.Resources{"cpu": 1}), "nothing to give that the claimant wants")
 	assert.False(t, tr.Borrows("vision", amounts(3), amounts(1)))
 	assert.False(t, tr.Borrows("nobody", amounts(3), amounts(1)))
+	assert.InDelta(t, 0.75, tr.Share("vision", quota.Resources{gpus: 1, "cpu": 1}), 1e-9)
+	assert.InDelta(t, 1.25, tr.Share("speech", amounts(1)), 1e-9)
+	assert.Zero(t, tr.Share("serving", amounts(1)))
+	assert.Zero(t, tr.Share("nobody", amounts(1)))
+	tr.Add("vision", quota.Resources{"cpu": 1}, true)
+	assert.True(t, math.IsInf(tr.Share("vision", quota.Resources{"cpu": 1}), 1))
 }
 
 func TestUsageComesAndGoes(t *testing.T) {
@@ -275,6 +282,22 @@ func TestFleetDocument(t *testing.T) {
 	assert.Nil(t, tr.Fits(leaf, job, true), "the amounts leave room for a second job")
 	assert.Equal(t, "quota root/child-2: max of jobs is 1, 1 is used and 1 is asked for", tr.FitsJob(leaf).String())
 	assert.NotNil(t, tr.Fits(leaf, job, false), "a leaf without min guarantees nothing")
+}
+
+func TestOver(t *testing.T) {
+	tr := tree(t, company())
+	tr.Add("vision", amounts(8), true)
+	assert.Nil(t, tr.Over("vision", amounts(8)))
+	tr.Add("speech", amounts(5), true)
+	assert.Equal(t, "quota root/research: max of aliyun.com/gpu is 12, 13 is used", tr.Over("vision", amounts(8)).String())
+	assert.Nil(t, tr.Over("vision", quota.Resources{"cpu": 1, gpus: 0}), "the pod uses nothing that is short")
+	assert.Nil(t, tr.Over("nobody", amounts(1)))
+}
+
+func TestFormat(t *testing.T) {
+	assert.Equal(t, "2.5", quota.Format("cpu", 2500))
+	assert.Equal(t, "1.5Gi", quota.Format("memory", 3<<29))
+	assert.Equal(t, "8", quota.Format(gpus, 8))
 }
 
 // FuzzTree checks on random trees and requests that what Fits lets in never exceeds

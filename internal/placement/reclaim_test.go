@@ -1,0 +1,166 @@
+package placement_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+func setQuota(tb testing.TB, v *placement.View, s quota.Spec) {
+	tb.Helper()
+	tree, err := quota.New(s)
+	require.NoError(tb, err)
+	v.SetQuota(tree)
+}
+
+func cpu(cores int64) quota.Resources { return quota.Resources{"cpu": cores * 1000} }
+
+// evict removes the pods of victims from the view.
+func evict(v *placement.View, victims []placement.Victim) {
+	for _, victim := range victims {
+		for _, id := range victim.Pods {
+			v.RemovePod(id)
+		}
+	}
+}
+
+// TestCapacitySchedulingDocument is the worked example of Alibaba Cloud's "Use
+// Capacity Scheduling": root 40 CPU; a {a.1, a.2}, b {b.1, b.2}; each leaf min 10, max
+// 20; five replicas of 5 CPU go to a.1, a.2, b.1 and b.2 in turn.
+func TestCapacitySchedulingDocument(t *testing.T) {
+	leaf := func(name string) quota.Spec { return quota.Spec{Name: name, Min: cpu(10), Max: cpu(20)} }
+	v := placement.NewView()
+	for i := range 5 {
+		v.SetNode(placement.Node{Name: fmt.Sprint("n", i), Allocatable: placement.Resources{MilliCPU: 8_000, MemoryBytes: 1 << 30, Pods: 110}})
+	}
+	v.SetNode(placement.Node{Name: "n5", Allocatable: placement.Resources{MilliCPU: 20_000, MemoryBytes: 1 << 30, Pods: 110}})
+	setQuota(t, v, quota.Spec{Min: cpu(40), Max: cpu(40), Children: []quota.Spec{
+		{Name: "a", Min: cpu(20), Max: cpu(40), Children: []quota.Spec{leaf("a.1"), leaf("a.2")}},
+		{Name: "b", Min: cpu(20), Max: cpu(40), Children: []quota.Spec{leaf("b.1"), leaf("b.2")}},
+	}})
+	running := func() map[string]int64 {
+		counts := map[string]int64{}
+		for _, name := range []string{"a.1", "a.2", "b.1", "b.2"} {
+			counts[name] = v.Quota().Used(name)["cpu"] / 5_000
+		}
+		return counts
+	}
+	steps := []struct {
+		leaf string
+		want map[string]int64
+	}{
+		{"a.1", map[string]int64{"a.1": 4, "a.2": 0, "b.1": 0, "b.2": 0}},
+		{"a.2", map[string]int64{"a.1": 4, "a.2": 4, "b.1": 0, "b.2": 0}},
+		{"b.1", map[string]int64{"a.1": 3, "a.2": 3, "b.1": 2, "b.2": 0}},
+		{"b.2", map[string]int64{"a.1": 2, "a.2": 2, "b.1": 2, "b.2": 2}},
+	}
+	for now, step := range steps {
+		for i := range 5 {
+			g := gang(fmt.Sprintf("%s/%d", step.leaf, i), 1, placement.Request{Resources: placement.Resources{MilliCPU: 5_000}})
+			g.Leaf, g.Preemptible = step.leaf, true
+			result := v.Reclaim(g)
+			if result.Placement == nil {
+				continue
+			}
+			evict(v, result.Victims)
+			v.Apply(g, *result.Placement)
+		}
+		assert.Equal(t, step.want, running(), "after step %d, five replicas in %s", now+1, step.leaf)
+	}
+}
+
+// halves is a tree of two leaves with half of 16 cards each.
+func halves() quota.Spec {
+	gpus := func(n int64) quota.Resources { return quota.Resources{"aliyun.com/gpu": n} }
+	return quota.Spec{Min: gpus(16), Max: gpus(16), Children: []quota.Spec{
+		{Name: "left", Min: gpus(8), Max: gpus(16)}, {Name: "right", Min: gpus(8), Max: gpus(16)},
+	}}
+}
+
+func inLeaf(g placement.Gang, leaf string, priority int32) placement.Gang {
+	g.Leaf, g.Priority, g.Preemptible = leaf, priority, true
+	return g
+}
+
+func TestReclaimTakesWholeGangsFewestFirst(t *testing.T) {
+	v := topologyView(2)
+	setQuota(t, v, halves())
+	for i := range 4 {
+		place(t, v, inLeaf(gang(fmt.Sprint("left/small", i), 2, cards(1)), "left", 0))
+	}
+	place(t, v, inLeaf(gang("left/big", 1, cards(8)), "left", 0))
+
+	result := v.Reclaim(inLeaf(gang("right/a", 1, cards(8)), "right", 0))
+	require.NotNil(t, result.Placement, result.Verdict)
+	assert.Equal(t, []placement.Victim{{Gang: "left/big", Leaf: "left", Pods: []string{"left/big/worker-0"}}}, result.Victims)
+	assert.Equal(t, "n1", result.Placement.Assignments[0].Node)
+
+	evict(v, result.Victims)
+	v.Apply(inLeaf(gang("right/a", 1, cards(8)), "right", 0), *result.Placement)
+	back := v.Reclaim(inLeaf(gang("left/big", 1, cards(8)), "left", 0))
+	assert.Nil(t, back.Placement, "what was reclaimed stays: the victim is not entitled")
+	assert.Empty(t, back.Victims)
+}
+
+func TestReclaimTakesLowestPriorityFirst(t *testing.T) {
+	v := topologyView(2)
+	setQuota(t, v, halves())
+	place(t, v, inLeaf(gang("left/high", 1, cards(8)), "left", 10))
+	for i := range 4 {
+		place(t, v, inLeaf(gang(fmt.Sprint("left/low", i), 2, cards(1)), "left", int32(i%2)))
+	}
+	result := v.Reclaim(inLeaf(gang("right/a", 3, cards(1)), "right", 0))
+	require.NotNil(t, result.Placement, result.Verdict)
+	var victims []string
+	for _, victim := range result.Victims {
+		victims = append(victims, victim.Gang)
+	}
+	assert.Equal(t, []string{"left/low0", "left/low2"}, victims)
+}
+
+func TestReclaimInOneLeafNeedsPriority(t *testing.T) {
+	v := topologyView(1)
+	setQuota(t, v, halves())
+	place(t, v, inLeaf(gang("left/low", 8, cards(1)), "left", 1))
+	same := v.Reclaim(inLeaf(gang("left/same", 1, cards(8)), "left", 1))
+	assert.Nil(t, same.Placement)
+	assert.NotEmpty(t, same.Verdict.Reasons)
+	higher := v.Reclaim(inLeaf(gang("left/higher", 1, cards(8)), "left", 2))
+	require.NotNil(t, higher.Placement, higher.Verdict)
+	assert.Equal(t, "left/low", higher.Victims[0].Gang)
+	assert.Len(t, higher.Victims[0].Pods, 8)
+}
+
+func TestReclaimLeavesAlone(t *testing.T) {
+	fixed := inLeaf(gang("left/a", 8, cards(1)), "left", 0)
+	fixed.Preemptible = false
+	cases := map[string]struct {
+		running  placement.Gang
+		claimant placement.Gang
+	}{
+		"what its owner is guaranteed": {inLeaf(gang("left/a", 8, cards(1)), "left", 0), inLeaf(gang("right/b", 1, cards(1)), "right", 9)},
+		"what is not preemptible":      {fixed, inLeaf(gang("left/b", 1, cards(1)), "left", 9)},
+		"from a gang without a leaf":   {inLeaf(gang("left/a", 8, cards(1)), "left", 0), gang("x/b", 1, cards(1))},
+		"from an invalid request":      {inLeaf(gang("left/a", 8, cards(1)), "left", 0), inLeaf(gang("left/b", 1, cards(-1)), "left", 9)},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			v := topologyView(1)
+			setQuota(t, v, halves())
+			place(t, v, c.running)
+			result := v.Reclaim(c.claimant)
+			assert.Nil(t, result.Placement)
+			assert.Empty(t, result.Victims)
+			assert.NotEmpty(t, result.Verdict.Reasons)
+		})
+	}
+	v := topologyView(1)
+	result := v.Reclaim(gang("ml/a", 1, cards(1)))
+	assert.NotNil(t, result.Placement, "nothing is taken where there is room")
+	assert.Empty(t, result.Victims)
+}

@@ -1,0 +1,133 @@
+package placement_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+// blocked returns a view of two nodes on which a gang of eight cards must wait:
+// n0 runs ml/a on four cards, n1 ml/b on four and ml/c on two.
+func blocked(t *testing.T) (*placement.View, placement.Gang) {
+	v := topologyView(2)
+	a := gang("ml/a", 1, cards(4))
+	a.ExcludeNodes = map[string]bool{"n1": true}
+	place(t, v, a)
+	b, c := gang("ml/b", 1, cards(4)), gang("ml/c", 1, cards(2))
+	b.ExcludeNodes = map[string]bool{"n0": true}
+	c.ExcludeNodes = b.ExcludeNodes
+	place(t, v, b)
+	place(t, v, c)
+	return v, gang("ml/big", 1, cards(8))
+}
+
+func TestReserveWaitsForTheFewest(t *testing.T) {
+	v, big := blocked(t)
+	r, ok := v.Reserve(big)
+	require.True(t, ok)
+	require.Len(t, r.After, 1)
+	assert.Equal(t, "ml/a", r.After[0].Gang)
+	assert.Equal(t, "n0", r.Placement.Assignments[0].Node)
+	assert.Zero(t, r.StartsAt, "no end is known")
+
+	_, ok = v.Reserve(gang("ml/huge", 3, cards(8)))
+	assert.False(t, ok, "three nodes are more than there are")
+	_, ok = v.Reserve(gang("ml/bad", 1, cards(-8)))
+	assert.False(t, ok)
+}
+
+func TestReserveWaitsForWhatEndsFirst(t *testing.T) {
+	v, big := blocked(t)
+	for _, p := range append(v.Pods("n0"), v.Pods("n1")...) {
+		p.EndsAt = map[string]int64{"ml/a": 900, "ml/b": 300, "ml/c": 500}[p.Gang]
+		v.AddPod(p)
+	}
+	r, ok := v.Reserve(big)
+	require.True(t, ok)
+	assert.Equal(t, "n1", r.Placement.Assignments[0].Node)
+	assert.Equal(t, int64(500), r.StartsAt)
+
+	short := gang("ml/short", 1, cards(2))
+	short.EndsAt = 500
+	filled := v.Backfill(short, r)
+	require.NotNil(t, filled.Placement)
+	assert.Equal(t, "n1", filled.Placement.Assignments[0].Node, "it ends before the reservation starts: the tightest fit")
+	short.EndsAt = 501
+	filled = v.Backfill(short, r)
+	require.NotNil(t, filled.Placement)
+	assert.Equal(t, "n0", filled.Placement.Assignments[0].Node)
+}
+
+func TestBackfillLeavesTheReservationAlone(t *testing.T) {
+	v, big := blocked(t)
+	setQuota(t, v, halves())
+	r, ok := v.Reserve(big)
+	require.True(t, ok)
+
+	two := v.Backfill(gang("ml/two", 1, cards(2)), r)
+	require.NotNil(t, two.Placement)
+	assert.Equal(t, "n1", two.Placement.Assignments[0].Node, "n0 would be the tightest fit, but it is reserved")
+	v.Apply(gang("ml/two", 1, cards(2)), *two.Placement)
+
+	none := v.Backfill(inLeaf(gang("ml/more", 1, cards(1)), "left", 0), r)
+	assert.Nil(t, none.Placement, "what is free on n0 is reserved")
+	assert.Equal(t, gpu.SetOf(4, 5, 6, 7), v.FreeCards("n0"))
+	assert.Equal(t, placement.NotEnoughCards, none.Verdict.Reasons[0].Code)
+
+	for _, id := range r.After[0].Pods {
+		v.RemovePod(id)
+	}
+	again := v.Plan(big)
+	require.NotNil(t, again.Placement)
+	assert.Equal(t, r.Placement, *again.Placement)
+}
+
+func TestBackfillCountsTheReservedQuota(t *testing.T) {
+	v, big := blocked(t)
+	setQuota(t, v, halves())
+	big = inLeaf(big, "right", 0)
+	r, ok := v.Reserve(big)
+	require.True(t, ok)
+	nine := gang("ml/nine", 2, cards(1))
+	for i := range 16 {
+		v.AddPod(placement.Pod{ID: string(rune('a' + i)), Node: "elsewhere", Leaf: "right", Request: cards(1), Preemptible: true})
+		if i == 6 {
+			break
+		}
+	}
+	assert.NotNil(t, v.Plan(inLeaf(nine, "right", 0)).Placement)
+	assert.Nil(t, v.Backfill(inLeaf(nine, "right", 0), r).Placement, "7 run, 8 are reserved, 2 would be 17 of 16")
+}
+
+func TestBackfillSharesAndOtherResources(t *testing.T) {
+	v := placement.NewView()
+	n := node("s", "s", placement.ModeCoreMem, nil)
+	m := machine(t, "ack-sample-4xv100")
+	for i := range m.Cards {
+		m.Cards[i].MemoryMiB = 16 << 10
+	}
+	table, err := gpu.NewTable(m)
+	require.NoError(t, err)
+	n.Cards = table
+	n.Allocatable.Extended = map[string]int64{"aliyun/erdma": 4}
+	v.SetNode(n)
+	request := placement.Request{Mode: placement.ModeCoreMem, MemoryGiB: 10, CorePercent: 60, HostPorts: []string{"TCP/1"},
+		Resources: placement.Resources{Extended: map[string]int64{"aliyun/erdma": 1}}}
+	place(t, v, gang("ml/a", 1, request))
+	request.HostPorts = nil
+	place(t, v, gang("ml/b", 2, request))
+	request.MemoryGiB, request.HostPorts = 16, []string{"TCP/1", "TCP/2"}
+	r, ok := v.Reserve(gang("ml/c", 1, request))
+	require.True(t, ok)
+	require.Len(t, r.After, 1)
+	assert.Equal(t, "ml/a", r.After[0].Gang, "it holds the port")
+	request.HostPorts = []string{"TCP/2"}
+	assert.Nil(t, v.Backfill(gang("ml/d", 1, request), r).Placement, "the port is reserved")
+	request.HostPorts, request.MemoryGiB, request.CorePercent = nil, 6, 40
+	filled := v.Backfill(gang("ml/e", 1, request), r)
+	require.NotNil(t, filled.Placement)
+}

@@ -1,0 +1,130 @@
+package placement
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Stranded is a running gang that loses its place by a change.
+type Stranded struct {
+	// Gang is the gang's ID, or the pod's for a pod on its own.
+	Gang string
+	// Pods are the IDs of the pods that lose their place, sorted.
+	Pods []string
+	// Why says what takes the place of the first of them.
+	Why string
+}
+
+// Strands lists the running gangs that lose their place when the cluster becomes
+// what changed describes, in the order of their IDs. Make changed from a [View.Clone],
+// then remove or replace nodes, or set another quota tree. A pod loses its place when
+// its node is gone, offers its cards in another mode, has lost one of its cards, or is
+// too small for what runs on it; or when its quota leaf is gone or over a maximum.
+// Where a node or a leaf is too small for all, gangs go in the order of victims, lowest
+// priority first, then the youngest; one that fits once others have gone stays.
+func (v *View) Strands(changed *View) []Stranded {
+	index := map[string]*Stranded{}
+	left := changed.Clone()
+	order := v.inVictimOrder()
+	for _, alone := range []bool{true, false} {
+		for _, p := range order {
+			why := left.evicts(p, alone)
+			if why == "" {
+				continue
+			}
+			left.RemovePod(p.ID)
+			id := cmp.Or(p.Gang, p.ID)
+			if index[id] == nil {
+				index[id] = &Stranded{Gang: id, Why: why}
+			}
+			index[id].Pods = append(index[id].Pods, p.ID)
+		}
+	}
+	list := make([]Stranded, 0, len(index))
+	for _, s := range index {
+		slices.Sort(s.Pods)
+		list = append(list, *s)
+	}
+	slices.SortFunc(list, func(a, b Stranded) int { return compareNatural(a.Gang, b.Gang) })
+	return list
+}
+
+// inVictimOrder returns all pods, those first that go first.
+func (v *View) inVictimOrder() []*Pod {
+	pods := make([]*Pod, 0, len(v.pods))
+	for _, p := range v.pods {
+		pods = append(pods, p)
+	}
+	slices.SortFunc(pods, func(a, b *Pod) int {
+		return cmp.Or(
+			cmp.Compare(a.Priority, b.Priority),
+			cmp.Compare(b.StartedAt, a.StartedAt),
+			compareNatural(b.ID, a.ID),
+		)
+	})
+	return pods
+}
+
+// evicts says why a pod of the view cannot stay, "" when it can.
+func (v *View) evicts(p *Pod) string {
+	if v.pods[p.ID] == nil {
+		return ""
+	}
+	n := v.nodes[p.Node]
+	if n == nil || !n.present {
+		return fmt.Sprintf("node %s is gone", p.Node)
+	}
+	if p.Request.Mode != ModeNone {
+		if p.Request.Mode.shared() != n.Mode.shared() || p.Request.Mode.whole() && p.Request.Mode != n.Mode {
+			return fmt.Sprintf("node %s offers its cards in mode %s", p.Node, cmp.Or(string(n.Mode), "none"))
+		}
+		if lost := p.held() &^ n.healthyCards(); lost != 0 {
+			return fmt.Sprintf("node %s has lost card %s", p.Node, lost)
+		}
+	}
+	if n.tooSmallFor(p) {
+		return fmt.Sprintf("node %s is too small", p.Node)
+	}
+	if v.quota == nil || p.Leaf == "" {
+		return ""
+	}
+	if !v.quota.HasLeaf(p.Leaf) {
+		return fmt.Sprintf("quota leaf %s is gone", p.Leaf)
+	}
+	if over := v.quota.Over(p.Leaf, p.Request.charge()); over != nil {
+		return over.String()
+	}
+	return ""
+}
+
+// tooSmallFor tells that more runs on the node than it has of something that the pod uses.
+func (n *node) tooSmallFor(p *Pod) bool {
+	have, used, r := n.Allocatable, &n.used, &p.Request
+	if used.pods > have.Pods || r.MilliCPU > 0 && used.milliCPU > have.MilliCPU || r.MemoryBytes > 0 && used.memoryBytes > have.MemoryBytes {
+		return true
+	}
+	for name, amount := range r.Extended {
+		if amount > 0 && used.extended[name] > have.Extended[name] {
+			return true
+		}
+	}
+	for _, i := range p.held().Cards() {
+		u := used.cards[i]
+		if u.owners > 1 || u.owners == 1 && u.memoryGiB > 0 || u.corePercent > fullCore || u.memoryGiB > 0 && u.memoryGiB > n.free.sizes[i] {
+			return true
+		}
+	}
+	return r.Mode == ModeDefault && used.whole() > n.healthyCards().Len()
+}
+
+// whole counts the cards in the hands of pods that take whole cards.
+func (u *usage) whole() int {
+	whole := u.anonymous
+	for _, u := range u.cards {
+		if u.owners > 0 {
+			whole++
+		}
+	}
+	return whole
+}

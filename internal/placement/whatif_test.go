@@ -1,0 +1,105 @@
+package placement_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+func TestStrands(t *testing.T) {
+	v := topologyView(2)
+	setQuota(t, v, halves())
+	place(t, v, inLeaf(gang("ml/a", 6, cards(1)), "left", 5))
+	place(t, v, inLeaf(gang("ml/b", 1, cards(8)), "left", 1))
+	v.AddPod(placement.Pod{ID: "kube-system/agent", Node: "n1", Request: placement.Request{Resources: placement.Resources{MilliCPU: 1000}}})
+	degraded := v100().Machine()
+	degraded.Cards = append([]gpu.Card(nil), degraded.Cards...)
+	degraded.Cards[0].Unhealthy = "XID 79"
+	lost, err := gpu.NewTable(degraded)
+	require.NoError(t, err)
+	change := func(name string, change func(*placement.Node)) func(*placement.View) {
+		return func(w *placement.View) {
+			n, _ := w.Node(name)
+			change(&n)
+			w.SetNode(n)
+		}
+	}
+	cases := map[string]struct {
+		change func(*placement.View)
+		want   map[string]string
+	}{
+		"nothing":            {func(*placement.View) {}, map[string]string{}},
+		"a node goes":        {func(w *placement.View) { w.RemoveNode("n1") }, map[string]string{"ml/b": "node n1 is gone", "kube-system/agent": "node n1 is gone"}},
+		"a node is cordoned": {change("n0", func(n *placement.Node) { n.Unschedulable = true }), map[string]string{}},
+		"another mode":       {change("n0", func(n *placement.Node) { n.Mode = placement.ModeDefault }), map[string]string{"ml/a": "node n0 offers its cards in mode default"}},
+		"a shared mode":      {change("n1", func(n *placement.Node) { n.Mode = placement.ModeShare }), map[string]string{"ml/b": "node n1 offers its cards in mode share"}},
+		"a lost card":        {change("n1", func(n *placement.Node) { n.Cards = lost }), map[string]string{"ml/b": "node n1 has lost card 0"}},
+		"less CPU":           {change("n1", func(n *placement.Node) { n.Allocatable.MilliCPU = 500 }), map[string]string{"kube-system/agent": "node n1 is too small"}},
+		"fewer pods":         {change("n0", func(n *placement.Node) { n.Allocatable.Pods = 5 }), map[string]string{"ml/a": "node n0 is too small"}},
+		"a lower max": {func(w *placement.View) {
+			s := halves()
+			s.Children[0].Max = quota.Resources{"aliyun.com/gpu": 8}
+			setQuota(t, w, s)
+		}, map[string]string{"ml/b": "quota root/left: max of aliyun.com/gpu is 8, 14 is used"}},
+		"no such leaf": {func(w *placement.View) { setQuota(t, w, quota.Spec{}) }, map[string]string{
+			"ml/a": "quota leaf left is gone", "ml/b": "quota leaf left is gone"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			changed := v.Clone()
+			c.change(changed)
+			got := map[string]string{}
+			for _, s := range v.Strands(changed) {
+				got[s.Gang] = s.Why
+				assert.NotEmpty(t, s.Pods)
+			}
+			assert.Equal(t, c.want, got)
+		})
+	}
+	changed := v.Clone()
+	change("n0", func(n *placement.Node) { n.Allocatable.Pods = 5 })(changed)
+	assert.Equal(t, []placement.Stranded{{Gang: "ml/a", Pods: []string{"ml/a/worker-5"}, Why: "node n0 is too small"}}, v.Strands(changed))
+}
+
+func TestStrandsOnSmallerCards(t *testing.T) {
+	sized := func(gib int64) *gpu.Table {
+		m := machine(t, "ack-sample-4xv100")
+		for i := range m.Cards {
+			m.Cards[i].MemoryMiB = gib << 10
+		}
+		table, err := gpu.NewTable(m)
+		require.NoError(t, err)
+		return table
+	}
+	v := placement.NewView()
+	n := node("s", "s", placement.ModeShare, sized(32))
+	n.Allocatable.Extended = map[string]int64{"aliyun/erdma": 2}
+	v.SetNode(n)
+	place(t, v, gang("ml/a", 1, placement.Request{Mode: placement.ModeShare, MemoryGiB: 20}))
+	place(t, v, gang("ml/b", 1, placement.Request{Mode: placement.ModeShare, MemoryGiB: 12, Resources: placement.Resources{Extended: map[string]int64{"aliyun/erdma": 2}}}))
+	changed := v.Clone()
+	n.Cards = sized(16)
+	changed.SetNode(n)
+	stranded := v.Strands(changed)
+	require.Len(t, stranded, 1, "%v", stranded)
+
+	changed = v.Clone()
+	n.Cards = sized(32)
+	n.Allocatable.Extended = map[string]int64{"aliyun/erdma": 1}
+	changed.SetNode(n)
+	assert.Equal(t, []placement.Stranded{{Gang: "ml/b", Pods: []string{"ml/b/worker-0"}, Why: "node s is too small"}}, v.Strands(changed))
+
+	d := placement.NewView()
+	m := node("d", "d", placement.ModeDefault, v100())
+	d.SetNode(m)
+	place(t, d, gang("ml/c", 8, placement.Request{Mode: placement.ModeDefault, Cards: 1}))
+	changed = d.Clone()
+	m.Cards = sized(16) // four cards
+	changed.SetNode(m)
+	assert.Equal(t, []string{"ml/c/worker-4", "ml/c/worker-5", "ml/c/worker-6", "ml/c/worker-7"}, d.Strands(changed)[0].Pods)
+}

@@ -130,14 +130,14 @@ func (m *Mix) forget() {
 }
 
 // remember returns the trial of a single member with the request, made before or now.
-func (m *Mix) remember(key trialKey, request string, make func() *trial) *trial {
+func (m *Mix) remember(key trialKey, request string, try func() *trial) *trial {
 	k := memoryKey{key, request}
 	t := m.memory[k]
 	if t == nil {
 		if len(m.memory) >= maxMemory {
 			m.forget()
 		}
-		t = make()
+		t = try()
 		m.memory[k] = t
 	}
 	return t

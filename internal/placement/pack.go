@@ -240,7 +240,10 @@ func (h bucketHeap) Less(i, j int) bool {
 		a.compareRest(b),
 	) < 0
 }
-func (h *bucketHeap) Push(x any) { *h = append(*h, x.(*bucket)) }
+func (h *bucketHeap) Push(x any) {
+	b, _ := x.(*bucket) // heap.Push of this file pushes nothing else
+	*h = append(*h, b)
+}
 func (h *bucketHeap) Pop() any {
 	old := *h
 	last := old[len(old)-1]

@@ -24,22 +24,29 @@ type Stranded struct {
 // Where a node or a leaf is too small for all, gangs go in the order of victims, lowest
 // priority first, then the youngest; one that fits once others have gone stays.
 func (v *View) Strands(changed *View) []Stranded {
-	index := map[string]*Stranded{}
 	left := changed.Clone()
-	order := v.inVictimOrder()
-	for _, alone := range []bool{true, false} {
-		for _, p := range order {
-			why := left.evicts(p, alone)
-			if why == "" {
-				continue
-			}
+	why := map[string]string{}
+	var out []*Pod
+	for _, p := range v.inVictimOrder() {
+		if why[p.ID] = left.evicts(p); why[p.ID] != "" {
+			out = append(out, p)
 			left.RemovePod(p.ID)
-			id := cmp.Or(p.Gang, p.ID)
-			if index[id] == nil {
-				index[id] = &Stranded{Gang: id, Why: why}
-			}
-			index[id].Pods = append(index[id].Pods, p.ID)
 		}
+	}
+	index := map[string]*Stranded{}
+	for _, p := range slices.Backward(out) {
+		// What went later may have made room.
+		left.AddPod(*p)
+		if left.evicts(p) == "" {
+			continue
+		}
+		left.RemovePod(p.ID)
+		id := cmp.Or(p.Gang, p.ID)
+		if index[id] == nil {
+			index[id] = &Stranded{Gang: id}
+		}
+		index[id].Why = why[p.ID]
+		index[id].Pods = append(index[id].Pods, p.ID)
 	}
 	list := make([]Stranded, 0, len(index))
 	for _, s := range index {

@@ -1,6 +1,8 @@
 package integration
 
 import (
+	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -44,8 +46,15 @@ func TestTwoGangsThatFitAloneButNotTogether(t *testing.T) {
 	s.submit(topologyGang("first", 6, 1))
 	s.submit(topologyGang("second", 6, 1))
 
-	s.awaitBound("first")
-	s.awaitReason("second", "2 of 6")
-	s.finish("first")
-	s.awaitBound("second")
+	winner, loser := "first", "second"
+	s.await("exactly one gang to run", func(ctx context.Context) (bool, string) {
+		first, second := bound(s.list(ctx, "first")), bound(s.list(ctx, "second"))
+		if second > 0 {
+			winner, loser = "second", "first"
+		}
+		return max(first, second) == 6, fmt.Sprintf("%d and %d members bound", first, second)
+	})
+	s.awaitReason(loser, "2 of 6")
+	s.finish(winner)
+	s.awaitBound(loser)
 }

@@ -8,15 +8,14 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
-	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/int64default"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 )
 
-func (r *agent) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
-	resp.Schema = schema.Schema{
+func describe(ctx context.Context) schema.Schema {
+	return schema.Schema{
 		MarkdownDescription: "The gpuplan node agent: on every GPU node it looks at the cards and the links between them, and publishes what it sees (`GPUNode`), for the scheduler and for the plan.\n\n" +
 			"It runs on nodes with the label `ack.node.gpu.schedule`, also on those that join later. Objects that somebody deleted or changed show up as drift and are restored.",
 		Attributes: map[string]schema.Attribute{

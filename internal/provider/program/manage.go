@@ -32,6 +32,15 @@ type Manager struct {
 // ID is the import ID: namespace and name of the workload.
 func (p Manager) ID() string { return contract.SystemNamespace + "/" + p.Name }
 
+// describe turns an error of a program's manifests into a diagnostic.
+func (p Manager) describe(objs []*unstructured.Unstructured, err error) ([]*unstructured.Unstructured, diag.Diagnostics) {
+	var diags diag.Diagnostics
+	if err != nil {
+		diags.AddError(p.Title+" cannot be described", session.Sentence(err))
+	}
+	return objs, diags
+}
+
 // Apply installs the objects or brings them up to date, and waits until they run.
 func (p Manager) Apply(ctx context.Context, objs []*unstructured.Unstructured) (diags diag.Diagnostics) {
 	client, err := p.Session.Kube()

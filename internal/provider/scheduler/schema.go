@@ -6,15 +6,14 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
-	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/int64default"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 )
 
-func (r *scheduler) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
-	resp.Schema = schema.Schema{
+func describe(ctx context.Context) schema.Schema {
+	return schema.Schema{
 		MarkdownDescription: "The gpuplan scheduler: a kube-scheduler that places gangs as a whole, picks cards by the links between them, and keeps quotas. " +
 			"It runs beside the cluster's own scheduler and places the pods that name it; `gpuplan_training_job` does.\n\n" +
 			"It also installs the kinds `ElasticQuotaTree` and `PodGroup` where they are missing. A quota tree of the same configuration should name the scheduler in `depends_on`. " +

@@ -1,0 +1,181 @@
+package program
+
+import (
+	"context"
+
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// Model is the attributes of a program's resource. M is a struct with a field for
+// each attribute of the schema.
+type Model[M any] interface {
+	*M
+	// Objects are the program's manifests with the options of the attributes.
+	Objects() ([]*unstructured.Unstructured, error)
+	// Complete fills in what is always the same after an apply.
+	Complete()
+	// Refresh takes over the options that the live workload runs with.
+	Refresh(workload *unstructured.Unstructured)
+	// Drifted notes the objects that differ from what was applied.
+	Drifted(objects types.List)
+	// Limits are the time limits that the user set.
+	Limits() timeouts.Value
+}
+
+// Resource is the resource of one of our programs, from create to delete.
+type Resource[M any, P Model[M]] struct {
+	// Manager needs everything but its session.
+	Manager Manager
+	// Describe returns the schema.
+	Describe func(context.Context) schema.Schema
+	// Published deletes what the program has published and nobody else deletes; nil for nothing.
+	Published func(context.Context, *kube.Client) error
+}
+
+// Metadata names the type.
+func (r *Resource[M, P]) Metadata(_ context.Context, _ resource.MetadataRequest, resp *resource.MetadataResponse) {
+	resp.TypeName = r.Manager.Resource
+}
+
+// Schema returns the attributes.
+func (r *Resource[M, P]) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
+	resp.Schema = r.Describe(ctx)
+}
+
+// Configure takes the session of the walk.
+func (r *Resource[M, P]) Configure(_ context.Context, req resource.ConfigureRequest, resp *resource.ConfigureResponse) {
+	r.Manager.Session = session.Of(req.ProviderData, &resp.Diagnostics)
+}
+
+// ImportState imports by the ID of the workload.
+func (r *Resource[M, P]) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
+	if resp.Diagnostics.Append(r.Manager.CheckImport(req.ID)...); !resp.Diagnostics.HasError() {
+		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("id"), req.ID)...)
+	}
+}
+
+// ModifyPlan refuses a second install, and makes everything known.
+func (r *Resource[M, P]) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
+	if req.Plan.Raw.IsNull() || r.Manager.Session == nil {
+		return
+	}
+	m := P(new(M))
+	if resp.Diagnostics.Append(req.Plan.Get(ctx, m)...); resp.Diagnostics.HasError() {
+		return
+	}
+	if req.State.Raw.IsNull() {
+		resp.Diagnostics.Append(r.Manager.CheckNew(ctx)...)
+	}
+	m.Complete()
+	resp.Diagnostics.Append(resp.Plan.Set(ctx, m)...)
+}
+
+// Create installs the program and waits until it runs.
+func (r *Resource[M, P]) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
+	r.Manager.Session.Ledger.StartApplying()
+	m := P(new(M))
+	if resp.Diagnostics.Append(req.Plan.Get(ctx, m)...); resp.Diagnostics.HasError() {
+		return
+	}
+	timeout, diags := m.Limits().Create(ctx, Timeout)
+	objs, more := r.Manager.describe(m.Objects())
+	if resp.Diagnostics.Append(append(diags, more...)...); resp.Diagnostics.HasError() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	resp.Diagnostics.Append(r.Manager.CheckNew(ctx)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	resp.Diagnostics.Append(r.Manager.Apply(ctx, objs)...)
+	m.Complete() // also when it does not run: the objects exist
+	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+}
+
+// Read takes over what runs, and notes what differs.
+func (r *Resource[M, P]) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
+	m := P(new(M))
+	if resp.Diagnostics.Append(req.State.Get(ctx, m)...); resp.Diagnostics.HasError() {
+		return
+	}
+	workload, known, diags := r.Manager.Live(ctx)
+	if resp.Diagnostics.Append(diags...); !known {
+		return
+	}
+	if workload == nil {
+		resp.State.RemoveResource(ctx)
+		return
+	}
+	m.Complete()
+	m.Refresh(workload)
+	objs, diags := r.Manager.describe(m.Objects())
+	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
+		return
+	}
+	drifted, diags := r.Manager.Drift(ctx, objs)
+	resp.Diagnostics.Append(diags...)
+	list, diags := types.ListValueFrom(ctx, types.StringType, drifted)
+	resp.Diagnostics.Append(diags...)
+	m.Drifted(list)
+	if !resp.Diagnostics.HasError() {
+		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+	}
+}
+
+// Update applies other options, and what drifted.
+func (r *Resource[M, P]) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
+	r.Manager.Session.Ledger.StartApplying()
+	m := P(new(M))
+	if resp.Diagnostics.Append(req.Plan.Get(ctx, m)...); resp.Diagnostics.HasError() {
+		return
+	}
+	timeout, diags := m.Limits().Update(ctx, Timeout)
+	objs, more := r.Manager.describe(m.Objects())
+	if resp.Diagnostics.Append(append(diags, more...)...); resp.Diagnostics.HasError() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	resp.Diagnostics.Append(r.Manager.Apply(ctx, objs)...)
+	m.Complete()
+	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+}
+
+// Delete removes exactly what Create installed, and what the program published.
+func (r *Resource[M, P]) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
+	r.Manager.Session.Ledger.StartApplying()
+	m := P(new(M))
+	if resp.Diagnostics.Append(req.State.Get(ctx, m)...); resp.Diagnostics.HasError() {
+		return
+	}
+	timeout, diags := m.Limits().Delete(ctx, Timeout)
+	objs, more := r.Manager.describe(m.Objects())
+	if resp.Diagnostics.Append(append(diags, more...)...); resp.Diagnostics.HasError() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if err := r.remove(ctx, objs); err != nil {
+		resp.Diagnostics.AddError(r.Manager.Title+" was not removed", session.Sentence(err))
+	}
+}
+
+func (r *Resource[M, P]) remove(ctx context.Context, objs []*unstructured.Unstructured) error {
+	if err := r.Manager.Remove(ctx, objs); err != nil || r.Published == nil {
+		return err
+	}
+	client, err := r.Manager.Session.Kube()
+	if err != nil {
+		return err
+	}
+	return r.Published(ctx, client)
+}

@@ -15,7 +15,8 @@ func (p *planner) assign(s selection) []Assignment {
 	assigned := make([]*Assignment, len(p.members))
 	for _, pick := range s.picks {
 		var here []int
-		for class, n := range pick.take {
+		for _, class := range pick.order {
+			n := pick.take[class]
 			here = append(here, waiting[class][:n]...)
 			waiting[class] = waiting[class][n:]
 		}
@@ -32,12 +33,14 @@ func (p *planner) assign(s selection) []Assignment {
 	return list
 }
 
-// assignOn gives the members at the indexes, which are grouped by class, their cards on one node.
+// assignOn gives the members at the indexes, which are grouped by class in the pick's
+// order, their cards on one node.
 func (p *planner) assignOn(on pick, members []int) []Assignment {
 	list := make([]Assignment, len(members))
 	room := on.node.free.clone()
 	next := 0
-	for class, n := range on.take {
+	for _, class := range on.order {
+		n := on.take[class]
 		shares := room.take(p.classes[class].request, n, p.mix)
 		for i := range n {
 			list[next] = Assignment{Member: p.members[members[next]].name, Node: on.node.Name}

@@ -131,6 +131,9 @@ func (c *capacity) fitsWhy(r *Request, limit int) (int, refusal) {
 // the request is not for shares. The members must fit. With a mix, the card of a
 // share is the one that fragments least.
 func (c *capacity) take(r *Request, n int, mix *Mix) [][]CardShare {
+	if n == 0 {
+		return nil
+	}
 	c.milliCPU -= int64(n) * r.MilliCPU
 	c.memoryBytes -= int64(n) * r.MemoryBytes
 	c.pods -= int64(n)
@@ -149,7 +152,7 @@ func (c *capacity) take(r *Request, n int, mix *Mix) [][]CardShare {
 	switch {
 	case r.Mode.whole():
 		c.whole -= n * r.Cards
-	case r.Mode.shared() && n > 0:
+	case r.Mode.shared():
 		if r.CorePercent > 0 {
 			c.withCore += n
 		} else {

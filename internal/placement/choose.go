@@ -26,6 +26,8 @@ type selection struct {
 type pick struct {
 	node *node
 	take []int
+	// order is the order in which the classes take from the node.
+	order []int
 }
 
 // domain is a set of nodes on which all members must be.
@@ -181,19 +183,10 @@ func (p *planner) admits(n *node) uint64 {
 	return admitted
 }
 
-// packDomain packs a gang into one domain. With several classes a second order is
-// tried when the first leaves members over. A gang that spreads is packed with the
+// packDomain packs a gang into one domain. A gang that spreads is packed with the
 // lowest limit per node that places as many.
 func (p *planner) packDomain(d *domain, want []int) selection {
-	pack := func() selection {
-		s := p.pack(d, want)
-		if len(want) > 1 && s.placed < sum(want) {
-			if t := p.packInTurn(d, want); t.placed > s.placed {
-				return t
-			}
-		}
-		return s
-	}
+	pack := func() selection { return p.packClasses(d, want) }
 	s := pack()
 	if !p.gang.Spread {
 		return s
@@ -208,6 +201,30 @@ func (p *planner) packDomain(d *domain, want []int) selection {
 		return pack()
 	}
 	return limited(1 + sort.Search(max(most-1, 0), func(i int) bool { return limited(i+1).placed == s.placed }))
+}
+
+// packClasses packs node after node, the biggest shapes first. Where that leaves members
+// of several classes over, it tries one class after the other, then the smallest shapes
+// first, and takes what places the most.
+func (p *planner) packClasses(d *domain, want []int) selection {
+	best := p.pack(d, want)
+	for _, other := range []func(*domain, []int) selection{p.packInTurn, p.packSmallest} {
+		if len(p.classes) == 1 || best.placed == sum(want) {
+			break
+		}
+		if s := other(d, want); s.placed > best.placed {
+			best = s
+		}
+	}
+	return best
+}
+
+// packSmallest is pack with the smallest shapes first.
+func (p *planner) packSmallest(d *domain, want []int) selection {
+	q := *p
+	q.order, q.trials = slices.Clone(p.order), map[trialKey]*trial{}
+	slices.Reverse(q.order)
+	return q.pack(d, want)
 }
 
 func sum(list []int) int {

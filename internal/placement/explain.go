@@ -65,8 +65,8 @@ func (p *planner) nodeReasons(next member, s selection) []Reason {
 	rooms := make(map[*node]*capacity, len(s.picks))
 	for _, pick := range s.picks {
 		room := pick.node.free.clone()
-		for i, n := range pick.take {
-			room.take(p.classes[i].request, n, p.mix)
+		for _, i := range pick.order {
+			room.take(p.classes[i].request, pick.take[i], p.mix)
 		}
 		rooms[pick.node], taken[pick.node] = room, pick.take[next.class]
 	}

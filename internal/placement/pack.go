@@ -31,8 +31,10 @@ type trialKey struct {
 // trial is how many members of each class a node of the key can take out of those
 // that remain, and what that gives.
 type trial struct {
-	key     trialKey
-	take    []int
+	key  trialKey
+	take []int
+	// order is the order in which the classes take.
+	order   []int
 	members int
 	cards   int
 	ring    gpu.Ring
@@ -80,11 +82,11 @@ func (p *planner) tried(key trialKey, remaining []int) *trial {
 	return p.mix.remember(key, p.request, func() *trial { return p.try(key, remaining) })
 }
 
-// try packs the remaining members on a node, the biggest shapes first.
+// try packs the remaining members on a node in the planner's order of classes.
 func (p *planner) try(key trialKey, remaining []int) *trial {
-	t := &trial{key: key, take: make([]int, len(p.classes))}
+	t := &trial{key: key, take: make([]int, len(p.classes)), order: p.order}
 	room := key.state
-	for i := range p.classes {
+	for _, i := range p.order {
 		limit := p.limit(key, i, remaining[i], t.members)
 		if limit == 0 {
 			continue
@@ -190,7 +192,7 @@ func (p *planner) pack(d *domain, want []int) selection {
 
 // add puts the members of a trial on a node.
 func (s *selection) add(n *node, t *trial) {
-	s.picks = append(s.picks, pick{node: n, take: t.take})
+	s.picks = append(s.picks, pick{node: n, take: t.take, order: t.order})
 	s.placed += t.members
 	s.left += t.left
 	if t.cards > 0 && (s.GBps == 0 || t.ring.GBps < s.GBps) {

@@ -34,6 +34,8 @@ type planner struct {
 	gang Gang
 	// classes are the distinct shapes of the members to place, the biggest first.
 	classes []class
+	// order is the order in which classes are packed on a node: indexes of classes.
+	order []int
 	// members are the members to place, in the gang's order.
 	members []member
 	// rules are the distinct sets of static constraints.
@@ -178,6 +180,10 @@ func (p *planner) sortClasses() {
 		rank[from] = to
 	}
 	p.classes = sorted
+	p.order = make([]int, len(sorted))
+	for i := range p.order {
+		p.order[i] = i
+	}
 	for i := range p.members {
 		p.members[i].class = rank[p.members[i].class]
 	}
@@ -196,6 +202,9 @@ func (p *planner) place() (Result, bool) {
 		limit = p.needed
 	}
 	chosen := p.choose(p.wanted(limit))
+	if chosen.placed < p.needed && p.needed < limit && len(p.classes) > 1 {
+		chosen = p.choose(p.wanted(p.needed))
+	}
 	if chosen.placed < p.needed {
 		return Result{}, false
 	}

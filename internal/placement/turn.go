@@ -17,6 +17,9 @@ func (p *planner) packInTurn(d *domain, want []int) selection {
 		trials[i] = &trial{key: p.key(n, d.admitted[i]), take: make([]int, len(p.classes))}
 	}
 	order := p.scarcest(trials, rooms, want)
+	for _, t := range trials {
+		t.order = order
+	}
 	for turn, class := range order {
 		p.packClass(class, order[turn+1:], want, trials, rooms)
 	}

@@ -170,7 +170,7 @@ func (p *planner) pack(d *domain, want []int) selection {
 		s.room += b.members * len(b.nodes)
 	}
 	heap.Init(&queue)
-	for s.placed < members && len(queue) > 0 {
+	for members > 0 && len(queue) > 0 {
 		b := queue[0]
 		if !b.holds(remaining) {
 			b.trial = p.try(b.key, remaining)
@@ -181,6 +181,9 @@ func (p *planner) pack(d *domain, want []int) selection {
 			b = p.bestForRest(queue, remaining, b)
 		}
 		s.add(b.nodes[0], b.trial)
+		if s.placed == members {
+			break
+		}
 		for i, n := range b.take {
 			remaining[i] -= n
 		}

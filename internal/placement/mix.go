@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"sort"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 )
@@ -14,7 +13,8 @@ import (
 // Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent", USENIX
 // ATC'23): a card's idle part is a fragment for a request that the node cannot serve,
 // or that the card is too small for; a member goes to the node and card where the
-// expected fragments, over the mix, grow least.
+// expected fragments, over the mix, grow least. Beyond the paper, what stays idle when
+// a node is filled with one kind of request counts too, with a smaller weight.
 //
 // The expectation uses counts of requests and thousandths of cards, so that it is
 // exact and equal on every machine. It is renewed when the number of arrivals has
@@ -63,6 +63,10 @@ const maxMemory = 1 << 19
 
 // cardUnit is what one idle card counts for.
 const cardUnit = 1000
+
+// unusableWeight is how much more an idle part counts that a request cannot use at
+// all than one that would stay idle if the node were filled with the request.
+const unusableWeight = 8
 
 // NewMix returns a mix without arrivals.
 func NewMix() *Mix {
@@ -153,27 +157,34 @@ func (m *Mix) score(state *capacity) int64 {
 	return f
 }
 
-// fragments is the expected idle part of the node's cards that a request of the mix
-// cannot use, in thousandths of cards times weighed arrivals.
+// fragments is how badly the idle part of the node's cards suits the mix, summed over
+// the weighed arrivals, in thousandths of cards times 1+unusableWeight. For each request
+// it counts what the request cannot use at all now (the paper's fragment), and what
+// would stay idle if the node were filled with requests like it, CPU included; the
+// second term tells apart choices that are equal in the first.
 func (m *Mix) fragments(c *capacity) int64 {
-	var sum int64
 	idle := c.idle()
 	if idle == 0 {
 		return 0
 	}
+	var total int64
 	for i := range m.groups {
 		g := &m.groups[i]
-		all := g.arrivals[len(g.arrivals)-1]
-		small, enough := c.tooSmall(&g.demand)
-		served := int64(0)
-		if enough {
-			if n := sort.Search(len(g.milliCPU), func(i int) bool { return g.milliCPU[i] > c.milliCPU }); n > 0 {
-				served = g.arrivals[n-1]
+		fit := c.suits(&g.demand)
+		var before int64
+		for j, milliCPU := range g.milliCPU {
+			unusable, slots := fit.small, fit.slots
+			if milliCPU > c.milliCPU || slots == 0 {
+				unusable = idle
 			}
+			if milliCPU > 0 {
+				slots = min(slots, max(c.milliCPU, 0)/milliCPU)
+			}
+			total += (g.arrivals[j] - before) * (unusableWeight*unusable + idle - slots*fit.each)
+			before = g.arrivals[j]
 		}
-		sum += served*small + (all-served)*idle
 	}
-	return sum
+	return total
 }
 
 // idle is the idle part of the node's cards in thousandths.
@@ -187,24 +198,52 @@ func (c *capacity) idle() int64 {
 	return sum
 }
 
-// tooSmall returns the idle part of the cards that are too small for the demand, and
-// whether the others are enough for it. Without cards in the demand all are.
-func (c *capacity) tooSmall(d *demand) (idle int64, enough bool) {
-	if d.mode.whole() {
-		return 0, c.mode == d.mode && c.whole >= d.cards
-	}
-	fitting := 0
-	for i, room := range c.shares {
-		if d.cards > 0 && room.holds(d.share) > 0 {
-			fitting++
-		} else if c.sizes[i] > 0 {
-			idle += room.memoryGiB * cardUnit / c.sizes[i]
+// suitability is what the idle part of a node's cards is worth for a demand.
+type suitability struct {
+	// small is the idle part of cards that are too small for one share.
+	small int64
+	// slots is how many such requests fit by cards, each what one of them uses.
+	slots, each int64
+}
+
+// suits returns the suitability for a demand; amounts are in thousandths of cards. A
+// demand without cards uses none.
+func (c *capacity) suits(d *demand) suitability {
+	switch {
+	case d.cards == 0:
+		return suitability{}
+	case d.mode.whole():
+		if c.mode != d.mode {
+			return suitability{}
 		}
+		return suitability{slots: int64(c.whole / d.cards), each: int64(d.cards) * cardUnit}
+	case d.mode == ModeCoreMem && (c.mode != ModeCoreMem || c.memoryOnly > 0), d.mode == ModeShare && c.withCore > 0:
+		return suitability{}
 	}
-	if d.mode == ModeCoreMem && (c.mode != ModeCoreMem || c.memoryOnly > 0) || d.mode == ModeShare && c.withCore > 0 {
-		return 0, false
+	var fit suitability
+	var fitting, shares, used int64
+	for i, room := range c.shares {
+		n := int64(room.holds(d.share))
+		if c.sizes[i] == 0 {
+			continue
+		}
+		if n == 0 {
+			fit.small += room.memoryGiB * cardUnit / c.sizes[i]
+			continue
+		}
+		fitting++
+		shares += n
+		used += n * (d.share.memoryGiB * cardUnit / c.sizes[i])
 	}
-	return idle, d.cards > 0 && fitting >= d.cards
+	if shares == 0 {
+		return fit
+	}
+	fit.slots = shares
+	if d.cards > 1 {
+		fit.slots = fitting / int64(d.cards)
+	}
+	fit.each = int64(d.cards) * used / shares
+	return fit
 }
 
 // leastFragmenting returns the card among the fitting ones on which a share fragments
@@ -232,6 +271,6 @@ func (m *Mix) value(r gpu.Ring, fragments int64) float64 {
 	if m == nil || m.GBpsPerCard == 0 || m.weighed == 0 {
 		return r.GBps
 	}
-	cards := float64(fragments) / float64(m.weighed*cardUnit)
+	cards := float64(fragments) / float64(m.weighed*cardUnit*unusableWeight)
 	return r.GBps - float64(m.GBpsPerCard*cards)
 }

@@ -48,12 +48,12 @@ func (c *capacity) clone() *capacity {
 	return &d
 }
 
-// key is equal for equal capacities; tables says which number stands for which table.
-func (c *capacity) key(tables map[*gpu.Table]int) string {
+// key is equal for equal capacities with the same table, for which the number stands.
+func (c *capacity) key(table int) string {
 	b := make([]byte, 0, 160)
 	b = append(append(append(append(b, c.mode...), 0), c.policy...), 0)
 	for _, v := range []int64{
-		int64(tables[c.table]), c.milliCPU, c.memoryBytes, c.pods, int64(c.cards), int64(c.whole),
+		int64(table), c.milliCPU, c.memoryBytes, c.pods, int64(c.cards), int64(c.whole),
 		int64(c.memoryOnly), int64(c.withCore), int64(len(c.shares)), int64(len(c.extended)), int64(len(c.ports)),
 	} {
 		b = binary.AppendVarint(b, v)

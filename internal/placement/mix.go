@@ -21,13 +21,10 @@ import (
 // grown by a quarter, in between nodes keep their scores: one placement re-scores
 // one node. A Mix is not safe for concurrent use.
 type Mix struct {
-	// GBpsPerCard is the ring bandwidth in GB/s that is given up to save one expected
-	// card of fragments. At 0, the default, the ring comes first and fragmentation
-	// decides between equal rings.
-	GBpsPerCard float64
-
-	seen     map[demand]int64
-	arrivals int64
+	// gbpsPerCard is what Trade sets.
+	gbpsPerCard float64
+	seen        map[demand]int64
+	arrivals    int64
 	// weighed is the number of arrivals in groups.
 	weighed int64
 	groups  []demandGroup
@@ -73,6 +70,14 @@ func NewMix() *Mix {
 	m := &Mix{seen: map[demand]int64{}}
 	m.forget()
 	return m
+}
+
+// Trade sets the ring bandwidth in GB/s that is given up to save one expected card of
+// fragments. At 0, the default, the ring comes first and fragmentation decides between
+// equal rings.
+func (m *Mix) Trade(gbpsPerCard float64) {
+	m.gbpsPerCard = gbpsPerCard
+	m.forget()
 }
 
 // Observe counts the members of a gang that arrived; a gang counts once, however
@@ -268,9 +273,9 @@ func (m *Mix) leastFragmenting(c *capacity, fitting []int, share cardRoom) int {
 // value is the bandwidth of a ring in GB/s less what the fragments count for. A nil
 // mix has no fragments.
 func (m *Mix) value(r gpu.Ring, fragments int64) float64 {
-	if m == nil || m.GBpsPerCard == 0 || m.weighed == 0 {
+	if m == nil || m.gbpsPerCard == 0 || m.weighed == 0 {
 		return r.GBps
 	}
 	cards := float64(fragments) / float64(m.weighed*cardUnit*unusableWeight)
-	return r.GBps - float64(m.GBpsPerCard*cards)
+	return r.GBps - float64(m.gbpsPerCard*cards)
 }

@@ -21,6 +21,7 @@ type world struct {
 	*rand.Rand
 	tb    testing.TB
 	view  *placement.View
+	mix   *placement.Mix
 	spec  quota.Spec
 	nodes []placement.Node
 	pods  map[string]placement.Pod
@@ -59,7 +60,8 @@ func newWorld(tb testing.TB, seed int64) *world {
 		setQuota(tb, w.view, w.spec)
 	}
 	if w.Intn(3) == 0 {
-		w.view.SetMix(placement.NewMix())
+		w.mix = placement.NewMix()
+		w.view.SetMix(w.mix)
 	}
 	return w
 }
@@ -368,6 +370,9 @@ func live(tb testing.TB, seed int64, steps int) {
 	w := newWorld(tb, seed)
 	for range steps {
 		g := w.gang(1 + w.Intn(3))
+		if w.mix != nil {
+			w.mix.Observe(g)
+		}
 		before := w.view.Clone()
 		result := w.view.Plan(g)
 		require.Equal(tb, before.Pods("n0"), w.view.Pods("n0"), "planning changes nothing")

@@ -40,8 +40,13 @@ type View struct {
 	mix   *Mix
 	// states holds one capacity per distinct state of a node.
 	states map[string]*interned
-	tables map[*gpu.Table]int
+	// tables numbers the hardware tables of the nodes; lastTable is the last number given.
+	tables    map[*gpu.Table]numbered
+	lastTable int
 }
+
+// numbered is a number with the count of nodes that need it.
+type numbered struct{ number, nodes int }
 
 // interned is a capacity with the number of nodes in that state.
 type interned struct {
@@ -53,7 +58,7 @@ type interned struct {
 func NewView() *View {
 	return &View{
 		nodes: map[string]*node{}, pods: map[string]*Pod{}, gangs: map[string]int{},
-		states: map[string]*interned{}, tables: map[*gpu.Table]int{},
+		states: map[string]*interned{}, tables: map[*gpu.Table]numbered{},
 	}
 }
 
@@ -108,11 +113,15 @@ func (v *View) refresh(n *node) {
 		return
 	}
 	v.release(n)
-	if _, ok := v.tables[n.Cards]; !ok {
-		v.tables[n.Cards] = len(v.tables)
+	table, ok := v.tables[n.Cards]
+	if !ok {
+		v.lastTable++
+		table.number = v.lastTable
 	}
+	table.nodes++
+	v.tables[n.Cards] = table
 	c := n.capacity()
-	key := c.key(v.tables)
+	key := c.key(table.number)
 	state := v.states[key]
 	if state == nil {
 		state = &interned{capacity: c}
@@ -131,6 +140,12 @@ func (v *View) release(n *node) {
 		state.nodes--
 	} else {
 		delete(v.states, n.key)
+	}
+	if table := v.tables[n.free.table]; table.nodes > 1 {
+		table.nodes--
+		v.tables[n.free.table] = table
+	} else {
+		delete(v.tables, n.free.table)
 	}
 	n.free, n.key = nil, ""
 }
@@ -240,7 +255,7 @@ func (v *View) Clone() *View {
 		quota:  v.Quota(),
 		mix:    v.mix,
 		states: make(map[string]*interned, len(v.states)),
-		tables: maps.Clone(v.tables),
+		tables: maps.Clone(v.tables), lastTable: v.lastTable,
 	}
 	for name, n := range v.nodes {
 		copied := *n

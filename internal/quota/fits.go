@@ -51,7 +51,7 @@ func (t *Tree) fitsOne(n *node, resource string, amount int64, preemptible bool)
 				Requested: amount, Limit: t.scaled(high), Held: after - amount - n.used[resource],
 			}
 		}
-		below = max(after, n.kept(resource))
+		below = after
 	}
 	return nil
 }

@@ -178,7 +178,10 @@ func TestLendLimitOfAnInnerNode(t *testing.T) {
 	e := tr.Fits("serving", amounts(9), true)
 	require.NotNil(t, e)
 	assert.Equal(t, "quota root: max of aliyun.com/gpu is 16, 8 is used (6 of it held back by lend limits) and 9 is asked for", e.String())
-	assert.Nil(t, tr.Fits("speech", amounts(8), true), "research itself may use what it keeps")
+	assert.Nil(t, tr.Fits("speech", amounts(6), true), "research itself may use what it keeps")
+	tr.Add("serving", amounts(9), true)
+	assert.Nil(t, tr.Fits("speech", amounts(5), true), "even when the limit came after others had borrowed")
+	assert.NotNil(t, tr.Fits("speech", amounts(6), true))
 }
 
 func TestOversell(t *testing.T) {

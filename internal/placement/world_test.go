@@ -1,0 +1,376 @@
+package placement_test
+
+import (
+	"fmt"
+	"math/rand"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+// world makes random clusters and gangs from one seed, and keeps its own books of
+// them, apart from the view.
+type world struct {
+	*rand.Rand
+	tb    testing.TB
+	view  *placement.View
+	mix   *placement.Mix
+	spec  quota.Spec
+	nodes []placement.Node
+	pods  map[string]placement.Pod
+	gangs int
+}
+
+var worldTables = map[string]*gpu.Table{}
+
+// table is a machine whose cards have 16 and 32 GiB in turn.
+func (w *world) table(name string) *gpu.Table {
+	if worldTables[name] == nil {
+		m := machine(w.tb, name)
+		for i := range m.Cards {
+			m.Cards[i].MemoryMiB = int64(16+16*(i%2)) << 10
+		}
+		table, err := gpu.NewTable(m)
+		require.NoError(w.tb, err)
+		worldTables[name] = table
+	}
+	return worldTables[name]
+}
+
+func newWorld(tb testing.TB, seed int64) *world {
+	w := &world{Rand: rand.New(rand.NewSource(seed)), tb: tb, view: placement.NewView(), pods: map[string]placement.Pod{}}
+	for range 1 + w.Intn(7) {
+		w.addNode()
+	}
+	if w.Intn(3) > 0 {
+		limit := func(n int) quota.Resources {
+			return quota.Resources{"aliyun.com/gpu": int64(n), "cpu": int64(n) * 10_000}
+		}
+		leaf := func(name string) quota.Spec {
+			return quota.Spec{Name: name, Min: limit(w.Intn(4)), Max: limit(4 + w.Intn(20)), MaxJobs: int64(w.Intn(6))}
+		}
+		w.spec = quota.Spec{Min: limit(40), Max: limit(40), Children: []quota.Spec{leaf("a"), leaf("b")}}
+		setQuota(tb, w.view, w.spec)
+	}
+	if w.Intn(3) == 0 {
+		w.mix = placement.NewMix()
+		w.view.SetMix(w.mix)
+	}
+	return w
+}
+
+func (w *world) addNode() {
+	modes := []placement.Mode{placement.ModeTopology, placement.ModeTopology, placement.ModeDefault, placement.ModeShare, placement.ModeCoreMem, placement.ModeNone}
+	mode := modes[w.Intn(len(modes))]
+	n := placement.Node{
+		Name: fmt.Sprint("n", len(w.nodes)), Pool: string(rune('p' + w.Intn(2))), Mode: mode, Since: int64(w.Intn(3)),
+		Labels:      map[string]string{"rack": fmt.Sprint("r", w.Intn(3))},
+		Allocatable: placement.Resources{MilliCPU: int64(4+w.Intn(60)) * 1000, MemoryBytes: 64 << 30, Pods: int64(2 + w.Intn(12)), Extended: map[string]int64{"aliyun/erdma": int64(w.Intn(4))}},
+	}
+	if mode != placement.ModeNone {
+		n.Cards = w.table([]string{"dgx1-v100", "ack-sample-4xv100", "pcie-8-2x4-node"}[w.Intn(3)])
+	}
+	if w.Intn(2) == 0 {
+		n.CardPolicy = placement.Spread
+	}
+	if w.Intn(6) == 0 {
+		n.Taints = []placement.Taint{{Key: "team", Value: "a", Effect: "NoSchedule"}}
+	}
+	n.Unschedulable = w.Intn(10) == 0
+	w.nodes = append(w.nodes, n)
+	w.view.SetNode(n)
+}
+
+func (w *world) request() placement.Request {
+	r := placement.Request{Resources: placement.Resources{MilliCPU: int64(w.Intn(5)) * 1000, MemoryBytes: int64(w.Intn(4)) << 30}}
+	switch w.Intn(8) {
+	case 0:
+	case 1:
+		r.Mode, r.MemoryGiB = placement.ModeShare, int64(1+w.Intn(20))
+	case 2:
+		r.Mode, r.Cards, r.MemoryGiB = placement.ModeShare, 2+w.Intn(2), 12
+	case 3:
+		r.Mode, r.MemoryGiB, r.CorePercent = placement.ModeCoreMem, int64(1+w.Intn(12)), int64(5+5*w.Intn(20))
+	case 4:
+		r.Mode, r.Cards = placement.ModeDefault, 1+w.Intn(4)
+	default:
+		r.Mode, r.Cards = placement.ModeTopology, 1<<w.Intn(4)
+	}
+	if w.Intn(6) == 0 {
+		r.Extended = map[string]int64{"aliyun/erdma": 1}
+	}
+	if w.Intn(6) == 0 {
+		r.HostPorts = []string{"TCP/23456"}
+	}
+	return r
+}
+
+func (w *world) gang(roles int) placement.Gang {
+	g := placement.Gang{ID: fmt.Sprint("ml/g", w.gangs), Preemptible: w.Intn(4) > 0, Priority: int32(w.Intn(3))}
+	w.gangs++
+	for i := range roles {
+		r := role(fmt.Sprint("role", i), 1+w.Intn(6), w.request())
+		if w.Intn(8) == 0 {
+			r.MaxPerNode = 1 + w.Intn(2)
+		}
+		if w.Intn(8) == 0 {
+			r.Pools = []string{"p"}
+		}
+		if w.Intn(4) == 0 {
+			r.Tolerations = []placement.Toleration{{Key: "team", Operator: "Exists"}}
+		}
+		g.Roles = append(g.Roles, r)
+	}
+	if w.spec.Children != nil && w.Intn(3) > 0 {
+		g.Leaf = []string{"a", "b"}[w.Intn(2)]
+	}
+	if w.Intn(5) == 0 {
+		g.RequiredDomain = "rack"
+	}
+	if w.Intn(5) == 0 {
+		g.Domains = []placement.Domain{{Label: "rack"}}
+	}
+	g.Spread = w.Intn(6) == 0
+	if w.Intn(5) == 0 {
+		g.Minimum = 1 + w.Intn(4)
+	}
+	return g
+}
+
+// apply charges a placement to the view and to the world's own books.
+func (w *world) apply(g placement.Gang, p placement.Placement) {
+	w.view.Apply(g, p)
+	for _, r := range g.Roles {
+		for _, a := range p.Assignments {
+			for _, member := range r.Members {
+				if member == a.Member {
+					w.pods[g.ID+"/"+member] = placement.Pod{Node: a.Node, Request: r.Request, Own: a.Own, Shares: a.Shares, Gang: g.ID, Leaf: g.Leaf, Preemptible: g.Preemptible}
+				}
+			}
+		}
+	}
+}
+
+// checkBooks fails the test when the pods take more than there is.
+func (w *world) checkBooks() {
+	type use struct {
+		cpu, memory, pods, erdma int64
+		whole                    int
+		owned                    gpu.Set
+		gib, core                map[int]int64
+		ports, memoryOnly, cores int
+	}
+	uses := map[string]*use{}
+	gpus := map[string]int64{}
+	for id, p := range w.pods {
+		u := uses[p.Node]
+		if u == nil {
+			u = &use{gib: map[int]int64{}, core: map[int]int64{}}
+			uses[p.Node] = u
+		}
+		u.cpu, u.memory, u.pods, u.erdma = u.cpu+p.Request.MilliCPU, u.memory+p.Request.MemoryBytes, u.pods+1, u.erdma+p.Request.Extended["aliyun/erdma"]
+		u.ports += len(p.Request.HostPorts)
+		switch p.Request.Mode {
+		case placement.ModeDefault:
+			u.whole += p.Request.Cards
+		case placement.ModeTopology:
+			require.Zero(w.tb, u.owned&p.Own, "%s shares a card", id)
+			require.Equal(w.tb, p.Request.Cards, p.Own.Len(), id)
+			u.owned |= p.Own
+			gpus[p.Leaf] += int64(p.Request.Cards)
+		case placement.ModeShare, placement.ModeCoreMem:
+			require.Len(w.tb, p.Shares, max(p.Request.Cards, 1), id)
+			var gib int64
+			for _, s := range p.Shares {
+				u.gib[s.Card] += s.MemoryGiB
+				u.core[s.Card] += s.CorePercent
+				gib += s.MemoryGiB
+			}
+			require.Equal(w.tb, p.Request.MemoryGiB, gib, id)
+			if p.Request.CorePercent > 0 {
+				u.cores++
+			} else {
+				u.memoryOnly++
+			}
+		}
+	}
+	for _, n := range w.nodes {
+		u := uses[n.Name]
+		if u == nil {
+			continue
+		}
+		require.LessOrEqual(w.tb, u.cpu, n.Allocatable.MilliCPU, n.Name)
+		require.LessOrEqual(w.tb, u.memory, n.Allocatable.MemoryBytes, n.Name)
+		require.LessOrEqual(w.tb, u.pods, n.Allocatable.Pods, n.Name)
+		require.LessOrEqual(w.tb, u.erdma, n.Allocatable.Extended["aliyun/erdma"], n.Name)
+		require.LessOrEqual(w.tb, u.ports, 1, n.Name)
+		require.True(w.tb, u.cores == 0 || u.memoryOnly == 0, "%s mixes kinds of shares", n.Name)
+		if n.Cards == nil {
+			continue
+		}
+		require.LessOrEqual(w.tb, u.whole, len(n.Cards.Machine().Cards), n.Name)
+		for card, gib := range u.gib {
+			require.LessOrEqual(w.tb, gib, n.Cards.Machine().Cards[card].MemoryMiB/1024, n.Name)
+			require.LessOrEqual(w.tb, u.core[card], int64(100), n.Name)
+		}
+	}
+	for _, leaf := range w.spec.Children {
+		require.LessOrEqual(w.tb, gpus[leaf.Name], leaf.Max["aliyun.com/gpu"], leaf.Name)
+	}
+}
+
+// checkPlacement checks what a placement promises beyond the books.
+func (w *world) checkPlacement(g placement.Gang, p placement.Placement) {
+	nodes := map[string]placement.Node{}
+	for _, n := range w.nodes {
+		nodes[n.Name] = n
+	}
+	racks := map[string]bool{}
+	visible := map[string]gpu.Set{}
+	for _, a := range p.Assignments {
+		racks[nodes[a.Node].Labels["rack"]] = true
+		visible[a.Node] |= a.Own
+	}
+	if g.RequiredDomain == "rack" {
+		require.LessOrEqual(w.tb, len(racks), 1, "one rack was required")
+	}
+	for _, a := range p.Assignments {
+		if a.Own != 0 {
+			require.Equal(w.tb, visible[a.Node], a.Visible)
+			require.Equal(w.tb, nodes[a.Node].Cards.Ring(a.Visible), a.Ring)
+		}
+	}
+	for _, r := range g.Roles {
+		on := map[string]int{}
+		for _, a := range p.Assignments {
+			if strings.HasPrefix(a.Member, r.Name+"-") {
+				on[a.Node]++
+				require.True(w.tb, r.Pools == nil || nodes[a.Node].Pool == "p")
+				require.False(w.tb, nodes[a.Node].Unschedulable)
+				require.True(w.tb, nodes[a.Node].Taints == nil || r.Tolerations != nil)
+			}
+		}
+		for node, n := range on {
+			require.True(w.tb, r.MaxPerNode == 0 || n <= r.MaxPerNode, "%d of %s on %s", n, r.Name, node)
+		}
+	}
+}
+
+// checkFix applies the fixes of a verdict and plans again.
+func (w *world) checkFix(g placement.Gang, fix placement.Fix) {
+	v := w.view.Clone()
+	spec := w.spec
+	spec.Children = append([]quota.Spec(nil), spec.Children...)
+	quotaChanged := false
+	for _, f := range append([]placement.Fix{fix}, fix.With...) {
+		to, _ := strconv.Atoi(f.To)
+		from, _ := strconv.Atoi(f.From)
+		roles := append([]placement.Role(nil), g.Roles...)
+		g.Roles = roles
+		switch f.Kind {
+		case placement.FixPoolSize:
+			w.grow(v, g, f.Target, to-from)
+			return // any of the pool's nodes may be the model; grow checks that one fits
+		case placement.FixMembers:
+			if f.Target == "minimum" {
+				g.Minimum = to
+				continue
+			}
+			for i := range roles {
+				if roles[i].Name == f.Target {
+					roles[i].Members = roles[i].Members[:to]
+				}
+			}
+		case placement.FixCards:
+			for i := range roles {
+				if roles[i].Request.Mode == placement.ModeTopology || roles[i].Request.Mode == placement.ModeDefault {
+					if roles[i].Request.Cards == from {
+						roles[i].Request.Cards = to
+					}
+				}
+			}
+		case placement.FixMode:
+			for i := range roles {
+				if roles[i].Request.Mode == placement.Mode(f.From) {
+					roles[i].Request.Mode = placement.Mode(f.To)
+				}
+			}
+		case placement.FixToleration:
+			for i := range roles {
+				roles[i].Tolerations = append(append([]placement.Toleration(nil), roles[i].Tolerations...), placement.Toleration{Key: "team", Value: "a", Effect: "NoSchedule"})
+			}
+		case placement.FixQuotaMax:
+			quotaChanged = true
+			w.raise(&spec, f, int64(to))
+		}
+	}
+	if quotaChanged {
+		setQuota(w.tb, v, spec)
+	}
+	require.NotNil(w.tb, v.Plan(g).Placement, "%s does not help %+v", fix.Text, g)
+}
+
+func (w *world) raise(spec *quota.Spec, f placement.Fix, to int64) {
+	target := spec
+	if name, below := strings.CutPrefix(f.Target, "root/"); below {
+		for i := range spec.Children {
+			if spec.Children[i].Name == name {
+				target = &spec.Children[i]
+			}
+		}
+	}
+	if f.Resource == quota.Jobs {
+		target.MaxJobs = to
+		return
+	}
+	limits := quota.Resources{}
+	for resource, amount := range target.Max {
+		limits[resource] = amount
+	}
+	limits[f.Resource] = to
+	target.Max = limits
+	if target == spec {
+		target.Min = limits
+	}
+}
+
+// grow adds nodes to a pool like one of its own and demands that the gang fits for
+// one of them as the model, when nothing but the pool has to change.
+func (w *world) grow(v *placement.View, g placement.Gang, pool string, by int) {
+	require.Positive(w.tb, by)
+	if g.Leaf != "" {
+		v.SetQuota(nil) // the maxima that have to be raised with it are checked by their own fix
+	}
+	for _, model := range w.nodes {
+		if model.Pool != pool {
+			continue
+		}
+		grown := v.Clone()
+		for i := range by {
+			n := model
+			n.Name, n.Unschedulable = fmt.Sprint("new", i), false
+			grown.SetNode(n)
+		}
+		if grown.Plan(g).Placement != nil {
+			return
+		}
+	}
+	require.Failf(w.tb, "no help", "%d more nodes in pool %s do not help %+v", by, pool, g)
+}
+
+// removeGang ends a gang.
+func (w *world) removeGang() {
+	gone := fmt.Sprint("ml/g", w.Intn(w.gangs))
+	for id, p := range w.pods {
+		if p.Gang == gone {
+			delete(w.pods, id)
+			w.view.RemovePod(id)
+		}
+	}
+}

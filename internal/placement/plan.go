@@ -11,9 +11,10 @@ import (
 
 // Plan places a gang, or says why it cannot be. It does not change the view.
 //
-// A gang of members of one shape is placed whenever it can be; with several shapes
-// packing is a bin-packing problem, and the planner tries the orders that
-// [planner.choose] names.
+// A gang of members of one shape is placed whenever it can be. With several shapes
+// packing is a bin-packing problem: the planner fills node after node with the biggest
+// shapes first, then tries one shape after the other, then the smallest first, and may
+// miss a placement that only another order finds.
 func (v *View) Plan(g Gang) Result {
 	p := newPlanner(v.cluster(), g)
 	if result, done := p.place(); done {

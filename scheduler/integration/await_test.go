@@ -1,0 +1,112 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// list returns the pods of a job by worker index.
+func (s *scene) list(ctx context.Context, name string) []corev1.Pod {
+	s.t.Helper()
+	list, err := api().CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: contract.JobNameLabel + "=" + name})
+	require.NoError(s.t, err)
+	return list.Items
+}
+
+// awaitBound waits until all pods of a job are bound, and returns them.
+func (s *scene) awaitBound(name string) []corev1.Pod {
+	s.t.Helper()
+	s.await("job "+name+" to be bound", func(ctx context.Context) (bool, string) {
+		pods := s.list(ctx, name)
+		return len(pods) > 0 && bound(pods) == len(pods), fmt.Sprintf("%d of %d bound; %s", bound(pods), len(pods), reason(pods))
+	})
+	return s.list(s.t.Context(), name)
+}
+
+// awaitReason waits until all pods of a job are pending with one text, and returns it.
+func (s *scene) awaitReason(name, part string) string {
+	s.t.Helper()
+	s.await("job "+name+" to wait because of "+part, func(ctx context.Context) (bool, string) {
+		pods := s.list(ctx, name)
+		first := reason(pods[:1])
+		for i := range pods {
+			if text := reason(pods[i : i+1]); text != first || !strings.Contains(text, part) {
+				return false, text
+			}
+		}
+		return bound(pods) == 0, first
+	})
+	return reason(s.list(s.t.Context(), name))
+}
+
+// awaitText waits until all pods of a job are pending with exactly this text.
+func (s *scene) awaitText(name, text string) {
+	s.t.Helper()
+	s.await("job "+name+" to say: "+text, func(ctx context.Context) (bool, string) {
+		pods := s.list(ctx, name)
+		for i := range pods {
+			if have := reason(pods[i : i+1]); have != text {
+				return false, have
+			}
+		}
+		return len(pods) > 0, ""
+	})
+}
+
+func bound(pods []corev1.Pod) int {
+	n := 0
+	for _, pod := range pods {
+		if pod.Spec.NodeName != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// reason is the message of the first pod that is not scheduled.
+func reason(pods []corev1.Pod) string {
+	for _, pod := range pods {
+		for _, condition := range pod.Status.Conditions {
+			if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
+				return condition.Message
+			}
+		}
+	}
+	return ""
+}
+
+// await checks whenever a pod or node of the cluster changes until the check holds.
+func (s *scene) await(what string, check func(context.Context) (bool, string)) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), settled)
+	defer cancel()
+	var changes []watch.Interface
+	pods, err := api().CoreV1().Pods(s.namespace).Watch(ctx, metav1.ListOptions{})
+	require.NoError(s.t, err)
+	nodes, err := api().CoreV1().Nodes().Watch(ctx, metav1.ListOptions{})
+	require.NoError(s.t, err)
+	changes = append(changes, pods, nodes)
+	for _, w := range changes {
+		defer w.Stop()
+	}
+	for {
+		done, status := check(ctx)
+		if done {
+			return
+		}
+		select {
+		case <-pods.ResultChan():
+		case <-nodes.ResultChan():
+		case <-ctx.Done():
+			require.FailNowf(s.t, "timed out", "waiting for %s: %s", what, status)
+		}
+	}
+}

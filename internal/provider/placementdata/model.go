@@ -13,9 +13,9 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
@@ -48,14 +48,6 @@ type roleModel struct {
 	RDMA        types.Bool   `tfsdk:"rdma"`
 }
 
-type assignmentModel struct {
-	Member      string  `tfsdk:"member"`
-	Node        string  `tfsdk:"node"`
-	Cards       []int64 `tfsdk:"cards"`
-	RingGBps    float64 `tfsdk:"ring_gbps"`
-	NVLinkRings int64   `tfsdk:"nvlink_rings"`
-}
-
 type reasonModel struct {
 	Code  string `tfsdk:"code"`
 	Nodes int64  `tfsdk:"nodes"`
@@ -71,11 +63,6 @@ type fixModel struct {
 }
 
 var (
-	assignmentType = types.ObjectType{AttrTypes: map[string]attr.Type{
-		"member": types.StringType, "node": types.StringType,
-		"cards":     types.ListType{ElemType: types.Int64Type},
-		"ring_gbps": types.Float64Type, "nvlink_rings": types.Int64Type,
-	}}
 	reasonType = types.ObjectType{AttrTypes: map[string]attr.Type{
 		"code": types.StringType, "nodes": types.Int64Type, "text": types.StringType,
 	}}
@@ -144,19 +131,10 @@ func (m *model) set(ctx context.Context, result placement.Result, view *placemen
 	if result.Placement != nil {
 		assignments = result.Placement.Assignments
 	}
-	placed := make([]assignmentModel, 0, len(assignments))
-	for _, a := range assignments {
-		own := a.Own
-		for _, share := range a.Shares {
-			own |= gpu.SetOf(share.Card)
-		}
-		cards := []int64{}
-		node, _ := view.Node(a.Node)
-		for _, index := range inventory.Indexes(own, node.Cards) {
-			cards = append(cards, int64(index))
-		}
-		placed = append(placed, assignmentModel{Member: a.Member, Node: a.Node, Cards: cards, RingGBps: a.Ring.GBps, NVLinkRings: int64(a.Ring.NVLinkRings)})
-	}
+	placed := assignment.Planned(assignments, func(name string) *gpu.Table {
+		node, _ := view.Node(name)
+		return node.Cards
+	})
 	reasons := make([]reasonModel, 0, len(v.Reasons))
 	for _, r := range v.Reasons {
 		reasons = append(reasons, reasonModel{Code: string(r.Code), Nodes: int64(r.Nodes), Text: r.Text})
@@ -166,7 +144,7 @@ func (m *model) set(ctx context.Context, result placement.Result, view *placemen
 		fixes = append(fixes, fixModel{Kind: string(f.Kind), Target: f.Target, From: f.From, To: f.To, Text: f.Text})
 	}
 	var more diag.Diagnostics
-	m.Placement, more = types.ListValueFrom(ctx, assignmentType, placed)
+	m.Placement, more = types.ListValueFrom(ctx, assignment.Type, placed)
 	diags.Append(more...)
 	m.Reasons, more = types.ListValueFrom(ctx, reasonType, reasons)
 	diags.Append(more...)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -31,39 +32,37 @@ var (
 )
 
 func (r *tree) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
-	r.session.Ledger.StartApplying()
 	var m model
 	if resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...); resp.Diagnostics.HasError() {
 		return
 	}
 	timeout, diags := m.Timeouts.Create(ctx, defaultTimeout)
-	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	if resp.Diagnostics.Append(r.apply(ctx, &m, true)...); resp.Diagnostics.HasError() {
-		return
-	}
-	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+	resp.Diagnostics.Append(diags...)
+	r.write(ctx, &m, true, timeout, &resp.State, &resp.Diagnostics)
 }
 
 func (r *tree) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
-	r.session.Ledger.StartApplying()
 	var m model
 	if resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...); resp.Diagnostics.HasError() {
 		return
 	}
 	timeout, diags := m.Timeouts.Update(ctx, defaultTimeout)
-	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
+	resp.Diagnostics.Append(diags...)
+	r.write(ctx, &m, false, timeout, &resp.State, &resp.Diagnostics)
+}
+
+// write applies the tree within the timeout and saves what came of it.
+func (r *tree) write(ctx context.Context, m *model, isNew bool, timeout time.Duration, state *tfsdk.State, diags *diag.Diagnostics) {
+	r.session.Ledger.StartApplying()
+	if diags.HasError() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if resp.Diagnostics.Append(r.apply(ctx, &m, false)...); resp.Diagnostics.HasError() {
+	if diags.Append(r.apply(ctx, m, isNew)...); diags.HasError() {
 		return
 	}
-	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+	diags.Append(state.Set(ctx, m)...)
 }
 
 func (r *tree) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {

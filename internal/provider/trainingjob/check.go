@@ -15,6 +15,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
@@ -44,7 +45,7 @@ func (c checker) promised() bool {
 
 // onPools places the job on the capacity that it was given. The assignments depend
 // on that capacity and on the jobs named in after alone.
-func (c checker) onPools(ctx context.Context, pools []capacity.Capacity, after []string) (assignments []assignmentModel, diags diag.Diagnostics) {
+func (c checker) onPools(ctx context.Context, pools []capacity.Capacity, after []string) (assignments []assignment.Model, diags diag.Diagnostics) {
 	limits, diags := c.quotaTrees(ctx)
 	gang, err := c.spec.PlannerGang(limits.limits)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
@@ -105,7 +106,7 @@ func operatorMissing(ctx context.Context, client *kube.Client, framework job.Fra
 }
 
 // submit writes the job's object, with the planned placement for a later import.
-func submit(ctx context.Context, client *kube.Client, spec job.Spec, planned []assignmentModel) (*unstructured.Unstructured, error) {
+func submit(ctx context.Context, client *kube.Client, spec job.Spec, planned []assignment.Model) (*unstructured.Unstructured, error) {
 	obj, err := spec.Render()
 	if err != nil {
 		return nil, err

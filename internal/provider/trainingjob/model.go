@@ -100,15 +100,6 @@ type tolerationModel struct {
 	Effect   types.String `tfsdk:"effect"`
 }
 
-// assignmentModel is one entry of the placements.
-type assignmentModel struct {
-	Member      string  `tfsdk:"member"`
-	Node        string  `tfsdk:"node"`
-	Cards       []int64 `tfsdk:"cards"`
-	RingGBps    float64 `tfsdk:"ring_gbps"`
-	NVLinkRings int64   `tfsdk:"nvlink_rings"`
-}
-
 type conditionModel struct {
 	Type    string `tfsdk:"type"`
 	Status  string `tfsdk:"status"`
@@ -144,13 +135,6 @@ var (
 		"operator": types.StringType,
 		"value":    types.StringType,
 		"effect":   types.StringType,
-	}}
-	assignmentType = types.ObjectType{AttrTypes: map[string]attr.Type{
-		"member":       types.StringType,
-		"node":         types.StringType,
-		"cards":        types.ListType{ElemType: types.Int64Type},
-		"ring_gbps":    types.Float64Type,
-		"nvlink_rings": types.Int64Type,
 	}}
 	conditionType = types.ObjectType{AttrTypes: map[string]attr.Type{
 		"type":    types.StringType,

@@ -9,81 +9,50 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 )
 
 // setPlanned fills in the planned placement; nil means that nothing is promised.
-func (m *model) setPlanned(ctx context.Context, assignments []assignmentModel, diags *diag.Diagnostics) {
+func (m *model) setPlanned(ctx context.Context, assignments []assignment.Model, diags *diag.Diagnostics) {
 	if assignments == nil {
-		m.PlannedPlacement, m.PlannedNodeCount = types.ListNull(assignmentType), types.Int64Null()
+		m.PlannedPlacement, m.PlannedNodeCount = types.ListNull(assignment.Type), types.Int64Null()
 		return
 	}
-	list, listDiags := types.ListValueFrom(ctx, assignmentType, assignments)
+	list, listDiags := types.ListValueFrom(ctx, assignment.Type, assignments)
 	diags.Append(listDiags...)
 	m.PlannedPlacement = list
 	m.PlannedNodeCount = types.Int64Value(int64(len(nodesOf(assignments))))
 }
 
 // placementOf reads a placement attribute; nil when it is null or unknown.
-func placementOf(ctx context.Context, list types.List, diags *diag.Diagnostics) []assignmentModel {
+func placementOf(ctx context.Context, list types.List, diags *diag.Diagnostics) []assignment.Model {
 	if list.IsNull() || list.IsUnknown() {
 		return nil
 	}
-	var assignments []assignmentModel
+	var assignments []assignment.Model
 	diags.Append(list.ElementsAs(ctx, &assignments, false)...)
 	return assignments
 }
 
 // assignmentsOf translates a placement; nodes are those it was made on.
-func assignmentsOf(p placement.Placement, nodes []placement.Node) []assignmentModel {
+func assignmentsOf(p placement.Placement, nodes []placement.Node) []assignment.Model {
 	tables := map[string]*gpu.Table{}
 	for _, n := range nodes {
 		tables[n.Name] = n.Cards
 	}
-	out := make([]assignmentModel, 0, len(p.Assignments))
-	for _, a := range p.Assignments {
-		own := a.Own
-		for _, share := range a.Shares {
-			own |= gpu.SetOf(share.Card)
-		}
-		out = append(out, assignmentModel{
-			Member:      a.Member,
-			Node:        a.Node,
-			Cards:       int64s(inventory.Indexes(own, tables[a.Node])),
-			RingGBps:    a.Ring.GBps,
-			NVLinkRings: int64(a.Ring.NVLinkRings),
-		})
-	}
-	return out
-}
-
-// assignmentFrom reads where a member runs from its allocation record.
-func assignmentFrom(member, node string, record contract.Allocation) assignmentModel {
-	cards := slices.Clone(record.Cards)
-	for _, share := range record.Shares {
-		cards = append(cards, share.Card)
-	}
-	slices.Sort(cards)
-	return assignmentModel{
-		Member:      member,
-		Node:        node,
-		Cards:       int64s(slices.Compact(cards)),
-		RingGBps:    record.RingGBps,
-		NVLinkRings: int64(record.NVLinkRings),
-	}
+	return assignment.Planned(p.Assignments, func(node string) *gpu.Table { return tables[node] })
 }
 
 // asPlanned tells whether the members are where the plan put them. names gives the
 // present name of a node that was planned before it existed. The result is null
 // when nothing was promised or not all members are placed.
-func asPlanned(planned, actual []assignmentModel, names map[string]string) types.Bool {
+func asPlanned(planned, actual []assignment.Model, names map[string]string) types.Bool {
 	if len(planned) == 0 || len(actual) < len(planned) {
 		return types.BoolNull()
 	}
-	where := map[string]assignmentModel{}
+	where := map[string]assignment.Model{}
 	for _, a := range actual {
 		where[a.Member] = a
 	}
@@ -104,29 +73,21 @@ func asPlanned(planned, actual []assignmentModel, names map[string]string) types
 }
 
 // annotation is the planned placement as the job's object carries it, for an import.
-func annotation(assignments []assignmentModel) (string, error) {
+func annotation(assignments []assignment.Model) (string, error) {
 	text, err := json.Marshal(assignments)
 	return string(text), err
 }
 
-func fromAnnotation(text string) ([]assignmentModel, error) {
-	var assignments []assignmentModel
+func fromAnnotation(text string) ([]assignment.Model, error) {
+	var assignments []assignment.Model
 	err := json.Unmarshal([]byte(text), &assignments)
 	return assignments, err
 }
 
-func nodesOf(assignments []assignmentModel) []string {
+func nodesOf(assignments []assignment.Model) []string {
 	nodes := map[string]bool{}
 	for _, a := range assignments {
 		nodes[a.Node] = true
 	}
 	return slices.Sorted(maps.Keys(nodes))
-}
-
-func int64s(in []int) []int64 {
-	out := make([]int64, 0, len(in))
-	for _, i := range in {
-		out = append(out, int64(i))
-	}
-	return out
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
@@ -135,7 +136,7 @@ func keepResults(plan *model, state model, changes bool) {
 
 // place checks that the gang fits and fills in where it will run.
 func (r *trainingJob) place(ctx context.Context, m *model) (diags diag.Diagnostics) {
-	m.PlannedPlacement, m.PlannedNodeCount = types.ListUnknown(assignmentType), types.Int64Unknown()
+	m.PlannedPlacement, m.PlannedNodeCount = types.ListUnknown(assignment.Type), types.Int64Unknown()
 	spec, unknown, diags := m.spec(ctx)
 	if diags.HasError() {
 		return diags

@@ -23,6 +23,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
@@ -104,9 +105,9 @@ func (m *model) refresh(ctx context.Context, client *kube.Client, obj *unstructu
 		actual = placementOf(ctx, m.ActualPlacement, &diags) // its pods were cleaned up
 	}
 	if actual == nil {
-		actual = []assignmentModel{}
+		actual = []assignment.Model{}
 	}
-	m.ActualPlacement, listDiags = types.ListValueFrom(ctx, assignmentType, actual)
+	m.ActualPlacement, listDiags = types.ListValueFrom(ctx, assignment.Type, actual)
 	diags.Append(listDiags...)
 	planned := placementOf(ctx, m.PlannedPlacement, &diags)
 	names, err := plannedNames(ctx, client, obj)
@@ -119,7 +120,7 @@ func (m *model) refresh(ctx context.Context, client *kube.Client, obj *unstructu
 }
 
 // actualPlacement lists where the members of the job run, in the order of their names.
-func actualPlacement(ctx context.Context, client *kube.Client, obj *unstructured.Unstructured) ([]assignmentModel, error) {
+func actualPlacement(ctx context.Context, client *kube.Client, obj *unstructured.Unstructured) ([]assignment.Model, error) {
 	spec, err := job.Parse(obj)
 	if err != nil {
 		return nil, err
@@ -139,13 +140,13 @@ func actualPlacement(ctx context.Context, client *kube.Client, obj *unstructured
 		return cmp.Or(cmp.Compare(a.Labels[contract.JobReplicaTypeLabel], b.Labels[contract.JobReplicaTypeLabel]), cmp.Compare(index(a), index(b)))
 	})
 	members := inventory.MemberNames(pods)
-	var placed []assignmentModel
+	var placed []assignment.Model
 	for i, pod := range pods {
 		record, _, err := contract.AllocationFrom(pod.Annotations)
 		if err != nil {
 			return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
-		placed = append(placed, assignmentFrom(members[i], pod.Spec.NodeName, record))
+		placed = append(placed, assignment.Actual(members[i], pod.Spec.NodeName, record))
 	}
 	return placed, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
@@ -44,7 +45,7 @@ func (m *model) adopt(ctx context.Context, obj *unstructured.Unstructured) (diag
 	m.WaitFor = types.StringValue(waitRunning)
 	m.RequireImmediate = types.BoolValue(false)
 	m.After, m.Triggers = types.SetNull(types.StringType), types.MapNull(types.StringType)
-	m.ActualPlacement = types.ListNull(assignmentType)
+	m.ActualPlacement = types.ListNull(assignment.Type)
 	m.take(ctx, live, job.Properties(), &diags)
 
 	m.setPlanned(ctx, nil, &diags)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 )
 
 func specs() map[string]job.Spec {
@@ -85,21 +86,21 @@ func TestDriftTakesOverWhatOthersChanged(t *testing.T) {
 }
 
 func TestAsPlanned(t *testing.T) {
-	on := func(member, node string, cards ...int64) assignmentModel {
-		return assignmentModel{Member: member, Node: node, Cards: cards}
+	on := func(member, node string, cards ...int64) assignment.Model {
+		return assignment.Model{Member: member, Node: node, Cards: cards}
 	}
-	planned := []assignmentModel{on("worker-0", "v100[0]", 0), on("worker-1", "v100[1]", 1)}
+	planned := []assignment.Model{on("worker-0", "v100[0]", 0), on("worker-1", "v100[1]", 1)}
 	names := map[string]string{"v100[0]": "n1", "v100[1]": "n2"}
 	cases := map[string]struct {
-		planned, actual []assignmentModel
+		planned, actual []assignment.Model
 		want            types.Bool
 	}{
-		"as planned":         {planned, []assignmentModel{on("worker-0", "n1", 0), on("worker-1", "n2", 1)}, types.BoolValue(true)},
-		"other card":         {planned, []assignmentModel{on("worker-0", "n1", 0), on("worker-1", "n2", 2)}, types.BoolValue(false)},
-		"other node":         {planned, []assignmentModel{on("worker-0", "n2", 0), on("worker-1", "n1", 1)}, types.BoolValue(false)},
-		"not all placed":     {planned, []assignmentModel{on("worker-0", "n1", 0)}, types.BoolNull()},
-		"nothing promised":   {nil, []assignmentModel{on("worker-0", "n1", 0)}, types.BoolNull()},
-		"nodes that existed": {[]assignmentModel{on("worker-0", "n1", 0)}, []assignmentModel{on("worker-0", "n1", 0)}, types.BoolValue(true)},
+		"as planned":         {planned, []assignment.Model{on("worker-0", "n1", 0), on("worker-1", "n2", 1)}, types.BoolValue(true)},
+		"other card":         {planned, []assignment.Model{on("worker-0", "n1", 0), on("worker-1", "n2", 2)}, types.BoolValue(false)},
+		"other node":         {planned, []assignment.Model{on("worker-0", "n2", 0), on("worker-1", "n1", 1)}, types.BoolValue(false)},
+		"not all placed":     {planned, []assignment.Model{on("worker-0", "n1", 0)}, types.BoolNull()},
+		"nothing promised":   {nil, []assignment.Model{on("worker-0", "n1", 0)}, types.BoolNull()},
+		"nodes that existed": {[]assignment.Model{on("worker-0", "n1", 0)}, []assignment.Model{on("worker-0", "n1", 0)}, types.BoolValue(true)},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, c.want, asPlanned(c.planned, c.actual, names)) })

@@ -1,0 +1,40 @@
+package assignment_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
+)
+
+func TestPlanned(t *testing.T) {
+	two := gpu.Machine{ // at positions 0 and 1
+		Cards: []gpu.Card{{Index: 4}, {Index: 6}},
+		Links: [][]gpu.Link{make([]gpu.Link, 2), make([]gpu.Link, 2)},
+	}
+	table, err := gpu.NewTable(two)
+	require.NoError(t, err)
+	got := assignment.Planned([]placement.Assignment{
+		{Member: "worker-0", Node: "n1", Own: gpu.SetOf(1), Ring: gpu.Ring{GBps: 50, NVLinkRings: 2}},
+		{Member: "worker-1", Node: "n1", Shares: []placement.CardShare{{Card: 0, MemoryGiB: 2}}},
+		{Member: "launcher-0", Node: "n2"},
+	}, func(node string) *gpu.Table { return map[string]*gpu.Table{"n1": table}[node] })
+	assert.Equal(t, []assignment.Model{
+		{Member: "worker-0", Node: "n1", Cards: []int64{6}, RingGBps: 50, NVLinkRings: 2},
+		{Member: "worker-1", Node: "n1", Cards: []int64{4}},
+		{Member: "launcher-0", Node: "n2", Cards: []int64{}},
+	}, got)
+}
+
+func TestActual(t *testing.T) {
+	whole := contract.Allocation{Cards: []int{3, 1}, RingGBps: 25, NVLinkRings: 1}
+	assert.Equal(t, assignment.Model{Member: "worker-0", Node: "n1", Cards: []int64{1, 3}, RingGBps: 25, NVLinkRings: 1},
+		assignment.Actual("worker-0", "n1", whole))
+	shared := contract.Allocation{Shares: []contract.CardShare{{Card: 2, MemoryGiB: 4}, {Card: 2, MemoryGiB: 1}}}
+	assert.Equal(t, assignment.Model{Member: "worker-0", Node: "n1", Cards: []int64{2}}, assignment.Actual("worker-0", "n1", shared))
+}

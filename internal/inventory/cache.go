@@ -24,6 +24,7 @@ type Cache struct {
 	mu        sync.Mutex
 	view      *placement.View
 	tree      *quota.Tree
+	treeSpec  quota.Spec
 	tables    tables
 	nodes     map[string]*nodeState
 	pods      map[types.UID]*podState
@@ -311,9 +312,10 @@ func (c *Cache) cardsOf(node string) *gpu.Table {
 // is an error and leaves the one before in force.
 func (c *Cache) SetQuotaTree(object *unstructured.Unstructured) (Change, error) {
 	var tree *quota.Tree
+	var spec quota.Spec
 	if object != nil {
-		spec, err := QuotaSpec(object)
-		if err != nil {
+		var err error
+		if spec, err = QuotaSpec(object); err != nil {
 			return Change{}, err
 		}
 		if tree, err = quota.New(spec); err != nil {
@@ -322,7 +324,10 @@ func (c *Cache) SetQuotaTree(object *unstructured.Unstructured) (Change, error) 
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.tree = tree
+	if (c.tree == nil) == (tree == nil) && reflect.DeepEqual(c.treeSpec, spec) {
+		return Change{}, nil // only its status changed
+	}
+	c.tree, c.treeSpec = tree, spec
 	c.view.SetQuota(tree)
 	for _, state := range c.pods {
 		if state.holds() {

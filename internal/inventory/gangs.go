@@ -1,7 +1,6 @@
 package inventory
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
 // PlanKey returns the key of the gang that a pod is planned with: the gang's
@@ -74,14 +72,11 @@ func (c *Cache) Leaf(p *corev1.Pod) string {
 func (c *Cache) OverQuota(p *corev1.Pod) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	leaf := leafOf(p, c.tree)
-	if c.tree == nil || leaf == "" {
+	consumer := ConsumerOf(p, c.tree)
+	if c.tree == nil || consumer.Leaf == "" {
 		return ""
 	}
-	request, _ := requestOf(p)
-	asks := quota.Resources{"cpu": request.MilliCPU, "memory": request.MemoryBytes}
-	maps.Copy(asks, request.Extended)
-	if exceeded := c.view.Quota().Fits(leaf, asks, preemptible(p)); exceeded != nil {
+	if exceeded := c.view.Quota().Fits(consumer.Leaf, consumer.Charge, consumer.Preemptible); exceeded != nil {
 		return exceeded.String()
 	}
 	return ""

@@ -17,8 +17,8 @@ const (
 	corePercentResource = "aliyun.com/gpu-core.percentage"
 )
 
-// charge returns what one member is charged in the quota tree.
-func (r *Request) charge() quota.Resources {
+// Charge returns what one member is charged in the quota tree.
+func (r *Request) Charge() quota.Resources {
 	c := make(quota.Resources, 3+len(r.Extended))
 	maps.Copy(c, r.Extended)
 	c[cpuResource] = r.MilliCPU

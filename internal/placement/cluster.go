@@ -49,12 +49,12 @@ func (v *View) changed(gone []*Pod, come []*Pod) cluster {
 		jobs[p.Gang] = true
 		switch {
 		case sign > 0:
-			c.quota.Add(p.Leaf, p.Request.charge(), p.Preemptible)
+			c.quota.Add(p.Leaf, p.Request.Charge(), p.Preemptible)
 			if job && v.gangs[p.Gang] == 0 {
 				c.quota.AddJob(p.Leaf)
 			}
 		default:
-			c.quota.Remove(p.Leaf, p.Request.charge(), p.Preemptible)
+			c.quota.Remove(p.Leaf, p.Request.Charge(), p.Preemptible)
 			if job {
 				c.quota.RemoveJob(p.Leaf)
 			}

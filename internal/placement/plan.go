@@ -277,7 +277,7 @@ func (r *Request) problem() string {
 func (p *planner) charge(n int) quota.Resources {
 	sum := quota.Resources{}
 	for class, members := range p.wanted(n) {
-		for name, amount := range p.classes[class].request.charge() {
+		for name, amount := range p.classes[class].request.Charge() {
 			sum[name] += int64(members) * amount
 		}
 	}

@@ -147,7 +147,7 @@ func (v *View) runningGangs(p *planner) []*runningGang {
 		} else {
 			r.endsAt = max(r.endsAt, pod.EndsAt)
 		}
-		for name, amount := range pod.Request.charge() {
+		for name, amount := range pod.Request.Charge() {
 			r.charge[name] += amount
 		}
 	}

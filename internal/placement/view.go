@@ -178,7 +178,7 @@ func (v *View) AddPod(p Pod) {
 		v.gangs = count(v.gangs, p.Gang, 1)
 	}
 	if v.quota != nil {
-		v.quota.Add(p.Leaf, p.Request.charge(), p.Preemptible)
+		v.quota.Add(p.Leaf, p.Request.Charge(), p.Preemptible)
 		if v.gangs[p.Gang] == 1 {
 			v.quota.AddJob(p.Leaf)
 		}
@@ -200,7 +200,7 @@ func (v *View) RemovePod(id string) {
 		v.gangs = count(v.gangs, p.Gang, -1)
 	}
 	if v.quota != nil {
-		v.quota.Remove(p.Leaf, p.Request.charge(), p.Preemptible)
+		v.quota.Remove(p.Leaf, p.Request.Charge(), p.Preemptible)
 		if p.Gang != "" && v.gangs[p.Gang] == 0 {
 			v.quota.RemoveJob(p.Leaf)
 		}
@@ -217,7 +217,7 @@ func (v *View) SetQuota(t *quota.Tree) {
 	v.quota = t.Clone()
 	counted := map[string]bool{}
 	for _, p := range v.pods {
-		v.quota.Add(p.Leaf, p.Request.charge(), p.Preemptible)
+		v.quota.Add(p.Leaf, p.Request.Charge(), p.Preemptible)
 		if p.Gang != "" && !counted[p.Gang] {
 			counted[p.Gang] = true
 			v.quota.AddJob(p.Leaf)

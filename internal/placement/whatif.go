@@ -99,7 +99,7 @@ func (v *View) evicts(p *Pod) string {
 	if !v.quota.HasLeaf(p.Leaf) {
 		return fmt.Sprintf("quota leaf %s is gone", p.Leaf)
 	}
-	if over := v.quota.Over(p.Leaf, p.Request.charge()); over != nil {
+	if over := v.quota.Over(p.Leaf, p.Request.Charge()); over != nil {
 		return over.String()
 	}
 	return ""

@@ -1,0 +1,130 @@
+// Package follow watches custom resources that a cluster may not serve yet, or not
+// any more.
+package follow
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// crds is where a cluster says which custom resources it serves.
+var crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+
+// Custom watches the CRD of a resource, and the resource in a namespace ("" for all)
+// while the CRD is established and serves the version, until ctx ends. Until then the
+// resource counts as empty and synced.
+func Custom(ctx context.Context, client dynamic.Interface, resource schema.GroupVersionResource, namespace string, handler cache.ResourceEventHandler) (cache.InformerSynced, error) {
+	name := resource.Resource + "." + resource.Group
+	definitions := dynamicinformer.NewFilteredDynamicInformer(client, crds, metav1.NamespaceAll, 0, cache.Indexers{},
+		func(options *metav1.ListOptions) {
+			options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+			Latest(options)
+		}).Informer()
+	watched := make(chan cache.ResourceEventHandlerRegistration, 1)
+	var stop context.CancelFunc
+	registration, err := definitions.AddEventHandler(On(func(definition *unstructured.Unstructured) {
+		if stop != nil || !established(definition) || !serves(definition, resource.Version) {
+			return
+		}
+		var inner context.Context
+		inner, stop = context.WithCancel(ctx)
+		objects := dynamicinformer.NewFilteredDynamicInformer(client, resource, namespace, 0, cache.Indexers{}, Latest).Informer()
+		handled, err := objects.AddEventHandler(handler)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot follow a custom resource", "resource", name)
+			return
+		}
+		select {
+		case watched <- handled:
+		default: // served again after it was gone: nobody waits for it
+		}
+		go objects.RunWithContext(inner)
+	}, func(*unstructured.Unstructured) {
+		if stop != nil {
+			stop()
+			stop = nil
+		}
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("follow %s: %w", name, err)
+	}
+	go definitions.RunWithContext(ctx)
+	var handled cache.ResourceEventHandlerRegistration
+	return func() bool {
+		if !registration.HasSynced() {
+			return false
+		}
+		if handled == nil {
+			select {
+			case handled = <-watched:
+			default:
+			}
+		}
+		return handled == nil || handled.HasSynced()
+	}, nil
+}
+
+// Latest makes the first list of an informer one of the latest state: without it an
+// API server may answer from a cache that lags behind.
+func Latest(options *metav1.ListOptions) {
+	if options.ResourceVersion == "0" {
+		options.ResourceVersion = ""
+	}
+}
+
+// On makes handlers of a function for an object's present state and one for its end.
+func On[T any](set, remove func(T)) cache.ResourceEventHandler {
+	take := func(object any) {
+		if typed, ok := object.(T); ok {
+			set(typed)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    take,
+		UpdateFunc: func(_, object any) { take(object) },
+		DeleteFunc: func(object any) {
+			if typed, ok := Last(object).(T); ok {
+				remove(typed)
+			}
+		},
+	}
+}
+
+// Last unwraps the state in which a deleted object was seen last.
+func Last(object any) any {
+	if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
+		return unknown.Obj
+	}
+	return object
+}
+
+// established reports whether a CRD is in force.
+func established(definition *unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedSlice(definition.Object, "status", "conditions")
+	for _, entry := range conditions {
+		if condition, ok := entry.(map[string]any); ok && condition["type"] == "Established" {
+			return condition["status"] == "True"
+		}
+	}
+	return false
+}
+
+// serves reports whether a CRD serves a version.
+func serves(definition *unstructured.Unstructured, version string) bool {
+	versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
+	for _, entry := range versions {
+		if v, ok := entry.(map[string]any); ok && v["name"] == version {
+			return v["served"] == true
+		}
+	}
+	return false
+}

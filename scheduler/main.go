@@ -10,11 +10,13 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/logs"
@@ -32,6 +34,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/allocate"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/gang"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/quota"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/repair"
 )
 
 func main() {
@@ -52,6 +55,8 @@ func run(ctx context.Context, args []string) error {
 	for _, set := range opts.Flags.FlagSets {
 		flags.AddFlagSet(set)
 	}
+	grace := flags.Duration("unreachable-grace", repair.DefaultGrace,
+		"How long a node may be unreachable or not ready before the members of gangs on it are failed.")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
 			return nil
@@ -77,6 +82,7 @@ func run(ctx context.Context, args []string) error {
 	}
 
 	cache := inventory.NewCache()
+	repairs := repair.New(cache, *grace)
 	var gangs *gang.Plugin
 	config, scheduler, err := app.Setup(ctx, opts,
 		app.WithPlugin(allocate.Name, allocate.New),
@@ -92,9 +98,17 @@ func run(ctx context.Context, args []string) error {
 			handle(ctx, profile, pod, status, nominating, start)
 			gangs.Failed(pod.Pod)
 		}
+		custom, err := dynamic.NewForConfig(config.KubeConfig)
+		if err != nil {
+			return fmt.Errorf("set up the client for custom resources: %w", err)
+		}
+		clients := repair.Clients{Kube: config.Client, Dynamic: custom, Events: config.EventBroadcaster.NewRecorder(contract.SchedulerName)}
+		// The first pod is asked for when this scheduler begins to lead.
+		var led sync.Once
 		next := scheduler.NextPod
 		scheduler.NextPod = func(logger klog.Logger) (*framework.QueuedPodInfo, error) {
 			gangs.Lead()
+			led.Do(func() { go repairs.Run(ctx, clients, gangs.Synced) })
 			return next(logger)
 		}
 	}

@@ -76,6 +76,9 @@ const (
 	PodGroupVersion  = "v1alpha1"
 	PodGroupKind     = "PodGroup"
 	PodGroupResource = "podgroups"
+	// DegradedCondition of a PodGroup is True while a lost node or an unhealthy card
+	// keeps its gang from running as placed.
+	DegradedCondition = "Degraded"
 )
 
 // Quota on pods and objects.

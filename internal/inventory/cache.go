@@ -69,6 +69,9 @@ type Change struct {
 	Freed bool
 	// RolledBack tells that a pod that was about to be bound is not ([Cache.Forget]).
 	RolledBack bool
+	// Node is a node whose taints or hardware changed, that came or went, or that a pod
+	// is bound to though it does not exist; "" for none.
+	Node string
 }
 
 // NewCache returns the cache of an empty cluster.
@@ -88,18 +91,24 @@ func (c *Cache) SetNode(n *corev1.Node) (Change, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	state := c.node(n.Name)
+	before := state.node
 	state.node = n
-	return c.show(state)
+	change, err := c.show(state)
+	if before == nil || !reflect.DeepEqual(before.Spec.Taints, n.Spec.Taints) {
+		change.Node = n.Name
+	}
+	return change, err
 }
 
 // RemoveNode takes a node out.
-func (c *Cache) RemoveNode(name string) {
+func (c *Cache) RemoveNode(name string) Change {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	state := c.node(name)
 	state.node, state.shown = nil, nil
 	c.view.RemoveNode(name)
 	c.dropUnused(name)
+	return Change{Node: name}
 }
 
 // SetGPUNode takes in the hardware of a node. The error says why it cannot be used.
@@ -108,7 +117,9 @@ func (c *Cache) SetGPUNode(hardware *contract.GPUNode) (Change, error) {
 	defer c.mu.Unlock()
 	state := c.node(hardware.Name)
 	state.hardware = hardware
-	return c.show(state)
+	change, err := c.show(state)
+	change.Node = hardware.Name
+	return change, err
 }
 
 // RemoveGPUNode forgets the published hardware of a node.
@@ -118,7 +129,9 @@ func (c *Cache) RemoveGPUNode(name string) (Change, error) {
 	state := c.node(name)
 	state.hardware = nil
 	defer c.dropUnused(name)
-	return c.show(state)
+	change, err := c.show(state)
+	change.Node = name
+	return change, err
 }
 
 func (c *Cache) node(name string) *nodeState {
@@ -176,6 +189,9 @@ func (c *Cache) SetPod(p *corev1.Pod) Change {
 	moved := before != nil && before.Spec.NodeName != p.Spec.NodeName && !expected
 	if before == nil || moved || gone(before) != gone(p) || !maps.Equal(before.Labels, p.Labels) {
 		change.Gang = state.key
+	}
+	if node := state.now().Spec.NodeName; state.holds() && c.nodes[node].node == nil {
+		change.Node = node
 	}
 	return change
 }

@@ -77,8 +77,9 @@ func (f *follower) report(change Change, err error) {
 	}
 }
 
-func (f *follower) setNode(node *corev1.Node)    { f.report(f.cache.SetNode(node)) }
-func (f *follower) removeNode(node *corev1.Node) { f.cache.RemoveNode(node.Name) }
+func (f *follower) setNode(node *corev1.Node) { f.report(f.cache.SetNode(node)) }
+
+func (f *follower) removeNode(node *corev1.Node) { f.report(f.cache.RemoveNode(node.Name), nil) }
 
 func (f *follower) setPod(before, object any) {
 	pod, ok := object.(*corev1.Pod)

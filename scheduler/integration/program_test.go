@@ -38,8 +38,9 @@ func startSlowScheduler(t *testing.T) *program {
 	return runScheduler(t, map[string]string{"qps: 500": "qps: 20", "burst: 1000": "burst: 1"})
 }
 
-// runScheduler runs the scheduler with changes to the text of its configuration.
-func runScheduler(t *testing.T, changes map[string]string) *program {
+// runScheduler runs the scheduler with changes to the text of its configuration, and
+// with more flags.
+func runScheduler(t *testing.T, changes map[string]string, flags ...string) *program {
 	t.Helper()
 	objects, err := deploy.Objects(deploy.Options{Image: "test"})
 	require.NoError(t, err)
@@ -59,9 +60,9 @@ func runScheduler(t *testing.T, changes map[string]string) *program {
 	p := &program{done: make(chan struct{}), log: &bytes.Buffer{}}
 	path, err := localtest.Program(contract.SchedulerName)
 	require.NoError(t, err)
-	p.command = exec.Command(path,
-		"--config="+config, "--secure-port=0", "--leader-elect=false", "--v=2",
-		"--feature-gates=NominatedNodeNameForExpectation=false")
+	p.command = exec.Command(path, append([]string{
+		"--config=" + config, "--secure-port=0", "--leader-elect=false", "--v=2",
+		"--feature-gates=NominatedNodeNameForExpectation=false"}, flags...)...)
 	p.command.Env = append(os.Environ(), "KUBECONFIG="+cluster.kubeconfig)
 	p.command.Stdout, p.command.Stderr = p.log, p.log
 	require.NoError(t, p.command.Start())

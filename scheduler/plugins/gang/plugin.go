@@ -96,6 +96,9 @@ func (p *Plugin) Lead() {
 	}
 }
 
+// Synced waits until the plugin's view holds the cluster.
+func (p *Plugin) Synced(ctx context.Context) error { return p.synced(ctx) }
+
 // Name returns the plugin's name.
 func (*Plugin) Name() string { return Name }
 

@@ -1,0 +1,83 @@
+package inventory
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// placed is a bound pod with an allocation record.
+func placed(t *testing.T, name, gang string, record contract.Allocation) *corev1.Pod {
+	t.Helper()
+	annotations, err := record.Annotations()
+	require.NoError(t, err)
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), Annotations: annotations},
+		Spec:       corev1.PodSpec{NodeName: record.Node},
+	}
+	if gang != "" {
+		p.Labels = map[string]string{contract.LightGangLabel: gang, contract.LightGangMinLabel: "2"}
+	}
+	return p
+}
+
+func TestHealth(t *testing.T) {
+	c := NewCache()
+	_, err := c.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+	require.NoError(t, err)
+	change, err := c.SetGPUNode(&contract.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: contract.GPUNodeStatus{
+		Links: []string{"X SYS", "SYS X"},
+		Cards: []contract.CardInfo{{Index: 0, Health: contract.Healthy}, {Index: 2, Health: contract.Unhealthy, Reason: "XID 48"}},
+	}})
+	require.NoError(t, err)
+	assert.Equal(t, "n", change.Node)
+	c.SetPod(placed(t, "good", "job", contract.Allocation{Node: "n", Cards: []int{0}}))
+	assert.False(t, c.Health("ns/job").Whole, "one of two")
+	c.SetPod(placed(t, "bad", "job", contract.Allocation{Node: "n", Cards: []int{0, 1, 2}}))
+	c.SetPod(placed(t, "part", "", contract.Allocation{Node: "n", Shares: []contract.CardShare{{Card: 2, MemoryGiB: 1}}}))
+
+	health := c.Health("ns/job")
+	assert.True(t, health.Whole)
+	assert.Len(t, health.Running, 2)
+	assert.Equal(t, []Fault{
+		{Member: "bad", Node: "n", Card: 1, Reason: "the node agent does not find it any more"},
+		{Member: "bad", Node: "n", Card: 2, Reason: "XID 48"},
+	}, health.Faults)
+	members := c.MembersOn("n")
+	require.Len(t, members, 2, "a pod on its own is no member")
+	assert.Equal(t, "bad", members[0].Name)
+
+	_, err = c.RemoveGPUNode("n")
+	require.NoError(t, err)
+	assert.Empty(t, c.Health("ns/job").Faults, "nobody reports")
+}
+
+func TestNodesThatChange(t *testing.T) {
+	c := NewCache()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	set := func(n *corev1.Node) string {
+		change, err := c.SetNode(n)
+		require.NoError(t, err)
+		return change.Node
+	}
+	assert.Equal(t, "n", set(node), "new")
+	assert.Empty(t, set(node.DeepCopy()), "the same")
+	tainted := node.DeepCopy()
+	tainted.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}
+	assert.Equal(t, "n", set(tainted))
+	p := placed(t, "a", "job", contract.Allocation{Node: "n"})
+	assert.Empty(t, c.SetPod(p).Node)
+	assert.True(t, c.Holds(p.UID))
+	assert.Equal(t, Change{Node: "n"}, c.RemoveNode("n"))
+	assert.Nil(t, c.NodeObject("n"))
+	assert.Equal(t, "n", c.SetPod(p).Node, "bound to a node that does not exist")
+	nodes, gangs := c.Keys()
+	assert.Equal(t, []string{"n"}, nodes)
+	assert.Equal(t, []string{"ns/job"}, gangs)
+}

@@ -1,0 +1,136 @@
+package repair
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+)
+
+// fieldManager owns the one condition that this package writes.
+const fieldManager = "gpuplan-repair"
+
+var podGroups = schema.GroupVersionResource{Group: contract.PodGroupGroup, Version: contract.PodGroupVersion, Resource: contract.PodGroupResource}
+
+// syncGang brings the gang's condition in line with its running members.
+func (c *Controller) syncGang(ctx context.Context, key string) error {
+	health := c.cache.Health(key)
+	for uid := range c.failing {
+		if !c.cache.Holds(uid) {
+			delete(c.failing, uid)
+		}
+	}
+	for _, pod := range health.Running {
+		if c.failing[pod.UID] {
+			return nil // its end brings the gang here again
+		}
+	}
+	if len(health.Faults) > 0 {
+		return c.tell(ctx, key, health.PodGroup, health.Running, reasonCardUnhealthy, faultText(health.Faults))
+	}
+	delete(c.told, key)
+	if health.PodGroup == nil {
+		return nil
+	}
+	have, err := degraded(health.PodGroup)
+	if err != nil || have == nil || have.Status != metav1.ConditionTrue {
+		return err
+	}
+	if have.Reason == reasonNodeLost && !health.Whole {
+		return nil // it has not been repaired yet
+	}
+	return c.condition(ctx, health.PodGroup, metav1.ConditionFalse, reasonRecovered, "no member is on a lost node or an unhealthy card")
+}
+
+// faultText puts the faults of a gang in words.
+func faultText(faults []inventory.Fault) string {
+	var parts []string
+	for i, fault := range faults {
+		if i == maxNamed {
+			parts = append(parts, fmt.Sprintf("%d more", len(faults)-maxNamed))
+			break
+		}
+		parts = append(parts, fmt.Sprintf("card %d of node %s, which %s has, is unhealthy: %s", fault.Card, fault.Node, fault.Member, fault.Reason))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// tell writes the text on the gang's PodGroup and as an event on the given pods, once.
+func (c *Controller) tell(ctx context.Context, key string, group *unstructured.Unstructured, pods []*corev1.Pod, reason, text string) error {
+	known := c.told[key] == text
+	if group != nil {
+		have, err := degraded(group)
+		if err != nil {
+			return err
+		}
+		if have != nil && have.Status == metav1.ConditionTrue && have.Message == text {
+			known = true
+		} else if err := c.condition(ctx, group, metav1.ConditionTrue, reason, text); err != nil {
+			return err
+		}
+	}
+	c.told[key] = text
+	if known {
+		return nil
+	}
+	if group != nil {
+		c.Events.Eventf(group, nil, corev1.EventTypeWarning, reason, "Repair", "%s", text)
+	}
+	for _, pod := range pods {
+		c.Events.Eventf(pod, nil, corev1.EventTypeWarning, reason, "Repair", "%s", text)
+	}
+	return nil
+}
+
+// degraded reads the condition of a PodGroup, nil when it has none.
+func degraded(group *unstructured.Unstructured) (*metav1.Condition, error) {
+	var have struct {
+		Status struct {
+			Conditions []metav1.Condition `json:"conditions"`
+		} `json:"status"`
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(group.Object, &have); err != nil {
+		return nil, fmt.Errorf("read the conditions of PodGroup %s/%s: %w", group.GetNamespace(), group.GetName(), err)
+	}
+	return meta.FindStatusCondition(have.Status.Conditions, contract.DegradedCondition), nil
+}
+
+// condition writes the condition and leaves the PodGroup's others alone.
+func (c *Controller) condition(ctx context.Context, group *unstructured.Unstructured, status metav1.ConditionStatus, reason, text string) error {
+	have, err := degraded(group)
+	if err != nil {
+		return err
+	}
+	since := metav1.NewTime(c.clock.Now())
+	if have != nil && have.Status == status {
+		since = have.LastTransitionTime
+	}
+	patch := &unstructured.Unstructured{Object: map[string]any{
+		"metadata": map[string]any{"uid": string(group.GetUID())},
+		"status": map[string]any{"conditions": []any{map[string]any{
+			"type": contract.DegradedCondition, "status": string(status), "reason": reason, "message": text,
+			"lastTransitionTime": since.UTC().Format(time.RFC3339), "observedGeneration": group.GetGeneration(),
+		}}},
+	}}
+	patch.SetAPIVersion(contract.PodGroupAPIVersion)
+	patch.SetKind(contract.PodGroupKind)
+	patch.SetName(group.GetName())
+	patch.SetNamespace(group.GetNamespace())
+	_, err = c.Dynamic.Resource(podGroups).Namespace(group.GetNamespace()).ApplyStatus(ctx, group.GetName(), patch,
+		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("write the condition of PodGroup %s/%s: %w", group.GetNamespace(), group.GetName(), err)
+	}
+	return nil
+}

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
@@ -8,84 +9,129 @@ import (
 
 // assign names the members of a selection and gives them their cards, in the gang's order.
 func (p *planner) assign(s selection) []Assignment {
-	waiting := make([][]int, len(p.classes))
-	for i, m := range p.members {
-		waiting[m.class] = append(waiting[m.class], i)
-	}
-	assigned := make([]*Assignment, len(p.members))
+	list := make([]Assignment, s.placed)
+	places := p.places(s, list)
+	var alike carved
 	for _, pick := range s.picks {
-		var here []int
-		for _, class := range pick.order {
-			n := pick.take[class]
-			here = append(here, waiting[class][:n]...)
-			waiting[class] = waiting[class][n:]
+		here := make([]int32, 0, pick.trial.members)
+		for _, class := range pick.trial.order {
+			n := pick.trial.take[class]
+			here = append(here, places[class][:n]...)
+			places[class] = places[class][n:]
 		}
-		for i, a := range p.assignOn(pick, here) {
-			assigned[here[i]] = &a
-		}
-	}
-	list := make([]Assignment, 0, s.placed)
-	for _, a := range assigned {
-		if a != nil {
-			list = append(list, *a)
-		}
+		p.assignOn(p.nodes[pick.node], pick.trial, here, list, &alike)
 	}
 	return list
 }
 
-// assignOn gives the members at the indexes, which are grouped by class in the pick's
-// order, their cards on one node.
-func (p *planner) assignOn(on pick, members []int) []Assignment {
-	list := make([]Assignment, len(members))
-	room := on.node.free.clone()
+// places names the first members of each class in the list, as many as the selection
+// places, and returns their positions by class.
+func (p *planner) places(s selection, list []Assignment) [][]int32 {
+	open := make([]int, len(p.classes))
+	for _, pick := range s.picks {
+		for class, n := range pick.trial.take {
+			open[class] += n
+		}
+	}
+	places := make([][]int32, len(p.classes))
+	for class, n := range open {
+		places[class] = make([]int32, 0, n)
+	}
 	next := 0
-	for _, class := range on.order {
-		n := on.take[class]
-		shares := room.take(p.classes[class].request, n, p.mix)
-		for i := range n {
-			list[next] = Assignment{Member: p.members[members[next]].name, Node: on.node.Name}
-			if shares != nil {
-				list[next].Shares = shares[i]
-			}
+	for _, b := range p.due {
+		for _, name := range b.names[:min(len(b.names), open[b.class])] {
+			list[next].Member = name
+			places[b.class] = append(places[b.class], int32(next))
+			open[b.class]--
 			next++
 		}
 	}
-	p.giveWholeCards(on.node, members, list)
-	return list
+	return places
+}
+
+// assignOn gives the members at the positions, which are grouped by class in the
+// trial's order, their cards on one node.
+func (p *planner) assignOn(n *node, t *trial, here []int32, list []Assignment, alike *carved) {
+	for _, i := range here {
+		list[i].Node = n.Name
+	}
+	if n.Mode.shared() {
+		room := n.free.clone()
+		next := 0
+		for _, class := range t.order {
+			shares := room.take(p.classes[class].request, t.take[class], p.mix)
+			for i, share := range shares {
+				list[here[next+i]].Shares = share
+			}
+			next += t.take[class]
+		}
+		return
+	}
+	if t.cards > 0 {
+		p.giveWholeCards(n, t, here, list, alike)
+	}
+}
+
+// holder is a member that takes whole cards.
+type holder struct {
+	at    int32
+	cards int
+}
+
+// carved is how cards were last carved, for the next node that is alike.
+type carved struct {
+	state *capacity
+	sizes []int
+	given []Assignment
 }
 
 // giveWholeCards carves one best set of cards for all members of the gang on the node.
-func (p *planner) giveWholeCards(n *node, members []int, list []Assignment) {
-	holders := make([]int, 0, len(members))
-	for i, m := range members {
-		if p.classes[p.members[m].class].request.Mode.whole() {
-			holders = append(holders, i)
+func (p *planner) giveWholeCards(n *node, t *trial, here []int32, list []Assignment, alike *carved) {
+	holders := make([]holder, 0, len(here))
+	for _, class := range t.order {
+		for _, at := range here[:t.take[class]] {
+			if r := p.classes[class].request; r.Mode.whole() {
+				holders = append(holders, holder{at, r.Cards})
+			}
+		}
+		here = here[t.take[class]:]
+	}
+	slices.SortFunc(holders, func(a, b holder) int { return cmp.Compare(a.at, b.at) })
+	sizes := make([]int, len(holders))
+	for i, h := range holders {
+		sizes[i] = h.cards
+	}
+	running := p.runningCards(n.Name)
+	if running != 0 || alike.state != n.free || !slices.Equal(alike.sizes, sizes) {
+		*alike = carved{state: n.free, sizes: sizes, given: p.carve(n, t.cards, sizes, running)}
+		if running != 0 {
+			alike.state = nil
 		}
 	}
-	slices.SortFunc(holders, func(a, b int) int { return members[a] - members[b] })
-	sizes := make([]int, len(holders))
-	total := 0
-	for j, i := range holders {
-		sizes[j] = p.classes[p.members[members[i]].class].request.Cards
-		total += sizes[j]
+	for i, h := range holders {
+		a, given := &list[h.at], &alike.given[i]
+		a.Own, a.Visible, a.Ring = given.Own, given.Visible, given.Ring
 	}
-	if total == 0 {
-		return
-	}
+}
+
+// carve returns the cards and rings of members of the given sizes on a node on which
+// the gang has running cards already.
+func (p *planner) carve(n *node, total int, sizes []int, running gpu.Set) []Assignment {
+	given := make([]Assignment, len(sizes))
 	if n.Mode == ModeDefault {
 		ring := n.free.ring(total)
-		for _, i := range holders {
-			list[i].Ring = ring
+		for i := range given {
+			given[i].Ring = ring
 		}
-		return
+		return given
 	}
 	set, _ := n.Cards.Best(n.free.cards, total)
-	visible := set | p.runningCards(n.Name)
+	visible := set | running
 	ring := n.Cards.Ring(visible)
-	for j, own := range n.Cards.Carve(set, sizes) {
-		a := &list[holders[j]]
-		a.Own, a.Visible, a.Ring = own, visible, ring
+	for i, own := range n.Cards.Carve(set, sizes) {
+		given[i] = Assignment{Own: own, Visible: visible, Ring: ring}
 	}
+	return given
 }
 
 // runningCards are the cards that members of the gang hold on the node already.

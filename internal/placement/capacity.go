@@ -163,6 +163,14 @@ func (c *capacity) take(r *Request, n int, mix *Mix) [][]CardShare {
 	return nil
 }
 
+// size is what a member takes of what left counts.
+func (r *Request) size() int64 {
+	if r.Mode.shared() {
+		return r.MemoryGiB
+	}
+	return int64(r.Cards)
+}
+
 // left is how much of the node's cards stays free; the tighter of two equal choices leaves less.
 func (c *capacity) left() int64 {
 	if !c.mode.shared() {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"sort"
-	"strings"
 )
 
 // selection is a choice of nodes with how many members of each class go to each.
@@ -12,7 +11,7 @@ type selection struct {
 	domain *domain
 	picks  []pick
 	placed int
-	// near counts the picks on nodes where members of the gang run already.
+	// near sums up how near the picked nodes are to the running members.
 	near int
 	// room is how many members all nodes of the domain could take, one node at a time.
 	room int
@@ -22,72 +21,30 @@ type selection struct {
 	GBps float64
 }
 
-// pick is one node with the number of members of each class that go to it.
+// pick is one node, by its position in the planner's nodes, with what goes to it.
 type pick struct {
-	node *node
-	take []int
-	// order is the order in which the classes take from the node.
-	order []int
-}
-
-// domain is a set of nodes on which all members must be.
-type domain struct {
-	// labels make the domain, value is what they are on its nodes.
-	labels   []string
-	value    string
-	nodes    []*node
-	admitted []uint64
-	// running counts the members of the gang that run in the domain.
-	running int
-}
-
-// String names the domain by its labels: "zone=a, rack=r7".
-func (d *domain) String() string {
-	parts := strings.Split(d.value, "\x00")
-	for i, label := range d.labels {
-		parts[i] = label + "=" + parts[i]
-	}
-	return strings.Join(parts, ", ")
-}
-
-// has reports whether a node belongs to the domain.
-func (d *domain) has(n *node) bool {
-	value, ok := domainOf(n, d.labels)
-	return ok && value == d.value
-}
-
-// domainOf returns the values of the labels on a node; ok is false when it lacks one.
-func domainOf(n *node, labels []string) (value string, ok bool) {
-	for i, label := range labels {
-		v, ok := n.Labels[label]
-		if !ok {
-			return "", false
-		}
-		if i > 0 {
-			v = value + "\x00" + v
-		}
-		value = v
-	}
-	return value, true
+	node  int32
+	trial *trial
 }
 
 // choose selects nodes for the wanted members of each class. Levels of network
 // domains are tried from the narrowest preferred one to what is required alone; in
-// each level the domain is chosen that places the most, has most running members, is
-// nearest to them, needs the fewest nodes, has the fastest ring and is the tightest,
-// in this order.
+// each level the domain is chosen that places the most, is nearest to running members,
+// needs the fewest nodes, has the fastest ring and is the tightest, in this order.
+// Where members run already, the others follow: only the domain is tried in which
+// most run, until the gang needs more than any preferred domain has.
 func (p *planner) choose(want []int) selection {
-	p.trials = map[trialKey]*trial{}
 	required, preferred := p.domainLabels()
-	admitted := make([]uint64, len(p.nodes))
-	for i, n := range p.nodes {
-		admitted[i] = p.admits(n)
-	}
+	labels := slices.Concat(required, preferred)
 	var best selection
-	for level := len(preferred); level >= 0; level-- {
-		domains := p.domains(slices.Concat(required, preferred[:level]), admitted)
-		if len(required) > 0 {
+	for level := len(labels); level >= len(required); level-- {
+		domains := p.domains(labels[:level])
+		if level > 0 {
 			domains = whereItRuns(domains)
+		}
+		p.trials = nil
+		if len(domains) > 1 {
+			p.trials = map[trialKey]*trial{}
 		}
 		best = selection{domain: &domain{labels: required}}
 		for i, d := range domains {
@@ -115,74 +72,6 @@ func (s *selection) compare(o *selection) int {
 	)
 }
 
-// domainLabels returns the labels of the required and of the preferred domains, the widest first.
-func (p *planner) domainLabels() (required, preferred []string) {
-	if p.gang.RequiredDomain != "" {
-		required = append(required, p.gang.RequiredDomain)
-	}
-	for _, d := range p.gang.Domains {
-		if d.Required {
-			required = append(required, d.Label)
-		} else {
-			preferred = append(preferred, d.Label)
-		}
-	}
-	return required, preferred
-}
-
-// domains returns the domains that labels make, in the order of their first nodes;
-// one with all nodes when there are no labels.
-func (p *planner) domains(labels []string, admitted []uint64) []*domain {
-	if len(labels) == 0 {
-		return []*domain{{nodes: p.nodes, admitted: admitted}}
-	}
-	index := map[string]*domain{}
-	var list []*domain
-	for i, n := range p.nodes {
-		value, ok := domainOf(n, labels)
-		if !ok {
-			continue
-		}
-		d := index[value]
-		if d == nil {
-			d = &domain{labels: labels, value: value}
-			index[value] = d
-			list = append(list, d)
-		}
-		d.nodes = append(d.nodes, n)
-		d.admitted = append(d.admitted, admitted[i])
-		d.running += len(p.running[n.Name])
-	}
-	return list
-}
-
-// whereItRuns keeps the domain in which most members of the gang run: a required
-// domain holds all members, those that run already too.
-func whereItRuns(domains []*domain) []*domain {
-	if len(domains) == 0 {
-		return nil
-	}
-	most := slices.MaxFunc(domains, func(a, b *domain) int { return cmp.Compare(a.running, b.running) })
-	if most.running == 0 {
-		return domains
-	}
-	return []*domain{most}
-}
-
-// admits returns the rules that a node meets, one bit each.
-func (p *planner) admits(n *node) uint64 {
-	if p.gang.ExcludeNodes[n.Name] {
-		return 0
-	}
-	var admitted uint64
-	for i := range p.rules {
-		if p.rules[i].refuses(&n.Node) == (refusal{}) {
-			admitted |= 1 << uint(i)
-		}
-	}
-	return admitted
-}
-
 // packDomain packs a gang into one domain. A gang that spreads is packed with the
 // lowest limit per node that places as many.
 func (p *planner) packDomain(d *domain, want []int) selection {
@@ -193,11 +82,11 @@ func (p *planner) packDomain(d *domain, want []int) selection {
 	}
 	most := 0
 	for _, pick := range s.picks {
-		most = max(most, sum(pick.take)+len(p.running[pick.node.Name]))
+		most = max(most, pick.trial.members+len(p.running[p.nodes[pick.node].Name]))
 	}
 	limited := func(perNode int) selection {
-		p.perNode, p.trials = perNode, map[trialKey]*trial{}
-		defer func() { p.perNode, p.trials = unlimited, map[trialKey]*trial{} }()
+		p.perNode, p.trials = perNode, nil
+		defer func() { p.perNode = unlimited }()
 		return pack()
 	}
 	return limited(1 + sort.Search(max(most-1, 0), func(i int) bool { return limited(i+1).placed == s.placed }))
@@ -222,7 +111,7 @@ func (p *planner) packClasses(d *domain, want []int) selection {
 // packSmallest is pack with the smallest shapes first.
 func (p *planner) packSmallest(d *domain, want []int) selection {
 	q := *p
-	q.order, q.trials = slices.Clone(p.order), map[trialKey]*trial{}
+	q.order, q.trials = slices.Clone(p.order), nil
 	slices.Reverse(q.order)
 	return q.pack(d, want)
 }

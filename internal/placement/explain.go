@@ -16,7 +16,11 @@ func (p *planner) explain() Verdict {
 		return v
 	}
 	limit := p.allowed()
-	chosen := p.choose(p.wanted(limit))
+	if p.filled == nil {
+		chosen := p.choose(p.wanted(limit))
+		p.filled = &chosen
+	}
+	chosen := *p.filled
 	v.Partial = p.assign(chosen)
 	v.Fit += chosen.placed
 	next := p.next(chosen)
@@ -44,48 +48,49 @@ func (p *planner) quotaReason() Reason {
 func (p *planner) next(s selection) member {
 	placed := make([]int, len(p.classes))
 	for _, pick := range s.picks {
-		for class, n := range pick.take {
+		for class, n := range pick.trial.take {
 			placed[class] += n
 		}
 	}
-	for _, m := range p.members {
-		if placed[m.class] == 0 {
-			return m
+	var last member
+	for _, b := range p.due {
+		if n := placed[b.class]; n < len(b.names) {
+			return member{b.names[n], b.class}
 		}
-		placed[m.class]--
+		placed[b.class] -= len(b.names)
+		last = member{b.names[len(b.names)-1], b.class}
 	}
-	return p.members[len(p.members)-1]
+	return last
 }
 
 // nodeReasons counts, per constraint, the nodes that cannot take the next member
 // after the others have their places.
 func (p *planner) nodeReasons(next member, s selection) []Reason {
 	class := &p.classes[next.class]
-	taken := make(map[*node]int, len(s.picks))
-	rooms := make(map[*node]*capacity, len(s.picks))
+	trials := make([]*trial, len(p.nodes))
 	for _, pick := range s.picks {
-		room := pick.node.free.clone()
-		for _, i := range pick.order {
-			room.take(p.classes[i].request, pick.take[i], p.mix)
-		}
-		rooms[pick.node], taken[pick.node] = room, pick.take[next.class]
+		trials[pick.node] = pick.trial
 	}
-	why := map[*capacity]refusal{}
+	type filled struct {
+		state *capacity
+		trial *trial
+	}
+	why := map[filled]refusal{}
 	counts := map[refusal]int{}
-	for _, n := range p.nodes {
+	for i, n := range p.nodes {
 		r := p.refusal(n, class, s.domain)
-		if r == (refusal{}) && class.perNode > 0 && p.limit(p.key(n, ^uint64(0)), next.class, unlimited, 0) <= taken[n] {
+		t, taken := trials[i], 0
+		if t != nil {
+			taken = t.take[next.class]
+		}
+		if r == (refusal{}) && class.perNode > 0 && p.limit(p.key(n, ^uint64(0)), next.class, unlimited, 0) <= taken {
 			r.code = PerNodeLimit
 		}
 		if r == (refusal{}) {
-			room := n.free
-			if used := rooms[n]; used != nil {
-				room = used
-			}
-			known, ok := why[room]
+			known, ok := why[filled{n.free, t}]
 			if !ok {
-				_, known = room.fitsWhy(class.request, 1)
-				why[room] = known
+				_, known = p.room(n.free, t).fitsWhy(class.request, 1)
+				why[filled{n.free, t}] = known
 			}
 			r = known
 		}
@@ -103,13 +108,28 @@ func (p *planner) nodeReasons(next member, s selection) []Reason {
 	return list
 }
 
+// room is what a trial leaves of a state; a nil trial leaves all.
+func (p *planner) room(state *capacity, t *trial) *capacity {
+	if t == nil {
+		return state
+	}
+	room := state.clone()
+	for _, class := range t.order {
+		room.take(p.classes[class].request, t.take[class], p.mix)
+	}
+	return room
+}
+
 // refusal returns the first rule that keeps a member of the class from the node whatever runs there.
 func (p *planner) refusal(n *node, c *class, d *domain) refusal {
 	if p.gang.ExcludeNodes[n.Name] {
 		return refusal{code: Excluded}
 	}
-	if r := p.rules[c.rules].refuses(&n.Node); r != (refusal{}) {
-		return r
+	if why, taint := p.rules[c.rules].refuses(&n.Node); why.code != "" {
+		if taint != nil {
+			why.detail = taint.String()
+		}
+		return why
 	}
 	if !d.has(n) {
 		return refusal{code: OtherDomain}

@@ -37,7 +37,7 @@ func (p *planner) fixes(next member, chosen selection) []Fix {
 	f := &fixer{planner: p, next: next, chosen: chosen, missing: p.needed - chosen.placed, lifted: p.quota}
 	var list []Fix
 	if f.raiseQuota() {
-		if len(f.raise) > 0 && f.feasible(p.nodes, f.lifted, p.gang) {
+		if len(f.raise) > 0 && f.feasible(f.cluster, f.terrain, f.lifted, f.gang) {
 			list = append(list, together(f.raise))
 		} else {
 			for _, fix := range slices.Concat(f.poolSizes(), f.tolerations(), f.modes()) {
@@ -58,11 +58,12 @@ func together(changes []Fix) Fix {
 	return fix
 }
 
-// feasible reports whether a gang fits on the nodes under the tree.
-func (f *fixer) feasible(nodes []*node, tree *quota.Tree, g Gang) bool {
-	c := f.cluster
-	c.nodes, c.quota = nodes, tree
+// feasible reports whether a gang fits on a cluster under the tree. The terrain is that
+// of the gang's rules, nil when they differ from those of the gang that does not fit.
+func (f *fixer) feasible(c cluster, t *terrain, tree *quota.Tree, g Gang) bool {
+	c.quota = tree
 	p := newPlanner(c, g)
+	p.terrain = t
 	if p.invalid() != nil || p.leafMissing() {
 		return false
 	}
@@ -93,33 +94,21 @@ func (f *fixer) raiseQuota() bool {
 	}
 }
 
+// growth is a pool that may grow by nodes like the template.
+type growth struct {
+	pool     string
+	now, add int
+	template *node
+	// end is the position behind the pool's nodes.
+	end int
+}
+
 // poolSizes proposes the smallest size of each pool that makes the gang fit, the
 // pools that must grow least first.
 func (f *fixer) poolSizes() []Fix {
-	type growth struct {
-		pool     string
-		now, add int
-		template *node
-	}
-	var pools []growth
-	sizes := map[string]int{}
-	templates := map[string]*node{}
-	for _, n := range f.nodes {
-		if n.Pool == "" {
-			continue
-		}
-		if sizes[n.Pool] == 0 {
-			pools = append(pools, growth{pool: n.Pool})
-		}
-		sizes[n.Pool]++
-		if t := templates[n.Pool]; t == nil || f.compareTemplates(n, t) < 0 {
-			templates[n.Pool] = n
-		}
-	}
 	remaining := f.remaining()
-	candidates := pools[:0]
-	for _, g := range pools {
-		g.now, g.template = sizes[g.pool], fresh(templates[g.pool], 0)
+	var candidates []growth
+	for _, g := range f.pools() {
 		if takes := f.try(f.key(g.template, f.admits(g.template)), remaining).members; takes > 0 {
 			g.add = (f.missing + takes - 1) / takes
 			candidates = append(candidates, g)
@@ -128,7 +117,7 @@ func (f *fixer) poolSizes() []Fix {
 	slices.SortStableFunc(candidates, func(a, b growth) int { return cmp.Compare(a.add, b.add) })
 	var list []Fix
 	for _, g := range candidates {
-		add, ok := f.smallestGrowth(g.template, g.add)
+		add, ok := f.smallestGrowth(g)
 		if !ok {
 			continue
 		}
@@ -143,11 +132,29 @@ func (f *fixer) poolSizes() []Fix {
 	return list
 }
 
+// pools lists the pools; the planner's order keeps the nodes of one together.
+func (f *fixer) pools() []growth {
+	var pools []growth
+	for start := 0; start < len(f.nodes); {
+		end, template := start, f.nodes[start]
+		for ; end < len(f.nodes) && f.nodes[end].Pool == template.Pool; end++ {
+			if f.compareTemplates(f.nodes[end], template) < 0 {
+				template = f.nodes[end]
+			}
+		}
+		if template.Pool != "" {
+			pools = append(pools, growth{pool: template.Pool, now: end - start, template: fresh(template), end: end})
+		}
+		start = end
+	}
+	return pools
+}
+
 // remaining returns how many members of each class have no place.
 func (f *fixer) remaining() []int {
-	remaining := f.wanted(len(f.members))
+	remaining := f.wanted(f.total)
 	for _, pick := range f.chosen.picks {
-		for class, n := range pick.take {
+		for class, n := range pick.trial.take {
 			remaining[class] -= n
 		}
 	}
@@ -167,9 +174,9 @@ func (f *fixer) compareTemplates(a, b *node) int {
 }
 
 // fresh returns an empty node of the template's pool.
-func fresh(template *node, i int) *node {
+func fresh(template *node) *node {
 	n := &node{Node: template.Node, present: true}
-	n.Name = fmt.Sprintf("%s[+%d]", template.Pool, i)
+	n.Name = template.Pool + "[+]"
 	n.Since = math.MaxInt64
 	n.Unschedulable = false
 	n.free = n.capacity()
@@ -178,25 +185,21 @@ func fresh(template *node, i int) *node {
 
 // smallestGrowth returns the least number of new nodes with which the gang fits,
 // starting from a guess. Each new node takes a member at least.
-func (f *fixer) smallestGrowth(template *node, guess int) (int, bool) {
+func (f *fixer) smallestGrowth(g growth) (int, bool) {
+	admitted := f.admits(g.template)
 	with := func(add int) bool {
-		nodes := slices.Clone(f.nodes)
-		for i := range add {
-			n := *template
-			n.Name = fmt.Sprintf("%s[+%d]", template.Pool, i)
-			nodes = append(nodes, &n)
-		}
-		slices.SortStableFunc(nodes, func(a, b *node) int { return compareNodes(&a.Node, &b.Node) })
-		return f.feasible(nodes, f.lifted, f.gang)
+		c := f.cluster
+		c.nodes = slices.Insert(slices.Clone(f.nodes), g.end, slices.Repeat([]*node{g.template}, add)...)
+		return f.feasible(c, f.terrain.with(g.end, add, admitted), f.lifted, f.gang)
 	}
-	low, high := 1, guess
-	if !with(guess) {
-		low, high = guess+1, f.missing
+	low, high := 1, g.add
+	if !with(g.add) {
+		low, high = g.add+1, f.missing
 		if low > high || !with(high) {
 			return 0, false
 		}
 	} else if len(f.classes) == 1 && len(f.chosen.domain.labels) == 0 {
-		return guess, true
+		return g.add, true
 	}
 	return low + sort.Search(high-low, func(i int) bool { return with(low + i) }), true
 }
@@ -205,12 +208,8 @@ func (f *fixer) smallestGrowth(template *node, guess int) (int, bool) {
 func (f *fixer) tolerations() []Fix {
 	counts := map[Taint]int{}
 	for _, n := range f.nodes {
-		if r := f.rules[f.classes[f.next.class].rules].refuses(&n.Node); r.code == Untolerated {
-			for _, t := range n.Taints {
-				if t.String() == r.detail {
-					counts[t]++
-				}
-			}
+		if _, taint := f.rules[f.classes[f.next.class].rules].refuses(&n.Node); taint != nil {
+			counts[*taint]++
 		}
 	}
 	order := slices.SortedFunc(maps.Keys(counts), func(a, b Taint) int {
@@ -220,7 +219,7 @@ func (f *fixer) tolerations() []Fix {
 		g := f.changed(func(r *Role) {
 			r.Tolerations = append(slices.Clone(r.Tolerations), Toleration{Key: t.Key, Operator: "Equal", Value: t.Value, Effect: t.Effect})
 		})
-		if f.feasible(f.nodes, f.lifted, g) {
+		if f.feasible(f.cluster, nil, f.lifted, g) {
 			return []Fix{{Kind: FixToleration, Target: f.roles(), To: t.String(),
 				Text: fmt.Sprintf("a toleration of %s (%s)", t, plural(counts[t], "node"))}}
 		}
@@ -244,7 +243,7 @@ func (f *fixer) modes() []Fix {
 			r.Request.Mode = to
 		}
 	})
-	if !f.feasible(f.nodes, f.lifted, g) {
+	if !f.feasible(f.cluster, f.terrain, f.lifted, g) {
 		return nil
 	}
 	return []Fix{{Kind: FixMode, Target: f.roles(), From: string(from), To: string(to),
@@ -263,7 +262,7 @@ func (f *fixer) fewerCards() []Fix {
 				r.Request.Cards -= less
 			}
 		})
-		return f.feasible(f.nodes, f.quota, g)
+		return f.feasible(f.cluster, f.terrain, f.quota, g)
 	}
 	less := 1 + sort.Search(now-1, func(i int) bool { return with(i + 1) })
 	if less == now {
@@ -278,7 +277,7 @@ func (f *fixer) fewerMembers() []Fix {
 	g := f.gang
 	if fit := len(g.Running) + f.chosen.placed; g.Minimum > 0 && fit > 0 {
 		g.Minimum = fit
-		if f.feasible(f.nodes, f.quota, g) {
+		if f.feasible(f.cluster, f.terrain, f.quota, g) {
 			return []Fix{{Kind: FixMembers, Target: "minimum", From: strconv.Itoa(f.gang.Minimum), To: strconv.Itoa(fit),
 				Text: fmt.Sprintf("a minimum of %s (now %d)", plural(fit, "member"), f.gang.Minimum)}}
 		}
@@ -292,7 +291,7 @@ func (f *fixer) fewerMembers() []Fix {
 		}
 		g.Roles = slices.Clone(g.Roles)
 		g.Roles[i].Members = role.Members[:fit]
-		if f.feasible(f.nodes, f.quota, g) {
+		if f.feasible(f.cluster, f.terrain, f.quota, g) {
 			return []Fix{{Kind: FixMembers, Target: role.Name, From: strconv.Itoa(now), To: strconv.Itoa(fit),
 				Text: fmt.Sprintf("%s (now %d) for role %s", plural(fit, "member"), now, role.Name)}}
 		}

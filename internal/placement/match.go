@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 )
@@ -11,10 +12,23 @@ var unschedulableTaint = Taint{Key: "node.kubernetes.io/unschedulable", Effect: 
 
 // rules are the constraints of a role that do not depend on what runs on a node.
 type rules struct {
-	selector    map[string]string
+	// selector is sorted by key.
+	selector    []label
 	affinity    [][]Requirement
 	tolerations []Toleration
 	pools       []string
+	exclude     map[string]bool
+}
+
+type label struct{ key, value string }
+
+func newRules(role *Role) rules {
+	r := rules{affinity: role.Affinity, tolerations: role.Tolerations, pools: role.Pools, exclude: role.ExcludeNodes}
+	for key, value := range role.NodeSelector {
+		r.selector = append(r.selector, label{key, value})
+	}
+	slices.SortFunc(r.selector, func(a, b label) int { return cmp.Compare(a.key, b.key) })
+	return r
 }
 
 // refusal says which rule keeps a member from a node; detail is the taint, label or mode concerned.
@@ -23,28 +37,32 @@ type refusal struct {
 	detail string
 }
 
-// refuses returns why the node is not admissible, or the zero refusal.
-func (r *rules) refuses(n *Node) refusal {
-	if n.Unschedulable && !tolerated(unschedulableTaint, r.tolerations) {
-		return refusal{code: Unschedulable}
+// refuses returns why the node is not admissible, or the zero refusal. Of a taint that
+// is not tolerated, the refusal lacks the detail, which is then the taint returned.
+func (r *rules) refuses(n *Node) (refusal, *Taint) {
+	if r.exclude[n.Name] {
+		return refusal{code: Excluded}, nil
+	}
+	if n.Unschedulable && !tolerated(&unschedulableTaint, r.tolerations) {
+		return refusal{code: Unschedulable}, nil
 	}
 	if len(r.pools) > 0 && !slices.Contains(r.pools, n.Pool) {
-		return refusal{SelectorMismatch, "pool"}
+		return refusal{SelectorMismatch, "pool"}, nil
 	}
-	for key, value := range r.selector {
-		if have, ok := n.Labels[key]; !ok || have != value {
-			return refusal{SelectorMismatch, "selector"}
+	for _, want := range r.selector {
+		if have, ok := n.Labels[want.key]; !ok || have != want.value {
+			return refusal{SelectorMismatch, "selector"}, nil
 		}
 	}
 	if r.affinity != nil && !slices.ContainsFunc(r.affinity, func(all []Requirement) bool { return meetsAll(all, n.Labels) }) {
-		return refusal{SelectorMismatch, "affinity"}
+		return refusal{SelectorMismatch, "affinity"}, nil
 	}
-	for _, t := range n.Taints {
-		if !tolerated(t, r.tolerations) {
-			return refusal{Untolerated, t.String()}
+	for i := range n.Taints {
+		if !tolerated(&n.Taints[i], r.tolerations) {
+			return refusal{code: Untolerated}, &n.Taints[i]
 		}
 	}
-	return refusal{}
+	return refusal{}, nil
 }
 
 // String renders the taint as kubectl does: "key=value:Effect".
@@ -56,16 +74,16 @@ func (t Taint) String() string {
 	return s + ":" + t.Effect
 }
 
-func tolerated(t Taint, tolerations []Toleration) bool {
-	return slices.ContainsFunc(tolerations, func(o Toleration) bool {
-		if o.Effect != "" && o.Effect != t.Effect {
-			return false
+func tolerated(t *Taint, tolerations []Toleration) bool {
+	for i := range tolerations {
+		o := &tolerations[i]
+		switch {
+		case o.Effect != "" && o.Effect != t.Effect:
+		case o.Key == "" && o.Operator == "Exists", o.Key != "" && o.Key == t.Key && (o.Operator == "Exists" || o.Value == t.Value):
+			return true
 		}
-		if o.Key == "" {
-			return o.Operator == "Exists"
-		}
-		return o.Key == t.Key && (o.Operator == "Exists" || o.Value == t.Value)
-	})
+	}
+	return false
 }
 
 // meetsAll reports whether labels meet all requirements; an empty list matches

@@ -56,7 +56,7 @@ func TestTolerations(t *testing.T) {
 		{Toleration{Key: "other", Operator: "Exists"}, false},
 	}
 	for _, c := range cases {
-		assert.Equal(t, c.want, tolerated(taint, []Toleration{c.t}), "%+v", c.t)
+		assert.Equal(t, c.want, tolerated(&taint, []Toleration{c.t}), "%+v", c.t)
 	}
 	assert.Equal(t, "team=a:NoSchedule", taint.String())
 	assert.Equal(t, "team:NoExecute", Taint{Key: "team", Effect: "NoExecute"}.String())

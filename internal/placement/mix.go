@@ -2,6 +2,7 @@ package placement
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -28,8 +29,10 @@ type Mix struct {
 	// weighed is the number of arrivals in groups.
 	weighed int64
 	groups  []demandGroup
-	memory  map[memoryKey]*trial
-	scores  map[*capacity]int64
+	// memory holds the trials of single members by request and state; trials counts them.
+	memory map[string]map[*capacity]*trial
+	trials int
+	scores map[*capacity]int64
 }
 
 // demand is what fragmentation looks at in a request.
@@ -47,12 +50,6 @@ type demandGroup struct {
 	// ask for milliCPU[i] or less.
 	milliCPU []int64
 	arrivals []int64
-}
-
-// memoryKey identifies a trial with a single member.
-type memoryKey struct {
-	trialKey
-	request string
 }
 
 // maxMemory bounds the remembered trials and scores.
@@ -134,20 +131,29 @@ func compareDemand(a, b demand) int {
 }
 
 func (m *Mix) forget() {
-	m.memory = map[memoryKey]*trial{}
+	m.memory, m.trials = map[string]map[*capacity]*trial{}, 0
 	m.scores = map[*capacity]int64{}
 }
 
-// remember returns the trial of a single member with the request, made before or now.
-func (m *Mix) remember(key trialKey, request string, try func() *trial) *trial {
-	k := memoryKey{key, request}
-	t := m.memory[k]
+// memories returns the trials of a single member with the request.
+func (m *Mix) memories(r *Request) map[*capacity]*trial {
+	if m.trials >= maxMemory {
+		m.forget()
+	}
+	key := fmt.Sprint(*r)
+	if m.memory[key] == nil {
+		m.memory[key] = map[*capacity]*trial{}
+	}
+	return m.memory[key]
+}
+
+// remember returns the trial on a state, made before or now.
+func (m *Mix) remember(memories map[*capacity]*trial, state *capacity, try func() *trial) *trial {
+	t := memories[state]
 	if t == nil {
-		if len(m.memory) >= maxMemory {
-			m.forget()
-		}
 		t = try()
-		m.memory[k] = t
+		memories[state] = t
+		m.trials++
 	}
 	return t
 }

@@ -11,12 +11,12 @@ import (
 // maxRules is the number of distinct sets of static constraints in one gang: one bit each.
 const maxRules = 64
 
-// bucket holds nodes that are alike for this gang.
+// bucket hands out the nodes of a group.
 type bucket struct {
 	*trial
-	nodes []*node
-	// near tells that members of the gang run on the nodes already.
-	near bool
+	*group
+	// handed counts the nodes that were handed out.
+	handed int
 }
 
 // trialKey identifies nodes that are alike for this gang.
@@ -31,7 +31,6 @@ type trialKey struct {
 // trial is how many members of each class a node of the key can take out of those
 // that remain, and what that gives.
 type trial struct {
-	key  trialKey
 	take []int
 	// order is the order in which the classes take.
 	order   []int
@@ -47,7 +46,7 @@ type trial struct {
 
 func (p *planner) key(n *node, admitted uint64) trialKey {
 	k := trialKey{state: n.free, admitted: admitted}
-	if len(p.running[n.Name]) > 0 {
+	if len(p.running) > 0 && len(p.running[n.Name]) > 0 {
 		k.host = n
 	}
 	return k
@@ -74,17 +73,25 @@ func (p *planner) limit(k trialKey, class, remaining, taken int) int {
 	return max(n, 0)
 }
 
-// tried returns the trial of the key, from the mix's memory where it has been made before.
+// tried returns the trial of the key, the one made before where there is one.
 func (p *planner) tried(key trialKey, remaining []int) *trial {
-	if p.request == "" || key.host != nil {
+	switch {
+	case p.memory != nil && key.host == nil:
+		return p.mix.remember(p.memory, key.state, func() *trial { return p.try(key, remaining) })
+	case p.trials == nil:
 		return p.try(key, remaining)
 	}
-	return p.mix.remember(key, p.request, func() *trial { return p.try(key, remaining) })
+	t := p.trials[key]
+	if t == nil {
+		t = p.try(key, remaining)
+		p.trials[key] = t
+	}
+	return t
 }
 
 // try packs the remaining members on a node in the planner's order of classes.
 func (p *planner) try(key trialKey, remaining []int) *trial {
-	t := &trial{key: key, take: make([]int, len(p.classes)), order: p.order}
+	t := &trial{take: make([]int, len(p.classes)), order: p.order}
 	room := key.state
 	for _, i := range p.order {
 		limit := p.limit(key, i, remaining[i], t.members)
@@ -96,19 +103,28 @@ func (p *planner) try(key trialKey, remaining []int) *trial {
 		if n == 0 {
 			continue
 		}
+		t.add(i, n, c.request)
+		if len(p.classes) == 1 && p.mix == nil {
+			t.left = key.state.left() - int64(n)*c.request.size()
+			break
+		}
 		if room == key.state {
 			room = room.clone()
 		}
 		room.take(c.request, n, p.mix)
-		t.add(i, n, c.request)
+		t.left = room.left()
 	}
-	t.ring = key.state.ring(t.cards)
-	t.left = room.left()
+	t.ring = p.ring(key, t.cards)
 	if p.mix != nil && t.members > 0 {
 		t.fragments = p.mix.fragments(room) - p.mix.score(key.state)
 	}
 	t.value = p.mix.value(t.ring, t.fragments)
 	return t
+}
+
+// ring returns the ring that the gang gets on a node on which it takes more cards.
+func (p *planner) ring(key trialKey, cards int) gpu.Ring {
+	return key.state.ring(cards)
 }
 
 func (t *trial) add(class, n int, r *Request) {
@@ -131,88 +147,77 @@ func (t *trial) holds(remaining []int) bool {
 	return true
 }
 
-// buckets sorts the nodes of a domain into groups that are alike for this gang.
+// buckets returns the groups of a domain whose nodes take members.
 func (p *planner) buckets(d *domain, want []int) []*bucket {
-	index := map[trialKey]*bucket{}
-	var list []*bucket
-	for i, n := range d.nodes {
-		if d.admitted[i] == 0 {
-			continue
+	list := make([]*bucket, 0, len(d.groups))
+	all := make([]bucket, len(d.groups))
+	for i, g := range d.groups {
+		if t := p.tried(g.trialKey, want); t.members > 0 {
+			all[i] = bucket{trial: t, group: g}
+			list = append(list, &all[i])
 		}
-		k := p.key(n, d.admitted[i])
-		b := index[k]
-		if b == nil {
-			t := p.trials[k]
-			if t == nil {
-				t = p.tried(k, want)
-				p.trials[k] = t
-			}
-			b = &bucket{trial: t, near: k.host != nil && !p.gang.Spread}
-			index[k] = b
-			if t.members > 0 {
-				list = append(list, b)
-			}
-		}
-		b.nodes = append(b.nodes, n)
 	}
 	return list
 }
 
 // pack hands members out to nodes: while no node can hold all that remain, the node
 // that takes the most; then, of the nodes that can hold the rest, the one with the
-// fastest ring, then the tightest, then the first in order.
+// fastest ring, then the tightest, then the first in order. Nodes that are near to
+// running members come before all others.
 func (p *planner) pack(d *domain, want []int) selection {
 	s := selection{domain: d}
 	remaining := slices.Clone(want)
 	members := sum(want)
 	queue := bucketHeap(p.buckets(d, want))
 	for _, b := range queue {
-		s.room += b.members * len(b.nodes)
+		s.room += b.members * b.size
 	}
 	heap.Init(&queue)
 	for members > 0 && len(queue) > 0 {
 		b := queue[0]
 		if !b.holds(remaining) {
-			b.trial = p.try(b.key, remaining)
+			b.trial = p.try(b.trialKey, remaining)
 			queue.requeue()
 			continue
 		}
-		if b.members == members-s.placed && !b.near {
+		if b.members == members-s.placed {
 			b = p.bestForRest(queue, remaining, b)
 		}
-		s.add(b.nodes[0], b.trial)
+		s.add(b)
 		if s.placed == members {
 			break
 		}
 		for i, n := range b.take {
 			remaining[i] -= n
 		}
-		b.nodes = b.nodes[1:]
+		b.handed++
 		queue.requeue()
 	}
 	return s
 }
 
-// add puts the members of a trial on a node.
-func (s *selection) add(n *node, t *trial) {
-	s.picks = append(s.picks, pick{node: n, take: t.take, order: t.order})
-	s.placed += t.members
-	s.left += t.left
-	if t.cards > 0 && (s.GBps == 0 || t.ring.GBps < s.GBps) {
-		s.GBps = t.ring.GBps
-	}
-	if t.key.host != nil {
-		s.near++
+// add puts the members of a bucket's trial on its next node.
+func (s *selection) add(b *bucket) {
+	s.picks = append(s.picks, pick{node: b.node(), trial: b.trial})
+	s.placed += b.members
+	s.left += b.left
+	s.near += b.near
+	if b.cards > 0 && (s.GBps == 0 || b.ring.GBps < s.GBps) {
+		s.GBps = b.ring.GBps
 	}
 }
 
-// bestForRest returns the best bucket among those whose nodes can hold all that remains.
+// node is the position of the next node.
+func (b *bucket) node() int32 { return b.nodes[b.handed] }
+
+// bestForRest returns the best bucket among those that are as near and whose nodes can
+// hold all that remains.
 func (p *planner) bestForRest(queue []*bucket, remaining []int, best *bucket) *bucket {
 	for _, b := range queue {
 		if !b.holds(remaining) {
-			b.trial = p.try(b.key, remaining)
+			b.trial = p.try(b.trialKey, remaining)
 		}
-		if b.members == best.members && b.compareRest(best) < 0 {
+		if b.near == best.near && b.members == best.members && b.compareRest(best) < 0 {
 			best = b
 		}
 	}
@@ -225,7 +230,7 @@ func (b *bucket) compareRest(o *bucket) int {
 		cmp.Compare(o.value, b.value),
 		cmp.Compare(b.fragments, o.fragments),
 		cmp.Compare(b.left, o.left),
-		compareNodes(&b.nodes[0].Node, &o.nodes[0].Node),
+		cmp.Compare(b.node(), o.node()),
 	)
 }
 
@@ -236,10 +241,8 @@ func (h bucketHeap) Len() int      { return len(h) }
 func (h bucketHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
 func (h bucketHeap) Less(i, j int) bool {
 	a, b := h[i], h[j]
-	if a.near != b.near {
-		return a.near
-	}
 	return cmp.Or(
+		cmp.Compare(b.near, a.near),
 		cmp.Compare(b.cards, a.cards),
 		cmp.Compare(b.members, a.members),
 		a.compareRest(b),
@@ -258,7 +261,7 @@ func (h *bucketHeap) Pop() any {
 
 // requeue restores the order after the first bucket changed.
 func (h *bucketHeap) requeue() {
-	if b := (*h)[0]; b.members == 0 || len(b.nodes) == 0 {
+	if b := (*h)[0]; b.members == 0 || b.handed == b.size {
 		heap.Pop(h)
 	} else {
 		heap.Fix(h, 0)

@@ -127,6 +127,9 @@ type Role struct {
 	// MaxPerNode is the most members of this role that one node may run, running ones
 	// included; 1 keeps them apart (anti-affinity by host name), 0 sets no limit.
 	MaxPerNode int
+	// ExcludeNodes are nodes that this role must not use, such as those another filter
+	// refused for a member of this shape.
+	ExcludeNodes map[string]bool
 }
 
 // Domain is a network domain that node labels describe: nodes with one value of
@@ -163,7 +166,7 @@ type Gang struct {
 	// EndsAt is when the gang ends at the latest once it is placed now, in Unix
 	// seconds; 0 when nobody knows. Only [View.Backfill] looks at it.
 	EndsAt int64
-	// ExcludeNodes are nodes that must not be used, such as those another filter refused.
+	// ExcludeNodes are nodes that no member must use; [Role.ExcludeNodes] are those of one role.
 	ExcludeNodes map[string]bool
 }
 

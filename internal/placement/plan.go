@@ -37,8 +37,9 @@ type planner struct {
 	classes []class
 	// order is the order in which classes are packed on a node: indexes of classes.
 	order []int
-	// members are the members to place, in the gang's order.
-	members []member
+	// due are the members to place, in the gang's order; total counts them.
+	due   []batch
+	total int
 	// rules are the distinct sets of static constraints.
 	rules []rules
 	// running are the members that run already, by node; held counts those of a class
@@ -52,8 +53,12 @@ type planner struct {
 	// perNode is the most members that one node takes, for a gang that spreads.
 	perNode int
 	trials  map[trialKey]*trial
-	// request is equal for equal requests of a single member whose trials a mix remembers.
-	request string
+	// memory holds the trials of a single member that a mix remembers, nil for other gangs.
+	memory map[*capacity]*trial
+	// terrain is what the gang's rules make of the nodes, once it was looked at.
+	terrain *terrain
+	// filled is the selection for all members that the quota tree allows.
+	filled *selection
 }
 
 // class is a group of members with the same request and the same constraints.
@@ -71,6 +76,12 @@ type member struct {
 	class int
 }
 
+// batch is members of one role to place, in order.
+type batch struct {
+	names []string
+	class int
+}
+
 func newPlanner(c cluster, g Gang) *planner {
 	p := &planner{cluster: c, gang: g, running: map[string][]Assignment{}, perNode: unlimited, elastic: true}
 	runs := make(map[string]string, len(g.Running))
@@ -79,7 +90,7 @@ func newPlanner(c cluster, g Gang) *planner {
 		p.running[a.Node] = append(p.running[a.Node], a)
 	}
 	total := p.addMembers(runs, false)
-	if len(p.members) == 0 {
+	if p.total == 0 {
 		// The others run: those that come late are due.
 		total += p.addMembers(runs, true)
 	}
@@ -87,11 +98,11 @@ func newPlanner(c cluster, g Gang) *planner {
 	if g.Minimum > 0 {
 		minimum = min(g.Minimum, total)
 	}
-	p.needed = max(minimum-(total-len(p.members)), 0)
+	p.needed = max(minimum-(total-p.total), 0)
 	p.sortClasses()
 	p.countHeld(runs)
-	if p.mix != nil && len(p.members) == 1 && p.classes[0].perNode == 0 && !g.Spread {
-		p.request = fmt.Sprint(*p.classes[0].request)
+	if p.mix != nil && p.total == 1 && p.classes[0].perNode == 0 && !g.Spread {
+		p.memory = p.mix.memories(p.classes[0].request)
 	}
 	return p
 }
@@ -130,15 +141,13 @@ func (p *planner) addMembers(runs map[string]string, late bool) (total int) {
 			continue
 		}
 		total += len(role.Members)
-		class := -1
-		for _, name := range role.Members {
-			if _, ok := runs[name]; ok {
-				continue
-			}
-			if class < 0 {
-				class = p.class(role)
-			}
-			p.members = append(p.members, member{name: name, class: class})
+		names := role.Members
+		if len(runs) > 0 {
+			names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { _, ok := runs[name]; return ok })
+		}
+		if len(names) > 0 {
+			p.due = append(p.due, batch{names: names, class: p.class(role)})
+			p.total += len(names)
 		}
 	}
 	return total
@@ -146,7 +155,7 @@ func (p *planner) addMembers(runs map[string]string, late bool) (total int) {
 
 // class returns the index of the role's class and makes it when it is new.
 func (p *planner) class(role *Role) int {
-	r := rules{selector: role.NodeSelector, affinity: role.Affinity, tolerations: role.Tolerations, pools: role.Pools}
+	r := newRules(role)
 	ruleSet := slices.IndexFunc(p.rules, func(o rules) bool { return reflect.DeepEqual(r, o) })
 	if ruleSet < 0 {
 		ruleSet = len(p.rules)
@@ -185,8 +194,8 @@ func (p *planner) sortClasses() {
 	for i := range p.order {
 		p.order[i] = i
 	}
-	for i := range p.members {
-		p.members[i].class = rank[p.members[i].class]
+	for i := range p.due {
+		p.due[i].class = rank[p.due[i].class]
 	}
 }
 
@@ -203,6 +212,10 @@ func (p *planner) place() (Result, bool) {
 		limit = p.needed
 	}
 	chosen := p.choose(p.wanted(limit))
+	if p.elastic {
+		filled := chosen
+		p.filled = &filled
+	}
 	if chosen.placed < p.needed && p.needed < limit && len(p.classes) > 1 {
 		chosen = p.choose(p.wanted(p.needed))
 	}
@@ -221,8 +234,10 @@ func (p *planner) asked() int { return len(p.gang.Running) + p.needed }
 // wanted returns the number of members of each class among the first n.
 func (p *planner) wanted(n int) []int {
 	want := make([]int, len(p.classes))
-	for _, m := range p.members[:n] {
-		want[m.class]++
+	for _, b := range p.due {
+		take := min(n, len(b.names))
+		want[b.class] += take
+		n -= take
 	}
 	return want
 }
@@ -316,7 +331,7 @@ func (p *planner) allowed() int {
 	if p.leafMissing() {
 		return 0
 	}
-	total := len(p.members)
+	total := p.total
 	if p.overQuota(total) == nil {
 		return total
 	}

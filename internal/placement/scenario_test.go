@@ -77,6 +77,7 @@ type scenarioRole struct {
 	Tolerations []placement.Toleration
 	Pools       []string
 	MaxPerNode  int
+	Exclude     []string
 }
 
 // scenarioExpect is what a step must give; what is not named is not checked.
@@ -204,22 +205,25 @@ func (s *scenarioGang) gang() placement.Gang {
 		ID: s.ID, Leaf: s.Leaf, Minimum: s.Minimum, RequiredDomain: s.Domain, Domains: s.Domains,
 		Spread: s.Spread, Preemptible: s.Preemptible == nil || *s.Preemptible,
 	}
-	for _, name := range s.Exclude {
-		if g.ExcludeNodes == nil {
-			g.ExcludeNodes = map[string]bool{}
-		}
-		g.ExcludeNodes[name] = true
-	}
+	g.ExcludeNodes = set(s.Exclude)
 	for _, r := range s.Roles {
 		made := role(r.Name, r.Count, placement.Request{
 			Resources: placement.Resources{MilliCPU: r.CPU * 1000, MemoryBytes: r.Memory << 30, Extended: r.Extended},
 			Mode:      r.Mode, Cards: r.Cards, MemoryGiB: r.GiB, CorePercent: r.Core, HostPorts: r.Ports,
 		})
 		made.Late, made.NodeSelector, made.Affinity, made.Tolerations = r.Late, r.Selector, r.Affinity, r.Tolerations
-		made.Pools, made.MaxPerNode = r.Pools, r.MaxPerNode
+		made.Pools, made.MaxPerNode, made.ExcludeNodes = r.Pools, r.MaxPerNode, set(r.Exclude)
 		g.Roles = append(g.Roles, made)
 	}
 	return g
+}
+
+func set(names []string) map[string]bool {
+	s := map[string]bool{}
+	for _, name := range names {
+		s[name] = true
+	}
+	return s
 }
 
 func (e *scenarioExpect) check(t *testing.T, step string, got placement.Result) {

@@ -5,47 +5,56 @@ import (
 	"slices"
 )
 
+// filling is a node that is filled with one class after the other.
+type filling struct {
+	bucket
+	at   int32
+	room *capacity
+}
+
 // packInTurn places one class after the other, the scarcest first: the one with the
 // least room for each wanted member. Each goes where it costs the classes after it
 // the fewest places. It finds placements that filling node after node misses, such
 // as a parameter server that fits on few of the nodes that workers fill.
 func (p *planner) packInTurn(d *domain, want []int) selection {
-	rooms := make([]*capacity, len(d.nodes))
-	trials := make([]*trial, len(d.nodes))
-	for i, n := range d.nodes {
-		rooms[i] = n.free
-		trials[i] = &trial{key: p.key(n, d.admitted[i]), take: make([]int, len(p.classes))}
+	var nodes []*filling
+	for _, g := range d.groups {
+		for i, at := range g.nodes {
+			nodes = append(nodes, &filling{
+				bucket: bucket{trial: &trial{take: make([]int, len(p.classes))}, group: g, handed: i},
+				at:     at, room: g.state,
+			})
+		}
 	}
-	order := p.scarcest(trials, rooms, want)
-	for _, t := range trials {
-		t.order = order
-	}
+	slices.SortFunc(nodes, func(a, b *filling) int { return cmp.Compare(a.at, b.at) })
+	order := p.scarcest(nodes, want)
 	for turn, class := range order {
-		p.packClass(class, order[turn+1:], want, trials, rooms)
+		p.packClass(class, order[turn+1:], want, nodes)
 	}
 	s := selection{domain: d}
-	for i, t := range trials {
-		if t.members > 0 {
-			t.ring, t.left = d.nodes[i].free.ring(t.cards), rooms[i].left()
-			s.add(d.nodes[i], t)
+	for _, n := range nodes {
+		if n.members > 0 {
+			n.order = order
+			n.ring, n.left = p.ring(n.trialKey, n.cards), n.room.left()
+			s.add(&n.bucket)
 		}
 	}
 	return s
 }
 
 // slots is how many of the wanted members of a class fit on a node beside what it took.
-func (p *planner) slots(t *trial, room *capacity, class, want int) int {
-	return room.fits(p.classes[class].request, p.limit(t.key, class, want, t.members))
+func (p *planner) slots(n *filling, room *capacity, class, want int) int {
+	return room.fits(p.classes[class].request, p.limit(n.trialKey, class, want, n.members))
 }
 
 // scarcest orders the classes by room for each wanted member.
-func (p *planner) scarcest(trials []*trial, rooms []*capacity, want []int) []int {
+func (p *planner) scarcest(nodes []*filling, want []int) []int {
 	room := make([]float64, len(p.classes))
 	order := make([]int, len(p.classes))
 	for class := range p.classes {
 		order[class] = class
-		for i, t := range trials {
-			room[class] += float64(p.slots(t, rooms[i], class, want[class]))
+		for _, n := range nodes {
+			room[class] += float64(p.slots(n, n.room, class, want[class]))
 		}
 		room[class] /= float64(max(want[class], 1))
 	}
@@ -53,26 +62,27 @@ func (p *planner) scarcest(trials []*trial, rooms []*capacity, want []int) []int
 	return order
 }
 
-// packClass places the members of one class and updates trials and rooms.
-func (p *planner) packClass(class int, later []int, want []int, trials []*trial, rooms []*capacity) {
+// packClass places the members of one class on the nodes.
+func (p *planner) packClass(class int, later []int, want []int, nodes []*filling) {
 	type candidate struct {
-		node, slots int
+		*filling
+		slots int
 		// cost is the places of later classes lost per member, in parts of what they want.
 		cost float64
 	}
 	var list []candidate
 	r := p.classes[class].request
-	for i, t := range trials {
-		n := p.slots(t, rooms[i], class, want[class])
-		if n == 0 {
+	for _, n := range nodes {
+		slots := p.slots(n, n.room, class, want[class])
+		if slots == 0 {
 			continue
 		}
-		after := rooms[i].clone()
-		after.take(r, n, p.mix)
-		c := candidate{node: i, slots: n}
+		after := n.room.clone()
+		after.take(r, slots, p.mix)
+		c := candidate{filling: n, slots: slots}
 		for _, other := range later {
-			lost := p.slots(t, rooms[i], other, want[other]) - p.slots(t, after, other, want[other])
-			c.cost += float64(lost) / float64(max(want[other], 1)) / float64(n)
+			lost := p.slots(n, n.room, other, want[other]) - p.slots(n, after, other, want[other])
+			c.cost += float64(lost) / float64(max(want[other], 1)) / float64(slots)
 		}
 		list = append(list, c)
 	}
@@ -86,9 +96,8 @@ func (p *planner) packClass(class int, later []int, want []int, trials []*trial,
 			return
 		}
 		remaining -= n
-		room := rooms[c.node].clone()
-		room.take(r, n, p.mix)
-		rooms[c.node] = room
-		trials[c.node].add(class, n, r)
+		c.room = c.room.clone()
+		c.room.take(r, n, p.mix)
+		c.add(class, n, r)
 	}
 }

@@ -1,0 +1,91 @@
+package placement_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+// training returns a view of n nodes of eight cards as a cluster has them: a pool, its
+// labels, a taint, and a little CPU in use by daemons that differs from node to node.
+func training(tb testing.TB, n int) *placement.View {
+	v := placement.NewView()
+	t, err := gpu.NewTable(machine(tb, "hgx-h100"))
+	require.NoError(tb, err)
+	for i := range n {
+		name := fmt.Sprintf("n%d", i)
+		v.SetNode(placement.Node{
+			Name: name, Pool: fmt.Sprintf("pool-%d", i%4), Mode: placement.ModeTopology, Cards: t,
+			Labels: map[string]string{
+				"kubernetes.io/hostname": name, "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux",
+				"topology.kubernetes.io/zone": "a", "rack": fmt.Sprintf("r%d", i/20), "ack.node.gpu.schedule": "topology",
+			},
+			Taints: []placement.Taint{{Key: "nvidia.com/gpu", Effect: "NoSchedule"}},
+			Allocatable: placement.Resources{
+				MilliCPU: 192_000, MemoryBytes: 2 << 40, Pods: 110, Extended: map[string]int64{"aliyun/erdma": 400},
+			},
+		})
+		for d := range 3 {
+			v.AddPod(placement.Pod{ID: fmt.Sprintf("kube-system/d%d-%d", d, i), Node: name, Request: placement.Request{
+				Resources: placement.Resources{MilliCPU: int64(100 + 50*(i%5)), MemoryBytes: 200 << 20}}})
+		}
+	}
+	return v
+}
+
+// job is a gang of members with one card each, as a training job asks for them.
+func job(i, members, perMember int) placement.Gang {
+	g := gang(fmt.Sprintf("ml/job-%d", i), members, placement.Request{
+		Mode: placement.ModeTopology, Cards: perMember,
+		Resources: placement.Resources{MilliCPU: int64(perMember) * 8_000, MemoryBytes: int64(perMember) * (64 << 30)},
+	})
+	g.Roles[0].Tolerations = []placement.Toleration{{Key: "nvidia.com/gpu", Operator: "Exists"}}
+	g.Roles[0].NodeSelector = map[string]string{"kubernetes.io/os": "linux"}
+	return g
+}
+
+// BenchmarkStream places gangs one after the other, as the scheduler does.
+func BenchmarkStream(b *testing.B) {
+	for _, s := range []struct{ gangs, members, cards int }{{4_000, 1, 1}, {1_000, 4, 1}, {100, 16, 1}, {500, 2, 8}} {
+		b.Run(fmt.Sprintf("gangs=%d/members=%d/cards=%d", s.gangs, s.members, s.cards), func(b *testing.B) {
+			empty := training(b, 1_000)
+			for b.Loop() {
+				b.StopTimer()
+				v := empty.Clone()
+				b.StartTimer()
+				for i := range s.gangs {
+					g := job(i, s.members, s.cards)
+					result := v.Plan(g)
+					require.NotNil(b, result.Placement)
+					v.Apply(g, *result.Placement)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*s.gangs), "µs/gang")
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*s.gangs*s.members), "µs/member")
+		})
+	}
+}
+
+// BenchmarkHopeless plans a gang again and again that does not fit, while pods come and go.
+func BenchmarkHopeless(b *testing.B) {
+	for _, nodes := range []int{1_000, 5_000} {
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
+			v := training(b, nodes)
+			for i := range nodes {
+				g := job(i, 1, 7)
+				v.Apply(g, *v.Plan(g).Placement)
+			}
+			g := job(nodes, 4, 8)
+			pod := placement.Pod{ID: "x", Node: "n7", Request: placement.Request{Resources: placement.Resources{MilliCPU: 100}}}
+			for b.Loop() {
+				v.AddPod(pod)
+				require.Nil(b, v.Plan(g).Placement)
+				v.RemovePod(pod.ID)
+			}
+		})
+	}
+}

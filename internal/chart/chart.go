@@ -1,4 +1,4 @@
-// Package chart draws small line and bar charts as SVG for documentation.
+// Package chart draws small line and bar charts, and maps of cells, as SVG.
 //
 // The background is transparent, and text, grid and colours are of medium lightness,
 // so that a chart can be read on a light and on a dark page. The output depends on
@@ -45,7 +45,7 @@ func colour(series int) string { return palette[series%len(palette)] }
 type canvas struct{ bytes.Buffer }
 
 // open starts the document; the title is also what screen readers read.
-func (c *canvas) open(title string) {
+func (c *canvas) open(title string, width, height int) {
 	fmt.Fprintf(c, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" font-family="system-ui, sans-serif" font-size="%d" fill="%s">`+"\n",
 		width, height, fontSize, inkColour)
 	fmt.Fprintf(c, "<title>%s</title>\n", escape(title))

@@ -38,7 +38,7 @@ func bars() Bars {
 }
 
 func TestGolden(t *testing.T) {
-	for name, got := range map[string][]byte{"lines.svg": lines().SVG(), "bars.svg": bars().SVG()} {
+	for name, got := range map[string][]byte{"lines.svg": lines().SVG(), "bars.svg": bars().SVG(), "cells.svg": cells().SVG()} {
 		path := "testdata/" + name
 		if *update {
 			require.NoError(t, os.WriteFile(path, got, 0o644))

@@ -2,7 +2,6 @@ package inventory
 
 import (
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -86,11 +85,7 @@ func (c *Cache) OverQuota(p *corev1.Pod) string {
 func (c *Cache) census(key string) census {
 	found, ok := c.counted[key]
 	if !ok {
-		members := make([]member, 0, len(c.gangs[key]))
-		for _, state := range c.gangs[key] {
-			members = append(members, state.member)
-		}
-		found, _ = count(members, c.podGroups[key])
+		found, _ = count(c.members(key), c.podGroups[key])
 		c.counted[key] = found
 	}
 	return found
@@ -134,28 +129,15 @@ func (c *Cache) gang(key string) (GangState, bool) {
 	if len(members) == 0 {
 		return GangState{}, false
 	}
-	state := GangState{PodGroup: c.podGroups[key], Pods: make(map[string]*corev1.Pod, len(members))}
-	state.Gang, state.Problems = gang(members, state.PodGroup, c.tree, c.cardsOf)
-	state.Missing = Missing(state.Gang)
-	pods := make([]*corev1.Pod, len(members))
-	for i, m := range members {
-		pods[i] = m.pod
-	}
-	for i, name := range MemberNames(pods) {
-		if !gone(pods[i]) {
-			state.Pods[name] = pods[i]
-		}
-	}
-	return state, true
+	return stateOf(members, c.podGroups[key], c.tree, c.cardsOf), true
 }
 
-// members lists the pods of a gang in a fixed order.
+// members lists the pods of a gang, in no particular order.
 func (c *Cache) members(key string) []member {
 	members := make([]member, 0, len(c.gangs[key]))
 	for _, state := range c.gangs[key] {
 		members = append(members, state.member)
 	}
-	slices.SortFunc(members, func(a, b member) int { return strings.Compare(a.pod.Name, b.pod.Name) })
 	return members
 }
 

@@ -19,6 +19,7 @@ const unfinishedPods = "status.phase!=Succeeded,status.phase!=Failed"
 // Kinds of ours that a cluster may not serve yet.
 var (
 	gpuNodeKind   = schema.GroupVersionKind{Group: contract.GPUNodeGroup, Version: contract.GPUNodeVersion, Kind: contract.GPUNodeKind}
+	podGroupKind  = schema.GroupVersionKind{Group: contract.PodGroupGroup, Version: contract.PodGroupVersion, Kind: contract.PodGroupKind}
 	quotaTreeKind = schema.GroupVersionKind{Group: contract.QuotaTreeGroup, Version: contract.QuotaTreeVersion, Kind: contract.QuotaTreeKind}
 )
 
@@ -27,6 +28,36 @@ var (
 // is not installed count as empty. A node whose hardware cannot be read takes part
 // without cards.
 func Snapshot(ctx context.Context, client *kube.Client) (*placement.View, error) {
+	cache, err := read(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	return cache.view, nil
+}
+
+// ReadScene lists a cluster once, its gangs included. It needs no more than the right
+// to list nodes, pods and our custom resources.
+func ReadScene(ctx context.Context, client *kube.Client) (*Scene, error) {
+	cache, err := read(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	if _, served, err := client.Served(ctx, podGroupKind.Group, podGroupKind.Kind); err != nil {
+		return nil, err
+	} else if served {
+		groups, err := client.List(ctx, podGroupKind, "", "")
+		if err != nil {
+			return nil, err
+		}
+		for i := range groups {
+			cache.SetPodGroup(&groups[i])
+		}
+	}
+	return cache.Scene(), nil
+}
+
+// read lists what the view is made of.
+func read(ctx context.Context, client *kube.Client) (*Cache, error) {
 	cache := NewCache()
 	nodes, err := client.Typed.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -51,10 +82,7 @@ func Snapshot(ctx context.Context, client *kube.Client) (*placement.View, error)
 	for i := range pods.Items {
 		cache.SetPod(&pods.Items[i])
 	}
-	if err := addQuotaTree(ctx, client, cache); err != nil {
-		return nil, err
-	}
-	return cache.view, nil
+	return cache, addQuotaTree(ctx, client, cache)
 }
 
 func listHardware(ctx context.Context, client *kube.Client) ([]contract.GPUNode, error) {

@@ -185,6 +185,19 @@ func (t *Tree) Used(name string) Resources {
 	return maps.Clone(n.used)
 }
 
+// Min returns what is guaranteed below the node of that name.
+func (t *Tree) Min(name string) Resources { return maps.Clone(t.specOf(name).Min) }
+
+// Max returns what may be used at most below the node of that name.
+func (t *Tree) Max(name string) Resources { return maps.Clone(t.specOf(name).Max) }
+
+func (t *Tree) specOf(name string) Spec {
+	if n := t.byName[name]; n != nil {
+		return *n.spec
+	}
+	return Spec{}
+}
+
 // Clone returns an independent copy with the same usage.
 func (t *Tree) Clone() *Tree {
 	c := &Tree{byName: make(map[string]*node, len(t.byName)), leafOf: t.leafOf, governed: t.governed, oversell: t.oversell}

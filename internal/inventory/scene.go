@@ -1,0 +1,132 @@
+package inventory
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+// Scene is a cluster at one moment, for those who look at it at their leisure while
+// the cache goes on. Its objects are shared with the cache: read them only.
+type Scene struct {
+	// View is the planner's view, an independent copy.
+	View *placement.View
+
+	tree      *quota.Tree
+	gangs     map[string][]member
+	podGroups map[string]*unstructured.Unstructured
+	// pods are the pods that hold resources, by their ID in the view.
+	pods map[string]*corev1.Pod
+}
+
+// Scene returns the cluster as the cache knows it now. It holds the cache's lock for
+// the time of a copy; whatever is computed from the scene needs no lock.
+func (c *Cache) Scene() *Scene {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := &Scene{
+		View:      c.view.Clone(),
+		tree:      c.tree,
+		gangs:     make(map[string][]member, len(c.gangs)),
+		podGroups: maps.Clone(c.podGroups),
+		pods:      make(map[string]*corev1.Pod, len(c.pods)),
+	}
+	for key, states := range c.gangs {
+		members := make([]member, 0, len(states))
+		for _, state := range states {
+			members = append(members, state.member)
+		}
+		s.gangs[key] = members
+	}
+	for _, state := range c.pods {
+		if state.holds() {
+			p := state.now()
+			s.pods[podID(p)] = p
+		}
+	}
+	return s
+}
+
+// Keys returns the keys of all gangs ([PlanKey]), sorted.
+func (s *Scene) Keys() []string { return slices.Sorted(maps.Keys(s.gangs)) }
+
+// Gang returns a gang by its key; ok is false when it has no pods.
+func (s *Scene) Gang(key string) (state GangState, ok bool) {
+	members := slices.Clone(s.gangs[key])
+	if len(members) == 0 {
+		return GangState{}, false
+	}
+	return stateOf(members, s.podGroups[key], s.tree, s.cardsOf), true
+}
+
+// Find returns the keys of the gangs that a name stands for in a namespace: the gang
+// of that name, else the gang of the pod of that name, else the gangs of the job's pods.
+func (s *Scene) Find(namespace, name string) []string {
+	if _, ok := s.gangs[namespace+"/"+name]; ok {
+		return []string{namespace + "/" + name}
+	}
+	var ofPod, ofJob []string
+	for _, key := range s.Keys() {
+		for _, m := range s.gangs[key] {
+			if m.pod.Namespace != namespace {
+				break
+			}
+			if m.pod.Name == name {
+				ofPod = append(ofPod, key)
+			}
+			if jobName(m.pod) == name && !slices.Contains(ofJob, key) {
+				ofJob = append(ofJob, key)
+			}
+		}
+	}
+	if len(ofPod) > 0 {
+		return ofPod
+	}
+	return ofJob
+}
+
+// Pod returns the pod that holds resources under an ID of the view, nil when there is none.
+func (s *Scene) Pod(id string) *corev1.Pod { return s.pods[id] }
+
+// Model returns the product name of a node's cards, "" when nobody knows.
+func (s *Scene) Model(node string) string {
+	n, ok := s.View.Node(node)
+	if !ok || n.Cards == nil {
+		return ""
+	}
+	if model := n.Cards.Machine().Model; model != "" {
+		return model
+	}
+	return n.Labels[contract.CardModelLabel]
+}
+
+func (s *Scene) cardsOf(node string) *gpu.Table {
+	n, _ := s.View.Node(node)
+	return n.Cards
+}
+
+// stateOf describes the gang that the members make; it sorts them.
+func stateOf(members []member, podGroup *unstructured.Unstructured, tree *quota.Tree, cards func(node string) *gpu.Table) GangState {
+	slices.SortFunc(members, func(a, b member) int { return strings.Compare(a.pod.Name, b.pod.Name) })
+	state := GangState{PodGroup: podGroup, Pods: make(map[string]*corev1.Pod, len(members))}
+	state.Gang, state.Problems = gang(members, podGroup, tree, cards)
+	state.Missing = Missing(state.Gang)
+	pods := make([]*corev1.Pod, len(members))
+	for i, m := range members {
+		pods[i] = m.pod
+	}
+	for i, name := range MemberNames(pods) {
+		if !gone(pods[i]) {
+			state.Pods[name] = pods[i]
+		}
+	}
+	return state
+}

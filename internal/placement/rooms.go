@@ -1,0 +1,70 @@
+package placement
+
+import "slices"
+
+// Room is how much of a gang one part of the cluster could take by itself.
+type Room struct {
+	// Where names the part: its network domain "rack=r7", or its pool "pool v100".
+	Where string
+	Nodes int
+	// Fit is how many of the members without a place fit there at once, whatever the
+	// quota tree says.
+	Fit int
+	// Reasons are the constraints that stop the next member there, the most common
+	// first; none when all members fit.
+	Reasons []Reason
+}
+
+// Rooms says for each part of the cluster how many of the gang's members fit there,
+// and what stops the next one: for each network domain when the gang has any, at the
+// narrowest level, else for each pool. They come in the planner's order of nodes.
+func (v *View) Rooms(g Gang) []Room {
+	whole := newPlanner(v.cluster(), g)
+	if whole.invalid() != nil || len(whole.members) == 0 {
+		return nil
+	}
+	var rooms []Room
+	for _, part := range whole.parts() {
+		c := v.cluster()
+		c.nodes, c.quota = part.nodes, nil
+		p := newPlanner(c, g)
+		chosen := p.choose(p.wanted(len(p.members)))
+		room := Room{Where: part.name, Nodes: len(part.nodes), Fit: chosen.placed}
+		if chosen.placed < len(p.members) {
+			room.Reasons = p.nodeReasons(p.next(chosen), chosen)
+		}
+		rooms = append(rooms, room)
+	}
+	return rooms
+}
+
+// part is a group of nodes with a name.
+type part struct {
+	name  string
+	nodes []*node
+}
+
+// parts divides the nodes by the gang's domains, else by pool.
+func (p *planner) parts() []part {
+	var list []part
+	required, preferred := p.domainLabels()
+	if labels := slices.Concat(required, preferred); len(labels) > 0 {
+		for _, d := range p.domains(labels, make([]uint64, len(p.nodes))) {
+			list = append(list, part{name: d.String(), nodes: d.nodes})
+		}
+		return list
+	}
+	for _, n := range p.nodes {
+		name := "no pool"
+		if n.Pool != "" {
+			name = "pool " + n.Pool
+		}
+		// Nodes are in the order of their pools.
+		if len(list) == 0 || list[len(list)-1].name != name {
+			list = append(list, part{name: name})
+		}
+		last := &list[len(list)-1]
+		last.nodes = append(last.nodes, n)
+	}
+	return list
+}

@@ -35,7 +35,7 @@ const widestBar = 48
 // SVG renders the chart.
 func (b Bars) SVG() []byte {
 	var c canvas
-	c.open(b.Title, width, height)
+	c.open(b.Title, left, width, height)
 	var values []float64
 	var names []string
 	for _, s := range b.Series {

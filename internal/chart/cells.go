@@ -63,6 +63,8 @@ const (
 	entryPitch = 20
 	// leastText is the height of a part that has room for its key.
 	leastText = 12
+	// boldWidth is about the mean width of a bold character at fontSize.
+	boldWidth = 8
 	// deadColour is the colour of what cannot be used.
 	deadColour = "#d9534f"
 )
@@ -79,7 +81,7 @@ type cellLayout struct {
 func (m Cells) SVG() []byte {
 	at := m.layout()
 	var c canvas
-	c.open(m.Title, at.width, at.height)
+	c.open(m.Title, cellMargin, at.width, at.height)
 	y := 40
 	for _, g := range m.Groups {
 		y += headPitch
@@ -101,10 +103,10 @@ func (m Cells) SVG() []byte {
 // layout chooses the number of columns and measures everything.
 func (m Cells) layout() cellLayout {
 	var l cellLayout
-	rows, widest := 0, textWidth(m.Title)*15/fontSize
+	rows, widest := 0, textWidth(m.Title)*boldWidth/characterWidth*15/fontSize
 	for _, g := range m.Groups {
 		rows += len(g.Rows)
-		widest = max(widest, textWidth(g.Name))
+		widest = max(widest, textWidth(g.Name)*boldWidth/characterWidth)
 		for _, row := range g.Rows {
 			l.label = max(l.label, textWidth(row.Label)+10)
 			l.cells = max(l.cells, len(row.Cells)*cellPitch)

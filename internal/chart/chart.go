@@ -45,11 +45,11 @@ func colour(series int) string { return palette[series%len(palette)] }
 type canvas struct{ bytes.Buffer }
 
 // open starts the document; the title is also what screen readers read.
-func (c *canvas) open(title string, width, height int) {
+func (c *canvas) open(title string, x, width, height int) {
 	fmt.Fprintf(c, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" font-family="system-ui, sans-serif" font-size="%d" fill="%s">`+"\n",
 		width, height, fontSize, inkColour)
 	fmt.Fprintf(c, "<title>%s</title>\n", escape(title))
-	fmt.Fprintf(c, `<text x="%d" y="22" font-size="15" font-weight="600">%s</text>`+"\n", left, escape(title))
+	fmt.Fprintf(c, `<text x="%d" y="22" font-size="15" font-weight="600">%s</text>`+"\n", x, escape(title))
 }
 
 func (c *canvas) close() []byte {

@@ -26,7 +26,7 @@ type Point struct{ X, Y float64 }
 // SVG renders the chart.
 func (l Lines) SVG() []byte {
 	var c canvas
-	c.open(l.Title, width, height)
+	c.open(l.Title, left, width, height)
 	var xs, ys []float64
 	var names []string
 	for _, s := range l.Series {

@@ -92,12 +92,12 @@ func (c *capacity) fitsWhy(r *Request, limit int) (int, refusal) {
 	switch {
 	case r.Mode.whole():
 		if c.mode != r.Mode {
-			return 0, refusal{WrongMode, string(c.mode)}
+			return 0, c.wrongMode()
 		}
 		atMost(int64(c.whole/max(r.Cards, 1)), NotEnoughCards, "")
 	case r.Mode.shared():
 		if !c.mode.shared() || (r.CorePercent > 0 && c.mode != ModeCoreMem) {
-			return 0, refusal{WrongMode, string(c.mode)}
+			return 0, c.wrongMode()
 		}
 		if (r.CorePercent > 0 && c.memoryOnly > 0) || (r.CorePercent == 0 && c.withCore > 0) {
 			return 0, refusal{code: Mixed}
@@ -125,6 +125,14 @@ func (c *capacity) fitsWhy(r *Request, limit int) (int, refusal) {
 		}
 	}
 	return n, why
+}
+
+// wrongMode says which mode the node is in; without cards it is in none.
+func (c *capacity) wrongMode() refusal {
+	if c.table == nil {
+		return refusal{WrongMode, string(ModeNone)}
+	}
+	return refusal{WrongMode, string(c.mode)}
 }
 
 // take charges n members to the capacity and returns the shares of each, nil when

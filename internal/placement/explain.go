@@ -25,7 +25,7 @@ func (p *planner) explain() Verdict {
 	v.Fit += chosen.placed
 	next := p.next(chosen)
 	if chosen.placed < limit {
-		v.Next, v.Asks = next.name, p.asks(next)
+		v.Next, v.Asks = next.name, p.classes[next.class].request.Words()
 		v.Reasons = p.nodeReasons(next, chosen)
 	}
 	if limit < p.needed {
@@ -188,9 +188,8 @@ func (p *planner) text(r refusal, n int, s selection) string {
 	return fmt.Sprintf("%s cannot take it (%s)", nodes, r.code)
 }
 
-// asks says what the member asks for.
-func (p *planner) asks(m member) string {
-	r := p.classes[m.class].request
+// Words says what a member asks for: "1 card, mode topology, 4 CPU".
+func (r *Request) Words() string {
 	var parts []string
 	switch {
 	case r.Mode.whole():

@@ -7,6 +7,10 @@ type Room struct {
 	// Where names the part: its network domain "rack=r7", or its pool "pool v100".
 	Where string
 	Nodes int
+	// Cards are the whole cards that are healthy and not used by anybody; GiB is the
+	// free memory of cards that are given away in parts.
+	Cards int
+	GiB   int64
 	// Fit is how many of the members without a place fit there at once, whatever the
 	// quota tree says.
 	Fit int
@@ -30,6 +34,12 @@ func (v *View) Rooms(g Gang) []Room {
 		p := newPlanner(c, g)
 		chosen := p.choose(p.wanted(len(p.members)))
 		room := Room{Where: part.name, Nodes: len(part.nodes), Fit: chosen.placed}
+		for _, n := range part.nodes {
+			room.Cards += n.free.whole
+			for _, share := range n.free.shares {
+				room.GiB += share.memoryGiB
+			}
+		}
 		if chosen.placed < len(p.members) {
 			room.Reasons = p.nodeReasons(p.next(chosen), chosen)
 		}

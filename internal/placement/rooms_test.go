@@ -17,9 +17,9 @@ func TestRoomsByPool(t *testing.T) {
 	rooms := v.Rooms(gang("ns/second", 3, cards(4)))
 
 	require.Len(t, rooms, 2)
-	assert.Equal(t, placement.Room{Where: "pool regular", Nodes: 1, Reasons: []placement.Reason{
+	assert.Equal(t, placement.Room{Where: "pool regular", Nodes: 1, Cards: 8, Reasons: []placement.Reason{
 		{Code: placement.WrongMode, Nodes: 1, Text: "1 node is in mode default"}}}, rooms[0])
-	assert.Equal(t, placement.Room{Where: "pool v100", Nodes: 2, Fit: 1, Reasons: []placement.Reason{
+	assert.Equal(t, placement.Room{Where: "pool v100", Nodes: 2, Cards: 4, Fit: 1, Reasons: []placement.Reason{
 		{Code: placement.NotEnoughCards, Nodes: 2, Text: "2 nodes have no free card left"}}}, rooms[1])
 }
 
@@ -46,7 +46,7 @@ func TestRoomsByDomain(t *testing.T) {
 	assert.Equal(t, v.Plan(g).Verdict.Fit, max(rooms[0].Fit, rooms[1].Fit))
 
 	g.Roles[0].Members = g.Roles[0].Members[:2]
-	assert.Equal(t, placement.Room{Where: "rack=r1", Nodes: 2, Fit: 2}, v.Rooms(g)[0])
+	assert.Equal(t, placement.Room{Where: "rack=r1", Nodes: 2, Cards: 16, Fit: 2}, v.Rooms(g)[0])
 }
 
 func TestRoomsOfNoGang(t *testing.T) {

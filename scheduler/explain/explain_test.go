@@ -1,0 +1,217 @@
+package explain_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// requireGolden compares a text with a golden file.
+func requireGolden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		require.NoError(t, os.WriteFile(path, got, 0o644))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err, "run go test -update to make it")
+	assert.Equal(t, string(want), string(got), name)
+}
+
+func text(t *testing.T, write func(io.Writer) error) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, write(&b))
+	return b.Bytes()
+}
+
+func why(t *testing.T, scene *inventory.Scene, key string) explain.Answer {
+	t.Helper()
+	a, ok := explain.Why(scene, key)
+	require.True(t, ok, key)
+	return a
+}
+
+func TestWhy(t *testing.T) {
+	for name, test := range map[string]struct {
+		arrange func(c *cluster)
+		key     string
+		state   explain.State
+	}{
+		"waits": {state: explain.Waiting, key: "default/big", arrange: func(c *cluster) {
+			c.job("default", "big", 20, map[string]int64{topologyCards: 1, "cpu": 4}, says("3 of 20 members fit.", noon.Add(-90*time.Minute)))
+		}},
+		"quota": {state: explain.Waiting, key: "default/small", arrange: func(c *cluster) {
+			c.quota("team", "default", 4, 5)
+			c.job("default", "small", 2, map[string]int64{topologyCards: 1})
+		}},
+		"shared": {state: explain.Waiting, key: "pod/default/hungry", arrange: func(c *cluster) {
+			c.job("default", "hungry", 1, map[string]int64{cardMemory: 40, corePercent: 30}, alone)
+		}},
+		"domains": {state: explain.Waiting, key: "default/near", arrange: func(c *cluster) {
+			for i, rack := range []string{"r1", "r2"} {
+				c.node([]string{"a100-1", "a100-2"}[i], "a100", "topology", func(n *corev1.Node) { n.Labels["example.com/rack"] = rack })
+			}
+			c.job("default", "near", 3, map[string]int64{topologyCards: 8}, inOneDomain("example.com/rack"))
+		}},
+		"fits": {state: explain.Fits, key: "default/soon", arrange: func(c *cluster) {
+			c.job("default", "soon", 1, map[string]int64{topologyCards: 2})
+		}},
+		"incomplete": {state: explain.Incomplete, key: "default/late", arrange: func(c *cluster) {
+			c.job("default", "late", 1, map[string]int64{topologyCards: 1}, func(p *corev1.Pod) { p.Labels[contract.TopologyReplicasLabel] = "3" })
+		}},
+		"many": {state: explain.Waiting, key: "default/huge", arrange: func(c *cluster) {
+			for i := range 6 {
+				c.node("spare-"+string(rune('1'+i)), "spare", "topology")
+			}
+			c.job("default", "huge", 64, map[string]int64{topologyCards: 1})
+		}},
+		"runs": {state: explain.Running, key: "default/vgg16", arrange: func(*cluster) {}},
+		"foreign": {state: explain.Fits, key: "default/other", arrange: func(c *cluster) {
+			c.job("default", "other", 1, map[string]int64{defaultCards: 1}, func(p *corev1.Pod) { p.Spec.SchedulerName = "default-scheduler" })
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := busyCluster(t)
+			test.arrange(c)
+			scene := c.cache.Scene()
+			a := why(t, scene, test.key)
+			assert.Equal(t, test.state, a.State)
+			requireGolden(t, "why-"+name+".txt", text(t, func(w io.Writer) error { return a.WriteText(w, noon) }))
+
+			// The scheduler's cache gives the same verdict: there is one planner.
+			_, result, ok := c.cache.Plan(test.key, nil)
+			require.True(t, ok)
+			if a.State == explain.Waiting {
+				assert.Equal(t, result.Verdict.String(), a.Verdict)
+			}
+		})
+	}
+}
+
+// inOneDomain keeps the members of a gang together, by affinity to each other.
+func inOneDomain(label string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+			TopologyKey: label, LabelSelector: selector(p.Labels[contract.JobNameLabel]),
+		}}}}
+	}
+}
+
+func TestFixes(t *testing.T) {
+	c := busyCluster(t)
+	c.job("default", "big", 20, map[string]int64{topologyCards: 1})
+	a := why(t, c.cache.Scene(), "default/big")
+	requireGolden(t, "fits.txt", text(t, a.WriteFixes))
+	require.NotEmpty(t, a.Fixes)
+	assert.Equal(t, "pool size", a.Fixes[0].Kind)
+}
+
+func TestGangs(t *testing.T) {
+	c := busyCluster(t)
+	c.job("default", "big", 20, map[string]int64{topologyCards: 1}, says("no", noon.Add(-3*time.Minute)))
+	c.job("default", "soon", 1, map[string]int64{topologyCards: 2})
+	gangs := explain.Gangs(c.cache.Scene())
+	requireGolden(t, "gangs.txt", text(t, func(w io.Writer) error { return explain.WriteGangs(w, gangs, noon) }))
+	assert.Equal(t, "No pod asks for cards.\n", string(text(t, func(w io.Writer) error { return explain.WriteGangs(w, nil, noon) })))
+}
+
+func TestCards(t *testing.T) {
+	m := explain.Cards(busyCluster(t).cache.Scene())
+	requireGolden(t, "cards.txt", text(t, m.WriteText))
+	requireGolden(t, "cards.svg", m.SVG())
+
+	raw, err := json.Marshal(m)
+	require.NoError(t, err)
+	var back explain.CardMap
+	require.NoError(t, json.Unmarshal(raw, &back))
+	assert.Equal(t, m, back)
+
+	// One cell per card and one per entry of the legend.
+	cells := 0
+	for decoder := xml.NewDecoder(bytes.NewReader(m.SVG())); ; {
+		token, err := decoder.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err)
+		if start, ok := token.(xml.StartElement); ok && start.Name.Local == "g" {
+			cells++
+		}
+	}
+	assert.Equal(t, 4*8+len(m.Holders), cells)
+}
+
+// Every card that a record names is on the map with its pod, and no other.
+func TestCardsAreThoseOfTheRecords(t *testing.T) {
+	c := busyCluster(t)
+	onMap := map[string][]int{}
+	for _, pool := range explain.Cards(c.cache.Scene()).Pools {
+		for _, n := range pool.Nodes {
+			for _, card := range n.Cards {
+				for _, h := range card.Holds {
+					if !h.Guessed {
+						onMap[h.Pod] = append(onMap[h.Pod], card.Index)
+					}
+				}
+			}
+		}
+	}
+	inAnswers := map[string][]int{}
+	for _, a := range explain.Gangs(c.cache.Scene()) {
+		for _, p := range a.Places {
+			cards := p.Cards
+			for _, share := range p.Shares {
+				cards = append(cards, share.Card)
+			}
+			if len(cards) > 0 {
+				name := a.Gang
+				if !a.Pod {
+					name += "-" + p.Member
+				}
+				inAnswers[name] = cards
+			}
+		}
+	}
+	assert.Equal(t, inAnswers, onMap)
+}
+
+func TestWithout(t *testing.T) {
+	c := busyCluster(t)
+	scene := c.cache.Scene()
+	c.node("spare-1", "spare", "topology")
+	larger := c.cache.Scene()
+	for name, test := range map[string]struct {
+		scene *inventory.Scene
+		nodes []string
+	}{
+		"one":   {scene, []string{"v100-1"}},
+		"both":  {scene, []string{"v100-1", "v100-2"}},
+		"idle":  {scene, []string{"cpu-1"}},
+		"moves": {larger, []string{"v100-1"}},
+	} {
+		losses, err := explain.Without(test.scene, test.nodes)
+		require.NoError(t, err)
+		requireGolden(t, "without-"+name+".txt", text(t, func(w io.Writer) error { return explain.WriteLosses(w, test.nodes, losses) }))
+	}
+	_, err := explain.Without(scene, []string{"elsewhere"})
+	assert.EqualError(t, err, `there is no node "elsewhere"`)
+	assert.Equal(t, explain.Cards(c.cache.Scene()), explain.Cards(larger), "asking changes nothing")
+}

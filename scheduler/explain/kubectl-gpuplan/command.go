@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
+)
+
+// version is set when a release is built.
+var version = "dev"
+
+// asker asks one cluster.
+type asker struct {
+	out       io.Writer
+	rules     *clientcmd.ClientConfigLoadingRules
+	overrides clientcmd.ConfigOverrides
+	output    string
+	all       bool
+}
+
+func command(out io.Writer) *cobra.Command {
+	a := &asker{out: out, rules: clientcmd.NewDefaultClientConfigLoadingRules()}
+	root := &cobra.Command{
+		Use:   "kubectl gpuplan",
+		Short: "Why gangs wait, what would make them fit, and where everything is",
+		Long: `Why gangs wait, what would make them fit, and where everything is.
+
+The answers come from the planner that also runs at terraform plan and in
+gpuplan-scheduler, on nodes, pods and gpuplan's objects as the API server has them
+now. Nothing is changed. The cluster role gpuplan-explain has the rights it needs.`,
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl gpuplan"},
+	}
+	root.SetOut(out)
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.rules.ExplicitPath, clientcmd.RecommendedConfigPathFlag, "", "Path to the kubeconfig file")
+	names := clientcmd.RecommendedConfigOverrideFlags("")
+	names.ContextOverrideFlags.Namespace.ShortName = "n"
+	clientcmd.BindOverrideFlags(&a.overrides, flags, names)
+
+	why := a.subcommand("why NAME", "Say why a gang waits, or where it runs", a.why, "text", "json")
+	why.Long = "Say why a gang waits: what it asks for, how many members fit where and what stops\nthe next one, what would make it fit, and the most that fits now.\nNAME is a gang, a job or a pod; a kind before it, as in pod/NAME, is ignored."
+	why.Args = cobra.ExactArgs(1)
+	fits := a.subcommand("fits NAME", "Say what would make a gang fit", a.fits, "text", "json")
+	fits.Long = "Say what would make a gang fit. Each of the changes was planned: with any one of\nthem the whole gang fits."
+	fits.Args = cobra.ExactArgs(1)
+	gangs := a.subcommand("gangs", "List the gangs, those that wait first", a.gangs, "text", "json")
+	gangs.Flags().BoolVarP(&a.all, "all-namespaces", "A", false, "List the gangs of all namespaces")
+	cards := a.subcommand("map", "Show every card and who is on it", a.cards, "table", "svg", "json")
+	without := a.subcommand("without NODE...", "Say who would lose a place without nodes", a.without, "text", "json")
+	without.Long = "Say which gangs would lose members if nodes went away, and whether these members\nwould fit on the nodes that are left. Nothing is drained."
+	without.Args = cobra.MinimumNArgs(1)
+	root.AddCommand(why, fits, gangs, cards, without)
+	return root
+}
+
+// question answers from a scene; namespace is the one that the user works in.
+type question func(scene *inventory.Scene, namespace string, args []string) error
+
+// subcommand makes a command that reads the cluster and answers in one of the forms,
+// of which the first is the default.
+func (a *asker) subcommand(use, short string, ask question, forms ...string) *cobra.Command {
+	var output string
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(c *cobra.Command, args []string) error {
+		if !slices.Contains(forms, output) {
+			return fmt.Errorf("output %q is none of %s", output, strings.Join(forms, ", "))
+		}
+		a.output = output
+		scene, namespace, err := a.read(c.Context())
+		if err != nil {
+			return err
+		}
+		return ask(scene, namespace, args)
+	}}
+	c.Flags().StringVarP(&output, "output", "o", forms[0], "Form of the answer: "+strings.Join(forms, ", "))
+	return c
+}
+
+// read lists the cluster.
+func (a *asker) read(ctx context.Context) (scene *inventory.Scene, namespace string, err error) {
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(a.rules, &a.overrides)
+	if namespace, _, err = loader.Namespace(); err != nil {
+		return nil, "", fmt.Errorf("read the kubeconfig: %w", err)
+	}
+	config, err := loader.ClientConfig()
+	if err != nil {
+		return nil, "", fmt.Errorf("read the kubeconfig: %w", err)
+	}
+	client, err := kube.New(config)
+	if err != nil {
+		return nil, "", err
+	}
+	scene, err = inventory.ReadScene(ctx, client)
+	return scene, namespace, err
+}
+
+// find answers for what a name stands for.
+func find(scene *inventory.Scene, namespace, name string) ([]explain.Answer, error) {
+	name = name[strings.LastIndexByte(name, '/')+1:]
+	var answers []explain.Answer
+	for _, key := range scene.Find(namespace, name) {
+		if answer, ok := explain.Why(scene, key); ok {
+			answers = append(answers, answer)
+		}
+	}
+	if len(answers) == 0 {
+		return nil, fmt.Errorf("namespace %s has no gang, job or pod %q that asks for cards; see kubectl gpuplan gangs -A", namespace, name)
+	}
+	return answers, nil
+}
+
+func (a *asker) why(scene *inventory.Scene, namespace string, args []string) error {
+	return a.each(scene, namespace, args[0], func(answer explain.Answer) error { return answer.WriteText(a.out, time.Now()) })
+}
+
+func (a *asker) fits(scene *inventory.Scene, namespace string, args []string) error {
+	return a.each(scene, namespace, args[0], func(answer explain.Answer) error { return answer.WriteFixes(a.out) })
+}
+
+// each writes all answers to a name.
+func (a *asker) each(scene *inventory.Scene, namespace, name string, write func(explain.Answer) error) error {
+	answers, err := find(scene, namespace, name)
+	if err != nil {
+		return err
+	}
+	if a.output == "json" {
+		return a.json(answers)
+	}
+	for i, answer := range answers {
+		if i > 0 {
+			fmt.Fprintln(a.out)
+		}
+		if err := write(answer); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *asker) gangs(scene *inventory.Scene, namespace string, _ []string) error {
+	gangs := slices.DeleteFunc(explain.Gangs(scene), func(g explain.Answer) bool {
+		return !a.all && !strings.HasPrefix(g.Gang, namespace+"/")
+	})
+	if a.output == "json" {
+		return a.json(gangs)
+	}
+	return explain.WriteGangs(a.out, gangs, time.Now())
+}
+
+func (a *asker) cards(scene *inventory.Scene, _ string, _ []string) error {
+	cards := explain.Cards(scene)
+	switch a.output {
+	case "json":
+		return a.json(cards)
+	case "svg":
+		_, err := a.out.Write(cards.SVG())
+		return err
+	}
+	return cards.WriteText(a.out)
+}
+
+func (a *asker) without(scene *inventory.Scene, _ string, args []string) error {
+	losses, err := explain.Without(scene, args)
+	if err != nil {
+		return err
+	}
+	if a.output == "json" {
+		return a.json(losses)
+	}
+	return explain.WriteLosses(a.out, args, losses)
+}
+
+func (a *asker) json(answer any) error {
+	encoder := json.NewEncoder(a.out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(answer)
+}

@@ -1,0 +1,320 @@
+package explain
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+// page collects a text whose tables are aligned.
+type page struct{ bytes.Buffer }
+
+// print writes a line.
+func (p *page) print(format string, args ...any) {
+	fmt.Fprintf(p, format+"\n", args...) // a buffer does not fail
+}
+
+// table writes rows of cells under their headings, each behind an indent.
+func (p *page) table(indent string, rows [][]string) {
+	w := tabwriter.NewWriter(p, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(w, indent+strings.Join(row, "\t"))
+	}
+	_ = w.Flush() // a buffer does not fail
+	p.trimRight()
+}
+
+// trimRight takes away blanks that alignment left at the ends of lines.
+func (p *page) trimRight() {
+	lines := strings.Split(p.String(), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(line, " ")
+	}
+	p.Reset()
+	p.WriteString(strings.Join(lines, "\n"))
+}
+
+func (p *page) writeTo(w io.Writer) error {
+	_, err := p.WriteTo(w)
+	return err
+}
+
+// WriteText writes the whole answer for people; now is the time of reading.
+func (a Answer) WriteText(w io.Writer, now time.Time) error {
+	var p page
+	p.print("%s", a.headline())
+	p.print("")
+	a.facts(&p, now)
+	if len(a.Rooms) > 0 {
+		rows := [][]string{{"WHERE", "NODES", "FREE", "FIT", "WHAT STOPS THE NEXT"}}
+		for _, r := range a.Rooms {
+			rows = append(rows, []string{r.Where, fmt.Sprint(r.Nodes), r.free(), fmt.Sprint(r.Fit), joinReasons(r.Reasons)})
+		}
+		p.print("")
+		p.print("Room for its members")
+		p.table("  ", rows)
+	}
+	a.fixes(&p)
+	a.places(&p)
+	return p.writeTo(w)
+}
+
+// WriteFixes writes only what would make the gang fit.
+func (a Answer) WriteFixes(w io.Writer) error {
+	var p page
+	p.print("%s", a.headline())
+	a.fixes(&p)
+	if a.State == Waiting && len(a.Fixes) == 0 {
+		p.print("")
+		p.print("No single change to a pool, a quota maximum, a toleration, the mode or the size of")
+		p.print("the gang makes it fit. What stops it: %s.", joinReasons(a.Reasons))
+	}
+	return p.writeTo(w)
+}
+
+// Name says what the answer is about.
+func (a Answer) Name() string {
+	if a.Pod {
+		return "Pod " + a.Gang
+	}
+	return "Gang " + a.Gang
+}
+
+// headline is the answer in one line.
+func (a Answer) headline() string {
+	switch a.State {
+	case Incomplete:
+		return fmt.Sprintf("%s waits for %s to appear: %d of %d are there.", a.Name(), count(a.Missing, "member"), a.Needed-a.Missing, a.Needed)
+	case Fits:
+		if a.Needed == 1 {
+			return a.Name() + " fits: there is room for it."
+		}
+		return fmt.Sprintf("%s fits: there is room for the %d members that it needs.", a.Name(), a.Needed)
+	case Running:
+		return fmt.Sprintf("%s runs with %s.", a.Name(), count(a.Running, "member"))
+	}
+	text := fmt.Sprintf("%s waits: %d of %d members fit", a.Name(), a.Fit, a.Needed)
+	if a.Pod {
+		text = a.Name() + " waits"
+	}
+	return text + ", because " + joinReasons(a.Reasons) + "."
+}
+
+// facts says what the gang asks for, and what the scheduler has written.
+func (a Answer) facts(p *page, now time.Time) {
+	var rows [][]string
+	for i, r := range a.Roles {
+		label := ""
+		if i == 0 {
+			label = "asks for"
+		}
+		text := fmt.Sprintf("%d × %s: %s", r.Members, r.Name, r.Asks)
+		if a.Pod {
+			text = r.Asks
+		}
+		if r.Late {
+			text += " (once the others run)"
+		}
+		rows = append(rows, []string{label, text})
+	}
+	if a.Priority != 0 {
+		rows = append(rows, []string{"priority", fmt.Sprint(a.Priority)})
+	}
+	for _, l := range a.Quota {
+		rows = append(rows, []string{"quota", l.text()})
+	}
+	for _, odd := range a.Odd {
+		rows = append(rows, []string{"odd", odd})
+	}
+	if a.Scheduler != "" {
+		rows = append(rows, []string{"scheduler", fmt.Sprintf("%s, not %s: what follows is what ours would do", a.Scheduler, contract.SchedulerName)})
+	}
+	if a.Said != "" && a.State != Running {
+		said := a.Said
+		if said == a.Verdict {
+			said = "the same"
+		}
+		rows = append(rows, []string{"pods say", fmt.Sprintf("%s (waits for %s)", said, duration.HumanDuration(now.Sub(a.Since)))})
+	}
+	p.table("  ", rows)
+}
+
+// text is a line such as "root/team: 12 of aliyun.com/gpu used, min 4, max 16".
+func (l Limit) text() string {
+	text := fmt.Sprintf("%s: %s of %s used", l.Leaf, quota.Format(l.Resource, l.Used), l.Resource)
+	if l.Min != nil {
+		text += ", min " + quota.Format(l.Resource, *l.Min)
+	}
+	if l.Max != nil {
+		text += ", max " + quota.Format(l.Resource, *l.Max)
+	}
+	return text
+}
+
+func (a Answer) fixes(p *page) {
+	if len(a.Fixes) == 0 {
+		return
+	}
+	p.print("")
+	p.print("It would fit with any one of these, each of them planned")
+	for i, f := range a.Fixes {
+		p.print("  %d. %s", i+1, f.Text)
+	}
+}
+
+// places lists where members run, and where those go that do not.
+func (a Answer) places(p *page) {
+	if len(a.Places) == 0 {
+		return
+	}
+	heading := map[State]string{
+		Running: "Where it runs", Fits: "Where it goes", Incomplete: "Where its members run",
+		Waiting: fmt.Sprintf("The most that fit at once, %d of %d", a.Fit, a.Needed),
+	}[a.State]
+	p.print("")
+	p.print("%s", heading)
+	p.table("  ", placeRows(a.Places, a.State != Running))
+}
+
+// mostRows is the length up to which a table of places has one row per member;
+// a longer one has one row per node.
+const mostRows = 16
+
+// placeRows is a table of places; running tells to mark the members that run.
+func placeRows(places []Place, running bool) [][]string {
+	rows := [][]string{{"MEMBER", "NODE", "CARDS", "RING"}}
+	if len(places) > mostRows {
+		places = byNode(places)
+	}
+	for _, p := range places {
+		row := []string{p.Member, p.Node, p.cards(), p.ring()}
+		if p.Runs && running {
+			row = append(row, "runs")
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// byNode joins the members on one node to one place.
+func byNode(places []Place) []Place {
+	var joined []Place
+	for _, p := range places {
+		i := slices.IndexFunc(joined, func(q Place) bool { return q.Node == p.Node && q.Runs == p.Runs })
+		if i < 0 {
+			joined = append(joined, p)
+			continue
+		}
+		q := &joined[i]
+		first, _, _ := strings.Cut(q.Member, " … ")
+		q.Member = first + " … " + p.Member
+		q.Cards = slices.Sorted(slices.Values(slices.Concat(q.Cards, p.Cards)))
+		q.Shares = slices.Concat(q.Shares, p.Shares)
+	}
+	return joined
+}
+
+func (p Place) cards() string {
+	if len(p.Shares) > 0 {
+		parts := make([]string, len(p.Shares))
+		for i, s := range p.Shares {
+			parts[i] = fmt.Sprintf("%d (%d GiB", s.Card, s.MemoryGiB)
+			if s.CorePercent > 0 {
+				parts[i] += fmt.Sprintf(", %d %%", s.CorePercent)
+			}
+			parts[i] += ")"
+		}
+		return strings.Join(parts, ", ")
+	}
+	if len(p.Cards) == 0 {
+		return "-"
+	}
+	return contract.IndexList(p.Cards)
+}
+
+func (p Place) ring() string {
+	switch {
+	case p.RingGBps == 0:
+		return "-"
+	case len(p.Cards) == 0:
+		return fmt.Sprintf("%g GB/s at least", p.RingGBps)
+	case p.NVLinkRings == 0:
+		return fmt.Sprintf("%g GB/s over PCIe", p.RingGBps)
+	}
+	return fmt.Sprintf("%g GB/s NVLink", p.RingGBps)
+}
+
+func (r Room) free() string {
+	if r.FreeGiB > 0 {
+		return fmt.Sprintf("%d GiB", r.FreeGiB)
+	}
+	return count(r.FreeCards, "card")
+}
+
+func joinReasons(list []Reason) string {
+	texts := make([]string, len(list))
+	for i, r := range list {
+		texts[i] = r.Text
+	}
+	return strings.Join(texts, "; ")
+}
+
+// WriteGangs writes a table of gangs; now is the time of reading.
+func WriteGangs(w io.Writer, gangs []Answer, now time.Time) error {
+	var p page
+	if len(gangs) == 0 {
+		p.print("No pod asks for cards.")
+		return p.writeTo(w)
+	}
+	rows := [][]string{{"GANG", "STATE", "MEMBERS", "PRIORITY", "WAITS", "WHY"}}
+	for _, a := range gangs {
+		waits := "-"
+		if !a.Since.IsZero() && a.State != Running {
+			waits = duration.HumanDuration(now.Sub(a.Since))
+		}
+		why := joinReasons(a.Reasons)
+		if a.State == Incomplete {
+			why = count(a.Missing, "member") + " missing"
+		}
+		rows = append(rows, []string{a.Gang, string(a.State), fmt.Sprintf("%d/%d", a.Running, a.Needed), fmt.Sprint(a.Priority), waits, why})
+	}
+	p.table("", rows)
+	return p.writeTo(w)
+}
+
+// WriteLosses writes what would happen without nodes.
+func WriteLosses(w io.Writer, nodes []string, losses []Loss) error {
+	var p page
+	names := strings.Join(nodes, ", ")
+	if len(losses) == 0 {
+		p.print("Without %s nobody loses a place.", names)
+		return p.writeTo(w)
+	}
+	p.print("Without %s", names)
+	for _, l := range losses {
+		p.print("")
+		if l.Verdict != "" {
+			p.print("%s loses %s and would wait: %s", l.Gang, pods(l.Pods), l.Verdict)
+			continue
+		}
+		p.print("%s loses %s, which would go to", l.Gang, pods(l.Pods))
+		p.table("  ", placeRows(l.Places, false))
+	}
+	return p.writeTo(w)
+}
+
+func pods(names []string) string {
+	if len(names) == 1 {
+		return "pod " + names[0]
+	}
+	return fmt.Sprintf("%d pods", len(names))
+}

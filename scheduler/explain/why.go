@@ -1,0 +1,296 @@
+package explain
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+// State is how far a gang is.
+type State string
+
+// States of a gang.
+const (
+	Running    State = "Running"    // as many members run as it needs
+	Fits       State = "Fits"       // it has a place and is about to get it
+	Waiting    State = "Waiting"    // it does not fit
+	Incomplete State = "Incomplete" // members have not appeared
+)
+
+// Answer is what there is to say about one gang.
+type Answer struct {
+	// Gang is "namespace/name"; Pod tells that it is a pod on its own.
+	Gang  string `json:"gang"`
+	Pod   bool   `json:"pod,omitempty"`
+	State State  `json:"state"`
+	// Scheduler is set when the gang is another scheduler's: then nothing here is its word.
+	Scheduler string `json:"scheduler,omitempty"`
+	// Needed is how many members must run together, Running how many do, Missing how
+	// many must still appear, Fit how many fit at once, running ones included.
+	Needed  int `json:"needed"`
+	Running int `json:"running"`
+	Missing int `json:"missing"`
+	Fit     int `json:"fit"`
+	// Roles say what the members ask for.
+	Roles    []Role `json:"roles"`
+	Priority int32  `json:"priority"`
+	// Quota is what the gang's quota leaf limits, and uses.
+	Quota []Limit `json:"quota,omitempty"`
+	// Verdict is the planner's verdict in one text, as the pods carry it; "" unless it waits.
+	Verdict string   `json:"verdict,omitempty"`
+	Reasons []Reason `json:"reasons,omitempty"`
+	// Rooms say for each domain or pool how many of the members fit there.
+	Rooms []Room `json:"rooms,omitempty"`
+	// Places are where its members run; of a gang that fits, where they will; of a gang
+	// that waits, also the best places for as many as fit.
+	Places []Place `json:"places,omitempty"`
+	// Fixes are changes that make the gang fit, the nearest first. Each was planned.
+	Fixes []Fix `json:"fixes,omitempty"`
+	// Said is what the scheduler last wrote on the pods, and since when.
+	Said  string    `json:"said,omitempty"`
+	Since time.Time `json:"since,omitzero"`
+	// Odd are oddities in the gang's description.
+	Odd []string `json:"odd,omitempty"`
+}
+
+// Role is members of a gang that ask for the same.
+type Role struct {
+	Name    string `json:"name"`
+	Members int    `json:"members"`
+	Asks    string `json:"asks"`
+	// Late members start once the others run.
+	Late bool `json:"late,omitempty"`
+}
+
+// Limit is one resource of a quota leaf; Min and Max are nil where the tree sets none.
+type Limit struct {
+	Leaf     string `json:"leaf"`
+	Resource string `json:"resource"`
+	Used     int64  `json:"used"`
+	Min      *int64 `json:"min,omitempty"`
+	Max      *int64 `json:"max,omitempty"`
+}
+
+// Reason is one constraint with the number of nodes that it rules out.
+type Reason struct {
+	Code  string `json:"code"`
+	Nodes int    `json:"nodes,omitempty"`
+	Text  string `json:"text"`
+}
+
+// Room is what one part of the cluster could take of the gang.
+type Room struct {
+	Where string `json:"where"`
+	Nodes int    `json:"nodes"`
+	// FreeCards are whole cards, FreeGiB is memory of cards that are given away in parts.
+	FreeCards int      `json:"freeCards"`
+	FreeGiB   int64    `json:"freeGiB,omitempty"`
+	Fit       int      `json:"fit"`
+	Reasons   []Reason `json:"reasons,omitempty"`
+}
+
+// Place is where one member runs or could run.
+type Place struct {
+	Member string `json:"member"`
+	Node   string `json:"node"`
+	Runs   bool   `json:"runs"`
+	// Cards are NVML indexes of whole cards; empty in mode default, where the device
+	// plugin picks.
+	Cards  []int   `json:"cards,omitempty"`
+	Shares []Share `json:"shares,omitempty"`
+	// RingGBps is the best ring among the gang's cards on the node, in GB/s.
+	RingGBps    float64 `json:"ringGBps,omitempty"`
+	NVLinkRings int     `json:"nvlinkRings,omitempty"`
+}
+
+// Share is a part of one card, by NVML index.
+type Share struct {
+	Card        int   `json:"card"`
+	MemoryGiB   int64 `json:"memoryGiB"`
+	CorePercent int64 `json:"corePercent,omitempty"`
+}
+
+// Fix is a change that makes the gang fit.
+type Fix struct {
+	Kind     string `json:"kind"`
+	Target   string `json:"target"`
+	Resource string `json:"resource,omitempty"`
+	From     string `json:"from,omitempty"`
+	To       string `json:"to"`
+	With     []Fix  `json:"with,omitempty"`
+	Text     string `json:"text"`
+}
+
+// Why answers for a gang by its key ([inventory.PlanKey]); ok is false when there is none.
+func Why(scene *inventory.Scene, key string) (answer Answer, ok bool) {
+	state, ok := scene.Gang(key)
+	if !ok || len(state.Pods) == 0 {
+		return Answer{}, false
+	}
+	a := describe(state, key)
+	a.Quota = limits(scene.View.Quota(), state.Gang.Leaf)
+	for _, assignment := range state.Gang.Running {
+		a.Places = append(a.Places, place(scene, assignment, true))
+	}
+	switch {
+	case state.Missing > 0:
+		a.State = Incomplete
+	case a.Running >= a.Needed && a.Running == members(state.Gang):
+		a.State = Running
+	default:
+		a.plan(scene, state.Gang)
+	}
+	return a, true
+}
+
+// plan adds what the planner says about members that do not run.
+func (a *Answer) plan(scene *inventory.Scene, g placement.Gang) {
+	result := scene.View.Plan(g)
+	planned := result.Verdict.Partial
+	a.State, a.Fit = Waiting, result.Verdict.Fit
+	if result.Placement != nil {
+		planned = result.Placement.Assignments
+		a.State, a.Fit = Fits, a.Running+len(planned)
+		if a.Running >= a.Needed {
+			a.State = Running
+		}
+	}
+	for _, assignment := range planned {
+		a.Places = append(a.Places, place(scene, assignment, false))
+	}
+	if a.State != Waiting {
+		return
+	}
+	a.Verdict = result.Verdict.String()
+	a.Reasons = reasons(result.Verdict.Reasons)
+	a.Fixes = fixes(result.Verdict.Fixes)
+	for _, r := range scene.View.Rooms(g) {
+		a.Rooms = append(a.Rooms, Room{Where: r.Where, Nodes: r.Nodes, FreeCards: r.Cards, FreeGiB: r.GiB, Fit: r.Fit, Reasons: reasons(r.Reasons)})
+	}
+}
+
+// describe says what the gang is and asks for.
+func describe(state inventory.GangState, key string) Answer {
+	g := state.Gang
+	a := Answer{Gang: g.ID, Pod: strings.Count(key, "/") == 2, Needed: g.Minimum, Missing: state.Missing, Priority: g.Priority}
+	a.Needed = cmp.Or(a.Needed, members(g))
+	for _, role := range g.Roles {
+		a.Roles = append(a.Roles, Role{Name: role.Name, Members: len(role.Members), Asks: role.Request.Words(), Late: role.Late})
+		for _, name := range role.Members {
+			pod := state.Pods[name]
+			if pod.Spec.NodeName != "" && !role.Late {
+				a.Running++
+			}
+			if pod.Spec.SchedulerName != contract.SchedulerName {
+				a.Scheduler = pod.Spec.SchedulerName
+			}
+			a.listen(pod)
+		}
+	}
+	a.Fit = a.Running
+	for _, problem := range state.Problems {
+		a.Odd = append(a.Odd, problem.Text)
+	}
+	return a
+}
+
+// listen takes in what stands on a pod: the latest words, and since when it waits.
+func (a *Answer) listen(pod *corev1.Pod) {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && (a.Said == "" || c.LastTransitionTime.Time.Before(a.Since)) {
+			a.Said, a.Since = c.Message, c.LastTransitionTime.Time
+		}
+	}
+}
+
+// members counts the members that are not late.
+func members(g placement.Gang) int {
+	n := 0
+	for _, role := range g.Roles {
+		if !role.Late {
+			n += len(role.Members)
+		}
+	}
+	return n
+}
+
+// limits reads what a quota leaf limits, nothing when there is no such leaf.
+func limits(tree *quota.Tree, leaf string) []Limit {
+	if tree == nil || !tree.HasLeaf(leaf) {
+		return nil
+	}
+	used, least, most := tree.Used(leaf), tree.Min(leaf), tree.Max(leaf)
+	names := map[string]bool{}
+	for name := range least {
+		names[name] = true
+	}
+	for name := range most {
+		names[name] = true
+	}
+	var list []Limit
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		l := Limit{Leaf: tree.Path(leaf), Resource: name, Used: used[name]}
+		if amount, ok := least[name]; ok {
+			l.Min = &amount
+		}
+		if amount, ok := most[name]; ok {
+			l.Max = &amount
+		}
+		list = append(list, l)
+	}
+	return list
+}
+
+func place(scene *inventory.Scene, a placement.Assignment, runs bool) Place {
+	node, _ := scene.View.Node(a.Node)
+	p := Place{
+		Member: a.Member, Node: a.Node, Runs: runs, Cards: inventory.Indexes(a.Own, node.Cards),
+		RingGBps: a.Ring.GBps, NVLinkRings: a.Ring.NVLinkRings,
+	}
+	for _, share := range a.Shares {
+		p.Shares = append(p.Shares, Share{Card: cardIndex(node, share.Card), MemoryGiB: share.MemoryGiB, CorePercent: share.CorePercent})
+	}
+	return p
+}
+
+func reasons(in []placement.Reason) []Reason {
+	var out []Reason
+	for _, r := range in {
+		out = append(out, Reason{Code: string(r.Code), Nodes: r.Nodes, Text: r.Text})
+	}
+	return out
+}
+
+func fixes(in []placement.Fix) []Fix {
+	var out []Fix
+	for _, f := range in {
+		out = append(out, Fix{Kind: string(f.Kind), Target: f.Target, Resource: f.Resource, From: f.From, To: f.To, With: fixes(f.With), Text: f.Text})
+	}
+	return out
+}
+
+// Gangs answers for all gangs, those that wait first, then by name.
+func Gangs(scene *inventory.Scene) []Answer {
+	var all []Answer
+	for _, key := range scene.Keys() {
+		if a, ok := Why(scene, key); ok {
+			all = append(all, a)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Answer) int {
+		return cmp.Or(cmp.Compare(a.State.rank(), b.State.rank()), -cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Gang, b.Gang))
+	})
+	return all
+}
+
+// rank orders states by how much there is to ask about them.
+func (s State) rank() int { return slices.Index([]State{Waiting, Fits, Incomplete, Running}, s) }

@@ -1,0 +1,76 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+// Loss is a gang that loses its place when nodes go.
+type Loss struct {
+	Gang string `json:"gang"`
+	// Pods are "namespace/name" of the pods that lose their place.
+	Pods []string `json:"pods"`
+	// Places are where these members would go then; none when they would wait.
+	Places []Place `json:"places,omitempty"`
+	// Verdict says why they would wait, "" when they would not.
+	Verdict string `json:"verdict,omitempty"`
+}
+
+// Without answers what would happen without some nodes: which gangs lose members, and
+// whether these fit on what is left, one gang after the other by name. Pods without
+// cards that are in no gang are left out. It fails when there is no such node.
+func Without(scene *inventory.Scene, nodes []string) ([]Loss, error) {
+	left := scene.View.Clone()
+	for _, name := range nodes {
+		if _, ok := left.Node(name); !ok {
+			return nil, fmt.Errorf("there is no node %q", name)
+		}
+		left.RemoveNode(name)
+	}
+	var losses []Loss
+	states := map[string]inventory.GangState{}
+	for _, stranded := range scene.View.Strands(left) {
+		loss, key := Loss{}, ""
+		for _, id := range stranded.Pods {
+			left.RemovePod(id)
+			pod := scene.Pod(id)
+			if k, planned := inventory.PlanKey(pod); planned {
+				key = k
+				loss.Pods = append(loss.Pods, pod.Namespace+"/"+pod.Name)
+			}
+		}
+		if state, ok := scene.Gang(key); ok {
+			slices.Sort(loss.Pods)
+			loss.Gang = state.Gang.ID
+			states[loss.Gang] = state
+			losses = append(losses, loss)
+		}
+	}
+	slices.SortFunc(losses, func(a, b Loss) int { return cmp.Compare(a.Gang, b.Gang) })
+	for i := range losses {
+		losses[i].replace(left, scene, states[losses[i].Gang])
+	}
+	return losses, nil
+}
+
+// replace plans the members that lost their place on what is left.
+func (l *Loss) replace(left *placement.View, scene *inventory.Scene, state inventory.GangState) {
+	g := state.Gang
+	g.Running = slices.DeleteFunc(slices.Clone(g.Running), func(a placement.Assignment) bool {
+		pod := state.Pods[a.Member]
+		return slices.Contains(l.Pods, pod.Namespace+"/"+pod.Name)
+	})
+	result := left.Plan(g)
+	if result.Placement == nil {
+		l.Verdict = result.Verdict.String()
+		return
+	}
+	left.Apply(g, *result.Placement)
+	for _, a := range result.Placement.Assignments {
+		l.Places = append(l.Places, place(scene, a, false))
+	}
+}

@@ -24,7 +24,7 @@ type Room struct {
 // narrowest level, else for each pool. They come in the planner's order of nodes.
 func (v *View) Rooms(g Gang) []Room {
 	whole := newPlanner(v.cluster(), g)
-	if whole.invalid() != nil || len(whole.members) == 0 {
+	if whole.invalid() != nil || whole.total == 0 {
 		return nil
 	}
 	var rooms []Room
@@ -32,7 +32,7 @@ func (v *View) Rooms(g Gang) []Room {
 		c := v.cluster()
 		c.nodes, c.quota = part.nodes, nil
 		p := newPlanner(c, g)
-		chosen := p.choose(p.wanted(len(p.members)))
+		chosen := p.choose(p.wanted(p.total))
 		room := Room{Where: part.name, Nodes: len(part.nodes), Fit: chosen.placed}
 		for _, n := range part.nodes {
 			room.Cards += n.free.whole
@@ -40,7 +40,7 @@ func (v *View) Rooms(g Gang) []Room {
 				room.GiB += share.memoryGiB
 			}
 		}
-		if chosen.placed < len(p.members) {
+		if chosen.placed < p.total {
 			room.Reasons = p.nodeReasons(p.next(chosen), chosen)
 		}
 		rooms = append(rooms, room)
@@ -54,27 +54,32 @@ type part struct {
 	nodes []*node
 }
 
-// parts divides the nodes by the gang's domains, else by pool.
+// parts divides the nodes by the gang's domains, else by pool, in the order of their
+// first nodes. Nodes that lack a label of a domain are in no part.
 func (p *planner) parts() []part {
-	var list []part
 	required, preferred := p.domainLabels()
-	if labels := slices.Concat(required, preferred); len(labels) > 0 {
-		for _, d := range p.domains(labels, make([]uint64, len(p.nodes))) {
-			list = append(list, part{name: d.String(), nodes: d.nodes})
-		}
-		return list
-	}
+	labels := slices.Concat(required, preferred)
+	var list []part
+	index := map[string]int{}
 	for _, n := range p.nodes {
-		name := "no pool"
-		if n.Pool != "" {
-			name = "pool " + n.Pool
+		value, ok := domainOf(n, labels)
+		if !ok {
+			continue
 		}
-		// Nodes are in the order of their pools.
-		if len(list) == 0 || list[len(list)-1].name != name {
+		name := (&domain{labels: labels, value: value}).String()
+		if len(labels) == 0 {
+			name = "no pool"
+			if n.Pool != "" {
+				name = "pool " + n.Pool
+			}
+		}
+		i, known := index[name]
+		if !known {
+			i = len(list)
+			index[name] = i
 			list = append(list, part{name: name})
 		}
-		last := &list[len(list)-1]
-		last.nodes = append(last.nodes, n)
+		list[i].nodes = append(list[i].nodes, n)
 	}
 	return list
 }

@@ -46,6 +46,9 @@ func NewTable(m Machine) (*Table, error) {
 // Machine returns the machine that the table was made from.
 func (t *Table) Machine() Machine { return t.machine }
 
+// Healthy returns the cards that may be used.
+func (t *Table) Healthy() Set { return t.healthy }
+
 // Ring returns the best ring inside the set; the zero Ring for less than two cards
 // of the machine.
 func (t *Table) Ring(s Set) Ring { return t.sets.ring(s & Full(len(t.machine.Cards))) }

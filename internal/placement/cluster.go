@@ -17,10 +17,12 @@ type cluster struct {
 	// gangs counts the pods of each gang.
 	gangs map[string]int
 	mix   *Mix
+	// admissions are those of the nodes, nil for other nodes than a view's.
+	admissions *admissions
 }
 
 func (v *View) cluster() cluster {
-	return cluster{nodes: v.order, quota: v.quota, gangs: v.gangs, mix: v.mix}
+	return cluster{nodes: v.order, quota: v.quota, gangs: v.gangs, mix: v.mix, admissions: v.admissions}
 }
 
 // changed returns the cluster after pods have gone and others have come. Gangs of

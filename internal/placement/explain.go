@@ -67,6 +67,7 @@ func (p *planner) next(s selection) member {
 // after the others have their places.
 func (p *planner) nodeReasons(next member, s selection) []Reason {
 	class := &p.classes[next.class]
+	terrain := p.survey()
 	trials := make([]*trial, len(p.nodes))
 	for _, pick := range s.picks {
 		trials[pick.node] = pick.trial
@@ -78,7 +79,10 @@ func (p *planner) nodeReasons(next member, s selection) []Reason {
 	why := map[filled]refusal{}
 	counts := map[refusal]int{}
 	for i, n := range p.nodes {
-		r := p.refusal(n, class, s.domain)
+		var r refusal
+		if terrain.admitted[i]&(1<<uint(class.rules)) == 0 || len(s.domain.labels) > 0 {
+			r = p.refusal(n, class, s.domain)
+		}
 		t, taken := trials[i], 0
 		if t != nil {
 			taken = t.take[next.class]

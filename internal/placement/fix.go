@@ -189,6 +189,7 @@ func (f *fixer) smallestGrowth(g growth) (int, bool) {
 	admitted := f.admits(g.template)
 	with := func(add int) bool {
 		c := f.cluster
+		c.admissions = nil
 		c.nodes = slices.Insert(slices.Clone(f.nodes), g.end, slices.Repeat([]*node{g.template}, add)...)
 		return f.feasible(c, f.terrain.with(g.end, add, admitted), f.lifted, f.gang)
 	}
@@ -207,8 +208,12 @@ func (f *fixer) smallestGrowth(g growth) (int, bool) {
 // tolerations proposes to tolerate the taint that keeps the gang from most nodes.
 func (f *fixer) tolerations() []Fix {
 	counts := map[Taint]int{}
-	for _, n := range f.nodes {
-		if _, taint := f.rules[f.classes[f.next.class].rules].refuses(&n.Node); taint != nil {
+	ruleSet := f.classes[f.next.class].rules
+	for i, n := range f.nodes {
+		if f.terrain.admitted[i]&(1<<uint(ruleSet)) != 0 {
+			continue
+		}
+		if _, taint := f.rules[ruleSet].refuses(&n.Node); taint != nil {
 			counts[*taint]++
 		}
 	}

@@ -133,16 +133,10 @@ func (n *node) capacity() *capacity {
 
 // healthyCards returns the cards that may be used at all.
 func (n *node) healthyCards() gpu.Set {
-	var s gpu.Set
 	if n.Cards == nil {
-		return s
+		return 0
 	}
-	for i, card := range n.Cards.Machine().Cards {
-		if card.Unhealthy == "" {
-			s |= gpu.SetOf(i)
-		}
-	}
-	return s
+	return n.Cards.Healthy()
 }
 
 // freeCards returns the healthy cards that no known pod owns or shares.

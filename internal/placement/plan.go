@@ -156,7 +156,7 @@ func (p *planner) addMembers(runs map[string]string, late bool) (total int) {
 // class returns the index of the role's class and makes it when it is new.
 func (p *planner) class(role *Role) int {
 	r := newRules(role)
-	ruleSet := slices.IndexFunc(p.rules, func(o rules) bool { return reflect.DeepEqual(r, o) })
+	ruleSet := slices.IndexFunc(p.rules, func(o rules) bool { return r.equal(&o) })
 	if ruleSet < 0 {
 		ruleSet = len(p.rules)
 		p.rules = append(p.rules, r)

@@ -84,13 +84,27 @@ func domainOf(n *node, labels []string) (value string, ok bool) {
 
 // survey looks at the nodes, unless that was done.
 func (p *planner) survey() *terrain {
-	if p.terrain == nil {
-		p.terrain = &terrain{admitted: make([]uint64, len(p.nodes)), domains: map[int][]*domain{}, homes: p.homes()}
-		for i, n := range p.nodes {
-			p.terrain.admitted[i] = p.admits(n)
+	if p.terrain != nil {
+		return p.terrain
+	}
+	t := &terrain{admitted: make([]uint64, len(p.nodes)), domains: map[int][]*domain{}, homes: p.homes()}
+	for i := range p.rules {
+		r := &p.rules[i]
+		for j, met := range p.admissions.of(*r, p.nodes) {
+			if met && (r.exclude == nil || !r.exclude[p.nodes[j].Name]) {
+				t.admitted[j] |= 1 << uint(i)
+			}
 		}
 	}
-	return p.terrain
+	if len(p.gang.ExcludeNodes) > 0 {
+		for i, n := range p.nodes {
+			if p.gang.ExcludeNodes[n.Name] {
+				t.admitted[i] = 0
+			}
+		}
+	}
+	p.terrain = t
+	return t
 }
 
 // with returns the terrain after nodes that meet the same rules were inserted at a position.

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/pki"
+)
+
+// namespace holds the pods of a run.
+const namespace = "bench"
+
+// cluster is a fresh control plane: etcd and kube-apiserver as processes of their own.
+type cluster struct {
+	bin, dir   string
+	kubeconfig string
+	client     *kube.Client
+	// typed speaks protobuf, which costs the API server less than JSON.
+	typed     kubernetes.Interface
+	dynamic   dynamic.Interface
+	etcd, api *process
+}
+
+// startCluster starts a control plane in an empty folder.
+func startCluster(ctx context.Context, bin, dir string) (*cluster, error) {
+	c := &cluster{bin: bin, dir: dir, kubeconfig: filepath.Join(dir, "kubeconfig")}
+	if err := c.start(ctx); err != nil {
+		c.stop()
+		return nil, fmt.Errorf("start the control plane: %w", err)
+	}
+	return c, nil
+}
+
+func (c *cluster) start(ctx context.Context) error {
+	ports, err := freePorts(3)
+	if err != nil {
+		return err
+	}
+	store, peer, serve := ports[0], ports[1], ports[2]
+	c.etcd, err = startProcess(c.bin, c.dir, "etcd", "--data-dir="+filepath.Join(c.dir, "etcd"),
+		"--listen-client-urls="+loopback("http", store), "--advertise-client-urls="+loopback("http", store),
+		"--listen-peer-urls="+loopback("http", peer), "--initial-advertise-peer-urls="+loopback("http", peer),
+		"--initial-cluster=default="+loopback("http", peer),
+		"--unsafe-no-fsync", "--quota-backend-bytes=4294967296", "--log-level=error")
+	if err != nil {
+		return err
+	}
+	args, err := c.credentials(loopback("https", serve))
+	if err != nil {
+		return err
+	}
+	c.api, err = startProcess(c.bin, c.dir, "kube-apiserver", append(args,
+		"--etcd-servers="+loopback("http", store), "--secure-port="+strconv.Itoa(serve),
+		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
+		"--service-cluster-ip-range=10.0.0.0/16", "--service-account-issuer=https://kubernetes.default.svc",
+		"--authorization-mode=AlwaysAllow", "--anonymous-auth=false",
+		// Without controllers nobody makes service accounts or lifts the taint of new nodes.
+		"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+		"--enable-priority-and-fairness=false", "--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000",
+		"--feature-gates=GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true",
+		"--runtime-config=scheduling.k8s.io/v1alpha2=true")...)
+	if err != nil {
+		return err
+	}
+	return c.connect(ctx)
+}
+
+// credentials makes the certificates and the kubeconfig, and returns the API server's flags for them.
+func (c *cluster) credentials(url string) ([]string, error) {
+	authority, err := pki.Open(filepath.Join(c.dir, "pki"))
+	if err != nil {
+		return nil, err
+	}
+	serving, err1 := authority.Ensure("kube-apiserver", pki.Subject{CommonName: "kube-apiserver", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	admin, err2 := authority.Ensure("admin", pki.Subject{CommonName: "admin", Organization: "system:masters"})
+	signing, err3 := authority.EnsureSigningKey()
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return nil, err
+	}
+	kubeconfig, err := authority.Kubeconfig("bench", url, admin)
+	if err != nil {
+		return nil, err
+	}
+	return []string{
+		"--cert-dir=" + c.dir, "--tls-cert-file=" + serving.CertFile, "--tls-private-key-file=" + serving.KeyFile,
+		"--client-ca-file=" + authority.CAFile(),
+		"--service-account-key-file=" + signing.CertFile, "--service-account-signing-key-file=" + signing.KeyFile,
+	}, os.WriteFile(c.kubeconfig, kubeconfig, 0o600)
+}
+
+// connect waits until the API server is ready.
+func (c *cluster) connect(ctx context.Context) error {
+	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+	if err != nil {
+		return err
+	}
+	config.QPS = -1
+	protobuf := rest.CopyConfig(config)
+	protobuf.ContentType = "application/vnd.kubernetes.protobuf"
+	protobuf.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	if c.typed, err = kubernetes.NewForConfig(protobuf); err != nil {
+		return err
+	}
+	if c.dynamic, err = dynamic.NewForConfig(config); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	err = poll(ctx, 50*time.Millisecond, func() error {
+		_, err := c.typed.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+		return err
+	}, c.etcd, c.api)
+	if err != nil {
+		return err
+	}
+	if c.client, err = kube.New(config); err != nil {
+		return err
+	}
+	_, err = c.typed.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	return err
+}
+
+// apply creates objects, waiting until custom resources are served.
+func (c *cluster) apply(ctx context.Context, objects []*unstructured.Unstructured) error {
+	return c.client.ApplyAll(ctx, objects, nil)
+}
+
+// stop ends the control plane and removes its data.
+func (c *cluster) stop() {
+	for _, p := range []*process{c.api, c.etcd} {
+		if p != nil {
+			_ = p.command.Process.Kill() // nothing of it is kept
+			<-p.done
+		}
+	}
+	_ = os.RemoveAll(filepath.Join(c.dir, "etcd")) // the folder of the run is removed later anyway
+}
+
+// poll calls check until it succeeds, a process ends, or ctx is over.
+func poll(ctx context.Context, pause time.Duration, check func() error, processes ...*process) error {
+	ticker := time.NewTicker(pause)
+	defer ticker.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		for _, p := range processes {
+			if failure := p.failure(); failure != nil {
+				return failure
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ctx.Err(), err)
+		case <-ticker.C:
+		}
+	}
+}
+
+func loopback(scheme string, port int) string {
+	return scheme + "://127.0.0.1:" + strconv.Itoa(port)
+}
+
+// freePorts finds loopback ports that nobody uses now.
+func freePorts(n int) ([]int, error) {
+	var ports []int
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}

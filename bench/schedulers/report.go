@@ -1,0 +1,74 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// throughputTable is a Markdown table of one workload and series. The first row is
+// what the others are compared with.
+func throughputTable(rows []throughput) string {
+	var t strings.Builder
+	fmt.Fprintf(&t, "\n%s on %d nodes, %s\n\n", rows[0].Workload, rows[0].Nodes, rows[0].Series)
+	line(&t, "scheduler", "bound", "gangs whole / partial", "all bound, s", "pods/s", "ours is", "CPU ms/pod", "ours is", "wait p50 / p99, s", "peak MiB", "cores: scheduler / API server")
+	line(&t, "---", "---:", "---:", "---:", "---:", "---:", "---:", "---:", "---:", "---:", "---:")
+	ours := rows[0]
+	for _, r := range rows {
+		line(&t, r.Scheduler, fmt.Sprintf("%d / %d", r.Bound, r.Pods), fmt.Sprintf("%d / %d", r.WholeGangs, r.PartialGangs),
+			fmt.Sprintf("%.2f", r.Seconds), fmt.Sprintf("%.0f", r.perSecond()), ratio(ours.perSecond(), r.perSecond(), "faster"),
+			fmt.Sprintf("%.2f", r.cpuPerPod()), ratio(r.cpuPerPod(), ours.cpuPerPod(), "less"),
+			fmt.Sprintf("%.2f / %.2f", r.MedianSeconds, r.P99Seconds), fmt.Sprintf("%.0f", r.PeakMiB),
+			fmt.Sprintf("%.2f / %.2f", r.SchedulerCores, r.ServerCores))
+	}
+	return t.String()
+}
+
+func waitingTable(rows []waiting) string {
+	var t strings.Builder
+	fmt.Fprintf(&t, "\n%s on %d nodes, most of which never fit\n\n", rows[0].Workload, rows[0].Nodes)
+	line(&t, "scheduler", "gangs whole / partial", fmt.Sprintf("CPU in %.0f s, s", rows[0].IntervalSeconds), "ours is", "API server CPU, s", "verdict first / on all members, ms")
+	line(&t, "---", "---:", "---:", "---:", "---:", "---:")
+	for _, r := range rows {
+		line(&t, r.Scheduler, fmt.Sprintf("%d / %d", r.WholeGangs, r.PartialGangs), fmt.Sprintf("%.2f", r.CPUSeconds),
+			share(rows[0].CPUSeconds, r.CPUSeconds), fmt.Sprintf("%.2f", r.ServerCPUSeconds), milliseconds(r.FirstVerdictSeconds)+" / "+milliseconds(r.LastVerdictSeconds))
+	}
+	return t.String()
+}
+
+func idleTable(rows []idling) string {
+	var t strings.Builder
+	fmt.Fprintf(&t, "\n%d idle nodes\n\n", rows[0].Nodes)
+	line(&t, "scheduler", "CPU to start, s", fmt.Sprintf("CPU in %.0f s, s", rows[0].IntervalSeconds), "memory, MiB", "peak, MiB")
+	line(&t, "---", "---:", "---:", "---:", "---:")
+	for _, r := range rows {
+		line(&t, r.Scheduler, fmt.Sprintf("%.2f", r.StartCPUSeconds), fmt.Sprintf("%.2f", r.CPUSeconds), fmt.Sprintf("%.0f", r.MiB), fmt.Sprintf("%.0f", r.PeakMiB))
+	}
+	return t.String()
+}
+
+func line(t *strings.Builder, cells ...string) {
+	fmt.Fprintf(t, "| %s |\n", strings.Join(cells, " | "))
+}
+
+// ratio is how many times more a is than b.
+func ratio(a, b float64, word string) string {
+	if a == b || b == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f× %s", a/b, word)
+}
+
+// share is what part a is of b.
+func share(a, b float64) string {
+	if a == b || b == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f %%", 100*a/b)
+}
+
+func milliseconds(seconds float64) string {
+	if seconds == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.0f", 1000*seconds)
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The two series: pods are created while the scheduler runs, or all of them exist
+// before it starts.
+const (
+	live    = "live"
+	backlog = "backlog first"
+)
+
+// throughput is how one scheduler bound one workload.
+type throughput struct {
+	Scheduler string `json:"scheduler"`
+	Nodes     int    `json:"nodes"`
+	Workload  string `json:"workload"`
+	Series    string `json:"series"`
+	Pods      int    `json:"pods"`
+	Bound     int    `json:"bound"`
+	// WholeGangs and PartialGangs count gangs that are bound entirely or in part.
+	WholeGangs   int `json:"wholeGangs"`
+	PartialGangs int `json:"partialGangs"`
+	// Seconds from the first pod's creation, or the scheduler's start, to the last bind.
+	Seconds float64 `json:"seconds"`
+	// BindingSeconds is from the first bind to the last.
+	BindingSeconds float64 `json:"bindingSeconds"`
+	// MedianSeconds and P99Seconds are from a pod's creation to its bind.
+	MedianSeconds float64 `json:"medianSeconds"`
+	P99Seconds    float64 `json:"p99Seconds"`
+	// CPUSeconds is the scheduler's, from the start of the series until it has settled
+	// after the last bind; in the series "backlog first" with its start.
+	CPUSeconds float64 `json:"cpuSeconds"`
+	// StartCPUSeconds is what the scheduler had used when it was ready and idle (live only).
+	StartCPUSeconds float64 `json:"startCPUSeconds,omitempty"`
+	PeakMiB         float64 `json:"peakMiB"`
+	// SchedulerCores and ServerCores are the cores that the scheduler, and API server
+	// with etcd, kept busy on average until the last bind.
+	SchedulerCores float64 `json:"schedulerCores"`
+	ServerCores    float64 `json:"serverCores"`
+}
+
+func (t throughput) perSecond() float64 { return float64(t.Bound) / t.Seconds }
+
+func (t throughput) cpuPerPod() float64 { return 1000 * t.CPUSeconds / float64(t.Bound) }
+
+// settle is how long the scheduler may work on after the last bind, on events and
+// status, for its CPU time to count.
+const settle = time.Second
+
+// patience is how long a run goes on without a bind.
+const patience = 30 * time.Second
+
+// throughputRun measures one workload on a fresh cluster.
+func (b *bench) throughputRun(ctx context.Context, s scheduler, nodes int, w shape, series string) (throughput, error) {
+	result := throughput{Scheduler: s.name, Nodes: nodes, Workload: w.String(), Series: series, Pods: w.pods()}
+	err := b.onCluster(ctx, s, nodes, func(ctx context.Context, c *cluster, o *observer) error {
+		if err := c.createGroups(ctx, s, "job", w); err != nil {
+			return err
+		}
+		var p *process
+		var err error
+		var before clocks
+		if series == live {
+			if p, err = b.startIdle(ctx, s, c); err != nil {
+				return err
+			}
+			defer p.stop()
+			if before, err = read(p, c); err != nil {
+				return err
+			}
+			result.StartCPUSeconds = before.scheduler.Seconds()
+			if err := c.createPods(ctx, s, "job", w); err != nil {
+				return err
+			}
+		} else {
+			if err := c.createPods(ctx, s, "job", w); err != nil {
+				return err
+			}
+			if err := o.awaitSeen(ctx, w.pods()); err != nil {
+				return err
+			}
+			if before, err = read(nil, c); err != nil {
+				return err
+			}
+			if p, err = s.start(c, b.options(s)); err != nil {
+				return err
+			}
+			defer p.stop()
+		}
+		defer b.profile(p)()
+		if err := o.awaitBound(ctx, w.pods(), patience, p, c.api, c.etcd); err != nil {
+			return err
+		}
+		return result.measure(ctx, p, c, o, before)
+	})
+	return result, err
+}
+
+// measure fills in the result once the last pod is bound.
+func (t *throughput) measure(ctx context.Context, p *process, c *cluster, o *observer, before clocks) error {
+	after, err := read(p, c)
+	if err != nil {
+		return err
+	}
+	wall := after.at.Sub(before.at).Seconds()
+	t.SchedulerCores = (after.scheduler - before.scheduler).Seconds() / wall
+	t.ServerCores = (after.server - before.server).Seconds() / wall
+	pause(ctx, settle)
+	if after, err = read(p, c); err != nil {
+		return err
+	}
+	t.CPUSeconds = (after.scheduler - before.scheduler).Seconds()
+	if t.PeakMiB, err = p.memory("VmHWM"); err != nil {
+		return err
+	}
+	t.summarise(o.records(), before.at)
+	return nil
+}
+
+// summarise computes times from what the watch has shown.
+func (t *throughput) summarise(records []record, start time.Time) {
+	var first, last time.Time
+	var waits []float64
+	gangs := map[string][2]int{}
+	for _, r := range records {
+		gang := gangs[r.name[:strings.LastIndexByte(r.name, '-')]]
+		gang[0]++
+		if !r.bound.IsZero() {
+			gang[1]++
+			waits = append(waits, r.bound.Sub(r.created).Seconds())
+			if first.IsZero() || r.bound.Before(first) {
+				first = r.bound
+			}
+			if r.bound.After(last) {
+				last = r.bound
+			}
+		}
+		gangs[r.name[:strings.LastIndexByte(r.name, '-')]] = gang
+	}
+	for _, gang := range gangs {
+		switch gang[1] {
+		case 0:
+		case gang[0]:
+			t.WholeGangs++
+		default:
+			t.PartialGangs++
+		}
+	}
+	t.Bound = len(waits)
+	if t.Bound == 0 {
+		return
+	}
+	t.Seconds, t.BindingSeconds = last.Sub(start).Seconds(), last.Sub(first).Seconds()
+	slices.Sort(waits)
+	t.MedianSeconds, t.P99Seconds = waits[len(waits)/2], waits[len(waits)*99/100]
+}
+
+// clocks are the CPU times of the processes at a moment.
+type clocks struct {
+	at                time.Time
+	scheduler, server time.Duration
+}
+
+// read reads the clocks; p is nil while the scheduler does not run.
+func read(p *process, c *cluster) (clocks, error) {
+	now := clocks{at: time.Now()}
+	for _, server := range []*process{c.api, c.etcd} {
+		used, err := server.cpu()
+		if err != nil {
+			return now, err
+		}
+		now.server += used
+	}
+	if p == nil {
+		return now, nil
+	}
+	var err error
+	now.scheduler, err = p.cpu()
+	return now, err
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// progress is one line about the result.
+func (t throughput) progress() string {
+	return fmt.Sprintf("%d of %d bound in %.1f s, %.2f ms CPU per pod, server %.2f cores", t.Bound, t.Pods, t.Seconds, t.cpuPerPod(), t.ServerCores)
+}

@@ -8,51 +8,71 @@ import (
 // maxAdmissions bounds the sets of rules that a view remembers.
 const maxAdmissions = 64
 
-// admissions remembers which nodes meet which rules: gangs of one kind come again and
-// again, and nodes seldom change. Rules that exclude nodes by name are remembered
-// without them.
-type admissions struct{ known []admission }
-
-// admission is which nodes meet the rules, in the planner's order of nodes.
-type admission struct {
-	rules rules
-	nodes []bool
+// admissions remembers which nodes of a view meet which rules: gangs of one kind come
+// again and again, and nodes seldom change. Rules that exclude nodes by name are
+// remembered without them.
+type admissions struct {
+	// nodes is how many nodes are numbered.
+	nodes int
+	known []admission
 }
 
-// of returns which nodes meet the rules, but for those that the rules exclude. A nil
-// receiver remembers nothing.
-func (a *admissions) of(r rules, nodes []*node) []bool {
-	r.exclude = nil
-	if a != nil {
-		for i := range a.known {
-			if a.known[i].rules.equal(&r) {
-				return a.known[i].nodes
-			}
+// admission is what is known of one set of rules.
+type admission struct {
+	rules rules
+	// met is, by the node's number, 0 for not looked at yet, else admitted or refused.
+	met []uint8
+}
+
+const (
+	admitted = 1
+	refused  = 2
+)
+
+// of returns the memory of the rules, but for the nodes that they exclude by name.
+func (a *admissions) of(r *rules) *admission {
+	for i := range a.known {
+		if a.known[i].rules.equalBut(r) {
+			return &a.known[i]
 		}
 	}
-	admitted := make([]bool, len(nodes))
-	for i, n := range nodes {
-		why, _ := r.refuses(&n.Node)
-		admitted[i] = why.code == ""
+	if len(a.known) == maxAdmissions {
+		a.known = nil
 	}
-	if a != nil {
-		if len(a.known) == maxAdmissions {
-			a.known = nil
+	known := admission{rules: r.clone(), met: make([]uint8, a.nodes+1)}
+	known.rules.exclude = nil
+	a.known = append(a.known, known)
+	return &a.known[len(a.known)-1]
+}
+
+// admits reports whether a node meets the rules.
+func (a *admission) admits(n *node) bool {
+	if n.number > 0 && a.met[n.number] > 0 {
+		return a.met[n.number] == admitted
+	}
+	why, _ := a.rules.refuses(&n.Node)
+	if n.number > 0 {
+		a.met[n.number] = refused
+		if why.code == "" {
+			a.met[n.number] = admitted
 		}
-		a.known = append(a.known, admission{r.clone(), admitted})
 	}
-	return admitted
+	return why.code == ""
 }
 
 // equal reports whether the rules are written alike.
 func (r *rules) equal(o *rules) bool {
+	return r.equalBut(o) && maps.Equal(r.exclude, o.exclude)
+}
+
+// equalBut is equal but for the nodes that are excluded by name.
+func (r *rules) equalBut(o *rules) bool {
 	sameTerm := func(a, b Requirement) bool {
 		return a.Key == b.Key && a.Operator == b.Operator && slices.Equal(a.Values, b.Values)
 	}
 	return slices.Equal(r.selector, o.selector) && slices.Equal(r.tolerations, o.tolerations) && slices.Equal(r.pools, o.pools) &&
 		(r.affinity == nil) == (o.affinity == nil) &&
-		slices.EqualFunc(r.affinity, o.affinity, func(a, b []Requirement) bool { return slices.EqualFunc(a, b, sameTerm) }) &&
-		maps.Equal(r.exclude, o.exclude)
+		slices.EqualFunc(r.affinity, o.affinity, func(a, b []Requirement) bool { return slices.EqualFunc(a, b, sameTerm) })
 }
 
 // clone copies what the caller of the planner may change later.

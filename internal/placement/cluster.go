@@ -17,11 +17,17 @@ type cluster struct {
 	// gangs counts the pods of each gang.
 	gangs map[string]int
 	mix   *Mix
-	// admissions are those of the nodes, nil for other nodes than a view's.
+	// admissions are those of the view.
 	admissions *admissions
 }
 
 func (v *View) cluster() cluster {
+	if v.admissions == nil {
+		v.admissions = &admissions{nodes: len(v.order)}
+		for i, n := range v.order {
+			n.number = int32(i + 1)
+		}
+	}
 	return cluster{nodes: v.order, quota: v.quota, gangs: v.gangs, mix: v.mix, admissions: v.admissions}
 }
 

@@ -189,7 +189,6 @@ func (f *fixer) smallestGrowth(g growth) (int, bool) {
 	admitted := f.admits(g.template)
 	with := func(add int) bool {
 		c := f.cluster
-		c.admissions = nil
 		c.nodes = slices.Insert(slices.Clone(f.nodes), g.end, slices.Repeat([]*node{g.template}, add)...)
 		return f.feasible(c, f.terrain.with(g.end, add, admitted), f.lifted, f.gang)
 	}

@@ -12,7 +12,9 @@ type node struct {
 	Node
 	// present is false while pods are known on a node that is not.
 	present bool
-	used    usage
+	// number is the node's in the view's admissions, 0 for a node of no view.
+	number int32
+	used   usage
 	// free is what is left, shared with all nodes in the same state, and key its key; nil while the node is absent.
 	free *capacity
 	key  string

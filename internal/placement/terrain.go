@@ -90,8 +90,9 @@ func (p *planner) survey() *terrain {
 	t := &terrain{admitted: make([]uint64, len(p.nodes)), domains: map[int][]*domain{}, homes: p.homes()}
 	for i := range p.rules {
 		r := &p.rules[i]
-		for j, met := range p.admissions.of(*r, p.nodes) {
-			if met && (r.exclude == nil || !r.exclude[p.nodes[j].Name]) {
+		known := p.admissions.of(r)
+		for j, n := range p.nodes {
+			if known.admits(n) && (len(r.exclude) == 0 || !r.exclude[n.Name]) {
 				t.admitted[j] |= 1 << uint(i)
 			}
 		}

@@ -38,7 +38,7 @@ type View struct {
 	gangs map[string]int
 	quota *quota.Tree
 	mix   *Mix
-	// admissions is made anew when a node changes.
+	// admissions is nil once a node has changed.
 	admissions *admissions
 	// states holds one capacity per distinct state of a node.
 	states map[string]*interned
@@ -60,7 +60,7 @@ type interned struct {
 func NewView() *View {
 	return &View{
 		nodes: map[string]*node{}, pods: map[string]*Pod{}, gangs: map[string]int{},
-		states: map[string]*interned{}, tables: map[*gpu.Table]numbered{}, admissions: &admissions{},
+		states: map[string]*interned{}, tables: map[*gpu.Table]numbered{},
 	}
 }
 
@@ -73,7 +73,7 @@ func (v *View) SetNode(n Node) {
 	have.Node, have.present = n, true
 	i, _ := slices.BinarySearchFunc(v.order, have, func(a, b *node) int { return compareNodes(&a.Node, &b.Node) })
 	v.order = slices.Insert(v.order, i, have)
-	v.admissions = &admissions{}
+	v.admissions = nil
 	v.refresh(have)
 }
 
@@ -90,7 +90,7 @@ func (v *View) RemoveNode(name string) {
 func (v *View) detach(n *node) {
 	i, _ := slices.BinarySearchFunc(v.order, n, func(a, b *node) int { return compareNodes(&a.Node, &b.Node) })
 	v.order = slices.Delete(v.order, i, i+1)
-	v.admissions = &admissions{}
+	v.admissions = nil
 	v.release(n)
 }
 
@@ -259,7 +259,7 @@ func (v *View) Clone() *View {
 		quota:  v.Quota(),
 		mix:    v.mix,
 		states: make(map[string]*interned, len(v.states)),
-		tables: maps.Clone(v.tables), lastTable: v.lastTable, admissions: &admissions{},
+		tables: maps.Clone(v.tables), lastTable: v.lastTable,
 	}
 	for name, n := range v.nodes {
 		copied := *n

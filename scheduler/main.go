@@ -2,6 +2,9 @@
 // takes kube-scheduler's flags and a KubeSchedulerConfiguration (--config). When the
 // configuration names no kubeconfig it uses the file in the environment variable
 // KUBECONFIG, else the pod's service account.
+//
+// "gpuplan-scheduler queue" is another program: the controller of the job queue,
+// with flags of its own.
 package main
 
 import (
@@ -34,13 +37,18 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/allocate"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/gang"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/quota"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/queue"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/repair"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil && ctx.Err() == nil {
+	work, args := run, os.Args[1:]
+	if len(args) > 0 && args[0] == "queue" {
+		work, args = queue.Run, args[1:]
+	}
+	if err := work(ctx, args); err != nil && ctx.Err() == nil {
 		fmt.Fprintln(os.Stderr, "gpuplan-scheduler:", err)
 		os.Exit(1)
 	}

@@ -1,5 +1,5 @@
-// Package deploy holds the manifests of the scheduler and of the custom resources
-// that it reads.
+// Package deploy holds the manifests of the scheduler, of the queue controller, and of
+// the custom resources of both.
 package deploy
 
 import (
@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -26,11 +27,12 @@ const (
 	configMount = "/etc/gpuplan"
 )
 
-// Options are what a user decides about the scheduler.
+// Options are what a user decides about the scheduler and the queue controller.
 type Options struct {
 	// Image is the container image.
 	Image string
-	// Replicas is the number of schedulers, of which one leads; 0 means 1.
+	// Replicas is the number of schedulers, and of queue controllers, of which one
+	// each leads; 0 means 1.
 	Replicas int
 	// LogLevel is the verbosity of the log, as in klog: 0 (default) to 10.
 	LogLevel int
@@ -38,9 +40,10 @@ type Options struct {
 	Port int
 }
 
-// Objects returns the scheduler's objects in the order in which they can be applied:
-// namespace, CRDs, account, rights, configuration, Deployment, admission policy. All carry
-// [contract.ManagedByLabel].
+// Objects returns the objects of the scheduler and of the queue controller in the order
+// in which they can be applied: namespaces, CRDs, accounts, rights, configuration,
+// Deployments, admission policy. All carry [contract.ManagedByLabel]. The scheduler's
+// Deployment is the first.
 func Objects(o Options) ([]*unstructured.Unstructured, error) {
 	if o.Image == "" {
 		return nil, errors.New("the scheduler needs a container image")
@@ -49,7 +52,7 @@ func Objects(o Options) ([]*unstructured.Unstructured, error) {
 		return nil, errors.New("replicas, log level and port of the scheduler must not be negative")
 	}
 	var objs []*unstructured.Unstructured
-	for _, name := range []string{"crd-elasticquotatree.yaml", "crd-podgroup.yaml", "scheduler.yaml", "admission.yaml"} {
+	for _, name := range []string{"crd-elasticquotatree.yaml", "crd-podgroup.yaml", "crd-queue.yaml", "scheduler.yaml", "queue.yaml", "admission.yaml"} {
 		more, err := decode(name)
 		if err != nil {
 			return nil, err
@@ -62,16 +65,20 @@ func Objects(o Options) ([]*unstructured.Unstructured, error) {
 	}
 	for _, obj := range objs {
 		labels := map[string]string{contract.PartOfLabel: contract.PartOfValue, contract.ManagedByLabel: contract.ManagedByValue}
-		switch obj.GetKind() {
-		case "Namespace": // shared with the node agent
-		case "ConfigMap":
-			labels[contract.NameLabel] = contract.SchedulerName
+		program := contract.SchedulerName
+		if obj.GetName() == contract.QueueControllerName {
+			program = contract.QueueControllerName
+		}
+		if obj.GetKind() != "Namespace" { // shared with the node agent
+			labels[contract.NameLabel] = program
+		}
+		switch {
+		case obj.GetKind() == "ConfigMap":
 			err = unstructured.SetNestedStringMap(obj.Object, map[string]string{configFile: string(config)}, "data")
-		case "Deployment":
-			labels[contract.NameLabel] = contract.SchedulerName
+		case obj.GetKind() == "Deployment" && program == contract.QueueControllerName:
+			err = o.configureQueue(obj)
+		case obj.GetKind() == "Deployment":
 			err = o.configure(obj, config)
-		default:
-			labels[contract.NameLabel] = contract.SchedulerName
 		}
 		if err != nil {
 			return nil, fmt.Errorf("configure %s %s: %w", obj.GetKind(), obj.GetName(), err)
@@ -101,8 +108,38 @@ func decode(name string) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// configure puts the options into the Deployment.
+// configure puts the options into the scheduler's Deployment.
 func (o Options) configure(deployment *unstructured.Unstructured, config []byte) error {
+	container := map[string]any{
+		"args": []any{
+			"--config=" + path.Join(configMount, configFile),
+			fmt.Sprintf("--secure-port=%d", o.Port),
+			fmt.Sprintf("--v=%d", o.LogLevel),
+			// Members of a gang wait for each other in every cycle; nominating a node for
+			// each of them would double the writes to the API server.
+			"--feature-gates=NominatedNodeNameForExpectation=false",
+		},
+	}
+	if o.Port != 0 {
+		container["ports"] = []any{map[string]any{"name": "https", "containerPort": int64(o.Port), "protocol": "TCP"}}
+		container["livenessProbe"] = probe("/livez", 10)
+		container["readinessProbe"] = probe("/readyz", 2)
+	}
+	if err := o.fill(deployment, container); err != nil {
+		return err
+	}
+	sum := sha256.Sum256(config)
+	return unstructured.SetNestedField(deployment.Object, hex.EncodeToString(sum[:8]), "spec", "template", "metadata", "annotations", contract.ConfigHashAnnotation)
+}
+
+// configureQueue puts the options into the Deployment of the queue controller, which
+// is the same program in the same image.
+func (o Options) configureQueue(deployment *unstructured.Unstructured) error {
+	return o.fill(deployment, map[string]any{"args": []any{"queue", fmt.Sprintf("--v=%d", o.LogLevel)}})
+}
+
+// fill sets the image, what differs between the containers, and the number of replicas.
+func (o Options) fill(deployment *unstructured.Unstructured, fields map[string]any) error {
 	containers, _, err := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "containers")
 	if err != nil {
 		return err
@@ -112,25 +149,8 @@ func (o Options) configure(deployment *unstructured.Unstructured, config []byte)
 		return errors.New("it has no container")
 	}
 	container["image"] = o.Image
-	container["args"] = []any{
-		"--config=" + path.Join(configMount, configFile),
-		fmt.Sprintf("--secure-port=%d", o.Port),
-		fmt.Sprintf("--v=%d", o.LogLevel),
-		// Members of a gang wait for each other in every cycle; nominating a node for
-		// each of them would double the writes to the API server.
-		"--feature-gates=NominatedNodeNameForExpectation=false",
-	}
-	if o.Port != 0 {
-		container["ports"] = []any{map[string]any{"name": "https", "containerPort": int64(o.Port), "protocol": "TCP"}}
-		container["livenessProbe"] = probe("/livez", 10)
-		container["readinessProbe"] = probe("/readyz", 2)
-	}
+	maps.Copy(container, fields)
 	if err := unstructured.SetNestedSlice(deployment.Object, containers, "spec", "template", "spec", "containers"); err != nil {
-		return err
-	}
-	sum := sha256.Sum256(config)
-	err = unstructured.SetNestedField(deployment.Object, hex.EncodeToString(sum[:8]), "spec", "template", "metadata", "annotations", contract.ConfigHashAnnotation)
-	if err != nil {
 		return err
 	}
 	return unstructured.SetNestedField(deployment.Object, int64(max(o.Replicas, 1)), "spec", "replicas")

@@ -39,13 +39,15 @@ func TestOwnProgramsRun(t *testing.T) {
 	_, err = cloud.WaitTask(ctx, created.TaskID, nil)
 	require.NoError(t, err)
 
-	eventually(t, "the scheduler is available", func() error {
-		deployment, err := client.AppsV1().Deployments(contract.SystemNamespace).Get(ctx, contract.SchedulerName, metav1.GetOptions{})
-		if err == nil && deployment.Status.AvailableReplicas != 1 {
-			err = fmt.Errorf("%+v", deployment.Status)
-		}
-		return err
-	})
+	for _, name := range []string{contract.SchedulerName, contract.QueueControllerName} {
+		eventually(t, name+" is available", func() error {
+			deployment, err := client.AppsV1().Deployments(contract.SystemNamespace).Get(ctx, name, metav1.GetOptions{})
+			if err == nil && deployment.Status.AvailableReplicas != 1 {
+				err = fmt.Errorf("%+v", deployment.Status)
+			}
+			return err
+		})
+	}
 	kind := schema.GroupVersionKind{Group: contract.GPUNodeGroup, Version: contract.GPUNodeVersion, Kind: contract.GPUNodeKind}
 	for _, node := range nodesOf(t, client, "programs") {
 		eventually(t, "the node agent publishes the cards", func() error {
@@ -73,7 +75,7 @@ func TestOwnProgramsRun(t *testing.T) {
 		}
 		return names
 	}
-	assert.Equal(t, []string{contract.SchedulerName}, running(), "the agent's pods go with their nodes")
+	assert.ElementsMatch(t, []string{contract.SchedulerName, contract.QueueControllerName}, running(), "the agent's pods go with their nodes")
 	require.NoError(t, access.DeleteAll(ctx, objects, nil))
 	assert.Empty(t, running())
 }

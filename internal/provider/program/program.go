@@ -1,5 +1,5 @@
 // Package program installs, watches and removes one of our programs in a cluster:
-// the objects that a deploy package renders, with a Deployment or DaemonSet among them.
+// the objects that a deploy package renders, with Deployments or DaemonSets among them.
 package program
 
 import (
@@ -20,11 +20,15 @@ var ErrAbsent = errors.New("it is not installed")
 // shared are kinds that several programs have in common; only that they exist counts.
 var shared = []string{"Namespace", "CustomResourceDefinition"}
 
-// Workload returns the Deployment or DaemonSet among the objects.
+// isWorkload tells what runs pods.
+func isWorkload(o *unstructured.Unstructured) bool {
+	return o.GetKind() == "Deployment" || o.GetKind() == "DaemonSet"
+}
+
+// Workload returns the first Deployment or DaemonSet among the objects: the program
+// that the others belong to.
 func Workload(objs []*unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	i := slices.IndexFunc(objs, func(o *unstructured.Unstructured) bool {
-		return o.GetKind() == "Deployment" || o.GetKind() == "DaemonSet"
-	})
+	i := slices.IndexFunc(objs, isWorkload)
 	if i < 0 {
 		return nil, errors.New("the manifests have no Deployment and no DaemonSet")
 	}
@@ -32,7 +36,7 @@ func Workload(objs []*unstructured.Unstructured) (*unstructured.Unstructured, er
 }
 
 // Install applies the objects, those that others have changed included, and waits
-// until the workload runs everywhere it should.
+// until the workloads run everywhere they should.
 func Install(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured, progress func(string)) error {
 	for _, obj := range objs {
 		if slices.Contains(shared, obj.GetKind()) {
@@ -55,12 +59,15 @@ func Install(ctx context.Context, client *kube.Client, objs []*unstructured.Unst
 	if err := client.ApplyAll(ctx, objs, progress); err != nil {
 		return err
 	}
-	workload, err := Workload(objs)
-	if err != nil {
-		return err
+	for _, obj := range objs {
+		if !isWorkload(obj) {
+			continue
+		}
+		if _, err := client.WaitFor(ctx, obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName(), rolledOut, progress); err != nil {
+			return err
+		}
 	}
-	_, err = client.WaitFor(ctx, workload.GroupVersionKind(), workload.GetNamespace(), workload.GetName(), rolledOut, progress)
-	return err
+	return nil
 }
 
 // Drift says what of the objects is not as it should be: "Deployment

@@ -1,0 +1,301 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// writers is how many objects are written side by side.
+const writers = 16
+
+// Resources of the queue and of the tree.
+func queues() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: contract.QueueGroup, Version: contract.QueueVersion, Resource: contract.QueueResource}
+}
+
+func units() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: contract.QueueGroup, Version: contract.QueueVersion, Resource: contract.QueueUnitResource}
+}
+
+func trees() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: contract.QuotaTreeGroup, Version: contract.QuotaTreeVersion, Resource: contract.QuotaTreeResource}
+}
+
+// writer carries out plans. What the API server answers goes into the state at once.
+type writer struct {
+	client dynamic.Interface
+	state  *state
+	ledger *ledger
+	now    func() time.Time
+}
+
+// apply writes what decides what runs. Objects that changed meanwhile are left for the
+// next plan, which their change brings about.
+func (w *writer) apply(ctx context.Context, p plan) error {
+	return errors.Join(
+		each(ctx, p.createQueues, w.createQueue),
+		each(ctx, p.deleteQueues, w.deleteQueue),
+		each(ctx, p.suspend, w.suspend),
+		each(ctx, p.drop, w.drop),
+		w.enqueue(ctx, p.enqueue),
+		each(ctx, p.describe, w.describe),
+		each(ctx, p.phases, w.report),
+		each(ctx, p.back, w.sendBack),
+		each(ctx, p.resume, w.resume),
+		w.start(ctx, p.start),
+	)
+}
+
+// each does something with all items, and returns the errors that a later plan cannot know of.
+func each[T any](ctx context.Context, items []T, do func(context.Context, T) error) error {
+	var group errgroup.Group
+	group.SetLimit(writers)
+	for _, item := range items {
+		group.Go(func() error { return harmless(do(ctx, item)) })
+	}
+	return group.Wait()
+}
+
+// harmless drops the errors of objects that have changed or gone.
+func harmless(err error) error {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func (w *writer) createQueue(ctx context.Context, path string) error {
+	q := &contract.Queue{
+		TypeMeta: metav1.TypeMeta{APIVersion: queues().GroupVersion().String(), Kind: contract.QueueKind},
+		ObjectMeta: metav1.ObjectMeta{
+			GenerateName: queuePrefix(path), Namespace: contract.QueueNamespace,
+			Labels:      map[string]string{contract.QueueCreatedLabel: contract.QueueCreatedValue, contract.PartOfLabel: contract.PartOfValue},
+			Annotations: map[string]string{contract.QueuePathAnnotation: path},
+		},
+		Spec: contract.QueueSpec{QueuePolicy: contract.PolicyPriority},
+	}
+	object, err := toObject(q)
+	if err != nil {
+		return err
+	}
+	delete(object.Object, "status")
+	created, err := w.client.Resource(queues()).Namespace(contract.QueueNamespace).Create(ctx, object, w.create())
+	if err != nil {
+		return fmt.Errorf("create the Queue of %s: %w", path, err)
+	}
+	return w.state.setQueue(created)
+}
+
+func (w *writer) deleteQueue(ctx context.Context, q *queue) error {
+	err := w.client.Resource(queues()).Namespace(q.Namespace).Delete(ctx, q.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &q.UID, ResourceVersion: &q.ResourceVersion},
+	})
+	if err != nil {
+		return fmt.Errorf("delete Queue %s: %w", q.Name, err)
+	}
+	w.state.removeQueue(q.object)
+	return nil
+}
+
+// enqueue makes the units of jobs, one after the other in the order of their arrival.
+func (w *writer) enqueue(ctx context.Context, entries []*entry) error {
+	for _, e := range entries {
+		j := e.job
+		yes := true
+		u := &contract.QueueUnit{
+			TypeMeta: metav1.TypeMeta{APIVersion: units().GroupVersion().String(), Kind: contract.QueueUnitKind},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: j.object.GetNamespace(), Name: j.unitName(),
+				Labels:      map[string]string{contract.PartOfLabel: contract.PartOfValue},
+				Annotations: map[string]string{contract.ArrivalAnnotation: strconv.FormatInt(j.sequence, 10)},
+				OwnerReferences: []metav1.OwnerReference{{
+					APIVersion: j.kind.gvk.GroupVersion().String(), Kind: j.kind.gvk.Kind,
+					Name: j.object.GetName(), UID: j.object.GetUID(), Controller: &yes,
+				}},
+			},
+			Spec: e.spec,
+		}
+		object, err := toObject(u)
+		if err != nil {
+			return err
+		}
+		delete(object.Object, "status")
+		created, err := w.client.Resource(units()).Namespace(u.Namespace).Create(ctx, object, w.create())
+		if apierrors.IsAlreadyExists(err) {
+			continue // that of an earlier job of this name; its end brings us back
+		}
+		if err != nil {
+			return fmt.Errorf("create %s %s: %w", contract.QueueUnitKind, e.id(), err)
+		}
+		if err := w.state.setUnit(created); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drop deletes the unit of a job that is not to be queued any more.
+func (w *writer) drop(ctx context.Context, u *unit) error {
+	err := w.client.Resource(units()).Namespace(u.Namespace).Delete(ctx, u.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &u.UID}})
+	if err != nil {
+		return fmt.Errorf("delete %s %s/%s: %w", contract.QueueUnitKind, u.Namespace, u.Name, err)
+	}
+	w.state.removeUnit(u.object)
+	return nil
+}
+
+// describe writes the unit's description.
+func (w *writer) describe(ctx context.Context, e *entry) error {
+	next := e.unit.object.DeepCopy()
+	for field, value := range map[string]any{"queue": e.spec.Queue, "resource": e.spec.Resource} {
+		raw, err := plain(value)
+		if err != nil {
+			return err
+		}
+		if err := unstructured.SetNestedField(next.Object, raw, "spec", field); err != nil {
+			return err
+		}
+	}
+	return w.update(ctx, next)
+}
+
+// report writes the unit's status.
+func (w *writer) report(ctx context.Context, e *entry) error { return w.setStatus(ctx, e, e.status) }
+
+func (w *writer) setStatus(ctx context.Context, e *entry, status contract.QueueUnitStatus) error {
+	next := e.unit.object.DeepCopy()
+	raw, err := plain(status)
+	if err != nil {
+		return err
+	}
+	next.Object["status"] = raw
+	return w.update(ctx, next, "status")
+}
+
+func (w *writer) update(ctx context.Context, next *unstructured.Unstructured, subresources ...string) error {
+	updated, err := w.client.Resource(units()).Namespace(next.GetNamespace()).Update(ctx, next, metav1.UpdateOptions{FieldManager: contract.QueueControllerName}, subresources...)
+	if err != nil {
+		return fmt.Errorf("update %s %s/%s: %w", contract.QueueUnitKind, next.GetNamespace(), next.GetName(), err)
+	}
+	return w.state.setUnit(updated)
+}
+
+// sendBack notes that a job had its time before it suspends it, so that a controller
+// that takes over in between does the rest.
+func (w *writer) sendBack(ctx context.Context, e *entry) error {
+	if err := w.report(ctx, e); err != nil {
+		return err
+	}
+	return w.suspend(ctx, e.job)
+}
+
+// start lets units out.
+func (w *writer) start(ctx context.Context, entries []*entry) error {
+	if len(entries) == 0 {
+		return nil
+	}
+	releasing := w.underWay()
+	for _, e := range entries {
+		releasing[e.id()] = e.unit.Status.Attempts + 1
+	}
+	if err := w.ledger.write(ctx, releasing); err != nil {
+		return err
+	}
+	return each(ctx, entries, w.resume)
+}
+
+// underWay are those of the ledger's units that are not out yet.
+func (w *writer) underWay() map[string]int64 {
+	left := maps.Clone(w.ledger.releasing)
+	maps.DeleteFunc(left, func(id string, attempt int64) bool { return !w.state.beforeAttempt(id, attempt) })
+	return left
+}
+
+// beforeAttempt reports whether a unit exists and was not let out this often yet.
+func (s *state) beforeAttempt(id string, attempt int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := s.units[id]
+	return u != nil && u.Status.Attempts < attempt
+}
+
+// resume lets a job run whose unit is in the ledger.
+func (w *writer) resume(ctx context.Context, e *entry) error {
+	if err := w.hold(ctx, e.job, false); err != nil {
+		return err
+	}
+	now := metav1.NewTime(w.now().Truncate(time.Second))
+	status := e.unit.Status
+	status.Attempts++
+	status.Phase, status.Position, status.Message = contract.UnitDequeued, 0, fmt.Sprintf("until its %d pods run", e.job.pods)
+	status.LastAllocateTime, status.LastUpdateTime = &now, &now
+	return w.setStatus(ctx, e, status)
+}
+
+func (w *writer) suspend(ctx context.Context, j *job) error { return w.hold(ctx, j, true) }
+
+// hold suspends a job or lets it run. It changes the job only as it is known, so that
+// it never acts on a decision that others have made void.
+func (w *writer) hold(ctx context.Context, j *job, hold bool) error {
+	if j.suspended == hold && (hold || !j.asked) {
+		return nil
+	}
+	patch := map[string]any{}
+	if j.suspended != hold {
+		if err := unstructured.SetNestedField(patch, hold, j.kind.suspend...); err != nil {
+			return err
+		}
+	}
+	metadata := map[string]any{"resourceVersion": j.object.GetResourceVersion()}
+	if !hold && j.asked {
+		metadata["annotations"] = map[string]any{contract.SuspendAnnotation: "false"}
+	}
+	patch["metadata"] = metadata
+	raw, err := json.Marshal(patch)
+	if err != nil {
+		return err
+	}
+	updated, err := w.client.Resource(j.kind.gvr()).Namespace(j.object.GetNamespace()).Patch(ctx, j.object.GetName(), types.MergePatchType, raw,
+		metav1.PatchOptions{FieldManager: contract.QueueControllerName})
+	if err != nil {
+		return fmt.Errorf("suspend or resume %s: %w", j, err)
+	}
+	return w.state.setJob(j.kind, updated)
+}
+
+func (w *writer) create() metav1.CreateOptions {
+	return metav1.CreateOptions{FieldManager: contract.QueueControllerName}
+}
+
+func toObject(typed any) (*unstructured.Unstructured, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
+	return &unstructured.Unstructured{Object: content}, err
+}
+
+// plain is a value in the form that unstructured objects have.
+func plain(value any) (any, error) {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return nil, err
+	}
+	var out any
+	err = utiljson.Unmarshal(raw, &out)
+	return out, err
+}

@@ -1,0 +1,206 @@
+package queue
+
+import (
+	"cmp"
+	"slices"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+// listed is how many units of a queue its status lists.
+const listed = 100
+
+// books add up what the status of the tree and of the queues says.
+type books struct {
+	leaves map[string]*account
+	// resources are those that the tree names somewhere.
+	resources map[string]bool
+	// counted are the jobs whose whole charge is in what is asked for.
+	counted map[types.UID]bool
+}
+
+// account is the sums of a node.
+type account struct {
+	used, asked     quota.Resources
+	active, pending int64
+	lines, off      []*entry
+}
+
+func newBooks(t *tree) *books {
+	b := &books{leaves: map[string]*account{}, resources: map[string]bool{}, counted: map[types.UID]bool{}}
+	if t != nil {
+		b.name(t.spec)
+	}
+	return b
+}
+
+func (b *books) name(node quota.Spec) {
+	for _, list := range []quota.Resources{node.Min, node.Max} {
+		for name := range list {
+			b.resources[name] = true
+		}
+	}
+	for _, child := range node.Children {
+		b.name(child)
+	}
+}
+
+func (b *books) leaf(name string) *account {
+	a := b.leaves[name]
+	if a == nil {
+		a = &account{used: quota.Resources{}, asked: quota.Resources{}}
+		b.leaves[name] = a
+	}
+	return a
+}
+
+// use adds what bound pods use, ask what pods ask for.
+func (b *books) use(leaf string, amounts quota.Resources) { add(b.leaf(leaf).used, amounts, 1) }
+func (b *books) ask(leaf string, amounts quota.Resources) { add(b.leaf(leaf).asked, amounts, 1) }
+
+// hold counts a job that may run, wait one that waits in line or is off.
+func (b *books) hold(e *entry) {
+	b.job(e)
+	b.leaf(e.leaf).active++
+}
+
+func (b *books) wait(e *entry, off bool) {
+	b.job(e)
+	a := b.leaf(e.leaf)
+	a.pending++
+	if off {
+		a.off = append(a.off, e)
+	}
+}
+
+func (b *books) job(e *entry) {
+	b.counted[e.job.object.GetUID()] = true
+	b.ask(e.leaf, e.job.charge)
+}
+
+// line adds a unit to the list of its queue; it is called in the order of the line.
+func (b *books) line(e *entry) {
+	a := b.leaf(e.leaf)
+	a.lines = append(a.lines, e)
+}
+
+// sum adds up a node with everything below it.
+func (b *books) sum(node quota.Spec) *account {
+	if len(node.Children) == 0 {
+		return b.leaf(node.Name)
+	}
+	total := &account{used: quota.Resources{}, asked: quota.Resources{}}
+	for _, child := range node.Children {
+		below := b.sum(child)
+		add(total.used, below.used, 1)
+		add(total.asked, below.asked, 1)
+		total.active += below.active
+		total.pending += below.pending
+	}
+	return total
+}
+
+// changed returns the status of the quota tree, nil when it is as it should be.
+func (b *books) changed(t *tree) map[string]any {
+	status := map[string]any{"root": b.node(t.spec)}
+	if now, _, _ := unstructured.NestedMap(t.object.Object, "status"); apiequality.Semantic.DeepEqual(now, status) {
+		return nil
+	}
+	return status
+}
+
+// node is the status of a node, in the form of koord-queue.
+func (b *books) node(node quota.Spec) map[string]any {
+	a := b.sum(node)
+	status := map[string]any{
+		"name":    node.Name,
+		"used":    b.amounts(a.used, a.active),
+		"request": b.amounts(a.asked, a.active+a.pending),
+	}
+	if len(node.Namespaces) > 0 {
+		status["namespaces"] = anySlice(node.Namespaces, func(n string) any { return n })
+	}
+	if len(node.Children) > 0 {
+		status["children"] = anySlice(node.Children, func(child quota.Spec) any { return b.node(child) })
+	}
+	return status
+}
+
+func anySlice[T any](in []T, convert func(T) any) []any {
+	out := make([]any, len(in))
+	for i, item := range in {
+		out[i] = convert(item)
+	}
+	return out
+}
+
+// amounts are those of the resources that the tree names, and the number of jobs.
+func (b *books) amounts(sums quota.Resources, jobs int64) map[string]any {
+	list := map[string]any{contract.MaxJobsKey: resource.NewQuantity(jobs, resource.DecimalSI).String()}
+	for name := range b.resources {
+		q := quantity(name, sums[name])
+		list[name] = q.String()
+	}
+	return list
+}
+
+// queueReport is a Queue whose status is to be written.
+type queueReport struct {
+	queue  *queue
+	status contract.QueueStatus
+}
+
+// reportQueues finds the Queues whose status is not as it should be.
+func (p *planner) reportQueues() {
+	if p.tree == nil {
+		return
+	}
+	p.reportQueue(p.tree.spec, "")
+	slices.SortFunc(p.out.queues, func(a, b queueReport) int { return cmp.Compare(a.queue.Name, b.queue.Name) })
+}
+
+func (p *planner) reportQueue(node quota.Spec, above string) {
+	path := above + node.Name
+	for _, child := range node.Children {
+		p.reportQueue(child, path+"/")
+	}
+	q := p.queueOf[path]
+	if q == nil {
+		return
+	}
+	a := p.books.sum(node)
+	status := contract.QueueStatus{Pending: int32(a.pending), Active: int32(a.active)}
+	for name, units := range map[string][]*entry{"active": a.lines, "backoff": a.off} {
+		if len(units) == 0 {
+			continue
+		}
+		if status.QueueItemDetails == nil {
+			status.QueueItemDetails = map[string][]contract.QueueItemDetail{}
+		}
+		status.QueueItemDetails[name] = details(units)
+	}
+	if !apiequality.Semantic.DeepEqual(q.Status, status) {
+		p.out.queues = append(p.out.queues, queueReport{q, status})
+	}
+}
+
+// details lists the first units.
+func details(units []*entry) []contract.QueueItemDetail {
+	slices.SortFunc(units, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(a.status.Position, b.status.Position), cmp.Compare(a.id(), b.id()))
+	})
+	var list []contract.QueueItemDetail
+	for _, e := range units[:min(len(units), listed)] {
+		list = append(list, contract.QueueItemDetail{
+			Name: e.job.unitName(), Namespace: e.job.object.GetNamespace(),
+			Priority: priority(e.spec), Position: e.status.Position,
+		})
+	}
+	return list
+}

@@ -1,0 +1,144 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+)
+
+// Requests per second that the controller may make, and at once.
+const queriesPerSecond, burst = 500, 1000
+
+// command is what the command line says.
+type command struct {
+	kubeconfig string
+	elect      bool
+	lease      time.Duration
+	timing     timing
+}
+
+// Run runs the queue controller with the arguments of its command line until ctx ends.
+func Run(ctx context.Context, args []string) error {
+	var c command
+	flags := pflag.NewFlagSet(contract.SchedulerName+" queue", pflag.ContinueOnError)
+	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "path of a kubeconfig; by default the file in the environment variable KUBECONFIG, else the pod's service account")
+	flags.BoolVar(&c.elect, "leader-elect", true, "work only as long as this process holds the Lease "+contract.SystemNamespace+"/"+contract.QueueControllerName)
+	flags.DurationVar(&c.lease, "leader-elect-lease-duration", 15*time.Second, "how long the others wait after a leader was heard of last")
+	flags.DurationVar(&c.timing.ready, "pods-ready-timeout", 10*time.Minute, "how long the pods of a job that was let out may take to run before the job goes back; 0 for any time")
+	flags.DurationVar(&c.timing.backoff, "requeue-backoff", time.Minute, "how long a job that went back is off the first time; doubles each time")
+	flags.DurationVar(&c.timing.longest, "requeue-backoff-max", time.Hour, "how long it is off at most")
+	level := flags.IntP("v", "v", 0, "verbosity of the log")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, pflag.ErrHelp) {
+			return nil
+		}
+		return err
+	}
+	if err := c.check(); err != nil {
+		return err
+	}
+	var verbosity klog.Level
+	if err := verbosity.Set(fmt.Sprint(*level)); err != nil {
+		return fmt.Errorf("set the verbosity: %w", err)
+	}
+	config, err := kube.ConfigFrom(kube.Access{Path: c.kubeconfig})
+	if err != nil {
+		return err
+	}
+	config.QPS, config.Burst = queriesPerSecond, burst
+	return c.run(ctx, config)
+}
+
+func (c command) check() error {
+	switch {
+	case c.lease < time.Second:
+		return fmt.Errorf("--leader-elect-lease-duration is %s; it must be at least 1s", c.lease)
+	case c.timing.ready < 0:
+		return fmt.Errorf("--pods-ready-timeout is %s; it must not be negative", c.timing.ready)
+	case c.timing.backoff <= 0 || c.timing.longest < c.timing.backoff:
+		return fmt.Errorf("--requeue-backoff is %s and --requeue-backoff-max %s; the first must be positive and not above the second", c.timing.backoff, c.timing.longest)
+	}
+	return nil
+}
+
+func (c command) run(ctx context.Context, config *rest.Config) error {
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("find the name of the host: %w", err)
+	}
+	identity := host + "_" + string(uuid.NewUUID())
+	typed, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("set up the client: %w", err)
+	}
+	dynamic, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("set up the client: %w", err)
+	}
+	controller := newController(typed, dynamic, c.timing, identity)
+	if !c.elect {
+		return controller.run(ctx)
+	}
+	return c.lead(ctx, config, identity, controller.run)
+}
+
+// lead runs work while this process is the leader. It returns when ctx ends, when work
+// does, or when another process leads; the process is then to end and to start anew.
+func (c command) lead(ctx context.Context, config *rest.Config, identity string, work func(context.Context) error) error {
+	electing, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// A client of its own: renewing must not wait behind other requests.
+	client, err := kubernetes.NewForConfig(rest.AddUserAgent(config, "leader-election"))
+	if err != nil {
+		return fmt.Errorf("set up the client: %w", err)
+	}
+	leading := make(chan context.Context, 1)
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: contract.SystemNamespace, Name: contract.QueueControllerName},
+			Client:     client.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
+		},
+		LeaseDuration: c.lease, RenewDeadline: c.lease * 2 / 3, RetryPeriod: c.lease / 8,
+		ReleaseOnCancel: true,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(ctx context.Context) { leading <- ctx },
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("set up the election of a leader: %w", err)
+	}
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		elector.Run(electing)
+	}()
+	select {
+	case <-stopped:
+		return nil
+	case led := <-leading:
+		err = work(led)
+	}
+	cancel()
+	<-stopped
+	if err == nil && ctx.Err() == nil {
+		return errors.New("this process is not the leader any more")
+	}
+	return err
+}

@@ -1,0 +1,197 @@
+package queue
+
+import (
+	"fmt"
+	"strconv"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	trainingjob "github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+// kind is a kind of job that can be queued.
+type kind struct {
+	gvk      schema.GroupVersionKind
+	resource string
+	// suffix and the job's name make the name of its unit, as in koord-queue.
+	suffix string
+	// suspend is the path of the field that holds the job.
+	suspend []string
+	read    func(*unstructured.Unstructured, *job) error
+}
+
+func kinds() []kind {
+	kubeflow := schema.GroupVersion{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion}
+	runPolicy := []string{"spec", "runPolicy", "suspend"}
+	return []kind{
+		{kubeflow.WithKind(contract.PyTorchJobKind), contract.PyTorchJobResource, "-py-qu", runPolicy, readTrainingJob},
+		{kubeflow.WithKind(contract.MPIJobKind), contract.MPIJobResource, "-mpi-qu", runPolicy, readTrainingJob},
+		{batchv1.SchemeGroupVersion.WithKind("Job"), "jobs", "", []string{"spec", "suspend"}, readBatchJob},
+	}
+}
+
+func (k kind) gvr() schema.GroupVersionResource { return k.gvk.GroupVersion().WithResource(k.resource) }
+
+// job is a job as the queue sees it. It is not changed once it is made.
+type job struct {
+	kind   kind
+	object *unstructured.Unstructured
+	// suspended tells that the job's field holds it, asked that its annotations ask for that.
+	suspended, asked bool
+	// wanted and declined are what [contract.QueueAnnotation] says.
+	wanted, declined bool
+	// started tells that it has run.
+	started bool
+	// finished is Succeed or Failed, "" before.
+	finished contract.QueueUnitPhase
+	// sequence is the resource version in which the job was seen first.
+	sequence int64
+	needs
+}
+
+// needs is what the job's description says about its pods.
+type needs struct {
+	// leaf is the quota leaf that the pods name, "" when the namespace decides.
+	leaf        string
+	charge      quota.Resources
+	requests    corev1.ResourceList
+	preemptible bool
+	// pods is how many must run for the job to run.
+	pods          int
+	priorityClass string
+	priority      *int32
+}
+
+// newJob reads a job; before is what was known of it, or nil.
+func newJob(k kind, object *unstructured.Unstructured, before *job) (*job, error) {
+	annotations := object.GetAnnotations()
+	j := &job{
+		kind: k, object: object,
+		asked:    annotations[contract.SuspendAnnotation] == "true",
+		wanted:   annotations[contract.QueueAnnotation] == "true",
+		declined: annotations[contract.QueueAnnotation] == "false",
+	}
+	j.suspended, _, _ = unstructured.NestedBool(object.Object, k.suspend...)
+	if before != nil {
+		j.sequence = before.sequence
+	} else if n, err := strconv.ParseInt(object.GetResourceVersion(), 10, 64); err == nil {
+		j.sequence = n
+	}
+	if before != nil && before.object.GetGeneration() == object.GetGeneration() {
+		j.needs = before.needs
+	}
+	if err := k.read(object, j); err != nil {
+		return nil, fmt.Errorf("read %s: %w", j, err)
+	}
+	return j, nil
+}
+
+func (j *job) String() string {
+	return j.kind.gvk.Kind + " " + j.object.GetNamespace() + "/" + j.object.GetName()
+}
+
+// unitName is the name of the job's unit.
+func (j *job) unitName() string { return j.object.GetName() + j.kind.suffix }
+
+// leafIn returns the job's leaf of a tree, "" when it has none there.
+func (j *job) leafIn(tree *quota.Tree) string {
+	if tree == nil {
+		return ""
+	}
+	leaf := j.leaf
+	if leaf == "" {
+		leaf = tree.LeafOf(j.object.GetNamespace())
+	}
+	if !tree.HasLeaf(leaf) {
+		return ""
+	}
+	return leaf
+}
+
+func readTrainingJob(object *unstructured.Unstructured, j *job) error {
+	status, err := trainingjob.StatusOf(object)
+	if err != nil {
+		return err
+	}
+	switch status.Phase {
+	case trainingjob.Succeeded:
+		j.finished = contract.UnitSucceed
+	case trainingjob.Failed:
+		j.finished = contract.UnitFailed
+	}
+	j.started = status.Start != nil
+	if j.charge != nil {
+		return nil
+	}
+	pods, err := trainingjob.Pods(object)
+	if err != nil {
+		return err
+	}
+	j.needs = needsOf(pods)
+	j.needs.pods = int(status.Wanted)
+	return nil
+}
+
+func readBatchJob(object *unstructured.Unstructured, j *job) error {
+	var batch batchv1.Job
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &batch); err != nil {
+		return err
+	}
+	for _, c := range batch.Status.Conditions {
+		switch {
+		case c.Status != corev1.ConditionTrue:
+		case c.Type == batchv1.JobComplete:
+			j.finished = contract.UnitSucceed
+		case c.Type == batchv1.JobFailed:
+			j.finished = contract.UnitFailed
+		}
+	}
+	j.started = batch.Status.StartTime != nil
+	if j.charge != nil {
+		return nil
+	}
+	count := ptr.Deref(batch.Spec.Parallelism, 1)
+	if batch.Spec.Completions != nil {
+		count = min(count, *batch.Spec.Completions)
+	}
+	template := batch.Spec.Template
+	pods := make([]*corev1.Pod, count)
+	for i := range pods {
+		pods[i] = &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: batch.Namespace, Labels: template.Labels, Annotations: template.Annotations},
+			Spec:       template.Spec,
+		}
+	}
+	j.needs = needsOf(pods)
+	j.needs.pods = int(count)
+	return nil
+}
+
+// needsOf adds up what the pods of a job need.
+func needsOf(pods []*corev1.Pod) needs {
+	n := needs{charge: quota.Resources{}, requests: corev1.ResourceList{}, preemptible: true}
+	for _, p := range pods {
+		consumer := inventory.ConsumerOf(p, nil)
+		for name, amount := range consumer.Charge {
+			n.charge[name] += amount
+		}
+		if n.leaf == "" {
+			n.leaf = consumer.Leaf
+		}
+		n.preemptible = n.preemptible && consumer.Preemptible
+		if n.priorityClass == "" {
+			n.priorityClass, n.priority = p.Spec.PriorityClassName, p.Spec.Priority
+		}
+	}
+	n.requests = quantities(n.charge)
+	return n
+}

@@ -1,0 +1,333 @@
+package queue_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
+)
+
+// settled bounds how long the cluster may take to come to rest; it is generous,
+// because the machine that runs the tests may be busy.
+const settled = 2 * time.Minute
+
+func TestMain(m *testing.M) { os.Exit(localtest.Main(m)) }
+
+var (
+	queueGVR   = schema.GroupVersionResource{Group: contract.QueueGroup, Version: contract.QueueVersion, Resource: contract.QueueResource}
+	unitGVR    = schema.GroupVersionResource{Group: contract.QueueGroup, Version: contract.QueueVersion, Resource: contract.QueueUnitResource}
+	treeGVR    = schema.GroupVersionResource{Group: contract.QuotaTreeGroup, Version: contract.QuotaTreeVersion, Resource: contract.QuotaTreeResource}
+	pytorchGVR = schema.GroupVersionResource{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion, Resource: contract.PyTorchJobResource}
+	mpiGVR     = schema.GroupVersionResource{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion, Resource: contract.MPIJobResource}
+	batchGVR   = batchv1.SchemeGroupVersion.WithResource("jobs")
+)
+
+// cluster is the platform that all tests share, one after the other: there is one
+// quota tree and one controller.
+var cluster struct {
+	once       sync.Once
+	err        error
+	client     *kube.Client
+	kubeconfig string
+}
+
+func connect(t *testing.T) *kube.Client {
+	t.Helper()
+	platform := localtest.Start(t)
+	cluster.once.Do(func() {
+		cluster.kubeconfig = platform.Kubeconfig
+		if cluster.client, cluster.err = kube.New(platform.Config(t)); cluster.err != nil {
+			return
+		}
+		objects, err := deploy.Objects(deploy.Options{Image: "test"})
+		objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
+			return o.GetKind() != "CustomResourceDefinition" && o.GetKind() != "Namespace"
+		})
+		cluster.err = errors.Join(err, cluster.client.ApplyAll(t.Context(), objects, nil))
+	})
+	require.NoError(t, cluster.err)
+	return cluster.client
+}
+
+// program is a running controller.
+type program struct {
+	command *exec.Cmd
+	done    chan struct{}
+	log     *bytes.Buffer
+}
+
+// startController runs the queue controller without election, so that it works from
+// its first moment on.
+func startController(t *testing.T, flags ...string) *program {
+	t.Helper()
+	connect(t)
+	path, err := localtest.Program(contract.SchedulerName)
+	require.NoError(t, err)
+	p := &program{done: make(chan struct{}), log: &bytes.Buffer{}}
+	p.command = exec.Command(path, append([]string{"queue", "--leader-elect=false", "--v=2"}, flags...)...)
+	p.command.Env = append(os.Environ(), "KUBECONFIG="+cluster.kubeconfig)
+	p.command.Stdout, p.command.Stderr = p.log, p.log
+	require.NoError(t, p.command.Start())
+	go func() {
+		_ = p.command.Wait() // the tests kill it
+		close(p.done)
+	}()
+	t.Cleanup(func() {
+		p.end(syscall.SIGTERM)
+		if t.Failed() {
+			t.Log("queue controller:\n" + p.log.String())
+		}
+	})
+	return p
+}
+
+// end sends the signal and waits for the process to end.
+func (p *program) end(signal os.Signal) {
+	select {
+	case <-p.done:
+		return
+	default:
+	}
+	_ = p.command.Process.Signal(signal) // it may have ended by itself
+	<-p.done
+}
+
+// scene is a test's namespace, with a node for its pods.
+type scene struct {
+	t         *testing.T
+	client    *kube.Client
+	namespace string
+}
+
+func newScene(t *testing.T) *scene {
+	t.Helper()
+	client := connect(t)
+	namespace, err := client.Typed.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "queue-"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	s := &scene{t: t, client: client, namespace: namespace.Name}
+	offers := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("1000"), corev1.ResourceMemory: resource.MustParse("1000Gi"), corev1.ResourcePods: resource.MustParse("1000"),
+	}
+	_, err = client.Typed.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: s.namespace, Labels: map[string]string{"scene": s.namespace}, Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"}},
+		Status:     corev1.NodeStatus{Capacity: offers, Allocatable: offers},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(s.close)
+	return s
+}
+
+// close takes away what the test made, and waits until the queue is empty.
+func (s *scene) close() {
+	ctx := context.Background()
+	background := metav1.DeletePropagationBackground
+	options := metav1.DeleteOptions{PropagationPolicy: &background}
+	for _, gvr := range []schema.GroupVersionResource{batchGVR, pytorchGVR, mpiGVR, unitGVR} {
+		if err := s.client.Dynamic.Resource(gvr).Namespace(s.namespace).DeleteCollection(ctx, options, metav1.ListOptions{}); err != nil {
+			s.t.Error(err)
+		}
+	}
+	err := s.client.Dynamic.Resource(treeGVR).Namespace(contract.QuotaTreeNamespace).Delete(ctx, contract.QuotaTreeName, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		s.t.Error(err)
+	}
+	if err := s.client.Dynamic.Resource(queueGVR).Namespace(contract.QueueNamespace).DeleteCollection(ctx, options, metav1.ListOptions{}); err != nil {
+		s.t.Error(err)
+	}
+	now := int64(0)
+	if err := s.client.Typed.CoreV1().Pods(s.namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{}); err != nil {
+		s.t.Error(err)
+	}
+	if err := s.client.Typed.CoreV1().Nodes().Delete(ctx, s.namespace, metav1.DeleteOptions{}); err != nil {
+		s.t.Error(err)
+	}
+	if err := s.client.Typed.CoreV1().Namespaces().Delete(ctx, s.namespace, options); err != nil {
+		s.t.Error(err)
+	}
+}
+
+// tree puts a quota tree in force. NS in the text stands for the test's namespace.
+func (s *scene) tree(root string) {
+	s.t.Helper()
+	var spec map[string]any
+	require.NoError(s.t, yaml.Unmarshal(bytes.ReplaceAll([]byte(root), []byte("NS"), []byte(s.namespace)), &spec))
+	object := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"root": spec}}}
+	object.SetAPIVersion(treeGVR.GroupVersion().String())
+	object.SetKind(contract.QuotaTreeKind)
+	object.SetNamespace(contract.QuotaTreeNamespace)
+	object.SetName(contract.QuotaTreeName)
+	_, err := s.client.ApplyAs(s.t.Context(), "test", object)
+	require.NoError(s.t, err)
+}
+
+// batch describes a batch Job.
+type batch struct {
+	name string
+	cpu  string
+	// runFor is how long its pods run, "" for good.
+	runFor, class string
+	// nowhere keeps its pods from being scheduled, running makes it not suspended.
+	nowhere, running bool
+	annotations      map[string]string
+}
+
+func (s *scene) submit(b batch) {
+	s.t.Helper()
+	job := &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: b.name, Namespace: s.namespace, Annotations: b.annotations},
+		Spec: batchv1.JobSpec{
+			Suspend:  new(bool),
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{}}, Spec: s.podSpec(b)},
+		},
+	}
+	*job.Spec.Suspend = !b.running
+	if b.runFor != "" {
+		job.Spec.Template.Annotations[contract.RunForAnnotation] = b.runFor
+	}
+	_, err := s.client.Typed.BatchV1().Jobs(s.namespace).Create(s.t.Context(), job, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+}
+
+func (s *scene) podSpec(b batch) corev1.PodSpec {
+	if b.cpu == "" {
+		b.cpu = "1"
+	}
+	spec := corev1.PodSpec{
+		RestartPolicy:                 corev1.RestartPolicyNever,
+		PriorityClassName:             b.class,
+		TerminationGracePeriodSeconds: new(int64),
+		NodeSelector:                  map[string]string{"scene": s.namespace},
+		Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		Containers: []corev1.Container{{
+			Name: "main", Image: "test",
+			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(b.cpu)}},
+		}},
+	}
+	if b.nowhere {
+		spec.NodeSelector = map[string]string{"scene": "none"}
+	}
+	return spec
+}
+
+// training makes a PyTorchJob or MPIJob with one role, whose pods run as b says.
+func (s *scene) training(kind, role string, replicas int64, b batch) {
+	s.t.Helper()
+	spec := s.podSpec(b)
+	spec.Containers[0].Name = map[string]string{contract.PyTorchJobKind: contract.PyTorchContainerName, contract.MPIJobKind: contract.MPIContainerName}[kind]
+	template := corev1.PodTemplateSpec{Spec: spec}
+	if b.runFor != "" {
+		template.Annotations = map[string]string{contract.RunForAnnotation: b.runFor}
+	}
+	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&template)
+	require.NoError(s.t, err)
+	gvr, specs := pytorchGVR, "pytorchReplicaSpecs"
+	if kind == contract.MPIJobKind {
+		gvr, specs = mpiGVR, "mpiReplicaSpecs"
+	}
+	object := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"runPolicy": map[string]any{"suspend": !b.running},
+		specs:       map[string]any{role: map[string]any{"replicas": replicas, "restartPolicy": "Never", "template": raw}},
+	}}}
+	object.SetAPIVersion(gvr.GroupVersion().String())
+	object.SetKind(kind)
+	object.SetName(b.name)
+	object.SetAnnotations(b.annotations)
+	_, err = s.client.Dynamic.Resource(gvr).Namespace(s.namespace).Create(s.t.Context(), object, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+}
+
+// unit returns a unit, with an empty phase when there is none.
+func (s *scene) unit(name string) contract.QueueUnit {
+	s.t.Helper()
+	var u contract.QueueUnit
+	object, err := s.client.Dynamic.Resource(unitGVR).Namespace(s.namespace).Get(context.Background(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return u
+	}
+	require.NoError(s.t, err)
+	require.NoError(s.t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &u))
+	return u
+}
+
+// queues returns the Queues by the path of their node.
+func (s *scene) queues() map[string]contract.Queue {
+	s.t.Helper()
+	list, err := s.client.Dynamic.Resource(queueGVR).Namespace(contract.QueueNamespace).List(context.Background(), metav1.ListOptions{})
+	require.NoError(s.t, err)
+	queues := map[string]contract.Queue{}
+	for _, item := range list.Items {
+		var q contract.Queue
+		require.NoError(s.t, runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object, &q))
+		path := q.Annotations[contract.QueuePathAnnotation]
+		require.NotContains(s.t, queues, path, "two Queues for one node")
+		queues[path] = q
+	}
+	return queues
+}
+
+// phase returns the condition that a unit is in a phase.
+func (s *scene) phase(name string, phase contract.QueueUnitPhase) func() (bool, string) {
+	return func() (bool, string) {
+		u := s.unit(name)
+		return u.Status.Phase == phase, fmt.Sprintf("%s is %s: %s", name, u.Status.Phase, u.Status.Message)
+	}
+}
+
+// await checks whenever something of the queue changes until the check holds.
+func (s *scene) await(what string, check func() (bool, string)) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), settled)
+	defer cancel()
+	changes := make(chan watch.Event)
+	for gvr, namespace := range map[schema.GroupVersionResource]string{
+		batchGVR: s.namespace, pytorchGVR: s.namespace, mpiGVR: s.namespace, unitGVR: s.namespace,
+		queueGVR: contract.QueueNamespace, treeGVR: contract.QuotaTreeNamespace,
+	} {
+		w, err := s.client.Dynamic.Resource(gvr).Namespace(namespace).Watch(ctx, metav1.ListOptions{})
+		require.NoError(s.t, err)
+		defer w.Stop()
+		go func() {
+			for event := range w.ResultChan() {
+				select {
+				case changes <- event:
+				case <-ctx.Done():
+				}
+			}
+		}()
+	}
+	for {
+		done, status := check()
+		if done {
+			return
+		}
+		select {
+		case <-changes:
+		case <-ctx.Done():
+			require.FailNowf(s.t, "timed out", "waiting for %s: %s", what, status)
+		}
+	}
+}

@@ -1,0 +1,366 @@
+package queue_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// fleetTree is the tree of the document on fleets, with the test's namespace.
+const fleetTree = `
+name: root
+max: {cpu: 999900, memory: 400000Gi, kube-queue/max-jobs: 10000000000, nvidia.com/gpu: 100000}
+min: {cpu: 999900, memory: 400000Gi, kube-queue/max-jobs: 10000000000, nvidia.com/gpu: 100000}
+children:
+- name: child-2
+  max: {kube-queue/max-jobs: 1, cpu: 10000, nvidia.com/gpu: 10000, memory: 10000Gi}
+  namespaces: [NS]
+`
+
+// TestFleetDocument does what the document on fleets shows: the tree, what
+// `kubectl get queue -n kube-queue` prints, and one job at a time.
+func TestFleetDocument(t *testing.T) {
+	s := newScene(t)
+	startController(t)
+	s.tree(fleetTree)
+	s.await("the queues", func() (bool, string) { q := s.queues(); return len(q) == 2, fmt.Sprint(q) })
+
+	queues := s.queues()
+	assert.Regexp(t, `^root-[a-z0-9]{5}$`, queues["root"].Name)
+	assert.Regexp(t, `^root-child-2-[a-z0-9]{5}$`, queues["root/child-2"].Name)
+	assert.Equal(t, contract.PolicyPriority, queues["root"].Spec.QueuePolicy)
+
+	// What the server gives kubectl to print.
+	raw, err := s.client.Typed.Discovery().RESTClient().Get().AbsPath("/apis/scheduling.x-k8s.io/v1alpha1/namespaces/kube-queue/queues").
+		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").DoRaw(t.Context())
+	require.NoError(t, err)
+	var table metav1.Table
+	require.NoError(t, json.Unmarshal(raw, &table))
+	var shown []string
+	for _, column := range table.ColumnDefinitions {
+		if column.Priority == 0 {
+			shown = append(shown, column.Name)
+		}
+	}
+	assert.Equal(t, []string{"Name", "Age"}, shown)
+	var names []any
+	for _, row := range table.Rows {
+		names = append(names, row.Cells[0])
+	}
+	assert.ElementsMatch(t, []any{queues["root"].Name, queues["root/child-2"].Name}, names)
+
+	s.training(contract.PyTorchJobKind, "Master", 1, batch{name: "first", runFor: "2s"})
+	s.await("the first to start", s.phase("first-py-qu", contract.UnitRunning))
+	s.training(contract.PyTorchJobKind, "Master", 1, batch{name: "second", runFor: "1s"})
+	s.training(contract.MPIJobKind, "Launcher", 1, batch{name: "third"})
+	s.await("the second to wait", func() (bool, string) {
+		u := s.unit("second-py-qu")
+		return u.Status.Position == 1 || u.Status.Phase != "" && u.Status.Phase != contract.UnitEnqueued, fmt.Sprintf("%+v", u.Status)
+	})
+	s.await("the second to run", s.phase("second-py-qu", contract.UnitRunning))
+	assert.Equal(t, contract.UnitSucceed, s.unit("first-py-qu").Status.Phase)
+	assert.Equal(t, queues["root/child-2"].Name, s.unit("second-py-qu").Spec.Queue)
+	s.await("the third to be let out", s.phase("third-mpi-qu", contract.UnitDequeued))
+}
+
+// limits watches batch Jobs and notes the most that were let out at one time, and the
+// order in which they were.
+type limits struct {
+	mu   sync.Mutex
+	out  map[types.UID]bool
+	ever map[types.UID]bool
+	most int
+	// order are the names in the order of their release.
+	order []string
+}
+
+func (s *scene) limits() *limits {
+	s.t.Helper()
+	l := &limits{out: map[types.UID]bool{}, ever: map[types.UID]bool{}}
+	ctx, cancel := context.WithCancel(context.Background())
+	w, err := s.client.Typed.BatchV1().Jobs(s.namespace).Watch(ctx, metav1.ListOptions{})
+	require.NoError(s.t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for event := range w.ResultChan() {
+			if job, ok := event.Object.(*batchv1.Job); ok {
+				l.take(job)
+			}
+		}
+	}()
+	s.t.Cleanup(func() { cancel(); <-done })
+	return l
+}
+
+func (l *limits) take(job *batchv1.Job) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	finished := slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue
+	})
+	if finished || *job.Spec.Suspend {
+		delete(l.out, job.UID)
+		return
+	}
+	l.out[job.UID] = true
+	l.most = max(l.most, len(l.out))
+	if !l.ever[job.UID] {
+		l.ever[job.UID] = true
+		l.order = append(l.order, job.Name)
+	}
+}
+
+func (l *limits) seen() (most int, order []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.most, slices.Clone(l.order)
+}
+
+func flatTree(limits string) string {
+	return "name: root\nmin: {cpu: 100}\nmax: {cpu: 100}\nchildren:\n- name: leaf\n  namespaces: [NS]\n  max: {" + limits + "}\n"
+}
+
+// allSucceed waits until the units of all jobs have succeeded.
+func (s *scene) allSucceed(names []string) {
+	s.t.Helper()
+	s.await("all jobs to succeed", func() (bool, string) {
+		for _, name := range names {
+			if ok, text := s.phase(name, contract.UnitSucceed)(); !ok {
+				return false, text
+			}
+		}
+		return true, ""
+	})
+}
+
+func TestMaxJobsOneAtATime(t *testing.T) {
+	s := newScene(t)
+	startController(t)
+	s.tree(flatTree("kube-queue/max-jobs: 1"))
+	limits := s.limits()
+	var names []string
+	for _, i := range rand.Perm(6) { // names say nothing about the order
+		name := fmt.Sprintf("job-%d", i)
+		s.submit(batch{name: name, runFor: "1ms"})
+		names = append(names, name)
+	}
+	s.allSucceed(names)
+	most, order := limits.seen()
+	assert.Equal(t, 1, most)
+	assert.Equal(t, names, order, "by arrival, within one second too")
+}
+
+func TestPriorityPassesAndBlockDoesNot(t *testing.T) {
+	s := newScene(t)
+	classes := s.client.Typed.SchedulingV1().PriorityClasses()
+	_, err := classes.Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}, Value: 100}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, classes.Delete(context.Background(), s.namespace, metav1.DeleteOptions{})) })
+	controller := startController(t)
+	s.tree(flatTree("cpu: 10"))
+	s.submit(batch{name: "runs", cpu: "6"})
+	s.await("the first job to run", s.phase("runs", contract.UnitRunning))
+
+	s.submit(batch{name: "big", cpu: "8", class: s.namespace})
+	s.await("the big job to wait", func() (bool, string) {
+		u := s.unit("big")
+		return u.Status.Position == 1, fmt.Sprintf("%+v", u.Status)
+	})
+	assert.Equal(t, int32(100), *s.unit("big").Spec.Priority)
+	assert.Equal(t, "quota root/leaf: max of cpu is 10, 6 is used and 8 is asked for", s.unit("big").Status.Message)
+	s.submit(batch{name: "small-1"})
+	s.await("a small job to pass", s.phase("small-1", contract.UnitRunning))
+
+	// The user's policy stays, over a change of the tree and a restart too.
+	queue := s.queues()["root/leaf"]
+	_, err = s.client.Dynamic.Resource(queueGVR).Namespace(contract.QueueNamespace).Patch(t.Context(), queue.Name, types.MergePatchType, []byte(`{"spec":{"queuePolicy":"Block"}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	s.submit(batch{name: "small-2"})
+	s.await("a small job to be blocked", func() (bool, string) {
+		u := s.unit("small-2")
+		return u.Status.Position == 2, fmt.Sprintf("%+v", u.Status)
+	})
+	assert.Contains(t, s.unit("small-2").Status.Message, "nothing passes "+s.namespace+"/big, which waits: quota root/leaf")
+	controller.end(syscall.SIGKILL)
+	startController(t)
+	s.tree(flatTree("cpu: 12"))
+	s.submit(batch{name: "small-3"})
+	s.await("another one to be blocked", func() (bool, string) {
+		u := s.unit("small-3")
+		return u.Status.Position == 3, fmt.Sprintf("%+v", u.Status)
+	})
+	assert.Equal(t, contract.PolicyBlock, s.queues()["root/leaf"].Spec.QueuePolicy)
+
+	s.tree(flatTree("cpu: 100"))
+	for _, name := range []string{"big", "small-2", "small-3"} {
+		s.await(name+" to run", s.phase(name, contract.UnitRunning))
+	}
+}
+
+func TestGoesBackWhenPodsDoNotRun(t *testing.T) {
+	s := newScene(t)
+	startController(t, "--pods-ready-timeout=2s", "--requeue-backoff=2s", "--requeue-backoff-max=4s")
+	s.tree(flatTree("kube-queue/max-jobs: 1"))
+	s.submit(batch{name: "stuck", nowhere: true})
+	s.await("the job to be let out", s.phase("stuck", contract.UnitDequeued))
+	s.submit(batch{name: "next", runFor: "1s"})
+	s.await("the job to go back", s.phase("stuck", contract.UnitBackoff))
+	assert.Contains(t, s.unit("stuck").Status.Message, "only 0 of 1 pods ran 2s after attempt 1")
+	s.await("the next job to have its turn", s.phase("next", contract.UnitSucceed))
+	s.await("the second attempt", func() (bool, string) {
+		u := s.unit("stuck")
+		return u.Status.Attempts == 2, fmt.Sprintf("%+v", u.Status)
+	})
+	s.await("the job to go back again", func() (bool, string) {
+		u := s.unit("stuck")
+		return u.Status.Phase == contract.UnitBackoff && u.Status.RequeueState.Count == 2, fmt.Sprintf("%+v", u.Status)
+	})
+	s.await("the job to be suspended", func() (bool, string) {
+		job, err := s.client.Typed.BatchV1().Jobs(s.namespace).Get(context.Background(), "stuck", metav1.GetOptions{})
+		require.NoError(t, err)
+		return *job.Spec.Suspend, fmt.Sprint(job.Status)
+	})
+}
+
+// TestKilledAtAnyPoint kills the controller again and again while jobs come and go.
+func TestKilledAtAnyPoint(t *testing.T) {
+	s := newScene(t)
+	s.tree(flatTree("kube-queue/max-jobs: 2"))
+	limits := s.limits()
+	var names []string
+	for i := range 24 {
+		name := fmt.Sprintf("job-%d", i)
+		s.submit(batch{name: name, runFor: "1ms"})
+		names = append(names, name)
+	}
+	for kills := range 12 {
+		controller := startController(t, "--leader-elect=false")
+		started := len(func() []string { _, order := limits.seen(); return order }())
+		more := 1 + rand.IntN(2)
+		s.await("more jobs to start", func() (bool, string) {
+			_, order := limits.seen()
+			return len(order) >= min(started+more, len(names)), fmt.Sprintf("kill %d: %v", kills, order)
+		})
+		controller.end(syscall.SIGKILL)
+	}
+	startController(t)
+	s.allSucceed(names)
+	most, _ := limits.seen()
+	assert.Equal(t, 2, most)
+	for _, name := range names {
+		assert.Equal(t, int64(1), s.unit(name).Status.Attempts, name)
+	}
+}
+
+// TestHandOver runs a second controller beside the first: the first lets nothing out
+// any more, and ends.
+func TestHandOver(t *testing.T) {
+	s := newScene(t)
+	s.tree(flatTree("kube-queue/max-jobs: 1"))
+	limits := s.limits()
+	first := startController(t)
+	var names []string
+	for i := range 12 {
+		name := fmt.Sprintf("job-%d", i)
+		s.submit(batch{name: name, runFor: "1ms"})
+		names = append(names, name)
+	}
+	s.await("a job to start", func() (bool, string) { _, order := limits.seen(); return len(order) > 0, "" })
+	startController(t)
+	s.allSucceed(names)
+	most, _ := limits.seen()
+	assert.Equal(t, 1, most)
+	first.end(syscall.SIGTERM)
+	assert.Contains(t, first.log.String(), "another queue controller has taken over")
+}
+
+func TestTreeEdits(t *testing.T) {
+	s := newScene(t)
+	startController(t)
+	s.tree(flatTree("kube-queue/max-jobs: 1"))
+	s.submit(batch{name: "runs"})
+	s.await("the job to run", s.phase("runs", contract.UnitRunning))
+	s.submit(batch{name: "waits", runFor: "1ms"})
+	s.await("the job to wait", s.phase("waits", contract.UnitEnqueued))
+	before := s.queues()
+
+	s.tree("name: root\nmin: {cpu: 100}\nmax: {cpu: 100}\nchildren:\n- name: other\n")
+	s.await("the job to lose its leaf", func() (bool, string) {
+		u := s.unit("waits")
+		return u.Status.Message == "its namespace "+s.namespace+" belongs to no leaf of the quota tree", u.Status.Message
+	})
+	s.await("the new leaf's queue", func() (bool, string) { q := s.queues(); return q["root/other"].Name != "", fmt.Sprint(q) })
+	assert.Equal(t, before["root/leaf"].Name, s.queues()["root/leaf"].Name, "a queue with units stays")
+
+	s.tree("name: root\nmin: {cpu: 100}\nmax: {cpu: 100}\nchildren:\n- name: other\n  namespaces: [NS]\n")
+	s.await("the job to run in its new leaf", s.phase("waits", contract.UnitSucceed))
+	s.await("the old leaf's queue to go", func() (bool, string) {
+		q := s.queues()
+		return len(q) == 2 && q["root/leaf"].Name == "", fmt.Sprint(q)
+	})
+	assert.Equal(t, s.queues()["root/other"].Name, s.unit("runs").Spec.Queue)
+}
+
+func TestTreeStatus(t *testing.T) {
+	s := newScene(t)
+	startController(t)
+	s.tree(flatTree("kube-queue/max-jobs: 1, cpu: 50"))
+	s.submit(batch{name: "runs", cpu: "1500m"})
+	s.submit(batch{name: "waits", cpu: "2"})
+	s.await("the status of the tree", func() (bool, string) {
+		object, err := s.client.Dynamic.Resource(treeGVR).Namespace(contract.QuotaTreeNamespace).Get(context.Background(), contract.QuotaTreeName, metav1.GetOptions{})
+		require.NoError(t, err)
+		status, _, _ := unstructured.NestedMap(object.Object, "status")
+		want := map[string]any{"used": map[string]any{"cpu": "1500m", contract.MaxJobsKey: "1"}, "request": map[string]any{"cpu": "3500m", contract.MaxJobsKey: "2"}}
+		leaf := map[string]any{"name": "leaf", "namespaces": []any{s.namespace}, "used": want["used"], "request": want["request"]}
+		root := map[string]any{"name": "root", "used": want["used"], "request": want["request"], "children": []any{leaf}}
+		return assert.ObjectsAreEqual(map[string]any{"root": root}, status), fmt.Sprint(status)
+	})
+	s.await("the status of the queue", func() (bool, string) {
+		q := s.queues()
+		leaf := q["root/leaf"].Status
+		return leaf.Active == 1 && leaf.Pending == 1 && q["root"].Status.Pending == 1 && len(leaf.QueueItemDetails["active"]) == 1, fmt.Sprint(q)
+	})
+}
+
+// TestWhatIsQueued goes through the ways in which a job asks for the queue or not.
+func TestWhatIsQueued(t *testing.T) {
+	s := newScene(t)
+	startController(t)
+	s.tree(flatTree("kube-queue/max-jobs: 100"))
+	s.training(contract.PyTorchJobKind, "Master", 1, batch{name: "arena", running: true, annotations: map[string]string{contract.SuspendAnnotation: "true"}})
+	s.await("the job with arena's annotation to run", s.phase("arena-py-qu", contract.UnitRunning))
+	object, err := s.client.Dynamic.Resource(pytorchGVR).Namespace(s.namespace).Get(t.Context(), "arena", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, "false", object.GetAnnotations()[contract.SuspendAnnotation])
+
+	s.submit(batch{name: "held", annotations: map[string]string{contract.QueueAnnotation: "false"}})
+	s.submit(batch{name: "own", running: true})
+	s.submit(batch{name: "queued"})
+	s.await("the suspended job to run", s.phase("queued", contract.UnitRunning))
+	s.submit(batch{name: "last"})
+	s.await("a later job to run", s.phase("last", contract.UnitRunning))
+	assert.Empty(t, s.unit("held").Name)
+	assert.Empty(t, s.unit("own").Name)
+	s.await("all jobs that run to be counted", func() (bool, string) {
+		q := s.queues()["root/leaf"]
+		return q.Status.Active == 4 && q.Status.Pending == 0, fmt.Sprintf("%+v", q.Status)
+	})
+}

@@ -1,0 +1,253 @@
+package queue
+
+import (
+	"fmt"
+	"reflect"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+// state is what is known of the cluster. It takes in what the API server reports and
+// what it answers to our own writes, whichever is newer. The objects in it are not
+// changed. It is safe for concurrent use; changed is called after each change.
+type state struct {
+	changed func()
+
+	mu      sync.Mutex
+	jobs    map[types.UID]*job
+	units   map[string]*unit
+	queues  map[string]*queue
+	pods    map[types.UID]*pod
+	owners  map[types.UID]*owner
+	classes map[string]*schedulingv1.PriorityClass
+	tree    *tree
+}
+
+// unit and queue are objects in their typed and their whole form.
+type unit struct {
+	contract.QueueUnit
+	object *unstructured.Unstructured
+}
+
+type queue struct {
+	contract.Queue
+	object *unstructured.Unstructured
+}
+
+// tree is the quota tree that is in force.
+type tree struct {
+	object *unstructured.Unstructured
+	spec   quota.Spec
+	// empty is the tree without usage.
+	empty *quota.Tree
+}
+
+func newState(changed func()) *state {
+	return &state{
+		changed: changed,
+		jobs:    map[types.UID]*job{},
+		units:   map[string]*unit{},
+		queues:  map[string]*queue{},
+		pods:    map[types.UID]*pod{},
+		owners:  map[types.UID]*owner{},
+		classes: map[string]*schedulingv1.PriorityClass{},
+	}
+}
+
+// key is "namespace/name".
+func key(namespace, name string) string { return namespace + "/" + name }
+
+// newer reports whether an object is newer than what is known of it, nil for nothing.
+func newer(object, known *unstructured.Unstructured) bool {
+	if known == nil || object.GetUID() != known.GetUID() {
+		return true
+	}
+	order, err := resourceversion.CompareResourceVersion(object.GetResourceVersion(), known.GetResourceVersion())
+	return err != nil || order > 0
+}
+
+// setJob takes in a job. The error says why it cannot be read.
+func (s *state) setJob(k kind, object *unstructured.Unstructured) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.jobs[object.GetUID()]
+	if before != nil && !newer(object, before.object) {
+		return nil
+	}
+	j, err := newJob(k, object, before)
+	if err != nil {
+		return err
+	}
+	s.jobs[object.GetUID()] = j
+	s.changed()
+	return nil
+}
+
+func (s *state) removeJob(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.jobs, uid)
+	s.changed()
+}
+
+func (s *state) setUnit(object *unstructured.Unstructured) error {
+	u := &unit{object: object}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &u.QueueUnit); err != nil {
+		return fmt.Errorf("read %s %s/%s: %w", contract.QueueUnitKind, object.GetNamespace(), object.GetName(), err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := key(u.Namespace, u.Name)
+	if before := s.units[id]; before == nil || newer(object, before.object) {
+		s.units[id] = u
+		s.changed()
+	}
+	return nil
+}
+
+// removeUnit and removeQueue forget an object, unless another took its name.
+func (s *state) removeUnit(object *unstructured.Unstructured) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := key(object.GetNamespace(), object.GetName())
+	if u := s.units[id]; u != nil && u.UID == object.GetUID() {
+		delete(s.units, id)
+		s.changed()
+	}
+}
+
+func (s *state) setQueue(object *unstructured.Unstructured) error {
+	q := &queue{object: object}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &q.Queue); err != nil {
+		return fmt.Errorf("read %s %s/%s: %w", contract.QueueKind, object.GetNamespace(), object.GetName(), err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if before := s.queues[q.Name]; before == nil || newer(object, before.object) {
+		s.queues[q.Name] = q
+		s.changed()
+	}
+	return nil
+}
+
+func (s *state) removeQueue(object *unstructured.Unstructured) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.queues[object.GetName()]; q != nil && q.UID == object.GetUID() {
+		delete(s.queues, object.GetName())
+		s.changed()
+	}
+}
+
+func (s *state) setPod(p *corev1.Pod) {
+	next := newPod(p)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.pods[p.UID]
+	if before != nil && before.same(next) {
+		return
+	}
+	s.count(before, -1)
+	s.pods[p.UID] = next
+	s.count(next, 1)
+	s.changed()
+}
+
+func (s *state) removePod(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.pods[uid]; p != nil {
+		s.count(p, -1)
+		delete(s.pods, uid)
+		s.changed()
+	}
+}
+
+func (s *state) count(p *pod, sign int64) {
+	if p == nil {
+		return
+	}
+	o := s.owners[p.owner]
+	if o == nil {
+		o = newOwner()
+		s.owners[p.owner] = o
+	}
+	if o.add(p, sign); o.pods == 0 {
+		delete(s.owners, p.owner)
+	}
+}
+
+func (s *state) setClass(class *schedulingv1.PriorityClass) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.classes[class.Name] = class
+	s.changed()
+}
+
+func (s *state) removeClass(class *schedulingv1.PriorityClass) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.classes, class.Name)
+	s.changed()
+}
+
+// setTree takes in the quota tree. A tree that cannot be used is an error and leaves
+// the one before in force. Of several trees the oldest counts.
+func (s *state) setTree(object *unstructured.Unstructured) error {
+	spec, err := inventory.QuotaSpec(object)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tree != nil {
+		if object.GetUID() != s.tree.object.GetUID() && !object.GetCreationTimestamp().Time.Before(s.tree.object.GetCreationTimestamp().Time) {
+			return fmt.Errorf("%s %s is not used: %s is in force", contract.QuotaTreeKind, object.GetName(), s.tree.object.GetName())
+		}
+		if !newer(object, s.tree.object) {
+			return nil
+		}
+		if reflect.DeepEqual(spec, s.tree.spec) {
+			s.tree = &tree{object: object, spec: s.tree.spec, empty: s.tree.empty}
+			s.changed()
+			return nil
+		}
+	}
+	empty, err := quota.New(spec)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", contract.QuotaTreeKind, object.GetName(), err)
+	}
+	spec.Name = quota.RootName
+	s.tree = &tree{object: object, spec: spec, empty: empty}
+	s.changed()
+	return nil
+}
+
+func (s *state) removeTree(object *unstructured.Unstructured) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tree != nil && s.tree.object.GetUID() == object.GetUID() {
+		s.tree = nil
+		s.changed()
+	}
+}
+
+// treeObject returns a copy of the quota tree's object, nil when there is none.
+func (s *state) treeObject() *unstructured.Unstructured {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tree == nil {
+		return nil
+	}
+	return s.tree.object.DeepCopy()
+}

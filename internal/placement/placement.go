@@ -154,6 +154,8 @@ type Gang struct {
 	Leaf        string
 	Priority    int32
 	Preemptible bool
+	// NeverPreempts keeps the gang from taking places from others.
+	NeverPreempts bool
 	// RequiredDomain is a node label; all members must be on nodes with one value of it. "" for none.
 	RequiredDomain string
 	// Domains are further levels from the widest to the narrowest (zone, block, rack).
@@ -164,7 +166,8 @@ type Gang struct {
 	// Running are members that run already; the planner places the others next to them.
 	Running []Assignment
 	// EndsAt is when the gang ends at the latest once it is placed now, in Unix
-	// seconds; 0 when nobody knows. Only [View.Backfill] looks at it.
+	// seconds; 0 when nobody knows. A gang that ends before a reservation starts may use
+	// its place.
 	EndsAt int64
 	// ExcludeNodes are nodes that no member must use; [Role.ExcludeNodes] are those of one role.
 	ExcludeNodes map[string]bool
@@ -194,6 +197,9 @@ type Placement struct {
 type Result struct {
 	Placement *Placement
 	Verdict   Verdict
-	// Victims are the gangs that must go before Placement can be; only [View.Reclaim] sets them.
+	// Victims are the gangs that must be evicted before Placement can be; only [View.Reclaim] sets them.
 	Victims []Victim
+	// Reservation is the place to hold until others have gone; nil when Placement can be
+	// had now. Only [View.Reclaim] sets it.
+	Reservation *Reservation
 }

@@ -9,23 +9,24 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
-// Plan places a gang, or says why it cannot be. It does not change the view.
+// Plan places a gang, or says why it cannot be. It does not change the view. Places
+// that are held for others ([View.Hold]) are left alone.
 //
 // A gang of members of one shape is placed whenever it can be. With several shapes
 // packing is a bin-packing problem: the planner fills node after node with the biggest
 // shapes first, then tries one shape after the other, then the smallest first, and may
 // miss a placement that only another order finds.
 func (v *View) Plan(g Gang) Result {
-	p := newPlanner(v.cluster(), g)
+	p := newPlanner(v.seen(&g, nil), g)
 	if result, done := p.place(); done {
 		return result
 	}
-	return Result{Verdict: p.explain()}
+	return v.refuse(p)
 }
 
 // Place is Plan for callers that do not ask why: it returns nil when the gang does not fit.
 func (v *View) Place(g Gang) *Placement {
-	result, _ := newPlanner(v.cluster(), g).place()
+	result, _ := newPlanner(v.seen(&g, nil), g).place()
 	return result.Placement
 }
 
@@ -304,7 +305,7 @@ func (p *planner) overQuota(n int) *quota.Exceeded {
 	if n == 0 || p.gang.Leaf == "" {
 		return nil
 	}
-	for _, tree := range []*quota.Tree{p.quota, p.later} {
+	for _, tree := range append([]*quota.Tree{p.quota}, p.later...) {
 		if tree == nil {
 			continue
 		}

@@ -1,7 +1,6 @@
 package placement
 
 import (
-	"cmp"
 	"slices"
 	"sort"
 
@@ -16,193 +15,194 @@ type Victim struct {
 	Priority int32
 	// Pods are the IDs of its pods, sorted.
 	Pods []string
+	// Leaving tells that these pods are going without that anybody evicts them for this
+	// gang: they are being deleted, or are evicted for another.
+	Leaving bool
 }
 
 // Reclaim is Plan for a gang that may take places from others. When the gang fits
-// without, it takes none; otherwise the result names the victims, and nobody needs to
-// go unless the whole gang has its place after that.
+// without, or holds a place that is free by now, it takes none; otherwise the result has
+// a reservation to hold, and names the victims to evict. Nobody needs to go unless the
+// whole gang has its place after that.
 //
-// A gang that stays within the minimum of its leaf may take from gangs of other
-// leaves that borrow, that is, whose leaf uses more than its minimum of something the
-// gang asks for; a gang that borrows itself may take from gangs of lower priority in
-// its own leaf (the rules of ACK's PreemptionAlgorithm ElasticQuota). Only gangs that
-// are preemptible go, whole gangs only, lowest priority first, of equal ones those
-// first that free the most places, then those whose leaf borrows most, then the
-// youngest; no victim is taken that the others make superfluous.
+// With a quota tree the rules are those of ACK's PreemptionAlgorithm ElasticQuota. A
+// gang that stays within the minimum of its leaf may take from gangs of other leaves that
+// borrow, that is, whose leaf uses more than its minimum of something the gang asks for;
+// a gang that borrows itself may take from gangs of lower priority in its own leaf; a
+// gang without a leaf takes from nobody. Without a tree a gang may take from every gang
+// of lower priority.
+//
+// Only gangs that are preemptible go, whole gangs only, and no more pods of a disruption
+// budget than it allows. What is going already comes first, because it costs nobody
+// anything; then what is left of gangs that lose members already; then lowest priority
+// first, of equal ones those that free the most places, then those whose leaf borrows
+// most, then the youngest. No victim is taken that the others make superfluous.
 //
 // Nobody is taken from in turn: a victim of another leaf is by construction not
-// entitled to its place, because its leaf used more than its minimum with it; a
-// victim of the same leaf has a lower priority. So what is reclaimed stays, unless
-// amounts in the tree, or what runs, change.
+// entitled to its place, because its leaf used more than its minimum with it; any other
+// victim has a lower priority. So what is reclaimed stays, unless amounts in the tree, or
+// what runs, change. Several claims are consistent: each counts what the ones before it
+// hold as taken, and their victims as gone.
 func (v *View) Reclaim(g Gang) Result {
-	p := newPlanner(v.cluster(), g)
+	held := v.held(g.ID)
+	if held != nil && !held.QuotaOnly && held.isFor(&g) && v.free(held, &g, nil) {
+		placed := held.Placement
+		return Result{Placement: &placed, Verdict: Verdict{
+			Fits: true, Gang: g.ID, Asked: len(g.Running) + len(placed.Assignments), Fit: len(g.Running) + len(placed.Assignments),
+		}}
+	}
+	p := newPlanner(v.seen(&g, nil), g)
 	if result, done := p.place(); done {
 		return result
 	}
-	if p.invalid() == nil && v.quota != nil && v.quota.HasLeaf(g.Leaf) {
-		if result, ok := v.reclaim(p); ok {
-			return result
+	if held != nil && held.Evicts && v.Stands(g) {
+		return held.Reservation.result()
+	}
+	if p.invalid() == nil {
+		if r, ok := v.claim(p); ok {
+			return r.result()
 		}
 	}
-	return Result{Verdict: p.explain()}
+	return v.refuse(p)
 }
 
-func (v *View) reclaim(p *planner) (Result, bool) {
-	claim := p.charge(p.needed)
-	entitled := v.quota.Entitled(p.gang.Leaf, claim)
-	var candidates []*runningGang
-	for _, r := range v.runningGangs(p) {
-		if r.preemptible && (entitled && r.Leaf != p.gang.Leaf || !entitled && r.Leaf == p.gang.Leaf && r.Priority < p.gang.Priority) {
-			candidates = append(candidates, r)
-		}
+func (r Reservation) result() Result {
+	members := len(r.Gang.Running) + len(r.Placement.Assignments)
+	return Result{
+		Placement: &r.Placement, Victims: r.Victims(), Reservation: &r,
+		Verdict: Verdict{Fits: true, Gang: r.Gang.ID, Asked: members, Fit: members},
 	}
-	if entitled {
-		candidates = borrowers(v.quota.Clone(), candidates, claim)
+}
+
+// claim finds a place for the planner's gang that is free once some gangs have gone.
+func (v *View) claim(p *planner) (Reservation, bool) {
+	leaving, _ := v.runningGangs(p.gang.ID, func(*Pod) bool { return false })
+	tree := v.seen(&p.gang, podsOf(leaving)).last()
+	leaving, victims := v.runningGangs(p.gang.ID, p.gang.mayTake(tree, p.charge(p.needed)))
+	if !v.fitsWithout(p.gang, slices.Concat(leaving, victims)) {
+		return Reservation{}, false
 	}
-	attempt := func(victims []*runningGang) (Result, bool) {
-		q := newPlanner(v.changed(podsOf(victims), nil), p.gang)
-		q.elastic = false
-		return q.place()
+	v.sortVictims(victims, p)
+	if tree != nil && tree.Entitled(p.gang.Leaf, p.charge(p.needed)) {
+		victims = borrowers(tree.Clone(), victims, p.charge(p.needed))
 	}
-	victims, ok := fewest(candidates, func(victims []*runningGang) bool {
-		_, fits := attempt(victims)
-		return fits
-	})
+	after, placement, ok := v.fewest(p.gang, slices.Concat(leaving, v.withinBudgets(victims)))
 	if !ok {
-		return Result{}, false
+		return Reservation{}, false
 	}
-	result, _ := attempt(victims)
-	for _, r := range victims {
-		result.Victims = append(result.Victims, r.Victim)
+	r := Reservation{Gang: p.gang, Placement: *placement, Evicts: true}
+	for _, gone := range after {
+		r.After = append(r.After, gone.Victim)
 	}
-	return result, true
+	return r, true
+}
+
+// last is the quota tree when held reservations are in their places, nil for none.
+func (c cluster) last() *quota.Tree {
+	if n := len(c.later); n > 0 {
+		return c.later[n-1]
+	}
+	return c.quota
+}
+
+// mayTake returns the rule by which the gang may take from pods.
+func (g *Gang) mayTake(tree *quota.Tree, claim quota.Resources) func(*Pod) bool {
+	lower := func(pod *Pod) bool { return pod.Priority < g.Priority }
+	rule := lower
+	switch {
+	case g.NeverPreempts, tree != nil && !tree.HasLeaf(g.Leaf):
+		return func(*Pod) bool { return false }
+	case tree == nil:
+	case tree.Entitled(g.Leaf, claim):
+		rule = func(pod *Pod) bool { return pod.Leaf != g.Leaf }
+	default:
+		rule = func(pod *Pod) bool { return pod.Leaf == g.Leaf && lower(pod) }
+	}
+	return func(pod *Pod) bool { return pod.Preemptible && !pod.Pinned && rule(pod) }
 }
 
 // borrowers keeps the candidates whose leaf still borrows when those before them have gone.
 func borrowers(tree *quota.Tree, candidates []*runningGang, claim quota.Resources) []*runningGang {
 	var list []*runningGang
 	for _, r := range candidates {
-		if tree.Borrows(r.Leaf, r.charge, claim) {
-			tree.Remove(r.Leaf, r.charge, r.preemptible)
+		if tree.Borrows(r.Leaf, r.charge(), claim) {
+			tree.Remove(r.Leaf, r.charge(), r.preemptible)
 			list = append(list, r)
 		}
 	}
 	return list
 }
 
-// fewest returns a set of candidates that is enough, none of which can be left out:
-// the shortest beginning of the list that is enough, less those that it does without,
-// the last ones first.
-func fewest(candidates []*runningGang, enough func([]*runningGang) bool) ([]*runningGang, bool) {
-	if !enough(candidates) {
-		return nil, false
+// SetBudget tells how many of the pods that name a disruption budget may be evicted
+// now. A budget that was never set allows none.
+func (v *View) SetBudget(name string, allowed int) {
+	if v.budgets == nil {
+		v.budgets = map[string]int{}
 	}
-	n := sort.Search(len(candidates), func(n int) bool { return enough(candidates[:n]) })
-	chosen := slices.Clone(candidates[:n])
-	for i := len(chosen) - 2; i >= 0; i-- {
-		if without := slices.Delete(slices.Clone(chosen), i, i+1); enough(without) {
-			chosen = without
-		}
-	}
-	return chosen, true
+	v.budgets[name] = allowed
 }
 
-// runningGang is what runs of a gang.
-type runningGang struct {
-	Victim
-	pods        []*Pod
-	charge      quota.Resources
-	preemptible bool
-	// gain is how many members of the planner's gang its end makes room for, share the
-	// dominant share of its leaf.
-	gain              int
-	share             float64
-	startedAt, endsAt int64
-}
+// RemoveBudget forgets a disruption budget.
+func (v *View) RemoveBudget(name string) { delete(v.budgets, name) }
 
-// runningGangs returns all other gangs that run, in the order of victims.
-func (v *View) runningGangs(p *planner) []*runningGang {
-	index := map[string]*runningGang{}
-	claim := p.charge(p.needed)
-	for _, pod := range v.pods {
-		id := cmp.Or(pod.Gang, pod.ID)
-		if id == p.gang.ID {
-			continue
-		}
-		r := index[id]
-		if r == nil {
-			r = &runningGang{
-				Victim: Victim{Gang: id, Leaf: pod.Leaf, Priority: pod.Priority},
-				charge: quota.Resources{}, preemptible: true, endsAt: pod.EndsAt,
+// withinBudgets keeps the candidates that disruption budgets let go together with those
+// before them, and with pods that are evicted already and that a budget may not have
+// counted yet.
+func (v *View) withinBudgets(candidates []*runningGang) []*runningGang {
+	used := map[string]int{}
+	count := func(pods []*Pod, by int) (within bool) {
+		within = true
+		for _, p := range pods {
+			for _, budget := range p.Budgets {
+				used[budget] += by
+				within = within && used[budget] <= v.budgets[budget]
 			}
-			index[id] = r
 		}
-		r.pods = append(r.pods, pod)
-		r.Pods = append(r.Pods, pod.ID)
-		r.Priority = max(r.Priority, pod.Priority)
-		r.preemptible = r.preemptible && pod.Preemptible
-		r.startedAt = max(r.startedAt, pod.StartedAt)
-		if pod.EndsAt == 0 || r.endsAt == 0 {
-			r.endsAt = 0
+		return within
+	}
+	for _, h := range v.holds {
+		if h.Evicts {
+			count(v.awaited(h), 1)
+		}
+	}
+	var list []*runningGang
+	for _, r := range candidates {
+		if count(r.pods, 1) {
+			list = append(list, r)
 		} else {
-			r.endsAt = max(r.endsAt, pod.EndsAt)
-		}
-		for name, amount := range pod.Request.Charge() {
-			r.charge[name] += amount
+			count(r.pods, -1)
 		}
 	}
-	list := make([]*runningGang, 0, len(index))
-	for _, r := range index {
-		slices.Sort(r.Pods)
-		r.gain = v.gain(p, r)
-		if v.quota != nil {
-			r.share = v.quota.Share(r.Leaf, claim)
-		}
-		list = append(list, r)
-	}
-	slices.SortFunc(list, func(a, b *runningGang) int {
-		return cmp.Or(
-			cmp.Compare(a.Priority, b.Priority),
-			cmp.Compare(b.gain, a.gain),
-			cmp.Compare(b.share, a.share),
-			cmp.Compare(b.startedAt, a.startedAt),
-			compareNatural(a.Gang, b.Gang),
-		)
-	})
 	return list
 }
 
-// gain counts the members of the biggest shape that the end of a gang makes room for.
-func (v *View) gain(p *planner, r *runningGang) int {
-	if len(p.classes) == 0 {
-		return 0
-	}
-	request := p.classes[0].request
-	freed := map[*node]*usage{}
-	for _, pod := range r.pods {
-		n := v.nodes[pod.Node]
-		if n == nil || !n.present || p.admits(n) == 0 {
-			continue
-		}
-		if freed[n] == nil {
-			used := n.used.clone()
-			freed[n] = &used
-		}
-		freed[n].charge(pod, -1)
-	}
-	gain := 0
-	for n, used := range freed {
-		after := node{Node: n.Node, used: *used}
-		gain += after.capacity().fits(request, unlimited) - n.free.fits(request, unlimited)
-	}
-	return gain
+// fitsWithout reports whether a gang fits once others have gone.
+func (v *View) fitsWithout(g Gang, gone []*runningGang) bool {
+	return len(gone) > 0 && v.placeWithout(g, gone) != nil
 }
 
-// podsOf returns the pods of the gangs.
-func podsOf(gangs []*runningGang) []*Pod {
-	var pods []*Pod
-	for _, r := range gangs {
-		pods = append(pods, r.pods...)
+// placeWithout places the members that a gang needs once others have gone, nil when it
+// does not fit even then.
+func (v *View) placeWithout(g Gang, gone []*runningGang) *Placement {
+	p := newPlanner(v.seen(&g, podsOf(gone)), g)
+	p.elastic = false
+	result, _ := p.place()
+	return result.Placement
+}
+
+// fewest returns gangs whose end is enough for another to fit, none of which can be left
+// out, with the place that it gets then: the shortest beginning of the candidates that is
+// enough, less those that it does without, the last ones first.
+func (v *View) fewest(g Gang, candidates []*runningGang) ([]*runningGang, *Placement, bool) {
+	if !v.fitsWithout(g, candidates) {
+		return nil, nil, false
 	}
-	return pods
+	n := sort.Search(len(candidates), func(n int) bool { return v.fitsWithout(g, candidates[:n]) })
+	chosen := slices.Clone(candidates[:n])
+	for i := len(chosen) - 2; i >= 0; i-- {
+		if without := slices.Delete(slices.Clone(chosen), i, i+1); v.fitsWithout(g, without) {
+			chosen = without
+		}
+	}
+	return chosen, v.placeWithout(g, chosen), true
 }

@@ -2,46 +2,68 @@ package placement
 
 import (
 	"cmp"
+	"reflect"
 	"slices"
+	"strings"
 )
 
-// Reservation is the place that a blocked gang waits for.
+// Reservation is the place that a waiting gang gets once others have gone.
 type Reservation struct {
 	Gang      Gang
 	Placement Placement
-	// After are the running gangs that have to end first.
+	// After are the gangs that have to go first, with all their pods, or with those
+	// that are being deleted already.
 	After []Victim
-	// StartsAt is when the last of them ends, in Unix seconds; 0 when that is not known.
+	// Evicts tells that those of After that are not going yet are evicted for the gang;
+	// otherwise it waits for them to end.
+	Evicts bool
+	// QuotaOnly tells that the gang waits for quota: no card is kept from others for it.
+	QuotaOnly bool
+	// StartsAt is when the last of After ends, in Unix seconds; 0 when that is not known.
 	StartsAt int64
-
-	gone []*Pod
 }
 
-// Reserve finds the place that a gang gets when some of the running gangs have
-// ended: those that end first, as far as ends are known, then those that free the
-// most; none that the others make superfluous. ok is false when the gang would not
-// fit even then.
+// Victims returns the gangs that are to be evicted.
+func (r *Reservation) Victims() []Victim {
+	if !r.Evicts {
+		return nil
+	}
+	var list []Victim
+	for _, victim := range r.After {
+		if !victim.Leaving {
+			list = append(list, victim)
+		}
+	}
+	return list
+}
+
+// Reserve finds the place that a blocked gang gets when some of the running gangs have
+// ended: those that are being deleted, then those that end first, as far as ends are
+// known, then those that free the most; none that the others make superfluous. A gang
+// that its quota stops gets a reservation of quota only: it waits for gangs of its own
+// leaf, and no card idles for it meanwhile. ok is false when the gang would not fit even
+// on the empty cluster.
 func (v *View) Reserve(g Gang) (r Reservation, ok bool) {
-	p := newPlanner(v.cluster(), g)
+	p := newPlanner(v.seen(&g, nil), g)
 	if p.invalid() != nil {
 		return Reservation{}, false
 	}
-	running := v.runningGangs(p)
+	leaving, running := v.runningGangs(g.ID, func(*Pod) bool { return true })
+	if !v.fitsWithout(g, slices.Concat(leaving, running)) {
+		return Reservation{}, false
+	}
+	v.sortVictims(running, p)
 	slices.SortStableFunc(running, func(a, b *runningGang) int {
 		if a.endsAt == 0 || b.endsAt == 0 {
 			return cmp.Or(cmp.Compare(b.endsAt, a.endsAt), cmp.Compare(b.gain, a.gain))
 		}
 		return cmp.Compare(a.endsAt, b.endsAt)
 	})
-	attempt := func(ended []*runningGang) *Placement {
-		result, _ := newPlanner(v.changed(podsOf(ended), nil), g).place()
-		return result.Placement
-	}
-	after, ok := fewest(running, func(ended []*runningGang) bool { return attempt(ended) != nil })
+	after, placement, ok := v.fewest(g, slices.Concat(leaving, running))
 	if !ok {
 		return Reservation{}, false
 	}
-	r = Reservation{Gang: g, Placement: *attempt(after), gone: podsOf(after)}
+	r = Reservation{Gang: g, Placement: *placement, QuotaOnly: p.allowed() < p.needed}
 	known := true
 	for _, ended := range after {
 		r.After = append(r.After, ended.Victim)
@@ -54,20 +76,89 @@ func (v *View) Reserve(g Gang) (r Reservation, ok bool) {
 	return r, true
 }
 
-// Backfill is Plan for a gang behind a blocked one: it never delays the reservation.
-// A gang that certainly ends before the reservation starts may go anywhere; any other
-// gets only what is free now and stays free once the reservation is in its place. So
-// whatever is backfilled, the reserved placement fits as soon as the gangs it waits
-// for have ended. The reservation must have been made on this view, and is to be made
-// anew when a gang that it waits for has ended.
-func (v *View) Backfill(g Gang, r Reservation) Result {
-	if g.EndsAt > 0 && g.EndsAt <= r.StartsAt {
-		return v.Plan(g)
+// Stands reports whether the reservation that a gang holds is still what it waits for:
+// the gang is the same, its place is valid once those have gone that it waits for, and
+// not all of them have.
+func (v *View) Stands(g Gang) bool {
+	h := v.held(g.ID)
+	return h != nil && h.isFor(&g) && !v.free(h, &g, nil) && v.free(h, &g, v.awaited(h))
+}
+
+// awaited returns the pods that a hold still waits for.
+func (v *View) awaited(h *hold) []*Pod {
+	var pods []*Pod
+	for _, ids := range h.after {
+		for _, id := range ids {
+			if p := v.pods[id]; p != nil {
+				pods = append(pods, p)
+			}
+		}
 	}
-	later := v.changed(r.gone, r.Gang.pods(r.Placement.Assignments))
-	p := newPlanner(v.cluster().both(later), g)
-	if result, done := p.place(); done {
-		return result
+	return pods
+}
+
+// free reports whether a gang can take its held place once pods have gone. Holds that
+// were made later leave it alone by construction.
+func (v *View) free(h *hold, g *Gang, gone []*Pod) bool {
+	i := slices.Index(v.holds, h)
+	p := newPlanner(v.after(gone, v.holds[:i], v.holds[i:]), *g)
+	if p.leafMissing() || p.overQuota(p.needed) != nil {
+		return false
 	}
-	return Result{Verdict: p.explain()}
+	if h.QuotaOnly {
+		return true
+	}
+	rulesOf := map[string]*rules{}
+	for _, b := range p.due {
+		for _, name := range b.names {
+			rulesOf[name] = &p.rules[p.classes[b.class].rules]
+		}
+	}
+	found := 0
+	for _, n := range p.nodes {
+		if !h.on(n.Name) {
+			continue
+		}
+		found++
+		full := &node{Node: n.Node, present: true, used: n.used.clone()}
+		for _, pod := range h.come[n.Name] {
+			full.used.charge(pod, 1)
+		}
+		full.free = full.capacity()
+		for _, pod := range h.come[n.Name] {
+			r := rulesOf[strings.TrimPrefix(pod.ID, g.ID+"/")]
+			if r == nil || g.ExcludeNodes[n.Name] || full.evicts(pod) != "" || full.clashes(pod) {
+				return false
+			}
+			if why, _ := r.refuses(&n.Node); why.code != "" {
+				return false
+			}
+		}
+	}
+	return found == len(h.places)
+}
+
+// clashes reports whether a pod that is charged to the node cannot be beside the others.
+func (n *node) clashes(p *Pod) bool {
+	taken := func(port string) bool { return n.used.ports[port] > 1 }
+	return slices.ContainsFunc(p.Request.HostPorts, taken) || p.Request.Mode.shared() && n.used.memoryOnly > 0 && n.used.withCore > 0
+}
+
+// isFor tells that the reservation was made for the gang as it is now.
+func (h *hold) isFor(g *Gang) bool {
+	bare := func(g Gang) Gang {
+		g.EndsAt, g.ExcludeNodes, g.Roles = 0, nil, slices.Clone(g.Roles)
+		for i := range g.Roles {
+			g.Roles[i].ExcludeNodes = nil
+		}
+		return g
+	}
+	return reflect.DeepEqual(bare(h.Gang), bare(*g))
+}
+
+func rank(first bool) int {
+	if first {
+		return 1
+	}
+	return 0
 }

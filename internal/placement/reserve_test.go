@@ -51,13 +51,14 @@ func TestReserveWaitsForWhatEndsFirst(t *testing.T) {
 	assert.Equal(t, "n1", r.Placement.Assignments[0].Node)
 	assert.Equal(t, int64(500), r.StartsAt)
 
+	v.Hold(r)
 	short := gang("ml/short", 1, cards(2))
 	short.EndsAt = 500
-	filled := v.Backfill(short, r)
+	filled := v.Plan(short)
 	require.NotNil(t, filled.Placement)
 	assert.Equal(t, "n1", filled.Placement.Assignments[0].Node, "it ends before the reservation starts: the tightest fit")
 	short.EndsAt = 501
-	filled = v.Backfill(short, r)
+	filled = v.Plan(short)
 	require.NotNil(t, filled.Placement)
 	assert.Equal(t, "n0", filled.Placement.Assignments[0].Node)
 }
@@ -68,20 +69,22 @@ func TestBackfillLeavesTheReservationAlone(t *testing.T) {
 	r, ok := v.Reserve(big)
 	require.True(t, ok)
 
-	two := v.Backfill(gang("ml/two", 1, cards(2)), r)
+	v.Hold(r)
+	two := v.Plan(gang("ml/two", 1, cards(2)))
 	require.NotNil(t, two.Placement)
 	assert.Equal(t, "n1", two.Placement.Assignments[0].Node, "n0 would be the tightest fit, but it is reserved")
 	v.Apply(gang("ml/two", 1, cards(2)), *two.Placement)
 
-	none := v.Backfill(inLeaf(gang("ml/more", 1, cards(1)), "left", 0), r)
+	none := v.Plan(inLeaf(gang("ml/more", 1, cards(1)), "left", 0))
 	assert.Nil(t, none.Placement, "what is free on n0 is reserved")
 	assert.Equal(t, gpu.SetOf(4, 5, 6, 7), v.FreeCards("n0"))
 	assert.Equal(t, placement.NotEnoughCards, none.Verdict.Reasons[0].Code)
+	assert.Contains(t, none.Verdict.String(), "Held back by the reservation of gang ml/big.")
 
 	for _, id := range r.After[0].Pods {
 		v.RemovePod(id)
 	}
-	again := v.Plan(big)
+	again := v.Reclaim(big)
 	require.NotNil(t, again.Placement)
 	assert.Equal(t, r.Placement, *again.Placement)
 }
@@ -100,7 +103,8 @@ func TestBackfillCountsTheReservedQuota(t *testing.T) {
 		}
 	}
 	assert.NotNil(t, v.Plan(inLeaf(nine, "right", 0)).Placement)
-	assert.Nil(t, v.Backfill(inLeaf(nine, "right", 0), r).Placement, "7 run, 8 are reserved, 2 would be 17 of 16")
+	v.Hold(r)
+	assert.Nil(t, v.Plan(inLeaf(nine, "right", 0)).Placement, "7 run, 8 are reserved, 2 would be 17 of 16")
 }
 
 func TestBackfillSharesAndOtherResources(t *testing.T) {
@@ -125,9 +129,10 @@ func TestBackfillSharesAndOtherResources(t *testing.T) {
 	require.True(t, ok)
 	require.Len(t, r.After, 1)
 	assert.Equal(t, "ml/a", r.After[0].Gang, "it holds the port")
+	v.Hold(r)
 	request.HostPorts = []string{"TCP/2"}
-	assert.Nil(t, v.Backfill(gang("ml/d", 1, request), r).Placement, "the port is reserved")
+	assert.Nil(t, v.Plan(gang("ml/d", 1, request)).Placement, "the port is reserved")
 	request.HostPorts, request.MemoryGiB, request.CorePercent = nil, 6, 40
-	filled := v.Backfill(gang("ml/e", 1, request), r)
+	filled := v.Plan(gang("ml/e", 1, request))
 	require.NotNil(t, filled.Placement)
 }

@@ -22,6 +22,8 @@ type Verdict struct {
 	Partial []Assignment
 	// Fixes are the smallest changes that make the whole gang fit, the nearest first.
 	Fixes []Fix
+	// HeldBy is the gang whose reservation keeps this one from a place, "" for none.
+	HeldBy string
 }
 
 // Code names a constraint.
@@ -108,6 +110,9 @@ func (v Verdict) String() string {
 		fmt.Fprintf(&b, "; no node is left for %s (each member asks for %s)", v.Next, v.Asks)
 	}
 	b.WriteByte('.')
+	if v.HeldBy != "" {
+		fmt.Fprintf(&b, " Held back by the reservation of gang %s.", v.HeldBy)
+	}
 	if len(v.Fixes) > 0 {
 		fmt.Fprintf(&b, " Nearest fix: %s.", v.Fixes[0].Text)
 	}

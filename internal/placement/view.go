@@ -22,6 +22,11 @@ type Pod struct {
 	Leaf        string
 	Priority    int32
 	Preemptible bool
+	// Leaving tells that the pod is being deleted already, Pinned that it must never be
+	// evicted, because it would come back to its node at once.
+	Leaving, Pinned bool
+	// Budgets are the names of the disruption budgets that cover the pod ([View.SetBudget]).
+	Budgets []string
 	// StartedAt and EndsAt are Unix seconds, 0 when unknown. Of equal victims the
 	// youngest goes first; EndsAt is the latest end that is certain.
 	StartedAt, EndsAt int64
@@ -40,6 +45,10 @@ type View struct {
 	mix   *Mix
 	// admissions is nil once a node has changed.
 	admissions *admissions
+	// holds are the reservations that are held, in the order in which they were made.
+	holds []*hold
+	// budgets say how many of the pods that a disruption budget covers may be evicted.
+	budgets map[string]int
 	// states holds one capacity per distinct state of a node.
 	states map[string]*interned
 	// tables numbers the hardware tables of the nodes; lastTable is the last number given.
@@ -124,7 +133,7 @@ func (v *View) refresh(n *node) {
 	}
 	table.nodes++
 	v.tables[n.Cards] = table
-	c := n.capacity()
+	c := v.remaining(n)
 	key := c.key(table.number)
 	state := v.states[key]
 	if state == nil {
@@ -258,8 +267,10 @@ func (v *View) Clone() *View {
 		gangs:  maps.Clone(v.gangs),
 		quota:  v.Quota(),
 		mix:    v.mix,
+		holds:  slices.Clone(v.holds),
 		states: make(map[string]*interned, len(v.states)),
 		tables: maps.Clone(v.tables), lastTable: v.lastTable,
+		budgets: maps.Clone(v.budgets),
 	}
 	for name, n := range v.nodes {
 		copied := *n

@@ -82,6 +82,23 @@ func (v *View) evicts(p *Pod) string {
 	if n == nil || !n.present {
 		return fmt.Sprintf("node %s is gone", p.Node)
 	}
+	if why := n.evicts(p); why != "" {
+		return why
+	}
+	if v.quota == nil || p.Leaf == "" {
+		return ""
+	}
+	if !v.quota.HasLeaf(p.Leaf) {
+		return fmt.Sprintf("quota leaf %s is gone", p.Leaf)
+	}
+	if over := v.quota.Over(p.Leaf, p.Request.Charge()); over != nil {
+		return over.String()
+	}
+	return ""
+}
+
+// evicts says why a pod that is charged to the node cannot stay there, "" when it can.
+func (n *node) evicts(p *Pod) string {
 	if p.Request.Mode != ModeNone {
 		if p.Request.Mode.shared() != n.Mode.shared() || p.Request.Mode.whole() && p.Request.Mode != n.Mode {
 			return fmt.Sprintf("node %s offers its cards in mode %s", p.Node, cmp.Or(string(n.Mode), "none"))
@@ -92,15 +109,6 @@ func (v *View) evicts(p *Pod) string {
 	}
 	if n.tooSmallFor(p) {
 		return fmt.Sprintf("node %s is too small", p.Node)
-	}
-	if v.quota == nil || p.Leaf == "" {
-		return ""
-	}
-	if !v.quota.HasLeaf(p.Leaf) {
-		return fmt.Sprintf("quota leaf %s is gone", p.Leaf)
-	}
-	if over := v.quota.Over(p.Leaf, p.Request.Charge()); over != nil {
-		return over.String()
 	}
 	return ""
 }

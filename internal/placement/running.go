@@ -1,0 +1,161 @@
+package placement
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+// runningGang is what runs of a gang. The pods of a gang that are going already are
+// one, those that are not another.
+type runningGang struct {
+	Victim
+	pods        []*Pod
+	preemptible bool
+	// broken tells that other pods of the gang are going already.
+	broken bool
+	// gain is how many members of the planner's gang its end makes room for, share the
+	// dominant share of its leaf.
+	gain              int
+	share             float64
+	startedAt, endsAt int64
+}
+
+// runningGangs returns what is going already, and the other gangs of which every pod may
+// be taken.
+func (v *View) runningGangs(gang string, takes func(*Pod) bool) (leaving, others []*runningGang) {
+	type part struct {
+		gang    string
+		leaving bool
+	}
+	index := map[part]*runningGang{}
+	stays := map[string]bool{}
+	evicted := v.evicted()
+	for _, pod := range v.pods {
+		id := cmp.Or(pod.Gang, pod.ID)
+		going := pod.Leaving || evicted[pod.ID]
+		if !going && (id == gang || !takes(pod)) {
+			stays[id] = true
+			continue
+		}
+		r := index[part{id, going}]
+		if r == nil {
+			r = &runningGang{
+				Victim:      Victim{Gang: id, Leaf: pod.Leaf, Priority: pod.Priority, Leaving: going},
+				preemptible: true, endsAt: pod.EndsAt,
+			}
+			index[part{id, going}] = r
+		}
+		r.add(pod)
+	}
+	for _, r := range index {
+		switch {
+		case r.Leaving:
+			leaving = append(leaving, r)
+		case !stays[r.Gang]:
+			r.broken = index[part{r.Gang, true}] != nil
+			others = append(others, r)
+		}
+	}
+	slices.SortFunc(leaving, func(a, b *runningGang) int { return compareNatural(a.Gang, b.Gang) })
+	return leaving, others
+}
+
+// sortVictims sorts gangs so that those come first that are to go first when the
+// planner's gang takes their places.
+func (v *View) sortVictims(list []*runningGang, p *planner) {
+	claim := p.charge(p.needed)
+	for _, r := range list {
+		r.gain = v.gain(p, r)
+		if v.quota != nil {
+			r.share = v.quota.Share(r.Leaf, claim)
+		}
+	}
+	slices.SortFunc(list, func(a, b *runningGang) int {
+		return cmp.Or(
+			cmp.Compare(rank(b.broken), rank(a.broken)),
+			cmp.Compare(a.Priority, b.Priority),
+			cmp.Compare(b.gain, a.gain),
+			cmp.Compare(b.share, a.share),
+			cmp.Compare(b.startedAt, a.startedAt),
+			compareNatural(a.Gang, b.Gang),
+		)
+	})
+}
+
+func (r *runningGang) add(pod *Pod) {
+	r.pods = append(r.pods, pod)
+	i, _ := slices.BinarySearch(r.Pods, pod.ID)
+	r.Pods = slices.Insert(r.Pods, i, pod.ID)
+	r.Priority = max(r.Priority, pod.Priority)
+	r.preemptible = r.preemptible && pod.Preemptible
+	r.startedAt = max(r.startedAt, pod.StartedAt)
+	if pod.EndsAt == 0 || r.endsAt == 0 {
+		r.endsAt = 0
+	} else {
+		r.endsAt = max(r.endsAt, pod.EndsAt)
+	}
+}
+
+// charge is what the gang is charged in the quota tree.
+func (r *runningGang) charge() quota.Resources {
+	sum := quota.Resources{}
+	for _, pod := range r.pods {
+		for name, amount := range pod.Request.Charge() {
+			sum[name] += amount
+		}
+	}
+	return sum
+}
+
+// evicted returns the pods that reservations which are held evict.
+func (v *View) evicted() map[string]bool {
+	ids := map[string]bool{}
+	for _, h := range v.holds {
+		if !h.Evicts {
+			continue
+		}
+		for _, list := range h.after {
+			for _, id := range list {
+				ids[id] = true
+			}
+		}
+	}
+	return ids
+}
+
+// gain counts the members of the biggest shape that the end of a gang makes room for.
+func (v *View) gain(p *planner, r *runningGang) int {
+	if len(p.classes) == 0 {
+		return 0
+	}
+	request := p.classes[0].request
+	freed := map[*node]*usage{}
+	for _, pod := range r.pods {
+		n := v.nodes[pod.Node]
+		if n == nil || !n.present || p.admits(n) == 0 {
+			continue
+		}
+		if freed[n] == nil {
+			used := n.used.clone()
+			freed[n] = &used
+		}
+		freed[n].charge(pod, -1)
+	}
+	gain := 0
+	for n, used := range freed {
+		after := node{Node: n.Node, used: *used}
+		gain += after.capacity().fits(request, unlimited) - n.capacity().fits(request, unlimited)
+	}
+	return gain
+}
+
+// podsOf returns the pods of the gangs.
+func podsOf(gangs []*runningGang) []*Pod {
+	var pods []*Pod
+	for _, r := range gangs {
+		pods = append(pods, r.pods...)
+	}
+	return pods
+}

@@ -3,6 +3,7 @@ package localtest_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -29,7 +30,8 @@ func TestOwnProgramsRun(t *testing.T) {
 	var objects []*unstructured.Unstructured
 	agentObjects, err := agent.Objects(agent.Options{Image: "example.com/agent:1"})
 	require.NoError(t, err)
-	schedulerObjects, err := scheduler.Objects(scheduler.Options{Image: "example.com/scheduler:1"})
+	port := freePort(t)
+	schedulerObjects, err := scheduler.Objects(scheduler.Options{Image: "example.com/scheduler:1", Port: port, Replicas: 2})
 	require.NoError(t, err)
 	objects = append(append(objects, agentObjects...), schedulerObjects...)
 	require.NoError(t, access.ApplyAll(ctx, objects, nil))
@@ -40,14 +42,19 @@ func TestOwnProgramsRun(t *testing.T) {
 	require.NoError(t, err)
 
 	for _, name := range []string{contract.SchedulerName, contract.QueueControllerName} {
-		eventually(t, name+" is available", func() error {
+		eventually(t, "two of "+name+" are available, with the same port", func() error {
 			deployment, err := client.AppsV1().Deployments(contract.SystemNamespace).Get(ctx, name, metav1.GetOptions{})
-			if err == nil && deployment.Status.AvailableReplicas != 1 {
+			if err == nil && deployment.Status.AvailableReplicas != 2 {
 				err = fmt.Errorf("%+v", deployment.Status)
 			}
 			return err
 		})
 	}
+	// A listener on all addresses would be in the way.
+	other, err := net.Listen("tcp", fmt.Sprintf("127.0.0.99:%d", port))
+	require.NoError(t, err)
+	require.NoError(t, other.Close())
+
 	kind := schema.GroupVersionKind{Group: contract.GPUNodeGroup, Version: contract.GPUNodeVersion, Kind: contract.GPUNodeKind}
 	for _, node := range nodesOf(t, client, "programs") {
 		eventually(t, "the node agent publishes the cards", func() error {
@@ -75,7 +82,17 @@ func TestOwnProgramsRun(t *testing.T) {
 		}
 		return names
 	}
-	assert.ElementsMatch(t, []string{contract.SchedulerName, contract.QueueControllerName}, running(), "the agent's pods go with their nodes")
+	assert.ElementsMatch(t, []string{contract.SchedulerName, contract.SchedulerName, contract.QueueControllerName, contract.QueueControllerName},
+		running(), "the agent's pods go with their nodes")
 	require.NoError(t, access.DeleteAll(ctx, objects, nil))
 	assert.Empty(t, running())
+}
+
+// freePort is a port that nobody uses at the moment.
+func freePort(t *testing.T) int {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port
 }

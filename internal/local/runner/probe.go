@@ -31,7 +31,7 @@ func (r *Runner) probe(w *workload, container int, probe *corev1.Probe, running 
 	if probe.TimeoutSeconds > 0 {
 		timeout = time.Duration(probe.TimeoutSeconds) * time.Second
 	}
-	ask := prober(probe, w.first.Spec.Containers[container].Ports)
+	ask := prober(probe, w.address, w.first.Spec.Containers[container].Ports)
 	wait := firstProbePeriod
 	for {
 		select {
@@ -54,27 +54,27 @@ func (r *Runner) probe(w *workload, container int, probe *corev1.Probe, running 
 	}
 }
 
-// prober returns the question that a probe asks. What cannot be asked of a process
-// of this machine counts as answered.
-func prober(probe *corev1.Probe, ports []corev1.ContainerPort) func(context.Context) bool {
+// prober returns the question that a probe asks of a process that listens on host. What
+// cannot be asked of a process of this machine counts as answered.
+func prober(probe *corev1.Probe, host string, ports []corev1.ContainerPort) func(context.Context) bool {
 	switch {
 	case probe.HTTPGet != nil:
-		return func(ctx context.Context) bool { return getOK(ctx, probe.HTTPGet, ports) }
+		return func(ctx context.Context) bool { return getOK(ctx, probe.HTTPGet, host, ports) }
 	case probe.TCPSocket != nil:
 		return func(ctx context.Context) bool {
-			connection, err := new(net.Dialer).DialContext(ctx, "tcp", address(probe.TCPSocket.Port, ports))
+			connection, err := new(net.Dialer).DialContext(ctx, "tcp", address(host, probe.TCPSocket.Port, ports))
 			return err == nil && connection.Close() == nil
 		}
 	}
 	return func(context.Context) bool { return true }
 }
 
-func getOK(ctx context.Context, get *corev1.HTTPGetAction, ports []corev1.ContainerPort) bool {
+func getOK(ctx context.Context, get *corev1.HTTPGetAction, host string, ports []corev1.ContainerPort) bool {
 	scheme := strings.ToLower(string(get.Scheme))
 	if scheme == "" {
 		scheme = "http"
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+address(get.Port, ports)+get.Path, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+address(host, get.Port, ports)+get.Path, nil)
 	if err != nil {
 		return false
 	}
@@ -91,13 +91,13 @@ func getOK(ctx context.Context, get *corev1.HTTPGetAction, ports []corev1.Contai
 	return answer.StatusCode >= 200 && answer.StatusCode < 400
 }
 
-// address is the loopback address of a port that is given by number or name.
-func address(port intstr.IntOrString, ports []corev1.ContainerPort) string {
+// address is the address of a port that is given by number or name.
+func address(host string, port intstr.IntOrString, ports []corev1.ContainerPort) string {
 	number := port.IntValue()
 	for _, p := range ports {
 		if port.Type == intstr.String && p.Name == port.StrVal {
 			number = int(p.ContainerPort)
 		}
 	}
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(number))
+	return net.JoinHostPort(host, strconv.Itoa(number))
 }

@@ -37,7 +37,7 @@ func TestProbes(t *testing.T) {
 	defer secure.Close()
 	ports := []corev1.ContainerPort{{Name: "https", ContainerPort: portOf(t, secure.URL)}}
 	ask := func(handler corev1.ProbeHandler) bool {
-		return prober(&corev1.Probe{ProbeHandler: handler}, ports)(context.Background())
+		return prober(&corev1.Probe{ProbeHandler: handler}, "127.0.0.1", ports)(context.Background())
 	}
 	byNumber := intstr.FromInt32(portOf(t, plain.URL))
 	get := corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: byNumber}}

@@ -82,7 +82,7 @@ func (r *Runner) environment(ctx context.Context, w *workload, container *corev1
 				continue // the process serves many nodes
 			}
 			var err error
-			if value, present, err = r.valueFrom(ctx, w.first, from); err != nil {
+			if value, present, err = r.valueFrom(ctx, w, from); err != nil {
 				return nil, fmt.Errorf("container %s: variable %s: %w", container.Name, variable.Name, err)
 			}
 		}
@@ -95,21 +95,21 @@ func (r *Runner) environment(ctx context.Context, w *workload, container *corev1
 }
 
 // valueFrom resolves a reference; present is false when an optional one is missing.
-func (r *Runner) valueFrom(ctx context.Context, pod *corev1.Pod, from *corev1.EnvVarSource) (value string, present bool, err error) {
+func (r *Runner) valueFrom(ctx context.Context, w *workload, from *corev1.EnvVarSource) (value string, present bool, err error) {
 	switch {
 	case from.FieldRef != nil:
-		value, err = field(pod, from.FieldRef.FieldPath)
+		value, err = field(w, from.FieldRef.FieldPath)
 		return value, true, err
 	case from.ConfigMapKeyRef != nil:
 		ref := from.ConfigMapKeyRef
-		files, err := r.configMap(ctx, pod.Namespace, ref.Name, ref.Optional)
+		files, err := r.configMap(ctx, w.first.Namespace, ref.Name, ref.Optional)
 		if err != nil {
 			return "", false, err
 		}
 		return key(files, ref.Key, "ConfigMap "+ref.Name, ref.Optional)
 	case from.SecretKeyRef != nil:
 		ref := from.SecretKeyRef
-		files, err := r.secret(ctx, pod.Namespace, ref.Name, ref.Optional)
+		files, err := r.secret(ctx, w.first.Namespace, ref.Name, ref.Optional)
 		if err != nil {
 			return "", false, err
 		}
@@ -126,17 +126,19 @@ func key(files map[string][]byte, name, of string, optional *bool) (string, bool
 	return string(value), ok, nil
 }
 
-// field returns a field of a pod as the downward API does.
-func field(pod *corev1.Pod, path string) (string, error) {
+// field returns a field of a workload's pod as the downward API does.
+func field(w *workload, path string) (string, error) {
 	switch path {
 	case "spec.nodeName":
-		return pod.Spec.NodeName, nil
+		return w.first.Spec.NodeName, nil
 	case "spec.serviceAccountName":
-		return pod.Spec.ServiceAccountName, nil
-	case "status.podIP", "status.hostIP":
+		return w.first.Spec.ServiceAccountName, nil
+	case "status.podIP":
+		return w.address, nil
+	case "status.hostIP":
 		return "127.0.0.1", nil
 	}
-	return fieldpath.ExtractFieldPathAsString(pod, path)
+	return fieldpath.ExtractFieldPathAsString(w.first, path)
 }
 
 // mounts are the places of this machine that stand for paths in the container,

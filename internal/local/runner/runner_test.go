@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,7 +49,7 @@ func testRunner(t *testing.T) *Runner {
 
 func testWorkload(t *testing.T, container corev1.Container, volumes ...corev1.Volume) *workload {
 	t.Helper()
-	return &workload{key: "ns.pod", dir: t.TempDir(), first: &corev1.Pod{
+	return &workload{key: "ns.pod", dir: t.TempDir(), address: "127.0.0.3", first: &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "pod", Namespace: "ns", UID: "uid-1", Labels: map[string]string{"app": "x"}},
 		Spec:       corev1.PodSpec{NodeName: "node", ServiceAccountName: "sa", Containers: []corev1.Container{container}, Volumes: volumes},
 	}}
@@ -64,14 +65,14 @@ func TestEnvironment(t *testing.T) {
 		{Name: "PLAIN", Value: "1"},
 		{Name: "COMPOSED", Value: "$(PLAIN)-$(MISSING)-$$(PLAIN)"},
 		fieldRef("POD", "metadata.name"), fieldRef("NS", "metadata.namespace"), fieldRef("UID", "metadata.uid"),
-		fieldRef("APP", "metadata.labels['app']"), fieldRef("NODE", "spec.nodeName"), fieldRef("SA", "spec.serviceAccountName"),
+		fieldRef("APP", "metadata.labels['app']"), fieldRef("NODE", "spec.nodeName"), fieldRef("SA", "spec.serviceAccountName"), fieldRef("IP", "status.podIP"),
 		{Name: "CONFIG", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "config"}, Key: "a.yaml"}}},
 		{Name: "SECRET", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "secret"}, Key: "key"}}},
 		{Name: "ABSENT", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "none"}, Key: "key", Optional: &optional}}},
 	}}
 	want := map[string]string{
 		"PLAIN": "1", "COMPOSED": "1-$(MISSING)-$(PLAIN)", "POD": "pod", "NS": "ns", "UID": "uid-1", "APP": "x",
-		"NODE": "node", "SA": "sa", "CONFIG": "A", "SECRET": "hidden",
+		"NODE": "node", "SA": "sa", "IP": "127.0.0.3", "CONFIG": "A", "SECRET": "hidden",
 	}
 	r, w := testRunner(t), testWorkload(t, container)
 	resolve := func() map[string]string {
@@ -245,4 +246,26 @@ func TestOutputKeepsTheEnd(t *testing.T) {
 	assert.Equal(t, 1000, strings.Count(string(data), "a line of the first run"))
 	assert.Contains(t, string(data), "start of second")
 	assert.Contains(t, string(data), "cannot start: no configuration")
+}
+
+// Pods with the same port get addresses of their own, others share the first one.
+func TestFreeAddress(t *testing.T) {
+	pod := func(ports ...int32) *corev1.Pod {
+		p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{}}}}
+		for _, port := range ports {
+			p.Spec.Containers[0].Ports = append(p.Spec.Containers[0].Ports, corev1.ContainerPort{ContainerPort: port})
+		}
+		return p
+	}
+	r := &Runner{workloads: map[string]*workload{}}
+	for i, test := range []struct {
+		pod  *corev1.Pod
+		want string
+	}{
+		{pod(1), "127.0.0.1"}, {pod(1, 2), "127.0.0.2"}, {pod(), "127.0.0.1"}, {pod(2), "127.0.0.1"}, {pod(1), "127.0.0.3"}, {pod(2), "127.0.0.3"},
+	} {
+		address := r.freeAddress(test.pod)
+		assert.Equal(t, test.want, address, "pod %d", i)
+		r.workloads[fmt.Sprint(i)] = &workload{first: test.pod, address: address}
+	}
 }

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,7 +33,9 @@ type workload struct {
 	// first is the pod that started it.
 	first *corev1.Pod
 	dir   string
-	stop  context.CancelFunc
+	// address is the loopback address that stands for that of the pod.
+	address string
+	stop    context.CancelFunc
 
 	// The runner's lock guards what follows.
 	pods     map[podID]bool
@@ -79,6 +82,7 @@ func (r *Runner) join(ctx context.Context, pod *corev1.Pod) (states []containerS
 	case w == nil:
 		w = &workload{
 			key: key, shared: shared, first: pod, dir: filepath.Join(r.Dir, key), grace: stopGrace,
+			address:  r.freeAddress(pod),
 			pods:     map[podID]bool{},
 			statuses: make([]process.Status, len(pod.Spec.Containers)),
 			probed:   make([]bool, len(pod.Spec.Containers)),
@@ -97,6 +101,34 @@ func (r *Runner) join(ctx context.Context, pod *corev1.Pod) (states []containerS
 		})
 	}
 	return states, true
+}
+
+// freeAddress is the first loopback address on which no other workload has a port of
+// the pod. The caller holds the lock.
+func (r *Runner) freeAddress(pod *corev1.Pod) string {
+	taken := map[string]bool{}
+	for _, other := range r.workloads {
+		if shareAPort(&pod.Spec, &other.first.Spec) {
+			taken[other.address] = true
+		}
+	}
+	for last := byte(1); ; last++ {
+		if address := net.IPv4(127, 0, 0, last).String(); !taken[address] || last == 254 {
+			return address
+		}
+	}
+}
+
+func shareAPort(a, b *corev1.PodSpec) bool {
+	ports := map[int32]bool{}
+	for _, container := range a.Containers {
+		for _, port := range container.Ports {
+			ports[port.ContainerPort] = true
+		}
+	}
+	return slices.ContainsFunc(b.Containers, func(container corev1.Container) bool {
+		return slices.ContainsFunc(container.Ports, func(port corev1.ContainerPort) bool { return ports[port.ContainerPort] })
+	})
 }
 
 // leave takes a pod out of its workload. The processes end with the last pod;

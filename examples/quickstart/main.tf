@@ -39,7 +39,8 @@ resource "gpuplan_node_agent" "this" {
 }
 
 resource "gpuplan_scheduler" "this" {
-  image = "gpuplan-scheduler:local"
+  image    = "gpuplan-scheduler:local"
+  replicas = 1 # a real cluster gets two: one leads, one stands by
 }
 
 # research may use all cards; vision is guaranteed four and may borrow up to sixteen.

@@ -4,6 +4,7 @@ package deploy
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -12,6 +13,7 @@ import (
 	"io"
 	"maps"
 	"path"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -32,13 +34,19 @@ type Options struct {
 	// Image is the container image.
 	Image string
 	// Replicas is the number of schedulers, and of queue controllers, of which one
-	// each leads; 0 means 1.
+	// each leads; 0 means [DefaultReplicas].
 	Replicas int
 	// LogLevel is the verbosity of the log, as in klog: 0 (default) to 10.
 	LogLevel int
 	// Port is the port on which the scheduler serves health and metrics by HTTPS, 0 for none.
 	Port int
+	// UnreachableGrace is how long a node may be unreachable before the members of gangs
+	// on it are failed; 0 means the scheduler's own default.
+	UnreachableGrace time.Duration
 }
+
+// DefaultReplicas is one that leads and one that stands by.
+const DefaultReplicas = 2
 
 // Objects returns the objects of the scheduler and of the queue controller in the order
 // in which they can be applied: namespaces, CRDs, accounts, rights, configuration,
@@ -48,8 +56,8 @@ func Objects(o Options) ([]*unstructured.Unstructured, error) {
 	if o.Image == "" {
 		return nil, errors.New("the scheduler needs a container image")
 	}
-	if o.Replicas < 0 || o.LogLevel < 0 || o.Port < 0 {
-		return nil, errors.New("replicas, log level and port of the scheduler must not be negative")
+	if o.Replicas < 0 || o.LogLevel < 0 || o.Port < 0 || o.UnreachableGrace < 0 {
+		return nil, errors.New("replicas, log level, port and unreachable grace of the scheduler must not be negative")
 	}
 	var objs []*unstructured.Unstructured
 	for _, name := range []string{"crd-elasticquotatree.yaml", "crd-podgroup.yaml", "crd-queue.yaml", "scheduler.yaml", "queue.yaml", "admission.yaml"} {
@@ -110,16 +118,19 @@ func decode(name string) ([]*unstructured.Unstructured, error) {
 
 // configure puts the options into the scheduler's Deployment.
 func (o Options) configure(deployment *unstructured.Unstructured, config []byte) error {
-	container := map[string]any{
-		"args": []any{
-			"--config=" + path.Join(configMount, configFile),
-			fmt.Sprintf("--secure-port=%d", o.Port),
-			fmt.Sprintf("--v=%d", o.LogLevel),
-			// Members of a gang wait for each other in every cycle; nominating a node for
-			// each of them would double the writes to the API server.
-			"--feature-gates=NominatedNodeNameForExpectation=false",
-		},
+	args := []any{
+		"--config=" + path.Join(configMount, configFile),
+		"--bind-address=$(POD_IP)",
+		fmt.Sprintf("--secure-port=%d", o.Port),
+		fmt.Sprintf("--v=%d", o.LogLevel),
+		// Members of a gang wait for each other in every cycle; nominating a node for
+		// each of them would double the writes to the API server.
+		"--feature-gates=NominatedNodeNameForExpectation=false",
 	}
+	if o.UnreachableGrace != 0 {
+		args = append(args, "--unreachable-grace="+o.UnreachableGrace.String())
+	}
+	container := map[string]any{"args": args}
 	if o.Port != 0 {
 		container["ports"] = []any{map[string]any{"name": "https", "containerPort": int64(o.Port), "protocol": "TCP"}}
 		container["livenessProbe"] = probe("/livez", 10)
@@ -153,7 +164,7 @@ func (o Options) fill(deployment *unstructured.Unstructured, fields map[string]a
 	if err := unstructured.SetNestedSlice(deployment.Object, containers, "spec", "template", "spec", "containers"); err != nil {
 		return err
 	}
-	return unstructured.SetNestedField(deployment.Object, int64(max(o.Replicas, 1)), "spec", "replicas")
+	return unstructured.SetNestedField(deployment.Object, int64(cmp.Or(o.Replicas, DefaultReplicas)), "spec", "replicas")
 }
 
 func probe(path string, periodSeconds int64) map[string]any {

@@ -11,12 +11,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
+	nodeagent "github.com/gpuplan/terraform-provider-gpuplan/nodeagent/deploy"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
 )
 
@@ -54,8 +57,47 @@ func TestInstalled(t *testing.T) {
 		refused(pod, why)
 	}
 
+	s.requireRestricted(objects)
+	agent, err := nodeagent.Objects(nodeagent.Options{Image: "test"})
+	require.NoError(t, err)
+	s.requireRestricted(agent)
+
 	log, err := os.ReadFile(filepath.Join(localtest.Start(t).Dir, "log", contract.SchedulerName+".log"))
 	require.NoError(t, err)
 	assert.Contains(t, string(log), "Successfully bound pod to node")
 	assert.NotContains(t, string(log), "orbidden")
+}
+
+// requireRestricted has the API server admit the pods of workloads where it enforces the
+// restricted pod security standard.
+func (s *scene) requireRestricted(objects []*unstructured.Unstructured) {
+	s.t.Helper()
+	namespace, err := api().CoreV1().Namespaces().Create(s.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: "restricted-", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
+	}}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() {
+		assert.NoError(s.t, api().CoreV1().Namespaces().Delete(context.Background(), namespace.Name, metav1.DeleteOptions{}))
+	})
+	admitted := 0
+	for _, object := range objects {
+		if object.GetKind() != "Deployment" && object.GetKind() != "DaemonSet" {
+			continue
+		}
+		var workload appsv1.Deployment // both have the template in the same place
+		require.NoError(s.t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &workload))
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod"}, Spec: workload.Spec.Template.Spec}
+		pod.Spec.ServiceAccountName, pod.Spec.SchedulerName = "", "none"
+		pod.Spec.AutomountServiceAccountToken = new(bool)
+		require.Eventually(s.t, func() bool {
+			_, err = api().CoreV1().Pods(namespace.Name).Create(s.t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			return err == nil || !strings.Contains(err.Error(), "serviceaccount")
+		}, settled, 100*time.Millisecond)
+		require.NoError(s.t, err, "%s %s", object.GetKind(), object.GetName())
+		admitted++
+		pod.Spec.SecurityContext, pod.Spec.Containers[0].SecurityContext = nil, nil
+		_, err = api().CoreV1().Pods(namespace.Name).Create(s.t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		require.ErrorContains(s.t, err, "violates PodSecurity", "the namespace enforces nothing")
+	}
+	require.NotZero(s.t, admitted)
 }

@@ -26,7 +26,7 @@ const (
 }`
 	changed = `resource "gpuplan_scheduler" "this" {
   image     = "gpuplan-scheduler:2"
-  replicas  = 2
+  replicas  = 3
   log_level = 4
   port      = 10259
 }`
@@ -64,7 +64,7 @@ func TestScheduler(t *testing.T) {
 	options.ConfigPlanChecks.PreApply = update()
 	options.Check = func(*terraform.State) error {
 		replicas, _, _ := unstructured.NestedInt64(get(t, cloud, deployment).Object, "spec", "replicas")
-		assert.Equal(t, int64(2), replicas)
+		assert.Equal(t, int64(3), replicas)
 		return nil
 	}
 
@@ -117,7 +117,7 @@ func TestSchedulerThatDoesNotStart(t *testing.T) {
 			{Config: `resource "gpuplan_scheduler" "this" {
   image    = "gpuplan-scheduler:1"
   timeouts = { create = "1s" }
-}`, ExpectError: acctest.Saying("0 of 1 pods up to date, 0 ready. `kubectl -n gpuplan-system describe Deployment gpuplan-scheduler` shows what it waits for")},
+}`, ExpectError: acctest.Saying("0 of 2 pods up to date, 0 ready. `kubectl -n gpuplan-system describe Deployment gpuplan-scheduler` shows what it waits for")},
 			{Config: config, PreConfig: func() { cloud.RunWorkloads(t) }}, // what exists of it is known and replaced
 		},
 	})

@@ -10,6 +10,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/int64default"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
 )
 
 func describe(ctx context.Context) schema.Schema {
@@ -25,8 +27,8 @@ func describe(ctx context.Context) schema.Schema {
 				Validators:          []validator.String{stringvalidator.LengthAtLeast(1)},
 			},
 			"replicas": schema.Int64Attribute{
-				MarkdownDescription: "Number of schedulers; one leads, the others take over when it fails. Default 1.",
-				Optional:            true, Computed: true, Default: int64default.StaticInt64(1),
+				MarkdownDescription: "Number of schedulers; one leads, the others take over when it fails. Default 2.",
+				Optional:            true, Computed: true, Default: int64default.StaticInt64(deploy.DefaultReplicas),
 				Validators: []validator.Int64{int64validator.Between(1, 10)},
 			},
 			"log_level": schema.Int64Attribute{

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	nodeagent "github.com/gpuplan/terraform-provider-gpuplan/nodeagent/deploy"
+	scheduler "github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
+)
+
+const chartFolder = "../../deploy/charts/gpuplan"
+
+// What lies in the repository is what the manifests make.
+func TestChartIsCurrent(t *testing.T) {
+	want, err := render()
+	require.NoError(t, err)
+	have := map[string]string{}
+	require.NoError(t, filepath.WalkDir(chartFolder, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		name, _ := filepath.Rel(chartFolder, path)
+		have[name] = string(text)
+		return err
+	}))
+	assert.Equal(t, want, have, "run make generate")
+}
+
+// helm renders the chart with Helm's own engine.
+func helm(t *testing.T, namespace string, values map[string]any) (objects []*unstructured.Unstructured, failure string) {
+	t.Helper()
+	program, err := filepath.Abs("../../bin/helm")
+	require.NoError(t, err)
+	if _, err := os.Stat(program); errors.Is(err, fs.ErrNotExist) {
+		output, err := exec.Command("make", "--no-print-directory", "-C", "../..", "bin/helm").CombinedOutput()
+		require.NoError(t, err, string(output))
+	}
+	text, err := json.Marshal(values)
+	require.NoError(t, err)
+	var stdout, stderr bytes.Buffer
+	command := exec.Command(program, chartFolder, namespace, string(text))
+	command.Stdout, command.Stderr = &stdout, &stderr
+	if err := command.Run(); err != nil {
+		return nil, stderr.String()
+	}
+	decoder := yaml.NewYAMLOrJSONDecoder(&stdout, 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		err := decoder.Decode(&object.Object)
+		if errors.Is(err, io.EOF) {
+			return objects, ""
+		}
+		require.NoError(t, err)
+		if len(object.Object) > 0 {
+			objects = append(objects, object)
+		}
+	}
+}
+
+// byName maps objects to their kind and name, without what a chart has different by
+// design: who manages them, the namespace that helm makes, and how a configuration's
+// hash is computed.
+func byName(t *testing.T, objects []*unstructured.Unstructured) map[string]any {
+	t.Helper()
+	named := map[string]any{}
+	for _, object := range objects {
+		if object.GetKind() == "Namespace" {
+			continue
+		}
+		labels := object.GetLabels()
+		delete(labels, contract.ManagedByLabel)
+		if object.GetKind() == "CustomResourceDefinition" {
+			labels = nil
+		}
+		object.SetLabels(labels)
+		hash := []string{"spec", "template", "metadata", "annotations", contract.ConfigHashAnnotation}
+		if text, found, err := unstructured.NestedString(object.Object, hash...); found {
+			require.NoError(t, err)
+			assert.Len(t, text, 16)
+			unstructured.RemoveNestedField(object.Object, hash...)
+		}
+		// Numbers are compared as JSON has them.
+		text, err := json.Marshal(object.Object)
+		require.NoError(t, err)
+		var plain any
+		require.NoError(t, json.Unmarshal(text, &plain))
+		key := object.GetKind() + " " + object.GetNamespace() + "/" + object.GetName()
+		assert.NotContains(t, named, key)
+		named[key] = plain
+	}
+	return named
+}
+
+// Helm renders the same objects as those that the provider applies.
+func TestChartRendersTheManifests(t *testing.T) {
+	tests := map[string]struct {
+		values    map[string]any
+		scheduler *scheduler.Options
+		agent     *nodeagent.Options
+	}{
+		"defaults": {
+			values: map[string]any{
+				"scheduler": map[string]any{"image": "registry.example.com/s:1"},
+				"nodeAgent": map[string]any{"image": "registry.example.com/a:1"},
+			},
+			scheduler: &scheduler.Options{Image: "registry.example.com/s:1", Port: 10259, UnreachableGrace: time.Minute},
+			agent:     &nodeagent.Options{Image: "registry.example.com/a:1", Interval: 30 * time.Second, MetricsPort: 9400},
+		},
+		"options": {
+			values: map[string]any{
+				"scheduler": map[string]any{"image": "s", "replicas": 3, "logLevel": 4, "port": 8443, "unreachableGrace": "1m30s"},
+				"nodeAgent": map[string]any{"enabled": false},
+			},
+			scheduler: &scheduler.Options{Image: "s", Replicas: 3, LogLevel: 4, Port: 8443, UnreachableGrace: 90 * time.Second},
+		},
+		"agent only": {
+			values: map[string]any{
+				"scheduler": map[string]any{"enabled": false},
+				"nodeAgent": map[string]any{"image": "a", "interval": "5s", "metricsPort": 9999},
+			},
+			agent: &nodeagent.Options{Image: "a", Interval: 5 * time.Second, MetricsPort: 9999},
+		},
+	}
+	crds := func(objects []*unstructured.Unstructured) (found []*unstructured.Unstructured) {
+		for _, object := range objects {
+			if object.GetKind() == "CustomResourceDefinition" {
+				found = append(found, object)
+			}
+		}
+		return found
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			var want []*unstructured.Unstructured
+			ours, err := scheduler.Objects(scheduler.Options{Image: "x"})
+			require.NoError(t, err)
+			if test.scheduler != nil {
+				ours, err = scheduler.Objects(*test.scheduler)
+				require.NoError(t, err)
+				want = append(want, ours...)
+			} else {
+				want = append(want, crds(ours)...) // helm always brings them
+			}
+			agents, err := nodeagent.Objects(nodeagent.Options{Image: "x"})
+			require.NoError(t, err)
+			if test.agent != nil {
+				agents, err = nodeagent.Objects(*test.agent)
+				require.NoError(t, err)
+				want = append(want, agents...)
+			} else {
+				want = append(want, crds(agents)...)
+			}
+			have, failure := helm(t, contract.SystemNamespace, test.values)
+			require.Empty(t, failure)
+			for _, object := range have {
+				if object.GetKind() != "CustomResourceDefinition" {
+					assert.Equal(t, "Helm", object.GetLabels()[contract.ManagedByLabel], object.GetName())
+				}
+			}
+			assert.Equal(t, byName(t, want), byName(t, have))
+		})
+	}
+}
+
+// The release's namespace is used everywhere, and the user's resources are.
+func TestChartValues(t *testing.T) {
+	values := map[string]any{
+		"scheduler": map[string]any{"image": "s", "resources": map[string]any{"limits": map[string]any{"memory": "1Gi"}}},
+		"nodeAgent": map[string]any{"enabled": false},
+	}
+	objects, failure := helm(t, "elsewhere", values)
+	require.Empty(t, failure)
+	text, err := json.Marshal(objects)
+	require.NoError(t, err)
+	assert.NotContains(t, string(text), contract.SystemNamespace)
+	for _, object := range objects {
+		if object.GetKind() == "Deployment" {
+			assert.Equal(t, "elsewhere", object.GetNamespace())
+			containers, _, err := unstructured.NestedSlice(object.Object, "spec", "template", "spec", "containers")
+			require.NoError(t, err)
+			resources := containers[0].(map[string]any)["resources"].(map[string]any)
+			assert.Equal(t, map[string]any{"memory": "1Gi"}, resources["limits"])
+			assert.Contains(t, resources, "requests", "the defaults stay")
+		}
+	}
+
+	for says, bad := range map[string]map[string]any{
+		"scheduler.image is required": {"nodeAgent": map[string]any{"image": "a"}},
+		"/scheduler/port":             {"scheduler": map[string]any{"image": "s", "port": 0}, "nodeAgent": map[string]any{"image": "a"}},
+		"replica":                     {"scheduler": map[string]any{"image": "s", "replica": 1}, "nodeAgent": map[string]any{"image": "a"}},
+	} {
+		_, failure := helm(t, "ns", bad)
+		assert.Contains(t, failure, says)
+	}
+}

@@ -100,6 +100,9 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("set up the scheduler: %w", err)
 	}
+	if err := checkVersion(config.Client.Discovery()); err != nil {
+		return err
+	}
 	if gangs != nil {
 		handle := scheduler.FailureHandler
 		scheduler.FailureHandler = func(ctx context.Context, profile framework.Framework, pod *framework.QueuedPodInfo, status *fwk.Status, nominating *fwk.NominatingInfo, start time.Time) {

@@ -67,6 +67,8 @@ type Change struct {
 	Gang string
 	// Freed tells that there may be room in the cluster now where there was none.
 	Freed bool
+	// Bound is the key of the gang of a pod that is bound now, as was expected, "" for none.
+	Bound string
 	// RolledBack tells that a pod that was about to be bound is not ([Cache.Forget]).
 	RolledBack bool
 	// Node is a node whose taints or hardware changed, that came or went, or that a pod
@@ -189,6 +191,8 @@ func (c *Cache) SetPod(p *corev1.Pod) Change {
 	moved := before != nil && before.Spec.NodeName != p.Spec.NodeName && !expected
 	if before == nil || moved || gone(before) != gone(p) || !maps.Equal(before.Labels, p.Labels) {
 		change.Gang = state.key
+	} else if before.Spec.NodeName == "" && p.Spec.NodeName != "" {
+		change.Bound = state.key
 	}
 	if node := state.now().Spec.NodeName; state.holds() && c.nodes[node].node == nil {
 		change.Node = node

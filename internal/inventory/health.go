@@ -94,6 +94,13 @@ func faultOf(hardware *contract.GPUNode, index int) string {
 	return hardware.Status.Cards[i].Reason
 }
 
+// PodGroup returns a gang's PodGroup object, nil when it has none.
+func (c *Cache) PodGroup(key string) *unstructured.Unstructured {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.podGroups[key]
+}
+
 // MembersOn lists the members of gangs that hold a place on a node, by namespace and name.
 func (c *Cache) MembersOn(node string) []*corev1.Pod {
 	c.mu.Lock()

@@ -72,7 +72,12 @@ func TestNodesThatChange(t *testing.T) {
 	tainted.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}
 	assert.Equal(t, "n", set(tainted))
 	p := placed(t, "a", "job", contract.Allocation{Node: "n"})
-	assert.Empty(t, c.SetPod(p).Node)
+	pending := p.DeepCopy()
+	pending.Spec.NodeName = ""
+	assert.Equal(t, Change{Gang: "ns/job"}, c.SetPod(pending))
+	c.Assume(p)
+	assert.Equal(t, Change{Bound: "ns/job"}, c.SetPod(p))
+	assert.Equal(t, Change{}, c.SetPod(p))
 	assert.True(t, c.Holds(p.UID))
 	assert.Equal(t, Change{Node: "n"}, c.RemoveNode("n"))
 	assert.Nil(t, c.NodeObject("n"))

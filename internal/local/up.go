@@ -36,11 +36,14 @@ const (
 type upOptions struct {
 	port, cloudPort int
 	programs        string
+	// emulated is an older minor version of Kubernetes, "" for the newest.
+	emulated string
 }
 
 func (o *upOptions) register(flags *flag.FlagSet) {
 	flags.IntVar(&o.port, "port", 0, "loopback `port` of the Kubernetes API; 0: the last one, or a free one")
 	flags.StringVar(&o.programs, "programs", "", "`folder` with gpuplan's other programs; empty: the one of this program")
+	flags.StringVar(&o.emulated, "emulated-version", "", "older minor `version` of Kubernetes to behave like, such as 1.34; empty: the newest")
 	flags.IntVar(&o.cloudPort, "cloud-port", 0, "loopback `port` of the cloud API emulator; 0: the last one, or a free one")
 }
 
@@ -113,7 +116,8 @@ func spawn(dir datadir.Dir, options upOptions) (*exec.Cmd, io.Reader, error) {
 		}
 	}
 	child := exec.Command(self, serveCommand, "--data-dir", string(dir), "--programs", programs,
-		"--port", strconv.Itoa(options.port), "--cloud-port", strconv.Itoa(options.cloudPort))
+		"--port", strconv.Itoa(options.port), "--cloud-port", strconv.Itoa(options.cloudPort),
+		"--emulated-version", options.emulated)
 	child.ExtraFiles = []*os.File{write}
 	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := child.Start(); err != nil {
@@ -135,7 +139,7 @@ func serve(ctx context.Context, dir datadir.Dir, options upOptions) error {
 		return err
 	}
 	err := server.Run(ctx, server.Options{
-		Dir: dir, Programs: options.programs, APIPort: options.port, CloudPort: options.cloudPort,
+		Dir: dir, Programs: options.programs, APIPort: options.port, CloudPort: options.cloudPort, EmulatedVersion: options.emulated,
 	}, steps.NewRecorder(report))
 	switch {
 	case err != nil && ctx.Err() != nil:

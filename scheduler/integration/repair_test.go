@@ -217,6 +217,15 @@ func (s *scene) publish(node string, machine gpu.Machine) {
 	require.NoError(s.t, err)
 }
 
+// withdraw deletes what was published of the scene's nodes.
+func (s *scene) withdraw(ctx context.Context) {
+	s.t.Helper()
+	gpuNodes := cluster.client.Dynamic.Resource(gvr(contract.GPUNodeGroup, contract.GPUNodeVersion, contract.GPUNodeResource))
+	for _, node := range s.nodes {
+		assert.NoError(s.t, gpuNodes.Delete(ctx, node, metav1.DeleteOptions{}))
+	}
+}
+
 // serveGPUNodes gives the cluster the custom resource of the node agent.
 func serveGPUNodes(t *testing.T) {
 	t.Helper()
@@ -230,10 +239,7 @@ func serveGPUNodes(t *testing.T) {
 func TestCardTurnsUnhealthy(t *testing.T) {
 	s := newScene(t, machine{count: 1, mode: "topology"})
 	serveGPUNodes(t)
-	t.Cleanup(func() {
-		gpuNodes := cluster.client.Dynamic.Resource(gvr(contract.GPUNodeGroup, contract.GPUNodeVersion, contract.GPUNodeResource))
-		assert.NoError(t, gpuNodes.Delete(context.Background(), s.nodes[0], metav1.DeleteOptions{}))
-	})
+	t.Cleanup(func() { s.withdraw(context.Background()) })
 	machine, ok := catalog.Machine(instanceType)
 	require.True(t, ok)
 	machine.Cards = slices.Clone(machine.Cards)

@@ -53,6 +53,18 @@ func (c *Controller) syncGang(ctx context.Context, key string) error {
 	return c.condition(ctx, health.PodGroup, metav1.ConditionFalse, reasonRecovered, "no member is on a lost node or an unhealthy card")
 }
 
+// syncBound looks at a gang of which a member was bound, if it waits to be whole again.
+func (c *Controller) syncBound(ctx context.Context, key string) error {
+	group := c.cache.PodGroup(key)
+	if group == nil {
+		return nil
+	}
+	if have, err := degraded(group); err != nil || have == nil || have.Status != metav1.ConditionTrue {
+		return err
+	}
+	return c.syncGang(ctx, key)
+}
+
 // faultText puts the faults of a gang in words.
 func faultText(faults []inventory.Fault) string {
 	var parts []string

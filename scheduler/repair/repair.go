@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -46,11 +47,12 @@ type Controller struct {
 	told map[string]string
 }
 
-// item is something to look at: a node, a gang, or a pod that was failed.
+// item is something to look at: a node, a gang, a gang that matters only if it waits to
+// be repaired, because a member was bound, or a pod that was failed.
 type item struct {
-	node, gang string
-	pod        types.NamespacedName
-	uid        types.UID
+	node, gang, bound string
+	pod               types.NamespacedName
+	uid               types.UID
 }
 
 // New returns a controller of the gangs in the cache, which must not be following a
@@ -77,6 +79,9 @@ func newController(cache *inventory.Cache, grace time.Duration, clock clock.With
 		}
 		if change.Gang != "" {
 			c.queue.Add(item{gang: change.Gang})
+		}
+		if change.Bound != "" {
+			c.queue.Add(item{bound: change.Bound})
 		}
 	})
 	return c
@@ -123,7 +128,7 @@ func (c *Controller) lookAtAll(ctx context.Context) {
 func (c *Controller) process(ctx context.Context, next item) {
 	defer c.queue.Done(next)
 	if err := c.sync(ctx, next); err != nil && ctx.Err() == nil {
-		klog.FromContext(ctx).Error(err, "Cannot repair", "node", next.node, "gang", next.gang, "pod", next.pod.String())
+		klog.FromContext(ctx).Error(err, "Cannot repair", "node", next.node, "gang", cmp.Or(next.gang, next.bound), "pod", next.pod.String())
 		c.queue.AddRateLimited(next)
 		return
 	}
@@ -136,6 +141,8 @@ func (c *Controller) sync(ctx context.Context, next item) error {
 		return c.syncNode(ctx, next.node)
 	case next.gang != "":
 		return c.syncGang(ctx, next.gang)
+	case next.bound != "":
+		return c.syncBound(ctx, next.bound)
 	}
 	return c.remove(ctx, next)
 }

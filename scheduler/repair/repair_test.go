@@ -73,6 +73,9 @@ func (w *world) heard(change inventory.Change) {
 	if change.Gang != "" {
 		w.queue.Add(item{gang: change.Gang})
 	}
+	if change.Bound != "" {
+		w.queue.Add(item{bound: change.Bound})
+	}
 }
 
 func (w *world) addNode(name string, taints ...corev1.Taint) {
@@ -197,7 +200,13 @@ func TestNodeThatIsGone(t *testing.T) {
 	w.later(removeAfter)
 	assert.Nil(t, w.pod("a"), "the job's operator has seen it fail")
 
-	w.addMember("a", "n1", func(p *corev1.Pod) { p.UID = "a-again" })
+	successor := w.addMember("a", "", func(p *corev1.Pod) { p.UID = "a-again" })
+	w.run()
+	assert.Equal(t, "True "+text, w.condition())
+	bound := successor.DeepCopy()
+	bound.Spec.NodeName = "n1"
+	w.cache.Assume(bound)
+	w.heard(w.cache.SetPod(bound))
 	w.run()
 	assert.Equal(t, "False Recovered: no member is on a lost node or an unhealthy card", w.condition())
 	assert.Empty(t, w.eventsSoFar())

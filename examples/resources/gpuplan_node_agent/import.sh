@@ -1,1 +1,1 @@
-terraform import gpuplan_node_agent.this gpuplan-node-agent
+terraform import gpuplan_node_agent.this gpuplan-system/gpuplan-node-agent

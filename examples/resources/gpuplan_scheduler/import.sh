@@ -1,1 +1,1 @@
-terraform import gpuplan_scheduler.this gpuplan-scheduler
+terraform import gpuplan_scheduler.this gpuplan-system/gpuplan-scheduler

@@ -16,7 +16,7 @@ import (
 // APIServer starts kube-apiserver and waits until it is ready.
 func (c *ControlPlane) APIServer(ctx context.Context) error {
 	server := options.NewServerRunOptions()
-	err := parse(server.Flags(), []string{
+	args := []string{
 		"--etcd-servers=https://127.0.0.1:" + strconv.Itoa(c.options.EtcdPort),
 		"--etcd-cafile=" + c.authority.CAFile(),
 		"--etcd-certfile=" + c.server.etcdClient.CertFile,
@@ -39,8 +39,12 @@ func (c *ControlPlane) APIServer(ctx context.Context) error {
 		"--enable-priority-and-fairness=false",
 		"--max-requests-inflight=2000",
 		"--max-mutating-requests-inflight=1000",
-	})
-	if err != nil {
+	}
+	if c.options.EmulatedVersion != "" {
+		// All parts in this process share the version that they emulate.
+		args = append(args, "--emulated-version=kube="+c.options.EmulatedVersion)
+	}
+	if err := parse(server.Flags(), args); err != nil {
 		return err
 	}
 	server.SecureServing.Listener = c.options.Listener

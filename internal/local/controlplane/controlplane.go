@@ -41,6 +41,9 @@ type Options struct {
 	Listener net.Listener
 	// EtcdPort is the loopback port of etcd.
 	EtcdPort int
+	// EmulatedVersion is the older minor version that the control plane behaves like,
+	// "1.34"; "" for its own.
+	EmulatedVersion string
 }
 
 // ControlPlane is a control plane whose parts are started one by one, in the

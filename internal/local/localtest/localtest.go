@@ -30,6 +30,10 @@ const startTimeout = 15 * time.Minute
 // Programs are the programs that the platform uses.
 var programs = []string{"gpuplan-local", "gpuplan-joboperator", "gpuplan-scheduler", "gpuplan-node-agent"}
 
+// EmulatedVersion is the environment variable with the older minor version of
+// Kubernetes, "1.34", that the platform behaves like; without it it is the newest.
+const EmulatedVersion = "GPUPLAN_TEST_EMULATED_VERSION"
+
 // Platform is a running platform.
 type Platform struct {
 	// Dir is its data directory.
@@ -179,7 +183,7 @@ func (p *Platform) up(local string) (stop func(), err error) {
 	defer cancel()
 	output := &watched{mark: "Interrupt to stop it.", seen: make(chan struct{})}
 	started, ended := make(chan error, 1), make(chan struct{})
-	cmd := exec.Command(local, "up", "--detach=false", "--data-dir", p.Dir)
+	cmd := exec.Command(local, "up", "--detach=false", "--data-dir", p.Dir, "--emulated-version", os.Getenv(EmulatedVersion))
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	go func() {

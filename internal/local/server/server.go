@@ -43,6 +43,8 @@ type Options struct {
 	Programs string
 	// APIPort and CloudPort are wanted ports; 0 takes the last one or a free one.
 	APIPort, CloudPort int
+	// EmulatedVersion is the older minor version of Kubernetes to behave like, "" for none.
+	EmulatedVersion string
 }
 
 // server is the platform while it runs.
@@ -180,7 +182,7 @@ func (s *server) makePlane() error {
 	}
 	s.plane, err = controlplane.New(controlplane.Options{
 		Name: name, Dir: cluster, Kubeconfig: s.Dir.Kubeconfig(name), EtcdLog: s.Dir.Log("etcd"),
-		Listener: api, EtcdPort: ports.Of(etcd),
+		Listener: api, EtcdPort: ports.Of(etcd), EmulatedVersion: s.EmulatedVersion,
 	})
 	if err != nil {
 		return err

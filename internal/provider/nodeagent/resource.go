@@ -4,7 +4,6 @@ package nodeagent
 import (
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
@@ -42,8 +41,7 @@ func (m *model) Complete() {
 	m.DriftedObjects = types.ListValueMust(types.StringType, nil)
 }
 
-// Refresh takes over the options that the DaemonSet runs with. An interval of the same
-// length keeps the user's spelling.
+// Refresh takes over the options that the DaemonSet runs with.
 func (m *model) Refresh(workload *unstructured.Unstructured) {
 	m.Image = types.StringValue(program.Image(workload))
 	port, err := strconv.ParseInt(strings.TrimPrefix(program.Flag(workload, "metrics-addr"), ":"), 10, 64)
@@ -51,14 +49,7 @@ func (m *model) Refresh(workload *unstructured.Unstructured) {
 		port = 0
 	}
 	m.MetricsPort = types.Int64Value(port)
-	live, err := time.ParseDuration(program.Flag(workload, "interval"))
-	if err != nil {
-		m.Interval = types.StringNull()
-		return
-	}
-	if written, err := time.ParseDuration(m.Interval.ValueString()); err != nil || written != live {
-		m.Interval = types.StringValue(live.String())
-	}
+	m.Interval = program.FlagDuration(workload, "interval", m.Interval)
 }
 
 // Drifted notes the objects that differ from what was applied.
@@ -69,13 +60,9 @@ func (m *model) Limits() timeouts.Value { return m.Timeouts }
 
 // Objects are the manifests with the options.
 func (m *model) Objects() ([]*unstructured.Unstructured, error) {
-	options := deploy.Options{Image: m.Image.ValueString(), MetricsPort: int(m.MetricsPort.ValueInt64())}
-	if text := m.Interval.ValueString(); text != "" {
-		interval, err := time.ParseDuration(text)
-		if err != nil {
-			return nil, err
-		}
-		options.Interval = interval
+	interval, err := program.ParseDuration(m.Interval)
+	if err != nil {
+		return nil, err
 	}
-	return deploy.Objects(options)
+	return deploy.Objects(deploy.Options{Image: m.Image.ValueString(), Interval: interval, MetricsPort: int(m.MetricsPort.ValueInt64())})
 }

@@ -2,8 +2,6 @@ package nodeagent
 
 import (
 	"context"
-	"fmt"
-	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
@@ -12,6 +10,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/int64default"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/program"
 )
 
 func describe(ctx context.Context) schema.Schema {
@@ -27,7 +27,7 @@ func describe(ctx context.Context) schema.Schema {
 			"interval": schema.StringAttribute{
 				MarkdownDescription: "How often the agent looks at the cards, as in `30s`. Default: the agent's own.",
 				Optional:            true,
-				Validators:          []validator.String{duration{}},
+				Validators:          []validator.String{program.Duration{}},
 			},
 			"metrics_port": schema.Int64Attribute{
 				MarkdownDescription: "Port for metrics. Default 0: none.",
@@ -44,21 +44,5 @@ func describe(ctx context.Context) schema.Schema {
 			"timeouts": timeouts.Attributes(ctx, timeouts.Opts{Create: true, Update: true, Delete: true,
 				CreateDescription: "Default `10m`.", UpdateDescription: "Default `10m`.", DeleteDescription: "Default `10m`."}),
 		},
-	}
-}
-
-// duration checks that a string is a positive duration.
-type duration struct{}
-
-func (duration) Description(context.Context) string {
-	return "must be a positive duration such as 30s or 5m"
-}
-func (v duration) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
-func (v duration) ValidateString(ctx context.Context, req validator.StringRequest, resp *validator.StringResponse) {
-	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
-		return
-	}
-	if d, err := time.ParseDuration(req.ConfigValue.ValueString()); err != nil || d <= 0 {
-		resp.Diagnostics.AddAttributeError(req.Path, "Invalid duration", fmt.Sprintf("%q %s.", req.ConfigValue.ValueString(), v.Description(ctx)))
 	}
 }

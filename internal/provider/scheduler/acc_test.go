@@ -29,6 +29,7 @@ const (
   replicas  = 3
   log_level = 4
   port      = 10259
+  unreachable_grace = "2m0s"
 }`
 )
 
@@ -139,10 +140,11 @@ func TestBadInput(t *testing.T) {
 	acctest.ClearEnv(t)
 	t.Setenv("HOME", t.TempDir())
 	for attribute, says := range map[string]string{
-		`image = ""`:     "must be at least 1",
-		`replicas = 0`:   "must be between 1 and 10",
-		`log_level = 11`: "must be between 0 and 10",
-		`port = 70000`:   "must be between 0 and 65535",
+		`image = ""`:                 "must be at least 1",
+		`replicas = 0`:               "must be between 1 and 10",
+		`log_level = 11`:             "must be between 0 and 10",
+		`port = 70000`:               "must be between 0 and 65535",
+		`unreachable_grace = "soon"`: "must be a positive duration",
 	} {
 		t.Run(attribute, func(t *testing.T) {
 			resource.UnitTest(t, resource.TestCase{

@@ -29,6 +29,7 @@ type model struct {
 	Replicas       types.Int64    `tfsdk:"replicas"`
 	LogLevel       types.Int64    `tfsdk:"log_level"`
 	Port           types.Int64    `tfsdk:"port"`
+	Grace          types.String   `tfsdk:"unreachable_grace"`
 	ID             types.String   `tfsdk:"id"`
 	SchedulerName  types.String   `tfsdk:"scheduler_name"`
 	DriftedObjects types.List     `tfsdk:"drifted_objects"`
@@ -49,6 +50,7 @@ func (m *model) Refresh(workload *unstructured.Unstructured) {
 	m.Replicas = types.Int64Value(replicas)
 	m.LogLevel = types.Int64Value(number(program.Flag(workload, "v")))
 	m.Port = types.Int64Value(number(program.Flag(workload, "secure-port")))
+	m.Grace = program.FlagDuration(workload, "unreachable-grace", m.Grace)
 }
 
 // number reads a decimal number, 0 for anything else.
@@ -68,10 +70,16 @@ func (m *model) Limits() timeouts.Value { return m.Timeouts }
 
 // Objects are the manifests with the options.
 func (m *model) Objects() ([]*unstructured.Unstructured, error) {
+	grace, err := program.ParseDuration(m.Grace)
+	if err != nil {
+		return nil, err
+	}
 	return deploy.Objects(deploy.Options{
 		Image:    m.Image.ValueString(),
 		Replicas: int(m.Replicas.ValueInt64()),
 		LogLevel: int(m.LogLevel.ValueInt64()),
 		Port:     int(m.Port.ValueInt64()),
+
+		UnreachableGrace: grace,
 	})
 }

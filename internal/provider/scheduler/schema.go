@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/program"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
 )
 
@@ -40,6 +41,11 @@ func describe(ctx context.Context) schema.Schema {
 				MarkdownDescription: "Port for health and metrics by HTTPS. Default 0: none.",
 				Optional:            true, Computed: true, Default: int64default.StaticInt64(0),
 				Validators: []validator.Int64{int64validator.Between(0, 65535)},
+			},
+			"unreachable_grace": schema.StringAttribute{
+				MarkdownDescription: "How long a node may be unreachable before the members of gangs on it are failed, so that their jobs make them anew elsewhere, as in `2m`. Default: the scheduler's own, 1 minute.",
+				Optional:            true,
+				Validators:          []validator.String{program.Duration{}},
 			},
 			"id": schema.StringAttribute{
 				MarkdownDescription: "Namespace and name of the Deployment, for import.", Computed: true,

@@ -91,8 +91,10 @@ func addPart(files map[string]string, value string, objects []*unstructured.Unst
 	var documents, configs []string
 	for _, object := range objects {
 		switch object.GetKind() {
-		case "Namespace": // helm makes it, or it exists
-			continue
+		case "Namespace":
+			if object.GetName() == contract.SystemNamespace { // the release's, which helm makes
+				continue
+			}
 		case "CustomResourceDefinition":
 			object.SetLabels(nil)
 			text, err := yaml.Marshal(object.Object)
@@ -106,7 +108,7 @@ func addPart(files map[string]string, value string, objects []*unstructured.Unst
 			if err != nil {
 				return err
 			}
-			files["values.yaml"] = strings.Replace(files["values.yaml"], "{"+value+"-resources}", indented(resources, 4), 1)
+			files["values.yaml"] = strings.Replace(files["values.yaml"], "{"+object.GetName()+"}", indented(resources, 4), 1)
 		}
 		document, err := template(value, object, marks)
 		if err != nil {
@@ -147,6 +149,11 @@ func takeResources(workload *unstructured.Unstructured) (string, error) {
 	return string(text), unstructured.SetNestedSlice(workload.Object, containers, "spec", "template", "spec", "containers")
 }
 
+// resourcesOf is the value with the resources of a workload.
+var resourcesOf = map[string]string{
+	contract.SchedulerName: "scheduler", contract.QueueControllerName: "queue", contract.NodeAgentName: "nodeAgent",
+}
+
 var resourcesLine = regexp.MustCompile(`(?m)^( *)resources: ` + markResources + `$`)
 
 // template turns an object into a template.
@@ -166,7 +173,7 @@ func template(value string, object *unstructured.Unstructured, marks []string) (
 	}
 	out = resourcesLine.ReplaceAllStringFunc(out, func(line string) string {
 		indent := len(line) - len(strings.TrimLeft(line, " "))
-		return fmt.Sprintf("%sresources: {{- toYaml .Values.%s.resources | nindent %d }}", line[:indent], value, indent+2)
+		return fmt.Sprintf("%sresources: {{- toYaml .Values.%s.resources | nindent %d }}", line[:indent], resourcesOf[object.GetName()], indent+2)
 	})
 	return strings.NewReplacer(append([]string{
 		markImage, fmt.Sprintf(`{{ required "%s.image is required" .Values.%[1]s.image }}`, value),

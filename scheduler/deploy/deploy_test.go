@@ -13,6 +13,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -99,7 +100,7 @@ func TestPodIsRestricted(t *testing.T) {
 }
 
 // granted lists what the scheduler may do beyond a kube-scheduler of the cluster's own
-// version. Whoever adds to the manifests adds here, and says in the manifests what for.
+// version, and all that the queue controller may do. Whoever adds to the manifests adds here, and says in the manifests what for.
 var granted = map[string][]string{
 	"ClusterRole gpuplan-scheduler": {
 		"gpuplan.dev/gpunodes: get list watch",
@@ -112,6 +113,30 @@ var granted = map[string][]string{
 		"coordination.k8s.io/leases: create",
 		"coordination.k8s.io/leases gpuplan-scheduler: get update",
 	},
+	"ClusterRole gpuplan-queue": {
+		"/pods: get list watch",
+		"scheduling.k8s.io/priorityclasses: get list watch",
+		"kubeflow.org/pytorchjobs: get list watch patch",
+		"kubeflow.org/mpijobs: get list watch patch",
+		"batch/jobs: get list watch patch",
+		"scheduling.x-k8s.io/queueunits: get list watch create update delete",
+		"scheduling.x-k8s.io/queueunits/status: update",
+		"apiextensions.k8s.io/customresourcedefinitions elasticquotatrees.scheduling.sigs.k8s.io queues.scheduling.x-k8s.io queueunits.scheduling.x-k8s.io pytorchjobs.kubeflow.org mpijobs.kubeflow.org: get list watch",
+	},
+	"Role kube-queue/gpuplan-queue": {
+		"scheduling.x-k8s.io/queues: get list watch create delete",
+		"scheduling.x-k8s.io/queues/status: update",
+	},
+	"Role kube-system/gpuplan-queue": {
+		"scheduling.sigs.k8s.io/elasticquotatrees: get list watch",
+		"scheduling.sigs.k8s.io/elasticquotatrees/status: update",
+	},
+	"Role gpuplan-system/gpuplan-queue": {
+		"coordination.k8s.io/leases: create",
+		"coordination.k8s.io/leases gpuplan-queue: get update",
+		"/configmaps: create",
+		"/configmaps gpuplan-queue: get update",
+	},
 }
 
 // bound are the cluster's own roles that the scheduler is given.
@@ -121,6 +146,10 @@ var bound = []string{
 	"ClusterRoleBinding gpuplan-scheduler-as-volume-scheduler: ClusterRole system:volume-scheduler",
 	"RoleBinding gpuplan-system/gpuplan-scheduler-lease: Role gpuplan-scheduler-lease",
 	"RoleBinding kube-system/gpuplan-scheduler-authentication-reader: Role extension-apiserver-authentication-reader",
+	"ClusterRoleBinding gpuplan-queue: ClusterRole gpuplan-queue",
+	"RoleBinding gpuplan-system/gpuplan-queue: Role gpuplan-queue",
+	"RoleBinding kube-queue/gpuplan-queue: Role gpuplan-queue",
+	"RoleBinding kube-system/gpuplan-queue: Role gpuplan-queue",
 }
 
 func TestRights(t *testing.T) {
@@ -141,7 +170,11 @@ func TestRights(t *testing.T) {
 			binding := typed[rbacv1.ClusterRoleBinding](t, []*unstructured.Unstructured{obj}, obj.GetKind())[0]
 			bindings = append(bindings, fmt.Sprintf("%s: %s %s", key, binding.RoleRef.Kind, binding.RoleRef.Name))
 			for _, subject := range binding.Subjects {
-				assert.Equal(t, "ServiceAccount gpuplan-system/gpuplan-scheduler", subject.Kind+" "+subject.Namespace+"/"+subject.Name, key)
+				program := contract.SchedulerName
+				if strings.HasSuffix(key, contract.QueueControllerName) {
+					program = contract.QueueControllerName
+				}
+				assert.Equal(t, "ServiceAccount gpuplan-system/"+program, subject.Kind+" "+subject.Namespace+"/"+subject.Name, key)
 			}
 		}
 	}
@@ -181,14 +214,20 @@ func TestConfigHash(t *testing.T) {
 	assert.NotEmpty(t, deployment.Spec.Template.Annotations[contract.ConfigHashAnnotation])
 }
 
-// The budget and the spreading select the Deployment's pods.
+// Budgets and spreading select the Deployments' pods.
 func TestPodsAreKeptApart(t *testing.T) {
 	objs := objects(t, Options{Image: "a"})
-	spec := typed[appsv1.Deployment](t, objs, "Deployment")[0].Spec
-	budget := typed[policyv1.PodDisruptionBudget](t, objs, "PodDisruptionBudget")[0]
-	assert.Equal(t, spec.Selector, budget.Spec.Selector)
-	require.Len(t, spec.Template.Spec.TopologySpreadConstraints, 2)
-	for _, spread := range spec.Template.Spec.TopologySpreadConstraints {
-		assert.Equal(t, spec.Selector, spread.LabelSelector)
+	budgets := map[string]*metav1.LabelSelector{}
+	for _, budget := range typed[policyv1.PodDisruptionBudget](t, objs, "PodDisruptionBudget") {
+		budgets[budget.Name] = budget.Spec.Selector
 	}
+	deployments := typed[appsv1.Deployment](t, objs, "Deployment")
+	for _, deployment := range deployments {
+		assert.Equal(t, deployment.Spec.Selector, budgets[deployment.Name], deployment.Name)
+		for _, spread := range deployment.Spec.Template.Spec.TopologySpreadConstraints {
+			assert.Equal(t, deployment.Spec.Selector, spread.LabelSelector, deployment.Name)
+		}
+		assert.Len(t, deployment.Spec.Template.Spec.TopologySpreadConstraints, 2, deployment.Name)
+	}
+	assert.Len(t, budgets, len(deployments))
 }

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
@@ -35,7 +34,11 @@ func TestCachePlansOnceTheGangIsThere(t *testing.T) {
 	for i, p := range pods {
 		change := c.SetPod(p)
 		assert.Equal(t, "ns/job", change.Gang)
-		assert.Equal(t, 3-i, c.Standing("ns/job", p.UID).Missing)
+		missing := c.Standing("ns/job", p.UID).Lacks
+		assert.Equal(t, []string{
+			"3 more pods of gang ns/job must appear before it can start", "2 more pods of gang ns/job must appear before it can start",
+			"1 more pod of gang ns/job must appear before it can start", "",
+		}[i], missing)
 	}
 	state, result, ok := c.Plan("ns/job", nil)
 	require.True(t, ok)
@@ -209,9 +212,14 @@ func TestCachePodGroup(t *testing.T) {
 	c := newCache(t, "a")
 	p := newPod("pod", label(contract.PodGroupLabel, "group"), asks(contract.ResourceTopologyCard, 1))
 	c.SetPod(p)
-	assert.Equal(t, 0, c.Standing("ns/group", p.UID).Missing)
+	const groupless = "PodGroup ns/group must appear before its pods can start"
+	assert.Equal(t, groupless, c.Standing("ns/group", p.UID).Lacks)
 	assert.Equal(t, Change{Gang: "ns/group"}, c.SetPodGroup(podGroup(3)))
-	assert.Equal(t, 2, c.Standing("ns/group", p.UID).Missing)
+	assert.Contains(t, c.Standing("ns/group", p.UID).Lacks, "2 more pods")
 	assert.Equal(t, Change{Gang: "ns/group"}, c.RemovePodGroup("ns", "group"))
-	assert.Equal(t, 0, c.Standing("ns/group", types.UID("")).Missing)
+	assert.Equal(t, groupless, c.Standing("ns/group", p.UID).Lacks)
+	p = p.DeepCopy()
+	p.Spec.NodeName = "a"
+	c.SetPod(p)
+	assert.Empty(t, c.Standing("ns/group", p.UID).Lacks, "what runs goes on without its PodGroup")
 }

@@ -41,9 +41,9 @@ const defaultRole = "member"
 // tools write; the name is the job's then.
 func gangName(p *corev1.Pod) string {
 	for _, label := range []string{contract.PodGroupLabel, contract.LightGangLabel, contract.TopologyGroupLabel} {
-		switch name := p.Labels[label]; name {
-		case "", "false":
-		case "true":
+		switch name := p.Labels[label]; {
+		case !named(name):
+		case name == "true":
 			return jobName(p)
 		default:
 			return name
@@ -51,6 +51,9 @@ func gangName(p *corev1.Pod) string {
 	}
 	return ""
 }
+
+// named reports whether the value of a gang's label makes a gang.
+func named(value string) bool { return value != "" && value != "false" }
 
 // jobName names the job that a pod belongs to, at worst the pod itself.
 func jobName(p *corev1.Pod) string {
@@ -107,17 +110,6 @@ func Gang(pods []*corev1.Pod, podGroup *unstructured.Unstructured, tree *quota.T
 	return gang(members, podGroup, tree, func(string) *gpu.Table { return nil })
 }
 
-// Missing returns how many members must still appear before the gang can start.
-func Missing(g placement.Gang) int {
-	present := 0
-	for _, role := range g.Roles {
-		if !role.Late {
-			present += len(role.Members)
-		}
-	}
-	return max(0, g.Minimum-present)
-}
-
 // member is a pod with what a gang needs to know of it.
 type member struct {
 	pod *corev1.Pod
@@ -144,6 +136,23 @@ type census struct {
 	late int
 	// minimum is how many of the members must run, 0 for all of them.
 	minimum int
+	// groupless tells that the pods name a PodGroup that nobody has seen.
+	groupless bool
+}
+
+// lacks says what must still appear before the gang can start, "" when nothing must.
+// A gang without its PodGroup does not know how many members it has; one that runs
+// already goes on without.
+func (c census) lacks(key string) string {
+	switch missing := c.minimum - c.present; {
+	case c.groupless && c.running == 0:
+		return fmt.Sprintf("PodGroup %s must appear before its pods can start", key)
+	case missing == 1:
+		return fmt.Sprintf("1 more pod of gang %s must appear before it can start", key)
+	case missing > 1:
+		return fmt.Sprintf("%d more pods of gang %s must appear before it can start", missing, key)
+	}
+	return ""
 }
 
 // runs reports whether as many members run as the gang needs.
@@ -155,6 +164,7 @@ func count(members []member, podGroup *unstructured.Unstructured) (census, []Pro
 	var c census
 	for _, m := range members {
 		c.cards = c.cards || m.asks()
+		c.groupless = c.groupless || podGroup == nil && named(m.pod.Labels[contract.PodGroupLabel])
 	}
 	succeeded := 0
 	for _, m := range members {

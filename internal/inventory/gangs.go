@@ -34,8 +34,8 @@ func (c *Cache) Planned(p *corev1.Pod) bool {
 type Standing struct {
 	// Known tells that the cache has seen the pod.
 	Known bool
-	// Missing is how many members must still appear before the gang can start.
-	Missing int
+	// Lacks says what must still appear before the gang can start, "" when nothing must.
+	Lacks string
 	// Runs tells that as many members run, or are about to, as the gang needs.
 	Runs bool
 	// Partial tells that some members run, but not as many as the gang needs.
@@ -52,7 +52,7 @@ func (c *Cache) Standing(key string, uid types.UID) Standing {
 	state, known := c.gangs[key][uid]
 	return Standing{
 		Known:   known,
-		Missing: max(0, found.minimum-found.present),
+		Lacks:   found.lacks(key),
 		Runs:    found.runs(),
 		Partial: found.running > 0 && !found.runs(),
 		Late:    known && found.cards && !state.member.asks(),
@@ -111,8 +111,10 @@ type GangState struct {
 	Problems []Problem
 	// Pods are the pods of the gang's members by member name.
 	Pods map[string]*corev1.Pod
-	// Missing is how many members must still appear.
+	// Missing is how many members must still appear, and Lacks says in words what must:
+	// members, or their PodGroup; "" when the gang can start.
 	Missing int
+	Lacks   string
 	// PodGroup is the gang's PodGroup object, nil when it has none.
 	PodGroup *unstructured.Unstructured
 }

@@ -118,7 +118,8 @@ func stateOf(members []member, podGroup *unstructured.Unstructured, tree *quota.
 	slices.SortFunc(members, func(a, b member) int { return strings.Compare(a.pod.Name, b.pod.Name) })
 	state := GangState{PodGroup: podGroup, Pods: make(map[string]*corev1.Pod, len(members))}
 	state.Gang, state.Problems = gang(members, podGroup, tree, cards)
-	state.Missing = Missing(state.Gang)
+	found, _ := count(members, podGroup)
+	state.Missing, state.Lacks = max(0, found.minimum-found.present), found.lacks(state.Gang.ID)
 	pods := make([]*corev1.Pod, len(members))
 	for i, m := range members {
 		pods[i] = m.pod

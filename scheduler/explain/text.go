@@ -93,6 +93,9 @@ func (a Answer) Name() string {
 func (a Answer) headline() string {
 	switch a.State {
 	case Incomplete:
+		if a.Missing == 0 {
+			return a.Name() + " waits for its PodGroup to appear."
+		}
 		return fmt.Sprintf("%s waits for %s to appear: %d of %d are there.", a.Name(), count(a.Missing, "member"), a.Needed-a.Missing, a.Needed)
 	case Fits:
 		if a.Needed == 1 {

@@ -142,7 +142,7 @@ func Why(scene *inventory.Scene, key string) (answer Answer, ok bool) {
 		a.Places = append(a.Places, place(scene, assignment, true))
 	}
 	switch {
-	case state.Missing > 0:
+	case state.Lacks != "":
 		a.State = Incomplete
 	case a.Running >= a.Needed && a.Running == members(state.Gang):
 		a.State = Running

@@ -27,8 +27,8 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
 	switch {
 	case !standing.Known:
 		return hold("it has just appeared") // the worker lets it in when the view has it
-	case standing.Missing > 0:
-		return hold("%s", missingText(key, standing.Missing))
+	case standing.Lacks != "":
+		return hold("%s", standing.Lacks)
 	case standing.Late && (!standing.Runs || len(g.seats) > 0):
 		return hold("it asks for no card and starts once gang %s runs", key)
 	case standing.Late:

@@ -187,7 +187,7 @@ func (p *Plugin) report(ctx context.Context, key string, state inventory.GangSta
 			odd = append(odd, problem)
 		}
 	}
-	now, missing := time.Now(), state.Missing > 0
+	now, missing := time.Now(), state.Lacks != ""
 	switch {
 	case !missing:
 		g.incomplete = time.Time{}
@@ -205,7 +205,7 @@ func (p *Plugin) report(ctx context.Context, key string, state inventory.GangSta
 		}
 	}
 	if overdue {
-		p.say(ctx, state, missingText(key, state.Missing), nil)
+		p.say(ctx, state, state.Lacks, nil)
 	}
 }
 
@@ -214,15 +214,6 @@ func (p *Plugin) announce(ctx context.Context, state inventory.GangState) {
 	if p.leading.Load() && state.PodGroup != nil && len(state.Gang.Running) > 0 {
 		p.condition(ctx, state.PodGroup, metav1.ConditionTrue, "Scheduled", fmt.Sprintf("%d members run", len(state.Gang.Running)))
 	}
-}
-
-// missingText says that members have not appeared.
-func missingText(key string, missing int) string {
-	pods := "pods"
-	if missing == 1 {
-		pods = "pod"
-	}
-	return fmt.Sprintf("%d more %s of gang %s must appear before it can start", missing, pods, key)
 }
 
 // regarding is what events about a gang are attached to: its PodGroup, else a pod.

@@ -22,7 +22,7 @@ func (p *Plugin) recoverOnce(ctx context.Context) {
 	for _, key := range p.cache.Partial() {
 		state, ok := p.cache.Gang(key)
 		pod := leaderOf(state)
-		if !ok || pod == nil || state.Missing > 0 {
+		if !ok || pod == nil || state.Lacks != "" {
 			continue
 		}
 		_, status := p.plan(ctx, key, pod)

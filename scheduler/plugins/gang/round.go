@@ -33,8 +33,8 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*seat, 
 	if !ok {
 		return nil, hold("pod %s is gone", pod.Name)
 	}
-	if state.Missing > 0 {
-		return nil, hold("%s", missingText(key, state.Missing))
+	if state.Lacks != "" {
+		return nil, hold("%s", state.Lacks)
 	}
 	if text := waitText(state.Gang, result); text != "" {
 		p.mu.Lock()

@@ -84,7 +84,7 @@ func (p *Plugin) settle(ctx context.Context, key string) {
 	case done:
 		p.announce(ctx, state)
 		return
-	case !ok || state.Missing > 0:
+	case !ok || state.Lacks != "":
 	case waits:
 		p.retry(ctx, key)
 		p.publish(ctx, key, nil) // to pods that have just joined, too
@@ -145,7 +145,7 @@ func rank(first bool) int {
 func (p *Plugin) retry(ctx context.Context, key string) {
 	refused := p.refusedNodes(key)
 	state, result, ok := p.cache.Plan(key, refused)
-	if !ok || state.Missing > 0 {
+	if !ok || state.Lacks != "" {
 		return
 	}
 	text := waitText(state.Gang, result)

@@ -61,6 +61,21 @@ func TestGangIsSeatedTogether(t *testing.T) {
 	assert.NotContains(t, b.plugin.gangs, "ns/job")
 }
 
+// The leader of a gang that may run with fewer members need not be among those planned.
+func TestLeaderIsPlacedWithout(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 2, 8)
+	for _, pod := range pods {
+		pod.Labels[contract.LightGangLabel], pod.Labels[contract.LightGangMinLabel] = "job", "1"
+	}
+	b.submit(pods)
+	_, status := b.cycle(pods[1])
+	assert.Contains(t, status.Message(), "placed without it")
+	assert.Equal(t, []string{"job-0"}, b.handle.takeActivated())
+	_, status = b.cycle(pods[0])
+	assert.True(t, status.IsSuccess())
+}
+
 func TestOnlyThePlannedNode(t *testing.T) {
 	b := newBench(t, "a", "b")
 	pods := b.gangPods("job", 1, 1)

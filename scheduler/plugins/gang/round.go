@@ -52,10 +52,10 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*seat, 
 		return nil, fwk.AsStatus(err)
 	}
 	p.nominate(ctx, r)
-	if len(r.seats) > 1 {
+	s := r.seats[pod.UID]
+	if s == nil || len(r.seats) > 1 {
 		p.letIn(ctx, key)
 	}
-	s := r.seats[pod.UID]
 	if s == nil {
 		return nil, hold("gang %s is being placed without it", key)
 	}

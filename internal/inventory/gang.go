@@ -188,6 +188,9 @@ func count(members []member, podGroup *unstructured.Unstructured) (census, []Pro
 		declared = max(declared-c.late, min(declared, c.present+succeeded))
 	}
 	c.minimum = max(0, declared-succeeded)
+	if c.groupless && c.running > 0 {
+		c.minimum = c.running // what runs is not taken for a part that must be completed
+	}
 	return c, problems
 }
 

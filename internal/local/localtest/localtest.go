@@ -42,6 +42,8 @@ type Platform struct {
 	Kubeconfig string
 	// Env is what `gpuplan-local env` exports, by name: the provider's environment.
 	Env map[string]string
+	// end sends its server a signal and waits until it has ended.
+	end func(syscall.Signal)
 }
 
 // shared is the platform of this test process.
@@ -80,6 +82,17 @@ func Start(t testing.TB) *Platform {
 		}
 	})
 	return p
+}
+
+// Restart ends the platform's server by a signal, a crash with SIGKILL, and starts it
+// again with the data and the addresses that it had.
+func (p *Platform) Restart(signal syscall.Signal) error {
+	local, err := Program("gpuplan-local")
+	if err != nil {
+		return err
+	}
+	p.end(signal)
+	return p.up(local)
 }
 
 // Environ is the environment of this process with that of the platform.
@@ -154,12 +167,11 @@ func start() (*Platform, error) {
 		return nil, err
 	}
 	p := &Platform{Dir: filepath.Join(dir, "data"), Env: map[string]string{}}
-	stop, err := p.up(local)
-	if err != nil {
+	if err := p.up(local); err != nil {
 		return nil, err
 	}
 	shared.stop = func() {
-		stop()
+		p.end(syscall.SIGTERM)
 		if err := os.RemoveAll(dir); err != nil {
 			fmt.Fprintln(os.Stderr, "localtest:", err)
 		}
@@ -178,7 +190,7 @@ func start() (*Platform, error) {
 
 // up starts the platform in the foreground, so that it ends with this process
 // however that ends, and returns when it is ready.
-func (p *Platform) up(local string) (stop func(), err error) {
+func (p *Platform) up(local string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	output := &watched{mark: "Interrupt to stop it.", seen: make(chan struct{})}
@@ -198,20 +210,20 @@ func (p *Platform) up(local string) (stop func(), err error) {
 		}
 	}()
 	if err := <-started; err != nil {
-		return nil, err
+		return err
 	}
-	stop = func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	p.end = func(signal syscall.Signal) {
+		_ = cmd.Process.Signal(signal) // it may have ended
 		<-ended
 	}
 	select {
 	case <-output.seen:
-		return stop, nil
+		return nil
 	case <-ended:
-		return nil, fmt.Errorf("gpuplan-local up failed:\n%s", output)
+		return fmt.Errorf("gpuplan-local up failed:\n%s", output)
 	case <-ctx.Done():
-		stop()
-		return nil, fmt.Errorf("gpuplan-local up: %w:\n%s", ctx.Err(), output)
+		p.end(syscall.SIGTERM)
+		return fmt.Errorf("gpuplan-local up: %w:\n%s", ctx.Err(), output)
 	}
 }
 

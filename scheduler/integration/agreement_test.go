@@ -2,13 +2,13 @@ package integration
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -16,12 +16,13 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
-// The suite makes clusters, and gangs for each of them, from a fixed seed.
-const (
-	agreementSeed     = 1
-	agreementClusters = 60
-	gangsPerCluster   = 5
+// The suite makes clusters, and gangs for each of them, from a seed.
+var (
+	agreementSeed     = flag.Uint64("agreement.seed", 1, "seed of the agreement suite")
+	agreementClusters = flag.Int("agreement.clusters", 300, "number of clusters in the agreement suite")
 )
+
+const gangsPerCluster = 3
 
 // TestAgreement holds the scheduler to the plan: for every gang, what the planner says
 // of a snapshot of the cluster before the gang is submitted is what the scheduler does,
@@ -29,144 +30,170 @@ const (
 func TestAgreement(t *testing.T) {
 	connect(t)
 	startScheduler(t)
-	fits, waits := 0, 0
-	for i := range agreementClusters {
+	a := agreement{watched: startWatching(t)}
+	for range 3 {
+		namespace, err := api().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "team-"}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		a.namespaces = append(a.namespaces, namespace.Name)
+	}
+	for i := range *agreementClusters {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			random := rand.New(rand.NewPCG(agreementSeed, uint64(i)))
-			s := newScene(t, randomMachines(random)...)
-			if random.IntN(4) == 0 {
-				s.setQuota(map[string]any{contract.ResourceTopologyCard: fmt.Sprint(4 + random.IntN(12))})
-				s.awaitQuota()
-			}
-			for n := range gangsPerCluster {
-				gang := randomGang(random, fmt.Sprintf("gang-%d", n))
-				predicted := s.predict(gang)
-				s.submit(gang)
-				if predicted.Placement == nil {
-					s.awaitText(gang.name, predicted.Verdict.String())
-					s.remove(gang.name)
-					waits++
-					continue
-				}
-				s.requirePlaced(gang, *predicted.Placement)
-				fits++
-				if random.IntN(3) == 0 {
-					s.remove(gang.name)
-				}
-			}
+			random := rand.New(rand.NewPCG(*agreementSeed, uint64(i)))
+			w := newWorld(random, fmt.Sprintf("c%d", i), a.namespaces)
+			a.hold(t, w)
 		})
 	}
-	t.Logf("%d gangs placed as planned, %d waited for the planned reason", fits, waits)
-	require.Greater(t, fits, agreementClusters)
-	require.Greater(t, waits, agreementClusters)
+	t.Logf("seed %d, %d clusters: %d gangs placed as planned, %d waited for the planned reason",
+		*agreementSeed, *agreementClusters, a.fits, a.waits)
+	require.Greater(t, a.fits, *agreementClusters/2)
+	require.Greater(t, a.waits, *agreementClusters/2)
 }
 
-// dedicated is a taint that some nodes have and some gangs tolerate.
-var dedicated = corev1.Taint{Key: "dedicated", Value: "training", Effect: corev1.TaintEffectNoSchedule}
-
-func randomMachines(random *rand.Rand) []machine {
-	var machines []machine
-	for range 1 + random.IntN(3) {
-		m := machine{count: 1, mode: "topology", extra: corev1.ResourceList{}}
-		switch random.IntN(5) {
-		case 0:
-			m.mode = "default"
-		case 1:
-			m = sharedNode([]string{"binpack", "spread"}[random.IntN(2)])
-		}
-		if random.IntN(4) == 0 {
-			m.taints = []corev1.Taint{dedicated}
-		}
-		if random.IntN(3) == 0 {
-			m.extra[contract.ResourceERDMA] = *resource.NewQuantity(int64(1+random.IntN(4)), resource.DecimalSI)
-		}
-		machines = append(machines, m)
-	}
-	return machines
+// agreement counts what has been compared.
+type agreement struct {
+	*watched
+	namespaces  []string
+	fits, waits int
 }
 
-func randomGang(random *rand.Rand, name string) job {
-	j := topologyGang(name, 1+random.IntN(4), 1<<random.IntN(4))
-	switch random.IntN(6) {
-	case 0:
-		j.resource = contract.ResourceDefaultCard
-	case 1:
-		j = sharedJob(name, 1, int64(2+2*random.IntN(6)), int64(5*random.IntN(13)))
-	case 2: // a pod on its own
-		j.workers, j.labels = 1, nil
+// hold compares plan and scheduler on one cluster.
+func (a *agreement) hold(t *testing.T, w *world) {
+	remove := w.create(t)
+	defer remove()
+	a.awaitReady(t, w.nodes)
+	a.probe(t, worldGang{namespace: "default", name: w.id + "-nodes"})
+	if w.tree != nil {
+		a.probe(t, worldGang{namespace: "default", name: w.id + "-tree"}, func(pod *corev1.Pod) { pod.Labels[contract.QuotaLabel] = w.id })
 	}
-	change := j.change
-	tolerates, erdma := random.IntN(2) == 0, random.IntN(4) == 0
-	cpu := int64(1 + random.IntN(20))
-	j.change = func(pod *corev1.Pod) {
-		if change != nil {
-			change(pod)
+	var there []worldGang
+	defer func() { a.removeGang(t, there...) }()
+	for n := range gangsPerCluster {
+		gang := w.gang(n)
+		predicted := predict(t, gang)
+		a.submit(t, gang)
+		if a.requireAgrees(t, gang, predicted); predicted.Placement == nil {
+			a.waits++
+			a.removeGang(t, gang)
+			continue
 		}
-		if tolerates {
-			pod.Spec.Tolerations = []corev1.Toleration{{Key: dedicated.Key, Operator: corev1.TolerationOpExists}}
+		a.fits++
+		if w.chance(3) {
+			a.removeGang(t, gang)
+			continue
 		}
-		list := pod.Spec.Containers[0].Resources.Requests
-		list[corev1.ResourceCPU] = *resource.NewQuantity(cpu, resource.DecimalSI)
-		if erdma {
-			list[contract.ResourceERDMA] = *resource.NewQuantity(1, resource.DecimalSI)
-		}
-		pod.Spec.Containers[0].Resources.Limits = list
+		there = append(there, gang)
 	}
-	return j
 }
 
-// predict plans a job on a snapshot of the cluster, as the provider does.
-func (s *scene) predict(j job) placement.Result {
-	s.t.Helper()
-	view, err := inventory.Snapshot(s.t.Context(), cluster.client)
-	require.NoError(s.t, err)
-	gang, problems := inventory.Gang(s.pods(j), nil, view.Quota())
-	require.Empty(s.t, problems)
+// probe waits until the scheduler has seen what there is: a pod that no node can take
+// waits for a reason that counts all nodes, and one with an unknown quota leaf for that
+// reason once there is a tree.
+func (a *agreement) probe(t *testing.T, g worldGang, changes ...func(*corev1.Pod)) {
+	t.Helper()
+	g.add(contract.ReplicaWorker, 1, append(changes, func(pod *corev1.Pod) {
+		pod.Spec.Containers[0].Resources.Requests[contract.ResourceTopologyCard] = quantity(64)
+		pod.Spec.Containers[0].Resources.Limits[contract.ResourceTopologyCard] = quantity(64)
+	})...)
+	predicted := predict(t, g)
+	a.submit(t, g)
+	a.requireAgrees(t, g, predicted)
+	a.removeGang(t, g)
+}
+
+// removeGang deletes gangs with their PodGroups and waits until the pods are gone.
+func (a *agreement) removeGang(t *testing.T, gangs ...worldGang) {
+	t.Helper()
+	var pods []*corev1.Pod
+	for _, g := range gangs {
+		pods = append(pods, g.pods...)
+		if g.podGroup != nil {
+			require.NoError(t, cluster.client.Dynamic.Resource(podGroups).Namespace(g.namespace).Delete(context.Background(), g.name, metav1.DeleteOptions{}))
+		}
+	}
+	a.remove(t, pods)
+}
+
+// predict plans a gang on a snapshot of the cluster, as the provider does.
+func predict(t *testing.T, g worldGang) placement.Result {
+	t.Helper()
+	view, err := inventory.Snapshot(t.Context(), cluster.client)
+	require.NoError(t, err)
+	gang, problems := inventory.Gang(g.pods, g.podGroup, view.Quota())
+	require.Empty(t, problems)
 	return view.Plan(gang)
 }
 
-// requirePlaced waits until a job is bound, and checks each member's node and cards.
-func (s *scene) requirePlaced(j job, planned placement.Placement) {
-	s.t.Helper()
-	pods := s.awaitBound(j.name)
-	require.Len(s.t, planned.Assignments, len(pods))
-	byMember := map[string]placement.Assignment{}
-	for _, a := range planned.Assignments {
-		byMember[a.Member] = a
+// submit creates a gang's pods all at once, and those that are late after the others.
+// Its PodGroup comes last, once the scheduler has seen the pods: a gang may be planned
+// as soon as it has as many members as it needs, and here it is to be planned whole.
+func (a *agreement) submit(t *testing.T, g worldGang) {
+	t.Helper()
+	create := func(p *corev1.Pod) error {
+		_, err := api().CoreV1().Pods(p.Namespace).Create(t.Context(), p, metav1.CreateOptions{})
+		return err
 	}
-	for i := range pods {
-		member := inventory.MemberNames([]*corev1.Pod{&pods[i]})[0]
-		want, record := byMember[member], s.allocation(pods[i])
-		require.Equal(s.t, want.Node, pods[i].Spec.NodeName, member)
-		require.Equal(s.t, want.Own.String(), contract.IndexList(record.Cards), member)
-		require.Equal(s.t, want.Visible.String(), contract.IndexList(record.Visible), member)
-		require.Equal(s.t, want.Ring.NVLinkRings, record.NVLinkRings, member)
-		require.Len(s.t, record.Shares, len(want.Shares), member)
-		for k, share := range want.Shares {
-			require.Equal(s.t, contract.CardShare(share), record.Shares[k], member)
-		}
+	inParallel(t, g.pods[:g.late], create)
+	inParallel(t, g.pods[g.late:], create)
+	if g.podGroup == nil {
+		return
 	}
-	s.requireNoSharedCards()
+	a.probe(t, worldGang{namespace: "default", name: g.name + "-probe"})
+	_, err := cluster.client.Dynamic.Resource(podGroups).Namespace(g.namespace).Create(t.Context(), g.podGroup, metav1.CreateOptions{})
+	require.NoError(t, err)
 }
 
-// remove deletes a job's pods and waits until they are gone.
-func (s *scene) remove(name string) {
-	s.t.Helper()
-	now := int64(0)
-	require.NoError(s.t, api().CoreV1().Pods(s.namespace).DeleteCollection(s.t.Context(), metav1.DeleteOptions{GracePeriodSeconds: &now},
-		metav1.ListOptions{LabelSelector: contract.JobNameLabel + "=" + name}))
-	s.await("job "+name+" to be gone", func(ctx context.Context) (bool, string) {
-		n := len(s.list(ctx, name))
-		return n == 0, fmt.Sprint(n)
+// requireAgrees waits until the scheduler has decided about every pod of a gang, and
+// checks each decision.
+func (a *agreement) requireAgrees(t *testing.T, g worldGang, predicted placement.Result) {
+	t.Helper()
+	planned := map[string]placement.Assignment{}
+	if predicted.Placement != nil {
+		for _, assignment := range predicted.Placement.Assignments {
+			planned[assignment.Member] = assignment
+		}
+	}
+	names := inventory.MemberNames(g.pods)
+	a.await(t, g.key(), func() error {
+		for i, p := range g.pods[:g.late] {
+			want, placed := planned[names[i]]
+			if err := a.agrees(p, want, placed, predicted); err != nil {
+				return fmt.Errorf("%s: %w", names[i], err)
+			}
+		}
+		return nil
 	})
 }
 
-// awaitQuota waits until the scheduler knows the quota tree: it refuses a pod that
-// exceeds every limit that the suite sets.
-func (s *scene) awaitQuota() {
-	s.t.Helper()
-	probe := topologyGang("probe", 1, 1000)
-	s.submit(probe)
-	s.awaitReason("probe", "root/team")
-	s.remove("probe")
+// agrees says in what the fate of a pod differs from the plan.
+func (a *agreement) agrees(p *corev1.Pod, want placement.Assignment, placed bool, predicted placement.Result) error {
+	pod := a.pod(p)
+	switch {
+	case pod == nil:
+		return fmt.Errorf("not seen yet")
+	case predicted.Placement == nil:
+		if have := reason([]corev1.Pod{*pod}); have != predicted.Verdict.String() {
+			return fmt.Errorf("node %q, reason %q; planned reason %q", pod.Spec.NodeName, have, predicted.Verdict)
+		}
+		return nil
+	case !placed:
+		if pod.Spec.NodeName != "" {
+			return fmt.Errorf("on node %q; planned to wait", pod.Spec.NodeName)
+		}
+		return nil
+	}
+	record, _, err := contract.AllocationFrom(pod.Annotations)
+	if err != nil {
+		return err
+	}
+	have := placement.Assignment{Member: want.Member, Node: pod.Spec.NodeName, Ring: want.Ring}
+	for _, share := range record.Shares {
+		have.Shares = append(have.Shares, placement.CardShare(share))
+	}
+	cards := contract.IndexList(record.Cards) + " of " + contract.IndexList(record.Visible)
+	if planned := want.Own.String() + " of " + want.Visible.String(); cards != planned || record.NVLinkRings != want.Ring.NVLinkRings ||
+		record.RingGBps != want.Ring.GBps || fmt.Sprint(have) != fmt.Sprint(placement.Assignment{Member: want.Member, Node: want.Node, Ring: want.Ring, Shares: want.Shares}) {
+		return fmt.Errorf("on node %q with cards %s, shares %v, ring %d %g (%s); planned %+v",
+			pod.Spec.NodeName, cards, record.Shares, record.NVLinkRings, record.RingGBps, reason([]corev1.Pod{*pod}), want)
+	}
+	return nil
 }

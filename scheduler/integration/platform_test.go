@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
+	agentdeploy "github.com/gpuplan/terraform-provider-gpuplan/nodeagent/deploy"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
 )
 
@@ -47,8 +48,10 @@ func connect(t *testing.T) {
 			return
 		}
 		objects, err := deploy.Objects(deploy.Options{Image: "test"})
+		agent, agentErr := agentdeploy.Objects(agentdeploy.Options{Image: "test"})
+		objects = append(objects, agent...)
 		objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() != "CustomResourceDefinition" })
-		cluster.err = errors.Join(err, cluster.client.ApplyAll(t.Context(), objects, nil))
+		cluster.err = errors.Join(err, agentErr, cluster.client.ApplyAll(t.Context(), objects, nil))
 	})
 	require.NoError(t, cluster.err)
 }

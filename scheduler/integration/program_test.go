@@ -2,6 +2,8 @@ package integration
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,7 +27,7 @@ type program struct {
 }
 
 // startScheduler runs the scheduler with the configuration that is deployed, but
-// without leader election, so that it works from its first moment on.
+// without leader election.
 func startScheduler(t *testing.T) *program {
 	t.Helper()
 	return runScheduler(t, nil)
@@ -42,34 +44,8 @@ func startSlowScheduler(t *testing.T) *program {
 // with more flags.
 func runScheduler(t *testing.T, changes map[string]string, flags ...string) *program {
 	t.Helper()
-	objects, err := deploy.Objects(deploy.Options{Image: "test"})
+	p, err := launchScheduler(t.TempDir(), cluster.kubeconfig, changes, append(flags, "--leader-elect=false")...)
 	require.NoError(t, err)
-	config := filepath.Join(t.TempDir(), "scheduler.yaml")
-	for _, object := range objects {
-		if object.GetKind() != "ConfigMap" {
-			continue
-		}
-		text, _, err := unstructured.NestedString(object.Object, "data", "scheduler.yaml")
-		require.NoError(t, err)
-		for from, to := range changes {
-			require.Contains(t, text, from)
-			text = strings.Replace(text, from, to, 1)
-		}
-		require.NoError(t, os.WriteFile(config, []byte(text), 0o600))
-	}
-	p := &program{done: make(chan struct{}), log: &bytes.Buffer{}}
-	path, err := localtest.Program(contract.SchedulerName)
-	require.NoError(t, err)
-	p.command = exec.Command(path, append([]string{
-		"--config=" + config, "--secure-port=0", "--leader-elect=false", "--v=2",
-		"--feature-gates=NominatedNodeNameForExpectation=false"}, flags...)...)
-	p.command.Env = append(os.Environ(), "KUBECONFIG="+cluster.kubeconfig)
-	p.command.Stdout, p.command.Stderr = p.log, p.log
-	require.NoError(t, p.command.Start())
-	go func() {
-		_ = p.command.Wait() // the tests kill it
-		close(p.done)
-	}()
 	t.Cleanup(func() {
 		p.end(syscall.SIGTERM)
 		if t.Failed() {
@@ -77,6 +53,57 @@ func runScheduler(t *testing.T, changes map[string]string, flags ...string) *pro
 		}
 	})
 	return p
+}
+
+// launchScheduler is runScheduler for callers that end it themselves; its
+// configuration lies in dir.
+func launchScheduler(dir, kubeconfig string, changes map[string]string, flags ...string) (*program, error) {
+	text, err := schedulerConfig()
+	if err != nil {
+		return nil, err
+	}
+	for from, to := range changes {
+		if !strings.Contains(text, from) {
+			return nil, fmt.Errorf("the scheduler's configuration has no %q", from)
+		}
+		text = strings.Replace(text, from, to, 1)
+	}
+	config := filepath.Join(dir, "scheduler.yaml")
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	path, err := localtest.Program(contract.SchedulerName)
+	if err != nil {
+		return nil, err
+	}
+	p := &program{done: make(chan struct{}), log: &bytes.Buffer{}}
+	p.command = exec.Command(path, append(flags,
+		"--config="+config, "--secure-port=0", "--v=2", "--feature-gates=NominatedNodeNameForExpectation=false")...)
+	p.command.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	p.command.Stdout, p.command.Stderr = p.log, p.log
+	if err := p.command.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		_ = p.command.Wait() // the tests kill it
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// schedulerConfig is the configuration that is deployed.
+func schedulerConfig() (string, error) {
+	objects, err := deploy.Objects(deploy.Options{Image: "test"})
+	if err != nil {
+		return "", err
+	}
+	for _, object := range objects {
+		if object.GetKind() == "ConfigMap" {
+			text, _, err := unstructured.NestedString(object.Object, "data", "scheduler.yaml")
+			return text, err
+		}
+	}
+	return "", errors.New("the scheduler's manifests have no configuration")
 }
 
 // end sends the signal and waits for the process to end.

@@ -1,0 +1,259 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+)
+
+// world is a random cluster and what it takes to make random gangs for it. Everything
+// in it follows from the numbers that seeded its source.
+type world struct {
+	*rand.Rand
+	// id makes the names in the world unique.
+	id string
+	// namespaces are those of its gangs.
+	namespaces []string
+	nodes      []worldNode
+	// leaves are the names of quota leaves without a namespace, tree the quota tree; nil without one.
+	leaves []string
+	tree   *unstructured.Unstructured
+}
+
+// worldNode is a node with the hardware that its agent publishes; nil when the
+// catalogue knows it by the instance type.
+type worldNode struct {
+	object   *corev1.Node
+	hardware *gpu.Machine
+}
+
+// dedicated is a taint that some nodes have and some gangs tolerate.
+var dedicated = corev1.Taint{Key: "dedicated", Value: "training", Effect: corev1.TaintEffectNoSchedule}
+
+// blockLabel names network domains that are the cluster's own.
+const blockLabel = "network.example.com/block"
+
+func newWorld(random *rand.Rand, id string, namespaces []string) *world {
+	w := &world{Rand: random, id: id, namespaces: namespaces}
+	for i := range 1 + w.IntN(5) {
+		w.nodes = append(w.nodes, w.node(fmt.Sprintf("%s-%d", id, i)))
+	}
+	if w.chance(3) {
+		w.growTree()
+	}
+	return w
+}
+
+// chance is true once in n times.
+func (w *world) chance(n int) bool { return w.IntN(n) == 0 }
+
+func pick[T any](w *world, list ...T) T { return list[w.IntN(len(list))] }
+
+func quantity(n int64) resource.Quantity { return *resource.NewQuantity(n, resource.DecimalSI) }
+
+func (w *world) node(name string) worldNode {
+	mode := pick(w, "topology", "topology", "topology", "default", "core_mem", "core_mem", "share", "cgpu")
+	offers := corev1.ResourceList{
+		corev1.ResourceCPU:    quantity(pick[int64](w, 16, 80, 96)),
+		corev1.ResourceMemory: resource.MustParse("300Gi"),
+		corev1.ResourcePods:   quantity(pick[int64](w, 5, 110, 110)),
+	}
+	if w.chance(3) {
+		offers[contract.ResourceERDMA] = quantity(int64(1 + w.IntN(6)))
+	}
+	object := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+			contract.NodeModeLabel: mode, contract.NodePoolNameLabel: pick(w, "a100", "v100"), contract.InstanceTypeLabel: instanceType,
+			corev1.LabelHostname: name, corev1.LabelTopologyZone: pick(w, "zone-a", "zone-b"), blockLabel: pick(w, "b1", "b2", "b3"),
+		}},
+		Spec: corev1.NodeSpec{Unschedulable: w.chance(15)},
+	}
+	if w.chance(2) {
+		object.Labels[contract.NodeCardPolicyLabel] = pick(w, "binpack", "spread")
+	}
+	if w.chance(6) {
+		object.Spec.Taints = []corev1.Taint{dedicated}
+	}
+	machine, known := catalog.Machine(instanceType)
+	var hardware *gpu.Machine
+	if !known || w.chance(2) {
+		object.Labels[contract.InstanceTypeLabel] = "example.unknown"
+		machine = w.machine()
+		hardware = &machine
+	}
+	cards := int64(len(machine.Cards))
+	switch mode {
+	case "topology":
+		offers[contract.ResourceTopologyCard] = quantity(cards)
+	case "default":
+		offers[contract.ResourceDefaultCard] = quantity(cards)
+	default:
+		offers[contract.ResourceCardCount] = quantity(cards)
+		offers[contract.ResourceCardMemory] = quantity(cards * (machine.Cards[0].MemoryMiB >> 10))
+		if mode == "core_mem" {
+			offers[contract.ResourceCorePercent] = quantity(cards * 100)
+		}
+	}
+	object.Status = corev1.NodeStatus{Capacity: offers, Allocatable: offers, Conditions: []corev1.NodeCondition{{
+		Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
+	}}}
+	return worldNode{object: object, hardware: hardware}
+}
+
+// machine is hardware of any wiring that the catalogue knows, now and then with an
+// unhealthy card.
+func (w *world) machine() gpu.Machine {
+	machine, _ := catalog.Wiring(pick(w, catalog.Wirings()...))
+	memory := pick[int64](w, 16, 32, 80) << 10
+	for i := range machine.Cards {
+		machine.Cards[i].MemoryMiB = memory
+	}
+	if w.chance(4) {
+		machine.Cards[w.IntN(len(machine.Cards))].Unhealthy = "Xid 79"
+	}
+	return machine
+}
+
+// growTree makes a quota tree of two or three levels over the namespaces, and with
+// leaves that pods name themselves.
+func (w *world) growTree() {
+	owned := w.namespaces[:w.IntN(len(w.namespaces)+1)]
+	var groups []any
+	total := int64(0)
+	leaf := func(name string, namespaces []string) (map[string]any, int64) {
+		low := int64(w.IntN(5))
+		node := map[string]any{
+			"name": name, "namespaces": toAny(namespaces),
+			"min": w.amounts(low), "max": w.amounts(low + 2 + int64(w.IntN(24))),
+		}
+		if w.chance(3) {
+			lend, err := json.Marshal(w.amounts(int64(w.IntN(int(low) + 1))))
+			if err != nil {
+				panic(err)
+			}
+			node["attributes"] = map[string]any{contract.LendLimitAttribute: string(lend)}
+		}
+		return node, low
+	}
+	for i := range 1 + w.IntN(3) {
+		var children []any
+		sum := int64(0)
+		for k := range 1 + w.IntN(2) {
+			name := fmt.Sprintf("%s-leaf-%d-%d", w.id, i, k)
+			var namespaces []string
+			if len(owned) > 0 {
+				namespaces, owned = owned[:1], owned[1:]
+			} else {
+				w.leaves = append(w.leaves, name)
+			}
+			node, low := leaf(name, namespaces)
+			children, sum = append(children, node), sum+low
+		}
+		if w.chance(3) {
+			groups, total = append(groups, children...), total+sum
+			continue
+		}
+		groups = append(groups, map[string]any{
+			"name": fmt.Sprintf("%s-group-%d", w.id, i), "children": children,
+			"min": w.amounts(sum), "max": w.amounts(sum + 4 + int64(w.IntN(32))),
+		})
+		total += sum
+	}
+	all := w.amounts(total + 8 + int64(w.IntN(32)))
+	w.tree = newTree(map[string]any{"name": "root", "min": all, "max": all, "children": groups})
+}
+
+// newTree is a quota tree.
+func newTree(root map[string]any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": contract.QuotaTreeGroup + "/" + contract.QuotaTreeVersion, "kind": contract.QuotaTreeKind,
+		"metadata": map[string]any{"name": contract.QuotaTreeName, "namespace": contract.QuotaTreeNamespace},
+		"spec":     map[string]any{"root": root},
+	}}
+}
+
+// amounts limits n whole cards of either kind, and as much of shared ones.
+func (*world) amounts(n int64) map[string]any {
+	return map[string]any{
+		contract.ResourceTopologyCard: fmt.Sprint(n), contract.ResourceDefaultCard: fmt.Sprint(n),
+		contract.ResourceCardMemory: fmt.Sprint(16 * n), "cpu": fmt.Sprint(16 * n),
+	}
+}
+
+func toAny(list []string) []any {
+	out := make([]any, len(list))
+	for i, s := range list {
+		out[i] = s
+	}
+	return out
+}
+
+// create makes the world's nodes and quota tree, and the returned function takes them away.
+func (w *world) create(t *testing.T) (remove func()) {
+	t.Helper()
+	ctx := context.Background() // it is taken away after the test's own context has ended
+	inParallel(t, w.nodes, func(n worldNode) error {
+		if n.hardware != nil {
+			if err := publish(ctx, n.object.Name, *n.hardware); err != nil {
+				return err
+			}
+		}
+		_, err := api().CoreV1().Nodes().Create(ctx, n.object, metav1.CreateOptions{})
+		return err
+	})
+	if w.tree != nil {
+		_, err := cluster.client.Apply(ctx, w.tree)
+		require.NoError(t, err)
+	}
+	return func() {
+		inParallel(t, w.nodes, func(n worldNode) error {
+			if n.hardware != nil {
+				if err := cluster.client.Dynamic.Resource(gpuNodes).Delete(ctx, n.object.Name, metav1.DeleteOptions{}); err != nil {
+					return err
+				}
+			}
+			return api().CoreV1().Nodes().Delete(ctx, n.object.Name, metav1.DeleteOptions{})
+		})
+		if w.tree != nil {
+			require.NoError(t, cluster.client.Dynamic.Resource(quotaTrees).Namespace(contract.QuotaTreeNamespace).Delete(ctx, contract.QuotaTreeName, metav1.DeleteOptions{}))
+		}
+	}
+}
+
+var (
+	gpuNodes   = gvr(contract.GPUNodeGroup, contract.GPUNodeVersion, contract.GPUNodeResource)
+	quotaTrees = gvr(contract.QuotaTreeGroup, contract.QuotaTreeVersion, contract.QuotaTreeResource)
+	podGroups  = gvr(contract.PodGroupGroup, contract.PodGroupVersion, contract.PodGroupResource)
+)
+
+// publish writes a node's hardware as its agent does.
+func publish(ctx context.Context, node string, machine gpu.Machine) error {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&contract.GPUNode{Status: contract.StatusOf(machine)})
+	if err != nil {
+		return err
+	}
+	object := &unstructured.Unstructured{Object: content}
+	object.SetAPIVersion(contract.GPUNodeGroup + "/" + contract.GPUNodeVersion)
+	object.SetKind(contract.GPUNodeKind)
+	object.SetName(node)
+	created, err := cluster.client.Dynamic.Resource(gpuNodes).Create(ctx, object, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	created.Object["status"] = content["status"]
+	_, err = cluster.client.Dynamic.Resource(gpuNodes).UpdateStatus(ctx, created, metav1.UpdateOptions{})
+	return err
+}

@@ -1,0 +1,207 @@
+package integration
+
+import (
+	"fmt"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+)
+
+// worldGang is a gang with its PodGroup object, nil when its labels say everything.
+type worldGang struct {
+	namespace, name string
+	pods            []*corev1.Pod
+	podGroup        *unstructured.Unstructured
+	// late is the index of the first pod that starts after the others.
+	late int
+}
+
+// key is the gang's key in the planner's books.
+func (g *worldGang) key() string {
+	key, _ := inventory.PlanKey(g.pods[0])
+	return key
+}
+
+// gang makes a gang of one or two roles, sometimes with a launcher besides.
+func (w *world) gang(n int) worldGang {
+	g := worldGang{namespace: pick(w, w.namespaces...), name: fmt.Sprintf("%s-gang-%d", w.id, n)}
+	rules := w.rules(g.name)
+	workers := 1 + w.IntN(4)
+	if w.chance(8) {
+		workers += w.IntN(12)
+	}
+	shape := w.shape()
+	g.add(contract.ReplicaWorker, workers, rules, shape)
+	total := workers
+	if w.chance(3) {
+		if w.chance(3) {
+			shape = w.shape()
+		}
+		g.add(contract.ReplicaMaster, 1, rules, shape)
+		total++
+	}
+	w.label(&g, total)
+	if w.chance(6) {
+		g.add(contract.ReplicaLauncher, 1, rules)
+		g.late--
+		g.pods[g.late].Labels = withRole(g.pods[0].Labels, contract.ReplicaLauncher, 0)
+	}
+	return g
+}
+
+// add appends the pods of a role as the training operator makes them.
+func (g *worldGang) add(role string, n int, changes ...func(*corev1.Pod)) {
+	for i := range n {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: g.namespace, Name: fmt.Sprintf("%s-%s-%d", g.name, role, i),
+				Labels: withRole(map[string]string{contract.JobNameLabel: g.name}, role, i),
+			},
+			Spec: corev1.PodSpec{
+				SchedulerName: contract.SchedulerName, TerminationGracePeriodSeconds: new(int64),
+				Containers: []corev1.Container{{Name: "main", Image: "test", Resources: corev1.ResourceRequirements{
+					Requests: corev1.ResourceList{corev1.ResourceCPU: quantity(1)}, Limits: corev1.ResourceList{},
+				}}},
+			},
+		}
+		for _, change := range changes {
+			change(pod)
+		}
+		g.pods = append(g.pods, pod)
+	}
+	g.late = len(g.pods)
+}
+
+func withRole(labels map[string]string, role string, index int) map[string]string {
+	out := map[string]string{}
+	for key, value := range labels {
+		out[key] = value
+	}
+	out[contract.JobReplicaTypeLabel], out[contract.JobReplicaIndexLabel] = role, strconv.Itoa(index)
+	return out
+}
+
+// label marks the pods as a gang in one of the spellings. A pod on its own needs none.
+func (w *world) label(g *worldGang, total int) {
+	labels := map[string]string{}
+	switch w.IntN(4) {
+	case 0:
+		labels[contract.TopologyGroupLabel], labels[contract.TopologyReplicasLabel] = g.name, strconv.Itoa(total)
+	case 1:
+		labels[contract.LightGangLabel], labels[contract.LightGangMinLabel] = g.name, strconv.Itoa(total)
+	case 2:
+		labels[contract.PodGroupLabel] = g.name
+		g.podGroup = newPodGroup(g.namespace, g.name, int64(total-w.IntN(1+total/2)))
+	default:
+		if total > 1 {
+			labels[contract.TopologyGroupLabel], labels[contract.TopologyReplicasLabel] = "true", strconv.Itoa(total)
+		}
+	}
+	if len(w.leaves) > 0 && w.chance(2) {
+		labels[contract.QuotaLabel] = pick(w, w.leaves...)
+	}
+	if w.chance(6) {
+		labels[contract.PreemptibleLabel] = "false"
+	}
+	for _, pod := range g.pods {
+		for key, value := range labels {
+			pod.Labels[key] = value
+		}
+	}
+}
+
+func newPodGroup(namespace, name string, minMember int64) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": contract.PodGroupAPIVersion, "kind": contract.PodGroupKind,
+		"metadata": map[string]any{"name": name, "namespace": namespace},
+		"spec":     map[string]any{"minMember": minMember},
+	}}
+}
+
+// shape is what each member of a role asks for.
+func (w *world) shape() func(*corev1.Pod) {
+	list := corev1.ResourceList{corev1.ResourceCPU: quantity(int64(1 + w.IntN(8)))}
+	count := ""
+	mode := pick(w, w.nodes...).object.Labels[contract.NodeModeLabel]
+	if w.chance(8) {
+		mode = pick(w, "default", "topology", "core_mem", "share")
+	}
+	switch mode {
+	case "default":
+		list[contract.ResourceDefaultCard] = quantity(int64(1 + w.IntN(4)))
+	case "topology":
+		list[contract.ResourceTopologyCard] = quantity(int64(1 << w.IntN(4)))
+	case "core_mem":
+		list[contract.ResourceCardMemory] = quantity(int64(1 + w.IntN(12)))
+		list[contract.ResourceCorePercent] = quantity(int64(5 + 5*w.IntN(20)))
+	default:
+		list[contract.ResourceCardMemory] = quantity(int64(2 + 2*w.IntN(6)))
+		if w.chance(3) {
+			list[contract.ResourceCardMemory], count = quantity(12), pick(w, "2", "3")
+		}
+	}
+	if w.chance(5) {
+		list[contract.ResourceERDMA] = quantity(1)
+	}
+	port := int32(0)
+	if w.chance(8) {
+		port = 23456
+	}
+	return func(pod *corev1.Pod) {
+		container := &pod.Spec.Containers[0]
+		container.Resources = corev1.ResourceRequirements{Requests: list.DeepCopy(), Limits: list.DeepCopy()}
+		if port != 0 {
+			container.Ports = []corev1.ContainerPort{{ContainerPort: port, HostPort: port}}
+		}
+		if count != "" {
+			pod.Labels[contract.ResourceCardCount] = count
+		}
+	}
+}
+
+// rules say where the members of a gang may be.
+func (w *world) rules(gang string) func(*corev1.Pod) {
+	spec := corev1.PodSpec{}
+	if w.chance(2) {
+		spec.Tolerations = []corev1.Toleration{{Key: dedicated.Key, Operator: corev1.TolerationOpExists}}
+	}
+	if w.chance(8) {
+		spec.NodeSelector = map[string]string{contract.NodePoolNameLabel: pick(w, "a100", "v100")}
+	}
+	affinity := &corev1.Affinity{}
+	if w.chance(8) {
+		affinity.NodeAffinity = &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{
+				{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: blockLabel, Operator: pick(w, corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn), Values: []string{"b1"}}}},
+				{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: blockLabel, Operator: corev1.NodeSelectorOpIn, Values: []string{pick(w, "b2", "b3")}}}},
+			},
+		}}
+	}
+	term := func(key string) corev1.PodAffinityTerm {
+		return corev1.PodAffinityTerm{TopologyKey: key, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{contract.JobNameLabel: gang}}}
+	}
+	// Members of one role are kept apart.
+	apart := term(corev1.LabelHostname)
+	apart.LabelSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: contract.JobReplicaTypeLabel, Operator: metav1.LabelSelectorOpIn}}
+	switch domain := pick(w, corev1.LabelTopologyZone, blockLabel); w.IntN(8) {
+	case 0:
+		affinity.PodAffinity = &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{term(domain)}}
+	case 1:
+		affinity.PodAffinity = &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{Weight: 1, PodAffinityTerm: term(domain)}}}
+	case 2:
+		affinity.PodAntiAffinity = &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{apart}}
+	}
+	spec.Affinity = affinity
+	return func(pod *corev1.Pod) {
+		pod.Spec.Tolerations, pod.Spec.NodeSelector, pod.Spec.Affinity = spec.Tolerations, spec.NodeSelector, spec.Affinity.DeepCopy()
+		if keep := pod.Spec.Affinity.PodAntiAffinity; keep != nil {
+			role := &keep.RequiredDuringSchedulingIgnoredDuringExecution[0].LabelSelector.MatchExpressions[0]
+			role.Values = []string{pod.Labels[contract.JobReplicaTypeLabel]}
+		}
+	}
+}

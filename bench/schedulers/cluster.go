@@ -10,9 +10,13 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -135,9 +139,30 @@ func (c *cluster) connect(ctx context.Context) error {
 	return err
 }
 
-// apply creates objects, waiting until custom resources are served.
-func (c *cluster) apply(ctx context.Context, objects []*unstructured.Unstructured) error {
-	return c.client.ApplyAll(ctx, objects, nil)
+// define installs custom resources, and lists each once: the API server makes a
+// client that is the first to read a new resource wait for a second.
+func (c *cluster) define(ctx context.Context, crds []*unstructured.Unstructured) error {
+	if err := c.client.ApplyAll(ctx, crds, nil); err != nil {
+		return err
+	}
+	tasks, ctx := errgroup.WithContext(ctx)
+	for _, object := range crds {
+		var crd apiextensions.CustomResourceDefinition
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &crd); err != nil {
+			return err
+		}
+		for _, version := range crd.Spec.Versions {
+			if !version.Served {
+				continue
+			}
+			resources := c.dynamic.Resource(schema.GroupVersionResource{Group: crd.Spec.Group, Version: version.Name, Resource: crd.Spec.Names.Plural})
+			tasks.Go(func() error {
+				_, err := resources.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+				return err
+			})
+		}
+	}
+	return tasks.Wait()
 }
 
 // stop ends the control plane and removes its data.

@@ -2,13 +2,16 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"time"
 )
 
 // idling is what a scheduler uses while nothing happens.
 type idling struct {
-	Scheduler       string  `json:"scheduler"`
-	Nodes           int     `json:"nodes"`
+	Scheduler string `json:"scheduler"`
+	Nodes     int    `json:"nodes"`
+	// StartCPUSeconds is what the scheduler had used when the interval began.
 	StartCPUSeconds float64 `json:"startCPUSeconds"`
 	IntervalSeconds float64 `json:"intervalSeconds"`
 	CPUSeconds      float64 `json:"cpuSeconds"`
@@ -16,30 +19,50 @@ type idling struct {
 	PeakMiB         float64 `json:"peakMiB"`
 }
 
-// idleRun starts a scheduler beside idle nodes and looks at it for a while.
-func (b *bench) idleRun(ctx context.Context, s scheduler, nodes int, interval time.Duration) (idling, error) {
-	result := idling{Scheduler: s.name, Nodes: nodes, IntervalSeconds: interval.Seconds()}
-	err := b.onCluster(ctx, s, nodes, func(ctx context.Context, c *cluster, _ *observer) error {
-		p, err := b.startIdle(ctx, s, c)
-		if err != nil {
-			return err
+// idleRun starts all schedulers beside one cluster of idle nodes, one after the other,
+// and looks at all of them for the same while.
+func (b *bench) idleRun(ctx context.Context, nodes int, interval time.Duration) ([]idling, error) {
+	rows := make([]idling, len(b.schedulers))
+	first, others := b.schedulers[0], b.schedulers[1:]
+	err := b.onCluster(ctx, first, nodes, func(ctx context.Context, c *cluster, _ *observer) error {
+		running := make([]*process, len(rows))
+		for i, s := range b.schedulers {
+			fmt.Fprintf(os.Stderr, "start %s beside %d idle nodes\n", s.name, nodes)
+			p, err := b.startIdle(ctx, s, c)
+			if err != nil {
+				return err
+			}
+			defer p.stop()
+			running[i] = p
 		}
-		defer p.stop()
-		before, err := p.cpu()
-		if err != nil {
-			return err
+		for i, p := range running {
+			used, err := p.cpu()
+			if err != nil {
+				return err
+			}
+			rows[i] = idling{Scheduler: b.schedulers[i].name, Nodes: nodes, IntervalSeconds: interval.Seconds(), StartCPUSeconds: used.Seconds()}
 		}
 		pause(ctx, interval)
-		after, err := p.cpu()
-		if err != nil {
-			return err
+		for i, p := range running {
+			if err := rows[i].finish(p); err != nil {
+				return err
+			}
 		}
-		result.StartCPUSeconds, result.CPUSeconds = before.Seconds(), (after - before).Seconds()
-		if result.MiB, err = p.memory("VmRSS"); err != nil {
-			return err
-		}
-		result.PeakMiB, err = p.memory("VmHWM")
+		return nil
+	}, others...)
+	return rows, err
+}
+
+// finish reads what a scheduler has used since the interval began.
+func (r *idling) finish(p *process) error {
+	used, err := p.cpu()
+	if err != nil {
 		return err
-	})
-	return result, err
+	}
+	r.CPUSeconds = used.Seconds() - r.StartCPUSeconds
+	if r.MiB, err = p.memory("VmRSS"); err != nil {
+		return err
+	}
+	r.PeakMiB, err = p.memory("VmHWM")
+	return err
 }

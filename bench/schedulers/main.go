@@ -11,7 +11,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -29,7 +28,9 @@ type bench struct {
 	// passes is the pause between the passes of schedulers that work in passes.
 	passes time.Duration
 	// profiles is the folder for CPU profiles of the schedulers, "" for none.
-	profiles   string
+	profiles string
+	// ceiling adds to a backlog what API server and etcd can do without a scheduler.
+	ceiling    bool
 	schedulers []scheduler
 	results    results
 }
@@ -51,7 +52,7 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	table := flag.String("table", "throughput", "what to measure: throughput, waiting, idle")
+	table := flag.String("table", "throughput", "what to measure: throughput, waiting, idle; or report, which prints all figures of the JSON file again")
 	nodes := flag.Int("nodes", 500, "number of nodes, each with 8 cards")
 	shapes := flag.String("shapes", "100x16,1000x4,4000x1", "workloads: GANGSxMEMBERS[xCARDS],...")
 	series := flag.String("series", live+","+backlog, "series of the table throughput")
@@ -59,9 +60,11 @@ func run(ctx context.Context) error {
 	interval := flag.Duration("interval", 20*time.Second, "how long to look at schedulers that wait or idle")
 	repeat := flag.Int("repeat", 1, "how often to measure; the run with the median time is shown")
 	out := flag.String("json", "", "file to which all figures are added")
+	charts := flag.String("charts", "", "folder for the charts of a report")
 	b := &bench{}
 	flag.StringVar(&b.bin, "bin", "bin/bench", "folder of the programs")
 	flag.DurationVar(&b.passes, "passes", 100*time.Millisecond, "pause between the passes of schedulers that work in passes")
+	flag.BoolVar(&b.ceiling, "ceiling", false, "also measure a backlog without a scheduler: how fast the API server takes bindings")
 	flag.StringVar(&b.profiles, "profiles", "", "folder for CPU profiles of kube-schedulers with plugins")
 	flag.Parse()
 
@@ -105,8 +108,15 @@ func run(ctx context.Context) error {
 		if err := b.compareIdle(ctx, *nodes, *interval); err != nil {
 			return err
 		}
+	case "report":
+		all, err := readResults(*out)
+		if err != nil {
+			return err
+		}
+		all.print()
+		return all.draw(*charts)
 	default:
-		return fmt.Errorf("there is no table %q: throughput, waiting or idle", *table)
+		return fmt.Errorf("there is no table %q: throughput, waiting, idle or report", *table)
 	}
 	return b.results.add(*out)
 }
@@ -130,27 +140,4 @@ func choose(names string) ([]scheduler, error) {
 		chosen = append(chosen, all[i])
 	}
 	return chosen, nil
-}
-
-// add adds the results to those that a file holds.
-func (r results) add(file string) error {
-	if file == "" {
-		return nil
-	}
-	var all results
-	text, err := os.ReadFile(file)
-	if err == nil {
-		err = json.Unmarshal(text, &all)
-	}
-	if err != nil && !os.IsNotExist(err) {
-		return err
-	}
-	all.Throughput = append(all.Throughput, r.Throughput...)
-	all.Waiting = append(all.Waiting, r.Waiting...)
-	all.Idle = append(all.Idle, r.Idle...)
-	text, err = json.MarshalIndent(all, "", " ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, append(text, '\n'), 0o644)
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 )
 
@@ -10,15 +12,15 @@ import (
 func throughputTable(rows []throughput) string {
 	var t strings.Builder
 	fmt.Fprintf(&t, "\n%s on %d nodes, %s\n\n", rows[0].Workload, rows[0].Nodes, rows[0].Series)
-	line(&t, "scheduler", "bound", "gangs whole / partial", "all bound, s", "pods/s", "ours is", "CPU ms/pod", "ours is", "wait p50 / p99, s", "peak MiB", "cores: scheduler / API server")
+	line(&t, "scheduler", "bound", "gangs whole / partial", "all bound, s", "pods/s", "ours is faster", "CPU ms/pod", "ours is cheaper", "wait p50 / p99, s", "peak MiB", "cores: scheduler / API server")
 	line(&t, "---", "---:", "---:", "---:", "---:", "---:", "---:", "---:", "---:", "---:", "---:")
 	ours := rows[0]
 	for _, r := range rows {
 		line(&t, r.Scheduler, fmt.Sprintf("%d / %d", r.Bound, r.Pods), fmt.Sprintf("%d / %d", r.WholeGangs, r.PartialGangs),
-			fmt.Sprintf("%.2f", r.Seconds), fmt.Sprintf("%.0f", r.perSecond()), ratio(ours.perSecond(), r.perSecond(), "faster"),
-			fmt.Sprintf("%.2f", r.cpuPerPod()), ratio(r.cpuPerPod(), ours.cpuPerPod(), "less"),
-			fmt.Sprintf("%.2f / %.2f", r.MedianSeconds, r.P99Seconds), fmt.Sprintf("%.0f", r.PeakMiB),
-			fmt.Sprintf("%.2f / %.2f", r.SchedulerCores, r.ServerCores))
+			number(r.Seconds, 2), number(r.perSecond(), 0), ratio(ours.perSecond(), r.perSecond()),
+			number(r.cpuPerPod(), 2), ratio(r.cpuPerPod(), ours.cpuPerPod()),
+			number(r.MedianSeconds, 2)+" / "+number(r.P99Seconds, 2), number(r.PeakMiB, 0),
+			number(r.SchedulerCores, 2)+" / "+number(r.ServerCores, 2))
 	}
 	return t.String()
 }
@@ -50,12 +52,20 @@ func line(t *strings.Builder, cells ...string) {
 	fmt.Fprintf(t, "| %s |\n", strings.Join(cells, " | "))
 }
 
-// ratio is how many times more a is than b.
-func ratio(a, b float64, word string) string {
-	if a == b || b == 0 {
+// number prints a figure, and a dash where there is none.
+func number(value float64, digits int) string {
+	if value == 0 || math.IsNaN(value) || math.IsInf(value, 0) {
+		return "–"
+	}
+	return strconv.FormatFloat(value, 'f', digits, 64)
+}
+
+// ratio is how many times b is in a, "" for a row beside itself and where there is none.
+func ratio(a, b float64) string {
+	if a == b || a == 0 || b == 0 || math.IsNaN(a/b) || math.IsInf(a/b, 0) {
 		return ""
 	}
-	return fmt.Sprintf("%.1f× %s", a/b, word)
+	return strconv.FormatFloat(a/b, 'f', 1, 64) + "×"
 }
 
 // share is what part a is of b.

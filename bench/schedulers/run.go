@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// onCluster calls measure with a fresh cluster of nodes for a scheduler.
-func (b *bench) onCluster(ctx context.Context, s scheduler, nodes int, measure func(context.Context, *cluster, *observer) error) error {
+// onCluster calls measure with a fresh cluster of nodes for a scheduler, prepared for
+// others too.
+func (b *bench) onCluster(ctx context.Context, s scheduler, nodes int, measure func(context.Context, *cluster, *observer) error, others ...scheduler) error {
 	dir, err := os.MkdirTemp(b.work, "run-")
 	if err != nil {
 		return err
@@ -24,18 +25,9 @@ func (b *bench) onCluster(ctx context.Context, s scheduler, nodes int, measure f
 		return err
 	}
 	defer c.stop()
-	if s.crds != nil {
-		crds, err := s.crds(b.bin)
-		if err != nil {
-			return err
-		}
-		if err := c.apply(ctx, crds); err != nil {
-			return err
-		}
-	}
-	if s.prepare != nil {
-		if err := s.prepare(ctx, c); err != nil {
-			return err
+	for _, s := range append(others, s) {
+		if err := s.install(ctx, c); err != nil {
+			return fmt.Errorf("install %s: %w", s.name, err)
 		}
 	}
 	if err := c.createNodes(ctx, s, nodes); err != nil {
@@ -132,6 +124,14 @@ func (b *bench) compareThroughput(ctx context.Context, nodes int, w shape, serie
 		slices.SortFunc(runs, func(a, b throughput) int { return int(1000 * (a.Seconds - b.Seconds)) })
 		rows = append(rows, runs[len(runs)/2])
 	}
+	if b.ceiling && series == backlog {
+		r, err := b.ceilingRun(ctx, nodes, w)
+		if err != nil {
+			return fmt.Errorf("%s: %w", ceilingName, err)
+		}
+		fmt.Fprintf(os.Stderr, "%s: %d nodes, %s: %s\n", ceilingName, nodes, w, r.progress())
+		rows = append(rows, r)
+	}
 	b.results.Throughput = append(b.results.Throughput, rows...)
 	fmt.Print(throughputTable(rows))
 	return nil
@@ -153,14 +153,9 @@ func (b *bench) compareWaiting(ctx context.Context, nodes int, w shape, interval
 }
 
 func (b *bench) compareIdle(ctx context.Context, nodes int, interval time.Duration) error {
-	var rows []idling
-	for _, s := range b.schedulers {
-		r, err := b.idleRun(ctx, s, nodes, interval)
-		if err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
-		}
-		fmt.Fprintf(os.Stderr, "%s: %d idle nodes: %.2f s CPU in %.0f s, %.0f MiB\n", s.name, nodes, r.CPUSeconds, r.IntervalSeconds, r.MiB)
-		rows = append(rows, r)
+	rows, err := b.idleRun(ctx, nodes, interval)
+	if err != nil {
+		return err
 	}
 	b.results.Idle = append(b.results.Idle, rows...)
 	fmt.Print(idleTable(rows))

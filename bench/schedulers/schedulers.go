@@ -97,18 +97,36 @@ func schedulers() []scheduler {
 	}
 }
 
+// install makes what the scheduler needs in a cluster.
+func (s scheduler) install(ctx context.Context, c *cluster) error {
+	if s.crds != nil {
+		crds, err := s.crds(c.bin)
+		if err != nil {
+			return err
+		}
+		if err := c.define(ctx, crds); err != nil {
+			return err
+		}
+	}
+	if s.prepare == nil {
+		return nil
+	}
+	return s.prepare(ctx, c)
+}
+
 // start starts the scheduler against a cluster.
 func (s scheduler) start(c *cluster, o runOptions) (*process, error) {
-	dir := filepath.Join(c.dir, "config") // some reload their configuration when anything in its folder changes
-	err := os.MkdirAll(dir, 0o700)
+	dir := filepath.Join(c.dir, s.name)
+	config := filepath.Join(dir, "config") // some reload their configuration when anything in its folder changes
+	err := os.MkdirAll(config, 0o700)
 	if err != nil {
 		return nil, err
 	}
-	args, err := s.arguments(o, dir, c.kubeconfig)
+	args, err := s.arguments(o, config, c.kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("configure %s: %w", s.name, err)
 	}
-	return startProcess(c.bin, c.dir, s.program, args...)
+	return startProcess(c.bin, dir, s.program, args...)
 }
 
 // ownCRDs are the custom resources of our install.

@@ -47,6 +47,7 @@ type throughput struct {
 
 func (t throughput) perSecond() float64 { return float64(t.Bound) / t.Seconds }
 
+// cpuPerPod is in milliseconds.
 func (t throughput) cpuPerPod() float64 { return 1000 * t.CPUSeconds / float64(t.Bound) }
 
 // settle is how long the scheduler may work on after the last bind, on events and

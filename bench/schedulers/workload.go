@@ -68,7 +68,7 @@ func (c *cluster) createNodes(ctx context.Context, s scheduler, count int) error
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.SetLimit(writers)
 	for i := range count {
-		node := node(fmt.Sprintf("node-%04d", i), s)
+		node := node(nodeName(i), s)
 		tasks.Go(func() error {
 			if _, err := c.typed.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
 				return err

@@ -34,6 +34,17 @@ const (
 	ArrivalAnnotation = "gpuplan.dev/arrival"
 )
 
+// QueueUnitName is the name of the unit of a job, as in koord-queue.
+func QueueUnitName(kind, job string) string {
+	switch kind {
+	case PyTorchJobKind:
+		return job + "-py-qu"
+	case MPIJobKind:
+		return job + "-mpi-qu"
+	}
+	return job
+}
+
 // QueuePolicy is the order in which the jobs of a queue start.
 type QueuePolicy string
 

@@ -61,6 +61,9 @@ func (s Spec) checkJob(add report) {
 		}
 		add("", "roles", "no role asks for GPUs: set %q on the roles that train", want)
 	}
+	if s.Queue && s.Suspend {
+		add("", "suspend", "a queued job is suspended until the queue lets it out: leave suspend out, or queue")
+	}
 	if !s.Gang && s.Mode == Topology && s.Members() > 1 {
 		add("", "gang", "mode %q places all members together, so they are a gang: leave gang enabled, or use mode %q", Topology, Default)
 	}

@@ -98,6 +98,8 @@ type Spec struct {
 	// Port is the TCP port of a PyTorch master; 0 means 23456. With HostNetwork the workers declare the next one.
 	Port    int32
 	Suspend bool
+	// Queue leaves it to the job queue when the job starts; it is suspended until then.
+	Queue bool
 	// CleanPodPolicy is which pods go when the job has finished: None, Running, All.
 	CleanPodPolicy string
 	// RestartPolicy of all replicas: Always, OnFailure, Never, ExitCode; "" is the framework's default.

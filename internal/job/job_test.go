@@ -65,6 +65,13 @@ func shared() Spec {
 	}
 }
 
+// queued is a job that the job queue lets start.
+func queued() Spec {
+	s := plain()
+	s.Name, s.Queue = "queued", true
+	return s
+}
+
 func plain() Spec {
 	return Spec{
 		Namespace: "default", Name: "plain", Framework: PyTorch, Mode: Default, SchedulerName: corev1.DefaultSchedulerName,
@@ -86,7 +93,7 @@ func golden(t *testing.T, name string, got any) {
 }
 
 func TestRenderAndPods(t *testing.T) {
-	for name, spec := range map[string]Spec{"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "plain": plain()} {
+	for name, spec := range map[string]Spec{"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "plain": plain(), "queued": queued()} {
 		t.Run(name, func(t *testing.T) {
 			assert.Empty(t, spec.Check())
 			obj, err := spec.Render()
@@ -101,7 +108,7 @@ func TestRenderAndPods(t *testing.T) {
 }
 
 func TestParseIsTheInverseOfRender(t *testing.T) {
-	for name, spec := range map[string]Spec{"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "plain": plain()} {
+	for name, spec := range map[string]Spec{"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "plain": plain(), "queued": queued()} {
 		t.Run(name, func(t *testing.T) {
 			obj, err := spec.Render()
 			require.NoError(t, err)

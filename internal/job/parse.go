@@ -31,15 +31,17 @@ func specOf(o *object, framework Framework) Spec {
 		Framework:               framework,
 		Mode:                    Default,
 		Roles:                   map[string]Role{},
-		Suspend:                 ptr.Deref(run.Suspend, false),
+		Queue:                   o.Annotations[contract.QueueAnnotation] == "true",
 		CleanPodPolicy:          run.CleanPodPolicy,
 		BackoffLimit:            run.BackoffLimit,
 		ActiveDeadlineSeconds:   run.ActiveDeadlineSeconds,
 		TTLSecondsAfterFinished: run.TTLSecondsAfterFinished,
 		Arena:                   o.Labels[contract.ArenaReleaseLabel] != "",
 		Labels:                  others(o.Labels, contract.ManagedByLabel),
-		Annotations:             others(o.Annotations, contract.PlannedPlacementAnnotation),
+		Annotations:             others(o.Annotations, contract.PlannedPlacementAnnotation, contract.QueueAnnotation),
 	}
+	// Whether a queued job is suspended is for the queue to say.
+	s.Suspend = !s.Queue && ptr.Deref(run.Suspend, false)
 	if s.Arena {
 		s.Labels = others(s.Labels, slices.Collect(maps.Keys(s.arenaLabels()))...)
 		s.Annotations = others(s.Annotations, contract.ArenaRequestGPUsAnnotation)

@@ -32,14 +32,14 @@ func (s Spec) Render() (*unstructured.Unstructured, error) {
 			Namespace:   s.Namespace,
 			Name:        s.Name,
 			Labels:      merge(s.Labels, ours, s.arenaLabels()),
-			Annotations: merge(s.Annotations, s.arenaAnnotations()),
+			Annotations: merge(s.Annotations, s.arenaAnnotations(), s.queueAnnotations()),
 		},
 		Spec: objectSpec{RunPolicy: runPolicy{
 			CleanPodPolicy:          s.CleanPodPolicy,
 			TTLSecondsAfterFinished: s.TTLSecondsAfterFinished,
 			ActiveDeadlineSeconds:   s.ActiveDeadlineSeconds,
 			BackoffLimit:            s.BackoffLimit,
-			Suspend:                 ptr.To(s.Suspend),
+			Suspend:                 ptr.To(s.Suspend || s.Queue),
 		}},
 	}
 	if s.Gang {
@@ -113,6 +113,14 @@ func (s Spec) gangLabels() map[string]string {
 		labels[contract.LightGangMinLabel] = strconv.Itoa(int(s.Minimum))
 	}
 	return labels
+}
+
+// queueAnnotations tell the job queue what a suspended job waits for.
+func (s Spec) queueAnnotations() map[string]string {
+	if !s.Queue && !s.Suspend {
+		return nil
+	}
+	return map[string]string{contract.QueueAnnotation: strconv.FormatBool(s.Queue)}
 }
 
 func (s Spec) quotaLabels() map[string]string {

@@ -13,6 +13,7 @@ import (
 	"io"
 	"maps"
 	"path"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -38,7 +39,8 @@ type Options struct {
 	Replicas int
 	// LogLevel is the verbosity of the log, as in klog: 0 (default) to 10.
 	LogLevel int
-	// Port is the port on which the scheduler serves health and metrics by HTTPS, 0 for none.
+	// Port is the port on which health and metrics are served, by the scheduler with
+	// HTTPS, by the queue controller with HTTP; 0 for none.
 	Port int
 	// UnreachableGrace is how long a node may be unreachable before the members of gangs
 	// on it are failed; 0 means the scheduler's own default.
@@ -133,8 +135,8 @@ func (o Options) configure(deployment *unstructured.Unstructured, config []byte)
 	container := map[string]any{"args": args}
 	if o.Port != 0 {
 		container["ports"] = []any{map[string]any{"name": "https", "containerPort": int64(o.Port), "protocol": "TCP"}}
-		container["livenessProbe"] = probe("/livez", 10)
-		container["readinessProbe"] = probe("/readyz", 2)
+		container["livenessProbe"] = probe("https", "/livez", 10)
+		container["readinessProbe"] = probe("https", "/readyz", 2)
 	}
 	if err := o.fill(deployment, container); err != nil {
 		return err
@@ -146,7 +148,16 @@ func (o Options) configure(deployment *unstructured.Unstructured, config []byte)
 // configureQueue puts the options into the Deployment of the queue controller, which
 // is the same program in the same image.
 func (o Options) configureQueue(deployment *unstructured.Unstructured) error {
-	return o.fill(deployment, map[string]any{"args": []any{"queue", fmt.Sprintf("--v=%d", o.LogLevel)}})
+	args := []any{"queue", fmt.Sprintf("--v=%d", o.LogLevel)}
+	if o.Port == 0 {
+		return o.fill(deployment, map[string]any{"args": args})
+	}
+	return o.fill(deployment, map[string]any{
+		"args":           append(args, fmt.Sprintf("--metrics-bind-address=[$(POD_IP)]:%d", o.Port)),
+		"ports":          []any{map[string]any{"name": "http", "containerPort": int64(o.Port), "protocol": "TCP"}},
+		"livenessProbe":  probe("http", "/healthz", 10),
+		"readinessProbe": probe("http", "/healthz", 2),
+	})
 }
 
 // fill sets the image, what differs between the containers, and the number of replicas.
@@ -167,9 +178,10 @@ func (o Options) fill(deployment *unstructured.Unstructured, fields map[string]a
 	return unstructured.SetNestedField(deployment.Object, int64(cmp.Or(o.Replicas, DefaultReplicas)), "spec", "replicas")
 }
 
-func probe(path string, periodSeconds int64) map[string]any {
+// probe asks a port by its name, which is that of its protocol.
+func probe(port, path string, periodSeconds int64) map[string]any {
 	return map[string]any{
-		"httpGet":       map[string]any{"path": path, "port": "https", "scheme": "HTTPS"},
+		"httpGet":       map[string]any{"path": path, "port": port, "scheme": strings.ToUpper(port)},
 		"periodSeconds": periodSeconds,
 	}
 }

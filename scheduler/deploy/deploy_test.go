@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -86,7 +87,13 @@ func TestOptions(t *testing.T) {
 
 // The pod obeys the restricted pod security standard.
 func TestPodIsRestricted(t *testing.T) {
-	spec := typed[appsv1.Deployment](t, objects(t, Options{Image: "a"}), "Deployment")[0].Spec.Template.Spec
+	for _, deployment := range typed[appsv1.Deployment](t, objects(t, Options{Image: "a"}), "Deployment") {
+		requireRestricted(t, deployment.Spec.Template.Spec)
+	}
+}
+
+func requireRestricted(t *testing.T, spec corev1.PodSpec) {
+	t.Helper()
 	assert.True(t, *spec.SecurityContext.RunAsNonRoot)
 	assert.Equal(t, "RuntimeDefault", string(spec.SecurityContext.SeccompProfile.Type))
 	assert.False(t, spec.HostNetwork)
@@ -198,6 +205,8 @@ func TestCRDsMatchTheContract(t *testing.T) {
 	for _, want := range []struct{ group, version, kind, resource string }{
 		{contract.QuotaTreeGroup, contract.QuotaTreeVersion, contract.QuotaTreeKind, contract.QuotaTreeResource},
 		{contract.PodGroupGroup, contract.PodGroupVersion, contract.PodGroupKind, contract.PodGroupResource},
+		{contract.QueueGroup, contract.QueueVersion, contract.QueueKind, contract.QueueResource},
+		{contract.QueueGroup, contract.QueueVersion, contract.QueueUnitKind, contract.QueueUnitResource},
 	} {
 		i := slices.IndexFunc(crds, func(c apiextensionsv1.CustomResourceDefinition) bool { return c.Name == want.resource+"."+want.group })
 		require.GreaterOrEqual(t, i, 0, want.kind)
@@ -230,4 +239,22 @@ func TestPodsAreKeptApart(t *testing.T) {
 		assert.Len(t, deployment.Spec.Template.Spec.TopologySpreadConstraints, 2, deployment.Name)
 	}
 	assert.Len(t, budgets, len(deployments))
+}
+
+// The queue controller is the same program in the same image, with flags of its own.
+func TestQueueController(t *testing.T) {
+	deployments := typed[appsv1.Deployment](t, objects(t, Options{Image: "a", Replicas: 2, LogLevel: 4, Port: 10259}), "Deployment")
+	require.Len(t, deployments, 2)
+	assert.Equal(t, contract.SchedulerName, deployments[0].Name)
+	deployment := deployments[1]
+	assert.Equal(t, contract.QueueControllerName, deployment.Name)
+	assert.Equal(t, int32(2), *deployment.Spec.Replicas)
+	assert.Equal(t, contract.QueueControllerName, deployment.Spec.Template.Spec.ServiceAccountName)
+	assert.Subset(t, deployment.Spec.Template.Labels, deployment.Spec.Selector.MatchLabels)
+	container := deployment.Spec.Template.Spec.Containers[0]
+	assert.Equal(t, "a", container.Image)
+	assert.Equal(t, []string{"queue", "--v=4", "--metrics-bind-address=[$(POD_IP)]:10259"}, container.Args)
+	assert.Equal(t, int32(10259), container.Ports[0].ContainerPort)
+	assert.Equal(t, container.Ports[0].Name, container.ReadinessProbe.HTTPGet.Port.String())
+	assert.Equal(t, corev1.URISchemeHTTP, container.ReadinessProbe.HTTPGet.Scheme)
 }

@@ -43,6 +43,7 @@ type writer struct {
 	client dynamic.Interface
 	state  *state
 	ledger *ledger
+	meters *meters
 	now    func() time.Time
 }
 
@@ -203,6 +204,7 @@ func (w *writer) sendBack(ctx context.Context, e *entry) error {
 	if err := w.report(ctx, e); err != nil {
 		return err
 	}
+	w.meters.sentBack.WithLabelValues(e.path).Inc()
 	return w.suspend(ctx, e.job)
 }
 
@@ -246,7 +248,11 @@ func (w *writer) resume(ctx context.Context, e *entry) error {
 	status.Attempts++
 	status.Phase, status.Position, status.Message = contract.UnitDequeued, 0, fmt.Sprintf("until its %d pods run", e.job.pods)
 	status.LastAllocateTime, status.LastUpdateTime = &now, &now
-	return w.setStatus(ctx, e, status)
+	if err := w.setStatus(ctx, e, status); err != nil {
+		return err
+	}
+	w.meters.released.WithLabelValues(e.path).Inc()
+	return nil
 }
 
 func (w *writer) suspend(ctx context.Context, j *job) error { return w.hold(ctx, j, true) }

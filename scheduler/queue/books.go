@@ -161,6 +161,7 @@ func (p *planner) reportQueues() {
 	if p.tree == nil {
 		return
 	}
+	p.out.counts = map[string]contract.QueueStatus{}
 	p.reportQueue(p.tree.spec, "")
 	slices.SortFunc(p.out.queues, func(a, b queueReport) int { return cmp.Compare(a.queue.Name, b.queue.Name) })
 }
@@ -170,12 +171,13 @@ func (p *planner) reportQueue(node quota.Spec, above string) {
 	for _, child := range node.Children {
 		p.reportQueue(child, path+"/")
 	}
+	a := p.books.sum(node)
+	status := contract.QueueStatus{Pending: int32(a.pending), Active: int32(a.active)}
+	p.out.counts[path] = status
 	q := p.queueOf[path]
 	if q == nil {
 		return
 	}
-	a := p.books.sum(node)
-	status := contract.QueueStatus{Pending: int32(a.pending), Active: int32(a.active)}
 	for name, units := range map[string][]*entry{"active": a.lines, "backoff": a.off} {
 		if len(units) == 0 {
 			continue

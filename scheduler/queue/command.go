@@ -29,6 +29,7 @@ type command struct {
 	kubeconfig string
 	elect      bool
 	lease      time.Duration
+	metrics    string
 	timing     timing
 }
 
@@ -42,6 +43,7 @@ func Run(ctx context.Context, args []string) error {
 	flags.DurationVar(&c.timing.ready, "pods-ready-timeout", 10*time.Minute, "how long the pods of a job that was let out may take to run before the job goes back; 0 for any time")
 	flags.DurationVar(&c.timing.backoff, "requeue-backoff", time.Minute, "how long a job that went back is off the first time; doubles each time")
 	flags.DurationVar(&c.timing.longest, "requeue-backoff-max", time.Hour, "how long it is off at most")
+	flags.StringVar(&c.metrics, "metrics-bind-address", "", "address, such as :8080, on which /metrics and /healthz are served by HTTP; none by default")
 	level := flags.IntP("v", "v", 0, "verbosity of the log")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
@@ -89,6 +91,11 @@ func (c command) run(ctx context.Context, config *rest.Config) error {
 	dynamic, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("set up the client: %w", err)
+	}
+	if c.metrics != "" {
+		if err := serve(ctx, c.metrics); err != nil {
+			return err
+		}
 	}
 	controller := newController(typed, dynamic, c.timing, identity)
 	if !c.elect {

@@ -36,8 +36,9 @@ type controller struct {
 	timing   timing
 	identity string
 
-	state *state
-	work  workqueue.TypedRateLimitingInterface[round]
+	state  *state
+	meters *meters
+	work   workqueue.TypedRateLimitingInterface[round]
 }
 
 func newController(typed kubernetes.Interface, dynamic dynamic.Interface, timing timing, identity string) *controller {
@@ -45,6 +46,7 @@ func newController(typed kubernetes.Interface, dynamic dynamic.Interface, timing
 		typed: typed, dynamic: dynamic, timing: timing, identity: identity,
 		work: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[round](firstPause, lastPause)),
 	}
+	c.meters = newMeters()
 	c.state = newState(func() { c.work.Add(round{}) })
 	return c
 }
@@ -61,7 +63,7 @@ func (c *controller) run(ctx context.Context) error {
 	if err := c.follow(ctx); err != nil {
 		return err
 	}
-	w := &writer{client: c.dynamic, state: c.state, ledger: ledger, now: time.Now}
+	w := &writer{client: c.dynamic, state: c.state, ledger: ledger, meters: c.meters, now: time.Now}
 	reporter := newReporter(w)
 	go func() {
 		<-ctx.Done()
@@ -92,6 +94,7 @@ func (c *controller) round(ctx context.Context, w *writer, reporter *reporter) e
 	if !plan.next.IsZero() {
 		c.work.AddAfter(round{}, plan.next.Sub(now))
 	}
+	c.meters.observe(plan.counts)
 	if err := w.apply(ctx, plan); err != nil {
 		return err
 	}

@@ -22,8 +22,6 @@ import (
 type kind struct {
 	gvk      schema.GroupVersionKind
 	resource string
-	// suffix and the job's name make the name of its unit, as in koord-queue.
-	suffix string
 	// suspend is the path of the field that holds the job.
 	suspend []string
 	read    func(*unstructured.Unstructured, *job) error
@@ -33,9 +31,9 @@ func kinds() []kind {
 	kubeflow := schema.GroupVersion{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion}
 	runPolicy := []string{"spec", "runPolicy", "suspend"}
 	return []kind{
-		{kubeflow.WithKind(contract.PyTorchJobKind), contract.PyTorchJobResource, "-py-qu", runPolicy, readTrainingJob},
-		{kubeflow.WithKind(contract.MPIJobKind), contract.MPIJobResource, "-mpi-qu", runPolicy, readTrainingJob},
-		{batchv1.SchemeGroupVersion.WithKind("Job"), "jobs", "", []string{"spec", "suspend"}, readBatchJob},
+		{kubeflow.WithKind(contract.PyTorchJobKind), contract.PyTorchJobResource, runPolicy, readTrainingJob},
+		{kubeflow.WithKind(contract.MPIJobKind), contract.MPIJobResource, runPolicy, readTrainingJob},
+		{batchv1.SchemeGroupVersion.WithKind("Job"), "jobs", []string{"spec", "suspend"}, readBatchJob},
 	}
 }
 
@@ -100,7 +98,7 @@ func (j *job) String() string {
 }
 
 // unitName is the name of the job's unit.
-func (j *job) unitName() string { return j.object.GetName() + j.kind.suffix }
+func (j *job) unitName() string { return contract.QueueUnitName(j.kind.gvk.Kind, j.object.GetName()) }
 
 // leafIn returns the job's leaf of a tree, "" when it has none there.
 func (j *job) leafIn(tree *quota.Tree) string {

@@ -94,7 +94,7 @@ func (p *planner) describe(e *entry) {
 	if e.leaf == "" {
 		return // it stays where it was, so that its Queue is not lost
 	}
-	if q := p.queueOf[p.tree.empty.Path(e.leaf)]; q != nil {
+	if q := p.queueOf[e.path]; q != nil {
 		e.spec.Queue = q.Name
 	}
 }

@@ -36,6 +36,8 @@ type plan struct {
 	// describe are units whose description is not that of the job.
 	describe []*entry
 	queues   []queueReport
+	// counts are what waits and what was let out, by path of the tree.
+	counts map[string]contract.QueueStatus
 	// tree is the status of the quota tree when it changes, else nil.
 	tree map[string]any
 	// next is when to look again, zero when only events matter.
@@ -47,6 +49,7 @@ type entry struct {
 	job    *job
 	unit   *unit
 	leaf   string
+	path   string
 	spec   contract.QueueUnitSpec
 	status contract.QueueUnitStatus
 }
@@ -128,6 +131,7 @@ func (p *planner) look(j *job, u *unit) {
 	e := &entry{job: j, unit: u}
 	if p.tree != nil {
 		e.leaf = j.leafIn(p.tree.empty)
+		e.path = p.tree.empty.Path(e.leaf)
 	}
 	if u == nil {
 		p.lookNew(e)
@@ -317,7 +321,7 @@ func (p *planner) admit() {
 	queues := map[string]admit.Queue{}
 	units := make([]admit.Unit, 0, len(p.waiting))
 	for id, e := range p.waiting {
-		if q := p.queueOf[p.tree.empty.Path(e.leaf)]; q != nil {
+		if q := p.queueOf[e.path]; q != nil {
 			policy := admit.Queue{Block: q.Spec.QueuePolicy == contract.PolicyBlock}
 			if q.Spec.Priority != nil {
 				policy.Priority = *q.Spec.Priority

@@ -340,8 +340,8 @@ func TestTreeStatus(t *testing.T) {
 	})
 }
 
-// TestWhatIsQueued goes through the ways in which a job asks for the queue or not.
-func TestWhatIsQueued(t *testing.T) {
+// TestWaysIntoTheQueue goes through the ways in which a job asks for the queue or not.
+func TestWaysIntoTheQueue(t *testing.T) {
 	s := newScene(t)
 	startController(t)
 	s.tree(flatTree("kube-queue/max-jobs: 100"))

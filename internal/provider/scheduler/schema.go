@@ -19,7 +19,7 @@ func describe(ctx context.Context) schema.Schema {
 	return schema.Schema{
 		MarkdownDescription: "The gpuplan scheduler: a kube-scheduler that places gangs as a whole, picks cards by the links between them, and keeps quotas. " +
 			"It runs beside the cluster's own scheduler and places the pods that name it; `gpuplan_training_job` does.\n\n" +
-			"It also installs the kinds `ElasticQuotaTree` and `PodGroup` where they are missing. A quota tree of the same configuration should name the scheduler in `depends_on`. " +
+			"It also installs the controller of the job queue, in which jobs with `queue = true` wait for their quota, and the kinds `ElasticQuotaTree`, `PodGroup`, `Queue` and `QueueUnit` where they are missing. A quota tree of the same configuration should name the scheduler in `depends_on`. " +
 			"Objects that somebody deleted or changed show up as drift and are restored.",
 		Attributes: map[string]schema.Attribute{
 			"image": schema.StringAttribute{
@@ -28,7 +28,7 @@ func describe(ctx context.Context) schema.Schema {
 				Validators:          []validator.String{stringvalidator.LengthAtLeast(1)},
 			},
 			"replicas": schema.Int64Attribute{
-				MarkdownDescription: "Number of schedulers; one leads, the others take over when it fails. Default 2.",
+				MarkdownDescription: "Number of schedulers, and of queue controllers; one of each leads, the others take over when it fails. Default 2.",
 				Optional:            true, Computed: true, Default: int64default.StaticInt64(deploy.DefaultReplicas),
 				Validators: []validator.Int64{int64validator.Between(1, 10)},
 			},
@@ -38,7 +38,7 @@ func describe(ctx context.Context) schema.Schema {
 				Validators: []validator.Int64{int64validator.Between(0, 10)},
 			},
 			"port": schema.Int64Attribute{
-				MarkdownDescription: "Port for health and metrics by HTTPS. Default 0: none.",
+				MarkdownDescription: "Port for health and metrics: of the scheduler by HTTPS, of the queue controller by HTTP. Default 0: none.",
 				Optional:            true, Computed: true, Default: int64default.StaticInt64(0),
 				Validators: []validator.Int64{int64validator.Between(0, 65535)},
 			},

@@ -2,6 +2,7 @@ package trainingjob
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -45,6 +46,9 @@ func (r *trainingJob) Create(ctx context.Context, req resource.CreateRequest, re
 	if err == nil {
 		err = refuseExisting(ctx, client, spec)
 	}
+	if err == nil && spec.Queue {
+		err = needQueue(ctx, client)
+	}
 	if err != nil {
 		resp.Diagnostics.AddError("Job was not created", session.Sentence(err))
 		return
@@ -53,7 +57,7 @@ func (r *trainingJob) Create(ctx context.Context, req resource.CreateRequest, re
 	if m.PlannedPlacement.IsUnknown() {
 		resp.Diagnostics.Append(m.planOnCluster(ctx, client, spec)...)
 	}
-	obj, err := submit(ctx, client, spec, placementOf(ctx, m.PlannedPlacement, &resp.Diagnostics))
+	obj, err := submit(ctx, client, spec, nil, placementOf(ctx, m.PlannedPlacement, &resp.Diagnostics))
 	if err != nil {
 		resp.Diagnostics.AddError("Job was not created", session.Sentence(err))
 		return
@@ -105,11 +109,28 @@ func operatorMissing(ctx context.Context, client *kube.Client, framework job.Fra
 	return fmt.Errorf("the cluster serves no %s: install the Kubeflow training operator 1.9", gvk.Kind)
 }
 
-// submit writes the job's object, with the planned placement for a later import.
-func submit(ctx context.Context, client *kube.Client, spec job.Spec, planned []assignment.Model) (*unstructured.Unstructured, error) {
+// needQueue refuses to queue a job where nobody would ever let it start.
+func needQueue(ctx context.Context, client *kube.Client) error {
+	_, served, err := client.Served(ctx, contract.QueueGroup, contract.QueueUnitKind)
+	if err == nil && !served {
+		err = errors.New("the cluster has no job queue: install gpuplan_scheduler and name it in depends_on, or leave queue out")
+	}
+	return err
+}
+
+// submit writes the job's object, with the planned placement for a later import. live
+// is the job as it is, nil for a new one.
+func submit(ctx context.Context, client *kube.Client, spec job.Spec, live *unstructured.Unstructured, planned []assignment.Model) (*unstructured.Unstructured, error) {
 	obj, err := spec.Render()
 	if err != nil {
 		return nil, err
+	}
+	if spec.Queue && live != nil {
+		// Whether it runs now is for the queue to say.
+		suspended, _, _ := unstructured.NestedBool(live.Object, "spec", "runPolicy", "suspend")
+		if err := unstructured.SetNestedField(obj.Object, suspended, "spec", "runPolicy", "suspend"); err != nil {
+			return nil, fmt.Errorf("render job %s: %w", spec.ID(), err)
+		}
 	}
 	if planned != nil {
 		text, err := annotation(planned)

@@ -36,6 +36,7 @@ type model struct {
 	DNSPolicy               types.String   `tfsdk:"dns_policy"`
 	Port                    types.Int32    `tfsdk:"port"`
 	Suspend                 types.Bool     `tfsdk:"suspend"`
+	Queue                   types.Bool     `tfsdk:"queue"`
 	CleanPodPolicy          types.String   `tfsdk:"clean_pod_policy"`
 	RestartPolicy           types.String   `tfsdk:"restart_policy"`
 	BackoffLimit            types.Int32    `tfsdk:"backoff_limit"`

@@ -245,6 +245,9 @@ func podAttributes() map[string]schema.Attribute {
 // runAttributes are about the course of the job.
 func runAttributes() map[string]schema.Attribute {
 	return map[string]schema.Attribute{
+		"queue": flag("Lets the job wait in the job queue until the quota tree has room for it, `max_jobs` included. " +
+			"It is created suspended, and the queue controller, which `gpuplan_scheduler` installs, lets it start, or takes it back when its pods do not run in time. " +
+			"`kubectl get queueunits` shows its place. With `wait_for = \"none\"` an apply does not wait for its turn."),
 		"suspend": flag("Ends the pods of a running job, or does not create them; `false` lets it run again."),
 		"clean_pod_policy": schema.StringAttribute{
 			MarkdownDescription: "Which pods go when the job has finished: `None` (default), `Running` or `All`.",

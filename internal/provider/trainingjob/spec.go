@@ -53,6 +53,7 @@ func (m model) spec(ctx context.Context) (spec job.Spec, unknown []string, diags
 		HostPID:        m.HostPID.ValueBool(),
 		DNSPolicy:      corev1.DNSPolicy(m.DNSPolicy.ValueString()),
 		Suspend:        m.Suspend.ValueBool(),
+		Queue:          m.Queue.ValueBool(),
 		CleanPodPolicy: m.CleanPodPolicy.ValueString(),
 		RestartPolicy:  m.RestartPolicy.ValueString(),
 		BackoffLimit:   m.BackoffLimit.ValueInt32Pointer(),

@@ -109,6 +109,8 @@ func (m *model) take(ctx context.Context, s job.Spec, properties []string, diags
 			m.ArenaCompatible = types.BoolValue(s.Arena)
 		case "suspend":
 			m.Suspend = types.BoolValue(s.Suspend)
+		case "queue":
+			m.Queue = types.BoolValue(s.Queue)
 		case "clean_pod_policy":
 			m.CleanPodPolicy = types.StringValue(s.CleanPodPolicy)
 		case "backoff_limit":

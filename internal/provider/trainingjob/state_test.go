@@ -85,6 +85,40 @@ func TestDriftTakesOverWhatOthersChanged(t *testing.T) {
 	assert.Equal(t, before, m)
 }
 
+// What the queue does to a job is no drift, and its marks are not the user's annotations.
+func TestQueuedJobDoesNotDrift(t *testing.T) {
+	var m model
+	var diags diag.Diagnostics
+	spec := specs()["mpi"]
+	spec.Queue = true
+	spec = spec.Complete()
+	m.take(t.Context(), spec, job.Properties(), &diags)
+	before := m
+	obj, err := spec.Render()
+	require.NoError(t, err)
+	for _, suspended := range []bool{true, false} {
+		require.NoError(t, unstructured.SetNestedField(obj.Object, suspended, "spec", "runPolicy", "suspend"))
+		require.Empty(t, m.drift(t.Context(), obj))
+		assert.Equal(t, before, m)
+	}
+	assert.True(t, m.Queue.ValueBool())
+	assert.False(t, m.Suspend.ValueBool())
+	assert.True(t, m.Annotations.IsNull())
+}
+
+func TestStanding(t *testing.T) {
+	unit := func(phase contract.QueueUnitPhase, position int32) contract.QueueUnit {
+		return contract.QueueUnit{
+			Spec:   contract.QueueUnitSpec{Queue: "root-a-x1"},
+			Status: contract.QueueUnitStatus{Phase: phase, Position: position, Message: "quota root/a: full"},
+		}
+	}
+	assert.Equal(t, "suspended, position 3 in queue root-a-x1: quota root/a: full", standing(unit(contract.UnitEnqueued, 3)))
+	assert.Equal(t, "suspended, in no queue: quota root/a: full", standing(unit(contract.UnitEnqueued, 0)))
+	assert.Equal(t, "quota root/a: full", standing(unit(contract.UnitBackoff, 0)))
+	assert.Empty(t, standing(unit(contract.UnitRunning, 0)))
+}
+
 func TestAsPlanned(t *testing.T) {
 	on := func(member, node string, cards ...int64) assignment.Model {
 		return assignment.Model{Member: member, Node: node, Cards: cards}

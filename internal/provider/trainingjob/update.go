@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
@@ -44,8 +45,9 @@ func (r *trainingJob) Update(ctx context.Context, req resource.UpdateRequest, re
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	client, err := r.session.Kube()
+	var live *unstructured.Unstructured
 	if err == nil {
-		_, err = client.Get(ctx, spec.Framework.GVK(), spec.Namespace, spec.Name)
+		live, err = client.Get(ctx, spec.Framework.GVK(), spec.Namespace, spec.Name)
 	}
 	if absent(err) && finished(state) {
 		resp.Diagnostics.Append(resp.State.Set(ctx, m)...) // nothing is left that could change
@@ -55,7 +57,7 @@ func (r *trainingJob) Update(ctx context.Context, req resource.UpdateRequest, re
 		resp.Diagnostics.AddError("Job was not changed", session.Sentence(err))
 		return
 	}
-	obj, err := submit(ctx, client, spec, placementOf(ctx, m.PlannedPlacement, &resp.Diagnostics))
+	obj, err := submit(ctx, client, spec, live, placementOf(ctx, m.PlannedPlacement, &resp.Diagnostics))
 	if err != nil {
 		resp.Diagnostics.AddError("Job was not changed", session.Sentence(err))
 		return

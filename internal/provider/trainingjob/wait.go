@@ -27,8 +27,12 @@ func (r *trainingJob) wait(ctx context.Context, client *kube.Client, spec job.Sp
 	}
 	followed, stop := context.WithCancel(ctx)
 	pods := &podFollower{client: client, spec: spec}
+	unit := &unitFollower{client: client, spec: spec}
 	var done sync.WaitGroup
 	done.Go(func() { pods.run(followed) })
+	if spec.Queue {
+		done.Go(func() { unit.run(followed) })
+	}
 	defer done.Wait()
 	defer stop()
 
@@ -39,6 +43,9 @@ func (r *trainingJob) wait(ctx context.Context, client *kube.Client, spec job.Sp
 		})
 	if reason := pods.reason(); err != nil && reason != "" {
 		err = fmt.Errorf("%w; the scheduler says: %s", err, reason)
+	}
+	if standing := unit.standing(); err != nil && standing != "" {
+		err = fmt.Errorf("%w; the job queue says: %s", err, standing)
 	}
 	return obj, err
 }

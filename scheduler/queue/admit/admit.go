@@ -15,6 +15,7 @@ package admit
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
@@ -96,6 +97,10 @@ type line struct {
 	at    int
 	share float64
 	waits []Decision
+	// refused is the last unit that had to wait, after how many others had started, and why.
+	refused      Unit
+	refusedAfter int
+	reason       string
 }
 
 // inLine is the order of units in one queue.
@@ -130,18 +135,20 @@ func before(a, b *line) bool {
 func (d *decider) look(l *line) {
 	u := l.units[l.at]
 	l.at++
-	reason := d.obstacle(u)
-	if reason == "" {
+	if l.reason == "" || l.refusedAfter != len(d.started) || u.Preemptible != l.refused.Preemptible || !maps.Equal(u.Request, l.refused.Request) {
+		l.refused, l.refusedAfter, l.reason = u, len(d.started), d.obstacle(u)
+	}
+	if l.reason == "" {
 		d.tree.Add(u.Leaf, u.Request, u.Preemptible)
 		d.tree.AddJob(u.Leaf)
 		d.started = append(d.started, Decision{Unit: u, Start: true})
 		l.share = d.shareOf(l)
 		return
 	}
-	l.wait(u, reason)
+	l.wait(u, l.reason)
 	if l.Block {
 		for ; l.at < len(l.units); l.at++ {
-			l.wait(l.units[l.at], fmt.Sprintf("nothing passes %s, which waits: %s", u.ID, reason))
+			l.wait(l.units[l.at], fmt.Sprintf("nothing passes %s, which waits: %s", u.ID, l.reason))
 		}
 	}
 	l.share = d.shareOf(l)

@@ -1,0 +1,281 @@
+package queue
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// now is the time of all plans in these tests.
+var now = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+
+var patient = timing{ready: 10 * time.Minute, backoff: time.Minute, longest: time.Hour}
+
+// world is a state with a tree of one leaf, which has the namespace "team" and lets
+// out one job at a time.
+func world(t *testing.T) *state {
+	t.Helper()
+	s := newState(func() {})
+	tree := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"root": map[string]any{
+		"name": "root", "children": []any{map[string]any{
+			"name": "leaf", "namespaces": []any{"team"}, "max": map[string]any{"cpu": int64(10), contract.MaxJobsKey: int64(1)},
+		}},
+	}}}}
+	tree.SetUID("tree")
+	tree.SetResourceVersion("1")
+	require.NoError(t, s.setTree(tree))
+	return s
+}
+
+// object describes a batch Job of one pod with one CPU.
+func object(name string, change func(*batchv1.Job)) *batchv1.Job {
+	suspended := true
+	j := &batchv1.Job{
+		TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "team", Name: name, UID: types.UID(name), ResourceVersion: "7", Generation: 1,
+			CreationTimestamp: metav1.NewTime(now.Add(-time.Hour)), Annotations: map[string]string{},
+		},
+		Spec: batchv1.JobSpec{Suspend: &suspended, Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")},
+			}}},
+		}}},
+	}
+	if change != nil {
+		change(j)
+	}
+	return j
+}
+
+func (s *state) put(t *testing.T, j *batchv1.Job) {
+	t.Helper()
+	o, err := toObject(j)
+	require.NoError(t, err)
+	require.NoError(t, s.setJob(kinds()[2], o))
+}
+
+// queueUp gives a job a unit with a status.
+func (s *state) queueUp(t *testing.T, j *batchv1.Job, status contract.QueueUnitStatus) {
+	t.Helper()
+	s.put(t, j)
+	o, err := toObject(&contract.QueueUnit{
+		ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: j.Name, UID: "unit-" + j.UID, ResourceVersion: "8"},
+		Spec: contract.QueueUnitSpec{
+			ConsumerRef: corev1.ObjectReference{UID: j.UID},
+			Resource:    corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")},
+		},
+		Status: status,
+	})
+	require.NoError(t, err)
+	require.NoError(t, s.setUnit(o))
+}
+
+func released(j *batchv1.Job)  { *j.Spec.Suspend = false }
+func elsewhere(j *batchv1.Job) { j.Namespace = "elsewhere" }
+func annotated(key, value string) func(*batchv1.Job) {
+	return func(j *batchv1.Job) { j.Annotations[key] = value }
+}
+
+func both(changes ...func(*batchv1.Job)) func(*batchv1.Job) {
+	return func(j *batchv1.Job) {
+		for _, change := range changes {
+			change(j)
+		}
+	}
+}
+
+// names lists what a plan does to jobs: "enqueue a, suspend b".
+func (p plan) names() string {
+	var all []string
+	for _, list := range []struct {
+		verb    string
+		entries []*entry
+	}{{"enqueue", p.enqueue}, {"start", p.start}, {"resume", p.resume}, {"back", p.back}, {"phase", p.phases}} {
+		for _, e := range list.entries {
+			text := list.verb + " " + e.job.object.GetName()
+			if list.verb == "phase" {
+				text += "=" + string(e.status.Phase)
+			}
+			all = append(all, text)
+		}
+	}
+	for _, j := range p.suspend {
+		all = append(all, "suspend "+j.object.GetName())
+	}
+	for _, u := range p.drop {
+		all = append(all, "drop "+u.Name)
+	}
+	return strings.Join(all, ", ")
+}
+
+func TestWhatIsQueued(t *testing.T) {
+	started := func(j *batchv1.Job) { j.Status.StartTime = &metav1.Time{Time: now} }
+	finished := func(j *batchv1.Job) {
+		j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+	}
+	tests := map[string]struct {
+		change func(*batchv1.Job)
+		want   string
+		active int32
+	}{
+		"suspended in a leaf":              {nil, "enqueue a", 0},
+		"suspended in no leaf":             {elsewhere, "", 0},
+		"suspended, naming a leaf":         {both(elsewhere, func(j *batchv1.Job) { j.Spec.Template.Labels = map[string]string{contract.QuotaLabel: "leaf"} }), "enqueue a", 0},
+		"suspended after it ran":           {started, "", 0},
+		"running":                          {released, "", 1},
+		"finished":                         {both(released, finished), "", 0},
+		"declined":                         {annotated(contract.QueueAnnotation, "false"), "", 0},
+		"asked for by arena":               {both(released, started, annotated(contract.SuspendAnnotation, "true")), "suspend a", 1},
+		"asked for by arena, suspended":    {both(started, annotated(contract.SuspendAnnotation, "true")), "enqueue a", 0},
+		"wanted in no leaf":                {both(elsewhere, annotated(contract.QueueAnnotation, "true")), "enqueue a", 0},
+		"wanted, not suspended":            {both(released, annotated(contract.QueueAnnotation, "true")), "suspend a", 1},
+		"wanted, but it has started":       {both(released, started, annotated(contract.QueueAnnotation, "true")), "", 1},
+		"arena's annotation, switched off": {both(released, annotated(contract.SuspendAnnotation, "false")), "", 1},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := world(t)
+			s.put(t, object("a", test.change))
+			p := s.plan(patient, now, nil)
+			assert.Equal(t, test.want, p.names())
+			assert.Equal(t, test.active, p.counts["root/leaf"].Active)
+		})
+	}
+}
+
+// TestLifeOfAUnit goes through what a unit and its job may look like, as a controller
+// finds them at any time, after a crash too.
+func TestLifeOfAUnit(t *testing.T) {
+	at := func(d time.Duration) *metav1.Time { return &metav1.Time{Time: now.Add(d)} }
+	waiting := contract.QueueUnitStatus{Phase: contract.UnitEnqueued}
+	out := func(ago time.Duration) contract.QueueUnitStatus {
+		return contract.QueueUnitStatus{Phase: contract.UnitDequeued, Attempts: 1, LastUpdateTime: at(-ago)}
+	}
+	off := func(in time.Duration) contract.QueueUnitStatus {
+		return contract.QueueUnitStatus{Phase: contract.UnitBackoff, Attempts: 1, RequeueState: &contract.RequeueState{Count: 1, RequeueAt: at(in)}}
+	}
+	tests := map[string]struct {
+		change    func(*batchv1.Job)
+		status    contract.QueueUnitStatus
+		releasing map[string]int64
+		want      string
+		wake      time.Duration
+	}{
+		"new":                                {nil, contract.QueueUnitStatus{}, nil, "start a", 0},
+		"waits":                              {nil, waiting, nil, "start a", 0},
+		"in the ledger, not resumed":         {nil, waiting, map[string]int64{"team/a": 1}, "resume a", 0},
+		"in the ledger, resumed":             {released, waiting, map[string]int64{"team/a": 1}, "resume a", 0},
+		"in the ledger of an earlier try":    {nil, off(-1), map[string]int64{"team/a": 1}, "start a", 0},
+		"resumed by hand":                    {released, waiting, nil, "phase a=Dequeued", 0},
+		"let out":                            {released, out(time.Minute), nil, "", 9 * time.Minute},
+		"let out for too long":               {released, out(10 * time.Minute), nil, "back a", 0},
+		"suspended by hand":                  {nil, out(time.Minute), nil, "start a", 0},
+		"off":                                {nil, off(time.Minute), nil, "", time.Minute},
+		"off, but not suspended":             {released, off(time.Minute), nil, "suspend a", 0},
+		"off, time is over":                  {nil, off(-time.Second), nil, "start a", 0},
+		"declined meanwhile":                 {annotated(contract.QueueAnnotation, "false"), waiting, nil, "drop a", 0},
+		"asked to be held again while it is": {both(released, annotated(contract.SuspendAnnotation, "true")), out(time.Minute), nil, "suspend a", 0},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := world(t)
+			s.queueUp(t, object("a", test.change), test.status)
+			p := s.plan(patient, now, test.releasing)
+			assert.Equal(t, test.want, p.names())
+			var wake time.Duration
+			if !p.next.IsZero() {
+				wake = p.next.Sub(now)
+			}
+			assert.Equal(t, test.wake, wake)
+		})
+	}
+}
+
+// A place that is taken in any of these ways is not given to another job.
+func TestOneAtATime(t *testing.T) {
+	holders := map[string]func(*testing.T, *state){
+		"running unqueued": func(t *testing.T, s *state) { s.put(t, object("other", released)) },
+		"let out": func(t *testing.T, s *state) {
+			s.queueUp(t, object("other", released), contract.QueueUnitStatus{Phase: contract.UnitDequeued, Attempts: 1, LastUpdateTime: &metav1.Time{Time: now}})
+		},
+		"in the ledger": func(t *testing.T, s *state) {
+			s.queueUp(t, object("other", nil), contract.QueueUnitStatus{Phase: contract.UnitEnqueued})
+		},
+		"going back": func(t *testing.T, s *state) {
+			s.queueUp(t, object("other", released), contract.QueueUnitStatus{Phase: contract.UnitDequeued, Attempts: 1, LastUpdateTime: &metav1.Time{Time: now.Add(-time.Hour)}})
+		},
+		"resumed by hand": func(t *testing.T, s *state) {
+			s.queueUp(t, object("other", released), contract.QueueUnitStatus{Phase: contract.UnitEnqueued})
+		},
+	}
+	for name, hold := range holders {
+		t.Run(name, func(t *testing.T) {
+			s := world(t)
+			hold(t, s)
+			s.queueUp(t, object("a", nil), contract.QueueUnitStatus{Phase: contract.UnitEnqueued})
+			p := s.plan(patient, now, map[string]int64{"team/other": 1})
+			assert.Empty(t, p.start)
+			assert.Equal(t, int32(1), p.counts["root/leaf"].Active)
+		})
+	}
+}
+
+// Pods that no job's charge stands for use quota all the same.
+func TestPodsOfOthersAreCharged(t *testing.T) {
+	s := world(t)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "other", UID: "other"},
+		Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("9500m")},
+		}}}},
+	}
+	s.setPod(pod)
+	s.queueUp(t, object("a", nil), contract.QueueUnitStatus{})
+	p := s.plan(patient, now, nil)
+	require.Len(t, p.phases, 1)
+	assert.Equal(t, "quota root/leaf: max of cpu is 10, 9.5 is used and 1 is asked for", p.phases[0].status.Message)
+	s.removePod("other")
+	assert.Equal(t, "start a", s.plan(patient, now, nil).names())
+}
+
+// What the API server answered is not undone by an older event.
+func TestOlderNewsIsNoNews(t *testing.T) {
+	s := world(t)
+	newer := object("a", released)
+	newer.ResourceVersion = "12"
+	s.put(t, newer)
+	older := object("a", nil)
+	older.ResourceVersion = "9"
+	s.put(t, older)
+	assert.False(t, s.jobs["a"].suspended)
+	assert.Equal(t, int64(12), s.jobs["a"].sequence)
+}
+
+func TestTimeOffDoubles(t *testing.T) {
+	var all []time.Duration
+	for count := range int32(8) {
+		all = append(all, timing{backoff: time.Minute, longest: 20 * time.Minute}.off(count+1))
+	}
+	assert.Equal(t, []time.Duration{1 * time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 16 * time.Minute, 20 * time.Minute, 20 * time.Minute, 20 * time.Minute}, all)
+}
+
+func TestQueuePrefix(t *testing.T) {
+	assert.Equal(t, "root-", queuePrefix("root"))
+	assert.Equal(t, "root-child-2-", queuePrefix("root/child-2"))
+	assert.Equal(t, "root-a-b-", queuePrefix("root/A_b"))
+	long := queuePrefix("root/" + strings.Repeat("x", 80))
+	assert.Len(t, long, 58)
+	assert.Equal(t, strings.Repeat("x", 57)+"-", long)
+}

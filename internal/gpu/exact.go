@@ -10,7 +10,7 @@ import (
 // list of the different values, so that comparing is one integer comparison.
 //
 // Time to build is O(3^n): each set of free cards is compared with each of its
-// subsets. Memory is at most 2^n × (5n + 6) bytes: 12 KiB for 8 cards, 5.4 MiB for
+// subsets. Memory is at most 2^n × (5n + 8) bytes: 12 KiB for 8 cards, 5.5 MiB for
 // 16; building takes about 18 MiB for 16.
 type exact struct {
 	cards int
@@ -24,6 +24,11 @@ type exact struct {
 	// bestSet is the best set of k cards out of a set of free ones, by (free, k);
 	// nearNICSet too, for members of a gang that spans machines.
 	bestSet, nearNICSet []uint16
+	// leftRank is the rank of what a set offers to the next jobs, by set.
+	leftRank []uint16
+	machine  Machine
+	// nearest is the class of the path to the nearest network device, by card.
+	nearest []Class
 }
 
 func newExact(m Machine, f fabric) *exact {
@@ -33,23 +38,31 @@ func newExact(m Machine, f fabric) *exact {
 	})
 	e.worstRank = e.bounds(func(a, b uint8) uint8 { return min(a, b) })
 	bestRank := e.bounds(func(a, b uint8) uint8 { return max(a, b) })
-	_, leftRank := ranked[uint16](e.leftovers(bestRank), compareLeftovers)
+	_, e.leftRank = ranked[uint16](e.leftovers(bestRank), compareLeftovers)
 
-	nearest := nearestNIC(m)
+	e.machine, e.nearest = m, nearestNIC(m)
 	fixed, fixedNearNIC := make([]uint64, len(e.ringRank)), make([]uint64, len(e.ringRank))
 	for set := range e.all() {
-		ring := e.ringRank[set]
-		numa := uint64(maxExactCards - numaNodes(m, set))
-		nic := uint64(nicCloseness(nearest, set))
-		fixed[set] = uint64(ring)<<48 | numa<<8 | nic
-		fixedNearNIC[set] = uint64(ring)<<48 | nic<<32 | numa<<8
+		fixed[set], fixedNearNIC[set] = e.fixedKey(set, set, false), e.fixedKey(set, set, true)
 	}
-	e.bestSet = e.choose(fixed, leftRank)
+	e.bestSet = e.choose(fixed)
 	e.nearNICSet = e.bestSet
-	if len(slices.Compact(nearest)) > 1 {
-		e.nearNICSet = e.choose(fixedNearNIC, leftRank)
+	if len(slices.Compact(slices.Clone(e.nearest))) > 1 {
+		e.nearNICSet = e.choose(fixedNearNIC)
 	}
 	return e
+}
+
+// fixedKey is the key by which a set is chosen for a job that has all the cards then,
+// but for bits 16 to 31, which take the rank of what the set leaves.
+func (e *exact) fixedKey(set, all Set, nearNIC bool) uint64 {
+	ring := uint64(e.ringRank[all])
+	numa := uint64(maxExactCards - numaNodes(e.machine, all))
+	nic := uint64(nicCloseness(e.nearest, all))
+	if nearNIC {
+		return ring<<56 | uint64(e.ringRank[set])<<48 | nic<<32 | numa<<8
+	}
+	return ring<<56 | uint64(e.ringRank[set])<<48 | numa<<8 | nic
 }
 
 func (e *exact) ring(s Set) Ring { return e.rings[e.ringRank[s]] }
@@ -59,6 +72,21 @@ func (e *exact) best(free Set, k int, nearNIC bool) Set {
 		return Set(e.nearNICSet[e.at(free, k)])
 	}
 	return Set(e.bestSet[e.at(free, k)])
+}
+
+func (e *exact) beside(free Set, k int, seed Set, nearNIC bool) Set {
+	var best Set
+	var highest uint64
+	for set := free; set != 0; set = (set - 1) & free {
+		if set.Len() != k {
+			continue
+		}
+		key := e.fixedKey(set, set|seed, nearNIC) | uint64(e.leftRank[free&^set])<<16
+		if best == 0 || key > highest || key == highest && set.before(best) {
+			best, highest = set, key
+		}
+	}
+	return best
 }
 
 func (e *exact) worst(free Set, k int) Ring { return e.rings[e.worstRank[e.at(free, k)]] }
@@ -88,16 +116,15 @@ func (e *exact) bounds(pick func(a, b uint8) uint8) []uint8 {
 }
 
 // choose returns the best set by (free, k): the one with the highest key, of equal
-// ones that with the lowest cards. The key of a set is fixed, but for bits 16 to 31,
-// which take the rank of what it leaves.
-func (e *exact) choose(fixed []uint64, leftRank []uint16) []uint16 {
+// ones that with the lowest cards. The key of a set is fixed, but for what it leaves.
+func (e *exact) choose(fixed []uint64) []uint16 {
 	chosen := make([]uint16, len(fixed)*(e.cards+1))
 	for free := range e.all() {
 		var keys [maxExactCards + 1]uint64
 		best := chosen[e.at(free, 0):e.at(free+1, 0)]
 		for set := free; set != 0; set = (set - 1) & free {
 			k := set.Len()
-			key := fixed[set] | uint64(leftRank[free&^set])<<16
+			key := fixed[set] | uint64(e.leftRank[free&^set])<<16
 			if key > keys[k] || best[k] == 0 || key == keys[k] && set.before(Set(best[k])) {
 				best[k], keys[k] = uint16(set), key
 			}

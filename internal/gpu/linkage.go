@@ -105,6 +105,17 @@ func (l *linkage) best(free Set, k int, _ bool) Set {
 	return whole | l.best(part, k-whole.Len(), false)
 }
 
+// beside takes cards of the fastest group that has them and the whole seed.
+func (l *linkage) beside(free Set, k int, seed Set, _ bool) Set {
+	chosen := -1
+	for i, g := range l.groups {
+		if seed&^g.cards == 0 && (g.cards&free).Len() >= k && (chosen < 0 || g.slowest > l.groups[chosen].slowest) {
+			chosen = i
+		}
+	}
+	return l.best(l.groups[chosen].cards&free, k, false)
+}
+
 // worst is the ring of all free cards: some set of k has their slowest pair.
 func (l *linkage) worst(free Set, k int) Ring {
 	if k == 1 {

@@ -83,7 +83,7 @@ func (m Machine) Validate() error {
 
 	n := len(m.Cards)
 	if n > MaxCards {
-		fail("%d cards: a machine has at most %d", n, MaxCards)
+		fail("%d cards: a machine has at most %d; of a rack whose NVLink domain spans machines, describe each machine", n, MaxCards)
 	}
 	seen := make(map[int]int, n)
 	for i, c := range m.Cards {

@@ -1,6 +1,9 @@
 package gpu
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // maxExactCards is the largest number of cards for which every set is looked at.
 const maxExactCards = 16
@@ -10,10 +13,10 @@ const maxExactCards = 16
 // nodes with equal machines should share one.
 //
 // Up to 16 cards all answers are exact: the table holds one for every set of free
-// cards and every k. It takes less than a millisecond and 12 KiB for 8 cards, about
-// 0.2 s and 5.4 MiB for 16. Of more cards only sets that are close together are
-// offered, and a set's ring counts as its slowest pair: exact where links form a
-// tree, as on a switched NVLink fabric or below PCIe bridges and sockets, and a
+// cards and every k. It takes less than a millisecond and 12 KiB for 8 cards, 1 to 2 s
+// and 5.5 MiB for 16 (18 MiB while it is built). Of more cards only sets that are close
+// together are offered, and a set's ring counts as its slowest pair: exact where links
+// form a tree, as on a switched NVLink fabric or below PCIe bridges and sockets, and a
 // lower bound elsewhere.
 type Table struct {
 	machine Machine
@@ -27,6 +30,8 @@ type chooser interface {
 	ring(s Set) Ring
 	best(free Set, k int, nearNIC bool) Set
 	worst(free Set, k int) Ring
+	// beside is best for cards that make one ring with a set that is not free.
+	beside(free Set, k int, seed Set, nearNIC bool) Set
 }
 
 // NewTable precomputes the table of a machine. It fails when [Machine.Validate] does.
@@ -63,6 +68,18 @@ func (t *Table) Best(free Set, k int) (best Set, ok bool) { return t.choose(free
 // to a network device comes right after ring bandwidth.
 func (t *Table) BestNearNIC(free Set, k int) (best Set, ok bool) { return t.choose(free, k, true) }
 
+// BestBeside returns the best k cards out of free for a job that has other cards of the
+// machine already: highest ring bandwidth of all its cards together, then among the new
+// ones, then as [Table.Best], or [Table.BestNearNIC]. The seed is what the job has.
+func (t *Table) BestBeside(free Set, k int, seed Set, nearNIC bool) (best Set, ok bool) {
+	seed &= Full(len(t.machine.Cards))
+	free &= t.healthy &^ seed
+	if seed == 0 || k < 1 || k >= free.Len() {
+		return t.choose(free, k, nearNIC)
+	}
+	return t.sets.beside(free, k, seed, nearNIC), true
+}
+
 func (t *Table) choose(free Set, k int, nearNIC bool) (best Set, ok bool) {
 	free &= t.healthy
 	if k < 0 || k > free.Len() {
@@ -72,6 +89,29 @@ func (t *Table) choose(free Set, k int, nearNIC bool) (best Set, ok bool) {
 		return 0, true
 	}
 	return t.sets.best(free, k, nearNIC), true
+}
+
+// Fabric returns the ring that the cards of the set have together with cards of other
+// machines on the same NVLink switches, as in a rack of GB200: that of the card with the
+// fewest links. It is the zero Ring for a machine without such switches.
+//
+// A rack is handled by its symmetry: behind switches that carry all links at once every
+// order of cards is a ring, at the bandwidth of its slowest card, so that 72 cards need
+// no table. That is exact while the switches do not block, and an upper bound when they
+// have lost links of their own, which no node can see.
+func (t *Table) Fabric(s Set) Ring {
+	f := newFabric(t.machine)
+	if !f.switched {
+		return Ring{}
+	}
+	var slowest Ring
+	for _, i := range (s & Full(f.cards)).Cards() {
+		lanes := slices.Max(f.lanes[i])
+		if r := (Ring{GBps: float64(lanes) * f.perLinkGBps, NVLinkRings: lanes}); slowest.GBps == 0 || r.GBps < slowest.GBps {
+			slowest = r
+		}
+	}
+	return slowest
 }
 
 // Worst returns the lowest ring bandwidth over all sets of k cards out of free:

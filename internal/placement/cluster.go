@@ -18,6 +18,8 @@ type cluster struct {
 	// gangs counts the pods of each gang.
 	gangs map[string]int
 	mix   *Mix
+	// linked tells that there are nodes in NVLink domains.
+	linked bool
 	// admissions are those of the view.
 	admissions *admissions
 }
@@ -29,7 +31,7 @@ func (v *View) cluster() cluster {
 			n.number = int32(i + 1)
 		}
 	}
-	return cluster{nodes: v.order, quota: v.quota, gangs: v.gangs, mix: v.mix, admissions: v.admissions}
+	return cluster{nodes: v.order, quota: v.quota, gangs: v.gangs, mix: v.mix, linked: v.linked > 0, admissions: v.admissions}
 }
 
 // pods returns the pods that a placement of the gang makes.

@@ -124,7 +124,12 @@ func (p *planner) try(key trialKey, remaining []int) *trial {
 
 // ring returns the ring that the gang gets on a node on which it takes more cards.
 func (p *planner) ring(key trialKey, cards int) gpu.Ring {
-	return key.state.ring(cards)
+	if key.host == nil || key.state.mode != ModeTopology || cards == 0 {
+		return key.state.ring(cards)
+	}
+	running := p.runningCards(key.host.Name)
+	set, _ := key.state.table.BestBeside(key.state.cards, cards, running, true)
+	return key.state.table.Ring(set | running)
 }
 
 func (t *trial) add(class, n int, r *Request) {

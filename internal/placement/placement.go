@@ -80,6 +80,9 @@ type Node struct {
 	CardPolicy    CardPolicy
 	// Cards is the node's hardware, nil for a node without cards. Nodes with equal hardware share one table.
 	Cards *gpu.Table
+	// NVLinkDomain names the NVLink domain that the node shares with others: the rack in
+	// which all cards are on the same NVLink switches. "" for a node by itself.
+	NVLinkDomain string
 	// HeadroomMiB is memory of each card in MiB that shared requests must leave to
 	// the driver. What remains is rounded down to whole GiB.
 	HeadroomMiB int64
@@ -183,7 +186,9 @@ type Assignment struct {
 	Visible gpu.Set
 	// Shares are the parts of cards of a shared request.
 	Shares []CardShare
-	// Ring is the best ring among the Visible cards; in ModeDefault the worst that can happen.
+	// Ring is the best ring among the Visible cards; in ModeDefault the worst that can
+	// happen. For a gang on several nodes of one NVLink domain it is the ring through the
+	// cards of all of them ([gpu.Table.Fabric]).
 	Ring gpu.Ring
 }
 

@@ -53,7 +53,9 @@ type planner struct {
 	elastic bool
 	// perNode is the most members that one node takes, for a gang that spreads.
 	perNode int
-	trials  map[trialKey]*trial
+	// linked tells that the gang's cards may be in one NVLink domain of several nodes.
+	linked bool
+	trials map[trialKey]*trial
 	// memory holds the trials of a single member that a mix remembers, nil for other gangs.
 	memory map[*capacity]*trial
 	// terrain is what the gang's rules make of the nodes, once it was looked at.
@@ -102,6 +104,7 @@ func newPlanner(c cluster, g Gang) *planner {
 	p.needed = max(minimum-(total-p.total), 0)
 	p.sortClasses()
 	p.countHeld(runs)
+	p.linked = c.linked && total > 1 && slices.ContainsFunc(p.classes, func(c class) bool { return c.request.Mode.whole() })
 	if p.mix != nil && p.total == 1 && p.classes[0].perNode == 0 && !g.Spread {
 		p.memory = p.mix.memories(p.classes[0].request)
 	}

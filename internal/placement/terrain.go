@@ -67,10 +67,20 @@ func (d *domain) nodes() []int32 {
 	return list
 }
 
+// nvlinkDomain stands for [Node.NVLinkDomain] among the labels of domains; no label has
+// a blank.
+const nvlinkDomain = "NVLink domain"
+
+// hostname is the label that makes each node a domain.
+const hostname = "kubernetes.io/hostname"
+
 // domainOf returns the values of the labels on a node; ok is false when it lacks one.
 func domainOf(n *node, labels []string) (value string, ok bool) {
 	for i, label := range labels {
 		v, ok := n.Labels[label]
+		if label == nvlinkDomain {
+			v, ok = n.NVLinkDomain, n.NVLinkDomain != ""
+		}
 		if !ok {
 			return "", false
 		}
@@ -130,7 +140,8 @@ func (p *planner) admits(n *node) uint64 {
 	return admitted
 }
 
-// domainLabels returns the labels of the required and of the preferred domains, the widest first.
+// domainLabels returns the labels of the required and of the preferred domains, the
+// widest first. A gang with whole cards prefers one NVLink domain to all but one node.
 func (p *planner) domainLabels() (required, preferred []string) {
 	if p.gang.RequiredDomain != "" {
 		required = append(required, p.gang.RequiredDomain)
@@ -141,6 +152,13 @@ func (p *planner) domainLabels() (required, preferred []string) {
 		} else {
 			preferred = append(preferred, d.Label)
 		}
+	}
+	if p.linked {
+		at := len(preferred)
+		if at > 0 && preferred[at-1] == hostname {
+			at--
+		}
+		preferred = slices.Insert(preferred, at, nvlinkDomain)
 	}
 	return required, preferred
 }

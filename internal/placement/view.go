@@ -43,6 +43,8 @@ type View struct {
 	gangs map[string]int
 	quota *quota.Tree
 	mix   *Mix
+	// linked counts the present nodes in NVLink domains.
+	linked int
 	// admissions is nil once a node has changed.
 	admissions *admissions
 	// holds are the reservations that are held, in the order in which they were made.
@@ -82,6 +84,9 @@ func (v *View) SetNode(n Node) {
 	have.Node, have.present = n, true
 	i, _ := slices.BinarySearchFunc(v.order, have, func(a, b *node) int { return compareNodes(&a.Node, &b.Node) })
 	v.order = slices.Insert(v.order, i, have)
+	if n.NVLinkDomain != "" {
+		v.linked++
+	}
 	v.admissions = nil
 	v.refresh(have)
 }
@@ -99,6 +104,9 @@ func (v *View) RemoveNode(name string) {
 func (v *View) detach(n *node) {
 	i, _ := slices.BinarySearchFunc(v.order, n, func(a, b *node) int { return compareNodes(&a.Node, &b.Node) })
 	v.order = slices.Delete(v.order, i, i+1)
+	if n.NVLinkDomain != "" {
+		v.linked--
+	}
 	v.admissions = nil
 	v.release(n)
 }
@@ -269,7 +277,7 @@ func (v *View) Clone() *View {
 		mix:    v.mix,
 		holds:  slices.Clone(v.holds),
 		states: make(map[string]*interned, len(v.states)),
-		tables: maps.Clone(v.tables), lastTable: v.lastTable,
+		tables: maps.Clone(v.tables), lastTable: v.lastTable, linked: v.linked,
 		budgets: maps.Clone(v.budgets),
 	}
 	for name, n := range v.nodes {

@@ -37,6 +37,9 @@ const (
 	NodePoolNameLabel = "gpuplan.dev/pool"
 	// InstanceTypeLabel is the well-known label with the instance type.
 	InstanceTypeLabel = "node.kubernetes.io/instance-type"
+	// NVLinkDomainLabel is set by NVIDIA's GPU feature discovery on nodes of a rack whose
+	// cards are all on the same NVLink switches: "cluster UUID.clique ID".
+	NVLinkDomainLabel = "nvidia.com/gpu.clique"
 	// CardModelLabel, CardMemoryLabel and CardCountLabel are set by ACK on GPU nodes.
 	CardModelLabel  = "aliyun.accelerator/nvidia_name"
 	CardMemoryLabel = "aliyun.accelerator/nvidia_mem"

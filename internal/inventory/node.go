@@ -39,6 +39,7 @@ func (t *tables) node(n *corev1.Node, hw *contract.GPUNode) (placement.Node, err
 		Unschedulable: n.Spec.Unschedulable,
 		Mode:          modeOf(n),
 		CardPolicy:    placement.Binpack,
+		NVLinkDomain:  n.Labels[contract.NVLinkDomainLabel],
 		Allocatable:   amounts(n.Status.Allocatable),
 	}
 	if n.Labels[contract.NodeCardPolicyLabel] == string(placement.Spread) {

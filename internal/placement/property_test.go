@@ -10,7 +10,7 @@ import (
 )
 
 // live lets gangs come and go and checks every step.
-func live(tb testing.TB, seed int64, steps int) {
+func live(tb testing.TB, seed int64, steps int) *world {
 	w := newWorld(tb, seed)
 	for range steps {
 		g := w.gang(1 + w.Intn(3))
@@ -41,12 +41,17 @@ func live(tb testing.TB, seed int64, steps int) {
 			w.removeGang()
 		}
 	}
+	return w
 }
 
 func TestRandomWorlds(t *testing.T) {
+	raised, grown := 0, 0
 	for seed := range int64(300) {
-		live(t, seed, 12)
+		w := live(t, seed, 12)
+		raised, grown = raised+w.raised, grown+w.grown
 	}
+	assert.Greater(t, raised, 100, "fixes that raise a maximum")
+	assert.Greater(t, grown, 10, "fixes that raise a maximum and let a pool grow")
 }
 
 func FuzzWorld(f *testing.F) {

@@ -3,6 +3,7 @@ package placement
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 )
 
@@ -14,6 +15,10 @@ type Stranded struct {
 	Pods []string
 	// Why says what takes the place of the first of them.
 	Why string
+	// Elsewhere is the place that the pods would get instead on the changed cluster,
+	// next to what stays of the gang, or the verdict why they would get none. Members
+	// are called by the IDs of their pods.
+	Elsewhere Result
 }
 
 // Strands lists the running gangs that lose their place when the cluster becomes
@@ -23,7 +28,11 @@ type Stranded struct {
 // too small for what runs on it; or when its quota leaf is gone or over a maximum.
 // Where a node or a leaf is too small for all, gangs go in the order of victims, lowest
 // priority first, then the youngest; one that fits once others have gone stays.
-func (v *View) Strands(changed *View) []Stranded {
+//
+// Gangs that lose their place are planned anew, those first that would go last. Pods do
+// not tell selectors, tolerations and domains: give the gangs that have any, and roles
+// are known by their requests. The pods of gangs that are not given may go anywhere.
+func (v *View) Strands(changed *View, gangs ...Gang) []Stranded {
 	left := changed.Clone()
 	why := map[string]string{}
 	var out []*Pod
@@ -34,6 +43,7 @@ func (v *View) Strands(changed *View) []Stranded {
 		}
 	}
 	index := map[string]*Stranded{}
+	var list []*Stranded
 	for _, p := range slices.Backward(out) {
 		// What went later may have made room.
 		left.AddPod(*p)
@@ -44,17 +54,67 @@ func (v *View) Strands(changed *View) []Stranded {
 		id := cmp.Or(p.Gang, p.ID)
 		if index[id] == nil {
 			index[id] = &Stranded{Gang: id}
+			list = append(list, index[id])
 		}
 		index[id].Why = why[p.ID]
 		index[id].Pods = append(index[id].Pods, p.ID)
 	}
-	list := make([]Stranded, 0, len(index))
-	for _, s := range index {
-		slices.Sort(s.Pods)
-		list = append(list, *s)
+	if len(list) > 0 {
+		v.resettle(left, list, gangs)
 	}
-	slices.SortFunc(list, func(a, b Stranded) int { return compareNatural(a.Gang, b.Gang) })
-	return list
+	sorted := make([]Stranded, 0, len(list))
+	for _, s := range list {
+		slices.Sort(s.Pods)
+		sorted = append(sorted, *s)
+	}
+	slices.SortFunc(sorted, func(a, b Stranded) int { return compareNatural(a.Gang, b.Gang) })
+	return sorted
+}
+
+// resettle plans the stranded gangs on what is left, one after the other.
+func (v *View) resettle(left *View, stranded []*Stranded, gangs []Gang) {
+	pods := map[string][]*Pod{}
+	for _, p := range v.pods {
+		id := cmp.Or(p.Gang, p.ID)
+		pods[id] = append(pods[id], p)
+	}
+	for _, s := range stranded {
+		known := Gang{ID: s.Gang}
+		if i := slices.IndexFunc(gangs, func(g Gang) bool { return g.ID == s.Gang }); i >= 0 {
+			known = gangs[i]
+		}
+		g := known.of(pods[s.Gang], s.Pods)
+		s.Elsewhere = left.Plan(g)
+		if s.Elsewhere.Placement != nil {
+			left.Apply(g, *s.Elsewhere.Placement)
+		}
+	}
+}
+
+// of returns the gang with its pods as members, of which those that are lost do not run.
+func (g Gang) of(pods []*Pod, lost []string) Gang {
+	slices.SortFunc(pods, func(a, b *Pod) int { return compareNatural(a.ID, b.ID) })
+	known := g.Roles
+	g.Roles, g.Running, g.Minimum = nil, nil, 0
+	for _, p := range pods {
+		g.Leaf, g.Priority, g.Preemptible = p.Leaf, p.Priority, p.Preemptible
+		same := func(r Role) bool { return reflect.DeepEqual(r.Request, p.Request) }
+		at := slices.IndexFunc(g.Roles, same)
+		if at < 0 {
+			role := Role{Name: "pod", Request: p.Request}
+			if i := slices.IndexFunc(known, same); i >= 0 {
+				role = known[i]
+			}
+			role.Members, role.Late = nil, false
+			at = len(g.Roles)
+			g.Roles = append(g.Roles, role)
+		}
+		g.Roles[at].Members = append(g.Roles[at].Members, p.ID)
+		if !slices.Contains(lost, p.ID) {
+			g.Running = append(g.Running, Assignment{Member: p.ID, Node: p.Node, Own: p.Own, Shares: p.Shares})
+		}
+	}
+	return g
 }
 
 // inVictimOrder returns all pods, those first that go first.

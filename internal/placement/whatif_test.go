@@ -1,6 +1,7 @@
 package placement_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -63,7 +64,52 @@ func TestStrands(t *testing.T) {
 	}
 	changed := v.Clone()
 	change("n0", func(n *placement.Node) { n.Allocatable.Pods = 5 })(changed)
-	assert.Equal(t, []placement.Stranded{{Gang: "ml/a", Pods: []string{"ml/a/worker-5"}, Why: "node n0 is too small"}}, v.Strands(changed))
+	stranded := v.Strands(changed)
+	require.Len(t, stranded, 1)
+	assert.Equal(t, []string{"ml/a/worker-5"}, stranded[0].Pods)
+	assert.Equal(t, "node n0 is too small", stranded[0].Why)
+}
+
+// Who loses a place is told the next one, or why there is none; the first in line gets it first.
+func TestStrandedGangsGoElsewhere(t *testing.T) {
+	v := topologyView(4)
+	spare := node("spare", "spare", placement.ModeTopology, v100())
+	spare.Taints = []placement.Taint{{Key: "team", Value: "a", Effect: "NoSchedule"}}
+	v.SetNode(spare)
+	urgent, patient := gang("ml/urgent", 2, cards(4)), gang("ml/patient", 2, cards(4))
+	urgent.Priority = 1
+	fixed := gang("ml/fixed", 1, cards(4))
+	place(t, v, fixed)
+	place(t, v, patient)
+	place(t, v, urgent)
+	urgent.Roles[0].Tolerations = []placement.Toleration{{Key: "team", Operator: "Exists"}}
+	changed := v.Clone()
+	changed.RemoveNode("n3")
+	changed.RemoveNode("n0")
+	changed.RemoveNode("n1")
+	changed.RemoveNode("n2")
+
+	elsewhere := func(stranded []placement.Stranded) map[string]string {
+		got := map[string]string{}
+		for _, s := range stranded {
+			got[s.Gang] = s.Elsewhere.Verdict.String()
+			if p := s.Elsewhere.Placement; p != nil {
+				got[s.Gang] = fmt.Sprint(len(p.Assignments), " on ", p.Assignments[0].Node)
+			}
+		}
+		return got
+	}
+	got := elsewhere(v.Strands(changed, urgent, patient))
+	assert.Equal(t, "2 on spare", got["ml/urgent"], "%v", got)
+	assert.Contains(t, got["ml/patient"], "0 of 2 members fit: 1 node has the taint team=a:NoSchedule, which is not tolerated")
+	assert.Contains(t, got["ml/fixed"], "0 of 1 members fit")
+
+	part := v.Clone()
+	part.RemoveNode("n2")
+	lone := v.Strands(part)
+	require.Len(t, lone, 1, "%+v", lone)
+	require.NotNil(t, lone[0].Elsewhere.Placement)
+	assert.Len(t, lone[0].Elsewhere.Placement.Assignments, len(lone[0].Pods), "only what lost its place moves")
 }
 
 func TestStrandsOnSmallerCards(t *testing.T) {
@@ -92,7 +138,11 @@ func TestStrandsOnSmallerCards(t *testing.T) {
 	n.Cards = sized(32)
 	n.Allocatable.Extended = map[string]int64{"aliyun/erdma": 1}
 	changed.SetNode(n)
-	assert.Equal(t, []placement.Stranded{{Gang: "ml/b", Pods: []string{"ml/b/worker-0"}, Why: "node s is too small"}}, v.Strands(changed))
+	stranded = v.Strands(changed)
+	require.Len(t, stranded, 1)
+	assert.Equal(t, []string{"ml/b/worker-0"}, stranded[0].Pods)
+	assert.Equal(t, "node s is too small", stranded[0].Why)
+	assert.Contains(t, stranded[0].Elsewhere.Verdict.String(), "too little aliyun/erdma")
 
 	d := placement.NewView()
 	m := node("d", "d", placement.ModeDefault, v100())

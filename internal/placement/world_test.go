@@ -25,6 +25,8 @@ type world struct {
 	nodes []placement.Node
 	pods  map[string]placement.Pod
 	gangs int
+	// raised counts the fixes that raised a maximum, grown those that let a pool grow too.
+	raised, grown int
 }
 
 var worldTables = map[string]*gpu.Table{}
@@ -262,12 +264,12 @@ func (w *world) checkPlacement(g placement.Gang, p placement.Placement) {
 	}
 }
 
-// checkFix applies the fixes of a verdict and plans again.
+// checkFix applies a fix with all that belongs to it, and plans again.
 func (w *world) checkFix(g placement.Gang, fix placement.Fix) {
 	v := w.view.Clone()
 	spec := w.spec
 	spec.Children = append([]quota.Spec(nil), spec.Children...)
-	quotaChanged := false
+	grow, by := "", 0
 	for _, f := range append([]placement.Fix{fix}, fix.With...) {
 		to, _ := strconv.Atoi(f.To)
 		from, _ := strconv.Atoi(f.From)
@@ -275,8 +277,7 @@ func (w *world) checkFix(g placement.Gang, fix placement.Fix) {
 		g.Roles = roles
 		switch f.Kind {
 		case placement.FixPoolSize:
-			w.grow(v, g, f.Target, to-from)
-			return // any of the pool's nodes may be the model; grow checks that one fits
+			grow, by = f.Target, to-from
 		case placement.FixMembers:
 			if f.Target == "minimum" {
 				g.Minimum = to
@@ -306,12 +307,19 @@ func (w *world) checkFix(g placement.Gang, fix placement.Fix) {
 				roles[i].Tolerations = append(append([]placement.Toleration(nil), roles[i].Tolerations...), placement.Toleration{Key: "team", Value: "a", Effect: "NoSchedule"})
 			}
 		case placement.FixQuotaMax:
-			quotaChanged = true
+			w.raised++
 			w.raise(&spec, f, int64(to))
 		}
 	}
-	if quotaChanged {
+	if spec.Children != nil {
 		setQuota(w.tb, v, spec)
+	}
+	if grow != "" {
+		if len(fix.With) > 0 {
+			w.grown++
+		}
+		w.grow(v, g, grow, by)
+		return
 	}
 	require.NotNil(w.tb, v.Plan(g).Placement, "%s does not help %+v", fix.Text, g)
 }
@@ -341,12 +349,9 @@ func (w *world) raise(spec *quota.Spec, f placement.Fix, to int64) {
 }
 
 // grow adds nodes to a pool like one of its own and demands that the gang fits for
-// one of them as the model, when nothing but the pool has to change.
+// one of them as the model.
 func (w *world) grow(v *placement.View, g placement.Gang, pool string, by int) {
 	require.Positive(w.tb, by)
-	if g.Leaf != "" {
-		v.SetQuota(nil) // the maxima that have to be raised with it are checked by their own fix
-	}
 	for _, model := range w.nodes {
 		if model.Pool != pool {
 			continue

@@ -89,7 +89,7 @@ func TestRunPrintsATableAndJSON(t *testing.T) {
 	assert.Contains(t, table.String(), "tiny")
 	svg, err := os.ReadFile(chart)
 	require.NoError(t, err)
-	assert.Contains(t, string(svg), ">tiny</text>")
+	assert.Contains(t, string(svg), "tiny: allocated")
 
 	require.NoError(t, run([]string{"-nodes", nodes, "-seeds", "7", "-json", "-tightest", pods}, &encoded))
 	var reports []report

@@ -35,17 +35,18 @@ func nodeAlternatives(p *corev1.Pod) [][]placement.Requirement {
 	return out
 }
 
-// maxPerNode is 1 for a pod that keeps pods like itself off its node, else 0.
-func maxPerNode(p *corev1.Pod) int {
+// apart is the selector by which a pod keeps pods like itself off its node, "" when it
+// does not. Roles with the same selector keep off each other.
+func apart(p *corev1.Pod) string {
 	if p.Spec.Affinity == nil || p.Spec.Affinity.PodAntiAffinity == nil {
-		return 0
+		return ""
 	}
 	for _, term := range p.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
 		if term.TopologyKey == corev1.LabelHostname && meansItself(p, term) {
-			return 1
+			return metav1.FormatLabelSelector(term.LabelSelector)
 		}
 	}
-	return 0
+	return ""
 }
 
 // domains are the network domains in which a pod wants to be with pods like itself,

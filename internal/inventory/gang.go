@@ -290,7 +290,7 @@ func roleOf(p *corev1.Pod, request placement.Request) placement.Role {
 		Request:      request,
 		NodeSelector: p.Spec.NodeSelector,
 		Affinity:     nodeAlternatives(p),
-		MaxPerNode:   maxPerNode(p),
+		Apart:        apart(p),
 	}
 	if name := p.Labels[contract.JobReplicaTypeLabel]; name != "" {
 		role.Name = strings.ToLower(name)

@@ -294,6 +294,6 @@ func TestAffinity(t *testing.T) {
 		{Label: "rack", Required: true},
 		{Label: corev1.LabelHostname},
 	}, g.Domains)
-	assert.Equal(t, 1, g.Roles[0].MaxPerNode)
+	assert.Equal(t, "app=job", g.Roles[0].Apart)
 	assert.Equal(t, [][]placement.Requirement{{{Key: "zone", Operator: "In", Values: []string{"a"}}}}, g.Roles[0].Affinity)
 }

@@ -10,7 +10,7 @@ import (
 
 // explain says why the gang does not fit, how far it fits, and what would help.
 func (p *planner) explain() Verdict {
-	v := Verdict{Gang: p.gang.ID, Asked: p.asked(), Fit: len(p.gang.Running)}
+	v := Verdict{Gang: p.gang.ID, Asked: p.asked(), Fit: p.live}
 	if bad := p.invalid(); bad != nil {
 		v.Reasons = []Reason{*bad}
 		return v
@@ -83,11 +83,8 @@ func (p *planner) nodeReasons(next member, s selection) []Reason {
 		if terrain.admitted[i]&(1<<uint(class.rules)) == 0 || len(s.domain.labels) > 0 {
 			r = p.refusal(n, class, s.domain)
 		}
-		t, taken := trials[i], 0
-		if t != nil {
-			taken = t.take[next.class]
-		}
-		if r == (refusal{}) && class.perNode > 0 && p.limit(p.key(n, ^uint64(0)), next.class, unlimited, 0) <= taken {
+		t := trials[i]
+		if r == (refusal{}) && p.limit(p.key(n, ^uint64(0)), next.class, unlimited, t) == 0 {
 			r.code = PerNodeLimit
 		}
 		if r == (refusal{}) {

@@ -279,7 +279,7 @@ func (f *fixer) fewerCards() []Fix {
 // fewerMembers proposes as many members as fit.
 func (f *fixer) fewerMembers() []Fix {
 	g := f.gang
-	if fit := len(g.Running) + f.chosen.placed; g.Minimum > 0 && fit > 0 {
+	if fit := f.live + f.chosen.placed; g.Minimum > 0 && fit > 0 {
 		g.Minimum = fit
 		if f.feasible(f.cluster, f.terrain, f.quota, g) {
 			return []Fix{{Kind: FixMembers, Target: "minimum", From: strconv.Itoa(f.gang.Minimum), To: strconv.Itoa(fit),

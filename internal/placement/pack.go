@@ -53,22 +53,34 @@ func (p *planner) key(n *node, admitted uint64) trialKey {
 }
 
 // limit is how many of the remaining members of a class a node may take by count
-// alone, when it takes taken members of other classes.
-func (p *planner) limit(k trialKey, class, remaining, taken int) int {
+// alone, beside what the trial takes; a nil trial takes nothing.
+func (p *planner) limit(k trialKey, class, remaining int, t *trial) int {
 	c := &p.classes[class]
 	if k.admitted&(1<<uint(c.rules)) == 0 {
 		return 0
 	}
+	taken, own, apart := 0, 0, 0
+	if t != nil {
+		taken, own = t.members, t.take[class]
+		for i, n := range t.take {
+			if c.apart != "" && p.classes[i].apart == c.apart {
+				apart += n
+			}
+		}
+	}
 	n := min(remaining, p.perNode-taken)
+	held := 0
 	if k.host != nil {
 		n = min(n, p.perNode-taken-len(p.running[k.host.Name]))
-	}
-	if c.perNode > 0 {
-		held := 0
-		if k.host != nil && p.held[k.host.Name] != nil {
+		if p.held[k.host.Name] != nil {
 			held = p.held[k.host.Name][class]
 		}
-		n = min(n, c.perNode-held)
+	}
+	if c.perNode > 0 {
+		n = min(n, c.perNode-held-own)
+	}
+	if c.apart != "" {
+		n = min(n, 1-held-apart)
 	}
 	return max(n, 0)
 }
@@ -94,7 +106,7 @@ func (p *planner) try(key trialKey, remaining []int) *trial {
 	t := &trial{take: make([]int, len(p.classes)), order: p.order}
 	room := key.state
 	for _, i := range p.order {
-		limit := p.limit(key, i, remaining[i], t.members)
+		limit := p.limit(key, i, remaining[i], t)
 		if limit == 0 {
 			continue
 		}

@@ -130,6 +130,10 @@ type Role struct {
 	// MaxPerNode is the most members of this role that one node may run, running ones
 	// included; 1 keeps them apart (anti-affinity by host name), 0 sets no limit.
 	MaxPerNode int
+	// Apart keeps members apart whatever their role: a node runs one member at most of
+	// all the roles with one value of it (anti-affinity by host name that selects several
+	// roles); "" for none.
+	Apart string
 	// ExcludeNodes are nodes that this role must not use, such as those another filter
 	// refused for a member of this shape.
 	ExcludeNodes map[string]bool

@@ -49,6 +49,8 @@ type planner struct {
 	held    map[string][]int
 	// needed is how many of members must be placed; more are placed while there is room.
 	needed int
+	// live counts the running members of the roles that are planned.
+	live int
 	// elastic tells to place more than needed where there is room.
 	elastic bool
 	// perNode is the most members that one node takes, for a gang that spreads.
@@ -71,6 +73,8 @@ type class struct {
 	// role and perNode are set when the role limits its members per node.
 	role    string
 	perNode int
+	// apart is that of the role.
+	apart string
 }
 
 // member is one member to place.
@@ -101,7 +105,8 @@ func newPlanner(c cluster, g Gang) *planner {
 	if g.Minimum > 0 {
 		minimum = min(g.Minimum, total)
 	}
-	p.needed = max(minimum-(total-p.total), 0)
+	p.live = total - p.total
+	p.needed = max(minimum-p.live, 0)
 	p.sortClasses()
 	p.countHeld(runs)
 	p.linked = c.linked && total > 1 && slices.ContainsFunc(p.classes, func(c class) bool { return c.request.Mode.whole() })
@@ -111,14 +116,12 @@ func newPlanner(c cluster, g Gang) *planner {
 	return p
 }
 
-// countHeld counts the running members per node of the roles that limit them.
+// countHeld counts the running members per node that limit those of a class: of its
+// role, or of all roles that are kept apart from it.
 func (p *planner) countHeld(runs map[string]string) {
 	for i, c := range p.classes {
-		if c.perNode == 0 {
-			continue
-		}
 		for _, role := range p.gang.Roles {
-			if role.Name != c.role {
+			if (c.perNode == 0 || role.Name != c.role) && (c.apart == "" || role.Apart != c.apart) {
 				continue
 			}
 			for _, name := range role.Members {
@@ -165,12 +168,12 @@ func (p *planner) class(role *Role) int {
 		ruleSet = len(p.rules)
 		p.rules = append(p.rules, r)
 	}
-	c := class{request: &role.Request, rules: ruleSet}
+	c := class{request: &role.Request, rules: ruleSet, apart: role.Apart}
 	if role.MaxPerNode > 0 {
 		c.role, c.perNode = role.Name, role.MaxPerNode
 	}
 	for i, o := range p.classes {
-		if o.rules == c.rules && o.role == c.role && reflect.DeepEqual(*o.request, role.Request) {
+		if o.rules == c.rules && o.role == c.role && o.apart == c.apart && reflect.DeepEqual(*o.request, role.Request) {
 			return i
 		}
 	}
@@ -228,12 +231,12 @@ func (p *planner) place() (Result, bool) {
 	}
 	return Result{
 		Placement: &Placement{Gang: p.gang.ID, Assignments: p.assign(chosen)},
-		Verdict:   Verdict{Fits: true, Gang: p.gang.ID, Asked: p.asked(), Fit: len(p.gang.Running) + chosen.placed},
+		Verdict:   Verdict{Fits: true, Gang: p.gang.ID, Asked: p.asked(), Fit: p.live + chosen.placed},
 	}, true
 }
 
 // asked is the number of members that must run together, running ones included.
-func (p *planner) asked() int { return len(p.gang.Running) + p.needed }
+func (p *planner) asked() int { return p.live + p.needed }
 
 // wanted returns the number of members of each class among the first n.
 func (p *planner) wanted(n int) []int {

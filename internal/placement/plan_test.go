@@ -35,3 +35,41 @@ func TestTwentyWorkersNeedAThirdNode(t *testing.T) {
 	assert.Equal(t, placement.Fix{Kind: placement.FixPoolSize, Target: "v100", From: "2", To: "3", Text: "pool size 3 (now 2) for pool v100"}, result.Verdict.Fixes[0])
 	assert.Equal(t, placement.FixMembers, result.Verdict.Fixes[1].Kind)
 }
+
+// Roles that keep apart share one place per node, and those that run count too.
+func TestRolesKeptApart(t *testing.T) {
+	g := placement.Gang{ID: "ml/a", Roles: []placement.Role{role("master", 1, cards(4)), role("worker", 2, cards(4))}}
+	for i := range g.Roles {
+		g.Roles[i].Apart = "job-name=a"
+	}
+	small := topologyView(2).Plan(g)
+	require.Nil(t, small.Placement)
+	assert.Equal(t, 2, small.Verdict.Fit)
+	assert.Equal(t, []placement.Code{placement.PerNodeLimit}, []placement.Code{small.Verdict.Reasons[0].Code})
+	assert.Equal(t, "pool size 3 (now 2) for pool v100", small.Verdict.Fixes[0].Text)
+
+	nodes := map[string]bool{}
+	big := topologyView(3)
+	for _, a := range big.Plan(g).Placement.Assignments {
+		nodes[a.Node] = true
+	}
+	assert.Len(t, nodes, 3)
+
+	g.Running = []placement.Assignment{{Member: "master-0", Node: "n0", Own: gpu.SetOf(0, 1, 2, 3)}}
+	for _, a := range big.Plan(g).Placement.Assignments {
+		assert.NotEqual(t, "n0", a.Node)
+	}
+	for i := range g.Roles {
+		g.Roles[i].Apart = g.Roles[i].Name
+	}
+	assert.Equal(t, "n0", big.Plan(g).Placement.Assignments[0].Node, "each role by itself: a worker may join the master")
+}
+
+// A launcher that runs is no member that was asked for.
+func TestLateMembersAreNotCounted(t *testing.T) {
+	g := placement.Gang{ID: "ml/a", Roles: []placement.Role{role("launcher", 1, placement.Request{}), role("worker", 2, cards(8))}}
+	g.Roles[0].Late = true
+	g.Running = []placement.Assignment{{Member: "launcher-0", Node: "n0"}}
+	v := topologyView(1).Plan(g).Verdict
+	assert.Equal(t, []int{2, 1}, []int{v.Asked, v.Fit})
+}

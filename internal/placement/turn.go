@@ -44,7 +44,7 @@ func (p *planner) packInTurn(d *domain, want []int) selection {
 
 // slots is how many of the wanted members of a class fit on a node beside what it took.
 func (p *planner) slots(n *filling, room *capacity, class, want int) int {
-	return room.fits(p.classes[class].request, p.limit(n.trialKey, class, want, n.members))
+	return room.fits(p.classes[class].request, p.limit(n.trialKey, class, want, n.trial))
 }
 
 // scarcest orders the classes by room for each wanted member.

@@ -138,6 +138,11 @@ func (w *world) gang(roles int) placement.Gang {
 	if w.Intn(5) == 0 {
 		g.Domains = []placement.Domain{{Label: "rack"}}
 	}
+	if w.Intn(8) == 0 {
+		for i := range g.Roles {
+			g.Roles[i].Apart = "job"
+		}
+	}
 	g.Spread = w.Intn(6) == 0
 	if w.Intn(5) == 0 {
 		g.Minimum = 1 + w.Intn(4)
@@ -248,11 +253,14 @@ func (w *world) checkPlacement(g placement.Gang, p placement.Placement) {
 			require.Equal(w.tb, nodes[a.Node].Cards.Ring(a.Visible), a.Ring)
 		}
 	}
+	apart := map[string]bool{}
 	for _, r := range g.Roles {
 		on := map[string]int{}
 		for _, a := range p.Assignments {
 			if strings.HasPrefix(a.Member, r.Name+"-") {
 				on[a.Node]++
+				require.False(w.tb, r.Apart != "" && apart[a.Node], "two members on %s that keep apart", a.Node)
+				apart[a.Node] = r.Apart != ""
 				require.True(w.tb, r.Pools == nil || nodes[a.Node].Pool == "p")
 				require.False(w.tb, nodes[a.Node].Unschedulable)
 				require.True(w.tb, nodes[a.Node].Taints == nil || r.Tolerations != nil)

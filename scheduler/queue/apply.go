@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"strconv"
 	"time"
 
@@ -22,8 +21,12 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
-// writers is how many objects are written side by side.
-const writers = 16
+const (
+	// writers is how many objects are written side by side.
+	writers = 16
+	// releasesAtOnce is how many units go into the ledger at once, whose size is limited.
+	releasesAtOnce = 500
+)
 
 // Resources of the queue and of the tree.
 func queues() schema.GroupVersionResource {
@@ -213,9 +216,11 @@ func (w *writer) start(ctx context.Context, entries []*entry) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	releasing := w.underWay()
+	// The others have their turn in the next round, which these bring about.
+	entries = entries[:min(len(entries), releasesAtOnce)]
+	releasing := w.state.underWay(w.ledger.releasing)
 	for _, e := range entries {
-		releasing[e.id()] = e.unit.Status.Attempts + 1
+		releasing[e.unit.incarnation()] = e.unit.Status.Attempts + 1
 	}
 	if err := w.ledger.write(ctx, releasing); err != nil {
 		return err
@@ -223,19 +228,17 @@ func (w *writer) start(ctx context.Context, entries []*entry) error {
 	return each(ctx, entries, w.resume)
 }
 
-// underWay are those of the ledger's units that are not out yet.
-func (w *writer) underWay() map[string]int64 {
-	left := maps.Clone(w.ledger.releasing)
-	maps.DeleteFunc(left, func(id string, attempt int64) bool { return !w.state.beforeAttempt(id, attempt) })
-	return left
-}
-
-// beforeAttempt reports whether a unit exists and was not let out this often yet.
-func (s *state) beforeAttempt(id string, attempt int64) bool {
+// underWay are those of the units that are being let out that are not out yet.
+func (s *state) underWay(releasing map[string]int64) map[string]int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	u := s.units[id]
-	return u != nil && u.Status.Attempts < attempt
+	left := map[string]int64{}
+	for _, u := range s.units {
+		if attempt := releasing[u.incarnation()]; attempt > u.Status.Attempts {
+			left[u.incarnation()] = attempt
+		}
+	}
+	return left
 }
 
 // resume lets a job run whose unit is in the ledger.

@@ -31,12 +31,22 @@ type ledger struct {
 	client typedcorev1.ConfigMapInterface
 	holder string
 	object *corev1.ConfigMap
-	// releasing are units by "namespace/name", with the attempt.
+	// releasing are units by incarnation, with the attempt.
 	releasing map[string]int64
 }
 
 // takeLedger takes the ledger over; whoever held it before cannot write it any more.
 func takeLedger(ctx context.Context, client typedcorev1.ConfigMapInterface, holder string) (*ledger, error) {
+	for {
+		l, err := tryLedger(ctx, client, holder)
+		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+			return l, err
+		}
+		// The one who had it wrote once more.
+	}
+}
+
+func tryLedger(ctx context.Context, client typedcorev1.ConfigMapInterface, holder string) (*ledger, error) {
 	l := &ledger{client: client, holder: holder}
 	object, err := client.Get(ctx, contract.QueueControllerName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -51,7 +61,10 @@ func takeLedger(ctx context.Context, client typedcorev1.ConfigMapInterface, hold
 	if err := l.read(); err != nil {
 		return nil, err
 	}
-	return l, l.write(ctx, l.releasing)
+	if err := l.put(ctx, l.releasing); err != nil {
+		return nil, fmt.Errorf("take over the ledger of releases: %w", err)
+	}
+	return l, nil
 }
 
 func (l *ledger) read() error {
@@ -69,15 +82,22 @@ func (l *ledger) read() error {
 // write replaces the list of units that are being let out. The error is errTakenOver
 // when another controller wrote since.
 func (l *ledger) write(ctx context.Context, releasing map[string]int64) error {
+	if err := l.put(ctx, releasing); err != nil {
+		return l.recover(ctx, err)
+	}
+	return nil
+}
+
+func (l *ledger) put(ctx context.Context, releasing map[string]int64) error {
 	text, err := json.Marshal(releasing)
 	if err != nil {
-		return fmt.Errorf("write the ledger of releases: %w", err)
+		return err
 	}
 	next := l.object.DeepCopy()
 	next.Data = map[string]string{ledgerHolder: l.holder, ledgerReleasing: string(text)}
 	object, err := l.client.Update(ctx, next, metav1.UpdateOptions{FieldManager: contract.QueueControllerName})
 	if err != nil {
-		return l.recover(ctx, err)
+		return err
 	}
 	l.object, l.releasing = object, releasing
 	return nil

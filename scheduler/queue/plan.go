@@ -80,7 +80,7 @@ type planner struct {
 	*state
 	timing timing
 	now    time.Time
-	// releasing are the units that are being let out, with the attempt.
+	// releasing are the units that are being let out, by incarnation, with the attempt.
 	releasing map[string]int64
 	out       plan
 
@@ -152,7 +152,7 @@ func (p *planner) look(j *job, u *unit) {
 	}
 	p.describe(e)
 	switch {
-	case p.releasing[e.id()] > u.Status.Attempts:
+	case p.releasing[u.incarnation()] > u.Status.Attempts:
 		p.out.resume = append(p.out.resume, e)
 		p.hold(e)
 	case u.Status.Phase == contract.UnitDequeued || u.Status.Phase == contract.UnitRunning:

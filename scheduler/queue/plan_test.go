@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ var patient = timing{ready: 10 * time.Minute, backoff: time.Minute, longest: tim
 
 // world is a state with a tree of one leaf, which has the namespace "team" and lets
 // out one job at a time.
-func world(t *testing.T) *state {
+func world(t testing.TB) *state {
 	t.Helper()
 	s := newState(func() {})
 	tree := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"root": map[string]any{
@@ -59,7 +60,7 @@ func object(name string, change func(*batchv1.Job)) *batchv1.Job {
 	return j
 }
 
-func (s *state) put(t *testing.T, j *batchv1.Job) {
+func (s *state) put(t testing.TB, j *batchv1.Job) {
 	t.Helper()
 	o, err := toObject(j)
 	require.NoError(t, err)
@@ -67,7 +68,7 @@ func (s *state) put(t *testing.T, j *batchv1.Job) {
 }
 
 // queueUp gives a job a unit with a status.
-func (s *state) queueUp(t *testing.T, j *batchv1.Job, status contract.QueueUnitStatus) {
+func (s *state) queueUp(t testing.TB, j *batchv1.Job, status contract.QueueUnitStatus) {
 	t.Helper()
 	s.put(t, j)
 	o, err := toObject(&contract.QueueUnit{
@@ -175,9 +176,10 @@ func TestLifeOfAUnit(t *testing.T) {
 	}{
 		"new":                                {nil, contract.QueueUnitStatus{}, nil, "start a", 0},
 		"waits":                              {nil, waiting, nil, "start a", 0},
-		"in the ledger, not resumed":         {nil, waiting, map[string]int64{"team/a": 1}, "resume a", 0},
-		"in the ledger, resumed":             {released, waiting, map[string]int64{"team/a": 1}, "resume a", 0},
-		"in the ledger of an earlier try":    {nil, off(-1), map[string]int64{"team/a": 1}, "start a", 0},
+		"in the ledger, not resumed":         {nil, waiting, map[string]int64{"team/a@unit-a": 1}, "resume a", 0},
+		"in the ledger, resumed":             {released, waiting, map[string]int64{"team/a@unit-a": 1}, "resume a", 0},
+		"in the ledger of an earlier try":    {nil, off(-1), map[string]int64{"team/a@unit-a": 1}, "start a", 0},
+		"an earlier one was in the ledger":   {nil, waiting, map[string]int64{"team/a@earlier": 1}, "start a", 0},
 		"resumed by hand":                    {released, waiting, nil, "phase a=Dequeued", 0},
 		"let out":                            {released, out(time.Minute), nil, "", 9 * time.Minute},
 		"let out for too long":               {released, out(10 * time.Minute), nil, "back a", 0},
@@ -225,7 +227,7 @@ func TestOneAtATime(t *testing.T) {
 			s := world(t)
 			hold(t, s)
 			s.queueUp(t, object("a", nil), contract.QueueUnitStatus{Phase: contract.UnitEnqueued})
-			p := s.plan(patient, now, map[string]int64{"team/other": 1})
+			p := s.plan(patient, now, map[string]int64{"team/other@unit-other": 1})
 			assert.Empty(t, p.start)
 			assert.Equal(t, int32(1), p.counts["root/leaf"].Active)
 		})
@@ -278,4 +280,16 @@ func TestQueuePrefix(t *testing.T) {
 	long := queuePrefix("root/" + strings.Repeat("x", 80))
 	assert.Len(t, long, 58)
 	assert.Equal(t, strings.Repeat("x", 57)+"-", long)
+}
+
+// BenchmarkPlan is a round with a long line: one job runs and 4,000 wait.
+func BenchmarkPlan(b *testing.B) {
+	s := world(b)
+	s.put(b, object("runs", released))
+	for i := range 4000 {
+		s.queueUp(b, object(fmt.Sprintf("job-%04d", i), nil), contract.QueueUnitStatus{Phase: contract.UnitEnqueued})
+	}
+	for b.Loop() {
+		s.plan(patient, now, nil)
+	}
 }

@@ -269,8 +269,8 @@ func TestKilledAtAnyPoint(t *testing.T) {
 	}
 }
 
-// TestHandOver runs a second controller beside the first: the first lets nothing out
-// any more, and ends.
+// TestHandOver puts the first controller to sleep, lets a second one take over, and
+// wakes the first: it lets nothing out any more, and ends.
 func TestHandOver(t *testing.T) {
 	s := newScene(t)
 	s.tree(flatTree("kube-queue/max-jobs: 1"))
@@ -282,8 +282,15 @@ func TestHandOver(t *testing.T) {
 		s.submit(batch{name: name, runFor: "1ms"})
 		names = append(names, name)
 	}
-	s.await("a job to start", func() (bool, string) { _, order := limits.seen(); return len(order) > 0, "" })
+	outAtLeast := func(n int) func() (bool, string) {
+		return func() (bool, string) { _, order := limits.seen(); return len(order) >= n, fmt.Sprint(order) }
+	}
+	s.await("a job to start", outAtLeast(1))
+	require.NoError(t, first.command.Process.Signal(syscall.SIGSTOP))
+	_, before := limits.seen()
 	startController(t)
+	s.await("the second controller to let jobs out", outAtLeast(len(before)+2))
+	require.NoError(t, first.command.Process.Signal(syscall.SIGCONT))
 	s.allSucceed(names)
 	most, _ := limits.seen()
 	assert.Equal(t, 1, most)

@@ -39,6 +39,9 @@ type unit struct {
 	object *unstructured.Unstructured
 }
 
+// incarnation names a unit that is not another one of the same name.
+func (u *unit) incarnation() string { return key(u.Namespace, u.Name) + "@" + string(u.UID) }
+
 type queue struct {
 	contract.Queue
 	object *unstructured.Unstructured

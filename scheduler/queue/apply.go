@@ -126,12 +126,12 @@ func (w *writer) enqueue(ctx context.Context, entries []*entry) error {
 		u := &contract.QueueUnit{
 			TypeMeta: metav1.TypeMeta{APIVersion: units().GroupVersion().String(), Kind: contract.QueueUnitKind},
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: j.object.GetNamespace(), Name: j.unitName(),
+				Namespace: j.namespace, Name: j.unitName(),
 				Labels:      map[string]string{contract.PartOfLabel: contract.PartOfValue},
 				Annotations: map[string]string{contract.ArrivalAnnotation: strconv.FormatInt(j.sequence, 10)},
 				OwnerReferences: []metav1.OwnerReference{{
 					APIVersion: j.kind.gvk.GroupVersion().String(), Kind: j.kind.gvk.Kind,
-					Name: j.object.GetName(), UID: j.object.GetUID(), Controller: &yes,
+					Name: j.name, UID: j.uid, Controller: &yes,
 				}},
 			},
 			Spec: e.spec,
@@ -281,7 +281,7 @@ func (w *writer) hold(ctx context.Context, j *job, hold bool) error {
 	if err != nil {
 		return err
 	}
-	updated, err := w.client.Resource(j.kind.gvr()).Namespace(j.object.GetNamespace()).Patch(ctx, j.object.GetName(), types.MergePatchType, raw,
+	updated, err := w.client.Resource(j.kind.gvr()).Namespace(j.namespace).Patch(ctx, j.name, types.MergePatchType, raw,
 		metav1.PatchOptions{FieldManager: contract.QueueControllerName})
 	if err != nil {
 		return fmt.Errorf("suspend or resume %s: %w", j, err)

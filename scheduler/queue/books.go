@@ -80,7 +80,7 @@ func (b *books) wait(e *entry, off bool) {
 }
 
 func (b *books) job(e *entry) {
-	b.counted[e.job.object.GetUID()] = true
+	b.counted[e.job.uid] = true
 	b.ask(e.leaf, e.job.charge)
 }
 
@@ -200,7 +200,7 @@ func details(units []*entry) []contract.QueueItemDetail {
 	var list []contract.QueueItemDetail
 	for _, e := range units[:min(len(units), listed)] {
 		list = append(list, contract.QueueItemDetail{
-			Name: e.job.unitName(), Namespace: e.job.object.GetNamespace(),
+			Name: e.job.unitName(), Namespace: e.job.namespace,
 			Priority: priority(e.spec), Position: e.status.Position,
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -41,8 +42,12 @@ func (k kind) gvr() schema.GroupVersionResource { return k.gvk.GroupVersion().Wi
 
 // job is a job as the queue sees it. It is not changed once it is made.
 type job struct {
-	kind   kind
-	object *unstructured.Unstructured
+	kind            kind
+	object          *unstructured.Unstructured
+	namespace, name string
+	uid             types.UID
+	// created is a time in Unix seconds.
+	created int64
 	// suspended tells that the job's field holds it, asked that its annotations ask for that.
 	suspended, asked bool
 	// wanted and declined are what [contract.QueueAnnotation] says.
@@ -73,7 +78,8 @@ type needs struct {
 func newJob(k kind, object *unstructured.Unstructured, before *job) (*job, error) {
 	annotations := object.GetAnnotations()
 	j := &job{
-		kind: k, object: object,
+		kind: k, object: object, namespace: object.GetNamespace(), name: object.GetName(), uid: object.GetUID(),
+		created:  object.GetCreationTimestamp().Unix(),
 		asked:    annotations[contract.SuspendAnnotation] == "true",
 		wanted:   annotations[contract.QueueAnnotation] == "true",
 		declined: annotations[contract.QueueAnnotation] == "false",
@@ -94,11 +100,11 @@ func newJob(k kind, object *unstructured.Unstructured, before *job) (*job, error
 }
 
 func (j *job) String() string {
-	return j.kind.gvk.Kind + " " + j.object.GetNamespace() + "/" + j.object.GetName()
+	return j.kind.gvk.Kind + " " + j.namespace + "/" + j.name
 }
 
 // unitName is the name of the job's unit.
-func (j *job) unitName() string { return contract.QueueUnitName(j.kind.gvk.Kind, j.object.GetName()) }
+func (j *job) unitName() string { return contract.QueueUnitName(j.kind.gvk.Kind, j.name) }
 
 // leafIn returns the job's leaf of a tree, "" when it has none there.
 func (j *job) leafIn(tree *quota.Tree) string {
@@ -107,7 +113,7 @@ func (j *job) leafIn(tree *quota.Tree) string {
 	}
 	leaf := j.leaf
 	if leaf == "" {
-		leaf = tree.LeafOf(j.object.GetNamespace())
+		leaf = tree.LeafOf(j.namespace)
 	}
 	if !tree.HasLeaf(leaf) {
 		return ""

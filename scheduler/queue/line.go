@@ -15,7 +15,7 @@ import (
 // byArrival orders jobs that get their units.
 func byArrival(a, b *entry) int {
 	return cmp.Or(
-		a.job.object.GetCreationTimestamp().Compare(b.job.object.GetCreationTimestamp().Time),
+		cmp.Compare(a.job.created, b.job.created),
 		cmp.Compare(a.job.sequence, b.job.sequence), cmp.Compare(a.id(), b.id()))
 }
 
@@ -84,7 +84,7 @@ func (p *planner) describe(e *entry) {
 		e.spec = contract.QueueUnitSpec{
 			ConsumerRef: corev1.ObjectReference{
 				APIVersion: j.kind.gvk.GroupVersion().String(), Kind: j.kind.gvk.Kind,
-				Namespace: j.object.GetNamespace(), Name: j.object.GetName(), UID: j.object.GetUID(),
+				Namespace: j.namespace, Name: j.name, UID: j.uid,
 			},
 			PriorityClassName: j.priorityClass,
 			Priority:          p.priorityOf(j),

@@ -54,7 +54,7 @@ type entry struct {
 	status contract.QueueUnitStatus
 }
 
-func (e *entry) id() string { return key(e.job.object.GetNamespace(), e.job.unitName()) }
+func (e *entry) id() string { return key(e.job.namespace, e.job.unitName()) }
 
 // timing is how long released jobs may take.
 type timing struct {
@@ -210,7 +210,7 @@ func (p *planner) lookReleased(e *entry) {
 		return
 	}
 	runs := 0
-	if o := p.owners[j.object.GetUID()]; o != nil {
+	if o := p.owners[j.uid]; o != nil {
 		runs = o.runs
 	}
 	if runs >= j.pods || runs > 0 && e.status.Phase == contract.UnitRunning {
@@ -261,7 +261,7 @@ func (p *planner) wait(e *entry) {
 	case e.leaf == "" && e.job.leaf != "":
 		reason = fmt.Sprintf("its pods name the quota %s, which is no leaf of the quota tree", e.job.leaf)
 	case e.leaf == "":
-		reason = fmt.Sprintf("its namespace %s belongs to no leaf of the quota tree", e.job.object.GetNamespace())
+		reason = fmt.Sprintf("its namespace %s belongs to no leaf of the quota tree", e.job.namespace)
 	default:
 		p.waiting[e.id()] = e
 	}
@@ -277,7 +277,7 @@ func (p *planner) hold(e *entry) {
 	p.used.Add(e.leaf, j.charge, j.preemptible)
 	p.used.AddJob(e.leaf)
 	p.holders = append(p.holders, admit.Holder{Leaf: e.leaf, Request: j.charge, Preemptible: j.preemptible})
-	p.charged[j.object.GetUID()] = true
+	p.charged[j.uid] = true
 	p.books.hold(e)
 }
 
@@ -351,7 +351,7 @@ func (e *entry) arrival() (since, sequence int64) {
 	if r := e.status.RequeueState; r != nil && r.RequeueAt != nil {
 		return r.RequeueAt.Unix(), 0
 	}
-	return e.job.object.GetCreationTimestamp().Unix(), e.sequence()
+	return e.job.created, e.sequence()
 }
 
 // sequence is the order of jobs that were created in one second.

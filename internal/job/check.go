@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -64,11 +65,49 @@ func (s Spec) checkJob(add report) {
 	if s.Queue && s.Suspend {
 		add("", "suspend", "a queued job is suspended until the queue lets it out: leave suspend out, or queue")
 	}
+	s.checkPods(add)
 	if !s.Gang && s.Mode == Topology && s.Members() > 1 {
 		add("", "gang", "mode %q places all members together, so they are a gang: leave gang enabled, or use mode %q", Topology, Default)
 	}
 	if s.Gang && s.Minimum > s.Members() {
 		add("", "gang", "minimum is %d, but only %d replicas ask for GPUs, and only those are members", s.Minimum, s.Members())
+	}
+}
+
+// checkPods holds the rules of what the pods get beside their containers.
+func (s Spec) checkPods(add report) {
+	if s.ServiceAccount != "" {
+		for _, text := range validation.IsDNS1123Subdomain(s.ServiceAccount) {
+			add("", "service_account", "%q cannot be a service account: %s", s.ServiceAccount, text)
+		}
+	}
+	for _, name := range s.ImagePullSecrets {
+		for _, text := range validation.IsDNS1123Subdomain(name) {
+			add("", "image_pull_secrets", "%q cannot be a secret: %s", name, text)
+		}
+	}
+	taken := map[string]string{}
+	if !s.SharedMemory.IsZero() {
+		taken[sharedMemoryPath] = "shared_memory"
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Volumes)) {
+		v := s.Volumes[name]
+		for _, text := range validation.IsDNS1123Label(name) {
+			add("", "volumes", "%q cannot be the name of a volume: %s", name, text)
+		}
+		if name == sharedMemoryVolume {
+			add("", "volumes", "the name %q is kept for shared_memory: choose another", name)
+		}
+		for _, text := range validation.IsDNS1123Subdomain(v.Claim) {
+			add("", "volumes", "volume %q: %q cannot be a volume claim: %s", name, v.Claim, text)
+		}
+		if !strings.HasPrefix(v.MountPath, "/") || strings.Contains(v.MountPath, ":") {
+			add("", "volumes", "volume %q: %q is not a path in the container: start it with a slash, and leave out colons", name, v.MountPath)
+		}
+		if other := taken[v.MountPath]; other != "" {
+			add("", "volumes", "volume %q: %s is taken by %s", name, v.MountPath, other)
+		}
+		taken[v.MountPath] = fmt.Sprintf("volume %q", name)
 	}
 }
 

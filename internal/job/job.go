@@ -95,6 +95,14 @@ type Spec struct {
 	HostNetwork, HostIPC, HostPID bool
 	// DNSPolicy "" means ClusterFirstWithHostNet with HostNetwork, and ClusterFirst otherwise.
 	DNSPolicy corev1.DNSPolicy
+	// ServiceAccount is the pods' account, "" for the namespace's default.
+	ServiceAccount string
+	// ImagePullSecrets are names of Secrets in the job's namespace.
+	ImagePullSecrets []string
+	// SharedMemory is the size of /dev/shm; zero leaves it to the container runtime (64 MiB).
+	SharedMemory resource.Quantity
+	// Volumes by name.
+	Volumes map[string]Volume
 	// Port is the TCP port of a PyTorch master; 0 means 23456. With HostNetwork the workers declare the next one.
 	Port    int32
 	Suspend bool

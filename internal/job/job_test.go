@@ -57,7 +57,9 @@ func shared() Spec {
 		Tolerations: []corev1.Toleration{{Key: "gpu", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}},
 		DNSPolicy:   corev1.DNSDefault, Port: 29500, Suspend: true, CleanPodPolicy: "All", RestartPolicy: "ExitCode",
 		BackoffLimit: ptr.To[int32](3), ActiveDeadlineSeconds: ptr.To[int64](3600), TTLSecondsAfterFinished: ptr.To[int32](60),
-		Labels: map[string]string{"team": "vision"},
+		Labels:         map[string]string{"team": "vision"},
+		ServiceAccount: "trainer", ImagePullSecrets: []string{"registry"}, SharedMemory: resource.MustParse("16Gi"),
+		Volumes: map[string]Volume{"data": {Claim: "imagenet", MountPath: "/data", ReadOnly: true}, "checkpoints": {Claim: "out", MountPath: "/out"}},
 		Roles: map[string]Role{
 			"master": {Replicas: 1, Image: "tune:1", MemoryGiB: 4, CorePercent: 25, CPU: resource.MustParse("2"), Memory: resource.MustParse("8Gi"), RDMA: true},
 			"worker": {Replicas: 2, Image: "tune:2", MemoryGiB: 8, Cards: 2, WorkingDir: "/src"},
@@ -198,6 +200,24 @@ func TestCheck(t *testing.T) {
 		"share in another mode": {
 			func(s *Spec) { s.Mode = Topology; set(s, "master", func(r *Role) { r.CorePercent = 0 }) },
 			Problem{"memory_gib", "master", `mode "topology" asks for whole cards: use "cards", or mode "shared"`},
+		},
+		"name of a volume": {
+			func(s *Spec) { s.Volumes = map[string]Volume{"shared-memory": {Claim: "c", MountPath: "/data"}} },
+			Problem{"volumes", "", `the name "shared-memory" is kept for shared_memory: choose another`},
+		},
+		"relative mount path": {
+			func(s *Spec) { s.Volumes = map[string]Volume{"data": {Claim: "c", MountPath: "data"}} },
+			Problem{"volumes", "", `volume "data": "data" is not a path in the container: start it with a slash, and leave out colons`},
+		},
+		"two volumes in one place": {
+			func(s *Spec) {
+				s.Volumes = map[string]Volume{"a": {Claim: "c", MountPath: "/data"}, "b": {Claim: "d", MountPath: "/data"}}
+			},
+			Problem{"volumes", "", `volume "b": /data is taken by volume "a"`},
+		},
+		"volume over shared memory": {
+			func(s *Spec) { s.Volumes = map[string]Volume{"a": {Claim: "c", MountPath: "/dev/shm"}} },
+			Problem{"volumes", "", `volume "a": /dev/shm is taken by shared_memory`},
 		},
 		"unknown role": {
 			func(s *Spec) { s.Roles["launcher"] = Role{Replicas: 1, Image: "x"} },

@@ -14,7 +14,7 @@ import (
 )
 
 // Parse reads a job back from its object: the inverse of [Spec.Render]. What
-// [Spec] cannot say, such as volumes, is left out.
+// [Spec] cannot say, such as volumes of the host, is left out.
 func Parse(obj *unstructured.Unstructured) (Spec, error) {
 	o, framework, err := decode(obj)
 	if err != nil {
@@ -110,6 +110,11 @@ func (s *Spec) parseTemplate(replica replicaSpec) {
 	s.NodeSelector, s.Tolerations = pod.NodeSelector, pod.Tolerations
 	s.HostNetwork, s.HostIPC, s.HostPID = pod.HostNetwork, pod.HostIPC, pod.HostPID
 	s.DNSPolicy = pod.DNSPolicy
+	s.ServiceAccount, s.ImagePullSecrets = pod.ServiceAccountName, nil
+	for _, secret := range pod.ImagePullSecrets {
+		s.ImagePullSecrets = append(s.ImagePullSecrets, secret.Name)
+	}
+	s.parseStorage(pod)
 	if pools := poolsOf(pod.Affinity); pools != nil {
 		s.Pools = pools
 	}

@@ -70,6 +70,8 @@ func (s Spec) replicaSpec(role string, ours map[string]string) replicaSpec {
 		Ports:      s.ports(role),
 		Resources:  s.resources(r),
 	}
+	var volumes []corev1.Volume
+	volumes, container.VolumeMounts = s.storage()
 	for _, key := range slices.Sorted(maps.Keys(r.Env)) {
 		container.Env = append(container.Env, corev1.EnvVar{Name: key, Value: r.Env[key]})
 	}
@@ -83,6 +85,12 @@ func (s Spec) replicaSpec(role string, ours map[string]string) replicaSpec {
 		HostIPC:           s.HostIPC,
 		HostPID:           s.HostPID,
 		DNSPolicy:         s.DNSPolicy,
+
+		ServiceAccountName: s.ServiceAccount,
+		Volumes:            volumes,
+	}
+	for _, name := range s.ImagePullSecrets {
+		spec.ImagePullSecrets = append(spec.ImagePullSecrets, corev1.LocalObjectReference{Name: name})
 	}
 	if len(s.Pools) > 0 && !s.Late(role) {
 		spec.Affinity = inPools(s.Pools)

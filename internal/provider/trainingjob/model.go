@@ -34,6 +34,10 @@ type model struct {
 	HostIPC                 types.Bool     `tfsdk:"host_ipc"`
 	HostPID                 types.Bool     `tfsdk:"host_pid"`
 	DNSPolicy               types.String   `tfsdk:"dns_policy"`
+	ServiceAccount          types.String   `tfsdk:"service_account"`
+	ImagePullSecrets        types.List     `tfsdk:"image_pull_secrets"`
+	SharedMemory            types.String   `tfsdk:"shared_memory"`
+	Volumes                 types.Map      `tfsdk:"volumes"`
 	Port                    types.Int32    `tfsdk:"port"`
 	Suspend                 types.Bool     `tfsdk:"suspend"`
 	Queue                   types.Bool     `tfsdk:"queue"`
@@ -101,6 +105,13 @@ type tolerationModel struct {
 	Effect   types.String `tfsdk:"effect"`
 }
 
+// volumeModel is one entry of "volumes".
+type volumeModel struct {
+	Claim     types.String `tfsdk:"claim"`
+	MountPath types.String `tfsdk:"mount_path"`
+	ReadOnly  types.Bool   `tfsdk:"read_only"`
+}
+
 type conditionModel struct {
 	Type    string `tfsdk:"type"`
 	Status  string `tfsdk:"status"`
@@ -136,6 +147,11 @@ var (
 		"operator": types.StringType,
 		"value":    types.StringType,
 		"effect":   types.StringType,
+	}}
+	volumeType = types.ObjectType{AttrTypes: map[string]attr.Type{
+		"claim":      types.StringType,
+		"mount_path": types.StringType,
+		"read_only":  types.BoolType,
 	}}
 	conditionType = types.ObjectType{AttrTypes: map[string]attr.Type{
 		"type":    types.StringType,

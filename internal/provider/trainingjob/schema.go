@@ -225,6 +225,22 @@ func podAttributes() map[string]schema.Attribute {
 			Optional:            true,
 			Validators:          []validator.String{stringvalidator.OneOf("ClusterFirst", "ClusterFirstWithHostNet", "Default")},
 		},
+		"service_account": optionalText("Service account of the pods; without it the namespace's default."),
+		"image_pull_secrets": schema.ListAttribute{
+			MarkdownDescription: "Names of Secrets in the job's namespace with which the images are pulled.",
+			Optional:            true, ElementType: types.StringType,
+		},
+		"shared_memory": optionalText("Size of `/dev/shm` of each replica, such as `\"16Gi\"`: NCCL and data loaders use it between processes. " +
+			"What is in it counts as main memory of the replica. Without it the container runtime gives 64 MiB."),
+		"volumes": schema.MapNestedAttribute{
+			MarkdownDescription: "Volume claims that every replica mounts, by name of the volume. Members on several nodes need a claim that can be mounted by many.",
+			Optional:            true,
+			NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+				"claim":      schema.StringAttribute{MarkdownDescription: "Name of the PersistentVolumeClaim in the job's namespace.", Required: true},
+				"mount_path": schema.StringAttribute{MarkdownDescription: "Path in the containers.", Required: true},
+				"read_only":  schema.BoolAttribute{MarkdownDescription: "Mounts it for reading only. Default `false`.", Optional: true},
+			}},
+		},
 		"port": schema.Int32Attribute{
 			MarkdownDescription: "TCP port on which the master of a PyTorch job listens, default 23456. With `host_network` the workers declare the next one; give jobs that share nodes ports of their own.",
 			Optional:            true,

@@ -23,6 +23,9 @@ import (
 // says nothing about where the job runs.
 const unknownImage = "(known after apply)"
 
+// unknownClaim stands for a claim that is unknown until apply, likewise.
+const unknownClaim = "known-after-apply"
+
 // reader turns attributes into a job, and notes which of those that decide about
 // the placement are unknown until apply.
 type reader struct {
@@ -60,6 +63,11 @@ func (m model) spec(ctx context.Context) (spec job.Spec, unknown []string, diags
 		Arena:          m.ArenaCompatible.ValueBool(),
 		Labels:         r.strings(m.Labels),
 		Annotations:    r.strings(m.Annotations),
+
+		ServiceAccount:   m.ServiceAccount.ValueString(),
+		ImagePullSecrets: r.list(m.ImagePullSecrets),
+		SharedMemory:     r.amount(path.Root("shared_memory"), m.SharedMemory),
+		Volumes:          r.volumes(m.Volumes),
 
 		ActiveDeadlineSeconds:   m.ActiveDeadlineSeconds.ValueInt64Pointer(),
 		TTLSecondsAfterFinished: m.TTLSecondsAfterFinished.ValueInt32Pointer(),
@@ -164,8 +172,14 @@ func (r *reader) count(name string, value types.Int64) int64 {
 	return value.ValueInt64()
 }
 
+// quantity reads an amount that decides about the placement.
 func (r *reader) quantity(at path.Path, value types.String) resource.Quantity {
-	if value.IsNull() || !r.known("roles", value) {
+	r.known("roles", value)
+	return r.amount(at, value)
+}
+
+func (r *reader) amount(at path.Path, value types.String) resource.Quantity {
+	if value.IsNull() || value.IsUnknown() {
 		return resource.Quantity{}
 	}
 	q, err := resource.ParseQuantity(value.ValueString())
@@ -230,6 +244,24 @@ func (r *reader) pools(value types.List) []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// volumes reads the volumes; they do not decide about the placement.
+func (r *reader) volumes(value types.Map) map[string]job.Volume {
+	if value.IsNull() || value.IsUnknown() {
+		return nil
+	}
+	var models map[string]volumeModel
+	r.diags.Append(value.ElementsAs(r.ctx, &models, false)...)
+	out := map[string]job.Volume{}
+	for name, v := range models {
+		volume := job.Volume{Claim: v.Claim.ValueString(), MountPath: v.MountPath.ValueString(), ReadOnly: v.ReadOnly.ValueBool()}
+		if v.Claim.IsUnknown() {
+			volume.Claim = unknownClaim
+		}
+		out[name] = volume
+	}
+	return out
 }
 
 func (r *reader) tolerations(value types.List) []corev1.Toleration {

@@ -98,6 +98,17 @@ func (m *model) take(ctx context.Context, s job.Spec, properties []string, diags
 			m.HostPID = types.BoolValue(s.HostPID)
 		case "dns_policy":
 			m.DNSPolicy = implied(string(s.DNSPolicy), string(job.Spec{HostNetwork: s.HostNetwork}.Complete().DNSPolicy))
+		case "service_account":
+			m.ServiceAccount = optional(s.ServiceAccount)
+		case "image_pull_secrets":
+			m.ImagePullSecrets = listValue(s.ImagePullSecrets)
+		case "shared_memory":
+			m.SharedMemory = types.StringNull()
+			if !s.SharedMemory.IsZero() {
+				m.SharedMemory = types.StringValue(s.SharedMemory.String())
+			}
+		case "volumes":
+			m.Volumes = volumesValue(s.Volumes)
 		case "port":
 			m.Port = types.Int32Null()
 			if s.Port != 0 && s.Port != contract.PyTorchPort {
@@ -244,6 +255,23 @@ func tolerationsValue(ctx context.Context, tolerations []corev1.Toleration, diag
 	list, listDiags := types.ListValueFrom(ctx, tolerationType, models)
 	diags.Append(listDiags...)
 	return list
+}
+
+func volumesValue(volumes map[string]job.Volume) types.Map {
+	if len(volumes) == 0 {
+		return types.MapNull(volumeType)
+	}
+	elements := map[string]attr.Value{}
+	for name, v := range volumes {
+		readOnly := types.BoolNull()
+		if v.ReadOnly {
+			readOnly = types.BoolValue(true)
+		}
+		elements[name] = types.ObjectValueMust(volumeType.AttrTypes, map[string]attr.Value{
+			"claim": types.StringValue(v.Claim), "mount_path": types.StringValue(v.MountPath), "read_only": readOnly,
+		})
+	}
+	return types.MapValueMust(volumeType, elements)
 }
 
 // shared returns the entries of all whose keys are in known.

@@ -20,7 +20,7 @@ func checkVersion(server discovery.ServerVersionInterface) error {
 	info, err := server.ServerVersion()
 	if err != nil {
 		klog.Background().Error(err, "Cannot ask the API server for its version")
-		return nil
+		info = &version.Info{}
 	}
 	if minor := minorOf(info); minor != 0 && minor < oldestMinor {
 		return fmt.Errorf("the API server behaves like Kubernetes 1.%d; this scheduler needs 1.%d or later", minor, oldestMinor)

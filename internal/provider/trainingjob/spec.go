@@ -23,9 +23,6 @@ import (
 // says nothing about where the job runs.
 const unknownImage = "(known after apply)"
 
-// unknownClaim stands for a claim that is unknown until apply, likewise.
-const unknownClaim = "known-after-apply"
-
 // reader turns attributes into a job, and notes which of those that decide about
 // the placement are unknown until apply.
 type reader struct {
@@ -244,24 +241,6 @@ func (r *reader) pools(value types.List) []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-// volumes reads the volumes; they do not decide about the placement.
-func (r *reader) volumes(value types.Map) map[string]job.Volume {
-	if value.IsNull() || value.IsUnknown() {
-		return nil
-	}
-	var models map[string]volumeModel
-	r.diags.Append(value.ElementsAs(r.ctx, &models, false)...)
-	out := map[string]job.Volume{}
-	for name, v := range models {
-		volume := job.Volume{Claim: v.Claim.ValueString(), MountPath: v.MountPath.ValueString(), ReadOnly: v.ReadOnly.ValueBool()}
-		if v.Claim.IsUnknown() {
-			volume.Claim = unknownClaim
-		}
-		out[name] = volume
-	}
-	return out
 }
 
 func (r *reader) tolerations(value types.List) []corev1.Toleration {

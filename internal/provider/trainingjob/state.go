@@ -257,23 +257,6 @@ func tolerationsValue(ctx context.Context, tolerations []corev1.Toleration, diag
 	return list
 }
 
-func volumesValue(volumes map[string]job.Volume) types.Map {
-	if len(volumes) == 0 {
-		return types.MapNull(volumeType)
-	}
-	elements := map[string]attr.Value{}
-	for name, v := range volumes {
-		readOnly := types.BoolNull()
-		if v.ReadOnly {
-			readOnly = types.BoolValue(true)
-		}
-		elements[name] = types.ObjectValueMust(volumeType.AttrTypes, map[string]attr.Value{
-			"claim": types.StringValue(v.Claim), "mount_path": types.StringValue(v.MountPath), "read_only": readOnly,
-		})
-	}
-	return types.MapValueMust(volumeType, elements)
-}
-
 // shared returns the entries of all whose keys are in known.
 func shared(all, known map[string]string) map[string]string {
 	out := maps.Clone(all)

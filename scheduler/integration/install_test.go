@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -61,6 +62,20 @@ func TestInstalled(t *testing.T) {
 	agent, err := nodeagent.Objects(nodeagent.Options{Image: "test"})
 	require.NoError(t, err)
 	s.requireRestricted(agent)
+
+	// Repair has the rights that it needs, too. A simulated pod that has not started yet
+	// would start whatever its phase.
+	s.await("the members to run", func(ctx context.Context) (bool, string) {
+		waiting := slices.DeleteFunc(s.list(ctx, "job"), func(p corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
+		return len(waiting) == 0, fmt.Sprint(len(waiting))
+	})
+	require.NoError(t, api().CoreV1().Nodes().Delete(t.Context(), s.nodes[0], metav1.DeleteOptions{}))
+	s.awaitDegraded("job", "True NodeLost: node "+s.nodes[0]+" is gone, and with it worker-0, worker-1, worker-2 of the gang")
+	s.await("the members to fail", func(ctx context.Context) (bool, string) {
+		pods := s.list(ctx, "job")
+		alive := slices.DeleteFunc(pods, func(p corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+		return len(alive) == 0, fmt.Sprint(len(alive))
+	})
 
 	log, err := os.ReadFile(filepath.Join(localtest.Start(t).Dir, "log", contract.SchedulerName+".log"))
 	require.NoError(t, err)

@@ -8,11 +8,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -24,16 +27,20 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/version/verflag"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
+	schedulerconfig "k8s.io/kubernetes/cmd/kube-scheduler/app/config"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain/endpoint"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/allocate"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/gang"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/quota"
@@ -65,6 +72,8 @@ func run(ctx context.Context, args []string) error {
 	}
 	grace := flags.Duration("unreachable-grace", repair.DefaultGrace,
 		"How long a node may be unreachable or not ready before the members of gangs on it are failed.")
+	explainPort := flags.Int("explain-port", 0,
+		"The port on which to serve answers about gangs and cards by HTTPS, beside and under the same rules as --secure-port, which it needs. 0 serves none.")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
 			return nil
@@ -87,21 +96,35 @@ func run(ctx context.Context, args []string) error {
 		}
 		opts.ConfigFile = config
 		defer func() { _ = os.Remove(config) }() // a leftover in the temporary folder does no harm
+		// Who asks the scheduler is checked at the same API server.
+		opts.Authentication.RemoteKubeConfigFile = cmp.Or(opts.Authentication.RemoteKubeConfigFile, path)
+		opts.Authorization.RemoteKubeConfigFile = cmp.Or(opts.Authorization.RemoteKubeConfigFile, path)
 	}
 
 	cache := inventory.NewCache()
 	repairs := repair.New(cache, *grace)
+	meter := metrics.New(cache)
+	meter.Register(legacyregistry.MustRegister, legacyregistry.CustomMustRegister)
 	var gangs *gang.Plugin
 	config, scheduler, err := app.Setup(ctx, opts,
 		app.WithPlugin(allocate.Name, allocate.New),
 		app.WithPlugin(quota.Name, quota.Factory(cache)),
-		app.WithPlugin(gang.Name, gang.Factory(cache, func(p *gang.Plugin) { gangs = p })),
+		app.WithPlugin(gang.Name, gang.Factory(cache, meter, func(p *gang.Plugin) { gangs = p })),
 	)
 	if err != nil {
 		return fmt.Errorf("set up the scheduler: %w", err)
 	}
 	if err := checkVersion(config.Client.Discovery()); err != nil {
 		return err
+	}
+	if *explainPort != 0 {
+		if config.SecureServing == nil || gangs == nil {
+			return fmt.Errorf("--explain-port needs --secure-port, and plugin %s in the configuration", gang.Name)
+		}
+		address := net.JoinHostPort(opts.SecureServing.BindAddress.String(), strconv.Itoa(*explainPort))
+		if err := serveAnswers(ctx, address, config, endpoint.Source{Cache: cache, Synced: gangs.Synced}); err != nil {
+			return err
+		}
 	}
 	if gangs != nil {
 		handle := scheduler.FailureHandler
@@ -119,11 +142,24 @@ func run(ctx context.Context, args []string) error {
 		next := scheduler.NextPod
 		scheduler.NextPod = func(logger klog.Logger) (*framework.QueuedPodInfo, error) {
 			gangs.Lead()
-			led.Do(func() { go repairs.Run(ctx, clients, gangs.Synced) })
+			led.Do(func() {
+				meter.Lead()
+				go repairs.Run(ctx, clients, gangs.Synced)
+			})
 			return next(logger)
 		}
 	}
 	return app.Run(ctx, config, scheduler)
+}
+
+// serveAnswers answers questions about gangs and cards at an address until ctx ends.
+func serveAnswers(ctx context.Context, address string, config *schedulerconfig.CompletedConfig, source endpoint.Source) error {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("open the port of answers: %w", err)
+	}
+	guard := endpoint.Guard{Authenticator: config.Authentication.Authenticator, Authorizer: config.Authorization.Authorizer}
+	return endpoint.Serve(ctx, listener, config.SecureServing, guard, source)
 }
 
 // withKubeconfig copies a scheduler configuration that names no kubeconfig to a

@@ -50,12 +50,18 @@ func (c *Cache) Standing(key string, uid types.UID) Standing {
 	defer c.mu.Unlock()
 	found := c.census(key)
 	state, known := c.gangs[key][uid]
+	standing := found.standing(key)
+	standing.Known = known
+	standing.Late = known && found.cards && !state.member.asks()
+	return standing
+}
+
+// standing is the part of the gang's Standing that is not about one pod.
+func (c census) standing(key string) Standing {
 	return Standing{
-		Known:   known,
-		Lacks:   found.lacks(key),
-		Runs:    found.runs(),
-		Partial: found.running > 0 && !found.runs(),
-		Late:    known && found.cards && !state.member.asks(),
+		Lacks:   c.lacks(key),
+		Runs:    c.runs(),
+		Partial: c.running > 0 && !c.runs(),
 	}
 }
 

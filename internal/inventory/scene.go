@@ -67,6 +67,12 @@ func (s *Scene) Gang(key string) (state GangState, ok bool) {
 	return stateOf(members, s.podGroups[key], s.tree, s.cardsOf), true
 }
 
+// Standing says how far a gang is.
+func (s *Scene) Standing(key string) Standing {
+	found, _ := count(s.gangs[key], s.podGroups[key])
+	return found.standing(key)
+}
+
 // Find returns the keys of the gangs that a name stands for in a namespace: the gang
 // of that name, else the gang of the pod of that name, else the gangs of the job's pods.
 func (s *Scene) Find(namespace, name string) []string {

@@ -40,7 +40,8 @@ type Options struct {
 	// LogLevel is the verbosity of the log, as in klog: 0 (default) to 10.
 	LogLevel int
 	// Port is the port on which health and metrics are served, by the scheduler with
-	// HTTPS, by the queue controller with HTTP; 0 for none.
+	// HTTPS, by the queue controller with HTTP; 0 for none. The scheduler answers
+	// questions about gangs and cards on the next one.
 	Port int
 	// UnreachableGrace is how long a node may be unreachable before the members of gangs
 	// on it are failed; 0 means the scheduler's own default.
@@ -62,7 +63,7 @@ func Objects(o Options) ([]*unstructured.Unstructured, error) {
 		return nil, errors.New("replicas, log level, port and unreachable grace of the scheduler must not be negative")
 	}
 	var objs []*unstructured.Unstructured
-	for _, name := range []string{"crd-elasticquotatree.yaml", "crd-podgroup.yaml", "crd-queue.yaml", "scheduler.yaml", "queue.yaml", "admission.yaml"} {
+	for _, name := range []string{"crd-elasticquotatree.yaml", "crd-podgroup.yaml", "crd-queue.yaml", "scheduler.yaml", "queue.yaml", "admission.yaml", "explain.yaml"} {
 		more, err := decode(name)
 		if err != nil {
 			return nil, err
@@ -132,12 +133,17 @@ func (o Options) configure(deployment *unstructured.Unstructured, config []byte)
 	if o.UnreachableGrace != 0 {
 		args = append(args, "--unreachable-grace="+o.UnreachableGrace.String())
 	}
-	container := map[string]any{"args": args}
+	container := map[string]any{}
 	if o.Port != 0 {
-		container["ports"] = []any{map[string]any{"name": "https", "containerPort": int64(o.Port), "protocol": "TCP"}}
+		args = append(args, fmt.Sprintf("--explain-port=%d", o.Port+1))
+		container["ports"] = []any{
+			map[string]any{"name": "https", "containerPort": int64(o.Port), "protocol": "TCP"},
+			map[string]any{"name": "explain", "containerPort": int64(o.Port + 1), "protocol": "TCP"},
+		}
 		container["livenessProbe"] = probe("https", "/livez", 10)
 		container["readinessProbe"] = probe("https", "/readyz", 2)
 	}
+	container["args"] = args
 	if err := o.fill(deployment, container); err != nil {
 		return err
 	}

@@ -126,7 +126,7 @@ func TestFixes(t *testing.T) {
 
 func TestGangs(t *testing.T) {
 	c := busyCluster(t)
-	c.job("default", "big", 20, map[string]int64{topologyCards: 1}, says("no", noon.Add(-3*time.Minute)))
+	c.job("default", "big", 20, map[string]int64{topologyCards: 1}, says("5 of 20 members fit.", noon.Add(-3*time.Minute)))
 	c.job("default", "soon", 1, map[string]int64{topologyCards: 2})
 	gangs := explain.Gangs(c.cache.Scene())
 	requireGolden(t, "gangs.txt", text(t, func(w io.Writer) error { return explain.WriteGangs(w, gangs, noon) }))
@@ -175,7 +175,9 @@ func TestCardsAreThoseOfTheRecords(t *testing.T) {
 		}
 	}
 	inAnswers := map[string][]int{}
-	for _, a := range explain.Gangs(c.cache.Scene()) {
+	scene := c.cache.Scene()
+	for _, key := range scene.Keys() {
+		a := why(t, scene, key)
 		for _, p := range a.Places {
 			cards := p.Cards
 			for _, share := range p.Shares {

@@ -284,9 +284,15 @@ func WriteGangs(w io.Writer, gangs []Answer, now time.Time) error {
 		if !a.Since.IsZero() && a.State != Running {
 			waits = duration.HumanDuration(now.Sub(a.Since))
 		}
-		why := joinReasons(a.Reasons)
+		why := a.Said
+		if a.State == Running {
+			why = ""
+		}
 		if a.State == Incomplete {
-			why = count(a.Missing, "member") + " missing"
+			why = "its PodGroup is missing"
+			if a.Missing > 0 {
+				why = count(a.Missing, "member") + " missing"
+			}
 		}
 		rows = append(rows, []string{a.Gang, string(a.State), fmt.Sprintf("%d/%d", a.Running, a.Needed), fmt.Sprint(a.Priority), waits, why})
 	}

@@ -141,12 +141,7 @@ func Why(scene *inventory.Scene, key string) (answer Answer, ok bool) {
 	for _, assignment := range state.Gang.Running {
 		a.Places = append(a.Places, place(scene, assignment, true))
 	}
-	switch {
-	case state.Lacks != "":
-		a.State = Incomplete
-	case a.Running >= a.Needed && a.Running == members(state.Gang):
-		a.State = Running
-	default:
+	if a.State == Waiting || a.State == Running && a.Running < members(state.Gang) {
 		a.plan(scene, state.Gang)
 	}
 	return a, true
@@ -156,13 +151,14 @@ func Why(scene *inventory.Scene, key string) (answer Answer, ok bool) {
 func (a *Answer) plan(scene *inventory.Scene, g placement.Gang) {
 	result := scene.View.Plan(g)
 	planned := result.Verdict.Partial
-	a.State, a.Fit = Waiting, result.Verdict.Fit
 	if result.Placement != nil {
 		planned = result.Placement.Assignments
-		a.State, a.Fit = Fits, a.Running+len(planned)
-		if a.Running >= a.Needed {
-			a.State = Running
+		a.Fit = a.Running + len(planned)
+		if a.State == Waiting {
+			a.State = Fits
 		}
+	} else {
+		a.Fit = result.Verdict.Fit
 	}
 	for _, assignment := range planned {
 		a.Places = append(a.Places, place(scene, assignment, false))
@@ -178,7 +174,7 @@ func (a *Answer) plan(scene *inventory.Scene, g placement.Gang) {
 	}
 }
 
-// describe says what the gang is and asks for.
+// describe says what the gang is and asks for, before anything is planned.
 func describe(state inventory.GangState, key string) Answer {
 	g := state.Gang
 	a := Answer{Gang: g.ID, Pod: strings.Count(key, "/") == 2, Needed: g.Minimum, Missing: state.Missing, Priority: g.Priority}
@@ -197,6 +193,14 @@ func describe(state inventory.GangState, key string) Answer {
 		}
 	}
 	a.Fit = a.Running
+	switch {
+	case state.Lacks != "":
+		a.State = Incomplete
+	case a.Running >= a.Needed:
+		a.State = Running
+	default:
+		a.State = Waiting
+	}
 	for _, problem := range state.Problems {
 		a.Odd = append(a.Odd, problem.Text)
 	}
@@ -278,13 +282,21 @@ func fixes(in []placement.Fix) []Fix {
 	return out
 }
 
-// Gangs answers for all gangs, those that wait first, then by name.
+// Gangs answers for all gangs in short, those that wait first, then by priority and
+// name. It says whether each has room, not why not: that takes longer, and the
+// scheduler's own words are on the pods.
 func Gangs(scene *inventory.Scene) []Answer {
 	var all []Answer
 	for _, key := range scene.Keys() {
-		if a, ok := Why(scene, key); ok {
-			all = append(all, a)
+		state, ok := scene.Gang(key)
+		if !ok || len(state.Pods) == 0 {
+			continue
 		}
+		a := describe(state, key)
+		if a.State == Waiting && scene.View.Place(state.Gang) != nil {
+			a.State = Fits
+		}
+		all = append(all, a)
 	}
 	slices.SortStableFunc(all, func(a, b Answer) int {
 		return cmp.Or(cmp.Compare(a.State.rank(), b.State.rank()), -cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Gang, b.Gang))

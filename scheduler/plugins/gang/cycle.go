@@ -182,8 +182,13 @@ func (p *Plugin) PostBind(_ context.Context, state fwk.CycleState, pod *corev1.P
 		delete(g.seats, pod.UID)
 	}
 	done := ok && len(g.seats) == 0
+	var complete time.Time
+	if done {
+		complete = g.complete
+	}
 	p.mu.Unlock()
 	if done {
+		p.started(complete)
 		p.work.add(inventory.Change{Gang: s.round.key})
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
 // patience is how long a gang may be incomplete before its pods say so: pods of a
@@ -191,6 +192,9 @@ func (p *Plugin) report(ctx context.Context, key string, state inventory.GangSta
 	switch {
 	case !missing:
 		g.incomplete = time.Time{}
+		if g.complete.IsZero() {
+			g.complete = now
+		}
 	case g.incomplete.IsZero():
 		g.incomplete = now
 		p.after(patience, func() { p.work.add(inventory.Change{Gang: key}) })
@@ -206,6 +210,23 @@ func (p *Plugin) report(ctx context.Context, key string, state inventory.GangSta
 	}
 	if overdue {
 		p.say(ctx, state, state.Lacks, nil)
+	}
+}
+
+// try plans a gang ([inventory.Cache.Plan]) and counts the attempt.
+func (p *Plugin) try(key string, exclude map[string]bool) (inventory.GangState, placement.Result, bool) {
+	begin := time.Now()
+	state, result, ok := p.cache.Plan(key, exclude)
+	if ok && state.Lacks == "" {
+		p.meter.Planned(key, time.Since(begin), result)
+	}
+	return state, result, ok
+}
+
+// started counts a gang whose planned members are all bound.
+func (p *Plugin) started(complete time.Time) {
+	if !complete.IsZero() {
+		p.meter.Started(time.Since(complete))
 	}
 }
 

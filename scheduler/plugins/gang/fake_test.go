@@ -25,6 +25,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 )
 
 // fakeHandle is the part of the framework that the plugin uses. Calls of any other
@@ -121,7 +122,7 @@ func newBench(t *testing.T, nodes ...string) *bench {
 		},
 		states: map[types.UID]fwk.CycleState{},
 	}
-	b.plugin = newPlugin(b.cache, b.handle, fake.NewSimpleDynamicClient(runtime.NewScheme()))
+	b.plugin = newPlugin(b.cache, metrics.New(b.cache), b.handle, fake.NewSimpleDynamicClient(runtime.NewScheme()))
 	b.plugin.synced = func(context.Context) error { return nil }
 	b.plugin.leading.Store(true)
 	b.plugin.after = func(pause time.Duration, f func()) { b.timers = append(b.timers, timer{pause, f}) }

@@ -34,6 +34,8 @@ type gang struct {
 	blocked bool
 	// incomplete is since when members are missing, zero while none are.
 	incomplete time.Time
+	// complete is when all members were there, zero while that is not known.
+	complete time.Time
 	// reported are the texts of oddities that have been published.
 	reported map[string]bool
 }

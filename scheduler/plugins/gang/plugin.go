@@ -17,6 +17,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 )
 
 // Name is the plugin's name in a scheduler configuration.
@@ -28,6 +29,7 @@ type Plugin struct {
 	handle fwk.Handle
 	cache  *inventory.Cache
 	client dynamic.Interface
+	meter  *metrics.Metrics
 	// synced waits until the cache holds the cluster.
 	synced func(context.Context) error
 	work   *worklist
@@ -58,12 +60,12 @@ var (
 
 // New returns the plugin of a profile. It makes the cache follow the cluster, so a
 // scheduler may have one profile with it.
-func New(ctx context.Context, cache *inventory.Cache, handle fwk.Handle) (*Plugin, error) {
+func New(ctx context.Context, cache *inventory.Cache, meter *metrics.Metrics, handle fwk.Handle) (*Plugin, error) {
 	client, err := dynamic.NewForConfig(handle.KubeConfig())
 	if err != nil {
 		return nil, fmt.Errorf("%s: set up the client for custom resources: %w", Name, err)
 	}
-	p := newPlugin(cache, handle, client)
+	p := newPlugin(cache, meter, handle, client)
 	cache.Subscribe(p.work.add)
 	if p.synced, err = cache.Follow(ctx, handle.SharedInformerFactory(), client); err != nil {
 		return nil, fmt.Errorf("%s: %w", Name, err)
@@ -72,11 +74,12 @@ func New(ctx context.Context, cache *inventory.Cache, handle fwk.Handle) (*Plugi
 	return p, nil
 }
 
-func newPlugin(cache *inventory.Cache, handle fwk.Handle, client dynamic.Interface) *Plugin {
+func newPlugin(cache *inventory.Cache, meter *metrics.Metrics, handle fwk.Handle, client dynamic.Interface) *Plugin {
 	return &Plugin{
 		handle: handle,
 		cache:  cache,
 		client: client,
+		meter:  meter,
 		work:   newWorklist(),
 		after:  func(pause time.Duration, f func()) { time.AfterFunc(pause, f) },
 		gangs:  map[string]*gang{},
@@ -215,9 +218,9 @@ func (p *Plugin) letIn(ctx context.Context, key string) {
 }
 
 // Factory returns a function that makes the plugin for the framework and hands it to made.
-func Factory(cache *inventory.Cache, made func(*Plugin)) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
+func Factory(cache *inventory.Cache, meter *metrics.Metrics, made func(*Plugin)) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
 	return func(ctx context.Context, _ runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-		p, err := New(ctx, cache, handle)
+		p, err := New(ctx, cache, meter, handle)
 		if err != nil {
 			return nil, err
 		}

@@ -29,7 +29,7 @@ const (
 // the verdict. It runs in the scheduling cycle only, so rounds never overlap.
 func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*seat, *fwk.Status) {
 	refused := p.refusedNodes(key)
-	state, result, ok := p.cache.Plan(key, refused)
+	state, result, ok := p.try(key, refused)
 	if !ok {
 		return nil, hold("pod %s is gone", pod.Name)
 	}
@@ -250,6 +250,7 @@ func (p *Plugin) abandon(ctx context.Context, r *round) {
 	uids := r.uids()
 	p.mu.Unlock()
 	if first {
+		p.meter.RolledBack()
 		for _, uid := range uids {
 			if waiting := p.handle.GetWaitingPod(uid); waiting != nil {
 				waiting.Reject(Name, fmt.Sprintf("gang %s is being planned anew", r.key))

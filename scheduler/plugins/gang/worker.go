@@ -144,7 +144,7 @@ func rank(first bool) int {
 // retry lets a waiting gang in when it fits now, and else notes why not.
 func (p *Plugin) retry(ctx context.Context, key string) {
 	refused := p.refusedNodes(key)
-	state, result, ok := p.cache.Plan(key, refused)
+	state, result, ok := p.try(key, refused)
 	if !ok || state.Lacks != "" {
 		return
 	}

@@ -1,0 +1,213 @@
+package integration
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
+)
+
+// answering is a scheduler with its ports open.
+type answering struct {
+	t                *testing.T
+	metrics, answers string
+}
+
+func startAnswering(t *testing.T) answering {
+	t.Helper()
+	ports := make([]string, 2)
+	for i := range ports {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		_, ports[i], err = net.SplitHostPort(listener.Addr().String())
+		require.NoError(t, err)
+		require.NoError(t, listener.Close())
+	}
+	runScheduler(t, nil, "--bind-address=127.0.0.1", "--secure-port="+ports[0], "--explain-port="+ports[1])
+	return answering{t, "https://127.0.0.1:" + ports[0], "https://127.0.0.1:" + ports[1]}
+}
+
+// get asks with a token, "" for none.
+func (a answering) get(url, token string) (status int, body string) {
+	a.t.Helper()
+	request, err := http.NewRequestWithContext(a.t.Context(), http.MethodGet, url, nil)
+	require.NoError(a.t, err)
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	// The scheduler signs its certificate itself.
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	defer client.CloseIdleConnections()
+	response, err := client.Do(request)
+	require.NoError(a.t, err)
+	defer response.Body.Close()
+	raw, err := io.ReadAll(response.Body)
+	require.NoError(a.t, err)
+	return response.StatusCode, string(raw)
+}
+
+var patches = regexp.MustCompile(`(?m)^rest_client_requests_total\{code="\d+",host="[^"]*",method="PATCH"\} (\S+)$`)
+
+// patches counts the PATCH calls that the scheduler has made so far.
+func (a answering) patches(token string) int {
+	a.t.Helper()
+	status, body := a.get(a.metrics+"/metrics", token)
+	require.Equal(a.t, http.StatusOK, status, body)
+	sum := 0
+	for _, match := range patches.FindAllStringSubmatch(body, -1) {
+		n, err := strconv.Atoi(match[1])
+		require.NoError(a.t, err)
+		sum += n
+	}
+	return sum
+}
+
+// reader makes a service account with cluster roles of the scheduler's manifests, and
+// returns a token of it.
+func (s *scene) reader(name string, roles ...string) (token string) {
+	s.t.Helper()
+	ctx := s.t.Context()
+	_, err := api().CoreV1().ServiceAccounts(s.namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	objects, err := deploy.Objects(deploy.Options{Image: "test"})
+	require.NoError(s.t, err)
+	for _, role := range roles {
+		for _, object := range objects {
+			if object.GetKind() == "ClusterRole" && object.GetName() == role {
+				_, err := cluster.client.Apply(ctx, object)
+				require.NoError(s.t, err)
+			}
+		}
+		binding := &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: s.namespace + "-" + name + "-" + role},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: s.namespace, Name: name}},
+		}
+		_, err := api().RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{})
+		require.NoError(s.t, err)
+		s.t.Cleanup(func() {
+			assert.NoError(s.t, api().RbacV1().ClusterRoleBindings().Delete(context.Background(), binding.Name, metav1.DeleteOptions{}))
+		})
+	}
+	granted, err := api().CoreV1().ServiceAccounts(s.namespace).CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	return granted.Status.Token
+}
+
+// A gang that waits is written about when the reason changes and not otherwise,
+// whatever else happens in the cluster.
+func TestWaitingGangIsWrittenOnce(t *testing.T) {
+	s := newScene(t, machine{count: 1, mode: "topology"}, machine{count: 1, mode: "default"})
+	scheduler := startAnswering(t)
+	token := s.reader("prometheus", "gpuplan-metrics")
+	s.createPodGroup("big", 3)
+	s.submit(job{name: "big", workers: 3, cards: 4, resource: contract.ResourceTopologyCard, labels: map[string]string{contract.PodGroupLabel: "big"}})
+	text := s.awaitReason("big", "2 of 3")
+	s.awaitPodGroup("big", "False: "+text)
+	before := scheduler.patches(token)
+
+	// Pods of another mode, and pods without cards, come and go.
+	for i := range 10 {
+		for _, other := range []job{
+			{name: fmt.Sprintf("other-%d", i), workers: 1, cards: 2, resource: contract.ResourceDefaultCard},
+			{name: fmt.Sprintf("plain-%d", i), workers: 1},
+		} {
+			s.submit(other)
+			s.awaitBound(other.name)
+			s.finish(other.name)
+		}
+	}
+	assert.Equal(t, before, scheduler.patches(token), "nothing was written")
+
+	s.submit(topologyGang("little", 1, 1))
+	changed := s.awaitReason("big", "1 of 3")
+	s.awaitPodGroup("big", "False: "+changed)
+	// Three pods and the PodGroup; the event joins the series of the first one.
+	assert.InDelta(t, float64(before)+4.5, scheduler.patches(token), 0.5)
+	for _, pod := range s.list(t.Context(), "big") {
+		assert.Equal(t, changed, reason([]corev1.Pod{pod}))
+	}
+}
+
+func (s *scene) awaitPodGroup(name, condition string) {
+	s.t.Helper()
+	s.await("PodGroup "+name+" to say "+condition, func(ctx context.Context) (bool, string) {
+		have := s.podGroupCondition(ctx, name)
+		return have == condition, have
+	})
+}
+
+// The scheduler, the kubectl plugin and the pods say the same, and only to those who
+// have the right to ask.
+func TestAnswers(t *testing.T) {
+	s := newScene(t, machine{count: 2, mode: "topology"})
+	scheduler := startAnswering(t)
+	s.submit(topologyGang("vgg16", 4, 1))
+	s.awaitBound("vgg16")
+	s.submit(topologyGang("big", 20, 1))
+	said := s.awaitReason("big", "12 of 20")
+
+	why := scheduler.answers + "/gpuplan/gangs/" + s.namespace + "/big"
+	token := s.reader("admin", "gpuplan-explain")
+	status, body := scheduler.get(why, "")
+	assert.Equal(t, http.StatusUnauthorized, status, body)
+	status, body = scheduler.get(why, s.reader("guest"))
+	assert.Equal(t, http.StatusForbidden, status, body)
+	status, body = scheduler.get(why, token)
+	require.Equal(t, http.StatusOK, status, body)
+	var answers []explain.Answer
+	require.NoError(t, json.Unmarshal([]byte(body), &answers))
+	require.Len(t, answers, 1)
+	assert.Equal(t, said, answers[0].Verdict)
+	assert.Equal(t, said, answers[0].Said)
+	assert.Equal(t, 12, answers[0].Fit)
+
+	// The plugin has no more rights than the role gives it.
+	plugin := s.plugin("admin", "why", "big", "-n", s.namespace, "-o", "json")
+	var fromAPI []explain.Answer
+	require.NoError(t, json.Unmarshal(plugin, &fromAPI))
+	assert.Equal(t, answers, fromAPI)
+
+	assert.Contains(t, string(s.plugin("admin", "fits", "big", "-n", s.namespace)), "pool size 3 (now 2) for pool "+s.namespace)
+	for _, form := range []string{"why big", "gangs", "map", "without " + s.nodes[0]} {
+		t.Logf("kubectl gpuplan %s\n%s", form, s.plugin("admin", append(strings.Fields(form), "-n", s.namespace)...))
+	}
+	status, body = scheduler.get(scheduler.answers+"/gpuplan/map?output=svg", token)
+	assert.Equal(t, http.StatusOK, status)
+	assert.Contains(t, body, s.namespace+"/vgg16")
+}
+
+// plugin runs kubectl-gpuplan as a service account of the scene.
+func (s *scene) plugin(account string, args ...string) []byte {
+	s.t.Helper()
+	path, err := localtest.Program("kubectl-gpuplan")
+	require.NoError(s.t, err)
+	command := exec.CommandContext(s.t.Context(), path, append(args, "--as=system:serviceaccount:"+s.namespace+":"+account)...)
+	command.Env = append(command.Environ(), "KUBECONFIG="+cluster.kubeconfig)
+	output, err := command.Output()
+	if failed, ok := err.(*exec.ExitError); ok {
+		require.NoError(s.t, err, string(failed.Stderr))
+	}
+	require.NoError(s.t, err)
+	return output
+}

@@ -1,0 +1,153 @@
+package metrics
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/component-base/metrics"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
+)
+
+// clusterCollector computes the gauges of the cluster when they are asked for.
+type clusterCollector struct {
+	metrics.BaseStableCollector
+	*Metrics
+
+	gangs, waiting, cards, idleCards, fragments, quotaUsed, quotaMin, quotaMax *metrics.Desc
+}
+
+func newClusterCollector(m *Metrics) *clusterCollector {
+	gauge := func(name, help string, labels ...string) *metrics.Desc {
+		return metrics.NewDesc(namespace+"_"+name, help, labels, nil, metrics.ALPHA, "")
+	}
+	return &clusterCollector{
+		Metrics: m,
+		gangs: gauge("gangs", "Gangs and pods on their own that ask for cards, by state: running, waiting, or incomplete while members are missing.",
+			"state"),
+		waiting: gauge("gangs_waiting", "Gangs that wait, by the constraint that keeps the next member from most nodes.",
+			"constraint"),
+		cards: gauge("cards", "Cards by pool, mode of the node, and state: free, used whole or in part, or unhealthy.",
+			"pool", "mode", "state"),
+		idleCards: gauge("idle_cards", "Idle cards, the idle parts of shared cards included."),
+		fragments: gauge("fragmented_cards", "Idle cards that a request cannot use on average, over the requests of all gangs in the cluster."),
+		quotaUsed: gauge("quota_used", "What runs in a leaf of the quota tree: CPU in cores, memory in bytes, everything else as it is.",
+			"leaf", "resource"),
+		quotaMin: gauge("quota_min", "What is guaranteed to a leaf of the quota tree.", "leaf", "resource"),
+		quotaMax: gauge("quota_max", "What a leaf of the quota tree may use at most.", "leaf", "resource"),
+	}
+}
+
+// DescribeWithStability implements metrics.StableCollector.
+func (c *clusterCollector) DescribeWithStability(ch chan<- *metrics.Desc) {
+	for _, desc := range []*metrics.Desc{c.gangs, c.waiting, c.cards, c.idleCards, c.fragments, c.quotaUsed, c.quotaMin, c.quotaMax} {
+		ch <- desc
+	}
+}
+
+// CollectWithStability implements metrics.StableCollector.
+func (c *clusterCollector) CollectWithStability(ch chan<- metrics.Metric) {
+	if !c.leading.Load() {
+		return
+	}
+	set := func(desc *metrics.Desc, value float64, labels ...string) {
+		ch <- metrics.NewLazyConstMetric(desc, metrics.GaugeValue, value, labels...)
+	}
+	scene := c.cache.Scene()
+	c.countGangs(scene, set)
+	c.countCards(scene, set)
+	c.countQuota(scene, set)
+}
+
+// setter gives a gauge a value.
+type setter func(desc *metrics.Desc, value float64, labels ...string)
+
+// countGangs counts gangs by state, and those that wait by constraint.
+func (c *clusterCollector) countGangs(scene *inventory.Scene, set setter) {
+	states := map[string]int{"running": 0, "waiting": 0, "incomplete": 0}
+	mix := placement.NewMix()
+	waits := map[string]bool{}
+	for _, key := range scene.Keys() {
+		state, _ := scene.Gang(key)
+		mix.Observe(state.Gang)
+		switch standing := scene.Standing(key); {
+		case standing.Lacks != "":
+			states["incomplete"]++
+		case standing.Runs:
+			states["running"]++
+		default:
+			states["waiting"]++
+			waits[key] = true
+		}
+	}
+	for state, n := range states {
+		set(c.gangs, float64(n), state)
+	}
+	constraints := map[string]int{}
+	c.mu.Lock()
+	maps.DeleteFunc(c.constraints, func(key string, _ placement.Code) bool { return !waits[key] })
+	for _, code := range c.constraints {
+		constraints[string(code)]++
+	}
+	c.mu.Unlock()
+	for constraint, n := range constraints {
+		set(c.waiting, float64(n), constraint)
+	}
+	idle, unusable := mix.Idle(scene.View)
+	set(c.idleCards, idle)
+	set(c.fragments, unusable)
+}
+
+func (c *clusterCollector) countCards(scene *inventory.Scene, set setter) {
+	type kind struct{ pool, mode, state string }
+	counts := map[kind]int{}
+	for _, pool := range explain.Cards(scene).Pools {
+		for _, node := range pool.Nodes {
+			for _, card := range node.Cards {
+				state := "used"
+				switch {
+				case card.Unhealthy != "":
+					state = "unhealthy"
+				case card.Free():
+					state = "free"
+				}
+				counts[kind{pool.Name, pool.Mode, state}]++
+			}
+		}
+	}
+	for k, n := range counts {
+		set(c.cards, float64(n), k.pool, k.mode, k.state)
+	}
+}
+
+func (c *clusterCollector) countQuota(scene *inventory.Scene, set setter) {
+	tree := scene.View.Quota()
+	if tree == nil {
+		return
+	}
+	for _, leaf := range tree.Leaves() {
+		used, least, most := tree.Used(leaf), tree.Min(leaf), tree.Max(leaf)
+		path := tree.Path(leaf)
+		for name, amount := range least {
+			set(c.quotaMin, inUnits(name, amount), path, name)
+		}
+		for name, amount := range most {
+			set(c.quotaMax, inUnits(name, amount), path, name)
+		}
+		governed := slices.Concat(slices.Collect(maps.Keys(least)), slices.Collect(maps.Keys(most)))
+		slices.Sort(governed)
+		for _, name := range slices.Compact(governed) {
+			set(c.quotaUsed, inUnits(name, used[name]), path, name)
+		}
+	}
+}
+
+// inUnits converts millicores to cores.
+func inUnits(resource string, amount int64) float64 {
+	if resource == "cpu" {
+		return float64(amount) / 1000
+	}
+	return float64(amount)
+}

@@ -1,0 +1,92 @@
+// Package metrics measures gangs, cards and quota for Prometheus. What the scheduler
+// does is counted as it happens; what the cluster looks like is computed from the
+// cache when it is asked for, by the scheduler that leads only, so that replicas are
+// not added up.
+package metrics
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/component-base/metrics"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+const namespace = "gpuplan"
+
+// Results of planning a gang.
+const (
+	placed  = "placed"
+	refused = "refused"
+)
+
+// Metrics measures one scheduler.
+type Metrics struct {
+	cache   *inventory.Cache
+	leading atomic.Bool
+
+	planning  *metrics.HistogramVec
+	rollbacks *metrics.Counter
+	starts    *metrics.Histogram
+
+	mu sync.Mutex
+	// constraints is the first constraint in the verdict of each gang that was refused last.
+	constraints map[string]placement.Code
+}
+
+// New returns the metrics of a scheduler with this cache. They count from the moment
+// that they are registered.
+func New(cache *inventory.Cache) *Metrics {
+	return &Metrics{
+		cache:       cache,
+		constraints: map[string]placement.Code{},
+		planning: metrics.NewHistogramVec(&metrics.HistogramOpts{
+			Namespace: namespace, Name: "plan_duration_seconds", StabilityLevel: metrics.ALPHA,
+			Help:    "Time to plan a whole gang, by result: placed, or refused with a verdict.",
+			Buckets: metrics.ExponentialBuckets(0.0001, 2.5, 12),
+		}, []string{"result"}),
+		rollbacks: metrics.NewCounter(&metrics.CounterOpts{
+			Namespace: namespace, Name: "gang_rollbacks_total", StabilityLevel: metrics.ALPHA,
+			Help: "Gangs that were planned and then given up because another plugin refused a member, or a member went away.",
+		}),
+		starts: metrics.NewHistogram(&metrics.HistogramOpts{
+			Namespace: namespace, Name: "gang_start_duration_seconds", StabilityLevel: metrics.ALPHA,
+			Help:    "Time from the moment that a gang's members exist until all planned members are bound.",
+			Buckets: metrics.ExponentialBuckets(0.01, 3, 15),
+		}),
+	}
+}
+
+// Register adds the metrics to a registry, once: the arguments are its MustRegister and
+// CustomMustRegister.
+func (m *Metrics) Register(register func(...metrics.Registerable), custom func(...metrics.StableCollector)) {
+	register(m.planning, m.rollbacks, m.starts)
+	custom(newClusterCollector(m))
+}
+
+// Lead tells that this scheduler leads.
+func (m *Metrics) Lead() { m.leading.Store(true) }
+
+// Planned counts a gang that was planned, by its key.
+func (m *Metrics) Planned(key string, took time.Duration, result placement.Result) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if result.Placement != nil {
+		m.planning.WithLabelValues(placed).Observe(took.Seconds())
+		delete(m.constraints, key)
+		return
+	}
+	m.planning.WithLabelValues(refused).Observe(took.Seconds())
+	if reasons := result.Verdict.Reasons; len(reasons) > 0 {
+		m.constraints[key] = reasons[0].Code
+	}
+}
+
+// RolledBack counts a gang that was planned and given up.
+func (m *Metrics) RolledBack() { m.rollbacks.Inc() }
+
+// Started counts a gang whose members are all bound, after the time since they existed.
+func (m *Metrics) Started(took time.Duration) { m.starts.Observe(took.Seconds()) }

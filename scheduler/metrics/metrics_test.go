@@ -1,0 +1,128 @@
+package metrics
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/testutil"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+)
+
+func registered(cache *inventory.Cache) (*Metrics, metrics.KubeRegistry) {
+	m, registry := New(cache), metrics.NewKubeRegistry()
+	m.Register(registry.MustRegister, registry.CustomMustRegister)
+	return m, registry
+}
+
+// pod asks for cards; it runs on a node, or waits when node is "".
+func pod(name string, cards int64, node string) *corev1.Pod {
+	list := corev1.ResourceList{contract.ResourceTopologyCard: *resource.NewQuantity(cards, resource.DecimalSI)}
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)},
+		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list, Limits: list}}}},
+	}
+	if node != "" {
+		var indexes []int
+		for i := range int(cards) {
+			indexes = append(indexes, i)
+		}
+		p.Annotations, _ = contract.Allocation{Node: node, Cards: indexes}.Annotations()
+	}
+	return p
+}
+
+func cluster(t *testing.T) *inventory.Cache {
+	t.Helper()
+	cache := inventory.NewCache()
+	eight := corev1.ResourceList{contract.ResourceTopologyCard: resource.MustParse("8"), corev1.ResourcePods: resource.MustParse("110")}
+	for _, name := range []string{"n1", "n2"} {
+		_, err := cache.SetNode(&corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{contract.NodeModeLabel: "topology", contract.NodePoolNameLabel: "v100"}},
+			Status:     corev1.NodeStatus{Capacity: eight, Allocatable: eight},
+		})
+		require.NoError(t, err)
+	}
+	_, err := cache.SetQuotaTree(&unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"root": map[string]any{
+		"children": []any{map[string]any{"name": "team", "namespaces": []any{"default"},
+			"min": map[string]any{contract.ResourceTopologyCard: "4"}, "max": map[string]any{contract.ResourceTopologyCard: "16", "cpu": "500m"}}},
+	}}}})
+	require.NoError(t, err)
+	cache.SetPod(pod("runs", 5, "n1"))
+	return cache
+}
+
+func TestCluster(t *testing.T) {
+	cache := cluster(t)
+	m, registry := registered(cache)
+	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(""), "gpuplan_gangs"), "a replica that stands by is silent")
+	m.Lead()
+	cache.SetPod(pod("waits", 8, ""))
+	cache.SetPod(pod("greedy", 9, ""))
+	for _, key := range []string{"pod/default/waits", "pod/default/greedy"} {
+		_, result, ok := cache.Plan(key, nil)
+		require.True(t, ok)
+		m.Planned(key, time.Millisecond, result)
+	}
+	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP gpuplan_cards [ALPHA] Cards by pool, mode of the node, and state: free, used whole or in part, or unhealthy.
+# TYPE gpuplan_cards gauge
+gpuplan_cards{mode="topology",pool="v100",state="free"} 11
+gpuplan_cards{mode="topology",pool="v100",state="used"} 5
+# HELP gpuplan_gangs [ALPHA] Gangs and pods on their own that ask for cards, by state: running, waiting, or incomplete while members are missing.
+# TYPE gpuplan_gangs gauge
+gpuplan_gangs{state="incomplete"} 0
+gpuplan_gangs{state="running"} 1
+gpuplan_gangs{state="waiting"} 2
+# HELP gpuplan_gangs_waiting [ALPHA] Gangs that wait, by the constraint that keeps the next member from most nodes.
+# TYPE gpuplan_gangs_waiting gauge
+gpuplan_gangs_waiting{constraint="NotEnoughCards"} 1
+# HELP gpuplan_idle_cards [ALPHA] Idle cards, the idle parts of shared cards included.
+# TYPE gpuplan_idle_cards gauge
+gpuplan_idle_cards 11
+# HELP gpuplan_quota_max [ALPHA] What a leaf of the quota tree may use at most.
+# TYPE gpuplan_quota_max gauge
+gpuplan_quota_max{leaf="root/team",resource="aliyun.com/gpu"} 16
+gpuplan_quota_max{leaf="root/team",resource="cpu"} 0.5
+# HELP gpuplan_quota_min [ALPHA] What is guaranteed to a leaf of the quota tree.
+# TYPE gpuplan_quota_min gauge
+gpuplan_quota_min{leaf="root/team",resource="aliyun.com/gpu"} 4
+# HELP gpuplan_quota_used [ALPHA] What runs in a leaf of the quota tree: CPU in cores, memory in bytes, everything else as it is.
+# TYPE gpuplan_quota_used gauge
+gpuplan_quota_used{leaf="root/team",resource="aliyun.com/gpu"} 5
+gpuplan_quota_used{leaf="root/team",resource="cpu"} 0
+`), "gpuplan_cards", "gpuplan_gangs", "gpuplan_gangs_waiting", "gpuplan_idle_cards", "gpuplan_quota_used", "gpuplan_quota_min", "gpuplan_quota_max"))
+
+	cache.RemovePod("greedy")
+	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(""), "gpuplan_gangs_waiting"), "a gang that is gone waits no more")
+}
+
+func TestWork(t *testing.T) {
+	cache := cluster(t)
+	m, registry := registered(cache)
+	_, fits, _ := cache.Plan("pod/default/runs", nil)
+	m.Planned("pod/default/runs", 2*time.Millisecond, fits)
+	m.RolledBack()
+	m.Started(time.Second)
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	counts := map[string]float64{}
+	for _, f := range families {
+		for _, metric := range f.GetMetric() {
+			counts[f.GetName()] += metric.GetCounter().GetValue() + float64(metric.GetHistogram().GetSampleCount())
+		}
+	}
+	assert.Subset(t, counts, map[string]float64{
+		"gpuplan_plan_duration_seconds": 1, "gpuplan_gang_rollbacks_total": 1, "gpuplan_gang_start_duration_seconds": 1,
+	})
+}

@@ -64,6 +64,7 @@ func render() (map[string]string, error) {
 			strconv.Itoa(markReplicas), "{{ int .Values.scheduler.replicas }}",
 			strconv.Itoa(markLogLevel), "{{ int .Values.scheduler.logLevel }}",
 			strconv.Itoa(markPort), "{{ int .Values.scheduler.port }}",
+			strconv.Itoa(markPort + 1), "{{ add1 .Values.scheduler.port }}",
 			markDuration.String(), "{{ .Values.scheduler.unreachableGrace }}",
 		}},
 		{"nodeAgent", func() ([]*unstructured.Unstructured, error) {

@@ -144,6 +144,16 @@ var granted = map[string][]string{
 		"/configmaps: create",
 		"/configmaps gpuplan-queue: get update",
 	},
+	// Nobody is given these two; an administrator binds them to people and to Prometheus.
+	"ClusterRole gpuplan-explain": {
+		"/nodes: list",
+		"/pods: list",
+		"gpuplan.dev/gpunodes: list",
+		"scheduling.sigs.k8s.io/elasticquotatrees: list",
+		"scheduling.x-k8s.io/podgroups: list",
+		"/gpuplan/*: get",
+	},
+	"ClusterRole gpuplan-metrics": {"/metrics: get"},
 }
 
 // bound are the cluster's own roles that the scheduler is given.
@@ -197,7 +207,10 @@ func rightsOf(rule rbacv1.PolicyRule) (rights []string) {
 			rights = append(rights, strings.Join(what, " ")+": "+strings.Join(rule.Verbs, " "))
 		}
 	}
-	return append(rights, rule.NonResourceURLs...)
+	for _, url := range rule.NonResourceURLs {
+		rights = append(rights, url+": "+strings.Join(rule.Verbs, " "))
+	}
+	return rights
 }
 
 func TestCRDsMatchTheContract(t *testing.T) {

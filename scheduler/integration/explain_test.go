@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -142,11 +143,21 @@ func TestWaitingGangIsWrittenOnce(t *testing.T) {
 	s.submit(topologyGang("little", 1, 1))
 	changed := s.awaitReason("big", "1 of 3")
 	s.awaitPodGroup("big", "False: "+changed)
-	// Three pods and the PodGroup; the event joins the series of the first one.
-	assert.InDelta(t, float64(before)+4.5, scheduler.patches(token), 0.5)
+	assert.Equal(t, before+4, scheduler.patches(token), "three pods and the PodGroup")
 	for _, pod := range s.list(t.Context(), "big") {
 		assert.Equal(t, changed, reason([]corev1.Pod{pod}))
 	}
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		events, err := api().EventsV1().Events(s.namespace).List(t.Context(), metav1.ListOptions{})
+		require.NoError(c, err)
+		var notes []string
+		for _, event := range events.Items {
+			if event.Regarding.Kind == contract.PodGroupKind {
+				notes = append(notes, event.Note)
+			}
+		}
+		assert.ElementsMatch(c, []string{text, changed}, notes, "one event for each reason")
+	}, settled, 200*time.Millisecond)
 }
 
 func (s *scene) awaitPodGroup(name, condition string) {

@@ -77,8 +77,8 @@ func launchScheduler(dir, kubeconfig string, changes map[string]string, flags ..
 		return nil, err
 	}
 	p := &program{done: make(chan struct{}), log: &bytes.Buffer{}}
-	p.command = exec.Command(path, append(flags,
-		"--config="+config, "--secure-port=0", "--v=2", "--feature-gates=NominatedNodeNameForExpectation=false")...)
+	p.command = exec.Command(path, append([]string{
+		"--config=" + config, "--secure-port=0", "--v=2", "--feature-gates=NominatedNodeNameForExpectation=false"}, flags...)...)
 	p.command.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	p.command.Stdout, p.command.Stderr = p.log, p.log
 	if err := p.command.Start(); err != nil {

@@ -49,6 +49,8 @@ type podState struct {
 	observed *corev1.Pod
 	// assumed is the pod as it will be once it is bound, nil unless that is under way.
 	assumed *corev1.Pod
+	// doubted tells that the binding of the assumed pod failed, as far as is known.
+	doubted bool
 	member  member
 	key     string
 }
@@ -181,9 +183,9 @@ func (c *Cache) SetPod(p *corev1.Pod) Change {
 		c.pods[p.UID] = state
 	}
 	before, held := state.observed, state.holds()
-	expected := state.assumed != nil && state.assumed.Spec.NodeName == p.Spec.NodeName
+	expected := !state.doubted && state.assumed != nil && state.assumed.Spec.NodeName == p.Spec.NodeName
 	if p.Spec.NodeName != "" || Finished(p) {
-		state.assumed = nil
+		state.assumed, state.doubted = nil, false
 	}
 	state.observed = p
 	c.update(state)
@@ -228,6 +230,25 @@ func (c *Cache) Assume(p *corev1.Pod) {
 	}
 	state.assumed = p
 	c.update(state)
+}
+
+// Doubt notes that the binding of an assumed pod has failed, as far as the caller
+// knows: an answer may have been lost on its way. When the API server shows the pod
+// bound all the same, that is a change of its gang.
+func (c *Cache) Doubt(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if state, ok := c.pods[uid]; ok && state.assumed != nil {
+		state.doubted = true
+	}
+}
+
+// Bound reports whether the API server shows a pod bound.
+func (c *Cache) Bound(uid types.UID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state, ok := c.pods[uid]
+	return ok && state.observed.Spec.NodeName != ""
 }
 
 // Forget takes back what Assume charged; it does nothing for a pod that is bound.

@@ -137,6 +137,11 @@ func (p *Plugin) Unreserve(ctx context.Context, state fwk.CycleState, _ *corev1.
 	p.mu.Unlock()
 	if phase != bindingPhase {
 		p.abandon(ctx, s.round)
+		return
+	}
+	p.cache.Doubt(s.pod.UID)
+	if p.cache.Bound(s.pod.UID) {
+		p.work.add(inventory.Change{Gang: s.round.key})
 	}
 }
 

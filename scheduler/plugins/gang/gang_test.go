@@ -256,6 +256,50 @@ func TestFailedBindingKeepsTheSeat(t *testing.T) {
 	assert.Equal(t, node, again)
 }
 
+// A binding whose answer was lost worked all the same: the member's seat is given up as
+// soon as the API server shows the pod bound, before the failure is known or after.
+func TestBindingThatWorkedAllTheSame(t *testing.T) {
+	for name, shownFirst := range map[string]bool{"shown first": true, "shown later": false} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "a")
+			pods := b.gangPods("job", 1, 4)
+			b.submit(pods)
+			node, status := b.cycle(pods[0])
+			require.True(t, status.IsSuccess())
+			bound := pods[0].DeepCopy()
+			bound.Spec.NodeName = node
+			show := func() { b.plugin.work.add(b.cache.SetPod(bound)) }
+			fail := func() { b.plugin.Unreserve(t.Context(), b.states["job-0"], pods[0], node) }
+			if shownFirst {
+				show, fail = fail, show
+			}
+			fail()
+			b.work()
+			assert.Contains(t, b.plugin.gangs, "ns/job")
+			show()
+			b.work()
+			assert.NotContains(t, b.plugin.gangs, "ns/job")
+		})
+	}
+}
+
+// A replica that stands by has a leader in mind that the leading scheduler binds.
+func TestLeaderBoundByAnotherScheduler(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 2, 8)
+	for _, pod := range pods {
+		pod.Labels[contract.LightGangLabel], pod.Labels[contract.LightGangMinLabel] = "job", "1"
+	}
+	b.submit(pods)
+	b.handle.takeActivated()
+	require.Equal(t, pods[0].UID, b.plugin.gangs["ns/job"].leader)
+	bound := pods[0].DeepCopy()
+	bound.Spec.NodeName = "a"
+	b.plugin.work.add(b.cache.SetPod(bound))
+	b.work()
+	assert.Equal(t, []string{"job-1"}, b.handle.takeActivated())
+}
+
 func TestDeletedMemberBreaksTheRound(t *testing.T) {
 	b := newBench(t, "a")
 	pods := b.gangPods("job", 2, 4)

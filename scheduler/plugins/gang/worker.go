@@ -45,11 +45,11 @@ func (p *Plugin) do(ctx context.Context, c chores) {
 // settle brings what is remembered of a gang in line with its pods.
 func (p *Plugin) settle(ctx context.Context, key string) {
 	state, ok := p.cache.Gang(key)
-	alive, pending := map[types.UID]bool{}, 0
+	alive, pending := map[types.UID]bool{}, map[types.UID]bool{}
 	for _, pod := range state.Pods {
 		alive[pod.UID] = true
 		if pod.Spec.NodeName == "" {
-			pending++
+			pending[pod.UID] = true
 		}
 	}
 	p.mu.Lock()
@@ -61,6 +61,8 @@ func (p *Plugin) settle(ctx context.Context, key string) {
 	var broken *round
 	for uid, s := range g.seats {
 		switch {
+		case alive[uid] && s.round.phase == bindingPhase && !s.reserved && p.cache.Bound(uid):
+			delete(g.seats, uid) // its binding seemed to fail
 		case alive[uid]:
 		case s.round == g.open:
 			broken = s.round
@@ -68,11 +70,11 @@ func (p *Plugin) settle(ctx context.Context, key string) {
 			delete(g.seats, uid)
 		}
 	}
-	if !alive[g.leader] {
-		g.leader = ""
+	if !pending[g.leader] {
+		g.leader = "" // deleted, or bound by the scheduler that led before this one
 	}
 	idle := g.open == nil && len(g.seats) == 0
-	done := idle && pending == 0
+	done := idle && len(pending) == 0
 	if done {
 		delete(p.gangs, key)
 	}

@@ -5,6 +5,7 @@ package localtest
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -42,8 +43,8 @@ type Platform struct {
 	Kubeconfig string
 	// Env is what `gpuplan-local env` exports, by name: the provider's environment.
 	Env map[string]string
-	// end sends its server a signal and waits until it has ended.
-	end func(syscall.Signal)
+	// end stops it, and wait waits until it has ended.
+	end, wait func()
 }
 
 // shared is the platform of this test process.
@@ -91,7 +92,25 @@ func (p *Platform) Restart(signal syscall.Signal) error {
 	if err != nil {
 		return err
 	}
-	p.end(signal)
+	output, err := exec.Command(local, "status", "-o", "json", "--data-dir", p.Dir).Output()
+	if err != nil {
+		return fmt.Errorf("gpuplan-local status: %w", err)
+	}
+	var status struct {
+		Processes []struct {
+			Name string `json:"name"`
+			PID  int    `json:"pid"`
+		} `json:"processes"`
+	}
+	if err := json.Unmarshal(output, &status); err != nil {
+		return fmt.Errorf("gpuplan-local status: %w", err)
+	}
+	for _, process := range status.Processes {
+		if process.Name == "gpuplan-local" {
+			_ = syscall.Kill(process.PID, signal) // it may have ended
+		}
+	}
+	p.wait()
 	return p.up(local)
 }
 
@@ -171,7 +190,7 @@ func start() (*Platform, error) {
 		return nil, err
 	}
 	shared.stop = func() {
-		p.end(syscall.SIGTERM)
+		p.end()
 		if err := os.RemoveAll(dir); err != nil {
 			fmt.Fprintln(os.Stderr, "localtest:", err)
 		}
@@ -212,9 +231,10 @@ func (p *Platform) up(local string) error {
 	if err := <-started; err != nil {
 		return err
 	}
-	p.end = func(signal syscall.Signal) {
-		_ = cmd.Process.Signal(signal) // it may have ended
-		<-ended
+	p.wait = func() { <-ended }
+	p.end = func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		p.wait()
 	}
 	select {
 	case <-output.seen:
@@ -222,7 +242,7 @@ func (p *Platform) up(local string) error {
 	case <-ended:
 		return fmt.Errorf("gpuplan-local up failed:\n%s", output)
 	case <-ctx.Done():
-		p.end(syscall.SIGTERM)
+		p.end()
 		return fmt.Errorf("gpuplan-local up: %w:\n%s", ctx.Err(), output)
 	}
 }

@@ -57,16 +57,6 @@ func (d *domain) has(n *node) bool {
 	return ok && value == d.value
 }
 
-// nodes returns the positions of all nodes in the groups, ascending.
-func (d *domain) nodes() []int32 {
-	var list []int32
-	for _, g := range d.groups {
-		list = append(list, g.nodes...)
-	}
-	slices.Sort(list)
-	return list
-}
-
 // nvlinkDomain stands for [Node.NVLinkDomain] among the labels of domains; no label has
 // a blank.
 const nvlinkDomain = "NVLink domain"

@@ -83,6 +83,7 @@ func TestStrandedGangsGoElsewhere(t *testing.T) {
 	place(t, v, patient)
 	place(t, v, urgent)
 	urgent.Roles[0].Tolerations = []placement.Toleration{{Key: "team", Operator: "Exists"}}
+	patient.Roles[0].Tolerations = urgent.Roles[0].Tolerations
 	changed := v.Clone()
 	changed.RemoveNode("n3")
 	changed.RemoveNode("n0")
@@ -101,8 +102,8 @@ func TestStrandedGangsGoElsewhere(t *testing.T) {
 	}
 	got := elsewhere(v.Strands(changed, urgent, patient))
 	assert.Equal(t, "2 on spare", got["ml/urgent"], "%v", got)
-	assert.Contains(t, got["ml/patient"], "0 of 2 members fit: 1 node has the taint team=a:NoSchedule, which is not tolerated")
-	assert.Contains(t, got["ml/fixed"], "0 of 1 members fit")
+	assert.Contains(t, got["ml/patient"], "0 of 2 members fit: 1 node has no free card left")
+	assert.Contains(t, got["ml/fixed"], "0 of 1 members fit: 1 node has the taint team=a:NoSchedule, which is not tolerated")
 
 	part := v.Clone()
 	part.RemoveNode("n2")

@@ -135,7 +135,7 @@ func TestWaitingGangIsWrittenOnce(t *testing.T) {
 		} {
 			s.submit(other)
 			s.awaitBound(other.name)
-			s.finish(other.name)
+			require.NoError(t, api().CoreV1().Pods(s.namespace).Delete(t.Context(), other.name+"-worker-0", metav1.DeleteOptions{}))
 		}
 	}
 	assert.Equal(t, before, scheduler.patches(token), "nothing was written")
@@ -180,8 +180,10 @@ func TestAnswers(t *testing.T) {
 
 	why := scheduler.answers + "/gpuplan/gangs/" + s.namespace + "/big"
 	token := s.reader("admin", "gpuplan-explain")
-	status, body := scheduler.get(why, "")
+	status, body := scheduler.get(why, "no token of this cluster")
 	assert.Equal(t, http.StatusUnauthorized, status, body)
+	status, body = scheduler.get(why, "")
+	assert.Equal(t, http.StatusForbidden, status, body)
 	status, body = scheduler.get(why, s.reader("guest"))
 	assert.Equal(t, http.StatusForbidden, status, body)
 	status, body = scheduler.get(why, token)

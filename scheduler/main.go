@@ -15,6 +15,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"syscall"
@@ -137,6 +138,7 @@ func run(ctx context.Context, args []string) error {
 			return fmt.Errorf("set up the client for custom resources: %w", err)
 		}
 		clients := repair.Clients{Kube: config.Client, Dynamic: custom, Events: config.EventBroadcaster.NewRecorder(contract.SchedulerName)}
+		go giveBack(ctx, gangs.Synced)
 		// The first pod is asked for when this scheduler begins to lead.
 		var led sync.Once
 		next := scheduler.NextPod
@@ -160,6 +162,14 @@ func serveAnswers(ctx context.Context, address string, config *schedulerconfig.C
 	}
 	guard := endpoint.Guard{Authenticator: config.Authentication.Authenticator, Authorizer: config.Authorization.Authorizer}
 	return endpoint.Serve(ctx, listener, config.SecureServing, guard, source)
+}
+
+// giveBack returns the memory that reading the whole cluster took to the system. An
+// idle scheduler would keep it for minutes.
+func giveBack(ctx context.Context, synced func(context.Context) error) {
+	if synced(ctx) == nil {
+		debug.FreeOSMemory()
+	}
 }
 
 // withKubeconfig copies a scheduler configuration that names no kubeconfig to a

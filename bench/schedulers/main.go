@@ -125,7 +125,7 @@ func run(ctx context.Context) error {
 func choose(names string) ([]scheduler, error) {
 	all := schedulers()
 	if names == "" {
-		return all, nil
+		return slices.DeleteFunc(all, func(s scheduler) bool { return s.name == extra }), nil
 	}
 	var chosen []scheduler
 	for _, name := range strings.Split(names, ",") {

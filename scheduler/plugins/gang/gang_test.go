@@ -300,6 +300,24 @@ func TestLeaderBoundByAnotherScheduler(t *testing.T) {
 	assert.Equal(t, []string{"job-1"}, b.handle.takeActivated())
 }
 
+// A pod that the queue has seen, but not the view, when its gang was done is let in later.
+func TestPodAppearsWhenItsGangIsDone(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 2, 4)
+	for _, pod := range pods {
+		pod.Labels[contract.LightGangLabel], pod.Labels[contract.LightGangMinLabel] = "job", "1"
+	}
+	b.submit(pods[:1])
+	node, _ := b.cycle(pods[0])
+	b.plugin.PreEnqueue(t.Context(), pods[1])
+	b.bind(pods[0], node)
+	b.work()
+	b.handle.takeActivated()
+	b.plugin.work.add(b.cache.SetPod(pods[1]))
+	b.work()
+	assert.Equal(t, []string{"job-1"}, b.handle.takeActivated())
+}
+
 func TestDeletedMemberBreaksTheRound(t *testing.T) {
 	b := newBench(t, "a")
 	pods := b.gangPods("job", 2, 4)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -46,18 +47,21 @@ func (p *Plugin) do(ctx context.Context, c chores) {
 func (p *Plugin) settle(ctx context.Context, key string) {
 	state, ok := p.cache.Gang(key)
 	alive, pending := map[types.UID]bool{}, map[types.UID]bool{}
+	var waiting *corev1.Pod
 	for _, pod := range state.Pods {
 		alive[pod.UID] = true
 		if pod.Spec.NodeName == "" {
 			pending[pod.UID] = true
+			waiting = pod
 		}
 	}
 	p.mu.Lock()
-	g, known := p.gangs[key]
-	if !known {
+	if p.gangs[key] == nil && waiting == nil {
 		p.mu.Unlock()
 		return
 	}
+	// A pod may have appeared just when its gang was done and forgotten.
+	g := p.gang(key, waiting)
 	var broken *round
 	for uid, s := range g.seats {
 		switch {

@@ -76,6 +76,10 @@ func (s *scene) submit(j job) {
 
 func (s *scene) create(pod *corev1.Pod) {
 	s.t.Helper()
+	require.NoError(s.t, s.createPod(pod))
+}
+
+func (s *scene) createPod(pod *corev1.Pod) error {
 	_, err := api().CoreV1().Pods(s.namespace).Create(s.t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(s.t, err)
+	return err
 }

@@ -50,7 +50,9 @@ func connect(t *testing.T) {
 		objects, err := deploy.Objects(deploy.Options{Image: "test"})
 		agent, agentErr := agentdeploy.Objects(agentdeploy.Options{Image: "test"})
 		objects = append(objects, agent...)
-		objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() != "CustomResourceDefinition" })
+		objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
+			return !slices.Contains([]string{"CustomResourceDefinition", "Namespace"}, o.GetKind())
+		})
 		cluster.err = errors.Join(err, agentErr, cluster.client.ApplyAll(t.Context(), objects, nil))
 	})
 	require.NoError(t, cluster.err)

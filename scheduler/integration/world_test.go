@@ -201,6 +201,25 @@ func toAny(list []string) []any {
 	return out
 }
 
+// passiveNode is a node with eight V100 in mode topology that is ready from the start
+// and that nobody plays: its pods are bound, and never run.
+func passiveNode(name, pool string) worldNode {
+	offers := corev1.ResourceList{corev1.ResourceCPU: quantity(64), corev1.ResourcePods: quantity(110), contract.ResourceTopologyCard: quantity(8)}
+	return worldNode{object: &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+			contract.NodeModeLabel: "topology", contract.InstanceTypeLabel: instanceType, corev1.LabelHostname: name, contract.NodePoolNameLabel: pool,
+		}},
+		Status: corev1.NodeStatus{Capacity: offers, Allocatable: offers, Conditions: []corev1.NodeCondition{{
+			Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
+		}}},
+	}}
+}
+
+func createNode(ctx context.Context, node *corev1.Node) error {
+	_, err := api().CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+	return err
+}
+
 // create makes the world's nodes and quota tree, and the returned function takes them away.
 func (w *world) create(t *testing.T) (remove func()) {
 	t.Helper()
@@ -211,8 +230,7 @@ func (w *world) create(t *testing.T) (remove func()) {
 				return err
 			}
 		}
-		_, err := api().CoreV1().Nodes().Create(ctx, n.object, metav1.CreateOptions{})
-		return err
+		return createNode(ctx, n.object)
 	})
 	if w.tree != nil {
 		_, err := cluster.client.Apply(ctx, w.tree)

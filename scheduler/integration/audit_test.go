@@ -1,0 +1,307 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// Limits of what the audit lets pass.
+const (
+	// bindingTime is how long a gang may be bound in part when it declares no time-out.
+	bindingTime = 15 * time.Second
+	// quotaDelay is how long after an edit of the quota tree the maximum before may be used.
+	quotaDelay = 5 * time.Second
+	// again is the pause before the API server is asked again after it did not answer.
+	again = 50 * time.Millisecond
+)
+
+// audit watches every change of every pod and keeps books of its own, without the
+// planner's code, of who holds what.
+type audit struct {
+	// nodes are the nodes that there ever were, by name.
+	nodes map[string]*corev1.Node
+
+	mu   sync.Mutex
+	pods map[string]*corev1.Pod
+	// gangs are the declared gangs by name.
+	gangs map[string]*auditedGang
+	// leaves are the quota leaves with the limits of whole cards on their path.
+	leaves map[string][]*limit
+	// history are the changes of pods and what the run did, in order.
+	history    []string
+	violations []string
+}
+
+type auditedGang struct {
+	minimum int
+	timeout time.Duration
+	// whole tells that as many members as it needs have been bound at one time.
+	whole bool
+	// partial is since when only some are bound, zero while none or enough are.
+	partial time.Time
+}
+
+// limit is the maximum of whole cards at one node of the quota tree.
+type limit struct {
+	name     string
+	max, old int64
+	edited   time.Time
+	leaves   []string
+}
+
+func newAudit(w *world) *audit {
+	a := &audit{nodes: map[string]*corev1.Node{}, pods: map[string]*corev1.Pod{}, gangs: map[string]*auditedGang{}, leaves: map[string][]*limit{}}
+	for _, n := range w.nodes {
+		a.nodes[n.object.Name] = n.object
+	}
+	return a
+}
+
+// follow watches all pods until ctx ends, through ends and restarts of the API server.
+func (a *audit) follow(ctx context.Context) {
+	version := ""
+	for ctx.Err() == nil {
+		if version == "" {
+			list, err := api().CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				time.Sleep(again)
+				continue
+			}
+			a.relist(list.Items)
+			version = list.ResourceVersion
+		}
+		watched, err := api().CoreV1().Pods(metav1.NamespaceAll).Watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true})
+		if err != nil {
+			if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+				version = ""
+			}
+			time.Sleep(again)
+			continue
+		}
+		version = a.take(watched, version)
+		watched.Stop()
+	}
+}
+
+// take takes in the events of a watch until it ends, and returns where to go on.
+func (a *audit) take(watched watch.Interface, version string) string {
+	for event := range watched.ResultChan() {
+		pod, ok := event.Object.(*corev1.Pod)
+		if !ok {
+			return "" // an error, such as a version that is too old
+		}
+		version = pod.ResourceVersion
+		switch event.Type {
+		case watch.Added, watch.Modified:
+			a.set(pod)
+		case watch.Deleted:
+			a.drop(pod)
+		}
+	}
+	return version
+}
+
+func (a *audit) relist(pods []corev1.Pod) {
+	there := map[string]bool{}
+	for i := range pods {
+		there[string(pods[i].UID)] = true
+	}
+	a.mu.Lock()
+	var gone []*corev1.Pod
+	for uid, pod := range a.pods {
+		if !there[uid] {
+			gone = append(gone, pod)
+		}
+	}
+	a.mu.Unlock()
+	for _, pod := range gone {
+		a.drop(pod)
+	}
+	for i := range pods {
+		a.set(&pods[i])
+	}
+}
+
+// holds reports whether a pod holds resources of its node.
+func holds(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+}
+
+func (a *audit) set(pod *corev1.Pod) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	before := a.pods[string(pod.UID)]
+	a.pods[string(pod.UID)] = pod
+	bound := holds(pod) && (before == nil || !holds(before))
+	switch {
+	case bound:
+		a.note("%s is bound to %s with %s", pod.Name, pod.Spec.NodeName, pod.Annotations[contract.AllocationAnnotation])
+	case before == nil:
+		a.note("%s is created", pod.Name)
+	case before.Status.Phase != pod.Status.Phase:
+		a.note("%s is %s", pod.Name, pod.Status.Phase)
+	}
+	if bound {
+		a.checkNode(pod.Spec.NodeName)
+		a.checkQuota(pod)
+	}
+	a.checkGang(pod)
+}
+
+func (a *audit) drop(pod *corev1.Pod) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.note("%s is gone", pod.Name)
+	delete(a.pods, string(pod.UID))
+	a.checkGang(pod)
+}
+
+// note adds to the history.
+func (a *audit) note(format string, args ...any) {
+	a.history = append(a.history, time.Now().Format("05.000 ")+fmt.Sprintf(format, args...))
+}
+
+func (a *audit) violation(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	a.note("VIOLATION: %s", text)
+	a.violations = append(a.violations, text)
+}
+
+// checkNode adds up what the pods on a node hold: no card twice, no card beyond its
+// memory and cores, and no more of anything than the node offers.
+func (a *audit) checkNode(name string) {
+	node, ok := a.nodes[name]
+	if !ok {
+		return
+	}
+	owner := map[int]string{}
+	memory, core := map[int]int64{}, map[int]int64{}
+	sum := corev1.ResourceList{}
+	for _, pod := range a.pods {
+		if pod.Spec.NodeName != name || !holds(pod) {
+			continue
+		}
+		record, _, err := contract.AllocationFrom(pod.Annotations)
+		if err != nil {
+			a.violation("%s: %v", pod.Name, err)
+		}
+		asked := pod.Spec.Containers[0].Resources.Requests
+		if cards := asked[contract.ResourceTopologyCard]; int(cards.Value()) != len(record.Cards) {
+			a.violation("%s asks for %s cards and has %v", pod.Name, cards.String(), record.Cards)
+		}
+		for _, card := range record.Cards {
+			if owner[card] != "" {
+				a.violation("card %d of %s belongs to %s and to %s", card, name, owner[card], pod.Name)
+			}
+			owner[card] = pod.Name
+		}
+		for _, share := range record.Shares {
+			memory[share.Card] += share.MemoryGiB
+			core[share.Card] += share.CorePercent
+			if memory[share.Card] > cardMemoryGiB || core[share.Card] > 100 {
+				a.violation("card %d of %s gives %d GiB and %d %%", share.Card, name, memory[share.Card], core[share.Card])
+			}
+		}
+		for resource, quantity := range asked {
+			total := sum[resource]
+			total.Add(quantity)
+			sum[resource] = total
+		}
+	}
+	for resource, total := range sum {
+		if offer := node.Status.Allocatable[resource]; total.Cmp(offer) > 0 {
+			a.violation("%s offers %s of %s, and %s is taken", name, offer.String(), resource, total.String())
+		}
+	}
+}
+
+// checkQuota checks the limits over a pod that has just been bound.
+func (a *audit) checkQuota(pod *corev1.Pod) {
+	for _, limit := range a.leaves[pod.Labels[contract.QuotaLabel]] {
+		used := int64(0)
+		for _, other := range a.pods {
+			if holds(other) && slices.Contains(limit.leaves, other.Labels[contract.QuotaLabel]) {
+				cards := other.Spec.Containers[0].Resources.Requests[contract.ResourceTopologyCard]
+				used += cards.Value()
+			}
+		}
+		allowed := limit.max
+		if time.Since(limit.edited) < quotaDelay {
+			allowed = max(allowed, limit.old)
+		}
+		if used > allowed {
+			a.violation("quota %s has max %d, and %s brings it to %d", limit.name, limit.max, pod.Name, used)
+		}
+	}
+}
+
+// checkGang follows how many members of a pod's gang are bound.
+func (a *audit) checkGang(pod *corev1.Pod) {
+	name := pod.Labels[contract.JobNameLabel]
+	g, ok := a.gangs[name]
+	if !ok {
+		return
+	}
+	bound := 0
+	for _, other := range a.pods {
+		if other.Labels[contract.JobNameLabel] == name && holds(other) {
+			bound++
+		}
+	}
+	switch {
+	case bound >= g.minimum:
+		g.whole, g.partial = true, time.Time{}
+	case bound == 0:
+		g.whole, g.partial = false, time.Time{}
+	case g.partial.IsZero() && !g.whole:
+		g.partial = time.Now()
+	}
+}
+
+// checkTime complains of gangs that have been bound in part for too long.
+func (a *audit) checkTime() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for name, g := range a.gangs {
+		if !g.partial.IsZero() && time.Since(g.partial) > g.timeout {
+			a.violation("gang %s has been bound in part for %s", name, time.Since(g.partial).Round(time.Second))
+			g.partial = time.Time{}
+		}
+	}
+}
+
+// pause moves the beginning of all waiting on by a time in which nobody could act.
+func (a *audit) pause(outage time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, g := range a.gangs {
+		if !g.partial.IsZero() {
+			g.partial = g.partial.Add(outage)
+		}
+	}
+}
+
+// did notes what the run did.
+func (a *audit) did(format string, args ...any) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.note("-- "+format, args...)
+}
+
+// report is what went wrong and everything that happened.
+func (a *audit) report() (violations []string, history string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.violations), strings.Join(a.history, "\n")
+}

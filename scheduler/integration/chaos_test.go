@@ -1,0 +1,443 @@
+package integration
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
+)
+
+var (
+	chaosSeed = flag.Uint64("chaos.seed", 1, "seed of the first chaos run; the following runs have the following seeds")
+	chaosRuns = flag.Int("chaos.runs", 5, "number of chaos runs")
+)
+
+// TestChaos breaks things at random while gangs come and go, and checks by books of its
+// own that no card is given twice, no gang stays bound in part and no quota is exceeded,
+// and that everything settles when the breaking ends. A run's seed reproduces what it
+// does and when; the last of a default run is random, and printed.
+func TestChaos(t *testing.T) {
+	connect(t)
+	seeds := make([]uint64, *chaosRuns)
+	for i := range seeds {
+		seeds[i] = *chaosSeed + uint64(i)
+	}
+	if n := len(seeds); *chaosSeed == 1 && n > 1 {
+		seeds[n-1] = uint64(rand.Uint32())
+	}
+	for _, seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			run := newChaos(t, seed)
+			run.play(t)
+			run.settle(t)
+			run.stop()
+			violations, history := run.audit.report()
+			if len(violations) > 0 || t.Failed() {
+				t.Errorf("seed %d (-chaos.seed=%d -chaos.runs=1): %s\n%s", seed, seed, strings.Join(violations, "\n"), history)
+				for _, s := range run.ended {
+					t.Logf("scheduler %d:\n%s", s.command.Process.Pid, s.log)
+				}
+			}
+		})
+	}
+}
+
+// chaos is one run.
+type chaos struct {
+	*world
+	audit      *audit
+	operator   operator
+	namespace  string
+	schedulers []*program
+	// queue is the queue controller, nil in a run without queued jobs.
+	queue *program
+	// ended are all schedulers that have run.
+	ended []*program
+	// kubeconfig, changes and flags are what schedulers are started with.
+	kubeconfig string
+	changes    map[string]string
+	flags      []string
+	// limits are the quota tree that is in force, wanted what it says.
+	limits []*limit
+	steps  []step
+	dir    string
+	count  int
+}
+
+// step is something that the run does at a time after its beginning.
+type step struct {
+	at time.Duration
+	do func(*testing.T)
+}
+
+// chaosSettled bounds how long everything may take to settle after a run.
+const chaosSettled = 45 * time.Second
+
+// load is how long a run submits and breaks.
+const load = 1500 * time.Millisecond
+
+func newChaos(t *testing.T, seed uint64) *chaos {
+	t.Helper()
+	random := rand.New(rand.NewPCG(seed, 0))
+	c := &chaos{world: &world{Rand: random, id: fmt.Sprintf("run%d", seed)}, operator: operator{jobs: map[string]worldGang{}}, dir: t.TempDir()}
+	namespace, err := api().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "chaos-"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	c.namespace = namespace.Name
+	for i := range 3 + c.IntN(2) {
+		c.nodes = append(c.nodes, c.chaosNode(i))
+	}
+	c.audit = newAudit(c.world)
+	t.Cleanup(func() { c.clear(t) })
+	c.plantTree(t)
+	c.configure(t)
+	if c.chance(3) {
+		c.startQueue(t)
+	}
+	c.script()
+	return c
+}
+
+// chaosNode is a node with eight V100, one in three of which shares them.
+func (c *chaos) chaosNode(i int) worldNode {
+	node := passiveNode(fmt.Sprintf("%s-%d", c.id, i), "chaos")
+	if i%3 != 2 {
+		return node
+	}
+	shared := sharedNode(pick(c.world, "binpack", "spread"))
+	node.object.Labels[contract.NodeModeLabel] = shared.mode
+	maps.Copy(node.object.Labels, shared.labels)
+	delete(node.object.Status.Allocatable, contract.ResourceTopologyCard)
+	maps.Copy(node.object.Status.Allocatable, shared.extra)
+	return node
+}
+
+// cardMemoryGiB is the memory of each card of the run's nodes.
+const cardMemoryGiB = 16
+
+// plantTree makes a quota tree of two groups with two leaves each.
+func (c *chaos) plantTree(t *testing.T) {
+	t.Helper()
+	for range 2 {
+		group := &limit{name: fmt.Sprintf("%s-group-%d", c.id, len(c.limits)), max: int64(6 + c.IntN(10))}
+		c.limits = append(c.limits, group)
+		for range 2 {
+			leaf := &limit{name: fmt.Sprintf("%s-leaf-%d", c.id, len(c.limits)), max: int64(4 + c.IntN(8))}
+			leaf.leaves = []string{leaf.name}
+			group.leaves = append(group.leaves, leaf.name)
+			c.audit.leaves[leaf.name] = []*limit{leaf, group}
+			c.leaves = append(c.leaves, leaf.name)
+			c.limits = append(c.limits, leaf)
+		}
+	}
+	require.NoError(t, c.applyTree(t.Context()))
+}
+
+// applyTree writes the quota tree as the limits say.
+func (c *chaos) applyTree(ctx context.Context) error {
+	var groups []any
+	for i := 0; i < len(c.limits); i += 3 {
+		var children []any
+		for _, leaf := range c.limits[i+1 : i+3] {
+			children = append(children, map[string]any{"name": leaf.name, "max": cards(leaf.max), "min": cards(min(2, leaf.max))})
+		}
+		groups = append(groups, map[string]any{"name": c.limits[i].name, "max": cards(c.limits[i].max), "min": cards(min(4, c.limits[i].max)), "children": children})
+	}
+	groups = append(groups, map[string]any{"name": c.id + "-queue", "max": map[string]any{contract.MaxJobsKey: fmt.Sprint(maxJobs)}})
+	_, err := cluster.client.Apply(ctx, newTree(map[string]any{"name": "root", "min": cards(64), "max": cards(64), "children": groups}))
+	return err
+}
+
+func cards(n int64) map[string]any {
+	return map[string]any{contract.ResourceTopologyCard: fmt.Sprint(n)}
+}
+
+// configure chooses how the run's schedulers run: one alone, or two of which one leads;
+// with a clock that agrees with the API server's, or not.
+func (c *chaos) configure(t *testing.T) {
+	t.Helper()
+	c.kubeconfig, c.flags = cluster.kubeconfig, []string{"--leader-elect=false"}
+	c.changes = map[string]string{}
+	schedulers := 1
+	if c.chance(3) {
+		schedulers, c.flags = 2, nil
+		c.changes["leaseDuration: 6s"], c.changes["renewDeadline: 4s"], c.changes["retryPeriod: 1s"] = "leaseDuration: 2s", "renewDeadline: 1500ms", "retryPeriod: 300ms"
+		c.changes["resourceNamespace: gpuplan-system"] = "resourceNamespace: " + c.namespace
+	}
+	if c.chance(3) {
+		ahead := time.Duration(1+c.IntN(7200)) * pick(c.world, time.Second, -time.Second)
+		c.kubeconfig = skewed(t, ahead)
+		c.changes["qps: 500"] = "qps: 500\n  contentType: application/json\n  acceptContentTypes: application/json"
+		c.audit.did("the API server's clock is ahead of the scheduler's by %s", ahead)
+	}
+	if c.chance(2) {
+		slow := "qps: 40"
+		if from, ok := c.changes["qps: 500"]; ok {
+			slow = strings.Replace(from, "qps: 500", slow, 1)
+		}
+		c.changes["qps: 500"], c.changes["burst: 1000"] = slow, "burst: 2"
+	}
+	for range schedulers {
+		c.start(t)
+	}
+}
+
+// start starts one more scheduler.
+func (c *chaos) start(t *testing.T) {
+	t.Helper()
+	c.count++
+	p, err := launchScheduler(filepath.Join(c.dir), c.kubeconfig, c.changes, c.flags...)
+	require.NoError(t, err)
+	c.schedulers = append(c.schedulers, p)
+	c.ended = append(c.ended, p)
+	c.audit.did("scheduler %d starts", p.command.Process.Pid)
+}
+
+func (c *chaos) startQueue(t *testing.T) {
+	t.Helper()
+	p, err := launchQueue()
+	require.NoError(t, err)
+	c.queue = p
+	c.ended = append(c.ended, p)
+}
+
+// script draws everything that the run will do.
+func (c *chaos) script() {
+	for n := range 8 + c.IntN(8) {
+		g := c.chaosGang(n)
+		c.steps = append(c.steps, step{c.when(), func(*testing.T) { c.begin(g) }})
+		if c.chance(3) {
+			c.steps = append(c.steps, step{c.when(), func(t *testing.T) { c.finish(t, g) }})
+		}
+	}
+	if c.queue != nil {
+		for n := range 4 {
+			job := queuedJob(c.namespace, fmt.Sprintf("%s-job-%d", c.id, n), c.id+"-queue")
+			c.steps = append(c.steps, step{c.when(), func(t *testing.T) {
+				_, err := api().BatchV1().Jobs(c.namespace).Create(t.Context(), job, metav1.CreateOptions{})
+				c.audit.did("job %s is queued: %v", job.Name, err)
+			}})
+		}
+		for range 1 + c.IntN(2) {
+			c.steps = append(c.steps, step{c.when(), func(t *testing.T) {
+				c.audit.did("the queue controller is killed")
+				c.queue.end(syscall.SIGKILL)
+				c.startQueue(t)
+			}})
+		}
+	}
+	for range 2 + c.IntN(4) {
+		c.steps = append(c.steps, step{c.when(), c.fault()})
+	}
+}
+
+// when is a random time of the run.
+func (c *chaos) when() time.Duration { return time.Duration(c.Int64N(int64(load))) }
+
+// chaosGang is a gang of whole cards in one of the quota leaves, or one of shares.
+func (c *chaos) chaosGang(n int) worldGang {
+	g := worldGang{namespace: c.namespace, name: fmt.Sprintf("%s-gang-%d", c.id, n)}
+	members := 1 + c.IntN(6)
+	list := corev1.ResourceList{corev1.ResourceCPU: quantity(int64(1 + c.IntN(4)))}
+	leaf := ""
+	if c.chance(3) {
+		list[contract.ResourceCardMemory], list[contract.ResourceCorePercent] = quantity(int64(1+c.IntN(8))), quantity(int64(5+5*c.IntN(16)))
+	} else {
+		list[contract.ResourceTopologyCard] = quantity(pick[int64](c.world, 1, 1, 2, 4))
+		if !c.chance(3) {
+			leaf = pick(c.world, c.leaves...)
+		}
+	}
+	spelling, needs, timeout := c.IntN(3), members-c.IntN(1+members/2), bindingTime
+	g.add(contract.ReplicaWorker, members, func(pod *corev1.Pod) {
+		container := &pod.Spec.Containers[0]
+		container.Resources = corev1.ResourceRequirements{Requests: list.DeepCopy(), Limits: list.DeepCopy()}
+		if leaf != "" {
+			pod.Labels[contract.QuotaLabel] = leaf
+		}
+		switch spelling {
+		case 0:
+			pod.Labels[contract.TopologyGroupLabel], pod.Labels[contract.TopologyReplicasLabel] = g.name, fmt.Sprint(members)
+		case 1:
+			pod.Labels[contract.LightGangLabel], pod.Labels[contract.LightGangMinLabel] = g.name, fmt.Sprint(needs)
+		default:
+			pod.Labels[contract.PodGroupLabel] = g.name
+		}
+	})
+	switch spelling {
+	case 0:
+		needs = members
+	case 2:
+		g.podGroup = newPodGroup(g.namespace, g.name, int64(needs))
+		timeout = 10 * time.Second
+		spec := g.podGroup.Object["spec"].(map[string]any)
+		spec["scheduleTimeoutSeconds"] = int64(timeout / time.Second)
+	}
+	c.audit.gangs[g.name] = &auditedGang{minimum: needs, timeout: timeout}
+	return g
+}
+
+// begin submits a gang.
+func (c *chaos) begin(g worldGang) {
+	c.audit.did("gang %s begins: %d members, %d needed", g.name, len(g.pods), c.audit.gangs[g.name].minimum)
+	c.operator.submit(g)
+}
+
+// finish ends a gang that runs: its pods succeed.
+func (c *chaos) finish(t *testing.T, g worldGang) {
+	pods, err := api().CoreV1().Pods(c.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: contract.JobNameLabel + "=" + g.name})
+	if err != nil || bound(pods.Items) < len(g.pods) {
+		return
+	}
+	c.audit.did("gang %s ends", g.name)
+	c.operator.end(g.name)
+	for _, pod := range pods.Items {
+		pod.Status.Phase = corev1.PodSucceeded
+		_, _ = api().CoreV1().Pods(c.namespace).UpdateStatus(t.Context(), &pod, metav1.UpdateOptions{}) // a pod that goes on is settled like any other
+	}
+}
+
+// play makes the nodes, starts operator and audit, and does all steps at their times.
+func (c *chaos) play(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	inParallel(t, c.nodes, func(n worldNode) error { return createNode(ctx, n.object) })
+	go c.audit.follow(ctx)
+	go c.audit.followJobs(ctx, c.namespace)
+	go c.operator.run(ctx, c.namespace)
+	begin := time.Now()
+	sortSteps(c.steps)
+	for _, s := range c.steps {
+		select {
+		case <-time.After(s.at - time.Since(begin)):
+		case <-t.Context().Done():
+			return
+		}
+		s.do(t)
+		c.audit.checkTime()
+	}
+}
+
+// settle waits until every gang runs or waits as a whole, and nobody waits for whom
+// there is room.
+func (c *chaos) settle(t *testing.T) {
+	t.Helper()
+	c.audit.did("all steps are done")
+	deadline := time.Now().Add(chaosSettled)
+	for {
+		problem := cmp.Or(c.unsettled(t.Context()), c.unfinishedJobs(t.Context()))
+		if problem == "" {
+			c.audit.did("settled")
+			return
+		}
+		c.audit.checkTime()
+		if time.Now().After(deadline) {
+			t.Errorf("seed %s does not settle: %s", c.id, problem)
+			return
+		}
+		time.Sleep(tick)
+	}
+}
+
+// unsettled says what is not settled, "" when everything is.
+func (c *chaos) unsettled(ctx context.Context) string {
+	list, err := api().CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err.Error()
+	}
+	byGang := map[string][]*corev1.Pod{}
+	for i := range list.Items {
+		pod := &list.Items[i]
+		byGang[pod.Labels[contract.JobNameLabel]] = append(byGang[pod.Labels[contract.JobNameLabel]], pod)
+	}
+	view, err := inventory.Snapshot(ctx, cluster.client)
+	if err != nil {
+		return err.Error()
+	}
+	for _, g := range c.operator.list() {
+		pods, held := byGang[g.name], 0
+		for _, pod := range pods {
+			if holds(pod) {
+				held++
+			}
+		}
+		minimum := c.audit.gangs[g.name].minimum
+		switch {
+		case len(pods) < len(g.pods):
+			return fmt.Sprintf("gang %s has %d of %d pods", g.name, len(pods), len(g.pods))
+		case held == len(g.pods):
+			continue
+		case held > 0 && held < minimum && !c.audit.ranWhole(g.name):
+			return fmt.Sprintf("gang %s is bound in part: %d of %d", g.name, held, minimum)
+		}
+		gang, _ := inventory.Gang(pods, g.podGroup, view.Quota())
+		if placed := view.Plan(gang).Placement; placed != nil && len(placed.Assignments) > 0 {
+			return fmt.Sprintf("gang %s waits with %d of %d bound, and %d more fit: %s", g.name, held, len(g.pods), len(placed.Assignments), reason(list.Items))
+		}
+	}
+	return ""
+}
+
+// ranWhole reports whether a gang has been bound as a whole since it was bound last.
+func (a *audit) ranWhole(name string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.gangs[name].whole
+}
+
+// stop ends the schedulers.
+func (c *chaos) stop() {
+	for _, s := range c.schedulers {
+		s.end(syscall.SIGKILL)
+	}
+	if c.queue != nil {
+		c.queue.end(syscall.SIGKILL)
+	}
+}
+
+// clear takes everything away.
+func (c *chaos) clear(t *testing.T) {
+	c.stop()
+	for _, g := range c.operator.list() {
+		c.operator.end(g.name)
+	}
+	ctx, now := context.Background(), int64(0)
+	errs := []error{
+		api().CoreV1().Pods(c.namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{}),
+		api().CoreV1().Namespaces().Delete(ctx, c.namespace, metav1.DeleteOptions{}),
+		cluster.client.Dynamic.Resource(quotaTrees).Namespace(contract.QuotaTreeNamespace).Delete(ctx, contract.QuotaTreeName, metav1.DeleteOptions{}),
+	}
+	for _, n := range c.nodes {
+		errs = append(errs, api().CoreV1().Nodes().Delete(ctx, n.object.Name, metav1.DeleteOptions{}))
+	}
+	for _, err := range errs {
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Error(err)
+		}
+	}
+}
+
+// restart restarts the platform: the API server is gone for a while.
+func (c *chaos) restart(t *testing.T, signal syscall.Signal) {
+	c.audit.did("the API server ends (%s)", signal)
+	begin := time.Now()
+	require.NoError(t, localtest.Start(t).Restart(signal))
+	c.audit.pause(time.Since(begin))
+	c.audit.did("the API server is back")
+}

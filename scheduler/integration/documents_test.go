@@ -1,0 +1,117 @@
+package integration
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// documents are manifests that the vendor's documents print.
+//
+//go:embed testdata/*.yaml
+var documents embed.FS
+
+// apply applies a document's manifest in the scene's namespace; its pods, which are at
+// the given places, are left to our scheduler and kept on the scene's nodes.
+func (s *scene) apply(file, name string, pods ...[]string) {
+	s.t.Helper()
+	text, err := documents.ReadFile("testdata/" + file)
+	require.NoError(s.t, err)
+	object := &unstructured.Unstructured{}
+	require.NoError(s.t, yaml.Unmarshal(text, &object.Object))
+	object.SetNamespace(s.namespace)
+	object.SetName(name)
+	for _, place := range pods {
+		require.NoError(s.t, unstructured.SetNestedField(object.Object, contract.SchedulerName, slices.Concat(place, []string{"schedulerName"})...))
+		selector := map[string]string{contract.NodePoolNameLabel: s.namespace}
+		require.NoError(s.t, unstructured.SetNestedStringMap(object.Object, selector, slices.Concat(place, []string{"nodeSelector"})...))
+	}
+	_, err = cluster.client.Apply(s.t.Context(), object)
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() {
+		assert.NoError(s.t, cluster.client.DeleteAll(context.Background(), []*unstructured.Unstructured{object}, nil))
+	})
+}
+
+// awaitPods waits until as many pods of the namespace are bound, and returns all of them.
+func (s *scene) awaitPods(n int) (pods []corev1.Pod) {
+	s.t.Helper()
+	s.await(fmt.Sprintf("%d pods to be bound", n), func(ctx context.Context) (bool, string) {
+		list, err := api().CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
+		require.NoError(s.t, err)
+		pods = list.Items
+		return bound(pods) == n, fmt.Sprintf("%d of %d; %s", bound(pods), len(pods), reason(pods))
+	})
+	return pods
+}
+
+// The labels form: a master and a worker are one gang. Both have the operator's port on
+// the host's network, so each has a node of its own.
+func TestDocumentTopologyLabels(t *testing.T) {
+	s := newScene(t, machine{count: 2, mode: "topology"})
+	startScheduler(t)
+	replicas := func(role string) []string { return []string{"spec", "pytorchReplicaSpecs", role, "template", "spec"} }
+	s.apply("topology.yaml", "pytorch-dist-nccl", replicas("Master"), replicas("Worker"))
+	pods := s.awaitPods(2)
+	for _, pod := range pods {
+		record := s.allocation(pod)
+		assert.Equal(t, s.namespace+"/pytorch-dist-nccl", record.Gang)
+		assert.Len(t, record.Cards, 1)
+		assert.Equal(t, contract.IndexList(record.Cards), pod.Annotations[contract.CardsAnnotation])
+	}
+	assert.NotEqual(t, pods[0].Spec.NodeName, pods[1].Spec.NodeName)
+}
+
+// The same job of four workers with a card each, topology-aware and regular, on nodes
+// with eight V100: the first is given four cards that NVLink joins in rings, the second
+// a node, whose device plugin picks the cards.
+func TestDocumentTopologyAndRegular(t *testing.T) {
+	s := newScene(t, machine{count: 1, mode: "topology"}, machine{count: 1, mode: "default"})
+	startScheduler(t)
+	s.submit(topologyGang("pytorch-topo-4-vgg16", 4, 1))
+	regular := topologyGang("pytorch-4-vgg16", 4, 1)
+	regular.resource, regular.labels = contract.ResourceDefaultCard, nil
+	s.submit(regular)
+	for _, pod := range s.awaitBound("pytorch-topo-4-vgg16") {
+		record := s.allocation(pod)
+		assert.Positive(t, record.NVLinkRings)
+		assert.Len(t, record.Visible, 4)
+	}
+	for _, pod := range s.awaitBound("pytorch-4-vgg16") {
+		record := s.allocation(pod)
+		assert.Equal(t, s.nodes[1], record.Node)
+		assert.Empty(t, record.Cards)
+		assert.Zero(t, record.NVLinkRings, "nothing is promised of cards that the device plugin picks")
+	}
+}
+
+// Jobs of 2 GiB and 30 % on a node with one card: three fit, the fourth waits.
+func TestDocumentShareOneCard(t *testing.T) {
+	s := newScene(t, machine{
+		count: 1, mode: "core_mem",
+		labels: map[string]string{contract.InstanceTypeLabel: "example.unknown", contract.CardCountLabel: "1", contract.CardMemoryLabel: "15360MiB"},
+		extra:  corev1.ResourceList{contract.ResourceCardMemory: quantity(15), contract.ResourceCorePercent: quantity(100), contract.ResourceCardCount: quantity(1)},
+	})
+	startScheduler(t)
+	for i := range 4 {
+		s.apply("share.yaml", fmt.Sprintf("cuda-sample-%d", i), []string{"spec", "template", "spec"})
+	}
+	for _, pod := range s.awaitPods(3) {
+		if pod.Spec.NodeName == "" {
+			continue
+		}
+		assert.Equal(t, []contract.CardShare{{Card: 0, MemoryGiB: 2, CorePercent: 30}}, s.allocation(pod).Shares)
+		assert.JSONEq(t, `{"0":{"0":30}}`, pod.Annotations[contract.ShareCoreAnnotation])
+	}
+}

@@ -121,9 +121,11 @@ func TestWaitingGangIsWrittenOnce(t *testing.T) {
 	s := newScene(t, machine{count: 1, mode: "topology"}, machine{count: 1, mode: "default"})
 	scheduler := startAnswering(t)
 	token := s.reader("prometheus", "gpuplan-metrics")
+	s.submit(topologyGang("little", 1, 1))
+	s.awaitBound("little")
 	s.createPodGroup("big", 3)
 	s.submit(job{name: "big", workers: 3, cards: 4, resource: contract.ResourceTopologyCard, labels: map[string]string{contract.PodGroupLabel: "big"}})
-	text := s.awaitReason("big", "2 of 3")
+	text := s.awaitReason("big", "1 of 3")
 	s.awaitPodGroup("big", "False: "+text)
 	before := scheduler.patches(token)
 
@@ -135,13 +137,13 @@ func TestWaitingGangIsWrittenOnce(t *testing.T) {
 		} {
 			s.submit(other)
 			s.awaitBound(other.name)
-			require.NoError(t, api().CoreV1().Pods(s.namespace).Delete(t.Context(), other.name+"-worker-0", metav1.DeleteOptions{}))
+			s.remove(other.name)
 		}
 	}
 	assert.Equal(t, before, scheduler.patches(token), "nothing was written")
 
-	s.submit(topologyGang("little", 1, 1))
-	changed := s.awaitReason("big", "1 of 3")
+	s.remove("little")
+	changed := s.awaitReason("big", "2 of 3")
 	s.awaitPodGroup("big", "False: "+changed)
 	assert.Equal(t, before+4, scheduler.patches(token), "three pods and the PodGroup")
 	for _, pod := range s.list(t.Context(), "big") {
@@ -158,6 +160,12 @@ func TestWaitingGangIsWrittenOnce(t *testing.T) {
 		}
 		assert.ElementsMatch(c, []string{text, changed}, notes, "one event for each reason")
 	}, settled, 200*time.Millisecond)
+}
+
+// remove deletes the only pod of a job.
+func (s *scene) remove(name string) {
+	s.t.Helper()
+	require.NoError(s.t, api().CoreV1().Pods(s.namespace).Delete(s.t.Context(), name+"-worker-0", metav1.DeleteOptions{}))
 }
 
 func (s *scene) awaitPodGroup(name, condition string) {

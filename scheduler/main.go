@@ -29,6 +29,8 @@ import (
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/component-base/metrics/legacyregistry"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo" // metrics of calls to the API server, as kube-scheduler has them
+	_ "k8s.io/component-base/metrics/prometheus/version"
 	"k8s.io/component-base/version/verflag"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"

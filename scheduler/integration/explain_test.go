@@ -128,6 +128,7 @@ func TestWaitingGangIsWrittenOnce(t *testing.T) {
 	text := s.awaitReason("big", "1 of 3")
 	s.awaitPodGroup("big", "False: "+text)
 	before := scheduler.patches(token)
+	require.GreaterOrEqual(t, before, 4, "three pods and the PodGroup")
 
 	// Pods of another mode, and pods without cards, come and go.
 	for i := range 10 {

@@ -42,13 +42,14 @@ func (c *Cache) Follow(ctx context.Context, factory informers.SharedInformerFact
 	for _, custom := range []struct {
 		resource  schema.GroupVersionResource
 		namespace string
+		convert   cache.TransformFunc
 		handler   cache.ResourceEventHandler
 	}{
-		{schema.GroupVersionResource{Group: contract.GPUNodeGroup, Version: contract.GPUNodeVersion, Resource: contract.GPUNodeResource}, metav1.NamespaceAll, follow.On(f.setHardware, f.removeHardware)},
-		{schema.GroupVersionResource{Group: contract.QuotaTreeGroup, Version: contract.QuotaTreeVersion, Resource: contract.QuotaTreeResource}, contract.QuotaTreeNamespace, follow.On(f.setQuotaTree, f.removeQuotaTree)},
-		{schema.GroupVersionResource{Group: contract.PodGroupGroup, Version: contract.PodGroupVersion, Resource: contract.PodGroupResource}, metav1.NamespaceAll, follow.On(f.setPodGroup, f.removePodGroup)},
+		{schema.GroupVersionResource{Group: contract.GPUNodeGroup, Version: contract.GPUNodeVersion, Resource: contract.GPUNodeResource}, metav1.NamespaceAll, hardwareOf, follow.On(f.setHardware, f.removeHardware)},
+		{schema.GroupVersionResource{Group: contract.QuotaTreeGroup, Version: contract.QuotaTreeVersion, Resource: contract.QuotaTreeResource}, contract.QuotaTreeNamespace, follow.Trim, follow.On(f.setQuotaTree, f.removeQuotaTree)},
+		{schema.GroupVersionResource{Group: contract.PodGroupGroup, Version: contract.PodGroupVersion, Resource: contract.PodGroupResource}, metav1.NamespaceAll, follow.Trim, follow.On(f.setPodGroup, f.removePodGroup)},
 	} {
-		hasSynced, err := follow.Custom(ctx, client, custom.resource, custom.namespace, custom.handler)
+		hasSynced, err := follow.CustomAs(ctx, client, custom.resource, custom.namespace, custom.convert, custom.handler)
 		if err != nil {
 			return nil, err
 		}
@@ -99,17 +100,27 @@ func (f *follower) removePod(object any) {
 	}
 }
 
-func (f *follower) setHardware(object *unstructured.Unstructured) {
-	var hardware contract.GPUNode
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &hardware); err != nil {
-		f.report(Change{}, fmt.Errorf("read %s %s: %w", contract.GPUNodeKind, object.GetName(), err))
-		return
+// hardwareOf reads a GPUNode. One that cannot be read counts as a machine without cards.
+func hardwareOf(object any) (any, error) {
+	source, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return object, nil
 	}
-	f.report(f.cache.SetGPUNode(&hardware))
+	hardware := &contract.GPUNode{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(source.Object, hardware); err != nil {
+		klog.Background().Error(err, "Cannot read hardware", "node", source.GetName())
+		hardware = &contract.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: source.GetName(), ResourceVersion: source.GetResourceVersion()}}
+	}
+	hardware.ManagedFields = nil
+	return hardware, nil
 }
 
-func (f *follower) removeHardware(object *unstructured.Unstructured) {
-	f.report(f.cache.RemoveGPUNode(object.GetName()))
+func (f *follower) setHardware(hardware *contract.GPUNode) {
+	f.report(f.cache.SetGPUNode(hardware))
+}
+
+func (f *follower) removeHardware(hardware *contract.GPUNode) {
+	f.report(f.cache.RemoveGPUNode(hardware.Name))
 }
 
 func (f *follower) setQuotaTree(object *unstructured.Unstructured) {

@@ -1,0 +1,42 @@
+package inventory
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+func TestHardwareOf(t *testing.T) {
+	object := func(cards any) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": contract.GPUNodeGroup + "/" + contract.GPUNodeVersion, "kind": contract.GPUNodeKind,
+			"metadata": map[string]any{"name": "n1", "resourceVersion": "7", "managedFields": []any{map[string]any{"manager": "gpuplan-node-agent"}}},
+			"status":   map[string]any{"cards": cards},
+		}}
+	}
+	tests := map[string]struct {
+		cards any
+		want  int
+	}{
+		"two cards":  {[]any{map[string]any{"index": int64(0)}, map[string]any{"index": int64(1)}}, 2},
+		"unreadable": {"eight", 0},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			converted, err := hardwareOf(object(test.cards))
+			require.NoError(t, err)
+			hardware := converted.(*contract.GPUNode)
+			assert.Equal(t, "n1", hardware.Name)
+			assert.Equal(t, "7", hardware.ResourceVersion, "the informer compares it")
+			assert.Empty(t, hardware.ManagedFields)
+			assert.Len(t, hardware.Status.Cards, test.want)
+			again, err := hardwareOf(converted)
+			require.NoError(t, err)
+			assert.Same(t, hardware, again, "what is converted stays")
+		})
+	}
+}

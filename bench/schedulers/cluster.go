@@ -210,8 +210,10 @@ func freePorts(n int) ([]int, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		defer func() { _ = l.Close() }() // only its number is wanted
+		if address, ok := l.Addr().(*net.TCPAddr); ok {
+			ports = append(ports, address.Port)
+		}
 	}
 	return ports, nil
 }

@@ -78,7 +78,7 @@ func run(ctx context.Context) error {
 	if b.work, err = os.MkdirTemp("", "schedulers-"); err != nil {
 		return err
 	}
-	defer os.RemoveAll(b.work)
+	defer func() { _ = os.RemoveAll(b.work) }() // a leftover in the temporary folder does no harm
 
 	var workloads []shape
 	for _, text := range strings.Split(*shapes, ",") {

@@ -45,7 +45,7 @@ func (b *bench) onCluster(ctx context.Context, s scheduler, nodes int, measure f
 // startIdle starts a scheduler and waits until it has taken in the cluster: its CPU
 // clock stands still for a second, or has gone on for ten.
 func (b *bench) startIdle(ctx context.Context, s scheduler, c *cluster) (*process, error) {
-	p, err := s.start(c, b.options(s))
+	p, err := s.start(c, b.options())
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (b *bench) startIdle(ctx context.Context, s scheduler, c *cluster) (*proces
 	return p, ctx.Err()
 }
 
-func (b *bench) options(s scheduler) runOptions {
+func (b *bench) options() runOptions {
 	o := runOptions{period: b.passes}
 	if b.profiles != "" {
 		if ports, err := freePorts(1); err == nil {

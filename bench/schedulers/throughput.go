@@ -89,7 +89,7 @@ func (b *bench) throughputRun(ctx context.Context, s scheduler, nodes int, w sha
 			if before, err = read(nil, c); err != nil {
 				return err
 			}
-			if p, err = s.start(c, b.options(s)); err != nil {
+			if p, err = s.start(c, b.options()); err != nil {
 				return err
 			}
 			defer p.stop()

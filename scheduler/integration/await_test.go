@@ -47,20 +47,6 @@ func (s *scene) awaitReason(name, part string) string {
 	return reason(s.list(s.t.Context(), name))
 }
 
-// awaitText waits until all pods of a job are pending with exactly this text.
-func (s *scene) awaitText(name, text string) {
-	s.t.Helper()
-	s.await("job "+name+" to say: "+text, func(ctx context.Context) (bool, string) {
-		pods := s.list(ctx, name)
-		for i := range pods {
-			if have := reason(pods[i : i+1]); have != text {
-				return false, have
-			}
-		}
-		return len(pods) > 0, ""
-	})
-}
-
 func bound(pods []corev1.Pod) int {
 	n := 0
 	for _, pod := range pods {

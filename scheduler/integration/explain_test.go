@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -227,7 +228,7 @@ func (s *scene) plugin(account string, args ...string) []byte {
 	command := exec.CommandContext(s.t.Context(), path, append(args, "--as=system:serviceaccount:"+s.namespace+":"+account)...)
 	command.Env = append(command.Environ(), "KUBECONFIG="+cluster.kubeconfig)
 	output, err := command.Output()
-	if failed, ok := err.(*exec.ExitError); ok {
+	if failed := (&exec.ExitError{}); errors.As(err, &failed) {
 		require.NoError(s.t, err, string(failed.Stderr))
 	}
 	require.NoError(s.t, err)

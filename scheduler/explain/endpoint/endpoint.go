@@ -99,9 +99,9 @@ func text(write func(io.Writer) error) form { return form{"text/plain; charset=u
 func Handler(source Source) http.Handler {
 	mux := http.NewServeMux()
 	for path, ask := range map[string]func(*inventory.Scene, *http.Request) (answer, error){
-		"GET /gpuplan/gangs":                    gangs,
+		"GET /gpuplan/gangs":                    always(gangs),
 		"GET /gpuplan/gangs/{namespace}/{name}": why,
-		"GET /gpuplan/map":                      cards,
+		"GET /gpuplan/map":                      always(cards),
 		"GET /gpuplan/without":                  without,
 	} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { source.respond(w, r, ask) })
@@ -141,9 +141,14 @@ func (s Source) respond(w http.ResponseWriter, r *http.Request, ask func(*invent
 	_ = f.write(w) // the connection may be gone
 }
 
-func gangs(scene *inventory.Scene, _ *http.Request) (answer, error) {
+// always makes a handler of an answer that there always is.
+func always(ask func(*inventory.Scene) answer) func(*inventory.Scene, *http.Request) (answer, error) {
+	return func(scene *inventory.Scene, _ *http.Request) (answer, error) { return ask(scene), nil }
+}
+
+func gangs(scene *inventory.Scene) answer {
 	list := explain.Gangs(scene)
-	return answer{list, map[string]form{"text": text(func(w io.Writer) error { return explain.WriteGangs(w, list, time.Now()) })}}, nil
+	return answer{list, map[string]form{"text": text(func(w io.Writer) error { return explain.WriteGangs(w, list, time.Now()) })}}
 }
 
 func why(scene *inventory.Scene, r *http.Request) (answer, error) {
@@ -165,7 +170,7 @@ func why(scene *inventory.Scene, r *http.Request) (answer, error) {
 	})}}, nil
 }
 
-func cards(scene *inventory.Scene, _ *http.Request) (answer, error) {
+func cards(scene *inventory.Scene) answer {
 	m := explain.Cards(scene)
 	return answer{m, map[string]form{
 		"text": text(m.WriteText),
@@ -173,7 +178,7 @@ func cards(scene *inventory.Scene, _ *http.Request) (answer, error) {
 			_, err := w.Write(m.SVG())
 			return err
 		}},
-	}}, nil
+	}}
 }
 
 func without(scene *inventory.Scene, r *http.Request) (answer, error) {

@@ -30,6 +30,8 @@ type Cache struct {
 	pods      map[types.UID]*podState
 	gangs     map[string]map[types.UID]*podState
 	podGroups map[string]*unstructured.Unstructured
+	// budgets are the disruption budgets by namespace and name.
+	budgets map[string]map[string]budget
 	// counted is the census of each gang since it last changed.
 	counted map[string]census
 	// changed are called after each change ([Cache.Subscribe]).
@@ -67,7 +69,8 @@ func (s *podState) now() *corev1.Pod {
 type Change struct {
 	// Gang is the key of the gang whose pods or PodGroup changed, "" for none.
 	Gang string
-	// Freed tells that there may be room in the cluster now where there was none.
+	// Freed tells that there may be room in the cluster, now or once pods that are being
+	// deleted have gone, where there was none.
 	Freed bool
 	// Bound is the key of the gang of a pod that is bound now, as was expected, "" for none.
 	Bound string
@@ -86,6 +89,7 @@ func NewCache() *Cache {
 		pods:      map[types.UID]*podState{},
 		gangs:     map[string]map[types.UID]*podState{},
 		podGroups: map[string]*unstructured.Unstructured{},
+		budgets:   map[string]map[string]budget{},
 		counted:   map[string]census{},
 	}
 }
@@ -189,7 +193,8 @@ func (c *Cache) SetPod(p *corev1.Pod) Change {
 	}
 	state.observed = p
 	c.update(state)
-	change := Change{Freed: held && !state.holds()}
+	leaves := p.DeletionTimestamp != nil && before != nil && before.DeletionTimestamp == nil
+	change := Change{Freed: held && (!state.holds() || leaves)}
 	moved := before != nil && before.Spec.NodeName != p.Spec.NodeName && !expected
 	if before == nil || moved || gone(before) != gone(p) || !maps.Equal(before.Labels, p.Labels) {
 		change.Gang = state.key
@@ -221,6 +226,10 @@ func (c *Cache) RemovePod(uid types.UID) Change {
 func (c *Cache) Assume(p *corev1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.assume(p)
+}
+
+func (c *Cache) assume(p *corev1.Pod) {
 	state, ok := c.pods[p.UID]
 	if !ok {
 		return // deleted meanwhile
@@ -323,12 +332,14 @@ func (c *Cache) leave(state *podState) {
 	delete(c.gangs[state.key], state.now().UID)
 	if len(c.gangs[state.key]) == 0 {
 		delete(c.gangs, state.key)
+		c.view.Release(gangID(state.now()))
 	}
 }
 
 func (c *Cache) charge(state *podState) {
 	p := state.now()
 	if pod, ok := podOn(p, c.cardsOf(p.Spec.NodeName), c.tree); ok {
+		pod.Budgets = c.budgetsOf(p)
 		c.view.AddPod(pod)
 	}
 }

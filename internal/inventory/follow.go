@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -38,7 +39,11 @@ func (c *Cache) Follow(ctx context.Context, factory informers.SharedInformerFact
 	if err != nil {
 		return nil, fmt.Errorf("follow pods: %w", err)
 	}
-	synced := []cache.InformerSynced{nodes.HasSynced, pods.HasSynced}
+	budgets, err := factory.Policy().V1().PodDisruptionBudgets().Informer().AddEventHandler(follow.On(f.setBudget, f.removeBudget))
+	if err != nil {
+		return nil, fmt.Errorf("follow disruption budgets: %w", err)
+	}
+	synced := []cache.InformerSynced{nodes.HasSynced, pods.HasSynced, budgets.HasSynced}
 	for _, custom := range []struct {
 		resource  schema.GroupVersionResource
 		namespace string
@@ -137,4 +142,12 @@ func (f *follower) setPodGroup(object *unstructured.Unstructured) {
 
 func (f *follower) removePodGroup(object *unstructured.Unstructured) {
 	f.report(f.cache.RemovePodGroup(object.GetNamespace(), object.GetName()), nil)
+}
+
+func (f *follower) setBudget(budget *policyv1.PodDisruptionBudget) {
+	f.report(f.cache.SetBudget(budget))
+}
+
+func (f *follower) removeBudget(budget *policyv1.PodDisruptionBudget) {
+	f.report(f.cache.RemoveBudget(budget.Namespace, budget.Name), nil)
 }

@@ -222,6 +222,7 @@ func gang(members []member, podGroup *unstructured.Unstructured, tree *quota.Tre
 		g.Roles = addMember(g.Roles, role, names[i])
 		g.Priority = max(g.Priority, priorityOf(p))
 		g.Preemptible = g.Preemptible && preemptible(p)
+		g.NeverPreempts = g.NeverPreempts || p.Spec.PreemptionPolicy != nil && *p.Spec.PreemptionPolicy == corev1.PreemptNever
 		if g.Leaf == "" {
 			g.Leaf = leafOf(p, tree)
 		}

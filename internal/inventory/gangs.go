@@ -162,10 +162,8 @@ func (c *Cache) Plan(key string, exclude map[string]bool) (state GangState, resu
 	return state, c.view.Plan(state.Gang), true
 }
 
-// Record makes the allocation record of a planned member.
-func (c *Cache) Record(gangID string, a placement.Assignment) contract.Allocation {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// record makes the allocation record of a planned member.
+func (c *Cache) record(gangID string, a placement.Assignment) contract.Allocation {
 	cards := c.cardsOf(a.Node)
 	record := contract.Allocation{
 		Gang:        gangID,

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/resource"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -44,7 +45,10 @@ func podOn(p *corev1.Pod, cards *gpu.Table, tree *quota.Tree) (placement.Pod, bo
 		Leaf:        leafOf(p, tree),
 		Priority:    priorityOf(p),
 		Preemptible: preemptible(p),
+		Leaving:     p.DeletionTimestamp != nil,
+		Pinned:      pinned(p),
 	}
+	pod.StartedAt, pod.EndsAt = lifetime(p)
 	pod.Gang, _ = GangKey(p)
 	if record, ok, err := contract.AllocationFrom(p.Annotations); ok && err == nil {
 		pod.Own = positions(record.Cards, cards)
@@ -183,6 +187,36 @@ func leafOf(p *corev1.Pod, tree *quota.Tree) string {
 // preemptible reports whether a pod may use more than its leaf's minimum, which is the rule.
 func preemptible(p *corev1.Pod) bool {
 	return p.Labels[contract.PreemptibleLabel] != "false" && p.Labels[contract.KoordinatorPreemptibleLabel] != "false"
+}
+
+// pinned reports whether a pod belongs to its node: a static pod, or one of a DaemonSet,
+// which would come back at once.
+func pinned(p *corev1.Pod) bool {
+	if _, static := p.Annotations[corev1.MirrorPodAnnotationKey]; static {
+		return true
+	}
+	owner := metav1.GetControllerOfNoCopy(p)
+	return owner != nil && owner.Kind == "DaemonSet"
+}
+
+// lifetime is when a pod was started, and when it ends at the latest by its own deadline,
+// in Unix seconds; 0 when that is not known.
+func lifetime(p *corev1.Pod) (startedAt, endsAt int64) {
+	if p.Status.StartTime == nil {
+		return 0, 0
+	}
+	startedAt = p.Status.StartTime.Unix()
+	if p.Spec.ActiveDeadlineSeconds != nil {
+		endsAt = startedAt + *p.Spec.ActiveDeadlineSeconds + gracePeriod(p)
+	}
+	return startedAt, endsAt
+}
+
+func gracePeriod(p *corev1.Pod) int64 {
+	if p.Spec.TerminationGracePeriodSeconds == nil {
+		return corev1.DefaultTerminationGracePeriodSeconds
+	}
+	return *p.Spec.TerminationGracePeriodSeconds
 }
 
 func priorityOf(p *corev1.Pod) int32 {

@@ -35,8 +35,8 @@ type Victim struct {
 // Only gangs that are preemptible go, whole gangs only, and no more pods of a disruption
 // budget than it allows. What is going already comes first, because it costs nobody
 // anything; then what is left of gangs that lose members already; then lowest priority
-// first, of equal ones those that free the most places, then those whose leaf borrows
-// most, then the youngest. No victim is taken that the others make superfluous.
+// first, of equal ones those that free the most of the places that are needed, then the
+// smallest, then those whose leaf borrows most, then the youngest. No victim is taken that the others make superfluous.
 //
 // Nobody is taken from in turn: a victim of another leaf is by construction not
 // entitled to its place, because its leaf used more than its minimum with it; any other

@@ -15,7 +15,8 @@ type runningGang struct {
 	preemptible bool
 	// broken tells that other pods of the gang are going already.
 	broken bool
-	// gain is how many members of the planner's gang its end makes room for, share the
+	// gain is how many members of the planner's gang its end makes room for, no more than
+	// are needed, share the
 	// dominant share of its leaf.
 	gain              int
 	share             float64
@@ -67,7 +68,7 @@ func (v *View) runningGangs(gang string, takes func(*Pod) bool) (leaving, others
 func (v *View) sortVictims(list []*runningGang, p *planner) {
 	claim := p.charge(p.needed)
 	for _, r := range list {
-		r.gain = v.gain(p, r)
+		r.gain = min(v.gain(p, r), p.needed)
 		if v.quota != nil {
 			r.share = v.quota.Share(r.Leaf, claim)
 		}
@@ -77,6 +78,7 @@ func (v *View) sortVictims(list []*runningGang, p *planner) {
 			cmp.Compare(rank(b.broken), rank(a.broken)),
 			cmp.Compare(a.Priority, b.Priority),
 			cmp.Compare(b.gain, a.gain),
+			cmp.Compare(len(a.pods), len(b.pods)),
 			cmp.Compare(b.share, a.share),
 			cmp.Compare(b.startedAt, a.startedAt),
 			compareNatural(a.Gang, b.Gang),

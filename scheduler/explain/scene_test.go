@@ -104,14 +104,15 @@ func (c *cluster) job(namespace, name string, workers int, requests map[string]i
 // run plans a gang on the cache as the scheduler does, and binds it.
 func (c *cluster) run(key string) {
 	c.t.Helper()
-	state, result, ok := c.cache.Plan(key, nil)
+	d, ok, err := c.cache.Decide(key, nil)
+	require.NoError(c.t, err)
 	require.True(c.t, ok, key)
-	require.NotNil(c.t, result.Placement, result.Verdict.String())
-	for _, a := range result.Placement.Assignments {
-		pod := state.Pods[a.Member].DeepCopy()
-		annotations, err := c.cache.Record(state.Gang.ID, a).Annotations()
+	require.NotNil(c.t, d.Result.Placement, d.Result.Verdict.String())
+	for _, seat := range d.Seats {
+		pod := seat.Pod.DeepCopy()
+		annotations, err := seat.Record.Annotations()
 		require.NoError(c.t, err)
-		pod.Spec.NodeName, pod.Annotations = a.Node, annotations
+		pod.Spec.NodeName, pod.Annotations = seat.Record.Node, annotations
 		c.cache.SetPod(pod)
 	}
 }

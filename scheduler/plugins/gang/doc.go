@@ -17,6 +17,14 @@
 // another chance by themselves, after a pause that doubles. The planner's verdict stands on every pod of the gang and on its PodGroup, and is written when
 // it changes.
 //
+// # Gangs that take places from others
+//
+// When the planner finds victims, or pods that are leaving already, the cycle holds the
+// gang's place in the view, and the gang leaves the queue. The worker nominates the
+// members, then evicts the victims. Once they have gone the gang is let in, and gets
+// the place that it held. All decisions are made in cycles, in the order of the queue;
+// the worker only finds out which gang has something to decide.
+//
 // A pod on its own that asks for cards is a gang of one. Pods of a gang that ask for
 // no card while others do, such as an MPI launcher, are scheduled like any other pod
 // once the gang runs.
@@ -31,7 +39,11 @@
 // cards that the crashed scheduler had in mind for them are still free then, since
 // nobody has been scheduled in between, so the rest fits where it fitted before.
 //
-// If it does not fit all the same, because a node or a card was lost meanwhile, and
+// Then every gang with nominated members is planned, in the order of the queue, so that
+// places that were held before are held again. Victims that are being deleted are waited
+// for, and those of which some members are left come before others.
+//
+// If a gang that is bound in part does not fit all the same, because a node or a card was lost meanwhile, and
 // the gang never ran as a whole, its bound members are deleted for their job to make
 // them anew: the gang as a whole is pending then.
 package gang

@@ -18,7 +18,6 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
 // patience is how long a gang may be incomplete before its pods say so: pods of a
@@ -213,14 +212,11 @@ func (p *Plugin) report(ctx context.Context, key string, state inventory.GangSta
 	}
 }
 
-// try plans a gang ([inventory.Cache.Plan]) and counts the attempt.
-func (p *Plugin) try(key string, exclude map[string]bool) (inventory.GangState, placement.Result, bool) {
-	begin := time.Now()
-	state, result, ok := p.cache.Plan(key, exclude)
-	if ok && state.Lacks == "" {
-		p.meter.Planned(key, time.Since(begin), result)
+// planned counts an attempt to place a gang.
+func (p *Plugin) planned(key string, begin time.Time, d inventory.Decision) {
+	if d.Lacks == "" {
+		p.meter.Planned(key, time.Since(begin), d.Result)
 	}
-	return state, result, ok
 }
 
 // started counts a gang whose planned members are all bound.

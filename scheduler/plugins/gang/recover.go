@@ -2,6 +2,8 @@ package gang
 
 import (
 	"context"
+	"math"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,21 +15,37 @@ import (
 )
 
 // recoverOnce plans, before anything else is planned, the rest of every gang that
-// runs in part. It runs in the scheduling cycle.
+// runs in part, and every gang that held a place. It runs in the scheduling cycle.
 func (p *Plugin) recoverOnce(ctx context.Context) {
 	if p.recovered {
 		return
 	}
 	p.recovered = true
-	for _, key := range p.cache.Partial() {
+	for _, key := range slices.Concat(p.cache.Partial(), p.inOrder(p.cache.Nominated())) {
 		state, ok := p.cache.Gang(key)
 		pod := leaderOf(state)
 		if !ok || pod == nil || state.Lacks != "" {
 			continue
 		}
 		_, status := p.plan(ctx, key, pod)
-		klog.FromContext(ctx).Info("Found a gang that is bound in part", "gang", key, "fits", status.IsSuccess(), "verdict", status.Message())
+		klog.FromContext(ctx).Info("Found a gang that is bound in part or holds a place", "gang", key, "fits", status.IsSuccess(), "verdict", status.Message())
 	}
+}
+
+// inOrder sorts gangs by the order of the queue.
+func (p *Plugin) inOrder(keys []string) []string {
+	standing := map[string]*gang{}
+	for _, key := range keys {
+		g := &gang{key: key, turn: math.MaxInt64}
+		if state, ok := p.cache.Gang(key); ok {
+			g.priority = state.Gang.Priority
+			for _, pod := range state.Pods {
+				g.turn = min(g.turn, pod.CreationTimestamp.UnixNano())
+			}
+		}
+		standing[key] = g
+	}
+	return slices.SortedFunc(slices.Values(keys), func(a, b string) int { return standing[a].compare(standing[b]) })
 }
 
 // leaderOf returns the first member that is not bound, nil when there is none.

@@ -14,7 +14,6 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
 const (
@@ -29,29 +28,36 @@ const (
 // the verdict. It runs in the scheduling cycle only, so rounds never overlap.
 func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*seat, *fwk.Status) {
 	refused := p.refusedNodes(key)
-	state, result, ok := p.try(key, refused)
+	begin := time.Now()
+	d, ok, err := p.cache.Decide(key, refused)
+	if err != nil {
+		return nil, fwk.AsStatus(err)
+	}
 	if !ok {
 		return nil, hold("pod %s is gone", pod.Name)
 	}
-	if state.Lacks != "" {
-		return nil, hold("%s", state.Lacks)
+	p.planned(key, begin, d)
+	if d.Lacks != "" {
+		return nil, hold("%s", d.Lacks)
 	}
-	if text := waitText(state.Gang, result); text != "" {
+	if text := p.waitText(d); text != "" {
 		p.mu.Lock()
 		p.gang(key, pod).wait(text)
 		p.mu.Unlock()
-		if len(refused) == 0 {
-			p.dissolve(ctx, key, state)
-		} else {
+		p.work.claim(key)
+		switch {
+		case d.Result.Reservation != nil:
+		case len(refused) == 0:
+			p.dissolve(ctx, key, d.GangState)
+		default:
 			p.pardonLater(key)
 		}
 		return nil, hold("%s", text)
 	}
-	r, err := p.open(key, pod, state, *result.Placement)
-	if err != nil {
-		return nil, fwk.AsStatus(err)
+	r := p.open(key, pod, d.Seats)
+	for _, s := range r.seats {
+		p.nominate(ctx, s.pod, s.node)
 	}
-	p.nominate(ctx, r)
 	s := r.seats[pod.UID]
 	if s == nil || len(r.seats) > 1 {
 		p.letIn(ctx, key)
@@ -84,12 +90,14 @@ func (p *Plugin) pardonLater(key string) {
 }
 
 // waitText says why a gang must wait, "" when it need not.
-func waitText(g placement.Gang, result placement.Result) string {
+func (p *Plugin) waitText(d inventory.Decision) string {
 	switch {
-	case result.Placement == nil:
-		return result.Verdict.String()
-	case len(result.Placement.Assignments) == 0:
-		return fmt.Sprintf("gang %s runs with %d members; there is no room for more", g.ID, len(g.Running))
+	case d.Result.Placement == nil:
+		return d.Result.Verdict.String()
+	case d.Result.Reservation != nil:
+		return p.claimText(d)
+	case len(d.Result.Placement.Assignments) == 0:
+		return fmt.Sprintf("gang %s runs with %d members; there is no room for more", d.Gang.ID, len(d.Gang.Running))
 	}
 	return ""
 }
@@ -108,22 +116,11 @@ func (p *Plugin) refusedNodes(key string) map[string]bool {
 	return nil
 }
 
-// open gives the planned members their seats and charges them to the view.
-func (p *Plugin) open(key string, pod *corev1.Pod, state inventory.GangState, planned placement.Placement) (*round, error) {
-	r := &round{key: key, seats: map[types.UID]*seat{}}
-	owner, _ := inventory.GangKey(pod)
-	if owner != key {
-		owner = "" // a pod on its own
-	}
-	for _, a := range planned.Assignments {
-		member := state.Pods[a.Member]
-		s := &seat{round: r, pod: member, node: a.Node, record: p.cache.Record(owner, a)}
-		bound, err := s.bound()
-		if err != nil {
-			return nil, fmt.Errorf("gang %s: %w", key, err)
-		}
-		p.cache.Assume(bound)
-		r.seats[member.UID] = s
+// open gives the planned members, which are charged to the view already, their seats.
+func (p *Plugin) open(key string, pod *corev1.Pod, places []inventory.Seat) *round {
+	r := &round{key: key, seats: make(map[types.UID]*seat, len(places))}
+	for _, place := range places {
+		r.seats[place.Pod.UID] = &seat{round: r, pod: place.Pod, node: place.Record.Node, record: place.Record}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,35 +128,17 @@ func (p *Plugin) open(key string, pod *corev1.Pod, state inventory.GangState, pl
 	g.verdict, g.blocked, g.leader = "", false, ""
 	g.open = r
 	maps.Copy(g.seats, r.seats)
-	return r, nil
+	return r
 }
 
-// bound returns the pod as it will be once it is bound.
-func (s *seat) bound() (*corev1.Pod, error) {
-	annotations, err := s.record.Annotations()
+// nominate tells the framework where a member will be, so that pods of no higher
+// priority that it places in between leave it its room.
+func (p *Plugin) nominate(ctx context.Context, pod *corev1.Pod, node string) {
+	info, err := framework.NewPodInfo(pod)
 	if err != nil {
-		return nil, err
+		return // a broken affinity term; the pod's own cycle reports it
 	}
-	pod := s.pod.DeepCopy()
-	pod.Spec.NodeName = s.node
-	if pod.Annotations == nil {
-		pod.Annotations = map[string]string{}
-	}
-	maps.Copy(pod.Annotations, annotations)
-	return pod, nil
-}
-
-// nominate tells the framework where the members will be, so that pods of no higher
-// priority that it places in between leave them their room.
-func (p *Plugin) nominate(ctx context.Context, r *round) {
-	logger := klog.FromContext(ctx)
-	for _, s := range r.seats {
-		info, err := framework.NewPodInfo(s.pod)
-		if err != nil {
-			continue // a broken affinity term; the pod's own cycle reports it
-		}
-		p.handle.AddNominatedPod(logger, info, &fwk.NominatingInfo{NominatedNodeName: s.node, NominatingMode: fwk.ModeOverride})
-	}
+	p.handle.AddNominatedPod(klog.FromContext(ctx), info, &fwk.NominatingInfo{NominatedNodeName: node, NominatingMode: fwk.ModeOverride})
 }
 
 // refuse rolls a seat's gang back because another plugin refused the planned node. The

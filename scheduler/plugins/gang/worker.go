@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,6 +28,9 @@ func (p *Plugin) run(ctx context.Context) {
 }
 
 func (p *Plugin) do(ctx context.Context, c chores) {
+	for _, key := range slices.Sorted(maps.Keys(c.claims)) {
+		p.claim(ctx, key)
+	}
 	for _, key := range slices.Sorted(maps.Keys(c.gangs)) {
 		p.settle(ctx, key)
 	}
@@ -118,9 +122,7 @@ func (p *Plugin) waiting() []string {
 	slices.SortFunc(list, func(a, b *gang) int {
 		return cmp.Or(
 			-cmp.Compare(rank(partial[a.key]), rank(partial[b.key])),
-			-cmp.Compare(a.priority, b.priority),
-			cmp.Compare(a.turn, b.turn),
-			cmp.Compare(a.key, b.key),
+			a.compare(b),
 		)
 	})
 	keys := make([]string, len(list))
@@ -128,6 +130,11 @@ func (p *Plugin) waiting() []string {
 		keys[i] = g.key
 	}
 	return keys
+}
+
+// compare is the order of the queue.
+func (g *gang) compare(o *gang) int {
+	return cmp.Or(-cmp.Compare(g.priority, o.priority), cmp.Compare(g.turn, o.turn), cmp.Compare(g.key, o.key))
 }
 
 // forgive gives refused nodes another chance, because the cluster has changed. A mere
@@ -150,11 +157,18 @@ func rank(first bool) int {
 // retry lets a waiting gang in when it fits now, and else notes why not.
 func (p *Plugin) retry(ctx context.Context, key string) {
 	refused := p.refusedNodes(key)
-	state, result, ok := p.try(key, refused)
-	if !ok || state.Lacks != "" {
+	begin := time.Now()
+	d, ok := p.cache.Consider(key, refused)
+	if ok {
+		p.planned(key, begin, d)
+	}
+	if !ok || d.Lacks != "" {
 		return
 	}
-	text := waitText(state.Gang, result)
+	text := p.waitText(d)
+	if d.Lost || d.Result.Reservation != nil && !d.Held {
+		text = "" // its cycle gives up a place, or takes one
+	}
 	p.mu.Lock()
 	g, known := p.gangs[key]
 	if !known || g.verdict == "" || g.blocked {
@@ -171,7 +185,7 @@ func (p *Plugin) retry(ctx context.Context, key string) {
 	if changed {
 		p.publish(ctx, key, nil)
 	}
-	if len(refused) == 0 {
-		p.dissolve(ctx, key, state)
+	if len(refused) == 0 && d.Result.Placement == nil {
+		p.dissolve(ctx, key, d.GangState)
 	}
 }

@@ -29,6 +29,8 @@ type chores struct {
 	// told are gangs whose verdict must be written, with pods on which the scheduler
 	// itself has just written something else.
 	told map[string]map[types.UID]bool
+	// claims are gangs that may hold a place which others have to leave.
+	claims map[string]bool
 }
 
 func newWorklist() *worklist {
@@ -36,7 +38,7 @@ func newWorklist() *worklist {
 }
 
 func newChores() chores {
-	return chores{gangs: map[string]bool{}, told: map[string]map[types.UID]bool{}}
+	return chores{gangs: map[string]bool{}, told: map[string]map[types.UID]bool{}, claims: map[string]bool{}}
 }
 
 // add notes a change. It does not block.
@@ -58,6 +60,14 @@ func (w *worklist) tell(key string, pod types.UID) {
 		w.pending.told[key] = map[types.UID]bool{}
 	}
 	w.pending.told[key][pod] = true
+	w.mu.Unlock()
+	w.signal()
+}
+
+// claim notes that others may have to leave the place that a gang holds.
+func (w *worklist) claim(key string) {
+	w.mu.Lock()
+	w.pending.claims[key] = true
 	w.mu.Unlock()
 	w.signal()
 }

@@ -1,0 +1,321 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// lend is a leaf of a quota tree of cards.
+type lend struct {
+	name     string
+	min, max int
+	limit    string // what of min may be lent, "" for all
+}
+
+// setLeaves makes a quota tree of cards.
+func (s *scene) setLeaves(total int, leaves ...lend) {
+	s.t.Helper()
+	cards := func(n int) map[string]any { return map[string]any{contract.ResourceTopologyCard: fmt.Sprint(n)} }
+	var children []any
+	for _, l := range leaves {
+		child := map[string]any{"name": l.name, "min": cards(l.min), "max": cards(l.max)}
+		if l.limit != "" {
+			child["attributes"] = map[string]any{contract.LendLimitAttribute: fmt.Sprintf(`{%q: %q}`, contract.ResourceTopologyCard, l.limit)}
+		}
+		children = append(children, child)
+	}
+	_, err := cluster.client.Apply(s.t.Context(), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": contract.QuotaTreeGroup + "/" + contract.QuotaTreeVersion, "kind": contract.QuotaTreeKind,
+		"metadata": map[string]any{"name": contract.QuotaTreeName, "namespace": contract.QuotaTreeNamespace},
+		"spec": map[string]any{"root": map[string]any{
+			"name": "root", "min": cards(total), "max": cards(total), "children": children,
+		}},
+	}})
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() {
+		trees := cluster.client.Dynamic.Resource(gvr(contract.QuotaTreeGroup, contract.QuotaTreeVersion, contract.QuotaTreeResource))
+		// The cleanup of an earlier call may have deleted it.
+		_ = trees.Namespace(contract.QuotaTreeNamespace).Delete(context.Background(), contract.QuotaTreeName, metav1.DeleteOptions{})
+	})
+}
+
+// in puts a job into a quota leaf.
+func (j job) in(leaf string) job {
+	change := j.change
+	j.change = func(p *corev1.Pod) {
+		if change != nil {
+			change(p)
+		}
+		p.Labels[contract.QuotaLabel] = leaf
+	}
+	return j
+}
+
+// lingering makes the pods of a job stay until the test lets them go.
+func (j job) lingering() job {
+	change := j.change
+	j.change = func(p *corev1.Pod) {
+		if change != nil {
+			change(p)
+		}
+		p.Finalizers = []string{"test.gpuplan.dev/lingers"}
+	}
+	return j
+}
+
+// letGo ends the lingering of a job's pods.
+func (s *scene) letGo(name string) {
+	s.t.Helper()
+	for _, pod := range s.list(s.t.Context(), name) {
+		pod.Finalizers = nil
+		_, err := api().CoreV1().Pods(s.namespace).Update(s.t.Context(), &pod, metav1.UpdateOptions{})
+		require.NoError(s.t, err)
+	}
+}
+
+// awaitLeaving waits until n pods of a job are being deleted.
+func (s *scene) awaitLeaving(name string, n int) {
+	s.t.Helper()
+	s.await(fmt.Sprintf("%d pods of %s to leave", n, name), func(ctx context.Context) (bool, string) {
+		have := leaving(s.list(ctx, name))
+		return have == n, fmt.Sprint(have)
+	})
+}
+
+func leaving(pods []corev1.Pod) int {
+	n := 0
+	for _, pod := range pods {
+		if pod.DeletionTimestamp != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// awaitGone waits until all pods of a job are gone.
+func (s *scene) awaitGone(name string) {
+	s.t.Helper()
+	s.await("job "+name+" to be gone", func(ctx context.Context) (bool, string) {
+		n := len(s.list(ctx, name))
+		return n == 0, fmt.Sprint(n)
+	})
+}
+
+// priority makes a PriorityClass for the test.
+func (s *scene) priority(name string, value int32, policy corev1.PreemptionPolicy) string {
+	s.t.Helper()
+	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.namespace + "-" + name}, Value: value, PreemptionPolicy: &policy}
+	_, err := api().SchedulingV1().PriorityClasses().Create(s.t.Context(), class, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() {
+		_ = api().SchedulingV1().PriorityClasses().Delete(context.Background(), class.Name, metav1.DeleteOptions{})
+	})
+	return class.Name
+}
+
+func (j job) of(class string) job {
+	change := j.change
+	j.change = func(p *corev1.Pod) {
+		if change != nil {
+			change(p)
+		}
+		p.Spec.PriorityClassName = class
+	}
+	return j
+}
+
+// Idle guaranteed cards are lent, and are back as soon as their owner asks: the fewest
+// gangs go, whole ones, and what was evicted does not come back.
+func TestBorrowedCardsAreReclaimed(t *testing.T) {
+	s := newScene(t, machine{count: 2, mode: "topology"})
+	s.setLeaves(16, lend{name: "left", min: 8, max: 16}, lend{name: "right", min: 8, max: 16})
+	startScheduler(t)
+	s.submit(topologyGang("one", 4, 2).in("left"))
+	s.awaitBound("one")
+	s.submit(topologyGang("two", 2, 2).in("left"))
+	s.awaitBound("two")
+	s.submit(topologyGang("three", 2, 2).in("left"))
+	s.awaitBound("three")
+
+	s.submit(topologyGang("owner", 2, 2).in("right"))
+	s.awaitBound("owner")
+	left := len(s.list(t.Context(), "one")) + len(s.list(t.Context(), "two")) + len(s.list(t.Context(), "three"))
+	assert.Equal(t, 6, left, "one gang of two is enough")
+	require.Len(t, s.list(t.Context(), "one"), 4)
+	s.requireNoSharedCards()
+
+	victim := "three"
+	if len(s.list(t.Context(), "three")) > 0 {
+		victim = "two"
+	}
+	s.submit(topologyGang(victim, 2, 2).in("left"))
+	text := s.awaitReason(victim, "0 of 2")
+	t.Log(text)
+	assert.Equal(t, 2, bound(s.list(t.Context(), "owner")))
+}
+
+// What a leaf does not lend is free for it at once.
+func TestLendLimitKeepsCards(t *testing.T) {
+	s := newScene(t, machine{count: 1, mode: "topology"})
+	s.setLeaves(8, lend{name: "left", min: 4, max: 8}, lend{name: "right", min: 4, max: 8, limit: "2"})
+	startScheduler(t)
+	s.submit(topologyGang("most", 6, 1).in("left"))
+	s.awaitBound("most")
+	s.submit(topologyGang("more", 1, 1).in("left"))
+	t.Log(s.awaitReason("more", "lend limits"))
+	s.submit(topologyGang("owner", 2, 1).in("right"))
+	s.awaitBound("owner")
+	assert.Equal(t, 6, bound(s.list(t.Context(), "most")))
+}
+
+// While victims leave, nobody else gets the place, and then the claimant does.
+func TestClaimedPlaceIsHeld(t *testing.T) {
+	s := newScene(t, machine{count: 1, mode: "topology"})
+	high := s.priority("high", 100, corev1.PreemptLowerPriority)
+	startScheduler(t)
+	s.submit(topologyGang("low", 2, 2).lingering())
+	s.awaitBound("low")
+	s.submit(topologyGang("small", 2, 1))
+	s.awaitBound("small")
+	s.submit(topologyGang("big", 6, 1).of(high))
+	s.awaitLeaving("low", 2)
+	assert.Zero(t, leaving(s.list(t.Context(), "small")), "superfluous")
+	s.awaitReason("big", "Reserved: waits for gang "+s.namespace+"/low")
+	for _, pod := range s.list(t.Context(), "big") {
+		assert.Equal(t, s.nodes[0], pod.Status.NominatedNodeName)
+	}
+	for _, pod := range s.list(t.Context(), "low") {
+		var reason, message string
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.DisruptionTarget {
+				reason, message = c.Reason, c.Message
+			}
+		}
+		assert.Equal(t, corev1.PodReasonPreemptionByScheduler, reason)
+		assert.Contains(t, message, s.namespace+"/big")
+	}
+	s.submit(topologyGang("thief", 1, 1))
+	t.Log(s.awaitReason("thief", "Held back by the reservation of gang "+s.namespace+"/big"))
+	s.letGo("low")
+	s.awaitBound("big")
+	assert.Equal(t, 2, bound(s.list(t.Context(), "small")))
+	s.requireNoSharedCards()
+}
+
+func TestPriorityIsNotTakenAdvantageOf(t *testing.T) {
+	s := newScene(t, machine{count: 1, mode: "topology"})
+	high := s.priority("high", 100, corev1.PreemptLowerPriority)
+	startScheduler(t)
+	fixed := topologyGang("fixed", 1, 4)
+	fixed.change = func(p *corev1.Pod) { p.Labels[contract.PreemptibleLabel] = "false" }
+	s.submit(fixed)
+	s.awaitBound("fixed")
+	s.submit(topologyGang("low", 2, 2))
+	s.awaitBound("low")
+	s.submit(topologyGang("polite", 1, 4).of(s.priority("polite", 100, corev1.PreemptNever)))
+	s.awaitReason("polite", "0 of 1")
+	s.remove("polite")
+	s.submit(topologyGang("whole", 1, 8).of(high))
+	s.awaitReason("whole", "0 of 1")
+	assert.Equal(t, 2, bound(s.list(t.Context(), "low")), "nobody goes when the whole gang does not fit after that")
+	s.remove("whole")
+	s.submit(topologyGang("half", 1, 4).of(high))
+	s.awaitBound("half")
+	s.awaitGone("low")
+	assert.Equal(t, 1, bound(s.list(t.Context(), "fixed")))
+}
+
+func TestDisruptionBudgetsAreRespected(t *testing.T) {
+	s := newScene(t, machine{count: 1, mode: "topology"})
+	high := s.priority("high", 100, corev1.PreemptLowerPriority)
+	startScheduler(t)
+	s.submit(topologyGang("guarded", 2, 2))
+	s.awaitBound("guarded")
+	all := intstr.FromString("100%")
+	_, err := api().PolicyV1().PodDisruptionBudgets(s.namespace).Create(t.Context(), &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "guard"},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: &all,
+			Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{contract.JobNameLabel: "guarded"}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	s.submit(topologyGang("other", 2, 2))
+	s.awaitBound("other")
+	s.submit(topologyGang("big", 1, 4).of(high))
+	s.awaitBound("big")
+	s.awaitGone("other")
+	assert.Equal(t, 2, bound(s.list(t.Context(), "guarded")))
+	s.submit(topologyGang("bigger", 1, 4).of(high))
+	s.awaitReason("bigger", "0 of 1")
+	require.NoError(t, api().PolicyV1().PodDisruptionBudgets(s.namespace).Delete(t.Context(), "guard", metav1.DeleteOptions{}))
+	s.awaitBound("bigger")
+}
+
+// A scheduler that is killed between the first and the last eviction, or while victims
+// leave, comes to the same decision again.
+func TestKilledWhileEvicting(t *testing.T) {
+	s := newScene(t, machine{count: 2, mode: "topology"})
+	high := s.priority("high", 100, corev1.PreemptLowerPriority)
+	cut := 0
+	for round := range 6 {
+		scheduler := startSlowScheduler(t)
+		s.submit(topologyGang("low", 8, 1).lingering())
+		s.awaitBound("low")
+		s.submit(topologyGang("also", 8, 1).lingering())
+		s.awaitBound("also")
+		s.submit(topologyGang("big", 8, 1).of(high))
+		first := 1 + round%4*2
+		victim := "low"
+		s.await("some victims to leave", func(ctx context.Context) (bool, string) {
+			for _, name := range []string{"low", "also"} {
+				if n := leaving(s.list(ctx, name)); n >= first {
+					victim = name
+					return true, ""
+				}
+			}
+			return false, ""
+		})
+		scheduler.end(syscall.SIGKILL)
+		if leaving(s.list(t.Context(), victim)) < 8 {
+			cut++
+		}
+		s.submit(topologyGang("thief", 1, 1))
+		scheduler = startScheduler(t)
+		s.awaitLeaving(victim, 8)
+		s.awaitReason("thief", "0 of 1")
+		s.letGo(victim)
+		s.awaitBound("big")
+		other := strings.Replace("lowalso", victim, "", 1)
+		assert.Zero(t, leaving(s.list(t.Context(), other)), "one gang is enough")
+		assert.Equal(t, 8, bound(s.list(t.Context(), other)))
+		s.requireNoSharedCards()
+		scheduler.end(syscall.SIGTERM)
+		s.letGo(other)
+		s.clear()
+	}
+	assert.GreaterOrEqual(t, cut, 2, "too few evictions were cut short for the test to mean something")
+}
+
+// remove deletes a job's pods and waits until they are gone.
+func (s *scene) remove(name string) {
+	s.t.Helper()
+	now := int64(0)
+	require.NoError(s.t, api().CoreV1().Pods(s.namespace).DeleteCollection(s.t.Context(), metav1.DeleteOptions{GracePeriodSeconds: &now},
+		metav1.ListOptions{LabelSelector: contract.JobNameLabel + "=" + name}))
+	s.awaitGone(name)
+}

@@ -1,0 +1,139 @@
+package gang
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// runs makes a gang that is bound to a node, with cards from first on.
+func (b *bench) runs(name, node string, members, cards, first int) []*corev1.Pod {
+	b.Helper()
+	pods := b.gangPods(name, members, cards)
+	for i, pod := range pods {
+		record := contract.Allocation{Gang: "ns/" + name, Node: node}
+		for range cards {
+			record.Cards = append(record.Cards, first)
+			first++
+		}
+		annotations, err := record.Annotations()
+		require.NoError(b, err)
+		pods[i].Spec.NodeName, pod.Annotations = node, annotations
+	}
+	b.submit(pods)
+	return pods
+}
+
+// live reads a pod from the API server; nil when it is gone.
+func (b *bench) live(pod *corev1.Pod) *corev1.Pod {
+	b.Helper()
+	live, err := b.handle.client.CoreV1().Pods("ns").Get(b.Context(), pod.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(b, err)
+	return live
+}
+
+// urgent makes the pods of a gang of higher priority.
+func (b *bench) urgent(name string, members, cards int) []*corev1.Pod {
+	b.Helper()
+	pods := b.gangPods(name, members, cards)
+	priority := int32(10)
+	for _, pod := range pods {
+		pod.Spec.Priority = &priority
+	}
+	return pods
+}
+
+func TestClaim(t *testing.T) {
+	b := newBench(t, "a")
+	low := b.runs("low", "a", 2, 2, 0)
+	other := b.runs("other", "a", 2, 2, 4)
+	big := b.urgent("big", 1, 4)
+	b.submit(big)
+
+	_, status := b.cycle(big[0])
+	assert.Contains(t, status.Message(), "Reserved: waits for gang ns/")
+	b.work()
+	assert.Equal(t, "a", b.live(big[0]).Status.NominatedNodeName)
+	assert.Equal(t, "a", b.handle.nominated["big-0"], "stock pods leave it the room, too")
+	victims, others := low, other
+	if b.live(low[0]) != nil {
+		victims, others = other, low
+	}
+	for i := range 2 {
+		assert.Nil(t, b.live(victims[i]))
+		assert.NotNil(t, b.live(others[i]), "one gang is enough")
+	}
+	assert.Contains(t, <-b.handle.recorder.Events, "Preempted evicted from node a to make room for gang ns/big")
+
+	b.plugin.work.add(b.cache.RemovePod(victims[0].UID))
+	b.work()
+	thief := b.gangPods("thief", 1, 1)
+	b.submit(thief)
+	_, status = b.cycle(thief[0])
+	assert.Contains(t, status.Message(), "Held back by the reservation of gang ns/big")
+	b.handle.takeActivated()
+	b.plugin.work.add(b.cache.RemovePod(victims[1].UID))
+	b.work()
+	assert.Contains(t, b.handle.takeActivated(), "big-0")
+	node, status := b.cycle(big[0])
+	assert.True(t, status.IsSuccess(), status.Message())
+	assert.Equal(t, "a", node)
+}
+
+// A scheduler that starts holds the place again, and evicts nobody but the rest of the
+// gang of which members leave already.
+func TestClaimAfterRestart(t *testing.T) {
+	b := newBench(t, "a", "b")
+	low := b.runs("low", "a", 2, 4, 0)
+	other := b.runs("other", "b", 2, 4, 0)
+	big := b.urgent("big", 2, 4)
+	big[0].Status.NominatedNodeName = "b"
+	gone := other[0].DeepCopy()
+	gone.DeletionTimestamp = &metav1.Time{}
+	b.cache.SetPod(gone)
+	thief := b.gangPods("thief", 1, 4)
+	b.submit(append(thief, big...))
+
+	_, status := b.cycle(thief[0])
+	assert.Contains(t, status.Message(), "0 of 1", "the gang that held a place comes first")
+	b.work()
+	assert.NotNil(t, b.live(other[0]), "it is leaving already")
+	assert.Nil(t, b.live(other[1]), "the rest of its gang follows")
+	for _, pod := range low {
+		assert.NotNil(t, b.live(pod))
+	}
+	b.plugin.work.add(b.cache.RemovePod(other[0].UID))
+	b.plugin.work.add(b.cache.RemovePod(other[1].UID))
+	b.work()
+	node, status := b.cycle(big[1])
+	assert.True(t, status.IsWait(), status.Message())
+	assert.Equal(t, "b", node)
+}
+
+// A claim that cannot be had any more leaves no nominations behind.
+func TestClaimIsGivenUp(t *testing.T) {
+	b := newBench(t, "a")
+	low := b.runs("low", "a", 1, 8, 0)
+	big := b.urgent("big", 1, 8)
+	b.submit(big)
+	b.cycle(big[0])
+	b.work()
+	b.plugin.work.add(b.cache.SetPod(b.live(big[0])))
+	b.cache.RemoveNode("a")
+	b.plugin.work.add(b.cache.RemovePod(low[0].UID))
+	b.work()
+	_, status := b.cycle(big[0])
+	assert.Contains(t, status.Message(), "0 of 1")
+	b.work()
+	assert.Empty(t, b.live(big[0]).Status.NominatedNodeName)
+	assert.Empty(t, b.handle.nominated)
+}

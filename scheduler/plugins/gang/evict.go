@@ -1,0 +1,149 @@
+package gang
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	apipod "k8s.io/kubernetes/pkg/api/v1/pod"
+	"k8s.io/kubernetes/pkg/scheduler/util"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+)
+
+const (
+	// evictions bounds the calls under way at a time while a gang's victims are evicted.
+	evictions = 16
+	// evictAgain is how long the plugin waits before it repeats calls that failed.
+	evictAgain = time.Second
+)
+
+// claim makes those leave whose places a gang has claimed. The place is held in the view
+// already. First the gang's members are nominated for their nodes, so that a scheduler
+// that starts knows of the claim; then every victim gets the standard condition and an
+// event that names the claimant, and is deleted. A gang that holds no place loses the
+// nominations that it had.
+//
+// Victims are deleted, and not evicted by the eviction subresource: that decides pod by
+// pod, so that it could refuse the last pod of a gang when the others are gone already.
+// The planner has counted disruption budgets for all of them together. The precondition
+// on the UID keeps a pod that was made anew under the same name.
+//
+// The calls may be repeated: what is done already is left out.
+func (p *Plugin) claim(ctx context.Context, key string) {
+	state, ok := p.cache.Gang(key)
+	if !ok || !p.leading.Load() {
+		return
+	}
+	claim, _ := p.cache.Claim(key)
+	if p.seated(key) || claim.Reservation.QuotaOnly {
+		return
+	}
+	err := p.nominateAll(ctx, state, claim.Members)
+	if err == nil {
+		err = each(ctx, claim.Victims, func(victim *corev1.Pod) error { return p.evict(ctx, state, victim) })
+	}
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot make room for a gang yet", "gang", key)
+		p.after(evictAgain, func() { p.work.claim(key) })
+	}
+}
+
+// seated tells that members of a gang are about to be bound.
+func (p *Plugin) seated(key string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g, ok := p.gangs[key]
+	return ok && len(g.seats) > 0
+}
+
+// each calls a function for every pod, several at a time.
+func each(ctx context.Context, pods []*corev1.Pod, do func(*corev1.Pod) error) error {
+	errs := make([]error, len(pods))
+	workqueue.ParallelizeUntil(ctx, evictions, len(pods), func(i int) { errs[i] = do(pods[i]) })
+	return errors.Join(append(errs, ctx.Err())...)
+}
+
+// nominateAll writes on members that are not bound which node is held for them.
+func (p *Plugin) nominateAll(ctx context.Context, state inventory.GangState, nodes map[types.UID]string) error {
+	var pods []*corev1.Pod
+	for _, pod := range state.Pods {
+		node := nodes[pod.UID]
+		if pod.Spec.NodeName != "" || pod.Status.NominatedNodeName == node {
+			continue
+		}
+		if node == "" {
+			p.handle.DeleteNominatedPodIfExists(pod)
+		} else {
+			p.nominate(ctx, pod, node)
+		}
+		pods = append(pods, pod)
+	}
+	return each(ctx, pods, func(pod *corev1.Pod) error { return p.setNominated(ctx, pod, nodes[pod.UID]) })
+}
+
+// setNominated writes a pod's nominated node; it is no error that the pod is gone.
+func (p *Plugin) setNominated(ctx context.Context, pod *corev1.Pod, node string) error {
+	status := pod.Status.DeepCopy()
+	status.NominatedNodeName = node
+	err := util.PatchPodStatus(ctx, p.handle.ClientSet(), pod.Name, pod.Namespace, &pod.Status, status)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("nominate node %s for pod %s/%s: %w", node, pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
+
+// evict marks and deletes one victim.
+func (p *Plugin) evict(ctx context.Context, claimant inventory.GangState, victim *corev1.Pod) error {
+	name := "gang " + claimant.Gang.ID
+	status := victim.Status.DeepCopy()
+	apipod.UpdatePodCondition(status, &corev1.PodCondition{
+		Type:    corev1.DisruptionTarget,
+		Status:  corev1.ConditionTrue,
+		Reason:  corev1.PodReasonPreemptionByScheduler,
+		Message: fmt.Sprintf("%s: preempting to accommodate %s", contract.SchedulerName, name),
+	})
+	if err := util.PatchPodStatus(ctx, p.handle.ClientSet(), victim.Name, victim.Namespace, &victim.Status, status); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("mark pod %s/%s as evicted: %w", victim.Namespace, victim.Name, err)
+	}
+	err := p.handle.ClientSet().CoreV1().Pods(victim.Namespace).Delete(ctx, victim.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &victim.UID},
+	})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // gone, or made anew under its name
+	}
+	if err != nil {
+		return fmt.Errorf("evict pod %s/%s: %w", victim.Namespace, victim.Name, err)
+	}
+	var related runtime.Object
+	if about := regarding(claimant); about != nil {
+		related = about
+	}
+	p.handle.EventRecorder().Eventf(victim, related, corev1.EventTypeNormal, "Preempted", "Preempting",
+		"evicted from node %s to make room for %s", victim.Spec.NodeName, name)
+	return nil
+}
+
+// claimText says for whom a gang waits that holds its place already.
+func (p *Plugin) claimText(d inventory.Decision) string {
+	r := d.Result.Reservation
+	text := fmt.Sprintf("%d of %d members fit once others have gone. Reserved: waits for %s",
+		d.Result.Verdict.Fit, d.Result.Verdict.Asked, strings.Join(p.cache.Names(r.After), ", "))
+	if victims := r.Victims(); len(victims) > 0 {
+		text += fmt.Sprintf("; evicted for it: %s", strings.Join(p.cache.Names(victims), ", "))
+	}
+	return text + "."
+}

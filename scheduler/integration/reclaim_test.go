@@ -310,12 +310,3 @@ func TestKilledWhileEvicting(t *testing.T) {
 	}
 	assert.GreaterOrEqual(t, cut, 2, "too few evictions were cut short for the test to mean something")
 }
-
-// remove deletes a job's pods and waits until they are gone.
-func (s *scene) remove(name string) {
-	s.t.Helper()
-	now := int64(0)
-	require.NoError(s.t, api().CoreV1().Pods(s.namespace).DeleteCollection(s.t.Context(), metav1.DeleteOptions{GracePeriodSeconds: &now},
-		metav1.ListOptions{LabelSelector: contract.JobNameLabel + "=" + name}))
-	s.awaitGone(name)
-}

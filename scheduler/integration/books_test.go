@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/stretchr/testify/require"
@@ -43,6 +44,15 @@ func (s *scene) requireNoSharedCards() {
 // finish ends a job: its pods succeed.
 func (s *scene) finish(name string) {
 	s.t.Helper()
+	// A simulated kubelet that has the pod's start before it would make it run again.
+	s.await("job "+name+" to run", func(ctx context.Context) (bool, string) {
+		for _, pod := range s.list(ctx, name) {
+			if pod.Status.Phase != corev1.PodRunning {
+				return false, pod.Name + " is " + string(pod.Status.Phase)
+			}
+		}
+		return true, ""
+	})
 	for _, pod := range s.list(s.t.Context(), name) {
 		pod.Status.Phase = corev1.PodSucceeded
 		_, err := api().CoreV1().Pods(s.namespace).UpdateStatus(s.t.Context(), &pod, metav1.UpdateOptions{})

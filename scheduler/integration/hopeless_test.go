@@ -1,0 +1,94 @@
+package integration
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+var hopelessJobs = flag.Int("hopeless.jobs", 200, "how many small jobs pass a hopeless gang")
+
+// TestHopelessGangInFront lets small jobs pass a gang that can never run and that stands
+// before them in the queue. It looks at the gang's cycles: each costs a plan. What the
+// gang costs in time is logged.
+func TestHopelessGangInFront(t *testing.T) {
+	without, cpuWithout, _ := passHopeless(t, 0)
+	with, cpuWith, cycles := passHopeless(t, 64)
+	t.Logf("%d jobs: %s and %s of CPU without the gang, %s and %s with it (%.0f %% and %.0f %%); the gang had %d cycles", *hopelessJobs,
+		without.Round(time.Millisecond), cpuWithout.Round(time.Millisecond), with.Round(time.Millisecond), cpuWith.Round(time.Millisecond),
+		100*with.Seconds()/without.Seconds(), 100*cpuWith.Seconds()/cpuWithout.Seconds(), cycles)
+	require.LessOrEqual(t, cycles, 3)
+}
+
+// passHopeless runs small jobs behind a gang of as many members, none for 0. It returns
+// how long they took, what CPU time the scheduler took, and how many cycles the gang had.
+func passHopeless(t *testing.T, members int) (took, cpu time.Duration, cycles int) {
+	s := newScene(t)
+	w := startWatching(t)
+	var nodes []worldNode
+	for i := range (*hopelessJobs + 7) / 8 {
+		nodes = append(nodes, passiveNode(fmt.Sprintf("%s-%d", s.namespace, i), s.namespace))
+		s.nodes = append(s.nodes, nodes[i].object.Name)
+	}
+	inParallel(t, nodes, func(n worldNode) error { return createNode(t.Context(), n.object) })
+	w.awaitReady(t, nodes)
+	scheduler := startScheduler(t)
+	hopeless := s.pods(topologyGang("hopeless", members, 16))
+	inParallel(t, hopeless, func(p *corev1.Pod) error { return s.createPod(p) })
+	w.await(t, "the gang to wait", func() error {
+		for _, p := range hopeless {
+			if pod := w.pod(p); pod == nil || reason([]corev1.Pod{*pod}) == "" {
+				return fmt.Errorf("%s does not say why it waits", p.Name)
+			}
+		}
+		return nil
+	})
+	jobs := s.pods(job{name: "small", workers: *hopelessJobs, cards: 1, resource: contract.ResourceTopologyCard})
+	begin, before := time.Now(), cpuTime(t, scheduler.command.Process.Pid)
+	for chunk := range slices.Chunk(jobs, 16) {
+		inParallel(t, chunk, func(p *corev1.Pod) error { return s.createPod(p) })
+	}
+	w.await(t, "the small jobs to run", func() error {
+		for _, p := range jobs {
+			if pod := w.pod(p); pod == nil || pod.Spec.NodeName == "" {
+				return fmt.Errorf("%s waits", p.Name)
+			}
+		}
+		return nil
+	})
+	took, cpu = time.Since(begin), cpuTime(t, scheduler.command.Process.Pid)-before
+	scheduler.end(syscall.SIGTERM)
+	for line := range strings.SplitSeq(scheduler.log.String(), "\n") {
+		if strings.Contains(line, "Unable to schedule pod") && strings.Contains(line, "/hopeless-") {
+			cycles++
+		}
+	}
+	return took, cpu, cycles
+}
+
+// cpuTime is the CPU time that a process has taken, as the kernel counts it: in
+// hundredths of a second.
+func cpuTime(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	require.NoError(t, err)
+	_, numbers, _ := strings.Cut(string(text), ") ") // after the program's name
+	ticks := int64(0)
+	for _, field := range strings.Fields(numbers)[11:13] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		require.NoError(t, err)
+		ticks += n
+	}
+	return time.Duration(ticks) * time.Second / 100
+}

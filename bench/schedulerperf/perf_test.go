@@ -25,6 +25,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/allocate"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/gang"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/quota"
@@ -115,7 +116,7 @@ func (o *own) registry() frameworkruntime.Registry {
 			return quota.Factory(o.cache)(ctx, args, handle)
 		},
 		gang.Name: func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-			return gang.Factory(o.cache, func(p *gang.Plugin) { o.gangs = p })(ctx, args, handle)
+			return gang.Factory(o.cache, metrics.New(o.cache), func(p *gang.Plugin) { o.gangs = p })(ctx, args, handle)
 		},
 	}
 }

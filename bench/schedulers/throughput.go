@@ -28,6 +28,8 @@ type throughput struct {
 	PartialGangs int `json:"partialGangs"`
 	// Seconds from the first pod's creation, or the scheduler's start, to the last bind.
 	Seconds float64 `json:"seconds"`
+	// LastSeconds is from the creation of the last pod to the last bind.
+	LastSeconds float64 `json:"lastSeconds,omitempty"`
 	// BindingSeconds is from the first bind to the last.
 	BindingSeconds float64 `json:"bindingSeconds"`
 	// MedianSeconds and P99Seconds are from a pod's creation to its bind.
@@ -126,12 +128,15 @@ func (t *throughput) measure(ctx context.Context, p *process, c *cluster, o *obs
 
 // summarise computes times from what the watch has shown.
 func (t *throughput) summarise(records []record, start time.Time) {
-	var first, last time.Time
+	var first, last, created time.Time
 	var waits []float64
 	gangs := map[string][2]int{}
 	for _, r := range records {
 		gang := gangs[r.name[:strings.LastIndexByte(r.name, '-')]]
 		gang[0]++
+		if r.created.After(created) {
+			created = r.created
+		}
 		if !r.bound.IsZero() {
 			gang[1]++
 			waits = append(waits, r.bound.Sub(r.created).Seconds())
@@ -158,6 +163,7 @@ func (t *throughput) summarise(records []record, start time.Time) {
 		return
 	}
 	t.Seconds, t.BindingSeconds = last.Sub(start).Seconds(), last.Sub(first).Seconds()
+	t.LastSeconds = last.Sub(created).Seconds()
 	slices.Sort(waits)
 	t.MedianSeconds, t.P99Seconds = waits[len(waits)/2], waits[len(waits)*99/100]
 }
@@ -195,5 +201,6 @@ func pause(ctx context.Context, d time.Duration) {
 
 // progress is one line about the result.
 func (t throughput) progress() string {
-	return fmt.Sprintf("%d of %d bound in %.1f s, %.2f ms CPU per pod, server %.2f cores", t.Bound, t.Pods, t.Seconds, t.cpuPerPod(), t.ServerCores)
+	return fmt.Sprintf("%d of %d bound in %.1f s, %.2f s after the last was created, %.2f ms CPU per pod, server %.2f cores",
+		t.Bound, t.Pods, t.Seconds, t.LastSeconds, t.cpuPerPod(), t.ServerCores)
 }

@@ -71,7 +71,7 @@ func (p *Plugin) seated(key string) bool {
 func each(ctx context.Context, pods []*corev1.Pod, do func(*corev1.Pod) error) error {
 	errs := make([]error, len(pods))
 	workqueue.ParallelizeUntil(ctx, evictions, len(pods), func(i int) { errs[i] = do(pods[i]) })
-	return errors.Join(append(errs, ctx.Err())...)
+	return errors.Join(errors.Join(errs...), ctx.Err())
 }
 
 // nominateAll writes on members that are not bound which node is held for them.

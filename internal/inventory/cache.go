@@ -34,6 +34,8 @@ type Cache struct {
 	budgets map[string]map[string]budget
 	// counted is the census of each gang since it last changed.
 	counted map[string]census
+	// hopes tell of gangs that did not fit whether they could on the empty cluster.
+	hopes map[string]hope
 	// changed are called after each change ([Cache.Subscribe]).
 	changed []func(Change)
 }
@@ -44,6 +46,12 @@ type nodeState struct {
 	// shown is what the view was told, nil while the Node object is unknown.
 	shown *placement.Node
 	pods  map[types.UID]*podState
+}
+
+// hope is whether there is any for a gang, as of a version of the view.
+type hope struct {
+	any     bool
+	version uint64
 }
 
 type podState struct {
@@ -91,6 +99,7 @@ func NewCache() *Cache {
 		podGroups: map[string]*unstructured.Unstructured{},
 		budgets:   map[string]map[string]budget{},
 		counted:   map[string]census{},
+		hopes:     map[string]hope{},
 	}
 }
 
@@ -306,7 +315,7 @@ func (c *Cache) update(state *podState) {
 	state.key = ""
 	if planned {
 		state.key = key
-		delete(c.counted, key)
+		c.recount(key)
 		state.member = describe(p)
 		if c.gangs[key] == nil {
 			c.gangs[key] = map[types.UID]*podState{}
@@ -327,8 +336,14 @@ func (c *Cache) remove(state *podState) {
 	delete(c.pods, state.now().UID)
 }
 
+// recount forgets what was found out about a gang that changes.
+func (c *Cache) recount(key string) {
+	delete(c.counted, key)
+	delete(c.hopes, key)
+}
+
 func (c *Cache) leave(state *podState) {
-	delete(c.counted, state.key)
+	c.recount(state.key)
 	delete(c.gangs[state.key], state.now().UID)
 	if len(c.gangs[state.key]) == 0 {
 		delete(c.gangs, state.key)
@@ -395,7 +410,7 @@ func (c *Cache) SetPodGroup(object *unstructured.Unstructured) Change {
 	defer c.mu.Unlock()
 	key := object.GetNamespace() + "/" + object.GetName()
 	c.podGroups[key] = object
-	delete(c.counted, key)
+	c.recount(key)
 	return Change{Gang: key}
 }
 
@@ -405,6 +420,6 @@ func (c *Cache) RemovePodGroup(namespace, name string) Change {
 	defer c.mu.Unlock()
 	key := namespace + "/" + name
 	delete(c.podGroups, key)
-	delete(c.counted, key)
+	c.recount(key)
 	return Change{Gang: key}
 }

@@ -15,6 +15,8 @@ import (
 
 // Decision is what the planner says of a gang that wants to run.
 type Decision struct {
+	// Key is the gang's key ([PlanKey]).
+	Key string
 	GangState
 	Result placement.Result
 	// Seats are the planned members, when the gang gets its place now.
@@ -38,11 +40,15 @@ func (c *Cache) Consider(key string, exclude map[string]bool) (d Decision, ok bo
 }
 
 func (c *Cache) consider(key string, exclude map[string]bool) (d Decision, ok bool) {
+	d.Key = key
 	if d.GangState, ok = c.gang(key); !ok || d.Lacks != "" {
 		return d, ok
 	}
 	d.Gang.ExcludeNodes = exclude
 	d.Result = c.view.Reclaim(d.Gang)
+	if d.Result.Placement == nil && len(exclude) == 0 {
+		c.hope(key, d.Gang)
+	}
 	if held, ok := c.view.Held(d.Gang.ID); ok {
 		d.Held = d.Result.Reservation != nil && reflect.DeepEqual(held, *d.Result.Reservation)
 		d.Lost = held.Evicts && d.Result.Placement == nil
@@ -139,6 +145,66 @@ func (c *Cache) Claim(key string) (claim Claim, ok bool) {
 		}
 	}
 	return claim, true
+}
+
+// Hopeless reports whether a gang was found unable to be placed even if nothing else
+// ran, and neither it nor a node nor the quota tree has changed since.
+func (c *Cache) Hopeless(key string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found, ok := c.hopes[key]
+	return ok && !found.any && found.version == c.view.Version()
+}
+
+// hope finds out whether a gang that does not fit could be placed if nothing else ran.
+func (c *Cache) hope(key string, g placement.Gang) {
+	if found, ok := c.hopes[key]; !ok || found.version != c.view.Version() {
+		c.hopes[key] = hope{any: !c.view.Hopeless(g), version: c.view.Version()}
+	}
+}
+
+// ReserveHeads holds places for gangs that have waited too long, by key in the order of
+// the queue ([placement.View.ReserveHeads]), and returns those for which that changed
+// something.
+func (c *Cache) ReserveHeads(keys []string) (changed []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var gangs []placement.Gang
+	before := map[string]placement.Reservation{}
+	for _, key := range keys {
+		if state, ok := c.gang(key); ok && state.Lacks == "" {
+			gangs = append(gangs, state.Gang)
+			if held, ok := c.view.Held(state.Gang.ID); ok {
+				before[state.Gang.ID] = held
+			}
+		}
+	}
+	if len(gangs) == 0 && len(c.view.Reservations()) == 0 {
+		return nil
+	}
+	c.view.ReserveHeads(gangs)
+	for _, key := range keys {
+		state, _ := c.gang(key)
+		held, _ := c.view.Held(state.Gang.ID)
+		if !reflect.DeepEqual(held, before[state.Gang.ID]) {
+			changed = append(changed, key)
+		}
+	}
+	return changed
+}
+
+// Pending lists the gangs that are complete and of which members are not bound, by key.
+func (c *Cache) Pending() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var keys []string
+	for key := range c.gangs {
+		if found := c.census(key); found.running < found.present && found.lacks(key) == "" {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
 }
 
 // Names returns what users call gangs: "gang ns/name", or "pod ns/name" for a pod on its own.

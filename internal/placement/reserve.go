@@ -81,8 +81,11 @@ func (v *View) Reserve(g Gang) (r Reservation, ok bool) {
 // not all of them have.
 func (v *View) Stands(g Gang) bool {
 	h := v.held(g.ID)
-	return h != nil && h.isFor(&g) && !v.free(h, &g, nil) && v.free(h, &g, v.awaited(h))
+	return h != nil && v.valid(h, &g) && !v.free(h, &g, nil)
 }
+
+// valid reports whether a gang gets its held place once those have gone that it waits for.
+func (v *View) valid(h *hold, g *Gang) bool { return h.isFor(g) && v.free(h, g, v.awaited(h)) }
 
 // awaited returns the pods that a hold still waits for.
 func (v *View) awaited(h *hold) []*Pod {

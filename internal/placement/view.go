@@ -49,6 +49,8 @@ type View struct {
 	admissions *admissions
 	// holds are the reservations that are held, in the order in which they were made.
 	holds []*hold
+	// version counts changes of nodes and of the quota tree.
+	version uint64
 	// budgets say how many of the pods that a disruption budget covers may be evicted.
 	budgets map[string]int
 	// states holds one capacity per distinct state of a node.
@@ -77,6 +79,7 @@ func NewView() *View {
 
 // SetNode adds a node or replaces its description; pods on it stay.
 func (v *View) SetNode(n Node) {
+	v.version++
 	have := v.node(n.Name)
 	if have.present {
 		v.detach(have)
@@ -93,6 +96,7 @@ func (v *View) SetNode(n Node) {
 
 // RemoveNode takes a node out; its pods stay known and come back with the node.
 func (v *View) RemoveNode(name string) {
+	v.version++
 	if n := v.nodes[name]; n != nil && n.present {
 		v.detach(n)
 		n.Node, n.present = Node{Name: name}, false
@@ -231,6 +235,7 @@ func (v *View) RemovePod(id string) {
 // SetQuota sets the quota tree, which must not contain the usage of known pods, and
 // charges all known pods to a copy of it; nil removes it.
 func (v *View) SetQuota(t *quota.Tree) {
+	v.version++
 	v.quota = nil
 	if t == nil {
 		return

@@ -25,6 +25,9 @@
 // the place that it held. All decisions are made in cycles, in the order of the queue;
 // the worker only finds out which gang has something to decide.
 //
+// The worker has the planner hold places for gangs that have waited too long
+// ([Args]), whenever something may have changed for them.
+//
 // A pod on its own that asks for cards is a gang of one. Pods of a gang that ask for
 // no card while others do, such as an MPI launcher, are scheduled like any other pod
 // once the gang runs.

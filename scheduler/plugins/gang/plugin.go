@@ -35,6 +35,8 @@ type Plugin struct {
 	work   *worklist
 	// after calls a function after a pause.
 	after func(time.Duration, func())
+	// reserveAfter is how long a gang waits before a place is held for it; negative: for ever.
+	reserveAfter time.Duration
 	// leading tells that this scheduler schedules, and is not a replica that stands by:
 	// only then it writes to the API server.
 	leading atomic.Bool
@@ -60,12 +62,13 @@ var (
 
 // New returns the plugin of a profile. It makes the cache follow the cluster, so a
 // scheduler may have one profile with it.
-func New(ctx context.Context, cache *inventory.Cache, meter *metrics.Metrics, handle fwk.Handle) (*Plugin, error) {
+func New(ctx context.Context, cache *inventory.Cache, meter *metrics.Metrics, handle fwk.Handle, args Args) (*Plugin, error) {
 	client, err := dynamic.NewForConfig(handle.KubeConfig())
 	if err != nil {
 		return nil, fmt.Errorf("%s: set up the client for custom resources: %w", Name, err)
 	}
 	p := newPlugin(cache, meter, handle, client)
+	p.reserveAfter = args.ReserveAfter.Duration
 	cache.Subscribe(p.work.add)
 	if p.synced, err = cache.Follow(ctx, handle.SharedInformerFactory(), client); err != nil {
 		return nil, fmt.Errorf("%s: %w", Name, err)
@@ -83,6 +86,8 @@ func newPlugin(cache *inventory.Cache, meter *metrics.Metrics, handle fwk.Handle
 		work:   newWorklist(),
 		after:  func(pause time.Duration, f func()) { time.AfterFunc(pause, f) },
 		gangs:  map[string]*gang{},
+
+		reserveAfter: DefaultReserveAfter,
 	}
 }
 
@@ -219,8 +224,12 @@ func (p *Plugin) letIn(ctx context.Context, key string) {
 
 // Factory returns a function that makes the plugin for the framework and hands it to made.
 func Factory(cache *inventory.Cache, meter *metrics.Metrics, made func(*Plugin)) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
-	return func(ctx context.Context, _ runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-		p, err := New(ctx, cache, meter, handle)
+	return func(ctx context.Context, config runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+		args, err := decode(config)
+		if err != nil {
+			return nil, err
+		}
+		p, err := New(ctx, cache, meter, handle, args)
 		if err != nil {
 			return nil, err
 		}

@@ -15,12 +15,14 @@ import (
 )
 
 // recoverOnce plans, before anything else is planned, the rest of every gang that
-// runs in part, and every gang that held a place. It runs in the scheduling cycle.
+// runs in part, and every gang that held a place; then places are held for gangs that
+// have waited too long. It runs in the scheduling cycle.
 func (p *Plugin) recoverOnce(ctx context.Context) {
 	if p.recovered {
 		return
 	}
 	p.recovered = true
+	defer func() { p.reserve(ctx, p.inOrder(p.cache.Pending())) }()
 	for _, key := range slices.Concat(p.cache.Partial(), p.inOrder(p.cache.Nominated())) {
 		state, ok := p.cache.Gang(key)
 		pod := leaderOf(state)

@@ -45,6 +45,9 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*seat, 
 		p.gang(key, pod).wait(text)
 		p.mu.Unlock()
 		p.work.claim(key)
+		if len(refused) == 0 {
+			p.loseHope(key)
+		}
 		switch {
 		case d.Result.Reservation != nil:
 		case len(refused) == 0:
@@ -93,7 +96,7 @@ func (p *Plugin) pardonLater(key string) {
 func (p *Plugin) waitText(d inventory.Decision) string {
 	switch {
 	case d.Result.Placement == nil:
-		return d.Result.Verdict.String()
+		return d.Result.Verdict.String() + p.headText(d.Key)
 	case d.Result.Reservation != nil:
 		return p.claimText(d)
 	case len(d.Result.Placement.Assignments) == 0:

@@ -42,6 +42,9 @@ func (p *Plugin) do(ctx context.Context, c chores) {
 			p.retry(ctx, key)
 		}
 	}
+	if c.freed || c.rolledBack || c.aged || len(c.gangs) > 0 {
+		p.reserve(ctx, p.waiting())
+	}
 	for _, key := range slices.Sorted(maps.Keys(c.told)) {
 		p.publish(ctx, key, c.told[key])
 	}
@@ -156,6 +159,9 @@ func rank(first bool) int {
 
 // retry lets a waiting gang in when it fits now, and else notes why not.
 func (p *Plugin) retry(ctx context.Context, key string) {
+	if p.cache.Hopeless(key) {
+		return
+	}
 	refused := p.refusedNodes(key)
 	begin := time.Now()
 	d, ok := p.cache.Consider(key, refused)

@@ -26,6 +26,8 @@ type chores struct {
 	freed bool
 	// rolledBack tells that a pod has given back what it was about to be bound to.
 	rolledBack bool
+	// aged tells that a gang has waited long enough for a place to be held for it.
+	aged bool
 	// told are gangs whose verdict must be written, with pods on which the scheduler
 	// itself has just written something else.
 	told map[string]map[types.UID]bool
@@ -49,6 +51,14 @@ func (w *worklist) add(change inventory.Change) {
 	}
 	w.pending.freed = w.pending.freed || change.Freed
 	w.pending.rolledBack = w.pending.rolledBack || change.RolledBack
+	w.mu.Unlock()
+	w.signal()
+}
+
+// age notes that a gang has waited long enough for a place to be held for it.
+func (w *worklist) age() {
+	w.mu.Lock()
+	w.pending.aged = true
 	w.mu.Unlock()
 	w.signal()
 }

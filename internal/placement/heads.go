@@ -1,0 +1,75 @@
+package placement
+
+import "slices"
+
+// ReserveHeads holds places for gangs that have waited too long, given in the order of
+// the queue. One place on nodes is held, for the first that can have one: durations are
+// unknown, and each further place would keep more cards idle. Beside it each leaf's
+// first gang that its quota stops holds quota, for which no card idles. A gang that fits
+// now, or could not fit even on the empty cluster, holds nothing. A place that is held
+// already stays where it is while it is valid, unless there is one that waits for fewer
+// gangs; places of gangs that are not given are released.
+func (v *View) ReserveHeads(gangs []Gang) {
+	before := map[string]*hold{}
+	v.drop(func(h *hold) bool {
+		if !h.Evicts {
+			before[h.Gang.ID] = h
+		}
+		return !h.Evicts
+	})
+	onNodes := false
+	leaves := map[string]bool{}
+	for _, g := range gangs {
+		if v.held(g.ID) != nil || g.Leaf != "" && leaves[g.Leaf] || v.Place(g) != nil {
+			continue
+		}
+		r, ok := v.head(g, before[g.ID])
+		if !ok || !r.QuotaOnly && onNodes {
+			continue
+		}
+		v.Hold(r)
+		leaves[g.Leaf] = true
+		onNodes = onNodes || !r.QuotaOnly
+	}
+}
+
+// head finds the place of a gang, which may be the one that it had.
+func (v *View) head(g Gang, before *hold) (Reservation, bool) {
+	r, ok := v.Reserve(g)
+	if before == nil || ok && len(r.After) < before.waits(v) {
+		return r, ok
+	}
+	v.holds = append(v.holds, before)
+	defer v.Release(g.ID)
+	if v.valid(before, &g) {
+		return before.Reservation, true
+	}
+	return r, ok
+}
+
+// waits counts the gangs that a hold still waits for.
+func (h *hold) waits(v *View) int {
+	n := 0
+	for _, victim := range h.After {
+		if slices.ContainsFunc(victim.Pods, func(id string) bool { return v.pods[id] != nil }) {
+			n++
+		}
+	}
+	return n
+}
+
+// Hopeless reports whether a gang could not be placed even if nothing else ran: only a
+// change of nodes or of the quota tree can help it.
+func (v *View) Hopeless(g Gang) bool {
+	var others []*Pod
+	for _, p := range v.pods {
+		if p.Gang == "" || p.Gang != g.ID {
+			others = append(others, p)
+		}
+	}
+	_, fits := newPlanner(v.after(others, nil, v.holds), g).place()
+	return !fits
+}
+
+// Version changes whenever a node or the quota tree does.
+func (v *View) Version() uint64 { return v.version }

@@ -1,0 +1,85 @@
+package gang
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+)
+
+// DefaultReserveAfter is how long a gang waits before a place is held for it. It is
+// longer than most short jobs take to make room by themselves, and short beside what
+// training runs for.
+const DefaultReserveAfter = 5 * time.Minute
+
+// Args configure the plugin, in pluginConfig of the scheduler configuration.
+type Args struct {
+	// ReserveAfter is how long a gang waits before a place is held for it, by the age of
+	// its oldest pod; 0 means [DefaultReserveAfter], a negative duration never.
+	ReserveAfter metav1.Duration `json:"reserveAfter"`
+}
+
+// decode reads the arguments of the configuration.
+func decode(object runtime.Object) (Args, error) {
+	var args Args
+	if object != nil {
+		if err := frameworkruntime.DecodeInto(object, &args); err != nil {
+			return Args{}, fmt.Errorf("%s: read the arguments: %w", Name, err)
+		}
+	}
+	if args.ReserveAfter.Duration == 0 {
+		args.ReserveAfter.Duration = DefaultReserveAfter
+	}
+	return args, nil
+}
+
+// reserve holds places for those of the gangs, given in the order of the queue, that have
+// waited too long. How long they have waited is their age, so that a scheduler that
+// starts holds the same places.
+func (p *Plugin) reserve(ctx context.Context, keys []string) {
+	if p.reserveAfter < 0 {
+		return
+	}
+	for _, key := range p.cache.ReserveHeads(slices.DeleteFunc(keys, func(key string) bool { return p.patienceOf(key) > 0 })) {
+		p.retry(ctx, key)
+	}
+}
+
+// patienceOf is how long a gang has to wait until a place is held for it.
+func (p *Plugin) patienceOf(key string) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if g, ok := p.gangs[key]; ok {
+		return p.reserveAfter - time.Since(time.Unix(0, g.turn))
+	}
+	return p.reserveAfter
+}
+
+// loseHope has a place held for a gang when it has waited long enough.
+func (p *Plugin) loseHope(key string) {
+	switch pause := p.patienceOf(key); {
+	case p.reserveAfter < 0:
+	case pause > 0:
+		p.after(pause, p.work.age)
+	default:
+		p.work.age()
+	}
+}
+
+// headText says what a gang waits for whose place is held, "" when none is.
+func (p *Plugin) headText(key string) string {
+	claim, ok := p.cache.Claim(key)
+	switch names := strings.Join(p.cache.Names(claim.Reservation.After), ", "); {
+	case !ok || claim.Reservation.Evicts:
+		return ""
+	case claim.Reservation.QuotaOnly:
+		return fmt.Sprintf(" Reserved: waits for quota that is used by %s.", names)
+	default:
+		return fmt.Sprintf(" Reserved: waits for %s.", names)
+	}
+}

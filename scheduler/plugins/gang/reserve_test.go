@@ -1,0 +1,93 @@
+package gang
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// A gang that has waited long enough holds a place; those behind it leave it alone.
+func TestBlockedHead(t *testing.T) {
+	b := newBench(t, "a", "b")
+	first := b.runs("first", "a", 1, 4, 0)
+	b.runs("second", "b", 1, 4, 0)
+	big := b.gangPods("big", 1, 8)
+	big[0].CreationTimestamp = metav1.NewTime(time.Now().Add(-DefaultReserveAfter + time.Minute))
+	b.submit(big)
+	_, status := b.cycle(big[0])
+	assert.Contains(t, status.Message(), "0 of 1")
+	require.Len(t, b.timers, 1)
+	assert.LessOrEqual(t, b.timers[0].pause, time.Minute)
+	b.plugin.reserveAfter = DefaultReserveAfter - 2*time.Minute
+	b.elapse()
+
+	small := b.gangPods("small", 1, 4)
+	b.submit(small)
+	node, status := b.cycle(small[0])
+	assert.True(t, status.IsSuccess(), status.Message())
+	assert.Equal(t, "b", node, "a is reserved")
+	late := b.gangPods("late", 1, 1)
+	b.submit(late)
+	_, status = b.cycle(late[0])
+	assert.Contains(t, status.Message(), "Held back by the reservation of gang ns/big")
+	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), big[0]).Message(), "Reserved: waits for gang ns/first.")
+
+	b.handle.takeActivated()
+	b.plugin.work.add(b.cache.RemovePod(first[0].UID))
+	b.work()
+	assert.Contains(t, b.handle.takeActivated(), "big-0")
+	node, status = b.cycle(big[0])
+	assert.True(t, status.IsSuccess(), status.Message())
+	assert.Equal(t, "a", node)
+}
+
+// A scheduler that starts holds the place before it plans anything.
+func TestBlockedHeadAfterRestart(t *testing.T) {
+	b := newBench(t, "a")
+	b.runs("first", "a", 1, 4, 0)
+	big := b.gangPods("big", 1, 8)
+	big[0].CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
+	small := b.gangPods("small", 1, 1)
+	b.submit(append(big, small...))
+	_, status := b.cycle(small[0])
+	assert.Contains(t, status.Message(), "Held back by the reservation of gang ns/big")
+}
+
+// A gang that could never fit holds nothing, and is not tried again while pods come and go.
+func TestHopelessGang(t *testing.T) {
+	b := newBench(t, "a")
+	huge := b.gangPods("huge", 2, 8)
+	huge[0].CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
+	b.submit(huge)
+	_, status := b.cycle(huge[1])
+	assert.Contains(t, status.Message(), "1 of 2")
+	b.elapse()
+	small := b.gangPods("small", 1, 8)
+	b.submit(small)
+	node, status := b.cycle(small[0])
+	assert.True(t, status.IsSuccess(), status.Message())
+	b.bind(small[0], node)
+	b.work()
+	assert.True(t, b.cache.Hopeless("ns/huge"))
+	b.handle.takeActivated()
+	b.addNode("b")
+	assert.False(t, b.cache.Hopeless("ns/huge"), "a node has come")
+	b.plugin.work.add(b.cache.RemovePod(small[0].UID))
+	b.work()
+	assert.Len(t, b.handle.takeActivated(), 1)
+}
+
+func TestArgs(t *testing.T) {
+	args, err := decode(&runtime.Unknown{Raw: []byte(`{"reserveAfter":"90s"}`), ContentType: runtime.ContentTypeJSON})
+	require.NoError(t, err)
+	assert.Equal(t, 90*time.Second, args.ReserveAfter.Duration)
+	args, err = decode(nil)
+	require.NoError(t, err)
+	assert.Equal(t, DefaultReserveAfter, args.ReserveAfter.Duration)
+	_, err = decode(&runtime.Unknown{Raw: []byte(`{"reserveAfter":5}`), ContentType: runtime.ContentTypeJSON})
+	assert.ErrorContains(t, err, "read the arguments")
+}

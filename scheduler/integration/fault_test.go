@@ -31,8 +31,8 @@ func (c *chaos) fault() func(*testing.T) {
 	case 11, 12, 13, 14:
 		return func(t *testing.T) { c.deletePod(t, target) }
 	case 15, 16, 17:
-		max := int64(2 + c.IntN(14))
-		return func(t *testing.T) { c.editQuota(t, target, max) }
+		cards := int64(2 + c.IntN(14))
+		return func(t *testing.T) { c.editQuota(t, target, cards) }
 	default:
 		return func(t *testing.T) { c.deletePodGroup(t, target) }
 	}

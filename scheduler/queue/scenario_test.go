@@ -154,6 +154,8 @@ func TestMaxJobsOneAtATime(t *testing.T) {
 	s := newScene(t)
 	startController(t)
 	s.tree(flatTree("kube-queue/max-jobs: 1"))
+	// The order within a second is that in which a running controller sees the jobs.
+	s.await("the controller to run", func() (bool, string) { return len(s.queues()) == 2, "" })
 	limits := s.limits()
 	var names []string
 	for _, i := range rand.Perm(6) { // names say nothing about the order

@@ -98,7 +98,7 @@ func TestClusterOnTheLocalPlatform(t *testing.T) {
 	)
 	edited.PreConfig = func() {
 		apps := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
-		patch(apps, contract.SystemNamespace, contract.SchedulerName, types.StrategicMergePatchType, `{"spec":{"replicas":2}}`)
+		patch(apps, contract.SystemNamespace, contract.SchedulerName, types.StrategicMergePatchType, `{"spec":{"replicas":3}}`)
 		require.NoError(t, client.Typed.CoreV1().ConfigMaps(contract.SystemNamespace).Delete(t.Context(), contract.SchedulerName, metav1.DeleteOptions{}))
 		require.NoError(t, client.Typed.RbacV1().ClusterRoles().Delete(t.Context(), contract.NodeAgentName, metav1.DeleteOptions{}))
 		patch(treeKind.GroupVersion().WithResource(contract.QuotaTreeResource), contract.QuotaTreeNamespace, contract.QuotaTreeName, types.JSONPatchType,
@@ -107,8 +107,8 @@ func TestClusterOnTheLocalPlatform(t *testing.T) {
 	edited.Check = func(*terraform.State) error {
 		d, err := client.Typed.AppsV1().Deployments(contract.SystemNamespace).Get(t.Context(), contract.SchedulerName, metav1.GetOptions{})
 		require.NoError(t, err)
-		assert.EqualValues(t, 1, *d.Spec.Replicas)
-		assert.EqualValues(t, 1, d.Status.AvailableReplicas)
+		assert.EqualValues(t, 2, *d.Spec.Replicas)
+		assert.EqualValues(t, 2, d.Status.AvailableReplicas)
 		_, err = client.Typed.CoreV1().ConfigMaps(contract.SystemNamespace).Get(t.Context(), contract.SchedulerName, metav1.GetOptions{})
 		assert.NoError(t, err)
 		live, err := client.Get(t.Context(), treeKind, contract.QuotaTreeNamespace, contract.QuotaTreeName)

@@ -119,17 +119,19 @@ func (s *scene) reader(name string, roles ...string) (token string) {
 // A gang that waits is written about when the reason changes and not otherwise,
 // whatever else happens in the cluster.
 func TestWaitingGangIsWrittenOnce(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "topology"}, machine{count: 1, mode: "default"})
+	s := newScene(t, machine{count: 2, mode: "topology"}, machine{count: 1, mode: "default"})
 	scheduler := startAnswering(t)
 	token := s.reader("prometheus", "gpuplan-metrics")
-	s.submit(topologyGang("little", 1, 1))
-	s.awaitBound("little")
-	s.createPodGroup("big", 3)
-	s.submit(job{name: "big", workers: 3, cards: 4, resource: contract.ResourceTopologyCard, labels: map[string]string{contract.PodGroupLabel: "big"}})
-	text := s.awaitReason("big", "1 of 3")
+	for _, name := range []string{"little", "small"} { // both on one node
+		s.submit(topologyGang(name, 1, 4))
+		s.awaitBound(name)
+	}
+	s.createPodGroup("big", 4)
+	s.submit(job{name: "big", workers: 4, cards: 4, resource: contract.ResourceTopologyCard, labels: map[string]string{contract.PodGroupLabel: "big"}})
+	text := s.awaitReason("big", "2 of 4")
 	s.awaitPodGroup("big", "False: "+text)
 	before := scheduler.patches(token)
-	require.GreaterOrEqual(t, before, 4, "three pods and the PodGroup")
+	require.GreaterOrEqual(t, before, 5, "four pods and the PodGroup")
 
 	// Pods of another mode, and pods without cards, come and go.
 	for i := range 10 {
@@ -145,9 +147,9 @@ func TestWaitingGangIsWrittenOnce(t *testing.T) {
 	assert.Equal(t, before, scheduler.patches(token), "nothing was written")
 
 	s.remove("little")
-	changed := s.awaitReason("big", "2 of 3")
+	changed := s.awaitReason("big", "3 of 4")
 	s.awaitPodGroup("big", "False: "+changed)
-	assert.Equal(t, before+4, scheduler.patches(token), "three pods and the PodGroup")
+	assert.Equal(t, before+5, scheduler.patches(token), "four pods and the PodGroup")
 	for _, pod := range s.list(t.Context(), "big") {
 		assert.Equal(t, changed, reason([]corev1.Pod{pod}))
 	}

@@ -44,7 +44,7 @@ func startSlowScheduler(t *testing.T) *program {
 // with more flags.
 func runScheduler(t *testing.T, changes map[string]string, flags ...string) *program {
 	t.Helper()
-	p, err := launchScheduler(t.TempDir(), cluster.kubeconfig, changes, append(flags, "--leader-elect=false")...)
+	p, err := launchScheduler(t.TempDir(), cluster.kubeconfig, changes, append([]string{"--leader-elect=false"}, flags...)...)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		p.end(syscall.SIGTERM)

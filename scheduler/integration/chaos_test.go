@@ -24,14 +24,14 @@ import (
 )
 
 var (
-	chaosSeed = flag.Uint64("chaos.seed", 1, "seed of the first chaos run; the following runs have the following seeds")
+	chaosSeed = flag.Uint64("chaos.seed", 5, "seed of the first chaos run; the following runs have the following seeds")
 	chaosRuns = flag.Int("chaos.runs", 5, "number of chaos runs")
 )
 
 // TestChaos breaks things at random while gangs come and go, and checks by books of its
 // own that no card is given twice, no gang stays bound in part and no quota is exceeded,
 // and that everything settles when the breaking ends. A run's seed reproduces what it
-// does and when; the last of a default run is random, and printed.
+// does and when; with seed 1 the last is random, and printed.
 func TestChaos(t *testing.T) {
 	connect(t)
 	seeds := make([]uint64, *chaosRuns)

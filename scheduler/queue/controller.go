@@ -115,7 +115,7 @@ func (c *controller) follow(ctx context.Context) error {
 	}
 	s := c.state
 	factory := informers.NewSharedInformerFactoryWithOptions(c.typed, 0,
-		informers.WithTweakListOptions(follow.Latest), informers.WithTransform(withoutManagedFields))
+		informers.WithTweakListOptions(follow.Latest), informers.WithTransform(follow.Trim))
 	pods, err := factory.Core().V1().Pods().Informer().AddEventHandler(follow.On(s.setPod, func(p *corev1.Pod) { s.removePod(p.UID) }))
 	if err != nil {
 		return fmt.Errorf("follow pods: %w", err)
@@ -164,12 +164,4 @@ func (c *controller) follow(ctx context.Context) error {
 		return fmt.Errorf("wait for the state of the cluster: %w", context.Cause(ctx))
 	}
 	return nil
-}
-
-// withoutManagedFields saves memory.
-func withoutManagedFields(object any) (any, error) {
-	if o, ok := object.(metav1.Object); ok {
-		o.SetManagedFields(nil)
-	}
-	return object, nil
 }

@@ -36,20 +36,7 @@ func (f *unitFollower) run(ctx context.Context) {
 	if err != nil {
 		return // the wait goes on without the queue's reasons
 	}
-	defer changes.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case event, open := <-changes.ResultChan():
-			if !open {
-				return
-			}
-			if object, ok := event.Object.(*unstructured.Unstructured); ok {
-				f.take(ctx, object)
-			}
-		}
-	}
+	each(ctx, changes, f.take)
 }
 
 func (f *unitFollower) take(ctx context.Context, object *unstructured.Unstructured) {

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
@@ -85,6 +87,11 @@ func (f *podFollower) run(ctx context.Context) {
 	if err != nil {
 		return // the wait goes on without the scheduler's reasons
 	}
+	each(ctx, changes, f.take)
+}
+
+// each hands the objects of a watch to take until the watch or ctx ends.
+func each[T runtime.Object](ctx context.Context, changes watch.Interface, take func(context.Context, T)) {
 	defer changes.Stop()
 	for {
 		select {
@@ -94,8 +101,8 @@ func (f *podFollower) run(ctx context.Context) {
 			if !open {
 				return
 			}
-			if pod, ok := event.Object.(*corev1.Pod); ok {
-				f.take(ctx, pod)
+			if object, ok := event.Object.(T); ok {
+				take(ctx, object)
 			}
 		}
 	}

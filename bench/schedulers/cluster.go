@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"strconv"
 	"time"
 
@@ -38,12 +39,25 @@ type cluster struct {
 	typed     kubernetes.Interface
 	dynamic   dynamic.Interface
 	etcd, api *process
+	// apart tells that API server and etcd have one core for themselves, and this program
+	// and what it starts another.
+	apart bool
 }
 
 // startCluster starts a control plane in an empty folder.
-func startCluster(ctx context.Context, bin, dir string) (*cluster, error) {
-	c := &cluster{bin: bin, dir: dir, kubeconfig: filepath.Join(dir, "kubeconfig")}
-	if err := c.start(ctx); err != nil {
+func startCluster(ctx context.Context, bin, dir string, apart bool) (*cluster, error) {
+	c := &cluster{bin: bin, dir: dir, kubeconfig: filepath.Join(dir, "kubeconfig"), apart: apart}
+	var err error
+	if apart {
+		err = pin("0")
+	}
+	if err == nil {
+		err = c.start(ctx)
+	}
+	if err == nil && apart {
+		err = pin("1")
+	}
+	if err != nil {
 		c.stop()
 		return nil, fmt.Errorf("start the control plane: %w", err)
 	}
@@ -172,6 +186,9 @@ func (c *cluster) stop() {
 			_ = p.command.Process.Kill() // nothing of it is kept
 			<-p.done
 		}
+	}
+	if c.apart {
+		_ = pin(fmt.Sprintf("0-%d", goruntime.NumCPU()-1)) // it has worked before
 	}
 	_ = os.RemoveAll(filepath.Join(c.dir, "etcd")) // the folder of the run is removed later anyway
 }

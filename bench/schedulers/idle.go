@@ -9,6 +9,7 @@ import (
 
 // idling is what a scheduler uses while nothing happens.
 type idling struct {
+	conditions
 	Scheduler string `json:"scheduler"`
 	Nodes     int    `json:"nodes"`
 	// StartCPUSeconds is what the scheduler had used when the interval began.
@@ -16,7 +17,9 @@ type idling struct {
 	IntervalSeconds float64 `json:"intervalSeconds"`
 	CPUSeconds      float64 `json:"cpuSeconds"`
 	MiB             float64 `json:"mib"`
-	PeakMiB         float64 `json:"peakMiB"`
+	// OwnMiB is the part that is not the program file, which replicas on a node share.
+	OwnMiB  float64 `json:"ownMiB"`
+	PeakMiB float64 `json:"peakMiB"`
 }
 
 // idleRun starts all schedulers beside one cluster of idle nodes, one after the other,
@@ -24,7 +27,7 @@ type idling struct {
 func (b *bench) idleRun(ctx context.Context, nodes int, interval time.Duration) ([]idling, error) {
 	rows := make([]idling, len(b.schedulers))
 	first, others := b.schedulers[0], b.schedulers[1:]
-	err := b.onCluster(ctx, first, nodes, func(ctx context.Context, c *cluster, _ *observer) error {
+	under, err := b.onCluster(ctx, first, nodes, false, func(ctx context.Context, c *cluster, _ *observer) error {
 		running := make([]*process, len(rows))
 		for i, s := range b.schedulers {
 			fmt.Fprintf(os.Stderr, "start %s beside %d idle nodes\n", s.name, nodes)
@@ -50,6 +53,9 @@ func (b *bench) idleRun(ctx context.Context, nodes int, interval time.Duration) 
 		}
 		return nil
 	}, others...)
+	for i := range rows {
+		rows[i].conditions = under
+	}
 	return rows, err
 }
 
@@ -61,6 +67,9 @@ func (r *idling) finish(p *process) error {
 	}
 	r.CPUSeconds = used.Seconds() - r.StartCPUSeconds
 	if r.MiB, err = p.memory("VmRSS"); err != nil {
+		return err
+	}
+	if r.OwnMiB, err = p.memory("RssAnon"); err != nil {
 		return err
 	}
 	r.PeakMiB, err = p.memory("VmHWM")

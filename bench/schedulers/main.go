@@ -6,7 +6,8 @@
 //	make -C bench/schedulers run
 //	bin/bench/schedulers -table throughput -nodes 500 -shapes 1000x4 -series "backlog first"
 //
-// It prints Markdown tables with ratios to ours, and writes all figures as JSON.
+// It prints Markdown tables with ratios to ours, and adds all figures to a JSON file.
+// The table "report" writes those of the file into docs/benchmarks.md.
 package main
 
 import (
@@ -29,17 +30,12 @@ type bench struct {
 	passes time.Duration
 	// profiles is the folder for CPU profiles of the schedulers, "" for none.
 	profiles string
-	// ceiling adds to a backlog what API server and etcd can do without a scheduler.
-	ceiling    bool
+	// limit is how long a scheduler may take for a workload.
+	limit      time.Duration
 	schedulers []scheduler
-	results    results
-}
-
-// results is the JSON that is written.
-type results struct {
-	Throughput []throughput `json:"throughput,omitempty"`
-	Waiting    []waiting    `json:"waiting,omitempty"`
-	Idle       []idling     `json:"idle,omitempty"`
+	// again are the schedulers that are measured more than once, all when empty.
+	again   string
+	results results
 }
 
 func main() {
@@ -52,19 +48,22 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	table := flag.String("table", "throughput", "what to measure: throughput, waiting, idle; or report, which prints all figures of the JSON file again")
+	table := flag.String("table", "throughput", "what to measure: throughput, waiting, idle; or report, which writes what the JSON file holds into a page")
 	nodes := flag.Int("nodes", 500, "number of nodes, each with 8 cards")
 	shapes := flag.String("shapes", "100x16,1000x4,4000x1", "workloads: GANGSxMEMBERS[xCARDS],...")
-	series := flag.String("series", live+","+backlog, "series of the table throughput")
+	series := flag.String("series", live+","+backlog, "series of the table throughput: "+live+", "+backlog+", "+ownCores)
 	names := flag.String("schedulers", "", "names of the schedulers to compare, all when empty")
 	interval := flag.Duration("interval", 20*time.Second, "how long to look at schedulers that wait or idle")
-	repeat := flag.Int("repeat", 1, "how often to measure; the run with the median time is shown")
+	repeat := flag.Int("repeat", 1, "how often to measure, in turns; the run with the median speed is shown")
 	out := flag.String("json", "", "file to which all figures are added")
+	page := flag.String("page", "", "page into which a report puts the tables")
 	charts := flag.String("charts", "", "folder for the charts of a report")
+	perf := flag.String("upstream", "", "output of upstream's harness, for a report")
 	b := &bench{}
+	flag.StringVar(&b.again, "again", "", "names of the rows to measure as often as -repeat says, all when empty")
+	flag.DurationVar(&b.limit, "limit", time.Minute, "how long a scheduler may take for a workload")
 	flag.StringVar(&b.bin, "bin", "bin/bench", "folder of the programs")
 	flag.DurationVar(&b.passes, "passes", 100*time.Millisecond, "pause between the passes of schedulers that work in passes")
-	flag.BoolVar(&b.ceiling, "ceiling", false, "also measure a backlog without a scheduler: how fast the API server takes bindings")
 	flag.StringVar(&b.profiles, "profiles", "", "folder for CPU profiles of kube-schedulers with plugins")
 	flag.Parse()
 
@@ -113,12 +112,22 @@ func run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		all.print()
+		if all.Upstream, err = readUpstream(*perf); err != nil {
+			return err
+		}
+		if err := all.write(*page); err != nil {
+			return err
+		}
 		return all.draw(*charts)
 	default:
 		return fmt.Errorf("there is no table %q: throughput, waiting, idle or report", *table)
 	}
 	return b.results.add(*out)
+}
+
+// repeated reports whether a scheduler is measured more than once.
+func (b *bench) repeated(name string) bool {
+	return b.again == "" || slices.Contains(strings.Split(b.again, ","), name)
 }
 
 // choose finds schedulers by name.

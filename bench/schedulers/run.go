@@ -8,38 +8,39 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 )
 
 // onCluster calls measure with a fresh cluster of nodes for a scheduler, prepared for
-// others too.
-func (b *bench) onCluster(ctx context.Context, s scheduler, nodes int, measure func(context.Context, *cluster, *observer) error, others ...scheduler) error {
-	dir, err := os.MkdirTemp(b.work, "run-")
-	if err != nil {
-		return err
-	}
-	c, err := startCluster(ctx, b.bin, dir)
-	if err != nil {
-		return err
-	}
-	defer c.stop()
-	for _, s := range append(others, s) {
-		if err := s.install(ctx, c); err != nil {
-			return fmt.Errorf("install %s: %w", s.name, err)
+// others too, and returns under which conditions it ran.
+func (b *bench) onCluster(ctx context.Context, s scheduler, nodes int, apart bool, measure func(context.Context, *cluster, *observer) error, others ...scheduler) (conditions, error) {
+	return under(b.bin, func() error {
+		dir, err := os.MkdirTemp(b.work, "run-")
+		if err != nil {
+			return err
 		}
-	}
-	if err := c.createNodes(ctx, s, nodes); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // clients end before their server
-	o, err := observe(ctx, c)
-	if err != nil {
-		return err
-	}
-	return measure(ctx, c, o)
+		c, err := startCluster(ctx, b.bin, dir, apart)
+		if err != nil {
+			return err
+		}
+		defer c.stop()
+		for _, s := range append(others, s) {
+			if err := s.install(ctx, c); err != nil {
+				return fmt.Errorf("install %s: %w", s.name, err)
+			}
+		}
+		if err := c.createNodes(ctx, s, nodes); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel() // clients end before their server
+		o, err := observe(ctx, c)
+		if err != nil {
+			return err
+		}
+		return measure(ctx, c, o)
+	})
 }
 
 // startIdle starts a scheduler and waits until it has taken in the cluster: its CPU
@@ -108,32 +109,37 @@ func (b *bench) profile(p *process) func() {
 	return func() { <-done }
 }
 
-// compareThroughput measures a workload with all schedulers and prints the table.
+// compareThroughput measures a workload with all schedulers, those that are repeated in
+// turns, and prints the table.
 func (b *bench) compareThroughput(ctx context.Context, nodes int, w shape, series string, repeat int) error {
 	var rows []throughput
-	for _, s := range b.schedulers {
-		var runs []throughput
-		for range repeat {
-			r, err := b.throughputRun(ctx, s, nodes, w, series)
-			if err != nil {
-				return fmt.Errorf("%s, %s, %s: %w", s.name, w, series, err)
-			}
-			fmt.Fprintf(os.Stderr, "%s: %d nodes, %s, %s: %s\n", s.name, nodes, w, series, r.progress())
-			runs = append(runs, r)
-		}
-		slices.SortFunc(runs, func(a, b throughput) int { return int(1000 * (a.Seconds - b.Seconds)) })
-		rows = append(rows, runs[len(runs)/2])
-	}
-	if b.ceiling && series == backlog {
-		r, err := b.ceilingRun(ctx, nodes, w)
+	take := func(row throughput, err error) error {
 		if err != nil {
-			return fmt.Errorf("%s: %w", ceilingName, err)
+			return fmt.Errorf("%s, %s, %s: %w", row.Scheduler, w, series, err)
 		}
-		fmt.Fprintf(os.Stderr, "%s: %d nodes, %s: %s\n", ceilingName, nodes, w, r.progress())
-		rows = append(rows, r)
+		fmt.Fprintf(os.Stderr, "%s: %d nodes, %s, %s: %s\n", row.Scheduler, nodes, w, series, row.progress())
+		rows = append(rows, row)
+		return nil
+	}
+	for turn := range repeat {
+		for _, s := range b.schedulers {
+			if turn > 0 && !b.repeated(s.name) {
+				continue
+			}
+			if err := take(b.throughputRun(ctx, s, nodes, w, series)); err != nil {
+				return err
+			}
+		}
+		if series == ownCores && (turn == 0 || b.repeated(ceilingName)) {
+			if err := take(b.ceilingRun(ctx, nodes, w)); err != nil {
+				return err
+			}
+		}
 	}
 	b.results.Throughput = append(b.results.Throughput, rows...)
-	fmt.Print(throughputTable(rows))
+	for _, c := range (results{Throughput: rows}).cases() {
+		fmt.Print(c.table())
+	}
 	return nil
 }
 

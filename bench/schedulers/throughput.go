@@ -8,25 +8,33 @@ import (
 	"time"
 )
 
-// The two series: pods are created while the scheduler runs, or all of them exist
-// before it starts.
+// The series: pods are created while the scheduler runs, or all of them exist before it
+// starts; in the last, API server and etcd have one core for themselves, and the
+// scheduler another, which it shares with this program.
 const (
-	live    = "live"
-	backlog = "backlog first"
+	live     = "live"
+	backlog  = "backlog first"
+	ownCores = "a core each"
 )
 
-// throughput is how one scheduler bound one workload.
+// throughput is how one scheduler bound one workload, once.
 type throughput struct {
+	conditions
 	Scheduler string `json:"scheduler"`
 	Nodes     int    `json:"nodes"`
 	Workload  string `json:"workload"`
 	Series    string `json:"series"`
 	Pods      int    `json:"pods"`
-	Bound     int    `json:"bound"`
+	// Members is the size of a gang, 1 for pods on their own.
+	Members int `json:"members"`
+	Bound   int `json:"bound"`
+	// GaveUp tells that not all pods were bound in time.
+	GaveUp bool `json:"gaveUp,omitempty"`
 	// WholeGangs and PartialGangs count gangs that are bound entirely or in part.
 	WholeGangs   int `json:"wholeGangs"`
 	PartialGangs int `json:"partialGangs"`
-	// Seconds from the first pod's creation, or the scheduler's start, to the last bind.
+	// Seconds from the first pod's creation, or the scheduler's start, to the last bind, or
+	// to the end of a run that was given up.
 	Seconds float64 `json:"seconds"`
 	// LastSeconds is from the creation of the last pod to the last bind.
 	LastSeconds float64 `json:"lastSeconds,omitempty"`
@@ -61,8 +69,9 @@ const patience = 30 * time.Second
 
 // throughputRun measures one workload on a fresh cluster.
 func (b *bench) throughputRun(ctx context.Context, s scheduler, nodes int, w shape, series string) (throughput, error) {
-	result := throughput{Scheduler: s.name, Nodes: nodes, Workload: w.String(), Series: series, Pods: w.pods()}
-	err := b.onCluster(ctx, s, nodes, func(ctx context.Context, c *cluster, o *observer) error {
+	result := newThroughput(s.name, nodes, w, series)
+	var err error
+	result.conditions, err = b.onCluster(ctx, s, nodes, series == ownCores, func(ctx context.Context, c *cluster, o *observer) error {
 		if err := c.createGroups(ctx, s, "job", w); err != nil {
 			return err
 		}
@@ -97,7 +106,7 @@ func (b *bench) throughputRun(ctx context.Context, s scheduler, nodes int, w sha
 			defer p.stop()
 		}
 		defer b.profile(p)()
-		if err := o.awaitBound(ctx, w.pods(), patience, p, c.api, c.etcd); err != nil {
+		if err := o.awaitBound(ctx, w.pods(), patience, b.limit, p, c.api, c.etcd); err != nil {
 			return err
 		}
 		return result.measure(ctx, p, c, o, before)
@@ -111,7 +120,8 @@ func (t *throughput) measure(ctx context.Context, p *process, c *cluster, o *obs
 	if err != nil {
 		return err
 	}
-	wall := after.at.Sub(before.at).Seconds()
+	at := after.at
+	wall := at.Sub(before.at).Seconds()
 	t.SchedulerCores = (after.scheduler - before.scheduler).Seconds() / wall
 	t.ServerCores = (after.server - before.server).Seconds() / wall
 	pause(ctx, settle)
@@ -122,12 +132,16 @@ func (t *throughput) measure(ctx context.Context, p *process, c *cluster, o *obs
 	if t.PeakMiB, err = p.memory("VmHWM"); err != nil {
 		return err
 	}
-	t.summarise(o.records(), before.at)
+	t.summarise(o.records(), before.at, at)
 	return nil
 }
 
-// summarise computes times from what the watch has shown.
-func (t *throughput) summarise(records []record, start time.Time) {
+func newThroughput(scheduler string, nodes int, w shape, series string) throughput {
+	return throughput{Scheduler: scheduler, Nodes: nodes, Workload: w.String(), Series: series, Pods: w.pods(), Members: w.members}
+}
+
+// summarise computes times from what the watch has shown until a moment.
+func (t *throughput) summarise(records []record, start, end time.Time) {
 	var first, last, created time.Time
 	var waits []float64
 	gangs := map[string][2]int{}
@@ -159,10 +173,15 @@ func (t *throughput) summarise(records []record, start time.Time) {
 		}
 	}
 	t.Bound = len(waits)
+	t.GaveUp = t.Bound < t.Pods
+	t.Seconds = end.Sub(start).Seconds()
 	if t.Bound == 0 {
 		return
 	}
-	t.Seconds, t.BindingSeconds = last.Sub(start).Seconds(), last.Sub(first).Seconds()
+	if !t.GaveUp {
+		t.Seconds = last.Sub(start).Seconds()
+	}
+	t.BindingSeconds = last.Sub(first).Seconds()
 	t.LastSeconds = last.Sub(created).Seconds()
 	slices.Sort(waits)
 	t.MedianSeconds, t.P99Seconds = waits[len(waits)/2], waits[len(waits)*99/100]

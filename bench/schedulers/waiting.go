@@ -10,6 +10,7 @@ import (
 
 // waiting is what a scheduler does while gangs wait that do not fit.
 type waiting struct {
+	conditions
 	Scheduler    string `json:"scheduler"`
 	Nodes        int    `json:"nodes"`
 	Workload     string `json:"workload"`
@@ -38,7 +39,8 @@ const (
 // waitingRun fills a cluster with more gangs than fit, and looks at those that wait.
 func (b *bench) waitingRun(ctx context.Context, s scheduler, nodes int, w shape, interval time.Duration) (waiting, error) {
 	result := waiting{Scheduler: s.name, Nodes: nodes, Workload: w.String(), IntervalSeconds: interval.Seconds()}
-	err := b.onCluster(ctx, s, nodes, func(ctx context.Context, c *cluster, o *observer) error {
+	var err error
+	result.conditions, err = b.onCluster(ctx, s, nodes, false, func(ctx context.Context, c *cluster, o *observer) error {
 		p, err := b.startIdle(ctx, s, c)
 		if err != nil {
 			return err
@@ -50,7 +52,7 @@ func (b *bench) waitingRun(ctx context.Context, s scheduler, nodes int, w shape,
 		if err := c.createPods(ctx, s, "job", w); err != nil {
 			return err
 		}
-		if err := o.awaitBound(ctx, w.pods(), quiet, p, c.api, c.etcd); err != nil {
+		if err := o.awaitBound(ctx, w.pods(), quiet, b.limit, p, c.api, c.etcd); err != nil {
 			return err
 		}
 		before, err := read(p, c)
@@ -65,7 +67,7 @@ func (b *bench) waitingRun(ctx context.Context, s scheduler, nodes int, w shape,
 		result.CPUSeconds = (after.scheduler - before.scheduler).Seconds()
 		result.ServerCPUSeconds = (after.server - before.server).Seconds()
 		var count throughput
-		count.summarise(o.records(), before.at)
+		count.summarise(o.records(), before.at, after.at)
 		result.WholeGangs, result.PartialGangs = count.WholeGangs, count.PartialGangs
 		return b.verdict(ctx, s, c, o, w.members, w.cards, &result)
 	})

@@ -107,10 +107,11 @@ func (o *observer) awaitSeen(ctx context.Context, pods int) error {
 	}
 }
 
-// awaitBound waits until a number of pods is bound, or none has been bound for the
-// given time. A process that ends is an error.
-func (o *observer) awaitBound(ctx context.Context, pods int, patience time.Duration, processes ...*process) error {
-	before, since := -1, time.Now()
+// awaitBound waits until a number of pods is bound, none has been bound for the time of
+// patience, or the limit is reached. A process that ends is an error.
+func (o *observer) awaitBound(ctx context.Context, pods int, patience, limit time.Duration, processes ...*process) error {
+	start := time.Now()
+	before, since := -1, start
 	check := time.NewTicker(100 * time.Millisecond)
 	defer check.Stop()
 	for {
@@ -121,7 +122,7 @@ func (o *observer) awaitBound(ctx context.Context, pods int, patience time.Durat
 		if bound != before {
 			before, since = bound, time.Now()
 		}
-		if time.Since(since) > patience {
+		if time.Since(since) > patience || time.Since(start) > limit {
 			return nil
 		}
 		select {

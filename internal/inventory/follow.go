@@ -27,7 +27,11 @@ import (
 // when it was called first.
 func (c *Cache) Follow(ctx context.Context, factory informers.SharedInformerFactory, client dynamic.Interface) (wait func(context.Context) error, err error) {
 	f := &follower{cache: c}
-	nodes, err := factory.Core().V1().Nodes().Informer().AddEventHandler(follow.On(f.setNode, f.removeNode))
+	nodeInformer := factory.Core().V1().Nodes().Informer()
+	if err := nodeInformer.SetTransform(follow.Trim); err != nil {
+		return nil, fmt.Errorf("follow nodes: %w", err)
+	}
+	nodes, err := nodeInformer.AddEventHandler(follow.On(f.setNode, f.removeNode))
 	if err != nil {
 		return nil, fmt.Errorf("follow nodes: %w", err)
 	}
@@ -50,7 +54,7 @@ func (c *Cache) Follow(ctx context.Context, factory informers.SharedInformerFact
 		convert   cache.TransformFunc
 		handler   cache.ResourceEventHandler
 	}{
-		{schema.GroupVersionResource{Group: contract.GPUNodeGroup, Version: contract.GPUNodeVersion, Resource: contract.GPUNodeResource}, metav1.NamespaceAll, hardwareOf, follow.On(f.setHardware, f.removeHardware)},
+		{schema.GroupVersionResource{Group: contract.GPUNodeGroup, Version: contract.GPUNodeVersion, Resource: contract.GPUNodeResource}, metav1.NamespaceAll, c.tables.hardwareOf, follow.On(f.setHardware, f.removeHardware)},
 		{schema.GroupVersionResource{Group: contract.QuotaTreeGroup, Version: contract.QuotaTreeVersion, Resource: contract.QuotaTreeResource}, contract.QuotaTreeNamespace, follow.Trim, follow.On(f.setQuotaTree, f.removeQuotaTree)},
 		{schema.GroupVersionResource{Group: contract.PodGroupGroup, Version: contract.PodGroupVersion, Resource: contract.PodGroupResource}, metav1.NamespaceAll, follow.Trim, follow.On(f.setPodGroup, f.removePodGroup)},
 	} {
@@ -105,8 +109,9 @@ func (f *follower) removePod(object any) {
 	}
 }
 
-// hardwareOf reads a GPUNode. One that cannot be read counts as a machine without cards.
-func hardwareOf(object any) (any, error) {
+// hardwareOf keeps of a GPUNode what is read of it, and equal hardware once. One that
+// cannot be read counts as a machine without cards.
+func (t *tables) hardwareOf(object any) (any, error) {
 	source, ok := object.(*unstructured.Unstructured)
 	if !ok {
 		return object, nil
@@ -114,10 +119,16 @@ func hardwareOf(object any) (any, error) {
 	hardware := &contract.GPUNode{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(source.Object, hardware); err != nil {
 		klog.Background().Error(err, "Cannot read hardware", "node", source.GetName())
-		hardware = &contract.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: source.GetName(), ResourceVersion: source.GetResourceVersion()}}
+		hardware.Status = contract.GPUNodeStatus{}
 	}
-	hardware.ManagedFields = nil
-	return hardware, nil
+	status, err := t.share(hardware.Status)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", contract.GPUNodeKind, source.GetName(), err)
+	}
+	return &contract.GPUNode{
+		ObjectMeta: metav1.ObjectMeta{Name: source.GetName(), ResourceVersion: source.GetResourceVersion()},
+		Status:     status,
+	}, nil
 }
 
 func (f *follower) setHardware(hardware *contract.GPUNode) {

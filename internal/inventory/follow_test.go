@@ -27,16 +27,36 @@ func TestHardwareOf(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			converted, err := hardwareOf(object(test.cards))
+			converted, err := new(tables).hardwareOf(object(test.cards))
 			require.NoError(t, err)
 			hardware := converted.(*contract.GPUNode)
 			assert.Equal(t, "n1", hardware.Name)
 			assert.Equal(t, "7", hardware.ResourceVersion, "the informer compares it")
 			assert.Empty(t, hardware.ManagedFields)
 			assert.Len(t, hardware.Status.Cards, test.want)
-			again, err := hardwareOf(converted)
+			again, err := new(tables).hardwareOf(converted)
 			require.NoError(t, err)
 			assert.Same(t, hardware, again, "what is converted stays")
 		})
 	}
+}
+
+func TestEqualHardwareIsKeptOnce(t *testing.T) {
+	known := new(tables)
+	read := func(node, uuid, health string) *contract.GPUNode {
+		converted, err := known.hardwareOf(&unstructured.Unstructured{Object: map[string]any{
+			"metadata": map[string]any{"name": node},
+			"status": map[string]any{
+				"cards":      []any{map[string]any{"index": int64(0), "uuid": uuid, "health": health}},
+				"conditions": []any{map[string]any{"type": contract.ConditionReady, "status": "True"}},
+			},
+		}})
+		require.NoError(t, err)
+		return converted.(*contract.GPUNode)
+	}
+	a, b, faulty := read("a", "GPU-1", contract.Healthy), read("b", "GPU-2", contract.Healthy), read("c", "GPU-3", contract.Unhealthy)
+	assert.Equal(t, "b", b.Name)
+	assert.Same(t, &a.Status.Cards[0], &b.Status.Cards[0])
+	assert.Equal(t, contract.Unhealthy, faulty.Status.Cards[0].Health)
+	assert.Equal(t, contract.Healthy, a.Status.Cards[0].Health)
 }

@@ -24,10 +24,12 @@ func Node(n *corev1.Node, hw *contract.GPUNode) (placement.Node, error) {
 	return new(tables).node(n, hw)
 }
 
-// tables shares one precomputed table between nodes with equal hardware.
+// tables shares one precomputed table, and one published status, between nodes with
+// equal hardware.
 type tables struct {
-	mu    sync.Mutex
-	known map[string]*gpu.Table
+	mu        sync.Mutex
+	known     map[string]*gpu.Table
+	published map[string]contract.GPUNodeStatus
 }
 
 func (t *tables) node(n *corev1.Node, hw *contract.GPUNode) (placement.Node, error) {
@@ -92,6 +94,29 @@ func (t *tables) of(m gpu.Machine) (*gpu.Table, error) {
 	}
 	t.known[string(key)] = table
 	return table, nil
+}
+
+// share returns a status, the same one for equal hardware, without what nobody reads
+// here and what only tells two equal machines apart.
+func (t *tables) share(s contract.GPUNodeStatus) (contract.GPUNodeStatus, error) {
+	s.Conditions, s.DriverVersion = nil, ""
+	for i := range s.Cards {
+		s.Cards[i].UUID, s.Cards[i].PCIBusID, s.Cards[i].Since = "", "", nil
+	}
+	key, err := json.Marshal(s)
+	if err != nil {
+		return s, fmt.Errorf("describe hardware: %w", err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if known, ok := t.published[string(key)]; ok {
+		return known, nil
+	}
+	if t.published == nil {
+		t.published = map[string]contract.GPUNodeStatus{}
+	}
+	t.published[string(key)] = s
+	return s, nil
 }
 
 // machineOf finds the hardware of a node; ok is false for a node without cards.

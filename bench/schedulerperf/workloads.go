@@ -20,16 +20,14 @@ type workload struct {
 
 // workloads have upstream's shapes; its own have 5000 nodes.
 func workloads() []workload {
-	var all []workload
-	for _, nodes := range []int{500, 1000} {
-		all = append(all,
-			workload{nodes: nodes, gangs: 1000, size: 3},
-			workload{nodes: nodes, gangs: 3, size: 1000},
-			workload{nodes: nodes, gangs: 750, size: 4, racked: true},
-			workload{nodes: nodes, gangs: 3, size: 1000, racked: true},
-		)
+	return []workload{
+		{nodes: 500, gangs: 1000, size: 3},
+		{nodes: 500, gangs: 3, size: 1000},
+		{nodes: 500, gangs: 750, size: 4, racked: true},
+		{nodes: 500, gangs: 3, size: 1000, racked: true},
+		{nodes: 1000, gangs: 1000, size: 3},
+		{nodes: 1000, gangs: 3, size: 1000, racked: true},
 	}
-	return all
 }
 
 func (w workload) String() string {

@@ -12,6 +12,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -25,7 +26,8 @@ import (
 
 // bench holds what all runs share.
 type bench struct {
-	bin, work string
+	// bin is the folder of programs, work one for data, out the file for figures.
+	bin, work, out string
 	// passes is the pause between the passes of schedulers that work in passes.
 	passes time.Duration
 	// profiles is the folder for CPU profiles of the schedulers, "" for none.
@@ -55,11 +57,11 @@ func run(ctx context.Context) error {
 	names := flag.String("schedulers", "", "names of the schedulers to compare, all when empty")
 	interval := flag.Duration("interval", 20*time.Second, "how long to look at schedulers that wait or idle")
 	repeat := flag.Int("repeat", 1, "how often to measure, in turns; the run with the median speed is shown")
-	out := flag.String("json", "", "file to which all figures are added")
 	page := flag.String("page", "", "page into which a report puts the tables")
 	charts := flag.String("charts", "", "folder for the charts of a report")
 	perf := flag.String("upstream", "", "output of upstream's harness, for a report")
 	b := &bench{}
+	flag.StringVar(&b.out, "json", "", "file to which all figures are added, run by run")
 	flag.StringVar(&b.again, "again", "", "names of the rows to measure as often as -repeat says, all when empty")
 	flag.DurationVar(&b.limit, "limit", time.Minute, "how long a scheduler may take for a workload")
 	flag.StringVar(&b.bin, "bin", "bin/bench", "folder of the programs")
@@ -91,24 +93,19 @@ func run(ctx context.Context) error {
 	case "throughput":
 		for _, series := range strings.Split(*series, ",") {
 			for _, w := range workloads {
-				err = b.compareThroughput(ctx, *nodes, w, series, *repeat)
-				if err != nil {
-					return err
-				}
+				err = errors.Join(err, b.compareThroughput(ctx, *nodes, w, series, *repeat))
 			}
 		}
+		return err
 	case "waiting":
 		for _, w := range workloads {
-			if err := b.compareWaiting(ctx, *nodes, w, *interval); err != nil {
-				return err
-			}
+			err = errors.Join(err, b.compareWaiting(ctx, *nodes, w, *interval))
 		}
+		return err
 	case "idle":
-		if err := b.compareIdle(ctx, *nodes, *interval); err != nil {
-			return err
-		}
+		return b.compareIdle(ctx, *nodes, *interval)
 	case "report":
-		all, err := readResults(*out)
+		all, err := readResults(b.out)
 		if err != nil {
 			return err
 		}
@@ -122,7 +119,6 @@ func run(ctx context.Context) error {
 	default:
 		return fmt.Errorf("there is no table %q: throughput, waiting, idle or report", *table)
 	}
-	return b.results.add(*out)
 }
 
 // repeated reports whether a scheduler is measured more than once.

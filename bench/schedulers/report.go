@@ -99,7 +99,7 @@ func (c comparison) table() string {
 	}
 	line(&t, head...)
 	line(&t, append([]string{"---"}, slices.Repeat([]string{"---:"}, len(head)-1)...)...)
-	ours := c.rows[0]
+	ours := c.ours()
 	for i := range c.rows {
 		r := &c.rows[i]
 		m := r.median
@@ -108,8 +108,8 @@ func (c comparison) table() string {
 			time = fmt.Sprintf("gave up after %.0f", m.Seconds)
 		}
 		cells := []string{m.Scheduler, fmt.Sprintf("%d / %d", m.Bound, m.Pods), fmt.Sprintf("%d / %d", m.WholeGangs, m.PartialGangs),
-			time, r.show(throughput.perSecond, 0), ratio(ours.median.perSecond(), m.perSecond()),
-			r.show(throughput.cpuPerPod, 2), ratio(m.cpuPerPod(), ours.median.cpuPerPod()),
+			time, r.show(throughput.perSecond, 0), ratio(ours.perSecond(), m.perSecond()),
+			r.show(throughput.cpuPerPod, 2), ratio(m.cpuPerPod(), ours.cpuPerPod()),
 			number(m.MedianSeconds, 2) + " / " + number(m.P99Seconds, 2), number(m.PeakMiB, 0),
 			number(m.SchedulerCores, 2) + " / " + number(m.ServerCores, 2)}
 		if limit != nil {

@@ -51,8 +51,7 @@ func (r results) add(file string) error {
 	return os.WriteFile(file, append(text, '\n'), 0o600)
 }
 
-// comparison is all runs of one workload, number of nodes and series. The first row is
-// what the others are compared with.
+// comparison is all runs of one workload, number of nodes and series.
 type comparison struct {
 	Nodes            int
 	Workload, Series string
@@ -89,7 +88,7 @@ func (c *comparison) take(run throughput) {
 	}
 	of.runs = append(of.runs, run)
 	sorted := slices.SortedFunc(slices.Values(of.runs), func(a, b throughput) int { return int(1000 * (a.perSecond() - b.perSecond())) })
-	of.median = sorted[len(sorted)/2]
+	of.median = sorted[(len(sorted)-1)/2]
 }
 
 // of finds the row of a scheduler, nil for none.
@@ -100,6 +99,15 @@ func (c *comparison) of(scheduler string) *row {
 		}
 	}
 	return nil
+}
+
+// ours is the run of our scheduler, with published hardware, that the others are
+// compared with; without figures when there is none.
+func (c *comparison) ours() throughput {
+	if of := c.of(schedulers()[0].name); of != nil {
+		return of.median
+	}
+	return throughput{}
 }
 
 // show prints a figure of the median run and, in brackets, of the lowest and the highest.

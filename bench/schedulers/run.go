@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -110,52 +111,61 @@ func (b *bench) profile(p *process) func() {
 }
 
 // compareThroughput measures a workload with all schedulers, those that are repeated in
-// turns, and prints the table.
+// turns, and prints the table. A run that fails does not keep the others from theirs.
 func (b *bench) compareThroughput(ctx context.Context, nodes int, w shape, series string, repeat int) error {
-	var rows []throughput
-	take := func(row throughput, err error) error {
-		if err != nil {
-			return fmt.Errorf("%s, %s, %s: %w", row.Scheduler, w, series, err)
+	var all results
+	var failures error
+	take := func(row throughput, err error) {
+		if err == nil {
+			fmt.Fprintf(os.Stderr, "%s: %d nodes, %s, %s: %s\n", row.Scheduler, nodes, w, series, row.progress())
+			all.Throughput = append(all.Throughput, row)
+			err = results{Throughput: []throughput{row}}.add(b.out)
 		}
-		fmt.Fprintf(os.Stderr, "%s: %d nodes, %s, %s: %s\n", row.Scheduler, nodes, w, series, row.progress())
-		rows = append(rows, row)
-		return nil
+		failures = failed(failures, err, row.Scheduler, w, series)
 	}
 	for turn := range repeat {
 		for _, s := range b.schedulers {
-			if turn > 0 && !b.repeated(s.name) {
-				continue
-			}
-			if err := take(b.throughputRun(ctx, s, nodes, w, series)); err != nil {
-				return err
+			if (turn == 0 || b.repeated(s.name)) && ctx.Err() == nil {
+				take(b.throughputRun(ctx, s, nodes, w, series))
 			}
 		}
-		if series == ownCores && (turn == 0 || b.repeated(ceilingName)) {
-			if err := take(b.ceilingRun(ctx, nodes, w)); err != nil {
-				return err
-			}
+		if series == ownCores && (turn == 0 || b.repeated(ceilingName)) && ctx.Err() == nil {
+			take(b.ceilingRun(ctx, nodes, w))
 		}
 	}
-	b.results.Throughput = append(b.results.Throughput, rows...)
-	for _, c := range (results{Throughput: rows}).cases() {
+	for _, c := range all.cases() {
 		fmt.Print(c.table())
 	}
-	return nil
+	return failures
 }
 
 func (b *bench) compareWaiting(ctx context.Context, nodes int, w shape, interval time.Duration) error {
 	var rows []waiting
+	var failures error
 	for _, s := range b.schedulers {
-		r, err := b.waitingRun(ctx, s, nodes, w, interval)
-		if err != nil {
-			return fmt.Errorf("%s, %s: %w", s.name, w, err)
+		if ctx.Err() != nil {
+			break
 		}
-		fmt.Fprintf(os.Stderr, "%s: %d nodes, %s: %s\n", s.name, nodes, w, r.progress())
-		rows = append(rows, r)
+		r, err := b.waitingRun(ctx, s, nodes, w, interval)
+		if err == nil {
+			fmt.Fprintf(os.Stderr, "%s: %d nodes, %s: %s\n", s.name, nodes, w, r.progress())
+			rows = append(rows, r)
+			err = results{Waiting: []waiting{r}}.add(b.out)
+		}
+		failures = failed(failures, err, s.name, w, "waiting")
 	}
-	b.results.Waiting = append(b.results.Waiting, rows...)
 	fmt.Print(waitingTable(rows))
-	return nil
+	return failures
+}
+
+// failed adds what went wrong in a run, if anything, to the failures before it.
+func failed(failures, err error, scheduler string, w shape, series string) error {
+	if err == nil {
+		return failures
+	}
+	err = fmt.Errorf("%s, %s, %s: %w", scheduler, w, series, err)
+	fmt.Fprintln(os.Stderr, err)
+	return errors.Join(failures, err)
 }
 
 func (b *bench) compareIdle(ctx context.Context, nodes int, interval time.Duration) error {
@@ -163,7 +173,6 @@ func (b *bench) compareIdle(ctx context.Context, nodes int, interval time.Durati
 	if err != nil {
 		return err
 	}
-	b.results.Idle = append(b.results.Idle, rows...)
 	fmt.Print(idleTable(rows))
-	return nil
+	return results{Idle: rows}.add(b.out)
 }

@@ -27,7 +27,7 @@ func (r results) inShort() string {
 	var savings []saving
 	var gang512 *throughput
 	for _, c := range r.cases() {
-		ours, name := c.rows[0].median, fmt.Sprintf("%s on %d nodes", strings.TrimSuffix(c.Workload, " × 1 card"), c.Nodes)
+		ours, name := c.ours(), fmt.Sprintf("%s on %d nodes", strings.TrimSuffix(c.Workload, " × 1 card"), c.Nodes)
 		if fastest := c.best(func(t throughput) float64 { return -t.perSecond() }); fastest != nil {
 			speeds[c.Series] = append(speeds[c.Series], fmt.Sprintf("%s: %s %s", name, ratio(ours.perSecond(), fastest.perSecond()), fastest.Scheduler))
 		}

@@ -94,19 +94,19 @@ func (c *Cache) Decide(key string, exclude map[string]bool) (d Decision, ok bool
 	return d, true, nil
 }
 
-// bound returns the pod as it will be once it is bound.
+// bound returns the pod as it will be once it is bound. It shares with the pod as it is
+// what binding does not change.
 func (s *Seat) bound() (*corev1.Pod, error) {
 	annotations, err := s.Record.Annotations()
 	if err != nil {
 		return nil, err
 	}
-	pod := s.Pod.DeepCopy()
+	pod := *s.Pod
 	pod.Spec.NodeName = s.Record.Node
-	if pod.Annotations == nil {
-		pod.Annotations = map[string]string{}
-	}
+	pod.Annotations = map[string]string{}
+	maps.Copy(pod.Annotations, s.Pod.Annotations)
 	maps.Copy(pod.Annotations, annotations)
-	return pod, nil
+	return &pod, nil
 }
 
 // Claim is the place that a gang holds until others have gone.

@@ -3,7 +3,6 @@ package inventory
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -37,7 +36,7 @@ func (t *tables) node(n *corev1.Node, hw *contract.GPUNode) (placement.Node, err
 		Name:          n.Name,
 		Pool:          poolOf(n),
 		Since:         n.CreationTimestamp.Unix(),
-		Labels:        maps.Clone(n.Labels),
+		Labels:        n.Labels,
 		Unschedulable: n.Spec.Unschedulable,
 		Mode:          modeOf(n),
 		CardPolicy:    placement.Binpack,

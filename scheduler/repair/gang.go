@@ -4,24 +4,18 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/podgroup"
 )
 
 // fieldManager owns the one condition that this package writes.
 const fieldManager = "gpuplan-repair"
-
-var podGroups = schema.GroupVersionResource{Group: contract.PodGroupGroup, Version: contract.PodGroupVersion, Resource: contract.PodGroupResource}
 
 // syncGang brings the gang's condition in line with its running members.
 func (c *Controller) syncGang(ctx context.Context, key string) error {
@@ -107,42 +101,12 @@ func (c *Controller) tell(ctx context.Context, key string, group *unstructured.U
 
 // degraded reads the condition of a PodGroup, nil when it has none.
 func degraded(group *unstructured.Unstructured) (*metav1.Condition, error) {
-	var have struct {
-		Status struct {
-			Conditions []metav1.Condition `json:"conditions"`
-		} `json:"status"`
-	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(group.Object, &have); err != nil {
-		return nil, fmt.Errorf("read the conditions of PodGroup %s/%s: %w", group.GetNamespace(), group.GetName(), err)
-	}
-	return meta.FindStatusCondition(have.Status.Conditions, contract.DegradedCondition), nil
+	return podgroup.Condition(group, contract.DegradedCondition)
 }
 
-// condition writes the condition and leaves the PodGroup's others alone.
+// condition writes the condition.
 func (c *Controller) condition(ctx context.Context, group *unstructured.Unstructured, status metav1.ConditionStatus, reason, text string) error {
-	have, err := degraded(group)
-	if err != nil {
-		return err
-	}
-	since := metav1.NewTime(c.clock.Now())
-	if have != nil && have.Status == status {
-		since = have.LastTransitionTime
-	}
-	patch := &unstructured.Unstructured{Object: map[string]any{
-		"metadata": map[string]any{"uid": string(group.GetUID())},
-		"status": map[string]any{"conditions": []any{map[string]any{
-			"type": contract.DegradedCondition, "status": string(status), "reason": reason, "message": text,
-			"lastTransitionTime": since.UTC().Format(time.RFC3339), "observedGeneration": group.GetGeneration(),
-		}}},
-	}}
-	patch.SetAPIVersion(contract.PodGroupAPIVersion)
-	patch.SetKind(contract.PodGroupKind)
-	patch.SetName(group.GetName())
-	patch.SetNamespace(group.GetNamespace())
-	_, err = c.Dynamic.Resource(podGroups).Namespace(group.GetNamespace()).ApplyStatus(ctx, group.GetName(), patch,
-		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("write the condition of PodGroup %s/%s: %w", group.GetNamespace(), group.GetName(), err)
-	}
-	return nil
+	return podgroup.Apply(ctx, c.Dynamic, fieldManager, group, metav1.Condition{
+		Type: contract.DegradedCondition, Status: status, Reason: reason, Message: text, LastTransitionTime: metav1.NewTime(c.clock.Now()),
+	})
 }

@@ -2,22 +2,20 @@ package gang
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/scheduler/util"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/podgroup"
 )
 
 // patience is how long a gang may be incomplete before its pods say so: pods of a
@@ -26,8 +24,6 @@ const patience = 10 * time.Second
 
 // scheduledCondition is the condition of a PodGroup that says whether its gang runs.
 const scheduledCondition = "Scheduled"
-
-var podGroups = schema.GroupVersionResource{Group: contract.PodGroupGroup, Version: contract.PodGroupVersion, Resource: contract.PodGroupResource}
 
 // Failed is called after the scheduler has written a failure of its own on a pod.
 func (p *Plugin) Failed(pod *corev1.Pod) {
@@ -129,33 +125,17 @@ func (p *Plugin) mark(ctx context.Context, pod *corev1.Pod, text string) error {
 
 // condition writes a PodGroup's condition, with an event, unless it says so already.
 func (p *Plugin) condition(ctx context.Context, group *unstructured.Unstructured, status metav1.ConditionStatus, reason, text string) {
-	var have struct {
-		Status struct {
-			Conditions []metav1.Condition `json:"conditions"`
-		} `json:"status"`
-	}
-	logger := klog.FromContext(ctx)
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(group.Object, &have); err != nil {
-		logger.Error(err, "Cannot read the conditions of a PodGroup", "podGroup", klog.KObj(group))
+	have, err := podgroup.Condition(group, scheduledCondition)
+	if err == nil && have != nil && have.Status == status && have.Message == text {
 		return
 	}
-	conditions := have.Status.Conditions
-	for _, c := range conditions {
-		if c.Type == scheduledCondition && c.Status == status && c.Message == text {
-			return
-		}
-	}
-	meta.SetStatusCondition(&conditions, metav1.Condition{
-		Type: scheduledCondition, Status: status, Reason: reason, Message: text,
-		ObservedGeneration: group.GetGeneration(),
-	})
-	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": conditions}})
 	if err == nil {
-		_, err = p.client.Resource(podGroups).Namespace(group.GetNamespace()).Patch(ctx, group.GetName(),
-			types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+		err = podgroup.Apply(ctx, p.client, contract.SchedulerName, group, metav1.Condition{
+			Type: scheduledCondition, Status: status, Reason: reason, Message: text, LastTransitionTime: metav1.Now(),
+		})
 	}
 	if err != nil {
-		logger.Error(err, "Cannot write the condition of a PodGroup", "podGroup", klog.KObj(group))
+		klog.FromContext(ctx).Error(err, "Cannot write the condition of a PodGroup", "podGroup", klog.KObj(group))
 		return
 	}
 	kind := corev1.EventTypeNormal

@@ -45,6 +45,8 @@ type Plugin struct {
 	gangs map[string]*gang
 	// recovered tells that gangs that a crash left half bound have been planned.
 	recovered bool
+	// refreshes tells that the worker, which alone uses it, is about to look at texts again.
+	refreshes bool
 }
 
 var (
@@ -69,7 +71,7 @@ func New(ctx context.Context, cache *inventory.Cache, meter *metrics.Metrics, ha
 	}
 	p := newPlugin(cache, meter, handle, client)
 	p.reserveAfter = args.ReserveAfter.Duration
-	cache.Subscribe(p.work.add)
+	cache.Subscribe(p.work.observe)
 	if p.synced, err = cache.Follow(ctx, handle.SharedInformerFactory(), client); err != nil {
 		return nil, fmt.Errorf("%s: %w", Name, err)
 	}

@@ -11,6 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// refreshAfter is how long what gangs are told may be behind the cluster: room that is
+// taken changes no decision, only counts. What may let a gang in is looked at at once.
+const refreshAfter = 30 * time.Second
+
 // run follows the changes of the view until ctx ends: it lets gangs in that have
 // become complete, tries those that wait when something is freed, and writes verdicts.
 func (p *Plugin) run(ctx context.Context) {
@@ -37,9 +41,14 @@ func (p *Plugin) do(ctx context.Context, c chores) {
 	if c.freed {
 		p.forgive()
 	}
-	if c.freed || c.rolledBack {
+	if c.outdated {
+		p.refreshes = false
+	}
+	if c.freed || c.rolledBack || c.outdated {
 		for _, key := range p.waiting() {
-			p.retry(ctx, key)
+			if c.outdated || !p.cache.Hopeless(key) {
+				p.retry(ctx, key)
+			}
 		}
 	}
 	if c.freed || c.rolledBack || c.aged || len(c.gangs) > 0 {
@@ -47,6 +56,10 @@ func (p *Plugin) do(ctx context.Context, c chores) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.told)) {
 		p.publish(ctx, key, c.told[key])
+	}
+	if c.changed && !p.refreshes && len(p.waiting()) > 0 {
+		p.refreshes = true
+		p.after(refreshAfter, p.work.refresh)
 	}
 }
 
@@ -159,9 +172,6 @@ func rank(first bool) int {
 
 // retry lets a waiting gang in when it fits now, and else notes why not.
 func (p *Plugin) retry(ctx context.Context, key string) {
-	if p.cache.Hopeless(key) {
-		return
-	}
 	refused := p.refusedNodes(key)
 	begin := time.Now()
 	d, ok := p.cache.Consider(key, refused)

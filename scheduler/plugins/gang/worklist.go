@@ -26,6 +26,9 @@ type chores struct {
 	freed bool
 	// rolledBack tells that a pod has given back what it was about to be bound to.
 	rolledBack bool
+	// changed tells that the cluster is not what it was, so that texts may not be true
+	// any more; outdated, that it is time to look at them.
+	changed, outdated bool
 	// aged tells that a gang has waited long enough for a place to be held for it.
 	aged bool
 	// told are gangs whose verdict must be written, with pods on which the scheduler
@@ -51,6 +54,24 @@ func (w *worklist) add(change inventory.Change) {
 	}
 	w.pending.freed = w.pending.freed || change.Freed
 	w.pending.rolledBack = w.pending.rolledBack || change.RolledBack
+	w.mu.Unlock()
+	w.signal()
+}
+
+// observe notes a change of the cluster.
+func (w *worklist) observe(change inventory.Change) {
+	if change != (inventory.Change{}) {
+		w.mu.Lock()
+		w.pending.changed = true
+		w.mu.Unlock()
+	}
+	w.add(change)
+}
+
+// refresh notes that it is time to see whether what gangs are told is true.
+func (w *worklist) refresh() {
+	w.mu.Lock()
+	w.pending.outdated = true
 	w.mu.Unlock()
 	w.signal()
 }

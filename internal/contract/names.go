@@ -125,6 +125,7 @@ const (
 const (
 	KubeflowGroup              = "kubeflow.org"
 	KubeflowVersion            = "v1"
+	MPIOperatorVersion         = "v2beta1" // of MPIJob, in the MPI operator
 	JobNameLabel               = "training.kubeflow.org/job-name"
 	JobReplicaTypeLabel        = "training.kubeflow.org/replica-type"
 	JobReplicaIndexLabel       = "training.kubeflow.org/replica-index"

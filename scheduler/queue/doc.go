@@ -18,8 +18,8 @@
 // queued count like those that were let out: there is one book.
 //
 // How it works. The informers keep a state up to date (state.go). After every change
-// one round looks at everything, makes a plan (plan.go, a pure function of the state
-// and the time) and carries it out (apply.go, reports.go). What the API server answers
+// one round looks at everything, makes a plan (plan.go, look.go and admission.go, a pure
+// function of the state and the time) and carries it out (apply.go, reports.go, events.go). What the API server answers
 // goes into the state at once, so the next plan never falls behind the last one's
 // writes. There is no polling; the one timer waits for the end of a unit's time.
 //

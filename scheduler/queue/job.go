@@ -3,6 +3,7 @@ package queue
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -28,13 +29,17 @@ type kind struct {
 	read    func(*unstructured.Unstructured, *job) error
 }
 
+// kinds lists the kinds of jobs. The training operator serves MPIJob in v1, the MPI
+// operator in v2beta1; a cluster that serves both shows an object twice, which is no harm.
 func kinds() []kind {
 	kubeflow := schema.GroupVersion{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion}
+	mpiOperator := schema.GroupVersion{Group: contract.KubeflowGroup, Version: contract.MPIOperatorVersion}
 	runPolicy := []string{"spec", "runPolicy", "suspend"}
 	return []kind{
 		{kubeflow.WithKind(contract.PyTorchJobKind), contract.PyTorchJobResource, runPolicy, readTrainingJob},
 		{kubeflow.WithKind(contract.MPIJobKind), contract.MPIJobResource, runPolicy, readTrainingJob},
 		{batchv1.SchemeGroupVersion.WithKind("Job"), "jobs", []string{"spec", "suspend"}, readBatchJob},
+		{mpiOperator.WithKind(contract.MPIJobKind), contract.MPIJobResource, runPolicy, readTrainingJob},
 	}
 }
 
@@ -46,6 +51,8 @@ type job struct {
 	object          *unstructured.Unstructured
 	namespace, name string
 	uid             types.UID
+	// partOf is the training job that made this one, "" for a job on its own.
+	partOf types.UID
 	// created is a time in Unix seconds.
 	created int64
 	// suspended tells that the job's field holds it, asked that its annotations ask for that.
@@ -83,6 +90,9 @@ func newJob(k kind, object *unstructured.Unstructured, before *job) (*job, error
 		asked:    annotations[contract.SuspendAnnotation] == "true",
 		wanted:   annotations[contract.QueueAnnotation] == "true",
 		declined: annotations[contract.QueueAnnotation] == "false",
+	}
+	if maker := metav1.GetControllerOfNoCopy(object); maker != nil && strings.HasPrefix(maker.APIVersion, contract.KubeflowGroup+"/") {
+		j.partOf = maker.UID
 	}
 	j.suspended, _, _ = unstructured.NestedBool(object.Object, k.suspend...)
 	if before != nil {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -250,6 +251,60 @@ func TestPodsOfOthersAreCharged(t *testing.T) {
 	assert.Equal(t, "quota root/leaf: max of cpu is 10, 9.5 is used and 1 is asked for", p.phases[0].status.Message)
 	s.removePod("other")
 	assert.Equal(t, "start a", s.plan(patient, now, nil).names())
+}
+
+// The MPI operator makes a Job for the launcher of an MPIJob. That is no job of its own:
+// it is neither queued nor counted, and its pod is one of the MPIJob's.
+func TestLauncherIsPartOfItsJob(t *testing.T) {
+	s := world(t)
+	mpi := kinds()[3]
+	replica := func(n int64) map[string]any {
+		return map[string]any{"replicas": n, "template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{
+			"name": "main", "image": "test", "resources": map[string]any{"requests": map[string]any{"cpu": "1"}},
+		}}}}}
+	}
+	mpiJob := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"runPolicy":       map[string]any{"suspend": false},
+		"mpiReplicaSpecs": map[string]any{"Launcher": replica(1), "Worker": replica(2)},
+	}}}
+	mpiJob.SetGroupVersionKind(mpi.gvk)
+	mpiJob.SetNamespace("team")
+	mpiJob.SetName("mpi")
+	mpiJob.SetUID("mpi")
+	mpiJob.SetResourceVersion("5")
+	require.NoError(t, s.setJob(mpi, mpiJob))
+	owner := func(gvk schema.GroupVersionKind, uid types.UID) []metav1.OwnerReference {
+		return []metav1.OwnerReference{*metav1.NewControllerRef(&metav1.ObjectMeta{Name: string(uid), UID: uid}, gvk)}
+	}
+	launcher := object("mpi-launcher", nil)
+	launcher.OwnerReferences = owner(mpi.gvk, "mpi")
+	s.put(t, launcher)
+	p := s.plan(patient, now, nil)
+	assert.Empty(t, p.names(), "a suspended launcher is not queued")
+	assert.Equal(t, int32(1), p.counts["root/leaf"].Active)
+
+	makers := [][]metav1.OwnerReference{owner(mpi.gvk, "mpi"), owner(mpi.gvk, "mpi"), owner(kinds()[2].gvk, "mpi-launcher")}
+	for i, maker := range makers {
+		name := fmt.Sprint("mpi-", i)
+		s.setPod(&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID(name), OwnerReferences: maker},
+			Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")},
+			}}}},
+			Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
+		})
+	}
+	unit, err := toObject(&contract.QueueUnit{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "mpi", UID: "unit-mpi", ResourceVersion: "8"},
+		Spec:       contract.QueueUnitSpec{ConsumerRef: corev1.ObjectReference{UID: "mpi"}, Resource: s.jobs["mpi"].requests},
+		Status:     contract.QueueUnitStatus{Phase: contract.UnitDequeued, Attempts: 1, LastUpdateTime: &metav1.Time{Time: now}},
+	})
+	require.NoError(t, err)
+	require.NoError(t, s.setUnit(unit))
+	p = s.plan(patient, now, nil)
+	assert.Equal(t, "phase mpi=Running", p.names(), "all three pods run")
+	cpu, _, _ := unstructured.NestedString(p.tree, "root", "request", "cpu")
+	assert.Equal(t, "3", cpu, "nothing is counted twice")
 }
 
 // What the API server answered is not undone by an older event.

@@ -190,6 +190,15 @@ func (s *state) count(p *pod, sign int64) {
 	}
 }
 
+// whole is the job that an owner of pods belongs to: the MPI operator runs the launcher
+// of an MPIJob as a Job. The lock must be held.
+func (s *state) whole(owner types.UID) types.UID {
+	if j := s.jobs[owner]; j != nil && j.partOf != "" {
+		return j.partOf
+	}
+	return owner
+}
+
 func (s *state) setClass(class *schedulingv1.PriorityClass) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

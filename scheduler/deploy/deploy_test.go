@@ -122,6 +122,7 @@ var granted = map[string][]string{
 	},
 	"ClusterRole gpuplan-queue": {
 		"/pods: get list watch",
+		"/events: create patch",
 		"scheduling.k8s.io/priorityclasses: get list watch",
 		"kubeflow.org/pytorchjobs: get list watch patch",
 		"kubeflow.org/mpijobs: get list watch patch",

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/record"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
@@ -47,6 +48,7 @@ type writer struct {
 	state  *state
 	ledger *ledger
 	meters *meters
+	events record.EventRecorder
 	now    func() time.Time
 }
 
@@ -190,7 +192,11 @@ func (w *writer) setStatus(ctx context.Context, e *entry, status contract.QueueU
 		return err
 	}
 	next.Object["status"] = raw
-	return w.update(ctx, next, "status")
+	if err := w.update(ctx, next, "status"); err != nil {
+		return err
+	}
+	w.tell(e, status)
+	return nil
 }
 
 func (w *writer) update(ctx context.Context, next *unstructured.Unstructured, subresources ...string) error {

@@ -63,7 +63,7 @@ func (c *controller) run(ctx context.Context) error {
 	if err := c.follow(ctx); err != nil {
 		return err
 	}
-	w := &writer{client: c.dynamic, state: c.state, ledger: ledger, meters: c.meters, now: time.Now}
+	w := &writer{client: c.dynamic, state: c.state, ledger: ledger, meters: c.meters, events: newRecorder(ctx, c.typed), now: time.Now}
 	reporter := newReporter(w)
 	go func() {
 		<-ctx.Done()

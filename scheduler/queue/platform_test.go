@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -295,6 +296,23 @@ func (s *scene) phase(name string, phase contract.QueueUnitPhase) func() (bool, 
 		u := s.unit(name)
 		return u.Status.Phase == phase, fmt.Sprintf("%s is %s: %s", name, u.Status.Phase, u.Status.Message)
 	}
+}
+
+// awaitEvents waits until the controller's events on a job include the given ones, as
+// "Reason: note".
+func (s *scene) awaitEvents(job string, want ...string) {
+	s.t.Helper()
+	require.EventuallyWithT(s.t, func(c *assert.CollectT) {
+		list, err := s.client.Typed.CoreV1().Events(s.namespace).List(context.Background(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + job})
+		require.NoError(c, err)
+		var have []string
+		for _, event := range list.Items {
+			if event.Source.Component == contract.QueueControllerName {
+				have = append(have, event.Reason+": "+event.Message)
+			}
+		}
+		assert.Subset(c, have, want)
+	}, settled, 100*time.Millisecond)
 }
 
 // await checks whenever something of the queue changes until the check holds.

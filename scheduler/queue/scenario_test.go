@@ -225,6 +225,8 @@ func TestGoesBackWhenPodsDoNotRun(t *testing.T) {
 	s.submit(batch{name: "next", runFor: "1s"})
 	s.await("the job to go back", s.phase("stuck", contract.UnitBackoff))
 	assert.Contains(t, s.unit("stuck").Status.Message, "only 0 of 1 pods ran 2s after attempt 1")
+	s.awaitEvents("stuck", "Released: left queue root/leaf, attempt 1",
+		"Requeued: only 0 of 1 pods ran 2s after attempt 1; in line again in 2s")
 	s.await("the next job to have its turn", s.phase("next", contract.UnitSucceed))
 	s.await("the second attempt", func() (bool, string) {
 		u := s.unit("stuck")
@@ -309,6 +311,8 @@ func TestTreeEdits(t *testing.T) {
 	s.submit(batch{name: "waits", runFor: "1ms"})
 	s.await("the job to wait", s.phase("waits", contract.UnitEnqueued))
 	before := s.queues()
+	queued := "Queued: position 1 in queue root/leaf: quota root/leaf: max of jobs is 1, 1 is used and 1 is asked for"
+	s.awaitEvents("waits", queued)
 
 	s.tree("name: root\nmin: {cpu: 100}\nmax: {cpu: 100}\nchildren:\n- name: other\n")
 	s.await("the job to lose its leaf", func() (bool, string) {
@@ -320,6 +324,7 @@ func TestTreeEdits(t *testing.T) {
 
 	s.tree("name: root\nmin: {cpu: 100}\nmax: {cpu: 100}\nchildren:\n- name: other\n  namespaces: [NS]\n")
 	s.await("the job to run in its new leaf", s.phase("waits", contract.UnitSucceed))
+	s.awaitEvents("waits", queued, "Released: left queue root/other, attempt 1")
 	s.await("the old leaf's queue to go", func() (bool, string) {
 		q := s.queues()
 		return len(q) == 2 && q["root/leaf"].Name == "", fmt.Sprint(q)

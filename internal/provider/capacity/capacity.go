@@ -52,7 +52,9 @@ type Node struct {
 	UsedShares []Share `tfsdk:"used_shares"`
 	// Links is the node's own link matrix, one row per card as `nvidia-smi topo -m`
 	// prints it; empty when it is the one of the pool's wiring.
-	Links         []string         `tfsdk:"links"`
+	Links []string `tfsdk:"links"`
+	// NVLinkDomain names the rack whose NVLink switches join the node with others, "" for none.
+	NVLinkDomain  string           `tfsdk:"nvlink_domain"`
 	FreeMilliCPU  int64            `tfsdk:"free_milli_cpu"`
 	FreeMemoryMiB int64            `tfsdk:"free_memory_mib"`
 	FreePods      int64            `tfsdk:"free_pods"`

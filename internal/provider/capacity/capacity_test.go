@@ -141,22 +141,43 @@ func TestLiveCapacityPlansLikeTheCluster(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			view, names := live(t, test.mode, test.machine, test.pods...)
-			p := pool(string(test.mode))
-			p.Labels, p.Taints = nil, nil
-			c, err := p.Live(view, names)
-			require.NoError(t, err)
-			c = roundTrip(t, c)
-			back, err := capacity.ToView(c)
-			require.NoError(t, err)
-			for workers := 1; workers <= 10; workers++ {
-				g := gang(workers, 0, test.mode)
-				g.Roles[0].Request = test.request
-				want, got := view.Plan(g), back.Plan(g)
-				require.Equal(t, want.Verdict.Fits, got.Verdict.Fits, "%d workers: %s / %s", workers, want.Verdict, got.Verdict)
-				assert.Equal(t, want.Verdict.Fit, got.Verdict.Fit)
-				assert.Equal(t, want.Placement, got.Placement, "%d workers", workers)
-			}
+			requireSamePlans(t, view, names, test.mode, test.request)
 		})
+	}
+}
+
+// The rack that joins nodes by NVLink decides for a gang that needs two nodes.
+func TestNVLinkDomainsAreCarried(t *testing.T) {
+	view, names := live(t, placement.ModeTopology, machine(t), nil, nil, nil)
+	for i, rack := range []string{"a", "b", "a"} {
+		n, _ := view.Node(names[i])
+		n.NVLinkDomain = rack
+		view.SetNode(n)
+	}
+	on := map[string]bool{}
+	for _, a := range view.Plan(gang(16, 1, placement.ModeTopology)).Placement.Assignments {
+		on[a.Node] = true
+	}
+	require.Equal(t, map[string]bool{"n1": true, "n3": true}, on)
+	requireSamePlans(t, view, names, placement.ModeTopology, placement.Request{Mode: placement.ModeTopology, Cards: 1})
+}
+
+// requireSamePlans plans gangs of 1 to 16 workers on a view and on the capacity of its nodes.
+func requireSamePlans(t *testing.T, view *placement.View, names []string, mode placement.Mode, request placement.Request) {
+	t.Helper()
+	p := pool(string(mode))
+	p.Labels, p.Taints = nil, nil
+	c, err := p.Live(view, names)
+	require.NoError(t, err)
+	back, err := capacity.ToView(roundTrip(t, c))
+	require.NoError(t, err)
+	for workers := 1; workers <= 16; workers++ {
+		g := gang(workers, 0, mode)
+		g.Roles[0].Request = request
+		want, got := view.Plan(g), back.Plan(g)
+		require.Equal(t, want.Verdict.Fits, got.Verdict.Fits, "%d workers: %s / %s", workers, want.Verdict, got.Verdict)
+		assert.Equal(t, want.Verdict.Fit, got.Verdict.Fit)
+		assert.Equal(t, want.Placement, got.Placement, "%d workers", workers)
 	}
 }
 

@@ -33,6 +33,7 @@ var nodeType = types.ObjectType{AttrTypes: map[string]attr.Type{
 	"free_cards":      types.ListType{ElemType: types.Int64Type},
 	"used_shares":     types.ListType{ElemType: shareType},
 	"links":           types.ListType{ElemType: types.StringType},
+	"nvlink_domain":   types.StringType,
 	"free_milli_cpu":  types.Int64Type,
 	"free_memory_mib": types.Int64Type,
 	"free_pods":       types.Int64Type,
@@ -104,6 +105,7 @@ func nodeAttributes() map[string]schema.Attribute {
 		MarkdownDescription: "Rows of the node's link matrix as `nvidia-smi topo -m` prints it, when it is not the one of the pool's wiring.",
 		Computed:            true, ElementType: types.StringType,
 	}
+	attributes["nvlink_domain"] = text("NVLink domain that the node shares with others: the rack whose NVLink switches join their cards. Empty for none, and for planned nodes.")
 	attributes["unschedulable"] = schema.BoolAttribute{MarkdownDescription: "The node is cordoned.", Computed: true}
 	jobs := freeAttributes()
 	jobs["job"] = text("Namespace and name of the job.")

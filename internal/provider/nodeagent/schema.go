@@ -1,20 +1,16 @@
 package nodeagent
 
 import (
-	"context"
-
-	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/int64default"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
-	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/program"
 )
 
-func describe(ctx context.Context) schema.Schema {
+func describe() schema.Schema {
 	return schema.Schema{
 		MarkdownDescription: "The gpuplan node agent: on every GPU node it looks at the cards and the links between them, and publishes what it sees (`GPUNode`), for the scheduler and for the plan.\n\n" +
 			"It runs on nodes with the label `ack.node.gpu.schedule`, also on those that join later. Objects that somebody deleted or changed show up as drift and are restored.",
@@ -34,15 +30,6 @@ func describe(ctx context.Context) schema.Schema {
 				Optional:            true, Computed: true, Default: int64default.StaticInt64(0),
 				Validators: []validator.Int64{int64validator.Between(0, 65535)},
 			},
-			"id": schema.StringAttribute{
-				MarkdownDescription: "Namespace and name of the DaemonSet, for import.", Computed: true,
-			},
-			"drifted_objects": schema.ListAttribute{
-				MarkdownDescription: "Objects that are missing, or differ from what was applied, with the fields. Empty after an apply.",
-				Computed:            true, ElementType: types.StringType,
-			},
-			"timeouts": timeouts.Attributes(ctx, timeouts.Opts{Create: true, Update: true, Delete: true,
-				CreateDescription: "Default `10m`.", UpdateDescription: "Default `10m`.", DeleteDescription: "Default `10m`."}),
 		},
 	}
 }

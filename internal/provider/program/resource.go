@@ -2,6 +2,7 @@ package program
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -34,8 +35,9 @@ type Model[M any] interface {
 type Resource[M any, P Model[M]] struct {
 	// Manager needs everything but its session.
 	Manager Manager
-	// Describe returns the schema.
-	Describe func(context.Context) schema.Schema
+	// Describe returns the schema, but for what all programs have: id, drifted_objects
+	// and timeouts.
+	Describe func() schema.Schema
 	// Published deletes what the program has published and nobody else deletes; nil for nothing.
 	Published func(context.Context, *kube.Client) error
 }
@@ -47,7 +49,17 @@ func (r *Resource[M, P]) Metadata(_ context.Context, _ resource.MetadataRequest,
 
 // Schema returns the attributes.
 func (r *Resource[M, P]) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
-	resp.Schema = r.Describe(ctx)
+	resp.Schema = r.Describe()
+	resp.Schema.Attributes["id"] = schema.StringAttribute{
+		MarkdownDescription: fmt.Sprintf("Namespace and name of the %s, for import.", r.Manager.Kind), Computed: true,
+	}
+	resp.Schema.Attributes["drifted_objects"] = schema.ListAttribute{
+		MarkdownDescription: "Objects that are missing, or differ from what was applied, with the fields. Empty after an apply.",
+		Computed:            true, ElementType: types.StringType,
+	}
+	standard := fmt.Sprintf("Default `%.0fm`.", Timeout.Minutes())
+	resp.Schema.Attributes["timeouts"] = timeouts.Attributes(ctx, timeouts.Opts{Create: true, Update: true, Delete: true,
+		CreateDescription: standard, UpdateDescription: standard, DeleteDescription: standard})
 }
 
 // Configure takes the session of the walk.

@@ -1,21 +1,17 @@
 package scheduler
 
 import (
-	"context"
-
-	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/int64default"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
-	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/program"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
 )
 
-func describe(ctx context.Context) schema.Schema {
+func describe() schema.Schema {
 	return schema.Schema{
 		MarkdownDescription: "The gpuplan scheduler: a kube-scheduler that places gangs as a whole, picks cards by the links between them, and keeps quotas. " +
 			"It runs beside the cluster's own scheduler and places the pods that name it; `gpuplan_training_job` does.\n\n" +
@@ -47,18 +43,9 @@ func describe(ctx context.Context) schema.Schema {
 				Optional:            true,
 				Validators:          []validator.String{program.Duration{}},
 			},
-			"id": schema.StringAttribute{
-				MarkdownDescription: "Namespace and name of the Deployment, for import.", Computed: true,
-			},
 			"scheduler_name": schema.StringAttribute{
 				MarkdownDescription: "What pods write into `schedulerName`.", Computed: true,
 			},
-			"drifted_objects": schema.ListAttribute{
-				MarkdownDescription: "Objects that are missing, or differ from what was applied, with the fields. Empty after an apply.",
-				Computed:            true, ElementType: types.StringType,
-			},
-			"timeouts": timeouts.Attributes(ctx, timeouts.Opts{Create: true, Update: true, Delete: true,
-				CreateDescription: "Default `10m`.", UpdateDescription: "Default `10m`.", DeleteDescription: "Default `10m`."}),
 		},
 	}
 }

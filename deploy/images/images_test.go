@@ -3,16 +3,24 @@ package images_test
 
 import (
 	"bufio"
+	"fmt"
+	"go/version"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
+
+	nodeagent "github.com/gpuplan/terraform-provider-gpuplan/nodeagent/deploy"
+	scheduler "github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
 )
 
 const root = "../.."
@@ -69,7 +77,6 @@ func TestRecipesBuildByTheMakefile(t *testing.T) {
 			text, err := os.ReadFile(recipe.file)
 			require.NoError(t, err)
 			assert.Contains(t, string(text), "make bin/"+program+" VERSION=$VERSION")
-			assert.Contains(t, string(text), "USER 65532:65532", "the manifests say runAsNonRoot")
 			for _, arch := range []string{"amd64", "arm64"} {
 				dry := exec.Command("make", "--no-print-directory", "--dry-run", "bin/"+program, "VERSION=v1.2.3")
 				dry.Dir = root
@@ -80,6 +87,58 @@ func TestRecipesBuildByTheMakefile(t *testing.T) {
 				assert.Contains(t, string(output), "-o bin/"+program+" ./"+recipe.source)
 			}
 		})
+	}
+}
+
+// The manifests run what the images hold: the entry point with arguments, as the same
+// user, and with no need to write into the image.
+func TestManifestsRunTheImages(t *testing.T) {
+	objects, err := scheduler.Objects(scheduler.Options{Image: "test"})
+	require.NoError(t, err)
+	agent, err := nodeagent.Objects(nodeagent.Options{Image: "test"})
+	require.NoError(t, err)
+	workloads := 0
+	for _, object := range append(objects, agent...) {
+		var workload struct {
+			Spec struct {
+				Template corev1.PodTemplateSpec `json:"template"`
+			} `json:"spec"`
+		}
+		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &workload))
+		pod := workload.Spec.Template.Spec
+		for _, container := range pod.Containers {
+			workloads++
+			at := object.GetKind() + " " + object.GetName()
+			recipe, err := os.ReadFile(recipes[container.Name].file)
+			require.NoError(t, err, at)
+			assert.Contains(t, string(recipe), fmt.Sprintf("ENTRYPOINT [%q]", "/usr/local/bin/"+container.Name), at)
+			assert.Empty(t, container.Command, at)
+			user := container.SecurityContext.RunAsUser
+			if user == nil {
+				user = pod.SecurityContext.RunAsUser
+			}
+			assert.Contains(t, string(recipe), fmt.Sprintf("USER %d:", *user), at)
+			assert.True(t, *container.SecurityContext.ReadOnlyRootFilesystem, at)
+		}
+	}
+	assert.Equal(t, 3, workloads)
+}
+
+// The Go of the images is at least the one that go.mod asks for, and no base image
+// changes its version by itself.
+func TestBaseImagesAreOfAVersion(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	require.NoError(t, err)
+	module := regexp.MustCompile(`(?m)^go (\S+)$`).FindSubmatch(text)
+	require.NotNil(t, module)
+	for program, recipe := range recipes {
+		text, err := os.ReadFile(recipe.file)
+		require.NoError(t, err)
+		compiler := regexp.MustCompile(`(?m)^ARG GO_IMAGE=golang:([\d.]+)-(\w+)$`).FindSubmatch(text)
+		require.NotNil(t, compiler, program)
+		assert.GreaterOrEqual(t, version.Compare("go"+string(compiler[1]), "go"+string(module[1])), 0, program)
+		assert.Regexp(t, `(?m)^ARG BASE_IMAGE=\S+debian12:nonroot$`, string(text), program)
+		assert.Equal(t, "bookworm", string(compiler[2]), "the glibc of Debian 12, as in the base image")
 	}
 }
 

@@ -9,6 +9,7 @@
 package ledger
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
@@ -55,6 +56,9 @@ type Job struct {
 	After []string
 	// RequireImmediate makes it an error that the job has to wait for another one.
 	RequireImmediate bool
+	// Limits is the quota tree that decides about the job, without usage; nil for none.
+	// It is for the verdict on a job that does not fit: the quota may be in its way too.
+	Limits *quota.Tree
 }
 
 type job struct {
@@ -107,9 +111,22 @@ func (l *Ledger) PlanJob(j Job) (placement.Result, []Finding) {
 		}
 	}
 	result := view.Plan(withoutQuota(j.Gang))
+	if result.Placement == nil && j.Limits != nil && j.Limits.HasLeaf(j.Gang.Leaf) {
+		view.SetQuota(j.Limits)
+		result.Verdict = both(result.Verdict, view.Plan(j.Gang).Verdict)
+	}
 	recorded := &job{Job: j, placement: result.Placement}
 	l.jobs[j.Gang.ID] = recorded
 	return result, l.check(recorded)
+}
+
+// both is the verdict on a job that does not fit on its pools, with what its quota says
+// as well: fixes for one of the two would not help.
+func both(pools, limited placement.Verdict) placement.Verdict {
+	byQuota := slices.DeleteFunc(limited.Reasons, func(r placement.Reason) bool { return r.Code != placement.OverQuota })
+	pools.Reasons = append(byQuota, pools.Reasons...)
+	pools.Fit, pools.Partial, pools.Fixes = limited.Fit, limited.Partial, limited.Fixes
+	return pools
 }
 
 // KeepJob records that a job exists and stays as it is.

@@ -180,7 +180,7 @@ func TestAJobThatIsPlannedAgainIsTheSameJob(t *testing.T) {
 
 func tree(t *testing.T, leaf string, cards int64) *quota.Tree {
 	t.Helper()
-	total := quota.Resources{"aliyun.com/gpu": 16}
+	total := quota.Resources{"aliyun.com/gpu": 64}
 	tree, err := quota.New(quota.Spec{Name: "root", Min: total, Max: total, Children: []quota.Spec{
 		{Name: leaf, Max: quota.Resources{"aliyun.com/gpu": cards}},
 	}})
@@ -227,6 +227,23 @@ func TestQuotaOfJobsTogether(t *testing.T) {
 		}
 		assert.Contains(t, describe(found), "warning Waits default/b default/a")
 	})
+}
+
+// A job that neither its pools nor its quota let run is told both at once.
+func TestMisfitNamesTheQuotaToo(t *testing.T) {
+	big := inLeaf(job(machines(t, "v100", 2), "big", 20), "vision")
+	cards := "2 nodes have no free card left"
+	for max, want := range map[int64]string{
+		12: "12 of 20 members fit: quota root/vision: max of aliyun.com/gpu is 12, 0 is used and 20 is asked for by 20 members together; " + cards +
+			"; no node is left for worker-16 (each member asks for 1 card, mode topology). " +
+			"Nearest fix: pool size 3 (now 2) for pool v100 and quota max 20 (now 12) of aliyun.com/gpu for root/vision.",
+		20: "16 of 20 members fit: " + cards + " for worker-16 (each member asks for 1 card, mode topology). Nearest fix: pool size 3 (now 2) for pool v100.",
+	} {
+		big.Limits = tree(t, "vision", max)
+		result, _ := ledger.New().PlanJob(big)
+		require.Nil(t, result.Placement)
+		assert.Equal(t, want, result.Verdict.String())
+	}
 }
 
 func TestPools(t *testing.T) {

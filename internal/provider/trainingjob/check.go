@@ -52,7 +52,7 @@ func (c checker) onPools(ctx context.Context, pools []capacity.Capacity, after [
 		diags.AddError("Placement cannot be planned", session.Sentence(err))
 		return nil, diags
 	}
-	planned := ledger.Job{Gang: gang, After: after, RequireImmediate: c.requireImmediate}
+	planned := ledger.Job{Gang: gang, After: after, RequireImmediate: c.requireImmediate, Limits: limits.limits}
 	for _, pool := range pools {
 		nodes, occupants, err := pool.Planner()
 		if err != nil {

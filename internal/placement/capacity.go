@@ -94,7 +94,11 @@ func (c *capacity) fitsWhy(r *Request, limit int) (int, refusal) {
 		if c.mode != r.Mode {
 			return 0, c.wrongMode()
 		}
-		atMost(int64(c.whole/max(r.Cards, 1)), NotEnoughCards, "")
+		left := ""
+		if c.whole > 0 {
+			left = "some"
+		}
+		atMost(int64(c.whole/max(r.Cards, 1)), NotEnoughCards, left)
 	case r.Mode.shared():
 		if !c.mode.shared() || (r.CorePercent > 0 && c.mode != ModeCoreMem) {
 			return 0, c.wrongMode()

@@ -147,6 +147,9 @@ func (p *planner) text(r refusal, n int, s selection) string {
 	}
 	switch r.code {
 	case NotEnoughCards:
+		if r.detail != "" {
+			return fmt.Sprintf("%s %s too few free cards left", nodes, has)
+		}
 		return fmt.Sprintf("%s %s no free card left", nodes, has)
 	case NotEnoughShare:
 		return fmt.Sprintf("%s %s no card with enough memory or cores left", nodes, has)

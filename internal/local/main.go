@@ -20,7 +20,7 @@ import (
 const usage = `gpuplan-local runs an ACK-like platform with simulated GPU nodes on this machine.
 
   gpuplan-local up [--port N] [--cloud-port N] [--programs DIR] [--emulated-version 1.N]
-                   [--detach=false]
+                   [--kube-apiserver PROGRAM] [--detach=false]
                              start it, and wait until it is ready
   gpuplan-local status [-o json]
                              tell whether it runs, where, and what it uses

@@ -38,12 +38,15 @@ type upOptions struct {
 	programs        string
 	// emulated is an older minor version of Kubernetes, "" for the newest.
 	emulated string
+	// apiServer is a kube-apiserver program, "" for the built-in one.
+	apiServer string
 }
 
 func (o *upOptions) register(flags *flag.FlagSet) {
 	flags.IntVar(&o.port, "port", 0, "loopback `port` of the Kubernetes API; 0: the last one, or a free one")
 	flags.StringVar(&o.programs, "programs", "", "`folder` with gpuplan's other programs; empty: the one of this program")
 	flags.StringVar(&o.emulated, "emulated-version", "", "older minor `version` of Kubernetes to behave like, such as 1.34; empty: the newest")
+	flags.StringVar(&o.apiServer, "kube-apiserver", "", "kube-apiserver `program`, of another version for example; empty: the built-in one")
 	flags.IntVar(&o.cloudPort, "cloud-port", 0, "loopback `port` of the cloud API emulator; 0: the last one, or a free one")
 }
 
@@ -117,7 +120,7 @@ func spawn(dir datadir.Dir, options upOptions) (*exec.Cmd, io.Reader, error) {
 	}
 	child := exec.Command(self, serveCommand, "--data-dir", string(dir), "--programs", programs,
 		"--port", strconv.Itoa(options.port), "--cloud-port", strconv.Itoa(options.cloudPort),
-		"--emulated-version", options.emulated)
+		"--emulated-version", options.emulated, "--kube-apiserver", options.apiServer)
 	child.ExtraFiles = []*os.File{write}
 	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := child.Start(); err != nil {
@@ -139,7 +142,8 @@ func serve(ctx context.Context, dir datadir.Dir, options upOptions) error {
 		return err
 	}
 	err := server.Run(ctx, server.Options{
-		Dir: dir, Programs: options.programs, APIPort: options.port, CloudPort: options.cloudPort, EmulatedVersion: options.emulated,
+		Dir: dir, Programs: options.programs, APIPort: options.port, CloudPort: options.cloudPort,
+		EmulatedVersion: options.emulated, APIServer: options.apiServer,
 	}, steps.NewRecorder(report))
 	switch {
 	case err != nil && ctx.Err() != nil:

@@ -4,19 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/spf13/pflag"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/ports"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/process"
 )
 
-// APIServer starts kube-apiserver and waits until it is ready.
-func (c *ControlPlane) APIServer(ctx context.Context) error {
-	server := options.NewServerRunOptions()
-	args := []string{
+// apiServerGrace is how long a kube-apiserver that is a program of its own may take to end.
+const apiServerGrace = 10 * time.Second
+
+// APIServer starts kube-apiserver, waits until it is ready, and returns its version, as in "v1.36.3".
+func (c *ControlPlane) APIServer(ctx context.Context) (version string, err error) {
+	run, err := c.apiServer(ctx, []string{
 		"--etcd-servers=https://127.0.0.1:" + strconv.Itoa(c.options.EtcdPort),
 		"--etcd-cafile=" + c.authority.CAFile(),
 		"--etcd-certfile=" + c.server.etcdClient.CertFile,
@@ -39,38 +47,85 @@ func (c *ControlPlane) APIServer(ctx context.Context) error {
 		"--enable-priority-and-fairness=false",
 		"--max-requests-inflight=2000",
 		"--max-mutating-requests-inflight=1000",
-	}
-	if c.options.EmulatedVersion != "" {
-		// All parts in this process share the version that they emulate.
-		args = append(args, "--emulated-version=kube="+c.options.EmulatedVersion)
-	}
-	if err := parse(server.Flags(), args); err != nil {
-		return err
-	}
-	server.SecureServing.Listener = c.options.Listener
-	if err := server.GenericServerRunOptions.ComponentGlobalsRegistry.Set(); err != nil {
-		return err
-	}
-	completed, err := server.Complete(ctx)
+	})
 	if err != nil {
-		return err
+		return "", err
 	}
-	if errs := completed.Validate(); len(errs) > 0 {
-		return utilerrors.NewAggregate(errs)
-	}
-	c.api = c.start("kube-apiserver", func(ctx context.Context) error { return app.Run(ctx, completed) })
+	c.api = c.start("kube-apiserver", run)
 
 	client, err := c.client()
 	if err != nil {
-		return err
+		return "", err
 	}
-	return c.api.wait(ctx, func(ctx context.Context) error {
+	err = c.api.wait(ctx, func(ctx context.Context) error {
 		body, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
 		if err == nil && string(body) != "ok" {
 			err = errors.New(string(body))
 		}
 		return err
 	})
+	if err != nil {
+		return "", err
+	}
+	have, err := client.Discovery().ServerVersion()
+	if err != nil {
+		return "", err
+	}
+	return have.GitVersion, nil
+}
+
+// apiServer prepares the API server to run with the arguments.
+func (c *ControlPlane) apiServer(ctx context.Context, args []string) (run func(context.Context) error, err error) {
+	if c.options.EmulatedVersion != "" {
+		// All parts in this process share the version that they emulate.
+		args = append(args, "--emulated-version=kube="+c.options.EmulatedVersion)
+	}
+	if c.options.APIServer != "" {
+		return c.otherAPIServer(args)
+	}
+	server := options.NewServerRunOptions()
+	if err := parse(server.Flags(), args); err != nil {
+		return nil, err
+	}
+	server.SecureServing.Listener = c.options.Listener
+	if err := server.GenericServerRunOptions.ComponentGlobalsRegistry.Set(); err != nil {
+		return nil, err
+	}
+	completed, err := server.Complete(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if errs := completed.Validate(); len(errs) > 0 {
+		return nil, utilerrors.NewAggregate(errs)
+	}
+	return func(ctx context.Context) error { return app.Run(ctx, completed) }, nil
+}
+
+// otherAPIServer prepares another kube-apiserver, which opens its port itself.
+func (c *ControlPlane) otherAPIServer(args []string) (run func(context.Context) error, err error) {
+	args = append(args, "--secure-port="+strconv.Itoa(ports.Of(c.options.Listener)))
+	path, err := filepath.Abs(c.options.APIServer)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.options.Listener.Close(); err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		server, err := c.options.Processes.Start(process.Spec{
+			Name: "kube-apiserver", Path: path, Args: args, Dir: c.options.Dir, Output: os.Stderr,
+		})
+		if err != nil {
+			return err
+		}
+		select {
+		case <-server.Done():
+			return fmt.Errorf("%s exited with code %d", path, server.ExitCode())
+		case <-ctx.Done():
+			server.Stop(apiServerGrace)
+			return nil
+		}
+	}, nil
 }
 
 // parse applies arguments to the flags of a component.

@@ -22,6 +22,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/pki"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/process"
 )
 
 // serviceCIDR holds the cluster IPs, apart from those of nodes and pods.
@@ -44,6 +45,10 @@ type Options struct {
 	// EmulatedVersion is the older minor version that the control plane behaves like,
 	// "1.34"; "" for its own.
 	EmulatedVersion string
+	// APIServer is a kube-apiserver program, of an older version of Kubernetes perhaps,
+	// that runs in place of the built-in one; "" for none. Processes starts it.
+	APIServer string
+	Processes *process.Registry
 }
 
 // ControlPlane is a control plane whose parts are started one by one, in the

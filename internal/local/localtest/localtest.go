@@ -35,6 +35,10 @@ var programs = []string{"gpuplan-local", "gpuplan-joboperator", "gpuplan-schedul
 // Kubernetes, "1.34", that the platform behaves like; without it it is the newest.
 const EmulatedVersion = "GPUPLAN_TEST_EMULATED_VERSION"
 
+// APIServer is the environment variable with the path of a kube-apiserver program that
+// the platform runs in place of its own.
+const APIServer = "GPUPLAN_TEST_KUBE_APISERVER"
+
 // Platform is a running platform.
 type Platform struct {
 	// Dir is its data directory.
@@ -214,7 +218,8 @@ func (p *Platform) up(local string) error {
 	defer cancel()
 	output := &watched{mark: "Interrupt to stop it.", seen: make(chan struct{})}
 	started, ended := make(chan error, 1), make(chan struct{})
-	cmd := exec.Command(local, "up", "--detach=false", "--data-dir", p.Dir, "--emulated-version", os.Getenv(EmulatedVersion))
+	cmd := exec.Command(local, "up", "--detach=false", "--data-dir", p.Dir,
+		"--emulated-version", os.Getenv(EmulatedVersion), "--kube-apiserver", os.Getenv(APIServer))
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	go func() {

@@ -16,7 +16,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
-	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/cloud"
@@ -45,6 +44,8 @@ type Options struct {
 	APIPort, CloudPort int
 	// EmulatedVersion is the older minor version of Kubernetes to behave like, "" for none.
 	EmulatedVersion string
+	// APIServer is a kube-apiserver program to run in place of the built-in one, "" for none.
+	APIServer string
 }
 
 // server is the platform while it runs.
@@ -104,7 +105,6 @@ func (s *server) open() error {
 			return err
 		}
 		s.state.Server, s.state.StartedAt, s.state.ReadySeconds = self, time.Now(), 0
-		s.state.Version = version.Get().GitVersion
 		if err := s.Dir.WriteState(s.state); err != nil {
 			return err
 		}
@@ -140,7 +140,11 @@ func (s *server) start(ctx context.Context) error {
 	if err := s.report.Do("etcd", s.Dir.Log("etcd"), func() error { return s.plane.Etcd(ctx) }); err != nil {
 		return err
 	}
-	if err := s.report.Do("kube-apiserver", log, func() error { return s.plane.APIServer(ctx) }); err != nil {
+	err := s.report.Do("kube-apiserver", log, func() (err error) {
+		s.state.Version, err = s.plane.APIServer(ctx)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
@@ -183,6 +187,7 @@ func (s *server) makePlane() error {
 	s.plane, err = controlplane.New(controlplane.Options{
 		Name: name, Dir: cluster, Kubeconfig: s.Dir.Kubeconfig(name), EtcdLog: s.Dir.Log("etcd"),
 		Listener: api, EtcdPort: ports.Of(etcd), EmulatedVersion: s.EmulatedVersion,
+		APIServer: s.APIServer, Processes: s.processes,
 	})
 	if err != nil {
 		return err

@@ -109,16 +109,26 @@ func (d demo) down(ctx context.Context) error {
 		fmt.Fprintln(d.out, "nothing to take down: bin/gpuplan-local was never built here")
 		return nil
 	}
-	tools, err := findTools(ctx, d)
+	applied, err := d.applied()
 	if err != nil {
 		return err
 	}
-	tf, err := d.startPlatform(ctx, tools)
-	if err != nil {
+	if applied {
+		tools, err := findTools(ctx, d)
+		if err != nil {
+			return err
+		}
+		tf, err := d.startPlatform(ctx, tools)
+		if err != nil {
+			return err
+		}
+		if err := tf.destroy(ctx); err != nil {
+			return err
+		}
+	}
+	if err := d.step(ctx, "stop the local platform", "", d.local("down")); err != nil {
 		return err
 	}
-	if err := tf.destroy(ctx); err != nil {
-		return err
-	}
-	return d.step(ctx, "stop the local platform", "", d.local("down"))
+	fmt.Fprintf(d.out, "Certificates, addresses and logs stay in %s for the next start; bin/gpuplan-local down --purge deletes them.\n", d.data)
+	return nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -45,14 +46,33 @@ func (d demo) startPlatform(ctx context.Context, tools tools) (terraform, error)
 	if err := os.WriteFile(override, []byte(rc), 0o644); err != nil {
 		return terraform{}, fmt.Errorf("write the development override: %w", err)
 	}
-	// A user's shell needs the same two things: the platform's environment and the override.
-	shell := fmt.Sprintf("eval \"$('%s' env --data-dir '%s')\"\nexport TF_CLI_CONFIG_FILE='%s'\n", filepath.Join(bin, "gpuplan-local"), d.data, override)
+	// A user's shell needs the same two things, the platform's environment and the override, and the programs.
+	shell := fmt.Sprintf("eval \"$('%s' env --data-dir '%s')\"\nexport TF_CLI_CONFIG_FILE='%s'\nexport PATH='%s':\"$PATH\"\n",
+		filepath.Join(bin, "gpuplan-local"), d.data, override, bin)
 	if err := os.WriteFile(d.shellFile(), []byte(shell), 0o644); err != nil {
 		return terraform{}, fmt.Errorf("write the environment for your shell: %w", err)
 	}
 	t.env = append(os.Environ(), "TF_CLI_CONFIG_FILE="+override, "TF_IN_AUTOMATION=1", "CHECKPOINT_DISABLE=1")
 	t.env = append(t.env, exported(string(raw))...)
 	return t, nil
+}
+
+// applied tells whether Terraform's state has anything to destroy.
+func (d demo) applied() (bool, error) {
+	raw, err := os.ReadFile(filepath.Join(d.data, "demo", "quickstart", "terraform.tfstate"))
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for what there is to destroy: %w", err)
+	}
+	var state struct {
+		Resources []json.RawMessage `json:"resources"`
+	}
+	if err := json.Unmarshal(raw, &state); err != nil {
+		return false, fmt.Errorf("read Terraform's state: %w", err)
+	}
+	return len(state.Resources) > 0, nil
 }
 
 // shellFile is what a user sources to work with the demo's platform.

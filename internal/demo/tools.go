@@ -108,6 +108,7 @@ func (d demo) build(ctx context.Context, t tools) error {
 		{"gpuplan-node-agent", agentHint},
 		{"gpuplan-joboperator", "the training operator, from its own module"},
 		{"terraform-provider-gpuplan", ""},
+		{"kubectl-gpuplan", ""},
 	} {
 		if err := d.step(ctx, "build "+program.name, program.hint, d.make(ctx, "bin/"+program.name)); err != nil {
 			return err

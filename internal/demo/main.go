@@ -24,9 +24,12 @@ func main() {
 	defer stop()
 	if err := run(ctx, os.Args[1:]); err != nil {
 		var failed *stepError
-		if errors.As(err, &failed) {
+		switch {
+		case ctx.Err() != nil:
+			fmt.Fprintln(os.Stderr, "Interrupted. make demo goes on from here; make demo-down takes away what is there.")
+		case errors.As(err, &failed):
 			failed.print(os.Stderr)
-		} else {
+		default:
 			fmt.Fprintln(os.Stderr, "demo:", err)
 		}
 		os.Exit(1)

@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
+	"time"
 )
 
 // terraform runs Terraform on a copy of the quickstart in the data directory, where
@@ -111,10 +113,19 @@ func exported(text string) []string {
 	return env
 }
 
+// stopTimeout is how long Terraform may take to stop when it was told to.
+const stopTimeout = 2 * time.Minute
+
+// command runs Terraform. An interrupt reaches it once: it then finishes what it is
+// doing and saves its state, and at a second one it would not. So it is out of the
+// terminal's process group.
 func (t terraform) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, t.binary, args...)
 	cmd.Dir = t.dir
 	cmd.Env = t.env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = stopTimeout
 	return cmd
 }
 

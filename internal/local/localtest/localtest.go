@@ -218,8 +218,11 @@ func (p *Platform) up(local string) error {
 	defer cancel()
 	output := &watched{mark: "Interrupt to stop it.", seen: make(chan struct{})}
 	started, ended := make(chan error, 1), make(chan struct{})
-	cmd := exec.Command(local, "up", "--detach=false", "--data-dir", p.Dir,
-		"--emulated-version", os.Getenv(EmulatedVersion), "--kube-apiserver", os.Getenv(APIServer))
+	args := []string{"up", "--detach=false", "--data-dir", p.Dir, "--emulated-version", os.Getenv(EmulatedVersion)}
+	if program := os.Getenv(APIServer); program != "" {
+		args = append(args, "--kube-apiserver", program)
+	}
+	cmd := exec.Command(local, args...)
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	go func() {

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -30,6 +31,8 @@ type Cache struct {
 	pods      map[types.UID]*podState
 	gangs     map[string]map[types.UID]*podState
 	podGroups map[string]*unstructured.Unstructured
+	// succeeded are the pods that have succeeded, by gang.
+	succeeded map[string]map[types.UID]*metav1.PartialObjectMetadata
 	// budgets are the disruption budgets by namespace and name.
 	budgets map[string]map[string]budget
 	// counted is the census of each gang since it last changed.
@@ -97,6 +100,7 @@ func NewCache() *Cache {
 		pods:      map[types.UID]*podState{},
 		gangs:     map[string]map[types.UID]*podState{},
 		podGroups: map[string]*unstructured.Unstructured{},
+		succeeded: map[string]map[types.UID]*metav1.PartialObjectMetadata{},
 		budgets:   map[string]map[string]budget{},
 		counted:   map[string]census{},
 		hopes:     map[string]hope{},

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -21,11 +22,12 @@ import (
 
 // Follow keeps the cache in step with a cluster until ctx ends. It adds its handlers
 // to the factory, which the caller starts, and follows our custom resources from the
-// moment that the cluster serves them.
+// moment that the cluster serves them. kube-scheduler's factory leaves finished pods
+// out; those that have succeeded are followed by the metadata client.
 //
 // The returned function waits until the cache holds everything that the cluster held
 // when it was called first.
-func (c *Cache) Follow(ctx context.Context, factory informers.SharedInformerFactory, client dynamic.Interface) (wait func(context.Context) error, err error) {
+func (c *Cache) Follow(ctx context.Context, factory informers.SharedInformerFactory, client dynamic.Interface, pods metadata.Interface) (wait func(context.Context) error, err error) {
 	f := &follower{cache: c}
 	nodeInformer := factory.Core().V1().Nodes().Informer()
 	if err := nodeInformer.SetTransform(follow.Trim); err != nil {
@@ -35,7 +37,7 @@ func (c *Cache) Follow(ctx context.Context, factory informers.SharedInformerFact
 	if err != nil {
 		return nil, fmt.Errorf("follow nodes: %w", err)
 	}
-	pods, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+	unfinished, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(object any) { f.setPod(nil, object) },
 		UpdateFunc: f.setPod,
 		DeleteFunc: func(object any) { f.removePod(object) },
@@ -47,7 +49,11 @@ func (c *Cache) Follow(ctx context.Context, factory informers.SharedInformerFact
 	if err != nil {
 		return nil, fmt.Errorf("follow disruption budgets: %w", err)
 	}
-	synced := []cache.InformerSynced{nodes.HasSynced, pods.HasSynced, budgets.HasSynced}
+	succeeded, err := f.followSucceeded(ctx, pods)
+	if err != nil {
+		return nil, err
+	}
+	synced := []cache.InformerSynced{nodes.HasSynced, unfinished.HasSynced, succeeded, budgets.HasSynced}
 	for _, custom := range []struct {
 		resource  schema.GroupVersionResource
 		namespace string

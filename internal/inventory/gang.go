@@ -168,18 +168,21 @@ func count(members []member, podGroup *unstructured.Unstructured) (census, []Pro
 	}
 	succeeded := 0
 	for _, m := range members {
+		late := c.cards && !m.asks()
 		switch {
-		case c.cards && !m.asks():
-			if !gone(m.pod) {
-				c.late++
+		case m.pod.Status.Phase == corev1.PodSucceeded:
+			// Of a pod known by its metadata, the record tells that it was no late one.
+			if _, placed := m.pod.Annotations[contract.AllocationAnnotation]; placed || !late {
+				succeeded++
 			}
-		case !gone(m.pod):
+		case gone(m.pod):
+		case late:
+			c.late++
+		default:
 			c.present++
 			if m.pod.Spec.NodeName != "" {
 				c.running++
 			}
-		case m.pod.Status.Phase == corev1.PodSucceeded:
-			succeeded++
 		}
 	}
 	declared, problems := declaredMembers(members, podGroup)

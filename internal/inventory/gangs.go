@@ -140,9 +140,9 @@ func (c *Cache) gang(key string) (GangState, bool) {
 	return stateOf(members, c.podGroups[key], c.tree, c.cardsOf), true
 }
 
-// members lists the pods of a gang, in no particular order.
+// members lists the pods of a gang, in no particular order; none when all have gone.
 func (c *Cache) members(key string) []member {
-	members := make([]member, 0, len(c.gangs[key]))
+	members := c.done(key)
 	for _, state := range c.gangs[key] {
 		members = append(members, state.member)
 	}

@@ -39,12 +39,8 @@ func (c *Cache) Scene() *Scene {
 		podGroups: maps.Clone(c.podGroups),
 		pods:      make(map[string]*corev1.Pod, len(c.pods)),
 	}
-	for key, states := range c.gangs {
-		members := make([]member, 0, len(states))
-		for _, state := range states {
-			members = append(members, state.member)
-		}
-		s.gangs[key] = members
+	for key := range c.gangs {
+		s.gangs[key] = c.members(key)
 	}
 	for _, state := range c.pods {
 		if state.holds() {

@@ -42,6 +42,9 @@ func ReadScene(ctx context.Context, client *kube.Client) (*Scene, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := listSucceeded(ctx, client, cache); err != nil {
+		return nil, err
+	}
 	if _, served, err := client.Served(ctx, podGroupKind.Group, podGroupKind.Kind); err != nil {
 		return nil, err
 	} else if served {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -212,6 +213,39 @@ func TestSinglePods(t *testing.T) {
 		assert.Equal(t, s.nodes[1], pod.Spec.NodeName)
 		assert.Empty(t, s.allocation(pod).Cards, "the device plugin picks the cards")
 	}
+}
+
+// A member that has succeeded counts, so that one that is lost after it is replaced, by
+// this scheduler and by one that starts later.
+func TestSucceededMemberCounts(t *testing.T) {
+	s := newScene(t, machine{count: 1, mode: "topology"})
+	scheduler := startScheduler(t)
+	gang := topologyGang("job", 3, 2)
+	pods := s.pods(gang)
+	pods[0].Annotations = map[string]string{contract.RunForAnnotation: "1ms"}
+	for _, pod := range pods {
+		s.create(pod)
+	}
+	s.awaitBound("job")
+	s.await("a member to succeed", func(ctx context.Context) (bool, string) {
+		phase := s.list(ctx, "job")[0].Status.Phase
+		return phase == corev1.PodSucceeded, string(phase)
+	})
+	lose := func(lost *corev1.Pod) {
+		require.NoError(t, api().CoreV1().Pods(s.namespace).Delete(t.Context(), lost.Name, metav1.DeleteOptions{}))
+		s.await("the member to be gone", func(ctx context.Context) (bool, string) {
+			n := len(s.list(ctx, "job"))
+			return n == 2, strconv.Itoa(n)
+		})
+		s.create(lost)
+	}
+	lose(pods[1])
+	s.awaitBound("job")
+
+	scheduler.end(syscall.SIGKILL)
+	lose(pods[2])
+	startScheduler(t)
+	s.awaitBound("job")
 }
 
 // A member that dies is replaced next to its gang.

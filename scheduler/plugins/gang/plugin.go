@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -72,7 +73,11 @@ func New(ctx context.Context, cache *inventory.Cache, meter *metrics.Metrics, ha
 	p := newPlugin(cache, meter, handle, client)
 	p.reserveAfter = args.ReserveAfter.Duration
 	cache.Subscribe(p.work.observe)
-	if p.synced, err = cache.Follow(ctx, handle.SharedInformerFactory(), client); err != nil {
+	pods, err := metadata.NewForConfig(handle.KubeConfig())
+	if err != nil {
+		return nil, fmt.Errorf("%s: set up the client for metadata of pods: %w", Name, err)
+	}
+	if p.synced, err = cache.Follow(ctx, handle.SharedInformerFactory(), client, pods); err != nil {
 		return nil, fmt.Errorf("%s: %w", Name, err)
 	}
 	go p.run(ctx)

@@ -66,6 +66,8 @@ const (
 // Gang spellings on pods.
 const (
 	// TopologyGroupLabel and TopologyReplicasLabel are the spelling of the topology document.
+	// Beside another spelling, which says how many members must run, the replicas say how
+	// many there are in all.
 	TopologyGroupLabel    = "gpu-topology"
 	TopologyReplicasLabel = "gpu-topology-replica"
 	// LightGangLabel and LightGangMinLabel are ACK's gang labels, which arena --gang writes.

@@ -171,9 +171,9 @@ func TestStanding(t *testing.T) {
 	for _, p := range append(pods, launcher) {
 		c.SetPod(p)
 	}
-	assert.Equal(t, Standing{Known: true}, c.Standing("ns/job", pods[0].UID))
-	assert.Equal(t, Standing{}, c.Standing("ns/job", "another"))
-	assert.Equal(t, Standing{Known: true, Late: true}, c.Standing("ns/job", launcher.UID))
+	assert.Equal(t, Standing{Known: true, Present: 4}, c.Standing("ns/job", pods[0].UID))
+	assert.Equal(t, Standing{Present: 4}, c.Standing("ns/job", "another"))
+	assert.Equal(t, Standing{Known: true, Present: 4, Late: true}, c.Standing("ns/job", launcher.UID))
 	assert.False(t, c.Planned(launcher))
 	assert.True(t, c.Planned(pods[0]))
 	assert.Empty(t, c.Partial())

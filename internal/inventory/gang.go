@@ -136,6 +136,8 @@ type census struct {
 	late int
 	// minimum is how many of the members must run, 0 for all of them.
 	minimum int
+	// expected is how many more members the gang says it has in all, 0 once some run.
+	expected int
 	// groupless tells that the pods name a PodGroup that nobody has seen.
 	groupless bool
 }
@@ -191,6 +193,10 @@ func count(members []member, podGroup *unstructured.Unstructured) (census, []Pro
 		declared = max(declared-c.late, min(declared, c.present+succeeded))
 	}
 	c.minimum = max(0, declared-succeeded)
+	if c.running == 0 {
+		all, _ := highest(members, contract.TopologyReplicasLabel)
+		c.expected = max(0, all-succeeded-c.present)
+	}
 	if c.groupless && c.running > 0 {
 		c.minimum = c.running // what runs is not taken for a part that must be completed
 	}
@@ -261,30 +267,37 @@ func declaredMembers(members []member, podGroup *unstructured.Unstructured) (int
 			"PodGroup %s has no positive minMember; the labels of its pods are used", podGroup.GetName())})
 	}
 	for _, label := range []string{contract.LightGangMinLabel, contract.TopologyReplicasLabel} {
-		count, differ := 0, false
-		for _, m := range members {
-			text, ok := m.pod.Labels[label]
-			if !ok {
-				continue
-			}
-			n, err := strconv.Atoi(text)
-			if err != nil || n <= 0 {
-				problems = append(problems, Problem{Reason: ReasonInvalidReplicaCount, Text: fmt.Sprintf(
-					"label %s is %q, not a positive number; the pods of the job are counted instead", label, text)})
-				break
-			}
-			differ = differ || (count != 0 && n != count)
-			count = max(count, n)
-		}
-		if differ {
-			problems = append(problems, Problem{Reason: ReasonCountsDisagree, Text: fmt.Sprintf(
-				"the pods of the gang disagree about label %s; the highest, %d, is used", label, count)})
-		}
+		count, odd := highest(members, label)
+		problems = append(problems, odd...)
 		if count > 0 {
 			return count, problems
 		}
 	}
 	return 0, problems
+}
+
+// highest reads the highest count that a label of the members gives, 0 when none is usable.
+func highest(members []member, label string) (count int, problems []Problem) {
+	differ := false
+	for _, m := range members {
+		text, ok := m.pod.Labels[label]
+		if !ok {
+			continue
+		}
+		n, err := strconv.Atoi(text)
+		if err != nil || n <= 0 {
+			problems = append(problems, Problem{Reason: ReasonInvalidReplicaCount, Text: fmt.Sprintf(
+				"label %s is %q, not a positive number; the pods of the job are counted instead", label, text)})
+			break
+		}
+		differ = differ || (count != 0 && n != count)
+		count = max(count, n)
+	}
+	if differ {
+		problems = append(problems, Problem{Reason: ReasonCountsDisagree, Text: fmt.Sprintf(
+			"the pods of the gang disagree about label %s; the highest, %d, is used", label, count)})
+	}
+	return count, problems
 }
 
 // roleOf describes a pod's role, without members.

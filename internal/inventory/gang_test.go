@@ -187,6 +187,23 @@ func TestGangMinimum(t *testing.T) {
 	}
 }
 
+// Beside a minimum, the replica label says how many members there are in all.
+func TestExpectedMembers(t *testing.T) {
+	c := newCache(t, "a")
+	pods := workers(4, label(contract.LightGangLabel, "job"), label(contract.LightGangMinLabel, "2"), label(contract.TopologyReplicasLabel, "4"))
+	for i, want := range []int{3, 2, 1, 0} {
+		c.SetPod(pods[i])
+		standing := c.Standing("ns/job", "")
+		assert.Equal(t, want, standing.Expected)
+		assert.Equal(t, i+1, standing.Present)
+		assert.Equal(t, i == 0, standing.Lacks != "")
+	}
+	c.RemovePod(pods[3].UID)
+	onNode("a")(pods[0])
+	c.SetPod(pods[0])
+	assert.Zero(t, c.Standing("ns/job", "").Expected, "a gang that runs in part is not kept waiting")
+}
+
 func TestGangRoles(t *testing.T) {
 	pods := []*corev1.Pod{
 		newPod("job-launcher", label(contract.JobReplicaTypeLabel, "Launcher"), label(contract.JobReplicaIndexLabel, "0")),

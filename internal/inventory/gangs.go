@@ -36,6 +36,9 @@ type Standing struct {
 	Known bool
 	// Lacks says what must still appear before the gang can start, "" when nothing must.
 	Lacks string
+	// Present counts the members that are there. Expected is how many more the gang says it
+	// has in all, beyond those that it needs, while none of them runs; 0 when it does not say.
+	Present, Expected int
 	// Runs tells that as many members run, or are about to, as the gang needs.
 	Runs bool
 	// Partial tells that some members run, but not as many as the gang needs.
@@ -59,9 +62,11 @@ func (c *Cache) Standing(key string, uid types.UID) Standing {
 // standing is the part of the gang's Standing that is not about one pod.
 func (c census) standing(key string) Standing {
 	return Standing{
-		Lacks:   c.lacks(key),
-		Runs:    c.runs(),
-		Partial: c.running > 0 && !c.runs(),
+		Lacks:    c.lacks(key),
+		Present:  c.present,
+		Expected: c.expected,
+		Runs:     c.runs(),
+		Partial:  c.running > 0 && !c.runs(),
 	}
 }
 

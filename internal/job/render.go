@@ -108,12 +108,14 @@ func (s Spec) replicaSpec(role string, ours map[string]string) replicaSpec {
 	}
 }
 
-// gangLabels are the same on every replica: the launcher of an MPI job carries
+// gangLabels say how many members the job has and how many of them must run. They are the same on every replica: the launcher of an MPI job carries
 // them too, and the scheduler knows it by its asking for no card.
 func (s Spec) gangLabels() map[string]string {
 	labels := map[string]string{}
 	if s.Mode == Topology {
 		labels[contract.TopologyGroupLabel] = s.Name
+	}
+	if s.Mode == Topology || s.Gang && s.Minimum < s.Members() {
 		labels[contract.TopologyReplicasLabel] = strconv.Itoa(int(s.Members()))
 	}
 	if s.Gang {

@@ -97,6 +97,14 @@ type timer struct {
 	due   func()
 }
 
+// pauses returns the pauses that are under way.
+func (b *bench) pauses() (list []time.Duration) {
+	for _, t := range b.timers {
+		list = append(list, t.pause)
+	}
+	return list
+}
+
 // elapse lets the pauses pass that are under way, and returns them.
 func (b *bench) elapse() (pauses []time.Duration) {
 	b.Helper()
@@ -171,6 +179,17 @@ func (b *bench) gangPods(name string, members, cards int) []*corev1.Pod {
 		require.NoError(b, err)
 	}
 	return pods
+}
+
+// elastic makes one member enough for a gang that says how many it has, 0 when it does not.
+func elastic(pods []*corev1.Pod, total int) {
+	for _, pod := range pods {
+		pod.Labels[contract.LightGangLabel], pod.Labels[contract.LightGangMinLabel] = pod.Labels[contract.TopologyGroupLabel], "1"
+		delete(pod.Labels, contract.TopologyReplicasLabel)
+		if total > 0 {
+			pod.Labels[contract.TopologyReplicasLabel] = strconv.Itoa(total)
+		}
+	}
 }
 
 // submit lets the cache see pods, and the queue ask about them.

@@ -36,6 +36,9 @@ type gang struct {
 	incomplete time.Time
 	// complete is when all members were there, zero while that is not known.
 	complete time.Time
+	// awaiting is with how many members the gang began to wait for others that it does not
+	// need, waited with how many it has waited long enough.
+	awaiting, waited int
 	// reported are the texts of oddities that have been published.
 	reported map[string]bool
 }

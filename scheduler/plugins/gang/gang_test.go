@@ -65,15 +65,41 @@ func TestGangIsSeatedTogether(t *testing.T) {
 func TestLeaderIsPlacedWithout(t *testing.T) {
 	b := newBench(t, "a")
 	pods := b.gangPods("job", 2, 8)
-	for _, pod := range pods {
-		pod.Labels[contract.LightGangLabel], pod.Labels[contract.LightGangMinLabel] = "job", "1"
-	}
+	elastic(pods, 0)
 	b.submit(pods)
 	_, status := b.cycle(pods[1])
 	assert.Contains(t, status.Message(), "placed without it")
 	assert.Equal(t, []string{"job-0"}, b.handle.takeActivated())
 	_, status = b.cycle(pods[0])
 	assert.True(t, status.IsSuccess())
+}
+
+// A gang that says how many members it has is planned with all of them. It waits while
+// they appear one after the other, and goes without those that do not.
+func TestElasticGangIsPlannedWhole(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 4, 1)
+	elastic(pods, 4)
+	b.submit(pods[:1])
+	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), pods[0]).Message(), "up to 3 more pods of gang ns/job")
+	b.submit(pods[1:2])
+	assert.Equal(t, []time.Duration{moreToCome, moreToCome}, b.pauses(), "each that appears begins the wait anew")
+	b.timers[0].due()
+	b.work()
+	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), pods[0]).Message(), "up to 2 more pods of gang ns/job")
+	b.submit(pods[2:])
+	assert.True(t, b.plugin.PreEnqueue(t.Context(), pods[3]).IsSuccess(), "they are all there")
+	_, status := b.cycle(pods[3])
+	assert.True(t, status.IsWait())
+	assert.Len(t, b.handle.nominated, 4)
+
+	fewer := b.gangPods("fewer", 4, 1)
+	elastic(fewer, 4)
+	b.submit(fewer[:2])
+	b.handle.takeActivated()
+	b.elapse()
+	assert.NotEmpty(t, b.handle.takeActivated())
+	assert.True(t, b.plugin.PreEnqueue(t.Context(), fewer[0]).IsSuccess(), "it does not wait for pods that do not appear")
 }
 
 func TestOnlyThePlannedNode(t *testing.T) {
@@ -287,9 +313,7 @@ func TestBindingThatWorkedAllTheSame(t *testing.T) {
 func TestLeaderBoundByAnotherScheduler(t *testing.T) {
 	b := newBench(t, "a")
 	pods := b.gangPods("job", 2, 8)
-	for _, pod := range pods {
-		pod.Labels[contract.LightGangLabel], pod.Labels[contract.LightGangMinLabel] = "job", "1"
-	}
+	elastic(pods, 0)
 	b.submit(pods)
 	b.handle.takeActivated()
 	require.Equal(t, pods[0].UID, b.plugin.gangs["ns/job"].leader)
@@ -304,9 +328,7 @@ func TestLeaderBoundByAnotherScheduler(t *testing.T) {
 func TestPodAppearsWhenItsGangIsDone(t *testing.T) {
 	b := newBench(t, "a")
 	pods := b.gangPods("job", 2, 4)
-	for _, pod := range pods {
-		pod.Labels[contract.LightGangLabel], pod.Labels[contract.LightGangMinLabel] = "job", "1"
-	}
+	elastic(pods, 0)
 	b.submit(pods[:1])
 	node, _ := b.cycle(pods[0])
 	b.plugin.PreEnqueue(t.Context(), pods[1])

@@ -65,7 +65,26 @@ func (t *tables) node(n *corev1.Node, hw *contract.GPUNode) (placement.Node, err
 	if err != nil {
 		return node, fmt.Errorf("node %s: %w", n.Name, err)
 	}
+	node.HeadroomMiB = headroom(n, machine)
 	return node, nil
+}
+
+// headroom is what the node's device plugin keeps of each card for the driver, in MiB:
+// the least by which the memory of its cards comes down to what the node offers.
+func headroom(n *corev1.Node, m gpu.Machine) (mib int64) {
+	offered := n.Status.Capacity[contract.ResourceCardMemory]
+	if offered.IsZero() {
+		return 0
+	}
+	for ; ; mib += 1 << 10 {
+		sum := int64(0)
+		for _, card := range m.Cards {
+			sum += max(card.MemoryMiB-mib, 0) >> 10
+		}
+		if sum <= offered.Value() {
+			return mib
+		}
+	}
 }
 
 // of returns the table of a machine, the same one for equal machines. What only

@@ -118,3 +118,16 @@ func TestNodeHardware(t *testing.T) {
 	require.NoError(t, err)
 	assert.Nil(t, node.Cards)
 }
+
+// What the device plugin keeps of each card is what the node offers less than its cards have.
+func TestHeadroomOfSharedCards(t *testing.T) {
+	for offered, want := range map[int64]int64{0: 0, 121: 1 << 10, 128: 0, 120: 1 << 10, 96: 4 << 10, 130: 0, 1: 16 << 10} {
+		n := newNode("node", 8)
+		n.Labels[contract.NodeModeLabel] = "share"
+		offers := corev1.ResourceList{contract.ResourceCardMemory: *resource.NewQuantity(offered, resource.DecimalSI)}
+		n.Status = corev1.NodeStatus{Capacity: offers, Allocatable: offers}
+		node, err := Node(n, nil)
+		require.NoError(t, err)
+		assert.Equal(t, want, node.HeadroomMiB, "%d GiB", offered)
+	}
+}

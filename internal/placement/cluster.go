@@ -47,7 +47,7 @@ func (g *Gang) pods(assignments []Assignment) []*Pod {
 		if request := requests[a.Member]; request != nil {
 			pods = append(pods, &Pod{
 				ID: g.ID + "/" + a.Member, Node: a.Node, Request: *request, Own: a.Own, Shares: a.Shares,
-				Gang: g.ID, Leaf: g.Leaf, Priority: g.Priority, Preemptible: g.Preemptible, EndsAt: g.EndsAt,
+				Gang: g.ID, Leaf: g.Leaf, Priority: g.Priority, Preemptible: g.Preemptible,
 			})
 		}
 	}

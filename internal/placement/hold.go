@@ -22,8 +22,7 @@ type hold struct {
 // each node the place takes what it needs beyond what the pods that it waits for still
 // use, so that it fits at any moment as soon as the last of them has gone, whatever is
 // planned in between. A reservation that waits for gangs to end, and does not evict
-// them, gives way to gangs of higher priority, to gangs that end before it starts, and to
-// lost members of gangs that run.
+// them, gives way to gangs of higher priority and to lost members of gangs that run.
 func (v *View) Hold(r Reservation) {
 	v.drop(func(h *hold) bool { return h.yields(&r.Gang) })
 	h := &hold{Reservation: r, come: map[string][]*Pod{}, places: map[string]usage{}, after: map[string][]string{}}
@@ -108,8 +107,6 @@ func (h *hold) yields(g *Gang) bool {
 	case h.Evicts:
 		return false
 	case g.Priority > h.Gang.Priority:
-		return true
-	case g.EndsAt > 0 && g.EndsAt <= h.StartsAt:
 		return true
 	}
 	return len(g.Running) > 0 && len(g.Running) < g.Minimum

@@ -172,10 +172,6 @@ type Gang struct {
 	Spread bool
 	// Running are members that run already; the planner places the others next to them.
 	Running []Assignment
-	// EndsAt is when the gang ends at the latest once it is placed now, in Unix
-	// seconds; 0 when nobody knows. A gang that ends before a reservation starts may use
-	// its place.
-	EndsAt int64
 	// ExcludeNodes are nodes that no member must use; [Role.ExcludeNodes] are those of one role.
 	ExcludeNodes map[string]bool
 }

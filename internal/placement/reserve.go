@@ -19,8 +19,6 @@ type Reservation struct {
 	Evicts bool
 	// QuotaOnly tells that the gang waits for quota: no card is kept from others for it.
 	QuotaOnly bool
-	// StartsAt is when the last of After ends, in Unix seconds; 0 when that is not known.
-	StartsAt int64
 }
 
 // Victims returns the gangs that are to be evicted.
@@ -64,14 +62,8 @@ func (v *View) Reserve(g Gang) (r Reservation, ok bool) {
 		return Reservation{}, false
 	}
 	r = Reservation{Gang: g, Placement: *placement, QuotaOnly: p.allowed() < p.needed}
-	known := true
 	for _, ended := range after {
 		r.After = append(r.After, ended.Victim)
-		r.StartsAt = max(r.StartsAt, ended.endsAt)
-		known = known && ended.endsAt > 0
-	}
-	if !known {
-		r.StartsAt = 0
 	}
 	return r, true
 }
@@ -150,7 +142,7 @@ func (n *node) clashes(p *Pod) bool {
 // isFor tells that the reservation was made for the gang as it is now.
 func (h *hold) isFor(g *Gang) bool {
 	bare := func(g Gang) Gang {
-		g.EndsAt, g.ExcludeNodes, g.Roles = 0, nil, slices.Clone(g.Roles)
+		g.ExcludeNodes, g.Roles = nil, slices.Clone(g.Roles)
 		for i := range g.Roles {
 			g.Roles[i].ExcludeNodes = nil
 		}

@@ -32,7 +32,6 @@ func TestReserveWaitsForTheFewest(t *testing.T) {
 	require.Len(t, r.After, 1)
 	assert.Equal(t, "ml/a", r.After[0].Gang)
 	assert.Equal(t, "n0", r.Placement.Assignments[0].Node)
-	assert.Zero(t, r.StartsAt, "no end is known")
 
 	_, ok = v.Reserve(gang("ml/huge", 3, cards(8)))
 	assert.False(t, ok, "three nodes are more than there are")
@@ -49,18 +48,6 @@ func TestReserveWaitsForWhatEndsFirst(t *testing.T) {
 	r, ok := v.Reserve(big)
 	require.True(t, ok)
 	assert.Equal(t, "n1", r.Placement.Assignments[0].Node)
-	assert.Equal(t, int64(500), r.StartsAt)
-
-	v.Hold(r)
-	short := gang("ml/short", 1, cards(2))
-	short.EndsAt = 500
-	filled := v.Plan(short)
-	require.NotNil(t, filled.Placement)
-	assert.Equal(t, "n1", filled.Placement.Assignments[0].Node, "it ends before the reservation starts: the tightest fit")
-	short.EndsAt = 501
-	filled = v.Plan(short)
-	require.NotNil(t, filled.Placement)
-	assert.Equal(t, "n0", filled.Placement.Assignments[0].Node)
 }
 
 func TestBackfillLeavesTheReservationAlone(t *testing.T) {

@@ -59,6 +59,8 @@ type Node struct {
 	FreeMemoryMiB int64            `tfsdk:"free_memory_mib"`
 	FreePods      int64            `tfsdk:"free_pods"`
 	Extended      map[string]int64 `tfsdk:"extended"`
+	// HeadroomMiB is memory of each card that shared requests do not get.
+	HeadroomMiB int64 `tfsdk:"headroom_mib"`
 	// HostPorts are taken ports of the node, "TCP/23456".
 	HostPorts     []string `tfsdk:"host_ports"`
 	Unschedulable bool     `tfsdk:"unschedulable"`

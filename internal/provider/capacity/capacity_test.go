@@ -217,3 +217,19 @@ func TestListTellsUnknownFromKnown(t *testing.T) {
 		assert.False(t, ok)
 	}
 }
+
+// What a node's device plugin keeps for the driver is kept in the plan, too.
+func TestHeadroomOfLiveNodes(t *testing.T) {
+	view, names := live(t, placement.ModeShare, machine(t), nil)
+	node, ok := view.Node(names[0])
+	require.True(t, ok)
+	node.HeadroomMiB = 2 << 10
+	view.SetNode(node)
+	c, err := pool("share").Live(view, names)
+	require.NoError(t, err)
+	back, err := capacity.ToView(roundTrip(t, c))
+	require.NoError(t, err)
+	planned, ok := back.Node(names[0])
+	require.True(t, ok)
+	assert.Equal(t, int64(2<<10), planned.HeadroomMiB)
+}

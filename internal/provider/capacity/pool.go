@@ -178,7 +178,10 @@ func occupied(n, template placement.Node, pods []placement.Pod) Node {
 	}
 	free := n.Allocatable
 	free.Extended = maps.Clone(free.Extended)
-	out := Node{Name: n.Name, Unschedulable: n.Unschedulable, Links: ownLinks(cards, template.Cards), NVLinkDomain: n.NVLinkDomain}
+	out := Node{
+		Name: n.Name, Unschedulable: n.Unschedulable, HeadroomMiB: n.HeadroomMiB,
+		Links: ownLinks(cards, template.Cards), NVLinkDomain: n.NVLinkDomain,
+	}
 	var used gpu.Set
 	counted := 0
 	for _, pod := range pods {

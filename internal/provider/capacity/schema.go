@@ -38,6 +38,7 @@ var nodeType = types.ObjectType{AttrTypes: map[string]attr.Type{
 	"free_memory_mib": types.Int64Type,
 	"free_pods":       types.Int64Type,
 	"extended":        types.MapType{ElemType: types.Int64Type},
+	"headroom_mib":    types.Int64Type,
 	"host_ports":      types.ListType{ElemType: types.StringType},
 	"unschedulable":   types.BoolType,
 	"jobs":            types.ListType{ElemType: freedType},
@@ -101,6 +102,7 @@ func Attribute() schema.SingleNestedAttribute {
 func nodeAttributes() map[string]schema.Attribute {
 	attributes := freeAttributes()
 	attributes["name"] = text("Name of the node.")
+	attributes["headroom_mib"] = number("Memory in MiB of each card that shared requests do not get, because the node's device plugin keeps it for the driver.")
 	attributes["links"] = schema.ListAttribute{
 		MarkdownDescription: "Rows of the node's link matrix as `nvidia-smi topo -m` prints it, when it is not the one of the pool's wiring.",
 		Computed:            true, ElementType: types.StringType,

@@ -44,7 +44,7 @@ func (c Capacity) Planner() ([]placement.Node, []placement.Pod, error) {
 	for i, n := range c.Nodes {
 		node := template
 		node.Name, node.Since, node.Unschedulable = n.Name, since(n, c.Pool, i), n.Unschedulable
-		node.NVLinkDomain = n.NVLinkDomain
+		node.NVLinkDomain, node.HeadroomMiB = n.NVLinkDomain, n.HeadroomMiB
 		node.Labels = maps.Clone(c.Labels)
 		node.Labels[corev1.LabelHostname] = n.Name
 		node.Allocatable = placement.Resources{

@@ -5,13 +5,16 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
@@ -22,11 +25,13 @@ var (
 	agreementClusters = flag.Int("agreement.clusters", 300, "number of clusters in the agreement suite")
 )
 
-const gangsPerCluster = 3
+// Contended clusters get more gangs than the others, and keep them, until they are full.
+const gangsPerCluster, gangsPerContended = 3, 6
 
 // TestAgreement holds the scheduler to the plan: for every gang, what the planner says
 // of a snapshot of the cluster before the gang is submitted is what the scheduler does,
-// member by member, card by card, and word by word when the gang must wait.
+// member by member, card by card, and word by word when the gang must wait. When the plan
+// takes places from others, these and nobody else are evicted.
 func TestAgreement(t *testing.T) {
 	connect(t)
 	startScheduler(t)
@@ -36,6 +41,14 @@ func TestAgreement(t *testing.T) {
 		require.NoError(t, err)
 		a.namespaces = append(a.namespaces, namespace.Name)
 	}
+	for _, r := range ranks[1:] {
+		class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: r.class}, Value: r.value, PreemptionPolicy: &r.policy}
+		_, err := api().SchedulingV1().PriorityClasses().Create(t.Context(), class, metav1.CreateOptions{})
+		require.NoError(t, err)
+		t.Cleanup(func() {
+			_ = api().SchedulingV1().PriorityClasses().Delete(context.Background(), class.Name, metav1.DeleteOptions{})
+		})
+	}
 	for i := range *agreementClusters {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			random := rand.New(rand.NewPCG(*agreementSeed, uint64(i)))
@@ -43,17 +56,19 @@ func TestAgreement(t *testing.T) {
 			a.hold(t, w)
 		})
 	}
-	t.Logf("seed %d, %d clusters: %d gangs placed as planned, %d waited for the planned reason",
-		*agreementSeed, *agreementClusters, a.fits, a.waits)
+	t.Logf("seed %d, %d clusters: %d gangs placed as planned, %d of them after others were evicted as planned, %d waited for the planned reason",
+		*agreementSeed, *agreementClusters, a.fits, a.claims, a.waits)
 	require.Greater(t, a.fits, *agreementClusters/2)
 	require.Greater(t, a.waits, *agreementClusters/2)
+	require.Greater(t, a.claims, *agreementClusters/150)
 }
 
 // agreement counts what has been compared.
 type agreement struct {
 	*watched
-	namespaces  []string
-	fits, waits int
+	namespaces []string
+	// claims are those of the gangs that fit for which others were evicted.
+	fits, claims, waits int
 }
 
 // hold compares plan and scheduler on one cluster.
@@ -67,22 +82,81 @@ func (a *agreement) hold(t *testing.T, w *world) {
 	}
 	var there []worldGang
 	defer func() { a.removeGang(t, there...) }()
-	for n := range gangsPerCluster {
+	gangs := gangsPerCluster
+	if w.contended {
+		gangs = gangsPerContended
+	}
+	for n := range gangs {
 		gang := w.gang(n)
 		predicted := predict(t, gang)
 		a.submit(t, gang)
-		if a.requireAgrees(t, gang, predicted); predicted.Placement == nil {
+		a.requireAgrees(t, gang, predicted)
+		there = a.requireEvicted(t, there, predicted.Victims)
+		switch {
+		case predicted.Placement == nil:
 			a.waits++
-			a.removeGang(t, gang)
-			continue
+		case len(predicted.Victims) > 0:
+			a.claims++
+			fallthrough
+		default:
+			a.fits++
 		}
-		a.fits++
-		if w.chance(3) {
+		// Members that wait would take what others leave, at any time.
+		if !a.settled(t, gang) || !w.contended && w.chance(3) {
 			a.removeGang(t, gang)
 			continue
 		}
 		there = append(there, gang)
 	}
+}
+
+// requireEvicted waits until the victims have gone, checks that nobody else has, and
+// returns the gangs that are left.
+func (a *agreement) requireEvicted(t *testing.T, there []worldGang, victims []placement.Victim) (left []worldGang) {
+	t.Helper()
+	for _, g := range there {
+		evicted := slices.ContainsFunc(victims, func(v placement.Victim) bool { return g.is(v) })
+		a.await(t, g.key(), func() error {
+			for _, p := range g.pods {
+				if pod := a.pod(p); (pod == nil) != evicted {
+					return fmt.Errorf("%s: evicted is %v, planned %v", p.Name, pod == nil, evicted)
+				}
+			}
+			return nil
+		})
+		if evicted {
+			a.removeGang(t, worldGang{podGroup: g.podGroup, namespace: g.namespace, name: g.name})
+		} else {
+			left = append(left, g)
+		}
+	}
+	return left
+}
+
+// settled waits until the scheduler has decided about late pods, too, and reports
+// whether all pods of a gang run.
+func (a *agreement) settled(t *testing.T, g worldGang) (all bool) {
+	t.Helper()
+	placed := false
+	for _, p := range g.pods[:g.late] {
+		placed = placed || a.pod(p).Spec.NodeName != ""
+	}
+	if !placed {
+		return false
+	}
+	all = true
+	a.await(t, "late pods of "+g.key(), func() error {
+		all = true
+		for i, p := range g.pods {
+			pod := a.pod(p)
+			if i >= g.late && (pod == nil || pod.Spec.NodeName == "" && reason([]corev1.Pod{*pod}) == "") {
+				return fmt.Errorf("nothing is known of %s", p.Name)
+			}
+			all = all && pod.Spec.NodeName != ""
+		}
+		return nil
+	})
+	return all
 }
 
 // probe waits until the scheduler has seen what there is: a pod that no node can take
@@ -113,14 +187,21 @@ func (a *agreement) removeGang(t *testing.T, gangs ...worldGang) {
 	a.remove(t, pods)
 }
 
-// predict plans a gang on a snapshot of the cluster, as the provider does.
-func predict(t *testing.T, g worldGang) placement.Result {
+// prediction is what the planner says, with the view of which it says it.
+type prediction struct {
+	placement.Result
+	view *placement.View
+}
+
+// predict plans a gang on a snapshot of the cluster, as the provider does, and the
+// places that it takes from others.
+func predict(t *testing.T, g worldGang) prediction {
 	t.Helper()
 	view, err := inventory.Snapshot(t.Context(), cluster.client)
 	require.NoError(t, err)
 	gang, problems := inventory.Gang(g.pods, g.podGroup, view.Quota())
 	require.Empty(t, problems)
-	return view.Plan(gang)
+	return prediction{view.Reclaim(gang), view}
 }
 
 // submit creates a gang's pods all at once, and those that are late after the others.
@@ -129,7 +210,10 @@ func predict(t *testing.T, g worldGang) placement.Result {
 func (a *agreement) submit(t *testing.T, g worldGang) {
 	t.Helper()
 	create := func(p *corev1.Pod) error {
-		_, err := api().CoreV1().Pods(p.Namespace).Create(t.Context(), p, metav1.CreateOptions{})
+		created, err := api().CoreV1().Pods(p.Namespace).Create(t.Context(), p, metav1.CreateOptions{})
+		if err == nil {
+			p.UID = created.UID
+		}
 		return err
 	}
 	inParallel(t, g.pods[:g.late], create)
@@ -144,7 +228,7 @@ func (a *agreement) submit(t *testing.T, g worldGang) {
 
 // requireAgrees waits until the scheduler has decided about every pod of a gang, and
 // checks each decision.
-func (a *agreement) requireAgrees(t *testing.T, g worldGang, predicted placement.Result) {
+func (a *agreement) requireAgrees(t *testing.T, g worldGang, predicted prediction) {
 	t.Helper()
 	planned := map[string]placement.Assignment{}
 	if predicted.Placement != nil {
@@ -165,7 +249,7 @@ func (a *agreement) requireAgrees(t *testing.T, g worldGang, predicted placement
 }
 
 // agrees says in what the fate of a pod differs from the plan.
-func (a *agreement) agrees(p *corev1.Pod, want placement.Assignment, placed bool, predicted placement.Result) error {
+func (a *agreement) agrees(p *corev1.Pod, want placement.Assignment, placed bool, predicted prediction) error {
 	pod := a.pod(p)
 	switch {
 	case pod == nil:
@@ -173,6 +257,12 @@ func (a *agreement) agrees(p *corev1.Pod, want placement.Assignment, placed bool
 	case predicted.Placement == nil:
 		if have := reason([]corev1.Pod{*pod}); have != predicted.Verdict.String() {
 			return fmt.Errorf("node %q, reason %q; planned reason %q", pod.Spec.NodeName, have, predicted.Verdict)
+		}
+		return nil
+	case len(predicted.Victims) > 0:
+		// It takes room that the first of the victims leave as soon as it fits there.
+		if placed && pod.Spec.NodeName == "" {
+			return fmt.Errorf("waits, planned %+v: %s", want, reason([]corev1.Pod{*pod}))
 		}
 		return nil
 	case !placed:
@@ -185,13 +275,19 @@ func (a *agreement) agrees(p *corev1.Pod, want placement.Assignment, placed bool
 	if err != nil {
 		return err
 	}
+	node, _ := predicted.view.Node(want.Node)
+	indexes := func(set gpu.Set) string { return contract.IndexList(inventory.Indexes(set, node.Cards)) }
 	have := placement.Assignment{Member: want.Member, Node: pod.Spec.NodeName, Ring: want.Ring}
 	for _, share := range record.Shares {
 		have.Shares = append(have.Shares, placement.CardShare(share))
 	}
+	shares := slices.Clone(want.Shares)
+	for i := range shares {
+		shares[i].Card = inventory.Indexes(gpu.SetOf(shares[i].Card), node.Cards)[0]
+	}
 	cards := contract.IndexList(record.Cards) + " of " + contract.IndexList(record.Visible)
-	if planned := want.Own.String() + " of " + want.Visible.String(); cards != planned || record.NVLinkRings != want.Ring.NVLinkRings ||
-		record.RingGBps != want.Ring.GBps || fmt.Sprint(have) != fmt.Sprint(placement.Assignment{Member: want.Member, Node: want.Node, Ring: want.Ring, Shares: want.Shares}) {
+	if planned := indexes(want.Own) + " of " + indexes(want.Visible); cards != planned || record.NVLinkRings != want.Ring.NVLinkRings ||
+		record.RingGBps != want.Ring.GBps || fmt.Sprint(have) != fmt.Sprint(placement.Assignment{Member: want.Member, Node: want.Node, Ring: want.Ring, Shares: shares}) {
 		return fmt.Errorf("on node %q with cards %s, shares %v, ring %d %g (%s); planned %+v",
 			pod.Spec.NodeName, cards, record.Shares, record.NVLinkRings, record.RingGBps, reason([]corev1.Pod{*pod}), want)
 	}

@@ -44,7 +44,9 @@ func connect(t *testing.T) {
 	platform := localtest.Start(t)
 	cluster.once.Do(func() {
 		cluster.kubeconfig = platform.Kubeconfig
-		if cluster.client, cluster.err = kube.New(platform.Config(t)); cluster.err != nil {
+		config := platform.Config(t)
+		config.QPS = -1 // the tests' own calls do not wait for each other
+		if cluster.client, cluster.err = kube.New(config); cluster.err != nil {
 			return
 		}
 		objects, err := deploy.Objects(deploy.Options{Image: "test"})

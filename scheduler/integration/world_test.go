@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,6 +29,9 @@ type world struct {
 	// namespaces are those of its gangs.
 	namespaces []string
 	nodes      []worldNode
+	// contended worlds are small, and their gangs big and unlike in rank, so that they take
+	// places from each other.
+	contended bool
 	// leaves are the names of quota leaves without a namespace, tree the quota tree; nil without one.
 	leaves []string
 	tree   *unstructured.Unstructured
@@ -48,10 +52,18 @@ const blockLabel = "network.example.com/block"
 
 func newWorld(random *rand.Rand, id string, namespaces []string) *world {
 	w := &world{Rand: random, id: id, namespaces: namespaces}
-	for i := range 1 + w.IntN(5) {
+	w.contended = w.chance(4)
+	most := 5
+	if w.contended {
+		most = 2
+	}
+	for i := range 1 + w.IntN(most) {
 		w.nodes = append(w.nodes, w.node(fmt.Sprintf("%s-%d", id, i)))
 	}
-	if w.chance(3) {
+	switch {
+	case w.contended && w.chance(2):
+		w.divide()
+	case w.chance(3):
 		w.growTree()
 	}
 	return w
@@ -66,12 +78,15 @@ func quantity(n int64) resource.Quantity { return *resource.NewQuantity(n, resou
 
 func (w *world) node(name string) worldNode {
 	mode := pick(w, "topology", "topology", "topology", "default", "core_mem", "core_mem", "share", "cgpu")
+	if w.contended {
+		mode = "topology"
+	}
 	offers := corev1.ResourceList{
 		corev1.ResourceCPU:    quantity(pick[int64](w, 16, 80, 96)),
 		corev1.ResourceMemory: resource.MustParse("300Gi"),
 		corev1.ResourcePods:   quantity(pick[int64](w, 5, 110, 110)),
 	}
-	if w.chance(3) {
+	if w.chance(2) {
 		offers[contract.ResourceERDMA] = quantity(int64(1 + w.IntN(6)))
 	}
 	object := &corev1.Node{
@@ -113,18 +128,77 @@ func (w *world) node(name string) worldNode {
 	return worldNode{object: object, hardware: hardware}
 }
 
-// machine is hardware of any wiring that the catalogue knows, now and then with an
-// unhealthy card.
+// machine is hardware of any wiring that the catalogue knows, often with network
+// devices, and now and then with a card that is unhealthy or has fallen off the bus, or
+// with a link that is down.
 func (w *world) machine() gpu.Machine {
 	machine, _ := catalog.Wiring(pick(w, catalog.Wirings()...))
 	memory := pick[int64](w, 16, 32, 80) << 10
 	for i := range machine.Cards {
 		machine.Cards[i].MemoryMiB = memory
 	}
+	if w.chance(2) {
+		machine.NICs = nil
+		for i := range 1 + w.IntN(2) {
+			machine.NICs = append(machine.NICs, w.device(fmt.Sprintf("erdma_%d", i), len(machine.Cards)))
+		}
+	}
 	if w.chance(4) {
 		machine.Cards[w.IntN(len(machine.Cards))].Unhealthy = "Xid 79"
 	}
+	if w.chance(4) {
+		a, b := w.IntN(len(machine.Cards)), w.IntN(len(machine.Cards))
+		if a != b {
+			machine.Links[a][b], machine.Links[b][a] = gpu.Link{Class: gpu.SYS}, gpu.Link{Class: gpu.SYS}
+		}
+	}
+	if w.chance(6) {
+		lost := w.IntN(len(machine.Cards))
+		machine.Cards = slices.Delete(machine.Cards, lost, lost+1)
+		machine.Links, machine.PCIeLinks = without(machine.Links, lost), without(machine.PCIeLinks, lost)
+		for i := range machine.NICs {
+			machine.NICs[i].Links = slices.Delete(machine.NICs[i].Links, lost, lost+1)
+		}
+	}
 	return machine
+}
+
+// device is a network device that is near to some cards.
+func (w *world) device(name string, cards int) gpu.NIC {
+	nic := gpu.NIC{Name: name}
+	for range cards {
+		nic.Links = append(nic.Links, gpu.Link{Class: pick(w, gpu.PIX, gpu.PHB, gpu.SYS)})
+	}
+	return nic
+}
+
+// without takes a card out of a link matrix.
+func without(matrix [][]gpu.Link, card int) [][]gpu.Link {
+	if matrix == nil {
+		return nil
+	}
+	matrix = slices.Delete(matrix, card, card+1)
+	for i := range matrix {
+		matrix[i] = slices.Delete(matrix[i], card, card+1)
+	}
+	return matrix
+}
+
+// divide makes a quota tree of two leaves, each of which has half of the cards for sure
+// and may borrow the rest.
+func (w *world) divide() {
+	cards := int64(0)
+	for _, n := range w.nodes {
+		offered := n.object.Status.Allocatable[contract.ResourceTopologyCard]
+		cards += offered.Value()
+	}
+	var leaves []any
+	for _, name := range []string{w.id + "-left", w.id + "-right"} {
+		leaves = append(leaves, map[string]any{"name": name, "namespaces": []any{}, "min": w.amounts(cards / 2), "max": w.amounts(cards)})
+		w.leaves = append(w.leaves, name)
+	}
+	all := w.amounts(cards)
+	w.tree = newTree(map[string]any{"name": "root", "min": all, "max": all, "children": leaves})
 }
 
 // growTree makes a quota tree of two or three levels over the namespaces, and with

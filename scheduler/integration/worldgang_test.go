@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
 // worldGang is a gang with its PodGroup object, nil when its labels say everything.
@@ -27,12 +29,17 @@ func (g *worldGang) key() string {
 	return key
 }
 
+// is reports whether a victim of the planner's is the gang.
+func (g *worldGang) is(v placement.Victim) bool {
+	return slices.Contains(v.Pods, string(g.pods[0].UID))
+}
+
 // gang makes a gang of one or two roles, sometimes with a launcher besides.
 func (w *world) gang(n int) worldGang {
 	g := worldGang{namespace: pick(w, w.namespaces...), name: fmt.Sprintf("%s-gang-%d", w.id, n)}
 	rules := w.rules(g.name)
 	workers := 1 + w.IntN(4)
-	if w.chance(8) {
+	if w.chance(8) && !w.contended {
 		workers += w.IntN(12)
 	}
 	shape := w.shape()
@@ -89,29 +96,60 @@ func withRole(labels map[string]string, role string, index int) map[string]strin
 // label marks the pods as a gang in one of the spellings. A pod on its own needs none.
 func (w *world) label(g *worldGang, total int) {
 	labels := map[string]string{}
-	switch w.IntN(4) {
+	fewer := total - w.IntN(1+total/2)
+	switch w.IntN(5) {
 	case 0:
 		labels[contract.TopologyGroupLabel], labels[contract.TopologyReplicasLabel] = g.name, strconv.Itoa(total)
 	case 1:
 		labels[contract.LightGangLabel], labels[contract.LightGangMinLabel] = g.name, strconv.Itoa(total)
-	case 2:
+	case 2: // the provider's spelling of a gang that needs fewer members than it has
+		labels[contract.LightGangLabel], labels[contract.LightGangMinLabel] = g.name, strconv.Itoa(fewer)
+		labels[contract.TopologyReplicasLabel] = strconv.Itoa(total)
+	case 3:
 		labels[contract.PodGroupLabel] = g.name
-		g.podGroup = newPodGroup(g.namespace, g.name, int64(total-w.IntN(1+total/2)))
+		g.podGroup = newPodGroup(g.namespace, g.name, int64(fewer))
 	default:
 		if total > 1 {
 			labels[contract.TopologyGroupLabel], labels[contract.TopologyReplicasLabel] = "true", strconv.Itoa(total)
 		}
 	}
-	if len(w.leaves) > 0 && w.chance(2) {
+	if len(w.leaves) > 0 && (w.contended || w.chance(2)) {
 		labels[contract.QuotaLabel] = pick(w, w.leaves...)
 	}
 	if w.chance(6) {
 		labels[contract.PreemptibleLabel] = "false"
 	}
+	given := pick(w, ranks...)
+	if !w.contended {
+		given = ranks[0]
+	}
 	for _, pod := range g.pods {
 		for key, value := range labels {
 			pod.Labels[key] = value
 		}
+		given.give(pod)
+	}
+}
+
+// rank is a PriorityClass, "" for none.
+type rank struct {
+	class  string
+	value  int32
+	policy corev1.PreemptionPolicy
+}
+
+// ranks are those of the gangs in contended worlds.
+var ranks = []rank{
+	{},
+	{"agreement-high", 100, corev1.PreemptLowerPriority},
+	{"agreement-highest", 200, corev1.PreemptLowerPriority},
+	{"agreement-modest", 200, corev1.PreemptNever},
+}
+
+// give gives a pod the rank, as the API server will.
+func (r rank) give(pod *corev1.Pod) {
+	if r.class != "" {
+		pod.Spec.PriorityClassName, pod.Spec.Priority, pod.Spec.PreemptionPolicy = r.class, &r.value, &r.policy
 	}
 }
 
@@ -128,14 +166,18 @@ func (w *world) shape() func(*corev1.Pod) {
 	list := corev1.ResourceList{corev1.ResourceCPU: quantity(int64(1 + w.IntN(8)))}
 	count := ""
 	mode := pick(w, w.nodes...).object.Labels[contract.NodeModeLabel]
-	if w.chance(8) {
+	if w.chance(8) && !w.contended {
 		mode = pick(w, "default", "topology", "core_mem", "share")
 	}
 	switch mode {
 	case "default":
 		list[contract.ResourceDefaultCard] = quantity(int64(1 + w.IntN(4)))
 	case "topology":
-		list[contract.ResourceTopologyCard] = quantity(int64(1 << w.IntN(4)))
+		most := 4
+		if w.contended {
+			most = 3
+		}
+		list[contract.ResourceTopologyCard] = quantity(int64(1 << w.IntN(most)))
 	case "core_mem":
 		list[contract.ResourceCardMemory] = quantity(int64(1 + w.IntN(12)))
 		list[contract.ResourceCorePercent] = quantity(int64(5 + 5*w.IntN(20)))
@@ -188,20 +230,29 @@ func (w *world) rules(gang string) func(*corev1.Pod) {
 	// Members of one role are kept apart.
 	apart := term(corev1.LabelHostname)
 	apart.LabelSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: contract.JobReplicaTypeLabel, Operator: metav1.LabelSelectorOpIn}}
-	switch domain := pick(w, corev1.LabelTopologyZone, blockLabel); w.IntN(8) {
+	switch domain := pick(w, corev1.LabelTopologyZone, blockLabel, corev1.LabelHostname); w.IntN(10) {
 	case 0:
 		affinity.PodAffinity = &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{term(domain)}}
 	case 1:
 		affinity.PodAffinity = &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{Weight: 1, PodAffinityTerm: term(domain)}}}
 	case 2:
 		affinity.PodAntiAffinity = &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{apart}}
+	case 3: // whatever their role
+		affinity.PodAntiAffinity = &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{term(corev1.LabelHostname)}}
+	case 4:
+		affinity.PodAffinity = &corev1.PodAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution:  []corev1.PodAffinityTerm{term(corev1.LabelTopologyZone)},
+			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{Weight: 1, PodAffinityTerm: term(blockLabel)}},
+		}
 	}
 	spec.Affinity = affinity
 	return func(pod *corev1.Pod) {
 		pod.Spec.Tolerations, pod.Spec.NodeSelector, pod.Spec.Affinity = spec.Tolerations, spec.NodeSelector, spec.Affinity.DeepCopy()
 		if keep := pod.Spec.Affinity.PodAntiAffinity; keep != nil {
-			role := &keep.RequiredDuringSchedulingIgnoredDuringExecution[0].LabelSelector.MatchExpressions[0]
-			role.Values = []string{pod.Labels[contract.JobReplicaTypeLabel]}
+			selector := keep.RequiredDuringSchedulingIgnoredDuringExecution[0].LabelSelector
+			for i := range selector.MatchExpressions {
+				selector.MatchExpressions[i].Values = []string{pod.Labels[contract.JobReplicaTypeLabel]}
+			}
 		}
 	}
 }

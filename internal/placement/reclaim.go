@@ -82,7 +82,7 @@ func (v *View) claim(p *planner) (Reservation, bool) {
 	if !v.fitsWithout(p.gang, slices.Concat(leaving, victims)) {
 		return Reservation{}, false
 	}
-	v.sortVictims(victims, p)
+	v.sortVictims(victims, p, tree)
 	if tree != nil && tree.Entitled(p.gang.Leaf, p.charge(p.needed)) {
 		victims = borrowers(tree.Clone(), victims, p.charge(p.needed))
 	}

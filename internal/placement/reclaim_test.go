@@ -107,6 +107,30 @@ func TestReclaimTakesWholeGangsFewestFirst(t *testing.T) {
 	assert.Empty(t, back.Victims)
 }
 
+// A claim counts the victims of the one before it as gone, though they still run: so two
+// leaves that borrow alike lose one gang each.
+func TestClaimsInTurnTakeFromWhoBorrowsMost(t *testing.T) {
+	v := topologyView(2)
+	gpus := func(n int64) quota.Resources { return quota.Resources{"aliyun.com/gpu": n} }
+	setQuota(t, v, quota.Spec{Min: gpus(16), Max: gpus(16), Children: []quota.Spec{
+		{Name: "left", Min: gpus(4), Max: gpus(8)}, {Name: "right", Min: gpus(4), Max: gpus(8)}, {Name: "owner", Min: gpus(8), Max: gpus(8)},
+	}})
+	for _, leaf := range []string{"left", "right"} {
+		for i := range 4 {
+			place(t, v, inLeaf(gang(fmt.Sprint(leaf, "/", i), 1, cards(2)), leaf, 0))
+		}
+	}
+	var from []string
+	for i := range 2 {
+		result := v.Reclaim(inLeaf(gang(fmt.Sprint("owner/", i), 1, cards(2)), "owner", 0))
+		require.NotNil(t, result.Reservation, result.Verdict)
+		require.Len(t, result.Victims, 1)
+		from = append(from, result.Victims[0].Leaf)
+		v.Hold(*result.Reservation)
+	}
+	assert.Equal(t, []string{"left", "right"}, from)
+}
+
 func TestReclaimTakesLowestPriorityFirst(t *testing.T) {
 	v := topologyView(2)
 	setQuota(t, v, halves())

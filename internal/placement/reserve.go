@@ -50,7 +50,7 @@ func (v *View) Reserve(g Gang) (r Reservation, ok bool) {
 	if !v.fitsWithout(g, slices.Concat(leaving, running)) {
 		return Reservation{}, false
 	}
-	v.sortVictims(running, p)
+	v.sortVictims(running, p, v.quota)
 	slices.SortStableFunc(running, func(a, b *runningGang) int {
 		if a.endsAt == 0 || b.endsAt == 0 {
 			return cmp.Or(cmp.Compare(b.endsAt, a.endsAt), cmp.Compare(b.gain, a.gain))

@@ -64,13 +64,13 @@ func (v *View) runningGangs(gang string, takes func(*Pod) bool) (leaving, others
 }
 
 // sortVictims sorts gangs so that those come first that are to go first when the
-// planner's gang takes their places.
-func (v *View) sortVictims(list []*runningGang, p *planner) {
+// planner's gang takes their places. The tree says how much the leaves use.
+func (v *View) sortVictims(list []*runningGang, p *planner, tree *quota.Tree) {
 	claim := p.charge(p.needed)
 	for _, r := range list {
 		r.gain = min(v.gain(p, r), p.needed)
-		if v.quota != nil {
-			r.share = v.quota.Share(r.Leaf, claim)
+		if tree != nil {
+			r.share = tree.Share(r.Leaf, claim)
 		}
 	}
 	slices.SortFunc(list, func(a, b *runningGang) int {

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"syscall"
+	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,6 +41,19 @@ func launchQueue() (*program, error) {
 		close(p.done)
 	}()
 	return p, nil
+}
+
+// startQueue runs the queue controller until the test ends.
+func startQueue(t *testing.T) {
+	t.Helper()
+	p, err := launchQueue()
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		p.end(syscall.SIGTERM)
+		if t.Failed() {
+			t.Log("queue controller:\n" + p.log.String())
+		}
+	})
 }
 
 // queuedJob is a job of two pods without cards that waits in the queue of a leaf.

@@ -13,7 +13,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -38,19 +37,7 @@ func (s *scene) setLeaves(total int, leaves ...lend) {
 		}
 		children = append(children, child)
 	}
-	_, err := cluster.client.Apply(s.t.Context(), &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": contract.QuotaTreeGroup + "/" + contract.QuotaTreeVersion, "kind": contract.QuotaTreeKind,
-		"metadata": map[string]any{"name": contract.QuotaTreeName, "namespace": contract.QuotaTreeNamespace},
-		"spec": map[string]any{"root": map[string]any{
-			"name": "root", "min": cards(total), "max": cards(total), "children": children,
-		}},
-	}})
-	require.NoError(s.t, err)
-	s.t.Cleanup(func() {
-		trees := cluster.client.Dynamic.Resource(gvr(contract.QuotaTreeGroup, contract.QuotaTreeVersion, contract.QuotaTreeResource))
-		// The cleanup of an earlier call may have deleted it.
-		_ = trees.Namespace(contract.QuotaTreeNamespace).Delete(context.Background(), contract.QuotaTreeName, metav1.DeleteOptions{})
-	})
+	s.setTree(map[string]any{"name": "root", "min": cards(total), "max": cards(total), "children": children})
 }
 
 // in puts a job into a quota leaf.

@@ -293,18 +293,18 @@ func TestQuota(t *testing.T) {
 // setQuota makes a quota tree with one leaf for the scene's namespace.
 func (s *scene) setQuota(limit map[string]any) {
 	s.t.Helper()
-	tree := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": contract.QuotaTreeGroup + "/" + contract.QuotaTreeVersion, "kind": contract.QuotaTreeKind,
-		"metadata": map[string]any{"name": contract.QuotaTreeName, "namespace": contract.QuotaTreeNamespace},
-		"spec": map[string]any{"root": map[string]any{"name": "root", "children": []any{
-			map[string]any{"name": "team", "namespaces": []any{s.namespace}, "max": limit},
-		}}},
-	}}
-	_, err := cluster.client.Apply(s.t.Context(), tree)
+	s.setTree(map[string]any{"name": "root", "children": []any{
+		map[string]any{"name": "team", "namespaces": []any{s.namespace}, "max": limit},
+	}})
+}
+
+// setTree puts a quota tree in force until the test ends.
+func (s *scene) setTree(root map[string]any) {
+	s.t.Helper()
+	_, err := cluster.client.Apply(s.t.Context(), newTree(root))
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() {
-		trees := cluster.client.Dynamic.Resource(gvr(contract.QuotaTreeGroup, contract.QuotaTreeVersion, contract.QuotaTreeResource))
 		// The cleanup of an earlier call may have deleted it.
-		_ = trees.Namespace(contract.QuotaTreeNamespace).Delete(context.Background(), contract.QuotaTreeName, metav1.DeleteOptions{})
+		_ = cluster.client.Dynamic.Resource(quotaTrees).Namespace(contract.QuotaTreeNamespace).Delete(context.Background(), contract.QuotaTreeName, metav1.DeleteOptions{})
 	})
 }

@@ -109,8 +109,9 @@ func run(ctx context.Context, args []string) error {
 	meter := metrics.New(cache)
 	meter.Register(legacyregistry.MustRegister, legacyregistry.CustomMustRegister)
 	var gangs *gang.Plugin
+	var allocations *allocate.Plugin
 	config, scheduler, err := app.Setup(ctx, opts,
-		app.WithPlugin(allocate.Name, allocate.New),
+		app.WithPlugin(allocate.Name, allocate.Factory(func(p *allocate.Plugin) { allocations = p })),
 		app.WithPlugin(quota.Name, quota.Factory(cache)),
 		app.WithPlugin(gang.Name, gang.Factory(cache, meter, func(p *gang.Plugin) { gangs = p })),
 	)
@@ -150,6 +151,9 @@ func run(ctx context.Context, args []string) error {
 				meter.Lead()
 				go repairs.Run(ctx, clients, gangs.Synced)
 			})
+			if allocations != nil {
+				allocations.Wait(ctx)
+			}
 			return next(logger)
 		}
 	}

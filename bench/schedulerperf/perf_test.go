@@ -111,7 +111,7 @@ func (o *own) renew(ktesting.TContext, *perf.Workload) (func(), error) {
 
 func (o *own) registry() frameworkruntime.Registry {
 	return frameworkruntime.Registry{
-		allocate.Name: allocate.New,
+		allocate.Name: allocate.Factory(func(*allocate.Plugin) {}),
 		quota.Name: func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 			return quota.Factory(o.cache)(ctx, args, handle)
 		},

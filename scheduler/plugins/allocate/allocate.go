@@ -5,6 +5,7 @@ package allocate
 
 import (
 	"context"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +22,11 @@ const Name = "GPUPlanAllocate"
 // once; what goes beyond the streams of one HTTP/2 connection (100) would open another
 // connection for each call, with a TLS handshake that costs more than the binding.
 const maxCalls = 64
+
+// maxPending bounds the bindings under way and those that wait for their turn before the
+// next cycle starts: deciding is faster than binding, and whatever is decided early only
+// waits, with the stack of its goroutine, behind pods that may be less urgent.
+const maxPending = 2 * maxCalls
 
 const stateKey fwk.StateKey = Name
 
@@ -40,17 +46,37 @@ type Plugin struct {
 	handle fwk.Handle
 	// calls holds one token per binding under way.
 	calls chan struct{}
+	// pending counts bindings under way and those that wait for their turn; ended
+	// receives when one has ended.
+	pending atomic.Int64
+	ended   chan struct{}
 }
 
 var _ fwk.BindPlugin = (*Plugin)(nil)
 
-// New returns the plugin.
-func New(_ context.Context, _ runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-	return newPlugin(handle), nil
+// Factory returns a function that makes the plugin for the framework and hands it to made.
+func Factory(made func(*Plugin)) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
+	return func(_ context.Context, _ runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+		p := newPlugin(handle)
+		made(p)
+		return p, nil
+	}
 }
 
 func newPlugin(handle fwk.Handle) *Plugin {
-	return &Plugin{handle: handle, calls: make(chan struct{}, maxCalls)}
+	return &Plugin{handle: handle, calls: make(chan struct{}, maxCalls), ended: make(chan struct{}, 1)}
+}
+
+// Wait returns when few enough bindings are pending for another cycle to be useful, or
+// ctx ends.
+func (p *Plugin) Wait(ctx context.Context) {
+	for p.pending.Load() > maxPending {
+		select {
+		case <-p.ended:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // Name returns the plugin's name.
@@ -80,6 +106,8 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *corev1.Pod
 
 // bind posts a binding, by the scheduler's queue of API calls where it has one.
 func (p *Plugin) bind(ctx context.Context, binding *corev1.Binding) error {
+	p.pending.Add(1)
+	defer p.end()
 	select {
 	case p.calls <- struct{}{}:
 		defer func() { <-p.calls }()
@@ -94,4 +122,13 @@ func (p *Plugin) bind(ctx context.Context, binding *corev1.Binding) error {
 		return calls.WaitOnFinish(ctx, finished)
 	}
 	return p.handle.ClientSet().CoreV1().Pods(binding.Namespace).Bind(ctx, binding, metav1.CreateOptions{})
+}
+
+// end counts a binding that has ended.
+func (p *Plugin) end() {
+	p.pending.Add(-1)
+	select {
+	case p.ended <- struct{}{}:
+	default:
+	}
 }

@@ -2,6 +2,7 @@ package allocate
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -57,6 +58,34 @@ func TestBind(t *testing.T) {
 	assert.Equal(t, "ns/job", record.Gang)
 	assert.JSONEq(t, `{"1":{"3":4}}`, binding.Annotations[contract.ShareMemoryAnnotation])
 	assert.JSONEq(t, `{"1":{"3":30}}`, binding.Annotations[contract.ShareCoreAnnotation])
+}
+
+// No cycle starts while more bindings wait than the API server takes in a moment.
+func TestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		plugin := newPlugin(fakeHandle{client: fake.NewClientset()})
+		plugin.Wait(t.Context())
+		for range maxCalls {
+			plugin.calls <- struct{}{}
+		}
+		for range maxPending + 1 {
+			go func() { _ = plugin.bind(t.Context(), &corev1.Binding{}) }()
+		}
+		synctest.Wait()
+		returned := make(chan struct{})
+		go func() {
+			plugin.Wait(t.Context())
+			close(returned)
+		}()
+		synctest.Wait()
+		select {
+		case <-returned:
+			t.Error("it did not wait")
+		default:
+		}
+		<-plugin.calls
+		<-returned
+	})
 }
 
 func TestDescribeShares(t *testing.T) {

@@ -45,6 +45,8 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
 		return hold("up to %d more pods of gang %s are about to appear", standing.Expected, key)
 	case g.leader != "" && g.leader != pod.UID:
 		return hold("it follows the other pods of gang %s", key)
+	case p.interrupt(key):
+		return hold("what gang %s waited for is being written", key)
 	}
 	g.leader = pod.UID
 	return nil

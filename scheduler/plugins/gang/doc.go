@@ -15,7 +15,7 @@
 // is freed, in the order of the queue, and lets it in when it fits; a gang that waits
 // costs nothing while nothing changes. Only nodes that another plugin refused get
 // another chance by themselves, after a pause that doubles. The planner's verdict stands on every pod of the gang and on its PodGroup, and is written when
-// it changes.
+// it changes, by a writer of its own: no decision waits for a report.
 //
 // # Gangs that take places from others
 //
@@ -38,7 +38,8 @@
 // records on bound pods are the whole truth. A scheduler that starts builds its view
 // from them before its first cycle. A crash while a gang is being bound leaves some
 // members bound and others pending; before anything else is planned, the rest of
-// every such gang is planned next to its bound members and charged to the view. The
+// every such gang is planned next to its bound members, charged to the view, and
+// nominated for its nodes, so that stock pods leave it its room, too. The
 // cards that the crashed scheduler had in mind for them are still free then, since
 // nobody has been scheduled in between, so the rest fits where it fitted before.
 //

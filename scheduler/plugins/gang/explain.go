@@ -3,6 +3,8 @@ package gang
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,32 +30,103 @@ const scheduledCondition = "Scheduled"
 // Failed is called after the scheduler has written a failure of its own on a pod.
 func (p *Plugin) Failed(pod *corev1.Pod) {
 	if key, planned := inventory.PlanKey(pod); planned {
-		p.work.tell(key, pod.UID)
+		p.news.add(key, pod.UID)
 	}
 }
 
-// publish writes why a gang waits on its PodGroup and on each pod that is not bound,
-// unless it stands there already. It writes in any case on the pods in overwrite.
-func (p *Plugin) publish(ctx context.Context, key string, overwrite map[types.UID]bool) {
+// write tells the API server what there is to say of gangs, until ctx ends.
+func (p *Plugin) write(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.news.ready:
+			p.publish(ctx, p.news.take())
+		}
+	}
+}
+
+// publish writes on PodGroups and pods what there is to say of gangs, given with pods on
+// which it writes in any case: why a gang waits, or that it runs.
+func (p *Plugin) publish(ctx context.Context, gangs map[string]map[types.UID]bool) {
 	if !p.leading.Load() {
 		return
 	}
-	p.mu.Lock()
-	g, ok := p.gangs[key]
-	var verdict string
-	if ok {
-		verdict = g.verdict
+	for _, key := range slices.Sorted(maps.Keys(gangs)) {
+		if !p.pending(key) {
+			p.announce(ctx, key)
+			continue
+		}
+		state, _ := p.cache.Gang(key)
+		if text := p.beginToSay(key, state); text != "" {
+			p.say(ctx, key, state, text, gangs[key])
+			p.endToSay()
+		}
 	}
-	p.mu.Unlock()
-	state, known := p.cache.Gang(key)
-	if verdict == "" || !known {
-		return
-	}
-	p.say(ctx, state, verdict, overwrite)
 }
 
-// say writes a text on the gang's PodGroup and on its pods.
-func (p *Plugin) say(ctx context.Context, state inventory.GangState, text string, overwrite map[types.UID]bool) {
+// pending tells that members of a gang are not bound.
+func (p *Plugin) pending(key string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.gangs[key] != nil
+}
+
+// beginToSay is why a gang waits, "" while it need not say so. From here on a gang with a
+// text is not let in: a pod that is bound must not say that it waits.
+func (p *Plugin) beginToSay(key string, state inventory.GangState) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g, ok := p.gangs[key]
+	if !ok {
+		return ""
+	}
+	text := g.verdict
+	if state.Lacks != "" && g.overdue() {
+		text = state.Lacks
+	}
+	if text != "" {
+		p.saying = key
+	}
+	return text
+}
+
+// endToSay lets the gang in, if it would have been meanwhile.
+func (p *Plugin) endToSay() {
+	p.mu.Lock()
+	key, interrupted := p.saying, p.interrupted
+	p.saying, p.interrupted = "", false
+	p.mu.Unlock()
+	if interrupted {
+		p.work.add(inventory.Change{Gang: key})
+	}
+}
+
+// interrupt reports whether the writer is writing of a gang, and has it come to an end
+// before the gang is let in. The lock must be held.
+func (p *Plugin) interrupt(key string) bool {
+	if p.saying != key {
+		return false
+	}
+	p.interrupted = true
+	return true
+}
+
+// isInterrupted tells the writer to come to an end.
+func (p *Plugin) isInterrupted() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.interrupted
+}
+
+// overdue tells that members have been missing for longer than a job takes to make them.
+func (g *gang) overdue() bool {
+	return !g.incomplete.IsZero() && time.Since(g.incomplete) >= patience
+}
+
+// say writes why a gang waits on its PodGroup and on each pod that is not bound, unless
+// it stands there already.
+func (p *Plugin) say(ctx context.Context, key string, state inventory.GangState, text string, overwrite map[types.UID]bool) {
 	logger := klog.FromContext(ctx)
 	var first *corev1.Pod
 	fresh := false
@@ -69,6 +142,9 @@ func (p *Plugin) say(ctx context.Context, state inventory.GangState, text string
 			if says(pod, text) && !overwrite[pod.UID] {
 				continue
 			}
+			if p.isInterrupted() {
+				return
+			}
 			fresh = fresh || !says(pod, text)
 			if err := p.mark(ctx, pod, text); err != nil {
 				logger.Error(err, "Cannot write why a pod waits", "pod", klog.KObj(pod))
@@ -77,6 +153,7 @@ func (p *Plugin) say(ctx context.Context, state inventory.GangState, text string
 	}
 	switch {
 	case state.PodGroup != nil:
+		p.told[key] = true
 		p.condition(ctx, state.PodGroup, metav1.ConditionFalse, corev1.PodReasonUnschedulable, text)
 	case first != nil && fresh && len(overwrite) == 0:
 		p.handle.EventRecorder().Eventf(first, nil, corev1.EventTypeWarning, "GangWaits", "Scheduling", "%s", text)
@@ -146,8 +223,8 @@ func (p *Plugin) condition(ctx context.Context, group *unstructured.Unstructured
 }
 
 // report publishes what concerns a gang whether it waits or not: oddities in its
-// description, members that do not appear, and that it runs.
-func (p *Plugin) report(ctx context.Context, key string, state inventory.GangState) {
+// description, and members that do not appear.
+func (p *Plugin) report(key string, state inventory.GangState) {
 	if !p.leading.Load() {
 		return
 	}
@@ -176,9 +253,9 @@ func (p *Plugin) report(ctx context.Context, key string, state inventory.GangSta
 		}
 	case g.incomplete.IsZero():
 		g.incomplete = now
-		p.after(patience, func() { p.work.add(inventory.Change{Gang: key}) })
+		p.after(patience, func() { p.lookAgain(key) })
 	}
-	overdue := missing && now.Sub(g.incomplete) >= patience
+	overdue := missing && g.overdue()
 	p.mu.Unlock()
 
 	about := regarding(state)
@@ -188,7 +265,18 @@ func (p *Plugin) report(ctx context.Context, key string, state inventory.GangSta
 		}
 	}
 	if overdue {
-		p.say(ctx, state, state.Lacks, nil)
+		p.news.add(key)
+	}
+}
+
+// lookAgain has a gang settled whose members were missing, if some still are.
+func (p *Plugin) lookAgain(key string) {
+	p.mu.Lock()
+	g, ok := p.gangs[key]
+	missing := ok && !g.incomplete.IsZero()
+	p.mu.Unlock()
+	if missing {
+		p.work.add(inventory.Change{Gang: key})
 	}
 }
 
@@ -206,10 +294,20 @@ func (p *Plugin) started(complete time.Time) {
 	}
 }
 
-// announce writes on the PodGroup that the gang runs.
-func (p *Plugin) announce(ctx context.Context, state inventory.GangState) {
-	if p.leading.Load() && state.PodGroup != nil && len(state.Gang.Running) > 0 {
-		p.condition(ctx, state.PodGroup, metav1.ConditionTrue, "Scheduled", fmt.Sprintf("%d members run", len(state.Gang.Running)))
+// announce writes on the PodGroup of a gang that had to wait that it runs. Of a gang that
+// was placed at once its pods tell.
+func (p *Plugin) announce(ctx context.Context, key string) {
+	waited := p.told[key]
+	delete(p.told, key)
+	group := p.cache.PodGroup(key)
+	if group == nil {
+		return
+	}
+	if have, err := podgroup.Condition(group, scheduledCondition); !waited && (err != nil || have == nil) {
+		return
+	}
+	if state, _ := p.cache.Gang(key); len(state.Gang.Running) > 0 {
+		p.condition(ctx, group, metav1.ConditionTrue, "Scheduled", fmt.Sprintf("%d members run", len(state.Gang.Running)))
 	}
 }
 

@@ -209,6 +209,8 @@ func (b *bench) work() {
 		select {
 		case <-b.plugin.work.ready:
 			b.plugin.do(b.Context(), b.plugin.work.take())
+		case <-b.plugin.news.ready:
+			b.plugin.publish(b.Context(), b.plugin.news.take())
 		default:
 			return
 		}

@@ -39,7 +39,7 @@ func TestGangIsSeatedTogether(t *testing.T) {
 	assert.True(t, status.IsWait())
 	assert.Equal(t, "a", node)
 	assert.Equal(t, []string{"job-0", "job-1", "job-2"}, b.handle.takeActivated())
-	assert.Len(t, b.handle.nominated, 3, "other pods must leave the members their room")
+	assert.Empty(t, b.handle.nominated, "its members come next")
 	assert.True(t, b.plugin.PreEnqueue(t.Context(), pods[0]).IsSuccess(), "a seated member is let in")
 	_, status = b.cycle(pods[0])
 	assert.True(t, status.IsWait())
@@ -207,6 +207,31 @@ func TestGangThatDoesNotFitLeavesTheQueue(t *testing.T) {
 }
 
 // A pod that joins a gang that waits learns why.
+// A pod must not be bound while it is being told why it waits: it would say so for ever.
+func TestGangIsNotLetInWhileItsVerdictIsWritten(t *testing.T) {
+	b := newBench(t, "a")
+	before := b.runs("before", "a", 1, 8, 0)
+	job := b.gangPods("job", 1, 8)
+	b.submit(job)
+	_, status := b.cycle(job[0])
+	require.Contains(t, status.Message(), "0 of 1")
+	b.work()
+	b.handle.takeActivated()
+
+	state, _ := b.cache.Gang("ns/job")
+	assert.Contains(t, b.plugin.beginToSay("ns/job", state), "0 of 1")
+	assert.False(t, b.plugin.isInterrupted())
+	b.plugin.work.add(b.cache.RemovePod(before[0].UID))
+	b.work()
+	assert.True(t, b.plugin.isInterrupted())
+	assert.Empty(t, b.handle.takeActivated())
+	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), job[0]).Message(), "being written")
+	b.plugin.endToSay()
+	b.work()
+	assert.Equal(t, []string{"job-0"}, b.handle.takeActivated())
+	assert.True(t, b.plugin.PreEnqueue(t.Context(), job[0]).IsSuccess())
+}
+
 func TestJoinerLearnsWhyTheGangWaits(t *testing.T) {
 	b := newBench(t, "a")
 	pods := b.gangPods("job", 2, 8)
@@ -389,6 +414,7 @@ func TestCrashedGangIsCompletedFirst(t *testing.T) {
 
 	_, status := b.cycle(rival[0])
 	assert.Contains(t, status.Message(), "0 of 1", "the rest of the gang comes first")
+	assert.Len(t, b.handle.nominated, 1, "other pods must leave it its room")
 	_, status = b.cycle(pods[1])
 	assert.True(t, status.IsSuccess())
 }

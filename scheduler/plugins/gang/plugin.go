@@ -34,6 +34,7 @@ type Plugin struct {
 	// synced waits until the cache holds the cluster.
 	synced func(context.Context) error
 	work   *worklist
+	news   *news
 	// after calls a function after a pause.
 	after func(time.Duration, func())
 	// reserveAfter is how long a gang waits before a place is held for it; negative: for ever.
@@ -48,6 +49,13 @@ type Plugin struct {
 	recovered bool
 	// refreshes tells that the worker, which alone uses it, is about to look at texts again.
 	refreshes bool
+
+	// saying is the gang of which the writer is writing why it waits, "" for none; it is
+	// not let in meanwhile. interrupted tells that it should be.
+	saying      string
+	interrupted bool
+	// told are the gangs on whose PodGroup the writer has written why they wait.
+	told map[string]bool
 }
 
 var (
@@ -91,8 +99,10 @@ func newPlugin(cache *inventory.Cache, meter *metrics.Metrics, handle fwk.Handle
 		client: client,
 		meter:  meter,
 		work:   newWorklist(),
+		news:   newNews(),
 		after:  func(pause time.Duration, f func()) { time.AfterFunc(pause, f) },
 		gangs:  map[string]*gang{},
+		told:   map[string]bool{},
 
 		reserveAfter: DefaultReserveAfter,
 	}
@@ -123,11 +133,9 @@ func (*Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, er
 	return nil, nil
 }
 
-// SignPod keeps planned pods out of the framework's batching of equal pods.
-func (*Plugin) SignPod(_ context.Context, pod *corev1.Pod) ([]fwk.SignFragment, *fwk.Status) {
-	if _, planned := inventory.PlanKey(pod); planned {
-		return nil, fwk.NewStatus(fwk.Unschedulable, "planned pods are not batched")
-	}
+// SignPod adds nothing: pods that are equal to the other plugins are so to this one.
+// Planned pods are kept out of the framework's batching by the quota plugin.
+func (*Plugin) SignPod(context.Context, *corev1.Pod) ([]fwk.SignFragment, *fwk.Status) {
 	return nil, nil
 }
 
@@ -191,17 +199,20 @@ func (p *Plugin) gang(key string, pod *corev1.Pod) *gang {
 	return g
 }
 
-// letIn moves pods of a gang to the queue, where PreEnqueue decides about each: its
+// letIn is enqueue for a gang as it is now.
+func (p *Plugin) letIn(ctx context.Context, key string) {
+	if state, ok := p.cache.Gang(key); ok {
+		p.enqueue(ctx, key, state)
+	}
+}
+
+// enqueue moves pods of a gang to the queue, where PreEnqueue decides about each: its
 // seated members, or else one that leads it, and pods that wait for it to run. The
 // lock must not be held.
-func (p *Plugin) letIn(ctx context.Context, key string) {
-	state, ok := p.cache.Gang(key)
-	if !ok {
-		return
-	}
+func (p *Plugin) enqueue(ctx context.Context, key string, state inventory.GangState) {
 	p.mu.Lock()
 	g, ok := p.gangs[key]
-	if !ok {
+	if !ok || p.interrupt(key) {
 		p.mu.Unlock()
 		return
 	}
@@ -226,7 +237,9 @@ func (p *Plugin) letIn(ctx context.Context, key string) {
 		}
 	}
 	p.mu.Unlock()
-	p.handle.Activate(klog.FromContext(ctx), pods)
+	if len(pods) > 0 {
+		p.handle.Activate(klog.FromContext(ctx), pods)
+	}
 }
 
 // Factory returns a function that makes the plugin for the framework and hands it to made.

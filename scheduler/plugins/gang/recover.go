@@ -2,6 +2,7 @@ package gang
 
 import (
 	"context"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -30,7 +31,23 @@ func (p *Plugin) recoverOnce(ctx context.Context) {
 			continue
 		}
 		_, status := p.plan(ctx, key, pod)
+		p.nominateSeats(ctx, key)
 		klog.FromContext(ctx).Info("Found a gang that is bound in part or holds a place", "gang", key, "fits", status.IsSuccess(), "verdict", status.Message())
+	}
+}
+
+// nominateSeats tells the framework where the members of a gang will be, so that pods of
+// no higher priority that come before them leave them their room. A gang that is planned
+// in its own cycle has no need of that: its members come next.
+func (p *Plugin) nominateSeats(ctx context.Context, key string) {
+	var seats []*seat
+	p.mu.Lock()
+	if g, ok := p.gangs[key]; ok {
+		seats = slices.Collect(maps.Values(g.seats))
+	}
+	p.mu.Unlock()
+	for _, s := range seats {
+		p.nominate(ctx, s.pod, s.node)
 	}
 }
 

@@ -58,12 +58,9 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*seat, 
 		return nil, hold("%s", text)
 	}
 	r := p.open(key, pod, d.Seats)
-	for _, s := range r.seats {
-		p.nominate(ctx, s.pod, s.node)
-	}
 	s := r.seats[pod.UID]
 	if s == nil || len(r.seats) > 1 {
-		p.letIn(ctx, key)
+		p.enqueue(ctx, key, d.GangState)
 	}
 	if s == nil {
 		return nil, hold("gang %s is being placed without it", key)

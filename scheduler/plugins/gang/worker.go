@@ -16,11 +16,13 @@ import (
 const refreshAfter = 30 * time.Second
 
 // run follows the changes of the view until ctx ends: it lets gangs in that have
-// become complete, tries those that wait when something is freed, and writes verdicts.
+// become complete, and tries those that wait when something is freed. Beside it the
+// writer writes verdicts.
 func (p *Plugin) run(ctx context.Context) {
 	if err := p.synced(ctx); err != nil {
 		return // the scheduler stops
 	}
+	go p.write(ctx)
 	for {
 		select {
 		case <-ctx.Done():
@@ -54,10 +56,7 @@ func (p *Plugin) do(ctx context.Context, c chores) {
 	if c.freed || c.rolledBack || c.aged || len(c.gangs) > 0 {
 		p.reserve(ctx, p.waiting())
 	}
-	for _, key := range slices.Sorted(maps.Keys(c.told)) {
-		p.publish(ctx, key, c.told[key])
-	}
-	if c.changed && !p.refreshes && len(p.waiting()) > 0 {
+	if c.changed && !p.refreshes {
 		p.refreshes = true
 		p.after(refreshAfter, p.work.refresh)
 	}
@@ -108,16 +107,16 @@ func (p *Plugin) settle(ctx context.Context, key string) {
 	case broken != nil:
 		p.abandon(ctx, broken)
 	case done:
-		p.announce(ctx, state)
+		p.news.add(key) // it runs
 		return
 	case !ok || state.Lacks != "":
 	case waits:
 		p.retry(ctx, key)
-		p.publish(ctx, key, nil) // to pods that have just joined, too
+		p.news.add(key) // pods that have just joined must say it, too
 	default:
-		p.letIn(ctx, key)
+		p.enqueue(ctx, key, state)
 	}
-	p.report(ctx, key, state)
+	p.report(key, state)
 }
 
 // waiting lists the gangs that wait for room, in the order of the queue; gangs that
@@ -195,11 +194,11 @@ func (p *Plugin) retry(ctx context.Context, key string) {
 	g.verdict = text
 	p.mu.Unlock()
 	if text == "" {
-		p.letIn(ctx, key)
+		p.enqueue(ctx, key, d.GangState)
 		return
 	}
 	if changed {
-		p.publish(ctx, key, nil)
+		p.news.add(key)
 	}
 	if len(refused) == 0 && d.Result.Placement == nil {
 		p.dissolve(ctx, key, d.GangState)

@@ -31,9 +31,6 @@ type chores struct {
 	changed, outdated bool
 	// aged tells that a gang has waited long enough for a place to be held for it.
 	aged bool
-	// told are gangs whose verdict must be written, with pods on which the scheduler
-	// itself has just written something else.
-	told map[string]map[types.UID]bool
 	// claims are gangs that may hold a place which others have to leave.
 	claims map[string]bool
 }
@@ -43,7 +40,7 @@ func newWorklist() *worklist {
 }
 
 func newChores() chores {
-	return chores{gangs: map[string]bool{}, told: map[string]map[types.UID]bool{}, claims: map[string]bool{}}
+	return chores{gangs: map[string]bool{}, claims: map[string]bool{}}
 }
 
 // add notes a change. It does not block.
@@ -55,7 +52,7 @@ func (w *worklist) add(change inventory.Change) {
 	w.pending.freed = w.pending.freed || change.Freed
 	w.pending.rolledBack = w.pending.rolledBack || change.RolledBack
 	w.mu.Unlock()
-	w.signal()
+	signal(w.ready)
 }
 
 // observe notes a change of the cluster.
@@ -73,7 +70,7 @@ func (w *worklist) refresh() {
 	w.mu.Lock()
 	w.pending.outdated = true
 	w.mu.Unlock()
-	w.signal()
+	signal(w.ready)
 }
 
 // age notes that a gang has waited long enough for a place to be held for it.
@@ -81,18 +78,7 @@ func (w *worklist) age() {
 	w.mu.Lock()
 	w.pending.aged = true
 	w.mu.Unlock()
-	w.signal()
-}
-
-// tell notes that the verdict of a gang must be written, whatever stands on the pod.
-func (w *worklist) tell(key string, pod types.UID) {
-	w.mu.Lock()
-	if w.pending.told[key] == nil {
-		w.pending.told[key] = map[types.UID]bool{}
-	}
-	w.pending.told[key][pod] = true
-	w.mu.Unlock()
-	w.signal()
+	signal(w.ready)
 }
 
 // claim notes that others may have to leave the place that a gang holds.
@@ -100,14 +86,7 @@ func (w *worklist) claim(key string) {
 	w.mu.Lock()
 	w.pending.claims[key] = true
 	w.mu.Unlock()
-	w.signal()
-}
-
-func (w *worklist) signal() {
-	select {
-	case w.ready <- struct{}{}:
-	default:
-	}
+	signal(w.ready)
 }
 
 // take returns what there is to do and forgets it.
@@ -117,4 +96,48 @@ func (w *worklist) take() chores {
 	taken := w.pending
 	w.pending = newChores()
 	return taken
+}
+
+// news collects gangs of which there may be something to write until the writer gets to
+// it: what the API server must be told waits for it, what is decided does not.
+type news struct {
+	// ready receives when there is something to look at.
+	ready chan struct{}
+
+	mu      sync.Mutex
+	pending map[string]map[types.UID]bool
+}
+
+func newNews() *news {
+	return &news{ready: make(chan struct{}, 1), pending: map[string]map[types.UID]bool{}}
+}
+
+// add notes a gang, with pods on which the scheduler itself has just written something else.
+func (n *news) add(key string, overwritten ...types.UID) {
+	n.mu.Lock()
+	if n.pending[key] == nil {
+		n.pending[key] = map[types.UID]bool{}
+	}
+	for _, pod := range overwritten {
+		n.pending[key][pod] = true
+	}
+	n.mu.Unlock()
+	signal(n.ready)
+}
+
+// take returns the gangs and forgets them.
+func (n *news) take() map[string]map[types.UID]bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	taken := n.pending
+	n.pending = map[string]map[types.UID]bool{}
+	return taken
+}
+
+// signal makes a channel that holds one value hold it.
+func signal(ready chan<- struct{}) {
+	select {
+	case ready <- struct{}{}:
+	default:
+	}
 }

@@ -62,6 +62,8 @@ type podState struct {
 	observed *corev1.Pod
 	// assumed is the pod as it will be once it is bound, nil unless that is under way.
 	assumed *corev1.Pod
+	// decided is the assumed pod's allocation record, nil when only its annotations tell.
+	decided *contract.Allocation
 	// doubted tells that the binding of the assumed pod failed, as far as is known.
 	doubted bool
 	member  member
@@ -202,7 +204,7 @@ func (c *Cache) SetPod(p *corev1.Pod) Change {
 	before, held := state.observed, state.holds()
 	expected := !state.doubted && state.assumed != nil && state.assumed.Spec.NodeName == p.Spec.NodeName
 	if p.Spec.NodeName != "" || Finished(p) {
-		state.assumed, state.doubted = nil, false
+		state.assumed, state.decided, state.doubted = nil, nil, false
 	}
 	state.observed = p
 	c.update(state)
@@ -239,10 +241,11 @@ func (c *Cache) RemovePod(uid types.UID) Change {
 func (c *Cache) Assume(p *corev1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.assume(p)
+	c.assume(p, nil)
 }
 
-func (c *Cache) assume(p *corev1.Pod) {
+// assume is Assume with the record that the pod's annotations hold, nil to read them.
+func (c *Cache) assume(p *corev1.Pod, decided *contract.Allocation) {
 	state, ok := c.pods[p.UID]
 	if !ok {
 		return // deleted meanwhile
@@ -250,7 +253,7 @@ func (c *Cache) assume(p *corev1.Pod) {
 	if state.observed.Spec.NodeName != "" || Finished(state.observed) {
 		return // the API server was faster
 	}
-	state.assumed = p
+	state.assumed, state.decided = p, decided
 	c.update(state)
 }
 
@@ -288,7 +291,7 @@ func (c *Cache) forget(uid types.UID) bool {
 		return false
 	}
 	c.discharge(state)
-	state.assumed = nil
+	state.assumed, state.decided = nil, nil
 	c.update(state)
 	return true
 }
@@ -355,12 +358,20 @@ func (c *Cache) leave(state *podState) {
 	}
 }
 
+// charge tells the view about a pod that holds resources.
 func (c *Cache) charge(state *podState) {
-	p := state.now()
-	if pod, ok := podOn(p, c.cardsOf(p.Spec.NodeName), c.tree); ok {
-		pod.Budgets = c.budgetsOf(p)
-		c.view.AddPod(pod)
+	p, request := state.now(), state.member.role.Request
+	if state.key == "" {
+		request, _ = requestOf(p) // it is not planned
 	}
+	decided := state.decided
+	if decided == nil {
+		record := recordOf(p)
+		decided = &record
+	}
+	pod := podOn(p, request, *decided, c.cardsOf(p.Spec.NodeName), c.tree)
+	pod.Budgets = c.budgetsOf(p)
+	c.view.AddPod(pod)
 }
 
 func (c *Cache) discharge(state *podState) {

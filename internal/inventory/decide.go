@@ -88,8 +88,8 @@ func (c *Cache) Decide(key string, exclude map[string]bool) (d Decision, ok bool
 		}
 	}
 	c.view.Release(d.Gang.ID)
-	for _, p := range bound {
-		c.assume(p)
+	for i, p := range bound {
+		c.assume(p, &d.Seats[i].Record)
 	}
 	return d, true, nil
 }
@@ -152,6 +152,10 @@ func (c *Cache) Claim(key string) (claim Claim, ok bool) {
 func (c *Cache) Hopeless(key string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.hopeless(key)
+}
+
+func (c *Cache) hopeless(key string) bool {
 	found, ok := c.hopes[key]
 	return ok && !found.any && found.version == c.view.Version()
 }
@@ -165,10 +169,11 @@ func (c *Cache) hope(key string, g placement.Gang) {
 
 // ReserveHeads holds places for gangs that have waited too long, by key in the order of
 // the queue ([placement.View.ReserveHeads]), and returns those for which that changed
-// something.
+// something. Gangs without hope are not looked at.
 func (c *Cache) ReserveHeads(keys []string) (changed []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	keys = slices.DeleteFunc(keys, c.hopeless)
 	var gangs []placement.Gang
 	before := map[string]placement.Reservation{}
 	for _, key := range keys {

@@ -19,8 +19,7 @@ func PlanKey(p *corev1.Pod) (key string, ok bool) {
 	if key, ok := GangKey(p); ok {
 		return key, true
 	}
-	request, _ := requestOf(p)
-	return "pod/" + p.Namespace + "/" + p.Name, request.Mode != placement.ModeNone
+	return "pod/" + p.Namespace + "/" + p.Name, asksForCards(p)
 }
 
 // Planned reports whether the planner places a pod: whether it belongs to a gang, and

@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,16 +29,26 @@ var cardResources = []string{
 // NVML index, which is the position of the card on every machine that has all its
 // cards. The quota leaf is the one that the pod names itself.
 func Pod(p *corev1.Pod) (placement.Pod, bool) {
-	return podOn(p, nil, nil)
-}
-
-// podOn is Pod with the cards translated to positions in the node's table, and the
-// leaf taken from the pod's namespace when it names none.
-func podOn(p *corev1.Pod, cards *gpu.Table, tree *quota.Tree) (placement.Pod, bool) {
 	if p.Spec.NodeName == "" || Finished(p) {
 		return placement.Pod{}, false
 	}
 	request, _ := requestOf(p)
+	return podOn(p, request, recordOf(p), nil, nil), true
+}
+
+// recordOf reads a pod's allocation record; one that is missing or cannot be read is empty.
+func recordOf(p *corev1.Pod) contract.Allocation {
+	record, _, err := contract.AllocationFrom(p.Annotations)
+	if err != nil {
+		return contract.Allocation{}
+	}
+	return record
+}
+
+// podOn describes a pod that holds resources, with what it asks for and its record. The
+// cards are translated to positions in the node's table, and the leaf is taken from the
+// pod's namespace when it names none.
+func podOn(p *corev1.Pod, request placement.Request, record contract.Allocation, cards *gpu.Table, tree *quota.Tree) placement.Pod {
 	pod := placement.Pod{
 		ID:          podID(p),
 		Node:        p.Spec.NodeName,
@@ -50,11 +61,29 @@ func podOn(p *corev1.Pod, cards *gpu.Table, tree *quota.Tree) (placement.Pod, bo
 	}
 	pod.StartedAt, pod.EndsAt = lifetime(p)
 	pod.Gang, _ = GangKey(p)
-	if record, ok, err := contract.AllocationFrom(p.Annotations); ok && err == nil {
-		pod.Own = positions(record.Cards, cards)
-		pod.Shares = shares(record.Shares, cards)
+	pod.Own = positions(record.Cards, cards)
+	pod.Shares = shares(record.Shares, cards)
+	return pod
+}
+
+// cardRequests are the resources by which pods ask for cards.
+var cardRequests = []corev1.ResourceName{
+	contract.ResourceTopologyCard,
+	contract.ResourceCardMemory,
+	contract.ResourceCorePercent,
+	contract.ResourceDefaultCard,
+}
+
+// asksForCards reports whether a pod asks for cards, without adding up all that it asks for.
+func asksForCards(p *corev1.Pod) bool {
+	in := func(list corev1.ResourceList) bool {
+		return slices.ContainsFunc(cardRequests, func(name corev1.ResourceName) bool {
+			amount, ok := list[name]
+			return ok && amount.Sign() > 0
+		})
 	}
-	return pod, true
+	asks := func(c corev1.Container) bool { return in(c.Resources.Requests) }
+	return slices.ContainsFunc(p.Spec.Containers, asks) || slices.ContainsFunc(p.Spec.InitContainers, asks) || in(p.Spec.Overhead)
 }
 
 // Finished reports whether a pod has ended and so has given its cards back.

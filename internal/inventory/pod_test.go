@@ -99,8 +99,39 @@ func TestPodOnMachineWithAGap(t *testing.T) {
 		Links: [][]gpu.Link{{{Class: gpu.Self}, {Class: gpu.SYS}}, {{Class: gpu.SYS}, {Class: gpu.Self}}},
 	})
 	require.NoError(t, err)
-	pod, ok := podOn(newPod("pod", onNode("node"), recorded(contract.Allocation{Cards: []int{1, 2}})), table, nil)
-	require.True(t, ok)
+	pod := podOn(newPod("pod", onNode("node")), placement.Request{}, contract.Allocation{Cards: []int{1, 2}}, table, nil)
 	assert.Equal(t, gpu.SetOf(1), pod.Own)
 	assert.Equal(t, []int{2}, Indexes(pod.Own, table))
+}
+
+// Whether a pod asks for cards is what its request says.
+func TestAsksForCards(t *testing.T) {
+	list := func(name corev1.ResourceName, amount string) corev1.ResourceList {
+		return corev1.ResourceList{name: resource.MustParse(amount), corev1.ResourceCPU: resource.MustParse("1")}
+	}
+	container := func(requests corev1.ResourceList) []corev1.Container {
+		return []corev1.Container{{}, {Resources: corev1.ResourceRequirements{Requests: requests}}}
+	}
+	specs := map[string]struct {
+		spec corev1.PodSpec
+		want bool
+	}{
+		"nothing":          {corev1.PodSpec{}, false},
+		"CPU":              {corev1.PodSpec{Containers: container(list(corev1.ResourceMemory, "1Gi"))}, false},
+		"no card":          {corev1.PodSpec{Containers: container(list(contract.ResourceTopologyCard, "0"))}, false},
+		"part of a card":   {corev1.PodSpec{Containers: container(list(contract.ResourceDefaultCard, "500m"))}, true},
+		"init container":   {corev1.PodSpec{InitContainers: container(list(contract.ResourceDefaultCard, "1"))}, true},
+		"overhead":         {corev1.PodSpec{Overhead: list(contract.ResourceTopologyCard, "1")}, true},
+		"card memory":      {corev1.PodSpec{Containers: container(list(contract.ResourceCardMemory, "4"))}, true},
+		"core percentage":  {corev1.PodSpec{Containers: container(list(contract.ResourceCorePercent, "10"))}, true},
+		"count, no memory": {corev1.PodSpec{Containers: container(list(contract.ResourceCardCount, "1"))}, false},
+	}
+	for name, test := range specs {
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{Spec: test.spec}
+			assert.Equal(t, test.want, asksForCards(pod))
+			request, _ := requestOf(pod)
+			assert.Equal(t, test.want, request.Mode != placement.ModeNone)
+		})
+	}
 }

@@ -182,15 +182,15 @@ func (c *chaos) configure(t *testing.T) {
 	if c.chance(3) {
 		ahead := time.Duration(1+c.IntN(7200)) * pick(c.world, time.Second, -time.Second)
 		c.kubeconfig = skewed(t, ahead)
-		c.changes["qps: 500"] = "qps: 500\n  contentType: application/json\n  acceptContentTypes: application/json"
+		c.changes["qps: 5000"] = "qps: 5000\n  contentType: application/json\n  acceptContentTypes: application/json"
 		c.audit.did("the API server's clock is ahead of the scheduler's by %s", ahead)
 	}
 	if c.chance(2) {
 		slow := "qps: 40"
-		if from, ok := c.changes["qps: 500"]; ok {
-			slow = strings.Replace(from, "qps: 500", slow, 1)
+		if from, ok := c.changes["qps: 5000"]; ok {
+			slow = strings.Replace(from, "qps: 5000", slow, 1)
 		}
-		c.changes["qps: 500"], c.changes["burst: 1000"] = slow, "burst: 2"
+		c.changes["qps: 5000"], c.changes["burst: 10000"] = slow, "burst: 2"
 	}
 	for range schedulers {
 		c.start(t)

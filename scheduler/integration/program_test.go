@@ -37,7 +37,7 @@ func startScheduler(t *testing.T) *program {
 // members of a gang are bound one after the other.
 func startSlowScheduler(t *testing.T) *program {
 	t.Helper()
-	return runScheduler(t, map[string]string{"qps: 500": "qps: 20", "burst: 1000": "burst: 1"})
+	return runScheduler(t, map[string]string{"qps: 5000": "qps: 20", "burst: 10000": "burst: 1"})
 }
 
 // runScheduler runs the scheduler with changes to the text of its configuration, and

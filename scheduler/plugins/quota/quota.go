@@ -57,8 +57,12 @@ func (*Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, er
 	return nil, nil
 }
 
-// SignPod says that pods of one leaf are equal to this plugin.
+// SignPod keeps planned pods out of the framework's batching of equal pods; others of one
+// leaf are equal to this plugin.
 func (p *Plugin) SignPod(_ context.Context, pod *corev1.Pod) ([]fwk.SignFragment, *fwk.Status) {
+	if _, planned := inventory.PlanKey(pod); planned {
+		return nil, fwk.NewStatus(fwk.Unschedulable, "planned pods are not batched")
+	}
 	return []fwk.SignFragment{{Key: Name + ".Leaf()", Value: p.cache.Leaf(pod)}}, nil
 }
 

@@ -39,6 +39,8 @@ type Plugin struct {
 	after func(time.Duration, func())
 	// reserveAfter is how long a gang waits before a place is held for it; negative: for ever.
 	reserveAfter time.Duration
+	// due tells that gangs have waited so long when places were held last.
+	due atomic.Bool
 	// leading tells that this scheduler schedules, and is not a replica that stands by:
 	// only then it writes to the API server.
 	leading atomic.Bool

@@ -45,9 +45,27 @@ func (p *Plugin) reserve(ctx context.Context, keys []string) {
 	if p.reserveAfter < 0 {
 		return
 	}
-	for _, key := range p.cache.ReserveHeads(slices.DeleteFunc(keys, func(key string) bool { return p.patienceOf(key) > 0 })) {
+	due := slices.DeleteFunc(keys, func(key string) bool { return p.patienceOf(key) > 0 })
+	p.due.Store(len(due) > 0)
+	for _, key := range p.cache.ReserveHeads(due) {
 		p.retry(ctx, key)
 	}
+}
+
+// concernHeads reports whether a change of some gangs may mean that other places must be
+// held: gangs have waited too long already, or one of these waits.
+func (p *Plugin) concernHeads(keys map[string]bool) bool {
+	if len(keys) > 0 && p.due.Load() {
+		return true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key := range keys {
+		if g, ok := p.gangs[key]; ok && g.verdict != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // patienceOf is how long a gang has to wait until a place is held for it.

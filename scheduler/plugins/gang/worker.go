@@ -53,7 +53,7 @@ func (p *Plugin) do(ctx context.Context, c chores) {
 			}
 		}
 	}
-	if c.freed || c.rolledBack || c.aged || len(c.gangs) > 0 {
+	if c.freed || c.rolledBack || c.aged || p.concernHeads(c.gangs) {
 		p.reserve(ctx, p.waiting())
 	}
 	if c.changed && !p.refreshes {

@@ -20,7 +20,7 @@ func (r results) sections() map[string]string {
 		}
 	}
 	put("in short", r.inShort())
-	put("conditions", r.under())
+	put("conditions", r.quietness())
 	for _, c := range r.cases() {
 		put(c.Series, c.table())
 	}
@@ -61,8 +61,8 @@ func (r results) write(page string) error {
 	return os.WriteFile(page, text, 0o644) //nolint:gosec // a page that everybody may read
 }
 
-// under tells what was measured and on how quiet a machine.
-func (r results) under() string {
+// quietness tells what was measured and on how quiet a machine.
+func (r results) quietness() string {
 	var all []conditions
 	for _, t := range r.Throughput {
 		all = append(all, t.conditions)

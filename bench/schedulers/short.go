@@ -47,27 +47,33 @@ func (r results) inShort() string {
 	line(&t, "live, pods bound per second", "", strings.Join(speeds[live], "<br>"))
 	line(&t, "a core each: part of what API server and etcd can take at all", "all of it", strings.Join(limits, "<br>"))
 	byTimes := func(a, b saving) int { return cmp.Compare(a.times, b.times) }
-	line(&t, "scheduler CPU per bound pod", "half", "from "+slices.MinFunc(savings, byTimes).text+"<br>to "+slices.MaxFunc(savings, byTimes).text)
+	if len(savings) > 0 {
+		line(&t, "scheduler CPU per bound pod", "half", "from "+slices.MinFunc(savings, byTimes).text+"<br>to "+slices.MaxFunc(savings, byTimes).text)
+	}
+	var ours waiting
 	var others []waiting
-	for _, w := range r.Waiting[1:] {
-		if slices.Contains(rivals(), w.Scheduler) {
+	for _, w := range r.Waiting {
+		switch {
+		case w.Scheduler == schedulers()[0].name:
+			ours = w
+		case slices.Contains(rivals(), w.Scheduler):
 			others = append(others, w)
 		}
 	}
 	if len(others) > 0 {
 		least := slices.MinFunc(others, func(a, b waiting) int { return cmp.Compare(a.CPUSeconds, b.CPUSeconds) })
-		line(&t, "CPU while hopeless gangs wait", "5 % of the best", share(r.Waiting[0].CPUSeconds, least.CPUSeconds, 1)+" of "+least.Scheduler)
+		line(&t, "CPU while hopeless gangs wait", "5 % of the best", share(ours.CPUSeconds, least.CPUSeconds, 1)+" of "+least.Scheduler)
 	}
-	line(&t, "verdict about a gang that does not fit", "100 ms", fmt.Sprintf("%s ms on the first member, %s ms on all", milliseconds(r.Waiting[0].FirstVerdictSeconds), milliseconds(r.Waiting[0].LastVerdictSeconds)))
+	line(&t, "verdict about a gang that does not fit", "100 ms", fmt.Sprintf("%s ms on the first member, %s ms on all", milliseconds(ours.FirstVerdictSeconds), milliseconds(ours.LastVerdictSeconds)))
 	if gang512 != nil {
 		line(&t, "one gang of 512 pods with eight cards each", "2 s of scheduler time", fmt.Sprintf("%.2f s from the creation of its last member to the last bind, %.2f s of scheduler CPU, %.2f s with the creation of the pods", gang512.LastSeconds, gang512.CPUSeconds, gang512.Seconds))
 	}
 	var memory, cpu []string
 	for _, i := range r.Idle {
-		memory, cpu = append(memory, fmt.Sprintf("%s %.0f", i.Scheduler, i.MiB)), append(cpu, fmt.Sprintf("%s %.2f", i.Scheduler, i.CPUSeconds))
+		memory, cpu = append(memory, fmt.Sprintf("%s %.0f (%.0f)", i.Scheduler, i.MiB, i.OwnMiB)), append(cpu, fmt.Sprintf("%s %.2f", i.Scheduler, i.CPUSeconds))
 	}
 	line(&t, fmt.Sprintf("%d idle nodes", r.Idle[0].Nodes), "less than Volcano and Koordinator",
-		fmt.Sprintf("MiB: %s<br>CPU seconds in %.0f s: %s", strings.Join(memory, ", "), r.Idle[0].IntervalSeconds, strings.Join(cpu, ", ")))
+		fmt.Sprintf("MiB, in brackets without the program file: %s<br>CPU seconds in %.0f s: %s", strings.Join(memory, ", "), r.Idle[0].IntervalSeconds, strings.Join(cpu, ", ")))
 	return t.String()
 }
 

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"maps"
 	"slices"
 	"sort"
 
@@ -23,7 +24,9 @@ type Victim struct {
 // Reclaim is Plan for a gang that may take places from others. When the gang fits
 // without, or holds a place that is free by now, it takes none; otherwise the result has
 // a reservation to hold, and names the victims to evict. Nobody needs to go unless the
-// whole gang has its place after that.
+// whole gang has its place after that. A gang for which others have to go waits for the
+// place that they leave, also when it would fit elsewhere once the first of them have
+// gone: none of them goes in vain, and the place is the best that was found.
 //
 // With a quota tree the rules are those of ACK's PreemptionAlgorithm ElasticQuota. A
 // gang that stays within the minimum of its leaf may take from gangs of other leaves that
@@ -51,12 +54,12 @@ func (v *View) Reclaim(g Gang) Result {
 			Fits: true, Gang: g.ID, Asked: len(g.Running) + len(placed.Assignments), Fit: len(g.Running) + len(placed.Assignments),
 		}}
 	}
+	if held != nil && held.Evicts && v.Stands(g) {
+		return held.Reservation.result()
+	}
 	p := newPlanner(v.seen(&g, nil), g)
 	if result, done := p.place(); done {
 		return result
-	}
-	if held != nil && held.Evicts && v.Stands(g) {
-		return held.Reservation.result()
 	}
 	if p.invalid() == nil {
 		if r, ok := v.claim(p); ok {
@@ -83,10 +86,16 @@ func (v *View) claim(p *planner) (Reservation, bool) {
 		return Reservation{}, false
 	}
 	v.sortVictims(victims, p, tree)
-	if tree != nil && tree.Entitled(p.gang.Leaf, p.charge(p.needed)) {
-		victims = borrowers(tree.Clone(), victims, p.charge(p.needed))
+	allowed := func(victims []*runningGang) []*runningGang {
+		if tree != nil && tree.Entitled(p.gang.Leaf, p.charge(p.needed)) {
+			victims = borrowers(tree.Clone(), victims, p.charge(p.needed))
+		}
+		return slices.Concat(leaving, v.withinBudgets(victims))
 	}
-	after, placement, ok := v.fewest(p.gang, slices.Concat(leaving, v.withinBudgets(victims)))
+	after, placement, ok := v.fewest(p.gang, allowed(victims))
+	if !ok {
+		after, placement, ok = v.fewestByNodes(p.gang, leaving, victims, allowed)
+	}
 	if !ok {
 		return Reservation{}, false
 	}
@@ -174,6 +183,39 @@ func (v *View) withinBudgets(candidates []*runningGang) []*runningGang {
 		}
 	}
 	return list
+}
+
+// claimPlaces bounds the places that are tried for a claim.
+const claimPlaces = 8
+
+// fewestByNodes is fewest for when only some of the victims may go, and those that would go
+// first leave no room where it is needed: it looks for a place as if all could go, and
+// takes the victims from the nodes of that place alone; when too few of those may go, it
+// looks on other nodes.
+func (v *View) fewestByNodes(g Gang, leaving, victims []*runningGang, allowed func([]*runningGang) []*runningGang) ([]*runningGang, *Placement, bool) {
+	elsewhere := g
+	elsewhere.ExcludeNodes = maps.Clone(g.ExcludeNodes)
+	for range claimPlaces {
+		place := v.placeWithout(elsewhere, slices.Concat(leaving, victims))
+		if place == nil {
+			break
+		}
+		nodes := map[string]bool{}
+		for _, a := range place.Assignments {
+			nodes[a.Node] = true
+		}
+		near := slices.DeleteFunc(slices.Clone(victims), func(r *runningGang) bool {
+			return !slices.ContainsFunc(r.pods, func(pod *Pod) bool { return nodes[pod.Node] })
+		})
+		if after, placement, ok := v.fewest(g, allowed(near)); ok {
+			return after, placement, true
+		}
+		if elsewhere.ExcludeNodes == nil {
+			elsewhere.ExcludeNodes = map[string]bool{}
+		}
+		maps.Copy(elsewhere.ExcludeNodes, nodes)
+	}
+	return nil, nil, false
 }
 
 // fitsWithout reports whether a gang fits once others have gone.

@@ -131,6 +131,61 @@ func TestClaimsInTurnTakeFromWhoBorrowsMost(t *testing.T) {
 	assert.Equal(t, []string{"left", "right"}, from)
 }
 
+func TestClaimantWaitsForItsPlace(t *testing.T) {
+	v := topologyView(1)
+	place(t, v, inLeaf(gang("ml/low", 4, cards(2)), "", 0))
+	high := inLeaf(gang("ml/high", 1, cards(2)), "", 1)
+	claimed := v.Reclaim(high)
+	require.NotNil(t, claimed.Reservation, claimed.Verdict)
+	v.Hold(*claimed.Reservation)
+	own := claimed.Placement.Assignments[0].Own
+
+	for _, pod := range v.Pods("n0") {
+		if pod.Own != own {
+			v.RemovePod(pod.ID)
+		}
+	}
+	between := v.Reclaim(high)
+	require.NotNil(t, between.Reservation, "it does not take what the first victims leave")
+	assert.Equal(t, claimed.Placement, between.Placement)
+
+	evict(v, claimed.Victims)
+	done := v.Reclaim(high)
+	assert.Nil(t, done.Reservation)
+	assert.Equal(t, claimed.Placement, done.Placement)
+}
+
+// Of leaves that borrow only so much may be taken, and the gangs that would go first may be
+// on nodes of which the gang needs one place only.
+func TestReclaimFindsVictimsWhereTheyAreNeeded(t *testing.T) {
+	v := topologyView(3)
+	gpus := func(n int64) quota.Resources { return quota.Resources{"aliyun.com/gpu": n} }
+	setQuota(t, v, quota.Spec{Min: gpus(24), Max: gpus(24), Children: []quota.Spec{
+		{Name: "left", Min: gpus(16), Max: gpus(24)}, {Name: "right", Min: gpus(8), Max: gpus(24)},
+	}})
+	for i := range 24 {
+		g := inLeaf(gang(fmt.Sprint("left/", i), 1, cards(1)), "left", 0)
+		result := v.Plan(g)
+		require.NotNil(t, result.Placement, result.Verdict)
+		v.Apply(g, *result.Placement)
+	}
+	for _, n := range v.Nodes() {
+		for i, pod := range v.Pods(n) {
+			v.RemovePod(pod.ID)
+			pod.StartedAt = int64(i) // the youngest of every node go first
+			v.AddPod(pod)
+		}
+	}
+	whole := v.Reclaim(inLeaf(gang("right/whole", 1, cards(8)), "right", 0))
+	require.NotNil(t, whole.Placement, whole.Verdict)
+	assert.Len(t, whole.Victims, 8, "all those of one node")
+	apart := inLeaf(gang("right/apart", 3, cards(2)), "right", 0)
+	apart.Roles[0].MaxPerNode = 1
+	result := v.Reclaim(apart)
+	require.NotNil(t, result.Placement, result.Verdict)
+	assert.Len(t, result.Victims, 6, "two of every node")
+}
+
 func TestReclaimTakesLowestPriorityFirst(t *testing.T) {
 	v := topologyView(2)
 	setQuota(t, v, halves())

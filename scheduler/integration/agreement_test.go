@@ -259,12 +259,6 @@ func (a *agreement) agrees(p *corev1.Pod, want placement.Assignment, placed bool
 			return fmt.Errorf("node %q, reason %q; planned reason %q", pod.Spec.NodeName, have, predicted.Verdict)
 		}
 		return nil
-	case len(predicted.Victims) > 0:
-		// It takes room that the first of the victims leave as soon as it fits there.
-		if placed && pod.Spec.NodeName == "" {
-			return fmt.Errorf("waits, planned %+v: %s", want, reason([]corev1.Pod{*pod}))
-		}
-		return nil
 	case !placed:
 		if pod.Spec.NodeName != "" {
 			return fmt.Errorf("on node %q; planned to wait", pod.Spec.NodeName)

@@ -233,13 +233,13 @@ func TestQuotaOfJobsTogether(t *testing.T) {
 func TestMisfitNamesTheQuotaToo(t *testing.T) {
 	big := inLeaf(job(machines(t, "v100", 2), "big", 20), "vision")
 	cards := "2 nodes have no free card left"
-	for max, want := range map[int64]string{
+	for limit, want := range map[int64]string{
 		12: "12 of 20 members fit: quota root/vision: max of aliyun.com/gpu is 12, 0 is used and 20 is asked for by 20 members together; " + cards +
 			"; no node is left for worker-16 (each member asks for 1 card, mode topology). " +
 			"Nearest fix: pool size 3 (now 2) for pool v100 and quota max 20 (now 12) of aliyun.com/gpu for root/vision.",
 		20: "16 of 20 members fit: " + cards + " for worker-16 (each member asks for 1 card, mode topology). Nearest fix: pool size 3 (now 2) for pool v100.",
 	} {
-		big.Limits = tree(t, "vision", max)
+		big.Limits = tree(t, "vision", limit)
 		result, _ := ledger.New().PlanJob(big)
 		require.Nil(t, result.Placement)
 		assert.Equal(t, want, result.Verdict.String())

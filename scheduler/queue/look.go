@@ -28,6 +28,8 @@ func (p *planner) look(j *job, u *unit) {
 	e.spec, e.status = u.Spec, u.Status
 	p.entries = append(p.entries, e)
 	if j.finished != "" {
+		// It may have ended before the attempt was noted.
+		e.status.Attempts = max(e.status.Attempts, p.releasing[u.incarnation()])
 		p.enter(e, j.finished, "")
 		return
 	}

@@ -206,6 +206,18 @@ func TestLifeOfAUnit(t *testing.T) {
 	}
 }
 
+// A controller is killed when it has resumed a job, and the next one finds the job ended.
+func TestEndedBeforeItsAttemptWasNoted(t *testing.T) {
+	s := world(t)
+	ended := func(j *batchv1.Job) {
+		j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+	}
+	s.queueUp(t, object("a", both(released, ended)), contract.QueueUnitStatus{Phase: contract.UnitEnqueued})
+	p := s.plan(patient, now, map[string]int64{"team/a@unit-a": 1})
+	require.Len(t, p.phases, 1)
+	assert.Equal(t, int64(1), p.phases[0].status.Attempts)
+}
+
 // A place that is taken in any of these ways is not given to another job.
 func TestOneAtATime(t *testing.T) {
 	holders := map[string]func(*testing.T, *state){

@@ -36,8 +36,7 @@ type bench struct {
 	limit      time.Duration
 	schedulers []scheduler
 	// again are the schedulers that are measured more than once, all when empty.
-	again   string
-	results results
+	again string
 }
 
 func main() {

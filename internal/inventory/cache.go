@@ -87,7 +87,8 @@ type Change struct {
 	Freed bool
 	// Bound is the key of the gang of a pod that is bound now, as was expected, "" for none.
 	Bound string
-	// RolledBack tells that a pod that was about to be bound is not ([Cache.Forget]).
+	// RolledBack tells that a pod that was about to be bound is not ([Cache.Forget]), or
+	// that a place is not held any more.
 	RolledBack bool
 	// Node is a node whose taints or hardware changed, that came or went, or that a pod
 	// is bound to though it does not exist; "" for none.
@@ -231,8 +232,8 @@ func (c *Cache) RemovePod(uid types.UID) Change {
 		return Change{}
 	}
 	held := state.holds()
-	c.remove(state)
-	return Change{Gang: state.key, Freed: held}
+	lifted := c.remove(state)
+	return Change{Gang: state.key, Freed: held, RolledBack: lifted}
 }
 
 // Assume charges a pod that is about to be bound: p is the pod as it will be, with
@@ -337,10 +338,11 @@ func (c *Cache) update(state *podState) {
 	c.charge(state)
 }
 
-func (c *Cache) remove(state *podState) {
+func (c *Cache) remove(state *podState) (lifted bool) {
 	c.discharge(state)
-	c.leave(state)
+	lifted = c.leave(state)
 	delete(c.pods, state.now().UID)
+	return lifted
 }
 
 // recount forgets what was found out about a gang that changes.
@@ -349,13 +351,15 @@ func (c *Cache) recount(key string) {
 	delete(c.hopes, key)
 }
 
-func (c *Cache) leave(state *podState) {
+// leave takes a pod out of its gang, and reports whether that lifted the gang's held place.
+func (c *Cache) leave(state *podState) (lifted bool) {
 	c.recount(state.key)
 	delete(c.gangs[state.key], state.now().UID)
-	if len(c.gangs[state.key]) == 0 {
-		delete(c.gangs, state.key)
-		c.view.Release(gangID(state.now()))
+	if len(c.gangs[state.key]) > 0 {
+		return false
 	}
+	delete(c.gangs, state.key)
+	return c.view.Release(gangID(state.now()))
 }
 
 // charge tells the view about a pod that holds resources.

@@ -24,6 +24,8 @@ type Decision struct {
 	// Held tells that the result's reservation was held already, Lost that one was held
 	// which cannot be had any more.
 	Held, Lost bool
+	// Lifted tells that a place is not held any more, so that others may have it.
+	Lifted bool
 }
 
 // Seat is the place of one member.
@@ -65,13 +67,13 @@ func (c *Cache) Decide(key string, exclude map[string]bool) (d Decision, ok bool
 	defer c.mu.Unlock()
 	if d, ok = c.consider(key, exclude); !ok || d.Lacks != "" || d.Result.Placement == nil {
 		if d.Lost {
-			c.view.Release(d.Gang.ID)
+			d.Lifted = c.view.Release(d.Gang.ID)
 		}
 		return d, ok, nil
 	}
 	if d.Result.Reservation != nil {
 		if !d.Held {
-			c.view.Hold(*d.Result.Reservation)
+			d.Lifted = c.view.Hold(*d.Result.Reservation)
 		}
 		return d, true, nil
 	}
@@ -87,7 +89,7 @@ func (c *Cache) Decide(key string, exclude map[string]bool) (d Decision, ok bool
 			return d, true, fmt.Errorf("gang %s: %w", key, err)
 		}
 	}
-	c.view.Release(d.Gang.ID)
+	d.Lifted = c.view.Release(d.Gang.ID)
 	for i, p := range bound {
 		c.assume(p, &d.Seats[i].Record)
 	}
@@ -168,34 +170,24 @@ func (c *Cache) hope(key string, g placement.Gang) {
 }
 
 // ReserveHeads holds places for gangs that have waited too long, by key in the order of
-// the queue ([placement.View.ReserveHeads]), and returns those for which that changed
-// something. Gangs without hope are not looked at.
-func (c *Cache) ReserveHeads(keys []string) (changed []string) {
+// the queue ([placement.View.ReserveHeads]), and reports whether that changed anything.
+// Gangs without hope are not looked at.
+func (c *Cache) ReserveHeads(keys []string) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	keys = slices.DeleteFunc(keys, c.hopeless)
 	var gangs []placement.Gang
-	before := map[string]placement.Reservation{}
 	for _, key := range keys {
 		if state, ok := c.gang(key); ok && state.Lacks == "" {
 			gangs = append(gangs, state.Gang)
-			if held, ok := c.view.Held(state.Gang.ID); ok {
-				before[state.Gang.ID] = held
-			}
 		}
 	}
-	if len(gangs) == 0 && len(c.view.Reservations()) == 0 {
-		return nil
+	before := c.view.Reservations()
+	if len(gangs) == 0 && len(before) == 0 {
+		return false
 	}
 	c.view.ReserveHeads(gangs)
-	for _, key := range keys {
-		state, _ := c.gang(key)
-		held, _ := c.view.Held(state.Gang.ID)
-		if !reflect.DeepEqual(held, before[state.Gang.ID]) {
-			changed = append(changed, key)
-		}
-	}
-	return changed
+	return !reflect.DeepEqual(before, c.view.Reservations())
 }
 
 // Pending lists the gangs that are complete and of which members are not bound, by key.

@@ -6,9 +6,10 @@ import "slices"
 // the queue. One place on nodes is held, for the first that can have one: durations are
 // unknown, and each further place would keep more cards idle. Beside it each leaf's
 // first gang that its quota stops holds quota, for which no card idles. A gang that fits
-// now, or could not fit even on the empty cluster, holds nothing. A place that is held
-// already stays where it is while it is valid, unless there is one that waits for fewer
-// gangs; places of gangs that are not given are released.
+// now, or could not fit even on the empty cluster, holds nothing; what the former is about
+// to take is left alone by those behind it. A place that is held already stays where it is
+// while it is valid, unless there is one that waits for fewer gangs; places of gangs that
+// are not given are released.
 func (v *View) ReserveHeads(gangs []Gang) {
 	before := map[string]*hold{}
 	v.drop(func(h *hold) bool {
@@ -20,7 +21,14 @@ func (v *View) ReserveHeads(gangs []Gang) {
 	onNodes := false
 	leaves := map[string]bool{}
 	for _, g := range gangs {
-		if v.held(g.ID) != nil || g.Leaf != "" && leaves[g.Leaf] || v.Place(g) != nil {
+		if v.held(g.ID) != nil {
+			continue
+		}
+		if now := v.Place(g); now != nil {
+			v.Hold(Reservation{Gang: g, Placement: *now})
+			continue
+		}
+		if g.Leaf != "" && leaves[g.Leaf] {
 			continue
 		}
 		r, ok := v.head(g, before[g.ID])
@@ -31,6 +39,7 @@ func (v *View) ReserveHeads(gangs []Gang) {
 		leaves[g.Leaf] = true
 		onNodes = onNodes || !r.QuotaOnly
 	}
+	v.drop(func(h *hold) bool { return len(h.After) == 0 })
 }
 
 // head finds the place of a gang, which may be the one that it had.

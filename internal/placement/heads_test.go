@@ -69,6 +69,17 @@ func TestReserveHeadsMoves(t *testing.T) {
 	assert.Equal(t, "n0", r.Placement.Assignments[0].Node)
 }
 
+// A gang that fits now is about to run: those behind it leave it its place.
+func TestReserveHeadsBehindOneThatFits(t *testing.T) {
+	v, big := blocked(t)
+	first := gang("ml/first", 1, cards(4))
+	v.ReserveHeads([]placement.Gang{first, big})
+	assert.NotNil(t, v.Place(first))
+	assert.Equal(t, []string{"ml/big"}, reservedFor(v))
+	r, _ := v.Held("ml/big")
+	assert.Equal(t, "n1", r.Placement.Assignments[0].Node)
+}
+
 func TestHopeless(t *testing.T) {
 	v, big := blocked(t)
 	assert.False(t, v.Hopeless(big))

@@ -23,8 +23,9 @@ type hold struct {
 // use, so that it fits at any moment as soon as the last of them has gone, whatever is
 // planned in between. A reservation that waits for gangs to end, and does not evict
 // them, gives way to gangs of higher priority and to lost members of gangs that run.
-func (v *View) Hold(r Reservation) {
-	v.drop(func(h *hold) bool { return h.yields(&r.Gang) })
+// gaveWay tells that a place is not held any more.
+func (v *View) Hold(r Reservation) (gaveWay bool) {
+	gaveWay = v.drop(func(h *hold) bool { return h.yields(&r.Gang) })
 	h := &hold{Reservation: r, come: map[string][]*Pod{}, places: map[string]usage{}, after: map[string][]string{}}
 	for _, p := range r.Gang.pods(r.Placement.Assignments) {
 		if r.QuotaOnly {
@@ -44,11 +45,12 @@ func (v *View) Hold(r Reservation) {
 	}
 	v.holds = append(v.holds, h)
 	v.refreshHeld(h)
+	return gaveWay
 }
 
-// Release gives up the place that a gang holds, if any.
-func (v *View) Release(gang string) {
-	v.drop(func(h *hold) bool { return h.Gang.ID == gang })
+// Release gives up the place that a gang holds, and reports whether it held one.
+func (v *View) Release(gang string) bool {
+	return v.drop(func(h *hold) bool { return h.Gang.ID == gang })
 }
 
 // Held returns the reservation that a gang holds.
@@ -77,7 +79,8 @@ func (v *View) held(gang string) *hold {
 	return nil
 }
 
-func (v *View) drop(which func(*hold) bool) {
+// drop gives up some places, and reports whether there were any.
+func (v *View) drop(which func(*hold) bool) bool {
 	var dropped []*hold
 	v.holds = slices.DeleteFunc(slices.Clone(v.holds), func(h *hold) bool {
 		if !which(h) {
@@ -89,6 +92,7 @@ func (v *View) drop(which func(*hold) bool) {
 	for _, h := range dropped {
 		v.refreshHeld(h)
 	}
+	return len(dropped) > 0
 }
 
 func (v *View) refreshHeld(h *hold) {

@@ -119,21 +119,32 @@ func TestClaimAfterRestart(t *testing.T) {
 	assert.Equal(t, "b", node)
 }
 
-// A claim that cannot be had any more leaves no nominations behind.
+// A claim that cannot be had any more leaves no nominations behind, and others get what
+// it held.
 func TestClaimIsGivenUp(t *testing.T) {
-	b := newBench(t, "a")
+	b := newBench(t, "a", "b")
 	low := b.runs("low", "a", 1, 8, 0)
-	big := b.urgent("big", 1, 8)
+	big := b.urgent("big", 2, 8)
 	b.submit(big)
 	b.cycle(big[0])
 	b.work()
-	b.plugin.work.add(b.cache.SetPod(b.live(big[0])))
+	small := b.gangPods("small", 1, 1)
+	b.submit(small)
+	_, status := b.cycle(small[0])
+	assert.Contains(t, status.Message(), "Held back by the reservation of gang ns/big")
+	for _, pod := range big {
+		b.plugin.work.add(b.cache.SetPod(b.live(pod)))
+	}
 	b.cache.RemoveNode("a")
 	b.plugin.work.add(b.cache.RemovePod(low[0].UID))
 	b.work()
-	_, status := b.cycle(big[0])
-	assert.Contains(t, status.Message(), "0 of 1")
+	b.handle.takeActivated()
+	_, status = b.cycle(big[0])
+	assert.Contains(t, status.Message(), "1 of 2")
 	b.work()
-	assert.Empty(t, b.live(big[0]).Status.NominatedNodeName)
+	for _, pod := range big {
+		assert.Empty(t, b.live(pod).Status.NominatedNodeName)
+	}
 	assert.Empty(t, b.handle.nominated)
+	assert.Contains(t, b.handle.takeActivated(), "small-0")
 }

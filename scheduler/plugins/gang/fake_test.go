@@ -166,6 +166,7 @@ func (b *bench) gangPods(name string, members, cards int) []*corev1.Pod {
 		pods[i] = &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: "ns", Name: fmt.Sprintf("%s-%d", name, i), UID: types.UID(fmt.Sprintf("%s-%d", name, i)),
+				CreationTimestamp: metav1.Now(),
 				Labels: map[string]string{
 					contract.TopologyGroupLabel: name, contract.TopologyReplicasLabel: strconv.Itoa(members),
 				},

@@ -23,7 +23,7 @@ func (p *Plugin) recoverOnce(ctx context.Context) {
 		return
 	}
 	p.recovered = true
-	defer func() { p.reserve(ctx, p.inOrder(p.cache.Pending())) }()
+	defer func() { p.reserve(p.inOrder(p.cache.Pending())) }()
 	for _, key := range slices.Concat(p.cache.Partial(), p.inOrder(p.cache.Nominated())) {
 		state, ok := p.cache.Gang(key)
 		pod := leaderOf(state)

@@ -1,7 +1,6 @@
 package gang
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,17 +38,15 @@ func decode(object runtime.Object) (Args, error) {
 }
 
 // reserve holds places for those of the gangs, given in the order of the queue, that have
-// waited too long. How long they have waited is their age, so that a scheduler that
-// starts holds the same places.
-func (p *Plugin) reserve(ctx context.Context, keys []string) {
+// waited too long, and reports whether that changed anything. How long they have waited
+// is their age, so that a scheduler that starts holds the same places.
+func (p *Plugin) reserve(keys []string) (changed bool) {
 	if p.reserveAfter < 0 {
-		return
+		return false
 	}
 	due := slices.DeleteFunc(keys, func(key string) bool { return p.patienceOf(key) > 0 })
 	p.due.Store(len(due) > 0)
-	for _, key := range p.cache.ReserveHeads(due) {
-		p.retry(ctx, key)
-	}
+	return p.cache.ReserveHeads(due)
 }
 
 // concernHeads reports whether a change of some gangs may mean that other places must be

@@ -45,6 +45,44 @@ func TestBlockedHead(t *testing.T) {
 	assert.Equal(t, "a", node)
 }
 
+// No place is held for a gang where one before it in the queue is about to be.
+func TestBlockedHeadBehindOneThatFits(t *testing.T) {
+	b := newBench(t, "a")
+	b.runs("first", "a", 1, 4, 0)
+	second := b.runs("second", "a", 1, 4, 4)
+	next, big := b.gangPods("next", 1, 4), b.gangPods("big", 1, 8)
+	next[0].CreationTimestamp = metav1.NewTime(time.Now().Add(-2 * time.Hour))
+	big[0].CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
+	b.submit(append(next, big...))
+	b.cycle(next[0])
+	b.cycle(big[0])
+	b.elapse()
+	b.plugin.work.add(b.cache.RemovePod(second[0].UID))
+	b.work()
+	assert.Contains(t, b.handle.takeActivated(), "next-0")
+	_, status := b.cycle(next[0])
+	assert.True(t, status.IsSuccess(), status.Message())
+}
+
+// When a held place is given up, gangs that waited because of it are tried again.
+func TestBlockedHeadGoes(t *testing.T) {
+	b := newBench(t, "a")
+	b.runs("first", "a", 1, 4, 0)
+	big := b.gangPods("big", 1, 8)
+	big[0].CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
+	b.submit(big)
+	b.cycle(big[0])
+	b.elapse()
+	small := b.gangPods("small", 1, 1)
+	b.submit(small)
+	_, status := b.cycle(small[0])
+	assert.Contains(t, status.Message(), "Held back by the reservation of gang ns/big")
+	b.handle.takeActivated()
+	b.plugin.work.add(b.cache.RemovePod(big[0].UID))
+	b.work()
+	assert.Contains(t, b.handle.takeActivated(), "small-0")
+}
+
 // A scheduler that starts holds the place before it plans anything.
 func TestBlockedHeadAfterRestart(t *testing.T) {
 	b := newBench(t, "a")

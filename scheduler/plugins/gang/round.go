@@ -36,6 +36,9 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*seat, 
 	if !ok {
 		return nil, hold("pod %s is gone", pod.Name)
 	}
+	if d.Lifted {
+		p.work.add(inventory.Change{RolledBack: true})
+	}
 	p.planned(key, begin, d)
 	if d.Lacks != "" {
 		return nil, hold("%s", d.Lacks)

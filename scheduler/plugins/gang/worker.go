@@ -46,15 +46,16 @@ func (p *Plugin) do(ctx context.Context, c chores) {
 	if c.outdated {
 		p.refreshes = false
 	}
-	if c.freed || c.rolledBack || c.outdated {
+	again := c.freed || c.rolledBack
+	if again || c.aged || p.concernHeads(c.gangs) {
+		again = p.reserve(p.waiting()) || again
+	}
+	if again || c.outdated {
 		for _, key := range p.waiting() {
 			if c.outdated || !p.cache.Hopeless(key) {
 				p.retry(ctx, key)
 			}
 		}
-	}
-	if c.freed || c.rolledBack || c.aged || p.concernHeads(c.gangs) {
-		p.reserve(ctx, p.waiting())
 	}
 	if c.changed && !p.refreshes {
 		p.refreshes = true

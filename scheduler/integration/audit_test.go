@@ -41,23 +41,33 @@ type audit struct {
 	// history are the changes of pods and what the run did, in order.
 	history    []string
 	violations []string
+	// evictions and losses are in order; kills counts programs.
+	evictions []eviction
+	losses    []loss
+	kills     int
 }
 
 type auditedGang struct {
 	minimum int
 	timeout time.Duration
+	leaf    string
 	// whole tells that as many members as it needs have been bound at one time.
 	whole bool
 	// partial is since when only some are bound, zero while none or enough are.
 	partial time.Time
+	// ran is when as many as it needs were last found bound, zero for never.
+	ran time.Time
+	// nominated are the nodes that places were held on for its pods.
+	nominated map[string]bool
 }
 
 // limit is the maximum of whole cards at one node of the quota tree.
 type limit struct {
-	name     string
-	max, old int64
-	edited   time.Time
-	leaves   []string
+	name string
+	// old is the maximum before the last edit; min is lowered to the maximum.
+	min, max, old int64
+	edited        time.Time
+	leaves        []string
 }
 
 func newAudit(w *world) *audit {
@@ -157,6 +167,7 @@ func (a *audit) set(pod *corev1.Pod) {
 		a.checkQuota(pod)
 	}
 	a.checkGang(pod)
+	a.checkVictim(before, pod)
 }
 
 func (a *audit) drop(pod *corev1.Pod) {
@@ -253,20 +264,28 @@ func (a *audit) checkGang(pod *corev1.Pod) {
 	if !ok {
 		return
 	}
-	bound := 0
-	for _, other := range a.pods {
-		if other.Labels[contract.JobNameLabel] == name && holds(other) {
-			bound++
-		}
+	if node := pod.Status.NominatedNodeName; node != "" {
+		g.nominated[node] = true
 	}
-	switch {
+	switch bound := a.bound(name); {
 	case bound >= g.minimum:
-		g.whole, g.partial = true, time.Time{}
+		g.whole, g.partial, g.ran = true, time.Time{}, time.Now()
 	case bound == 0:
 		g.whole, g.partial = false, time.Time{}
 	case g.partial.IsZero() && !g.whole:
 		g.partial = time.Now()
 	}
+}
+
+// bound counts the members of a gang that are bound.
+func (a *audit) bound(gang string) int {
+	n := 0
+	for _, pod := range a.pods {
+		if pod.Labels[contract.JobNameLabel] == gang && holds(pod) {
+			n++
+		}
+	}
+	return n
 }
 
 // checkTime complains of gangs that have been bound in part for too long.

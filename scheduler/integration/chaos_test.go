@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -15,23 +14,24 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/gang"
 )
 
 var (
-	chaosSeed = flag.Uint64("chaos.seed", 5, "seed of the first chaos run; the following runs have the following seeds")
+	chaosSeed = flag.Uint64("chaos.seed", 1, "seed of the first chaos run; the following runs have the following seeds")
 	chaosRuns = flag.Int("chaos.runs", 5, "number of chaos runs")
 )
 
 // TestChaos breaks things at random while gangs come and go, and checks by books of its
-// own that no card is given twice, no gang stays bound in part and no quota is exceeded,
-// and that everything settles when the breaking ends. A run's seed reproduces what it
-// does and when; with seed 1 the last is random, and printed.
+// own that no card is given twice, no gang stays bound in part, no quota is exceeded and
+// nobody is evicted in vain, and that everything settles when the breaking ends. A run's
+// seed reproduces what it does and when; with seed 1 the last is random, and printed.
 func TestChaos(t *testing.T) {
 	connect(t)
 	seeds := make([]uint64, *chaosRuns)
@@ -41,6 +41,7 @@ func TestChaos(t *testing.T) {
 	if n := len(seeds); *chaosSeed == 1 && n > 1 {
 		seeds[n-1] = uint64(rand.Uint32())
 	}
+	evictions := 0
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			run := newChaos(t, seed)
@@ -48,6 +49,9 @@ func TestChaos(t *testing.T) {
 			run.settle(t)
 			run.stop()
 			violations, history := run.audit.report()
+			summary, evicted := run.audit.summary()
+			t.Log(summary)
+			evictions += evicted
 			if len(violations) > 0 || t.Failed() {
 				t.Errorf("seed %d (-chaos.seed=%d -chaos.runs=1): %s\n%s", seed, seed, strings.Join(violations, "\n"), history)
 				for _, s := range run.ended {
@@ -55,6 +59,9 @@ func TestChaos(t *testing.T) {
 				}
 			}
 		})
+	}
+	if len(seeds) > 1 {
+		require.NotZero(t, evictions, "runs without an eviction show nothing of what evictions do")
 	}
 }
 
@@ -75,6 +82,11 @@ type chaos struct {
 	flags      []string
 	// limits are the quota tree that is in force, wanted what it says.
 	limits []*limit
+	// reserves tells that gangs of the run have waited long enough for a place to be held
+	// for them, by the clock of the run's schedulers.
+	reserves bool
+	// urgent is the PriorityClass of the gangs that take places from others.
+	urgent string
 	steps  []step
 	dir    string
 	count  int
@@ -104,9 +116,14 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	}
 	c.audit = newAudit(c.world)
 	t.Cleanup(func() { c.clear(t) })
-	c.plantTree(t)
+	c.urgent = c.namespace + "-urgent"
+	_, err = api().SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: c.urgent}, Value: 100}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	if !c.chance(3) {
+		c.plantTree(t) // without one, priority alone says who may take places from whom
+	}
 	c.configure(t)
-	if c.chance(3) {
+	if len(c.limits) > 0 && c.chance(3) {
 		c.startQueue(t)
 	}
 	c.script()
@@ -130,14 +147,15 @@ func (c *chaos) chaosNode(i int) worldNode {
 // cardMemoryGiB is the memory of each card of the run's nodes.
 const cardMemoryGiB = 16
 
-// plantTree makes a quota tree of two groups with two leaves each.
+// plantTree makes a quota tree of two groups with two leaves each, which may borrow.
 func (c *chaos) plantTree(t *testing.T) {
 	t.Helper()
 	for range 2 {
 		group := &limit{name: fmt.Sprintf("%s-group-%d", c.id, len(c.limits)), max: int64(6 + c.IntN(10))}
 		c.limits = append(c.limits, group)
 		for range 2 {
-			leaf := &limit{name: fmt.Sprintf("%s-leaf-%d", c.id, len(c.limits)), max: int64(4 + c.IntN(8))}
+			leaf := &limit{name: fmt.Sprintf("%s-leaf-%d", c.id, len(c.limits)), min: pick[int64](c.world, 0, 2, 6, 8), max: int64(4 + c.IntN(8))}
+			group.min += leaf.min
 			leaf.leaves = []string{leaf.name}
 			group.leaves = append(group.leaves, leaf.name)
 			c.audit.leaves[leaf.name] = []*limit{leaf, group}
@@ -154,9 +172,10 @@ func (c *chaos) applyTree(ctx context.Context) error {
 	for i := 0; i < len(c.limits); i += 3 {
 		var children []any
 		for _, leaf := range c.limits[i+1 : i+3] {
-			children = append(children, map[string]any{"name": leaf.name, "max": cards(leaf.max), "min": cards(min(2, leaf.max))})
+			children = append(children, map[string]any{"name": leaf.name, "max": cards(leaf.max), "min": cards(min(leaf.min, leaf.max))})
 		}
-		groups = append(groups, map[string]any{"name": c.limits[i].name, "max": cards(c.limits[i].max), "min": cards(min(4, c.limits[i].max)), "children": children})
+		group := c.limits[i]
+		groups = append(groups, map[string]any{"name": group.name, "max": cards(group.max), "min": cards(min(group.min, group.max)), "children": children})
 	}
 	groups = append(groups, map[string]any{"name": c.id + "-queue", "max": map[string]any{contract.MaxJobsKey: fmt.Sprint(maxJobs)}})
 	_, err := cluster.client.Apply(ctx, newTree(map[string]any{"name": "root", "min": cards(64), "max": cards(64), "children": groups}))
@@ -182,6 +201,7 @@ func (c *chaos) configure(t *testing.T) {
 	if c.chance(3) {
 		ahead := time.Duration(1+c.IntN(7200)) * pick(c.world, time.Second, -time.Second)
 		c.kubeconfig = skewed(t, ahead)
+		c.reserves = -ahead > gang.DefaultReserveAfter-chaosSettled
 		c.changes["qps: 5000"] = "qps: 5000\n  contentType: application/json\n  acceptContentTypes: application/json"
 		c.audit.did("the API server's clock is ahead of the scheduler's by %s", ahead)
 	}
@@ -218,7 +238,7 @@ func (c *chaos) startQueue(t *testing.T) {
 
 // script draws everything that the run will do.
 func (c *chaos) script() {
-	for n := range 8 + c.IntN(8) {
+	for n := range 12 + c.IntN(8) {
 		g := c.chaosGang(n)
 		c.steps = append(c.steps, step{c.when(), func(*testing.T) { c.begin(g) }})
 		if c.chance(3) {
@@ -236,6 +256,7 @@ func (c *chaos) script() {
 		for range 1 + c.IntN(2) {
 			c.steps = append(c.steps, step{c.when(), func(t *testing.T) {
 				c.audit.did("the queue controller is killed")
+				c.audit.killed()
 				c.queue.end(syscall.SIGKILL)
 				c.startQueue(t)
 			}})
@@ -254,12 +275,15 @@ func (c *chaos) chaosGang(n int) worldGang {
 	g := worldGang{namespace: c.namespace, name: fmt.Sprintf("%s-gang-%d", c.id, n)}
 	members := 1 + c.IntN(6)
 	list := corev1.ResourceList{corev1.ResourceCPU: quantity(int64(1 + c.IntN(4)))}
-	leaf := ""
+	leaf, class := "", ""
+	if c.chance(2) {
+		class = c.urgent
+	}
 	if c.chance(3) {
 		list[contract.ResourceCardMemory], list[contract.ResourceCorePercent] = quantity(int64(1+c.IntN(8))), quantity(int64(5+5*c.IntN(16)))
 	} else {
 		list[contract.ResourceTopologyCard] = quantity(pick[int64](c.world, 1, 1, 2, 4))
-		if !c.chance(3) {
+		if len(c.leaves) > 0 && !c.chance(4) {
 			leaf = pick(c.world, c.leaves...)
 		}
 	}
@@ -267,6 +291,7 @@ func (c *chaos) chaosGang(n int) worldGang {
 	g.add(contract.ReplicaWorker, members, func(pod *corev1.Pod) {
 		container := &pod.Spec.Containers[0]
 		container.Resources = corev1.ResourceRequirements{Requests: list.DeepCopy(), Limits: list.DeepCopy()}
+		pod.Spec.PriorityClassName = class
 		if leaf != "" {
 			pod.Labels[contract.QuotaLabel] = leaf
 		}
@@ -288,7 +313,7 @@ func (c *chaos) chaosGang(n int) worldGang {
 		spec := g.podGroup.Object["spec"].(map[string]any)
 		spec["scheduleTimeoutSeconds"] = int64(timeout / time.Second)
 	}
-	c.audit.gangs[g.name] = &auditedGang{minimum: needs, timeout: timeout}
+	c.audit.gangs[g.name] = &auditedGang{minimum: needs, timeout: timeout, leaf: leaf, nominated: map[string]bool{}}
 	return g
 }
 
@@ -334,73 +359,6 @@ func (c *chaos) play(t *testing.T) {
 	}
 }
 
-// settle waits until every gang runs or waits as a whole, and nobody waits for whom
-// there is room.
-func (c *chaos) settle(t *testing.T) {
-	t.Helper()
-	c.audit.did("all steps are done")
-	deadline := time.Now().Add(chaosSettled)
-	for {
-		problem := cmp.Or(c.unsettled(t.Context()), c.unfinishedJobs(t.Context()))
-		if problem == "" {
-			c.audit.did("settled")
-			return
-		}
-		c.audit.checkTime()
-		if time.Now().After(deadline) {
-			t.Errorf("seed %s does not settle: %s", c.id, problem)
-			return
-		}
-		time.Sleep(tick)
-	}
-}
-
-// unsettled says what is not settled, "" when everything is.
-func (c *chaos) unsettled(ctx context.Context) string {
-	list, err := api().CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err.Error()
-	}
-	byGang := map[string][]*corev1.Pod{}
-	for i := range list.Items {
-		pod := &list.Items[i]
-		byGang[pod.Labels[contract.JobNameLabel]] = append(byGang[pod.Labels[contract.JobNameLabel]], pod)
-	}
-	view, err := inventory.Snapshot(ctx, cluster.client)
-	if err != nil {
-		return err.Error()
-	}
-	for _, g := range c.operator.list() {
-		pods, held := byGang[g.name], 0
-		for _, pod := range pods {
-			if holds(pod) {
-				held++
-			}
-		}
-		minimum := c.audit.gangs[g.name].minimum
-		switch {
-		case len(pods) < len(g.pods):
-			return fmt.Sprintf("gang %s has %d of %d pods", g.name, len(pods), len(g.pods))
-		case held == len(g.pods):
-			continue
-		case held > 0 && held < minimum && !c.audit.ranWhole(g.name):
-			return fmt.Sprintf("gang %s is bound in part: %d of %d", g.name, held, minimum)
-		}
-		gang, _ := inventory.Gang(pods, g.podGroup, view.Quota())
-		if placed := view.Plan(gang).Placement; placed != nil && len(placed.Assignments) > 0 {
-			return fmt.Sprintf("gang %s waits with %d of %d bound, and %d more fit: %s", g.name, held, len(g.pods), len(placed.Assignments), reason(list.Items))
-		}
-	}
-	return ""
-}
-
-// ranWhole reports whether a gang has been bound as a whole since it was bound last.
-func (a *audit) ranWhole(name string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.gangs[name].whole
-}
-
 // stop ends the schedulers.
 func (c *chaos) stop() {
 	for _, s := range c.schedulers {
@@ -421,6 +379,7 @@ func (c *chaos) clear(t *testing.T) {
 	errs := []error{
 		api().CoreV1().Pods(c.namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{}),
 		api().CoreV1().Namespaces().Delete(ctx, c.namespace, metav1.DeleteOptions{}),
+		api().SchedulingV1().PriorityClasses().Delete(ctx, c.urgent, metav1.DeleteOptions{}),
 		cluster.client.Dynamic.Resource(quotaTrees).Namespace(contract.QuotaTreeNamespace).Delete(ctx, contract.QuotaTreeName, metav1.DeleteOptions{}),
 	}
 	for _, n := range c.nodes {
@@ -436,6 +395,7 @@ func (c *chaos) clear(t *testing.T) {
 // restart restarts the platform: the API server is gone for a while.
 func (c *chaos) restart(t *testing.T, signal syscall.Signal) {
 	c.audit.did("the API server ends (%s)", signal)
+	c.audit.killed()
 	begin := time.Now()
 	require.NoError(t, localtest.Start(t).Restart(signal))
 	c.audit.pause(time.Since(begin))

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
 func sortSteps(steps []step) {
@@ -43,6 +45,7 @@ func (c *chaos) killScheduler(t *testing.T, target int, signal syscall.Signal) {
 	i := target % len(c.schedulers)
 	victim := c.schedulers[i]
 	c.audit.did("scheduler %d ends (%s)", victim.command.Process.Pid, signal)
+	c.audit.killed()
 	victim.end(signal)
 	c.schedulers = slices.Delete(c.schedulers, i, i+1)
 	c.start(t)
@@ -52,6 +55,7 @@ func (c *chaos) killScheduler(t *testing.T, target int, signal syscall.Signal) {
 func (c *chaos) loseNode(t *testing.T, target int, back time.Duration) {
 	node := c.nodes[target%len(c.nodes)].object
 	c.audit.did("node %s goes", node.Name)
+	c.audit.lost(node.Name)
 	_ = api().CoreV1().Nodes().Delete(t.Context(), node.Name, metav1.DeleteOptions{}) // it may be away already
 	select {
 	case <-time.After(back):
@@ -68,13 +72,20 @@ func (c *chaos) deletePod(t *testing.T, target int) {
 	}
 	pod, now := pods.Items[target%len(pods.Items)], int64(0)
 	c.audit.did("pod %s is deleted", pod.Name)
+	c.audit.lost(pod.Labels[contract.JobNameLabel])
 	_ = api().CoreV1().Pods(c.namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &now})
 }
 
 // editQuota sets the maximum of one node of the quota tree.
 func (c *chaos) editQuota(t *testing.T, target int, to int64) {
+	if len(c.limits) == 0 {
+		return
+	}
 	limit := c.limits[target%len(c.limits)]
 	c.audit.did("quota %s has max %d from now on, not %d", limit.name, to, limit.max)
+	if to < limit.max {
+		c.audit.lost(limit.name)
+	}
 	c.audit.mu.Lock()
 	limit.old, limit.max, limit.edited = limit.max, to, time.Now()
 	c.audit.mu.Unlock()
@@ -91,5 +102,6 @@ func (c *chaos) deletePodGroup(t *testing.T, target int) {
 	}
 	name := groups.Items[target%len(groups.Items)].GetName()
 	c.audit.did("PodGroup %s is deleted", name)
+	c.audit.lost(name)
 	_ = cluster.client.Dynamic.Resource(podGroups).Namespace(c.namespace).Delete(t.Context(), name, metav1.DeleteOptions{})
 }

@@ -1,0 +1,114 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// actsLate is how long the scheduler may act as if something were there that the run has
+// taken away: it learns of it by a watch, and evicts pod by pod.
+const actsLate = 2 * time.Second
+
+// eviction is a pod that the scheduler has evicted.
+type eviction struct {
+	pod, claimant string
+	at            time.Time
+}
+
+// loss is something that the run itself has taken away.
+type loss struct {
+	what string
+	at   time.Time
+}
+
+// checkVictim notes that a pod is evicted: the scheduler writes the standard condition,
+// with the gang that it makes room for, before it deletes the pod.
+func (a *audit) checkVictim(before, pod *corev1.Pod) {
+	claimant, evicted := claimantOf(pod)
+	if before != nil {
+		if _, already := claimantOf(before); already {
+			return
+		}
+	}
+	if !evicted {
+		return
+	}
+	a.note("%s is evicted for %s", pod.Name, claimant)
+	if a.gangs[claimant] == nil {
+		a.violation("%s is evicted for %q, which is no gang", pod.Name, claimant)
+		return
+	}
+	a.evictions = append(a.evictions, eviction{pod: pod.Name, claimant: claimant, at: time.Now()})
+}
+
+// claimantOf returns the name of the gang that a pod is evicted for.
+func claimantOf(pod *corev1.Pod) (name string, evicted bool) {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.DisruptionTarget && c.Reason == corev1.PodReasonPreemptionByScheduler {
+			return c.Message[strings.LastIndex(c.Message, "/")+1:], true
+		}
+	}
+	return "", false
+}
+
+// lost notes that the run takes something away: a pod or the PodGroup of a gang, by the
+// gang's name, a node, or quota of a limit.
+func (a *audit) lost(what string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.losses = append(a.losses, loss{what, time.Now()})
+}
+
+// inVain names an eviction that has not helped its gang, "" when there is none: after it
+// the gang must have had as many members bound at one time as it needs. The only excuse is
+// that the run itself took from the gang what it needed, after the eviction or so shortly
+// before that the scheduler could not know: one of its pods, its PodGroup, a node that one
+// of its pods was nominated for, or quota of a limit over it. Kills, restarts, clocks, and
+// what the run took from others are no excuse.
+func (a *audit) inVain() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, e := range a.evictions {
+		g := a.gangs[e.claimant]
+		excused := slices.ContainsFunc(a.losses, func(l loss) bool {
+			return l.at.After(e.at.Add(-actsLate)) && (l.what == e.claimant || g.nominated[l.what] || a.limited(g.leaf, l.what))
+		})
+		if !excused && g.ran.Before(e.at) && a.bound(e.claimant) < g.minimum {
+			return fmt.Sprintf("%s was evicted for gang %s, which does not run", e.pod, e.claimant)
+		}
+	}
+	return ""
+}
+
+// limited reports whether a limit of that name is over a leaf.
+func (a *audit) limited(leaf, name string) bool {
+	return slices.ContainsFunc(a.leaves[leaf], func(l *limit) bool { return l.name == name })
+}
+
+// summary says how much has happened, and counts the evictions.
+func (a *audit) summary() (text string, evictions int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	ran, claimants := 0, map[string]bool{}
+	for _, g := range a.gangs {
+		if !g.ran.IsZero() {
+			ran++
+		}
+	}
+	for _, e := range a.evictions {
+		claimants[e.claimant] = true
+	}
+	return fmt.Sprintf("%d of %d gangs ran; %d pods were evicted for %d gangs; %d programs were killed",
+		ran, len(a.gangs), len(a.evictions), len(claimants), a.kills), len(a.evictions)
+}
+
+// killed counts a program that the run ends.
+func (a *audit) killed() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.kills++
+}

@@ -26,6 +26,20 @@ type Decision struct {
 	Held, Lost bool
 	// Lifted tells that a place is not held any more, so that others may have it.
 	Lifted bool
+	// Leaving are the pods that the result's reservation waits for.
+	Leaving []*corev1.Pod
+	// Declined tells that the place was not taken because the caller did not approve.
+	Declined bool
+}
+
+// Exclusions are nodes that members must not use, by role.
+type Exclusions map[string]map[string]bool
+
+// apply tells the gang's roles.
+func (e Exclusions) apply(g *placement.Gang) {
+	for i := range g.Roles {
+		g.Roles[i].ExcludeNodes = e[g.Roles[i].Name]
+	}
 }
 
 // Seat is the place of one member.
@@ -35,18 +49,18 @@ type Seat struct {
 }
 
 // Consider says what [Cache.Decide] would decide, and changes nothing.
-func (c *Cache) Consider(key string, exclude map[string]bool) (d Decision, ok bool) {
+func (c *Cache) Consider(key string, exclude Exclusions) (d Decision, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.consider(key, exclude)
 }
 
-func (c *Cache) consider(key string, exclude map[string]bool) (d Decision, ok bool) {
+func (c *Cache) consider(key string, exclude Exclusions) (d Decision, ok bool) {
 	d.Key = key
 	if d.GangState, ok = c.gang(key); !ok || d.Lacks != "" {
 		return d, ok
 	}
-	d.Gang.ExcludeNodes = exclude
+	exclude.apply(&d.Gang)
 	d.Result = c.view.Reclaim(d.Gang)
 	if d.Result.Placement == nil && len(exclude) == 0 {
 		c.hope(key, d.Gang)
@@ -55,14 +69,30 @@ func (c *Cache) consider(key string, exclude map[string]bool) (d Decision, ok bo
 		d.Held = d.Result.Reservation != nil && reflect.DeepEqual(held, *d.Result.Reservation)
 		d.Lost = held.Evicts && d.Result.Placement == nil
 	}
+	if r := d.Result.Reservation; r != nil {
+		d.Leaving = c.podsOf(r.After)
+	}
 	return d, true
 }
 
+// podsOf returns the pods of running gangs that are there still.
+func (c *Cache) podsOf(gangs []placement.Victim) []*corev1.Pod {
+	var pods []*corev1.Pod
+	for _, g := range gangs {
+		for _, id := range g.Pods {
+			if state, ok := c.pods[types.UID(id)]; ok && state.holds() {
+				pods = append(pods, state.now())
+			}
+		}
+	}
+	return pods
+}
+
 // Decide plans the members of a gang that do not run yet, next to those that do and
-// without the excluded nodes, and takes what it finds, before anybody else is planned:
-// members that get a place are charged as [Cache.Assume] does; a place that others have
-// to leave first is held. ok is false when the gang has no pods.
-func (c *Cache) Decide(key string, exclude map[string]bool) (d Decision, ok bool, err error) {
+// without the excluded nodes, and takes what it finds and approve approves, before anybody
+// else is planned: members that get a place are charged as [Cache.Assume] does; a place
+// that others have to leave first is held. ok is false when the gang has no pods.
+func (c *Cache) Decide(key string, exclude Exclusions, approve func(placement.Result) bool) (d Decision, ok bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if d, ok = c.consider(key, exclude); !ok || d.Lacks != "" || d.Result.Placement == nil {
@@ -71,10 +101,14 @@ func (c *Cache) Decide(key string, exclude map[string]bool) (d Decision, ok bool
 		}
 		return d, ok, nil
 	}
-	if d.Result.Reservation != nil {
-		if !d.Held {
-			d.Lifted = c.view.Hold(*d.Result.Reservation)
-		}
+	switch {
+	case d.Held:
+		return d, true, nil
+	case !approve(d.Result):
+		d.Declined = true
+		return d, true, nil
+	case d.Result.Reservation != nil:
+		d.Lifted = c.view.Hold(*d.Result.Reservation)
 		return d, true, nil
 	}
 	for _, a := range d.Result.Placement.Assignments {
@@ -139,13 +173,7 @@ func (c *Cache) Claim(key string) (claim Claim, ok bool) {
 			}
 		}
 	}
-	for _, victim := range claim.Reservation.Victims() {
-		for _, id := range victim.Pods {
-			if state, ok := c.pods[types.UID(id)]; ok && state.holds() && state.now().DeletionTimestamp == nil {
-				claim.Victims = append(claim.Victims, state.now())
-			}
-		}
-	}
+	claim.Victims = slices.DeleteFunc(c.podsOf(claim.Reservation.Victims()), func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil })
 	return claim, true
 }
 
@@ -170,15 +198,16 @@ func (c *Cache) hope(key string, g placement.Gang) {
 }
 
 // ReserveHeads holds places for gangs that have waited too long, by key in the order of
-// the queue ([placement.View.ReserveHeads]), and reports whether that changed anything.
-// Gangs without hope are not looked at.
-func (c *Cache) ReserveHeads(keys []string) (changed bool) {
+// the queue ([placement.View.ReserveHeads]), without the nodes that exclude says by key,
+// and reports whether that changed anything. Gangs without hope are not looked at.
+func (c *Cache) ReserveHeads(keys []string, exclude map[string]Exclusions) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	keys = slices.DeleteFunc(keys, c.hopeless)
 	var gangs []placement.Gang
 	for _, key := range keys {
 		if state, ok := c.gang(key); ok && state.Lacks == "" {
+			exclude[key].apply(&state.Gang)
 			gangs = append(gangs, state.Gang)
 		}
 	}

@@ -26,6 +26,7 @@ func (b *bench) runs(name, node string, members, cards, first int) []*corev1.Pod
 		require.NoError(b, err)
 		pods[i].Spec.NodeName, pod.Annotations = node, annotations
 	}
+	b.handle.bound = append(b.handle.bound, pods...)
 	b.submit(pods)
 	return pods
 }

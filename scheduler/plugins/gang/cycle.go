@@ -16,7 +16,11 @@ import (
 // All of them are let in together, so this only ends when something is badly wrong.
 const waitForOthers = 2 * time.Minute
 
-const stateKey fwk.StateKey = Name
+const (
+	stateKey fwk.StateKey = Name
+	// rehearsalKey marks a cycle that is only a rehearsal.
+	rehearsalKey fwk.StateKey = Name + "/rehearsal"
+)
 
 // cycle is what the plugin keeps of a scheduling cycle: the seat of its pod, nil
 // when the plugin itself ended the cycle.
@@ -37,6 +41,9 @@ func seatIn(state fwk.CycleState) *seat {
 
 // PreFilter gives the pod its planned node, and plans its gang when that is not done.
 func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *corev1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	if _, err := state.Read(rehearsalKey); err == nil {
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
 	if err := p.synced(ctx); err != nil {
 		return nil, fwk.AsStatus(err)
 	}
@@ -93,9 +100,9 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *core
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
 	if _, err := state.Read(stateKey); err != nil {
-		p.block(ctx, key, pod, nodes)
+		p.block(ctx, key, pod, nodes.Get("").Message())
 	} else if s := seatIn(state); s != nil {
-		p.refuse(ctx, key, s)
+		p.refuse(ctx, key, s, nodes.Get(s.node))
 	}
 	// This status keeps preemption for single pods away from gangs.
 	return nil, hold("members of a gang are placed together")

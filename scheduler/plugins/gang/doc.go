@@ -20,7 +20,12 @@
 // # Gangs that take places from others
 //
 // When the planner finds victims, or pods that are leaving already, the cycle holds the
-// gang's place in the view, and the gang leaves the queue. The worker nominates the
+// gang's place in the view, and the gang leaves the queue. Before that the place is
+// rehearsed: PreFilter and Filter of the other plugins are run on copies of the nodes in
+// the framework's snapshot, without the pods that are to go and with the members that
+// come. A node that another plugin refuses is left out for the members of that role, and
+// the gang is planned again, so that nobody is evicted in vain. A gang that was refused a
+// node before is rehearsed before it takes seats, too. The worker nominates the
 // members, then evicts the victims. Once they have gone the gang is let in, and gets
 // the place that it held. All decisions are made in cycles, in the order of the queue;
 // the worker only finds out which gang has something to decide.

@@ -15,12 +15,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes"
 	typedfake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -37,6 +39,37 @@ type fakeHandle struct {
 	activated map[string]bool
 	waiting   map[types.UID]*fakeWaiting
 	nominated map[types.UID]string
+	// bound and nodes are what the framework's snapshot holds.
+	bound []*corev1.Pod
+	nodes []*corev1.Node
+	// refuses is what another plugin says of a pod beside those that a node has; nil for nothing.
+	refuses func(pod *corev1.Pod, node fwk.NodeInfo) *fwk.Status
+	// rehearsed counts how often PreFilter was run.
+	rehearsed int
+}
+
+func (h *fakeHandle) RunPreFilterPlugins(context.Context, fwk.CycleState, *corev1.Pod) (*fwk.PreFilterResult, *fwk.Status, sets.Set[string]) {
+	h.rehearsed++
+	return nil, nil, nil
+}
+
+func (h *fakeHandle) RunFilterPlugins(_ context.Context, _ fwk.CycleState, pod *corev1.Pod, node fwk.NodeInfo) *fwk.Status {
+	if h.refuses == nil {
+		return nil
+	}
+	return h.refuses(pod, node)
+}
+
+func (h *fakeHandle) RunPreFilterExtensionAddPod(context.Context, fwk.CycleState, *corev1.Pod, fwk.PodInfo, fwk.NodeInfo) *fwk.Status {
+	return nil
+}
+
+func (h *fakeHandle) RunPreFilterExtensionRemovePod(context.Context, fwk.CycleState, *corev1.Pod, fwk.PodInfo, fwk.NodeInfo) *fwk.Status {
+	return nil
+}
+
+func (h *fakeHandle) SnapshotSharedLister() fwk.SharedLister {
+	return cache.NewSnapshot(h.bound, h.nodes)
 }
 
 func (h *fakeHandle) ClientSet() kubernetes.Interface           { return h.client }
@@ -148,12 +181,14 @@ func (b *bench) addNode(name string) {
 		corev1.ResourcePods:           resource.MustParse("110"),
 		contract.ResourceTopologyCard: resource.MustParse("8"),
 	}
-	change, err := b.cache.SetNode(&corev1.Node{
+	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 			contract.NodeModeLabel: "topology", contract.InstanceTypeLabel: "ecs.gn6v-c10g1.20xlarge",
 		}},
 		Status: corev1.NodeStatus{Capacity: offers, Allocatable: offers},
-	})
+	}
+	b.handle.nodes = append(b.handle.nodes, node)
+	change, err := b.cache.SetNode(node)
 	require.NoError(b, err)
 	b.plugin.work.add(change)
 }

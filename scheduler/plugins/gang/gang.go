@@ -23,8 +23,11 @@ type gang struct {
 	// open is the round whose members are passing their cycles, or leaving; nil while there is none.
 	open *round
 	// doubted are nodes that another plugin refused once, refused those that it refused
-	// again a moment later.
-	doubted, refused map[string]bool
+	// again a moment later, or in a rehearsal.
+	doubted map[string]bool
+	refused refusals
+	// wary tells that another plugin has refused a node.
+	wary bool
 	// pause is how long the refused nodes stay refused when nothing changes.
 	pause time.Duration
 	// verdict says why the gang waits, "" while it does not.

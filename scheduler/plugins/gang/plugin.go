@@ -27,7 +27,7 @@ const Name = "GPUPlanGang"
 // Plugin is the gang plugin. Its lock is never held while the framework is called:
 // the framework calls PreEnqueue under its queue's lock.
 type Plugin struct {
-	handle fwk.Handle
+	handle handle
 	cache  *inventory.Cache
 	client dynamic.Interface
 	meter  *metrics.Metrics
@@ -75,7 +75,11 @@ var (
 
 // New returns the plugin of a profile. It makes the cache follow the cluster, so a
 // scheduler may have one profile with it.
-func New(ctx context.Context, cache *inventory.Cache, meter *metrics.Metrics, handle fwk.Handle, args Args) (*Plugin, error) {
+func New(ctx context.Context, cache *inventory.Cache, meter *metrics.Metrics, framework fwk.Handle, args Args) (*Plugin, error) {
+	handle, ok := framework.(handle)
+	if !ok {
+		return nil, fmt.Errorf("%s: this framework cannot run PreFilter plugins for a rehearsal", Name)
+	}
 	client, err := dynamic.NewForConfig(handle.KubeConfig())
 	if err != nil {
 		return nil, fmt.Errorf("%s: set up the client for custom resources: %w", Name, err)
@@ -94,7 +98,7 @@ func New(ctx context.Context, cache *inventory.Cache, meter *metrics.Metrics, ha
 	return p, nil
 }
 
-func newPlugin(cache *inventory.Cache, meter *metrics.Metrics, handle fwk.Handle, client dynamic.Interface) *Plugin {
+func newPlugin(cache *inventory.Cache, meter *metrics.Metrics, handle handle, client dynamic.Interface) *Plugin {
 	return &Plugin{
 		handle: handle,
 		cache:  cache,

@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 )
 
 // DefaultReserveAfter is how long a gang waits before a place is held for it. It is
@@ -46,7 +48,12 @@ func (p *Plugin) reserve(keys []string) (changed bool) {
 	}
 	due := slices.DeleteFunc(keys, func(key string) bool { return p.patienceOf(key) > 0 })
 	p.due.Store(len(due) > 0)
-	return p.cache.ReserveHeads(due)
+	exclude := map[string]inventory.Exclusions{}
+	for _, key := range due {
+		refused, _ := p.refusedTo(key)
+		exclude[key] = refused.nodes()
+	}
+	return p.cache.ReserveHeads(due, exclude)
 }
 
 // concernHeads reports whether a change of some gangs may mean that other places must be

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
 const (
@@ -22,41 +24,35 @@ const (
 	// firstPardon and lastPardon bound the pause after which refused nodes get another chance.
 	firstPardon = time.Second
 	lastPardon  = 5 * time.Minute
+	// rehearsals bounds how often a gang is planned in one cycle.
+	rehearsals = 10
 )
 
 // plan plans the members of a gang that are not bound, and returns the pod's seat or
 // the verdict. It runs in the scheduling cycle only, so rounds never overlap.
 func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*seat, *fwk.Status) {
-	refused := p.refusedNodes(key)
-	begin := time.Now()
-	d, ok, err := p.cache.Decide(key, refused)
-	if err != nil {
-		return nil, fwk.AsStatus(err)
-	}
-	if !ok {
-		return nil, hold("pod %s is gone", pod.Name)
-	}
-	if d.Lifted {
-		p.work.add(inventory.Change{RolledBack: true})
-	}
-	p.planned(key, begin, d)
-	if d.Lacks != "" {
-		return nil, hold("%s", d.Lacks)
+	d, status := p.decide(ctx, key, pod)
+	if status != nil {
+		return nil, status
 	}
 	if text := p.waitText(d); text != "" {
 		p.mu.Lock()
-		p.gang(key, pod).wait(text)
+		g := p.gang(key, pod)
+		g.wait(text)
+		picky := len(g.refused) > 0
 		p.mu.Unlock()
 		p.work.claim(key)
-		if len(refused) == 0 {
+		if picky {
+			p.work.age() // the place that it waits for may be one that is refused
+		} else {
 			p.loseHope(key)
 		}
 		switch {
 		case d.Result.Reservation != nil:
-		case len(refused) == 0:
-			p.dissolve(ctx, key, d.GangState)
-		default:
+		case picky:
 			p.pardonLater(key)
+		default:
+			p.dissolve(ctx, key, d.GangState)
 		}
 		return nil, hold("%s", text)
 	}
@@ -69,6 +65,52 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*seat, 
 		return nil, hold("gang %s is being placed without it", key)
 	}
 	return s, nil
+}
+
+// decide plans a gang and takes its place, unless other plugins refuse it there: then it
+// is planned again without the nodes that they refuse. They are asked before others are
+// evicted for a place. Before members take seats, which each plugin looks at in their own
+// cycles anyway, they are asked only when one has refused the gang a node before.
+func (p *Plugin) decide(ctx context.Context, key string, pod *corev1.Pod) (inventory.Decision, *fwk.Status) {
+	var rehearsed *placement.Result
+	for range rehearsals {
+		refused, wary := p.refusedTo(key)
+		begin := time.Now()
+		d, ok, err := p.cache.Decide(key, refused.nodes(), func(r placement.Result) bool {
+			return r.Reservation == nil && !wary || rehearsed != nil && reflect.DeepEqual(r, *rehearsed)
+		})
+		switch {
+		case err != nil:
+			return d, fwk.AsStatus(err)
+		case !ok:
+			return d, hold("pod %s is gone", pod.Name)
+		case d.Lacks != "":
+			return d, hold("%s", d.Lacks)
+		}
+		if d.Lifted {
+			p.work.add(inventory.Change{RolledBack: true})
+		}
+		p.planned(key, begin, d)
+		if !d.Declined {
+			return d, nil
+		}
+		found, why, err := p.rehearse(ctx, d)
+		switch {
+		case err != nil:
+			return d, fwk.AsStatus(err)
+		case why != nil:
+			p.block(ctx, key, why.pod, why.reason)
+			p.letIn(ctx, key)
+			return d, hold("pod %s: %s", why.pod.Name, why.reason)
+		}
+		rehearsed = &d.Result
+		if len(found) > 0 {
+			rehearsed = nil
+			p.note(key, pod, found)
+		}
+	}
+	p.letInAfter(ctx, key, secondLook)
+	return inventory.Decision{}, hold("other plugins refuse the nodes of gang %s; it is being planned anew", key)
 }
 
 // pardonLater gives a gang's refused nodes another chance after a pause that doubles
@@ -96,7 +138,8 @@ func (p *Plugin) pardonLater(key string) {
 func (p *Plugin) waitText(d inventory.Decision) string {
 	switch {
 	case d.Result.Placement == nil:
-		return d.Result.Verdict.String() + p.headText(d.Key)
+		refused, _ := p.refusedTo(d.Key)
+		return d.Result.Verdict.String() + refused.String() + p.headText(d.Key)
 	case d.Result.Reservation != nil:
 		return p.claimText(d)
 	case len(d.Result.Placement.Assignments) == 0:
@@ -110,13 +153,22 @@ func (g *gang) wait(verdict string) {
 	g.verdict, g.blocked, g.leader = verdict, false, ""
 }
 
-func (p *Plugin) refusedNodes(key string) map[string]bool {
+// refusedTo returns which nodes are refused to a gang, and whether any ever was.
+func (p *Plugin) refusedTo(key string) (refused refusals, wary bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if g, ok := p.gangs[key]; ok {
-		return maps.Clone(g.refused)
+		return g.refused, g.wary
 	}
-	return nil
+	return nil, false
+}
+
+// note notes what a rehearsal has found.
+func (p *Plugin) note(key string, pod *corev1.Pod, found refusals) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g := p.gang(key, pod)
+	g.wary, g.refused = true, g.refused.with(found)
 }
 
 // open gives the planned members, which are charged to the view already, their seats.
@@ -147,11 +199,16 @@ func (p *Plugin) nominate(ctx context.Context, pod *corev1.Pod, node string) {
 // refuse rolls a seat's gang back because another plugin refused the planned node. The
 // first time that may only mean that the scheduler's own cache is a moment behind the
 // view, so the node is tried once more.
-func (p *Plugin) refuse(ctx context.Context, key string, s *seat) {
+func (p *Plugin) refuse(ctx context.Context, key string, s *seat, why *fwk.Status) {
+	found := refusals{}
+	if state, ok := p.cache.Gang(key); ok {
+		found.add(roleOf(state, s.pod), s.node, reasonOf(why))
+	}
 	p.mu.Lock()
 	g := p.gang(key, s.pod)
+	g.wary = true
 	if g.doubted[s.node] {
-		mark(&g.refused, s.node)
+		g.refused = g.refused.with(found)
 	} else {
 		mark(&g.doubted, s.node)
 		s.round.pause = secondLook
@@ -178,6 +235,18 @@ func (p *Plugin) vacate(ctx context.Context, key string, s *seat) {
 	p.letInAfter(ctx, key, s.round.pause)
 }
 
+// roleOf returns the role of a gang's member.
+func roleOf(state inventory.GangState, pod *corev1.Pod) string {
+	for _, role := range state.Gang.Roles {
+		for _, name := range role.Members {
+			if state.Pods[name].UID == pod.UID {
+				return role.Name
+			}
+		}
+	}
+	return ""
+}
+
 // mark adds a node to a set.
 func mark(set *map[string]bool, node string) {
 	if *set == nil {
@@ -201,8 +270,9 @@ func (p *Plugin) free(s *seat) {
 	p.cache.Forget(s.pod.UID)
 }
 
-// block notes that another plugin refuses a pod whatever the node.
-func (p *Plugin) block(ctx context.Context, key string, pod *corev1.Pod, nodes fwk.NodeToStatusReader) {
+// block notes that another plugin refuses a pod whatever the node. The pod leads its
+// gang from then on, because that plugin's events bring only this pod back.
+func (p *Plugin) block(ctx context.Context, key string, pod *corev1.Pod, reason string) {
 	p.mu.Lock()
 	g := p.gang(key, pod)
 	if g.verdict != "" && !g.blocked {
@@ -211,7 +281,7 @@ func (p *Plugin) block(ctx context.Context, key string, pod *corev1.Pod, nodes f
 	}
 	open := g.open
 	g.leader, g.blocked = pod.UID, true
-	g.verdict = fmt.Sprintf("pod %s: %s", pod.Name, nodes.Get("").Message())
+	g.verdict = fmt.Sprintf("pod %s: %s", pod.Name, reason)
 	p.mu.Unlock()
 	if open != nil {
 		p.abandon(ctx, open)

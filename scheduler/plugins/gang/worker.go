@@ -172,9 +172,9 @@ func rank(first bool) int {
 
 // retry lets a waiting gang in when it fits now, and else notes why not.
 func (p *Plugin) retry(ctx context.Context, key string) {
-	refused := p.refusedNodes(key)
+	refused, _ := p.refusedTo(key)
 	begin := time.Now()
-	d, ok := p.cache.Consider(key, refused)
+	d, ok := p.cache.Consider(key, refused.nodes())
 	if ok {
 		p.planned(key, begin, d)
 	}

@@ -1,0 +1,111 @@
+package gang
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+)
+
+// refuseOn makes another plugin refuse a node.
+func refuseOn(name string) func(*corev1.Pod, fwk.NodeInfo) *fwk.Status {
+	return func(_ *corev1.Pod, node fwk.NodeInfo) *fwk.Status {
+		if node.Node().Name != name {
+			return nil
+		}
+		return fwk.NewStatus(fwk.Unschedulable, "its volume is elsewhere").WithPlugin("Volumes")
+	}
+}
+
+// Nobody is evicted from a node that another plugin refuses.
+func TestRefusedNodeIsNotClaimed(t *testing.T) {
+	b := newBench(t, "a", "b")
+	first, second := b.runs("first", "a", 2, 4, 0), b.runs("second", "b", 2, 4, 0)
+	big := b.urgent("big", 2, 4)
+	b.submit(big)
+	b.handle.refuses = refuseOn("a")
+
+	_, status := b.cycle(big[1])
+	assert.Contains(t, status.Message(), "evicted for it: gang ns/second")
+	b.work()
+	for i := range 2 {
+		assert.NotNil(t, b.live(first[i]))
+		assert.Nil(t, b.live(second[i]))
+	}
+}
+
+// When every node is refused, nobody is evicted, and the verdict says who refuses.
+func TestNothingIsClaimedInVain(t *testing.T) {
+	b := newBench(t, "a")
+	low := b.runs("low", "a", 1, 8, 0)
+	big := b.urgent("big", 1, 8)
+	b.submit(big)
+	b.handle.refuses = refuseOn("a")
+
+	_, status := b.cycle(big[0])
+	assert.Contains(t, status.Message(), "1 node refused by Volumes: its volume is elsewhere.")
+	b.work()
+	assert.NotNil(t, b.live(low[0]))
+	assert.Empty(t, b.live(big[0]).Status.NominatedNodeName, "nor is the place held for a gang that has waited too long")
+
+	b.handle.refuses = nil
+	assert.Contains(t, b.elapse(), firstPardon)
+	_, status = b.cycle(big[0])
+	assert.Contains(t, status.Message(), "Reserved: waits for gang ns/low")
+}
+
+// A rehearsal sees the nodes as they are once victims have gone and the members before
+// have come.
+func TestRehearsal(t *testing.T) {
+	b := newBench(t, "a")
+	b.runs("low", "a", 1, 4, 0)
+	b.runs("stays", "a", 2, 2, 4)
+	big := b.urgent("big", 2, 2)
+	b.submit(big)
+	var seen [][]string
+	b.handle.refuses = func(pod *corev1.Pod, node fwk.NodeInfo) *fwk.Status {
+		names := []string{pod.Name}
+		for _, other := range node.GetPods() {
+			names = append(names, other.GetPod().Name)
+		}
+		slices.Sort(names)
+		seen = append(seen, names)
+		return nil
+	}
+	_, status := b.cycle(big[0])
+	require.Contains(t, status.Message(), "Reserved: waits for gang ns/low")
+	assert.Equal(t, [][]string{{"big-0", "stays-0", "stays-1"}, {"big-0", "big-1", "stays-0", "stays-1"}}, seen)
+	assert.Equal(t, 1, b.handle.rehearsed, "once for the members of a role")
+}
+
+// Members that take seats are looked at in their own cycles; only a gang that was
+// refused a node is rehearsed before it takes others.
+func TestSeatsAreRehearsedAfterARefusal(t *testing.T) {
+	b := newBench(t, "a", "b", "c")
+	pods := b.gangPods("job", 1, 1)
+	b.submit(pods)
+	state := framework.NewCycleState()
+	_, status := b.plugin.PreFilter(t.Context(), state, pods[0], nil)
+	require.True(t, status.IsSuccess())
+	assert.Zero(t, b.handle.rehearsed)
+	nodes := framework.NewDefaultNodeToStatus()
+	nodes.Set("a", fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "its volume is elsewhere").WithPlugin("Volumes"))
+	b.plugin.PostFilter(t.Context(), state, pods[0], nodes)
+	assert.Equal(t, []time.Duration{secondLook}, b.elapse())
+
+	b.handle.refuses = func(pod *corev1.Pod, node fwk.NodeInfo) *fwk.Status {
+		if node.Node().Name == "c" {
+			return nil
+		}
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "its volume is elsewhere").WithPlugin("Volumes")
+	}
+	node, status := b.cycle(pods[0])
+	assert.True(t, status.IsSuccess(), status.Message())
+	assert.Equal(t, "c", node)
+	assert.Equal(t, 2, b.handle.rehearsed, "nodes that refuse it whatever runs there are found at once")
+}

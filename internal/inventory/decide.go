@@ -37,6 +37,7 @@ type Exclusions map[string]map[string]bool
 
 // apply tells the gang's roles.
 func (e Exclusions) apply(g *placement.Gang) {
+	g.Roles = slices.Clone(g.Roles)
 	for i := range g.Roles {
 		g.Roles[i].ExcludeNodes = e[g.Roles[i].Name]
 	}

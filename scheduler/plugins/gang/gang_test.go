@@ -89,9 +89,10 @@ func TestElasticGangIsPlannedWhole(t *testing.T) {
 	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), pods[0]).Message(), "up to 2 more pods of gang ns/job")
 	b.submit(pods[2:])
 	assert.True(t, b.plugin.PreEnqueue(t.Context(), pods[3]).IsSuccess(), "they are all there")
+	b.handle.takeActivated()
 	_, status := b.cycle(pods[3])
 	assert.True(t, status.IsWait())
-	assert.Len(t, b.handle.nominated, 4)
+	assert.Len(t, b.handle.takeActivated(), 4, "all of them are planned")
 
 	fewer := b.gangPods("fewer", 4, 1)
 	elastic(fewer, 4)

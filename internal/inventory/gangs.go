@@ -76,6 +76,14 @@ func (c *Cache) Leaf(p *corev1.Pod) string {
 	return leafOf(p, c.tree)
 }
 
+// OtherLeaf reports whether a pod belongs to another leaf of the quota tree than the
+// given one; without a tree none does.
+func (c *Cache) OtherLeaf(p *corev1.Pod, leaf string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.tree != nil && leafOf(p, c.tree) != leaf
+}
+
 // OverQuota says which limit of the quota tree a pod without cards would exceed, ""
 // when it exceeds none.
 func (c *Cache) OverQuota(p *corev1.Pod) string {

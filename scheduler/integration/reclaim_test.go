@@ -130,7 +130,7 @@ func (j job) of(class string) job {
 func TestBorrowedCardsAreReclaimed(t *testing.T) {
 	s := newScene(t, machine{count: 2, mode: "topology"})
 	s.setLeaves(16, lend{name: "left", min: 8, max: 16}, lend{name: "right", min: 8, max: 16})
-	startScheduler(t)
+	scheduler := startAnswering(t)
 	s.submit(topologyGang("one", 4, 2).in("left"))
 	s.awaitBound("one")
 	s.submit(topologyGang("two", 2, 2).in("left"))
@@ -143,6 +143,13 @@ func TestBorrowedCardsAreReclaimed(t *testing.T) {
 	left := len(s.list(t.Context(), "one")) + len(s.list(t.Context(), "two")) + len(s.list(t.Context(), "three"))
 	assert.Equal(t, 6, left, "one gang of two is enough")
 	require.Len(t, s.list(t.Context(), "one"), 4)
+	_, measured := scheduler.get(scheduler.metrics+"/metrics", s.reader("prometheus", "gpuplan-metrics"))
+	for _, line := range []string{
+		`gpuplan_evictions_total{reason="reclaim"} 2`, `gpuplan_evictions_total{reason="priority"} 0`,
+		`gpuplan_claims_given_up_total 0`, `gpuplan_places_held{kind="claim"} 0`,
+	} {
+		assert.Contains(t, measured, line+"\n")
+	}
 	s.requireNoSharedCards()
 
 	victim := "three"

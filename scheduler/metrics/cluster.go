@@ -16,7 +16,7 @@ type clusterCollector struct {
 	metrics.BaseStableCollector
 	*Metrics
 
-	gangs, waiting, cards, idleCards, fragments, quotaUsed, quotaMin, quotaMax *metrics.Desc
+	gangs, waiting, places, cards, idleCards, fragments, quotaUsed, quotaMin, quotaMax *metrics.Desc
 }
 
 func newClusterCollector(m *Metrics) *clusterCollector {
@@ -29,6 +29,8 @@ func newClusterCollector(m *Metrics) *clusterCollector {
 			"state"),
 		waiting: gauge("gangs_waiting", "Gangs that wait, by the constraint that keeps the next member from most nodes.",
 			"constraint"),
+		places: gauge("places_held", "Places that are held for gangs that wait, by kind: claim when others are evicted for it, head when a blocked gang waits for others to end, quota when no card is held.",
+			"kind"),
 		cards: gauge("cards", "Cards by pool, mode of the node, and state: free, used whole or in part, or unhealthy.",
 			"pool", "mode", "state"),
 		idleCards: gauge("idle_cards", "Idle cards, the idle parts of shared cards included."),
@@ -42,7 +44,7 @@ func newClusterCollector(m *Metrics) *clusterCollector {
 
 // DescribeWithStability implements metrics.StableCollector.
 func (c *clusterCollector) DescribeWithStability(ch chan<- *metrics.Desc) {
-	for _, desc := range []*metrics.Desc{c.gangs, c.waiting, c.cards, c.idleCards, c.fragments, c.quotaUsed, c.quotaMin, c.quotaMax} {
+	for _, desc := range []*metrics.Desc{c.gangs, c.waiting, c.places, c.cards, c.idleCards, c.fragments, c.quotaUsed, c.quotaMin, c.quotaMax} {
 		ch <- desc
 	}
 }
@@ -57,6 +59,7 @@ func (c *clusterCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	}
 	scene := c.cache.Scene()
 	c.countGangs(scene, set)
+	c.countPlaces(scene, set)
 	c.countCards(scene, set)
 	c.countQuota(scene, set)
 }
@@ -98,6 +101,24 @@ func (c *clusterCollector) countGangs(scene *inventory.Scene, set setter) {
 	idle, unusable := mix.Idle(scene.View)
 	set(c.idleCards, idle)
 	set(c.fragments, unusable)
+}
+
+// countPlaces counts what is held for gangs that wait.
+func (c *clusterCollector) countPlaces(scene *inventory.Scene, set setter) {
+	kinds := map[string]int{"claim": 0, "head": 0, "quota": 0}
+	for _, r := range scene.View.Reservations() {
+		switch {
+		case r.Evicts:
+			kinds["claim"]++
+		case r.QuotaOnly:
+			kinds["quota"]++
+		default:
+			kinds["head"]++
+		}
+	}
+	for kind, n := range kinds {
+		set(c.places, float64(n), kind)
+	}
 }
 
 func (c *clusterCollector) countCards(scene *inventory.Scene, set setter) {

@@ -23,6 +23,19 @@ const (
 	refused = "refused"
 )
 
+// Eviction is why a scheduler deletes a pod that has a node.
+type Eviction string
+
+// Reasons of evictions.
+const (
+	// ForQuota is that the pod's leaf borrowed what another leaf is guaranteed.
+	ForQuota Eviction = "reclaim"
+	// ForPriority is that a gang of higher priority takes the place.
+	ForPriority Eviction = "priority"
+	// Dissolved is that the pod's own gang was cut short and cannot be completed.
+	Dissolved Eviction = "dissolved"
+)
+
 // Metrics measures one scheduler.
 type Metrics struct {
 	cache   *inventory.Cache
@@ -30,6 +43,8 @@ type Metrics struct {
 
 	planning  *metrics.HistogramVec
 	rollbacks *metrics.Counter
+	evictions *metrics.CounterVec
+	givenUp   *metrics.Counter
 	starts    *metrics.Histogram
 
 	mu sync.Mutex
@@ -52,6 +67,14 @@ func New(cache *inventory.Cache) *Metrics {
 			Namespace: namespace, Name: "gang_rollbacks_total", StabilityLevel: metrics.ALPHA,
 			Help: "Gangs that were planned and then given up because another plugin refused a member, or a member went away.",
 		}),
+		evictions: metrics.NewCounterVec(&metrics.CounterOpts{
+			Namespace: namespace, Name: "evictions_total", StabilityLevel: metrics.ALPHA,
+			Help: "Pods that were evicted, by reason: reclaim by the quota of another leaf, priority of another gang, or dissolved because the rest of their own gang does not fit.",
+		}, []string{"reason"}),
+		givenUp: metrics.NewCounter(&metrics.CounterOpts{
+			Namespace: namespace, Name: "claims_given_up_total", StabilityLevel: metrics.ALPHA,
+			Help: "Places that gangs had claimed from others and cannot have any more.",
+		}),
 		starts: metrics.NewHistogram(&metrics.HistogramOpts{
 			Namespace: namespace, Name: "gang_start_duration_seconds", StabilityLevel: metrics.ALPHA,
 			Help:    "Time from the moment that a gang's members exist until all planned members are bound.",
@@ -63,8 +86,11 @@ func New(cache *inventory.Cache) *Metrics {
 // Register adds the metrics to a registry, once: the arguments are its MustRegister and
 // CustomMustRegister.
 func (m *Metrics) Register(register func(...metrics.Registerable), custom func(...metrics.StableCollector)) {
-	register(m.planning, m.rollbacks, m.starts)
+	register(m.planning, m.rollbacks, m.evictions, m.givenUp, m.starts)
 	custom(newClusterCollector(m))
+	for _, reason := range []Eviction{ForQuota, ForPriority, Dissolved} {
+		m.evictions.WithLabelValues(string(reason)) // zero, so that the first one is an increase
+	}
 }
 
 // Lead tells that this scheduler leads.
@@ -87,6 +113,12 @@ func (m *Metrics) Planned(key string, took time.Duration, result placement.Resul
 
 // RolledBack counts a gang that was planned and given up.
 func (m *Metrics) RolledBack() { m.rollbacks.Inc() }
+
+// Evicted counts a pod that was evicted.
+func (m *Metrics) Evicted(reason Eviction) { m.evictions.WithLabelValues(string(reason)).Inc() }
+
+// GaveUpClaim counts a claimed place that cannot be had any more.
+func (m *Metrics) GaveUpClaim() { m.givenUp.Inc() }
 
 // Started counts a gang whose members are all bound, after the time since they existed.
 func (m *Metrics) Started(took time.Duration) { m.starts.Observe(took.Seconds()) }

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
 func registered(cache *inventory.Cache) (*Metrics, metrics.KubeRegistry) {
@@ -113,6 +115,9 @@ func TestWork(t *testing.T) {
 	_, fits, _ := cache.Plan("pod/default/runs", nil)
 	m.Planned("pod/default/runs", 2*time.Millisecond, fits)
 	m.RolledBack()
+	m.Evicted(ForQuota)
+	m.Evicted(Dissolved)
+	m.GaveUpClaim()
 	m.Started(time.Second)
 	families, err := registry.Gather()
 	require.NoError(t, err)
@@ -124,5 +129,52 @@ func TestWork(t *testing.T) {
 	}
 	assert.Subset(t, counts, map[string]float64{
 		"gpuplan_plan_duration_seconds": 1, "gpuplan_gang_rollbacks_total": 1, "gpuplan_gang_start_duration_seconds": 1,
+		"gpuplan_evictions_total": 2, "gpuplan_claims_given_up_total": 1,
 	})
+}
+
+func TestPlacesHeld(t *testing.T) {
+	tree := func(most string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"root": map[string]any{
+			"children": []any{map[string]any{"name": "team", "namespaces": []any{"default"},
+				"min": map[string]any{contract.ResourceTopologyCard: "4"}, "max": map[string]any{contract.ResourceTopologyCard: most}}},
+		}}}}
+	}
+	const key = "pod/default/waits"
+	claim := func(c *inventory.Cache) {
+		_, _, _ = c.Decide(key, nil, func(placement.Result) bool { return true })
+	}
+	head := func(c *inventory.Cache) { c.ReserveHeads([]string{key}, nil) }
+	for name, test := range map[string]struct {
+		most               string
+		cards              int64
+		priority           int32
+		hold               func(*inventory.Cache)
+		claim, head, quota int
+	}{
+		"none":  {most: "20", cards: 4, hold: func(*inventory.Cache) {}},
+		"claim": {most: "20", cards: 4, priority: 10, hold: claim, claim: 1},
+		"head":  {most: "20", cards: 4, hold: head, head: 1},
+		"quota": {most: "14", cards: 2, hold: head, quota: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cache := cluster(t)
+			_, err := cache.SetQuotaTree(tree(test.most))
+			require.NoError(t, err)
+			cache.SetPod(pod("also", 8, "n2"))
+			waits := pod("waits", test.cards, "")
+			waits.Spec.Priority = &test.priority
+			cache.SetPod(waits)
+			test.hold(cache)
+			m, registry := registered(cache)
+			m.Lead()
+			require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(fmt.Sprintf(`
+# HELP gpuplan_places_held [ALPHA] Places that are held for gangs that wait, by kind: claim when others are evicted for it, head when a blocked gang waits for others to end, quota when no card is held.
+# TYPE gpuplan_places_held gauge
+gpuplan_places_held{kind="claim"} %d
+gpuplan_places_held{kind="head"} %d
+gpuplan_places_held{kind="quota"} %d
+`, test.claim, test.head, test.quota)), "gpuplan_places_held"))
+		})
+	}
 }

@@ -8,8 +8,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 )
 
 // runs makes a gang that is bound to a node, with cards from first on.
@@ -74,6 +76,8 @@ func TestClaim(t *testing.T) {
 		assert.NotNil(t, b.live(others[i]), "one gang is enough")
 	}
 	assert.Contains(t, <-b.handle.recorder.Events, "Preempted evicted from node a to make room for gang ns/big")
+	assert.EqualValues(t, 2, b.evicted(metrics.ForPriority))
+	assert.Zero(t, b.evicted(metrics.ForQuota))
 
 	b.plugin.work.add(b.cache.RemovePod(victims[0].UID))
 	b.work()
@@ -148,4 +152,34 @@ func TestClaimIsGivenUp(t *testing.T) {
 	}
 	assert.Empty(t, b.handle.nominated)
 	assert.Contains(t, b.handle.takeActivated(), "small-0")
+	assert.EqualValues(t, 1, b.counted("gpuplan_claims_given_up_total", nil))
+}
+
+// What a leaf has borrowed goes back to its owner, and is counted as that.
+func TestClaimByQuota(t *testing.T) {
+	b := newBench(t, "a")
+	leaf := func(name string) map[string]any {
+		return map[string]any{
+			"name": name, "min": map[string]any{contract.ResourceTopologyCard: "4"}, "max": map[string]any{contract.ResourceTopologyCard: "8"},
+		}
+	}
+	change, err := b.cache.SetQuotaTree(&unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"root": map[string]any{
+		"children": []any{leaf("left"), leaf("right")},
+	}}}})
+	require.NoError(t, err)
+	b.plugin.work.add(change)
+	in := func(leaf string, pods []*corev1.Pod) []*corev1.Pod {
+		for _, pod := range pods {
+			pod.Labels[contract.QuotaLabel] = leaf
+			b.plugin.work.add(b.cache.SetPod(pod))
+		}
+		return pods
+	}
+	in("left", b.runs("borrower", "a", 2, 4, 0))
+	owner := in("right", b.gangPods("owner", 1, 4))
+	b.submit(owner)
+	b.cycle(owner[0])
+	b.work()
+	assert.EqualValues(t, 2, b.evicted(metrics.ForQuota))
+	assert.Zero(t, b.evicted(metrics.ForPriority))
 }

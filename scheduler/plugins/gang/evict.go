@@ -19,6 +19,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 )
 
 const (
@@ -128,6 +129,11 @@ func (p *Plugin) evict(ctx context.Context, claimant inventory.GangState, victim
 	if err != nil {
 		return fmt.Errorf("evict pod %s/%s: %w", victim.Namespace, victim.Name, err)
 	}
+	reason := metrics.ForPriority
+	if p.cache.OtherLeaf(victim, claimant.Gang.Leaf) {
+		reason = metrics.ForQuota
+	}
+	p.meter.Evicted(reason)
 	var related runtime.Object
 	if about := regarding(claimant); about != nil {
 		related = about

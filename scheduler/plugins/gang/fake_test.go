@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	typedfake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/events"
+	basemetrics "k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
@@ -120,6 +122,7 @@ type bench struct {
 	plugin *Plugin
 	handle *fakeHandle
 	cache  *inventory.Cache
+	meters basemetrics.KubeRegistry
 	states map[types.UID]fwk.CycleState
 	timers []timer
 }
@@ -136,6 +139,27 @@ func (b *bench) pauses() (list []time.Duration) {
 		list = append(list, t.pause)
 	}
 	return list
+}
+
+// counted returns the value of a counter with these labels.
+func (b *bench) counted(name string, labels map[string]string) (sum float64) {
+	b.Helper()
+	families, err := b.meters.Gather()
+	require.NoError(b, err)
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			if family.GetName() == name && testutil.LabelsMatch(metric, labels) {
+				sum += metric.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+// evicted returns how many pods were evicted for a reason.
+func (b *bench) evicted(reason metrics.Eviction) float64 {
+	b.Helper()
+	return b.counted("gpuplan_evictions_total", map[string]string{"reason": string(reason)})
 }
 
 // elapse lets the pauses pass that are under way, and returns them.
@@ -161,9 +185,12 @@ func newBench(t *testing.T, nodes ...string) *bench {
 			client: typedfake.NewClientset(), recorder: events.NewFakeRecorder(100),
 			activated: map[string]bool{}, waiting: map[types.UID]*fakeWaiting{}, nominated: map[types.UID]string{},
 		},
+		meters: basemetrics.NewKubeRegistry(),
 		states: map[types.UID]fwk.CycleState{},
 	}
-	b.plugin = newPlugin(b.cache, metrics.New(b.cache), b.handle, fake.NewSimpleDynamicClient(runtime.NewScheme()))
+	meter := metrics.New(b.cache)
+	meter.Register(b.meters.MustRegister, b.meters.CustomMustRegister)
+	b.plugin = newPlugin(b.cache, meter, b.handle, fake.NewSimpleDynamicClient(runtime.NewScheme()))
 	b.plugin.synced = func(context.Context) error { return nil }
 	b.plugin.leading.Store(true)
 	b.plugin.after = func(pause time.Duration, f func()) { b.timers = append(b.timers, timer{pause, f}) }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 )
 
 func TestPodsWaitForTheirGang(t *testing.T) {
@@ -283,6 +284,7 @@ func TestDissolve(t *testing.T) {
 			assert.Contains(t, status.Message(), "1 of 2")
 			_, err = b.handle.client.CoreV1().Pods("ns").Get(t.Context(), pods[0].Name, metav1.GetOptions{})
 			assert.Equal(t, test.deleted, apierrors.IsNotFound(err))
+			assert.Equal(t, test.deleted, b.evicted(metrics.Dissolved) == 1)
 		})
 	}
 }

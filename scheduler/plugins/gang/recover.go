@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 )
 
 // recoverOnce plans, before anything else is planned, the rest of every gang that
@@ -137,7 +138,10 @@ func (p *Plugin) dissolve(ctx context.Context, key string, state inventory.GangS
 		err := p.handle.ClientSet().CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &pod.UID},
 		})
-		if err != nil && !apierrors.IsNotFound(err) {
+		switch {
+		case err == nil:
+			p.meter.Evicted(metrics.Dissolved)
+		case !apierrors.IsNotFound(err):
 			logger.Error(err, "Cannot delete a member of a gang that was cut short", "gang", key, "pod", klog.KObj(pod))
 		}
 	}

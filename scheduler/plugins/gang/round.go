@@ -91,6 +91,9 @@ func (p *Plugin) decide(ctx context.Context, key string, pod *corev1.Pod) (inven
 			p.work.add(inventory.Change{RolledBack: true})
 		}
 		p.planned(key, begin, d)
+		if d.Lost {
+			p.meter.GaveUpClaim()
+		}
 		if !d.Declined {
 			return d, nil
 		}

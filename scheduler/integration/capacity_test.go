@@ -189,9 +189,9 @@ func TestVictimsAreChosenInOneCycle(t *testing.T) {
 	assert.ElementsMatch(t, s.nodes, nodes)
 	s.awaitReason("owner", "2 of 2 members fit once others have gone")
 
-	scheduler.end(syscall.SIGTERM)
+	scheduler.End(syscall.SIGTERM)
 	cycles := 0
-	for line := range strings.SplitSeq(scheduler.log.String(), "\n") {
+	for line := range strings.SplitSeq(scheduler.Log.String(), "\n") {
 		if strings.Contains(line, "Unable to schedule pod") && strings.Contains(line, "/owner-") {
 			cycles++
 		}

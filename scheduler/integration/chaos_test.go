@@ -55,7 +55,7 @@ func TestChaos(t *testing.T) {
 			if len(violations) > 0 || t.Failed() {
 				t.Errorf("seed %d (-chaos.seed=%d -chaos.runs=1): %s\n%s", seed, seed, strings.Join(violations, "\n"), history)
 				for _, s := range run.ended {
-					t.Logf("scheduler %d:\n%s", s.command.Process.Pid, s.log)
+					t.Logf("scheduler %d:\n%s", s.Command.Process.Pid, s.Log)
 				}
 			}
 		})
@@ -71,11 +71,11 @@ type chaos struct {
 	audit      *audit
 	operator   operator
 	namespace  string
-	schedulers []*program
+	schedulers []*localtest.Process
 	// queue is the queue controller, nil in a run without queued jobs.
-	queue *program
+	queue *localtest.Process
 	// ended are all schedulers that have run.
-	ended []*program
+	ended []*localtest.Process
 	// kubeconfig, changes and flags are what schedulers are started with.
 	kubeconfig string
 	changes    map[string]string
@@ -225,7 +225,7 @@ func (c *chaos) start(t *testing.T) {
 	require.NoError(t, err)
 	c.schedulers = append(c.schedulers, p)
 	c.ended = append(c.ended, p)
-	c.audit.did("scheduler %d starts", p.command.Process.Pid)
+	c.audit.did("scheduler %d starts", p.Command.Process.Pid)
 }
 
 func (c *chaos) startQueue(t *testing.T) {
@@ -257,7 +257,7 @@ func (c *chaos) script() {
 			c.steps = append(c.steps, step{c.when(), func(t *testing.T) {
 				c.audit.did("the queue controller is killed")
 				c.audit.killed()
-				c.queue.end(syscall.SIGKILL)
+				c.queue.End(syscall.SIGKILL)
 				c.startQueue(t)
 			}})
 		}
@@ -362,10 +362,10 @@ func (c *chaos) play(t *testing.T) {
 // stop ends the schedulers.
 func (c *chaos) stop() {
 	for _, s := range c.schedulers {
-		s.end(syscall.SIGKILL)
+		s.End(syscall.SIGKILL)
 	}
 	if c.queue != nil {
-		c.queue.end(syscall.SIGKILL)
+		c.queue.End(syscall.SIGKILL)
 	}
 }
 

@@ -23,7 +23,7 @@ func TestKilledWhileBinding(t *testing.T) {
 		scheduler := startSlowScheduler(t)
 		s.submit(topologyGang(victim, 8, 1))
 		s.awaitSome(victim, 1+round%7)
-		scheduler.end(syscall.SIGKILL)
+		scheduler.End(syscall.SIGKILL)
 		if n := bound(s.list(t.Context(), victim)); n < 8 {
 			cutShort++
 		}
@@ -43,7 +43,7 @@ func TestKilledWhileBinding(t *testing.T) {
 		for _, name := range append(rivals, victim) {
 			s.requireWholeOnOneNode(name)
 		}
-		scheduler.end(syscall.SIGTERM)
+		scheduler.End(syscall.SIGTERM)
 		s.clear()
 	}
 	assert.GreaterOrEqual(t, cutShort, rounds/2, "too few gangs were cut short for the test to mean something")
@@ -96,7 +96,7 @@ func TestDissolvedWhenTheRestIsLost(t *testing.T) {
 	gang := topologyGang("cut", 2, 8)
 	s.submit(gang)
 	s.awaitSome("cut", 1)
-	scheduler.end(syscall.SIGKILL)
+	scheduler.End(syscall.SIGKILL)
 	pods := s.list(t.Context(), "cut")
 	if bound(pods) != 1 {
 		t.Fatalf("%d members bound; the test needs one", bound(pods))

@@ -44,9 +44,9 @@ func (c *chaos) fault() func(*testing.T) {
 func (c *chaos) killScheduler(t *testing.T, target int, signal syscall.Signal) {
 	i := target % len(c.schedulers)
 	victim := c.schedulers[i]
-	c.audit.did("scheduler %d ends (%s)", victim.command.Process.Pid, signal)
+	c.audit.did("scheduler %d ends (%s)", victim.Command.Process.Pid, signal)
 	c.audit.killed()
-	victim.end(signal)
+	victim.End(signal)
 	c.schedulers = slices.Delete(c.schedulers, i, i+1)
 	c.start(t)
 }

@@ -70,7 +70,7 @@ func passHopeless(t *testing.T, members int) (took, cpu time.Duration, cycles in
 		return nil
 	})
 	jobs := s.pods(job{name: "small", workers: *hopelessJobs, cards: 1, resource: contract.ResourceTopologyCard})
-	begin, before := time.Now(), cpuTime(t, scheduler.command.Process.Pid)
+	begin, before := time.Now(), cpuTime(t, scheduler.Command.Process.Pid)
 	for chunk := range slices.Chunk(jobs, 16) {
 		inParallel(t, chunk, func(p *corev1.Pod) error { return s.createPod(p) })
 	}
@@ -82,9 +82,9 @@ func passHopeless(t *testing.T, members int) (took, cpu time.Duration, cycles in
 		}
 		return nil
 	})
-	took, cpu = time.Since(begin), cpuTime(t, scheduler.command.Process.Pid)-before
-	scheduler.end(syscall.SIGTERM)
-	for line := range strings.SplitSeq(scheduler.log.String(), "\n") {
+	took, cpu = time.Since(begin), cpuTime(t, scheduler.Command.Process.Pid)-before
+	scheduler.End(syscall.SIGTERM)
+	for line := range strings.SplitSeq(scheduler.Log.String(), "\n") {
 		if strings.Contains(line, "Unable to schedule pod") && strings.Contains(line, "/hopeless-") {
 			cycles++
 		}

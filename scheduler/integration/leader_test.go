@@ -54,7 +54,7 @@ func TestLeaderChanges(t *testing.T) {
 		name := fmt.Sprintf("job-%d", i)
 		s.submit(topologyGang(name, 4, 1))
 		s.awaitBound(name)
-		first.end(signal)
+		first.End(signal)
 		if signal == syscall.SIGTERM {
 			assert.NotEqual(t, holder, leader(t), "the lease is given back before the process ends")
 		}

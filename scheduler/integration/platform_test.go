@@ -5,13 +5,11 @@ package integration
 import (
 	"errors"
 	"os"
-	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
@@ -44,18 +42,10 @@ func connect(t *testing.T) {
 	platform := localtest.Start(t)
 	cluster.once.Do(func() {
 		cluster.kubeconfig = platform.Kubeconfig
-		config := platform.Config(t)
-		config.QPS = -1 // the tests' own calls do not wait for each other
-		if cluster.client, cluster.err = kube.New(config); cluster.err != nil {
-			return
-		}
 		objects, err := deploy.Objects(deploy.Options{Image: "test"})
 		agent, agentErr := agentdeploy.Objects(agentdeploy.Options{Image: "test"})
-		objects = append(objects, agent...)
-		objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
-			return !slices.Contains([]string{"CustomResourceDefinition", "Namespace"}, o.GetKind())
-		})
-		cluster.err = errors.Join(err, agentErr, cluster.client.ApplyAll(t.Context(), objects, nil))
+		cluster.client, cluster.err = platform.Install(t, append(objects, agent...))
+		cluster.err = errors.Join(err, agentErr, cluster.err)
 	})
 	require.NoError(t, cluster.err)
 }

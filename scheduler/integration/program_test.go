@@ -1,14 +1,11 @@
 package integration
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,45 +16,33 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
 )
 
-// program is a running scheduler.
-type program struct {
-	command *exec.Cmd
-	done    chan struct{}
-	log     *bytes.Buffer
-}
-
 // startScheduler runs the scheduler with the configuration that is deployed, but
 // without leader election.
-func startScheduler(t *testing.T) *program {
+func startScheduler(t *testing.T) *localtest.Process {
 	t.Helper()
 	return runScheduler(t, nil)
 }
 
 // startSlowScheduler runs a scheduler that makes few calls per second, so that the
 // members of a gang are bound one after the other.
-func startSlowScheduler(t *testing.T) *program {
+func startSlowScheduler(t *testing.T) *localtest.Process {
 	t.Helper()
 	return runScheduler(t, map[string]string{"qps: 5000": "qps: 20", "burst: 10000": "burst: 1"})
 }
 
 // runScheduler runs the scheduler with changes to the text of its configuration, and
 // with more flags.
-func runScheduler(t *testing.T, changes map[string]string, flags ...string) *program {
+func runScheduler(t *testing.T, changes map[string]string, flags ...string) *localtest.Process {
 	t.Helper()
 	p, err := launchScheduler(t.TempDir(), cluster.kubeconfig, changes, append([]string{"--leader-elect=false"}, flags...)...)
 	require.NoError(t, err)
-	t.Cleanup(func() {
-		p.end(syscall.SIGTERM)
-		if t.Failed() {
-			t.Log("scheduler:\n" + p.log.String())
-		}
-	})
+	p.EndWith(t)
 	return p
 }
 
 // launchScheduler is runScheduler for callers that end it themselves; its
 // configuration lies in dir.
-func launchScheduler(dir, kubeconfig string, changes map[string]string, flags ...string) (*program, error) {
+func launchScheduler(dir, kubeconfig string, changes map[string]string, flags ...string) (*localtest.Process, error) {
 	text, err := schedulerConfig()
 	if err != nil {
 		return nil, err
@@ -72,23 +57,8 @@ func launchScheduler(dir, kubeconfig string, changes map[string]string, flags ..
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	path, err := localtest.Program(contract.SchedulerName)
-	if err != nil {
-		return nil, err
-	}
-	p := &program{done: make(chan struct{}), log: &bytes.Buffer{}}
-	p.command = exec.Command(path, append([]string{
+	return localtest.Launch(kubeconfig, contract.SchedulerName, append([]string{
 		"--config=" + config, "--secure-port=0", "--v=2", "--feature-gates=NominatedNodeNameForExpectation=false"}, flags...)...)
-	p.command.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
-	p.command.Stdout, p.command.Stderr = p.log, p.log
-	if err := p.command.Start(); err != nil {
-		return nil, err
-	}
-	go func() {
-		_ = p.command.Wait() // the tests kill it
-		close(p.done)
-	}()
-	return p, nil
 }
 
 // schedulerConfig is the configuration that is deployed.
@@ -104,15 +74,4 @@ func schedulerConfig() (string, error) {
 		}
 	}
 	return "", errors.New("the scheduler's manifests have no configuration")
-}
-
-// end sends the signal and waits for the process to end.
-func (p *program) end(signal os.Signal) {
-	select {
-	case <-p.done:
-		return
-	default:
-	}
-	_ = p.command.Process.Signal(signal) // it may have ended by itself
-	<-p.done
 }

@@ -1,12 +1,8 @@
 package integration
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
-	"syscall"
 	"testing"
 	"time"
 
@@ -24,23 +20,8 @@ import (
 const maxJobs = 2
 
 // launchQueue runs the queue controller.
-func launchQueue() (*program, error) {
-	path, err := localtest.Program(contract.SchedulerName)
-	if err != nil {
-		return nil, err
-	}
-	p := &program{done: make(chan struct{}), log: &bytes.Buffer{}}
-	p.command = exec.Command(path, "queue", "--leader-elect=false", "--v=2")
-	p.command.Env = append(os.Environ(), "KUBECONFIG="+cluster.kubeconfig)
-	p.command.Stdout, p.command.Stderr = p.log, p.log
-	if err := p.command.Start(); err != nil {
-		return nil, err
-	}
-	go func() {
-		_ = p.command.Wait() // the run kills it
-		close(p.done)
-	}()
-	return p, nil
+func launchQueue() (*localtest.Process, error) {
+	return localtest.Launch(cluster.kubeconfig, contract.SchedulerName, "queue", "--leader-elect=false", "--v=2")
 }
 
 // startQueue runs the queue controller until the test ends.
@@ -48,12 +29,7 @@ func startQueue(t *testing.T) {
 	t.Helper()
 	p, err := launchQueue()
 	require.NoError(t, err)
-	t.Cleanup(func() {
-		p.end(syscall.SIGTERM)
-		if t.Failed() {
-			t.Log("queue controller:\n" + p.log.String())
-		}
-	})
+	p.EndWith(t)
 }
 
 // queuedJob is a job of two pods without cards that waits in the queue of a leaf.

@@ -284,7 +284,7 @@ func TestKilledWhileEvicting(t *testing.T) {
 			}
 			return false, ""
 		})
-		scheduler.end(syscall.SIGKILL)
+		scheduler.End(syscall.SIGKILL)
 		if leaving(s.list(t.Context(), victim)) < 8 {
 			cut++
 		}
@@ -298,7 +298,7 @@ func TestKilledWhileEvicting(t *testing.T) {
 		assert.Zero(t, leaving(s.list(t.Context(), other)), "one gang is enough")
 		assert.Equal(t, 8, bound(s.list(t.Context(), other)))
 		s.requireNoSharedCards()
-		scheduler.end(syscall.SIGTERM)
+		scheduler.End(syscall.SIGTERM)
 		s.letGo(other)
 		s.clear()
 	}

@@ -42,7 +42,7 @@ func TestBlockedHeadGetsItsTurn(t *testing.T) {
 			break
 		}
 	}
-	scheduler.end(syscall.SIGKILL)
+	scheduler.End(syscall.SIGKILL)
 	s.submit(topologyGang("small", 1, 4))
 	runScheduler(t, impatient)
 	assert.NotEqual(t, reserved, s.awaitBound("small")[0].Spec.NodeName)

@@ -242,7 +242,7 @@ func TestSucceededMemberCounts(t *testing.T) {
 	lose(pods[1])
 	s.awaitBound("job")
 
-	scheduler.end(syscall.SIGKILL)
+	scheduler.End(syscall.SIGKILL)
 	lose(pods[2])
 	startScheduler(t)
 	s.awaitBound("job")

@@ -76,8 +76,8 @@ func TestTooOldAPIServer(t *testing.T) {
 	}
 	connect(t)
 	scheduler := startScheduler(t)
-	<-scheduler.done
-	assert.Contains(t, scheduler.log.String(), "the API server behaves like Kubernetes 1.33; this scheduler needs 1.34 or later")
+	<-scheduler.Done
+	assert.Contains(t, scheduler.Log.String(), "the API server behaves like Kubernetes 1.33; this scheduler needs 1.34 or later")
 }
 
 // reported is what TestAPIServerVersion says.

@@ -6,10 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"slices"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -61,60 +58,23 @@ func connect(t *testing.T) *kube.Client {
 	platform := localtest.Start(t)
 	cluster.once.Do(func() {
 		cluster.kubeconfig = platform.Kubeconfig
-		if cluster.client, cluster.err = kube.New(platform.Config(t)); cluster.err != nil {
-			return
-		}
 		objects, err := deploy.Objects(deploy.Options{Image: "test"})
-		objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
-			return o.GetKind() != "CustomResourceDefinition" && o.GetKind() != "Namespace"
-		})
-		cluster.err = errors.Join(err, cluster.client.ApplyAll(t.Context(), objects, nil))
+		cluster.client, cluster.err = platform.Install(t, objects)
+		cluster.err = errors.Join(err, cluster.err)
 	})
 	require.NoError(t, cluster.err)
 	return cluster.client
 }
 
-// program is a running controller.
-type program struct {
-	command *exec.Cmd
-	done    chan struct{}
-	log     *bytes.Buffer
-}
-
 // startController runs the queue controller without election, so that it works from
 // its first moment on.
-func startController(t *testing.T, flags ...string) *program {
+func startController(t *testing.T, flags ...string) *localtest.Process {
 	t.Helper()
 	connect(t)
-	path, err := localtest.Program(contract.SchedulerName)
+	p, err := localtest.Launch(cluster.kubeconfig, contract.SchedulerName, append([]string{"queue", "--leader-elect=false", "--v=2"}, flags...)...)
 	require.NoError(t, err)
-	p := &program{done: make(chan struct{}), log: &bytes.Buffer{}}
-	p.command = exec.Command(path, append([]string{"queue", "--leader-elect=false", "--v=2"}, flags...)...)
-	p.command.Env = append(os.Environ(), "KUBECONFIG="+cluster.kubeconfig)
-	p.command.Stdout, p.command.Stderr = p.log, p.log
-	require.NoError(t, p.command.Start())
-	go func() {
-		_ = p.command.Wait() // the tests kill it
-		close(p.done)
-	}()
-	t.Cleanup(func() {
-		p.end(syscall.SIGTERM)
-		if t.Failed() {
-			t.Log("queue controller:\n" + p.log.String())
-		}
-	})
+	p.EndWith(t)
 	return p
-}
-
-// end sends the signal and waits for the process to end.
-func (p *program) end(signal os.Signal) {
-	select {
-	case <-p.done:
-		return
-	default:
-	}
-	_ = p.command.Process.Signal(signal) // it may have ended by itself
-	<-p.done
 }
 
 // scene is a test's namespace, with a node for its pods.

@@ -200,7 +200,7 @@ func TestPriorityPassesAndBlockDoesNot(t *testing.T) {
 		return u.Status.Position == 2, fmt.Sprintf("%+v", u.Status)
 	})
 	assert.Contains(t, s.unit("small-2").Status.Message, "nothing passes "+s.namespace+"/big, which waits: quota root/leaf")
-	controller.end(syscall.SIGKILL)
+	controller.End(syscall.SIGKILL)
 	startController(t)
 	s.tree(flatTree("cpu: 12"))
 	s.submit(batch{name: "small-3"})
@@ -262,7 +262,7 @@ func TestKilledAtAnyPoint(t *testing.T) {
 			_, order := limits.seen()
 			return len(order) >= min(started+more, len(names)), fmt.Sprintf("kill %d: %v", kills, order)
 		})
-		controller.end(syscall.SIGKILL)
+		controller.End(syscall.SIGKILL)
 	}
 	startController(t)
 	s.allSucceed(names)
@@ -290,16 +290,16 @@ func TestHandOver(t *testing.T) {
 		return func() (bool, string) { _, order := limits.seen(); return len(order) >= n, fmt.Sprint(order) }
 	}
 	s.await("a job to start", outAtLeast(1))
-	require.NoError(t, first.command.Process.Signal(syscall.SIGSTOP))
+	require.NoError(t, first.Command.Process.Signal(syscall.SIGSTOP))
 	_, before := limits.seen()
 	startController(t)
 	s.await("the second controller to let jobs out", outAtLeast(len(before)+2))
-	require.NoError(t, first.command.Process.Signal(syscall.SIGCONT))
+	require.NoError(t, first.Command.Process.Signal(syscall.SIGCONT))
 	s.allSucceed(names)
 	most, _ := limits.seen()
 	assert.Equal(t, 1, most)
-	first.end(syscall.SIGTERM)
-	assert.Contains(t, first.log.String(), "another queue controller has taken over")
+	first.End(syscall.SIGTERM)
+	assert.Contains(t, first.Log.String(), "another queue controller has taken over")
 }
 
 func TestTreeEdits(t *testing.T) {

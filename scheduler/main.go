@@ -46,6 +46,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/allocate"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/gang"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/preemption"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/quota"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/queue"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/repair"
@@ -113,6 +114,7 @@ func run(ctx context.Context, args []string) error {
 	config, scheduler, err := app.Setup(ctx, opts,
 		app.WithPlugin(allocate.Name, allocate.Factory(func(p *allocate.Plugin) { allocations = p })),
 		app.WithPlugin(quota.Name, quota.Factory(cache)),
+		app.WithPlugin(preemption.Name, preemption.Factory(cache)),
 		app.WithPlugin(gang.Name, gang.Factory(cache, meter, func(p *gang.Plugin) { gangs = p })),
 	)
 	if err != nil {

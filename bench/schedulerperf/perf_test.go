@@ -28,6 +28,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/allocate"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/gang"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/preemption"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/quota"
 )
 
@@ -114,6 +115,9 @@ func (o *own) registry() frameworkruntime.Registry {
 		allocate.Name: allocate.Factory(func(*allocate.Plugin) {}),
 		quota.Name: func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 			return quota.Factory(o.cache)(ctx, args, handle)
+		},
+		preemption.Name: func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+			return preemption.Factory(o.cache)(ctx, args, handle)
 		},
 		gang.Name: func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 			return gang.Factory(o.cache, metrics.New(o.cache), func(p *gang.Plugin) { o.gangs = p })(ctx, args, handle)

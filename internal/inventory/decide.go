@@ -149,7 +149,7 @@ func (s *Seat) bound() (*corev1.Pod, error) {
 // Claim is the place that a gang holds until others have gone.
 type Claim struct {
 	Reservation placement.Reservation
-	// Members are the reserved gang's pods by node.
+	// Members are the nodes of the reserved gang's pods, when others are evicted for it.
 	Members map[types.UID]string
 	// Victims are the pods that are to be evicted and are not being deleted yet.
 	Victims []*corev1.Pod
@@ -167,7 +167,7 @@ func (c *Cache) Claim(key string) (claim Claim, ok bool) {
 		return Claim{}, false
 	}
 	claim.Members = map[types.UID]string{}
-	if !claim.Reservation.QuotaOnly {
+	if claim.Reservation.Evicts {
 		for _, a := range claim.Reservation.Placement.Assignments {
 			if pod := state.Pods[a.Member]; pod != nil {
 				claim.Members[pod.UID] = a.Node

@@ -27,6 +27,9 @@ import (
 // timestamps are those of JSON bodies, of seconds and of microseconds.
 var timestamps = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 
+// protobuf is what a client that follows metadata would rather have than JSON.
+var protobuf = regexp.MustCompile(`application/vnd\.kubernetes\.protobuf[^,]*,?`)
+
 // shift moves every timestamp of a body.
 func shift(body []byte, by time.Duration) []byte {
 	return timestamps.ReplaceAllFunc(body, func(text []byte) []byte {
@@ -44,7 +47,8 @@ func shift(body []byte, by time.Duration) []byte {
 
 // skewed starts a proxy before the API server behind which the API server's clock is
 // ahead by the given time: every timestamp that it answers is moved, and those that it
-// is told are moved back. It returns a kubeconfig for programs that speak JSON.
+// is told are moved back. It has the API server answer in JSON, and returns a kubeconfig
+// for programs that write JSON.
 func skewed(t *testing.T, ahead time.Duration) (kubeconfig string) {
 	t.Helper()
 	config := localtest.Start(t).Config(t)
@@ -58,6 +62,7 @@ func skewed(t *testing.T, ahead time.Duration) (kubeconfig string) {
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(upstream)
 			r.Out.Header.Set("Accept-Encoding", "identity")
+			r.Out.Header.Set("Accept", protobuf.ReplaceAllString(r.In.Header.Get("Accept"), ""))
 			if r.Out.Body != nil {
 				body, err := io.ReadAll(r.Out.Body)
 				if err != nil {

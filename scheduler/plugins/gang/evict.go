@@ -32,8 +32,9 @@ const (
 // claim makes those leave whose places a gang has claimed. The place is held in the view
 // already. First the gang's members are nominated for their nodes, so that a scheduler
 // that starts knows of the claim; then every victim gets the standard condition and an
-// event that names the claimant, and is deleted. A gang that holds no place loses the
-// nominations that it had.
+// event that names the claimant, and is deleted. A gang for which nobody has to leave loses
+// the nominations that it had, also one that holds a place until others end: that place may
+// move, and other plugins would count it where it was.
 //
 // Victims are deleted, and not evicted by the eviction subresource: that decides pod by
 // pod, so that it could refuse the last pod of a gang when the others are gone already.
@@ -47,7 +48,7 @@ func (p *Plugin) claim(ctx context.Context, key string) {
 		return
 	}
 	claim, _ := p.cache.Claim(key)
-	if p.seated(key) || claim.Reservation.QuotaOnly {
+	if p.seated(key) {
 		return
 	}
 	err := p.nominateAll(ctx, state, claim.Members)

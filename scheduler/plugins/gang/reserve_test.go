@@ -64,6 +64,23 @@ func TestBlockedHeadBehindOneThatFits(t *testing.T) {
 	assert.True(t, status.IsSuccess(), status.Message())
 }
 
+// A place that waits for others to end may move. Its gang is not nominated, or others would
+// be refused where the place was.
+func TestBlockedHeadIsNotNominated(t *testing.T) {
+	b := newBench(t, "a")
+	b.runs("first", "a", 1, 4, 0)
+	big := b.gangPods("big", 1, 8)
+	big[0].CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
+	b.submit(big)
+	b.cycle(big[0])
+	b.elapse()
+	_, status := b.cycle(big[0])
+	b.work()
+	assert.Contains(t, status.Message(), "Reserved: waits for gang ns/first.")
+	assert.Empty(t, b.handle.nominated)
+	assert.Empty(t, b.live(big[0]).Status.NominatedNodeName)
+}
+
 // When a held place is given up, gangs that waited because of it are tried again.
 func TestBlockedHeadGoes(t *testing.T) {
 	b := newBench(t, "a")

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/process"
@@ -165,12 +166,16 @@ func TestDeploymentRunsAsProcess(t *testing.T) {
 	})
 	_, pid = readyContainer(t, client)
 
-	// A change of the template replaces the process.
-	changed, err := client.AppsV1().Deployments("default").Get(ctx, "probe", metav1.GetOptions{})
-	require.NoError(t, err)
-	changed.Spec.Template.Annotations = map[string]string{contract.ConfigHashAnnotation: "2"}
-	_, err = client.AppsV1().Deployments("default").Update(ctx, changed, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	// A change of the template replaces the process. The controller writes its status meanwhile.
+	require.NoError(t, retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		changed, err := client.AppsV1().Deployments("default").Get(ctx, "probe", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		changed.Spec.Template.Annotations = map[string]string{contract.ConfigHashAnnotation: "2"}
+		_, err = client.AppsV1().Deployments("default").Update(ctx, changed, metav1.UpdateOptions{})
+		return err
+	}))
 	eventually(t, "the old process ends", func() error { return gone(pid) })
 	_, pid = readyContainer(t, client)
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -355,7 +356,23 @@ func (c *chaos) play(t *testing.T) {
 			return
 		}
 		s.do(t)
+		c.revive(t)
 		c.audit.checkTime()
+	}
+}
+
+// revive starts programs anew that have ended by themselves, as their Deployments would:
+// one that cannot renew its lease ends.
+func (c *chaos) revive(t *testing.T) {
+	t.Helper()
+	left := slices.DeleteFunc(slices.Clone(c.schedulers), (*localtest.Process).Ended)
+	ended := len(c.schedulers) - len(left)
+	c.schedulers = left
+	for range ended {
+		c.start(t)
+	}
+	if c.queue != nil && c.queue.Ended() {
+		c.startQueue(t)
 	}
 }
 

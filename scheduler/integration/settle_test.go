@@ -23,6 +23,7 @@ func (c *chaos) settle(t *testing.T) {
 	c.audit.did("all steps are done")
 	deadline := time.Now().Add(chaosSettled)
 	for {
+		c.revive(t)
 		problem := cmp.Or(c.unsettled(t), c.unfinishedJobs(t.Context()), c.audit.inVain())
 		if problem == "" {
 			c.audit.did("settled")

@@ -37,12 +37,20 @@ func Launch(kubeconfig, name string, args ...string) (*Process, error) {
 	return p, nil
 }
 
-// End sends the signal and waits for the process to end.
-func (p *Process) End(signal os.Signal) {
+// Ended reports whether the process has ended.
+func (p *Process) Ended() bool {
 	select {
 	case <-p.Done:
-		return
+		return true
 	default:
+		return false
+	}
+}
+
+// End sends the signal and waits for the process to end.
+func (p *Process) End(signal os.Signal) {
+	if p.Ended() {
+		return
 	}
 	_ = p.Command.Process.Signal(signal) // it may have ended by itself
 	<-p.Done

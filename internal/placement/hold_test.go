@@ -1,6 +1,7 @@
 package placement_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -140,6 +141,9 @@ func TestStands(t *testing.T) {
 			n.Unschedulable = true
 			v.SetNode(n)
 		}, false},
+		"its launcher has appeared": {func(_ *placement.View, g *placement.Gang) {
+			g.Roles = append(slices.Clone(g.Roles), placement.Role{Name: "launcher", Members: []string{"launcher-0"}, Late: true})
+		}, true},
 		"the gang asks for less": {func(_ *placement.View, g *placement.Gang) { *g = gang("ml/big", 1, cards(7)) }, false},
 		"somebody else came": {func(v *placement.View, _ *placement.Gang) {
 			v.AddPod(placement.Pod{ID: "x", Node: "n0", Request: cards(1), Own: gpu.SetOf(7)})

@@ -139,10 +139,12 @@ func (n *node) clashes(p *Pod) bool {
 	return slices.ContainsFunc(p.Request.HostPorts, taken) || p.Request.Mode.shared() && n.used.memoryOnly > 0 && n.used.withCore > 0
 }
 
-// isFor tells that the reservation was made for the gang as it is now.
+// isFor tells that the reservation was made for the gang as it is now, but for late
+// members, which may appear after it was made.
 func (h *hold) isFor(g *Gang) bool {
 	bare := func(g Gang) Gang {
-		g.ExcludeNodes, g.Roles = nil, slices.Clone(g.Roles)
+		g.ExcludeNodes = nil
+		g.Roles = slices.DeleteFunc(slices.Clone(g.Roles), func(r Role) bool { return r.Late })
 		for i := range g.Roles {
 			g.Roles[i].ExcludeNodes = nil
 		}

@@ -151,6 +151,8 @@ type Claim struct {
 	Reservation placement.Reservation
 	// Members are the nodes of the reserved gang's pods, when others are evicted for it.
 	Members map[types.UID]string
+	// Awaited are those of the gangs that the reservation waits for that run still.
+	Awaited []placement.Victim
 	// Victims are the pods that are to be evicted and are not being deleted yet.
 	Victims []*corev1.Pod
 }
@@ -174,6 +176,9 @@ func (c *Cache) Claim(key string) (claim Claim, ok bool) {
 			}
 		}
 	}
+	claim.Awaited = slices.DeleteFunc(slices.Clone(claim.Reservation.After), func(g placement.Victim) bool {
+		return len(c.podsOf([]placement.Victim{g})) == 0
+	})
 	claim.Victims = slices.DeleteFunc(c.podsOf(claim.Reservation.Victims()), func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil })
 	return claim, true
 }

@@ -96,8 +96,8 @@ func (p *Plugin) loseHope(key string) {
 // headText says what a gang waits for whose place is held, "" when none is.
 func (p *Plugin) headText(key string) string {
 	claim, ok := p.cache.Claim(key)
-	switch names := strings.Join(p.cache.Names(claim.Reservation.After), ", "); {
-	case !ok || claim.Reservation.Evicts:
+	switch names := strings.Join(p.cache.Names(claim.Awaited), ", "); {
+	case !ok, claim.Reservation.Evicts, names == "":
 		return ""
 	case claim.Reservation.QuotaOnly:
 		return fmt.Sprintf(" Reserved: waits for quota that is used by %s.", names)

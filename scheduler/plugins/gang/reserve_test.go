@@ -81,6 +81,22 @@ func TestBlockedHeadIsNotNominated(t *testing.T) {
 	assert.Empty(t, b.live(big[0]).Status.NominatedNodeName)
 }
 
+// The reason names those that a gang waits for still, and not those that have ended.
+func TestBlockedHeadSaysWhomItWaitsFor(t *testing.T) {
+	b := newBench(t, "a")
+	first := b.runs("first", "a", 1, 4, 0)
+	b.runs("second", "a", 1, 4, 4)
+	big := b.gangPods("big", 1, 8)
+	big[0].CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
+	b.submit(big)
+	b.cycle(big[0])
+	b.elapse()
+	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), big[0]).Message(), "Reserved: waits for gang ns/first, gang ns/second.")
+	b.plugin.work.add(b.cache.RemovePod(first[0].UID))
+	b.work()
+	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), big[0]).Message(), "Reserved: waits for gang ns/second.")
+}
+
 // When a held place is given up, gangs that waited because of it are tried again.
 func TestBlockedHeadGoes(t *testing.T) {
 	b := newBench(t, "a")

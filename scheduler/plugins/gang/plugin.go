@@ -224,7 +224,7 @@ func (p *Plugin) enqueue(ctx context.Context, key string, state inventory.GangSt
 	}
 	pods := map[string]*corev1.Pod{}
 	add := func(pod *corev1.Pod) { pods[pod.Namespace+"/"+pod.Name] = pod }
-	leads := len(g.seats) == 0
+	leads := len(g.seats) == 0 && g.verdict == ""
 	for _, role := range state.Gang.Roles {
 		for _, name := range role.Members {
 			pod := state.Pods[name]

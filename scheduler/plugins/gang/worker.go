@@ -113,7 +113,8 @@ func (p *Plugin) settle(ctx context.Context, key string) {
 	case !ok || state.Lacks != "":
 	case waits:
 		p.retry(ctx, key)
-		p.news.add(key) // pods that have just joined must say it, too
+		p.news.add(key)            // pods that have just joined must say it, too
+		p.enqueue(ctx, key, state) // late members start when it runs in part
 	default:
 		p.enqueue(ctx, key, state)
 	}

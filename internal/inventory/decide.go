@@ -26,10 +26,10 @@ type Decision struct {
 	Held, Lost bool
 	// Lifted tells that a place is not held any more, so that others may have it.
 	Lifted bool
-	// Leaving are the pods that the result's reservation waits for.
-	Leaving []*corev1.Pod
-	// Declined tells that the place was not taken because the caller did not approve.
+	// Declined tells that the place was not taken because the caller did not approve,
+	// Leaving are the pods that have to leave it first.
 	Declined bool
+	Leaving  []*corev1.Pod
 }
 
 // Exclusions are nodes that members must not use, by role.
@@ -70,9 +70,6 @@ func (c *Cache) consider(key string, exclude Exclusions) (d Decision, ok bool) {
 		d.Held = d.Result.Reservation != nil && reflect.DeepEqual(held, *d.Result.Reservation)
 		d.Lost = held.Evicts && d.Result.Placement == nil
 	}
-	if r := d.Result.Reservation; r != nil {
-		d.Leaving = c.podsOf(r.After)
-	}
 	return d, true
 }
 
@@ -107,6 +104,9 @@ func (c *Cache) Decide(key string, exclude Exclusions, approve func(placement.Re
 		return d, true, nil
 	case !approve(d.Result):
 		d.Declined = true
+		if r := d.Result.Reservation; r != nil {
+			d.Leaving = c.podsOf(r.After)
+		}
 		return d, true, nil
 	case d.Result.Reservation != nil:
 		d.Lifted = c.view.Hold(*d.Result.Reservation)

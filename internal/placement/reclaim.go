@@ -54,7 +54,7 @@ func (v *View) Reclaim(g Gang) Result {
 			Fits: true, Gang: g.ID, Asked: len(g.Running) + len(placed.Assignments), Fit: len(g.Running) + len(placed.Assignments),
 		}}
 	}
-	if held != nil && held.Evicts && v.Stands(g) {
+	if held != nil && held.Evicts && v.valid(held, &g) {
 		return held.Reservation.result()
 	}
 	p := newPlanner(v.seen(&g, nil), g)
@@ -194,7 +194,8 @@ const claimPlaces = 8
 // looks on other nodes.
 func (v *View) fewestByNodes(g Gang, leaving, victims []*runningGang, allowed func([]*runningGang) []*runningGang) ([]*runningGang, *Placement, bool) {
 	elsewhere := g
-	elsewhere.ExcludeNodes = maps.Clone(g.ExcludeNodes)
+	elsewhere.ExcludeNodes = map[string]bool{}
+	maps.Copy(elsewhere.ExcludeNodes, g.ExcludeNodes)
 	for range claimPlaces {
 		place := v.placeWithout(elsewhere, slices.Concat(leaving, victims))
 		if place == nil {
@@ -209,9 +210,6 @@ func (v *View) fewestByNodes(g Gang, leaving, victims []*runningGang, allowed fu
 		})
 		if after, placement, ok := v.fewest(g, allowed(near)); ok {
 			return after, placement, true
-		}
-		if elsewhere.ExcludeNodes == nil {
-			elsewhere.ExcludeNodes = map[string]bool{}
 		}
 		maps.Copy(elsewhere.ExcludeNodes, nodes)
 	}

@@ -75,6 +75,28 @@ func TestLeaderIsPlacedWithout(t *testing.T) {
 	assert.True(t, status.IsSuccess())
 }
 
+// A launcher starts once its gang runs, though it came before and another member waits.
+func TestLauncherOfAGangThatRunsInPart(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 3, 8)
+	pods[2].Spec.Containers[0].Resources = corev1.ResourceRequirements{}
+	elastic(pods, 0)
+	b.submit(pods)
+	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), pods[2]).Message(), "starts once gang ns/job runs")
+	node, status := b.cycle(pods[0])
+	require.True(t, status.IsSuccess(), status.Message())
+	b.plugin.PreEnqueue(t.Context(), pods[2])
+	bound := pods[0].DeepCopy()
+	bound.Spec.NodeName = node
+	b.bind(pods[0], node)
+	_, status = b.cycle(pods[1])
+	assert.Contains(t, status.Message(), "there is no room for more")
+	b.handle.takeActivated()
+	b.plugin.work.add(b.cache.SetPod(bound))
+	b.work()
+	assert.Contains(t, b.handle.takeActivated(), "job-2")
+}
+
 // A gang that says how many members it has is planned with all of them. It waits while
 // they appear one after the other, and goes without those that do not.
 func TestElasticGangIsPlannedWhole(t *testing.T) {

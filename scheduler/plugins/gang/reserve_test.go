@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -64,21 +65,28 @@ func TestBlockedHeadBehindOneThatFits(t *testing.T) {
 	assert.True(t, status.IsSuccess(), status.Message())
 }
 
-// A place that waits for others to end may move. Its gang is not nominated, or others would
-// be refused where the place was.
-func TestBlockedHeadIsNotNominated(t *testing.T) {
-	b := newBench(t, "a")
-	b.runs("first", "a", 1, 4, 0)
+// head submits a gang of eight cards that has waited too long, and lets its place be held.
+func (b *bench) head() *corev1.Pod {
+	b.Helper()
 	big := b.gangPods("big", 1, 8)
 	big[0].CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
 	b.submit(big)
 	b.cycle(big[0])
 	b.elapse()
-	_, status := b.cycle(big[0])
+	return big[0]
+}
+
+// A place that waits for others to end may move. Its gang is not nominated, or others would
+// be refused where the place was.
+func TestBlockedHeadIsNotNominated(t *testing.T) {
+	b := newBench(t, "a")
+	b.runs("first", "a", 1, 4, 0)
+	big := b.head()
+	_, status := b.cycle(big)
 	b.work()
 	assert.Contains(t, status.Message(), "Reserved: waits for gang ns/first.")
 	assert.Empty(t, b.handle.nominated)
-	assert.Empty(t, b.live(big[0]).Status.NominatedNodeName)
+	assert.Empty(t, b.live(big).Status.NominatedNodeName)
 }
 
 // The reason names those that a gang waits for still, and not those that have ended.
@@ -86,32 +94,24 @@ func TestBlockedHeadSaysWhomItWaitsFor(t *testing.T) {
 	b := newBench(t, "a")
 	first := b.runs("first", "a", 1, 4, 0)
 	b.runs("second", "a", 1, 4, 4)
-	big := b.gangPods("big", 1, 8)
-	big[0].CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
-	b.submit(big)
-	b.cycle(big[0])
-	b.elapse()
-	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), big[0]).Message(), "Reserved: waits for gang ns/first, gang ns/second.")
+	big := b.head()
+	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), big).Message(), "Reserved: waits for gang ns/first, gang ns/second.")
 	b.plugin.work.add(b.cache.RemovePod(first[0].UID))
 	b.work()
-	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), big[0]).Message(), "Reserved: waits for gang ns/second.")
+	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), big).Message(), "Reserved: waits for gang ns/second.")
 }
 
 // When a held place is given up, gangs that waited because of it are tried again.
 func TestBlockedHeadGoes(t *testing.T) {
 	b := newBench(t, "a")
 	b.runs("first", "a", 1, 4, 0)
-	big := b.gangPods("big", 1, 8)
-	big[0].CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
-	b.submit(big)
-	b.cycle(big[0])
-	b.elapse()
+	big := b.head()
 	small := b.gangPods("small", 1, 1)
 	b.submit(small)
 	_, status := b.cycle(small[0])
 	assert.Contains(t, status.Message(), "Held back by the reservation of gang ns/big")
 	b.handle.takeActivated()
-	b.plugin.work.add(b.cache.RemovePod(big[0].UID))
+	b.plugin.work.add(b.cache.RemovePod(big.UID))
 	b.work()
 	assert.Contains(t, b.handle.takeActivated(), "small-0")
 }

@@ -108,21 +108,23 @@ func TestReclaimTakesWholeGangsFewestFirst(t *testing.T) {
 }
 
 // A claim counts the victims of the one before it as gone, though they still run: so two
-// leaves that borrow alike lose one gang each.
+// leaves that borrow alike lose one gang each. The tree counts cores; that the gangs use
+// cards as well, which it does not name, changes nothing.
 func TestClaimsInTurnTakeFromWhoBorrowsMost(t *testing.T) {
 	v := topologyView(2)
-	gpus := func(n int64) quota.Resources { return quota.Resources{"aliyun.com/gpu": n} }
-	setQuota(t, v, quota.Spec{Min: gpus(16), Max: gpus(16), Children: []quota.Spec{
-		{Name: "left", Min: gpus(4), Max: gpus(8)}, {Name: "right", Min: gpus(4), Max: gpus(8)}, {Name: "owner", Min: gpus(8), Max: gpus(8)},
+	setQuota(t, v, quota.Spec{Min: cpu(16), Max: cpu(16), Children: []quota.Spec{
+		{Name: "left", Min: cpu(4), Max: cpu(8)}, {Name: "right", Min: cpu(4), Max: cpu(8)}, {Name: "owner", Min: cpu(8), Max: cpu(8)},
 	}})
+	request := cards(1)
+	request.MilliCPU = 2_000
 	for _, leaf := range []string{"left", "right"} {
 		for i := range 4 {
-			place(t, v, inLeaf(gang(fmt.Sprint(leaf, "/", i), 1, cards(2)), leaf, 0))
+			place(t, v, inLeaf(gang(fmt.Sprint(leaf, "/", i), 1, request), leaf, 0))
 		}
 	}
 	var from []string
 	for i := range 2 {
-		result := v.Reclaim(inLeaf(gang(fmt.Sprint("owner/", i), 1, cards(2)), "owner", 0))
+		result := v.Reclaim(inLeaf(gang(fmt.Sprint("owner/", i), 1, request), "owner", 0))
 		require.NotNil(t, result.Reservation, result.Verdict)
 		require.Len(t, result.Victims, 1)
 		from = append(from, result.Victims[0].Leaf)
@@ -200,6 +202,33 @@ func TestReclaimTakesLowestPriorityFirst(t *testing.T) {
 		victims = append(victims, victim.Gang)
 	}
 	assert.Equal(t, []string{"left/low0", "left/low2"}, victims)
+}
+
+func TestReclaimTakesTheYoungestFirst(t *testing.T) {
+	v := topologyView(1)
+	gpus := func(n int64) quota.Resources { return quota.Resources{"aliyun.com/gpu": n} }
+	setQuota(t, v, quota.Spec{Min: gpus(8), Max: gpus(8), Children: []quota.Spec{
+		{Name: "left", Min: gpus(2), Max: gpus(8)}, {Name: "right", Min: gpus(6), Max: gpus(8)},
+	}})
+	startedAt := map[string]int64{"left/old": 100, "left/young": 200, "left/bound": 0, "left/older": 50}
+	for name := range startedAt {
+		place(t, v, inLeaf(gang(name, 1, cards(2)), "left", 0))
+	}
+	for _, pod := range v.Pods("n0") {
+		v.RemovePod(pod.ID)
+		pod.StartedAt = startedAt[pod.Gang]
+		v.AddPod(pod)
+	}
+	var victims []string
+	for i := range 3 {
+		g := inLeaf(gang(fmt.Sprint("right/", i), 1, cards(2)), "right", 0)
+		result := v.Reclaim(g)
+		require.Len(t, result.Victims, 1)
+		victims = append(victims, result.Victims[0].Gang)
+		evict(v, result.Victims)
+		v.Apply(g, *result.Placement)
+	}
+	assert.Equal(t, []string{"left/bound", "left/young", "left/old"}, victims, "one that has not started goes first")
 }
 
 func TestReclaimInOneLeafNeedsPriority(t *testing.T) {

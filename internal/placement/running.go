@@ -92,7 +92,7 @@ func (r *runningGang) add(pod *Pod) {
 	r.Pods = slices.Insert(r.Pods, i, pod.ID)
 	r.Priority = max(r.Priority, pod.Priority)
 	r.preemptible = r.preemptible && pod.Preemptible
-	r.startedAt = max(r.startedAt, pod.StartedAt)
+	r.startedAt = max(r.startedAt, pod.start())
 	if pod.EndsAt == 0 || r.endsAt == 0 {
 		r.endsAt = 0
 	} else {

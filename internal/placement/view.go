@@ -2,6 +2,7 @@ package placement
 
 import (
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
@@ -27,9 +28,17 @@ type Pod struct {
 	Leaving, Pinned bool
 	// Budgets are the names of the disruption budgets that cover the pod ([View.SetBudget]).
 	Budgets []string
-	// StartedAt and EndsAt are Unix seconds, 0 when unknown. Of equal victims the
-	// youngest goes first; EndsAt is the latest end that is certain.
+	// StartedAt and EndsAt are Unix seconds, 0 for a pod that has not started, and for one
+	// without a certain end. Of equal victims the youngest goes first.
 	StartedAt, EndsAt int64
+}
+
+// start is when the pod started, after all others for one that has not: it has least to lose.
+func (p *Pod) start() int64 {
+	if p.StartedAt == 0 {
+		return math.MaxInt64
+	}
+	return p.StartedAt
 }
 
 // View is what the planner knows of a cluster. It is kept incrementally: nodes and

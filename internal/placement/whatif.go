@@ -126,7 +126,7 @@ func (v *View) inVictimOrder() []*Pod {
 	slices.SortFunc(pods, func(a, b *Pod) int {
 		return cmp.Or(
 			cmp.Compare(a.Priority, b.Priority),
-			cmp.Compare(b.StartedAt, a.StartedAt),
+			cmp.Compare(b.start(), a.start()),
 			compareNatural(b.ID, a.ID),
 		)
 	})

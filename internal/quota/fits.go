@@ -101,7 +101,8 @@ func (t *Tree) Borrows(leaf string, job, claim Resources) bool {
 }
 
 // Share is the leaf's dominant share: the most that it uses of one of the resources
-// in the request, in parts of its minimum; +Inf without a minimum.
+// in the request, in parts of its minimum; +Inf without a minimum. Resources that the tree
+// does not name don't count: nobody borrows them.
 func (t *Tree) Share(leaf string, request Resources) float64 {
 	n := t.leaf(leaf)
 	if n == nil {
@@ -109,7 +110,7 @@ func (t *Tree) Share(leaf string, request Resources) float64 {
 	}
 	share := 0.0
 	for resource, amount := range request {
-		if amount > 0 && n.used[resource] > 0 {
+		if amount > 0 && t.governed[resource] && n.used[resource] > 0 {
 			share = max(share, float64(n.used[resource])/float64(n.spec.Min[resource]))
 		}
 	}

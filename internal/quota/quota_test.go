@@ -225,7 +225,11 @@ func TestEntitledAndBorrows(t *testing.T) {
 	assert.Zero(t, tr.Share("serving", amounts(1)))
 	assert.Zero(t, tr.Share("nobody", amounts(1)))
 	tr.Add("vision", quota.Resources{"cpu": 1}, true)
-	assert.True(t, math.IsInf(tr.Share("vision", quota.Resources{"cpu": 1}), 1))
+	assert.InDelta(t, 0.75, tr.Share("vision", quota.Resources{gpus: 1, "cpu": 1}), 1e-9, "cpu is not governed")
+
+	guests := tree(t, quota.Spec{Name: "root", Min: amounts(8), Max: amounts(8), Children: []quota.Spec{{Name: "guests", Max: amounts(8)}}})
+	guests.Add("guests", amounts(1), true)
+	assert.True(t, math.IsInf(guests.Share("guests", amounts(1)), 1))
 }
 
 func TestUsageComesAndGoes(t *testing.T) {

@@ -277,27 +277,44 @@ func (v *View) settled(gone map[string]*Pod, held []*hold) *quota.Tree {
 // refuse explains why a gang has no place, and whose reservation keeps it from one.
 func (v *View) refuse(p *planner) Result {
 	verdict := p.explain()
+	verdict.HeldBy = v.heldBy(&p.gang, func(c cluster) bool {
+		_, ok := newPlanner(c, p.gang).place()
+		return ok
+	})
+	return Result{Verdict: verdict}
+}
+
+// grown tells of a gang that runs, and for which more members wait than get a place, whose
+// reservation keeps it from growing.
+func (v *View) grown(p *planner, result Result) Result {
+	if p.total > 0 && len(result.Placement.Assignments) == 0 {
+		result.Verdict.HeldBy = v.heldBy(&p.gang, func(c cluster) bool {
+			more, ok := newPlanner(c, p.gang).place()
+			return ok && len(more.Placement.Assignments) > 0
+		})
+	}
+	return result
+}
+
+// heldBy returns the gang whose reservation keeps another from a place that it would have
+// in the cluster without, "" when that is not what keeps it.
+func (v *View) heldBy(g *Gang, fits func(cluster) bool) string {
 	var kept, lifted []*hold
 	for _, h := range v.holds {
-		if h.yields(&p.gang) {
+		if h.yields(g) {
 			lifted = append(lifted, h)
 		} else {
 			kept = append(kept, h)
 		}
 	}
-	fits := func(kept, lifted []*hold) bool {
-		_, ok := newPlanner(v.after(nil, kept, lifted), p.gang).place()
-		return ok
+	if len(kept) == 0 || !fits(v.after(nil, nil, v.holds)) {
+		return ""
 	}
-	if len(kept) > 0 && fits(nil, v.holds) {
-		verdict.HeldBy = kept[0].Gang.ID
-		for i, h := range kept {
-			others := slices.Delete(slices.Clone(kept), i, i+1)
-			if fits(others, append(slices.Clone(lifted), h)) {
-				verdict.HeldBy = h.Gang.ID
-				break
-			}
+	for i, h := range kept {
+		others := slices.Delete(slices.Clone(kept), i, i+1)
+		if fits(v.after(nil, others, append(slices.Clone(lifted), h))) {
+			return h.Gang.ID
 		}
 	}
-	return Result{Verdict: verdict}
+	return kept[0].Gang.ID
 }

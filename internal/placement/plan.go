@@ -19,7 +19,7 @@ import (
 func (v *View) Plan(g Gang) Result {
 	p := newPlanner(v.seen(&g, nil), g)
 	if result, done := p.place(); done {
-		return result
+		return v.grown(p, result)
 	}
 	return v.refuse(p)
 }

@@ -59,7 +59,7 @@ func (v *View) Reclaim(g Gang) Result {
 	}
 	p := newPlanner(v.seen(&g, nil), g)
 	if result, done := p.place(); done {
-		return result
+		return v.grown(p, result)
 	}
 	if p.invalid() == nil {
 		if r, ok := v.claim(p); ok {

@@ -110,11 +110,18 @@ func (v Verdict) String() string {
 		fmt.Fprintf(&b, "; no node is left for %s (each member asks for %s)", v.Next, v.Asks)
 	}
 	b.WriteByte('.')
-	if v.HeldBy != "" {
-		fmt.Fprintf(&b, " Held back by the reservation of gang %s.", v.HeldBy)
-	}
+	b.WriteString(v.HeldText())
 	if len(v.Fixes) > 0 {
 		fmt.Fprintf(&b, " Nearest fix: %s.", v.Fixes[0].Text)
 	}
 	return b.String()
+}
+
+// HeldText says, as a further sentence, whose reservation keeps the gang from a place, ""
+// when none does.
+func (v Verdict) HeldText() string {
+	if v.HeldBy == "" {
+		return ""
+	}
+	return fmt.Sprintf(" Held back by the reservation of gang %s.", v.HeldBy)
 }

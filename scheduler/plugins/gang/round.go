@@ -146,7 +146,7 @@ func (p *Plugin) waitText(d inventory.Decision) string {
 	case d.Result.Reservation != nil:
 		return p.claimText(d)
 	case len(d.Result.Placement.Assignments) == 0:
-		return fmt.Sprintf("gang %s runs with %d members; there is no room for more", d.Gang.ID, len(d.Gang.Running))
+		return fmt.Sprintf("gang %s runs with %d members; there is no room for more.%s", d.Gang.ID, len(d.Gang.Running), d.Result.Verdict.HeldText())
 	}
 	return ""
 }

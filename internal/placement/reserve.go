@@ -1,7 +1,6 @@
 package placement
 
 import (
-	"cmp"
 	"reflect"
 	"slices"
 	"strings"
@@ -50,13 +49,7 @@ func (v *View) Reserve(g Gang) (r Reservation, ok bool) {
 	if !v.fitsWithout(g, slices.Concat(leaving, running)) {
 		return Reservation{}, false
 	}
-	v.sortVictims(running, p, v.quota)
-	slices.SortStableFunc(running, func(a, b *runningGang) int {
-		if a.endsAt == 0 || b.endsAt == 0 {
-			return cmp.Or(cmp.Compare(b.endsAt, a.endsAt), cmp.Compare(b.gain, a.gain))
-		}
-		return cmp.Compare(a.endsAt, b.endsAt)
-	})
+	v.sortEnds(running, p)
 	after, placement, ok := v.fewest(g, slices.Concat(leaving, running))
 	if !ok {
 		return Reservation{}, false

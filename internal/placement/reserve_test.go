@@ -68,6 +68,14 @@ func TestBackfillLeavesTheReservationAlone(t *testing.T) {
 	assert.Equal(t, placement.NotEnoughCards, none.Verdict.Reasons[0].Code)
 	assert.Contains(t, none.Verdict.String(), "Held back by the reservation of gang ml/big.")
 
+	grows := gang("ml/two", 2, cards(2))
+	grows.Minimum, grows.Running = 1, two.Placement.Assignments
+	for _, result := range []placement.Result{v.Plan(grows), v.Reclaim(grows)} {
+		require.NotNil(t, result.Placement)
+		assert.Empty(t, result.Placement.Assignments)
+		assert.Equal(t, "ml/big", result.Verdict.HeldBy)
+	}
+
 	for _, id := range r.After[0].Pods {
 		v.RemovePod(id)
 	}

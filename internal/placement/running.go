@@ -67,8 +67,8 @@ func (v *View) runningGangs(gang string, takes func(*Pod) bool) (leaving, others
 // planner's gang takes their places. The tree says how much the leaves use.
 func (v *View) sortVictims(list []*runningGang, p *planner, tree *quota.Tree) {
 	claim := p.charge(p.needed)
+	v.weigh(list, p)
 	for _, r := range list {
-		r.gain = min(v.gain(p, r), p.needed)
 		if tree != nil {
 			r.share = tree.Share(r.Leaf, claim)
 		}
@@ -84,6 +84,32 @@ func (v *View) sortVictims(list []*runningGang, p *planner, tree *quota.Tree) {
 			compareNatural(a.Gang, b.Gang),
 		)
 	})
+}
+
+// sortEnds sorts gangs so that those come first that the planner's gang had best wait for.
+// Their age says nothing about their end, and would change the choice when it gets known.
+func (v *View) sortEnds(list []*runningGang, p *planner) {
+	v.weigh(list, p)
+	slices.SortFunc(list, func(a, b *runningGang) int {
+		byEnd := cmp.Compare(a.endsAt, b.endsAt)
+		if a.endsAt == 0 || b.endsAt == 0 {
+			byEnd = cmp.Compare(b.endsAt, a.endsAt)
+		}
+		return cmp.Or(
+			byEnd,
+			cmp.Compare(rank(b.broken), rank(a.broken)),
+			cmp.Compare(b.gain, a.gain),
+			cmp.Compare(len(a.pods), len(b.pods)),
+			compareNatural(a.Gang, b.Gang),
+		)
+	})
+}
+
+// weigh finds out how much each gang's end gains.
+func (v *View) weigh(list []*runningGang, p *planner) {
+	for _, r := range list {
+		r.gain = min(v.gain(p, r), p.needed)
+	}
 }
 
 func (r *runningGang) add(pod *Pod) {

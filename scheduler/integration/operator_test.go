@@ -12,7 +12,9 @@ import (
 )
 
 // operator keeps the pods of jobs in being, as a job operator does: those that are
-// deleted or have failed it makes anew.
+// deleted or have failed it makes anew. It also ends, as a kubelet does, pods whose
+// deletion stays half done: the API server marks a pod before it removes it, and gives
+// up in between when its client is killed.
 type operator struct {
 	mu   sync.Mutex
 	jobs map[string]worldGang
@@ -66,13 +68,20 @@ func (o *operator) work(ctx context.Context, namespace string) {
 	for _, pod := range list.Items {
 		there[pod.Name] = pod
 	}
+	now := int64(0)
+	remove := func(pod *corev1.Pod) {
+		_ = api().CoreV1().Pods(namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &pod.UID}})
+	}
 	for _, pod := range list.Items {
+		if pod.DeletionTimestamp != nil {
+			remove(&pod)
+			continue
+		}
 		if pod.Labels[batchv1.JobNameLabel] != "" && holds(&pod) {
 			pod.Status.Phase = corev1.PodSucceeded // a queued job's pod has done its work
 			_, _ = api().CoreV1().Pods(namespace).UpdateStatus(ctx, &pod, metav1.UpdateOptions{})
 		}
 	}
-	now := int64(0)
 	for _, g := range o.list() {
 		if g.podGroup != nil {
 			_, err := cluster.client.Dynamic.Resource(podGroups).Namespace(namespace).Create(ctx, g.podGroup, metav1.CreateOptions{})
@@ -86,7 +95,7 @@ func (o *operator) work(ctx context.Context, namespace string) {
 			case !ok:
 				_, _ = api().CoreV1().Pods(namespace).Create(ctx, want, metav1.CreateOptions{})
 			case pod.Status.Phase == corev1.PodFailed:
-				_ = api().CoreV1().Pods(namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &pod.UID}})
+				remove(&pod)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -66,6 +67,9 @@ type podState struct {
 	decided *contract.Allocation
 	// doubted tells that the binding of the assumed pod failed, as far as is known.
 	doubted bool
+	// adopted tells that the planner places the pod, though it is in no gang and asks for
+	// no cards ([Cache.Adopt]). It ends when the pod is bound.
+	adopted bool
 	member  member
 	key     string
 }
@@ -202,20 +206,22 @@ func (c *Cache) SetPod(p *corev1.Pod) Change {
 		state = &podState{}
 		c.pods[p.UID] = state
 	}
-	before, held := state.observed, state.holds()
+	before, held, was := state.observed, state.holds(), state.key
 	expected := !state.doubted && state.assumed != nil && state.assumed.Spec.NodeName == p.Spec.NodeName
 	if p.Spec.NodeName != "" || Finished(p) {
-		state.assumed, state.decided, state.doubted = nil, nil, false
+		state.assumed, state.decided, state.doubted, state.adopted = nil, nil, false, false
 	}
 	state.observed = p
+	c.recognize(state)
 	c.update(state)
+	key := cmp.Or(state.key, was)
 	leaves := p.DeletionTimestamp != nil && before != nil && before.DeletionTimestamp == nil
 	change := Change{Freed: held && (!state.holds() || leaves)}
 	moved := before != nil && before.Spec.NodeName != p.Spec.NodeName && !expected
 	if before == nil || moved || gone(before) != gone(p) || !maps.Equal(before.Labels, p.Labels) {
-		change.Gang = state.key
+		change.Gang = key
 	} else if before.Spec.NodeName == "" && p.Spec.NodeName != "" {
-		change.Bound = state.key
+		change.Bound = key
 	}
 	if node := state.now().Spec.NodeName; state.holds() && c.nodes[node].node == nil {
 		change.Node = node
@@ -317,6 +323,7 @@ func (s *podState) holds() bool {
 func (c *Cache) update(state *podState) {
 	p := state.now()
 	key, planned := PlanKey(p)
+	planned = planned || state.adopted
 	if state.key != "" && (!planned || key != state.key) {
 		c.leave(state)
 	}
@@ -418,6 +425,8 @@ func (c *Cache) SetQuotaTree(object *unstructured.Unstructured) (Change, error) 
 	for _, state := range c.pods {
 		if state.holds() {
 			c.charge(state)
+		} else if c.recognize(state) {
+			c.update(state)
 		}
 	}
 	return Change{Freed: true}, nil

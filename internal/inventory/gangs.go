@@ -14,7 +14,8 @@ import (
 
 // PlanKey returns the key of the gang that a pod is planned with: the gang's
 // "namespace/name", or "pod/namespace/name" for a pod on its own that asks for
-// cards. ok is false for pods that the planner does not place.
+// cards. ok is false for pods that the planner does not place as a rule; those that it
+// has adopted are told by [Cache.PlanKey].
 func PlanKey(p *corev1.Pod) (key string, ok bool) {
 	if key, ok := GangKey(p); ok {
 		return key, true
@@ -22,10 +23,21 @@ func PlanKey(p *corev1.Pod) (key string, ok bool) {
 	return "pod/" + p.Namespace + "/" + p.Name, asksForCards(p)
 }
 
+// PlanKey is the function of this name; ok is true for an adopted pod, too.
+func (c *Cache) PlanKey(p *corev1.Pod) (key string, ok bool) {
+	if key, ok = PlanKey(p); ok {
+		return key, true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state, known := c.pods[p.UID]
+	return key, known && state.adopted
+}
+
 // Planned reports whether the planner places a pod: whether it belongs to a gang, and
-// is not late in it, or asks for cards.
+// is not late in it, or asks for cards, or is adopted.
 func (c *Cache) Planned(p *corev1.Pod) bool {
-	key, planned := PlanKey(p)
+	key, planned := c.PlanKey(p)
 	return planned && !c.Standing(key, p.UID).Late
 }
 

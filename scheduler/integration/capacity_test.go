@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -71,9 +72,14 @@ func treeUsage(c require.TestingT) map[string]usage {
 
 // TestCapacitySchedulingDocument is the worked example of Alibaba Cloud's "Use Capacity
 // Scheduling": 40 cores, and Deployments of five pods with 5 cores each, which come to
-// the leaves one after the other. Here each pod has a card as well, because only pods
-// with cards are planned; there are more cards and cores than the tree gives out.
+// the leaves one after the other. There are more cores, and cards, than the tree gives out.
 func TestCapacitySchedulingDocument(t *testing.T) {
+	for name, cards := range map[string]int64{"as in the document": 0, "each with a card": 1} {
+		t.Run(name, func(t *testing.T) { testCapacity(t, cards) })
+	}
+}
+
+func testCapacity(t *testing.T, cards int64) {
 	s := newScene(t, machine{count: 2, mode: "topology"})
 	teams, namespaces := map[string]*scene{}, map[string]string{}
 	for _, leaf := range []string{"root.a.1", "root.a.2", "root.b.1", "root.b.2"} {
@@ -108,7 +114,7 @@ func TestCapacitySchedulingDocument(t *testing.T) {
 		}, map[string]string{"root.a.1": full, "root.a.2": full, "root.b.1": full, "root.b.2": full}},
 	}
 	for _, step := range steps {
-		teams[step.leaf].deploy("nginx", s.namespace)
+		teams[step.leaf].deploy("nginx", s.namespace, cards)
 		require.EventuallyWithT(t, func(c *assert.CollectT) {
 			assert.Equal(c, step.want, treeUsage(c))
 			for leaf, team := range teams {
@@ -127,11 +133,14 @@ func TestCapacitySchedulingDocument(t *testing.T) {
 }
 
 // deploy makes the document's Deployment, on the nodes of a pool.
-func (s *scene) deploy(name, pool string) {
+func (s *scene) deploy(name, pool string, cards int64) {
 	s.t.Helper()
 	five := int32(5)
 	labels := map[string]string{"app": name}
-	list := corev1.ResourceList{corev1.ResourceCPU: quantity(5), contract.ResourceTopologyCard: quantity(1)}
+	list := corev1.ResourceList{corev1.ResourceCPU: quantity(5)}
+	if cards > 0 {
+		list[contract.ResourceTopologyCard] = quantity(cards)
+	}
 	deployments := api().AppsV1().Deployments(s.namespace)
 	_, err := deployments.Create(s.t.Context(), &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -146,6 +155,48 @@ func (s *scene) deploy(name, pool string) {
 	}, metav1.CreateOptions{})
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { assert.NoError(s.t, deployments.Delete(context.Background(), name, metav1.DeleteOptions{})) })
+}
+
+// A pod without cards claims a place by quota as a gang does. When the scheduler dies, and
+// its victim leaves before there is another, the place is still the claimant's: pods that
+// wait for longer do not take it, and nobody else has to go.
+func TestClaimOfAPodWithoutCards(t *testing.T) {
+	s := newScene(t, machine{count: 1, mode: "topology"})
+	s.setTree(fourLeaves("cpu", 40, nil))
+	scheduler := startScheduler(t)
+	servers := func(name, leaf string, pods int) job {
+		return job{name: name, workers: pods, change: func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = quantity(5)
+		}}.in(leaf)
+	}
+	for i, name := range []string{"first", "second"} {
+		leaf := fmt.Sprint("root.a.", i+1)
+		s.submit(servers(name, leaf, 4).lingering())
+		s.awaitBound(name)
+		s.submit(servers(name+"-more", leaf, 1))
+		s.awaitReason(name+"-more", "max of cpu is 20, 20 is used")
+	}
+	s.submit(servers("third", "root.b.1", 1))
+	s.awaitReason("third", "1 of 1 members fit once others have gone")
+	borrowers := func(ctx context.Context) []corev1.Pod {
+		return slices.Concat(s.list(ctx, "first"), s.list(ctx, "second"))
+	}
+	s.await("a victim to leave", func(ctx context.Context) (bool, string) {
+		n := leaving(borrowers(ctx))
+		return n > 0, fmt.Sprint(n)
+	})
+	scheduler.End(syscall.SIGKILL)
+	s.letGo("first")
+	s.letGo("second")
+	require.Len(t, borrowers(t.Context()), 7)
+
+	startScheduler(t)
+	s.awaitBound("third")
+	for _, name := range []string{"first-more", "second-more"} {
+		s.awaitReason(name, "0 of 1 members fit: quota root")
+	}
+	assert.Len(t, borrowers(t.Context()), 7)
+	assert.Zero(t, leaving(borrowers(t.Context())))
 }
 
 // One plan names all victims of a gang, on whichever nodes and of whichever leaves: they

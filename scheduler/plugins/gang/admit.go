@@ -18,7 +18,7 @@ const moreToCome = 3 * time.Second
 // PreEnqueue lets a planned pod into the queue when it has a seat, or when it leads
 // a gang that is complete and may fit. It is called under the queue's lock.
 func (p *Plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
-	key, planned := inventory.PlanKey(pod)
+	key, planned := p.cache.PlanKey(pod)
 	if !planned {
 		return nil
 	}

@@ -48,7 +48,7 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *corev
 		return nil, fwk.AsStatus(err)
 	}
 	p.recoverOnce(ctx)
-	key, planned := inventory.PlanKey(pod)
+	key, planned := p.cache.PlanKey(pod)
 	if !planned || p.cache.Standing(key, pod.UID).Late {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
@@ -93,9 +93,16 @@ func (p *Plugin) seatOf(ctx context.Context, key string, pod *corev1.Pod) (*seat
 	return p.plan(ctx, key, pod)
 }
 
-// PostFilter rolls the gang back when another plugin refused one of its members.
+// PostFilter rolls the gang back when another plugin refused one of its members. A pod
+// that was not planned, and is charged to the quota tree, is planned from now on.
 func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *corev1.Pod, nodes fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
-	key, planned := inventory.PlanKey(pod)
+	key, planned := p.cache.PlanKey(pod)
+	if !planned {
+		if key, adopted := p.cache.Adopt(pod); adopted {
+			p.work.add(inventory.Change{Gang: key})
+			return nil, hold("from now on it is planned by the rules of the quota tree")
+		}
+	}
 	if !planned || p.cache.Standing(key, pod.UID).Late {
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}

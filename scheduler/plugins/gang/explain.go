@@ -29,7 +29,7 @@ const scheduledCondition = "Scheduled"
 
 // Failed is called after the scheduler has written a failure of its own on a pod.
 func (p *Plugin) Failed(pod *corev1.Pod) {
-	if key, planned := inventory.PlanKey(pod); planned {
+	if key, planned := p.cache.PlanKey(pod); planned {
 		p.news.add(key, pod.UID)
 	}
 }

@@ -60,7 +60,7 @@ func (*Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, er
 // SignPod keeps planned pods out of the framework's batching of equal pods; others of one
 // leaf are equal to this plugin.
 func (p *Plugin) SignPod(_ context.Context, pod *corev1.Pod) ([]fwk.SignFragment, *fwk.Status) {
-	if _, planned := inventory.PlanKey(pod); planned {
+	if _, planned := p.cache.PlanKey(pod); planned {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "planned pods are not batched")
 	}
 	return []fwk.SignFragment{{Key: Name + ".Leaf()", Value: p.cache.Leaf(pod)}}, nil
@@ -73,13 +73,13 @@ func (p *Plugin) PreFilter(_ context.Context, _ fwk.CycleState, pod *corev1.Pod,
 	}
 	// Whatever is freed after this line wakes the pod.
 	p.mu.Lock()
-	p.refused[pod.Namespace+"/"+pod.Name] = pod
+	p.refused[name(pod)] = pod
 	p.mu.Unlock()
 	if reason := p.cache.OverQuota(pod); reason != "" {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reason)
 	}
 	p.mu.Lock()
-	delete(p.refused, pod.Namespace+"/"+pod.Name)
+	delete(p.refused, name(pod))
 	p.mu.Unlock()
 	return nil, fwk.NewStatus(fwk.Skip)
 }
@@ -87,13 +87,20 @@ func (p *Plugin) PreFilter(_ context.Context, _ fwk.CycleState, pod *corev1.Pod,
 // PreFilterExtensions returns nil: usage is in the view.
 func (*Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
 
-// Reserve charges the pod to the view until the API server shows it bound.
-func (p *Plugin) Reserve(_ context.Context, _ fwk.CycleState, pod *corev1.Pod, node string) *fwk.Status {
-	if !p.cache.Planned(pod) {
-		bound := pod.DeepCopy()
-		bound.Spec.NodeName = node
-		p.cache.Assume(bound)
+// Reserve charges the pod to the view until the API server shows it bound. In between,
+// in the first cycle of a scheduler, gangs get their places that the one before it held
+// for them; a pod that exceeds a limit then tries again at once, and says so.
+func (p *Plugin) Reserve(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod, node string) *fwk.Status {
+	if p.cache.Planned(pod) {
+		return nil
 	}
+	if reason := p.cache.OverQuota(pod); reason != "" {
+		p.handle.Activate(klog.FromContext(ctx), map[string]*corev1.Pod{name(pod): pod})
+		return fwk.NewStatus(fwk.Unschedulable, reason)
+	}
+	bound := pod.DeepCopy()
+	bound.Spec.NodeName = node
+	p.cache.Assume(bound)
 	return nil
 }
 
@@ -103,6 +110,8 @@ func (p *Plugin) Unreserve(_ context.Context, _ fwk.CycleState, pod *corev1.Pod,
 		p.cache.Forget(pod.UID)
 	}
 }
+
+func name(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
 // wake lets pods that wait for quota in.
 func (p *Plugin) wake(ctx context.Context) {

@@ -73,6 +73,25 @@ func TestQuota(t *testing.T) {
 	assert.Len(t, handle.activated, 1, "nobody waits any more")
 }
 
+// Between its filter and its place others may have got what was free.
+func TestQuotaThatIsTakenMeanwhile(t *testing.T) {
+	p, handle := newPlugin(t)
+	state := framework.NewCycleState()
+	first, second := newPod("first", twoCPU), newPod("second", twoCPU)
+	p.cache.SetPod(first)
+	p.cache.SetPod(second)
+	_, status := p.PreFilter(t.Context(), state, second, nil)
+	require.True(t, status.IsSkip())
+	require.True(t, p.Reserve(t.Context(), state, first, "node").IsSuccess())
+	status = p.Reserve(t.Context(), state, second, "node")
+	assert.Equal(t, fwk.Unschedulable, status.Code())
+	assert.Contains(t, status.Message(), "root/team")
+	assert.Equal(t, []string{"ns/second"}, handle.activated)
+	p.Unreserve(t.Context(), state, second, "node")
+	p.Unreserve(t.Context(), state, first, "node")
+	assert.True(t, p.Reserve(t.Context(), state, second, "node").IsSuccess())
+}
+
 // Planned pods are the planner's business.
 func TestPlannedPodsAreLeftAlone(t *testing.T) {
 	p, _ := newPlugin(t)

@@ -1,0 +1,36 @@
+package inventory
+
+import corev1 "k8s.io/api/core/v1"
+
+// Adopt has the planner place a pod without cards until it is bound, because
+// kube-scheduler's own way has found no place for it: by the rules of the quota tree it
+// may take one from others. ok is false for a pod that is not charged to a leaf of the
+// tree, or that belongs to its node.
+func (c *Cache) Adopt(p *corev1.Pod) (key string, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state, known := c.pods[p.UID]
+	if !known || state.holds() || !c.adoptable(state) {
+		return "", false
+	}
+	state.adopted = true
+	c.update(state)
+	return state.key, true
+}
+
+// recognize adopts a pod that a scheduler before this one had adopted and nominated for
+// the place that it took from others, and reports whether it is one.
+func (c *Cache) recognize(state *podState) bool {
+	p := state.now()
+	if state.adopted || p.Spec.NodeName != "" || p.Status.NominatedNodeName == "" || gone(p) || !c.adoptable(state) {
+		return false
+	}
+	state.adopted = true
+	return true
+}
+
+func (c *Cache) adoptable(state *podState) bool {
+	p := state.now()
+	_, planned := PlanKey(p)
+	return !planned && c.tree != nil && !pinned(p) && c.tree.HasLeaf(leafOf(p, c.tree))
+}

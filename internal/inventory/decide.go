@@ -53,20 +53,20 @@ type Seat struct {
 func (c *Cache) Consider(key string, exclude Exclusions) (d Decision, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.consider(key, exclude)
+	return c.consider(c.view, key, exclude)
 }
 
-func (c *Cache) consider(key string, exclude Exclusions) (d Decision, ok bool) {
+func (c *Cache) consider(view *placement.View, key string, exclude Exclusions) (d Decision, ok bool) {
 	d.Key = key
 	if d.GangState, ok = c.gang(key); !ok || d.Lacks != "" {
 		return d, ok
 	}
 	exclude.apply(&d.Gang)
-	d.Result = c.view.Reclaim(d.Gang)
+	d.Result = view.Reclaim(d.Gang)
 	if d.Result.Placement == nil && len(exclude) == 0 {
 		c.hope(key, d.Gang)
 	}
-	if held, ok := c.view.Held(d.Gang.ID); ok {
+	if held, ok := view.Held(d.Gang.ID); ok {
 		d.Held = d.Result.Reservation != nil && reflect.DeepEqual(held, *d.Result.Reservation)
 		d.Lost = held.Evicts && d.Result.Placement == nil
 	}
@@ -93,7 +93,7 @@ func (c *Cache) podsOf(gangs []placement.Victim) []*corev1.Pod {
 func (c *Cache) Decide(key string, exclude Exclusions, approve func(placement.Result) bool) (d Decision, ok bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if d, ok = c.consider(key, exclude); !ok || d.Lacks != "" || d.Result.Placement == nil {
+	if d, ok = c.consider(c.view, key, exclude); !ok || d.Lacks != "" || d.Result.Placement == nil {
 		if d.Lost {
 			d.Lifted = c.view.Release(d.Gang.ID)
 		}

@@ -28,7 +28,7 @@ func (v *View) ReserveHeads(gangs []Gang) {
 			v.Hold(Reservation{Gang: g, Placement: *now})
 			continue
 		}
-		if g.Leaf != "" && leaves[g.Leaf] {
+		if g.Leaf != "" && leaves[g.Leaf] || onNodes && !v.stoppedByQuota(g) {
 			continue
 		}
 		r, ok := v.head(g, before[g.ID])
@@ -40,6 +40,12 @@ func (v *View) ReserveHeads(gangs []Gang) {
 		onNodes = onNodes || !r.QuotaOnly
 	}
 	v.drop(func(h *hold) bool { return len(h.After) == 0 })
+}
+
+// stoppedByQuota reports whether a gang has too little quota, whatever is free on nodes.
+func (v *View) stoppedByQuota(g Gang) bool {
+	p := newPlanner(v.seen(&g, nil), g)
+	return p.allowed() < p.needed
 }
 
 // head finds the place of a gang, which may be the one that it had.
@@ -70,6 +76,14 @@ func (h *hold) waits(v *View) int {
 // Hopeless reports whether a gang could not be placed even if nothing else ran: only a
 // change of nodes or of the quota tree can help it.
 func (v *View) Hopeless(g Gang) bool {
+	if v.denials.version != v.version {
+		clear(v.denials.hopeless)
+		v.denials.version = v.version
+	}
+	shape := v.shape(&g)
+	if known, ok := v.denials.hopeless[shape]; ok {
+		return known
+	}
 	var others []*Pod
 	for _, p := range v.pods {
 		if p.Gang == "" || p.Gang != g.ID {
@@ -77,6 +91,9 @@ func (v *View) Hopeless(g Gang) bool {
 		}
 	}
 	_, fits := newPlanner(v.after(others, nil, v.holds), g).place()
+	if shape != "" {
+		v.denials.hopeless[shape] = !fits
+	}
 	return !fits
 }
 

@@ -43,6 +43,7 @@ func (v *View) Hold(r Reservation) (gaveWay bool) {
 			}
 		}
 	}
+	v.changed()
 	v.holds = append(v.holds, h)
 	v.refreshHeld(h)
 	return gaveWay
@@ -90,6 +91,7 @@ func (v *View) drop(which func(*hold) bool) bool {
 		return true
 	})
 	for _, h := range dropped {
+		v.changed()
 		v.refreshHeld(h)
 	}
 	return len(dropped) > 0

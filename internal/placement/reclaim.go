@@ -57,6 +57,10 @@ func (v *View) Reclaim(g Gang) Result {
 	if held != nil && held.Evicts && v.valid(held, &g) {
 		return held.Reservation.result()
 	}
+	shape := v.shape(&g)
+	if known, ok := v.denials.reclaimed[shape]; ok {
+		return Result{Verdict: known.of(&g)}
+	}
 	p := newPlanner(v.seen(&g, nil), g)
 	if result, done := p.place(); done {
 		return v.grown(p, result)
@@ -66,7 +70,11 @@ func (v *View) Reclaim(g Gang) Result {
 			return r.result()
 		}
 	}
-	return v.refuse(p)
+	result := v.refuse(p)
+	if shape != "" {
+		v.denials.reclaimed[shape] = denial{g.Roles, result.Verdict}
+	}
+	return result
 }
 
 func (r Reservation) result() Result {
@@ -145,6 +153,7 @@ func borrowers(tree *quota.Tree, candidates []*runningGang, claim quota.Resource
 // SetBudget tells how many of the pods that name a disruption budget may be evicted
 // now. A budget that was never set allows none.
 func (v *View) SetBudget(name string, allowed int) {
+	v.changed()
 	if v.budgets == nil {
 		v.budgets = map[string]int{}
 	}
@@ -152,7 +161,10 @@ func (v *View) SetBudget(name string, allowed int) {
 }
 
 // RemoveBudget forgets a disruption budget.
-func (v *View) RemoveBudget(name string) { delete(v.budgets, name) }
+func (v *View) RemoveBudget(name string) {
+	v.changed()
+	delete(v.budgets, name)
+}
 
 // withinBudgets keeps the candidates that disruption budgets let go together with those
 // before them, and with pods that are evicted already and that a budget may not have

@@ -60,6 +60,8 @@ type View struct {
 	holds []*hold
 	// version counts changes of nodes and of the quota tree.
 	version uint64
+	// denials are remembered until something changes.
+	denials denials
 	// budgets say how many of the pods that a disruption budget covers may be evicted.
 	budgets map[string]int
 	// states holds one capacity per distinct state of a node.
@@ -82,13 +84,14 @@ type interned struct {
 func NewView() *View {
 	return &View{
 		nodes: map[string]*node{}, pods: map[string]*Pod{}, gangs: map[string]int{},
-		states: map[string]*interned{}, tables: map[*gpu.Table]numbered{},
+		states: map[string]*interned{}, tables: map[*gpu.Table]numbered{}, denials: newDenials(),
 	}
 }
 
 // SetNode adds a node or replaces its description; pods on it stay.
 func (v *View) SetNode(n Node) {
 	v.version++
+	v.changed()
 	have := v.node(n.Name)
 	if have.present {
 		v.detach(have)
@@ -106,6 +109,7 @@ func (v *View) SetNode(n Node) {
 // RemoveNode takes a node out; its pods stay known and come back with the node.
 func (v *View) RemoveNode(name string) {
 	v.version++
+	v.changed()
 	if n := v.nodes[name]; n != nil && n.present {
 		v.detach(n)
 		n.Node, n.present = Node{Name: name}, false
@@ -203,6 +207,7 @@ func (v *View) Nodes() []string {
 
 // AddPod charges a pod to its node, cards and quota leaf; a pod with the same ID is replaced.
 func (v *View) AddPod(p Pod) {
+	v.changed()
 	v.RemovePod(p.ID)
 	v.pods[p.ID] = &p
 	n := v.node(p.Node)
@@ -225,6 +230,7 @@ func (v *View) RemovePod(id string) {
 	if p == nil {
 		return
 	}
+	v.changed()
 	delete(v.pods, id)
 	n := v.nodes[p.Node]
 	n.used.charge(p, -1)
@@ -245,6 +251,7 @@ func (v *View) RemovePod(id string) {
 // charges all known pods to a copy of it; nil removes it.
 func (v *View) SetQuota(t *quota.Tree) {
 	v.version++
+	v.changed()
 	v.quota = nil
 	if t == nil {
 		return
@@ -270,7 +277,10 @@ func (v *View) Quota() *quota.Tree {
 
 // SetMix makes node and card choice follow the fragmentation that a placement causes
 // for the mix of requests; nil, the default, makes it the tightest fit.
-func (v *View) SetMix(m *Mix) { v.mix = m }
+func (v *View) SetMix(m *Mix) {
+	v.changed()
+	v.mix = m
+}
 
 // FreeCards returns the whole cards of a node that are healthy and not used by anybody.
 func (v *View) FreeCards(node string) gpu.Set {
@@ -292,7 +302,7 @@ func (v *View) Clone() *View {
 		holds:  slices.Clone(v.holds),
 		states: make(map[string]*interned, len(v.states)),
 		tables: maps.Clone(v.tables), lastTable: v.lastTable, linked: v.linked,
-		budgets: maps.Clone(v.budgets),
+		budgets: maps.Clone(v.budgets), denials: newDenials(),
 	}
 	for name, n := range v.nodes {
 		copied := *n

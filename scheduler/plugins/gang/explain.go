@@ -24,6 +24,13 @@ import (
 // job do not appear all at once.
 const patience = 10 * time.Second
 
+// Of a long queue texts change with every card that is freed. So much of it is written at
+// once, and per second, that the API server has time for other things.
+const (
+	textsAtOnce    = 1000
+	textsPerSecond = 100
+)
+
 // scheduledCondition is the condition of a PodGroup that says whether its gang runs.
 const scheduledCondition = "Scheduled"
 
@@ -142,7 +149,7 @@ func (p *Plugin) say(ctx context.Context, key string, state inventory.GangState,
 			if says(pod, text) && !overwrite[pod.UID] {
 				continue
 			}
-			if p.isInterrupted() {
+			if p.pace.Wait(ctx) != nil || p.isInterrupted() {
 				return
 			}
 			fresh = fresh || !says(pod, text)

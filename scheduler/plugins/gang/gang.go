@@ -35,6 +35,9 @@ type gang struct {
 	// blocked tells that another plugin refuses the leader whatever the node; only
 	// that plugin's events bring it back.
 	blocked bool
+	// expected tells that the worker has let the gang in, and kept others out for the place
+	// that it will take.
+	expected bool
 	// incomplete is since when members are missing, zero while none are.
 	incomplete time.Time
 	// complete is when all members were there, zero while that is not known.

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -35,6 +36,7 @@ type Plugin struct {
 	synced func(context.Context) error
 	work   *worklist
 	news   *news
+	pace   *rate.Limiter
 	// after calls a function after a pause.
 	after func(time.Duration, func())
 	// reserveAfter is how long a gang waits before a place is held for it; negative: for ever.
@@ -106,6 +108,7 @@ func newPlugin(cache *inventory.Cache, meter *metrics.Metrics, handle handle, cl
 		meter:  meter,
 		work:   newWorklist(),
 		news:   newNews(),
+		pace:   rate.NewLimiter(textsPerSecond, textsAtOnce),
 		after:  func(pause time.Duration, f func()) { time.AfterFunc(pause, f) },
 		gangs:  map[string]*gang{},
 		told:   map[string]bool{},

@@ -39,6 +39,7 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*seat, 
 		p.mu.Lock()
 		g := p.gang(key, pod)
 		g.wait(text)
+		p.missed(g)
 		picky := len(g.refused) > 0
 		p.mu.Unlock()
 		p.work.claim(key)
@@ -183,7 +184,7 @@ func (p *Plugin) open(key string, pod *corev1.Pod, places []inventory.Seat) *rou
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	g := p.gang(key, pod)
-	g.verdict, g.blocked, g.leader = "", false, ""
+	g.verdict, g.blocked, g.leader, g.expected = "", false, "", false
 	g.open = r
 	maps.Copy(g.seats, r.seats)
 	return r
@@ -284,6 +285,7 @@ func (p *Plugin) block(ctx context.Context, key string, pod *corev1.Pod, reason 
 	}
 	open := g.open
 	g.leader, g.blocked = pod.UID, true
+	p.missed(g)
 	g.verdict = fmt.Sprintf("pod %s: %s", pod.Name, reason)
 	p.mu.Unlock()
 	if open != nil {

@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 )
 
 // refreshAfter is how long what gangs are told may be behind the cluster: room that is
@@ -51,9 +53,10 @@ func (p *Plugin) do(ctx context.Context, c chores) {
 		again = p.reserve(p.waiting()) || again
 	}
 	if again || c.outdated {
+		trial := p.cache.Trial()
 		for _, key := range p.waiting() {
 			if c.outdated || !p.cache.Hopeless(key) {
-				p.retry(ctx, key)
+				p.retry(ctx, key, trial.Consider)
 			}
 		}
 	}
@@ -94,6 +97,9 @@ func (p *Plugin) settle(ctx context.Context, key string) {
 			delete(g.seats, uid)
 		}
 	}
+	if !ok || state.Lacks != "" {
+		p.missed(g)
+	}
 	if !pending[g.leader] {
 		g.leader = "" // deleted, or bound by the scheduler that led before this one
 	}
@@ -112,7 +118,7 @@ func (p *Plugin) settle(ctx context.Context, key string) {
 		return
 	case !ok || state.Lacks != "":
 	case waits:
-		p.retry(ctx, key)
+		p.retry(ctx, key, p.cache.Consider)
 		p.news.add(key)            // pods that have just joined must say it, too
 		p.enqueue(ctx, key, state) // late members start when it runs in part
 	default:
@@ -171,11 +177,20 @@ func rank(first bool) int {
 	return 0
 }
 
-// retry lets a waiting gang in when it fits now, and else notes why not.
-func (p *Plugin) retry(ctx context.Context, key string) {
+// missed has others looked at again that were kept out for the place of a gang that does
+// not take it. The lock must be held.
+func (p *Plugin) missed(g *gang) {
+	if g.expected {
+		g.expected = false
+		p.work.add(inventory.Change{RolledBack: true})
+	}
+}
+
+// retry lets a waiting gang in when it fits now, as consider says, and else notes why not.
+func (p *Plugin) retry(ctx context.Context, key string, consider func(string, inventory.Exclusions) (inventory.Decision, bool)) {
 	refused, _ := p.refusedTo(key)
 	begin := time.Now()
-	d, ok := p.cache.Consider(key, refused.nodes())
+	d, ok := consider(key, refused.nodes())
 	if ok {
 		p.planned(key, begin, d)
 	}
@@ -193,7 +208,7 @@ func (p *Plugin) retry(ctx context.Context, key string) {
 		return
 	}
 	changed := text != g.verdict
-	g.verdict = text
+	g.verdict, g.expected = text, text == ""
 	p.mu.Unlock()
 	if text == "" {
 		p.enqueue(ctx, key, d.GangState)

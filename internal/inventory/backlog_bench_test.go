@@ -1,0 +1,51 @@
+package inventory
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// BenchmarkBacklog looks at every gang of a long queue on a full cluster, as the scheduler
+// does when a card is freed: of 500 nodes with eight cards, all in use.
+func BenchmarkBacklog(b *testing.B) {
+	for _, waiting := range []int{100, 3_000} {
+		b.Run(fmt.Sprintf("waiting=%d", waiting), func(b *testing.B) {
+			c := NewCache()
+			for i := range 500 {
+				_, err := c.SetNode(newNode(fmt.Sprint("n", i), 8))
+				require.NoError(b, err)
+			}
+			for i := range 4_000 {
+				c.SetPod(newPod(fmt.Sprint("running-", i), asks(contract.ResourceTopologyCard, 1), onNode(fmt.Sprint("n", i/8)),
+					recorded(contract.Allocation{Version: 1, Cards: []int{i % 8}})))
+			}
+			var keys []string
+			for i := range waiting {
+				p := newPod(fmt.Sprint("waiting-", i), asks(contract.ResourceTopologyCard, 2))
+				c.SetPod(p)
+				key, _ := PlanKey(p)
+				keys = append(keys, key)
+			}
+			i := 0
+			for b.Loop() {
+				name := fmt.Sprint("running-", i%4_000)
+				c.RemovePod(types.UID("uid-" + name))
+				for _, key := range keys {
+					d, _ := c.Consider(key, nil)
+					require.Nil(b, d.Result.Placement)
+				}
+				b.StopTimer()
+				c.SetPod(newPod(name, asks(contract.ResourceTopologyCard, 1), onNode(fmt.Sprint("n", i%4_000/8)),
+					recorded(contract.Allocation{Version: 1, Cards: []int{i % 8}})))
+				i++
+				b.StartTimer()
+			}
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*waiting), "µs/gang")
+		})
+	}
+}

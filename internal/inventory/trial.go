@@ -1,0 +1,35 @@
+package inventory
+
+import "github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+
+// Trial considers gangs that wait, one after the other, each as if those before it had the
+// places already that they can have now: of a thousand that one free card would do for,
+// the first gets it.
+type Trial struct {
+	cache *Cache
+	// view is the cache's own until a gang has got a place.
+	view *placement.View
+}
+
+// Trial begins a trial.
+func (c *Cache) Trial() *Trial { return &Trial{cache: c, view: c.view} }
+
+// Consider says what [Cache.Decide] would decide about the next gang.
+func (t *Trial) Consider(key string, exclude Exclusions) (d Decision, ok bool) {
+	t.cache.mu.Lock()
+	defer t.cache.mu.Unlock()
+	d, ok = t.cache.consider(t.view, key, exclude)
+	if d.Result.Placement == nil || d.Held {
+		return d, ok
+	}
+	if t.view == t.cache.view {
+		t.view = t.cache.view.Clone()
+	}
+	if r := d.Result.Reservation; r != nil {
+		t.view.Hold(*r)
+		return d, ok
+	}
+	t.view.Release(d.Gang.ID)
+	t.view.Apply(d.Gang, *d.Result.Placement)
+	return d, ok
+}

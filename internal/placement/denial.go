@@ -1,0 +1,75 @@
+package placement
+
+import (
+	"encoding/json"
+	"slices"
+)
+
+// denials remembers which shapes of gangs found no place, so that a long queue of equal
+// gangs costs one look and not one for each of them. Whatever changes the view ends it.
+type denials struct {
+	// noPlace are shapes that have no place now, reclaimed what was said of those that nobody
+	// leaves a place to either.
+	noPlace   map[string]bool
+	reclaimed map[string]denial
+	// hopeless tells of shapes whether they would not even fit if nothing else ran, as of a
+	// version of the view.
+	hopeless map[string]bool
+	version  uint64
+}
+
+func newDenials() denials {
+	return denials{noPlace: map[string]bool{}, reclaimed: map[string]denial{}, hopeless: map[string]bool{}}
+}
+
+// denial is what was said of a gang.
+type denial struct {
+	roles   []Role
+	verdict Verdict
+}
+
+// changed forgets what was refused. It must be called after each change of the view that
+// planning can see.
+func (v *View) changed() {
+	clear(v.denials.noPlace)
+	clear(v.denials.reclaimed)
+}
+
+// shape describes a gang but for its names: gangs of one shape get the same answer. It is
+// "" for a gang that has no equals: one of which pods run, or that holds a place.
+func (v *View) shape(g *Gang) string {
+	if len(g.Running) > 0 || v.gangs[g.ID] > 0 || v.held(g.ID) != nil {
+		return ""
+	}
+	bare, members := *g, make([]int, len(g.Roles))
+	bare.ID, bare.Roles = "", slices.Clone(g.Roles)
+	for i := range bare.Roles {
+		members[i] = len(bare.Roles[i].Members)
+		bare.Roles[i].Members = nil
+	}
+	text, err := json.Marshal(struct {
+		Gang
+		Members []int
+	}{bare, members})
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// of is the verdict with the names of another gang of the same shape.
+func (d *denial) of(g *Gang) Verdict {
+	names := map[string]string{}
+	for i, role := range d.roles {
+		for j, name := range role.Members {
+			names[name] = g.Roles[i].Members[j]
+		}
+	}
+	verdict := d.verdict
+	verdict.Gang, verdict.Next = g.ID, names[verdict.Next]
+	verdict.Partial = slices.Clone(verdict.Partial)
+	for i := range verdict.Partial {
+		verdict.Partial[i].Member = names[verdict.Partial[i].Member]
+	}
+	return verdict
+}

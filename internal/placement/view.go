@@ -41,8 +41,9 @@ func (p *Pod) start() int64 {
 	return p.StartedAt
 }
 
-// View is what the planner knows of a cluster. It is kept incrementally: nodes and
-// pods come and go, planning reads. It is not safe for concurrent use.
+// View is what the planner knows of a cluster. It is kept incrementally: nodes and pods
+// come and go, planning reads, and remembers what it denied until something changes. It is
+// not safe for concurrent use.
 type View struct {
 	nodes map[string]*node
 	// order holds the present nodes in the planner's order.

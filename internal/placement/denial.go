@@ -57,6 +57,25 @@ func (v *View) shape(g *Gang) string {
 	return string(text)
 }
 
+// denied returns what was said of a gang's equals; ok is false when nothing was.
+func (v *View) denied(g *Gang) (verdict Verdict, ok bool) {
+	if len(v.denials.reclaimed) == 0 {
+		return Verdict{}, false
+	}
+	said, ok := v.denials.reclaimed[v.shape(g)]
+	if !ok {
+		return Verdict{}, false
+	}
+	return said.of(g), true
+}
+
+// deny remembers what is said of a gang.
+func (v *View) deny(g *Gang, verdict Verdict) {
+	if shape := v.shape(g); shape != "" {
+		v.denials.reclaimed[shape] = denial{g.Roles, verdict}
+	}
+}
+
 // of is the verdict with the names of another gang of the same shape.
 func (d *denial) of(g *Gang) Verdict {
 	names := map[string]string{}

@@ -26,13 +26,14 @@ func (v *View) Plan(g Gang) Result {
 
 // Place is Plan for callers that do not ask why: it returns nil when the gang does not fit.
 func (v *View) Place(g Gang) *Placement {
-	shape := v.shape(&g)
-	if v.denials.noPlace[shape] {
+	if len(v.denials.noPlace) > 0 && v.denials.noPlace[v.shape(&g)] {
 		return nil
 	}
 	result, ok := newPlanner(v.seen(&g, nil), g).place()
-	if !ok && shape != "" {
-		v.denials.noPlace[shape] = true
+	if !ok {
+		if shape := v.shape(&g); shape != "" {
+			v.denials.noPlace[shape] = true
+		}
 	}
 	return result.Placement
 }

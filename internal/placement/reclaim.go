@@ -57,9 +57,8 @@ func (v *View) Reclaim(g Gang) Result {
 	if held != nil && held.Evicts && v.valid(held, &g) {
 		return held.Reservation.result()
 	}
-	shape := v.shape(&g)
-	if known, ok := v.denials.reclaimed[shape]; ok {
-		return Result{Verdict: known.of(&g)}
+	if verdict, ok := v.denied(&g); ok {
+		return Result{Verdict: verdict}
 	}
 	p := newPlanner(v.seen(&g, nil), g)
 	if result, done := p.place(); done {
@@ -71,9 +70,7 @@ func (v *View) Reclaim(g Gang) Result {
 		}
 	}
 	result := v.refuse(p)
-	if shape != "" {
-		v.denials.reclaimed[shape] = denial{g.Roles, result.Verdict}
-	}
+	v.deny(&g, result.Verdict)
 	return result
 }
 

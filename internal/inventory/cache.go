@@ -70,8 +70,10 @@ type podState struct {
 	// adopted tells that the planner places the pod, though it is in no gang and asks for
 	// no cards ([Cache.Adopt]). It ends when the pod is bound.
 	adopted bool
-	member  member
-	key     string
+	// lost tells that the pod is about to be failed ([Cache.Lose]).
+	lost   bool
+	member member
+	key    string
 }
 
 // now returns the pod as planning must see it.
@@ -332,6 +334,7 @@ func (c *Cache) update(state *podState) {
 		state.key = key
 		c.recount(key)
 		state.member = describe(p)
+		state.member.lost = state.lost
 		if c.gangs[key] == nil {
 			c.gangs[key] = map[types.UID]*podState{}
 		}

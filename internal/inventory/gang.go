@@ -116,6 +116,8 @@ type member struct {
 	// role is the pod's role, without members.
 	role     placement.Role
 	problems []Problem
+	// lost tells that the pod is about to be failed.
+	lost bool
 }
 
 func describe(p *corev1.Pod) member {
@@ -177,7 +179,7 @@ func count(members []member, podGroup *unstructured.Unstructured) (census, []Pro
 			if _, placed := m.pod.Annotations[contract.AllocationAnnotation]; placed || !late {
 				succeeded++
 			}
-		case gone(m.pod):
+		case m.lost, gone(m.pod):
 		case late:
 			c.late++
 		default:
@@ -224,7 +226,7 @@ func gang(members []member, podGroup *unstructured.Unstructured, tree *quota.Tre
 	g := placement.Gang{ID: gangID(pods[0]), Minimum: c.minimum, Preemptible: true}
 	for _, i := range order {
 		p, role := pods[i], members[i].role
-		if gone(p) {
+		if members[i].lost || gone(p) {
 			continue
 		}
 		role.Late = c.cards && !members[i].asks()

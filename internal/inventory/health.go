@@ -57,6 +57,20 @@ func (c *Cache) Health(key string) Health {
 	return health
 }
 
+// Lose notes that pods are about to be failed, because their node is lost: they are no
+// members of their gangs any more, of which nobody is planned beside them. They hold what
+// they have until the API server shows them failed.
+func (c *Cache) Lose(pods []*corev1.Pod) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range pods {
+		if state, ok := c.pods[p.UID]; ok {
+			state.lost = true
+			c.update(state)
+		}
+	}
+}
+
 // faults lists the faulty cards of a bound pod.
 func (c *Cache) faults(p *corev1.Pod) []Fault {
 	node, ok := c.nodes[p.Spec.NodeName]

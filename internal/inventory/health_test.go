@@ -27,6 +27,32 @@ func placed(t *testing.T, name, gang string, record contract.Allocation) *corev1
 	return p
 }
 
+// Members that are about to be failed one after the other do not run any more, all at once.
+func TestLostMembersAreNoMembers(t *testing.T) {
+	c := newCache(t, "a", "b")
+	pods := gangOf(4)
+	for i, p := range pods {
+		if i < 2 {
+			onNode("a")(p)
+		}
+		c.SetPod(p)
+	}
+	require.Len(t, mustGang(t, c).Gang.Running, 2)
+	c.Lose(pods[:2])
+	state := mustGang(t, c)
+	assert.Empty(t, state.Gang.Running)
+	assert.Equal(t, "2 more pods of gang ns/job must appear before it can start", state.Lacks)
+	assert.Len(t, c.view.Pods("a"), 2, "they hold what they have")
+	assert.Len(t, c.Health("ns/job").Running, 2)
+}
+
+func mustGang(t *testing.T, c *Cache) GangState {
+	t.Helper()
+	state, ok := c.Gang("ns/job")
+	require.True(t, ok)
+	return state
+}
+
 func TestHealth(t *testing.T) {
 	c := NewCache()
 	_, err := c.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})

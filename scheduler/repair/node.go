@@ -96,6 +96,7 @@ func lossOf(node *corev1.Node, grace time.Duration, now time.Time) (text string,
 
 // failMembers tells a gang that it loses members, and fails them.
 func (c *Controller) failMembers(ctx context.Context, key string, members []*corev1.Pod, loss string) error {
+	c.cache.Lose(members)
 	health := c.cache.Health(key)
 	remaining := slices.DeleteFunc(health.Running, func(p *corev1.Pod) bool {
 		return slices.ContainsFunc(members, func(lost *corev1.Pod) bool { return lost.UID == p.UID })

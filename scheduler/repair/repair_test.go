@@ -187,6 +187,8 @@ func TestNodeThatIsGone(t *testing.T) {
 	require.Len(t, status.Conditions, 1)
 	assert.Equal(t, corev1.DisruptionTarget, status.Conditions[0].Type)
 	assert.Equal(t, "node n0 is gone", status.Conditions[0].Message)
+	gang, _ := w.cache.Gang("ns/job")
+	assert.Len(t, gang.Gang.Running, 1, "known before the API server shows it")
 	for _, name := range []string{"b", "foreign", "alone"} {
 		assert.Equal(t, corev1.PodRunning, w.pod(name).Status.Phase, name)
 	}

@@ -200,13 +200,13 @@ func (w refWorld) governs(resource string) bool {
 	return names(w.root)
 }
 
-// share is the leaf's dominant share of what the job asks for.
+// share is the leaf's dominant share of what the job asks for and the tree counts.
 func (w refWorld) share(j refJob) float64 {
 	nodes := chain(w.root, j.leaf)
 	leaf := nodes[len(nodes)-1]
 	most := 0.0
 	for resource, amount := range j.request {
-		if used := uses(leaf, w.running, resource, false); amount > 0 && used > 0 {
+		if used := uses(leaf, w.running, resource, false); amount > 0 && used > 0 && w.governs(resource) {
 			most = max(most, float64(used)/float64(leaf.Min[resource]))
 		}
 	}

@@ -5,12 +5,19 @@ import corev1 "k8s.io/api/core/v1"
 // Adopt has the planner place a pod without cards until it is bound, because
 // kube-scheduler's own way has found no place for it: by the rules of the quota tree it
 // may take one from others. ok is false for a pod that is not charged to a leaf of the
-// tree, or that belongs to its node.
+// tree, or that belongs to its node; key is "" when the cache has not seen the pod yet, and
+// the caller must try again.
 func (c *Cache) Adopt(p *corev1.Pod) (key string, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !c.adoptable(p) {
+		return "", false
+	}
 	state, known := c.pods[p.UID]
-	if !known || state.holds() || !c.adoptable(state) {
+	if !known {
+		return "", true
+	}
+	if state.holds() {
 		return "", false
 	}
 	state.adopted = true
@@ -22,15 +29,14 @@ func (c *Cache) Adopt(p *corev1.Pod) (key string, ok bool) {
 // the place that it took from others, and reports whether it is one.
 func (c *Cache) recognize(state *podState) bool {
 	p := state.now()
-	if state.adopted || p.Spec.NodeName != "" || p.Status.NominatedNodeName == "" || gone(p) || !c.adoptable(state) {
+	if state.adopted || p.Spec.NodeName != "" || p.Status.NominatedNodeName == "" || gone(p) || !c.adoptable(p) {
 		return false
 	}
 	state.adopted = true
 	return true
 }
 
-func (c *Cache) adoptable(state *podState) bool {
-	p := state.now()
+func (c *Cache) adoptable(p *corev1.Pod) bool {
 	_, planned := PlanKey(p)
 	return !planned && c.tree != nil && !pinned(p) && c.tree.HasLeaf(leafOf(p, c.tree))
 }

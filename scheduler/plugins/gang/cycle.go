@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
@@ -99,6 +100,11 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *core
 	key, planned := p.cache.PlanKey(pod)
 	if !planned {
 		if key, adopted := p.cache.Adopt(pod); adopted {
+			if key == "" {
+				pods := map[string]*corev1.Pod{pod.Namespace + "/" + pod.Name: pod}
+				p.after(secondLook, func() { p.handle.Activate(klog.FromContext(ctx), pods) })
+				return nil, hold("it has just appeared")
+			}
 			p.work.add(inventory.Change{Gang: key})
 			return nil, hold("from now on it is planned by the rules of the quota tree")
 		}

@@ -5,8 +5,8 @@ import corev1 "k8s.io/api/core/v1"
 // Adopt has the planner place a pod without cards until it is bound, because
 // kube-scheduler's own way has found no place for it: by the rules of the quota tree it
 // may take one from others. ok is false for a pod that is not charged to a leaf of the
-// tree, or that belongs to its node; key is "" when the cache has not seen the pod yet, and
-// the caller must try again.
+// tree, or that belongs to its node; key is "" when the cache has not seen the pod yet
+// ([Cache.Unseen]).
 func (c *Cache) Adopt(p *corev1.Pod) (key string, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,4 +39,13 @@ func (c *Cache) recognize(state *podState) bool {
 func (c *Cache) adoptable(p *corev1.Pod) bool {
 	_, planned := PlanKey(p)
 	return !planned && c.tree != nil && !pinned(p) && c.tree.HasLeaf(leafOf(p, c.tree))
+}
+
+// Unseen reports whether a pod that is charged to the quota tree is one that the cache has
+// not seen yet, so that it cannot charge it.
+func (c *Cache) Unseen(p *corev1.Pod) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, known := c.pods[p.UID]
+	return !known && c.tree != nil && c.tree.HasLeaf(leafOf(p, c.tree))
 }

@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
@@ -101,9 +100,7 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *core
 	if !planned {
 		if key, adopted := p.cache.Adopt(pod); adopted {
 			if key == "" {
-				pods := map[string]*corev1.Pod{pod.Namespace + "/" + pod.Name: pod}
-				p.after(secondLook, func() { p.handle.Activate(klog.FromContext(ctx), pods) })
-				return nil, hold("it has just appeared")
+				return nil, hold("it has just appeared") // the quota plugin lets it in again
 			}
 			p.work.add(inventory.Change{Gang: key})
 			return nil, hold("from now on it is planned by the rules of the quota tree")

@@ -6,6 +6,7 @@ package quota
 import (
 	"context"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -15,6 +16,9 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 )
 
+// lookAgain is how soon a pod is tried again that the view has not seen yet.
+const lookAgain = 50 * time.Millisecond
+
 // Name is the plugin's name in a scheduler configuration.
 const Name = "GPUPlanQuota"
 
@@ -22,6 +26,8 @@ const Name = "GPUPlanQuota"
 type Plugin struct {
 	cache  *inventory.Cache
 	handle fwk.Handle
+	// after calls a function after a pause.
+	after func(time.Duration, func())
 
 	mu sync.Mutex
 	// refused are the pods that wait for quota, by "namespace/name".
@@ -39,6 +45,7 @@ var (
 func Factory(cache *inventory.Cache) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
 	return func(ctx context.Context, _ runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 		p := &Plugin{cache: cache, handle: handle, refused: map[string]*corev1.Pod{}}
+		p.after = func(pause time.Duration, f func()) { time.AfterFunc(pause, f) }
 		cache.Subscribe(func(change inventory.Change) {
 			if change.Freed || change.RolledBack {
 				p.wake(ctx)
@@ -66,10 +73,15 @@ func (p *Plugin) SignPod(_ context.Context, pod *corev1.Pod) ([]fwk.SignFragment
 	return []fwk.SignFragment{{Key: Name + ".Leaf()", Value: p.cache.Leaf(pod)}}, nil
 }
 
-// PreFilter refuses a pod that exceeds a limit of the quota tree.
-func (p *Plugin) PreFilter(_ context.Context, _ fwk.CycleState, pod *corev1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+// PreFilter refuses a pod that exceeds a limit of the quota tree, and one that the view has
+// not seen yet and could not charge: the framework's queue may have heard of it first.
+func (p *Plugin) PreFilter(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	if p.cache.Planned(pod) {
 		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	if p.cache.Unseen(pod) {
+		p.after(lookAgain, func() { p.letIn(ctx, pod) })
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "it has just appeared")
 	}
 	// Whatever is freed after this line wakes the pod.
 	p.mu.Lock()
@@ -95,7 +107,7 @@ func (p *Plugin) Reserve(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod,
 		return nil
 	}
 	if reason := p.cache.OverQuota(pod); reason != "" {
-		p.handle.Activate(klog.FromContext(ctx), map[string]*corev1.Pod{name(pod): pod})
+		p.letIn(ctx, pod)
 		return fwk.NewStatus(fwk.Unschedulable, reason)
 	}
 	bound := pod.DeepCopy()
@@ -109,6 +121,11 @@ func (p *Plugin) Unreserve(_ context.Context, _ fwk.CycleState, pod *corev1.Pod,
 	if !p.cache.Planned(pod) {
 		p.cache.Forget(pod.UID)
 	}
+}
+
+// letIn has a pod tried again.
+func (p *Plugin) letIn(ctx context.Context, pod *corev1.Pod) {
+	p.handle.Activate(klog.FromContext(ctx), map[string]*corev1.Pod{name(pod): pod})
 }
 
 func name(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }

@@ -2,6 +2,7 @@ package quota
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -90,6 +91,22 @@ func TestQuotaThatIsTakenMeanwhile(t *testing.T) {
 	p.Unreserve(t.Context(), state, second, "node")
 	p.Unreserve(t.Context(), state, first, "node")
 	assert.True(t, p.Reserve(t.Context(), state, second, "node").IsSuccess())
+}
+
+// What the view has not seen it cannot charge.
+func TestPodThatHasJustAppeared(t *testing.T) {
+	p, handle := newPlugin(t)
+	var due []func()
+	p.after = func(_ time.Duration, f func()) { due = append(due, f) }
+	pod := newPod("pod", twoCPU)
+	_, status := p.PreFilter(t.Context(), framework.NewCycleState(), pod, nil)
+	assert.Contains(t, status.Message(), "just appeared")
+	require.Len(t, due, 1)
+	due[0]()
+	assert.Equal(t, []string{"ns/pod"}, handle.activated)
+	p.cache.SetPod(pod)
+	_, status = p.PreFilter(t.Context(), framework.NewCycleState(), pod, nil)
+	assert.True(t, status.IsSkip())
 }
 
 // Planned pods are the planner's business.

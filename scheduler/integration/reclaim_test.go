@@ -13,6 +13,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -68,8 +69,8 @@ func (j job) lingering() job {
 func (s *scene) letGo(name string) {
 	s.t.Helper()
 	for _, pod := range s.list(s.t.Context(), name) {
-		pod.Finalizers = nil
-		_, err := api().CoreV1().Pods(s.namespace).Update(s.t.Context(), &pod, metav1.UpdateOptions{})
+		_, err := api().CoreV1().Pods(s.namespace).Patch(s.t.Context(), pod.Name, types.MergePatchType,
+			[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 		require.NoError(s.t, err)
 	}
 }

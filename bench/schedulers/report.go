@@ -84,8 +84,8 @@ func (r results) quietness() string {
 		}
 		load, others = append(load, c.Load), append(others, c.OtherCores)
 	}
-	return fmt.Sprintf("%d runs, ours built from commit %s. Programs outside of a run kept %s cores busy during it (median %.2f); the load average when a run began, with the run before in it, was %s.\n",
-		len(all), strings.Join(commits, ", "), spread(others, 2), median(others), spread(load, 1))
+	return fmt.Sprintf("%d runs, ours built from commit %s. Programs outside of a run kept %.2f to %.2f cores busy during it (median %.2f); the load average when a run began, with the run before in it, was %s.\n",
+		len(all), strings.Join(commits, ", "), slices.Min(others), slices.Max(others), median(others), spread(load, 1))
 }
 
 // table is a Markdown table of a case, for all schedulers beside ours.

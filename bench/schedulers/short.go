@@ -29,7 +29,8 @@ func (r results) inShort() string {
 	for _, c := range r.cases() {
 		ours, name := c.ours(), fmt.Sprintf("%s on %d nodes", strings.TrimSuffix(c.Workload, " × 1 card"), c.Nodes)
 		if fastest := c.best(func(t throughput) float64 { return -t.perSecond() }); fastest != nil {
-			speeds[c.Series] = append(speeds[c.Series], fmt.Sprintf("%s: %s %s", name, ratio(ours.perSecond(), fastest.perSecond()), fastest.Scheduler))
+			speeds[c.Series] = append(speeds[c.Series], fmt.Sprintf("%s: %s %s, with API server at %.2f and ours at %.2f of two cores", name,
+				ratio(ours.perSecond(), fastest.perSecond()), fastest.Scheduler, ours.ServerCores, ours.SchedulerCores))
 		}
 		if cheapest := c.best(throughput.cpuPerPod); cheapest != nil {
 			times := cheapest.cpuPerPod() / ours.cpuPerPod()

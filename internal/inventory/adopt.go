@@ -38,7 +38,12 @@ func (c *Cache) recognize(state *podState) bool {
 
 func (c *Cache) adoptable(p *corev1.Pod) bool {
 	_, planned := PlanKey(p)
-	return !planned && c.tree != nil && !pinned(p) && c.tree.HasLeaf(leafOf(p, c.tree))
+	return !planned && !pinned(p) && c.governed(p)
+}
+
+// governed reports whether a pod is charged to a leaf of the quota tree.
+func (c *Cache) governed(p *corev1.Pod) bool {
+	return c.tree != nil && c.tree.HasLeaf(leafOf(p, c.tree))
 }
 
 // Unseen reports whether a pod that is charged to the quota tree is one that the cache has
@@ -47,5 +52,5 @@ func (c *Cache) Unseen(p *corev1.Pod) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, known := c.pods[p.UID]
-	return !known && c.tree != nil && c.tree.HasLeaf(leafOf(p, c.tree))
+	return !known && c.governed(p)
 }

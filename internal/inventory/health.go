@@ -58,8 +58,8 @@ func (c *Cache) Health(key string) Health {
 }
 
 // Lose notes that pods are about to be failed, because their node is lost: they are no
-// members of their gangs any more, of which nobody is planned beside them. They hold what
-// they have until the API server shows them failed.
+// members of their gangs any more, and nobody is planned beside them. They hold what they
+// have until the API server shows them failed.
 func (c *Cache) Lose(pods []*corev1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

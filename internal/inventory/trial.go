@@ -19,7 +19,8 @@ func (t *Trial) Consider(key string, exclude Exclusions) (d Decision, ok bool) {
 	t.cache.mu.Lock()
 	defer t.cache.mu.Unlock()
 	d, ok = t.cache.consider(t.view, key, exclude)
-	if d.Result.Placement == nil || d.Held {
+	placed := d.Result.Placement
+	if placed == nil || len(placed.Assignments) == 0 || d.Held {
 		return d, ok
 	}
 	if t.view == t.cache.view {
@@ -30,6 +31,6 @@ func (t *Trial) Consider(key string, exclude Exclusions) (d Decision, ok bool) {
 		return d, ok
 	}
 	t.view.Release(d.Gang.ID)
-	t.view.Apply(d.Gang, *d.Result.Placement)
+	t.view.Apply(d.Gang, *placed)
 	return d, ok
 }

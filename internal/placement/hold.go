@@ -190,7 +190,12 @@ func (u *usage) addBeyond(place, waits *usage) {
 // seen returns the cluster as a gang sees it once pods have gone: with all places held
 // that it must leave alone.
 func (v *View) seen(g *Gang, gone []*Pod) cluster {
-	var kept, lifted []*hold
+	kept, lifted := v.holdsFor(g)
+	return v.after(gone, kept, lifted)
+}
+
+// holdsFor returns the held places that a gang must leave alone, and the others.
+func (v *View) holdsFor(g *Gang) (kept, lifted []*hold) {
 	for _, h := range v.holds {
 		if h.yields(g) {
 			lifted = append(lifted, h)
@@ -198,7 +203,7 @@ func (v *View) seen(g *Gang, gone []*Pod) cluster {
 			kept = append(kept, h)
 		}
 	}
-	return v.after(gone, kept, lifted)
+	return kept, lifted
 }
 
 // after returns the cluster once pods have gone, with some of the view's holds and
@@ -301,14 +306,7 @@ func (v *View) grown(p *planner, result Result) Result {
 // heldBy returns the gang whose reservation keeps another from a place that it would have
 // in the cluster without, "" when that is not what keeps it.
 func (v *View) heldBy(g *Gang, fits func(cluster) bool) string {
-	var kept, lifted []*hold
-	for _, h := range v.holds {
-		if h.yields(g) {
-			lifted = append(lifted, h)
-		} else {
-			kept = append(kept, h)
-		}
-	}
+	kept, lifted := v.holdsFor(g)
 	if len(kept) == 0 || !fits(v.after(nil, nil, v.holds)) {
 		return ""
 	}

@@ -51,13 +51,7 @@ func median(of []time.Duration) time.Duration {
 func passHopeless(t *testing.T, members int) (took, cpu time.Duration, cycles int) {
 	s := newScene(t)
 	w := startWatching(t)
-	var nodes []worldNode
-	for i := range (*hopelessJobs + 7) / 8 {
-		nodes = append(nodes, passiveNode(fmt.Sprintf("%s-%d", s.namespace, i), s.namespace))
-		s.nodes = append(s.nodes, nodes[i].object.Name)
-	}
-	inParallel(t, nodes, func(n worldNode) error { return createNode(t.Context(), n.object) })
-	w.awaitReady(t, nodes)
+	s.addPassiveNodes(w, (*hopelessJobs+7)/8)
 	scheduler := startScheduler(t)
 	hopeless := s.pods(topologyGang("hopeless", members, 16))
 	inParallel(t, hopeless, func(p *corev1.Pod) error { return s.createPod(p) })
@@ -71,9 +65,7 @@ func passHopeless(t *testing.T, members int) (took, cpu time.Duration, cycles in
 	})
 	jobs := s.pods(job{name: "small", workers: *hopelessJobs, cards: 1, resource: contract.ResourceTopologyCard})
 	begin, before := time.Now(), cpuTime(t, scheduler.Command.Process.Pid)
-	for chunk := range slices.Chunk(jobs, 16) {
-		inParallel(t, chunk, func(p *corev1.Pod) error { return s.createPod(p) })
-	}
+	s.createAll(jobs)
 	w.await(t, "the small jobs to run", func() error {
 		for _, p := range jobs {
 			if pod := w.pod(p); pod == nil || pod.Spec.NodeName == "" {

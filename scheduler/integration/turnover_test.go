@@ -3,7 +3,6 @@ package integration
 import (
 	"flag"
 	"fmt"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,19 +26,11 @@ var (
 func TestLongQueueInFrontOfAFullCluster(t *testing.T) {
 	s := newScene(t)
 	w := startWatching(t)
-	var nodes []worldNode
-	for i := range *turnoverNodes {
-		nodes = append(nodes, passiveNode(fmt.Sprintf("%s-%d", s.namespace, i), s.namespace))
-		s.nodes = append(s.nodes, nodes[i].object.Name)
-	}
-	inParallel(t, nodes, func(n worldNode) error { return createNode(t.Context(), n.object) })
-	w.awaitReady(t, nodes)
+	s.addPassiveNodes(w, *turnoverNodes)
 	scheduler := startScheduler(t)
 	submit := func(name string, n int) []*corev1.Pod {
 		pods := s.pods(job{name: name, workers: n, cards: 1, resource: contract.ResourceTopologyCard})
-		for chunk := range slices.Chunk(pods, 16) {
-			inParallel(t, chunk, func(p *corev1.Pod) error { return s.createPod(p) })
-		}
+		s.createAll(pods)
 		return pods
 	}
 	count := func(pods []*corev1.Pod, is func(*corev1.Pod) bool) (n int) {

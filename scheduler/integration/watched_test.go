@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
@@ -89,6 +90,26 @@ func (w *watched) awaitReady(t *testing.T, nodes []worldNode) {
 		}
 		return nil
 	})
+}
+
+// addPassiveNodes makes nodes that nobody plays ([passiveNode]), and waits until they take pods.
+func (s *scene) addPassiveNodes(w *watched, n int) {
+	s.t.Helper()
+	nodes := make([]worldNode, n)
+	for i := range nodes {
+		nodes[i] = passiveNode(fmt.Sprintf("%s-%d", s.namespace, i), s.namespace)
+		s.nodes = append(s.nodes, nodes[i].object.Name)
+	}
+	inParallel(s.t, nodes, func(n worldNode) error { return createNode(s.t.Context(), n.object) })
+	w.awaitReady(s.t, nodes)
+}
+
+// createAll creates pods, some at a time.
+func (s *scene) createAll(pods []*corev1.Pod) {
+	s.t.Helper()
+	for chunk := range slices.Chunk(pods, 16) {
+		inParallel(s.t, chunk, s.createPod)
+	}
 }
 
 // remove deletes pods and waits until they are gone.

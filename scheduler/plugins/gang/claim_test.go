@@ -33,6 +33,13 @@ func (b *bench) runs(name, node string, members, cards, first int) []*corev1.Pod
 	return pods
 }
 
+// end ends a pod.
+func (b *bench) end(pod *corev1.Pod) {
+	b.Helper()
+	b.plugin.work.add(b.cache.RemovePod(pod.UID))
+	b.work()
+}
+
 // live reads a pod from the API server; nil when it is gone.
 func (b *bench) live(pod *corev1.Pod) *corev1.Pod {
 	b.Helper()
@@ -79,15 +86,13 @@ func TestClaim(t *testing.T) {
 	assert.EqualValues(t, 2, b.evicted(metrics.ForPriority))
 	assert.Zero(t, b.evicted(metrics.ForQuota))
 
-	b.plugin.work.add(b.cache.RemovePod(victims[0].UID))
-	b.work()
+	b.end(victims[0])
 	thief := b.gangPods("thief", 1, 1)
 	b.submit(thief)
 	_, status = b.cycle(thief[0])
 	assert.Contains(t, status.Message(), "Held back by the reservation of gang ns/big")
 	b.handle.takeActivated()
-	b.plugin.work.add(b.cache.RemovePod(victims[1].UID))
-	b.work()
+	b.end(victims[1])
 	assert.Contains(t, b.handle.takeActivated(), "big-0")
 	node, status := b.cycle(big[0])
 	assert.True(t, status.IsSuccess(), status.Message())
@@ -117,8 +122,7 @@ func TestClaimAfterRestart(t *testing.T) {
 		assert.NotNil(t, b.live(pod))
 	}
 	b.plugin.work.add(b.cache.RemovePod(other[0].UID))
-	b.plugin.work.add(b.cache.RemovePod(other[1].UID))
-	b.work()
+	b.end(other[1])
 	node, status := b.cycle(big[1])
 	assert.True(t, status.IsWait(), status.Message())
 	assert.Equal(t, "b", node)
@@ -141,8 +145,7 @@ func TestClaimIsGivenUp(t *testing.T) {
 		b.plugin.work.add(b.cache.SetPod(b.live(pod)))
 	}
 	b.cache.RemoveNode("a")
-	b.plugin.work.add(b.cache.RemovePod(low[0].UID))
-	b.work()
+	b.end(low[0])
 	b.handle.takeActivated()
 	_, status = b.cycle(big[0])
 	assert.Contains(t, status.Message(), "1 of 2")

@@ -98,10 +98,10 @@ func (p *Plugin) seatOf(ctx context.Context, key string, pod *corev1.Pod) (*seat
 func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *corev1.Pod, nodes fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	key, planned := p.cache.PlanKey(pod)
 	if !planned {
-		if key, adopted := p.cache.Adopt(pod); adopted {
-			if key == "" {
-				return nil, hold("it has just appeared") // the quota plugin lets it in again
-			}
+		switch key, adopted := p.cache.Adopt(pod); {
+		case adopted && key == "":
+			return nil, hold("it has just appeared") // the quota plugin lets it in again
+		case adopted:
 			p.work.add(inventory.Change{Gang: key})
 			return nil, hold("from now on it is planned by the rules of the quota tree")
 		}

@@ -245,8 +245,7 @@ func TestGangIsNotLetInWhileItsVerdictIsWritten(t *testing.T) {
 	state, _ := b.cache.Gang("ns/job")
 	assert.Contains(t, b.plugin.beginToSay("ns/job", state), "0 of 1")
 	assert.False(t, b.plugin.isInterrupted())
-	b.plugin.work.add(b.cache.RemovePod(before[0].UID))
-	b.work()
+	b.end(before[0])
 	assert.True(t, b.plugin.isInterrupted())
 	assert.Empty(t, b.handle.takeActivated())
 	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), job[0]).Message(), "being written")
@@ -263,8 +262,7 @@ func TestJoinerLearnsWhyTheGangWaits(t *testing.T) {
 	_, status := b.cycle(pods[1])
 	b.plugin.Failed(pods[1])
 	b.work()
-	b.plugin.work.add(b.cache.RemovePod(pods[0].UID))
-	b.work()
+	b.end(pods[0])
 	again := pods[0].DeepCopy()
 	again.UID = "again"
 	again.Status = corev1.PodStatus{}

@@ -36,7 +36,8 @@ type Plugin struct {
 	synced func(context.Context) error
 	work   *worklist
 	news   *news
-	pace   *rate.Limiter
+	// pace bounds how fast texts are written on pods.
+	pace *rate.Limiter
 	// after calls a function after a pause.
 	after func(time.Duration, func())
 	// reserveAfter is how long a gang waits before a place is held for it; negative: for ever.

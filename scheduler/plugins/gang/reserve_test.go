@@ -38,8 +38,7 @@ func TestBlockedHead(t *testing.T) {
 	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), big[0]).Message(), "Reserved: waits for gang ns/first.")
 
 	b.handle.takeActivated()
-	b.plugin.work.add(b.cache.RemovePod(first[0].UID))
-	b.work()
+	b.end(first[0])
 	assert.Contains(t, b.handle.takeActivated(), "big-0")
 	node, status = b.cycle(big[0])
 	assert.True(t, status.IsSuccess(), status.Message())
@@ -58,8 +57,7 @@ func TestBlockedHeadBehindOneThatFits(t *testing.T) {
 	b.cycle(next[0])
 	b.cycle(big[0])
 	b.elapse()
-	b.plugin.work.add(b.cache.RemovePod(second[0].UID))
-	b.work()
+	b.end(second[0])
 	assert.Contains(t, b.handle.takeActivated(), "next-0")
 	_, status := b.cycle(next[0])
 	assert.True(t, status.IsSuccess(), status.Message())
@@ -96,8 +94,7 @@ func TestBlockedHeadSaysWhomItWaitsFor(t *testing.T) {
 	b.runs("second", "a", 1, 4, 4)
 	big := b.head()
 	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), big).Message(), "Reserved: waits for gang ns/first, gang ns/second.")
-	b.plugin.work.add(b.cache.RemovePod(first[0].UID))
-	b.work()
+	b.end(first[0])
 	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), big).Message(), "Reserved: waits for gang ns/second.")
 }
 
@@ -111,8 +108,7 @@ func TestBlockedHeadGoes(t *testing.T) {
 	_, status := b.cycle(small[0])
 	assert.Contains(t, status.Message(), "Held back by the reservation of gang ns/big")
 	b.handle.takeActivated()
-	b.plugin.work.add(b.cache.RemovePod(big.UID))
-	b.work()
+	b.end(big)
 	assert.Contains(t, b.handle.takeActivated(), "small-0")
 }
 
@@ -147,8 +143,7 @@ func TestHopelessGang(t *testing.T) {
 	b.handle.takeActivated()
 	b.addNode("b")
 	assert.False(t, b.cache.Hopeless("ns/huge"), "a node has come")
-	b.plugin.work.add(b.cache.RemovePod(small[0].UID))
-	b.work()
+	b.end(small[0])
 	assert.Len(t, b.handle.takeActivated(), 1)
 }
 

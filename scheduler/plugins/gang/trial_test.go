@@ -14,11 +14,7 @@ import (
 func newQueue(t *testing.T) (b *bench, running *corev1.Pod, waiting []*corev1.Pod) {
 	t.Helper()
 	b = newBench(t, "a")
-	running = b.gangPods("running", 1, 8)[0]
-	b.submit([]*corev1.Pod{running})
-	node, status := b.cycle(running)
-	require.True(t, status.IsSuccess(), status.Message())
-	b.bind(running, node)
+	running = b.runs("running", "a", 1, 8, 0)[0]
 	for _, name := range []string{"first", "second", "third"} {
 		pods := b.gangPods(name, 1, 8)
 		b.submit(pods)
@@ -28,13 +24,6 @@ func newQueue(t *testing.T) (b *bench, running *corev1.Pod, waiting []*corev1.Po
 	}
 	b.handle.takeActivated()
 	return b, running, waiting
-}
-
-// end ends a pod.
-func (b *bench) end(pod *corev1.Pod) {
-	b.Helper()
-	b.plugin.work.add(b.cache.RemovePod(pod.UID))
-	b.work()
 }
 
 func TestOneIsLetInForOnePlace(t *testing.T) {

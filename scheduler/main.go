@@ -93,13 +93,13 @@ func run(ctx context.Context, args []string) error {
 	if err := logsapi.ValidateAndApply(opts.Logs, utilfeature.DefaultFeatureGate); err != nil {
 		return fmt.Errorf("set up logging: %w", err)
 	}
+	var copied string
 	if path := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); path != "" && opts.ConfigFile != "" {
-		config, err := withKubeconfig(opts.ConfigFile, path)
-		if err != nil {
+		var err error
+		if copied, err = withKubeconfig(opts.ConfigFile, path); err != nil {
 			return err
 		}
-		opts.ConfigFile = config
-		defer func() { _ = os.Remove(config) }() // a leftover in the temporary folder does no harm
+		opts.ConfigFile = copied
 		// Who asks the scheduler is checked at the same API server.
 		opts.Authentication.RemoteKubeConfigFile = cmp.Or(opts.Authentication.RemoteKubeConfigFile, path)
 		opts.Authorization.RemoteKubeConfigFile = cmp.Or(opts.Authorization.RemoteKubeConfigFile, path)
@@ -117,6 +117,9 @@ func run(ctx context.Context, args []string) error {
 		app.WithPlugin(preemption.Name, preemption.Factory(cache)),
 		app.WithPlugin(gang.Name, gang.Factory(cache, meter, func(p *gang.Plugin) { gangs = p })),
 	)
+	if copied != "" {
+		_ = os.Remove(copied) // it is read, and a leftover in the temporary folder does no harm
+	}
 	if err != nil {
 		return fmt.Errorf("set up the scheduler: %w", err)
 	}

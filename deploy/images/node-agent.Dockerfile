@@ -21,12 +21,13 @@ RUN case "$TARGETARCH" in \
     esac; \
     if [ -n "$packages" ]; then apt-get update && apt-get install -y --no-install-recommends $packages; fi
 WORKDIR /src
+ENV GOCACHE=/go/build
 COPY go.mod go.sum ./
 RUN --mount=type=cache,target=/go/pkg/mod go mod download
 COPY GNUmakefile ./
 COPY internal internal
 COPY nodeagent nodeagent
-RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/go/build \
     case "$TARGETARCH" in arm64) cc=aarch64-linux-gnu-gcc ;; amd64) cc=x86_64-linux-gnu-gcc ;; esac; \
     GOFLAGS=-trimpath CGO_ENABLED=1 CC=$cc GOOS=$TARGETOS GOARCH=$TARGETARCH make bin/gpuplan-node-agent VERSION=$VERSION
 

@@ -13,12 +13,13 @@ ARG TARGETOS
 ARG TARGETARCH
 ARG VERSION=dev
 WORKDIR /src
+ENV GOCACHE=/go/build
 COPY go.mod go.sum ./
 RUN --mount=type=cache,target=/go/pkg/mod go mod download
 COPY GNUmakefile ./
 COPY internal internal
 COPY scheduler scheduler
-RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/go/build \
     GOFLAGS=-trimpath CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH make bin/gpuplan-scheduler VERSION=$VERSION
 
 FROM ${BASE_IMAGE}

@@ -40,7 +40,7 @@ func (r results) inShort() string {
 			limits = append(limits, fmt.Sprintf("%s: %s, API server %.2f, scheduler %.2f of a core", name,
 				share(ours.perSecond(), limit.median.perSecond(), 0), ours.ServerCores, ours.SchedulerCores))
 		}
-		if c.Series == live && ours.Members == 512 {
+		if c.Series == live && ours.Members == 512 && ours.Pods == 512 {
 			gang512 = &ours
 		}
 	}

@@ -38,7 +38,7 @@ func (b *bench) ceilingRun(ctx context.Context, nodes int, w shape) (throughput,
 		if err := c.bindAll(ctx, w); err != nil {
 			return err
 		}
-		if err := o.awaitBound(ctx, w.pods(), patience, b.limit, c.api, c.etcd); err != nil {
+		if err := o.awaitBound(ctx, w.pods(), b.limit/2, b.limit, c.api, c.etcd); err != nil {
 			return err
 		}
 		after, err := read(nil, c)

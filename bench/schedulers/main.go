@@ -32,7 +32,7 @@ type bench struct {
 	passes time.Duration
 	// profiles is the folder for CPU profiles of the schedulers, "" for none.
 	profiles string
-	// limit is how long a scheduler may take for a workload.
+	// limit is how long a scheduler may take for a workload, half of it without a bind.
 	limit      time.Duration
 	schedulers []scheduler
 	// again are the schedulers that are measured more than once, all when empty.
@@ -62,7 +62,7 @@ func run(ctx context.Context) error {
 	b := &bench{}
 	flag.StringVar(&b.out, "json", "", "file to which all figures are added, run by run")
 	flag.StringVar(&b.again, "again", "", "names of the rows to measure as often as -repeat says, all when empty")
-	flag.DurationVar(&b.limit, "limit", time.Minute, "how long a scheduler may take for a workload")
+	flag.DurationVar(&b.limit, "limit", time.Minute, "how long a scheduler may take for a workload, half of it without a bind")
 	flag.StringVar(&b.bin, "bin", "bin/bench", "folder of the programs")
 	flag.DurationVar(&b.passes, "passes", 100*time.Millisecond, "pause between the passes of schedulers that work in passes")
 	flag.StringVar(&b.profiles, "profiles", "", "folder for CPU profiles of kube-schedulers with plugins")

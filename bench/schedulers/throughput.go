@@ -64,9 +64,6 @@ func (t throughput) cpuPerPod() float64 { return 1000 * t.CPUSeconds / float64(t
 // status, for its CPU time to count.
 const settle = time.Second
 
-// patience is how long a run goes on without a bind.
-const patience = 30 * time.Second
-
 // throughputRun measures one workload on a fresh cluster.
 func (b *bench) throughputRun(ctx context.Context, s scheduler, nodes int, w shape, series string) (throughput, error) {
 	result := newThroughput(s.name, nodes, w, series)
@@ -106,7 +103,7 @@ func (b *bench) throughputRun(ctx context.Context, s scheduler, nodes int, w sha
 			defer p.stop()
 		}
 		defer b.profile(p)()
-		if err := o.awaitBound(ctx, w.pods(), patience, b.limit, p, c.api, c.etcd); err != nil {
+		if err := o.awaitBound(ctx, w.pods(), b.limit/2, b.limit, p, c.api, c.etcd); err != nil {
 			return err
 		}
 		return result.measure(ctx, p, c, o, before)

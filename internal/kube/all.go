@@ -69,8 +69,13 @@ func (c *Client) ApplyAll(ctx context.Context, objs []*unstructured.Unstructured
 // remain, and a CRD of which objects remain that our programs did not publish.
 // progress may be nil.
 func (c *Client) DeleteAll(ctx context.Context, objs []*unstructured.Unstructured, progress func(string)) error {
+	about := func(obj *unstructured.Unstructured) func(string) {
+		return func(status string) { tell(progress, describeObject(obj)+": "+status) }
+	}
 	ordered := inApplyOrder(objs)
 	slices.Reverse(ordered)
+	// Kubernetes takes 5 s for each namespace, so they go together.
+	var leaving []*unstructured.Unstructured
 	for _, obj := range ordered {
 		live, err := c.Get(ctx, obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
 		if IsNotFound(err) || errors.Is(err, ErrNotServed) {
@@ -88,8 +93,19 @@ func (c *Client) DeleteAll(ctx context.Context, objs []*unstructured.Unstructure
 			continue
 		}
 		tell(progress, "deleting "+describeObject(obj))
-		err = c.deleteObject(ctx, live, func(status string) { tell(progress, describeObject(obj)+": "+status) })
-		if err != nil {
+		if err := c.requestDelete(ctx, live); err != nil {
+			return err
+		}
+		if live.GroupVersionKind() == namespaceKind {
+			leaving = append(leaving, live)
+			continue
+		}
+		if err := c.awaitGone(ctx, live, about(obj)); err != nil {
+			return err
+		}
+	}
+	for _, namespace := range leaving {
+		if err := c.awaitGone(ctx, namespace, about(namespace)); err != nil {
 			return err
 		}
 	}

@@ -47,6 +47,22 @@ func TestApplyAllAndDeleteAll(t *testing.T) {
 	require.NoError(t, client.DeleteAll(ctx, program(), nil), "deleting again is success")
 }
 
+func TestNamespacesAreDeletedTogether(t *testing.T) {
+	_, client, ctx := start(t)
+	ours := []string{contract.ManagedByLabel, contract.ManagedByValue}
+	objs := []*unstructured.Unstructured{object(namespaces, "", "one", nil, ours...), object(namespaces, "", "two", nil, ours...)}
+	require.NoError(t, client.ApplyAll(ctx, objs, nil))
+
+	var told []string
+	require.NoError(t, client.DeleteAll(ctx, objs, func(status string) { told = append(told, status) }))
+	require.GreaterOrEqual(t, len(told), 2)
+	assert.Equal(t, []string{"deleting Namespace two", "deleting Namespace one"}, told[:2], "neither waits for the other")
+	for _, obj := range objs {
+		_, err := client.Get(ctx, namespaces, "", obj.GetName())
+		assert.True(t, kube.IsNotFound(err), "%v", err)
+	}
+}
+
 func TestNamespacesAndCRDsOfOthersStay(t *testing.T) {
 	server, client, ctx := start(t)
 	server.Put(object(namespaces, "", "ours", nil))

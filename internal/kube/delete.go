@@ -24,7 +24,7 @@ func (c *Client) Delete(ctx context.Context, gvk schema.GroupVersionKind, namesp
 	if err != nil {
 		return err
 	}
-	return c.deleteObject(ctx, obj, nil)
+	return c.deleteObject(ctx, obj)
 }
 
 // DeleteLabelled deletes the objects of a kind that match a label selector, and
@@ -38,7 +38,7 @@ func (c *Client) DeleteLabelled(ctx context.Context, gvk schema.GroupVersionKind
 		return err
 	}
 	for i := range items {
-		if err := c.deleteObject(ctx, &items[i], nil); err != nil {
+		if err := c.deleteObject(ctx, &items[i]); err != nil {
 			return err
 		}
 	}
@@ -46,7 +46,15 @@ func (c *Client) DeleteLabelled(ctx context.Context, gvk schema.GroupVersionKind
 }
 
 // deleteObject deletes exactly this object, by its UID, and waits until it is gone.
-func (c *Client) deleteObject(ctx context.Context, obj *unstructured.Unstructured, progress func(string)) error {
+func (c *Client) deleteObject(ctx context.Context, obj *unstructured.Unstructured) error {
+	if err := c.requestDelete(ctx, obj); err != nil {
+		return err
+	}
+	return c.awaitGone(ctx, obj, nil)
+}
+
+// requestDelete asks for the deletion of exactly this object, by its UID.
+func (c *Client) requestDelete(ctx context.Context, obj *unstructured.Unstructured) error {
 	resource, err := c.resource(obj.GroupVersionKind(), obj.GetNamespace())
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", describeObject(obj), err)
@@ -62,7 +70,12 @@ func (c *Client) deleteObject(ctx context.Context, obj *unstructured.Unstructure
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", describeObject(obj), plain(err))
 	}
-	_, err = c.waitFor(ctx, obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName(), goneCheck(uid), progress)
+	return nil
+}
+
+// awaitGone waits until exactly this object, whose deletion was requested, is gone.
+func (c *Client) awaitGone(ctx context.Context, obj *unstructured.Unstructured, progress func(string)) error {
+	_, err := c.waitFor(ctx, obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName(), goneCheck(obj.GetUID()), progress)
 	if IsNotFound(err) || errors.Is(err, ErrNotServed) {
 		return nil // its kind went with it
 	}

@@ -42,9 +42,8 @@ func TestAdopt(t *testing.T) {
 				_, err := c.SetQuotaTree(oneTeam)
 				require.NoError(t, err)
 			}
-			if key, ok := c.Adopt(test.pod); ok {
-				assert.Empty(t, key, "the cache has not seen it")
-			}
+			key, _ := c.Adopt(test.pod)
+			assert.Empty(t, key, "the cache has not seen it")
 			c.SetPod(test.pod)
 			_, before := c.PlanKey(test.pod)
 			key, ok := c.Adopt(test.pod)

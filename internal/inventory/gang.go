@@ -120,6 +120,9 @@ type member struct {
 	lost bool
 }
 
+// left reports whether the pod is no member any more, or about to be none.
+func (m *member) left() bool { return m.lost || gone(m.pod) }
+
 func describe(p *corev1.Pod) member {
 	request, problems := requestOf(p)
 	return member{pod: p, role: roleOf(p, request), problems: problems}
@@ -179,7 +182,7 @@ func count(members []member, podGroup *unstructured.Unstructured) (census, []Pro
 			if _, placed := m.pod.Annotations[contract.AllocationAnnotation]; placed || !late {
 				succeeded++
 			}
-		case m.lost, gone(m.pod):
+		case m.left():
 		case late:
 			c.late++
 		default:
@@ -226,7 +229,7 @@ func gang(members []member, podGroup *unstructured.Unstructured, tree *quota.Tre
 	g := placement.Gang{ID: gangID(pods[0]), Minimum: c.minimum, Preemptible: true}
 	for _, i := range order {
 		p, role := pods[i], members[i].role
-		if members[i].lost || gone(p) {
+		if members[i].left() {
 			continue
 		}
 		role.Late = c.cards && !members[i].asks()

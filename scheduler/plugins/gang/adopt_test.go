@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
@@ -15,10 +14,7 @@ import (
 // on, once the view has seen it.
 func TestPodIsAdopted(t *testing.T) {
 	b := newBench(t, "a")
-	_, err := b.cache.SetQuotaTree(&unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"root": map[string]any{
-		"name": "root", "children": []any{map[string]any{"name": "team", "namespaces": []any{"ns"}, "max": map[string]any{"cpu": "2"}}},
-	}}}})
-	require.NoError(t, err)
+	b.setLeaves(map[string]any{"name": "team", "namespaces": []any{"ns"}, "max": map[string]any{"cpu": "2"}})
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "plain", UID: "plain"}}
 	refuse := func() string {
 		_, status := b.plugin.PostFilter(t.Context(), framework.NewCycleState(), pod, framework.NewDefaultNodeToStatus())

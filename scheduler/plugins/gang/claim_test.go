@@ -40,6 +40,14 @@ func (b *bench) end(pod *corev1.Pod) {
 	b.work()
 }
 
+// setLeaves sets a quota tree of leaves below its root.
+func (b *bench) setLeaves(leaves ...any) {
+	b.Helper()
+	change, err := b.cache.SetQuotaTree(&unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"root": map[string]any{"children": leaves}}}})
+	require.NoError(b, err)
+	b.plugin.work.add(change)
+}
+
 // live reads a pod from the API server; nil when it is gone.
 func (b *bench) live(pod *corev1.Pod) *corev1.Pod {
 	b.Helper()
@@ -166,11 +174,7 @@ func TestClaimByQuota(t *testing.T) {
 			"name": name, "min": map[string]any{contract.ResourceTopologyCard: "4"}, "max": map[string]any{contract.ResourceTopologyCard: "8"},
 		}
 	}
-	change, err := b.cache.SetQuotaTree(&unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"root": map[string]any{
-		"children": []any{leaf("left"), leaf("right")},
-	}}}})
-	require.NoError(t, err)
-	b.plugin.work.add(change)
+	b.setLeaves(leaf("left"), leaf("right"))
 	in := func(leaf string, pods []*corev1.Pod) []*corev1.Pod {
 		for _, pod := range pods {
 			pod.Labels[contract.QuotaLabel] = leaf

@@ -77,12 +77,16 @@ func (r results) quietness() string {
 		return ""
 	}
 	var commits []string
+	runs := map[string]int{}
 	var load, others []float64
 	for _, c := range all {
-		if !slices.Contains(commits, c.Commit) {
+		if runs[c.Commit]++; runs[c.Commit] == 1 {
 			commits = append(commits, c.Commit)
 		}
 		load, others = append(load, c.Load), append(others, c.OtherCores)
+	}
+	for i, commit := range commits {
+		commits[i] = fmt.Sprintf("%s (%d runs)", commit, runs[commit])
 	}
 	return fmt.Sprintf("%d runs, ours built from commit %s. Programs outside of a run kept %.2f to %.2f cores busy during it (median %.2f); the load average when a run began, with the run before in it, was %s.\n",
 		len(all), strings.Join(commits, ", "), slices.Min(others), slices.Max(others), median(others), spread(load, 1))

@@ -22,8 +22,10 @@ func TestReportFillsThePage(t *testing.T) {
 	require.NoError(t, results{Throughput: []throughput{bound("gpuplan", backlog, 1), bound("coscheduling", backlog, 4)}}.add(file))
 	stuck := bound("koordinator", backlog, 60)
 	stuck.Bound, stuck.GaveUp = 40, true
+	alone := stuck
+	alone.Series = live
 	require.NoError(t, results{
-		Throughput: []throughput{bound("gpuplan", backlog, 2), stuck, bound("gpuplan", backlog, 4), bound("gpuplan", ownCores, 2), bound(ceilingName, ownCores, 1)},
+		Throughput: []throughput{bound("gpuplan", backlog, 2), stuck, bound("gpuplan", backlog, 4), bound("gpuplan", ownCores, 2), bound(ceilingName, ownCores, 1), bound("gpuplan", live, 2), alone},
 		Waiting:    []waiting{{Scheduler: "gpuplan", CPUSeconds: 0.1}, {Scheduler: "coscheduling", CPUSeconds: 4}, {Scheduler: "volcano", CPUSeconds: 1}},
 		Idle:       []idling{{Scheduler: "gpuplan", Nodes: 10, MiB: 70}},
 	}.add(file))
@@ -42,6 +44,8 @@ stale
 kept
 <!-- figures: a core each -->
 <!-- end of figures -->
+<!-- figures: live -->
+<!-- end of figures -->
 <!-- figures: waiting -->
 <!-- end of figures -->
 <!-- figures: idle -->
@@ -59,7 +63,7 @@ of an earlier run
 			"| coscheduling | 100 / 100 | 25 / 0 | 4.00 | 25 | 2.0× |",
 			"| koordinator | 40 / 100 | 25 / 0 | gave up after 60 | 1 |",
 			"<br>", "25 × 4 pods on 10 nodes: 2.0× coscheduling", "25 × 4 pods on 10 nodes: 50 %", "10.0 % of volcano",
-			"commit abc", "\nkept\n", "of an earlier run", "| 50 % |",
+			"commit abc (9 runs)", "25 × 4 pods on 10 nodes: ours alone finishes, not koordinator", "\nkept\n", "of an earlier run", "| 50 % |",
 		} {
 			require.Contains(t, string(text), want)
 		}

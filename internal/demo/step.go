@@ -73,6 +73,7 @@ func (d demo) stepOutput(ctx context.Context, name, hint string, cmd *exec.Cmd) 
 	go func() { done <- cmd.Wait() }()
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
+	var said string
 	for {
 		select {
 		case err := <-done:
@@ -85,7 +86,13 @@ func (d demo) stepOutput(ctx context.Context, name, hint string, cmd *exec.Cmd) 
 			fmt.Fprintf(d.out, "    done in %s\n", round(time.Since(start)))
 			return stdout.Bytes(), nil
 		case <-tick.C:
-			fmt.Fprintf(d.out, "    still at it after %s%s\n", round(time.Since(start)), lastLine(logPath))
+			news := lastLine(logPath)
+			if news == said { // a compiler is quiet: what it printed last is not what it does
+				news = ""
+			} else {
+				said = news
+			}
+			fmt.Fprintf(d.out, "    still at it after %s%s\n", round(time.Since(start)), news)
 		}
 	}
 }

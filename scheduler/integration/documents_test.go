@@ -5,6 +5,7 @@ import (
 	"embed"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -114,4 +115,10 @@ func TestDocumentShareOneCard(t *testing.T) {
 		assert.Equal(t, []contract.CardShare{{Card: 0, MemoryGiB: 2, CorePercent: 30}}, s.allocation(pod).Shares)
 		assert.JSONEq(t, `{"0":{"0":30}}`, pod.Annotations[contract.ShareCoreAnnotation])
 	}
+	s.await("the fourth pod to wait", func(ctx context.Context) (bool, string) {
+		list, err := api().CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
+		require.NoError(t, err)
+		why := reason(list.Items)
+		return len(list.Items) == 4 && bound(list.Items) == 3 && strings.HasPrefix(why, "0 of 1"), why
+	})
 }

@@ -316,7 +316,15 @@ func (p *planner) charge(n int) quota.Resources {
 
 // overQuota returns the limit that the first n members exceed together.
 func (p *planner) overQuota(n int) *quota.Exceeded {
-	if n == 0 || p.gang.Leaf == "" {
+	if n == 0 {
+		return nil
+	}
+	return p.exceeded(p.charge(n))
+}
+
+// exceeded returns the limit that the gang exceeds when it is charged so much more.
+func (p *planner) exceeded(charge quota.Resources) *quota.Exceeded {
+	if p.gang.Leaf == "" {
 		return nil
 	}
 	for _, tree := range append([]*quota.Tree{p.quota}, p.later...) {
@@ -328,7 +336,7 @@ func (p *planner) overQuota(n int) *quota.Exceeded {
 				return e
 			}
 		}
-		if e := tree.Fits(p.gang.Leaf, p.charge(n), p.gang.Preemptible); e != nil {
+		if e := tree.Fits(p.gang.Leaf, charge, p.gang.Preemptible); e != nil {
 			return e
 		}
 	}

@@ -26,7 +26,8 @@ type Victim struct {
 // a reservation to hold, and names the victims to evict. Nobody needs to go unless the
 // whole gang has its place after that. A gang for which others have to go waits for the
 // place that they leave, also when it would fit elsewhere once the first of them have
-// gone: none of them goes in vain, and the place is the best that was found.
+// gone: none of them goes in vain, and the place is the best that was found. Nobody goes
+// for members beyond the minimum; these get what is free beside the others.
 //
 // With a quota tree the rules are those of ACK's PreemptionAlgorithm ElasticQuota. A
 // gang that stays within the minimum of its leaf may take from gangs of other leaves that
@@ -39,7 +40,8 @@ type Victim struct {
 // budget than it allows. What is going already comes first, because it costs nobody
 // anything; then what is left of gangs that lose members already; then lowest priority
 // first, of equal ones those that free the most of the places that are needed, then the
-// smallest, then those whose leaf borrows most, then the youngest. No victim is taken that the others make superfluous.
+// smallest, then those whose leaf borrows most, then the youngest. No victim is taken that
+// the others make superfluous.
 //
 // Nobody is taken from in turn: a victim of another leaf is by construction not
 // entitled to its place, because its leaf used more than its minimum with it; any other
@@ -97,14 +99,18 @@ func (v *View) claim(p *planner) (Reservation, bool) {
 		}
 		return slices.Concat(leaving, v.withinBudgets(victims))
 	}
-	after, placement, ok := v.fewest(p.gang, allowed(victims))
+	after, ok := v.fewest(p.gang, allowed(victims))
 	if !ok {
-		after, placement, ok = v.fewestByNodes(p.gang, leaving, victims, allowed)
+		after, ok = v.fewestByNodes(p.gang, leaving, victims, allowed)
 	}
 	if !ok {
 		return Reservation{}, false
 	}
-	r := Reservation{Gang: p.gang, Placement: *placement, Evicts: true}
+	placed, ok := newPlanner(v.seen(&p.gang, podsOf(after)), p.gang).place()
+	if !ok {
+		return Reservation{}, false
+	}
+	r := Reservation{Gang: p.gang, Placement: *placed.Placement, Evicts: true}
 	for _, gone := range after {
 		r.After = append(r.After, gone.Victim)
 	}
@@ -201,7 +207,7 @@ const claimPlaces = 8
 // first leave no room where it is needed: it looks for a place as if all could go, and
 // takes the victims from the nodes of that place alone; when too few of those may go, it
 // looks on other nodes.
-func (v *View) fewestByNodes(g Gang, leaving, victims []*runningGang, allowed func([]*runningGang) []*runningGang) ([]*runningGang, *Placement, bool) {
+func (v *View) fewestByNodes(g Gang, leaving, victims []*runningGang, allowed func([]*runningGang) []*runningGang) ([]*runningGang, bool) {
 	elsewhere := g
 	elsewhere.ExcludeNodes = map[string]bool{}
 	maps.Copy(elsewhere.ExcludeNodes, g.ExcludeNodes)
@@ -217,12 +223,12 @@ func (v *View) fewestByNodes(g Gang, leaving, victims []*runningGang, allowed fu
 		near := slices.DeleteFunc(slices.Clone(victims), func(r *runningGang) bool {
 			return !slices.ContainsFunc(r.pods, func(pod *Pod) bool { return nodes[pod.Node] })
 		})
-		if after, placement, ok := v.fewest(g, allowed(near)); ok {
-			return after, placement, true
+		if after, ok := v.fewest(g, allowed(near)); ok {
+			return after, true
 		}
 		maps.Copy(elsewhere.ExcludeNodes, nodes)
 	}
-	return nil, nil, false
+	return nil, false
 }
 
 // fitsWithout reports whether a gang fits once others have gone.
@@ -240,11 +246,11 @@ func (v *View) placeWithout(g Gang, gone []*runningGang) *Placement {
 }
 
 // fewest returns gangs whose end is enough for another to fit, none of which can be left
-// out, with the place that it gets then: the shortest beginning of the candidates that is
-// enough, less those that it does without, the last ones first.
-func (v *View) fewest(g Gang, candidates []*runningGang) ([]*runningGang, *Placement, bool) {
+// out: the shortest beginning of the candidates that is enough, less those that it does
+// without, the last ones first.
+func (v *View) fewest(g Gang, candidates []*runningGang) ([]*runningGang, bool) {
 	if !v.fitsWithout(g, candidates) {
-		return nil, nil, false
+		return nil, false
 	}
 	n := sort.Search(len(candidates), func(n int) bool { return v.fitsWithout(g, candidates[:n]) })
 	chosen := slices.Clone(candidates[:n])
@@ -253,5 +259,5 @@ func (v *View) fewest(g Gang, candidates []*runningGang) ([]*runningGang, *Place
 			chosen = without
 		}
 	}
-	return chosen, v.placeWithout(g, chosen), true
+	return chosen, true
 }

@@ -272,3 +272,52 @@ func TestReclaimLeavesAlone(t *testing.T) {
 	assert.NotNil(t, result.Placement, "nothing is taken where there is room")
 	assert.Empty(t, result.Victims)
 }
+
+// TestElasticClaimTakesWhatItsVictimsLeave: victims go for the members that a gang needs;
+// the others get what these leave, in the place that is promised.
+func TestElasticClaimTakesWhatItsVictimsLeave(t *testing.T) {
+	v := topologyView(1)
+	place(t, v, inLeaf(gang("ml/low", 3, cards(2)), "", 0))
+	place(t, v, inLeaf(gang("ml/high", 1, cards(2)), "", 9))
+	elastic := inLeaf(gang("ml/elastic", 4, cards(2)), "", 5)
+	elastic.Minimum = 2
+	claimed := v.Reclaim(elastic)
+	require.NotNil(t, claimed.Reservation)
+	require.Len(t, claimed.Victims, 1)
+	assert.Equal(t, "ml/low", claimed.Victims[0].Gang, "nobody goes for the fourth member")
+	require.Len(t, claimed.Placement.Assignments, 3)
+	v.Hold(*claimed.Reservation)
+	assert.Equal(t, claimed, v.Reclaim(elastic), "as long as the victim is there")
+
+	evict(v, claimed.Victims)
+	other := v.Reclaim(inLeaf(gang("ml/other", 1, cards(2)), "", 5))
+	assert.Nil(t, other.Placement)
+	assert.Equal(t, "ml/elastic", other.Verdict.HeldBy)
+	got := v.Reclaim(elastic)
+	assert.Nil(t, got.Reservation)
+	require.NotNil(t, got.Placement)
+	assert.Equal(t, *claimed.Placement, *got.Placement)
+}
+
+// TestElasticClaimStaysWithinItsQuota: when the tree is lowered, a held place that has become
+// too big is not had; the members that are needed are placed anew.
+func TestElasticClaimStaysWithinItsQuota(t *testing.T) {
+	v := topologyView(1)
+	setQuota(t, v, halves())
+	place(t, v, inLeaf(gang("left/low", 4, cards(2)), "left", 0))
+	elastic := inLeaf(gang("left/elastic", 4, cards(2)), "left", 5)
+	elastic.Minimum = 2
+	claimed := v.Reclaim(elastic)
+	require.NotNil(t, claimed.Reservation)
+	require.Len(t, claimed.Placement.Assignments, 4)
+	v.Hold(*claimed.Reservation)
+	lowered := halves()
+	for i := range lowered.Children {
+		lowered.Children[i].Min, lowered.Children[i].Max = quota.Resources{"aliyun.com/gpu": 4}, quota.Resources{"aliyun.com/gpu": 4}
+	}
+	evict(v, claimed.Victims)
+	setQuota(t, v, lowered)
+	got := v.Reclaim(elastic)
+	require.NotNil(t, got.Placement, got.Verdict)
+	assert.Len(t, got.Placement.Assignments, 2)
+}

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
 // Reservation is the place that a waiting gang gets once others have gone.
@@ -50,11 +52,11 @@ func (v *View) Reserve(g Gang) (r Reservation, ok bool) {
 		return Reservation{}, false
 	}
 	v.sortEnds(running, p)
-	after, placement, ok := v.fewest(g, slices.Concat(leaving, running))
+	after, ok := v.fewest(g, slices.Concat(leaving, running))
 	if !ok {
 		return Reservation{}, false
 	}
-	r = Reservation{Gang: g, Placement: *placement, QuotaOnly: p.allowed() < p.needed}
+	r = Reservation{Gang: g, Placement: *v.placeWithout(g, after), QuotaOnly: p.allowed() < p.needed}
 	for _, ended := range after {
 		r.After = append(r.After, ended.Victim)
 	}
@@ -90,7 +92,7 @@ func (v *View) awaited(h *hold) []*Pod {
 func (v *View) free(h *hold, g *Gang, gone []*Pod) bool {
 	i := slices.Index(v.holds, h)
 	p := newPlanner(v.after(gone, v.holds[:i], v.holds[i:]), *g)
-	if p.leafMissing() || p.overQuota(p.needed) != nil {
+	if p.leafMissing() || p.exceeded(h.charge()) != nil {
 		return false
 	}
 	if h.QuotaOnly {
@@ -124,6 +126,19 @@ func (v *View) free(h *hold, g *Gang, gone []*Pod) bool {
 		}
 	}
 	return found == len(h.places)
+}
+
+// charge returns what the reserved gang's pods are charged in the quota tree together.
+func (h *hold) charge() quota.Resources {
+	sum := quota.Resources{}
+	for _, pods := range h.come {
+		for _, p := range pods {
+			for name, amount := range p.Request.Charge() {
+				sum[name] += amount
+			}
+		}
+	}
+	return sum
 }
 
 // clashes reports whether a pod that is charged to the node cannot be beside the others.

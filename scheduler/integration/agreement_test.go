@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -262,6 +263,10 @@ func (a *agreement) agrees(p *corev1.Pod, want placement.Assignment, placed bool
 	case !placed:
 		if pod.Spec.NodeName != "" {
 			return fmt.Errorf("on node %q; planned to wait", pod.Spec.NodeName)
+		}
+		stays := fmt.Sprintf("runs with %d members; there is no room for more.", len(predicted.Placement.Assignments))
+		if have := reason([]corev1.Pod{*pod}); !strings.Contains(have, stays) {
+			return fmt.Errorf("waits with the reason %q; a member that is planned to wait says: %s", have, stays)
 		}
 		return nil
 	}

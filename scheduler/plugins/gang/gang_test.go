@@ -467,3 +467,30 @@ func TestQueueOrder(t *testing.T) {
 	assert.False(t, b.plugin.Less(info(late[0], start), info(early[1], later)))
 	assert.True(t, b.plugin.Less(info(early[1], start), info(early[0], later)))
 }
+
+// TestGangThatLacksOneMemberAfterARestart: the member is planned in another pod's cycle, and
+// let in although the queue took another pod of the gang for its leader.
+func TestGangThatLacksOneMemberAfterARestart(t *testing.T) {
+	b := newBench(t, "n0", "n1")
+	pods := b.gangPods("a", 5, 4)
+	for _, pod := range pods {
+		pod.Labels[contract.LightGangLabel], pod.Labels[contract.LightGangMinLabel] = "a", "4"
+	}
+	for i, record := range []contract.Allocation{
+		{Node: "n0", Cards: []int{0, 1, 2, 3}}, {Node: "n0", Cards: []int{4, 5, 6, 7}}, {Node: "n1", Cards: []int{0, 1, 2, 3}},
+	} {
+		annotations, err := record.Annotations()
+		require.NoError(t, err)
+		pods[1+i].Spec.NodeName, pods[1+i].Annotations = record.Node, annotations
+	}
+	b.submit(append(pods[1:], pods[0]))
+	single := b.gangPods("b", 1, 8)
+	b.submit(single)
+	b.handle.takeActivated()
+
+	b.cycle(single[0])
+	assert.Equal(t, []string{"a-0"}, b.handle.takeActivated())
+	node, status := b.cycle(pods[0])
+	assert.True(t, status.IsSuccess(), status.Message())
+	assert.Equal(t, "n1", node)
+}

@@ -33,6 +33,9 @@ func (p *Plugin) recoverOnce(ctx context.Context) {
 		}
 		_, status := p.plan(ctx, key, pod)
 		p.nominateSeats(ctx, key)
+		if status.IsSuccess() {
+			p.enqueue(ctx, key, state) // this is no cycle of the pod's own
+		}
 		klog.FromContext(ctx).Info("Found a gang that is bound in part or holds a place", "gang", key, "fits", status.IsSuccess(), "verdict", status.Message())
 	}
 }

@@ -38,6 +38,8 @@ type Cache struct {
 	budgets map[string]map[string]budget
 	// counted is the census of each gang since it last changed.
 	counted map[string]census
+	// restless are the gangs that have changed since the view was told what they need.
+	restless map[string]bool
 	// hopes tell of gangs that did not fit whether they could on the empty cluster.
 	hopes map[string]hope
 	// changed are called after each change ([Cache.Subscribe]).
@@ -112,6 +114,7 @@ func NewCache() *Cache {
 		succeeded: map[string]map[types.UID]*metav1.PartialObjectMetadata{},
 		budgets:   map[string]map[string]budget{},
 		counted:   map[string]census{},
+		restless:  map[string]bool{},
 		hopes:     map[string]hope{},
 	}
 }
@@ -359,6 +362,9 @@ func (c *Cache) remove(state *podState) (lifted bool) {
 func (c *Cache) recount(key string) {
 	delete(c.counted, key)
 	delete(c.hopes, key)
+	if len(c.gangs[key]) > 0 {
+		c.restless[key] = true
+	}
 }
 
 // leave takes a pod out of its gang, and reports whether that lifted the gang's held place.
@@ -369,6 +375,8 @@ func (c *Cache) leave(state *podState) (lifted bool) {
 		return false
 	}
 	delete(c.gangs, state.key)
+	delete(c.restless, state.key)
+	c.view.SetMinimum(state.key, 0, nil)
 	return c.view.Release(gangID(state.now()))
 }
 

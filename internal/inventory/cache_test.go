@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -222,4 +223,49 @@ func TestCachePodGroup(t *testing.T) {
 	p.Spec.NodeName = "a"
 	c.SetPod(p)
 	assert.Empty(t, c.Standing("ns/group", p.UID).Lacks, "what runs goes on without its PodGroup")
+}
+
+// TestCacheTellsWhatGangsNeed: members beyond the minimum of a gang go before it goes as a
+// whole; a launcher is no member.
+func TestCacheTellsWhatGangsNeed(t *testing.T) {
+	c := newCache(t, "a")
+	in := label(contract.PodGroupLabel, "job")
+	pods := workers(4, in, onNode("a"))
+	launcher := newPod("job-launcher", in, onNode("a"))
+	for i, p := range pods {
+		recorded(contract.Allocation{Cards: []int{2 * i, 2*i + 1}})(p)
+		c.SetPod(p)
+	}
+	c.SetPod(launcher)
+	urgent := newPod("urgent", asks(contract.ResourceTopologyCard, 4))
+	urgent.Spec.Priority = new(int32)
+	*urgent.Spec.Priority = 10
+	c.SetPod(urgent)
+	group := func(minMember int64) {
+		c.SetPodGroup(&unstructured.Unstructured{Object: map[string]any{
+			"metadata": map[string]any{"namespace": "ns", "name": "job"}, "spec": map[string]any{"minMember": minMember},
+		}})
+	}
+	victims := func() []string {
+		d, ok := c.Consider("pod/ns/urgent", nil)
+		require.True(t, ok)
+		require.Len(t, d.Result.Victims, 1)
+		return d.Result.Victims[0].Pods
+	}
+	ids := func(pods ...*corev1.Pod) (ids []string) {
+		for _, p := range pods {
+			ids = append(ids, podID(p))
+		}
+		slices.Sort(ids)
+		return ids
+	}
+	all := ids(append(slices.Clone(pods), launcher)...)
+	assert.Equal(t, all, victims(), "without its PodGroup the gang may need all of them")
+	group(2)
+	assert.Equal(t, ids(pods[2], pods[3]), victims())
+	group(3)
+	assert.Equal(t, all, victims())
+	group(2)
+	c.RemovePod(pods[0].UID)
+	assert.Equal(t, ids(pods[3]), victims(), "worker-0's cards are free, and worker-1 and worker-2 are needed")
 }

@@ -62,6 +62,7 @@ func (c *Cache) consider(view *placement.View, key string, exclude Exclusions) (
 		return d, ok
 	}
 	exclude.apply(&d.Gang)
+	c.tellMinimums()
 	d.Result = view.Reclaim(d.Gang)
 	if d.Result.Placement == nil && len(exclude) == 0 {
 		c.hope(key, d.Gang)
@@ -239,7 +240,8 @@ func (c *Cache) Pending() []string {
 	return keys
 }
 
-// Names returns what users call gangs: "gang ns/name", or "pod ns/name" for a pod on its own.
+// Names returns what users call gangs: "gang ns/name", "pod ns/name" for a pod on its own,
+// and "2 members of gang ns/name" where the gang runs on without them.
 func (c *Cache) Names(gangs []placement.Victim) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -248,6 +250,12 @@ func (c *Cache) Names(gangs []placement.Victim) []string {
 		name := "gang " + g.Gang
 		if state, ok := c.pods[types.UID(g.Gang)]; ok {
 			name = "pod " + state.now().Namespace + "/" + state.now().Name
+		}
+		switch {
+		case g.Spare && len(g.Pods) == 1:
+			name = "1 member of " + name
+		case g.Spare:
+			name = fmt.Sprintf("%d members of %s", len(g.Pods), name)
 		}
 		if !slices.Contains(names, name) {
 			names = append(names, name)

@@ -121,6 +121,35 @@ func (c *Cache) census(key string) census {
 	return found
 }
 
+// tellMinimums tells the view how many of their members gangs need, where it may have changed.
+func (c *Cache) tellMinimums() {
+	for key := range c.restless {
+		minimum := 0
+		var pods []string
+		if found := c.census(key); found.minimum > 0 && found.minimum < found.running {
+			minimum = found.minimum
+			state, _ := c.gang(key)
+			pods = state.members()
+		}
+		c.view.SetMinimum(key, minimum, pods)
+	}
+	clear(c.restless)
+}
+
+// members returns the IDs of the gang's members in the view, in the gang's order.
+func (s *GangState) members() []string {
+	var pods []string
+	for _, role := range s.Gang.Roles {
+		if role.Late {
+			continue
+		}
+		for _, name := range role.Members {
+			pods = append(pods, podID(s.Pods[name]))
+		}
+	}
+	return pods
+}
+
 // Partial lists the gangs of which some, but not enough, members run, by key.
 func (c *Cache) Partial() []string {
 	c.mu.Lock()
@@ -147,6 +176,19 @@ type GangState struct {
 	Lacks   string
 	// PodGroup is the gang's PodGroup object, nil when it has none.
 	PodGroup *unstructured.Unstructured
+}
+
+// Run counts the members that run; those that start late are none.
+func (s *GangState) Run() int {
+	n := len(s.Gang.Running)
+	for _, role := range s.Gang.Roles {
+		for _, name := range role.Members {
+			if role.Late && s.Pods[name].Spec.NodeName != "" {
+				n--
+			}
+		}
+	}
+	return n
 }
 
 // Gang returns a gang by its key ([PlanKey]); ok is false when it has no pods.

@@ -32,6 +32,7 @@ type Scene struct {
 func (c *Cache) Scene() *Scene {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.tellMinimums()
 	s := &Scene{
 		View:      c.view.Clone(),
 		tree:      c.tree,

@@ -8,7 +8,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
-// Victim is a running gang that must go, as a whole.
+// Victim is a running gang that must go, as a whole or but for what it needs.
 type Victim struct {
 	// Gang is the gang's ID, or the pod's for a pod on its own.
 	Gang     string
@@ -16,6 +16,8 @@ type Victim struct {
 	Priority int32
 	// Pods are the IDs of its pods, sorted.
 	Pods []string
+	// Spare tells that the gang runs on without these pods: they are members beyond its minimum.
+	Spare bool
 	// Leaving tells that these pods are going without that anybody evicts them for this
 	// gang: they are being deleted, or are evicted for another.
 	Leaving bool
@@ -36,12 +38,13 @@ type Victim struct {
 // gang without a leaf takes from nobody. Without a tree a gang may take from every gang
 // of lower priority.
 //
-// Only gangs that are preemptible go, whole gangs only, and no more pods of a disruption
-// budget than it allows. What is going already comes first, because it costs nobody
-// anything; then what is left of gangs that lose members already; then lowest priority
-// first, of equal ones those that free the most of the places that are needed, then the
-// smallest, then those whose leaf borrows most, then the youngest. No victim is taken that
-// the others make superfluous.
+// Only gangs that are preemptible go, and no more pods of a disruption budget than it
+// allows. A gang goes as a whole, or it loses members beyond its minimum and runs on
+// ([View.SetMinimum]). What is going already comes first, because it costs nobody anything;
+// then what is left of gangs that lose members already that they need; then lowest priority
+// first; of equal ones members beyond a minimum, then those that free the most of the places
+// that are needed, then the smallest, then those whose leaf borrows most, then the youngest.
+// No victim is taken that the others make superfluous.
 //
 // Nobody is taken from in turn: a victim of another leaf is by construction not
 // entitled to its place, because its leaf used more than its minimum with it; any other
@@ -92,12 +95,13 @@ func (v *View) claim(p *planner) (Reservation, bool) {
 	if !v.fitsWithout(p.gang, slices.Concat(leaving, victims)) {
 		return Reservation{}, false
 	}
+	victims = v.apart(victims)
 	v.sortVictims(victims, p, tree)
 	allowed := func(victims []*runningGang) []*runningGang {
 		if tree != nil && tree.Entitled(p.gang.Leaf, p.charge(p.needed)) {
 			victims = borrowers(tree.Clone(), victims, p.charge(p.needed))
 		}
-		return slices.Concat(leaving, v.withinBudgets(victims))
+		return slices.Concat(leaving, entire(v.withinBudgets(victims)))
 	}
 	after, ok := v.fewest(p.gang, allowed(victims))
 	if !ok {
@@ -220,10 +224,7 @@ func (v *View) fewestByNodes(g Gang, leaving, victims []*runningGang, allowed fu
 		for _, a := range place.Assignments {
 			nodes[a.Node] = true
 		}
-		near := slices.DeleteFunc(slices.Clone(victims), func(r *runningGang) bool {
-			return !slices.ContainsFunc(r.pods, func(pod *Pod) bool { return nodes[pod.Node] })
-		})
-		if after, ok := v.fewest(g, allowed(near)); ok {
+		if after, ok := v.fewest(g, allowed(near(victims, nodes))); ok {
 			return after, true
 		}
 		maps.Copy(elsewhere.ExcludeNodes, nodes)
@@ -259,5 +260,5 @@ func (v *View) fewest(g Gang, candidates []*runningGang) ([]*runningGang, bool) 
 			chosen = without
 		}
 	}
-	return chosen, true
+	return joined(chosen, candidates), true
 }

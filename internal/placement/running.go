@@ -13,8 +13,11 @@ type runningGang struct {
 	Victim
 	pods        []*Pod
 	preemptible bool
-	// broken tells that other pods of the gang are going already.
+	// broken tells that pods of the gang are going already that it needs.
 	broken bool
+	// spares is how many members that the gang does not need are victims of their own, beside
+	// this one, turn the place of such a one among them.
+	spares, turn int
 	// gain is how many members of the planner's gang its end makes room for, no more than
 	// are needed, share the
 	// dominant share of its leaf.
@@ -33,29 +36,30 @@ func (v *View) runningGangs(gang string, takes func(*Pod) bool) (leaving, others
 	index := map[part]*runningGang{}
 	stays := map[string]bool{}
 	evicted := v.evicted()
+	going := func(pod *Pod) bool { return pod.Leaving || evicted[pod.ID] }
 	for _, pod := range v.pods {
-		id := cmp.Or(pod.Gang, pod.ID)
-		going := pod.Leaving || evicted[pod.ID]
-		if !going && (id == gang || !takes(pod)) {
+		id, leaves := cmp.Or(pod.Gang, pod.ID), going(pod)
+		if !leaves && (id == gang || !takes(pod)) {
 			stays[id] = true
 			continue
 		}
-		r := index[part{id, going}]
+		r := index[part{id, leaves}]
 		if r == nil {
 			r = &runningGang{
-				Victim:      Victim{Gang: id, Leaf: pod.Leaf, Priority: pod.Priority, Leaving: going},
+				Victim:      Victim{Gang: id, Leaf: pod.Leaf, Priority: pod.Priority, Leaving: leaves},
 				preemptible: true, endsAt: pod.EndsAt,
 			}
-			index[part{id, going}] = r
+			index[part{id, leaves}] = r
 		}
 		r.add(pod)
 	}
 	for _, r := range index {
 		switch {
 		case r.Leaving:
+			r.Spare = v.runsOn(r.Gang, going)
 			leaving = append(leaving, r)
 		case !stays[r.Gang]:
-			r.broken = index[part{r.Gang, true}] != nil
+			r.broken = index[part{r.Gang, true}] != nil && !v.runsOn(r.Gang, going)
 			others = append(others, r)
 		}
 	}
@@ -77,11 +81,13 @@ func (v *View) sortVictims(list []*runningGang, p *planner, tree *quota.Tree) {
 		return cmp.Or(
 			cmp.Compare(rank(b.broken), rank(a.broken)),
 			cmp.Compare(a.Priority, b.Priority),
+			cmp.Compare(rank(b.Spare), rank(a.Spare)),
 			cmp.Compare(b.gain, a.gain),
 			cmp.Compare(len(a.pods), len(b.pods)),
 			cmp.Compare(b.share, a.share),
 			cmp.Compare(b.startedAt, a.startedAt),
 			compareNatural(a.Gang, b.Gang),
+			cmp.Compare(b.turn, a.turn),
 		)
 	})
 }

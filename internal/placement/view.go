@@ -63,6 +63,8 @@ type View struct {
 	version uint64
 	// denials are remembered until something changes.
 	denials denials
+	// elastic are the gangs that need only some of their members ([View.SetMinimum]).
+	elastic map[string]elastic
 	// budgets say how many of the pods that a disruption budget covers may be evicted.
 	budgets map[string]int
 	// states holds one capacity per distinct state of a node.
@@ -303,7 +305,7 @@ func (v *View) Clone() *View {
 		holds:  slices.Clone(v.holds),
 		states: make(map[string]*interned, len(v.states)),
 		tables: maps.Clone(v.tables), lastTable: v.lastTable, linked: v.linked,
-		budgets: maps.Clone(v.budgets), denials: newDenials(),
+		budgets: maps.Clone(v.budgets), elastic: maps.Clone(v.elastic), denials: newDenials(),
 	}
 	for name, n := range v.nodes {
 		copied := *n

@@ -153,6 +153,13 @@ func (w *world) gang(roles int) placement.Gang {
 // apply charges a placement to the view and to the world's own books.
 func (w *world) apply(g placement.Gang, p placement.Placement) {
 	w.view.Apply(g, p)
+	var members []string
+	for _, r := range g.Roles {
+		for _, member := range r.Members {
+			members = append(members, g.ID+"/"+member)
+		}
+	}
+	w.view.SetMinimum(g.ID, g.Minimum, members)
 	for _, r := range g.Roles {
 		for _, a := range p.Assignments {
 			for _, member := range r.Members {

@@ -62,7 +62,7 @@ func TestPodGroupSaysWhyItWaits(t *testing.T) {
 	s.awaitBound("big")
 	s.await("the PodGroup to say that it runs", func(ctx context.Context) (bool, string) {
 		have := s.podGroupCondition(ctx, "big")
-		return have == "True: 3 members run", have
+		return have == "True: runs with 3 members", have
 	})
 }
 

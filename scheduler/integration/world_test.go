@@ -52,7 +52,7 @@ const blockLabel = "network.example.com/block"
 
 func newWorld(random *rand.Rand, id string, namespaces []string) *world {
 	w := &world{Rand: random, id: id, namespaces: namespaces}
-	w.contended = w.chance(4)
+	w.contended = w.chance(3)
 	most := 5
 	if w.contended {
 		most = 2

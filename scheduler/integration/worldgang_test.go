@@ -2,7 +2,6 @@ package integration
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
 // worldGang is a gang with its PodGroup object, nil when its labels say everything.
@@ -27,11 +25,6 @@ type worldGang struct {
 func (g *worldGang) key() string {
 	key, _ := inventory.PlanKey(g.pods[0])
 	return key
-}
-
-// is reports whether a victim of the planner's is the gang.
-func (g *worldGang) is(v placement.Victim) bool {
-	return slices.Contains(v.Pods, string(g.pods[0].UID))
 }
 
 // gang makes a gang of one or two roles, sometimes with a launcher besides.
@@ -96,8 +89,11 @@ func withRole(labels map[string]string, role string, index int) map[string]strin
 // label marks the pods as a gang in one of the spellings. A pod on its own needs none.
 func (w *world) label(g *worldGang, total int) {
 	labels := map[string]string{}
-	fewer := total - w.IntN(1+total/2)
-	switch w.IntN(5) {
+	fewer, spelling := total-w.IntN(1+total/2), w.IntN(5)
+	if w.contended && w.chance(2) {
+		fewer, spelling = 1+w.IntN(total), pick(w, 2, 3)
+	}
+	switch spelling {
 	case 0:
 		labels[contract.TopologyGroupLabel], labels[contract.TopologyReplicasLabel] = g.name, strconv.Itoa(total)
 	case 1:

@@ -107,6 +107,36 @@ func TestClaim(t *testing.T) {
 	assert.Equal(t, "a", node)
 }
 
+// An elastic gang loses members that it does not need, and runs on.
+func TestClaimOfAnElasticGangsMembers(t *testing.T) {
+	b := newBench(t, "a")
+	low := b.runs("low", "a", 4, 2, 0)
+	elastic(low, 0)
+	b.submit(low)
+	big := b.urgent("big", 1, 4)
+	b.submit(big)
+	_, status := b.cycle(big[0])
+	assert.Contains(t, status.Message(), "Reserved: waits for 2 members of gang ns/low; evicted for it: 2 members of gang ns/low.")
+	b.work()
+	for i, pod := range low {
+		assert.Equal(t, i < 2, b.live(pod) != nil, pod.Name)
+	}
+	b.end(low[3])
+	b.end(low[2])
+	node, status := b.cycle(big[0])
+	assert.True(t, status.IsSuccess(), status.Message())
+	assert.Equal(t, "a", node)
+
+	again := b.gangPods("again", 2, 2)
+	for _, pod := range again {
+		pod.Labels[contract.TopologyGroupLabel] = "low"
+	}
+	elastic(again, 0)
+	b.submit(again)
+	_, status = b.cycle(again[0])
+	assert.Contains(t, status.Message(), "gang ns/low runs with 2 members; there is no room for more.")
+}
+
 // A scheduler that starts holds the place again, and evicts nobody but the rest of the
 // gang of which members leave already.
 func TestClaimAfterRestart(t *testing.T) {

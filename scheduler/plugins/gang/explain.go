@@ -2,7 +2,6 @@ package gang
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -313,8 +312,9 @@ func (p *Plugin) announce(ctx context.Context, key string) {
 	if have, err := podgroup.Condition(group, scheduledCondition); !waited && (err != nil || have == nil) {
 		return
 	}
-	if state, _ := p.cache.Gang(key); len(state.Gang.Running) > 0 {
-		p.condition(ctx, group, metav1.ConditionTrue, "Scheduled", fmt.Sprintf("%d members run", len(state.Gang.Running)))
+	state, _ := p.cache.Gang(key)
+	if running := state.Run(); running > 0 {
+		p.condition(ctx, group, metav1.ConditionTrue, "Scheduled", "runs with "+members(running))
 	}
 }
 

@@ -95,6 +95,11 @@ func TestLauncherOfAGangThatRunsInPart(t *testing.T) {
 	b.plugin.work.add(b.cache.SetPod(bound))
 	b.work()
 	assert.Contains(t, b.handle.takeActivated(), "job-2")
+	launcher := pods[2].DeepCopy()
+	launcher.Spec.NodeName = node
+	b.plugin.work.add(b.cache.SetPod(launcher))
+	b.work()
+	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), pods[1]).Message(), "runs with 1 member;", "a launcher is none")
 }
 
 // A gang that says how many members it has is planned with all of them. It waits while

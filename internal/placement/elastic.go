@@ -1,0 +1,154 @@
+package placement
+
+import (
+	"slices"
+)
+
+// elastic is a gang that runs without some of its members, too.
+type elastic struct {
+	minimum int
+	// members are the IDs of all its pods that are members, in the gang's order.
+	members []string
+}
+
+// SetMinimum tells that a gang needs only so many of its members; pods are the IDs of all of
+// them, in the gang's order. When others take its places, the members beyond the minimum, the
+// last of those that run, go before it goes as a whole. A gang for which this is not told
+// needs all of its pods, as does one with a minimum of 0.
+func (v *View) SetMinimum(gang string, minimum int, pods []string) {
+	before, known := v.elastic[gang]
+	if minimum == 0 {
+		if known {
+			v.changed()
+			delete(v.elastic, gang)
+		}
+		return
+	}
+	if known && before.minimum == minimum && slices.Equal(before.members, pods) {
+		return
+	}
+	v.changed()
+	if v.elastic == nil {
+		v.elastic = map[string]elastic{}
+	}
+	v.elastic[gang] = elastic{minimum: minimum, members: pods}
+}
+
+// runsOn reports whether an elastic gang has the members that it needs without those that go.
+func (v *View) runsOn(gang string, goes func(*Pod) bool) bool {
+	e, ok := v.elastic[gang]
+	stay := 0
+	for _, id := range e.members {
+		if pod := v.pods[id]; pod != nil && !goes(pod) {
+			stay++
+		}
+	}
+	return ok && stay >= e.minimum
+}
+
+// spares returns the pods of a running gang that it does not need.
+func (v *View) spares(r *runningGang) []*Pod {
+	e, ok := v.elastic[r.Gang]
+	if !ok {
+		return nil
+	}
+	var members []*Pod
+	for _, id := range e.members {
+		if _, runs := slices.BinarySearch(r.Pods, id); runs {
+			members = append(members, v.pods[id])
+		}
+	}
+	return members[min(e.minimum, len(members)):]
+}
+
+// apart makes a victim of its own of each member that a gang does not need; what the gang
+// needs goes only with all of these.
+func (v *View) apart(gangs []*runningGang) []*runningGang {
+	var list []*runningGang
+	for _, r := range gangs {
+		spares := v.spares(r)
+		if len(spares) == 0 {
+			list = append(list, r)
+			continue
+		}
+		rest := r.part()
+		rest.spares = len(spares)
+		for i, pod := range spares {
+			spare := r.part()
+			spare.Spare, spare.turn = true, i
+			spare.add(pod)
+			list = append(list, spare)
+		}
+		for _, pod := range r.pods {
+			if !slices.Contains(spares, pod) {
+				rest.add(pod)
+			}
+		}
+		list = append(list, rest)
+	}
+	return list
+}
+
+// part is a part of the gang, without pods.
+func (r *runningGang) part() *runningGang {
+	return &runningGang{
+		Victim:      Victim{Gang: r.Gang, Leaf: r.Leaf, Priority: r.Priority},
+		preemptible: true, endsAt: r.endsAt, broken: r.broken,
+	}
+}
+
+// entire drops what gangs need when not all that they do not need is in the list.
+func entire(list []*runningGang) []*runningGang {
+	spares := map[string]int{}
+	for _, r := range list {
+		if r.Spare {
+			spares[r.Gang]++
+		}
+	}
+	return slices.DeleteFunc(list, func(r *runningGang) bool { return r.spares > spares[r.Gang] })
+}
+
+// joined makes one victim of all that a gang loses. One that loses what it needs loses the
+// rest, too, which is among the candidates.
+func joined(chosen, candidates []*runningGang) []*runningGang {
+	all := map[string]bool{}
+	for _, r := range chosen {
+		all[r.Gang] = all[r.Gang] || r.spares > 0
+	}
+	for _, r := range candidates {
+		if r.Spare && all[r.Gang] && !slices.Contains(chosen, r) {
+			chosen = append(chosen, r)
+		}
+	}
+	var list []*runningGang
+	parts := map[string]*runningGang{}
+	for _, r := range chosen {
+		if !r.Spare && r.spares == 0 {
+			list = append(list, r)
+			continue
+		}
+		one := parts[r.Gang]
+		if one == nil {
+			one = r.part()
+			one.Spare = !all[r.Gang]
+			parts[r.Gang] = one
+			list = append(list, one)
+		}
+		for _, pod := range r.pods {
+			one.add(pod)
+		}
+	}
+	return list
+}
+
+// near keeps the gangs that have a pod on one of the nodes, with all that goes with them.
+func near(list []*runningGang, nodes map[string]bool) []*runningGang {
+	on := func(r *runningGang) bool {
+		return slices.ContainsFunc(r.pods, func(pod *Pod) bool { return nodes[pod.Node] })
+	}
+	all := map[string]bool{}
+	for _, r := range list {
+		all[r.Gang] = all[r.Gang] || r.spares > 0 && on(r)
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(r *runningGang) bool { return !on(r) && !all[r.Gang] })
+}

@@ -1,0 +1,113 @@
+package placement_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+// elastic makes a gang of single cards that needs only some of its members, and of which
+// those run that have room.
+func elastic(tb testing.TB, v *placement.View, g placement.Gang, minimum int) placement.Gang {
+	tb.Helper()
+	g.Minimum = minimum
+	result := v.Reclaim(g)
+	require.NotNil(tb, result.Placement, result.Verdict)
+	evict(v, result.Victims)
+	v.Apply(g, *result.Placement)
+	g.Running = result.Placement.Assignments
+	pods := make([]string, len(g.Roles[0].Members))
+	for i, member := range g.Roles[0].Members {
+		pods[i] = g.ID + "/" + member
+	}
+	v.SetMinimum(g.ID, minimum, pods)
+	return g
+}
+
+func TestVictimLosesFirstWhatItDoesNotNeed(t *testing.T) {
+	cases := map[string]struct {
+		members, minimum int
+		spare            bool
+		lost             []string
+	}{
+		"the last members":                 {2, 0, true, []string{"left/a/worker-6", "left/a/worker-7"}},
+		"all beyond the minimum":           {6, 0, true, []string{"left/a/worker-2", "left/a/worker-3", "left/a/worker-4", "left/a/worker-5", "left/a/worker-6", "left/a/worker-7"}},
+		"everything, when that is too few": {7, 0, false, []string{"left/a/worker-0", "left/a/worker-1", "left/a/worker-2", "left/a/worker-3", "left/a/worker-4", "left/a/worker-5", "left/a/worker-6", "left/a/worker-7"}},
+		"as little as the claimant needs":  {7, 1, true, []string{"left/a/worker-7"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			v := topologyView(1)
+			setQuota(t, v, halves())
+			elastic(t, v, inLeaf(gang("left/a", 8, cards(1)), "left", 0), 2)
+			// In one leaf, which uses its minimum, priority decides.
+			claimant := inLeaf(gang("left/b", c.members, cards(1)), "left", 1)
+			claimant.Minimum = c.minimum
+			result := v.Reclaim(claimant)
+			require.Len(t, result.Victims, 1)
+			assert.Equal(t, c.spare, result.Victims[0].Spare)
+			assert.Equal(t, c.lost, result.Victims[0].Pods)
+		})
+	}
+}
+
+// TestMembersOnTheirWayOutAreNotTakenTwice: claims in turn take other spare members each, and
+// a gang that runs on without those that go is not what is left of one.
+func TestMembersOnTheirWayOutAreNotTakenTwice(t *testing.T) {
+	v := topologyView(2)
+	elastic(t, v, inLeaf(gang("ml/a", 8, cards(1)), "", 0), 6)
+	place(t, v, inLeaf(gang("ml/small", 4, cards(2)), "", 0))
+	for i, want := range []string{"ml/a/worker-7", "ml/a/worker-6"} {
+		result := v.Reclaim(inLeaf(gang(fmt.Sprint("ml/high", i), 1, cards(1)), "", 1))
+		require.Len(t, result.Victims, 1)
+		assert.True(t, result.Victims[0].Spare)
+		assert.Equal(t, []string{want}, result.Victims[0].Pods)
+		v.Hold(*result.Reservation)
+	}
+	third := v.Reclaim(inLeaf(gang("ml/high2", 1, cards(1)), "", 1))
+	require.Len(t, third.Victims, 1)
+	assert.False(t, third.Victims[0].Spare)
+	assert.Equal(t, "ml/small", third.Victims[0].Gang, "the smaller of two that run")
+}
+
+// TestElasticGangsDoNotTakeTurns: two gangs of two leaves that each would fill the cluster
+// share it, whoever comes first.
+func TestElasticGangsDoNotTakeTurns(t *testing.T) {
+	v := topologyView(2)
+	setQuota(t, v, halves())
+	left := elastic(t, v, inLeaf(gang("left/a", 16, cards(1)), "left", 0), 2)
+	require.Len(t, left.Running, 16)
+	right := elastic(t, v, inLeaf(gang("right/b", 16, cards(1)), "right", 0), 2)
+	require.Len(t, right.Running, 2)
+	assert.Len(t, v.Pods("n0"), 8)
+	assert.Len(t, v.Pods("n1"), 8)
+	left.Running = left.Running[:14]
+	for _, g := range []placement.Gang{left, right} {
+		more := v.Reclaim(g)
+		require.NotNil(t, more.Placement)
+		assert.Empty(t, more.Placement.Assignments)
+		assert.Empty(t, more.Victims, "nobody goes for a member that is not needed")
+	}
+}
+
+func TestBudgetCoversMembersBeyondTheMinimum(t *testing.T) {
+	v := topologyView(1)
+	elastic(t, v, inLeaf(gang("ml/a", 8, cards(1)), "", 0), 2)
+	for _, pod := range v.Pods("n0") {
+		pod.Budgets = []string{"ml/budget"}
+		v.AddPod(pod)
+	}
+	claimant := inLeaf(gang("ml/high", 3, cards(1)), "", 1)
+	for allowed, want := range map[int]int{2: 0, 3: 3, 8: 3} {
+		v.SetBudget("ml/budget", allowed)
+		lost := 0
+		for _, victim := range v.Reclaim(claimant).Victims {
+			lost += len(victim.Pods)
+		}
+		assert.Equal(t, want, lost, "%d allowed", allowed)
+	}
+}

@@ -1,8 +1,6 @@
 package placement
 
-import (
-	"slices"
-)
+import "slices"
 
 // elastic is a gang that runs without some of its members, too.
 type elastic struct {
@@ -116,14 +114,14 @@ func joined(chosen, candidates []*runningGang) []*runningGang {
 		all[r.Gang] = all[r.Gang] || r.spares > 0
 	}
 	for _, r := range candidates {
-		if r.Spare && all[r.Gang] && !slices.Contains(chosen, r) {
+		if r.Spare && !r.Leaving && all[r.Gang] && !slices.Contains(chosen, r) {
 			chosen = append(chosen, r)
 		}
 	}
 	var list []*runningGang
 	parts := map[string]*runningGang{}
 	for _, r := range chosen {
-		if !r.Spare && r.spares == 0 {
+		if r.Leaving || !r.Spare && r.spares == 0 {
 			list = append(list, r)
 			continue
 		}

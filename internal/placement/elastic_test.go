@@ -74,6 +74,25 @@ func TestMembersOnTheirWayOutAreNotTakenTwice(t *testing.T) {
 	assert.Equal(t, "ml/small", third.Victims[0].Gang, "the smaller of two that run")
 }
 
+func TestMembersThatLeaveAreWaitedForFirst(t *testing.T) {
+	v := topologyView(1)
+	elastic(t, v, inLeaf(gang("ml/a", 8, cards(1)), "", 0), 2)
+	for _, pod := range v.Pods("n0") {
+		if pod.ID == "ml/a/worker-1" {
+			pod.Leaving = true
+			v.AddPod(pod)
+		}
+	}
+	result := v.Reclaim(inLeaf(gang("ml/high", 2, cards(1)), "", 1))
+	require.NotNil(t, result.Reservation)
+	want := []placement.Victim{
+		{Gang: "ml/a", Pods: []string{"ml/a/worker-1"}, Spare: true, Leaving: true},
+		{Gang: "ml/a", Pods: []string{"ml/a/worker-7"}, Spare: true},
+	}
+	assert.Equal(t, want, result.Reservation.After)
+	assert.Equal(t, want[1:], result.Victims)
+}
+
 // TestElasticGangsDoNotTakeTurns: two gangs of two leaves that each would fill the cluster
 // share it, whoever comes first.
 func TestElasticGangsDoNotTakeTurns(t *testing.T) {

@@ -130,3 +130,38 @@ func TestBudgetCoversMembersBeyondTheMinimum(t *testing.T) {
 		assert.Equal(t, want, lost, "%d allowed", allowed)
 	}
 }
+
+// TestGangStaysWhenItsSpareMembersMustStay: a gang that loses what it needs loses all.
+func TestGangStaysWhenItsSpareMembersMustStay(t *testing.T) {
+	v := topologyView(1)
+	elastic(t, v, inLeaf(gang("ml/a", 8, cards(1)), "", 0), 2)
+	for _, pod := range v.Pods("n0") {
+		if pod.ID == "ml/a/worker-7" {
+			pod.Budgets = []string{"ml/budget"}
+			v.AddPod(pod)
+		}
+	}
+	claimant := inLeaf(gang("ml/high", 7, cards(1)), "", 1)
+	assert.Empty(t, v.Reclaim(claimant).Victims)
+	v.SetBudget("ml/budget", 1)
+	require.Len(t, v.Reclaim(claimant).Victims, 1)
+	assert.Len(t, v.Reclaim(claimant).Victims[0].Pods, 8)
+}
+
+// TestGangLosesSpareMembersElsewhere: when victims are sought on the nodes of one place, a gang
+// that goes for it goes with its members on other nodes.
+func TestGangLosesSpareMembersElsewhere(t *testing.T) {
+	v := topologyView(3)
+	elastic(t, v, inLeaf(gang("ml/a", 2, cards(8)), "", 1), 1)
+	place(t, v, inLeaf(gang("ml/low", 1, cards(8)), "", 0))
+	v.SetBudget("ml/budget", 1)
+	for _, pod := range append(v.Pods("n0"), v.Pods("n2")...) {
+		pod.Budgets = []string{"ml/budget"}
+		v.AddPod(pod)
+	}
+	claimant := inLeaf(gang("ml/high", 1, cards(8)), "", 5)
+	claimant.ExcludeNodes = map[string]bool{"n1": true, "n2": true}
+	result := v.Reclaim(claimant)
+	require.Len(t, result.Victims, 1)
+	assert.Equal(t, []string{"ml/a/worker-0", "ml/a/worker-1"}, result.Victims[0].Pods)
+}

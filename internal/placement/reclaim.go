@@ -29,7 +29,8 @@ type Victim struct {
 // whole gang has its place after that. A gang for which others have to go waits for the
 // place that they leave, also when it would fit elsewhere once the first of them have
 // gone: none of them goes in vain, and the place is the best that was found. Nobody goes
-// for members beyond the minimum; these get what is free beside the others.
+// for members beyond the minimum; these get what is free beside the others. Nobody goes
+// either for a gang of which members are going themselves: it will need more than it lacks now.
 //
 // With a quota tree the rules are those of ACK's PreemptionAlgorithm ElasticQuota. A
 // gang that stays within the minimum of its leaf may take from gangs of other leaves that
@@ -90,6 +91,9 @@ func (r Reservation) result() Result {
 // claim finds a place for the planner's gang that is free once some gangs have gone.
 func (v *View) claim(p *planner) (Reservation, bool) {
 	leaving, _ := v.runningGangs(p.gang.ID, func(*Pod) bool { return false })
+	if slices.ContainsFunc(leaving, func(r *runningGang) bool { return r.Gang == p.gang.ID }) {
+		return Reservation{}, false
+	}
 	tree := v.seen(&p.gang, podsOf(leaving)).last()
 	leaving, victims := v.runningGangs(p.gang.ID, p.gang.mayTake(tree, p.charge(p.needed)))
 	if !v.fitsWithout(p.gang, slices.Concat(leaving, victims)) {

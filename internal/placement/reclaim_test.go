@@ -273,6 +273,32 @@ func TestReclaimLeavesAlone(t *testing.T) {
 	assert.Empty(t, result.Victims)
 }
 
+// TestNobodyGoesForAGangThatLosesMembers: with those that leave it seems to lack one member,
+// and room for one would not do.
+func TestNobodyGoesForAGangThatLosesMembers(t *testing.T) {
+	v := topologyView(1)
+	torn := inLeaf(gang("ml/torn", 2, cards(2)), "", 5)
+	torn.Running = v.Plan(torn).Placement.Assignments[:1]
+	v.Apply(torn, placement.Placement{Gang: torn.ID, Assignments: torn.Running})
+	place(t, v, inLeaf(gang("ml/low", 1, cards(2)), "", 0))
+	place(t, v, inLeaf(gang("ml/high", 1, cards(4)), "", 9))
+	require.Len(t, v.Reclaim(torn).Victims, 1)
+
+	pod := v.Pods("n0")[2]
+	require.Equal(t, "ml/torn/worker-0", pod.ID)
+	pod.Leaving = true
+	v.AddPod(pod)
+	result := v.Reclaim(torn)
+	assert.Nil(t, result.Placement)
+	assert.Empty(t, result.Victims)
+
+	v.RemovePod(pod.ID)
+	torn.Running = nil
+	result = v.Reclaim(torn)
+	require.Len(t, result.Victims, 1)
+	assert.Len(t, result.Placement.Assignments, 2)
+}
+
 // TestElasticClaimTakesWhatItsVictimsLeave: victims go for the members that a gang needs;
 // the others get what these leave, in the place that is promised.
 func TestElasticClaimTakesWhatItsVictimsLeave(t *testing.T) {

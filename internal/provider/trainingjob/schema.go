@@ -154,7 +154,7 @@ func placementAttributes() map[string]schema.Attribute {
 					Optional:            true,
 				},
 				"minimum": schema.Int32Attribute{
-					MarkdownDescription: "How many members must run together; default all.",
+					MarkdownDescription: "How many members must run together; default all. Members beyond it start where there is room, and are the first to go when others take places.",
 					Optional:            true, Validators: []validator.Int32{int32validator.AtLeast(1)},
 				},
 			},

@@ -240,6 +240,14 @@ func (c *Cache) Pending() []string {
 	return keys
 }
 
+// Members says a number of members in words: "1 member".
+func Members(n int) string {
+	if n == 1 {
+		return "1 member"
+	}
+	return fmt.Sprintf("%d members", n)
+}
+
 // Names returns what users call gangs: "gang ns/name", "pod ns/name" for a pod on its own,
 // and "2 members of gang ns/name" where the gang runs on without them.
 func (c *Cache) Names(gangs []placement.Victim) []string {
@@ -251,11 +259,8 @@ func (c *Cache) Names(gangs []placement.Victim) []string {
 		if state, ok := c.pods[types.UID(g.Gang)]; ok {
 			name = "pod " + state.now().Namespace + "/" + state.now().Name
 		}
-		switch {
-		case g.Spare && len(g.Pods) == 1:
-			name = "1 member of " + name
-		case g.Spare:
-			name = fmt.Sprintf("%d members of %s", len(g.Pods), name)
+		if g.Spare {
+			name = Members(len(g.Pods)) + " of " + name
 		}
 		if !slices.Contains(names, name) {
 			names = append(names, name)

@@ -129,15 +129,15 @@ func (c *Cache) tellMinimums() {
 		if found := c.census(key); found.minimum > 0 && found.minimum < found.running {
 			minimum = found.minimum
 			state, _ := c.gang(key)
-			pods = state.members()
+			pods = state.memberIDs()
 		}
 		c.view.SetMinimum(key, minimum, pods)
 	}
 	clear(c.restless)
 }
 
-// members returns the IDs of the gang's members in the view, in the gang's order.
-func (s *GangState) members() []string {
+// memberIDs returns the IDs of the gang's members in the view, in the gang's order.
+func (s *GangState) memberIDs() []string {
 	var pods []string
 	for _, role := range s.Gang.Roles {
 		if role.Late {
@@ -174,21 +174,10 @@ type GangState struct {
 	// members, or their PodGroup; "" when the gang can start.
 	Missing int
 	Lacks   string
+	// Running counts the members that run; those that start late are none.
+	Running int
 	// PodGroup is the gang's PodGroup object, nil when it has none.
 	PodGroup *unstructured.Unstructured
-}
-
-// Run counts the members that run; those that start late are none.
-func (s *GangState) Run() int {
-	n := len(s.Gang.Running)
-	for _, role := range s.Gang.Roles {
-		for _, name := range role.Members {
-			if role.Late && s.Pods[name].Spec.NodeName != "" {
-				n--
-			}
-		}
-	}
-	return n
 }
 
 // Gang returns a gang by its key ([PlanKey]); ok is false when it has no pods.

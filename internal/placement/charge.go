@@ -17,6 +17,17 @@ const (
 	corePercentResource = "aliyun.com/gpu-core.percentage"
 )
 
+// chargeOf returns what pods are charged in the quota tree together.
+func chargeOf(pods []*Pod) quota.Resources {
+	sum := quota.Resources{}
+	for _, pod := range pods {
+		for name, amount := range pod.Request.Charge() {
+			sum[name] += amount
+		}
+	}
+	return sum
+}
+
 // Charge returns what one member is charged in the quota tree.
 func (r *Request) Charge() quota.Resources {
 	c := make(quota.Resources, 3+len(r.Extended))

@@ -126,6 +126,9 @@ func (v *View) remaining(n *node) *capacity {
 	return v.without(n, nil, v.holds).free
 }
 
+// pods returns the reserved gang's pods.
+func (h *hold) pods() []*Pod { return slices.Concat(slices.Collect(maps.Values(h.come))...) }
+
 func (h *hold) on(node string) bool {
 	_, ok := h.places[node]
 	return ok
@@ -269,10 +272,8 @@ func (v *View) settled(gone map[string]*Pod, held []*hold) *quota.Tree {
 		}
 	}
 	for _, h := range held {
-		for pods := range maps.Values(h.come) {
-			for _, p := range pods {
-				tree.Add(p.Leaf, p.Request.Charge(), p.Preemptible)
-			}
+		for _, p := range h.pods() {
+			tree.Add(p.Leaf, p.Request.Charge(), p.Preemptible)
 		}
 		if v.gangs[h.Gang.ID] == 0 {
 			tree.AddJob(h.Gang.Leaf)

@@ -153,8 +153,9 @@ func (g *Gang) mayTake(tree *quota.Tree, claim quota.Resources) func(*Pod) bool 
 func borrowers(tree *quota.Tree, candidates []*runningGang, claim quota.Resources) []*runningGang {
 	var list []*runningGang
 	for _, r := range candidates {
-		if tree.Borrows(r.Leaf, r.charge(), claim) {
-			tree.Remove(r.Leaf, r.charge(), r.preemptible)
+		charge := chargeOf(r.pods)
+		if tree.Borrows(r.Leaf, charge, claim) {
+			tree.Remove(r.Leaf, charge, r.preemptible)
 			list = append(list, r)
 		}
 	}

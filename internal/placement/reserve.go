@@ -4,8 +4,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
 // Reservation is the place that a waiting gang gets once others have gone.
@@ -92,7 +90,7 @@ func (v *View) awaited(h *hold) []*Pod {
 func (v *View) free(h *hold, g *Gang, gone []*Pod) bool {
 	i := slices.Index(v.holds, h)
 	p := newPlanner(v.after(gone, v.holds[:i], v.holds[i:]), *g)
-	if p.leafMissing() || p.exceeded(h.charge()) != nil {
+	if p.leafMissing() || p.exceeded(chargeOf(h.pods())) != nil {
 		return false
 	}
 	if h.QuotaOnly {
@@ -126,19 +124,6 @@ func (v *View) free(h *hold, g *Gang, gone []*Pod) bool {
 		}
 	}
 	return found == len(h.places)
-}
-
-// charge returns what the reserved gang's pods are charged in the quota tree together.
-func (h *hold) charge() quota.Resources {
-	sum := quota.Resources{}
-	for _, pods := range h.come {
-		for _, p := range pods {
-			for name, amount := range p.Request.Charge() {
-				sum[name] += amount
-			}
-		}
-	}
-	return sum
 }
 
 // clashes reports whether a pod that is charged to the node cannot be beside the others.

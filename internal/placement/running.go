@@ -132,17 +132,6 @@ func (r *runningGang) add(pod *Pod) {
 	}
 }
 
-// charge is what the gang is charged in the quota tree.
-func (r *runningGang) charge() quota.Resources {
-	sum := quota.Resources{}
-	for _, pod := range r.pods {
-		for name, amount := range pod.Request.Charge() {
-			sum[name] += amount
-		}
-	}
-	return sum
-}
-
 // evicted returns the pods that reservations which are held evict.
 func (v *View) evicted() map[string]bool {
 	ids := map[string]bool{}

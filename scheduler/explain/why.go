@@ -177,15 +177,12 @@ func (a *Answer) plan(scene *inventory.Scene, g placement.Gang) {
 // describe says what the gang is and asks for, before anything is planned.
 func describe(state inventory.GangState, key string) Answer {
 	g := state.Gang
-	a := Answer{Gang: g.ID, Pod: strings.Count(key, "/") == 2, Needed: g.Minimum, Missing: state.Missing, Priority: g.Priority}
+	a := Answer{Gang: g.ID, Pod: strings.Count(key, "/") == 2, Needed: g.Minimum, Running: state.Running, Missing: state.Missing, Priority: g.Priority}
 	a.Needed = cmp.Or(a.Needed, members(g))
 	for _, role := range g.Roles {
 		a.Roles = append(a.Roles, Role{Name: role.Name, Members: len(role.Members), Asks: role.Request.Words(), Late: role.Late})
 		for _, name := range role.Members {
 			pod := state.Pods[name]
-			if pod.Spec.NodeName != "" && !role.Late {
-				a.Running++
-			}
 			if pod.Spec.SchedulerName != contract.SchedulerName {
 				a.Scheduler = pod.Spec.SchedulerName
 			}

@@ -312,9 +312,8 @@ func (p *Plugin) announce(ctx context.Context, key string) {
 	if have, err := podgroup.Condition(group, scheduledCondition); !waited && (err != nil || have == nil) {
 		return
 	}
-	state, _ := p.cache.Gang(key)
-	if running := state.Run(); running > 0 {
-		p.condition(ctx, group, metav1.ConditionTrue, "Scheduled", "runs with "+members(running))
+	if state, _ := p.cache.Gang(key); state.Running > 0 {
+		p.condition(ctx, group, metav1.ConditionTrue, "Scheduled", "runs with "+inventory.Members(state.Running))
 	}
 }
 

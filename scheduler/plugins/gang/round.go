@@ -147,16 +147,9 @@ func (p *Plugin) waitText(d inventory.Decision) string {
 	case d.Result.Reservation != nil:
 		return p.claimText(d)
 	case len(d.Result.Placement.Assignments) == 0:
-		return fmt.Sprintf("gang %s runs with %s; there is no room for more.%s", d.Gang.ID, members(d.Run()), d.Result.Verdict.HeldText())
+		return fmt.Sprintf("gang %s runs with %s; there is no room for more.%s", d.Gang.ID, inventory.Members(d.Running), d.Result.Verdict.HeldText())
 	}
 	return ""
-}
-
-func members(n int) string {
-	if n == 1 {
-		return "1 member"
-	}
-	return fmt.Sprintf("%d members", n)
 }
 
 // wait takes the gang out of the queue. The plugin's lock must be held.

@@ -60,6 +60,7 @@ func (c *controller) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.state.began = version(ledger.object)
 	if err := c.follow(ctx); err != nil {
 		return err
 	}
@@ -126,7 +127,10 @@ func (c *controller) follow(ctx context.Context) error {
 	}
 	synced := []cache.InformerSynced{pods.HasSynced, classes.HasSynced}
 	for _, k := range kinds() {
-		handler := follow.On(func(o *unstructured.Unstructured) { unreadable(s.setJob(k, o)) }, func(o *unstructured.Unstructured) { s.removeJob(o.GetUID()) })
+		handler := follow.Arrivals(
+			func(o *unstructured.Unstructured) { unreadable(s.findJob(k, o)) },
+			func(o *unstructured.Unstructured) { unreadable(s.setJob(k, o)) },
+			func(o *unstructured.Unstructured) { s.removeJob(o.GetUID()) })
 		if k.gvk.Group != contract.KubeflowGroup {
 			informer := dynamicinformer.NewFilteredDynamicInformer(c.dynamic, k.gvr(), metav1.NamespaceAll, 0, cache.Indexers{}, follow.Latest).Informer()
 			handled, err := informer.AddEventHandler(handler)

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -63,7 +62,8 @@ type job struct {
 	started bool
 	// finished is Succeed or Failed, "" before.
 	finished contract.QueueUnitPhase
-	// sequence is the resource version in which the job was seen first.
+	// sequence is the order of arrival within a second: the resource version with which
+	// the job was created, or [state.began].
 	sequence int64
 	needs
 }
@@ -95,11 +95,6 @@ func newJob(k kind, object *unstructured.Unstructured, before *job) (*job, error
 		j.partOf = maker.UID
 	}
 	j.suspended, _, _ = unstructured.NestedBool(object.Object, k.suspend...)
-	if before != nil {
-		j.sequence = before.sequence
-	} else if n, err := strconv.ParseInt(object.GetResourceVersion(), 10, 64); err == nil {
-		j.sequence = n
-	}
 	if before != nil && before.object.GetGeneration() == object.GetGeneration() {
 		j.needs = before.needs
 	}

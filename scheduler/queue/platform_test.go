@@ -156,7 +156,21 @@ type batch struct {
 	annotations      map[string]string
 }
 
-func (s *scene) submit(b batch) {
+// awaitController waits until a controller works on the tree, so that it sees what
+// arrives from now on.
+func (s *scene) awaitController() {
+	s.t.Helper()
+	s.await("the controller to work", func() (bool, string) { queues := s.queues(); return len(queues) > 1, fmt.Sprint(queues) })
+}
+
+// remove deletes a batch Job with its pods.
+func (s *scene) remove(name string) {
+	s.t.Helper()
+	background := metav1.DeletePropagationBackground
+	require.NoError(s.t, s.client.Typed.BatchV1().Jobs(s.namespace).Delete(s.t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &background}))
+}
+
+func (s *scene) submit(b batch) *batchv1.Job {
 	s.t.Helper()
 	job := &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Name: b.name, Namespace: s.namespace, Annotations: b.annotations},
@@ -169,8 +183,9 @@ func (s *scene) submit(b batch) {
 	if b.runFor != "" {
 		job.Spec.Template.Annotations[contract.RunForAnnotation] = b.runFor
 	}
-	_, err := s.client.Typed.BatchV1().Jobs(s.namespace).Create(s.t.Context(), job, metav1.CreateOptions{})
+	created, err := s.client.Typed.BatchV1().Jobs(s.namespace).Create(s.t.Context(), job, metav1.CreateOptions{})
 	require.NoError(s.t, err)
+	return created
 }
 
 func (s *scene) podSpec(b batch) corev1.PodSpec {

@@ -154,8 +154,7 @@ func TestMaxJobsOneAtATime(t *testing.T) {
 	s := newScene(t)
 	startController(t)
 	s.tree(flatTree("kube-queue/max-jobs: 1"))
-	// The order within a second is that in which a running controller sees the jobs.
-	s.await("the controller to run", func() (bool, string) { return len(s.queues()) == 2, "" })
+	s.awaitController()
 	limits := s.limits()
 	var names []string
 	for _, i := range rand.Perm(6) { // names say nothing about the order
@@ -167,6 +166,79 @@ func TestMaxJobsOneAtATime(t *testing.T) {
 	most, order := limits.seen()
 	assert.Equal(t, 1, most)
 	assert.Equal(t, names, order, "by arrival, within one second too")
+}
+
+// TestOrderWithinASecond fills the line while a controller runs, once more while none
+// does, and lets it out under a third controller. Jobs that a controller saw arrive go
+// in the order in which the API server accepted them, whatever happened to them since;
+// those that were found there, by their names.
+func TestOrderWithinASecond(t *testing.T) {
+	s := newScene(t)
+	first := startController(t)
+	s.tree(flatTree("kube-queue/max-jobs: 1"))
+	s.awaitController()
+	s.submit(batch{name: "runs"})
+	s.await("the first job to run", s.phase("runs", contract.UnitRunning))
+	inLine := func(names []string) {
+		t.Helper()
+		s.await("all jobs to stand in line", func() (bool, string) {
+			for _, name := range names {
+				if u := s.unit(name); u.Status.Position == 0 {
+					return false, fmt.Sprintf("%s: %+v", name, u.Status)
+				}
+			}
+			return true, ""
+		})
+	}
+	seen := s.submitWithinASecond("seen", 8)
+	inLine(seen)
+	first.End(syscall.SIGKILL)
+	found := s.submitWithinASecond("found", 8)
+	for _, name := range slices.Backward(found) { // the latest change tells nothing
+		s.touch(name)
+	}
+	second := startController(t)
+	inLine(found)
+	second.End(syscall.SIGKILL)
+	for _, name := range slices.Backward(seen) {
+		s.touch(name)
+	}
+	limits := s.limits()
+	startController(t)
+	s.remove("runs")
+	s.allSucceed(slices.Concat(seen, found))
+	_, order := limits.seen()
+	order = slices.DeleteFunc(order, func(name string) bool { return name == "runs" })
+	slices.Sort(found)
+	assert.Equal(t, slices.Concat(seen, found), order)
+}
+
+// submitWithinASecond submits jobs until all of them have the same time of creation, and
+// returns their names in the order in which they were accepted, which names do not tell.
+func (s *scene) submitWithinASecond(prefix string, count int) []string {
+	s.t.Helper()
+	for {
+		var names []string
+		times := map[int64]bool{}
+		for _, i := range rand.Perm(count) {
+			name := fmt.Sprintf("%s-%02d", prefix, i)
+			times[s.submit(batch{name: name, runFor: "1ms"}).CreationTimestamp.Unix()] = true
+			names = append(names, name)
+		}
+		if len(times) == 1 {
+			return names
+		}
+		for _, name := range names {
+			s.remove(name)
+		}
+	}
+}
+
+// touch changes a job without consequence.
+func (s *scene) touch(name string) {
+	s.t.Helper()
+	_, err := s.client.Typed.BatchV1().Jobs(s.namespace).Patch(s.t.Context(), name, types.MergePatchType, []byte(`{"metadata":{"labels":{"touched":"true"}}}`), metav1.PatchOptions{})
+	require.NoError(s.t, err)
 }
 
 func TestPriorityPassesAndBlockDoesNot(t *testing.T) {
@@ -336,6 +408,7 @@ func TestTreeStatus(t *testing.T) {
 	s := newScene(t)
 	startController(t)
 	s.tree(flatTree("kube-queue/max-jobs: 1, cpu: 50"))
+	s.awaitController()
 	s.submit(batch{name: "runs", cpu: "1500m"})
 	s.submit(batch{name: "waits", cpu: "2"})
 	s.await("the status of the tree", func() (bool, string) {

@@ -3,10 +3,12 @@ package queue
 import (
 	"fmt"
 	"reflect"
+	"strconv"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,6 +24,9 @@ import (
 // changed. It is safe for concurrent use; changed is called after each change.
 type state struct {
 	changed func()
+	// began is the place in the order of arrival of all jobs that were there before the
+	// controller began to follow them: before those that it sees arrive.
+	began int64
 
 	mu      sync.Mutex
 	jobs    map[types.UID]*job
@@ -70,6 +75,15 @@ func newState(changed func()) *state {
 // key is "namespace/name".
 func key(namespace, name string) string { return namespace + "/" + name }
 
+// version is the resource version of an object as a number, 0 when it is none.
+func version(object metav1.Object) int64 {
+	n, err := strconv.ParseInt(object.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
 // newer reports whether an object is newer than what is known of it, nil for nothing.
 func newer(object, known *unstructured.Unstructured) bool {
 	if known == nil || object.GetUID() != known.GetUID() {
@@ -79,8 +93,19 @@ func newer(object, known *unstructured.Unstructured) bool {
 	return err != nil || order > 0
 }
 
-// setJob takes in a job. The error says why it cannot be read.
+// setJob takes in a job. The error says why it cannot be read. A job that is not known
+// yet arrived with this resource version.
 func (s *state) setJob(k kind, object *unstructured.Unstructured) error {
+	return s.takeJob(k, object, version(object))
+}
+
+// findJob takes in a job that was there before the controller began to follow jobs. Its
+// resource version tells when it changed last, not when it arrived.
+func (s *state) findJob(k kind, object *unstructured.Unstructured) error {
+	return s.takeJob(k, object, s.began)
+}
+
+func (s *state) takeJob(k kind, object *unstructured.Unstructured, arrived int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.jobs[object.GetUID()]
@@ -90,6 +115,9 @@ func (s *state) setJob(k kind, object *unstructured.Unstructured) error {
 	j, err := newJob(k, object, before)
 	if err != nil {
 		return err
+	}
+	if j.sequence = arrived; before != nil {
+		j.sequence = before.sequence
 	}
 	s.jobs[object.GetUID()] = j
 	s.changed()

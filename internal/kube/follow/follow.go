@@ -102,14 +102,23 @@ func Trim(object any) (any, error) {
 
 // On makes handlers of a function for an object's present state and one for its end.
 func On[T any](set, remove func(T)) cache.ResourceEventHandler {
-	take := func(object any) {
-		if typed, ok := object.(T); ok {
+	return Arrivals(set, set, remove)
+}
+
+// Arrivals is [On] that tells objects that were there before the watch began, found,
+// from those that arrive while it runs.
+func Arrivals[T any](found, set, remove func(T)) cache.ResourceEventHandler {
+	take := func(object any, known bool) {
+		switch typed, ok := object.(T); {
+		case ok && known:
+			found(typed)
+		case ok:
 			set(typed)
 		}
 	}
-	return cache.ResourceEventHandlerFuncs{
+	return cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc:    take,
-		UpdateFunc: func(_, object any) { take(object) },
+		UpdateFunc: func(_, object any) { take(object, false) },
 		DeleteFunc: func(object any) {
 			if typed, ok := Last(object).(T); ok {
 				remove(typed)

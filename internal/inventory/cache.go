@@ -73,9 +73,12 @@ type podState struct {
 	// no cards ([Cache.Adopt]). It ends when the pod is bound.
 	adopted bool
 	// lost tells that the pod is about to be failed ([Cache.Lose]).
-	lost   bool
-	member member
-	key    string
+	lost bool
+	// altered says what somebody has done to the record that the pod was bound with, which
+	// counts all the same; "" while nobody has.
+	altered string
+	member  member
+	key     string
 }
 
 // now returns the pod as planning must see it.
@@ -101,6 +104,8 @@ type Change struct {
 	// Node is a node whose taints or hardware changed, that came or went, or that a pod
 	// is bound to though it does not exist; "" for none.
 	Node string
+	// Altered is a bound pod of which somebody has changed the allocation record, nil for none.
+	Altered *corev1.Pod
 }
 
 // NewCache returns the cache of an empty cluster.
@@ -212,6 +217,7 @@ func (c *Cache) SetPod(p *corev1.Pod) Change {
 		c.pods[p.UID] = state
 	}
 	before, held, was := state.observed, state.holds(), state.key
+	p, altered := state.keepRecord(p)
 	expected := !state.doubted && state.assumed != nil && state.assumed.Spec.NodeName == p.Spec.NodeName
 	if p.Spec.NodeName != "" || Finished(p) {
 		state.assumed, state.decided, state.doubted, state.adopted = nil, nil, false, false
@@ -222,6 +228,9 @@ func (c *Cache) SetPod(p *corev1.Pod) Change {
 	key := cmp.Or(state.key, was)
 	leaves := p.DeletionTimestamp != nil && before != nil && before.DeletionTimestamp == nil
 	change := Change{Freed: held && (!state.holds() || leaves)}
+	if altered {
+		change.Altered = p
+	}
 	moved := before != nil && before.Spec.NodeName != p.Spec.NodeName && !expected
 	if before == nil || moved || gone(before) != gone(p) || !maps.Equal(before.Labels, p.Labels) {
 		change.Gang = key

@@ -269,3 +269,40 @@ func TestCacheTellsWhatGangsNeed(t *testing.T) {
 	c.RemovePod(pods[0].UID)
 	assert.Equal(t, ids(pods[3]), victims(), "worker-0's cards are free, and worker-1 and worker-2 are needed")
 }
+
+// Whatever somebody does to the record of a pod that runs, the cards that it was bound with
+// stay taken, and each change is told once.
+func TestCacheKeepsTheFirstRecord(t *testing.T) {
+	c := newCache(t, "a")
+	p := gangOf(1)[0]
+	onNode("a")(p)
+	recorded(contract.Allocation{Cards: []int{0, 1}})(p)
+	c.SetPod(p)
+	taken := c.view.FreeCards("a")
+
+	for name, change := range map[string]func(*corev1.Pod){
+		"removed":    func(p *corev1.Pod) { delete(p.Annotations, contract.AllocationAnnotation) },
+		"others":     recorded(contract.Allocation{Cards: []int{4}}),
+		"unreadable": func(p *corev1.Pod) { p.Annotations[contract.AllocationAnnotation] = "none" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			altered := p.DeepCopy()
+			change(altered)
+			told := c.SetPod(altered)
+			require.NotNil(t, told.Altered)
+			assert.False(t, told.Freed)
+			assert.Nil(t, c.SetPod(altered.DeepCopy()).Altered, "it was told")
+			assert.Equal(t, taken, c.view.FreeCards("a"))
+			_, err := c.SetNode(newNode("a", 8))
+			require.NoError(t, err)
+			assert.Equal(t, taken, c.view.FreeCards("a"))
+			assert.Nil(t, c.SetPod(p).Altered, "it is as it was")
+		})
+	}
+
+	done := p.DeepCopy()
+	inPhase(corev1.PodSucceeded)(done)
+	delete(done.Annotations, contract.AllocationAnnotation)
+	assert.True(t, c.SetPod(done).Freed)
+	assert.Equal(t, gpu.Full(8), c.view.FreeCards("a"))
+}

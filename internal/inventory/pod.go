@@ -36,15 +36,6 @@ func Pod(p *corev1.Pod) (placement.Pod, bool) {
 	return podOn(p, request, recordOf(p), nil, nil), true
 }
 
-// recordOf reads a pod's allocation record; one that is missing or cannot be read is empty.
-func recordOf(p *corev1.Pod) contract.Allocation {
-	record, _, err := contract.AllocationFrom(p.Annotations)
-	if err != nil {
-		return contract.Allocation{}
-	}
-	return record
-}
-
 // podOn describes a pod that holds resources, with what it asks for and its record. The
 // cards are translated to positions in the node's table, and the leaf is taken from the
 // pod's namespace when it names none.

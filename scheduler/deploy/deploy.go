@@ -53,7 +53,7 @@ const DefaultReplicas = 2
 
 // Objects returns the objects of the scheduler and of the queue controller in the order
 // in which they can be applied: namespaces, CRDs, accounts, rights, configuration,
-// Deployments, admission policy. All carry [contract.ManagedByLabel]. The scheduler's
+// Deployments, admission policies. All carry [contract.ManagedByLabel]. The scheduler's
 // Deployment is the first.
 func Objects(o Options) ([]*unstructured.Unstructured, error) {
 	if o.Image == "" {
@@ -63,7 +63,7 @@ func Objects(o Options) ([]*unstructured.Unstructured, error) {
 		return nil, errors.New("replicas, log level, port and unreachable grace of the scheduler must not be negative")
 	}
 	var objs []*unstructured.Unstructured
-	for _, name := range []string{"crd-elasticquotatree.yaml", "crd-podgroup.yaml", "crd-queue.yaml", "scheduler.yaml", "queue.yaml", "admission.yaml", "explain.yaml"} {
+	for _, name := range []string{"crd-elasticquotatree.yaml", "crd-podgroup.yaml", "crd-queue.yaml", "scheduler.yaml", "queue.yaml", "admission.yaml", "allocation.yaml", "explain.yaml"} {
 		more, err := decode(name)
 		if err != nil {
 			return nil, err

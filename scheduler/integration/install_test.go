@@ -33,14 +33,16 @@ func TestInstalled(t *testing.T) {
 	t.Cleanup(func() {
 		ours := slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == "CustomResourceDefinition" })
 		assert.NoError(t, cluster.client.DeleteAll(context.Background(), ours, nil))
+		awaitUnprotected(context.Background(), s)
 	})
 	s.setQuota(map[string]any{contract.ResourceTopologyCard: "8"})
 	s.createPodGroup("job", 3)
 	gang := job{name: "job", workers: 3, cards: 2, resource: contract.ResourceTopologyCard, labels: map[string]string{contract.PodGroupLabel: "job"}}
 	s.submit(gang)
-	s.awaitBound("job")
+	runs := s.awaitBound("job")
 	s.submit(topologyGang("big", 2, 8))
 	s.awaitReason("big", "of 2")
+	s.requireRecordsProtected(runs[0])
 
 	// A new admission policy is in force a little later.
 	refused := func(pod *corev1.Pod, why string) {

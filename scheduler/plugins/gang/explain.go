@@ -275,6 +275,15 @@ func (p *Plugin) report(key string, state inventory.GangState) {
 	}
 }
 
+// warn says on a pod that its allocation record was changed, and does not count.
+func (p *Plugin) warn(change inventory.Change) {
+	if pod := change.Altered; pod != nil && p.leading.Load() {
+		p.handle.EventRecorder().Eventf(pod, nil, corev1.EventTypeWarning, "AllocationAltered", "Scheduling",
+			"somebody has changed annotation %s, the record of the pod's GPUs. The pod keeps the GPUs that it was bound with; to free them, delete it",
+			contract.AllocationAnnotation)
+	}
+}
+
 // lookAgain has a gang settled whose members were missing, if some still are.
 func (p *Plugin) lookAgain(key string) {
 	p.mu.Lock()

@@ -90,6 +90,7 @@ func New(ctx context.Context, cache *inventory.Cache, meter *metrics.Metrics, fr
 	p := newPlugin(cache, meter, handle, client)
 	p.reserveAfter = args.ReserveAfter.Duration
 	cache.Subscribe(p.work.observe)
+	cache.Subscribe(p.warn)
 	pods, err := metadata.NewForConfig(handle.KubeConfig())
 	if err != nil {
 		return nil, fmt.Errorf("%s: set up the client for metadata of pods: %w", Name, err)

@@ -1,0 +1,46 @@
+package inventory
+
+import (
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// recordOf reads a pod's allocation record; one that is missing or cannot be read is empty.
+func recordOf(p *corev1.Pod) contract.Allocation {
+	record, _, err := contract.AllocationFrom(p.Annotations)
+	if err != nil {
+		return contract.Allocation{}
+	}
+	return record
+}
+
+// keepRecord returns the pod with the allocation record that it had when it was first seen
+// bound, whatever its annotation has become since: the pod runs on those cards. altered
+// tells that somebody has just changed it, for the first time or anew.
+func (s *podState) keepRecord(p *corev1.Pod) (kept *corev1.Pod, altered bool) {
+	if s.observed == nil || s.observed.Spec.NodeName == "" {
+		return p, false
+	}
+	first, had := s.observed.Annotations[contract.AllocationAnnotation]
+	now, has := p.Annotations[contract.AllocationAnnotation]
+	if now == first && has == had {
+		s.altered = ""
+		return p, false
+	}
+	text := "set to " + now
+	if !has {
+		text = "removed"
+	}
+	altered, s.altered = s.altered != text, text
+	pod := *p
+	pod.Annotations = map[string]string{}
+	maps.Copy(pod.Annotations, p.Annotations)
+	delete(pod.Annotations, contract.AllocationAnnotation)
+	if had {
+		pod.Annotations[contract.AllocationAnnotation] = first
+	}
+	return &pod, altered
+}

@@ -1,0 +1,124 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// recordRefused is how the admission policy refuses what concerns the record of a pod's cards.
+const recordRefused = "only the scheduler"
+
+// annotate patches annotations of a pod, where nil removes one, as an administrator.
+func (s *scene) annotate(pod string, annotations map[string]any, subresources ...string) error {
+	s.t.Helper()
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	require.NoError(s.t, err)
+	_, err = api().CoreV1().Pods(s.namespace).Patch(s.t.Context(), pod, types.MergePatchType, patch, metav1.PatchOptions{}, subresources...)
+	return err
+}
+
+// forge is a pod that says it has cards of a node.
+func (s *scene) forge(name, node string) *corev1.Pod {
+	pod := s.pods(job{name: name, workers: 1})[0]
+	pod.Spec.NodeName = node
+	annotations, err := contract.Allocation{Node: node, Cards: []int{0, 1}, Visible: []int{0, 1}}.Annotations()
+	require.NoError(s.t, err)
+	pod.Annotations = annotations
+	return pod
+}
+
+// requireRecordsProtected tries whatever can be done to the record of a bound pod, and of
+// pods that are made, as an administrator of the cluster where the policies are installed.
+func (s *scene) requireRecordsProtected(bound corev1.Pod) {
+	s.t.Helper()
+	pods := api().CoreV1().Pods(s.namespace)
+	require.Eventually(s.t, func() bool {
+		_, err := pods.Create(s.t.Context(), s.forge("early", bound.Spec.NodeName), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err != nil && strings.Contains(err.Error(), recordRefused)
+	}, settled, 100*time.Millisecond, "a new policy is in force a little later")
+
+	for _, annotation := range []string{
+		contract.AllocationAnnotation, contract.CardsAnnotation, contract.VisibleAnnotation,
+		contract.ShareMemoryAnnotation, contract.ShareCoreAnnotation,
+	} {
+		for _, subresource := range []string{"", "status"} {
+			if _, has := bound.Annotations[annotation]; has {
+				assert.ErrorContains(s.t, s.annotate(bound.Name, map[string]any{annotation: nil}, subresource), recordRefused, annotation)
+			}
+			assert.ErrorContains(s.t, s.annotate(bound.Name, map[string]any{annotation: "{}"}, subresource), recordRefused, annotation)
+		}
+	}
+	assert.ErrorContains(s.t, s.annotate(bound.Name, map[string]any{"mine": "yes", contract.AllocationAnnotation: nil}), recordRefused)
+	require.NoError(s.t, s.annotate(bound.Name, map[string]any{"mine": "yes"}), "what is not the record may be changed")
+	now, err := pods.Get(s.t.Context(), bound.Name, metav1.GetOptions{})
+	require.NoError(s.t, err)
+	assert.Equal(s.t, bound.Annotations[contract.AllocationAnnotation], now.Annotations[contract.AllocationAnnotation])
+
+	for name, change := range map[string]func(*corev1.Pod){
+		"placed":  func(*corev1.Pod) {},
+		"foreign": func(p *corev1.Pod) { p.Spec.SchedulerName = "another" },
+		"pending": func(p *corev1.Pod) { p.Spec.NodeName, p.Spec.SchedulerName = "", "another" },
+	} {
+		pod := s.forge("forged", bound.Spec.NodeName)
+		change(pod)
+		assert.ErrorContains(s.t, s.createPod(pod), recordRefused, name)
+	}
+	foreign := s.pods(job{name: "foreign", workers: 1})[0]
+	foreign.Spec.SchedulerName = "another"
+	foreign.Annotations = map[string]string{contract.ShareMemoryAnnotation: "{}"}
+	require.NoError(s.t, s.createPod(foreign), "another scheduler's pods are not ours")
+	assert.ErrorContains(s.t, s.annotate(foreign.Name, map[string]any{contract.AllocationAnnotation: "{}"}), recordRefused)
+
+	record := s.forge("", bound.Spec.NodeName).Annotations
+	binding := &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: foreign.Name, Annotations: record},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: bound.Spec.NodeName},
+	}
+	assert.ErrorContains(s.t, pods.Bind(s.t.Context(), binding, metav1.CreateOptions{}), recordRefused)
+	binding.Annotations = map[string]string{"mine": "yes"}
+	require.NoError(s.t, pods.Bind(s.t.Context(), binding, metav1.CreateOptions{}), "other schedulers bind as before")
+}
+
+// awaitUnprotected waits until records may be forged again.
+func awaitUnprotected(ctx context.Context, s *scene) {
+	s.t.Helper()
+	pod := s.forge("late", "nowhere")
+	pod.Namespace = metav1.NamespaceDefault
+	assert.Eventually(s.t, func() bool {
+		_, err := api().CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err == nil || !strings.Contains(err.Error(), recordRefused)
+	}, settled, 100*time.Millisecond, "a policy that is gone is in force a little longer")
+}
+
+// Where no policy stands before it, the scheduler itself keeps to the record that it has
+// seen first: nobody gets cards that are in use, and an event says so.
+func TestAlteredRecordDoesNotCount(t *testing.T) {
+	s := newScene(t, machine{count: 1, mode: "topology"})
+	startScheduler(t)
+	s.submit(topologyGang("runs", 2, 4))
+	for i, pod := range s.awaitBound("runs") {
+		altered := map[string]any{contract.AllocationAnnotation: nil}
+		if i > 0 {
+			altered[contract.AllocationAnnotation] = fmt.Sprintf(`{"version":1,"node":%q,"cards":[]}`, pod.Spec.NodeName)
+		}
+		require.NoError(t, s.annotate(pod.Name, altered))
+		require.Eventually(t, func() bool { return len(s.events(t.Context(), pod.Name, "AllocationAltered")) == 1 },
+			settled, 100*time.Millisecond, "an event says so")
+	}
+	s.submit(topologyGang("next", 1, 1))
+	s.awaitReason("next", "1 node has no free card left")
+	s.remove("runs")
+	s.awaitBound("next")
+}

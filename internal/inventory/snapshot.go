@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -59,33 +61,70 @@ func ReadScene(ctx context.Context, client *kube.Client) (*Scene, error) {
 	return cache.Scene(), nil
 }
 
+// Objects are what a view is made of, as a cluster answers one list call of each kind.
+type Objects struct {
+	Nodes    []corev1.Node
+	GPUNodes []contract.GPUNode
+	Pods     []corev1.Pod
+	// QuotaTree is nil when the cluster has none.
+	QuotaTree *unstructured.Unstructured
+}
+
+// List lists a cluster once, finished pods included. Kinds whose CRD is not installed
+// count as empty.
+func List(ctx context.Context, client *kube.Client) (Objects, error) {
+	return list(ctx, client, "")
+}
+
+// Cache returns the cache of a cluster with these objects. A node whose hardware cannot
+// be read takes part without cards. The error says why the quota tree cannot be used;
+// the cache is complete apart from it then.
+func (o *Objects) Cache() (*Cache, error) {
+	cache := NewCache()
+	for i := range o.GPUNodes {
+		// Without its Node the hardware is only noted: nothing can be wrong yet.
+		_, _ = cache.SetGPUNode(&o.GPUNodes[i])
+	}
+	for i := range o.Nodes {
+		// The error means no usable hardware, and the view says so by a node without cards.
+		_, _ = cache.SetNode(&o.Nodes[i])
+	}
+	for i := range o.Pods {
+		if !Finished(&o.Pods[i]) {
+			cache.SetPod(&o.Pods[i])
+		}
+	}
+	if o.QuotaTree == nil {
+		return cache, nil
+	}
+	_, err := cache.SetQuotaTree(o.QuotaTree)
+	return cache, err
+}
+
 // read lists what the view is made of.
 func read(ctx context.Context, client *kube.Client) (*Cache, error) {
-	cache := NewCache()
-	nodes, err := client.Typed.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list nodes: %w", err)
-	}
-	hardware, err := listHardware(ctx, client)
+	objects, err := list(ctx, client, unfinishedPods)
 	if err != nil {
 		return nil, err
 	}
-	for i := range hardware {
-		// Without its Node the hardware is only noted: nothing can be wrong yet.
-		_, _ = cache.SetGPUNode(&hardware[i])
-	}
-	for i := range nodes.Items {
-		// The error means no usable hardware, and the view says so by a node without cards.
-		_, _ = cache.SetNode(&nodes.Items[i])
-	}
-	pods, err := client.Typed.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: unfinishedPods})
+	return objects.Cache()
+}
+
+func list(ctx context.Context, client *kube.Client, pods string) (o Objects, err error) {
+	nodes, err := client.Typed.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("list pods: %w", err)
+		return o, fmt.Errorf("list nodes: %w", err)
 	}
-	for i := range pods.Items {
-		cache.SetPod(&pods.Items[i])
+	if o.GPUNodes, err = listHardware(ctx, client); err != nil {
+		return o, err
 	}
-	return cache, addQuotaTree(ctx, client, cache)
+	listed, err := client.Typed.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: pods})
+	if err != nil {
+		return o, fmt.Errorf("list pods: %w", err)
+	}
+	o.Nodes, o.Pods = nodes.Items, listed.Items
+	o.QuotaTree, err = listQuotaTree(ctx, client)
+	return o, err
 }
 
 func listHardware(ctx context.Context, client *kube.Client) ([]contract.GPUNode, error) {
@@ -105,14 +144,14 @@ func listHardware(ctx context.Context, client *kube.Client) ([]contract.GPUNode,
 	return out, nil
 }
 
-func addQuotaTree(ctx context.Context, client *kube.Client, cache *Cache) error {
+// listQuotaTree returns the object of the quota tree, nil when there is none.
+func listQuotaTree(ctx context.Context, client *kube.Client) (*unstructured.Unstructured, error) {
 	if _, served, err := client.Served(ctx, quotaTreeKind.Group, quotaTreeKind.Kind); err != nil || !served {
-		return err
+		return nil, err
 	}
 	trees, err := client.List(ctx, quotaTreeKind, contract.QuotaTreeNamespace, "")
 	if err != nil || len(trees) == 0 {
-		return err
+		return nil, err
 	}
-	_, err = cache.SetQuotaTree(&trees[0])
-	return err
+	return &trees[0], nil
 }

@@ -2,7 +2,9 @@ package placement
 
 import "cmp"
 
-// compareNodes is the planner's order of equal candidates: pool, age, natural order of names.
+// CompareNodes is the planner's order of equal candidates: pool, age, natural order of names.
+func CompareNodes(a, b Node) int { return compareNodes(&a, &b) }
+
 func compareNodes(a, b *Node) int {
 	return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Since, b.Since), compareNatural(a.Name, b.Name))
 }

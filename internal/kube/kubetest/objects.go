@@ -34,6 +34,7 @@ func (s *Server) get(w http.ResponseWriter, at key) {
 func (s *Server) list(w http.ResponseWriter, r *http.Request, k kind, at key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.lists[at.plural]++
 	items := []any{}
 	for _, other := range slices.SortedFunc(maps.Keys(s.objects), func(a, b key) int {
 		return strings.Compare(a.namespace+"/"+a.name, b.namespace+"/"+b.name)

@@ -7,6 +7,7 @@ package kubetest
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -32,6 +33,8 @@ type Server struct {
 	expired int
 	changed chan struct{}
 	writes  int
+	// lists counts the list calls by the plural of the kind.
+	lists map[string]int
 }
 
 type kind struct {
@@ -84,7 +87,7 @@ const (
 // Start starts a server that stops with the test.
 func Start(t *testing.T) *Server {
 	t.Helper()
-	s := &Server{kinds: append([]kind(nil), builtin...), objects: map[key]*object{}, changed: make(chan struct{})}
+	s := &Server{kinds: append([]kind(nil), builtin...), objects: map[key]*object{}, lists: map[string]int{}, changed: make(chan struct{})}
 	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
 	t.Cleanup(func() {
 		s.http.CloseClientConnections()
@@ -139,6 +142,13 @@ func (s *Server) Writes() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.writes
+}
+
+// Lists returns how often clients have listed each kind so far, by its plural.
+func (s *Server) Lists() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.lists)
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {

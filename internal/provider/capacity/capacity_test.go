@@ -43,6 +43,16 @@ func live(t *testing.T, mode placement.Mode, machine gpu.Machine, nodes ...[]pla
 	return view, names
 }
 
+func nodes(view *placement.View, names []string) []placement.Node {
+	var list []placement.Node
+	for _, name := range names {
+		if n, ok := view.Node(name); ok {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
 func machine(t *testing.T) gpu.Machine {
 	t.Helper()
 	m, ok := catalog.Machine(v100)
@@ -85,7 +95,7 @@ func TestPlannedNodesComeFromTheCatalogue(t *testing.T) {
 
 func TestPlannedNodesAreAddedToLiveOnes(t *testing.T) {
 	view, names := live(t, placement.ModeTopology, machine(t), nil)
-	now, err := pool("topology").Live(view, names)
+	now, err := pool("topology").Live(nodes(view, names), view.Pods)
 	require.NoError(t, err)
 	c, err := pool("topology").Planned(now.Nodes, 2)
 	require.NoError(t, err)
@@ -167,7 +177,7 @@ func requireSamePlans(t *testing.T, view *placement.View, names []string, mode p
 	t.Helper()
 	p := pool(string(mode))
 	p.Labels, p.Taints = nil, nil
-	c, err := p.Live(view, names)
+	c, err := p.Live(nodes(view, names), view.Pods)
 	require.NoError(t, err)
 	back, err := capacity.ToView(roundTrip(t, c))
 	require.NoError(t, err)
@@ -225,7 +235,7 @@ func TestHeadroomOfLiveNodes(t *testing.T) {
 	require.True(t, ok)
 	node.HeadroomMiB = 2 << 10
 	view.SetNode(node)
-	c, err := pool("share").Live(view, names)
+	c, err := pool("share").Live(nodes(view, names), view.Pods)
 	require.NoError(t, err)
 	back, err := capacity.ToView(roundTrip(t, c))
 	require.NoError(t, err)

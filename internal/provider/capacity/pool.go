@@ -65,18 +65,16 @@ func (p Pool) Planned(existing []Node, size int) (Capacity, error) {
 	return c.counted(), nil
 }
 
-// Live returns the capacity of the named nodes as the view shows them, which must be
-// the pool's. Nodes that the view does not have are left out.
-func (p Pool) Live(view *placement.View, names []string) (Capacity, error) {
+// Live returns the capacity of nodes that exist, which must be the pool's and in the
+// planner's order. pods returns what holds resources of a node.
+func (p Pool) Live(nodes []placement.Node, pods func(node string) []placement.Pod) (Capacity, error) {
 	template, err := p.template()
 	if err != nil {
 		return Capacity{}, err
 	}
 	c := p.empty()
-	for _, name := range view.Nodes() { // the planner's order
-		if n, ok := view.Node(name); ok && slices.Contains(names, name) {
-			c.Nodes = append(c.Nodes, live(n, template, view.Pods(name)))
-		}
+	for _, n := range nodes {
+		c.Nodes = append(c.Nodes, live(n, template, pods(n.Name)))
 	}
 	return c.counted(), nil
 }

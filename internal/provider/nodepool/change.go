@@ -114,23 +114,15 @@ func (r *pool) strandedByDelete(ctx context.Context, state model) (all, foreign 
 
 // podsOn lists the pods that hold cards of the pool's nodes.
 func (r *pool) podsOn(ctx context.Context, state model) (pods []running.Pod, diags diag.Diagnostics) {
-	client, err := r.session.Kube()
+	snapshot, err := r.session.Snapshot(ctx)
 	if r.session.NotChecked(err, &diags) {
 		return nil, diags
-	}
-	if err == nil {
-		pods, err = running.Pods(ctx, client)
 	}
 	if err != nil {
 		diags.AddError("Running jobs cannot be listed", session.Sentence(err))
 		return nil, diags
 	}
-	nodes, err := nodesOf(ctx, client, state.NodePoolID.ValueString())
-	if err != nil {
-		diags.AddError("Nodes cannot be listed", session.Sentence(err))
-		return nil, diags
-	}
-	return running.On(pods, names(nodes)), diags
+	return running.On(running.Pods(snapshot.Pods), names(nodesOf(snapshot, state.NodePoolID.ValueString()))), diags
 }
 
 func refusal(what string, pods []running.Pod) string {

@@ -18,20 +18,23 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
 )
 
 var nodeKind = corev1.SchemeGroupVersion.WithKind("Node")
 
-// nodesOf lists the Kubernetes nodes of a pool.
-func nodesOf(ctx context.Context, client *kube.Client, poolID string) ([]corev1.Node, error) {
-	list, err := client.Typed.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: contract.NodePoolIDLabel + "=" + poolID})
-	if err != nil {
-		return nil, fmt.Errorf("list the nodes of pool %s: %w", poolID, err)
+// nodesOf keeps the Kubernetes nodes of a pool.
+func nodesOf(snapshot *cluster.Snapshot, poolID string) []*corev1.Node {
+	var nodes []*corev1.Node
+	for i := range snapshot.Nodes {
+		if n := &snapshot.Nodes[i]; n.Labels[contract.NodePoolIDLabel] == poolID {
+			nodes = append(nodes, n)
+		}
 	}
-	return list.Items, nil
+	return nodes
 }
 
-func names(nodes []corev1.Node) []string {
+func names(nodes []*corev1.Node) []string {
 	out := make([]string, len(nodes))
 	for i, n := range nodes {
 		out[i] = n.Name
@@ -47,7 +50,7 @@ func wanted(p capacity.Pool) map[string]string {
 }
 
 // drift says what a node lacks of what its pool gives it, "" when nothing.
-func drift(n corev1.Node, p capacity.Pool) string {
+func drift(n *corev1.Node, p capacity.Pool) string {
 	texts := labelDrift(n.Labels, p)
 	for _, t := range p.Taints {
 		if !slices.ContainsFunc(n.Spec.Taints, func(live corev1.Taint) bool { return same(live, t) }) {

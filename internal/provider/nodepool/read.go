@@ -9,7 +9,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
@@ -59,7 +58,7 @@ func (r *pool) readNodes(ctx context.Context, m *model, record acs.NodePool) (di
 	if text := recordDrift(record, p); text != "" {
 		drifted[p.Name] = text
 	}
-	client, err := r.session.Kube()
+	snapshot, err := r.session.Snapshot(ctx)
 	if r.session.NotChecked(err, &diags) {
 		if m.Capacity.IsNull() { // imported
 			diags.Append(m.setNodes(ctx, nil, drifted)...)
@@ -71,22 +70,13 @@ func (r *pool) readNodes(ctx context.Context, m *model, record acs.NodePool) (di
 		diags.AddError("Nodes cannot be read", session.Sentence(err))
 		return diags
 	}
-	nodes, err := nodesOf(ctx, client, m.NodePoolID.ValueString())
-	if err != nil {
-		diags.AddError("Nodes cannot be read", session.Sentence(err))
-		return diags
-	}
+	nodes := nodesOf(snapshot, m.NodePoolID.ValueString())
 	for _, n := range nodes {
 		if text := drift(n, p); text != "" {
 			drifted[n.Name] = text
 		}
 	}
-	view, err := inventory.Snapshot(ctx, client)
-	if err != nil {
-		diags.AddError("Nodes cannot be read", session.Sentence(err))
-		return diags
-	}
-	live, err := p.Live(view, names(nodes))
+	live, err := p.Live(snapshot.Hardware(names(nodes)), snapshot.PodsOn)
 	if err != nil {
 		diags.AddError("Capacity cannot be read", session.Sentence(err))
 		return diags

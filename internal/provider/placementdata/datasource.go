@@ -12,7 +12,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
@@ -86,9 +85,9 @@ func (d *whatIf) view(ctx context.Context, m model) (view *placement.View, diags
 }
 
 func (d *whatIf) cluster(ctx context.Context) (view *placement.View, diags diag.Diagnostics) {
-	client, err := d.session.Kube()
+	snapshot, err := d.session.Snapshot(ctx)
 	if err == nil {
-		view, err = inventory.Snapshot(ctx, client)
+		view, err = snapshot.View()
 	}
 	if err != nil {
 		diags.AddError("The cluster cannot be looked at", session.Sentence(err))

@@ -158,7 +158,15 @@ func refuseSecond(ctx context.Context, client *kube.Client) error {
 	}
 	names := make([]string, len(items))
 	for i, item := range items {
-		names[i] = contract.QuotaTreeNamespace + "/" + item.GetName()
+		names[i] = item.GetName()
+	}
+	return second(names...)
+}
+
+// second says that trees of these names are in the way of a new one.
+func second(names ...string) error {
+	for i, name := range names {
+		names[i] = contract.QuotaTreeNamespace + "/" + name
 	}
 	return fmt.Errorf("only one quota tree of a cluster is effective, and there is %s. "+
 		"Take it over with `terraform import gpuplan_quota_tree.NAME %s`, or delete it first", strings.Join(names, ", "), names[0])

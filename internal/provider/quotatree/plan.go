@@ -71,12 +71,12 @@ func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 
 // checkSecond refuses to plan a second tree beside one that exists.
 func (r *tree) checkSecond(ctx context.Context) (diags diag.Diagnostics) {
-	client, err := r.session.Kube()
+	snapshot, err := r.session.Snapshot(ctx)
 	if r.session.NotChecked(err, &diags) {
 		return diags
 	}
-	if err == nil {
-		err = refuseSecond(ctx, client)
+	if err == nil && snapshot.QuotaTree != nil {
+		err = second(snapshot.QuotaTree.GetName())
 	}
 	if err != nil {
 		diags.AddError("Quota tree cannot be created", session.Sentence(err))
@@ -86,15 +86,10 @@ func (r *tree) checkSecond(ctx context.Context) (diags diag.Diagnostics) {
 
 // checkUsage names the running jobs that would be over their quota.
 func (r *tree) checkUsage(ctx context.Context, before, spec quota.Spec, tree *quota.Tree) (diags diag.Diagnostics) {
-	client, err := r.session.Kube()
+	snapshot, err := r.session.Snapshot(ctx)
 	if r.session.NotChecked(err, &diags) {
 		return diags
 	}
-	if err != nil {
-		diags.AddError("Running jobs cannot be listed", session.Sentence(err))
-		return diags
-	}
-	pods, err := running.Pods(ctx, client)
 	if err != nil {
 		diags.AddError("Running jobs cannot be listed", session.Sentence(err))
 		return diags
@@ -103,6 +98,7 @@ func (r *tree) checkUsage(ctx context.Context, before, spec quota.Spec, tree *qu
 	if err != nil {
 		return nil // somebody broke the live tree; the change repairs it
 	}
+	pods := running.Pods(snapshot.Pods)
 	charge(pods, old)
 	diags.Append(orphaned(pods, tree)...)
 	diags.Append(exceeded(pods, before, spec, tree)...)

@@ -29,15 +29,11 @@ type Pod struct {
 	Object *corev1.Pod
 }
 
-// Pods lists the pods that hold cards, on any node.
-func Pods(ctx context.Context, c *kube.Client) ([]Pod, error) {
-	list, err := c.Typed.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list the running pods: %w", err)
-	}
+// Pods keeps the pods that hold cards, on any node.
+func Pods(objects []corev1.Pod) []Pod {
 	var pods []Pod
-	for i := range list.Items {
-		object := &list.Items[i]
+	for i := range objects {
+		object := &objects[i]
 		translated, ok := inventory.Pod(object)
 		if !ok || translated.Request.Mode == placement.ModeNone {
 			continue
@@ -54,7 +50,7 @@ func Pods(ctx context.Context, c *kube.Client) ([]Pod, error) {
 			Object: object,
 		})
 	}
-	return pods, nil
+	return pods
 }
 
 // On keeps the pods on the given nodes.

@@ -52,19 +52,16 @@ func ownedBy(name string) func(*corev1.Pod) {
 }
 
 func TestPods(t *testing.T) {
-	server := kubetest.Start(t)
-	client, err := kube.New(server.Config())
-	require.NoError(t, err)
-	put(t, server, pod("gang-0", "n1", 1, inGang))
-	put(t, server, pod("gang-1", "n2", 1, inGang))
-	put(t, server, pod("single", "n1", 2, nil))
-	put(t, server, pod("job-worker-0", "n2", 1, func(p *corev1.Pod) { p.Labels[contract.JobNameLabel] = "job" }))
-	put(t, server, pod("no-cards", "n1", 0, nil))
-	put(t, server, pod("pending", "", 1, nil))
-	put(t, server, pod("finished", "n1", 1, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }))
-
-	pods, err := running.Pods(t.Context(), client)
-	require.NoError(t, err)
+	objects := []corev1.Pod{
+		*pod("gang-0", "n1", 1, inGang),
+		*pod("gang-1", "n2", 1, inGang),
+		*pod("single", "n1", 2, nil),
+		*pod("job-worker-0", "n2", 1, func(p *corev1.Pod) { p.Labels[contract.JobNameLabel] = "job" }),
+		*pod("no-cards", "n1", 0, nil),
+		*pod("pending", "", 1, nil),
+		*pod("finished", "n1", 1, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }),
+	}
+	pods := running.Pods(objects)
 	assert.Equal(t, []string{"default/gang", "default/job", "default/single"}, running.Owners(pods))
 	assert.Equal(t, "default/gang (on n1, n2), default/job (on n2), default/single (on n1)", running.Describe(pods))
 	assert.Equal(t, []string{"default/gang", "default/job"}, running.Owners(running.On(pods, []string{"n2"})))
@@ -90,9 +87,7 @@ func TestForeign(t *testing.T) {
 				test.owner.TypeMeta, test.owner.Namespace = metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, "default"
 				put(t, server, test.owner)
 			}
-			put(t, server, pod("p", "n1", 1, test.change))
-			pods, err := running.Pods(t.Context(), client)
-			require.NoError(t, err)
+			pods := running.Pods([]corev1.Pod{*pod("p", "n1", 1, test.change)})
 			foreign, err := running.Foreign(t.Context(), client, pods)
 			require.NoError(t, err)
 			assert.Equal(t, test.foreign, len(foreign) == 1)

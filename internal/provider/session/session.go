@@ -4,6 +4,7 @@
 package session
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 )
 
@@ -76,18 +78,24 @@ type Session struct {
 
 	warned sync.Map // texts of warnings that were given once
 
-	acs  func() (*acs.Client, error)
-	kube func() (*kube.Client, error)
+	acs     func() (*acs.Client, error)
+	kube    func() (*kube.Client, error)
+	cluster func() (*cluster.Cluster, error)
 }
 
 // New returns the session of one configured provider. It contacts nobody.
 func New(s Settings) *Session {
-	return &Session{
+	session := &Session{
 		Settings: s,
 		Ledger:   ledger.New(),
 		acs:      sync.OnceValues(s.newACS),
 		kube:     sync.OnceValues(s.newKube),
 	}
+	session.cluster = sync.OnceValues(func() (*cluster.Cluster, error) {
+		client, err := session.kube()
+		return cluster.New(client, session.Ledger.Applying), err
+	})
+	return session
 }
 
 // ACS returns the client of the Container Service API. The error names the attribute
@@ -96,6 +104,19 @@ func (s *Session) ACS() (*acs.Client, error) { return s.acs() }
 
 // Kube returns the client of the cluster's Kubernetes API, with the same errors as [Session.ACS].
 func (s *Session) Kube() (*kube.Client, error) { return s.kube() }
+
+// Cluster returns what the walk sees of the cluster, with the same errors as [Session.ACS].
+func (s *Session) Cluster() (*cluster.Cluster, error) { return s.cluster() }
+
+// Snapshot returns the cluster as this walk sees it ([cluster.Cluster.Snapshot]), with the
+// same errors as [Session.ACS] when there is no access to it.
+func (s *Session) Snapshot(ctx context.Context) (*cluster.Snapshot, error) {
+	c, err := s.cluster()
+	if err != nil {
+		return nil, err
+	}
+	return c.Snapshot(ctx)
+}
 
 // NotChecked reports whether err only says that a plan cannot look at live state: the
 // provider is not told how to connect, or will know it at apply. The plan then goes on

@@ -8,10 +8,8 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
@@ -117,13 +115,13 @@ func (c checker) onCluster(ctx context.Context) (diags diag.Diagnostics) {
 	if c.level == session.CheckOff || c.session.Ledger.Applying() {
 		return nil
 	}
-	client, err := c.session.Kube()
+	snapshot, err := c.session.Snapshot(ctx)
 	if c.session.NotChecked(err, &diags) {
 		return diags
 	}
 	var view *placement.View
 	if err == nil {
-		view, err = inventory.Snapshot(ctx, client)
+		view, err = snapshot.View()
 	}
 	if err != nil {
 		diags.AddError("Placement cannot be checked", session.Sentence(err))
@@ -164,16 +162,16 @@ func (c checker) quotaTrees(ctx context.Context) (t trees, diags diag.Diagnostic
 	if t.limits = c.session.Ledger.Tree(); t.limits != nil || c.spec.Quota == "" || c.level == session.CheckOff {
 		return t, nil
 	}
-	client, err := c.session.Kube()
+	snapshot, err := c.session.Snapshot(ctx)
 	if c.session.NotChecked(err, &diags) {
 		return t, diags
 	}
 	if err == nil {
-		t.limits, err = treeOf(ctx, client)
+		t.limits, err = snapshot.Quota()
 	}
 	if err == nil && !c.session.Ledger.Applying() {
 		var view *placement.View
-		if view, err = inventory.Snapshot(ctx, client); err == nil {
+		if view, err = snapshot.View(); err == nil {
 			t.used = view.Quota()
 		}
 	}
@@ -182,23 +180,6 @@ func (c checker) quotaTrees(ctx context.Context) (t trees, diags diag.Diagnostic
 	}
 	t.live = true
 	return t, diags
-}
-
-// treeOf returns the cluster's quota tree without usage, nil when there is none.
-func treeOf(ctx context.Context, client *kube.Client) (*quota.Tree, error) {
-	kind := schema.GroupVersionKind{Group: contract.QuotaTreeGroup, Version: contract.QuotaTreeVersion, Kind: contract.QuotaTreeKind}
-	objects, err := client.List(ctx, kind, contract.QuotaTreeNamespace, "")
-	if notServed(err) || err == nil && len(objects) == 0 {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	spec, err := inventory.QuotaSpec(&objects[0])
-	if err != nil {
-		return nil, err
-	}
-	return quota.New(spec)
 }
 
 func notServed(err error) bool { return errors.Is(err, kube.ErrNotServed) }

@@ -14,9 +14,9 @@ import (
 	k8stypes "k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
@@ -55,14 +55,14 @@ func (r *trainingJob) Create(ctx context.Context, req resource.CreateRequest, re
 	}
 	m.ID = id(m)
 	if m.PlannedPlacement.IsUnknown() {
-		resp.Diagnostics.Append(m.planOnCluster(ctx, client, spec)...)
+		resp.Diagnostics.Append(r.planOnCluster(ctx, &m, spec)...)
 	}
 	obj, err := submit(ctx, client, spec, nil, placementOf(ctx, m.PlannedPlacement, &resp.Diagnostics))
 	if err != nil {
 		resp.Diagnostics.AddError("Job was not created", session.Sentence(err))
 		return
 	}
-	resp.Diagnostics.Append(m.refresh(ctx, client, obj)...)
+	resp.Diagnostics.Append(r.refresh(ctx, &m, obj)...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 	if err := tellArena(ctx, client, spec, obj.GetUID()); err != nil {
 		resp.Diagnostics.AddError("Job was created, but arena does not know it", session.Sentence(err))
@@ -79,7 +79,7 @@ func (r *trainingJob) Create(ctx context.Context, req resource.CreateRequest, re
 	}
 	if obj != nil {
 		// The time for the wait may be over; what the job came to is looked up all the same.
-		resp.Diagnostics.Append(m.refresh(context.WithoutCancel(ctx), client, obj)...)
+		resp.Diagnostics.Append(r.refresh(context.WithoutCancel(ctx), &m, obj)...)
 		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 	}
 }
@@ -164,8 +164,12 @@ func tellArena(ctx context.Context, client *kube.Client, spec job.Spec, uid k8st
 
 // planOnCluster fills in the planned placement of a job that names no pools: where
 // the planner would put it now. A job that must wait has none.
-func (m *model) planOnCluster(ctx context.Context, client *kube.Client, spec job.Spec) (diags diag.Diagnostics) {
-	view, err := inventory.Snapshot(ctx, client)
+func (r *trainingJob) planOnCluster(ctx context.Context, m *model, spec job.Spec) (diags diag.Diagnostics) {
+	snapshot, err := r.session.Snapshot(ctx)
+	var view *placement.View
+	if err == nil {
+		view, err = snapshot.View()
+	}
 	if err != nil {
 		diags.AddError("Job was not created", session.Sentence(err))
 		return diags

@@ -43,7 +43,7 @@ func remove(ctx context.Context, client *kube.Client, m model) error {
 	if err := client.Delete(ctx, spec.Framework.GVK(), spec.Namespace, spec.Name); err != nil {
 		return err
 	}
-	if err := client.DeleteLabelled(ctx, corev1.SchemeGroupVersion.WithKind("Pod"), spec.Namespace, podSelector(spec)); err != nil {
+	if err := client.DeleteLabelled(ctx, corev1.SchemeGroupVersion.WithKind("Pod"), spec.Namespace, podLabels(spec).String()); err != nil {
 		return err
 	}
 	if !m.ArenaCompatible.ValueBool() {

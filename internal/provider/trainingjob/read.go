@@ -21,10 +21,10 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
@@ -64,7 +64,7 @@ func (r *trainingJob) Read(ctx context.Context, req resource.ReadRequest, resp *
 	} else {
 		resp.Diagnostics.Append(m.drift(ctx, obj)...)
 	}
-	resp.Diagnostics.Append(m.refresh(ctx, client, obj)...)
+	resp.Diagnostics.Append(r.refresh(ctx, &m, obj)...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
@@ -77,7 +77,7 @@ func finished(m model) bool {
 }
 
 // refresh fills in how the job stands and where its members run.
-func (m *model) refresh(ctx context.Context, client *kube.Client, obj *unstructured.Unstructured) (diags diag.Diagnostics) {
+func (r *trainingJob) refresh(ctx context.Context, m *model, obj *unstructured.Unstructured) (diags diag.Diagnostics) {
 	status, err := job.StatusOf(obj)
 	if err != nil {
 		diags.AddError("Job cannot be read", session.Sentence(err))
@@ -96,7 +96,11 @@ func (m *model) refresh(ctx context.Context, client *kube.Client, obj *unstructu
 	diags.Append(listDiags...)
 	m.Conditions = list
 
-	actual, err := actualPlacement(ctx, client, obj)
+	seen, err := r.session.Cluster()
+	var actual []assignment.Model
+	if err == nil {
+		actual, err = actualPlacement(ctx, seen, obj)
+	}
 	if err != nil {
 		diags.AddError("Placement cannot be read", session.Sentence(err))
 		return diags
@@ -110,7 +114,7 @@ func (m *model) refresh(ctx context.Context, client *kube.Client, obj *unstructu
 	m.ActualPlacement, listDiags = types.ListValueFrom(ctx, assignment.Type, actual)
 	diags.Append(listDiags...)
 	planned := placementOf(ctx, m.PlannedPlacement, &diags)
-	names, err := plannedNames(ctx, client, obj)
+	names, err := plannedNames(ctx, seen, obj)
 	if err != nil {
 		diags.AddError("Placement cannot be read", session.Sentence(err))
 		return diags
@@ -120,22 +124,18 @@ func (m *model) refresh(ctx context.Context, client *kube.Client, obj *unstructu
 }
 
 // actualPlacement lists where the members of the job run, in the order of their names.
-func actualPlacement(ctx context.Context, client *kube.Client, obj *unstructured.Unstructured) ([]assignment.Model, error) {
+func actualPlacement(ctx context.Context, seen *cluster.Cluster, obj *unstructured.Unstructured) ([]assignment.Model, error) {
 	spec, err := job.Parse(obj)
 	if err != nil {
 		return nil, err
 	}
-	list, err := client.Typed.CoreV1().Pods(spec.Namespace).List(ctx, metav1.ListOptions{LabelSelector: podSelector(spec)})
+	pods, err := seen.Pods(ctx, spec.Namespace, podLabels(spec).AsSelector())
 	if err != nil {
-		return nil, fmt.Errorf("list the pods of job %s: %w", spec.ID(), err)
+		return nil, fmt.Errorf("pods of job %s: %w", spec.ID(), err)
 	}
-	var pods []*corev1.Pod
-	for i := range list.Items {
-		pod := &list.Items[i]
-		if !spec.Late(pod.Labels[contract.JobReplicaTypeLabel]) && pod.Spec.NodeName != "" {
-			pods = append(pods, pod)
-		}
-	}
+	pods = slices.DeleteFunc(pods, func(pod *corev1.Pod) bool {
+		return spec.Late(pod.Labels[contract.JobReplicaTypeLabel]) || pod.Spec.NodeName == ""
+	})
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
 		return cmp.Or(cmp.Compare(a.Labels[contract.JobReplicaTypeLabel], b.Labels[contract.JobReplicaTypeLabel]), cmp.Compare(index(a), index(b)))
 	})
@@ -162,7 +162,7 @@ func index(p *corev1.Pod) int {
 
 // plannedNames gives the names that the nodes of the job's pools had before they
 // existed, "pool[0]": the i-th in the planner's order.
-func plannedNames(ctx context.Context, client *kube.Client, obj *unstructured.Unstructured) (map[string]string, error) {
+func plannedNames(ctx context.Context, seen *cluster.Cluster, obj *unstructured.Unstructured) (map[string]string, error) {
 	spec, err := job.Parse(obj)
 	if err != nil || len(spec.Pools) == 0 {
 		return nil, err
@@ -171,17 +171,17 @@ func plannedNames(ctx context.Context, client *kube.Client, obj *unstructured.Un
 	if err != nil {
 		return nil, fmt.Errorf("pools of job %s: %w", spec.ID(), err)
 	}
-	nodes, err := client.Typed.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: requirement.String()})
+	objects, err := seen.Nodes(ctx, labels.NewSelector().Add(*requirement))
 	if err != nil {
-		return nil, fmt.Errorf("list the nodes of the pools of job %s: %w", spec.ID(), err)
+		return nil, fmt.Errorf("nodes of the pools of job %s: %w", spec.ID(), err)
 	}
-	view := placement.NewView()
-	for i := range nodes.Items {
-		n := nodes.Items[i]
-		view.SetNode(placement.Node{Name: n.Name, Pool: n.Labels[contract.NodePoolNameLabel], Since: n.CreationTimestamp.Unix()})
+	nodes := make([]placement.Node, 0, len(objects))
+	for _, n := range objects {
+		nodes = append(nodes, placement.Node{Name: n.Name, Pool: n.Labels[contract.NodePoolNameLabel], Since: n.CreationTimestamp.Unix()})
 	}
+	slices.SortFunc(nodes, placement.CompareNodes)
 	names, count := map[string]string{}, map[string]int{}
-	for _, n := range nodesIn(view) {
+	for _, n := range nodes {
 		names[capacity.PlannedName(n.Pool, count[n.Pool])] = n.Name
 		count[n.Pool]++
 	}

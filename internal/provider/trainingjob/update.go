@@ -62,7 +62,7 @@ func (r *trainingJob) Update(ctx context.Context, req resource.UpdateRequest, re
 		resp.Diagnostics.AddError("Job was not changed", session.Sentence(err))
 		return
 	}
-	resp.Diagnostics.Append(m.refresh(ctx, client, obj)...)
+	resp.Diagnostics.Append(r.refresh(ctx, &m, obj)...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 	if before.Suspend == spec.Suspend || finished(m) {
 		return
@@ -71,7 +71,7 @@ func (r *trainingJob) Update(ctx context.Context, req resource.UpdateRequest, re
 		resp.Diagnostics.AddError("Job was changed, but does not follow", session.Sentence(err))
 	}
 	if obj != nil {
-		resp.Diagnostics.Append(m.refresh(context.WithoutCancel(ctx), client, obj)...)
+		resp.Diagnostics.Append(r.refresh(context.WithoutCancel(ctx), &m, obj)...)
 		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 	}
 }

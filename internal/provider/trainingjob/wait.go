@@ -83,7 +83,7 @@ type podFollower struct {
 }
 
 func (f *podFollower) run(ctx context.Context) {
-	changes, err := f.client.Typed.CoreV1().Pods(f.spec.Namespace).Watch(ctx, metav1.ListOptions{LabelSelector: podSelector(f.spec)})
+	changes, err := f.client.Typed.CoreV1().Pods(f.spec.Namespace).Watch(ctx, metav1.ListOptions{LabelSelector: podLabels(f.spec).String()})
 	if err != nil {
 		return // the wait goes on without the scheduler's reasons
 	}
@@ -134,10 +134,10 @@ func (f *podFollower) reason() string {
 	return f.last
 }
 
-// podSelector selects the pods of a job.
-func podSelector(spec job.Spec) string {
+// podLabels are the labels of the pods of a job, and of no others.
+func podLabels(spec job.Spec) labels.Set {
 	return labels.Set{
 		contract.JobNameLabel:         spec.Name,
 		contract.JobOperatorNameLabel: spec.Framework.Operator(),
-	}.String()
+	}
 }

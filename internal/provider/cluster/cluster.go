@@ -1,0 +1,110 @@
+// Package cluster is what the provider sees of the Kubernetes cluster during one walk
+// of Terraform's graph. All resources of a walk look at one snapshot, so that they
+// agree with each other and each kind is listed once, however many they are. Once the
+// walk changes things, whoever looks sees the cluster as it is then.
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+)
+
+// Cluster is safe for concurrent use.
+type Cluster struct {
+	client   *kube.Client
+	changing func() bool
+
+	mu   sync.Mutex
+	seen bool
+	// first is what the first look showed, or why it failed.
+	first *Snapshot
+	err   error
+}
+
+// New returns a cluster that nobody has looked at yet. changing tells whether the walk
+// has begun to change things.
+func New(client *kube.Client, changing func() bool) *Cluster {
+	return &Cluster{client: client, changing: changing}
+}
+
+// Snapshot returns the cluster as the walk found it, or as it is now once the walk
+// changes things. Everybody gets the same error when the cluster cannot be listed.
+func (c *Cluster) Snapshot(ctx context.Context) (*Snapshot, error) {
+	if c.changing() {
+		return read(ctx, c.client)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.seen {
+		return c.first, c.err
+	}
+	snapshot, err := read(ctx, c.client)
+	if ctx.Err() != nil {
+		return nil, err // it says nothing about the cluster
+	}
+	c.seen, c.first, c.err = true, snapshot, err
+	return snapshot, err
+}
+
+// Pods returns the pods of a namespace ("" for all) that match.
+func (c *Cluster) Pods(ctx context.Context, namespace string, match labels.Selector) ([]*corev1.Pod, error) {
+	if !c.changing() {
+		snapshot, err := c.Snapshot(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return matching(snapshot.Pods, namespace, match), nil
+	}
+	list, err := c.client.Typed.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: match.String()})
+	if err != nil {
+		return nil, fmt.Errorf("list pods: %w", err)
+	}
+	return matching(list.Items, namespace, match), nil
+}
+
+// Nodes returns the nodes that match.
+func (c *Cluster) Nodes(ctx context.Context, match labels.Selector) ([]*corev1.Node, error) {
+	if !c.changing() {
+		snapshot, err := c.Snapshot(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return matching(snapshot.Nodes, "", match), nil
+	}
+	list, err := c.client.Typed.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: match.String()})
+	if err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	return matching(list.Items, "", match), nil
+}
+
+// matching points at the objects of a namespace ("" for all) that match.
+func matching[T any, P interface {
+	*T
+	metav1.Object
+}](objects []T, namespace string, match labels.Selector) []P {
+	var found []P
+	for i := range objects {
+		o := P(&objects[i])
+		if (namespace == "" || o.GetNamespace() == namespace) && match.Matches(labels.Set(o.GetLabels())) {
+			found = append(found, o)
+		}
+	}
+	return found
+}
+
+func read(ctx context.Context, client *kube.Client) (*Snapshot, error) {
+	objects, err := inventory.List(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	return newSnapshot(objects), nil
+}

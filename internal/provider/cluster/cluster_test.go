@@ -1,0 +1,164 @@
+package cluster_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
+)
+
+func put(t *testing.T, server *kubetest.Server, object runtime.Object) {
+	t.Helper()
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	require.NoError(t, err)
+	server.Put(&unstructured.Unstructured{Object: content})
+}
+
+func node(name, pool string) *corev1.Node {
+	return &corev1.Node{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": pool}},
+	}
+}
+
+func pod(namespace, name, node string, phase corev1.PodPhase) *corev1.Pod {
+	return &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"job": "a"}},
+		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c"}}},
+		Status:     corev1.PodStatus{Phase: phase},
+	}
+}
+
+func names[T metav1.Object](objects []T) []string {
+	var out []string
+	for _, o := range objects {
+		out = append(out, o.GetName())
+	}
+	return out
+}
+
+// However many resources look, and however they look, each kind is listed once.
+func TestOneListPerKind(t *testing.T) {
+	server := kubetest.Start(t)
+	put(t, server, node("n1", "x"))
+	put(t, server, node("n2", "y"))
+	put(t, server, pod("default", "runs", "n1", corev1.PodRunning))
+	put(t, server, pod("default", "done", "n1", corev1.PodSucceeded))
+	put(t, server, pod("other", "elsewhere", "n2", corev1.PodRunning))
+	client, err := kube.New(server.Config())
+	require.NoError(t, err)
+	changing := false
+	c := cluster.New(client, func() bool { return changing })
+
+	look := func() {
+		snapshot, err := c.Snapshot(t.Context())
+		if !assert.NoError(t, err) {
+			return
+		}
+		view, err := snapshot.View()
+		assert.NoError(t, err)
+		assert.Equal(t, []string{"n1", "n2"}, view.Nodes())
+		view.RemoveNode("n1") // the copy is the caller's
+		assert.Len(t, snapshot.Hardware([]string{"n2", "n1", "none"}), 2)
+		assert.Len(t, snapshot.PodsOn("n1"), 1, "what has finished holds nothing")
+		pods, err := c.Pods(t.Context(), "default", labels.Set{"job": "a"}.AsSelector())
+		assert.NoError(t, err)
+		assert.Equal(t, []string{"done", "runs"}, names(pods))
+		nodes, err := c.Nodes(t.Context(), labels.Set{"pool": "y"}.AsSelector())
+		assert.NoError(t, err)
+		assert.Equal(t, []string{"n2"}, names(nodes))
+	}
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(look)
+	}
+	all.Wait()
+	assert.Equal(t, map[string]int{"nodes": 1, "pods": 1}, server.Lists())
+
+	put(t, server, node("n3", "y"))
+	look() // still what the walk found
+	changing = true
+	nodes, err := c.Nodes(t.Context(), labels.Set{"pool": "y"}.AsSelector())
+	require.NoError(t, err)
+	assert.Equal(t, []string{"n2", "n3"}, names(nodes))
+	snapshot, err := c.Snapshot(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, snapshot.Nodes, 3)
+	pods, err := c.Pods(t.Context(), "", labels.Everything())
+	require.NoError(t, err)
+	assert.Len(t, pods, 3)
+}
+
+func TestFailureIsRemembered(t *testing.T) {
+	server := kubetest.Start(t)
+	client, err := kube.New(&rest.Config{Host: "http://127.0.0.1:1"})
+	require.NoError(t, err)
+	c := cluster.New(client, func() bool { return false })
+	_, err = c.Snapshot(t.Context())
+	require.Error(t, err)
+	_, again := c.Snapshot(t.Context())
+	assert.Same(t, err, again)
+
+	client, err = kube.New(server.Config())
+	require.NoError(t, err)
+	c = cluster.New(client, func() bool { return false })
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = c.Snapshot(cancelled)
+	require.Error(t, err, "nobody waits for the answer any more")
+	_, err = c.Snapshot(t.Context())
+	assert.NoError(t, err, "which says nothing about the cluster")
+}
+
+// A quota tree that cannot be used is the concern of those who need it.
+func TestBrokenTree(t *testing.T) {
+	server := kubetest.Start(t)
+	define := func(object map[string]any) { server.Put(&unstructured.Unstructured{Object: object}) }
+	define(map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": contract.QuotaTreeResource + "." + contract.QuotaTreeGroup},
+		"spec": map[string]any{
+			"group": contract.QuotaTreeGroup, "scope": "Namespaced", "versions": []any{map[string]any{"name": contract.QuotaTreeVersion, "served": true}},
+			"names": map[string]any{"kind": contract.QuotaTreeKind, "plural": contract.QuotaTreeResource},
+		},
+	})
+	tree := func(limit string) {
+		define(map[string]any{
+			"apiVersion": contract.QuotaTreeGroup + "/" + contract.QuotaTreeVersion, "kind": contract.QuotaTreeKind,
+			"metadata": map[string]any{"namespace": contract.QuotaTreeNamespace, "name": contract.QuotaTreeName},
+			"spec":     map[string]any{"root": map[string]any{"name": "root", "min": map[string]any{"cpu": limit}, "max": map[string]any{"cpu": limit}}},
+		})
+	}
+	look := func() *cluster.Snapshot {
+		client, err := kube.New(server.Config())
+		require.NoError(t, err)
+		snapshot, err := cluster.New(client, func() bool { return false }).Snapshot(t.Context())
+		require.NoError(t, err)
+		return snapshot
+	}
+	tree("much")
+	snapshot := look()
+	_, err := snapshot.View()
+	assert.ErrorContains(t, err, "much")
+	_, err = snapshot.Quota()
+	assert.ErrorContains(t, err, "much")
+
+	tree("4")
+	limits, err := look().Quota()
+	require.NoError(t, err)
+	assert.NotNil(t, limits)
+}

@@ -21,6 +21,10 @@ const (
 	// PartOfLabel with PartOfValue marks pods of our own programs.
 	PartOfLabel = "app.kubernetes.io/part-of"
 	PartOfValue = "gpuplan"
+	// OwnerLabel on objects, and on the pods of jobs, is the stamp of the configuration that
+	// created them: see package internal/provider/owner. OwnerTag is the same on node pools of the cloud.
+	OwnerLabel = "gpuplan.dev/owner"
+	OwnerTag   = OwnerLabel
 	// ConfigHashAnnotation on a pod template makes a change of configuration roll the pods.
 	ConfigHashAnnotation = "gpuplan.dev/config-hash"
 )

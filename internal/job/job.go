@@ -115,6 +115,8 @@ type Spec struct {
 	BackoffLimit            *int32
 	ActiveDeadlineSeconds   *int64
 	TTLSecondsAfterFinished *int32
+	// Owner is the stamp of the configuration that creates the job, on the job and its pods; "" for none.
+	Owner string
 	// Arena adds the marks by which `arena list`, `get` and `delete` know the job.
 	Arena               bool
 	Labels, Annotations map[string]string

@@ -52,7 +52,7 @@ func distNCCL() Spec {
 func shared() Spec {
 	return Spec{
 		Namespace: "research", Name: "tune", Framework: PyTorch, Mode: Shared, Gang: true, Minimum: 2,
-		Quota: "vision", NonPreemptible: true, SchedulerName: contract.SchedulerName, PriorityClass: "high",
+		Quota: "vision", NonPreemptible: true, SchedulerName: contract.SchedulerName, PriorityClass: "high", Owner: "vision-prod",
 		Pools: []string{"a10", "t4"}, NodeSelector: map[string]string{"zone": "b"},
 		Tolerations: []corev1.Toleration{{Key: "gpu", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}},
 		DNSPolicy:   corev1.DNSDefault, Port: 29500, Suspend: true, CleanPodPolicy: "All", RestartPolicy: "ExitCode",

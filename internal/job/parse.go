@@ -36,8 +36,9 @@ func specOf(o *object, framework Framework) Spec {
 		BackoffLimit:            run.BackoffLimit,
 		ActiveDeadlineSeconds:   run.ActiveDeadlineSeconds,
 		TTLSecondsAfterFinished: run.TTLSecondsAfterFinished,
+		Owner:                   o.Labels[contract.OwnerLabel],
 		Arena:                   o.Labels[contract.ArenaReleaseLabel] != "",
-		Labels:                  others(o.Labels, contract.ManagedByLabel),
+		Labels:                  others(o.Labels, contract.ManagedByLabel, contract.OwnerLabel),
 		Annotations:             others(o.Annotations, contract.PlannedPlacementAnnotation, contract.QueueAnnotation),
 	}
 	// Whether a queued job is suspended is for the queue to say.

@@ -23,6 +23,9 @@ func (s Spec) Render() (*unstructured.Unstructured, error) {
 	s = s.Complete()
 	replicas := map[string]replicaSpec{}
 	ours := map[string]string{contract.ManagedByLabel: contract.ManagedByValue}
+	if s.Owner != "" {
+		ours[contract.OwnerLabel] = s.Owner
+	}
 	for _, name := range s.RoleNames() {
 		replicas[camel(name)] = s.replicaSpec(name, ours)
 	}

@@ -46,6 +46,7 @@ type config struct {
 	KubeconfigContent types.String `tfsdk:"kubeconfig_content"`
 	KubeContext       types.String `tfsdk:"kube_context"`
 	PlacementCheck    types.String `tfsdk:"placement_check"`
+	Owner             types.String `tfsdk:"owner"`
 }
 
 func (p *gpuplan) Metadata(_ context.Context, _ provider.MetadataRequest, resp *provider.MetadataResponse) {
@@ -76,6 +77,15 @@ func (p *gpuplan) Schema(_ context.Context, _ provider.SchemaRequest, resp *prov
 					"Environment: `GPUPLAN_PLACEMENT_CHECK`.",
 				Optional:   true,
 				Validators: []validator.String{stringvalidator.OneOf(session.Checks()...)},
+			},
+			session.Owner: schema.StringAttribute{
+				MarkdownDescription: "Stamp by which this configuration knows what it created (label or tag `gpuplan.dev/owner`): up to 63 letters, digits, `-`, `_` and `.`. " +
+					"What an apply created that was killed before it could be saved in the state is continued by the next apply; what carries another stamp or none never is. " +
+					"Default: made of the place of the state (backend and workspace; for a local state the machine, the directory and the workspace). " +
+					"Set it where neither stays the same, such as a local state that is carried from one container to the next; no two configurations may share one. " +
+					"Environment: `GPUPLAN_OWNER`.",
+				Optional:   true,
+				Validators: []validator.String{ownerStamp{}},
 			},
 		},
 	}
@@ -122,6 +132,7 @@ func (p *gpuplan) Configure(ctx context.Context, req provider.ConfigureRequest, 
 		resp.Diagnostics.AddAttributeError(path.Root(session.PlacementCheck), "Invalid placement check",
 			fmt.Sprintf("The environment variable GPUPLAN_PLACEMENT_CHECK is %q; it must be one of %s.", settings.PlacementCheck, strings.Join(session.Checks(), ", ")))
 	}
+	settings.Owner = ownerOf(c.Owner, &resp.Diagnostics)
 	checkKubeconfig(settings, &resp.Diagnostics)
 	if len(settings.Unknown) > 0 {
 		resp.Diagnostics.AddWarning("Live state is not checked",

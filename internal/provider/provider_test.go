@@ -93,9 +93,14 @@ func TestMistakesInTheAccess(t *testing.T) {
 		"context that is not":       {block(`kubeconfig = "`+cloud.Kubeconfig+`"`, `kube_context = "prod"`), tree, `has no context "prod"; its contexts: test`},
 		"cluster that is off":       {block(`kubeconfig = "` + closed + `"`), tree, "cannot reach the Kubernetes API at http://127.0.0.1:1: connection refused"},
 		"check that does not exist": {block(`placement_check = "maybe"`), pool, "value must be one of:"},
+		"owner that is no label":    {block(`owner = "team a"`), pool, `"team a" cannot be an owner`},
 	} {
 		t.Run(name, func(t *testing.T) { plan(t, test.block+test.resource, test.says) })
 	}
+	t.Run("owner in the environment", func(t *testing.T) {
+		t.Setenv("GPUPLAN_OWNER", "team a")
+		plan(t, pool, `The environment variable GPUPLAN_OWNER "team a" cannot be an owner`)
+	})
 	t.Run("check in the environment", func(t *testing.T) {
 		t.Setenv("GPUPLAN_PLACEMENT_CHECK", "maybe")
 		plan(t, pool, `The environment variable GPUPLAN_PLACEMENT_CHECK is "maybe"; it must be one of error, warn, off.`)

@@ -61,6 +61,7 @@ func (r *pool) modify(ctx context.Context, state model, m *model) (changed bool,
 	if diags.Append(more...); diags.HasError() {
 		return false, diags
 	}
+	r.stamp(&spec)
 	started, err := client.ModifyNodePool(ctx, clusterID, poolID, spec, acs.ModifyOptions{UpdateNodes: true})
 	if err != nil {
 		diags.AddError("Node pool was not changed", session.Sentence(err))

@@ -32,11 +32,20 @@ type Manager struct {
 // ID is the import ID: namespace and name of the workload.
 func (p Manager) ID() string { return contract.SystemNamespace + "/" + p.Name }
 
-// describe turns an error of a program's manifests into a diagnostic.
+// describe puts the stamp of this configuration on a program's manifests, and turns an
+// error of them into a diagnostic.
 func (p Manager) describe(objs []*unstructured.Unstructured, err error) ([]*unstructured.Unstructured, diag.Diagnostics) {
 	var diags diag.Diagnostics
 	if err != nil {
 		diags.AddError(p.Title+" cannot be described", session.Sentence(err))
+	}
+	for _, obj := range objs {
+		labels := obj.GetLabels()
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		labels[contract.OwnerLabel] = p.Session.Owner
+		obj.SetLabels(labels)
 	}
 	return objs, diags
 }

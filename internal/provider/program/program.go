@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 )
 
@@ -93,11 +94,17 @@ func Drift(ctx context.Context, client *kube.Client, objs []*unstructured.Unstru
 			drifted = append(drifted, title(obj)+": missing")
 		case err != nil:
 			return nil, err
-		case len(paths) > 0:
-			drifted = append(drifted, title(obj)+": "+strings.Join(paths, ", "))
+		case len(withoutOwner(paths)) > 0:
+			drifted = append(drifted, title(obj)+": "+strings.Join(withoutOwner(paths), ", "))
 		}
 	}
 	return drifted, nil
+}
+
+// withoutOwner leaves out the owner's stamp: an object that was imported, or whose
+// configuration has moved, gets it with the next change.
+func withoutOwner(paths []string) []string {
+	return slices.DeleteFunc(paths, func(path string) bool { return path == ".metadata.labels."+contract.OwnerLabel })
 }
 
 // rolledOut is done when the workload's pods are all of the newest version and ready.

@@ -97,7 +97,7 @@ func (r *tree) apply(ctx context.Context, m *model, isNew bool) (diags diag.Diag
 		diags.AddError("The cluster has no quota trees", session.Sentence(err))
 		return diags
 	}
-	obj, objectDiags := m.object(ctx, objectName(*m))
+	obj, objectDiags := m.object(ctx, objectName(*m), r.session.Owner)
 	if diags.Append(objectDiags...); diags.HasError() {
 		return diags
 	}

@@ -20,8 +20,8 @@ import (
 
 var kind = schema.GroupVersionKind{Group: contract.QuotaTreeGroup, Version: contract.QuotaTreeVersion, Kind: contract.QuotaTreeKind}
 
-// object renders the model as the object of that name.
-func (m model) object(ctx context.Context, objectName string) (*unstructured.Unstructured, diag.Diagnostics) {
+// object renders the model as the object of that name, with the stamp of its owner.
+func (m model) object(ctx context.Context, objectName, owner string) (*unstructured.Unstructured, diag.Diagnostics) {
 	nodes, diags := m.nodes(ctx)
 	if diags.HasError() {
 		return nil, diags
@@ -35,7 +35,7 @@ func (m model) object(ctx context.Context, objectName string) (*unstructured.Uns
 	obj.SetGroupVersionKind(kind)
 	obj.SetNamespace(contract.QuotaTreeNamespace)
 	obj.SetName(objectName)
-	obj.SetLabels(map[string]string{contract.ManagedByLabel: contract.ManagedByValue})
+	obj.SetLabels(map[string]string{contract.ManagedByLabel: contract.ManagedByValue, contract.OwnerLabel: owner})
 	return obj, diags
 }
 

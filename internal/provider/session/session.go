@@ -44,6 +44,7 @@ const (
 	KubeconfigContent = "kubeconfig_content"
 	KubeContext       = "kube_context"
 	PlacementCheck    = "placement_check"
+	Owner             = "owner"
 )
 
 // Reasons why a client cannot be made, other than a mistake in the configuration.
@@ -65,6 +66,8 @@ type Settings struct {
 	Kubeconfig, KubeconfigContent string
 	KubeContext                   string
 	PlacementCheck                Check
+	// Owner is the stamp of this configuration on what it creates; "" while it is unknown.
+	Owner string
 	// UserAgent names the provider and its version to the servers.
 	UserAgent string
 	// Unknown are the attributes whose values are unknown until apply.

@@ -35,6 +35,7 @@ func (r *trainingJob) Create(ctx context.Context, req resource.CreateRequest, re
 		return
 	}
 	spec, _, diags := m.spec(ctx)
+	spec.Owner = r.session.Owner
 	resp.Diagnostics.Append(diags...)
 	timeout, diags := m.Timeouts.Create(ctx, defaultTimeout)
 	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {

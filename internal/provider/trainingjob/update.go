@@ -25,6 +25,7 @@ func (r *trainingJob) Update(ctx context.Context, req resource.UpdateRequest, re
 	before, _, diags := state.spec(ctx)
 	resp.Diagnostics.Append(diags...)
 	spec, _, diags := m.spec(ctx)
+	spec.Owner = r.session.Owner
 	resp.Diagnostics.Append(diags...)
 	timeout, diags := m.Timeouts.Update(ctx, defaultTimeout)
 	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {

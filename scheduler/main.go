@@ -25,6 +25,7 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/events"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -42,6 +43,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/bypass"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain/endpoint"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/allocate"
@@ -155,6 +157,7 @@ func run(ctx context.Context, args []string) error {
 			led.Do(func() {
 				meter.Lead()
 				go repairs.Run(ctx, clients, gangs.Synced)
+				go tellOfBypasses(ctx, config, clients.Events)
 			})
 			if allocations != nil {
 				allocations.Wait(ctx)
@@ -163,6 +166,13 @@ func run(ctx context.Context, args []string) error {
 		}
 	}
 	return app.Run(ctx, config, scheduler)
+}
+
+// tellOfBypasses writes an event for each pod that has GPUs from another scheduler.
+func tellOfBypasses(ctx context.Context, config *schedulerconfig.CompletedConfig, recorder events.EventRecorder) {
+	if err := bypass.Watch(ctx, config.InformerFactory, recorder); err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot tell of pods that bypass this scheduler")
+	}
 }
 
 // serveAnswers answers questions about gangs and cards at an address until ctx ends.

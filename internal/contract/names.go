@@ -7,6 +7,13 @@ package contract
 const (
 	// SchedulerName is the scheduler name that pods of planned jobs carry.
 	SchedulerName = "gpuplan-scheduler"
+	// RouteLabel on a pod or namespace is "false" where pods that name no scheduler are to
+	// stay with the cluster's own, whatever they ask for.
+	RouteLabel = "gpuplan.dev/route"
+	// RoutePodsAnnotation on the scheduler's Deployment is "true" when the policy is wanted.
+	RoutePodsAnnotation = "gpuplan.dev/route-pods"
+	// RoutePolicyName is the name of the admission policy that sends pods to the scheduler.
+	RoutePolicyName = "gpuplan-route-pods"
 	// NodeAgentName is the name of the node agent's DaemonSet and of its objects.
 	NodeAgentName = "gpuplan-node-agent"
 	// SystemNamespace holds the scheduler and the node agent.

@@ -58,7 +58,7 @@ func render() (map[string]string, error) {
 	}{
 		{"scheduler", func() ([]*unstructured.Unstructured, error) {
 			return scheduler.Objects(scheduler.Options{
-				Image: markImage, Replicas: markReplicas, LogLevel: markLogLevel, Port: markPort, UnreachableGrace: markDuration,
+				Image: markImage, Replicas: markReplicas, LogLevel: markLogLevel, Port: markPort, UnreachableGrace: markDuration, RoutePods: true,
 			})
 		}, []string{
 			strconv.Itoa(markReplicas), "{{ int .Values.scheduler.replicas }}",
@@ -66,6 +66,7 @@ func render() (map[string]string, error) {
 			strconv.Itoa(markPort), "{{ int .Values.scheduler.port }}",
 			strconv.Itoa(markPort + 1), "{{ add1 .Values.scheduler.port }}",
 			markDuration.String(), "{{ .Values.scheduler.unreachableGrace }}",
+			contract.RoutePodsAnnotation + `: "true"`, contract.RoutePodsAnnotation + ": {{ .Values.scheduler.routePods | quote }}",
 		}},
 		{"nodeAgent", func() ([]*unstructured.Unstructured, error) {
 			return nodeagent.Objects(nodeagent.Options{Image: markImage, Interval: markDuration, MetricsPort: markPort})
@@ -89,7 +90,7 @@ func render() (map[string]string, error) {
 // addPart adds the files of one part of the chart: its custom resources, its objects,
 // and what its container asks for as default values.
 func addPart(files map[string]string, value string, objects []*unstructured.Unstructured, marks []string) error {
-	var documents, configs []string
+	var documents, configs, routing []string
 	for _, object := range objects {
 		switch object.GetKind() {
 		case "Namespace":
@@ -115,6 +116,10 @@ func addPart(files map[string]string, value string, objects []*unstructured.Unst
 		if err != nil {
 			return err
 		}
+		if object.GetName() == contract.RoutePolicyName {
+			routing = append(routing, strings.Replace(document, policyGroup+"v1\n", policyGroup+"{{ $version }}\n", 1))
+			continue
+		}
 		if object.GetKind() == "ConfigMap" {
 			configs = append(configs, document)
 			continue
@@ -126,9 +131,24 @@ func addPart(files map[string]string, value string, objects []*unstructured.Unst
 		files["templates/"+value+"-config.yaml"] = enabled(value, configs)
 		hash = fmt.Sprintf(`include (print $.Template.BasePath "/%s-config.yaml") .`, value)
 	}
+	if len(routing) > 0 {
+		files["templates/"+value+"-routing.yaml"] = generated + servedVersion +
+			"{{- if and .Values.scheduler.enabled .Values.scheduler.routePods $version }}\n" + strings.Join(routing, "---\n") + "{{- end }}\n"
+	}
 	files["templates/"+value+".yaml"] = strings.ReplaceAll(enabled(value, documents), markHash, "{{ "+hash+" | sha256sum | trunc 16 }}")
 	return nil
 }
+
+// servedVersion finds the version in which the cluster has mutating admission policies,
+// if it has them.
+const (
+	policyGroup   = "admissionregistration.k8s.io/"
+	servedVersion = `{{- $version := "" }}
+{{- range list "v1beta1" "v1" }}
+{{- if $.Capabilities.APIVersions.Has (print "` + policyGroup + `" . "/MutatingAdmissionPolicy") }}{{ $version = . }}{{ end }}
+{{- end }}
+`
+)
 
 // enabled is a file of the chart with the objects of a part that may be switched off.
 func enabled(value string, documents []string) string {

@@ -118,12 +118,12 @@ func TestChartRendersTheManifests(t *testing.T) {
 				"scheduler": map[string]any{"image": "registry.example.com/s:1"},
 				"nodeAgent": map[string]any{"image": "registry.example.com/a:1"},
 			},
-			scheduler: &scheduler.Options{Image: "registry.example.com/s:1", Port: 10259, UnreachableGrace: time.Minute},
+			scheduler: &scheduler.Options{Image: "registry.example.com/s:1", Port: 10259, UnreachableGrace: time.Minute, RoutePods: true},
 			agent:     &nodeagent.Options{Image: "registry.example.com/a:1", Interval: 30 * time.Second, MetricsPort: 9400},
 		},
 		"options": {
 			values: map[string]any{
-				"scheduler": map[string]any{"image": "s", "replicas": 3, "logLevel": 4, "port": 8443, "unreachableGrace": "1m30s"},
+				"scheduler": map[string]any{"image": "s", "replicas": 3, "logLevel": 4, "port": 8443, "unreachableGrace": "1m30s", "routePods": false},
 				"nodeAgent": map[string]any{"enabled": false},
 			},
 			scheduler: &scheduler.Options{Image: "s", Replicas: 3, LogLevel: 4, Port: 8443, UnreachableGrace: 90 * time.Second},

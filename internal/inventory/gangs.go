@@ -20,7 +20,7 @@ func PlanKey(p *corev1.Pod) (key string, ok bool) {
 	if key, ok := GangKey(p); ok {
 		return key, true
 	}
-	return "pod/" + p.Namespace + "/" + p.Name, asksForCards(p)
+	return "pod/" + p.Namespace + "/" + p.Name, AsksForGPUs(p)
 }
 
 // PlanKey is the function of this name; ok is true for an adopted pod, too.

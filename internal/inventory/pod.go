@@ -65,8 +65,8 @@ var cardRequests = []corev1.ResourceName{
 	contract.ResourceDefaultCard,
 }
 
-// asksForCards reports whether a pod asks for cards, without adding up all that it asks for.
-func asksForCards(p *corev1.Pod) bool {
+// AsksForGPUs reports whether a pod asks for cards, without adding up all that it asks for.
+func AsksForGPUs(p *corev1.Pod) bool {
 	in := func(list corev1.ResourceList) bool {
 		return slices.ContainsFunc(cardRequests, func(name corev1.ResourceName) bool {
 			amount, ok := list[name]

@@ -129,7 +129,7 @@ func TestAsksForCards(t *testing.T) {
 	for name, test := range specs {
 		t.Run(name, func(t *testing.T) {
 			pod := &corev1.Pod{Spec: test.spec}
-			assert.Equal(t, test.want, asksForCards(pod))
+			assert.Equal(t, test.want, AsksForGPUs(pod))
 			request, _ := requestOf(pod)
 			assert.Equal(t, test.want, request.Mode != placement.ModeNone)
 		})

@@ -13,6 +13,7 @@ import (
 	"io"
 	"maps"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 
@@ -46,6 +47,10 @@ type Options struct {
 	// UnreachableGrace is how long a node may be unreachable before the members of gangs
 	// on it are failed; 0 means the scheduler's own default.
 	UnreachableGrace time.Duration
+	// RoutePods sends pods to the scheduler that ask for GPUs, or belong to a gang, and
+	// name no scheduler. The policy that does is the last of the objects: it is to be in
+	// force only while the scheduler runs.
+	RoutePods bool
 }
 
 // DefaultReplicas is one that leads and one that stands by.
@@ -62,8 +67,12 @@ func Objects(o Options) ([]*unstructured.Unstructured, error) {
 	if o.Replicas < 0 || o.LogLevel < 0 || o.Port < 0 || o.UnreachableGrace < 0 {
 		return nil, errors.New("replicas, log level, port and unreachable grace of the scheduler must not be negative")
 	}
+	files := []string{"crd-elasticquotatree.yaml", "crd-podgroup.yaml", "crd-queue.yaml", "scheduler.yaml", "queue.yaml", "admission.yaml", "allocation.yaml", "explain.yaml"}
+	if o.RoutePods {
+		files = append(files, "routing.yaml")
+	}
 	var objs []*unstructured.Unstructured
-	for _, name := range []string{"crd-elasticquotatree.yaml", "crd-podgroup.yaml", "crd-queue.yaml", "scheduler.yaml", "queue.yaml", "admission.yaml", "allocation.yaml", "explain.yaml"} {
+	for _, name := range files {
 		more, err := decode(name)
 		if err != nil {
 			return nil, err
@@ -144,6 +153,7 @@ func (o Options) configure(deployment *unstructured.Unstructured, config []byte)
 		container["readinessProbe"] = probe("https", "/readyz", 2)
 	}
 	container["args"] = args
+	deployment.SetAnnotations(map[string]string{contract.RoutePodsAnnotation: strconv.FormatBool(o.RoutePods)})
 	if err := o.fill(deployment, container); err != nil {
 		return err
 	}

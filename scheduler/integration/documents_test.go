@@ -4,7 +4,6 @@ import (
 	"context"
 	"embed"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -23,9 +22,9 @@ import (
 //go:embed testdata/*.yaml
 var documents embed.FS
 
-// apply applies a document's manifest in the scene's namespace; its pods, which are at
-// the given places, are left to our scheduler and kept on the scene's nodes.
-func (s *scene) apply(file, name string, pods ...[]string) {
+// apply applies a document's manifest as it is printed, but for the namespace and the
+// name: it names no scheduler.
+func (s *scene) apply(file, name string) {
 	s.t.Helper()
 	text, err := documents.ReadFile("testdata/" + file)
 	require.NoError(s.t, err)
@@ -33,11 +32,6 @@ func (s *scene) apply(file, name string, pods ...[]string) {
 	require.NoError(s.t, yaml.Unmarshal(text, &object.Object))
 	object.SetNamespace(s.namespace)
 	object.SetName(name)
-	for _, place := range pods {
-		require.NoError(s.t, unstructured.SetNestedField(object.Object, contract.SchedulerName, slices.Concat(place, []string{"schedulerName"})...))
-		selector := map[string]string{contract.NodePoolNameLabel: s.namespace}
-		require.NoError(s.t, unstructured.SetNestedStringMap(object.Object, selector, slices.Concat(place, []string{"nodeSelector"})...))
-	}
 	_, err = cluster.client.Apply(s.t.Context(), object)
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() {
@@ -62,8 +56,8 @@ func (s *scene) awaitPods(n int) (pods []corev1.Pod) {
 func TestDocumentTopologyLabels(t *testing.T) {
 	s := newScene(t, machine{count: 2, mode: "topology"})
 	startScheduler(t)
-	replicas := func(role string) []string { return []string{"spec", "pytorchReplicaSpecs", role, "template", "spec"} }
-	s.apply("topology.yaml", "pytorch-dist-nccl", replicas("Master"), replicas("Worker"))
+	s.routePods()
+	s.apply("topology.yaml", "pytorch-dist-nccl")
 	pods := s.awaitPods(2)
 	for _, pod := range pods {
 		record := s.allocation(pod)
@@ -72,6 +66,19 @@ func TestDocumentTopologyLabels(t *testing.T) {
 		assert.Equal(t, contract.IndexList(record.Cards), pod.Annotations[contract.CardsAnnotation])
 	}
 	assert.NotEqual(t, pods[0].Spec.NodeName, pods[1].Spec.NodeName)
+}
+
+// The same job without topology: the operator's port keeps nothing apart, for it is not
+// on the host's network, and the device plugin picks the cards.
+func TestDocumentRegular(t *testing.T) {
+	s := newScene(t, machine{count: 1, mode: "default"})
+	startScheduler(t)
+	s.routePods()
+	s.apply("regular.yaml", "pytorch-dist-nccl")
+	for _, pod := range s.awaitPods(2) {
+		assert.Equal(t, contract.SchedulerName, pod.Spec.SchedulerName)
+		assert.Empty(t, s.allocation(pod).Cards)
+	}
 }
 
 // The same job of four workers with a card each, topology-aware and regular, on nodes
@@ -105,8 +112,9 @@ func TestDocumentShareOneCard(t *testing.T) {
 		extra:  corev1.ResourceList{contract.ResourceCardMemory: quantity(15), contract.ResourceCorePercent: quantity(100), contract.ResourceCardCount: quantity(1)},
 	})
 	startScheduler(t)
+	s.routePods()
 	for i := range 4 {
-		s.apply("share.yaml", fmt.Sprintf("cuda-sample-%d", i), []string{"spec", "template", "spec"})
+		s.apply("share.yaml", fmt.Sprintf("cuda-sample-%d", i))
 	}
 	for _, pod := range s.awaitPods(3) {
 		if pod.Spec.NodeName == "" {

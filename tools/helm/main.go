@@ -28,6 +28,13 @@ func main() {
 	}
 }
 
+// capabilities are those of a cluster of Kubernetes 1.36.
+func capabilities() *chartutil.Capabilities {
+	have := chartutil.DefaultCapabilities.Copy()
+	have.APIVersions = append(have.APIVersions, "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy")
+	return have
+}
+
 func run(args []string, out io.Writer) error {
 	if len(args) != 3 {
 		return errors.New("usage: helm CHART NAMESPACE VALUES")
@@ -42,7 +49,7 @@ func run(args []string, out io.Writer) error {
 	}
 	release := chartutil.ReleaseOptions{Name: chart.Name(), Namespace: args[1], Revision: 1, IsInstall: true}
 	// The schema of the values is checked here.
-	values, err := chartutil.ToRenderValues(chart, given, release, chartutil.DefaultCapabilities)
+	values, err := chartutil.ToRenderValues(chart, given, release, capabilities())
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -76,6 +77,8 @@ var builtin = []kind{
 	{schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"}, "rolebindings", true},
 	{schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingAdmissionPolicy"}, "validatingadmissionpolicies", false},
 	{schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingAdmissionPolicyBinding"}, "validatingadmissionpolicybindings", false},
+	{schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "MutatingAdmissionPolicy"}, "mutatingadmissionpolicies", false},
+	{schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "MutatingAdmissionPolicyBinding"}, "mutatingadmissionpolicybindings", false},
 	{schema.GroupVersionKind{Group: crdGroup, Version: "v1", Kind: "CustomResourceDefinition"}, crdPlural, false},
 }
 
@@ -98,6 +101,19 @@ func Start(t *testing.T) *Server {
 
 // Config returns the connection to the server.
 func (s *Server) Config() *rest.Config { return &rest.Config{Host: s.http.URL} }
+
+// ServeAs has the server serve kinds in another version, as an older one does; not at all
+// for version "".
+func (s *Server) ServeAs(version string, kinds ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.kinds {
+		if slices.Contains(kinds, s.kinds[i].gvk.Kind) {
+			s.kinds[i].gvk.Version = version
+		}
+	}
+	s.kinds = slices.DeleteFunc(s.kinds, func(k kind) bool { return k.gvk.Version == "" })
+}
 
 // Put creates or replaces an object as the field manager "test", without conflicts.
 func (s *Server) Put(obj *unstructured.Unstructured) {
@@ -222,14 +238,19 @@ func (s *Server) groups() metav1.APIGroupList {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
-	seen := map[string]bool{"": true}
 	for _, k := range s.kinds {
-		if seen[k.gvk.Group] {
+		if k.gvk.Group == "" {
 			continue
 		}
-		seen[k.gvk.Group] = true
 		v := metav1.GroupVersionForDiscovery{GroupVersion: k.gvk.GroupVersion().String(), Version: k.gvk.Version}
-		list.Groups = append(list.Groups, metav1.APIGroup{Name: k.gvk.Group, Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v})
+		i := slices.IndexFunc(list.Groups, func(g metav1.APIGroup) bool { return g.Name == k.gvk.Group })
+		if i < 0 {
+			i = len(list.Groups)
+			list.Groups = append(list.Groups, metav1.APIGroup{Name: k.gvk.Group, PreferredVersion: v})
+		}
+		if !slices.Contains(list.Groups[i].Versions, v) {
+			list.Groups[i].Versions = append(list.Groups[i].Versions, v)
+		}
 	}
 	return list
 }

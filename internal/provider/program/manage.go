@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -27,6 +28,10 @@ type Manager struct {
 	Name string
 	// Kind is the kind of the workload, "Deployment" or "DaemonSet".
 	Kind string
+	// Optional are kinds of objects that a cluster may lack, or serve in another version.
+	// They serve the workload, so they come after it. Without says what they are missed for.
+	Optional []string
+	Without  string
 }
 
 // ID is the import ID: namespace and name of the workload.
@@ -54,13 +59,63 @@ func (p Manager) describe(objs []*unstructured.Unstructured, err error) ([]*unst
 func (p Manager) Apply(ctx context.Context, objs []*unstructured.Unstructured) (diags diag.Diagnostics) {
 	client, err := p.Session.Kube()
 	if err == nil {
-		err = Install(ctx, client, objs, func(status string) { tflog.Info(ctx, p.Name+": "+status) })
+		err = p.install(ctx, client, objs)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("%w. `kubectl -n %s describe %s %s` shows what it waits for", err, contract.SystemNamespace, p.Kind, p.Name)
 	}
 	if err != nil {
 		diags.AddError(p.Title+" is not running", session.Sentence(err))
+	}
+	return diags
+}
+
+func (p Manager) install(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured) error {
+	core, optional, err := p.split(ctx, client, objs)
+	if err != nil {
+		return err
+	}
+	progress := func(status string) { tflog.Info(ctx, p.Name+": "+status) }
+	if err := Install(ctx, client, core, progress); err != nil {
+		return err
+	}
+	return Install(ctx, client, optional, progress)
+}
+
+// split tells the optional objects that the cluster serves from the others, and gives
+// them the version in which it does.
+func (p Manager) split(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured) (core, optional []*unstructured.Unstructured, err error) {
+	for _, obj := range objs {
+		if !slices.Contains(p.Optional, obj.GetKind()) {
+			core = append(core, obj)
+			continue
+		}
+		gvk := obj.GroupVersionKind()
+		version, served, err := client.Served(ctx, gvk.Group, gvk.Kind)
+		if err != nil {
+			return nil, nil, err
+		}
+		if served {
+			gvk.Version = version
+			obj.SetGroupVersionKind(gvk)
+			optional = append(optional, obj)
+		}
+	}
+	return core, optional, nil
+}
+
+// CheckServed warns when the cluster lacks optional objects.
+func (p Manager) CheckServed(ctx context.Context, objs []*unstructured.Unstructured) (diags diag.Diagnostics) {
+	wanted := slices.ContainsFunc(objs, func(obj *unstructured.Unstructured) bool { return slices.Contains(p.Optional, obj.GetKind()) })
+	if !wanted || p.Session.Ledger.Applying() {
+		return nil
+	}
+	client, err := p.Session.Kube()
+	if err != nil {
+		return nil // others say so
+	}
+	if core, optional, err := p.split(ctx, client, objs); err == nil && len(core)+len(optional) < len(objs) {
+		diags.AddWarning("The API server has no "+p.Optional[0], p.Without)
 	}
 	return diags
 }
@@ -90,7 +145,10 @@ func (p Manager) Live(ctx context.Context) (workload *unstructured.Unstructured,
 func (p Manager) Drift(ctx context.Context, objs []*unstructured.Unstructured) (drifted []string, diags diag.Diagnostics) {
 	client, err := p.Session.Kube()
 	if err == nil {
-		drifted, err = Drift(ctx, client, objs)
+		var core, optional []*unstructured.Unstructured
+		if core, optional, err = p.split(ctx, client, objs); err == nil {
+			drifted, err = Drift(ctx, client, slices.Concat(core, optional))
+		}
 	}
 	if err != nil {
 		diags.AddError(p.Title+" cannot be read", session.Sentence(err))
@@ -127,7 +185,11 @@ func (p Manager) Remove(ctx context.Context, objs []*unstructured.Unstructured) 
 	if err != nil {
 		return err
 	}
-	return client.DeleteAll(ctx, objs, func(status string) { tflog.Info(ctx, p.Name+": "+status) })
+	core, optional, err := p.split(ctx, client, objs)
+	if err != nil {
+		return err
+	}
+	return client.DeleteAll(ctx, slices.Concat(core, optional), func(status string) { tflog.Info(ctx, p.Name+": "+status) })
 }
 
 // CheckImport refuses an import ID that is not the program's.

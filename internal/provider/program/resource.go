@@ -3,6 +3,7 @@ package program
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -88,6 +89,10 @@ func (r *Resource[M, P]) ModifyPlan(ctx context.Context, req resource.ModifyPlan
 	}
 	m.Complete()
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, m)...)
+	if req.Plan.Raw.IsFullyKnown() {
+		objs, diags := r.Manager.describe(m.Objects())
+		resp.Diagnostics.Append(append(diags, r.Manager.CheckServed(ctx, objs)...)...)
+	}
 }
 
 // Create installs the program and waits until it runs.
@@ -146,20 +151,35 @@ func (r *Resource[M, P]) Read(ctx context.Context, req resource.ReadRequest, res
 // Update applies other options, and what drifted.
 func (r *Resource[M, P]) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
 	r.Manager.Session.Ledger.StartApplying()
-	m := P(new(M))
-	if resp.Diagnostics.Append(req.Plan.Get(ctx, m)...); resp.Diagnostics.HasError() {
+	m, before := P(new(M)), P(new(M))
+	if resp.Diagnostics.Append(append(req.Plan.Get(ctx, m), req.State.Get(ctx, before)...)...); resp.Diagnostics.HasError() {
 		return
 	}
 	timeout, diags := m.Limits().Update(ctx, Timeout)
 	objs, more := r.Manager.describe(m.Objects())
-	if resp.Diagnostics.Append(append(diags, more...)...); resp.Diagnostics.HasError() {
+	old, evenMore := r.Manager.describe(before.Objects())
+	if resp.Diagnostics.Append(slices.Concat(diags, more, evenMore)...); resp.Diagnostics.HasError() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	if err := r.Manager.Remove(ctx, dropped(old, objs)); err != nil {
+		resp.Diagnostics.AddError(r.Manager.Title+" was not changed", session.Sentence(err))
+		return
+	}
 	resp.Diagnostics.Append(r.Manager.Apply(ctx, objs)...)
 	m.Complete()
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+}
+
+// dropped are the objects that are not among the new ones.
+func dropped(old, objs []*unstructured.Unstructured) (gone []*unstructured.Unstructured) {
+	for _, obj := range old {
+		if !slices.ContainsFunc(objs, func(o *unstructured.Unstructured) bool { return title(o) == title(obj) }) {
+			gone = append(gone, obj)
+		}
+	}
+	return gone
 }
 
 // Delete removes exactly what Create installed, and what the program published.

@@ -110,6 +110,66 @@ func TestScheduler(t *testing.T) {
 	})
 }
 
+var policy = schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "MutatingAdmissionPolicy"}
+
+// The policy that routes pods comes with the scheduler unless it is declined, in the
+// version that the API server serves; where there is none, the plan says what is missed.
+func TestRoutePods(t *testing.T) {
+	const declined = `resource "gpuplan_scheduler" "this" {
+  image      = "gpuplan-scheduler:1"
+  route_pods = false
+}`
+	routed := func(cloud *acctest.Cloud, version string, want bool) resource.TestCheckFunc {
+		return func(*terraform.State) error {
+			kind := policy
+			kind.Version = version
+			_, err := cloud.Kube.Get(t.Context(), kind, "", contract.RoutePolicyName)
+			if want {
+				return err
+			}
+			assert.True(t, kube.IsNotFound(err), "%v", err)
+			return nil
+		}
+	}
+	for _, version := range []string{"v1", "v1beta1"} {
+		t.Run(version, func(t *testing.T) {
+			cloud := acctest.StartCloud(t)
+			cloud.RunWorkloads(t)
+			cloud.API.ServeAs(version, policy.Kind, policy.Kind+"Binding")
+			same := resource.TestStep{Config: config}
+			same.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
+			lost := resource.TestStep{Config: config, Check: routed(cloud, version, true), PreConfig: func() {
+				kind := policy
+				kind.Version = version
+				cloud.API.Remove(kind, "", contract.RoutePolicyName)
+			}}
+			lost.ConfigPlanChecks.PreApply = update()
+			resource.UnitTest(t, resource.TestCase{
+				ProtoV6ProviderFactories: acctest.Providers(),
+				Steps: []resource.TestStep{
+					{Config: config, Check: routed(cloud, version, true)}, same, lost,
+					{Config: declined, Check: routed(cloud, version, false)},
+					{ResourceName: this, ImportState: true, ImportStateVerify: true},
+					{Config: config, Check: routed(cloud, version, true)},
+					{ResourceName: this, ImportState: true, ImportStateVerify: true},
+				},
+				CheckDestroy: routed(cloud, version, false),
+			})
+		})
+	}
+	t.Run("not served", func(t *testing.T) {
+		cloud := acctest.StartCloud(t)
+		cloud.RunWorkloads(t)
+		cloud.API.ServeAs("", policy.Kind, policy.Kind+"Binding")
+		same := resource.TestStep{Config: config}
+		same.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
+		resource.UnitTest(t, resource.TestCase{
+			ProtoV6ProviderFactories: acctest.Providers(),
+			Steps:                    []resource.TestStep{{Config: config}, same},
+		})
+	})
+}
+
 func TestSchedulerThatDoesNotStart(t *testing.T) {
 	cloud := acctest.StartCloud(t) // no controller makes pods
 	resource.UnitTest(t, resource.TestCase{

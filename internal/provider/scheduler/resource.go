@@ -19,6 +19,9 @@ func New() resource.Resource {
 	return &program.Resource[model, *model]{
 		Manager: program.Manager{
 			Title: "Scheduler", Resource: "gpuplan_scheduler", Name: contract.SchedulerName, Kind: "Deployment",
+			Optional: []string{"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"},
+			Without: "Pods that name no scheduler are not sent to this one. Set schedulerName to " + contract.SchedulerName +
+				" in every pod that asks for GPUs or belongs to a gang, and route_pods to false.",
 		},
 		Describe: describe,
 	}
@@ -30,6 +33,7 @@ type model struct {
 	LogLevel       types.Int64    `tfsdk:"log_level"`
 	Port           types.Int64    `tfsdk:"port"`
 	Grace          types.String   `tfsdk:"unreachable_grace"`
+	RoutePods      types.Bool     `tfsdk:"route_pods"`
 	ID             types.String   `tfsdk:"id"`
 	SchedulerName  types.String   `tfsdk:"scheduler_name"`
 	DriftedObjects types.List     `tfsdk:"drifted_objects"`
@@ -50,6 +54,7 @@ func (m *model) Refresh(workload *unstructured.Unstructured) {
 	m.Replicas = types.Int64Value(replicas)
 	m.LogLevel = types.Int64Value(number(program.Flag(workload, "v")))
 	m.Port = types.Int64Value(number(program.Flag(workload, "secure-port")))
+	m.RoutePods = types.BoolValue(workload.GetAnnotations()[contract.RoutePodsAnnotation] == "true")
 	m.Grace = program.FlagDuration(workload, "unreachable-grace", m.Grace)
 }
 
@@ -81,5 +86,6 @@ func (m *model) Objects() ([]*unstructured.Unstructured, error) {
 		Port:     int(m.Port.ValueInt64()),
 
 		UnreachableGrace: grace,
+		RoutePods:        m.RoutePods.ValueBool(),
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/booldefault"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/int64default"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 
@@ -14,7 +15,7 @@ import (
 func describe() schema.Schema {
 	return schema.Schema{
 		MarkdownDescription: "The gpuplan scheduler: a kube-scheduler that places gangs as a whole, picks cards by the links between them, and keeps quotas. " +
-			"It runs beside the cluster's own scheduler and places the pods that name it; `gpuplan_training_job` does.\n\n" +
+			"It runs beside the cluster's own scheduler and places the pods that name it, as those of `gpuplan_training_job` do, and those that are sent to it (`route_pods`).\n\n" +
 			"It also installs the controller of the job queue, in which jobs with `queue = true` wait for their quota, and the kinds `ElasticQuotaTree`, `PodGroup`, `Queue` and `QueueUnit` where they are missing. A quota tree of the same configuration should name the scheduler in `depends_on`. " +
 			"Objects that somebody deleted or changed show up as drift and are restored.",
 		Attributes: map[string]schema.Attribute{
@@ -42,6 +43,13 @@ func describe() schema.Schema {
 				MarkdownDescription: "How long a node may be unreachable before the members of gangs on it are failed, so that their jobs make them anew elsewhere, as in `2m`. Default: the scheduler's own, 1 minute.",
 				Optional:            true,
 				Validators:          []validator.String{program.Duration{}},
+			},
+			"route_pods": schema.BoolAttribute{
+				MarkdownDescription: "Send pods to this scheduler that ask for GPUs, or carry the labels of a gang, and name no scheduler, so that manifests and `arena` commands work as they are. Default `true`.\n\n" +
+					"A mutating admission policy does it (Kubernetes 1.36, or 1.34 and 1.35 with its feature gate; the plan warns where the API server has none). " +
+					"It leaves alone pods that name another scheduler or a node, those of a DaemonSet or in `kube-system`, and pods and namespaces labelled `gpuplan.dev/route=false`. " +
+					"It is in force only while the scheduler is installed: it comes last, and goes first.",
+				Optional: true, Computed: true, Default: booldefault.StaticBool(true),
 			},
 			"scheduler_name": schema.StringAttribute{
 				MarkdownDescription: "What pods write into `schedulerName`.", Computed: true,

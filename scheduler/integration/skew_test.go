@@ -5,11 +5,8 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httputil"
-	"net/url"
-	"path/filepath"
 	"regexp"
 	"testing"
 	"time"
@@ -17,9 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
 )
@@ -51,16 +46,8 @@ func shift(body []byte, by time.Duration) []byte {
 // for programs that write JSON.
 func skewed(t *testing.T, ahead time.Duration) (kubeconfig string) {
 	t.Helper()
-	config := localtest.Start(t).Config(t)
-	transport, err := rest.TransportFor(config)
-	require.NoError(t, err)
-	upstream, err := url.Parse(config.Host)
-	require.NoError(t, err)
-	proxy := &httputil.ReverseProxy{
-		Transport:     transport,
-		FlushInterval: -1,
+	return localtest.Start(t).Proxy(t, &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(upstream)
 			r.Out.Header.Set("Accept-Encoding", "identity")
 			r.Out.Header.Set("Accept", protobuf.ReplaceAllString(r.In.Header.Get("Accept"), ""))
 			if r.Out.Body != nil {
@@ -78,21 +65,7 @@ func skewed(t *testing.T, ahead time.Duration) (kubeconfig string) {
 			r.Body = &shifted{lines: bufio.NewReader(r.Body), source: r.Body, by: ahead}
 			return nil
 		},
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	server := &http.Server{Handler: proxy, ReadHeaderTimeout: settled}
-	go func() { _ = server.Serve(listener) }() // it ends when the server is closed
-	t.Cleanup(func() { _ = server.Close() })
-
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"skewed": {Server: "http://" + listener.Addr().String()}},
-		Contexts:       map[string]*clientcmdapi.Context{"skewed": {Cluster: "skewed"}},
-		CurrentContext: "skewed",
-	}, file))
-	return file
+	})
 }
 
 // shifted is a body whose timestamps are moved line by line: a watch is one object per line.

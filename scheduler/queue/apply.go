@@ -56,6 +56,7 @@ type writer struct {
 // next plan, which their change brings about.
 func (w *writer) apply(ctx context.Context, p plan) error {
 	return errors.Join(
+		each(ctx, p.verify, w.verify),
 		each(ctx, p.createQueues, w.createQueue),
 		each(ctx, p.deleteQueues, w.deleteQueue),
 		each(ctx, p.suspend, w.suspend),
@@ -106,18 +107,18 @@ func (w *writer) createQueue(ctx context.Context, path string) error {
 	if err != nil {
 		return fmt.Errorf("create the Queue of %s: %w", path, err)
 	}
-	return w.state.setQueue(created)
+	return w.state.answerQueue(created)
 }
 
 func (w *writer) deleteQueue(ctx context.Context, q *queue) error {
 	err := w.client.Resource(queues()).Namespace(q.Namespace).Delete(ctx, q.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &q.UID, ResourceVersion: &q.ResourceVersion},
 	})
-	if err != nil {
-		return fmt.Errorf("delete Queue %s: %w", q.Name, err)
+	if err == nil || apierrors.IsNotFound(err) {
+		w.state.removeQueue(q.object)
+		return nil
 	}
-	w.state.removeQueue(q.object)
-	return nil
+	return fmt.Errorf("delete Queue %s: %w", q.Name, err)
 }
 
 // enqueue makes the units of jobs, one after the other in the order of their arrival.
@@ -150,7 +151,7 @@ func (w *writer) enqueue(ctx context.Context, entries []*entry) error {
 		if err != nil {
 			return fmt.Errorf("create %s %s: %w", contract.QueueUnitKind, e.id(), err)
 		}
-		if err := w.state.setUnit(created); err != nil {
+		if err := w.state.answerUnit(created); err != nil {
 			return err
 		}
 	}
@@ -160,11 +161,25 @@ func (w *writer) enqueue(ctx context.Context, entries []*entry) error {
 // drop deletes the unit of a job that is not to be queued any more.
 func (w *writer) drop(ctx context.Context, u *unit) error {
 	err := w.client.Resource(units()).Namespace(u.Namespace).Delete(ctx, u.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &u.UID}})
-	if err != nil {
-		return fmt.Errorf("delete %s %s/%s: %w", contract.QueueUnitKind, u.Namespace, u.Name, err)
+	if err == nil || apierrors.IsNotFound(err) {
+		w.state.removeUnit(u.object)
+		return nil
 	}
-	w.state.removeUnit(u.object)
-	return nil
+	return fmt.Errorf("delete %s %s/%s: %w", contract.QueueUnitKind, u.Namespace, u.Name, err)
+}
+
+// verify looks whether a unit is there that no watch has shown and whose job is gone: a
+// watch that broke off may have missed all of it.
+func (w *writer) verify(ctx context.Context, u *unit) error {
+	object, err := w.client.Resource(units()).Namespace(u.Namespace).Get(ctx, u.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		w.state.removeUnit(u.object)
+		return nil
+	case err != nil:
+		return fmt.Errorf("read %s %s/%s: %w", contract.QueueUnitKind, u.Namespace, u.Name, err)
+	}
+	return w.state.answerUnit(object)
 }
 
 // describe writes the unit's description.
@@ -201,10 +216,13 @@ func (w *writer) setStatus(ctx context.Context, e *entry, status contract.QueueU
 
 func (w *writer) update(ctx context.Context, next *unstructured.Unstructured, subresources ...string) error {
 	updated, err := w.client.Resource(units()).Namespace(next.GetNamespace()).Update(ctx, next, metav1.UpdateOptions{FieldManager: contract.QueueControllerName}, subresources...)
+	if apierrors.IsNotFound(err) {
+		w.state.removeUnit(next)
+	}
 	if err != nil {
 		return fmt.Errorf("update %s %s/%s: %w", contract.QueueUnitKind, next.GetNamespace(), next.GetName(), err)
 	}
-	return w.state.setUnit(updated)
+	return w.state.answerUnit(updated)
 }
 
 // sendBack notes that a job had its time before it suspends it, so that a controller
@@ -289,10 +307,13 @@ func (w *writer) hold(ctx context.Context, j *job, hold bool) error {
 	}
 	updated, err := w.client.Resource(j.kind.gvr()).Namespace(j.namespace).Patch(ctx, j.name, types.MergePatchType, raw,
 		metav1.PatchOptions{FieldManager: contract.QueueControllerName})
+	if apierrors.IsNotFound(err) {
+		w.state.removeJob(j.uid)
+	}
 	if err != nil {
 		return fmt.Errorf("suspend or resume %s: %w", j, err)
 	}
-	return w.state.setJob(j.kind, updated)
+	return w.state.answerJob(j.kind, updated)
 }
 
 func (w *writer) create() metav1.CreateOptions {

@@ -15,6 +15,8 @@ import (
 
 // plan is what is to be written now.
 type plan struct {
+	// verify are units that may be gone.
+	verify []*unit
 	// createQueues are paths of the tree that lack a Queue.
 	createQueues []string
 	deleteQueues []*queue
@@ -108,8 +110,12 @@ func (s *state) plan(t timing, now time.Time, releasing map[string]int64) plan {
 	if s.tree != nil {
 		p.used = s.tree.empty.Clone()
 	}
+	s.beginRound()
 	for _, u := range s.units {
 		p.unitOf[u.Spec.ConsumerRef.UID] = u
+		if !u.shown && s.jobs[u.Spec.ConsumerRef.UID] == nil {
+			p.out.verify = append(p.out.verify, u)
+		}
 	}
 	for uid, o := range s.owners {
 		p.runs[s.whole(uid)] += o.runs

@@ -71,7 +71,13 @@ func connect(t *testing.T) *kube.Client {
 func startController(t *testing.T, flags ...string) *localtest.Process {
 	t.Helper()
 	connect(t)
-	p, err := localtest.Launch(cluster.kubeconfig, contract.SchedulerName, append([]string{"queue", "--leader-elect=false", "--v=2"}, flags...)...)
+	return startControllerBy(t, cluster.kubeconfig, flags...)
+}
+
+// startControllerBy is startController that reaches the API server by a kubeconfig.
+func startControllerBy(t *testing.T, kubeconfig string, flags ...string) *localtest.Process {
+	t.Helper()
+	p, err := localtest.Launch(kubeconfig, contract.SchedulerName, append([]string{"queue", "--leader-elect=false", "--v=2"}, flags...)...)
 	require.NoError(t, err)
 	p.EndWith(t)
 	return p

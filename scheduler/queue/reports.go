@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -83,10 +84,13 @@ func (r *reporter) reportQueue(ctx context.Context, q queueReport) error {
 	}
 	next.Object["status"] = status
 	updated, err := r.client.Resource(queues()).Namespace(next.GetNamespace()).UpdateStatus(ctx, next, metav1.UpdateOptions{FieldManager: contract.QueueControllerName})
+	if apierrors.IsNotFound(err) {
+		r.state.removeQueue(q.queue.object)
+	}
 	if err != nil {
 		return fmt.Errorf("update the status of Queue %s: %w", next.GetName(), err)
 	}
-	return r.state.setQueue(updated)
+	return r.state.answerQueue(updated)
 }
 
 func (r *reporter) reportTree(ctx context.Context, status map[string]any) error {
@@ -99,5 +103,5 @@ func (r *reporter) reportTree(ctx context.Context, status map[string]any) error 
 	if err != nil {
 		return fmt.Errorf("update the status of %s %s: %w", contract.QuotaTreeKind, next.GetName(), err)
 	}
-	return r.state.setTree(updated)
+	return r.state.answerTree(updated)
 }

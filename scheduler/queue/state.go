@@ -19,9 +19,9 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
-// state is what is known of the cluster. It takes in what the API server reports and
-// what it answers to our own writes, whichever is newer. The objects in it are not
-// changed. It is safe for concurrent use; changed is called after each change.
+// state is what is known of the cluster. It takes in what watches show (set…, remove…)
+// and what the API server answers to our own writes (answer…), whichever is newer. The
+// objects in it are not changed. It is safe for concurrent use; changed is called after each change.
 type state struct {
 	changed func()
 	// began is the place in the order of arrival of all jobs that were there before the
@@ -36,12 +36,16 @@ type state struct {
 	owners  map[types.UID]*owner
 	classes map[string]*schedulingv1.PriorityClass
 	tree    *tree
+	// gone are the units and Queues whose end was seen since the round began.
+	gone map[types.UID]bool
 }
 
 // unit and queue are objects in their typed and their whole form.
 type unit struct {
 	contract.QueueUnit
 	object *unstructured.Unstructured
+	// shown tells that a watch has shown it; before, its end may go by unseen.
+	shown bool
 }
 
 // incarnation names a unit that is not another one of the same name.
@@ -69,6 +73,7 @@ func newState(changed func()) *state {
 		pods:    map[types.UID]*pod{},
 		owners:  map[types.UID]*owner{},
 		classes: map[string]*schedulingv1.PriorityClass{},
+		gone:    map[types.UID]bool{},
 	}
 }
 
@@ -84,9 +89,10 @@ func version(object metav1.Object) int64 {
 	return n
 }
 
-// newer reports whether an object is newer than what is known of it, nil for nothing.
+// newer reports whether an object is newer than what is known under its name, nil for
+// nothing. Resource versions order an object and another one of its name, too.
 func newer(object, known *unstructured.Unstructured) bool {
-	if known == nil || object.GetUID() != known.GetUID() {
+	if known == nil {
 		return true
 	}
 	order, err := resourceversion.CompareResourceVersion(object.GetResourceVersion(), known.GetResourceVersion())
@@ -96,18 +102,20 @@ func newer(object, known *unstructured.Unstructured) bool {
 // setJob takes in a job. The error says why it cannot be read. A job that is not known
 // yet arrived with this resource version.
 func (s *state) setJob(k kind, object *unstructured.Unstructured) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.takeJob(k, object, version(object))
 }
 
 // findJob takes in a job that was there before the controller began to follow jobs. Its
 // resource version tells when it changed last, not when it arrived.
 func (s *state) findJob(k kind, object *unstructured.Unstructured) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.takeJob(k, object, s.began)
 }
 
 func (s *state) takeJob(k kind, object *unstructured.Unstructured, arrived int64) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	before := s.jobs[object.GetUID()]
 	if before != nil && !newer(object, before.object) {
 		return nil
@@ -131,25 +139,46 @@ func (s *state) removeJob(uid types.UID) {
 	s.changed()
 }
 
-func (s *state) setUnit(object *unstructured.Unstructured) error {
+func newUnit(object *unstructured.Unstructured) (*unit, error) {
 	u := &unit{object: object}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &u.QueueUnit); err != nil {
-		return fmt.Errorf("read %s %s/%s: %w", contract.QueueUnitKind, object.GetNamespace(), object.GetName(), err)
+		return nil, fmt.Errorf("read %s %s/%s: %w", contract.QueueUnitKind, object.GetNamespace(), object.GetName(), err)
+	}
+	return u, nil
+}
+
+func (s *state) setUnit(object *unstructured.Unstructured) error {
+	u, err := newUnit(object)
+	if err != nil {
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	id := key(u.Namespace, u.Name)
-	if before := s.units[id]; before == nil || newer(object, before.object) {
-		s.units[id] = u
-		s.changed()
-	}
+	s.takeUnit(u, true)
 	return nil
+}
+
+// takeUnit takes in a unit that a watch has shown, or not yet.
+func (s *state) takeUnit(u *unit, shown bool) {
+	before := s.units[key(u.Namespace, u.Name)]
+	same := before != nil && before.UID == u.UID
+	switch {
+	case before == nil || newer(u.object, before.object):
+	case same && shown && !before.shown:
+		u = &unit{QueueUnit: before.QueueUnit, object: before.object}
+	default:
+		return
+	}
+	u.shown = shown || same && before.shown
+	s.units[key(u.Namespace, u.Name)] = u
+	s.changed()
 }
 
 // removeUnit and removeQueue forget an object, unless another took its name.
 func (s *state) removeUnit(object *unstructured.Unstructured) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.gone[object.GetUID()] = true
 	id := key(object.GetNamespace(), object.GetName())
 	if u := s.units[id]; u != nil && u.UID == object.GetUID() {
 		delete(s.units, id)
@@ -157,23 +186,36 @@ func (s *state) removeUnit(object *unstructured.Unstructured) {
 	}
 }
 
-func (s *state) setQueue(object *unstructured.Unstructured) error {
+func newQueue(object *unstructured.Unstructured) (*queue, error) {
 	q := &queue{object: object}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &q.Queue); err != nil {
-		return fmt.Errorf("read %s %s/%s: %w", contract.QueueKind, object.GetNamespace(), object.GetName(), err)
+		return nil, fmt.Errorf("read %s %s/%s: %w", contract.QueueKind, object.GetNamespace(), object.GetName(), err)
+	}
+	return q, nil
+}
+
+func (s *state) setQueue(object *unstructured.Unstructured) error {
+	q, err := newQueue(object)
+	if err != nil {
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if before := s.queues[q.Name]; before == nil || newer(object, before.object) {
+	s.takeQueue(q)
+	return nil
+}
+
+func (s *state) takeQueue(q *queue) {
+	if before := s.queues[q.Name]; before == nil || newer(q.object, before.object) {
 		s.queues[q.Name] = q
 		s.changed()
 	}
-	return nil
 }
 
 func (s *state) removeQueue(object *unstructured.Unstructured) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.gone[object.GetUID()] = true
 	if q := s.queues[object.GetName()]; q != nil && q.UID == object.GetUID() {
 		delete(s.queues, object.GetName())
 		s.changed()
@@ -250,6 +292,10 @@ func (s *state) setTree(object *unstructured.Unstructured) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.takeTree(object, spec)
+}
+
+func (s *state) takeTree(object *unstructured.Unstructured, spec quota.Spec) error {
 	if s.tree != nil {
 		if object.GetUID() != s.tree.object.GetUID() && !object.GetCreationTimestamp().Time.Before(s.tree.object.GetCreationTimestamp().Time) {
 			return fmt.Errorf("%s %s is not used: %s is in force", contract.QuotaTreeKind, object.GetName(), s.tree.object.GetName())

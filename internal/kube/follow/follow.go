@@ -117,14 +117,30 @@ func Arrivals[T any](found, set, remove func(T)) cache.ResourceEventHandler {
 		}
 	}
 	return cache.ResourceEventHandlerDetailedFuncs{
-		AddFunc:    take,
-		UpdateFunc: func(_, object any) { take(object, false) },
+		AddFunc: take,
+		UpdateFunc: func(before, object any) {
+			if typed, ok := before.(T); ok && replaced(before, object) {
+				remove(typed)
+			}
+			take(object, false)
+		},
 		DeleteFunc: func(object any) {
 			if typed, ok := Last(object).(T); ok {
 				remove(typed)
 			}
 		},
 	}
+}
+
+// replaced reports whether an object is another one of the same name: a watch that broke
+// off and lists anew tells of its predecessor's end in no other way.
+func replaced(before, object any) bool {
+	old, err := meta.Accessor(before)
+	if err != nil {
+		return false
+	}
+	present, err := meta.Accessor(object)
+	return err == nil && old.GetUID() != present.GetUID()
 }
 
 // Last unwraps the state in which a deleted object was seen last.

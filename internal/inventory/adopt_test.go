@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
 // oneTeam is a quota tree with one leaf, for the namespace of the tests.
@@ -66,7 +65,7 @@ func TestAdoptedUntilBound(t *testing.T) {
 	c.SetPod(newPod("pod"))
 	key, ok := c.Adopt(newPod("pod"))
 	require.True(t, ok)
-	d, _, err := c.Decide(key, nil, func(placement.Result) bool { return true })
+	d, _, err := c.Decide(key, nil, func(*Decision) bool { return true })
 	require.NoError(t, err)
 	require.Len(t, d.Seats, 1)
 	assert.True(t, c.Planned(newPod("pod")), "while it is being bound")

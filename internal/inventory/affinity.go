@@ -26,11 +26,7 @@ func nodeAlternatives(p *corev1.Pod) [][]placement.Requirement {
 		if len(term.MatchFields) > 0 {
 			return nil
 		}
-		requirements := make([]placement.Requirement, 0, len(term.MatchExpressions))
-		for _, e := range term.MatchExpressions {
-			requirements = append(requirements, placement.Requirement{Key: e.Key, Operator: string(e.Operator), Values: e.Values})
-		}
-		out = append(out, requirements)
+		out = append(out, expressions(term.MatchExpressions))
 	}
 	return out
 }

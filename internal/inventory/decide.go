@@ -32,39 +32,41 @@ type Decision struct {
 	Leaving  []*corev1.Pod
 }
 
-// Exclusions are nodes that members must not use, by role.
-type Exclusions map[string]map[string]bool
+// Limits are the most members that may get a place on a node, by role and node
+// ([placement.Role.NodeLimits]).
+type Limits map[string]map[string]int
 
 // apply tells the gang's roles.
-func (e Exclusions) apply(g *placement.Gang) {
+func (l Limits) apply(g *placement.Gang) {
 	g.Roles = slices.Clone(g.Roles)
 	for i := range g.Roles {
-		g.Roles[i].ExcludeNodes = e[g.Roles[i].Name]
+		g.Roles[i].NodeLimits = l[g.Roles[i].Name]
 	}
 }
 
 // Seat is the place of one member.
 type Seat struct {
+	Member string
 	Pod    *corev1.Pod
 	Record contract.Allocation
 }
 
 // Consider says what [Cache.Decide] would decide, and changes nothing.
-func (c *Cache) Consider(key string, exclude Exclusions) (d Decision, ok bool) {
+func (c *Cache) Consider(key string, limits Limits) (d Decision, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.consider(c.view, key, exclude)
+	return c.consider(c.view, key, limits)
 }
 
-func (c *Cache) consider(view *placement.View, key string, exclude Exclusions) (d Decision, ok bool) {
+func (c *Cache) consider(view *placement.View, key string, limits Limits) (d Decision, ok bool) {
 	d.Key = key
 	if d.GangState, ok = c.gang(key); !ok || d.Lacks != "" {
 		return d, ok
 	}
-	exclude.apply(&d.Gang)
+	limits.apply(&d.Gang)
 	c.tellMinimums()
 	d.Result = view.Reclaim(d.Gang)
-	if d.Result.Placement == nil && len(exclude) == 0 {
+	if d.Result.Placement == nil && len(limits) == 0 {
 		c.hope(key, d.Gang)
 	}
 	if held, ok := view.Held(d.Gang.ID); ok {
@@ -88,13 +90,13 @@ func (c *Cache) podsOf(gangs []placement.Victim) []*corev1.Pod {
 }
 
 // Decide plans the members of a gang that do not run yet, next to those that do and
-// without the excluded nodes, and takes what it finds and approve approves, before anybody
+// within the limits, and takes what it finds and approve approves, before anybody
 // else is planned: members that get a place are charged as [Cache.Assume] does; a place
 // that others have to leave first is held. ok is false when the gang has no pods.
-func (c *Cache) Decide(key string, exclude Exclusions, approve func(placement.Result) bool) (d Decision, ok bool, err error) {
+func (c *Cache) Decide(key string, limits Limits, approve func(*Decision) bool) (d Decision, ok bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if d, ok = c.consider(c.view, key, exclude); !ok || d.Lacks != "" || d.Result.Placement == nil {
+	if d, ok = c.consider(c.view, key, limits); !ok || d.Lacks != "" || d.Result.Placement == nil {
 		if d.Lost {
 			d.Lifted = c.view.Release(d.Gang.ID)
 		}
@@ -103,7 +105,7 @@ func (c *Cache) Decide(key string, exclude Exclusions, approve func(placement.Re
 	switch {
 	case d.Held:
 		return d, true, nil
-	case !approve(d.Result):
+	case !approve(&d):
 		d.Declined = true
 		if r := d.Result.Reservation; r != nil {
 			d.Leaving = c.podsOf(r.After)
@@ -114,7 +116,7 @@ func (c *Cache) Decide(key string, exclude Exclusions, approve func(placement.Re
 		return d, true, nil
 	}
 	for _, a := range d.Result.Placement.Assignments {
-		seat := Seat{Pod: d.Pods[a.Member]}
+		seat := Seat{Member: a.Member, Pod: d.Pods[a.Member]}
 		owner, _ := GangKey(seat.Pod)
 		seat.Record = c.record(owner, a)
 		d.Seats = append(d.Seats, seat)
@@ -205,16 +207,16 @@ func (c *Cache) hope(key string, g placement.Gang) {
 }
 
 // ReserveHeads holds places for gangs that have waited too long, by key in the order of
-// the queue ([placement.View.ReserveHeads]), without the nodes that exclude says by key,
+// the queue ([placement.View.ReserveHeads]), within limits by key,
 // and reports whether that changed anything. Gangs without hope are not looked at.
-func (c *Cache) ReserveHeads(keys []string, exclude map[string]Exclusions) (changed bool) {
+func (c *Cache) ReserveHeads(keys []string, limits map[string]Limits) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	keys = slices.DeleteFunc(keys, c.hopeless)
 	var gangs []placement.Gang
 	for _, key := range keys {
 		if state, ok := c.gang(key); ok && state.Lacks == "" {
-			exclude[key].apply(&state.Gang)
+			limits[key].apply(&state.Gang)
 			gangs = append(gangs, state.Gang)
 		}
 	}

@@ -133,11 +133,12 @@ func (m member) asks() bool { return m.role.Request.Mode != placement.ModeNone }
 
 // census counts the members of a gang.
 type census struct {
-	// cards tells that somebody asks for cards, so that who does not is late.
-	cards bool
+	// cards tells that somebody asks for cards. Of those who do not, launchers are late, and the
+	// others unless the gang needs more members than ask for cards, which mixed tells.
+	cards, mixed bool
 	// present are the members that are there, running those of them that are bound.
 	present, running int
-	// late are the pods that ask for no card while others do; they are no members.
+	// late are the pods that start once the members run.
 	late int
 	// minimum is how many of the members must run, 0 for all of them.
 	minimum int
@@ -167,23 +168,58 @@ func (c census) runs() bool {
 	return c.present > 0 && c.running >= cmp.Or(c.minimum, c.present)
 }
 
+// isLate reports whether a pod starts once the members of its gang run, and is none itself.
+func (c *census) isLate(m *member) bool {
+	return c.cards && !m.asks() && (!c.mixed || launches(m.pod))
+}
+
+// launches reports whether a pod's labels say that it launches the processes of the others,
+// as the launcher of an MPI job does: it needs them to run first.
+func launches(p *corev1.Pod) bool {
+	for _, label := range []string{contract.JobReplicaTypeLabel, contract.JobRoleLabel, contract.ArenaMPIRoleLabel} {
+		if strings.EqualFold(p.Labels[label], contract.ReplicaLauncher) {
+			return true
+		}
+	}
+	return false
+}
+
 func count(members []member, podGroup *unstructured.Unstructured) (census, []Problem) {
 	var c census
-	for _, m := range members {
+	withCards := 0
+	for i := range members {
+		m := &members[i]
 		c.cards = c.cards || m.asks()
 		c.groupless = c.groupless || podGroup == nil && named(m.pod.Labels[contract.PodGroupLabel])
+		if m.asks() && !m.left() || m.succeeded() && m.placed() {
+			withCards++
+		}
+	}
+	declared, problems := declaredMembers(members, podGroup)
+	launchers := 0
+	for i := range members {
+		if m := &members[i]; !m.left() && launches(m.pod) && !m.asks() {
+			launchers++
+		}
+	}
+	owned := podGroup != nil && metav1.GetControllerOf(podGroup) != nil
+	if owned {
+		// Operators count every replica of their job, launchers included.
+		c.mixed = declared-launchers > withCards
+	} else {
+		c.mixed = declared > withCards
 	}
 	succeeded := 0
-	for _, m := range members {
-		late := c.cards && !m.asks()
+	for i := range members {
+		m := &members[i]
 		switch {
-		case m.pod.Status.Phase == corev1.PodSucceeded:
-			// Of a pod known by its metadata, the record tells that it was no late one.
-			if _, placed := m.pod.Annotations[contract.AllocationAnnotation]; placed || !late {
+		case m.succeeded():
+			// Members that ask for no card have a record, too, and late ones have none.
+			if m.placed() || !c.cards || m.asks() {
 				succeeded++
 			}
 		case m.left():
-		case late:
+		case c.isLate(m):
 			c.late++
 		default:
 			c.present++
@@ -192,20 +228,29 @@ func count(members []member, podGroup *unstructured.Unstructured) (census, []Pro
 			}
 		}
 	}
-	declared, problems := declaredMembers(members, podGroup)
-	if podGroup != nil && metav1.GetControllerOf(podGroup) != nil {
-		// Operators count every replica of their job, launchers included.
+	if owned {
 		declared = max(declared-c.late, min(declared, c.present+succeeded))
 	}
 	c.minimum = max(0, declared-succeeded)
 	if c.running == 0 {
 		all, _ := highest(members, contract.TopologyReplicasLabel)
 		c.expected = max(0, all-succeeded-c.present)
+		if c.mixed && !owned && c.cards {
+			c.expected = max(c.expected, 1) // one that asks for cards may be about to appear
+		}
 	}
 	if c.groupless && c.running > 0 {
 		c.minimum = c.running // what runs is not taken for a part that must be completed
 	}
 	return c, problems
+}
+
+func (m *member) succeeded() bool { return m.pod.Status.Phase == corev1.PodSucceeded }
+
+// placed reports whether the planner has placed the pod.
+func (m *member) placed() bool {
+	_, ok := m.pod.Annotations[contract.AllocationAnnotation]
+	return ok
 }
 
 // gang is [Gang] with the cards of bound members translated to positions in their node's table.
@@ -226,13 +271,14 @@ func gang(members []member, podGroup *unstructured.Unstructured, tree *quota.Tre
 	}
 	slices.SortFunc(order, func(a, b int) int { return naturalCompare(names[a], names[b]) })
 
+	keys := selectedBy(members)
 	g := placement.Gang{ID: gangID(pods[0]), Minimum: c.minimum, Preemptible: true}
 	for _, i := range order {
 		p, role := pods[i], members[i].role
 		if members[i].left() {
 			continue
 		}
-		role.Late = c.cards && !members[i].asks()
+		role.Late, role.Labels = c.isLate(&members[i]), labelsOf(p, keys)
 		g.Roles = addMember(g.Roles, role, names[i])
 		g.Priority = max(g.Priority, priorityOf(p))
 		g.Preemptible = g.Preemptible && preemptible(p)
@@ -313,6 +359,9 @@ func roleOf(p *corev1.Pod, request placement.Request) placement.Role {
 		NodeSelector: p.Spec.NodeSelector,
 		Affinity:     nodeAlternatives(p),
 		Apart:        apart(p),
+		Neighbors:    neighbors(p),
+		Spreads:      spreads(p),
+		Preferred:    preferences(p),
 	}
 	if name := p.Labels[contract.JobReplicaTypeLabel]; name != "" {
 		role.Name = strings.ToLower(name)

@@ -54,7 +54,7 @@ type Standing struct {
 	Runs bool
 	// Partial tells that some members run, but not as many as the gang needs.
 	Partial bool
-	// Late tells that the pod asks for no card while others of its gang do.
+	// Late tells that the pod is no member of its gang, and starts once that runs.
 	Late bool
 }
 
@@ -66,7 +66,7 @@ func (c *Cache) Standing(key string, uid types.UID) Standing {
 	state, known := c.gangs[key][uid]
 	standing := found.standing(key)
 	standing.Known = known
-	standing.Late = known && found.cards && !state.member.asks()
+	standing.Late = known && found.isLate(&state.member)
 	return standing
 }
 

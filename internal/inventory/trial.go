@@ -15,10 +15,10 @@ type Trial struct {
 func (c *Cache) Trial() *Trial { return &Trial{cache: c, view: c.view} }
 
 // Consider says what [Cache.Decide] would decide about the next gang.
-func (t *Trial) Consider(key string, exclude Exclusions) (d Decision, ok bool) {
+func (t *Trial) Consider(key string, limits Limits) (d Decision, ok bool) {
 	t.cache.mu.Lock()
 	defer t.cache.mu.Unlock()
-	d, ok = t.cache.consider(t.view, key, exclude)
+	d, ok = t.cache.consider(t.view, key, limits)
 	placed := d.Result.Placement
 	if placed == nil || len(placed.Assignments) == 0 || d.Held {
 		return d, ok

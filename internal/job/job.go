@@ -8,7 +8,6 @@ package job
 
 import (
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 
@@ -131,13 +130,13 @@ func (s Spec) RoleNames() []string { return slices.Sorted(maps.Keys(s.Roles)) }
 
 // Members returns how many replicas are members of the gang, see [Spec.Late].
 func (s Spec) Members() int32 {
-	var n int64
+	var n int32
 	for name, r := range s.Roles {
 		if !s.Late(name) {
-			n += int64(r.Replicas)
+			n += r.Replicas
 		}
 	}
-	return int32(min(n, math.MaxInt32)) // a job that has more fails its check
+	return n
 }
 
 // Late reports whether a role is no member of the gang, because it asks for no

@@ -40,7 +40,7 @@ func (a *admissions) of(r *rules) *admission {
 		a.known = nil
 	}
 	known := admission{rules: r.clone(), met: make([]uint8, a.nodes+1)}
-	known.rules.exclude = nil
+	known.rules.limits = nil
 	a.known = append(a.known, known)
 	return &a.known[len(a.known)-1]
 }
@@ -62,7 +62,7 @@ func (a *admission) admits(n *node) bool {
 
 // equal reports whether the rules are written alike.
 func (r *rules) equal(o *rules) bool {
-	return r.equalBut(o) && maps.Equal(r.exclude, o.exclude)
+	return r.equalBut(o) && maps.Equal(r.limits, o.limits)
 }
 
 // equalBut is equal but for the nodes that are excluded by name.

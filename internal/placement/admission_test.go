@@ -26,9 +26,9 @@ func TestRulesAreLookedAtAnewWhenNodesChange(t *testing.T) {
 	cordoned.Unschedulable = false
 	v.SetNode(cordoned)
 	require.NotNil(t, v.Plan(g).Placement)
-	g.Roles[0].ExcludeNodes = map[string]bool{"a": true}
+	g.Roles[0].NodeLimits = map[string]int{"a": 0}
 	require.Nil(t, v.Plan(g).Placement)
-	g.Roles[0].ExcludeNodes = nil
+	g.Roles[0].NodeLimits = nil
 	require.NotNil(t, v.Plan(g).Placement)
 
 	g.Roles[0].Affinity = [][]placement.Requirement{{{Key: "kubernetes.io/hostname", Operator: "NotIn", Values: []string{"n1"}}}}

@@ -13,6 +13,8 @@ type selection struct {
 	placed int
 	// near sums up how near the picked nodes are to the running members.
 	near int
+	// weight sums up how much the members wish for their nodes.
+	weight int64
 	// room is how many members all nodes of the domain could take, one node at a time.
 	room int
 	// left is what stays free on the chosen nodes.
@@ -27,13 +29,28 @@ type pick struct {
 	trial *trial
 }
 
-// choose selects nodes for the wanted members of each class. Levels of network
+// choose selects nodes for the wanted members of each class. Soft rules are kept when all
+// members get a place by them.
+func (p *planner) choose(want []int) selection {
+	hard := p.among
+	if p.wishes != nil {
+		p.among = p.wishes
+		s := p.chooseDomain(want)
+		p.among = hard
+		if s.placed == sum(want) {
+			return s
+		}
+	}
+	return p.chooseDomain(want)
+}
+
+// chooseDomain is choose by the rules as they are. Levels of network
 // domains are tried from the narrowest preferred one to what is required alone; in
 // each level the domain is chosen that places the most, is nearest to running members,
 // needs the fewest nodes, has the fastest ring and is the tightest, in this order.
 // Where members run already, the others follow: only the domain is tried in which
 // most run, until the gang needs more than any preferred domain has.
-func (p *planner) choose(want []int) selection {
+func (p *planner) chooseDomain(want []int) selection {
 	required, preferred := p.domainLabels()
 	labels := slices.Concat(required, preferred)
 	var best selection
@@ -65,6 +82,7 @@ func (s *selection) compare(o *selection) int {
 		cmp.Compare(o.placed, s.placed),
 		cmp.Compare(o.domain.running, s.domain.running),
 		cmp.Compare(o.near, s.near),
+		cmp.Compare(o.weight, s.weight),
 		cmp.Compare(len(s.picks), len(o.picks)),
 		cmp.Compare(o.GBps, s.GBps),
 		cmp.Compare(s.room, o.room),
@@ -96,6 +114,15 @@ func (p *planner) packDomain(d *domain, want []int) selection {
 // of several classes over, it tries one class after the other, then the smallest shapes
 // first, and takes what places the most.
 func (p *planner) packClasses(d *domain, want []int) selection {
+	best := p.packFreely(d, want)
+	if p.among != nil && best.placed > 0 && !p.among.holds(&best) {
+		return p.seat(d, want)
+	}
+	return best
+}
+
+// packFreely packs whatever pods are beside each other.
+func (p *planner) packFreely(d *domain, want []int) selection {
 	best := p.pack(d, want)
 	for _, other := range []func(*domain, []int) selection{p.packInTurn, p.packSmallest} {
 		if len(p.classes) == 1 || best.placed == sum(want) {

@@ -18,6 +18,8 @@ type cluster struct {
 	// gangs counts the pods of each gang.
 	gangs map[string]int
 	mix   *Mix
+	// pods are those of the view, of which some have gone.
+	pods, gone map[string]*Pod
 	// linked tells that there are nodes in NVLink domains.
 	linked bool
 	// admissions are those of the view.
@@ -31,22 +33,23 @@ func (v *View) cluster() cluster {
 			n.number = int32(i + 1)
 		}
 	}
-	return cluster{nodes: v.order, quota: v.quota, gangs: v.gangs, mix: v.mix, linked: v.linked > 0, admissions: v.admissions}
+	return cluster{nodes: v.order, pods: v.pods, quota: v.quota, gangs: v.gangs, mix: v.mix, linked: v.linked > 0, admissions: v.admissions}
 }
 
 // pods returns the pods that a placement of the gang makes.
 func (g *Gang) pods(assignments []Assignment) []*Pod {
-	requests := map[string]*Request{}
+	roles := map[string]*Role{}
 	for i := range g.Roles {
 		for _, member := range g.Roles[i].Members {
-			requests[member] = &g.Roles[i].Request
+			roles[member] = &g.Roles[i]
 		}
 	}
 	var pods []*Pod
 	for _, a := range assignments {
-		if request := requests[a.Member]; request != nil {
+		if role := roles[a.Member]; role != nil {
 			pods = append(pods, &Pod{
-				ID: g.ID + "/" + a.Member, Node: a.Node, Request: *request, Own: a.Own, Shares: a.Shares,
+				ID: g.ID + "/" + a.Member, Node: a.Node, Request: role.Request, Own: a.Own, Shares: a.Shares,
+				Namespace: namespaceOf(g.ID), Labels: role.Labels,
 				Gang: g.ID, Leaf: g.Leaf, Priority: g.Priority, Preemptible: g.Preemptible,
 			})
 		}

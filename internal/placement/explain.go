@@ -76,6 +76,10 @@ func (p *planner) nodeReasons(next member, s selection) []Reason {
 		state *capacity
 		trial *trial
 	}
+	if p.among != nil {
+		p.among.take(&s, 1)
+		defer p.among.take(&s, -1)
+	}
 	why := map[filled]refusal{}
 	counts := map[refusal]int{}
 	for i, n := range p.nodes {
@@ -86,6 +90,9 @@ func (p *planner) nodeReasons(next member, s selection) []Reason {
 		t := trials[i]
 		if r == (refusal{}) && p.limit(p.key(n, ^uint64(0)), next.class, unlimited, t) == 0 {
 			r.code = PerNodeLimit
+			if p.rules[class.rules].limits[n.Name] > 0 {
+				r = refusal{Excluded, "full"}
+			}
 		}
 		if r == (refusal{}) {
 			known, ok := why[filled{n.free, t}]
@@ -94,6 +101,9 @@ func (p *planner) nodeReasons(next member, s selection) []Reason {
 				why[filled{n.free, t}] = known
 			}
 			r = known
+		}
+		if r == (refusal{}) && p.among != nil {
+			r = p.among.refuses(next.class, int32(i))
 		}
 		counts[r]++
 	}
@@ -177,7 +187,16 @@ func (p *planner) text(r refusal, n int, s selection) string {
 		return fmt.Sprintf("%s %s cordoned", nodes, is)
 	case HostPortTaken:
 		return fmt.Sprintf("%s %s the host port %s taken", nodes, has, r.detail)
+	case KeptApart:
+		return fmt.Sprintf("%s %s in a domain of %s with a pod that must not be near", nodes, is, r.detail)
+	case NotNear:
+		return fmt.Sprintf("%s %s in no domain of %s with a pod that must be near", nodes, is, r.detail)
+	case Uneven:
+		return fmt.Sprintf("%s %s kept from it by the topology spread over %s", nodes, is, r.detail)
 	case Excluded:
+		if r.detail != "" {
+			return fmt.Sprintf("%s %s no more of them because of another filter", nodes, map[bool]string{true: "takes", false: "take"}[n == 1])
+		}
 		return fmt.Sprintf("%s %s refused by another filter", nodes, is)
 	case PerNodeLimit:
 		return fmt.Sprintf("%s %s as many members of the role as one node may run", nodes, map[bool]string{true: "runs", false: "run"}[n == 1])
@@ -212,7 +231,7 @@ func (r *Request) Words() string {
 		parts = append(parts, fmt.Sprintf("%g CPU", float64(r.MilliCPU)/1000))
 	}
 	if r.MemoryBytes > 0 {
-		parts = append(parts, memoryWords(r.MemoryBytes)+" memory")
+		parts = append(parts, fmt.Sprintf("%.4g GiB memory", float64(r.MemoryBytes)/(1<<30)))
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Extended)) {
 		if r.Extended[name] > 0 {
@@ -223,16 +242,6 @@ func (r *Request) Words() string {
 		return "one pod"
 	}
 	return strings.Join(parts, ", ")
-}
-
-// memoryWords writes an amount of memory in the unit that suits it: "64 GiB", "10 MiB".
-func memoryWords(n int64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	value, unit := float64(n), 0
-	for value >= 1024 && unit < len(units)-1 {
-		value, unit = value/1024, unit+1
-	}
-	return fmt.Sprintf("%.4g %s", value, units[unit])
 }
 
 func plural(n int, noun string) string {

@@ -34,8 +34,12 @@ func (p *planner) fixes(next member, chosen selection) []Fix {
 	if p.leafMissing() {
 		return nil
 	}
+	limited := slices.ContainsFunc(p.rules, func(r rules) bool { return len(r.limits) > 0 })
 	f := &fixer{planner: p, next: next, chosen: chosen, missing: p.needed - chosen.placed, lifted: p.quota}
 	var list []Fix
+	if limited {
+		return f.fewerMembers() // nobody knows what the filters of others say of anything else
+	}
 	if f.raiseQuota() {
 		if len(f.raise) > 0 && f.feasible(f.cluster, f.terrain, f.lifted, f.gang) {
 			list = append(list, together(f.raise))
@@ -189,7 +193,7 @@ func (f *fixer) smallestGrowth(g growth) (int, bool) {
 	admitted := f.admits(g.template)
 	with := func(add int) bool {
 		c := f.cluster
-		c.nodes = slices.Insert(slices.Clone(f.nodes), g.end, slices.Repeat([]*node{g.template}, add)...)
+		c.nodes = slices.Insert(slices.Clone(f.nodes), g.end, f.grown(g.template, add)...)
 		return f.feasible(c, f.terrain.with(g.end, add, admitted), f.lifted, f.gang)
 	}
 	low, high := 1, g.add
@@ -202,6 +206,25 @@ func (f *fixer) smallestGrowth(g growth) (int, bool) {
 		return g.add, true
 	}
 	return low + sort.Search(high-low, func(i int) bool { return with(low + i) }), true
+}
+
+// grown are new nodes like a template. Where it matters which pods are near each other,
+// each has a host name of its own.
+func (f *fixer) grown(template *node, add int) []*node {
+	nodes := slices.Repeat([]*node{template}, add)
+	if f.among == nil {
+		return nodes
+	}
+	for i := range nodes {
+		n := *template
+		n.Name = fmt.Sprintf("%s[+%d]", template.Pool, i)
+		n.Labels = maps.Clone(n.Labels)
+		if _, ok := n.Labels[hostname]; ok {
+			n.Labels[hostname] = n.Name
+		}
+		nodes[i] = &n
+	}
+	return nodes
 }
 
 // tolerations proposes to tolerate the taint that keeps the gang from most nodes.

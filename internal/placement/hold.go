@@ -224,6 +224,7 @@ func (v *View) after(gone []*Pod, kept, lifted []*hold) cluster {
 			touched[name] = true
 		}
 	}
+	c.gone = away
 	if len(touched) > 0 {
 		c.nodes = slices.Clone(c.nodes)
 		for i, n := range c.nodes {

@@ -17,13 +17,13 @@ type rules struct {
 	affinity    [][]Requirement
 	tolerations []Toleration
 	pools       []string
-	exclude     map[string]bool
+	limits      map[string]int
 }
 
 type label struct{ key, value string }
 
 func newRules(role *Role) rules {
-	r := rules{affinity: role.Affinity, tolerations: role.Tolerations, pools: role.Pools, exclude: role.ExcludeNodes}
+	r := rules{affinity: role.Affinity, tolerations: role.Tolerations, pools: role.Pools, limits: role.NodeLimits}
 	for key, value := range role.NodeSelector {
 		r.selector = append(r.selector, label{key, value})
 	}
@@ -40,7 +40,7 @@ type refusal struct {
 // refuses returns why the node is not admissible, or the zero refusal. Of a taint that
 // is not tolerated, the refusal lacks the detail, which is then the taint returned.
 func (r *rules) refuses(n *Node) (refusal, *Taint) {
-	if r.exclude[n.Name] {
+	if r.excludes(n.Name) {
 		return refusal{code: Excluded}, nil
 	}
 	if n.Unschedulable && !tolerated(&unschedulableTaint, r.tolerations) {
@@ -49,20 +49,47 @@ func (r *rules) refuses(n *Node) (refusal, *Taint) {
 	if len(r.pools) > 0 && !slices.Contains(r.pools, n.Pool) {
 		return refusal{SelectorMismatch, "pool"}, nil
 	}
-	for _, want := range r.selector {
-		if have, ok := n.Labels[want.key]; !ok || have != want.value {
-			return refusal{SelectorMismatch, "selector"}, nil
-		}
+	if !r.selects(n) {
+		return refusal{SelectorMismatch, "selector"}, nil
 	}
-	if r.affinity != nil && !slices.ContainsFunc(r.affinity, func(all []Requirement) bool { return meetsAll(all, n.Labels) }) {
+	if !r.matches(n) {
 		return refusal{SelectorMismatch, "affinity"}, nil
 	}
-	for i := range n.Taints {
-		if !tolerated(&n.Taints[i], r.tolerations) {
-			return refusal{code: Untolerated}, &n.Taints[i]
-		}
+	if taint := r.tolerates(n); taint != nil {
+		return refusal{code: Untolerated}, taint
 	}
 	return refusal{}, nil
+}
+
+// excludes reports whether a node is refused by name.
+func (r *rules) excludes(node string) bool {
+	limit, limited := r.limits[node]
+	return limited && limit == 0
+}
+
+func (r *rules) selects(n *Node) bool {
+	for _, want := range r.selector {
+		if have, ok := n.Labels[want.key]; !ok || have != want.value {
+			return false
+		}
+	}
+	return true
+}
+
+// matches reports whether a node meets selector and affinity.
+func (r *rules) matches(n *Node) bool {
+	return r.selects(n) &&
+		(r.affinity == nil || slices.ContainsFunc(r.affinity, func(all []Requirement) bool { return meetsAll(all, n.Labels) }))
+}
+
+// tolerates returns a taint of the node that is not tolerated, nil when there is none.
+func (r *rules) tolerates(n *Node) *Taint {
+	for i := range n.Taints {
+		if !tolerated(&n.Taints[i], r.tolerations) {
+			return &n.Taints[i]
+		}
+	}
+	return nil
 }
 
 // String renders the taint as kubectl does: "key=value:Effect".

@@ -24,7 +24,8 @@ type trialKey struct {
 	state *capacity
 	// admitted has bit i set when the nodes meet rules[i].
 	admitted uint64
-	// host is a node on which members of the gang run, nil for all others.
+	// host is a node on which members of the gang run, or of which filters let the gang take
+	// only so much, nil for all others.
 	host *node
 }
 
@@ -46,10 +47,15 @@ type trial struct {
 
 func (p *planner) key(n *node, admitted uint64) trialKey {
 	k := trialKey{state: n.free, admitted: admitted}
-	if len(p.running) > 0 && len(p.running[n.Name]) > 0 {
+	if len(p.running) > 0 && len(p.running[n.Name]) > 0 || p.limited(n) {
 		k.host = n
 	}
 	return k
+}
+
+// limited tells that a role may take only so many places of a node.
+func (p *planner) limited(n *node) bool {
+	return slices.ContainsFunc(p.rules, func(r rules) bool { return r.limits[n.Name] > 0 })
 }
 
 // limit is how many of the remaining members of a class a node may take by count
@@ -74,6 +80,9 @@ func (p *planner) limit(k trialKey, class, remaining int, t *trial) int {
 		n = min(n, p.perNode-taken-len(p.running[k.host.Name]))
 		if p.held[k.host.Name] != nil {
 			held = p.held[k.host.Name][class]
+		}
+		if limit, limited := p.rules[c.rules].limits[k.host.Name]; limited {
+			n = min(n, limit-own)
 		}
 	}
 	if c.perNode > 0 {
@@ -219,6 +228,7 @@ func (s *selection) add(b *bucket) {
 	s.placed += b.members
 	s.left += b.left
 	s.near += b.near
+	s.weight += int64(b.members) * b.weight
 	if b.cards > 0 && (s.GBps == 0 || b.ring.GBps < s.GBps) {
 		s.GBps = b.ring.GBps
 	}
@@ -234,7 +244,7 @@ func (p *planner) bestForRest(queue []*bucket, remaining []int, best *bucket) *b
 		if !b.holds(remaining) {
 			b.trial = p.try(b.trialKey, remaining)
 		}
-		if b.near == best.near && b.members == best.members && b.compareRest(best) < 0 {
+		if b.near == best.near && b.weight == best.weight && b.members == best.members && b.compareRest(best) < 0 {
 			best = b
 		}
 	}
@@ -260,6 +270,7 @@ func (h bucketHeap) Less(i, j int) bool {
 	a, b := h[i], h[j]
 	return cmp.Or(
 		cmp.Compare(b.near, a.near),
+		cmp.Compare(b.weight, a.weight),
 		cmp.Compare(b.cards, a.cards),
 		cmp.Compare(b.members, a.members),
 		a.compareRest(b),

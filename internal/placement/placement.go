@@ -134,9 +134,16 @@ type Role struct {
 	// all the roles with one value of it (anti-affinity by host name that selects several
 	// roles); "" for none.
 	Apart string
-	// ExcludeNodes are nodes that this role must not use, such as those another filter
-	// refused for a member of this shape.
-	ExcludeNodes map[string]bool
+	// NodeLimits are the most members of this role that the planner may put on a node, beside
+	// those that run there: what filters of others let it take, 0 for a node that is refused.
+	NodeLimits map[string]int
+	// Labels are what selectors of [Selector] find the members by.
+	Labels map[string]string
+	// Neighbors and Spreads are rules about the pods beside which the members run.
+	Neighbors []Neighbor
+	Spreads   []TopologySpread
+	// Preferred are wishes for nodes. They go before fewer nodes and faster rings.
+	Preferred []Preference
 }
 
 // Domain is a network domain that node labels describe: nodes with one value of
@@ -172,7 +179,7 @@ type Gang struct {
 	Spread bool
 	// Running are members that run already; the planner places the others next to them.
 	Running []Assignment
-	// ExcludeNodes are nodes that no member must use; [Role.ExcludeNodes] are those of one role.
+	// ExcludeNodes are nodes that no member must use; [Role.NodeLimits] are about one role.
 	ExcludeNodes map[string]bool
 }
 

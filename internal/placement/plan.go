@@ -70,6 +70,9 @@ type planner struct {
 	memory map[*capacity]*trial
 	// terrain is what the gang's rules make of the nodes, once it was looked at.
 	terrain *terrain
+	// among are the rules about which pods are near each other, nil for none; wishes are these
+	// with the soft ones, nil for none of those.
+	among, wishes *among
 	// filled is the selection for all members that the quota tree allows.
 	filled *selection
 }
@@ -83,6 +86,8 @@ type class struct {
 	perNode int
 	// apart is that of the role.
 	apart string
+	// spec is a role of the class.
+	spec *Role
 }
 
 // member is one member to place.
@@ -117,6 +122,12 @@ func newPlanner(c cluster, g Gang) *planner {
 	p.needed = max(minimum-p.live, 0)
 	p.sortClasses()
 	p.countHeld(runs)
+	p.among = p.terms(false)
+	if slices.ContainsFunc(p.classes, func(c class) bool {
+		return slices.ContainsFunc(c.spec.Spreads, func(s TopologySpread) bool { return s.Soft })
+	}) {
+		p.wishes = p.terms(true)
+	}
 	p.linked = c.linked && total > 1 && slices.ContainsFunc(p.classes, func(c class) bool { return c.request.Mode.whole() })
 	if p.mix != nil && p.total == 1 && p.classes[0].perNode == 0 && !g.Spread {
 		p.memory = p.mix.memories(p.classes[0].request)
@@ -176,17 +187,24 @@ func (p *planner) class(role *Role) int {
 		ruleSet = len(p.rules)
 		p.rules = append(p.rules, r)
 	}
-	c := class{request: &role.Request, rules: ruleSet, apart: role.Apart}
-	if role.MaxPerNode > 0 {
+	c := class{request: &role.Request, rules: ruleSet, apart: role.Apart, spec: role}
+	if role.MaxPerNode > 0 || len(role.NodeLimits) > 0 {
 		c.role, c.perNode = role.Name, role.MaxPerNode
 	}
 	for i, o := range p.classes {
-		if o.rules == c.rules && o.role == c.role && o.apart == c.apart && reflect.DeepEqual(*o.request, role.Request) {
+		if o.rules == c.rules && o.role == c.role && o.apart == c.apart && reflect.DeepEqual(*o.request, role.Request) && o.spec.beside(role) {
 			return i
 		}
 	}
 	p.classes = append(p.classes, c)
 	return len(p.classes) - 1
+}
+
+// beside reports whether two roles have the same rules about pods near them, and the same
+// wishes.
+func (r *Role) beside(o *Role) bool {
+	return reflect.DeepEqual(r.Labels, o.Labels) && reflect.DeepEqual(r.Neighbors, o.Neighbors) &&
+		reflect.DeepEqual(r.Spreads, o.Spreads) && reflect.DeepEqual(r.Preferred, o.Preferred)
 }
 
 // sortClasses puts the biggest shapes first: on every node they are packed first.
@@ -231,7 +249,7 @@ func (p *planner) place() (Result, bool) {
 		filled := chosen
 		p.filled = &filled
 	}
-	if chosen.placed < p.needed && p.needed < limit && len(p.classes) > 1 {
+	if chosen.placed < p.needed && p.needed < limit && (len(p.classes) > 1 || p.among != nil) {
 		chosen = p.choose(p.wanted(p.needed))
 	}
 	if chosen.placed < p.needed {

@@ -113,9 +113,14 @@ func (v *View) free(h *hold, g *Gang, gone []*Pod) bool {
 			full.used.charge(pod, 1)
 		}
 		full.free = full.capacity()
+		come := map[*rules]int{}
 		for _, pod := range h.come[n.Name] {
 			r := rulesOf[strings.TrimPrefix(pod.ID, g.ID+"/")]
 			if r == nil || g.ExcludeNodes[n.Name] || full.evicts(pod) != "" || full.clashes(pod) {
+				return false
+			}
+			come[r]++
+			if limit, limited := r.limits[n.Name]; limited && come[r] > limit {
 				return false
 			}
 			if why, _ := r.refuses(&n.Node); why.code != "" {
@@ -139,7 +144,7 @@ func (h *hold) isFor(g *Gang) bool {
 		g.ExcludeNodes = nil
 		g.Roles = slices.DeleteFunc(slices.Clone(g.Roles), func(r Role) bool { return r.Late })
 		for i := range g.Roles {
-			g.Roles[i].ExcludeNodes = nil
+			g.Roles[i].NodeLimits = nil
 		}
 		return g
 	}

@@ -212,7 +212,13 @@ func (s *scenarioGang) gang() placement.Gang {
 			Mode:      r.Mode, Cards: r.Cards, MemoryGiB: r.GiB, CorePercent: r.Core, HostPorts: r.Ports,
 		})
 		made.Late, made.NodeSelector, made.Affinity, made.Tolerations = r.Late, r.Selector, r.Affinity, r.Tolerations
-		made.Pools, made.MaxPerNode, made.ExcludeNodes = r.Pools, r.MaxPerNode, set(r.Exclude)
+		made.Pools, made.MaxPerNode = r.Pools, r.MaxPerNode
+		for _, node := range r.Exclude {
+			if made.NodeLimits == nil {
+				made.NodeLimits = map[string]int{}
+			}
+			made.NodeLimits[node] = 0
+		}
 		g.Roles = append(g.Roles, made)
 	}
 	return g

@@ -36,8 +36,10 @@ type group struct {
 	// nodes are positions in the planner's nodes, ascending; size is their number.
 	nodes []int32
 	size  int
-	// near tells how close to the running members the nodes are, 0 for not at all.
+	// near tells how close to the running members the nodes are, 0 for not at all; weight,
+	// how much the members wish for them.
 	near   int
+	weight int64
 	number int32
 	next   *group
 }
@@ -92,7 +94,7 @@ func (p *planner) survey() *terrain {
 		r := &p.rules[i]
 		known := p.admissions.of(r)
 		for j, n := range p.nodes {
-			if known.admits(n) && (len(r.exclude) == 0 || !r.exclude[n.Name]) {
+			if known.admits(n) && !r.excludes(n.Name) {
 				t.admitted[j] |= 1 << uint(i)
 			}
 		}
@@ -200,6 +202,14 @@ func (p *planner) nearness(n *node) int {
 	return 0
 }
 
+// weight is how much the members to place wish for a node.
+func (p *planner) weight(n *node) (sum int64) {
+	for _, c := range p.classes {
+		sum += c.spec.weight(&n.Node)
+	}
+	return sum
+}
+
 // domains returns the domains that labels make, in the order of their first nodes;
 // one with all nodes when there are no labels.
 func (p *planner) domains(labels []string) []*domain {
@@ -218,7 +228,7 @@ func (p *planner) domains(labels []string) []*domain {
 			d.running += len(p.running[n.Name])
 		}
 		if t.admitted[i] != 0 {
-			g := m.group(d, p.key(n, t.admitted[i]), p.nearness(n))
+			g := m.group(d, p.key(n, t.admitted[i]), p.nearness(n), p.weight(n))
 			g.size++
 			m.of[i] = g.number
 		}
@@ -257,14 +267,14 @@ func (m *mapping) domain(n *node) *domain {
 }
 
 // group returns the group of the key in a domain and makes it when it is new.
-func (m *mapping) group(d *domain, key trialKey, near int) *group {
+func (m *mapping) group(d *domain, key trialKey, near int, weight int64) *group {
 	g := d.first[key.state]
 	for ; g != nil; g = g.next {
-		if g.trialKey == key && g.near == near {
+		if g.trialKey == key && g.near == near && g.weight == weight {
 			return g
 		}
 	}
-	g = &group{trialKey: key, near: near, next: d.first[key.state], number: int32(len(m.groups))}
+	g = &group{trialKey: key, near: near, weight: weight, next: d.first[key.state], number: int32(len(m.groups))}
 	d.first[key.state] = g
 	d.groups = append(d.groups, g)
 	m.groups = append(m.groups, g)

@@ -17,20 +17,31 @@ type filling struct {
 // the fewest places. It finds placements that filling node after node misses, such
 // as a parameter server that fits on few of the nodes that workers fill.
 func (p *planner) packInTurn(d *domain, want []int) selection {
+	nodes := fillings(d, len(p.classes))
+	order := p.scarcest(nodes, want)
+	for turn, class := range order {
+		p.packClass(class, order[turn+1:], want, nodes)
+	}
+	return p.chosen(d, nodes, order)
+}
+
+// fillings are the nodes of a domain, in the planner's order.
+func fillings(d *domain, classes int) []*filling {
 	var nodes []*filling
 	for _, g := range d.groups {
 		for i, at := range g.nodes {
 			nodes = append(nodes, &filling{
-				bucket: bucket{trial: &trial{take: make([]int, len(p.classes))}, group: g, handed: i},
+				bucket: bucket{trial: &trial{take: make([]int, classes)}, group: g, handed: i},
 				at:     at, room: g.state,
 			})
 		}
 	}
 	slices.SortFunc(nodes, func(a, b *filling) int { return cmp.Compare(a.at, b.at) })
-	order := p.scarcest(nodes, want)
-	for turn, class := range order {
-		p.packClass(class, order[turn+1:], want, nodes)
-	}
+	return nodes
+}
+
+// chosen is the selection of the nodes that took members, which they did in an order of classes.
+func (p *planner) chosen(d *domain, nodes []*filling, order []int) selection {
 	s := selection{domain: d}
 	for _, n := range nodes {
 		if n.members > 0 {

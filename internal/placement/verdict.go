@@ -49,6 +49,9 @@ const (
 	Mixed            Code = "Mixed"            // memory-only and memory+core on one node
 	PerNodeLimit     Code = "PerNodeLimit"     // members of one role per node (anti-affinity)
 	OtherDomain      Code = "OtherDomain"      // outside the network domain with the most room
+	KeptApart        Code = "KeptApart"        // a pod in the domain that must not be near (anti-affinity)
+	NotNear          Code = "NotNear"          // no pod in the domain that must be near (affinity)
+	Uneven           Code = "Uneven"           // more pods in the domain than a topology spread allows
 	InvalidRequest   Code = "InvalidRequest"   // a request that no node can serve
 )
 

@@ -18,6 +18,9 @@ type Pod struct {
 	// Own are the whole cards of the pod, Shares its parts of cards.
 	Own    gpu.Set
 	Shares []CardShare
+	// Namespace and Labels are what selectors find the pod by.
+	Namespace string
+	Labels    map[string]string
 	// Gang is the ID of the pod's gang, "" for none; Leaf the quota leaf that is charged.
 	Gang        string
 	Leaf        string

@@ -15,7 +15,6 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
 // instanceType is eight V100 with 32 GiB each, hybrid cube mesh.
@@ -105,7 +104,7 @@ func (c *cluster) job(namespace, name string, workers int, requests map[string]i
 // run plans a gang on the cache as the scheduler does, and binds it.
 func (c *cluster) run(key string) {
 	c.t.Helper()
-	d, ok, err := c.cache.Decide(key, nil, func(placement.Result) bool { return true })
+	d, ok, err := c.cache.Decide(key, nil, func(*inventory.Decision) bool { return true })
 	require.NoError(c.t, err)
 	require.True(c.t, ok, key)
 	require.NotNil(c.t, d.Result.Placement, d.Result.Verdict.String())

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
@@ -226,7 +227,20 @@ func (w *world) rules(gang string) func(*corev1.Pod) {
 	// Members of one role are kept apart.
 	apart := term(corev1.LabelHostname)
 	apart.LabelSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: contract.JobReplicaTypeLabel, Operator: metav1.LabelSelectorOpIn}}
-	switch domain := pick(w, corev1.LabelTopologyZone, blockLabel, corev1.LabelHostname); w.IntN(10) {
+	if w.chance(8) {
+		affinity.NodeAffinity = cmp.Or(affinity.NodeAffinity, &corev1.NodeAffinity{})
+		affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution = []corev1.PreferredSchedulingTerm{{Weight: 10, Preference: corev1.NodeSelectorTerm{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: blockLabel, Operator: corev1.NodeSelectorOpIn, Values: []string{pick(w, "b1", "b2", "b3")}}},
+		}}}
+	}
+	if w.chance(6) {
+		domain := pick(w, corev1.LabelTopologyZone, blockLabel, corev1.LabelHostname)
+		spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+			TopologyKey: domain, MaxSkew: int32(1 + w.IntN(2)), LabelSelector: term(domain).LabelSelector,
+			WhenUnsatisfiable: pick(w, corev1.DoNotSchedule, corev1.DoNotSchedule, corev1.ScheduleAnyway),
+		}}
+	}
+	switch domain := pick(w, corev1.LabelTopologyZone, blockLabel, corev1.LabelHostname); w.IntN(12) {
 	case 0:
 		affinity.PodAffinity = &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{term(domain)}}
 	case 1:
@@ -240,10 +254,13 @@ func (w *world) rules(gang string) func(*corev1.Pod) {
 			RequiredDuringSchedulingIgnoredDuringExecution:  []corev1.PodAffinityTerm{term(corev1.LabelTopologyZone)},
 			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{Weight: 1, PodAffinityTerm: term(blockLabel)}},
 		}
+	case 5: // one member in each domain
+		affinity.PodAntiAffinity = &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{term(domain)}}
 	}
 	spec.Affinity = affinity
 	return func(pod *corev1.Pod) {
 		pod.Spec.Tolerations, pod.Spec.NodeSelector, pod.Spec.Affinity = spec.Tolerations, spec.NodeSelector, spec.Affinity.DeepCopy()
+		pod.Spec.TopologySpreadConstraints = spec.TopologySpreadConstraints
 		if keep := pod.Spec.Affinity.PodAntiAffinity; keep != nil {
 			selector := keep.RequiredDuringSchedulingIgnoredDuringExecution[0].LabelSelector
 			for i := range selector.MatchExpressions {

@@ -18,7 +18,6 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
 func registered(cache *inventory.Cache) (*Metrics, metrics.KubeRegistry) {
@@ -142,7 +141,7 @@ func TestPlacesHeld(t *testing.T) {
 	}
 	const key = "pod/default/waits"
 	claim := func(c *inventory.Cache) {
-		_, _, _ = c.Decide(key, nil, func(placement.Result) bool { return true })
+		_, _, _ = c.Decide(key, nil, func(*inventory.Decision) bool { return true })
 	}
 	head := func(c *inventory.Cache) { c.ReserveHeads([]string{key}, nil) }
 	for name, test := range map[string]struct {

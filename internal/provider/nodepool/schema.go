@@ -18,16 +18,13 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/duration"
 )
 
 // Limits of the service.
 const (
-	minSystemDisk = 20   // GiB
-	maxSystemDisk = 2048 // GiB
+	maxSize       = 2000
 	maxVSwitches  = 8
 	maxNameLength = 63 // the name is the value of a node label
 )
@@ -49,7 +46,7 @@ func (r *pool) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 		"size": schema.Int64Attribute{
 			MarkdownDescription: "Number of nodes. When it is lowered, the cloud chooses which nodes go.",
 			Required:            true,
-			Validators:          []validator.Int64{int64validator.Between(0, catalog.MaxPoolSize)},
+			Validators:          []validator.Int64{int64validator.Between(0, maxSize)},
 		},
 		"mode": schema.StringAttribute{
 			MarkdownDescription: "How the nodes offer their cards (node label `ack.node.gpu.schedule`): `default` (whole cards, picked by the device plugin), " +
@@ -91,14 +88,14 @@ func (r *pool) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 		"vswitch_ids": schema.SetAttribute{
 			MarkdownDescription: "vSwitches in which the nodes are created, 1 to 8.",
 			Required:            true, ElementType: types.StringType,
-			Validators: []validator.Set{setvalidator.SizeBetween(1, maxVSwitches), setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1))},
+			Validators: []validator.Set{setvalidator.SizeBetween(1, maxVSwitches)},
 		},
 		"allow_disruption": schema.BoolAttribute{
 			MarkdownDescription: "Allows changes that take nodes or cards away from running jobs: a smaller size, another mode, replacing or deleting the pool. Default `false`: the plan refuses and names the jobs.",
 			Optional:            true, Computed: true, Default: booldefault.StaticBool(false),
 		},
-		"timeouts": duration.Timeouts(timeouts.Attributes(ctx, timeouts.Opts{Create: true, Update: true, Delete: true,
-			CreateDescription: "Default `60m`.", UpdateDescription: "Default `60m`.", DeleteDescription: "Default `40m`."})),
+		"timeouts": timeouts.Attributes(ctx, timeouts.Opts{Create: true, Update: true, Delete: true,
+			CreateDescription: "Default `60m`.", UpdateDescription: "Default `60m`.", DeleteDescription: "Default `40m`."}),
 	}
 	addInstanceAttributes(attributes)
 	addComputedAttributes(attributes)
@@ -126,7 +123,7 @@ func addInstanceAttributes(attributes map[string]schema.Attribute) {
 		MarkdownDescription: "Size of the system disk in GiB. Default: the service's.",
 		Optional:            true, Computed: true,
 		PlanModifiers: []planmodifier.Int64{int64planmodifier.UseStateForUnknown()},
-		Validators:    []validator.Int64{int64validator.Between(minSystemDisk, maxSystemDisk)},
+		Validators:    []validator.Int64{int64validator.AtLeast(20)},
 	}
 	attributes["image_id"] = schema.StringAttribute{
 		MarkdownDescription: "Image of the nodes. Default: the cluster's.",

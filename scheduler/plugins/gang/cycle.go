@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
@@ -61,8 +62,22 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *corev
 	return &fwk.PreFilterResult{NodeNames: sets.New(s.node)}, nil
 }
 
-// PreFilterExtensions returns nil: what other pods do is in the plugin's own view.
-func (*Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
+// PreFilterExtensions returns the plugin itself.
+func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return p }
+
+// AddPod takes a nominated pod off the node again that the planner places, too: its place
+// is held in the view, so that it needs none beside those who leave it.
+func (p *Plugin) AddPod(ctx context.Context, _ fwk.CycleState, _ *corev1.Pod, added fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+	if !p.cache.Planned(added.GetPod()) {
+		return nil
+	}
+	return fwk.AsStatus(node.RemovePod(klog.FromContext(ctx), added.GetPod()))
+}
+
+// RemovePod does nothing: what pods that go leave is in the plugin's view.
+func (*Plugin) RemovePod(context.Context, fwk.CycleState, *corev1.Pod, fwk.PodInfo, fwk.NodeInfo) *fwk.Status {
+	return nil
+}
 
 // Filter admits the planned node only; the framework tries a nominated node without
 // asking PreFilter's result.
@@ -79,10 +94,13 @@ func (p *Plugin) seatOf(ctx context.Context, key string, pod *corev1.Pod) (*seat
 	g := p.gang(key, pod)
 	s, verdict := g.seats[pod.UID], g.verdict
 	leads, open := g.leader == pod.UID, g.open
+	early := s != nil && !s.round.comes(s)
 	p.mu.Unlock()
 	switch {
 	case open != nil && open.phase == leavingPhase:
 		return nil, hold("gang %s is being planned anew", key)
+	case early:
+		return nil, hold("other members of gang %s come before it", key)
 	case s != nil:
 		return s, nil
 	case open != nil:
@@ -118,20 +136,26 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *core
 	return nil, hold("members of a gang are placed together")
 }
 
-// Reserve notes that the member holds its place in the scheduler's cache.
-func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, _ *corev1.Pod, _ string) *fwk.Status {
+// Reserve notes that the member holds its place in the scheduler's cache, and lets the one
+// in that comes after it.
+func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, _ *corev1.Pod, _ string) *fwk.Status {
 	s := seatIn(state)
 	if s == nil {
 		return nil
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if s.round.phase == leavingPhase {
+		p.mu.Unlock()
 		return hold("gang %s is being planned anew", s.round.key)
 	}
 	if !s.reserved {
 		s.reserved = true
 		s.round.reserved++
+	}
+	next := s.round.next()
+	p.mu.Unlock()
+	if next != nil {
+		p.handle.Activate(klog.FromContext(ctx), map[string]*corev1.Pod{next.pod.Namespace + "/" + next.pod.Name: next.pod})
 	}
 	return nil
 }

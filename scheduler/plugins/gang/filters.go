@@ -17,6 +17,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
 // sweepers bounds how many nodes are looked at at a time.
@@ -29,65 +30,78 @@ type handle interface {
 	RunPreFilterPlugins(ctx context.Context, state fwk.CycleState, pod *corev1.Pod) (*fwk.PreFilterResult, *fwk.Status, sets.Set[string])
 }
 
-// refusals are the nodes that other plugins refuse for members of a role, with the
-// reasons. What a gang remembers is never changed, but replaced.
-type refusals map[string]map[string]string
+// refusals are what other plugins refuse of nodes for members of a role. What a gang
+// remembers is never changed, but replaced.
+type refusals map[string]map[string]refusal
 
-func (r refusals) add(role, node, reason string) {
+// refusal is that a node takes so many members of a role and no more, and why.
+type refusal struct {
+	limit  int
+	reason string
+}
+
+// add notes a refusal; of two about one node the stricter stays.
+func (r refusals) add(role, node string, refused refusal) {
 	if r[role] == nil {
-		r[role] = map[string]string{}
+		r[role] = map[string]refusal{}
 	}
-	r[role][node] = reason
+	if known, ok := r[role][node]; !ok || refused.limit < known.limit {
+		r[role][node] = refused
+	}
 }
 
 // with returns these refusals and others.
 func (r refusals) with(others refusals) refusals {
 	all := refusals{}
 	for _, some := range []refusals{r, others} {
-		for role, reasons := range some {
-			for node, reason := range reasons {
-				all.add(role, node, reason)
+		for role, nodes := range some {
+			for node, refused := range nodes {
+				all.add(role, node, refused)
 			}
 		}
 	}
 	return all
 }
 
-// nodes returns the refused nodes by role.
-func (r refusals) nodes() inventory.Exclusions {
+// limits returns how many members nodes take, by role.
+func (r refusals) limits() inventory.Limits {
 	if len(r) == 0 {
 		return nil
 	}
-	exclude := inventory.Exclusions{}
-	for role, reasons := range r {
-		exclude[role] = map[string]bool{}
-		for node := range reasons {
-			exclude[role][node] = true
+	limits := inventory.Limits{}
+	for role, nodes := range r {
+		limits[role] = map[string]int{}
+		for node, refused := range nodes {
+			limits[role][node] = refused.limit
 		}
 	}
-	return exclude
+	return limits
 }
 
 // String says how many nodes are refused by whom and why, the most common first.
 func (r refusals) String() string {
 	nodes := map[string]map[string]bool{}
-	for _, reasons := range r {
-		for node, reason := range reasons {
-			if nodes[reason] == nil {
-				nodes[reason] = map[string]bool{}
+	for _, refused := range r {
+		for node, refusal := range refused {
+			text := "refused by " + refusal.reason
+			if refusal.limit > 0 {
+				text = fmt.Sprintf("refused beyond %s by %s", inventory.Members(refusal.limit), refusal.reason)
 			}
-			nodes[reason][node] = true
+			if nodes[text] == nil {
+				nodes[text] = map[string]bool{}
+			}
+			nodes[text][node] = true
 		}
 	}
 	var b strings.Builder
-	for _, reason := range slices.SortedFunc(maps.Keys(nodes), func(a, b string) int {
+	for _, text := range slices.SortedFunc(maps.Keys(nodes), func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(nodes[b]), len(nodes[a])), cmp.Compare(a, b))
 	}) {
 		noun := "nodes"
-		if len(nodes[reason]) == 1 {
+		if len(nodes[text]) == 1 {
 			noun = "node"
 		}
-		fmt.Fprintf(&b, " %d %s refused by %s.", len(nodes[reason]), noun, strings.TrimSuffix(reason, "."))
+		fmt.Fprintf(&b, " %d %s %s.", len(nodes[text]), noun, strings.TrimSuffix(text, "."))
 	}
 	return b.String()
 }
@@ -104,6 +118,8 @@ type rehearsal struct {
 	*Plugin
 	shapes map[string]*shape
 	nodes  map[string]fwk.NodeInfo
+	// seated counts the members of each role on each node.
+	seated map[string]map[string]int
 	found  refusals
 }
 
@@ -124,11 +140,33 @@ type blocked struct {
 	reason string
 }
 
-// rehearse returns the nodes of a decision that other plugins refuse. Members of a role
-// are one shape: PreFilter runs once for each, Filter for each member on its node,
-// beside the members before it.
-func (p *Plugin) rehearse(ctx context.Context, d inventory.Decision) (refusals, *blocked, error) {
-	r := &rehearsal{Plugin: p, shapes: map[string]*shape{}, nodes: map[string]fwk.NodeInfo{}, found: refusals{}}
+// picky reports whether other plugins may refuse a gang places that the planner finds for
+// it, or demand that its members come in a certain order: what members that come first
+// do to those that come later is not known before.
+func picky(d *inventory.Decision) bool {
+	for _, role := range d.Gang.Roles {
+		if spec := &d.Pods[role.Members[0]].Spec; !role.Late && (len(spec.Volumes) > 0 && slices.ContainsFunc(spec.Volumes, attached) ||
+			len(spec.ResourceClaims) > 0 || len(role.Neighbors) > 0 ||
+			slices.ContainsFunc(role.Spreads, func(s placement.TopologySpread) bool { return !s.Soft })) {
+			return true
+		}
+	}
+	return false
+}
+
+// attached reports whether a volume is one that not every node can have.
+func attached(v corev1.Volume) bool {
+	s := &v.VolumeSource
+	return s.PersistentVolumeClaim != nil || s.Ephemeral != nil || s.CSI != nil ||
+		s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.AzureDisk != nil || s.ISCSI != nil || s.RBD != nil
+}
+
+// rehearse returns what other plugins refuse of a decision, or else the order in which its
+// members can take their places. Members of a role are one shape: PreFilter runs once for
+// each, Filter for each member on its node, beside the members before it. The leader is the
+// first to try; a member that is refused tries again after the others.
+func (p *Plugin) rehearse(ctx context.Context, d inventory.Decision, leader *corev1.Pod) (refusals, []string, *blocked, error) {
+	r := &rehearsal{Plugin: p, shapes: map[string]*shape{}, nodes: map[string]fwk.NodeInfo{}, seated: map[string]map[string]int{}, found: refusals{}}
 	roles := map[string]string{}
 	for _, role := range d.Gang.Roles {
 		for _, member := range role.Members {
@@ -139,21 +177,52 @@ func (p *Plugin) rehearse(ctx context.Context, d inventory.Decision) (refusals, 
 		if role := roles[a.Member]; r.shapes[role] == nil {
 			why, err := r.prepare(ctx, role, d.Pods[a.Member])
 			if why != nil || err != nil {
-				return nil, why, err
+				return nil, nil, why, err
 			}
 		}
 	}
 	for _, pod := range d.Leaving {
 		if err := r.remove(ctx, pod); err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 	}
-	for _, a := range d.Result.Placement.Assignments {
-		if err := r.seat(ctx, roles[a.Member], d.Pods[a.Member], a.Node); err != nil {
-			return nil, nil, err
+	var order []string
+	due := slices.Clone(d.Result.Placement.Assignments)
+	slices.SortStableFunc(due, func(a, b placement.Assignment) int {
+		return cmp.Compare(rank(d.Pods[b.Member].UID == leader.UID), rank(d.Pods[a.Member].UID == leader.UID))
+	})
+	for len(due) > 0 {
+		var later []placement.Assignment
+		var refused []*fwk.Status
+		for _, a := range due {
+			status, err := r.seat(ctx, roles[a.Member], d.Pods[a.Member], a.Node)
+			switch {
+			case err != nil:
+				return nil, nil, nil, err
+			case status != nil:
+				later, refused = append(later, a), append(refused, status)
+			default:
+				order = append(order, a.Member)
+			}
+		}
+		if len(later) == len(due) {
+			return r.found, nil, nil, r.refuse(ctx, roles, later, refused)
+		}
+		due = later
+	}
+	return nil, order, nil, nil
+}
+
+// refuse notes who refuses the places of members that none of the others help to theirs.
+func (r *rehearsal) refuse(ctx context.Context, roles map[string]string, places []placement.Assignment, why []*fwk.Status) error {
+	for i, a := range places {
+		role := roles[a.Member]
+		r.found.add(role, a.Node, refusal{limit: r.seated[role][a.Node], reason: reasonOf(why[i])})
+		if err := r.sweep(ctx, role, why[i].Plugin()); err != nil {
+			return err
 		}
 	}
-	return r.found, nil, nil
+	return nil
 }
 
 // prepare runs PreFilter for a shape.
@@ -221,38 +290,37 @@ func (r *rehearsal) take(ctx context.Context, info fwk.NodeInfo, pod fwk.PodInfo
 	return nil
 }
 
-// seat puts a member on its node, or notes who refuses it there.
-func (r *rehearsal) seat(ctx context.Context, role string, pod *corev1.Pod, name string) error {
+// seat puts a member on its node, unless another plugin refuses it there.
+func (r *rehearsal) seat(ctx context.Context, role string, pod *corev1.Pod, name string) (refused *fwk.Status, err error) {
 	s := r.shapes[role]
-	if r.found[role][name] != "" {
-		return nil
-	}
 	info, err := r.node(ctx, name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if info == nil {
-		r.found.add(role, name, "the scheduler: the node has just appeared")
-		return nil
+		return fwk.NewStatus(fwk.Unschedulable, "the scheduler: the node has just appeared"), nil
 	}
 	switch status := r.ask(ctx, s, pod, info); {
 	case status.IsRejected():
-		r.found.add(role, name, reasonOf(status))
-		return r.sweep(ctx, role, status.Plugin())
+		return status, nil
 	case !status.IsSuccess():
-		return status.AsError()
+		return nil, status.AsError()
 	}
+	if r.seated[role] == nil {
+		r.seated[role] = map[string]int{}
+	}
+	r.seated[role][name]++
 	added, err := framework.NewPodInfo(pod)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	info.AddPodInfo(added)
 	for _, s := range r.shapes {
 		if status := r.handle.RunPreFilterExtensionAddPod(ctx, s.state, s.pod, added, info); !status.IsSuccess() {
-			return status.AsError()
+			return nil, status.AsError()
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // ask runs the filters for a member on a node.
@@ -267,7 +335,7 @@ func (r *rehearsal) ask(ctx context.Context, s *shape, pod *corev1.Pod, info fwk
 // has refused one: so that not one after the other is planned in vain.
 func (r *rehearsal) sweep(ctx context.Context, role, plugin string) error {
 	s := r.shapes[role]
-	if s.swept.Has(plugin) {
+	if plugin == "" || s.swept.Has(plugin) {
 		return nil
 	}
 	s.swept.Insert(plugin)
@@ -283,7 +351,7 @@ func (r *rehearsal) sweep(ctx context.Context, role, plugin string) error {
 		if status.Code() == fwk.UnschedulableAndUnresolvable && status.Plugin() == plugin {
 			lock.Lock()
 			defer lock.Unlock()
-			r.found.add(role, bare.Node().Name, reasonOf(status))
+			r.found.add(role, bare.Node().Name, refusal{reason: reasonOf(status)})
 		}
 	})
 	return nil

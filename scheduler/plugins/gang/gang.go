@@ -22,8 +22,8 @@ type gang struct {
 	seats map[types.UID]*seat
 	// open is the round whose members are passing their cycles, or leaving; nil while there is none.
 	open *round
-	// doubted are nodes that another plugin refused once, refused those that it refused
-	// again a moment later, or in a rehearsal.
+	// doubted are nodes that another plugin refused once, refused is what it refused again a
+	// moment later, or in a rehearsal.
 	doubted map[string]bool
 	refused refusals
 	// wary tells that another plugin has refused a node.
@@ -55,6 +55,8 @@ type seat struct {
 	pod    *corev1.Pod
 	node   string
 	record contract.Allocation
+	// turn is the place in the order of the round, when it has one.
+	turn int
 	// reserved tells that the member has passed its cycle and holds its place in the
 	// scheduler's cache.
 	reserved bool
@@ -67,8 +69,28 @@ type round struct {
 	seats map[types.UID]*seat
 	// reserved counts the seats whose members hold a place.
 	reserved int
+	// inTurn tells that members take their seats in the order of their turns.
+	inTurn bool
 	// pause is how long the gang stays out after the round has failed.
 	pause time.Duration
+}
+
+// comes reports whether it is a member's turn. The plugin's lock must be held unless the
+// round has just been opened.
+func (r *round) comes(s *seat) bool {
+	return !r.inTurn || r.phase != seatingPhase || s.turn <= r.reserved
+}
+
+// next is the seat whose turn it is, nil when there is none or any may come.
+func (r *round) next() *seat {
+	if r.inTurn && r.phase == seatingPhase {
+		for _, s := range r.seats {
+			if s.turn == r.reserved {
+				return s
+			}
+		}
+	}
+	return nil
 }
 
 // phase is how far a round is.

@@ -159,6 +159,9 @@ func (p *Plugin) Less(a, b fwk.QueuedPodInfo) bool {
 	}
 	keyA, keyB := queueKey(podA), queueKey(podB)
 	if keyA == keyB {
+		if turnA, turnB := p.place(keyA, podA), p.place(keyA, podB); turnA != turnB {
+			return turnA < turnB
+		}
 		return a.GetTimestamp().Before(b.GetTimestamp())
 	}
 	turnA, turnB := p.turn(keyA, a), p.turn(keyB, b)
@@ -166,6 +169,16 @@ func (p *Plugin) Less(a, b fwk.QueuedPodInfo) bool {
 		return turnA < turnB
 	}
 	return keyA < keyB
+}
+
+// place is the turn of a gang's member in its round, 0 when any may come.
+func (p *Plugin) place(key string, pod *corev1.Pod) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if g, ok := p.gangs[key]; ok && g.seats[pod.UID] != nil && g.seats[pod.UID].round.inTurn {
+		return g.seats[pod.UID].turn
+	}
+	return 0
 }
 
 // queueKey names what is queued together: the gang, or the pod on its own.

@@ -48,12 +48,12 @@ func (p *Plugin) reserve(keys []string) (changed bool) {
 	}
 	due := slices.DeleteFunc(keys, func(key string) bool { return p.patienceOf(key) > 0 })
 	p.due.Store(len(due) > 0)
-	exclude := map[string]inventory.Exclusions{}
+	limits := map[string]inventory.Limits{}
 	for _, key := range due {
 		refused, _ := p.refusedTo(key)
-		exclude[key] = refused.nodes()
+		limits[key] = refused.limits()
 	}
-	return p.cache.ReserveHeads(due, exclude)
+	return p.cache.ReserveHeads(due, limits)
 }
 
 // concernHeads reports whether a change of some gangs may mean that other places must be

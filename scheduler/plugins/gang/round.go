@@ -31,7 +31,7 @@ const (
 // plan plans the members of a gang that are not bound, and returns the pod's seat or
 // the verdict. It runs in the scheduling cycle only, so rounds never overlap.
 func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*seat, *fwk.Status) {
-	d, status := p.decide(ctx, key, pod)
+	d, order, status := p.decide(ctx, key, pod)
 	if status != nil {
 		return nil, status
 	}
@@ -40,30 +40,33 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*seat, 
 		g := p.gang(key, pod)
 		g.wait(text)
 		p.missed(g)
-		picky := len(g.refused) > 0
+		refused := len(g.refused) > 0
 		p.mu.Unlock()
 		p.work.claim(key)
-		if picky {
+		if refused {
 			p.work.age() // the place that it waits for may be one that is refused
 		} else {
 			p.loseHope(key)
 		}
 		switch {
 		case d.Result.Reservation != nil:
-		case picky:
+		case refused:
 			p.pardonLater(key)
 		default:
 			p.dissolve(ctx, key, d.GangState)
 		}
 		return nil, hold("%s", text)
 	}
-	r := p.open(key, pod, d.Seats)
+	r := p.open(key, pod, d.Seats, order)
 	s := r.seats[pod.UID]
 	if s == nil || len(r.seats) > 1 {
 		p.enqueue(ctx, key, d.GangState)
 	}
-	if s == nil {
+	switch {
+	case s == nil:
 		return nil, hold("gang %s is being placed without it", key)
+	case !r.comes(s):
+		return nil, hold("other members of gang %s come before it", key)
 	}
 	return s, nil
 }
@@ -71,22 +74,27 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*seat, 
 // decide plans a gang and takes its place, unless other plugins refuse it there: then it
 // is planned again without the nodes that they refuse. They are asked before others are
 // evicted for a place. Before members take seats, which each plugin looks at in their own
-// cycles anyway, they are asked only when one has refused the gang a node before.
-func (p *Plugin) decide(ctx context.Context, key string, pod *corev1.Pod) (inventory.Decision, *fwk.Status) {
+// cycles anyway, they are asked only when one has refused the gang a node before, or may.
+// It returns the order in which members must take their seats, nil when any will do.
+func (p *Plugin) decide(ctx context.Context, key string, pod *corev1.Pod) (inventory.Decision, []string, *fwk.Status) {
 	var rehearsed *placement.Result
+	var order []string
 	for range rehearsals {
 		refused, wary := p.refusedTo(key)
 		begin := time.Now()
-		d, ok, err := p.cache.Decide(key, refused.nodes(), func(r placement.Result) bool {
-			return r.Reservation == nil && !wary || rehearsed != nil && reflect.DeepEqual(r, *rehearsed)
+		d, ok, err := p.cache.Decide(key, refused.limits(), func(d *inventory.Decision) bool {
+			if rehearsed != nil && reflect.DeepEqual(d.Result, *rehearsed) {
+				return true
+			}
+			return d.Result.Reservation == nil && !wary && !picky(d)
 		})
 		switch {
 		case err != nil:
-			return d, fwk.AsStatus(err)
+			return d, nil, fwk.AsStatus(err)
 		case !ok:
-			return d, hold("pod %s is gone", pod.Name)
+			return d, nil, hold("pod %s is gone", pod.Name)
 		case d.Lacks != "":
-			return d, hold("%s", d.Lacks)
+			return d, nil, hold("%s", d.Lacks)
 		}
 		if d.Lifted {
 			p.work.add(inventory.Change{RolledBack: true})
@@ -96,25 +104,25 @@ func (p *Plugin) decide(ctx context.Context, key string, pod *corev1.Pod) (inven
 			p.meter.GaveUpClaim()
 		}
 		if !d.Declined {
-			return d, nil
+			return d, order, nil
 		}
-		found, why, err := p.rehearse(ctx, d)
+		found, turns, why, err := p.rehearse(ctx, d, pod)
 		switch {
 		case err != nil:
-			return d, fwk.AsStatus(err)
+			return d, nil, fwk.AsStatus(err)
 		case why != nil:
 			p.block(ctx, key, why.pod, why.reason)
 			p.letIn(ctx, key)
-			return d, hold("pod %s: %s", why.pod.Name, why.reason)
+			return d, nil, hold("pod %s: %s", why.pod.Name, why.reason)
 		}
-		rehearsed = &d.Result
+		rehearsed, order = &d.Result, turns
 		if len(found) > 0 {
 			rehearsed = nil
 			p.note(key, pod, found)
 		}
 	}
 	p.letInAfter(ctx, key, secondLook)
-	return inventory.Decision{}, hold("other plugins refuse the nodes of gang %s; it is being planned anew", key)
+	return inventory.Decision{}, nil, hold("other plugins refuse the nodes of gang %s; it is being planned anew", key)
 }
 
 // pardonLater gives a gang's refused nodes another chance after a pause that doubles
@@ -175,11 +183,17 @@ func (p *Plugin) note(key string, pod *corev1.Pod, found refusals) {
 	g.wary, g.refused = true, g.refused.with(found)
 }
 
-// open gives the planned members, which are charged to the view already, their seats.
-func (p *Plugin) open(key string, pod *corev1.Pod, places []inventory.Seat) *round {
-	r := &round{key: key, seats: make(map[types.UID]*seat, len(places))}
+// open gives the planned members, which are charged to the view already, their seats, and
+// the order in which they take them, nil for any.
+func (p *Plugin) open(key string, pod *corev1.Pod, places []inventory.Seat, order []string) *round {
+	r := &round{key: key, seats: make(map[types.UID]*seat, len(places)), inTurn: order != nil}
 	for _, place := range places {
-		r.seats[place.Pod.UID] = &seat{round: r, pod: place.Pod, node: place.Record.Node, record: place.Record}
+		s := &seat{round: r, pod: place.Pod, node: place.Record.Node, record: place.Record, turn: slices.Index(order, place.Member)}
+		r.seats[place.Pod.UID] = s
+		if r.inTurn {
+			// A nomination would count this member for those that come before it.
+			p.handle.DeleteNominatedPodIfExists(s.pod)
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -204,12 +218,18 @@ func (p *Plugin) nominate(ctx context.Context, pod *corev1.Pod, node string) {
 // first time that may only mean that the scheduler's own cache is a moment behind the
 // view, so the node is tried once more.
 func (p *Plugin) refuse(ctx context.Context, key string, s *seat, why *fwk.Status) {
-	found := refusals{}
-	if state, ok := p.cache.Gang(key); ok {
-		found.add(roleOf(state, s.pod), s.node, reasonOf(why))
-	}
+	state, _ := p.cache.Gang(key)
+	role := roleOf(state, s.pod)
 	p.mu.Lock()
 	g := p.gang(key, s.pod)
+	beside := 0
+	for _, other := range s.round.seats {
+		if other != s && other.reserved && other.node == s.node && roleOf(state, other.pod) == role {
+			beside++
+		}
+	}
+	found := refusals{}
+	found.add(role, s.node, refusal{limit: beside, reason: reasonOf(why)})
 	g.wary = true
 	if g.doubted[s.node] {
 		g.refused = g.refused.with(found)

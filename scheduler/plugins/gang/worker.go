@@ -187,10 +187,10 @@ func (p *Plugin) missed(g *gang) {
 }
 
 // retry lets a waiting gang in when it fits now, as consider says, and else notes why not.
-func (p *Plugin) retry(ctx context.Context, key string, consider func(string, inventory.Exclusions) (inventory.Decision, bool)) {
+func (p *Plugin) retry(ctx context.Context, key string, consider func(string, inventory.Limits) (inventory.Decision, bool)) {
 	refused, _ := p.refusedTo(key)
 	begin := time.Now()
-	d, ok := consider(key, refused.nodes())
+	d, ok := consider(key, refused.limits())
 	if ok {
 		p.planned(key, begin, d)
 	}

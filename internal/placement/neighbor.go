@@ -1,0 +1,74 @@
+package placement
+
+import "slices"
+
+// Selector selects pods by their namespace and labels.
+type Selector struct {
+	// Namespaces are those of the pods; nil selects pods of all namespaces.
+	Namespaces []string
+	// Requirements must all be met; none selects every pod.
+	Requirements []Requirement
+}
+
+// Neighbor is a rule about the pods in a member's domain, running ones and members of
+// the gang alike: Kubernetes' required affinity between pods.
+type Neighbor struct {
+	// Label is the node label whose values are the domains.
+	Label string
+	Pods  Selector
+	// Apart tells that none of the pods may run in the domain of a member; otherwise one
+	// must, unless the member is the first of them anywhere.
+	Apart bool
+}
+
+// TopologySpread is a rule about how evenly pods are spread over domains: Kubernetes' topology
+// spread constraints. In no domain may there be more than MaxSkew pods more than in the
+// one with the fewest.
+type TopologySpread struct {
+	// Label is the node label whose values are the domains.
+	Label   string
+	Pods    Selector
+	MaxSkew int
+	// MinDomains is how many domains there must be for that the fewest pods count; with
+	// less it is as if one were empty. 0 sets no limit.
+	MinDomains int
+	// Soft makes the rule a wish: it is kept when all members get a place by it.
+	Soft bool
+	// AnyAffinity counts domains, too, whose nodes the role's selector and affinity rule
+	// out; HonorTaints leaves out those whose nodes have a taint that it does not tolerate.
+	AnyAffinity, HonorTaints bool
+}
+
+// Preference is a wish for nodes that meet all requirements: Kubernetes' preferred node
+// affinity. Weights of the preferences that a node meets add up.
+type Preference struct {
+	Weight       int64
+	Requirements []Requirement
+}
+
+func (s *Selector) selects(namespace string, labels map[string]string) bool {
+	if s.Namespaces != nil && !slices.Contains(s.Namespaces, namespace) {
+		return false
+	}
+	for _, r := range s.Requirements {
+		if !r.meets(labels) {
+			return false
+		}
+	}
+	return true
+}
+
+// neighborly reports whether the place of the role's members depends on other pods.
+func (r *Role) neighborly(soft bool) bool {
+	return len(r.Neighbors) > 0 || slices.ContainsFunc(r.Spreads, func(s TopologySpread) bool { return soft || !s.Soft })
+}
+
+// weight is how much the role wishes for a node.
+func (r *Role) weight(n *Node) (sum int64) {
+	for _, wish := range r.Preferred {
+		if meetsAll(wish.Requirements, n.Labels) {
+			sum += wish.Weight
+		}
+	}
+	return sum
+}

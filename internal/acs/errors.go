@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 )
 
@@ -83,7 +84,7 @@ func serverFault(err error) bool {
 	return errors.As(err, &e) && (e.Status >= 500 || e.Code == "InternalError" || e.Code == "ServiceUnavailable")
 }
 
-// maxMessage limits the text taken from an answer that is not JSON, in bytes.
+// maxMessage limits the text taken from an answer, in bytes.
 const maxMessage = 300
 
 // parseError reads the body of a refusal. The gateway (signature, rights, throttling)
@@ -115,6 +116,19 @@ func parseError(status int, body []byte) *Error {
 		e.Message = http.StatusText(status)
 	}
 	return e
+}
+
+// signed begins what the gateway adds to the message about a wrong signature: everything
+// that it expected to be signed, which tells the user nothing.
+var signed = regexp.MustCompile(`(?is)[;,.\s]*(server|client)?\s*string to sign is\b.*`)
+
+// brief is the part of a message that is for people, in one line.
+func brief(message string) string {
+	message = strings.Join(strings.Fields(signed.ReplaceAllString(message, ".")), " ")
+	if len(message) > maxMessage {
+		message = strings.ToValidUTF8(message[:maxMessage], "") + "…"
+	}
+	return message
 }
 
 func (c *Client) hint(code string) string {

@@ -108,7 +108,7 @@ func (c *Client) send(ctx context.Context, req call, body []byte) ([]byte, error
 	}
 	if response.StatusCode >= 300 {
 		e := parseError(response.StatusCode, answer)
-		e.Operation, e.Message, e.Hint = req.operation, c.credentials.redact(e.Message), c.hint(e.Code)
+		e.Operation, e.Message, e.Hint = req.operation, brief(c.credentials.redact(e.Message)), c.hint(e.Code)
 		return nil, e
 	}
 	return answer, nil

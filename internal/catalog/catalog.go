@@ -129,6 +129,9 @@ func parse() (*tables, error) {
 	return t, err
 }
 
+// MaxPoolSize is the largest number of nodes of one node pool.
+const MaxPoolSize = 2000
+
 // Lookup returns an instance type by its full name.
 func Lookup(name string) (InstanceType, bool) {
 	it, ok := load().types[name]

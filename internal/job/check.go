@@ -26,12 +26,21 @@ func (s Spec) Check() []Problem {
 		problems = append(problems, Problem{Field: field, Role: role, Text: fmt.Sprintf(format, args...)})
 	}
 	s.checkJob(add)
+	s.checkSize(add)
+	s.checkMarks(add)
+	s.checkWhere(add)
 	for _, name := range s.RoleNames() {
+		if name == "" {
+			add("", "roles", "a role has no name: framework %q has the roles %s", s.Framework, strings.Join(s.Framework.Roles(), " and "))
+			continue
+		}
 		if !slices.Contains(s.Framework.Roles(), name) {
-			add(name, "", "framework %q has the roles %s; there is no role %q", s.Framework, strings.Join(s.Framework.Roles(), " and "), name)
+			add(name, "", "framework %q has the roles %s; there is no role %q", s.Framework, strings.Join(s.Framework.Roles(), " and "), short(name))
 			continue
 		}
 		s.checkRole(name, add)
+		s.Roles[name].checkAmounts(name, add)
+		s.Roles[name].checkContainer(name, add)
 	}
 	return problems
 }
@@ -40,14 +49,14 @@ type report func(role, field, format string, args ...any)
 
 func (s Spec) checkJob(add report) {
 	for _, text := range validation.IsDNS1035Label(s.Name) {
-		add("", "name", "%q cannot be the name of a job: %s", s.Name, text)
+		add("", "name", "%q cannot be the name of a job: %s", short(s.Name), text)
 	}
-	if longest := s.longestPod(); len(longest) > validation.DNS1035LabelMaxLength {
+	if longest := s.longestPod(); len(s.Name) <= validation.DNS1035LabelMaxLength && len(longest) > validation.DNS1035LabelMaxLength {
 		add("", "name", "the pod name %q would have %d characters, at most %d are allowed: shorten the job's name by %d",
 			longest, len(longest), validation.DNS1035LabelMaxLength, len(longest)-validation.DNS1035LabelMaxLength)
 	}
 	for _, text := range validation.IsDNS1123Label(s.Namespace) {
-		add("", "namespace", "%q cannot be a namespace: %s", s.Namespace, text)
+		add("", "namespace", "%q cannot be a namespace: %s", short(s.Namespace), text)
 	}
 	if _, ok := s.Roles[contract.ReplicaWorker]; !ok && s.Framework == MPI {
 		add("", "roles", "framework %q needs the role %q", s.Framework, contract.ReplicaWorker)
@@ -78,13 +87,16 @@ func (s Spec) checkJob(add report) {
 func (s Spec) checkPods(add report) {
 	if s.ServiceAccount != "" {
 		for _, text := range validation.IsDNS1123Subdomain(s.ServiceAccount) {
-			add("", "service_account", "%q cannot be a service account: %s", s.ServiceAccount, text)
+			add("", "service_account", "%q cannot be a service account: %s", short(s.ServiceAccount), text)
 		}
 	}
 	for _, name := range s.ImagePullSecrets {
 		for _, text := range validation.IsDNS1123Subdomain(name) {
-			add("", "image_pull_secrets", "%q cannot be a secret: %s", name, text)
+			add("", "image_pull_secrets", "%q cannot be a secret: %s", short(name), text)
 		}
+	}
+	if fault := memoryFault(s.SharedMemory); fault != "" {
+		add("", "shared_memory", "%s", fault)
 	}
 	taken := map[string]string{}
 	if !s.SharedMemory.IsZero() {
@@ -93,19 +105,19 @@ func (s Spec) checkPods(add report) {
 	for _, name := range slices.Sorted(maps.Keys(s.Volumes)) {
 		v := s.Volumes[name]
 		for _, text := range validation.IsDNS1123Label(name) {
-			add("", "volumes", "%q cannot be the name of a volume: %s", name, text)
+			add("", "volumes", "%q cannot be the name of a volume: %s", short(name), text)
 		}
 		if name == sharedMemoryVolume {
 			add("", "volumes", "the name %q is kept for shared_memory: choose another", name)
 		}
 		for _, text := range validation.IsDNS1123Subdomain(v.Claim) {
-			add("", "volumes", "volume %q: %q cannot be a volume claim: %s", name, v.Claim, text)
+			add("", "volumes", "volume %q: %q cannot be a volume claim: %s", short(name), short(v.Claim), text)
 		}
-		if !strings.HasPrefix(v.MountPath, "/") || strings.Contains(v.MountPath, ":") {
-			add("", "volumes", "volume %q: %q is not a path in the container: start it with a slash, and leave out colons", name, v.MountPath)
+		if !strings.HasPrefix(v.MountPath, "/") || strings.ContainsAny(v.MountPath, ":\x00") {
+			add("", "volumes", "volume %q: %q is not a path in the container: start it with a slash, and leave out colons", short(name), short(v.MountPath))
 		}
 		if other := taken[v.MountPath]; other != "" {
-			add("", "volumes", "volume %q: %s is taken by %s", name, v.MountPath, other)
+			add("", "volumes", "volume %q: %s is taken by %s", short(name), short(v.MountPath), other)
 		}
 		taken[v.MountPath] = fmt.Sprintf("volume %q", name)
 	}
@@ -113,7 +125,7 @@ func (s Spec) checkPods(add report) {
 
 func (s Spec) longestPod() string {
 	longest := ""
-	for _, name := range s.RoleNames() {
+	for _, name := range slices.DeleteFunc(s.RoleNames(), func(name string) bool { return !slices.Contains(s.Framework.Roles(), name) }) {
 		if pod := s.Name + "-" + MemberName(name, int(max(s.Roles[name].Replicas-1, 0))); len(pod) > len(longest) {
 			longest = pod
 		}

@@ -8,6 +8,7 @@ package job
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 
@@ -130,13 +131,13 @@ func (s Spec) RoleNames() []string { return slices.Sorted(maps.Keys(s.Roles)) }
 
 // Members returns how many replicas are members of the gang, see [Spec.Late].
 func (s Spec) Members() int32 {
-	var n int32
+	var n int64
 	for name, r := range s.Roles {
 		if !s.Late(name) {
-			n += r.Replicas
+			n += int64(r.Replicas)
 		}
 	}
-	return n
+	return int32(min(n, math.MaxInt32)) // a job that has more fails its check
 }
 
 // Late reports whether a role is no member of the gang, because it asks for no

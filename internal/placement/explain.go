@@ -231,7 +231,7 @@ func (r *Request) Words() string {
 		parts = append(parts, fmt.Sprintf("%g CPU", float64(r.MilliCPU)/1000))
 	}
 	if r.MemoryBytes > 0 {
-		parts = append(parts, fmt.Sprintf("%.4g GiB memory", float64(r.MemoryBytes)/(1<<30)))
+		parts = append(parts, memoryWords(r.MemoryBytes)+" memory")
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Extended)) {
 		if r.Extended[name] > 0 {
@@ -242,6 +242,16 @@ func (r *Request) Words() string {
 		return "one pod"
 	}
 	return strings.Join(parts, ", ")
+}
+
+// memoryWords writes an amount of memory in the unit that suits it: "64 GiB", "10 MiB".
+func memoryWords(n int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	value, unit := float64(n), 0
+	for value >= 1024 && unit < len(units)-1 {
+		value, unit = value/1024, unit+1
+	}
+	return fmt.Sprintf("%.4g %s", value, units[unit])
 }
 
 func plural(n int, noun string) string {

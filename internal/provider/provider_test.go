@@ -84,6 +84,7 @@ func TestMistakesInTheAccess(t *testing.T) {
 		"unknown access key":        {block(`access_key = "LTAIwrong"`), pool, "InvalidAccessKeyId.NotFound"},
 		"what to do about it":       {block(`access_key = "LTAIwrong"`), pool, "check the access key's ID and secret (ALIBABA_CLOUD_ACCESS_KEY_ID, ALIBABA_CLOUD_ACCESS_KEY_SECRET)"},
 		"wrong secret":              {block(`secret_key = "wrong"`), pool, "SignatureDoesNotMatch"},
+		"and no more than that":     {block(`secret_key = "wrong"`), pool, "Specified signature is not matched with our calculation. (request"},
 		"unreachable API":           {block(`endpoint = "http://127.0.0.1:1"`), pool, "no answer from the Container Service API at http://127.0.0.1:1"},
 		"malformed endpoint":        {block(`endpoint = "ftp://x"`), pool, `endpoint "ftp://x" must be a host, or a URL`},
 		"unknown cluster":           {block(`cluster_id = "c-other"`), pool, "ErrorClusterNotFound"},

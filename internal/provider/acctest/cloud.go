@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/hashicorp/terraform-plugin-framework/providerserver"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -24,6 +23,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/server"
 )
 
 // What the emulated cloud is called and signed with.
@@ -37,7 +37,7 @@ const (
 // Providers are the provider under test, for [resource.TestCase].
 func Providers() map[string]func() (tfprotov6.ProviderServer, error) {
 	return map[string]func() (tfprotov6.ProviderServer, error){
-		"gpuplan": providerserver.NewProtocol6WithError(provider.New("test")()),
+		"gpuplan": func() (tfprotov6.ProviderServer, error) { return server.New(provider.New("test")(), false), nil },
 	}
 }
 

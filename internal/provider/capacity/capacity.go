@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-framework/types/basetypes"
 )
@@ -88,7 +89,7 @@ func From(ctx context.Context, value types.Object) (Capacity, diag.Diagnostics) 
 	return c, diags
 }
 
-// List reads a known list of capacities, such as a job's "pools". known is false
+// List reads a known list of capacities, the attribute "pools". known is false
 // when the list or anything in it is unknown until apply.
 func List(ctx context.Context, value types.List) (list []Capacity, known bool, diags diag.Diagnostics) {
 	tf, err := value.ToTerraformValue(ctx)
@@ -99,7 +100,9 @@ func List(ctx context.Context, value types.List) (list []Capacity, known bool, d
 	if !tf.IsFullyKnown() {
 		return nil, false, nil
 	}
-	diags = value.ElementsAs(ctx, &list, false)
+	if value.ElementsAs(ctx, &list, false).HasError() {
+		diags.AddAttributeError(path.Root("pools"), "Invalid capacity", "pools: this is not the capacity of pools; write it as [gpuplan_node_pool.NAME.capacity].")
+	}
 	return list, true, diags
 }
 

@@ -76,8 +76,8 @@ func TestBadInput(t *testing.T) {
 	acctest.ClearEnv(t)
 	t.Setenv("HOME", t.TempDir())
 	for attribute, says := range map[string]string{
-		`interval = "often"`: `"often" must be a positive duration such as 30s or 5m.`,
-		`interval = "-5s"`:   `"-5s" must be a positive duration such as 30s or 5m.`,
+		`interval = "often"`: `"often" must be a positive duration such as 30s or 5m, from 1s to`,
+		`interval = "-5s"`:   `"-5s" must be a positive duration such as 30s or 5m, from 1s to`,
 		`metrics_port = -1`:  "must be between 0 and 65535",
 	} {
 		t.Run(attribute, func(t *testing.T) {

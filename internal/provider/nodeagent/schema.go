@@ -1,13 +1,15 @@
 package nodeagent
 
 import (
+	"time"
+
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/int64default"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/program"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/duration"
 )
 
 func describe() schema.Schema {
@@ -23,7 +25,7 @@ func describe() schema.Schema {
 			"interval": schema.StringAttribute{
 				MarkdownDescription: "How often the agent looks at the cards, as in `30s`. Default: the agent's own.",
 				Optional:            true,
-				Validators:          []validator.String{program.Duration{}},
+				Validators:          []validator.String{duration.Between{Least: time.Second, Most: 24 * time.Hour}},
 			},
 			"metrics_port": schema.Int64Attribute{
 				MarkdownDescription: "Port for metrics. Default 0: none.",

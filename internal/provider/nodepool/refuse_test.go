@@ -52,7 +52,7 @@ func TestBadInput(t *testing.T) {
 		"no vSwitch":               {`vswitch_ids = []`, `must contain at least 1 elements`},
 		"name too long":            {fmt.Sprintf(`name = %q`, long), `must be between 1 and 63`},
 		"name that is no label":    {`name = "v100 pool"`, `a valid label must be`},
-		"disk too small":           {`system_disk_size = 5`, `must be at least 20`},
+		"disk too small":           {`system_disk_size = 5`, `must be between 20 and 2048`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			attribute, _, _ := strings.Cut(test.attribute, " ")

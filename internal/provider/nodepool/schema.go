@@ -18,13 +18,16 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/duration"
 )
 
 // Limits of the service.
 const (
-	maxSize       = 2000
+	minSystemDisk = 20   // GiB
+	maxSystemDisk = 2048 // GiB
 	maxVSwitches  = 8
 	maxNameLength = 63 // the name is the value of a node label
 )
@@ -46,7 +49,7 @@ func (r *pool) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 		"size": schema.Int64Attribute{
 			MarkdownDescription: "Number of nodes. When it is lowered, the cloud chooses which nodes go.",
 			Required:            true,
-			Validators:          []validator.Int64{int64validator.Between(0, maxSize)},
+			Validators:          []validator.Int64{int64validator.Between(0, catalog.MaxPoolSize)},
 		},
 		"mode": schema.StringAttribute{
 			MarkdownDescription: "How the nodes offer their cards (node label `ack.node.gpu.schedule`): `default` (whole cards, picked by the device plugin), " +
@@ -88,14 +91,14 @@ func (r *pool) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 		"vswitch_ids": schema.SetAttribute{
 			MarkdownDescription: "vSwitches in which the nodes are created, 1 to 8.",
 			Required:            true, ElementType: types.StringType,
-			Validators: []validator.Set{setvalidator.SizeBetween(1, maxVSwitches)},
+			Validators: []validator.Set{setvalidator.SizeBetween(1, maxVSwitches), setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1))},
 		},
 		"allow_disruption": schema.BoolAttribute{
 			MarkdownDescription: "Allows changes that take nodes or cards away from running jobs: a smaller size, another mode, replacing or deleting the pool. Default `false`: the plan refuses and names the jobs.",
 			Optional:            true, Computed: true, Default: booldefault.StaticBool(false),
 		},
-		"timeouts": timeouts.Attributes(ctx, timeouts.Opts{Create: true, Update: true, Delete: true,
-			CreateDescription: "Default `60m`.", UpdateDescription: "Default `60m`.", DeleteDescription: "Default `40m`."}),
+		"timeouts": duration.Timeouts(timeouts.Attributes(ctx, timeouts.Opts{Create: true, Update: true, Delete: true,
+			CreateDescription: "Default `60m`.", UpdateDescription: "Default `60m`.", DeleteDescription: "Default `40m`."})),
 	}
 	addInstanceAttributes(attributes)
 	addComputedAttributes(attributes)
@@ -123,7 +126,7 @@ func addInstanceAttributes(attributes map[string]schema.Attribute) {
 		MarkdownDescription: "Size of the system disk in GiB. Default: the service's.",
 		Optional:            true, Computed: true,
 		PlanModifiers: []planmodifier.Int64{int64planmodifier.UseStateForUnknown()},
-		Validators:    []validator.Int64{int64validator.AtLeast(20)},
+		Validators:    []validator.Int64{int64validator.Between(minSystemDisk, maxSystemDisk)},
 	}
 	attributes["image_id"] = schema.StringAttribute{
 		MarkdownDescription: "Image of the nodes. Default: the cluster's.",

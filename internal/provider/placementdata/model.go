@@ -2,8 +2,8 @@ package placementdata
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -15,8 +15,8 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/amount"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
 type model struct {
@@ -106,7 +106,7 @@ func (m model) spec(ctx context.Context) (job.Spec, diag.Diagnostics) {
 				at = at.AtName(p.Field)
 			}
 		}
-		diags.AddAttributeError(at, "Invalid gang", session.Sentence(errors.New(p.Text)))
+		diags.AddAttributeError(at, "Invalid gang", fmt.Sprintf("%s: %s.", at, strings.TrimSuffix(p.Text, ".")))
 	}
 	return s.Complete(), diags
 }
@@ -115,9 +115,9 @@ func quantity(at path.Path, value types.String, diags *diag.Diagnostics) resourc
 	if value.IsNull() {
 		return resource.Quantity{}
 	}
-	q, err := resource.ParseQuantity(value.ValueString())
-	if err != nil || q.Sign() < 0 {
-		diags.AddAttributeError(at, "Malformed quantity", fmt.Sprintf("%q is not an amount: write a number with an optional unit, such as \"8\" or \"64Gi\".", value.ValueString()))
+	q, err := amount.Parse(value.ValueString())
+	if err != nil {
+		diags.AddAttributeError(at, "Malformed quantity", fmt.Sprintf("%s: %s.", at, err))
 	}
 	return q
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 )
@@ -61,7 +62,7 @@ func (d *whatIf) Schema(_ context.Context, _ datasource.SchemaRequest, resp *dat
 			"pool_sizes": schema.MapAttribute{
 				MarkdownDescription: "Sizes to try out, by name of the pool. New nodes are empty; when a pool shrinks, its last nodes go.",
 				Optional:            true, ElementType: types.Int64Type,
-				Validators: []validator.Map{mapvalidator.ValueInt64sAre(int64validator.AtLeast(0))},
+				Validators: []validator.Map{mapvalidator.ValueInt64sAre(int64validator.Between(0, catalog.MaxPoolSize))},
 			},
 			"without_nodes": schema.SetAttribute{
 				MarkdownDescription: "Names of nodes to leave out.", Optional: true, ElementType: types.StringType,

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/duration"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
@@ -59,8 +60,8 @@ func (r *Resource[M, P]) Schema(ctx context.Context, _ resource.SchemaRequest, r
 		Computed:            true, ElementType: types.StringType,
 	}
 	standard := fmt.Sprintf("Default `%.0fm`.", Timeout.Minutes())
-	resp.Schema.Attributes["timeouts"] = timeouts.Attributes(ctx, timeouts.Opts{Create: true, Update: true, Delete: true,
-		CreateDescription: standard, UpdateDescription: standard, DeleteDescription: standard})
+	resp.Schema.Attributes["timeouts"] = duration.Timeouts(timeouts.Attributes(ctx, timeouts.Opts{Create: true, Update: true, Delete: true,
+		CreateDescription: standard, UpdateDescription: standard, DeleteDescription: standard}))
 }
 
 // Configure takes the session of the walk.

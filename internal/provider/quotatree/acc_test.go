@@ -132,8 +132,8 @@ func TestBadInput(t *testing.T) {
 	acctest.ClearEnv(t)
 	t.Setenv("HOME", t.TempDir())
 	for name, test := range map[string]struct{ total, quotas, says string }{
-		"malformed quantity":        {total, `a = { min = { cpu = "4x" } }`, `quotas["a"].min["cpu"]: "4x" is not a quantity of cpu: write a number, with a unit if needed`},
-		"malformed total":           {`{ cpu = "many" }`, `a = {}`, `total["cpu"]: "many" is not a quantity of cpu`},
+		"malformed quantity":        {total, `a = { min = { cpu = "4x" } }`, `quotas["a"].min["cpu"]: "4x" is not an amount: write a number with an optional unit`},
+		"malformed total":           {`{ cpu = "many" }`, `a = {}`, `total["cpu"]: "many" is not an amount`},
 		"half a card":               {total, `a = { max = { "aliyun.com/gpu" = "500m" } }`, `quotas["a"].max["aliyun.com/gpu"]: "500m" of aliyun.com/gpu is not a whole number`},
 		"min above max":             {total, `a = { min = { cpu = "8" }, max = { cpu = "4" } }`, `quotas["a"].min["cpu"]: min of cpu is`},
 		"two leaves, one namespace": {total, "a = { namespaces = [\"x\"] }\n b = { namespaces = [\"x\"] }", `quotas["b"].namespaces: namespace "x" already belongs to root/a`},
@@ -143,9 +143,9 @@ func TestBadInput(t *testing.T) {
 		"path with an empty part":   {total, `"a//b" = {}`, `quotas["a//b"]: this is not a path of names`},
 		"namespace that cannot be":  {total, `a = { namespaces = ["Not_One"] }`, `quotas["a"].namespaces: "Not_One" cannot be a namespace`},
 		"jobs as a resource":        {total, `a = { max = { "kube-queue/max-jobs" = "2" } }`, `quotas["a"].max["kube-queue/max-jobs"]: "kube-queue/max-jobs" is not a resource; limit the number of jobs with max_jobs`},
-		"no jobs at all":            {total, `a = { max_jobs = 0 }`, `quotas["a"].max_jobs value must be at least 1`},
+		"no jobs at all":            {total, `a = { max_jobs = 0 }`, `quotas["a"].max_jobs value must be between 1 and 1000000`},
 		"lends more than it has":    {total, `a = { min = { cpu = "1" }, lend_limit = { cpu = "2" } }`, `quotas["a"].lend_limit["cpu"]: lend limit of cpu is`},
-		"negative":                  {total, `a = { min = { cpu = "-1" } }`, `quotas["a"].min["cpu"]: min of cpu is`},
+		"negative":                  {total, `a = { min = { cpu = "-1" } }`, `quotas["a"].min["cpu"]: "-1" is not an amount`},
 		"nothing to share":          {`{}`, `a = {}`, `must contain at least 1 elements`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,12 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/duration"
 )
+
+// maxJobs is the largest limit of jobs that run at a time.
+const maxJobs = 1_000_000
 
 func (r *tree) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
 	resp.Schema = schema.Schema{
@@ -49,7 +54,7 @@ func (r *tree) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 					"max_jobs": schema.Int64Attribute{
 						MarkdownDescription: "Largest number of jobs that a queue lets run at a time below this node. No limit without it.",
 						Optional:            true,
-						Validators:          []validator.Int64{int64validator.AtLeast(1)},
+						Validators:          []validator.Int64{int64validator.Between(1, maxJobs)},
 					},
 					"namespaces": schema.SetAttribute{
 						MarkdownDescription: "Namespaces whose pods are charged to this leaf when they name no leaf themselves. A namespace belongs to one leaf.",
@@ -70,8 +75,8 @@ func (r *tree) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 					"Such jobs keep running, but over their quota. Default `false`.",
 				Optional: true, Computed: true, Default: booldefault.StaticBool(false),
 			},
-			"timeouts": timeouts.Attributes(ctx, timeouts.Opts{Create: true, Update: true, Delete: true,
-				CreateDescription: "How long to wait for the kind `ElasticQuotaTree` to be installed; default `5m`."}),
+			"timeouts": duration.Timeouts(timeouts.Attributes(ctx, timeouts.Opts{Create: true, Update: true, Delete: true,
+				CreateDescription: "How long to wait for the kind `ElasticQuotaTree` to be installed; default `5m`."})),
 		},
 	}
 }

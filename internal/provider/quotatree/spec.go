@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/amount"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
@@ -29,7 +30,9 @@ func (m model) spec(ctx context.Context) (spec quota.Spec, known bool, diags dia
 	}
 	r := reader{nodes: nodes, paths: slices.Sorted(maps.Keys(nodes)), known: true}
 	total := r.amounts(path.Root("total"), m.Total)
-	r.checkPaths()
+	if r.checkPaths(); r.diags.HasError() {
+		return quota.Spec{}, false, append(diags, r.diags...) // such paths make no tree
+	}
 	root := quota.Spec{Name: quota.RootName, Min: total, Max: total, Children: r.below("")}
 	diags.Append(r.diags...)
 	return root, r.known, diags
@@ -49,13 +52,13 @@ func (r *reader) checkPaths() {
 		for _, segment := range strings.Split(p, "/") {
 			if faults := validation.IsValidLabelValue(segment); segment == "" || len(faults) > 0 {
 				r.diags.AddAttributeError(at, "Invalid quota path", fmt.Sprintf(
-					"%s: this is not a path of names. Each part must be 1 to 63 letters, digits, '-', '_' or '.', and begin and end with a letter or digit, as in research/vision.", at))
+					"quotas[%.80q]: this is not a path of names. Each part must be 1 to 63 letters, digits, '-', '_' or '.', and begin and end with a letter or digit, as in research/vision.", p))
 				break
 			}
 		}
 		if up := parent(p); up != "" && !slices.Contains(r.paths, up) {
 			r.diags.AddAttributeError(at, "Parent quota is missing", fmt.Sprintf(
-				"%s: this is below %q, which is not in quotas. Add an entry %q, with limits or as {}.", at, up, up))
+				"quotas[%.80q]: this is below %.80q, which is not in quotas. Add an entry %.80q, with limits or as {}.", p, up, up))
 		}
 	}
 }
@@ -129,14 +132,23 @@ func (r *reader) namespaces(at path.Path, set types.Set) []string {
 	return out
 }
 
+// What no cluster has of anything, and of cores: sums of such amounts are still numbers.
+var (
+	largest = resource.MustParse("64Pi")
+	mostCPU = resource.MustParse("1G")
+)
+
 // parseAmount reads a quantity in the unit of [quota.Resources].
 func parseAmount(name, text string) (int64, error) {
 	if name == contract.MaxJobsKey || name == "" {
 		return 0, fmt.Errorf("%q is not a resource; limit the number of jobs with max_jobs", name)
 	}
-	quantity, err := resource.ParseQuantity(text)
+	quantity, err := amount.Parse(text)
 	if err != nil {
-		return 0, fmt.Errorf("%q is not a quantity of %s: write a number, with a unit if needed, such as \"16\", \"500m\" or \"64Gi\"", text, name)
+		return 0, err
+	}
+	if quantity.Cmp(largest) > 0 || name == "cpu" && quantity.Cmp(mostCPU) > 0 {
+		return 0, fmt.Errorf("%q of %s is more than any cluster has", text, name)
 	}
 	if name == "cpu" {
 		return quantity.MilliValue(), nil

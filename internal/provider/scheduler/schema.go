@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"time"
+
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
@@ -8,7 +10,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/int64default"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/program"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/duration"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
 )
 
@@ -42,7 +44,7 @@ func describe() schema.Schema {
 			"unreachable_grace": schema.StringAttribute{
 				MarkdownDescription: "How long a node may be unreachable before the members of gangs on it are failed, so that their jobs make them anew elsewhere, as in `2m`. Default: the scheduler's own, 1 minute.",
 				Optional:            true,
-				Validators:          []validator.String{program.Duration{}},
+				Validators:          []validator.String{duration.Between{Least: time.Second, Most: 24 * time.Hour}},
 			},
 			"route_pods": schema.BoolAttribute{
 				MarkdownDescription: "Send pods to this scheduler that ask for GPUs, or carry the labels of a gang, and name no scheduler, so that manifests and `arena` commands work as they are. Default `true`.\n\n" +

@@ -2,7 +2,6 @@ package trainingjob
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,32 +17,6 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
-
-// ValidateConfig reports every rule that the job breaks at its own attribute.
-func (r *trainingJob) ValidateConfig(ctx context.Context, req resource.ValidateConfigRequest, resp *resource.ValidateConfigResponse) {
-	var m model
-	if resp.Diagnostics.Append(req.Config.Get(ctx, &m)...); resp.Diagnostics.HasError() {
-		return
-	}
-	spec, unknown, diags := m.spec(ctx)
-	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
-		return
-	}
-	for _, p := range spec.Check() {
-		at := path.Root(p.Field)
-		attribute := p.Field
-		if p.Role != "" {
-			at, attribute = path.Root("roles").AtMapKey(p.Role), "roles"
-			if p.Field != "" {
-				at = at.AtName(p.Field)
-			}
-		}
-		if slices.Contains(unknown, attribute) || slices.Contains(unknown, "framework") || slices.Contains(unknown, "mode") || slices.Contains(unknown, "roles") {
-			continue // looked at again when the value is known
-		}
-		resp.Diagnostics.AddAttributeError(at, "Invalid training job", sentence(p.Text))
-	}
-}
 
 // ModifyPlan decides what a change means for a job that exists, and places one that
 // will be created.
@@ -191,6 +164,3 @@ func are(names []string) string {
 	}
 	return strings.Join(names, ", ") + " are"
 }
-
-// sentence makes a sentence of a rule's text.
-func sentence(text string) string { return session.Sentence(errors.New(text)) }

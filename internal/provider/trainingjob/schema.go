@@ -2,6 +2,7 @@ package trainingjob
 
 import (
 	"context"
+	"math"
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework-validators/int32validator"
@@ -18,6 +19,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/duration"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
@@ -59,12 +61,12 @@ func (r *trainingJob) Schema(ctx context.Context, _ resource.SchemaRequest, resp
 			MarkdownDescription: "Any values; a change of one deletes the job and runs it again.",
 			Optional:            true, ElementType: types.StringType,
 		},
-		"timeouts": timeouts.Attributes(ctx, timeouts.Opts{
+		"timeouts": duration.Timeouts(timeouts.Attributes(ctx, timeouts.Opts{
 			Create: true, Update: true, Delete: true,
 			CreateDescription: "How long to wait for `wait_for`; default `20m`.",
 			UpdateDescription: "How long a resumed job may take to run again; default `20m`.",
 			DeleteDescription: "How long the pods may take to end; default `10m`.",
-		}),
+		})),
 	}
 	for _, group := range []map[string]schema.Attribute{containerAttributes(), placementAttributes(), podAttributes(), runAttributes(), resultAttributes()} {
 		for name, attribute := range group {
@@ -282,7 +284,7 @@ func runAttributes() map[string]schema.Attribute {
 		},
 		"active_deadline_seconds": schema.Int64Attribute{
 			MarkdownDescription: "After how many seconds a job that still runs has failed.",
-			Optional:            true, Validators: []validator.Int64{int64validator.AtLeast(1)},
+			Optional:            true, Validators: []validator.Int64{int64validator.Between(1, math.MaxInt32)},
 		},
 		"ttl_seconds_after_finished": schema.Int32Attribute{
 			MarkdownDescription: "After how many seconds the operator deletes a finished job. A job with this setting that is gone counts as finished.",

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/amount"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 )
 
@@ -179,10 +180,9 @@ func (r *reader) amount(at path.Path, value types.String) resource.Quantity {
 	if value.IsNull() || value.IsUnknown() {
 		return resource.Quantity{}
 	}
-	q, err := resource.ParseQuantity(value.ValueString())
-	if err != nil || q.Sign() < 0 {
-		r.diags.AddAttributeError(at, "Malformed quantity", fmt.Sprintf(
-			"%q is not an amount: write a number with an optional unit, such as \"8\" or \"500m\" for cpu and \"64Gi\" for memory.", value.ValueString()))
+	q, err := amount.Parse(value.ValueString())
+	if err != nil {
+		r.diags.AddAttributeError(at, "Malformed quantity", fmt.Sprintf("%s: %s.", at, err))
 	}
 	return q
 }

@@ -1,0 +1,116 @@
+// Package server is the provider as Terraform talks to it: the plugin framework's
+// server, and around it what holds for every resource alike and the framework leaves
+// out. Numbers that cannot be what the schema wants are refused in plain words, and a
+// plan check never stands in the way of a destroy.
+package server
+
+import (
+	"context"
+	"sync"
+
+	"github.com/hashicorp/terraform-plugin-framework/attr"
+	"github.com/hashicorp/terraform-plugin-framework/datasource"
+	"github.com/hashicorp/terraform-plugin-framework/provider"
+	"github.com/hashicorp/terraform-plugin-framework/providerserver"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
+	"github.com/hashicorp/terraform-plugin-go/tftypes"
+)
+
+// New returns the server of a provider. destroys tells that the command which started
+// the provider plans to destroy everything.
+func New(p provider.Provider, destroys bool) tfprotov6.ProviderServer {
+	return &server{
+		ProviderServer: providerserver.NewProtocol6(p)(),
+		destroys:       destroys,
+		schemas:        sync.OnceValue(func() map[string]typed { return schemasOf(context.Background(), p) }),
+	}
+}
+
+type server struct {
+	tfprotov6.ProviderServer
+	destroys bool
+	schemas  func() map[string]typed
+}
+
+// typed is the part of a schema that says which type stands at a path.
+type typed interface {
+	Type() attr.Type
+	TypeAtTerraformPath(context.Context, *tftypes.AttributePath) (attr.Type, error)
+}
+
+// schemasOf returns the schemas of all resources and data sources by name; data sources
+// have a prefix of their own.
+func schemasOf(ctx context.Context, p provider.Provider) map[string]typed {
+	schemas := map[string]typed{}
+	var of provider.MetadataResponse
+	p.Metadata(ctx, provider.MetadataRequest{}, &of)
+	for _, create := range p.Resources(ctx) {
+		r := create()
+		var meta resource.MetadataResponse
+		r.Metadata(ctx, resource.MetadataRequest{ProviderTypeName: of.TypeName}, &meta)
+		var s resource.SchemaResponse
+		r.Schema(ctx, resource.SchemaRequest{}, &s)
+		schemas[meta.TypeName] = s.Schema
+	}
+	for _, create := range p.DataSources(ctx) {
+		d := create()
+		var meta datasource.MetadataResponse
+		d.Metadata(ctx, datasource.MetadataRequest{ProviderTypeName: of.TypeName}, &meta)
+		var s datasource.SchemaResponse
+		d.Schema(ctx, datasource.SchemaRequest{}, &s)
+		schemas[dataPrefix+meta.TypeName] = s.Schema
+	}
+	return schemas
+}
+
+const dataPrefix = "data."
+
+// ValidateResourceConfig refuses values that are none of the schema's before the
+// framework sees them, which would call them an error of the provider.
+func (s *server) ValidateResourceConfig(ctx context.Context, req *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
+	if wrong := s.wrongValues(ctx, req.TypeName, req.Config); len(wrong) > 0 {
+		return &tfprotov6.ValidateResourceConfigResponse{Diagnostics: wrong}, nil
+	}
+	return s.ProviderServer.ValidateResourceConfig(ctx, req)
+}
+
+// ValidateDataResourceConfig does the same for data sources.
+func (s *server) ValidateDataResourceConfig(ctx context.Context, req *tfprotov6.ValidateDataResourceConfigRequest) (*tfprotov6.ValidateDataResourceConfigResponse, error) {
+	if wrong := s.wrongValues(ctx, dataPrefix+req.TypeName, req.Config); len(wrong) > 0 {
+		return &tfprotov6.ValidateDataResourceConfigResponse{Diagnostics: wrong}, nil
+	}
+	return s.ProviderServer.ValidateDataResourceConfig(ctx, req)
+}
+
+// PlanResourceChange lets every plan pass that only precedes a destroy. Terraform
+// refreshes before a destroy by a plan of everything in the configuration, also of what
+// was never created, and stops when that fails; what is planned then is thrown away.
+func (s *server) PlanResourceChange(ctx context.Context, req *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
+	resp, err := s.ProviderServer.PlanResourceChange(ctx, req)
+	if err != nil || !s.destroys || !failed(resp.Diagnostics) || deletes(req.ProposedNewState) {
+		return resp, err
+	}
+	for _, d := range resp.Diagnostics {
+		d.Severity = tfprotov6.DiagnosticSeverityWarning
+	}
+	resp.PlannedState, resp.RequiresReplace = req.ProposedNewState, nil
+	return resp, nil
+}
+
+func failed(diags []*tfprotov6.Diagnostic) bool {
+	for _, d := range diags {
+		if d.Severity == tfprotov6.DiagnosticSeverityError {
+			return true
+		}
+	}
+	return false
+}
+
+func deletes(proposed *tfprotov6.DynamicValue) bool {
+	if proposed == nil {
+		return true
+	}
+	null, err := proposed.IsNull()
+	return err == nil && null
+}

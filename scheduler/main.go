@@ -19,7 +19,6 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/spf13/pflag"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -34,7 +33,6 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version"
 	"k8s.io/component-base/version/verflag"
 	"k8s.io/klog/v2"
-	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 	schedulerconfig "k8s.io/kubernetes/cmd/kube-scheduler/app/config"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
@@ -138,11 +136,7 @@ func run(ctx context.Context, args []string) error {
 		}
 	}
 	if gangs != nil {
-		handle := scheduler.FailureHandler
-		scheduler.FailureHandler = func(ctx context.Context, profile framework.Framework, pod *framework.QueuedPodInfo, status *fwk.Status, nominating *fwk.NominatingInfo, start time.Time) {
-			handle(ctx, profile, pod, status, nominating, start)
-			gangs.Failed(pod.Pod)
-		}
+		scheduler.FailureHandler = gangs.Failures(scheduler.FailureHandler)
 		custom, err := dynamic.NewForConfig(config.KubeConfig)
 		if err != nil {
 			return fmt.Errorf("set up the client for custom resources: %w", err)

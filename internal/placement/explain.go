@@ -41,7 +41,8 @@ func (p *planner) quotaReason() Reason {
 		return Reason{Code: NoSuchLeaf, Text: fmt.Sprintf("the quota tree has no leaf %q; its leaves are %s",
 			p.gang.Leaf, strings.Join(p.quota.Leaves(), ", "))}
 	}
-	return Reason{Code: OverQuota, Text: fmt.Sprintf("%s by %s together", p.overQuota(p.needed), plural(p.needed, "member"))}
+	exceeded := p.overQuota(p.needed)
+	return Reason{Code: OverQuota, Quota: exceeded.Path, Text: fmt.Sprintf("%s by %s together", exceeded, plural(p.needed, "member"))}
 }
 
 // next is the first member without a place.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -183,9 +184,20 @@ func (a *agreement) probe(t *testing.T, g worldGang, changes ...func(*corev1.Pod
 		pod.Spec.Containers[0].Resources.Limits[contract.ResourceTopologyCard] = quantity(64)
 	})...)
 	predicted := predict(t, g)
-	a.submit(t, g)
-	a.requireAgrees(t, g, predicted)
-	a.removeGang(t, g)
+	begin := time.Now()
+	for said := ""; said != predicted.Verdict.String(); { // new numbers are told to new pods at once
+		require.Less(t, time.Since(begin), settled, "probe %s says %q; planned reason %q", g.name, said, predicted.Verdict)
+		a.submit(t, g)
+		a.await(t, g.key(), func() error {
+			pod := a.pod(g.pods[0])
+			if pod == nil || reason([]corev1.Pod{*pod}) == "" {
+				return fmt.Errorf("it says nothing; planned reason %q", predicted.Verdict)
+			}
+			said = reason([]corev1.Pod{*pod})
+			return nil
+		})
+		a.removeGang(t, g)
+	}
 }
 
 // removeGang deletes gangs with their PodGroups and waits until the pods are gone.
@@ -269,7 +281,8 @@ func (a *agreement) agrees(p *corev1.Pod, want placement.Assignment, placed bool
 	case pod == nil:
 		return fmt.Errorf("not seen yet")
 	case predicted.Placement == nil:
-		if have := reason([]corev1.Pod{*pod}); have != predicted.Verdict.String() {
+		have, _, _ := strings.Cut(reason([]corev1.Pod{*pod}), " The latest numbers are on ")
+		if have != predicted.Verdict.String() {
 			return fmt.Errorf("node %q, reason %q; planned reason %q", pod.Spec.NodeName, have, predicted.Verdict)
 		}
 		return nil

@@ -86,7 +86,10 @@ func (s *scene) requireRecordsProtected(bound corev1.Pod) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: foreign.Name, Annotations: record},
 		Target:     corev1.ObjectReference{Kind: "Node", Name: bound.Spec.NodeName},
 	}
-	assert.ErrorContains(s.t, pods.Bind(s.t.Context(), binding, metav1.CreateOptions{}), recordRefused)
+	require.Eventually(s.t, func() bool {
+		err := pods.Bind(s.t.Context(), binding, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err != nil && strings.Contains(err.Error(), recordRefused)
+	}, settled, 100*time.Millisecond, "it is in force a little later, too")
 	binding.Annotations = map[string]string{"mine": "yes"}
 	require.NoError(s.t, pods.Bind(s.t.Context(), binding, metav1.CreateOptions{}), "other schedulers bind as before")
 }

@@ -31,18 +31,19 @@ func (s *scene) awaitBound(name string) []corev1.Pod {
 	return s.list(s.t.Context(), name)
 }
 
-// awaitReason waits until all pods of a job are pending with one text, and returns it.
+// awaitReason waits until all pods of a job are pending and say why, and the first one with a
+// text, which it returns: that one has the latest numbers.
 func (s *scene) awaitReason(name, part string) string {
 	s.t.Helper()
 	s.await("job "+name+" to wait because of "+part, func(ctx context.Context) (bool, string) {
 		pods := s.list(ctx, name)
 		first := reason(pods[:1])
 		for i := range pods {
-			if text := reason(pods[i : i+1]); text != first || !strings.Contains(text, part) {
-				return false, text
+			if reason(pods[i:i+1]) == "" {
+				return false, pods[i].Name + " says nothing"
 			}
 		}
-		return bound(pods) == 0, first
+		return bound(pods) == 0 && strings.Contains(first, part), first
 	})
 	return reason(s.list(s.t.Context(), name))
 }

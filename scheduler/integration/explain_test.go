@@ -116,8 +116,8 @@ func (s *scene) reader(name string, roles ...string) (token string) {
 	return granted.Status.Token
 }
 
-// A gang that waits is written about when the reason changes and not otherwise,
-// whatever else happens in the cluster.
+// A gang that waits is written about when the reason changes, with an event; its numbers
+// stand on the PodGroup and one pod. Nothing is written for anything else that happens.
 func TestWaitingGangIsWrittenOnce(t *testing.T) {
 	s := newScene(t, machine{count: 2, mode: "topology"}, machine{count: 1, mode: "default"})
 	scheduler := startAnswering(t)
@@ -149,20 +149,26 @@ func TestWaitingGangIsWrittenOnce(t *testing.T) {
 	s.remove("little")
 	changed := s.awaitReason("big", "3 of 4")
 	s.awaitPodGroup("big", "False: "+changed)
-	assert.Equal(t, before+5, scheduler.patches(token), "four pods and the PodGroup")
-	for _, pod := range s.list(t.Context(), "big") {
-		assert.Equal(t, changed, reason([]corev1.Pod{pod}))
+	assert.Equal(t, before+2, scheduler.patches(token), "one pod and the PodGroup")
+	for i, pod := range s.list(t.Context(), "big") {
+		if i > 0 {
+			assert.Equal(t, text+" The latest numbers are on PodGroup big.", reason([]corev1.Pod{pod}))
+		}
 	}
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		events, err := api().EventsV1().Events(s.namespace).List(t.Context(), metav1.ListOptions{})
 		require.NoError(c, err)
-		var notes []string
+		about := map[string][]string{}
 		for _, event := range events.Items {
-			if event.Regarding.Kind == contract.PodGroupKind {
-				notes = append(notes, event.Note)
+			if strings.HasPrefix(event.Regarding.Name, "big") {
+				about[event.Regarding.Name] = append(about[event.Regarding.Name], event.Note)
 			}
 		}
-		assert.ElementsMatch(c, []string{text, changed}, notes, "one event for each reason")
+		want := map[string][]string{"big": {text}, "big-worker-0": {text}}
+		for i := 1; i < 4; i++ {
+			want[fmt.Sprint("big-worker-", i)] = []string{text + " The latest numbers are on PodGroup big."}
+		}
+		assert.Equal(c, want, about, "kubectl describe of each says why")
 	}, settled, 200*time.Millisecond)
 }
 

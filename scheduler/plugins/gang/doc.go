@@ -14,8 +14,9 @@
 // A gang that does not fit leaves the queue. A worker tries it again when something
 // is freed, in the order of the queue, and lets it in when it fits; a gang that waits
 // costs nothing while nothing changes. Only nodes that another plugin refused get
-// another chance by themselves, after a pause that doubles. The planner's verdict stands on every pod of the gang and on its PodGroup, and is written when
-// it changes, by a writer of its own: no decision waits for a report.
+// another chance by themselves, after a pause that doubles. The planner's verdict stands on every pod of the gang and
+// on its PodGroup, and is written when its cause changes, its numbers at a slow pace on one
+// pod, by a writer of its own: no decision waits for a report.
 //
 // # Gangs that take places from others
 //

@@ -7,16 +7,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
-	"k8s.io/kubernetes/pkg/scheduler/util"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
-	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/podgroup"
 )
 
 // patience is how long a gang may be incomplete before its pods say so: pods of a
@@ -33,13 +28,6 @@ const (
 // scheduledCondition is the condition of a PodGroup that says whether its gang runs.
 const scheduledCondition = "Scheduled"
 
-// Failed is called after the scheduler has written a failure of its own on a pod.
-func (p *Plugin) Failed(pod *corev1.Pod) {
-	if key, planned := p.cache.PlanKey(pod); planned {
-		p.news.add(key, pod.UID)
-	}
-}
-
 // write tells the API server what there is to say of gangs, until ctx ends.
 func (p *Plugin) write(ctx context.Context) {
 	for {
@@ -52,8 +40,8 @@ func (p *Plugin) write(ctx context.Context) {
 	}
 }
 
-// publish writes on PodGroups and pods what there is to say of gangs, given with pods on
-// which it writes in any case: why a gang waits, or that it runs.
+// publish writes on PodGroups and pods what there is to say of gangs, given with pods that
+// say something else now: why a gang waits, or that it runs.
 func (p *Plugin) publish(ctx context.Context, gangs map[string]map[types.UID]bool) {
 	if !p.leading.Load() {
 		return
@@ -64,8 +52,8 @@ func (p *Plugin) publish(ctx context.Context, gangs map[string]map[types.UID]boo
 			continue
 		}
 		state, _ := p.cache.Gang(key)
-		if text := p.beginToSay(key, state); text != "" {
-			p.say(ctx, key, state, text, gangs[key])
+		if why := p.beginToSay(key, state); why.text != "" {
+			p.say(ctx, key, state, why, gangs[key])
 			p.endToSay()
 		}
 	}
@@ -78,23 +66,23 @@ func (p *Plugin) pending(key string) bool {
 	return p.gangs[key] != nil
 }
 
-// beginToSay is why a gang waits, "" while it need not say so. From here on a gang with a
-// text is not let in: a pod that is bound must not say that it waits.
-func (p *Plugin) beginToSay(key string, state inventory.GangState) string {
+// beginToSay is why a gang waits, with an empty text while it need not say so. From here on
+// a gang with a text is not let in: a pod that is bound must not say that it waits.
+func (p *Plugin) beginToSay(key string, state inventory.GangState) wait {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	g, ok := p.gangs[key]
 	if !ok {
-		return ""
+		return wait{}
 	}
-	text := g.verdict
+	why := wait{cause: g.cause, text: g.verdict}
 	if state.Lacks != "" && g.overdue() {
-		text = state.Lacks
+		why = wait{cause: "Incomplete", text: state.Lacks}
 	}
-	if text != "" {
+	if why.text != "" {
 		p.saying = key
 	}
-	return text
+	return why
 }
 
 // endToSay lets the gang in, if it would have been meanwhile.
@@ -128,104 +116,6 @@ func (p *Plugin) isInterrupted() bool {
 // overdue tells that members have been missing for longer than a job takes to make them.
 func (g *gang) overdue() bool {
 	return !g.incomplete.IsZero() && time.Since(g.incomplete) >= patience
-}
-
-// say writes why a gang waits on its PodGroup and on each pod that is not bound, unless
-// it stands there already.
-func (p *Plugin) say(ctx context.Context, key string, state inventory.GangState, text string, overwrite map[types.UID]bool) {
-	logger := klog.FromContext(ctx)
-	var first *corev1.Pod
-	fresh := false
-	for _, role := range state.Gang.Roles {
-		for _, name := range role.Members {
-			pod := state.Pods[name]
-			if role.Late || pod.Spec.NodeName != "" {
-				continue
-			}
-			if first == nil {
-				first = pod
-			}
-			if says(pod, text) && !overwrite[pod.UID] {
-				continue
-			}
-			if p.pace.Wait(ctx) != nil || p.isInterrupted() {
-				return
-			}
-			fresh = fresh || !says(pod, text)
-			if err := p.mark(ctx, pod, text); err != nil {
-				logger.Error(err, "Cannot write why a pod waits", "pod", klog.KObj(pod))
-			}
-		}
-	}
-	switch {
-	case state.PodGroup != nil:
-		p.told[key] = true
-		p.condition(ctx, state.PodGroup, metav1.ConditionFalse, corev1.PodReasonUnschedulable, text)
-	case first != nil && fresh && len(overwrite) == 0:
-		p.handle.EventRecorder().Eventf(first, nil, corev1.EventTypeWarning, "GangWaits", "Scheduling", "%s", text)
-	}
-}
-
-// says reports whether a pod's condition has the text already.
-func says(pod *corev1.Pod, text string) bool {
-	for _, condition := range pod.Status.Conditions {
-		if condition.Type == corev1.PodScheduled {
-			return condition.Status == corev1.ConditionFalse && condition.Message == text
-		}
-	}
-	return false
-}
-
-// mark writes the text into the pod's PodScheduled condition.
-func (p *Plugin) mark(ctx context.Context, pod *corev1.Pod, text string) error {
-	condition := corev1.PodCondition{
-		Type:               corev1.PodScheduled,
-		Status:             corev1.ConditionFalse,
-		Reason:             corev1.PodReasonUnschedulable,
-		Message:            text,
-		LastTransitionTime: metav1.Now(),
-	}
-	status := pod.Status.DeepCopy()
-	found := false
-	for i, have := range status.Conditions {
-		if have.Type != condition.Type {
-			continue
-		}
-		if have.Status == condition.Status {
-			condition.LastTransitionTime = have.LastTransitionTime
-		}
-		status.Conditions[i], found = condition, true
-	}
-	if !found {
-		status.Conditions = append(status.Conditions, condition)
-	}
-	before := pod.Status.DeepCopy()
-	if says(pod, text) {
-		before.Conditions = nil // what the API server has is not what the cache shows
-	}
-	return util.PatchPodStatus(ctx, p.handle.ClientSet(), pod.Name, pod.Namespace, before, status)
-}
-
-// condition writes a PodGroup's condition, with an event, unless it says so already.
-func (p *Plugin) condition(ctx context.Context, group *unstructured.Unstructured, status metav1.ConditionStatus, reason, text string) {
-	have, err := podgroup.Condition(group, scheduledCondition)
-	if err == nil && have != nil && have.Status == status && have.Message == text {
-		return
-	}
-	if err == nil {
-		err = podgroup.Apply(ctx, p.client, contract.SchedulerName, group, metav1.Condition{
-			Type: scheduledCondition, Status: status, Reason: reason, Message: text, LastTransitionTime: metav1.Now(),
-		})
-	}
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot write the condition of a PodGroup", "podGroup", klog.KObj(group))
-		return
-	}
-	kind := corev1.EventTypeNormal
-	if status != metav1.ConditionTrue {
-		kind = corev1.EventTypeWarning
-	}
-	p.handle.EventRecorder().Eventf(group, nil, kind, reason, "Scheduling", "%s", text)
 }
 
 // report publishes what concerns a gang whether it waits or not: oddities in its
@@ -306,23 +196,6 @@ func (p *Plugin) planned(key string, begin time.Time, d inventory.Decision) {
 func (p *Plugin) started(complete time.Time) {
 	if !complete.IsZero() {
 		p.meter.Started(time.Since(complete))
-	}
-}
-
-// announce writes on the PodGroup of a gang that had to wait that it runs. Of a gang that
-// was placed at once its pods tell.
-func (p *Plugin) announce(ctx context.Context, key string) {
-	waited := p.told[key]
-	delete(p.told, key)
-	group := p.cache.PodGroup(key)
-	if group == nil {
-		return
-	}
-	if have, err := podgroup.Condition(group, scheduledCondition); !waited && (err != nil || have == nil) {
-		return
-	}
-	if state, _ := p.cache.Gang(key); state.Running > 0 {
-		p.condition(ctx, group, metav1.ConditionTrue, "Scheduled", "runs with "+inventory.Members(state.Running))
 	}
 }
 

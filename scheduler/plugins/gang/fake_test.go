@@ -125,6 +125,8 @@ type bench struct {
 	meters basemetrics.KubeRegistry
 	states map[types.UID]fwk.CycleState
 	timers []timer
+	// clock is the time by which texts are written.
+	clock time.Time
 }
 
 // timer is a function that is due after a pause.
@@ -169,6 +171,7 @@ func (b *bench) elapse() (pauses []time.Duration) {
 	b.timers = nil
 	for _, t := range timers {
 		pauses = append(pauses, t.pause)
+		b.clock = b.clock.Add(t.pause)
 		t.due()
 	}
 	b.work()
@@ -187,12 +190,14 @@ func newBench(t *testing.T, nodes ...string) *bench {
 		},
 		meters: basemetrics.NewKubeRegistry(),
 		states: map[types.UID]fwk.CycleState{},
+		clock:  time.Unix(0, 0),
 	}
 	meter := metrics.New(b.cache)
 	meter.Register(b.meters.MustRegister, b.meters.CustomMustRegister)
 	b.plugin = newPlugin(b.cache, meter, b.handle, fake.NewSimpleDynamicClient(runtime.NewScheme()))
 	b.plugin.synced = func(context.Context) error { return nil }
 	b.plugin.leading.Store(true)
+	b.plugin.now = func() time.Time { return b.clock }
 	b.plugin.after = func(pause time.Duration, f func()) { b.timers = append(b.timers, timer{pause, f}) }
 	b.cache.Subscribe(b.plugin.work.add)
 	for _, name := range nodes {
@@ -303,6 +308,17 @@ func (b *bench) cycle(pod *corev1.Pod) (node string, status *fwk.Status) {
 		b.handle.waiting[pod.UID] = &fakeWaiting{}
 	}
 	return node, status
+}
+
+// failed ends a pod's cycle as kube-scheduler does after a failure.
+func (b *bench) failed(pod *corev1.Pod, status *fwk.Status) {
+	b.Helper()
+	info, err := framework.NewPodInfo(pod)
+	require.NoError(b, err)
+	b.plugin.Failures(func(context.Context, framework.Framework, *framework.QueuedPodInfo, *fwk.Status, *fwk.NominatingInfo, time.Time) {
+	})(
+		b.Context(), nil, &framework.QueuedPodInfo{PodInfo: info}, status, nil, time.Time{})
+	b.work()
 }
 
 // bind ends a pod's binding cycle well.

@@ -32,6 +32,8 @@ type gang struct {
 	pause time.Duration
 	// verdict says why the gang waits, "" while it does not.
 	verdict string
+	// cause is what kind of reason the verdict is, without its numbers.
+	cause string
 	// blocked tells that another plugin refuses the leader whatever the node; only
 	// that plugin's events bring it back.
 	blocked bool

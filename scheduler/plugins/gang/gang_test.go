@@ -218,14 +218,17 @@ func TestGangThatDoesNotFitLeavesTheQueue(t *testing.T) {
 	b.submit(pods)
 	_, status := b.cycle(pods[1])
 	assert.Contains(t, status.Message(), "1 of 2 members fit")
-	b.plugin.Failed(pods[1])
-	b.work()
-	for _, pod := range pods {
+	b.failed(pods[1], status)
+	for i, pod := range pods {
 		assert.Contains(t, b.plugin.PreEnqueue(t.Context(), pod).Message(), "1 of 2 members fit")
 		live, err := b.handle.client.CoreV1().Pods("ns").Get(t.Context(), pod.Name, metav1.GetOptions{})
 		require.NoError(t, err)
 		require.Len(t, live.Status.Conditions, 1)
-		assert.Equal(t, status.Message(), live.Status.Conditions[0].Message)
+		text := status.Message()
+		if i > 0 {
+			text += " The latest numbers are on pod job-0."
+		}
+		assert.Equal(t, text, live.Status.Conditions[0].Message)
 	}
 	b.handle.takeActivated()
 	b.addNode("b")
@@ -248,7 +251,7 @@ func TestGangIsNotLetInWhileItsVerdictIsWritten(t *testing.T) {
 	b.handle.takeActivated()
 
 	state, _ := b.cache.Gang("ns/job")
-	assert.Contains(t, b.plugin.beginToSay("ns/job", state), "0 of 1")
+	assert.Contains(t, b.plugin.beginToSay("ns/job", state).text, "0 of 1")
 	assert.False(t, b.plugin.isInterrupted())
 	b.end(before[0])
 	assert.True(t, b.plugin.isInterrupted())
@@ -265,8 +268,7 @@ func TestJoinerLearnsWhyTheGangWaits(t *testing.T) {
 	pods := b.gangPods("job", 2, 8)
 	b.submit(pods)
 	_, status := b.cycle(pods[1])
-	b.plugin.Failed(pods[1])
-	b.work()
+	b.failed(pods[1], status)
 	b.end(pods[0])
 	again := pods[0].DeepCopy()
 	again.UID = "again"

@@ -40,6 +40,8 @@ type Plugin struct {
 	pace *rate.Limiter
 	// after calls a function after a pause.
 	after func(time.Duration, func())
+	// now is the time by which texts are written at a pace.
+	now func() time.Time
 	// reserveAfter is how long a gang waits before a place is held for it; negative: for ever.
 	reserveAfter time.Duration
 	// due tells that gangs have waited so long when places were held last.
@@ -59,8 +61,8 @@ type Plugin struct {
 	// not let in meanwhile. interrupted tells that it should be.
 	saying      string
 	interrupted bool
-	// told are the gangs on whose PodGroup the writer has written why they wait.
-	told map[string]bool
+	// told is what the writer, which alone uses it, has written of gangs that wait.
+	told map[string]*told
 }
 
 var (
@@ -112,8 +114,9 @@ func newPlugin(cache *inventory.Cache, meter *metrics.Metrics, handle handle, cl
 		news:   newNews(),
 		pace:   rate.NewLimiter(textsPerSecond, textsAtOnce),
 		after:  func(pause time.Duration, f func()) { time.AfterFunc(pause, f) },
+		now:    time.Now,
 		gangs:  map[string]*gang{},
-		told:   map[string]bool{},
+		told:   map[string]*told{},
 
 		reserveAfter: DefaultReserveAfter,
 	}

@@ -1,13 +1,17 @@
 package gang
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	typedfake "k8s.io/client-go/kubernetes/fake"
+	kubetesting "k8s.io/client-go/testing"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 )
 
@@ -20,6 +24,91 @@ func (b *bench) message(pod *corev1.Pod) string {
 		}
 	}
 	return ""
+}
+
+// written counts the patches of pods and the events since it was called last.
+func (b *bench) written() (patches map[string]int, notes []string) {
+	b.Helper()
+	patches = map[string]int{}
+	client := b.handle.client.(*typedfake.Clientset)
+	for _, action := range client.Actions() {
+		if patch, ok := action.(kubetesting.PatchAction); ok {
+			patches[patch.GetName()]++
+		}
+	}
+	client.ClearActions()
+	for {
+		select {
+		case note := <-b.handle.recorder.Events:
+			notes = append(notes, note)
+		default:
+			return patches, notes
+		}
+	}
+}
+
+// tell has the writer look at why a gang of pods waits.
+func (b *bench) tell(why wait, pods []*corev1.Pod) {
+	b.Helper()
+	b.plugin.mu.Lock()
+	g := b.plugin.gang("ns/"+pods[0].Labels[contract.TopologyGroupLabel], pods[0])
+	g.verdict, g.cause = why.text, why.cause
+	b.plugin.mu.Unlock()
+	b.plugin.news.add(g.key)
+	b.work()
+}
+
+// A new cause reaches every member at once, and each has one event; new numbers reach the
+// first member only, and 30 seconds later. However often causes change, what is written is
+// bounded.
+func TestWhatIsWrittenOfAGangThatWaits(t *testing.T) {
+	b := newBench(t)
+	pods := b.gangPods("job", 3, 8)
+	b.submit(pods)
+	b.written()
+	all, first := map[string]int{"job-0": 1, "job-1": 1, "job-2": 1}, map[string]int{"job-0": 1}
+
+	b.tell(wait{"Cards", "1 of 3."}, pods)
+	patches, notes := b.written()
+	assert.Equal(t, all, patches)
+	assert.Equal(t, []string{
+		"Warning FailedScheduling 1 of 3.",
+		"Warning FailedScheduling 1 of 3. The latest numbers are on pod job-0.",
+		"Warning FailedScheduling 1 of 3. The latest numbers are on pod job-0.",
+	}, notes)
+
+	for i := range 20 {
+		b.tell(wait{"Cards", fmt.Sprint(i, " of 3.")}, pods)
+	}
+	patches, notes = b.written()
+	assert.Empty(t, patches)
+	assert.Empty(t, notes)
+	assert.Equal(t, []time.Duration{tellAgain}, b.elapse())
+	patches, notes = b.written()
+	assert.Equal(t, first, patches)
+	assert.Empty(t, notes, "numbers are no event")
+	assert.Equal(t, "19 of 3.", b.message(pods[0]))
+	assert.Empty(t, b.timers)
+
+	b.tell(wait{"Quota", "quota."}, pods)
+	patches, notes = b.written()
+	assert.Equal(t, all, patches)
+	assert.Equal(t, []string{"Warning FailedScheduling quota."}, notes, "each of the others has one")
+
+	for i := range 100 {
+		cause := []string{"Cards", "Quota"}[i%2]
+		b.tell(wait{cause, fmt.Sprint(cause, i)}, pods)
+	}
+	patches, notes = b.written()
+	assert.LessOrEqual(t, patches["job-0"], causesAtOnce)
+	assert.LessOrEqual(t, len(notes), causesAtOnce)
+	for len(b.timers) > 0 {
+		b.elapse()
+	}
+	for _, pod := range pods {
+		assert.Contains(t, b.message(pod), "Quota", "the last cause reaches everybody")
+	}
+	assert.Equal(t, "Quota99", b.message(pods[0]))
 }
 
 // What waiting gangs are told follows the cluster, be it room that is taken or a node that
@@ -50,6 +139,7 @@ func TestTextsFollowTheCluster(t *testing.T) {
 		assert.Contains(t, b.message(pod), "0 of 2")
 	}
 	assert.Empty(t, b.timers)
+	b.clock = b.clock.Add(tellAgain)
 
 	b.plugin.work.observe(b.cache.RemoveNode("b"))
 	b.work()

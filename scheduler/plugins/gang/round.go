@@ -36,9 +36,10 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*seat, 
 		return nil, status
 	}
 	if text := p.waitText(d); text != "" {
+		cause := p.cause(d)
 		p.mu.Lock()
 		g := p.gang(key, pod)
-		g.wait(text)
+		g.wait(text, cause)
 		p.missed(g)
 		refused := len(g.refused) > 0
 		p.mu.Unlock()
@@ -160,9 +161,28 @@ func (p *Plugin) waitText(d inventory.Decision) string {
 	return ""
 }
 
+// cause is what kind of reason makes a gang wait: what says the same with other numbers has
+// the same cause.
+func (p *Plugin) cause(d inventory.Decision) string {
+	switch {
+	case d.Result.Reservation != nil:
+		return "Claim"
+	case d.Result.Placement != nil:
+		return "Full" // it runs in part
+	}
+	var cause string
+	if reasons := d.Result.Verdict.Reasons; len(reasons) > 0 {
+		cause = string(reasons[0].Code) + reasons[0].Quota
+	}
+	if refused, _ := p.refusedTo(d.Key); len(refused) > 0 {
+		cause += ", refused"
+	}
+	return cause + p.headText(d.Key) + d.Result.Verdict.HeldText()
+}
+
 // wait takes the gang out of the queue. The plugin's lock must be held.
-func (g *gang) wait(verdict string) {
-	g.verdict, g.blocked, g.leader = verdict, false, ""
+func (g *gang) wait(verdict, cause string) {
+	g.verdict, g.cause, g.blocked, g.leader = verdict, cause, false, ""
 }
 
 // refusedTo returns which nodes are refused to a gang, and whether any ever was.
@@ -306,7 +326,7 @@ func (p *Plugin) block(ctx context.Context, key string, pod *corev1.Pod, reason 
 	open := g.open
 	g.leader, g.blocked = pod.UID, true
 	p.missed(g)
-	g.verdict = fmt.Sprintf("pod %s: %s", pod.Name, reason)
+	g.verdict, g.cause = fmt.Sprintf("pod %s: %s", pod.Name, reason), reason
 	p.mu.Unlock()
 	if open != nil {
 		p.abandon(ctx, open)

@@ -197,7 +197,7 @@ func (p *Plugin) retry(ctx context.Context, key string, consider func(string, in
 	if !ok || d.Lacks != "" {
 		return
 	}
-	text := p.waitText(d)
+	text, cause := p.waitText(d), p.cause(d)
 	if d.Lost || d.Result.Reservation != nil && !d.Held {
 		text = "" // its cycle gives up a place, or takes one
 	}
@@ -208,7 +208,7 @@ func (p *Plugin) retry(ctx context.Context, key string, consider func(string, in
 		return
 	}
 	changed := text != g.verdict
-	g.verdict, g.expected = text, text == ""
+	g.verdict, g.cause, g.expected = text, cause, text == ""
 	p.mu.Unlock()
 	if text == "" {
 		p.enqueue(ctx, key, d.GangState)

@@ -1,0 +1,229 @@
+package gang
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/scheduler/util"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/podgroup"
+)
+
+const (
+	// tellAgain is how long the numbers that were written of a gang stand at least.
+	tellAgain = 30 * time.Second
+	// causesAtOnce is how many new causes are written at once; of more than that, one in
+	// each tellAgain.
+	causesAtOnce = 5
+)
+
+// failedScheduling is the reason of events on pods that wait, as kube-scheduler calls it.
+const failedScheduling = "FailedScheduling"
+
+// wait is why a gang waits.
+type wait struct {
+	// cause is what kind of reason it is, without numbers and names.
+	cause string
+	// text says it in words.
+	text string
+}
+
+// told is what has been written of why a gang waits.
+type told struct {
+	wait
+	// at is when it was written, again when the gang will be looked at again.
+	at, again time.Time
+	// causes bounds how often a new cause is written.
+	causes *rate.Limiter
+	// pods are the members that were told the cause, events those that an event was
+	// written about.
+	pods, events map[types.UID]bool
+}
+
+// recall returns what was written of a gang.
+func (p *Plugin) recall(key string) *told {
+	t, ok := p.told[key]
+	if !ok {
+		t = &told{causes: rate.NewLimiter(rate.Every(tellAgain), causesAtOnce), pods: map[types.UID]bool{}, events: map[types.UID]bool{}}
+		p.told[key] = t
+	}
+	return t
+}
+
+// pause is how long it takes until why a gang waits may be written, when that has changed.
+func (t *told) pause(why wait, now time.Time) time.Duration {
+	if why.cause == t.cause {
+		return t.at.Add(tellAgain).Sub(now)
+	}
+	return time.Duration((1 - t.causes.TokensAt(now)) * float64(tellAgain))
+}
+
+// say writes why a gang waits. A new cause is written on its PodGroup and on each pod that
+// is not bound, with an event; new numbers only on the PodGroup and the first of these pods,
+// without an event, and at a slow pace.
+func (p *Plugin) say(ctx context.Context, key string, state inventory.GangState, why wait, overwritten map[types.UID]bool) {
+	t, now := p.recall(key), p.now()
+	pause := t.pause(why, now)
+	writes := why != t.wait && pause <= 0
+	anew := writes && why.cause != t.cause
+	if anew {
+		clear(t.pods)
+	}
+	if !p.tellMembers(ctx, state, why, t, overwritten, writes, anew) {
+		return // the next time it is as new
+	}
+	switch {
+	case writes:
+		if state.PodGroup != nil {
+			p.condition(ctx, state.PodGroup, metav1.ConditionFalse, corev1.PodReasonUnschedulable, why.text, anew)
+		}
+		if anew {
+			t.causes.AllowN(now, 1)
+		}
+		t.wait, t.at = why, now
+	case why != t.wait && !t.again.After(now):
+		t.again = now.Add(pause)
+		p.after(pause, func() { p.news.add(key) })
+	}
+}
+
+// tellMembers writes why a gang waits on those of its members that do not say so, and what
+// changes on the first; done is false when it was interrupted.
+func (p *Plugin) tellMembers(ctx context.Context, state inventory.GangState, why wait, t *told, overwritten map[types.UID]bool, writes, anew bool) (done bool) {
+	pods := waitingMembers(state)
+	for i, pod := range pods {
+		text, teller, lost := why.text, i == 0, overwritten[pod.UID]
+		if t.pods[pod.UID] && !lost && !(teller && writes) {
+			continue
+		}
+		if !teller {
+			text += fmt.Sprintf(" The latest numbers are on %s.", tellerOf(state, pods[0]))
+		}
+		if lost || !says(pod, text) {
+			if p.pace.Wait(ctx) != nil || p.isInterrupted() {
+				return false
+			}
+			if err := p.mark(ctx, pod, text); err != nil {
+				klog.FromContext(ctx).Error(err, "Cannot write why a pod waits", "pod", klog.KObj(pod))
+			}
+			if !t.events[pod.UID] || anew && teller && state.PodGroup == nil {
+				t.events[pod.UID] = true
+				p.handle.EventRecorder().Eventf(pod, nil, corev1.EventTypeWarning, failedScheduling, "Scheduling", "%s", text)
+			}
+		}
+		t.pods[pod.UID] = true
+	}
+	return true
+}
+
+// waitingMembers are the pods of a gang that say why it waits.
+func waitingMembers(state inventory.GangState) (pods []*corev1.Pod) {
+	for _, role := range state.Gang.Roles {
+		for _, name := range role.Members {
+			if pod := state.Pods[name]; !role.Late && pod.Spec.NodeName == "" {
+				pods = append(pods, pod)
+			}
+		}
+	}
+	return pods
+}
+
+// tellerOf names the object on which the numbers are always the latest.
+func tellerOf(state inventory.GangState, first *corev1.Pod) string {
+	if state.PodGroup != nil {
+		return contract.PodGroupKind + " " + state.PodGroup.GetName()
+	}
+	return "pod " + first.Name
+}
+
+// says reports whether a pod's condition has the text already.
+func says(pod *corev1.Pod, text string) bool {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodScheduled {
+			return condition.Status == corev1.ConditionFalse && condition.Message == text
+		}
+	}
+	return false
+}
+
+// mark writes the text into the pod's PodScheduled condition.
+func (p *Plugin) mark(ctx context.Context, pod *corev1.Pod, text string) error {
+	condition := corev1.PodCondition{
+		Type:               corev1.PodScheduled,
+		Status:             corev1.ConditionFalse,
+		Reason:             corev1.PodReasonUnschedulable,
+		Message:            text,
+		LastTransitionTime: metav1.Now(),
+	}
+	status := pod.Status.DeepCopy()
+	found := false
+	for i, have := range status.Conditions {
+		if have.Type != condition.Type {
+			continue
+		}
+		if have.Status == condition.Status {
+			condition.LastTransitionTime = have.LastTransitionTime
+		}
+		status.Conditions[i], found = condition, true
+	}
+	if !found {
+		status.Conditions = append(status.Conditions, condition)
+	}
+	before := pod.Status.DeepCopy()
+	if says(pod, text) {
+		before.Conditions = nil // what the API server has is not what the cache shows
+	}
+	return util.PatchPodStatus(ctx, p.handle.ClientSet(), pod.Name, pod.Namespace, before, status)
+}
+
+// condition writes a PodGroup's condition, unless it says so already, with an event when
+// there is something to point out.
+func (p *Plugin) condition(ctx context.Context, group *unstructured.Unstructured, status metav1.ConditionStatus, reason, text string, pointOut bool) {
+	have, err := podgroup.Condition(group, scheduledCondition)
+	if err == nil && have != nil && have.Status == status && have.Message == text {
+		return
+	}
+	if err == nil {
+		err = podgroup.Apply(ctx, p.client, contract.SchedulerName, group, metav1.Condition{
+			Type: scheduledCondition, Status: status, Reason: reason, Message: text, LastTransitionTime: metav1.Now(),
+		})
+	}
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot write the condition of a PodGroup", "podGroup", klog.KObj(group))
+		return
+	}
+	if !pointOut {
+		return
+	}
+	kind := corev1.EventTypeNormal
+	if status != metav1.ConditionTrue {
+		kind = corev1.EventTypeWarning
+	}
+	p.handle.EventRecorder().Eventf(group, nil, kind, reason, "Scheduling", "%s", text)
+}
+
+// announce writes on the PodGroup of a gang that had to wait that it runs. Of a gang that
+// was placed at once its pods tell.
+func (p *Plugin) announce(ctx context.Context, key string) {
+	_, waited := p.told[key]
+	delete(p.told, key)
+	group := p.cache.PodGroup(key)
+	if group == nil {
+		return
+	}
+	if have, err := podgroup.Condition(group, scheduledCondition); !waited && (err != nil || have == nil) {
+		return
+	}
+	if state, _ := p.cache.Gang(key); state.Running > 0 {
+		p.condition(ctx, group, metav1.ConditionTrue, "Scheduled", "runs with "+inventory.Members(state.Running), true)
+	}
+}

@@ -2,7 +2,7 @@
 # already says on which node and on which cards every worker will run.
 
 terraform {
-  required_version = ">= 1.8"
+  required_version = ">= 1.11"
   required_providers {
     gpuplan = { source = "registry.terraform.io/gpuplan/gpuplan" }
   }
@@ -111,7 +111,7 @@ resource "gpuplan_training_job" "mnist" {
   mode         = "topology"
   gang         = {}
   pools        = [gpuplan_node_pool.v100.capacity]
-  after        = [gpuplan_training_job.vgg16.id]
+  after        = [gpuplan_training_job.vgg16.placed]
   quota        = gpuplan_quota_tree.main.leaves["vision"]
   host_ipc     = true
   host_network = true

@@ -15,17 +15,14 @@ import (
 // its nodes with the chosen cards.
 func drawJobs(w io.Writer, jobs snapshot) error {
 	for _, j := range jobs {
-		if len(j.Pools) == 0 {
-			continue
-		}
-		machine, ok := catalog.Wiring(j.Pools[0].Wiring)
+		machine, ok := catalog.Wiring(j.wiring)
 		if !ok {
 			continue
 		}
 		byNode := map[string][]int{}
-		for _, m := range j.Actual {
-			if len(m.Cards) > 0 {
-				byNode[m.Node] = append(byNode[m.Node], m.Cards...)
+		for _, m := range j.actual {
+			for _, card := range m.Cards {
+				byNode[m.Node] = append(byNode[m.Node], int(card))
 			}
 		}
 		nodes := make([]string, 0, len(byNode))

@@ -9,6 +9,8 @@ import (
 	"sort"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 )
 
 // values is the part of Terraform's JSON output that the demo reads.
@@ -25,41 +27,64 @@ type values struct {
 type snapshot []job
 
 type job struct {
-	Name      string `json:"name"`
-	Framework string `json:"framework"`
-	Mode      string `json:"mode"`
-	Status    string `json:"status"`
-	Pools     []struct {
-		Pool   string `json:"pool"`
-		Wiring string `json:"wiring"`
-	} `json:"pools"`
-	Planned   []member `json:"planned_placement"`
-	Actual    []member `json:"actual_placement"`
-	AsPlanned *bool    `json:"placement_as_planned"`
+	Name      string   `json:"name"`
+	Framework string   `json:"framework"`
+	Mode      string   `json:"mode"`
+	Status    string   `json:"status"`
+	PoolNames []string `json:"pool_names"`
+	// PlannedTexts and ActualTexts are the placements as Terraform shows them.
+	PlannedTexts map[string]string `json:"planned_placement"`
+	ActualTexts  map[string]string `json:"actual_placement"`
+	AsPlanned    *bool             `json:"placement_as_planned"`
+
+	// planned and actual are the same placements, wiring is the link graph of the first pool.
+	planned, actual []assignment.Model
+	wiring          string
 }
 
-type member struct {
-	Member      string  `json:"member"`
-	Node        string  `json:"node"`
-	Cards       []int   `json:"cards"`
-	RingGBps    float64 `json:"ring_gbps"`
-	NVLinkRings int     `json:"nvlink_rings"`
+type pool struct {
+	Name     string `json:"name"`
+	Capacity struct {
+		Wiring string `json:"wiring"`
+	} `json:"capacity"`
 }
 
 func (v values) snapshot() (snapshot, error) {
 	var jobs snapshot
+	wirings := map[string]string{}
 	for _, r := range v.RootModule.Resources {
-		if r.Type != "gpuplan_training_job" {
-			continue
+		var err error
+		switch r.Type {
+		case "gpuplan_node_pool":
+			var p pool
+			err = json.Unmarshal(r.Values, &p)
+			wirings[p.Name] = p.Capacity.Wiring
+		case "gpuplan_training_job":
+			var j job
+			if err = json.Unmarshal(r.Values, &j); err == nil {
+				err = j.parse()
+			}
+			jobs = append(jobs, j)
 		}
-		var j job
-		if err := json.Unmarshal(r.Values, &j); err != nil {
-			return nil, fmt.Errorf("read a training job from Terraform's output: %w", err)
+		if err != nil {
+			return nil, fmt.Errorf("read a %s from Terraform's output: %w", r.Type, err)
 		}
-		jobs = append(jobs, j)
+	}
+	for i, j := range jobs {
+		if len(j.PoolNames) > 0 {
+			jobs[i].wiring = wirings[j.PoolNames[0]]
+		}
 	}
 	sort.Slice(jobs, func(a, b int) bool { return jobs[a].Name < jobs[b].Name })
 	return jobs, nil
+}
+
+func (j *job) parse() (err error) {
+	if j.planned, err = assignment.From(j.PlannedTexts); err != nil {
+		return err
+	}
+	j.actual, err = assignment.From(j.ActualTexts)
+	return err
 }
 
 func reportPlan(w io.Writer, plan snapshot) {
@@ -67,10 +92,10 @@ func reportPlan(w io.Writer, plan snapshot) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "  JOB\tMEMBER\tNODE\tCARDS\tRING")
 	for _, j := range plan {
-		for _, m := range j.Planned {
-			fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", j.Name, m.Member, m.Node, m.cards(), m.ring())
+		for _, m := range j.planned {
+			fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", j.Name, m.Member, m.Node, cards(m), ring(m))
 		}
-		if len(j.Planned) == 0 {
+		if len(j.planned) == 0 {
 			fmt.Fprintf(table, "  %s\t\talready running: nothing to plan\t\t\n", j.Name)
 		}
 	}
@@ -78,14 +103,14 @@ func reportPlan(w io.Writer, plan snapshot) {
 	fmt.Fprintln(w)
 }
 
-func (m member) cards() string {
+func cards(m assignment.Model) string {
 	if len(m.Cards) == 0 {
 		return "device plugin's choice"
 	}
-	return strings.Trim(strings.ReplaceAll(fmt.Sprint(m.Cards), " ", ","), "[]")
+	return assignment.Ranges(m.Cards)
 }
 
-func (m member) ring() string {
+func ring(m assignment.Model) string {
 	switch {
 	case m.RingGBps == 0:
 		return "-"
@@ -115,8 +140,8 @@ func reportState(w io.Writer, state snapshot) error {
 				broken = append(broken, j.Name)
 			}
 		}
-		for _, m := range j.Actual {
-			fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", j.Name, j.Status, m.Member, m.Node, m.cards(), m.ring(), asPlanned)
+		for _, m := range j.actual {
+			fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", j.Name, j.Status, m.Member, m.Node, cards(m), ring(m), asPlanned)
 		}
 	}
 	_ = table.Flush()

@@ -25,7 +25,7 @@ resource "gpuplan_training_job" "mnist" {
   mode         = "topology"
   gang         = {}
   pools        = [gpuplan_node_pool.v100.capacity]
-  after        = [gpuplan_training_job.vgg16.id]
+  after        = [gpuplan_training_job.vgg16.placed]
   host_ipc     = true
   host_network = true
   host_pid     = true

@@ -1,9 +1,16 @@
 // Package assignment is the Terraform form of a placement: where each member of a
-// gang runs, as jobs and what-if questions show it.
+// gang runs, one line per member, as jobs and what-if questions show it.
 package assignment
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/types"
@@ -17,24 +24,153 @@ import (
 // Model is where one member runs.
 type Model struct {
 	// Member is role and index, such as worker-0.
-	Member string `tfsdk:"member"`
-	Node   string `tfsdk:"node"`
-	// Cards are NVML indexes, ascending.
-	Cards []int64 `tfsdk:"cards"`
+	Member string
+	Node   string
+	// Cards are NVML indexes, ascending; none where the device plugin picks them.
+	Cards []int64
 	// RingGBps is the bandwidth of the best ring among all cards of the gang on the
 	// node, in GB/s and one direction.
-	RingGBps    float64 `tfsdk:"ring_gbps"`
-	NVLinkRings int64   `tfsdk:"nvlink_rings"`
+	RingGBps    float64
+	NVLinkRings int64
 }
 
-// Type is the Terraform type of [Model].
-var Type = types.ObjectType{AttrTypes: map[string]attr.Type{
-	"member":       types.StringType,
-	"node":         types.StringType,
-	"cards":        types.ListType{ElemType: types.Int64Type},
-	"ring_gbps":    types.Float64Type,
-	"nvlink_rings": types.Int64Type,
-}}
+// Type is the Terraform type of a placement: a map from member to what [Model.String] says.
+var Type = types.MapType{ElemType: types.StringType}
+
+// Description explains the text to users.
+const Description = "by member: the node, the GPUs as `nvidia-smi` numbers them, and the bandwidth of the best ring among all GPUs of the gang on that node, " +
+	"as in `\"worker-0\" = \"v100[0] GPU 0,3: 50 GB/s, 2 NVLink rings\"`. In mode `default` the node's device plugin picks the GPUs, so none are named, " +
+	"and the bandwidth is what is guaranteed"
+
+// String says in one line where the member runs, as in
+// "v100[0] GPU 0-3: 150 GB/s, 4 NVLink rings".
+func (m Model) String() string {
+	text := m.Node
+	if len(m.Cards) > 0 {
+		text += " GPU " + Ranges(m.Cards)
+	}
+	switch {
+	case m.RingGBps == 0:
+		return text
+	case len(m.Cards) == 0:
+		return fmt.Sprintf("%s: %s GB/s guaranteed", text, decimal(m.RingGBps))
+	case m.NVLinkRings == 0:
+		return fmt.Sprintf("%s: %s GB/s over PCIe", text, decimal(m.RingGBps))
+	case m.NVLinkRings == 1:
+		return fmt.Sprintf("%s: %s GB/s, 1 NVLink ring", text, decimal(m.RingGBps))
+	}
+	return fmt.Sprintf("%s: %s GB/s, %d NVLink rings", text, decimal(m.RingGBps), m.NVLinkRings)
+}
+
+func decimal(f float64) string { return strconv.FormatFloat(math.Round(f*100)/100, 'f', -1, 64) }
+
+var line = regexp.MustCompile(`^(\S+?)(?: GPU ([0-9,-]+))?(?:: ([0-9.]+) GB/s(?: guaranteed| over PCIe|, ([0-9]+) NVLink rings?))?$`)
+
+// Parse reads what [Model.String] wrote.
+func Parse(member, text string) (Model, error) {
+	found := line.FindStringSubmatch(text)
+	if found == nil {
+		return Model{}, fmt.Errorf("placement of %s: %q is not of the form \"NODE GPU 0-3: 150 GB/s, 4 NVLink rings\"", member, text)
+	}
+	m := Model{Member: member, Node: found[1]}
+	var err error
+	if m.Cards, err = FromRanges(found[2]); err != nil {
+		return Model{}, fmt.Errorf("placement of %s: %q: %w", member, text, err)
+	}
+	if found[3] != "" {
+		if m.RingGBps, err = strconv.ParseFloat(found[3], 64); err != nil {
+			return Model{}, fmt.Errorf("placement of %s: %q: %w", member, text, err)
+		}
+	}
+	if found[4] != "" {
+		if m.NVLinkRings, err = strconv.ParseInt(found[4], 10, 64); err != nil {
+			return Model{}, fmt.Errorf("placement of %s: %q: %w", member, text, err)
+		}
+	}
+	return m, nil
+}
+
+// Value is the Terraform value of a placement.
+func Value(models []Model) types.Map {
+	elements := make(map[string]attr.Value, len(models))
+	for _, m := range models {
+		elements[m.Member] = types.StringValue(m.String())
+	}
+	return types.MapValueMust(types.StringType, elements)
+}
+
+// From reads a placement by the text of each member, in the order of roles and indexes.
+func From(texts map[string]string) ([]Model, error) {
+	models := make([]Model, 0, len(texts))
+	for _, member := range slices.SortedFunc(maps.Keys(texts), inOrder) {
+		m, err := Parse(member, texts[member])
+		if err != nil {
+			return nil, err
+		}
+		models = append(models, m)
+	}
+	return models, nil
+}
+
+// inOrder orders members by role, then by index.
+func inOrder(a, b string) int {
+	roleA, indexA := split(a)
+	roleB, indexB := split(b)
+	return cmp.Or(cmp.Compare(roleA, roleB), cmp.Compare(indexA, indexB), cmp.Compare(a, b))
+}
+
+func split(member string) (role string, index int) {
+	at := strings.LastIndex(member, "-")
+	index, err := strconv.Atoi(member[at+1:])
+	if at < 0 || err != nil {
+		return member, -1
+	}
+	return member[:at], index
+}
+
+// Ranges writes ascending numbers the short way, "0-3,6".
+func Ranges(numbers []int64) string {
+	var parts []string
+	for i := 0; i < len(numbers); {
+		end := i
+		for end+1 < len(numbers) && numbers[end+1] == numbers[end]+1 {
+			end++
+		}
+		switch {
+		case end == i:
+			parts = append(parts, strconv.FormatInt(numbers[i], 10))
+		case end == i+1:
+			parts = append(parts, strconv.FormatInt(numbers[i], 10), strconv.FormatInt(numbers[end], 10))
+		default:
+			parts = append(parts, fmt.Sprintf("%d-%d", numbers[i], numbers[end]))
+		}
+		i = end + 1
+	}
+	return strings.Join(parts, ",")
+}
+
+// FromRanges reads what [Ranges] wrote; "" is none.
+func FromRanges(text string) ([]int64, error) {
+	numbers := []int64{}
+	if text == "" {
+		return numbers, nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		from, err := strconv.ParseUint(first, 10, 8)
+		to := from
+		if err == nil && isRange {
+			to, err = strconv.ParseUint(last, 10, 8)
+		}
+		if err != nil || to < from {
+			return nil, fmt.Errorf("%q is not a list of GPUs such as \"0-3,6\"", text)
+		}
+		for n := from; n <= to; n++ {
+			numbers = append(numbers, int64(n))
+		}
+	}
+	return numbers, nil
+}
 
 // Planned translates what the planner has assigned; cards returns the card table of a
 // node that it planned on.

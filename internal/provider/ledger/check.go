@@ -143,7 +143,7 @@ func (l *Ledger) sameCards(a, b *job) (Finding, bool) {
 		key:     "cards " + pairKey(a, b),
 		Summary: "Two jobs are planned on the same cards",
 		Detail: fmt.Sprintf("Jobs %s and %s are each planned on %s. Both fit at once, but nothing says which of them is placed first, "+
-			"so one will get other cards than the plan shows. Name the first in the second's after, as in after = [gpuplan_training_job.first.id], to plan them around each other.",
+			"so one will get other cards than the plan shows. Name the first in the second's after, as in after = [gpuplan_training_job.first.placed], to plan them around each other.",
 			first, second, strings.Join(where, ", ")),
 	}, true
 }

@@ -33,7 +33,7 @@ type model struct {
 	Verdict   types.String `tfsdk:"verdict"`
 	Asked     types.Int64  `tfsdk:"members_asked"`
 	Fit       types.Int64  `tfsdk:"members_fit"`
-	Placement types.List   `tfsdk:"placement"`
+	Placement types.Map    `tfsdk:"placement"`
 	Reasons   types.List   `tfsdk:"reasons"`
 	Fixes     types.List   `tfsdk:"fixes"`
 }
@@ -144,8 +144,7 @@ func (m *model) set(ctx context.Context, result placement.Result, view *placemen
 		fixes = append(fixes, fixModel{Kind: string(f.Kind), Target: f.Target, From: f.From, To: f.To, Text: f.Text})
 	}
 	var more diag.Diagnostics
-	m.Placement, more = types.ListValueFrom(ctx, assignment.Type, placed)
-	diags.Append(more...)
+	m.Placement = assignment.Value(placed)
 	m.Reasons, more = types.ListValueFrom(ctx, reasonType, reasons)
 	diags.Append(more...)
 	m.Fixes, more = types.ListValueFrom(ctx, fixType, fixes)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 )
 
@@ -71,22 +72,10 @@ func (d *whatIf) Schema(_ context.Context, _ datasource.SchemaRequest, resp *dat
 			"verdict":       text("The verdict in words: how many of how many fit, why the next one does not, and the nearest fix."),
 			"members_asked": schema.Int64Attribute{MarkdownDescription: "Number of members that must run together.", Computed: true},
 			"members_fit":   schema.Int64Attribute{MarkdownDescription: "How many of them fit.", Computed: true},
-			"placement": schema.ListNestedAttribute{
-				MarkdownDescription: "Where the members would run; when not all fit, the best placement of those that do.",
-				Computed:            true,
-				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-					"member": text("Role and index, such as `worker-0`."),
-					"node":   text("Name of the node; `POOL[0]`, `POOL[1]`, … for nodes that do not exist yet."),
-					"cards": schema.ListAttribute{
-						MarkdownDescription: "Indexes of the member's cards, as in `nvidia-smi`.", Computed: true, ElementType: types.Int64Type,
-					},
-					"ring_gbps": schema.Float64Attribute{
-						MarkdownDescription: "Bandwidth in GB/s, one direction, of the best ring among all cards of the gang on the node; in mode `default` the worst that can happen.", Computed: true,
-					},
-					"nvlink_rings": schema.Int64Attribute{
-						MarkdownDescription: "Edge-disjoint NVLink rings among these cards; 0 when the ring runs over PCIe.", Computed: true,
-					},
-				}},
+			"placement": schema.MapAttribute{
+				MarkdownDescription: "Where the members would run, " + assignment.Description + ". When not all fit, the best placement of those that do. " +
+					"Nodes that do not exist yet are called `POOL[0]`, `POOL[1]`, ….",
+				Computed: true, ElementType: types.StringType,
 			},
 			"reasons": schema.ListNestedAttribute{
 				MarkdownDescription: "What keeps the next member from fitting, the most common first.",

@@ -255,7 +255,9 @@ func (h hostile) ask(ctx context.Context, t *testing.T, config *tfprotov6.Dynami
 		require.NoError(t, err)
 		return valid.Diagnostics // it reads a cluster, and there is none
 	}
-	valid, err := h.server.ValidateResourceConfig(ctx, &tfprotov6.ValidateResourceConfigRequest{TypeName: h.name, Config: config})
+	valid, err := h.server.ValidateResourceConfig(ctx, &tfprotov6.ValidateResourceConfigRequest{
+		TypeName: h.name, Config: config, ClientCapabilities: &tfprotov6.ValidateResourceConfigClientCapabilities{WriteOnlyAttributesAllowed: true},
+	})
 	require.NoError(t, err)
 	for _, d := range valid.Diagnostics {
 		if d.Severity == tfprotov6.DiagnosticSeverityError {

@@ -183,9 +183,9 @@ func (r *trainingJob) planOnCluster(ctx context.Context, m *model, spec job.Spec
 	result := view.Plan(gang)
 	if result.Placement == nil {
 		tflog.Warn(ctx, "the job will wait", map[string]any{"job": spec.ID(), "reason": result.Verdict.String()})
-		m.setPlanned(ctx, nil, &diags)
+		m.setPlanned(nil)
 		return diags
 	}
-	m.setPlanned(ctx, assignmentsOf(*result.Placement, nodesIn(view)), &diags)
+	m.setPlanned(assignmentsOf(*result.Placement, nodesIn(view)))
 	return diags
 }

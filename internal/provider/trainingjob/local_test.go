@@ -65,7 +65,7 @@ func TestJobsOnTheLocalPlatform(t *testing.T) {
 	create.ConfigStateChecks = []statecheck.StateCheck{
 		value(mpi, "status", knownvalue.StringExact("Running")),
 		value(mpi, "placement_as_planned", knownvalue.Bool(true)),
-		value(mpi, "actual_placement", knownvalue.ListSizeExact(10)),
+		value(mpi, "actual_placement", knownvalue.MapSizeExact(10)),
 		value(pytorch, "placement_as_planned", knownvalue.Bool(true)),
 	}
 	create.Check = func(*terraform.State) error {
@@ -99,7 +99,7 @@ func TestJobsOnTheLocalPlatform(t *testing.T) {
 	replace := step(config.Variables{"image": config.StringVariable("train:2")})
 	replace.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{
 		plancheck.ExpectResourceAction(mpi, plancheck.ResourceActionDestroyBeforeCreate),
-		plancheck.ExpectKnownValue(mpi, tfjsonpath.New("planned_placement"), knownvalue.ListSizeExact(10)),
+		plancheck.ExpectKnownValue(mpi, tfjsonpath.New("planned_placement"), knownvalue.MapSizeExact(10)),
 		plancheck.ExpectResourceAction(pytorch, plancheck.ResourceActionNoop),
 	}
 	replace.ConfigStateChecks = []statecheck.StateCheck{value(mpi, "placement_as_planned", knownvalue.Bool(true))}
@@ -112,7 +112,7 @@ func TestJobsOnTheLocalPlatform(t *testing.T) {
 	runAgain.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectResourceAction(mpi, plancheck.ResourceActionDestroyBeforeCreate)}
 	runAgain.ConfigStateChecks = []statecheck.StateCheck{
 		value(mpi, "status", knownvalue.StringExact("Succeeded")),
-		value(mpi, "actual_placement", knownvalue.ListSizeExact(10)),
+		value(mpi, "actual_placement", knownvalue.MapSizeExact(10)),
 		value(mpi, "completion_time", knownvalue.NotNull()),
 	}
 
@@ -187,15 +187,15 @@ func TestJobsOnALiveCluster(t *testing.T) {
 	run := live(true, false, "")
 	run.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{
 		plancheck.ExpectUnknownValue(anywhere, tfjsonpath.New("planned_placement")),
-		plancheck.ExpectKnownValue(regular, tfjsonpath.New("planned_placement").AtSliceIndex(0).AtMapKey("cards"), knownvalue.ListSizeExact(0)),
+		plancheck.ExpectKnownValue(regular, tfjsonpath.New("planned_placement").AtMapKey("worker-0"), knownvalue.StringRegexp(regexp.MustCompile(`^\S+: 5 GB/s guaranteed$`))),
 	}
 	run.ConfigStateChecks = []statecheck.StateCheck{
-		value(anywhere, "planned_placement", knownvalue.ListSizeExact(4)),
+		value(anywhere, "planned_placement", knownvalue.MapSizeExact(4)),
 		value(anywhere, "placement_as_planned", knownvalue.Bool(true)),
 		value(regular, "placement_as_planned", knownvalue.Bool(true)),
 		value(stock, "status", knownvalue.StringExact("Running")),
 		value(stock, "planned_placement", knownvalue.Null()),
-		value(stock, "actual_placement", knownvalue.ListSizeExact(2)),
+		value(stock, "actual_placement", knownvalue.MapSizeExact(2)),
 		value("gpuplan_training_job.brief[0]", "status", knownvalue.StringRegexp(regexp.MustCompile("^(Succeeded|CleanedUp)$"))),
 	}
 	again := live(true, false, "")

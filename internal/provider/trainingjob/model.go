@@ -7,6 +7,7 @@ import (
 )
 
 // model is the resource in Terraform's terms, one field per attribute of the schema.
+// Pools and After are write-only: a configuration has them, a plan and a state do not.
 type model struct {
 	ID                      types.String   `tfsdk:"id"`
 	Namespace               types.String   `tfsdk:"namespace"`
@@ -21,7 +22,7 @@ type model struct {
 	Mode                    types.String   `tfsdk:"mode"`
 	Gang                    types.Object   `tfsdk:"gang"`
 	Pools                   types.List     `tfsdk:"pools"`
-	After                   types.Set      `tfsdk:"after"`
+	After                   types.List     `tfsdk:"after"`
 	RequireImmediate        types.Bool     `tfsdk:"require_immediate"`
 	PlacementCheck          types.String   `tfsdk:"placement_check"`
 	Quota                   types.String   `tfsdk:"quota"`
@@ -53,9 +54,11 @@ type model struct {
 	Triggers                types.Map      `tfsdk:"triggers"`
 	Timeouts                timeouts.Value `tfsdk:"timeouts"`
 
-	PlannedPlacement   types.List   `tfsdk:"planned_placement"`
+	PoolNames          types.List   `tfsdk:"pool_names"`
+	Placed             types.String `tfsdk:"placed"`
+	PlannedPlacement   types.Map    `tfsdk:"planned_placement"`
 	PlannedNodeCount   types.Int64  `tfsdk:"planned_node_count"`
-	ActualPlacement    types.List   `tfsdk:"actual_placement"`
+	ActualPlacement    types.Map    `tfsdk:"actual_placement"`
 	PlacementAsPlanned types.Bool   `tfsdk:"placement_as_planned"`
 	Status             types.String `tfsdk:"status"`
 	Conditions         types.List   `tfsdk:"conditions"`

@@ -12,27 +12,30 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
 // setPlanned fills in the planned placement; nil means that nothing is promised.
-func (m *model) setPlanned(ctx context.Context, assignments []assignment.Model, diags *diag.Diagnostics) {
+func (m *model) setPlanned(assignments []assignment.Model) {
 	if assignments == nil {
-		m.PlannedPlacement, m.PlannedNodeCount = types.ListNull(assignment.Type), types.Int64Null()
+		m.PlannedPlacement, m.PlannedNodeCount = types.MapNull(types.StringType), types.Int64Null()
 		return
 	}
-	list, listDiags := types.ListValueFrom(ctx, assignment.Type, assignments)
-	diags.Append(listDiags...)
-	m.PlannedPlacement = list
+	m.PlannedPlacement = assignment.Value(assignments)
 	m.PlannedNodeCount = types.Int64Value(int64(len(nodesOf(assignments))))
 }
 
 // placementOf reads a placement attribute; nil when it is null or unknown.
-func placementOf(ctx context.Context, list types.List, diags *diag.Diagnostics) []assignment.Model {
-	if list.IsNull() || list.IsUnknown() {
+func placementOf(ctx context.Context, value types.Map, diags *diag.Diagnostics) []assignment.Model {
+	if value.IsNull() || value.IsUnknown() {
 		return nil
 	}
-	var assignments []assignment.Model
-	diags.Append(list.ElementsAs(ctx, &assignments, false)...)
+	var texts map[string]string
+	diags.Append(value.ElementsAs(ctx, &texts, false)...)
+	assignments, err := assignment.From(texts)
+	if err != nil {
+		diags.AddError("Placement cannot be read", session.Sentence(err))
+	}
 	return assignments
 }
 

@@ -6,15 +6,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
@@ -24,13 +23,16 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	if req.Plan.Raw.IsNull() || r.session == nil {
 		return
 	}
-	var plan model
+	var plan, config model
+	resp.Diagnostics.Append(req.Config.Get(ctx, &config)...)
 	if resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...); resp.Diagnostics.HasError() {
 		return
 	}
-	plan.ID = id(plan)
+	names, diags := poolNames(ctx, config.Pools)
+	resp.Diagnostics.Append(diags...)
+	plan.ID, plan.PoolNames = id(plan), names
 	if req.State.Raw.IsNull() {
-		resp.Diagnostics.Append(r.place(ctx, &plan)...)
+		resp.Diagnostics.Append(r.place(ctx, &plan, config)...)
 		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
 		return
 	}
@@ -45,9 +47,6 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	if slices.Equal(old.Pools, wanted.Pools) && !slices.Contains(unknown, "pools") {
-		plan.Pools = state.Pools // the capacity that the job was planned on: occupancy is not drift
-	}
 	replace, inPlace := job.Diff(old, wanted)
 	replace = slices.DeleteFunc(replace, func(attribute string) bool { return slices.Contains(unknown, attribute) })
 	if !state.Triggers.IsNull() && !plan.Triggers.Equal(state.Triggers) {
@@ -57,6 +56,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		for _, attribute := range replace {
 			resp.RequiresReplace = append(resp.RequiresReplace, replacePath(attribute, plan, state))
 		}
+		resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("pool_names"), plan.PoolNames)...)
 		// Terraform asks again for the plan of the new job, which is placed then.
 		return
 	}
@@ -78,7 +78,10 @@ func id(m model) types.String {
 // replacePath names the attribute to blame for a replacement. What a job's
 // description calls roles comes from several attributes.
 func replacePath(attribute string, plan, state model) path.Path {
-	if attribute != "roles" || !plan.Roles.Equal(state.Roles) {
+	switch {
+	case attribute == "pools":
+		return path.Root("pool_names")
+	case attribute != "roles" || !plan.Roles.Equal(state.Roles):
 		return path.Root(attribute)
 	}
 	for name, changed := range map[string]bool{
@@ -98,7 +101,7 @@ func replacePath(attribute string, plan, state model) path.Path {
 // keepResults carries what is known of a job that stays into its plan. A change
 // that the operator acts on leaves only the planned placement as it is.
 func keepResults(plan *model, state model, changes bool) {
-	plan.PlannedPlacement, plan.PlannedNodeCount = state.PlannedPlacement, state.PlannedNodeCount
+	plan.PlannedPlacement, plan.PlannedNodeCount, plan.Placed = state.PlannedPlacement, state.PlannedNodeCount, state.Placed
 	if changes {
 		return
 	}
@@ -108,14 +111,17 @@ func keepResults(plan *model, state model, changes bool) {
 }
 
 // place checks that the gang fits and fills in where it will run.
-func (r *trainingJob) place(ctx context.Context, m *model) (diags diag.Diagnostics) {
-	m.PlannedPlacement, m.PlannedNodeCount = types.ListUnknown(assignment.Type), types.Int64Unknown()
+func (r *trainingJob) place(ctx context.Context, m *model, config model) (diags diag.Diagnostics) {
+	m.PlannedPlacement, m.PlannedNodeCount, m.Placed = types.MapUnknown(types.StringType), types.Int64Unknown(), types.StringUnknown()
 	spec, unknown, diags := m.spec(ctx)
 	if diags.HasError() {
 		return diags
 	}
 	c := r.checker(*m, spec)
-	before, known := after(ctx, m.After, &diags)
+	before, known, afterDiags := c.before(config.After)
+	if diags.Append(afterDiags...); diags.HasError() {
+		return diags
+	}
 	if !known {
 		unknown = append(unknown, "after")
 	}
@@ -127,13 +133,14 @@ func (r *trainingJob) place(ctx context.Context, m *model) (diags diag.Diagnosti
 		return diags
 	}
 	if !c.promised() {
-		m.setPlanned(ctx, nil, &diags)
+		m.setPlanned(nil)
 	}
-	if m.Pools.IsNull() {
+	if config.Pools.IsNull() {
+		m.Placed = placed(m.ID, ledger.Unplanned)
 		diags.Append(c.onCluster(ctx)...)
 		return diags
 	}
-	pools, _, poolDiags := capacity.List(ctx, m.Pools)
+	pools, _, poolDiags := capacity.List(ctx, config.Pools)
 	if diags.Append(poolDiags...); diags.HasError() {
 		return diags
 	}
@@ -143,19 +150,10 @@ func (r *trainingJob) place(ctx context.Context, m *model) (diags diag.Diagnosti
 	assignments, checkDiags := c.onPools(ctx, pools, before)
 	diags.Append(checkDiags...)
 	if c.promised() {
-		m.setPlanned(ctx, assignments, &diags)
+		m.setPlanned(assignments)
 	}
+	m.Placed = placed(m.ID, r.session.Ledger.Mark(spec.ID()))
 	return diags
-}
-
-// after reads the IDs of the jobs that are placed first; known is false when one is
-// unknown until apply.
-func after(ctx context.Context, value types.Set, diags *diag.Diagnostics) (ids []string, known bool) {
-	if value.IsUnknown() || slices.ContainsFunc(value.Elements(), func(id attr.Value) bool { return id.IsUnknown() }) {
-		return nil, false
-	}
-	diags.Append(value.ElementsAs(ctx, &ids, false)...)
-	return ids, true
 }
 
 func are(names []string) string {

@@ -1,6 +1,7 @@
 package trainingjob_test
 
 import (
+	"regexp"
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-testing/config"
@@ -31,13 +32,13 @@ func TestFirstPlanNamesNodesAndCards(t *testing.T) {
 			ConfigPlanChecks: resource.ConfigPlanChecks{PostApplyPreRefresh: []plancheck.PlanCheck{
 				plancheck.ExpectKnownValue(job, tfjsonpath.New("id"), knownvalue.StringExact("default/vgg16")),
 				plancheck.ExpectKnownValue(job, tfjsonpath.New("planned_node_count"), knownvalue.Int64Exact(1)),
-				plancheck.ExpectKnownValue(job, tfjsonpath.New("planned_placement"), knownvalue.ListSizeExact(4)),
-				plancheck.ExpectKnownValue(job, tfjsonpath.New("planned_placement").AtSliceIndex(0), knownvalue.ObjectPartial(map[string]knownvalue.Check{
-					"member":       knownvalue.StringExact("worker-0"),
-					"node":         knownvalue.StringExact("v100[0]"),
-					"cards":        knownvalue.ListSizeExact(1),
-					"nvlink_rings": knownvalue.Int64Exact(2),
+				plancheck.ExpectKnownValue(job, tfjsonpath.New("planned_placement"), knownvalue.MapExact(map[string]knownvalue.Check{
+					"worker-0": knownvalue.StringExact("v100[0] GPU 0: 50 GB/s, 2 NVLink rings"),
+					"worker-1": knownvalue.StringExact("v100[0] GPU 1: 50 GB/s, 2 NVLink rings"),
+					"worker-2": knownvalue.StringExact("v100[0] GPU 2: 50 GB/s, 2 NVLink rings"),
+					"worker-3": knownvalue.StringExact("v100[0] GPU 3: 50 GB/s, 2 NVLink rings"),
 				})),
+				plancheck.ExpectKnownValue(job, tfjsonpath.New("pool_names"), knownvalue.ListExact([]knownvalue.Check{knownvalue.StringExact("v100")})),
 			}},
 		}},
 	})
@@ -212,5 +213,5 @@ func TestInvalidJobs(t *testing.T) {
 
 // onNode expects all members of a job on one node.
 func onNode(job, node string) plancheck.PlanCheck {
-	return plancheck.ExpectKnownValue(job, tfjsonpath.New("planned_placement").AtSliceIndex(0).AtMapKey("node"), knownvalue.StringExact(node))
+	return plancheck.ExpectKnownValue(job, tfjsonpath.New("planned_placement").AtMapKey("worker-0"), knownvalue.StringRegexp(regexp.MustCompile("^"+regexp.QuoteMeta(node)+" ")))
 }

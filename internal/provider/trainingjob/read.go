@@ -47,9 +47,11 @@ func (r *trainingJob) Read(ctx context.Context, req resource.ReadRequest, resp *
 	obj, err := client.Get(ctx, framework.GVK(), m.Namespace.ValueString(), m.Name.ValueString())
 	switch {
 	case absent(err) && finished(m):
+		m.Placed = placed(m.ID, existsMark)
+		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 		return
 	case absent(err) && m.TTLSecondsAfterFinished.ValueInt32Pointer() != nil:
-		m.Status = types.StringValue(phaseCleanedUp)
+		m.Status, m.Placed = types.StringValue(phaseCleanedUp), placed(m.ID, existsMark)
 		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 		return
 	case absent(err):
@@ -64,6 +66,7 @@ func (r *trainingJob) Read(ctx context.Context, req resource.ReadRequest, resp *
 	} else {
 		resp.Diagnostics.Append(m.drift(ctx, obj)...)
 	}
+	m.Placed = placed(m.ID, existsMark)
 	resp.Diagnostics.Append(r.refresh(ctx, &m, obj)...)
 	if resp.Diagnostics.HasError() {
 		return
@@ -108,11 +111,7 @@ func (r *trainingJob) refresh(ctx context.Context, m *model, obj *unstructured.U
 	if len(actual) == 0 && status.Finished() {
 		actual = placementOf(ctx, m.ActualPlacement, &diags) // its pods were cleaned up
 	}
-	if actual == nil {
-		actual = []assignment.Model{}
-	}
-	m.ActualPlacement, listDiags = types.ListValueFrom(ctx, assignment.Type, actual)
-	diags.Append(listDiags...)
+	m.ActualPlacement = assignment.Value(actual)
 	planned := placementOf(ctx, m.PlannedPlacement, &diags)
 	names, err := plannedNames(ctx, seen, obj)
 	if err != nil {

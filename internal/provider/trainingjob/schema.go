@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/duration"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
@@ -32,7 +33,7 @@ const description = "A distributed training job: a PyTorchJob or an MPIJob of th
 
 func (r *trainingJob) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
 	attributes := map[string]schema.Attribute{
-		"id": computedText("Namespace and name of the job, `NAMESPACE/NAME`, known at plan. Give it to `after` of jobs that are placed behind this one."),
+		"id": computedText("Namespace and name of the job, `NAMESPACE/NAME`, known at plan."),
 		"namespace": schema.StringAttribute{
 			MarkdownDescription: "Namespace of the job. Default `default`.",
 			Optional:            true, Computed: true, Default: stringdefault.StaticString("default"),
@@ -73,7 +74,7 @@ func (r *trainingJob) Schema(ctx context.Context, _ resource.SchemaRequest, resp
 			attributes[name] = attribute
 		}
 	}
-	resp.Schema = schema.Schema{MarkdownDescription: description, Attributes: attributes}
+	resp.Schema = schema.Schema{Version: schemaVersion, MarkdownDescription: description, Attributes: attributes}
 }
 
 // containerAttributes are those of the job that each role can override.
@@ -163,15 +164,17 @@ func placementAttributes() map[string]schema.Attribute {
 		},
 		"pools": schema.ListAttribute{
 			MarkdownDescription: "Capacity of the node pools whose nodes the members may use, `[gpuplan_node_pool.NAME.capacity]`. " +
-				"The members are kept on these pools, and the plan names their nodes and cards. The capacity in the state is the one that the job was planned on. " +
-				"Without it the job may use the whole cluster; it is then checked against the cluster as it is, and its planned placement is known after apply.",
-			Optional: true, ElementType: capacity.Type,
+				"The members are kept on these pools, and the plan names their nodes and GPUs. It is not stored, so that what others use of the pools is no change of the job; " +
+				"`pool_names` is. Without it the job may use the whole cluster; it is then checked against the cluster as it is, and its planned placement is known after apply.",
+			Optional: true, WriteOnly: true, ElementType: capacity.Type,
 			Validators: []validator.List{listvalidator.SizeAtLeast(1)},
 		},
-		"after": schema.SetAttribute{
-			MarkdownDescription: "IDs of jobs that are placed first, `[gpuplan_training_job.NAME.id]`: this one is planned around them. " +
+		"after": schema.ListAttribute{
+			MarkdownDescription: "Jobs that are placed first, `[gpuplan_training_job.NAME.placed]`: this one is planned around them. " +
+				"It takes a reference, because Terraform visits only what is referred to before what refers to it: the ID of a job in quotes is refused. " +
+				"Jobs of one `for_each` or `count` cannot be placed after each other; make two resources of them. " +
 				"Jobs without such an order are planned each on its own.",
-			Optional: true, ElementType: types.StringType,
+			Optional: true, WriteOnly: true, ElementType: types.StringType,
 		},
 		"require_immediate": schema.BoolAttribute{
 			MarkdownDescription: "Fails the plan, instead of warning, when the job would have to wait for another job of this configuration. Default `false`.",
@@ -296,20 +299,23 @@ func runAttributes() map[string]schema.Attribute {
 // resultAttributes are what the provider finds out.
 func resultAttributes() map[string]schema.Attribute {
 	return map[string]schema.Attribute{
-		"planned_placement": schema.ListNestedAttribute{
-			MarkdownDescription: "Where the plan puts every member. A node that does not exist yet is called `POOL[0]`, `POOL[1]`, …: the pool's nodes by age. " +
+		"pool_names": schema.ListAttribute{
+			MarkdownDescription: "Names of the pools that the members are kept on. Other pools need a new job.",
+			Computed:            true, ElementType: types.StringType,
+		},
+		"placed": computedText("The job with its planned placement, for `after` of jobs that are placed behind this one."),
+		"planned_placement": schema.MapAttribute{
+			MarkdownDescription: "Where the plan puts every member, " + assignment.Description + ". A node that does not exist yet is called `POOL[0]`, `POOL[1]`, …: the pool's nodes by age. " +
 				"Without `pools` it is known after apply. Null where nothing is promised: without gang, or with another scheduler.",
-			Computed:     true,
-			NestedObject: assignmentAttributes(),
+			Computed: true, ElementType: types.StringType,
 		},
 		"planned_node_count": schema.Int64Attribute{
 			MarkdownDescription: "Number of nodes in the planned placement.",
 			Computed:            true,
 		},
-		"actual_placement": schema.ListNestedAttribute{
-			MarkdownDescription: "Where the members run, or ran last. In mode `default` the node's device plugin picks the cards, so none are listed.",
-			Computed:            true,
-			NestedObject:        assignmentAttributes(),
+		"actual_placement": schema.MapAttribute{
+			MarkdownDescription: "Where the members run, or ran last, " + assignment.Description + ".",
+			Computed:            true, ElementType: types.StringType,
 		},
 		"placement_as_planned": schema.BoolAttribute{
 			MarkdownDescription: "Whether all members got the nodes and cards of the planned placement. Null as long as not all are placed, or when nothing was promised.",
@@ -331,25 +337,6 @@ func resultAttributes() map[string]schema.Attribute {
 		"start_time":      computedText("When the operator took on the job, RFC 3339."),
 		"completion_time": computedText("When the job finished, RFC 3339."),
 	}
-}
-
-func assignmentAttributes() schema.NestedAttributeObject {
-	return schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-		"member": computedText("Role and index, such as `worker-0`."),
-		"node":   computedText("Name of the node."),
-		"cards": schema.ListAttribute{
-			MarkdownDescription: "Indexes of the member's cards, as in `nvidia-smi`.",
-			Computed:            true, ElementType: types.Int64Type,
-		},
-		"ring_gbps": schema.Float64Attribute{
-			MarkdownDescription: "Bandwidth in GB/s, one direction, of the best ring among all cards of the gang on this node; 0 for one card. In mode `default` the worst that can happen.",
-			Computed:            true,
-		},
-		"nvlink_rings": schema.Int64Attribute{
-			MarkdownDescription: "Edge-disjoint NVLink rings among these cards; 0 when the ring runs over PCIe.",
-			Computed:            true,
-		},
-	}}
 }
 
 func computedText(description string) schema.StringAttribute {

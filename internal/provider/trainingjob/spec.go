@@ -46,7 +46,7 @@ func (m model) spec(ctx context.Context) (spec job.Spec, unknown []string, diags
 		NonPreemptible: !m.Preemptible.IsNull() && !r.flag("preemptible", m.Preemptible),
 		SchedulerName:  orDefault(r.text("scheduler_name", m.SchedulerName), contract.SchedulerName),
 		PriorityClass:  r.text("priority_class", m.PriorityClass),
-		Pools:          r.pools(m.Pools),
+		Pools:          r.pools(m.PoolNames),
 		NodeSelector:   r.stringMap("node_selector", m.NodeSelector),
 		Tolerations:    r.tolerations(m.Tolerations),
 		HostNetwork:    r.flag("host_network", m.HostNetwork),
@@ -225,22 +225,26 @@ func (r *reader) list(value types.List) []string {
 	return out
 }
 
-// pools returns the names of the pools, sorted: their order means nothing.
-func (r *reader) pools(value types.List) []string {
-	if value.IsNull() {
-		return nil
+func (r *reader) pools(names types.List) []string {
+	r.known("pools", names)
+	return r.list(names)
+}
+
+// poolNames returns the names of pools by what they offer, sorted: their order means nothing.
+func poolNames(ctx context.Context, pools types.List) (types.List, diag.Diagnostics) {
+	if pools.IsNull() {
+		return types.ListNull(types.StringType), nil
 	}
-	list, known, diags := capacity.List(r.ctx, value)
-	r.diags.Append(diags...)
+	list, known, diags := capacity.List(ctx, pools)
 	if !known {
-		r.unknown = append(r.unknown, "pools")
+		return types.ListUnknown(types.StringType), diags
 	}
-	var names []string
-	for _, c := range list {
-		names = append(names, c.Pool)
+	names := make([]string, len(list))
+	for i, c := range list {
+		names[i] = c.Pool
 	}
 	slices.Sort(names)
-	return slices.Compact(names)
+	return listValue(slices.Compact(names)), diags
 }
 
 func (r *reader) tolerations(value types.List) []corev1.Toleration {

@@ -14,8 +14,6 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
@@ -44,18 +42,18 @@ func (m *model) adopt(ctx context.Context, obj *unstructured.Unstructured) (diag
 	m.ID = types.StringValue(live.ID())
 	m.WaitFor = types.StringValue(waitRunning)
 	m.RequireImmediate = types.BoolValue(false)
-	m.After, m.Triggers = types.SetNull(types.StringType), types.MapNull(types.StringType)
-	m.ActualPlacement = types.ListNull(assignment.Type)
+	m.Triggers = types.MapNull(types.StringType)
+	m.ActualPlacement = types.MapNull(types.StringType)
 	m.take(ctx, live, job.Properties(), &diags)
 
-	m.setPlanned(ctx, nil, &diags)
+	m.setPlanned(nil)
 	if text, ok := obj.GetAnnotations()[contract.PlannedPlacementAnnotation]; ok {
 		planned, err := fromAnnotation(text)
 		if err != nil {
 			diags.AddWarning("Planned placement is lost", "The job's annotation "+contract.PlannedPlacementAnnotation+" cannot be read: "+session.Sentence(err))
 			return diags
 		}
-		m.setPlanned(ctx, planned, &diags)
+		m.setPlanned(planned)
 	}
 	return diags
 }
@@ -85,7 +83,7 @@ func (m *model) take(ctx context.Context, s job.Spec, properties []string, diags
 		case "priority_class":
 			m.PriorityClass = optional(s.PriorityClass)
 		case "pools":
-			m.takePools(ctx, s.Pools, diags)
+			m.PoolNames = listValue(s.Pools)
 		case "node_selector":
 			m.NodeSelector = mapValue(s.NodeSelector)
 		case "tolerations":
@@ -206,24 +204,6 @@ func (m *model) takeRoles(ctx context.Context, s job.Spec, diags *diag.Diagnosti
 	value, roleDiags := types.MapValueFrom(ctx, roleType, roles)
 	diags.Append(roleDiags...)
 	m.Roles = value
-}
-
-// takePools keeps the names of the pools; what they offered is not known of a job
-// that was imported or changed by somebody else.
-func (m *model) takePools(ctx context.Context, names []string, diags *diag.Diagnostics) {
-	if len(names) == 0 {
-		m.Pools = types.ListNull(capacity.Type)
-		return
-	}
-	values := make([]attr.Value, len(names))
-	for i, name := range names {
-		value, valueDiags := capacity.Capacity{Pool: name}.Value(ctx)
-		diags.Append(valueDiags...)
-		values[i] = value
-	}
-	list, listDiags := types.ListValue(capacity.Type, values)
-	diags.Append(listDiags...)
-	m.Pools = list
 }
 
 func gangValue(s job.Spec) types.Object {

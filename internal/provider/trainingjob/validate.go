@@ -6,11 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 )
@@ -21,7 +19,8 @@ func (r *trainingJob) ValidateConfig(ctx context.Context, req resource.ValidateC
 	if resp.Diagnostics.Append(req.Config.Get(ctx, &m)...); resp.Diagnostics.HasError() {
 		return
 	}
-	resp.Diagnostics.Append(m.checkAfter()...)
+	m.PoolNames, resp.Diagnostics = poolNames(ctx, m.Pools)
+	resp.Diagnostics.Append(checkAfter(m.After)...)
 	spec, unknown, diags := m.spec(ctx)
 	if resp.Diagnostics.Append(diags...); diags.HasError() {
 		return
@@ -54,24 +53,4 @@ func (m model) at(p job.Problem) path.Path {
 		return path.Root(p.Field)
 	}
 	return at.AtName(p.Field)
-}
-
-// checkAfter refuses what cannot be the ID of another job.
-func (m model) checkAfter() (diags diag.Diagnostics) {
-	at := path.Root("after")
-	for _, element := range m.After.Elements() {
-		other, ok := element.(types.String)
-		if !ok || other.IsUnknown() {
-			continue
-		}
-		namespace, name, _ := strings.Cut(other.ValueString(), "/")
-		switch {
-		case len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1035Label(name)) > 0:
-			diags.AddAttributeError(at, "Invalid training job", fmt.Sprintf(
-				"after: %.80q is no ID of a job: write NAMESPACE/NAME, or better gpuplan_training_job.NAME.id.", other.ValueString()))
-		case namespace == orDefault(m.Namespace.ValueString(), "default") && !m.Namespace.IsUnknown() && name == m.Name.ValueString():
-			diags.AddAttributeError(at, "Invalid training job", fmt.Sprintf("after: the job cannot be placed after itself, %s.", other.ValueString()))
-		}
-	}
-	return diags
 }

@@ -25,5 +25,4 @@ data "gpuplan_placement" "this" {
 output "fits" { value = data.gpuplan_placement.this.fits }
 output "fit" { value = data.gpuplan_placement.this.members_fit }
 output "fix" { value = try(data.gpuplan_placement.this.fixes[0].text, "") }
-output "node" { value = data.gpuplan_placement.this.placement[0].node }
-output "rings" { value = data.gpuplan_placement.this.placement[0].nvlink_rings }
+output "worker" { value = data.gpuplan_placement.this.placement["worker-0"] }

@@ -57,7 +57,7 @@ resource "gpuplan_training_job" "stock" {
   scheduler_name = "default-scheduler"
   gang           = { enabled = false }
   pools          = [gpuplan_node_pool.regular.capacity]
-  after          = gpuplan_training_job.regular[*].id
+  after          = gpuplan_training_job.regular[*].placed
   roles          = { worker = { replicas = 2, cards = 2 } }
   timeouts       = { create = "60s" }
 }
@@ -69,7 +69,7 @@ resource "gpuplan_training_job" "brief" {
   framework                  = "pytorch"
   image                      = "train:1"
   pools                      = [gpuplan_node_pool.v100.capacity]
-  after                      = gpuplan_training_job.anywhere[*].id
+  after                      = gpuplan_training_job.anywhere[*].placed
   annotations                = { "local.gpuplan.dev/run-for" = "1s" }
   wait_for                   = "succeeded"
   ttl_seconds_after_finished = 0

@@ -43,7 +43,7 @@ resource "gpuplan_training_job" "pytorch" {
   framework    = "pytorch"
   image        = "mnist:1"
   pools        = [gpuplan_node_pool.v100.capacity]
-  after        = [gpuplan_training_job.mpi.id]
+  after        = [gpuplan_training_job.mpi.placed]
   host_network = true
   host_ipc     = true
   host_pid     = true

@@ -24,6 +24,6 @@ resource "gpuplan_training_job" "second" {
   framework = "mpi"
   image     = "train:1"
   pools     = [gpuplan_node_pool.v100.capacity]
-  after     = var.ordered ? [gpuplan_training_job.first.id] : null
+  after     = var.ordered ? [gpuplan_training_job.first.placed] : null
   roles     = { worker = { replicas = var.workers, cards = 1 } }
 }

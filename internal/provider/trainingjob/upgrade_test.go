@@ -106,5 +106,5 @@ func TestStateOfVersion0(t *testing.T) {
 	terraform.Must(t, "apply", "-auto-approve", "-refresh-only")
 	shown := terraform.Must(t, "show")
 	require.Contains(t, shown, `"worker-0" = "v100[0] GPU 3: 50 GB/s, 2 NVLink rings"`)
-	require.Contains(t, shown, `placed                 = "default/first#exists"`)
+	require.Contains(t, shown, `"default/first#exists"`)
 }

@@ -2,10 +2,10 @@ package acs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 )
 
@@ -183,8 +183,17 @@ type Started struct {
 	TaskID string `json:"task_id"`
 }
 
-// ErrPoolExists is the error of a create when the cluster has a pool of that name.
-var ErrPoolExists = errors.New("a node pool of that name exists")
+// PoolExistsError is the error of a create when the cluster has a pool of that name.
+type PoolExistsError struct {
+	ClusterID string
+	// Pool is the pool that exists.
+	Pool NodePool
+}
+
+func (e *PoolExistsError) Error() string {
+	return fmt.Sprintf("a node pool of that name exists: %q has the ID %s in cluster %s; choose another name or import it",
+		e.Pool.Info.Name, e.Pool.Info.ID, e.ClusterID)
+}
 
 // recovery limits the look-up after a create whose outcome is unknown.
 const recovery = 30 * time.Second
@@ -192,8 +201,8 @@ const recovery = 30 * time.Second
 // CreateNodePool creates a pool whose name no other pool of the cluster has.
 //
 // The service takes no idempotency token, so the name is looked up before, and again
-// when the answer got lost: if the pool is there then, it is ours, and the result has
-// its ID and no task. Whenever PoolID is not "" the pool exists, also together with an
+// when the answer got lost: if a pool with the tags of spec is there then, it is ours, and
+// the result has its ID and no task. Whenever PoolID is not "" the pool exists, also together with an
 // error (such as the end of ctx).
 func (c *Client) CreateNodePool(ctx context.Context, clusterID string, spec NodePoolSpec) (Started, error) {
 	const operation = "CreateClusterNodePool"
@@ -202,7 +211,7 @@ func (c *Client) CreateNodePool(ctx context.Context, clusterID string, spec Node
 		return Started{}, fmt.Errorf("%s: look for a pool named %q: %w", operation, spec.Info.Name, err)
 	}
 	if existing != nil {
-		return Started{}, fmt.Errorf("%s: %w: %q has the ID %s in cluster %s; choose another name or import it", operation, ErrPoolExists, spec.Info.Name, existing.Info.ID, clusterID)
+		return Started{}, fmt.Errorf("%s: %w", operation, &PoolExistsError{ClusterID: clusterID, Pool: *existing})
 	}
 	var started Started
 	err = c.do(ctx, call{operation, http.MethodPost, poolsPath(clusterID), nil, withEmptyLists(spec)}, &started)
@@ -220,10 +229,26 @@ func (c *Client) CreateNodePool(ctx context.Context, clusterID string, spec Node
 		return Started{}, fmt.Errorf("%w; whether pool %q was created is unknown: %w", err, spec.Info.Name, lookErr)
 	case found == nil:
 		return Started{}, fmt.Errorf("%w; no pool named %q was created", err, spec.Info.Name)
+	case !found.hasTags(spec.ScalingGroup.Tags):
+		return Started{}, fmt.Errorf("%s: %w", operation, &PoolExistsError{ClusterID: clusterID, Pool: *found})
 	case ctx.Err() != nil:
 		return Started{PoolID: found.Info.ID}, err
 	}
 	return Started{PoolID: found.Info.ID}, nil
+}
+
+func (p NodePool) hasTags(tags []Tag) bool {
+	return !slices.ContainsFunc(tags, func(t Tag) bool { return !slices.Contains(p.ScalingGroup.Tags, t) })
+}
+
+// Tag is the value of one of the pool's tags, "" without it.
+func (p NodePool) Tag(key string) string {
+	for _, t := range p.ScalingGroup.Tags {
+		if t.Key == key {
+			return t.Value
+		}
+	}
+	return ""
 }
 
 // FindNodePool returns the pool of that name, nil when there is none. Two pools of one

@@ -214,7 +214,8 @@ func TestPoolNamesAreUniqueForTheClient(t *testing.T) {
 	fake, c := both(t, nil)
 	create(t, c, spec("v100", 0))
 	_, err := c.CreateNodePool(t.Context(), cluster, spec("v100", 1))
-	require.ErrorIs(t, err, acs.ErrPoolExists)
+	var exists *acs.PoolExistsError
+	require.ErrorAs(t, err, &exists)
 	assert.ErrorContains(t, err, fake.State().Pools[0].ID)
 	assert.Len(t, fake.State().Pools, 1)
 

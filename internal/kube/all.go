@@ -41,15 +41,16 @@ var workloadKinds = []schema.GroupVersionKind{
 func (c *Client) ApplyAll(ctx context.Context, objs []*unstructured.Unstructured, progress func(string)) error {
 	for _, obj := range inApplyOrder(objs) {
 		gvk := obj.GroupVersionKind()
-		if gvk == namespaceKind || gvk == crdKind {
-			foreign, err := c.isForeign(ctx, obj, progress)
-			if err != nil {
-				return err
-			}
-			if foreign {
-				tell(progress, describeObject(obj)+" exists already and is used as it is")
-				continue
-			}
+		// What is put into a namespace that is being deleted would go with it, and so
+		// would a change of any other object.
+		live, err := c.GetSettled(ctx, gvk, obj.GetNamespace(), obj.GetName(), progress)
+		switch {
+		case IsNotFound(err) || errors.Is(err, ErrNotServed):
+		case err != nil:
+			return err
+		case (gvk == namespaceKind || gvk == crdKind) && !isOurs(live):
+			tell(progress, describeObject(obj)+" exists already and is used as it is")
+			continue
 		}
 		tell(progress, "applying "+describeObject(obj))
 		if _, err := c.Apply(ctx, obj); err != nil {
@@ -127,23 +128,6 @@ func inApplyOrder(objs []*unstructured.Unstructured) []*unstructured.Unstructure
 	ordered := slices.Clone(objs)
 	slices.SortStableFunc(ordered, func(a, b *unstructured.Unstructured) int { return rank(a) - rank(b) })
 	return ordered
-}
-
-// isForeign tells whether a cluster-scoped object exists and is not ours. It
-// waits for one that is being deleted: what is put into it would go with it.
-func (c *Client) isForeign(ctx context.Context, obj *unstructured.Unstructured, progress func(string)) (bool, error) {
-	live, err := c.Get(ctx, obj.GroupVersionKind(), "", obj.GetName())
-	if IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	if live.GetDeletionTimestamp() == nil {
-		return !isOurs(live), nil
-	}
-	_, err = c.waitFor(ctx, live.GroupVersionKind(), "", live.GetName(), goneCheck(live.GetUID()), progress)
-	return false, err
 }
 
 func isOurs(obj *unstructured.Unstructured) bool {

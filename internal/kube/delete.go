@@ -53,6 +53,20 @@ func (c *Client) deleteObject(ctx context.Context, obj *unstructured.Unstructure
 	return c.awaitGone(ctx, obj, nil)
 }
 
+// GetSettled is [Client.Get] of an object that stays: it waits for one that is being
+// deleted, and returns what is there afterwards. progress may be nil.
+func (c *Client) GetSettled(ctx context.Context, gvk schema.GroupVersionKind, namespace, name string, progress func(string)) (*unstructured.Unstructured, error) {
+	for {
+		obj, err := c.Get(ctx, gvk, namespace, name)
+		if err != nil || obj.GetDeletionTimestamp() == nil {
+			return obj, err
+		}
+		if err := c.awaitGone(ctx, obj, progress); err != nil {
+			return nil, err
+		}
+	}
+}
+
 // requestDelete asks for the deletion of exactly this object, by its UID.
 func (c *Client) requestDelete(ctx context.Context, obj *unstructured.Unstructured) error {
 	resource, err := c.resource(obj.GroupVersionKind(), obj.GetNamespace())

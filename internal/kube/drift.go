@@ -12,6 +12,10 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
+// Deletion is the field in which an object that is being deleted differs from one that
+// is to stay.
+const Deletion = ".metadata.deletionTimestamp"
+
 // Drift asks the server what applying an object would change, whoever owns the
 // fields now, and returns the paths of the fields, ".spec.replicas", sorted; none
 // when nothing would. The error answers to [IsNotFound] when there is no such object.
@@ -19,6 +23,9 @@ func (c *Client) Drift(ctx context.Context, obj *unstructured.Unstructured) ([]s
 	live, err := c.Get(ctx, obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
 	if err != nil {
 		return nil, err
+	}
+	if live.GetDeletionTimestamp() != nil {
+		return []string{Deletion}, nil
 	}
 	applied, err := c.forceApply(ctx, obj, metav1.DryRunAll)
 	if err != nil {

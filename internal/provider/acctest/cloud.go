@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acsfake"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
@@ -87,6 +88,11 @@ func StartCloud(t *testing.T, options ...func(*acsfake.Options)) *Cloud {
 	t.Setenv("GPUPLAN_CS_ENDPOINT", c.Endpoint)
 	t.Setenv("KUBECONFIG", c.Kubeconfig)
 	return c
+}
+
+// Credentials are those of the emulated service.
+func (c *Cloud) Credentials() acs.Credentials {
+	return acs.Credentials{AccessKeyID: accessKey, AccessKeySecret: secretKey}
 }
 
 // ClearEnv takes what the provider and terraform read from the environment out of it.

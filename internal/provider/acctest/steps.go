@@ -57,6 +57,15 @@ func GangPod(gang, name, node string, cards ...int) *corev1.Pod {
 	}
 }
 
+// Forgotten is a configuration that takes a resource out of the state and leaves its object
+// alone: what remains is what an apply leaves that is killed before it can save the state.
+func Forgotten(address string) string {
+	return "removed {\n  from = " + address + "\n  lifecycle { destroy = false }\n}\n"
+}
+
+// Owner is a provider block with that owner.
+func Owner(stamp string) string { return "provider \"gpuplan\" {\n  owner = \"" + stamp + "\"\n}\n" }
+
 // Put stores an object in the API server.
 func (c *Cloud) Put(t *testing.T, object runtime.Object) {
 	t.Helper()

@@ -28,6 +28,7 @@ type Ledger struct {
 	apart    map[string]bool // pairs of jobs that do not fit together
 	reported map[string]bool // keys of findings
 	applying bool
+	objects  objects
 }
 
 // New returns an empty ledger.
@@ -40,6 +41,7 @@ func New() *Ledger {
 		deleted:  map[string][]string{},
 		apart:    map[string]bool{},
 		reported: map[string]bool{},
+		objects:  objects{locks: map[string]*sync.Mutex{}, taken: map[string]bool{}},
 	}
 }
 

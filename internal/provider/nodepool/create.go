@@ -31,9 +31,6 @@ func (r *pool) Create(ctx context.Context, req resource.CreateRequest, resp *res
 		return
 	}
 	timeout, diags := m.Timeouts.Create(ctx, createTimeout)
-	resp.Diagnostics.Append(diags...)
-	spec, diags := m.apply(ctx, acs.NodePoolSpec{})
-	r.stamp(&spec)
 	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
 		return
 	}
@@ -45,17 +42,15 @@ func (r *pool) Create(ctx context.Context, req resource.CreateRequest, resp *res
 	clusterID := r.session.ClusterID
 	waitCtx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	started, err := client.CreateNodePool(waitCtx, clusterID, spec)
-	if started.PoolID == "" {
-		resp.Diagnostics.AddError("Node pool was not created", session.Sentence(err))
+	defer r.session.Ledger.Begin(object(m.Name))()
+	started, before, diags := r.start(waitCtx, client, &m)
+	if resp.Diagnostics.Append(diags...); started.PoolID == "" {
 		return
 	}
 	// From here on the pool exists: whatever happens, Terraform must know it.
 	m.NodePoolID, m.ID = types.StringValue(started.PoolID), types.StringValue(clusterID+"/"+started.PoolID)
-	if err == nil {
-		resp.Diagnostics.Append(r.settle(waitCtx, client, &m, started, capacity.Pool{})...)
-	} else {
-		resp.Diagnostics.AddError("Node pool is not complete", session.Sentence(err))
+	if !diags.HasError() {
+		resp.Diagnostics.Append(r.settle(waitCtx, client, &m, started, before, "replaces it; to keep it, run `terraform untaint` on it first")...)
 	}
 	m.settleUnknown()
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
@@ -71,20 +66,17 @@ func (r *pool) stamp(spec *acs.NodePoolSpec) {
 }
 
 // settle waits until a change of the pool has reached its nodes, and reads what the
-// plan left open. before is the pool before the change.
-func (r *pool) settle(ctx context.Context, client *acs.Client, m *model, started acs.Started, before capacity.Pool) (diags diag.Diagnostics) {
+// plan left open. before is the pool before the change, next what the next apply does when
+// it fails.
+func (r *pool) settle(ctx context.Context, client *acs.Client, m *model, started acs.Started, before capacity.Pool, next string) (diags diag.Diagnostics) {
 	p, diags := m.pool(ctx)
 	if diags.HasError() {
 		return diags
 	}
 	clusterID, poolID, report := m.cluster(), m.NodePoolID.ValueString(), progress(ctx, p.Name)
 	fail := func(err error) diag.Diagnostics {
-		next := "The next apply goes on from here."
-		if before.Name == "" {
-			next = "The next apply replaces it; to keep it, run `terraform untaint` on it first."
-		}
 		diags.AddError("Node pool is not as planned", fmt.Sprintf(
-			"Node pool %s (%s) exists, but the change did not complete. %s %s", p.Name, poolID, session.Sentence(err), next))
+			"Node pool %s (%s) exists, but the change did not complete. %s The next apply %s.", p.Name, poolID, session.Sentence(err), next))
 		return diags
 	}
 	if started.TaskID != "" {

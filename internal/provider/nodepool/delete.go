@@ -21,7 +21,11 @@ func (r *pool) Delete(ctx context.Context, req resource.DeleteRequest, resp *res
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if !m.AllowDisruption.ValueBool() {
+	defer r.session.Ledger.Begin(object(m.Name))()
+	if r.session.Ledger.Taken(object(m.Name)) {
+		return // it is another resource's now
+	}
+	if !m.AllowDisruption.ValueBool() && !leaving(m.State.ValueString()) {
 		all, diags := r.podsOn(ctx, m)
 		if len(all) > 0 {
 			diags.AddError("Running jobs would lose their nodes", refusal("deletes node pool "+m.Name.ValueString(), all))

@@ -82,7 +82,11 @@ func recordDrift(record acs.NodePool, p capacity.Pool) string {
 		live[l.Key] = l.Value
 	}
 	texts := labelDrift(live, capacity.Pool{Name: p.Name, Mode: p.Mode, CardPolicy: p.CardPolicy})
-	if size := record.ScalingGroup.DesiredSize; size != nil && record.Status.State == acs.PoolActive && record.Status.Total != *size {
+	switch size := record.ScalingGroup.DesiredSize; {
+	case leaving(record.Status.State):
+	case record.Status.State != acs.PoolActive:
+		texts = append(texts, fmt.Sprintf("the service is not done with it (%s)", record.Status.State))
+	case size != nil && record.Status.Total != *size:
 		texts = append(texts, fmt.Sprintf("%d nodes exist, should be %d", record.Status.Total, *size))
 	}
 	return strings.Join(texts, "; ")

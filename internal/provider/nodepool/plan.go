@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
@@ -41,6 +42,9 @@ func (r *pool) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 		return // the capacity stays unknown until apply
 	case state == nil:
 		resp.Diagnostics.Append(r.planCreate(ctx, plan)...)
+	case leaving(state.State.ValueString()):
+		plan.State = types.StringUnknown()
+		resp.RequiresReplace = append(resp.RequiresReplace, path.Root("state"))
 	default:
 		resp.Diagnostics.Append(r.planUpdate(ctx, *state, plan)...)
 	}
@@ -81,12 +85,13 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 	repaired := len(state.DriftedNodes.Elements()) > 0
 	plan.DriftedNodes = types.MapValueMust(types.StringType, nil)
 	plan.Capacity, plan.NodeNames = state.Capacity, state.NodeNames
-	if change.changesNodes() {
-		live, more := capacity.From(ctx, state.Capacity)
-		diags.Append(more...)
+	live, more := capacity.From(ctx, state.Capacity)
+	diags.Append(more...)
+	incomplete := repaired && int64(len(live.Nodes)) != plan.Size.ValueInt64()
+	if change.changesNodes() || incomplete {
 		diags.Append(plan.setPlanned(ctx, after, live.Nodes)...)
 	}
-	if !plan.Size.Equal(state.Size) {
+	if !plan.Size.Equal(state.Size) || incomplete {
 		plan.NodeNames = types.ListUnknown(types.StringType)
 	}
 	if repaired {
@@ -139,10 +144,13 @@ func (r *pool) checkName(ctx context.Context, name string) (diags diag.Diagnosti
 		diags.AddError("Node pools cannot be listed", session.Sentence(err))
 		return diags
 	}
-	if found != nil && !r.session.Ledger.Owns(r.session.ClusterID+"/"+found.Info.ID) {
+	if found == nil || r.session.Ledger.Owns(r.session.ClusterID+"/"+found.Info.ID) {
+		return diags
+	}
+	if stamp := found.Tag(contract.OwnerTag); !r.session.Mine(stamp) {
 		diags.AddAttributeError(path.Root("name"), "Node pool exists already", fmt.Sprintf(
-			"Cluster %s has a node pool named %q (%s) that Terraform does not manage. Choose another name, or take it over with `terraform import gpuplan_node_pool.NAME %s/%s`.",
-			r.session.ClusterID, name, found.Info.ID, r.session.ClusterID, found.Info.ID))
+			"Cluster %s has a node pool named %q (%s) that Terraform does not manage. Choose another name, or take it over with `terraform import gpuplan_node_pool.NAME %s/%s`: %s.",
+			r.session.ClusterID, name, found.Info.ID, r.session.ClusterID, found.Info.ID, r.session.Whose(stamp)))
 	}
 	return diags
 }

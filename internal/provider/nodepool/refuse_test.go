@@ -85,16 +85,14 @@ func TestTwoPoolsOfOneName(t *testing.T) {
 
 func TestPoolThatTerraformDoesNotKnow(t *testing.T) {
 	acctest.StartCloud(t)
-	other := strings.Replace(poolWith(""), `"gpuplan_node_pool" "v100"`, `"gpuplan_node_pool" "other"`, 1)
+	other := acctest.Owner("b") + strings.Replace(poolWith(""), `"gpuplan_node_pool" "v100"`, `"gpuplan_node_pool" "other"`, 1)
 	resource.UnitTest(t, resource.TestCase{
 		ProtoV6ProviderFactories: acctest.Providers(),
 		Steps: []resource.TestStep{
-			{Config: poolWith("")},
-			{Config: `removed {
-  from = gpuplan_node_pool.v100
-  lifecycle { destroy = false }
-}`},
+			{Config: acctest.Owner("a") + poolWith("")},
+			{Config: acctest.Forgotten("gpuplan_node_pool.v100")},
 			{Config: other, PlanOnly: true, ExpectError: acctest.Saying(`take it over with`)},
+			{Config: other, PlanOnly: true, ExpectError: acctest.Saying(`it belongs to the configuration with the owner "a" (this one is "b")`)},
 			{Config: other, ResourceName: "gpuplan_node_pool.other", ImportState: true, ImportStateId: "v100", ImportStatePersist: true},
 		},
 	})

@@ -67,6 +67,6 @@ func (r *pool) modify(ctx context.Context, state model, m *model) (changed bool,
 		diags.AddError("Node pool was not changed", session.Sentence(err))
 		return false, diags
 	}
-	diags.Append(r.settle(ctx, client, m, started, before)...)
+	diags.Append(r.settle(ctx, client, m, started, before, "goes on from here")...)
 	return true, diags
 }

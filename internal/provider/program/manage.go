@@ -120,7 +120,7 @@ func (p Manager) CheckServed(ctx context.Context, objs []*unstructured.Unstructu
 	return diags
 }
 
-// Live returns the program's workload, nil when it is not installed. known is false
+// Live returns the program's workload, nil when there is none that stays. known is false
 // when the cluster cannot be asked before apply.
 func (p Manager) Live(ctx context.Context) (workload *unstructured.Unstructured, known bool, diags diag.Diagnostics) {
 	client, err := p.Session.Kube()
@@ -130,18 +130,17 @@ func (p Manager) Live(ctx context.Context) (workload *unstructured.Unstructured,
 	if err == nil {
 		workload, err = client.Get(ctx, workloadKind(p.Kind), contract.SystemNamespace, p.Name)
 	}
-	if kube.IsNotFound(err) {
+	if kube.IsNotFound(err) || err == nil && workload.GetDeletionTimestamp() != nil {
 		return nil, true, nil
 	}
 	if err != nil {
 		diags.AddError(p.Title+" cannot be read", session.Sentence(err))
 		return nil, false, diags
 	}
-	p.Session.Ledger.Own(p.ID())
 	return workload, true, nil
 }
 
-// Drift lists what of the objects is not as it should be.
+// Drift lists what of the objects is not as it should be, nil when there is nothing of them.
 func (p Manager) Drift(ctx context.Context, objs []*unstructured.Unstructured) (drifted []string, diags diag.Diagnostics) {
 	client, err := p.Session.Kube()
 	if err == nil {
@@ -150,13 +149,18 @@ func (p Manager) Drift(ctx context.Context, objs []*unstructured.Unstructured) (
 			drifted, err = Drift(ctx, client, slices.Concat(core, optional))
 		}
 	}
+	if errors.Is(err, ErrAbsent) {
+		return nil, nil
+	}
 	if err != nil {
 		diags.AddError(p.Title+" cannot be read", session.Sentence(err))
 	}
+	p.Session.Ledger.Own(p.ID())
 	return drifted, diags
 }
 
-// CheckNew refuses to install the program where it is installed already.
+// CheckNew refuses to install the program where somebody else has installed it. An
+// install of this configuration that broke off is none.
 func (p Manager) CheckNew(ctx context.Context) (diags diag.Diagnostics) {
 	if p.Session.Ledger.Owns(p.ID()) {
 		return nil // it is replaced
@@ -165,18 +169,60 @@ func (p Manager) CheckNew(ctx context.Context) (diags diag.Diagnostics) {
 	if p.Session.NotChecked(err, &diags) {
 		return diags
 	}
+	var workload *unstructured.Unstructured
 	if err == nil {
-		_, err = client.Get(ctx, workloadKind(p.Kind), contract.SystemNamespace, p.Name)
+		workload, err = client.Get(ctx, workloadKind(p.Kind), contract.SystemNamespace, p.Name)
 	}
 	switch {
 	case kube.IsNotFound(err):
 	case err != nil:
 		diags.AddError(p.Title+" cannot be installed", session.Sentence(err))
 	default:
-		diags.AddError(p.Title+" is installed already", fmt.Sprintf(
-			"%s %s exists, and a cluster needs only one. Take it over with `terraform import %s.NAME %s`, or delete it first.", p.Kind, p.ID(), p.Resource, p.ID()))
+		if stamp := workload.GetLabels()[contract.OwnerLabel]; !p.Session.Mine(stamp) {
+			diags.AddError(p.Title+" is installed already", fmt.Sprintf(
+				"%s %s exists, and a cluster needs only one. Take it over with `terraform import %s.NAME %s`, or delete it first: %s.",
+				p.Kind, p.ID(), p.Resource, p.ID(), p.Session.Whose(stamp)))
+		}
 	}
 	return diags
+}
+
+// Take makes a resource the one that installs the program, and refuses to install it over
+// objects of somebody else.
+func (p Manager) Take(ctx context.Context, objs []*unstructured.Unstructured) (diags diag.Diagnostics) {
+	client, err := p.Session.Kube()
+	if err == nil {
+		var core, optional []*unstructured.Unstructured
+		if core, optional, err = p.split(ctx, client, objs); err == nil {
+			err = p.refuseForeign(ctx, client, slices.Concat(core, optional))
+		}
+	}
+	if err == nil && !p.Session.Ledger.Take(p.ID()) {
+		err = session.Taken(p.Resource)
+	}
+	if err != nil {
+		diags.AddError(p.Title+" cannot be installed", session.Sentence(err))
+	}
+	return diags
+}
+
+func (p Manager) refuseForeign(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured) error {
+	for _, obj := range objs {
+		if slices.Contains(shared, obj.GetKind()) {
+			continue
+		}
+		live, err := client.Get(ctx, obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
+		if kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if stamp := live.GetLabels()[contract.OwnerLabel]; !p.Session.Mine(stamp) {
+			return fmt.Errorf("%s exists, and %s: delete it first", title(obj), p.Session.Whose(stamp))
+		}
+	}
+	return nil
 }
 
 // Remove deletes those of the objects that are ours and waits until they are gone.

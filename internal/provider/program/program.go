@@ -15,7 +15,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 )
 
-// ErrAbsent tells that the program's workload does not exist.
+// ErrAbsent tells that none of the program's objects exists.
 var ErrAbsent = errors.New("it is not installed")
 
 // shared are kinds that several programs have in common; only that they exist counts.
@@ -24,16 +24,6 @@ var shared = []string{"Namespace", "CustomResourceDefinition"}
 // isWorkload tells what runs pods.
 func isWorkload(o *unstructured.Unstructured) bool {
 	return o.GetKind() == "Deployment" || o.GetKind() == "DaemonSet"
-}
-
-// Workload returns the first Deployment or DaemonSet among the objects: the program
-// that the others belong to.
-func Workload(objs []*unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	i := slices.IndexFunc(objs, isWorkload)
-	if i < 0 {
-		return nil, errors.New("the manifests have no Deployment and no DaemonSet")
-	}
-	return objs[i], nil
 }
 
 // Install applies the objects, those that others have changed included, and waits
@@ -50,7 +40,7 @@ func Install(ctx context.Context, client *kube.Client, objs []*unstructured.Unst
 		if err != nil {
 			return err
 		}
-		if len(paths) > 0 {
+		if len(paths) > 0 && !slices.Contains(paths, kube.Deletion) {
 			progress("changing " + title(obj))
 			if _, err := client.TakeOver(ctx, obj); err != nil {
 				return err
@@ -72,31 +62,31 @@ func Install(ctx context.Context, client *kube.Client, objs []*unstructured.Unst
 }
 
 // Drift says what of the objects is not as it should be: "Deployment
-// gpuplan-system/gpuplan-scheduler: .spec.replicas". The error is [ErrAbsent] when the
-// workload does not exist.
+// gpuplan-system/gpuplan-scheduler: .spec.replicas". The error is [ErrAbsent] when none
+// of them exists: what is left of a removal that broke off has to be removed as well.
 func Drift(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured) ([]string, error) {
-	drifted := []string{}
-	workload, err := Workload(objs)
-	if err != nil {
-		return nil, err
-	}
+	drifted, missing := []string{}, 0
 	for _, obj := range objs {
 		var paths []string
+		var err error
 		if slices.Contains(shared, obj.GetKind()) {
 			_, err = client.Get(ctx, obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
 		} else {
 			paths, err = client.Drift(ctx, obj)
 		}
+		paths = withoutOwner(paths)
 		switch {
-		case kube.IsNotFound(err) && obj == workload:
-			return nil, ErrAbsent
 		case kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed):
+			missing++
 			drifted = append(drifted, title(obj)+": missing")
 		case err != nil:
 			return nil, err
-		case len(withoutOwner(paths)) > 0:
-			drifted = append(drifted, title(obj)+": "+strings.Join(withoutOwner(paths), ", "))
+		case len(paths) > 0:
+			drifted = append(drifted, title(obj)+": "+strings.Join(paths, ", "))
 		}
+	}
+	if missing == len(objs) {
+		return nil, ErrAbsent
 	}
 	return drifted, nil
 }

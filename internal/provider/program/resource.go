@@ -110,8 +110,12 @@ func (r *Resource[M, P]) Create(ctx context.Context, req resource.CreateRequest,
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	defer r.Manager.Session.Ledger.Begin(r.Manager.ID())()
 	resp.Diagnostics.Append(r.Manager.CheckNew(ctx)...)
 	if resp.Diagnostics.HasError() {
+		return
+	}
+	if resp.Diagnostics.Append(r.Manager.Take(ctx, objs)...); resp.Diagnostics.HasError() {
 		return
 	}
 	resp.Diagnostics.Append(r.Manager.Apply(ctx, objs)...)
@@ -129,18 +133,25 @@ func (r *Resource[M, P]) Read(ctx context.Context, req resource.ReadRequest, res
 	if resp.Diagnostics.Append(diags...); !known {
 		return
 	}
-	if workload == nil {
+	var before types.List
+	resp.Diagnostics.Append(req.State.GetAttribute(ctx, path.Root("drifted_objects"), &before)...)
+	if imported := before.IsNull(); workload == nil && imported {
 		resp.State.RemoveResource(ctx)
 		return
 	}
 	m.Complete()
-	m.Refresh(workload)
+	if workload != nil {
+		m.Refresh(workload)
+	}
 	objs, diags := r.Manager.describe(m.Objects())
 	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
 		return
 	}
 	drifted, diags := r.Manager.Drift(ctx, objs)
-	resp.Diagnostics.Append(diags...)
+	if resp.Diagnostics.Append(diags...); drifted == nil && !diags.HasError() {
+		resp.State.RemoveResource(ctx)
+		return
+	}
 	list, diags := types.ListValueFrom(ctx, types.StringType, drifted)
 	resp.Diagnostics.Append(diags...)
 	m.Drifted(list)
@@ -197,6 +208,10 @@ func (r *Resource[M, P]) Delete(ctx context.Context, req resource.DeleteRequest,
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	defer r.Manager.Session.Ledger.Begin(r.Manager.ID())()
+	if r.Manager.Session.Ledger.Taken(r.Manager.ID()) {
+		return // it is another resource's now
+	}
 	if err := r.remove(ctx, objs); err != nil {
 		resp.Diagnostics.AddError(r.Manager.Title+" was not removed", session.Sentence(err))
 	}

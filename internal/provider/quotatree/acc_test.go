@@ -184,6 +184,25 @@ func TestSecondTreeIsRefused(t *testing.T) {
 	})
 }
 
+// A tree of an apply that was killed is continued; another configuration's never is.
+func TestTreeOfAnApplyThatWasKilled(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	installKind(t, cloud)
+	uid := func() types.UID { return live(t, cloud).GetUID() }
+	var first types.UID
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps: []resource.TestStep{
+			{Config: acctest.Owner("a") + treeOf(total, `research = {}`, ""), Check: func(*terraform.State) error { first = uid(); return nil }},
+			{Config: acctest.Forgotten(main)},
+			{Config: acctest.Owner("b") + treeOf(total, quotas, ""), PlanOnly: true,
+				ExpectError: acctest.Saying(`or delete it first: it belongs to the configuration with the owner "a" (this one is "b")`)},
+			{Config: acctest.Owner("a") + treeOf(total, quotas, ""), Check: func(*terraform.State) error { assert.Equal(t, first, uid()); return nil }},
+			{Config: acctest.Owner("a") + treeOf(total, quotas, ""), ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}}},
+		},
+	})
+}
+
 func TestKindThatIsNotInstalled(t *testing.T) {
 	acctest.StartCloud(t)
 	resource.UnitTest(t, resource.TestCase{

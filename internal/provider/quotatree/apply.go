@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -77,6 +77,10 @@ func (r *tree) Delete(ctx context.Context, req resource.DeleteRequest, resp *res
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	defer r.session.Ledger.Begin(owned)()
+	if r.session.Ledger.Taken(owned) {
+		return // it is another resource's now
+	}
 	client, err := r.session.Kube()
 	if err == nil {
 		err = client.Delete(ctx, kind, contract.QuotaTreeNamespace, objectName(m))
@@ -86,7 +90,8 @@ func (r *tree) Delete(ctx context.Context, req resource.DeleteRequest, resp *res
 	}
 }
 
-// apply writes the tree. isNew refuses to take over a tree that exists.
+// apply writes the tree. A new one takes over a tree that exists only if an apply of this
+// configuration created it, and did not live to record it.
 func (r *tree) apply(ctx context.Context, m *model, isNew bool) (diags diag.Diagnostics) {
 	client, err := r.session.Kube()
 	if err != nil {
@@ -101,15 +106,14 @@ func (r *tree) apply(ctx context.Context, m *model, isNew bool) (diags diag.Diag
 	if diags.Append(objectDiags...); diags.HasError() {
 		return diags
 	}
-	write := client.TakeOver // what others have changed is in the plan
 	if isNew {
-		if err := refuseSecond(ctx, client); err != nil {
+		defer r.session.Ledger.Begin(owned)()
+		if err := r.makeRoom(ctx, client); err != nil {
 			diags.AddError("The cluster has a quota tree already", session.Sentence(err))
 			return diags
 		}
-		write = client.Apply
 	}
-	applied, err := write(ctx, obj)
+	applied, err := client.TakeOver(ctx, obj) // what others have changed is in the plan
 	if err != nil {
 		diags.AddError("Quota tree was not written", session.Sentence(err))
 		return diags
@@ -144,30 +148,38 @@ func waitServed(ctx context.Context, client *kube.Client) error {
 	return err
 }
 
-// refuseSecond says which tree is in the way of a new one.
-func refuseSecond(ctx context.Context, client *kube.Client) error {
+// makeRoom refuses a new tree beside another one, and waits for one that is being deleted.
+func (r *tree) makeRoom(ctx context.Context, client *kube.Client) error {
 	items, err := client.List(ctx, kind, contract.QuotaTreeNamespace, "")
-	if errors.Is(err, kube.ErrNotServed) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}
-	if len(items) == 0 {
-		return nil
+	for i := range items {
+		live, err := client.GetSettled(ctx, kind, contract.QuotaTreeNamespace, items[i].GetName(), nil)
+		if kube.IsNotFound(err) {
+			continue
+		}
+		if err == nil {
+			err = r.second(live)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	names := make([]string, len(items))
-	for i, item := range items {
-		names[i] = item.GetName()
+	if !r.session.Ledger.Take(owned) {
+		return session.Taken(owned)
 	}
-	return second(names...)
+	return nil
 }
 
-// second says that trees of these names are in the way of a new one.
-func second(names ...string) error {
-	for i, name := range names {
-		names[i] = contract.QuotaTreeNamespace + "/" + name
+// second says that a tree is in the way of a new one, unless an earlier apply of this
+// configuration has made it.
+func (r *tree) second(live metav1.Object) error {
+	stamp := live.GetLabels()[contract.OwnerLabel]
+	if live.GetName() == contract.QuotaTreeName && r.session.Mine(stamp) {
+		return nil
 	}
+	name := contract.QuotaTreeNamespace + "/" + live.GetName()
 	return fmt.Errorf("only one quota tree of a cluster is effective, and there is %s. "+
-		"Take it over with `terraform import gpuplan_quota_tree.NAME %s`, or delete it first", strings.Join(names, ", "), names[0])
+		"Take it over with `terraform import gpuplan_quota_tree.NAME %s`, or delete it first: %s", name, name, r.session.Whose(stamp))
 }

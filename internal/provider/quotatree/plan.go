@@ -76,7 +76,7 @@ func (r *tree) checkSecond(ctx context.Context) (diags diag.Diagnostics) {
 		return diags
 	}
 	if err == nil && snapshot.QuotaTree != nil {
-		err = second(snapshot.QuotaTree.GetName())
+		err = r.second(snapshot.QuotaTree)
 	}
 	if err != nil {
 		diags.AddError("Quota tree cannot be created", session.Sentence(err))

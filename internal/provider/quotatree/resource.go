@@ -56,7 +56,7 @@ func (r *tree) Read(ctx context.Context, req resource.ReadRequest, resp *resourc
 	}
 	obj, err := client.Get(ctx, kind, contract.QuotaTreeNamespace, objectName(m))
 	switch {
-	case kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed):
+	case kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed) || err == nil && obj.GetDeletionTimestamp() != nil:
 		resp.State.RemoveResource(ctx)
 		return
 	case err != nil:

@@ -1,6 +1,8 @@
 package scheduler_test
 
 import (
+	"errors"
+	"slices"
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
@@ -90,7 +92,7 @@ func TestScheduler(t *testing.T) {
 	gone := resource.TestStep{Config: changed, PreConfig: func() {
 		cloud.API.Remove(deployment, contract.SystemNamespace, contract.SchedulerName)
 	}}
-	gone.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectResourceAction(this, plancheck.ResourceActionCreate)}
+	gone.ConfigPlanChecks.PreApply = update() // the rest of it is still there
 
 	resource.UnitTest(t, resource.TestCase{
 		ProtoV6ProviderFactories: acctest.Providers(),
@@ -167,6 +169,68 @@ func TestRoutePods(t *testing.T) {
 			ProtoV6ProviderFactories: acctest.Providers(),
 			Steps:                    []resource.TestStep{{Config: config}, same},
 		})
+	})
+}
+
+// Whatever an install left that was killed is continued; another configuration's never is.
+func TestInstallThatWasKilled(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cloud.RunWorkloads(t)
+	objs, err := deploy.Objects(deploy.Options{Image: "gpuplan-scheduler:1"})
+	require.NoError(t, err)
+	for _, obj := range objs {
+		labels := obj.GetLabels()
+		labels[contract.OwnerLabel] = "a"
+		obj.SetLabels(labels)
+	}
+	installed := func() (n int) {
+		for _, obj := range objs {
+			_, err := cloud.Kube.Get(t.Context(), obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
+			if err == nil {
+				n++
+			}
+		}
+		return n
+	}
+	for _, n := range []int{1, len(objs) / 2, len(objs)} {
+		require.NoError(t, cloud.Kube.ApplyAll(t.Context(), objs[:n], nil))
+		steps := []resource.TestStep{
+			{Config: acctest.Owner("a") + config, Check: func(*terraform.State) error {
+				assert.Equal(t, len(objs), installed())
+				return nil
+			}},
+			{Config: acctest.Owner("a") + config, ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}}},
+		}
+		if n > 1 { // a namespace alone is everybody's
+			steps = slices.Insert(steps, 0, resource.TestStep{Config: acctest.Owner("b") + config,
+				ExpectError: acctest.Saying(`it belongs to the configuration with the owner "a" (this one is "b")`)})
+		}
+		resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: steps})
+		assert.Zero(t, installed())
+	}
+}
+
+// A removal that was killed is finished, whatever it left.
+func TestRemovalThatWasKilled(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cloud.RunWorkloads(t)
+	objs, err := deploy.Objects(deploy.Options{Image: "x"})
+	require.NoError(t, err)
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps: []resource.TestStep{{Config: config, Check: func(*terraform.State) error {
+			for _, obj := range objs[len(objs)/2:] {
+				cloud.API.Remove(obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
+			}
+			return nil
+		}, ExpectNonEmptyPlan: true}},
+		CheckDestroy: func(*terraform.State) error {
+			for _, obj := range objs {
+				_, err := cloud.Kube.Get(t.Context(), obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
+				assert.True(t, kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed), "%s %s: %v", obj.GetKind(), obj.GetName(), err)
+			}
+			return nil
+		},
 	})
 }
 

@@ -44,9 +44,6 @@ func (r *trainingJob) Create(ctx context.Context, req resource.CreateRequest, re
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	client, err := r.session.Kube()
-	if err == nil {
-		err = refuseExisting(ctx, client, spec)
-	}
 	if err == nil && spec.Queue {
 		err = needQueue(ctx, client)
 	}
@@ -58,7 +55,7 @@ func (r *trainingJob) Create(ctx context.Context, req resource.CreateRequest, re
 	if m.PlannedPlacement.IsUnknown() {
 		resp.Diagnostics.Append(r.planOnCluster(ctx, &m, spec)...)
 	}
-	obj, err := submit(ctx, client, spec, nil, placementOf(ctx, m.PlannedPlacement, &resp.Diagnostics))
+	obj, err := r.begin(ctx, client, spec, placementOf(ctx, m.PlannedPlacement, &resp.Diagnostics))
 	if err != nil {
 		resp.Diagnostics.AddError("Job was not created", session.Sentence(err))
 		return
@@ -83,21 +80,6 @@ func (r *trainingJob) Create(ctx context.Context, req resource.CreateRequest, re
 		resp.Diagnostics.Append(r.refresh(context.WithoutCancel(ctx), &m, obj)...)
 		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 	}
-}
-
-// refuseExisting keeps us from taking over a job that somebody else created.
-func refuseExisting(ctx context.Context, client *kube.Client, spec job.Spec) error {
-	_, err := client.Get(ctx, spec.Framework.GVK(), spec.Namespace, spec.Name)
-	switch {
-	case kube.IsNotFound(err):
-		return nil
-	case notServed(err):
-		return operatorMissing(ctx, client, spec.Framework)
-	case err != nil:
-		return err
-	}
-	return fmt.Errorf("there is a %s %s already: choose another name, delete it, or take it over with `terraform import gpuplan_training_job.NAME %s`",
-		spec.Framework.GVK().Kind, spec.ID(), spec.ID())
 }
 
 // operatorMissing says what a cluster lacks that does not serve the framework's kind.

@@ -25,28 +25,34 @@ func (r *trainingJob) Delete(ctx context.Context, req resource.DeleteRequest, re
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	spec := job.Spec{
+		Namespace: m.Namespace.ValueString(),
+		Name:      m.Name.ValueString(),
+		Framework: job.Framework(m.Framework.ValueString()),
+		Arena:     m.ArenaCompatible.ValueBool(),
+	}
+	defer r.session.Ledger.Begin(object(spec))()
+	if r.session.Ledger.Taken(object(spec)) {
+		return // it is another resource's now
+	}
 	client, err := r.session.Kube()
 	if err == nil {
-		err = remove(ctx, client, m)
+		err = remove(ctx, client, spec)
 	}
 	if err != nil {
 		resp.Diagnostics.AddError("Job was not deleted", session.Sentence(err))
 	}
 }
 
-func remove(ctx context.Context, client *kube.Client, m model) error {
-	spec := job.Spec{
-		Namespace: m.Namespace.ValueString(),
-		Name:      m.Name.ValueString(),
-		Framework: job.Framework(m.Framework.ValueString()),
-	}
+// remove deletes the job with its pods and arena's ConfigMap, and waits until they are gone.
+func remove(ctx context.Context, client *kube.Client, spec job.Spec) error {
 	if err := client.Delete(ctx, spec.Framework.GVK(), spec.Namespace, spec.Name); err != nil {
 		return err
 	}
 	if err := client.DeleteLabelled(ctx, corev1.SchemeGroupVersion.WithKind("Pod"), spec.Namespace, podLabels(spec).String()); err != nil {
 		return err
 	}
-	if !m.ArenaCompatible.ValueBool() {
+	if !spec.Arena {
 		return nil
 	}
 	return client.Delete(ctx, corev1.SchemeGroupVersion.WithKind("ConfigMap"), spec.Namespace, spec.ArenaName())

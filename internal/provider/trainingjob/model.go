@@ -80,6 +80,9 @@ const waitSuspended = "suspended"
 // Terraform saw how it ended.
 const phaseCleanedUp = "CleanedUp"
 
+// phaseDeleting is the status of a job whose deletion has begun, which nothing stops.
+const phaseDeleting = "Deleting"
+
 // roleModel is one entry of "roles".
 type roleModel struct {
 	Replicas    types.Int32  `tfsdk:"replicas"`

@@ -52,6 +52,11 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	if !state.Triggers.IsNull() && !plan.Triggers.Equal(state.Triggers) {
 		replace = append(replace, "triggers")
 	}
+	if state.Status.ValueString() == phaseDeleting {
+		plan.Status = types.StringUnknown()
+		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
+		replace = append(replace, "status")
+	}
 	if len(replace) > 0 {
 		for _, attribute := range replace {
 			resp.RequiresReplace = append(resp.RequiresReplace, replacePath(attribute, plan, state))

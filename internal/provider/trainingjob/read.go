@@ -71,6 +71,10 @@ func (r *trainingJob) Read(ctx context.Context, req resource.ReadRequest, resp *
 	if resp.Diagnostics.HasError() {
 		return
 	}
+	if obj.GetDeletionTimestamp() != nil && !finished(m) {
+		m.Status = types.StringValue(phaseDeleting)
+	}
+	r.session.Ledger.Own(object(job.Spec{Namespace: obj.GetNamespace(), Name: obj.GetName()}))
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 }
 

@@ -322,7 +322,7 @@ func resultAttributes() map[string]schema.Attribute {
 			Computed:            true,
 		},
 		"status": computedText("Where the job stands: `Pending`, `Created`, `Running`, `Restarting`, `Suspended`, `Succeeded`, `Failed`, " +
-			"or `CleanedUp` when its time to live removed it before Terraform saw how it ended."),
+			"`CleanedUp` when its time to live removed it before Terraform saw how it ended, or `Deleting`."),
 		"conditions": schema.ListNestedAttribute{
 			MarkdownDescription: "Conditions that the training operator reports.",
 			Computed:            true,

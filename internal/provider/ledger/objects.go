@@ -1,0 +1,45 @@
+package ledger
+
+import "sync"
+
+// objects are what the walk changes outside of Terraform, by the names of [Ledger.Begin].
+type objects struct {
+	mu    sync.Mutex
+	locks map[string]*sync.Mutex
+	taken map[string]bool
+}
+
+// Begin waits until no other resource of this walk changes the object of that name, and
+// keeps others from it until end is called. When the address of a resource changes,
+// Terraform deletes and creates one object at the same time.
+func (l *Ledger) Begin(object string) (end func()) {
+	l.objects.mu.Lock()
+	lock := l.objects.locks[object]
+	if lock == nil {
+		lock = &sync.Mutex{}
+		l.objects.locks[object] = lock
+	}
+	l.objects.mu.Unlock()
+	lock.Lock()
+	return lock.Unlock
+}
+
+// Take records that a resource of this walk creates the object, or goes on with one that
+// an earlier apply created. It is false when another resource did so before.
+func (l *Ledger) Take(object string) bool {
+	l.objects.mu.Lock()
+	defer l.objects.mu.Unlock()
+	if l.objects.taken[object] {
+		return false
+	}
+	l.objects.taken[object] = true
+	return true
+}
+
+// Taken reports whether a resource of this walk has taken the object: it is not for the
+// resource that had it before to delete it.
+func (l *Ledger) Taken(object string) bool {
+	l.objects.mu.Lock()
+	defer l.objects.mu.Unlock()
+	return l.objects.taken[object]
+}

@@ -1,0 +1,99 @@
+package nodepool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// object is the ledger's name of a pool.
+func object(name types.String) string { return "node pool " + name.ValueString() }
+
+// leaving tells that the deletion of a pool has begun.
+func leaving(state string) bool { return state == acs.PoolDeleting || state == acs.PoolDeleteFailed }
+
+// start creates the pool, or goes on with one that an apply of this configuration created
+// and did not live to record. before is that pool as it was. The pool exists when
+// started.PoolID is not "".
+func (r *pool) start(ctx context.Context, client *acs.Client, m *model) (started acs.Started, before capacity.Pool, diags diag.Diagnostics) {
+	spec, diags := m.apply(ctx, acs.NodePoolSpec{})
+	if diags.HasError() {
+		return started, before, diags
+	}
+	r.stamp(&spec)
+	started, err := client.CreateNodePool(ctx, r.session.ClusterID, spec)
+	var exists *acs.PoolExistsError
+	if errors.As(err, &exists) {
+		if stamp := exists.Pool.Tag(contract.OwnerTag); !r.session.Mine(stamp) {
+			err = fmt.Errorf("%w: %s", err, r.session.Whose(stamp))
+		} else if !r.session.Ledger.Take(object(m.Name)) {
+			err = session.Taken(object(m.Name))
+		} else {
+			return r.resume(ctx, client, exists.Pool, spec, m)
+		}
+	}
+	if err != nil {
+		diags.AddError("Node pool was not created", session.Sentence(err))
+		return started, before, diags
+	}
+	r.session.Ledger.Take(object(m.Name))
+	return started, before, diags
+}
+
+// resume makes a pool that exists what the model says. One that is being deleted, or that
+// cannot become that pool, makes room for a new one.
+func (r *pool) resume(ctx context.Context, client *acs.Client, record acs.NodePool, spec acs.NodePoolSpec, m *model) (started acs.Started, before capacity.Pool, diags diag.Diagnostics) {
+	fail := func(err error) (acs.Started, capacity.Pool, diag.Diagnostics) {
+		diags.AddError("Node pool is not complete", fmt.Sprintf(
+			"An earlier apply created node pool %s (%s), and this one could not go on with it. %s", record.Info.Name, record.Info.ID, session.Sentence(err)))
+		return acs.Started{}, capacity.Pool{}, diags
+	}
+	clusterID, poolID := r.session.ClusterID, record.Info.ID
+	var err error
+	if !leaving(record.Status.State) {
+		if record, err = client.WaitNodePool(ctx, clusterID, poolID, -1, progress(ctx, record.Info.Name)); err != nil {
+			return fail(err)
+		}
+	}
+	c, diags := changeFrom(ctx, clusterID, record, *m)
+	if !diags.HasError() {
+		diags.Append(r.checkStranded(ctx, c)...)
+	}
+	if diags.HasError() {
+		return acs.Started{}, capacity.Pool{}, diags
+	}
+	if leaving(record.Status.State) || c.replaces() {
+		if err = r.remove(ctx, c.from); err != nil {
+			return fail(err)
+		}
+		if started, err = client.CreateNodePool(ctx, clusterID, spec); err != nil {
+			diags.AddError("Node pool is not complete", session.Sentence(err))
+		}
+		return started, capacity.Pool{}, diags
+	}
+	spec, diags = m.apply(ctx, record.NodePoolSpec)
+	if started, err = client.ModifyNodePool(ctx, clusterID, poolID, spec, acs.ModifyOptions{UpdateNodes: true}); err != nil {
+		return fail(err)
+	}
+	started.PoolID = poolID
+	return started, c.before, diags
+}
+
+// changeFrom is the change from a pool as the service has it to the model.
+func changeFrom(ctx context.Context, clusterID string, record acs.NodePool, m model) (c change, diags diag.Diagnostics) {
+	from := model{Labels: types.MapNull(types.StringType), Taints: types.SetNull(taintType)}
+	diags = from.refresh(ctx, clusterID, record)
+	before, more := from.pool(ctx)
+	diags.Append(more...)
+	after, more := m.pool(ctx)
+	diags.Append(more...)
+	return change{before: before, after: after, from: from, to: m}, diags
+}

@@ -1,0 +1,118 @@
+package nodepool_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/hashicorp/terraform-plugin-testing/plancheck"
+	"github.com/hashicorp/terraform-plugin-testing/terraform"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acsfake"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+)
+
+// client is the provider's own access to the emulated service.
+func client(t *testing.T, cloud *acctest.Cloud) *acs.Client {
+	t.Helper()
+	c, err := acs.New(acs.Config{Credentials: cloud.Credentials(), Region: acctest.Region, Endpoint: cloud.Endpoint, PollInterval: time.Millisecond})
+	require.NoError(t, err)
+	return c
+}
+
+// What an apply left that was killed is continued, whatever the service is at, and
+// whatever the configuration has become since.
+func TestPoolOfAnApplyThatWasKilled(t *testing.T) {
+	killed := func(p acs.NodePoolSpec) acs.NodePoolSpec { return p }
+	for name, test := range map[string]struct {
+		// left makes of the pool as the apply asks for it the one that is found, and what goes on with it.
+		left    func(acs.NodePoolSpec) acs.NodePoolSpec
+		then    func(*testing.T, *acctest.Cloud, string)
+		replace bool
+	}{
+		"complete":      {left: killed},
+		"being created": {left: killed, then: func(*testing.T, *acctest.Cloud, string) {}},
+		"of another size": {left: func(p acs.NodePoolSpec) acs.NodePoolSpec {
+			size := int64(3)
+			p.ScalingGroup.DesiredSize = &size
+			return p
+		}},
+		"of another mode": {left: func(p acs.NodePoolSpec) acs.NodePoolSpec { p.KubernetesConfig.Labels[0].Value = "default"; return p }},
+		"of another instance": {left: func(p acs.NodePoolSpec) acs.NodePoolSpec {
+			p.ScalingGroup.InstanceTypes = []string{"ecs.gn6v-c8g1.16xlarge"}
+			return p
+		}, replace: true},
+		"being deleted": {left: killed, replace: true, then: func(t *testing.T, cloud *acctest.Cloud, id string) {
+			_, err := client(t, cloud).DeleteNodePool(t.Context(), acctest.ClusterID, id, true)
+			require.NoError(t, err)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := acctest.StartCloud(t)
+			service := client(t, cloud)
+			size := int64(1)
+			spec := acs.NodePoolSpec{
+				Info: acs.NodePoolInfo{Name: "v100", Type: "ess"},
+				ScalingGroup: acs.ScalingGroup{
+					InstanceTypes: []string{"ecs.gn6v-c10g1.20xlarge"}, VSwitchIDs: []string{"vsw-1"}, DesiredSize: &size,
+					Tags: []acs.Tag{{Key: contract.OwnerTag, Value: "a"}},
+				},
+				KubernetesConfig: acs.KubernetesConfig{Labels: []acs.Label{{Key: contract.NodeModeLabel, Value: "topology"}}},
+			}
+			if test.then != nil {
+				cloud.ACS.SetKnobs(acsfake.Knobs{ExtraTaskDuration: 300 * time.Millisecond})
+			}
+			started, err := service.CreateNodePool(t.Context(), acctest.ClusterID, test.left(spec))
+			require.NoError(t, err)
+			if test.then == nil {
+				_, err = service.WaitTask(t.Context(), started.TaskID, nil)
+				require.NoError(t, err)
+			} else {
+				test.then(t, cloud, started.PoolID)
+			}
+			config := acctest.Owner("a") + poolWith("")
+			resource.UnitTest(t, resource.TestCase{
+				ProtoV6ProviderFactories: acctest.Providers(),
+				Steps: []resource.TestStep{
+					{Config: config, Check: func(state *terraform.State) error {
+						pools, err := service.ListNodePools(t.Context(), acctest.ClusterID)
+						require.NoError(t, err)
+						require.Len(t, pools, 1)
+						assert.Equal(t, pools[0].Info.ID, state.RootModule().Resources["gpuplan_node_pool.v100"].Primary.Attributes["nodepool_id"])
+						assert.Equal(t, test.replace, pools[0].Info.ID != started.PoolID, "another pool")
+						assert.Len(t, cloud.NodeNames(t), 1)
+						return nil
+					}},
+					{Config: config, ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}}},
+				},
+				CheckDestroy: func(*terraform.State) error {
+					assert.Empty(t, cloud.NodeNames(t))
+					return nil
+				},
+			})
+		})
+	}
+}
+
+// A pool that changes its address in the configuration is the same pool.
+func TestPoolThatChangesItsAddress(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	config := poolWith("")
+	moved := strings.Replace(config, `"gpuplan_node_pool" "v100"`, `"gpuplan_node_pool" "other"`, 1)
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps: []resource.TestStep{
+			{Config: config},
+			{Config: moved, Check: func(*terraform.State) error {
+				assert.Len(t, cloud.NodeNames(t), 1)
+				return nil
+			}},
+			{Config: moved, ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}}},
+		},
+	})
+}

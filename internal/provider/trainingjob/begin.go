@@ -1,0 +1,66 @@
+package trainingjob
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hashicorp/terraform-plugin-log/tflog"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// begin submits the job. One that an apply of this configuration submitted, and did not
+// live to record, goes on if it is the same; a job that cannot become the one that is
+// wanted makes room for it.
+func (r *trainingJob) begin(ctx context.Context, client *kube.Client, spec job.Spec, planned []assignment.Model) (*unstructured.Unstructured, error) {
+	defer r.session.Ledger.Begin(object(spec))()
+	live, err := client.GetSettled(ctx, spec.Framework.GVK(), spec.Namespace, spec.Name, nil)
+	switch {
+	case kube.IsNotFound(err):
+		live = nil
+	case notServed(err):
+		return nil, operatorMissing(ctx, client, spec.Framework)
+	case err != nil:
+		return nil, err
+	case !r.session.Mine(live.GetLabels()[contract.OwnerLabel]):
+		return nil, r.foreign(live)
+	}
+	if !r.session.Ledger.Take(object(spec)) {
+		return nil, session.Taken(object(spec))
+	}
+	if live != nil {
+		if live, err = goOn(ctx, client, live, spec); err != nil {
+			return nil, err
+		}
+	}
+	return submit(ctx, client, spec, live, planned)
+}
+
+// goOn returns a live job that can become the one of the spec, and removes one that cannot.
+func goOn(ctx context.Context, client *kube.Client, live *unstructured.Unstructured, spec job.Spec) (*unstructured.Unstructured, error) {
+	before, err := job.Parse(live)
+	if err != nil {
+		return nil, err
+	}
+	replace, _ := job.Diff(before, spec)
+	tflog.Info(ctx, "an earlier apply submitted the job", map[string]any{"job": spec.ID(), "differs": replace})
+	if len(replace) == 0 {
+		return live, nil
+	}
+	return nil, remove(ctx, client, before)
+}
+
+// object is the ledger's name of a job's object.
+func object(spec job.Spec) string { return "job " + spec.ID() }
+
+// foreign says that a job is not this configuration's.
+func (r *trainingJob) foreign(live *unstructured.Unstructured) error {
+	id := live.GetNamespace() + "/" + live.GetName()
+	return fmt.Errorf("there is a %s %s already, and %s: choose another name, delete it, or take it over with `terraform import gpuplan_training_job.NAME %s`",
+		live.GetKind(), id, r.session.Whose(live.GetLabels()[contract.OwnerLabel]), id)
+}

@@ -23,6 +23,7 @@ func New(p provider.Provider, destroys bool) tfprotov6.ProviderServer {
 	return &server{
 		ProviderServer: providerserver.NewProtocol6(p)(),
 		destroys:       destroys,
+		claims:         claims{of: map[string][]claim{}},
 		schemas:        sync.OnceValue(func() map[string]typed { return schemasOf(context.Background(), p) }),
 	}
 }
@@ -31,6 +32,7 @@ type server struct {
 	tfprotov6.ProviderServer
 	destroys bool
 	schemas  func() map[string]typed
+	claims   claims
 }
 
 // typed is the part of a schema that says which type stands at a path.
@@ -83,13 +85,27 @@ func (s *server) ValidateDataResourceConfig(ctx context.Context, req *tfprotov6.
 	return s.ProviderServer.ValidateDataResourceConfig(ctx, req)
 }
 
-// PlanResourceChange lets every plan pass that only precedes a destroy. Terraform
-// refreshes before a destroy by a plan of everything in the configuration, also of what
+// ConfigureProvider begins a walk of Terraform's graph.
+func (s *server) ConfigureProvider(ctx context.Context, req *tfprotov6.ConfigureProviderRequest) (*tfprotov6.ConfigureProviderResponse, error) {
+	s.claims.forget()
+	return s.ProviderServer.ConfigureProvider(ctx, req)
+}
+
+// PlanResourceChange refuses a second resource for one object, and lets every plan pass
+// that only precedes a destroy. Terraform refreshes before a destroy by a plan of everything in the configuration, also of what
 // was never created, and stops when that fails; what is planned then is thrown away.
 func (s *server) PlanResourceChange(ctx context.Context, req *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
 	resp, err := s.ProviderServer.PlanResourceChange(ctx, req)
-	if err != nil || !s.destroys || !failed(resp.Diagnostics) || deletes(req.ProposedNewState) {
-		return resp, err
+	if err != nil {
+		return nil, err
+	}
+	if !failed(resp.Diagnostics) {
+		if second := s.claimed(ctx, req, resp); second != nil {
+			resp.Diagnostics = append(resp.Diagnostics, second)
+		}
+	}
+	if !s.destroys || !failed(resp.Diagnostics) || isNull(req.ProposedNewState) {
+		return resp, nil
 	}
 	for _, d := range resp.Diagnostics {
 		d.Severity = tfprotov6.DiagnosticSeverityWarning
@@ -105,12 +121,4 @@ func failed(diags []*tfprotov6.Diagnostic) bool {
 		}
 	}
 	return false
-}
-
-func deletes(proposed *tfprotov6.DynamicValue) bool {
-	if proposed == nil {
-		return true
-	}
-	null, err := proposed.IsNull()
-	return err == nil && null
 }

@@ -1,0 +1,83 @@
+// Package command is what a provider can learn about the Terraform command that started
+// it, its parent process: the protocol between the two does not say which command it is,
+// nor that it was killed.
+package command
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Destroys reports whether the command plans to destroy everything: `terraform destroy`,
+// or plan or apply with -destroy. Where the parent's arguments cannot be read, on
+// Windows, only the environment's count, TF_CLI_ARGS.
+func Destroys() bool {
+	return destroys(arguments(os.Getppid()), os.Getenv)
+}
+
+// destroys decides by the arguments, those of the environment included.
+func destroys(args []string, env func(string) string) bool {
+	name := ""
+	for _, arg := range args[min(1, len(args)):] {
+		if !strings.HasPrefix(arg, "-") {
+			name = arg
+			break
+		}
+	}
+	if name == "destroy" {
+		return true
+	}
+	args = slices.Concat(strings.Fields(env("TF_CLI_ARGS")), strings.Fields(env("TF_CLI_ARGS_"+name)), args) // the last wins
+	on := false
+	for _, arg := range args {
+		flag, value, valued := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if !strings.HasPrefix(arg, "-") || flag != "destroy" {
+			continue
+		}
+		on = !valued
+		if set, err := strconv.ParseBool(value); err == nil {
+			on = set
+		}
+	}
+	return on
+}
+
+// arguments are those of a running process, the program first; nil where they cannot be read.
+func arguments(pid int) []string {
+	if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil {
+		return strings.Split(string(bytes.TrimRight(text, "\x00")), "\x00")
+	}
+	text, err := exec.Command("ps", "-o", "args=", "-p", strconv.Itoa(pid)).Output()
+	if err != nil {
+		return nil
+	}
+	return strings.Fields(string(text))
+}
+
+// look is the time between two looks at who the parent is.
+const look = time.Second
+
+// Wait returns when the process that started this one has ended.
+func Wait() {
+	parent := os.Getppid()
+	if runtime.GOOS == "windows" { // where the parent's ID outlives the parent
+		if process, err := os.FindProcess(parent); err == nil {
+			_, _ = process.Wait() // whatever its end was
+		}
+		return
+	}
+	ticker := time.NewTicker(look)
+	defer ticker.Stop()
+	for range ticker.C {
+		if os.Getppid() != parent {
+			return
+		}
+	}
+}

@@ -41,7 +41,9 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/bypass"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain/endpoint"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/allocate"
@@ -131,7 +133,14 @@ func run(ctx context.Context, args []string) error {
 			return fmt.Errorf("--explain-port needs --secure-port, and plugin %s in the configuration", gang.Name)
 		}
 		address := net.JoinHostPort(opts.SecureServing.BindAddress.String(), strconv.Itoa(*explainPort))
-		if err := serveAnswers(ctx, address, config, endpoint.Source{Cache: cache, Synced: gangs.Synced}); err != nil {
+		client, err := kube.New(config.KubeConfig)
+		if err != nil {
+			return fmt.Errorf("set up the client for answers: %w", err)
+		}
+		around := func(ctx context.Context, namespace string) (explain.Around, error) {
+			return explain.ReadAround(ctx, client, namespace)
+		}
+		if err := serveAnswers(ctx, address, config, endpoint.Source{Cache: cache, Synced: gangs.Synced, Around: around}); err != nil {
 			return err
 		}
 	}

@@ -32,6 +32,9 @@ const (
 	// created them: see package internal/provider/owner. OwnerTag is the same on node pools of the cloud.
 	OwnerLabel = "gpuplan.dev/owner"
 	OwnerTag   = OwnerLabel
+	// LatestNumbers ends what the scheduler writes on a pod that waits with others of its gang: the
+	// object follows that has the latest numbers.
+	LatestNumbers = " The latest numbers are on "
 	// ConfigHashAnnotation on a pod template makes a change of configuration roll the pods.
 	ConfigHashAnnotation = "gpuplan.dev/config-hash"
 )

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -38,7 +39,8 @@ func Snapshot(ctx context.Context, client *kube.Client) (*placement.View, error)
 }
 
 // ReadScene lists a cluster once, its gangs included. It needs no more than the right
-// to list nodes, pods and our custom resources.
+// to list nodes, pods and our custom resources; who may list disruption budgets as well is
+// told who can be evicted.
 func ReadScene(ctx context.Context, client *kube.Client) (*Scene, error) {
 	cache, err := read(ctx, client)
 	if err != nil {
@@ -57,6 +59,16 @@ func ReadScene(ctx context.Context, client *kube.Client) (*Scene, error) {
 		for i := range groups {
 			cache.SetPodGroup(&groups[i])
 		}
+	}
+	budgets, err := client.Typed.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	switch {
+	case apierrors.IsForbidden(err):
+		return cache.Scene(), nil
+	case err != nil:
+		return nil, fmt.Errorf("list disruption budgets: %w", err)
+	}
+	for i := range budgets.Items {
+		_, _ = cache.SetBudget(&budgets.Items[i]) // one that cannot be used protects nobody
 	}
 	return cache.Scene(), nil
 }

@@ -44,7 +44,7 @@ func text(t *testing.T, write func(io.Writer) error) []byte {
 
 func why(t *testing.T, scene *inventory.Scene, key string) explain.Answer {
 	t.Helper()
-	a, ok := explain.Why(scene, key)
+	a, ok := explain.Why(scene, explain.Around{}, key)
 	require.True(t, ok, key)
 	return a
 }
@@ -84,7 +84,7 @@ func TestWhy(t *testing.T) {
 			c.job("default", "huge", 64, map[string]int64{topologyCards: 1})
 		}},
 		"runs": {state: explain.Running, key: "default/vgg16", arrange: func(*cluster) {}},
-		"foreign": {state: explain.Fits, key: "default/other", arrange: func(c *cluster) {
+		"foreign": {state: explain.Refused, key: "default/other", arrange: func(c *cluster) {
 			c.job("default", "other", 1, map[string]int64{defaultCards: 1}, func(p *corev1.Pod) { p.Spec.SchedulerName = "default-scheduler" })
 		}},
 	} {
@@ -128,7 +128,7 @@ func TestGangs(t *testing.T) {
 	c := busyCluster(t)
 	c.job("default", "big", 20, map[string]int64{topologyCards: 1}, says("5 of 20 members fit.", noon.Add(-3*time.Minute)))
 	c.job("default", "soon", 1, map[string]int64{topologyCards: 2})
-	gangs := explain.Gangs(c.cache.Scene())
+	gangs := explain.Gangs(c.cache.Scene(), explain.Around{})
 	requireGolden(t, "gangs.txt", text(t, func(w io.Writer) error { return explain.WriteGangs(w, gangs, noon) }))
 	assert.Equal(t, "No pod asks for cards.\n", string(text(t, func(w io.Writer) error { return explain.WriteGangs(w, nil, noon) })))
 }

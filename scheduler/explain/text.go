@@ -2,6 +2,7 @@ package explain
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -83,6 +84,9 @@ func (a Answer) WriteFixes(w io.Writer) error {
 
 // Name says what the answer is about.
 func (a Answer) Name() string {
+	if a.Job != "" {
+		return a.Job + " " + a.Gang
+	}
 	if a.Pod {
 		return "Pod " + a.Gang
 	}
@@ -98,10 +102,16 @@ func (a Answer) headline() string {
 		}
 		return fmt.Sprintf("%s waits for %s to appear: %d of %d are there.", a.Name(), count(a.Missing, "member"), a.Needed-a.Missing, a.Needed)
 	case Fits:
-		if a.Needed == 1 {
-			return a.Name() + " fits: there is room for it."
-		}
-		return fmt.Sprintf("%s fits: there is room for the %d members that it needs.", a.Name(), a.Needed)
+		return fmt.Sprintf("%s fits: there is room for %s.", a.Name(), a.needs())
+	case Refused:
+		return fmt.Sprintf("%s waits, though there is room for %s: %s.", a.Name(), a.needs(), strings.Join(a.objections(), "; "))
+	case Claims:
+		text := fmt.Sprintf("%s waits for others to leave: %s. Then there is room for %s.", a.Name(), a.Awaits, a.needs())
+		return text + a.besides()
+	case Queued:
+		return fmt.Sprintf("%s is held by the job queue: %s", a.Name(), sentence(strings.Join(a.Refusals, "; ")))
+	case Suspended:
+		return fmt.Sprintf("%s has no pods: %s", a.Name(), sentence(strings.Join(a.Refusals, "; ")))
 	case Running:
 		return fmt.Sprintf("%s runs with %s.", a.Name(), count(a.Running, "member"))
 	}
@@ -109,8 +119,36 @@ func (a Answer) headline() string {
 	if a.Pod {
 		text = a.Name() + " waits"
 	}
-	return text + ", because " + joinReasons(a.Reasons) + "."
+	return text + ", because " + joinReasons(a.Reasons) + "." + a.besides()
 }
+
+// needs says of whom there is room for as many as must run.
+func (a Answer) needs() string {
+	if a.Needed == 1 {
+		return "it"
+	}
+	return fmt.Sprintf("the %d members that it needs", a.Needed)
+}
+
+// objections are what keeps a gang from starting for which there is room; the scheduler's
+// words when nothing else is known.
+func (a Answer) objections() []string {
+	if len(a.Refusals) > 0 || a.Said == "" {
+		return a.Refusals
+	}
+	return []string{"the scheduler says: " + strings.TrimSuffix(a.Said, ".")}
+}
+
+// besides says what else keeps a gang from starting that has no room.
+func (a Answer) besides() string {
+	if len(a.Refusals) == 0 {
+		return ""
+	}
+	return " Besides, " + strings.Join(a.Refusals, "; ") + "."
+}
+
+// sentence ends a text with one full stop.
+func sentence(text string) string { return strings.TrimSuffix(text, ".") + "." }
 
 // facts says what the gang asks for, and what the scheduler has written.
 func (a Answer) facts(p *page, now time.Time) {
@@ -181,6 +219,7 @@ func (a Answer) places(p *page) {
 	}
 	heading := map[State]string{
 		Running: "Where it runs", Fits: "Where it goes", Incomplete: "Where its members run",
+		Refused: "Where there is room", Claims: "Where it goes then",
 		Waiting: fmt.Sprintf("The most that fit at once, %d of %d", a.Fit, a.Needed),
 	}[a.State]
 	p.print("")
@@ -284,7 +323,7 @@ func WriteGangs(w io.Writer, gangs []Answer, now time.Time) error {
 		if !a.Since.IsZero() && a.State != Running {
 			waits = duration.HumanDuration(now.Sub(a.Since))
 		}
-		why := a.Said
+		why := cmp.Or(strings.Join(a.Refusals, "; "), a.Said)
 		if a.State == Running {
 			why = ""
 		}

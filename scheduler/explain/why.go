@@ -22,16 +22,26 @@ type State string
 const (
 	Running    State = "Running"    // as many members run as it needs
 	Fits       State = "Fits"       // it has a place and is about to get it
+	Refused    State = "Refused"    // there is room for it, but something else keeps it from starting
+	Claims     State = "Claims"     // there is room for it once others have left
 	Waiting    State = "Waiting"    // it does not fit
+	Queued     State = "Queued"     // it is a job that the job queue holds
+	Suspended  State = "Suspended"  // it is a job that is suspended, and in no queue
 	Incomplete State = "Incomplete" // members have not appeared
 )
 
 // Answer is what there is to say about one gang.
 type Answer struct {
-	// Gang is "namespace/name"; Pod tells that it is a pod on its own.
+	// Gang is "namespace/name"; Pod tells that it is a pod on its own. Job is the kind of a job
+	// that has no pods, because it is held.
 	Gang  string `json:"gang"`
 	Pod   bool   `json:"pod,omitempty"`
+	Job   string `json:"job,omitempty"`
 	State State  `json:"state"`
+	// Refusals are what keeps it from starting wherever there is room.
+	Refusals []string `json:"refusals,omitempty"`
+	// Awaits are the gangs that leave, or have to leave, the place that it is to get.
+	Awaits string `json:"awaits,omitempty"`
 	// Scheduler is set when the gang is another scheduler's: then nothing here is its word.
 	Scheduler string `json:"scheduler,omitempty"`
 	// Needed is how many members must run together, Running how many do, Missing how
@@ -130,8 +140,19 @@ type Fix struct {
 	Text     string `json:"text"`
 }
 
+// Find answers for what a name stands for in a namespace: gangs, a pod, or a job, held jobs
+// included.
+func Find(scene *inventory.Scene, around Around, namespace, name string) (answers []Answer) {
+	for _, key := range scene.Find(namespace, name) {
+		if answer, ok := Why(scene, around, key); ok {
+			answers = append(answers, answer)
+		}
+	}
+	return append(answers, around.find(namespace, name)...)
+}
+
 // Why answers for a gang by its key ([inventory.PlanKey]); ok is false when there is none.
-func Why(scene *inventory.Scene, key string) (answer Answer, ok bool) {
+func Why(scene *inventory.Scene, around Around, key string) (answer Answer, ok bool) {
 	state, ok := scene.Gang(key)
 	if !ok || len(state.Pods) == 0 {
 		return Answer{}, false
@@ -142,19 +163,33 @@ func Why(scene *inventory.Scene, key string) (answer Answer, ok bool) {
 		a.Places = append(a.Places, place(scene, assignment, true))
 	}
 	if a.State == Waiting || a.State == Running && a.Running < members(state.Gang) {
-		a.plan(scene, state.Gang)
+		a.Refusals = around.refusals(state)
+		a.plan(scene, around.confine(scene, state))
 	}
+	a.judge()
 	return a, true
+}
+
+// judge takes back that a gang fits when something else refuses it, or the scheduler says why
+// it waits.
+func (a *Answer) judge() {
+	if a.State == Fits && (len(a.Refusals) > 0 || a.Said != "") {
+		a.State = Refused
+	}
 }
 
 // plan adds what the planner says about members that do not run.
 func (a *Answer) plan(scene *inventory.Scene, g placement.Gang) {
-	result := scene.View.Plan(g)
+	result := scene.View.Reclaim(g)
 	planned := result.Verdict.Partial
 	if result.Placement != nil {
 		planned = result.Placement.Assignments
 		a.Fit = a.Running + len(planned)
-		if a.State == Waiting {
+		switch {
+		case a.State != Waiting:
+		case result.Reservation != nil:
+			a.State, a.Awaits = Claims, await(scene, result.Reservation)
+		default:
 			a.State = Fits
 		}
 	} else {
@@ -207,8 +242,15 @@ func describe(state inventory.GangState, key string) Answer {
 // listen takes in what stands on a pod: the latest words, and since when it waits.
 func (a *Answer) listen(pod *corev1.Pod) {
 	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && (a.Said == "" || c.LastTransitionTime.Time.Before(a.Since)) {
-			a.Said, a.Since = c.Message, c.LastTransitionTime.Time
+		if c.Type != corev1.PodScheduled || c.Status != corev1.ConditionFalse {
+			continue
+		}
+		said, others, _ := strings.Cut(c.Message, contract.LatestNumbers)
+		if a.Said == "" || others == "" {
+			a.Said = said
+		}
+		if a.Since.IsZero() || c.LastTransitionTime.Time.Before(a.Since) {
+			a.Since = c.LastTransitionTime.Time
 		}
 	}
 }
@@ -280,9 +322,9 @@ func fixes(in []placement.Fix) []Fix {
 }
 
 // Gangs answers for all gangs in short, those that wait first, then by priority and
-// name. It says whether each has room, not why not: that takes longer, and the
+// name, and held jobs. It says whether each has room, not why not: that takes longer, and the
 // scheduler's own words are on the pods.
-func Gangs(scene *inventory.Scene) []Answer {
+func Gangs(scene *inventory.Scene, around Around) []Answer {
 	var all []Answer
 	for _, key := range scene.Keys() {
 		state, ok := scene.Gang(key)
@@ -290,10 +332,17 @@ func Gangs(scene *inventory.Scene) []Answer {
 			continue
 		}
 		a := describe(state, key)
-		if a.State == Waiting && scene.View.Place(state.Gang) != nil {
+		if a.State == Waiting && scene.View.Place(around.confine(scene, state)) != nil {
 			a.State = Fits
 		}
+		if a.State != Running {
+			a.Refusals = around.refusals(state)
+		}
+		a.judge()
 		all = append(all, a)
+	}
+	for _, job := range around.jobs {
+		all = append(all, job.answer())
 	}
 	slices.SortStableFunc(all, func(a, b Answer) int {
 		return cmp.Or(cmp.Compare(a.State.rank(), b.State.rank()), -cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Gang, b.Gang))
@@ -302,4 +351,6 @@ func Gangs(scene *inventory.Scene) []Answer {
 }
 
 // rank orders states by how much there is to ask about them.
-func (s State) rank() int { return slices.Index([]State{Waiting, Fits, Incomplete, Running}, s) }
+func (s State) rank() int {
+	return slices.Index([]State{Waiting, Claims, Refused, Fits, Incomplete, Queued, Suspended, Running}, s)
+}

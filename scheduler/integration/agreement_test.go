@@ -281,7 +281,7 @@ func (a *agreement) agrees(p *corev1.Pod, want placement.Assignment, placed bool
 	case pod == nil:
 		return fmt.Errorf("not seen yet")
 	case predicted.Placement == nil:
-		have, _, _ := strings.Cut(reason([]corev1.Pod{*pod}), " The latest numbers are on ")
+		have, _, _ := strings.Cut(reason([]corev1.Pod{*pod}), contract.LatestNumbers)
 		if have != predicted.Verdict.String() {
 			return fmt.Errorf("node %q, reason %q; planned reason %q", pod.Spec.NodeName, have, predicted.Verdict)
 		}

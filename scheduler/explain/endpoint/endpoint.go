@@ -54,6 +54,8 @@ type Source struct {
 	Cache *inventory.Cache
 	// Synced waits until the cache holds the cluster.
 	Synced func(context.Context) error
+	// Around reads what there is around the gangs of a namespace, "" for all.
+	Around func(ctx context.Context, namespace string) (explain.Around, error)
 }
 
 // Serve serves until ctx ends, with the TLS settings of the scheduler's own port. It
@@ -99,8 +101,8 @@ func text(write func(io.Writer) error) form { return form{"text/plain; charset=u
 func Handler(source Source) http.Handler {
 	mux := http.NewServeMux()
 	for path, ask := range map[string]func(*inventory.Scene, *http.Request) (answer, error){
-		"GET /gpuplan/gangs":                    always(gangs),
-		"GET /gpuplan/gangs/{namespace}/{name}": why,
+		"GET /gpuplan/gangs":                    source.gangs,
+		"GET /gpuplan/gangs/{namespace}/{name}": source.why,
 		"GET /gpuplan/map":                      always(cards),
 		"GET /gpuplan/without":                  without,
 	} {
@@ -146,20 +148,24 @@ func always(ask func(*inventory.Scene) answer) func(*inventory.Scene, *http.Requ
 	return func(scene *inventory.Scene, _ *http.Request) (answer, error) { return ask(scene), nil }
 }
 
-func gangs(scene *inventory.Scene) answer {
-	list := explain.Gangs(scene)
-	return answer{list, map[string]form{"text": text(func(w io.Writer) error { return explain.WriteGangs(w, list, time.Now()) })}}
+func (s Source) gangs(scene *inventory.Scene, r *http.Request) (answer, error) {
+	around, err := s.Around(r.Context(), "")
+	if err != nil {
+		return answer{}, err
+	}
+	list := explain.Gangs(scene, around)
+	return answer{list, map[string]form{"text": text(func(w io.Writer) error { return explain.WriteGangs(w, list, time.Now()) })}}, nil
 }
 
-func why(scene *inventory.Scene, r *http.Request) (answer, error) {
-	var list []explain.Answer
-	for _, key := range scene.Find(r.PathValue("namespace"), r.PathValue("name")) {
-		if a, ok := explain.Why(scene, key); ok {
-			list = append(list, a)
-		}
+func (s Source) why(scene *inventory.Scene, r *http.Request) (answer, error) {
+	namespace, name := r.PathValue("namespace"), r.PathValue("name")
+	around, err := s.Around(r.Context(), namespace)
+	if err != nil {
+		return answer{}, err
 	}
+	list := explain.Find(scene, around, namespace, name)
 	if len(list) == 0 {
-		return answer{}, fmt.Errorf("gang, job or pod %s/%s that asks for cards: %w", r.PathValue("namespace"), r.PathValue("name"), errUnknown)
+		return answer{}, fmt.Errorf("gang, job or pod %s/%s that asks for cards: %w", namespace, name, errUnknown)
 	}
 	return answer{list, map[string]form{"text": text(func(w io.Writer) error {
 		var errs []error

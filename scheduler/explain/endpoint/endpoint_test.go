@@ -38,7 +38,10 @@ func source(t *testing.T) Source {
 		Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
 			contract.ResourceTopologyCard: resource.MustParse("9")}}}},
 	}})
-	return Source{Cache: cache, Synced: func(context.Context) error { return nil }}
+	return Source{
+		Cache: cache, Synced: func(context.Context) error { return nil },
+		Around: func(context.Context, string) (explain.Around, error) { return explain.Around{}, nil },
+	}
 }
 
 func get(handler http.Handler, path, token string) *httptest.ResponseRecorder {

@@ -68,7 +68,7 @@ now. Nothing is changed. The cluster role gpuplan-explain has the rights it need
 }
 
 // question answers from a scene; namespace is the one that the user works in.
-type question func(scene *inventory.Scene, namespace string, args []string) error
+type question func(scene *inventory.Scene, around explain.Around, namespace string, args []string) error
 
 // subcommand makes a command that reads the cluster and answers in one of the forms,
 // of which the first is the default.
@@ -79,60 +79,58 @@ func (a *asker) subcommand(use, short string, ask question, forms ...string) *co
 			return fmt.Errorf("output %q is none of %s", output, strings.Join(forms, ", "))
 		}
 		a.output = output
-		scene, namespace, err := a.read(c.Context())
+		scene, around, namespace, err := a.read(c.Context())
 		if err != nil {
 			return err
 		}
-		return ask(scene, namespace, args)
+		return ask(scene, around, namespace, args)
 	}}
 	c.Flags().StringVarP(&output, "output", "o", forms[0], "Form of the answer: "+strings.Join(forms, ", "))
 	return c
 }
 
 // read lists the cluster.
-func (a *asker) read(ctx context.Context) (scene *inventory.Scene, namespace string, err error) {
+func (a *asker) read(ctx context.Context) (scene *inventory.Scene, around explain.Around, namespace string, err error) {
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(a.rules, &a.overrides)
 	if namespace, _, err = loader.Namespace(); err != nil {
-		return nil, "", fmt.Errorf("read the kubeconfig: %w", err)
+		return nil, around, "", fmt.Errorf("read the kubeconfig: %w", err)
 	}
 	config, err := loader.ClientConfig()
 	if err != nil {
-		return nil, "", fmt.Errorf("read the kubeconfig: %w", err)
+		return nil, around, "", fmt.Errorf("read the kubeconfig: %w", err)
 	}
 	client, err := kube.New(config)
 	if err != nil {
-		return nil, "", err
+		return nil, around, "", err
 	}
-	scene, err = inventory.ReadScene(ctx, client)
-	return scene, namespace, err
+	if scene, err = inventory.ReadScene(ctx, client); err != nil {
+		return nil, around, "", err
+	}
+	around, err = explain.ReadAround(ctx, client, "")
+	return scene, around, namespace, err
 }
 
 // find answers for what a name stands for.
-func find(scene *inventory.Scene, namespace, name string) ([]explain.Answer, error) {
+func find(scene *inventory.Scene, around explain.Around, namespace, name string) ([]explain.Answer, error) {
 	name = name[strings.LastIndexByte(name, '/')+1:]
-	var answers []explain.Answer
-	for _, key := range scene.Find(namespace, name) {
-		if answer, ok := explain.Why(scene, key); ok {
-			answers = append(answers, answer)
-		}
-	}
+	answers := explain.Find(scene, around, namespace, name)
 	if len(answers) == 0 {
 		return nil, fmt.Errorf("namespace %s has no gang, job or pod %q that asks for cards; see kubectl gpuplan gangs -A", namespace, name)
 	}
 	return answers, nil
 }
 
-func (a *asker) why(scene *inventory.Scene, namespace string, args []string) error {
-	return a.each(scene, namespace, args[0], func(answer explain.Answer) error { return answer.WriteText(a.out, time.Now()) })
+func (a *asker) why(scene *inventory.Scene, around explain.Around, namespace string, args []string) error {
+	return a.each(scene, around, namespace, args[0], func(answer explain.Answer) error { return answer.WriteText(a.out, time.Now()) })
 }
 
-func (a *asker) fits(scene *inventory.Scene, namespace string, args []string) error {
-	return a.each(scene, namespace, args[0], func(answer explain.Answer) error { return answer.WriteFixes(a.out) })
+func (a *asker) fits(scene *inventory.Scene, around explain.Around, namespace string, args []string) error {
+	return a.each(scene, around, namespace, args[0], func(answer explain.Answer) error { return answer.WriteFixes(a.out) })
 }
 
 // each writes all answers to a name.
-func (a *asker) each(scene *inventory.Scene, namespace, name string, write func(explain.Answer) error) error {
-	answers, err := find(scene, namespace, name)
+func (a *asker) each(scene *inventory.Scene, around explain.Around, namespace, name string, write func(explain.Answer) error) error {
+	answers, err := find(scene, around, namespace, name)
 	if err != nil {
 		return err
 	}
@@ -150,8 +148,8 @@ func (a *asker) each(scene *inventory.Scene, namespace, name string, write func(
 	return nil
 }
 
-func (a *asker) gangs(scene *inventory.Scene, namespace string, _ []string) error {
-	gangs := slices.DeleteFunc(explain.Gangs(scene), func(g explain.Answer) bool {
+func (a *asker) gangs(scene *inventory.Scene, around explain.Around, namespace string, _ []string) error {
+	gangs := slices.DeleteFunc(explain.Gangs(scene, around), func(g explain.Answer) bool {
 		return !a.all && !strings.HasPrefix(g.Gang, namespace+"/")
 	})
 	if a.output == "json" {
@@ -160,7 +158,7 @@ func (a *asker) gangs(scene *inventory.Scene, namespace string, _ []string) erro
 	return explain.WriteGangs(a.out, gangs, time.Now())
 }
 
-func (a *asker) cards(scene *inventory.Scene, _ string, _ []string) error {
+func (a *asker) cards(scene *inventory.Scene, _ explain.Around, _ string, _ []string) error {
 	cards := explain.Cards(scene)
 	switch a.output {
 	case "json":
@@ -172,7 +170,7 @@ func (a *asker) cards(scene *inventory.Scene, _ string, _ []string) error {
 	return cards.WriteText(a.out)
 }
 
-func (a *asker) without(scene *inventory.Scene, _ string, args []string) error {
+func (a *asker) without(scene *inventory.Scene, _ explain.Around, _ string, args []string) error {
 	losses, err := explain.Without(scene, args)
 	if err != nil {
 		return err

@@ -2,7 +2,6 @@ package gang
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -106,7 +105,7 @@ func (p *Plugin) tellMembers(ctx context.Context, state inventory.GangState, why
 			continue
 		}
 		if !teller {
-			text += fmt.Sprintf(" The latest numbers are on %s.", tellerOf(state, pods[0]))
+			text += contract.LatestNumbers + tellerOf(state, pods[0]) + "."
 		}
 		if lost || !says(pod, text) {
 			if p.pace.Wait(ctx) != nil || p.isInterrupted() {

@@ -1,0 +1,181 @@
+package explain
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+)
+
+// Around is what the planner does not look at, and that may keep a gang from starting all
+// the same. The zero value knows of nothing.
+type Around struct {
+	// claims and devices are by "namespace/name", volumes by name; nil when they could not be read.
+	claims  map[string]*corev1.PersistentVolumeClaim
+	volumes map[string]*corev1.PersistentVolume
+	devices map[string]*resourcev1.ResourceClaim
+	jobs    []heldJob
+}
+
+// heldJob is a job that has no pods, because it is suspended.
+type heldJob struct {
+	kind, namespace, name string
+	// unit is its place in the job queue, nil when it is in none.
+	unit *contract.QueueUnit
+}
+
+// ReadAround lists what there is around the gangs of a namespace, "" for all. What may not
+// be listed counts as unknown.
+func ReadAround(ctx context.Context, client *kube.Client, namespace string) (Around, error) {
+	var a Around
+	all := metav1.ListOptions{}
+	claims, err := client.Typed.CoreV1().PersistentVolumeClaims(namespace).List(ctx, all)
+	if readable(&err) {
+		a.claims = byKey(claims.Items)
+	}
+	if err != nil {
+		return a, fmt.Errorf("list volume claims: %w", err)
+	}
+	volumes, err := client.Typed.CoreV1().PersistentVolumes().List(ctx, all)
+	if readable(&err) {
+		a.volumes = byKey(volumes.Items)
+	}
+	if err != nil {
+		return a, fmt.Errorf("list volumes: %w", err)
+	}
+	devices, err := client.Typed.ResourceV1().ResourceClaims(namespace).List(ctx, all)
+	if readable(&err) {
+		a.devices = byKey(devices.Items)
+	}
+	if err != nil {
+		return a, fmt.Errorf("list resource claims: %w", err)
+	}
+	a.jobs, err = heldJobs(ctx, client, namespace)
+	return a, err
+}
+
+// readable reports whether there is a list, and forgets that the user may not read it, or
+// that the cluster does not serve it.
+func readable(err *error) bool {
+	ok := *err == nil
+	if apierrors.IsForbidden(*err) || apierrors.IsNotFound(*err) {
+		*err = nil
+	}
+	return ok
+}
+
+// byKey indexes objects by "namespace/name", or by name.
+func byKey[T any, P interface {
+	*T
+	metav1.Object
+}](items []T) map[string]P {
+	out := map[string]P{}
+	for i := range items {
+		object := P(&items[i])
+		key := object.GetName()
+		if object.GetNamespace() != "" {
+			key = object.GetNamespace() + "/" + key
+		}
+		out[key] = object
+	}
+	return out
+}
+
+// jobKinds are the kinds of jobs that may be held, with the path of their field suspend.
+var jobKinds = []struct {
+	group, kind string
+	suspend     []string
+}{
+	{"batch", "Job", []string{"spec", "suspend"}},
+	{contract.KubeflowGroup, contract.PyTorchJobKind, []string{"spec", "runPolicy", "suspend"}},
+	{contract.KubeflowGroup, contract.MPIJobKind, []string{"spec", "runPolicy", "suspend"}},
+}
+
+// heldJobs lists the jobs that are suspended, with their place in the job queue.
+func heldJobs(ctx context.Context, client *kube.Client, namespace string) ([]heldJob, error) {
+	units := map[string]*contract.QueueUnit{}
+	list, err := listServed(ctx, client, contract.QueueGroup, contract.QueueUnitKind, namespace)
+	if err != nil {
+		return nil, err
+	}
+	for _, object := range list {
+		unit := &contract.QueueUnit{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, unit); err != nil {
+			continue // written by another queue than ours
+		}
+		ref := unit.Spec.ConsumerRef
+		units[ref.Kind+" "+object.GetNamespace()+"/"+ref.Name] = unit
+	}
+	var held []heldJob
+	for _, kind := range jobKinds {
+		jobs, err := listServed(ctx, client, kind.group, kind.kind, namespace)
+		if err != nil {
+			return nil, err
+		}
+		for _, job := range jobs {
+			if suspended, _, _ := unstructured.NestedBool(job.Object, kind.suspend...); suspended {
+				key := kind.kind + " " + job.GetNamespace() + "/" + job.GetName()
+				held = append(held, heldJob{kind: kind.kind, namespace: job.GetNamespace(), name: job.GetName(), unit: units[key]})
+			}
+		}
+	}
+	return held, nil
+}
+
+// listServed lists the objects of a kind, none where the cluster does not serve it or the
+// user may not list it.
+func listServed(ctx context.Context, client *kube.Client, group, kind, namespace string) ([]unstructured.Unstructured, error) {
+	version, served, err := client.Served(ctx, group, kind)
+	if err != nil || !served {
+		return nil, err
+	}
+	list, err := client.List(ctx, schema.GroupVersionKind{Group: group, Version: version, Kind: kind}, namespace, "")
+	readable(&err)
+	return list, err
+}
+
+// find returns the answers about held jobs of a name.
+func (a Around) find(namespace, name string) (answers []Answer) {
+	for _, job := range a.jobs {
+		if job.namespace == namespace && job.name == name {
+			answers = append(answers, job.answer())
+		}
+	}
+	return answers
+}
+
+// answer says where a held job stands.
+func (j heldJob) answer() Answer {
+	a := Answer{Gang: j.namespace + "/" + j.name, Job: j.kind, State: Suspended}
+	switch unit := j.unit; {
+	case unit == nil:
+		a.Refusals = []string{"it is suspended, and in no queue: it starts when somebody resumes it"}
+	case unit.Status.Phase == contract.UnitBackoff:
+		a.State, a.Refusals = Queued, []string{"the queue has sent it back: " + unit.Status.Message}
+	case unit.Status.Position == 0:
+		a.State, a.Refusals = Queued, []string{"it is queued, and not in line yet: " + unit.Status.Message}
+	default:
+		a.State = Queued
+		a.Refusals = []string{fmt.Sprintf("position %d in queue %s: %s", unit.Status.Position, unit.Spec.Queue, unit.Status.Message)}
+	}
+	if j.unit != nil {
+		a.Since = j.unit.CreationTimestamp.Time
+	}
+	return a
+}
+
+// sorted makes texts unique and orders them.
+func sorted(texts []string) []string {
+	slices.Sort(texts)
+	return slices.Compact(texts)
+}

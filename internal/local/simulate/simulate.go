@@ -62,7 +62,7 @@ func Start(ctx context.Context, config *rest.Config, w io.Writer) error {
 	}
 	controller, err := controllers.NewController(controllers.Config{
 		Clock:                             clock.RealClock{},
-		TypedClient:                       typed,
+		TypedClient:                       kubelets{typed},
 		DynamicClient:                     untyped,
 		RESTClient:                        typed.Discovery().RESTClient(),
 		ManageNodesWithAnnotationSelector: NodeAnnotation + "=" + NodeAnnotationValue,

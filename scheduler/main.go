@@ -159,6 +159,7 @@ func run(ctx context.Context, args []string) error {
 			gangs.Lead()
 			led.Do(func() {
 				meter.Lead()
+				_ = gangs.Synced(ctx) // no pod is placed before the limits are known; the error is that of ctx
 				go repairs.Run(ctx, clients, gangs.Synced)
 				go tellOfBypasses(ctx, config, clients.Events)
 			})

@@ -121,6 +121,8 @@ const (
 	// QuotaTreeNamespace is the only namespace in which a tree is effective; QuotaTreeName is the name we give it.
 	QuotaTreeNamespace = "kube-system"
 	QuotaTreeName      = "elasticquotatree"
+	// QuotaTreeInForce is the condition of a tree that says whether its limits count.
+	QuotaTreeInForce = "InForce"
 )
 
 // What the scheduler writes on a pod together with the binding.

@@ -2,7 +2,6 @@ package inventory
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"reflect"
 	"sync"
@@ -23,10 +22,14 @@ import (
 // has placed but that the API server has not confirmed yet. It is safe for
 // concurrent use.
 type Cache struct {
-	mu        sync.Mutex
-	view      *placement.View
+	mu   sync.Mutex
+	view *placement.View
+	// trees are the quota trees by name; tree is the valid one that was in force last, and
+	// bar is set while that in force is not valid.
+	trees     map[string]*unstructured.Unstructured
 	tree      *quota.Tree
 	treeSpec  quota.Spec
+	bar       *Bar
 	tables    tables
 	nodes     map[string]*nodeState
 	pods      map[types.UID]*podState
@@ -104,6 +107,9 @@ type Change struct {
 	// Node is a node whose taints or hardware changed, that came or went, or that a pod
 	// is bound to though it does not exist; "" for none.
 	Node string
+	// Rules tells that another quota tree is in force, or that the one in force has become
+	// valid or invalid.
+	Rules bool
 	// Altered is a bound pod of which somebody has changed the allocation record, nil for none.
 	Altered *corev1.Pod
 }
@@ -116,6 +122,7 @@ func NewCache() *Cache {
 		pods:      map[types.UID]*podState{},
 		gangs:     map[string]map[types.UID]*podState{},
 		podGroups: map[string]*unstructured.Unstructured{},
+		trees:     map[string]*unstructured.Unstructured{},
 		succeeded: map[string]map[types.UID]*metav1.PartialObjectMetadata{},
 		budgets:   map[string]map[string]budget{},
 		counted:   map[string]census{},
@@ -419,37 +426,6 @@ func (c *Cache) cardsOf(node string) *gpu.Table {
 		return state.shown.Cards
 	}
 	return nil
-}
-
-// SetQuotaTree takes in the quota tree; nil removes it. A tree that cannot be used
-// is an error and leaves the one before in force.
-func (c *Cache) SetQuotaTree(object *unstructured.Unstructured) (Change, error) {
-	var tree *quota.Tree
-	var spec quota.Spec
-	if object != nil {
-		var err error
-		if spec, err = QuotaSpec(object); err != nil {
-			return Change{}, err
-		}
-		if tree, err = quota.New(spec); err != nil {
-			return Change{}, fmt.Errorf("%s %s: %w", contract.QuotaTreeKind, object.GetName(), err)
-		}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if (c.tree == nil) == (tree == nil) && reflect.DeepEqual(c.treeSpec, spec) {
-		return Change{}, nil // only its status changed
-	}
-	c.tree, c.treeSpec = tree, spec
-	c.view.SetQuota(tree)
-	for _, state := range c.pods {
-		if state.holds() {
-			c.charge(state)
-		} else if c.recognize(state) {
-			c.update(state)
-		}
-	}
-	return Change{Freed: true}, nil
 }
 
 // SetPodGroup takes in a PodGroup object.

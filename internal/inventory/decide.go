@@ -234,7 +234,7 @@ func (c *Cache) Pending() []string {
 	defer c.mu.Unlock()
 	var keys []string
 	for key := range c.gangs {
-		if found := c.census(key); found.running < found.present && found.lacks(key) == "" {
+		if found := c.census(key); found.running < found.present && found.lacks(key) == "" && c.bar.over(c.members(key), c.tree) == "" {
 			keys = append(keys, key)
 		}
 	}

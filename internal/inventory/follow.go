@@ -149,8 +149,8 @@ func (f *follower) setQuotaTree(object *unstructured.Unstructured) {
 	f.report(f.cache.SetQuotaTree(object))
 }
 
-func (f *follower) removeQuotaTree(*unstructured.Unstructured) {
-	f.report(f.cache.SetQuotaTree(nil))
+func (f *follower) removeQuotaTree(object *unstructured.Unstructured) {
+	f.report(f.cache.RemoveQuotaTree(object.GetName()))
 }
 
 func (f *follower) setPodGroup(object *unstructured.Unstructured) {

@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,7 +46,8 @@ func (c *Cache) Planned(p *corev1.Pod) bool {
 type Standing struct {
 	// Known tells that the cache has seen the pod.
 	Known bool
-	// Lacks says what must still appear before the gang can start, "" when nothing must.
+	// Lacks says what must still appear before the gang can start, or that the quota tree
+	// must be valid, "" when nothing must.
 	Lacks string
 	// Present counts the members that are there. Expected is how many more the gang says it
 	// has in all, beyond those that it needs, while none of them runs; 0 when it does not say.
@@ -65,6 +67,7 @@ func (c *Cache) Standing(key string, uid types.UID) Standing {
 	found := c.census(key)
 	state, known := c.gangs[key][uid]
 	standing := found.standing(key)
+	standing.Lacks = cmp.Or(c.bar.over(c.members(key), c.tree), standing.Lacks)
 	standing.Known = known
 	standing.Late = known && found.isLate(&state.member)
 	return standing
@@ -96,11 +99,14 @@ func (c *Cache) OtherLeaf(p *corev1.Pod, leaf string) bool {
 	return c.tree != nil && leafOf(p, c.tree) != leaf
 }
 
-// OverQuota says which limit of the quota tree a pod without cards would exceed, ""
-// when it exceeds none.
+// OverQuota says which limit of the quota tree a pod without cards would exceed, or what
+// is wrong with the tree, "" when it may start.
 func (c *Cache) OverQuota(p *corev1.Pod) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if why := c.barred(p); why != "" {
+		return why
+	}
 	consumer := ConsumerOf(p, c.tree)
 	if c.tree == nil || consumer.Leaf == "" {
 		return ""
@@ -171,13 +177,20 @@ type GangState struct {
 	// Pods are the pods of the gang's members by member name.
 	Pods map[string]*corev1.Pod
 	// Missing is how many members must still appear, and Lacks says in words what must:
-	// members, or their PodGroup; "" when the gang can start.
+	// members, or their PodGroup, or a valid quota tree; "" when the gang can start.
 	Missing int
 	Lacks   string
+	// Barred is the part of Lacks that is about the quota tree.
+	Barred string
 	// Running counts the members that run; those that start late are none.
 	Running int
 	// PodGroup is the gang's PodGroup object, nil when it has none.
 	PodGroup *unstructured.Unstructured
+}
+
+// hold notes why the quota tree holds the gang back, "" when it does not.
+func (s *GangState) hold(why string) {
+	s.Barred, s.Lacks = why, cmp.Or(why, s.Lacks)
 }
 
 // Gang returns a gang by its key ([PlanKey]); ok is false when it has no pods.
@@ -192,7 +205,9 @@ func (c *Cache) gang(key string) (GangState, bool) {
 	if len(members) == 0 {
 		return GangState{}, false
 	}
-	return stateOf(members, c.podGroups[key], c.tree, c.cardsOf), true
+	state := stateOf(members, c.podGroups[key], c.tree, c.cardsOf)
+	state.hold(c.bar.over(members, c.tree))
+	return state, true
 }
 
 // members lists the pods of a gang, in no particular order; none when all have gone.

@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ type Scene struct {
 	View *placement.View
 
 	tree      *quota.Tree
+	bar       *Bar
 	gangs     map[string][]member
 	podGroups map[string]*unstructured.Unstructured
 	// pods are the pods that hold resources, by their ID in the view.
@@ -36,6 +38,7 @@ func (c *Cache) Scene() *Scene {
 	s := &Scene{
 		View:      c.view.Clone(),
 		tree:      c.tree,
+		bar:       c.bar,
 		gangs:     make(map[string][]member, len(c.gangs)),
 		podGroups: maps.Clone(c.podGroups),
 		pods:      make(map[string]*corev1.Pod, len(c.pods)),
@@ -61,13 +64,17 @@ func (s *Scene) Gang(key string) (state GangState, ok bool) {
 	if len(members) == 0 {
 		return GangState{}, false
 	}
-	return stateOf(members, s.podGroups[key], s.tree, s.cardsOf), true
+	state = stateOf(members, s.podGroups[key], s.tree, s.cardsOf)
+	state.hold(s.bar.over(members, s.tree))
+	return state, true
 }
 
 // Standing says how far a gang is.
 func (s *Scene) Standing(key string) Standing {
 	found, _ := count(s.gangs[key], s.podGroups[key])
-	return found.standing(key)
+	standing := found.standing(key)
+	standing.Lacks = cmp.Or(s.bar.over(s.gangs[key], s.tree), standing.Lacks)
+	return standing
 }
 
 // Find returns the keys of the gangs that a name stands for in a namespace: the gang

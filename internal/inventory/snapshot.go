@@ -40,12 +40,14 @@ func Snapshot(ctx context.Context, client *kube.Client) (*placement.View, error)
 
 // ReadScene lists a cluster once, its gangs included. It needs no more than the right
 // to list nodes, pods and our custom resources; who may list disruption budgets as well is
-// told who can be evicted.
+// told who can be evicted. When the quota tree cannot be used, the gangs that it holds back
+// say so.
 func ReadScene(ctx context.Context, client *kube.Client) (*Scene, error) {
-	cache, err := read(ctx, client)
+	objects, err := list(ctx, client, unfinishedPods)
 	if err != nil {
 		return nil, err
 	}
+	cache, _ := objects.Cache() // the error is the gangs' to tell
 	if err := listSucceeded(ctx, client, cache); err != nil {
 		return nil, err
 	}
@@ -162,8 +164,12 @@ func listQuotaTree(ctx context.Context, client *kube.Client) (*unstructured.Unst
 		return nil, err
 	}
 	trees, err := client.List(ctx, quotaTreeKind, contract.QuotaTreeNamespace, "")
-	if err != nil || len(trees) == 0 {
+	if err != nil {
 		return nil, err
 	}
-	return &trees[0], nil
+	all := make([]*unstructured.Unstructured, len(trees))
+	for i := range trees {
+		all[i] = &trees[i]
+	}
+	return InForce(all), nil
 }

@@ -34,7 +34,7 @@ func (e *Invalid) Error() string {
 			lines = append(lines, p.Path+": "+p.Text)
 		}
 	}
-	return "quota tree is not valid: " + strings.Join(lines, "; ")
+	return "quota tree is invalid: " + strings.Join(lines, "; ")
 }
 
 // Check lists every broken rule of a tree, warnings included, in tree order.

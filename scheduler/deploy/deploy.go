@@ -67,7 +67,7 @@ func Objects(o Options) ([]*unstructured.Unstructured, error) {
 	if o.Replicas < 0 || o.LogLevel < 0 || o.Port < 0 || o.UnreachableGrace < 0 {
 		return nil, errors.New("replicas, log level, port and unreachable grace of the scheduler must not be negative")
 	}
-	files := []string{"crd-elasticquotatree.yaml", "crd-podgroup.yaml", "crd-queue.yaml", "scheduler.yaml", "queue.yaml", "admission.yaml", "allocation.yaml", "explain.yaml"}
+	files := []string{"crd-elasticquotatree.yaml", "crd-podgroup.yaml", "crd-queue.yaml", "scheduler.yaml", "queue.yaml", "admission.yaml", "admission-quota.yaml", "allocation.yaml", "explain.yaml"}
 	if o.RoutePods {
 		files = append(files, "routing.yaml")
 	}

@@ -97,6 +97,9 @@ func (a Answer) Name() string {
 func (a Answer) headline() string {
 	switch a.State {
 	case Incomplete:
+		if a.Barred != "" {
+			return a.Name() + " waits: " + a.Barred + "."
+		}
 		if a.Missing == 0 {
 			return a.Name() + " waits for its PodGroup to appear."
 		}
@@ -332,6 +335,7 @@ func WriteGangs(w io.Writer, gangs []Answer, now time.Time) error {
 			if a.Missing > 0 {
 				why = count(a.Missing, "member") + " missing"
 			}
+			why = cmp.Or(a.Barred, why)
 		}
 		rows = append(rows, []string{a.Gang, string(a.State), fmt.Sprintf("%d/%d", a.Running, a.Needed), fmt.Sprint(a.Priority), waits, why})
 	}

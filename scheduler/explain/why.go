@@ -50,6 +50,8 @@ type Answer struct {
 	Running int `json:"running"`
 	Missing int `json:"missing"`
 	Fit     int `json:"fit"`
+	// Barred is what is wrong with the quota tree that governs the gang, "" for nothing.
+	Barred string `json:"barred,omitempty"`
 	// Roles say what the members ask for.
 	Roles    []Role `json:"roles"`
 	Priority int32  `json:"priority"`
@@ -224,7 +226,7 @@ func describe(state inventory.GangState, key string) Answer {
 			a.listen(pod)
 		}
 	}
-	a.Fit = a.Running
+	a.Fit, a.Barred = a.Running, state.Barred
 	switch {
 	case state.Lacks != "":
 		a.State = Incomplete

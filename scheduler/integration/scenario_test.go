@@ -303,8 +303,10 @@ func (s *scene) setTree(root map[string]any) {
 	s.t.Helper()
 	_, err := cluster.client.Apply(s.t.Context(), newTree(root))
 	require.NoError(s.t, err)
-	s.t.Cleanup(func() {
-		// The cleanup of an earlier call may have deleted it.
-		_ = cluster.client.Dynamic.Resource(quotaTrees).Namespace(contract.QuotaTreeNamespace).Delete(context.Background(), contract.QuotaTreeName, metav1.DeleteOptions{})
-	})
+	s.t.Cleanup(s.dropTree)
+}
+
+// dropTree takes the quota tree away; the cleanup of an earlier call may have done so.
+func (s *scene) dropTree() {
+	_ = cluster.client.Dynamic.Resource(quotaTrees).Namespace(contract.QuotaTreeNamespace).Delete(context.Background(), contract.QuotaTreeName, metav1.DeleteOptions{})
 }

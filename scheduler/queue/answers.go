@@ -2,8 +2,6 @@ package queue
 
 import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 )
 
 // An answer may arrive after a watch has shown that its object is gone. No event would
@@ -53,16 +51,13 @@ func (s *state) answerQueue(object *unstructured.Unstructured) error {
 	return nil
 }
 
-// answerTree takes in the quota tree whose status was written.
+// answerTree takes in a quota tree whose status was written.
 func (s *state) answerTree(object *unstructured.Unstructured) error {
-	spec, err := inventory.QuotaSpec(object)
-	if err != nil {
-		return err
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.tree == nil || s.tree.object.GetUID() != object.GetUID() {
+	if known := s.trees[object.GetName()]; known == nil || known.GetUID() != object.GetUID() {
 		return nil
 	}
-	return s.takeTree(object, spec)
+	_ = s.takeTree(object) // what is wrong with it stands in its status
+	return nil
 }

@@ -6,7 +6,6 @@ import (
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -104,15 +103,6 @@ func (b *books) sum(node quota.Spec) *account {
 		total.pending += below.pending
 	}
 	return total
-}
-
-// changed returns the status of the quota tree, nil when it is as it should be.
-func (b *books) changed(t *tree) map[string]any {
-	status := map[string]any{"root": b.node(t.spec)}
-	if now, _, _ := unstructured.NestedMap(t.object.Object, "status"); apiequality.Semantic.DeepEqual(now, status) {
-		return nil
-	}
-	return status
 }
 
 // node is the status of a node, in the form of koord-queue.

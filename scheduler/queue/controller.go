@@ -148,7 +148,7 @@ func (c *controller) follow(ctx context.Context) error {
 		synced = append(synced, hasSynced)
 	}
 	treeSynced, err := follow.Custom(ctx, c.dynamic, trees(), contract.QuotaTreeNamespace,
-		follow.On(func(o *unstructured.Unstructured) { unreadable(s.setTree(o)) }, s.removeTree))
+		follow.On(func(o *unstructured.Unstructured) { unreadable(s.setTree(o)) }, func(o *unstructured.Unstructured) { unreadable(s.removeTree(o)) }))
 	if err != nil {
 		return err
 	}

@@ -44,6 +44,7 @@ func (p *planner) arrangeQueues() {
 		case path == "" || q.DeletionTimestamp != nil:
 		case wanted[path] && p.queueOf[path] == nil:
 			p.queueOf[path] = q
+		case p.bar != nil: // nobody knows whose it is
 		case q.Labels[contract.QueueCreatedLabel] == contract.QueueCreatedValue && !inUse[q.Name]:
 			p.out.deleteQueues = append(p.out.deleteQueues, q)
 		}

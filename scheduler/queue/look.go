@@ -66,7 +66,7 @@ func (p *planner) lookNew(e *entry) {
 		p.hold(e)
 	case !j.suspended:
 		p.hold(e)
-	case !j.declined && (j.asked || j.wanted || !j.started && e.leaf != ""):
+	case !j.declined && (j.asked || j.wanted || !j.started && (e.leaf != "" || p.bar.Holds(j.namespace, j.leaf))):
 		if p.units[e.id()] == nil { // else that of an earlier job of this name, which is going
 			p.out.enqueue = append(p.out.enqueue, e)
 			p.describe(e)
@@ -136,6 +136,8 @@ func (p *planner) wait(e *entry) {
 	p.books.wait(e, false)
 	reason := ""
 	switch {
+	case p.bar != nil:
+		reason = p.bar.Why
 	case p.tree == nil:
 		reason = "there is no quota tree"
 	case e.leaf == "" && e.job.leaf != "":

@@ -38,8 +38,7 @@ type plan struct {
 	queues   []queueReport
 	// counts are what waits and what was let out, by path of the tree.
 	counts map[string]contract.QueueStatus
-	// tree is the status of the quota tree when it changes, else nil.
-	tree map[string]any
+	trees  []treeReport
 	// next is when to look again, zero when only events matter.
 	next time.Time
 }
@@ -130,9 +129,7 @@ func (s *state) plan(t timing, now time.Time, releasing map[string]int64) plan {
 	p.admit()
 	p.compare()
 	p.reportQueues()
-	if s.tree != nil {
-		p.out.tree = p.books.changed(s.tree)
-	}
+	p.reportTrees()
 	slices.SortFunc(p.out.enqueue, byArrival)
 	return p.out
 }

@@ -315,7 +315,7 @@ func TestLauncherIsPartOfItsJob(t *testing.T) {
 	require.NoError(t, s.setUnit(unit))
 	p = s.plan(patient, now, nil)
 	assert.Equal(t, "phase mpi=Running", p.names(), "all three pods run")
-	cpu, _, _ := unstructured.NestedString(p.tree, "root", "request", "cpu")
+	cpu, _, _ := unstructured.NestedString(p.trees[0].status, "root", "request", "cpu")
 	assert.Equal(t, "3", cpu, "nothing is counted twice")
 }
 
@@ -330,6 +330,67 @@ func TestOlderNewsIsNoNews(t *testing.T) {
 	s.put(t, older)
 	assert.False(t, s.jobs["a"].suspended)
 	assert.Equal(t, int64(12), s.jobs["a"].sequence)
+}
+
+// While the quota tree is invalid nothing is let out, whether it was valid before or the
+// controller has just started; its Queues stay, and it is told what is wrong.
+func TestInvalidTreeLetsNothingOut(t *testing.T) {
+	valid := world(t).trees[""]
+	invalid := valid.DeepCopy()
+	invalid.SetResourceVersion("2")
+	leaf := map[string]any{"name": "leaf", "namespaces": []any{"team"}, "max": map[string]any{"cpu": int64(10)}, "min": map[string]any{"cpu": int64(11)}}
+	require.NoError(t, unstructured.SetNestedSlice(invalid.Object, []any{leaf}, "spec", "root", "children"))
+	for name, s := range map[string]*state{"it was valid": world(t), "after a restart": newState(func() {})} {
+		t.Run(name, func(t *testing.T) {
+			require.ErrorContains(t, s.setTree(invalid), "min of cpu is 11000, above its max 10000")
+			queue, err := toObject(&contract.Queue{ObjectMeta: metav1.ObjectMeta{
+				Namespace: contract.QueueNamespace, Name: "root-leaf-x", UID: "queue", ResourceVersion: "3",
+				Labels:      map[string]string{contract.QueueCreatedLabel: contract.QueueCreatedValue},
+				Annotations: map[string]string{contract.QueuePathAnnotation: "root/elsewhere"},
+			}})
+			require.NoError(t, err)
+			require.NoError(t, s.setQueue(queue))
+			s.queueUp(t, object("a", nil), contract.QueueUnitStatus{})
+			s.put(t, object("b", nil))
+			p := s.plan(patient, now, nil)
+			assert.Equal(t, "enqueue b, phase a=Enqueued", p.names())
+			assert.Equal(t, "quota tree is invalid: root/leaf: min of cpu is 11000, above its max 10000; lower min or raise max", p.phases[0].status.Message)
+			assert.Empty(t, p.deleteQueues)
+			require.Len(t, p.trees, 1)
+			require.NotNil(t, p.trees[0].news)
+			assert.Equal(t, treeInvalid, p.trees[0].news.Reason)
+
+			back := valid.DeepCopy()
+			back.SetResourceVersion("9")
+			require.NoError(t, s.setTree(back))
+			assert.Equal(t, "enqueue b, start a", s.plan(patient, now, nil).names())
+		})
+	}
+}
+
+// Of two trees the older one is in force, and the other is told so; it takes over when
+// the older one goes. An answer does not bring a tree back.
+func TestTwoTrees(t *testing.T) {
+	s := world(t)
+	old := s.trees[""]
+	young := old.DeepCopy()
+	young.SetName("young")
+	young.SetUID("young")
+	young.SetCreationTimestamp(metav1.NewTime(now))
+	require.NoError(t, s.setTree(young))
+	p := s.plan(patient, now, nil)
+	require.Len(t, p.trees, 2)
+	assert.Nil(t, p.trees[0].news)
+	assert.Equal(t, treeNotOldest, p.trees[1].news.Reason)
+	require.NoError(t, s.removeTree(old))
+	answer := old.DeepCopy()
+	answer.SetResourceVersion("5")
+	require.NoError(t, s.answerTree(answer))
+	p = s.plan(patient, now, nil)
+	require.Len(t, p.trees, 1)
+	assert.Equal(t, "young", p.trees[0].object.GetName())
+	require.NoError(t, s.removeTree(young))
+	assert.Empty(t, s.plan(patient, now, nil).trees)
 }
 
 func TestTimeOffDoubles(t *testing.T) {

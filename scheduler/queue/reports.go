@@ -70,8 +70,10 @@ func (r *reporter) apply(ctx context.Context, p plan) (later time.Duration, err 
 			errs = append(errs, harmless(r.reportQueue(ctx, q)))
 		}
 	}
-	if p.tree != nil && !wait(r.trees) {
-		errs = append(errs, harmless(r.reportTree(ctx, p.tree)))
+	for _, t := range p.trees {
+		if !wait(r.trees) {
+			errs = append(errs, harmless(r.reportTree(ctx, t)))
+		}
 	}
 	return later, errors.Join(errs...)
 }
@@ -93,15 +95,15 @@ func (r *reporter) reportQueue(ctx context.Context, q queueReport) error {
 	return r.state.answerQueue(updated)
 }
 
-func (r *reporter) reportTree(ctx context.Context, status map[string]any) error {
-	next := r.state.treeObject()
-	if next == nil {
-		return nil
-	}
-	next.Object["status"] = status
+func (r *reporter) reportTree(ctx context.Context, t treeReport) error {
+	next := t.object.DeepCopy()
+	next.Object["status"] = t.status
 	updated, err := r.client.Resource(trees()).Namespace(next.GetNamespace()).UpdateStatus(ctx, next, metav1.UpdateOptions{FieldManager: contract.QueueControllerName})
 	if err != nil {
 		return fmt.Errorf("update the status of %s %s: %w", contract.QuotaTreeKind, next.GetName(), err)
+	}
+	if t.news != nil {
+		r.tellOfTree(updated, t.news)
 	}
 	return r.state.answerTree(updated)
 }

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -414,17 +416,64 @@ func TestTreeStatus(t *testing.T) {
 	s.await("the status of the tree", func() (bool, string) {
 		object, err := s.client.Dynamic.Resource(treeGVR).Namespace(contract.QuotaTreeNamespace).Get(context.Background(), contract.QuotaTreeName, metav1.GetOptions{})
 		require.NoError(t, err)
-		status, _, _ := unstructured.NestedMap(object.Object, "status")
+		status, _, _ := unstructured.NestedMap(object.Object, "status", "root")
 		want := map[string]any{"used": map[string]any{"cpu": "1500m", contract.MaxJobsKey: "1"}, "request": map[string]any{"cpu": "3500m", contract.MaxJobsKey: "2"}}
 		leaf := map[string]any{"name": "leaf", "namespaces": []any{s.namespace}, "used": want["used"], "request": want["request"]}
 		root := map[string]any{"name": "root", "used": want["used"], "request": want["request"], "children": []any{leaf}}
-		return assert.ObjectsAreEqual(map[string]any{"root": root}, status), fmt.Sprint(status)
+		return assert.ObjectsAreEqual(root, status), fmt.Sprint(status)
 	})
 	s.await("the status of the queue", func() (bool, string) {
 		q := s.queues()
 		leaf := q["root/leaf"].Status
 		return leaf.Active == 1 && leaf.Pending == 1 && q["root"].Status.Pending == 1 && len(leaf.QueueItemDetails["active"]) == 1, fmt.Sprint(q)
 	})
+}
+
+// A tree that turns invalid lets nothing out, over a restart too, and says why in its
+// condition, in an event and on the units. Its Queues stay.
+func TestTreeTurnsInvalid(t *testing.T) {
+	s := newScene(t)
+	controller := startController(t)
+	tree := func(attributes string) {
+		s.tree(flatTree("kube-queue/max-jobs: 1") + "  attributes: " + attributes + "\n")
+	}
+	tree("{}")
+	s.submit(batch{name: "runs"})
+	s.await("the job to run", s.phase("runs", contract.UnitRunning))
+	before := s.queues()
+	tree("{" + contract.LendLimitAttribute + ": '{'}") // no admission policy can read it
+	inForce := func(status, text string) {
+		t.Helper()
+		s.await("the condition of the tree", func() (bool, string) {
+			object, err := s.client.Dynamic.Resource(treeGVR).Namespace(contract.QuotaTreeNamespace).Get(context.Background(), contract.QuotaTreeName, metav1.GetOptions{})
+			require.NoError(t, err)
+			list, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
+			return len(list) == 1 && list[0].(map[string]any)["status"] == status && strings.Contains(fmt.Sprint(list), text), fmt.Sprint(list)
+		})
+	}
+	inForce("False", "quota tree is invalid: ")
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		list, err := s.client.Typed.CoreV1().Events(contract.QuotaTreeNamespace).List(context.Background(), metav1.ListOptions{FieldSelector: "reason=ElasticQuotaTreeInvalid"})
+		require.NoError(c, err)
+		assert.NotEmpty(c, list.Items)
+	}, settled, 100*time.Millisecond)
+	s.remove("runs")
+	held := func(name string) {
+		t.Helper()
+		s.submit(batch{name: name, runFor: "1ms"})
+		s.await("the job to say why it waits", func() (bool, string) {
+			u := s.unit(name)
+			return u.Status.Phase == contract.UnitEnqueued && strings.Contains(u.Status.Message, "quota tree is invalid: "), fmt.Sprintf("%+v", u.Status)
+		})
+	}
+	held("waits")
+	controller.End(syscall.SIGKILL)
+	startController(t)
+	held("comes")
+	assert.Equal(t, before["root/leaf"].Name, s.queues()["root/leaf"].Name)
+	tree("{}")
+	inForce("True", "its limits count")
+	s.allSucceed([]string{"waits", "comes"})
 }
 
 // TestWaysIntoTheQueue goes through the ways in which a job asks for the queue or not.

@@ -2,7 +2,9 @@ package queue
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -35,7 +37,12 @@ type state struct {
 	pods    map[types.UID]*pod
 	owners  map[types.UID]*owner
 	classes map[string]*schedulingv1.PriorityClass
+	// trees are the quota trees by name, inForce is the one that counts. tree is the last
+	// valid one, bar is set while that in force is not valid.
+	trees   map[string]*unstructured.Unstructured
+	inForce *unstructured.Unstructured
 	tree    *tree
+	bar     *inventory.Bar
 	// gone are the units and Queues whose end was seen since the round began.
 	gone map[types.UID]bool
 }
@@ -56,10 +63,9 @@ type queue struct {
 	object *unstructured.Unstructured
 }
 
-// tree is the quota tree that is in force.
+// tree is a valid quota tree.
 type tree struct {
-	object *unstructured.Unstructured
-	spec   quota.Spec
+	spec quota.Spec
 	// empty is the tree without usage.
 	empty *quota.Tree
 }
@@ -73,6 +79,7 @@ func newState(changed func()) *state {
 		pods:    map[types.UID]*pod{},
 		owners:  map[types.UID]*owner{},
 		classes: map[string]*schedulingv1.PriorityClass{},
+		trees:   map[string]*unstructured.Unstructured{},
 		gone:    map[types.UID]bool{},
 	}
 }
@@ -283,57 +290,48 @@ func (s *state) removeClass(class *schedulingv1.PriorityClass) {
 	s.changed()
 }
 
-// setTree takes in the quota tree. A tree that cannot be used is an error and leaves
-// the one before in force. Of several trees the oldest counts.
+// setTree takes in a quota tree. The error says why it cannot be used.
 func (s *state) setTree(object *unstructured.Unstructured) error {
-	spec, err := inventory.QuotaSpec(object)
-	if err != nil {
-		return err
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.takeTree(object, spec)
+	return s.takeTree(object)
 }
 
-func (s *state) takeTree(object *unstructured.Unstructured, spec quota.Spec) error {
-	if s.tree != nil {
-		if object.GetUID() != s.tree.object.GetUID() && !object.GetCreationTimestamp().Time.Before(s.tree.object.GetCreationTimestamp().Time) {
-			return fmt.Errorf("%s %s is not used: %s is in force", contract.QuotaTreeKind, object.GetName(), s.tree.object.GetName())
-		}
-		if !newer(object, s.tree.object) {
-			return nil
-		}
-		if reflect.DeepEqual(spec, s.tree.spec) {
-			s.tree = &tree{object: object, spec: s.tree.spec, empty: s.tree.empty}
-			s.changed()
-			return nil
-		}
-	}
-	empty, err := quota.New(spec)
-	if err != nil {
-		return fmt.Errorf("%s %s: %w", contract.QuotaTreeKind, object.GetName(), err)
-	}
-	spec.Name = quota.RootName
-	s.tree = &tree{object: object, spec: spec, empty: empty}
-	s.changed()
-	return nil
-}
-
-func (s *state) removeTree(object *unstructured.Unstructured) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.tree != nil && s.tree.object.GetUID() == object.GetUID() {
-		s.tree = nil
-		s.changed()
-	}
-}
-
-// treeObject returns a copy of the quota tree's object, nil when there is none.
-func (s *state) treeObject() *unstructured.Unstructured {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.tree == nil {
+func (s *state) takeTree(object *unstructured.Unstructured) error {
+	if before := s.trees[object.GetName()]; before != nil && !newer(object, before) {
 		return nil
 	}
-	return s.tree.object.DeepCopy()
+	s.trees[object.GetName()] = object
+	return s.enforce()
+}
+
+func (s *state) removeTree(object *unstructured.Unstructured) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known := s.trees[object.GetName()]; known == nil || known.GetUID() != object.GetUID() {
+		return nil
+	}
+	delete(s.trees, object.GetName())
+	return s.enforce()
+}
+
+// enforce finds the tree that counts. While the one in force is invalid, the last valid
+// one that is known is what jobs are charged to, and none is let out.
+func (s *state) enforce() error {
+	defer s.changed()
+	s.bar, s.inForce = nil, inventory.InForce(slices.Collect(maps.Values(s.trees)))
+	if s.inForce == nil {
+		s.tree = nil
+		return nil
+	}
+	spec, empty, err := inventory.ReadQuotaTree(s.inForce)
+	if err != nil {
+		s.bar = inventory.NewBar(s.inForce, err)
+		return err
+	}
+	spec.Name = quota.RootName
+	if s.tree == nil || !reflect.DeepEqual(spec, s.tree.spec) {
+		s.tree = &tree{spec: spec, empty: empty}
+	}
+	return nil
 }

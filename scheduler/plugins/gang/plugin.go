@@ -93,6 +93,11 @@ func New(ctx context.Context, cache *inventory.Cache, meter *metrics.Metrics, fr
 	p.reserveAfter = args.ReserveAfter.Duration
 	cache.Subscribe(p.work.observe)
 	cache.Subscribe(p.warn)
+	cache.Subscribe(func(change inventory.Change) {
+		if change.Rules {
+			p.lookAtAll()
+		}
+	})
 	pods, err := metadata.NewForConfig(handle.KubeConfig())
 	if err != nil {
 		return nil, fmt.Errorf("%s: set up the client for metadata of pods: %w", Name, err)
@@ -127,6 +132,11 @@ func (p *Plugin) Lead() {
 	if p.leading.Swap(true) {
 		return
 	}
+	p.lookAtAll()
+}
+
+// lookAtAll has every gang looked at anew.
+func (p *Plugin) lookAtAll() {
 	p.mu.Lock()
 	keys := slices.Collect(maps.Keys(p.gangs))
 	p.mu.Unlock()

@@ -1,0 +1,154 @@
+package inventory
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+// ReadQuotaTree reads the tree of an ElasticQuotaTree object. The error says what is
+// wrong with a tree that cannot be used.
+func ReadQuotaTree(object *unstructured.Unstructured) (quota.Spec, *quota.Tree, error) {
+	spec, err := QuotaSpec(object)
+	if err != nil {
+		return quota.Spec{}, nil, fmt.Errorf("quota tree is invalid: %w", err)
+	}
+	tree, err := quota.New(spec)
+	return spec, tree, err
+}
+
+// InForce returns the quota tree that counts of several, the oldest, nil when there is none.
+func InForce(trees []*unstructured.Unstructured) *unstructured.Unstructured {
+	if len(trees) == 0 {
+		return nil
+	}
+	return slices.MinFunc(trees, func(a, b *unstructured.Unstructured) int {
+		at, bt := a.GetCreationTimestamp(), b.GetCreationTimestamp()
+		return cmp.Or(at.Compare(bt.Time), cmp.Compare(a.GetName(), b.GetName()))
+	})
+}
+
+// Bar holds back what an invalid quota tree is about: the limits that are meant for it
+// are not known. A nil Bar holds back nothing.
+type Bar struct {
+	// Why says what is wrong with the tree.
+	Why        string
+	namespaces map[string]bool
+	// everything tells that not even all namespaces of the tree can be read.
+	everything bool
+}
+
+// NewBar returns the bar of a tree that cannot be used for a reason.
+func NewBar(tree *unstructured.Unstructured, why error) *Bar {
+	b := &Bar{Why: why.Error(), namespaces: map[string]bool{}}
+	root, found, err := unstructured.NestedMap(tree.Object, "spec", "root")
+	if err != nil || !found {
+		b.everything = true
+		return b
+	}
+	b.read(root)
+	return b
+}
+
+// read notes the namespaces of a node and of all below it.
+func (b *Bar) read(node map[string]any) {
+	for _, field := range []string{"namespaces", "children"} {
+		list, ok := node[field].([]any)
+		if !ok && node[field] != nil {
+			b.everything = true
+		}
+		for _, item := range list {
+			switch item := item.(type) {
+			case string:
+				b.namespaces[item] = true
+			case map[string]any:
+				b.read(item)
+			default:
+				b.everything = true
+			}
+		}
+	}
+}
+
+// Holds reports whether something of a namespace is held back. leaf is the quota leaf that
+// it names, or that is known of its namespace, "" for none.
+func (b *Bar) Holds(namespace, leaf string) bool {
+	return b != nil && (leaf != "" || b.everything || b.namespaces[namespace])
+}
+
+// over is why a gang is held back of which members are not bound, "" when it is not.
+func (b *Bar) over(members []member, tree *quota.Tree) string {
+	for _, m := range members {
+		if b.Holds(m.pod.Namespace, leafOf(m.pod, tree)) && m.pod.Spec.NodeName == "" && !gone(m.pod) {
+			return b.Why
+		}
+	}
+	return ""
+}
+
+// SetQuotaTree takes in a quota tree; nil removes all. Of several the oldest is in force.
+// While that is invalid, which is the error, what it governs does not start, nobody is
+// evicted by it, and what runs is charged to the last valid tree that is known.
+func (c *Cache) SetQuotaTree(object *unstructured.Unstructured) (Change, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if object == nil {
+		clear(c.trees)
+	} else {
+		c.trees[object.GetName()] = object
+	}
+	return c.enforce()
+}
+
+// RemoveQuotaTree takes out a quota tree.
+func (c *Cache) RemoveQuotaTree(name string) (Change, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.trees, name)
+	return c.enforce()
+}
+
+// enforce brings the view in line with the quota tree that is in force.
+func (c *Cache) enforce() (Change, error) {
+	var bar *Bar
+	var spec quota.Spec
+	var tree *quota.Tree
+	var err error
+	if object := InForce(slices.Collect(maps.Values(c.trees))); object != nil {
+		if spec, tree, err = ReadQuotaTree(object); err != nil {
+			bar = NewBar(object, err)
+			if spec, tree = c.treeSpec, c.tree; tree == nil {
+				tree, _ = quota.New(spec) // an empty tree, under which nobody takes from others
+			}
+		}
+	}
+	if (c.tree == nil) == (tree == nil) && reflect.DeepEqual(c.treeSpec, spec) && reflect.DeepEqual(c.bar, bar) {
+		return Change{}, err // only its status changed
+	}
+	c.bar = bar
+	c.tree, c.treeSpec = tree, spec
+	c.view.SetQuota(tree)
+	for _, state := range c.pods {
+		if state.holds() {
+			c.charge(state)
+		} else if c.recognize(state) {
+			c.update(state)
+		}
+	}
+	return Change{Freed: true, Rules: true}, err
+}
+
+// barred is why a pod that is in no gang is held back, "" when it is not.
+func (c *Cache) barred(p *corev1.Pod) string {
+	if c.bar.Holds(p.Namespace, leafOf(p, c.tree)) {
+		return c.bar.Why
+	}
+	return ""
+}

@@ -1,0 +1,136 @@
+package inventory
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+func inNamespace(name string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Namespace = name } }
+
+// teamTree has one leaf with a namespace; its minimum is as given, its maximum is 2.
+func teamTree(low string) *unstructured.Unstructured {
+	return quotaTree(map[string]any{"name": "root", "children": []any{
+		map[string]any{"name": "team", "namespaces": []any{"ns"}, "min": map[string]any{"cpu": low}, "max": map[string]any{"cpu": "2"}},
+	}})
+}
+
+// What an invalid tree governs is held back, whether the tree was valid before or the
+// scheduler has just started, and starts once the tree is valid.
+func TestInvalidTreeHoldsBack(t *testing.T) {
+	for name, before := range map[string]*unstructured.Unstructured{"it was valid": teamTree("1"), "after a restart": nil} {
+		t.Run(name, func(t *testing.T) {
+			c := newCache(t, "a")
+			if before != nil {
+				_, err := c.SetQuotaTree(before)
+				require.NoError(t, err)
+			}
+			pods := gangOf(4)
+			for _, p := range pods {
+				c.SetPod(p)
+			}
+			change, err := c.SetQuotaTree(teamTree("3"))
+			require.ErrorContains(t, err, "quota tree is invalid: root/team: min of cpu")
+			assert.True(t, change.Rules)
+			assert.Equal(t, err.Error(), c.OverQuota(newPod("pod")))
+			assert.Equal(t, err.Error(), c.OverQuota(newPod("pod", inNamespace("other"), label(contract.QuotaLabel, "team"))))
+			assert.Empty(t, c.OverQuota(newPod("pod", inNamespace("other"))))
+
+			assert.Equal(t, err.Error(), c.Standing("ns/job", pods[0].UID).Lacks)
+			assert.Empty(t, c.Pending())
+			d, ok, _ := c.Decide("ns/job", nil, nil)
+			require.True(t, ok)
+			assert.Equal(t, err.Error(), d.Lacks)
+			state, _ := c.Scene().Gang("ns/job")
+			assert.Equal(t, err.Error(), state.Barred)
+
+			change, err = c.SetQuotaTree(teamTree("2"))
+			require.NoError(t, err)
+			assert.True(t, change.Freed && change.Rules)
+			assert.Empty(t, c.OverQuota(newPod("pod")))
+			assert.Equal(t, []string{"ns/job"}, c.Pending())
+		})
+	}
+}
+
+// Of several trees the oldest is in force, valid or not, and the next one after it.
+func TestOldestTreeIsInForce(t *testing.T) {
+	c := newCache(t, "a")
+	named := func(name string, second int64, tree *unstructured.Unstructured) *unstructured.Unstructured {
+		tree.SetName(name)
+		tree.SetCreationTimestamp(metav1.Unix(second, 0))
+		return tree
+	}
+	_, err := c.SetQuotaTree(named("young", 2, quotaTree(map[string]any{"name": "root"})))
+	require.NoError(t, err)
+	assert.Empty(t, c.Leaf(newPod("pod")))
+	_, err = c.SetQuotaTree(named("old", 1, teamTree("1")))
+	require.NoError(t, err)
+	assert.Equal(t, "team", c.Leaf(newPod("pod")))
+	change, err := c.SetQuotaTree(named("young", 2, teamTree("3")))
+	require.NoError(t, err)
+	assert.Zero(t, change, "it is not in force")
+	_, err = c.RemoveQuotaTree("old")
+	require.Error(t, err)
+	assert.NotEmpty(t, c.OverQuota(newPod("pod")))
+	_, err = c.RemoveQuotaTree("young")
+	require.NoError(t, err)
+	assert.Empty(t, c.OverQuota(newPod("pod")))
+}
+
+// TestBrokenTreesHold breaks trees at random places. Whatever cannot be used holds back
+// every namespace that the tree named, and no other unless parts cannot be read.
+func TestBrokenTreesHold(t *testing.T) {
+	invalid := 0
+	for seed := range uint64(2000) {
+		random := rand.New(rand.NewPCG(seed, 13))
+		var nodes []map[string]any
+		var namespaces []string
+		var node func(depth int) map[string]any
+		node = func(depth int) map[string]any {
+			n := map[string]any{"name": fmt.Sprint("n", len(nodes)), "min": map[string]any{"cpu": "1"}, "max": map[string]any{"cpu": "1"}}
+			nodes = append(nodes, n)
+			var children []any
+			for range random.IntN(3) * (3 - depth) / 2 {
+				children = append(children, node(depth+1))
+			}
+			if len(children) > 0 {
+				n["children"] = children
+			} else if random.IntN(3) > 0 {
+				namespaces = append(namespaces, fmt.Sprint("ns", len(namespaces)))
+				n["namespaces"] = []any{namespaces[len(namespaces)-1]}
+			}
+			return n
+		}
+		tree := quotaTree(node(0))
+		broken := nodes[random.IntN(len(nodes))]
+		field := []string{"name", "min", "max", "namespaces", "children", "attributes"}[random.IntN(6)]
+		broken[field] = []any{
+			"", "root", "n0", int64(7), true, nil, map[string]any{"cpu": "2"}, map[string]any{"cpu": "x"}, map[string]any{"cpu": "-1"},
+			[]any{int64(1)}, []any{"ns0"}, []any{[]any{}}, map[string]any{contract.LendLimitAttribute: `{"cpu": 5}`}, map[string]any{contract.LendLimitAttribute: `{`},
+		}[random.IntN(14)]
+		c := newCache(t, "a")
+		_, err := c.SetQuotaTree(tree)
+		if err == nil {
+			continue
+		}
+		invalid++
+		if field == "namespaces" || field == "children" {
+			require.NotEmpty(t, c.OverQuota(newPod("pod", label(contract.QuotaLabel, "n1"))), "seed %d", seed)
+			continue // what the field said is nobody's to know
+		}
+		for _, namespace := range namespaces {
+			require.Equal(t, err.Error(), c.OverQuota(newPod("pod", inNamespace(namespace))), "seed %d", seed)
+		}
+		require.Empty(t, c.OverQuota(newPod("pod", inNamespace("free"))), "seed %d", seed)
+	}
+	assert.Greater(t, invalid, 500)
+}

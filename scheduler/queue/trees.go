@@ -1,0 +1,91 @@
+package queue
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// Reasons of the condition of a quota tree that says whether its limits count.
+const (
+	treeInForce   = "InForce"
+	treeInvalid   = "Invalid"
+	treeNotOldest = "NotTheOldest"
+)
+
+// treeReport is a quota tree whose status is to be written.
+type treeReport struct {
+	object *unstructured.Unstructured
+	status map[string]any
+	// news is the condition when it says something new, else nil.
+	news *metav1.Condition
+}
+
+// reportTrees finds the quota trees whose status is not as it should be.
+func (p *planner) reportTrees() {
+	for _, name := range slices.Sorted(maps.Keys(p.trees)) {
+		object := p.trees[name]
+		before, _, _ := unstructured.NestedMap(object.Object, "status")
+		status := maps.Clone(before)
+		if status == nil {
+			status = map[string]any{}
+		}
+		if object == p.inForce && p.bar == nil {
+			status["root"] = p.books.node(p.tree.spec)
+		}
+		conditions, news := p.conditionsOf(object, before)
+		status["conditions"] = conditions
+		if !apiequality.Semantic.DeepEqual(before, status) {
+			p.out.trees = append(p.out.trees, treeReport{object, status, news})
+		}
+	}
+}
+
+// conditionsOf returns the conditions of a tree in the form that its status has.
+func (p *planner) conditionsOf(object *unstructured.Unstructured, status map[string]any) (list []any, news *metav1.Condition) {
+	next := metav1.Condition{
+		Type: contract.QuotaTreeInForce, Status: metav1.ConditionTrue, Reason: treeInForce, Message: "its limits count",
+		ObservedGeneration: object.GetGeneration(), LastTransitionTime: *p.time(p.now),
+	}
+	switch {
+	case object != p.inForce:
+		next.Status, next.Reason = metav1.ConditionFalse, treeNotOldest
+		next.Message = fmt.Sprintf("there is another one, %s, which is older; delete one of them", p.inForce.GetName())
+	case p.bar != nil:
+		next.Status, next.Reason = metav1.ConditionFalse, treeInvalid
+		next.Message = p.bar.Why + "; nothing that it governs starts"
+	}
+	var held struct {
+		Conditions []metav1.Condition `json:"conditions"`
+	}
+	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(status, &held) // what cannot be read is written anew
+	before := meta.FindStatusCondition(held.Conditions, next.Type)
+	if before == nil && next.Status != metav1.ConditionTrue || before != nil && before.Message != next.Message {
+		news = &next
+	}
+	meta.SetStatusCondition(&held.Conditions, next)
+	for i := range held.Conditions {
+		if entry, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&held.Conditions[i]); err == nil {
+			list = append(list, entry)
+		}
+	}
+	return list, news
+}
+
+// tellOfTree puts a new condition of a quota tree into an event.
+func (w *writer) tellOfTree(object *unstructured.Unstructured, condition *metav1.Condition) {
+	kind := corev1.EventTypeNormal
+	if condition.Status != metav1.ConditionTrue {
+		kind = corev1.EventTypeWarning
+	}
+	w.events.Event(object, kind, contract.QuotaTreeKind+condition.Reason, condition.Message)
+}

@@ -79,6 +79,9 @@ func (p *Plugin) beginToSay(key string, state inventory.GangState) wait {
 	if state.Lacks != "" && g.overdue() {
 		why = wait{cause: "Incomplete", text: state.Lacks}
 	}
+	if state.Barred != "" {
+		why.cause = "InvalidQuotaTree"
+	}
 	if why.text != "" {
 		p.saying = key
 	}

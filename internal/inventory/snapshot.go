@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -82,12 +84,29 @@ type Objects struct {
 	Pods     []corev1.Pod
 	// QuotaTree is nil when the cluster has none.
 	QuotaTree *unstructured.Unstructured
+	// Budgets and PriorityClasses decide who may take places from whom; only [List] fills them
+	// in, as far as the user may read them.
+	Budgets         []policyv1.PodDisruptionBudget
+	PriorityClasses []schedulingv1.PriorityClass
 }
 
 // List lists a cluster once, finished pods included. Kinds whose CRD is not installed
 // count as empty.
 func List(ctx context.Context, client *kube.Client) (Objects, error) {
-	return list(ctx, client, "")
+	o, err := list(ctx, client, "")
+	if err != nil {
+		return o, err
+	}
+	budgets, err := client.Typed.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil && !apierrors.IsForbidden(err) {
+		return o, fmt.Errorf("list disruption budgets: %w", err)
+	}
+	classes, err := client.Typed.SchedulingV1().PriorityClasses().List(ctx, metav1.ListOptions{})
+	if err != nil && !apierrors.IsForbidden(err) {
+		return o, fmt.Errorf("list priority classes: %w", err)
+	}
+	o.Budgets, o.PriorityClasses = budgets.Items, classes.Items
+	return o, nil
 }
 
 // Cache returns the cache of a cluster with these objects. A node whose hardware cannot
@@ -102,6 +121,10 @@ func (o *Objects) Cache() (*Cache, error) {
 	for i := range o.Nodes {
 		// The error means no usable hardware, and the view says so by a node without cards.
 		_, _ = cache.SetNode(&o.Nodes[i])
+	}
+	for i := range o.Budgets {
+		// The error means a selector that Kubernetes ignores as well.
+		_, _ = cache.SetBudget(&o.Budgets[i])
 	}
 	for i := range o.Pods {
 		if !Finished(&o.Pods[i]) {

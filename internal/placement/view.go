@@ -253,6 +253,14 @@ func (v *View) RemovePod(id string) {
 	}
 }
 
+// Pod returns the pod of that ID.
+func (v *View) Pod(id string) (Pod, bool) {
+	if p := v.pods[id]; p != nil {
+		return *p, true
+	}
+	return Pod{}, false
+}
+
 // SetQuota sets the quota tree, which must not contain the usage of known pods, and
 // charges all known pods to a copy of it; nil removes it.
 func (v *View) SetQuota(t *quota.Tree) {

@@ -5,21 +5,65 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
-// check looks at everything recorded so far and returns what was not reported yet.
-// changed is the job that was just recorded, nil when something else was.
-func (l *Ledger) check(changed *job) []Finding {
-	found := slices.Concat(l.deletedPools(), l.missingLeaves(), l.pairs(changed), l.all())
-	return slices.DeleteFunc(found, func(f Finding) bool {
-		old := l.reported[f.key]
-		l.reported[f.key] = true
-		return old
-	})
+// check looks at what was recorded so far and returns what was not reported yet: about a
+// job that was just recorded, about all jobs when what is around them has changed, or only
+// about jobs that lose their nodes.
+func (l *Ledger) check(changed *job, around bool) []Finding {
+	if l.applying {
+		return nil // the plan has said so
+	}
+	found := l.strandedJobs()
+	switch {
+	case around:
+		clear(l.compared)
+		found = slices.Concat(found, l.outlooks(l.unsettled()), l.contention())
+	case changed != nil:
+		found = slices.Concat(found, l.outlooks([]*job{changed}), l.contention(), l.sameCards(changed))
+	}
+	var fresh []Finding
+	for _, f := range found {
+		f, report := l.graded(f)
+		if key := f.id(); report && !l.reported[key] {
+			l.reported[key] = true
+			fresh = append(fresh, f)
+		}
+	}
+	return fresh
+}
+
+// graded makes of a finding what the jobs that it is about ask for.
+func (l *Ledger) graded(f Finding) (graded Finding, report bool) {
+	first, known := l.jobs[f.Jobs[0]]
+	if !known {
+		return f, true
+	}
+	switch f.Kind {
+	case Waits, SameCards:
+		strict := slices.ContainsFunc(f.Jobs, func(id string) bool { return l.jobs[id].Check == Refuse })
+		loud := slices.ContainsFunc(f.Jobs, func(id string) bool { return l.jobs[id].Check != Ignore })
+		f.Error = f.Error && strict
+		return f, loud
+	case Preempts:
+		f.Error = f.Error && first.Check == Refuse
+		return f, true // nobody is evicted without a word
+	default:
+		f.Error = f.Error && first.Check == Refuse
+		return f, first.Check != Ignore
+	}
+}
+
+// id tells findings apart that are reported once each.
+func (f *Finding) id() string {
+	if f.Kind == Preempts {
+		return fmt.Sprintf("%s %t %s", f.Kind, f.Error, f.Detail)
+	}
+	return fmt.Sprintf("%s %t %s", f.Kind, f.Error, cmp.Or(f.key, f.Jobs[0]))
 }
 
 // before returns the jobs that must be placed before j, transitively, in placing order.
@@ -49,73 +93,166 @@ func (l *Ledger) inOrder() []*job {
 	return l.before(all)
 }
 
-// pairs compares jobs that fit alone, two by two: those of the changed job, or all.
-// What it finds depends on the two jobs alone, and so not on the order of visits.
-func (l *Ledger) pairs(changed *job) []Finding {
-	var findings []Finding
-	jobs := l.fitting()
+// contention places all jobs at once, apart from those that a pair has shown to wait. When
+// one has to wait, jobs are compared two by two: what that finds depends on the two alone,
+// and so not on the order of visits.
+func (l *Ledger) contention() []Finding {
+	jobs := l.starting()
+	c := l.place(jobs)
+	findings := l.evictions(c, jobs)
+	if c.waiting == nil {
+		return findings
+	}
 	for i, a := range jobs {
 		for _, b := range jobs[i+1:] {
-			if changed != nil && changed != a && changed != b || !rivals(a, b) {
-				continue
+			if key := pairKey(a, b); rivals(a, b) && !l.compared[key] {
+				l.compared[key] = true
+				findings = append(findings, l.compare(a, b)...)
 			}
-			if waiting, verdict := l.place([]*job{a, b}); waiting != nil {
-				l.apart[pairKey(a, b)] = true
-				findings = append(findings, waits(waiting, []*job{a, b}, verdict, pairKey(a, b)))
-			} else if f, ok := l.sameCards(a, b); ok {
-				findings = append(findings, f)
-			}
+		}
+	}
+	var rest []*job
+	for _, j := range jobs {
+		blocked := slices.ContainsFunc(rest, func(other *job) bool { return l.apart[pairKey(other, j)] })
+		if !blocked {
+			rest = append(rest, j)
+		}
+	}
+	if c = l.place(rest); c.waiting != nil {
+		findings = append(findings, waits(c, rest, "all"))
+	}
+	return append(findings, l.evictions(c, rest)...)
+}
+
+// compare places two jobs.
+func (l *Ledger) compare(a, b *job) []Finding {
+	both := []*job{a, b}
+	c := l.place(both)
+	findings := l.evictions(c, both)
+	if c.waiting != nil {
+		l.apart[pairKey(a, b)] = true
+		findings = append(findings, waits(c, both, pairKey(a, b)))
+	}
+	return findings
+}
+
+// unsettled returns the jobs of which it is open whether they can start, in placing order.
+func (l *Ledger) unsettled() []*job {
+	return slices.DeleteFunc(l.inOrder(), func(j *job) bool { return j.settled })
+}
+
+// starting returns the jobs that can start by themselves, in the order in which they are placed.
+func (l *Ledger) starting() []*job {
+	return slices.DeleteFunc(l.inOrder(), func(j *job) bool { return !j.startable })
+}
+
+// course is what comes of placing jobs one after the other.
+type course struct {
+	// waiting is the first that has to wait, nil for none; verdict says why.
+	waiting *job
+	verdict placement.Verdict
+	// evicted are those for whom running gangs are evicted.
+	evicted []eviction
+}
+
+type eviction struct {
+	job     *job
+	victims []placement.Victim
+}
+
+// place places jobs in order on everything that any of them was given: on the cluster
+// without the jobs that may leave, if it is known.
+func (l *Ledger) place(jobs []*job) (c course) {
+	view, gangs := l.ground(jobs)
+	var undo []func()
+	defer func() {
+		for _, f := range slices.Backward(undo) {
+			f()
+		}
+	}()
+	for i, j := range jobs {
+		if placed := view.Place(gangs[i]); placed != nil {
+			undo = append(undo, view.Apply(gangs[i], *placed))
+			continue
+		}
+		if l.live == nil || !j.Reclaims {
+			return course{waiting: j, verdict: view.Plan(gangs[i]).Verdict, evicted: c.evicted}
+		}
+		result := view.Reclaim(gangs[i])
+		if result.Reservation == nil || l.planned(result.Victims) {
+			return course{waiting: j, verdict: view.Plan(gangs[i]).Verdict, evicted: c.evicted}
+		}
+		view.Hold(*result.Reservation)
+		undo = append(undo, func() { view.Release(j.Gang.ID) })
+		if len(result.Victims) > 0 {
+			c.evicted = append(c.evicted, eviction{j, result.Victims})
+		}
+	}
+	return c
+}
+
+// ground is the view on which jobs are placed together, and how each is seen there.
+func (l *Ledger) ground(jobs []*job) (*placement.View, []placement.Gang) {
+	gangs := make([]placement.Gang, len(jobs))
+	for i, j := range jobs {
+		gangs[i] = l.gang(j)
+	}
+	if l.live != nil {
+		return l.live.hoped, gangs
+	}
+	nodes, occupants := union(jobs)
+	for i, j := range jobs {
+		gangs[i] = onOwnNodes(gangs[i], j.Nodes, nodes)
+	}
+	view := viewOf(nodes, occupants)
+	view.SetQuota(l.tree)
+	return view, gangs
+}
+
+// evictions reports who is evicted when jobs come together, beyond those who would be
+// for one of them alone.
+func (l *Ledger) evictions(c course, jobs []*job) []Finding {
+	var findings []Finding
+	for _, e := range c.evicted {
+		known := func(v placement.Victim) bool { return e.job.evicts[v.Gang] }
+		if !slices.ContainsFunc(e.victims, func(v placement.Victim) bool { return !known(v) }) {
+			continue
+		}
+		var beside []string
+		for _, other := range contenders(e.job, jobs) {
+			beside = append(beside, other.Gang.ID)
+		}
+		findings = append(findings, *l.preempts(e.job, beside, e.victims))
+	}
+	return findings
+}
+
+// contenders are the other jobs that can be in the way of one.
+func contenders(j *job, jobs []*job) []*job {
+	others := slices.DeleteFunc(slices.Clone(jobs), func(other *job) bool { return other == j })
+	if near := slices.DeleteFunc(slices.Clone(others), func(other *job) bool { return !rivals(other, j) }); len(near) > 0 {
+		return near
+	}
+	return others
+}
+
+// sameCards reports jobs that are planned on the same cards as the changed one, both of
+// which fit at once.
+func (l *Ledger) sameCards(changed *job) []Finding {
+	var findings []Finding
+	for _, other := range l.starting() {
+		if other == changed || !changed.startable || other.placement == nil || changed.placement == nil || l.apart[pairKey(changed, other)] {
+			continue
+		}
+		if f, ok := l.collide(changed, other); ok {
+			findings = append(findings, f)
 		}
 	}
 	return findings
 }
 
-// all places all jobs at once, apart from those that a pair has shown to wait.
-func (l *Ledger) all() []Finding {
-	var jobs []*job
-	for _, j := range l.fitting() {
-		blocked := slices.ContainsFunc(jobs, func(other *job) bool { return l.apart[pairKey(other, j)] })
-		if !blocked {
-			jobs = append(jobs, j)
-		}
-	}
-	waiting, verdict := l.place(jobs)
-	if waiting == nil {
-		return nil
-	}
-	contenders := slices.DeleteFunc(jobs, func(j *job) bool { return j != waiting && !rivals(j, waiting) })
-	f := waits(waiting, contenders, verdict, "")
-	f.key = fmt.Sprintf("all %t", f.Error) // once, and once more when it becomes an error
-	return []Finding{f}
-}
-
-// fitting returns the jobs that fit alone, in the order in which they are placed.
-func (l *Ledger) fitting() []*job {
-	return slices.DeleteFunc(l.inOrder(), func(j *job) bool { return j.placement == nil })
-}
-
-// place places jobs in order on everything that any of them was given, and returns the
-// first that has to wait, nil for none.
-func (l *Ledger) place(jobs []*job) (waiting *job, verdict placement.Verdict) {
-	nodes, occupants := union(jobs)
-	view := viewOf(nodes, occupants)
-	view.SetQuota(l.tree)
-	for _, j := range jobs {
-		gang := onOwnNodes(j, nodes)
-		if l.tree == nil || !l.tree.HasLeaf(gang.Leaf) {
-			gang = withoutQuota(gang)
-		}
-		result := view.Plan(gang)
-		if result.Placement == nil {
-			return j, result.Verdict
-		}
-		view.Apply(gang, *result.Placement)
-	}
-	return nil, placement.Verdict{}
-}
-
-// sameCards reports that two jobs without an order were planned on the same cards.
-func (l *Ledger) sameCards(a, b *job) (Finding, bool) {
+// collide reports that two jobs without an order were planned on the same cards.
+func (l *Ledger) collide(a, b *job) (Finding, bool) {
 	if slices.Contains(l.before(b.Job), a) || slices.Contains(l.before(a.Job), b) {
 		return Finding{}, false
 	}
@@ -144,18 +281,15 @@ func (l *Ledger) sameCards(a, b *job) (Finding, bool) {
 		Summary: "Two jobs are planned on the same cards",
 		Detail: fmt.Sprintf("Jobs %s and %s are each planned on %s. Both fit at once, but nothing says which of them is placed first, "+
 			"so one will get other cards than the plan shows. Name the first in the second's after, as in after = [gpuplan_training_job.first.placed], to plan them around each other.",
-			first, second, strings.Join(where, ", ")),
+			first, second, join(where)),
 	}, true
 }
 
-// waits says that a job has to wait for others of the contenders.
-func waits(waiting *job, contenders []*job, verdict placement.Verdict, key string) Finding {
-	ids := []string{waiting.Gang.ID}
-	immediate := false
-	for _, j := range contenders {
-		if j != waiting {
-			ids = append(ids, j.Gang.ID)
-		}
+// waits says that a job has to wait for others.
+func waits(c course, jobs []*job, key string) Finding {
+	ids, immediate := []string{c.waiting.Gang.ID}, c.waiting.RequireImmediate
+	for _, j := range contenders(c.waiting, jobs) {
+		ids = append(ids, j.Gang.ID)
 		immediate = immediate || j.RequireImmediate
 	}
 	return Finding{
@@ -164,48 +298,44 @@ func waits(waiting *job, contenders []*job, verdict placement.Verdict, key strin
 		Error:   immediate,
 		Summary: "Jobs fit alone, but not together",
 		Detail: fmt.Sprintf("Job %s fits on its own, but not at the same time as %s: one of them will wait until the others finish. "+
-			"With the others placed, this is left for %s: %s", ids[0], strings.Join(ids[1:], ", "), ids[0], verdict),
+			"With the others placed, this is left for %s: %s", ids[0], join(ids[1:]), ids[0], c.verdict),
 		key: key,
 	}
 }
 
-func (l *Ledger) missingLeaves() []Finding {
-	if l.tree == nil {
-		return nil
+func (l *Ledger) noSuchLeaf(j *job, limits *quota.Tree) *Finding {
+	owner := "planned"
+	advice := ""
+	if !l.treeKnown {
+		owner = "cluster's"
+		advice = fmt.Sprintf(" When a gpuplan_quota_tree of this configuration adds it, name it as gpuplan_quota_tree.NAME.leaves[%q], so that the tree comes first.", j.Gang.Leaf)
 	}
-	var findings []Finding
-	for _, j := range l.inOrder() {
-		if j.Gang.Leaf == "" || l.tree.HasLeaf(j.Gang.Leaf) {
-			continue
-		}
-		findings = append(findings, Finding{
-			Kind:    NoSuchLeaf,
-			key:     "leaf " + j.Gang.ID,
-			Jobs:    []string{j.Gang.ID},
-			Error:   true,
-			Summary: "No such quota leaf",
-			Detail: fmt.Sprintf("Job %s is charged to the quota leaf %q, which the planned quota tree does not have; its leaves are %s.",
-				j.Gang.ID, j.Gang.Leaf, strings.Join(l.tree.Leaves(), ", ")),
-		})
+	return &Finding{
+		Kind:    NoSuchLeaf,
+		Jobs:    []string{j.Gang.ID},
+		Error:   true,
+		Summary: "No such quota leaf",
+		Detail: fmt.Sprintf("Job %s is charged to the quota leaf %q, which the %s quota tree does not have; its leaves are %s.%s",
+			j.Gang.ID, j.Gang.Leaf, owner, join(limits.Leaves()), advice),
 	}
-	return findings
 }
 
-func (l *Ledger) deletedPools() []Finding {
+// strandedJobs reports jobs whose nodes a pool gives up while they go on.
+func (l *Ledger) strandedJobs() []Finding {
 	var findings []Finding
-	for _, pool := range slices.Sorted(maps.Keys(l.deleted)) {
-		for _, gang := range l.deleted[pool] {
-			if !l.kept[gang] {
+	for _, what := range slices.Sorted(maps.Keys(l.stranded)) {
+		for _, job := range l.stranded[what] {
+			if !l.fixed[job] {
 				continue
 			}
 			findings = append(findings, Finding{
-				Kind:    PoolDeleted,
-				key:     "pool " + gang,
-				Jobs:    []string{gang},
+				Kind:    PoolTaken,
+				key:     what + " " + job,
+				Jobs:    []string{job},
 				Error:   true,
 				Summary: "A running job would lose its nodes",
-				Detail: fmt.Sprintf("Job %s runs on node pool %s, which this plan deletes while the job stays. "+
-					"Remove the job as well, wait until it has finished, or set allow_disruption = true on the pool and apply that before deleting it.", gang, pool),
+				Detail: fmt.Sprintf("The plan %s, on which job %s runs, and the job stays. Remove the job as well, wait until it has finished, "+
+					"suspend it and apply that before, or set allow_disruption = true on the pool.", what, job),
 			})
 		}
 	}
@@ -250,12 +380,11 @@ func union(jobs []*job) ([]placement.Node, []placement.Pod) {
 }
 
 // onOwnNodes keeps a gang off the nodes that its job was not given.
-func onOwnNodes(j *job, all []placement.Node) placement.Gang {
+func onOwnNodes(gang placement.Gang, given, all []placement.Node) placement.Gang {
 	own := map[string]bool{}
-	for _, n := range j.Nodes {
+	for _, n := range given {
 		own[n.Name] = true
 	}
-	gang := j.Gang
 	gang.ExcludeNodes = maps.Clone(gang.ExcludeNodes)
 	if gang.ExcludeNodes == nil {
 		gang.ExcludeNodes = map[string]bool{}
@@ -277,7 +406,8 @@ func withoutQuota(g placement.Gang) placement.Gang {
 
 // rivals reports whether two jobs can be in each other's way.
 func rivals(a, b *job) bool {
-	return a.Gang.Leaf != "" && b.Gang.Leaf != "" || slices.ContainsFunc(a.Nodes, func(n placement.Node) bool {
+	anywhere := len(a.Pools) == 0 || len(b.Pools) == 0
+	return anywhere || a.Gang.Leaf != "" && b.Gang.Leaf != "" || slices.ContainsFunc(a.Nodes, func(n placement.Node) bool {
 		return slices.ContainsFunc(b.Nodes, func(m placement.Node) bool { return m.Name == n.Name })
 	})
 }

@@ -4,8 +4,9 @@
 // of several resources together gives the same findings whatever the order.
 //
 // A ledger lives as long as one configured provider: the plan has one, the apply
-// another. It holds values that travel through Terraform's graph and nothing else;
-// it knows neither Terraform nor Kubernetes.
+// another. What it plans is a function of values that travel through Terraform's graph
+// and nothing else. In a plan it knows the cluster as well ([Ledger.Observe]), and says what
+// becomes of the jobs there. It knows neither Terraform nor Kubernetes.
 package ledger
 
 import (
@@ -20,25 +21,34 @@ import (
 type Ledger struct {
 	mu       sync.Mutex
 	jobs     map[string]*job
-	kept     map[string]bool
+	fates    map[string]fate // of jobs that exist
+	fixed    map[string]bool // those of them whose pods stay until pools have changed
+	dropped  map[string]bool // names of pools that are planned to be deleted
 	owned    map[string]bool
 	created  map[string]bool     // names of pools that are planned to be created
-	deleted  map[string][]string // names of pools that are planned to be deleted: gangs on them
+	stranded map[string][]string // jobs on nodes that pools give up, by what does so
 	tree     *quota.Tree
-	apart    map[string]bool // pairs of jobs that do not fit together
-	reported map[string]bool // keys of findings
-	applying bool
-	objects  objects
+	// treeKnown tells that the walk has said what becomes of the tree.
+	treeKnown bool
+	live      *picture
+	compared  map[string]bool // pairs of jobs that were placed together
+	apart     map[string]bool // those of them that do not fit
+	reported  map[string]bool // findings, by what tells them apart
+	applying  bool
+	objects   objects
 }
 
 // New returns an empty ledger.
 func New() *Ledger {
 	return &Ledger{
 		jobs:     map[string]*job{},
-		kept:     map[string]bool{},
+		fates:    map[string]fate{},
+		fixed:    map[string]bool{},
+		dropped:  map[string]bool{},
 		owned:    map[string]bool{},
 		created:  map[string]bool{},
-		deleted:  map[string][]string{},
+		stranded: map[string][]string{},
+		compared: map[string]bool{},
 		apart:    map[string]bool{},
 		reported: map[string]bool{},
 		objects:  objects{locks: map[string]*sync.Mutex{}, taken: map[string]bool{}},
@@ -56,16 +66,36 @@ type Job struct {
 	// After are the IDs of jobs that are placed before this one. An ID that is not
 	// in the ledger belongs to a job that exists already, whose cards are taken in Occupants.
 	After []string
-	// RequireImmediate makes it an error that the job has to wait for another one.
+	// Pools are the names of the pools whose capacity Nodes is. A job without may run
+	// anywhere, and is only looked at on the cluster.
+	Pools []string
+	// RequireImmediate makes it an error that the job has to wait.
 	RequireImmediate bool
-	// Limits is the quota tree that decides about the job, without usage; nil for none.
-	// It is for the verdict on a job that does not fit: the quota may be in its way too.
-	Limits *quota.Tree
+	// Reclaims tells that the job's scheduler takes places from others by the planner's
+	// rules, AllowPreemption that the user agrees to it.
+	Reclaims, AllowPreemption bool
+	// Check is how strictly the job is checked.
+	Check Check
 }
+
+// Check is how strictly a job is checked.
+type Check int
+
+// Checks. What a job that is not checked does to others is reported all the same.
+const (
+	Refuse Check = iota
+	Warn
+	Ignore
+)
 
 type job struct {
 	Job
-	placement *placement.Placement // nil: does not fit on its own
+	placement *placement.Placement // on what it was given; nil: it does not fit there
+	verdict   placement.Verdict    // why it does not
+	crowded   bool                 // it would but for the jobs that come before it
+	startable bool                 // as far as others of this walk are not in its way
+	settled   bool                 // it can start beside all that runs
+	evicts    map[string]bool      // gangs that go for the job alone
 }
 
 // Kind is what a [Finding] is about.
@@ -81,8 +111,18 @@ const (
 	NoSuchLeaf Kind = "NoSuchLeaf"
 	// DuplicatePool: two pools of one name are planned.
 	DuplicatePool Kind = "DuplicatePool"
-	// PoolDeleted: a job that stays runs on a pool that goes.
-	PoolDeleted Kind = "PoolDeleted"
+	// PoolTaken: a job that stays runs on nodes that a pool gives up.
+	PoolTaken Kind = "PoolTaken"
+	// Misfit: a job fits neither what it was given nor the cluster.
+	Misfit Kind = "Misfit"
+	// ExceedsQuota: a job by itself is more than its quota.
+	ExceedsQuota Kind = "ExceedsQuota"
+	// WaitsForQuota: what runs now leaves too little of the job's quota.
+	WaitsForQuota Kind = "WaitsForQuota"
+	// NeedsOthers: a job fits once jobs of this configuration have left, which the plan may make do so.
+	NeedsOthers Kind = "NeedsOthers"
+	// Preempts: the scheduler would evict running gangs for a job.
+	Preempts Kind = "Preempts"
 )
 
 // Finding is something that only several resources together show. The resource
@@ -101,25 +141,32 @@ type Finding struct {
 
 // PlanJob places a job on its capacity, after the jobs named in After, and records
 // it. The result depends on the job and those jobs alone. The findings are about all
-// jobs of the walk together. A job with the same ID is replaced.
+// jobs of the walk together, and about the cluster. A job with the same ID is replaced.
 func (l *Ledger) PlanJob(j Job) (placement.Result, []Finding) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
 	view := viewOf(j.Nodes, j.Occupants)
+	room := view.Place(withoutQuota(j.Gang)) != nil
 	for _, before := range l.before(j) {
 		if before.placement != nil {
 			view.Apply(before.Gang, *before.placement)
 		}
 	}
 	result := view.Plan(withoutQuota(j.Gang))
-	if result.Placement == nil && j.Limits != nil && j.Limits.HasLeaf(j.Gang.Leaf) {
-		view.SetQuota(j.Limits)
-		result.Verdict = both(result.Verdict, view.Plan(j.Gang).Verdict)
+	recorded := &job{Job: j, placement: result.Placement, crowded: room && result.Placement == nil, evicts: map[string]bool{}}
+	if gang, limits := l.gang(recorded), l.limits(); result.Placement == nil && limits != nil && limits.HasLeaf(gang.Leaf) {
+		view.SetQuota(limits)
+		result.Verdict = both(result.Verdict, view.Plan(gang).Verdict)
 	}
-	recorded := &job{Job: j, placement: result.Placement}
+	recorded.verdict = result.Verdict
 	l.jobs[j.Gang.ID] = recorded
-	return result, l.check(recorded)
+	l.fates[j.Gang.ID] = leaves // what runs under its name
+	if l.live != nil {
+		l.live.plan(j.Gang.ID)
+		l.live.join(j.Pools, j.Nodes)
+	}
+	return result, l.check(recorded, false)
 }
 
 // both is the verdict on a job that does not fit on its pools, with what its quota says
@@ -131,20 +178,69 @@ func both(pools, limited placement.Verdict) placement.Verdict {
 	return pools
 }
 
-// KeepJob records that a job exists and stays as it is.
+// KeepJob records that a job exists and goes on.
 func (l *Ledger) KeepJob(id string) []Finding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.kept[id] = true
-	return l.check(nil)
+	lost := l.live != nil && l.live.stay(id)
+	l.fates[id], l.fixed[id] = stays, true
+	return l.check(nil, lost)
+}
+
+// LeaveJob records that a job is deleted, or replaced after it was deleted, and so gives
+// back what it holds.
+func (l *Ledger) LeaveJob(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leave(id)
+}
+
+// SuspendJob records that a job gives back what it holds and stays. Pools change before
+// it does, so that it still counts as running on nodes that they give up.
+func (l *Ledger) SuspendJob(id string) []Finding {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leave(id)
+	l.fixed[id] = true
+	return l.check(nil, false)
+}
+
+func (l *Ledger) leave(id string) {
+	l.fates[id] = leaves
+	if l.live != nil {
+		l.live.leave(id)
+	}
+}
+
+// Promised reports whether the placement of a planned job is what the scheduler will do,
+// as far as can be told from values that travel through Terraform's graph: the job fits on
+// the pools that it was given, takes no place from others, and the same is true of the
+// jobs that it is placed after.
+func (l *Ledger) Promised(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	j, ok := l.jobs[id]
+	return ok && l.promised(j)
+}
+
+func (l *Ledger) promised(j *job) bool {
+	return !slices.ContainsFunc(append(l.before(j.Job), j), func(j *job) bool {
+		return j.placement == nil || len(j.Pools) == 0 || j.AllowPreemption
+	})
 }
 
 // RecordTree records the quota tree that this walk plans to have, nil for none.
 func (l *Ledger) RecordTree(tree *quota.Tree) []Finding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.tree = tree
-	return l.check(nil)
+	l.tree, l.treeKnown = tree, true
+	for _, j := range l.jobs {
+		j.settled = false
+	}
+	if l.live != nil {
+		l.live.limit(tree)
+	}
+	return l.check(nil, true)
 }
 
 // Tree returns a copy of the quota tree planned in this walk, nil when none was recorded yet.
@@ -184,10 +280,26 @@ func (l *Ledger) CreatePool(name string) []Finding {
 	return nil
 }
 
-// DeletePool records that a pool will be deleted on which these gangs run.
-func (l *Ledger) DeletePool(name string, gangs []string) []Finding {
+// StrandJobs records that the plan takes nodes from these jobs; what says how, as in
+// "deletes node pool v100".
+func (l *Ledger) StrandJobs(what string, jobs []string) []Finding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.deleted[name] = gangs
-	return l.check(nil)
+	l.stranded[what] = jobs
+	return l.check(nil, false)
+}
+
+// DeletePool records that a pool will be deleted.
+func (l *Ledger) DeletePool(name string) []Finding {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dropped[name] = true
+	if l.live == nil {
+		return nil
+	}
+	l.live.drop(name)
+	for _, j := range l.jobs {
+		j.settled = false
+	}
+	return l.check(nil, true)
 }

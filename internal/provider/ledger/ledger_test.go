@@ -39,7 +39,14 @@ func job(nodes []placement.Node, name string, workers int, after ...string) ledg
 	for i := range workers {
 		role.Members = append(role.Members, fmt.Sprintf("worker-%d", i))
 	}
-	return ledger.Job{Gang: placement.Gang{ID: "default/" + name, Roles: []placement.Role{role}}, Nodes: nodes, After: after}
+	j := ledger.Job{Gang: placement.Gang{ID: "default/" + name, Roles: []placement.Role{role}, Preemptible: true}, Nodes: nodes, After: after}
+	for _, n := range nodes {
+		if !slices.Contains(j.Pools, n.Pool) {
+			j.Pools = append(j.Pools, n.Pool)
+		}
+	}
+	j.Gang.Roles[0].Pools = j.Pools
+	return j
 }
 
 func inLeaf(j ledger.Job, leaf string) ledger.Job {
@@ -111,6 +118,7 @@ func TestJointCheckInEveryOrder(t *testing.T) {
 		},
 		"one that never fits stands in nobody's way": {
 			jobs: []ledger.Job{job(two, "a", 17), job(two, "b", 16)},
+			want: []string{"error Misfit default/a"},
 		},
 		"different pools": {
 			jobs: []ledger.Job{job(two, "a", 16), job(machines(t, "h100", 2), "b", 16)},
@@ -180,7 +188,7 @@ func TestAJobThatIsPlannedAgainIsTheSameJob(t *testing.T) {
 
 func tree(t *testing.T, leaf string, cards int64) *quota.Tree {
 	t.Helper()
-	total := quota.Resources{"aliyun.com/gpu": 64}
+	total := quota.Resources{"aliyun.com/gpu": 64000}
 	tree, err := quota.New(quota.Spec{Name: "root", Min: total, Max: total, Children: []quota.Spec{
 		{Name: leaf, Max: quota.Resources{"aliyun.com/gpu": cards}},
 	}})
@@ -233,14 +241,15 @@ func TestQuotaOfJobsTogether(t *testing.T) {
 func TestMisfitNamesTheQuotaToo(t *testing.T) {
 	big := inLeaf(job(machines(t, "v100", 2), "big", 20), "vision")
 	cards := "2 nodes have no free card left"
-	for limit, want := range map[int64]string{
+	for limit, want := range map[int64]string{ // of the planned tree
 		12: "12 of 20 members fit: quota root/vision: max of aliyun.com/gpu is 12, 0 is used and 20 is asked for by 20 members together; " + cards +
 			"; no node is left for worker-16 (each member asks for 1 card, mode topology). " +
 			"Nearest fix: pool size 3 (now 2) for pool v100 and quota max 20 (now 12) of aliyun.com/gpu for root/vision.",
 		20: "16 of 20 members fit: " + cards + " for worker-16 (each member asks for 1 card, mode topology). Nearest fix: pool size 3 (now 2) for pool v100.",
 	} {
-		big.Limits = tree(t, "vision", limit)
-		result, _ := ledger.New().PlanJob(big)
+		l := ledger.New()
+		l.RecordTree(tree(t, "vision", limit))
+		result, _ := l.PlanJob(big)
 		require.Nil(t, result.Placement)
 		assert.Equal(t, want, result.Verdict.String())
 	}
@@ -257,14 +266,22 @@ func TestPools(t *testing.T) {
 	assert.True(t, l.Owns("c/np1"))
 }
 
-func TestJobThatStaysOnAPoolThatGoes(t *testing.T) {
-	want := []string{"error PoolDeleted default/a"}
-
+func TestJobThatStaysOnNodesThatGo(t *testing.T) {
+	want := []string{"error PoolTaken default/a"}
+	gives := func(l *ledger.Ledger) []ledger.Finding {
+		return l.StrandJobs("deletes node pool v100", []string{"default/a", "default/b"})
+	}
 	l := ledger.New()
-	assert.Empty(t, l.DeletePool("v100", []string{"default/a", "default/b"}))
+	assert.Empty(t, gives(l))
 	assert.Equal(t, want, describe(l.KeepJob("default/a")))
+	l.LeaveJob("default/b")
 
 	l = ledger.New()
 	assert.Empty(t, l.KeepJob("default/a"))
-	assert.Equal(t, want, describe(l.DeletePool("v100", []string{"default/a", "default/b"})))
+	l.LeaveJob("default/b")
+	assert.Equal(t, want, describe(gives(l)))
+
+	l = ledger.New()
+	assert.Empty(t, gives(l))
+	assert.Equal(t, want, describe(l.SuspendJob("default/a")), "its nodes go before it does")
 }

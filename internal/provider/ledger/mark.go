@@ -10,12 +10,12 @@ import (
 const Unplanned = "unplanned"
 
 // Mark returns a short digest of where this walk places a job, [Unplanned] for a job
-// that it does not place.
+// whose place is known after apply.
 func (l *Ledger) Mark(id string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	j, ok := l.jobs[id]
-	if !ok || j.placement == nil {
+	if !ok || !l.promised(j) {
 		return Unplanned
 	}
 	digest := sha256.New()
@@ -29,5 +29,5 @@ func (l *Ledger) Mark(id string) string {
 func (l *Ledger) Keeps(id string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.kept[id]
+	return l.fixed[id]
 }

@@ -79,37 +79,48 @@ func (c change) effects() []effect {
 	return effects
 }
 
-// checkStranded refuses a change that takes nodes away from running jobs.
+// checkStranded refuses a change that takes nodes away from running jobs, unless these
+// belong to this configuration and do not stay: that shows when Terraform visits them.
 func (r *pool) checkStranded(ctx context.Context, c change) (diags diag.Diagnostics) {
+	stranded, diags := r.stranded(ctx, c)
+	for _, s := range stranded {
+		diags.Append(r.refuseForeign(s.at, s.text, s.pods)...)
+	}
+	return diags
+}
+
+// refuseForeign refuses to take nodes away from jobs of others, and tells the ledger about
+// those of this configuration.
+func (r *pool) refuseForeign(at path.Path, what string, pods []running.Pod) (diags diag.Diagnostics) {
+	if foreign := running.Foreign(pods, r.session.Owns); len(foreign) > 0 {
+		diags.AddAttributeError(at, "Running jobs would lose their nodes", refusal(what, foreign))
+	}
+	for _, f := range r.session.Ledger.StrandJobs(what, running.Owners(pods)) {
+		diags.Append(session.Diagnostic(f))
+	}
+	return diags
+}
+
+// stranded is an effect with the running pods that it hits.
+type stranded struct {
+	effect
+	pods []running.Pod
+}
+
+// stranded lists what a change would take from running jobs, nothing when it is allowed to.
+func (r *pool) stranded(ctx context.Context, c change) (list []stranded, diags diag.Diagnostics) {
 	effects := c.effects()
 	if c.to.AllowDisruption.ValueBool() || len(effects) == 0 {
-		return nil
+		return nil, nil
 	}
 	pods, diags := r.podsOn(ctx, c.from)
 	for _, e := range effects {
 		hit := slices.DeleteFunc(slices.Clone(pods), func(p running.Pod) bool { return !e.hits(p.Object) })
 		if len(hit) > 0 {
-			diags.AddAttributeError(e.at, "Running jobs would lose their nodes", refusal(e.text, hit))
+			list = append(list, stranded{effect: e, pods: hit})
 		}
 	}
-	return diags
-}
-
-// strandedByDelete returns the jobs on a pool, and those of them that this provider
-// did not create.
-func (r *pool) strandedByDelete(ctx context.Context, state model) (all, foreign []running.Pod, diags diag.Diagnostics) {
-	all, diags = r.podsOn(ctx, state)
-	if len(all) == 0 {
-		return nil, nil, diags
-	}
-	client, err := r.session.Kube()
-	if err == nil {
-		foreign, err = running.Foreign(ctx, client, all)
-	}
-	if err != nil {
-		diags.AddError("Running jobs cannot be listed", session.Sentence(err))
-	}
-	return all, foreign, diags
+	return list, diags
 }
 
 // podsOn lists the pods that hold cards of the pool's nodes.
@@ -129,8 +140,6 @@ func refusal(what string, pods []running.Pod) string {
 	return fmt.Sprintf("The plan %s, and there are running jobs that would lose their nodes: %s. "+
 		"Wait until they have finished, delete them first, or set allow_disruption = true.", what, running.Describe(pods))
 }
-
-func owners(pods []running.Pod) []string { return running.Owners(pods) }
 
 // changedKeys returns the labels that a node has no more, or with another value.
 func changedKeys(before, after map[string]string) []string {

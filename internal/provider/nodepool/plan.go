@@ -105,27 +105,24 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 	return diags
 }
 
-// planDelete tells jobs that stay about the pool that goes, and refuses to take
-// nodes away from jobs that this provider did not create. Whether its own jobs go in
-// the same plan shows when Terraform visits them; the apply looks once more.
+// planDelete tells jobs that stay about the pool that goes, and refuses to take nodes
+// away from jobs of others; the apply looks once more.
 func (r *pool) planDelete(ctx context.Context, state model) diag.Diagnostics {
-	if state.AllowDisruption.ValueBool() {
-		return nil
-	}
 	p, diags := state.pool(ctx)
 	if diags.HasError() {
 		return diags
 	}
-	all, foreign, more := r.strandedByDelete(ctx, state)
+	for _, f := range r.session.Ledger.DeletePool(p.Name) {
+		diags.Append(session.Diagnostic(f))
+	}
+	if state.AllowDisruption.ValueBool() {
+		return diags
+	}
+	pods, more := r.podsOn(ctx, state)
 	if diags.Append(more...); diags.HasError() {
 		return diags
 	}
-	if len(foreign) > 0 {
-		diags.AddError("Running jobs would lose their nodes", refusal("deletes node pool "+p.Name, foreign))
-	}
-	for _, f := range r.session.Ledger.DeletePool(p.Name, owners(all)) {
-		diags.Append(session.Diagnostic(f))
-	}
+	diags.Append(r.refuseForeign(path.Empty(), "deletes node pool "+p.Name, pods)...)
 	return diags
 }
 

@@ -7,8 +7,8 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
 
@@ -174,18 +174,13 @@ func TestDeletionUnderARunningJob(t *testing.T) {
 // planned; the plan passes, and the apply refuses as long as the job runs.
 func TestDeletionUnderAJobOfThisProvider(t *testing.T) {
 	cloud := acctest.StartCloud(t)
-	owner := &corev1.ConfigMap{ // stands for the job's object
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "trainer", Labels: map[string]string{"app.kubernetes.io/managed-by": "terraform-provider-gpuplan"}},
-	}
 	pod := acctest.GangPod("trainer", "trainer-0", "cn-hangzhou.10.0.1.1", 0, 1)
-	isController := true
-	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "trainer", UID: "u", Controller: &isController}}
+	pod.Labels[contract.ManagedByLabel] = contract.ManagedByValue
 	resource.UnitTest(t, resource.TestCase{
 		ProtoV6ProviderFactories: acctest.Providers(),
 		Steps: []resource.TestStep{
 			{Config: poolWith("")},
-			{Config: `# nothing left`, PlanOnly: true, ExpectNonEmptyPlan: true, PreConfig: func() { cloud.Put(t, owner); cloud.Put(t, pod) }},
+			{Config: `# nothing left`, PlanOnly: true, ExpectNonEmptyPlan: true, PreConfig: func() { cloud.Put(t, pod) }},
 			{Config: `# nothing left`, ExpectError: acctest.Saying("running jobs that would lose their nodes: default/trainer")},
 			{Config: `# nothing left`, PreConfig: func() { cloud.API.Remove(corev1.SchemeGroupVersion.WithKind("Pod"), "default", "trainer-0") }},
 		},

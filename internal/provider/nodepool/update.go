@@ -40,6 +40,14 @@ func (r *pool) modify(ctx context.Context, state model, m *model) (changed bool,
 		return false, diags
 	}
 	c := change{before: before, after: after, from: state, to: *m}
+	stranded, more := r.stranded(ctx, c)
+	diags.Append(more...)
+	for _, s := range stranded {
+		diags.AddAttributeError(s.at, "Running jobs would lose their nodes", refusal(s.text, s.pods))
+	}
+	if diags.HasError() {
+		return false, diags
+	}
 	if !c.changesPool() && len(state.DriftedNodes.Elements()) == 0 {
 		return true, diags // only settings of the provider changed
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
 // New returns the data source.
@@ -44,8 +45,8 @@ func (d *whatIf) Read(ctx context.Context, req datasource.ReadRequest, resp *dat
 	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
 		return
 	}
-	if tree := d.session.Ledger.Tree(); tree != nil {
-		view.SetQuota(tree)
+	if resp.Diagnostics.Append(d.charge(ctx, m, view)...); resp.Diagnostics.HasError() {
+		return
 	}
 	gang, err := spec.PlannerGang(view.Quota())
 	if err != nil {
@@ -57,6 +58,36 @@ func (d *whatIf) Read(ctx context.Context, req datasource.ReadRequest, resp *dat
 	}
 	resp.Diagnostics.Append(m.set(ctx, view.Plan(gang), view)...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+}
+
+// charge gives the view the quota tree with what runs now: the cluster's, else the planned
+// one. Which of the two does not depend on when Terraform reads the data source.
+func (d *whatIf) charge(ctx context.Context, m model, view *placement.View) (diags diag.Diagnostics) {
+	snapshot, err := d.session.Snapshot(ctx)
+	var limits *quota.Tree
+	if err == nil {
+		limits, err = snapshot.Quota()
+	}
+	if d.session.NotChecked(err, &diags) || err != nil && m.Quota.IsNull() {
+		view.SetQuota(d.session.Ledger.Tree())
+		return diags
+	}
+	if err != nil {
+		diags.AddAttributeError(path.Root("quota"), "Quota cannot be checked", session.Sentence(err))
+		return diags
+	}
+	if limits == nil {
+		limits = d.session.Ledger.Tree()
+	}
+	view.SetQuota(limits)
+	if m.Pools.IsNull() {
+		return diags // the view has what runs
+	}
+	for _, pod := range snapshot.Live(d.session.Owns).Pods {
+		pod.Node = "" // what it takes of its node is in the pool's capacity
+		view.AddPod(pod.Pod)
+	}
+	return diags
 }
 
 // view returns the pools or the cluster with the changes asked for.

@@ -49,7 +49,7 @@ func (d *whatIf) Schema(_ context.Context, _ datasource.SchemaRequest, resp *dat
 				Optional:            true, Validators: []validator.Int32{int32validator.AtLeast(1)},
 			},
 			"quota": schema.StringAttribute{
-				MarkdownDescription: "Leaf of the quota tree that is charged: of the tree planned in this configuration, or of the cluster's when `pools` is not set.",
+				MarkdownDescription: "Leaf of the quota tree that is charged: of the cluster's tree with what runs now, or, while the cluster has none, of the one planned in this configuration.",
 				Optional:            true,
 			},
 			"node_selector": schema.MapAttribute{

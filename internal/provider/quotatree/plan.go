@@ -22,7 +22,13 @@ import (
 // ModifyPlan makes the leaves known, tells the other resources of this walk about the
 // tree, and refuses changes that running jobs would suffer from.
 func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
-	if req.Plan.Raw.IsNull() || r.session == nil {
+	if r.session == nil {
+		return
+	}
+	if req.Plan.Raw.IsNull() {
+		for _, f := range r.session.Ledger.RecordTree(nil) {
+			resp.Diagnostics.Append(session.Diagnostic(f))
+		}
 		return
 	}
 	var plan model

@@ -3,20 +3,15 @@
 package running
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
@@ -67,31 +62,9 @@ func Owners(pods []Pod) []string {
 	return slices.Sorted(maps.Keys(owners))
 }
 
-// Foreign keeps the pods whose job was not created by this provider, in this
-// configuration or another.
-func Foreign(ctx context.Context, c *kube.Client, pods []Pod) ([]Pod, error) {
-	managed := map[types.UID]bool{}
-	var foreign []Pod
-	for _, p := range pods {
-		owner := metav1.GetControllerOf(p.Object)
-		if owner == nil {
-			foreign = append(foreign, p)
-			continue
-		}
-		ours, asked := managed[owner.UID]
-		if !asked {
-			object, err := c.Get(ctx, schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind), p.Object.Namespace, owner.Name)
-			if err != nil && !kube.IsNotFound(err) {
-				return nil, fmt.Errorf("find who created the pods of %s: %w", p.Owner, err)
-			}
-			ours = err == nil && object.GetLabels()[contract.ManagedByLabel] == contract.ManagedByValue
-			managed[owner.UID] = ours
-		}
-		if !ours {
-			foreign = append(foreign, p)
-		}
-	}
-	return foreign, nil
+// Foreign keeps the pods that do not belong to this configuration, as own says by the labels of each.
+func Foreign(pods []Pod, own func(labels map[string]string) bool) []Pod {
+	return slices.DeleteFunc(slices.Clone(pods), func(p Pod) bool { return own(p.Object.Labels) })
 }
 
 // Describe lists the owners with the nodes they are on: "default/a (on n1, n2), default/b (on n2)".

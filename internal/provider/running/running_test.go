@@ -4,25 +4,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/running"
 )
-
-func put(t *testing.T, server *kubetest.Server, object runtime.Object) {
-	t.Helper()
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-	require.NoError(t, err)
-	server.Put(&unstructured.Unstructured{Object: content})
-}
 
 func pod(name, node string, cards int64, change func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
@@ -44,13 +32,6 @@ func inGang(p *corev1.Pod) {
 	p.Labels[contract.TopologyGroupLabel], p.Labels[contract.TopologyReplicasLabel] = "gang", "2"
 }
 
-func ownedBy(name string) func(*corev1.Pod) {
-	controller := true
-	return func(p *corev1.Pod) {
-		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: name, UID: "uid", Controller: &controller}}
-	}
-}
-
 func TestPods(t *testing.T) {
 	objects := []corev1.Pod{
 		*pod("gang-0", "n1", 1, inGang),
@@ -69,28 +50,8 @@ func TestPods(t *testing.T) {
 }
 
 func TestForeign(t *testing.T) {
-	for name, test := range map[string]struct {
-		owner   *corev1.ConfigMap // stands for the job's object
-		change  func(*corev1.Pod)
-		foreign bool
-	}{
-		"no owner":        {nil, nil, true},
-		"owner is gone":   {nil, ownedBy("job"), true},
-		"another's":       {&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "job"}}, ownedBy("job"), true},
-		"this provider's": {&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "job", Labels: map[string]string{contract.ManagedByLabel: contract.ManagedByValue}}}, ownedBy("job"), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			server := kubetest.Start(t)
-			client, err := kube.New(server.Config())
-			require.NoError(t, err)
-			if test.owner != nil {
-				test.owner.TypeMeta, test.owner.Namespace = metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, "default"
-				put(t, server, test.owner)
-			}
-			pods := running.Pods([]corev1.Pod{*pod("p", "n1", 1, test.change)})
-			foreign, err := running.Foreign(t.Context(), client, pods)
-			require.NoError(t, err)
-			assert.Equal(t, test.foreign, len(foreign) == 1)
-		})
-	}
+	ours := func(p *corev1.Pod) { p.Labels["ours"] = "yes" }
+	pods := running.Pods([]corev1.Pod{*pod("a", "n1", 1, nil), *pod("b", "n1", 1, ours)})
+	foreign := running.Foreign(pods, func(labels map[string]string) bool { return labels["ours"] == "yes" })
+	assert.Equal(t, []string{"default/a"}, running.Owners(foreign))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
@@ -136,6 +137,13 @@ func (s *Session) NotChecked(err error, diags *diag.Diagnostics) bool {
 			fmt.Sprintf("What is planned in this configuration is checked, what exists is not, because %s.", err))
 	}
 	return true
+}
+
+// Owns reports whether an object with these labels belongs to this configuration. One that
+// was created before there were stamps may.
+func (s *Session) Owns(labels map[string]string) bool {
+	owner, stamped := labels[contract.OwnerLabel]
+	return labels[contract.ManagedByLabel] == contract.ManagedByValue && (!stamped || owner == s.Owner)
 }
 
 // unknown returns ErrUnknown when one of the attributes is unknown until apply.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
@@ -87,4 +88,17 @@ func TestSentence(t *testing.T) {
 func TestDiagnostic(t *testing.T) {
 	assert.Equal(t, diag.SeverityError, session.Diagnostic(ledger.Finding{Error: true, Summary: "s"}).Severity())
 	assert.Equal(t, diag.SeverityWarning, session.Diagnostic(ledger.Finding{Summary: "s"}).Severity())
+}
+
+func TestOwns(t *testing.T) {
+	s := session.New(session.Settings{Owner: "mine"})
+	for text, want := range map[string]bool{"": true, "mine": true, "theirs": false} {
+		labels := map[string]string{contract.ManagedByLabel: contract.ManagedByValue}
+		if text != "" {
+			labels[contract.OwnerLabel] = text
+		}
+		assert.Equal(t, want, s.Owns(labels), text)
+		delete(labels, contract.ManagedByLabel)
+		assert.False(t, s.Owns(labels), text)
+	}
 }

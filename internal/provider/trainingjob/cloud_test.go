@@ -64,7 +64,7 @@ func TestPlanChecksTheLiveQuota(t *testing.T) {
 			plan(config.Variables{"require_immediate": config.BoolVariable(true)}, "Job default/vgg16 fits on its pools, but not into its quota beside what runs now"),
 			plan(config.Variables{"workers": config.IntegerVariable(5)}, "Job default/vgg16 fits on its pools, but can never run within its quota"),
 			plan(config.Variables{"quota": config.StringVariable("sound")},
-				`Job default/vgg16 is charged to the quota leaf "sound", which the cluster's quota tree does not have; its leaves are [vision].`),
+				`Job default/vgg16 is charged to the quota leaf "sound", which the cluster's quota tree does not have; its leaves are vision.`),
 		},
 	})
 }

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
@@ -18,6 +22,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
@@ -53,7 +58,9 @@ func (r *trainingJob) Create(ctx context.Context, req resource.CreateRequest, re
 	}
 	m.ID = id(m)
 	if m.PlannedPlacement.IsUnknown() {
-		resp.Diagnostics.Append(r.planOnCluster(ctx, &m, spec)...)
+		if resp.Diagnostics.Append(r.planOnCluster(ctx, &m, spec)...); resp.Diagnostics.HasError() {
+			return
+		}
 	}
 	obj, err := r.begin(ctx, client, spec, placementOf(ctx, m.PlannedPlacement, &resp.Diagnostics))
 	if err != nil {
@@ -145,29 +152,58 @@ func tellArena(ctx context.Context, client *kube.Client, spec job.Spec, uid k8st
 	return err
 }
 
-// planOnCluster fills in the planned placement of a job that names no pools: where
-// the planner would put it now. A job that must wait has none.
+// planOnCluster fills in the planned placement of a job that had none at plan: where the
+// planner would put it now. A job that must wait has none. A job for which others would be
+// evicted is refused when nobody has agreed to that: the plan has not seen them.
 func (r *trainingJob) planOnCluster(ctx context.Context, m *model, spec job.Spec) (diags diag.Diagnostics) {
 	snapshot, err := r.session.Snapshot(ctx)
 	var view *placement.View
 	if err == nil {
 		view, err = snapshot.View()
 	}
-	if err != nil {
-		diags.AddError("Job was not created", session.Sentence(err))
-		return diags
+	c := r.checker(*m, spec)
+	var gang placement.Gang
+	if err == nil {
+		gang, err = c.gang(snapshot, view.Quota())
 	}
-	gang, err := spec.PlannerGang(view.Quota())
 	if err != nil {
-		diags.AddError("Job was not created", session.Sentence(err))
+		diags.AddError("Job was not started", session.Sentence(err))
 		return diags
 	}
 	result := view.Plan(gang)
+	if result.Placement == nil && c.ours() {
+		result = view.Reclaim(gang)
+	}
+	if victims := r.strangers(snapshot, result.Victims); len(victims) > 0 && c.level == session.CheckError && !c.allowPreemption {
+		diags.AddAttributeError(path.Root("allow_preemption"), "Job was not started", fmt.Sprintf(
+			"Since the plan was made, what job %s needs was taken, and the scheduler would evict for it: %s. Plan again, or set allow_preemption = true to agree.",
+			spec.ID(), strings.Join(victims, ", ")))
+		return diags
+	}
 	if result.Placement == nil {
 		tflog.Warn(ctx, "the job will wait", map[string]any{"job": spec.ID(), "reason": result.Verdict.String()})
 		m.setPlanned(nil)
 		return diags
 	}
+	if !c.promised() {
+		m.setPlanned(nil)
+		return diags
+	}
 	m.setPlanned(assignmentsOf(*result.Placement, nodesIn(view)))
 	return diags
+}
+
+// strangers names the victims that do not belong to this configuration, which the plan
+// has counted in.
+func (r *trainingJob) strangers(snapshot *cluster.Snapshot, victims []placement.Victim) []string {
+	live := snapshot.Live(r.session.Owns)
+	names := map[string]bool{}
+	for _, victim := range victims {
+		for _, pod := range live.Pods {
+			if slices.Contains(victim.Pods, pod.ID) && !live.Own[pod.Job] {
+				names[pod.Name] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
 }

@@ -24,6 +24,7 @@ type model struct {
 	Pools                   types.List     `tfsdk:"pools"`
 	After                   types.List     `tfsdk:"after"`
 	RequireImmediate        types.Bool     `tfsdk:"require_immediate"`
+	AllowPreemption         types.Bool     `tfsdk:"allow_preemption"`
 	PlacementCheck          types.String   `tfsdk:"placement_check"`
 	Quota                   types.String   `tfsdk:"quota"`
 	Preemptible             types.Bool     `tfsdk:"preemptible"`

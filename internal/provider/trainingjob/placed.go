@@ -7,9 +7,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/types"
-
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
 // existsMark is the mark of a job that was there when Terraform read it: its pods hold
@@ -66,10 +63,6 @@ func (c checker) before(after types.List) (ids []string, known bool, diags diag.
 		case id == c.spec.ID():
 			diags.AddAttributeError(at, "Job comes after itself", fmt.Sprintf("after of job %s names the job itself.", id))
 		case mark == existsMark:
-		case mark == ledger.Unplanned && c.level == session.CheckOff:
-		case mark == ledger.Unplanned:
-			diags.AddAttributeWarning(at, "Job cannot be planned around another", fmt.Sprintf(
-				"Nothing says where job %s will run, so job %s is planned as if it were not there. Give %s pools on which it fits.", id, c.spec.ID(), id))
 		case mark == c.session.Ledger.Mark(id):
 			ids = append(ids, id)
 		case c.session.Ledger.Keeps(id):

@@ -20,7 +20,14 @@ import (
 // ModifyPlan decides what a change means for a job that exists, and places one that
 // will be created.
 func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
-	if req.Plan.Raw.IsNull() || r.session == nil {
+	if r.session == nil {
+		return
+	}
+	if req.Plan.Raw.IsNull() {
+		var state model
+		if resp.Diagnostics.Append(req.State.Get(ctx, &state)...); !resp.Diagnostics.HasError() {
+			r.session.Ledger.LeaveJob(id(state).ValueString())
+		}
 		return
 	}
 	var plan, config model
@@ -47,6 +54,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	if resp.Diagnostics.HasError() {
 		return
 	}
+	resumed := old.Suspend && !wanted.Suspend
 	replace, inPlace := job.Diff(old, wanted)
 	replace = slices.DeleteFunc(replace, func(attribute string) bool { return slices.Contains(unknown, attribute) })
 	if !state.Triggers.IsNull() && !plan.Triggers.Equal(state.Triggers) {
@@ -63,13 +71,26 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		}
 		resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("pool_names"), plan.PoolNames)...)
 		// Terraform asks again for the plan of the new job, which is placed then.
+		r.session.Ledger.LeaveJob(old.ID())
 		return
 	}
 	keepResults(&plan, state, len(inPlace) > 0 || len(unknown) > 0)
-	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
-	for _, f := range r.session.Ledger.KeepJob(old.ID()) {
-		resp.Diagnostics.Append(session.Diagnostic(f))
+	switch {
+	case resumed:
+		resp.Diagnostics.Append(r.place(ctx, &plan, config)...)
+	case wanted.Suspend && !old.Suspend:
+		resp.Diagnostics.Append(reported(r.session.Ledger.SuspendJob(old.ID()))...)
+	default:
+		resp.Diagnostics.Append(reported(r.session.Ledger.KeepJob(old.ID()))...)
 	}
+	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
+}
+
+func reported(findings []ledger.Finding) (diags diag.Diagnostics) {
+	for _, f := range findings {
+		diags.Append(session.Diagnostic(f))
+	}
+	return diags
 }
 
 // id is known at plan when its parts are.
@@ -137,13 +158,12 @@ func (r *trainingJob) place(ctx context.Context, m *model, config model) (diags 
 		}
 		return diags
 	}
-	if !c.promised() {
+	if !c.promised() || spec.Suspend {
 		m.setPlanned(nil)
 	}
-	if config.Pools.IsNull() {
+	if spec.Suspend {
 		m.Placed = placed(m.ID, ledger.Unplanned)
-		diags.Append(c.onCluster(ctx)...)
-		return diags
+		return diags // it takes nothing until it is resumed, and is checked then
 	}
 	pools, _, poolDiags := capacity.List(ctx, config.Pools)
 	if diags.Append(poolDiags...); diags.HasError() {
@@ -152,9 +172,9 @@ func (r *trainingJob) place(ctx context.Context, m *model, config model) (diags 
 	for i := range pools {
 		pools[i] = pools[i].Without(spec.ID()) // a job that is replaced has gone by then
 	}
-	assignments, checkDiags := c.onPools(ctx, pools, before)
+	assignments, checkDiags := c.plan(ctx, pools, before)
 	diags.Append(checkDiags...)
-	if c.promised() {
+	if c.promised() && assignments != nil {
 		m.setPlanned(assignments)
 	}
 	m.Placed = placed(m.ID, r.session.Ledger.Mark(spec.ID()))

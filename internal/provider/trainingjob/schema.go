@@ -165,7 +165,7 @@ func placementAttributes() map[string]schema.Attribute {
 		"pools": schema.ListAttribute{
 			MarkdownDescription: "Capacity of the node pools whose nodes the members may use, `[gpuplan_node_pool.NAME.capacity]`. " +
 				"The members are kept on these pools, and the plan names their nodes and GPUs. It is not stored, so that what others use of the pools is no change of the job; " +
-				"`pool_names` is. Without it the job may use the whole cluster; it is then checked against the cluster as it is, and its planned placement is known after apply.",
+				"`pool_names` is. Without it the job may use the whole cluster; it is then checked against the cluster as it is. Its planned placement is known after apply, like that of a job which has no room until others of this plan have left.",
 			Optional: true, WriteOnly: true, ElementType: capacity.Type,
 			Validators: []validator.List{listvalidator.SizeAtLeast(1)},
 		},
@@ -177,11 +177,16 @@ func placementAttributes() map[string]schema.Attribute {
 			Optional: true, WriteOnly: true, ElementType: types.StringType,
 		},
 		"require_immediate": schema.BoolAttribute{
-			MarkdownDescription: "Fails the plan, instead of warning, when the job would have to wait for another job of this configuration. Default `false`.",
+			MarkdownDescription: "Fails the plan, instead of warning, when the job would have to wait: for another job of this configuration, or for quota that is in use. Default `false`.",
 			Optional:            true, Computed: true, Default: booldefault.StaticBool(false),
 		},
+		"allow_preemption": schema.BoolAttribute{
+			MarkdownDescription: "Agrees that the scheduler evicts running gangs for this job, by priority or to take back guaranteed quota. " +
+				"The plan names them either way: without consent it fails where the job is checked, with consent it warns, and the planned placement is known after apply. Default `false`.",
+			Optional: true,
+		},
 		session.PlacementCheck: schema.StringAttribute{
-			MarkdownDescription: "What the plan does when the job does not fit: `error`, `warn` or `off`. Default: the provider's.",
+			MarkdownDescription: "What the plan does when the job does not fit: `error`, `warn` or `off`. Default: the provider's. Running gangs that would be evicted for the job are named in any case.",
 			Optional:            true,
 			Validators:          []validator.String{stringvalidator.OneOf(session.Checks()...)},
 		},

@@ -38,7 +38,12 @@ func (r *trainingJob) Update(ctx context.Context, req resource.UpdateRequest, re
 			"Now that all values are known, %s of job %s changed, which needs a new job. Apply again.", strings.Join(replace, ", "), spec.ID()))
 		return
 	}
+	planned := m
 	keepResults(&m, state, false)
+	resumed := before.Suspend && !spec.Suspend
+	if resumed {
+		m.PlannedPlacement, m.PlannedNodeCount, m.Placed = planned.PlannedPlacement, planned.PlannedNodeCount, planned.Placed
+	}
 	if len(inPlace) == 0 {
 		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 		return
@@ -51,12 +56,18 @@ func (r *trainingJob) Update(ctx context.Context, req resource.UpdateRequest, re
 		live, err = client.Get(ctx, spec.Framework.GVK(), spec.Namespace, spec.Name)
 	}
 	if absent(err) && finished(state) {
+		keepResults(&m, state, false)
 		resp.Diagnostics.Append(resp.State.Set(ctx, m)...) // nothing is left that could change
 		return
 	}
 	if err != nil {
 		resp.Diagnostics.AddError("Job was not changed", session.Sentence(err))
 		return
+	}
+	if m.PlannedPlacement.IsUnknown() {
+		if resp.Diagnostics.Append(r.planOnCluster(ctx, &m, spec)...); resp.Diagnostics.HasError() {
+			return
+		}
 	}
 	obj, err := submit(ctx, client, spec, live, placementOf(ctx, m.PlannedPlacement, &resp.Diagnostics))
 	if err != nil {

@@ -1,0 +1,287 @@
+package ledger
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+// Live is a cluster as a walk found it.
+type Live struct {
+	// View has the nodes and what runs on them. The ledger copies it.
+	View *placement.View
+	// Pods are those of the view, with what people call them.
+	Pods []Pod
+	// Limits is the cluster's quota tree without usage, nil for none.
+	Limits *quota.Tree
+	// Own are the IDs of the jobs that belong to this configuration: the walk visits each of them.
+	Own map[string]bool
+	// OwnTree tells the same of the quota tree.
+	OwnTree bool
+}
+
+// Pod is a pod that runs in the cluster.
+type Pod struct {
+	placement.Pod
+	// Namespace is the pod's, Job the ID of its training job, "" for none.
+	Namespace, Job string
+	// Name is "namespace/name" of the pod's job, else of its gang, else of the pod.
+	Name string
+}
+
+// fate is what a walk makes of a job that exists.
+type fate int
+
+const (
+	undecided fate = iota
+	stays
+	leaves
+)
+
+// picture is the cluster with the pools as they are planned. Its views differ in what
+// runs: now is everything that does, certain is without the jobs that are known to
+// leave, and hoped is without those that may still turn out to leave, too.
+type picture struct {
+	Live
+	now, certain, hoped *placement.View
+	fates               map[string]fate   // the ledger's
+	jobs                map[string][]*Pod // the pods of training jobs
+	joined              map[string]bool   // pools
+}
+
+// Observe gives the ledger the cluster as the walk found it, once; it is nothing new the
+// second time. What the cluster shows leads to findings, and never changes a placement.
+func (l *Ledger) Observe(live Live) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.live != nil || l.applying {
+		return
+	}
+	p := &picture{Live: live, fates: l.fates, jobs: map[string][]*Pod{}, joined: map[string]bool{}}
+	p.Pods = slices.Clone(live.Pods)
+	for i := range p.Pods {
+		if pod := &p.Pods[i]; pod.Job != "" {
+			p.jobs[pod.Job] = append(p.jobs[pod.Job], pod)
+		}
+	}
+	p.now, p.certain, p.hoped = live.View.Clone(), live.View.Clone(), live.View.Clone()
+	for id := range p.jobs {
+		if p.open(id) || p.fates[id] == leaves {
+			p.take(p.hoped, id)
+		}
+		if p.fates[id] == leaves {
+			p.take(p.certain, id)
+		}
+	}
+	for pool := range l.dropped {
+		p.drop(pool)
+	}
+	l.live = p
+	p.limit(l.limits())
+}
+
+// Observed reports whether the ledger knows the cluster.
+func (l *Ledger) Observed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.live != nil
+}
+
+// limits is the quota tree that will decide, as far as is known: the planned one, else
+// the cluster's.
+func (l *Ledger) limits() *quota.Tree {
+	if l.treeKnown || l.live == nil {
+		return l.tree
+	}
+	return l.live.Limits
+}
+
+// treeOpen reports whether the walk has yet to say what becomes of the quota tree.
+func (l *Ledger) treeOpen() bool { return !l.treeKnown && l.live != nil && l.live.OwnTree }
+
+func (p *picture) views() []*placement.View {
+	return []*placement.View{p.now, p.certain, p.hoped}
+}
+
+// limit sets the quota tree. Pods that do not name their leaf are charged to that of
+// their namespace.
+func (p *picture) limit(tree *quota.Tree) {
+	for _, view := range p.views() {
+		view.SetQuota(tree)
+	}
+	if tree == nil {
+		return
+	}
+	for i := range p.Pods {
+		pod := &p.Pods[i]
+		if pod.Leaf != "" {
+			continue
+		}
+		if pod.Leaf = tree.LeafOf(pod.Namespace); pod.Leaf == "" {
+			continue
+		}
+		for _, view := range p.views() {
+			if _, runs := view.Pod(pod.ID); runs {
+				view.AddPod(pod.Pod)
+			}
+		}
+	}
+}
+
+// take takes the pods of a job out of a view, put puts them back.
+func (p *picture) take(view *placement.View, job string) {
+	for _, pod := range p.jobs[job] {
+		view.RemovePod(pod.ID)
+	}
+}
+
+func (p *picture) put(view *placement.View, job string) {
+	for _, pod := range p.jobs[job] {
+		view.AddPod(pod.Pod)
+	}
+}
+
+// open reports whether a job belongs to this configuration and was not visited yet.
+func (p *picture) open(job string) bool { return p.Own[job] && p.fates[job] == undecided }
+
+// leave takes away what a job gives back.
+func (p *picture) leave(job string) {
+	p.take(p.certain, job)
+	p.take(p.hoped, job)
+}
+
+// stay ends the hope that a job might leave, and reports whether there was any.
+func (p *picture) stay(job string) bool {
+	lost := p.open(job) && len(p.jobs[job]) > 0
+	if lost {
+		p.put(p.hoped, job)
+	}
+	return lost
+}
+
+// plan makes room for a job that is created, or created anew in the place of itself.
+func (p *picture) plan(job string) {
+	p.leave(job)
+	p.take(p.now, job)
+}
+
+// join brings the pools that a job was given into the views as they are planned.
+func (p *picture) join(pools []string, nodes []placement.Node) {
+	planned := map[string][]placement.Node{}
+	for _, n := range nodes {
+		planned[n.Pool] = append(planned[n.Pool], n)
+	}
+	for _, pool := range pools {
+		if !p.joined[pool] {
+			p.joined[pool] = true
+			p.replace(pool, planned[pool])
+		}
+	}
+}
+
+// drop takes a pool that is deleted out of the views.
+func (p *picture) drop(pool string) {
+	p.joined[pool] = true
+	p.replace(pool, nil)
+}
+
+// replace makes a pool consist of its planned nodes. The i-th that has only a planned name
+// is the i-th of those that exist and are not named.
+func (p *picture) replace(pool string, planned []placement.Node) {
+	named := map[string]bool{}
+	for _, n := range planned {
+		named[n.Name] = true
+	}
+	var rest []placement.Node
+	for _, name := range p.View.Nodes() {
+		if n, ok := p.View.Node(name); ok && n.Pool == pool && !named[name] {
+			rest = append(rest, n)
+		}
+	}
+	for _, n := range planned {
+		if exists, ok := p.View.Node(n.Name); ok {
+			n = changed(exists, n)
+		} else if len(rest) > 0 {
+			n, rest = changed(rest[0], n), rest[1:]
+		}
+		for _, view := range p.views() {
+			view.SetNode(n)
+		}
+	}
+	for _, n := range rest {
+		for _, view := range p.views() {
+			view.RemoveNode(n.Name)
+		}
+	}
+}
+
+// changed is a node that exists as its pool is planned. What is free on it by the pool's
+// capacity is not what it has.
+func changed(exists, planned placement.Node) placement.Node {
+	if exists.Mode == planned.Mode && exists.Cards != nil {
+		exists.Labels = merged(exists.Labels, planned.Labels)
+		return exists
+	}
+	exists.Mode, exists.CardPolicy, exists.Labels = planned.Mode, planned.CardPolicy, merged(exists.Labels, planned.Labels)
+	exists.Cards = planned.Cards
+	return exists
+}
+
+func merged(labels, more map[string]string) map[string]string {
+	out := maps.Clone(labels)
+	if out == nil {
+		out = map[string]string{}
+	}
+	maps.Copy(out, more)
+	return out
+}
+
+// needs returns the jobs that have to leave for another to fit: as few as possible, and
+// those first of which it is known that they do.
+func (p *picture) needs(id string, fits func(*placement.View) bool) []string {
+	var sure, open []string
+	for _, job := range slices.Sorted(maps.Keys(p.jobs)) {
+		switch {
+		case p.fates[job] == leaves && job != id:
+			sure = append(sure, job)
+		case p.open(job):
+			open = append(open, job)
+		}
+	}
+	view := p.hoped.Clone()
+	var needed []string
+	for _, job := range append(open, sure...) {
+		p.put(view, job)
+		if !fits(view) {
+			p.take(view, job)
+			needed = append(needed, job)
+		}
+	}
+	slices.Sort(needed)
+	return needed
+}
+
+// users lists who uses the part of the quota tree at a path, sorted.
+func (p *picture) users(tree *quota.Tree, path string) []string {
+	names := map[string]bool{}
+	for _, pod := range p.Pods {
+		at := tree.Path(pod.Leaf)
+		if _, runs := p.certain.Pod(pod.ID); runs && (at == path || strings.HasPrefix(at, path+"/")) {
+			names[pod.Name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// name says who a victim is.
+func (p *picture) name(v placement.Victim) string {
+	for _, pod := range p.Pods {
+		if slices.Contains(v.Pods, pod.ID) {
+			return pod.Name
+		}
+	}
+	return v.Gang
+}

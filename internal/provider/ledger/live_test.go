@@ -1,0 +1,384 @@
+package ledger_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+// cluster is what runs when a walk begins.
+type cluster struct {
+	nodes  []placement.Node
+	pods   []ledger.Pod
+	own    []string
+	limits *quota.Tree
+	// ownTree tells that the tree belongs to the configuration.
+	ownTree bool
+}
+
+// runs adds a gang with one card per member, the first on the first node.
+func (c cluster) runs(gang string, members int, change ...func(*placement.Pod)) cluster {
+	c.pods = slices.Clone(c.pods)
+	taken := map[string]int{}
+	for _, p := range c.pods {
+		taken[p.Node]++
+	}
+	for i := range members {
+		node := slices.IndexFunc(c.nodes, func(n placement.Node) bool { return taken[n.Name] < 8 })
+		name := c.nodes[node].Name
+		pod := placement.Pod{
+			ID: fmt.Sprintf("%s-%d", gang, i), Node: name, Gang: gang, Preemptible: true,
+			Request: placement.Request{Mode: placement.ModeTopology, Cards: 1}, Own: gpu.SetOf(taken[name]),
+		}
+		for _, f := range change {
+			f(&pod)
+		}
+		taken[name]++
+		c.pods = append(c.pods, ledger.Pod{Pod: pod, Namespace: "default", Job: gang, Name: gang})
+	}
+	return c
+}
+
+func (c cluster) live() ledger.Live {
+	live := ledger.Live{View: placement.NewView(), Pods: c.pods, Limits: c.limits, Own: map[string]bool{}, OwnTree: c.ownTree}
+	for _, n := range c.nodes {
+		live.View.SetNode(n)
+	}
+	for _, p := range c.pods {
+		live.View.AddPod(p.Pod)
+	}
+	live.View.SetQuota(c.limits)
+	for _, id := range c.own {
+		live.Own[id] = true
+	}
+	return live
+}
+
+func charged(leaf string) func(*placement.Pod) { return func(p *placement.Pod) { p.Leaf = leaf } }
+
+// visit is what Terraform's visit of one resource tells the ledger.
+type visit func(*ledger.Ledger) []ledger.Finding
+
+func plan(j ledger.Job) visit {
+	return func(l *ledger.Ledger) []ledger.Finding {
+		_, found := l.PlanJob(j)
+		return found
+	}
+}
+
+func keep(id string) visit {
+	return func(l *ledger.Ledger) []ledger.Finding { return l.KeepJob(id) }
+}
+
+func leave(id string) visit {
+	return func(l *ledger.Ledger) []ledger.Finding { l.LeaveJob(id); return nil }
+}
+
+func suspend(id string) visit {
+	return func(l *ledger.Ledger) []ledger.Finding { return l.SuspendJob(id) }
+}
+
+func planTree(tree *quota.Tree) visit {
+	return func(l *ledger.Ledger) []ledger.Finding { return l.RecordTree(tree) }
+}
+
+func strand(jobs ...string) visit {
+	return func(l *ledger.Ledger) []ledger.Finding { return l.StrandJobs("shrinks node pool v100", jobs) }
+}
+
+// both are visits in an order, as a reference makes it.
+func both(a, b ledger.Job) visit {
+	return func(l *ledger.Ledger) []ledger.Finding { return append(plan(a)(l), plan(b)(l)...) }
+}
+
+// replace is the visit of one resource: the old job goes, the new one is planned.
+func replace(id string, j ledger.Job) visit {
+	return func(l *ledger.Ledger) []ledger.Finding { l.LeaveJob(id); return plan(j)(l) }
+}
+
+func visits(list []visit, f func([]visit)) {
+	if len(list) <= 1 {
+		f(list)
+		return
+	}
+	for i := range list {
+		rest := slices.Delete(slices.Clone(list), i, i+1)
+		visits(rest, func(tail []visit) { f(append([]visit{list[i]}, tail...)) })
+	}
+}
+
+// claims makes a job of the gpuplan scheduler with a priority.
+func claims(j ledger.Job, priority int32) ledger.Job {
+	j.Reclaims, j.Gang.Priority = true, priority
+	return j
+}
+
+func consents(j ledger.Job) ledger.Job { j.AllowPreemption = true; return j }
+
+func immediately(j ledger.Job) ledger.Job { j.RequireImmediate = true; return j }
+
+func checked(j ledger.Job, check ledger.Check) ledger.Job { j.Check = check; return j }
+
+// What the cluster and the visits of a walk come to together does not depend on the order
+// of the visits, but for the announcement of jobs that may have to wait for others to leave,
+// which is only made while that is open.
+func TestLiveInEveryOrder(t *testing.T) {
+	two := machines(t, "v100", 2)
+	full := cluster{nodes: two, own: []string{"default/a"}}.runs("default/a", 16)
+	foreign := cluster{nodes: two}.runs("default/x", 16)
+	eight := func(own bool) cluster {
+		return cluster{nodes: two, limits: tree(t, "vision", 8), ownTree: own}.runs("default/x", 8, charged("vision"))
+	}
+	anywhere := func(j ledger.Job) ledger.Job {
+		j.Nodes, j.Pools, j.Gang.Roles[0].Pools = nil, nil, nil
+		return j
+	}
+	const announced = "warning NeedsOthers default/b default/a"
+	for name, test := range map[string]struct {
+		cluster cluster
+		visits  []visit
+		want    []string
+		// announced are the warnings while something is open.
+		announced []string
+	}{
+		"room beside what runs": {
+			cluster: cluster{nodes: two}.runs("default/x", 8), visits: []visit{plan(job(two, "b", 8))},
+		},
+		"quota in use, the cluster's tree": {
+			cluster: eight(false), visits: []visit{plan(inLeaf(job(two, "b", 1), "vision"))},
+			want: []string{"warning WaitsForQuota default/b"},
+		},
+		"quota in use, a tree of this configuration": {
+			cluster: eight(true), visits: []visit{plan(inLeaf(job(two, "b", 1), "vision")), planTree(tree(t, "vision", 8))},
+			want: []string{"warning WaitsForQuota default/b"},
+		},
+		"quota in use, without pools": {
+			cluster: eight(true), visits: []visit{plan(anywhere(inLeaf(job(two, "b", 1), "vision"))), planTree(tree(t, "vision", 8))},
+			want: []string{"warning WaitsForQuota default/b"},
+		},
+		"quota in use, and no time to wait": {
+			cluster: eight(false), visits: []visit{plan(immediately(inLeaf(job(two, "b", 1), "vision")))},
+			want: []string{"error WaitsForQuota default/b"},
+		},
+		"quota in use of a leaf that the plan raises": {
+			cluster: eight(true), visits: []visit{plan(immediately(inLeaf(job(two, "b", 1), "vision"))), planTree(tree(t, "vision", 9))},
+			announced: []string{"warning WaitsForQuota default/b"},
+		},
+		"quota in use under a tree that is new": {
+			cluster: cluster{nodes: two}.runs("default/x", 8, charged("vision")),
+			visits:  []visit{plan(immediately(inLeaf(job(two, "b", 1), "vision"))), planTree(tree(t, "vision", 8))},
+			want:    []string{"error WaitsForQuota default/b"},
+		},
+		"a leaf that the plan adds": {
+			cluster: cluster{nodes: two, limits: tree(t, "sound", 8), ownTree: true},
+			visits:  []visit{plan(inLeaf(job(two, "b", 1), "vision")), planTree(tree(t, "vision", 8))},
+		},
+		"more than the quota, beside one that fits": {
+			cluster: cluster{nodes: two, limits: tree(t, "vision", 8)},
+			visits:  []visit{plan(inLeaf(job(two, "b", 9), "vision")), plan(inLeaf(job(two, "c", 4, "default/b"), "vision"))},
+			want:    []string{"error ExceedsQuota default/b"},
+		},
+		"two that fit into what is left of the quota one at a time": {
+			cluster: cluster{nodes: two, limits: tree(t, "vision", 8)}.runs("default/x", 4, charged("vision")),
+			visits:  []visit{plan(inLeaf(job(two, "b", 4), "vision")), plan(inLeaf(job(two, "c", 4, "default/b"), "vision"))},
+			want:    []string{"warning Waits default/c default/b"},
+		},
+		"two anywhere that fit one at a time": {
+			cluster: cluster{nodes: two}.runs("default/x", 8),
+			visits:  []visit{plan(anywhere(job(two, "b", 8))), plan(anywhere(job(two, "c", 8)))},
+			want:    []string{"warning Waits default/c default/b"},
+		},
+		"more than fits behind one that comes first": {
+			cluster: cluster{nodes: two}, visits: []visit{both(job(two, "b", 10), job(two, "c", 10, "default/b"))},
+			want: []string{"error Misfit default/c"},
+		},
+		"one is deleted, another created": {
+			cluster: full, visits: []visit{leave("default/a"), plan(job(two, "b", 16))}, announced: []string{announced},
+		},
+		"one is suspended, another created": {
+			cluster: full, visits: []visit{suspend("default/a"), plan(job(two, "b", 16))}, announced: []string{announced},
+		},
+		"one is renamed": {
+			cluster: full, visits: []visit{replace("default/a", job(two, "b", 16))}, announced: []string{announced},
+		},
+		"one is replaced by itself": {
+			cluster: full, visits: []visit{replace("default/a", job(two, "a", 16))},
+		},
+		"one is replaced by a smaller one, another takes the rest": {
+			cluster: full, visits: []visit{replace("default/a", job(two, "a", 8)), plan(job(two, "b", 8, "default/a"))}, announced: []string{announced},
+		},
+		"one is replaced by a smaller one, another needs more than the rest": {
+			cluster: full, visits: []visit{replace("default/a", job(two, "a", 8)), plan(job(two, "b", 9))},
+			want: []string{"warning Waits default/b default/a"}, announced: []string{announced},
+		},
+		"one stays, another does not fit": {
+			cluster: full, visits: []visit{keep("default/a"), plan(job(two, "b", 16))},
+			want: []string{"error Misfit default/b"}, announced: []string{announced},
+		},
+		"one leaves, one stays, and only one of them has to": {
+			cluster: cluster{nodes: two, own: []string{"default/a", "default/k"}}.runs("default/a", 8).runs("default/k", 8),
+			visits:  []visit{keep("default/k"), leave("default/a"), plan(job(two, "b", 8))}, announced: []string{announced, "warning NeedsOthers default/b default/k"},
+		},
+		"one leaves, one stays, and both would have to leave": {
+			cluster: cluster{nodes: two, own: []string{"default/a", "default/k"}}.runs("default/a", 8).runs("default/k", 8),
+			visits:  []visit{keep("default/k"), leave("default/a"), plan(job(two, "b", 16))},
+			want:    []string{"error Misfit default/b"}, announced: []string{"warning NeedsOthers default/b default/a default/k"},
+		},
+		"quota of one that leaves": {
+			cluster: cluster{nodes: two, limits: tree(t, "vision", 8), own: []string{"default/a"}}.runs("default/a", 8, charged("vision")),
+			visits:  []visit{leave("default/a"), plan(inLeaf(job(two, "b", 8), "vision"))}, announced: []string{announced},
+		},
+		"quota of one that stays": {
+			cluster: cluster{nodes: two, limits: tree(t, "vision", 8), own: []string{"default/a"}}.runs("default/a", 8, charged("vision")),
+			visits:  []visit{keep("default/a"), plan(inLeaf(job(two, "b", 8), "vision"))},
+			want:    []string{"warning WaitsForQuota default/b"}, announced: []string{announced},
+		},
+		"somebody else's of no lower priority": {
+			cluster: foreign, visits: []visit{plan(claims(job(two, "b", 8), 0))}, want: []string{"error Misfit default/b"},
+		},
+		"somebody else's of lower priority": {
+			cluster: foreign, visits: []visit{plan(claims(job(two, "b", 8), 1))}, want: []string{"error Preempts default/b"},
+		},
+		"the same with consent": {
+			cluster: foreign, visits: []visit{plan(consents(claims(job(two, "b", 8), 1)))}, want: []string{"warning Preempts default/b"},
+		},
+		"the same of a job that is only warned of": {
+			cluster: foreign, visits: []visit{plan(checked(claims(job(two, "b", 8), 1), ledger.Warn))}, want: []string{"warning Preempts default/b"},
+		},
+		"the same of a job that is not checked": {
+			cluster: foreign, visits: []visit{plan(checked(claims(job(two, "b", 8), 1), ledger.Ignore))}, want: []string{"warning Preempts default/b"},
+		},
+		"a job that is not checked and does not fit": {
+			cluster: foreign, visits: []visit{plan(checked(claims(job(two, "b", 8), 0), ledger.Ignore))},
+		},
+		"one of lower priority that stays": {
+			cluster: full, visits: []visit{keep("default/a"), plan(claims(job(two, "b", 8), 1))},
+			want: []string{"error Preempts default/b"}, announced: []string{announced},
+		},
+		"one of lower priority that leaves": {
+			cluster: full, visits: []visit{leave("default/a"), plan(claims(job(two, "b", 8), 1))}, announced: []string{announced},
+		},
+		"two that each find room, of which the second evicts": {
+			cluster: cluster{nodes: two}.runs("default/x", 8),
+			visits:  []visit{plan(claims(job(two, "b", 8), 1)), plan(claims(job(two, "c", 8, "default/b"), 1))},
+			want:    []string{"error Preempts default/c default/b"},
+		},
+		"a pool shrinks under a gang that is replaced by a smaller one": {
+			cluster: cluster{nodes: machines(t, "v100", 3), own: []string{"default/a"}}.runs("default/a", 24),
+			visits:  []visit{strand("default/a"), replace("default/a", job(two, "a", 16))},
+		},
+		"a pool shrinks under a gang that is replaced by one that does not fit": {
+			cluster: cluster{nodes: machines(t, "v100", 3), own: []string{"default/a"}}.runs("default/a", 24),
+			visits:  []visit{strand("default/a"), replace("default/a", job(two, "a", 17))},
+			want:    []string{"error Misfit default/a"},
+		},
+		"a pool shrinks under a gang that stays": {
+			cluster: full, visits: []visit{strand("default/a"), keep("default/a")}, want: []string{"error PoolTaken default/a"},
+		},
+		"a pool shrinks under a gang that is suspended after it": {
+			cluster: full, visits: []visit{strand("default/a"), suspend("default/a")}, want: []string{"error PoolTaken default/a"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			visits(test.visits, func(order []visit) {
+				l := ledger.New()
+				l.Observe(test.cluster.live())
+				var found []ledger.Finding
+				for _, v := range order {
+					found = append(found, v(l)...)
+				}
+				decided := slices.DeleteFunc(describe(found), func(text string) bool { return slices.Contains(test.announced, text) })
+				assert.ElementsMatch(t, test.want, decided)
+			})
+		})
+	}
+}
+
+// A pool that was not read since it was made calls its nodes by their planned names: they
+// are the nodes that exist.
+func TestNodesThatWereNotReadSince(t *testing.T) {
+	exist := machines(t, "v100", 2)
+	for i := range exist {
+		exist[i].Name = fmt.Sprintf("node-%d", i)
+	}
+	l := ledger.New()
+	l.Observe(cluster{nodes: exist}.runs("default/x", 16).live())
+	_, found := l.PlanJob(job(machines(t, "v100", 2), "b", 1))
+	assert.Equal(t, []string{"error Misfit default/b"}, describe(found))
+
+	l = ledger.New()
+	l.Observe(cluster{nodes: exist}.runs("default/x", 16).live())
+	_, found = l.PlanJob(job(machines(t, "v100", 3), "b", 8))
+	assert.Empty(t, found, "the pool grows by a third")
+}
+
+// What is announced says who has to leave, who is evicted, and for whom a job waits.
+func TestLiveFindingsNameTheOthers(t *testing.T) {
+	two := machines(t, "v100", 2)
+	say := func(c cluster, j ledger.Job) string {
+		l := ledger.New()
+		l.Observe(c.live())
+		_, found := l.PlanJob(j)
+		require.Len(t, found, 1)
+		return found[0].Detail
+	}
+	lower := func(p *placement.Pod) { p.Leaf, p.Priority = "vision", -5 }
+
+	assert.Contains(t, say(cluster{nodes: two, own: []string{"default/a"}}.runs("default/a", 16), job(two, "b", 8)),
+		"Job default/b does not fit beside what runs now, and does without default/a")
+	assert.Contains(t, say(cluster{nodes: two}.runs("default/x", 16, lower), claims(job(two, "b", 8), 0)),
+		"the scheduler would evict for it: default/x (16 pods, priority -5, quota vision).")
+	quotaText := say(cluster{nodes: two, limits: tree(t, "vision", 8)}.runs("default/x", 8, charged("vision")), inLeaf(job(two, "b", 1), "vision"))
+	assert.Contains(t, quotaText, "Job default/b fits on its pools, but not into its quota beside what runs now: 0 of 1 members fit: quota root/vision: max of aliyun.com/gpu is 8, 8 is used")
+	assert.Contains(t, quotaText, "It waits until enough of what uses this quota has ended: default/x.")
+}
+
+// The cluster decides between fits, waits and evicts, and never where a job is planned.
+func TestTheClusterDoesNotChangeThePlacement(t *testing.T) {
+	two := machines(t, "v100", 2)
+	alone, _ := ledger.New().PlanJob(job(two, "b", 4))
+	l := ledger.New()
+	l.Observe(cluster{nodes: two}.runs("default/x", 3).live())
+	beside, _ := l.PlanJob(job(two, "b", 4))
+	assert.Equal(t, alone.Placement, beside.Placement)
+}
+
+// A walk that changes things does not look at the cluster: what it misses may be what it uses.
+func TestNothingIsSaidWhileApplying(t *testing.T) {
+	two := machines(t, "v100", 2)
+	l := ledger.New()
+	l.Observe(cluster{nodes: two}.runs("default/x", 16).live())
+	l.StartApplying()
+	_, found := l.PlanJob(job(two, "b", 16))
+	assert.Empty(t, found)
+}
+
+// Each contention names those who contend.
+func TestNobodyWaitsForNobody(t *testing.T) {
+	two := machines(t, "v100", 2)
+	jobs := []ledger.Job{
+		inLeaf(job(two, "a", 9), "vision"), inLeaf(job(two, "b", 3), "vision"), job(machines(t, "h100", 1), "c", 8), job(two, "d", 14),
+	}
+	orders(jobs, func(jobs []ledger.Job) {
+		l := ledger.New()
+		var found []ledger.Finding
+		for _, j := range jobs {
+			_, more := l.PlanJob(j)
+			found = append(found, more...)
+		}
+		found = append(found, l.RecordTree(tree(t, "vision", 8))...)
+		for _, f := range found {
+			assert.NotContains(t, f.Detail, "at the same time as :")
+			assert.False(t, f.Kind == ledger.Waits && len(f.Jobs) < 2, strings.Join(f.Jobs, " "))
+		}
+	})
+}

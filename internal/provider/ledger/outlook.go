@@ -1,0 +1,229 @@
+package ledger
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+// outlooks says of planned jobs what the scheduler would do with each on the cluster, and
+// notes which of them can be placed beside others.
+func (l *Ledger) outlooks(jobs []*job) []Finding {
+	var findings []Finding
+	for _, j := range jobs {
+		clear(j.evicts)
+		f := l.outlook(j)
+		if j.startable = f == nil || f.Kind == NeedsOthers || f.Kind == Preempts; f != nil {
+			findings = append(findings, *f)
+		}
+	}
+	return findings
+}
+
+// outlook is the one finding about a job by itself, nil when it can start at once.
+func (l *Ledger) outlook(j *job) *Finding {
+	limits, g := l.limits(), l.gang(j)
+	if g.Leaf != "" && !limits.HasLeaf(g.Leaf) {
+		return l.noSuchLeaf(j, limits)
+	}
+	if f := l.exceeds(j, g, limits); f != nil {
+		return f
+	}
+	if l.live == nil {
+		if j.placement != nil {
+			return nil
+		}
+		return misfit(j, j.verdict)
+	}
+	p := l.live
+	fits := func(view *placement.View) bool { return view.Place(g) != nil }
+	switch {
+	case j.crowded && l.place(append(l.before(j.Job), j)).waiting != nil:
+		return misfit(j, j.verdict)
+	case fits(p.now):
+		j.settled = true
+		return nil
+	case fits(p.hoped):
+		return needsOthers(j, p.needs(j.Gang.ID, fits))
+	}
+	if j.Reclaims {
+		result := p.certain.Reclaim(g)
+		if result.Placement == nil {
+			result = p.hoped.Reclaim(g)
+		}
+		switch {
+		case len(result.Victims) > 0:
+			for _, v := range result.Victims {
+				j.evicts[v.Gang] = true
+			}
+			return l.preempts(j, nil, result.Victims)
+		case result.Placement != nil:
+			return nil // those in its way are being deleted
+		}
+	}
+	verdict := p.certain.Plan(g).Verdict
+	if p.hoped.Place(withoutQuota(g)) != nil {
+		return l.waitsForQuota(j, g, verdict, limits)
+	}
+	if len(j.Pools) > 0 && j.placement == nil {
+		verdict = j.verdict
+	}
+	return misfit(j, verdict)
+}
+
+// planned reports whether one of the victims is planned in this walk itself.
+func (l *Ledger) planned(victims []placement.Victim) bool {
+	return slices.ContainsFunc(victims, func(v placement.Victim) bool { return l.jobs[v.Gang] != nil })
+}
+
+// gang is the gang of a job as it is charged to the quota tree that will decide.
+func (l *Ledger) gang(j *job) placement.Gang {
+	g, limits := j.Gang, l.limits()
+	if limits == nil {
+		return withoutQuota(g)
+	}
+	if namespace, _, ok := strings.Cut(g.ID, "/"); ok && g.Leaf == "" {
+		g.Leaf = limits.LeafOf(namespace)
+	}
+	if l.treeOpen() && !limits.HasLeaf(g.Leaf) {
+		return withoutQuota(g) // the tree may be about to get the leaf
+	}
+	return g
+}
+
+// exceeds says that a job by itself is more than its quota.
+func (l *Ledger) exceeds(j *job, g placement.Gang, limits *quota.Tree) *Finding {
+	if limits == nil || g.Leaf == "" {
+		return nil
+	}
+	view := viewOf(j.Nodes, j.Occupants)
+	if l.live != nil && len(j.Pools) == 0 {
+		for _, name := range l.live.View.Nodes() {
+			n, _ := l.live.View.Node(name)
+			view.SetNode(n)
+		}
+	}
+	if view.Place(withoutQuota(g)) == nil {
+		return nil
+	}
+	view.SetQuota(limits)
+	result := view.Plan(g)
+	if result.Placement != nil {
+		return nil
+	}
+	return &Finding{
+		Kind: ExceedsQuota, Jobs: []string{j.Gang.ID}, Error: !l.treeOpen(),
+		Summary: "Job exceeds its quota",
+		Detail:  fmt.Sprintf("Job %s fits on %s, but can never run within its quota: %s", j.Gang.ID, j.ground(), result.Verdict),
+	}
+}
+
+// ground is where a job may run.
+func (j *job) ground() string {
+	if len(j.Pools) > 0 {
+		return "its pools"
+	}
+	return "the cluster"
+}
+
+func misfit(j *job, verdict placement.Verdict) *Finding {
+	detail := fmt.Sprintf("Job %s does not fit: %s", j.Gang.ID, verdict)
+	if len(j.Pools) == 0 {
+		detail += " The job names no pools, so it was checked against the cluster as it is now; a job that waits for a node pool of this configuration names it in pools."
+	}
+	return &Finding{Kind: Misfit, Jobs: []string{j.Gang.ID}, Error: true, Summary: "Gang does not fit", Detail: detail}
+}
+
+func needsOthers(j *job, others []string) *Finding {
+	return &Finding{
+		Kind: NeedsOthers, Jobs: append([]string{j.Gang.ID}, others...), Summary: "Job starts when others have left",
+		Detail: fmt.Sprintf("Job %s does not fit beside what runs now, and does without %s: %s to this configuration. "+
+			"It starts as soon as what the plan deletes, suspends or replaces of that has left; a plan in which it has to wait all the same says so.",
+			j.Gang.ID, join(others), belong(others)),
+	}
+}
+
+func belong(jobs []string) string {
+	if len(jobs) == 1 {
+		return "it belongs"
+	}
+	return "they belong"
+}
+
+// waitsForQuota says that what runs now leaves too little of the quota.
+func (l *Ledger) waitsForQuota(j *job, g placement.Gang, verdict placement.Verdict, limits *quota.Tree) *Finding {
+	detail := fmt.Sprintf("Job %s fits on %s, but not into its quota beside what runs now: %s", j.Gang.ID, j.ground(), verdict)
+	if users := l.live.users(limits, l.fullPath(g)); len(users) > 0 {
+		detail += fmt.Sprintf(" It waits until enough of what uses this quota has ended: %s.", join(users))
+	}
+	return &Finding{
+		Kind: WaitsForQuota, Jobs: []string{j.Gang.ID}, Error: j.RequireImmediate && !l.treeOpen(),
+		Summary: "Job waits for its quota", Detail: detail,
+	}
+}
+
+// fullPath is the part of the quota tree that has too little left for a gang.
+func (l *Ledger) fullPath(g placement.Gang) string {
+	tree := l.live.certain.Quota()
+	charge := quota.Resources{}
+	for _, role := range g.Roles {
+		if role.Late {
+			continue
+		}
+		for name, amount := range role.Request.Charge() {
+			charge[name] += amount * int64(len(role.Members))
+		}
+	}
+	if exceeded := tree.Fits(g.Leaf, charge, g.Preemptible); exceeded != nil {
+		return exceeded.Path
+	}
+	return tree.Path(g.Leaf)
+}
+
+// preempts says whom the scheduler would evict for a job, beside which others are planned.
+func (l *Ledger) preempts(j *job, beside []string, victims []placement.Victim) *Finding {
+	var names []string
+	for _, v := range victims {
+		names = append(names, l.live.victim(v))
+	}
+	slices.Sort(names)
+	occasion := "has no free place"
+	if len(beside) > 0 {
+		occasion = "has no free place beside " + join(beside)
+	}
+	detail := fmt.Sprintf("Job %s %s, and the scheduler would evict for it: %s.", j.Gang.ID, occasion, join(names))
+	if j.AllowPreemption {
+		detail += " The job allows it (allow_preemption)."
+	} else {
+		detail += " Set allow_preemption = true to agree, let the job wait until they have ended by lowering its priority, or give it more room."
+	}
+	return &Finding{
+		Kind: Preempts, Jobs: append([]string{j.Gang.ID}, beside...), Error: !j.AllowPreemption,
+		Summary: "Running jobs would be evicted", Detail: detail,
+	}
+}
+
+// victim describes what a running gang loses.
+func (p *picture) victim(v placement.Victim) string {
+	text := fmt.Sprintf("priority %d", v.Priority)
+	if v.Leaf != "" {
+		text += ", quota " + v.Leaf
+	}
+	if v.Spare {
+		return fmt.Sprintf("%s of %s beyond its minimum (%s)", pods(len(v.Pods)), p.name(v), text)
+	}
+	return fmt.Sprintf("%s (%s, %s)", p.name(v), pods(len(v.Pods)), text)
+}
+
+func pods(n int) string {
+	if n == 1 {
+		return "1 pod"
+	}
+	return fmt.Sprintf("%d pods", n)
+}
+
+// join lists names as people do.
+func join(names []string) string { return strings.Join(names, ", ") }

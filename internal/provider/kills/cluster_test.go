@@ -1,0 +1,139 @@
+package kills
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
+	agent "github.com/gpuplan/terraform-provider-gpuplan/nodeagent/deploy"
+	scheduler "github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
+)
+
+var treeKind = schema.GroupVersionKind{Group: contract.QuotaTreeGroup, Version: contract.QuotaTreeVersion, Kind: contract.QuotaTreeKind}
+
+// cluster is what there really is, seen without the provider.
+type cluster struct {
+	service   *acs.Client
+	clusterID string
+	client    *kube.Client
+}
+
+func clusterOf(t *testing.T, platform *localtest.Platform) *cluster {
+	t.Helper()
+	service, err := acs.New(acs.Config{
+		Credentials: acs.Credentials{AccessKeyID: platform.Env["ALIBABA_CLOUD_ACCESS_KEY_ID"], AccessKeySecret: platform.Env["ALIBABA_CLOUD_ACCESS_KEY_SECRET"]},
+		Region:      platform.Env["ALIBABA_CLOUD_REGION_ID"], Endpoint: platform.Env["GPUPLAN_CS_ENDPOINT"],
+	})
+	require.NoError(t, err)
+	client, err := kube.New(platform.Config(t))
+	require.NoError(t, err)
+	return &cluster{service: service, clusterID: platform.Env["GPUPLAN_CLUSTER_ID"], client: client}
+}
+
+// inPlace checks that everything is there once, as the configuration says, and that
+// terraform knows it.
+func (s *suite) inPlace(t *testing.T, nodes int, leaf, limit, image string, variables ...string) {
+	t.Helper()
+	output, code, _ := s.run(t, point{}, append([]string{"plan", "-detailed-exitcode"}, variables...)...)
+	require.Zero(t, code, "the plan is not empty after %q\n%s", s.log, output)
+	listed, _, _ := s.list(t)
+	assert.Len(t, strings.Fields(listed), 7, listed)
+
+	pools, err := s.service.ListNodePools(t.Context(), s.clusterID)
+	require.NoError(t, err)
+	assert.Len(t, pools, 2, "%q", s.log)
+	assert.Len(t, s.nodes(t), nodes, "%q", s.log)
+	jobs := s.jobs(t)
+	require.Len(t, jobs, 2, "%q", s.log)
+	for _, j := range jobs {
+		spec, err := job.Parse(&j)
+		require.NoError(t, err)
+		if spec.Framework == job.MPI {
+			assert.Equal(t, image, spec.Roles[contract.ReplicaWorker].Image, "%q", s.log)
+		}
+	}
+	s.ownPods(t, jobs, 11)
+	tree, err := s.client.Get(t.Context(), treeKind, contract.QuotaTreeNamespace, contract.QuotaTreeName)
+	require.NoError(t, err)
+	children, _, _ := unstructured.NestedSlice(tree.Object, "spec", "root", "children")
+	require.Len(t, children, 1)
+	assert.Equal(t, map[string]any{"name": leaf, "max": map[string]any{contract.ResourceTopologyCard: limit}}, children[0], "%q", s.log)
+}
+
+func (s *suite) list(t *testing.T) (string, int, string) {
+	t.Helper()
+	return s.run(t, point{}, "state", "list")
+}
+
+// ownPods checks that all pods of jobs belong to these jobs, and that there are so many.
+func (s *suite) ownPods(t *testing.T, jobs []unstructured.Unstructured, count int) {
+	t.Helper()
+	owners := map[types.UID]bool{}
+	for _, j := range jobs {
+		owners[j.GetUID()] = true
+	}
+	pods, err := s.client.Typed.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{LabelSelector: contract.JobNameLabel})
+	require.NoError(t, err)
+	assert.Len(t, pods.Items, count, "%q", s.log)
+	for i := range pods.Items {
+		owner := metav1.GetControllerOf(&pods.Items[i])
+		assert.True(t, owner != nil && owners[owner.UID], "pod %s is of another job: %q", pods.Items[i].Name, s.log)
+	}
+}
+
+func (s *suite) nodes(t *testing.T) []corev1.Node {
+	t.Helper()
+	nodes, err := s.client.Typed.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{LabelSelector: contract.NodePoolIDLabel})
+	require.NoError(t, err)
+	return nodes.Items
+}
+
+func (s *suite) jobs(t *testing.T) (all []unstructured.Unstructured) {
+	t.Helper()
+	for _, framework := range job.Frameworks() {
+		items, err := s.client.List(t.Context(), framework.GVK(), "", "")
+		require.NoError(t, err)
+		all = append(all, items...)
+	}
+	return all
+}
+
+// gone checks that nothing is left of anything.
+func (s *suite) gone(t *testing.T) {
+	t.Helper()
+	listed, _, _ := s.list(t)
+	assert.Empty(t, listed)
+	pools, err := s.service.ListNodePools(t.Context(), s.clusterID)
+	require.NoError(t, err)
+	assert.Empty(t, pools, "%q", s.log)
+	assert.Empty(t, s.nodes(t), "%q", s.log)
+	assert.Empty(t, s.jobs(t), "%q", s.log)
+	s.ownPods(t, nil, 0)
+	configMaps, err := s.client.Typed.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, c := range configMaps.Items {
+		assert.Equal(t, "kube-root-ca.crt", c.Name, "%q", s.log)
+	}
+	programs, err := scheduler.Objects(scheduler.Options{Image: "x"})
+	require.NoError(t, err)
+	more, err := agent.Objects(agent.Options{Image: "x"})
+	require.NoError(t, err)
+	for _, obj := range append(programs, more...) {
+		_, err := s.client.Get(t.Context(), obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
+		assert.True(t, kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed), "%s %s is left: %q", obj.GetKind(), obj.GetName(), s.log)
+	}
+	require.False(t, t.Failed(), "something is left")
+}

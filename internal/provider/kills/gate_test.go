@@ -1,0 +1,137 @@
+package kills
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+)
+
+// point is a moment in a command of terraform: the n-th request of the provider, or the
+// n-th that writes. The zero value is never.
+type point struct {
+	number int
+	writes bool
+	// answered tells that the server carries the request out, and only its answer is lost.
+	answered bool
+	// alone tells that terraform alone dies, and its provider is left behind.
+	alone bool
+}
+
+func (p point) String() string {
+	what, when := "request", "before"
+	if p.writes {
+		what = "write"
+	}
+	if p.answered {
+		when = "after"
+	}
+	if p.alone {
+		when = "terraform alone, " + when
+	}
+	return fmt.Sprintf("%s %s %d", when, what, p.number)
+}
+
+// gate is what the provider's requests to both servers go through.
+type gate struct {
+	mu sync.Mutex
+	// requests and writes of the command so far.
+	requests, writes int
+	at               point
+	kill             func(alone bool)
+	fatal            string // the request that the command died at
+}
+
+// start begins to count for a command that dies at a point.
+func (g *gate) start(at point, kill func(alone bool)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.requests, g.writes, g.at, g.kill, g.fatal = 0, 0, at, kill, ""
+}
+
+// seen returns how many requests the command has made, and which it died at.
+func (g *gate) seen() (requests, writes int, died string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.requests, g.writes, g.fatal
+}
+
+// arrive counts a request. now tells to kill the command before the request gets on.
+func (g *gate) arrive(r *http.Request) (fatal, now bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.requests++
+	number := g.requests
+	write := r.Method != http.MethodGet
+	if write {
+		g.writes++
+	}
+	if g.at.writes {
+		if !write {
+			return false, false
+		}
+		number = g.writes
+	}
+	if number != g.at.number || g.fatal != "" {
+		return false, false
+	}
+	g.fatal = r.Method + " " + r.URL.Path
+	endless := r.URL.Query().Get("watch") != ""
+	return true, !g.at.answered || endless
+}
+
+// guard puts the gate before a server.
+func (g *gate) guard(proxy *httputil.ReverseProxy) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fatal, now := g.arrive(r)
+		if fatal && now {
+			g.kill(g.at.alone)
+			panic(http.ErrAbortHandler)
+		}
+		if fatal {
+			recorder := httptest.NewRecorder()
+			proxy.ServeHTTP(recorder, r) // carried out, whoever waits for the answer
+			g.kill(g.at.alone)
+			panic(http.ErrAbortHandler)
+		}
+		proxy.ServeHTTP(w, r)
+	})
+}
+
+// serve puts the gate before the server at an address, and returns the address of both.
+func (g *gate) serve(t *testing.T, address string) string {
+	t.Helper()
+	upstream, err := url.Parse(address)
+	require.NoError(t, err)
+	server := httptest.NewServer(g.guard(&httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(upstream) },
+		Transport:     &http.Transport{DisableKeepAlives: true}, // a request that dies takes no other one along
+		FlushInterval: -1,                                       // a watch is shown as it comes
+		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
+	}))
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return server.URL
+}
+
+// environment is the environment of a provider that talks to the platform through the gate.
+func (g *gate) environment(t *testing.T, platform *localtest.Platform) []string {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", platform.Proxy(t, &httputil.ReverseProxy{}))
+	require.NoError(t, err)
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	acctest.WriteKubeconfig(t, kubeconfig, g.serve(t, config.Host))
+	return append(platform.Environ(), "GPUPLAN_CS_ENDPOINT="+g.serve(t, platform.Env["GPUPLAN_CS_ENDPOINT"]), "KUBECONFIG="+kubeconfig)
+}

@@ -77,6 +77,10 @@ func TestWhy(t *testing.T) {
 		"incomplete": {state: explain.Incomplete, key: "default/late", arrange: func(c *cluster) {
 			c.job("default", "late", 1, map[string]int64{topologyCards: 1}, func(p *corev1.Pod) { p.Labels[contract.TopologyReplicasLabel] = "3" })
 		}},
+		"barred": {state: explain.Incomplete, key: "default/small", arrange: func(c *cluster) {
+			c.job("default", "small", 2, map[string]int64{topologyCards: 1})
+			c.invalidQuota("default")
+		}},
 		"many": {state: explain.Waiting, key: "default/huge", arrange: func(c *cluster) {
 			for i := range 6 {
 				c.node("spare-"+string(rune('1'+i)), "spare", "topology")

@@ -140,6 +140,17 @@ func (c *cluster) quota(leaf, namespace string, least, most int64) {
 	require.NoError(c.t, err)
 }
 
+// invalidQuota puts a quota tree in force that cannot be used.
+func (c *cluster) invalidQuota(namespace string) {
+	c.t.Helper()
+	_, err := c.cache.SetQuotaTree(&unstructured.Unstructured{Object: map[string]any{
+		"spec": map[string]any{"root": map[string]any{"name": "root", "children": []any{map[string]any{
+			"name": "team", "namespaces": []any{namespace}, "min": map[string]any{"cpu": "2"}, "max": map[string]any{"cpu": "1"},
+		}}}},
+	}})
+	require.Error(c.t, err)
+}
+
 const (
 	topologyCards = contract.ResourceTopologyCard
 	defaultCards  = contract.ResourceDefaultCard

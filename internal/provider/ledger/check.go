@@ -22,9 +22,14 @@ func (l *Ledger) check(changed *job, around bool) []Finding {
 	switch {
 	case around:
 		clear(l.compared)
+		l.unsettle()
 		found = slices.Concat(found, l.outlooks(l.unsettled()), l.contention())
 	case changed != nil:
-		found = slices.Concat(found, l.outlooks([]*job{changed}), l.contention(), l.sameCards(changed))
+		found = append(found, l.outlooks([]*job{changed})...)
+		if !l.joins(changed) {
+			found = append(found, l.contention()...)
+		}
+		found = append(found, l.sameCards(changed)...)
 	}
 	var fresh []Finding
 	for _, f := range found {
@@ -101,6 +106,9 @@ func (l *Ledger) contention() []Finding {
 	c := l.place(jobs)
 	findings := l.evictions(c, jobs)
 	if c.waiting == nil {
+		if len(c.evicted) == 0 {
+			l.settle(jobs)
+		}
 		return findings
 	}
 	for i, a := range jobs {
@@ -122,6 +130,47 @@ func (l *Ledger) contention() []Finding {
 		findings = append(findings, waits(c, rest, "all"))
 	}
 	return append(findings, l.evictions(c, rest)...)
+}
+
+// settle remembers the cluster with jobs in their places, all of which fit together.
+func (l *Ledger) settle(jobs []*job) {
+	if l.live == nil {
+		return
+	}
+	view := l.live.hoped.Clone()
+	for _, j := range jobs {
+		g := l.gang(j)
+		if placed := view.Place(g); placed != nil {
+			view.Apply(g, *placed)
+		}
+	}
+	l.live.together = view
+}
+
+// joins reports whether a job that was just recorded is in nobody's way: it has room
+// beside all the others, as they were settled.
+func (l *Ledger) joins(j *job) bool {
+	if !j.startable {
+		return true
+	}
+	if l.live == nil || l.live.together == nil {
+		return false
+	}
+	g := l.gang(j)
+	placed := l.live.together.Place(g)
+	if placed == nil {
+		l.unsettle()
+		return false
+	}
+	l.live.together.Apply(g, *placed)
+	return true
+}
+
+// unsettle forgets how jobs were settled.
+func (l *Ledger) unsettle() {
+	if l.live != nil {
+		l.live.together = nil
+	}
 }
 
 // compare places two jobs.

@@ -160,6 +160,9 @@ func (l *Ledger) PlanJob(j Job) (placement.Result, []Finding) {
 		result.Verdict = both(result.Verdict, view.Plan(gang).Verdict)
 	}
 	recorded.verdict = result.Verdict
+	if l.jobs[j.Gang.ID] != nil {
+		l.unsettle()
+	}
 	l.jobs[j.Gang.ID] = recorded
 	l.fates[j.Gang.ID] = leaves // what runs under its name
 	if l.live != nil {

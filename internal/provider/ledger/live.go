@@ -47,9 +47,11 @@ const (
 type picture struct {
 	Live
 	now, certain, hoped *placement.View
-	fates               map[string]fate   // the ledger's
-	jobs                map[string][]*Pod // the pods of training jobs
-	joined              map[string]bool   // pools
+	// together is hoped with the planned jobs in their places, nil when they were not settled.
+	together *placement.View
+	fates    map[string]fate   // the ledger's
+	jobs     map[string][]*Pod // the pods of training jobs
+	joined   map[string]bool   // pools
 }
 
 // Observe gives the ledger the cluster as the walk found it, once; it is nothing new the
@@ -103,7 +105,11 @@ func (l *Ledger) limits() *quota.Tree {
 func (l *Ledger) treeOpen() bool { return !l.treeKnown && l.live != nil && l.live.OwnTree }
 
 func (p *picture) views() []*placement.View {
-	return []*placement.View{p.now, p.certain, p.hoped}
+	views := []*placement.View{p.now, p.certain, p.hoped}
+	if p.together != nil {
+		views = append(views, p.together)
+	}
+	return views
 }
 
 // limit sets the quota tree. Pods that do not name their leaf are charged to that of
@@ -151,6 +157,9 @@ func (p *picture) open(job string) bool { return p.Own[job] && p.fates[job] == u
 func (p *picture) leave(job string) {
 	p.take(p.certain, job)
 	p.take(p.hoped, job)
+	if p.together != nil {
+		p.take(p.together, job)
+	}
 }
 
 // stay ends the hope that a job might leave, and reports whether there was any.

@@ -35,6 +35,10 @@ const (
 	// LatestNumbers ends what the scheduler writes on a pod that waits with others of its gang: the
 	// object follows that has the latest numbers.
 	LatestNumbers = " The latest numbers are on "
+	// ReserveAfterAnnotation and StaleAfterAnnotation on the scheduler's Deployment say what its
+	// configuration sets.
+	ReserveAfterAnnotation = "gpuplan.dev/reserve-after"
+	StaleAfterAnnotation   = "gpuplan.dev/stale-after"
 	// ConfigHashAnnotation on a pod template makes a change of configuration roll the pods.
 	ConfigHashAnnotation = "gpuplan.dev/config-hash"
 )

@@ -37,6 +37,8 @@ const (
 	markLogLevel = 7000002
 	markPort     = 7000003
 	markDuration = 7004 * time.Hour
+	markReserve  = 7005 * time.Hour
+	markStale    = 7006 * time.Hour
 	// markResources stands for the resources of a container.
 	markResources = "MARK-RESOURCES"
 	// markHash stands for the hash of the configuration.
@@ -59,6 +61,7 @@ func render() (map[string]string, error) {
 		{"scheduler", func() ([]*unstructured.Unstructured, error) {
 			return scheduler.Objects(scheduler.Options{
 				Image: markImage, Replicas: markReplicas, LogLevel: markLogLevel, Port: markPort, UnreachableGrace: markDuration, RoutePods: true,
+				ReserveAfter: markReserve, StaleAfter: markStale,
 			})
 		}, []string{
 			strconv.Itoa(markReplicas), "{{ int .Values.scheduler.replicas }}",
@@ -66,6 +69,8 @@ func render() (map[string]string, error) {
 			strconv.Itoa(markPort), "{{ int .Values.scheduler.port }}",
 			strconv.Itoa(markPort + 1), "{{ add1 .Values.scheduler.port }}",
 			markDuration.String(), "{{ .Values.scheduler.unreachableGrace }}",
+			markReserve.String(), "{{ .Values.scheduler.reserveAfter }}",
+			markStale.String(), "{{ .Values.scheduler.staleAfter }}",
 			contract.RoutePodsAnnotation + `: "true"`, contract.RoutePodsAnnotation + ": {{ .Values.scheduler.routePods | quote }}",
 		}},
 		{"nodeAgent", func() ([]*unstructured.Unstructured, error) {

@@ -123,10 +123,10 @@ func TestChartRendersTheManifests(t *testing.T) {
 		},
 		"options": {
 			values: map[string]any{
-				"scheduler": map[string]any{"image": "s", "replicas": 3, "logLevel": 4, "port": 8443, "unreachableGrace": "1m30s", "routePods": false},
+				"scheduler": map[string]any{"image": "s", "replicas": 3, "logLevel": 4, "port": 8443, "unreachableGrace": "1m30s", "reserveAfter": "10m0s", "staleAfter": "1h0m0s", "routePods": false},
 				"nodeAgent": map[string]any{"enabled": false},
 			},
-			scheduler: &scheduler.Options{Image: "s", Replicas: 3, LogLevel: 4, Port: 8443, UnreachableGrace: 90 * time.Second},
+			scheduler: &scheduler.Options{Image: "s", Replicas: 3, LogLevel: 4, Port: 8443, UnreachableGrace: 90 * time.Second, ReserveAfter: 10 * time.Minute, StaleAfter: time.Hour},
 		},
 		"agent only": {
 			values: map[string]any{

@@ -47,6 +47,12 @@ type Options struct {
 	// UnreachableGrace is how long a node may be unreachable before the members of gangs
 	// on it are failed; 0 means the scheduler's own default.
 	UnreachableGrace time.Duration
+	// ReserveAfter is how long a gang waits before a place is held for it; 0 means
+	// [DefaultReserveAfter].
+	ReserveAfter time.Duration
+	// StaleAfter is how long a gang that has lost members may find no place for others before
+	// the whole gang is evicted; 0 means that it never is.
+	StaleAfter time.Duration
 	// RoutePods sends pods to the scheduler that ask for GPUs, or belong to a gang, and
 	// name no scheduler. The policy that does is the last of the objects: it is to be in
 	// force only while the scheduler runs.
@@ -55,6 +61,9 @@ type Options struct {
 
 // DefaultReplicas is one that leads and one that stands by.
 const DefaultReplicas = 2
+
+// DefaultReserveAfter is what the scheduler's configuration says.
+const DefaultReserveAfter = 5 * time.Minute
 
 // Objects returns the objects of the scheduler and of the queue controller in the order
 // in which they can be applied: namespaces, CRDs, accounts, rights, configuration,
@@ -66,6 +75,9 @@ func Objects(o Options) ([]*unstructured.Unstructured, error) {
 	}
 	if o.Replicas < 0 || o.LogLevel < 0 || o.Port < 0 || o.UnreachableGrace < 0 {
 		return nil, errors.New("replicas, log level, port and unreachable grace of the scheduler must not be negative")
+	}
+	if o.ReserveAfter < 0 || o.StaleAfter < 0 {
+		return nil, errors.New("the times after which the scheduler holds places and evicts stale gangs must not be negative")
 	}
 	files := []string{"crd-elasticquotatree.yaml", "crd-podgroup.yaml", "crd-queue.yaml", "scheduler.yaml", "queue.yaml", "admission.yaml", "admission-quota.yaml", "allocation.yaml", "explain.yaml"}
 	if o.RoutePods {
@@ -79,7 +91,7 @@ func Objects(o Options) ([]*unstructured.Unstructured, error) {
 		}
 		objs = append(objs, more...)
 	}
-	config, err := manifests.ReadFile(path.Join("manifests", "config.yaml"))
+	config, err := o.config()
 	if err != nil {
 		return nil, err
 	}
@@ -106,6 +118,16 @@ func Objects(o Options) ([]*unstructured.Unstructured, error) {
 		obj.SetLabels(labels)
 	}
 	return objs, nil
+}
+
+// config is the scheduler's configuration.
+func (o Options) config() ([]byte, error) {
+	text, err := manifests.ReadFile(path.Join("manifests", "config.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	text = bytes.Replace(text, []byte("reserveAfter: "+DefaultReserveAfter.String()), []byte("reserveAfter: "+cmp.Or(o.ReserveAfter, DefaultReserveAfter).String()), 1)
+	return bytes.Replace(text, []byte("staleAfter: 0s"), []byte("staleAfter: "+o.StaleAfter.String()), 1), nil
 }
 
 func decode(name string) ([]*unstructured.Unstructured, error) {
@@ -153,7 +175,11 @@ func (o Options) configure(deployment *unstructured.Unstructured, config []byte)
 		container["readinessProbe"] = probe("https", "/readyz", 2)
 	}
 	container["args"] = args
-	deployment.SetAnnotations(map[string]string{contract.RoutePodsAnnotation: strconv.FormatBool(o.RoutePods)})
+	deployment.SetAnnotations(map[string]string{
+		contract.RoutePodsAnnotation:    strconv.FormatBool(o.RoutePods),
+		contract.ReserveAfterAnnotation: cmp.Or(o.ReserveAfter, DefaultReserveAfter).String(),
+		contract.StaleAfterAnnotation:   o.StaleAfter.String(),
+	})
 	if err := o.fill(deployment, container); err != nil {
 		return err
 	}

@@ -75,6 +75,16 @@ func TestOptions(t *testing.T) {
 	require.NotNil(t, container.LivenessProbe)
 	assert.Equal(t, container.Ports[0].Name, container.LivenessProbe.HTTPGet.Port.String())
 
+	for wait, o := range map[string]Options{
+		"reserveAfter: 5m0s\n|staleAfter: 0s\n":     {Image: "a"},
+		"reserveAfter: 10m0s\n|staleAfter: 30m0s\n": {Image: "a", ReserveAfter: 10 * time.Minute, StaleAfter: 30 * time.Minute},
+	} {
+		config := typed[corev1.ConfigMap](t, objects(t, o), "ConfigMap")[0].Data["scheduler.yaml"]
+		for line := range strings.SplitSeq(wait, "|") {
+			assert.Contains(t, config, line)
+		}
+	}
+
 	for name, o := range map[string]Options{
 		"image":    {},
 		"replicas": {Image: "a", Replicas: -1},

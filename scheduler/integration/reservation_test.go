@@ -13,7 +13,7 @@ import (
 )
 
 // impatient makes gangs wait only a moment before a place is held for them.
-var impatient = map[string]string{"reserveAfter: 5m": "reserveAfter: 10ms"}
+var impatient = map[string]string{"reserveAfter: 5m0s": "reserveAfter: 10ms"}
 
 // A gang of a whole node gets its turn while small jobs flow, across a restart, and
 // those that leave its place alone run beside it.

@@ -34,6 +34,8 @@ const (
 	ForPriority Eviction = "priority"
 	// Dissolved is that the pod's own gang was cut short and cannot be completed.
 	Dissolved Eviction = "dissolved"
+	// Stale is that the pod's own gang has lost members, and finds no place for others.
+	Stale Eviction = "stale"
 )
 
 // Metrics measures one scheduler.
@@ -69,7 +71,7 @@ func New(cache *inventory.Cache) *Metrics {
 		}),
 		evictions: metrics.NewCounterVec(&metrics.CounterOpts{
 			Namespace: namespace, Name: "evictions_total", StabilityLevel: metrics.ALPHA,
-			Help: "Pods that were evicted, by reason: reclaim by the quota of another leaf, priority of another gang, or dissolved because the rest of their own gang does not fit.",
+			Help: "Pods that were evicted, by reason: reclaim by the quota of another leaf, priority of another gang, dissolved because the rest of their own gang does not fit, or stale because their own gang has lost members for too long.",
 		}, []string{"reason"}),
 		givenUp: metrics.NewCounter(&metrics.CounterOpts{
 			Namespace: namespace, Name: "claims_given_up_total", StabilityLevel: metrics.ALPHA,
@@ -88,7 +90,7 @@ func New(cache *inventory.Cache) *Metrics {
 func (m *Metrics) Register(register func(...metrics.Registerable), custom func(...metrics.StableCollector)) {
 	register(m.planning, m.rollbacks, m.evictions, m.givenUp, m.starts)
 	custom(newClusterCollector(m))
-	for _, reason := range []Eviction{ForQuota, ForPriority, Dissolved} {
+	for _, reason := range []Eviction{ForQuota, ForPriority, Dissolved, Stale} {
 		m.evictions.WithLabelValues(string(reason)) // zero, so that the first one is an increase
 	}
 }

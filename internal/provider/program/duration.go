@@ -10,8 +10,14 @@ import (
 // FlagDuration is the duration of a flag of a workload's container, null without it. A
 // written one of the same length keeps its spelling.
 func FlagDuration(workload *unstructured.Unstructured, name string, written types.String) types.String {
-	live, err := time.ParseDuration(Flag(workload, name))
-	if err != nil {
+	return Duration(Flag(workload, name), written, -1)
+}
+
+// Duration is a duration that was read back, null when there is none. A written one of the
+// same length keeps its spelling, and what is the default without being written stays so.
+func Duration(text string, written types.String, byDefault time.Duration) types.String {
+	live, err := time.ParseDuration(text)
+	if err != nil || written.IsNull() && live == byDefault {
 		return types.StringNull()
 	}
 	if d, err := time.ParseDuration(written.ValueString()); err == nil && d == live {

@@ -32,6 +32,8 @@ const (
   log_level = 4
   port      = 10259
   unreachable_grace = "2m0s"
+  reserve_after     = "10m0s"
+  stale_after       = "1h0m0s"
 }`
 )
 

@@ -33,6 +33,8 @@ type model struct {
 	LogLevel       types.Int64    `tfsdk:"log_level"`
 	Port           types.Int64    `tfsdk:"port"`
 	Grace          types.String   `tfsdk:"unreachable_grace"`
+	ReserveAfter   types.String   `tfsdk:"reserve_after"`
+	StaleAfter     types.String   `tfsdk:"stale_after"`
 	RoutePods      types.Bool     `tfsdk:"route_pods"`
 	ID             types.String   `tfsdk:"id"`
 	SchedulerName  types.String   `tfsdk:"scheduler_name"`
@@ -56,6 +58,9 @@ func (m *model) Refresh(workload *unstructured.Unstructured) {
 	m.Port = types.Int64Value(number(program.Flag(workload, "secure-port")))
 	m.RoutePods = types.BoolValue(workload.GetAnnotations()[contract.RoutePodsAnnotation] == "true")
 	m.Grace = program.FlagDuration(workload, "unreachable-grace", m.Grace)
+	annotations := workload.GetAnnotations()
+	m.ReserveAfter = program.Duration(annotations[contract.ReserveAfterAnnotation], m.ReserveAfter, deploy.DefaultReserveAfter)
+	m.StaleAfter = program.Duration(annotations[contract.StaleAfterAnnotation], m.StaleAfter, 0)
 }
 
 // number reads a decimal number, 0 for anything else.
@@ -79,6 +84,14 @@ func (m *model) Objects() ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
+	reserveAfter, err := program.ParseDuration(m.ReserveAfter)
+	if err != nil {
+		return nil, err
+	}
+	staleAfter, err := program.ParseDuration(m.StaleAfter)
+	if err != nil {
+		return nil, err
+	}
 	return deploy.Objects(deploy.Options{
 		Image:    m.Image.ValueString(),
 		Replicas: int(m.Replicas.ValueInt64()),
@@ -86,6 +99,8 @@ func (m *model) Objects() ([]*unstructured.Unstructured, error) {
 		Port:     int(m.Port.ValueInt64()),
 
 		UnreachableGrace: grace,
+		ReserveAfter:     reserveAfter,
+		StaleAfter:       staleAfter,
 		RoutePods:        m.RoutePods.ValueBool(),
 	})
 }

@@ -46,6 +46,16 @@ func describe() schema.Schema {
 				Optional:            true,
 				Validators:          []validator.String{duration.Between{Least: time.Second, Most: 24 * time.Hour}},
 			},
+			"reserve_after": schema.StringAttribute{
+				MarkdownDescription: "How long a gang waits before a place is held for it, so that smaller jobs cannot pass it for ever, as in `10m`. GPUs idle for a held place, so it should be longer than most short jobs take. Default: the scheduler's own, 5 minutes.",
+				Optional:            true,
+				Validators:          []validator.String{duration.Between{Least: time.Second, Most: 30 * 24 * time.Hour}},
+			},
+			"stale_after": schema.StringAttribute{
+				MarkdownDescription: "How long a gang that has lost members, and runs with fewer than it needs, may find no place for others before the whole gang is evicted, as in `30m`. Its job makes its members anew, and it waits for a place as a whole, while others use its GPUs. Default: never.",
+				Optional:            true,
+				Validators:          []validator.String{duration.Between{Least: time.Second, Most: 30 * 24 * time.Hour}},
+			},
 			"route_pods": schema.BoolAttribute{
 				MarkdownDescription: "Send pods to this scheduler that ask for GPUs, or carry the labels of a gang, and name no scheduler, so that manifests and `arena` commands work as they are. Default `true`.\n\n" +
 					"A mutating admission policy does it (Kubernetes 1.36, or 1.34 and 1.35 with its feature gate; the plan warns where the API server has none). " +

@@ -34,6 +34,8 @@ type gang struct {
 	verdict string
 	// cause is what kind of reason the verdict is, without its numbers.
 	cause string
+	// retires tells that it will be looked at again when it has been without members for too long.
+	retires bool
 	// blocked tells that another plugin refuses the leader whatever the node; only
 	// that plugin's events bring it back.
 	blocked bool

@@ -44,6 +44,8 @@ type Plugin struct {
 	now func() time.Time
 	// reserveAfter is how long a gang waits before a place is held for it; negative: for ever.
 	reserveAfter time.Duration
+	// staleAfter is how long a gang that has lost members may find no place for others, 0: for ever.
+	staleAfter time.Duration
 	// due tells that gangs have waited so long when places were held last.
 	due atomic.Bool
 	// leading tells that this scheduler schedules, and is not a replica that stands by:
@@ -90,7 +92,7 @@ func New(ctx context.Context, cache *inventory.Cache, meter *metrics.Metrics, fr
 		return nil, fmt.Errorf("%s: set up the client for custom resources: %w", Name, err)
 	}
 	p := newPlugin(cache, meter, handle, client)
-	p.reserveAfter = args.ReserveAfter.Duration
+	p.reserveAfter, p.staleAfter = args.ReserveAfter.Duration, args.StaleAfter.Duration
 	cache.Subscribe(p.work.observe)
 	cache.Subscribe(p.warn)
 	cache.Subscribe(func(change inventory.Change) {

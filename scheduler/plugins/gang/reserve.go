@@ -23,6 +23,9 @@ type Args struct {
 	// ReserveAfter is how long a gang waits before a place is held for it, by the age of
 	// its oldest pod; 0 means [DefaultReserveAfter], a negative duration never.
 	ReserveAfter metav1.Duration `json:"reserveAfter"`
+	// StaleAfter is how long a gang that has lost members may find no place for others before
+	// the whole gang is evicted, to wait as a whole again; 0 means never.
+	StaleAfter metav1.Duration `json:"staleAfter"`
 }
 
 // decode reads the arguments of the configuration.
@@ -32,6 +35,9 @@ func decode(object runtime.Object) (Args, error) {
 		if err := frameworkruntime.DecodeInto(object, &args); err != nil {
 			return Args{}, fmt.Errorf("%s: read the arguments: %w", Name, err)
 		}
+	}
+	if args.StaleAfter.Duration < 0 {
+		return Args{}, fmt.Errorf("%s: staleAfter is %s; give a positive duration, or 0s for never", Name, args.StaleAfter.Duration)
 	}
 	if args.ReserveAfter.Duration == 0 {
 		args.ReserveAfter.Duration = DefaultReserveAfter

@@ -56,6 +56,9 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*seat, 
 		default:
 			p.dissolve(ctx, key, d.GangState)
 		}
+		if p.staleAfter > 0 && d.Running > 0 {
+			p.work.add(inventory.Change{Gang: key}) // the worker sees whether it is to be retired
+		}
 		return nil, hold("%s", text)
 	}
 	r := p.open(key, pod, d.Seats, order)

@@ -217,7 +217,10 @@ func (p *Plugin) retry(ctx context.Context, key string, consider func(string, in
 	if changed {
 		p.news.add(key)
 	}
-	if len(refused) == 0 && d.Result.Placement == nil {
-		p.dissolve(ctx, key, d.GangState)
+	if d.Result.Placement == nil {
+		if len(refused) == 0 {
+			p.dissolve(ctx, key, d.GangState)
+		}
+		p.retire(ctx, key, d.GangState)
 	}
 }

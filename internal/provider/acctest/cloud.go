@@ -38,7 +38,9 @@ const (
 // Providers are the provider under test, for [resource.TestCase].
 func Providers() map[string]func() (tfprotov6.ProviderServer, error) {
 	return map[string]func() (tfprotov6.ProviderServer, error){
-		"gpuplan": func() (tfprotov6.ProviderServer, error) { return server.New(provider.New("test")(), false), nil },
+		"gpuplan": func() (tfprotov6.ProviderServer, error) { //nolint:unparam // the type is terraform-plugin-testing's
+			return server.New(provider.New("test")(), false), nil
+		},
 	}
 }
 

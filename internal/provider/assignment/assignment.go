@@ -136,10 +136,10 @@ func Ranges(numbers []int64) string {
 		for end+1 < len(numbers) && numbers[end+1] == numbers[end]+1 {
 			end++
 		}
-		switch {
-		case end == i:
+		switch end {
+		case i:
 			parts = append(parts, strconv.FormatInt(numbers[i], 10))
-		case end == i+1:
+		case i + 1:
 			parts = append(parts, strconv.FormatInt(numbers[i], 10), strconv.FormatInt(numbers[end], 10))
 		default:
 			parts = append(parts, fmt.Sprintf("%d-%d", numbers[i], numbers[end]))

@@ -51,16 +51,16 @@ func (r *pool) start(ctx context.Context, client *acs.Client, m *model) (started
 // resume makes a pool that exists what the model says. One that is being deleted, or that
 // cannot become that pool, makes room for a new one.
 func (r *pool) resume(ctx context.Context, client *acs.Client, record acs.NodePool, spec acs.NodePoolSpec, m *model) (started acs.Started, before capacity.Pool, diags diag.Diagnostics) {
-	fail := func(err error) (acs.Started, capacity.Pool, diag.Diagnostics) {
+	fail := func(err error) {
 		diags.AddError("Node pool is not complete", fmt.Sprintf(
 			"An earlier apply created node pool %s (%s), and this one could not go on with it. %s", record.Info.Name, record.Info.ID, session.Sentence(err)))
-		return acs.Started{}, capacity.Pool{}, diags
 	}
 	clusterID, poolID := r.session.ClusterID, record.Info.ID
 	var err error
 	if !leaving(record.Status.State) {
 		if record, err = client.WaitNodePool(ctx, clusterID, poolID, -1, progress(ctx, record.Info.Name)); err != nil {
-			return fail(err)
+			fail(err)
+			return acs.Started{}, capacity.Pool{}, diags
 		}
 	}
 	c, diags := changeFrom(ctx, clusterID, record, *m)
@@ -72,7 +72,8 @@ func (r *pool) resume(ctx context.Context, client *acs.Client, record acs.NodePo
 	}
 	if leaving(record.Status.State) || c.replaces() {
 		if err = r.remove(ctx, c.from); err != nil {
-			return fail(err)
+			fail(err)
+			return acs.Started{}, capacity.Pool{}, diags
 		}
 		if started, err = client.CreateNodePool(ctx, clusterID, spec); err != nil {
 			diags.AddError("Node pool is not complete", session.Sentence(err))
@@ -81,7 +82,8 @@ func (r *pool) resume(ctx context.Context, client *acs.Client, record acs.NodePo
 	}
 	spec, diags = m.apply(ctx, record.NodePoolSpec)
 	if started, err = client.ModifyNodePool(ctx, clusterID, poolID, spec, acs.ModifyOptions{UpdateNodes: true}); err != nil {
-		return fail(err)
+		fail(err)
+		return acs.Started{}, capacity.Pool{}, diags
 	}
 	started.PoolID = poolID
 	return started, c.before, diags

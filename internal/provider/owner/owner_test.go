@@ -108,9 +108,9 @@ func TestBrokenBackendFile(t *testing.T) {
 }
 
 func TestThisProcess(t *testing.T) {
-	real, link := t.TempDir(), filepath.Join(t.TempDir(), "link")
-	require.NoError(t, os.Symlink(real, link))
-	t.Chdir(real)
+	target, link := t.TempDir(), filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink(target, link))
+	t.Chdir(target)
 	direct, err := owner.This()
 	require.NoError(t, err)
 	t.Chdir(link)

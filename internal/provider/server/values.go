@@ -35,11 +35,10 @@ func (s *server) wrongValues(ctx context.Context, name string, config *tfprotov6
 			refuse("Null in a collection", "null: leave it out")
 		}
 		var number *big.Float
-		if !v.Type().Is(tftypes.Number) || v.IsNull() || !v.IsKnown() || v.As(&number) != nil {
-			return true, nil
-		}
-		if fault := s.fault(ctx, schema, at, number); fault != "" {
-			refuse("Not a whole number", "%s: %s", number.Text('g', 20), fault)
+		if v.Type().Is(tftypes.Number) && !v.IsNull() && v.IsKnown() && v.As(&number) == nil {
+			if fault := s.fault(ctx, schema, at, number); fault != "" {
+				refuse("Not a whole number", "%s: %s", number.Text('g', 20), fault)
+			}
 		}
 		return true, nil
 	}) // the callback never fails

@@ -101,7 +101,7 @@ func (p *Plugin) tellMembers(ctx context.Context, state inventory.GangState, why
 	pods := waitingMembers(state)
 	for i, pod := range pods {
 		text, teller, lost := why.text, i == 0, overwritten[pod.UID]
-		if t.pods[pod.UID] && !lost && !(teller && writes) {
+		if t.pods[pod.UID] && !lost && (!teller || !writes) {
 			continue
 		}
 		if !teller {

@@ -166,6 +166,9 @@ const (
 	ReplicaLauncher            = "launcher"
 	SuspendAnnotation          = "scheduling.x-k8s.io/suspend"
 	PlannedPlacementAnnotation = "gpuplan.dev/planned-placement"
+	// SettingsAnnotation on an object holds what the object cannot tell of the resource that
+	// made it, as JSON: settings of the provider alone, and spellings.
+	SettingsAnnotation = "gpuplan.dev/settings"
 )
 
 // The node agent's publications.

@@ -39,7 +39,7 @@ func specOf(o *object, framework Framework) Spec {
 		Owner:                   o.Labels[contract.OwnerLabel],
 		Arena:                   o.Labels[contract.ArenaReleaseLabel] != "",
 		Labels:                  others(o.Labels, contract.ManagedByLabel, contract.OwnerLabel),
-		Annotations:             others(o.Annotations, contract.PlannedPlacementAnnotation, contract.QueueAnnotation),
+		Annotations:             others(o.Annotations, contract.PlannedPlacementAnnotation, contract.SettingsAnnotation, contract.QueueAnnotation),
 	}
 	// Whether a queued job is suspended is for the queue to say.
 	s.Suspend = !s.Queue && ptr.Deref(run.Suspend, false)

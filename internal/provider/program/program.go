@@ -74,7 +74,7 @@ func Drift(ctx context.Context, client *kube.Client, objs []*unstructured.Unstru
 		} else {
 			paths, err = client.Drift(ctx, obj)
 		}
-		paths = withoutOwner(paths)
+		paths = withoutOurs(paths)
 		switch {
 		case kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed):
 			missing++
@@ -91,10 +91,11 @@ func Drift(ctx context.Context, client *kube.Client, objs []*unstructured.Unstru
 	return drifted, nil
 }
 
-// withoutOwner leaves out the owner's stamp: an object that was imported, or whose
-// configuration has moved, gets it with the next change.
-func withoutOwner(paths []string) []string {
-	return slices.DeleteFunc(paths, func(path string) bool { return path == ".metadata.labels."+contract.OwnerLabel })
+// withoutOurs leaves out the owner's stamp and our notes: an object that was imported, or
+// whose configuration has moved, gets them with the next change.
+func withoutOurs(paths []string) []string {
+	ours := []string{".metadata.labels." + contract.OwnerLabel, ".metadata.annotations." + contract.SettingsAnnotation}
+	return slices.DeleteFunc(paths, func(path string) bool { return slices.Contains(ours, path) })
 }
 
 // rolledOut is done when the workload's pods are all of the newest version and ready.

@@ -6,15 +6,19 @@ import (
 	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/duration"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/written"
 )
 
 // Model is the attributes of a program's resource. M is a struct with a field for
@@ -104,7 +108,7 @@ func (r *Resource[M, P]) Create(ctx context.Context, req resource.CreateRequest,
 		return
 	}
 	timeout, diags := m.Limits().Create(ctx, Timeout)
-	objs, more := r.Manager.describe(m.Objects())
+	objs, more := r.objects(ctx, resp.State, m)
 	if resp.Diagnostics.Append(append(diags, more...)...); resp.Diagnostics.HasError() {
 		return
 	}
@@ -135,15 +139,18 @@ func (r *Resource[M, P]) Read(ctx context.Context, req resource.ReadRequest, res
 	}
 	var before types.List
 	resp.Diagnostics.Append(req.State.GetAttribute(ctx, path.Root("drifted_objects"), &before)...)
-	if imported := before.IsNull(); workload == nil && imported {
+	if workload == nil && before.IsNull() {
 		resp.State.RemoveResource(ctx)
 		return
 	}
 	m.Complete()
 	if workload != nil {
+		if before.IsNull() { // imported
+			resp.Diagnostics.Append(written.Restore(ctx, resp.State, workload.GetAnnotations()[contract.SettingsAnnotation], m)...)
+		}
 		m.Refresh(workload)
 	}
-	objs, diags := r.Manager.describe(m.Objects())
+	objs, diags := r.objects(ctx, resp.State, m)
 	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
 		return
 	}
@@ -168,7 +175,7 @@ func (r *Resource[M, P]) Update(ctx context.Context, req resource.UpdateRequest,
 		return
 	}
 	timeout, diags := m.Limits().Update(ctx, Timeout)
-	objs, more := r.Manager.describe(m.Objects())
+	objs, more := r.objects(ctx, resp.State, m)
 	old, evenMore := r.Manager.describe(before.Objects())
 	if resp.Diagnostics.Append(slices.Concat(diags, more, evenMore)...); resp.Diagnostics.HasError() {
 		return
@@ -192,6 +199,21 @@ func dropped(old, objs []*unstructured.Unstructured) (gone []*unstructured.Unstr
 		}
 	}
 	return gone
+}
+
+// objects are the program's manifests, with what they cannot tell of the model.
+func (r *Resource[M, P]) objects(ctx context.Context, of tfsdk.State, m P) ([]*unstructured.Unstructured, diag.Diagnostics) {
+	objs, diags := r.Manager.describe(m.Objects())
+	i := slices.IndexFunc(objs, func(obj *unstructured.Unstructured) bool { return isWorkload(obj) && obj.GetName() == r.Manager.Name })
+	if i < 0 {
+		return objs, diags
+	}
+	derived := P(new(M))
+	diags.Append(written.Blank(ctx, of, derived)...)
+	derived.Complete()
+	derived.Refresh(objs[i])
+	diags.Append(written.Note(ctx, of, objs[i], m, derived)...)
+	return objs, diags
 }
 
 // Delete removes exactly what Create installed, and what the program published.

@@ -18,6 +18,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/written"
 )
 
 // defaultTimeout is how long create and update wait for the kind to be installed.
@@ -59,7 +60,7 @@ func (r *tree) write(ctx context.Context, m *model, isNew bool, timeout time.Dur
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if diags.Append(r.apply(ctx, m, isNew)...); diags.HasError() {
+	if diags.Append(r.apply(ctx, m, isNew, *state)...); diags.HasError() {
 		return
 	}
 	diags.Append(state.Set(ctx, m)...)
@@ -92,7 +93,7 @@ func (r *tree) Delete(ctx context.Context, req resource.DeleteRequest, resp *res
 
 // apply writes the tree. A new one takes over a tree that exists only if an apply of this
 // configuration created it, and did not live to record it.
-func (r *tree) apply(ctx context.Context, m *model, isNew bool) (diags diag.Diagnostics) {
+func (r *tree) apply(ctx context.Context, m *model, isNew bool, of tfsdk.State) (diags diag.Diagnostics) {
 	client, err := r.session.Kube()
 	if err != nil {
 		diags.AddError("Quota tree was not written", session.Sentence(err))
@@ -104,6 +105,12 @@ func (r *tree) apply(ctx context.Context, m *model, isNew bool) (diags diag.Diag
 	}
 	obj, objectDiags := m.object(ctx, objectName(*m), r.session.Owner)
 	if diags.Append(objectDiags...); diags.HasError() {
+		return diags
+	}
+	var derived model
+	diags.Append(written.Blank(ctx, of, &derived)...)
+	diags.Append(derived.imported(ctx, obj)...)
+	if diags.Append(written.Note(ctx, of, obj, m, derived)...); diags.HasError() {
 		return diags
 	}
 	if isNew {

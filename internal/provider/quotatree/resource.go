@@ -7,13 +7,16 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/written"
 )
 
 // New returns the resource.
@@ -63,12 +66,19 @@ func (r *tree) Read(ctx context.Context, req resource.ReadRequest, resp *resourc
 		resp.Diagnostics.AddError("Quota tree cannot be read", session.Sentence(err))
 		return
 	}
+	if m.Total.IsNull() {
+		resp.Diagnostics.Append(m.imported(ctx, obj)...)
+		resp.Diagnostics.Append(written.Restore(ctx, resp.State, obj.GetAnnotations()[contract.SettingsAnnotation], &m)...)
+	}
 	resp.Diagnostics.Append(m.refresh(ctx, obj)...)
 	r.session.Ledger.Own(owned)
-	if m.AllowDisruption.IsNull() {
-		m.AllowDisruption = types.BoolValue(false) // imported
-	}
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+}
+
+// imported makes a resource of the object alone.
+func (m *model) imported(ctx context.Context, obj *unstructured.Unstructured) diag.Diagnostics {
+	m.AllowDisruption = types.BoolValue(false)
+	return m.refresh(ctx, obj)
 }
 
 // owned is the ledger's ID of the tree, of which a cluster has one.

@@ -10,14 +10,13 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
 // begin submits the job. One that an apply of this configuration submitted, and did not
 // live to record, goes on if it is the same; a job that cannot become the one that is
 // wanted makes room for it.
-func (r *trainingJob) begin(ctx context.Context, client *kube.Client, spec job.Spec, planned []assignment.Model) (*unstructured.Unstructured, error) {
+func (r *trainingJob) begin(ctx context.Context, client *kube.Client, spec job.Spec, notes map[string]string) (*unstructured.Unstructured, error) {
 	defer r.session.Ledger.Begin(object(spec))()
 	live, err := client.GetSettled(ctx, spec.Framework.GVK(), spec.Namespace, spec.Name, nil)
 	switch {
@@ -38,7 +37,7 @@ func (r *trainingJob) begin(ctx context.Context, client *kube.Client, spec job.S
 			return nil, err
 		}
 	}
-	return submit(ctx, client, spec, live, planned)
+	return submit(ctx, client, spec, live, notes)
 }
 
 // goOn returns a live job that can become the one of the spec, and removes one that cannot.

@@ -21,7 +21,6 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
@@ -62,7 +61,11 @@ func (r *trainingJob) Create(ctx context.Context, req resource.CreateRequest, re
 			return
 		}
 	}
-	obj, err := r.begin(ctx, client, spec, placementOf(ctx, m.PlannedPlacement, &resp.Diagnostics))
+	notes, err := m.notes(ctx, resp.State, spec)
+	var obj *unstructured.Unstructured
+	if err == nil {
+		obj, err = r.begin(ctx, client, spec, notes)
+	}
 	if err != nil {
 		resp.Diagnostics.AddError("Job was not created", session.Sentence(err))
 		return
@@ -108,9 +111,9 @@ func needQueue(ctx context.Context, client *kube.Client) error {
 	return err
 }
 
-// submit writes the job's object, with the planned placement for a later import. live
-// is the job as it is, nil for a new one.
-func submit(ctx context.Context, client *kube.Client, spec job.Spec, live *unstructured.Unstructured, planned []assignment.Model) (*unstructured.Unstructured, error) {
+// submit writes the job's object, with annotations for a later import. live is the job as
+// it is, nil for a new one.
+func submit(ctx context.Context, client *kube.Client, spec job.Spec, live *unstructured.Unstructured, notes map[string]string) (*unstructured.Unstructured, error) {
 	obj, err := spec.Render()
 	if err != nil {
 		return nil, err
@@ -122,15 +125,12 @@ func submit(ctx context.Context, client *kube.Client, spec job.Spec, live *unstr
 			return nil, fmt.Errorf("render job %s: %w", spec.ID(), err)
 		}
 	}
-	if planned != nil {
-		text, err := annotation(planned)
-		if err != nil {
-			return nil, fmt.Errorf("describe the planned placement of job %s: %w", spec.ID(), err)
-		}
-		if err := unstructured.SetNestedField(obj.Object, text, "metadata", "annotations", contract.PlannedPlacementAnnotation); err != nil {
-			return nil, fmt.Errorf("describe the planned placement of job %s: %w", spec.ID(), err)
-		}
+	annotations := obj.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
 	}
+	maps.Copy(annotations, notes)
+	obj.SetAnnotations(annotations)
 	applied, err := client.Apply(ctx, obj)
 	if err != nil {
 		return nil, err

@@ -26,6 +26,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/written"
 )
 
 // Read refreshes what is known of the job. A job that is gone is drift only when it
@@ -63,9 +64,9 @@ func (r *trainingJob) Read(ctx context.Context, req resource.ReadRequest, resp *
 	}
 	if m.ID.IsNull() {
 		resp.Diagnostics.Append(m.adopt(ctx, obj)...)
-	} else {
-		resp.Diagnostics.Append(m.drift(ctx, obj)...)
+		resp.Diagnostics.Append(written.Restore(ctx, resp.State, obj.GetAnnotations()[contract.SettingsAnnotation], &m)...)
 	}
+	resp.Diagnostics.Append(m.drift(ctx, obj)...)
 	m.Placed = placed(m.ID, existsMark)
 	resp.Diagnostics.Append(r.refresh(ctx, &m, obj)...)
 	if resp.Diagnostics.HasError() {

@@ -69,7 +69,11 @@ func (r *trainingJob) Update(ctx context.Context, req resource.UpdateRequest, re
 			return
 		}
 	}
-	obj, err := submit(ctx, client, spec, live, placementOf(ctx, m.PlannedPlacement, &resp.Diagnostics))
+	notes, err := m.notes(ctx, resp.State, spec)
+	var obj *unstructured.Unstructured
+	if err == nil {
+		obj, err = submit(ctx, client, spec, live, notes)
+	}
 	if err != nil {
 		resp.Diagnostics.AddError("Job was not changed", session.Sentence(err))
 		return

@@ -88,6 +88,8 @@ resource "gpuplan_training_job" "vgg16" {
   pools = [gpuplan_node_pool.v100.capacity]
   quota = gpuplan_quota_tree.main.leaves["vision"]
 
+  arena_compatible = true # `arena list`, `get`, `logs` and `delete` know it
+
   roles = {
     launcher = { replicas = 1 }
     worker   = { replicas = 4, cards = 1 }
@@ -118,6 +120,8 @@ resource "gpuplan_training_job" "mnist" {
   host_pid     = true
   dns_policy   = "ClusterFirstWithHostNet"
 
+  arena_compatible = true # `arena list`, `get`, `logs` and `delete` know it
+
   roles = {
     master = { replicas = 1, cards = 1 }
     worker = { replicas = 1, cards = 1 }
@@ -135,6 +139,8 @@ resource "gpuplan_training_job" "vgg16_regular" {
   gang  = {}
   pools = [gpuplan_node_pool.regular.capacity]
   quota = gpuplan_quota_tree.main.leaves["vision"]
+
+  arena_compatible = true # `arena list`, `get`, `logs` and `delete` know it
 
   roles = {
     launcher = { replicas = 1 }

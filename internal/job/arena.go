@@ -57,6 +57,8 @@ func (s Spec) arenaPodLabels(role string) map[string]string {
 	return labels
 }
 
+// arenaAnnotations are on the job and its pods; `arena list` and `top job` read those of
+// the pods, because arena itself counts nvidia.com/gpu only.
 func (s Spec) arenaAnnotations() map[string]string {
 	if !s.Arena {
 		return nil
@@ -74,12 +76,20 @@ func (s Spec) wholeCards() int64 {
 	return n
 }
 
+// ArenaPodMarks returns the labels and annotations by which arena knows the pods of a
+// role, whether or not the job has them.
+func (s Spec) ArenaPodMarks(role string) (labels, annotations map[string]string) {
+	s = s.Complete()
+	s.Arena = true
+	return s.arenaPodLabels(role), s.arenaAnnotations()
+}
+
 // ArenaName returns the name of the ConfigMap of [Spec.ArenaConfigMap].
 func (s Spec) ArenaName() string { return s.Name + "-" + s.Framework.object().app }
 
 // ArenaConfigMap returns the ConfigMap without which `arena delete` refuses a job:
 // the chart's version, the values, and the objects to delete, "kind.group/name"
-// per line. It belongs to the job with the given UID and goes with it.
+// per line, of which none is empty. It belongs to the job with the given UID and goes with it.
 func (s Spec) ArenaConfigMap(uid types.UID) (*unstructured.Unstructured, error) {
 	s = s.Complete()
 	k := s.Framework.object()
@@ -106,7 +116,7 @@ func (s Spec) ArenaConfigMap(uid types.UID) (*unstructured.Unstructured, error) 
 		Data: map[string]string{
 			k.app:    s.arenaChart(),
 			"values": string(values),
-			"app":    k.app + "." + contract.KubeflowGroup + "/" + s.Name + "\n",
+			"app":    k.app + "." + contract.KubeflowGroup + "/" + s.Name,
 		},
 	})
 	if err != nil {

@@ -37,7 +37,7 @@ func fields() []field {
 		{"volumes", false, func(s Spec) any { return s.Volumes }},
 		{"port", false, func(s Spec) any { return s.Port }},
 		{"restart_policy", false, func(s Spec) any { return s.RestartPolicy }},
-		{"arena_compatible", false, func(s Spec) any { return s.Arena }},
+		{"arena_compatible", true, func(s Spec) any { return s.Arena }},
 		{"queue", false, func(s Spec) any { return s.Queue }},
 		{"suspend", true, func(s Spec) any { return s.Suspend }},
 		{"clean_pod_policy", true, func(s Spec) any { return s.CleanPodPolicy }},

@@ -104,7 +104,7 @@ func (s Spec) replicaSpec(role string, ours map[string]string) replicaSpec {
 		Template: corev1.PodTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{
 				Labels:      merge(s.Labels, ours, s.gangLabels(), s.quotaLabels(), s.shareLabels(r), s.arenaPodLabels(role)),
-				Annotations: merge(s.Annotations),
+				Annotations: merge(s.Annotations, s.arenaAnnotations()),
 			},
 			Spec: spec,
 		},

@@ -2,6 +2,8 @@ package controlplane
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -44,6 +46,11 @@ func (c *ControlPlane) APIServer(ctx context.Context) (version string, err error
 		"--authorization-mode=Node,RBAC",
 		"--anonymous-auth=false",
 		"--allow-privileged=true",
+		// Every simulated node's kubelet is on this machine, whatever the node's addresses.
+		"--kubelet-preferred-address-types=InternalDNS",
+		"--kubelet-certificate-authority=" + c.authority.CAFile(),
+		"--kubelet-client-certificate=" + c.server.etcdClient.CertFile,
+		"--kubelet-client-key=" + c.server.etcdClient.KeyFile,
 		"--enable-priority-and-fairness=false",
 		"--max-requests-inflight=2000",
 		"--max-mutating-requests-inflight=1000",
@@ -72,6 +79,24 @@ func (c *ControlPlane) APIServer(ctx context.Context) (version string, err error
 		return "", err
 	}
 	return have.GitVersion, nil
+}
+
+// KubeletTLS is how the kubelet of simulated nodes serves the API server, and nobody else.
+func (c *ControlPlane) KubeletTLS() (*tls.Config, error) {
+	pair, err := tls.LoadX509KeyPair(c.server.serving.CertFile, c.server.serving.KeyFile)
+	if err != nil {
+		return nil, err
+	}
+	authority, err := os.ReadFile(c.authority.CAFile())
+	if err != nil {
+		return nil, err
+	}
+	clients := x509.NewCertPool()
+	clients.AppendCertsFromPEM(authority)
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair},
+		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients,
+	}, nil
 }
 
 // apiServer prepares the API server to run with the arguments.

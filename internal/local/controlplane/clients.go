@@ -13,11 +13,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// controllers are those that a cluster without volumes, load balancers and real
-// nodes needs; each name goes without its ending "-controller".
+// controllers are those that a cluster without load balancers and real nodes needs; each name goes without its ending "-controller".
 var controllers = []string{
 	"clusterrole-aggregation", "cronjob", "daemonset", "deployment", "disruption", "endpointslice",
-	"garbage-collector", "job", "namespace", "node-lifecycle", "pod-garbage-collector",
+	"garbage-collector", "job", "namespace", "node-lifecycle", "persistentvolume-binder",
+	"persistentvolume-protection", "persistentvolumeclaim-protection", "pod-garbage-collector",
 	"replicaset", "resourcequota", "root-ca-certificate-publisher", "serviceaccount",
 	"serviceaccount-token", "statefulset", "taint-eviction", "ttl-after-finished",
 }

@@ -13,6 +13,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/joboperator/mpialpha"
 )
 
 // establishedTimeout bounds the wait for the API server to serve the CRDs.
@@ -54,6 +56,9 @@ func installCRD(ctx context.Context, c client.Client, file string) error {
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	if err := yaml.Unmarshal(raw, crd); err != nil {
 		return fmt.Errorf("parse: %w", err)
+	}
+	if crd.Name == mpialpha.CRDName {
+		mpialpha.AddTo(crd)
 	}
 	if err := c.Patch(ctx, crd, client.Apply, client.FieldOwner("gpuplan-joboperator"), client.ForceOwnership); err != nil {
 		return err

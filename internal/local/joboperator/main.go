@@ -1,6 +1,6 @@
 // Command gpuplan-joboperator runs the Kubeflow training operator's controllers
-// for PyTorchJob and MPIJob (v1) against the local platform. It opens no port,
-// has no webhooks, and stops on SIGTERM.
+// for PyTorchJob and MPIJob (v1) against the local platform, and one of its own for
+// MPIJob v1alpha1. It opens no port, has no webhooks, and stops on SIGTERM.
 package main
 
 import (
@@ -19,10 +19,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	podgroupv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/joboperator/mpialpha"
 )
 
 func main() {
@@ -75,6 +80,7 @@ func run(ctx context.Context, kubeconfig, crdDir, gangScheduler string) error {
 		Scheme:                 scheme,
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
+		Cache:                  cache.Options{ByObject: map[client.Object]cache.ByObject{&kubeflowv1.MPIJob{}: {Transform: leaveToAlpha}}},
 	})
 	if err != nil {
 		return fmt.Errorf("create controller manager: %w", err)
@@ -89,8 +95,20 @@ func run(ctx context.Context, kubeconfig, crdDir, gangScheduler string) error {
 			return fmt.Errorf("set up controller of %s: %w", kind, err)
 		}
 	}
+	if err := mpialpha.SetUp(mgr); err != nil {
+		return fmt.Errorf("set up controller of MPIJob v1alpha1: %w", err)
+	}
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("run controllers: %w", err)
 	}
 	return nil
+}
+
+// leaveToAlpha shows the training operator an MPIJob of the shape of v1alpha1 as one that
+// another controller manages.
+func leaveToAlpha(object any) (any, error) {
+	if job, ok := object.(*kubeflowv1.MPIJob); ok && len(job.Spec.MPIReplicaSpecs) == 0 {
+		job.Spec.RunPolicy.ManagedBy = ptr.To(kubeflowv1.MultiKueueController)
+	}
+	return object, nil
 }

@@ -24,7 +24,6 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/ports"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/process"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/runner"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/simulate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/steps"
 )
 
@@ -194,16 +193,6 @@ func (s *server) makePlane() error {
 	}
 	s.state.Clusters = []datadir.Cluster{{Name: name, URL: s.plane.URL(), Kubeconfig: s.Dir.Kubeconfig(name)}}
 	return nil
-}
-
-func (s *server) startSimulation(context.Context) error {
-	log, err := os.OpenFile(s.Dir.Log("kwok"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	s.onStop(func(context.Context) { cancel() })
-	return simulate.Start(ctx, s.plane.Config, log)
 }
 
 func (s *server) startRunner(ctx context.Context) error {

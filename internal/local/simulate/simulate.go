@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,9 +47,10 @@ func IsSimulated(node metav1.Object) bool {
 	return node.GetAnnotations()[NodeAnnotation] == NodeAnnotationValue
 }
 
-// Start plays nodes and pods until ctx ends. Its log goes to w.
-func Start(ctx context.Context, config *rest.Config, w io.Writer) error {
-	played, err := stages()
+// Start plays nodes and pods until ctx ends. The nodes' [Kubelet] is at a port of this
+// machine. The log goes to w.
+func Start(ctx context.Context, config *rest.Config, kubeletPort int, w io.Writer) error {
+	played, err := stages(kubeletPort)
 	if err != nil {
 		return err
 	}
@@ -86,9 +88,10 @@ func Start(ctx context.Context, config *rest.Config, w io.Writer) error {
 	return controller.Start(log.NewContext(ctx, log.NewLogger(w, log.LevelWarn)))
 }
 
-func stages() (map[internalversion.StageResourceRef][]*internalversion.Stage, error) {
+func stages(kubeletPort int) (map[internalversion.StageResourceRef][]*internalversion.Stage, error) {
 	text := strings.NewReplacer(
 		"@part-of@", contract.PartOfLabel, "@gpuplan@", contract.PartOfValue,
+		"@kubelet-address@", KubeletAddress, "@kubelet-port@", strconv.Itoa(kubeletPort),
 		"@run-for@", contract.RunForAnnotation, "@fail-after@", contract.FailAfterAnnotation,
 	).Replace(stagesYAML)
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewBufferString(text), 4096)

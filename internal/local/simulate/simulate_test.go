@@ -18,7 +18,7 @@ import (
 // next returns the stage that comes next for the object, and its delay.
 func next(t *testing.T, kind string, object metav1.Object) (stage string, delay time.Duration) {
 	t.Helper()
-	all, err := stages()
+	all, err := stages(10250)
 	require.NoError(t, err)
 	life, err := lifecycle.NewLifecycle(all[internalversion.StageResourceRef{APIGroup: "v1", Kind: kind}])
 	require.NoError(t, err)

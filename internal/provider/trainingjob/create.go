@@ -15,7 +15,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	k8stypes "k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
@@ -137,19 +136,6 @@ func submit(ctx context.Context, client *kube.Client, spec job.Spec, live *unstr
 	}
 	tflog.Info(ctx, "submitted the job", map[string]any{"job": spec.ID(), "kind": obj.GetKind()})
 	return applied, nil
-}
-
-// tellArena writes arena's ConfigMap beside the job, when the job is to be known to it.
-func tellArena(ctx context.Context, client *kube.Client, spec job.Spec, uid k8stypes.UID) error {
-	if !spec.Arena {
-		return nil
-	}
-	configMap, err := spec.ArenaConfigMap(uid)
-	if err != nil {
-		return err
-	}
-	_, err = client.Apply(ctx, configMap)
-	return err
 }
 
 // planOnCluster fills in the planned placement of a job that had none at plan: where the

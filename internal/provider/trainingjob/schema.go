@@ -256,7 +256,7 @@ func podAttributes() map[string]schema.Attribute {
 			Optional:            true,
 			Validators:          []validator.Int32{int32validator.Between(1, 65534)},
 		},
-		"arena_compatible": flag("Adds the labels and the ConfigMap by which `arena list`, `get` and `delete` know the job."),
+		"arena_compatible": flag("Adds the marks and the ConfigMap by which `arena list`, `get`, `logs`, `top job` and `delete` know the job. Can be switched while the job runs."),
 		"labels": schema.MapAttribute{
 			MarkdownDescription: "Labels of the job and its pods. Pods that run keep theirs when these change.",
 			Optional:            true, ElementType: types.StringType,

@@ -78,6 +78,12 @@ func (r *trainingJob) Update(ctx context.Context, req resource.UpdateRequest, re
 		resp.Diagnostics.AddError("Job was not changed", session.Sentence(err))
 		return
 	}
+	if before.Arena != spec.Arena {
+		if err := switchArena(ctx, client, spec, obj.GetUID()); err != nil {
+			resp.Diagnostics.AddError("Job was changed, but arena does not know", session.Sentence(err))
+			return
+		}
+	}
 	resp.Diagnostics.Append(r.refresh(ctx, &m, obj)...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 	if before.Suspend == spec.Suspend || finished(m) {

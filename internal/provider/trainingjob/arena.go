@@ -1,0 +1,69 @@
+package trainingjob
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	k8stypes "k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+)
+
+// tellArena writes arena's ConfigMap beside the job, when the job is to be known to it.
+func tellArena(ctx context.Context, client *kube.Client, spec job.Spec, uid k8stypes.UID) error {
+	if !spec.Arena {
+		return nil
+	}
+	configMap, err := spec.ArenaConfigMap(uid)
+	if err != nil {
+		return err
+	}
+	_, err = client.Apply(ctx, configMap)
+	return err
+}
+
+// switchArena makes a job that exists known to arena, or not any more: its pods run on,
+// and their marks are changed.
+func switchArena(ctx context.Context, client *kube.Client, spec job.Spec, uid k8stypes.UID) error {
+	if err := tellArena(ctx, client, spec, uid); err != nil {
+		return err
+	}
+	pods, err := client.Typed.CoreV1().Pods(spec.Namespace).List(ctx, metav1.ListOptions{LabelSelector: podLabels(spec).String()})
+	if err != nil {
+		return fmt.Errorf("list the pods of job %s: %w", spec.ID(), err)
+	}
+	for _, pod := range pods.Items {
+		labels, annotations := spec.ArenaPodMarks(pod.Labels[contract.JobReplicaTypeLabel])
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+			"labels": marks(labels, spec.Arena), "annotations": marks(annotations, spec.Arena),
+		}})
+		if err != nil {
+			return err
+		}
+		_, err = client.Typed.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, k8stypes.MergePatchType, patch, metav1.PatchOptions{FieldManager: contract.FieldManager})
+		if err != nil && !kube.IsNotFound(err) {
+			return fmt.Errorf("mark pod %s/%s for arena: %w", pod.Namespace, pod.Name, err)
+		}
+	}
+	if spec.Arena {
+		return nil
+	}
+	return client.Delete(ctx, corev1.SchemeGroupVersion.WithKind("ConfigMap"), spec.Namespace, spec.ArenaName())
+}
+
+// marks sets the keys, or removes them.
+func marks(keys map[string]string, set bool) map[string]any {
+	patch := map[string]any{}
+	for key, value := range keys {
+		patch[key] = nil
+		if set {
+			patch[key] = value
+		}
+	}
+	return patch
+}

@@ -1,0 +1,202 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	trainingjob "github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+)
+
+var updateArena = flag.Bool("update-arena", false, "write the table of arena commands into docs/arena.md")
+
+const (
+	arenaDoc   = "../../docs/arena.md"
+	arenaBegin = "<!-- table: made by make test-arena -->\n"
+	arenaEnd   = "<!-- end of table -->\n"
+)
+
+// arenaStep is a command of arena and what comes of it: what it prints, in the end, and
+// what is said of it in the documentation.
+type arenaStep struct {
+	command string
+	says    []string
+	result  string
+}
+
+// arenaSteps are the documents' commands in their order, then commands about jobs that
+// the provider wrote.
+var arenaSteps = []arenaStep{
+	{
+		command: `arena submit mpi --name=pytorch-topo-4-vgg16 --gpus=1 --workers=4 --gang --gputopology=true --image=registry.cn-hangzhou.aliyuncs.com/kubernetes-image-hub/pytorch-benchmark:torch1.6.0-py3.7-cuda10.1 "mpirun --allow-run-as-root -np 4 python /examples/pytorch_synthetic_benchmark.py --model=vgg16 --batch-size=64"`,
+		says:    []string{"The Job pytorch-topo-4-vgg16 has been submitted successfully"},
+		result:  "MPIJob `v1alpha1`; routed to the scheduler, one gang on four GPUs of one node joined by NVLink, and its launcher",
+	},
+	{command: "arena get pytorch-topo-4-vgg16 --type mpijob", says: []string{"Status:      RUNNING", "pytorch-topo-4-vgg16-launcher-", "pytorch-topo-4-vgg16-worker-3 "}, result: "`RUNNING`, the launcher and four workers with a GPU each"},
+	{command: "arena logs pytorch-topo-4-vgg16", says: []string{"This pod is simulated by gpuplan-local"}, result: "the launcher's log; on the local platform the lines that say that the pod is simulated"},
+	{
+		command: `arena submit mpi --name=pytorch-4-vgg16 --gpus=1 --workers=4 --image=registry.cn-hangzhou.aliyuncs.com/kubernetes-image-hub/pytorch-benchmark:torch1.6.0-py3.7-cuda10.1 "mpirun --allow-run-as-root -np 4 python /examples/pytorch_synthetic_benchmark.py --model=vgg16 --batch-size=64"`,
+		says:    []string{"The Job pytorch-4-vgg16 has been submitted successfully"},
+		result:  "the same without topology, on a node in mode `default`",
+	},
+	{command: "arena get pytorch-4-vgg16 --type mpijob", says: []string{"Status:      RUNNING", "pytorch-4-vgg16-worker-3 "}, result: "`RUNNING`"},
+	{
+		command: `arena submit pytorch --name=pytorch-mnist --workers=2 --gpus=1 --device=aliyun/erdma=1 --nproc-per-node=1 --env NCCL_DEBUG=INFO --clean-task-policy=None --working-dir=/root --image=kube-ai-registry.cn-shanghai.cr.aliyuncs.com/kube-ai/pytorch:mnist-example --image-pull-policy=Always --tensorboard --logdir=/workspace/logs "torchrun /workspace/arena/examples/pytorch/mnist/main.py --epochs 10000 --backend nccl"`,
+		says:    []string{"The Job pytorch-mnist has been submitted successfully"},
+		result:  "PyTorchJob `v1`: a master and a worker with a GPU and an eRDMA slot each, and TensorBoard",
+	},
+	{command: "arena get pytorch-mnist", says: []string{"Status:      RUNNING", "pytorch-mnist-master-0 ", "pytorch-mnist-worker-0 "}, result: "`RUNNING`"},
+	{command: "arena logs pytorch-mnist", says: []string{"This pod is simulated by gpuplan-local"}, result: "the master's log"},
+	{command: "arena list", says: []string{"pytorch-topo-4-vgg16  RUNNING  MPIJOB", "pytorch-mnist         RUNNING  PYTORCHJOB", "ours                  RUNNING  PYTORCHJOB"}, result: "all jobs, those of `gpuplan_training_job` with `arena_compatible` among them, with the GPUs that they asked for"},
+	{command: "arena get ours", says: []string{"Status:      RUNNING", "ours-worker-0 "}, result: "a job of the provider"},
+	{command: "arena logs ours", says: []string{"This pod is simulated by gpuplan-local"}, result: "its log"},
+	{command: "arena top job", says: []string{"ours                  RUNNING  PYTORCHJOB", "Total Allocated/Requested GPUs of Training Jobs: "}, result: "the GPUs that jobs asked for; arena counts only `nvidia.com/gpu` as allocated"},
+	{command: "arena delete ours", says: []string{"The training job ours has been deleted successfully"}, result: "job and ConfigMap are gone; the next `terraform plan` creates the job anew"},
+	{command: "arena delete pytorch-mnist", says: []string{"The training job pytorch-mnist has been deleted successfully"}, result: "everything of it is gone"},
+	{command: "arena delete pytorch-4-vgg16", says: []string{"has been deleted successfully"}, result: "everything of it is gone"},
+	{command: "arena delete pytorch-topo-4-vgg16", says: []string{"has been deleted successfully"}, result: "everything of it is gone"},
+	{command: "arena list", says: []string{"NAME"}, result: "nothing any more"},
+}
+
+// TestArena runs the real arena against the platform: the documents' commands as they are
+// printed, and those about a job that the provider wrote. The documentation's table is
+// made of what is tested here.
+func TestArena(t *testing.T) {
+	program, err := filepath.Abs("../../bin/arena")
+	require.NoError(t, err)
+	if _, err := os.Stat(program); errors.Is(err, fs.ErrNotExist) {
+		t.Skip("arena is not built; make bin/arena builds it in about 5 minutes")
+	}
+	s := newScene(t, machine{count: 1, mode: "topology"}, machine{count: 1, mode: "default", extra: corev1.ResourceList{contract.ResourceERDMA: quantity(200)}})
+	startScheduler(t)
+	s.routePods()
+	s.submitOurs("ours")
+	a := &arena{scene: s, program: program, home: filepath.Join(filepath.Dir(program), "arena-home")}
+	for _, step := range arenaSteps {
+		if !a.try(step) {
+			return
+		}
+		if strings.Contains(step.command, "--gputopology") {
+			a.requireBestGPUs("pytorch-topo-4-vgg16")
+		}
+	}
+	s.await("nothing to be left", func(ctx context.Context) (bool, string) {
+		pods, err := api().CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
+		require.NoError(t, err)
+		configs, err := api().CoreV1().ConfigMaps(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: contract.ArenaCreatedByLabel + "=arena"})
+		require.NoError(t, err)
+		return len(pods.Items)+len(configs.Items) == 0, fmt.Sprint(len(pods.Items), len(configs.Items))
+	})
+}
+
+// The documentation has the commands that the test runs.
+func TestArenaTable(t *testing.T) {
+	var table strings.Builder
+	table.WriteString("\n| command | what comes of it |\n|---|---|\n")
+	for _, step := range arenaSteps {
+		fmt.Fprintf(&table, "| `%s` | %s |\n", step.command, step.result)
+	}
+	table.WriteString("\n")
+	text, err := os.ReadFile(arenaDoc)
+	require.NoError(t, err)
+	before, rest, found := strings.Cut(string(text), arenaBegin)
+	have, after, closed := strings.Cut(rest, arenaEnd)
+	require.True(t, found && closed, "%s has no place for the table", arenaDoc)
+	if *updateArena {
+		require.NoError(t, os.WriteFile(arenaDoc, []byte(before+arenaBegin+table.String()+arenaEnd+after), 0o600))
+		return
+	}
+	assert.Equal(t, table.String(), have, "run go test -run TestArenaTable ./scheduler/integration -update-arena")
+}
+
+// submitOurs writes a PyTorchJob as the provider does.
+func (s *scene) submitOurs(name string) {
+	s.t.Helper()
+	spec := trainingjob.Spec{
+		Namespace: s.namespace, Name: name, Framework: trainingjob.PyTorch, Mode: trainingjob.Topology,
+		Gang: true, Arena: true, SchedulerName: contract.SchedulerName,
+		Roles: map[string]trainingjob.Role{
+			"master": {Replicas: 1, Image: "train:1", Cards: 2},
+			"worker": {Replicas: 1, Image: "train:1", Cards: 2},
+		},
+	}.Complete()
+	object, err := spec.Render()
+	require.NoError(s.t, err)
+	made, err := cluster.client.Apply(s.t.Context(), object)
+	require.NoError(s.t, err)
+	config, err := spec.ArenaConfigMap(made.GetUID())
+	require.NoError(s.t, err)
+	_, err = cluster.client.Apply(s.t.Context(), config)
+	require.NoError(s.t, err)
+}
+
+// arena is the program with the home directory in which it finds its charts and kubectl.
+type arena struct {
+	*scene
+	program, home string
+}
+
+// try runs a command until it says what it should, and submits and deletes once.
+func (a *arena) try(step arenaStep) bool {
+	a.t.Helper()
+	once := strings.Contains(step.command, " submit ") || strings.Contains(step.command, " delete ")
+	var output string
+	try := func() bool {
+		output = a.run(step.command)
+		for _, text := range step.says {
+			if !strings.Contains(output, text) {
+				return false
+			}
+		}
+		return true
+	}
+	ok := try()
+	if !ok && !once {
+		ok = assert.Eventually(a.t, try, settled, 500*time.Millisecond)
+	}
+	return assert.True(a.t, ok, "%s\n%s", step.command, output)
+}
+
+func (a *arena) run(command string) string {
+	// The shell splits the command as a person's does.
+	line := exec.CommandContext(a.t.Context(), "sh", "-c", strings.Replace(command, "arena ", `"$ARENA" -n "$ARENA_NAMESPACE" `, 1))
+	line.Env = append(os.Environ(), "ARENA="+a.program, "ARENA_NAMESPACE="+a.namespace, "HOME="+a.home, "KUBECONFIG="+cluster.kubeconfig,
+		"PATH="+a.home+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	output, err := line.CombinedOutput()
+	if err != nil {
+		return string(output) + err.Error()
+	}
+	return string(output)
+}
+
+// requireBestGPUs checks the records of an MPIJob's workers.
+func (a *arena) requireBestGPUs(name string) {
+	a.t.Helper()
+	a.await("the workers to be placed", func(ctx context.Context) (bool, string) {
+		list, err := api().CoreV1().Pods(a.namespace).List(ctx, metav1.ListOptions{LabelSelector: contract.ArenaMPIJobLabel + "=" + name + "," + contract.ArenaMPIRoleLabel + "=worker"})
+		require.NoError(a.t, err)
+		if bound(list.Items) < 4 {
+			return false, reason(list.Items)
+		}
+		for _, pod := range list.Items {
+			record := a.allocation(pod)
+			assert.Len(a.t, record.Visible, 4)
+			assert.Positive(a.t, record.NVLinkRings)
+		}
+		return true, ""
+	})
+}

@@ -31,7 +31,10 @@ type Capacity struct {
 	FreeCards int64 `tfsdk:"free_cards"`
 	// Labels are the node labels that every node of the pool has or will have.
 	Labels map[string]string `tfsdk:"labels"`
-	Taints []Taint           `tfsdk:"taints"`
+	// LiveLabels are what the nodes that exist have otherwise, all of them the same: labels
+	// that planned nodes need not get, nil for a label that they lack.
+	LiveLabels map[string]*string `tfsdk:"live_labels"`
+	Taints     []Taint            `tfsdk:"taints"`
 	// Nodes are in the planner's order; a planned node is called "pool[ordinal]".
 	Nodes []Node `tfsdk:"nodes"`
 }
@@ -43,38 +46,30 @@ type Taint struct {
 	Effect string `tfsdk:"effect"`
 }
 
-// Node is what is free on one node.
+// Node is a node of a pool: its name, and in what it differs from a fresh node of the
+// pool. What is nil is as it is there.
 type Node struct {
-	Name string `tfsdk:"name"`
-	// FreeCards are the positions of cards that are free as a whole, ascending. In mode
-	// "default" only their number means something: the device plugin picks the cards.
-	FreeCards []int64 `tfsdk:"free_cards"`
-	// UsedShares are the parts of cards that are taken, in the shared modes.
-	UsedShares []Share `tfsdk:"used_shares"`
-	// Links is the node's own link matrix, one row per card as `nvidia-smi topo -m`
-	// prints it; empty when it is the one of the pool's wiring.
+	Name          string `tfsdk:"name"`
+	Unschedulable *bool  `tfsdk:"unschedulable"`
+	// Taints are those beside the pool's that keep pods away, as kubectl writes them.
+	Taints []string `tfsdk:"taints"`
+	// Labels are those beside or instead of the pool's, nil for one that the node lacks.
+	Labels map[string]*string `tfsdk:"labels"`
+	// SickGPUs are the reasons why GPUs must not be used, by NVML index.
+	SickGPUs map[string]string `tfsdk:"sick_gpus"`
+	// Links is the node's own link matrix, one row per card as `nvidia-smi topo -m` prints it.
 	Links []string `tfsdk:"links"`
-	// NVLinkDomain names the rack whose NVLink switches join the node with others, "" for none.
-	NVLinkDomain  string           `tfsdk:"nvlink_domain"`
-	FreeMilliCPU  int64            `tfsdk:"free_milli_cpu"`
-	FreeMemoryMiB int64            `tfsdk:"free_memory_mib"`
-	FreePods      int64            `tfsdk:"free_pods"`
-	Extended      map[string]int64 `tfsdk:"extended"`
+	// NVLinkDomain names the rack whose NVLink switches join the node with others.
+	NVLinkDomain *string `tfsdk:"nvlink_domain"`
 	// HeadroomMiB is memory of each card that shared requests do not get.
-	HeadroomMiB int64 `tfsdk:"headroom_mib"`
-	// HostPorts are taken ports of the node, "TCP/23456".
-	HostPorts     []string `tfsdk:"host_ports"`
-	Unschedulable bool     `tfsdk:"unschedulable"`
-	// Jobs are the jobs on the node, sorted, with what would be free without them.
-	Jobs []Freed `tfsdk:"jobs"`
-}
-
-// Share is a part of one card.
-type Share struct {
-	Card int64 `tfsdk:"card"`
-	// MemoryGiB is card memory in GiB, CorePercent the share of the card's compute, 0 for a memory-only request.
-	MemoryGiB   int64 `tfsdk:"memory_gib"`
-	CorePercent int64 `tfsdk:"core_percent"`
+	HeadroomMiB *int64 `tfsdk:"headroom_mib"`
+	// What the node offers to pods.
+	MilliCPU  *int64           `tfsdk:"milli_cpu"`
+	MemoryMiB *int64           `tfsdk:"memory_mib"`
+	Pods      *int64           `tfsdk:"pods"`
+	Extended  map[string]int64 `tfsdk:"extended"`
+	// Held is what is taken of it, by job.
+	Held []Held `tfsdk:"held"`
 }
 
 // Value returns the Terraform value.
@@ -106,24 +101,12 @@ func List(ctx context.Context, value types.List) (list []Capacity, known bool, d
 	return list, true, diags
 }
 
-// complete makes empty collections of nil ones, which Terraform would show as null.
+// complete makes empty collections of nil ones that Terraform would show as null.
 func (c Capacity) complete() Capacity {
-	c.Labels, c.Taints = orEmptyMap(c.Labels), orEmpty(c.Taints)
-	nodes := make([]Node, len(c.Nodes))
-	for i, n := range c.Nodes {
-		n.FreeCards, n.UsedShares = orEmpty(n.FreeCards), orEmpty(n.UsedShares)
-		n.Links, n.HostPorts = orEmpty(n.Links), orEmpty(n.HostPorts)
-		n.Extended = orEmptyMap(n.Extended)
-		jobs := make([]Freed, len(n.Jobs))
-		for j, f := range n.Jobs {
-			f.FreeCards, f.UsedShares, f.HostPorts = orEmpty(f.FreeCards), orEmpty(f.UsedShares), orEmpty(f.HostPorts)
-			f.Extended = orEmptyMap(f.Extended)
-			jobs[j] = f
-		}
-		n.Jobs = jobs
-		nodes[i] = n
+	c.Taints, c.Nodes = orEmpty(c.Taints), orEmpty(c.Nodes)
+	if c.Labels == nil {
+		c.Labels = map[string]string{}
 	}
-	c.Nodes = nodes
 	return c
 }
 
@@ -132,11 +115,4 @@ func orEmpty[T any](s []T) []T {
 		return []T{}
 	}
 	return s
-}
-
-func orEmptyMap[V any](m map[string]V) map[string]V {
-	if m == nil {
-		return map[string]V{}
-	}
-	return m
 }

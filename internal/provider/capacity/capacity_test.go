@@ -70,14 +70,14 @@ func gang(workers, cards int, mode placement.Mode) placement.Gang {
 }
 
 func TestPlannedNodesComeFromTheCatalogue(t *testing.T) {
-	c, err := pool("topology").Planned(nil, 2)
+	c, err := pool("topology").Planned(capacity.Capacity{}, 2)
 	require.NoError(t, err)
 	assert.Equal(t, int64(16), c.Cards)
 	assert.Equal(t, int64(16), c.FreeCards)
 	assert.Equal(t, "dgx1-v100", c.Wiring)
 	require.Len(t, c.Nodes, 2)
 	assert.Equal(t, "v100[0]", c.Nodes[0].Name)
-	assert.Equal(t, []int64{0, 1, 2, 3, 4, 5, 6, 7}, c.Nodes[1].FreeCards)
+	assert.Equal(t, capacity.Node{Name: "v100[1]"}, c.Nodes[1], "a node that is as planned has nothing but a name")
 	assert.Equal(t, "topology", c.Labels["ack.node.gpu.schedule"])
 	assert.Equal(t, "v100", c.Labels["gpuplan.dev/pool"])
 	assert.Equal(t, "a", c.Labels["team"])
@@ -89,7 +89,7 @@ func TestPlannedNodesComeFromTheCatalogue(t *testing.T) {
 	over := view.Plan(gang(20, 1, placement.ModeTopology))
 	assert.Equal(t, 16, over.Verdict.Fit)
 
-	_, err = capacity.Pool{Name: "x", InstanceType: "ecs.none", Mode: "topology"}.Planned(nil, 1)
+	_, err = capacity.Pool{Name: "x", InstanceType: "ecs.none", Mode: "topology"}.Planned(capacity.Capacity{}, 1)
 	assert.ErrorContains(t, err, "ecs.none")
 }
 
@@ -97,7 +97,7 @@ func TestPlannedNodesAreAddedToLiveOnes(t *testing.T) {
 	view, names := live(t, placement.ModeTopology, machine(t), nil)
 	now, err := pool("topology").Live(nodes(view, names), view.Pods)
 	require.NoError(t, err)
-	c, err := pool("topology").Planned(now.Nodes, 2)
+	c, err := pool("topology").Planned(now, 2)
 	require.NoError(t, err)
 	assert.Equal(t, "n1", c.Nodes[0].Name)
 	assert.Equal(t, "v100[1]", c.Nodes[1].Name)
@@ -205,7 +205,7 @@ func roundTrip(t *testing.T, c capacity.Capacity) capacity.Capacity {
 }
 
 func TestListTellsUnknownFromKnown(t *testing.T) {
-	c, err := pool("topology").Planned(nil, 1)
+	c, err := pool("topology").Planned(capacity.Capacity{}, 1)
 	require.NoError(t, err)
 	value, diags := c.Value(t.Context())
 	require.False(t, diags.HasError())

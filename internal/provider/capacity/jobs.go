@@ -1,61 +1,179 @@
 package capacity
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 )
 
-// Freed is what would be free on a node without one of the jobs on it. A job that is
-// replaced gives back what it holds before it is created anew, so its new placement
-// is planned on that.
-type Freed struct {
-	// Job is "namespace/name" of the gang.
-	Job           string           `tfsdk:"job"`
-	FreeCards     []int64          `tfsdk:"free_cards"`
-	UsedShares    []Share          `tfsdk:"used_shares"`
-	FreeMilliCPU  int64            `tfsdk:"free_milli_cpu"`
-	FreeMemoryMiB int64            `tfsdk:"free_memory_mib"`
-	FreePods      int64            `tfsdk:"free_pods"`
-	Extended      map[string]int64 `tfsdk:"extended"`
-	HostPorts     []string         `tfsdk:"host_ports"`
+// Held is what one job takes of a node, or what everything takes that belongs to no job.
+// What is nil is none.
+type Held struct {
+	// Job is "namespace/name" of the gang, nil for what belongs to none.
+	Job *string `tfsdk:"job"`
+	// GPUs are whole cards by NVML index, "0-3,6".
+	GPUs *string `tfsdk:"gpus"`
+	// UnrecordedGPUs counts cards of which nobody wrote down which they are, as in mode
+	// "default", where the device plugin picks them.
+	UnrecordedGPUs *int64 `tfsdk:"unrecorded_gpus"`
+	// Shares are parts of cards, "0: 4 GiB, 25 %".
+	Shares    []string         `tfsdk:"shares"`
+	MilliCPU  *int64           `tfsdk:"milli_cpu"`
+	MemoryMiB *int64           `tfsdk:"memory_mib"`
+	Pods      *int64           `tfsdk:"pods"`
+	Extended  map[string]int64 `tfsdk:"extended"`
+	// HostPorts are ports of the node, "TCP/23456".
+	HostPorts []string `tfsdk:"host_ports"`
 }
 
-// Without returns the capacity as it is when a job has given back what it holds.
-func (c Capacity) Without(job string) Capacity {
+// Without returns the capacity as it is when jobs have given back what they hold.
+func (c Capacity) Without(jobs ...string) Capacity {
 	c.Nodes = slices.Clone(c.Nodes)
 	for i := range c.Nodes {
-		n := &c.Nodes[i]
-		for _, f := range n.Jobs {
-			if f.Job != job {
-				continue
-			}
-			n.FreeCards, n.UsedShares = f.FreeCards, f.UsedShares
-			n.FreeMilliCPU, n.FreeMemoryMiB, n.FreePods = f.FreeMilliCPU, f.FreeMemoryMiB, f.FreePods
-			n.Extended, n.HostPorts = f.Extended, f.HostPorts
-		}
+		c.Nodes[i].Held = slices.DeleteFunc(slices.Clone(c.Nodes[i].Held), func(h Held) bool {
+			return h.Job != nil && slices.Contains(jobs, *h.Job)
+		})
 	}
 	return c.counted()
 }
 
-// live is what is free on a node that exists, now and without each of its jobs.
-func live(n, template placement.Node, pods []placement.Pod) Node {
-	out := occupied(n, template, pods)
-	jobs := map[string]bool{}
+// held adds up what pods take, by job.
+func held(cards *gpu.Table, pods []placement.Pod) []Held {
+	byJob := map[string][]placement.Pod{}
 	for _, p := range pods {
-		if p.Gang != "" {
-			jobs[p.Gang] = true
-		}
+		byJob[p.Gang] = append(byJob[p.Gang], p)
 	}
-	for _, job := range slices.Sorted(maps.Keys(jobs)) {
-		rest := slices.DeleteFunc(slices.Clone(pods), func(p placement.Pod) bool { return p.Gang == job })
-		f := occupied(n, template, rest)
-		out.Jobs = append(out.Jobs, Freed{
-			Job: job, FreeCards: f.FreeCards, UsedShares: f.UsedShares,
-			FreeMilliCPU: f.FreeMilliCPU, FreeMemoryMiB: f.FreeMemoryMiB, FreePods: f.FreePods,
-			Extended: f.Extended, HostPorts: f.HostPorts,
-		})
+	var all []Held
+	for _, job := range slices.Sorted(maps.Keys(byJob)) {
+		all = append(all, taken(job, cards, byJob[job]))
+	}
+	return all
+}
+
+func taken(job string, cards *gpu.Table, pods []placement.Pod) Held {
+	var own gpu.Set
+	var sum placement.Resources
+	var unrecorded int
+	var shares []placement.CardShare
+	h := Held{Job: differing(job, "")}
+	for _, p := range pods {
+		r := p.Request
+		sum.MilliCPU += r.MilliCPU
+		sum.MemoryBytes += r.MemoryBytes
+		for name, amount := range r.Extended {
+			if h.Extended == nil {
+				h.Extended = map[string]int64{}
+			}
+			h.Extended[name] += amount
+		}
+		own |= p.Own
+		shares = append(shares, p.Shares...)
+		if p.Own == 0 && len(p.Shares) == 0 {
+			unrecorded += r.Cards
+		}
+		h.HostPorts = append(h.HostPorts, r.HostPorts...)
+	}
+	slices.Sort(h.HostPorts)
+	h.GPUs = differing(assignment.Ranges(indexes(own, cards)), "")
+	h.UnrecordedGPUs = differing(int64(unrecorded), 0)
+	h.Shares = shareTexts(shares, cards)
+	h.MilliCPU, h.MemoryMiB = differing(sum.MilliCPU, 0), differing((sum.MemoryBytes+mib-1)/mib, 0)
+	h.Pods = differing(int64(len(pods)), 0)
+	return h
+}
+
+func indexes(set gpu.Set, cards *gpu.Table) []int64 {
+	var out []int64
+	for _, i := range inventory.Indexes(set, cards) {
+		out = append(out, int64(i))
 	}
 	return out
+}
+
+func shareTexts(shares []placement.CardShare, cards *gpu.Table) []string {
+	slices.SortFunc(shares, func(a, b placement.CardShare) int {
+		return cmp.Or(cmp.Compare(a.Card, b.Card), cmp.Compare(a.MemoryGiB, b.MemoryGiB), cmp.Compare(a.CorePercent, b.CorePercent))
+	})
+	var texts []string
+	for _, s := range shares {
+		index := indexes(gpu.SetOf(s.Card), cards)[0]
+		if s.CorePercent == 0 {
+			texts = append(texts, fmt.Sprintf("%d: %d GiB", index, s.MemoryGiB))
+		} else {
+			texts = append(texts, fmt.Sprintf("%d: %d GiB, %d %%", index, s.MemoryGiB, s.CorePercent))
+		}
+	}
+	return texts
+}
+
+// share reads what shareTexts wrote; the card is an NVML index.
+func share(text string) (s placement.CardShare, err error) {
+	if n, _ := fmt.Sscanf(text, "%d: %d GiB, %d %%", &s.Card, &s.MemoryGiB, &s.CorePercent); n >= 2 {
+		return s, nil
+	}
+	return s, fmt.Errorf("%q is not a part of a GPU such as \"0: 4 GiB, 25 %%\"", text)
+}
+
+// cards are the cards of which the job has something, by NVML index.
+func (h Held) cards() []int64 {
+	all, err := assignment.FromRanges(value(h.GPUs))
+	if err != nil {
+		return nil // the planner says so
+	}
+	for _, text := range h.Shares {
+		if s, err := share(text); err == nil {
+			all = append(all, int64(s.Card))
+		}
+	}
+	return all
+}
+
+// occupants are the pods that stand for what a job holds of a node. positions gives the
+// place of a card in the node's table by its NVML index.
+func (h Held) occupants(node placement.Node, positions map[int]int) ([]placement.Pod, error) {
+	pod := placement.Pod{ID: "held on " + node.Name + " by " + value(h.Job), Node: node.Name}
+	pod.Request.MilliCPU, pod.Request.MemoryBytes = value(h.MilliCPU), value(h.MemoryMiB)*mib
+	pod.Request.Extended, pod.Request.HostPorts = h.Extended, h.HostPorts
+	own, err := assignment.FromRanges(value(h.GPUs))
+	if err != nil {
+		return nil, err
+	}
+	for _, index := range own {
+		position, ok := positions[int(index)]
+		if !ok {
+			return nil, fmt.Errorf("there is no GPU %d", index)
+		}
+		pod.Own |= gpu.SetOf(position)
+	}
+	for _, text := range h.Shares {
+		s, err := share(text)
+		if err != nil {
+			return nil, err
+		}
+		position, ok := positions[s.Card]
+		if !ok {
+			return nil, fmt.Errorf("there is no GPU %d", s.Card)
+		}
+		s.Card = position
+		pod.Shares = append(pod.Shares, s)
+		pod.Request.MemoryGiB += s.MemoryGiB
+		pod.Request.CorePercent += s.CorePercent
+	}
+	if pod.Request.Cards = pod.Own.Len() + len(pod.Shares); pod.Request.Cards > 0 {
+		pod.Request.Mode = node.Mode
+	}
+	pods := []placement.Pod{pod}
+	if n := value(h.UnrecordedGPUs); n > 0 {
+		// The planner takes such cards from wherever they may be.
+		rest := placement.Pod{ID: pod.ID + " unrecorded", Node: node.Name}
+		rest.Request.Mode, rest.Request.Cards = placement.ModeDefault, int(n)
+		pods = append(pods, rest)
+	}
+	return pods, nil
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // A job that is replaced is planned on what it gives back, and on nothing else.
-func TestWithoutAJob(t *testing.T) {
+func TestWithoutJobs(t *testing.T) {
 	p := Pool{Name: "v100", InstanceType: "ecs.gn6v-c10g1.20xlarge", Mode: "topology"}
 	template, err := p.template()
 	require.NoError(t, err)
@@ -21,18 +21,52 @@ func TestWithoutAJob(t *testing.T) {
 			Resources: placement.Resources{MilliCPU: cpu}, Mode: placement.ModeTopology, Cards: len(cards), HostPorts: []string{port},
 		}}
 	}
-	node := live(template, template, []placement.Pod{
+	pods := []placement.Pod{
 		on("a-0", "default/a", 1000, "TCP/1", 0, 1), on("a-1", "default/a", 1000, "TCP/2", 2),
-		on("b-0", "default/b", 500, "TCP/3", 3),
-	})
-	assert.Equal(t, []int64{4, 5, 6, 7}, node.FreeCards)
-	c := Capacity{Pool: "v100", Nodes: []Node{node}}
+		on("b-0", "default/b", 500, "TCP/3", 3), on("c", "", 250, "TCP/4"),
+	}
+	c, err := p.Live([]placement.Node{template}, func(string) []placement.Pod { return pods })
+	require.NoError(t, err)
+	assert.Equal(t, int64(4), c.FreeCards)
+	assert.Equal(t, "has GPU 0-2 used by default/a, has GPU 3 used by default/b", c.Nodes[0].Describe())
+	gpus := "0-2"
+	assert.Equal(t, &gpus, c.Nodes[0].Held[1].GPUs)
 
-	without := c.Without("default/a").Nodes[0]
-	assert.Equal(t, []int64{0, 1, 2, 4, 5, 6, 7}, without.FreeCards)
-	assert.Equal(t, template.Allocatable.MilliCPU-500, without.FreeMilliCPU)
-	assert.Equal(t, node.FreePods+2, without.FreePods)
-	assert.Equal(t, []string{"TCP/3"}, without.HostPorts)
-	assert.Equal(t, node, c.Without("default/c").Nodes[0], "a job that is not there gives nothing back")
-	assert.Equal(t, []int64{4, 5, 6, 7}, c.Nodes[0].FreeCards, "the capacity itself stays")
+	for _, test := range []struct {
+		jobs []string
+		free int
+		cpu  int64
+		port []string
+	}{
+		{nil, 4, 2750, []string{"TCP/1", "TCP/2", "TCP/3", "TCP/4"}},
+		{[]string{"default/a"}, 7, 750, []string{"TCP/3", "TCP/4"}},
+		{[]string{"default/b"}, 5, 2250, []string{"TCP/1", "TCP/2", "TCP/4"}},
+		{[]string{"default/a", "default/b"}, 8, 250, []string{"TCP/4"}},
+		{[]string{"default/none"}, 4, 2750, []string{"TCP/1", "TCP/2", "TCP/3", "TCP/4"}},
+	} {
+		rest := c.Without(test.jobs...)
+		assert.Equal(t, int64(test.free), rest.FreeCards, test.jobs)
+		view, err := ToView(rest)
+		require.NoError(t, err)
+		assert.Equal(t, test.free, view.FreeCards("n1").Len(), test.jobs)
+		var cpu int64
+		var ports []string
+		for _, pod := range view.Pods("n1") {
+			cpu += pod.Request.MilliCPU
+			ports = append(ports, pod.Request.HostPorts...)
+		}
+		assert.Equal(t, test.cpu, cpu, test.jobs)
+		assert.ElementsMatch(t, test.port, ports, test.jobs)
+	}
+	assert.Equal(t, int64(4), c.FreeCards, "the capacity itself stays")
+}
+
+func TestSharesAreWritten(t *testing.T) {
+	for _, s := range []placement.CardShare{{Card: 3, MemoryGiB: 8, CorePercent: 25}, {Card: 0, MemoryGiB: 4}} {
+		read, err := share(shareTexts([]placement.CardShare{s}, nil)[0])
+		require.NoError(t, err)
+		assert.Equal(t, s, read)
+	}
+	_, err := share("much")
+	assert.Error(t, err)
 }

@@ -1,7 +1,6 @@
 package capacity
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
@@ -38,29 +36,20 @@ type Pool struct {
 func PlannedName(pool string, ordinal int) string { return fmt.Sprintf("%s[%d]", pool, ordinal) }
 
 // Planned returns the capacity of the pool with size nodes: those of existing, as they
-// are, and new ones from the catalogue for the rest. More existing nodes than size are
-// for the caller to drop first. The error says that the instance type or mode is not in
-// the catalogue.
-func (p Pool) Planned(existing []Node, size int) (Capacity, error) {
-	q, err := p.quantities()
-	if err != nil {
-		return Capacity{}, err
-	}
-	template, err := p.template()
-	if err != nil {
+// are, and new ones from the catalogue for the rest. The last of more existing nodes go.
+// The error says that the instance type or mode is not in the catalogue.
+func (p Pool) Planned(existing Capacity, size int) (Capacity, error) {
+	if _, err := p.quantities(); err != nil {
 		return Capacity{}, err
 	}
 	c := p.empty()
-	c.Nodes = slices.Clone(existing)
-	for i := len(existing); i < size; i++ {
-		c.Nodes = append(c.Nodes, Node{
-			Name:          PlannedName(p.Name, i),
-			FreeCards:     indexes(healthy(template)),
-			FreeMilliCPU:  q.MilliCPU,
-			FreeMemoryMiB: q.MemoryBytes / mib,
-			FreePods:      q.Pods,
-			Extended:      maps.Clone(template.Allocatable.Extended),
-		})
+	c.LiveLabels = p.beside(existing.LiveLabels)
+	c.Nodes = slices.Clone(existing.Nodes[:min(size, len(existing.Nodes))])
+	for i := range c.Nodes {
+		c.Nodes[i].Labels = p.beside(c.Nodes[i].Labels)
+	}
+	for i := len(c.Nodes); i < size; i++ {
+		c.Nodes = append(c.Nodes, Node{Name: PlannedName(p.Name, i)})
 	}
 	return c.counted(), nil
 }
@@ -74,8 +63,9 @@ func (p Pool) Live(nodes []placement.Node, pods func(node string) []placement.Po
 	}
 	c := p.empty()
 	for _, n := range nodes {
-		c.Nodes = append(c.Nodes, live(n, template, pods(n.Name)))
+		c.Nodes = append(c.Nodes, p.node(n, template, pods(n.Name)))
 	}
+	c.LiveLabels = shared(c.Nodes)
 	return c.counted(), nil
 }
 
@@ -160,91 +150,35 @@ func (p Pool) empty() Capacity {
 
 // counted fills in the sums.
 func (c Capacity) counted() Capacity {
-	c.Cards = c.CardsPerNode * int64(len(c.Nodes))
-	c.FreeCards = 0
+	c.Cards, c.FreeCards = c.CardsPerNode*int64(len(c.Nodes)), 0
 	for _, n := range c.Nodes {
-		c.FreeCards += int64(len(n.FreeCards))
+		c.FreeCards += n.freeCards(c)
 	}
 	return c
 }
 
-// occupied is what is free on a node that exists and has these pods.
-func occupied(n, template placement.Node, pods []placement.Pod) Node {
-	cards := n.Cards
-	if cards == nil {
-		cards = template.Cards // the node does not offer its cards at the moment
-	}
-	free := n.Allocatable
-	free.Extended = maps.Clone(free.Extended)
-	out := Node{
-		Name: n.Name, Unschedulable: n.Unschedulable, HeadroomMiB: n.HeadroomMiB,
-		Links: ownLinks(cards, template.Cards), NVLinkDomain: n.NVLinkDomain,
-	}
-	var used gpu.Set
-	counted := 0
-	for _, pod := range pods {
-		free.MilliCPU -= pod.Request.MilliCPU
-		free.MemoryBytes -= pod.Request.MemoryBytes
-		free.Pods--
-		for name, count := range pod.Request.Extended {
-			free.Extended[name] -= count
-		}
-		used |= pod.Own
-		switch {
-		case pod.Request.Mode == placement.ModeDefault:
-			counted += pod.Request.Cards
-		case pod.Request.Cards > 0 && pod.Own == 0 && len(pod.Shares) == 0:
-			used = gpu.Full(64) // it holds cards, and nobody wrote down which
-		}
-		for _, s := range pod.Shares {
-			used |= gpu.SetOf(s.Card)
-			out.UsedShares = append(out.UsedShares, Share{Card: int64(s.Card), MemoryGiB: s.MemoryGiB, CorePercent: s.CorePercent})
-		}
-		out.HostPorts = append(out.HostPorts, pod.Request.HostPorts...)
-	}
-	slices.SortFunc(out.UsedShares, func(a, b Share) int {
-		return cmp.Or(cmp.Compare(a.Card, b.Card), cmp.Compare(a.MemoryGiB, b.MemoryGiB), cmp.Compare(a.CorePercent, b.CorePercent))
-	})
-	slices.Sort(out.HostPorts)
-	out.FreeCards = indexes(healthy(placement.Node{Cards: cards}) &^ used)
-	out.FreeCards = out.FreeCards[:max(0, len(out.FreeCards)-counted)]
-	out.FreeMilliCPU, out.FreeMemoryMiB, out.FreePods = free.MilliCPU, free.MemoryBytes/mib, free.Pods
-	out.Extended = free.Extended
-	return out
-}
-
-// ownLinks returns the link matrix of a node whose links are not those of its wiring.
-func ownLinks(cards, reference *gpu.Table) []string {
-	if cards == nil || cards == reference {
-		return nil
-	}
-	rows := contract.StatusOf(cards.Machine()).Links
-	if reference != nil && slices.Equal(rows, contract.StatusOf(reference.Machine()).Links) {
-		return nil
-	}
-	return rows
-}
-
-// healthy returns the cards of a node that may be used.
-func healthy(n placement.Node) gpu.Set {
-	var set gpu.Set
-	if n.Cards == nil {
-		return set
-	}
-	for i, card := range n.Cards.Machine().Cards {
-		if card.Unhealthy == "" {
-			set |= gpu.SetOf(i)
+// freeCards counts the healthy cards that nobody uses.
+func (n Node) freeCards(c Capacity) int64 {
+	out := map[int64]bool{}
+	for index := range n.SickGPUs {
+		if i, err := strconv.ParseInt(index, 10, 64); err == nil {
+			out[i] = true
 		}
 	}
-	return set
-}
-
-func indexes(set gpu.Set) []int64 {
-	out := make([]int64, 0, set.Len())
-	for _, card := range set.Cards() {
-		out = append(out, int64(card))
+	unrecorded := int64(0)
+	for _, h := range n.Held {
+		unrecorded += value(h.UnrecordedGPUs)
+		for _, i := range h.cards() {
+			out[i] = true
+		}
 	}
-	return out
+	switch free := c.CardsPerNode - int64(len(out)); {
+	case unrecorded == 0:
+		return free
+	case placement.Mode(c.Mode) == placement.ModeDefault:
+		return max(0, free-unrecorded)
+	}
+	return 0 // nobody wrote down which are taken
 }
 
 // since orders the nodes of a capacity in the planner: by their place in the list,

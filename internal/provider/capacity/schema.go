@@ -18,6 +18,7 @@ var Type = types.ObjectType{AttrTypes: map[string]attr.Type{
 	"cards":          types.Int64Type,
 	"free_cards":     types.Int64Type,
 	"labels":         types.MapType{ElemType: types.StringType},
+	"live_labels":    types.MapType{ElemType: types.StringType},
 	"taints":         types.ListType{ElemType: taintType},
 	"nodes":          types.ListType{ElemType: nodeType},
 }}
@@ -29,36 +30,31 @@ var taintType = types.ObjectType{AttrTypes: map[string]attr.Type{
 }}
 
 var nodeType = types.ObjectType{AttrTypes: map[string]attr.Type{
-	"name":            types.StringType,
-	"free_cards":      types.ListType{ElemType: types.Int64Type},
-	"used_shares":     types.ListType{ElemType: shareType},
-	"links":           types.ListType{ElemType: types.StringType},
-	"nvlink_domain":   types.StringType,
-	"free_milli_cpu":  types.Int64Type,
-	"free_memory_mib": types.Int64Type,
-	"free_pods":       types.Int64Type,
-	"extended":        types.MapType{ElemType: types.Int64Type},
-	"headroom_mib":    types.Int64Type,
-	"host_ports":      types.ListType{ElemType: types.StringType},
-	"unschedulable":   types.BoolType,
-	"jobs":            types.ListType{ElemType: freedType},
+	"name":          types.StringType,
+	"unschedulable": types.BoolType,
+	"taints":        types.ListType{ElemType: types.StringType},
+	"labels":        types.MapType{ElemType: types.StringType},
+	"sick_gpus":     types.MapType{ElemType: types.StringType},
+	"links":         types.ListType{ElemType: types.StringType},
+	"nvlink_domain": types.StringType,
+	"headroom_mib":  types.Int64Type,
+	"milli_cpu":     types.Int64Type,
+	"memory_mib":    types.Int64Type,
+	"pods":          types.Int64Type,
+	"extended":      types.MapType{ElemType: types.Int64Type},
+	"held":          types.ListType{ElemType: heldType},
 }}
 
-var freedType = types.ObjectType{AttrTypes: map[string]attr.Type{
+var heldType = types.ObjectType{AttrTypes: map[string]attr.Type{
 	"job":             types.StringType,
-	"free_cards":      types.ListType{ElemType: types.Int64Type},
-	"used_shares":     types.ListType{ElemType: shareType},
-	"free_milli_cpu":  types.Int64Type,
-	"free_memory_mib": types.Int64Type,
-	"free_pods":       types.Int64Type,
+	"gpus":            types.StringType,
+	"unrecorded_gpus": types.Int64Type,
+	"shares":          types.ListType{ElemType: types.StringType},
+	"milli_cpu":       types.Int64Type,
+	"memory_mib":      types.Int64Type,
+	"pods":            types.Int64Type,
 	"extended":        types.MapType{ElemType: types.Int64Type},
 	"host_ports":      types.ListType{ElemType: types.StringType},
-}}
-
-var shareType = types.ObjectType{AttrTypes: map[string]attr.Type{
-	"card":         types.Int64Type,
-	"memory_gib":   types.Int64Type,
-	"core_percent": types.Int64Type,
 }}
 
 // Attribute is the computed attribute of a resource that offers capacity.
@@ -81,6 +77,7 @@ func Attribute() schema.SingleNestedAttribute {
 				MarkdownDescription: "Labels that every node of the pool carries.",
 				Computed:            true, ElementType: types.StringType,
 			},
+			"live_labels": labels("What the nodes that exist have beside or instead of these, all of them the same; null for a label that they lack. Nodes that are planned need not get them."),
 			"taints": schema.ListNestedAttribute{
 				MarkdownDescription: "Taints of the nodes.",
 				Computed:            true,
@@ -91,7 +88,7 @@ func Attribute() schema.SingleNestedAttribute {
 				}},
 			},
 			"nodes": schema.ListNestedAttribute{
-				MarkdownDescription: "The nodes in the order in which equal nodes are filled. A planned node is called `NAME[0]`, `NAME[1]`, ….",
+				MarkdownDescription: "The nodes in the order in which equal nodes are filled, each with what differs from a fresh node of the pool. A planned node is called `NAME[0]`, `NAME[1]`, ….",
 				Computed:            true,
 				NestedObject:        schema.NestedAttributeObject{Attributes: nodeAttributes()},
 			},
@@ -100,53 +97,48 @@ func Attribute() schema.SingleNestedAttribute {
 }
 
 func nodeAttributes() map[string]schema.Attribute {
-	attributes := freeAttributes()
-	attributes["name"] = text("Name of the node.")
-	attributes["headroom_mib"] = number("Memory in MiB of each card that shared requests do not get, because the node's device plugin keeps it for the driver.")
-	attributes["links"] = schema.ListAttribute{
-		MarkdownDescription: "Rows of the node's link matrix as `nvidia-smi topo -m` prints it, when it is not the one of the pool's wiring.",
-		Computed:            true, ElementType: types.StringType,
-	}
-	attributes["nvlink_domain"] = text("NVLink domain that the node shares with others: the rack whose NVLink switches join their cards. Empty for none, and for planned nodes.")
-	attributes["unschedulable"] = schema.BoolAttribute{MarkdownDescription: "The node is cordoned.", Computed: true}
-	jobs := freeAttributes()
-	jobs["job"] = text("Namespace and name of the job.")
-	attributes["jobs"] = schema.ListNestedAttribute{
-		MarkdownDescription: "Jobs on the node, with what would be free without them: a job that is replaced is planned on that.",
-		Computed:            true,
-		NestedObject:        schema.NestedAttributeObject{Attributes: jobs},
-	}
-	return attributes
-}
-
-// freeAttributes say what is free on a node.
-func freeAttributes() map[string]schema.Attribute {
 	return map[string]schema.Attribute{
-		"free_cards": schema.ListAttribute{
-			MarkdownDescription: "Positions of the cards that are free as a whole. In mode `default` only their number counts.",
+		"name":          text("Name of the node."),
+		"unschedulable": schema.BoolAttribute{MarkdownDescription: "The node is cordoned.", Computed: true},
+		"taints":        texts("Taints beside the pool's that keep pods away, `KEY=VALUE:EFFECT`."),
+		"labels":        labels("Labels of the node beside or instead of the pool's; null for one that it lacks."),
+		"sick_gpus":     labels("GPUs that must not be used, by index, with the reason."),
+		"links":         texts("Rows of the node's link matrix as `nvidia-smi topo -m` prints it, when it is not the one of the pool's wiring."),
+		"nvlink_domain": text("NVLink domain that the node shares with others: the rack whose NVLink switches join their GPUs."),
+		"headroom_mib":  number("Memory in MiB of each GPU that shared requests do not get, because the node's device plugin keeps it for the driver."),
+		"milli_cpu":     number("CPU that the node offers, in thousandths of a core, when it is not the instance type's."),
+		"memory_mib":    number("Main memory that the node offers, in MiB, when it is not the instance type's."),
+		"pods":          number("Pods that the node takes, when it is not the instance type's number."),
+		"extended": schema.MapAttribute{
+			MarkdownDescription: "Other resources by name, such as `aliyun/erdma`, when they are not the instance type's.",
 			Computed:            true, ElementType: types.Int64Type,
 		},
-		"used_shares": schema.ListNestedAttribute{
-			MarkdownDescription: "Parts of cards that are taken, in the shared modes.",
+		"held": schema.ListNestedAttribute{
+			MarkdownDescription: "What is taken of the node, by job. A job that is replaced is planned without what it holds.",
 			Computed:            true,
 			NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-				"card":         number("Position of the card."),
-				"memory_gib":   number("Card memory in GiB."),
-				"core_percent": number("Share of the card's compute in percent, 0 for a request of memory alone."),
+				"job":             text("Namespace and name of the job; null for pods of no job."),
+				"gpus":            text("Whole GPUs by index, as in `0-3,6`."),
+				"unrecorded_gpus": number("Number of GPUs of which nobody wrote down which they are, as in mode `default`."),
+				"shares":          texts("Parts of GPUs, as in `0: 4 GiB, 25 %`."),
+				"milli_cpu":       number("CPU in thousandths of a core."),
+				"memory_mib":      number("Main memory in MiB."),
+				"pods":            number("Number of pods."),
+				"extended": schema.MapAttribute{
+					MarkdownDescription: "Other resources by name.", Computed: true, ElementType: types.Int64Type,
+				},
+				"host_ports": texts("Ports of the node, as in `TCP/23456`."),
 			}},
 		},
-		"free_milli_cpu":  number("Free CPU in thousandths of a core."),
-		"free_memory_mib": number("Free main memory in MiB."),
-		"free_pods":       number("Pods that the node still takes."),
-		"extended": schema.MapAttribute{
-			MarkdownDescription: "Other free resources by name, such as `aliyun/erdma`.",
-			Computed:            true, ElementType: types.Int64Type,
-		},
-		"host_ports": schema.ListAttribute{
-			MarkdownDescription: "Ports of the node that are taken, as in `TCP/23456`.",
-			Computed:            true, ElementType: types.StringType,
-		},
 	}
+}
+
+func texts(description string) schema.ListAttribute {
+	return schema.ListAttribute{MarkdownDescription: description, Computed: true, ElementType: types.StringType}
+}
+
+func labels(description string) schema.MapAttribute {
+	return schema.MapAttribute{MarkdownDescription: description, Computed: true, ElementType: types.StringType}
 }
 
 func text(description string) schema.StringAttribute {

@@ -3,6 +3,8 @@ package capacity
 import (
 	"fmt"
 	"maps"
+	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -29,8 +31,7 @@ func ToView(pools ...Capacity) (*placement.View, error) {
 	return view, nil
 }
 
-// Planner returns the pool's nodes and one pod per node that holds what is taken on
-// it. A node's allocatable amounts are what is free, apart from cards and ports.
+// Planner returns the pool's nodes and the pods that stand for what is taken of them.
 // The error says that the capacity is not one of this provider's: its instance type,
 // mode or links are unknown.
 func (c Capacity) Planner() ([]placement.Node, []placement.Pod, error) {
@@ -39,77 +40,86 @@ func (c Capacity) Planner() ([]placement.Node, []placement.Pod, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("capacity of pool %s: %w", c.Pool, err)
 	}
-	var nodes []placement.Node
+	nodes := make([]placement.Node, 0, len(c.Nodes))
 	var occupants []placement.Pod
 	for i, n := range c.Nodes {
-		node := template
-		node.Name, node.Since, node.Unschedulable = n.Name, since(n, c.Pool, i), n.Unschedulable
-		node.NVLinkDomain, node.HeadroomMiB = n.NVLinkDomain, n.HeadroomMiB
-		node.Labels = maps.Clone(c.Labels)
-		node.Labels[corev1.LabelHostname] = n.Name
-		node.Allocatable = placement.Resources{
-			MilliCPU:    n.FreeMilliCPU,
-			MemoryBytes: n.FreeMemoryMiB * mib,
-			Pods:        n.FreePods,
-			Extended:    n.Extended,
+		node, err := c.planned(n, i, template)
+		if err != nil {
+			return nil, nil, fmt.Errorf("capacity of pool %s: node %s: %w", c.Pool, n.Name, err)
 		}
-		if len(n.Links) > 0 {
-			if node.Cards, err = rewired(template.Cards.Machine(), n.Links); err != nil {
-				return nil, nil, fmt.Errorf("capacity of pool %s: node %s: %w", c.Pool, n.Name, err)
+		positions := map[int]int{}
+		if node.Cards != nil {
+			for position, card := range node.Cards.Machine().Cards {
+				positions[card.Index] = position
 			}
 		}
-		if pod, ok := occupant(node, n); ok {
-			node.Allocatable.Pods++ // the occupant is a pod itself
-			occupants = append(occupants, pod)
+		for _, h := range n.Held {
+			pods, err := h.occupants(node, positions)
+			if err != nil {
+				return nil, nil, fmt.Errorf("capacity of pool %s: node %s: %w", c.Pool, n.Name, err)
+			}
+			node.Allocatable.Pods += int64(len(pods)) - value(h.Pods) // one stands for several
+			occupants = append(occupants, pods...)
 		}
 		nodes = append(nodes, node)
 	}
 	return nodes, occupants, nil
 }
 
-// occupant is the pod that stands for everything that holds cards or ports of a node.
-func occupant(node placement.Node, n Node) (placement.Pod, bool) {
-	pod := placement.Pod{ID: "taken on " + n.Name, Node: n.Name}
-	pod.Request.HostPorts = n.HostPorts
-	var free gpu.Set
-	for _, card := range n.FreeCards {
-		free |= gpu.SetOf(int(card))
+// planned is a node of the pool as the planner sees it.
+func (c Capacity) planned(n Node, place int, template placement.Node) (node placement.Node, err error) {
+	node = template
+	node.Name, node.Since, node.Unschedulable = n.Name, since(n, c.Pool, place), value(n.Unschedulable)
+	node.NVLinkDomain, node.HeadroomMiB = value(n.NVLinkDomain), value(n.HeadroomMiB)
+	node.Taints = slices.Clone(template.Taints)
+	for _, text := range n.Taints {
+		node.Taints = append(node.Taints, taint(text))
 	}
-	total := 0
-	if node.Cards != nil {
-		total = len(node.Cards.Machine().Cards)
+	node.Labels = maps.Clone(c.Labels)
+	node.Labels[corev1.LabelHostname] = n.Name
+	different := []map[string]*string{n.Labels}
+	if n.Name != PlannedName(c.Pool, place) {
+		different = []map[string]*string{c.LiveLabels, n.Labels}
 	}
-	taken := gpu.Full(total) &^ free
-	switch node.Mode {
-	case placement.ModeNone:
-	case placement.ModeDefault:
-		pod.Request.Mode, pod.Request.Cards = node.Mode, taken.Len()
-	case placement.ModeTopology:
-		pod.Request.Mode, pod.Request.Cards, pod.Own = node.Mode, taken.Len(), taken
-	default:
-		if len(n.UsedShares) > 0 {
-			pod.Request.Mode = node.Mode
+	for _, labels := range different {
+		for key, text := range labels {
+			if text == nil {
+				delete(node.Labels, key)
+			} else {
+				node.Labels[key] = *text
+			}
 		}
-		for _, s := range n.UsedShares {
-			pod.Shares = append(pod.Shares, placement.CardShare{Card: int(s.Card), MemoryGiB: s.MemoryGiB, CorePercent: s.CorePercent})
-			pod.Request.MemoryGiB += s.MemoryGiB
-			pod.Request.CorePercent += s.CorePercent
-			taken &^= gpu.SetOf(int(s.Card))
-		}
-		pod.Request.Cards = len(pod.Shares)
-		pod.Own = taken // broken cards, which nobody can share
 	}
-	needed := len(n.HostPorts) > 0 || pod.Request.Cards > 0 || pod.Own != 0
-	return pod, needed
+	node.Allocatable = placement.Resources{
+		MilliCPU:    given(n.MilliCPU, template.Allocatable.MilliCPU),
+		MemoryBytes: given(n.MemoryMiB, template.Allocatable.MemoryBytes/mib) * mib,
+		Pods:        given(n.Pods, template.Allocatable.Pods),
+		Extended:    template.Allocatable.Extended,
+	}
+	if n.Extended != nil {
+		node.Allocatable.Extended = n.Extended
+	}
+	if template.Cards != nil && (len(n.Links) > 0 || len(n.SickGPUs) > 0) {
+		node.Cards, err = ill(template.Cards.Machine(), n)
+	}
+	return node, err
 }
 
-// rewired returns the table of a machine with another link matrix.
-func rewired(m gpu.Machine, rows []string) (*gpu.Table, error) {
-	status := contract.StatusOf(m)
-	status.Links = rows
-	machine, err := status.Machine()
-	if err != nil {
-		return nil, err
+// ill returns the table of a machine with the sick GPUs and the links of a node.
+func ill(m gpu.Machine, n Node) (*gpu.Table, error) {
+	if len(n.Links) > 0 {
+		status := contract.StatusOf(m)
+		status.Links = n.Links
+		var err error
+		if m, err = status.Machine(); err != nil {
+			return nil, err
+		}
 	}
-	return gpu.NewTable(machine)
+	m.Cards = slices.Clone(m.Cards)
+	for i := range m.Cards {
+		if reason, ok := n.SickGPUs[strconv.Itoa(m.Cards[i].Index)]; ok {
+			m.Cards[i].Unhealthy = reason
+		}
+	}
+	return gpu.NewTable(m)
 }

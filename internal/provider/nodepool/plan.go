@@ -61,7 +61,7 @@ func (r *pool) planCreate(ctx context.Context, plan *model) diag.Diagnostics {
 		return diags
 	}
 	plan.DriftedNodes = types.MapValueMust(types.StringType, nil)
-	diags.Append(plan.setPlanned(ctx, p, nil)...)
+	diags.Append(plan.setPlanned(ctx, p, capacity.Capacity{})...)
 	diags.Append(atName(r.session.Ledger.CreatePool(p.Name))...)
 	if diags.HasError() {
 		return diags
@@ -89,7 +89,7 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 	diags.Append(more...)
 	incomplete := repaired && int64(len(live.Nodes)) != plan.Size.ValueInt64()
 	if change.changesNodes() || incomplete {
-		diags.Append(plan.setPlanned(ctx, after, live.Nodes)...)
+		diags.Append(plan.setPlanned(ctx, after, live)...)
 	}
 	if !plan.Size.Equal(state.Size) || incomplete {
 		plan.NodeNames = types.ListUnknown(types.StringType)

@@ -62,7 +62,7 @@ func (r *pool) readNodes(ctx context.Context, m *model, record acs.NodePool) (di
 	if r.session.NotChecked(err, &diags) {
 		if m.Capacity.IsNull() { // imported
 			diags.Append(m.setNodes(ctx, nil, drifted)...)
-			diags.Append(m.setPlanned(ctx, p, nil)...)
+			diags.Append(m.setPlanned(ctx, p, capacity.Capacity{})...)
 		}
 		return diags
 	}
@@ -105,9 +105,8 @@ func (m *model) setCapacity(ctx context.Context, c capacity.Capacity) diag.Diagn
 }
 
 // setPlanned sets the capacity that the pool will have, with the nodes that exist.
-func (m *model) setPlanned(ctx context.Context, p capacity.Pool, existing []capacity.Node) diag.Diagnostics {
-	size := int(m.Size.ValueInt64())
-	planned, err := p.Planned(existing[:min(size, len(existing))], size)
+func (m *model) setPlanned(ctx context.Context, p capacity.Pool, existing capacity.Capacity) diag.Diagnostics {
+	planned, err := p.Planned(existing, int(m.Size.ValueInt64()))
 	if err != nil {
 		return diag.Diagnostics{diag.NewErrorDiagnostic("Capacity cannot be planned", session.Sentence(err))}
 	}

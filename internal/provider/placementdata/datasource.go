@@ -164,5 +164,5 @@ func onPools(ctx context.Context, m model) (*placement.View, diag.Diagnostics) {
 // last ones go first.
 func resize(c capacity.Capacity, size int) (capacity.Capacity, error) {
 	p := capacity.Pool{Name: c.Pool, InstanceType: c.InstanceType, Mode: c.Mode, CardPolicy: c.CardPolicy, Labels: c.Labels, Taints: c.Taints}
-	return p.Planned(c.Nodes[:min(size, len(c.Nodes))], size)
+	return p.Planned(c, size)
 }

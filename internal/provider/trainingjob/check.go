@@ -25,6 +25,8 @@ type checker struct {
 	spec                              job.Spec
 	level                             session.Check
 	requireImmediate, allowPreemption bool
+	// impeded says what of the pools cannot be used, "" for nothing.
+	impeded string
 }
 
 func (r *trainingJob) checker(m model, spec job.Spec) checker {
@@ -128,10 +130,13 @@ func (c checker) at() path.Path {
 
 // finding reports what the ledger found, at the attribute of this job that it is about.
 func (c checker) finding(f ledger.Finding) diag.Diagnostic {
-	d := session.Diagnostic(f)
 	if len(f.Jobs) == 0 || f.Jobs[0] != c.spec.ID() {
-		return d
+		return session.Diagnostic(f)
 	}
+	if f.Kind == ledger.Misfit {
+		f.Detail += c.impeded
+	}
+	d := session.Diagnostic(f)
 	at := path.Root("pools")
 	switch f.Kind {
 	case ledger.NoSuchLeaf, ledger.ExceedsQuota, ledger.WaitsForQuota:

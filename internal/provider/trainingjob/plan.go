@@ -172,6 +172,7 @@ func (r *trainingJob) place(ctx context.Context, m *model, config model) (diags 
 	for i := range pools {
 		pools[i] = pools[i].Without(spec.ID()) // a job that is replaced has gone by then
 	}
+	c.impeded = capacity.Impeded(pools)
 	assignments, checkDiags := c.plan(ctx, pools, before)
 	diags.Append(checkDiags...)
 	if c.promised() && assignments != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
@@ -99,8 +100,8 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 			"Node pool %s will be repaired: %s.", after.Name, describe(state.DriftedNodes)))
 	}
 	plan.State = state.State
-	if repaired || change.changesPool() {
-		plan.State = types.StringUnknown()
+	if (repaired || change.changesPool()) && state.State.ValueString() != acs.PoolActive {
+		plan.State = types.StringUnknown() // an active pool is waited for until it is active again
 	}
 	return diags
 }

@@ -55,7 +55,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		return
 	}
 	resumed := old.Suspend && !wanted.Suspend
-	replace, inPlace := job.Diff(old, wanted)
+	replace, _ := job.Diff(old, wanted)
 	replace = slices.DeleteFunc(replace, func(attribute string) bool { return slices.Contains(unknown, attribute) })
 	if !state.Triggers.IsNull() && !plan.Triggers.Equal(state.Triggers) {
 		replace = append(replace, "triggers")
@@ -74,7 +74,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		r.session.Ledger.LeaveJob(old.ID())
 		return
 	}
-	keepResults(&plan, state, len(inPlace) > 0 || len(unknown) > 0)
+	keepResults(&plan, state, moves(old, wanted) || len(unknown) > 0)
 	switch {
 	case resumed:
 		resp.Diagnostics.Append(r.place(ctx, &plan, config)...)
@@ -124,8 +124,14 @@ func replacePath(attribute string, plan, state model) path.Path {
 	return path.Root(attribute)
 }
 
+// moves reports whether a change ends or starts pods. What any other change brings about
+// later, the next refresh shows.
+func moves(old, wanted job.Spec) bool {
+	return old.Suspend != wanted.Suspend || old.Queue != wanted.Queue
+}
+
 // keepResults carries what is known of a job that stays into its plan. A change
-// that the operator acts on leaves only the planned placement as it is.
+// that ends or starts pods leaves only the planned placement as it is.
 func keepResults(plan *model, state model, changes bool) {
 	plan.PlannedPlacement, plan.PlannedNodeCount, plan.Placed = state.PlannedPlacement, state.PlannedNodeCount, state.Placed
 	if changes {

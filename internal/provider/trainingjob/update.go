@@ -84,6 +84,10 @@ func (r *trainingJob) Update(ctx context.Context, req resource.UpdateRequest, re
 			return
 		}
 	}
+	if !moves(before, spec) {
+		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+		return
+	}
 	resp.Diagnostics.Append(r.refresh(ctx, &m, obj)...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 	if before.Suspend == spec.Suspend || finished(m) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -34,6 +35,7 @@ type Client struct {
 	Config  *rest.Config
 
 	mapper meta.ResettableRESTMapper
+	rights sync.Map // Right -> bool, as far as asked
 }
 
 // New returns a client for the API server of cfg. It makes no request: the

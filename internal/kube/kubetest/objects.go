@@ -116,8 +116,10 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, at key) {
 		refuse(w, http.StatusConflict, metav1.StatusReasonAlreadyExists, at.plural+" "+at.name+" already exists", nil)
 		return
 	}
-	s.writes++
-	s.store(at, &object{data: data, owners: map[string]string{}})
+	if !r.URL.Query().Has("dryRun") {
+		s.writes++
+		s.store(at, &object{data: data, owners: map[string]string{}})
+	}
 	reply(w, http.StatusCreated, data)
 }
 

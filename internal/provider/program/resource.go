@@ -98,6 +98,11 @@ func (r *Resource[M, P]) ModifyPlan(ctx context.Context, req resource.ModifyPlan
 		objs, diags := r.Manager.describe(m.Objects())
 		resp.Diagnostics.Append(append(diags, r.Manager.CheckServed(ctx, objs)...)...)
 	}
+	if !resp.Plan.Raw.Equal(req.State.Raw) && resp.Plan.Raw.IsFullyKnown() && !resp.Diagnostics.HasError() {
+		if objs, err := m.Objects(); err == nil {
+			resp.Diagnostics.Append(r.Manager.Session.Rights(ctx, objs...)...)
+		}
+	}
 }
 
 // Create installs the program and waits until it runs.

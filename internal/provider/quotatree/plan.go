@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
@@ -55,6 +56,9 @@ func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 	for _, f := range r.session.Ledger.RecordTree(tree) {
 		resp.Diagnostics.Append(session.Diagnostic(f))
 	}
+	if !resp.Plan.Raw.Equal(req.State.Raw) {
+		resp.Diagnostics.Append(r.session.Rights(ctx, written(plan))...)
+	}
 	if isNew {
 		if !r.session.Ledger.Owns(owned) {
 			resp.Diagnostics.Append(r.checkSecond(ctx)...)
@@ -73,6 +77,15 @@ func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 		return // somebody broke the live tree; the change repairs it
 	}
 	resp.Diagnostics.Append(r.checkUsage(ctx, before, spec, tree)...)
+}
+
+// written is the object that a plan writes, by its kind and name.
+func written(plan model) *unstructured.Unstructured {
+	obj := &unstructured.Unstructured{}
+	obj.SetGroupVersionKind(kind)
+	obj.SetNamespace(contract.QuotaTreeNamespace)
+	obj.SetName(objectName(plan))
+	return obj
 }
 
 // checkSecond refuses to plan a second tree beside one that exists.

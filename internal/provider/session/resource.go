@@ -1,13 +1,17 @@
 package session
 
 import (
+	"context"
 	"fmt"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/preflight"
 )
 
 // Of takes the session out of what the framework hands to a resource's or data
@@ -29,6 +33,32 @@ func Diagnostic(f ledger.Finding) diag.Diagnostic {
 		return diag.NewErrorDiagnostic(f.Summary, f.Detail)
 	}
 	return diag.NewWarningDiagnostic(f.Summary, f.Detail)
+}
+
+// Preflight is a finding about what an apply would meet as a diagnostic, an error only
+// where the check is one.
+func Preflight(f preflight.Finding, check Check) diag.Diagnostic {
+	var d diag.Diagnostic = diag.NewErrorDiagnostic(f.Summary, f.Detail)
+	if f.Warning || check != CheckError {
+		d = diag.NewWarningDiagnostic(f.Summary, f.Detail)
+	}
+	if f.Attribute != "" {
+		d = diag.WithPath(path.Root(f.Attribute), d)
+	}
+	return d
+}
+
+// Rights asks whether the kubeconfig's user may do what it takes to create, change and
+// delete these objects. Where a plan cannot ask, it says nothing.
+func (s *Session) Rights(ctx context.Context, objs ...*unstructured.Unstructured) (diags diag.Diagnostics) {
+	client, err := s.Kube()
+	if err != nil || s.Ledger.Applying() {
+		return nil
+	}
+	for _, f := range preflight.Objects(ctx, client, objs) {
+		diags.Append(Preflight(f, CheckError))
+	}
+	return diags
 }
 
 // Sentence makes a sentence of an error for a diagnostic.

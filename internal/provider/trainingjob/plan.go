@@ -41,6 +41,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	if req.State.Raw.IsNull() {
 		resp.Diagnostics.Append(r.place(ctx, &plan, config)...)
 		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
+		resp.Diagnostics.Append(r.preflight(ctx, plan, config)...)
 		return
 	}
 	var state model

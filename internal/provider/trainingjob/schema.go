@@ -186,7 +186,7 @@ func placementAttributes() map[string]schema.Attribute {
 			Optional: true,
 		},
 		session.PlacementCheck: schema.StringAttribute{
-			MarkdownDescription: "What the plan does when the job does not fit: `error`, `warn` or `off`. Default: the provider's. Running gangs that would be evicted for the job are named in any case.",
+			MarkdownDescription: "What the plan does when the job does not fit, or the cluster would refuse it or its pods: `error`, `warn` or `off`. Default: the provider's. Running gangs that would be evicted for the job are named in any case.",
 			Optional:            true,
 			Validators:          []validator.String{stringvalidator.OneOf(session.Checks()...)},
 		},

@@ -21,17 +21,22 @@ import (
 // wait waits until the job has come as far as goal says, and returns it as it was
 // last seen. The error of a wait that took too long says what the scheduler waits for.
 func (r *trainingJob) wait(ctx context.Context, client *kube.Client, spec job.Spec, goal string) (*unstructured.Unstructured, error) {
-	switch {
-	case goal == waitNone:
-		return client.Get(ctx, spec.Framework.GVK(), spec.Namespace, spec.Name)
-	case spec.Suspend:
+	live, err := client.Get(ctx, spec.Framework.GVK(), spec.Namespace, spec.Name)
+	if err != nil || goal == waitNone {
+		return live, err
+	}
+	if spec.Suspend {
 		goal = waitSuspended
 	}
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
 	followed, stop := context.WithCancel(ctx)
-	pods := &podFollower{client: client, spec: spec}
+	refusals := &refusalFollower{client: client, spec: spec, uid: live.GetUID(), giveUp: giveUp}
+	pods := &podFollower{client: client, spec: spec, seen: refusals.pod}
 	unit := &unitFollower{client: client, spec: spec}
 	var done sync.WaitGroup
 	done.Go(func() { pods.run(followed) })
+	done.Go(func() { refusals.run(followed) })
 	if spec.Queue {
 		done.Go(func() { unit.run(followed) })
 	}
@@ -43,6 +48,9 @@ func (r *trainingJob) wait(ctx context.Context, client *kube.Client, spec job.Sp
 		func(status string) {
 			tflog.Info(ctx, "waiting for the job", map[string]any{"job": spec.ID(), "status": status})
 		})
+	if reason := refusals.reason(); err != nil && reason != "" {
+		err = fmt.Errorf("%w; the job's operator says: %s", err, reason)
+	}
 	if reason := pods.reason(); err != nil && reason != "" {
 		err = fmt.Errorf("%w; the scheduler says: %s", err, reason)
 	}
@@ -77,6 +85,8 @@ func reached(obj *unstructured.Unstructured, goal string) (done bool, status str
 type podFollower struct {
 	client *kube.Client
 	spec   job.Spec
+	// seen is told that there are pods.
+	seen func()
 
 	mu   sync.Mutex
 	last string
@@ -111,6 +121,7 @@ func each[T runtime.Object](ctx context.Context, changes watch.Interface, take f
 // take notes why a pod is not scheduled, and forgets it once one of them is: the
 // members of a gang are scheduled together.
 func (f *podFollower) take(ctx context.Context, pod *corev1.Pod) {
+	f.seen()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, c := range pod.Status.Conditions {

@@ -1,0 +1,269 @@
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+)
+
+// Job checks what it takes to create a job and its pods. nodes is the number of nodes
+// that its members are planned on, 0 when that is unknown; unknown claims are left out.
+func Job(ctx context.Context, client *kube.Client, spec job.Spec, nodes int, unknownClaim string) []Finding {
+	c := &check{Client: client, ctx: ctx, spec: spec, nodes: nodes, unknownClaim: unknownClaim}
+	c.findings = lacking(ctx, client, rights(spec))
+	if !c.served() {
+		return c.findings
+	}
+	c.names()
+	c.claims()
+	c.admission()
+	return c.findings
+}
+
+// rights are those that it takes to create a job, follow it, and delete it again.
+func rights(spec job.Spec) []kube.Right {
+	resource := contract.PyTorchJobResource
+	if spec.Framework == job.MPI {
+		resource = contract.MPIJobResource
+	}
+	var needed []kube.Right
+	add := func(group, resource string, verbs ...string) {
+		for _, verb := range verbs {
+			needed = append(needed, kube.Right{Verb: verb, Group: group, Resource: resource, Namespace: spec.Namespace})
+		}
+	}
+	add(contract.KubeflowGroup, resource, "get", "list", "watch", "create", "patch", "delete")
+	add("", "pods", "list", "watch", "delete")
+	if spec.Arena {
+		add("", "configmaps", "get", "create", "patch", "delete")
+	}
+	return needed
+}
+
+type check struct {
+	*kube.Client
+	ctx          context.Context
+	spec         job.Spec
+	nodes        int
+	unknownClaim string
+
+	findings []Finding
+	// incomplete tells that something is absent without which admission refuses pods.
+	incomplete bool
+}
+
+func (c *check) add(attribute, summary, format string, args ...any) {
+	c.findings = append(c.findings, Finding{Attribute: attribute, Summary: summary, Detail: fmt.Sprintf(format, args...)})
+}
+
+// absent reports an object that does not exist, and whether err says so.
+func (c *check) absent(err error, attribute, kind, name string) bool {
+	if !apierrors.IsNotFound(err) {
+		return false
+	}
+	c.findings = append(c.findings, Finding{
+		Warning: true, Attribute: attribute, Summary: kind + " does not exist",
+		Detail: fmt.Sprintf("Job %s needs the %s %s, which the cluster does not have now. "+
+			"When another resource of this configuration creates it, name that resource in depends_on of the job, so that it comes first.", c.spec.ID(), kind, name),
+	})
+	return true
+}
+
+// served reports whether the cluster has the job's kind, in the version that is written.
+func (c *check) served() bool {
+	kind := c.spec.Framework.GVK()
+	_, err := c.Rights(object(c.spec), "create")
+	if !errors.Is(err, kube.ErrNotServed) {
+		return err == nil
+	}
+	version, served, err := c.Served(c.ctx, kind.Group, kind.Kind)
+	switch {
+	case err != nil:
+	case served:
+		c.add("framework", "The job's kind is served in another version",
+			"The cluster serves %s in version %s of %s, and this provider writes %s: install the Kubeflow training operator 1.9 instead of the operator that is there.",
+			kind.Kind, version, kind.Group, kind.Version)
+	default:
+		c.findings = append(c.findings, Finding{Warning: true, Attribute: "framework", Summary: "The job's kind is not served", Detail: fmt.Sprintf(
+			"The cluster serves no %s now. Job %s needs the Kubeflow training operator 1.9; when this configuration installs it, name that resource in depends_on of the job.",
+			kind.Kind, c.spec.ID())})
+	}
+	return false
+}
+
+func object(spec job.Spec) *unstructured.Unstructured {
+	obj := &unstructured.Unstructured{}
+	obj.SetGroupVersionKind(spec.Framework.GVK())
+	obj.SetNamespace(spec.Namespace)
+	return obj
+}
+
+// names looks for the objects that the pods name.
+func (c *check) names() {
+	core, s := c.Typed.CoreV1(), c.spec
+	_, err := core.Namespaces().Get(c.ctx, s.Namespace, metav1.GetOptions{})
+	if c.absent(err, "namespace", "namespace", s.Namespace) {
+		c.incomplete = true
+		return // and nothing is in it
+	}
+	if s.PriorityClass != "" {
+		_, err := c.Typed.SchedulingV1().PriorityClasses().Get(c.ctx, s.PriorityClass, metav1.GetOptions{})
+		c.incomplete = c.absent(err, "priority_class", "PriorityClass", s.PriorityClass) || c.incomplete
+	}
+	if s.ServiceAccount != "" {
+		_, err := core.ServiceAccounts(s.Namespace).Get(c.ctx, s.ServiceAccount, metav1.GetOptions{})
+		c.incomplete = c.absent(err, "service_account", "ServiceAccount", s.Namespace+"/"+s.ServiceAccount) || c.incomplete
+	}
+	for _, name := range s.ImagePullSecrets {
+		_, err := core.Secrets(s.Namespace).Get(c.ctx, name, metav1.GetOptions{})
+		c.absent(err, "image_pull_secrets", "Secret", s.Namespace+"/"+name)
+	}
+}
+
+// claims looks at the volume claims: whether they are there, can be bound, and can be
+// mounted by as many as will.
+func (c *check) claims() {
+	if c.incomplete && slices.ContainsFunc(c.findings, func(f Finding) bool { return f.Attribute == "namespace" }) {
+		return
+	}
+	for name, v := range c.spec.Volumes {
+		if v.Claim == c.unknownClaim {
+			continue
+		}
+		claim, err := c.Typed.CoreV1().PersistentVolumeClaims(c.spec.Namespace).Get(c.ctx, v.Claim, metav1.GetOptions{})
+		if err != nil {
+			c.absent(err, "volumes", "PersistentVolumeClaim", c.spec.Namespace+"/"+v.Claim)
+			continue
+		}
+		c.claim(name, v, claim)
+	}
+}
+
+func (c *check) claim(name string, v job.Volume, claim *corev1.PersistentVolumeClaim) {
+	id := claim.Namespace + "/" + claim.Name
+	switch claim.Status.Phase {
+	case corev1.ClaimLost:
+		c.add("volumes", "Volume claim is lost", "Volume %q of job %s is the claim %s, whose volume no longer exists: no pod can mount it.", name, c.spec.ID(), id)
+		return
+	case corev1.ClaimPending:
+		if !c.bindsLater(claim) {
+			c.findings = append(c.findings, Finding{Warning: true, Attribute: "volumes", Summary: "Volume claim is not bound", Detail: fmt.Sprintf(
+				"Volume %q of job %s is the claim %s, which is not bound, and does not wait for a pod either: the job waits until it is. `kubectl -n %s describe pvc %s` says why.",
+				name, c.spec.ID(), id, claim.Namespace, claim.Name)})
+		}
+	}
+	modes := claim.Status.AccessModes
+	if len(modes) == 0 {
+		modes = claim.Spec.AccessModes
+	}
+	only := func(allowed ...corev1.PersistentVolumeAccessMode) bool {
+		return len(modes) > 0 && !slices.ContainsFunc(modes, func(m corev1.PersistentVolumeAccessMode) bool { return !slices.Contains(allowed, m) })
+	}
+	switch {
+	case only(corev1.ReadWriteOncePod) && len(c.spec.Roles) > 0 && c.replicas() > 1:
+		c.add("volumes", "Volume claim is for one pod", "Volume %q of job %s is the claim %s, which one pod can mount (ReadWriteOncePod), and the job has %d.", name, c.spec.ID(), id, c.replicas())
+	case only(corev1.ReadWriteOnce, corev1.ReadWriteOncePod) && c.nodes > 1:
+		c.add("volumes", "Volume claim is for one node", "Volume %q of job %s is the claim %s, which one node can mount (ReadWriteOnce), and the members are planned on %d nodes. Use a claim with ReadWriteMany.", name, c.spec.ID(), id, c.nodes)
+	case only(corev1.ReadOnlyMany) && !v.ReadOnly:
+		c.add("volumes", "Volume claim is read-only", "Volume %q of job %s is the claim %s, which can be read only (ReadOnlyMany): set read_only = true.", name, c.spec.ID(), id)
+	}
+}
+
+func (c *check) replicas() (n int32) {
+	for _, r := range c.spec.Roles {
+		n += r.Replicas
+	}
+	return n
+}
+
+// bindsLater reports whether a claim waits for its first pod, or that cannot be found out.
+func (c *check) bindsLater(claim *corev1.PersistentVolumeClaim) bool {
+	if claim.Spec.StorageClassName == nil || *claim.Spec.StorageClassName == "" {
+		return false
+	}
+	class, err := c.Typed.StorageV1().StorageClasses().Get(c.ctx, *claim.Spec.StorageClassName, metav1.GetOptions{})
+	if err != nil {
+		return !apierrors.IsNotFound(err)
+	}
+	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+}
+
+// admission asks the server whether it would create the job, and a pod of each role.
+func (c *check) admission() {
+	obj, err := c.spec.Render()
+	if err != nil || c.lacksCreate(obj) {
+		return
+	}
+	c.refused("framework", obj.GetKind()+" "+c.spec.ID(), c.TryCreate(c.ctx, obj))
+	pods, err := job.Pods(obj)
+	if err != nil || c.incomplete {
+		return
+	}
+	roles := map[string]bool{}
+	for _, pod := range pods {
+		role := pod.Labels[contract.JobReplicaTypeLabel]
+		if roles[role] {
+			continue
+		}
+		roles[role] = true
+		for i := range pod.Spec.InitContainers { // the operator's own
+			if pod.Spec.InitContainers[i].Image == "" {
+				pod.Spec.InitContainers[i].Image = "operator"
+			}
+		}
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pod)
+		if err != nil {
+			continue
+		}
+		delete(content, "status")
+		object := &unstructured.Unstructured{Object: content}
+		if c.lacksCreate(object) {
+			return
+		}
+		c.refused("roles", "the pods of role "+role, c.TryCreate(c.ctx, object))
+	}
+}
+
+func (c *check) lacksCreate(obj *unstructured.Unstructured) bool {
+	rights, err := c.Rights(obj, "create")
+	if err != nil {
+		return true
+	}
+	has, err := c.Has(c.ctx, rights[0])
+	return err != nil || !has
+}
+
+// strict begins the list of fields that the served schema does not have.
+const strict = "strict decoding error: "
+
+// refused reports why the server would not create something. Quota may be free by then.
+func (c *check) refused(attribute, what string, err error) {
+	if err == nil {
+		return
+	}
+	text := err.Error()
+	_, fields, unknown := strings.Cut(text, strict)
+	switch {
+	case unknown:
+		c.add(attribute, "The served kind lacks fields",
+			"The cluster would drop or refuse fields of %s: %s. Its CRD is not that of the Kubeflow training operator 1.9: install that one, arena's own has fewer fields.", what, fields)
+	case apierrors.IsForbidden(err) && strings.Contains(text, "exceeded quota"):
+		c.findings = append(c.findings, Finding{Warning: true, Attribute: attribute, Summary: "No quota now", Detail: fmt.Sprintf(
+			"The cluster would not create %s now: %s. The job waits until there is room in the namespace's ResourceQuota.", what, text)})
+	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
+		c.add(attribute, "The cluster refuses the job", "The cluster would not create %s: %s.", what, strings.TrimSuffix(text, "."))
+	}
+}

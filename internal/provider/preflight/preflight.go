@@ -1,0 +1,92 @@
+// Package preflight asks the cluster at plan whether it would let an apply do what it is
+// going to do: the rights of the kubeconfig's user, the kinds and fields that are served,
+// the objects that a job names, and admission.
+//
+// What is there and contradicts is an error. What is absent is a warning, because another
+// resource of the same configuration may create it first. What cannot be asked, for want
+// of a right, is passed over.
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+)
+
+// Finding is something that would stop an apply.
+type Finding struct {
+	// Warning tells that it may be there by then.
+	Warning bool
+	// Attribute is the attribute of the resource that it is about, "" for the whole resource.
+	Attribute string
+	// Summary is a headline, Detail says what and what to do, in full sentences.
+	Summary, Detail string
+}
+
+// Objects asks for the rights to install, change and remove objects, and to follow them.
+func Objects(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured) []Finding {
+	var needed []kube.Right
+	for _, obj := range objs {
+		rights, err := client.Rights(obj, "get", "list", "watch", "create", "patch", "delete")
+		if err != nil {
+			continue // its kind comes with the same apply
+		}
+		needed = append(needed, rights...)
+	}
+	if found := lacking(ctx, client, needed); len(found) > 0 {
+		return found
+	}
+	for _, obj := range objs {
+		if obj.GetKind() != "ClusterRole" {
+			continue
+		}
+		// Nobody can grant what he does not have himself.
+		if err := client.TryCreate(ctx, obj); apierrors.IsForbidden(err) {
+			return []Finding{{Summary: "The kubeconfig's user lacks rights", Detail: fmt.Sprintf(
+				"The cluster would not create the ClusterRole %s: %s. Only a user who has these rights can grant them, such as a cluster-admin.", obj.GetName(), err)}}
+		}
+	}
+	return nil
+}
+
+// lacking reports the rights that the user does not have.
+func lacking(ctx context.Context, client *kube.Client, needed []kube.Right) []Finding {
+	var order []string
+	verbs := map[string][]string{}
+	for _, right := range needed {
+		has, err := client.Has(ctx, right)
+		if err != nil {
+			return nil // who needs the cluster says that it does not answer
+		}
+		where := right.Resource
+		if right.Group != "" {
+			where += "." + right.Group
+		}
+		if right.Namespace != "" {
+			where += " in namespace " + right.Namespace
+		}
+		if has || slices.Contains(verbs[where], right.Verb) {
+			continue
+		}
+		if verbs[where] == nil {
+			order = append(order, where)
+		}
+		verbs[where] = append(verbs[where], right.Verb)
+	}
+	if len(order) == 0 {
+		return nil
+	}
+	parts := make([]string, len(order))
+	for i, where := range order {
+		parts[i] = strings.Join(verbs[where], ", ") + " " + where
+	}
+	return []Finding{{Summary: "The kubeconfig's user lacks rights", Detail: fmt.Sprintf(
+		"An apply would fail half-way, because the user of the kubeconfig may not: %s. Give it a role with these rights, or use another kubeconfig. "+
+			"`kubectl auth can-i --list` shows what it may.", strings.Join(parts, "; "))}}
+}

@@ -1,0 +1,280 @@
+package preflight_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	quantity "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/preflight"
+)
+
+func TestMain(m *testing.M) { os.Exit(localtest.Main(m)) }
+
+const namespace = "preflight"
+
+// plain is a job that a cluster with the operator takes.
+func plain() job.Spec {
+	return job.Spec{
+		Namespace: namespace, Name: "j", Framework: job.PyTorch, Mode: job.Topology, Gang: true, SchedulerName: "gpuplan-scheduler",
+		Roles: map[string]job.Role{"worker": {Replicas: 2, Image: "x", Cards: 1}},
+	}
+}
+
+// said are the headlines and details of findings, with a mark on those that are warnings.
+func said(findings []preflight.Finding) (out []string) {
+	for _, f := range findings {
+		text := f.Attribute + ": " + f.Summary + ": " + f.Detail
+		if f.Warning {
+			text = "warning " + text
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
+func TestJobOnTheLocalPlatform(t *testing.T) {
+	platform := localtest.Start(t)
+	client, err := kube.New(platform.Config(t))
+	require.NoError(t, err)
+	core := client.Typed.CoreV1()
+	for _, name := range []string{namespace, "strict", "full"} {
+		labels := map[string]string{}
+		if name == "strict" {
+			labels["pod-security.kubernetes.io/enforce"] = "baseline"
+		}
+		_, err := core.Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	_, err = core.ResourceQuotas("full").Create(t.Context(), &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "none"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: quantity.MustParse("0")}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for name, mode := range map[string]corev1.PersistentVolumeAccessMode{"once": corev1.ReadWriteOnce, "pod": corev1.ReadWriteOncePod, "read": corev1.ReadOnlyMany, "many": corev1.ReadWriteMany} {
+		_, err := core.PersistentVolumeClaims(namespace).Create(t.Context(), &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: corev1.PersistentVolumeClaimSpec{
+				AccessModes: []corev1.PersistentVolumeAccessMode{mode},
+				Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: quantity.MustParse("1Gi")}},
+			},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	await := func(check func() bool) { // controllers fill in what admission needs
+		require.Eventually(t, check, time.Minute, 50*time.Millisecond)
+	}
+	for _, name := range []string{namespace, "strict", "full"} {
+		await(func() bool {
+			_, err := core.ServiceAccounts(name).Get(t.Context(), "default", metav1.GetOptions{})
+			return err == nil
+		})
+	}
+	await(func() bool {
+		q, err := core.ResourceQuotas("full").Get(t.Context(), "none", metav1.GetOptions{})
+		return err == nil && len(q.Status.Hard) > 0
+	})
+	volume := func(claim string) func(*job.Spec) {
+		return func(s *job.Spec) { s.Volumes = map[string]job.Volume{"data": {Claim: claim, MountPath: "/data"}} }
+	}
+
+	for name, test := range map[string]struct {
+		change func(*job.Spec)
+		want   []string // of each finding
+	}{
+		"nothing is wrong": {func(*job.Spec) {}, nil},
+		"no namespace":     {func(s *job.Spec) { s.Namespace = "nowhere" }, []string{"warning namespace: namespace does not exist: Job nowhere/j needs the namespace nowhere"}},
+		"no PriorityClass": {func(s *job.Spec) { s.PriorityClass = "nope" }, []string{"warning priority_class: PriorityClass does not exist: Job preflight/j needs the PriorityClass nope"}},
+		"no account":       {func(s *job.Spec) { s.ServiceAccount = "nope" }, []string{"warning service_account: ServiceAccount does not exist: Job preflight/j needs the ServiceAccount preflight/nope"}},
+		"no secret":        {func(s *job.Spec) { s.ImagePullSecrets = []string{"nope"} }, []string{"warning image_pull_secrets: Secret does not exist"}},
+		"no claim":         {volume("nope"), []string{"warning volumes: PersistentVolumeClaim does not exist: Job preflight/j needs the PersistentVolumeClaim preflight/nope"}},
+		"unknown claim":    {volume("unknown"), nil},
+		"claim of one node": {volume("once"), []string{
+			"warning volumes: Volume claim is not bound", `volumes: Volume claim is for one node: Volume "data" of job preflight/j is the claim preflight/once, which one node can mount (ReadWriteOnce), and the members are planned on 2 nodes.`,
+		}},
+		"claim of one pod":  {volume("pod"), []string{"warning volumes: Volume claim is not bound", "volumes: Volume claim is for one pod"}},
+		"claim for reading": {volume("read"), []string{"warning volumes: Volume claim is not bound", "volumes: Volume claim is read-only"}},
+		"claim of many":     {volume("many"), []string{"warning volumes: Volume claim is not bound"}},
+		"pod security": {
+			func(s *job.Spec) { s.Namespace, s.HostNetwork = "strict", true },
+			[]string{`roles: The cluster refuses the job: The cluster would not create the pods of role worker: pods "j-worker-0" is forbidden: violates PodSecurity "baseline:latest"`},
+		},
+		"resource quota": {
+			func(s *job.Spec) { s.Namespace = "full" },
+			[]string{`warning roles: No quota now: The cluster would not create the pods of role worker now: pods "j-worker-0" is forbidden: exceeded quota: none`},
+		},
+		"a launcher": {func(s *job.Spec) { s.Framework = job.MPI }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := plain()
+			test.change(&spec)
+			got := said(preflight.Job(t.Context(), client, spec.Complete(), 2, "unknown"))
+			require.Len(t, got, len(test.want), "%s", got)
+			for i, want := range test.want {
+				assert.True(t, strings.HasPrefix(got[i], want), "%s", got[i])
+			}
+		})
+	}
+	pods, err := core.Pods("").List(t.Context(), metav1.ListOptions{LabelSelector: "training.kubeflow.org/job-name=j"})
+	require.NoError(t, err)
+	assert.Empty(t, pods.Items, "nothing was created")
+
+	t.Run("a right is missing", func(t *testing.T) {
+		config := platform.Config(t)
+		config.Impersonate = rest.ImpersonationConfig{UserName: "viewer"}
+		viewer, err := kube.New(config)
+		require.NoError(t, err)
+		bind(t, client)
+		spec := plain()
+		spec.Arena = true
+		got := said(preflight.Job(t.Context(), viewer, spec.Complete(), 2, ""))
+		require.NotEmpty(t, got)
+		assert.Contains(t, got[0], "may not: get, list, watch, create, patch, delete pytorchjobs.kubeflow.org in namespace preflight; delete pods in namespace preflight; create, patch, delete configmaps in namespace preflight.")
+	})
+
+	t.Run("an older schema", func(t *testing.T) {
+		patchCRD(t, client, "pytorchjobs.kubeflow.org",
+			`[{"op":"remove","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/runPolicy/properties/suspend"}]`)
+		await(func() bool { // the server takes the new schema up in its own time
+			got := said(preflight.Job(t.Context(), client, plain().Complete(), 2, ""))
+			return len(got) == 1 && strings.HasPrefix(got[0], "framework: The served kind lacks fields") && strings.Contains(got[0], `unknown field "spec.runPolicy.suspend"`)
+		})
+	})
+
+	t.Run("another version", func(t *testing.T) {
+		patchCRD(t, client, "mpijobs.kubeflow.org", `[
+			{"op":"copy","from":"/spec/versions/0","path":"/spec/versions/1"}, {"op":"replace","path":"/spec/versions/1/name","value":"v1alpha1"},
+			{"op":"replace","path":"/spec/versions/1/storage","value":false}, {"op":"replace","path":"/spec/versions/0/served","value":false}]`)
+		spec := plain()
+		spec.Framework = job.MPI
+		await(func() bool {
+			fresh, err := kube.New(platform.Config(t))
+			require.NoError(t, err)
+			got := said(preflight.Job(t.Context(), fresh, spec.Complete(), 2, ""))
+			return len(got) == 1 && strings.HasPrefix(got[0], "framework: The job's kind is served in another version: The cluster serves MPIJob in version v1alpha1")
+		})
+	})
+}
+
+// patchCRD changes a kind until the end of the test.
+func patchCRD(t *testing.T, client *kube.Client, name, patch string) {
+	t.Helper()
+	crds := client.Dynamic.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	before, err := crds.Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	_, err = crds.Patch(t.Context(), name, types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		now, err := crds.Get(context.Background(), name, metav1.GetOptions{})
+		require.NoError(t, err)
+		now.Object["spec"] = before.Object["spec"]
+		_, err = crds.Update(context.Background(), now, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		plural, _, _ := strings.Cut(name, ".")
+		require.Eventually(t, func() bool { // it is served as before
+			list, err := client.Typed.Discovery().ServerResourcesForGroupVersion("kubeflow.org/v1")
+			return err == nil && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == plural })
+		}, time.Minute, 50*time.Millisecond)
+	})
+}
+
+// bind makes a user "viewer" who may read.
+func bind(t *testing.T, client *kube.Client) {
+	t.Helper()
+	_, err := client.Typed.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "viewer-" + strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))},
+		RoleRef:    rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "ClusterRole", Name: "view"},
+		Subjects:   []rbacv1.Subject{{APIGroup: "rbac.authorization.k8s.io", Kind: "User", Name: "viewer"}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		config := rest.CopyConfig(client.Config)
+		config.Impersonate = rest.ImpersonationConfig{UserName: "viewer"}
+		viewer, err := kube.New(config)
+		require.NoError(t, err)
+		has, err := viewer.Has(t.Context(), kube.Right{Verb: "get", Resource: "pods", Namespace: "default"})
+		return err == nil && has
+	}, time.Minute, 50*time.Millisecond)
+}
+
+// With rights to read alone every plan that would create something fails, and says what is missing.
+func TestPlansOfAViewer(t *testing.T) {
+	acctest.ClearEnv(t)
+	platform := localtest.Start(t)
+	for name, value := range platform.Env {
+		t.Setenv(name, value)
+	}
+	client, err := kube.New(platform.Config(t))
+	require.NoError(t, err)
+	bind(t, client)
+	raw, err := clientcmd.LoadFromFile(platform.Kubeconfig)
+	require.NoError(t, err)
+	for _, user := range raw.AuthInfos {
+		user.Impersonate = "viewer"
+	}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(*raw, path))
+	t.Setenv("KUBECONFIG", path)
+	const missing = "because the user of the kubeconfig may not: "
+	for says, config := range map[string]string{
+		missing + "get, list, watch, create, patch, delete customresourcedefinitions.apiextensions.k8s.io":      "resource \"gpuplan_scheduler\" \"this\" {\n  image = \"x\"\n}\n",
+		"create, patch, delete serviceaccounts in namespace gpuplan-system":                                     "resource \"gpuplan_node_agent\" \"this\" {\n  image = \"x\"\n}\n",
+		"create, patch, delete pytorchjobs.kubeflow.org in namespace default; delete pods in namespace default": "resource \"gpuplan_training_job\" \"j\" {\n  name = \"j\"\n  framework = \"pytorch\"\n  image = \"x\"\n  roles = { worker = { cards = 1 } }\n}\n",
+	} {
+		resource.UnitTest(t, resource.TestCase{Steps: []resource.TestStep{{
+			ProtoV6ProviderFactories: acctest.Providers(), Config: config, PlanOnly: true, ExpectError: acctest.Saying(says),
+		}}})
+	}
+}
+
+// A launcher needs a place beside the members.
+func TestLauncherThatFitsNowhere(t *testing.T) {
+	acctest.ClearEnv(t)
+	platform := localtest.Start(t)
+	for name, value := range platform.Env {
+		t.Setenv(name, value)
+	}
+	config := func(cpu string) string {
+		return `resource "gpuplan_node_pool" "launched" {
+  name          = "launched"
+  instance_type = "ecs.gn6v-c10g1.20xlarge"
+  size          = 1
+  mode          = "topology"
+  vswitch_ids   = ["vsw-1"]
+}
+resource "gpuplan_training_job" "j" {
+  name      = "launched"
+  framework = "mpi"
+  image     = "x"
+  pools     = [gpuplan_node_pool.launched.capacity]
+  roles = {
+    launcher = { cpu = "` + cpu + `" }
+    worker   = { replicas = 2, cards = 1, cpu = "4" }
+  }
+}
+`
+	}
+	resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{
+		{Config: config("90"), PlanOnly: true, ExpectError: acctest.Saying("The members of job default/launched fit, but what starts once they run does not fit beside them")},
+		{Config: config("4"), PlanOnly: true, ExpectNonEmptyPlan: true},
+	}})
+}

@@ -1,0 +1,92 @@
+package trainingjob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/preflight"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// preflight asks the cluster whether it would let the job be created and its pods start.
+func (r *trainingJob) preflight(ctx context.Context, m, config model) (diags diag.Diagnostics) {
+	spec, unknown, specDiags := m.spec(ctx)
+	level := r.checker(m, spec).level
+	if specDiags.HasError() || len(unknown) > 0 || level == session.CheckOff || r.session.Ledger.Applying() {
+		return nil
+	}
+	client, err := r.session.Kube()
+	if err != nil {
+		return nil // what looks at the cluster has said so
+	}
+	unreachable := (*kube.UnreachableError)(nil)
+	if _, err := r.session.Snapshot(ctx); errors.As(err, &unreachable) {
+		return nil
+	}
+	spec.Owner = r.session.Owner
+	for _, f := range preflight.Job(ctx, client, spec, int(m.PlannedNodeCount.ValueInt64()), unknownClaim) {
+		diags.Append(session.Preflight(f, level))
+	}
+	if fault := r.launcher(ctx, spec, config); fault != "" {
+		at := path.Root("roles").AtMapKey(contract.ReplicaLauncher)
+		diags.Append(diag.WithPath(at, session.Preflight(preflight.Finding{Summary: "Launcher does not fit", Detail: fault}, level)))
+	}
+	return diags
+}
+
+// launcher says why what starts once the members run would find no place beside them, ""
+// when it would.
+func (r *trainingJob) launcher(ctx context.Context, spec job.Spec, config model) string {
+	snapshot, err := r.session.Snapshot(ctx)
+	if err != nil {
+		return ""
+	}
+	view, err := snapshot.View()
+	if err != nil {
+		return ""
+	}
+	pools, _, diags := capacity.List(ctx, config.Pools)
+	if diags.HasError() {
+		return ""
+	}
+	for _, pool := range pools {
+		nodes, _, err := pool.Planner()
+		if err != nil {
+			return ""
+		}
+		for _, n := range nodes {
+			if _, exists := view.Node(n.Name); !exists {
+				view.SetNode(n)
+			}
+		}
+	}
+	gang, err := spec.PlannerGang(nil)
+	if err != nil {
+		return ""
+	}
+	gang.Leaf = ""
+	for i := range gang.Roles {
+		if gang.Roles[i].Late {
+			gang.Roles[i].Request.Extended = nil // its disk: the catalogue does not say what planned nodes have
+		}
+	}
+	members := view.Plan(gang)
+	if members.Placement == nil {
+		return "" // said elsewhere
+	}
+	view.Apply(gang, *members.Placement)
+	gang.Running, gang.Minimum = members.Placement.Assignments, 0 // now those that come late are due, all of them
+	late := view.Plan(gang)
+	if late.Placement != nil {
+		return ""
+	}
+	return fmt.Sprintf("The members of job %s fit, but what starts once they run does not fit beside them, on any node that exists or is planned for the job: %s", spec.ID(), late.Verdict)
+}

@@ -1,0 +1,39 @@
+package trainingjob_test
+
+import (
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+)
+
+// A job whose pods the cluster refuses says so at plan, and at apply when the plan did not look.
+func TestPodsThatCannotBeCreated(t *testing.T) {
+	client := connected(t)
+	_, err := client.Typed.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "refusing", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "baseline"},
+	}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	job := func(check string) string {
+		return `resource "gpuplan_training_job" "j" {
+  name            = "refused"
+  namespace       = "refusing"
+  framework       = "pytorch"
+  image           = "x"
+  mode            = "default"
+  scheduler_name  = "default-scheduler"
+  host_network    = true
+  placement_check = "` + check + `"
+  roles           = { worker = { cards = 1 } }
+  timeouts        = { create = "20s" }
+}`
+	}
+	resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{
+		{Config: job("error"), PlanOnly: true, ExpectError: acctest.Saying(`violates PodSecurity "baseline:latest"`)},
+		{Config: job("off"), ExpectError: acctest.Saying(`the job's operator says: Error creating: pods "refused-worker-0" is forbidden: violates PodSecurity`)},
+	}})
+}

@@ -65,7 +65,7 @@ func TestAdoptedUntilBound(t *testing.T) {
 	c.SetPod(newPod("pod"))
 	key, ok := c.Adopt(newPod("pod"))
 	require.True(t, ok)
-	d, _, err := c.Decide(key, nil, func(*Decision) bool { return true })
+	d, _, err := c.Decide(key, Limits{}, func(*Decision) bool { return true })
 	require.NoError(t, err)
 	require.Len(t, d.Seats, 1)
 	assert.True(t, c.Planned(newPod("pod")), "while it is being bound")

@@ -36,7 +36,7 @@ func BenchmarkBacklog(b *testing.B) {
 				name := fmt.Sprint("running-", i%4_000)
 				c.RemovePod(types.UID("uid-" + name))
 				for _, key := range keys {
-					d, _ := c.Consider(key, nil)
+					d, _ := c.Consider(key, Limits{})
 					require.Nil(b, d.Result.Placement)
 				}
 				b.StopTimer()

@@ -247,7 +247,7 @@ func TestCacheTellsWhatGangsNeed(t *testing.T) {
 		}})
 	}
 	victims := func() []string {
-		d, ok := c.Consider("pod/ns/urgent", nil)
+		d, ok := c.Consider("pod/ns/urgent", Limits{})
 		require.True(t, ok)
 		require.Len(t, d.Result.Victims, 1)
 		return d.Result.Victims[0].Pods

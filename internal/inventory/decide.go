@@ -32,15 +32,19 @@ type Decision struct {
 	Leaving  []*corev1.Pod
 }
 
-// Limits are the most members that may get a place on a node, by role and node
-// ([placement.Role.NodeLimits]).
-type Limits map[string]map[string]int
+// Limits are the most members that may get a place on a node.
+type Limits struct {
+	// Roles are those of single roles, by role and node ([placement.Role.NodeLimits]), Joint
+	// those of several together.
+	Roles map[string]map[string]int
+	Joint []placement.NodeLimit
+}
 
 // apply tells the gang's roles.
 func (l Limits) apply(g *placement.Gang) {
-	g.Roles = slices.Clone(g.Roles)
+	g.Roles, g.Limits = slices.Clone(g.Roles), l.Joint
 	for i := range g.Roles {
-		g.Roles[i].NodeLimits = l[g.Roles[i].Name]
+		g.Roles[i].NodeLimits = l.Roles[g.Roles[i].Name]
 	}
 }
 
@@ -66,7 +70,7 @@ func (c *Cache) consider(view *placement.View, key string, limits Limits) (d Dec
 	limits.apply(&d.Gang)
 	c.tellMinimums()
 	d.Result = view.Reclaim(d.Gang)
-	if d.Result.Placement == nil && len(limits) == 0 {
+	if d.Result.Placement == nil && len(limits.Roles) == 0 && len(limits.Joint) == 0 {
 		c.hope(key, d.Gang)
 	}
 	if held, ok := view.Held(d.Gang.ID); ok {

@@ -11,7 +11,8 @@ import (
 )
 
 // neighbors translates a pod's required affinity to other pods. Terms that select
-// namespaces by their labels are left to the scheduler's own filter, which knows them.
+// namespaces by labels other than their names are left to the scheduler's own filter, which
+// knows them.
 func neighbors(p *corev1.Pod) []placement.Neighbor {
 	var out []placement.Neighbor
 	add := func(terms []corev1.PodAffinityTerm, apart bool) {
@@ -42,13 +43,16 @@ func selectorOf(p *corev1.Pod, term corev1.PodAffinityTerm) (s placement.Selecto
 	for _, key := range term.MismatchLabelKeys {
 		s.Requirements = appendOwn(s.Requirements, p, key, "NotIn")
 	}
-	switch {
-	case term.NamespaceSelector == nil && len(term.Namespaces) == 0:
+	switch by := term.NamespaceSelector; {
+	case by == nil && len(term.Namespaces) == 0:
 		s.Namespaces = []string{p.Namespace}
-	case term.NamespaceSelector == nil:
+	case by == nil:
 		s.Namespaces = term.Namespaces
-	case len(term.NamespaceSelector.MatchLabels) > 0 || len(term.NamespaceSelector.MatchExpressions) > 0:
-		return s, false
+	case len(by.MatchLabels) == 0 && len(by.MatchExpressions) == 0: // all
+	default:
+		name, named := by.MatchLabels[corev1.LabelMetadataName]
+		s.Namespaces = append(slices.Clone(term.Namespaces), name)
+		return s, named && len(by.MatchLabels) == 1 && len(by.MatchExpressions) == 0
 	}
 	return s, true
 }

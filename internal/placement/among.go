@@ -262,39 +262,36 @@ func (a *among) refuses(class int, at int32) refusal {
 	return refusal{}
 }
 
-// holds reports whether the members of a selection can take their places in some order.
-func (a *among) holds(s *selection) bool {
-	type step struct {
-		class int
-		at    int32
-	}
-	var due, taken []step
+// order is an order in which the members of a selection can take their places; ok is
+// false when none was found.
+func (a *among) order(s *selection) (turns []turn, ok bool) {
+	var due []turn
 	for _, pick := range s.picks {
 		for class, n := range pick.trial.take {
-			due = append(due, slices.Repeat([]step{{class, pick.node}}, n)...)
+			due = append(due, slices.Repeat([]turn{{class, pick.node}}, n)...)
 		}
 	}
 	defer func() {
-		for _, step := range taken {
-			a.put(step.class, step.at, -1)
+		for _, t := range turns {
+			a.put(t.class, t.at, -1)
 		}
 	}()
 	for len(due) > 0 {
-		var later []step
-		for _, step := range due {
-			if a.refuses(step.class, step.at).code != "" {
-				later = append(later, step)
+		var later []turn
+		for _, t := range due {
+			if a.refuses(t.class, t.at).code != "" {
+				later = append(later, t)
 				continue
 			}
-			a.put(step.class, step.at, 1)
-			taken = append(taken, step)
+			a.put(t.class, t.at, 1)
+			turns = append(turns, t)
 		}
 		if len(later) == len(due) {
-			return false
+			return turns, false
 		}
 		due = later
 	}
-	return true
+	return turns, true
 }
 
 // take notes that the members of a selection are on their nodes (by 1), or not any more (by -1).

@@ -20,6 +20,35 @@ func (p *planner) assign(s selection) []Assignment {
 	return list
 }
 
+// placement is what a selection gives the members.
+func (p *planner) placement(s selection) *Placement {
+	placed := &Placement{Gang: p.gang.ID, Assignments: p.assign(s)}
+	if s.turns == nil {
+		return placed
+	}
+	classes := map[string]int{}
+	for _, b := range p.due {
+		for _, name := range b.names {
+			classes[name] = b.class
+		}
+	}
+	type place struct {
+		class int
+		node  string
+	}
+	members := map[place][]string{}
+	for _, a := range placed.Assignments {
+		at := place{classes[a.Member], a.Node}
+		members[at] = append(members[at], a.Member)
+	}
+	for _, t := range s.turns {
+		at := place{t.class, p.nodes[t.at].Name}
+		placed.Turns = append(placed.Turns, members[at][0])
+		members[at] = members[at][1:]
+	}
+	return placed
+}
+
 // spans reports whether the gang is on several nodes with the selection.
 func (p *planner) spans(s selection) bool {
 	if len(s.picks) != 1 {

@@ -19,8 +19,16 @@ type selection struct {
 	room int
 	// left is what stays free on the chosen nodes.
 	left int64
+	// turns is an order in which the members can take their places, nil for any.
+	turns []turn
 	// GBps is the ring bandwidth of the slowest node of the gang.
 	GBps float64
+}
+
+// turn is that a member of a class takes a place on a node.
+type turn struct {
+	class int
+	at    int32
 }
 
 // pick is one node, by its position in the planner's nodes, with what goes to it.
@@ -115,10 +123,14 @@ func (p *planner) packDomain(d *domain, want []int) selection {
 // first, and takes what places the most.
 func (p *planner) packClasses(d *domain, want []int) selection {
 	best := p.packFreely(d, want)
-	if p.among != nil && best.placed > 0 && !p.among.holds(&best) {
-		return p.seat(d, want)
+	if p.among == nil || best.placed == 0 {
+		return best
 	}
-	return best
+	if turns, ok := p.among.order(&best); ok {
+		best.turns = turns
+		return best
+	}
+	return p.seat(d, want)
 }
 
 // packFreely packs whatever pods are beside each other.

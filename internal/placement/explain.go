@@ -91,7 +91,7 @@ func (p *planner) nodeReasons(next member, s selection) []Reason {
 		t := trials[i]
 		if r == (refusal{}) && p.limit(p.key(n, ^uint64(0)), next.class, unlimited, t) == 0 {
 			r.code = PerNodeLimit
-			if p.rules[class.rules].limits[n.Name] > 0 {
+			if p.limited(n) {
 				r = refusal{Excluded, "full"}
 			}
 		}

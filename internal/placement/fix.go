@@ -34,7 +34,7 @@ func (p *planner) fixes(next member, chosen selection) []Fix {
 	if p.leafMissing() {
 		return nil
 	}
-	limited := slices.ContainsFunc(p.rules, func(r rules) bool { return len(r.limits) > 0 })
+	limited := len(p.gang.Limits) > 0 || slices.ContainsFunc(p.rules, func(r rules) bool { return len(r.limits) > 0 })
 	f := &fixer{planner: p, next: next, chosen: chosen, missing: p.needed - chosen.placed, lifted: p.quota}
 	var list []Fix
 	if limited {

@@ -30,6 +30,9 @@ type usage struct {
 	anonymous            int
 	cards                []cardUsage
 	memoryOnly, withCore int
+	// unknown is what pods share of cards of which nobody knows which they are: each card
+	// may be one of them.
+	unknown cardUsage
 }
 
 // cardUsage is what pods take of one card.
@@ -68,6 +71,12 @@ func (u *usage) charge(p *Pod, sign int) {
 		c := u.card(share.Card)
 		c.memoryGiB += s * share.MemoryGiB
 		c.corePercent += s * share.CorePercent
+	}
+	if p.Request.Mode.shared() && len(p.Shares) == 0 {
+		part := p.Request.perCard()
+		u.unknown.owners += sign * p.Request.spread()
+		u.unknown.memoryGiB += s * part.memoryGiB
+		u.unknown.corePercent += s * part.corePercent
 	}
 	if p.Request.Mode.shared() {
 		if p.Request.CorePercent > 0 {
@@ -123,8 +132,8 @@ func (n *node) capacity() *capacity {
 	switch {
 	case n.Mode == ModeDefault:
 		c.cards = n.freeCards()
-		c.whole = max(min(c.cards.Len(), n.healthyCards().Len()-n.used.anonymous), 0)
-	case n.Mode == ModeTopology && n.used.anonymous == 0:
+		c.whole = max(min(c.cards.Len(), n.healthyCards().Len()-n.used.anonymous-n.used.unknown.owners), 0)
+	case n.Mode == ModeTopology && n.used.anonymous == 0 && n.used.unknown.owners == 0:
 		c.cards = n.freeCards()
 		c.whole = c.cards.Len()
 	case n.Mode.shared():
@@ -154,7 +163,8 @@ func (n *node) freeCards() gpu.Set {
 
 // cardRooms returns what is left of each card for shares, and the whole GiB of each:
 // its memory less the headroom, rounded down. Cards that are lost, owned whole, or
-// may be in the hands of a pod whose cards are not known, offer nothing.
+// may be in the hands of a pod whose cards are not known, offer nothing. A pod that shares
+// cards of which nobody knows which they are is counted on each.
 func (n *node) cardRooms() (rooms []cardRoom, sizes []int64) {
 	healthy := n.healthyCards()
 	cards := n.Cards.Machine().Cards
@@ -169,8 +179,8 @@ func (n *node) cardRooms() (rooms []cardRoom, sizes []int64) {
 			continue
 		}
 		rooms[i] = cardRoom{
-			memoryGiB:   max(sizes[i]-u.memoryGiB, 0),
-			corePercent: max(fullCore-u.corePercent, 0),
+			memoryGiB:   max(sizes[i]-u.memoryGiB-n.used.unknown.memoryGiB, 0),
+			corePercent: max(fullCore-u.corePercent-n.used.unknown.corePercent, 0),
 		}
 	}
 	return rooms, sizes

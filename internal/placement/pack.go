@@ -53,9 +53,27 @@ func (p *planner) key(n *node, admitted uint64) trialKey {
 	return k
 }
 
+// together is how many more members of a role a joint limit allows on a node beside what
+// the trial takes.
+func (p *planner) together(l *NodeLimit, node, role string, t *trial) int {
+	if l.Node != node || !slices.Contains(l.Roles, role) {
+		return unlimited
+	}
+	n := l.Most
+	if t != nil {
+		for i, taken := range t.take {
+			if slices.Contains(l.Roles, p.classes[i].role) {
+				n -= taken
+			}
+		}
+	}
+	return n
+}
+
 // limited tells that a role may take only so many places of a node.
 func (p *planner) limited(n *node) bool {
-	return slices.ContainsFunc(p.rules, func(r rules) bool { return r.limits[n.Name] > 0 })
+	return slices.ContainsFunc(p.rules, func(r rules) bool { return r.limits[n.Name] > 0 }) ||
+		slices.ContainsFunc(p.gang.Limits, func(l NodeLimit) bool { return l.Node == n.Name })
 }
 
 // limit is how many of the remaining members of a class a node may take by count
@@ -83,6 +101,9 @@ func (p *planner) limit(k trialKey, class, remaining int, t *trial) int {
 		}
 		if limit, limited := p.rules[c.rules].limits[k.host.Name]; limited {
 			n = min(n, limit-own)
+		}
+		for i := range p.gang.Limits {
+			n = min(n, p.together(&p.gang.Limits[i], k.host.Name, c.role, t))
 		}
 	}
 	if c.perNode > 0 {

@@ -179,8 +179,18 @@ type Gang struct {
 	Spread bool
 	// Running are members that run already; the planner places the others next to them.
 	Running []Assignment
+	// Limits are the most members of several roles together that nodes take.
+	Limits []NodeLimit
 	// ExcludeNodes are nodes that no member must use; [Role.NodeLimits] are about one role.
 	ExcludeNodes map[string]bool
+}
+
+// NodeLimit is the most members of some roles together that the planner may put on a node,
+// beside those that run there.
+type NodeLimit struct {
+	Node  string
+	Roles []string
+	Most  int
 }
 
 // Assignment is where one member runs.
@@ -203,6 +213,9 @@ type Assignment struct {
 type Placement struct {
 	Gang        string
 	Assignments []Assignment
+	// Turns are the members in an order in which they can take their places one after the
+	// other, by the rules about which pods are near each other; nil when any will do.
+	Turns []string
 }
 
 // Result is what Plan found: exactly one of Placement and Verdict.Reasons is set.

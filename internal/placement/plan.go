@@ -188,7 +188,7 @@ func (p *planner) class(role *Role) int {
 		p.rules = append(p.rules, r)
 	}
 	c := class{request: &role.Request, rules: ruleSet, apart: role.Apart, spec: role}
-	if role.MaxPerNode > 0 || len(role.NodeLimits) > 0 {
+	if role.MaxPerNode > 0 || len(role.NodeLimits) > 0 || len(p.gang.Limits) > 0 {
 		c.role, c.perNode = role.Name, role.MaxPerNode
 	}
 	for i, o := range p.classes {
@@ -256,7 +256,7 @@ func (p *planner) place() (Result, bool) {
 		return Result{}, false
 	}
 	return Result{
-		Placement: &Placement{Gang: p.gang.ID, Assignments: p.assign(chosen)},
+		Placement: p.placement(chosen),
 		Verdict:   Verdict{Fits: true, Gang: p.gang.ID, Asked: p.asked(), Fit: p.live + chosen.placed},
 	}, true
 }

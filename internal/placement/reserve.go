@@ -114,6 +114,9 @@ func (v *View) free(h *hold, g *Gang, gone []*Pod) bool {
 		}
 		full.free = full.capacity()
 		come := map[*rules]int{}
+		if !h.keeps(g, n.Name) {
+			return false
+		}
 		for _, pod := range h.come[n.Name] {
 			r := rulesOf[strings.TrimPrefix(pod.ID, g.ID+"/")]
 			if r == nil || g.ExcludeNodes[n.Name] || full.evicts(pod) != "" || full.clashes(pod) {
@@ -131,6 +134,27 @@ func (v *View) free(h *hold, g *Gang, gone []*Pod) bool {
 	return found == len(h.places)
 }
 
+// keeps reports whether the held place keeps the joint limits of roles on a node.
+func (h *hold) keeps(g *Gang, node string) bool {
+	for _, l := range g.Limits {
+		if l.Node != node {
+			continue
+		}
+		come := 0
+		for i := range g.Roles {
+			if slices.Contains(l.Roles, g.Roles[i].Name) {
+				for _, a := range h.Placement.Assignments {
+					come += rank(a.Node == node && slices.Contains(g.Roles[i].Members, a.Member))
+				}
+			}
+		}
+		if come > l.Most {
+			return false
+		}
+	}
+	return true
+}
+
 // clashes reports whether a pod that is charged to the node cannot be beside the others.
 func (n *node) clashes(p *Pod) bool {
 	taken := func(port string) bool { return n.used.ports[port] > 1 }
@@ -141,7 +165,7 @@ func (n *node) clashes(p *Pod) bool {
 // members, which may appear after it was made.
 func (h *hold) isFor(g *Gang) bool {
 	bare := func(g Gang) Gang {
-		g.ExcludeNodes = nil
+		g.ExcludeNodes, g.Limits = nil, nil
 		g.Roles = slices.DeleteFunc(slices.Clone(g.Roles), func(r Role) bool { return r.Late })
 		for i := range g.Roles {
 			g.Roles[i].NodeLimits = nil

@@ -46,7 +46,11 @@ func (p *planner) seat(d *domain, want []int) selection {
 		nodes[i].room, _ = p.with(nodes[i], seat.class)
 		nodes[i].add(seat.class, 1, p.classes[seat.class].request)
 	}
-	return p.chosen(d, nodes, p.order)
+	chosen := p.chosen(d, nodes, p.order)
+	for _, seat := range s.best {
+		chosen.turns = append(chosen.turns, turn{seat.class, seat.node.at})
+	}
+	return chosen
 }
 
 // with is what is left of a node when one more member of a class is on it, all of them

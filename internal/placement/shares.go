@@ -21,6 +21,15 @@ func (r *Request) perCard() cardRoom {
 	return cardRoom{memoryGiB: r.MemoryGiB / int64(r.spread()), corePercent: r.CorePercent}
 }
 
+// PerCard returns what a shared request takes of each of its cards.
+func (r *Request) PerCard() CardShare {
+	part := r.perCard()
+	return CardShare{MemoryGiB: part.memoryGiB, CorePercent: part.corePercent}
+}
+
+// Shared reports whether the request is for parts of cards.
+func (r *Request) Shared() bool { return r.Mode.shared() }
+
 // holds returns how many shares of the size fit on the card.
 func (room cardRoom) holds(share cardRoom) int {
 	n := int64(unlimited)

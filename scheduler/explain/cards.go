@@ -168,8 +168,13 @@ func (m *CardMap) put(node *Node, pod placement.Pod, object *corev1.Pod, holders
 	}
 	hold.Guessed = true
 	left := pod.Request.Cards
+	if pod.Request.Shared() {
+		part := pod.Request.PerCard()
+		hold.MemoryGiB, hold.CorePercent = part.MemoryGiB, part.CorePercent
+		left = max(left, 1)
+	}
 	for card := range node.Cards {
-		if left > 0 && node.Cards[card].Free() {
+		if left > 0 && (node.Cards[card].Free() || pod.Request.Shared() && node.Cards[card].Unhealthy == "") {
 			on(card, hold)
 			left--
 		}

@@ -104,7 +104,7 @@ func (c *cluster) job(namespace, name string, workers int, requests map[string]i
 // run plans a gang on the cache as the scheduler does, and binds it.
 func (c *cluster) run(key string) {
 	c.t.Helper()
-	d, ok, err := c.cache.Decide(key, nil, func(*inventory.Decision) bool { return true })
+	d, ok, err := c.cache.Decide(key, inventory.Limits{}, func(*inventory.Decision) bool { return true })
 	require.NoError(c.t, err)
 	require.True(c.t, ok, key)
 	require.NotNil(c.t, d.Result.Placement, d.Result.Verdict.String())

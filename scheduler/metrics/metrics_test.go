@@ -141,7 +141,7 @@ func TestPlacesHeld(t *testing.T) {
 	}
 	const key = "pod/default/waits"
 	claim := func(c *inventory.Cache) {
-		_, _, _ = c.Decide(key, nil, func(*inventory.Decision) bool { return true })
+		_, _, _ = c.Decide(key, inventory.Limits{}, func(*inventory.Decision) bool { return true })
 	}
 	head := func(c *inventory.Cache) { c.ReserveHeads([]string{key}, nil) }
 	for name, test := range map[string]struct {

@@ -74,7 +74,11 @@ func taken(job string, cards *gpu.Table, pods []placement.Pod) Held {
 		}
 		own |= p.Own
 		shares = append(shares, p.Shares...)
-		if p.Own == 0 && len(p.Shares) == 0 {
+		switch recorded := p.Own != 0 || len(p.Shares) > 0; {
+		case recorded:
+		case r.Shared():
+			shares = append(shares, everywhere(r, cards)...)
+		default:
 			unrecorded += r.Cards
 		}
 		h.HostPorts = append(h.HostPorts, r.HostPorts...)
@@ -86,6 +90,17 @@ func taken(job string, cards *gpu.Table, pods []placement.Pod) Held {
 	h.MilliCPU, h.MemoryMiB = differing(sum.MilliCPU, 0), differing((sum.MemoryBytes+mib-1)/mib, 0)
 	h.Pods = differing(int64(len(pods)), 0)
 	return h
+}
+
+// everywhere is a shared request of which nobody wrote down which cards it has: each
+// healthy one may be one of them.
+func everywhere(r placement.Request, cards *gpu.Table) (shares []placement.CardShare) {
+	for _, card := range cards.Machine().Healthy().Cards() {
+		part := r.PerCard()
+		part.Card = card
+		shares = append(shares, part)
+	}
+	return shares
 }
 
 func indexes(set gpu.Set, cards *gpu.Table) []int64 {

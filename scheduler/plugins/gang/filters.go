@@ -30,9 +30,12 @@ type handle interface {
 	RunPreFilterPlugins(ctx context.Context, state fwk.CycleState, pod *corev1.Pod) (*fwk.PreFilterResult, *fwk.Status, sets.Set[string])
 }
 
-// refusals are what other plugins refuse of nodes for members of a role. What a gang
-// remembers is never changed, but replaced.
+// refusals are what other plugins refuse of nodes for members of a role, or of several
+// together, whose names are joined then. What a gang remembers is never changed, but replaced.
 type refusals map[string]map[string]refusal
+
+// joint joins the names of roles.
+const joint = "+"
 
 // refusal is that a node takes so many members of a role and no more, and why.
 type refusal struct {
@@ -50,6 +53,21 @@ func (r refusals) add(role, node string, refused refusal) {
 	}
 }
 
+// refused notes that a node refuses a further member of a role beside those of each role
+// that it takes. If there are none of that role, it is the others that are in the way.
+func (r refusals) refused(role, node string, beside map[string]int, reason string) {
+	if beside[role] > 0 || len(beside) == 0 {
+		r.add(role, node, refusal{limit: beside[role], reason: reason})
+		return
+	}
+	roles, most := []string{role}, 0
+	for other, n := range beside {
+		roles, most = append(roles, other), most+n
+	}
+	slices.Sort(roles)
+	r.add(strings.Join(roles, joint), node, refusal{limit: most, reason: reason})
+}
+
 // with returns these refusals and others.
 func (r refusals) with(others refusals) refusals {
 	all := refusals{}
@@ -65,14 +83,21 @@ func (r refusals) with(others refusals) refusals {
 
 // limits returns how many members nodes take, by role.
 func (r refusals) limits() inventory.Limits {
-	if len(r) == 0 {
-		return nil
-	}
-	limits := inventory.Limits{}
-	for role, nodes := range r {
-		limits[role] = map[string]int{}
-		for node, refused := range nodes {
-			limits[role][node] = refused.limit
+	var limits inventory.Limits
+	for _, role := range slices.Sorted(maps.Keys(r)) {
+		nodes, roles := r[role], strings.Split(role, joint)
+		for _, node := range slices.Sorted(maps.Keys(nodes)) {
+			limit := nodes[node].limit
+			switch {
+			case len(roles) > 1:
+				limits.Joint = append(limits.Joint, placement.NodeLimit{Node: node, Roles: roles, Most: limit})
+			case limits.Roles == nil:
+				limits.Roles = map[string]map[string]int{role: {node: limit}}
+			case limits.Roles[role] == nil:
+				limits.Roles[role] = map[string]int{node: limit}
+			default:
+				limits.Roles[role][node] = limit
+			}
 		}
 	}
 	return limits
@@ -118,7 +143,7 @@ type rehearsal struct {
 	*Plugin
 	shapes map[string]*shape
 	nodes  map[string]fwk.NodeInfo
-	// seated counts the members of each role on each node.
+	// seated counts the members on each node by role.
 	seated map[string]map[string]int
 	found  refusals
 }
@@ -163,8 +188,9 @@ func attached(v corev1.Volume) bool {
 
 // rehearse returns what other plugins refuse of a decision, or else the order in which its
 // members can take their places. Members of a role are one shape: PreFilter runs once for
-// each, Filter for each member on its node, beside the members before it. The leader is the
-// first to try; a member that is refused tries again after the others.
+// each, Filter for each member on its node, beside the members before it. The planner's turns
+// are tried first, and the leader where there are none; a member that is refused tries again
+// after the others.
 func (p *Plugin) rehearse(ctx context.Context, d inventory.Decision, leader *corev1.Pod) (refusals, []string, *blocked, error) {
 	r := &rehearsal{Plugin: p, shapes: map[string]*shape{}, nodes: map[string]fwk.NodeInfo{}, seated: map[string]map[string]int{}, found: refusals{}}
 	roles := map[string]string{}
@@ -188,7 +214,14 @@ func (p *Plugin) rehearse(ctx context.Context, d inventory.Decision, leader *cor
 	}
 	var order []string
 	due := slices.Clone(d.Result.Placement.Assignments)
+	turns := map[string]int{}
+	for i, member := range d.Result.Placement.Turns {
+		turns[member] = i
+	}
 	slices.SortStableFunc(due, func(a, b placement.Assignment) int {
+		if len(turns) > 0 {
+			return cmp.Compare(turns[a.Member], turns[b.Member])
+		}
 		return cmp.Compare(rank(d.Pods[b.Member].UID == leader.UID), rank(d.Pods[a.Member].UID == leader.UID))
 	})
 	for len(due) > 0 {
@@ -217,7 +250,7 @@ func (p *Plugin) rehearse(ctx context.Context, d inventory.Decision, leader *cor
 func (r *rehearsal) refuse(ctx context.Context, roles map[string]string, places []placement.Assignment, why []*fwk.Status) error {
 	for i, a := range places {
 		role := roles[a.Member]
-		r.found.add(role, a.Node, refusal{limit: r.seated[role][a.Node], reason: reasonOf(why[i])})
+		r.found.refused(role, a.Node, r.seated[a.Node], reasonOf(why[i]))
 		if err := r.sweep(ctx, role, why[i].Plugin()); err != nil {
 			return err
 		}
@@ -306,10 +339,10 @@ func (r *rehearsal) seat(ctx context.Context, role string, pod *corev1.Pod, name
 	case !status.IsSuccess():
 		return nil, status.AsError()
 	}
-	if r.seated[role] == nil {
-		r.seated[role] = map[string]int{}
+	if r.seated[name] == nil {
+		r.seated[name] = map[string]int{}
 	}
-	r.seated[role][name]++
+	r.seated[name][role]++
 	added, err := framework.NewPodInfo(pod)
 	if err != nil {
 		return nil, err

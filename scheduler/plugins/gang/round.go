@@ -245,14 +245,14 @@ func (p *Plugin) refuse(ctx context.Context, key string, s *seat, why *fwk.Statu
 	role := roleOf(state, s.pod)
 	p.mu.Lock()
 	g := p.gang(key, s.pod)
-	beside := 0
+	beside := map[string]int{}
 	for _, other := range s.round.seats {
-		if other != s && other.reserved && other.node == s.node && roleOf(state, other.pod) == role {
-			beside++
+		if other != s && other.reserved && other.node == s.node {
+			beside[roleOf(state, other.pod)]++
 		}
 	}
 	found := refusals{}
-	found.add(role, s.node, refusal{limit: beside, reason: reasonOf(why)})
+	found.refused(role, s.node, beside, reasonOf(why))
 	g.wary = true
 	if g.doubted[s.node] {
 		g.refused = g.refused.with(found)

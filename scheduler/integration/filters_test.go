@@ -1,0 +1,164 @@
+package integration
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The suite makes clusters and gangs for the filters of kube-scheduler from a seed.
+var (
+	filterSeed     = flag.Uint64("filters.seed", 1, "seed of the filter suite")
+	filterClusters = flag.Int("filters.clusters", 8, "number of clusters for each class of filters in the filter suite")
+)
+
+// TestFilters holds gangs to what single pods could do: for every filter plugin of
+// kube-scheduler, a gang is placed whenever its pods could be, one after the other in some
+// order, as an exhaustive search with the filters themselves finds out; it is placed only
+// so that each filter agrees; and where it waits for a filter, nobody is told to buy nodes.
+func TestFilters(t *testing.T) {
+	connect(t)
+	startScheduler(t)
+	bindVolumes(t)
+	a := agreement{watched: startWatching(t)}
+	o := newOracle(t)
+	namespace, err := api().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "filters-"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	fits, waits := 0, 0
+	for class := range filterClasses {
+		for i := range *filterClusters {
+			t.Run(fmt.Sprintf("%s/%d", filterClasses[class].name, i), func(t *testing.T) {
+				random := rand.New(rand.NewPCG(*filterSeed, uint64(1000*class+i)))
+				w := newFilterWorld(t, random, fmt.Sprintf("f%d-%d", class, i), namespace.Name)
+				filterClasses[class].make(w)
+				if other := random.IntN(3 * len(filterClasses)); other < len(filterClasses) && other != class && !w.clashes(class, other) {
+					filterClasses[other].make(w)
+				}
+				if w.hold(t, &a, o) {
+					fits++
+				} else {
+					waits++
+				}
+			})
+		}
+	}
+	t.Logf("seed %d: %d gangs placed as single pods could be, %d wait as they must", *filterSeed, fits, waits)
+	require.Greater(t, fits, *filterClusters*len(filterClasses)/4)
+	require.Greater(t, waits, *filterClusters*len(filterClasses)/20)
+}
+
+// clashes reports whether two classes change the same field of a pod.
+func (*filterWorld) clashes(a, b int) bool {
+	affinity := func(i int) bool { return strings.HasSuffix(filterClasses[i].name, "Affinity") }
+	return affinity(a) && affinity(b)
+}
+
+// hold compares the scheduler with the oracle, and reports whether the gang fits.
+func (w *filterWorld) hold(t *testing.T, a *agreement, o *oracle) bool {
+	t.Helper()
+	ctx := context.Background() // the world is taken away after the test's own context has ended
+	remove := (&world{nodes: w.nodes}).create(t)
+	defer func() {
+		remove()
+		for _, clean := range w.clean {
+			assert.NoError(t, clean(ctx))
+		}
+	}()
+	a.awaitReady(t, w.nodes)
+	inParallel(t, w.there, createPod(ctx))
+	defer a.remove(t, w.there)
+	a.probe(t, worldGang{namespace: "default", name: w.id + "-probe"})
+	o.await(t, w.seen)
+	nodes := make([]*corev1.Node, len(w.nodes))
+	for i, n := range w.nodes {
+		node, err := api().CoreV1().Nodes().Get(ctx, n.object.Name, metav1.GetOptions{})
+		require.NoError(t, err)
+		nodes[i] = node
+	}
+	o.look(nodes, w.there)
+	can, err := o.canBe(ctx, w.roles)
+	require.NoError(t, err)
+
+	pods := w.pods()
+	inParallel(t, pods, createPod(ctx))
+	defer a.remove(t, pods)
+	if !can {
+		w.awaitReason(t, a)
+		return false
+	}
+	live := make([]*corev1.Pod, len(pods))
+	a.await(t, "gang "+w.id+", which fits, to be bound", func() error {
+		for i, p := range pods {
+			if live[i] = a.pod(p); live[i] == nil || live[i].Spec.NodeName == "" {
+				return fmt.Errorf("%s: %s", p.Name, w.reason(a))
+			}
+		}
+		return nil
+	})
+	could, err := o.couldHave(ctx, live, nil)
+	require.NoError(t, err)
+	require.True(t, could, "the filters do not allow what was placed")
+	return true
+}
+
+// reason is why the gang waits, as one of its pods says.
+func (w *filterWorld) reason(a *agreement) string {
+	for _, p := range w.pods() {
+		if pod := a.pod(p); pod != nil {
+			if text := reason([]corev1.Pod{*pod}); text != "" {
+				return text
+			}
+		}
+	}
+	return ""
+}
+
+// awaitReason waits until a gang that does not fit says so, and checks that nobody is
+// told to buy nodes for what a filter refuses.
+func (w *filterWorld) awaitReason(t *testing.T, a *agreement) {
+	t.Helper()
+	text := ""
+	a.await(t, "gang "+w.id+", which does not fit, to say so", func() error {
+		text = w.reason(a)
+		for _, p := range w.pods() {
+			if pod := a.pod(p); pod != nil && pod.Spec.NodeName != "" {
+				require.Failf(t, "it runs in part", "%s on %s", pod.Name, pod.Spec.NodeName)
+			}
+		}
+		if !strings.Contains(text, "members fit") && !strings.HasPrefix(text, "pod ") {
+			return fmt.Errorf("it says %q", text)
+		}
+		return nil
+	})
+	t.Log(text)
+	if strings.Contains(text, "refused") {
+		assert.NotContains(t, text, "pool size")
+	}
+}
+
+func createPod(ctx context.Context) func(*corev1.Pod) error {
+	return func(p *corev1.Pod) error {
+		_, err := api().CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{})
+		return err
+	}
+}
+
+// await waits until the oracle has seen objects.
+func (o *oracle) await(t *testing.T, objects []seenObject) {
+	t.Helper()
+	for _, object := range objects {
+		require.Eventually(t, func() bool {
+			_, ok, err := o.stores[object.resource].GetByKey(object.key)
+			return err == nil && ok
+		}, settled, time.Millisecond, "%s %s", object.resource, object.key)
+	}
+}

@@ -109,3 +109,52 @@ func TestSeatsAreRehearsedAfterARefusal(t *testing.T) {
 	assert.Equal(t, "c", node)
 	assert.Equal(t, 2, b.handle.rehearsed, "nodes that refuse it whatever runs there are found at once")
 }
+
+// A node that takes one member and refuses the next is a limit, not an exclusion; the
+// verdict names who refuses, and proposes no pool size.
+func TestRefusalIsALimit(t *testing.T) {
+	b := newBench(t, "a", "b")
+	b.runs("first", "a", 2, 4, 0)
+	b.runs("second", "b", 2, 4, 0)
+	b.handle.refuses = func(pod *corev1.Pod, node fwk.NodeInfo) *fwk.Status {
+		for _, other := range node.GetPods() {
+			if other.GetPod().Labels["job"] == pod.Labels["job"] && pod.Labels["job"] != "" {
+				return fwk.NewStatus(fwk.Unschedulable, "it has as many volumes as it can").WithPlugin("Volumes")
+			}
+		}
+		return nil
+	}
+	limited := func(name string, members int) []*corev1.Pod {
+		pods := b.urgent(name, members, 2)
+		for _, pod := range pods {
+			pod.Labels["job"] = name
+		}
+		b.submit(pods)
+		return pods
+	}
+	big := limited("big", 3)
+	_, status := b.cycle(big[0])
+	assert.Contains(t, status.Message(), "2 nodes refused beyond 1 member by Volumes: it has as many volumes as it can.")
+	assert.NotContains(t, status.Message(), "pool size")
+
+	pair := limited("pair", 2)
+	_, status = b.cycle(pair[0])
+	assert.Contains(t, status.Message(), "evicted for it: gang ns/first, gang ns/second", "one member on each node")
+}
+
+// The place of a nominated pod that is planned is held in the view: on its node it takes
+// no room beside those who leave it.
+func TestNominatedMembersTakeNoRoomTwice(t *testing.T) {
+	b := newBench(t, "a")
+	planned, other := b.gangPods("job", 1, 4)[0], &corev1.Pod{}
+	other.Name, other.UID = "other", "other"
+	b.submit([]*corev1.Pod{planned})
+	info := framework.NewNodeInfo()
+	for i, pod := range []*corev1.Pod{planned, other} {
+		added, err := framework.NewPodInfo(pod)
+		require.NoError(t, err)
+		info.AddPodInfo(added)
+		assert.True(t, b.plugin.PreFilterExtensions().AddPod(t.Context(), framework.NewCycleState(), nil, added, info).IsSuccess())
+		assert.Len(t, info.GetPods(), i)
+	}
+}

@@ -46,7 +46,7 @@ func TestInvalidTreeHoldsBack(t *testing.T) {
 
 			assert.Equal(t, err.Error(), c.Standing("ns/job", pods[0].UID).Lacks)
 			assert.Empty(t, c.Pending())
-			d, ok, _ := c.Decide("ns/job", nil, nil)
+			d, ok, _ := c.Decide("ns/job", Limits{}, nil)
 			require.True(t, ok)
 			assert.Equal(t, err.Error(), d.Lacks)
 			state, _ := c.Scene().Gang("ns/job")

@@ -57,7 +57,7 @@ func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 		resp.Diagnostics.Append(session.Diagnostic(f))
 	}
 	if !resp.Plan.Raw.Equal(req.State.Raw) {
-		resp.Diagnostics.Append(r.session.Rights(ctx, written(plan))...)
+		resp.Diagnostics.Append(r.session.Rights(ctx, toWrite(plan))...)
 	}
 	if isNew {
 		if !r.session.Ledger.Owns(owned) {
@@ -79,8 +79,8 @@ func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 	resp.Diagnostics.Append(r.checkUsage(ctx, before, spec, tree)...)
 }
 
-// written is the object that a plan writes, by its kind and name.
-func written(plan model) *unstructured.Unstructured {
+// toWrite is the object that a plan writes, by its kind and name.
+func toWrite(plan model) *unstructured.Unstructured {
 	obj := &unstructured.Unstructured{}
 	obj.SetGroupVersionKind(kind)
 	obj.SetNamespace(contract.QuotaTreeNamespace)

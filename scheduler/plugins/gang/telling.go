@@ -18,7 +18,9 @@ import (
 )
 
 const (
-	// tellAgain is how long the numbers that were written of a gang stand at least.
+	// tellAgain is how long the numbers that were written of a gang stand, on average. Those
+	// that come with a new cause may be corrected at once: they are often of a moment in
+	// which pods still came and went.
 	tellAgain = 30 * time.Second
 	// causesAtOnce is how many new causes are written at once; of more than that, one in
 	// each tellAgain.
@@ -39,10 +41,10 @@ type wait struct {
 // told is what has been written of why a gang waits.
 type told struct {
 	wait
-	// at is when it was written, again when the gang will be looked at again.
-	at, again time.Time
-	// causes bounds how often a new cause is written.
-	causes *rate.Limiter
+	// again is when the gang will be looked at again.
+	again time.Time
+	// causes bounds how often a new cause is written, numbers how often new numbers are.
+	causes, numbers *rate.Limiter
 	// pods are the members that were told the cause, events those that an event was
 	// written about.
 	pods, events map[types.UID]bool
@@ -52,7 +54,7 @@ type told struct {
 func (p *Plugin) recall(key string) *told {
 	t, ok := p.told[key]
 	if !ok {
-		t = &told{causes: rate.NewLimiter(rate.Every(tellAgain), causesAtOnce), pods: map[types.UID]bool{}, events: map[types.UID]bool{}}
+		t = &told{causes: rate.NewLimiter(rate.Every(tellAgain), causesAtOnce), numbers: rate.NewLimiter(rate.Every(tellAgain), 1), pods: map[types.UID]bool{}, events: map[types.UID]bool{}}
 		p.told[key] = t
 	}
 	return t
@@ -60,10 +62,15 @@ func (p *Plugin) recall(key string) *told {
 
 // pause is how long it takes until why a gang waits may be written, when that has changed.
 func (t *told) pause(why wait, now time.Time) time.Duration {
+	return time.Duration((1 - t.limit(why).TokensAt(now)) * float64(tellAgain))
+}
+
+// limit is what bounds how often a change like this one is written.
+func (t *told) limit(why wait) *rate.Limiter {
 	if why.cause == t.cause {
-		return t.at.Add(tellAgain).Sub(now)
+		return t.numbers
 	}
-	return time.Duration((1 - t.causes.TokensAt(now)) * float64(tellAgain))
+	return t.causes
 }
 
 // say writes why a gang waits. A new cause is written on its PodGroup and on each pod that
@@ -85,10 +92,8 @@ func (p *Plugin) say(ctx context.Context, key string, state inventory.GangState,
 		if state.PodGroup != nil {
 			p.condition(ctx, state.PodGroup, metav1.ConditionFalse, corev1.PodReasonUnschedulable, why.text, anew)
 		}
-		if anew {
-			t.causes.AllowN(now, 1)
-		}
-		t.wait, t.at = why, now
+		t.limit(why).AllowN(now, 1)
+		t.wait = why
 	case why != t.wait && !t.again.After(now):
 		t.again = now.Add(pause)
 		p.after(pause, func() { p.news.add(key) })

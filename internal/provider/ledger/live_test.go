@@ -382,3 +382,8 @@ func TestNobodyWaitsForNobody(t *testing.T) {
 		}
 	})
 }
+
+func TestAJobWithoutPoolsIsNotJudgedWithoutACluster(t *testing.T) {
+	_, findings := ledger.New().PlanJob(job(nil, "a", 2))
+	assert.Empty(t, findings)
+}

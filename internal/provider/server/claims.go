@@ -10,71 +10,56 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 )
 
-// claim is what a resource of a walk does with its object.
-type claim string
-
-const (
-	creates claim = "creates"
-	keeps   claim = "keeps"
-	deletes claim = "deletes"
-)
-
-// claims are what the resources of one walk do with their objects. Terraform tells no
+// claims are the objects that the resources of one walk will have. Terraform tells no
 // resource about another, so two of them for one object are seen here alone, by the
 // one that is planned second, whichever that is.
 type claims struct {
-	mu sync.Mutex
-	of map[string][]claim
+	mu      sync.Mutex
+	objects map[string]bool
 }
 
 // forget begins a new walk.
 func (c *claims) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.of = map[string][]claim{}
+	c.objects = map[string]bool{}
 }
 
-// add records a claim, and says what is wrong with it beside those before, "" for nothing.
-func (c *claims) add(object string, now claim) string {
+// add records an object, and reports whether no other resource has it.
+func (c *claims) add(object string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before := c.of[object]
-	c.of[object] = append(before, now)
-	for _, was := range before {
-		switch {
-		case was != deletes && now != deletes:
-			return fmt.Sprintf("Two resources of this configuration are one object, %s: each would overwrite or delete what the other has made. "+
-				"Remove one of them, or give it another name.", object)
-		case was == creates || now == creates:
-			return fmt.Sprintf("One resource creates %s, and another deletes it in the same plan; nothing says which comes first. "+
-				"When the resource was renamed, write a moved block with its old and its new address. "+
-				"Instances of count shift when one is left out: use for_each.", object)
-		}
-	}
-	return ""
+	taken := c.objects[object]
+	c.objects[object] = true
+	return !taken
 }
 
-// claimed records what a plan does with its object.
+// seenBefore is the private data that the plan of a resource which exists carries at least.
+// Terraform hands it back when it asks once more, for the object that replaces it on
+// request (-replace, replace_triggered_by), and to no resource that is new.
+var seenBefore = []byte(`{"planned":"InllcyI="}`)
+
+// claimed records the object that a plan leads to. One that is deleted is nobody's: when
+// another resource creates it in the same plan, each of them finds out at apply.
 func (s *server) claimed(ctx context.Context, req *tfprotov6.PlanResourceChangeRequest, resp *tfprotov6.PlanResourceChangeResponse) *tfprotov6.Diagnostic {
-	if len(resp.RequiresReplace) > 0 {
+	if len(resp.RequiresReplace) > 0 || isNull(req.ProposedNewState) {
 		return nil // Terraform asks once more, for the new object
 	}
-	now, state := keeps, resp.PlannedState
-	switch {
-	case isNull(req.ProposedNewState):
-		now, state = deletes, req.PriorState
-	case isNull(req.PriorState):
-		now = creates
-	}
-	object, at := s.object(ctx, req.TypeName, state)
-	if object == "" {
+	switch exists := !isNull(req.PriorState); {
+	case exists && len(resp.PlannedPrivate) == 0:
+		resp.PlannedPrivate = seenBefore
+	case !exists && len(req.PriorPrivate) > 0:
 		return nil
 	}
-	fault := s.claims.add(object, now)
-	if fault == "" {
+	object, at := s.object(ctx, req.TypeName, resp.PlannedState)
+	if object == "" || s.claims.add(object) {
 		return nil
 	}
-	return &tfprotov6.Diagnostic{Severity: tfprotov6.DiagnosticSeverityError, Summary: "Two resources for one object", Detail: fault, Attribute: at}
+	return &tfprotov6.Diagnostic{
+		Severity: tfprotov6.DiagnosticSeverityError, Summary: "Two resources for one object", Attribute: at,
+		Detail: fmt.Sprintf("Two resources of this configuration are one object, %s: each would overwrite or delete what the other has made. "+
+			"Remove one of them, or give it another name.", object),
+	}
 }
 
 // object identifies what a resource manages: by its name, and its namespace, where it has

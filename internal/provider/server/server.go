@@ -23,7 +23,7 @@ func New(p provider.Provider, destroys bool) tfprotov6.ProviderServer {
 	return &server{
 		ProviderServer: providerserver.NewProtocol6(p)(),
 		destroys:       destroys,
-		claims:         claims{of: map[string][]claim{}},
+		claims:         claims{objects: map[string]bool{}},
 		schemas:        sync.OnceValue(func() map[string]typed { return schemasOf(context.Background(), p) }),
 	}
 }

@@ -23,8 +23,9 @@ type Right struct {
 // Has asks the server whether its user has a right. A server that does not answer such
 // questions is taken to grant it. The answer is kept as long as the client.
 func (c *Client) Has(ctx context.Context, right Right) (bool, error) {
-	if known, ok := c.rights.Load(right); ok {
-		return known.(bool), nil
+	known, _ := c.rights.Load(right)
+	if granted, ok := known.(bool); ok {
+		return granted, nil
 	}
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{

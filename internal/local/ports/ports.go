@@ -12,6 +12,9 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"sync"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
 )
 
 // Chosen ports lie below the range from which the kernel takes the local ports of
@@ -21,9 +24,10 @@ const (
 	highest = 32767
 )
 
-// Book is the ports by name that were chosen before.
+// Book is the ports by name that were chosen before. It is safe for concurrent use.
 type Book struct {
 	file  string
+	mu    sync.Mutex
 	ports map[string]int
 }
 
@@ -47,6 +51,8 @@ func Open(file string) (*Book, error) {
 // free; otherwise the remembered port is taken, or a free one. moved is the
 // remembered port when it was taken by somebody else, 0 otherwise.
 func (b *Book) Listen(name string, wanted int) (listener net.Listener, moved int, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if wanted != 0 {
 		listener, err = listen(wanted)
 		if err != nil {
@@ -66,11 +72,7 @@ func (b *Book) Listen(name string, wanted int) (listener net.Listener, moved int
 		listener, err = listen(lowest + rand.IntN(highest-lowest+1))
 	}
 	b.ports[name] = Of(listener)
-	data, err := json.MarshalIndent(b.ports, "", "  ")
-	if err == nil {
-		err = os.WriteFile(b.file, data, 0o600)
-	}
-	if err != nil {
+	if err := datadir.WriteJSON(b.file, b.ports); err != nil {
 		return nil, 0, errors.Join(fmt.Errorf("remember the port of %s: %w", name, err), listener.Close())
 	}
 	return listener, moved, nil

@@ -46,7 +46,7 @@ func (p Pool) node(n, template placement.Node, pods []placement.Pod) Node {
 func (p Pool) ownTaints(n, template placement.Node) []string {
 	var own []string
 	for _, t := range n.Taints {
-		if !slices.Contains(template.Taints, t) && !(n.Unschedulable && t.Key == corev1.TaintNodeUnschedulable) {
+		if !slices.Contains(template.Taints, t) && (!n.Unschedulable || t.Key != corev1.TaintNodeUnschedulable) {
 			own = append(own, t.String())
 		}
 	}

@@ -227,10 +227,10 @@ func TestPreemptionIsPlanned(t *testing.T) {
 func TestQuotaInUseIsPlanned(t *testing.T) {
 	client := connected(t)
 	busy := gangs{"x": {8, `quota = gpuplan_quota_tree.main.leaves["a"]`}}
-	with := func(max int, more string) setting {
+	with := func(most int, more string) setting {
 		all := maps.Clone(busy)
 		all["y"] = gangs{"y": {1, more}}["y"]
-		return setting{size: 2, max: max, gangs: all}
+		return setting{size: 2, max: most, gangs: all}
 	}
 	const immediately = "require_immediate = true\n"
 	steps := []resource.TestStep{setting{size: 2, max: 8, gangs: busy}.applied("x")}

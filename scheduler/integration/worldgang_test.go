@@ -212,6 +212,11 @@ func (w *world) rules(gang string) func(*corev1.Pod) {
 	if w.chance(8) {
 		spec.NodeSelector = map[string]string{contract.NodePoolNameLabel: pick(w, "a100", "v100")}
 	}
+	if w.contended && !w.chance(3) { // most gangs that take places may run on either node
+		return func(pod *corev1.Pod) {
+			pod.Spec.Tolerations, pod.Spec.NodeSelector = spec.Tolerations, spec.NodeSelector
+		}
+	}
 	affinity := &corev1.Affinity{}
 	if w.chance(8) {
 		affinity.NodeAffinity = &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{

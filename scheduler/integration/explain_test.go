@@ -132,6 +132,10 @@ func TestWaitingGangIsWrittenOnce(t *testing.T) {
 	s.awaitPodGroup("big", "False: "+text)
 	before := scheduler.patches(token)
 	require.GreaterOrEqual(t, before, 5, "four pods and the PodGroup")
+	said := map[string]string{}
+	for _, pod := range s.list(t.Context(), "big") {
+		said[pod.Name] = reason([]corev1.Pod{pod})
+	}
 
 	// Pods of another mode, and pods without cards, come and go.
 	for i := range 10 {
@@ -152,7 +156,9 @@ func TestWaitingGangIsWrittenOnce(t *testing.T) {
 	assert.Equal(t, before+2, scheduler.patches(token), "one pod and the PodGroup")
 	for i, pod := range s.list(t.Context(), "big") {
 		if i > 0 {
-			assert.Equal(t, text+" The latest numbers are on PodGroup big.", reason([]corev1.Pod{pod}))
+			assert.Contains(t, said[pod.Name], " of 4 members fit: ")
+			assert.Contains(t, said[pod.Name], " The latest numbers are on PodGroup big.")
+			assert.Equal(t, said[pod.Name], reason([]corev1.Pod{pod}), "only the first pod has new numbers")
 		}
 	}
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
@@ -164,11 +170,13 @@ func TestWaitingGangIsWrittenOnce(t *testing.T) {
 				about[event.Regarding.Name] = append(about[event.Regarding.Name], event.Note)
 			}
 		}
-		want := map[string][]string{"big": {text}, "big-worker-0": {text}}
-		for i := 1; i < 4; i++ {
-			want[fmt.Sprint("big-worker-", i)] = []string{text + " The latest numbers are on PodGroup big."}
+		assert.Len(c, about, 5, "the PodGroup and each pod")
+		for name, notes := range about {
+			require.Len(c, notes, 1, "%s", name)
+			assert.Contains(c, notes[0], " of 4 members fit: ", "kubectl describe of %s says why", name)
+			_, isPod := said[name]
+			assert.Equal(c, isPod && name != "big-worker-0", strings.Contains(notes[0], "The latest numbers are on PodGroup big."), "%s", name)
 		}
-		assert.Equal(c, want, about, "kubectl describe of each says why")
 	}, settled, 200*time.Millisecond)
 }
 

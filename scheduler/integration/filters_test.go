@@ -28,7 +28,6 @@ var (
 func TestFilters(t *testing.T) {
 	connect(t)
 	startScheduler(t)
-	bindVolumes(t)
 	a := agreement{watched: startWatching(t)}
 	o := newOracle(t)
 	namespace, err := api().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "filters-"}}, metav1.CreateOptions{})

@@ -271,14 +271,14 @@ func (w *filterWorld) localVolumes() {
 					Capacity: size, AccessModes: modes, StorageClassName: w.id, NodeAffinity: reachedFrom(corev1.LabelHostname, n.object.Name),
 					PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/disk"}},
 				},
-			}, corev1.VolumeAvailable)
+			})
 		}
 	}
 	for _, pod := range w.roles[0] {
 		w.createClaim(&corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: pod.Name},
 			Spec:       corev1.PersistentVolumeClaimSpec{AccessModes: modes, Resources: corev1.VolumeResourceRequirements{Requests: size}, StorageClassName: &w.id},
-		}, corev1.ClaimPending)
+		})
 		mount(pod, corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: pod.Name}})
 	}
 }

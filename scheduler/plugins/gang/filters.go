@@ -54,9 +54,11 @@ func (r refusals) add(role, node string, refused refusal) {
 }
 
 // refused notes that a node refuses a further member of a role beside those of each role
-// that it takes. If there are none of that role, it is the others that are in the way.
-func (r refusals) refused(role, node string, beside map[string]int, reason string) {
-	if beside[role] > 0 || len(beside) == 0 {
+// that it takes. If there are none of that role, it is the others that are in the way,
+// unless the refusal would stand without any pod on the node.
+func (r refusals) refused(role, node string, beside map[string]int, why *fwk.Status) {
+	reason := reasonOf(why)
+	if beside[role] > 0 || len(beside) == 0 || why.Code() == fwk.UnschedulableAndUnresolvable {
 		r.add(role, node, refusal{limit: beside[role], reason: reason})
 		return
 	}
@@ -250,7 +252,7 @@ func (p *Plugin) rehearse(ctx context.Context, d inventory.Decision, leader *cor
 func (r *rehearsal) refuse(ctx context.Context, roles map[string]string, places []placement.Assignment, why []*fwk.Status) error {
 	for i, a := range places {
 		role := roles[a.Member]
-		r.found.refused(role, a.Node, r.seated[a.Node], reasonOf(why[i]))
+		r.found.refused(role, a.Node, r.seated[a.Node], why[i])
 		if err := r.sweep(ctx, role, why[i].Plugin()); err != nil {
 			return err
 		}

@@ -252,7 +252,7 @@ func (p *Plugin) refuse(ctx context.Context, key string, s *seat, why *fwk.Statu
 		}
 	}
 	found := refusals{}
-	found.refused(role, s.node, beside, reasonOf(why))
+	found.refused(role, s.node, beside, why)
 	g.wary = true
 	if g.doubted[s.node] {
 		g.refused = g.refused.with(found)

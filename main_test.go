@@ -183,9 +183,13 @@ func TestDestroyIsNotBlockedByPlanChecks(t *testing.T) {
 `
 	}
 	blockers := map[string]struct{ config, says string }{
-		"a job that does not fit":  {job("big", "big"), "Job default/big does not fit"},
-		"a program that is there":  {"resource \"gpuplan_scheduler\" \"this\" {\n  image = \"x\"\n}\n", "is installed already"},
-		"a second quota tree":      {"resource \"gpuplan_quota_tree\" \"main\" {\n  total = { cpu = \"1\" }\n  quotas = { a = {} }\n}\n", "Quota tree cannot be created"},
+		"a job that does not fit": {job("big", "big"), "Job default/big does not fit"},
+		"a program that is there": {"resource \"gpuplan_scheduler\" \"this\" {\n  image = \"x\"\n}\n", "is installed already"},
+		"a second quota tree":     {"resource \"gpuplan_quota_tree\" \"main\" {\n  total = { cpu = \"1\" }\n  quotas = { a = {} }\n}\n", "Quota tree cannot be created"},
+		"a job on a pool": {
+			"resource \"gpuplan_node_pool\" \"p\" {\n  name = \"p\"\n  instance_type = \"ecs.gn6v-c8g1.8xlarge\"\n  size = 1\n  vswitch_ids = [\"v\"]\n}\n" +
+				strings.Replace(job("big", "big"), "roles", "pools = [gpuplan_node_pool.p.capacity]\n  roles", 1), "Job default/big does not fit",
+		},
 		"two resources of one job": {job("a", "twice") + job("b", "twice"), "Two resources for one object"},
 	}
 	for name, blocker := range blockers {

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/provider"
 	"github.com/hashicorp/terraform-plugin-framework/providerserver"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 )
@@ -110,8 +111,33 @@ func (s *server) PlanResourceChange(ctx context.Context, req *tfprotov6.PlanReso
 	for _, d := range resp.Diagnostics {
 		d.Severity = tfprotov6.DiagnosticSeverityWarning
 	}
-	resp.PlannedState, resp.RequiresReplace = req.ProposedNewState, nil
+	resp.PlannedState, resp.RequiresReplace = s.withoutWriteOnly(ctx, req.TypeName, req.ProposedNewState), nil
 	return resp, nil
+}
+
+// withoutWriteOnly returns a resource without the values that are the configuration's
+// alone, which Terraform accepts in no plan.
+func (s *server) withoutWriteOnly(ctx context.Context, typeName string, state *tfprotov6.DynamicValue) *tfprotov6.DynamicValue {
+	of, ok := s.schemas()[typeName].(schema.Schema)
+	if !ok {
+		return state
+	}
+	wanted := of.Type().TerraformType(ctx)
+	value, err := state.Unmarshal(wanted)
+	var attributes map[string]tftypes.Value
+	if err != nil || value.As(&attributes) != nil {
+		return state
+	}
+	for name, attribute := range of.Attributes {
+		if attribute.IsWriteOnly() {
+			attributes[name] = tftypes.NewValue(attributes[name].Type(), nil)
+		}
+	}
+	without, err := tfprotov6.NewDynamicValue(wanted, tftypes.NewValue(wanted, attributes))
+	if err != nil {
+		return state
+	}
+	return &without
 }
 
 func failed(diags []*tfprotov6.Diagnostic) bool {

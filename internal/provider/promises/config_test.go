@@ -1,0 +1,365 @@
+package promises
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+)
+
+// configuration is what a platform team declares: pools, a quota tree and jobs.
+type configuration struct {
+	pools []pool
+	// leaves are the leaves of the quota tree by name; without any there is no tree.
+	leaves []leaf
+	jobs   []job
+}
+
+type pool struct {
+	name, instanceType, mode string
+	size                     int
+	labels                   map[string]string
+	tainted                  bool
+}
+
+// leaf limits the GPUs of mode topology and mode default alike.
+type leaf struct {
+	name      string
+	min, max  int
+	namespace string // governed as a whole, "" for none
+}
+
+// job is a training job; with each it is one resource with for_each over these keys.
+type job struct {
+	key, name, namespace, framework, mode string
+	each                                  []string
+	workers, gpus, memoryGiB, corePercent int
+	cpu                                   int
+	minimum                               int // of an elastic gang, 0 for all
+	pools                                 []string
+	leaf                                  string
+	leafByReference                       bool
+	after                                 string // key of the job that is placed before it
+	priority                              string
+	selector                              map[string]string
+	tolerates, hostNetwork, suspended     bool
+	consents                              bool // to evictions
+	image                                 int
+}
+
+// instance is one job object of the cluster.
+type instance struct {
+	job
+	address, id string // id is "namespace/name"
+}
+
+// instances are the job's objects with their addresses in terraform.
+func (j job) instances() []instance {
+	if len(j.each) == 0 {
+		return []instance{{j, "gpuplan_training_job." + j.key, j.namespace + "/" + j.name}}
+	}
+	var all []instance
+	for _, key := range j.each {
+		all = append(all, instance{j, fmt.Sprintf("gpuplan_training_job.%s[%q]", j.key, key), j.namespace + "/" + j.name + "-" + key})
+	}
+	return all
+}
+
+func (c configuration) instances() []instance {
+	var all []instance
+	for _, j := range c.jobs {
+		all = append(all, j.instances()...)
+	}
+	return all
+}
+
+// clone is a copy that changes by itself.
+func (c configuration) clone() configuration {
+	c.pools, c.leaves, c.jobs = slices.Clone(c.pools), slices.Clone(c.leaves), slices.Clone(c.jobs)
+	return c
+}
+
+// render is the configuration in terraform's JSON syntax.
+func (c configuration) render() map[string]any {
+	resources := map[string]any{}
+	pools := map[string]any{}
+	for _, p := range c.pools {
+		attributes := map[string]any{
+			"name": p.name, "instance_type": p.instanceType, "mode": p.mode, "size": p.size, "vswitch_ids": []string{"vsw-1"},
+		}
+		if len(p.labels) > 0 {
+			attributes["labels"] = p.labels
+		}
+		if p.tainted {
+			attributes["taints"] = []map[string]any{{"key": taintKey, "value": "pool", "effect": "NoSchedule"}}
+		}
+		pools[p.name] = attributes
+	}
+	resources["gpuplan_node_pool"] = pools
+	if len(c.leaves) > 0 {
+		resources["gpuplan_quota_tree"] = map[string]any{"tree": c.tree()}
+	}
+	jobs := map[string]any{}
+	for _, j := range c.jobs {
+		jobs[j.key] = c.renderJob(j)
+	}
+	if len(jobs) > 0 {
+		resources["gpuplan_training_job"] = jobs
+	}
+	return map[string]any{
+		"terraform": map[string]any{"required_providers": map[string]any{"gpuplan": map[string]any{"source": "registry.terraform.io/gpuplan/gpuplan"}}},
+		"provider":  map[string]any{"gpuplan": map[string]any{}},
+		"resource":  resources,
+	}
+}
+
+func (c configuration) tree() map[string]any {
+	amounts := func(n int) map[string]string {
+		return map[string]string{"aliyun.com/gpu": fmt.Sprint(n), "nvidia.com/gpu": fmt.Sprint(n)}
+	}
+	quotas, total := map[string]any{}, 0
+	for _, l := range c.leaves {
+		quota := map[string]any{"min": amounts(l.min), "max": amounts(l.max)}
+		if l.namespace != "" {
+			quota["namespaces"] = []string{l.namespace}
+		}
+		quotas[l.name], total = quota, total+l.max
+	}
+	return map[string]any{"total": amounts(total), "quotas": quotas}
+}
+
+func (c configuration) renderJob(j job) map[string]any {
+	member := map[string]any{}
+	if j.cpu > 0 {
+		member["cpu"] = fmt.Sprint(j.cpu)
+	}
+	if j.mode == "shared" {
+		member["memory_gib"] = j.memoryGiB
+		if j.corePercent > 0 {
+			member["core_percent"] = j.corePercent
+		}
+	} else {
+		member["cards"] = j.gpus
+	}
+	workers := maps.Clone(member)
+	workers["replicas"] = j.workers
+	roles := map[string]any{"worker": workers}
+	if j.framework == "pytorch" {
+		roles["master"] = member
+	} else {
+		roles["launcher"] = map[string]any{}
+	}
+	attributes := map[string]any{
+		"name": j.name, "namespace": j.namespace, "framework": j.framework, "mode": j.mode, "roles": roles,
+		"image": fmt.Sprintf("train:%d", j.image), "command": []string{"train"}, "wait_for": "none",
+		"gang": map[string]any{}, "pools": c.capacities(j.pools),
+	}
+	if len(j.each) > 0 {
+		attributes["for_each"] = "${toset([\"" + strings.Join(j.each, `","`) + "\"])}"
+		attributes["name"] = j.name + "-${each.key}"
+	}
+	if j.minimum > 0 {
+		attributes["gang"] = map[string]any{"minimum": j.minimum}
+	}
+	if j.leaf != "" {
+		attributes["quota"] = j.leaf
+		if j.leafByReference {
+			attributes["quota"] = fmt.Sprintf("${gpuplan_quota_tree.tree.leaves[%q]}", j.leaf)
+		}
+	}
+	if j.after != "" {
+		attributes["after"] = []string{fmt.Sprintf("${gpuplan_training_job.%s.%s}", j.after, afterAttribute)}
+	}
+	if j.priority != "" {
+		attributes["priority_class"] = j.priority
+	}
+	if len(j.selector) > 0 {
+		attributes["node_selector"] = j.selector
+	}
+	if j.tolerates {
+		attributes["tolerations"] = []map[string]any{{"key": taintKey, "operator": "Exists"}}
+	}
+	if j.hostNetwork {
+		attributes["host_network"] = true
+	}
+	if j.suspended {
+		attributes["suspend"] = true
+	}
+	if j.consents && consentAttribute != "" {
+		attributes[consentAttribute] = true
+	}
+	return attributes
+}
+
+func (c configuration) capacities(pools []string) []string {
+	var all []string
+	for _, name := range pools {
+		all = append(all, "${gpuplan_node_pool."+name+".capacity}")
+	}
+	return all
+}
+
+func (c configuration) pool(name string) (pool, bool) {
+	i := slices.IndexFunc(c.pools, func(p pool) bool { return p.name == name })
+	if i < 0 {
+		return pool{}, false
+	}
+	return c.pools[i], true
+}
+
+// generator makes configurations and their changes; everything follows from its seed.
+type generator struct {
+	*rand.Rand
+	id   string
+	jobs int // made so far
+}
+
+func (g *generator) chance(percent int) bool { return g.IntN(100) < percent }
+
+func pick[T any](g *generator, list ...T) T { return list[g.IntN(len(list))] }
+
+// first is the configuration that a world begins with.
+func (g *generator) first() configuration {
+	var c configuration
+	for i := range 1 + g.IntN(2) {
+		p := pool{name: fmt.Sprintf("%s-p%d", g.id, i), size: 1 + g.IntN(2), mode: pick(g, "topology", "topology", "topology", "default", "core_mem")}
+		p.instanceType = pick(g, "ecs.gn6v-c8g1.4xlarge", "ecs.gn6v-c8g1.8xlarge", "ecs.gn6v-c10g1.20xlarge")
+		if p.mode == "core_mem" {
+			p.instanceType = pick(g, "ecs.gn6i-c24g1.12xlarge", "ecs.gn6i-c24g1.24xlarge")
+		}
+		if g.chance(15) {
+			p.labels = map[string]string{labelKey: "pool"}
+		}
+		p.tainted = g.chance(10)
+		c.pools = append(c.pools, p)
+	}
+	if g.chance(50) {
+		for i := range 1 + g.IntN(2) {
+			low := g.IntN(5)
+			l := leaf{name: fmt.Sprintf("%s-l%d", g.id, i), min: low, max: low + 1 + g.IntN(8)}
+			if i == 1 && g.chance(50) {
+				l.namespace = otherNamespace
+			}
+			c.leaves = append(c.leaves, l)
+		}
+	}
+	for range g.IntN(3) {
+		c.jobs = append(c.jobs, g.job(c))
+	}
+	return c
+}
+
+// job is a new job for the configuration.
+func (g *generator) job(c configuration) job {
+	g.jobs++
+	p := pick(g, c.pools...)
+	j := job{
+		key: fmt.Sprintf("j%d", g.jobs), name: fmt.Sprintf("%s-j%d", g.id, g.jobs), namespace: "default",
+		framework: pick(g, "pytorch", "mpi"), mode: p.mode, workers: 1 + g.IntN(3), gpus: pick(g, 1, 1, 2, 2, 4),
+		pools: []string{p.name}, image: 1,
+	}
+	if p.mode == "core_mem" {
+		j.mode, j.memoryGiB = "shared", pick(g, 3, 5, 8, 14)
+		j.corePercent = pick(g, 0, 20, 50, 100)
+	}
+	for _, other := range c.pools {
+		if other.name != p.name && other.mode == p.mode && g.chance(50) {
+			j.pools = append(j.pools, other.name)
+		}
+	}
+	if g.chance(20) {
+		j.cpu = 1 + g.IntN(6)
+	}
+	if g.chance(20) && j.members() > 1 {
+		j.minimum = 1 + g.IntN(j.members()-1)
+	}
+	if len(c.leaves) > 0 && g.chance(70) {
+		l := pick(g, c.leaves...)
+		j.leaf, j.leafByReference = l.name, g.chance(50)
+	}
+	if g.chance(15) {
+		j.namespace = otherNamespace
+	}
+	if g.chance(15) {
+		j.selector = pick(g, map[string]string{labelKey: "kubectl"}, map[string]string{labelKey: "pool"}, map[string]string{zoneKey: "a"})
+	}
+	j.priority = pick(g, "", "", "", lowPriority, highPriority)
+	j.tolerates, j.hostNetwork, j.consents = g.chance(25), g.chance(10) && j.framework == "pytorch" && j.workers == 1, g.chance(30)
+	if previous := len(c.jobs); previous > 0 && g.chance(40) {
+		if before := c.jobs[previous-1]; len(before.each) == 0 {
+			j.after = before.key
+		}
+	}
+	if j.after == "" && g.chance(12) {
+		j.each = []string{"x", "y"}
+	}
+	return j
+}
+
+// members are those of the gang.
+func (j job) members() int {
+	if j.framework == "pytorch" {
+		return j.workers + 1
+	}
+	return j.workers
+}
+
+// next is a later state of the configuration.
+func (g *generator) next(c configuration) configuration {
+	c = c.clone()
+	var jobs []job
+	for _, j := range c.jobs {
+		switch roll := g.IntN(100); {
+		case roll < 15:
+			continue
+		case roll < 25:
+			j.image++
+		case roll < 35:
+			j.suspended = !j.suspended
+		case roll < 40:
+			j.name += "r"
+		case roll < 48:
+			j.workers = 1 + g.IntN(3)
+			j.minimum = min(j.minimum, j.members())
+		}
+		jobs = append(jobs, j)
+	}
+	c.jobs = jobs
+	for i := range c.pools {
+		switch roll := g.IntN(100); {
+		case roll < 10:
+			c.pools[i].size++
+		case roll < 20:
+			c.pools[i].size = max(0, c.pools[i].size-1)
+		}
+	}
+	for i := range c.leaves {
+		if g.chance(15) {
+			c.leaves[i].max = c.leaves[i].min + 1 + g.IntN(8)
+		}
+	}
+	for range g.IntN(3) {
+		c.jobs = append(c.jobs, g.job(c))
+	}
+	return c.ordered()
+}
+
+// ordered drops references to jobs that are gone.
+func (c configuration) ordered() configuration {
+	known := map[string]bool{}
+	for i := range c.jobs {
+		if !known[c.jobs[i].after] {
+			c.jobs[i].after = ""
+		}
+		known[c.jobs[i].key] = len(c.jobs[i].each) == 0
+	}
+	return c
+}
+
+// without leaves a job out.
+func (c configuration) without(key string) configuration {
+	c = c.clone()
+	c.jobs = slices.DeleteFunc(c.jobs, func(j job) bool { return j.key == key })
+	return c.ordered()
+}

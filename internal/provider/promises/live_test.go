@@ -1,0 +1,238 @@
+package promises
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	trainingjob "github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
+)
+
+// What live changes and generated jobs have in common.
+const (
+	taintKey       = "example.com/dedicated"
+	labelKey       = "example.com/rack"
+	zoneKey        = corev1.LabelTopologyZone
+	otherNamespace = "team-b"
+	lowPriority    = "promises-low"
+	highPriority   = "promises-high"
+	foreignLabel   = "example.com/foreign"
+)
+
+// patience is how long the cluster may take to do what it was told, on a loaded machine.
+const patience = 3 * time.Minute
+
+// live is the cluster behind terraform's back.
+type live struct {
+	platform *localtest.Platform
+	*kube.Client
+	foreign int // objects made so far
+}
+
+// await polls until done reports true; what says what is waited for.
+func (l *live) await(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	require.Eventually(t, done, patience, 100*time.Millisecond, what)
+}
+
+func (l *live) nodes(t *testing.T) []corev1.Node {
+	t.Helper()
+	list, err := l.Typed.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{LabelSelector: contract.NodePoolNameLabel})
+	require.NoError(t, err)
+	return list.Items
+}
+
+func (l *live) pods(t *testing.T) []corev1.Pod {
+	t.Helper()
+	list, err := l.Typed.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.Namespace == contract.SystemNamespace })
+}
+
+// change does something to the cluster that terraform does not know of, and says what.
+func (l *live) change(t *testing.T, g *generator, c configuration) string {
+	t.Helper()
+	nodes := l.nodes(t)
+	if len(nodes) == 0 {
+		return "no nodes to change"
+	}
+	node := nodes[g.IntN(len(nodes))]
+	switch g.IntN(8) {
+	case 0:
+		l.patchNode(t, node.Name, fmt.Sprintf(`{"spec":{"taints":[{"key":%q,"value":"kubectl","effect":%q}]}}`, taintKey, pick(g, "NoSchedule", "NoSchedule", "PreferNoSchedule")))
+		return "taint " + node.Name
+	case 1:
+		l.patchNode(t, node.Name, fmt.Sprintf(`{"metadata":{"labels":{%q:"kubectl"}}}`, labelKey))
+		return "label " + node.Name
+	case 2:
+		l.patchNode(t, node.Name, fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, zoneKey, pick(g, "a", "b")))
+		return "zone of " + node.Name
+	case 3:
+		l.patchNode(t, node.Name, fmt.Sprintf(`{"spec":{"unschedulable":%t}}`, !node.Spec.Unschedulable))
+		return fmt.Sprintf("cordon %s: %t", node.Name, !node.Spec.Unschedulable)
+	case 4:
+		return l.breakGPU(t, g, node.Name)
+	case 5:
+		return l.fill(t, g, node)
+	case 6:
+		return l.foreignGang(t, g, c)
+	default:
+		return l.deleteJob(t, g, c)
+	}
+}
+
+func (l *live) patchNode(t *testing.T, name, patch string) {
+	t.Helper()
+	_, err := l.Typed.CoreV1().Nodes().Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "kubectl"})
+	require.NoError(t, err)
+}
+
+// breakGPU makes a GPU of a node unhealthy, and waits until the node agent has said so.
+func (l *live) breakGPU(t *testing.T, g *generator, node string) string {
+	t.Helper()
+	file := filepath.Join(l.platform.Dir, "hardware", node+".json")
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	machine, err := gpu.ParseMachine(data)
+	require.NoError(t, err)
+	broken := g.IntN(len(machine.Cards))
+	machine.Cards[broken].Unhealthy = "XID 79"
+	data, err = json.Marshal(machine)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file+".new", data, 0o600))
+	require.NoError(t, os.Rename(file+".new", file))
+	l.await(t, "the sick GPU of "+node, func() bool { return l.sick(t)[node][broken] })
+	return fmt.Sprintf("break GPU %d of %s", broken, node)
+}
+
+// sick are the unhealthy GPUs of each node, by position.
+func (l *live) sick(t *testing.T) map[string]map[int]bool {
+	t.Helper()
+	list, err := l.Dynamic.Resource(gpuNodes).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	all := map[string]map[int]bool{}
+	for _, item := range list.Items {
+		var node contract.GPUNode
+		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object, &node))
+		machine, err := node.Status.Machine()
+		if err != nil {
+			continue // not published yet
+		}
+		all[item.GetName()] = map[int]bool{}
+		for i, card := range machine.Cards {
+			if card.Unhealthy != "" {
+				all[item.GetName()][i] = true
+			}
+		}
+	}
+	return all
+}
+
+// fill binds a pod to a node that takes much of its CPU, as another scheduler might.
+func (l *live) fill(t *testing.T, g *generator, node corev1.Node) string {
+	t.Helper()
+	l.foreign++
+	cpu := max(1, node.Status.Allocatable.Cpu().Value()-int64(1+g.IntN(8)))
+	pod := l.foreignPod(fmt.Sprintf("fill-%d", l.foreign), corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(cpu, resource.DecimalSI)})
+	pod.Spec.NodeName = node.Name
+	pod.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	l.create(t, pod)
+	return fmt.Sprintf("fill %d CPU of %s", cpu, node.Name)
+}
+
+func (l *live) foreignPod(name string, requests corev1.ResourceList) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{foreignLabel: "true"}},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "c", Image: "foreign", Resources: corev1.ResourceRequirements{Requests: requests, Limits: requests}}},
+		},
+	}
+}
+
+func (l *live) create(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	_, err := l.Typed.CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// foreignGang submits a gang of somebody else, and waits until the scheduler has
+// decided about it.
+func (l *live) foreignGang(t *testing.T, g *generator, c configuration) string {
+	t.Helper()
+	p := pick(g, c.pools...)
+	name := contract.ResourceTopologyCard
+	switch p.mode {
+	case "default":
+		name = contract.ResourceDefaultCard
+	case "core_mem":
+		name = contract.ResourceCardMemory
+	}
+	l.foreign++
+	gang, size := fmt.Sprintf("foreign-%d", l.foreign), 1+g.IntN(2)
+	gpus, priority, charged := int64(1+g.IntN(2)), pick(g, "", lowPriority, highPriority), len(c.leaves) > 0 && g.chance(60)
+	for i := range size {
+		pod := l.foreignPod(fmt.Sprintf("%s-%d", gang, i), corev1.ResourceList{corev1.ResourceName(name): *resource.NewQuantity(gpus, resource.DecimalSI)})
+		pod.Spec.SchedulerName, pod.Spec.PriorityClassName = contract.SchedulerName, priority
+		pod.Labels[contract.LightGangLabel], pod.Labels[contract.LightGangMinLabel] = gang, fmt.Sprint(size)
+		if charged {
+			pod.Labels[contract.QuotaLabel] = c.leaves[0].name
+		}
+		l.create(t, pod)
+	}
+	l.settle(t)
+	return fmt.Sprintf("gang %s: %d × %d %s, priority %q, charged %t", gang, size, gpus, name, priority, charged)
+}
+
+// deleteJob deletes one of the configuration's jobs.
+func (l *live) deleteJob(t *testing.T, g *generator, c configuration) string {
+	t.Helper()
+	all := c.instances()
+	if len(all) == 0 {
+		return "no job to delete"
+	}
+	victim := all[g.IntN(len(all))]
+	err := l.Delete(t.Context(), trainingjob.Framework(victim.framework).GVK(), victim.namespace, victim.id[len(victim.namespace)+1:])
+	require.True(t, err == nil || kube.IsNotFound(err), "%v", err)
+	l.settle(t)
+	return "delete job " + victim.id
+}
+
+// settle waits until no pod is leaving and the scheduler has decided about every pod.
+func (l *live) settle(t *testing.T) {
+	t.Helper()
+	l.await(t, "the scheduler decides", func() bool {
+		return !slices.ContainsFunc(l.pods(t), func(p corev1.Pod) bool {
+			return p.DeletionTimestamp != nil || p.Spec.NodeName == "" && !waits(p)
+		})
+	})
+}
+
+// waits reports whether the scheduler has said why a pod waits.
+func waits(p corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Message != ""
+	})
+}
+
+// clear removes the pods of others.
+func (l *live) clear(t *testing.T) {
+	t.Helper()
+	none := int64(0)
+	require.NoError(t, l.Typed.CoreV1().Pods("default").DeleteCollection(t.Context(),
+		metav1.DeleteOptions{GracePeriodSeconds: &none}, metav1.ListOptions{LabelSelector: foreignLabel}))
+}

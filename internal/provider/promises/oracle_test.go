@@ -1,0 +1,218 @@
+package promises
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// The oracle decides by trying every distribution of a gang's members over the nodes.
+// It shares nothing with the planner: what is free comes from the pods' requests alone.
+
+// room is what is free on one node.
+type room struct {
+	cpu, memory, pods int64 // thousandths of a core, bytes, count
+	// gpus are whole GPUs that are free and healthy, in the exclusive modes.
+	gpus int
+	// parts are the GPUs of a node in a shared mode.
+	parts []part
+	// memoryOnly and withCore tell which kinds of shared pods are there: never both.
+	memoryOnly, withCore bool
+	ports                map[int32]bool
+}
+
+// part is what is free of one shared GPU.
+type part struct{ memoryGiB, corePercent int64 }
+
+// need is what one member asks for.
+type need struct {
+	cpu                    int64
+	gpus                   int
+	memoryGiB, corePercent int64
+	port                   int32 // of the host, 0 for none
+}
+
+// needs are the requests of the members that must run together.
+func (i instance) needs() []need {
+	n := need{cpu: int64(i.cpu) * 1000, gpus: i.gpus, memoryGiB: int64(i.memoryGiB), corePercent: int64(i.corePercent)}
+	if i.mode == "shared" {
+		n.gpus = 0
+	}
+	count := i.members()
+	if i.minimum > 0 {
+		count = i.minimum
+	}
+	all := slices.Repeat([]need{n}, count)
+	if i.hostNetwork {
+		for k := range all {
+			all[k].port = int32(contract.PyTorchPort + k)
+		}
+	}
+	return all
+}
+
+// fits tries to place the members of a job on the nodes of its pools, those that the
+// configuration adds included, when the pods for which gone is true have left.
+func (l *live) fits(t *testing.T, i instance, c configuration, gone func(corev1.Pod) bool) bool {
+	t.Helper()
+	pods := slices.DeleteFunc(l.pods(t), func(p corev1.Pod) bool {
+		return p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed || gone(p)
+	})
+	sick := l.sick(t)
+	var rooms []room
+	for _, name := range i.pools {
+		p, _ := c.pool(name)
+		existing := 0
+		for _, node := range l.nodes(t) {
+			if node.Labels[contract.NodePoolNameLabel] != name {
+				continue
+			}
+			existing++
+			if i.accepts(node) {
+				rooms = append(rooms, roomOf(node, pods, sick[node.Name]))
+			}
+		}
+		for range p.size - existing {
+			if i.acceptsPlanned(p) {
+				rooms = append(rooms, plannedRoom(t, p))
+			}
+		}
+	}
+	return place(i.needs(), rooms)
+}
+
+func (i instance) accepts(node corev1.Node) bool {
+	match, err := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: corev1.PodSpec{NodeSelector: i.selector}}).Match(&node)
+	if err != nil || !match || node.Spec.Unschedulable {
+		return false
+	}
+	return !slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
+		return taint.Effect != corev1.TaintEffectPreferNoSchedule && !(i.tolerates && taint.Key == taintKey)
+	})
+}
+
+func (i instance) acceptsPlanned(p pool) bool {
+	for key, value := range i.selector {
+		if p.labels[key] != value {
+			return false
+		}
+	}
+	return !p.tainted || i.tolerates
+}
+
+func roomOf(node corev1.Node, pods []corev1.Pod, sick map[int]bool) room {
+	offers := func(name string) int64 { q := node.Status.Allocatable[corev1.ResourceName(name)]; return q.Value() }
+	r := room{
+		cpu: node.Status.Allocatable.Cpu().MilliValue(), memory: node.Status.Allocatable.Memory().Value(), pods: node.Status.Allocatable.Pods().Value(),
+		gpus: int(offers(contract.ResourceTopologyCard)+offers(contract.ResourceDefaultCard)) - len(sick), ports: map[int32]bool{},
+	}
+	if count := offers(contract.ResourceCardCount); count > 0 && offers(contract.ResourceCardMemory) > 0 {
+		for position := range count {
+			p := part{memoryGiB: offers(contract.ResourceCardMemory) / count, corePercent: 100}
+			if sick[int(position)] {
+				p = part{}
+			}
+			r.parts = append(r.parts, p)
+		}
+	}
+	for _, p := range pods {
+		if p.Spec.NodeName == node.Name {
+			r.take(p, sick)
+		}
+	}
+	return r
+}
+
+// take charges a pod that runs on the node.
+func (r *room) take(p corev1.Pod, sick map[int]bool) {
+	r.pods--
+	for _, container := range p.Spec.Containers {
+		asks := func(name corev1.ResourceName) int64 { q := container.Resources.Requests[name]; return q.Value() }
+		r.cpu -= container.Resources.Requests.Cpu().MilliValue()
+		r.memory -= container.Resources.Requests.Memory().Value()
+		r.gpus -= int(asks(contract.ResourceTopologyCard) + asks(contract.ResourceDefaultCard))
+		for _, port := range container.Ports {
+			r.ports[port.HostPort] = true
+		}
+	}
+	record, _, _ := contract.AllocationFrom(p.Annotations)
+	for _, card := range record.Cards {
+		if sick[card] {
+			r.gpus++ // it was counted as lost already
+		}
+	}
+	for _, share := range record.Shares {
+		r.parts[share.Card].memoryGiB -= share.MemoryGiB
+		r.parts[share.Card].corePercent -= share.CorePercent
+		r.memoryOnly = r.memoryOnly || share.CorePercent == 0
+		r.withCore = r.withCore || share.CorePercent > 0
+	}
+}
+
+func plannedRoom(t *testing.T, p pool) room {
+	t.Helper()
+	it, ok := catalog.Lookup(p.instanceType)
+	require.True(t, ok)
+	q, err := catalog.Allocatable(it, p.mode)
+	require.NoError(t, err)
+	r := room{cpu: q.MilliCPU, memory: q.MemoryBytes, pods: q.Pods, ports: map[int32]bool{}}
+	switch p.mode {
+	case "core_mem":
+		for range it.Cards {
+			r.parts = append(r.parts, part{q.Extended[contract.ResourceCardMemory] / int64(it.Cards), 100})
+		}
+	default:
+		r.gpus = it.Cards
+	}
+	return r
+}
+
+// place tries every distribution of the members over the rooms.
+func place(members []need, rooms []room) bool {
+	if len(members) == 0 {
+		return true
+	}
+	for i := range rooms {
+		for _, with := range rooms[i].with(members[0]) {
+			rest := slices.Clone(rooms)
+			rest[i] = with
+			if place(members[1:], rest) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// with returns what may be left of a room once it has the member: one way for whole
+// GPUs, one for each GPU that can be shared.
+func (r room) with(n need) []room {
+	if r.cpu < n.cpu || r.pods < 1 || r.gpus < n.gpus || n.port != 0 && r.ports[n.port] {
+		return nil
+	}
+	r.cpu, r.pods, r.gpus = r.cpu-n.cpu, r.pods-1, r.gpus-n.gpus
+	if n.memoryGiB == 0 {
+		return []room{r}
+	}
+	if n.corePercent > 0 && r.memoryOnly || n.corePercent == 0 && r.withCore {
+		return nil
+	}
+	r.memoryOnly, r.withCore = n.corePercent == 0, n.corePercent > 0
+	var ways []room
+	for k, p := range r.parts {
+		if p.memoryGiB < n.memoryGiB || p.corePercent < n.corePercent || slices.Contains(r.parts[:k], p) {
+			continue // a GPU in the same state was tried already
+		}
+		way := r
+		way.parts = slices.Clone(r.parts)
+		way.parts[k] = part{p.memoryGiB - n.memoryGiB, p.corePercent - n.corePercent}
+		ways = append(ways, way)
+	}
+	return ways
+}

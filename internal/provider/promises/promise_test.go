@@ -1,0 +1,95 @@
+package promises
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// afterAttribute is the attribute of a job that others name in after.
+const afterAttribute = "id"
+
+const consentAttribute = ""
+
+// spot is where a member is: a node, by name or "pool[ordinal]", and GPUs.
+type spot struct {
+	node string
+	gpus string // indexes, as in "0,1"; empty where the device plugin picks them
+}
+
+// promise is what a plan says of the members of a job, by member.
+type promise map[string]spot
+
+// promiseOf reads the planned placement of a job that is created.
+func promiseOf(t *testing.T, c change) promise {
+	t.Helper()
+	list, ok := c.After["planned_placement"].([]any)
+	require.True(t, ok, "the plan promises no placement and does not say why")
+	p := promise{}
+	for _, element := range list {
+		assignment := element.(map[string]any)
+		p[fmt.Sprint(assignment["member"])] = spot{fmt.Sprint(assignment["node"]), indexes(assignment["cards"])}
+	}
+	return p
+}
+
+func indexes(list any) string {
+	var all []string
+	for _, index := range list.([]any) {
+		all = append(all, fmt.Sprint(index))
+	}
+	return strings.Join(all, ",")
+}
+
+// placed is where a member runs.
+type placed struct {
+	spot
+	pool string
+}
+
+// placementOf is where the members of a job run, by member.
+func (l *live) placementOf(t *testing.T, i instance) map[string]placed {
+	t.Helper()
+	pools := map[string]string{}
+	for _, n := range l.nodes(t) {
+		pools[n.Name] = n.Labels[contract.NodePoolNameLabel]
+	}
+	all := map[string]placed{}
+	for _, p := range l.pods(t) {
+		if p.Namespace+"/"+p.Labels[contract.JobNameLabel] != i.id || p.Spec.NodeName == "" {
+			continue
+		}
+		record, _, err := contract.AllocationFrom(p.Annotations)
+		require.NoError(t, err)
+		for _, share := range record.Shares {
+			record.Cards = append(record.Cards, share.Card)
+		}
+		member := p.Labels[contract.JobReplicaTypeLabel] + "-" + p.Labels[contract.JobReplicaIndexLabel]
+		all[member] = placed{spot{p.Spec.NodeName, contract.IndexList(record.Cards)}, pools[p.Spec.NodeName]}
+	}
+	return all
+}
+
+// keptBy reports whether every member runs where the plan put it. Nodes that did not
+// exist count as kept when the same members are together on a node of the pool.
+func (p promise) keptBy(actual map[string]placed) bool {
+	names := map[string]string{} // planned node: actual one
+	for _, member := range slices.Sorted(maps.Keys(p)) {
+		want, have := p[member], actual[member]
+		if name, known := names[want.node]; known && name != have.node {
+			return false
+		}
+		names[want.node] = have.node
+		pool, _, isPlanned := strings.Cut(want.node, "[")
+		if have.node == "" || have.gpus != want.gpus || isPlanned && have.pool != pool || !isPlanned && have.node != want.node {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,283 @@
+// Package promises holds `terraform plan` to what it says: generated configurations are
+// planned and applied by the real terraform on the local platform, while the cluster
+// changes behind its back. What the plan promised must happen, what it refused must
+// really not fit, and what breaks a promise must be announced before it breaks.
+package promises
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+)
+
+// The suite makes worlds, and configurations one after the other in each, from a seed.
+var (
+	seed   = flag.Uint64("promises.seed", 1, "seed of the promise suite")
+	worlds = flag.Int("promises.worlds", 3, "number of worlds in the promise suite")
+	only   = flag.Int("promises.only", -1, "the one world to run")
+)
+
+// roundsPerWorld is how many configurations follow each other in one world.
+const roundsPerWorld = 5
+
+var gpuNodes = schema.GroupVersionResource{Group: contract.GPUNodeGroup, Version: contract.GPUNodeVersion, Resource: contract.GPUNodeResource}
+
+func TestMain(m *testing.M) { os.Exit(localtest.Main(m)) }
+
+func TestPromises(t *testing.T) {
+	acctest.ClearEnv(t)
+	platform := localtest.Start(t)
+	client, err := kube.New(platform.Config(t))
+	require.NoError(t, err)
+	l := &live{platform: platform, Client: client}
+	install(t, platform)
+	prepare(t, client)
+	var total tally
+	for n := range *worlds {
+		if *only >= 0 && n != *only {
+			continue
+		}
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			g := &generator{Rand: rand.New(rand.NewPCG(*seed, uint64(n))), id: fmt.Sprintf("w%d", n)}
+			w := &world{live: l, generator: g, workspace: newWorkspace(t, platform), tally: &total}
+			w.run(t)
+		})
+	}
+	t.Logf("seed %d: %s", *seed, total)
+	if *only < 0 {
+		require.NotZero(t, total.kept)
+	}
+}
+
+// install puts scheduler and node agent into the cluster, as users do.
+func install(t *testing.T, platform *localtest.Platform) {
+	t.Helper()
+	w := newWorkspace(t, platform)
+	c := configuration{}.render()
+	c["resource"] = map[string]any{
+		"gpuplan_scheduler":  map[string]any{"this": map[string]any{"image": "gpuplan-scheduler:local"}},
+		"gpuplan_node_agent": map[string]any{"this": map[string]any{"image": "gpuplan-node-agent:local"}},
+	}
+	w.write(t, c)
+	require.Empty(t, w.plan(t).errors())
+	require.Empty(t, w.apply(t).errors())
+}
+
+func prepare(t *testing.T, client *kube.Client) {
+	t.Helper()
+	_, err := client.Typed.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: otherNamespace}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for name, value := range map[string]int32{lowPriority: -10, highPriority: 1000} {
+		class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}
+		_, err := client.Typed.SchedulingV1().PriorityClasses().Create(context.Background(), class, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+}
+
+// tally counts what has been seen.
+type tally struct{ configurations, kept, announced, refused int }
+
+func (n tally) String() string {
+	return fmt.Sprintf("%d configurations: %d jobs placed as planned, %d announced to wait or to be placed otherwise, %d plans refused",
+		n.configurations, n.kept, n.announced, n.refused)
+}
+
+// world is a cluster with a configuration that changes, and that others change.
+type world struct {
+	*live
+	*generator
+	*workspace
+	*tally
+	log []string // what happened, for the message of a failure
+}
+
+func (w *world) note(format string, values ...any) {
+	w.log = append(w.log, fmt.Sprintf(format, values...))
+}
+
+func (w *world) run(t *testing.T) {
+	defer func() {
+		if t.Failed() {
+			t.Logf("what happened:\n%s", strings.Join(w.log, "\n"))
+		}
+		w.end(t)
+	}()
+	var current configuration
+	for round := range roundsPerWorld {
+		next := w.first()
+		if round > 0 {
+			for range w.IntN(3) {
+				w.note("%d: live: %s", round, w.live.change(t, w.generator, current))
+			}
+			next = w.next(current)
+		}
+		w.configurations++
+		current = w.round(t, round, current, next)
+	}
+}
+
+// end destroys the world's resources, which no check of a plan may hinder.
+func (w *world) end(t *testing.T) {
+	w.live.clear(t)
+	require.Empty(t, w.destroy(t).errors(), "destroy")
+	w.await(t, "everything is gone", func() bool { return len(w.nodes(t)) == 0 && len(w.pods(t)) == 0 })
+}
+
+// round plans and applies a configuration, or what of it the plan does not refuse.
+func (w *world) round(t *testing.T, round int, current, next configuration) configuration {
+	t.Helper()
+	for {
+		w.write(t, next.render())
+		before := w.pods(t)
+		plan := w.plan(t)
+		if refused := plan.errors(); len(refused) > 0 {
+			w.refused++
+			w.note("%d: refused:\n%s", round, refused)
+			next = w.reject(t, current, next, refused)
+			continue
+		}
+		w.note("%d: planned:\n%s", round, plan.diagnostics)
+		changed := len(current.pools) > 0 && w.chance(25)
+		if changed {
+			w.note("%d: live, after the plan: %s", round, w.live.change(t, w.generator, current))
+			before = w.pods(t)
+		}
+		applied := w.apply(t)
+		w.note("%d: applied:\n%s", round, applied)
+		if failed := applied.errors(); len(failed) > 0 {
+			require.True(t, changed, "round %d: the apply of a plan fails: %s", round, failed)
+			current, next = next, w.withdraw(t, next, failed)
+			continue
+		}
+		w.settle(t)
+		w.requireKept(t, round, next, plan, applied)
+		w.requireNobodyElseEvicted(t, round, next, plan, before)
+		if again, same := w.unchanged(t); !same {
+			require.Failf(t, "the second plan is not empty", "round %d:\n%s", round, again)
+		}
+		return next
+	}
+}
+
+// reject checks that what the plan refuses does not fit, and takes it back.
+func (w *world) reject(t *testing.T, current, next configuration, refused diagnostics) configuration {
+	t.Helper()
+	leaving := w.leaving(current, next)
+	for _, d := range refused {
+		i := slices.IndexFunc(next.instances(), func(i instance) bool { return i.address == d.Address })
+		if i < 0 {
+			continue
+		}
+		job := next.instances()[i]
+		if d.Summary == "Gang does not fit" && job.after == "" {
+			require.False(t, w.fits(t, job, next, leaving), "%s is refused, but fits: %s", job.id, d)
+		}
+		return next.without(job.key)
+	}
+	for i, p := range next.pools { // a pool that would take nodes away from jobs
+		if old, ok := current.pool(p.name); ok && old.size > p.size {
+			next = next.clone()
+			next.pools[i].size = old.size
+			return next
+		}
+	}
+	require.NotEmpty(t, next.jobs, "refused without a reason to be seen: %s", refused)
+	return next.without(next.jobs[len(next.jobs)-1].key)
+}
+
+// withdraw leaves out the job that an apply could not start any more.
+func (w *world) withdraw(t *testing.T, c configuration, failed diagnostics) configuration {
+	t.Helper()
+	w.announced++
+	for _, i := range c.instances() {
+		if slices.ContainsFunc(failed, func(d diagnostic) bool { return d.Address == i.address }) {
+			return c.without(i.key)
+		}
+	}
+	require.Failf(t, "the apply fails for no job", "%s", failed)
+	return c
+}
+
+// leaving tells which pods are gone once the next configuration is there.
+func (w *world) leaving(current, next configuration) func(corev1.Pod) bool {
+	stays := map[string]job{}
+	for _, i := range next.instances() {
+		stays[i.id] = i.job
+	}
+	gone := map[string]bool{}
+	for _, i := range current.instances() {
+		j, kept := stays[i.id]
+		gone[i.id] = !kept || j.suspended || j.image != i.image || j.workers != i.workers
+	}
+	return func(p corev1.Pod) bool { return gone[p.Namespace+"/"+p.Labels[contract.JobNameLabel]] }
+}
+
+// requireKept compares what the plan said of each job that it starts with what the
+// scheduler has done.
+func (w *world) requireKept(t *testing.T, round int, c configuration, plan planned, applied diagnostics) {
+	t.Helper()
+	for _, i := range c.instances() {
+		change := plan.changes[i.address]
+		if !change.does("create") || i.suspended {
+			continue
+		}
+		if announced := slices.ContainsFunc(append(slices.Clone(plan.diagnostics), applied...), func(d diagnostic) bool { return d.Address == i.address || d.names(i.id) }); announced {
+			w.announced++
+			continue
+		}
+		promise := promiseOf(t, change)
+		w.await(t, fmt.Sprintf("round %d: %s runs as planned: %v; but: %v\n%s", round, i.id, promise, w.placementOf(t, i), strings.Join(w.log, "\n")), func() bool {
+			return promise.keptBy(w.placementOf(t, i))
+		})
+		w.kept++
+	}
+}
+
+// requireNobodyElseEvicted checks that all pods that ran still do, unless their job
+// changed or the plan named them.
+func (w *world) requireNobodyElseEvicted(t *testing.T, round int, c configuration, plan planned, before []corev1.Pod) {
+	t.Helper()
+	changed := map[string]bool{}
+	for address, change := range plan.changes {
+		if strings.HasPrefix(address, "gpuplan_training_job.") && !change.does("no-op") && change.Before != nil {
+			changed[fmt.Sprintf("%s/%s", change.Before["namespace"], change.Before["name"])] = true
+		}
+	}
+	now := map[string]bool{}
+	for _, p := range w.pods(t) {
+		now[string(p.UID)] = true
+	}
+	for _, p := range before {
+		gang := p.Namespace + "/" + gangOf(p)
+		if p.Spec.NodeName == "" || now[string(p.UID)] || changed[gang] || slices.ContainsFunc(plan.diagnostics, func(d diagnostic) bool { return d.names(gang) }) {
+			continue
+		}
+		require.Failf(t, "evicted without a word", "round %d: %s/%s", round, p.Namespace, p.Name)
+	}
+}
+
+// gangOf is the name of a pod's gang.
+func gangOf(p corev1.Pod) string {
+	for _, label := range []string{contract.JobNameLabel, contract.LightGangLabel} {
+		if name := p.Labels[label]; name != "" {
+			return name
+		}
+	}
+	return p.Name
+}

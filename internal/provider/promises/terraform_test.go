@@ -1,0 +1,162 @@
+package promises
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
+)
+
+// workspace is a folder in which the real terraform runs with the built provider.
+type workspace struct {
+	dir string
+	env []string
+}
+
+func newWorkspace(t *testing.T, platform *localtest.Platform) *workspace {
+	t.Helper()
+	provider, err := localtest.Program("terraform-provider-gpuplan")
+	require.NoError(t, err)
+	w := &workspace{dir: t.TempDir()}
+	rc := filepath.Join(w.dir, "terraformrc")
+	require.NoError(t, os.WriteFile(rc, fmt.Appendf(nil,
+		"provider_installation {\n  dev_overrides {\n    \"registry.terraform.io/gpuplan/gpuplan\" = %q\n  }\n  direct {}\n}\n", filepath.Dir(provider)), 0o600))
+	w.env = append(platform.Environ(), "TF_CLI_CONFIG_FILE="+rc, "TF_IN_AUTOMATION=1", "CHECKPOINT_DISABLE=1")
+	return w
+}
+
+// write replaces the configuration.
+func (w *workspace) write(t *testing.T, configuration map[string]any) {
+	t.Helper()
+	content, err := json.MarshalIndent(configuration, "", "  ")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(w.dir, "main.tf.json"), content, 0o600))
+}
+
+// diagnostic is one of terraform's, as it prints them with -json.
+type diagnostic struct {
+	Severity, Summary, Detail, Address string
+}
+
+func (d diagnostic) String() string {
+	return fmt.Sprintf("%s: %s (%s): %s", d.Severity, d.Summary, d.Address, d.Detail)
+}
+
+// names reports whether the diagnostic speaks of an object, "namespace/name".
+func (d diagnostic) names(object string) bool {
+	return slices.ContainsFunc(strings.FieldsFunc(d.Detail, func(r rune) bool { return strings.ContainsRune(" ,;:()\"'\n", r) }),
+		func(word string) bool { return strings.TrimSuffix(word, ".") == object })
+}
+
+type diagnostics []diagnostic
+
+func (all diagnostics) errors() diagnostics {
+	return slices.DeleteFunc(slices.Clone(all), func(d diagnostic) bool { return d.Severity != "error" })
+}
+
+func (all diagnostics) String() string {
+	var text strings.Builder
+	for _, d := range all {
+		fmt.Fprintf(&text, "  %s\n", d)
+	}
+	return text.String()
+}
+
+// terraform runs a command and returns what it reports; code is its exit status.
+func (w *workspace) terraform(t *testing.T, args ...string) (all diagnostics, code int) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "terraform", args...)
+	command.Dir, command.Env = w.dir, w.env
+	output, err := command.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		code = exit.ExitCode()
+	} else {
+		require.NoError(t, err)
+	}
+	lines := bufio.NewScanner(bytes.NewReader(output))
+	lines.Buffer(nil, 64<<20)
+	for lines.Scan() {
+		var line struct {
+			Type       string
+			Diagnostic diagnostic
+		}
+		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Type == "diagnostic" && !strings.Contains(line.Diagnostic.Summary, "development overrides") {
+			all = append(all, line.Diagnostic)
+		}
+	}
+	require.NoError(t, lines.Err())
+	return all, code
+}
+
+// planned is a plan that terraform has made.
+type planned struct {
+	diagnostics
+	// changes says by address what is done to each resource.
+	changes map[string]change
+}
+
+type change struct {
+	Actions       []string
+	Before, After map[string]any
+}
+
+// does reports whether a change contains an action, "create" for instance.
+func (c change) does(action string) bool { return slices.Contains(c.Actions, action) }
+
+// plan plans the configuration into a file; changes is nil when the plan is refused.
+func (w *workspace) plan(t *testing.T) (p planned) {
+	t.Helper()
+	p.diagnostics, _ = w.terraform(t, "plan", "-json", "-input=false", "-out=plan")
+	if len(p.errors()) > 0 {
+		return p
+	}
+	command := exec.CommandContext(t.Context(), "terraform", "show", "-json", "plan")
+	command.Dir, command.Env = w.dir, w.env
+	output, err := command.Output()
+	require.NoError(t, err)
+	var file struct {
+		ResourceChanges []struct {
+			Address string
+			Change  change
+		} `json:"resource_changes"`
+	}
+	require.NoError(t, json.Unmarshal(output, &file))
+	p.changes = map[string]change{}
+	for _, r := range file.ResourceChanges {
+		p.changes[r.Address] = r.Change
+	}
+	return p
+}
+
+// apply carries out the plan in the file.
+func (w *workspace) apply(t *testing.T) diagnostics {
+	t.Helper()
+	all, _ := w.terraform(t, "apply", "-json", "-input=false", "plan")
+	return all
+}
+
+// unchanged plans once more and returns what a plan would still do.
+func (w *workspace) unchanged(t *testing.T) (diagnostics, bool) {
+	t.Helper()
+	all, code := w.terraform(t, "plan", "-json", "-input=false", "-detailed-exitcode")
+	return all, code == 0
+}
+
+// destroy removes everything.
+func (w *workspace) destroy(t *testing.T) diagnostics {
+	t.Helper()
+	all, _ := w.terraform(t, "destroy", "-json", "-input=false", "-auto-approve")
+	return all
+}

@@ -10,17 +10,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 )
 
 // afterAttribute is the attribute of a job that others name in after.
-const afterAttribute = "id"
+const afterAttribute = "placed"
 
 const consentAttribute = ""
 
 // spot is where a member is: a node, by name or "pool[ordinal]", and GPUs.
 type spot struct {
 	node string
-	gpus string // indexes, as in "0,1"; empty where the device plugin picks them
+	gpus string // indexes, as in "0,3-5"; empty where the device plugin picks them
 }
 
 // promise is what a plan says of the members of a job, by member.
@@ -29,22 +30,15 @@ type promise map[string]spot
 // promiseOf reads the planned placement of a job that is created.
 func promiseOf(t *testing.T, c change) promise {
 	t.Helper()
-	list, ok := c.After["planned_placement"].([]any)
+	members, ok := c.After["planned_placement"].(map[string]any)
 	require.True(t, ok, "the plan promises no placement and does not say why")
 	p := promise{}
-	for _, element := range list {
-		assignment := element.(map[string]any)
-		p[fmt.Sprint(assignment["member"])] = spot{fmt.Sprint(assignment["node"]), indexes(assignment["cards"])}
+	for member, text := range members {
+		m, err := assignment.Parse(member, fmt.Sprint(text))
+		require.NoError(t, err)
+		p[member] = spot{m.Node, assignment.Ranges(m.Cards)}
 	}
 	return p
-}
-
-func indexes(list any) string {
-	var all []string
-	for _, index := range list.([]any) {
-		all = append(all, fmt.Sprint(index))
-	}
-	return strings.Join(all, ",")
 }
 
 // placed is where a member runs.
@@ -71,7 +65,16 @@ func (l *live) placementOf(t *testing.T, i instance) map[string]placed {
 			record.Cards = append(record.Cards, share.Card)
 		}
 		member := p.Labels[contract.JobReplicaTypeLabel] + "-" + p.Labels[contract.JobReplicaIndexLabel]
-		all[member] = placed{spot{p.Spec.NodeName, contract.IndexList(record.Cards)}, pools[p.Spec.NodeName]}
+		all[member] = placed{spot{p.Spec.NodeName, assignment.Ranges(positions(record.Cards))}, pools[p.Spec.NodeName]}
+	}
+	return all
+}
+
+func positions(indexes []int) []int64 {
+	slices.Sort(indexes)
+	var all []int64
+	for _, index := range indexes {
+		all = append(all, int64(index))
 	}
 	return all
 }

@@ -212,13 +212,26 @@ func (l *live) deleteJob(t *testing.T, g *generator, c configuration) string {
 	return "delete job " + victim.id
 }
 
-// settle waits until no pod is leaving and the scheduler has decided about every pod.
+// settle waits until no pod is leaving and the scheduler has decided about every gang:
+// all of its pods have a node, or one of them says what it waits for.
 func (l *live) settle(t *testing.T) {
 	t.Helper()
 	l.await(t, "the scheduler decides", func() bool {
-		return !slices.ContainsFunc(l.pods(t), func(p corev1.Pod) bool {
-			return p.DeletionTimestamp != nil || p.Spec.NodeName == "" && !waits(p)
-		})
+		undecided, said := map[string]bool{}, map[string]bool{}
+		for _, p := range l.pods(t) {
+			gang := p.Namespace + "/" + gangOf(p)
+			if p.DeletionTimestamp != nil {
+				return false
+			}
+			undecided[gang] = undecided[gang] || p.Spec.NodeName == ""
+			said[gang] = said[gang] || waits(p)
+		}
+		for gang, open := range undecided {
+			if open && !said[gang] {
+				return false
+			}
+		}
+		return true
 	})
 }
 

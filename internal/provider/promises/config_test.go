@@ -186,8 +186,8 @@ func (c configuration) renderJob(j job) map[string]any {
 	if j.suspended {
 		attributes["suspend"] = true
 	}
-	if j.consents && consentAttribute != "" {
-		attributes[consentAttribute] = true
+	if j.consents {
+		attributes["allow_preemption"] = true
 	}
 	return attributes
 }

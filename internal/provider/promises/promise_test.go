@@ -16,8 +16,6 @@ import (
 // afterAttribute is the attribute of a job that others name in after.
 const afterAttribute = "placed"
 
-const consentAttribute = ""
-
 // spot is where a member is: a node, by name or "pool[ordinal]", and GPUs.
 type spot struct {
 	node string

@@ -192,8 +192,12 @@ func (l *Ledger) unsettled() []*job {
 
 // starting returns the jobs that can start by themselves, in the order in which they are placed.
 func (l *Ledger) starting() []*job {
-	return slices.DeleteFunc(l.inOrder(), func(j *job) bool { return !j.startable })
+	return slices.DeleteFunc(l.inOrder(), func(j *job) bool { return !j.startable || l.unseen(j) })
 }
+
+// unseen reports whether nobody could look where a job may run: it has no pools, and the
+// plan does not know the cluster.
+func (l *Ledger) unseen(j *job) bool { return len(j.Pools) == 0 && l.live == nil }
 
 // course is what comes of placing jobs one after the other.
 type course struct {

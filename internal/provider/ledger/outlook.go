@@ -33,8 +33,8 @@ func (l *Ledger) outlook(j *job) *Finding {
 		return f
 	}
 	if l.live == nil {
-		if j.placement != nil || len(j.Pools) == 0 {
-			return nil // without pools it is for the cluster to say, and nobody could look
+		if j.placement != nil || l.unseen(j) {
+			return nil
 		}
 		return misfit(j, j.verdict)
 	}

@@ -93,7 +93,7 @@ func (i instance) accepts(node corev1.Node) bool {
 		return false
 	}
 	return !slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
-		return taint.Effect != corev1.TaintEffectPreferNoSchedule && !(i.tolerates && taint.Key == taintKey)
+		return taint.Effect != corev1.TaintEffectPreferNoSchedule && (!i.tolerates || taint.Key != taintKey)
 	})
 }
 

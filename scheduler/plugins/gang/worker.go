@@ -128,12 +128,13 @@ func (p *Plugin) settle(ctx context.Context, key string) {
 }
 
 // waiting lists the gangs that wait for room, in the order of the queue; gangs that
-// run in part come first.
+// run in part come first. One for which a place is held waits for it while it is tried, too:
+// else others would get the place meanwhile.
 func (p *Plugin) waiting() []string {
 	p.mu.Lock()
 	var list []*gang
 	for _, g := range p.gangs {
-		if g.verdict != "" && !g.blocked {
+		if !g.blocked && (g.verdict != "" || p.isHead(g.key)) {
 			list = append(list, g)
 		}
 	}
@@ -153,6 +154,12 @@ func (p *Plugin) waiting() []string {
 		keys[i] = g.key
 	}
 	return keys
+}
+
+// isHead reports whether a place is held for a gang for which nobody is evicted.
+func (p *Plugin) isHead(key string) bool {
+	claim, held := p.cache.Claim(key)
+	return held && !claim.Reservation.Evicts
 }
 
 // compare is the order of the queue.

@@ -232,6 +232,19 @@ func (c *Cache) ReserveHeads(keys []string, limits map[string]Limits) (changed b
 	return !reflect.DeepEqual(before, c.view.Reservations())
 }
 
+// Heads are the gangs for which a place is held and nobody is evicted, by key.
+func (c *Cache) Heads() map[string]bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	heads := map[string]bool{}
+	for _, r := range c.view.Reservations() {
+		if !r.Evicts {
+			heads[r.Gang.ID] = true
+		}
+	}
+	return heads
+}
+
 // Pending lists the gangs that are complete and of which members are not bound, by key.
 func (c *Cache) Pending() []string {
 	c.mu.Lock()

@@ -131,10 +131,11 @@ func (p *Plugin) settle(ctx context.Context, key string) {
 // run in part come first. One for which a place is held waits for it while it is tried, too:
 // else others would get the place meanwhile.
 func (p *Plugin) waiting() []string {
+	heads := p.cache.Heads()
 	p.mu.Lock()
 	var list []*gang
 	for _, g := range p.gangs {
-		if !g.blocked && (g.verdict != "" || p.isHead(g.key)) {
+		if !g.blocked && (g.verdict != "" || heads[g.key]) {
 			list = append(list, g)
 		}
 	}
@@ -154,12 +155,6 @@ func (p *Plugin) waiting() []string {
 		keys[i] = g.key
 	}
 	return keys
-}
-
-// isHead reports whether a place is held for a gang for which nobody is evicted.
-func (p *Plugin) isHead(key string) bool {
-	claim, held := p.cache.Claim(key)
-	return held && !claim.Reservation.Evicts
 }
 
 // compare is the order of the queue.

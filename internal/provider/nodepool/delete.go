@@ -55,7 +55,10 @@ func (r *pool) remove(ctx context.Context, m model) error {
 	case record.Status.State == acs.PoolDeleting:
 		return client.WaitNodePoolGone(ctx, clusterID, poolID, report)
 	case record.Status.State != acs.PoolDeleteFailed: // a busy pool refuses to be deleted
-		if _, err := client.WaitNodePool(ctx, clusterID, poolID, -1, report); err != nil {
+		switch _, err := client.WaitNodePool(ctx, clusterID, poolID, -1, report); {
+		case acs.IsNotFound(err):
+			return nil
+		case err != nil:
 			return err
 		}
 	}

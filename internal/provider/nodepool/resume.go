@@ -51,14 +51,24 @@ func (r *pool) start(ctx context.Context, client *acs.Client, m *model) (started
 // resume makes a pool that exists what the model says. One that is being deleted, or that
 // cannot become that pool, makes room for a new one.
 func (r *pool) resume(ctx context.Context, client *acs.Client, record acs.NodePool, spec acs.NodePoolSpec, m *model) (started acs.Started, before capacity.Pool, diags diag.Diagnostics) {
+	clusterID, name, poolID := r.session.ClusterID, record.Info.Name, record.Info.ID
 	fail := func(err error) {
 		diags.AddError("Node pool is not complete", fmt.Sprintf(
-			"An earlier apply created node pool %s (%s), and this one could not go on with it. %s", record.Info.Name, record.Info.ID, session.Sentence(err)))
+			"An earlier apply created node pool %s (%s), and this one could not go on with it. %s", name, poolID, session.Sentence(err)))
 	}
-	clusterID, poolID := r.session.ClusterID, record.Info.ID
+	anew := func() (acs.Started, capacity.Pool, diag.Diagnostics) {
+		started, err := client.CreateNodePool(ctx, clusterID, spec)
+		if err != nil {
+			fail(err)
+		}
+		return started, capacity.Pool{}, diags
+	}
 	var err error
 	if !leaving(record.Status.State) {
-		if record, err = client.WaitNodePool(ctx, clusterID, poolID, -1, progress(ctx, record.Info.Name)); err != nil {
+		switch record, err = client.WaitNodePool(ctx, clusterID, poolID, -1, progress(ctx, name)); {
+		case acs.IsNotFound(err):
+			return anew()
+		case err != nil:
 			fail(err)
 			return acs.Started{}, capacity.Pool{}, diags
 		}
@@ -75,10 +85,7 @@ func (r *pool) resume(ctx context.Context, client *acs.Client, record acs.NodePo
 			fail(err)
 			return acs.Started{}, capacity.Pool{}, diags
 		}
-		if started, err = client.CreateNodePool(ctx, clusterID, spec); err != nil {
-			diags.AddError("Node pool is not complete", session.Sentence(err))
-		}
-		return started, capacity.Pool{}, diags
+		return anew()
 	}
 	spec, diags = m.apply(ctx, record.NodePoolSpec)
 	if started, err = client.ModifyNodePool(ctx, clusterID, poolID, spec, acs.ModifyOptions{UpdateNodes: true}); err != nil {

@@ -42,51 +42,14 @@ func TestMain(m *testing.M) {
 	main()
 }
 
-// terraform is a folder with a configuration, in which commands run.
-type terraform struct {
-	program, dir string
-}
-
-func newTerraform(t *testing.T, config string) terraform {
+// newCLI runs the test's own program as the provider.
+func newCLI(t *testing.T, config string) *acctest.CLI {
 	t.Helper()
-	program, err := exec.LookPath("terraform")
-	if err != nil {
-		program, err = exec.LookPath("tofu")
-	}
-	if err != nil {
-		program, err = filepath.Abs("bin/tofu")
-	}
-	require.NoError(t, err)
-	dir, bin := t.TempDir(), t.TempDir()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	require.NoError(t, os.Symlink(self, filepath.Join(bin, "terraform-provider-gpuplan")))
-	rc := filepath.Join(bin, "terraform.rc")
-	require.NoError(t, os.WriteFile(rc, []byte("provider_installation {\n dev_overrides {\n \"registry.terraform.io/gpuplan/gpuplan\" = \""+bin+"\"\n }\n direct {}\n}\n"), 0o600))
-	t.Setenv("TF_CLI_CONFIG_FILE", rc)
-	t.Setenv("TF_IN_AUTOMATION", "1")
-	t.Setenv("CHECKPOINT_DISABLE", "1")
-	tf := terraform{program, dir}
-	tf.write(t, config)
-	return tf
-}
-
-// write replaces the configuration.
-func (tf terraform) write(t *testing.T, config string) {
-	t.Helper()
-	head := "terraform {\n required_providers {\n gpuplan = { source = \"registry.terraform.io/gpuplan/gpuplan\" }\n }\n}\n"
-	require.NoError(t, os.WriteFile(filepath.Join(tf.dir, "main.tf"), []byte(head+config), 0o600))
-}
-
-func (tf terraform) command(args ...string) *exec.Cmd {
-	cmd := exec.Command(tf.program, args...)
-	cmd.Dir = tf.dir
-	return cmd
-}
-
-func (tf terraform) run(args ...string) (string, error) {
-	output, err := tf.command(append(args, "-no-color", "-input=false")...).CombinedOutput()
-	return strings.Join(strings.Fields(strings.ReplaceAll(string(output), "│", " ")), " "), err
+	terraform := acctest.NewCLI(t, self)
+	terraform.Write(t, config)
+	return terraform
 }
 
 // A provider whose command was killed ends by itself, also in the middle of a wait.
@@ -98,9 +61,9 @@ func TestProviderEndsWithAKilledTerraform(t *testing.T) {
 	t.Cleanup(func() { _ = lock.Close() })
 	t.Setenv(lockVariable, lock.Name())
 
-	tf := newTerraform(t, "resource \"gpuplan_node_pool\" \"p\" {\n"+pool+"\n}\n")
+	terraform := newCLI(t, "resource \"gpuplan_node_pool\" \"p\" {\n"+pool+"\n}\n")
 	var output bytes.Buffer
-	apply := tf.command("apply", "-auto-approve", "-no-color", "-input=false", "-lock=false")
+	apply := terraform.Command("apply", "-auto-approve", "-lock=false")
 	apply.Stdout, apply.Stderr = &output, &output
 	require.NoError(t, apply.Start())
 	ended := make(chan struct{})
@@ -199,19 +162,14 @@ func TestDestroyIsNotBlockedByPlanChecks(t *testing.T) {
 			if strings.Contains(blocker.says, "Two") {
 				config = "provider \"gpuplan\" {\n  placement_check = \"off\"\n}\n" + config
 			}
-			tf := newTerraform(t, kept)
-			output, err := tf.run("apply", "-auto-approve")
-			require.NoError(t, err, output)
-			tf.write(t, config)
-			output, err = tf.run("plan")
+			terraform := newCLI(t, kept)
+			terraform.Must(t, "apply", "-auto-approve")
+			terraform.Write(t, config)
+			output, err := terraform.Run("plan")
 			require.Error(t, err, output)
-			assert.Contains(t, output, blocker.says)
-			output, err = tf.run("plan", "-destroy")
-			require.NoError(t, err, output)
-			assert.Contains(t, output, "1 to destroy")
-			output, err = tf.run("destroy", "-auto-approve")
-			require.NoError(t, err, output)
-			assert.Contains(t, output, "1 destroyed")
+			assert.Contains(t, acctest.Unwrapped(output), blocker.says)
+			assert.Contains(t, terraform.Must(t, "plan", "-destroy"), "1 to destroy")
+			assert.Contains(t, terraform.Must(t, "destroy", "-auto-approve"), "1 destroyed")
 		})
 	}
 }
@@ -236,13 +194,13 @@ func TestTwoResourcesForOneObject(t *testing.T) {
 		"pools":       block("gpuplan_node_pool", "a", pool) + block("gpuplan_node_pool", "b", pool),
 	} {
 		t.Run(name, func(t *testing.T) {
-			output, err := newTerraform(t, config).run("plan")
+			output, err := newCLI(t, config).Run("plan")
 			require.Error(t, err, output)
 			if name == "pools" {
-				assert.Contains(t, output, "Two node pools with one name")
+				assert.Contains(t, acctest.Unwrapped(output), "Two node pools with one name")
 				return
 			}
-			assert.Contains(t, output, "Two resources for one object")
+			assert.Contains(t, acctest.Unwrapped(output), "Two resources for one object")
 		})
 	}
 }

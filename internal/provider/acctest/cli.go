@@ -12,47 +12,55 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/go-plugin"
-	"github.com/hashicorp/terraform-plugin-framework/providerserver"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6/tf6server"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/server"
 )
 
-// addresses are what a configuration without required_providers means, in Terraform and in OpenTofu.
-var addresses = []string{"registry.terraform.io/hashicorp/gpuplan", "registry.opentofu.org/hashicorp/gpuplan"}
+// addresses are what a configuration may mean by gpuplan: without required_providers, in
+// Terraform and in OpenTofu, and with the address in the registry.
+var addresses = []string{
+	"registry.terraform.io/hashicorp/gpuplan", "registry.opentofu.org/hashicorp/gpuplan", "registry.terraform.io/gpuplan/gpuplan",
+}
 
-// CLI runs the terraform command in a folder of its own, with the provider in the
-// test's process. It is for what [resource.TestCase] does not show: what terraform prints.
+// CLI runs the terraform command in a folder of its own. It is for what
+// [resource.TestCase] does not show: what terraform prints, and how it dies.
 type CLI struct {
 	// Dir is the folder of the configuration and the state.
 	Dir string
+	// Env is what the commands find in the environment besides the test's own.
+	Env []string
 
-	binary, attach string
+	binary string
 }
 
-// StartCLI serves the provider until the test ends.
+// NewCLI returns a CLI that starts the program at a path as the provider.
+func NewCLI(t *testing.T, provider string) *CLI {
+	t.Helper()
+	folder := t.TempDir()
+	require.NoError(t, os.Symlink(provider, filepath.Join(folder, "terraform-provider-gpuplan")))
+	var overrides strings.Builder
+	for _, address := range addresses {
+		fmt.Fprintf(&overrides, "    %q = %q\n", address, folder)
+	}
+	rc := filepath.Join(folder, "terraformrc")
+	text := "provider_installation {\n  dev_overrides {\n" + overrides.String() + "  }\n  direct {}\n}\n"
+	require.NoError(t, os.WriteFile(rc, []byte(text), 0o600))
+	return newCLI(t, "TF_CLI_CONFIG_FILE="+rc)
+}
+
+// StartCLI returns a CLI whose provider is served by the test's process until the test ends.
 func StartCLI(t *testing.T) *CLI {
 	t.Helper()
-	binary := os.Getenv("TF_ACC_TERRAFORM_PATH")
-	if binary == "" {
-		for _, name := range []string{"terraform", "tofu"} {
-			if path, err := exec.LookPath(name); err == nil && binary == "" {
-				binary = path
-			}
-		}
-	}
-	if binary == "" {
-		t.Skip("neither terraform nor tofu is on PATH")
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	attached, ended := make(chan *plugin.ReattachConfig), make(chan struct{})
 	served := make(chan error, 1)
 	go func() {
-		served <- tf6server.Serve(addresses[0], func() tfprotov6.ProviderServer {
-			return providerserver.NewProtocol6(provider.New("test")())()
-		}, tf6server.WithDebug(ctx, attached, ended), tf6server.WithLoggingSink(t), tf6server.WithGoPluginLogger(hclog.NewNullLogger()), tf6server.WithoutLogStderrOverride())
+		served <- tf6server.Serve(addresses[0], func() tfprotov6.ProviderServer { return server.New(provider.New("test")(), false) },
+			tf6server.WithDebug(ctx, attached, ended), tf6server.WithLoggingSink(t), tf6server.WithGoPluginLogger(hclog.NewNullLogger()), tf6server.WithoutLogStderrOverride())
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -64,17 +72,31 @@ func StartCLI(t *testing.T) *CLI {
 	case err := <-served:
 		require.NoError(t, err, "serve the provider")
 	}
-	server := map[string]any{
-		"Protocol": string(c.Protocol), "ProtocolVersion": c.ProtocolVersion, "Pid": c.Pid, "Test": true,
-		"Addr": map[string]string{"Network": c.Addr.Network(), "String": c.Addr.String()},
-	}
 	servers := map[string]any{}
 	for _, address := range addresses {
-		servers[address] = server
+		servers[address] = map[string]any{
+			"Protocol": string(c.Protocol), "ProtocolVersion": c.ProtocolVersion, "Pid": c.Pid, "Test": true,
+			"Addr": map[string]string{"Network": c.Addr.Network(), "String": c.Addr.String()},
+		}
 	}
 	attach, err := json.Marshal(servers)
 	require.NoError(t, err)
-	return &CLI{Dir: t.TempDir(), binary: binary, attach: string(attach)}
+	return newCLI(t, "TF_REATTACH_PROVIDERS="+string(attach))
+}
+
+func newCLI(t *testing.T, provider string) *CLI {
+	t.Helper()
+	binary := os.Getenv("TF_ACC_TERRAFORM_PATH")
+	for _, name := range []string{"terraform", "tofu"} {
+		if path, err := exec.LookPath(name); err == nil && binary == "" {
+			binary = path
+		}
+	}
+	require.NotEmpty(t, binary, "neither terraform nor tofu is on PATH: `make test` builds one")
+	return &CLI{
+		Dir: t.TempDir(), binary: binary,
+		Env: []string{provider, "TF_IN_AUTOMATION=1", "CHECKPOINT_DISABLE=1", "TF_INPUT=0", "TF_CLI_ARGS=-no-color"},
+	}
 }
 
 // Write replaces the configuration.
@@ -83,12 +105,16 @@ func (c *CLI) Write(t *testing.T, config string) {
 	require.NoError(t, os.WriteFile(filepath.Join(c.Dir, "main.tf"), []byte(config), 0o600))
 }
 
+// Command is a terraform command that nobody has started.
+func (c *CLI) Command(args ...string) *exec.Cmd {
+	cmd := exec.Command(c.binary, args...)
+	cmd.Dir, cmd.Env = c.Dir, append(os.Environ(), c.Env...)
+	return cmd
+}
+
 // Run runs a terraform command and returns what it prints, errors included.
 func (c *CLI) Run(args ...string) (string, error) {
-	cmd := exec.Command(c.binary, args...)
-	cmd.Dir = c.Dir
-	cmd.Env = append(os.Environ(), "TF_REATTACH_PROVIDERS="+c.attach, "TF_IN_AUTOMATION=1", "CHECKPOINT_DISABLE=1", "TF_CLI_ARGS=-no-color")
-	output, err := cmd.CombinedOutput()
+	output, err := c.Command(args...).CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("terraform %s: %w", strings.Join(args, " "), err)
 	}
@@ -101,6 +127,11 @@ func (c *CLI) Must(t *testing.T, args ...string) string {
 	output, err := c.Run(args...)
 	require.NoError(t, err, output)
 	return output
+}
+
+// Unwrapped is what terraform prints without its line breaks and frames.
+func Unwrapped(output string) string {
+	return strings.Join(strings.Fields(strings.ReplaceAll(output, "│", " ")), " ")
 }
 
 // Lines counts the lines of a plan that say what happens to a resource, from the line

@@ -1,7 +1,9 @@
 package kills
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -90,9 +92,16 @@ func (g *gate) arrive(r *http.Request) (fatal, now bool) {
 	return true, !g.at.answered || endless
 }
 
-// guard puts the gate before a server.
+// guard puts the gate before a server. It reads a request whole before it passes it on: a
+// proxy that still looks for the end of the request when the answer begins would find it
+// closed, and cut the answer off.
 func (g *gate) guard(proxy *httputil.ReverseProxy) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			panic(http.ErrAbortHandler) // who sent it has died
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
 		fatal, now := g.arrive(r)
 		if fatal && now {
 			g.kill(g.at.alone)

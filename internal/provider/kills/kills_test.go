@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -47,7 +46,7 @@ func TestKills(t *testing.T) {
 	}
 	text, err := os.ReadFile("testdata/main.tf")
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(s.path, "main.tf"), text, 0o600))
+	s.Write(t, string(text))
 
 	create := &phase{name: "create", args: []string{"apply", "-auto-approve"}, left: *applies - *applies/3}
 	change := &phase{name: "change", args: []string{"apply", "-auto-approve", "-var=size=3", "-var=image=train:2", "-var=limit=20"}, left: *applies / 3}

@@ -105,7 +105,7 @@ func (n tally) String() string {
 type world struct {
 	*live
 	*generator
-	*workspace
+	workspace
 	*tally
 	log []string // what happened, for the message of a failure
 }

@@ -16,32 +16,27 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
 
-// workspace is a folder in which the real terraform runs with the built provider.
-type workspace struct {
-	dir string
-	env []string
-}
+// workspace is a folder in which terraform runs with the built provider.
+type workspace struct{ *acctest.CLI }
 
-func newWorkspace(t *testing.T, platform *localtest.Platform) *workspace {
+func newWorkspace(t *testing.T, platform *localtest.Platform) workspace {
 	t.Helper()
 	provider, err := localtest.Program("terraform-provider-gpuplan")
 	require.NoError(t, err)
-	w := &workspace{dir: t.TempDir()}
-	rc := filepath.Join(w.dir, "terraformrc")
-	require.NoError(t, os.WriteFile(rc, fmt.Appendf(nil,
-		"provider_installation {\n  dev_overrides {\n    \"registry.terraform.io/gpuplan/gpuplan\" = %q\n  }\n  direct {}\n}\n", filepath.Dir(provider)), 0o600))
-	w.env = append(platform.Environ(), "TF_CLI_CONFIG_FILE="+rc, "TF_IN_AUTOMATION=1", "CHECKPOINT_DISABLE=1")
+	w := workspace{acctest.NewCLI(t, provider)}
+	w.Env = append(platform.Environ(), w.Env...)
 	return w
 }
 
 // write replaces the configuration.
-func (w *workspace) write(t *testing.T, configuration map[string]any) {
+func (w workspace) write(t *testing.T, configuration map[string]any) {
 	t.Helper()
 	content, err := json.MarshalIndent(configuration, "", "  ")
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(w.dir, "main.tf.json"), content, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(w.Dir, "main.tf.json"), content, 0o600))
 }
 
 // diagnostic is one of terraform's, as it prints them with -json.
@@ -74,11 +69,9 @@ func (all diagnostics) String() string {
 }
 
 // terraform runs a command and returns what it reports; code is its exit status.
-func (w *workspace) terraform(t *testing.T, args ...string) (all diagnostics, code int) {
+func (w workspace) terraform(t *testing.T, args ...string) (all diagnostics, code int) {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), "terraform", args...)
-	command.Dir, command.Env = w.dir, w.env
-	output, err := command.Output()
+	output, err := w.Command(args...).Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		code = exit.ExitCode()
@@ -116,15 +109,13 @@ type change struct {
 func (c change) does(action string) bool { return slices.Contains(c.Actions, action) }
 
 // plan plans the configuration into a file; changes is nil when the plan is refused.
-func (w *workspace) plan(t *testing.T) (p planned) {
+func (w workspace) plan(t *testing.T) (p planned) {
 	t.Helper()
-	p.diagnostics, _ = w.terraform(t, "plan", "-json", "-input=false", "-out=plan")
+	p.diagnostics, _ = w.terraform(t, "plan", "-json", "-out=plan")
 	if len(p.errors()) > 0 {
 		return p
 	}
-	command := exec.CommandContext(t.Context(), "terraform", "show", "-json", "plan")
-	command.Dir, command.Env = w.dir, w.env
-	output, err := command.Output()
+	output, err := w.Command("show", "-json", "plan").Output()
 	require.NoError(t, err)
 	var file struct {
 		ResourceChanges []struct {
@@ -141,22 +132,22 @@ func (w *workspace) plan(t *testing.T) (p planned) {
 }
 
 // apply carries out the plan in the file.
-func (w *workspace) apply(t *testing.T) diagnostics {
+func (w workspace) apply(t *testing.T) diagnostics {
 	t.Helper()
-	all, _ := w.terraform(t, "apply", "-json", "-input=false", "plan")
+	all, _ := w.terraform(t, "apply", "-json", "plan")
 	return all
 }
 
 // unchanged plans once more and returns what a plan would still do.
-func (w *workspace) unchanged(t *testing.T) (diagnostics, bool) {
+func (w workspace) unchanged(t *testing.T) (diagnostics, bool) {
 	t.Helper()
-	all, code := w.terraform(t, "plan", "-json", "-input=false", "-detailed-exitcode")
+	all, code := w.terraform(t, "plan", "-json", "-detailed-exitcode")
 	return all, code == 0
 }
 
 // destroy removes everything.
-func (w *workspace) destroy(t *testing.T) diagnostics {
+func (w workspace) destroy(t *testing.T) diagnostics {
 	t.Helper()
-	all, _ := w.terraform(t, "destroy", "-json", "-input=false", "-auto-approve")
+	all, _ := w.terraform(t, "destroy", "-json", "-auto-approve")
 	return all
 }

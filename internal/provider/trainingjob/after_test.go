@@ -12,11 +12,6 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
 
-// unwrapped is what terraform prints without its line breaks and frames.
-func unwrapped(output string) string {
-	return strings.Join(strings.Fields(strings.ReplaceAll(output, "│", " ")), " ")
-}
-
 // Only a reference makes Terraform visit a job first; what is not one is refused, in
 // every plan.
 func TestAfterTakesReferencesOnly(t *testing.T) {
@@ -37,7 +32,7 @@ func TestAfterTakesReferencesOnly(t *testing.T) {
 			for range 3 {
 				output, err := terraform.Run("plan", "-parallelism=1")
 				require.Error(t, err)
-				assert.Contains(t, unwrapped(output), c.says)
+				assert.Contains(t, acctest.Unwrapped(output), c.says)
 			}
 		})
 	}
@@ -98,7 +93,7 @@ func TestAfterAJobThatExists(t *testing.T) {
 	terraform.Write(t, twoJobs)
 	output, err := terraform.Run("plan", "-refresh=false")
 	require.Error(t, err, "nobody has looked what the first job holds")
-	assert.Contains(t, unwrapped(output), "Plan without -refresh=false.")
+	assert.Contains(t, acctest.Unwrapped(output), "Plan without -refresh=false.")
 	terraform.Must(t, "plan", "-out=saved")
 	terraform.Must(t, "apply", "saved")
 	terraform.Must(t, "plan", "-detailed-exitcode")

@@ -94,7 +94,7 @@ resource "gpuplan_training_job" "job" {
 			if test.says != nil {
 				require.Error(t, err)
 				for _, words := range test.says {
-					assert.Contains(t, unwrapped(plan), words)
+					assert.Contains(t, acctest.Unwrapped(plan), words)
 				}
 				return
 			}

@@ -235,6 +235,12 @@ func TestQuotaOfRunningJobs(t *testing.T) {
 	lower = strings.Replace(lower, `min = { "aliyun.com/gpu" = "4" }, `, "", 1)
 	lower = strings.Replace(lower, `, lend_limit = { "aliyun.com/gpu" = "2" }`, "", 1)
 	without := `research = {}`
+	limits := func(amount string) string {
+		return `research = {}
+    "research/vision" = { max = { "aliyun.com/gpu" = "` + amount + `" } }`
+	}
+	unlimited := `research = {}
+    "research/vision" = {}`
 	resource.UnitTest(t, resource.TestCase{
 		ProtoV6ProviderFactories: acctest.Providers(),
 		Steps: []resource.TestStep{
@@ -243,7 +249,13 @@ func TestQuotaOfRunningJobs(t *testing.T) {
 				ExpectError: acctest.Saying("The plan lowers the maximum of aliyun.com/gpu for research/vision to 2, but running jobs use 4: default/trainer.")},
 			{Config: treeOf(total, without, ""), PlanOnly: true,
 				ExpectError: acctest.Saying(`The plan removes the leaf "vision", to which running jobs are charged: default/trainer.`)},
+			{Config: treeOf(strings.Replace(total, `"aliyun.com/gpu" = "16"`, `"aliyun.com/gpu" = "3"`, 1), unlimited, ""), PlanOnly: true,
+				ExpectError: acctest.Saying("The plan lowers the maximum of aliyun.com/gpu for the whole tree to 3, but running jobs use 4: default/trainer.")},
 			{Config: treeOf(total, lower, "allow_disruption = true")},
+			{Config: treeOf(total, limits("3"), "")}, // raised, though not enough: it takes nothing away
+			{Config: treeOf(total, unlimited, "")},
+			{Config: treeOf(total, limits("0"), ""), PlanOnly: true,
+				ExpectError: acctest.Saying("The plan lowers the maximum of aliyun.com/gpu for research/vision to 0, but running jobs use 4: default/trainer.")},
 		},
 	})
 }

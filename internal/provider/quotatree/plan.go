@@ -156,20 +156,30 @@ func exceeded(pods []running.Pod, before, spec quota.Spec, tree *quota.Tree) (di
 	}
 	view.SetQuota(tree)
 	charged := view.Quota()
-	for _, key := range keys(spec) {
-		now, was := find(spec, key), find(before, key)
+	check := func(at path.Path, what string, was, now *quota.Spec, below []running.Pod) {
 		for _, name := range slices.Sorted(maps.Keys(now.Max)) {
 			used := charged.Used(now.Name)[name]
-			if used <= now.Max[name] || was != nil && was.Max[name] == now.Max[name] {
+			if used <= now.Max[name] || was != nil && !lowered(was.Max, now.Max, name) {
 				continue
 			}
-			below := slices.DeleteFunc(slices.Clone(pods), func(p running.Pod) bool { return !isBelow(charged, key, p.Leaf) })
-			diags.AddAttributeError(path.Root("quotas").AtMapKey(key).AtName("max").AtMapKey(name), "Quota is in use", fmt.Sprintf(
+			diags.AddAttributeError(at.AtMapKey(name), "Quota is in use", fmt.Sprintf(
 				"The plan lowers the maximum of %s for %s to %d, but running jobs use %d%s: %s. Wait until they have finished, choose at least %d, or set allow_disruption = true.",
-				name, key, now.Max[name], used, unit(name), strings.Join(running.Owners(below), ", "), used))
+				name, what, now.Max[name], used, unit(name), strings.Join(running.Owners(below), ", "), used))
 		}
 	}
+	inTree := slices.DeleteFunc(slices.Clone(pods), func(p running.Pod) bool { return !charged.HasLeaf(p.Leaf) })
+	check(path.Root("total"), "the whole tree", &before, &spec, inTree)
+	for _, key := range keys(spec) {
+		below := slices.DeleteFunc(slices.Clone(inTree), func(p running.Pod) bool { return !isBelow(charged, key, p.Leaf) })
+		check(path.Root("quotas").AtMapKey(key).AtName("max"), key, find(before, key), find(spec, key), below)
+	}
 	return diags
+}
+
+// lowered tells whether the limit of a resource is new or lower than it was.
+func lowered(was, now quota.Resources, name string) bool {
+	limit, limited := was[name]
+	return !limited || now[name] < limit
 }
 
 // isBelow tells whether a leaf is the node of that key or below it.

@@ -71,12 +71,13 @@ func (r *tree) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 				Computed:            true, ElementType: types.StringType,
 			},
 			"allow_disruption": schema.BoolAttribute{
-				MarkdownDescription: "Allows a change that takes quota away from running jobs: lowering a maximum below what is in use, or removing a leaf in use. " +
+				MarkdownDescription: "Allows a change that takes quota away from running jobs: lowering a maximum, or the total, below what running jobs with GPUs use, or removing a leaf in use. " +
 					"Such jobs keep running, but over their quota. Default `false`.",
 				Optional: true, Computed: true, Default: booldefault.StaticBool(false),
 			},
 			"timeouts": duration.Timeouts(timeouts.Attributes(ctx, timeouts.Opts{Create: true, Update: true, Delete: true,
-				CreateDescription: "How long to wait for the kind `ElasticQuotaTree` to be installed; default `5m`."})),
+				CreateDescription: "How long to wait for the kind `ElasticQuotaTree` to be installed; default `5m`.",
+				UpdateDescription: "Default `5m`.", DeleteDescription: "Default `5m`."})),
 		},
 	}
 }

@@ -81,7 +81,7 @@ func (p *gpuplan) Schema(_ context.Context, _ provider.SchemaRequest, resp *prov
 			session.Owner: schema.StringAttribute{
 				MarkdownDescription: "Stamp by which this configuration knows what it created (label or tag `gpuplan.dev/owner`): up to 63 letters, digits, `-`, `_` and `.`. " +
 					"What an apply created that was killed before it could be saved in the state is continued by the next apply; what carries another stamp or none never is. " +
-					"Default: made of the place of the state (backend and workspace; for a local state the machine, the directory and the workspace). " +
+					"Default: made of the place of the state (backend and workspace; for a local state the machine, the path of the file and the workspace). " +
 					"Set it where neither stays the same, such as a local state that is carried from one container to the next; no two configurations may share one. " +
 					"Environment: `GPUPLAN_OWNER`.",
 				Optional:   true,

@@ -75,7 +75,8 @@ func (c *Cache) consider(view *placement.View, key string, limits Limits) (d Dec
 	}
 	if held, ok := view.Held(d.Gang.ID); ok {
 		d.Held = d.Result.Reservation != nil && reflect.DeepEqual(held, *d.Result.Reservation)
-		d.Lost = held.Evicts && d.Result.Placement == nil
+		placed := d.Result.Placement
+		d.Lost = held.Evicts && (placed == nil || len(placed.Assignments) == 0)
 	}
 	return d, true
 }

@@ -1,6 +1,9 @@
 package placement
 
-import "slices"
+import (
+	"slices"
+	"sort"
+)
 
 // elastic is a gang that runs without some of its members, too.
 type elastic struct {
@@ -85,6 +88,53 @@ func (v *View) apart(gangs []*runningGang) []*runningGang {
 		list = append(list, rest)
 	}
 	return list
+}
+
+// claimMore is claim for members beyond the minimum of a gang that runs and has no place for
+// any of them: for as many as stay within the minimum of its leaf and find places.
+func (v *View) claimMore(p *planner, now Result) (r Reservation, ok bool) {
+	if p.needed > 0 || p.total == 0 || len(now.Placement.Assignments) > 0 {
+		return Reservation{}, false
+	}
+	leaving, _ := v.runningGangs(p.gang.ID, func(*Pod) bool { return false })
+	tree := v.seen(&p.gang, podsOf(leaving)).last()
+	if tree == nil {
+		return Reservation{}, false
+	}
+	entitled := sort.Search(p.total, func(n int) bool { return !tree.Entitled(p.gang.Leaf, p.charge(n+1)) })
+	sort.Search(entitled, func(n int) bool {
+		g := p.gang
+		g.more = n + 1
+		claimed, found := v.claim(newPlanner(v.seen(&g, nil), g))
+		if found {
+			r, ok = claimed, true
+		}
+		return !found
+	})
+	return r, ok
+}
+
+// Growth returns whom a gang makes leave later for members beyond its minimum, once it has what
+// Reclaim found for it.
+func (v *View) Growth(g Gang, found Result) []Victim {
+	members := 0
+	for _, role := range g.Roles {
+		members += len(role.Members)
+	}
+	if found.Placement == nil || v.quota == nil || len(g.Running)+len(found.Placement.Assignments) >= members {
+		return nil
+	}
+	later := v.Clone()
+	if r := found.Reservation; r != nil {
+		for _, gone := range r.After {
+			for _, id := range gone.Pods {
+				later.RemovePod(id)
+			}
+		}
+	}
+	later.Apply(g, *found.Placement)
+	g.Running = slices.Concat(g.Running, found.Placement.Assignments)
+	return later.Reclaim(g).Victims
 }
 
 // part is a part of the gang, without pods.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
 // elastic makes a gang of single cards that needs only some of its members, and of which
@@ -94,7 +95,7 @@ func TestMembersThatLeaveAreWaitedForFirst(t *testing.T) {
 }
 
 // TestElasticGangsDoNotTakeTurns: two gangs of two leaves that each would fill the cluster
-// share it, whoever comes first.
+// share it by the minima of their leaves, whoever comes first.
 func TestElasticGangsDoNotTakeTurns(t *testing.T) {
 	v := topologyView(2)
 	setQuota(t, v, halves())
@@ -102,14 +103,65 @@ func TestElasticGangsDoNotTakeTurns(t *testing.T) {
 	require.Len(t, left.Running, 16)
 	right := elastic(t, v, inLeaf(gang("right/b", 16, cards(1)), "right", 0), 2)
 	require.Len(t, right.Running, 2)
-	assert.Len(t, v.Pods("n0"), 8)
-	assert.Len(t, v.Pods("n1"), 8)
 	left.Running = left.Running[:14]
+	more := v.Reclaim(left)
+	require.NotNil(t, more.Placement)
+	assert.Empty(t, more.Victims, "nobody goes for a member beyond the minimum of its leaf")
+	more = v.Reclaim(right)
+	require.NotNil(t, more.Reservation, "its leaf uses less than its minimum")
+	assert.Len(t, more.Placement.Assignments, 6)
+	require.Len(t, more.Victims, 1)
+	assert.True(t, more.Victims[0].Spare)
+	assert.Len(t, more.Victims[0].Pods, 6)
+	evict(v, more.Victims)
+	v.Apply(right, *more.Placement)
+	left.Running = left.Running[:8]
+	right.Running = append(right.Running, more.Placement.Assignments...)
 	for _, g := range []placement.Gang{left, right} {
-		more := v.Reclaim(g)
-		require.NotNil(t, more.Placement)
-		assert.Empty(t, more.Placement.Assignments)
-		assert.Empty(t, more.Victims, "nobody goes for a member that is not needed")
+		again := v.Reclaim(g)
+		require.NotNil(t, again.Placement)
+		assert.Empty(t, again.Placement.Assignments)
+		assert.Empty(t, again.Victims, "both leaves use their minimum")
+	}
+}
+
+// TestElasticClaimLeavesOthersTheirMinimum: for members beyond a minimum no leaf loses what its
+// own minimum covers, so that it has nothing to take back.
+func TestElasticClaimLeavesOthersTheirMinimum(t *testing.T) {
+	gpus := func(n int64) quota.Resources { return quota.Resources{"aliyun.com/gpu": n} }
+	cases := map[string]struct {
+		size    int
+		least   int64
+		minimum int // of the gangs of the other leaf
+		want    int // members that the claimant gets in the end
+	}{
+		"single cards, down to the minimum":            {size: 1, least: 10, minimum: 2, want: 6},
+		"pairs that would break the minimum stay":      {size: 2, least: 11, minimum: 2, want: 4},
+		"a gang as a whole, when its leaf can lose it": {size: 4, least: 8, minimum: 0, want: 8},
+		"nothing, when its leaf would lose too much":   {size: 7, least: 8, minimum: 0, want: 2},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			v := topologyView(2)
+			setQuota(t, v, quota.Spec{Min: gpus(24), Max: gpus(24), Children: []quota.Spec{
+				{Name: "left", Min: gpus(c.least), Max: gpus(16)}, {Name: "right", Min: gpus(8), Max: gpus(16)},
+			}})
+			if c.minimum > 0 {
+				elastic(t, v, inLeaf(gang("left/a", 14/c.size, cards(c.size)), "left", 0), c.minimum)
+			} else {
+				for i := range 14 / c.size {
+					place(t, v, inLeaf(gang(fmt.Sprint("left/", i), 1, cards(c.size)), "left", 0))
+				}
+			}
+			claimant := elastic(t, v, inLeaf(gang("right/b", 16, cards(1)), "right", 0), 2)
+			for range 10 {
+				result := v.Reclaim(claimant)
+				evict(v, result.Victims)
+				v.Apply(claimant, *result.Placement)
+				claimant.Running = append(claimant.Running, result.Placement.Assignments...)
+			}
+			assert.Len(t, claimant.Running, c.want)
+		})
 	}
 }
 

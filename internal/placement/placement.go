@@ -183,6 +183,8 @@ type Gang struct {
 	Limits []NodeLimit
 	// ExcludeNodes are nodes that no member must use; [Role.NodeLimits] are about one role.
 	ExcludeNodes map[string]bool
+	// more is how many members beyond its minimum a running gang claims places for.
+	more int
 }
 
 // NodeLimit is the most members of some roles together that the planner may put on a node,

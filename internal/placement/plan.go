@@ -119,7 +119,7 @@ func newPlanner(c cluster, g Gang) *planner {
 		minimum = min(g.Minimum, total)
 	}
 	p.live = total - p.total
-	p.needed = max(minimum-p.live, 0)
+	p.needed = max(minimum-p.live, g.more)
 	p.sortClasses()
 	p.countHeld(runs)
 	p.among = p.terms(false)

@@ -29,8 +29,11 @@ type Victim struct {
 // whole gang has its place after that. A gang for which others have to go waits for the
 // place that they leave, also when it would fit elsewhere once the first of them have
 // gone: none of them goes in vain, and the place is the best that was found. Nobody goes
-// for members beyond the minimum; these get what is free beside the others. Nobody goes
-// either for a gang of which members are going themselves: it will need more than it lacks now.
+// for a gang of which members are going themselves: it will need more than it lacks now.
+//
+// Members beyond the minimum get what is free beside the others. With a quota tree, a gang
+// that runs and finds no place for any more of them may take places for as many as stay within
+// the minimum of its leaf, from leaves that borrow, and use all of their minimum without them.
 //
 // With a quota tree the rules are those of ACK's PreemptionAlgorithm ElasticQuota. A
 // gang that stays within the minimum of its leaf may take from gangs of other leaves that
@@ -50,8 +53,9 @@ type Victim struct {
 // Nobody is taken from in turn: a victim of another leaf is by construction not
 // entitled to its place, because its leaf used more than its minimum with it; any other
 // victim has a lower priority. So what is reclaimed stays, unless amounts in the tree, or
-// what runs, change. Several claims are consistent: each counts what the ones before it
-// hold as taken, and their victims as gone.
+// what runs, change. A leaf that loses something for members beyond a minimum still uses its
+// minimum of what it borrowed, so it is entitled to nothing of that. Several claims are
+// consistent: each counts what the ones before it hold as taken, and their victims as gone.
 func (v *View) Reclaim(g Gang) Result {
 	held := v.held(g.ID)
 	if held != nil && !held.QuotaOnly && held.isFor(&g) && v.free(held, &g, nil) {
@@ -68,6 +72,9 @@ func (v *View) Reclaim(g Gang) Result {
 	}
 	p := newPlanner(v.seen(&g, nil), g)
 	if result, done := p.place(); done {
+		if r, ok := v.claimMore(p, result); ok {
+			return r.result()
+		}
 		return v.grown(p, result)
 	}
 	if p.invalid() == nil {
@@ -103,7 +110,7 @@ func (v *View) claim(p *planner) (Reservation, bool) {
 	v.sortVictims(victims, p, tree)
 	allowed := func(victims []*runningGang) []*runningGang {
 		if tree != nil && tree.Entitled(p.gang.Leaf, p.charge(p.needed)) {
-			victims = borrowers(tree.Clone(), victims, p.charge(p.needed))
+			victims = p.borrowers(tree.Clone(), victims)
 		}
 		return slices.Concat(leaving, entire(v.withinBudgets(victims)))
 	}
@@ -119,6 +126,7 @@ func (v *View) claim(p *planner) (Reservation, bool) {
 		return Reservation{}, false
 	}
 	r := Reservation{Gang: p.gang, Placement: *placed.Placement, Evicts: true}
+	r.Gang.more = 0
 	for _, gone := range after {
 		r.After = append(r.After, gone.Victim)
 	}
@@ -150,11 +158,17 @@ func (g *Gang) mayTake(tree *quota.Tree, claim quota.Resources) func(*Pod) bool 
 }
 
 // borrowers keeps the candidates whose leaf still borrows when those before them have gone.
-func borrowers(tree *quota.Tree, candidates []*runningGang, claim quota.Resources) []*runningGang {
+// For members beyond a minimum nobody goes whose leaf would use less than its minimum then.
+func (p *planner) borrowers(tree *quota.Tree, candidates []*runningGang) []*runningGang {
+	claim := p.charge(p.needed)
+	takes := tree.Borrows
+	if p.gang.more > 0 {
+		takes = tree.Spares
+	}
 	var list []*runningGang
 	for _, r := range candidates {
 		charge := chargeOf(r.pods)
-		if tree.Borrows(r.Leaf, charge, claim) {
+		if takes(r.Leaf, charge, claim) {
 			tree.Remove(r.Leaf, charge, r.preemptible)
 			list = append(list, r)
 		}

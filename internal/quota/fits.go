@@ -100,6 +100,22 @@ func (t *Tree) Borrows(leaf string, job, claim Resources) bool {
 	return false
 }
 
+// Spares reports whether the leaf borrows, and would use its whole minimum still of what it
+// borrows if the job went.
+func (t *Tree) Spares(leaf string, job, claim Resources) bool {
+	if !t.Borrows(leaf, job, claim) {
+		return false
+	}
+	n := t.leaf(leaf)
+	for resource, amount := range job {
+		least := n.spec.Min[resource]
+		if used := n.used[resource]; t.governed[resource] && used > least && used-amount < least {
+			return false
+		}
+	}
+	return true
+}
+
 // Share is the leaf's dominant share: the most that it uses of one of the resources
 // in the request, in parts of its minimum; +Inf without a minimum. Resources that the tree
 // does not name don't count: nobody borrows them.

@@ -116,7 +116,11 @@ func (a Answer) headline() string {
 	case Suspended:
 		return fmt.Sprintf("%s has no pods: %s", a.Name(), sentence(strings.Join(a.Refusals, "; ")))
 	case Running:
-		return fmt.Sprintf("%s runs with %s.", a.Name(), count(a.Running, "member"))
+		text := fmt.Sprintf("%s runs with %s.", a.Name(), count(a.Running, "member"))
+		if a.Awaits != "" {
+			text += fmt.Sprintf(" It gets %d more, up to the minimum of its quota, when others have left: %s.", a.Fit-a.Running, a.Awaits)
+		}
+		return text
 	}
 	text := fmt.Sprintf("%s waits: %d of %d members fit", a.Name(), a.Fit, a.Needed)
 	if a.Pod {

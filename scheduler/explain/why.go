@@ -188,6 +188,8 @@ func (a *Answer) plan(scene *inventory.Scene, g placement.Gang) {
 		planned = result.Placement.Assignments
 		a.Fit = a.Running + len(planned)
 		switch {
+		case a.State != Waiting && result.Reservation != nil:
+			a.Awaits = await(scene, result.Reservation)
 		case a.State != Waiting:
 		case result.Reservation != nil:
 			a.State, a.Awaits = Claims, await(scene, result.Reservation)

@@ -225,6 +225,11 @@ func (l *Ledger) place(jobs []*job) (c course) {
 	}()
 	for i, j := range jobs {
 		if placed := view.Place(gangs[i]); placed != nil {
+			if l.live != nil && j.Reclaims {
+				if later := l.growth(view, gangs[i], placement.Result{Placement: placed}); len(later) > 0 {
+					c.evicted = append(c.evicted, eviction{j, later})
+				}
+			}
 			undo = append(undo, view.Apply(gangs[i], *placed))
 			continue
 		}

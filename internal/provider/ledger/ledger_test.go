@@ -196,6 +196,18 @@ func tree(t *testing.T, leaf string, cards int64) *quota.Tree {
 	return tree
 }
 
+// shared is a tree of the leaves owner and guest, with the same minimum each.
+func shared(t *testing.T, least int64) *quota.Tree {
+	t.Helper()
+	total := quota.Resources{"aliyun.com/gpu": 2 * least}
+	leaf := func(name string) quota.Spec {
+		return quota.Spec{Name: name, Min: quota.Resources{"aliyun.com/gpu": least}, Max: total}
+	}
+	tree, err := quota.New(quota.Spec{Name: "root", Min: total, Max: total, Children: []quota.Spec{leaf("owner"), leaf("guest")}})
+	require.NoError(t, err)
+	return tree
+}
+
 func TestMissingLeafInEveryOrder(t *testing.T) {
 	nodes := machines(t, "v100", 2)
 	want := []string{"error NoSuchLeaf default/a"}

@@ -122,6 +122,9 @@ func claims(j ledger.Job, priority int32) ledger.Job {
 	return j
 }
 
+// elastic makes a job run with fewer members.
+func elastic(j ledger.Job, minimum int) ledger.Job { j.Gang.Minimum = minimum; return j }
+
 func consents(j ledger.Job) ledger.Job { j.AllowPreemption = true; return j }
 
 func immediately(j ledger.Job) ledger.Job { j.RequireImmediate = true; return j }
@@ -138,6 +141,8 @@ func TestLiveInEveryOrder(t *testing.T) {
 	eight := func(own bool) cluster {
 		return cluster{nodes: two, limits: tree(t, "vision", 8), ownTree: own}.runs("default/x", 8, charged("vision"))
 	}
+	// Most of the cards that both leaves own are with the guest.
+	borrowed := cluster{nodes: two, limits: shared(t, 8)}.runs("default/x", 6, charged("guest")).runs("default/y", 8, charged("guest"))
 	anywhere := func(j ledger.Job) ledger.Job {
 		j.Nodes, j.Pools, j.Gang.Roles[0].Pools = nil, nil, nil
 		return j
@@ -259,6 +264,15 @@ func TestLiveInEveryOrder(t *testing.T) {
 		},
 		"a job that is not checked and does not fit": {
 			cluster: foreign, visits: []visit{plan(checked(claims(job(two, "b", 8), 0), ledger.Ignore))},
+		},
+		"an elastic job that starts beside others, and grows at their expense": {
+			cluster: borrowed, visits: []visit{plan(claims(inLeaf(elastic(job(two, "b", 8), 2), "owner"), 0))}, want: []string{"error Preempts default/b"},
+		},
+		"the same of a job that agrees": {
+			cluster: borrowed, visits: []visit{plan(consents(claims(inLeaf(elastic(job(two, "b", 8), 2), "owner"), 0)))}, want: []string{"warning Preempts default/b"},
+		},
+		"an elastic job whose leaf has no more minimum": {
+			cluster: borrowed, visits: []visit{plan(claims(inLeaf(elastic(job(two, "b", 8), 2), "guest"), 0))},
 		},
 		"one of lower priority that stays": {
 			cluster: full, visits: []visit{keep("default/a"), plan(claims(job(two, "b", 8), 1))},

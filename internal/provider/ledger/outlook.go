@@ -44,8 +44,9 @@ func (l *Ledger) outlook(j *job) *Finding {
 	case j.crowded && l.place(append(l.before(j.Job), j)).waiting != nil:
 		return misfit(j, j.verdict)
 	case fits(p.now):
-		j.settled = true
-		return nil
+		f := l.grows(j, g)
+		j.settled = f == nil
+		return f
 	case fits(p.hoped):
 		return needsOthers(j, p.needs(j.Gang.ID, fits))
 	}
@@ -54,12 +55,13 @@ func (l *Ledger) outlook(j *job) *Finding {
 		if result.Placement == nil {
 			result = p.hoped.Reclaim(g)
 		}
+		victims := slices.Concat(result.Victims, l.growth(p.hoped, g, result))
 		switch {
-		case len(result.Victims) > 0:
-			for _, v := range result.Victims {
+		case len(victims) > 0:
+			for _, v := range victims {
 				j.evicts[v.Gang] = true
 			}
-			return l.preempts(j, nil, result.Victims)
+			return l.preempts(j, nil, victims)
 		case result.Placement != nil:
 			return nil // those in its way are being deleted
 		}
@@ -72,6 +74,26 @@ func (l *Ledger) outlook(j *job) *Finding {
 		verdict = j.verdict
 	}
 	return misfit(j, verdict)
+}
+
+// grows says whom the scheduler would evict, once a job runs, for members beyond its minimum.
+func (l *Ledger) grows(j *job, g placement.Gang) *Finding {
+	if !j.Reclaims {
+		return nil
+	}
+	victims := l.growth(l.live.certain, g, l.live.certain.Reclaim(g))
+	if len(victims) == 0 {
+		return nil
+	}
+	for _, v := range victims {
+		j.evicts[v.Gang] = true
+	}
+	return l.preempts(j, nil, victims)
+}
+
+// growth is whom a job makes leave later, other than jobs that are planned in this walk.
+func (l *Ledger) growth(view *placement.View, g placement.Gang, found placement.Result) []placement.Victim {
+	return slices.DeleteFunc(view.Growth(g, found), func(v placement.Victim) bool { return l.jobs[v.Gang] != nil })
 }
 
 // planned reports whether one of the victims is planned in this walk itself.
@@ -190,6 +212,7 @@ func (l *Ledger) preempts(j *job, beside []string, victims []placement.Victim) *
 		names = append(names, l.live.victim(v))
 	}
 	slices.Sort(names)
+	names = slices.Compact(names)
 	occasion := "has no free place"
 	if len(beside) > 0 {
 		occasion = "has no free place beside " + join(beside)

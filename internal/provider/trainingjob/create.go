@@ -157,10 +157,14 @@ func (r *trainingJob) planOnCluster(ctx context.Context, m *model, spec job.Spec
 		return diags
 	}
 	result := view.Plan(gang)
-	if result.Placement == nil && c.ours() {
-		result = view.Reclaim(gang)
+	evicted := result.Victims
+	if c.ours() {
+		if result.Placement == nil {
+			result = view.Reclaim(gang)
+		}
+		evicted = slices.Concat(result.Victims, view.Growth(gang, result))
 	}
-	if victims := r.strangers(snapshot, result.Victims); len(victims) > 0 && c.level == session.CheckError && !c.allowPreemption {
+	if victims := r.strangers(snapshot, evicted); len(victims) > 0 && c.level == session.CheckError && !c.allowPreemption {
 		diags.AddAttributeError(path.Root("allow_preemption"), "Job was not started", fmt.Sprintf(
 			"Since the plan was made, what job %s needs was taken, and the scheduler would evict for it: %s. Plan again, or set allow_preemption = true to agree.",
 			spec.ID(), strings.Join(victims, ", ")))

@@ -78,10 +78,40 @@ func (p *planner) chooseDomain(want []int) selection {
 			}
 		}
 		if best.placed == sum(want) {
-			break
+			return best
 		}
 	}
+	if s, ok := p.chooseByRules(required, want); ok {
+		return s
+	}
 	return best
+}
+
+// chooseByRules selects nodes for all wanted members outside the required domains that only
+// stand for what the gang's rules about pods near each other demand: these allow several where
+// not every role has them, or other pods run that they select.
+func (p *planner) chooseByRules(required []string, want []int) (selection, bool) {
+	if p.among == nil {
+		return selection{}, false
+	}
+	strict := slices.DeleteFunc(slices.Clone(required), p.ruled)
+	if len(strict) == len(required) {
+		return selection{}, false
+	}
+	p.trials = nil
+	for _, d := range p.domains(strict) {
+		if s := p.packDomain(d, want); s.placed == sum(want) {
+			return s, true
+		}
+	}
+	return selection{}, false
+}
+
+// ruled reports whether a required domain is that of a rule about pods that must be near.
+func (p *planner) ruled(label string) bool {
+	return slices.ContainsFunc(p.classes, func(c class) bool {
+		return slices.ContainsFunc(c.spec.Neighbors, func(n Neighbor) bool { return n.Label == label && !n.Apart })
+	})
 }
 
 // compare orders selections from the best.

@@ -3,6 +3,7 @@ package placement_test
 import (
 	"fmt"
 	"math/rand"
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,7 +64,25 @@ func newTown(seed int64) *town {
 		w.rules(&r)
 		w.gang.Roles = append(w.gang.Roles, r)
 	}
+	w.domains()
 	return w
+}
+
+// domains makes the domains in which members of a role must be near each other those of the
+// gang, as adapters do, though other roles need not be there and other pods may be in several.
+func (w *town) domains() {
+	for _, r := range w.gang.Roles {
+		for _, term := range r.Neighbors {
+			known := slices.ContainsFunc(w.gang.Domains, func(d placement.Domain) bool { return d.Label == term.Label })
+			if !term.Apart && !known && selects(term.Pods, r.Labels) {
+				w.gang.Domains = append(w.gang.Domains, placement.Domain{Label: term.Label, Required: true})
+			}
+		}
+		if len(w.gang.Domains) > 0 {
+			break
+		}
+	}
+	slices.SortFunc(w.gang.Domains, func(a, b placement.Domain) int { return strings.Compare(b.Label, a.Label) })
 }
 
 func (w *town) selector() placement.Selector {

@@ -77,6 +77,8 @@ type round struct {
 	inTurn bool
 	// pause is how long the gang stays out after the round has failed.
 	pause time.Duration
+	// closing tells that everybody has left the round, and its seats are being freed.
+	closing bool
 }
 
 // comes reports whether it is a member's turn. The plugin's lock must be held unless the

@@ -13,6 +13,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 )
 
@@ -176,6 +177,40 @@ func TestRefusedNodeIsLeftOut(t *testing.T) {
 	node, status := b.cycle(pods[0])
 	assert.True(t, status.IsWait())
 	assert.Equal(t, "b", node)
+}
+
+// While the seats of a round that failed are being freed, its gang is not planned: those whose
+// seats are still to be freed would count as running, and the others be bound without them.
+func TestNobodyIsPlannedWhileSeatsAreFreed(t *testing.T) {
+	b := newBench(t, "a", "b")
+	pods := b.gangPods("job", 3, 1)
+	b.submit(pods)
+	for _, pod := range pods[1:] {
+		_, status := b.cycle(pod)
+		require.True(t, status.IsWait())
+	}
+	freed := 0
+	b.cache.Subscribe(func(change inventory.Change) {
+		if !change.RolledBack {
+			return
+		}
+		freed++
+		for _, pod := range pods {
+			_, status := b.plugin.PreFilter(t.Context(), framework.NewCycleState(), pod, nil)
+			assert.Contains(t, status.Message(), "planned anew")
+		}
+	})
+	state := framework.NewCycleState()
+	_, status := b.plugin.PreFilter(t.Context(), state, pods[0], nil)
+	require.True(t, status.IsSuccess())
+	b.plugin.PostFilter(t.Context(), state, pods[0], framework.NewDefaultNodeToStatus())
+	b.handle.takeActivated()
+	for _, pod := range pods[1:] {
+		b.plugin.Unreserve(t.Context(), b.states[pod.UID], pod, "a")
+	}
+	assert.Equal(t, 3, freed)
+	assert.Equal(t, []time.Duration{secondLook}, b.elapse())
+	assert.Len(t, b.handle.takeActivated(), 1, "a leader comes back")
 }
 
 func TestRefusedEverywhere(t *testing.T) {

@@ -360,14 +360,22 @@ func (p *Plugin) abandon(ctx context.Context, r *round) {
 	p.close(ctx, r)
 }
 
-// close frees the seats of a round that everybody has left.
+// close frees the seats of a round that everybody has left. The round stays open until all
+// are free: a gang that were planned meanwhile would take the others for members that run, and
+// start in part.
 func (p *Plugin) close(ctx context.Context, r *round) {
 	p.mu.Lock()
 	g, ok := p.gangs[r.key]
-	if !ok || g.open != r || r.reserved > 0 {
+	if !ok || g.open != r || r.reserved > 0 || r.closing {
 		p.mu.Unlock()
 		return
 	}
+	r.closing = true
+	p.mu.Unlock()
+	for _, s := range r.seats {
+		p.free(s)
+	}
+	p.mu.Lock()
 	g.open = nil
 	for uid, s := range r.seats {
 		if g.seats[uid] == s {
@@ -375,9 +383,6 @@ func (p *Plugin) close(ctx context.Context, r *round) {
 		}
 	}
 	p.mu.Unlock()
-	for _, s := range r.seats {
-		p.free(s)
-	}
 	p.letInAfter(ctx, r.key, r.pause)
 }
 

@@ -61,6 +61,34 @@ func TestInvalidTreeHoldsBack(t *testing.T) {
 	}
 }
 
+// What names a leaf that the tree in force lacks does not start, whether it asks for cards or
+// not, until the tree has the leaf.
+func TestUnknownLeafHoldsBack(t *testing.T) {
+	c := newCache(t, "a")
+	named := label(contract.QuotaLabel, "late")
+	assert.Empty(t, c.OverQuota(newPod("pod", named)), "without a tree there are no limits")
+	_, err := c.SetQuotaTree(teamTree("1"))
+	require.NoError(t, err)
+	lacks := `the quota tree has no leaf "late"; its leaves are team`
+	assert.Equal(t, lacks, c.OverQuota(newPod("pod", named)))
+	assert.Equal(t, lacks, c.OverQuota(newPod("pod", label(contract.KoordinatorQuotaLabel, "late"))), "its namespace has a leaf, but it names another")
+	assert.Contains(t, c.OverQuota(newPod("pod", label(contract.QuotaLabel, "root"))), `no leaf "root"`)
+	assert.Empty(t, c.OverQuota(newPod("pod", inNamespace("other"))))
+	for _, p := range gangOf(4) {
+		named(p)
+		c.SetPod(p)
+	}
+	d, ok, err := c.Decide("ns/job", Limits{}, nil)
+	require.NoError(t, err)
+	require.True(t, ok)
+	assert.Contains(t, d.Result.Verdict.String(), lacks)
+
+	change, err := c.SetQuotaTree(quotaTree(map[string]any{"name": "root", "children": []any{map[string]any{"name": "late"}}}))
+	require.NoError(t, err)
+	assert.True(t, change.Freed, "those who wait are looked at again")
+	assert.Empty(t, c.OverQuota(newPod("pod", named)))
+}
+
 // Of several trees the oldest is in force, valid or not, and the next one after it.
 func TestOldestTreeIsInForce(t *testing.T) {
 	c := newCache(t, "a")

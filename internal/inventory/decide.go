@@ -21,6 +21,9 @@ type Decision struct {
 	Result placement.Result
 	// Seats are the planned members, when the gang gets its place now.
 	Seats []Seat
+	// Ports are the host ports that keep the members on more nodes than they would need
+	// without, where they get their places now.
+	Ports []string
 	// Held tells that the result's reservation was held already, Lost that one was held
 	// which cannot be had any more.
 	Held, Lost bool
@@ -120,6 +123,7 @@ func (c *Cache) Decide(key string, limits Limits, approve func(*Decision) bool) 
 		d.Lifted = c.view.Hold(*d.Result.Reservation)
 		return d, true, nil
 	}
+	d.Ports = c.view.PortsApart(d.Gang, *d.Result.Placement)
 	for _, a := range d.Result.Placement.Assignments {
 		seat := Seat{Member: a.Member, Pod: d.Pods[a.Member]}
 		owner, _ := GangKey(seat.Pod)

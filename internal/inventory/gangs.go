@@ -99,8 +99,8 @@ func (c *Cache) OtherLeaf(p *corev1.Pod, leaf string) bool {
 	return c.tree != nil && leafOf(p, c.tree) != leaf
 }
 
-// OverQuota says which limit of the quota tree a pod without cards would exceed, or what
-// is wrong with the tree, "" when it may start.
+// OverQuota says which limit of the quota tree a pod without cards would exceed, that the
+// tree lacks the leaf which it names, or what is wrong with the tree, "" when it may start.
 func (c *Cache) OverQuota(p *corev1.Pod) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,6 +110,9 @@ func (c *Cache) OverQuota(p *corev1.Pod) string {
 	consumer := ConsumerOf(p, c.tree)
 	if c.tree == nil || consumer.Leaf == "" {
 		return ""
+	}
+	if why := c.tree.Lacks(consumer.Leaf); why != "" {
+		return why
 	}
 	if exceeded := c.view.Quota().Fits(consumer.Leaf, consumer.Charge, consumer.Preemptible); exceeded != nil {
 		return exceeded.String()

@@ -38,8 +38,7 @@ func (p *planner) explain() Verdict {
 // quotaReason says which limit of the tree the gang exceeds.
 func (p *planner) quotaReason() Reason {
 	if p.leafMissing() {
-		return Reason{Code: NoSuchLeaf, Text: fmt.Sprintf("the quota tree has no leaf %q; its leaves are %s",
-			p.gang.Leaf, strings.Join(p.quota.Leaves(), ", "))}
+		return Reason{Code: NoSuchLeaf, Text: p.quota.Lacks(p.gang.Leaf)}
 	}
 	exceeded := p.overQuota(p.needed)
 	return Reason{Code: OverQuota, Quota: exceeded.Path, Text: fmt.Sprintf("%s by %s together", exceeded, plural(p.needed, "member"))}
@@ -99,6 +98,9 @@ func (p *planner) nodeReasons(next member, s selection) []Reason {
 			known, ok := why[filled{n.free, t}]
 			if !ok {
 				_, known = p.room(n.free, t).fitsWhy(class.request, 1)
+				if known.code == HostPortTaken && !n.free.ports[known.detail] {
+					known.code = HostPortShared
+				}
 				why[filled{n.free, t}] = known
 			}
 			r = known
@@ -188,6 +190,8 @@ func (p *planner) text(r refusal, n int, s selection) string {
 		return fmt.Sprintf("%s %s cordoned", nodes, is)
 	case HostPortTaken:
 		return fmt.Sprintf("%s %s the host port %s taken", nodes, has, r.detail)
+	case HostPortShared:
+		return fmt.Sprintf("%s %s the host port %s taken by another member of the gang", nodes, has, r.detail)
 	case KeptApart:
 		return fmt.Sprintf("%s %s in a domain of %s with a pod that must not be near", nodes, is, r.detail)
 	case NotNear:

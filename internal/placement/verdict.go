@@ -43,6 +43,7 @@ const (
 	Untolerated      Code = "Untolerated"      // taint
 	Unschedulable    Code = "Unschedulable"    // cordoned
 	HostPortTaken    Code = "HostPortTaken"    // port used on the node
+	HostPortShared   Code = "HostPortShared"   // port used on the node by another member of the gang
 	Excluded         Code = "Excluded"         // refused by somebody else's filter
 	OverQuota        Code = "OverQuota"        // limit in the quota tree
 	NoSuchLeaf       Code = "NoSuchLeaf"       // quota leaf does not exist

@@ -129,6 +129,15 @@ func (t *Tree) LeafOf(namespace string) string { return t.leafOf[namespace] }
 // HasLeaf reports whether a leaf of that name exists.
 func (t *Tree) HasLeaf(name string) bool { return t.leaf(name) != nil }
 
+// Lacks says that the tree has no leaf of a name, "" when it has one. What names such a leaf
+// has no limits, and does not start.
+func (t *Tree) Lacks(name string) string {
+	if t.HasLeaf(name) {
+		return ""
+	}
+	return fmt.Sprintf("the quota tree has no leaf %q; its leaves are %s", name, strings.Join(t.Leaves(), ", "))
+}
+
 func (t *Tree) leaf(name string) *node {
 	if n := t.byName[name]; n != nil && len(n.children) == 0 {
 		return n

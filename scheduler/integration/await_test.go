@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -70,7 +71,8 @@ func reason(pods []corev1.Pod) string {
 	return ""
 }
 
-// await checks whenever a pod or node of the cluster changes until the check holds.
+// await checks until the check holds: whenever a pod of the namespace or a node changes, and
+// now and then, for what else a check looks at.
 func (s *scene) await(what string, check func(context.Context) (bool, string)) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), settled)
@@ -84,6 +86,8 @@ func (s *scene) await(what string, check func(context.Context) (bool, string)) {
 	for _, w := range changes {
 		defer w.Stop()
 	}
+	again := time.NewTicker(time.Second)
+	defer again.Stop()
 	for {
 		done, status := check(ctx)
 		if done {
@@ -92,6 +96,7 @@ func (s *scene) await(what string, check func(context.Context) (bool, string)) {
 		select {
 		case <-pods.ResultChan():
 		case <-nodes.ResultChan():
+		case <-again.C:
 		case <-ctx.Done():
 			require.FailNowf(s.t, "timed out", "waiting for %s: %s", what, status)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"embed"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,6 +67,32 @@ func TestDocumentTopologyLabels(t *testing.T) {
 		assert.Equal(t, contract.IndexList(record.Cards), pod.Annotations[contract.CardsAnnotation])
 	}
 	assert.NotEqual(t, pods[0].Spec.NodeName, pods[1].Spec.NodeName)
+	s.await("an event to name the port", func(ctx context.Context) (bool, string) {
+		said := slices.Concat(s.events(ctx, pods[0].Name, "HostPortsApart"), s.events(ctx, pods[1].Name, "HostPortsApart"))
+		return len(said) == 1 && strings.Contains(said[0], "gang "+s.namespace+"/pytorch-dist-nccl ") && strings.Contains(said[0], "host port TCP/23456"), fmt.Sprint(said)
+	})
+}
+
+// The same job on a single node waits, and its pods and their events name the port.
+func TestPortThatIsWaitedForIsNamed(t *testing.T) {
+	s := newScene(t, machine{count: 1, mode: "topology"})
+	startScheduler(t)
+	s.routePods()
+	s.apply("topology.yaml", "pytorch-dist-nccl")
+	named := "1 node has the host port TCP/23456 taken by another member of the gang"
+	s.await("pods and events to name the port", func(ctx context.Context) (bool, string) {
+		list, err := api().CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
+		require.NoError(t, err)
+		for i := range list.Items {
+			why, events := reason(list.Items[i:i+1]), s.events(ctx, list.Items[i].Name, "FailedScheduling")
+			if !strings.Contains(why, named) || !slices.ContainsFunc(events, func(e string) bool { return strings.Contains(e, "host port TCP/23456") }) {
+				return false, fmt.Sprint(why, events)
+			}
+		}
+		return len(list.Items) == 2, fmt.Sprintf("%d pods", len(list.Items))
+	})
+	s.addNode(machine{mode: "topology"})
+	s.awaitPods(2)
 }
 
 // The same job without topology: the operator's port keeps nothing apart, for it is not

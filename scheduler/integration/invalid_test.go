@@ -2,7 +2,9 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -57,6 +59,27 @@ func TestInvalidTreeFailsClosed(t *testing.T) {
 	s.remove("again")
 	s.finish("first")
 	s.awaitBound("more")
+}
+
+// A pod that names a leaf which the tree lacks waits and says so, with cards and without,
+// until the tree has the leaf.
+func TestUnknownLeaf(t *testing.T) {
+	s := newScene(t, machine{count: 1, mode: "topology"})
+	startScheduler(t)
+	s.setLeaves(8, lend{name: "team", min: 4, max: 8})
+	s.submit(job{name: "plain", workers: 1}.in("late"))
+	s.submit(topologyGang("gang", 2, 1).in("late"))
+	lacks := `the quota tree has no leaf "late"; its leaves are team`
+	for _, name := range []string{"plain", "gang"} {
+		s.awaitReason(name, lacks)
+		s.await("an event of "+name, func(ctx context.Context) (bool, string) {
+			said := s.events(ctx, name+"-worker-0", "FailedScheduling")
+			return slices.ContainsFunc(said, func(note string) bool { return strings.Contains(note, lacks) }), fmt.Sprint(said)
+		})
+	}
+	s.setLeaves(8, lend{name: "team", min: 4, max: 8}, lend{name: "late", max: 8})
+	s.awaitBound("plain")
+	s.awaitBound("gang")
 }
 
 // What the admission policy refuses the scheduler cannot use, and what it lets through is

@@ -47,6 +47,41 @@ func TestSpellings(t *testing.T) {
 	}
 }
 
+// A pod that asks for no GPU is a member where the gang needs more than ask for GPUs, like the
+// parameter server of a TFJob: the gang waits for all four, and starts with all four.
+func TestMembersWithoutGPUs(t *testing.T) {
+	s := newScene(t, machine{count: 1, mode: "topology"})
+	startScheduler(t)
+	for name, labels := range map[string]map[string]string{
+		"topology": {contract.TopologyGroupLabel: "topology", contract.TopologyReplicasLabel: "4"},
+		"light":    {contract.LightGangLabel: "light", contract.LightGangMinLabel: "4"},
+		"group":    {contract.PodGroupLabel: "group"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &scene{t: t, namespace: s.namespace}
+			if name == "group" {
+				s.createPodGroup("group", 4)
+			}
+			server := s.pods(job{name: name, workers: 1, labels: labels})[0]
+			server.Name, server.Labels[contract.JobReplicaTypeLabel] = name+"-ps-0", "ps"
+			workers := s.pods(job{name: name, workers: 3, cards: 1, resource: contract.ResourceTopologyCard, labels: labels})
+			s.create(server)
+			s.create(workers[0])
+			s.create(workers[1])
+			s.submit(topologyGang("other", 1, 1))
+			s.awaitBound("other")
+			require.Zero(t, bound(s.list(t.Context(), name)), "the fourth member is missing")
+			s.create(workers[2])
+			for _, pod := range s.awaitBound(name) {
+				record := s.allocation(pod)
+				assert.Equal(t, s.namespace+"/"+name, record.Gang)
+				assert.Equal(t, pod.Name != server.Name, len(record.Cards) == 1, pod.Name)
+			}
+			s.clear()
+		})
+	}
+}
+
 func TestPodGroupSaysWhyItWaits(t *testing.T) {
 	s := newScene(t, machine{count: 1, mode: "topology"})
 	startScheduler(t)

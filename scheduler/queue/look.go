@@ -66,7 +66,7 @@ func (p *planner) lookNew(e *entry) {
 		p.hold(e)
 	case !j.suspended:
 		p.hold(e)
-	case !j.declined && (j.asked || j.wanted || !j.started && (e.leaf != "" || p.bar.Holds(j.namespace, j.leaf))):
+	case !j.declined && (j.asked || j.wanted || !j.started && (e.leaf != "" || j.leaf != "" && p.tree != nil || p.bar.Holds(j.namespace, j.leaf))):
 		if p.units[e.id()] == nil { // else that of an earlier job of this name, which is going
 			p.out.enqueue = append(p.out.enqueue, e)
 			p.describe(e)
@@ -141,7 +141,7 @@ func (p *planner) wait(e *entry) {
 	case p.tree == nil:
 		reason = "there is no quota tree"
 	case e.leaf == "" && e.job.leaf != "":
-		reason = fmt.Sprintf("its pods name the quota %s, which is no leaf of the quota tree", e.job.leaf)
+		reason = p.tree.empty.Lacks(e.job.leaf)
 	case e.leaf == "":
 		reason = fmt.Sprintf("its namespace %s belongs to no leaf of the quota tree", e.job.namespace)
 	default:

@@ -135,6 +135,7 @@ func TestWhatIsQueued(t *testing.T) {
 		"suspended in a leaf":              {nil, "enqueue a", 0},
 		"suspended in no leaf":             {elsewhere, "", 0},
 		"suspended, naming a leaf":         {both(elsewhere, func(j *batchv1.Job) { j.Spec.Template.Labels = map[string]string{contract.QuotaLabel: "leaf"} }), "enqueue a", 0},
+		"suspended, naming no leaf":        {both(elsewhere, func(j *batchv1.Job) { j.Spec.Template.Labels = map[string]string{contract.QuotaLabel: "typo"} }), "enqueue a", 0},
 		"suspended after it ran":           {started, "", 0},
 		"running":                          {released, "", 1},
 		"finished":                         {both(released, finished), "", 0},

@@ -2,8 +2,10 @@ package gang
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -135,11 +137,7 @@ func (p *Plugin) report(key string, state inventory.GangState) {
 	}
 	var odd []inventory.Problem
 	for _, problem := range state.Problems {
-		if !g.reported[problem.Text] {
-			if g.reported == nil {
-				g.reported = map[string]bool{}
-			}
-			g.reported[problem.Text] = true
+		if g.reportOnce(problem.Text) {
 			odd = append(odd, problem)
 		}
 	}
@@ -166,6 +164,36 @@ func (p *Plugin) report(key string, state inventory.GangState) {
 	if overdue {
 		p.news.add(key)
 	}
+}
+
+// tellApart says which host ports keep members of a gang from each other's nodes, once.
+func (p *Plugin) tellApart(d inventory.Decision) {
+	about := regarding(d.GangState)
+	if len(d.Ports) == 0 || about == nil {
+		return
+	}
+	text := fmt.Sprintf("members of gang %s are on more nodes than they need otherwise, because several of them ask for the host port %s, "+
+		"which only one pod of a node can have. Give them ports of their own, or leave out hostNetwork", d.Gang.ID, strings.Join(d.Ports, ", "))
+	p.mu.Lock()
+	g, ok := p.gangs[d.Key]
+	fresh := ok && g.reportOnce(text)
+	p.mu.Unlock()
+	if fresh {
+		p.handle.EventRecorder().Eventf(about, nil, corev1.EventTypeWarning, "HostPortsApart", "Scheduling", "%s", text)
+	}
+}
+
+// reportOnce notes what is published of the gang, and reports whether it is new. The plugin's
+// lock must be held.
+func (g *gang) reportOnce(text string) bool {
+	if g.reported[text] {
+		return false
+	}
+	if g.reported == nil {
+		g.reported = map[string]bool{}
+	}
+	g.reported[text] = true
+	return true
 }
 
 // warn says on a pod that its allocation record was changed, and does not count.

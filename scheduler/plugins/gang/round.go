@@ -62,6 +62,7 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*seat, 
 		return nil, hold("%s", text)
 	}
 	r := p.open(key, pod, d.Seats, order)
+	p.tellApart(d)
 	s := r.seats[pod.UID]
 	if s == nil || len(r.seats) > 1 {
 		p.enqueue(ctx, key, d.GangState)

@@ -1,0 +1,61 @@
+package placement_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+// Ports are named where they cost the gang nodes, and nowhere else.
+func TestPortsApart(t *testing.T) {
+	with := func(n int, ports ...string) placement.Request {
+		request := cards(n)
+		request.HostPorts = ports
+		return request
+	}
+	for name, test := range map[string]struct {
+		roles   []placement.Role
+		running []placement.Assignment
+		want    []string
+	}{
+		"one port for two roles":      {[]placement.Role{role("master", 1, with(1, "TCP/2")), role("worker", 1, with(1, "TCP/2"))}, nil, []string{"TCP/2"}},
+		"one port for one role":       {[]placement.Role{role("worker", 2, with(1, "TCP/2", "TCP/1"))}, nil, []string{"TCP/1", "TCP/2"}},
+		"beside one that runs":        {[]placement.Role{role("worker", 2, with(1, "TCP/2"))}, []placement.Assignment{{Member: "worker-0", Node: "n0"}}, []string{"TCP/2"}},
+		"ports of their own":          {[]placement.Role{role("master", 1, with(1, "TCP/1")), role("worker", 1, with(1, "TCP/2"))}, nil, nil},
+		"the same numbers of UDP":     {[]placement.Role{role("master", 1, with(1, "TCP/1")), role("worker", 1, with(1, "UDP/1"))}, nil, nil},
+		"whole nodes":                 {[]placement.Role{role("worker", 2, with(8, "TCP/2"))}, nil, nil},
+		"no ports, and not one node":  {[]placement.Role{role("worker", 2, with(8))}, nil, nil},
+		"as many nodes without ports": {[]placement.Role{role("worker", 2, with(5, "TCP/2"))}, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := topologyView(2)
+			g := placement.Gang{ID: "ml/a", Roles: test.roles, Running: test.running}
+			for _, a := range test.running {
+				v.AddPod(placement.Pod{ID: "ml/" + a.Member, Gang: g.ID, Node: a.Node, Request: test.roles[0].Request, Own: 1})
+			}
+			result := v.Plan(g)
+			require.NotNil(t, result.Placement, result.Verdict.String())
+			assert.Equal(t, test.want, v.PortsApart(g, *result.Placement))
+		})
+	}
+}
+
+// Who waits for a port is told which, and whether it is the gang itself that has it.
+func TestPortInTheWay(t *testing.T) {
+	request := cards(1)
+	request.HostPorts = []string{"TCP/23456"}
+	g := placement.Gang{ID: "ml/a", Roles: []placement.Role{role("master", 1, request), role("worker", 1, request)}}
+	v := topologyView(1)
+	verdict := v.Plan(g).Verdict
+	assert.Equal(t, placement.HostPortShared, verdict.Reasons[0].Code)
+	assert.Contains(t, verdict.String(), "1 of 2 members fit: 1 node has the host port TCP/23456 taken by another member of the gang for worker-0")
+	assert.Equal(t, "pool size 2 (now 1) for pool v100", verdict.Fixes[0].Text)
+
+	v.AddPod(placement.Pod{ID: "other", Node: "n0", Request: request, Own: 1})
+	verdict = v.Plan(g).Verdict
+	assert.Equal(t, placement.HostPortTaken, verdict.Reasons[0].Code)
+	assert.Contains(t, verdict.String(), "0 of 2 members fit: 1 node has the host port TCP/23456 taken for master-0")
+}

@@ -28,6 +28,9 @@ type Allocation struct {
 	RingGBps float64 `json:"ringGBps,omitempty"`
 	// NVLinkRings counts the edge-disjoint NVLink rings among Visible.
 	NVLinkRings int `json:"nvlinkRings,omitempty"`
+	// NotAsPlanned says why the gang is not where [PlannedPlacement] has it, "" when it is, or
+	// when nothing was planned.
+	NotAsPlanned string `json:"notAsPlanned,omitempty"`
 }
 
 // CardShare is a part of one card.

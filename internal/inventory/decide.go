@@ -128,6 +128,7 @@ func (c *Cache) Decide(key string, limits Limits, approve func(*Decision) bool) 
 		seat := Seat{Member: a.Member, Pod: d.Pods[a.Member]}
 		owner, _ := GangKey(seat.Pod)
 		seat.Record = c.record(owner, a)
+		seat.Record.NotAsPlanned = d.Result.Verdict.NotAsPlanned
 		d.Seats = append(d.Seats, seat)
 	}
 	bound := make([]*corev1.Pod, len(d.Seats))

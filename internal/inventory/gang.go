@@ -31,6 +31,7 @@ const (
 	ReasonInvalidReplicaCount = "InvalidReplicaCount"
 	ReasonCountsDisagree      = "ReplicaCountsDisagree"
 	ReasonInvalidCardCount    = "InvalidCardCount"
+	ReasonInvalidPlan         = "InvalidPlannedPlacement"
 )
 
 // defaultRole is the role of pods that no training operator labelled.
@@ -294,7 +295,32 @@ func gang(members []member, podGroup *unstructured.Unstructured, tree *quota.Tre
 		}
 	}
 	slices.SortFunc(g.Roles, func(a, b placement.Role) int { return cmp.Compare(a.Name, b.Name) })
+	if c.running < c.present {
+		planned, odd := plannedFor(pods)
+		g.Planned, problems = planned, append(problems, odd...)
+	}
 	return g, problems
+}
+
+// plannedFor reads where a plan puts the pods of a gang from the first that carries it.
+func plannedFor(pods []*corev1.Pod) (planned []placement.Planned, problems []Problem) {
+	for _, p := range pods {
+		record, ok, err := contract.PlannedPlacementFrom(p.Annotations)
+		if err != nil {
+			return nil, []Problem{{Reason: ReasonInvalidPlan, Text: err.Error() + "; the gang is placed as if there was none"}}
+		}
+		if !ok {
+			continue
+		}
+		for _, n := range record.Nodes {
+			for member, cards := range n.Members {
+				planned = append(planned, placement.Planned{Member: member, Node: n.Node, Cards: cards})
+			}
+		}
+		slices.SortFunc(planned, func(a, b placement.Planned) int { return naturalCompare(a.Member, b.Member) })
+		return planned, nil
+	}
+	return nil, nil
 }
 
 // gangID is "namespace/name" of the pod's gang, or of the pod on its own.

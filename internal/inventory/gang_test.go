@@ -243,6 +243,20 @@ func TestGangRunning(t *testing.T) {
 	}}, g.Running)
 }
 
+func TestGangWithAPlanThatCannotBeRead(t *testing.T) {
+	for text, want := range map[string]string{
+		"[]": "is not a planned placement", `{"version":9}`: "has version 9; this program reads version 1",
+	} {
+		pods := workers(1)
+		pods[0].Annotations = map[string]string{contract.PlannedPlacementAnnotation: text}
+		g, problems := Gang(pods, nil, nil)
+		assert.Nil(t, g.Planned)
+		require.Len(t, problems, 1)
+		assert.Equal(t, ReasonInvalidPlan, problems[0].Reason)
+		assert.Contains(t, problems[0].Text, want)
+	}
+}
+
 func TestGangLeavesOutPodsThatAreGone(t *testing.T) {
 	pods := workers(3)
 	inPhase(corev1.PodFailed)(pods[0])

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
@@ -36,4 +37,35 @@ func TestPlannerGang(t *testing.T) {
 	gang, err = plain().PlannerGang(nil)
 	require.NoError(t, err)
 	assert.Equal(t, "default/plain", gang.ID, "pods without gang labels are planned under the job's name")
+}
+
+// The plan travels on the pods of one role, from which the scheduler reads it, and is no
+// part of what the user has written.
+func TestPlannedPlacementTravels(t *testing.T) {
+	s := distNCCL()
+	record := contract.PlannedPlacement{Nodes: []contract.PlannedNode{
+		{Node: "v100[0]", Members: map[string][]int{"master-0": {0, 1}, "worker-0": {4}}, RingGBps: 50, NVLinkRings: 2},
+		{Node: "v100[1]", Members: map[string][]int{"worker-1": {}}},
+	}}
+	text, err := record.Text()
+	require.NoError(t, err)
+	s.Planned = text
+	obj, err := s.Render()
+	require.NoError(t, err)
+	pods, err := Pods(obj)
+	require.NoError(t, err)
+	for _, p := range pods {
+		_, carries := p.Annotations[contract.PlannedPlacementAnnotation]
+		assert.Equal(t, p.Labels[contract.JobReplicaTypeLabel] == contract.ReplicaMaster, carries, p.Name)
+	}
+	gang, err := s.PlannerGang(nil)
+	require.NoError(t, err)
+	assert.Equal(t, []placement.Planned{
+		{Member: "master-0", Node: "v100[0]", Cards: []int{0, 1}}, {Member: "worker-0", Node: "v100[0]", Cards: []int{4}}, {Member: "worker-1", Node: "v100[1]", Cards: []int{}},
+	}, gang.Planned)
+	parsed, err := Parse(obj)
+	require.NoError(t, err)
+	replace, inPlace := Diff(s, parsed)
+	assert.Empty(t, replace)
+	assert.Empty(t, inPlace)
 }

@@ -119,7 +119,9 @@ type Spec struct {
 	// Owner is the stamp of the configuration that creates the job, on the job and its pods; "" for none.
 	Owner string
 	// Arena adds the marks by which `arena list`, `get` and `delete` know the job.
-	Arena               bool
+	Arena bool
+	// Planned is the [contract.PlannedPlacement] of the job as text, "" for none.
+	Planned             string
 	Labels, Annotations map[string]string
 }
 

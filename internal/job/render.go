@@ -35,7 +35,7 @@ func (s Spec) Render() (*unstructured.Unstructured, error) {
 			Namespace:   s.Namespace,
 			Name:        s.Name,
 			Labels:      merge(s.Labels, ours, s.arenaLabels()),
-			Annotations: merge(s.Annotations, s.arenaAnnotations(), s.queueAnnotations()),
+			Annotations: merge(s.Annotations, s.arenaAnnotations(), s.queueAnnotations(), s.plannedAnnotations()),
 		},
 		Spec: objectSpec{RunPolicy: runPolicy{
 			CleanPodPolicy:          s.CleanPodPolicy,
@@ -98,13 +98,17 @@ func (s Spec) replicaSpec(role string, ours map[string]string) replicaSpec {
 	if len(s.Pools) > 0 && !s.Late(role) {
 		spec.Affinity = inPools(s.Pools)
 	}
+	annotations := merge(s.Annotations, s.arenaAnnotations())
+	if role == s.carrier() {
+		annotations = merge(annotations, s.plannedAnnotations())
+	}
 	return replicaSpec{
 		Replicas:      ptr.To(r.Replicas),
 		RestartPolicy: s.RestartPolicy,
 		Template: corev1.PodTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{
 				Labels:      merge(s.Labels, ours, s.gangLabels(), s.quotaLabels(), s.shareLabels(r), s.arenaPodLabels(role)),
-				Annotations: merge(s.Annotations, s.arenaAnnotations()),
+				Annotations: annotations,
 			},
 			Spec: spec,
 		},
@@ -134,6 +138,25 @@ func (s Spec) queueAnnotations() map[string]string {
 		return nil
 	}
 	return map[string]string{contract.QueueAnnotation: strconv.FormatBool(s.Queue)}
+}
+
+// plannedAnnotations tell the scheduler, and a later import, where the plan puts the members.
+func (s Spec) plannedAnnotations() map[string]string {
+	if s.Planned == "" {
+		return nil
+	}
+	return map[string]string{contract.PlannedPlacementAnnotation: s.Planned}
+}
+
+// carrier is the role whose pods carry the planned placement: the one with the fewest members.
+func (s Spec) carrier() string {
+	carrier := ""
+	for _, role := range s.RoleNames() {
+		if !s.Late(role) && s.Roles[role].Replicas > 0 && (carrier == "" || s.Roles[role].Replicas < s.Roles[carrier].Replicas) {
+			carrier = role
+		}
+	}
+	return carrier
 }
 
 func (s Spec) quotaLabels() map[string]string {

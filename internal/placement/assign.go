@@ -8,9 +8,8 @@ func (p *planner) assign(s selection) []Assignment {
 	for _, pick := range s.picks {
 		here := make([]int32, 0, pick.trial.members)
 		for _, class := range pick.trial.order {
-			n := pick.trial.take[class]
-			here = append(here, places[class][:n]...)
-			places[class] = places[class][n:]
+			next, rest := p.handOut(places[class], pick.trial.take[class], list, p.nodes[pick.node])
+			here, places[class] = append(here, next...), rest
 		}
 		d.deal(p.nodes[pick.node], pick.trial, here)
 	}
@@ -18,6 +17,22 @@ func (p *planner) assign(s selection) []Assignment {
 		d.joinRack()
 	}
 	return list
+}
+
+// handOut chooses n of the positions in the list for a node: those that were planned there, or
+// the first ones.
+func (p *planner) handOut(open []int32, n int, list []Assignment, at *node) (next, rest []int32) {
+	if p.spots == nil {
+		return open[:n], open[n:]
+	}
+	for _, i := range open {
+		if p.spots[list[i].Member].node.Name == at.Name {
+			next = append(next, i)
+		} else {
+			rest = append(rest, i)
+		}
+	}
+	return next, rest
 }
 
 // placement is what a selection gives the members.

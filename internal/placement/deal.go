@@ -41,13 +41,24 @@ func (d *dealer) deal(n *node, t *trial, here []int32) {
 	case n.Mode.shared():
 		room := n.free.clone()
 		for _, class := range t.order {
-			for i, shares := range room.take(d.classes[class].request, t.take[class], d.mix) {
-				d.list[here[i]].Shares = shares
-			}
+			d.shares(room, d.classes[class].request, here[:t.take[class]])
 			here = here[t.take[class]:]
 		}
 	case t.cards > 0:
 		d.wholeCards(n, t, here)
+	}
+}
+
+// shares gives the members at the positions, which ask for the same, their parts of cards.
+func (d *dealer) shares(room *capacity, r *Request, here []int32) {
+	if d.spots == nil || !r.Mode.shared() {
+		for i, shares := range room.take(r, len(here), d.mix) {
+			d.list[here[i]].Shares = shares
+		}
+		return
+	}
+	for _, i := range here {
+		d.list[i].Shares = room.takeFrom(d.spots[d.list[i].Member].cards.Cards(), r.perCard())
 	}
 }
 
@@ -72,7 +83,14 @@ func (d *dealer) wholeCards(n *node, t *trial, here []int32) {
 		sizes[i] = h.cards
 	}
 	running := d.runningCards(n.Name)
-	if running != 0 || d.last.state != n.free || !slices.Equal(d.last.sizes, sizes) {
+	switch {
+	case d.spots != nil && n.Mode == ModeTopology:
+		own := make([]gpu.Set, len(holders))
+		for i, h := range holders {
+			own[i] = d.spots[d.list[h.at].Member].cards
+		}
+		d.last = carved{given: given(n, own, running)}
+	case running != 0 || d.last.state != n.free || !slices.Equal(d.last.sizes, sizes):
 		d.last = carved{state: n.free, sizes: sizes, given: d.carve(n, t.cards, sizes, running)}
 	}
 	members := make([]int32, len(holders))
@@ -90,21 +108,29 @@ func (d *dealer) wholeCards(n *node, t *trial, here []int32) {
 // carve returns the cards and rings of members of the given sizes on a node on which
 // the gang has running cards already.
 func (d *dealer) carve(n *node, total int, sizes []int, running gpu.Set) []Assignment {
-	given := make([]Assignment, len(sizes))
 	if n.Mode == ModeDefault {
-		ring := n.free.ring(total)
-		for i := range given {
-			given[i].Ring = ring
+		list := make([]Assignment, len(sizes))
+		for i := range list {
+			list[i].Ring = n.free.ring(total)
 		}
-		return given
+		return list
 	}
 	set, _ := n.Cards.BestBeside(n.free.cards, total, running, d.spans)
-	visible := set | running
-	ring := n.Cards.Ring(visible)
-	for i, own := range n.Cards.Carve(set, sizes) {
-		given[i] = Assignment{Own: own, Visible: visible, Ring: ring}
+	return given(n, n.Cards.Carve(set, sizes), running)
+}
+
+// given is what members have of a node of which they get cards.
+func given(n *node, own []gpu.Set, running gpu.Set) []Assignment {
+	visible := running
+	for _, set := range own {
+		visible |= set
 	}
-	return given
+	ring := n.Cards.Ring(visible)
+	list := make([]Assignment, len(own))
+	for i, set := range own {
+		list[i] = Assignment{Own: set, Visible: visible, Ring: ring}
+	}
+	return list
 }
 
 // runningCards are the cards that members of the gang hold on the node already.

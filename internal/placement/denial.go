@@ -42,7 +42,7 @@ func (v *View) shape(g *Gang) string {
 		return ""
 	}
 	bare, members := *g, make([]int, len(g.Roles))
-	bare.ID, bare.Roles = "", slices.Clone(g.Roles)
+	bare.ID, bare.Planned, bare.Roles = "", nil, slices.Clone(g.Roles)
 	for i := range bare.Roles {
 		members[i] = len(bare.Roles[i].Members)
 		bare.Roles[i].Members = nil

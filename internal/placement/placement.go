@@ -181,6 +181,9 @@ type Gang struct {
 	Running []Assignment
 	// Limits are the most members of several roles together that nodes take.
 	Limits []NodeLimit
+	// Planned is where an earlier plan put members. They get these places as long as every
+	// member that the gang needs can have its own; else they are planned as if there was none.
+	Planned []Planned
 	// ExcludeNodes are nodes that no member must use; [Role.NodeLimits] are about one role.
 	ExcludeNodes map[string]bool
 	// more is how many members beyond its minimum a running gang claims places for.

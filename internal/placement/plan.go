@@ -17,11 +17,20 @@ import (
 // shapes first, then tries one shape after the other, then the smallest first, and may
 // miss a placement that only another order finds.
 func (v *View) Plan(g Gang) Result {
-	p := newPlanner(v.seen(&g, nil), g)
-	if result, done := p.place(); done {
-		return v.grown(p, result)
+	followed, why, ok := v.follow(&g, false)
+	if ok {
+		return followed
 	}
-	return v.refuse(p)
+	g.Planned = nil
+	p := newPlanner(v.seen(&g, nil), g)
+	result, done := p.place()
+	if done {
+		result = v.grown(p, result)
+	} else {
+		result = v.refuse(p)
+	}
+	result.Verdict.NotAsPlanned = why
+	return result
 }
 
 // Place is Plan for callers that do not ask why: it returns nil when the gang does not fit.
@@ -75,6 +84,8 @@ type planner struct {
 	among, wishes *among
 	// filled is the selection for all members that the quota tree allows.
 	filled *selection
+	// spots are where an earlier plan put the members, nil when any place will do.
+	spots map[string]spot
 }
 
 // class is a group of members with the same request and the same constraints.

@@ -67,6 +67,18 @@ func (v *View) Reclaim(g Gang) Result {
 	if held != nil && held.Evicts && v.valid(held, &g) {
 		return held.Reservation.result()
 	}
+	followed, why, ok := v.follow(&g, true)
+	if ok {
+		return followed
+	}
+	g.Planned = nil
+	result := v.reclaim(g)
+	result.Verdict.NotAsPlanned = why
+	return result
+}
+
+// reclaim is Reclaim for a gang that holds no place, wherever it was planned.
+func (v *View) reclaim(g Gang) Result {
 	if verdict, ok := v.denied(&g); ok {
 		return Result{Verdict: verdict}
 	}

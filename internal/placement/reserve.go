@@ -165,7 +165,7 @@ func (n *node) clashes(p *Pod) bool {
 // members, which may appear after it was made.
 func (h *hold) isFor(g *Gang) bool {
 	bare := func(g Gang) Gang {
-		g.ExcludeNodes, g.Limits = nil, nil
+		g.ExcludeNodes, g.Limits, g.Planned = nil, nil, nil
 		g.Roles = slices.DeleteFunc(slices.Clone(g.Roles), func(r Role) bool { return r.Late })
 		for i := range g.Roles {
 			g.Roles[i].NodeLimits = nil

@@ -24,6 +24,9 @@ type Verdict struct {
 	Fixes []Fix
 	// HeldBy is the gang whose reservation keeps this one from a place, "" for none.
 	HeldBy string
+	// NotAsPlanned says why the gang cannot have the place of [Gang.Planned], "" when it has it
+	// or has none.
+	NotAsPlanned string
 }
 
 // Code names a constraint.

@@ -208,6 +208,42 @@ func Actual(member, node string, record contract.Allocation) Model {
 	}
 }
 
+// Record is the placement as it travels with the job.
+func Record(models []Model) contract.PlannedPlacement {
+	var record contract.PlannedPlacement
+	at := map[string]int{}
+	for _, m := range models {
+		i, known := at[m.Node]
+		if !known {
+			i = len(record.Nodes)
+			at[m.Node] = i
+			record.Nodes = append(record.Nodes, contract.PlannedNode{
+				Node: m.Node, Members: map[string][]int{}, RingGBps: m.RingGBps, NVLinkRings: int(m.NVLinkRings),
+			})
+		}
+		cards := make([]int, len(m.Cards))
+		for j, card := range m.Cards {
+			cards[j] = int(card)
+		}
+		record.Nodes[i].Members[m.Member] = cards
+	}
+	return record
+}
+
+// FromRecord reads what [Record] made, in the order of roles and indexes.
+func FromRecord(record contract.PlannedPlacement) []Model {
+	var models []Model
+	for _, n := range record.Nodes {
+		for member, cards := range n.Members {
+			models = append(models, Model{
+				Member: member, Node: n.Node, Cards: int64s(cards), RingGBps: n.RingGBps, NVLinkRings: int64(n.NVLinkRings),
+			})
+		}
+	}
+	slices.SortFunc(models, func(a, b Model) int { return inOrder(a.Member, b.Member) })
+	return models
+}
+
 func int64s(in []int) []int64 {
 	out := make([]int64, 0, len(in))
 	for _, i := range in {

@@ -32,9 +32,6 @@ type Pool struct {
 	Taints []Taint
 }
 
-// PlannedName is the name of a node that does not exist yet.
-func PlannedName(pool string, ordinal int) string { return fmt.Sprintf("%s[%d]", pool, ordinal) }
-
 // Planned returns the capacity of the pool with size nodes: those of existing, as they
 // are, and new ones from the catalogue for the rest. The last of more existing nodes go.
 // The error says that the instance type or mode is not in the catalogue.
@@ -49,7 +46,7 @@ func (p Pool) Planned(existing Capacity, size int) (Capacity, error) {
 		c.Nodes[i].Labels = p.beside(c.Nodes[i].Labels)
 	}
 	for i := len(c.Nodes); i < size; i++ {
-		c.Nodes = append(c.Nodes, Node{Name: PlannedName(p.Name, i)})
+		c.Nodes = append(c.Nodes, Node{Name: placement.PlannedName(p.Name, i)})
 	}
 	return c.counted(), nil
 }
@@ -184,7 +181,7 @@ func (n Node) freeCards(c Capacity) int64 {
 // since orders the nodes of a capacity in the planner: by their place in the list,
 // with the planned ones behind all others.
 func since(n Node, pool string, place int) int64 {
-	if n.Name == PlannedName(pool, place) {
+	if n.Name == placement.PlannedName(pool, place) {
 		return math.MaxInt64
 	}
 	return int64(place)

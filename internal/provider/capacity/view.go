@@ -78,7 +78,7 @@ func (c Capacity) planned(n Node, place int, template placement.Node) (node plac
 	node.Labels = maps.Clone(c.Labels)
 	node.Labels[corev1.LabelHostname] = n.Name
 	different := []map[string]*string{n.Labels}
-	if n.Name != PlannedName(c.Pool, place) {
+	if n.Name != placement.PlannedName(c.Pool, place) {
 		different = []map[string]*string{c.LiveLabels, n.Labels}
 	}
 	for _, labels := range different {

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +28,11 @@ type Cluster struct {
 	// first is what the first look showed, or why it failed.
 	first *Snapshot
 	err   error
+
+	// latest is what was seen last while things change, at the time taken.
+	latestMu sync.Mutex
+	latest   *Snapshot
+	taken    time.Time
 }
 
 // New returns a cluster that nobody has looked at yet. changing tells whether the walk
@@ -52,6 +58,23 @@ func (c *Cluster) Snapshot(ctx context.Context) (*Snapshot, error) {
 	}
 	c.seen, c.first, c.err = true, snapshot, err
 	return snapshot, err
+}
+
+// Recent returns the cluster as it was at most so long ago, for many who look while things
+// change and need not see what others have just done.
+func (c *Cluster) Recent(ctx context.Context, age time.Duration) (*Snapshot, error) {
+	c.latestMu.Lock()
+	defer c.latestMu.Unlock()
+	if c.latest != nil && time.Since(c.taken) < age {
+		return c.latest, nil
+	}
+	taken := time.Now()
+	snapshot, err := read(ctx, c.client)
+	if err != nil {
+		return nil, err
+	}
+	c.latest, c.taken = snapshot, taken
+	return snapshot, nil
 }
 
 // Pods returns the pods of a namespace ("" for all) that match.

@@ -60,6 +60,13 @@ func (r *trainingJob) Create(ctx context.Context, req resource.CreateRequest, re
 			return
 		}
 	}
+	if resp.Diagnostics.Append(m.carry(ctx, &spec)...); resp.Diagnostics.HasError() {
+		return
+	}
+	stale := r.confirm(ctx, m, spec)
+	if resp.Diagnostics.Append(stale...); resp.Diagnostics.HasError() {
+		return
+	}
 	notes, err := m.notes(ctx, resp.State, spec)
 	var obj *unstructured.Unstructured
 	if err == nil {
@@ -69,7 +76,8 @@ func (r *trainingJob) Create(ctx context.Context, req resource.CreateRequest, re
 		resp.Diagnostics.AddError("Job was not created", session.Sentence(err))
 		return
 	}
-	resp.Diagnostics.Append(r.refresh(ctx, &m, obj)...)
+	_, refreshDiags := r.refresh(ctx, &m, obj)
+	resp.Diagnostics.Append(refreshDiags...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 	if err := tellArena(ctx, client, spec, obj.GetUID()); err != nil {
 		resp.Diagnostics.AddError("Job was created, but arena does not know it", session.Sentence(err))
@@ -86,7 +94,11 @@ func (r *trainingJob) Create(ctx context.Context, req resource.CreateRequest, re
 	}
 	if obj != nil {
 		// The time for the wait may be over; what the job came to is looked up all the same.
-		resp.Diagnostics.Append(r.refresh(context.WithoutCancel(ctx), &m, obj)...)
+		why, refreshDiags := r.refresh(context.WithoutCancel(ctx), &m, obj)
+		resp.Diagnostics.Append(refreshDiags...)
+		if len(stale) == 0 {
+			resp.Diagnostics.Append(m.elsewhere(why)...)
+		}
 		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 	}
 }

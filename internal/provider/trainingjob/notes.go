@@ -13,25 +13,18 @@ import (
 )
 
 // notes are the annotations from which an import makes what the job's object does not
-// tell: where the plan has put the members, and how the user wrote the attributes.
+// tell: how the user wrote the attributes.
 func (m model) notes(ctx context.Context, of tfsdk.State, spec job.Spec) (map[string]string, error) {
 	fail := func(err error) (map[string]string, error) {
 		return nil, fmt.Errorf("describe job %s: %w", spec.ID(), err)
 	}
 	notes := map[string]string{}
-	var diags diag.Diagnostics
-	if planned := placementOf(ctx, m.PlannedPlacement, &diags); planned != nil {
-		text, err := annotation(planned)
-		if err != nil {
-			return fail(err)
-		}
-		notes[contract.PlannedPlacementAnnotation] = text
-	}
 	obj, err := spec.Render()
 	if err != nil {
 		return fail(err)
 	}
 	var derived model
+	var diags diag.Diagnostics
 	diags.Append(written.Blank(ctx, of, &derived)...)
 	diags.Append(derived.adopt(ctx, obj)...)
 	if diags.HasError() {

@@ -2,7 +2,7 @@ package trainingjob
 
 import (
 	"context"
-	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
@@ -75,16 +76,27 @@ func asPlanned(planned, actual []assignment.Model, names map[string]string) type
 	return types.BoolValue(true)
 }
 
-// annotation is the planned placement as the job's object carries it, for an import.
-func annotation(assignments []assignment.Model) (string, error) {
-	text, err := json.Marshal(assignments)
-	return string(text), err
-}
+// longestRecord is the most bytes of a planned placement that travel with a job: what the API
+// server takes of all annotations together is twice as much.
+const longestRecord = 128 << 10
 
-func fromAnnotation(text string) ([]assignment.Model, error) {
-	var assignments []assignment.Model
-	err := json.Unmarshal([]byte(text), &assignments)
-	return assignments, err
+// carry gives the planned placement to the job that is to be written.
+func (m model) carry(ctx context.Context, spec *job.Spec) (diags diag.Diagnostics) {
+	planned := placementOf(ctx, m.PlannedPlacement, &diags)
+	if len(planned) == 0 || diags.HasError() {
+		return diags
+	}
+	text, err := assignment.Record(planned).Text()
+	switch {
+	case err != nil:
+		diags.AddError("Planned placement cannot be written", session.Sentence(err))
+	case len(text) > longestRecord:
+		diags.AddWarning("Planned placement stays behind", fmt.Sprintf(
+			"The placement of the %d members of job %s is too long for its object. The scheduler decides without it, which comes to the same unless the cluster changes before.", len(planned), spec.ID()))
+	default:
+		spec.Planned = text
+	}
+	return diags
 }
 
 func nodesOf(assignments []assignment.Model) []string {

@@ -23,7 +23,6 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/written"
@@ -68,7 +67,8 @@ func (r *trainingJob) Read(ctx context.Context, req resource.ReadRequest, resp *
 	}
 	resp.Diagnostics.Append(m.drift(ctx, obj)...)
 	m.Placed = placed(m.ID, existsMark)
-	resp.Diagnostics.Append(r.refresh(ctx, &m, obj)...)
+	_, diags := r.refresh(ctx, &m, obj)
+	resp.Diagnostics.Append(diags...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
@@ -85,11 +85,12 @@ func finished(m model) bool {
 }
 
 // refresh fills in how the job stands and where its members run.
-func (r *trainingJob) refresh(ctx context.Context, m *model, obj *unstructured.Unstructured) (diags diag.Diagnostics) {
+// why says what kept them from where they were planned, "" when nothing did.
+func (r *trainingJob) refresh(ctx context.Context, m *model, obj *unstructured.Unstructured) (why string, diags diag.Diagnostics) {
 	status, err := job.StatusOf(obj)
 	if err != nil {
 		diags.AddError("Job cannot be read", session.Sentence(err))
-		return diags
+		return why, diags
 	}
 	m.Status = types.StringValue(string(status.Phase))
 	m.StartTime, m.CompletionTime = timeValue(status.Start), timeValue(status.Completion)
@@ -107,11 +108,11 @@ func (r *trainingJob) refresh(ctx context.Context, m *model, obj *unstructured.U
 	seen, err := r.session.Cluster()
 	var actual []assignment.Model
 	if err == nil {
-		actual, err = actualPlacement(ctx, seen, obj)
+		actual, why, err = actualPlacement(ctx, seen, obj)
 	}
 	if err != nil {
 		diags.AddError("Placement cannot be read", session.Sentence(err))
-		return diags
+		return why, diags
 	}
 	if len(actual) == 0 && status.Finished() {
 		actual = placementOf(ctx, m.ActualPlacement, &diags) // its pods were cleaned up
@@ -121,21 +122,22 @@ func (r *trainingJob) refresh(ctx context.Context, m *model, obj *unstructured.U
 	names, err := plannedNames(ctx, seen, obj)
 	if err != nil {
 		diags.AddError("Placement cannot be read", session.Sentence(err))
-		return diags
+		return why, diags
 	}
 	m.PlacementAsPlanned = asPlanned(planned, actual, names)
-	return diags
+	return why, diags
 }
 
-// actualPlacement lists where the members of the job run, in the order of their names.
-func actualPlacement(ctx context.Context, seen *cluster.Cluster, obj *unstructured.Unstructured) ([]assignment.Model, error) {
+// actualPlacement lists where the members of the job run, in the order of their names. why
+// is what the scheduler says of members that are not where they were planned.
+func actualPlacement(ctx context.Context, seen *cluster.Cluster, obj *unstructured.Unstructured) (placed []assignment.Model, why string, err error) {
 	spec, err := job.Parse(obj)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	pods, err := seen.Pods(ctx, spec.Namespace, podLabels(spec).AsSelector())
 	if err != nil {
-		return nil, fmt.Errorf("pods of job %s: %w", spec.ID(), err)
+		return nil, "", fmt.Errorf("pods of job %s: %w", spec.ID(), err)
 	}
 	pods = slices.DeleteFunc(pods, func(pod *corev1.Pod) bool {
 		return spec.Late(pod.Labels[contract.JobReplicaTypeLabel]) || pod.Spec.NodeName == ""
@@ -144,15 +146,15 @@ func actualPlacement(ctx context.Context, seen *cluster.Cluster, obj *unstructur
 		return cmp.Or(cmp.Compare(a.Labels[contract.JobReplicaTypeLabel], b.Labels[contract.JobReplicaTypeLabel]), cmp.Compare(index(a), index(b)))
 	})
 	members := inventory.MemberNames(pods)
-	var placed []assignment.Model
 	for i, pod := range pods {
 		record, _, err := contract.AllocationFrom(pod.Annotations)
 		if err != nil {
-			return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
+			return nil, "", fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
+		why = cmp.Or(why, record.NotAsPlanned)
 		placed = append(placed, assignment.Actual(members[i], pod.Spec.NodeName, record))
 	}
-	return placed, nil
+	return placed, why, nil
 }
 
 // index is the pod's index in its role; a pod without one comes first.
@@ -184,12 +186,7 @@ func plannedNames(ctx context.Context, seen *cluster.Cluster, obj *unstructured.
 		nodes = append(nodes, placement.Node{Name: n.Name, Pool: n.Labels[contract.NodePoolNameLabel], Since: n.CreationTimestamp.Unix()})
 	}
 	slices.SortFunc(nodes, placement.CompareNodes)
-	names, count := map[string]string{}, map[string]int{}
-	for _, n := range nodes {
-		names[capacity.PlannedName(n.Pool, count[n.Pool])] = n.Name
-		count[n.Pool]++
-	}
-	return names, nil
+	return placement.PlannedNames(nodes), nil
 }
 
 // nodesIn returns the nodes of a view in the planner's order.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
@@ -47,13 +48,11 @@ func (m *model) adopt(ctx context.Context, obj *unstructured.Unstructured) (diag
 	m.take(ctx, live, job.Properties(), &diags)
 
 	m.setPlanned(nil)
-	if text, ok := obj.GetAnnotations()[contract.PlannedPlacementAnnotation]; ok {
-		planned, err := fromAnnotation(text)
-		if err != nil {
-			diags.AddWarning("Planned placement is lost", "The job's annotation "+contract.PlannedPlacementAnnotation+" cannot be read: "+session.Sentence(err))
-			return diags
-		}
-		m.setPlanned(planned)
+	switch record, ok, err := contract.PlannedPlacementFrom(obj.GetAnnotations()); {
+	case err != nil:
+		diags.AddWarning("Planned placement is lost", session.Sentence(err))
+	case ok:
+		m.setPlanned(assignment.FromRecord(record))
 	}
 	return diags
 }

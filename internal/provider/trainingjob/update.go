@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -69,6 +70,16 @@ func (r *trainingJob) Update(ctx context.Context, req resource.UpdateRequest, re
 			return
 		}
 	}
+	if resp.Diagnostics.Append(m.carry(ctx, &spec)...); resp.Diagnostics.HasError() {
+		return
+	}
+	var stale diag.Diagnostics
+	if resumed {
+		stale = r.confirm(ctx, m, spec)
+	}
+	if resp.Diagnostics.Append(stale...); resp.Diagnostics.HasError() {
+		return
+	}
 	notes, err := m.notes(ctx, resp.State, spec)
 	var obj *unstructured.Unstructured
 	if err == nil {
@@ -88,7 +99,8 @@ func (r *trainingJob) Update(ctx context.Context, req resource.UpdateRequest, re
 		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 		return
 	}
-	resp.Diagnostics.Append(r.refresh(ctx, &m, obj)...)
+	_, refreshDiags := r.refresh(ctx, &m, obj)
+	resp.Diagnostics.Append(refreshDiags...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 	if before.Suspend == spec.Suspend || finished(m) {
 		return
@@ -97,7 +109,11 @@ func (r *trainingJob) Update(ctx context.Context, req resource.UpdateRequest, re
 		resp.Diagnostics.AddError("Job was changed, but does not follow", session.Sentence(err))
 	}
 	if obj != nil {
-		resp.Diagnostics.Append(r.refresh(context.WithoutCancel(ctx), &m, obj)...)
+		why, refreshDiags := r.refresh(context.WithoutCancel(ctx), &m, obj)
+		resp.Diagnostics.Append(refreshDiags...)
+		if len(stale) == 0 {
+			resp.Diagnostics.Append(m.elsewhere(why)...)
+		}
 		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 	}
 }

@@ -61,6 +61,10 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*seat, 
 		}
 		return nil, hold("%s", text)
 	}
+	if why := d.Result.Verdict.NotAsPlanned; why != "" {
+		p.handle.EventRecorder().Eventf(regarding(d.GangState), nil, corev1.EventTypeWarning, notAsPlanned, "Scheduling",
+			"gang %s is not placed where it was planned: %s", d.Gang.ID, why)
+	}
 	r := p.open(key, pod, d.Seats, order)
 	p.tellApart(d)
 	s := r.seats[pod.UID]

@@ -30,6 +30,9 @@ const (
 // failedScheduling is the reason of events on pods that wait, as kube-scheduler calls it.
 const failedScheduling = "FailedScheduling"
 
+// notAsPlanned is the reason of the event of a gang that is placed elsewhere than a plan said.
+const notAsPlanned = "NotAsPlanned"
+
 // wait is why a gang waits.
 type wait struct {
 	// cause is what kind of reason it is, without numbers and names.

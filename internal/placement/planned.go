@@ -1,0 +1,255 @@
+package placement
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+)
+
+// Planned is where an earlier plan put one member of a gang.
+type Planned struct {
+	Member string
+	// Node is the node's name, or [PlannedName] of one that did not exist then.
+	Node string
+	// Cards are the NVML indexes of the member's cards, of which it has the whole or a part;
+	// none where the device plugin picks them.
+	Cards []int
+}
+
+// PlannedName is the name of a node that does not exist yet: the i-th of its pool in the
+// planner's order, from 0.
+func PlannedName(pool string, i int) string { return fmt.Sprintf("%s[%d]", pool, i) }
+
+// PlannedNames are the names of nodes by those that they had before they existed. The
+// nodes must be in the planner's order ([CompareNodes]), and all nodes of their pools.
+func PlannedNames(nodes []Node) map[string]string {
+	names, count := map[string]string{}, map[string]int{}
+	for _, n := range nodes {
+		if n.Pool != "" {
+			names[PlannedName(n.Pool, count[n.Pool])] = n.Name
+			count[n.Pool]++
+		}
+	}
+	return names
+}
+
+// spot is the place of a planned member.
+type spot struct {
+	node  *node
+	cards gpu.Set
+}
+
+// asPlanned places a gang where an earlier plan put it, as the cluster will be once pods
+// have gone. It does so only when every member that needs a place has the one of that plan;
+// otherwise why says what stands against it.
+func (v *View) asPlanned(g *Gang, gone []*Pod) (result Result, why string) {
+	c := v.seen(g, gone)
+	p := newPlanner(c, *g)
+	spots, why := p.spotsOf(g.Planned)
+	if why == "" {
+		why = p.blockedAt(spots)
+	}
+	if why != "" {
+		return Result{}, why
+	}
+	bound := newPlanner(c, g.boundTo(spots, c.nodes))
+	bound.spots = spots
+	result, ok := bound.place()
+	if !ok {
+		return Result{}, "not all members fit where they were planned"
+	}
+	return result, ""
+}
+
+// spotsOf finds the places of the members to place.
+func (p *planner) spotsOf(planned []Planned) (spots map[string]spot, why string) {
+	nodes := make(map[string]*node, len(p.nodes))
+	count := map[string]int{}
+	for _, n := range p.nodes {
+		nodes[n.Name] = n
+		if n.Pool != "" {
+			nodes[PlannedName(n.Pool, count[n.Pool])] = n
+			count[n.Pool]++
+		}
+	}
+	due := map[string]bool{}
+	for _, b := range p.due {
+		for _, name := range b.names {
+			due[name] = true
+		}
+	}
+	spots = map[string]spot{}
+	for _, at := range planned {
+		n := nodes[at.Node]
+		switch {
+		case n == nil && due[at.Member]:
+			return nil, fmt.Sprintf("node %s, where %s was planned, does not exist", at.Node, at.Member)
+		case due[at.Member]:
+			cards, ok := n.cardsAt(at.Cards)
+			if !ok {
+				return nil, fmt.Sprintf("node %s has no GPU %s, which %s was planned on", n.Name, strings.Trim(fmt.Sprint(at.Cards), "[]"), at.Member)
+			}
+			spots[at.Member] = spot{n, cards}
+		case n == nil || !slices.ContainsFunc(p.running[n.Name], func(a Assignment) bool { return a.Member == at.Member }):
+			return nil, fmt.Sprintf("%s runs elsewhere than it was planned", at.Member)
+		}
+	}
+	if len(spots) < p.needed || len(spots) == 0 {
+		return nil, fmt.Sprintf("%d of %d members were planned", len(spots), p.needed)
+	}
+	return spots, ""
+}
+
+// cardsAt translates NVML indexes to the positions of a node's cards.
+func (n *node) cardsAt(indexes []int) (set gpu.Set, ok bool) {
+	if len(indexes) == 0 {
+		return 0, true
+	}
+	if n.Cards == nil {
+		return 0, false
+	}
+	cards := n.Cards.Machine().Cards
+	for _, index := range indexes {
+		at := slices.IndexFunc(cards, func(c gpu.Card) bool { return c.Index == index })
+		if at < 0 {
+			return 0, false
+		}
+		set |= gpu.SetOf(at)
+	}
+	return set, true
+}
+
+// blockedAt says what keeps the first of the members from its spot that cannot have it, ""
+// when nothing on its node does.
+func (p *planner) blockedAt(spots map[string]spot) string {
+	rooms := map[*node]*capacity{}
+	for _, b := range p.due {
+		class := &p.classes[b.class]
+		for _, name := range b.names {
+			at, planned := spots[name]
+			if !planned {
+				continue
+			}
+			n := at.node
+			why := p.refusal(n, class, &domain{})
+			room := rooms[n]
+			if room == nil {
+				room = n.free.clone()
+				rooms[n] = room
+			}
+			bare := Request{Resources: class.request.Resources, HostPorts: class.request.HostPorts}
+			if why.code == "" {
+				_, why = room.fitsWhy(&bare, 1)
+			}
+			if why.code != "" {
+				return fmt.Sprintf("node %s, where %s was planned, %s", n.Name, name, strings.TrimPrefix(p.text(why, 1, selection{}), "1 node "))
+			}
+			room.take(&bare, 1, nil)
+			if !room.takeAt(class.request, at.cards) {
+				return fmt.Sprintf("%s of node %s, where %s was planned, cannot be had", cardsText(n, at.cards), n.Name, name)
+			}
+		}
+	}
+	return ""
+}
+
+// takeAt takes what a request asks of cards from these cards, and reports whether they have it.
+func (c *capacity) takeAt(r *Request, cards gpu.Set) bool {
+	switch {
+	case r.Mode == ModeTopology:
+		if c.mode != r.Mode || cards.Len() != r.Cards || cards&^c.cards != 0 {
+			return false
+		}
+		c.cards &^= cards
+	case r.Mode.shared():
+		if cards.Len() != r.spread() || len(c.shares) == 0 {
+			return false
+		}
+		for _, card := range cards.Cards() {
+			if c.shares[card].holds(r.perCard()) == 0 {
+				return false
+			}
+		}
+		c.takeFrom(cards.Cards(), r.perCard())
+	}
+	return true
+}
+
+// cardsText names cards of a node as users know them: "GPU 0, 3".
+func cardsText(n *node, cards gpu.Set) string {
+	if cards == 0 {
+		return "the GPUs"
+	}
+	var indexes []string
+	for _, at := range cards.Cards() {
+		indexes = append(indexes, strconv.Itoa(n.Cards.Machine().Cards[at].Index))
+	}
+	return "GPU " + strings.Join(indexes, ", ")
+}
+
+// boundTo is the gang with members for the spots alone, each role with as many on each node
+// as the spots have there.
+func (g *Gang) boundTo(spots map[string]spot, nodes []*node) Gang {
+	bound, runs := *g, map[string]bool{}
+	for _, a := range g.Running {
+		runs[a.Member] = true
+	}
+	bound.Roles, bound.Minimum = nil, 0
+	for _, role := range g.Roles {
+		if role.Late {
+			continue
+		}
+		limits := make(map[string]int, len(nodes))
+		for _, n := range nodes {
+			limits[n.Name] = 0
+		}
+		role.Members = slices.DeleteFunc(slices.Clone(role.Members), func(name string) bool {
+			at, planned := spots[name]
+			if planned {
+				limits[at.node.Name]++
+			}
+			return !planned && !runs[name]
+		})
+		for name, most := range role.NodeLimits {
+			limits[name] = min(limits[name], most)
+		}
+		role.NodeLimits = limits
+		if len(role.Members) > 0 {
+			bound.Roles = append(bound.Roles, role)
+		}
+	}
+	return bound
+}
+
+// follow plans a gang where an earlier plan put it. Where that place is free once those have
+// gone that are leaving, the result is a reservation that waits for them; waits allows that.
+// ok is false when the gang has to be placed elsewhere, why then says why.
+func (v *View) follow(g *Gang, waits bool) (result Result, why string, ok bool) {
+	if len(g.Planned) == 0 {
+		return Result{}, "", false
+	}
+	result, why = v.asPlanned(g, nil)
+	if why == "" || !waits {
+		return result, why, why == ""
+	}
+	leaving, _ := v.runningGangs(g.ID, func(*Pod) bool { return false })
+	if len(leaving) == 0 || slices.ContainsFunc(leaving, func(r *runningGang) bool { return r.Gang == g.ID }) {
+		return Result{}, why, false
+	}
+	result, still := v.asPlanned(g, podsOf(leaving))
+	if still != "" {
+		return Result{}, why, false
+	}
+	nodes := map[string]bool{}
+	for _, a := range result.Placement.Assignments {
+		nodes[a.Node] = true
+	}
+	r := Reservation{Gang: *g, Placement: *result.Placement, Evicts: true}
+	for _, gone := range near(leaving, nodes) {
+		r.After = append(r.After, gone.Victim)
+	}
+	return r.result(), "", true
+}

@@ -223,7 +223,7 @@ func pick[T any](g *generator, list ...T) T { return list[g.IntN(len(list))] }
 func (g *generator) first() configuration {
 	var c configuration
 	for i := range 1 + g.IntN(2) {
-		p := pool{name: fmt.Sprintf("%s-p%d", g.id, i), size: 1 + g.IntN(2), mode: pick(g, "topology", "topology", "topology", "default", "core_mem")}
+		p := pool{name: fmt.Sprintf("%s-p%d", g.id, i), size: 1 + g.IntN(3), mode: pick(g, "topology", "topology", "topology", "default", "core_mem")}
 		p.instanceType = pick(g, "ecs.gn6v-c8g1.4xlarge", "ecs.gn6v-c8g1.8xlarge", "ecs.gn6v-c10g1.20xlarge")
 		if p.mode == "core_mem" {
 			p.instanceType = pick(g, "ecs.gn6i-c24g1.12xlarge", "ecs.gn6i-c24g1.24xlarge")
@@ -237,7 +237,7 @@ func (g *generator) first() configuration {
 	if g.chance(50) {
 		for i := range 1 + g.IntN(2) {
 			low := g.IntN(5)
-			l := leaf{name: fmt.Sprintf("%s-l%d", g.id, i), min: low, max: low + 1 + g.IntN(8)}
+			l := leaf{name: fmt.Sprintf("%s-l%d", g.id, i), min: low, max: low + 2 + g.IntN(12)}
 			if i == 1 && g.chance(50) {
 				l.namespace = otherNamespace
 			}
@@ -256,7 +256,7 @@ func (g *generator) job(c configuration) job {
 	p := pick(g, c.pools...)
 	j := job{
 		key: fmt.Sprintf("j%d", g.jobs), name: fmt.Sprintf("%s-j%d", g.id, g.jobs), namespace: "default",
-		framework: pick(g, "pytorch", "mpi"), mode: p.mode, workers: 1 + g.IntN(3), gpus: pick(g, 1, 1, 2, 2, 4),
+		framework: pick(g, "pytorch", "mpi"), mode: p.mode, workers: 1 + g.IntN(3), gpus: pick(g, 1, 1, 1, 2, 2, 4),
 		pools: []string{p.name}, image: 1,
 	}
 	if p.mode == "core_mem" {

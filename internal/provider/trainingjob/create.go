@@ -183,7 +183,7 @@ func (r *trainingJob) planOnCluster(ctx context.Context, m *model, spec job.Spec
 		return diags
 	}
 	if result.Placement == nil {
-		tflog.Warn(ctx, "the job will wait", map[string]any{"job": spec.ID(), "reason": result.Verdict.String()})
+		diags.AddAttributeWarning(path.Root("planned_placement"), "Job will wait", fmt.Sprintf("Job %s does not fit now. %s", spec.ID(), result.Verdict))
 		m.setPlanned(nil)
 		return diags
 	}

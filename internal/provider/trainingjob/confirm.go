@@ -9,7 +9,6 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
-	"github.com/hashicorp/terraform-plugin-log/tflog"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
@@ -20,119 +19,50 @@ import (
 )
 
 const (
-	// handover is how long a new job waits for jobs of its configuration that stand where it
-	// was planned: Terraform may delete them at the same time, or a little later.
-	handover  = 30 * time.Second
-	lookAgain = time.Second
+	// recent is how old what many jobs look at may be that are created at the same time.
+	recent = time.Second
 	// settling is how long a new node may lack what its agents have yet to report.
 	settling = 5 * time.Minute
 )
 
-// outlook is what a planned job meets on the cluster as it is now.
-type outlook struct {
-	snapshot *cluster.Snapshot
-	// result is what the scheduler would do now.
-	result placement.Result
-	// withoutOwn is the same as if no other job of the configuration was there.
-	withoutOwn placement.Result
-	// settling tells that a node of the planned place is new, or does not exist yet.
-	settling bool
-}
-
-func (o outlook) asPlanned() bool { return o.result.Verdict.NotAsPlanned == "" }
-
 // confirm looks, before a job starts, whether it gets the place that its plan has promised.
-// Other jobs of the configuration that are there still get some time to leave. A job that
-// will be placed elsewhere is announced, one that does not fit any more is refused.
+// A job that will be placed elsewhere is announced, one that does not fit any more is refused.
 func (r *trainingJob) confirm(ctx context.Context, m model, spec job.Spec) (diags diag.Diagnostics) {
 	c := r.checker(m, spec)
 	planned := placementOf(ctx, m.PlannedPlacement, &diags)
 	if len(planned) == 0 || spec.Suspend || c.level == session.CheckOff || diags.HasError() {
 		return diags
 	}
-	var now outlook
-	for end := time.Now().Add(handover); ; {
-		var err error
-		if now, err = r.outlook(ctx, c, planned); err != nil {
-			diags.AddWarning("Planned placement is not confirmed", session.Sentence(err))
-			return diags
-		}
-		if now.asPlanned() || now.withoutOwn.Verdict.NotAsPlanned != "" || time.Now().After(end) {
-			break
-		}
-		tflog.Info(ctx, "the job waits for others of this configuration to leave its place", map[string]any{"job": spec.ID()})
-		select {
-		case <-ctx.Done():
-			return diags
-		case <-time.After(lookAgain):
-		}
-	}
-	if !now.asPlanned() && !now.settling {
-		diags.Append(r.stale(c, now)...)
-	}
-	return diags
-}
-
-// outlook looks at the cluster.
-func (r *trainingJob) outlook(ctx context.Context, c checker, planned []assignment.Model) (o outlook, err error) {
 	seen, err := r.session.Cluster()
+	var snapshot *cluster.Snapshot
+	if err == nil {
+		snapshot, err = seen.Recent(ctx, recent)
+	}
+	var view *placement.View
+	if err == nil {
+		view, err = snapshot.View()
+	}
+	var gang placement.Gang
+	if err == nil {
+		gang, err = c.gang(snapshot, view.Quota())
+	}
 	if err != nil {
-		return outlook{}, err
+		diags.AddWarning("Planned placement is not confirmed", session.Sentence(err))
+		return diags
 	}
-	if o.snapshot, err = seen.Recent(ctx, lookAgain); err != nil {
-		return outlook{}, err
+	result := view.Reclaim(gang)
+	if result.Verdict.NotAsPlanned == "" || settles(planned, snapshot.Nodes, view) {
+		return diags
 	}
-	view, err := o.snapshot.View()
-	if err != nil {
-		return outlook{}, err
-	}
-	gang, err := c.gang(o.snapshot, view.Quota())
-	if err != nil {
-		return outlook{}, err
-	}
-	o.settling = isNew(planned, o.snapshot.Nodes, placement.PlannedNames(nodesIn(view)))
-	if o.result = view.Reclaim(gang); o.asPlanned() {
-		return o, nil
-	}
-	live := o.snapshot.Live(r.session.Owns)
-	for _, pod := range live.Pods {
-		if live.Own[pod.Job] && pod.Job != c.spec.ID() {
-			view.RemovePod(pod.ID)
-		}
-	}
-	o.withoutOwn = view.Reclaim(gang)
-	return o, nil
-}
-
-// isNew reports whether a planned node does not exist yet, or not for long.
-func isNew(planned []assignment.Model, nodes []corev1.Node, names map[string]string) bool {
-	created := map[string]time.Time{}
-	for i := range nodes {
-		created[nodes[i].Name] = nodes[i].CreationTimestamp.Time
-	}
-	return slices.ContainsFunc(planned, func(m assignment.Model) bool {
-		if at, exists := created[m.Node]; exists {
-			return time.Since(at) < settling
-		}
-		name, exists := names[m.Node]
-		return strings.HasSuffix(m.Node, "]") && (!exists || time.Since(created[name]) < settling)
-	})
-}
-
-// stale says what has become of a plan that cannot be kept.
-func (r *trainingJob) stale(c checker, now outlook) (diags diag.Diagnostics) {
-	since := fmt.Sprintf("The cluster has changed since the plan was made: %s. ", now.result.Verdict.NotAsPlanned)
-	strangers := r.strangers(now.snapshot, now.result.Victims)
-	at, id := path.Root("planned_placement"), c.spec.ID()
+	since := fmt.Sprintf("The cluster has changed since the plan was made: %s. ", result.Verdict.NotAsPlanned)
+	at, id := path.Root("planned_placement"), spec.ID()
+	strangers := r.strangers(snapshot, result.Victims)
 	switch {
-	case now.result.Placement == nil && now.withoutOwn.Placement != nil:
-		diags.AddAttributeWarning(at, "Job will not start where it was planned",
-			fmt.Sprintf("%sJob %s waits for other jobs of this configuration. %s", since, id, now.result.Verdict))
-	case now.result.Placement == nil && c.level == session.CheckError:
+	case result.Placement == nil && c.level == session.CheckError && !waitsForQuota(view, gang):
 		diags.AddAttributeError(at, "Job was not started",
-			fmt.Sprintf("%sJob %s does not fit any more. %s Plan again.", since, id, now.result.Verdict))
-	case now.result.Placement == nil:
-		diags.AddAttributeWarning(at, "Job will wait", fmt.Sprintf("%sJob %s does not fit any more. %s", since, id, now.result.Verdict))
+			fmt.Sprintf("%sJob %s does not fit any more. %s Plan again.", since, id, result.Verdict))
+	case result.Placement == nil:
+		diags.AddAttributeWarning(at, "Job will wait", fmt.Sprintf("%sJob %s does not fit now. %s", since, id, result.Verdict))
 	case len(strangers) > 0 && c.level == session.CheckError && !c.allowPreemption:
 		diags.AddAttributeError(path.Root("allow_preemption"), "Job was not started", fmt.Sprintf(
 			"%sThe scheduler would evict for job %s: %s. Plan again, or set allow_preemption = true to agree.", since, id, strings.Join(strangers, ", ")))
@@ -141,9 +71,43 @@ func (r *trainingJob) stale(c checker, now outlook) (diags diag.Diagnostics) {
 			fmt.Sprintf("%sThe scheduler evicts for job %s: %s.", since, id, strings.Join(strangers, ", ")))
 	default:
 		diags.AddAttributeWarning(at, "Job will not start where it was planned",
-			fmt.Sprintf("%sJob %s is placed on other nodes or GPUs: %s.", since, id, strings.Join(placesOf(*now.result.Placement), ", ")))
+			fmt.Sprintf("%sJob %s is placed on other nodes or GPUs: %s.", since, id, strings.Join(placesOf(*result.Placement), ", ")))
 	}
 	return diags
+}
+
+// waitsForQuota reports whether quota alone keeps a gang from running.
+func waitsForQuota(view *placement.View, gang placement.Gang) bool {
+	free := view.Clone()
+	free.SetQuota(nil)
+	return free.Plan(gang).Placement != nil
+}
+
+// settles reports whether a planned node does not exist yet, or is new and lacks what it
+// is about to have.
+func settles(planned []assignment.Model, nodes []corev1.Node, view *placement.View) bool {
+	objects, names := map[string]*corev1.Node{}, placement.PlannedNames(nodesIn(view))
+	for i := range nodes {
+		objects[nodes[i].Name] = &nodes[i]
+	}
+	return slices.ContainsFunc(planned, func(m assignment.Model) bool {
+		name := m.Node
+		if objects[name] == nil {
+			name = names[m.Node]
+		}
+		object := objects[name]
+		if object == nil {
+			return strings.HasSuffix(m.Node, "]")
+		}
+		known, _ := view.Node(name)
+		return time.Since(object.CreationTimestamp.Time) < settling && (!ready(object) || len(m.Cards) > 0 && known.Cards == nil)
+	})
+}
+
+func ready(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // elsewhere says why a job that runs is not where it was planned.

@@ -1,0 +1,98 @@
+package trainingjob_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+)
+
+// occupy has a pod of somebody else take GPUs, and waits until it has them.
+func occupy(t *testing.T, client *kube.Client, name string, gpus int64) {
+	t.Helper()
+	amounts := corev1.ResourceList{contract.ResourceTopologyCard: *resource.NewQuantity(gpus, resource.DecimalSI)}
+	_, err := client.Typed.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{SchedulerName: contract.SchedulerName, Containers: []corev1.Container{{
+			Name: "main", Image: "train:1", Resources: corev1.ResourceRequirements{Requests: amounts, Limits: amounts},
+		}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		pod, err := client.Typed.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{})
+		return err == nil && pod.Spec.NodeName != ""
+	}, time.Minute, 50*time.Millisecond)
+}
+
+// asPlanned reads from the state whether a job runs where it was planned, "null" for no answer.
+func asPlanned(t *testing.T, cli *acctest.CLI, job string) string {
+	t.Helper()
+	var state struct {
+		Values struct {
+			RootModule struct {
+				Resources []struct {
+					Address string
+					Values  map[string]any
+				}
+			} `json:"root_module"`
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(cli.Must(t, "show", "-json")), &state))
+	for _, r := range state.Values.RootModule.Resources {
+		if r.Address == address(job) {
+			if v := r.Values["placement_as_planned"]; v != nil {
+				return fmt.Sprint(v)
+			}
+			return "null"
+		}
+	}
+	return "no such job"
+}
+
+// A plan that the cluster has overtaken is told before the job exists, and nothing is
+// created that cannot run.
+func TestPlanThatTheClusterOvertook(t *testing.T) {
+	client := connected(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, setting{size: 2}.config())
+	cli.Must(t, "apply", "-auto-approve")
+	t.Cleanup(func() {
+		cli.Write(t, setting{size: 2}.config()) // the provider is no child of terraform here, and cannot tell a destroy
+		cli.Must(t, "destroy", "-auto-approve")
+	})
+
+	a := setting{size: 2, gangs: gangs{"a": {8, ""}}}
+	cli.Write(t, a.config())
+	cli.Must(t, "plan", "-out=saved")
+	occupy(t, client, "first", 1) // of the node on which the job was planned
+	t.Cleanup(func() {
+		for _, name := range []string{"first", "second"} {
+			_ = client.Typed.CoreV1().Pods("default").Delete(context.Background(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+		}
+	})
+	said := acctest.Unwrapped(cli.Must(t, "apply", "saved"))
+	assert.Contains(t, said, "Job will not start where it was planned")
+	assert.Contains(t, said, "cannot be had. Job default/a is placed on other nodes or GPUs")
+	assert.Equal(t, "false", asPlanned(t, cli, "a"))
+
+	b := setting{size: 2, gangs: gangs{"a": {8, ""}, "b": {6, ""}}}
+	cli.Write(t, b.config())
+	cli.Must(t, "plan", "-out=saved")
+	occupy(t, client, "second", 4)
+	output, err := cli.Run("apply", "saved")
+	require.Error(t, err)
+	assert.Contains(t, acctest.Unwrapped(output), "Job default/b does not fit any more. 3 of 6 members fit")
+	assert.Equal(t, 0, runningPods(t, client, "b"))
+	assert.Equal(t, "no such job", asPlanned(t, cli, "b"))
+}

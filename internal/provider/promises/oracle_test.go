@@ -64,6 +64,9 @@ func (l *live) fits(t *testing.T, i instance, c configuration, gone func(corev1.
 	pods := slices.DeleteFunc(l.pods(t), func(p corev1.Pod) bool {
 		return p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed || gone(p)
 	})
+	if !i.withinQuota(c, pods) {
+		return false
+	}
 	sick := l.sick(t)
 	var rooms []room
 	for _, name := range i.pools {
@@ -78,6 +81,9 @@ func (l *live) fits(t *testing.T, i instance, c configuration, gone func(corev1.
 				rooms = append(rooms, roomOf(node, pods, sick[node.Name]))
 			}
 		}
+		if p.size < existing {
+			return false // nobody knows which nodes stay
+		}
 		for range p.size - existing {
 			if i.acceptsPlanned(p) {
 				rooms = append(rooms, plannedRoom(t, p))
@@ -85,6 +91,33 @@ func (l *live) fits(t *testing.T, i instance, c configuration, gone func(corev1.
 		}
 	}
 	return place(i.needs(), rooms)
+}
+
+// withinQuota reports whether the leaf of a job allows its members beside the pods.
+func (i instance) withinQuota(c configuration, pods []corev1.Pod) bool {
+	at := slices.IndexFunc(c.leaves, func(l leaf) bool { return l.name == i.leaf || i.leaf == "" && l.namespace == i.namespace })
+	if at < 0 || i.mode == "shared" {
+		return true
+	}
+	l, used := c.leaves[at], 0
+	for _, p := range pods {
+		named := p.Labels[contract.QuotaLabel]
+		if named != l.name && (named != "" || l.namespace != p.Namespace) {
+			continue
+		}
+		for _, container := range p.Spec.Containers {
+			name := contract.ResourceTopologyCard
+			if i.mode == "default" {
+				name = contract.ResourceDefaultCard
+			}
+			q := container.Resources.Requests[corev1.ResourceName(name)]
+			used += int(q.Value())
+		}
+	}
+	for _, n := range i.needs() {
+		used += n.gpus
+	}
+	return used <= l.max
 }
 
 func (i instance) accepts(node corev1.Node) bool {

@@ -111,13 +111,14 @@ func (s *server) PlanResourceChange(ctx context.Context, req *tfprotov6.PlanReso
 	for _, d := range resp.Diagnostics {
 		d.Severity = tfprotov6.DiagnosticSeverityWarning
 	}
-	resp.PlannedState, resp.RequiresReplace = s.withoutWriteOnly(ctx, req.TypeName, req.ProposedNewState), nil
+	resp.PlannedState, resp.RequiresReplace = s.unplanned(ctx, req.TypeName, req.ProposedNewState), nil
 	return resp, nil
 }
 
-// withoutWriteOnly returns a resource without the values that are the configuration's
-// alone, which Terraform accepts in no plan.
-func (s *server) withoutWriteOnly(ctx context.Context, typeName string, state *tfprotov6.DynamicValue) *tfprotov6.DynamicValue {
+// unplanned returns a resource as a plan may have it that nobody made: without the values
+// that are the configuration's alone, which Terraform accepts in no plan, and with all that
+// the provider would have found out unknown. Others may refer to it.
+func (s *server) unplanned(ctx context.Context, typeName string, state *tfprotov6.DynamicValue) *tfprotov6.DynamicValue {
 	of, ok := s.schemas()[typeName].(schema.Schema)
 	if !ok {
 		return state
@@ -129,8 +130,11 @@ func (s *server) withoutWriteOnly(ctx context.Context, typeName string, state *t
 		return state
 	}
 	for name, attribute := range of.Attributes {
-		if attribute.IsWriteOnly() {
-			attributes[name] = tftypes.NewValue(attributes[name].Type(), nil)
+		switch value := attributes[name]; {
+		case attribute.IsWriteOnly():
+			attributes[name] = tftypes.NewValue(value.Type(), nil)
+		case attribute.IsComputed() && value.IsNull():
+			attributes[name] = tftypes.NewValue(value.Type(), tftypes.UnknownValue)
 		}
 	}
 	without, err := tfprotov6.NewDynamicValue(wanted, tftypes.NewValue(wanted, attributes))

@@ -84,6 +84,10 @@ func (r *trainingJob) launcher(ctx context.Context, spec job.Spec, config model)
 	}
 	view.Apply(gang, *members.Placement)
 	gang.Running, gang.Minimum = members.Placement.Assignments, 0 // now those that come late are due, all of them
+	gang.Roles = slices.DeleteFunc(gang.Roles, func(r placement.Role) bool { return !r.Late })
+	if len(gang.Roles) == 0 {
+		return ""
+	}
 	late := view.Plan(gang)
 	if late.Placement != nil {
 		return ""

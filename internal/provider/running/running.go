@@ -1,5 +1,5 @@
-// Package running tells which gangs hold cards now, for the plan of a change that
-// would take nodes or quota away from them.
+// Package running tells which jobs and gangs run now, for the plan of a change that would
+// take nodes or quota away from them.
 package running
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
-// Pod is a pod that holds cards of a node.
+// Pod is a pod that holds GPUs of a node, or belongs to a job that may do so.
 type Pod struct {
 	placement.Pod
 	// Owner is "namespace/name" of the training job, else of the gang, else of the pod.
@@ -24,13 +24,14 @@ type Pod struct {
 	Object *corev1.Pod
 }
 
-// Pods keeps the pods that hold cards, on any node.
+// Pods keeps the pods that hold GPUs, on any node, and those of training jobs and gangs
+// without any: a job that loses its launcher fails.
 func Pods(objects []corev1.Pod) []Pod {
 	var pods []Pod
 	for i := range objects {
 		object := &objects[i]
 		translated, ok := inventory.Pod(object)
-		if !ok || translated.Request.Mode == placement.ModeNone {
+		if !ok || translated.Request.Mode == placement.ModeNone && translated.Gang == "" && object.Labels[contract.JobNameLabel] == "" {
 			continue
 		}
 		owner := object.Namespace + "/" + object.Name

@@ -38,13 +38,14 @@ func TestPods(t *testing.T) {
 		*pod("gang-1", "n2", 1, inGang),
 		*pod("single", "n1", 2, nil),
 		*pod("job-worker-0", "n2", 1, func(p *corev1.Pod) { p.Labels[contract.JobNameLabel] = "job" }),
+		*pod("job-launcher", "n3", 0, func(p *corev1.Pod) { p.Labels[contract.JobNameLabel] = "job" }),
 		*pod("no-cards", "n1", 0, nil),
 		*pod("pending", "", 1, nil),
 		*pod("finished", "n1", 1, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }),
 	}
 	pods := running.Pods(objects)
 	assert.Equal(t, []string{"default/gang", "default/job", "default/single"}, running.Owners(pods))
-	assert.Equal(t, "default/gang (on n1, n2), default/job (on n2), default/single (on n1)", running.Describe(pods))
+	assert.Equal(t, "default/gang (on n1, n2), default/job (on n2, n3), default/single (on n1)", running.Describe(pods))
 	assert.Equal(t, []string{"default/gang", "default/job"}, running.Owners(running.On(pods, []string{"n2"})))
 	assert.Empty(t, running.On(pods, nil))
 }

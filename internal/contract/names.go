@@ -167,8 +167,10 @@ const (
 	SuspendAnnotation          = "scheduling.x-k8s.io/suspend"
 	PlannedPlacementAnnotation = "gpuplan.dev/planned-placement"
 	// SettingsAnnotation on an object holds what the object cannot tell of the resource that
-	// made it, as JSON: settings of the provider alone, and spellings.
+	// made it, as JSON: settings of the provider alone, and spellings. SettingsTag is the same
+	// on node pools of the cloud.
 	SettingsAnnotation = "gpuplan.dev/settings"
+	SettingsTag        = SettingsAnnotation
 )
 
 // The node agent's publications.

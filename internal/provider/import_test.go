@@ -67,6 +67,16 @@ func TestImportPlansNothing(t *testing.T) {
   labels               = { team = "vision" }
   taints               = [{ key = "gpu", value = "yes", effect = "NoSchedule" }]
 }`},
+		"pool, settings": {"a10", `resource "gpuplan_node_pool" "x" {
+  name             = "a10"
+  instance_type    = "ecs.gn7i-c16g1.4xlarge"
+  size             = 1
+  vswitch_ids      = ["vsw-1"]
+  labels           = {}
+  taints           = []
+  allow_disruption = true
+  timeouts         = { create = "30m", update = "1h30m15s", delete = "90m" }
+}`},
 		"tree": {"elasticquotatree", `resource "gpuplan_quota_tree" "x" {
   total  = { cpu = "1000m", memory = "1024Mi" }
   quotas = { a = { min = {} }, b = { max = { cpu = "1" }, max_jobs = 2, namespaces = [] } }
@@ -87,21 +97,72 @@ func TestImportPlansNothing(t *testing.T) {
 		"job, shared":           {"default/j", job("framework = \"pytorch\"\n  image = \"a\"\n  mode = \"shared\"\n  shared_memory = \"1024Mi\"\n  roles = { worker = { memory_gib = 4 } }")},
 		"job, host network":     {"default/j", job(workers + "\n  host_network = true\n  dns_policy = \"ClusterFirstWithHostNet\"\n  restart_policy = \"OnFailure\"\n  port = 23456\n  tolerations = [{ key = \"gpu\", operator = \"Exists\" }]\n  node_selector = {}")},
 	} {
+		t.Run(name, func(t *testing.T) { importPlansNothing(t, test.id, test.config) })
+	}
+}
+
+// The same after a change of settings that only concern the provider.
+func TestImportKnowsChangedSettings(t *testing.T) {
+	const settings = `
+  allow_disruption = true
+  timeouts         = { create = "1h30m15s", update = "90m", delete = "100s" }
+`
+	const job = `
+  name              = "j"
+  framework         = "pytorch"
+  image             = "train:1"
+  wait_for          = "none"
+  roles             = { worker = { replicas = 2, cards = 1 } }
+`
+	const jobSettings = `
+  require_immediate = true
+  allow_preemption  = true
+  placement_check   = "warn"
+  triggers          = { run = "1" }
+  timeouts          = { delete = "1m" }
+`
+	const node = "\n  name = \"a10\"\n  instance_type = \"ecs.gn7i-c16g1.4xlarge\"\n  size = 1\n  vswitch_ids = [\"vsw-1\"]\n"
+	const tree = "\n  total = { cpu = \"1\" }\n  quotas = { a = {} }\n"
+	for name, test := range map[string]struct {
+		id, kind, before, after string
+	}{
+		"pool":                 {"a10", "node_pool", node, node + settings},
+		"pool, spelling":       {"a10", "node_pool", node, node + settings + "  labels = {}\n  taints = []\n"},
+		"pool, and labels":     {"a10", "node_pool", node, node + settings + "  labels = { team = \"a\" }\n"},
+		"pool, taken back":     {"a10", "node_pool", node + settings, node},
+		"tree":                 {"elasticquotatree", "quota_tree", tree, tree + settings},
+		"node agent":           {"gpuplan-system/gpuplan-node-agent", "node_agent", "image = \"x\"", "image = \"x\"\ntimeouts = { delete = \"1m\" }"},
+		"scheduler":            {"gpuplan-system/gpuplan-scheduler", "scheduler", "image = \"x\"", "image = \"x\"\ntimeouts = { delete = \"1m\" }"},
+		"job":                  {"default/j", "training_job", job, job + jobSettings},
+		"job, spelling":        {"default/j", "training_job", job, job + "  gang = {}\n  labels = {}\n"},
+		"job, part taken back": {"default/j", "training_job", job + jobSettings, job + "  triggers = { run = \"1\" }\n"},
+	} {
 		t.Run(name, func(t *testing.T) {
-			cloud := acctest.StartCloud(t)
-			cloud.RunWorkloads(t)
-			serve(t, cloud)
-			t.Setenv("GPUPLAN_PLACEMENT_CHECK", "off")
-			address := strings.ReplaceAll(strings.Join(strings.Fields(test.config)[1:3], "."), `"`, "")
-			resource.UnitTest(t, resource.TestCase{
-				ProtoV6ProviderFactories: acctest.Providers(),
-				Steps: []resource.TestStep{
-					{Config: test.config},
-					{Config: acctest.Forgotten(address)},
-					{Config: test.config, ResourceName: address, ImportState: true, ImportStateId: test.id, ImportStatePersist: true},
-					{Config: test.config, PlanOnly: true},
-				},
-			})
+			config := func(attributes string) string {
+				return "resource \"gpuplan_" + test.kind + "\" \"x\" {\n" + attributes + "\n}\n"
+			}
+			importPlansNothing(t, test.id, config(test.before), config(test.after))
 		})
 	}
+}
+
+// importPlansNothing applies configurations one after the other, forgets what there is, and
+// imports it.
+func importPlansNothing(t *testing.T, id string, configs ...string) {
+	t.Helper()
+	cloud := acctest.StartCloud(t)
+	cloud.RunWorkloads(t)
+	serve(t, cloud)
+	t.Setenv("GPUPLAN_PLACEMENT_CHECK", "off")
+	var steps []resource.TestStep
+	for _, config := range configs {
+		steps = append(steps, resource.TestStep{Config: config})
+	}
+	last := configs[len(configs)-1]
+	address := strings.ReplaceAll(strings.Join(strings.Fields(last)[1:3], "."), `"`, "")
+	resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: append(steps,
+		resource.TestStep{Config: acctest.Forgotten(address)},
+		resource.TestStep{Config: last, ResourceName: address, ImportState: true, ImportStateId: id, ImportStatePersist: true},
+		resource.TestStep{Config: last, PlanOnly: true},
+	)})
 }

@@ -29,8 +29,11 @@ func (c change) replaces() bool {
 }
 
 // changesNodes tells whether the nodes will offer something else.
-func (c change) changesNodes() bool {
-	return !c.from.Size.Equal(c.to.Size) || c.before.Mode != c.after.Mode || c.before.CardPolicy != c.after.CardPolicy ||
+func (c change) changesNodes() bool { return !c.from.Size.Equal(c.to.Size) || c.relabels() }
+
+// relabels tells whether nodes that stay get other labels or taints.
+func (c change) relabels() bool {
+	return c.before.Mode != c.after.Mode || c.before.CardPolicy != c.after.CardPolicy ||
 		!maps.Equal(c.before.Labels, c.after.Labels) || !slices.Equal(c.before.Taints, c.after.Taints)
 }
 

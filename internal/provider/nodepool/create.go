@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -12,7 +11,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
@@ -54,15 +52,6 @@ func (r *pool) Create(ctx context.Context, req resource.CreateRequest, resp *res
 	}
 	m.settleUnknown()
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
-}
-
-// stamp marks a pool as this configuration's.
-func (r *pool) stamp(spec *acs.NodePoolSpec) {
-	if r.session.Owner == "" {
-		return
-	}
-	tags := slices.DeleteFunc(spec.ScalingGroup.Tags, func(t acs.Tag) bool { return t.Key == contract.OwnerTag })
-	spec.ScalingGroup.Tags = append(tags, acs.Tag{Key: contract.OwnerTag, Value: r.session.Owner})
 }
 
 // settle waits until a change of the pool has reached its nodes, and reads what the

@@ -99,6 +99,9 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 		diags.AddWarning("Nodes differ from their pool", fmt.Sprintf(
 			"Node pool %s will be repaired: %s.", after.Name, describe(state.DriftedNodes)))
 	}
+	if (repaired || change.relabels()) && len(state.NodeNames.Elements()) > 0 {
+		diags.Append(r.session.NodeRights(ctx)...)
+	}
 	plan.State = state.State
 	if (repaired || change.changesPool()) && state.State.ValueString() != acs.PoolActive {
 		plan.State = types.StringUnknown() // an active pool is waited for until it is active again

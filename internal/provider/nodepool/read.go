@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
@@ -35,10 +36,10 @@ func (r *pool) Read(ctx context.Context, req resource.ReadRequest, resp *resourc
 		resp.Diagnostics.AddError("Node pool cannot be read", session.Sentence(err))
 		return
 	}
-	resp.Diagnostics.Append(m.refresh(ctx, m.cluster(), record)...)
 	if m.AllowDisruption.IsNull() {
-		m.AllowDisruption = types.BoolValue(false) // imported
+		resp.Diagnostics.Append(m.imported(ctx, resp.State, record.Tag(contract.SettingsTag))...)
 	}
+	resp.Diagnostics.Append(m.refresh(ctx, m.cluster(), record)...)
 	r.session.Ledger.Own(m.ID.ValueString())
 	resp.Diagnostics.Append(r.readNodes(ctx, &m, record)...)
 	if resp.Diagnostics.HasError() {

@@ -24,11 +24,10 @@ func leaving(state string) bool { return state == acs.PoolDeleting || state == a
 // and did not live to record. before is that pool as it was. The pool exists when
 // started.PoolID is not "".
 func (r *pool) start(ctx context.Context, client *acs.Client, m *model) (started acs.Started, before capacity.Pool, diags diag.Diagnostics) {
-	spec, diags := m.apply(ctx, acs.NodePoolSpec{})
+	spec, diags := r.request(ctx, *m, acs.NodePoolSpec{})
 	if diags.HasError() {
 		return started, before, diags
 	}
-	r.stamp(&spec)
 	started, err := client.CreateNodePool(ctx, r.session.ClusterID, spec)
 	var exists *acs.PoolExistsError
 	if errors.As(err, &exists) {
@@ -87,7 +86,9 @@ func (r *pool) resume(ctx context.Context, client *acs.Client, record acs.NodePo
 		}
 		return anew()
 	}
-	spec, diags = m.apply(ctx, record.NodePoolSpec)
+	if spec, diags = r.request(ctx, *m, record.NodePoolSpec); diags.HasError() {
+		return acs.Started{}, capacity.Pool{}, diags
+	}
 	if started, err = client.ModifyNodePool(ctx, clusterID, poolID, spec, acs.ModifyOptions{UpdateNodes: true}); err != nil {
 		fail(err)
 		return acs.Started{}, capacity.Pool{}, diags

@@ -49,7 +49,8 @@ func (r *pool) modify(ctx context.Context, state model, m *model) (changed bool,
 		return false, diags
 	}
 	if !c.changesPool() && len(state.DriftedNodes.Elements()) == 0 {
-		return true, diags // only settings of the provider changed
+		diags.Append(r.keepSettings(ctx, *m)...)
+		return true, diags
 	}
 	if diags.Append(r.checkStranded(ctx, c)...); diags.HasError() {
 		return false, diags
@@ -65,11 +66,10 @@ func (r *pool) modify(ctx context.Context, state model, m *model) (changed bool,
 		diags.AddError("Node pool was not changed", session.Sentence(err))
 		return false, diags
 	}
-	spec, more := m.apply(ctx, record.NodePoolSpec)
+	spec, more := r.request(ctx, *m, record.NodePoolSpec)
 	if diags.Append(more...); diags.HasError() {
 		return false, diags
 	}
-	r.stamp(&spec)
 	started, err := client.ModifyNodePool(ctx, clusterID, poolID, spec, acs.ModifyOptions{UpdateNodes: true})
 	if err != nil {
 		diags.AddError("Node pool was not changed", session.Sentence(err))

@@ -33,24 +33,45 @@ func Job(ctx context.Context, client *kube.Client, spec job.Spec, nodes int, unk
 	return c.findings
 }
 
+// JobChange asks for the rights to change a job in place, and to follow it.
+func JobChange(ctx context.Context, client *kube.Client, before, after job.Spec) []Finding {
+	needed := slices.Concat(onJobs(after, "get", "list", "watch", "patch"), onCore(after, "pods", "list", "watch"))
+	if before.Arena != after.Arena {
+		needed = slices.Concat(needed, onCore(after, "pods", "patch"), onCore(after, "configmaps", configMapVerbs...))
+	}
+	return lacking(ctx, client, needed)
+}
+
 // rights are those that it takes to create a job, follow it, and delete it again.
 func rights(spec job.Spec) []kube.Right {
-	resource := contract.PyTorchJobResource
-	if spec.Framework == job.MPI {
-		resource = contract.MPIJobResource
-	}
-	var needed []kube.Right
-	add := func(group, resource string, verbs ...string) {
-		for _, verb := range verbs {
-			needed = append(needed, kube.Right{Verb: verb, Group: group, Resource: resource, Namespace: spec.Namespace})
-		}
-	}
-	add(contract.KubeflowGroup, resource, "get", "list", "watch", "create", "patch", "delete")
-	add("", "pods", "list", "watch", "delete")
+	needed := slices.Concat(onJobs(spec, "get", "list", "watch", "create", "patch", "delete"), onCore(spec, "pods", "list", "watch", "delete"))
 	if spec.Arena {
-		add("", "configmaps", "get", "create", "patch", "delete")
+		needed = slices.Concat(needed, onCore(spec, "configmaps", configMapVerbs...))
 	}
 	return needed
+}
+
+// configMapVerbs are what it takes to tell arena of a job, and that there is none any more.
+var configMapVerbs = []string{"get", "create", "patch", "delete"}
+
+// onJobs are rights on jobs of the framework in the job's namespace.
+func onJobs(spec job.Spec, verbs ...string) []kube.Right {
+	if spec.Framework == job.MPI {
+		return inNamespace(spec, contract.KubeflowGroup, contract.MPIJobResource, verbs)
+	}
+	return inNamespace(spec, contract.KubeflowGroup, contract.PyTorchJobResource, verbs)
+}
+
+// onCore are rights on a resource of Kubernetes' own in the job's namespace.
+func onCore(spec job.Spec, resource string, verbs ...string) []kube.Right {
+	return inNamespace(spec, "", resource, verbs)
+}
+
+func inNamespace(spec job.Spec, group, resource string, verbs []string) (rights []kube.Right) {
+	for _, verb := range verbs {
+		rights = append(rights, kube.Right{Verb: verb, Group: group, Resource: resource, Namespace: spec.Namespace})
+	}
+	return rights
 }
 
 type check struct {

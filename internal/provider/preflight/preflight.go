@@ -55,14 +55,37 @@ func Objects(ctx context.Context, client *kube.Client, objs []*unstructured.Unst
 	return nil
 }
 
+// NodeChange asks for the right to change nodes, of which the cloud's service may do
+// without.
+func NodeChange(ctx context.Context, client *kube.Client) []Finding {
+	lacks := missing(ctx, client, []kube.Right{{Verb: "patch", Resource: "nodes"}})
+	if lacks == "" {
+		return nil
+	}
+	return []Finding{{Warning: true, Summary: "The kubeconfig's user lacks rights", Detail: fmt.Sprintf(
+		"Labels and taints of nodes that the cloud's service does not bring up to date are changed by the provider itself, and the user of the kubeconfig may not: %s. "+
+			"Give it a role with that right, or use another kubeconfig; an apply that needs it fails half-way.", lacks)}}
+}
+
 // lacking reports the rights that the user does not have.
 func lacking(ctx context.Context, client *kube.Client, needed []kube.Right) []Finding {
+	lacks := missing(ctx, client, needed)
+	if lacks == "" {
+		return nil
+	}
+	return []Finding{{Summary: "The kubeconfig's user lacks rights", Detail: fmt.Sprintf(
+		"An apply would fail half-way, because the user of the kubeconfig may not: %s. Give it a role with these rights, or use another kubeconfig. "+
+			"`kubectl auth can-i --list` shows what it may.", lacks)}}
+}
+
+// missing lists the rights that the user does not have, "" when there are none.
+func missing(ctx context.Context, client *kube.Client, needed []kube.Right) string {
 	var order []string
 	verbs := map[string][]string{}
 	for _, right := range needed {
 		has, err := client.Has(ctx, right)
 		if err != nil {
-			return nil // who needs the cluster says that it does not answer
+			return "" // who needs the cluster says that it does not answer
 		}
 		where := right.Resource
 		if right.Group != "" {
@@ -79,14 +102,9 @@ func lacking(ctx context.Context, client *kube.Client, needed []kube.Right) []Fi
 		}
 		verbs[where] = append(verbs[where], right.Verb)
 	}
-	if len(order) == 0 {
-		return nil
-	}
 	parts := make([]string, len(order))
 	for i, where := range order {
 		parts[i] = strings.Join(verbs[where], ", ") + " " + where
 	}
-	return []Finding{{Summary: "The kubeconfig's user lacks rights", Detail: fmt.Sprintf(
-		"An apply would fail half-way, because the user of the kubeconfig may not: %s. Give it a role with these rights, or use another kubeconfig. "+
-			"`kubectl auth can-i --list` shows what it may.", strings.Join(parts, "; "))}}
+	return strings.Join(parts, "; ")
 }

@@ -144,12 +144,17 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 		config.Impersonate = rest.ImpersonationConfig{UserName: "viewer"}
 		viewer, err := kube.New(config)
 		require.NoError(t, err)
-		bind(t, client)
+		bind(t, client, "view")
 		spec := plain()
 		spec.Arena = true
 		got := said(preflight.Job(t.Context(), viewer, spec.Complete(), 2, ""))
 		require.NotEmpty(t, got)
 		assert.Contains(t, got[0], "may not: get, list, watch, create, patch, delete pytorchjobs.kubeflow.org in namespace preflight; delete pods in namespace preflight; create, patch, delete configmaps in namespace preflight.")
+		got = said(preflight.JobChange(t.Context(), viewer, plain(), spec))
+		require.Len(t, got, 1)
+		assert.Contains(t, got[0], "may not: get, list, watch, patch pytorchjobs.kubeflow.org in namespace preflight; patch pods in namespace preflight; create, patch, delete configmaps in namespace preflight.")
+		assert.Empty(t, preflight.JobChange(t.Context(), client, plain(), spec))
+		assert.Empty(t, preflight.NodeChange(t.Context(), client))
 	})
 
 	t.Run("an older schema", func(t *testing.T) {
@@ -196,15 +201,18 @@ func patchCRD(t *testing.T, client *kube.Client, name, patch string) {
 	})
 }
 
-// bind makes a user "viewer" who may read.
-func bind(t *testing.T, client *kube.Client) {
+// bind makes a user "viewer" who may read what the role says.
+func bind(t *testing.T, client *kube.Client, role string) {
 	t.Helper()
-	_, err := client.Typed.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "viewer-" + strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))},
-		RoleRef:    rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "ClusterRole", Name: "view"},
+	name := "viewer-" + strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))
+	bindings := client.Typed.RbacV1().ClusterRoleBindings()
+	_, err := bindings.Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "ClusterRole", Name: role},
 		Subjects:   []rbacv1.Subject{{APIGroup: "rbac.authorization.k8s.io", Kind: "User", Name: "viewer"}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, bindings.Delete(context.Background(), name, metav1.DeleteOptions{})) })
 	require.Eventually(t, func() bool {
 		config := rest.CopyConfig(client.Config)
 		config.Impersonate = rest.ImpersonationConfig{UserName: "viewer"}
@@ -224,15 +232,8 @@ func TestPlansOfAViewer(t *testing.T) {
 	}
 	client, err := kube.New(platform.Config(t))
 	require.NoError(t, err)
-	bind(t, client)
-	raw, err := clientcmd.LoadFromFile(platform.Kubeconfig)
-	require.NoError(t, err)
-	for _, user := range raw.AuthInfos {
-		user.Impersonate = "viewer"
-	}
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, clientcmd.WriteToFile(*raw, path))
-	t.Setenv("KUBECONFIG", path)
+	bind(t, client, "view")
+	t.Setenv("KUBECONFIG", asViewer(t, platform))
 	const missing = "because the user of the kubeconfig may not: "
 	for says, config := range map[string]string{
 		missing + "get, list, watch, create, patch, delete customresourcedefinitions.apiextensions.k8s.io":      "resource \"gpuplan_scheduler\" \"this\" {\n  image = \"x\"\n}\n",
@@ -243,6 +244,71 @@ func TestPlansOfAViewer(t *testing.T) {
 			ProtoV6ProviderFactories: acctest.Providers(), Config: config, PlanOnly: true, ExpectError: acctest.Saying(says),
 		}}})
 	}
+}
+
+// asViewer is a kubeconfig of the viewer.
+func asViewer(t *testing.T, platform *localtest.Platform) string {
+	t.Helper()
+	raw, err := clientcmd.LoadFromFile(platform.Kubeconfig)
+	require.NoError(t, err)
+	for _, user := range raw.AuthInfos {
+		user.Impersonate = "viewer"
+	}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(*raw, path))
+	return path
+}
+
+// Who may read everything learns at plan that he may not change what exists, and what is
+// left as it is needs no right to change it.
+func TestChangesOfAViewer(t *testing.T) {
+	acctest.ClearEnv(t)
+	platform := localtest.Start(t)
+	for name, value := range platform.Env {
+		t.Setenv(name, value)
+	}
+	client, err := kube.New(platform.Config(t))
+	require.NoError(t, err)
+	roles := client.Typed.RbacV1().ClusterRoles()
+	_, err = roles.Create(t.Context(), &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "reader"},
+		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{"*"}, Resources: []string{"*"}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, roles.Delete(context.Background(), "reader", metav1.DeleteOptions{})) })
+	bind(t, client, "reader")
+
+	const pool = `resource "gpuplan_node_pool" "viewed" {
+  name          = "viewed"
+  instance_type = "ecs.gn6v-c10g1.20xlarge"
+  size          = 1
+  vswitch_ids   = ["vsw-1"]
+`
+	const job = `resource "gpuplan_training_job" "j" {
+  name      = "viewed"
+  framework = "pytorch"
+  image     = "x"
+  suspend   = true
+  roles     = { worker = { cards = 1 } }
+`
+	terraform := acctest.StartCLI(t)
+	terraform.Write(t, pool+"}\n"+job+"}\n")
+	terraform.Must(t, "apply", "-auto-approve")
+	admin := os.Getenv("KUBECONFIG")
+	t.Setenv("KUBECONFIG", asViewer(t, platform))
+
+	terraform.Must(t, "plan", "-detailed-exitcode")
+	terraform.Write(t, pool+"  labels = { team = \"a\" }\n}\n"+job+"}\n")
+	assert.Contains(t, acctest.Unwrapped(terraform.Must(t, "plan")), "and the user of the kubeconfig may not: patch nodes.")
+	for _, change := range []string{"labels = { team = \"a\" }", "wait_for = \"none\"", "arena_compatible = true"} {
+		terraform.Write(t, pool+"}\n"+job+"  "+change+"\n}\n")
+		output, err := terraform.Run("plan")
+		require.Error(t, err, change)
+		assert.Contains(t, acctest.Unwrapped(output), "may not: patch pytorchjobs.kubeflow.org in namespace default", change)
+	}
+
+	t.Setenv("KUBECONFIG", admin)
+	terraform.Must(t, "destroy", "-auto-approve")
 }
 
 // A launcher needs a place beside the members.

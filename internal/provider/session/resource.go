@@ -61,6 +61,18 @@ func (s *Session) Rights(ctx context.Context, objs ...*unstructured.Unstructured
 	return diags
 }
 
+// NodeRights asks whether the kubeconfig's user may change nodes, like [Session.Rights].
+func (s *Session) NodeRights(ctx context.Context) (diags diag.Diagnostics) {
+	client, err := s.Kube()
+	if err != nil || s.Ledger.Applying() {
+		return nil
+	}
+	for _, f := range preflight.NodeChange(ctx, client) {
+		diags.Append(Preflight(f, CheckError))
+	}
+	return diags
+}
+
 // Sentence makes a sentence of an error for a diagnostic.
 func Sentence(err error) string {
 	text := err.Error()

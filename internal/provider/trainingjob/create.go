@@ -136,6 +136,9 @@ func submit(ctx context.Context, client *kube.Client, spec job.Spec, live *unstr
 			return nil, fmt.Errorf("render job %s: %w", spec.ID(), err)
 		}
 	}
+	if live != nil {
+		obj.SetUID(live.GetUID()) // one that is gone by now is not created again
+	}
 	annotations := obj.GetAnnotations()
 	if annotations == nil {
 		annotations = map[string]string{}

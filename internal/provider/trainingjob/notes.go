@@ -6,6 +6,7 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
@@ -38,4 +39,18 @@ func (m model) notes(ctx context.Context, of tfsdk.State, spec job.Spec) (map[st
 		notes[contract.SettingsAnnotation] = text
 	}
 	return notes, nil
+}
+
+// noted reports whether a job carries these notes and no others. Jobs that somebody else
+// submitted and that were imported carry none: for notes alone they are left as they are.
+func noted(obj *unstructured.Unstructured, notes map[string]string) bool {
+	if obj.GetLabels()[contract.ManagedByLabel] != contract.ManagedByValue {
+		return true
+	}
+	for _, key := range []string{contract.PlannedPlacementAnnotation, contract.SettingsAnnotation} {
+		if obj.GetAnnotations()[key] != notes[key] {
+			return false
+		}
+	}
+	return true
 }

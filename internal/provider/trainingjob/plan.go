@@ -85,6 +85,9 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		resp.Diagnostics.Append(reported(r.session.Ledger.KeepJob(old.ID()))...)
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
+	if len(unknown) == 0 && !resp.Plan.Raw.Equal(req.State.Raw) {
+		resp.Diagnostics.Append(r.preflightChange(ctx, plan, old, wanted)...)
+	}
 }
 
 func reported(findings []ledger.Finding) (diags diag.Diagnostics) {

@@ -18,11 +18,9 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
-// preflight asks the cluster whether it would let the job be created and its pods start.
-func (r *trainingJob) preflight(ctx context.Context, m, config model) (diags diag.Diagnostics) {
-	spec, unknown, specDiags := m.spec(ctx)
-	level := r.checker(m, spec).level
-	if specDiags.HasError() || len(unknown) > 0 || level == session.CheckOff || r.session.Ledger.Applying() {
+// asked returns the client of a cluster that a plan can ask about a job, nil when it cannot.
+func (r *trainingJob) asked(ctx context.Context, level session.Check) *kube.Client {
+	if level == session.CheckOff || r.session.Ledger.Applying() {
 		return nil
 	}
 	client, err := r.session.Kube()
@@ -31,6 +29,33 @@ func (r *trainingJob) preflight(ctx context.Context, m, config model) (diags dia
 	}
 	unreachable := (*kube.UnreachableError)(nil)
 	if _, err := r.session.Snapshot(ctx); errors.As(err, &unreachable) {
+		return nil
+	}
+	return client
+}
+
+// preflightChange asks the cluster whether it would let the job be changed.
+func (r *trainingJob) preflightChange(ctx context.Context, m model, before, after job.Spec) (diags diag.Diagnostics) {
+	level := r.checker(m, after).level
+	client := r.asked(ctx, level)
+	if client == nil {
+		return nil
+	}
+	for _, f := range preflight.JobChange(ctx, client, before, after) {
+		diags.Append(session.Preflight(f, level))
+	}
+	return diags
+}
+
+// preflight asks the cluster whether it would let the job be created and its pods start.
+func (r *trainingJob) preflight(ctx context.Context, m, config model) (diags diag.Diagnostics) {
+	spec, unknown, specDiags := m.spec(ctx)
+	if specDiags.HasError() || len(unknown) > 0 {
+		return nil
+	}
+	level := r.checker(m, spec).level
+	client := r.asked(ctx, level)
+	if client == nil {
 		return nil
 	}
 	spec.Owner = r.session.Owner

@@ -13,8 +13,8 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
-// Update changes what can change while the job exists. Settings that only concern
-// the provider need nothing but the state.
+// Update changes what can change while the job exists. Of settings that only concern the
+// provider, what is written on the job for an import changes.
 func (r *trainingJob) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
 	r.session.Ledger.StartApplying()
 	var m, state model
@@ -44,10 +44,6 @@ func (r *trainingJob) Update(ctx context.Context, req resource.UpdateRequest, re
 	resumed := before.Suspend && !spec.Suspend
 	if resumed {
 		m.PlannedPlacement, m.PlannedNodeCount, m.Placed = planned.PlannedPlacement, planned.PlannedNodeCount, planned.Placed
-	}
-	if len(inPlace) == 0 {
-		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
-		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -81,6 +77,10 @@ func (r *trainingJob) Update(ctx context.Context, req resource.UpdateRequest, re
 		return
 	}
 	notes, err := m.notes(ctx, resp.State, spec)
+	if err == nil && len(inPlace) == 0 && noted(live, notes) {
+		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+		return
+	}
 	var obj *unstructured.Unstructured
 	if err == nil {
 		obj, err = submit(ctx, client, spec, live, notes)

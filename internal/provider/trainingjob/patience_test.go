@@ -1,0 +1,60 @@
+package trainingjob
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	k8stypes "k8s.io/apimachinery/pkg/types"
+)
+
+// A job of which no pod can be created is given up after a while, not sooner, and only then.
+func TestPatienceWithRefusals(t *testing.T) {
+	const uid = k8stypes.UID("job")
+	warning := func(of k8stypes.UID, reason, message string) *corev1.Event {
+		return &corev1.Event{InvolvedObject: corev1.ObjectReference{UID: of}, Type: corev1.EventTypeWarning, Reason: reason, Message: message}
+	}
+	const forbidden = `Error creating: pods "j-worker-0" is forbidden: violates PodSecurity "baseline:latest"`
+	for name, test := range map[string]struct {
+		events  []*corev1.Event
+		pod     bool // a pod appears after them
+		givesUp bool
+		says    string
+	}{
+		"no pod can be created": {[]*corev1.Event{warning(uid, reasonFailedCreate, forbidden)}, false, true, forbidden},
+		"again and again": {[]*corev1.Event{
+			warning(uid, reasonFailedCreate, "for another reason"), warning(uid, reasonFailedCreate, forbidden), warning(uid, reasonFailedCreate, forbidden),
+		}, false, true, forbidden},
+		"a pod appears":     {[]*corev1.Event{warning(uid, reasonFailedCreate, forbidden)}, true, false, ""},
+		"the quota is full": {[]*corev1.Event{warning(uid, reasonFailedCreate, "forbidden: exceeded quota: team")}, false, false, "forbidden: exceeded quota: team"},
+		"of another job":    {[]*corev1.Event{warning("another", reasonFailedCreate, forbidden)}, false, false, ""},
+		"another warning":   {[]*corev1.Event{warning(uid, "PodGroupStuck", "slow")}, false, false, "slow"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, giveUp := context.WithCancelCause(t.Context())
+				defer giveUp(nil)
+				f := &refusalFollower{uid: uid, giveUp: giveUp}
+				for _, event := range test.events {
+					f.take(ctx, event)
+				}
+				if test.pod {
+					f.pod()
+				}
+				time.Sleep(patience - time.Nanosecond) // the clock is the test's own
+				assert.NoError(t, ctx.Err())
+				time.Sleep(time.Nanosecond)
+				synctest.Wait()
+				if test.givesUp {
+					assert.EqualError(t, context.Cause(ctx), "none of its pods can be created within 1m0s")
+				} else {
+					assert.NoError(t, ctx.Err())
+				}
+				assert.Equal(t, test.says, f.reason())
+			})
+		})
+	}
+}

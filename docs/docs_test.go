@@ -67,6 +67,36 @@ func TestDocumentationNamesWhatExists(t *testing.T) {
 	}
 }
 
+// What `kubectl gpuplan` is shown to say is what its tests compare its words with.
+func TestSamplesOfAnswers(t *testing.T) {
+	golden := map[string]bool{}
+	files, err := filepath.Glob(filepath.Join(root, "scheduler/explain/testdata/*.txt"))
+	require.NoError(t, err)
+	heads := map[string]bool{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for i, line := range strings.Split(string(text), "\n") {
+			golden[strings.TrimRight(line, " ")] = true
+			heads[line] = heads[line] || i == 0
+		}
+	}
+	samples := 0
+	for _, p := range pages(t, read(t)) {
+		for _, m := range fence.FindAllStringSubmatch(p.text, -1) {
+			lines := strings.Split(m[2], "\n")
+			if len(lines) < 2 || !strings.HasPrefix(lines[0], "$ kubectl gpuplan") || !heads[lines[1]] {
+				continue
+			}
+			samples++
+			for _, line := range lines[1:] {
+				assert.True(t, golden[strings.TrimRight(line, " ")], "%s: %s", p.path, line)
+			}
+		}
+	}
+	assert.GreaterOrEqual(t, samples, 4)
+}
+
 // What is wrong in a page is found.
 func TestFaultsAreFound(t *testing.T) {
 	r := read(t)

@@ -47,7 +47,7 @@ func (r *pool) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 			Validators:          []validator.String{instanceType{}},
 		},
 		"size": schema.Int64Attribute{
-			MarkdownDescription: "Number of nodes. When it is lowered, the cloud chooses which nodes go.",
+			MarkdownDescription: "Number of nodes, 0 to 2,000. When it is lowered, the cloud chooses which nodes go.",
 			Required:            true,
 			Validators:          []validator.Int64{int64validator.Between(0, catalog.MaxPoolSize)},
 		},

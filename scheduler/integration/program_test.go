@@ -3,9 +3,12 @@ package integration
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httputil"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,11 +26,28 @@ func startScheduler(t *testing.T) *localtest.Process {
 	return runScheduler(t, nil)
 }
 
-// startSlowScheduler runs a scheduler that makes few calls per second, so that the
-// members of a gang are bound one after the other.
-func startSlowScheduler(t *testing.T) *localtest.Process {
+// startStuckScheduler runs a scheduler of whose calls of a kind only so many get through: the
+// others have no answer until it ends, so that it can be killed at a point that is known.
+func startStuckScheduler(t *testing.T, calls int, ofKind func(*http.Request) bool) *localtest.Process {
 	t.Helper()
-	return runScheduler(t, map[string]string{"qps: 5000": "qps: 20", "burst: 10000": "burst: 1"})
+	var made atomic.Int64
+	kubeconfig := localtest.Start(t).Proxy(t, &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		if ofKind(r.In) && made.Add(1) > int64(calls) {
+			<-r.In.Context().Done()
+		}
+	}})
+	p, err := launchScheduler(t.TempDir(), kubeconfig, nil, "--leader-elect=false")
+	require.NoError(t, err)
+	p.EndWith(t)
+	return p
+}
+
+func bindsPod(r *http.Request) bool {
+	return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/binding")
+}
+
+func deletesPod(r *http.Request) bool {
+	return r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "/pods/")
 }
 
 // runScheduler runs the scheduler with changes to the text of its configuration, and

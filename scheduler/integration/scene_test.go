@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -93,19 +95,24 @@ func (s *scene) addNode(m machine) string {
 	return name
 }
 
+// close takes the scene away, and waits until its pods are gone: a controller may make them
+// anew as long as the namespace is there, and a scheduler of the next test would place them.
 func (s *scene) close() {
 	ctx := context.Background()
 	now := int64(0)
-	err := api().CoreV1().Pods(s.namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{})
-	if err != nil {
+	if err := api().CoreV1().Namespaces().Delete(ctx, s.namespace, metav1.DeleteOptions{}); err != nil {
 		s.t.Error(err)
 	}
+	assert.EventuallyWithT(s.t, func(c *assert.CollectT) {
+		pods := api().CoreV1().Pods(s.namespace)
+		assert.NoError(c, pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{}))
+		list, err := pods.List(ctx, metav1.ListOptions{})
+		assert.NoError(c, err)
+		assert.Empty(c, list.Items)
+	}, settled, 50*time.Millisecond)
 	for _, node := range s.nodes {
 		if err := api().CoreV1().Nodes().Delete(ctx, node, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			s.t.Error(err)
 		}
-	}
-	if err := api().CoreV1().Namespaces().Delete(ctx, s.namespace, metav1.DeleteOptions{}); err != nil {
-		s.t.Error(err)
 	}
 }

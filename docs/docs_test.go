@@ -27,7 +27,6 @@ var foreign = map[string]string{
 	"podgroup/gangscheduling": "Kubernetes",
 	"Queuing":                 "ack-kube-queue",
 	"RUNNING":                 "arena",
-	"PENDING":                 "arena",
 }
 
 // page is a documentation page that people wrote.

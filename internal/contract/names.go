@@ -147,7 +147,8 @@ const (
 const (
 	KubeflowGroup              = "kubeflow.org"
 	KubeflowVersion            = "v1"
-	MPIOperatorVersion         = "v2beta1" // of MPIJob, in the MPI operator
+	MPIOperatorVersion         = "v2beta1"  // of MPIJob, in the MPI operator
+	MPIAlphaVersion            = "v1alpha1" // of MPIJob, in the MPI operator before 0.3 and in arena
 	JobNameLabel               = "training.kubeflow.org/job-name"
 	JobReplicaTypeLabel        = "training.kubeflow.org/replica-type"
 	JobReplicaIndexLabel       = "training.kubeflow.org/replica-index"

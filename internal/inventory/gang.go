@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -79,15 +80,23 @@ func GangKey(p *corev1.Pod) (key string, ok bool) {
 	return p.Namespace + "/" + name, true
 }
 
-// MemberNames returns a name for each pod that is unique in the gang: the training
+// Replica returns the role of a pod in its job and its index there, each "" where the
+// operator does not say: the training operator by its labels, the MPI operator's workers of
+// v1alpha1 as pods of a StatefulSet.
+func Replica(p *corev1.Pod) (role, index string) {
+	role = strings.ToLower(cmp.Or(p.Labels[contract.JobReplicaTypeLabel], p.Labels[contract.ArenaMPIRoleLabel]))
+	return role, cmp.Or(p.Labels[contract.JobReplicaIndexLabel], p.Labels[appsv1.PodIndexLabel])
+}
+
+// MemberNames returns a name for each pod that is unique in the gang: the job
 // operator's role and index, "worker-0", else the pod's name.
 func MemberNames(pods []*corev1.Pod) []string {
 	names := make([]string, len(pods))
 	seen := map[string]int{}
 	for i, p := range pods {
 		names[i] = p.Name
-		if role, index := p.Labels[contract.JobReplicaTypeLabel], p.Labels[contract.JobReplicaIndexLabel]; role != "" && index != "" {
-			names[i] = strings.ToLower(role) + "-" + index
+		if role, index := Replica(p); role != "" && index != "" {
+			names[i] = role + "-" + index
 		}
 		seen[names[i]]++
 	}
@@ -389,8 +398,8 @@ func roleOf(p *corev1.Pod, request placement.Request) placement.Role {
 		Spreads:      spreads(p),
 		Preferred:    preferences(p),
 	}
-	if name := p.Labels[contract.JobReplicaTypeLabel]; name != "" {
-		role.Name = strings.ToLower(name)
+	if name, _ := Replica(p); name != "" {
+		role.Name = name
 	}
 	for _, t := range p.Spec.Tolerations {
 		role.Tolerations = append(role.Tolerations, placement.Toleration{

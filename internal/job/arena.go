@@ -49,7 +49,7 @@ func (s Spec) arenaPodLabels(role string) map[string]string {
 		return nil
 	}
 	labels := s.arenaLabels()
-	if s.Framework == MPI {
+	if s.Framework == MPI && !s.Alpha { // whose operator sets them
 		labels[contract.ArenaMPIGroupLabel] = contract.KubeflowGroup
 		labels[contract.ArenaMPIJobLabel] = s.Name
 		labels[contract.ArenaMPIRoleLabel] = role
@@ -110,7 +110,7 @@ func (s Spec) ArenaConfigMap(uid types.UID) (*unstructured.Unstructured, error) 
 			Name:      s.ArenaName(),
 			Labels:    map[string]string{contract.ArenaCreatedByLabel: "arena", contract.ManagedByLabel: contract.ManagedByValue},
 			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: s.Framework.GVK().GroupVersion().String(), Kind: k.kind, Name: s.Name, UID: uid,
+				APIVersion: s.GVK().GroupVersion().String(), Kind: k.kind, Name: s.Name, UID: uid,
 			}},
 		},
 		Data: map[string]string{

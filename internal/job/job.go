@@ -24,7 +24,7 @@ type Framework string
 // Frameworks that are rendered.
 const (
 	PyTorch Framework = "pytorch" // PyTorchJob kubeflow.org/v1: master, worker
-	MPI     Framework = "mpi"     // MPIJob kubeflow.org/v1: launcher, worker
+	MPI     Framework = "mpi"     // MPIJob kubeflow.org/v1, or v1alpha1: launcher, worker
 )
 
 // Frameworks returns all frameworks in alphabetical order.
@@ -118,6 +118,9 @@ type Spec struct {
 	TTLSecondsAfterFinished *int32
 	// Owner is the stamp of the configuration that creates the job, on the job and its pods; "" for none.
 	Owner string
+	// Alpha makes an MPI job an MPIJob v1alpha1, the version that arena knows. It must then have
+	// no [Spec.AlphaFaults].
+	Alpha bool
 	// Arena adds the marks by which `arena list`, `get` and `delete` know the job.
 	Arena bool
 	// Planned is the [contract.PlannedPlacement] of the job as text, "" for none.

@@ -94,8 +94,31 @@ func golden(t *testing.T, name string, got any) {
 	assert.Equal(t, string(want), string(text))
 }
 
+// alpha is a job in the version that arena knows.
+func alpha() Spec {
+	s := vgg16()
+	s.Alpha = true
+	return s
+}
+
+// alphaShared is such a job that sets all that the version has.
+func alphaShared() Spec {
+	s := alpha()
+	s.Name, s.Mode, s.Arena, s.Suspend, s.Owner, s.CleanPodPolicy, s.RestartPolicy = "tune", Shared, false, true, "vision-prod", "Running", "OnFailure"
+	s.BackoffLimit, s.ActiveDeadlineSeconds = ptr.To[int32](3), ptr.To[int64](3600)
+	s.Quota, s.PriorityClass, s.Labels = "vision", "high", map[string]string{"team": "vision"}
+	s.SharedMemory = resource.MustParse("16Gi")
+	env := map[string]string{"NCCL_DEBUG": "INFO"}
+	s.Roles = map[string]Role{
+		"launcher": {Replicas: 1, Image: "tune:1", Command: []string{"mpirun"}, Args: []string{"train"}, Env: env, WorkingDir: "/src"},
+		"worker": {Replicas: 2, Image: "tune:1", Env: env, WorkingDir: "/src", MemoryGiB: 8, Cards: 2,
+			CPU: resource.MustParse("2"), Memory: resource.MustParse("8Gi"), RDMA: true},
+	}
+	return s
+}
+
 func TestRenderAndPods(t *testing.T) {
-	for name, spec := range map[string]Spec{"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "plain": plain(), "queued": queued()} {
+	for name, spec := range map[string]Spec{"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "plain": plain(), "queued": queued(), "alpha": alpha(), "alpha-shared": alphaShared()} {
 		t.Run(name, func(t *testing.T) {
 			assert.Empty(t, spec.Check())
 			obj, err := spec.Render()
@@ -110,7 +133,7 @@ func TestRenderAndPods(t *testing.T) {
 }
 
 func TestParseIsTheInverseOfRender(t *testing.T) {
-	for name, spec := range map[string]Spec{"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "plain": plain(), "queued": queued()} {
+	for name, spec := range map[string]Spec{"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "plain": plain(), "queued": queued(), "alpha": alpha(), "alpha-shared": alphaShared()} {
 		t.Run(name, func(t *testing.T) {
 			obj, err := spec.Render()
 			require.NoError(t, err)

@@ -69,9 +69,29 @@ func (f Framework) object() kindOf {
 	return kindOf{kind: contract.PyTorchJobKind, container: contract.PyTorchContainerName, operator: "pytorchjob-controller", app: "pytorchjob"}
 }
 
-// GVK returns the kind of object that the framework's jobs are.
+// alphaVersion is the version of MPIJob that arena knows.
+var alphaVersion = schema.GroupVersion{Group: contract.KubeflowGroup, Version: contract.MPIAlphaVersion}
+
+// GVK returns the kind of object that the framework's jobs are, in the training operator's version.
 func (f Framework) GVK() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion, Kind: f.object().kind}
+}
+
+// Kinds returns the kind of the framework's jobs in each version that is written, the
+// training operator's first.
+func (f Framework) Kinds() []schema.GroupVersionKind {
+	if f == MPI {
+		return []schema.GroupVersionKind{f.GVK(), alphaVersion.WithKind(contract.MPIJobKind)}
+	}
+	return []schema.GroupVersionKind{f.GVK()}
+}
+
+// GVK returns the kind of object that the job is.
+func (s Spec) GVK() schema.GroupVersionKind {
+	if s.Alpha {
+		return alphaVersion.WithKind(contract.MPIJobKind)
+	}
+	return s.Framework.GVK()
 }
 
 // Operator returns the value of the label training.kubeflow.org/operator-name on the framework's pods.

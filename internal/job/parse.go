@@ -20,7 +20,9 @@ func Parse(obj *unstructured.Unstructured) (Spec, error) {
 	if err != nil {
 		return Spec{}, err
 	}
-	return specOf(o, framework), nil
+	s := specOf(o, framework)
+	s.Alpha = Alpha(obj)
+	return s, nil
 }
 
 func specOf(o *object, framework Framework) Spec {

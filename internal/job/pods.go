@@ -22,13 +22,14 @@ import (
 // the API server fills in. They are in the order of role and index.
 //
 // Sources: training-operator v1.9.3 pkg/controller.v1/{common/pod.go,
-// pytorch/initcontainer.go, mpi/mpijob_controller.go}, pkg/apis/kubeflow.org/v1 defaults.
+// pytorch/initcontainer.go, mpi/mpijob_controller.go}, pkg/apis/kubeflow.org/v1 defaults;
+// mpi-operator v0.2.3 pkg/controllers/v1alpha1/mpi_job_controller.go.
 func Pods(obj *unstructured.Unstructured) ([]*corev1.Pod, error) {
 	o, framework, err := decode(obj)
 	if err != nil {
 		return nil, err
 	}
-	replicas := o.Spec.replicas(framework)
+	replicas, alpha := o.Spec.replicas(framework), Alpha(obj)
 	var pods []*corev1.Pod
 	for _, name := range slices.Sorted(maps.Keys(replicas)) {
 		role, replica := strings.ToLower(name), replicas[name]
@@ -36,6 +37,10 @@ func Pods(obj *unstructured.Unstructured) ([]*corev1.Pod, error) {
 			return nil, fmt.Errorf("%s %s/%s: role %s has no container", obj.GetKind(), o.Namespace, o.Name, role)
 		}
 		for i := range int(ptr.Deref(replica.Replicas, 1)) {
+			if alpha {
+				pods = append(pods, alphaPod(o, role, i, replica.Template))
+				continue
+			}
 			pods = append(pods, pod(o, framework, role, i, replica.Template))
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
-// Render returns the object that the training operator runs: a PyTorchJob or an
+// Render returns the object that the job's operator runs: a PyTorchJob or an
 // MPIJob. The job must have passed [Spec.Check].
 func (s Spec) Render() (*unstructured.Unstructured, error) {
 	s = s.Complete()
@@ -55,7 +55,11 @@ func (s Spec) Render() (*unstructured.Unstructured, error) {
 	} else {
 		o.Spec.PyTorch = replicas
 	}
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&o)
+	var typed any = &o
+	if s.Alpha {
+		typed = toAlpha(&o)
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
 	if err != nil {
 		return nil, fmt.Errorf("render job %s: %w", s.ID(), err)
 	}

@@ -70,6 +70,10 @@ func StatusOf(obj *unstructured.Unstructured) (Status, error) {
 		s.Active += r.Active
 		s.Done += r.Succeeded
 	}
+	if Alpha(obj) {
+		s.Phase, s.Message = alphaPhase(obj)
+		return s, nil
+	}
 	// Conditions stay when the job moves on; the later phase wins.
 	for _, phase := range []Phase{Created, Running, Restarting, Suspended, Failed, Succeeded} {
 		for _, c := range o.Status.Conditions {
@@ -86,6 +90,13 @@ func decode(obj *unstructured.Unstructured) (*object, Framework, error) {
 	framework, ok := frameworkOf(obj.GetKind())
 	if !ok {
 		return nil, "", fmt.Errorf("%s %s/%s is no training job: want a PyTorchJob or an MPIJob", obj.GetKind(), obj.GetNamespace(), obj.GetName())
+	}
+	if Alpha(obj) {
+		o, err := fromAlpha(obj)
+		if err != nil {
+			return nil, "", fmt.Errorf("read %s %s/%s: %w", obj.GetKind(), obj.GetNamespace(), obj.GetName(), err)
+		}
+		return o, framework, nil
 	}
 	o := &object{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, o); err != nil {

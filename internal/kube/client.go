@@ -134,6 +134,15 @@ func (c *Client) Served(ctx context.Context, group, kind string) (version string
 	return "", false, nil
 }
 
+// Serves tells whether the server serves a kind in this version.
+func (c *Client) Serves(gvk schema.GroupVersionKind) (bool, error) {
+	_, err := c.mapping(gvk)
+	if errors.Is(err, ErrNotServed) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // mapping finds the resource of a kind, and asks the server anew before it says
 // that there is none, because CRDs come and go.
 func (c *Client) mapping(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	trainingjob "github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 )
 
@@ -123,7 +124,8 @@ func heldJobs(ctx context.Context, client *kube.Client, namespace string) ([]hel
 			return nil, err
 		}
 		for _, job := range jobs {
-			if suspended, _, _ := unstructured.NestedBool(job.Object, kind.suspend...); suspended {
+			suspended, _, _ := unstructured.NestedBool(job.Object, kind.suspend...)
+			if suspended || trainingjob.Alpha(&job) && trainingjob.Held(&job) {
 				key := kind.kind + " " + job.GetNamespace() + "/" + job.GetName()
 				held = append(held, heldJob{kind: kind.kind, namespace: job.GetNamespace(), name: job.GetName(), unit: units[key]})
 			}

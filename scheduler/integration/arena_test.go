@@ -61,11 +61,14 @@ var arenaSteps = []arenaStep{
 	},
 	{command: "arena get pytorch-mnist", says: []string{"Status:      RUNNING", "pytorch-mnist-master-0 ", "pytorch-mnist-worker-0 "}, result: "`RUNNING`"},
 	{command: "arena logs pytorch-mnist", says: []string{"This pod is simulated by gpuplan-local"}, result: "the master's log"},
-	{command: "arena list", says: []string{"pytorch-topo-4-vgg16  RUNNING  MPIJOB", "pytorch-mnist         RUNNING  PYTORCHJOB", "ours                  RUNNING  PYTORCHJOB"}, result: "all jobs, those of `gpuplan_training_job` with `arena_compatible` among them, with the GPUs that they asked for"},
+	{command: "arena list", says: []string{"pytorch-topo-4-vgg16  RUNNING  MPIJOB", "pytorch-mnist         RUNNING  PYTORCHJOB", "ours                  RUNNING  PYTORCHJOB", "ours-mpi              RUNNING  MPIJOB"}, result: "all jobs, those of `gpuplan_training_job` with `arena_compatible` among them, with the GPUs that they asked for"},
+	{command: "arena get ours-mpi --type mpijob", says: []string{"Status:      RUNNING", "ours-mpi-launcher-", "ours-mpi-worker-1 "}, result: "an MPI job of the provider, which is an MPIJob `v1alpha1` too"},
+	{command: "arena logs ours-mpi --type mpijob", says: []string{"This pod is simulated by gpuplan-local"}, result: "its launcher's log"},
 	{command: "arena get ours", says: []string{"Status:      RUNNING", "ours-worker-0 "}, result: "a job of the provider"},
 	{command: "arena logs ours", says: []string{"This pod is simulated by gpuplan-local"}, result: "its log"},
-	{command: "arena top job", says: []string{"ours                  RUNNING  PYTORCHJOB", "Total Allocated/Requested GPUs of Training Jobs: "}, result: "the GPUs that jobs asked for; arena counts only `nvidia.com/gpu` as allocated"},
+	{command: "arena top job", says: []string{"ours                  RUNNING  PYTORCHJOB", "ours-mpi              RUNNING  MPIJOB", "Total Allocated/Requested GPUs of Training Jobs: "}, result: "the GPUs that jobs asked for; arena counts only `nvidia.com/gpu` as allocated"},
 	{command: "arena delete ours", says: []string{"The training job ours has been deleted successfully"}, result: "job and ConfigMap are gone; the next `terraform plan` creates the job anew"},
+	{command: "arena delete ours-mpi", says: []string{"The training job ours-mpi has been deleted successfully"}, result: "the same of an MPI job"},
 	{command: "arena delete pytorch-mnist", says: []string{"The training job pytorch-mnist has been deleted successfully"}, result: "everything of it is gone"},
 	{command: "arena delete pytorch-4-vgg16", says: []string{"has been deleted successfully"}, result: "everything of it is gone"},
 	{command: "arena delete pytorch-topo-4-vgg16", says: []string{"has been deleted successfully"}, result: "everything of it is gone"},
@@ -84,7 +87,8 @@ func TestArena(t *testing.T) {
 	s := newScene(t, machine{count: 1, mode: "topology"}, machine{count: 1, mode: "default", extra: corev1.ResourceList{contract.ResourceERDMA: quantity(200)}})
 	startScheduler(t)
 	s.routePods()
-	s.submitOurs("ours")
+	s.submitOurs("ours", trainingjob.PyTorch, "master")
+	s.submitOurs("ours-mpi", trainingjob.MPI, "launcher")
 	a := &arena{scene: s, program: program, home: filepath.Join(filepath.Dir(program), "arena-home")}
 	for _, step := range arenaSteps {
 		if !a.try(step) {
@@ -123,16 +127,17 @@ func TestArenaTable(t *testing.T) {
 	assert.Equal(t, table.String(), have, "run go test -run TestArenaTable ./scheduler/integration -update-arena")
 }
 
-// submitOurs writes a PyTorchJob as the provider does.
-func (s *scene) submitOurs(name string) {
+// submitOurs writes a job as the provider does, with a leading role and two GPUs in all.
+func (s *scene) submitOurs(name string, framework trainingjob.Framework, leads string) {
 	s.t.Helper()
+	leader, worker := trainingjob.Role{Replicas: 1, Image: "train:1", Cards: 1}, trainingjob.Role{Replicas: 1, Image: "train:1", Cards: 1}
+	if framework == trainingjob.MPI {
+		leader.Cards, worker.Replicas = 0, 2
+	}
 	spec := trainingjob.Spec{
-		Namespace: s.namespace, Name: name, Framework: trainingjob.PyTorch, Mode: trainingjob.Topology,
+		Namespace: s.namespace, Name: name, Framework: framework, Mode: trainingjob.Topology, Alpha: framework == trainingjob.MPI,
 		Gang: true, Arena: true, SchedulerName: contract.SchedulerName,
-		Roles: map[string]trainingjob.Role{
-			"master": {Replicas: 1, Image: "train:1", Cards: 2},
-			"worker": {Replicas: 1, Image: "train:1", Cards: 2},
-		},
+		Roles: map[string]trainingjob.Role{leads: leader, contract.ReplicaWorker: worker},
 	}.Complete()
 	object, err := spec.Render()
 	require.NoError(s.t, err)

@@ -291,14 +291,14 @@ func (w *writer) hold(ctx context.Context, j *job, hold bool) error {
 		return nil
 	}
 	patch := map[string]any{}
-	if j.suspended != hold {
+	if j.suspended != hold && j.kind.suspend != nil {
 		if err := unstructured.SetNestedField(patch, hold, j.kind.suspend...); err != nil {
 			return err
 		}
 	}
 	metadata := map[string]any{"resourceVersion": j.object.GetResourceVersion()}
-	if !hold && j.asked {
-		metadata["annotations"] = map[string]any{contract.SuspendAnnotation: "false"}
+	if !hold && j.asked || j.kind.suspend == nil {
+		metadata["annotations"] = map[string]any{contract.SuspendAnnotation: strconv.FormatBool(hold)}
 	}
 	patch["metadata"] = metadata
 	raw, err := json.Marshal(patch)

@@ -125,7 +125,11 @@ func (c *controller) follow(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("follow priority classes: %w", err)
 	}
-	synced := []cache.InformerSynced{pods.HasSynced, classes.HasSynced}
+	workers, err := factory.Apps().V1().StatefulSets().Informer().AddEventHandler(follow.On(s.setWorkers, s.removeWorkers))
+	if err != nil {
+		return fmt.Errorf("follow the workers of MPIJobs: %w", err)
+	}
+	synced := []cache.InformerSynced{pods.HasSynced, classes.HasSynced, workers.HasSynced}
 	for _, k := range kinds() {
 		handler := follow.Arrivals(
 			func(o *unstructured.Unstructured) { unreadable(s.findJob(k, o)) },

@@ -23,23 +23,31 @@ import (
 type kind struct {
 	gvk      schema.GroupVersionKind
 	resource string
-	// suspend is the path of the field that holds the job.
+	// suspend is the path of the field that holds the job, nil where its annotation does.
 	suspend []string
 	read    func(*unstructured.Unstructured, *job) error
 }
 
-// kinds lists the kinds of jobs. The training operator serves MPIJob in v1, the MPI
-// operator in v2beta1; a cluster that serves both shows an object twice, which is no harm.
+// kinds lists the kinds of jobs. The training operator serves MPIJob in v1, the MPI operator
+// in v2beta1, which is no harm where a cluster serves both and shows an object twice, and
+// before that in v1alpha1, which has another shape: see [kind.has].
 func kinds() []kind {
 	kubeflow := schema.GroupVersion{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion}
 	mpiOperator := schema.GroupVersion{Group: contract.KubeflowGroup, Version: contract.MPIOperatorVersion}
+	mpiAlpha := schema.GroupVersion{Group: contract.KubeflowGroup, Version: contract.MPIAlphaVersion}
 	runPolicy := []string{"spec", "runPolicy", "suspend"}
 	return []kind{
 		{kubeflow.WithKind(contract.PyTorchJobKind), contract.PyTorchJobResource, runPolicy, readTrainingJob},
 		{kubeflow.WithKind(contract.MPIJobKind), contract.MPIJobResource, runPolicy, readTrainingJob},
 		{batchv1.SchemeGroupVersion.WithKind("Job"), "jobs", []string{"spec", "suspend"}, readBatchJob},
 		{mpiOperator.WithKind(contract.MPIJobKind), contract.MPIJobResource, runPolicy, readTrainingJob},
+		{mpiAlpha.WithKind(contract.MPIJobKind), contract.MPIJobResource, nil, readTrainingJob},
 	}
+}
+
+// has reports whether an object is of the kind, however the server shows it.
+func (k kind) has(object *unstructured.Unstructured) bool {
+	return trainingjob.Alpha(object) == (k.gvk.Version == contract.MPIAlphaVersion)
 }
 
 func (k kind) gvr() schema.GroupVersionResource { return k.gvk.GroupVersion().WithResource(k.resource) }
@@ -94,7 +102,9 @@ func newJob(k kind, object *unstructured.Unstructured, before *job) (*job, error
 	if maker := metav1.GetControllerOfNoCopy(object); maker != nil && strings.HasPrefix(maker.APIVersion, contract.KubeflowGroup+"/") {
 		j.partOf = maker.UID
 	}
-	j.suspended, _, _ = unstructured.NestedBool(object.Object, k.suspend...)
+	if j.suspended = j.asked; k.suspend != nil {
+		j.suspended, _, _ = unstructured.NestedBool(object.Object, k.suspend...)
+	}
 	if before != nil && before.object.GetGeneration() == object.GetGeneration() {
 		j.needs = before.needs
 	}

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	trainingjob "github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
@@ -160,6 +161,8 @@ type batch struct {
 	// nowhere keeps its pods from being scheduled, running makes it not suspended.
 	nowhere, running bool
 	annotations      map[string]string
+	// quota is the leaf that its pods name, "" for none.
+	quota string
 }
 
 // awaitController waits until a controller works on the tree, so that it sees what
@@ -186,6 +189,9 @@ func (s *scene) submit(b batch) *batchv1.Job {
 		},
 	}
 	*job.Spec.Suspend = !b.running
+	if b.quota != "" {
+		job.Spec.Template.Labels = map[string]string{contract.QuotaLabel: b.quota}
+	}
 	if b.runFor != "" {
 		job.Spec.Template.Annotations[contract.RunForAnnotation] = b.runFor
 	}
@@ -239,6 +245,23 @@ func (s *scene) training(kind, role string, replicas int64, b batch) {
 	object.SetName(b.name)
 	object.SetAnnotations(b.annotations)
 	_, err = s.client.Dynamic.Resource(gvr).Namespace(s.namespace).Create(s.t.Context(), object, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+}
+
+// alpha makes an MPIJob v1alpha1 of a launcher and two workers with a CPU each, as the provider does.
+func (s *scene) alpha(name string) {
+	s.t.Helper()
+	object, err := trainingjob.Spec{
+		Namespace: s.namespace, Name: name, Framework: trainingjob.MPI, Alpha: true, Queue: true,
+		SchedulerName: corev1.DefaultSchedulerName, NodeSelector: map[string]string{"scene": s.namespace},
+		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		Roles: map[string]trainingjob.Role{
+			contract.ReplicaLauncher: {Replicas: 1, Image: "test"},
+			contract.ReplicaWorker:   {Replicas: 2, Image: "test", CPU: resource.MustParse("1")},
+		},
+	}.Render()
+	require.NoError(s.t, err)
+	_, err = s.client.Apply(s.t.Context(), object)
 	require.NoError(s.t, err)
 }
 

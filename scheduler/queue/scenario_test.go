@@ -22,6 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
 )
 
 // fleetTree is the tree of the document on fleets, with the test's namespace.
@@ -404,6 +406,71 @@ func TestTreeEdits(t *testing.T) {
 		return len(q) == 2 && q["root/leaf"].Name == "", fmt.Sprint(q)
 	})
 	assert.Equal(t, s.queues()["root/other"].Name, s.unit("runs").Spec.Queue)
+}
+
+// MPIJobs v1alpha1, as arena and the provider write them, are held by their annotation and
+// take their turn like others. They count as running once launcher and workers run.
+func TestAlphaMPIJobs(t *testing.T) {
+	s := newScene(t)
+	startController(t)
+	s.tree(flatTree("kube-queue/max-jobs: 1, cpu: 3"))
+	s.awaitController()
+	for _, name := range []string{"first", "second"} {
+		s.alpha(name)
+		s.await(name+" to have a unit", func() (bool, string) { u := s.unit(name + "-mpi-qu"); return u.Name != "", name })
+	}
+	s.await("the first job to run", s.phase("first-mpi-qu", contract.UnitRunning))
+	pods := func(name string) int {
+		list, err := s.client.Typed.CoreV1().Pods(s.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: contract.ArenaMPIJobLabel + "=" + name})
+		require.NoError(t, err)
+		return len(list.Items)
+	}
+	assert.Equal(t, 3, pods("first"), "the launcher and two workers")
+	second := s.unit("second-mpi-qu")
+	assert.Equal(t, contract.UnitEnqueued, second.Status.Phase)
+	assert.Contains(t, second.Status.Message, "max of jobs is 1")
+	assert.Zero(t, pods("second"))
+	scene, err := inventory.ReadScene(t.Context(), s.client)
+	require.NoError(t, err)
+	around, err := explain.ReadAround(t.Context(), s.client, s.namespace)
+	require.NoError(t, err)
+	answers := explain.Find(scene, around, s.namespace, "second")
+	require.Len(t, answers, 1, "kubectl gpuplan knows it")
+	assert.Equal(t, explain.Queued, answers[0].State)
+	s.await("two CPUs to be charged once", func() (bool, string) {
+		q := s.queues()["root/leaf"].Status
+		return q.Active == 1 && q.Pending == 1, fmt.Sprint(q)
+	})
+	s.await("the tree to show what the workers use", func() (bool, string) {
+		object, err := s.client.Dynamic.Resource(treeGVR).Namespace(contract.QuotaTreeNamespace).Get(context.Background(), contract.QuotaTreeName, metav1.GetOptions{})
+		require.NoError(t, err)
+		used, _, _ := unstructured.NestedMap(object.Object, "status", "root", "used")
+		return assert.ObjectsAreEqual(map[string]any{"cpu": "2", contract.MaxJobsKey: "1"}, used), fmt.Sprint(used)
+	})
+
+	hold := []byte(`{"metadata": {"annotations": {"` + contract.SuspendAnnotation + `": "true"}}}`)
+	_, err = s.client.Dynamic.Resource(mpiGVR).Namespace(s.namespace).Patch(t.Context(), "first", types.MergePatchType, hold, metav1.PatchOptions{})
+	require.NoError(t, err)
+	s.await("the second job to run in its place", s.phase("second-mpi-qu", contract.UnitRunning))
+	s.await("the first job to wait in line", s.phase("first-mpi-qu", contract.UnitEnqueued))
+	require.NoError(t, s.client.Dynamic.Resource(mpiGVR).Namespace(s.namespace).Delete(t.Context(), "second", metav1.DeleteOptions{}))
+	s.await("the first job to run again", s.phase("first-mpi-qu", contract.UnitRunning))
+}
+
+// A job that names a leaf which the tree lacks is held, and says so, until the tree has it.
+func TestUnknownLeaf(t *testing.T) {
+	s := newScene(t)
+	startController(t)
+	s.tree(flatTree("cpu: 50"))
+	s.submit(batch{name: "typo", quota: "late", runFor: "1ms"})
+	lacks := `the quota tree has no leaf "late"; its leaves are leaf`
+	s.await("the job to be held", func() (bool, string) {
+		u := s.unit("typo")
+		return u.Status.Phase == contract.UnitEnqueued && u.Status.Message == lacks, u.Status.Message
+	})
+	s.awaitEvents("typo", "Queued: "+lacks)
+	s.tree("name: root\nmin: {cpu: 100}\nmax: {cpu: 100}\nchildren:\n- name: late\n")
+	s.await("the job to run", s.phase("typo", contract.UnitSucceed))
 }
 
 func TestTreeStatus(t *testing.T) {

@@ -6,8 +6,10 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,6 +39,8 @@ type state struct {
 	pods    map[types.UID]*pod
 	owners  map[types.UID]*owner
 	classes map[string]*schedulingv1.PriorityClass
+	// workers are the jobs that StatefulSets belong to.
+	workers map[types.UID]types.UID
 	// trees are the quota trees by name, inForce is the one that counts. tree is the last
 	// valid one, bar is set while that in force is not valid.
 	trees   map[string]*unstructured.Unstructured
@@ -79,6 +83,7 @@ func newState(changed func()) *state {
 		pods:    map[types.UID]*pod{},
 		owners:  map[types.UID]*owner{},
 		classes: map[string]*schedulingv1.PriorityClass{},
+		workers: map[types.UID]types.UID{},
 		trees:   map[string]*unstructured.Unstructured{},
 		gone:    map[types.UID]bool{},
 	}
@@ -124,7 +129,7 @@ func (s *state) findJob(k kind, object *unstructured.Unstructured) error {
 
 func (s *state) takeJob(k kind, object *unstructured.Unstructured, arrived int64) error {
 	before := s.jobs[object.GetUID()]
-	if before != nil && !newer(object, before.object) {
+	if !k.has(object) || before != nil && !newer(object, before.object) {
 		return nil
 	}
 	j, err := newJob(k, object, before)
@@ -267,9 +272,36 @@ func (s *state) count(p *pod, sign int64) {
 	}
 }
 
+// setWorkers takes in a StatefulSet: the MPI operator runs the workers of an MPIJob
+// v1alpha1 as one.
+func (s *state) setWorkers(set *appsv1.StatefulSet) {
+	maker := metav1.GetControllerOfNoCopy(set)
+	if maker == nil || !strings.HasPrefix(maker.APIVersion, contract.KubeflowGroup+"/") {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.workers[set.UID] != maker.UID {
+		s.workers[set.UID] = maker.UID
+		s.changed()
+	}
+}
+
+func (s *state) removeWorkers(set *appsv1.StatefulSet) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.workers[set.UID]; ok {
+		delete(s.workers, set.UID)
+		s.changed()
+	}
+}
+
 // whole is the job that an owner of pods belongs to: the MPI operator runs the launcher
-// of an MPIJob as a Job. The lock must be held.
+// of an MPIJob as a Job, and the workers as a StatefulSet. The lock must be held.
 func (s *state) whole(owner types.UID) types.UID {
+	if job, ok := s.workers[owner]; ok {
+		return job
+	}
 	if j := s.jobs[owner]; j != nil && j.partOf != "" {
 		return j.partOf
 	}

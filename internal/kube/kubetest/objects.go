@@ -277,10 +277,10 @@ func (s *Server) remove(at key) {
 	last.SetResourceVersion(strconv.Itoa(s.revision))
 	s.log = append(s.log, event{s.revision, "DELETED", at, last.Object})
 	if at.group == crdGroup && at.plural == crdPlural {
-		gone := crdKindOf(o.data)
-		s.kinds = slices.DeleteFunc(s.kinds, func(k kind) bool { return k == gone })
+		gone := crdKindsOf(o.data)
+		s.kinds = slices.DeleteFunc(s.kinds, func(k kind) bool { return slices.Contains(gone, k) })
 		for other := range s.objects {
-			if other.group == gone.gvk.Group && other.plural == gone.plural {
+			if len(gone) > 0 && other.group == gone[0].gvk.Group && other.plural == gone[0].plural {
 				s.remove(other)
 			}
 		}
@@ -294,8 +294,10 @@ func (s *Server) broadcast() {
 }
 
 func (s *Server) establish(crd map[string]any) {
-	if k := crdKindOf(crd); !slices.Contains(s.kinds, k) {
-		s.kinds = append(s.kinds, k)
+	for _, k := range crdKindsOf(crd) {
+		if !slices.Contains(s.kinds, k) {
+			s.kinds = append(s.kinds, k)
+		}
 	}
 	crd["status"] = map[string]any{"conditions": []any{
 		map[string]any{"type": "NamesAccepted", "status": "True"},
@@ -303,17 +305,19 @@ func (s *Server) establish(crd map[string]any) {
 	}}
 }
 
-func crdKindOf(crd map[string]any) kind {
+// crdKindsOf are the kinds that a definition has the server serve, one for each version;
+// nothing is converted between them.
+func crdKindsOf(crd map[string]any) (kinds []kind) {
 	group, _, _ := unstructured.NestedString(crd, "spec", "group")
 	name, _, _ := unstructured.NestedString(crd, "spec", "names", "kind")
 	plural, _, _ := unstructured.NestedString(crd, "spec", "names", "plural")
 	scope, _, _ := unstructured.NestedString(crd, "spec", "scope")
 	versions, _, _ := unstructured.NestedSlice(crd, "spec", "versions")
-	version := ""
-	if len(versions) > 0 {
-		version, _ = versions[0].(map[string]any)["name"].(string)
+	for _, v := range versions {
+		version, _ := v.(map[string]any)["name"].(string)
+		kinds = append(kinds, kind{schema.GroupVersionKind{Group: group, Version: version, Kind: name}, plural, scope == "Namespaced"})
 	}
-	return kind{schema.GroupVersionKind{Group: group, Version: version, Kind: name}, plural, scope == "Namespaced"}
+	return kinds
 }
 
 // keepIdentity copies what the server gave an object when it was created.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/kwok/pkg/apis/internalversion"
@@ -53,6 +54,7 @@ func TestPodStages(t *testing.T) {
 			name: "failing goes before succeeding", phase: corev1.PodRunning,
 			annotations: map[string]string{contract.FailAfterAnnotation: "5s", contract.RunForAnnotation: "1s"}, stage: "pod-fail", delay: 5 * time.Second,
 		},
+		{name: "a StatefulSet's pods run on", phase: corev1.PodRunning, labels: map[string]string{appsv1.PodIndexLabel: "0"}, annotations: map[string]string{contract.RunForAnnotation: "6s"}},
 		{name: "the end is the end", phase: corev1.PodSucceeded, annotations: map[string]string{contract.RunForAnnotation: "6s"}},
 		{name: "it is deleted while it runs", phase: corev1.PodRunning, deleted: true, annotations: map[string]string{contract.RunForAnnotation: "6s"}, stage: "pod-delete"},
 		{name: "and before it runs", phase: corev1.PodPending, deleted: true, stage: "pod-delete"},

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 )
@@ -105,7 +106,7 @@ func (c *check) absent(err error, attribute, kind, name string) bool {
 
 // served reports whether the cluster has the job's kind, in the version that is written.
 func (c *check) served() bool {
-	kind := c.spec.Framework.GVK()
+	kind := c.spec.GVK()
 	_, err := c.Rights(object(c.spec), "create")
 	if !errors.Is(err, kube.ErrNotServed) {
 		return err == nil
@@ -127,7 +128,7 @@ func (c *check) served() bool {
 
 func object(spec job.Spec) *unstructured.Unstructured {
 	obj := &unstructured.Unstructured{}
-	obj.SetGroupVersionKind(spec.Framework.GVK())
+	obj.SetGroupVersionKind(spec.GVK())
 	obj.SetNamespace(spec.Namespace)
 	return obj
 }
@@ -235,7 +236,7 @@ func (c *check) admission() {
 	}
 	roles := map[string]bool{}
 	for _, pod := range pods {
-		role := pod.Labels[contract.JobReplicaTypeLabel]
+		role, _ := inventory.Replica(pod)
 		if roles[role] {
 			continue
 		}

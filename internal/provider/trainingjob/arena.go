@@ -10,6 +10,7 @@ import (
 	k8stypes "k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 )
@@ -38,7 +39,8 @@ func switchArena(ctx context.Context, client *kube.Client, spec job.Spec, uid k8
 		return fmt.Errorf("list the pods of job %s: %w", spec.ID(), err)
 	}
 	for _, pod := range pods.Items {
-		labels, annotations := spec.ArenaPodMarks(pod.Labels[contract.JobReplicaTypeLabel])
+		role, _ := inventory.Replica(&pod)
+		labels, annotations := spec.ArenaPodMarks(role)
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 			"labels": marks(labels, spec.Arena), "annotations": marks(annotations, spec.Arena),
 		}})

@@ -18,7 +18,10 @@ import (
 // wanted makes room for it.
 func (r *trainingJob) begin(ctx context.Context, client *kube.Client, spec job.Spec, notes map[string]string) (*unstructured.Unstructured, error) {
 	defer r.session.Ledger.Begin(object(spec))()
-	live, err := client.GetSettled(ctx, spec.Framework.GVK(), spec.Namespace, spec.Name, nil)
+	live, err := find(ctx, client, spec.Framework, spec.Namespace, spec.Name)
+	if err == nil {
+		live, err = client.GetSettled(ctx, live.GroupVersionKind(), spec.Namespace, spec.Name, nil)
+	}
 	switch {
 	case kube.IsNotFound(err):
 		live = nil
@@ -34,6 +37,11 @@ func (r *trainingJob) begin(ctx context.Context, client *kube.Client, spec job.S
 	}
 	if live != nil {
 		if live, err = goOn(ctx, client, live, spec); err != nil {
+			return nil, err
+		}
+	}
+	if live == nil {
+		if spec, _, err = inVersion(client, spec); err != nil {
 			return nil, err
 		}
 	}

@@ -76,6 +76,7 @@ func (r *trainingJob) Create(ctx context.Context, req resource.CreateRequest, re
 		resp.Diagnostics.AddError("Job was not created", session.Sentence(err))
 		return
 	}
+	spec.Alpha = job.Alpha(obj)
 	_, refreshDiags := r.refresh(ctx, &m, obj)
 	resp.Diagnostics.Append(refreshDiags...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
@@ -125,14 +126,19 @@ func needQueue(ctx context.Context, client *kube.Client) error {
 // submit writes the job's object, with annotations for a later import. live is the job as
 // it is, nil for a new one.
 func submit(ctx context.Context, client *kube.Client, spec job.Spec, live *unstructured.Unstructured, notes map[string]string) (*unstructured.Unstructured, error) {
+	if live != nil {
+		spec.Alpha = job.Alpha(live)
+	}
+	if err := faults(spec); err != nil {
+		return nil, err
+	}
 	obj, err := spec.Render()
 	if err != nil {
 		return nil, err
 	}
 	if spec.Queue && live != nil {
 		// Whether it runs now is for the queue to say.
-		suspended, _, _ := unstructured.NestedBool(live.Object, "spec", "runPolicy", "suspend")
-		if err := unstructured.SetNestedField(obj.Object, suspended, "spec", "runPolicy", "suspend"); err != nil {
+		if err := job.Hold(obj, job.Held(live)); err != nil {
 			return nil, fmt.Errorf("render job %s: %w", spec.ID(), err)
 		}
 	}

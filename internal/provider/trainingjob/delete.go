@@ -46,7 +46,11 @@ func (r *trainingJob) Delete(ctx context.Context, req resource.DeleteRequest, re
 
 // remove deletes the job with its pods and arena's ConfigMap, and waits until they are gone.
 func remove(ctx context.Context, client *kube.Client, spec job.Spec) error {
-	if err := client.Delete(ctx, spec.Framework.GVK(), spec.Namespace, spec.Name); err != nil {
+	live, err := find(ctx, client, spec.Framework, spec.Namespace, spec.Name)
+	if err == nil {
+		err = client.Delete(ctx, live.GroupVersionKind(), spec.Namespace, spec.Name)
+	}
+	if err != nil && !absent(err) {
 		return err
 	}
 	if err := client.DeleteLabelled(ctx, corev1.SchemeGroupVersion.WithKind("Pod"), spec.Namespace, podLabels(spec).String()); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -59,6 +60,13 @@ func (r *trainingJob) preflight(ctx context.Context, m, config model) (diags dia
 		return nil
 	}
 	spec.Owner = r.session.Owner
+	spec, forArena, err := inVersion(client, sameUnknownImage(spec))
+	if err != nil {
+		return nil
+	}
+	for _, f := range versionFindings(spec, forArena) {
+		diags.Append(session.Preflight(f, level))
+	}
 	for _, f := range preflight.Job(ctx, client, spec, int(m.PlannedNodeCount.ValueInt64()), unknownClaim) {
 		diags.Append(session.Preflight(f, level))
 	}
@@ -67,6 +75,39 @@ func (r *trainingJob) preflight(ctx context.Context, m, config model) (diags dia
 		diags.Append(diag.WithPath(at, session.Preflight(preflight.Finding{Summary: "Launcher does not fit", Detail: fault}, level)))
 	}
 	return diags
+}
+
+// versionFindings says what the version of the job's kind cannot express of it: nothing of
+// that can be written, or arena will not know the job well.
+func versionFindings(spec job.Spec, forArena bool) (findings []preflight.Finding) {
+	if fault := faults(spec); fault != nil {
+		return []preflight.Finding{{Attribute: "framework", Summary: "The job's version cannot say all of it", Detail: session.Sentence(fault) +
+			" The cluster serves no other version: change the job, or install the Kubeflow training operator 1.9."}}
+	}
+	alpha := spec
+	alpha.Alpha = true
+	if fault := faults(alpha); forArena && !spec.Alpha && fault != nil {
+		return []preflight.Finding{{Warning: true, Attribute: "arena_compatible", Summary: "arena will list the job as PENDING", Detail: session.Sentence(fault) +
+			" So it is written in version " + spec.GVK().Version + ", of which arena knows only that it exists."}}
+	}
+	return nil
+}
+
+// sameUnknownImage leaves out an image that another role of the job will have too, for all
+// that is known.
+func sameUnknownImage(spec job.Spec) job.Spec {
+	for _, role := range spec.Roles {
+		if role.Image != unknownImage {
+			continue
+		}
+		spec.Roles = maps.Clone(spec.Roles)
+		for name, role := range spec.Roles {
+			role.Image = unknownImage
+			spec.Roles[name] = role
+		}
+		break
+	}
+	return spec
 }
 
 // launcher says why what starts once the members run would find no place beside them, ""

@@ -44,7 +44,7 @@ func (r *trainingJob) Read(ctx context.Context, req resource.ReadRequest, resp *
 		return
 	}
 	framework := job.Framework(m.Framework.ValueString())
-	obj, err := client.Get(ctx, framework.GVK(), m.Namespace.ValueString(), m.Name.ValueString())
+	obj, err := find(ctx, client, framework, m.Namespace.ValueString(), m.Name.ValueString())
 	switch {
 	case absent(err) && finished(m):
 		m.Placed = placed(m.ID, existsMark)
@@ -140,10 +140,13 @@ func actualPlacement(ctx context.Context, seen *cluster.Cluster, obj *unstructur
 		return nil, "", fmt.Errorf("pods of job %s: %w", spec.ID(), err)
 	}
 	pods = slices.DeleteFunc(pods, func(pod *corev1.Pod) bool {
-		return spec.Late(pod.Labels[contract.JobReplicaTypeLabel]) || pod.Spec.NodeName == ""
+		role, _ := inventory.Replica(pod)
+		return spec.Late(role) || pod.Spec.NodeName == ""
 	})
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
-		return cmp.Or(cmp.Compare(a.Labels[contract.JobReplicaTypeLabel], b.Labels[contract.JobReplicaTypeLabel]), cmp.Compare(index(a), index(b)))
+		roleA, indexA := replica(a)
+		roleB, indexB := replica(b)
+		return cmp.Or(cmp.Compare(roleA, roleB), cmp.Compare(indexA, indexB))
 	})
 	members := inventory.MemberNames(pods)
 	for i, pod := range pods {
@@ -157,13 +160,14 @@ func actualPlacement(ctx context.Context, seen *cluster.Cluster, obj *unstructur
 	return placed, why, nil
 }
 
-// index is the pod's index in its role; a pod without one comes first.
-func index(p *corev1.Pod) int {
-	i, err := strconv.Atoi(p.Labels[contract.JobReplicaIndexLabel])
+// replica is the pod's role and its index there; a pod without one comes first.
+func replica(p *corev1.Pod) (role string, index int) {
+	role, text := inventory.Replica(p)
+	index, err := strconv.Atoi(text)
 	if err != nil {
-		return -1
+		return role, -1
 	}
-	return i
+	return role, index
 }
 
 // plannedNames gives the names that the nodes of the job's pools had before they

@@ -47,7 +47,7 @@ func (r *trainingJob) ImportState(ctx context.Context, req resource.ImportStateR
 	}
 	var found []job.Framework
 	for _, framework := range job.Frameworks() {
-		_, err := client.Get(ctx, framework.GVK(), namespace, name)
+		_, err := find(ctx, client, framework, namespace, name)
 		switch {
 		case err == nil:
 			found = append(found, framework)

@@ -43,7 +43,7 @@ func (r *trainingJob) Schema(ctx context.Context, _ resource.SchemaRequest, resp
 			Required:            true,
 		},
 		"framework": schema.StringAttribute{
-			MarkdownDescription: "`pytorch` makes a PyTorchJob with the roles `master` and `worker`, `mpi` an MPIJob with the roles `launcher` and `worker`.",
+			MarkdownDescription: "`pytorch` makes a PyTorchJob with the roles `master` and `worker`, `mpi` an MPIJob with the roles `launcher` and `worker`, in version `v1` of the training operator, or `v1alpha1` where the cluster serves no other or arena is to know the job (`arena_compatible`).",
 			Required:            true,
 			Validators:          []validator.String{oneOf(job.Frameworks())},
 		},
@@ -256,7 +256,7 @@ func podAttributes() map[string]schema.Attribute {
 			Optional:            true,
 			Validators:          []validator.Int32{int32validator.Between(1, 65534)},
 		},
-		"arena_compatible": flag("Adds the marks and the ConfigMap by which `arena list`, `get`, `logs`, `top job` and `delete` know the job. Can be switched while the job runs."),
+		"arena_compatible": flag("Adds the marks and the ConfigMap by which `arena list`, `get`, `logs`, `top job` and `delete` know the job. Can be switched while the job runs. An MPI job that is created with it is an MPIJob `v1alpha1`, which arena knows, where the cluster serves that version; one that was created before stays what it is."),
 		"labels": schema.MapAttribute{
 			MarkdownDescription: "Labels of the job and its pods. Pods that run keep theirs when these change.",
 			Optional:            true, ElementType: types.StringType,

@@ -50,7 +50,7 @@ func (r *trainingJob) Update(ctx context.Context, req resource.UpdateRequest, re
 	client, err := r.session.Kube()
 	var live *unstructured.Unstructured
 	if err == nil {
-		live, err = client.Get(ctx, spec.Framework.GVK(), spec.Namespace, spec.Name)
+		live, err = find(ctx, client, spec.Framework, spec.Namespace, spec.Name)
 	}
 	if absent(err) && finished(state) {
 		keepResults(&m, state, false)
@@ -61,6 +61,7 @@ func (r *trainingJob) Update(ctx context.Context, req resource.UpdateRequest, re
 		resp.Diagnostics.AddError("Job was not changed", session.Sentence(err))
 		return
 	}
+	spec.Alpha = job.Alpha(live)
 	if m.PlannedPlacement.IsUnknown() {
 		if resp.Diagnostics.Append(r.planOnCluster(ctx, &m, spec)...); resp.Diagnostics.HasError() {
 			return

@@ -16,17 +16,28 @@ import (
 // serveJobs makes the API server serve the kinds of jobs; nobody runs them.
 func serveJobs(cloud *acctest.Cloud) {
 	for _, framework := range job.Frameworks() {
-		kind := framework.GVK()
-		plural := map[job.Framework]string{job.MPI: "mpijobs", job.PyTorch: "pytorchjobs"}[framework]
-		cloud.API.Put(&unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-			"metadata": map[string]any{"name": plural + "." + kind.Group},
-			"spec": map[string]any{
-				"group": kind.Group, "scope": "Namespaced", "names": map[string]any{"kind": kind.Kind, "plural": plural},
-				"versions": []any{map[string]any{"name": kind.Version, "served": true}},
-			},
-		}})
+		serve(cloud, framework, framework.GVK().Version)
 	}
+}
+
+// serve makes the API server serve a framework's kind in some versions.
+func serve(cloud *acctest.Cloud, framework job.Framework, versions ...string) {
+	kind := framework.GVK()
+	plural := map[job.Framework]string{job.MPI: "mpijobs", job.PyTorch: "pytorchjobs"}[framework]
+	var served []any
+	for _, version := range versions {
+		served = append(served, map[string]any{"name": version, "served": true})
+	}
+	if served == nil {
+		return
+	}
+	cloud.API.Put(&unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": plural + "." + kind.Group},
+		"spec": map[string]any{
+			"group": kind.Group, "scope": "Namespaced", "names": map[string]any{"kind": kind.Kind, "plural": plural}, "versions": served,
+		},
+	}})
 }
 
 const twoJobs = `

@@ -21,7 +21,7 @@ import (
 // wait waits until the job has come as far as goal says, and returns it as it was
 // last seen. The error of a wait that took too long says what the scheduler waits for.
 func (r *trainingJob) wait(ctx context.Context, client *kube.Client, spec job.Spec, goal string) (*unstructured.Unstructured, error) {
-	live, err := client.Get(ctx, spec.Framework.GVK(), spec.Namespace, spec.Name)
+	live, err := client.Get(ctx, spec.GVK(), spec.Namespace, spec.Name)
 	if err != nil || goal == waitNone {
 		return live, err
 	}
@@ -43,7 +43,7 @@ func (r *trainingJob) wait(ctx context.Context, client *kube.Client, spec job.Sp
 	defer done.Wait()
 	defer stop()
 
-	obj, err := client.WaitFor(ctx, spec.Framework.GVK(), spec.Namespace, spec.Name,
+	obj, err := client.WaitFor(ctx, spec.GVK(), spec.Namespace, spec.Name,
 		func(obj *unstructured.Unstructured) (bool, string, error) { return reached(obj, goal) },
 		func(status string) {
 			tflog.Info(ctx, "waiting for the job", map[string]any{"job": spec.ID(), "status": status})

@@ -10,13 +10,15 @@ const CRDName = "mpijobs.kubeflow.org"
 
 // AddTo adds the version to the CRD of MPIJob. An object has one of two shapes, and its
 // version is only the name under which it is asked for: nothing is converted, so no
-// version may drop what it does not know.
+// version may drop what it does not know, or require what the other shape lacks. The garbage
+// collector, for one, asks for all of them in the same version.
 func AddTo(crd *apiextensionsv1.CustomResourceDefinition) {
 	for i := range crd.Spec.Versions {
 		properties := crd.Spec.Versions[i].Schema.OpenAPIV3Schema.Properties
 		for _, name := range []string{"spec", "status"} {
 			part := properties[name]
 			part.XPreserveUnknownFields = ptr.To(true)
+			part.Required = nil
 			properties[name] = part
 		}
 	}

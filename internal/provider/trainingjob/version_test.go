@@ -1,0 +1,74 @@
+package trainingjob_test
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+)
+
+// spaces are what Terraform wraps words with.
+var spaces = regexp.MustCompile(`[\s│╷╵]+`)
+
+// Which version of MPIJob is written depends on what the cluster serves and on whether arena
+// is to know the job; what is written is read back without a difference, and deleted.
+func TestVersionOfMPIJobs(t *testing.T) {
+	const v1, alpha = contract.KubeflowVersion, contract.MPIAlphaVersion
+	const silent = `roles = { worker = { replicas = 4, cards = 1, command = ["sshd"] } }`
+	const plain = `roles = { worker = { replicas = 4, cards = 1 } }`
+	for name, test := range map[string]struct {
+		served []string
+		body   string
+		// version is what is written, "" for nothing; says is what the plan says.
+		version, says string
+	}{
+		"v1 alone":                      {[]string{v1}, plain, v1, ""},
+		"v1 alone, arena":               {[]string{v1}, plain + "\narena_compatible = true", v1, ""},
+		"v1alpha1 alone":                {[]string{alpha}, plain, alpha, ""},
+		"v1alpha1 alone, arena":         {[]string{alpha}, plain + "\narena_compatible = true", alpha, ""},
+		"v1alpha1 alone, suspended":     {[]string{alpha}, plain + "\nsuspend = true", alpha, ""},
+		"both":                          {[]string{v1, alpha}, plain, v1, ""},
+		"both, arena":                   {[]string{v1, alpha}, plain + "\narena_compatible = true", alpha, ""},
+		"v1alpha1 cannot say it":        {[]string{alpha}, silent, "", "An MPIJob v1alpha1 cannot say all of job default/j: the workers wait for the launcher, and run nothing else. The cluster serves no other version"},
+		"v1alpha1 cannot say it, arena": {[]string{v1, alpha}, silent + "\narena_compatible = true", v1, "arena will list the job as PENDING"},
+		"none":                          {nil, plain, "", "The cluster serves no MPIJob now."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := acctest.StartCloud(t)
+			serve(cloud, job.MPI, test.served...)
+			terraform := acctest.StartCLI(t)
+			terraform.Write(t, fmt.Sprintf("resource \"gpuplan_training_job\" \"j\" {\n  name = \"j\"\n  framework = \"mpi\"\n  image = \"train:1\"\n"+
+				"  command = [\"train\"]\n  placement_check = \"warn\"\n  wait_for = \"none\"\n  %s\n}\n", test.body))
+			planned, err := terraform.Run("plan")
+			assert.Contains(t, spaces.ReplaceAllString(planned, " "), test.says)
+			if strings.Contains(test.says, "PENDING") || test.says == "" {
+				require.NoError(t, err, planned)
+			}
+			if test.version == "" {
+				out, err := terraform.Run("apply", "-auto-approve")
+				require.Error(t, err, out)
+				return
+			}
+			terraform.Must(t, "apply", "-auto-approve")
+			kind := schema.GroupVersionKind{Group: contract.KubeflowGroup, Version: test.served[0], Kind: contract.MPIJobKind}
+			obj, err := cloud.Kube.Get(t.Context(), kind, "default", "j")
+			require.NoError(t, err)
+			assert.Equal(t, test.version == alpha, job.Alpha(obj))
+			assert.Equal(t, strings.Contains(test.body, "suspend"), job.Held(obj))
+			terraform.Must(t, "plan", "-detailed-exitcode")
+			terraform.Must(t, "state", "rm", "gpuplan_training_job.j")
+			terraform.Must(t, "import", "gpuplan_training_job.j", "default/j")
+			terraform.Must(t, "destroy", "-auto-approve")
+			_, err = cloud.Kube.Get(t.Context(), kind, "default", "j")
+			require.Error(t, err)
+		})
+	}
+}

@@ -25,6 +25,7 @@ type Ledger struct {
 	fixed    map[string]bool // those of them whose pods stay until pools have changed
 	dropped  map[string]bool // names of pools that are planned to be deleted
 	owned    map[string]bool
+	guarded  map[string]bool
 	created  map[string]bool     // names of pools that are planned to be created
 	stranded map[string][]string // jobs on nodes that pools give up, by what does so
 	tree     *quota.Tree
@@ -46,6 +47,7 @@ func New() *Ledger {
 		fixed:    map[string]bool{},
 		dropped:  map[string]bool{},
 		owned:    map[string]bool{},
+		guarded:  map[string]bool{},
 		created:  map[string]bool{},
 		stranded: map[string][]string{},
 		compared: map[string]bool{},
@@ -269,6 +271,22 @@ func (l *Ledger) Owns(id string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.owned[id]
+}
+
+// GuardPool records that the pool of that ID stays as it is planned now, and that no
+// running job may lose its nodes.
+func (l *Ledger) GuardPool(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.guarded[id] = true
+}
+
+// GuardsPool reports whether [Ledger.GuardPool] was told of the pool. A pool that is created in
+// its place is then a replacement that no attribute asks for, by the option -replace.
+func (l *Ledger) GuardsPool(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.guarded[id]
 }
 
 // CreatePool records that a pool will be created. The new pool of a replacement counts

@@ -28,6 +28,15 @@ func (c change) replaces() bool {
 	return c.before.Name != c.after.Name || c.before.InstanceType != c.after.InstanceType || switchReplaces(c.from.Mode, c.to.Mode)
 }
 
+// allowed tells whether the change may take nodes away from running jobs. A replacement
+// deletes the pool that is in the state, and the apply asks that one.
+func (c change) allowed() bool {
+	if c.replaces() {
+		return c.from.AllowDisruption.ValueBool()
+	}
+	return c.to.AllowDisruption.ValueBool()
+}
+
 // changesNodes tells whether the nodes will offer something else.
 func (c change) changesNodes() bool { return !c.from.Size.Equal(c.to.Size) || c.relabels() }
 
@@ -113,7 +122,7 @@ type stranded struct {
 // stranded lists what a change would take from running jobs, nothing when it is allowed to.
 func (r *pool) stranded(ctx context.Context, c change) (list []stranded, diags diag.Diagnostics) {
 	effects := c.effects()
-	if c.to.AllowDisruption.ValueBool() || len(effects) == 0 {
+	if c.allowed() || len(effects) == 0 {
 		return nil, nil
 	}
 	pods, diags := r.podsOn(ctx, c.from)
@@ -139,9 +148,17 @@ func (r *pool) podsOn(ctx context.Context, state model) (pods []running.Pod, dia
 	return running.On(running.Pods(snapshot.Pods), names(nodesOf(snapshot, state.NodePoolID.ValueString()))), diags
 }
 
+// checkReplaced refuses to take nodes away from running jobs by a replacement that no
+// attribute asks for, but whoever runs the plan: Terraform plans the pool as it is, and
+// then a new one in its place.
+func (r *pool) checkReplaced(ctx context.Context, name, id string) diag.Diagnostics {
+	pods, diags := r.podsOn(ctx, model{NodePoolID: types.StringValue(id)})
+	return append(diags, r.refuseForeign(path.Root("name"), "replaces node pool "+name, pods)...)
+}
+
 func refusal(what string, pods []running.Pod) string {
 	return fmt.Sprintf("The plan %s, and there are running jobs that would lose their nodes: %s. "+
-		"Wait until they have finished, delete them first, or set allow_disruption = true.", what, running.Describe(pods))
+		"Wait until they have finished, delete them first, or set allow_disruption = true and apply that before.", what, running.Describe(pods))
 }
 
 // changedKeys returns the labels that a node has no more, or with another value.

@@ -83,6 +83,9 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 	if change.replaces() {
 		return diags // Terraform plans the new pool by itself
 	}
+	if !state.AllowDisruption.ValueBool() {
+		r.session.Ledger.GuardPool(state.ID.ValueString())
+	}
 	repaired := len(state.DriftedNodes.Elements()) > 0
 	plan.DriftedNodes = types.MapValueMust(types.StringType, nil)
 	plan.Capacity, plan.NodeNames = state.Capacity, state.NodeNames
@@ -130,7 +133,8 @@ func (r *pool) planDelete(ctx context.Context, state model) diag.Diagnostics {
 	return diags
 }
 
-// checkName refuses a name that a pool of the cluster has which Terraform does not know.
+// checkName refuses a name that a pool of the cluster has which Terraform does not know,
+// or which running jobs need.
 func (r *pool) checkName(ctx context.Context, name string) (diags diag.Diagnostics) {
 	client, err := r.session.ACS()
 	if r.session.NotChecked(err, &diags) {
@@ -145,7 +149,14 @@ func (r *pool) checkName(ctx context.Context, name string) (diags diag.Diagnosti
 		diags.AddError("Node pools cannot be listed", session.Sentence(err))
 		return diags
 	}
-	if found == nil || r.session.Ledger.Owns(r.session.ClusterID+"/"+found.Info.ID) {
+	if found == nil {
+		return diags
+	}
+	id := r.session.ClusterID + "/" + found.Info.ID
+	if r.session.Ledger.GuardsPool(id) {
+		return r.checkReplaced(ctx, name, found.Info.ID)
+	}
+	if r.session.Ledger.Owns(id) {
 		return diags
 	}
 	if stamp := found.Tag(contract.OwnerTag); !r.session.Mine(stamp) {

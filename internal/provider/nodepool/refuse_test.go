@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -141,19 +142,58 @@ func TestRunningJobsAreNotStranded(t *testing.T) {
 			cloud := acctest.StartCloud(t)
 			running := func() { cloud.Put(t, test.pod) }
 			finished := func() { cloud.API.Remove(corev1.SchemeGroupVersion.WithKind("Pod"), "default", test.pod.Name) }
-			allowed := strings.TrimSuffix(test.after, "}\n") + "  allow_disruption = true\n}\n"
+			consent := func(config string) string {
+				return strings.TrimSuffix(config, "}\n") + "  allow_disruption = true\n}\n"
+			}
 			resource.UnitTest(t, resource.TestCase{
 				ProtoV6ProviderFactories: acctest.Providers(),
 				Steps: []resource.TestStep{
 					{Config: before},
 					{Config: test.after, PlanOnly: true, PreConfig: running, ExpectError: acctest.SayingAt(test.attribute, "The plan "+test.says+
 						", and there are running jobs that would lose their nodes: default/trainer (on "+node+")")},
-					{Config: allowed, PlanOnly: true, ExpectNonEmptyPlan: true},
+					{Config: consent(before)},
+					{Config: consent(test.after), PlanOnly: true, ExpectNonEmptyPlan: true},
 					{Config: before, PreConfig: finished},
 				},
 			})
 		})
 	}
+}
+
+// A replacement deletes the pool as it is in the state: consent that comes with the change
+// is none, and the plan says so before the apply would.
+func TestConsentThatComesWithAReplacement(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	pod := acctest.GangPod("trainer", "trainer-0", "cn-hangzhou.10.0.1.1", 0, 1)
+	change := poolWith("mode = \"core_mem\"\n  allow_disruption = true")
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps: []resource.TestStep{
+			{Config: poolWith("")},
+			{Config: change, PreConfig: func() { cloud.Put(t, pod) }, PlanOnly: true,
+				ExpectError: acctest.SayingAt("mode", "or set allow_disruption = true and apply that before.")},
+			{Config: poolWith("allow_disruption = true")},
+			{Config: change},
+		},
+	})
+}
+
+// Nobody changed the pool, and it is replaced all the same.
+func TestReplaceOptionUnderARunningJob(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, poolWith(""))
+	cli.Must(t, "apply", "-auto-approve")
+	cloud.Put(t, acctest.GangPod("trainer", "trainer-0", "cn-hangzhou.10.0.1.1", 0, 1))
+
+	output, err := cli.Run("plan", "-replace="+pool)
+	require.Error(t, err, output)
+	require.Contains(t, acctest.Unwrapped(output), "The plan replaces node pool v100, and there are running jobs that would lose their nodes: default/trainer")
+	cli.Must(t, "plan")
+
+	cli.Write(t, poolWith("allow_disruption = true"))
+	cli.Must(t, "apply", "-auto-approve")
+	cli.Must(t, "plan", "-replace="+pool)
 }
 
 func TestDeletionUnderARunningJob(t *testing.T) {

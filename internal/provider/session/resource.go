@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
@@ -76,6 +77,9 @@ func (s *Session) NodeRights(ctx context.Context) (diags diag.Diagnostics) {
 // Sentence makes a sentence of an error for a diagnostic.
 func Sentence(err error) string {
 	text := err.Error()
+	if apierrors.IsUnauthorized(err) {
+		text += ": the API server does not know who asks; check the credentials of the kubeconfig's user, or log in again"
+	}
 	first, size := utf8.DecodeRuneInString(text)
 	text = string(unicode.ToUpper(first)) + text[size:]
 	if last, _ := utf8.DecodeLastRuneInString(text); last != '.' && last != '?' && last != '!' {

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
@@ -82,6 +83,8 @@ func TestNotCheckedWarnsOnce(t *testing.T) {
 
 func TestSentence(t *testing.T) {
 	assert.Equal(t, "List pods: refused.", session.Sentence(errors.New("list pods: refused")))
+	assert.Equal(t, "List nodes: expired: the API server does not know who asks; check the credentials of the kubeconfig's user, or log in again.",
+		session.Sentence(fmt.Errorf("list nodes: %w", apierrors.NewUnauthorized("expired"))))
 	assert.Equal(t, "Why?", session.Sentence(fmt.Errorf("why?")))
 }
 

@@ -58,3 +58,32 @@ func TestPatienceWithRefusals(t *testing.T) {
 		})
 	}
 }
+
+// Pods that wait without a word from a scheduler wait for one that is not there.
+func TestPodsThatNoSchedulerLooksAt(t *testing.T) {
+	scheduled := func(status corev1.ConditionStatus, message string) corev1.PodStatus {
+		return corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: status, Message: message}}}
+	}
+	pending := &corev1.Pod{}
+	refused := &corev1.Pod{Status: scheduled(corev1.ConditionFalse, "1 of 2 members fit")}
+	bound := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n"}, Status: scheduled(corev1.ConditionTrue, "")}
+	for name, test := range map[string]struct {
+		seen    []*corev1.Pod
+		ignored bool
+		reason  string
+	}{
+		"no pods":                  {nil, false, ""},
+		"nobody looks":             {[]*corev1.Pod{pending, pending}, true, ""},
+		"refused":                  {[]*corev1.Pod{pending, refused}, false, "1 of 2 members fit"},
+		"one bound, one still new": {[]*corev1.Pod{pending, bound, pending}, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &podFollower{seen: func() {}}
+			for _, pod := range test.seen {
+				f.take(t.Context(), pod)
+			}
+			assert.Equal(t, test.ignored, f.ignored())
+			assert.Equal(t, test.reason, f.reason())
+		})
+	}
+}

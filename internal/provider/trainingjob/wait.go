@@ -54,6 +54,9 @@ func (r *trainingJob) wait(ctx context.Context, client *kube.Client, spec job.Sp
 	if reason := pods.reason(); err != nil && reason != "" {
 		err = fmt.Errorf("%w; the scheduler says: %s", err, reason)
 	}
+	if err != nil && pods.ignored() {
+		err = fmt.Errorf("%w; no scheduler has looked at its pods, which ask for %s: is that one installed, and does it run?", err, spec.SchedulerName)
+	}
 	if standing := unit.standing(); err != nil && standing != "" {
 		err = fmt.Errorf("%w; the job queue says: %s", err, standing)
 	}
@@ -90,6 +93,9 @@ type podFollower struct {
 
 	mu   sync.Mutex
 	last string
+	// waiting tells that there are pods that have no node, looked that a scheduler has
+	// written about one of them.
+	waiting, looked bool
 }
 
 func (f *podFollower) run(ctx context.Context) {
@@ -118,16 +124,25 @@ func each[T runtime.Object](ctx context.Context, changes watch.Interface, take f
 	}
 }
 
+// ignored reports whether there are pods, and no scheduler has looked at any of them.
+func (f *podFollower) ignored() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.waiting && !f.looked
+}
+
 // take notes why a pod is not scheduled, and forgets it once one of them is: the
 // members of a gang are scheduled together.
 func (f *podFollower) take(ctx context.Context, pod *corev1.Pod) {
 	f.seen()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.waiting = f.waiting || pod.Spec.NodeName == ""
 	for _, c := range pod.Status.Conditions {
 		if c.Type != corev1.PodScheduled {
 			continue
 		}
+		f.looked = true
 		if c.Status == corev1.ConditionTrue {
 			f.last = ""
 			return

@@ -148,12 +148,21 @@ func (r *pool) podsOn(ctx context.Context, state model) (pods []running.Pod, dia
 	return running.On(running.Pods(snapshot.Pods), names(nodesOf(snapshot, state.NodePoolID.ValueString()))), diags
 }
 
-// checkReplaced refuses to take nodes away from running jobs by a replacement that no
-// attribute asks for, but whoever runs the plan: Terraform plans the pool as it is, and
-// then a new one in its place.
+// checkReplaced looks at running jobs under a replacement that no attribute asks for, but
+// whoever runs the plan: Terraform plans the pool as it is, and then a new one in its
+// place. Whether the same option replaces the jobs of this configuration, too, shows only
+// after they were planned to stay, so these are named in a warning; the apply looks once more.
 func (r *pool) checkReplaced(ctx context.Context, name, id string) diag.Diagnostics {
 	pods, diags := r.podsOn(ctx, model{NodePoolID: types.StringValue(id)})
-	return append(diags, r.refuseForeign(path.Root("name"), "replaces node pool "+name, pods)...)
+	what := "replaces node pool " + name
+	if foreign := running.Foreign(pods, r.session.Owns); len(foreign) > 0 {
+		diags.AddAttributeError(path.Root("name"), "Running jobs would lose their nodes", refusal(what, foreign))
+	} else if len(pods) > 0 {
+		diags.AddAttributeWarning(path.Root("name"), "Running jobs are on the nodes", fmt.Sprintf(
+			"The plan %s, and the apply refuses to when these jobs still run: %s. Replace or remove them as well, wait until they have finished, "+
+				"or set allow_disruption = true and apply that before.", what, running.Describe(pods)))
+	}
+	return diags
 }
 
 func refusal(what string, pods []running.Pod) string {

@@ -3,6 +3,9 @@ package contract
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
+	"unicode"
 )
 
 // PlannedVersion is the version of the [PlannedPlacement] record that this code writes.
@@ -47,10 +50,49 @@ func PlannedPlacementFrom(annotations map[string]string) (p PlannedPlacement, ok
 		return PlannedPlacement{}, false, nil
 	}
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
-		return PlannedPlacement{}, true, fmt.Errorf("annotation %s is not a planned placement: %w", PlannedPlacementAnnotation, err)
+		// What the decoder quotes may be as long as the annotation.
+		return PlannedPlacement{}, true, fmt.Errorf("annotation %s is not a planned placement: %.200s", PlannedPlacementAnnotation, err)
 	}
 	if p.Version != PlannedVersion {
 		return PlannedPlacement{}, true, fmt.Errorf("annotation %s has version %d; this program reads version %d", PlannedPlacementAnnotation, p.Version, PlannedVersion)
 	}
+	if err := p.check(); err != nil {
+		return PlannedPlacement{}, true, fmt.Errorf("annotation %s is not a planned placement: %w", PlannedPlacementAnnotation, err)
+	}
 	return p, true, nil
+}
+
+const (
+	// longestName is the most bytes of a node's name, or of a pool's with an ordinal.
+	longestName = 320
+	// mostGPUs is the most GPUs of one machine.
+	mostGPUs = 64
+)
+
+// check refuses what no plan writes, so that nobody has to repeat it: anybody who may write
+// pods may write the annotation.
+func (p PlannedPlacement) check() error {
+	planned := map[string]bool{}
+	for _, n := range p.Nodes {
+		switch {
+		case n.Node == "" || len(n.Node) > longestName || strings.ContainsFunc(n.Node, unicode.IsSpace):
+			return fmt.Errorf("%.64q is no node", n.Node)
+		case n.RingGBps < 0 || n.NVLinkRings < 0:
+			return fmt.Errorf("node %q has a ring of %g GB/s and %d NVLink rings", n.Node, n.RingGBps, n.NVLinkRings)
+		}
+		for member, gpus := range n.Members {
+			switch {
+			case member == "" || len(member) > longestName:
+				return fmt.Errorf("%.64q is no member", member)
+			case planned[member]:
+				return fmt.Errorf("member %.64q has two nodes", member)
+			case len(gpus) > mostGPUs:
+				return fmt.Errorf("member %.64q has %d GPUs, more than a machine", member, len(gpus))
+			case slices.ContainsFunc(gpus, func(index int) bool { return index < 0 }):
+				return fmt.Errorf("member %.64q has GPUs below 0", member)
+			}
+			planned[member] = true
+		}
+	}
+	return nil
 }

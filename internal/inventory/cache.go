@@ -250,6 +250,19 @@ func (c *Cache) SetPod(p *corev1.Pod) Change {
 	return change
 }
 
+// Overdue looks again at a pod that is being deleted and is still there: whoever waits for
+// its end may find a place elsewhere.
+func (c *Cache) Overdue(uid types.UID) Change {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state, ok := c.pods[uid]
+	if !ok || !state.holds() {
+		return Change{}
+	}
+	c.update(state)
+	return Change{Freed: true}
+}
+
 // RemovePod takes out a pod that was deleted.
 func (c *Cache) RemovePod(uid types.UID) Change {
 	c.mu.Lock()

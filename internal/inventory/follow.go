@@ -3,6 +3,7 @@ package inventory
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -103,10 +104,15 @@ func (f *follower) setPod(before, object any) {
 		return
 	}
 	// A pod that was deleted and made again under its name may come as one update.
-	if old, ok := before.(*corev1.Pod); ok && old.UID != pod.UID {
+	old, ok := before.(*corev1.Pod)
+	if ok && old.UID != pod.UID {
 		f.report(f.cache.RemovePod(old.UID), nil)
+		ok = false
 	}
 	f.report(f.cache.SetPod(pod), nil)
+	if pod.DeletionTimestamp != nil && !(ok && old.DeletionTimestamp.Equal(pod.DeletionTimestamp)) {
+		time.AfterFunc(untilOverdue(pod), func() { f.report(f.cache.Overdue(pod.UID), nil) })
+	}
 }
 
 func (f *follower) removePod(object any) {

@@ -305,31 +305,42 @@ func gang(members []member, podGroup *unstructured.Unstructured, tree *quota.Tre
 	}
 	slices.SortFunc(g.Roles, func(a, b placement.Role) int { return cmp.Compare(a.Name, b.Name) })
 	if c.running < c.present {
-		planned, odd := plannedFor(pods)
+		planned, odd := plannedFor(slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return gone(p) }))
 		g.Planned, problems = planned, append(problems, odd...)
 	}
 	return g, problems
 }
 
-// plannedFor reads where a plan puts the pods of a gang from the first that carries it.
+// plannedFor reads where a plan puts the pods of a gang. Those that carry it carry the same.
 func plannedFor(pods []*corev1.Pod) (planned []placement.Planned, problems []Problem) {
-	for _, p := range pods {
-		record, ok, err := contract.PlannedPlacementFrom(p.Annotations)
-		if err != nil {
-			return nil, []Problem{{Reason: ReasonInvalidPlan, Text: err.Error() + "; the gang is placed as if there was none"}}
-		}
-		if !ok {
-			continue
-		}
-		for _, n := range record.Nodes {
-			for member, cards := range n.Members {
-				planned = append(planned, placement.Planned{Member: member, Node: n.Node, Cards: cards})
-			}
-		}
-		slices.SortFunc(planned, func(a, b placement.Planned) int { return naturalCompare(a.Member, b.Member) })
-		return planned, nil
+	var carrier *corev1.Pod
+	invalid := func(text string) []Problem {
+		return []Problem{{Reason: ReasonInvalidPlan, Text: text + "; the gang is placed as if there was none"}}
 	}
-	return nil, nil
+	for _, p := range pods {
+		text, ok := p.Annotations[contract.PlannedPlacementAnnotation]
+		switch {
+		case !ok:
+		case carrier == nil:
+			carrier = p
+		case text != carrier.Annotations[contract.PlannedPlacementAnnotation]:
+			return nil, invalid("pods of one gang differ in annotation " + contract.PlannedPlacementAnnotation)
+		}
+	}
+	if carrier == nil {
+		return nil, nil
+	}
+	record, _, err := contract.PlannedPlacementFrom(carrier.Annotations)
+	if err != nil {
+		return nil, invalid(err.Error())
+	}
+	for _, n := range record.Nodes {
+		for member, cards := range n.Members {
+			planned = append(planned, placement.Planned{Member: member, Node: n.Node, Cards: cards})
+		}
+	}
+	slices.SortFunc(planned, func(a, b placement.Planned) int { return naturalCompare(a.Member, b.Member) })
+	return planned, nil
 }
 
 // gangID is "namespace/name" of the pod's gang, or of the pod on its own.

@@ -3,6 +3,7 @@ package inventory
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -244,8 +245,17 @@ func TestGangRunning(t *testing.T) {
 }
 
 func TestGangWithAPlanThatCannotBeRead(t *testing.T) {
+	long := strings.Repeat("9", 100_000)
 	for text, want := range map[string]string{
-		"[]": "is not a planned placement", `{"version":9}`: "has version 9; this program reads version 1",
+		"[]": "is not a planned placement", `{"version":9}`: "has version 9; this program reads version 1", `{"version":` + long + `}`: "is not a planned placement",
+		`{"version":1,"nodes":[{"node":"n1","members":{"worker-0":[0]}},{"node":"n2","members":{"worker-0":[0]}}]}`: `member "worker-0" has two nodes`,
+		`{"version":1,"nodes":[{"members":{"worker-0":[0]}}]}`:                                                      `"" is no node`,
+		`{"version":1,"nodes":[{"node":"a b","members":{"worker-0":[0]}}]}`:                                         `"a b" is no node`,
+		`{"version":1,"nodes":[{"node":"n1","ringGBps":-1}]}`:                                                       "a ring of -1 GB/s",
+		`{"version":1,"nodes":[{"node":"n1","members":{"worker-0":[-1]}}]}`:                                         "has GPUs below 0",
+		`{"version":1,"nodes":[{"node":"` + long + `","members":{"worker-0":[0]}}]}`:                                `9" is no node`,
+		`{"version":1,"nodes":[{"node":"n1","members":{"` + long + `":[0]}}]}`:                                      `9" is no member`,
+		`{"version":1,"nodes":[{"node":"n1","members":{"worker-0":[0` + strings.Repeat(",0", 64) + `]}}]}`:          "has 65 GPUs, more than a machine",
 	} {
 		pods := workers(1)
 		pods[0].Annotations = map[string]string{contract.PlannedPlacementAnnotation: text}
@@ -254,7 +264,32 @@ func TestGangWithAPlanThatCannotBeRead(t *testing.T) {
 		require.Len(t, problems, 1)
 		assert.Equal(t, ReasonInvalidPlan, problems[0].Reason)
 		assert.Contains(t, problems[0].Text, want)
+		assert.Less(t, len(problems[0].Text), 500, "it is written into events")
 	}
+}
+
+// What a gang is to follow does not depend on the order in which its pods are looked at.
+func TestGangFollowsOnePlan(t *testing.T) {
+	on := func(node string) map[string]string {
+		return map[string]string{contract.PlannedPlacementAnnotation: `{"version":1,"nodes":[{"node":"` + node + `","members":{"worker-0":[0]}}]}`}
+	}
+	pods := workers(4)
+	pods[2].Annotations = on("n1")
+	pods[3].Annotations = on("n1")
+	g, problems := Gang(pods, nil, nil)
+	assert.Empty(t, problems)
+	assert.Equal(t, []placement.Planned{{Member: "worker-0", Node: "n1", Cards: []int{0}}}, g.Planned)
+
+	pods[3].Annotations = on("n2")
+	g, problems = Gang(pods, nil, nil)
+	assert.Nil(t, g.Planned)
+	require.Len(t, problems, 1)
+	assert.Contains(t, problems[0].Text, "pods of one gang differ")
+
+	inPhase(corev1.PodFailed)(pods[3])
+	g, problems = Gang(pods, nil, nil)
+	assert.Empty(t, problems, "what a pod of an earlier run carries does not count")
+	assert.NotEmpty(t, g.Planned)
 }
 
 func TestGangLeavesOutPodsThatAreGone(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,6 +51,7 @@ func podOn(p *corev1.Pod, request placement.Request, record contract.Allocation,
 		Priority:    priorityOf(p),
 		Preemptible: preemptible(p),
 		Leaving:     p.DeletionTimestamp != nil,
+		Overdue:     p.DeletionTimestamp != nil && untilOverdue(p) <= 0,
 		Pinned:      pinned(p),
 	}
 	pod.StartedAt, pod.EndsAt = lifetime(p)
@@ -232,6 +234,17 @@ func lifetime(p *corev1.Pod) (startedAt, endsAt int64) {
 		endsAt = startedAt + *p.Spec.ActiveDeadlineSeconds + gracePeriod(p)
 	}
 	return startedAt, endsAt
+}
+
+// overdueAfter is how long after its grace period a pod that is being deleted may take for
+// its volumes and finalizers before nobody waits for it any more: on a dead node, or with a
+// finalizer that nobody takes off, it stays until a person acts.
+const overdueAfter = time.Minute
+
+// untilOverdue is how long a pod that is being deleted is waited for. Its deletion
+// timestamp is the end of its grace period.
+func untilOverdue(p *corev1.Pod) time.Duration {
+	return time.Until(p.DeletionTimestamp.Add(overdueAfter))
 }
 
 func gracePeriod(p *corev1.Pod) int64 {

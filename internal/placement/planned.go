@@ -81,6 +81,10 @@ func (p *planner) spotsOf(planned []Planned) (spots map[string]spot, why string)
 			due[name] = true
 		}
 	}
+	runs := map[string]string{}
+	for _, a := range p.gang.Running {
+		runs[a.Member] = a.Node
+	}
 	spots = map[string]spot{}
 	for _, at := range planned {
 		n := nodes[at.Node]
@@ -93,7 +97,8 @@ func (p *planner) spotsOf(planned []Planned) (spots map[string]spot, why string)
 				return nil, fmt.Sprintf("node %s has no GPU %s, which %s was planned on", n.Name, strings.Trim(fmt.Sprint(at.Cards), "[]"), at.Member)
 			}
 			spots[at.Member] = spot{n, cards}
-		case n == nil || !slices.ContainsFunc(p.running[n.Name], func(a Assignment) bool { return a.Member == at.Member }):
+		case runs[at.Member] == "": // it has finished
+		case n == nil || runs[at.Member] != n.Name:
 			return nil, fmt.Sprintf("%s runs elsewhere than it was planned", at.Member)
 		}
 	}

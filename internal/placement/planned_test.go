@@ -123,6 +123,23 @@ func TestPlannedPlaceIsKept(t *testing.T) {
 		require.Empty(t, got.Victims, "seed %d", seed)
 		require.True(t, slices.ContainsFunc(got.Reservation.After, func(v placement.Victim) bool { return v.Gang == "ml/squatter" }), "seed %d", seed)
 		w.view.Hold(*got.Reservation)
+		// Nobody waits for the end of one that should have gone long ago.
+		stuck := w.view.Clone()
+		for _, a := range first.Assignments {
+			pod, _ := stuck.Pod("ml/squatter/" + a.Member)
+			pod.Overdue = true
+			stuck.AddPod(pod)
+		}
+		late := stuck.Reclaim(g)
+		require.NotEmpty(t, late.Verdict.NotAsPlanned, "seed %d", seed)
+		stuck.Release(g.ID)
+		want = stuck.Reclaim(without)
+		require.Equal(t, want.Placement, late.Placement, "seed %d", seed)
+		if late.Reservation != nil {
+			for _, after := range late.Reservation.After {
+				require.NotEqual(t, "ml/squatter", after.Gang, "seed %d", seed)
+			}
+		}
 		for _, a := range first.Assignments {
 			w.view.RemovePod("ml/squatter/" + a.Member)
 		}
@@ -180,6 +197,8 @@ func TestNotAsPlanned(t *testing.T) {
 		"runs elsewhere": {func(_ *placement.View, g *placement.Gang) {
 			g.Running = []placement.Assignment{{Member: "worker-0", Node: "n0", Own: gpu.SetOf(0, 1, 2, 3)}}
 		}, nil, "worker-0 runs elsewhere than it was planned"},
+		"a member that has finished": {func(_ *placement.View, g *placement.Gang) { *g = gang("ml/job", 1, cards(4)) }, nil, ""},
+		"no member of the gang":      {planned: []placement.Planned{{Member: "master-0", Node: "n1", Cards: []int{0, 1, 2, 3}}}, want: "0 of 2 members were planned"},
 		"quota": {func(v *placement.View, g *placement.Gang) {
 			setQuota(t, v, halves())
 			g.Leaf = "none"

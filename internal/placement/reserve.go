@@ -72,12 +72,12 @@ func (v *View) Stands(g Gang) bool {
 // valid reports whether a gang gets its held place once those have gone that it waits for.
 func (v *View) valid(h *hold, g *Gang) bool { return h.isFor(g) && v.free(h, g, v.awaited(h)) }
 
-// awaited returns the pods that a hold still waits for.
+// awaited returns the pods that a hold still waits for, but for those that are overdue.
 func (v *View) awaited(h *hold) []*Pod {
 	var pods []*Pod
 	for _, ids := range h.after {
 		for _, id := range ids {
-			if p := v.pods[id]; p != nil {
+			if p := v.pods[id]; p != nil && !p.Overdue {
 				pods = append(pods, p)
 			}
 		}

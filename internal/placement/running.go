@@ -27,7 +27,7 @@ type runningGang struct {
 }
 
 // runningGangs returns what is going already, and the other gangs of which every pod may
-// be taken.
+// be taken. Pods that are overdue are in neither: nobody knows whether they ever go.
 func (v *View) runningGangs(gang string, takes func(*Pod) bool) (leaving, others []*runningGang) {
 	type part struct {
 		gang    string
@@ -38,6 +38,9 @@ func (v *View) runningGangs(gang string, takes func(*Pod) bool) (leaving, others
 	evicted := v.evicted()
 	going := func(pod *Pod) bool { return pod.Leaving || evicted[pod.ID] }
 	for _, pod := range v.pods {
+		if pod.Overdue {
+			continue
+		}
 		id, leaves := cmp.Or(pod.Gang, pod.ID), going(pod)
 		if !leaves && (id == gang || !takes(pod)) {
 			stays[id] = true

@@ -29,6 +29,9 @@ type Pod struct {
 	// Leaving tells that the pod is being deleted already, Pinned that it must never be
 	// evicted, because it would come back to its node at once.
 	Leaving, Pinned bool
+	// Overdue tells that a pod that is leaving should have gone long ago: its end is not
+	// waited for.
+	Overdue bool
 	// Budgets are the names of the disruption budgets that cover the pod ([View.SetBudget]).
 	Budgets []string
 	// StartedAt and EndsAt are Unix seconds, 0 for a pod that has not started, and for one

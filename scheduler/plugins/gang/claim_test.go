@@ -146,7 +146,8 @@ func TestClaimAfterRestart(t *testing.T) {
 	big := b.urgent("big", 2, 4)
 	big[0].Status.NominatedNodeName = "b"
 	gone := other[0].DeepCopy()
-	gone.DeletionTimestamp = &metav1.Time{}
+	now := metav1.Now()
+	gone.DeletionTimestamp = &now
 	b.cache.SetPod(gone)
 	thief := b.gangPods("thief", 1, 4)
 	b.submit(append(thief, big...))

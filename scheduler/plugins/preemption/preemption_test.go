@@ -59,7 +59,8 @@ func TestVictims(t *testing.T) {
 	kept := of("job")
 	kept[contract.PreemptibleLabel] = "false"
 	leaving := member("job-0", "a")
-	leaving.DeletionTimestamp = &metav1.Time{}
+	now := metav1.Now()
+	leaving.DeletionTimestamp = &now
 	ofDaemon := member("job-1", "b")
 	controller := true
 	ofDaemon.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", Name: "daemon", Controller: &controller}}

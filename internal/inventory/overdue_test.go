@@ -1,0 +1,58 @@
+package inventory
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Nobody waits for ever for a pod that does not go, and whoever waits is told.
+func TestPodsAreOverdue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCache(t, "n1")
+		var changes []Change
+		c.Subscribe(func(change Change) { changes = append(changes, change) })
+		f := &follower{cache: c}
+		overdue := func() bool {
+			pod, ok := c.view.Pod("stuck")
+			require.True(t, ok)
+			return pod.Overdue
+		}
+		stands := newPod("stuck")
+		stands.UID, stands.Spec.NodeName = "stuck", "n1"
+		f.setPod(nil, stands)
+		assert.False(t, overdue())
+
+		leaves := stands.DeepCopy()
+		leaves.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(30 * time.Second)}
+		f.setPod(stands, leaves)
+		changes = nil
+		time.Sleep(30*time.Second + overdueAfter - time.Second)
+		f.setPod(leaves, leaves.DeepCopy())
+		synctest.Wait()
+		assert.False(t, overdue(), "its volumes and finalizers have their time")
+		assert.Empty(t, changes)
+
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		assert.True(t, overdue())
+		assert.Equal(t, []Change{{Freed: true}}, changes, "once")
+
+		other := NewCache()
+		other.SetPod(leaves)
+		pod, _ := other.view.Pod("stuck")
+		assert.True(t, pod.Overdue, "also for who looks for the first time")
+
+		f.removePod(leaves)
+		changes = nil
+		f.setPod(nil, leaves)
+		f.removePod(leaves)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		assert.Equal(t, []Change{{Freed: true}}, changes, "what is gone is not looked at")
+	})
+}

@@ -153,6 +153,9 @@ func TestDestroyIsNotBlockedByPlanChecks(t *testing.T) {
 			"resource \"gpuplan_node_pool\" \"p\" {\n  name = \"p\"\n  instance_type = \"ecs.gn6v-c8g1.8xlarge\"\n  size = 1\n  vswitch_ids = [\"v\"]\n}\n" +
 				strings.Replace(job("big", "big"), "roles", "pools = [gpuplan_node_pool.p.capacity]\n  roles", 1), "Job default/big does not fit",
 		},
+		"a job after one that does not fit": {
+			job("big", "big") + strings.Replace(job("next", "next"), "roles", "after = [gpuplan_training_job.big.placed]\n  roles", 1), "Job default/big does not fit",
+		},
 		"two resources of one job": {job("a", "twice") + job("b", "twice"), "Two resources for one object"},
 	}
 	for name, blocker := range blockers {

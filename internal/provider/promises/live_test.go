@@ -57,6 +57,25 @@ func (l *live) nodes(t *testing.T) []corev1.Node {
 	return list.Items
 }
 
+// describe tells of each pod where it is, or why it is nowhere.
+func (l *live) describe(t *testing.T) []string {
+	t.Helper()
+	var lines []string
+	for _, p := range l.pods(t) {
+		line := fmt.Sprintf("%s/%s on %q", p.Namespace, p.Name, p.Spec.NodeName)
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+				line += ": " + c.Message
+			}
+		}
+		if p.DeletionTimestamp != nil {
+			line += " (is being deleted)"
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
 func (l *live) pods(t *testing.T) []corev1.Pod {
 	t.Helper()
 	list, err := l.Typed.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})

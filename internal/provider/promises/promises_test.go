@@ -117,7 +117,7 @@ func (w *world) note(format string, values ...any) {
 func (w *world) run(t *testing.T) {
 	defer func() {
 		if t.Failed() {
-			t.Logf("what happened:\n%s", strings.Join(w.log, "\n"))
+			t.Logf("what happened:\n%s\nthe configuration:\n%s\nthe pods:\n%s", strings.Join(w.log, "\n"), w.configuration(), strings.Join(w.live.describe(t), "\n"))
 		}
 		w.end(t)
 	}()

@@ -39,6 +39,15 @@ func (w workspace) write(t *testing.T, configuration map[string]any) {
 	require.NoError(t, os.WriteFile(filepath.Join(w.Dir, "main.tf.json"), content, 0o600))
 }
 
+// configuration is what stands in the folder.
+func (w workspace) configuration() string {
+	content, err := os.ReadFile(filepath.Join(w.Dir, "main.tf.json"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(content)
+}
+
 // diagnostic is one of terraform's, as it prints them with -json.
 type diagnostic struct {
 	Severity, Summary, Detail, Address string

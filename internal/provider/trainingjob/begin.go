@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
+	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -11,12 +13,14 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/written"
 )
 
 // begin submits the job. One that an apply of this configuration submitted, and did not
 // live to record, goes on if it is the same; a job that cannot become the one that is
-// wanted makes room for it.
-func (r *trainingJob) begin(ctx context.Context, client *kube.Client, spec job.Spec, notes map[string]string) (*unstructured.Unstructured, error) {
+// wanted makes room for it, and so does one that ran for other triggers. goesOn tells that
+// it is not a new job.
+func (r *trainingJob) begin(ctx context.Context, client *kube.Client, m model, of tfsdk.State, spec job.Spec, notes map[string]string) (obj *unstructured.Unstructured, goesOn bool, err error) {
 	defer r.session.Ledger.Begin(object(spec))()
 	live, err := find(ctx, client, spec.Framework, spec.Namespace, spec.Name)
 	if err == nil {
@@ -26,35 +30,47 @@ func (r *trainingJob) begin(ctx context.Context, client *kube.Client, spec job.S
 	case kube.IsNotFound(err):
 		live = nil
 	case notServed(err):
-		return nil, operatorMissing(ctx, client, spec.Framework)
+		return nil, false, operatorMissing(ctx, client, spec.Framework)
 	case err != nil:
-		return nil, err
+		return nil, false, err
 	case !r.session.Mine(live.GetLabels()[contract.OwnerLabel]):
-		return nil, r.foreign(live)
+		return nil, false, r.foreign(live)
 	}
 	if !r.session.Ledger.Take(object(spec)) {
-		return nil, session.Taken(object(spec))
+		return nil, false, session.Taken(object(spec))
 	}
 	if live != nil {
-		if live, err = goOn(ctx, client, live, spec); err != nil {
-			return nil, err
+		if live, err = goOn(ctx, client, live, spec, ranFor(ctx, of, live).Equal(m.Triggers)); err != nil {
+			return nil, false, err
 		}
 	}
 	if live == nil {
 		if spec, _, err = inVersion(client, spec); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
-	return submit(ctx, client, spec, live, notes)
+	obj, err = submit(ctx, client, spec, live, notes)
+	return obj, live != nil, err
+}
+
+// ranFor are the triggers for which a live job was created.
+func ranFor(ctx context.Context, of tfsdk.State, live *unstructured.Unstructured) types.Map {
+	var was model
+	written.Blank(ctx, of, &was)
+	written.Restore(ctx, of, live.GetAnnotations()[contract.SettingsAnnotation], &was)
+	return was.Triggers
 }
 
 // goOn returns a live job that can become the one of the spec, and removes one that cannot.
-func goOn(ctx context.Context, client *kube.Client, live *unstructured.Unstructured, spec job.Spec) (*unstructured.Unstructured, error) {
+func goOn(ctx context.Context, client *kube.Client, live *unstructured.Unstructured, spec job.Spec, sameTriggers bool) (*unstructured.Unstructured, error) {
 	before, err := job.Parse(live)
 	if err != nil {
 		return nil, err
 	}
 	replace, _ := job.Diff(before, spec)
+	if !sameTriggers {
+		replace = append(replace, "triggers")
+	}
 	tflog.Info(ctx, "an earlier apply submitted the job", map[string]any{"job": spec.ID(), "differs": replace})
 	if len(replace) == 0 {
 		return live, nil

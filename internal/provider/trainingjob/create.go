@@ -55,7 +55,8 @@ func (r *trainingJob) Create(ctx context.Context, req resource.CreateRequest, re
 		return
 	}
 	m.ID = id(m)
-	if m.PlannedPlacement.IsUnknown() {
+	promised := !m.PlannedPlacement.IsUnknown()
+	if !promised {
 		if resp.Diagnostics.Append(r.planOnCluster(ctx, &m, spec)...); resp.Diagnostics.HasError() {
 			return
 		}
@@ -63,20 +64,28 @@ func (r *trainingJob) Create(ctx context.Context, req resource.CreateRequest, re
 	if resp.Diagnostics.Append(m.carry(ctx, &spec)...); resp.Diagnostics.HasError() {
 		return
 	}
-	stale := r.confirm(ctx, m, spec)
+	var stale diag.Diagnostics
+	if promised {
+		stale = r.confirm(ctx, m, spec)
+	}
 	if resp.Diagnostics.Append(stale...); resp.Diagnostics.HasError() {
 		return
 	}
 	notes, err := m.notes(ctx, resp.State, spec)
 	var obj *unstructured.Unstructured
+	goesOn := false
 	if err == nil {
-		obj, err = r.begin(ctx, client, spec, notes)
+		obj, goesOn, err = r.begin(ctx, client, m, resp.State, spec, notes)
 	}
 	if err != nil {
 		resp.Diagnostics.AddError("Job was not created", session.Sentence(err))
 		return
 	}
 	spec.Alpha = job.Alpha(obj)
+	if goesOn {
+		resp.Diagnostics.AddWarning("Job was there already", fmt.Sprintf(
+			"Job %s of this configuration exists, and is what it should be, so it goes on; it was not run again.", spec.ID()))
+	}
 	_, refreshDiags := r.refresh(ctx, &m, obj)
 	resp.Diagnostics.Append(refreshDiags...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)

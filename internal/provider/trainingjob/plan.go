@@ -71,8 +71,9 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 			resp.RequiresReplace = append(resp.RequiresReplace, replacePath(attribute, plan, state))
 		}
 		resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("pool_names"), plan.PoolNames)...)
-		// Terraform asks again for the plan of the new job, which is placed then.
+		// Terraform asks again for the plan of the new job, and leaves out what is a warning then.
 		r.session.Ledger.LeaveJob(old.ID())
+		resp.Diagnostics.Append(r.place(ctx, &plan, config)...)
 		return
 	}
 	keepResults(&plan, state, moves(old, wanted) || len(unknown) > 0)
@@ -164,7 +165,7 @@ func (r *trainingJob) place(ctx context.Context, m *model, config model) (diags 
 	if len(unknown) > 0 {
 		if c.level != session.CheckOff {
 			diags.AddAttributeWarning(path.Root(unknown[0]), "Placement is not checked",
-				fmt.Sprintf("Whether job %s fits is not checked: %s unknown until apply.", m.ID.ValueString(), are(unknown)))
+				fmt.Sprintf("Whether the job fits is not checked: %s unknown until apply.", are(unknown)))
 		}
 		return diags
 	}

@@ -62,7 +62,8 @@ func (r *trainingJob) Update(ctx context.Context, req resource.UpdateRequest, re
 		return
 	}
 	spec.Alpha = job.Alpha(live)
-	if m.PlannedPlacement.IsUnknown() {
+	promised := !m.PlannedPlacement.IsUnknown()
+	if !promised {
 		if resp.Diagnostics.Append(r.planOnCluster(ctx, &m, spec)...); resp.Diagnostics.HasError() {
 			return
 		}
@@ -71,7 +72,7 @@ func (r *trainingJob) Update(ctx context.Context, req resource.UpdateRequest, re
 		return
 	}
 	var stale diag.Diagnostics
-	if resumed {
+	if resumed && promised {
 		stale = r.confirm(ctx, m, spec)
 	}
 	if resp.Diagnostics.Append(stale...); resp.Diagnostics.HasError() {

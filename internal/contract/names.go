@@ -91,6 +91,12 @@ const (
 	// LightGangLabel and LightGangMinLabel are ACK's gang labels, which arena --gang writes.
 	LightGangLabel    = "pod-group.scheduling.sigs.k8s.io/name"
 	LightGangMinLabel = "pod-group.scheduling.sigs.k8s.io/min-available"
+	// RoleLabel names the role of a pod in its gang where no training operator does.
+	RoleLabel = "gpuplan.dev/role"
+	// RoleMinLabel on a pod says how many members of its role must run, within what the gang
+	// needs as a whole. On a PodGroup it is an annotation with the minimum of each role as JSON,
+	// {"worker": 2}, which goes before the labels.
+	RoleMinLabel = "gpuplan.dev/role-min-available"
 	// PodGroupLabel names a PodGroup object of PodGroupAPIVersion.
 	PodGroupLabel      = "scheduling.x-k8s.io/pod-group"
 	PodGroupAPIVersion = "scheduling.x-k8s.io/v1alpha1"

@@ -156,26 +156,29 @@ type census struct {
 	expected int
 	// groupless tells that the pods name a PodGroup that nobody has seen.
 	groupless bool
+	// parts are the roles with a minimum of their own.
+	parts []part
 }
 
 // lacks says what must still appear before the gang can start, "" when nothing must.
 // A gang without its PodGroup does not know how many members it has; one that runs
 // already goes on without.
 func (c census) lacks(key string) string {
-	switch missing := c.minimum - c.present; {
+	switch missing := c.missing(); {
 	case c.groupless && c.running == 0:
 		return fmt.Sprintf("PodGroup %s must appear before its pods can start", key)
 	case missing == 1:
-		return fmt.Sprintf("1 more pod of gang %s must appear before it can start", key)
+		return fmt.Sprintf("1 more pod of gang %s must appear%s before it can start", key, c.ofRoles())
 	case missing > 1:
-		return fmt.Sprintf("%d more pods of gang %s must appear before it can start", missing, key)
+		return fmt.Sprintf("%d more pods of gang %s must appear%s before it can start", missing, key, c.ofRoles())
 	}
 	return ""
 }
 
 // runs reports whether as many members run as the gang needs.
 func (c census) runs() bool {
-	return c.present > 0 && c.running >= cmp.Or(c.minimum, c.present)
+	short := func(p part) bool { return p.running < p.minimum }
+	return c.present > 0 && c.running >= cmp.Or(c.minimum, c.present) && !slices.ContainsFunc(c.parts, short)
 }
 
 // isLate reports whether a pod starts once the members of its gang run, and is none itself.
@@ -206,6 +209,9 @@ func count(members []member, podGroup *unstructured.Unstructured) (census, []Pro
 		}
 	}
 	declared, problems := declaredMembers(members, podGroup)
+	var odd []Problem
+	c.parts, odd = declaredParts(members, podGroup)
+	problems = append(problems, odd...)
 	launchers := 0
 	for i := range members {
 		if m := &members[i]; !m.left() && launches(m.pod) && !m.asks() {
@@ -227,14 +233,25 @@ func count(members []member, podGroup *unstructured.Unstructured) (census, []Pro
 			// Members that ask for no card have a record, too, and late ones have none.
 			if m.placed() || !c.cards || m.asks() {
 				succeeded++
+				if p := c.part(m); p != nil {
+					p.minimum--
+				}
 			}
 		case m.left():
 		case c.isLate(m):
 			c.late++
+			if p := c.part(m); p != nil {
+				p.minimum = 0
+			}
 		default:
 			c.present++
+			running := 0
 			if m.pod.Spec.NodeName != "" {
-				c.running++
+				running = 1
+			}
+			c.running += running
+			if p := c.part(m); p != nil {
+				p.present, p.running = p.present+1, p.running+running
 			}
 		}
 	}
@@ -242,6 +259,7 @@ func count(members []member, podGroup *unstructured.Unstructured) (census, []Pro
 		declared = max(declared-c.late, min(declared, c.present+succeeded))
 	}
 	c.minimum = max(0, declared-succeeded)
+	c.settleParts()
 	if c.running == 0 {
 		all, _ := highest(members, contract.TopologyReplicasLabel)
 		c.expected = max(0, all-succeeded-c.present)
@@ -250,7 +268,7 @@ func count(members []member, podGroup *unstructured.Unstructured) (census, []Pro
 		}
 	}
 	if c.groupless && c.running > 0 {
-		c.minimum = c.running // what runs is not taken for a part that must be completed
+		c.minimum, c.parts = c.running, nil // what runs is not taken for a part that must be completed
 	}
 	return c, problems
 }
@@ -308,6 +326,7 @@ func gang(members []member, podGroup *unstructured.Unstructured, tree *quota.Tre
 		planned, odd := plannedFor(slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return gone(p) }))
 		g.Planned, problems = planned, append(problems, odd...)
 	}
+	g.Subgroups = subgroups(c.parts, g.Roles)
 	return g, problems
 }
 
@@ -400,7 +419,7 @@ func highest(members []member, label string) (count int, problems []Problem) {
 // roleOf describes a pod's role, without members.
 func roleOf(p *corev1.Pod, request placement.Request) placement.Role {
 	role := placement.Role{
-		Name:         defaultRole,
+		Name:         roleName(p),
 		Request:      request,
 		NodeSelector: p.Spec.NodeSelector,
 		Affinity:     nodeAlternatives(p),
@@ -408,9 +427,6 @@ func roleOf(p *corev1.Pod, request placement.Request) placement.Role {
 		Neighbors:    neighbors(p),
 		Spreads:      spreads(p),
 		Preferred:    preferences(p),
-	}
-	if name, _ := Replica(p); name != "" {
-		role.Name = name
 	}
 	for _, t := range p.Spec.Tolerations {
 		role.Tolerations = append(role.Tolerations, placement.Toleration{
@@ -424,8 +440,7 @@ func roleOf(p *corev1.Pod, request placement.Request) placement.Role {
 func addMember(roles []placement.Role, role placement.Role, member string) []placement.Role {
 	same := 0
 	for i := range roles {
-		base, _, _ := strings.Cut(roles[i].Name, ".")
-		if base != role.Name {
+		if baseName(roles[i].Name) != role.Name {
 			continue
 		}
 		same++

@@ -188,6 +188,92 @@ func TestGangMinimum(t *testing.T) {
 	}
 }
 
+// Roles can have minima of their own, by a label or on the PodGroup: they must appear, run and
+// be missed for themselves.
+func TestRoleMinimum(t *testing.T) {
+	gang := labelled(contract.LightGangLabel, contract.LightGangMinLabel, 3)
+	pod := func(role string, i int, changes ...change) *corev1.Pod {
+		all := []change{gang, asks(contract.ResourceTopologyCard, 1), label(contract.JobReplicaTypeLabel, role), label(contract.JobReplicaIndexLabel, strconv.Itoa(i))}
+		return newPod(fmt.Sprintf("job-%s-%d", role, i), append(all, changes...)...)
+	}
+	needs := func(n int) change { return label(contract.RoleMinLabel, strconv.Itoa(n)) }
+	given := podGroup(3)
+	given.SetAnnotations(map[string]string{contract.RoleMinLabel: `{"worker": 2}`})
+	odd := podGroup(3)
+	odd.SetAnnotations(map[string]string{contract.RoleMinLabel: `worker=2`})
+	on := onNode("a")
+	tests := map[string]struct {
+		pods     []*corev1.Pod
+		group    *unstructured.Unstructured
+		minimum  int
+		want     []placement.Subgroup
+		lacks    string
+		runs     bool
+		problems []string
+	}{
+		"labels": {
+			pods:    []*corev1.Pod{pod("master", 0, needs(1)), pod("worker", 0, needs(2)), pod("worker", 1, needs(2)), pod("worker", 2, needs(2))},
+			minimum: 3, want: []placement.Subgroup{{Name: "master", Roles: []string{"master"}, Minimum: 1}, {Name: "worker", Roles: []string{"worker"}, Minimum: 2}},
+		},
+		"the PodGroup goes before the labels": {
+			pods: []*corev1.Pod{pod("master", 0, needs(1)), pod("worker", 0, needs(1)), pod("worker", 1)}, group: given,
+			minimum: 3, want: []placement.Subgroup{{Name: "worker", Roles: []string{"worker"}, Minimum: 2}},
+		},
+		"a PodGroup that says nothing usable": {
+			pods: []*corev1.Pod{pod("master", 0), pod("worker", 0, needs(1)), pod("worker", 1)}, group: odd,
+			minimum: 3, want: []placement.Subgroup{{Name: "worker", Roles: []string{"worker"}, Minimum: 1}}, problems: []string{ReasonInvalidRoleMinimum},
+		},
+		"more than the gang's own minimum": {
+			pods:    []*corev1.Pod{pod("worker", 0, needs(4)), pod("worker", 1), pod("worker", 2), pod("worker", 3)},
+			minimum: 4, want: []placement.Subgroup{{Name: "worker", Roles: []string{"worker"}, Minimum: 4}},
+		},
+		"not a number": {
+			pods:    []*corev1.Pod{pod("worker", 0, label(contract.RoleMinLabel, "some")), pod("worker", 1), pod("worker", 2)},
+			minimum: 3, problems: []string{ReasonInvalidRoleMinimum},
+		},
+		"shapes of one role count together": {
+			pods:    []*corev1.Pod{pod("worker", 0, needs(3)), pod("worker", 1), pod("worker", 2, asks(contract.ResourceTopologyCard, 2))},
+			minimum: 3, want: []placement.Subgroup{{Name: "worker", Roles: []string{"worker", "worker.2"}, Minimum: 3}},
+		},
+		"one that has succeeded": {
+			pods:    []*corev1.Pod{pod("worker", 0, needs(2)), pod("worker", 1, needs(2), inPhase(corev1.PodSucceeded)), pod("master", 0), pod("master", 1)},
+			minimum: 2, want: []placement.Subgroup{{Name: "worker", Roles: []string{"worker"}, Minimum: 1}},
+		},
+		"enough, but of the wrong role": {
+			pods:    []*corev1.Pod{pod("worker", 0, needs(2), on), pod("master", 0, on), pod("master", 1, on)},
+			minimum: 3, want: []placement.Subgroup{{Name: "worker", Roles: []string{"worker"}, Minimum: 2}},
+			lacks: "1 more pod of gang ns/job must appear, 1 of role worker, before it can start",
+		},
+		"as many of each as it needs": {
+			pods:    []*corev1.Pod{pod("worker", 0, needs(2), on), pod("worker", 1, on), pod("master", 0, on), pod("master", 1)},
+			minimum: 3, want: []placement.Subgroup{{Name: "worker", Roles: []string{"worker"}, Minimum: 2}}, runs: true,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			g, problems := Gang(test.pods, test.group, nil)
+			assert.Equal(t, test.minimum, g.Minimum)
+			assert.Equal(t, test.want, g.Subgroups)
+			var members []member
+			for _, p := range test.pods {
+				members = append(members, describe(p))
+			}
+			found, _ := count(members, test.group)
+			assert.Equal(t, test.lacks, found.lacks("ns/job"))
+			assert.Equal(t, test.runs, found.runs())
+			assert.Equal(t, test.runs, g.Lacks() == 0)
+			var reasons []string
+			for _, problem := range problems {
+				reasons = append(reasons, problem.Reason)
+			}
+			assert.Equal(t, test.problems, reasons)
+		})
+	}
+	alone := newPod("own", label(contract.RoleLabel, "Evaluator"))
+	g, _ := Gang([]*corev1.Pod{alone}, nil, nil)
+	assert.Equal(t, "evaluator", g.Roles[0].Name, "pods that no operator labels name their role")
+}
+
 // Beside a minimum, the replica label says how many members there are in all.
 func TestExpectedMembers(t *testing.T) {
 	c := newCache(t, "a")

@@ -135,21 +135,26 @@ func (c *Cache) tellMinimums() {
 	for key := range c.restless {
 		minimum := 0
 		var pods []string
+		var parts []placement.Part
 		if found := c.census(key); found.minimum > 0 && found.minimum < found.running {
 			minimum = found.minimum
 			state, _ := c.gang(key)
-			pods = state.memberIDs()
+			pods, parts = state.memberIDs(nil), nil
+			for _, s := range state.Gang.Subgroups {
+				parts = append(parts, placement.Part{Minimum: s.Minimum, Pods: state.memberIDs(s.Roles)})
+			}
 		}
-		c.view.SetMinimum(key, minimum, pods)
+		c.view.SetMinimum(key, minimum, pods, parts...)
 	}
 	clear(c.restless)
 }
 
-// memberIDs returns the IDs of the gang's members in the view, in the gang's order.
-func (s *GangState) memberIDs() []string {
+// memberIDs returns the IDs of the gang's members in the view, in the gang's order: those of
+// some roles, nil for all.
+func (s *GangState) memberIDs(roles []string) []string {
 	var pods []string
 	for _, role := range s.Gang.Roles {
-		if role.Late {
+		if role.Late || roles != nil && !slices.Contains(roles, role.Name) {
 			continue
 		}
 		for _, name := range role.Members {

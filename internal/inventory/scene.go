@@ -129,7 +129,7 @@ func stateOf(members []member, podGroup *unstructured.Unstructured, tree *quota.
 	state := GangState{PodGroup: podGroup, Pods: make(map[string]*corev1.Pod, len(members))}
 	state.Gang, state.Problems = gang(members, podGroup, tree, cards)
 	found, _ := count(members, podGroup)
-	state.Missing, state.Lacks = max(0, found.minimum-found.present), found.lacks(state.Gang.ID)
+	state.Missing, state.Lacks = found.missing(), found.lacks(state.Gang.ID)
 	state.Running = found.running
 	pods := make([]*corev1.Pod, len(members))
 	for i, m := range members {

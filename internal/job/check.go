@@ -78,9 +78,41 @@ func (s Spec) checkJob(add report) {
 	if !s.Gang && s.Mode == Topology && s.Members() > 1 {
 		add("", "gang", "mode %q places all members together, so they are a gang: leave gang enabled, or use mode %q", Topology, Default)
 	}
+	s.checkMinima(add)
 	if s.Gang && s.Minimum > s.Members() {
 		add("", "gang", "minimum is %d, but only %d replicas ask for GPUs, and only those are members", s.Minimum, s.Members())
 	}
+}
+
+// checkMinima holds the rules of roles with a minimum of their own.
+func (s Spec) checkMinima(add report) {
+	together := int32(0)
+	for _, name := range s.RoleNames() {
+		r := s.Roles[name]
+		switch {
+		case r.Minimum == 0:
+		case r.Minimum < 0:
+			add(name, "minimum", "at least 1 replica must run, not %d: leave minimum out instead", r.Minimum)
+		case !s.Gang:
+			add(name, "minimum", "the job is no gang, so every replica starts by itself: leave minimum out, or gang enabled")
+		case s.Late(name):
+			add(name, "minimum", "the role asks for no GPU, so it is no member of the gang: leave minimum out")
+		case r.Minimum > r.Replicas:
+			add(name, "minimum", "minimum is %d, but the role has %s", r.Minimum, replicas(r.Replicas))
+		default:
+			together += r.Minimum
+		}
+	}
+	if s.Gang && s.Minimum > 0 && together > s.Minimum {
+		add("", "gang", "minimum is %d, but the minima of the roles are %d together: raise it, or leave it out", s.Minimum, together)
+	}
+}
+
+func replicas(n int32) string {
+	if n == 1 {
+		return "1 replica"
+	}
+	return fmt.Sprintf("%d replicas", n)
 }
 
 // checkPods holds the rules of what the pods get beside their containers.

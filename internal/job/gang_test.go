@@ -69,3 +69,26 @@ func TestPlannedPlacementTravels(t *testing.T) {
 	assert.Empty(t, replace)
 	assert.Empty(t, inPlace)
 }
+
+// The minima of roles reach the planner; a gang without a minimum of its own needs what they
+// need together, and of roles without one all.
+func TestMinimaOfRoles(t *testing.T) {
+	spec := shared()
+	spec.Minimum = 0
+	worker := spec.Roles["worker"]
+	worker.Replicas, worker.Minimum = 4, 2
+	spec.Roles["worker"] = worker
+	gang, err := spec.PlannerGang(nil)
+	require.NoError(t, err)
+	assert.Equal(t, 3, gang.Minimum)
+	assert.Equal(t, []placement.Subgroup{
+		{Name: "master", Roles: []string{"master"}, Minimum: 1}, {Name: "worker", Roles: []string{"worker"}, Minimum: 2},
+	}, gang.Subgroups)
+	obj, err := spec.Render()
+	require.NoError(t, err)
+	again, err := Parse(obj)
+	require.NoError(t, err)
+	replace, inPlace := Diff(spec, again)
+	assert.Empty(t, replace)
+	assert.Empty(t, inPlace)
+}

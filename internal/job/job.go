@@ -56,7 +56,9 @@ func Modes() []Mode { return []Mode{Default, Topology, Shared} }
 
 // Role is a group of replicas with one template.
 type Role struct {
-	Replicas      int32
+	Replicas int32
+	// Minimum is how many replicas of the role must run, within the minimum of the gang; 0 sets none.
+	Minimum       int32
 	Image         string
 	Command, Args []string
 	Env           map[string]string
@@ -181,8 +183,29 @@ func (s Spec) Complete() Spec {
 	}
 	if s.Gang && s.Minimum == 0 {
 		s.Minimum = s.Members()
+		s.completeMinima()
 	}
 	return s
+}
+
+// completeMinima gives a gang whose roles have minima, and that has none itself, what they need
+// together. Of roles without a minimum all replicas must run.
+func (s *Spec) completeMinima() {
+	if !slices.ContainsFunc(s.RoleNames(), func(name string) bool { return s.Roles[name].Minimum > 0 }) {
+		return
+	}
+	s.Minimum = 0
+	for _, name := range s.RoleNames() {
+		r := s.Roles[name]
+		if s.Late(name) {
+			continue
+		}
+		if r.Minimum == 0 {
+			r.Minimum = r.Replicas
+			s.Roles[name] = r
+		}
+		s.Minimum += r.Minimum
+	}
 }
 
 // MemberName returns the planner's name of a replica, "worker-0".

@@ -262,6 +262,22 @@ func TestCheck(t *testing.T) {
 			func(s *Spec) { *s = plain(); set(s, "worker", func(r *Role) { r.Cards = 0 }) },
 			Problem{"roles", "", `no role asks for GPUs: set "cards" on the roles that train`},
 		},
+		"minimum of a role above its replicas": {
+			func(s *Spec) { set(s, "worker", func(r *Role) { r.Minimum = 9 }) },
+			Problem{"minimum", "worker", "minimum is 9, but the role has 2 replicas"},
+		},
+		"minimum of a role without GPUs": {
+			func(s *Spec) { *s = vgg16(); set(s, "launcher", func(r *Role) { r.Minimum = 1 }) },
+			Problem{"minimum", "launcher", "the role asks for no GPU, so it is no member of the gang: leave minimum out"},
+		},
+		"minimum of a role of no gang": {
+			func(s *Spec) { *s = plain(); set(s, "worker", func(r *Role) { r.Minimum = 1 }) },
+			Problem{"minimum", "worker", "the job is no gang, so every replica starts by itself: leave minimum out, or gang enabled"},
+		},
+		"minima of roles above that of the gang": {
+			func(s *Spec) { s.Minimum = 1; set(s, "worker", func(r *Role) { r.Minimum = 2 }) },
+			Problem{"gang", "", "minimum is 1, but the minima of the roles are 2 together: raise it, or leave it out"},
+		},
 		"minimum": {
 			func(s *Spec) { s.Minimum = 4 },
 			Problem{"gang", "", "minimum is 4, but only 3 replicas ask for GPUs, and only those are members"},

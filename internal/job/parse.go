@@ -96,6 +96,9 @@ func (s *Spec) parseRole(replica replicaSpec) Role {
 	if n, err := strconv.ParseInt(replica.Template.Labels[contract.ResourceCardCount], 10, 64); err == nil {
 		r.Cards = n
 	}
+	if n, err := strconv.ParseInt(replica.Template.Labels[contract.RoleMinLabel], 10, 32); err == nil {
+		r.Minimum = int32(n)
+	}
 	return r
 }
 

@@ -111,7 +111,7 @@ func (s Spec) replicaSpec(role string, ours map[string]string) replicaSpec {
 		RestartPolicy: s.RestartPolicy,
 		Template: corev1.PodTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{
-				Labels:      merge(s.Labels, ours, s.gangLabels(), s.quotaLabels(), s.shareLabels(r), s.arenaPodLabels(role)),
+				Labels:      merge(s.Labels, ours, s.gangLabels(), r.gangLabels(), s.quotaLabels(), s.shareLabels(r), s.arenaPodLabels(role)),
 				Annotations: annotations,
 			},
 			Spec: spec,
@@ -134,6 +134,14 @@ func (s Spec) gangLabels() map[string]string {
 		labels[contract.LightGangMinLabel] = strconv.Itoa(int(s.Minimum))
 	}
 	return labels
+}
+
+// gangLabels say how many replicas of the role must run.
+func (r Role) gangLabels() map[string]string {
+	if r.Minimum == 0 {
+		return nil
+	}
+	return map[string]string{contract.RoleMinLabel: strconv.Itoa(int(r.Minimum))}
 }
 
 // queueAnnotations tell the job queue what a suspended job waits for.

@@ -80,22 +80,22 @@ func (p *planner) spans(s selection) bool {
 // places names the first members of each class in the list, as many as the selection
 // places, and returns their positions by class.
 func (p *planner) places(s selection, list []Assignment) [][]int32 {
-	open := make([]int, len(p.classes))
-	for _, pick := range s.picks {
-		for class, n := range pick.trial.take {
-			open[class] += n
-		}
-	}
+	open := s.byClass(len(p.classes))
 	places := make([][]int32, len(p.classes))
 	for class, n := range open {
 		places[class] = make([]int32, 0, n)
 	}
+	gets := make([]int, len(p.due))
+	for i, b := range p.due {
+		gets[i] = min(len(b.names), open[b.class])
+		open[b.class] -= gets[i]
+	}
 	next := 0
-	for _, b := range p.due {
-		for _, name := range b.names[:min(len(b.names), open[b.class])] {
+	for _, i := range p.inOrder() {
+		b := p.due[i]
+		for _, name := range b.names[:gets[i]] {
 			list[next].Member = name
 			places[b.class] = append(places[b.class], int32(next))
-			open[b.class]--
 			next++
 		}
 	}

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"reflect"
 	"slices"
 	"sort"
 )
@@ -10,13 +11,21 @@ type elastic struct {
 	minimum int
 	// members are the IDs of all its pods that are members, in the gang's order.
 	members []string
+	parts   []Part
+}
+
+// Part is what a subgroup of an elastic gang needs: so many of its members, by the IDs of their
+// pods.
+type Part struct {
+	Minimum int
+	Pods    []string
 }
 
 // SetMinimum tells that a gang needs only so many of its members; pods are the IDs of all of
 // them, in the gang's order. When others take its places, the members beyond the minimum, the
-// last of those that run, go before it goes as a whole. A gang for which this is not told
-// needs all of its pods, as does one with a minimum of 0.
-func (v *View) SetMinimum(gang string, minimum int, pods []string) {
+// last of those that run, go before it goes as a whole, but none that one of its parts needs.
+// A gang for which this is not told needs all of its pods, as does one with a minimum of 0.
+func (v *View) SetMinimum(gang string, minimum int, pods []string, parts ...Part) {
 	before, known := v.elastic[gang]
 	if minimum == 0 {
 		if known {
@@ -25,26 +34,30 @@ func (v *View) SetMinimum(gang string, minimum int, pods []string) {
 		}
 		return
 	}
-	if known && before.minimum == minimum && slices.Equal(before.members, pods) {
+	after := elastic{minimum: minimum, members: pods, parts: parts}
+	if known && reflect.DeepEqual(before, after) {
 		return
 	}
 	v.changed()
 	if v.elastic == nil {
 		v.elastic = map[string]elastic{}
 	}
-	v.elastic[gang] = elastic{minimum: minimum, members: pods}
+	v.elastic[gang] = after
 }
 
 // runsOn reports whether an elastic gang has the members that it needs without those that go.
 func (v *View) runsOn(gang string, goes func(*Pod) bool) bool {
 	e, ok := v.elastic[gang]
-	stay := 0
-	for _, id := range e.members {
-		if pod := v.pods[id]; pod != nil && !goes(pod) {
-			stay++
+	stay := func(pods []string) (n int) {
+		for _, id := range pods {
+			if pod := v.pods[id]; pod != nil && !goes(pod) {
+				n++
+			}
 		}
+		return n
 	}
-	return ok && stay >= e.minimum
+	short := func(part Part) bool { return stay(part.Pods) < part.Minimum }
+	return ok && stay(e.members) >= e.minimum && !slices.ContainsFunc(e.parts, short)
 }
 
 // spares returns the pods of a running gang that it does not need.
@@ -53,13 +66,35 @@ func (v *View) spares(r *runningGang) []*Pod {
 	if !ok {
 		return nil
 	}
-	var members []*Pod
-	for _, id := range e.members {
-		if _, runs := slices.BinarySearch(r.Pods, id); runs {
-			members = append(members, v.pods[id])
+	running := func(pods []string) (list []string) {
+		for _, id := range pods {
+			if _, runs := slices.BinarySearch(r.Pods, id); runs {
+				list = append(list, id)
+			}
+		}
+		return list
+	}
+	needed := map[string]bool{}
+	for _, part := range e.parts {
+		pods := running(part.Pods)
+		for _, id := range pods[:min(part.Minimum, len(pods))] {
+			needed[id] = true
 		}
 	}
-	return members[min(e.minimum, len(members)):]
+	members := running(e.members)
+	for _, id := range members {
+		if len(needed) >= e.minimum {
+			break
+		}
+		needed[id] = true
+	}
+	var spares []*Pod
+	for _, id := range members {
+		if !needed[id] {
+			spares = append(spares, v.pods[id])
+		}
+	}
+	return spares
 }
 
 // apart makes a victim of its own of each member that a gang does not need; what the gang
@@ -114,15 +149,15 @@ func (v *View) claimMore(p *planner, now Result) (r Reservation, ok bool) {
 	return r, ok
 }
 
-// Growth returns whom a gang makes leave later for members beyond its minimum, once it has what
-// Reclaim found for it.
-func (v *View) Growth(g Gang, found Result) []Victim {
+// Growth returns the places that a gang takes from others later for members beyond its minimum,
+// once it has what Reclaim found for it; a result without a placement when it takes none.
+func (v *View) Growth(g Gang, found Result) Result {
 	members := 0
 	for _, role := range g.Roles {
 		members += len(role.Members)
 	}
 	if found.Placement == nil || v.quota == nil || len(g.Running)+len(found.Placement.Assignments) >= members {
-		return nil
+		return Result{}
 	}
 	later := v.Clone()
 	if r := found.Reservation; r != nil {
@@ -134,7 +169,10 @@ func (v *View) Growth(g Gang, found Result) []Victim {
 	}
 	later.Apply(g, *found.Placement)
 	g.Running = slices.Concat(g.Running, found.Placement.Assignments)
-	return later.Reclaim(g).Victims
+	if more := later.Reclaim(g); len(more.Victims) > 0 {
+		return more
+	}
+	return Result{}
 }
 
 // part is a part of the gang, without pods.

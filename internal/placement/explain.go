@@ -46,12 +46,7 @@ func (p *planner) quotaReason() Reason {
 
 // next is the first member without a place.
 func (p *planner) next(s selection) member {
-	placed := make([]int, len(p.classes))
-	for _, pick := range s.picks {
-		for class, n := range pick.trial.take {
-			placed[class] += n
-		}
-	}
+	placed := s.byClass(len(p.classes))
 	var last member
 	for _, b := range p.due {
 		if n := placed[b.class]; n < len(b.names) {

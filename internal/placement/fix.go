@@ -72,7 +72,7 @@ func (f *fixer) feasible(c cluster, t *terrain, tree *quota.Tree, g Gang) bool {
 		return false
 	}
 	limit := p.allowed()
-	return limit >= p.needed && p.choose(p.wanted(limit)).placed >= p.needed
+	return limit >= p.needed && (p.enough(p.choose(p.wanted(limit))) || len(g.Subgroups) > 0 && p.enough(p.chooseNeeded()))
 }
 
 // raiseQuota finds the maxima to raise; false when a minimum binds, which no maximum helps.
@@ -302,6 +302,9 @@ func (f *fixer) fewerCards() []Fix {
 // fewerMembers proposes as many members as fit.
 func (f *fixer) fewerMembers() []Fix {
 	g := f.gang
+	if len(g.Subgroups) > 0 {
+		return f.smallerSubgroup()
+	}
 	if fit := f.live + f.chosen.placed; g.Minimum > 0 && fit > 0 {
 		g.Minimum = fit
 		if f.feasible(f.cluster, f.terrain, f.quota, g) {
@@ -324,6 +327,30 @@ func (f *fixer) fewerMembers() []Fix {
 		}
 	}
 	return nil
+}
+
+// smallerSubgroup proposes the highest minimum of the subgroup of the next member with which the
+// gang fits, and that of the whole gang lowered as much.
+func (f *fixer) smallerSubgroup() []Fix {
+	role := slices.IndexFunc(f.gang.Roles, func(r Role) bool { return slices.Contains(r.Members, f.next.name) })
+	at := slices.IndexFunc(f.gang.Subgroups, func(s Subgroup) bool { return role >= 0 && slices.Contains(s.Roles, f.gang.Roles[role].Name) })
+	if at < 0 {
+		return nil
+	}
+	s := f.gang.Subgroups[at]
+	with := func(less int) bool {
+		g := f.gang
+		g.Subgroups = slices.Clone(g.Subgroups)
+		g.Subgroups[at].Minimum -= less
+		g.Minimum = max(g.Minimum-less, 1)
+		return f.feasible(f.cluster, f.terrain, f.quota, g)
+	}
+	less := 1 + sort.Search(max(s.Minimum-1, 0), func(i int) bool { return with(i + 1) })
+	if less >= s.Minimum {
+		return nil
+	}
+	return []Fix{{Kind: FixMembers, Target: "minimum of " + s.Name, From: strconv.Itoa(s.Minimum), To: strconv.Itoa(s.Minimum - less),
+		Text: fmt.Sprintf("a minimum of %s (now %d) for role %s", plural(s.Minimum-less, "member"), s.Minimum, s.Name)}}
 }
 
 // changed returns the gang with a change to its roles.

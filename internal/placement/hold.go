@@ -115,7 +115,7 @@ func (h *hold) yields(g *Gang) bool {
 	case g.Priority > h.Gang.Priority:
 		return true
 	}
-	return len(g.Running) > 0 && len(g.Running) < g.Minimum
+	return len(g.Running) > 0 && g.Minimum > 0 && g.Lacks() > 0
 }
 
 // remaining computes what is left of a node beside what is held on it.

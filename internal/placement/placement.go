@@ -164,6 +164,8 @@ type Gang struct {
 	Roles []Role
 	// Minimum is the number of members that must run; 0 means all that are not late.
 	Minimum int
+	// Subgroups are parts of the gang of which so many members must run.
+	Subgroups []Subgroup
 	// Leaf is the quota leaf that is charged, "" for none.
 	Leaf        string
 	Priority    int32

@@ -65,7 +65,9 @@ type planner struct {
 	running map[string][]Assignment
 	held    map[string][]int
 	// needed is how many of members must be placed; more are placed while there is room.
-	needed int
+	// required are those of each class that subgroups need, nil without subgroups.
+	needed   int
+	required []int
 	// live counts the running members of the roles that are planned.
 	live int
 	// elastic tells to place more than needed where there is room.
@@ -111,6 +113,8 @@ type member struct {
 type batch struct {
 	names []string
 	class int
+	// role is the index of the gang's role.
+	role int
 }
 
 func newPlanner(c cluster, g Gang) *planner {
@@ -132,6 +136,7 @@ func newPlanner(c cluster, g Gang) *planner {
 	p.live = total - p.total
 	p.needed = max(minimum-p.live, g.more)
 	p.sortClasses()
+	p.needFirst(runs)
 	p.countHeld(runs)
 	p.among = p.terms(false)
 	if slices.ContainsFunc(p.classes, func(c class) bool {
@@ -183,7 +188,7 @@ func (p *planner) addMembers(runs map[string]string, late bool) (total int) {
 			names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { _, ok := runs[name]; return ok })
 		}
 		if len(names) > 0 {
-			p.due = append(p.due, batch{names: names, class: p.class(role)})
+			p.due = append(p.due, batch{names: names, class: p.class(role), role: i})
 			p.total += len(names)
 		}
 	}
@@ -260,10 +265,13 @@ func (p *planner) place() (Result, bool) {
 		filled := chosen
 		p.filled = &filled
 	}
-	if chosen.placed < p.needed && p.needed < limit && (len(p.classes) > 1 || p.among != nil) {
-		chosen = p.choose(p.wanted(p.needed))
+	if !p.enough(chosen) && (p.needed < limit || len(p.gang.Subgroups) > 0) && (len(p.classes) > 1 || p.among != nil) {
+		chosen = p.chooseNeeded()
 	}
-	if chosen.placed < p.needed {
+	if !p.enough(chosen) {
+		if p.elastic && p.filled.placed >= p.needed {
+			p.filled = &chosen // not those that are needed
+		}
 		return Result{}, false
 	}
 	return Result{
@@ -333,9 +341,12 @@ func (r *Request) problem() string {
 }
 
 // charge returns what the first n members are charged in the quota tree together.
-func (p *planner) charge(n int) quota.Resources {
+func (p *planner) charge(n int) quota.Resources { return p.chargeOf(p.wanted(n)) }
+
+// chargeOf returns what so many members of each class are charged.
+func (p *planner) chargeOf(want []int) quota.Resources {
 	sum := quota.Resources{}
-	for class, members := range p.wanted(n) {
+	for class, members := range want {
 		for name, amount := range p.classes[class].request.Charge() {
 			sum[name] += int64(members) * amount
 		}

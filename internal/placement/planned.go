@@ -61,6 +61,11 @@ func (v *View) asPlanned(g *Gang, gone []*Pod) (result Result, why string) {
 	if !ok {
 		return Result{}, "not all members fit where they were planned"
 	}
+	whole := *g
+	whole.Running = slices.Concat(g.Running, result.Placement.Assignments)
+	if len(g.Subgroups) > 0 && whole.Lacks() > 0 {
+		return Result{}, "a role would have fewer members than it needs where they were planned"
+	}
 	return result, ""
 }
 

@@ -95,7 +95,7 @@ func (v *View) resettle(left *View, stranded []*Stranded, gangs []Gang) {
 func (g Gang) of(pods []*Pod, lost []string) Gang {
 	slices.SortFunc(pods, func(a, b *Pod) int { return compareNatural(a.ID, b.ID) })
 	known := g.Roles
-	g.Roles, g.Running, g.Minimum = nil, nil, 0
+	g.Roles, g.Running, g.Minimum, g.Subgroups = nil, nil, 0, nil
 	for _, p := range pods {
 		g.Leaf, g.Priority, g.Preemptible = p.Leaf, p.Priority, p.Preemptible
 		same := func(r Role) bool { return reflect.DeepEqual(r.Request, p.Request) }

@@ -9,12 +9,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
@@ -57,6 +59,18 @@ func TestWhy(t *testing.T) {
 	}{
 		"waits": {state: explain.Waiting, key: "default/big", arrange: func(c *cluster) {
 			c.job("default", "big", 20, map[string]int64{topologyCards: 1, "cpu": 4}, says("3 of 20 members fit.", noon.Add(-90*time.Minute)))
+		}},
+		"roles": {state: explain.Waiting, key: "default/parts", arrange: func(c *cluster) {
+			role := func(name string, minimum int) func(*corev1.Pod) {
+				return func(p *corev1.Pod) {
+					p.Name += "-" + name
+					p.UID = types.UID(p.Name)
+					p.Labels[contract.JobReplicaTypeLabel], p.Labels[contract.RoleMinLabel] = name, strconv.Itoa(minimum)
+					p.Labels[contract.LightGangLabel], p.Labels[contract.LightGangMinLabel] = "parts", "18"
+				}
+			}
+			c.job("default", "parts", 4, map[string]int64{topologyCards: 1}, role("master", 2))
+			c.job("default", "parts", 20, map[string]int64{topologyCards: 1}, role("worker", 16))
 		}},
 		"quota": {state: explain.Waiting, key: "default/small", arrange: func(c *cluster) {
 			c.quota("team", "default", 4, 5)

@@ -169,6 +169,9 @@ func (a Answer) facts(p *page, now time.Time) {
 		if a.Pod {
 			text = r.Asks
 		}
+		if r.Minimum > 0 {
+			text += fmt.Sprintf(" (at least %d must run)", r.Minimum)
+		}
 		if r.Late {
 			text += " (once the others run)"
 		}

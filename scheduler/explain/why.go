@@ -78,6 +78,8 @@ type Answer struct {
 type Role struct {
 	Name    string `json:"name"`
 	Members int    `json:"members"`
+	// Minimum is how many of the role must run, 0 where only the gang as a whole says.
+	Minimum int    `json:"minimum,omitempty"`
 	Asks    string `json:"asks"`
 	// Late members start once the others run.
 	Late bool `json:"late,omitempty"`
@@ -219,7 +221,7 @@ func describe(state inventory.GangState, key string) Answer {
 	a := Answer{Gang: g.ID, Pod: strings.Count(key, "/") == 2, Needed: g.Minimum, Running: state.Running, Missing: state.Missing, Priority: g.Priority}
 	a.Needed = cmp.Or(a.Needed, members(g))
 	for _, role := range g.Roles {
-		a.Roles = append(a.Roles, Role{Name: role.Name, Members: len(role.Members), Asks: role.Request.Words(), Late: role.Late})
+		a.Roles = append(a.Roles, Role{Name: role.Name, Members: len(role.Members), Minimum: minimumOf(g, role.Name), Asks: role.Request.Words(), Late: role.Late})
 		for _, name := range role.Members {
 			pod := state.Pods[name]
 			if pod.Spec.SchedulerName != contract.SchedulerName {
@@ -232,7 +234,7 @@ func describe(state inventory.GangState, key string) Answer {
 	switch {
 	case state.Lacks != "":
 		a.State = Incomplete
-	case a.Running >= a.Needed:
+	case g.Lacks() == 0:
 		a.State = Running
 	default:
 		a.State = Waiting
@@ -241,6 +243,17 @@ func describe(state inventory.GangState, key string) Answer {
 		a.Odd = append(a.Odd, problem.Text)
 	}
 	return a
+}
+
+// minimumOf is how many members of a role must run, with those of its other shapes, 0 for any
+// number.
+func minimumOf(g placement.Gang, role string) int {
+	for _, s := range g.Subgroups {
+		if slices.Contains(s.Roles, role) {
+			return s.Minimum
+		}
+	}
+	return 0
 }
 
 // listen takes in what stands on a pod: the latest words, and since when it waits.

@@ -95,11 +95,11 @@ func (a *agreement) hold(t *testing.T, w *world) {
 		predicted := predict(t, gang)
 		a.submit(t, gang)
 		a.requireAgrees(t, gang, predicted)
-		there = a.requireEvicted(t, there, predicted.Victims)
+		there = a.requireEvicted(t, there, slices.Concat(predicted.Victims, predicted.growth.Victims))
 		switch {
 		case predicted.Placement == nil:
 			a.waits++
-		case len(predicted.Victims) > 0:
+		case len(predicted.Victims)+len(predicted.growth.Victims) > 0:
 			a.claims++
 			fallthrough
 		default:
@@ -213,10 +213,12 @@ func (a *agreement) removeGang(t *testing.T, gangs ...worldGang) {
 	a.remove(t, pods)
 }
 
-// prediction is what the planner says, with the view of which it says it.
+// prediction is what the planner says, with the view of which it says it, and what the gang
+// takes from others once it runs.
 type prediction struct {
 	placement.Result
-	view *placement.View
+	growth placement.Result
+	view   *placement.View
 }
 
 // predict plans a gang on a snapshot of the cluster, as the provider does, and the
@@ -227,7 +229,8 @@ func predict(t *testing.T, g worldGang) prediction {
 	require.NoError(t, err)
 	gang, problems := inventory.Gang(g.pods, g.podGroup, scene.View.Quota())
 	require.Empty(t, problems)
-	return prediction{scene.View.Reclaim(gang), scene.View}
+	result := scene.View.Reclaim(gang)
+	return prediction{result, scene.View.Growth(gang, result), scene.View}
 }
 
 // submit creates a gang's pods all at once, and those that are late after the others.
@@ -257,16 +260,18 @@ func (a *agreement) submit(t *testing.T, g worldGang) {
 func (a *agreement) requireAgrees(t *testing.T, g worldGang, predicted prediction) {
 	t.Helper()
 	planned := map[string]placement.Assignment{}
-	if predicted.Placement != nil {
-		for _, assignment := range predicted.Placement.Assignments {
-			planned[assignment.Member] = assignment
+	for _, places := range []*placement.Placement{predicted.Placement, predicted.growth.Placement} {
+		if places != nil {
+			for _, assignment := range places.Assignments {
+				planned[assignment.Member] = assignment
+			}
 		}
 	}
 	names := inventory.MemberNames(g.pods)
 	a.await(t, g.key(), func() error {
 		for i, p := range g.pods[:g.late] {
 			want, placed := planned[names[i]]
-			if err := a.agrees(p, want, placed, predicted); err != nil {
+			if err := a.agrees(p, want, placed, len(planned), predicted); err != nil {
 				return fmt.Errorf("%s: %w", names[i], err)
 			}
 		}
@@ -275,7 +280,7 @@ func (a *agreement) requireAgrees(t *testing.T, g worldGang, predicted predictio
 }
 
 // agrees says in what the fate of a pod differs from the plan.
-func (a *agreement) agrees(p *corev1.Pod, want placement.Assignment, placed bool, predicted prediction) error {
+func (a *agreement) agrees(p *corev1.Pod, want placement.Assignment, placed bool, running int, predicted prediction) error {
 	pod := a.pod(p)
 	switch {
 	case pod == nil:
@@ -290,10 +295,7 @@ func (a *agreement) agrees(p *corev1.Pod, want placement.Assignment, placed bool
 		if pod.Spec.NodeName != "" {
 			return fmt.Errorf("on node %q; planned to wait", pod.Spec.NodeName)
 		}
-		stays := fmt.Sprintf("runs with %d members; there is no room for more.", len(predicted.Placement.Assignments))
-		if len(predicted.Placement.Assignments) == 1 {
-			stays = "runs with 1 member; there is no room for more."
-		}
+		stays := fmt.Sprintf("runs with %s; there is no room for more.", inventory.Members(running))
 		if have := reason([]corev1.Pod{*pod}); !strings.Contains(have, stays) {
 			return fmt.Errorf("waits with the reason %q; a member that is planned to wait says: %s", have, stays)
 		}

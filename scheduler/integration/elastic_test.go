@@ -129,3 +129,47 @@ func (s *scene) awaitDeleted(pod corev1.Pod) {
 		return true, ""
 	})
 }
+
+// A gang whose roles have minima of their own starts with as many of each as it needs, and loses
+// none of them to others before it loses all.
+func TestRolesHaveMinimaOfTheirOwn(t *testing.T) {
+	s := newScene(t, machine{count: 1, mode: "topology"})
+	high := s.priority("high", 100, corev1.PreemptLowerPriority)
+	startScheduler(t)
+	s.submit(topologyGang("other", 1, 5))
+	s.awaitBound("other")
+	role := func(name string, workers, least int) job {
+		j := topologyGang("roles", 8, 1).needing(3)
+		j.workers = workers
+		change := j.change
+		j.change = func(p *corev1.Pod) {
+			change(p)
+			p.Name = "roles-" + name + "-" + p.Labels[contract.JobReplicaIndexLabel]
+			p.Labels[contract.JobReplicaTypeLabel], p.Labels[contract.RoleMinLabel] = name, fmt.Sprint(least)
+		}
+		return j
+	}
+	running := func() map[string]int {
+		count := map[string]int{}
+		for _, pod := range s.list(t.Context(), "roles") {
+			if pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil {
+				count[pod.Labels[contract.JobReplicaTypeLabel]]++
+			}
+		}
+		return count
+	}
+	s.submit(role("master", 4, 1))
+	s.submit(role("worker", 4, 2))
+	s.awaitMembers("roles", 3)
+	assert.Equal(t, map[string]int{"master": 1, "worker": 2}, running(), "what the roles need goes before more of the first")
+	s.finish("other")
+	s.awaitBound("roles")
+
+	s.submit(topologyGang("big", 5, 1).of(high))
+	s.awaitBound("big")
+	assert.Equal(t, map[string]int{"master": 1, "worker": 2}, running(), "five that it does not need are gone")
+	s.submit(topologyGang("whole", 1, 3).of(high))
+	s.awaitBound("whole")
+	assert.Empty(t, running(), "a role that would lack members takes the gang with it")
+	s.requireNoSharedCards()
+}

@@ -126,6 +126,23 @@ func (w *world) label(g *worldGang, total int) {
 		}
 		given.give(pod)
 	}
+	if role := g.pods[0].Labels[contract.JobReplicaTypeLabel]; fewer < total && (spelling == 2 || spelling == 3) && w.chance(2) {
+		w.needs(g, role, fewer)
+	}
+}
+
+// needs gives a role a minimum of its own, within that of the gang.
+func (w *world) needs(g *worldGang, role string, minimum int) {
+	var pods []*corev1.Pod
+	for _, pod := range g.pods {
+		if pod.Labels[contract.JobReplicaTypeLabel] == role {
+			pods = append(pods, pod)
+		}
+	}
+	least := strconv.Itoa(1 + w.IntN(min(minimum, len(pods))))
+	for _, pod := range pods {
+		pod.Labels[contract.RoleMinLabel] = least
+	}
 }
 
 // rank is a PriorityClass, "" for none.

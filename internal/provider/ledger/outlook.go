@@ -93,7 +93,7 @@ func (l *Ledger) grows(j *job, g placement.Gang) *Finding {
 
 // growth is whom a job makes leave later, other than jobs that are planned in this walk.
 func (l *Ledger) growth(view *placement.View, g placement.Gang, found placement.Result) []placement.Victim {
-	return slices.DeleteFunc(view.Growth(g, found), func(v placement.Victim) bool { return l.jobs[v.Gang] != nil })
+	return slices.DeleteFunc(view.Growth(g, found).Victims, func(v placement.Victim) bool { return l.jobs[v.Gang] != nil })
 }
 
 // planned reports whether one of the victims is planned in this walk itself.

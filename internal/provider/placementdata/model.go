@@ -40,6 +40,7 @@ type model struct {
 
 type roleModel struct {
 	Replicas    types.Int32  `tfsdk:"replicas"`
+	Minimum     types.Int32  `tfsdk:"minimum"`
 	Cards       types.Int64  `tfsdk:"cards"`
 	MemoryGiB   types.Int64  `tfsdk:"memory_gib"`
 	CorePercent types.Int64  `tfsdk:"core_percent"`
@@ -85,7 +86,7 @@ func (m model) spec(ctx context.Context) (job.Spec, diag.Diagnostics) {
 	for name, r := range m.Roles {
 		at := path.Root("roles").AtMapKey(name)
 		role := job.Role{
-			Replicas: 1, Image: "any",
+			Replicas: 1, Image: "any", Minimum: r.Minimum.ValueInt32(),
 			Cards: r.Cards.ValueInt64(), MemoryGiB: r.MemoryGiB.ValueInt64(), CorePercent: r.CorePercent.ValueInt64(),
 			CPU: quantity(at.AtName("cpu"), r.CPU, &diags), Memory: quantity(at.AtName("memory"), r.Memory, &diags),
 			RDMA: r.RDMA.ValueBool(),

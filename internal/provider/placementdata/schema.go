@@ -36,6 +36,10 @@ func (d *whatIf) Schema(_ context.Context, _ datasource.SchemaRequest, resp *dat
 					"replicas": schema.Int32Attribute{
 						MarkdownDescription: "Number of replicas, default 1. There is one master.", Optional: true,
 					},
+					"minimum": schema.Int32Attribute{
+						MarkdownDescription: "How many replicas of the role must run; see `gpuplan_training_job`.",
+						Optional:            true, Validators: []validator.Int32{int32validator.AtLeast(1)},
+					},
 					"cards":        optionalCount("Whole GPUs of each replica; in mode `shared` the number of GPUs that `memory_gib` is spread over."),
 					"memory_gib":   optionalCount("GPU memory of each replica in GiB (mode `shared`)."),
 					"core_percent": optionalCount("Compute share of one GPU for each replica in percent, a multiple of 5 (mode `shared`)."),

@@ -192,7 +192,7 @@ func (r *trainingJob) planOnCluster(ctx context.Context, m *model, spec job.Spec
 		if result.Placement == nil {
 			result = view.Reclaim(gang)
 		}
-		evicted = slices.Concat(result.Victims, view.Growth(gang, result))
+		evicted = slices.Concat(result.Victims, view.Growth(gang, result).Victims)
 	}
 	if victims := r.strangers(snapshot, evicted); len(victims) > 0 && c.level == session.CheckError && !c.allowPreemption {
 		diags.AddAttributeError(path.Root("allow_preemption"), "Job was not started", fmt.Sprintf(

@@ -87,6 +87,7 @@ const phaseDeleting = "Deleting"
 // roleModel is one entry of "roles".
 type roleModel struct {
 	Replicas    types.Int32  `tfsdk:"replicas"`
+	Minimum     types.Int32  `tfsdk:"minimum"`
 	Cards       types.Int64  `tfsdk:"cards"`
 	MemoryGiB   types.Int64  `tfsdk:"memory_gib"`
 	CorePercent types.Int64  `tfsdk:"core_percent"`
@@ -133,6 +134,7 @@ var (
 
 	roleType = types.ObjectType{AttrTypes: map[string]attr.Type{
 		"replicas":     types.Int32Type,
+		"minimum":      types.Int32Type,
 		"cards":        types.Int64Type,
 		"memory_gib":   types.Int64Type,
 		"core_percent": types.Int64Type,

@@ -191,6 +191,14 @@ func TestInvalidJobs(t *testing.T) {
 			config.Variables{"framework": text("horovod"), "roles": role("worker", config.Variables{"memory_gib": number(4)})},
 			`Attribute framework value must be one of: ["mpi" "pytorch"], got: "horovod"`,
 		},
+		"minimum of a role above its replicas": {
+			config.Variables{"roles": role("worker", config.Variables{"memory_gib": number(4), "replicas": number(2), "minimum": number(3)})},
+			"minimum is 3, but the role has 2 replicas.",
+		},
+		"minimum of a role that does not fit": {
+			config.Variables{"mode": text("topology"), "roles": role("worker", config.Variables{"cards": number(1), "replicas": number(40), "minimum": number(20)})},
+			"16 of 20 members fit",
+		},
 		"workers that cannot share a node": {
 			config.Variables{"mode": text("topology"), "host_network": config.BoolVariable(true), "roles": role("worker", config.Variables{"cards": number(1), "replicas": number(3)})},
 			"2 of 3 members fit",

@@ -103,6 +103,11 @@ func roleAttributes() map[string]schema.Attribute {
 			MarkdownDescription: "Number of replicas, default 1. There is one master, and one launcher.",
 			Optional:            true,
 		},
+		"minimum": schema.Int32Attribute{
+			MarkdownDescription: "How many replicas of the role must run, beside those that the other roles need. Unless `gang.minimum` says more, the gang needs " +
+				"as many members as its roles together: of a role without a minimum all. A role that asks for no GPU has none.",
+			Optional: true, Validators: []validator.Int32{int32validator.AtLeast(1)},
+		},
 		"cards": schema.Int64Attribute{
 			MarkdownDescription: "Whole GPUs of each replica. In mode `shared`: the number of GPUs that `memory_gib` is spread over evenly.",
 			Optional:            true, Validators: []validator.Int64{int64validator.AtLeast(0)},
@@ -157,7 +162,7 @@ func placementAttributes() map[string]schema.Attribute {
 					Optional:            true,
 				},
 				"minimum": schema.Int32Attribute{
-					MarkdownDescription: "How many members must run together; default all. Members beyond it start where there is room, and are the first to go when others take places.",
+					MarkdownDescription: "How many members must run together; default all, or what the roles need that have a `minimum`. Members beyond it start where there is room, and are the first to go when others take places.",
 					Optional:            true, Validators: []validator.Int32{int32validator.AtLeast(1)},
 				},
 			},

@@ -123,6 +123,9 @@ func (r *reader) role(name string, rm roleModel, m model, framework job.Framewor
 	if r.known("roles", rm.Replicas) && !rm.Replicas.IsNull() {
 		role.Replicas = rm.Replicas.ValueInt32()
 	}
+	if r.known("roles", rm.Minimum) {
+		role.Minimum = rm.Minimum.ValueInt32()
+	}
 	if image := first(rm.Image, m.Image); !image.IsUnknown() {
 		role.Image = image.ValueString()
 	}

@@ -170,12 +170,16 @@ func (m *model) takeRoles(ctx context.Context, s job.Spec, diags *diag.Diagnosti
 	for name, r := range s.Roles {
 		rm := roleModel{
 			Replicas:    types.Int32Value(r.Replicas),
+			Minimum:     types.Int32Null(),
 			Cards:       positive(r.Cards),
 			MemoryGiB:   positive(r.MemoryGiB),
 			CorePercent: positive(r.CorePercent),
 			Command:     types.ListNull(types.StringType),
 			Args:        types.ListNull(types.StringType),
 			Env:         types.MapNull(types.StringType),
+		}
+		if r.Minimum > 0 && (r.Minimum < r.Replicas || !minimumOfRoles(s)) {
+			rm.Minimum = types.Int32Value(r.Minimum)
 		}
 		if !r.CPU.IsZero() {
 			rm.CPU = types.StringValue(r.CPU.String())
@@ -210,12 +214,27 @@ func gangValue(s job.Spec) types.Object {
 	switch {
 	case !s.Gang:
 		enabled = types.BoolValue(false)
-	case s.Minimum != s.Members():
+	case s.Minimum != s.Members() && !minimumOfRoles(s):
 		minimum = types.Int32Value(s.Minimum)
 	default:
 		return types.ObjectNull(gangType.AttrTypes)
 	}
 	return types.ObjectValueMust(gangType.AttrTypes, map[string]attr.Value{"enabled": enabled, "minimum": minimum})
+}
+
+// minimumOfRoles reports whether the minimum of the gang is what the minima of its roles imply.
+func minimumOfRoles(s job.Spec) bool {
+	without := s
+	without.Minimum = 0
+	without.Roles = maps.Clone(s.Roles)
+	for name, r := range without.Roles {
+		if r.Minimum == r.Replicas {
+			r.Minimum = 0
+			without.Roles[name] = r
+		}
+	}
+	implied := without.Complete()
+	return s.Minimum < s.Members() && implied.Minimum == s.Minimum && apiequality.Semantic.DeepEqual(implied.Roles, s.Roles)
 }
 
 func tolerationsValue(ctx context.Context, tolerations []corev1.Toleration, diags *diag.Diagnostics) types.List {

@@ -35,6 +35,18 @@ func specs() map[string]job.Spec {
 				"worker": {Replicas: 3, Image: "b", Cards: 8, Command: []string{"torchrun"}, Args: []string{"x"}},
 			},
 		},
+		"minima of roles": {
+			Namespace: "default", Name: "elastic", Framework: job.PyTorch, Mode: job.Topology, Gang: true, SchedulerName: contract.SchedulerName,
+			Roles: map[string]job.Role{"master": {Replicas: 1, Image: "a", Cards: 1}, "worker": {Replicas: 8, Minimum: 4, Image: "a", Cards: 1}},
+		},
+		"minima of roles and of the gang": {
+			Namespace: "default", Name: "elastic", Framework: job.PyTorch, Mode: job.Topology, Gang: true, Minimum: 6, SchedulerName: contract.SchedulerName,
+			Roles: map[string]job.Role{"master": {Replicas: 1, Image: "a", Cards: 1}, "worker": {Replicas: 8, Minimum: 4, Image: "a", Cards: 1}},
+		},
+		"minima of all replicas": {
+			Namespace: "default", Name: "whole", Framework: job.PyTorch, Mode: job.Topology, Gang: true, SchedulerName: contract.SchedulerName,
+			Roles: map[string]job.Role{"master": {Replicas: 1, Minimum: 1, Image: "a", Cards: 1}, "worker": {Replicas: 2, Minimum: 2, Image: "a", Cards: 1}},
+		},
 		"shared": {
 			Namespace: "research", Name: "tune", Framework: job.PyTorch, Mode: job.Shared, Gang: true, Minimum: 2,
 			Quota: "vision", NonPreemptible: true, SchedulerName: contract.SchedulerName, PriorityClass: "high",

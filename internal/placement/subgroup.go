@@ -1,0 +1,179 @@
+package placement
+
+import (
+	"slices"
+	"sort"
+)
+
+// Subgroup is a part of a gang with a minimum of its own: of its members so many must run,
+// within what the gang needs as a whole.
+type Subgroup struct {
+	// Name is what users call it, the role of its members.
+	Name string
+	// Roles are the names of the gang's roles that belong to it; no role belongs to two.
+	Roles   []string
+	Minimum int
+}
+
+// Lacks returns how many more members must run than do, those that are late left out.
+func (g *Gang) Lacks() int {
+	runs := make(map[string]bool, len(g.Running))
+	for _, a := range g.Running {
+		runs[a.Member] = true
+	}
+	all, running := 0, 0
+	for _, role := range g.Roles {
+		if !role.Late {
+			all += len(role.Members)
+			running += countIn(runs, role.Members)
+		}
+	}
+	minimum := all
+	if g.Minimum > 0 {
+		minimum = g.Minimum
+	}
+	short := 0
+	for i := range g.Subgroups {
+		short += max(g.Subgroups[i].Minimum-g.Subgroups[i].running(g.Roles, runs), 0)
+	}
+	return max(minimum-running, short, 0)
+}
+
+// running counts the members of the subgroup that run.
+func (s *Subgroup) running(roles []Role, runs map[string]bool) int {
+	n := 0
+	for i := range roles {
+		if slices.Contains(s.Roles, roles[i].Name) {
+			n += countIn(runs, roles[i].Members)
+		}
+	}
+	return n
+}
+
+func countIn(set map[string]bool, names []string) int {
+	n := 0
+	for _, name := range names {
+		n += rank(set[name])
+	}
+	return n
+}
+
+// needFirst puts the members that subgroups need before all others of the members to place,
+// and counts them by class.
+func (p *planner) needFirst(runs map[string]string) {
+	if len(p.gang.Subgroups) == 0 {
+		return
+	}
+	running := make(map[string]bool, len(runs))
+	for name := range runs {
+		running[name] = true
+	}
+	open := map[string]*int{}
+	for i := range p.gang.Subgroups {
+		s := &p.gang.Subgroups[i]
+		short := max(s.Minimum-s.running(p.gang.Roles, running), 0)
+		for _, role := range s.Roles {
+			open[role] = &short
+		}
+	}
+	var first, rest []batch
+	p.required = make([]int, len(p.classes))
+	for _, b := range p.due {
+		n := 0
+		if short := open[p.gang.Roles[b.role].Name]; short != nil {
+			n = min(*short, len(b.names))
+			*short -= n
+		}
+		p.required[b.class] += n
+		if n > 0 {
+			first = append(first, batch{names: b.names[:n], class: b.class, role: b.role})
+		}
+		if n < len(b.names) {
+			rest = append(rest, batch{names: b.names[n:], class: b.class, role: b.role})
+		}
+	}
+	p.due = append(first, rest...)
+	p.needed = max(p.needed, sum(p.required))
+}
+
+// enough reports whether a selection places the members that are needed, of each subgroup, too.
+func (p *planner) enough(s selection) bool {
+	if s.placed < p.needed {
+		return false
+	}
+	placed := s.byClass(len(p.classes))
+	for class, n := range p.required {
+		if placed[class] < n {
+			return false
+		}
+	}
+	return true
+}
+
+// byClass counts the members of each class that the selection places.
+func (s *selection) byClass(classes int) []int {
+	placed := make([]int, classes)
+	for _, pick := range s.picks {
+		for class, n := range pick.trial.take {
+			placed[class] += n
+		}
+	}
+	return placed
+}
+
+// chooseNeeded selects nodes for the members that are needed and no others: those that
+// subgroups need, and of the others the first in the gang's order, or where these have no
+// place, as many as possible of one class after the other.
+func (p *planner) chooseNeeded() selection {
+	best := p.choose(p.wanted(p.needed))
+	if len(p.gang.Subgroups) == 0 || p.enough(best) {
+		return best
+	}
+	order := slices.Clone(p.order)
+	for range 2 {
+		slices.Reverse(order)
+		if s, ok := p.chooseInTurn(order); ok {
+			return s
+		}
+	}
+	return best
+}
+
+// chooseInTurn selects nodes for what subgroups need, and of the classes in turn for as many
+// more as fit, until the gang has what it needs.
+func (p *planner) chooseInTurn(order []int) (selection, bool) {
+	want, most := slices.Clone(p.required), p.wanted(p.total)
+	with := func(class, n int) []int {
+		more := slices.Clone(want)
+		more[class] += n
+		return more
+	}
+	fits := func(want []int) (selection, bool) {
+		if p.exceeded(p.chargeOf(want)) != nil {
+			return selection{}, false
+		}
+		s := p.choose(want)
+		return s, s.placed == sum(want)
+	}
+	if _, ok := fits(want); !ok {
+		return selection{}, false
+	}
+	for _, class := range order {
+		extra := max(min(p.needed-sum(want), most[class]-want[class]), 0)
+		want = with(class, sort.Search(extra, func(n int) bool { _, ok := fits(with(class, n+1)); return !ok }))
+	}
+	if sum(want) < p.needed {
+		return selection{}, false
+	}
+	return fits(want)
+}
+
+// inOrder returns the positions of the batches in the gang's order.
+func (p *planner) inOrder() []int {
+	order := make([]int, len(p.due))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return p.due[a].role - p.due[b].role })
+	return order
+}

@@ -148,14 +148,18 @@ resource "gpuplan_training_job" "vgg16_regular" {
   }
 }
 
+locals {
+  jobs = { for job in [gpuplan_training_job.vgg16, gpuplan_training_job.mnist, gpuplan_training_job.vgg16_regular] : job.id => job }
+}
+
+# How the jobs run, looked up after they were created.
+data "gpuplan_training_job" "all" {
+  for_each   = local.jobs
+  id         = each.key
+  depends_on = [gpuplan_training_job.vgg16, gpuplan_training_job.mnist, gpuplan_training_job.vgg16_regular]
+}
+
 output "placement" {
-  description = "Planned and actual placement of every job."
-  value = {
-    for job in [gpuplan_training_job.vgg16, gpuplan_training_job.mnist, gpuplan_training_job.vgg16_regular] :
-    job.id => {
-      planned    = job.planned_placement
-      actual     = job.actual_placement
-      as_planned = job.placement_as_planned
-    }
-  }
+  description = "Where every job runs, and whether that is as planned."
+  value       = { for id, job in local.jobs : id => { nodes = data.gpuplan_training_job.all[id].placement, as_planned = job.placement_as_planned } }
 }

@@ -17,6 +17,7 @@ import (
 type values struct {
 	RootModule struct {
 		Resources []struct {
+			Mode   string          `json:"mode"`
 			Type   string          `json:"type"`
 			Values json.RawMessage `json:"values"`
 		} `json:"resources"`
@@ -27,19 +28,25 @@ type values struct {
 type snapshot []job
 
 type job struct {
+	ID        string   `json:"id"`
 	Name      string   `json:"name"`
 	Framework string   `json:"framework"`
 	Mode      string   `json:"mode"`
 	Status    string   `json:"status"`
 	PoolNames []string `json:"pool_names"`
-	// PlannedTexts and ActualTexts are the placements as Terraform shows them.
-	PlannedTexts map[string]string `json:"planned_placement"`
-	ActualTexts  map[string]string `json:"actual_placement"`
+	// PlannedLines is the placement as Terraform shows it.
+	PlannedLines map[string]string `json:"planned_placement"`
 	AsPlanned    *bool             `json:"placement_as_planned"`
 
 	// planned and actual are the same placements, wiring is the link graph of the first pool.
 	planned, actual []assignment.Model
 	wiring          string
+}
+
+// course is what the data source says of a job.
+type course struct {
+	ID    string            `json:"id"`
+	Lines map[string]string `json:"placement"`
 }
 
 type pool struct {
@@ -52,17 +59,23 @@ type pool struct {
 func (v values) snapshot() (snapshot, error) {
 	var jobs snapshot
 	wirings := map[string]string{}
+	actual := map[string][]assignment.Model{}
 	for _, r := range v.RootModule.Resources {
 		var err error
-		switch r.Type {
-		case "gpuplan_node_pool":
+		switch r.Mode + " " + r.Type {
+		case "data gpuplan_training_job":
+			var c course
+			if err = json.Unmarshal(r.Values, &c); err == nil {
+				actual[c.ID], err = assignment.From(c.Lines)
+			}
+		case "managed gpuplan_node_pool":
 			var p pool
 			err = json.Unmarshal(r.Values, &p)
 			wirings[p.Name] = p.Capacity.Wiring
-		case "gpuplan_training_job":
+		case "managed gpuplan_training_job":
 			var j job
 			if err = json.Unmarshal(r.Values, &j); err == nil {
-				err = j.parse()
+				j.planned, err = assignment.From(j.PlannedLines)
 			}
 			jobs = append(jobs, j)
 		}
@@ -71,20 +84,13 @@ func (v values) snapshot() (snapshot, error) {
 		}
 	}
 	for i, j := range jobs {
+		jobs[i].actual = actual[j.ID]
 		if len(j.PoolNames) > 0 {
 			jobs[i].wiring = wirings[j.PoolNames[0]]
 		}
 	}
 	sort.Slice(jobs, func(a, b int) bool { return jobs[a].Name < jobs[b].Name })
 	return jobs, nil
-}
-
-func (j *job) parse() (err error) {
-	if j.planned, err = assignment.From(j.PlannedTexts); err != nil {
-		return err
-	}
-	j.actual, err = assignment.From(j.ActualTexts)
-	return err
 }
 
 func reportPlan(w io.Writer, plan snapshot) {

@@ -163,5 +163,5 @@ func (p *gpuplan) Resources(context.Context) []func() resource.Resource {
 }
 
 func (p *gpuplan) DataSources(context.Context) []func() datasource.DataSource {
-	return []func() datasource.DataSource{placementdata.New}
+	return []func() datasource.DataSource{placementdata.New, trainingjob.NewData}
 }

@@ -1,13 +1,10 @@
 // Package assignment is the Terraform form of a placement: where each member of a
-// gang runs, one line per member, as jobs and what-if questions show it.
+// gang runs, one line per node, as jobs and what-if questions show it.
 package assignment
 
 import (
 	"cmp"
 	"fmt"
-	"maps"
-	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,82 +31,21 @@ type Model struct {
 	NVLinkRings int64
 }
 
-// Type is the Terraform type of a placement: a map from member to what [Model.String] says.
+// Type is the Terraform type of a placement: a map from node to what [Value] says of it.
 var Type = types.MapType{ElemType: types.StringType}
 
 // Description explains the text to users.
-const Description = "by member: the node, the GPUs as `nvidia-smi` numbers them, and the bandwidth of the best ring among all GPUs of the gang on that node, " +
-	"as in `\"worker-0\" = \"v100[0] GPU 0,3: 50 GB/s, 2 NVLink rings\"`. In mode `default` the node's device plugin picks the GPUs, so none are named, " +
-	"and the bandwidth is what is guaranteed"
-
-// String says in one line where the member runs, as in
-// "v100[0] GPU 0-3: 150 GB/s, 4 NVLink rings".
-func (m Model) String() string {
-	text := m.Node
-	if len(m.Cards) > 0 {
-		text += " GPU " + Ranges(m.Cards)
-	}
-	switch {
-	case m.RingGBps == 0:
-		return text
-	case len(m.Cards) == 0:
-		return fmt.Sprintf("%s: %s GB/s guaranteed", text, decimal(m.RingGBps))
-	case m.NVLinkRings == 0:
-		return fmt.Sprintf("%s: %s GB/s over PCIe", text, decimal(m.RingGBps))
-	case m.NVLinkRings == 1:
-		return fmt.Sprintf("%s: %s GB/s, 1 NVLink ring", text, decimal(m.RingGBps))
-	}
-	return fmt.Sprintf("%s: %s GB/s, %d NVLink rings", text, decimal(m.RingGBps), m.NVLinkRings)
-}
-
-func decimal(f float64) string { return strconv.FormatFloat(math.Round(f*100)/100, 'f', -1, 64) }
-
-var line = regexp.MustCompile(`^(\S+?)(?: GPU ([0-9,-]+))?(?:: ([0-9.]+) GB/s(?: guaranteed| over PCIe|, ([0-9]+) NVLink rings?))?$`)
-
-// Parse reads what [Model.String] wrote.
-func Parse(member, text string) (Model, error) {
-	found := line.FindStringSubmatch(text)
-	if found == nil {
-		return Model{}, fmt.Errorf("placement of %s: %q is not of the form \"NODE GPU 0-3: 150 GB/s, 4 NVLink rings\"", member, text)
-	}
-	m := Model{Member: member, Node: found[1]}
-	var err error
-	if m.Cards, err = FromRanges(found[2]); err != nil {
-		return Model{}, fmt.Errorf("placement of %s: %q: %w", member, text, err)
-	}
-	if found[3] != "" {
-		if m.RingGBps, err = strconv.ParseFloat(found[3], 64); err != nil {
-			return Model{}, fmt.Errorf("placement of %s: %q: %w", member, text, err)
-		}
-	}
-	if found[4] != "" {
-		if m.NVLinkRings, err = strconv.ParseInt(found[4], 10, 64); err != nil {
-			return Model{}, fmt.Errorf("placement of %s: %q: %w", member, text, err)
-		}
-	}
-	return m, nil
-}
+const Description = "by node: the members, the GPUs as `nvidia-smi` numbers them, and the bandwidth of the best ring among all GPUs of the gang on that node, " +
+	"as in `\"v100[0]\" = \"worker-0..3 GPU 0,3,5,6: 50 GB/s, 2 NVLink rings\"`, where each of the four workers has one GPU, in that order. " +
+	"In mode `default` the node's device plugin picks the GPUs, so none are named, and the bandwidth is what is guaranteed"
 
 // Value is the Terraform value of a placement.
 func Value(models []Model) types.Map {
-	elements := make(map[string]attr.Value, len(models))
-	for _, m := range models {
-		elements[m.Member] = types.StringValue(m.String())
+	elements := map[string]attr.Value{}
+	for node, line := range Lines(models) {
+		elements[node] = types.StringValue(line)
 	}
 	return types.MapValueMust(types.StringType, elements)
-}
-
-// From reads a placement by the text of each member, in the order of roles and indexes.
-func From(texts map[string]string) ([]Model, error) {
-	models := make([]Model, 0, len(texts))
-	for _, member := range slices.SortedFunc(maps.Keys(texts), inOrder) {
-		m, err := Parse(member, texts[member])
-		if err != nil {
-			return nil, err
-		}
-		models = append(models, m)
-	}
-	return models, nil
 }
 
 // inOrder orders members by role, then by index.

@@ -32,7 +32,7 @@ func TestWhatIf(t *testing.T) {
 		Steps: []resource.TestStep{
 			ask(nil, map[string]knownvalue.Check{
 				"fits": knownvalue.Bool(true), "fit": knownvalue.Int64Exact(4), "fix": knownvalue.StringExact(""),
-				"worker": knownvalue.StringExact("v100[0] GPU 0: 50 GB/s, 2 NVLink rings"),
+				"worker": knownvalue.StringExact("worker-0..3 GPU 0-3: 50 GB/s, 2 NVLink rings"),
 			}),
 			ask(config.Variables{"workers": workers(20)}, map[string]knownvalue.Check{
 				"fits": knownvalue.Bool(false), "fit": knownvalue.Int64Exact(16), "fix": knownvalue.StringExact("pool size 3 (now 2) for pool v100"),
@@ -41,7 +41,7 @@ func TestWhatIf(t *testing.T) {
 				"fits": knownvalue.Bool(true), "fit": knownvalue.Int64Exact(20),
 			}),
 			ask(config.Variables{"without": config.ListVariable(config.StringVariable("v100[0]"))}, map[string]knownvalue.Check{
-				"fits": knownvalue.Bool(true), "worker": knownvalue.StringExact("v100[1] GPU 0: 50 GB/s, 2 NVLink rings"),
+				"fits": knownvalue.Bool(true), "node": knownvalue.StringExact("v100[1]"), "worker": knownvalue.StringExact("worker-0..3 GPU 0-3: 50 GB/s, 2 NVLink rings"),
 			}),
 			{
 				ConfigFile:      config.StaticFile("testdata/whatif/main.tf"),

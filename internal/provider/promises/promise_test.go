@@ -29,12 +29,16 @@ type promise map[string]spot
 // known after apply.
 func promiseOf(t *testing.T, c change) (p promise, made bool) {
 	t.Helper()
-	members, made := c.After["planned_placement"].(map[string]any)
+	nodes, made := c.After["planned_placement"].(map[string]any)
+	lines := map[string]string{}
+	for node, line := range nodes {
+		lines[node] = fmt.Sprint(line)
+	}
+	members, err := assignment.From(lines)
+	require.NoError(t, err)
 	p = promise{}
-	for member, text := range members {
-		m, err := assignment.Parse(member, fmt.Sprint(text))
-		require.NoError(t, err)
-		p[member] = spot{m.Node, assignment.Ranges(m.Cards)}
+	for _, m := range members {
+		p[m.Member] = spot{m.Node, assignment.Ranges(m.Cards)}
 	}
 	return p, made
 }

@@ -30,7 +30,8 @@ var needed = map[string]map[string]any{
 		"name": "j", "framework": "pytorch", "image": "x",
 		"roles": map[string]any{"worker": map[string]any{"replicas": 2, "cards": 1}},
 	},
-	"data.gpuplan_placement": {"roles": map[string]any{"worker": map[string]any{"replicas": 2, "cards": 1}}},
+	"data.gpuplan_training_job": {"id": "default/j"},
+	"data.gpuplan_placement":    {"roles": map[string]any{"worker": map[string]any{"replicas": 2, "cards": 1}}},
 }
 
 // spent is what a validation with its plan may allocate, in bytes. A job of the largest

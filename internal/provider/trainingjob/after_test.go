@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 )
 
 // Only a reference makes Terraform visit a job first; what is not one is refused, in
@@ -61,7 +62,7 @@ resource "gpuplan_training_job" "job%[1]d" {
 `, i, strings.Join(refs, ", "))
 	}
 	terraform.Write(t, config.String())
-	places := regexp.MustCompile(`"worker-\d" = "([^"]+)"`)
+	places := regexp.MustCompile(`"(v100\[\d\])" = "worker-0..3 GPU ([^:"]+)`)
 	var first []string
 	for range 6 {
 		plan := terraform.Must(t, "plan")
@@ -69,10 +70,14 @@ resource "gpuplan_training_job" "job%[1]d" {
 		var all []string
 		taken := map[string]bool{}
 		for _, found := range places.FindAllStringSubmatch(plan, -1) {
-			place, _, _ := strings.Cut(found[1], ":")
-			assert.False(t, taken[place], "two members at %s", place)
-			taken[place] = true
-			all = append(all, found[1])
+			gpus, err := assignment.FromRanges(found[2])
+			require.NoError(t, err)
+			for _, gpu := range gpus {
+				place := fmt.Sprint(found[1], gpu)
+				assert.False(t, taken[place], "two members at %s", place)
+				taken[place] = true
+				all = append(all, place)
+			}
 		}
 		require.Len(t, all, 16)
 		if first == nil {

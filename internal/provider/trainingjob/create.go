@@ -100,7 +100,7 @@ func (r *trainingJob) Create(ctx context.Context, req resource.CreateRequest, re
 		return
 	}
 	if err != nil {
-		resp.Diagnostics.AddError("Job was created, but is not "+m.WaitFor.ValueString(), session.Sentence(err))
+		resp.Diagnostics.AddError("Job was created, but is not "+orDefault(m.WaitFor.ValueString(), waitRunning), session.Sentence(err))
 	}
 	if obj != nil {
 		// The time for the wait may be over; what the job came to is looked up all the same.

@@ -59,12 +59,8 @@ type model struct {
 	Placed             types.String `tfsdk:"placed"`
 	PlannedPlacement   types.Map    `tfsdk:"planned_placement"`
 	PlannedNodeCount   types.Int64  `tfsdk:"planned_node_count"`
-	ActualPlacement    types.Map    `tfsdk:"actual_placement"`
 	PlacementAsPlanned types.Bool   `tfsdk:"placement_as_planned"`
 	Status             types.String `tfsdk:"status"`
-	Conditions         types.List   `tfsdk:"conditions"`
-	StartTime          types.String `tfsdk:"start_time"`
-	CompletionTime     types.String `tfsdk:"completion_time"`
 }
 
 // Values of wait_for.

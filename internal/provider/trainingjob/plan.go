@@ -142,9 +142,7 @@ func keepResults(plan *model, state model, changes bool) {
 	if changes {
 		return
 	}
-	plan.ActualPlacement, plan.PlacementAsPlanned = state.ActualPlacement, state.PlacementAsPlanned
-	plan.Status, plan.Conditions = state.Status, state.Conditions
-	plan.StartTime, plan.CompletionTime = state.StartTime, state.CompletionTime
+	plan.Status, plan.PlacementAsPlanned = state.Status, state.PlacementAsPlanned
 }
 
 // place checks that the gang fits and fills in where it will run.

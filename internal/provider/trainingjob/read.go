@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -69,6 +70,7 @@ func (r *trainingJob) Read(ctx context.Context, req resource.ReadRequest, resp *
 	m.Placed = placed(m.ID, existsMark)
 	_, diags := r.refresh(ctx, &m, obj)
 	resp.Diagnostics.Append(diags...)
+	resp.Diagnostics.Append(r.nameNodes(ctx, &m, obj)...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
@@ -84,8 +86,8 @@ func finished(m model) bool {
 	return slices.Contains([]string{string(job.Succeeded), string(job.Failed), phaseCleanedUp}, m.Status.ValueString())
 }
 
-// refresh fills in how the job stands and where its members run.
-// why says what kept them from where they were planned, "" when nothing did.
+// refresh fills in how the job stands, and whether its members run where they were planned.
+// why says what kept them from there, "" when nothing did.
 func (r *trainingJob) refresh(ctx context.Context, m *model, obj *unstructured.Unstructured) (why string, diags diag.Diagnostics) {
 	status, err := job.StatusOf(obj)
 	if err != nil {
@@ -93,39 +95,47 @@ func (r *trainingJob) refresh(ctx context.Context, m *model, obj *unstructured.U
 		return why, diags
 	}
 	m.Status = types.StringValue(string(status.Phase))
-	m.StartTime, m.CompletionTime = timeValue(status.Start), timeValue(status.Completion)
-	conditions := make([]conditionModel, 0, len(status.Conditions))
-	for _, c := range status.Conditions {
-		conditions = append(conditions, conditionModel{
-			Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message,
-			Since: timeValue(&c.LastTransitionTime).ValueString(),
-		})
-	}
-	list, listDiags := types.ListValueFrom(ctx, conditionType, conditions)
-	diags.Append(listDiags...)
-	m.Conditions = list
-
 	seen, err := r.session.Cluster()
 	var actual []assignment.Model
 	if err == nil {
 		actual, why, err = actualPlacement(ctx, seen, obj)
 	}
+	var names map[string]string
+	if err == nil {
+		names, err = plannedNames(ctx, seen, obj)
+	}
 	if err != nil {
 		diags.AddError("Placement cannot be read", session.Sentence(err))
 		return why, diags
 	}
-	if len(actual) == 0 && status.Finished() {
-		actual = placementOf(ctx, m.ActualPlacement, &diags) // its pods were cleaned up
+	if len(actual) == 0 && status.Finished() && !m.PlacementAsPlanned.IsUnknown() {
+		return why, diags // its pods were cleaned up
 	}
-	m.ActualPlacement = assignment.Value(actual)
-	planned := placementOf(ctx, m.PlannedPlacement, &diags)
-	names, err := plannedNames(ctx, seen, obj)
-	if err != nil {
-		diags.AddError("Placement cannot be read", session.Sentence(err))
-		return why, diags
-	}
-	m.PlacementAsPlanned = asPlanned(planned, actual, names)
+	m.PlacementAsPlanned = asPlanned(placementOf(ctx, m.PlannedPlacement, &diags), actual, names)
 	return why, diags
+}
+
+// nameNodes gives the nodes of the planned placement that exist by now their names. A plan
+// of the same places then shows no change.
+func (r *trainingJob) nameNodes(ctx context.Context, m *model, obj *unstructured.Unstructured) (diags diag.Diagnostics) {
+	planned := placementOf(ctx, m.PlannedPlacement, &diags)
+	if !slices.ContainsFunc(planned, func(a assignment.Model) bool { return strings.HasSuffix(a.Node, "]") }) {
+		return diags
+	}
+	seen, err := r.session.Cluster()
+	var names map[string]string
+	if err == nil {
+		names, err = plannedNames(ctx, seen, obj)
+	}
+	if err != nil {
+		diags.AddError("Placement cannot be read", session.Sentence(err))
+		return diags
+	}
+	for i, a := range planned {
+		planned[i].Node = cmp.Or(names[a.Node], a.Node)
+	}
+	m.setPlanned(planned)
+	return diags
 }
 
 // actualPlacement lists where the members of the job run, in the order of their names. why

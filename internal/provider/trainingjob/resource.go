@@ -34,8 +34,8 @@ func (r *trainingJob) Configure(_ context.Context, req resource.ConfigureRequest
 
 // ImportState takes "namespace/name" of a job of either framework.
 func (r *trainingJob) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
-	namespace, name, ok := strings.Cut(req.ID, "/")
-	if !ok || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1035Label(name)) > 0 {
+	namespace, name, ok := parseID(req.ID)
+	if !ok {
 		resp.Diagnostics.AddError("Invalid import ID", fmt.Sprintf(
 			"%q does not name a job: write NAMESPACE/NAME. `kubectl get pytorchjobs,mpijobs -A` lists what there is.", req.ID))
 		return
@@ -68,6 +68,12 @@ func (r *trainingJob) ImportState(ctx context.Context, req resource.ImportStateR
 		resp.Diagnostics.AddError("Two jobs of that name", fmt.Sprintf(
 			"The cluster has both a PyTorchJob and an MPIJob %s. Their pods would have the same names: delete one of the two first.", req.ID))
 	}
+}
+
+// parseID takes "namespace/name" apart.
+func parseID(id string) (namespace, name string, ok bool) {
+	namespace, name, ok = strings.Cut(id, "/")
+	return namespace, name, ok && len(validation.IsDNS1123Label(namespace)) == 0 && len(validation.IsDNS1035Label(name)) == 0
 }
 
 // absent reports whether an error says that an object does not exist, or cannot

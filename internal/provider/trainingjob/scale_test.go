@@ -2,12 +2,18 @@ package trainingjob_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
 
@@ -47,6 +53,35 @@ resource "gpuplan_training_job" "j%[1]d_%[2]d" {
 	return config.String()
 }
 
+// startMembers makes the workers of a job run on all GPUs of the i-th node of a pool, as
+// its operator and the scheduler would.
+func startMembers(t *testing.T, cloud *acctest.Cloud, name, pool string, i int) {
+	t.Helper()
+	nodes, err := cloud.Kube.Typed.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{LabelSelector: contract.NodePoolNameLabel + "=" + pool})
+	require.NoError(t, err)
+	obj, err := cloud.Kube.Get(t.Context(), job.MPI.GVK(), "default", name)
+	require.NoError(t, err)
+	pods, err := job.Pods(obj)
+	require.NoError(t, err)
+	for gpu, pod := range slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return p.Labels[contract.JobReplicaTypeLabel] != contract.ReplicaWorker }) {
+		record, err := contract.Allocation{Gang: "default/" + name, Node: nodes.Items[i].Name, Cards: []int{gpu}, Visible: []int{0, 1, 2, 3, 4, 5, 6, 7}}.Annotations()
+		require.NoError(t, err)
+		pod.APIVersion, pod.Kind = "v1", "Pod"
+		pod.Annotations, pod.Spec.NodeName, pod.Status.Phase = record, nodes.Items[i].Name, corev1.PodRunning
+		cloud.Put(t, pod)
+	}
+	var conditions []any
+	for _, kind := range []string{"Created", "Running"} {
+		conditions = append(conditions, map[string]any{"type": kind, "status": "True", "reason": "MPIJob" + kind, "message": "MPIJob default/" + name + " is " + kind})
+	}
+	report := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"startTime": "2026-01-01T00:00:00Z", "conditions": conditions}}}
+	report.SetGroupVersionKind(obj.GroupVersionKind())
+	report.SetName(name)
+	mpijobs := obj.GroupVersionKind().GroupVersion().WithResource(contract.MPIJobResource)
+	_, err = cloud.Kube.Dynamic.Resource(mpijobs).Namespace("default").ApplyStatus(t.Context(), name, report, metav1.ApplyOptions{FieldManager: "operator"})
+	require.NoError(t, err)
+}
+
 // What a plan prints of a job does not grow with the pools, and each kind is listed once
 // however many resources there are.
 func TestPlansAreShortAndListOnce(t *testing.T) {
@@ -59,7 +94,7 @@ func TestPlansAreShortAndListOnce(t *testing.T) {
 		for j := range 2 {
 			lines := acctest.Lines(plan, fmt.Sprintf("gpuplan_training_job.j%d_%d", p, j))
 			require.NotZero(t, lines)
-			assert.Less(t, lines, 70, plan)
+			assert.Less(t, lines, 40, plan)
 		}
 		lines := acctest.Lines(plan, fmt.Sprintf("gpuplan_node_pool.p%d", p))
 		require.NotZero(t, lines)
@@ -73,7 +108,24 @@ func TestPlansAreShortAndListOnce(t *testing.T) {
 		assert.LessOrEqual(t, count-before[kind], 1, kind)
 	}
 
-	// A change of one word shows that word, and not what it cannot touch.
+	// One word of the command of a job that runs is a new job on the same GPUs.
+	for p := range 4 {
+		for j := range 2 {
+			startMembers(t, cloud, fmt.Sprintf("j%d-%d", p, j), fmt.Sprintf("p%d", p), j)
+		}
+	}
+	terraform.Must(t, "apply", "-auto-approve", "-refresh-only")
+	terraform.Write(t, strings.ReplaceAll(fleet(4, 2, "a"), `"train"]`, `"train --long"]`))
+	plan = terraform.Must(t, "plan")
+	for p := range 4 {
+		for j := range 2 {
+			lines := acctest.Lines(plan, fmt.Sprintf("gpuplan_training_job.j%d_%d", p, j))
+			require.NotZero(t, lines)
+			assert.Less(t, lines, 15, plan)
+		}
+	}
+
+	// A change of one word in place shows that word, and not what it cannot touch.
 	terraform.Write(t, fleet(4, 2, "b"))
 	plan = terraform.Must(t, "plan")
 	assert.NotContains(t, plan, "(known after apply)")

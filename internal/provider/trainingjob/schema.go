@@ -11,7 +11,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
-	"github.com/hashicorp/terraform-plugin-framework/resource/schema/booldefault"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringdefault"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
@@ -55,8 +54,8 @@ func (r *trainingJob) Schema(ctx context.Context, _ resource.SchemaRequest, resp
 		},
 		"wait_for": schema.StringAttribute{
 			MarkdownDescription: "What create waits for: `running` (default), when every replica runs; `succeeded`; or `none`.",
-			Optional:            true, Computed: true, Default: stringdefault.StaticString(waitRunning),
-			Validators: []validator.String{stringvalidator.OneOf(waitRunning, waitSucceeded, waitNone)},
+			Optional:            true,
+			Validators:          []validator.String{stringvalidator.OneOf(waitRunning, waitSucceeded, waitNone)},
 		},
 		"triggers": schema.MapAttribute{
 			MarkdownDescription: "Any values; a change of one deletes the job and runs it again.",
@@ -183,7 +182,7 @@ func placementAttributes() map[string]schema.Attribute {
 		},
 		"require_immediate": schema.BoolAttribute{
 			MarkdownDescription: "Fails the plan, instead of warning, when the job would have to wait: for another job of this configuration, or for quota that is in use. Default `false`.",
-			Optional:            true, Computed: true, Default: booldefault.StaticBool(false),
+			Optional:            true,
 		},
 		"allow_preemption": schema.BoolAttribute{
 			MarkdownDescription: "Agrees that the scheduler evicts running gangs for this job, by priority or to take back guaranteed quota. " +
@@ -198,11 +197,11 @@ func placementAttributes() map[string]schema.Attribute {
 		"quota": optionalText("Leaf of the quota tree that is charged; without it the leaf of the namespace."),
 		"preemptible": schema.BoolAttribute{
 			MarkdownDescription: "`false` keeps the job within the guaranteed quota of its leaf, so that nobody takes it back. Default `true`.",
-			Optional:            true, Computed: true, Default: booldefault.StaticBool(true),
+			Optional:            true,
 		},
 		"scheduler_name": schema.StringAttribute{
 			MarkdownDescription: "Scheduler of the pods. Default `" + contract.SchedulerName + "`. Only that one keeps to the plan: for any other the plan checks the job, but has no planned placement.",
-			Optional:            true, Computed: true, Default: stringdefault.StaticString(contract.SchedulerName),
+			Optional:            true,
 		},
 		"priority_class": optionalText("PriorityClass of the pods."),
 		"node_selector": schema.MapAttribute{
@@ -282,8 +281,8 @@ func runAttributes() map[string]schema.Attribute {
 		"suspend": flag("Ends the pods of a running job, or does not create them; `false` lets it run again."),
 		"clean_pod_policy": schema.StringAttribute{
 			MarkdownDescription: "Which pods go when the job has finished: `None` (default), `Running` or `All`.",
-			Optional:            true, Computed: true, Default: stringdefault.StaticString("None"),
-			Validators: []validator.String{stringvalidator.OneOf("None", "Running", "All")},
+			Optional:            true,
+			Validators:          []validator.String{stringvalidator.OneOf("None", "Running", "All")},
 		},
 		"restart_policy": schema.StringAttribute{
 			MarkdownDescription: "When a replica that ended is started again: `Always`, `OnFailure` (default with `pytorch`), `Never` (default with `mpi`), " +
@@ -315,7 +314,7 @@ func resultAttributes() map[string]schema.Attribute {
 		},
 		"placed": computedText("The job with its planned placement, for `after` of jobs that are placed behind this one."),
 		"planned_placement": schema.MapAttribute{
-			MarkdownDescription: "Where the plan puts every member, " + assignment.Description + ". A node that does not exist yet is called `POOL[0]`, `POOL[1]`, …: the pool's nodes by age. " +
+			MarkdownDescription: "Where the plan puts every member, " + assignment.Description + ". A node that does not exist yet is called `POOL[0]`, `POOL[1]`, …: the pool's nodes by age; once it exists, a refresh gives its name. " +
 				"Without `pools` it is known after apply. Null where nothing is promised: without gang, or with another scheduler.",
 			Computed: true, ElementType: types.StringType,
 		},
@@ -323,29 +322,12 @@ func resultAttributes() map[string]schema.Attribute {
 			MarkdownDescription: "Number of nodes in the planned placement.",
 			Computed:            true,
 		},
-		"actual_placement": schema.MapAttribute{
-			MarkdownDescription: "Where the members run, or ran last, " + assignment.Description + ".",
-			Computed:            true, ElementType: types.StringType,
-		},
 		"placement_as_planned": schema.BoolAttribute{
-			MarkdownDescription: "Whether all members got the nodes and cards of the planned placement. Null as long as not all are placed, or when nothing was promised.",
+			MarkdownDescription: "Whether all members got the nodes and cards of the planned placement; the data source `gpuplan_training_job` says where they run. Null as long as not all are placed, or when nothing was promised.",
 			Computed:            true,
 		},
 		"status": computedText("Where the job stands: `Pending`, `Created`, `Running`, `Restarting`, `Suspended`, `Succeeded`, `Failed`, " +
 			"`CleanedUp` when its time to live removed it before Terraform saw how it ended, or `Deleting`."),
-		"conditions": schema.ListNestedAttribute{
-			MarkdownDescription: "Conditions that the training operator reports.",
-			Computed:            true,
-			NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-				"type":    computedText("Type of the condition."),
-				"status":  computedText("`True`, `False` or `Unknown`."),
-				"reason":  computedText("Reason in one word."),
-				"message": computedText("Message for people."),
-				"since":   computedText("Time of the last change, RFC 3339."),
-			}},
-		},
-		"start_time":      computedText("When the operator took on the job, RFC 3339."),
-		"completion_time": computedText("When the job finished, RFC 3339."),
 	}
 }
 
@@ -360,7 +342,7 @@ func optionalText(description string) schema.StringAttribute {
 func flag(description string) schema.BoolAttribute {
 	return schema.BoolAttribute{
 		MarkdownDescription: description + " Default `false`.",
-		Optional:            true, Computed: true, Default: booldefault.StaticBool(false),
+		Optional:            true,
 	}
 }
 

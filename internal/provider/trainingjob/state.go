@@ -41,10 +41,7 @@ func (m *model) adopt(ctx context.Context, obj *unstructured.Unstructured) (diag
 		return diags
 	}
 	m.ID = types.StringValue(live.ID())
-	m.WaitFor = types.StringValue(waitRunning)
-	m.RequireImmediate = types.BoolValue(false)
 	m.Triggers = types.MapNull(types.StringType)
-	m.ActualPlacement = types.MapNull(types.StringType)
 	m.take(ctx, live, job.Properties(), &diags)
 
 	m.setPlanned(nil)
@@ -76,9 +73,12 @@ func (m *model) take(ctx context.Context, s job.Spec, properties []string, diags
 		case "quota":
 			m.Quota = optional(s.Quota)
 		case "preemptible":
-			m.Preemptible = types.BoolValue(!s.NonPreemptible)
+			m.Preemptible = types.BoolNull()
+			if s.NonPreemptible {
+				m.Preemptible = types.BoolValue(false)
+			}
 		case "scheduler_name":
-			m.SchedulerName = types.StringValue(s.SchedulerName)
+			m.SchedulerName = implied(s.SchedulerName, contract.SchedulerName)
 		case "priority_class":
 			m.PriorityClass = optional(s.PriorityClass)
 		case "pools":
@@ -88,11 +88,11 @@ func (m *model) take(ctx context.Context, s job.Spec, properties []string, diags
 		case "tolerations":
 			m.Tolerations = tolerationsValue(ctx, s.Tolerations, diags)
 		case "host_network":
-			m.HostNetwork = types.BoolValue(s.HostNetwork)
+			m.HostNetwork = set(s.HostNetwork)
 		case "host_ipc":
-			m.HostIPC = types.BoolValue(s.HostIPC)
+			m.HostIPC = set(s.HostIPC)
 		case "host_pid":
-			m.HostPID = types.BoolValue(s.HostPID)
+			m.HostPID = set(s.HostPID)
 		case "dns_policy":
 			m.DNSPolicy = implied(string(s.DNSPolicy), string(job.Spec{HostNetwork: s.HostNetwork}.Complete().DNSPolicy))
 		case "service_account":
@@ -114,13 +114,13 @@ func (m *model) take(ctx context.Context, s job.Spec, properties []string, diags
 		case "restart_policy":
 			m.RestartPolicy = implied(s.RestartPolicy, job.Spec{Framework: s.Framework}.Complete().RestartPolicy)
 		case "arena_compatible":
-			m.ArenaCompatible = types.BoolValue(s.Arena)
+			m.ArenaCompatible = set(s.Arena)
 		case "suspend":
-			m.Suspend = types.BoolValue(s.Suspend)
+			m.Suspend = set(s.Suspend)
 		case "queue":
-			m.Queue = types.BoolValue(s.Queue)
+			m.Queue = set(s.Queue)
 		case "clean_pod_policy":
-			m.CleanPodPolicy = types.StringValue(s.CleanPodPolicy)
+			m.CleanPodPolicy = implied(s.CleanPodPolicy, job.Spec{}.Complete().CleanPodPolicy)
 		case "backoff_limit":
 			m.BackoffLimit = types.Int32PointerValue(s.BackoffLimit)
 		case "active_deadline_seconds":
@@ -270,6 +270,14 @@ func implied(text, without string) types.String {
 		return types.StringNull()
 	}
 	return types.StringValue(text)
+}
+
+// set is null for what is off without being written.
+func set(on bool) types.Bool {
+	if !on {
+		return types.BoolNull()
+	}
+	return types.BoolValue(true)
 }
 
 func positive(n int64) types.Int64 {

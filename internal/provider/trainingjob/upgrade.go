@@ -5,34 +5,102 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
 // schemaVersion counts the forms that states of this resource have had.
-const schemaVersion = 1
+const schemaVersion = 2
 
 // UpgradeState takes over states of earlier versions.
 func (r *trainingJob) UpgradeState(ctx context.Context) map[int64]resource.StateUpgrader {
 	var current resource.SchemaResponse
 	r.Schema(ctx, resource.SchemaRequest{}, &current)
 	target := current.Schema.Type().TerraformType(ctx)
-	return map[int64]resource.StateUpgrader{0: {
-		StateUpgrader: func(_ context.Context, req resource.UpgradeStateRequest, resp *resource.UpgradeStateResponse) {
-			value, err := fromVersion0(req.RawState.JSON, target)
-			if err != nil {
-				resp.Diagnostics.AddError("State cannot be upgraded", session.Sentence(err))
-				return
-			}
-			resp.DynamicValue = &value
-		},
-	}}
+	from := func(upgrade func(state []byte) (map[string]any, error)) resource.StateUpgrader {
+		return resource.StateUpgrader{
+			StateUpgrader: func(_ context.Context, req resource.UpgradeStateRequest, resp *resource.UpgradeStateResponse) {
+				attributes, err := upgrade(req.RawState.JSON)
+				var value tfprotov6.DynamicValue
+				if err == nil {
+					value, err = valueOf(attributes, target)
+				}
+				if err != nil {
+					resp.Diagnostics.AddError("State cannot be upgraded", session.Sentence(err))
+					return
+				}
+				resp.DynamicValue = &value
+			},
+		}
+	}
+	return map[int64]resource.StateUpgrader{0: from(fromVersion0), 1: from(fromVersion1)}
+}
+
+func valueOf(attributes map[string]any, target tftypes.Type) (tfprotov6.DynamicValue, error) {
+	upgraded, err := json.Marshal(withoutDefaults(attributes))
+	if err != nil {
+		return tfprotov6.DynamicValue{}, fmt.Errorf("write the state of job %s: %w", attributes["id"], err)
+	}
+	value, err := tftypes.ValueFromJSONWithOpts(upgraded, target, tftypes.ValueFromJSONOpts{IgnoreUndefinedAttributes: true})
+	if err != nil {
+		return tfprotov6.DynamicValue{}, fmt.Errorf("write the state of job %s: %w", attributes["id"], err)
+	}
+	return tfprotov6.NewDynamicValue(target, value)
+}
+
+// withoutDefaults drops what was stored although nobody wrote it.
+func withoutDefaults(attributes map[string]any) map[string]any {
+	for name, value := range map[string]any{
+		"wait_for": waitRunning, "require_immediate": false, "preemptible": true, "scheduler_name": contract.SchedulerName,
+		"host_network": false, "host_ipc": false, "host_pid": false, "arena_compatible": false, "queue": false, "suspend": false,
+		"clean_pod_policy": job.Spec{}.Complete().CleanPodPolicy,
+	} {
+		if attributes[name] == value {
+			attributes[name] = nil
+		}
+	}
+	return attributes
+}
+
+// fromVersion1 takes over the second form, which had placements by member.
+func fromVersion1(state []byte) (map[string]any, error) {
+	var old struct {
+		Planned map[string]string `json:"planned_placement"`
+	}
+	attributes, err := attributesOf(state, &old)
+	if err != nil || old.Planned == nil {
+		return attributes, err
+	}
+	var planned []assignment.Model
+	for member, text := range old.Planned {
+		node := strings.FieldsFunc(text+" ", func(r rune) bool { return r == ' ' || r == ':' })[0]
+		models, err := assignment.From(map[string]string{node: member + strings.TrimPrefix(text, node)})
+		if err != nil {
+			return nil, fmt.Errorf("read the state of job %s: %w", attributes["id"], err)
+		}
+		planned = append(planned, models...)
+	}
+	attributes["planned_placement"] = assignment.Lines(planned)
+	return attributes, nil
+}
+
+func attributesOf(state []byte, old any) (attributes map[string]any, err error) {
+	if err = json.Unmarshal(state, old); err == nil {
+		err = json.Unmarshal(state, &attributes)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the state of a training job: %w", err)
+	}
+	return attributes, nil
 }
 
 // version0 is what the first form had otherwise: the capacity of the pools was stored in
@@ -43,7 +111,6 @@ type version0 struct {
 		Pool string `json:"pool"`
 	} `json:"pools"`
 	Planned []assigned0 `json:"planned_placement"`
-	Actual  []assigned0 `json:"actual_placement"`
 }
 
 type assigned0 struct {
@@ -54,14 +121,11 @@ type assigned0 struct {
 	NVLinkRings int64   `json:"nvlink_rings"`
 }
 
-func fromVersion0(state []byte, target tftypes.Type) (tfprotov6.DynamicValue, error) {
+func fromVersion0(state []byte) (map[string]any, error) {
 	var old version0
-	var attributes map[string]any
-	if err := json.Unmarshal(state, &old); err != nil {
-		return tfprotov6.DynamicValue{}, fmt.Errorf("read the state of a training job: %w", err)
-	}
-	if err := json.Unmarshal(state, &attributes); err != nil {
-		return tfprotov6.DynamicValue{}, fmt.Errorf("read the state of a training job: %w", err)
+	attributes, err := attributesOf(state, &old)
+	if err != nil {
+		return nil, err
 	}
 	delete(attributes, "pools")
 	delete(attributes, "after")
@@ -73,26 +137,12 @@ func fromVersion0(state []byte, target tftypes.Type) (tfprotov6.DynamicValue, er
 	if slices.Sort(names); len(names) > 0 {
 		attributes["pool_names"] = slices.Compact(names)
 	}
-	attributes["planned_placement"], attributes["actual_placement"] = lines(old.Planned), lines(old.Actual)
-	upgraded, err := json.Marshal(attributes)
-	if err != nil {
-		return tfprotov6.DynamicValue{}, fmt.Errorf("write the state of job %s: %w", old.ID, err)
+	if old.Planned != nil {
+		var planned []assignment.Model
+		for _, m := range old.Planned {
+			planned = append(planned, assignment.Model(m))
+		}
+		attributes["planned_placement"] = assignment.Lines(planned)
 	}
-	value, err := tftypes.ValueFromJSONWithOpts(upgraded, target, tftypes.ValueFromJSONOpts{IgnoreUndefinedAttributes: true})
-	if err != nil {
-		return tfprotov6.DynamicValue{}, fmt.Errorf("write the state of job %s: %w", old.ID, err)
-	}
-	return tfprotov6.NewDynamicValue(target, value)
-}
-
-// lines is a placement as it is stored now, nil for none.
-func lines(members []assigned0) map[string]string {
-	if members == nil {
-		return nil
-	}
-	texts := map[string]string{}
-	for _, m := range members {
-		texts[m.Member] = assignment.Model(m).String()
-	}
-	return texts
+	return attributes, nil
 }

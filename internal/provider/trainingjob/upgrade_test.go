@@ -106,6 +106,7 @@ func TestStateOfVersion0(t *testing.T) {
 		attributes["pools"] = []any{map[string]any{"pool": "v100", "nodes": []any{map[string]any{"name": "v100[0]", "free_cards": []any{0, 1}}}}}
 		attributes["planned_placement"] = []any{map[string]any{"member": "worker-0", "node": "v100[0]", "cards": []any{3}, "ring_gbps": 50, "nvlink_rings": 2}}
 		attributes["actual_placement"] = []any{}
+		attributes["host_ipc"], attributes["preemptible"], attributes["clean_pod_policy"] = false, true, "None"
 	}
 	require.Equal(t, 2, downgraded)
 	state.Serial++
@@ -116,6 +117,6 @@ func TestStateOfVersion0(t *testing.T) {
 	terraform.Must(t, "plan", "-detailed-exitcode")
 	terraform.Must(t, "apply", "-auto-approve", "-refresh-only")
 	shown := terraform.Must(t, "show")
-	require.Contains(t, shown, `"worker-0" = "v100[0] GPU 3: 50 GB/s, 2 NVLink rings"`)
+	require.Contains(t, shown, `"worker-0 GPU 3: 50 GB/s, 2 NVLink rings"`)
 	require.Contains(t, shown, `"default/first#exists"`)
 }

@@ -25,6 +25,7 @@ func (r *trainingJob) wait(ctx context.Context, client *kube.Client, spec job.Sp
 	if err != nil || goal == waitNone {
 		return live, err
 	}
+	goal = orDefault(goal, waitRunning)
 	if spec.Suspend {
 		goal = waitSuspended
 	}

@@ -25,4 +25,5 @@ data "gpuplan_placement" "this" {
 output "fits" { value = data.gpuplan_placement.this.fits }
 output "fit" { value = data.gpuplan_placement.this.members_fit }
 output "fix" { value = try(data.gpuplan_placement.this.fixes[0].text, "") }
-output "worker" { value = data.gpuplan_placement.this.placement["worker-0"] }
+output "node" { value = join(" ", keys(data.gpuplan_placement.this.placement)) }
+output "worker" { value = values(data.gpuplan_placement.this.placement)[0] }

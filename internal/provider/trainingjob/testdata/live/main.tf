@@ -62,6 +62,12 @@ resource "gpuplan_training_job" "stock" {
   timeouts       = { create = "60s" }
 }
 
+data "gpuplan_training_job" "stock" {
+  count      = var.running ? 1 : 0
+  id         = gpuplan_training_job.stock[0].id
+  depends_on = [gpuplan_training_job.stock]
+}
+
 # Is gone as soon as it has finished.
 resource "gpuplan_training_job" "brief" {
   count                      = var.running ? 1 : 0

@@ -54,3 +54,8 @@ resource "gpuplan_training_job" "pytorch" {
   }
   timeouts = { create = "60s" }
 }
+
+data "gpuplan_training_job" "mpi" {
+  id         = gpuplan_training_job.mpi.id
+  depends_on = [gpuplan_training_job.mpi]
+}

@@ -1,0 +1,155 @@
+package trainingjob
+
+import (
+	"context"
+	"errors"
+
+	"github.com/hashicorp/terraform-plugin-framework/datasource"
+	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// NewData returns the data source: how a job runs. It is not in the state of the resource,
+// because every plan that replaces a job would list all of it as unknown.
+func NewData() datasource.DataSource { return &courseOfJob{} }
+
+type courseOfJob struct{ session *session.Session }
+
+// courseModel is how a job runs.
+type courseModel struct {
+	ID             types.String `tfsdk:"id"`
+	Status         types.String `tfsdk:"status"`
+	Placement      types.Map    `tfsdk:"placement"`
+	Conditions     types.List   `tfsdk:"conditions"`
+	StartTime      types.String `tfsdk:"start_time"`
+	CompletionTime types.String `tfsdk:"completion_time"`
+}
+
+func (d *courseOfJob) Metadata(_ context.Context, req datasource.MetadataRequest, resp *datasource.MetadataResponse) {
+	resp.TypeName = req.ProviderTypeName + "_training_job"
+}
+
+func (d *courseOfJob) Configure(_ context.Context, req datasource.ConfigureRequest, resp *datasource.ConfigureResponse) {
+	d.session = session.Of(req.ProviderData, &resp.Diagnostics)
+}
+
+func (d *courseOfJob) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
+	text := func(description string) schema.StringAttribute {
+		return schema.StringAttribute{MarkdownDescription: description, Computed: true}
+	}
+	resp.Schema = schema.Schema{
+		MarkdownDescription: "How a training job runs: where its members are, its conditions and times. " +
+			"Name the job's resource in `depends_on`, so that Terraform looks after it has created or replaced the job.",
+		Attributes: map[string]schema.Attribute{
+			"id": schema.StringAttribute{
+				MarkdownDescription: "Namespace and name of the job, `gpuplan_training_job.NAME.id`. Of a job that the cluster does not have, all else is null.",
+				Required:            true,
+				Validators:          []validator.String{jobID{}},
+			},
+			"status": text("Where the job stands: `Pending`, `Created`, `Running`, `Restarting`, `Suspended`, `Succeeded` or `Failed`."),
+			"placement": schema.MapAttribute{
+				MarkdownDescription: "Where the members run, " + assignment.Description + ".",
+				Computed:            true, ElementType: types.StringType,
+			},
+			"conditions": schema.ListNestedAttribute{
+				MarkdownDescription: "Conditions that the training operator reports.",
+				Computed:            true,
+				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+					"type":    text("Type of the condition."),
+					"status":  text("`True`, `False` or `Unknown`."),
+					"reason":  text("Reason in one word."),
+					"message": text("Message for people."),
+					"since":   text("Time of the last change, RFC 3339."),
+				}},
+			},
+			"start_time":      text("When the operator took on the job, RFC 3339."),
+			"completion_time": text("When the job finished, RFC 3339."),
+		},
+	}
+}
+
+// Read looks at the job of either framework.
+func (d *courseOfJob) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
+	var m courseModel
+	if resp.Diagnostics.Append(req.Config.Get(ctx, &m)...); resp.Diagnostics.HasError() {
+		return
+	}
+	m.Placement, m.Conditions = types.MapNull(types.StringType), types.ListNull(conditionType)
+	client, err := d.session.Kube()
+	if errors.Is(err, session.ErrUnknown) {
+		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+		return
+	}
+	if err != nil {
+		resp.Diagnostics.AddError("Job cannot be read", session.Sentence(err))
+		return
+	}
+	namespace, name, _ := parseID(m.ID.ValueString())
+	for _, framework := range job.Frameworks() {
+		obj, err := client.Get(ctx, framework.GVK(), namespace, name)
+		if absent(err) {
+			continue
+		}
+		if err == nil {
+			resp.Diagnostics.Append(d.fill(ctx, &m, obj)...)
+		} else {
+			resp.Diagnostics.AddError("Job cannot be read", session.Sentence(err))
+		}
+		break
+	}
+	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+}
+
+func (d *courseOfJob) fill(ctx context.Context, m *courseModel, obj *unstructured.Unstructured) (diags diag.Diagnostics) {
+	status, err := job.StatusOf(obj)
+	if err != nil {
+		diags.AddError("Job cannot be read", session.Sentence(err))
+		return diags
+	}
+	m.Status = types.StringValue(string(status.Phase))
+	m.StartTime, m.CompletionTime = timeValue(status.Start), timeValue(status.Completion)
+	conditions := make([]conditionModel, 0, len(status.Conditions))
+	for _, c := range status.Conditions {
+		conditions = append(conditions, conditionModel{
+			Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message,
+			Since: timeValue(&c.LastTransitionTime).ValueString(),
+		})
+	}
+	list, listDiags := types.ListValueFrom(ctx, conditionType, conditions)
+	diags.Append(listDiags...)
+	m.Conditions = list
+	seen, err := d.session.Cluster()
+	var actual []assignment.Model
+	if err == nil {
+		actual, _, err = actualPlacement(ctx, seen, obj)
+	}
+	if err != nil {
+		diags.AddError("Placement cannot be read", session.Sentence(err))
+		return diags
+	}
+	m.Placement = assignment.Value(actual)
+	return diags
+}
+
+// jobID accepts what names a job.
+type jobID struct{}
+
+func (jobID) Description(context.Context) string { return "NAMESPACE/NAME" }
+
+func (v jobID) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
+
+func (jobID) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
+	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
+		return
+	}
+	if _, _, ok := parseID(req.ConfigValue.ValueString()); !ok {
+		resp.Diagnostics.AddAttributeError(req.Path, "Invalid job", req.ConfigValue.String()+" does not name a job: write NAMESPACE/NAME, or gpuplan_training_job.NAME.id.")
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"log"
 	"os"
+	"runtime/debug"
 
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6/tf6server"
@@ -19,11 +20,13 @@ import (
 var version = "dev"
 
 func main() {
-	debug := flag.Bool("debug", false, "wait for a debugger and for Terraform to attach")
+	attach := flag.Bool("debug", false, "wait for a debugger and for Terraform to attach")
 	flag.Parse()
+	quiet()
+	debug.SetGCPercent(collectAt)
 	var options []tf6server.ServeOpt
 	destroys := false
-	if *debug {
+	if *attach {
 		options = append(options, tf6server.WithManagedDebug())
 	} else {
 		destroys = command.Destroys()
@@ -34,6 +37,25 @@ func main() {
 	}, options...)
 	if err != nil {
 		log.Fatal(err)
+	}
+}
+
+// collectAt is how much the heap grows, in percent, before garbage is collected: the
+// provider of a large plan makes much of it, uses little memory, and ends soon.
+const collectAt = 400
+
+// quiet keeps the SDK from writing down each step with each attribute when nobody has
+// asked for a log: Terraform would throw it away.
+func quiet() {
+	for _, name := range []string{"TF_LOG", "TF_LOG_PROVIDER", "TF_LOG_SDK", "TF_LOG_SDK_FRAMEWORK", "TF_LOG_SDK_PROTO"} {
+		if os.Getenv(name) != "" {
+			return
+		}
+	}
+	for _, name := range []string{"TF_LOG_SDK", "TF_LOG_SDK_FRAMEWORK", "TF_LOG_SDK_PROTO"} {
+		if err := os.Setenv(name, "OFF"); err != nil {
+			log.Fatal(err)
+		}
 	}
 }
 

@@ -35,11 +35,16 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	if resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...); resp.Diagnostics.HasError() {
 		return
 	}
-	names, diags := poolNames(ctx, config.Pools)
-	resp.Diagnostics.Append(diags...)
-	plan.ID, plan.PoolNames = id(plan), names
+	pools, known, diags := capacity.List(ctx, config.Pools)
+	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
+		return
+	}
+	plan.ID, plan.PoolNames = id(plan), types.ListUnknown(types.StringType)
+	if known {
+		plan.PoolNames = poolNames(pools)
+	}
 	if req.State.Raw.IsNull() {
-		resp.Diagnostics.Append(r.place(ctx, &plan, config)...)
+		resp.Diagnostics.Append(r.place(ctx, &plan, config, pools)...)
 		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
 		resp.Diagnostics.Append(r.preflight(ctx, plan, config)...)
 		return
@@ -79,7 +84,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	keepResults(&plan, state, moves(old, wanted) || len(unknown) > 0)
 	switch {
 	case resumed:
-		resp.Diagnostics.Append(r.place(ctx, &plan, config)...)
+		resp.Diagnostics.Append(r.place(ctx, &plan, config, pools)...)
 	case wanted.Suspend && !old.Suspend:
 		resp.Diagnostics.Append(reported(r.session.Ledger.SuspendJob(old.ID()))...)
 	default:
@@ -145,8 +150,8 @@ func keepResults(plan *model, state model, changes bool) {
 	plan.Status, plan.PlacementAsPlanned = state.Status, state.PlacementAsPlanned
 }
 
-// place checks that the gang fits and fills in where it will run.
-func (r *trainingJob) place(ctx context.Context, m *model, config model) (diags diag.Diagnostics) {
+// place checks that the gang fits on the pools and fills in where it will run.
+func (r *trainingJob) place(ctx context.Context, m *model, config model, pools []capacity.Capacity) (diags diag.Diagnostics) {
 	m.PlannedPlacement, m.PlannedNodeCount, m.Placed = types.MapUnknown(types.StringType), types.Int64Unknown(), types.StringUnknown()
 	spec, unknown, diags := m.spec(ctx)
 	if diags.HasError() {
@@ -173,10 +178,6 @@ func (r *trainingJob) place(ctx context.Context, m *model, config model) (diags 
 	if spec.Suspend {
 		m.Placed = placed(m.ID, ledger.Unplanned)
 		return diags // it takes nothing until it is resumed, and is checked then
-	}
-	pools, _, poolDiags := capacity.List(ctx, config.Pools)
-	if diags.Append(poolDiags...); diags.HasError() {
-		return diags
 	}
 	for i := range pools {
 		pools[i] = pools[i].Without(spec.ID()) // a job that is replaced has gone by then

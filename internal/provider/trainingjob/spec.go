@@ -233,21 +233,14 @@ func (r *reader) pools(names types.List) []string {
 	return r.list(names)
 }
 
-// poolNames returns the names of pools by what they offer, sorted: their order means nothing.
-func poolNames(ctx context.Context, pools types.List) (types.List, diag.Diagnostics) {
-	if pools.IsNull() {
-		return types.ListNull(types.StringType), nil
-	}
-	list, known, diags := capacity.List(ctx, pools)
-	if !known {
-		return types.ListUnknown(types.StringType), diags
-	}
-	names := make([]string, len(list))
-	for i, c := range list {
+// poolNames returns the names of pools, sorted: their order means nothing.
+func poolNames(pools []capacity.Capacity) types.List {
+	names := make([]string, len(pools))
+	for i, c := range pools {
 		names[i] = c.Pool
 	}
 	slices.Sort(names)
-	return listValue(slices.Compact(names)), diags
+	return listValue(slices.Compact(names))
 }
 
 func (r *reader) tolerations(value types.List) []corev1.Toleration {

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 )
 
 // ValidateConfig reports every rule that the job breaks at its own attribute.
@@ -19,7 +20,11 @@ func (r *trainingJob) ValidateConfig(ctx context.Context, req resource.ValidateC
 	if resp.Diagnostics.Append(req.Config.Get(ctx, &m)...); resp.Diagnostics.HasError() {
 		return
 	}
-	m.PoolNames, resp.Diagnostics = poolNames(ctx, m.Pools)
+	pools, known, diags := capacity.List(ctx, m.Pools)
+	if m.PoolNames = types.ListUnknown(types.StringType); known {
+		m.PoolNames = poolNames(pools)
+	}
+	resp.Diagnostics.Append(diags...)
 	resp.Diagnostics.Append(checkAfter(m.After)...)
 	spec, unknown, diags := m.spec(ctx)
 	if resp.Diagnostics.Append(diags...); diags.HasError() {

@@ -19,6 +19,9 @@ func (l *Ledger) check(changed *job, around bool) []Finding {
 		return nil // the plan has said so
 	}
 	found := l.strandedJobs()
+	if l.cuts != nil {
+		found = append(found, l.cuts(func(job string) bool { return l.fates[job] == stays })...)
+	}
 	switch {
 	case around:
 		clear(l.compared)
@@ -61,6 +64,12 @@ func (l *Ledger) graded(f Finding) (graded Finding, report bool) {
 		f.Error = f.Error && first.Check == Refuse
 		return f, first.Check != Ignore
 	}
+}
+
+// Cut is the finding that jobs use more than a change of the quota tree leaves them; at
+// tells the places in the tree apart.
+func Cut(at, summary, detail string, jobs []string) Finding {
+	return Finding{Kind: QuotaTaken, Jobs: jobs, Error: true, Summary: summary, Detail: detail, key: at}
 }
 
 // id tells findings apart that are reported once each.

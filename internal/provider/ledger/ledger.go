@@ -28,7 +28,9 @@ type Ledger struct {
 	guarded  map[string]bool
 	created  map[string]bool     // names of pools that are planned to be created
 	stranded map[string][]string // jobs on nodes that pools give up, by what does so
-	tree     *quota.Tree
+	// cuts says what jobs lose by a change of the quota tree, nil for nothing.
+	cuts func(stays func(job string) bool) []Finding
+	tree *quota.Tree
 	// treeKnown tells that the walk has said what becomes of the tree.
 	treeKnown bool
 	live      *picture
@@ -115,6 +117,8 @@ const (
 	DuplicatePool Kind = "DuplicatePool"
 	// PoolTaken: a job that stays runs on nodes that a pool gives up.
 	PoolTaken Kind = "PoolTaken"
+	// QuotaTaken: jobs that stay use more than a change of the quota tree leaves them.
+	QuotaTaken Kind = "QuotaTaken"
 	// Misfit: a job fits neither what it was given nor the cluster.
 	Misfit Kind = "Misfit"
 	// ExceedsQuota: a job by itself is more than its quota.
@@ -307,6 +311,16 @@ func (l *Ledger) StrandJobs(what string, jobs []string) []Finding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.stranded[what] = jobs
+	return l.check(nil, false)
+}
+
+// CutQuota records a change of the quota tree; lost says what jobs use beyond it, if of those
+// in the state only the ones go on of which stays is true. It is asked again whenever
+// more is known, and each of its findings (see [Cut]) is reported once.
+func (l *Ledger) CutQuota(lost func(stays func(job string) bool) []Finding) []Finding {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cuts = lost
 	return l.check(nil, false)
 }
 

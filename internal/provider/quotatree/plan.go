@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/running"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
@@ -119,8 +120,16 @@ func (r *tree) checkUsage(ctx context.Context, before, spec quota.Spec, tree *qu
 	}
 	pods := running.Pods(snapshot.Pods)
 	charge(pods, old)
-	diags.Append(orphaned(pods, tree)...)
-	diags.Append(exceeded(pods, before, spec, tree)...)
+	// What the same plan deletes, suspends or replaces gives back what it uses.
+	lost := func(stays func(job string) bool) []ledger.Finding {
+		remaining := slices.DeleteFunc(slices.Clone(pods), func(p running.Pod) bool {
+			return r.session.Owns(p.Object.Labels) && !stays(p.Owner)
+		})
+		return append(orphaned(remaining, tree), exceeded(remaining, before, spec, tree)...)
+	}
+	for _, f := range r.session.Ledger.CutQuota(lost) {
+		diags.Append(diag.WithPath(path.Root("quotas"), session.Diagnostic(f)))
+	}
 	return diags
 }
 
@@ -134,22 +143,23 @@ func charge(pods []running.Pod, tree *quota.Tree) {
 }
 
 // orphaned names the jobs whose leaf goes away.
-func orphaned(pods []running.Pod, tree *quota.Tree) (diags diag.Diagnostics) {
+func orphaned(pods []running.Pod, tree *quota.Tree) (findings []ledger.Finding) {
 	lost := slices.DeleteFunc(slices.Clone(pods), func(p running.Pod) bool { return p.Leaf == "" || tree.HasLeaf(p.Leaf) })
 	byLeaf := map[string][]running.Pod{}
 	for _, p := range lost {
 		byLeaf[p.Leaf] = append(byLeaf[p.Leaf], p)
 	}
 	for _, leaf := range slices.Sorted(maps.Keys(byLeaf)) {
-		diags.AddAttributeError(path.Root("quotas"), "Quota leaf is in use", fmt.Sprintf(
-			"The plan removes the leaf %q, to which running jobs are charged: %s. Wait until they have finished, keep the leaf, or set allow_disruption = true.",
-			leaf, strings.Join(running.Owners(byLeaf[leaf]), ", ")))
+		owners := running.Owners(byLeaf[leaf])
+		findings = append(findings, ledger.Cut("leaf "+leaf, "Quota leaf is in use", fmt.Sprintf(
+			"The plan removes the leaf %q, to which running jobs are charged: %s. Remove the jobs as well, wait until they have finished, keep the leaf, or set allow_disruption = true.",
+			leaf, strings.Join(owners, ", ")), owners))
 	}
-	return diags
+	return findings
 }
 
 // exceeded names the jobs below nodes whose lowered maximum is less than what is in use.
-func exceeded(pods []running.Pod, before, spec quota.Spec, tree *quota.Tree) (diags diag.Diagnostics) {
+func exceeded(pods []running.Pod, before, spec quota.Spec, tree *quota.Tree) (findings []ledger.Finding) {
 	view := placement.NewView()
 	for _, p := range pods {
 		view.AddPod(p.Pod)
@@ -162,9 +172,10 @@ func exceeded(pods []running.Pod, before, spec quota.Spec, tree *quota.Tree) (di
 			if used <= now.Max[name] || was != nil && !lowered(was.Max, now.Max, name) {
 				continue
 			}
-			diags.AddAttributeError(at.AtMapKey(name), "Quota is in use", fmt.Sprintf(
-				"The plan lowers the maximum of %s for %s to %d, but running jobs use %d%s: %s. Wait until they have finished, choose at least %d, or set allow_disruption = true.",
-				name, what, now.Max[name], used, unit(name), strings.Join(running.Owners(below), ", "), used))
+			owners := running.Owners(below)
+			findings = append(findings, ledger.Cut(at.AtMapKey(name).String(), "Quota is in use", fmt.Sprintf(
+				"The plan lowers the maximum of %s for %s to %d, but running jobs use %d%s: %s. Remove some as well, wait until they have finished, choose at least %d, or set allow_disruption = true.",
+				name, what, now.Max[name], used, unit(name), strings.Join(owners, ", "), used), owners))
 		}
 	}
 	inTree := slices.DeleteFunc(slices.Clone(pods), func(p running.Pod) bool { return !charged.HasLeaf(p.Leaf) })
@@ -173,7 +184,7 @@ func exceeded(pods []running.Pod, before, spec quota.Spec, tree *quota.Tree) (di
 		below := slices.DeleteFunc(slices.Clone(inTree), func(p running.Pod) bool { return !isBelow(charged, key, p.Leaf) })
 		check(path.Root("quotas").AtMapKey(key).AtName("max"), key, find(before, key), find(spec, key), below)
 	}
-	return diags
+	return findings
 }
 
 // lowered tells whether the limit of a resource is new or lower than it was.

@@ -1,0 +1,62 @@
+package ledger_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
+)
+
+// Quota may be cut under jobs that leave in the same plan, and not under those that stay,
+// in whatever order Terraform visits them.
+func TestQuotaIsCutUnderJobsThatLeave(t *testing.T) {
+	const limit = 1 // job
+	cut := func(l *ledger.Ledger) []ledger.Finding {
+		return l.CutQuota(func(stays func(job string) bool) []ledger.Finding {
+			var jobs []string
+			for _, job := range []string{"default/a", "default/b"} {
+				if stays(job) {
+					jobs = append(jobs, job)
+				}
+			}
+			if len(jobs) <= limit {
+				return nil
+			}
+			return []ledger.Finding{ledger.Cut("max", "Quota is in use", strings.Join(jobs, ", "), jobs)}
+		})
+	}
+	keep := func(job string) func(*ledger.Ledger) []ledger.Finding {
+		return func(l *ledger.Ledger) []ledger.Finding { return l.KeepJob(job) }
+	}
+	leave := func(l *ledger.Ledger) []ledger.Finding { l.LeaveJob("default/b"); return nil }
+	suspend := func(l *ledger.Ledger) []ledger.Finding { return l.SuspendJob("default/b") }
+	a, b := keep("default/a"), keep("default/b")
+	for name, test := range map[string]struct {
+		visits  []func(*ledger.Ledger) []ledger.Finding
+		refused bool
+	}{
+		"both stay, tree first": {[]func(*ledger.Ledger) []ledger.Finding{cut, a, b}, true},
+		"both stay, tree last":  {[]func(*ledger.Ledger) []ledger.Finding{b, a, cut}, true},
+		"one leaves":            {[]func(*ledger.Ledger) []ledger.Finding{cut, leave, a}, false},
+		"one leaves, tree last": {[]func(*ledger.Ledger) []ledger.Finding{a, leave, cut}, false},
+		"one is suspended":      {[]func(*ledger.Ledger) []ledger.Finding{suspend, cut, a}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := ledger.New()
+			var found []ledger.Finding
+			for _, visit := range test.visits {
+				found = append(found, visit(l)...)
+			}
+			if !test.refused {
+				assert.Empty(t, found)
+				return
+			}
+			if assert.Len(t, found, 1, "it is said once") {
+				assert.True(t, found[0].Error)
+				assert.Equal(t, "default/a, default/b", found[0].Detail)
+			}
+		})
+	}
+}

@@ -30,7 +30,7 @@ func main() {
 		options = append(options, tf6server.WithManagedDebug())
 	} else {
 		destroys = command.Destroys()
-		go endWithTerraform()
+		go endWithTerraform(os.Getppid())
 	}
 	err := tf6server.Serve("registry.terraform.io/gpuplan/gpuplan", func() tfprotov6.ProviderServer {
 		return server.New(provider.New(version)(), destroys)
@@ -61,7 +61,7 @@ func quiet() {
 
 // endWithTerraform ends the provider when the command that started it has gone without
 // ending it, as a killed one does. Nobody is left to take an answer, or to be told.
-func endWithTerraform() {
-	command.Wait()
+func endWithTerraform(parent int) {
+	command.Wait(parent)
 	os.Exit(1)
 }

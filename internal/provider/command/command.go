@@ -64,9 +64,8 @@ func arguments(pid int) []string {
 // look is the time between two looks at who the parent is.
 const look = time.Second
 
-// Wait returns when the process that started this one has ended.
-func Wait() {
-	parent := os.Getppid()
+// Wait returns when the process that started this one has ended: parent, as it was at the start.
+func Wait(parent int) {
 	if runtime.GOOS == "windows" { // where the parent's ID outlives the parent
 		if process, err := os.FindProcess(parent); err == nil {
 			_, _ = process.Wait() // whatever its end was

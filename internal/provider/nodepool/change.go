@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/running"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
@@ -135,7 +136,8 @@ func (r *pool) stranded(ctx context.Context, c change) (list []stranded, diags d
 	return list, diags
 }
 
-// podsOn lists the pods that hold cards of the pool's nodes.
+// podsOn lists the pods of jobs on the pool's nodes, in an apply those that hold GPUs: a launcher
+// may run anywhere, so nothing orders the end of its job before that of a pool.
 func (r *pool) podsOn(ctx context.Context, state model) (pods []running.Pod, diags diag.Diagnostics) {
 	snapshot, err := r.session.Snapshot(ctx)
 	if r.session.NotChecked(err, &diags) {
@@ -145,7 +147,11 @@ func (r *pool) podsOn(ctx context.Context, state model) (pods []running.Pod, dia
 		diags.AddError("Running jobs cannot be listed", session.Sentence(err))
 		return nil, diags
 	}
-	return running.On(running.Pods(snapshot.Pods), names(nodesOf(snapshot, state.NodePoolID.ValueString()))), diags
+	pods = running.On(running.Pods(snapshot.Pods), names(nodesOf(snapshot, state.NodePoolID.ValueString())))
+	if r.session.Ledger.Applying() {
+		pods = slices.DeleteFunc(pods, func(p running.Pod) bool { return p.Request.Mode == placement.ModeNone })
+	}
+	return pods, diags
 }
 
 // checkReplaced looks at running jobs under a replacement that no attribute asks for, but

@@ -62,7 +62,9 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	}
 	resumed := old.Suspend && !wanted.Suspend
 	replace, _ := job.Diff(old, wanted)
-	replace = slices.DeleteFunc(replace, func(attribute string) bool { return slices.Contains(unknown, attribute) })
+	// What a pool offers is unknown when anything of the pool is. Its name rarely changes then; all else that is
+	// unknown may, and Terraform accepts no replacement that it was not told of.
+	replace = slices.DeleteFunc(replace, func(attribute string) bool { return attribute == "pools" && slices.Contains(unknown, attribute) })
 	if !state.Triggers.IsNull() && !plan.Triggers.Equal(state.Triggers) {
 		replace = append(replace, "triggers")
 	}
@@ -78,7 +80,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("pool_names"), plan.PoolNames)...)
 		// Terraform asks again for the plan of the new job, and leaves out what is a warning then.
 		r.session.Ledger.LeaveJob(old.ID())
-		resp.Diagnostics.Append(r.place(ctx, &plan, config)...)
+		resp.Diagnostics.Append(r.place(ctx, &plan, config, pools)...)
 		return
 	}
 	keepResults(&plan, state, moves(old, wanted) || len(unknown) > 0)

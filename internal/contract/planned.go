@@ -50,8 +50,8 @@ func PlannedPlacementFrom(annotations map[string]string) (p PlannedPlacement, ok
 		return PlannedPlacement{}, false, nil
 	}
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
-		// What the decoder quotes may be as long as the annotation.
-		return PlannedPlacement{}, true, fmt.Errorf("annotation %s is not a planned placement: %.200s", PlannedPlacementAnnotation, err)
+		reason := fmt.Sprintf("%.200s", err) // what the decoder quotes may be as long as the annotation
+		return PlannedPlacement{}, true, fmt.Errorf("annotation %s is not a planned placement: %s", PlannedPlacementAnnotation, reason)
 	}
 	if p.Version != PlannedVersion {
 		return PlannedPlacement{}, true, fmt.Errorf("annotation %s has version %d; this program reads version %d", PlannedPlacementAnnotation, p.Version, PlannedVersion)

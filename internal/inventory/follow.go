@@ -110,7 +110,7 @@ func (f *follower) setPod(before, object any) {
 		ok = false
 	}
 	f.report(f.cache.SetPod(pod), nil)
-	if pod.DeletionTimestamp != nil && !(ok && old.DeletionTimestamp.Equal(pod.DeletionTimestamp)) {
+	if pod.DeletionTimestamp != nil && (!ok || !old.DeletionTimestamp.Equal(pod.DeletionTimestamp)) {
 		time.AfterFunc(untilOverdue(pod), func() { f.report(f.cache.Overdue(pod.UID), nil) })
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
-// ReasonInvalidRoleMinimum: what a gang says of the minimum of a role cannot be used.
+// ReasonInvalidRoleMinimum is that what a gang says of the minimum of a role cannot be used.
 const ReasonInvalidRoleMinimum = "InvalidRoleMinimum"
 
 // part is a role of a gang with a minimum of its own.

@@ -55,18 +55,18 @@ func (r *pool) resume(ctx context.Context, client *acs.Client, record acs.NodePo
 		diags.AddError("Node pool is not complete", fmt.Sprintf(
 			"An earlier apply created node pool %s (%s), and this one could not go on with it. %s", name, poolID, session.Sentence(err)))
 	}
-	anew := func() (acs.Started, capacity.Pool, diag.Diagnostics) {
+	create := func() acs.Started {
 		started, err := client.CreateNodePool(ctx, clusterID, spec)
 		if err != nil {
 			fail(err)
 		}
-		return started, capacity.Pool{}, diags
+		return started
 	}
 	var err error
 	if !leaving(record.Status.State) {
 		switch record, err = client.WaitNodePool(ctx, clusterID, poolID, -1, progress(ctx, name)); {
 		case acs.IsNotFound(err):
-			return anew()
+			return create(), capacity.Pool{}, diags
 		case err != nil:
 			fail(err)
 			return acs.Started{}, capacity.Pool{}, diags
@@ -84,7 +84,7 @@ func (r *pool) resume(ctx context.Context, client *acs.Client, record acs.NodePo
 			fail(err)
 			return acs.Started{}, capacity.Pool{}, diags
 		}
-		return anew()
+		return create(), capacity.Pool{}, diags
 	}
 	if spec, diags = r.request(ctx, *m, record.NodePoolSpec); diags.HasError() {
 		return acs.Started{}, capacity.Pool{}, diags

@@ -70,5 +70,5 @@ func memoryFault(q resource.Quantity) string {
 	case q.Cmp(*resource.NewQuantity(q.Value(), resource.DecimalSI)) != 0 || q.Value() > 4096:
 		return fmt.Sprintf("%s is %d bytes: memory needs a unit, as in \"64Gi\" or \"512Mi\"", q.String(), q.Value())
 	}
-	return fmt.Sprintf("%s is %d bytes: did you mean \"%dGi\"?", q.String(), q.Value(), q.Value())
+	return fmt.Sprintf("%s is %d bytes: write \"%dGi\" if you mean that", q.String(), q.Value(), q.Value())
 }

@@ -23,13 +23,13 @@ func TestCheckBounds(t *testing.T) {
 		"card memory":  {worker(func(r *Role) { r.MemoryGiB = 1 << 40 }), Problem{"memory_gib", "worker", "1099511627776 is not from 0 to 65536, the most that one replica can have"}},
 		"cpu in bytes": {worker(func(r *Role) { r.CPU = resource.MustParse("8Gi") }), Problem{"cpu", "worker", `8Gi is more than any node has; CPU is counted in cores, as in "8" or "500m"`}},
 		"memory without a unit": {
-			worker(func(r *Role) { r.Memory = resource.MustParse("64") }), Problem{"memory", "worker", `64 is 64 bytes: did you mean "64Gi"?`},
+			worker(func(r *Role) { r.Memory = resource.MustParse("64") }), Problem{"memory", "worker", `64 is 64 bytes: write "64Gi" if you mean that`},
 		},
 		"memory in thousandths": {
 			worker(func(r *Role) { r.Memory = resource.MustParse("64m") }), Problem{"memory", "worker", `64m is 1 bytes: memory needs a unit, as in "64Gi" or "512Mi"`},
 		},
 		"too much memory":              {worker(func(r *Role) { r.Memory = resource.MustParse("2Pi") }), Problem{"memory", "worker", "2Pi is more than any node has"}},
-		"shared memory without a unit": {func(s *Spec) { s.SharedMemory = resource.MustParse("16") }, Problem{"shared_memory", "", `16 is 16 bytes: did you mean "16Gi"?`}},
+		"shared memory without a unit": {func(s *Spec) { s.SharedMemory = resource.MustParse("16") }, Problem{"shared_memory", "", `16 is 16 bytes: write "16Gi" if you mean that`}},
 		"environment": {
 			worker(func(r *Role) { r.Env = map[string]string{"A=B": ""} }),
 			Problem{"env", "worker", `"A=B" cannot be the name of a variable: ` + "a valid environment variable name must consist only of printable ASCII characters other than '='"},

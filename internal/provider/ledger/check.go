@@ -347,7 +347,7 @@ func (l *Ledger) collide(a, b *job) (Finding, bool) {
 		key:     "cards " + pairKey(a, b),
 		Summary: "Two jobs are planned on the same cards",
 		Detail: fmt.Sprintf("Jobs %s and %s are each planned on %s. Both fit at once, but nothing says which of them is placed first, "+
-			"so one will get other cards than the plan shows. Name the first in the second's after, as in after = [gpuplan_training_job.first.placed], to plan them around each other.",
+			"so one will get other cards than the plan shows. Name the first in the second's after, as in after = [gpuplan_training_job.first.placed], to plan them around each other; jobs of one for_each or count cannot do that, so make two resources of them.",
 			first, second, join(where)),
 	}, true
 }

@@ -66,7 +66,8 @@ func (r *pool) resume(ctx context.Context, client *acs.Client, record acs.NodePo
 	if !leaving(record.Status.State) {
 		switch record, err = client.WaitNodePool(ctx, clusterID, poolID, -1, progress(ctx, name)); {
 		case acs.IsNotFound(err):
-			return create(), capacity.Pool{}, diags
+			started = create()
+			return started, capacity.Pool{}, diags
 		case err != nil:
 			fail(err)
 			return acs.Started{}, capacity.Pool{}, diags
@@ -84,7 +85,8 @@ func (r *pool) resume(ctx context.Context, client *acs.Client, record acs.NodePo
 			fail(err)
 			return acs.Started{}, capacity.Pool{}, diags
 		}
-		return create(), capacity.Pool{}, diags
+		started = create()
+		return started, capacity.Pool{}, diags
 	}
 	if spec, diags = r.request(ctx, *m, record.NodePoolSpec); diags.HasError() {
 		return acs.Started{}, capacity.Pool{}, diags

@@ -97,15 +97,15 @@ func (c change) effects() []effect {
 func (r *pool) checkStranded(ctx context.Context, c change) (diags diag.Diagnostics) {
 	stranded, diags := r.stranded(ctx, c)
 	for _, s := range stranded {
-		diags.Append(r.refuseForeign(s.at, s.text, s.pods)...)
+		diags.Append(r.refuseForeign(s.at, s.text, s.pods, r.session.Owns)...)
 	}
 	return diags
 }
 
 // refuseForeign refuses to take nodes away from jobs of others, and tells the ledger about
-// those of this configuration.
-func (r *pool) refuseForeign(at path.Path, what string, pods []running.Pod) (diags diag.Diagnostics) {
-	if foreign := running.Foreign(pods, r.session.Owns); len(foreign) > 0 {
+// those of this configuration, which own knows by their labels.
+func (r *pool) refuseForeign(at path.Path, what string, pods []running.Pod, own func(labels map[string]string) bool) (diags diag.Diagnostics) {
+	if foreign := running.Foreign(pods, own); len(foreign) > 0 {
 		diags.AddAttributeError(at, "Running jobs would lose their nodes", refusal(what, foreign))
 	}
 	for _, f := range r.session.Ledger.StrandJobs(what, running.Owners(pods)) {

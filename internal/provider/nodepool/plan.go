@@ -129,8 +129,24 @@ func (r *pool) planDelete(ctx context.Context, state model) diag.Diagnostics {
 	if diags.Append(more...); diags.HasError() {
 		return diags
 	}
-	diags.Append(r.refuseForeign(path.Empty(), "deletes node pool "+p.Name, pods)...)
+	diags.Append(r.refuseForeign(path.Empty(), "deletes node pool "+p.Name, pods, r.kin(ctx, state))...)
 	return diags
+}
+
+// kin tells by their labels the jobs that may be deleted with a pool: those of this
+// configuration, and those with the pool's own stamp, since both may have been imported, or
+// the state have moved. The apply refuses when one is still there.
+func (r *pool) kin(ctx context.Context, state model) func(labels map[string]string) bool {
+	var stamp string
+	client, err := r.session.ACS()
+	if err == nil {
+		var record acs.NodePool
+		record, err = client.GetNodePool(ctx, state.cluster(), state.NodePoolID.ValueString())
+		stamp = record.Tag(contract.OwnerTag)
+	}
+	return func(labels map[string]string) bool {
+		return r.session.Owns(labels) || err == nil && stamp != "" && labels[contract.OwnerLabel] == stamp
+	}
 }
 
 // checkName refuses a name that a pool of the cluster has which Terraform does not know,

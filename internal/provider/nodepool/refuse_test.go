@@ -211,18 +211,29 @@ func TestDeletionUnderARunningJob(t *testing.T) {
 }
 
 // Whether a job of this provider goes in the same plan is not known when the pool is
-// planned; the plan passes, and the apply refuses as long as the job runs.
+// planned; the plan passes, and the apply refuses as long as the job runs. A job with the
+// pool's stamp counts as one, whatever the stamp is now: both may have been imported.
 func TestDeletionUnderAJobOfThisProvider(t *testing.T) {
-	cloud := acctest.StartCloud(t)
-	pod := acctest.GangPod("trainer", "trainer-0", "cn-hangzhou.10.0.1.1", 0, 1)
-	pod.Labels[contract.ManagedByLabel] = contract.ManagedByValue
-	resource.UnitTest(t, resource.TestCase{
-		ProtoV6ProviderFactories: acctest.Providers(),
-		Steps: []resource.TestStep{
-			{Config: poolWith("")},
-			{Config: `# nothing left`, PlanOnly: true, ExpectNonEmptyPlan: true, PreConfig: func() { cloud.Put(t, pod) }},
-			{Config: `# nothing left`, ExpectError: acctest.Saying("running jobs that would lose their nodes: default/trainer")},
-			{Config: `# nothing left`, PreConfig: func() { cloud.API.Remove(corev1.SchemeGroupVersion.WithKind("Pod"), "default", "trainer-0") }},
-		},
-	})
+	for name, test := range map[string]struct{ created, now, label, value string }{
+		"without a stamp":       {"", "", contract.ManagedByLabel, contract.ManagedByValue},
+		"with the pool's stamp": {acctest.Owner("a"), acctest.Owner("b"), contract.OwnerLabel, "a"},
+		"with the stamp of now": {acctest.Owner("a"), acctest.Owner("b"), contract.OwnerLabel, "b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := acctest.StartCloud(t)
+			pod := acctest.GangPod("trainer", "trainer-0", "cn-hangzhou.10.0.1.1", 0, 1)
+			pod.Labels[contract.ManagedByLabel] = contract.ManagedByValue
+			pod.Labels[test.label] = test.value
+			nothing := test.now + "# nothing left"
+			resource.UnitTest(t, resource.TestCase{
+				ProtoV6ProviderFactories: acctest.Providers(),
+				Steps: []resource.TestStep{
+					{Config: test.created + poolWith("")},
+					{Config: nothing, PlanOnly: true, ExpectNonEmptyPlan: true, PreConfig: func() { cloud.Put(t, pod) }},
+					{Config: nothing, ExpectError: acctest.Saying("running jobs that would lose their nodes: default/trainer")},
+					{Config: nothing, PreConfig: func() { cloud.API.Remove(corev1.SchemeGroupVersion.WithKind("Pod"), "default", "trainer-0") }},
+				},
+			})
+		})
+	}
 }

@@ -138,6 +138,7 @@ var granted = map[string][]string{
 		"/pods: get list watch",
 		"/events: create patch",
 		"scheduling.k8s.io/priorityclasses: get list watch",
+		"apps/statefulsets: get list watch",
 		"kubeflow.org/pytorchjobs: get list watch patch",
 		"kubeflow.org/mpijobs: get list watch patch",
 		"batch/jobs: get list watch patch",

@@ -85,6 +85,23 @@ func (s *suite) ownPods(t *testing.T, jobs []unstructured.Unstructured, count in
 	for _, j := range jobs {
 		owners[j.GetUID()] = true
 	}
+	// An MPIJob v1alpha1 has its workers from a StatefulSet and its launcher from a batch Job.
+	sets, err := s.client.Typed.AppsV1().StatefulSets("").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	launchers, err := s.client.Typed.BatchV1().Jobs("").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	var between []metav1.Object
+	for i := range sets.Items {
+		between = append(between, &sets.Items[i])
+	}
+	for i := range launchers.Items {
+		between = append(between, &launchers.Items[i])
+	}
+	for _, object := range between {
+		if owner := metav1.GetControllerOf(object); assert.True(t, owner != nil && owners[owner.UID], "%s is of another job: %q", object.GetName(), s.log) {
+			owners[object.GetUID()] = true
+		}
+	}
 	pods, err := s.client.Typed.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{LabelSelector: contract.JobNameLabel})
 	require.NoError(t, err)
 	assert.Len(t, pods.Items, count, "%q", s.log)

@@ -119,8 +119,8 @@ func (s Spec) replicaSpec(role string, ours map[string]string) replicaSpec {
 	}
 }
 
-// gangLabels say how many members the job has and how many of them must run. They are the same on every replica: the launcher of an MPI job carries
-// them too, and the scheduler knows it by its asking for no card.
+// gangLabels say how many members the job has and how many of them must run. They are the same
+// on every replica: the launcher of an MPI job carries them too, and the scheduler knows it by its asking for no card.
 func (s Spec) gangLabels() map[string]string {
 	labels := map[string]string{}
 	if s.Mode == Topology {

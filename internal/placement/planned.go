@@ -26,11 +26,20 @@ func PlannedName(pool string, i int) string { return fmt.Sprintf("%s[%d]", pool,
 // PlannedNames are the names of nodes by those that they had before they existed. The
 // nodes must be in the planner's order ([CompareNodes]), and all nodes of their pools.
 func PlannedNames(nodes []Node) map[string]string {
-	names, count := map[string]string{}, map[string]int{}
+	names := map[string]string{}
+	for then, n := range byPlannedName(nodes, func(n Node) string { return n.Pool }) {
+		names[then] = n.Name
+	}
+	return names
+}
+
+// byPlannedName are nodes by the names that they had before they existed.
+func byPlannedName[N any](nodes []N, pool func(N) string) map[string]N {
+	names, count := map[string]N{}, map[string]int{}
 	for _, n := range nodes {
-		if n.Pool != "" {
-			names[PlannedName(n.Pool, count[n.Pool])] = n.Name
-			count[n.Pool]++
+		if in := pool(n); in != "" {
+			names[PlannedName(in, count[in])] = n
+			count[in]++
 		}
 	}
 	return names
@@ -71,14 +80,9 @@ func (v *View) asPlanned(g *Gang, gone []*Pod) (result Result, why string) {
 
 // spotsOf finds the places of the members to place.
 func (p *planner) spotsOf(planned []Planned) (spots map[string]spot, why string) {
-	nodes := make(map[string]*node, len(p.nodes))
-	count := map[string]int{}
+	nodes := byPlannedName(p.nodes, func(n *node) string { return n.Pool })
 	for _, n := range p.nodes {
 		nodes[n.Name] = n
-		if n.Pool != "" {
-			nodes[PlannedName(n.Pool, count[n.Pool])] = n
-			count[n.Pool]++
-		}
 	}
 	due := map[string]bool{}
 	for _, b := range p.due {

@@ -106,6 +106,17 @@ func (c checker) observe(ctx context.Context) (snapshot *cluster.Snapshot, diags
 	return snapshot, diags
 }
 
+// onCluster is what the planner sees in a snapshot: the cluster, and the job with the priority
+// and the quota that it has there.
+func (c checker) onCluster(snapshot *cluster.Snapshot) (*placement.View, placement.Gang, error) {
+	view, err := snapshot.View()
+	if err != nil {
+		return nil, placement.Gang{}, err
+	}
+	gang, err := c.gang(snapshot, view.Quota())
+	return view, gang, err
+}
+
 // gang is the job as the planner sees it, with the priority that the cluster gives its pods.
 func (c checker) gang(snapshot *cluster.Snapshot, tree *quota.Tree) (placement.Gang, error) {
 	gang, err := c.spec.PlannerGang(tree)

@@ -39,12 +39,9 @@ func (r *trainingJob) confirm(ctx context.Context, m model, spec job.Spec) (diag
 		snapshot, err = seen.Recent(ctx, recent)
 	}
 	var view *placement.View
-	if err == nil {
-		view, err = snapshot.View()
-	}
 	var gang placement.Gang
 	if err == nil {
-		gang, err = c.gang(snapshot, view.Quota())
+		view, gang, err = c.onCluster(snapshot)
 	}
 	if err != nil {
 		diags.AddWarning("Planned placement is not confirmed", session.Sentence(err))

@@ -172,15 +172,12 @@ func submit(ctx context.Context, client *kube.Client, spec job.Spec, live *unstr
 // planner would put it now. A job that must wait has none. A job for which others would be
 // evicted is refused when nobody has agreed to that: the plan has not seen them.
 func (r *trainingJob) planOnCluster(ctx context.Context, m *model, spec job.Spec) (diags diag.Diagnostics) {
+	c := r.checker(*m, spec)
 	snapshot, err := r.session.Snapshot(ctx)
 	var view *placement.View
-	if err == nil {
-		view, err = snapshot.View()
-	}
-	c := r.checker(*m, spec)
 	var gang placement.Gang
 	if err == nil {
-		gang, err = c.gang(snapshot, view.Quota())
+		view, gang, err = c.onCluster(snapshot)
 	}
 	if err != nil {
 		diags.AddError("Job was not started", session.Sentence(err))

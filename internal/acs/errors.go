@@ -68,15 +68,6 @@ func IsThrottled(err error) bool {
 	return e.Status == http.StatusTooManyRequests || strings.HasPrefix(e.Code, "Throttling") || e.Code == "Rejected.Throttling"
 }
 
-// IsCredentials reports whether the access key is unknown, its secret wrong, or its
-// rights too few.
-func IsCredentials(err error) bool {
-	code := Code(err)
-	return strings.HasPrefix(code, "InvalidAccessKeyId") || strings.HasPrefix(code, "InvalidSecurityToken") ||
-		strings.HasPrefix(code, "Forbidden") || strings.HasPrefix(code, "NoPermission") ||
-		code == "SignatureDoesNotMatch" || code == "IncompleteSignature"
-}
-
 // serverFault reports whether the service failed, so that nobody knows whether it
 // carried the request out.
 func serverFault(err error) bool {

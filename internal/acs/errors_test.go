@@ -36,8 +36,8 @@ func TestPredicates(t *testing.T) {
 		return fmt.Errorf("outer: %w", &Error{Status: status, Code: code})
 	}
 	for _, tc := range []struct {
-		err                                      error
-		notFound, throttled, credentials, server bool
+		err                         error
+		notFound, throttled, server bool
 	}{
 		{err: nil},
 		{err: errors.New("ErrorNodePoolNotFound")},
@@ -45,9 +45,9 @@ func TestPredicates(t *testing.T) {
 		{err: of(404, "ErrorNodePoolNotFound"), notFound: true},
 		{err: of(404, "AddonNotFound"), notFound: true},
 		{err: of(404, ""), notFound: true},
-		{err: of(404, "InvalidAccessKeyId.NotFound"), credentials: true},
-		{err: of(403, "Forbidden.RAM"), credentials: true},
-		{err: of(400, "SignatureDoesNotMatch"), credentials: true},
+		{err: of(404, "InvalidAccessKeyId.NotFound")},
+		{err: of(403, "Forbidden.RAM")},
+		{err: of(400, "SignatureDoesNotMatch")},
 		{err: of(400, "Throttling"), throttled: true},
 		{err: of(400, "Throttling.User"), throttled: true},
 		{err: of(400, "Rejected.Throttling"), throttled: true},
@@ -59,7 +59,6 @@ func TestPredicates(t *testing.T) {
 	} {
 		assert.Equal(t, tc.notFound, IsNotFound(tc.err), "%v", tc.err)
 		assert.Equal(t, tc.throttled, IsThrottled(tc.err), "%v", tc.err)
-		assert.Equal(t, tc.credentials, IsCredentials(tc.err), "%v", tc.err)
 		assert.Equal(t, tc.server, serverFault(tc.err), "%v", tc.err)
 	}
 }
@@ -99,6 +98,5 @@ func FuzzParseError(f *testing.F) {
 		}
 		IsNotFound(e)
 		IsThrottled(e)
-		IsCredentials(e)
 	})
 }

@@ -138,9 +138,6 @@ func Lookup(name string) (InstanceType, bool) {
 	return it, ok
 }
 
-// Names returns the names of all instance types, sorted.
-func Names() []string { return append([]string(nil), load().typeNames...) }
-
 // Incomplete reports whether the name belongs to a family of GPU instances that
 // exists, but whose sizes are not in the catalogue: the type is unknown here, not wrong.
 func Incomplete(name string) bool {

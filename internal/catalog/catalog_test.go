@@ -11,8 +11,8 @@ import (
 )
 
 func TestEveryInstanceTypeIsWhole(t *testing.T) {
-	require.Len(t, Names(), 71)
-	for _, name := range Names() {
+	require.Len(t, load().typeNames, 71)
+	for _, name := range load().typeNames {
 		t.Run(name, func(t *testing.T) {
 			it, ok := Lookup(name)
 			require.True(t, ok)
@@ -72,7 +72,7 @@ func TestQuickstartType(t *testing.T) {
 }
 
 func TestNVLinkTypesHaveNVLinks(t *testing.T) {
-	for _, name := range Names() {
+	for _, name := range load().typeNames {
 		it, _ := Lookup(name)
 		m, _ := Machine(name)
 		if it.Cards == 1 {
@@ -129,9 +129,9 @@ func TestDistance(t *testing.T) {
 }
 
 func TestWirings(t *testing.T) {
-	require.Contains(t, Wirings(), "dgx1-v100")
-	require.Len(t, Wirings(), 13)
-	for _, name := range Wirings() {
+	require.Contains(t, load().wirings, "dgx1-v100")
+	require.Len(t, load().wirings, 13)
+	for name := range load().wirings {
 		m, ok := Wiring(name)
 		require.True(t, ok, name)
 		assert.Equal(t, name, m.Name)
@@ -262,13 +262,15 @@ func TestRegionsAndGates(t *testing.T) {
 	}
 	assert.Equal(t, 15, coreMem)
 
-	assert.Len(t, Gates("core_mem"), 7)
-	assert.Len(t, Gates("topology"), 3)
-	assert.Empty(t, Gates("share"))
-	for _, g := range append(Gates("core_mem"), Gates("topology")...) {
+	features := map[string]int{}
+	for _, g := range load().gates {
+		features[g.Feature]++
 		assert.NotEmpty(t, g.Minimum)
 		assert.NotEmpty(t, g.Source)
 	}
+	assert.Equal(t, 7, features["core_mem"])
+	assert.Equal(t, 3, features["topology"])
+	assert.NotContains(t, features, "share")
 }
 
 // The data names resources; other programs know the same names from contract.

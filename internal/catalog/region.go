@@ -35,14 +35,3 @@ type Gate struct {
 	Source  string `json:"source"`
 	Date    string `json:"date"`
 }
-
-// Gates returns the gates of a feature, none when it has no known one.
-func Gates(feature string) []Gate {
-	var gates []Gate
-	for _, g := range load().gates {
-		if g.Feature == feature {
-			gates = append(gates, g)
-		}
-	}
-	return gates
-}

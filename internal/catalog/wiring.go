@@ -3,7 +3,6 @@ package catalog
 import (
 	"fmt"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 
@@ -28,16 +27,6 @@ func parseWirings() (map[string]gpu.Machine, error) {
 		wirings[m.Name] = m
 	}
 	return wirings, nil
-}
-
-// Wirings returns the names of the wirings, sorted.
-func Wirings() []string {
-	names := make([]string, 0, len(load().wirings))
-	for name := range load().wirings {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	return names
 }
 
 // Wiring returns the machine with the link graph of that name, for example

@@ -15,7 +15,6 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
 // unfinishedPods selects the pods that hold or want resources.
@@ -27,18 +26,6 @@ var (
 	podGroupKind  = schema.GroupVersionKind{Group: contract.PodGroupGroup, Version: contract.PodGroupVersion, Kind: contract.PodGroupKind}
 	quotaTreeKind = schema.GroupVersionKind{Group: contract.QuotaTreeGroup, Version: contract.QuotaTreeVersion, Kind: contract.QuotaTreeKind}
 )
-
-// Snapshot lists a cluster once and returns the planner's view of it: nodes with
-// their hardware, the pods that hold resources, and the quota tree. Kinds whose CRD
-// is not installed count as empty. A node whose hardware cannot be read takes part
-// without cards.
-func Snapshot(ctx context.Context, client *kube.Client) (*placement.View, error) {
-	cache, err := read(ctx, client)
-	if err != nil {
-		return nil, err
-	}
-	return cache.view, nil
-}
 
 // ReadScene lists a cluster once, its gangs included. It needs no more than the right
 // to list nodes, pods and our custom resources; who may list disruption budgets as well is
@@ -136,15 +123,6 @@ func (o *Objects) Cache() (*Cache, error) {
 	}
 	_, err := cache.SetQuotaTree(o.QuotaTree)
 	return cache, err
-}
-
-// read lists what the view is made of.
-func read(ctx context.Context, client *kube.Client) (*Cache, error) {
-	objects, err := list(ctx, client, unfinishedPods)
-	if err != nil {
-		return nil, err
-	}
-	return objects.Cache()
 }
 
 func list(ctx context.Context, client *kube.Client, pods string) (o Objects, err error) {

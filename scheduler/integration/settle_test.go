@@ -51,7 +51,7 @@ func (c *chaos) unsettled(t *testing.T) string {
 		name := pod.Labels[contract.JobNameLabel]
 		byGang[name] = append(byGang[name], pod)
 	}
-	view, err := inventory.Snapshot(ctx, cluster.client)
+	scene, err := inventory.ReadScene(ctx, cluster.client)
 	if err != nil {
 		return err.Error()
 	}
@@ -71,8 +71,8 @@ func (c *chaos) unsettled(t *testing.T) string {
 		case held > 0 && held < minimum && !c.audit.ranWhole(g.name):
 			return fmt.Sprintf("gang %s is bound in part: %d of %d", g.name, held, minimum)
 		}
-		if n := fit(view, g, pods); n > 0 {
-			c.giveTurn(t, view, pods, byGang)
+		if n := fit(scene.View, g, pods); n > 0 {
+			c.giveTurn(t, scene.View, pods, byGang)
 			return fmt.Sprintf("gang %s waits with %d of %d bound, and %d more fit: %s", g.name, held, len(g.pods), n, waits(pods))
 		}
 	}

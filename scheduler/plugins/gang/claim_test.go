@@ -197,27 +197,56 @@ func TestClaimIsGivenUp(t *testing.T) {
 	assert.EqualValues(t, 1, b.counted("gpuplan_claims_given_up_total", nil))
 }
 
+// leaf is a leaf of a quota tree, of which min is the owner's.
+func leaf(name, min string) map[string]any {
+	return map[string]any{
+		"name": name, "min": map[string]any{contract.ResourceTopologyCard: min}, "max": map[string]any{contract.ResourceTopologyCard: "8"},
+	}
+}
+
+// in charges pods to a leaf.
+func (b *bench) in(leaf string, pods []*corev1.Pod) []*corev1.Pod {
+	for _, pod := range pods {
+		pod.Labels[contract.QuotaLabel] = leaf
+		b.plugin.work.add(b.cache.SetPod(pod))
+	}
+	return pods
+}
+
 // What a leaf has borrowed goes back to its owner, and is counted as that.
 func TestClaimByQuota(t *testing.T) {
 	b := newBench(t, "a")
-	leaf := func(name string) map[string]any {
-		return map[string]any{
-			"name": name, "min": map[string]any{contract.ResourceTopologyCard: "4"}, "max": map[string]any{contract.ResourceTopologyCard: "8"},
-		}
-	}
-	b.setLeaves(leaf("left"), leaf("right"))
-	in := func(leaf string, pods []*corev1.Pod) []*corev1.Pod {
-		for _, pod := range pods {
-			pod.Labels[contract.QuotaLabel] = leaf
-			b.plugin.work.add(b.cache.SetPod(pod))
-		}
-		return pods
-	}
-	in("left", b.runs("borrower", "a", 2, 4, 0))
-	owner := in("right", b.gangPods("owner", 1, 4))
+	b.setLeaves(leaf("left", "4"), leaf("right", "4"))
+	b.in("left", b.runs("borrower", "a", 2, 4, 0))
+	owner := b.in("right", b.gangPods("owner", 1, 4))
 	b.submit(owner)
 	b.cycle(owner[0])
 	b.work()
 	assert.EqualValues(t, 2, b.evicted(metrics.ForQuota))
 	assert.Zero(t, b.evicted(metrics.ForPriority))
+}
+
+// Nobody is evicted for an elastic gang while members of it are being bound; those who must
+// leave do so right after.
+func TestClaimOfAGangThatIsBeingBound(t *testing.T) {
+	b := newBench(t, "a")
+	b.setLeaves(leaf("left", "0"), leaf("right", "8"))
+	borrower := b.in("left", b.runs("borrower", "a", 1, 4, 0))
+	owner := b.gangPods("owner", 2, 4)
+	elastic(owner, 2)
+	b.submit(b.in("right", owner))
+	node, status := b.cycle(owner[0])
+	require.True(t, status.IsSuccess(), status.Message())
+	_, status = b.cycle(owner[1])
+	require.Contains(t, status.Message(), "evicted for it: gang ns/borrower")
+	b.work()
+	require.NotNil(t, b.live(borrower[0]))
+
+	b.bind(owner[0], node)
+	b.work()
+	assert.Nil(t, b.live(borrower[0]))
+	b.end(borrower[0])
+	node, status = b.cycle(owner[1])
+	assert.True(t, status.IsSuccess(), status.Message())
+	assert.Equal(t, "a", node)
 }

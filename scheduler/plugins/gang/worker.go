@@ -121,6 +121,7 @@ func (p *Plugin) settle(ctx context.Context, key string) {
 		p.retry(ctx, key, p.cache.Consider)
 		p.news.add(key)            // pods that have just joined must say it, too
 		p.enqueue(ctx, key, state) // late members start when it runs in part
+		p.claim(ctx, key)          // it may have been put off while members were being bound
 	default:
 		p.enqueue(ctx, key, state)
 	}

@@ -297,7 +297,7 @@ func gang(members []member, podGroup *unstructured.Unstructured, tree *quota.Tre
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortFunc(order, func(a, b int) int { return naturalCompare(names[a], names[b]) })
+	slices.SortFunc(order, func(a, b int) int { return placement.CompareNatural(names[a], names[b]) })
 
 	keys := selectedBy(members)
 	g := placement.Gang{ID: gangID(pods[0]), Minimum: c.minimum, Preemptible: true}
@@ -358,7 +358,7 @@ func plannedFor(pods []*corev1.Pod) (planned []placement.Planned, problems []Pro
 			planned = append(planned, placement.Planned{Member: member, Node: n.Node, Cards: cards})
 		}
 	}
-	slices.SortFunc(planned, func(a, b placement.Planned) int { return naturalCompare(a.Member, b.Member) })
+	slices.SortFunc(planned, func(a, b placement.Planned) int { return placement.CompareNatural(a.Member, b.Member) })
 	return planned, nil
 }
 
@@ -468,32 +468,4 @@ func assignment(p *corev1.Pod, member string, cards *gpu.Table) placement.Assign
 		a.Ring = gpu.Ring{GBps: record.RingGBps, NVLinkRings: record.NVLinkRings}
 	}
 	return a
-}
-
-// naturalCompare orders names so that "worker-2" comes before "worker-10".
-func naturalCompare(a, b string) int {
-	for a != "" && b != "" {
-		na, nb := leadingDigits(a), leadingDigits(b)
-		if na == 0 || nb == 0 {
-			if a[0] != b[0] {
-				return cmp.Compare(a[0], b[0])
-			}
-			a, b = a[1:], b[1:]
-			continue
-		}
-		da, db := strings.TrimLeft(a[:na], "0"), strings.TrimLeft(b[:nb], "0")
-		if c := cmp.Or(cmp.Compare(len(da), len(db)), cmp.Compare(da, db)); c != 0 {
-			return c
-		}
-		a, b = a[na:], b[nb:]
-	}
-	return cmp.Compare(len(a), len(b))
-}
-
-func leadingDigits(s string) int {
-	n := 0
-	for n < len(s) && s[n] >= '0' && s[n] <= '9' {
-		n++
-	}
-	return n
 }

@@ -66,7 +66,7 @@ func TestNaturalOrder(t *testing.T) {
 	ordered := []string{"", "a", "a1", "a2", "a10", "a10b", "b", "b0.9", "b0.10", "b00.10"}
 	for i, x := range ordered {
 		for j, y := range ordered {
-			switch c := compareNatural(x, y); {
+			switch c := CompareNatural(x, y); {
 			case i < j:
 				assert.Negative(t, c, "%q %q", x, y)
 			case i > j:

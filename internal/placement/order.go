@@ -6,12 +6,12 @@ import "cmp"
 func CompareNodes(a, b Node) int { return compareNodes(&a, &b) }
 
 func compareNodes(a, b *Node) int {
-	return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Since, b.Since), compareNatural(a.Name, b.Name))
+	return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Since, b.Since), CompareNatural(a.Name, b.Name))
 }
 
-// compareNatural compares strings so that runs of digits count as numbers:
-// "node-9" comes before "node-10".
-func compareNatural(a, b string) int {
+// CompareNatural compares names so that runs of digits count as numbers: "node-9" comes
+// before "node-10". Names that differ in leading zeros alone are ordered by their bytes.
+func CompareNatural(a, b string) int {
 	i, j := 0, 0
 	for i < len(a) && j < len(b) {
 		if !digit(a[i]) || !digit(b[j]) {

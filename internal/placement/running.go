@@ -66,7 +66,7 @@ func (v *View) runningGangs(gang string, takes func(*Pod) bool) (leaving, others
 			others = append(others, r)
 		}
 	}
-	slices.SortFunc(leaving, func(a, b *runningGang) int { return compareNatural(a.Gang, b.Gang) })
+	slices.SortFunc(leaving, func(a, b *runningGang) int { return CompareNatural(a.Gang, b.Gang) })
 	return leaving, others
 }
 
@@ -89,7 +89,7 @@ func (v *View) sortVictims(list []*runningGang, p *planner, tree *quota.Tree) {
 			cmp.Compare(len(a.pods), len(b.pods)),
 			cmp.Compare(b.share, a.share),
 			cmp.Compare(b.startedAt, a.startedAt),
-			compareNatural(a.Gang, b.Gang),
+			CompareNatural(a.Gang, b.Gang),
 			cmp.Compare(b.turn, a.turn),
 		)
 	})
@@ -109,7 +109,7 @@ func (v *View) sortEnds(list []*runningGang, p *planner) {
 			cmp.Compare(rank(b.broken), rank(a.broken)),
 			cmp.Compare(b.gain, a.gain),
 			cmp.Compare(len(a.pods), len(b.pods)),
-			compareNatural(a.Gang, b.Gang),
+			CompareNatural(a.Gang, b.Gang),
 		)
 	})
 }

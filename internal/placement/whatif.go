@@ -67,7 +67,7 @@ func (v *View) Strands(changed *View, gangs ...Gang) []Stranded {
 		slices.Sort(s.Pods)
 		sorted = append(sorted, *s)
 	}
-	slices.SortFunc(sorted, func(a, b Stranded) int { return compareNatural(a.Gang, b.Gang) })
+	slices.SortFunc(sorted, func(a, b Stranded) int { return CompareNatural(a.Gang, b.Gang) })
 	return sorted
 }
 
@@ -93,7 +93,7 @@ func (v *View) resettle(left *View, stranded []*Stranded, gangs []Gang) {
 
 // of returns the gang with its pods as members, of which those that are lost do not run.
 func (g Gang) of(pods []*Pod, lost []string) Gang {
-	slices.SortFunc(pods, func(a, b *Pod) int { return compareNatural(a.ID, b.ID) })
+	slices.SortFunc(pods, func(a, b *Pod) int { return CompareNatural(a.ID, b.ID) })
 	known := g.Roles
 	g.Roles, g.Running, g.Minimum, g.Subgroups = nil, nil, 0, nil
 	for _, p := range pods {
@@ -127,7 +127,7 @@ func (v *View) inVictimOrder() []*Pod {
 		return cmp.Or(
 			cmp.Compare(a.Priority, b.Priority),
 			cmp.Compare(b.start(), a.start()),
-			compareNatural(b.ID, a.ID),
+			CompareNatural(b.ID, a.ID),
 		)
 	})
 	return pods

@@ -21,10 +21,11 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 )
 
 const (
-	authorityValidity   = 10 * 365 * 24 * time.Hour
 	certificateValidity = 365 * 24 * time.Hour
 	// renewBefore is how long before its end a certificate is made anew.
 	renewBefore = 30 * 24 * time.Hour
@@ -59,14 +60,14 @@ func Open(dir string) (*Authority, error) {
 	}
 	a := &Authority{dir: dir}
 	pair := a.pair("ca")
-	cert, key, err := read(pair)
+	var err error
+	a.cert, a.key, err = read(pair)
 	if errors.Is(err, fs.ErrNotExist) {
-		cert, key, err = a.create()
+		a.cert, a.key, err = a.create()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("certificate authority in %s: %w", dir, err)
 	}
-	a.cert, a.key = cert, key
 	return a, nil
 }
 
@@ -77,8 +78,8 @@ func (a *Authority) CAFile() string { return a.pair("ca").CertFile }
 // was signed by another authority, or ends within 30 days.
 func (a *Authority) Ensure(name string, subject Subject) (Pair, error) {
 	pair := a.pair(name)
-	cert, _, err := read(pair)
-	if err == nil && cert.CheckSignatureFrom(a.cert) == nil && time.Until(cert.NotAfter) > renewBefore {
+	there, _, err := read(pair)
+	if err == nil && there.CheckSignatureFrom(a.cert) == nil && time.Until(there.NotAfter) > renewBefore {
 		return pair, nil
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -102,7 +103,7 @@ func (a *Authority) Ensure(name string, subject Subject) (Pair, error) {
 	if len(subject.DNSNames)+len(subject.IPs) > 0 {
 		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	}
-	if _, err := sign(pair, template, a.cert, key, a.key); err != nil {
+	if err := sign(pair, template, a.cert, key, a.key); err != nil {
 		return Pair{}, fmt.Errorf("certificate %q: %w", name, err)
 	}
 	return pair, nil
@@ -126,7 +127,7 @@ func (a *Authority) EnsureSigningKey() (Pair, error) {
 	if err := writeKey(pair.KeyFile, key); err != nil {
 		return Pair{}, err
 	}
-	return pair, writePEM(pair.CertFile, "PUBLIC KEY", public)
+	return pair, os.WriteFile(pair.CertFile, pem.EncodeToMemory(&pem.Block{Type: keyutil.PublicKeyBlockType, Bytes: public}), 0o600)
 }
 
 // Kubeconfig returns a kubeconfig that identifies by the certificate and that
@@ -136,7 +137,7 @@ func (a *Authority) Kubeconfig(cluster, serverURL string, client Pair) ([]byte, 
 	if err != nil {
 		return nil, err
 	}
-	cert, err := os.ReadFile(client.CertFile)
+	certificate, err := os.ReadFile(client.CertFile)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +147,7 @@ func (a *Authority) Kubeconfig(cluster, serverURL string, client Pair) ([]byte, 
 	}
 	config := api.NewConfig()
 	config.Clusters[cluster] = &api.Cluster{Server: serverURL, CertificateAuthorityData: ca}
-	config.AuthInfos[cluster] = &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
+	config.AuthInfos[cluster] = &api.AuthInfo{ClientCertificateData: certificate, ClientKeyData: key}
 	config.Contexts[cluster] = &api.Context{Cluster: cluster, AuthInfo: cluster}
 	config.CurrentContext = cluster
 	return clientcmd.Write(*config)
@@ -161,78 +162,71 @@ func (a *Authority) create() (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	template := &x509.Certificate{
-		Subject:               pkix.Name{CommonName: "gpuplan-local"},
-		NotAfter:              time.Now().Add(authorityValidity),
-		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		BasicConstraintsValid: true,
-		IsCA:                  true,
+	authority, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "gpuplan-local"}, key)
+	if err != nil {
+		return nil, nil, err
 	}
-	cert, err := sign(a.pair("ca"), template, template, key, key)
-	return cert, key, err
+	return authority, key, write(a.pair("ca"), authority, key)
 }
 
-func sign(pair Pair, template, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) (*x509.Certificate, error) {
+func sign(pair Pair, template, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) error {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	template.SerialNumber = serial
 	template.NotBefore = time.Now().Add(-time.Hour)
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), parentKey)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	// The certificate is written last: where it exists, the key does too.
-	if err := writeKey(pair.KeyFile, key); err != nil {
-		return nil, err
-	}
-	if err := writePEM(pair.CertFile, "CERTIFICATE", der); err != nil {
-		return nil, err
-	}
-	return x509.ParseCertificate(der)
-}
-
-func read(pair Pair) (*x509.Certificate, *ecdsa.PrivateKey, error) {
-	certDER, err := readPEM(pair.CertFile)
-	if err != nil {
-		return nil, nil, err
-	}
-	keyDER, err := readPEM(pair.KeyFile)
-	if err != nil {
-		return nil, nil, err
-	}
-	cert, err := x509.ParseCertificate(certDER)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", pair.CertFile, err)
-	}
-	key, err := x509.ParseECPrivateKey(keyDER)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", pair.KeyFile, err)
-	}
-	return cert, key, nil
-}
-
-func readPEM(file string) ([]byte, error) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	block, _ := pem.Decode(data)
-	if block == nil {
-		return nil, fmt.Errorf("%s is not a PEM file; delete it to have it made again", file)
-	}
-	return block.Bytes, nil
-}
-
-func writeKey(file string, key *ecdsa.PrivateKey) error {
-	der, err := x509.MarshalECPrivateKey(key)
+	signed, err := x509.ParseCertificate(der)
 	if err != nil {
 		return err
 	}
-	return writePEM(file, "EC PRIVATE KEY", der)
+	return write(pair, signed, key)
 }
 
-func writePEM(file, kind string, der []byte) error {
-	return os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
+// write writes the certificate last: where it exists, the key does too.
+func write(pair Pair, certificate *x509.Certificate, key *ecdsa.PrivateKey) error {
+	if err := writeKey(pair.KeyFile, key); err != nil {
+		return err
+	}
+	encoded, err := cert.EncodeCertificates(certificate)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(pair.CertFile, encoded, 0o600)
+}
+
+func read(pair Pair) (*x509.Certificate, *ecdsa.PrivateKey, error) {
+	certificates, err := cert.CertsFromFile(pair.CertFile)
+	if err != nil {
+		return nil, nil, broken(err)
+	}
+	found, err := keyutil.PrivateKeyFromFile(pair.KeyFile)
+	if err != nil {
+		return nil, nil, broken(err)
+	}
+	key, ok := found.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, nil, broken(fmt.Errorf("%s holds another kind of key than an elliptic curve's", pair.KeyFile))
+	}
+	return certificates[0], key, nil
+}
+
+// broken says what to do about a file that exists and cannot be used.
+func broken(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return fmt.Errorf("%w; delete it to have it made again", err)
+}
+
+func writeKey(file string, key *ecdsa.PrivateKey) error {
+	encoded, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		return err
+	}
+	return keyutil.WriteKey(file, encoded)
 }

@@ -97,8 +97,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	require.NoError(t, err)
 
 	old.NotAfter = time.Now().Add(renewBefore - time.Hour)
-	_, err = sign(pair, old, a.cert, key, a.key)
-	require.NoError(t, err)
+	require.NoError(t, sign(pair, old, a.cert, key, a.key))
 	serving(t, a)
 	renewed, _, err := read(pair)
 	require.NoError(t, err)

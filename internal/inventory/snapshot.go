@@ -40,16 +40,12 @@ func ReadScene(ctx context.Context, client *kube.Client) (*Scene, error) {
 	if err := listSucceeded(ctx, client, cache); err != nil {
 		return nil, err
 	}
-	if _, served, err := client.Served(ctx, podGroupKind.Group, podGroupKind.Kind); err != nil {
+	groups, err := listPodGroups(ctx, client)
+	if err != nil {
 		return nil, err
-	} else if served {
-		groups, err := client.List(ctx, podGroupKind, "", "")
-		if err != nil {
-			return nil, err
-		}
-		for i := range groups {
-			cache.SetPodGroup(&groups[i])
-		}
+	}
+	for i := range groups {
+		cache.SetPodGroup(&groups[i])
 	}
 	budgets, err := client.Typed.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	switch {
@@ -71,8 +67,9 @@ type Objects struct {
 	Pods     []corev1.Pod
 	// QuotaTree is nil when the cluster has none.
 	QuotaTree *unstructured.Unstructured
-	// Budgets and PriorityClasses decide who may take places from whom; only [List] fills them
-	// in, as far as the user may read them.
+	// Budgets and PriorityClasses decide who may take places from whom, PodGroups say what gangs
+	// need; only [List] fills them in, as far as the user may read them.
+	PodGroups       []unstructured.Unstructured
 	Budgets         []policyv1.PodDisruptionBudget
 	PriorityClasses []schedulingv1.PriorityClass
 }
@@ -82,6 +79,10 @@ type Objects struct {
 func List(ctx context.Context, client *kube.Client) (Objects, error) {
 	o, err := list(ctx, client, "")
 	if err != nil {
+		return o, err
+	}
+	o.PodGroups, err = listPodGroups(ctx, client)
+	if err != nil && !apierrors.IsForbidden(err) {
 		return o, err
 	}
 	budgets, err := client.Typed.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
@@ -113,6 +114,9 @@ func (o *Objects) Cache() (*Cache, error) {
 		// The error means a selector that Kubernetes ignores as well.
 		_, _ = cache.SetBudget(&o.Budgets[i])
 	}
+	for i := range o.PodGroups {
+		cache.SetPodGroup(&o.PodGroups[i])
+	}
 	for i := range o.Pods {
 		if !Finished(&o.Pods[i]) {
 			cache.SetPod(&o.Pods[i])
@@ -140,6 +144,13 @@ func list(ctx context.Context, client *kube.Client, pods string) (o Objects, err
 	o.Nodes, o.Pods = nodes.Items, listed.Items
 	o.QuotaTree, err = listQuotaTree(ctx, client)
 	return o, err
+}
+
+func listPodGroups(ctx context.Context, client *kube.Client) ([]unstructured.Unstructured, error) {
+	if _, served, err := client.Served(ctx, podGroupKind.Group, podGroupKind.Kind); err != nil || !served {
+		return nil, err
+	}
+	return client.List(ctx, podGroupKind, "", "")
 }
 
 func listHardware(ctx context.Context, client *kube.Client) ([]contract.GPUNode, error) {

@@ -34,6 +34,16 @@ func (s *Snapshot) Live(own func(labels map[string]string) bool) ledger.Live {
 		}
 		live.Pods = append(live.Pods, pod)
 	}
+	for _, gang := range s.waiting {
+		waiting := ledger.Waiting{Gang: gang.Gang}
+		for _, object := range gang.Pods {
+			if job := object.Labels[contract.JobNameLabel]; job != "" {
+				waiting.Job = object.Namespace + "/" + job
+				live.Own[waiting.Job] = live.Own[waiting.Job] || own(object.Labels)
+			}
+		}
+		live.Waiting = append(live.Waiting, waiting)
+	}
 	live.OwnTree = s.QuotaTree != nil && own(s.QuotaTree.GetLabels())
 	return live
 }

@@ -15,6 +15,8 @@ type Snapshot struct {
 	inventory.Objects
 
 	view *placement.View
+	// waiting are the gangs that wait for room, in the order of the scheduler's queue.
+	waiting []inventory.GangState
 	// limits is the quota tree without usage, nil for none; broken says why it cannot be used.
 	limits *quota.Tree
 	broken error
@@ -25,6 +27,10 @@ func newSnapshot(objects inventory.Objects) *Snapshot {
 	cache, err := s.Cache()
 	scene := cache.Scene()
 	s.view, s.broken = scene.View, err
+	for _, key := range scene.Waiting() {
+		gang, _ := scene.Gang(key)
+		s.waiting = append(s.waiting, gang)
+	}
 	if s.QuotaTree == nil || err != nil {
 		return s
 	}

@@ -34,6 +34,7 @@ func (l *Ledger) check(changed *job, around bool) []Finding {
 		}
 		found = append(found, l.sameCards(changed)...)
 	}
+	found = append(found, l.overtaken()...)
 	var fresh []Finding
 	for _, f := range found {
 		f, report := l.graded(f)
@@ -289,7 +290,7 @@ func (l *Ledger) evictions(c course, jobs []*job) []Finding {
 		for _, other := range contenders(e.job, jobs) {
 			beside = append(beside, other.Gang.ID)
 		}
-		findings = append(findings, *l.preempts(e.job, beside, e.victims))
+		findings = append(findings, *l.preempts(e.job, "has no free place beside "+join(beside), e.victims, beside...))
 	}
 	return findings
 }

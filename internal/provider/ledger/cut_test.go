@@ -30,7 +30,7 @@ func TestQuotaIsCutUnderJobsThatLeave(t *testing.T) {
 	keep := func(job string) func(*ledger.Ledger) []ledger.Finding {
 		return func(l *ledger.Ledger) []ledger.Finding { return l.KeepJob(job) }
 	}
-	leave := func(l *ledger.Ledger) []ledger.Finding { l.LeaveJob("default/b"); return nil }
+	leave := func(l *ledger.Ledger) []ledger.Finding { return l.DeleteJob("default/b") }
 	suspend := func(l *ledger.Ledger) []ledger.Finding { return l.SuspendJob("default/b") }
 	a, b := keep("default/a"), keep("default/b")
 	for name, test := range map[string]struct {

@@ -129,6 +129,8 @@ const (
 	NeedsOthers Kind = "NeedsOthers"
 	// Preempts: the scheduler would evict running gangs for a job.
 	Preempts Kind = "Preempts"
+	// Overtaken: gangs that wait already take the place of a job before it is there.
+	Overtaken Kind = "Overtaken"
 )
 
 // Finding is something that only several resources together show. The resource
@@ -196,8 +198,15 @@ func (l *Ledger) KeepJob(id string) []Finding {
 	return l.check(nil, lost)
 }
 
-// LeaveJob records that a job is deleted, or replaced after it was deleted, and so gives
-// back what it holds.
+// DeleteJob records that a job is deleted, and so gives back what it holds.
+func (l *Ledger) DeleteJob(id string) []Finding {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leave(id)
+	return l.check(nil, false)
+}
+
+// LeaveJob records that a job gives back what it holds, and that another is planned in its place.
 func (l *Ledger) LeaveJob(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,6 +15,8 @@ type Live struct {
 	View *placement.View
 	// Pods are those of the view, with what people call them.
 	Pods []Pod
+	// Waiting are the gangs that wait for room, in the order of the scheduler's queue.
+	Waiting []Waiting
 	// Limits is the cluster's quota tree without usage, nil for none.
 	Limits *quota.Tree
 	// Own are the IDs of the jobs that belong to this configuration: the walk visits each of them.
@@ -32,6 +34,13 @@ type Pod struct {
 	Name string
 }
 
+// Waiting is a gang that the scheduler lets run once there is room for it.
+type Waiting struct {
+	placement.Gang
+	// Job is the ID of its training job, "" for none.
+	Job string
+}
+
 // fate is what a walk makes of a job that exists.
 type fate int
 
@@ -43,10 +52,13 @@ const (
 
 // picture is the cluster with the pools as they are planned. Its views differ in what
 // runs: now is everything that does, certain is without the jobs that are known to
-// leave, and hoped is without those that may still turn out to leave, too.
+// leave, and hoped is without those that may still turn out to leave, too. Found is the
+// cluster as it is, before anything is changed.
 type picture struct {
 	Live
-	now, certain, hoped *placement.View
+	found, now, certain, hoped *placement.View
+	// queue is hoped with those that wait in the places that they take, nil when it is not known.
+	queue *queue
 	// together is hoped with the planned jobs in their places, nil when they were not settled.
 	together *placement.View
 	fates    map[string]fate   // the ledger's
@@ -69,7 +81,7 @@ func (l *Ledger) Observe(live Live) {
 			p.jobs[pod.Job] = append(p.jobs[pod.Job], pod)
 		}
 	}
-	p.now, p.certain, p.hoped = live.View.Clone(), live.View.Clone(), live.View.Clone()
+	p.found, p.now, p.certain, p.hoped = live.View.Clone(), live.View.Clone(), live.View.Clone(), live.View.Clone()
 	for id := range p.jobs {
 		if p.open(id) || p.fates[id] == leaves {
 			p.take(p.hoped, id)
@@ -115,6 +127,7 @@ func (p *picture) views() []*placement.View {
 // limit sets the quota tree. Pods that do not name their leaf are charged to that of
 // their namespace.
 func (p *picture) limit(tree *quota.Tree) {
+	p.queue = nil
 	for _, view := range p.views() {
 		view.SetQuota(tree)
 	}
@@ -155,6 +168,7 @@ func (p *picture) open(job string) bool { return p.Own[job] && p.fates[job] == u
 
 // leave takes away what a job gives back.
 func (p *picture) leave(job string) {
+	p.queue = nil
 	p.take(p.certain, job)
 	p.take(p.hoped, job)
 	if p.together != nil {
@@ -166,6 +180,7 @@ func (p *picture) leave(job string) {
 func (p *picture) stay(job string) bool {
 	lost := p.open(job) && len(p.jobs[job]) > 0
 	if lost {
+		p.queue = nil
 		p.put(p.hoped, job)
 	}
 	return lost
@@ -200,6 +215,7 @@ func (p *picture) drop(pool string) {
 // replace makes a pool consist of its planned nodes. The i-th that has only a planned name
 // is the i-th of those that exist and are not named.
 func (p *picture) replace(pool string, planned []placement.Node) {
+	p.queue = nil
 	named := map[string]bool{}
 	for _, n := range planned {
 		named[n.Name] = true

@@ -17,10 +17,12 @@ import (
 
 // cluster is what runs when a walk begins.
 type cluster struct {
-	nodes  []placement.Node
-	pods   []ledger.Pod
-	own    []string
-	limits *quota.Tree
+	nodes []placement.Node
+	pods  []ledger.Pod
+	own   []string
+	// waiting are those that wait, in the order of the queue.
+	waiting []ledger.Waiting
+	limits  *quota.Tree
 	// ownTree tells that the tree belongs to the configuration.
 	ownTree bool
 }
@@ -48,8 +50,28 @@ func (c cluster) runs(gang string, members int, change ...func(*placement.Pod)) 
 	return c
 }
 
+// waits adds a gang that waits, of one card per member, behind those that do already.
+func (c cluster) waits(gang string, members int, priority int32) cluster {
+	role := placement.Role{Name: "worker", Request: placement.Request{Mode: placement.ModeTopology, Cards: 1}}
+	for i := range members {
+		role.Members = append(role.Members, fmt.Sprintf("worker-%d", i))
+	}
+	c.waiting = append(slices.Clone(c.waiting), ledger.Waiting{Gang: placement.Gang{
+		ID: gang, Roles: []placement.Role{role}, Priority: priority, Preemptible: true,
+	}})
+	return c
+}
+
+// from makes the last gang that waits a job of this configuration.
+func (c cluster) from(job string) cluster {
+	c.waiting = slices.Clone(c.waiting)
+	c.waiting[len(c.waiting)-1].Job = job
+	c.own = append(slices.Clone(c.own), job)
+	return c
+}
+
 func (c cluster) live() ledger.Live {
-	live := ledger.Live{View: placement.NewView(), Pods: c.pods, Limits: c.limits, Own: map[string]bool{}, OwnTree: c.ownTree}
+	live := ledger.Live{Waiting: c.waiting, View: placement.NewView(), Pods: c.pods, Limits: c.limits, Own: map[string]bool{}, OwnTree: c.ownTree}
 	for _, n := range c.nodes {
 		live.View.SetNode(n)
 	}
@@ -80,7 +102,7 @@ func keep(id string) visit {
 }
 
 func leave(id string) visit {
-	return func(l *ledger.Ledger) []ledger.Finding { l.LeaveJob(id); return nil }
+	return func(l *ledger.Ledger) []ledger.Finding { return l.DeleteJob(id) }
 }
 
 func suspend(id string) visit {
@@ -285,6 +307,57 @@ func TestLiveInEveryOrder(t *testing.T) {
 			cluster: cluster{nodes: two}.runs("default/x", 8),
 			visits:  []visit{plan(claims(job(two, "b", 8), 1)), plan(claims(job(two, "c", 8, "default/b"), 1))},
 			want:    []string{"error Preempts default/c default/b"},
+		},
+		"a job is replaced, and somebody of its priority waits for its place": {
+			cluster: full.waits("default/x", 8, 0), visits: []visit{replace("default/a", claims(job(two, "a", 16), 0))},
+			want: []string{"error Overtaken default/a"},
+		},
+		"somebody of lower priority does": {
+			cluster: full.waits("default/x", 8, -1), visits: []visit{replace("default/a", claims(job(two, "a", 16), 0))},
+			want: []string{"error Preempts default/a"},
+		},
+		"the same with consent to evictions": {
+			cluster: full.waits("default/x", 8, -1), visits: []visit{replace("default/a", consents(claims(job(two, "a", 16), 0)))},
+			want: []string{"warning Preempts default/a"},
+		},
+		"a job is replaced, and somebody waits for more than there is": {
+			cluster: full.waits("default/x", 17, 0), visits: []visit{replace("default/a", claims(job(two, "a", 16), 0))},
+		},
+		"a job is replaced by a smaller one, and who waits fits beside it": {
+			cluster: full.waits("default/x", 8, 0), visits: []visit{replace("default/a", claims(job(two, "a", 8), 0))},
+			want: []string{"warning Overtaken default/a"},
+		},
+		"one is deleted, another created, and somebody waits for the place": {
+			cluster: full.waits("default/x", 8, 0), visits: []visit{leave("default/a"), plan(claims(job(two, "b", 16), 0))},
+			want: []string{"error Overtaken default/b"}, announced: []string{announced},
+		},
+		"somebody waits for it who comes later": {
+			cluster: full.waits("default/x", 8, -1), visits: []visit{leave("default/a"), plan(claims(job(two, "b", 16), 0))},
+			want: []string{"warning Overtaken default/b"}, announced: []string{announced},
+		},
+		"somebody waits for what is freed and what the job finds free": {
+			cluster: cluster{nodes: two, own: []string{"default/a"}}.runs("default/a", 8).waits("default/x", 16, 0),
+			visits:  []visit{leave("default/a"), plan(claims(job(two, "b", 8), 0))},
+			want:    []string{"warning Overtaken default/b"},
+		},
+		"somebody waits, and nothing is freed": {
+			cluster: full.waits("default/x", 8, 0), visits: []visit{keep("default/a"), plan(claims(job(two, "b", 16), 0))},
+			want: []string{"error Misfit default/b"}, announced: []string{announced},
+		},
+		"a job of this configuration waits, and is deleted": {
+			cluster: full.waits("default/x", 8, 0).from("default/x"), visits: []visit{leave("default/x"), replace("default/a", claims(job(two, "a", 16), 0))},
+		},
+		"a job of this configuration waits, and stays": {
+			cluster: full.waits("default/x", 8, 0).from("default/x"), visits: []visit{keep("default/x"), replace("default/a", claims(job(two, "a", 16), 0))},
+			want: []string{"error Overtaken default/a"},
+		},
+		"a pool grows, and who waits takes part of it": {
+			cluster: cluster{nodes: two}.runs("default/x", 16).waits("default/y", 8, 0), visits: []visit{plan(claims(job(machines(t, "v100", 4), "b", 8), 0))},
+			want: []string{"warning Overtaken default/b"},
+		},
+		"a pool grows by what is waited for": {
+			cluster: cluster{nodes: two}.runs("default/x", 16).waits("default/y", 8, 0), visits: []visit{plan(claims(job(machines(t, "v100", 3), "b", 8), 0))},
+			want: []string{"error Overtaken default/b"},
 		},
 		"a pool shrinks under a gang that is replaced by a smaller one": {
 			cluster: cluster{nodes: machines(t, "v100", 3), own: []string{"default/a"}}.runs("default/a", 24),

@@ -61,7 +61,7 @@ func (l *Ledger) outlook(j *job) *Finding {
 			for _, v := range victims {
 				j.evicts[v.Gang] = true
 			}
-			return l.preempts(j, nil, victims)
+			return l.preempts(j, noFreePlace, victims)
 		case result.Placement != nil:
 			return nil // those in its way are being deleted
 		}
@@ -88,7 +88,7 @@ func (l *Ledger) grows(j *job, g placement.Gang) *Finding {
 	for _, v := range victims {
 		j.evicts[v.Gang] = true
 	}
-	return l.preempts(j, nil, victims)
+	return l.preempts(j, noFreePlace, victims)
 }
 
 // growth is whom a job makes leave later, other than jobs that are planned in this walk.
@@ -102,8 +102,10 @@ func (l *Ledger) planned(victims []placement.Victim) bool {
 }
 
 // gang is the gang of a job as it is charged to the quota tree that will decide.
-func (l *Ledger) gang(j *job) placement.Gang {
-	g, limits := j.Gang, l.limits()
+func (l *Ledger) gang(j *job) placement.Gang { return l.charged(j.Gang) }
+
+func (l *Ledger) charged(g placement.Gang) placement.Gang {
+	limits := l.limits()
 	if limits == nil {
 		return withoutQuota(g)
 	}
@@ -205,18 +207,18 @@ func (l *Ledger) fullPath(g placement.Gang) string {
 	return tree.Path(g.Leaf)
 }
 
-// preempts says whom the scheduler would evict for a job, beside which others are planned.
-func (l *Ledger) preempts(j *job, beside []string, victims []placement.Victim) *Finding {
+// noFreePlace is the usual occasion of evictions.
+const noFreePlace = "has no free place"
+
+// preempts says on what occasion, and whom, the scheduler would evict for a job; beside are
+// others that are planned in this walk.
+func (l *Ledger) preempts(j *job, occasion string, victims []placement.Victim, beside ...string) *Finding {
 	var names []string
 	for _, v := range victims {
 		names = append(names, l.live.victim(v))
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
-	occasion := "has no free place"
-	if len(beside) > 0 {
-		occasion = "has no free place beside " + join(beside)
-	}
 	detail := fmt.Sprintf("Job %s %s, and the scheduler would evict for it: %s.", j.Gang.ID, occasion, join(names))
 	if j.AllowPreemption {
 		detail += " The job allows it (allow_preemption)."

@@ -25,6 +25,8 @@ type room struct {
 	// memoryOnly and withCore tell which kinds of shared pods are there: never both.
 	memoryOnly, withCore bool
 	ports                map[int32]bool
+	// given tells that the job's pools have the node, open that pods without tolerations may run there.
+	given, open bool
 }
 
 // part is what is free of one shared GPU.
@@ -36,6 +38,7 @@ type need struct {
 	gpus                   int
 	memoryGiB, corePercent int64
 	port                   int32 // of the host, 0 for none
+	foreign                bool  // of a pod that tolerates nothing, and runs in any pool
 }
 
 // needs are the requests of the members that must run together.
@@ -58,39 +61,63 @@ func (i instance) needs() []need {
 }
 
 // fits tries to place the members of a job on the nodes of its pools, those that the
-// configuration adds included, when the pods for which gone is true have left.
-func (l *live) fits(t *testing.T, i instance, c configuration, gone func(corev1.Pod) bool) bool {
+// configuration adds included, when the pods for which gone is true have left, and beside
+// pods that wait.
+func (l *live) fits(t *testing.T, i instance, c configuration, gone func(corev1.Pod) bool, waiting ...corev1.Pod) bool {
 	t.Helper()
 	pods := slices.DeleteFunc(l.pods(t), func(p corev1.Pod) bool {
 		return p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed || gone(p)
 	})
-	if !i.withinQuota(c, pods) {
+	if !i.withinQuota(c, slices.Concat(pods, waiting)) {
 		return false
 	}
 	sick := l.sick(t)
 	var rooms []room
-	for _, name := range i.pools {
-		p, _ := c.pool(name)
+	own, _ := c.pool(i.pools[0])
+	for _, p := range c.pools {
+		if p.mode != own.mode {
+			continue
+		}
 		existing := 0
 		for _, node := range l.nodes(t) {
-			if node.Labels[contract.NodePoolNameLabel] != name {
+			if node.Labels[contract.NodePoolNameLabel] != p.name {
 				continue
 			}
 			existing++
-			if i.accepts(node) {
-				rooms = append(rooms, roomOf(node, pods, sick[node.Name]))
-			}
+			r := roomOf(node, pods, sick[node.Name])
+			r.given, r.open = slices.Contains(i.pools, p.name) && i.accepts(node), instance{}.accepts(node)
+			rooms = append(rooms, r)
 		}
-		if p.size < existing {
+		if p.size < existing && slices.Contains(i.pools, p.name) {
 			return false // nobody knows which nodes stay
 		}
 		for range p.size - existing {
-			if i.acceptsPlanned(p) {
-				rooms = append(rooms, plannedRoom(t, p))
-			}
+			r := plannedRoom(t, p)
+			r.given, r.open = slices.Contains(i.pools, p.name) && i.acceptsPlanned(p), instance{}.acceptsPlanned(p)
+			rooms = append(rooms, r)
 		}
 	}
-	return place(i.needs(), rooms)
+	needs := i.needs()
+	for _, p := range waiting {
+		needs = append(needs, needOf(p))
+	}
+	return place(needs, rooms)
+}
+
+// waiting are the pods that wait of the gangs that a diagnostic names.
+func (l *live) waiting(t *testing.T, d diagnostic) []corev1.Pod {
+	t.Helper()
+	return slices.DeleteFunc(l.pods(t), func(p corev1.Pod) bool { return p.Spec.NodeName != "" || !d.names(p.Namespace+"/"+gangOf(p)) })
+}
+
+// needOf is what a pod that waits asks for.
+func needOf(p corev1.Pod) need {
+	requests := p.Spec.Containers[0].Resources.Requests
+	asks := func(name corev1.ResourceName) int64 { q := requests[name]; return q.Value() }
+	return need{
+		cpu: requests.Cpu().MilliValue(), gpus: int(asks(contract.ResourceTopologyCard) + asks(contract.ResourceDefaultCard)),
+		memoryGiB: asks(contract.ResourceCardMemory), corePercent: asks(contract.ResourceCorePercent), foreign: p.Labels[foreignLabel] != "",
+	}
 }
 
 // withinQuota reports whether the leaf of a job allows its members beside the pods.
@@ -226,6 +253,9 @@ func place(members []need, rooms []room) bool {
 // with returns what may be left of a room once it has the member: one way for whole
 // GPUs, one for each GPU that can be shared.
 func (r room) with(n need) []room {
+	if n.foreign && !r.open || !n.foreign && !r.given {
+		return nil
+	}
 	if r.cpu < n.cpu || r.pods < 1 || r.gpus < n.gpus || n.port != 0 && r.ports[n.port] {
 		return nil
 	}

@@ -69,6 +69,13 @@ func (all diagnostics) errors() diagnostics {
 	return slices.DeleteFunc(slices.Clone(all), func(d diagnostic) bool { return d.Severity != "error" })
 }
 
+// speakOf reports whether each of others is about a resource that one of these is about, too.
+func (all diagnostics) speakOf(others diagnostics) bool {
+	return !slices.ContainsFunc(others, func(other diagnostic) bool {
+		return !slices.ContainsFunc(all, func(d diagnostic) bool { return d.Address == other.Address })
+	})
+}
+
 func (all diagnostics) String() string {
 	var text strings.Builder
 	for _, d := range all {

@@ -154,7 +154,7 @@ func (c checker) finding(f ledger.Finding) diag.Diagnostic {
 		at = path.Root("quota")
 	case ledger.Preempts:
 		at = path.Root("allow_preemption")
-	case ledger.Misfit:
+	case ledger.Misfit, ledger.Overtaken:
 		at = c.at()
 	}
 	return diag.WithPath(at, d)

@@ -26,7 +26,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	if req.Plan.Raw.IsNull() {
 		var state model
 		if resp.Diagnostics.Append(req.State.Get(ctx, &state)...); !resp.Diagnostics.HasError() {
-			r.session.Ledger.LeaveJob(id(state).ValueString())
+			resp.Diagnostics.Append(reported(r.session.Ledger.DeleteJob(id(state).ValueString()))...)
 		}
 		return
 	}

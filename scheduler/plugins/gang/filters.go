@@ -391,3 +391,10 @@ func (r *rehearsal) sweep(ctx context.Context, role, plugin string) error {
 	})
 	return nil
 }
+
+func rank(first bool) int {
+	if first {
+		return 1
+	}
+	return 0
+}

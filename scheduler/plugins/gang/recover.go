@@ -3,7 +3,6 @@ package gang
 import (
 	"context"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -57,18 +56,12 @@ func (p *Plugin) nominateSeats(ctx context.Context, key string) {
 
 // inOrder sorts gangs by the order of the queue.
 func (p *Plugin) inOrder(keys []string) []string {
-	standing := map[string]*gang{}
+	turns := map[string]inventory.Turn{}
 	for _, key := range keys {
-		g := &gang{key: key, turn: math.MaxInt64}
-		if state, ok := p.cache.Gang(key); ok {
-			g.priority = state.Gang.Priority
-			for _, pod := range state.Pods {
-				g.turn = min(g.turn, pod.CreationTimestamp.UnixNano())
-			}
-		}
-		standing[key] = g
+		state, _ := p.cache.Gang(key)
+		turns[key] = state.Turn(key)
 	}
-	return slices.SortedFunc(slices.Values(keys), func(a, b string) int { return standing[a].compare(standing[b]) })
+	return slices.SortedFunc(slices.Values(keys), func(a, b string) int { return turns[a].Compare(turns[b]) })
 }
 
 // leaderOf returns the first member that is not bound, nil when there is none.

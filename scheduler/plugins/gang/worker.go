@@ -1,7 +1,6 @@
 package gang
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -128,39 +127,27 @@ func (p *Plugin) settle(ctx context.Context, key string) {
 	p.report(key, state)
 }
 
-// waiting lists the gangs that wait for room, in the order of the queue; gangs that
-// run in part come first. One for which a place is held waits for it while it is tried, too:
+// waiting lists the gangs that wait for room, in the order of the queue. One for which a place is held waits for it while it is tried, too:
 // else others would get the place meanwhile.
 func (p *Plugin) waiting() []string {
 	heads := p.cache.Heads()
 	p.mu.Lock()
-	var list []*gang
+	var turns []inventory.Turn
 	for _, g := range p.gangs {
 		if !g.blocked && (g.verdict != "" || heads[g.key]) {
-			list = append(list, g)
+			turns = append(turns, inventory.Turn{Key: g.key, Priority: g.priority, Since: g.turn})
 		}
 	}
 	p.mu.Unlock()
-	partial := map[string]bool{}
-	for _, g := range list {
-		partial[g.key] = p.cache.Standing(g.key, "").Partial
+	for i := range turns {
+		turns[i].Partial = p.cache.Standing(turns[i].Key, "").Partial
 	}
-	slices.SortFunc(list, func(a, b *gang) int {
-		return cmp.Or(
-			-cmp.Compare(rank(partial[a.key]), rank(partial[b.key])),
-			a.compare(b),
-		)
-	})
-	keys := make([]string, len(list))
-	for i, g := range list {
-		keys[i] = g.key
+	slices.SortFunc(turns, inventory.Turn.Compare)
+	keys := make([]string, len(turns))
+	for i, t := range turns {
+		keys[i] = t.Key
 	}
 	return keys
-}
-
-// compare is the order of the queue.
-func (g *gang) compare(o *gang) int {
-	return cmp.Or(-cmp.Compare(g.priority, o.priority), cmp.Compare(g.turn, o.turn), cmp.Compare(g.key, o.key))
 }
 
 // forgive gives refused nodes another chance, because the cluster has changed. A mere
@@ -171,13 +158,6 @@ func (p *Plugin) forgive() {
 	for _, g := range p.gangs {
 		g.doubted, g.refused, g.pause = nil, nil, 0
 	}
-}
-
-func rank(first bool) int {
-	if first {
-		return 1
-	}
-	return 0
 }
 
 // missed has others looked at again that were kept out for the place of a gang that does

@@ -1,0 +1,134 @@
+package ledger
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+// queue is the cluster with gangs that wait in the places that they take once what leaves
+// has left.
+type queue struct {
+	view    *placement.View
+	started []Waiting
+	// pools are those in which they do.
+	pools map[string]bool
+}
+
+// overtaken says what gangs that wait already do to the jobs that can start: what the plan
+// frees, or adds, they take first, in the order of the scheduler's queue. It says so once
+// it is known what becomes of everything that this configuration has in the cluster.
+func (l *Ledger) overtaken() []Finding {
+	if l.live == nil || len(l.live.Waiting) == 0 || !l.decided() {
+		return nil
+	}
+	if l.live.queue == nil {
+		l.live.queue = l.started(func(Waiting) bool { return true })
+	}
+	if len(l.live.queue.started) == 0 {
+		return nil
+	}
+	behind, alone := *l.live.queue, l.live.hoped.Clone()
+	behind.view = behind.view.Clone()
+	var findings []Finding
+	for _, j := range l.starting() {
+		g := l.gang(j)
+		if !take(alone, g) {
+			continue // others that are planned are in its way
+		}
+		if f := l.behind(j, g, &behind); f != nil {
+			findings = append(findings, *f)
+		}
+	}
+	return findings
+}
+
+// decided reports whether all has been visited that the configuration has in the cluster.
+func (l *Ledger) decided() bool {
+	for job, own := range l.live.Own {
+		if own && l.fates[job] == undecided {
+			return false
+		}
+	}
+	return !l.treeOpen()
+}
+
+// started lets those that wait, and that it is asked for, take what they find, in their order.
+func (l *Ledger) started(asked func(Waiting) bool) *queue {
+	q := &queue{view: l.live.hoped.Clone(), pools: map[string]bool{}}
+	for _, w := range l.live.Waiting {
+		if !asked(w) || w.Job != "" && l.fates[w.Job] == leaves {
+			continue
+		}
+		g := l.charged(w.Gang)
+		placed := q.view.Place(g)
+		if placed == nil || len(placed.Assignments) == 0 {
+			continue
+		}
+		q.view.Apply(g, *placed)
+		q.started = append(q.started, w)
+		for _, a := range placed.Assignments {
+			n, _ := q.view.Node(a.Node)
+			q.pools[n.Pool] = true
+		}
+	}
+	return q
+}
+
+// take gives a gang its place in a view, if there is one.
+func take(view *placement.View, g placement.Gang) bool {
+	placed := view.Place(g)
+	if placed != nil {
+		view.Apply(g, *placed)
+	}
+	return placed != nil
+}
+
+// behind says what those that start first leave a job, and takes that.
+func (l *Ledger) behind(j *job, g placement.Gang, first *queue) *Finding {
+	if take(first.view, g) {
+		if !l.promised(j) || !slices.ContainsFunc(j.Pools, func(pool string) bool { return first.pools[pool] }) {
+			return nil
+		}
+		return overtakes(j, first, false, fmt.Sprintf("Job %s may be placed elsewhere than planned", g.ID))
+	}
+	sure := l.started(func(w Waiting) bool { return l.precedes(w, g) })
+	if l.live.found.Place(g) != nil || sure.view.Place(g) != nil || l.together(g, sure.started) {
+		return overtakes(j, first, j.RequireImmediate, fmt.Sprintf("Job %s may have to wait, or not be started", g.ID))
+	}
+	if result := sure.view.Reclaim(g); j.Reclaims && result.Placement != nil {
+		return l.preempts(j, fmt.Sprintf("finds its place taken by %s, waiting now, when it is created", sure), result.Victims)
+	}
+	return overtakes(j, sure, true, fmt.Sprintf("Job %s does not fit", g.ID))
+}
+
+// precedes reports whether a gang that waits is sure to be looked at before a job: it comes
+// before it in the queue, or the job gives its own place back first.
+func (l *Ledger) precedes(w Waiting, g placement.Gang) bool {
+	partial := len(w.Running) > 0 && w.Lacks() > 0
+	return partial || w.Priority >= g.Priority || len(l.live.jobs[g.ID]) > 0
+}
+
+// together reports whether a gang and those that wait have room beside each other, so that
+// it depends on where these are placed whether it fits.
+func (l *Ledger) together(g placement.Gang, waiting []Waiting) bool {
+	view := l.live.hoped.Clone()
+	return take(view, g) && !slices.ContainsFunc(waiting, func(w Waiting) bool { return !take(view, l.charged(w.Gang)) })
+}
+
+func (q *queue) String() string {
+	var names []string
+	for _, w := range q.started {
+		names = append(names, w.ID)
+	}
+	return join(names)
+}
+
+// overtakes says what becomes of a job when others start first.
+func overtakes(j *job, first *queue, fails bool, what string) *Finding {
+	return &Finding{
+		Kind: Overtaken, Jobs: []string{j.Gang.ID}, Error: fails, Summary: "Gangs that wait come first",
+		Detail: fmt.Sprintf("%s: the scheduler gives what this plan frees or adds to gangs that wait for room already, and that is %s.", what, first),
+	}
+}

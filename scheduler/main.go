@@ -80,6 +80,10 @@ func run(ctx context.Context, args []string) error {
 		"How long a node may be unreachable or not ready before the members of gangs on it are failed.")
 	explainPort := flags.Int("explain-port", 0,
 		"The port on which to serve answers about gangs and cards by HTTPS, beside and under the same rules as --secure-port, which it needs. 0 serves none.")
+	flags.Usage = func() {
+		fmt.Fprintf(os.Stderr, "Usage:\n  %[1]s [flags]        the scheduler\n  %[1]s queue [flags]  the controller of the job queue; `%[1]s queue --help` lists its flags\n\nFlags of the scheduler:\n%[2]s",
+			contract.SchedulerName, flags.FlagUsages())
+	}
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
 			return nil

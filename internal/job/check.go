@@ -207,6 +207,6 @@ func (s Spec) checkShare(name string, r Role, add report) {
 	case r.CorePercent%5 != 0 || r.CorePercent < 5 || r.CorePercent > 100:
 		add(name, "core_percent", "%d is no multiple of 5 from 5 to 100: use %d", r.CorePercent, min(100, max(5, (r.CorePercent+2)/5*5)))
 	case r.Cards > 1:
-		add(name, "core_percent", "a share of %d cards can limit memory only, not compute: leave core_percent out, or use 1 card", r.Cards)
+		add(name, "core_percent", "a part of %d shared cards can limit memory only, not compute: leave core_percent out, or use 1 card", r.Cards)
 	}
 }

@@ -210,7 +210,7 @@ func TestCheck(t *testing.T) {
 		},
 		"compute of several cards": {
 			func(s *Spec) { set(s, "worker", func(r *Role) { r.CorePercent = 50 }) },
-			Problem{"core_percent", "worker", "a share of 2 cards can limit memory only, not compute: leave core_percent out, or use 1 card"},
+			Problem{"core_percent", "worker", "a part of 2 shared cards can limit memory only, not compute: leave core_percent out, or use 1 card"},
 		},
 		"uneven memory": {
 			func(s *Spec) { set(s, "worker", func(r *Role) { r.MemoryGiB = 7 }) },

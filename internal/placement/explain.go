@@ -31,7 +31,7 @@ func (p *planner) explain() Verdict {
 	if limit < p.needed {
 		v.Reasons = append([]Reason{p.quotaReason()}, v.Reasons...)
 	}
-	v.Fixes = p.fixes(next, chosen)
+	v.Fixes = p.fixes(next, chosen, v.Reasons)
 	return v
 }
 
@@ -76,7 +76,7 @@ func (p *planner) nodeReasons(next member, s selection) []Reason {
 		defer p.among.take(&s, -1)
 	}
 	why := map[filled]refusal{}
-	counts := map[refusal]int{}
+	counts, most := map[refusal]int{}, map[refusal]int64{}
 	for i, n := range p.nodes {
 		var r refusal
 		if terrain.admitted[i]&(1<<uint(class.rules)) == 0 || len(s.domain.labels) > 0 {
@@ -92,7 +92,9 @@ func (p *planner) nodeReasons(next member, s selection) []Reason {
 		if r == (refusal{}) {
 			known, ok := why[filled{n.free, t}]
 			if !ok {
-				_, known = p.room(n.free, t).fitsWhy(class.request, 1)
+				room := p.room(n.free, t)
+				_, known = room.fitsWhy(class.request, 1)
+				most[known] = max(most[known], room.has(known))
 				if known.code == HostPortTaken && !n.free.ports[known.detail] {
 					known.code = HostPortShared
 				}
@@ -112,7 +114,8 @@ func (p *planner) nodeReasons(next member, s selection) []Reason {
 	for _, r := range slices.SortedFunc(maps.Keys(counts), func(a, b refusal) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a.code, b.code), cmp.Compare(a.detail, b.detail))
 	}) {
-		list = append(list, Reason{Code: r.code, Nodes: counts[r], Text: p.text(r, counts[r], s)})
+		text := p.text(r, counts[r], s) + shortfall(r, counts[r], most[r], class.request)
+		list = append(list, Reason{Code: r.code, Nodes: counts[r], Text: text})
 	}
 	return list
 }
@@ -127,6 +130,39 @@ func (p *planner) room(state *capacity, t *trial) *capacity {
 		room.take(p.classes[class].request, t.take[class], p.mix)
 	}
 	return room
+}
+
+// has is how much there is of what a refusal says that there is too little of.
+func (c *capacity) has(r refusal) int64 {
+	switch r.code {
+	case NotEnoughCPU:
+		return c.milliCPU
+	case NotEnoughMemory:
+		return c.memoryBytes
+	case NotEnoughOther:
+		return c.extended[r.detail]
+	}
+	return 0
+}
+
+// shortfall says how much nodes have at most of what a member asks for, "" where no amount is
+// too little.
+func shortfall(r refusal, nodes int, most int64, asked *Request) string {
+	var has, wants string
+	switch r.code {
+	case NotEnoughCPU:
+		has, wants = fmt.Sprintf("%g", float64(most)/1000), fmt.Sprintf("%g", float64(asked.MilliCPU)/1000)
+	case NotEnoughMemory:
+		has, wants = memoryWords(most), memoryWords(asked.MemoryBytes)
+	case NotEnoughOther:
+		has, wants = fmt.Sprint(most), fmt.Sprint(asked.Extended[r.detail])
+	default:
+		return ""
+	}
+	if nodes > 1 {
+		has = "at most " + has
+	}
+	return fmt.Sprintf(" (%s of the %s that it asks for)", has, wants)
 }
 
 // refusal returns the first rule that keeps a member of the class from the node whatever runs there.
@@ -201,7 +237,7 @@ func (p *planner) text(r refusal, n int, s selection) string {
 	case PerNodeLimit:
 		return fmt.Sprintf("%s %s as many members of the role as one node may run", nodes, map[bool]string{true: "runs", false: "run"}[n == 1])
 	case Mixed:
-		return fmt.Sprintf("%s run pods of the other kind of share (memory only and memory with cores never share a node)", nodes)
+		return fmt.Sprintf("%s %s pods on shared cards with the other limits (memory only, and memory with cores, are never on one node)", nodes, map[bool]string{true: "runs", false: "run"}[n == 1])
 	case OtherDomain:
 		if s.domain.value == "" {
 			return fmt.Sprintf("%s %s no label %s", nodes, has, strings.Join(s.domain.labels, ", "))
@@ -218,14 +254,14 @@ func (r *Request) Words() string {
 	case r.Mode.whole():
 		parts = append(parts, fmt.Sprintf("%s, mode %s", plural(r.Cards, "card"), r.Mode))
 	case r.Mode.shared():
-		share := fmt.Sprintf("%d GiB of one card", r.MemoryGiB)
+		part := fmt.Sprintf("%d GiB of a shared card", r.MemoryGiB)
 		if r.spread() > 1 {
-			share = fmt.Sprintf("%d GiB over %d cards", r.MemoryGiB, r.spread())
+			part = fmt.Sprintf("%d GiB over %d shared cards", r.MemoryGiB, r.spread())
 		}
 		if r.CorePercent > 0 {
-			share += fmt.Sprintf(" with %d %% of its cores", r.CorePercent)
+			part += fmt.Sprintf(" with %d %% of its cores", r.CorePercent)
 		}
-		parts = append(parts, fmt.Sprintf("%s, mode %s", share, r.Mode))
+		parts = append(parts, part)
 	}
 	if r.MilliCPU > 0 {
 		parts = append(parts, fmt.Sprintf("%g CPU", float64(r.MilliCPU)/1000))

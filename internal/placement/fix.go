@@ -30,7 +30,7 @@ type fixer struct {
 
 // fixes returns the changes that make the gang fit, the nearest first: what the
 // cluster lacks comes before what the job could do without.
-func (p *planner) fixes(next member, chosen selection) []Fix {
+func (p *planner) fixes(next member, chosen selection, reasons []Reason) []Fix {
 	if p.leafMissing() {
 		return nil
 	}
@@ -49,7 +49,7 @@ func (p *planner) fixes(next member, chosen selection) []Fix {
 			}
 		}
 	}
-	return slices.Concat(list, f.fewerCards(), f.fewerMembers())
+	return slices.Concat(list, f.smallerRequests(reasons), f.fewerCards(), f.fewerMembers())
 }
 
 // together makes one fix of changes that are needed at the same time.

@@ -36,6 +36,32 @@ func TestTwentyWorkersNeedAThirdNode(t *testing.T) {
 	assert.Equal(t, placement.FixMembers, result.Verdict.Fixes[1].Kind)
 }
 
+// Too little of an amount is told with how much there is, and with the most that would do.
+func TestTooLittleSaysHowMuch(t *testing.T) {
+	for name, test := range map[string]struct {
+		asks       placement.Resources
+		says, text string
+	}{
+		"CPU":    {placement.Resources{MilliCPU: 90000}, "2 nodes have too little CPU left (at most 80 of the 90 that it asks for)", "80 CPU per member (now 90)"},
+		"memory": {placement.Resources{MemoryBytes: 400 << 30}, "2 nodes have too little memory left (at most 300 GiB of the 400 GiB that it asks for)", "300 GiB memory per member (now 400 GiB)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := topologyView(2)
+			for _, name := range v.Nodes() {
+				n, _ := v.Node(name)
+				n.Allocatable.MilliCPU, n.Allocatable.MemoryBytes = 80000, 300<<30
+				v.SetNode(n)
+			}
+			g := gang("ml/big", 2, cards(1))
+			g.Roles[0].Request.MilliCPU, g.Roles[0].Request.MemoryBytes = test.asks.MilliCPU, test.asks.MemoryBytes
+			verdict := v.Plan(g).Verdict
+			assert.Contains(t, verdict.String(), test.says)
+			require.NotEmpty(t, verdict.Fixes)
+			assert.Equal(t, test.text, verdict.Fixes[0].Text)
+		})
+	}
+}
+
 // Roles that keep apart share one place per node, and those that run count too.
 func TestRolesKeptApart(t *testing.T) {
 	g := placement.Gang{ID: "ml/a", Roles: []placement.Role{role("master", 1, cards(4)), role("worker", 2, cards(4))}}

@@ -77,6 +77,8 @@ const (
 	FixPoolSize   FixKind = "pool size"
 	FixMembers    FixKind = "members"
 	FixCards      FixKind = "cards per member"
+	FixCPU        FixKind = "CPU per member"    // thousandths of a core
+	FixMemory     FixKind = "memory per member" // bytes
 	FixMode       FixKind = "mode"
 	FixQuotaMax   FixKind = "quota max"
 	FixToleration FixKind = "toleration"

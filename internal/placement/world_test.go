@@ -311,6 +311,16 @@ func (w *world) checkFix(g placement.Gang, fix placement.Fix) {
 					}
 				}
 			}
+		case placement.FixCPU, placement.FixMemory:
+			for i := range roles {
+				amount := &roles[i].Request.MilliCPU
+				if f.Kind == placement.FixMemory {
+					amount = &roles[i].Request.MemoryBytes
+				}
+				if !roles[i].Late && *amount == int64(from) {
+					*amount = int64(to)
+				}
+			}
 		case placement.FixMode:
 			for i := range roles {
 				if roles[i].Request.Mode == placement.Mode(f.From) {

@@ -65,7 +65,7 @@ type Hold struct {
 type Holder struct {
 	Gang string `json:"gang"`
 	Pods int    `json:"pods"`
-	// Cards counts whole cards and parts of cards.
+	// Cards counts the GPUs that it holds, wholly or in part, each once.
 	Cards int `json:"cards"`
 }
 
@@ -152,8 +152,10 @@ func (m *CardMap) put(node *Node, pod placement.Pod, object *corev1.Pod, holders
 	hold.Holder = i
 	m.Holders[i].Pods++
 	on := func(card int, h Hold) {
+		if !slices.ContainsFunc(node.Cards[card].Holds, func(other Hold) bool { return other.Holder == i }) {
+			m.Holders[i].Cards++
+		}
 		node.Cards[card].Holds = append(node.Cards[card].Holds, h)
-		m.Holders[i].Cards++
 	}
 	for _, card := range pod.Own.Cards() {
 		on(card, hold)

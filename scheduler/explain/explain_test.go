@@ -177,6 +177,44 @@ func TestCards(t *testing.T) {
 	assert.Equal(t, 4*8+len(m.Holders), cells)
 }
 
+// Of a gang that runs with fewer members than it has the answer says why the others wait.
+func TestWaitingMembersOfAnElasticGang(t *testing.T) {
+	elastic := func(p *corev1.Pod) {
+		p.Labels[contract.LightGangLabel], p.Labels[contract.LightGangMinLabel] = "elastic", "2"
+	}
+	for name, test := range map[string]struct {
+		arrange func(*cluster)
+		around  explain.Around
+		says    string
+	}{
+		"no room":  {func(*cluster) {}, explain.Around{}, "Gang default/elastic runs with 2 members. 1 more member waits, because 1 node has no free card left."},
+		"no quota": {func(c *cluster) { c.node("n2", "v100", "topology"); c.quota("team", "default", 0, 8) }, explain.Around{}, "1 more member waits, because quota root/team: max of aliyun.com/gpu is 8"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			c.node("n1", "v100", "topology")
+			c.job("default", "elastic", 3, map[string]int64{topologyCards: 4}, elastic)
+			c.run("default/elastic")
+			test.arrange(c)
+			a, ok := explain.Why(c.cache.Scene(), test.around, "default/elastic")
+			require.True(t, ok)
+			assert.Equal(t, explain.Running, a.State)
+			assert.Contains(t, string(text(t, func(w io.Writer) error { return a.WriteText(w, noon) })), test.says)
+		})
+	}
+}
+
+// A holder is on as many cards as there are, however many of its pods share one of them.
+func TestCardsThatAreShared(t *testing.T) {
+	c := newCluster(t)
+	c.node("shared-1", "shared", "core_mem")
+	c.job("default", "notebooks", 2, map[string]int64{cardMemory: 6, corePercent: 30})
+	c.run("default/notebooks")
+	holders := explain.Cards(c.cache.Scene()).Holders
+	require.Len(t, holders, 1)
+	assert.Equal(t, explain.Holder{Gang: "default/notebooks", Pods: 2, Cards: 1}, holders[0])
+}
+
 // Every card that a record names is on the map with its pod, and no other.
 func TestCardsAreThoseOfTheRecords(t *testing.T) {
 	c := busyCluster(t)

@@ -120,7 +120,7 @@ func (a Answer) headline() string {
 		if a.Awaits != "" {
 			text += fmt.Sprintf(" It gets %d more, up to the minimum of its quota, when others have left: %s.", a.Fit-a.Running, a.Awaits)
 		}
-		return text
+		return text + a.others()
 	}
 	text := fmt.Sprintf("%s waits: %d of %d members fit", a.Name(), a.Fit, a.Needed)
 	if a.Pod {
@@ -135,6 +135,22 @@ func (a Answer) needs() string {
 		return "it"
 	}
 	return fmt.Sprintf("the %d members that it needs", a.Needed)
+}
+
+// others says why members wait beyond those that run.
+func (a Answer) others() string {
+	rest := a.Running + a.Spare - a.Fit
+	wait, why := "wait", joinReasons(a.Reasons)
+	if rest == 1 {
+		wait = "waits"
+	}
+	if objections := a.objections(); len(objections) > 0 && (len(a.Refusals) > 0 || why == "") {
+		rest, why = a.Spare, strings.Join(objections, "; ")
+	}
+	if rest <= 0 || why == "" {
+		return ""
+	}
+	return fmt.Sprintf(" %s %s, because %s.", count(rest, "more member"), wait, why)
 }
 
 // objections are what keeps a gang from starting for which there is room; the scheduler's

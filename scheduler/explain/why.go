@@ -45,11 +45,13 @@ type Answer struct {
 	// Scheduler is set when the gang is another scheduler's: then nothing here is its word.
 	Scheduler string `json:"scheduler,omitempty"`
 	// Needed is how many members must run together, Running how many do, Missing how
-	// many must still appear, Fit how many fit at once, running ones included.
+	// many must still appear, Fit how many fit at once, running ones included, and Spare how
+	// many there are beyond those that run or must.
 	Needed  int `json:"needed"`
 	Running int `json:"running"`
 	Missing int `json:"missing"`
 	Fit     int `json:"fit"`
+	Spare   int `json:"spare,omitempty"`
 	// Barred is what is wrong with the quota tree that governs the gang, "" for nothing.
 	Barred string `json:"barred,omitempty"`
 	// Roles say what the members ask for.
@@ -204,11 +206,14 @@ func (a *Answer) plan(scene *inventory.Scene, g placement.Gang) {
 	for _, assignment := range planned {
 		a.Places = append(a.Places, place(scene, assignment, false))
 	}
+	if a.State == Running && len(planned) == 0 {
+		g.Minimum = a.Running + 1
+		a.Reasons = reasons(scene.View.Plan(g).Verdict.Reasons)
+	}
 	if a.State != Waiting {
 		return
 	}
-	a.Verdict = result.Verdict.String()
-	a.Reasons = reasons(result.Verdict.Reasons)
+	a.Verdict, a.Reasons = result.Verdict.String(), reasons(result.Verdict.Reasons)
 	a.Fixes = fixes(result.Verdict.Fixes)
 	for _, r := range scene.View.Rooms(g) {
 		a.Rooms = append(a.Rooms, Room{Where: r.Where, Nodes: r.Nodes, FreeCards: r.Cards, FreeGiB: r.GiB, Fit: r.Fit, Reasons: reasons(r.Reasons)})
@@ -220,6 +225,7 @@ func describe(state inventory.GangState, key string) Answer {
 	g := state.Gang
 	a := Answer{Gang: g.ID, Pod: strings.Count(key, "/") == 2, Needed: g.Minimum, Running: state.Running, Missing: state.Missing, Priority: g.Priority}
 	a.Needed = cmp.Or(a.Needed, members(g))
+	a.Spare = max(members(g)-max(a.Running, a.Needed), 0)
 	for _, role := range g.Roles {
 		a.Roles = append(a.Roles, Role{Name: role.Name, Members: len(role.Members), Minimum: minimumOf(g, role.Name), Asks: role.Request.Words(), Late: role.Late})
 		for _, name := range role.Members {

@@ -19,6 +19,7 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -520,7 +521,9 @@ func TestTreeTurnsInvalid(t *testing.T) {
 	}
 	inForce("False", "quota tree is invalid: ")
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		list, err := s.client.Typed.CoreV1().Events(contract.QuotaTreeNamespace).List(context.Background(), metav1.ListOptions{FieldSelector: "reason=ElasticQuotaTreeInvalid"})
+		list, err := s.client.Typed.CoreV1().Events(contract.QuotaTreeNamespace).List(context.Background(), metav1.ListOptions{FieldSelector: fields.Set{
+			"reason": "ElasticQuotaTreeInvalid", "involvedObject.kind": contract.QuotaTreeKind, "involvedObject.name": contract.QuotaTreeName,
+		}.String()})
 		require.NoError(c, err)
 		assert.NotEmpty(c, list.Items)
 	}, settled, 100*time.Millisecond)

@@ -55,7 +55,7 @@ func (n Node) Describe() string {
 		case h.UnrecordedGPUs != nil:
 			parts = append(parts, fmt.Sprintf("has %d GPUs used by %s", *h.UnrecordedGPUs, who))
 		case len(h.Shares) > 0:
-			parts = append(parts, "has shares used by "+who)
+			parts = append(parts, "has parts of GPUs used by "+who)
 		}
 	}
 	return strings.Join(parts, ", ")

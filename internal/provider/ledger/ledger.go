@@ -163,10 +163,6 @@ func (l *Ledger) PlanJob(j Job) (placement.Result, []Finding) {
 	}
 	result := view.Plan(withoutQuota(j.Gang))
 	recorded := &job{Job: j, placement: result.Placement, crowded: room && result.Placement == nil, evicts: map[string]bool{}}
-	if gang, limits := l.gang(recorded), l.limits(); result.Placement == nil && limits != nil && limits.HasLeaf(gang.Leaf) {
-		view.SetQuota(limits)
-		result.Verdict = both(result.Verdict, view.Plan(gang).Verdict)
-	}
 	recorded.verdict = result.Verdict
 	if l.jobs[j.Gang.ID] != nil {
 		l.unsettle()
@@ -178,15 +174,6 @@ func (l *Ledger) PlanJob(j Job) (placement.Result, []Finding) {
 		l.live.join(j.Pools, j.Nodes)
 	}
 	return result, l.check(recorded, false)
-}
-
-// both is the verdict on a job that does not fit on its pools, with what its quota says
-// as well: fixes for one of the two would not help.
-func both(pools, limited placement.Verdict) placement.Verdict {
-	byQuota := slices.DeleteFunc(limited.Reasons, func(r placement.Reason) bool { return r.Code != placement.OverQuota })
-	pools.Reasons = append(byQuota, pools.Reasons...)
-	pools.Fit, pools.Partial, pools.Fixes = limited.Fit, limited.Partial, limited.Fixes
-	return pools
 }
 
 // KeepJob records that a job exists and goes on.

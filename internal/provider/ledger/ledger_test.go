@@ -261,9 +261,9 @@ func TestMisfitNamesTheQuotaToo(t *testing.T) {
 	} {
 		l := ledger.New()
 		l.RecordTree(tree(t, "vision", limit))
-		result, _ := l.PlanJob(big)
-		require.Nil(t, result.Placement)
-		assert.Equal(t, want, result.Verdict.String())
+		_, found := l.PlanJob(big)
+		require.Len(t, found, 1)
+		assert.Equal(t, "Job default/big does not fit: "+want, found[0].Detail)
 	}
 }
 

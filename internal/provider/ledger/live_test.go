@@ -474,3 +474,29 @@ func TestAJobWithoutPoolsIsNotJudgedWithoutACluster(t *testing.T) {
 	_, findings := ledger.New().PlanJob(job(nil, "a", 2))
 	assert.Empty(t, findings)
 }
+
+// The nearest fix counts the quota that is in use, wherever in the cluster it is used.
+func TestMisfitNamesQuotaThatIsInUse(t *testing.T) {
+	pool, elsewhere := machines(t, "v100", 1), machines(t, "other", 1)
+	for name, test := range map[string]struct {
+		walk []visit
+		tree *quota.Tree
+	}{
+		"the cluster's tree": {nil, tree(t, "vision", 12)},
+		"the planned tree":   {[]visit{planTree(tree(t, "vision", 12))}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := cluster{nodes: slices.Concat(elsewhere, pool), limits: test.tree}.runs("default/x", 8, charged("vision"))
+			l := ledger.New()
+			l.Observe(c.live())
+			for _, v := range test.walk {
+				v(l)
+			}
+			found := plan(inLeaf(job(pool, "big", 12), "vision"))(l)
+			require.Len(t, found, 1)
+			assert.Equal(t, ledger.Misfit, found[0].Kind)
+			assert.Contains(t, found[0].Detail, "max of aliyun.com/gpu is 12, 8 is used")
+			assert.Contains(t, found[0].Detail, "Nearest fix: pool size 2 (now 1) for pool v100 and quota max 20 (now 12) of aliyun.com/gpu for root/vision.")
+		})
+	}
+}

@@ -36,13 +36,13 @@ func (l *Ledger) outlook(j *job) *Finding {
 		if j.placement != nil || l.unseen(j) {
 			return nil
 		}
-		return misfit(j, j.verdict)
+		return misfit(j, l.verdict(j))
 	}
 	p := l.live
 	fits := func(view *placement.View) bool { return view.Place(g) != nil }
 	switch {
 	case j.crowded && l.place(append(l.before(j.Job), j)).waiting != nil:
-		return misfit(j, j.verdict)
+		return misfit(j, l.verdict(j))
 	case fits(p.now):
 		f := l.grows(j, g)
 		j.settled = f == nil
@@ -71,9 +71,48 @@ func (l *Ledger) outlook(j *job) *Finding {
 		return l.waitsForQuota(j, g, verdict, limits)
 	}
 	if len(j.Pools) > 0 && j.placement == nil {
-		verdict = j.verdict
+		verdict = l.verdict(j)
 	}
 	return misfit(j, verdict)
+}
+
+// verdict is why a job does not fit on its pools, with what its quota says as well: a fix for
+// one of the two would not help. The quota is charged with all that stays in the cluster, and
+// with the jobs that come before it.
+func (l *Ledger) verdict(j *job) placement.Verdict {
+	g, limits := l.gang(j), l.limits()
+	if limits == nil || !limits.HasLeaf(g.Leaf) {
+		return j.verdict
+	}
+	occupants := slices.Clone(j.Occupants)
+	if l.live != nil {
+		for i := range occupants {
+			occupants[i].Leaf = "" // it is among what stays
+		}
+		occupants = append(occupants, l.live.charges()...)
+	}
+	view := viewOf(j.Nodes, occupants)
+	view.SetQuota(limits)
+	for _, before := range l.before(j.Job) {
+		if before.placement != nil {
+			view.Apply(l.gang(before), *before.placement)
+		}
+	}
+	limited, verdict := view.Plan(g).Verdict, j.verdict
+	byQuota := slices.DeleteFunc(limited.Reasons, func(r placement.Reason) bool { return r.Code != placement.OverQuota })
+	verdict.Reasons = slices.Concat(byQuota, verdict.Reasons)
+	verdict.Fit, verdict.Partial, verdict.Fixes = limited.Fit, limited.Partial, limited.Fixes
+	return verdict
+}
+
+// charges are what stays in the cluster as far as quota counts it: on no node.
+func (p *picture) charges() (pods []placement.Pod) {
+	for _, pod := range p.Pods {
+		if known, stays := p.certain.Pod(pod.ID); stays {
+			pods = append(pods, placement.Pod{ID: "charge of " + known.ID, Leaf: known.Leaf, Gang: known.Gang, Request: known.Request, Preemptible: known.Preemptible})
+		}
+	}
+	return pods
 }
 
 // grows says whom the scheduler would evict, once a job runs, for members beyond its minimum.

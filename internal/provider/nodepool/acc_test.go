@@ -1,6 +1,7 @@
 package nodepool_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-testing/config"
@@ -89,4 +90,40 @@ func TestPool(t *testing.T) {
 			return nil
 		},
 	})
+}
+
+// What is written and empty is what is left out: the cloud decides, in every later plan as well.
+func TestEmptySettings(t *testing.T) {
+	config := func(size int, settings string) string {
+		return fmt.Sprintf(`
+resource "gpuplan_node_pool" "v100" {
+  name          = "v100"
+  instance_type = "ecs.gn6v-c10g1.20xlarge"
+  size          = %d
+  mode          = "topology"
+  vswitch_ids   = ["vsw-1"]
+  %s
+}
+`, size, settings)
+	}
+	const empty = "security_group_ids = []\n key_pair = \"\"\n image_id = \"\"\n image_type = \"\"\n system_disk_category = \"\""
+	const written = "security_group_ids = [\"sg-1\"]\n key_pair = \"ops\"\n image_id = \"m-1\"\n image_type = \"AliyunLinux3\"\n system_disk_category = \"cloud_essd\""
+	unchanged := func(settings string) resource.TestStep {
+		return resource.TestStep{Config: config(1, settings), ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}}}
+	}
+	for name, before := range map[string]string{"from the beginning": empty, "of what was left out": "", "of what was written": written} {
+		t.Run(name, func(t *testing.T) {
+			acctest.StartCloud(t)
+			resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{
+				{Config: config(1, before)},
+				unchanged(empty),
+				unchanged(empty),
+				{Config: acctest.Forgotten(pool)},
+				{Config: config(1, empty), ResourceName: pool, ImportState: true, ImportStatePersist: true, ImportStateId: "v100"},
+				unchanged(empty),
+				{Config: config(2, empty)},
+				{Config: config(2, empty), ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}}},
+			}})
+		})
+	}
 }

@@ -101,7 +101,8 @@ func (m model) apply(ctx context.Context, spec acs.NodePoolSpec) (acs.NodePoolSp
 	spec.AutoScaling = acs.AutoScaling{}
 	diags.Append(m.VSwitchIDs.ElementsAs(ctx, &g.VSwitchIDs, false)...)
 	slices.Sort(g.VSwitchIDs)
-	if known(m.SecurityGroupIDs) {
+	if known(m.SecurityGroupIDs) && len(m.SecurityGroupIDs.Elements()) > 0 {
+		g.SecurityGroupIDs = nil
 		diags.Append(m.SecurityGroupIDs.ElementsAs(ctx, &g.SecurityGroupIDs, false)...)
 		slices.Sort(g.SecurityGroupIDs)
 	}
@@ -114,7 +115,7 @@ func (m model) apply(ctx context.Context, spec acs.NodePoolSpec) (acs.NodePoolSp
 		{m.ImageType, &g.ImageType},
 		{m.KeyPair, &g.KeyPair},
 	} {
-		if known(setting.value) {
+		if setting.value.ValueString() != "" {
 			*setting.to = setting.value.ValueString()
 		}
 	}
@@ -189,17 +190,9 @@ func (m *model) refresh(ctx context.Context, clusterID string, p acs.NodePool) d
 
 // refreshInstance takes over what the cloud decides when the user does not.
 func (m *model) refreshInstance(ctx context.Context, g acs.ScalingGroup) {
-	m.SecurityGroupIDs = types.SetNull(types.StringType)
-	if len(g.SecurityGroupIDs) > 0 {
-		m.SecurityGroupIDs, _ = types.SetValueFrom(ctx, types.StringType, g.SecurityGroupIDs) // strings always convert
-	}
-	text := func(s string) types.String {
-		if s == "" {
-			return types.StringNull()
-		}
-		return types.StringValue(s)
-	}
-	m.SystemDisk, m.ImageID, m.ImageType, m.KeyPair = text(g.SystemDiskCategory), text(g.ImageID), text(g.ImageType), text(g.KeyPair)
+	m.SecurityGroupIDs, _ = types.SetValueFrom(ctx, types.StringType, append([]string{}, g.SecurityGroupIDs...)) // strings always convert
+	m.SystemDisk, m.ImageID = types.StringValue(g.SystemDiskCategory), types.StringValue(g.ImageID)
+	m.ImageType, m.KeyPair = types.StringValue(g.ImageType), types.StringValue(g.KeyPair)
 	m.SystemDiskSize = types.Int64Null()
 	if g.SystemDiskSize != 0 {
 		m.SystemDiskSize = types.Int64Value(g.SystemDiskSize)

@@ -110,13 +110,14 @@ func (r *pool) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 	}
 }
 
-// addInstanceAttributes adds what the cloud decides when the user does not.
+// addInstanceAttributes adds what the cloud decides when the user does not, by writing nothing
+// or nothing but an empty value.
 func addInstanceAttributes(attributes map[string]schema.Attribute) {
-	keep := []planmodifier.String{stringplanmodifier.UseStateForUnknown()}
+	keep := []planmodifier.String{stringplanmodifier.UseStateForUnknown(), emptyIsUnset{}}
 	attributes["security_group_ids"] = schema.SetAttribute{
 		MarkdownDescription: "Security groups of the nodes. Default: the cluster's.",
 		Optional:            true, Computed: true, ElementType: types.StringType,
-		PlanModifiers: []planmodifier.Set{setplanmodifier.UseStateForUnknown()},
+		PlanModifiers: []planmodifier.Set{setplanmodifier.UseStateForUnknown(), emptyIsUnset{}},
 	}
 	attributes["system_disk_category"] = schema.StringAttribute{
 		MarkdownDescription: "Category of the system disk, such as `cloud_essd`. Default: the service's.",

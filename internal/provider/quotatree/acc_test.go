@@ -12,6 +12,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -246,16 +248,49 @@ func TestQuotaOfRunningJobs(t *testing.T) {
 		Steps: []resource.TestStep{
 			{Config: treeOf(total, quotas, "")},
 			{Config: treeOf(total, lower, ""), PlanOnly: true, PreConfig: func() { cloud.Put(t, pod) },
-				ExpectError: acctest.Saying("The plan lowers the maximum of aliyun.com/gpu for research/vision to 2, but running jobs use 4: default/trainer.")},
+				ExpectError: acctest.Saying("The plan lowers the maximum of aliyun.com/gpu for research/vision to 2, but 4 are in use by default/trainer.")},
 			{Config: treeOf(total, without, ""), PlanOnly: true,
 				ExpectError: acctest.Saying(`The plan removes the leaf "vision", to which running jobs are charged: default/trainer.`)},
 			{Config: treeOf(strings.Replace(total, `"aliyun.com/gpu" = "16"`, `"aliyun.com/gpu" = "3"`, 1), unlimited, ""), PlanOnly: true,
-				ExpectError: acctest.Saying("The plan lowers the maximum of aliyun.com/gpu for the whole tree to 3, but running jobs use 4: default/trainer.")},
+				ExpectError: acctest.Saying("The plan lowers the maximum of aliyun.com/gpu for the whole tree to 3, but 4 are in use by default/trainer.")},
 			{Config: treeOf(total, lower, "allow_disruption = true")},
 			{Config: treeOf(total, limits("3"), "")}, // raised, though not enough: it takes nothing away
 			{Config: treeOf(total, unlimited, "")},
 			{Config: treeOf(total, limits("0"), ""), PlanOnly: true,
-				ExpectError: acctest.Saying("The plan lowers the maximum of aliyun.com/gpu for research/vision to 0, but running jobs use 4: default/trainer.")},
+				ExpectError: acctest.Saying("The plan lowers the maximum of aliyun.com/gpu for research/vision to 0, but 4 are in use by default/trainer.")},
+		},
+	})
+}
+
+// Everything counts that the scheduler charges to a leaf: pods of its namespaces that are of no job, as well.
+func TestQuotaOfOtherPods(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	installKind(t, cloud)
+	plain := func(namespace, name string, labels map[string]string) *corev1.Pod {
+		return &corev1.Pod{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
+			Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{"cpu": resourceapi.MustParse("3"), "memory": resourceapi.MustParse("2Gi")},
+			}}}},
+			Status: corev1.PodStatus{Phase: corev1.PodRunning},
+		}
+	}
+	limits := func(cpu, memory string) string {
+		return `web = { namespaces = ["web"], max = { cpu = "` + cpu + `", memory = "` + memory + `" } }`
+	}
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps: []resource.TestStep{
+			{Config: treeOf(total, limits("20", "20Gi"), "")},
+			{Config: treeOf(total, limits("8", "20Gi"), ""), PlanOnly: true, PreConfig: func() {
+				cloud.Put(t, plain("web", "a", nil))
+				cloud.Put(t, plain("web", "b", nil))
+				cloud.Put(t, plain("elsewhere", "c", map[string]string{contract.QuotaLabel: "web"}))
+				cloud.Put(t, plain("elsewhere", "d", nil))
+			}, ExpectError: acctest.Saying("The plan lowers the maximum of cpu for web to 8, but 9 are in use by elsewhere/c, web/a, web/b.")},
+			{Config: treeOf(total, limits("20", "5Gi"), ""), PlanOnly: true,
+				ExpectError: acctest.Saying("The plan lowers the maximum of memory for web to 5Gi, but 6Gi are in use by elsewhere/c, web/a, web/b.")},
+			{Config: treeOf(total, limits("9", "6Gi"), "")},
 		},
 	})
 }

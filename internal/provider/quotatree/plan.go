@@ -104,7 +104,8 @@ func (r *tree) checkSecond(ctx context.Context) (diags diag.Diagnostics) {
 	return diags
 }
 
-// checkUsage names the running jobs that would be over their quota.
+// checkUsage names who would be over the quota: of a leaf that goes away, the running jobs; of a
+// maximum, all pods that the scheduler charges to it, jobs or not.
 func (r *tree) checkUsage(ctx context.Context, before, spec quota.Spec, tree *quota.Tree) (diags diag.Diagnostics) {
 	snapshot, err := r.session.Snapshot(ctx)
 	if r.session.NotChecked(err, &diags) {
@@ -118,14 +119,17 @@ func (r *tree) checkUsage(ctx context.Context, before, spec quota.Spec, tree *qu
 	if err != nil {
 		return nil // somebody broke the live tree; the change repairs it
 	}
-	pods := running.Pods(snapshot.Pods)
-	charge(pods, old)
+	jobs, all := running.Pods(snapshot.Pods), running.All(snapshot.Pods)
+	charge(jobs, old)
+	charge(all, tree)
 	// What the same plan deletes, suspends or replaces gives back what it uses.
 	lost := func(stays func(job string) bool) []ledger.Finding {
-		remaining := slices.DeleteFunc(slices.Clone(pods), func(p running.Pod) bool {
-			return r.session.Owns(p.Object.Labels) && !stays(p.Owner)
-		})
-		return append(orphaned(remaining, tree), exceeded(remaining, before, spec, tree)...)
+		remaining := func(pods []running.Pod) []running.Pod {
+			return slices.DeleteFunc(slices.Clone(pods), func(p running.Pod) bool {
+				return r.session.Owns(p.Object.Labels) && !stays(p.Owner)
+			})
+		}
+		return append(orphaned(remaining(jobs), tree), exceeded(remaining(all), before, spec, tree)...)
 	}
 	for _, f := range r.session.Ledger.CutQuota(lost) {
 		diags.Append(diag.WithPath(path.Root("quotas"), session.Diagnostic(f)))
@@ -153,7 +157,7 @@ func orphaned(pods []running.Pod, tree *quota.Tree) (findings []ledger.Finding) 
 		owners := running.Owners(byLeaf[leaf])
 		findings = append(findings, ledger.Cut("leaf "+leaf, "Quota leaf is in use", fmt.Sprintf(
 			"The plan removes the leaf %q, to which running jobs are charged: %s. Remove the jobs as well, wait until they have finished, keep the leaf, or set allow_disruption = true.",
-			leaf, strings.Join(owners, ", ")), owners))
+			leaf, some(owners)), owners))
 	}
 	return findings
 }
@@ -174,8 +178,8 @@ func exceeded(pods []running.Pod, before, spec quota.Spec, tree *quota.Tree) (fi
 			}
 			owners := running.Owners(below)
 			findings = append(findings, ledger.Cut(at.AtMapKey(name).String(), "Quota is in use", fmt.Sprintf(
-				"The plan lowers the maximum of %s for %s to %d, but running jobs use %d%s: %s. Remove some as well, wait until they have finished, choose at least %d, or set allow_disruption = true.",
-				name, what, now.Max[name], used, unit(name), strings.Join(owners, ", "), used), owners))
+				"The plan lowers the maximum of %s for %s to %s, but %s are in use by %s. Remove some as well, wait until they have finished, choose a maximum that holds them, or set allow_disruption = true.",
+				name, what, quota.Format(name, now.Max[name]), quota.Format(name, used), some(owners)), owners))
 		}
 	}
 	inTree := slices.DeleteFunc(slices.Clone(pods), func(p running.Pod) bool { return !charged.HasLeaf(p.Leaf) })
@@ -198,6 +202,17 @@ func isBelow(tree *quota.Tree, key, leaf string) bool {
 	at := tree.Path(leaf)
 	top := quota.RootName + "/" + key
 	return at == top || strings.HasPrefix(at, top+"/")
+}
+
+// mostNamed is how many of those who use a quota a text names.
+const mostNamed = 10
+
+// some names the first of a list, and says how many more there are.
+func some(names []string) string {
+	if more := len(names) - mostNamed; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:mostNamed], ", "), more)
+	}
+	return strings.Join(names, ", ")
 }
 
 // unit says what the amounts of a resource in a text count, where that is not plain.

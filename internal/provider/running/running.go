@@ -15,7 +15,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
-// Pod is a pod that holds GPUs of a node, or belongs to a job that may do so.
+// Pod is a pod that holds resources of a node.
 type Pod struct {
 	placement.Pod
 	// Owner is "namespace/name" of the training job, else of the gang, else of the pod.
@@ -27,11 +27,18 @@ type Pod struct {
 // Pods keeps the pods that hold GPUs, on any node, and those of training jobs and gangs
 // without any: a job that loses its launcher fails.
 func Pods(objects []corev1.Pod) []Pod {
+	return slices.DeleteFunc(All(objects), func(p Pod) bool {
+		return p.Request.Mode == placement.ModeNone && p.Gang == "" && p.Object.Labels[contract.JobNameLabel] == ""
+	})
+}
+
+// All keeps the pods that hold any resources of a node.
+func All(objects []corev1.Pod) []Pod {
 	var pods []Pod
 	for i := range objects {
 		object := &objects[i]
 		translated, ok := inventory.Pod(object)
-		if !ok || translated.Request.Mode == placement.ModeNone && translated.Gang == "" && object.Labels[contract.JobNameLabel] == "" {
+		if !ok {
 			continue
 		}
 		owner := object.Namespace + "/" + object.Name

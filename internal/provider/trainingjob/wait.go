@@ -3,6 +3,8 @@ package trainingjob
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/hashicorp/terraform-plugin-log/tflog"
@@ -49,19 +51,28 @@ func (r *trainingJob) wait(ctx context.Context, client *kube.Client, spec job.Sp
 		func(status string) {
 			tflog.Info(ctx, "waiting for the job", map[string]any{"job": spec.ID(), "status": status})
 		})
-	if reason := refusals.reason(); err != nil && reason != "" {
-		err = fmt.Errorf("%w; the job's operator says: %s", err, reason)
+	if err == nil {
+		return obj, nil
 	}
-	if reason := pods.reason(); err != nil && reason != "" {
-		err = fmt.Errorf("%w; the scheduler says: %s", err, reason)
+	reasons := []said{{"the job's operator says", refusals.reason()}, {"the scheduler says", pods.reason()}, {"the job queue says", unit.standing()}}
+	if pods.ignored() {
+		reasons = append(reasons, said{"no scheduler has looked at its pods, which ask for " + spec.SchedulerName, "is that one installed, and does it run?"})
 	}
-	if err != nil && pods.ignored() {
-		err = fmt.Errorf("%w; no scheduler has looked at its pods, which ask for %s: is that one installed, and does it run?", err, spec.SchedulerName)
+	return obj, because(err, reasons)
+}
+
+// said is what somebody says about a job.
+type said struct{ who, what string }
+
+// because adds to an error what is said about it: nothing twice, since one repeats another.
+func because(err error, reasons []said) error {
+	for i, r := range reasons {
+		repeated := slices.ContainsFunc(reasons[i+1:], func(other said) bool { return strings.Contains(other.what, r.what) })
+		if text := strings.TrimSuffix(r.what, "."); text != "" && !repeated && !strings.Contains(err.Error(), text) {
+			err = fmt.Errorf("%w; %s: %s", err, r.who, text)
+		}
 	}
-	if standing := unit.standing(); err != nil && standing != "" {
-		err = fmt.Errorf("%w; the job queue says: %s", err, standing)
-	}
-	return obj, err
+	return err
 }
 
 // reached is the condition of the wait.

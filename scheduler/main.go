@@ -36,7 +36,6 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 	schedulerconfig "k8s.io/kubernetes/cmd/kube-scheduler/app/config"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
-	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -45,6 +44,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/bypass"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain/endpoint"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/hooks"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/allocate"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/gang"
@@ -149,17 +149,15 @@ func run(ctx context.Context, args []string) error {
 		}
 	}
 	if gangs != nil {
-		scheduler.FailureHandler = gangs.Failures(scheduler.FailureHandler)
+		hooks.OnFailure(scheduler, gangs.Failures)
 		custom, err := dynamic.NewForConfig(config.KubeConfig)
 		if err != nil {
 			return fmt.Errorf("set up the client for custom resources: %w", err)
 		}
 		clients := repair.Clients{Kube: config.Client, Dynamic: custom, Events: config.EventBroadcaster.NewRecorder(contract.SchedulerName)}
 		go giveBack(ctx, gangs.Synced)
-		// The first pod is asked for when this scheduler begins to lead.
 		var led sync.Once
-		next := scheduler.NextPod
-		scheduler.NextPod = func(logger klog.Logger) (*framework.QueuedPodInfo, error) {
+		hooks.BeforeNextPod(scheduler, func() {
 			gangs.Lead()
 			led.Do(func() {
 				meter.Lead()
@@ -170,8 +168,7 @@ func run(ctx context.Context, args []string) error {
 			if allocations != nil {
 				allocations.Wait(ctx)
 			}
-			return next(logger)
-		}
+		})
 	}
 	return app.Run(ctx, config, scheduler)
 }

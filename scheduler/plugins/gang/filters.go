@@ -23,13 +23,6 @@ import (
 // sweepers bounds how many nodes are looked at at a time.
 const sweepers = 16
 
-// handle is the framework as the plugin uses it. Running PreFilter is not among what the
-// framework offers to plugins by its interface, but what it hands to them can do it.
-type handle interface {
-	fwk.Handle
-	RunPreFilterPlugins(ctx context.Context, state fwk.CycleState, pod *corev1.Pod) (*fwk.PreFilterResult, *fwk.Status, sets.Set[string])
-}
-
 // refusals are what other plugins refuse of nodes for members of a role, or of several
 // together, whose names are joined then. What a gang remembers is never changed, but replaced.
 type refusals map[string]map[string]refusal

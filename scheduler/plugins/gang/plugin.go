@@ -19,6 +19,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/hooks"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 )
 
@@ -28,7 +29,7 @@ const Name = "GPUPlanGang"
 // Plugin is the gang plugin. Its lock is never held while the framework is called:
 // the framework calls PreEnqueue under its queue's lock.
 type Plugin struct {
-	handle handle
+	handle hooks.Handle
 	cache  *inventory.Cache
 	client dynamic.Interface
 	meter  *metrics.Metrics
@@ -83,9 +84,9 @@ var (
 // New returns the plugin of a profile. It makes the cache follow the cluster, so a
 // scheduler may have one profile with it.
 func New(ctx context.Context, cache *inventory.Cache, meter *metrics.Metrics, framework fwk.Handle, args Args) (*Plugin, error) {
-	handle, ok := framework.(handle)
-	if !ok {
-		return nil, fmt.Errorf("%s: this framework cannot run PreFilter plugins for a rehearsal", Name)
+	handle, err := hooks.HandleOf(framework)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", Name, err)
 	}
 	client, err := dynamic.NewForConfig(handle.KubeConfig())
 	if err != nil {
@@ -111,7 +112,7 @@ func New(ctx context.Context, cache *inventory.Cache, meter *metrics.Metrics, fr
 	return p, nil
 }
 
-func newPlugin(cache *inventory.Cache, meter *metrics.Metrics, handle handle, client dynamic.Interface) *Plugin {
+func newPlugin(cache *inventory.Cache, meter *metrics.Metrics, handle hooks.Handle, client dynamic.Interface) *Plugin {
 	return &Plugin{
 		handle: handle,
 		cache:  cache,

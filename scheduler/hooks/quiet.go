@@ -1,8 +1,7 @@
-package gang
+package hooks
 
 import (
 	"context"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -13,31 +12,12 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/util"
 )
 
-// FailureHandler is what kube-scheduler does about a pod whose attempt has failed.
-type FailureHandler = func(context.Context, framework.Framework, *framework.QueuedPodInfo, *fwk.Status, *fwk.NominatingInfo, time.Time)
-
-// Failures returns a failure handler in the place of kube-scheduler's. That writes an event
-// and a condition for each attempt of each pod. For a planned pod that is refused, the plugin
-// itself says why its gang waits, once for each reason; all else is kube-scheduler's.
-func (p *Plugin) Failures(handle FailureHandler) FailureHandler {
-	return func(ctx context.Context, profile framework.Framework, info *framework.QueuedPodInfo, status *fwk.Status, nominating *fwk.NominatingInfo, start time.Time) {
-		pod := info.Pod
-		key, planned := p.cache.PlanKey(pod)
-		if !planned || p.cache.Standing(key, pod.UID).Late {
-			handle(ctx, profile, info, status, nominating, start)
-			return
-		}
-		if status.IsRejected() {
-			handle(ctx, &quiet{profile, ctx}, info, status, nominating, start)
-			p.news.add(key)
-			return
-		}
-		handle(ctx, profile, info, status, nominating, start)
-		p.news.add(key, pod.UID)
-	}
+// Quiet is a profile whose failure handler writes nothing but a pod's nominated node: no
+// event and no condition.
+func Quiet(ctx context.Context, profile framework.Framework) framework.Framework {
+	return &quiet{profile, ctx}
 }
 
-// quiet is a framework whose failure handler writes nothing but a pod's nominated node.
 type quiet struct {
 	framework.Framework
 	ctx context.Context

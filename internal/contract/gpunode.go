@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -39,8 +40,44 @@ type GPUNodeStatus struct {
 	// PCIeLinks is the PCIe path hidden under NVLinks, same form.
 	PCIeLinks []string  `json:"pcieLinks,omitempty"`
 	NICs      []NICInfo `json:"nics,omitempty"`
+	// BootID is another one after each boot of the machine, "" when unknown.
+	BootID string `json:"bootID,omitempty"`
+	// Agent is who publishes.
+	Agent *AgentInfo `json:"agent,omitempty"`
 	// Conditions has the type [ConditionReady].
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// AgentInfo is the process of the node agent that publishes a GPUNode.
+type AgentInfo struct {
+	// Instance is another one for each process.
+	Instance string `json:"instance"`
+	Version  string `json:"version,omitempty"`
+	// Started is when the process started: of two, the later one publishes.
+	Started metav1.Time `json:"started"`
+	// Heartbeat is when the status was written last, at least every [HeartbeatInterval].
+	Heartbeat metav1.Time `json:"heartbeat"`
+}
+
+const (
+	// HeartbeatInterval is how often an agent writes when nothing changes.
+	HeartbeatInterval = 10 * time.Minute
+	// HeartbeatLimit is how old a heartbeat may be: two were missed, and time to write one.
+	HeartbeatLimit = 25 * time.Minute
+)
+
+// Doubt says why nothing may be placed by what was published, "" when it may: the agent
+// cannot read the cards, or is silent.
+func (s GPUNodeStatus) Doubt(now time.Time) string {
+	for _, c := range s.Conditions {
+		if c.Type == ConditionReady && c.Status == metav1.ConditionUnknown {
+			return "the node agent cannot read the cards: " + c.Message
+		}
+	}
+	if s.Agent != nil && now.Sub(s.Agent.Heartbeat.Time) > HeartbeatLimit {
+		return "the node agent is silent since " + s.Agent.Heartbeat.UTC().Format(time.RFC3339)
+	}
+	return ""
 }
 
 // CardInfo is one card.
@@ -51,10 +88,35 @@ type CardInfo struct {
 	NUMANode    int    `json:"numaNode"`
 	CPUAffinity string `json:"cpuAffinity,omitempty"`
 	PCIBusID    string `json:"pciBusID,omitempty"`
-	// Health is [Healthy] or [Unhealthy]; Reason and Since say why and since when for the latter.
+	// Health is [Healthy] or [Unhealthy]; Reason says why for the latter, and what the
+	// card is under suspicion of, in the order of Faults. Since is when it became unhealthy.
 	Health string       `json:"health"`
 	Reason string       `json:"reason,omitempty"`
 	Since  *metav1.Time `json:"since,omitempty"`
+	// State is the agent's: Healthy, Suspect, Unhealthy or Recovering; "" when simulated.
+	State string `json:"state,omitempty"`
+	// Faults are all that speaks against the card, the worst first.
+	Faults []CardFault `json:"faults,omitempty"`
+	// NVLinks are the active ones, of MaxNVLinks that the card once had.
+	NVLinks    int `json:"nvlinks,omitempty"`
+	MaxNVLinks int `json:"maxNVLinks,omitempty"`
+	// PCIe is the card's connection, as in "gen4 x16", and BestPCIe what it could be.
+	PCIe     string `json:"pcie,omitempty"`
+	BestPCIe string `json:"bestPCIe,omitempty"`
+	// MIG tells that the card is split into MIG devices.
+	MIG bool `json:"mig,omitempty"`
+	// Fabric is how far the card has joined its NVSwitch fabric, "" without one.
+	Fabric string `json:"fabric,omitempty"`
+}
+
+// CardFault is one thing that speaks against a card.
+type CardFault struct {
+	// Code names the fault for programs: "XID79", "RowRemapFailed".
+	Code string `json:"code"`
+	// Class is what it does, and how it ends: Warning, Failing, NeedsReset, Broken.
+	Class   string      `json:"class"`
+	Message string      `json:"message"`
+	Since   metav1.Time `json:"since"`
 }
 
 // NICInfo is one network device with its path class to each card, in card order.

@@ -186,6 +186,8 @@ const (
 	GPUNodeVersion  = "v1alpha1"
 	GPUNodeKind     = "GPUNode"
 	GPUNodeResource = "gpunodes"
+	// GPUsReadyCondition of a Node repeats the GPUNode's [ConditionReady].
+	GPUsReadyCondition = "GPUsReady"
 	// TopologyConfigMapNodeLabel on the ConfigMap mirror in kube-system names the node;
 	// the mirror also carries NodeModeLabel=topology, by which arena finds it.
 	TopologyConfigMapNodeLabel = "nodename"

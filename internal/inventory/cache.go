@@ -167,6 +167,18 @@ func (c *Cache) SetGPUNode(hardware *contract.GPUNode) (Change, error) {
 	return change, err
 }
 
+// HeartbeatDue looks again at a node whose agent should have been heard of by now: a node
+// with a silent agent offers no cards.
+func (c *Cache) HeartbeatDue(name string) (Change, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state, ok := c.nodes[name]
+	if !ok {
+		return Change{}, nil
+	}
+	return c.show(state)
+}
+
 // RemoveGPUNode forgets the published hardware of a node.
 func (c *Cache) RemoveGPUNode(name string) (Change, error) {
 	c.mu.Lock()

@@ -3,6 +3,7 @@ package inventory
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -133,9 +134,16 @@ func (t *tables) hardwareOf(object any) (any, error) {
 		klog.Background().Error(err, "Cannot read hardware", "node", source.GetName())
 		hardware.Status = contract.GPUNodeStatus{}
 	}
+	conditions, agent := hardware.Status.Conditions, hardware.Status.Agent
 	status, err := t.share(hardware.Status)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", contract.GPUNodeKind, source.GetName(), err)
+	}
+	if slices.ContainsFunc(conditions, func(c metav1.Condition) bool { return c.Status == metav1.ConditionUnknown }) {
+		status.Conditions = conditions
+	}
+	if agent != nil {
+		status.Agent = &contract.AgentInfo{Heartbeat: agent.Heartbeat}
 	}
 	return &contract.GPUNode{
 		ObjectMeta: metav1.ObjectMeta{Name: source.GetName(), ResourceVersion: source.GetResourceVersion()},
@@ -143,8 +151,13 @@ func (t *tables) hardwareOf(object any) (any, error) {
 	}, nil
 }
 
+// setHardware takes in hardware, and looks at it again when its agent has not been heard
+// of for too long.
 func (f *follower) setHardware(hardware *contract.GPUNode) {
 	f.report(f.cache.SetGPUNode(hardware))
+	if agent := hardware.Status.Agent; agent != nil {
+		time.AfterFunc(time.Until(agent.Heartbeat.Add(contract.HeartbeatLimit+time.Second)), func() { f.report(f.cache.HeartbeatDue(hardware.Name)) })
+	}
 }
 
 func (f *follower) removeHardware(hardware *contract.GPUNode) {

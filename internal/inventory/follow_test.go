@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -59,4 +60,28 @@ func TestEqualHardwareIsKeptOnce(t *testing.T) {
 	assert.Same(t, &a.Status.Cards[0], &b.Status.Cards[0])
 	assert.Equal(t, contract.Unhealthy, faulty.Status.Cards[0].Health)
 	assert.Equal(t, contract.Healthy, a.Status.Cards[0].Health)
+}
+
+// What makes the cards of one node doubtful is kept beside the hardware that it shares.
+func TestDoubtIsKeptBesideSharedHardware(t *testing.T) {
+	known := new(tables)
+	read := func(node, ready, heartbeat string) *contract.GPUNode {
+		converted, err := known.hardwareOf(&unstructured.Unstructured{Object: map[string]any{
+			"metadata": map[string]any{"name": node},
+			"status": map[string]any{
+				"cards":      []any{map[string]any{"index": int64(0), "health": contract.Healthy}},
+				"conditions": []any{map[string]any{"type": contract.ConditionReady, "status": ready, "message": "gone"}},
+				"agent":      map[string]any{"instance": node, "started": heartbeat, "heartbeat": heartbeat},
+			},
+		}})
+		require.NoError(t, err)
+		return converted.(*contract.GPUNode)
+	}
+	const at = "2026-01-02T03:00:00Z"
+	now := time.Date(2026, 1, 2, 3, 5, 0, 0, time.UTC)
+	fine, unreadable := read("a", "True", at), read("b", "Unknown", at)
+	assert.Same(t, &fine.Status.Cards[0], &unreadable.Status.Cards[0])
+	assert.Empty(t, fine.Status.Doubt(now))
+	assert.Equal(t, "the node agent cannot read the cards: gone", unreadable.Status.Doubt(now))
+	assert.Equal(t, "the node agent is silent since "+at, fine.Status.Doubt(now.Add(contract.HeartbeatLimit)))
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -117,9 +118,12 @@ func (t *tables) of(m gpu.Machine) (*gpu.Table, error) {
 // share returns a status, the same one for equal hardware, without what nobody reads
 // here and what only tells two equal machines apart.
 func (t *tables) share(s contract.GPUNodeStatus) (contract.GPUNodeStatus, error) {
-	s.Conditions, s.DriverVersion = nil, ""
-	for i := range s.Cards {
-		s.Cards[i].UUID, s.Cards[i].PCIBusID, s.Cards[i].Since = "", "", nil
+	s.Conditions, s.DriverVersion, s.BootID, s.Agent = nil, "", "", nil
+	for i, card := range s.Cards {
+		s.Cards[i] = contract.CardInfo{
+			Index: card.Index, MemoryMiB: card.MemoryMiB, NUMANode: card.NUMANode, CPUAffinity: card.CPUAffinity,
+			Health: card.Health, Reason: card.Reason, MIG: card.MIG,
+		}
 	}
 	key, err := json.Marshal(s)
 	if err != nil {
@@ -144,6 +148,7 @@ func machineOf(n *corev1.Node, hw *contract.GPUNode) (m gpu.Machine, ok bool, er
 		if err != nil {
 			return gpu.Machine{}, false, fmt.Errorf("%s %s: %w", contract.GPUNodeKind, hw.Name, err)
 		}
+		exclude(&m, n, hw.Status)
 		return m, len(m.Cards) > 0, nil
 	}
 	if m, ok = catalog.Machine(n.Labels[contract.InstanceTypeLabel]); ok {
@@ -152,6 +157,26 @@ func machineOf(n *corev1.Node, hw *contract.GPUNode) (m gpu.Machine, ok bool, er
 	m = countedMachine(n)
 	return m, len(m.Cards) > 0, nil
 }
+
+// exclude marks the cards that must not be used though none of their own faults says so:
+// all of them when the node agent cannot vouch for them, and those that are split into MIG
+// devices where the node offers whole cards.
+func exclude(m *gpu.Machine, n *corev1.Node, status contract.GPUNodeStatus) {
+	doubt := status.Doubt(time.Now())
+	for i := range m.Cards {
+		card := &m.Cards[i]
+		switch {
+		case card.Unhealthy != "":
+		case doubt != "":
+			card.Unhealthy = doubt
+		case status.Cards[i].MIG && modeOf(n) != modeMIG:
+			card.Unhealthy = "the card is split into MIG devices, and the node offers whole cards"
+		}
+	}
+}
+
+// modeMIG is the mode of nodes that offer MIG devices, which nothing here places.
+const modeMIG placement.Mode = "mig"
 
 // countedMachine describes as many cards as the node counts, without links between them.
 func countedMachine(n *corev1.Node) gpu.Machine {

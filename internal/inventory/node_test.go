@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -129,5 +130,48 @@ func TestHeadroomOfSharedCards(t *testing.T) {
 		node, err := Node(n, nil)
 		require.NoError(t, err)
 		assert.Equal(t, want, node.HeadroomMiB, "%d GiB", offered)
+	}
+}
+
+// Whether the agent can vouch for its cards decides whether they are offered.
+func TestHardwareThatNobodyVouchesFor(t *testing.T) {
+	heartbeat := func(age time.Duration) *contract.AgentInfo {
+		return &contract.AgentInfo{Heartbeat: metav1.NewTime(time.Now().Add(-age))}
+	}
+	for name, test := range map[string]struct {
+		spoil  func(*contract.GPUNodeStatus, *corev1.Node)
+		usable int
+		says   string
+	}{
+		"all is well":      {func(*contract.GPUNodeStatus, *corev1.Node) {}, 2, ""},
+		"an old publisher": {func(s *contract.GPUNodeStatus, _ *corev1.Node) { s.Agent = nil }, 2, ""},
+		"the driver is gone": {func(s *contract.GPUNodeStatus, _ *corev1.Node) {
+			s.Conditions = []metav1.Condition{{Type: contract.ConditionReady, Status: metav1.ConditionUnknown, Message: "driver not loaded"}}
+		}, 0, "the node agent cannot read the cards: driver not loaded"},
+		"a heartbeat was missed": {func(s *contract.GPUNodeStatus, _ *corev1.Node) { s.Agent = heartbeat(15 * time.Minute) }, 2, ""},
+		"the agent is silent":    {func(s *contract.GPUNodeStatus, _ *corev1.Node) { s.Agent = heartbeat(26 * time.Minute) }, 0, "the node agent is silent since"},
+		"a card in MIG mode":     {func(s *contract.GPUNodeStatus, _ *corev1.Node) { s.Cards[1].MIG = true }, 1, "split into MIG devices"},
+		"MIG mode where it belongs": {func(s *contract.GPUNodeStatus, n *corev1.Node) {
+			s.Cards[1].MIG = true
+			n.Labels[contract.NodeModeLabel] = "mig"
+		}, 2, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{contract.NodeModeLabel: "topology"}}}
+			n.Status.Allocatable = corev1.ResourceList{contract.ResourceTopologyCard: resource.MustParse("2"), contract.ResourceCardMemory: resource.MustParse("2")}
+			hardware := &contract.GPUNode{ObjectMeta: n.ObjectMeta, Status: contract.GPUNodeStatus{
+				Links: []string{"X SYS", "SYS X"}, Agent: heartbeat(0),
+				Cards: []contract.CardInfo{{Index: 0, Health: contract.Healthy}, {Index: 1, Health: contract.Healthy}},
+			}}
+			test.spoil(&hardware.Status, n)
+			node, err := Node(n, hardware)
+			require.NoError(t, err)
+			m := node.Cards.Machine()
+			assert.Equal(t, test.usable, m.Healthy().Len())
+			assert.Contains(t, m.Cards[1].Unhealthy, test.says)
+			if test.says == "" {
+				assert.Empty(t, m.Cards[1].Unhealthy)
+			}
+		})
 	}
 }

@@ -9,23 +9,27 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cluster"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/health"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/metrics"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/nvml"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/simulated"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/topology"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/watchdog"
 )
 
 func main() {
@@ -50,6 +54,18 @@ type settings struct {
 	hardwareDir    string
 	interval       time.Duration
 	metricsAddress string
+	healthAddress  string
+}
+
+// healthPort is the port of /healthz where the address of the pod is known.
+const healthPort = "9401"
+
+// defaultHealthAddress is where the liveness probe of the manifest asks.
+func defaultHealthAddress() string {
+	if ip := os.Getenv("POD_IP"); ip != "" {
+		return net.JoinHostPort(ip, healthPort)
+	}
+	return ""
 }
 
 func parse(args []string, output io.Writer) (settings, error) {
@@ -61,6 +77,7 @@ func parse(args []string, output io.Writer) (settings, error) {
 		"folder with one description <node>.json per simulated node, which takes the place of this machine's NVML (environment: GPUPLAN_HARDWARE_DIR)")
 	flags.DurationVar(&s.interval, "interval", 30*time.Second, "how often to look at the hardware when nothing is reported")
 	flags.StringVar(&s.metricsAddress, "metrics-addr", "", `address on which to serve /metrics, for example ":9400"; none by default`)
+	flags.StringVar(&s.healthAddress, "health-addr", defaultHealthAddress(), "address on which to serve /healthz for a liveness probe; by default port "+healthPort+" of the pod's address (environment: POD_IP), else none")
 	if err := flags.Parse(args); err != nil {
 		return settings{}, err
 	}
@@ -93,16 +110,33 @@ func run(ctx context.Context, args []string, output io.Writer) error {
 	broadcaster := record.NewBroadcaster()
 	defer broadcaster.Shutdown()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.Typed.CoreV1().Events("")})
-	agent := &topology.Agent{
-		Client:  client,
-		Events:  broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: contract.NodeAgentName}),
-		Metrics: metrics.New(), Log: log, Now: time.Now, Interval: s.interval,
-	}
-	if s.metricsAddress == "" {
-		return publish(ctx, agent, s)
+	followed := s.nodeName
+	if s.hardwareDir != "" {
+		followed = "" // all simulated nodes
 	}
 	ctx, stop := context.WithCancelCause(ctx)
-	go func() { stop(agent.Metrics.Serve(ctx, s.metricsAddress)) }()
+	defer stop(nil)
+	nodes, err := cluster.Start(ctx, client.Dynamic, followed)
+	if err != nil {
+		return err
+	}
+	agent := &topology.Agent{
+		Client: client, Nodes: nodes,
+		Events:  broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: contract.NodeAgentName}),
+		Metrics: metrics.New(), Alive: new(watchdog.Alive), Log: log, Now: time.Now, Interval: s.interval,
+		Instance: string(uuid.NewUUID()), Version: version, Started: time.Now(),
+	}
+	for address, serve := range map[string]func(context.Context, string) error{
+		s.metricsAddress: agent.Metrics.Serve, s.healthAddress: agent.Alive.Serve,
+	} {
+		if address != "" {
+			go func() {
+				if err := serve(ctx, address); err != nil {
+					stop(err)
+				}
+			}()
+		}
+	}
 	if err := publish(ctx, agent, s); err != nil {
 		return err
 	}

@@ -33,9 +33,14 @@ func TestParse(t *testing.T) {
 	assert.True(t, errors.Is(err, flag.ErrHelp))
 
 	t.Setenv("NODE_NAME", "from-env")
+	t.Setenv("POD_IP", "")
 	s, err := parse([]string{"--interval=5s"}, io.Discard)
 	require.NoError(t, err)
 	assert.Equal(t, settings{nodeName: "from-env", interval: 5 * time.Second}, s)
+	t.Setenv("POD_IP", "fd00::1")
+	s, err = parse(nil, io.Discard)
+	require.NoError(t, err)
+	assert.Equal(t, "[fd00::1]:9401", s.healthAddress, "where the manifest's liveness probe asks")
 }
 
 func TestRunNeedsACluster(t *testing.T) {

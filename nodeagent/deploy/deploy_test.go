@@ -9,8 +9,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -56,6 +58,9 @@ func TestObjects(t *testing.T) {
 	assert.Equal(t, contract.NodeAgentName, container.Name)
 	assert.Equal(t, "example.com/agent:1", container.Image)
 	assert.Empty(t, container.Args)
+	require.NotNil(t, container.LivenessProbe, "an agent that hangs is restarted")
+	assert.Equal(t, 9401, container.LivenessProbe.HTTPGet.Port.IntValue())
+	assert.True(t, slices.ContainsFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == "POD_IP" }), "without it the agent does not answer")
 	terms := ds.Spec.Template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	assert.Equal(t, contract.NodeModeLabel, terms[0].MatchExpressions[0].Key)
 }
@@ -91,12 +96,26 @@ func TestCRDMatchesTheContract(t *testing.T) {
 	status := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["status"].Properties
 	full := contract.GPUNodeStatus{
 		Wiring: "w", Model: "m", DriverVersion: "1", NVLinkGBps: "25", PCIeGeneration: 3, NVSwitch: true, NoP2P: true,
-		Cards: []contract.CardInfo{{}}, Links: []string{"X"}, PCIeLinks: []string{"X"}, NICs: []contract.NICInfo{{Name: "e0"}},
+		BootID: "b", Agent: &contract.AgentInfo{Version: "v"}, Cards: []contract.CardInfo{{
+			UUID: "u", MemoryMiB: 1, CPUAffinity: "0", PCIBusID: "0", Reason: "r", Since: &metav1.Time{}, State: "s", NVLinks: 1, MaxNVLinks: 1,
+			PCIe: "p", BestPCIe: "p", MIG: true, Fabric: "f", Faults: []contract.CardFault{{}},
+		}}, Links: []string{"X"}, PCIeLinks: []string{"X"}, NICs: []contract.NICInfo{{Name: "e0"}},
 	}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&full)
 	require.NoError(t, err)
-	for field := range fields {
-		assert.Contains(t, status, field, "the API server would drop it")
+	card := fields["cards"].([]any)[0].(map[string]any)
+	for at, test := range map[string]struct {
+		fields map[string]any
+		schema map[string]apiextensionsv1.JSONSchemaProps
+	}{
+		"status": {fields, status},
+		"agent":  {fields["agent"].(map[string]any), status["agent"].Properties},
+		"card":   {card, status["cards"].Items.Schema.Properties},
+		"fault":  {card["faults"].([]any)[0].(map[string]any), status["cards"].Items.Schema.Properties["faults"].Items.Schema.Properties},
+	} {
+		for field := range test.fields {
+			assert.Contains(t, test.schema, field, "the API server would drop it from the %s", at)
+		}
 	}
 }
 

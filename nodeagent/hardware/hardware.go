@@ -4,6 +4,7 @@ package hardware
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 )
@@ -11,47 +12,118 @@ import (
 // Source reads the cards of one machine. Its methods may be called from different goroutines.
 type Source interface {
 	// Read returns the cards as they are now. A card that cannot be read is in the
-	// reading with its reason; an error means that the machine as a whole cannot be read.
+	// reading with a signal; an error means that the machine as a whole cannot be read.
 	Read(ctx context.Context) (Reading, error)
-	// Changed receives a value after something has happened that a new Read may
-	// show. It never closes.
+	// Events returns what the cards have reported since the last call. It never waits
+	// for the hardware, so that a driver that hangs hides nothing.
+	Events() []Signal
+	// Changed receives a value after something has happened that a new Read, or Events,
+	// may show. It never closes.
 	Changed() <-chan struct{}
 }
 
 // Reading is one look at a machine.
 type Reading struct {
-	// Machine is the hardware. A card's Unhealthy is what the source is certain
-	// of; what follows from signals is for the health package to say.
+	// Machine is the hardware. A card's Unhealthy is what a description file says of
+	// it; everything else comes as signals, and is for the health package to judge.
 	Machine gpu.Machine
+	// Cards tells more of each card, by position in Machine.Cards; nil when simulated.
+	Cards []Card
 	// DriverVersion is the version of the NVIDIA driver, "" when simulated.
 	DriverVersion string
-	// Signals are what the cards reported: events since the last reading, and
-	// conditions that hold now.
+	// BootID is another one after each boot of the machine, "" when unknown.
+	BootID string
+	// PCI are the PCI addresses of the machine's GPUs, whether or not the driver lists
+	// them, in the form of [gpu.Card.PCIBusID].
+	PCI []string
+	// Blind says why the cards' events are not followed, "" while they are.
+	Blind string
+	// Signals are the conditions that hold now, and what was counted since the last reading.
 	Signals []Signal
 }
 
-// Signal is one thing that a card reported.
+// Card is what the planner's model of a card leaves out.
+type Card struct {
+	// NVLinks is the number of NVLinks that are active.
+	NVLinks int
+	// PCIe is the card's connection as it is, and as it could be at best. The generation
+	// as it is, is the best one seen: idle cards save power by a slower one.
+	PCIe, BestPCIe PCIe
+	// MIG tells that the card is split into MIG devices.
+	MIG bool
+	// Fabric is how far the card has joined its NVSwitch fabric, "" without one.
+	Fabric string
+}
+
+// PCIe is a PCI Express connection; zeros are unknown.
+type PCIe struct{ Generation, Width int }
+
+// Signal is one thing that a card reported, or that is known of it.
 type Signal struct {
-	// Card is the NVML index.
-	Card int
+	// Card is the card's identity: see [ID].
+	Card string
 	Kind Kind
 	// Number is the XID of [XID], the increase of the counter of [UncorrectableECC],
-	// and 0 for the others.
+	// the action of [ResetRequired], and 0 for the others.
 	Number uint64
+	// Detail are the words for this occasion, "" where the kind says it all.
+	Detail string
+}
+
+// ID is what tells a card from others, from reading to reading: indexes change when a
+// card disappears. A card that does not answer may tell neither its UUID nor its address.
+func ID(c gpu.Card) string {
+	switch {
+	case c.UUID != "":
+		return c.UUID
+	case c.PCIBusID != "":
+		return c.PCIBusID
+	}
+	return fmt.Sprintf("#%d", c.Index)
 }
 
 // Kind is what a signal is about.
 type Kind string
 
-// Kinds of signals. XID and UncorrectableECC are events: they are reported once.
-// The others are conditions: each reading reports them for as long as they hold.
+// Kinds of signals. [XID], [UncorrectableECC] and [WasReset] are events: they are
+// reported once. The others are conditions: each reading reports them for as long as
+// they hold.
 const (
-	// XID is a critical error event of the driver, numbered as in NVIDIA's "XID Errors".
+	// XID is an error event of the driver, numbered as in NVIDIA's "XID Errors".
 	XID Kind = "XID"
 	// UncorrectableECC is an increase of the count of uncorrectable memory errors.
 	UncorrectableECC Kind = "UncorrectableECC"
-	// RowRemapFailed: a faulty memory row could not be replaced by a spare one.
-	RowRemapFailed Kind = "RowRemapFailed"
+	// WasReset: the card was reset, or its driver loaded anew. It speaks for the card.
+	WasReset Kind = "WasReset"
+
+	// Marked: the description file says that the card must not be used.
+	Marked Kind = "Marked"
+	// Lost: the driver says that the card has fallen off the bus.
+	Lost Kind = "Lost"
+	// NoAnswer: the card cannot be read.
+	NoAnswer Kind = "NoAnswer"
+	// Vanished: the machine has the card, or had it, and the driver does not list it.
+	Vanished Kind = "Vanished"
+	// Duplicate: the card calls itself by the UUID or the address of another.
+	Duplicate Kind = "Duplicate"
 	// ResetRequired: the driver asks for a reset of the card or a reboot of the node.
 	ResetRequired Kind = "ResetRequired"
+	// RowRemapFailed: a faulty memory row could not be replaced by a spare one.
+	RowRemapFailed Kind = "RowRemapFailed"
+	// RowRemapPending: a faulty memory row will be replaced at the next reset.
+	RowRemapPending Kind = "RowRemapPending"
+	// PagesPending: faulty memory pages will be retired at the next reset.
+	PagesPending Kind = "PagesPending"
+	// NVLinkDown: fewer NVLinks are active than the card once had.
+	NVLinkDown Kind = "NVLinkDown"
+	// FabricNotReady: the card has not joined its NVSwitch fabric.
+	FabricNotReady Kind = "FabricNotReady"
+	// FabricUnhealthy: the fabric has no good route to the card.
+	FabricUnhealthy Kind = "FabricUnhealthy"
+	// FabricDegraded: the fabric gives the card less than its bandwidth.
+	FabricDegraded Kind = "FabricDegraded"
+	// PCIeDegraded: the PCI Express connection is narrower, or under load slower, than it could be.
+	PCIeDegraded Kind = "PCIeDegraded"
+	// Overheated: the card is so hot that it slows down.
+	Overheated Kind = "Overheated"
 )

@@ -1,16 +1,20 @@
 // Package health decides from a source's signals which cards must not be used.
 //
-// Each card is in one of four states. A fatal signal makes a card Unhealthy; a
-// warning makes it Suspect, and repeated warnings make it Unhealthy. When nothing
-// speaks against an Unhealthy card any more it is Recovering, and becomes Healthy
-// after a quiet time. A card in the states Healthy and Suspect is used; in the
-// others it is not.
+// Each signal opens a fault, or keeps it open. What a fault does and how it ends is
+// its class's ([Rule]): the state machine has no cases of its own. A card is in one of
+// four states. A Warning makes it Suspect, everything worse Unhealthy, and as long as
+// nothing speaks against it but the quiet time is not over, it is Recovering. A card in
+// the states Healthy and Suspect is used; in the others it is not. All faults of a card
+// are kept, the worst first, so that what follows from a fault does not hide it.
 //
 // The package has no clock: callers say what time it is.
 package health
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
@@ -29,25 +33,46 @@ const (
 )
 
 const (
-	// warningsToFail is how many warnings within suspectTime make a card unhealthy.
+	// warningsToFail is how many events of class [Warning] within SuspectTime make a
+	// card unhealthy.
 	warningsToFail = 3
-	// suspectTime is how long a warning counts.
-	suspectTime = 10 * time.Minute
+	// SuspectTime is how long a warning counts.
+	SuspectTime = 10 * time.Minute
 	// RealQuietTime is the quiet time for real cards.
 	RealQuietTime = 5 * time.Minute
+	// repeated is the code of the fault that repeated warnings make.
+	repeated = "RepeatedWarnings"
 )
+
+// Fault is one thing that speaks against a card.
+type Fault struct {
+	// Code names it for programs ([Code]), Message for people.
+	Code, Message string
+	Class         Class
+	Since         time.Time
+}
 
 // Verdict is the health of one card.
 type Verdict struct {
 	State State
-	// Reason says why the card is not Healthy, "" when it is.
-	Reason string
+	// Faults are all that speaks against the card, the worst first, and of equal ones
+	// the first; none when it is Healthy.
+	Faults []Fault
 	// Since is when the card became usable, or unusable.
 	Since time.Time
 }
 
 // Usable tells whether work may be put on the card.
 func (v Verdict) Usable() bool { return v.State == Healthy || v.State == Suspect }
+
+// Reason says in words why the card is not Healthy, "" when it is.
+func (v Verdict) Reason() string {
+	words := make([]string, len(v.Faults))
+	for i, fault := range v.Faults {
+		words[i] = fault.Message
+	}
+	return strings.Join(words, "; ")
+}
 
 // Tracker follows the cards of one machine from reading to reading. The zero
 // value has seen nothing. It is not safe for concurrent use.
@@ -61,136 +86,167 @@ type Tracker struct {
 
 // card is the history of one card.
 type card struct {
-	verdict Verdict
+	usable bool
+	since  time.Time
+	faults map[string]*fault
 	// warnings are the times of recent warnings, oldest first.
 	warnings []time.Time
-	// against is when something last spoke against the card.
-	against time.Time
 }
 
-// Restore tells the tracker of a card that an earlier run of the agent had found
-// unusable, so that a restart of the agent does not heal it.
-func (t *Tracker) Restore(c gpu.Card, reason string, since time.Time) {
-	t.card(c).verdict = Verdict{State: Unhealthy, Reason: reason, Since: since}
-	t.card(c).against = since
+// fault is a [Fault] with what decides about its end.
+type fault struct {
+	Fault
+	// last is when it was seen last, or cured; fresh tells that this was since the last
+	// verdicts.
+	last  time.Time
+	fresh bool
+	// cured tells that a reset has been seen since.
+	cured bool
 }
 
-// Observe takes a new reading and returns the verdict on each card, by position in
-// the machine's cards.
-func (t *Tracker) Observe(now time.Time, reading hardware.Reading) []Verdict {
-	signals := map[int][]hardware.Signal{}
-	for _, s := range reading.Signals {
-		signals[s.Card] = append(signals[s.Card], s)
+// Restore tells the tracker what an earlier run of the agent had found against a card,
+// so that a restart of the agent does not heal it.
+func (t *Tracker) Restore(now time.Time, id string, usable bool, since time.Time, faults []Fault) {
+	c := t.card(id)
+	c.usable, c.since = usable, since
+	for _, f := range faults {
+		if known := c.faults[f.Code]; known != nil {
+			known.Since = f.Since
+			continue
+		}
+		c.faults[f.Code] = &fault{Fault: f, last: now}
 	}
-	verdicts := make([]Verdict, len(reading.Machine.Cards))
+}
+
+// Note takes in signals.
+func (t *Tracker) Note(now time.Time, signals []hardware.Signal) {
+	for _, s := range signals {
+		t.card(s.Card).note(now, s)
+	}
+}
+
+// Rebooted notes that all cards were reset.
+func (t *Tracker) Rebooted(now time.Time) {
+	for _, c := range t.cards {
+		c.cure(now)
+	}
+}
+
+// Verdicts returns the verdict on each card of the machine, by position. Cards that are
+// not in the machine are forgotten.
+func (t *Tracker) Verdicts(now time.Time, machine gpu.Machine) []Verdict {
+	verdicts := make([]Verdict, len(machine.Cards))
 	present := make(map[string]bool, len(verdicts))
-	for i, c := range reading.Machine.Cards {
-		verdicts[i] = t.card(c).observe(now, t.QuietTime, c.Unhealthy, signals[c.Index])
-		present[key(c)] = true
+	for i, described := range machine.Cards {
+		id := hardware.ID(described)
+		if described.Unhealthy != "" {
+			t.card(id).note(now, hardware.Signal{Card: id, Kind: hardware.Marked, Detail: described.Unhealthy})
+		}
+		verdicts[i] = t.card(id).verdict(now, t.QuietTime)
+		present[id] = true
 	}
-	for k := range t.cards {
-		if !present[k] {
-			delete(t.cards, k)
+	for id := range t.cards {
+		if !present[id] {
+			delete(t.cards, id)
 		}
 	}
 	return verdicts
 }
 
-func (t *Tracker) card(c gpu.Card) *card {
+func (t *Tracker) card(id string) *card {
 	if t.cards == nil {
 		t.cards = map[string]*card{}
 	}
-	k := key(c)
-	if t.cards[k] == nil {
-		t.cards[k] = &card{}
+	if t.cards[id] == nil {
+		t.cards[id] = &card{faults: map[string]*fault{}}
 	}
-	return t.cards[k]
+	return t.cards[id]
 }
 
-// key identifies a card across readings. A card that is lost may no longer tell
-// its UUID, but keeps its slot.
-func key(c gpu.Card) string {
-	if c.PCIBusID != "" {
-		return c.PCIBusID
+func (c *card) note(now time.Time, s hardware.Signal) {
+	if s.Kind == hardware.WasReset {
+		c.cure(now)
+		return
 	}
-	return fmt.Sprint(c.Index)
-}
-
-func (c *card) observe(now time.Time, quietTime time.Duration, certain string, signals []hardware.Signal) Verdict {
-	fatalReason, warningReason := weigh(signals)
-	if certain != "" {
-		fatalReason = certain
+	rule := RuleOf(s)
+	if rule.Class == Harmless {
+		return
 	}
-	if warningReason != "" {
-		c.warnings = append(c.warnings, now)
+	c.open(now, Fault{Code: Code(s), Message: message(s), Class: rule.Class, Since: now})
+	if rule.Class != Warning || s.Kind != hardware.XID {
+		return
 	}
-	for len(c.warnings) > 0 && now.Sub(c.warnings[0]) > suspectTime {
+	c.warnings = append(c.warnings, now)
+	for now.Sub(c.warnings[0]) > SuspectTime {
 		c.warnings = c.warnings[1:]
 	}
-	if fatalReason == "" && len(c.warnings) >= warningsToFail && warningReason != "" {
-		fatalReason = fmt.Sprintf("%d warnings within %v, the last: %s", len(c.warnings), suspectTime, warningReason)
+	if n := len(c.warnings); n >= warningsToFail {
+		words := fmt.Sprintf("%d warnings within %d minutes, the last: %s", n, int(SuspectTime.Minutes()), message(s))
+		c.open(now, Fault{Code: repeated, Message: words, Class: Failing, Since: now})
 	}
-	if fatalReason != "" || warningReason != "" {
-		c.against = now
-	}
-	c.verdict = c.next(now, now.Sub(c.against) >= quietTime, fatalReason, warningReason)
-	return c.verdict
 }
 
-// next is the state machine.
-func (c *card) next(now time.Time, quiet bool, fatalReason, warningReason string) Verdict {
-	was := c.verdict
+// open opens a fault, or keeps it open.
+func (c *card) open(now time.Time, f Fault) {
+	if known := c.faults[f.Code]; known != nil {
+		f.Since = known.Since
+	}
+	c.faults[f.Code] = &fault{Fault: f, last: now, fresh: true}
+}
+
+// cure notes a reset: what asked for one is over when it does not come again.
+func (c *card) cure(now time.Time) {
+	for _, f := range c.faults {
+		if f.Class >= NeedsReset && !f.cured {
+			f.cured, f.last = true, now
+		}
+	}
+}
+
+// over tells whether a fault has ended.
+func (f *fault) over(now time.Time, quietTime time.Duration) bool {
 	switch {
-	case was.State == "":
-		was = Verdict{State: Healthy, Since: now}
-		fallthrough
-	case was.Usable():
-		switch {
-		case fatalReason != "":
-			return Verdict{State: Unhealthy, Reason: fatalReason, Since: now}
-		case warningReason != "":
-			return Verdict{State: Suspect, Reason: warningReason, Since: was.Since}
-		case len(c.warnings) == 0:
-			return Verdict{State: Healthy, Since: was.Since}
-		default:
-			return was
-		}
-	case fatalReason != "":
-		return Verdict{State: Unhealthy, Reason: fatalReason, Since: was.Since}
-	case quiet:
-		c.warnings = nil
-		return Verdict{State: Healthy, Since: now}
+	case f.fresh:
+		return false
+	case f.Class == Warning:
+		return now.Sub(f.last) >= SuspectTime
 	default:
-		return Verdict{State: Recovering, Reason: was.Reason, Since: was.Since}
+		return !f.holds() && now.Sub(f.last) >= quietTime
 	}
 }
 
-// weigh returns the reasons of the fatal signals and of the warnings, "" for none.
-func weigh(signals []hardware.Signal) (fatalReason, warningReason string) {
-	for _, s := range signals {
-		severity, reason := judge(s)
-		switch {
-		case severity == fatal && fatalReason == "":
-			fatalReason = reason
-		case severity == warning && warningReason == "":
-			warningReason = reason
-		}
-	}
-	return fatalReason, warningReason
-}
+// holds tells that time alone does not end the fault.
+func (f *fault) holds() bool { return f.fresh || f.Class >= NeedsReset && !f.cured }
 
-func judge(s hardware.Signal) (severity, string) {
-	switch s.Kind {
-	case hardware.XID:
-		severity, meaning := judgeXID(s.Number)
-		return severity, fmt.Sprintf("XID %d: %s", s.Number, meaning)
-	case hardware.UncorrectableECC:
-		return fatal, fmt.Sprintf("%d new uncorrectable memory errors", s.Number)
-	case hardware.RowRemapFailed:
-		return fatal, "a faulty memory row could not be replaced"
-	case hardware.ResetRequired:
-		return fatal, "the driver asks for a reset"
-	default:
-		return warning, string(s.Kind)
+// verdict is the state machine.
+func (c *card) verdict(now time.Time, quietTime time.Duration) Verdict {
+	state := Healthy
+	var faults []Fault
+	for code, f := range c.faults {
+		if f.over(now, quietTime) {
+			delete(c.faults, code)
+			continue
+		}
+		faults = append(faults, f.Fault)
+		switch {
+		case f.Class == Warning:
+			if state == Healthy {
+				state = Suspect
+			}
+		case f.holds():
+			state = Unhealthy
+		case state != Unhealthy:
+			state = Recovering
+		}
+		f.fresh = false
 	}
+	slices.SortFunc(faults, func(a, b Fault) int {
+		return cmp.Or(-cmp.Compare(a.Class, b.Class), a.Since.Compare(b.Since), cmp.Compare(a.Code, b.Code))
+	})
+	v := Verdict{State: state, Faults: faults}
+	if c.since.IsZero() || c.usable != v.Usable() {
+		c.usable, c.since = v.Usable(), now
+	}
+	v.Since = c.since
+	return v
 }

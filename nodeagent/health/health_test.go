@@ -11,10 +11,14 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/health"
 )
 
-// step is one reading of a machine with two cards, and what follows for card 0.
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func at(minute float64) time.Time { return start.Add(time.Duration(minute * float64(time.Minute))) }
+
+// step is what is seen of a machine with two cards, and what follows for card A.
 type step struct {
 	minute  float64
-	certain string
+	marked  string
 	signals []hardware.Signal
 	state   health.State
 	reason  string
@@ -22,14 +26,19 @@ type step struct {
 }
 
 func event(kind hardware.Kind, number uint64) []hardware.Signal {
-	return []hardware.Signal{{Card: 0, Kind: kind, Number: number}}
+	return []hardware.Signal{{Card: "A", Kind: kind, Number: number}}
+}
+
+func machine(marked string) gpu.Machine {
+	return gpu.Machine{Cards: []gpu.Card{{Index: 0, UUID: "A", Unhealthy: marked}, {Index: 1, UUID: "B"}}}
 }
 
 func TestTracker(t *testing.T) {
-	const lost = "the card has fallen off the bus"
-	uncontained := event(hardware.XID, 95)
+	const uncontained = "XID 95: uncontained memory error"
+	const ecc = "new uncorrectable memory errors"
 	contained := event(hardware.XID, 94)
-	reset := event(hardware.ResetRequired, 0)
+	asked := event(hardware.ResetRequired, 0)
+	const wants = "the driver asks for a reset"
 
 	for name, steps := range map[string][]step{
 		"a healthy card stays healthy": {
@@ -41,35 +50,66 @@ func TestTracker(t *testing.T) {
 			{minute: 0, signals: event(hardware.XID, 31), state: health.Healthy},
 			{minute: 1, signals: event(hardware.XID, 13), state: health.Healthy},
 		},
-		"a fatal event, then quiet": {
+		"an event, then quiet": {
 			{minute: 0, state: health.Healthy},
-			{minute: 1, signals: uncontained, state: health.Unhealthy, reason: "XID 95: uncontained memory error", since: 1},
-			{minute: 2, state: health.Recovering, reason: "XID 95: uncontained memory error", since: 1},
-			{minute: 5.9, state: health.Recovering, reason: "XID 95: uncontained memory error", since: 1},
+			{minute: 1, signals: event(hardware.UncorrectableECC, 1), state: health.Unhealthy, reason: ecc, since: 1},
+			{minute: 2, state: health.Recovering, reason: ecc, since: 1},
+			{minute: 5.9, state: health.Recovering, reason: ecc, since: 1},
 			{minute: 6, state: health.Healthy, since: 6},
 		},
 		"a relapse starts the quiet time again": {
-			{minute: 0, signals: uncontained, state: health.Unhealthy, reason: "XID 95: uncontained memory error"},
-			{minute: 4, signals: event(hardware.UncorrectableECC, 2), state: health.Unhealthy, reason: "2 new uncorrectable memory errors"},
-			{minute: 8, state: health.Recovering, reason: "2 new uncorrectable memory errors"},
+			{minute: 0, signals: event(hardware.UncorrectableECC, 1), state: health.Unhealthy, reason: ecc},
+			{minute: 4, signals: event(hardware.UncorrectableECC, 2), state: health.Unhealthy, reason: ecc},
+			{minute: 8, state: health.Recovering, reason: ecc},
 			{minute: 9, state: health.Healthy, since: 9},
 		},
+		"quiet does not heal what needs a reset": {
+			{minute: 0, signals: event(hardware.XID, 95), state: health.Unhealthy, reason: uncontained},
+			{minute: 60 * 24, state: health.Unhealthy, reason: uncontained},
+			{minute: 60*24 + 1, signals: event(hardware.WasReset, 0), state: health.Recovering, reason: uncontained},
+			{minute: 60*24 + 6, state: health.Healthy, since: 60*24 + 6},
+		},
+		"a reset that did not help": {
+			{minute: 0, signals: event(hardware.XID, 95), state: health.Unhealthy, reason: uncontained},
+			{minute: 1, signals: event(hardware.WasReset, 0), state: health.Recovering, reason: uncontained},
+			{minute: 2, signals: event(hardware.XID, 95), state: health.Unhealthy, reason: uncontained},
+			{minute: 60, state: health.Unhealthy, reason: uncontained},
+		},
 		"a condition holds the card for as long as it lasts": {
-			{minute: 0, signals: reset, state: health.Unhealthy, reason: "the driver asks for a reset"},
-			{minute: 60, signals: reset, state: health.Unhealthy, reason: "the driver asks for a reset"},
-			{minute: 61, state: health.Recovering, reason: "the driver asks for a reset"},
+			{minute: 0, signals: asked, state: health.Unhealthy, reason: wants},
+			{minute: 60, signals: asked, state: health.Unhealthy, reason: wants},
+			{minute: 61, state: health.Recovering, reason: wants},
 			{minute: 65, state: health.Healthy, since: 65},
+		},
+		"what follows does not hide the cause": {
+			{minute: 0, signals: event(hardware.XID, 79), state: health.Unhealthy, reason: "XID 79: the card has fallen off the bus"},
+			{minute: 1, signals: []hardware.Signal{{Card: "A", Kind: hardware.Lost, Detail: "GPU is lost"}}, state: health.Unhealthy,
+				reason: "XID 79: the card has fallen off the bus; GPU is lost"},
+		},
+		"the worst goes first": {
+			{minute: 0, signals: event(hardware.RowRemapPending, 0), state: health.Suspect, reason: "a faulty memory row will be replaced at the next reset"},
+			{minute: 1, signals: event(hardware.XID, 48), state: health.Unhealthy, since: 1,
+				reason: "XID 48: double-bit ECC error; a faulty memory row will be replaced at the next reset"},
+			{minute: 2, signals: event(hardware.RowRemapFailed, 0), state: health.Unhealthy, since: 1,
+				reason: "a faulty memory row could not be replaced; XID 48: double-bit ECC error; a faulty memory row will be replaced at the next reset"},
 		},
 		"one warning makes suspect, and is forgotten": {
 			{minute: 1, signals: contained, state: health.Suspect, reason: "XID 94: contained memory error", since: 1},
 			{minute: 9, state: health.Suspect, reason: "XID 94: contained memory error", since: 1},
-			{minute: 12, state: health.Healthy, since: 1},
+			{minute: 11, state: health.Healthy, since: 1},
+		},
+		"a lasting warning stays one": {
+			{minute: 0, signals: event(hardware.PCIeDegraded, 0), state: health.Suspect, reason: "the PCI Express connection is slower than it could be"},
+			{minute: 1, signals: event(hardware.PCIeDegraded, 0), state: health.Suspect, reason: "the PCI Express connection is slower than it could be"},
+			{minute: 2, signals: event(hardware.PCIeDegraded, 0), state: health.Suspect, reason: "the PCI Express connection is slower than it could be"},
 		},
 		"three warnings make unhealthy": {
 			{minute: 0, signals: contained, state: health.Suspect, reason: "XID 94: contained memory error"},
 			{minute: 1, signals: contained, state: health.Suspect, reason: "XID 94: contained memory error"},
-			{minute: 2, signals: contained, state: health.Unhealthy, reason: "3 warnings within 10m0s, the last: XID 94: contained memory error", since: 2},
-			{minute: 7, state: health.Healthy, since: 7},
+			{minute: 2, signals: contained, state: health.Unhealthy, since: 2,
+				reason: "3 warnings within 10 minutes, the last: XID 94: contained memory error; XID 94: contained memory error"},
+			{minute: 7, state: health.Suspect, reason: "XID 94: contained memory error", since: 7},
+			{minute: 12, state: health.Healthy, since: 7},
 		},
 		"warnings that are far apart do not": {
 			{minute: 0, signals: contained, state: health.Suspect, reason: "XID 94: contained memory error"},
@@ -79,24 +119,21 @@ func TestTracker(t *testing.T) {
 		"an unknown number is a warning": {
 			{minute: 0, signals: event(hardware.XID, 9999), state: health.Suspect, reason: "XID 9999: see NVIDIA's Xid catalog"},
 		},
-		"what the source is certain of outweighs signals": {
-			{minute: 0, certain: lost, signals: contained, state: health.Unhealthy, reason: lost},
-			{minute: 3, certain: lost, state: health.Unhealthy, reason: lost},
-			{minute: 4, state: health.Recovering, reason: lost},
+		"a description file's word": {
+			{minute: 0, marked: "broken by hand", state: health.Unhealthy, reason: "broken by hand"},
+			{minute: 3, marked: "broken by hand", state: health.Unhealthy, reason: "broken by hand"},
+			{minute: 4, state: health.Recovering, reason: "broken by hand"},
 			{minute: 8, state: health.Healthy, since: 8},
-		},
-		"a memory row that cannot be replaced": {
-			{minute: 0, signals: event(hardware.RowRemapFailed, 0), state: health.Unhealthy, reason: "a faulty memory row could not be replaced"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-			at := func(minute float64) time.Time { return start.Add(time.Duration(minute * float64(time.Minute))) }
 			tracker := &health.Tracker{QuietTime: health.RealQuietTime}
 			for _, s := range steps {
-				machine := gpu.Machine{Cards: []gpu.Card{{Index: 0, Unhealthy: s.certain}, {Index: 1}}}
-				verdicts := tracker.Observe(at(s.minute), hardware.Reading{Machine: machine, Signals: s.signals})
-				assert.Equal(t, health.Verdict{State: s.state, Reason: s.reason, Since: at(s.since)}, verdicts[0], "minute %v", s.minute)
+				tracker.Note(at(s.minute), s.signals)
+				verdicts := tracker.Verdicts(at(s.minute), machine(s.marked))
+				assert.Equal(t, s.state, verdicts[0].State, "minute %v", s.minute)
+				assert.Equal(t, s.reason, verdicts[0].Reason(), "minute %v", s.minute)
+				assert.Equal(t, at(s.since), verdicts[0].Since, "minute %v", s.minute)
 				assert.Equal(t, health.Healthy, verdicts[1].State, "the other card")
 				assert.Equal(t, s.state == health.Healthy || s.state == health.Suspect, verdicts[0].Usable())
 			}
@@ -106,33 +143,34 @@ func TestTracker(t *testing.T) {
 
 func TestWithoutQuietTimeACardIsUsedAgainAtOnce(t *testing.T) {
 	var tracker health.Tracker
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	broken := gpu.Machine{Cards: []gpu.Card{{Index: 4, Unhealthy: "marked"}}}
-	fine := gpu.Machine{Cards: []gpu.Card{{Index: 4}}}
-
-	assert.False(t, tracker.Observe(now, hardware.Reading{Machine: broken})[0].Usable())
-	assert.True(t, tracker.Observe(now.Add(time.Second), hardware.Reading{Machine: fine})[0].Usable())
+	assert.False(t, tracker.Verdicts(start, machine("marked"))[0].Usable())
+	assert.True(t, tracker.Verdicts(at(1), machine(""))[0].Usable())
 }
 
 func TestARestartDoesNotHeal(t *testing.T) {
-	tracker := &health.Tracker{QuietTime: health.RealQuietTime}
-	card := gpu.Card{Index: 2, PCIBusID: "0000:0A:00.0"}
-	before := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
-	tracker.Restore(card, "XID 95: uncontained memory error", before)
+	for class, healed := range map[health.Class]health.State{
+		health.Failing: health.Healthy, health.NeedsReset: health.Unhealthy, health.Broken: health.Unhealthy,
+	} {
+		t.Run(class.String(), func(t *testing.T) {
+			tracker := &health.Tracker{QuietTime: health.RealQuietTime}
+			fault := health.Fault{Code: "XID48", Message: "XID 48: double-bit ECC error", Class: class, Since: at(-60)}
+			tracker.Restore(start, "A", false, at(-60), []health.Fault{fault})
 
-	reading := hardware.Reading{Machine: gpu.Machine{Cards: []gpu.Card{card}}}
-	verdict := tracker.Observe(before.Add(time.Minute), reading)[0]
-	assert.Equal(t, health.Verdict{State: health.Recovering, Reason: "XID 95: uncontained memory error", Since: before}, verdict)
-	assert.Equal(t, health.Healthy, tracker.Observe(before.Add(6*time.Minute), reading)[0].State)
+			verdict := tracker.Verdicts(at(1), machine(""))[0]
+			assert.False(t, verdict.Usable())
+			assert.Equal(t, []health.Fault{fault}, verdict.Faults)
+			assert.Equal(t, at(-60), verdict.Since)
+			assert.Equal(t, healed, tracker.Verdicts(at(5), machine(""))[0].State)
+
+			tracker.Rebooted(at(6))
+			assert.Equal(t, health.Healthy, tracker.Verdicts(at(11), machine(""))[0].State)
+		})
+	}
 }
 
 func TestACardThatWentAwayIsForgotten(t *testing.T) {
 	tracker := &health.Tracker{QuietTime: health.RealQuietTime}
-	now := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
-	broken := hardware.Reading{Machine: gpu.Machine{Cards: []gpu.Card{{Index: 0, Unhealthy: "lost"}}}}
-	tracker.Observe(now, broken)
-	tracker.Observe(now, hardware.Reading{})
-
-	replaced := hardware.Reading{Machine: gpu.Machine{Cards: []gpu.Card{{Index: 0}}}}
-	assert.Equal(t, health.Healthy, tracker.Observe(now, replaced)[0].State)
+	tracker.Verdicts(start, machine("broken"))
+	tracker.Verdicts(start, gpu.Machine{})
+	assert.Equal(t, health.Healthy, tracker.Verdicts(start, machine(""))[0].State)
 }

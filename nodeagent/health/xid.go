@@ -1,27 +1,14 @@
 package health
 
-// severity is what a signal says about its card.
-type severity uint8
-
-const (
-	// harmless: a program's fault, or of no consequence; the card is fine.
-	harmless severity = iota
-	// warning: the card dealt with it, but it must not go on happening.
-	warning
-	// fatal: work on the card fails or gives wrong results.
-	fatal
-)
-
 // The driver's error numbers after NVIDIA's Xid catalog
 // (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html). Numbers in none
 // of these are warnings.
 var (
-	// fatalXIDs: the catalog asks for a reset of the card or a reboot of the node.
-	fatalXIDs = map[uint64]string{
+	// resetXIDs: the catalog asks for a reset of the card or a reboot of the node.
+	resetXIDs = map[uint64]string{
 		46:  "the card stopped processing",
 		48:  "double-bit ECC error",
 		62:  "internal micro-controller halt",
-		64:  "memory row or page could not be marked for replacement",
 		74:  "NVLink error",
 		79:  "the card has fallen off the bus",
 		95:  "uncontained memory error",
@@ -34,6 +21,10 @@ var (
 		143: "card initialisation failed",
 		156: "a resource of the card was retired",
 		158: "timeout of the card",
+	}
+	// brokenXIDs: a reset will hardly help.
+	brokenXIDs = map[uint64]string{
+		64: "memory row or page could not be marked for replacement",
 	}
 	// warningXIDs are warnings whose meaning is worth telling.
 	warningXIDs = map[uint64]string{
@@ -52,18 +43,17 @@ var (
 	}
 )
 
-// judgeXID returns the severity of an error number and its meaning.
-func judgeXID(number uint64) (severity, string) {
-	if meaning, ok := fatalXIDs[number]; ok {
-		return fatal, meaning
-	}
+// xidRule returns the rule for an error number.
+func xidRule(number uint64) Rule {
 	for _, r := range harmlessXIDs {
 		if r[0] <= number && number <= r[1] {
-			return harmless, ""
+			return Rule{Harmless, "see NVIDIA's Xid catalog"}
 		}
 	}
-	if meaning, ok := warningXIDs[number]; ok {
-		return warning, meaning
+	for class, meanings := range map[Class]map[uint64]string{NeedsReset: resetXIDs, Broken: brokenXIDs, Warning: warningXIDs} {
+		if meaning, ok := meanings[number]; ok {
+			return Rule{class, meaning}
+		}
 	}
-	return warning, "see NVIDIA's Xid catalog"
+	return Rule{Warning, "see NVIDIA's Xid catalog"}
 }

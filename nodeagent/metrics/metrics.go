@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,6 +25,9 @@ type Metrics struct {
 	state        *prometheus.GaugeVec
 	signals      *prometheus.CounterVec
 	publications *prometheus.CounterVec
+	readable     *prometheus.GaugeVec
+	followed     *prometheus.GaugeVec
+	yields       *prometheus.GaugeVec
 }
 
 // New returns metrics without values.
@@ -37,38 +41,70 @@ func New() *Metrics {
 			Name: "gpuplan_card_state", Help: "1 for the state in which the card is: Healthy, Suspect, Unhealthy or Recovering.",
 		}, []string{"node", "card", "state"}),
 		signals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "gpuplan_card_signals_total", Help: "Errors that the card has reported, by kind and, for XID, number.",
-		}, []string{"node", "card", "kind", "xid"}),
+			Name: "gpuplan_card_signals_total", Help: "Errors that the card has reported, by UUID, kind and, for XID, number.",
+		}, []string{"node", "uuid", "kind", "xid"}),
 		publications: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "gpuplan_publications_total", Help: "Attempts to publish the node's hardware, by result: ok or error.",
 		}, []string{"node", "result"}),
+		readable: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "gpuplan_cards_readable", Help: "1 while the node's cards can be read, else 0.",
+		}, []string{"node"}),
+		followed: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "gpuplan_card_events_followed", Help: "1 while the driver reports events of the node's cards, such as XIDs, else 0.",
+		}, []string{"node"}),
+		yields: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "gpuplan_agent_yields", Help: "1 while another agent publishes the node, else 0.",
+		}, []string{"node"}),
 	}
-	m.registry.MustRegister(m.usable, m.state, m.signals, m.publications)
+	m.registry.MustRegister(m.collectors()...)
 	return m
 }
 
-// Seen takes a reading of a node with the verdicts on its cards.
-func (m *Metrics) Seen(node string, reading hardware.Reading, verdicts []health.Verdict) {
+func (m *Metrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.usable, m.state, m.signals, m.publications, m.readable, m.followed, m.yields}
+}
+
+// Seen takes a reading of a node with the verdicts on its cards; readable tells that it is
+// how they are now, and not only how they were.
+func (m *Metrics) Seen(node string, reading hardware.Reading, verdicts []health.Verdict, readable bool) {
 	here := prometheus.Labels{"node": node}
 	m.usable.DeletePartialMatch(here)
 	m.state.DeletePartialMatch(here)
+	m.readable.WithLabelValues(node).Set(number(readable))
+	m.followed.WithLabelValues(node).Set(number(readable && reading.Blind == ""))
 	for i, verdict := range verdicts {
 		card := reading.Machine.Cards[i]
-		usable := 0.0
-		if verdict.Usable() {
-			usable = 1
-		}
-		m.usable.WithLabelValues(node, strconv.Itoa(card.Index), card.UUID).Set(usable)
-		m.state.WithLabelValues(node, strconv.Itoa(card.Index), string(verdict.State)).Set(1)
+		index := strconv.Itoa(card.Index)
+		m.usable.WithLabelValues(node, index, text(card.UUID)).Set(number(readable && verdict.Usable()))
+		m.state.WithLabelValues(node, index, string(verdict.State)).Set(1)
 	}
-	for _, s := range reading.Signals {
+}
+
+// Signalled counts what a node's cards have reported.
+func (m *Metrics) Signalled(node string, signals []hardware.Signal) {
+	for _, s := range signals {
 		xid := ""
 		if s.Kind == hardware.XID {
 			xid = strconv.FormatUint(s.Number, 10)
 		}
-		m.signals.WithLabelValues(node, strconv.Itoa(s.Card), string(s.Kind), xid).Inc()
+		m.signals.WithLabelValues(node, text(s.Card), string(s.Kind), xid).Inc()
 	}
 }
+
+// Yields notes whether another agent publishes a node.
+func (m *Metrics) Yields(node string, yields bool) {
+	m.yields.WithLabelValues(node).Set(number(yields))
+}
+
+func number(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// text makes a label of what hardware says of itself: Prometheus takes only valid UTF-8.
+func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // Published counts an attempt to publish.
 func (m *Metrics) Published(node string, err error) {
@@ -82,10 +118,12 @@ func (m *Metrics) Published(node string, err error) {
 // Gone forgets a node.
 func (m *Metrics) Gone(node string) {
 	here := prometheus.Labels{"node": node}
-	for _, metric := range []interface {
-		DeletePartialMatch(prometheus.Labels) int
-	}{m.usable, m.state, m.signals, m.publications} {
-		metric.DeletePartialMatch(here)
+	for _, metric := range m.collectors() {
+		if vector, ok := metric.(interface {
+			DeletePartialMatch(prometheus.Labels) int
+		}); ok {
+			vector.DeletePartialMatch(here)
+		}
 	}
 }
 

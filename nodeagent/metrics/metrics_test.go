@@ -25,9 +25,11 @@ func TestMetrics(t *testing.T) {
 	m := metrics.New()
 	reading := hardware.Reading{
 		Machine: gpu.Machine{Cards: []gpu.Card{{Index: 0, UUID: "GPU-0"}, {Index: 3, UUID: "GPU-3"}}},
-		Signals: []hardware.Signal{{Card: 3, Kind: hardware.XID, Number: 95}, {Card: 3, Kind: hardware.RowRemapFailed}},
+		Signals: []hardware.Signal{{Card: "GPU-3", Kind: hardware.XID, Number: 95}, {Card: "GPU-3", Kind: hardware.RowRemapFailed}},
 	}
-	m.Seen("n1", reading, []health.Verdict{{State: health.Healthy}, {State: health.Unhealthy}})
+	m.Seen("n1", reading, []health.Verdict{{State: health.Healthy}, {State: health.Unhealthy}}, true)
+	m.Signalled("n1", reading.Signals)
+	m.Yields("n1", false)
 	m.Published("n1", nil)
 	m.Published("n1", errors.New("no"))
 
@@ -36,21 +38,37 @@ func TestMetrics(t *testing.T) {
 		`gpuplan_card_usable{card="0",node="n1",uuid="GPU-0"} 1`,
 		`gpuplan_card_usable{card="3",node="n1",uuid="GPU-3"} 0`,
 		`gpuplan_card_state{card="3",node="n1",state="Unhealthy"} 1`,
-		`gpuplan_card_signals_total{card="3",kind="XID",node="n1",xid="95"} 1`,
-		`gpuplan_card_signals_total{card="3",kind="RowRemapFailed",node="n1",xid=""} 1`,
+		`gpuplan_card_signals_total{kind="XID",node="n1",uuid="GPU-3",xid="95"} 1`,
+		`gpuplan_card_signals_total{kind="RowRemapFailed",node="n1",uuid="GPU-3",xid=""} 1`,
+		`gpuplan_cards_readable{node="n1"} 1`,
+		`gpuplan_card_events_followed{node="n1"} 1`,
+		`gpuplan_agent_yields{node="n1"} 0`,
 		`gpuplan_publications_total{node="n1",result="ok"} 1`,
 		`gpuplan_publications_total{node="n1",result="error"} 1`,
 	} {
 		assert.Contains(t, text, line)
 	}
 
-	m.Seen("n1", hardware.Reading{Machine: reading.Machine}, []health.Verdict{{State: health.Healthy}, {State: health.Recovering}})
+	m.Seen("n1", hardware.Reading{Machine: reading.Machine, Blind: "no events"}, []health.Verdict{{State: health.Healthy}, {State: health.Recovering}}, true)
 	text = scrape(m)
+	assert.Contains(t, text, `gpuplan_card_events_followed{node="n1"} 0`)
 	assert.NotContains(t, text, `state="Unhealthy"`, "a card is in one state")
 	assert.Contains(t, text, `state="Recovering"`)
 
+	m.Seen("n1", reading, []health.Verdict{{State: health.Healthy}, {State: health.Recovering}}, false)
+	assert.Contains(t, scrape(m), `gpuplan_card_usable{card="0",node="n1",uuid="GPU-0"} 0`, "nobody knows how it is now")
+
 	m.Gone("n1")
 	assert.Empty(t, scrape(m))
+}
+
+// What a driver says may be no text at all.
+func TestLabelsAreText(t *testing.T) {
+	m := metrics.New()
+	broken := gpu.Card{UUID: "GPU-\xff"}
+	m.Seen("n1", hardware.Reading{Machine: gpu.Machine{Cards: []gpu.Card{broken}}}, []health.Verdict{{State: health.Healthy}}, true)
+	m.Signalled("n1", []hardware.Signal{{Card: broken.UUID, Kind: hardware.XID, Number: 79}})
+	assert.Contains(t, scrape(m), "GPU-\uFFFD")
 }
 
 func TestServeEndsWithItsContext(t *testing.T) {

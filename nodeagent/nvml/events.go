@@ -4,7 +4,6 @@ package nvml
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -22,49 +21,12 @@ const (
 	eventRetry = 10 * time.Second
 )
 
-// conditions returns what holds for a card now, and the memory errors since the
-// last reading.
-func (s *source) conditions(index int, device nvml.Device) []hardware.Signal {
-	var signals []hardware.Signal
-	if s.lib.has("nvmlDeviceGetRemappedRows") {
-		if _, _, _, failed, ret := device.GetRemappedRows(); ret == nvml.SUCCESS && failed {
-			signals = append(signals, hardware.Signal{Card: index, Kind: hardware.RowRemapFailed})
-		}
-	}
-	if s.resetRequired(device) {
-		signals = append(signals, hardware.Signal{Card: index, Kind: hardware.ResetRequired})
-	}
-	if s.lib.has("nvmlDeviceGetTotalEccErrors") {
-		count, ret := device.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
-		if ret == nvml.SUCCESS {
-			// The driver counts from its start; errors before the first reading are history.
-			if before, ok := s.eccErrors[index]; ok && count > before {
-				signals = append(signals, hardware.Signal{Card: index, Kind: hardware.UncorrectableECC, Number: count - before})
-			}
-			s.eccErrors[index] = count
-		}
-	}
-	return signals
-}
-
-// resetRequired asks newer drivers whether they want the card reset or the node rebooted.
-func (s *source) resetRequired(device nvml.Device) bool {
-	if !s.lib.has("nvmlDeviceGetFieldValues") {
-		return false
-	}
-	values := []nvml.FieldValue{{FieldId: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}}
-	if device.GetFieldValues(values) != nvml.SUCCESS || nvml.Return(values[0].NvmlReturn) != nvml.SUCCESS {
-		return false
-	}
-	action := nvml.DeviceGpuRecoveryAction(binary.NativeEndian.Uint32(values[0].Value[:4]))
-	return action != nvml.GPU_RECOVERY_ACTION_NONE
-}
-
 // followEvents collects the cards' critical events until ctx ends.
 func (s *source) followEvents(ctx context.Context) {
 	for ctx.Err() == nil {
-		if err := s.collectEvents(ctx); err != nil {
-			s.log.Debug("card events are not followed", "error", err, "retry", eventRetry)
+		if err := s.collectEvents(ctx); err != nil && s.setBlind(err.Error()) {
+			s.log.Warn("card events are not followed: XIDs are missed meanwhile", "error", err, "retry", eventRetry)
+			s.notify() // one lost card ends the wait for all
 		}
 		select {
 		case <-ctx.Done():
@@ -76,22 +38,28 @@ func (s *source) followEvents(ctx context.Context) {
 // collectEvents registers every card that answers and collects their events until
 // ctx ends or something fails.
 func (s *source) collectEvents(ctx context.Context) error {
-	set, indexes, opened, err := s.registerAll()
+	set, ids, opened, err := s.registerAll()
 	if err != nil {
 		return err
 	}
+	if len(ids) == 0 {
+		_ = set.Free() // nothing is registered in it
+		return errors.New("the driver reports events of no card")
+	}
+	if s.setBlind("") {
+		s.log.Info("card events are followed", "cards", len(ids))
+	}
 	for ctx.Err() == nil {
-		if err := s.collectOne(set, indexes, opened); err != nil {
-			s.notify() // one lost card ends the wait for all
+		if err := s.collectOne(set, ids, opened); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// registerAll returns an event set with all cards that answer, their indexes, and
+// registerAll returns an event set with all cards that answer, their identities, and
 // the opening of NVML to which both belong.
-func (s *source) registerAll() (set nvml.EventSet, indexes map[nvml.Device]int, opened int, err error) {
+func (s *source) registerAll() (set nvml.EventSet, ids map[nvml.Device]string, opened int, err error) {
 	release, err := s.lib.use()
 	if err != nil {
 		return nil, nil, 0, err
@@ -110,7 +78,7 @@ func (s *source) registerAll() (set nvml.EventSet, indexes map[nvml.Device]int, 
 }
 
 // collectOne waits a little for one event.
-func (s *source) collectOne(set nvml.EventSet, indexes map[nvml.Device]int, opened int) error {
+func (s *source) collectOne(set nvml.EventSet, ids map[nvml.Device]string, opened int) error {
 	release, err := s.lib.use()
 	if err != nil {
 		return err
@@ -122,8 +90,8 @@ func (s *source) collectOne(set nvml.EventSet, indexes map[nvml.Device]int, open
 	event, ret := set.Wait(eventWaitMillis)
 	switch ret {
 	case nvml.SUCCESS:
-		if index, ok := indexes[event.Device]; ok && event.EventType == nvml.EventTypeXidCriticalError {
-			s.report(hardware.Signal{Card: index, Kind: hardware.XID, Number: event.EventData})
+		if id, ok := ids[event.Device]; ok && event.EventType == nvml.EventTypeXidCriticalError {
+			s.report(hardware.Signal{Card: id, Kind: hardware.XID, Number: event.EventData})
 		}
 		return nil
 	case nvml.ERROR_TIMEOUT:
@@ -134,32 +102,53 @@ func (s *source) collectOne(set nvml.EventSet, indexes map[nvml.Device]int, open
 	}
 }
 
-// register puts all cards that answer into the set and returns their indexes.
-func (s *source) register(set nvml.EventSet) map[nvml.Device]int {
-	indexes := map[nvml.Device]int{}
+// register puts all cards that answer into the set and returns their identities.
+// Handles change when the driver numbers the cards anew; identities do not.
+func (s *source) register(set nvml.EventSet) map[nvml.Device]string {
+	ids := map[nvml.Device]string{}
 	count, ret := s.lib.DeviceGetCount()
 	if ret != nvml.SUCCESS {
-		return indexes
+		return ids
 	}
 	for i := range count {
 		device, ret := s.lib.DeviceGetHandleByIndex(i)
 		if ret != nvml.SUCCESS {
 			continue
 		}
+		card, _ := identify(i, device)
 		if ret := device.RegisterEvents(nvml.EventTypeXidCriticalError, set); ret != nvml.SUCCESS {
-			s.log.Debug("events of a card are not followed", "card", i, "reason", ret.Error())
+			s.log.Warn("events of a card are not followed", "card", hardware.ID(card), "reason", ret.Error())
 			continue
 		}
-		indexes[device] = i
+		ids[device] = hardware.ID(card)
 	}
-	return indexes
+	return ids
+}
+
+// Events returns the events since the last call.
+func (s *source) Events() []hardware.Signal {
+	s.eventsMu.Lock()
+	defer s.eventsMu.Unlock()
+	events := s.events
+	s.events = nil
+	return events
 }
 
 func (s *source) report(signal hardware.Signal) {
-	s.mu.Lock()
+	s.eventsMu.Lock()
 	s.events = append(s.events, signal)
-	s.mu.Unlock()
+	s.eventsMu.Unlock()
 	s.notify()
+}
+
+// setBlind notes why events are not followed, "" for that they are, and tells whether
+// that is new.
+func (s *source) setBlind(why string) bool {
+	s.eventsMu.Lock()
+	defer s.eventsMu.Unlock()
+	changed := s.blind != why
+	s.blind = why
+	return changed
 }
 
 func (s *source) notify() {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
 )
 
 // facts is what NVML says about a machine, before it is understood.
@@ -26,6 +27,7 @@ type cardFacts struct {
 	lost    bool
 	model   string
 	pcieGen int
+	detail  hardware.Card
 	// nvlinks are the card's active NVLinks.
 	nvlinks []nvlinkFacts
 }
@@ -99,14 +101,15 @@ func lanes(from, to cardFacts) int {
 }
 
 // nvlinkGeneration translates nvmlNvlinkVersion_t of nvml.h, which also counts
-// the steps between generations; 0 for unknown.
+// the steps between generations. A version that is newer than this table is at least as
+// fast as the newest one in it, and one that is not told is at least the first.
 func nvlinkGeneration(version uint32) int {
-	generations := [...]int{1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5}
-	if int(version) >= len(generations) {
-		return 0
-	}
-	return generations[version]
+	generations := [...]int{0: 1, 1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5}
+	return generations[min(int(version), len(generations)-1)]
 }
+
+// clean makes text of what a driver wrote: everything that is published is valid UTF-8.
+func clean(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // busID brings a PCI address to the form "0000:06:00.0". NVML writes the domain
 // with eight digits in newer structures and with four in older ones.

@@ -84,7 +84,7 @@ func TestLinksThatDropped(t *testing.T) {
 }
 
 func TestNVLinkGeneration(t *testing.T) {
-	for version, want := range []int{0, 1, 2, 2, 3, 3, 4, 5, 0} {
+	for version, want := range []int{1, 1, 2, 2, 3, 3, 4, 5, 5} {
 		assert.Equal(t, want, nvlinkGeneration(uint32(version)), "version %d", version)
 	}
 }

@@ -25,6 +25,8 @@ type library struct {
 	// opened counts how often NVML was opened; ready tells that it is open now.
 	opened int
 	ready  bool
+	// reloading tells that the driver was not loaded when NVML was asked last.
+	reloading bool
 
 	symbolsMu sync.Mutex
 	// symbols maps the names asked for to whether the library exports them.
@@ -64,18 +66,32 @@ func (l *library) open() error {
 	case nvml.ERROR_LIBRARY_NOT_FOUND:
 		return errors.New("libnvidia-ml.so.1 was not found: install the NVIDIA driver, and give the container NVIDIA_DRIVER_CAPABILITIES=utility")
 	default:
+		l.reloading = l.reloading || ret == nvml.ERROR_DRIVER_NOT_LOADED
 		return fmt.Errorf("initialise NVML (is the NVIDIA driver loaded?): %w", ret)
 	}
 }
 
-// close shuts NVML down once nobody uses it, so that the next use opens it afresh.
-func (l *library) close() {
+// close shuts NVML down once nobody uses it, because of an error, so that the next use
+// opens it afresh.
+func (l *library) close(cause nvml.Return) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.reloading = l.reloading || cause == nvml.ERROR_DRIVER_NOT_LOADED
 	if l.ready {
 		_ = l.Shutdown() // nothing to shut down when the driver is gone
 		l.ready = false
 	}
+}
+
+// reloaded tells, once, whether the driver was loaded anew: it was not loaded, and is.
+func (l *library) reloaded() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was := l.reloading && l.ready
+	if was {
+		l.reloading = false
+	}
+	return was
 }
 
 // has tells whether the library exports a function.

@@ -4,8 +4,11 @@ package nvml
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"strings"
 	"sync"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -20,16 +23,22 @@ type source struct {
 	lib *library
 	log *slog.Logger
 	// sysfs is the root of sysfs, from which the network devices are read.
-	sysfs   string
+	sysfs string
+	// bootID is the file with the identity of the machine's boot.
+	bootID  string
 	changed chan struct{}
 
+	// mu is held while cards are read, however long that takes.
 	mu sync.Mutex
-	// known is what cards last told of themselves, by NVML index: a lost card tells nothing.
-	known map[int]gpu.Card
-	// eccErrors are the cards' counts of uncorrectable errors, by NVML index.
-	eccErrors map[int]uint64
-	// events are the events since the last reading.
+	// history is what is remembered of cards, by identity.
+	history map[string]*history
+
+	// eventsMu is never held while the library is called.
+	eventsMu sync.Mutex
+	// events are the events that nobody has taken yet; blind says why they are not
+	// followed, "" while they are.
 	events []hardware.Signal
+	blind  string
 }
 
 // Start returns the hardware of this machine and follows its events until ctx
@@ -40,8 +49,8 @@ func Start(ctx context.Context, log *slog.Logger) (hardware.Source, error) {
 
 func start(ctx context.Context, log *slog.Logger, lib *library) *source {
 	s := &source{
-		lib: lib, log: log, sysfs: "/sys", changed: make(chan struct{}, 1),
-		known: map[int]gpu.Card{}, eccErrors: map[int]uint64{},
+		lib: lib, log: log, sysfs: "/sys", bootID: "/proc/sys/kernel/random/boot_id", changed: make(chan struct{}, 1),
+		history: map[string]*history{},
 	}
 	go s.followEvents(ctx)
 	return s
@@ -50,7 +59,7 @@ func start(ctx context.Context, log *slog.Logger, lib *library) *source {
 // Changed receives a value after a card has reported an event.
 func (s *source) Changed() <-chan struct{} { return s.changed }
 
-// Read reads all cards. A card that does not answer is in the reading as lost.
+// Read reads all cards. Of a card that does not answer there is a signal.
 func (s *source) Read(context.Context) (hardware.Reading, error) {
 	release, err := s.lib.use()
 	if err != nil {
@@ -59,15 +68,35 @@ func (s *source) Read(context.Context) (hardware.Reading, error) {
 	reading, ret := s.read()
 	release()
 	if driverIsGone(ret) {
-		s.lib.close()
+		s.lib.close(ret)
 	}
 	if ret != nvml.SUCCESS {
 		return hardware.Reading{}, fmt.Errorf("count the cards: %w", ret)
 	}
+	if s.lib.reloaded() {
+		for _, card := range reading.Machine.Cards {
+			reading.Signals = append(reading.Signals, hardware.Signal{Card: hardware.ID(card), Kind: hardware.WasReset})
+		}
+	}
+	s.readSystem(&reading)
+	return reading, nil
+}
+
+// readSystem reads what is not NVML's.
+func (s *source) readSystem(reading *hardware.Reading) {
+	var err error
 	if reading.Machine.NICs, err = pci.NICs(s.sysfs, reading.Machine.Cards); err != nil {
 		s.log.Warn("network devices not read", "error", err)
 	}
-	return reading, nil
+	if reading.PCI, err = pci.GPUs(s.sysfs); err != nil {
+		s.log.Warn("GPUs on the PCI bus not counted", "error", err)
+	}
+	if id, err := os.ReadFile(s.bootID); err == nil {
+		reading.BootID = strings.TrimSpace(string(id))
+	}
+	s.eventsMu.Lock()
+	defer s.eventsMu.Unlock()
+	reading.Blind = s.blind
 }
 
 func (s *source) read() (reading hardware.Reading, ret nvml.Return) {
@@ -78,51 +107,62 @@ func (s *source) read() (reading hardware.Reading, ret nvml.Return) {
 		return reading, ret
 	}
 	if version, ret := s.lib.SystemGetDriverVersion(); ret == nvml.SUCCESS {
-		reading.DriverVersion = version
+		reading.DriverVersion = clean(version)
 	}
 	f := facts{cards: make([]cardFacts, count), paths: make([][]gpu.Class, count)}
 	devices := make([]nvml.Device, count)
 	for i := range count {
 		device, err := s.readCard(i, &f.cards[i])
 		if err != nil {
-			f.cards[i] = cardFacts{card: s.lost(i, err), lost: true}
+			signal := hardware.Signal{Card: hardware.ID(f.cards[i].card), Kind: hardware.NoAnswer, Detail: err.Error()}
+			if errors.Is(err, nvml.ERROR_GPU_IS_LOST) {
+				signal.Kind = hardware.Lost
+			}
+			f.cards[i].lost = true
+			reading.Signals = append(reading.Signals, signal)
 			continue
 		}
 		devices[i] = device
-		reading.Signals = append(reading.Signals, s.conditions(i, device)...)
+		reading.Signals = append(reading.Signals, s.conditions(&f.cards[i], device)...)
 	}
 	s.readPaths(&f, devices)
 	reading.Machine = f.machine()
-	reading.Signals = append(reading.Signals, s.events...)
-	s.events = nil
+	for _, c := range f.cards {
+		reading.Cards = append(reading.Cards, c.detail)
+	}
 	return reading, nvml.SUCCESS
 }
 
-// lost describes a card that does not answer by what it said before.
-func (s *source) lost(index int, cause error) gpu.Card {
-	card, ok := s.known[index]
-	if !ok {
-		card = gpu.Card{Index: index, NUMANode: -1}
+// identify reads what tells a card from others, as far as it answers.
+func identify(index int, device nvml.Device) (gpu.Card, error) {
+	card := gpu.Card{Index: index, NUMANode: -1}
+	info, ret := device.GetPciInfo()
+	if ret == nvml.SUCCESS {
+		var err error
+		if card.PCIBusID, err = busID(text(info.BusId[:])); err != nil {
+			return card, err
+		}
 	}
-	card.Unhealthy = cause.Error()
-	return card
+	uuid, uuidRet := device.GetUUID()
+	switch {
+	case uuidRet != nvml.SUCCESS:
+		return card, fmt.Errorf("the card does not tell its UUID: %w", uuidRet)
+	case ret != nvml.SUCCESS:
+		return card, fmt.Errorf("the card does not tell its PCI address: %w", ret)
+	}
+	card.UUID = clean(uuid)
+	return card, nil
 }
 
 // readCard reads one card; an error means that the card does not answer.
 func (s *source) readCard(index int, into *cardFacts) (nvml.Device, error) {
+	into.card = gpu.Card{Index: index, NUMANode: -1}
 	device, ret := s.lib.DeviceGetHandleByIndex(index)
 	if ret != nvml.SUCCESS {
 		return nil, fmt.Errorf("the card does not answer: %w", ret)
 	}
-	uuid, ret := device.GetUUID()
-	if ret != nvml.SUCCESS {
-		return nil, fmt.Errorf("the card does not tell its UUID: %w", ret)
-	}
-	pci, ret := device.GetPciInfo()
-	if ret != nvml.SUCCESS {
-		return nil, fmt.Errorf("the card does not tell its PCI address: %w", ret)
-	}
-	bus, err := busID(text(pci.BusId[:]))
+	card, err := identify(index, device)
+	into.card = card
 	if err != nil {
 		return nil, err
 	}
@@ -130,20 +170,13 @@ func (s *source) readCard(index int, into *cardFacts) (nvml.Device, error) {
 	if ret != nvml.SUCCESS {
 		return nil, fmt.Errorf("the card does not tell its memory: %w", ret)
 	}
-	into.card = gpu.Card{
-		Index: index, UUID: uuid, PCIBusID: bus, MemoryMiB: int64(memory.Total >> 20),
-		NUMANode: s.numaNode(device), CPUAffinity: s.cpuAffinity(device),
-	}
+	into.card.MemoryMiB = int64(memory.Total >> 20)
+	into.card.NUMANode, into.card.CPUAffinity = s.numaNode(device), s.cpuAffinity(device)
 	if name, ret := device.GetName(); ret == nvml.SUCCESS {
-		into.model = name
+		into.model = clean(name)
 	}
-	if s.lib.has("nvmlDeviceGetMaxPcieLinkGeneration") {
-		if generation, ret := device.GetMaxPcieLinkGeneration(); ret == nvml.SUCCESS {
-			into.pcieGen = generation
-		}
-	}
+	into.pcieGen = s.count("nvmlDeviceGetMaxPcieLinkGeneration", device.GetMaxPcieLinkGeneration)
 	into.nvlinks = s.readNVLinks(device)
-	s.known[index] = into.card
 	return device, nil
 }
 
@@ -186,7 +219,7 @@ func (s *source) readNVLinks(device nvml.Device) []nvlinkFacts {
 		if ret != nvml.SUCCESS || state != nvml.FEATURE_ENABLED {
 			continue
 		}
-		var link nvlinkFacts
+		link := nvlinkFacts{generation: nvlinkGeneration(0)}
 		if s.lib.has("nvmlDeviceGetNvLinkVersion") {
 			if version, ret := device.GetNvLinkVersion(i); ret == nvml.SUCCESS {
 				link.generation = nvlinkGeneration(version)

@@ -80,6 +80,7 @@ func (f *fake) start() (s *source, stop context.CancelFunc) {
 	return start(ctx, slog.New(slog.DiscardHandler), newLibrary(nvml.WithLibraryPath(f.path))), cancel
 }
 
+// read reads a machine in which nothing is wrong with the machine around the cards.
 func read(t *testing.T, s *source) hardware.Reading {
 	t.Helper()
 	reading, err := s.Read(context.Background())
@@ -88,16 +89,20 @@ func read(t *testing.T, s *source) hardware.Reading {
 	return reading
 }
 
+func id(card int) string { return fmt.Sprintf("GPU-0000000%d", card) }
+
 func TestReadThroughTheLibrary(t *testing.T) {
 	f := build(t, folder)
 	f.set("unloaded", "")
 	s, stop := f.start()
+	s.sysfs = t.TempDir()
 	want := described(t, "dgx1-v100")
 
 	t.Run("the driver is not loaded", func(t *testing.T) {
 		_, err := s.Read(context.Background())
 		assert.ErrorContains(t, err, "is the NVIDIA driver loaded?")
 		f.unset("unloaded")
+		assert.Len(t, read(t, s).Signals, 8, "a driver that is loaded has reset its cards")
 	})
 	t.Run("all is well", func(t *testing.T) {
 		reading := read(t, s)
@@ -129,15 +134,45 @@ func TestReadThroughTheLibrary(t *testing.T) {
 		assert.Equal(t, "PHB", nics[0].Links[0].String())
 		assert.Equal(t, "N-A", nics[0].Links[1].String())
 	})
+	t.Run("what is beside the planner's model", func(t *testing.T) {
+		f.set("mig", "2")
+		f.set("fabric", "2 3")
+		defer f.unset("mig")
+		defer f.unset("fabric")
+		reading := read(t, s)
+		best := hardware.PCIe{Generation: 3, Width: 16}
+		assert.Equal(t, hardware.Card{NVLinks: 6, PCIe: best, BestPCIe: best, MIG: true, Fabric: "Completed"}, reading.Cards[2])
+		assert.Empty(t, reading.Signals)
+		assert.NotEmpty(t, reading.BootID)
+	})
 	t.Run("one card is lost", func(t *testing.T) {
 		f.set("lost", "3")
 		defer f.unset("lost")
+		reading := read(t, s)
+		assert.Equal(t, []hardware.Signal{{Card: "#3", Kind: hardware.Lost, Detail: "the card does not answer: GPU is lost"}}, reading.Signals)
+		assert.Len(t, reading.Machine.Cards, 8, "the others go on")
+		assert.Equal(t, gpu.None, reading.Machine.Links[0][3].Class)
+		assert.Equal(t, want.Links[0][4], reading.Machine.Links[0][4])
+	})
+	t.Run("one card is not listed", func(t *testing.T) {
+		f.set("gone", "3")
+		defer f.unset("gone")
 		m := read(t, s).Machine
-		assert.Equal(t, gpu.SetOf(0, 1, 2, 4, 5, 6, 7), m.Healthy(), "the others go on")
-		assert.Equal(t, "the card does not answer: GPU is lost", m.Cards[3].Unhealthy)
-		assert.Equal(t, "GPU-00000003", m.Cards[3].UUID, "as it was known before")
-		assert.Equal(t, gpu.None, m.Links[0][3].Class)
-		assert.Equal(t, want.Links[0][4], m.Links[0][4])
+		require.Len(t, m.Cards, 7)
+		assert.Equal(t, "GPU-00000004", m.Cards[3].UUID, "the driver numbers the others anew")
+	})
+	t.Run("identities that are none", func(t *testing.T) {
+		f.set("badtext", "2")
+		assert.Equal(t, "GPU-\uFFFD2", read(t, s).Machine.Cards[2].UUID)
+		f.unset("badtext")
+		f.set("twin", "2 1")
+		assert.Equal(t, id(1), read(t, s).Machine.Cards[2].UUID, "the roster tells them apart")
+		f.unset("twin")
+	})
+	t.Run("NVLinks newer than this program", func(t *testing.T) {
+		f.set("version", "99")
+		defer f.unset("version")
+		assert.Equal(t, 50.0, read(t, s).Machine.NVLinkGBps, "as fast as the newest that it knows, and not 0")
 	})
 	t.Run("links are down", func(t *testing.T) {
 		f.set("down", "0 3")
@@ -147,35 +182,84 @@ func TestReadThroughTheLibrary(t *testing.T) {
 		assert.Equal(t, "PHB", m.Links[3][0].String())
 		assert.Equal(t, "NV2", m.Links[0][4].String())
 	})
-	t.Run("memory errors are told once", func(t *testing.T) {
+	t.Run("memory errors are told once, and a reset too", func(t *testing.T) {
 		f.set("ecc", "4 2")
-		assert.Equal(t, []hardware.Signal{{Card: 4, Kind: hardware.UncorrectableECC, Number: 2}}, read(t, s).Signals)
+		assert.Equal(t, []hardware.Signal{{Card: id(4), Kind: hardware.UncorrectableECC, Number: 2, Detail: "2 new uncorrectable memory errors"}}, read(t, s).Signals)
 		assert.Empty(t, read(t, s).Signals)
 		f.set("ecc", "4 5")
-		assert.Equal(t, []hardware.Signal{{Card: 4, Kind: hardware.UncorrectableECC, Number: 3}}, read(t, s).Signals)
+		assert.Equal(t, []hardware.Signal{{Card: id(4), Kind: hardware.UncorrectableECC, Number: 3, Detail: "3 new uncorrectable memory errors"}}, read(t, s).Signals)
 		f.unset("ecc") // the counters start again after a reset
+		assert.Equal(t, []hardware.Signal{{Card: id(4), Kind: hardware.WasReset}}, read(t, s).Signals)
 		assert.Empty(t, read(t, s).Signals)
 	})
-	t.Run("conditions are told while they hold", func(t *testing.T) {
-		f.set("remap", "6")
-		f.set("recovery", "7 1")
-		both := []hardware.Signal{{Card: 6, Kind: hardware.RowRemapFailed}, {Card: 7, Kind: hardware.ResetRequired}}
-		assert.Equal(t, both, read(t, s).Signals)
-		assert.Equal(t, both, read(t, s).Signals)
-		f.unset("remap")
-		f.unset("recovery")
-		assert.Empty(t, read(t, s).Signals)
-	})
+	for name, test := range map[string]struct {
+		files  map[string]string
+		kind   hardware.Kind
+		number uint64
+		says   string
+	}{
+		"a row that cannot be replaced":  {map[string]string{"remap": "6"}, hardware.RowRemapFailed, 0, ""},
+		"a row that will be replaced":    {map[string]string{"pending": "6"}, hardware.RowRemapPending, 0, ""},
+		"pages that will be retired":     {map[string]string{"pages": "6"}, hardware.PagesPending, 0, ""},
+		"the driver asks for a reboot":   {map[string]string{"recovery": "6 2"}, hardware.ResetRequired, 2, "the driver asks for a reboot of the node"},
+		"the fabric is not there":        {map[string]string{"fabric": "6 2"}, hardware.FabricNotReady, 0, "the card has not joined its NVSwitch fabric: InProgress (does the fabric manager run?)"},
+		"the fabric is slower":           {map[string]string{"fabric": "6 3", "mask": "1"}, hardware.FabricDegraded, 0, ""},
+		"the fabric has a bad route":     {map[string]string{"fabric": "6 3", "mask": "16"}, hardware.FabricUnhealthy, 0, ""},
+		"the fabric is set up wrong":     {map[string]string{"fabric": "6 3", "mask": "1280"}, hardware.FabricUnhealthy, 0, ""},
+		"four lanes of sixteen":          {map[string]string{"pcie": "6 4"}, hardware.PCIeDegraded, 0, "PCI Express is x4 of x16 wide"},
+		"an idle card saves power":       {map[string]string{"slow": "6 1"}, "", 0, ""},
+		"a slow connection under load":   {map[string]string{"slow": "6 1", "busy": "6 90"}, hardware.PCIeDegraded, 0, "PCI Express runs at generation 1 of 3 under load"},
+		"a card that slows down by heat": {map[string]string{"hot": "6 97"}, hardware.Overheated, 0, "the card is at 90 °C or more and slows down"},
+		"a card that is only warm":       {map[string]string{"hot": "6 80"}, "", 0, ""},
+	} {
+		t.Run("a condition: "+name, func(t *testing.T) {
+			for file, text := range test.files {
+				f.set(file, text)
+			}
+			var want []hardware.Signal
+			if test.kind != "" {
+				want = []hardware.Signal{{Card: id(6), Kind: test.kind, Number: test.number, Detail: test.says}}
+			}
+			assert.Equal(t, want, read(t, s).Signals)
+			assert.Equal(t, want, read(t, s).Signals, "for as long as it holds")
+			for file := range test.files {
+				f.unset(file)
+			}
+			after := read(t, s).Signals
+			if test.kind == hardware.ResetRequired {
+				assert.Equal(t, []hardware.Signal{{Card: id(6), Kind: hardware.WasReset}}, after, "what the driver asked for has happened")
+				after = read(t, s).Signals
+			}
+			assert.Empty(t, after)
+		})
+	}
 	t.Run("the driver is reloaded", func(t *testing.T) {
 		f.set("unloaded", "")
 		_, err := s.Read(context.Background())
 		assert.Error(t, err)
 		f.unset("unloaded")
-		assert.Len(t, read(t, s).Machine.Cards, 8)
+		reading := read(t, s)
+		assert.Len(t, reading.Machine.Cards, 8)
+		require.Len(t, reading.Signals, 8, "which resets all cards")
+		assert.Equal(t, hardware.Signal{Card: id(0), Kind: hardware.WasReset}, reading.Signals[0])
+		assert.Empty(t, read(t, s).Signals)
+	})
+	t.Run("the driver hangs", func(t *testing.T) {
+		f.set("hang", "")
+		read := make(chan error, 1)
+		go func() {
+			_, err := s.Read(context.Background())
+			read <- err
+		}()
+		s.report(hardware.Signal{Card: id(1), Kind: hardware.XID, Number: 48})
+		assert.Equal(t, []hardware.Signal{{Card: id(1), Kind: hardware.XID, Number: 48}}, s.Events(), "events get through")
+		f.unset("hang")
+		assert.NoError(t, <-read)
 	})
 	t.Run("an event", func(t *testing.T) {
 		stop()
-		fresh, _ := f.start()
+		f.set("gone", "3")
+		fresh, end := f.start()
 		read(t, fresh)
 		f.set("xid", "5 95")
 		select {
@@ -183,8 +267,21 @@ func TestReadThroughTheLibrary(t *testing.T) {
 		case <-time.After(20 * time.Second):
 			require.Fail(t, "the event was not reported")
 		}
-		assert.Equal(t, []hardware.Signal{{Card: 5, Kind: hardware.XID, Number: 95}}, read(t, fresh).Signals)
-		assert.Empty(t, read(t, fresh).Signals, "events are told once")
+		assert.Equal(t, []hardware.Signal{{Card: id(5), Kind: hardware.XID, Number: 95}}, fresh.Events(), "of the card, whatever its number")
+		assert.Empty(t, fresh.Events(), "events are told once")
+		f.unset("gone")
+		end()
+	})
+	t.Run("a driver without events", func(t *testing.T) {
+		f.set("deaf", "")
+		defer f.unset("deaf")
+		fresh, _ := f.start()
+		select {
+		case <-fresh.Changed():
+		case <-time.After(20 * time.Second):
+			require.Fail(t, "nobody was told")
+		}
+		assert.Equal(t, "the driver reports events of no card", read(t, fresh).Blind)
 	})
 }
 

@@ -107,3 +107,39 @@ func classBetween(a, b place) gpu.Class {
 		return gpu.PXB
 	}
 }
+
+// GPUs returns the PCI addresses of NVIDIA's GPUs under a sysfs tree, normally "/sys", in
+// the form of [gpu.Card.PCIBusID], whether or not the driver could start them. GPUs that
+// were given to another driver, such as one for virtual machines, are not the agent's.
+func GPUs(sysfs string) ([]string, error) {
+	folder := filepath.Join(sysfs, "bus", "pci", "devices")
+	entries, err := os.ReadDir(folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list PCI devices: %w", err)
+	}
+	var found []string
+	for _, entry := range entries {
+		device := filepath.Join(folder, entry.Name())
+		class := content(device, "class")
+		if content(device, "vendor") != "0x10de" || !strings.HasPrefix(class, "0x0300") && !strings.HasPrefix(class, "0x0302") {
+			continue
+		}
+		if driver, err := os.Readlink(filepath.Join(device, "driver")); err == nil && filepath.Base(driver) != "nvidia" {
+			continue
+		}
+		found = append(found, strings.ToUpper(entry.Name()))
+	}
+	return found, nil
+}
+
+// content is the text of a file of a device, "" without it.
+func content(device, file string) string {
+	text, err := os.ReadFile(filepath.Join(device, file))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}

@@ -59,3 +59,30 @@ func TestNoNICs(t *testing.T) {
 	assert.NoError(t, err)
 	assert.Empty(t, nics)
 }
+
+func TestGPUs(t *testing.T) {
+	s := tree{t, t.TempDir()}
+	for address, device := range map[string]struct{ vendor, class, driver string }{
+		"0000:03:00.0": {"0x10de", "0x030200", "nvidia"},
+		"0000:0b:00.0": {"0x10de", "0x030000", ""},         // the driver could not start it
+		"0000:0c:00.0": {"0x10de", "0x030200", "vfio-pci"}, // a virtual machine has it
+		"0000:0d:00.0": {"0x10de", "0x068000", "nvidia"},   // an NVSwitch
+		"0000:0e:00.0": {"0x1af4", "0x030000", "virtio"},
+	} {
+		path := "pci0000:00/" + address
+		s.add(path, "0", "bus/pci/devices/"+address)
+		folder := filepath.Join(s.root, "devices", path)
+		require.NoError(t, os.WriteFile(filepath.Join(folder, "vendor"), []byte(device.vendor+"\n"), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(folder, "class"), []byte(device.class+"\n"), 0o600))
+		if device.driver != "" {
+			require.NoError(t, os.Symlink("../../bus/pci/drivers/"+device.driver, filepath.Join(folder, "driver")))
+		}
+	}
+	gpus, err := pci.GPUs(s.root)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"0000:03:00.0", "0000:0B:00.0"}, gpus)
+
+	gpus, err = pci.GPUs(t.TempDir())
+	require.NoError(t, err)
+	assert.Empty(t, gpus)
+}

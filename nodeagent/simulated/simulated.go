@@ -41,6 +41,9 @@ func (s *Source) Read(context.Context) (hardware.Reading, error) {
 	return hardware.Reading{Machine: machine}, nil
 }
 
+// Events returns nothing: a description file has no events.
+func (s *Source) Events() []hardware.Signal { return nil }
+
 // Changed receives a value after the file was written.
 func (s *Source) Changed() <-chan struct{} { return s.changed }
 

@@ -1,15 +1,16 @@
 // Package topology publishes the cards of a node in the cluster: as a GPUNode
-// object, which the planner reads, and as the ConfigMap that `arena top node` reads.
+// object, which the planner reads, as a condition of the Node, and as the ConfigMap that
+// `arena top node` reads.
 package topology
 
 import (
 	"context"
 	"fmt"
-	"maps"
-	"reflect"
+	"log/slog"
 	"slices"
+	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -17,16 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
-	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
-	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/health"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cluster"
 )
-
-// modeTopology is the value of [contract.NodeModeLabel] for which the mirror exists.
-const modeTopology = "topology"
-
-// mirrorNamespace is where arena looks for the mirror.
-const mirrorNamespace = "kube-system"
 
 var (
 	nodeKind      = schema.GroupVersionKind{Version: "v1", Kind: "Node"}
@@ -34,52 +27,102 @@ var (
 	gpuNodeKind   = schema.GroupVersionKind{Group: contract.GPUNodeGroup, Version: contract.GPUNodeVersion, Kind: contract.GPUNodeKind}
 )
 
-// publisher publishes the cards of one node. It writes only what has changed.
+// A node may publish a few changes at once, and then one in writeInterval, always the newest.
+const (
+	writeInterval = 10 * time.Second
+	writeBurst    = 6
+)
+
+func newLimiter() *rate.Limiter { return rate.NewLimiter(rate.Every(writeInterval), writeBurst) }
+
+// publisher publishes the cards of one node. It writes only what has changed, and a
+// heartbeat.
 type publisher struct {
+	*observer
 	*Agent
-	node     string
-	tracker  health.Tracker
-	restored bool
-	// mirrored is the status of which mirror is the rendering.
-	mirrored contract.GPUNodeStatus
-	mirror   map[string]string
+	node    string
+	log     *slog.Logger
+	writes  *rate.Limiter
+	started metav1.Time
+	// restored tells that what an earlier run had published was taken over; published,
+	// that the GPUNode was there since.
+	restored, published bool
+	// yields tells that another agent publishes the node.
+	yields bool
+	mirror mirror
 }
 
-// publish publishes a reading of the node's hardware.
-func (p *publisher) publish(ctx context.Context, reading hardware.Reading) error {
-	live, err := p.published(ctx)
-	if err != nil {
-		return err
+// publish brings the cluster to what was seen. later is how long to wait when too much
+// was written already.
+func (p *publisher) publish(ctx context.Context) (later time.Duration, err error) {
+	if err := p.Nodes.Synced(); err != nil {
+		return 0, err
 	}
-	if !p.restored {
-		p.restore(live.Status)
-		p.restored = true
+	node := p.Nodes.Get(cluster.Node, p.node)
+	if node == nil {
+		return 0, fmt.Errorf("%w: %s", errNoNode, p.node)
+	}
+	live, err := p.live()
+	if err != nil {
+		return 0, err
+	}
+	p.remember(live)
+	if p.another(live.Status.Agent) {
+		return 0, nil
+	}
+	status := p.status(live.Status)
+	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: p.node, UID: node.GetUID()}
+	writes := p.due(live, status, node, owner)
+	if len(writes) == 0 {
+		return 0, nil
 	}
 	now := p.Now()
-	verdicts := p.tracker.Observe(now, reading)
-	p.Metrics.Seen(p.node, reading, verdicts)
-	return p.write(ctx, live, statusOf(reading, verdicts, live.Status.Conditions, metav1.NewTime(now)))
-}
-
-// publishUnreadable publishes that the hardware cannot be read, and why; what was
-// known of it stays.
-func (p *publisher) publishUnreadable(ctx context.Context, cause error) error {
-	live, err := p.published(ctx)
-	if err != nil {
-		return err
+	if reservation := p.writes.ReserveN(now, 1); reservation.DelayFrom(now) > 0 {
+		later = reservation.DelayFrom(now)
+		reservation.CancelAt(now)
+		return later, nil
 	}
-	return p.write(ctx, live, unreadable(live.Status, cause, metav1.NewTime(p.Now())))
+	for _, write := range writes {
+		if err := write(ctx); err != nil {
+			return 0, err
+		}
+	}
+	p.published = true
+	return 0, nil
 }
 
-// published returns the GPUNode as the cluster has it; without one, an empty one.
-func (p *publisher) published(ctx context.Context) (contract.GPUNode, error) {
+// due lists the writes that bring the cluster to a status.
+func (p *publisher) due(live contract.GPUNode, status contract.GPUNodeStatus, node *unstructured.Unstructured, owner metav1.OwnerReference) []func(context.Context) error {
+	var writes []func(context.Context) error
+	if live.UID == "" || !slices.Contains(live.OwnerReferences, owner) {
+		writes = append(writes, func(ctx context.Context) error {
+			return p.apply(ctx, cluster.GPUNode, p.object(gpuNodeKind, "", p.node, owner))
+		})
+	}
+	if p.differs(live.Status, status) {
+		writes = append(writes, func(ctx context.Context) error {
+			if err := p.writeStatus(ctx, status); err != nil {
+				return err
+			}
+			p.announce(live.Status, status, node)
+			return nil
+		})
+	}
+	if write := p.nodeCondition(node, status); write != nil {
+		writes = append(writes, write)
+	}
+	if write := p.writeMirror(status, node.GetLabels()[contract.NodeModeLabel], owner); write != nil {
+		writes = append(writes, write)
+	}
+	return writes
+}
+
+// live returns the GPUNode as the cluster has it; without one, an empty one.
+func (p *publisher) live() (contract.GPUNode, error) {
 	var live contract.GPUNode
-	obj, err := p.Client.Get(ctx, gpuNodeKind, "", p.node)
-	if kube.IsNotFound(err) {
+	obj := p.Nodes.Get(cluster.GPUNode, p.node)
+	if obj == nil {
 		return live, nil
-	}
-	if err != nil {
-		return live, err
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &live); err != nil {
 		return live, fmt.Errorf("read the published GPUNode %s: %w", p.node, err)
@@ -87,57 +130,62 @@ func (p *publisher) published(ctx context.Context) (contract.GPUNode, error) {
 	return live, nil
 }
 
-// restore tells the tracker which cards an earlier run had found unusable.
-func (p *publisher) restore(status contract.GPUNodeStatus) {
-	machine, err := status.Machine()
-	if err != nil {
-		return // nothing usable was published
+// remember takes over what an earlier run has published. Whoever deletes the GPUNode asks
+// to start anew: what was held against cards, and cards that are gone, are forgotten.
+func (p *publisher) remember(live contract.GPUNode) {
+	switch {
+	case !p.restored:
+		p.restored = true
+		p.restore(live.Status)
+	case p.published && live.UID == "":
+		p.log.Info("the GPUNode was deleted: starting anew with what the driver says")
+		p.forget()
 	}
-	for i, card := range status.Cards {
-		if card.Health == contract.Unhealthy && card.Since != nil {
-			p.tracker.Restore(machine.Cards[i], card.Reason, card.Since.Time)
-		}
-	}
+	p.published = live.UID != ""
 }
 
-// write brings the GPUNode and the mirror to the given status.
-func (p *publisher) write(ctx context.Context, live contract.GPUNode, status contract.GPUNodeStatus) error {
-	node, err := p.Client.Get(ctx, nodeKind, "", p.node)
-	if err != nil {
-		return err
-	}
-	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: p.node, UID: node.GetUID()}
-	if live.UID == "" || !slices.Contains(live.OwnerReferences, owner) {
-		if _, err := p.Client.ApplyAs(ctx, contract.NodeAgentName, p.object(gpuNodeKind, "", p.node, owner)); err != nil {
-			return err
+// another tells whether another agent publishes the node: of two that run, the one that
+// started later, so that a new one takes over at once and neither writes over the other.
+func (p *publisher) another(agent *contract.AgentInfo) bool {
+	yields := agent != nil && agent.Instance != p.Instance && p.Now().Sub(agent.Heartbeat.Time) <= contract.HeartbeatLimit &&
+		(p.started.Before(&agent.Started) || p.started.Equal(&agent.Started) && p.Instance < agent.Instance)
+	if yields != p.yields {
+		if p.yields = yields; yields {
+			p.log.Warn("another agent publishes this node, started later: this one only watches", "other", agent.Instance)
+		} else {
+			p.log.Info("this agent publishes the node again")
 		}
 	}
-	if !equality.Semantic.DeepEqual(live.Status, status) {
-		if err := p.writeStatus(ctx, status); err != nil {
-			return err
-		}
-		p.announce(live.Status, status, node)
-	}
-	return p.writeMirror(ctx, status, node.GetLabels()[contract.NodeModeLabel], owner)
+	p.Metrics.Yields(p.node, yields)
+	return yields
 }
 
-// announce records an event on the node for each card whose health has changed.
-func (p *publisher) announce(before, now contract.GPUNodeStatus, node *unstructured.Unstructured) {
-	was := map[int]string{}
-	for _, card := range before.Cards {
-		was[card.Index] = card.Health
+// status is what is to be published now, but the heartbeat.
+func (p *publisher) status(live contract.GPUNodeStatus) contract.GPUNodeStatus {
+	status := live
+	if p.verdicts != nil {
+		status = statusOf(p.whole, p.verdicts, p.roster.NVLinks)
 	}
-	for _, card := range now.Cards {
-		switch {
-		case card.Health == contract.Unhealthy && was[card.Index] != contract.Unhealthy:
-			p.Events.Eventf(node, corev1.EventTypeWarning, "GPUCardUnhealthy", "Card %d %s must not be used: %s", card.Index, card.UUID, card.Reason)
-		case card.Health == contract.Healthy && was[card.Index] == contract.Unhealthy:
-			p.Events.Eventf(node, corev1.EventTypeNormal, "GPUCardHealthy", "Card %d %s is used again", card.Index, card.UUID)
-		}
+	status.Conditions = withCondition(live.Conditions, readyCondition(status, p.err, p.Now()))
+	status.Agent = &contract.AgentInfo{Instance: p.Instance, Version: p.Version, Started: p.started}
+	return status
+}
+
+// differs tells whether a status has to be written: it is news, or a heartbeat is due.
+func (p *publisher) differs(live, status contract.GPUNodeStatus) bool {
+	if live.Agent == nil || p.Now().Sub(live.Agent.Heartbeat.Time) >= contract.HeartbeatInterval {
+		return true
 	}
+	agent := *status.Agent
+	agent.Heartbeat = live.Agent.Heartbeat
+	status.Agent = &agent
+	return !equality.Semantic.DeepEqual(live, status)
 }
 
 func (p *publisher) writeStatus(ctx context.Context, status contract.GPUNodeStatus) error {
+	agent := *status.Agent
+	agent.Heartbeat = metav1.NewTime(p.Now()).Rfc3339Copy()
+	status.Agent = &agent
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&status)
 	if err != nil {
 		return fmt.Errorf("encode the status of GPUNode %s: %w", p.node, err)
@@ -145,41 +193,17 @@ func (p *publisher) writeStatus(ctx context.Context, status contract.GPUNodeStat
 	obj := &unstructured.Unstructured{Object: map[string]any{"status": fields}}
 	obj.SetGroupVersionKind(gpuNodeKind)
 	obj.SetName(p.node)
-	_, err = p.Client.ApplyAs(ctx, contract.NodeAgentName, obj, "status")
-	return err
+	return p.apply(ctx, cluster.GPUNode, obj, "status")
 }
 
-// writeMirror keeps the ConfigMap of a node in mode topology, and removes it from others.
-func (p *publisher) writeMirror(ctx context.Context, status contract.GPUNodeStatus, mode string, owner metav1.OwnerReference) error {
-	name := contract.TopologyConfigMapPrefix + p.node
-	if mode != modeTopology || len(status.Cards) == 0 {
-		return p.Client.Delete(ctx, configMapKind, mirrorNamespace, name)
-	}
-	if p.mirror == nil || !reflect.DeepEqual(p.mirrored, status) {
-		mirror, err := mirrorOf(status)
-		if err != nil {
-			return fmt.Errorf("render the topology of node %s: %w", p.node, err)
-		}
-		p.mirror, p.mirrored = mirror, status
-	}
-	live, err := p.Client.Get(ctx, configMapKind, mirrorNamespace, name)
-	if err != nil && !kube.IsNotFound(err) {
+// apply writes an object as the only writer of its fields, and takes the answer in.
+func (p *publisher) apply(ctx context.Context, kind cluster.Kind, obj *unstructured.Unstructured, subresources ...string) error {
+	written, err := p.Client.ApplyAs(ctx, contract.NodeAgentName, obj, subresources...)
+	if err != nil {
 		return err
 	}
-	obj := p.object(configMapKind, mirrorNamespace, name, owner)
-	labels := obj.GetLabels()
-	labels[contract.TopologyConfigMapNodeLabel] = p.node
-	labels[contract.NodeModeLabel] = modeTopology
-	obj.SetLabels(labels)
-	if live != nil {
-		data, _, _ := unstructured.NestedStringMap(live.Object, "data")
-		if maps.Equal(data, p.mirror) && maps.Equal(live.GetLabels(), labels) && slices.Contains(live.GetOwnerReferences(), owner) {
-			return nil
-		}
-	}
-	obj.Object["data"] = stringsToAny(p.mirror)
-	_, err = p.Client.ApplyAs(ctx, contract.NodeAgentName, obj)
-	return err
+	p.Nodes.Wrote(kind, written)
+	return nil
 }
 
 // object returns an object with our labels that goes when its node goes.
@@ -191,12 +215,4 @@ func (p *publisher) object(gvk schema.GroupVersionKind, namespace, name string, 
 	obj.SetLabels(map[string]string{contract.NameLabel: contract.NodeAgentName, contract.PartOfLabel: contract.PartOfValue})
 	obj.SetOwnerReferences([]metav1.OwnerReference{owner})
 	return obj
-}
-
-func stringsToAny(m map[string]string) map[string]any {
-	out := make(map[string]any, len(m))
-	for k, v := range m {
-		out[k] = v
-	}
-	return out
 }

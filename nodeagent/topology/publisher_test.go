@@ -2,11 +2,6 @@ package topology
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"log/slog"
-	"os"
-	"slices"
 	"testing"
 	"time"
 
@@ -14,264 +9,385 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/tools/record"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
-	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/deploy"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cluster"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
-	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/metrics"
 )
 
-const nodeName = "cn-local.10.0.1.1"
-
-// cluster is an API server with the CRD and one node.
-type cluster struct {
-	*kubetest.Server
-	client *kube.Client
-	events *record.FakeRecorder
-	ctx    context.Context
-	now    time.Time
-}
-
-func newCluster(t *testing.T) *cluster {
-	t.Helper()
-	c := &cluster{Server: kubetest.Start(t), events: record.NewFakeRecorder(8), now: time.Date(2026, 1, 2, 3, 4, 5, 600, time.UTC)}
-	client, err := kube.New(c.Config())
-	require.NoError(t, err)
-	c.client = client
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	t.Cleanup(cancel)
-	c.ctx = ctx
-
-	objs, err := deploy.Objects(deploy.Options{Image: "agent"})
-	require.NoError(t, err)
-	c.Put(objs[slices.IndexFunc(objs, func(o *unstructured.Unstructured) bool { return o.GetKind() == "CustomResourceDefinition" })])
-	c.putNode("topology")
-	return c
-}
-
-func (c *cluster) putNode(mode string) {
-	node := &unstructured.Unstructured{Object: map[string]any{}}
-	node.SetGroupVersionKind(nodeKind)
-	node.SetName(nodeName)
-	node.SetLabels(map[string]string{contract.NodeModeLabel: mode})
-	c.Put(node)
-}
-
-func (c *cluster) publisher(quietTime time.Duration) *publisher {
-	agent := &Agent{
-		Client: c.client, Events: c.events, Metrics: metrics.New(), Log: slog.New(slog.DiscardHandler),
-		Now: func() time.Time { return c.now }, Interval: time.Hour, QuietTime: quietTime,
-	}
-	return agent.publisher(nodeName)
-}
-
-func (c *cluster) gpuNode(t *testing.T) contract.GPUNode {
-	t.Helper()
-	obj, err := c.client.Get(c.ctx, gpuNodeKind, "", nodeName)
-	require.NoError(t, err)
-	var n contract.GPUNode
-	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &n))
-	return n
-}
-
-func (c *cluster) mirror(t *testing.T) *unstructured.Unstructured {
-	t.Helper()
-	obj, err := c.client.Get(c.ctx, configMapKind, "kube-system", contract.TopologyConfigMapPrefix+nodeName)
-	require.NoError(t, err)
-	return obj
-}
-
-func machine(t *testing.T, name string) gpu.Machine {
-	t.Helper()
-	data, err := os.ReadFile("../../internal/gpu/testdata/topologies/" + name + ".json")
-	require.NoError(t, err)
-	m, err := gpu.ParseMachine(data)
-	require.NoError(t, err)
-	return m
-}
-
 func TestPublish(t *testing.T) {
-	c := newCluster(t)
+	w := newWorld(t)
 	m := machine(t, "dgx1-v100")
+	w.start(t, m).round()
 
-	require.NoError(t, c.publisher(0).publish(c.ctx, hardware.Reading{Machine: m, DriverVersion: "550.1"}))
-
-	n := c.gpuNode(t)
+	n := w.gpuNode(t)
 	got, err := n.Status.Machine()
 	require.NoError(t, err)
 	assert.Equal(t, m, got)
 	assert.Equal(t, "550.1", n.Status.DriverVersion)
-	node, err := c.client.Get(c.ctx, nodeKind, "", nodeName)
+	node, err := w.client.Get(w.ctx, nodeKind, "", nodeName)
 	require.NoError(t, err)
 	want := []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: nodeName, UID: node.GetUID()}}
 	assert.Equal(t, want, n.OwnerReferences, "it goes with its node")
-	assert.Equal(t, want, c.mirror(t).GetOwnerReferences())
+	assert.Equal(t, want, w.mirror(t).GetOwnerReferences())
 	assert.Equal(t, metav1.ConditionTrue, n.Status.Conditions[0].Status)
 	assert.Equal(t, "8 cards", n.Status.Conditions[0].Message)
+	conditions, _, _ := unstructured.NestedSlice(node.Object, "status", "conditions")
+	require.Len(t, conditions, 1)
+	assert.Equal(t, map[string]any{
+		"type": contract.GPUsReadyCondition, "status": "True", "reason": "AllCardsHealthy", "message": "8 cards", "lastTransitionTime": "2026-01-02T03:04:05Z",
+	}, conditions[0])
 }
 
-func TestPublishWritesOnlyChanges(t *testing.T) {
-	c := newCluster(t)
-	p := c.publisher(0)
-	m := machine(t, "dgx1-v100")
-	require.NoError(t, p.publish(c.ctx, hardware.Reading{Machine: m}))
+// A day without news: heartbeats, and nothing else.
+func TestAQuietNodeWritesHeartbeatsOnly(t *testing.T) {
+	w := newWorld(t)
+	a := w.start(t, machine(t, "dgx1-v100"))
+	a.round()
+	requests := w.Writes()
+	for range 24 * 60 * 2 {
+		a.after(30 * time.Second)
+		live, err := a.live()
+		require.NoError(t, err)
+		assert.Empty(t, live.Status.Doubt(w.now))
+	}
+	assert.Equal(t, 24*6, w.Writes()-requests, "one in ten minutes")
 
-	before := c.Writes()
-	c.now = c.now.Add(time.Hour)
-	require.NoError(t, p.publish(c.ctx, hardware.Reading{Machine: m}))
-	require.NoError(t, c.publisher(0).publish(c.ctx, hardware.Reading{Machine: m}), "after a restart of the agent")
-	assert.Equal(t, before, c.Writes())
+	before := w.Writes()
+	w.start(t, machine(t, "dgx1-v100")).round()
+	assert.Equal(t, before+1, w.Writes(), "an agent that starts says who it is")
+}
 
-	c.Remove(gpuNodeKind, "", nodeName)
-	c.Remove(configMapKind, "kube-system", contract.TopologyConfigMapPrefix+nodeName)
-	require.NoError(t, p.publish(c.ctx, hardware.Reading{Machine: m}))
-	assert.Len(t, c.gpuNode(t).Status.Cards, 8, "what somebody deleted comes back")
-	c.mirror(t)
+func TestWhatSomebodyDeletedComesBack(t *testing.T) {
+	w := newWorld(t)
+	a := w.start(t, machine(t, "dgx1-v100"))
+	a.round()
+	w.Remove(gpuNodeKind, "", nodeName)
+	w.Remove(configMapKind, "kube-system", contract.TopologyConfigMapPrefix+nodeName)
+	a.seen("their end", func() bool {
+		return a.Nodes.Get(cluster.GPUNode, nodeName) == nil && a.Nodes.Get(cluster.Mirror, nodeName) == nil
+	})
+	a.round()
+	assert.Len(t, w.gpuNode(t).Status.Cards, 8)
+	w.mirror(t)
 }
 
 func TestUnhealthyCardHasReasonAndTime(t *testing.T) {
-	c := newCluster(t)
+	w := newWorld(t)
 	m := machine(t, "dgx1-v100")
 	m.Cards[3].Unhealthy = "marked by hand"
-	failed := metav1.NewTime(c.now).Rfc3339Copy()
-	require.NoError(t, c.publisher(0).publish(c.ctx, hardware.Reading{Machine: m}))
+	failed := metav1.NewTime(w.now).Rfc3339Copy()
+	w.startWith(t, m, 0).round()
+	w.now = w.now.Add(time.Hour)
+	a := w.startWith(t, m, 0)
+	a.round()
 
-	c.now = c.now.Add(time.Hour)
-	require.NoError(t, c.publisher(0).publish(c.ctx, hardware.Reading{Machine: m}), "after a restart of the agent")
-
-	status := c.gpuNode(t).Status
+	status := w.gpuNode(t).Status
 	assert.Equal(t, contract.Unhealthy, status.Cards[3].Health)
 	assert.Equal(t, "marked by hand", status.Cards[3].Reason)
 	assert.True(t, failed.Equal(status.Cards[3].Since), "since %v, want %v", status.Cards[3].Since, failed)
 	assert.Equal(t, metav1.ConditionFalse, status.Conditions[0].Status)
 	assert.Equal(t, "card 3: marked by hand", status.Conditions[0].Message)
 	var devices map[string]string
-	decode(t, c.mirror(t), "devices", &devices)
+	decode(t, w.mirror(t), "devices", &devices)
 	assert.Equal(t, contract.Unhealthy, devices["3"])
 	assert.Equal(t, contract.Healthy, devices["4"])
+	assert.Equal(t, []string{"Warning GPUCardUnhealthy Card 3  must not be used: marked by hand"}, w.eventsSoFar(), "once, over a restart")
+	assert.Contains(t, a.log.String(), `msg="health of a card" node=cn-local.10.0.1.1 card=3`)
 
-	assert.Equal(t, "Warning GPUCardUnhealthy Card 3  must not be used: marked by hand", <-c.events.Events)
-	m.Cards[3].Unhealthy = ""
-	require.NoError(t, c.publisher(0).publish(c.ctx, hardware.Reading{Machine: m}))
-	assert.Equal(t, "Normal GPUCardHealthy Card 3  is used again", <-c.events.Events)
-	assert.Empty(t, c.events.Events, "one event for each change")
-	status = c.gpuNode(t).Status
+	a.source.change(func(r *hardware.Reading) { r.Machine = machine(t, "dgx1-v100") })
+	a.round()
+	assert.Equal(t, []string{"Normal GPUCardHealthy Card 3  is used again"}, w.eventsSoFar())
+	status = w.gpuNode(t).Status
 	assert.Equal(t, contract.CardInfo{Index: 3, NUMANode: 0, CPUAffinity: "0-19,40-59", PCIBusID: "0000:0B:00.0", Health: contract.Healthy}, status.Cards[3])
 }
 
-func TestARestartKeepsARealCardOut(t *testing.T) {
-	c := newCluster(t)
-	m := machine(t, "dgx1-v100")
-	event := []hardware.Signal{{Card: 5, Kind: hardware.XID, Number: 95}}
-	require.NoError(t, c.publisher(5*time.Minute).publish(c.ctx, hardware.Reading{Machine: m, Signals: event}))
+// What the cards report while the API server is away is neither lost nor late.
+func TestEventsDuringAnOutage(t *testing.T) {
+	w := newWorld(t)
+	a := w.start(t, real(t, "dgx1-v100"))
+	lost := hardware.Signal{Card: "GPU-5", Kind: hardware.XID, Number: 79}
+	a.source.report(lost)
+	a.look(w.ctx) // before the cluster has told anything
+	if a.Nodes.Synced() != nil {
+		_, err := a.publish(w.ctx)
+		assert.ErrorContains(t, err, "the cluster has not listed its")
+	}
+	assert.Contains(t, a.log.String(), "code=XID79")
+	assert.Contains(t, scrape(a.Metrics), `gpuplan_card_signals_total{kind="XID",node="cn-local.10.0.1.1",uuid="GPU-5",xid="79"} 1`)
 
-	c.now = c.now.Add(time.Minute)
-	p := c.publisher(5 * time.Minute)
-	require.NoError(t, p.publish(c.ctx, hardware.Reading{Machine: m}))
-	assert.Equal(t, contract.Unhealthy, c.gpuNode(t).Status.Cards[5].Health)
-
-	c.now = c.now.Add(5 * time.Minute)
-	require.NoError(t, p.publish(c.ctx, hardware.Reading{Machine: m}))
-	assert.Equal(t, contract.Healthy, c.gpuNode(t).Status.Cards[5].Health)
+	a.round()
+	card := w.gpuNode(t).Status.Cards[5]
+	assert.Equal(t, contract.Unhealthy, card.Health)
+	assert.Equal(t, []contract.CardFault{{Code: "XID79", Class: "NeedsReset", Message: "XID 79: the card has fallen off the bus", Since: metav1.NewTime(w.now).Rfc3339Copy()}},
+		inUTC(card.Faults))
 }
 
-func TestALinkThatDropsLeavesTheGraph(t *testing.T) {
-	c := newCluster(t)
-	p := c.publisher(0)
-	m := machine(t, "dgx1-v100")
-	require.NoError(t, p.publish(c.ctx, hardware.Reading{Machine: m}))
-
-	m.Links[0][3], m.Links[3][0] = m.PCIeLinks[0][3], m.PCIeLinks[3][0]
-	require.NoError(t, p.publish(c.ctx, hardware.Reading{Machine: m}))
-
-	assert.Equal(t, "X NV1 NV1 PHB NV2 SYS SYS SYS", c.gpuNode(t).Status.Links[0])
-	var links [][]string
-	decode(t, c.mirror(t), "linkType", &links)
-	assert.Equal(t, "PHB", links[0][3])
+// inUTC has times that can be compared.
+func inUTC(faults []contract.CardFault) []contract.CardFault {
+	for i := range faults {
+		faults[i].Since = metav1.NewTime(faults[i].Since.UTC())
+	}
+	return faults
 }
 
-func TestUnreadableHardware(t *testing.T) {
-	c := newCluster(t)
-	p := c.publisher(0)
-	require.NoError(t, p.publishUnreadable(c.ctx, errors.New("driver not loaded")), "before anything was read")
-	assert.Empty(t, c.gpuNode(t).Status.Cards)
+func TestOnlyAResetHealsWhatNeedsOne(t *testing.T) {
+	w := newWorld(t)
+	a := w.start(t, real(t, "dgx1-v100"))
+	a.source.report(hardware.Signal{Card: "GPU-5", Kind: hardware.XID, Number: 48})
+	a.round()
+	healthOf := func() string { return w.gpuNode(t).Status.Cards[5].Health }
 
-	m := machine(t, "dgx1-v100")
-	require.NoError(t, p.publish(c.ctx, hardware.Reading{Machine: m}))
-	require.NoError(t, p.publishUnreadable(c.ctx, errors.New("driver not loaded")))
+	a.after(24 * time.Hour)
+	assert.Equal(t, contract.Unhealthy, healthOf(), "quiet is not enough")
+	a = w.start(t, real(t, "dgx1-v100"))
+	a.round()
+	a.after(24 * time.Hour)
+	assert.Equal(t, contract.Unhealthy, healthOf(), "nor is a restart of the agent")
 
-	status := c.gpuNode(t).Status
+	a = w.start(t, real(t, "dgx1-v100"))
+	a.source.change(func(r *hardware.Reading) { r.BootID = "boot-2" })
+	a.round()
+	assert.Equal(t, contract.Unhealthy, healthOf(), "it has to show itself first")
+	a.after(5 * time.Minute)
+	assert.Equal(t, contract.Healthy, healthOf(), "the machine was rebooted")
+}
+
+// A lost card tells nothing of itself, also to an agent that starts.
+func TestALostCardIsKnownAfterARestart(t *testing.T) {
+	w := newWorld(t)
+	whole := real(t, "dgx1-v100")
+	w.start(t, whole).round()
+	blank := real(t, "dgx1-v100")
+	blank.Cards[3] = hardwareUnknown(3)
+	a := w.start(t, blank)
+	a.source.change(func(r *hardware.Reading) {
+		r.Signals = []hardware.Signal{{Card: "#3", Kind: hardware.Lost, Detail: "GPU is lost"}}
+	})
+	a.round()
+	card := w.gpuNode(t).Status.Cards[3]
+	assert.Equal(t, "GPU-3", card.UUID)
+	assert.Equal(t, whole.Cards[3].PCIBusID, card.PCIBusID)
+	assert.Equal(t, "GPU is lost", card.Reason)
+
+	a = w.start(t, whole) // it answers again, and nobody has seen a reset
+	a.round()
+	a.after(time.Hour)
+	assert.Equal(t, contract.Unhealthy, w.gpuNode(t).Status.Cards[3].Health)
+}
+
+func TestACardThatVanishedIsNotForgotten(t *testing.T) {
+	w := newWorld(t)
+	a := w.start(t, real(t, "dgx1-v100"))
+	a.round()
+	a.source.change(func(r *hardware.Reading) { r.Machine = without(real(t, "dgx1-v100"), 3) })
+	a.source.report(hardware.Signal{Card: "GPU-4", Kind: hardware.XID, Number: 48}) // the driver calls it card 3 now
+	a.round()
+
+	status := w.gpuNode(t).Status
+	require.Len(t, status.Cards, 8)
+	assert.Equal(t, "card 3: the driver does not list the card any more; card 4: XID 48: double-bit ECC error", status.Conditions[0].Message)
+	assert.ElementsMatch(t, []string{
+		"Warning GPUCardUnhealthy Card 3 GPU-3 must not be used: the driver does not list the card any more",
+		"Warning GPUCardUnhealthy Card 4 GPU-4 must not be used: XID 48: double-bit ECC error",
+	}, w.eventsSoFar())
+
+	b := w.start(t, without(real(t, "dgx1-v100"), 3))
+	b.round()
+	assert.Len(t, w.gpuNode(t).Status.Cards, 8, "after a restart of the agent")
+
+	w.Remove(gpuNodeKind, "", nodeName)
+	b.seen("its end", func() bool { return b.Nodes.Get(cluster.GPUNode, nodeName) == nil })
+	b.round()
+	status = w.gpuNode(t).Status
+	assert.Len(t, status.Cards, 7, "whoever deletes the GPUNode asks to start anew")
+	assert.Equal(t, metav1.ConditionTrue, status.Conditions[0].Status)
+}
+
+func TestTheDriverIsGone(t *testing.T) {
+	w := newWorld(t)
+	a := w.start(t, real(t, "dgx1-v100"))
+	a.source.fail(errGone)
+	a.round()
+	assert.Empty(t, w.gpuNode(t).Status.Cards, "before anything was read")
+
+	a.source.set(hardware.Reading{Machine: real(t, "dgx1-v100")})
+	a.round()
+	assert.Empty(t, w.gpuNode(t).Status.Doubt(w.now))
+	a.source.fail(errGone)
+	a.round()
+
+	status := w.gpuNode(t).Status
 	assert.Len(t, status.Cards, 8, "what was known stays")
 	require.Len(t, status.Conditions, 1)
 	assert.Equal(t, metav1.ConditionUnknown, status.Conditions[0].Status)
-	assert.Equal(t, "driver not loaded", status.Conditions[0].Message)
+	assert.Equal(t, "the node agent cannot read the cards: driver not loaded", status.Doubt(w.now), "so that nothing is placed there")
+	var devices map[string]string
+	decode(t, w.mirror(t), "devices", &devices)
+	assert.Equal(t, contract.Unhealthy, devices["0"])
+	assert.Contains(t, scrape(a.Metrics), `gpuplan_card_usable{card="0",node="cn-local.10.0.1.1",uuid="GPU-0"} 0`)
+	assert.Contains(t, w.eventsSoFar(), "Warning GPUCardsUnreadable The cards cannot be read, and nothing is placed on them: driver not loaded")
+}
+
+func TestHardwareThatContradictsItself(t *testing.T) {
+	w := newWorld(t)
+	m := real(t, "dgx1-v100")
+	m.NVLinkGBps = 0
+	w.start(t, m).round()
+	ready := w.gpuNode(t).Status.Conditions[0]
+	assert.Equal(t, metav1.ConditionUnknown, ready.Status, "what cannot be used is not ready")
+	assert.Contains(t, ready.Message, "the bandwidth of one NVLink is missing")
+}
+
+func TestALinkThatDropsLeavesTheGraph(t *testing.T) {
+	w := newWorld(t)
+	m := real(t, "dgx1-v100")
+	a := w.start(t, m)
+	details := func(n int) []hardware.Card {
+		cards := make([]hardware.Card, 8)
+		for i := range cards {
+			cards[i].NVLinks = n
+		}
+		return cards
+	}
+	a.source.change(func(r *hardware.Reading) { r.Cards = details(6) })
+	a.round()
+
+	m = real(t, "dgx1-v100")
+	m.Links[0][3], m.Links[3][0] = m.PCIeLinks[0][3], m.PCIeLinks[3][0]
+	a = w.start(t, m) // also to an agent that starts
+	a.source.change(func(r *hardware.Reading) {
+		r.Cards = details(6)
+		r.Cards[0].NVLinks, r.Cards[3].NVLinks = 4, 4
+	})
+	a.round()
+
+	status := w.gpuNode(t).Status
+	assert.Equal(t, "X NV1 NV1 PHB NV2 SYS SYS SYS", status.Links[0])
+	assert.Equal(t, "2 of 6 NVLinks are down", status.Cards[3].Reason)
+	assert.Equal(t, "Suspect", status.Cards[3].State)
+	assert.Equal(t, []int{4, 6}, []int{status.Cards[3].NVLinks, status.Cards[3].MaxNVLinks})
+	var links [][]string
+	decode(t, w.mirror(t), "linkType", &links)
+	assert.Equal(t, "PHB", links[0][3])
 }
 
 func TestMirrorFollowsTheMode(t *testing.T) {
-	c := newCluster(t)
-	p := c.publisher(0)
-	reading := hardware.Reading{Machine: machine(t, "dgx1-v100")}
-	require.NoError(t, p.publish(c.ctx, reading))
-	c.mirror(t)
+	w := newWorld(t)
+	a := w.start(t, machine(t, "dgx1-v100"))
+	a.round()
+	w.mirror(t)
 
-	c.putNode("default")
-	require.NoError(t, p.publish(c.ctx, reading))
-	_, err := c.client.Get(c.ctx, configMapKind, "kube-system", contract.TopologyConfigMapPrefix+nodeName)
+	w.putNode("default")
+	a.seen("the mode", func() bool {
+		return a.Nodes.Get(cluster.Node, nodeName).GetLabels()[contract.NodeModeLabel] == "default"
+	})
+	a.round()
+	_, err := w.client.Get(w.ctx, configMapKind, "kube-system", contract.TopologyConfigMapPrefix+nodeName)
 	assert.True(t, kube.IsNotFound(err), "%v", err)
 }
 
+// Of two agents on a node the one that started later publishes, until it is silent.
+func TestTwoAgentsDoNotFlip(t *testing.T) {
+	w := newWorld(t)
+	old, young := w.start(t, real(t, "dgx1-v100")), w.start(t, real(t, "dgx1-v100"))
+	young.source.change(func(r *hardware.Reading) { r.DriverVersion = "551.0" })
+	driver := func() string { return w.gpuNode(t).Status.DriverVersion }
+	shown := func(a *agent, by *agent) {
+		a.seen("the other's word", func() bool {
+			live, err := a.live()
+			return err == nil && live.Status.Agent != nil && live.Status.Agent.Instance == by.Instance
+		})
+	}
+	old.round()
+	shown(young, old)
+	young.round()
+	assert.Equal(t, "551.0", driver(), "the later one takes over at once")
+	writes := w.Writes()
+	shown(old, young)
+	for range 10 {
+		old.round()
+		young.round()
+	}
+	assert.Equal(t, writes, w.Writes())
+	assert.Contains(t, old.log.String(), "another agent publishes this node")
+	assert.Contains(t, scrape(old.Metrics), `gpuplan_agent_yields{node="cn-local.10.0.1.1"} 1`)
+
+	old.after(contract.HeartbeatLimit + time.Second)
+	assert.Equal(t, "550.1", driver(), "the other one is silent")
+}
+
+// A card that changes with every look does not flood the API server.
+func TestWritesAreLimited(t *testing.T) {
+	w := newWorld(t)
+	a := w.start(t, real(t, "dgx1-v100"))
+	a.synced()
+	for i := range 60 {
+		a.source.change(func(r *hardware.Reading) { r.DriverVersion = string(rune('a' + i)) })
+		a.look(w.ctx)
+		_, err := a.publish(w.ctx)
+		require.NoError(t, err)
+		w.now = w.now.Add(time.Second)
+	}
+	assert.Less(t, w.Writes(), 20)
+	a.round()
+	assert.Equal(t, string(rune('a'+59)), w.gpuNode(t).Status.DriverVersion, "and the newest is what is written")
+}
+
 func TestWithoutNodeOrCRD(t *testing.T) {
-	c := newCluster(t)
-	reading := hardware.Reading{Machine: machine(t, "dgx1-v100")}
-	c.Remove(nodeKind, "", nodeName)
-	assert.ErrorContains(t, c.publisher(0).publish(c.ctx, reading), "get Node "+nodeName)
+	w := newWorld(t)
+	w.Remove(nodeKind, "", nodeName)
+	a := w.start(t, machine(t, "dgx1-v100"))
+	a.synced()
+	_, err := a.publish(w.ctx)
+	assert.ErrorIs(t, err, errNoNode)
 
-	c.Remove(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}, "", "gpunodes.gpuplan.dev")
-	fresh, err := kube.New(c.Config())
-	require.NoError(t, err)
-	c.client = fresh
-	assert.ErrorIs(t, c.publisher(0).publish(c.ctx, reading), kube.ErrNotServed)
+	w.Remove(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}, "", "gpunodes.gpuplan.dev")
+	_, err = w.start(t, machine(t, "dgx1-v100")).publish(w.ctx)
+	assert.ErrorContains(t, err, "is the CRD installed?")
 }
 
-// changing is a source whose machine the test changes.
+// changing is a source that tells when it is read.
 type changing struct {
-	readings chan hardware.Reading
-	changed  chan struct{}
+	source
+	changed chan struct{}
+	reads   chan struct{}
 }
 
-func (s *changing) Read(context.Context) (hardware.Reading, error) { return <-s.readings, nil }
-func (s *changing) Changed() <-chan struct{}                       { return s.changed }
+func (s *changing) Read(ctx context.Context) (hardware.Reading, error) {
+	reading, err := s.source.Read(ctx)
+	s.reads <- struct{}{}
+	return reading, err
+}
+
+func (s *changing) Changed() <-chan struct{} { return s.changed }
 
 func TestServePublishesChanges(t *testing.T) {
-	c := newCluster(t)
-	source := &changing{readings: make(chan hardware.Reading), changed: make(chan struct{})}
-	ctx, cancel := context.WithCancel(c.ctx)
+	w := newWorld(t)
+	a := w.start(t, machine(t, "dgx1-v100"))
+	a.synced()
+	s := &changing{changed: make(chan struct{}), reads: make(chan struct{}, 100)}
+	s.set(hardware.Reading{Machine: machine(t, "dgx1-v100"), DriverVersion: "1"})
+	ctx, cancel := context.WithCancel(w.ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		c.publisher(0).Serve(ctx, nodeName, source)
+		a.Serve(ctx, nodeName, s)
 	}()
-	m := machine(t, "dgx1-v100")
-	source.readings <- hardware.Reading{Machine: m, DriverVersion: "1"}
-	source.changed <- struct{}{} // the first reading is published
-	source.readings <- hardware.Reading{Machine: m, DriverVersion: "2"}
-	source.changed <- struct{}{}
-	assert.Equal(t, "2", c.gpuNode(t).Status.DriverVersion)
-
+	version := func(want string) {
+		assert.EventuallyWithT(t, func(t *assert.CollectT) {
+			obj, err := w.client.Get(w.ctx, gpuNodeKind, "", nodeName)
+			require.NoError(t, err)
+			got, _, _ := unstructured.NestedString(obj.Object, "status", "driverVersion")
+			assert.Equal(t, want, got)
+		}, 30*time.Second, 10*time.Millisecond)
+	}
+	version("1")
+	s.set(hardware.Reading{Machine: machine(t, "dgx1-v100"), DriverVersion: "2"})
+	s.changed <- struct{}{}
+	version("2")
 	cancel()
-	source.readings <- hardware.Reading{Machine: m}
 	<-done
-}
-
-func decode(t *testing.T, mirror *unstructured.Unstructured, key string, into any) {
-	t.Helper()
-	text, _, err := unstructured.NestedString(mirror.Object, "data", key)
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal([]byte(text), into))
 }

@@ -1,16 +1,14 @@
 package topology
 
 import (
-	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/health"
 )
@@ -23,41 +21,67 @@ const (
 	reasonUnreadable = "CannotReadHardware"
 )
 
-// statusOf renders a reading with the verdicts on its cards; conditions are the
-// published ones, whose times are kept where nothing has changed.
-func statusOf(reading hardware.Reading, verdicts []health.Verdict, conditions []metav1.Condition, now metav1.Time) contract.GPUNodeStatus {
+// statusOf renders a reading with the verdicts on its cards; maxNVLinks tells the most
+// NVLinks that a card had.
+func statusOf(reading hardware.Reading, verdicts []health.Verdict, maxNVLinks func(uuid string) int) contract.GPUNodeStatus {
 	status := contract.StatusOf(reading.Machine)
-	status.DriverVersion = reading.DriverVersion
-	var unusable []string
+	status.DriverVersion, status.BootID = reading.DriverVersion, reading.BootID
 	for i, verdict := range verdicts {
 		card := &status.Cards[i]
-		card.Health, card.Reason = contract.Healthy, verdict.Reason
+		card.Health, card.Reason = contract.Healthy, verdict.Reason()
 		if !verdict.Usable() {
 			since := metav1.NewTime(verdict.Since).Rfc3339Copy()
 			card.Health, card.Since = contract.Unhealthy, &since
-			unusable = append(unusable, fmt.Sprintf("card %d: %s", card.Index, verdict.Reason))
+		}
+		for _, f := range verdict.Faults {
+			card.Faults = append(card.Faults, contract.CardFault{
+				Code: f.Code, Class: f.Class.String(), Message: f.Message, Since: metav1.NewTime(f.Since).Rfc3339Copy(),
+			})
+		}
+		if reading.Cards == nil {
+			continue // simulated
+		}
+		detail := reading.Cards[i]
+		card.State, card.MIG, card.Fabric = string(verdict.State), detail.MIG, detail.Fabric
+		card.NVLinks, card.MaxNVLinks = detail.NVLinks, maxNVLinks(card.UUID)
+		card.PCIe, card.BestPCIe = pcieText(detail.PCIe), pcieText(detail.BestPCIe)
+	}
+	return status
+}
+
+// pcieText is "gen4 x16", without what is unknown.
+func pcieText(p hardware.PCIe) string {
+	var words []string
+	if p.Generation > 0 {
+		words = append(words, fmt.Sprintf("gen%d", p.Generation))
+	}
+	if p.Width > 0 {
+		words = append(words, fmt.Sprintf("x%d", p.Width))
+	}
+	return strings.Join(words, " ")
+}
+
+// readyCondition is the condition of a status; unread says why the hardware cannot be
+// read or used, nil when it can.
+func readyCondition(status contract.GPUNodeStatus, unread error, now time.Time) metav1.Condition {
+	var unusable []string
+	for _, card := range status.Cards {
+		if card.Health != contract.Healthy {
+			unusable = append(unusable, fmt.Sprintf("card %d: %s", card.Index, card.Reason))
 		}
 	}
-	ready := metav1.Condition{Type: contract.ConditionReady, LastTransitionTime: now.Rfc3339Copy()}
+	ready := metav1.Condition{Type: contract.ConditionReady, LastTransitionTime: metav1.NewTime(now).Rfc3339Copy()}
 	switch {
-	case len(verdicts) == 0:
+	case unread != nil:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionUnknown, reasonUnreadable, unread.Error()
+	case len(status.Cards) == 0:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, reasonNoCards, "the driver lists no cards"
 	case len(unusable) > 0:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, reasonUnhealthy, strings.Join(unusable, "; ")
 	default:
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, reasonAllHealthy, fmt.Sprintf("%d cards", len(verdicts))
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, reasonAllHealthy, fmt.Sprintf("%d cards", len(status.Cards))
 	}
-	status.Conditions = withCondition(conditions, ready)
-	return status
-}
-
-// unreadable returns the published status with the news that the hardware cannot be read.
-func unreadable(status contract.GPUNodeStatus, cause error, now metav1.Time) contract.GPUNodeStatus {
-	status.Conditions = withCondition(status.Conditions, metav1.Condition{
-		Type: contract.ConditionReady, Status: metav1.ConditionUnknown, LastTransitionTime: now.Rfc3339Copy(),
-		Reason: reasonUnreadable, Message: cause.Error(),
-	})
-	return status
+	return ready
 }
 
 // withCondition sets a condition in a copy of the list.
@@ -65,43 +89,4 @@ func withCondition(conditions []metav1.Condition, c metav1.Condition) []metav1.C
 	conditions = append([]metav1.Condition(nil), conditions...)
 	meta.SetStatusCondition(&conditions, c)
 	return conditions
-}
-
-// mirrorOf renders the data of the ConfigMap that `arena top node` reads: the
-// health by card index, and as matrices the links and the bandwidth of each pair
-// of cards in GB/s, both directions together.
-func mirrorOf(status contract.GPUNodeStatus) (map[string]string, error) {
-	machine, err := status.Machine()
-	if err != nil {
-		return nil, err
-	}
-	table, err := gpu.NewTable(machine)
-	if err != nil {
-		return nil, err
-	}
-	devices := map[string]string{}
-	links := make([][]string, len(machine.Cards))
-	bandwidths := make([][]float64, len(machine.Cards))
-	for i := range machine.Cards {
-		devices[strconv.Itoa(status.Cards[i].Index)] = status.Cards[i].Health
-		links[i] = make([]string, len(machine.Cards))
-		bandwidths[i] = make([]float64, len(machine.Cards))
-		for j := range machine.Cards {
-			if i == j {
-				links[i][j] = gpu.None.String()
-				continue
-			}
-			links[i][j] = machine.Links[i][j].String()
-			bandwidths[i][j] = 2 * table.Ring(gpu.SetOf(i, j)).GBps
-		}
-	}
-	data := map[string]string{}
-	for key, value := range map[string]any{"devices": devices, "linkType": links, "bandwidth": bandwidths} {
-		text, err := json.Marshal(value)
-		if err != nil {
-			return nil, fmt.Errorf("encode %s: %w", key, err)
-		}
-		data[key] = string(text)
-	}
-	return data, nil
 }

@@ -89,7 +89,7 @@ const (
 )
 
 // Start starts a server that stops with the test.
-func Start(t testing.TB) *Server {
+func Start(t *testing.T) *Server {
 	t.Helper()
 	s := &Server{kinds: append([]kind(nil), builtin...), objects: map[key]*object{}, lists: map[string]int{}, changed: make(chan struct{})}
 	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
@@ -216,6 +216,9 @@ func (s *Server) serveObjects(w http.ResponseWriter, r *http.Request, gv schema.
 		return
 	}
 	switch {
+	case r.URL.Query().Get("sendInitialEvents") == "true":
+		// As an older server does; informers then list first.
+		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled", nil)
 	case r.Method == http.MethodGet && at.name == "" && r.URL.Query().Get("watch") != "":
 		s.watch(w, r, at)
 	case r.Method == http.MethodGet && at.name == "":

@@ -16,8 +16,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
-
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 )
 
 // New returns the server of a provider. destroys tells that the command which started
@@ -36,7 +34,6 @@ type server struct {
 	destroys bool
 	schemas  func() map[string]typed
 	claims   claims
-	offers   capacity.Offers
 }
 
 // typed is the part of a schema that says which type stands at a path.
@@ -75,12 +72,10 @@ const dataPrefix = "data."
 // ValidateResourceConfig refuses values that are none of the schema's before the
 // framework sees them, which would call them an error of the provider.
 func (s *server) ValidateResourceConfig(ctx context.Context, req *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
-	light := *req
-	ctx, light.Config = s.aside(ctx, req.TypeName, req.Config)
-	if wrong := s.wrongValues(ctx, req.TypeName, light.Config); len(wrong) > 0 {
+	if wrong := s.wrongValues(ctx, req.TypeName, req.Config); len(wrong) > 0 {
 		return &tfprotov6.ValidateResourceConfigResponse{Diagnostics: wrong}, nil
 	}
-	return s.ProviderServer.ValidateResourceConfig(ctx, &light)
+	return s.ProviderServer.ValidateResourceConfig(ctx, req)
 }
 
 // ValidateDataResourceConfig does the same for data sources.
@@ -94,7 +89,6 @@ func (s *server) ValidateDataResourceConfig(ctx context.Context, req *tfprotov6.
 // ConfigureProvider begins a walk of Terraform's graph.
 func (s *server) ConfigureProvider(ctx context.Context, req *tfprotov6.ConfigureProviderRequest) (*tfprotov6.ConfigureProviderResponse, error) {
 	s.claims.forget()
-	s.offers.Forget()
 	return s.ProviderServer.ConfigureProvider(ctx, req)
 }
 
@@ -102,10 +96,7 @@ func (s *server) ConfigureProvider(ctx context.Context, req *tfprotov6.Configure
 // that only precedes a destroy. Terraform refreshes before a destroy by a plan of everything in the configuration, also of what
 // was never created, and stops when that fails; what is planned then is thrown away.
 func (s *server) PlanResourceChange(ctx context.Context, req *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
-	light := *req
-	ctx, light.Config = s.aside(ctx, req.TypeName, req.Config)
-	light.ProposedNewState = s.written(req.TypeName, req.ProposedNewState)
-	resp, err := s.ProviderServer.PlanResourceChange(ctx, &light)
+	resp, err := s.ProviderServer.PlanResourceChange(ctx, req)
 	if err != nil {
 		return nil, err
 	}

@@ -7,8 +7,23 @@
 //   down      "0 3"   the links between cards 0 and 3 are down
 //   ecc       "4 2"   card 4 has counted 2 uncorrectable errors
 //   remap     "6"     card 6 could not replace a memory row
+//   pending   "6"     card 6 will replace a memory row at its next reset
+//   pages     "6"     card 6 will retire memory pages at its next reset
+//   gone      "3"     card 3 is not listed, and those behind it are numbered anew
+//   pcie      "2 4"   card 2 has 4 PCI Express lanes
+//   slow      "2 1"   card 2 runs at PCI Express generation 1
+//   busy      "2 90"  card 2 is used at 90 %
+//   hot       "2 97"  card 2 is at 97 degrees
+//   mig       "2"     card 2 is in MIG mode
+//   fabric    "2 1"   card 2 has joined its fabric as far as state 1
+//   mask      "1"     the health mask of that fabric
+//   version   "99"    the version of all NVLinks
+//   badtext   "2"     the UUID of card 2 is no text
+//   twin      "2 1"   card 2 has the UUID of card 1
+//   hang              counting the cards does not end while the file is there
 //   recovery  "7 1"   the driver asks for action 1 on card 7
 //   xid       "5 95"  one event XID 95 of card 5; the file is removed
+//   deaf              events are not supported
 //   unloaded          the driver is not loaded
 #include <stdio.h>
 #include <string.h>
@@ -41,11 +56,21 @@ static int control(const char *name, int *a, int *b)
 	return n;
 }
 
-static int is_lost(int card)
+// is tells whether a control file names a card.
+static int is(const char *name, int card)
 {
 	int a, b;
-	return control("lost", &a, &b) >= 1 && a == card;
+	return control(name, &a, &b) >= 1 && a == card;
 }
+
+// value is the second number of a control file that names a card, else another.
+static int value(const char *name, int card, int otherwise)
+{
+	int a, b;
+	return control(name, &a, &b) == 2 && a == card ? b : otherwise;
+}
+
+static int is_lost(int card) { return is("lost", card); }
 
 // peer returns the card at the other end of a link, -1 when the link is not active.
 static int peer(int card, unsigned link)
@@ -96,17 +121,23 @@ int nvmlSystemGetDriverVersion(char *version, unsigned length)
 }
 int nvmlDeviceGetCount_v2(unsigned *count)
 {
-	*count = CARDS;
+	int a, b;
+	while (access(CONTROL "/hang", F_OK) == 0)
+		usleep(1000);
+	*count = CARDS - (control("gone", &a, &b) == 1);
 	return driver();
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, device_t *device)
 {
+	int a, b;
+	if (control("gone", &a, &b) == 1 && (int)index >= a)
+		index++;
 	*device = slots + index;
 	return is_lost(index) ? GPU_IS_LOST : SUCCESS;
 }
 int nvmlDeviceGetUUID(device_t d, char *uuid, unsigned length)
 {
-	snprintf(uuid, length, "GPU-0000000%d", INDEX(d));
+	snprintf(uuid, length, is("badtext", INDEX(d)) ? "GPU-\xff\xfe%d" : "GPU-0000000%d", value("twin", INDEX(d), INDEX(d)));
 	return SUCCESS;
 }
 int nvmlDeviceGetName(device_t d, char *name, unsigned length)
@@ -143,7 +174,8 @@ int nvmlDeviceGetNvLinkState(device_t d, unsigned link, int *active)
 int nvmlDeviceGetNvLinkVersion(device_t d, unsigned link, unsigned *version)
 {
 	(void)d, (void)link;
-	*version = 2;
+	int a, b;
+	*version = control("version", &a, &b) >= 1 ? a : 2;
 	return SUCCESS;
 }
 int nvmlDeviceGetNvLinkRemotePciInfo_v2(device_t d, unsigned link, pci_t *pci)
@@ -180,16 +212,78 @@ int nvmlDeviceGetP2PStatus(device_t d, device_t other, int what, int *status)
 }
 int nvmlDeviceGetRemappedRows(device_t d, unsigned *correctable, unsigned *uncorrectable, unsigned *pending, unsigned *failed)
 {
-	int a, b;
-	*correctable = *uncorrectable = *pending = 0;
-	*failed = control("remap", &a, &b) >= 1 && a == INDEX(d);
+	*correctable = *uncorrectable = 0;
+	*pending = is("pending", INDEX(d));
+	*failed = is("remap", INDEX(d));
 	return SUCCESS;
 }
 int nvmlDeviceGetTotalEccErrors(device_t d, int type, int counter, unsigned long long *count)
 {
 	(void)type, (void)counter;
+	*count = value("ecc", INDEX(d), 0);
+	return SUCCESS;
+}
+
+int nvmlDeviceGetRetiredPagesPendingStatus(device_t d, int *pending)
+{
+	*pending = is("pages", INDEX(d));
+	return SUCCESS;
+}
+int nvmlDeviceGetMaxPcieLinkWidth(device_t d, unsigned *width)
+{
+	(void)d;
+	*width = 16;
+	return SUCCESS;
+}
+int nvmlDeviceGetCurrPcieLinkWidth(device_t d, unsigned *width)
+{
+	*width = value("pcie", INDEX(d), 16);
+	return SUCCESS;
+}
+int nvmlDeviceGetCurrPcieLinkGeneration(device_t d, unsigned *generation)
+{
+	*generation = value("slow", INDEX(d), 3);
+	return SUCCESS;
+}
+int nvmlDeviceGetUtilizationRates(device_t d, unsigned *percent)
+{
+	percent[0] = value("busy", INDEX(d), 0);
+	percent[1] = 0;
+	return SUCCESS;
+}
+int nvmlDeviceGetTemperature(device_t d, int sensor, unsigned *degrees)
+{
+	(void)sensor;
+	*degrees = value("hot", INDEX(d), 40);
+	return SUCCESS;
+}
+int nvmlDeviceGetTemperatureThreshold(device_t d, int threshold, unsigned *degrees)
+{
+	(void)d;
+	*degrees = 90;
+	return threshold == 1 ? SUCCESS : NOT_SUPPORTED;
+}
+int nvmlDeviceGetMigMode(device_t d, unsigned *current, unsigned *pending)
+{
+	*current = *pending = is("mig", INDEX(d));
+	return SUCCESS;
+}
+
+typedef struct {
+	unsigned version;
+	unsigned char cluster[16];
+	int status;
+	unsigned clique;
+	unsigned char state;
+	unsigned mask;
+} fabric_t;
+
+int nvmlDeviceGetGpuFabricInfoV(device_t d, fabric_t *fabric)
+{
 	int a, b;
-	*count = control("ecc", &a, &b) == 2 && a == INDEX(d) ? b : 0;
+	fabric->status = SUCCESS;
+	fabric->state = value("fabric", INDEX(d), 0);
+	fabric->mask = control("mask", &a, &b) >= 1 ? a : 0;
 	return SUCCESS;
 }
 
@@ -202,10 +296,9 @@ typedef struct {
 
 int nvmlDeviceGetFieldValues(device_t d, int count, field_t *values)
 {
-	int a, b;
 	for (int i = 0; i < count; i++) {
 		values[i].ret = values[i].fieldId == 230 ? SUCCESS : NOT_SUPPORTED;
-		values[i].value[0] = control("recovery", &a, &b) == 2 && a == INDEX(d) ? b : 0;
+		values[i].value[0] = value("recovery", INDEX(d), 0);
 	}
 	return SUCCESS;
 }
@@ -229,7 +322,7 @@ int nvmlEventSetFree(char *set)
 int nvmlDeviceRegisterEvents(device_t d, unsigned long long types, char *set)
 {
 	(void)d, (void)set;
-	return types == 8 ? SUCCESS : NOT_SUPPORTED;
+	return types == 8 && access(CONTROL "/deaf", F_OK) ? SUCCESS : NOT_SUPPORTED;
 }
 int nvmlEventSetWait_v2(char *set, event_t *event, unsigned timeout)
 {

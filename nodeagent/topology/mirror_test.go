@@ -4,10 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
 )
 
 // The labels and keys by which `arena top node` finds and reads the mirror
@@ -24,9 +22,9 @@ func TestMirrorIsReadableByArena(t *testing.T) {
 		"a100-sxm-4-nv4":    {4, []string{"N-A", "NV4", "NV4", "NV4"}, 200, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t)
-			require.NoError(t, c.publisher(0).publish(c.ctx, hardware.Reading{Machine: machine(t, name)}))
-			mirror := c.mirror(t)
+			w := newWorld(t)
+			w.start(t, machine(t, name)).round()
+			mirror := w.mirror(t)
 
 			assert.Equal(t, "topology", mirror.GetLabels()["ack.node.gpu.schedule"])
 			assert.Equal(t, nodeName, mirror.GetLabels()["nodename"])

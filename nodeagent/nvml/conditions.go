@@ -1,0 +1,225 @@
+//go:build cgo && linux
+
+package nvml
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
+)
+
+// history is what is remembered of a card between readings.
+type history struct {
+	// eccErrors is the count of uncorrectable errors, known once it was read.
+	eccErrors uint64
+	known     bool
+	// action is what the driver asked for last.
+	action nvml.DeviceGpuRecoveryAction
+	// generation is the best PCI Express generation seen.
+	generation int
+}
+
+// conditions returns what holds for a card now, and what was counted since the last reading.
+func (s *source) conditions(c *cardFacts, device nvml.Device) []hardware.Signal {
+	id := hardware.ID(c.card)
+	past := s.history[id]
+	if past == nil {
+		past = &history{}
+		s.history[id] = past
+	}
+	var signals []hardware.Signal
+	for _, look := range []func(nvml.Device, *history, *cardFacts) *hardware.Signal{
+		s.rowRemapFailed, s.rowRemapPending, s.pagesPending, s.recoveryAction, s.eccErrors, s.fabric, s.pcie, s.heat,
+	} {
+		if signal := look(device, past, c); signal != nil {
+			signal.Card = id
+			signals = append(signals, *signal)
+		}
+	}
+	if s.lib.has("nvmlDeviceGetMigMode") {
+		current, _, ret := device.GetMigMode()
+		c.detail.MIG = ret == nvml.SUCCESS && current == nvml.DEVICE_MIG_ENABLE
+	}
+	c.detail.NVLinks = len(c.nvlinks)
+	return signals
+}
+
+func (s *source) rowRemapFailed(device nvml.Device, _ *history, _ *cardFacts) *hardware.Signal {
+	if !s.lib.has("nvmlDeviceGetRemappedRows") {
+		return nil
+	}
+	if _, _, _, failed, ret := device.GetRemappedRows(); ret != nvml.SUCCESS || !failed {
+		return nil
+	}
+	return &hardware.Signal{Kind: hardware.RowRemapFailed}
+}
+
+func (s *source) rowRemapPending(device nvml.Device, _ *history, _ *cardFacts) *hardware.Signal {
+	if !s.lib.has("nvmlDeviceGetRemappedRows") {
+		return nil
+	}
+	if _, _, pending, _, ret := device.GetRemappedRows(); ret != nvml.SUCCESS || !pending {
+		return nil
+	}
+	return &hardware.Signal{Kind: hardware.RowRemapPending}
+}
+
+func (s *source) pagesPending(device nvml.Device, _ *history, _ *cardFacts) *hardware.Signal {
+	if !s.lib.has("nvmlDeviceGetRetiredPagesPendingStatus") {
+		return nil
+	}
+	if pending, ret := device.GetRetiredPagesPendingStatus(); ret != nvml.SUCCESS || pending != nvml.FEATURE_ENABLED {
+		return nil
+	}
+	return &hardware.Signal{Kind: hardware.PagesPending}
+}
+
+// actions are the words for what newer drivers ask for.
+var actions = map[nvml.DeviceGpuRecoveryAction]string{
+	nvml.GPU_RECOVERY_ACTION_GPU_RESET:       "the driver asks for a reset of the card",
+	nvml.GPU_RECOVERY_ACTION_NODE_REBOOT:     "the driver asks for a reboot of the node",
+	nvml.GPU_RECOVERY_ACTION_DRAIN_P2P:       "the driver asks to end all peer-to-peer work of the card",
+	nvml.GPU_RECOVERY_ACTION_DRAIN_AND_RESET: "the driver asks to drain and reset the card",
+}
+
+// recoveryAction asks newer drivers whether they want the card reset or the node
+// rebooted. When one does not any more, it has happened.
+func (s *source) recoveryAction(device nvml.Device, past *history, _ *cardFacts) *hardware.Signal {
+	if !s.lib.has("nvmlDeviceGetFieldValues") {
+		return nil
+	}
+	values := []nvml.FieldValue{{FieldId: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}}
+	if device.GetFieldValues(values) != nvml.SUCCESS || nvml.Return(values[0].NvmlReturn) != nvml.SUCCESS {
+		return nil
+	}
+	before := past.action
+	past.action = nvml.DeviceGpuRecoveryAction(binary.NativeEndian.Uint32(values[0].Value[:4]))
+	switch {
+	case past.action != nvml.GPU_RECOVERY_ACTION_NONE:
+		return &hardware.Signal{Kind: hardware.ResetRequired, Number: uint64(past.action), Detail: actions[past.action]}
+	case before != nvml.GPU_RECOVERY_ACTION_NONE:
+		return &hardware.Signal{Kind: hardware.WasReset}
+	}
+	return nil
+}
+
+// eccErrors counts uncorrectable memory errors. The driver counts from the card's last
+// reset: errors before the first reading are history, and a lower count shows a reset.
+func (s *source) eccErrors(device nvml.Device, past *history, _ *cardFacts) *hardware.Signal {
+	if !s.lib.has("nvmlDeviceGetTotalEccErrors") {
+		return nil
+	}
+	count, ret := device.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
+	if ret != nvml.SUCCESS {
+		return nil
+	}
+	before, known := past.eccErrors, past.known
+	past.eccErrors, past.known = count, true
+	switch {
+	case known && count > before:
+		return &hardware.Signal{Kind: hardware.UncorrectableECC, Number: count - before, Detail: fmt.Sprintf("%d new uncorrectable memory errors", count-before)}
+	case known && count < before:
+		return &hardware.Signal{Kind: hardware.WasReset}
+	}
+	return nil
+}
+
+// fabricStates are the words for how far a card has joined its NVSwitch fabric.
+var fabricStates = map[uint8]string{
+	nvml.GPU_FABRIC_STATE_NOT_STARTED: "NotStarted",
+	nvml.GPU_FABRIC_STATE_IN_PROGRESS: "InProgress",
+	nvml.GPU_FABRIC_STATE_COMPLETED:   "Completed",
+}
+
+func (s *source) fabric(device nvml.Device, _ *history, c *cardFacts) *hardware.Signal {
+	if !s.lib.has("nvmlDeviceGetGpuFabricInfoV") {
+		return nil
+	}
+	info, ret := device.GetGpuFabricInfoV().V2()
+	if ret != nvml.SUCCESS {
+		return nil
+	}
+	c.detail.Fabric = fabricStates[info.State]
+	healthOf := func(shift, width uint32) uint32 { return info.HealthMask >> shift & width }
+	switch {
+	case c.detail.Fabric == "":
+		return nil
+	case info.State != nvml.GPU_FABRIC_STATE_COMPLETED:
+		return &hardware.Signal{Kind: hardware.FabricNotReady, Detail: "the card has not joined its NVSwitch fabric: " + c.detail.Fabric + " (does the fabric manager run?)"}
+	case nvml.Return(info.Status) != nvml.SUCCESS:
+		return &hardware.Signal{Kind: hardware.FabricUnhealthy, Detail: fmt.Sprintf("the card could not join its NVSwitch fabric: error %d", info.Status)}
+	case healthOf(nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_ROUTE_UNHEALTHY, nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_ROUTE_UNHEALTHY) == nvml.GPU_FABRIC_HEALTH_MASK_ROUTE_UNHEALTHY_TRUE,
+		healthOf(nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_ACCESS_TIMEOUT_RECOVERY, nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_ACCESS_TIMEOUT_RECOVERY) == nvml.GPU_FABRIC_HEALTH_MASK_ACCESS_TIMEOUT_RECOVERY_TRUE,
+		healthOf(nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_INCORRECT_CONFIGURATION, nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_INCORRECT_CONFIGURATION) > nvml.GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION_NONE:
+		return &hardware.Signal{Kind: hardware.FabricUnhealthy}
+	case healthOf(nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_DEGRADED_BW, nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_DEGRADED_BW) == nvml.GPU_FABRIC_HEALTH_MASK_DEGRADED_BW_TRUE,
+		healthOf(nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_ROUTE_RECOVERY, nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_ROUTE_RECOVERY) == nvml.GPU_FABRIC_HEALTH_MASK_ROUTE_RECOVERY_TRUE:
+		return &hardware.Signal{Kind: hardware.FabricDegraded}
+	}
+	return nil
+}
+
+// pcie reads the card's PCI Express connection. An idle card saves power by a slower
+// one, so that only its width is judged then.
+func (s *source) pcie(device nvml.Device, past *history, c *cardFacts) *hardware.Signal {
+	c.detail.BestPCIe = hardware.PCIe{
+		Generation: s.count("nvmlDeviceGetMaxPcieLinkGeneration", device.GetMaxPcieLinkGeneration),
+		Width:      s.count("nvmlDeviceGetMaxPcieLinkWidth", device.GetMaxPcieLinkWidth),
+	}
+	now := hardware.PCIe{
+		Generation: s.count("nvmlDeviceGetCurrPcieLinkGeneration", device.GetCurrPcieLinkGeneration),
+		Width:      s.count("nvmlDeviceGetCurrPcieLinkWidth", device.GetCurrPcieLinkWidth),
+	}
+	past.generation = max(past.generation, now.Generation)
+	c.detail.PCIe = hardware.PCIe{Generation: past.generation, Width: now.Width}
+	best := c.detail.BestPCIe
+	switch {
+	case now.Width > 0 && now.Width < best.Width:
+		return &hardware.Signal{Kind: hardware.PCIeDegraded, Detail: fmt.Sprintf("PCI Express is x%d of x%d wide", now.Width, best.Width)}
+	case now.Generation > 0 && now.Generation < best.Generation && s.busy(device):
+		return &hardware.Signal{Kind: hardware.PCIeDegraded, Detail: fmt.Sprintf("PCI Express runs at generation %d of %d under load", now.Generation, best.Generation)}
+	}
+	return nil
+}
+
+// count calls a function of the library if there is one; 0 is unknown.
+func (s *source) count(symbol string, read func() (int, nvml.Return)) int {
+	if !s.lib.has(symbol) {
+		return 0
+	}
+	n, ret := read()
+	if ret != nvml.SUCCESS {
+		return 0
+	}
+	return n
+}
+
+// busyPercent is from which utilisation on a card is under load.
+const busyPercent = 10
+
+func (s *source) busy(device nvml.Device) bool {
+	if !s.lib.has("nvmlDeviceGetUtilizationRates") {
+		return false
+	}
+	used, ret := device.GetUtilizationRates()
+	return ret == nvml.SUCCESS && used.Gpu >= busyPercent
+}
+
+// heat tells whether the card is so hot that it slows down. The words do not change with
+// each degree, since what changes is published.
+func (s *source) heat(device nvml.Device, _ *history, _ *cardFacts) *hardware.Signal {
+	if !s.lib.has("nvmlDeviceGetTemperature") || !s.lib.has("nvmlDeviceGetTemperatureThreshold") {
+		return nil
+	}
+	limit, ret := device.GetTemperatureThreshold(nvml.TEMPERATURE_THRESHOLD_SLOWDOWN)
+	if ret != nvml.SUCCESS || limit == 0 {
+		return nil
+	}
+	if now, ret := device.GetTemperature(nvml.TEMPERATURE_GPU); ret != nvml.SUCCESS || now < limit {
+		return nil
+	}
+	return &hardware.Signal{Kind: hardware.Overheated, Detail: fmt.Sprintf("the card is at %d °C or more and slows down", limit)}
+}

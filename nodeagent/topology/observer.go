@@ -1,0 +1,168 @@
+package topology
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/health"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/metrics"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/roster"
+)
+
+// observer judges the hardware of one node. It asks nobody but the source.
+type observer struct {
+	node    string
+	source  hardware.Source
+	metrics *metrics.Metrics
+	log     *slog.Logger
+	now     func() time.Time
+
+	tracker health.Tracker
+	roster  roster.Roster
+	// raw is the last reading as the source gave it, nil before the first.
+	raw *hardware.Reading
+	// whole is the last reading that can be used, completed by the roster.
+	whole    hardware.Reading
+	verdicts []health.Verdict
+	// readErr says why the hardware cannot be read now, and err why it cannot be read or
+	// used; both are nil while it can.
+	readErr, err error
+	// boot is the boot during which the cards were seen last.
+	boot string
+	// logged are the verdicts by card, as they were logged last.
+	logged map[string]health.Verdict
+}
+
+func newObserver(a *Agent, node string, source hardware.Source) *observer {
+	return &observer{
+		node: node, source: source, metrics: a.Metrics, log: a.Log.With("node", node), now: a.Now,
+		tracker: health.Tracker{QuietTime: a.QuietTime}, logged: map[string]health.Verdict{},
+	}
+}
+
+// look takes in what the hardware says.
+func (o *observer) look(ctx context.Context) {
+	o.events()
+	reading, err := o.source.Read(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	o.events() // those that came while it was read
+	if err != nil && o.readErr == nil {
+		o.log.Error("the cards cannot be read", "error", err)
+	}
+	if o.readErr = err; err == nil {
+		o.raw = &reading
+		o.metrics.Signalled(o.node, reading.Signals)
+	}
+	o.judge()
+}
+
+// events takes in what the cards have reported.
+func (o *observer) events() {
+	events := o.source.Events()
+	o.metrics.Signalled(o.node, events)
+	for _, e := range events {
+		o.log.Info("a card reports", "card", e.Card, "code", health.Code(e), "class", health.RuleOf(e).Class.String())
+	}
+	o.tracker.Note(o.now(), events)
+}
+
+// judge makes verdicts of all that is known now.
+func (o *observer) judge() {
+	now := o.now()
+	o.err = o.readErr
+	if o.raw != nil && o.readErr == nil {
+		o.err = o.use(now, o.roster.Complete(*o.raw))
+	}
+	if o.verdicts != nil || o.err == nil {
+		o.verdicts = o.tracker.Verdicts(now, o.whole.Machine)
+	}
+	o.metrics.Seen(o.node, o.whole, o.verdicts, o.err == nil)
+	o.logChanges()
+}
+
+// use takes a completed reading over, unless it contradicts itself.
+func (o *observer) use(now time.Time, whole hardware.Reading) error {
+	if err := whole.Machine.Validate(); err != nil {
+		return fmt.Errorf("what the driver says cannot be used: %w", err)
+	}
+	if o.boot != "" && whole.BootID != "" && o.boot != whole.BootID {
+		o.log.Info("the machine was rebooted")
+		o.tracker.Rebooted(now)
+	}
+	o.boot = whole.BootID
+	o.whole = whole
+	o.tracker.Note(now, whole.Signals)
+	return nil
+}
+
+// logChanges logs cards whose health has changed.
+func (o *observer) logChanges() {
+	for i, verdict := range o.verdicts {
+		card := o.whole.Machine.Cards[i]
+		before, known := o.logged[hardware.ID(card)]
+		if o.logged[hardware.ID(card)] = verdict; reflect.DeepEqual(before, verdict) || !known && verdict.State == health.Healthy {
+			continue
+		}
+		level := slog.LevelWarn
+		if verdict.State == health.Healthy {
+			level = slog.LevelInfo
+		}
+		o.log.Log(context.Background(), level, "health of a card", "card", card.Index, "uuid", card.UUID, "was", before.State, "is", verdict.State, "reason", verdict.Reason())
+	}
+}
+
+// restore takes over what an earlier run has published, and judges again.
+func (o *observer) restore(status contract.GPUNodeStatus) {
+	now := o.now()
+	var entries []roster.Entry
+	for _, info := range status.Cards {
+		card := gpu.Card{
+			Index: info.Index, UUID: info.UUID, MemoryMiB: info.MemoryMiB,
+			NUMANode: info.NUMANode, CPUAffinity: info.CPUAffinity, PCIBusID: info.PCIBusID,
+		}
+		entries = append(entries, roster.Entry{Card: card, NVLinks: info.MaxNVLinks})
+		since := time.Time{}
+		if info.Since != nil {
+			since = info.Since.Time
+		}
+		o.tracker.Restore(now, hardware.ID(card), info.Health == contract.Healthy, since, faultsOf(info))
+	}
+	o.roster.Restore(entries)
+	if status.BootID != "" {
+		o.boot = status.BootID
+	}
+	o.judge()
+}
+
+// forget starts anew with what the source says.
+func (o *observer) forget() {
+	o.tracker = health.Tracker{QuietTime: o.tracker.QuietTime}
+	o.roster = roster.Roster{}
+	o.judge()
+}
+
+// faultsOf reads the published faults of a card; of an earlier version's only the reason.
+func faultsOf(info contract.CardInfo) []health.Fault {
+	var faults []health.Fault
+	for _, f := range info.Faults {
+		faults = append(faults, health.Fault{Code: f.Code, Message: f.Message, Class: health.ClassOf(f.Class), Since: f.Since.Time})
+	}
+	if len(faults) == 0 && info.Health == contract.Unhealthy {
+		since := metav1.Time{}
+		if info.Since != nil {
+			since = *info.Since
+		}
+		faults = append(faults, health.Fault{Code: string(hardware.Marked), Message: info.Reason, Class: health.Failing, Since: since.Time})
+	}
+	return faults
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -26,6 +27,8 @@ type Around struct {
 	volumes map[string]*corev1.PersistentVolume
 	devices map[string]*resourcev1.ResourceClaim
 	jobs    []heldJob
+	// noScheduler is when our scheduler was found not to run, zero when it does or that is unknown.
+	noScheduler time.Time
 }
 
 // heldJob is a job that has no pods, because it is suspended.
@@ -60,6 +63,13 @@ func ReadAround(ctx context.Context, client *kube.Client, namespace string) (Aro
 	}
 	if err != nil {
 		return a, fmt.Errorf("list resource claims: %w", err)
+	}
+	alive, known, err := client.Alive(ctx, contract.SystemNamespace, contract.SchedulerName)
+	if err != nil {
+		return a, err
+	}
+	if known && !alive {
+		a.noScheduler = time.Now()
 	}
 	a.jobs, err = heldJobs(ctx, client, namespace)
 	return a, err

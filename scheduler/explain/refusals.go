@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/storage/ephemeral"
@@ -24,6 +25,9 @@ func (a Around) refusals(state inventory.GangState) []string {
 		if pod.Spec.SchedulerName != contract.SchedulerName {
 			all = append(all, fmt.Sprintf("its pods name the scheduler %s, which decides by rules of its own", pod.Spec.SchedulerName))
 		}
+		if a.unseen(pod) {
+			all = append(all, fmt.Sprintf("no scheduler named %s runs in the cluster, and none has looked at its pods", contract.SchedulerName))
+		}
 		for _, gate := range pod.Spec.SchedulingGates {
 			all = append(all, fmt.Sprintf("pod %s has the scheduling gate %s", pod.Name, gate.Name))
 		}
@@ -31,6 +35,16 @@ func (a Around) refusals(state inventory.GangState) []string {
 		all = append(all, a.deviceRefusals(pod)...)
 	}
 	return sorted(all)
+}
+
+// noticed is how long a scheduler may take to say something of a pod. One that runs outside of
+// the cluster, and does without a Lease, is known by that alone.
+const noticed = 15 * time.Second
+
+// unseen reports whether a pod has been there for long, and nobody has looked at it or would.
+func (a Around) unseen(pod *corev1.Pod) bool {
+	looked := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
+	return pod.Spec.SchedulerName == contract.SchedulerName && !looked && a.noScheduler.Sub(pod.CreationTimestamp.Time) > noticed
 }
 
 // claimsOf lists the names of the volume claims that a pod mounts.

@@ -63,22 +63,24 @@ func TestHeadlineKnowsWhatRefuses(t *testing.T) {
 		state  State
 		says   string
 	}{
-		"nothing":     {func(*corev1.Pod) {}, Around{}, Fits, "Pod ns/job fits: there is room for it."},
-		"scheduler":   {func(p *corev1.Pod) { p.Spec.SchedulerName = "other" }, Around{}, Refused, "name the scheduler other"},
-		"gate":        {func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "queue"}} }, Around{}, Refused, "scheduling gate queue"},
-		"volume":      {mounts("data"), Around{claims: byKey([]corev1.PersistentVolumeClaim{*bound("data", "near")}), volumes: byKey([]corev1.PersistentVolume{*volumeOn("near", "a")})}, Fits, "fits"},
-		"far volume":  {mounts("data"), Around{claims: byKey([]corev1.PersistentVolumeClaim{*bound("data", "far")}), volumes: byKey([]corev1.PersistentVolume{*volumeOn("far", "b")})}, Waiting, "another filter"},
-		"no volume":   {mounts("data"), Around{claims: byKey([]corev1.PersistentVolumeClaim{*bound("data", "")})}, Refused, "volume claim data has no volume yet"},
-		"lost volume": {mounts("data"), Around{claims: byKey([]corev1.PersistentVolumeClaim{*lost})}, Refused, "lost its volume"},
-		"gone volume": {mounts("data"), Around{claims: byKey([]corev1.PersistentVolumeClaim{*bound("data", "gone")}), volumes: map[string]*corev1.PersistentVolume{}}, Refused, "volume gone of claim data does not exist"},
-		"no claim":    {mounts("data"), Around{claims: map[string]*corev1.PersistentVolumeClaim{}}, Refused, "volume claim data does not exist"},
-		"leaving":     {mounts("data"), Around{claims: byKey([]corev1.PersistentVolumeClaim{*deleted})}, Refused, "being deleted"},
-		"no right":    {mounts("data"), Around{}, Refused, "you may not list persistentvolumeclaims"},
-		"no devices":  {uses(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &device}), Around{devices: byKey([]resourcev1.ResourceClaim{{ObjectMeta: named(device)}})}, Refused, "resource claim gpu-claim has no devices yet"},
-		"devices":     {uses(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &device}), Around{devices: byKey([]resourcev1.ResourceClaim{{ObjectMeta: named(device), Status: resourcev1.ResourceClaimStatus{Allocation: &resourcev1.AllocationResult{}}}})}, Fits, "fits"},
-		"claim to be": {uses(corev1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: &device}), Around{devices: map[string]*resourcev1.ResourceClaim{}}, Refused, "has not been made"},
-		"its filter":  {saying("0 of 1 members fit: … 1 node refused by NodeVolumeLimits: node(s) exceed max volume count."), Around{}, Refused, "the scheduler says: 0 of 1 members fit: … 1 node refused by NodeVolumeLimits"},
-		"its holds":   {saying("0 of 1 members fit. Held back by the reservation of gang ns/big."), Around{}, Refused, "Held back"},
+		"nothing":      {func(*corev1.Pod) {}, Around{}, Fits, "Pod ns/job fits: there is room for it."},
+		"scheduler":    {func(p *corev1.Pod) { p.Spec.SchedulerName = "other" }, Around{}, Refused, "name the scheduler other"},
+		"gate":         {func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "queue"}} }, Around{}, Refused, "scheduling gate queue"},
+		"volume":       {mounts("data"), Around{claims: byKey([]corev1.PersistentVolumeClaim{*bound("data", "near")}), volumes: byKey([]corev1.PersistentVolume{*volumeOn("near", "a")})}, Fits, "fits"},
+		"far volume":   {mounts("data"), Around{claims: byKey([]corev1.PersistentVolumeClaim{*bound("data", "far")}), volumes: byKey([]corev1.PersistentVolume{*volumeOn("far", "b")})}, Waiting, "another filter"},
+		"no volume":    {mounts("data"), Around{claims: byKey([]corev1.PersistentVolumeClaim{*bound("data", "")})}, Refused, "volume claim data has no volume yet"},
+		"lost volume":  {mounts("data"), Around{claims: byKey([]corev1.PersistentVolumeClaim{*lost})}, Refused, "lost its volume"},
+		"gone volume":  {mounts("data"), Around{claims: byKey([]corev1.PersistentVolumeClaim{*bound("data", "gone")}), volumes: map[string]*corev1.PersistentVolume{}}, Refused, "volume gone of claim data does not exist"},
+		"no claim":     {mounts("data"), Around{claims: map[string]*corev1.PersistentVolumeClaim{}}, Refused, "volume claim data does not exist"},
+		"leaving":      {mounts("data"), Around{claims: byKey([]corev1.PersistentVolumeClaim{*deleted})}, Refused, "being deleted"},
+		"no right":     {mounts("data"), Around{}, Refused, "you may not list persistentvolumeclaims"},
+		"no devices":   {uses(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &device}), Around{devices: byKey([]resourcev1.ResourceClaim{{ObjectMeta: named(device)}})}, Refused, "resource claim gpu-claim has no devices yet"},
+		"devices":      {uses(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &device}), Around{devices: byKey([]resourcev1.ResourceClaim{{ObjectMeta: named(device), Status: resourcev1.ResourceClaimStatus{Allocation: &resourcev1.AllocationResult{}}}})}, Fits, "fits"},
+		"claim to be":  {uses(corev1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: &device}), Around{devices: map[string]*resourcev1.ResourceClaim{}}, Refused, "has not been made"},
+		"its filter":   {saying("0 of 1 members fit: … 1 node refused by NodeVolumeLimits: node(s) exceed max volume count."), Around{}, Refused, "the scheduler says: 0 of 1 members fit: … 1 node refused by NodeVolumeLimits"},
+		"its holds":    {saying("0 of 1 members fit. Held back by the reservation of gang ns/big."), Around{}, Refused, "Held back"},
+		"no scheduler": {func(*corev1.Pod) {}, Around{noScheduler: time.Unix(60, 0)}, Refused, "no scheduler named gpuplan-scheduler runs in the cluster"},
+		"just created": {func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Unix(50, 0)) }, Around{noScheduler: time.Unix(60, 0)}, Fits, "fits"},
 		"gate, no room": {func(p *corev1.Pod) {
 			p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "queue"}}
 			p.Spec.Containers[0].Resources.Requests[contract.ResourceTopologyCard] = resource.MustParse("9")
@@ -97,7 +99,7 @@ func TestHeadlineKnowsWhatRefuses(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: named("job"), Spec: corev1.PodSpec{SchedulerName: contract.SchedulerName, Containers: []corev1.Container{{
 				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{contract.ResourceTopologyCard: resource.MustParse("8")}},
 			}}}}
-			pod.UID = "job"
+			pod.UID, pod.CreationTimestamp = "job", metav1.NewTime(time.Unix(0, 0))
 			test.pod(pod)
 			cache.SetPod(pod)
 			answers := Find(cache.Scene(), test.around, "ns", "job")

@@ -90,3 +90,22 @@ func TestPlainPodsDoNotTearGangs(t *testing.T) {
 	assert.Equal(t, 2, bound(s.list(t.Context(), "kept")))
 	assert.Zero(t, leaving(s.list(t.Context(), "kept")), "one member may not go, so nobody does")
 }
+
+// A pod whose PriorityClass never preempts waits, whoever is below it.
+func TestPlainPodThatNeverPreempts(t *testing.T) {
+	s := newScene(t, machine{count: 1, mode: "topology"})
+	startScheduler(t)
+	s.create(s.plainPod("low", "50", ""))
+	s.awaitPlain("low")
+	s.create(s.plainPod("polite", "50", s.priority("polite", 100, corev1.PreemptNever)))
+	s.await("pod polite to be refused", func(ctx context.Context) (bool, string) {
+		pod, err := api().CoreV1().Pods(s.namespace).Get(ctx, "polite", metav1.GetOptions{})
+		require.NoError(t, err)
+		require.Empty(t, pod.Status.NominatedNodeName)
+		text := reason([]corev1.Pod{*pod})
+		return text != "", text
+	})
+	low, err := api().CoreV1().Pods(s.namespace).Get(t.Context(), "low", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Nil(t, low.DeletionTimestamp)
+}

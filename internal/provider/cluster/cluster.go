@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 )
@@ -129,5 +130,8 @@ func read(ctx context.Context, client *kube.Client) (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newSnapshot(objects), nil
+	snapshot := newSnapshot(objects)
+	alive, known, err := client.Alive(ctx, contract.SystemNamespace, contract.SchedulerName)
+	snapshot.NoScheduler = err == nil && known && !alive
+	return snapshot, nil
 }

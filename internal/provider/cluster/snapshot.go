@@ -13,6 +13,8 @@ import (
 type Snapshot struct {
 	// Objects are the cluster's, finished pods included.
 	inventory.Objects
+	// NoScheduler tells that our scheduler is known not to run.
+	NoScheduler bool
 
 	view *placement.View
 	// waiting are the gangs that wait for room, in the order of the scheduler's queue.

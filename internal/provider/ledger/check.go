@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
@@ -40,10 +41,21 @@ func (l *Ledger) check(changed *job, around bool) []Finding {
 		f, report := l.graded(f)
 		if key := f.id(); report && !l.reported[key] {
 			l.reported[key] = true
-			fresh = append(fresh, f)
+			fresh = append(fresh, l.addressed(f, changed))
 		}
 	}
 	return fresh
+}
+
+// addressed makes a finding name its job first when it shows with another resource: the one
+// whose visit completed the picture.
+func (l *Ledger) addressed(f Finding, visited *job) Finding {
+	if len(f.Jobs) == 0 || l.jobs[f.Jobs[0]] == nil || visited != nil && slices.Contains(f.Jobs, visited.Gang.ID) {
+		return f
+	}
+	f.Summary = fmt.Sprintf("Job %s: %s", f.Jobs[0], strings.ToLower(f.Summary[:1])+f.Summary[1:])
+	f.Detail += " This shows with the resource that Terraform has planned last of those that decide it."
+	return f
 }
 
 // graded makes of a finding what the jobs that it is about ask for.
@@ -342,14 +354,18 @@ func (l *Ledger) collide(a, b *job) (Finding, bool) {
 		where = append(where, fmt.Sprintf("%s cards %s", node, common[node]))
 	}
 	first, second := min(a.Gang.ID, b.Gang.ID), max(a.Gang.ID, b.Gang.ID)
+	when := "at once"
+	if a.needs || b.needs {
+		when = "once others have left"
+	}
 	return Finding{
 		Kind:    SameCards,
 		Jobs:    []string{first, second},
 		key:     "cards " + pairKey(a, b),
 		Summary: "Two jobs are planned on the same cards",
-		Detail: fmt.Sprintf("Jobs %s and %s are each planned on %s. Both fit at once, but nothing says which of them is placed first, "+
+		Detail: fmt.Sprintf("Jobs %s and %s are each planned on %s. Both fit %s, but nothing says which of them is placed first, "+
 			"so one will get other cards than the plan shows. Name the first in the second's after, as in after = [gpuplan_training_job.first.placed], to plan them around each other; jobs of one for_each or count cannot do that, so make two resources of them.",
-			first, second, join(where)),
+			first, second, join(where), when),
 	}, true
 }
 
@@ -360,13 +376,17 @@ func waits(c course, jobs []*job, key string) Finding {
 		ids = append(ids, j.Gang.ID)
 		immediate = immediate || j.RequireImmediate
 	}
+	alone := "on its own"
+	if c.waiting.needs {
+		alone = "once others have left"
+	}
 	return Finding{
 		Kind:    Waits,
 		Jobs:    ids,
 		Error:   immediate,
 		Summary: "Jobs fit alone, but not together",
-		Detail: fmt.Sprintf("Job %s fits on its own, but not at the same time as %s: one of them will wait until the others finish. "+
-			"With the others placed, this is left for %s: %s", ids[0], join(ids[1:]), ids[0], c.verdict),
+		Detail: fmt.Sprintf("Job %s fits %s, but not at the same time as %s: one of them will wait until the others finish. "+
+			"With the others placed, this is left for %s: %s", ids[0], alone, join(ids[1:]), ids[0], c.verdict),
 		key: key,
 	}
 }

@@ -33,12 +33,15 @@ type Ledger struct {
 	tree *quota.Tree
 	// treeKnown tells that the walk has said what becomes of the tree.
 	treeKnown bool
+	// treeComes tells that it has said that there will be one.
+	treeComes bool
 	live      *picture
 	compared  map[string]bool // pairs of jobs that were placed together
 	apart     map[string]bool // those of them that do not fit
 	reported  map[string]bool // findings, by what tells them apart
 	applying  bool
 	objects   objects
+	programs  map[string]bool // whether they stay, of those that this walk has visited
 }
 
 // New returns an empty ledger.
@@ -55,6 +58,7 @@ func New() *Ledger {
 		compared: map[string]bool{},
 		apart:    map[string]bool{},
 		reported: map[string]bool{},
+		programs: map[string]bool{},
 		objects:  objects{locks: map[string]*sync.Mutex{}, taken: map[string]bool{}},
 	}
 }
@@ -80,6 +84,8 @@ type Job struct {
 	Reclaims, AllowPreemption bool
 	// Check is how strictly the job is checked.
 	Check Check
+	// Queued tells that the job waits for the job queue, which needs a quota tree.
+	Queued bool
 }
 
 // Check is how strictly a job is checked.
@@ -99,6 +105,7 @@ type job struct {
 	crowded   bool                 // it would but for the jobs that come before it
 	startable bool                 // as far as others of this walk are not in its way
 	settled   bool                 // it can start beside all that runs
+	needs     bool                 // it can start once others have left
 	evicts    map[string]bool      // gangs that go for the job alone
 }
 
@@ -127,6 +134,8 @@ const (
 	WaitsForQuota Kind = "WaitsForQuota"
 	// NeedsOthers: a job fits once jobs of this configuration have left, which the plan may make do so.
 	NeedsOthers Kind = "NeedsOthers"
+	// NoTree: a job waits for the job queue, and there is no quota tree by which that works.
+	NoTree Kind = "NoTree"
 	// Preempts: the scheduler would evict running gangs for a job.
 	Preempts Kind = "Preempts"
 	// Overtaken: gangs that wait already take the place of a job before it is there.
@@ -234,6 +243,13 @@ func (l *Ledger) promised(j *job) bool {
 	})
 }
 
+// ExpectTree records that this walk plans to have a quota tree, whose limits may be unknown until apply.
+func (l *Ledger) ExpectTree() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.treeComes = true
+}
+
 // RecordTree records the quota tree that this walk plans to have, nil for none.
 func (l *Ledger) RecordTree(tree *quota.Tree) []Finding {
 	l.mu.Lock()
@@ -256,6 +272,21 @@ func (l *Ledger) Tree() *quota.Tree {
 		return nil
 	}
 	return l.tree.Clone()
+}
+
+// RecordProgram records whether a program is installed once the walk is carried out.
+func (l *Ledger) RecordProgram(name string, installed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.programs[name] = installed
+}
+
+// Program reports what [Ledger.RecordProgram] was told of a program; known is false for nothing.
+func (l *Ledger) Program(name string) (installed, known bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	installed, known = l.programs[name]
+	return installed, known
 }
 
 // Own records that an object of that ID is in Terraform's state.

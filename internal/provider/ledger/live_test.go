@@ -500,3 +500,91 @@ func TestMisfitNamesQuotaThatIsInUse(t *testing.T) {
 		})
 	}
 }
+
+// Nobody says of a job that waits for others that it fits at once, or by itself.
+func TestOneStoryForAJobThatNeedsOthers(t *testing.T) {
+	two := machines(t, "v100", 2)
+	c := cluster{nodes: two, own: []string{"default/x"}}.runs("default/x", 16)
+	for name, test := range map[string]struct {
+		workers int
+		says    string
+	}{
+		"the same cards": {8, "Both fit once others have left, but nothing says which of them is placed first"},
+		"too many":       {12, "Job default/b fits once others have left, but not at the same time as default/a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := ledger.New()
+			l.Observe(c.live())
+			var texts strings.Builder
+			for _, id := range []string{"a", "b"} {
+				for _, f := range plan(job(two, id, test.workers))(l) {
+					texts.WriteString(f.Detail + "\n")
+				}
+			}
+			assert.Contains(t, texts.String(), "Job default/a does not fit beside what runs now, and does without default/x")
+			assert.Contains(t, texts.String(), test.says)
+			assert.NotContains(t, texts.String(), "at once")
+			assert.NotContains(t, texts.String(), "on its own")
+		})
+	}
+}
+
+// What shows with another resource names its job first.
+func TestFindingAboutAnotherJobNamesIt(t *testing.T) {
+	one := machines(t, "v100", 1)
+	l := ledger.New()
+	l.Observe(cluster{nodes: one, own: []string{"default/x"}}.runs("default/x", 8).live())
+	first := plan(job(one, "b", 8))(l)
+	require.Len(t, first, 1)
+	assert.Equal(t, "Job starts when others have left", first[0].Summary)
+	later := keep("default/x")(l)
+	require.Len(t, later, 1)
+	assert.Equal(t, ledger.Misfit, later[0].Kind)
+	assert.Equal(t, "Job default/b: gang does not fit", later[0].Summary)
+	assert.Contains(t, later[0].Detail, "the resource that Terraform has planned last")
+
+	alone := plan(job(one, "c", 9))(l)
+	require.NotEmpty(t, alone)
+	assert.Equal(t, "Gang does not fit", alone[0].Summary)
+}
+
+// A job of the queue needs a quota tree, which the plan or the cluster has; what is unknown is
+// not guessed.
+func TestQueueWithoutATree(t *testing.T) {
+	one := machines(t, "v100", 1)
+	queued := job(one, "a", 8)
+	queued.Queued = true
+	misfit := job(one, "a", 9)
+	misfit.Queued = true
+	bare := cluster{nodes: one}
+	for name, test := range map[string]struct {
+		job     ledger.Job
+		cluster *cluster
+		noTree  bool
+		before  func(*ledger.Ledger)
+		want    []string
+	}{
+		"the cluster has none":       {queued, &bare, true, nil, []string{"warning NoTree default/a"}},
+		"nobody looked":              {queued, nil, false, nil, nil},
+		"one that cannot be used":    {queued, &bare, false, nil, nil},
+		"one is planned":             {queued, &bare, true, func(l *ledger.Ledger) { l.RecordTree(tree(t, "vision", 8)) }, nil},
+		"one is planned, unknown":    {queued, &bare, true, (*ledger.Ledger).ExpectTree, nil},
+		"the plan deletes it":        {queued, &bare, false, func(l *ledger.Ledger) { l.RecordTree(nil) }, []string{"error NoTree default/a"}},
+		"without the queue":          {job(one, "a", 8), &bare, true, nil, nil},
+		"others have to leave":       {queued, new(cluster{nodes: one, own: []string{"default/x"}}.runs("default/x", 8)), true, nil, []string{"warning NoTree default/a"}},
+		"one that does not fit says": {misfit, &bare, true, nil, []string{"error Misfit default/a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := ledger.New()
+			if test.cluster != nil {
+				live := test.cluster.live()
+				live.NoTree = test.noTree
+				l.Observe(live)
+			}
+			if test.before != nil {
+				test.before(l)
+			}
+			assert.Equal(t, test.want, describe(plan(test.job)(l)))
+		})
+	}
+}

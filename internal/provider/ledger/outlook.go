@@ -16,11 +16,33 @@ func (l *Ledger) outlooks(jobs []*job) []Finding {
 	for _, j := range jobs {
 		clear(j.evicts)
 		f := l.outlook(j)
-		if j.startable = f == nil || f.Kind == NeedsOthers || f.Kind == Preempts; f != nil {
+		j.startable = f == nil || f.Kind == NeedsOthers || f.Kind == Preempts
+		j.needs = f != nil && f.Kind == NeedsOthers
+		if treeless := l.noTree(j); treeless != nil && (f == nil || f.Kind == NeedsOthers) {
+			f, j.startable = treeless, false // it starts neither now nor when others have left
+		}
+		if f != nil {
 			findings = append(findings, *f)
 		}
 	}
 	return findings
+}
+
+// noTree says that the queue never lets a job start, as far as is known: the walk has planned
+// to have no tree, or has planned none and the cluster has none.
+func (l *Ledger) noTree(j *job) *Finding {
+	if !j.Queued || l.treeComes || l.tree != nil || !l.treeKnown && (l.live == nil || !l.live.NoTree) {
+		return nil
+	}
+	f := &Finding{Kind: NoTree, Jobs: []string{j.Gang.ID}, Error: l.treeKnown, Summary: "Job queue has no quota tree",
+		Detail: fmt.Sprintf("Job %s waits in the job queue (queue = true), which lets jobs start by the quota tree, and ", j.Gang.ID)}
+	if l.treeKnown {
+		f.Detail += "the plan leaves the cluster without one: keep the tree, or leave queue out."
+	} else {
+		f.Detail += "the cluster has none: the job never starts. Declare a gpuplan_quota_tree with a leaf for the job, or leave queue out. " +
+			"When this configuration declares one already, name it in depends_on of the job, so that it comes first."
+	}
+	return f
 }
 
 // outlook is the one finding about a job by itself, nil when it can start at once.
@@ -262,7 +284,8 @@ func (l *Ledger) preempts(j *job, occasion string, victims []placement.Victim, b
 	if j.AllowPreemption {
 		detail += " The job allows it (allow_preemption)."
 	} else {
-		detail += " Set allow_preemption = true to agree, let the job wait until they have ended by lowering its priority, or give it more room."
+		detail += " Set allow_preemption = true to agree, let the job wait until they have ended by lowering its priority, or give it more room. " +
+			"Consent is about this apply; later the scheduler preempts by PriorityClass and quota, as for any pod, unless the class has preemptionPolicy Never."
 	}
 	return &Finding{
 		Kind: Preempts, Jobs: append([]string{j.Gang.ID}, beside...), Error: !j.AllowPreemption,

@@ -82,7 +82,11 @@ func (r *Resource[M, P]) ImportState(ctx context.Context, req resource.ImportSta
 
 // ModifyPlan refuses a second install, and makes everything known.
 func (r *Resource[M, P]) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
-	if req.Plan.Raw.IsNull() || r.Manager.Session == nil {
+	if r.Manager.Session == nil {
+		return
+	}
+	r.Manager.Session.Ledger.RecordProgram(r.Manager.Name, !req.Plan.Raw.IsNull())
+	if req.Plan.Raw.IsNull() {
 		return
 	}
 	m := P(new(M))

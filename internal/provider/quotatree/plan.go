@@ -37,6 +37,7 @@ func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 	if resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...); resp.Diagnostics.HasError() {
 		return
 	}
+	r.session.Ledger.ExpectTree()
 	isNew := req.State.Raw.IsNull()
 	if isNew {
 		plan.ID = types.StringValue(contract.QuotaTreeNamespace + "/" + contract.QuotaTreeName)

@@ -54,6 +54,7 @@ func (c checker) plan(ctx context.Context, pools []capacity.Capacity, after []st
 	planned := ledger.Job{
 		After: after, Pools: c.spec.Pools, RequireImmediate: c.requireImmediate,
 		Reclaims: c.ours(), AllowPreemption: c.allowPreemption, Check: strictness[c.level],
+		Queued: c.spec.Queue,
 	}
 	var err error
 	if planned.Gang, err = c.gang(snapshot, nil); err != nil {
@@ -152,6 +153,8 @@ func (c checker) finding(f ledger.Finding) diag.Diagnostic {
 	switch f.Kind {
 	case ledger.NoSuchLeaf, ledger.ExceedsQuota, ledger.WaitsForQuota:
 		at = path.Root("quota")
+	case ledger.NoTree:
+		at = path.Root("queue")
 	case ledger.Preempts:
 		at = path.Root("allow_preemption")
 	case ledger.Misfit, ledger.Overtaken:

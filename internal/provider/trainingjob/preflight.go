@@ -42,10 +42,25 @@ func (r *trainingJob) preflightChange(ctx context.Context, m model, before, afte
 	if client == nil {
 		return nil
 	}
-	for _, f := range preflight.JobChange(ctx, client, before, after) {
+	for _, f := range append(preflight.JobChange(ctx, client, before, after), changeFindings(ctx, client, after)...) {
 		diags.Append(session.Preflight(f, level))
 	}
 	return diags
+}
+
+// changeFindings says what the version in which the job exists cannot express of a change.
+func changeFindings(ctx context.Context, client *kube.Client, after job.Spec) []preflight.Finding {
+	live, err := find(ctx, client, after.Framework, after.Namespace, after.Name)
+	if err != nil {
+		return nil // who reads the job says so
+	}
+	after.Alpha = job.Alpha(live)
+	fault := faults(after)
+	if fault == nil {
+		return nil
+	}
+	return []preflight.Finding{{Attribute: after.AlphaFaults()[0].Field, Summary: "The job's version cannot say all of it", Detail: session.Sentence(fault) +
+		" The job exists in that version and cannot change to this: undo the change, or delete the job and create another where the cluster serves the Kubeflow training operator's version."}}
 }
 
 // preflight asks the cluster whether it would let the job be created and its pods start.
@@ -64,7 +79,7 @@ func (r *trainingJob) preflight(ctx context.Context, m, config model) (diags dia
 	if err != nil {
 		return nil
 	}
-	for _, f := range versionFindings(spec, forArena) {
+	for _, f := range append(versionFindings(spec, forArena), r.schedulerFindings(ctx, spec)...) {
 		diags.Append(session.Preflight(f, level))
 	}
 	for _, f := range preflight.Job(ctx, client, spec, int(m.PlannedNodeCount.ValueInt64()), unknownClaim) {
@@ -75,6 +90,24 @@ func (r *trainingJob) preflight(ctx context.Context, m, config model) (diags dia
 		diags.Append(diag.WithPath(at, session.Preflight(preflight.Finding{Summary: "Launcher does not fit", Detail: fault}, level)))
 	}
 	return diags
+}
+
+// schedulerFindings says that nobody will place the job's pods.
+func (r *trainingJob) schedulerFindings(ctx context.Context, spec job.Spec) []preflight.Finding {
+	if spec.SchedulerName != contract.SchedulerName {
+		return nil // nobody knows by what that one can be told to run
+	}
+	installed, known := r.session.Ledger.Program(contract.SchedulerName)
+	if !known {
+		snapshot, err := r.session.Snapshot(ctx)
+		installed = err != nil || !snapshot.NoScheduler
+	}
+	if installed {
+		return nil
+	}
+	return []preflight.Finding{{Warning: true, Attribute: "scheduler_name", Summary: "No scheduler runs that places the job", Detail: fmt.Sprintf(
+		"No scheduler named %s runs in the cluster, so the pods of job %s wait for one. Declare a gpuplan_scheduler and name it in depends_on of the job, so that it comes first, or install it.",
+		spec.SchedulerName, spec.ID())}}
 }
 
 // versionFindings says what the version of the job's kind cannot express of it: nothing of

@@ -186,7 +186,8 @@ func placementAttributes() map[string]schema.Attribute {
 		},
 		"allow_preemption": schema.BoolAttribute{
 			MarkdownDescription: "Agrees that the scheduler evicts running gangs for this job, by priority or to take back guaranteed quota. " +
-				"The plan names them either way: without consent it fails where the job is checked, with consent it warns, and the planned placement is known after apply. Default `false`.",
+				"The plan names them either way: without consent it fails where the job is checked, with consent it warns, and the planned placement is known after apply. " +
+				"Consent covers what an apply does: after it the scheduler preempts as PriorityClass and quota say, like for any pod. A job that must never evict anybody has a PriorityClass with `preemptionPolicy: Never`. Default `false`.",
 			Optional: true,
 		},
 		session.PlacementCheck: schema.StringAttribute{

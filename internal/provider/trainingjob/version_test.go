@@ -72,3 +72,22 @@ func TestVersionOfMPIJobs(t *testing.T) {
 		})
 	}
 }
+
+// A change in place that the version of a job cannot say is refused at plan, not half-way.
+func TestChangeThatTheVersionCannotSay(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	serve(cloud, job.MPI, contract.MPIAlphaVersion)
+	terraform := acctest.StartCLI(t)
+	write := func(more string) {
+		terraform.Write(t, "resource \"gpuplan_training_job\" \"j\" {\n  name = \"j\"\n  framework = \"mpi\"\n  image = \"train:1\"\n  command = [\"train\"]\n"+
+			"  roles = { worker = { replicas = 4, cards = 1 } }\n  wait_for = \"none\"\n  suspend = true\n  "+more+"\n}\n")
+	}
+	write("")
+	terraform.Must(t, "apply", "-auto-approve")
+	write("backoff_limit = 2")
+	terraform.Must(t, "apply", "-auto-approve")
+	write("backoff_limit = 2\n  ttl_seconds_after_finished = 60")
+	planned, err := terraform.Run("plan")
+	require.Error(t, err, planned)
+	assert.Contains(t, spaces.ReplaceAllString(planned, " "), "An MPIJob v1alpha1 cannot say all of job default/j: nothing cleans up after it. The job exists in that version")
+}

@@ -1,0 +1,81 @@
+package trainingjob_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+)
+
+// A plan says when neither the cluster nor what comes before the job has what lets it start.
+func TestWhatWouldNeverStart(t *testing.T) {
+	lease := func(age time.Duration) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+			"metadata": map[string]any{"namespace": contract.SystemNamespace, "name": contract.SchedulerName},
+			"spec": map[string]any{
+				"holderIdentity": "host", "renewTime": time.Now().Add(-age).UTC().Format("2006-01-02T15:04:05.000000Z07:00"),
+			},
+		}}
+	}
+	const (
+		noScheduler = "No scheduler named gpuplan-scheduler runs in the cluster, so the pods of job default/j wait for one."
+		noTree      = "the cluster has none: the job never starts"
+		scheduler   = "resource \"gpuplan_scheduler\" \"this\" { image = \"local/scheduler:test\" }\n"
+		tree        = "resource \"gpuplan_quota_tree\" \"this\" {\n  total = { \"aliyun.com/gpu\" = \"8\" }\n  quotas = { a = { namespaces = [\"default\"] } }\n}\n"
+	)
+	for name, test := range map[string]struct {
+		object           *unstructured.Unstructured
+		body, more       string
+		scheduler, queue bool // whether the plan says that one is absent
+	}{
+		"nothing":            {nil, "", "", true, false},
+		"another scheduler":  {nil, `scheduler_name = "volcano"`, "", false, false},
+		"not checked":        {nil, `placement_check = "off"`, "", false, false},
+		"one comes":          {nil, "depends_on = [gpuplan_scheduler.this]", scheduler, false, false},
+		"one runs":           {lease(time.Second), "", "", false, false},
+		"one ran":            {lease(time.Hour), "", "", true, false},
+		"queue, no tree":     {lease(time.Second), "queue = true", "", false, true},
+		"queue, a tree":      {lease(time.Second), "queue = true\n  depends_on = [gpuplan_quota_tree.this]", tree, false, false},
+		"queue, not checked": {lease(time.Second), "queue = true\n  placement_check = \"off\"", "", false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := acctest.StartCloud(t)
+			serve(cloud, job.PyTorch, contract.KubeflowVersion)
+			if test.object != nil {
+				cloud.API.Put(test.object)
+			}
+			terraform := acctest.StartCLI(t)
+			terraform.Write(t, test.more+`resource "gpuplan_node_pool" "v100" {
+  name          = "v100"
+  instance_type = "ecs.gn6v-c10g1.20xlarge"
+  size          = 1
+  mode          = "topology"
+  vswitch_ids   = ["vsw-1"]
+}
+resource "gpuplan_training_job" "j" {
+  name  = "j"
+  framework = "pytorch"
+  image = "train:1"
+  roles = { worker = { replicas = 4, cards = 1 } }
+  pools = [gpuplan_node_pool.v100.capacity]
+  `+test.body+`
+}
+`)
+			planned, err := terraform.Run("plan")
+			text := spaces.ReplaceAllString(planned, " ")
+			if test.more != tree { // its kind is not installed in this cluster
+				require.NoError(t, err, planned)
+			}
+			assert.Equal(t, test.scheduler, strings.Contains(text, noScheduler), planned)
+			assert.Equal(t, test.queue, strings.Contains(text, noTree), planned)
+		})
+	}
+}

@@ -23,7 +23,6 @@ var foreign = map[string]string{
 	"-state":                  "terraform",
 	"create_before_destroy":   "terraform",
 	"app.Run":                 "kube-scheduler",
-	"preemptionPolicy: Never": "Kubernetes",
 	"podgroup/gangscheduling": "Kubernetes",
 	"Queuing":                 "ack-kube-queue",
 	"RUNNING":                 "arena",

@@ -91,11 +91,8 @@ func (p *planner) chooseDomain(want []int) selection {
 // stand for what the gang's rules about pods near each other demand: these allow several where
 // not every role has them, or other pods run that they select.
 func (p *planner) chooseByRules(required []string, want []int) (selection, bool) {
-	if p.among == nil {
-		return selection{}, false
-	}
-	strict := slices.DeleteFunc(slices.Clone(required), p.ruled)
-	if len(strict) == len(required) {
+	strict, ok := p.withoutRules(required)
+	if !ok {
 		return selection{}, false
 	}
 	p.trials = nil
@@ -105,6 +102,16 @@ func (p *planner) chooseByRules(required []string, want []int) (selection, bool)
 		}
 	}
 	return selection{}, false
+}
+
+// withoutRules returns the required domains without those that only stand for what the gang's
+// rules demand; ok is false when there are none of these.
+func (p *planner) withoutRules(required []string) (strict []string, ok bool) {
+	if p.among == nil {
+		return nil, false
+	}
+	strict = slices.DeleteFunc(slices.Clone(required), p.ruled)
+	return strict, len(strict) < len(required)
 }
 
 // ruled reports whether a required domain is that of a rule about pods that must be near.

@@ -123,7 +123,7 @@ func (v *View) remaining(n *node) *capacity {
 	if !slices.ContainsFunc(v.holds, func(h *hold) bool { return h.on(n.Name) }) {
 		return n.capacity()
 	}
-	return v.without(n, nil, v.holds).free
+	return v.without(n, n.used, nil, v.holds).free
 }
 
 // pods returns the reserved gang's pods.
@@ -134,16 +134,11 @@ func (h *hold) on(node string) bool {
 	return ok
 }
 
-// without returns a copy of a node without some of its pods, and with holds. Where
-// several holds wait for one pod, its room counts for the first of them only.
-func (v *View) without(n *node, gone map[string]*Pod, holds []*hold) *node {
+// without returns a copy of a node that is used so much, once pods of the view have gone, and
+// with holds. Where several holds wait for one pod, its room counts for the first of them only.
+func (v *View) without(n *node, used usage, gone map[string]*Pod, holds []*hold) *node {
 	c := *n
-	c.used = n.used.clone()
-	for _, p := range gone {
-		if p.Node == n.Name {
-			c.used.charge(p, -1)
-		}
-	}
+	c.used = used
 	counted := map[string]bool{}
 	for _, h := range holds {
 		if !h.on(n.Name) {
@@ -157,6 +152,7 @@ func (v *View) without(n *node, gone map[string]*Pod, holds []*hold) *node {
 			}
 		}
 		place := h.places[n.Name]
+		c.used = c.used.clone()
 		c.used.addBeyond(&place, &waits)
 	}
 	c.free = c.capacity()
@@ -214,22 +210,26 @@ func (v *View) holdsFor(g *Gang) (kept, lifted []*hold) {
 func (v *View) after(gone []*Pod, kept, lifted []*hold) cluster {
 	c := v.cluster()
 	away := make(map[string]*Pod, len(gone))
-	touched := map[string]bool{}
+	touched := map[string][]*Pod{}
 	for _, p := range gone {
 		away[p.ID] = p
-		touched[p.Node] = true
+		touched[p.Node] = append(touched[p.Node], p)
 	}
 	for _, h := range lifted {
 		for name := range h.places {
-			touched[name] = true
+			touched[name] = append(touched[name], nil...)
 		}
 	}
 	c.gone = away
 	if len(touched) > 0 {
 		c.nodes = slices.Clone(c.nodes)
 		for i, n := range c.nodes {
-			if touched[n.Name] {
-				c.nodes[i] = v.without(n, away, kept)
+			if here, ok := touched[n.Name]; ok {
+				used := n.used.clone()
+				for _, p := range here {
+					used.charge(p, -1)
+				}
+				c.nodes[i] = v.without(n, used, away, kept)
 			}
 		}
 	}

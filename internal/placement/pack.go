@@ -118,7 +118,7 @@ func (p *planner) limit(k trialKey, class, remaining int, t *trial) int {
 // tried returns the trial of the key, the one made before where there is one.
 func (p *planner) tried(key trialKey, remaining []int) *trial {
 	switch {
-	case p.memory != nil && key.host == nil:
+	case p.memory != nil && key.host == nil && remaining[0] > 0:
 		return p.mix.remember(p.memory, key.state, func() *trial { return p.try(key, remaining) })
 	case p.trials == nil:
 		return p.try(key, remaining)

@@ -250,12 +250,24 @@ func (p *planner) sortClasses() {
 
 // place returns the result when the gang fits.
 func (p *planner) place() (Result, bool) {
-	if p.invalid() != nil {
+	chosen, ok := p.find()
+	if !ok {
 		return Result{}, false
+	}
+	return Result{
+		Placement: p.placement(chosen),
+		Verdict:   Verdict{Fits: true, Gang: p.gang.ID, Asked: p.asked(), Fit: p.live + chosen.placed},
+	}, true
+}
+
+// find selects nodes for the gang when it fits.
+func (p *planner) find() (selection, bool) {
+	if p.invalid() != nil {
+		return selection{}, false
 	}
 	limit := p.allowed()
 	if limit < p.needed {
-		return Result{}, false
+		return selection{}, false
 	}
 	if !p.elastic {
 		limit = p.needed
@@ -272,12 +284,9 @@ func (p *planner) place() (Result, bool) {
 		if p.elastic && p.filled.placed >= p.needed {
 			p.filled = &chosen // not those that are needed
 		}
-		return Result{}, false
+		return selection{}, false
 	}
-	return Result{
-		Placement: p.placement(chosen),
-		Verdict:   Verdict{Fits: true, Gang: p.gang.ID, Asked: p.asked(), Fit: p.live + chosen.placed},
-	}, true
+	return chosen, true
 }
 
 // asked is the number of members that must run together, running ones included.

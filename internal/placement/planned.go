@@ -250,7 +250,7 @@ func (v *View) follow(g *Gang, waits bool) (result Result, why string, ok bool) 
 		return result, why, why == ""
 	}
 	leaving, _ := v.runningGangs(g.ID, func(*Pod) bool { return false })
-	if len(leaving) == 0 || slices.ContainsFunc(leaving, func(r *runningGang) bool { return r.Gang == g.ID }) {
+	if len(leaving) == 0 || loses(leaving, g.ID) {
 		return Result{}, why, false
 	}
 	result, still := v.asPlanned(g, podsOf(leaving))

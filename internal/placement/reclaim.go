@@ -1,9 +1,7 @@
 package placement
 
 import (
-	"maps"
 	"slices"
-	"sort"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
@@ -110,12 +108,13 @@ func (r Reservation) result() Result {
 // claim finds a place for the planner's gang that is free once some gangs have gone.
 func (v *View) claim(p *planner) (Reservation, bool) {
 	leaving, _ := v.runningGangs(p.gang.ID, func(*Pod) bool { return false })
-	if slices.ContainsFunc(leaving, func(r *runningGang) bool { return r.Gang == p.gang.ID }) {
+	if loses(leaving, p.gang.ID) {
 		return Reservation{}, false
 	}
 	tree := v.seen(&p.gang, podsOf(leaving)).last()
 	leaving, victims := v.runningGangs(p.gang.ID, p.gang.mayTake(tree, p.charge(p.needed)))
-	if !v.fitsWithout(p.gang, slices.Concat(leaving, victims)) {
+	empty := v.newDryRun(p.gang)
+	if !empty.fitsWithout(slices.Concat(leaving, victims)) {
 		return Reservation{}, false
 	}
 	victims = v.apart(victims)
@@ -128,7 +127,7 @@ func (v *View) claim(p *planner) (Reservation, bool) {
 	}
 	after, ok := v.fewest(p.gang, allowed(victims))
 	if !ok {
-		after, ok = v.fewestByNodes(p.gang, leaving, victims, allowed)
+		after, ok = v.fewestByNodes(empty, victims, allowed)
 	}
 	if !ok {
 		return Reservation{}, false
@@ -233,63 +232,4 @@ func (v *View) withinBudgets(candidates []*runningGang) []*runningGang {
 		}
 	}
 	return list
-}
-
-// claimPlaces bounds the places that are tried for a claim.
-const claimPlaces = 8
-
-// fewestByNodes is fewest for when only some of the victims may go, and those that would go
-// first leave no room where it is needed: it looks for a place as if all could go, and
-// takes the victims from the nodes of that place alone; when too few of those may go, it
-// looks on other nodes.
-func (v *View) fewestByNodes(g Gang, leaving, victims []*runningGang, allowed func([]*runningGang) []*runningGang) ([]*runningGang, bool) {
-	elsewhere := g
-	elsewhere.ExcludeNodes = map[string]bool{}
-	maps.Copy(elsewhere.ExcludeNodes, g.ExcludeNodes)
-	for range claimPlaces {
-		place := v.placeWithout(elsewhere, slices.Concat(leaving, victims))
-		if place == nil {
-			break
-		}
-		nodes := map[string]bool{}
-		for _, a := range place.Assignments {
-			nodes[a.Node] = true
-		}
-		if after, ok := v.fewest(g, allowed(near(victims, nodes))); ok {
-			return after, true
-		}
-		maps.Copy(elsewhere.ExcludeNodes, nodes)
-	}
-	return nil, false
-}
-
-// fitsWithout reports whether a gang fits once others have gone.
-func (v *View) fitsWithout(g Gang, gone []*runningGang) bool {
-	return len(gone) > 0 && v.placeWithout(g, gone) != nil
-}
-
-// placeWithout places the members that a gang needs once others have gone, nil when it
-// does not fit even then.
-func (v *View) placeWithout(g Gang, gone []*runningGang) *Placement {
-	p := newPlanner(v.seen(&g, podsOf(gone)), g)
-	p.elastic = false
-	result, _ := p.place()
-	return result.Placement
-}
-
-// fewest returns gangs whose end is enough for another to fit, none of which can be left
-// out: the shortest beginning of the candidates that is enough, less those that it does
-// without, the last ones first.
-func (v *View) fewest(g Gang, candidates []*runningGang) ([]*runningGang, bool) {
-	if !v.fitsWithout(g, candidates) {
-		return nil, false
-	}
-	n := sort.Search(len(candidates), func(n int) bool { return v.fitsWithout(g, candidates[:n]) })
-	chosen := slices.Clone(candidates[:n])
-	for i := len(chosen) - 2; i >= 0; i-- {
-		if without := slices.Delete(slices.Clone(chosen), i, i+1); v.fitsWithout(g, without) {
-			chosen = without
-		}
-	}
-	return joined(chosen, candidates), true
 }

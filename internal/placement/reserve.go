@@ -39,14 +39,14 @@ func (r *Reservation) Victims() []Victim {
 // known, then those that free the most; none that the others make superfluous. A gang
 // that its quota stops gets a reservation of quota only: it waits for gangs of its own
 // leaf, and no card idles for it meanwhile. ok is false when the gang would not fit even
-// on the empty cluster.
+// on the empty cluster, and while it loses members: it will need more than it lacks now.
 func (v *View) Reserve(g Gang) (r Reservation, ok bool) {
 	p := newPlanner(v.seen(&g, nil), g)
 	if p.invalid() != nil {
 		return Reservation{}, false
 	}
 	leaving, running := v.runningGangs(g.ID, func(*Pod) bool { return true })
-	if !v.fitsWithout(g, slices.Concat(leaving, running)) {
+	if loses(leaving, g.ID) {
 		return Reservation{}, false
 	}
 	v.sortEnds(running, p)
@@ -54,7 +54,10 @@ func (v *View) Reserve(g Gang) (r Reservation, ok bool) {
 	if !ok {
 		return Reservation{}, false
 	}
-	r = Reservation{Gang: g, Placement: *v.placeWithout(g, after), QuotaOnly: p.allowed() < p.needed}
+	placed := newPlanner(v.seen(&g, podsOf(after)), g)
+	placed.elastic = false
+	result, _ := placed.place()
+	r = Reservation{Gang: g, Placement: *result.Placement, QuotaOnly: p.allowed() < p.needed}
 	for _, ended := range after {
 		r.After = append(r.After, ended.Victim)
 	}

@@ -70,6 +70,11 @@ func (v *View) runningGangs(gang string, takes func(*Pod) bool) (leaving, others
 	return leaving, others
 }
 
+// loses reports whether members of a gang are among those that are leaving.
+func loses(leaving []*runningGang, gang string) bool {
+	return slices.ContainsFunc(leaving, func(r *runningGang) bool { return r.Gang == gang })
+}
+
 // sortVictims sorts gangs so that those come first that are to go first when the
 // planner's gang takes their places. The tree says how much the leaves use.
 func (v *View) sortVictims(list []*runningGang, p *planner, tree *quota.Tree) {

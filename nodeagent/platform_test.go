@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +76,14 @@ func TestAgentOnTheLocalPlatform(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, events.Items, 1)
 		assert.Contains(t, events.Items[0].Message, "marked by hand")
+	}, time.Minute, 100*time.Millisecond)
+
+	assert.EventuallyWithT(t, func(t *assert.CollectT) {
+		n, err := client.Typed.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+		require.NoError(t, err)
+		i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == contract.GPUsReadyCondition })
+		require.GreaterOrEqual(t, i, 0)
+		assert.Equal(t, "card 3: marked by hand", n.Status.Conditions[i].Message)
 	}, time.Minute, 100*time.Millisecond)
 
 	require.NoError(t, client.DeleteAll(ctx, objs, nil))

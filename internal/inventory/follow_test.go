@@ -2,10 +2,14 @@ package inventory
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -84,4 +88,44 @@ func TestDoubtIsKeptBesideSharedHardware(t *testing.T) {
 	assert.Empty(t, fine.Status.Doubt(now))
 	assert.Equal(t, "the node agent cannot read the cards: gone", unreadable.Status.Doubt(now))
 	assert.Equal(t, "the node agent is silent since "+at, fine.Status.Doubt(now.Add(contract.HeartbeatLimit)))
+}
+
+// A node whose agent falls silent offers no cards any more, though nothing is reported of it.
+func TestANodeWithASilentAgentOffersNoCards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &follower{cache: NewCache()}
+		freed := 0
+		f.cache.Subscribe(func(change Change) {
+			if change.Freed {
+				freed++
+			}
+		})
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{contract.NodeModeLabel: "topology"}}}
+		n.Status.Allocatable = corev1.ResourceList{contract.ResourceTopologyCard: resource.MustParse("2")}
+		f.setNode(n)
+		beat := func() {
+			f.setHardware(&contract.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: contract.GPUNodeStatus{
+				Links: []string{"X SYS", "SYS X"}, Agent: &contract.AgentInfo{Heartbeat: metav1.Now()},
+				Cards: []contract.CardInfo{{Index: 0, Health: contract.Healthy}, {Index: 1, Health: contract.Healthy}},
+			}})
+		}
+		usable := func() int {
+			m := f.cache.nodes["n"].shown.Cards.Machine()
+			return m.Healthy().Len()
+		}
+		for range 6 {
+			beat()
+			time.Sleep(contract.HeartbeatInterval)
+			assert.Equal(t, 2, usable())
+		}
+		time.Sleep(contract.HeartbeatLimit)
+		synctest.Wait()
+		assert.Equal(t, 0, usable())
+		before := freed
+		beat()
+		assert.Equal(t, 2, usable())
+		assert.Equal(t, before+1, freed, "who waits is told that there is room again")
+		time.Sleep(time.Hour) // all timers end
+		synctest.Wait()
+	})
 }

@@ -391,3 +391,34 @@ func TestServePublishesChanges(t *testing.T) {
 	cancel()
 	<-done
 }
+
+// hanging is a source whose reads never end.
+type hanging struct {
+	source
+	reads chan struct{}
+}
+
+func (s *hanging) Read(context.Context) (hardware.Reading, error) {
+	s.reads <- struct{}{}
+	select {}
+}
+
+// An agent that is told to end does so, whatever its driver does.
+func TestServeEndsWhileTheDriverHangs(t *testing.T) {
+	w := newWorld(t)
+	a := w.start(t, machine(t, "dgx1-v100"))
+	s := &hanging{reads: make(chan struct{})}
+	ctx, cancel := context.WithCancel(w.ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.Serve(ctx, nodeName, s)
+	}()
+	<-s.reads
+	cancel()
+	select {
+	case <-done:
+	case <-time.After(15 * time.Second): // less than the deadline of a read
+		require.Fail(t, "it waits for the driver")
+	}
+}

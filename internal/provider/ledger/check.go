@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
@@ -316,12 +315,12 @@ func contenders(j *job, jobs []*job) []*job {
 	return others
 }
 
-// sameCards reports jobs that are planned on the same cards as the changed one, both of
-// which fit at once.
+// sameCards reports jobs that are planned where the changed one is, or may be, both of which
+// fit at once.
 func (l *Ledger) sameCards(changed *job) []Finding {
 	var findings []Finding
 	for _, other := range l.starting() {
-		if other == changed || !changed.startable || other.placement == nil || changed.placement == nil || l.apart[pairKey(changed, other)] {
+		if other == changed || !changed.startable || l.apart[pairKey(changed, other)] {
 			continue
 		}
 		if f, ok := l.collide(changed, other); ok {
@@ -329,44 +328,6 @@ func (l *Ledger) sameCards(changed *job) []Finding {
 		}
 	}
 	return findings
-}
-
-// collide reports that two jobs without an order were planned on the same cards.
-func (l *Ledger) collide(a, b *job) (Finding, bool) {
-	if slices.Contains(l.before(b.Job), a) || slices.Contains(l.before(a.Job), b) {
-		return Finding{}, false
-	}
-	taken := map[string]gpu.Set{}
-	for _, x := range a.placement.Assignments {
-		taken[x.Node] |= x.Own
-	}
-	common := map[string]gpu.Set{}
-	for _, x := range b.placement.Assignments {
-		if both := taken[x.Node] & x.Own; both != 0 {
-			common[x.Node] |= both
-		}
-	}
-	if len(common) == 0 {
-		return Finding{}, false
-	}
-	var where []string
-	for _, node := range slices.Sorted(maps.Keys(common)) {
-		where = append(where, fmt.Sprintf("%s cards %s", node, common[node]))
-	}
-	first, second := min(a.Gang.ID, b.Gang.ID), max(a.Gang.ID, b.Gang.ID)
-	when := "at once"
-	if a.needs || b.needs {
-		when = "once others have left"
-	}
-	return Finding{
-		Kind:    SameCards,
-		Jobs:    []string{first, second},
-		key:     "cards " + pairKey(a, b),
-		Summary: "Two jobs are planned on the same cards",
-		Detail: fmt.Sprintf("Jobs %s and %s are each planned on %s. Both fit %s, but nothing says which of them is placed first, "+
-			"so one will get other cards than the plan shows. Name the first in the second's after, as in after = [gpuplan_training_job.first.placed], to plan them around each other; jobs of one for_each or count cannot do that, so make two resources of them.",
-			first, second, join(where), when),
-	}, true
 }
 
 // waits says that a job has to wait for others.

@@ -42,6 +42,7 @@ type Ledger struct {
 	applying  bool
 	objects   objects
 	programs  map[string]bool // whether they stay, of those that this walk has visited
+	starts    starts
 }
 
 // New returns an empty ledger.
@@ -59,6 +60,7 @@ func New() *Ledger {
 		apart:    map[string]bool{},
 		reported: map[string]bool{},
 		programs: map[string]bool{},
+		starts:   starts{jobs: map[string]started{}},
 		objects:  objects{locks: map[string]*sync.Mutex{}, taken: map[string]bool{}},
 	}
 }

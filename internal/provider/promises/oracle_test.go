@@ -1,6 +1,7 @@
 package promises
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -85,7 +86,7 @@ func (l *live) fits(t *testing.T, i instance, c configuration, gone func(corev1.
 			}
 			existing++
 			r := roomOf(node, pods, sick[node.Name])
-			r.given, r.open = slices.Contains(i.pools, p.name) && i.accepts(node), instance{}.accepts(node)
+			r.given, r.open = slices.Contains(i.pools, p.name) && i.accepts(node, p), instance{}.accepts(node, p)
 			rooms = append(rooms, r)
 		}
 		if p.size < existing && slices.Contains(i.pools, p.name) {
@@ -147,9 +148,13 @@ func (i instance) withinQuota(c configuration, pods []corev1.Pod) bool {
 	return used <= l.max
 }
 
-func (i instance) accepts(node corev1.Node) bool {
+// accepts reports whether a node of a pool may have the job, once the plan has repaired what
+// the pool gives to it.
+func (i instance) accepts(node corev1.Node, p pool) bool {
+	node.Labels = maps.Clone(node.Labels)
+	maps.Copy(node.Labels, p.labels)
 	match, err := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: corev1.PodSpec{NodeSelector: i.selector}}).Match(&node)
-	if err != nil || !match || node.Spec.Unschedulable {
+	if err != nil || !match || node.Spec.Unschedulable || p.tainted && !i.tolerates {
 		return false
 	}
 	return !slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {

@@ -47,7 +47,7 @@ func (r *trainingJob) confirm(ctx context.Context, m model, spec job.Spec) (diag
 		diags.AddWarning("Planned placement is not confirmed", session.Sentence(err))
 		return diags
 	}
-	result := view.Reclaim(gang)
+	result, alone := r.session.Ledger.Start(view, gang, spec.Gang, func(v *placement.View) placement.Result { return v.Reclaim(gang) })
 	if result.Verdict.NotAsPlanned == "" || settles(planned, snapshot.Nodes, view) {
 		return diags
 	}
@@ -55,7 +55,7 @@ func (r *trainingJob) confirm(ctx context.Context, m model, spec job.Spec) (diag
 	at, id := path.Root("planned_placement"), spec.ID()
 	strangers := r.strangers(snapshot, result.Victims)
 	switch {
-	case result.Placement == nil && c.level == session.CheckError && !waitsForQuota(view, gang):
+	case alone.Placement == nil && c.level == session.CheckError && !waitsForQuota(view, gang):
 		diags.AddAttributeError(at, "Job was not started",
 			fmt.Sprintf("%sJob %s does not fit any more. %s Plan again.", since, id, result.Verdict))
 	case result.Placement == nil:

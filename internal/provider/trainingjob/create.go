@@ -183,13 +183,15 @@ func (r *trainingJob) planOnCluster(ctx context.Context, m *model, spec job.Spec
 		diags.AddError("Job was not started", session.Sentence(err))
 		return diags
 	}
-	result := view.Plan(gang)
+	result, _ := r.session.Ledger.Start(view, gang, spec.Gang, func(v *placement.View) placement.Result {
+		if result := v.Plan(gang); result.Placement != nil || !c.ours() {
+			return result
+		}
+		return v.Reclaim(gang)
+	})
 	evicted := result.Victims
 	if c.ours() {
-		if result.Placement == nil {
-			result = view.Reclaim(gang)
-		}
-		evicted = slices.Concat(result.Victims, view.Growth(gang, result).Victims)
+		evicted = slices.Concat(evicted, view.Growth(gang, result).Victims)
 	}
 	if victims := r.strangers(snapshot, evicted); len(victims) > 0 && c.level == session.CheckError && !c.allowPreemption {
 		diags.AddAttributeError(path.Root("allow_preemption"), "Job was not started", fmt.Sprintf(

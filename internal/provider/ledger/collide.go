@@ -1,0 +1,149 @@
+package ledger
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+// collide reports that two jobs without an order cannot both be where they are planned.
+func (l *Ledger) collide(a, b *job) (Finding, bool) {
+	if slices.Contains(l.before(b.Job), a) || slices.Contains(l.before(a.Job), b) {
+		return Finding{}, false
+	}
+	switch known, other := l.promised(a), l.promised(b); {
+	case known && !other:
+		return displaces(b, a)
+	case other && !known:
+		return displaces(a, b)
+	case !known:
+		return Finding{}, false
+	}
+	where, cards := meet(a, b)
+	if len(where) == 0 || !cards && beside(a, b) {
+		return Finding{}, false
+	}
+	summary, other := "Two jobs are planned on the same cards", "other cards"
+	if !cards {
+		summary, other = "Two jobs are planned on the same nodes", "another place"
+	}
+	when := "at once"
+	if a.needs || b.needs {
+		when = "once others have left"
+	}
+	first, second := min(a.Gang.ID, b.Gang.ID), max(a.Gang.ID, b.Gang.ID)
+	return Finding{
+		Kind:    SameCards,
+		Jobs:    []string{first, second},
+		key:     "cards " + pairKey(a, b),
+		Summary: summary,
+		Detail: fmt.Sprintf("Jobs %s and %s are each planned on %s. Both fit %s, but nothing says which of them is placed first, "+
+			"so one will get %s than the plan shows. Name the first in the second's after, as in after = [gpuplan_training_job.first.placed], to plan them around each other; jobs of one for_each or count cannot do that, so make two resources of them.",
+			first, second, join(where), when, other),
+	}, true
+}
+
+// displaces reports that a job whose place is known after apply may get that of another.
+func displaces(open, planned *job) (Finding, bool) {
+	theirs := func(x placement.Assignment) bool {
+		return len(open.Pools) == 0 || slices.ContainsFunc(open.Nodes, func(n placement.Node) bool { return n.Name == x.Node })
+	}
+	if !slices.ContainsFunc(planned.placement.Assignments, theirs) {
+		return Finding{}, false
+	}
+	return Finding{
+		Kind:    SameCards,
+		Jobs:    []string{planned.Gang.ID, open.Gang.ID},
+		key:     "place " + pairKey(open, planned),
+		Summary: "A job may be placed where another is planned",
+		Detail: fmt.Sprintf("Where job %s is placed is known after apply, and nothing says that job %s comes before it, so that one may get another place than the plan shows. "+
+			"Name it in the first one's after, as in after = [gpuplan_training_job.first.placed]; jobs of one for_each or count cannot do that, so make two resources of them.",
+			open.Gang.ID, planned.Gang.ID),
+	}, true
+}
+
+// meet says on which nodes two jobs are planned, if on whole cards on which; cards tells that
+// they are.
+func meet(a, b *job) (where []string, cards bool) {
+	taken := map[string]gpu.Set{}
+	for _, x := range a.placement.Assignments {
+		taken[x.Node] |= x.Own
+	}
+	common := map[string]gpu.Set{}
+	for _, x := range b.placement.Assignments {
+		if set, ok := taken[x.Node]; ok {
+			common[x.Node] |= set & x.Own
+		}
+	}
+	for _, set := range common {
+		cards = cards || set != 0
+	}
+	for _, node := range slices.Sorted(maps.Keys(common)) {
+		switch set := common[node]; {
+		case set != 0:
+			where = append(where, fmt.Sprintf("%s cards %s", node, set))
+		case !cards:
+			where = append(where, node)
+		}
+	}
+	return where, cards
+}
+
+// beside reports whether two jobs have room beside each other on the nodes where they meet,
+// each as it is planned.
+func beside(a, b *job) bool {
+	common := map[string]bool{}
+	for _, x := range a.placement.Assignments {
+		common[x.Node] = slices.ContainsFunc(b.placement.Assignments, func(y placement.Assignment) bool { return x.Node == y.Node })
+	}
+	view := placement.NewView()
+	for _, n := range b.Nodes {
+		if common[n.Name] {
+			view.SetNode(n)
+		}
+	}
+	for _, p := range b.Occupants {
+		if common[p.Node] {
+			view.AddPod(p)
+		}
+	}
+	view.Apply(onNodes(a, common), *a.placement)
+	return view.Plan(onNodes(b, common)).Verdict.NotAsPlanned == ""
+}
+
+// onNodes is the part of a job's gang that is planned on some nodes, to be placed there.
+func onNodes(j *job, nodes map[string]bool) placement.Gang {
+	g := withoutQuota(j.Gang)
+	g.Minimum, g.Subgroups, g.Planned = 0, nil, nil
+	tables := map[string]*gpu.Table{}
+	for _, n := range j.Nodes {
+		tables[n.Name] = n.Cards
+	}
+	there := map[string]bool{}
+	for _, x := range j.placement.Assignments {
+		if !nodes[x.Node] {
+			continue
+		}
+		there[x.Member] = true
+		set := x.Own
+		for _, share := range x.Shares {
+			set |= gpu.SetOf(share.Card)
+		}
+		planned := placement.Planned{Member: x.Member, Node: x.Node}
+		for _, at := range set.Cards() {
+			planned.Cards = append(planned.Cards, tables[x.Node].Machine().Cards[at].Index)
+		}
+		g.Planned = append(g.Planned, planned)
+	}
+	g.Roles = slices.Clone(g.Roles)
+	for i := range g.Roles {
+		g.Roles[i].Members = slices.DeleteFunc(slices.Clone(g.Roles[i].Members), func(name string) bool { return !there[name] })
+	}
+	g.Roles = slices.DeleteFunc(g.Roles, func(r placement.Role) bool { return len(r.Members) == 0 })
+	slices.SortFunc(g.Planned, func(a, b placement.Planned) int { return cmp.Compare(a.Member, b.Member) })
+	return g
+}

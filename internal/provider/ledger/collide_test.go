@@ -1,0 +1,88 @@
+package ledger_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
+)
+
+// A job whose place is known after apply may get that of any job with which it has nodes in
+// common and no order.
+func TestJobThatMayDisplaceAnother(t *testing.T) {
+	two := machines(t, "v100", 2)
+	for name, test := range map[string]struct {
+		jobs []ledger.Job
+		want []string
+	}{
+		"in the same pool":          {[]ledger.Job{job(two, "a", 2), consents(claims(job(two, "b", 2), 0))}, []string{"warning SameCards default/a default/b"}},
+		"in another pool":           {[]ledger.Job{job(two, "a", 2), consents(claims(job(machines(t, "h100", 2), "b", 2), 0))}, nil},
+		"after it":                  {[]ledger.Job{job(two, "a", 2), consents(claims(job(two, "b", 2, "default/a"), 0))}, nil},
+		"both are known afterwards": {[]ledger.Job{consents(claims(job(two, "a", 2), 0)), consents(claims(job(two, "b", 2), 0))}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := ledger.New()
+			l.Observe(cluster{nodes: two}.live())
+			var found []ledger.Finding
+			for _, j := range test.jobs {
+				_, more := l.PlanJob(j)
+				found = append(found, more...)
+			}
+			assert.Equal(t, test.want, describe(found))
+		})
+	}
+}
+
+// Jobs without an order are told when they cannot both be where they are planned, be it for
+// whole cards, parts of cards, or anything else of a node.
+func TestJobsThatMeet(t *testing.T) {
+	asking := func(mode placement.Mode, r placement.Request) func(name string) ledger.Job {
+		return func(name string) ledger.Job {
+			nodes := machines(t, "v100", 2)
+			machine := nodes[0].Cards.Machine()
+			machine.Cards = slices.Clone(machine.Cards)
+			for i := range machine.Cards {
+				machine.Cards[i].MemoryMiB = 32 << 10
+			}
+			table, err := gpu.NewTable(machine)
+			require.NoError(t, err)
+			for i := range nodes {
+				nodes[i].Mode, nodes[i].Cards = mode, table
+			}
+			j := job(nodes, name, 1)
+			r.Mode = mode
+			j.Gang.Roles[0].Request = r
+			return j
+		}
+	}
+	for name, test := range map[string]struct {
+		ask  func(string) ledger.Job
+		want string
+	}{
+		"whole cards": {asking(placement.ModeTopology, placement.Request{Cards: 2}), "v100[0] cards 0,3."},
+		"cards that the device plugin picks, enough for both":  {asking(placement.ModeDefault, placement.Request{Cards: 4}), ""},
+		"cards that the device plugin picks, too few for both": {asking(placement.ModeDefault, placement.Request{Cards: 5}), "v100[0]."},
+		"parts of one card, enough for both":                   {asking(placement.ModeCoreMem, placement.Request{MemoryGiB: 4, CorePercent: 50}), ""},
+		"parts of one card, too much of the cores for both":    {asking(placement.ModeCoreMem, placement.Request{MemoryGiB: 4, CorePercent: 60}), "v100[0]."},
+		"no card in common, too little CPU for both":           {asking(placement.ModeDefault, placement.Request{Cards: 1, Resources: placement.Resources{MilliCPU: 50000}}), "v100[0]."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := ledger.New()
+			for _, name := range []string{"a", "b"} {
+				result, found := l.PlanJob(test.ask(name))
+				require.NotNil(t, result.Placement, "%s", result.Verdict)
+				switch {
+				case name == "a" || test.want == "":
+					assert.Empty(t, found)
+				case assert.Equal(t, []string{"warning SameCards default/a default/b"}, describe(found)):
+					assert.Contains(t, found[0].Detail, "Jobs default/a and default/b are each planned on "+test.want)
+				}
+			}
+		})
+	}
+}

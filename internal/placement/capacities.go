@@ -24,7 +24,6 @@ type capacities struct {
 // shape is members with equal requests.
 type shape struct {
 	request *Request
-	classes []int
 	want    int
 	// limit is how many of them a node may take by count alone, slots how many it has room for.
 	limit, slots []int

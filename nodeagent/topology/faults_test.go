@@ -88,7 +88,7 @@ func TestFaultTable(t *testing.T) {
 // injectFault returns a signal's row of the table.
 func injectFault(t *testing.T, what string, signal hardware.Signal, event bool) string {
 	w := newWorld(t)
-	a := w.start(t, real(t, "dgx1-v100"))
+	a := w.start(t, wired(t, "dgx1-v100"))
 	a.source.change(func(r *hardware.Reading) { r.Cards = make([]hardware.Card, 8) })
 	a.round()
 	signal.Card = "GPU-3"

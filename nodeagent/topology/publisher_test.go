@@ -107,7 +107,7 @@ func TestUnhealthyCardHasReasonAndTime(t *testing.T) {
 // What the cards report while the API server is away is neither lost nor late.
 func TestEventsDuringAnOutage(t *testing.T) {
 	w := newWorld(t)
-	a := w.start(t, real(t, "dgx1-v100"))
+	a := w.start(t, wired(t, "dgx1-v100"))
 	lost := hardware.Signal{Card: "GPU-5", Kind: hardware.XID, Number: 79}
 	a.source.report(lost)
 	a.look(w.ctx) // before the cluster has told anything
@@ -135,19 +135,19 @@ func inUTC(faults []contract.CardFault) []contract.CardFault {
 
 func TestOnlyAResetHealsWhatNeedsOne(t *testing.T) {
 	w := newWorld(t)
-	a := w.start(t, real(t, "dgx1-v100"))
+	a := w.start(t, wired(t, "dgx1-v100"))
 	a.source.report(hardware.Signal{Card: "GPU-5", Kind: hardware.XID, Number: 48})
 	a.round()
 	healthOf := func() string { return w.gpuNode(t).Status.Cards[5].Health }
 
 	a.after(24 * time.Hour)
 	assert.Equal(t, contract.Unhealthy, healthOf(), "quiet is not enough")
-	a = w.start(t, real(t, "dgx1-v100"))
+	a = w.start(t, wired(t, "dgx1-v100"))
 	a.round()
 	a.after(24 * time.Hour)
 	assert.Equal(t, contract.Unhealthy, healthOf(), "nor is a restart of the agent")
 
-	a = w.start(t, real(t, "dgx1-v100"))
+	a = w.start(t, wired(t, "dgx1-v100"))
 	a.source.change(func(r *hardware.Reading) { r.BootID = "boot-2" })
 	a.round()
 	assert.Equal(t, contract.Unhealthy, healthOf(), "it has to show itself first")
@@ -158,9 +158,9 @@ func TestOnlyAResetHealsWhatNeedsOne(t *testing.T) {
 // A lost card tells nothing of itself, also to an agent that starts.
 func TestALostCardIsKnownAfterARestart(t *testing.T) {
 	w := newWorld(t)
-	whole := real(t, "dgx1-v100")
+	whole := wired(t, "dgx1-v100")
 	w.start(t, whole).round()
-	blank := real(t, "dgx1-v100")
+	blank := wired(t, "dgx1-v100")
 	blank.Cards[3] = hardwareUnknown(3)
 	a := w.start(t, blank)
 	a.source.change(func(r *hardware.Reading) {
@@ -180,9 +180,9 @@ func TestALostCardIsKnownAfterARestart(t *testing.T) {
 
 func TestACardThatVanishedIsNotForgotten(t *testing.T) {
 	w := newWorld(t)
-	a := w.start(t, real(t, "dgx1-v100"))
+	a := w.start(t, wired(t, "dgx1-v100"))
 	a.round()
-	a.source.change(func(r *hardware.Reading) { r.Machine = without(real(t, "dgx1-v100"), 3) })
+	a.source.change(func(r *hardware.Reading) { r.Machine = without(wired(t, "dgx1-v100"), 3) })
 	a.source.report(hardware.Signal{Card: "GPU-4", Kind: hardware.XID, Number: 48}) // the driver calls it card 3 now
 	a.round()
 
@@ -194,7 +194,7 @@ func TestACardThatVanishedIsNotForgotten(t *testing.T) {
 		"Warning GPUCardUnhealthy Card 4 GPU-4 must not be used: XID 48: double-bit ECC error",
 	}, w.eventsSoFar())
 
-	b := w.start(t, without(real(t, "dgx1-v100"), 3))
+	b := w.start(t, without(wired(t, "dgx1-v100"), 3))
 	b.round()
 	assert.Len(t, w.gpuNode(t).Status.Cards, 8, "after a restart of the agent")
 
@@ -208,12 +208,12 @@ func TestACardThatVanishedIsNotForgotten(t *testing.T) {
 
 func TestTheDriverIsGone(t *testing.T) {
 	w := newWorld(t)
-	a := w.start(t, real(t, "dgx1-v100"))
+	a := w.start(t, wired(t, "dgx1-v100"))
 	a.source.fail(errGone)
 	a.round()
 	assert.Empty(t, w.gpuNode(t).Status.Cards, "before anything was read")
 
-	a.source.set(hardware.Reading{Machine: real(t, "dgx1-v100")})
+	a.source.set(hardware.Reading{Machine: wired(t, "dgx1-v100")})
 	a.round()
 	assert.Empty(t, w.gpuNode(t).Status.Doubt(w.now))
 	a.source.fail(errGone)
@@ -233,7 +233,7 @@ func TestTheDriverIsGone(t *testing.T) {
 
 func TestHardwareThatContradictsItself(t *testing.T) {
 	w := newWorld(t)
-	m := real(t, "dgx1-v100")
+	m := wired(t, "dgx1-v100")
 	m.NVLinkGBps = 0
 	w.start(t, m).round()
 	ready := w.gpuNode(t).Status.Conditions[0]
@@ -243,7 +243,7 @@ func TestHardwareThatContradictsItself(t *testing.T) {
 
 func TestALinkThatDropsLeavesTheGraph(t *testing.T) {
 	w := newWorld(t)
-	m := real(t, "dgx1-v100")
+	m := wired(t, "dgx1-v100")
 	a := w.start(t, m)
 	details := func(n int) []hardware.Card {
 		cards := make([]hardware.Card, 8)
@@ -255,7 +255,7 @@ func TestALinkThatDropsLeavesTheGraph(t *testing.T) {
 	a.source.change(func(r *hardware.Reading) { r.Cards = details(6) })
 	a.round()
 
-	m = real(t, "dgx1-v100")
+	m = wired(t, "dgx1-v100")
 	m.Links[0][3], m.Links[3][0] = m.PCIeLinks[0][3], m.PCIeLinks[3][0]
 	a = w.start(t, m) // also to an agent that starts
 	a.source.change(func(r *hardware.Reading) {
@@ -292,7 +292,7 @@ func TestMirrorFollowsTheMode(t *testing.T) {
 // Of two agents on a node the one that started later publishes, until it is silent.
 func TestTwoAgentsDoNotFlip(t *testing.T) {
 	w := newWorld(t)
-	old, young := w.start(t, real(t, "dgx1-v100")), w.start(t, real(t, "dgx1-v100"))
+	old, young := w.start(t, wired(t, "dgx1-v100")), w.start(t, wired(t, "dgx1-v100"))
 	young.source.change(func(r *hardware.Reading) { r.DriverVersion = "551.0" })
 	driver := func() string { return w.gpuNode(t).Status.DriverVersion }
 	shown := func(a *agent, by *agent) {
@@ -322,7 +322,7 @@ func TestTwoAgentsDoNotFlip(t *testing.T) {
 // A card that changes with every look does not flood the API server.
 func TestWritesAreLimited(t *testing.T) {
 	w := newWorld(t)
-	a := w.start(t, real(t, "dgx1-v100"))
+	a := w.start(t, wired(t, "dgx1-v100"))
 	a.synced()
 	for i := range 60 {
 		a.source.change(func(r *hardware.Reading) { r.DriverVersion = string(rune('a' + i)) })

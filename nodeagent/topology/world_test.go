@@ -222,8 +222,8 @@ func machine(t *testing.T, name string) gpu.Machine {
 	return m
 }
 
-// real is a machine whose cards have UUIDs: GPU-0, GPU-1 and so on.
-func real(t *testing.T, name string) gpu.Machine {
+// wired is a machine whose cards have UUIDs: GPU-0, GPU-1 and so on.
+func wired(t *testing.T, name string) gpu.Machine {
 	t.Helper()
 	m := machine(t, name)
 	for i := range m.Cards {

@@ -198,9 +198,9 @@ func TestClaimIsGivenUp(t *testing.T) {
 }
 
 // leaf is a leaf of a quota tree, of which min is the owner's.
-func leaf(name, min string) map[string]any {
+func leaf(name, lowest string) map[string]any {
 	return map[string]any{
-		"name": name, "min": map[string]any{contract.ResourceTopologyCard: min}, "max": map[string]any{contract.ResourceTopologyCard: "8"},
+		"name": name, "min": map[string]any{contract.ResourceTopologyCard: lowest}, "max": map[string]any{contract.ResourceTopologyCard: "8"},
 	}
 }
 

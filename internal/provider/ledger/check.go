@@ -319,15 +319,24 @@ func contenders(j *job, jobs []*job) []*job {
 // fit at once.
 func (l *Ledger) sameCards(changed *job) []Finding {
 	var findings []Finding
+	var others []*job
 	for _, other := range l.starting() {
-		if other == changed || !changed.startable || l.apart[pairKey(changed, other)] {
-			continue
-		}
-		if f, ok := l.collide(changed, other); ok {
-			findings = append(findings, f)
+		switch {
+		case other == changed || !changed.startable || l.apart[pairKey(changed, other)] || l.ordered(changed, other):
+		case l.promised(changed) != l.promised(other):
+			others = append(others, other)
+		case l.promised(changed):
+			if f, ok := collide(changed, other); ok {
+				findings = append(findings, f)
+			}
 		}
 	}
-	return findings
+	return append(findings, l.displaces(changed, others)...)
+}
+
+// ordered reports whether one of two jobs comes after the other.
+func (l *Ledger) ordered(a, b *job) bool {
+	return slices.Contains(l.before(b.Job), a) || slices.Contains(l.before(a.Job), b)
 }
 
 // waits says that a job has to wait for others.

@@ -10,19 +10,8 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
-// collide reports that two jobs without an order cannot both be where they are planned.
-func (l *Ledger) collide(a, b *job) (Finding, bool) {
-	if slices.Contains(l.before(b.Job), a) || slices.Contains(l.before(a.Job), b) {
-		return Finding{}, false
-	}
-	switch known, other := l.promised(a), l.promised(b); {
-	case known && !other:
-		return displaces(b, a)
-	case other && !known:
-		return displaces(a, b)
-	case !known:
-		return Finding{}, false
-	}
+// collide reports that two jobs cannot both be where they are planned.
+func collide(a, b *job) (Finding, bool) {
 	where, cards := meet(a, b)
 	if len(where) == 0 || !cards && beside(a, b) {
 		return Finding{}, false
@@ -47,23 +36,42 @@ func (l *Ledger) collide(a, b *job) (Finding, bool) {
 	}, true
 }
 
-// displaces reports that a job whose place is known after apply may get that of another.
-func displaces(open, planned *job) (Finding, bool) {
-	theirs := func(x placement.Assignment) bool {
-		return len(open.Pools) == 0 || slices.ContainsFunc(open.Nodes, func(n placement.Node) bool { return n.Name == x.Node })
+// displaces reports that jobs whose places are known after apply may get those of others that
+// are planned: the changed one is of one kind, the others of the other.
+func (l *Ledger) displaces(changed *job, others []*job) []Finding {
+	var names []string
+	for _, other := range others {
+		open, planned := changed, other
+		if l.promised(changed) {
+			open, planned = other, changed
+		}
+		if mayMeet(open, planned) {
+			names = append(names, other.Gang.ID)
+		}
 	}
-	if !slices.ContainsFunc(planned.placement.Assignments, theirs) {
-		return Finding{}, false
+	if len(names) == 0 {
+		return nil
 	}
-	return Finding{
+	open, planned := changed.Gang.ID, join(names)
+	if l.promised(changed) {
+		open, planned = planned, open
+	}
+	return []Finding{{
 		Kind:    SameCards,
-		Jobs:    []string{planned.Gang.ID, open.Gang.ID},
-		key:     "place " + pairKey(open, planned),
+		Jobs:    append([]string{changed.Gang.ID}, names...),
+		key:     "places " + changed.Gang.ID + " " + join(names),
 		Summary: "A job may be placed where another is planned",
-		Detail: fmt.Sprintf("Where job %s is placed is known after apply, and nothing says that job %s comes before it, so that one may get another place than the plan shows. "+
-			"Name it in the first one's after, as in after = [gpuplan_training_job.first.placed]; jobs of one for_each or count cannot do that, so make two resources of them.",
-			open.Gang.ID, planned.Gang.ID),
-	}, true
+		Detail: fmt.Sprintf("Where %s will run is known after apply, and nothing says that it is placed after %s, which may then get another place than the plan shows. "+
+			"Name what is planned in the after of what is not, as in after = [gpuplan_training_job.planned.placed]; jobs of one for_each or count cannot do that, so make two resources of them.",
+			open, planned),
+	}}
+}
+
+// mayMeet reports whether a job whose place is not known may get a node of one that is planned.
+func mayMeet(open, planned *job) bool {
+	return slices.ContainsFunc(planned.placement.Assignments, func(x placement.Assignment) bool {
+		return len(open.Pools) == 0 || slices.ContainsFunc(open.Nodes, func(n placement.Node) bool { return n.Name == x.Node })
+	})
 }
 
 // meet says on which nodes two jobs are planned, if on whole cards on which; cards tells that

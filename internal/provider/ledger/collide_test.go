@@ -20,9 +20,11 @@ func TestJobThatMayDisplaceAnother(t *testing.T) {
 		jobs []ledger.Job
 		want []string
 	}{
-		"in the same pool":          {[]ledger.Job{job(two, "a", 2), consents(claims(job(two, "b", 2), 0))}, []string{"warning SameCards default/a default/b"}},
-		"in another pool":           {[]ledger.Job{job(two, "a", 2), consents(claims(job(machines(t, "h100", 2), "b", 2), 0))}, nil},
-		"after it":                  {[]ledger.Job{job(two, "a", 2), consents(claims(job(two, "b", 2, "default/a"), 0))}, nil},
+		"in the same pool": {[]ledger.Job{job(two, "a", 2), consents(claims(job(two, "b", 2), 0))}, []string{"warning SameCards default/b default/a"}},
+		"in another pool":  {[]ledger.Job{job(two, "a", 2), consents(claims(job(machines(t, "h100", 2), "b", 2), 0))}, nil},
+		"after it":         {[]ledger.Job{job(two, "a", 2), consents(claims(job(two, "b", 2, "default/a"), 0))}, nil},
+		"two of them, that share what they say": {[]ledger.Job{consents(claims(job(two, "b", 2), 0)), consents(claims(job(two, "c", 2), 0)), job(two, "a", 2)},
+			[]string{"warning SameCards default/a default/b default/c"}},
 		"both are known afterwards": {[]ledger.Job{consents(claims(job(two, "a", 2), 0)), consents(claims(job(two, "b", 2), 0))}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -162,8 +162,12 @@ func (w *world) round(t *testing.T, round int, current, next configuration) conf
 		applied := w.apply(t)
 		w.note("%d: applied:\n%s", round, applied)
 		if failed := applied.errors(); len(failed) > 0 {
-			require.True(t, changed || plan.speakOf(failed), "round %d: the apply of a plan fails: %s", round, failed)
-			current, next = next, w.withdraw(t, next, failed)
+			current = next
+			for _, i := range w.failing(t, next, failed) {
+				require.True(t, changed || plan.announce(i), "round %d: the apply of a plan fails for %s: %s", round, i.id, failed)
+				w.announced++
+				next = next.without(i.key)
+			}
 			continue
 		}
 		w.settle(t)
@@ -216,17 +220,16 @@ func (w *world) reject(t *testing.T, current, next configuration, refused diagno
 	return next.without(next.jobs[len(next.jobs)-1].key)
 }
 
-// withdraw leaves out the job that an apply could not start any more.
-func (w *world) withdraw(t *testing.T, c configuration, failed diagnostics) configuration {
+// failing are the jobs that an apply could not start any more.
+func (w *world) failing(t *testing.T, c configuration, failed diagnostics) (jobs []instance) {
 	t.Helper()
-	w.announced++
 	for _, i := range c.instances() {
 		if slices.ContainsFunc(failed, func(d diagnostic) bool { return d.Address == i.address }) {
-			return c.without(i.key)
+			jobs = append(jobs, i)
 		}
 	}
-	require.Failf(t, "the apply fails for no job", "%s", failed)
-	return c
+	require.NotEmpty(t, jobs, "the apply fails for no job: %s", failed)
+	return jobs
 }
 
 // leaving tells which pods are gone once the next configuration is there.
@@ -252,7 +255,7 @@ func (w *world) requireKept(t *testing.T, round int, c configuration, plan plann
 		if !change.does("create") || i.suspended {
 			continue
 		}
-		if announced := slices.ContainsFunc(said, func(d diagnostic) bool { return d.Address == i.address || d.names(i.id) }); announced {
+		if said.announce(i) {
 			w.announced++
 			continue
 		}

@@ -63,17 +63,31 @@ func (d diagnostic) names(object string) bool {
 		func(word string) bool { return strings.TrimSuffix(word, ".") == object })
 }
 
+// announcements are the summaries of what says that a job may not run at once where it is
+// planned; the first letter may follow the name of a job.
+var announcements = []string{
+	"ang does not fit", "angs that wait come first", "job may be placed where another is planned", "obs fit alone, but not together",
+	"wo jobs are planned on the same ", "running job would lose its nodes", "unning jobs would be evicted", "ob exceeds its quota",
+	"ob starts when others have left", "ob waits for its quota", "ob was not started", "ob will not start where it was planned", "ob will wait",
+	"lacement is not checked", "lanned placement is not confirmed",
+}
+
+// announces reports whether the diagnostic says that a job, by address and "namespace/name",
+// may not run at once where it is planned.
+func (d diagnostic) announces(address, job string) bool {
+	return (d.Address == address || d.names(job)) &&
+		slices.ContainsFunc(announcements, func(text string) bool { return strings.Contains(d.Summary, text) })
+}
+
 type diagnostics []diagnostic
 
 func (all diagnostics) errors() diagnostics {
 	return slices.DeleteFunc(slices.Clone(all), func(d diagnostic) bool { return d.Severity != "error" })
 }
 
-// speakOf reports whether each of others is about a resource that one of these is about, too.
-func (all diagnostics) speakOf(others diagnostics) bool {
-	return !slices.ContainsFunc(others, func(other diagnostic) bool {
-		return !slices.ContainsFunc(all, func(d diagnostic) bool { return d.Address == other.Address })
-	})
+// announce reports whether one of these announces the job.
+func (all diagnostics) announce(i instance) bool {
+	return slices.ContainsFunc(all, func(d diagnostic) bool { return d.announces(i.address, i.id) })
 }
 
 func (all diagnostics) String() string {

@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,10 +95,10 @@ func TestDoubtIsKeptBesideSharedHardware(t *testing.T) {
 func TestANodeWithASilentAgentOffersNoCards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &follower{cache: NewCache()}
-		freed := 0
+		var freed atomic.Int64
 		f.cache.Subscribe(func(change Change) {
 			if change.Freed {
-				freed++
+				freed.Add(1)
 			}
 		})
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{contract.NodeModeLabel: "topology"}}}
@@ -110,6 +111,8 @@ func TestANodeWithASilentAgentOffersNoCards(t *testing.T) {
 			}})
 		}
 		usable := func() int {
+			f.cache.mu.Lock()
+			defer f.cache.mu.Unlock()
 			m := f.cache.nodes["n"].shown.Cards.Machine()
 			return m.Healthy().Len()
 		}
@@ -121,10 +124,10 @@ func TestANodeWithASilentAgentOffersNoCards(t *testing.T) {
 		time.Sleep(contract.HeartbeatLimit)
 		synctest.Wait()
 		assert.Equal(t, 0, usable())
-		before := freed
+		before := freed.Load()
 		beat()
 		assert.Equal(t, 2, usable())
-		assert.Equal(t, before+1, freed, "who waits is told that there is room again")
+		assert.Equal(t, before+1, freed.Load(), "who waits is told that there is room again")
 		time.Sleep(time.Hour) // all timers end
 		synctest.Wait()
 	})

@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,9 +16,23 @@ func TestPodsAreOverdue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCache(t, "n1")
 		var changes []Change
-		c.Subscribe(func(change Change) { changes = append(changes, change) })
+		var mu sync.Mutex // two timers may end at once
+		c.Subscribe(func(change Change) {
+			mu.Lock()
+			defer mu.Unlock()
+			changes = append(changes, change)
+		})
+		// news returns what has been reported since it was asked last.
+		news := func() []Change {
+			mu.Lock()
+			defer mu.Unlock()
+			defer func() { changes = nil }()
+			return changes
+		}
 		f := &follower{cache: c}
 		overdue := func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
 			pod, ok := c.view.Pod("stuck")
 			require.True(t, ok)
 			return pod.Overdue
@@ -30,17 +45,17 @@ func TestPodsAreOverdue(t *testing.T) {
 		leaves := stands.DeepCopy()
 		leaves.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(30 * time.Second)}
 		f.setPod(stands, leaves)
-		changes = nil
+		news()
 		time.Sleep(30*time.Second + overdueAfter - time.Second)
 		f.setPod(leaves, leaves.DeepCopy())
 		synctest.Wait()
 		assert.False(t, overdue(), "its volumes and finalizers have their time")
-		assert.Empty(t, changes)
+		assert.Empty(t, news())
 
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		assert.True(t, overdue())
-		assert.Equal(t, []Change{{Freed: true}}, changes, "once")
+		assert.Equal(t, []Change{{Freed: true}}, news(), "once")
 
 		other := NewCache()
 		other.SetPod(leaves)
@@ -48,11 +63,11 @@ func TestPodsAreOverdue(t *testing.T) {
 		assert.True(t, pod.Overdue, "also for who looks for the first time")
 
 		f.removePod(leaves)
-		changes = nil
+		news()
 		f.setPod(nil, leaves)
 		f.removePod(leaves)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		assert.Equal(t, []Change{{Freed: true}}, changes, "what is gone is not looked at")
+		assert.Equal(t, []Change{{Freed: true}}, news(), "what is gone is not looked at")
 	})
 }

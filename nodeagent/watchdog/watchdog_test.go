@@ -3,6 +3,7 @@ package watchdog_test
 import (
 	"context"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,11 +19,11 @@ import (
 type hanging struct {
 	hardware.Source
 	answers chan hardware.Reading
-	reads   int
+	reads   atomic.Int64
 }
 
 func (h *hanging) Read(context.Context) (hardware.Reading, error) {
-	h.reads++
+	h.reads.Add(1)
 	return <-h.answers, nil
 }
 
@@ -35,7 +36,7 @@ func TestReadsEndInTime(t *testing.T) {
 		assert.ErrorContains(t, err, "the driver has not answered since 2000-01-01T00:00:00Z")
 		_, err = source.Read(t.Context())
 		assert.ErrorContains(t, err, "the driver has not answered since 2000-01-01T00:00:00Z")
-		assert.Equal(t, 1, driver.reads, "a driver that hangs is asked once")
+		assert.EqualValues(t, 1, driver.reads.Load(), "a driver that hangs is asked once")
 
 		driver.answers <- hardware.Reading{DriverVersion: "late"}
 		reading, err := source.Read(t.Context())

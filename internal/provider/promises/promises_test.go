@@ -201,11 +201,10 @@ func (w *world) reject(t *testing.T, current, next configuration, refused diagno
 	}
 	leaving := w.leaving(current, next)
 	for _, d := range refused {
-		i := slices.IndexFunc(next.instances(), func(i instance) bool { return strings.Contains(d.Detail, "Job "+i.id+" ") || i.address == d.Address })
-		if i < 0 {
+		job, found := next.about(d)
+		if !found {
 			continue
 		}
-		job := next.instances()[i]
 		if strings.HasSuffix(d.Summary, "ang does not fit") && job.after == "" {
 			require.False(t, w.fits(t, job, next, leaving), "%s is refused, but fits: %s", job.id, d)
 		}
@@ -218,6 +217,20 @@ func (w *world) reject(t *testing.T, current, next configuration, refused diagno
 	}
 	require.NotEmpty(t, next.jobs, "refused without a reason to be seen: %s", refused)
 	return next.without(next.jobs[len(next.jobs)-1].key)
+}
+
+// about is the job of which a diagnostic speaks: the one that it names, which may stand at
+// another's address.
+func (c configuration) about(d diagnostic) (i instance, found bool) {
+	all := c.instances()
+	at := slices.IndexFunc(all, func(i instance) bool { return strings.Contains(d.Detail, "Job "+i.id+" ") })
+	if at < 0 {
+		at = slices.IndexFunc(all, func(i instance) bool { return i.address == d.Address })
+	}
+	if at < 0 {
+		return i, false
+	}
+	return all[at], true
 }
 
 // failing are the jobs that an apply could not start any more.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -34,7 +35,7 @@ func (l *Ledger) check(changed *job, around bool) []Finding {
 		}
 		found = append(found, l.sameCards(changed)...)
 	}
-	found = append(found, l.overtaken()...)
+	found = slices.Concat(found, l.overtaken(), l.evictedMeanwhile())
 	var fresh []Finding
 	for _, f := range found {
 		f, report := l.graded(f)
@@ -124,7 +125,7 @@ func (l *Ledger) inOrder() []*job {
 // and so not on the order of visits.
 func (l *Ledger) contention() []Finding {
 	jobs := l.starting()
-	c := l.place(jobs)
+	c := l.place(jobs, mayLeave)
 	findings := l.evictions(c, jobs)
 	if c.waiting == nil {
 		if len(c.evicted) == 0 {
@@ -147,10 +148,27 @@ func (l *Ledger) contention() []Finding {
 			rest = append(rest, j)
 		}
 	}
-	if c = l.place(rest); c.waiting != nil {
+	if c = l.place(rest, mayLeave); c.waiting != nil {
 		findings = append(findings, waits(c, rest, "all"))
 	}
-	return append(findings, l.evictions(c, rest)...)
+	return slices.Concat(findings, l.evictions(c, rest), l.evictedInstead(c, rest))
+}
+
+// evictedInstead reports who may be evicted in the place of planned jobs: when one of them
+// has to wait, it depends on who is placed first whether others leave for it or for another.
+func (l *Ledger) evictedInstead(c course, jobs []*job) []Finding {
+	if c.waiting == nil {
+		return nil
+	}
+	instead := l.place(jobs, stayOnceThere)
+	instead.evicted = slices.DeleteFunc(instead.evicted, func(e eviction) bool {
+		return slices.ContainsFunc(c.evicted, func(other eviction) bool { return reflect.DeepEqual(e, other) })
+	})
+	findings := l.evictions(instead, jobs)
+	for i := range findings {
+		findings[i].Error = false
+	}
+	return findings
 }
 
 // settle remembers the cluster with jobs in their places, all of which fit together.
@@ -197,8 +215,8 @@ func (l *Ledger) unsettle() {
 // compare places two jobs.
 func (l *Ledger) compare(a, b *job) []Finding {
 	both := []*job{a, b}
-	c := l.place(both)
-	findings := l.evictions(c, both)
+	c := l.place(both, mayLeave)
+	findings := append(l.evictions(c, both), l.evictedInstead(c, both)...)
 	if c.waiting != nil {
 		l.apart[pairKey(a, b)] = true
 		findings = append(findings, waits(c, both, pairKey(a, b)))
@@ -234,10 +252,21 @@ type eviction struct {
 	victims []placement.Victim
 }
 
+// leaving says whether planned jobs can be evicted for each other once they are placed.
+type leaving bool
+
+const (
+	mayLeave      leaving = true
+	stayOnceThere leaving = false
+)
+
 // place places jobs in order on everything that any of them was given: on the cluster
 // without the jobs that may leave, if it is known.
-func (l *Ledger) place(jobs []*job) (c course) {
+func (l *Ledger) place(jobs []*job, each leaving) (c course) {
 	view, gangs := l.ground(jobs)
+	for i := range gangs {
+		gangs[i].Preemptible = gangs[i].Preemptible && bool(each)
+	}
 	var undo []func()
 	defer func() {
 		for _, f := range slices.Backward(undo) {

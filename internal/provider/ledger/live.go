@@ -61,6 +61,8 @@ type picture struct {
 	found, now, certain, hoped *placement.View
 	// queue is hoped with those that wait in the places that they take, nil when it is not known.
 	queue *queue
+	// evicts are the findings of evictedMeanwhile, once they are known.
+	evicts *[]Finding
 	// together is hoped with the planned jobs in their places, nil when they were not settled.
 	together *placement.View
 	fates    map[string]fate   // the ledger's
@@ -99,13 +101,6 @@ func (l *Ledger) Observe(live Live) {
 	p.limit(l.limits())
 }
 
-// Observed reports whether the ledger knows the cluster.
-func (l *Ledger) Observed() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.live != nil
-}
-
 // limits is the quota tree that will decide, as far as is known: the planned one, else
 // the cluster's.
 func (l *Ledger) limits() *quota.Tree {
@@ -126,10 +121,13 @@ func (p *picture) views() []*placement.View {
 	return views
 }
 
+// moved forgets what gangs that wait do, because they find something else now.
+func (p *picture) moved() { p.queue, p.evicts = nil, nil }
+
 // limit sets the quota tree. Pods that do not name their leaf are charged to that of
 // their namespace.
 func (p *picture) limit(tree *quota.Tree) {
-	p.queue = nil
+	p.moved()
 	for _, view := range p.views() {
 		view.SetQuota(tree)
 	}
@@ -170,7 +168,9 @@ func (p *picture) open(job string) bool { return p.Own[job] && p.fates[job] == u
 
 // leave takes away what a job gives back.
 func (p *picture) leave(job string) {
-	p.queue = nil
+	if len(p.jobs[job]) > 0 || slices.ContainsFunc(p.Waiting, func(w Waiting) bool { return w.Job == job }) {
+		p.moved()
+	}
 	p.take(p.certain, job)
 	p.take(p.hoped, job)
 	if p.together != nil {
@@ -182,7 +182,7 @@ func (p *picture) leave(job string) {
 func (p *picture) stay(job string) bool {
 	lost := p.open(job) && len(p.jobs[job]) > 0
 	if lost {
-		p.queue = nil
+		p.moved()
 		p.put(p.hoped, job)
 	}
 	return lost
@@ -217,7 +217,7 @@ func (p *picture) drop(pool string) {
 // replace makes a pool consist of its planned nodes. The i-th that has only a planned name
 // is the i-th of those that exist and are not named.
 func (p *picture) replace(pool string, planned []placement.Node) {
-	p.queue = nil
+	p.moved()
 	named := map[string]bool{}
 	for _, n := range planned {
 		named[n.Name] = true

@@ -62,6 +62,20 @@ func (c cluster) waits(gang string, members int, priority int32) cluster {
 	return c
 }
 
+// below leaves a gang its first members only, and gives the others to a gang of lower priority.
+func (c cluster) below(gang string, members int) cluster {
+	c.pods = slices.Clone(c.pods)
+	kept := 0
+	for i := range c.pods {
+		if p := &c.pods[i]; p.Job == gang {
+			if kept++; kept > members {
+				p.Gang, p.Job, p.Name, p.Priority = "default/low", "default/low", "default/low", -1
+			}
+		}
+	}
+	return c
+}
+
 // from makes the last gang that waits a job of this configuration.
 func (c cluster) from(job string) cluster {
 	c.waiting = slices.Clone(c.waiting)
@@ -308,6 +322,11 @@ func TestLiveInEveryOrder(t *testing.T) {
 			visits:  []visit{plan(claims(job(two, "b", 8), 1)), plan(claims(job(two, "c", 8, "default/b"), 1))},
 			want:    []string{"error Preempts default/c default/b"},
 		},
+		"two of which one waits, of the priority of somebody who may be evicted instead": {
+			cluster: cluster{nodes: two}.runs("default/x", 8, func(p *placement.Pod) { p.Priority = -1 }),
+			visits:  []visit{plan(claims(job(two, "a", 8), -1)), plan(claims(job(two, "b", 8), 0))},
+			want:    []string{"warning Preempts default/b default/a", "warning Waits default/b default/a"},
+		},
 		"a job is replaced, and somebody of its priority waits for its place": {
 			cluster: full.waits("default/x", 8, 0), visits: []visit{replace("default/a", claims(job(two, "a", 16), 0))},
 			want: []string{"error Overtaken default/a"},
@@ -350,6 +369,22 @@ func TestLiveInEveryOrder(t *testing.T) {
 		"a job of this configuration waits, and stays": {
 			cluster: full.waits("default/x", 8, 0).from("default/x"), visits: []visit{keep("default/x"), replace("default/a", claims(job(two, "a", 16), 0))},
 			want: []string{"error Overtaken default/a"},
+		},
+		"a job of this configuration waits, and evicts somebody once another has left": {
+			cluster: full.below("default/a", 8).waits("default/x", 16, 0).from("default/x"), visits: []visit{leave("default/x"), leave("default/a")},
+			want: []string{"warning Preempts default/x"},
+		},
+		"somebody waits who evicts somebody once the first of two has left": {
+			cluster: cluster{nodes: machines(t, "v100", 3), own: []string{"default/a", "default/b"}}.runs("default/a", 8).runs("default/b", 8).
+				runs("default/y", 8, func(p *placement.Pod) { p.Priority = -1 }).waits("default/x", 16, 0),
+			visits: []visit{leave("default/a"), leave("default/b")},
+			want:   []string{"warning Preempts default/x"},
+		},
+		"somebody waits who evicts nobody when another leaves": {
+			cluster: full.below("default/a", 8).waits("default/x", 17, 0), visits: []visit{leave("default/a")},
+		},
+		"somebody waits who has room once another has left": {
+			cluster: full.below("default/a", 8).waits("default/x", 8, 0), visits: []visit{leave("default/a")},
 		},
 		"a pool grows, and who waits takes part of it": {
 			cluster: cluster{nodes: two}.runs("default/x", 16).waits("default/y", 8, 0), visits: []visit{plan(claims(job(machines(t, "v100", 4), "b", 8), 0))},

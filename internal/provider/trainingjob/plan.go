@@ -26,6 +26,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	if req.Plan.Raw.IsNull() {
 		var state model
 		if resp.Diagnostics.Append(req.State.Get(ctx, &state)...); !resp.Diagnostics.HasError() {
+			r.look(ctx)
 			resp.Diagnostics.Append(reported(r.session.Ledger.DeleteJob(id(state).ValueString()))...)
 		}
 		return
@@ -88,6 +89,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	case resumed:
 		resp.Diagnostics.Append(r.place(ctx, &plan, config, pools)...)
 	case wanted.Suspend && !old.Suspend:
+		r.look(ctx)
 		resp.Diagnostics.Append(reported(r.session.Ledger.SuspendJob(old.ID()))...)
 	default:
 		resp.Diagnostics.Append(reported(r.session.Ledger.KeepJob(old.ID()))...)
@@ -95,6 +97,17 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
 	if len(unknown) == 0 && !resp.Plan.Raw.Equal(req.State.Raw) {
 		resp.Diagnostics.Append(r.preflightChange(ctx, plan, old, wanted)...)
+	}
+}
+
+// look shows the cluster to the ledger where it can be seen: what a job gives back may go to
+// others. A plan that takes jobs away is never refused because it cannot.
+func (r *trainingJob) look(ctx context.Context) {
+	if r.session.Ledger.Applying() {
+		return
+	}
+	if snapshot, err := r.session.Snapshot(ctx); err == nil {
+		r.session.Ledger.Observe(snapshot.Live(r.session.Owns))
 	}
 }
 

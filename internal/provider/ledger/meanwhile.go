@@ -1,0 +1,134 @@
+package ledger
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+// evictedMeanwhile says whom gangs that wait can evict while the plan is carried out: what has
+// left by then can be all that they lacked beside others of lower priority, or over their
+// quota. A gang that the plan deletes waits until it is.
+func (l *Ledger) evictedMeanwhile() []Finding {
+	if l.live == nil || !l.decided() {
+		return nil
+	}
+	if l.live.evicts == nil {
+		findings := l.findMeanwhile()
+		l.live.evicts = &findings
+	}
+	return *l.live.evicts
+}
+
+func (l *Ledger) findMeanwhile() []Finding {
+	waiting := slices.DeleteFunc(slices.Clone(l.live.Waiting), func(w Waiting) bool { return !l.mayEvict(w) })
+	if len(waiting) == 0 {
+		return nil
+	}
+	found := map[string]map[string]placement.Victim{}
+	for state := range l.meanwhile() {
+		for id, victims := range l.evictedIn(state, waiting) {
+			if found[id] == nil {
+				found[id] = map[string]placement.Victim{}
+			}
+			for _, v := range victims {
+				found[id][v.Gang] = v
+			}
+		}
+	}
+	var findings []Finding
+	for _, id := range slices.Sorted(maps.Keys(found)) {
+		var names []string
+		for _, gang := range slices.Sorted(maps.Keys(found[id])) {
+			names = append(names, l.live.victim(found[id][gang]))
+		}
+		findings = append(findings, Finding{
+			Kind: Preempts, Jobs: []string{id}, Summary: "Running jobs may be evicted",
+			Detail: fmt.Sprintf("Gang %s waits for room already. What this plan frees or adds can be all that it lacks beside others, "+
+				"and the scheduler may then evict for it: %s.", id, join(names)),
+		})
+	}
+	return findings
+}
+
+// mayEvict reports whether anybody goes on running from whom a gang that waits could take a place.
+func (l *Ledger) mayEvict(w Waiting) bool {
+	return !w.NeverPreempts && slices.ContainsFunc(l.live.Pods, func(p Pod) bool {
+		return p.Preemptible && l.fates[p.Job] != leaves && (p.Priority < w.Priority || l.limits() != nil)
+	})
+}
+
+// manyLeave is the number of jobs from which on not each of them is looked at as the first to leave.
+const manyLeave = 8
+
+// meanwhile yields the cluster as it can be while jobs leave, in one order and the opposite, and
+// with each of a few as the first. The view is changed once the next one is asked for.
+func (l *Ledger) meanwhile() iter.Seq[*placement.View] {
+	var leaving []string
+	for _, job := range slices.Sorted(maps.Keys(l.live.jobs)) {
+		if l.fates[job] == leaves {
+			leaving = append(leaving, job)
+		}
+	}
+	orders := [][]string{leaving}
+	if len(leaving) > 1 {
+		backward := slices.Clone(leaving)
+		slices.Reverse(backward)
+		orders = append(orders, backward)
+	}
+	if len(leaving) <= manyLeave {
+		for i := 1; i < len(leaving)-1; i++ {
+			orders = append(orders, leaving[i:i+1])
+		}
+	}
+	return func(yield func(*placement.View) bool) {
+		for _, order := range orders {
+			view := l.live.hoped.Clone()
+			for _, job := range leaving {
+				l.live.put(view, job)
+			}
+			for _, job := range order {
+				l.live.take(view, job)
+				if !yield(view) {
+					return
+				}
+			}
+		}
+		if len(leaving) == 0 {
+			yield(l.live.hoped.Clone())
+		}
+	}
+}
+
+// evictedIn is who goes in a state of the cluster for gangs that wait, by the gang. They come in
+// their order, and each has what it finds when the next one is looked at.
+func (l *Ledger) evictedIn(view *placement.View, waiting []Waiting) map[string][]placement.Victim {
+	found := map[string][]placement.Victim{}
+	var undo []func()
+	for _, w := range waiting {
+		g := l.charged(w.Gang)
+		if placed := view.Place(g); placed != nil {
+			undo = append(undo, view.Apply(g, *placed))
+			continue
+		}
+		result := view.Reclaim(g)
+		if result.Reservation == nil {
+			continue
+		}
+		view.Hold(*result.Reservation)
+		undo = append(undo, func() { view.Release(g.ID) })
+		victims := slices.DeleteFunc(result.Victims, func(v placement.Victim) bool {
+			return v.Leaving || l.jobs[v.Gang] != nil || l.fates[v.Gang] == leaves
+		})
+		if len(victims) > 0 {
+			found[g.ID] = victims
+		}
+	}
+	for _, f := range slices.Backward(undo) {
+		f()
+	}
+	return found
+}

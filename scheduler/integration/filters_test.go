@@ -15,7 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The suite makes clusters and gangs for the filters of kube-scheduler from a seed.
+// The suite makes clusters and gangs for the filters of kube-scheduler from a seed. One of
+// them is tried again by its name: -run 'TestFilters$/^VolumeRestrictions$/^16$'.
 var (
 	filterSeed     = flag.Uint64("filters.seed", 1, "seed of the filter suite")
 	filterClusters = flag.Int("filters.clusters", 8, "number of clusters for each class of filters in the filter suite")
@@ -51,6 +52,9 @@ func TestFilters(t *testing.T) {
 		}
 	}
 	t.Logf("seed %d: %d gangs placed as single pods could be, %d wait as they must", *filterSeed, fits, waits)
+	if fits+waits < *filterClusters*len(filterClasses) {
+		return // not all were tried
+	}
 	require.Greater(t, fits, *filterClusters*len(filterClasses)/4)
 	require.Greater(t, waits, *filterClusters*len(filterClasses)/20)
 }

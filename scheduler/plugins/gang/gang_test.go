@@ -13,7 +13,6 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 )
 
@@ -177,40 +176,6 @@ func TestRefusedNodeIsLeftOut(t *testing.T) {
 	node, status := b.cycle(pods[0])
 	assert.True(t, status.IsWait())
 	assert.Equal(t, "b", node)
-}
-
-// While the seats of a round that failed are being freed, its gang is not planned: those whose
-// seats are still to be freed would count as running, and the others be bound without them.
-func TestNobodyIsPlannedWhileSeatsAreFreed(t *testing.T) {
-	b := newBench(t, "a", "b")
-	pods := b.gangPods("job", 3, 1)
-	b.submit(pods)
-	for _, pod := range pods[1:] {
-		_, status := b.cycle(pod)
-		require.True(t, status.IsWait())
-	}
-	freed := 0
-	b.cache.Subscribe(func(change inventory.Change) {
-		if !change.RolledBack {
-			return
-		}
-		freed++
-		for _, pod := range pods {
-			_, status := b.plugin.PreFilter(t.Context(), framework.NewCycleState(), pod, nil)
-			assert.Contains(t, status.Message(), "planned anew")
-		}
-	})
-	state := framework.NewCycleState()
-	_, status := b.plugin.PreFilter(t.Context(), state, pods[0], nil)
-	require.True(t, status.IsSuccess())
-	b.plugin.PostFilter(t.Context(), state, pods[0], framework.NewDefaultNodeToStatus())
-	b.handle.takeActivated()
-	for _, pod := range pods[1:] {
-		b.plugin.Unreserve(t.Context(), b.states[pod.UID], pod, "a")
-	}
-	assert.Equal(t, 3, freed)
-	assert.Equal(t, []time.Duration{secondLook}, b.elapse())
-	assert.Len(t, b.handle.takeActivated(), 1, "a leader comes back")
 }
 
 func TestRefusedEverywhere(t *testing.T) {
@@ -430,24 +395,6 @@ func TestPodAppearsWhenItsGangIsDone(t *testing.T) {
 	assert.Equal(t, []string{"job-1"}, b.handle.takeActivated())
 }
 
-func TestDeletedMemberBreaksTheRound(t *testing.T) {
-	b := newBench(t, "a")
-	pods := b.gangPods("job", 2, 4)
-	b.submit(pods)
-	_, status := b.cycle(pods[1])
-	require.True(t, status.IsWait())
-	b.plugin.work.add(b.cache.RemovePod("job-0"))
-	b.work()
-	assert.True(t, b.handle.waiting["job-1"].rejected)
-	b.plugin.Unreserve(t.Context(), b.states["job-1"], pods[1], "a")
-	b.work()
-
-	rival := b.gangPods("rival", 1, 8)
-	b.submit(rival)
-	_, status = b.cycle(rival[0])
-	assert.True(t, status.IsSuccess(), status.Message())
-}
-
 // A pod that another plugin refuses whatever the node leads its gang back in when that
 // plugin's events say so.
 func TestBlockedByAnotherPlugin(t *testing.T) {
@@ -465,6 +412,45 @@ func TestBlockedByAnotherPlugin(t *testing.T) {
 	assert.True(t, b.plugin.PreEnqueue(t.Context(), pods[0]).IsSuccess())
 	_, status = b.cycle(pods[0])
 	assert.True(t, status.IsWait())
+}
+
+// A gang whose leader another plugin refuses whatever the node, and is deleted then, is led by
+// another of its pods.
+func TestBlockedLeaderIsReplaced(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 2, 1)
+	b.submit(pods)
+	nodes := framework.NewDefaultNodeToStatus()
+	nodes.SetAbsentNodesStatus(fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "claim not found"))
+	b.plugin.PostFilter(t.Context(), framework.NewCycleState(), pods[0], nodes)
+	b.work()
+	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), pods[1]).Message(), "claim not found")
+	b.plugin.work.add(b.cache.RemovePod(pods[0].UID))
+	b.work()
+	again := pods[0].DeepCopy()
+	again.UID = "again"
+	b.handle.takeActivated()
+	b.submit([]*corev1.Pod{again})
+	assert.Len(t, b.handle.takeActivated(), 1, "a leader comes")
+	for _, pod := range []*corev1.Pod{again, pods[1]} {
+		_, status := b.cycle(pod)
+		assert.False(t, status.IsRejected(), status.Message())
+	}
+}
+
+// A round that a plugin's refusal has ended does not hide who leads the gang from then on.
+func TestBlockedLeaderStays(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 2, 1)
+	b.submit(pods)
+	_, status := b.cycle(pods[1])
+	require.True(t, status.IsWait())
+	nodes := framework.NewDefaultNodeToStatus()
+	nodes.SetAbsentNodesStatus(fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "claim not found"))
+	b.plugin.PostFilter(t.Context(), framework.NewCycleState(), pods[0], nodes)
+	b.plugin.settle(t.Context(), "ns/job") // its members are charged still
+	b.plugin.Unreserve(t.Context(), b.states["job-1"], pods[1], "a")
+	assert.True(t, b.plugin.PreEnqueue(t.Context(), pods[0]).IsSuccess())
 }
 
 func TestCrashedGangIsCompletedFirst(t *testing.T) {

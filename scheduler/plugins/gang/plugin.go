@@ -57,6 +57,9 @@ type Plugin struct {
 	gangs map[string]*gang
 	// recovered tells that gangs that a crash left half bound have been planned.
 	recovered bool
+	// planning is the gang that a cycle is planning, "" for none: its members may be charged to
+	// the view before they have seats.
+	planning string
 	// refreshes tells that the worker, which alone uses it, is about to look at texts again.
 	refreshes bool
 

@@ -1,6 +1,7 @@
 package gang
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	typedfake "k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 
@@ -149,4 +151,31 @@ func TestTextsFollowTheCluster(t *testing.T) {
 	b.plugin.work.observe(inventory.Change{})
 	b.work()
 	assert.Empty(t, b.timers, "a change of nothing")
+}
+
+// What the API server does not take is written again later.
+func TestTextsThatCannotBeWritten(t *testing.T) {
+	b := newBench(t, "a")
+	job := b.gangPods("job", 2, 8)
+	b.submit(job)
+	broken := true
+	b.handle.client.(*typedfake.Clientset).PrependReactor("patch", "pods", func(kubetesting.Action) (bool, k8sruntime.Object, error) {
+		return broken, nil, errors.New("the API server is busy")
+	})
+	_, status := b.cycle(job[0])
+	b.failed(job[0], status)
+	assert.Empty(t, b.message(job[0]))
+	broken = false
+	assert.Contains(t, b.elapse(), tellAfterFailure)
+	for _, pod := range job {
+		assert.Contains(t, b.message(pod), "1 of 2 members fit")
+	}
+	b.elapse()
+	patches, notes := b.written()
+	assert.Len(t, notes, 2, notes)
+	b.elapse()
+	assert.NotEmpty(t, patches)
+	patches, notes = b.written()
+	assert.Empty(t, patches)
+	assert.Empty(t, notes)
 }

@@ -31,6 +31,8 @@ const (
 // plan plans the members of a gang that are not bound, and returns the pod's seat or
 // the verdict. It runs in the scheduling cycle only, so rounds never overlap.
 func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*seat, *fwk.Status) {
+	p.setPlanning(key)
+	defer p.setPlanning("")
 	d, order, status := p.decide(ctx, key, pod)
 	if status != nil {
 		return nil, status
@@ -78,6 +80,12 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*seat, 
 		return nil, hold("other members of gang %s come before it", key)
 	}
 	return s, nil
+}
+
+func (p *Plugin) setPlanning(key string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.planning = key
 }
 
 // decide plans a gang and takes its place, unless other plugins refuse it there: then it
@@ -193,6 +201,14 @@ func (g *gang) wait(verdict, cause string) {
 	g.verdict, g.cause, g.blocked, g.leader = verdict, cause, false, ""
 }
 
+// unlead forgets the leader, and that another plugin refuses it. The plugin's lock must be held.
+func (g *gang) unlead() {
+	if g.blocked {
+		g.verdict, g.cause, g.blocked = "", "", false
+	}
+	g.leader = ""
+}
+
 // refusedTo returns which nodes are refused to a gang, and whether any ever was.
 func (p *Plugin) refusedTo(key string) (refused refusals, wary bool) {
 	p.mu.Lock()
@@ -277,13 +293,13 @@ func (p *Plugin) refuse(ctx context.Context, key string, s *seat, why *fwk.Statu
 // vacate takes one member of a gang that is binding off a node that refuses it; its
 // next cycle plans it anew, next to the others.
 func (p *Plugin) vacate(ctx context.Context, key string, s *seat) {
+	p.free(s) // first: a gang without seats whose members are all charged is done
 	p.mu.Lock()
 	g := p.gang(key, s.pod)
 	if g.seats[s.pod.UID] == s {
 		delete(g.seats, s.pod.UID)
 	}
 	p.mu.Unlock()
-	p.free(s)
 	p.letInAfter(ctx, key, s.round.pause)
 }
 
@@ -339,56 +355,6 @@ func (p *Plugin) block(ctx context.Context, key string, pod *corev1.Pod, reason 
 	if open != nil {
 		p.abandon(ctx, open)
 	}
-}
-
-// abandon ends a round that cannot be completed: members that wait for the others
-// are sent back, and once the last has given its place back, the seats are freed and
-// the gang is let in again.
-func (p *Plugin) abandon(ctx context.Context, r *round) {
-	p.mu.Lock()
-	if r.phase == bindingPhase {
-		p.mu.Unlock()
-		return
-	}
-	first := r.phase == seatingPhase
-	r.phase = leavingPhase
-	uids := r.uids()
-	p.mu.Unlock()
-	if first {
-		p.meter.RolledBack()
-		for _, uid := range uids {
-			if waiting := p.handle.GetWaitingPod(uid); waiting != nil {
-				waiting.Reject(Name, fmt.Sprintf("gang %s is being planned anew", r.key))
-			}
-		}
-	}
-	p.close(ctx, r)
-}
-
-// close frees the seats of a round that everybody has left. The round stays open until all
-// are free: a gang that were planned meanwhile would take the others for members that run, and
-// start in part.
-func (p *Plugin) close(ctx context.Context, r *round) {
-	p.mu.Lock()
-	g, ok := p.gangs[r.key]
-	if !ok || g.open != r || r.reserved > 0 || r.closing {
-		p.mu.Unlock()
-		return
-	}
-	r.closing = true
-	p.mu.Unlock()
-	for _, s := range r.seats {
-		p.free(s)
-	}
-	p.mu.Lock()
-	g.open = nil
-	for uid, s := range r.seats {
-		if g.seats[uid] == s {
-			delete(g.seats, uid)
-		}
-	}
-	p.mu.Unlock()
-	p.letInAfter(ctx, r.key, r.pause)
 }
 
 // uids lists the round's members.

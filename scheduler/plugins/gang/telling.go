@@ -2,10 +2,13 @@ package gang
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,6 +28,8 @@ const (
 	// causesAtOnce is how many new causes are written at once; of more than that, one in
 	// each tellAgain.
 	causesAtOnce = 5
+	// tellAfterFailure is how long it takes until what could not be written is written again.
+	tellAfterFailure = 5 * time.Second
 )
 
 // failedScheduling is the reason of events on pods that wait, as kube-scheduler calls it.
@@ -87,15 +92,20 @@ func (p *Plugin) say(ctx context.Context, key string, state inventory.GangState,
 	if anew {
 		clear(t.pods)
 	}
-	if !p.tellMembers(ctx, state, why, t, overwritten, writes, anew) {
+	done, err := p.tellMembers(ctx, state, why, t, overwritten, writes, anew)
+	if !done {
 		return // the next time it is as new
 	}
-	switch {
-	case writes:
-		if state.PodGroup != nil {
-			p.condition(ctx, state.PodGroup, metav1.ConditionFalse, corev1.PodReasonUnschedulable, why.text, anew)
-		}
+	if writes && state.PodGroup != nil {
+		err = errors.Join(err, p.condition(ctx, state.PodGroup, metav1.ConditionFalse, corev1.PodReasonUnschedulable, why.text, anew))
+	}
+	if writes {
 		t.limit(why).AllowN(now, 1)
+	}
+	switch {
+	case err != nil:
+		p.tellLater(ctx, key, err) // then it is as new
+	case writes:
 		t.wait = why
 	case why != t.wait && !t.again.After(now):
 		t.again = now.Add(pause)
@@ -103,9 +113,16 @@ func (p *Plugin) say(ctx context.Context, key string, state inventory.GangState,
 	}
 }
 
+// tellLater has what could not be written of a gang written again.
+func (p *Plugin) tellLater(ctx context.Context, key string, err error) {
+	klog.FromContext(ctx).Error(err, "Cannot write what there is to say of a gang yet", "gang", key)
+	p.after(tellAfterFailure, func() { p.news.add(key) })
+}
+
 // tellMembers writes why a gang waits on those of its members that do not say so, and what
-// changes on the first; done is false when it was interrupted.
-func (p *Plugin) tellMembers(ctx context.Context, state inventory.GangState, why wait, t *told, overwritten map[types.UID]bool, writes, anew bool) (done bool) {
+// changes on the first; done is false when it was interrupted, and what could not be written
+// is an error.
+func (p *Plugin) tellMembers(ctx context.Context, state inventory.GangState, why wait, t *told, overwritten map[types.UID]bool, writes, anew bool) (done bool, err error) {
 	pods := waitingMembers(state)
 	for i, pod := range pods {
 		text, teller, lost := why.text, i == 0, overwritten[pod.UID]
@@ -117,10 +134,12 @@ func (p *Plugin) tellMembers(ctx context.Context, state inventory.GangState, why
 		}
 		if lost || !says(pod, text) {
 			if p.pace.Wait(ctx) != nil || p.isInterrupted() {
-				return false
+				return false, nil
 			}
-			if err := p.mark(ctx, pod, text); err != nil {
-				klog.FromContext(ctx).Error(err, "Cannot write why a pod waits", "pod", klog.KObj(pod))
+			if failure := p.mark(ctx, pod, text); failure != nil {
+				err = errors.Join(err, failure)
+				delete(t.pods, pod.UID)
+				continue
 			}
 			if !t.events[pod.UID] || anew && teller && state.PodGroup == nil {
 				t.events[pod.UID] = true
@@ -129,7 +148,7 @@ func (p *Plugin) tellMembers(ctx context.Context, state inventory.GangState, why
 		}
 		t.pods[pod.UID] = true
 	}
-	return true
+	return true, err
 }
 
 // waitingMembers are the pods of a gang that say why it waits.
@@ -162,7 +181,7 @@ func says(pod *corev1.Pod, text string) bool {
 	return false
 }
 
-// mark writes the text into the pod's PodScheduled condition.
+// mark writes the text into the pod's PodScheduled condition; it is no error that the pod is gone.
 func (p *Plugin) mark(ctx context.Context, pod *corev1.Pod, text string) error {
 	condition := corev1.PodCondition{
 		Type:               corev1.PodScheduled,
@@ -189,15 +208,19 @@ func (p *Plugin) mark(ctx context.Context, pod *corev1.Pod, text string) error {
 	if says(pod, text) {
 		before.Conditions = nil // what the API server has is not what the cache shows
 	}
-	return util.PatchPodStatus(ctx, p.handle.ClientSet(), pod.Name, pod.Namespace, before, status)
+	err := util.PatchPodStatus(ctx, p.handle.ClientSet(), pod.Name, pod.Namespace, before, status)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("write why pod %s/%s waits: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
 }
 
 // condition writes a PodGroup's condition, unless it says so already, with an event when
 // there is something to point out.
-func (p *Plugin) condition(ctx context.Context, group *unstructured.Unstructured, status metav1.ConditionStatus, reason, text string, pointOut bool) {
+func (p *Plugin) condition(ctx context.Context, group *unstructured.Unstructured, status metav1.ConditionStatus, reason, text string, pointOut bool) error {
 	have, err := podgroup.Condition(group, scheduledCondition)
 	if err == nil && have != nil && have.Status == status && have.Message == text {
-		return
+		return nil
 	}
 	if err == nil {
 		err = podgroup.Apply(ctx, p.client, contract.SchedulerName, group, metav1.Condition{
@@ -205,17 +228,17 @@ func (p *Plugin) condition(ctx context.Context, group *unstructured.Unstructured
 		})
 	}
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot write the condition of a PodGroup", "podGroup", klog.KObj(group))
-		return
+		return err
 	}
 	if !pointOut {
-		return
+		return nil
 	}
 	kind := corev1.EventTypeNormal
 	if status != metav1.ConditionTrue {
 		kind = corev1.EventTypeWarning
 	}
 	p.handle.EventRecorder().Eventf(group, nil, kind, reason, "Scheduling", "%s", text)
+	return nil
 }
 
 // announce writes on the PodGroup of a gang that had to wait that it runs. Of a gang that
@@ -231,6 +254,8 @@ func (p *Plugin) announce(ctx context.Context, key string) {
 		return
 	}
 	if state, _ := p.cache.Gang(key); state.Running > 0 {
-		p.condition(ctx, group, metav1.ConditionTrue, "Scheduled", "runs with "+inventory.Members(state.Running), true)
+		if err := p.condition(ctx, group, metav1.ConditionTrue, "Scheduled", "runs with "+inventory.Members(state.Running), true); err != nil {
+			p.tellLater(ctx, key, err)
+		}
 	}
 }

@@ -67,6 +67,8 @@ func (p *Plugin) do(ctx context.Context, c chores) {
 
 // settle brings what is remembered of a gang in line with its pods.
 func (p *Plugin) settle(ctx context.Context, key string) {
+	p.mu.Lock()
+	// Asked under the lock: what the view showed before may be of a round that has ended.
 	state, ok := p.cache.Gang(key)
 	alive, pending := map[types.UID]bool{}, map[types.UID]bool{}
 	var waiting *corev1.Pod
@@ -77,7 +79,6 @@ func (p *Plugin) settle(ctx context.Context, key string) {
 			waiting = pod
 		}
 	}
-	p.mu.Lock()
 	if p.gangs[key] == nil && waiting == nil {
 		p.mu.Unlock()
 		return
@@ -99,10 +100,10 @@ func (p *Plugin) settle(ctx context.Context, key string) {
 	if !ok || state.Lacks != "" {
 		p.missed(g)
 	}
-	if !pending[g.leader] {
-		g.leader = "" // deleted, or bound by the scheduler that led before this one
+	if !alive[g.leader] || p.cache.Bound(g.leader) {
+		g.unlead() // deleted, or bound by the scheduler that led before this one
 	}
-	idle := g.open == nil && len(g.seats) == 0
+	idle := g.open == nil && len(g.seats) == 0 && p.planning != key
 	done := idle && len(pending) == 0
 	if done {
 		delete(p.gangs, key)

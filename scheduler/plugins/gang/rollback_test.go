@@ -1,0 +1,198 @@
+package gang
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+)
+
+// interruptedHandle lets something else happen when a nomination is taken back: while seats
+// are being given, and while they are being freed.
+type interruptedHandle struct {
+	*fakeHandle
+	meanwhile func()
+}
+
+func (h *interruptedHandle) DeleteNominatedPodIfExists(pod *corev1.Pod) {
+	h.fakeHandle.DeleteNominatedPodIfExists(pod)
+	h.meanwhile()
+}
+
+// refuse runs a cycle of a pod whose planned node another plugin refuses.
+func (b *bench) refuse(pod *corev1.Pod) {
+	b.Helper()
+	state := framework.NewCycleState()
+	_, status := b.plugin.PreFilter(b.Context(), state, pod, nil)
+	require.True(b, status.IsSuccess(), status.Message())
+	b.plugin.PostFilter(b.Context(), state, pod, framework.NewDefaultNodeToStatus())
+}
+
+// awaitLock waits until another goroutine that runs a function waits for a lock.
+func awaitLock(function string) {
+	stacks := make([]byte, 1<<20)
+	for {
+		for _, stack := range strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+			if strings.Contains(stack, function) && strings.Contains(stack, "[sync.Mutex.Lock") {
+				return
+			}
+		}
+		runtime.Gosched()
+	}
+}
+
+// The worker may look at a gang just when a round of it ends. It must not take the gang for one
+// that runs because its members were charged a moment ago: nobody would let it in again.
+func TestGangIsNotDoneWhenARoundEnds(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 2, 1)
+	b.submit(pods)
+	_, status := b.cycle(pods[0])
+	require.True(t, status.IsWait())
+	b.handle.takeActivated()
+
+	settled := make(chan struct{})
+	b.plugin.mu.Lock()
+	go func() {
+		defer close(settled)
+		b.plugin.settle(t.Context(), "ns/job")
+	}()
+	awaitLock("gang.(*Plugin).settle")
+	for _, pod := range pods { // as close does
+		b.cache.Forget(pod.UID)
+	}
+	g := b.plugin.gangs["ns/job"]
+	g.open, g.seats = nil, map[types.UID]*seat{}
+	b.plugin.mu.Unlock()
+	<-settled
+	b.plugin.letIn(t.Context(), "ns/job")
+	assert.Len(t, b.handle.takeActivated(), 1, "a leader comes back")
+}
+
+// The same holds while a gang is being planned: its members are charged before they have seats.
+func TestGangIsNotDoneWhileItIsPlanned(t *testing.T) {
+	b := newBench(t, "a", "b")
+	pods := b.gangPods("job", 1, 1)
+	b.submit(pods)
+	b.refuse(pods[0])
+	b.elapse()
+	b.handle.refuses = func(pod *corev1.Pod, node fwk.NodeInfo) *fwk.Status {
+		return map[bool]*fwk.Status{true: fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "its volume is elsewhere").WithPlugin("Volumes")}[node.Node().Name == "a"]
+	}
+	looks := 0
+	b.plugin.handle = &interruptedHandle{b.handle, func() {
+		looks++
+		b.plugin.settle(t.Context(), "ns/job")
+	}}
+	node, status := b.cycle(pods[0])
+	require.True(t, status.IsSuccess(), status.Message())
+	assert.Equal(t, "b", node)
+	assert.Positive(t, looks)
+	refused, _ := b.plugin.refusedTo("ns/job")
+	assert.Contains(t, refused.String(), "1 node refused by Volumes", "what is known of the gang is not lost")
+}
+
+// A member that is taken off its node while the others run is tried again, whenever the worker
+// looks.
+func TestGangIsNotDoneWhileAMemberMoves(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 2, 1)
+	b.submit(pods)
+	for _, pod := range pods {
+		_, status := b.cycle(pod)
+		require.False(t, status.IsRejected())
+	}
+	b.bind(pods[0], "a")
+	b.plugin.Unreserve(t.Context(), b.states[pods[1].UID], pods[1], "a")
+	b.plugin.handle = &interruptedHandle{b.handle, func() { b.plugin.settle(t.Context(), "ns/job") }}
+	b.refuse(pods[1])
+	assert.Equal(t, []time.Duration{secondLook}, b.elapse())
+	b.handle.takeActivated()
+	b.refuse(pods[1])
+	b.elapse()
+	assert.Equal(t, []string{"job-1"}, b.handle.takeActivated(), "it is known which node was refused before")
+	_, status := b.cycle(pods[1])
+	assert.Contains(t, status.Message(), "1 node refused")
+}
+
+// While the seats of a round that failed are being freed, its gang is not planned: those whose
+// seats are still to be freed would count as running, and the others be bound without them.
+func TestNobodyIsPlannedWhileSeatsAreFreed(t *testing.T) {
+	b := newBench(t, "a", "b")
+	pods := b.gangPods("job", 3, 1)
+	b.submit(pods)
+	for _, pod := range pods[1:] {
+		_, status := b.cycle(pod)
+		require.True(t, status.IsWait())
+	}
+	freed := 0
+	b.cache.Subscribe(func(change inventory.Change) {
+		if !change.RolledBack {
+			return
+		}
+		freed++
+		for _, pod := range pods {
+			_, status := b.plugin.PreFilter(t.Context(), framework.NewCycleState(), pod, nil)
+			assert.Contains(t, status.Message(), "planned anew")
+		}
+	})
+	state := framework.NewCycleState()
+	_, status := b.plugin.PreFilter(t.Context(), state, pods[0], nil)
+	require.True(t, status.IsSuccess())
+	b.plugin.PostFilter(t.Context(), state, pods[0], framework.NewDefaultNodeToStatus())
+	b.handle.takeActivated()
+	for _, pod := range pods[1:] {
+		b.plugin.Unreserve(t.Context(), b.states[pod.UID], pod, "a")
+	}
+	assert.Equal(t, 3, freed)
+	assert.Equal(t, []time.Duration{secondLook}, b.elapse())
+	assert.Len(t, b.handle.takeActivated(), 1, "a leader comes back")
+}
+
+// A member that is deleted ends its round.
+func TestDeletedMemberBreaksTheRound(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 2, 4)
+	b.submit(pods)
+	_, status := b.cycle(pods[1])
+	require.True(t, status.IsWait())
+	b.plugin.work.add(b.cache.RemovePod("job-0"))
+	b.work()
+	assert.True(t, b.handle.waiting["job-1"].rejected)
+	b.plugin.Unreserve(t.Context(), b.states["job-1"], pods[1], "a")
+	b.work()
+
+	rival := b.gangPods("rival", 1, 8)
+	b.submit(rival)
+	_, status = b.cycle(rival[0])
+	assert.True(t, status.IsSuccess(), status.Message())
+}
+
+// The framework has a member wait only some time after Permit said so: a round that fails just
+// then sends it back a moment later, and not when the framework gives up.
+func TestMemberThatBeginsToWaitLate(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 2, 4)
+	b.submit(pods)
+	_, status := b.cycle(pods[1])
+	require.True(t, status.IsWait())
+	late := b.handle.waiting["job-1"]
+	delete(b.handle.waiting, "job-1")
+	b.plugin.work.add(b.cache.RemovePod("job-0"))
+	b.work()
+	b.handle.waiting["job-1"] = late
+	require.False(t, late.rejected)
+	assert.Contains(t, b.elapse(), secondLook)
+	assert.True(t, late.rejected)
+	b.plugin.Unreserve(t.Context(), b.states["job-1"], pods[1], "a")
+	assert.NotContains(t, b.elapse(), secondLook, "nobody is looked for any more")
+}

@@ -150,6 +150,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	if gangs != nil {
 		hooks.OnFailure(scheduler, gangs.Failures)
+		hooks.KeepFailed(scheduler)
 		custom, err := dynamic.NewForConfig(config.KubeConfig)
 		if err != nil {
 			return fmt.Errorf("set up the client for custom resources: %w", err)

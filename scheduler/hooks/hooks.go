@@ -1,6 +1,6 @@
 // Package hooks is all that reaches into kube-scheduler where it offers no way for plugins:
-// what it does about a pod that could not be scheduled, the moment before it takes the next
-// pod, and running other plugins' PreFilter. A new version of Kubernetes may change any of
+// what it does about a pod that could not be scheduled, that it keeps such a pod, the moment
+// before it takes the next pod, and running other plugins' PreFilter. A new version of Kubernetes may change any of
 // it without a word, so the tests here run kube-scheduler itself, and name the version that
 // they were written for.
 package hooks
@@ -52,5 +52,29 @@ func BeforeNextPod(s *scheduler.Scheduler, call func()) {
 	s.NextPod = func(logger klog.Logger) (*framework.QueuedPodInfo, error) {
 		call()
 		return next(logger)
+	}
+}
+
+// KeepFailed keeps pods whose attempt has failed in kube-scheduler's queue. The queue takes such
+// a pod in before it notes that the attempt is over, and drops it for good when it hands it out
+// in between (kubernetes/kubernetes#139186). That happens to pods that are let in while they
+// are being rolled back, which members of gangs are.
+func KeepFailed(s *scheduler.Scheduler) {
+	handle := s.FailureHandler
+	s.FailureHandler = func(ctx context.Context, profile framework.Framework, info *framework.QueuedPodInfo, status *fwk.Status, nominating *fwk.NominatingInfo, start time.Time) {
+		pod := info.Pod
+		handle(ctx, profile, info, status, nominating, start)
+		if _, queued := s.SchedulingQueue.GetPod(pod.Name, pod.Namespace); queued {
+			return
+		}
+		pods := profile.SharedInformerFactory().Core().V1().Pods().Lister().Pods(pod.Namespace)
+		live, err := pods.Get(pod.Name)
+		if err != nil || live.UID != pod.UID || live.Spec.NodeName != "" {
+			return
+		}
+		s.SchedulingQueue.Update(ctx, live, live) // adds the pod, unless it is being tried again
+		if now, err := pods.Get(pod.Name); err != nil || now.UID != pod.UID {
+			s.SchedulingQueue.Delete(live) // it has been deleted meanwhile
+		}
 	}
 }

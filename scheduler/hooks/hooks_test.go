@@ -14,10 +14,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -87,12 +89,7 @@ func TestHooks(t *testing.T) {
 	go s.Run(t.Context())
 	// A pod that comes later is looked at later, and the last one is written about.
 	for _, name := range []string{"quiet", "nominated", "loud"} {
-		pod := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)},
-			Spec:       corev1.PodSpec{SchedulerName: corev1.DefaultSchedulerName, Containers: []corev1.Container{{Name: "main"}}},
-		}
-		_, err := s.client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{})
-		require.NoError(t, err)
+		s.create(t, name)
 		select {
 		case handled := <-failed:
 			require.Equal(t, name, handled)
@@ -110,6 +107,103 @@ func TestHooks(t *testing.T) {
 	require.Len(t, s.recorder.Events, 1, "one pod of three is told of")
 	assert.Contains(t, <-s.recorder.Events, "FailedScheduling")
 	assert.GreaterOrEqual(t, asked.Load(), int64(3))
+}
+
+// create creates a pod.
+func (s *stock) create(t *testing.T, name string) {
+	t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)},
+		Spec:       corev1.PodSpec{SchedulerName: corev1.DefaultSchedulerName, Containers: []corev1.Container{{Name: "main"}}},
+	}
+	_, err := s.client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// submit creates a pod and waits until it is in the queue.
+func (s *stock) submit(t *testing.T, name string) {
+	t.Helper()
+	s.create(t, name)
+	require.Eventually(t, func() bool { return s.queued(name) }, time.Minute, time.Millisecond)
+}
+
+func (s *stock) queued(name string) bool {
+	_, ok := s.SchedulingQueue.GetPod(name, "default")
+	return ok
+}
+
+// fail ends an attempt for a pod as kube-scheduler does, and writes nothing.
+func (s *stock) fail(t *testing.T, info *framework.QueuedPodInfo) {
+	profile := s.Profiles[corev1.DefaultSchedulerName]
+	status := fwk.NewStatus(fwk.Unschedulable).WithError(&framework.FitError{
+		Pod: info.Pod, Diagnosis: framework.Diagnosis{UnschedulablePlugins: sets.New("Some"), NodeToStatus: framework.NewDefaultNodeToStatus()},
+	})
+	s.FailureHandler(t.Context(), Quiet(t.Context(), profile), info, status, nil, time.Now())
+}
+
+// A pod that is let in while its attempt is being rolled back is tried again, whatever the
+// moment in which the queue hands it out.
+func TestFailedPodIsTriedAgain(t *testing.T) {
+	s := newStock(t)
+	KeepFailed(s.Scheduler)
+	s.submit(t, "again")
+	logger := klog.FromContext(t.Context())
+	taken := make(chan *framework.QueuedPodInfo)
+	go func() {
+		for {
+			info, err := s.NextPod(logger)
+			if err != nil || info == nil {
+				return // it is closed
+			}
+			taken <- info
+		}
+	}()
+	defer s.SchedulingQueue.Close()
+	for attempt := range 20_000 {
+		select {
+		case info := <-taken:
+			s.SchedulingQueue.Activate(logger, map[string]*corev1.Pod{"again": info.Pod})
+			s.fail(t, info)
+		case <-time.After(time.Minute):
+			require.Failf(t, "the pod is lost", "after %d attempts", attempt)
+		}
+	}
+}
+
+// Whatever becomes of a pod whose attempt has failed, it is in the queue once, unless it is gone.
+func TestKeepFailed(t *testing.T) {
+	s := newStock(t)
+	OnFailure(s.Scheduler, func(handle FailureHandler) FailureHandler {
+		return func(ctx context.Context, profile framework.Framework, info *framework.QueuedPodInfo, status *fwk.Status, nominating *fwk.NominatingInfo, start time.Time) {
+			if info.Pod.Name == "kept" {
+				handle(ctx, profile, info, status, nominating, start)
+				return
+			}
+			s.SchedulingQueue.Done(info.Pod.UID) // as if the queue had dropped it
+		}
+	})
+	KeepFailed(s.Scheduler)
+	logger := klog.FromContext(t.Context())
+	for _, name := range []string{"kept", "lost", "gone"} {
+		s.submit(t, name)
+		info, err := s.NextPod(logger)
+		require.NoError(t, err)
+		require.Equal(t, name, info.Pod.Name)
+		if name == "gone" {
+			require.NoError(t, s.client.CoreV1().Pods("default").Delete(t.Context(), name, metav1.DeleteOptions{}))
+			pods := s.Profiles[corev1.DefaultSchedulerName].SharedInformerFactory().Core().V1().Pods().Lister().Pods("default")
+			require.Eventually(t, func() bool {
+				_, err := pods.Get(name)
+				return err != nil
+			}, time.Minute, time.Millisecond)
+		}
+		s.fail(t, info)
+		assert.Equal(t, name != "gone", s.queued(name), name)
+		if s.queued(name) {
+			s.SchedulingQueue.Delete(info.Pod)
+		}
+		assert.False(t, s.queued(name), "%s is there once", name)
+	}
 }
 
 // What plugins are handed can run PreFilter.

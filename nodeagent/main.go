@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -57,13 +58,10 @@ type settings struct {
 	healthAddress  string
 }
 
-// healthPort is the port of /healthz where the address of the pod is known.
-const healthPort = "9401"
-
 // defaultHealthAddress is where the liveness probe of the manifest asks.
 func defaultHealthAddress() string {
 	if ip := os.Getenv("POD_IP"); ip != "" {
-		return net.JoinHostPort(ip, healthPort)
+		return net.JoinHostPort(ip, strconv.Itoa(contract.NodeAgentHealthPort))
 	}
 	return ""
 }
@@ -77,7 +75,7 @@ func parse(args []string, output io.Writer) (settings, error) {
 		"folder with one description <node>.json per simulated node, which takes the place of this machine's NVML (environment: GPUPLAN_HARDWARE_DIR)")
 	flags.DurationVar(&s.interval, "interval", 30*time.Second, "how often to look at the hardware when nothing is reported")
 	flags.StringVar(&s.metricsAddress, "metrics-addr", "", `address on which to serve /metrics, for example ":9400"; none by default`)
-	flags.StringVar(&s.healthAddress, "health-addr", defaultHealthAddress(), "address on which to serve /healthz for a liveness probe; by default port "+healthPort+" of the pod's address (environment: POD_IP), else none")
+	flags.StringVar(&s.healthAddress, "health-addr", defaultHealthAddress(), "address on which to serve /healthz for a liveness probe; by default port "+strconv.Itoa(contract.NodeAgentHealthPort)+" of the pod's address (environment: POD_IP), else none")
 	if err := flags.Parse(args); err != nil {
 		return settings{}, err
 	}

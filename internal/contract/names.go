@@ -16,6 +16,8 @@ const (
 	RoutePolicyName = "gpuplan-route-pods"
 	// NodeAgentName is the name of the node agent's DaemonSet and of its objects.
 	NodeAgentName = "gpuplan-node-agent"
+	// NodeAgentHealthPort is where it answers the liveness probe of its manifest.
+	NodeAgentHealthPort = 9401
 	// SystemNamespace holds the scheduler and the node agent.
 	SystemNamespace = "gpuplan-system"
 	// FieldManager owns the fields that the provider writes by server-side apply.

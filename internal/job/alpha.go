@@ -192,7 +192,7 @@ func alphaPod(o *object, role string, index int, template corev1.PodTemplateSpec
 		p.Name = o.Name + "-" + MemberName(role, index)
 		p.Labels[appsv1.PodIndexLabel] = strconv.Itoa(index)
 	}
-	defaults(&p.Spec)
+	SetDefaults(&p.Spec)
 	return p
 }
 

@@ -25,26 +25,47 @@ import (
 // pytorch/initcontainer.go, mpi/mpijob_controller.go}, pkg/apis/kubeflow.org/v1 defaults;
 // mpi-operator v0.2.3 pkg/controllers/v1alpha1/mpi_job_controller.go.
 func Pods(obj *unstructured.Unstructured) ([]*corev1.Pod, error) {
+	roles, err := Replicas(obj)
+	if err != nil {
+		return nil, err
+	}
+	var pods []*corev1.Pod
+	for _, role := range roles {
+		for i := range role.Count {
+			pods = append(pods, role.Pod(i))
+		}
+	}
+	return pods, nil
+}
+
+// ReplicaSpec is one role of a job: its pods differ in their names and labels alone.
+type ReplicaSpec struct {
+	// Pod makes the pod with an index.
+	Pod func(index int) *corev1.Pod
+	// Count is how many the job asks for, which nobody has checked.
+	Count int
+}
+
+// Replicas returns the roles of a job with the pods that [Pods] would make, sorted by name.
+func Replicas(obj *unstructured.Unstructured) ([]ReplicaSpec, error) {
 	o, framework, err := decode(obj)
 	if err != nil {
 		return nil, err
 	}
 	replicas, alpha := o.Spec.replicas(framework), Alpha(obj)
-	var pods []*corev1.Pod
+	var roles []ReplicaSpec
 	for _, name := range slices.Sorted(maps.Keys(replicas)) {
 		role, replica := strings.ToLower(name), replicas[name]
 		if len(replica.Template.Spec.Containers) == 0 {
 			return nil, fmt.Errorf("%s %s/%s: role %s has no container", obj.GetKind(), o.Namespace, o.Name, role)
 		}
-		for i := range int(ptr.Deref(replica.Replicas, 1)) {
-			if alpha {
-				pods = append(pods, alphaPod(o, role, i, replica.Template))
-				continue
-			}
-			pods = append(pods, pod(o, framework, role, i, replica.Template))
+		made := func(index int) *corev1.Pod { return pod(o, framework, role, index, replica.Template) }
+		if alpha {
+			made = func(index int) *corev1.Pod { return alphaPod(o, role, index, replica.Template) }
 		}
+		roles = append(roles, ReplicaSpec{Pod: made, Count: int(ptr.Deref(replica.Replicas, 1))})
 	}
-	return pods, nil
+	return roles, nil
 }
 
 func pod(o *object, framework Framework, role string, index int, template corev1.PodTemplateSpec) *corev1.Pod {
@@ -79,7 +100,7 @@ func pod(o *object, framework Framework, role string, index int, template corev1
 		}
 		addMasterPort(&p.Spec)
 	}
-	defaults(&p.Spec)
+	SetDefaults(&p.Spec)
 	return p
 }
 
@@ -106,9 +127,9 @@ func addMasterPort(spec *corev1.PodSpec) {
 	})
 }
 
-// defaults fills in what the API server does and a scheduler looks at: limits are
+// SetDefaults fills in what the API server does and a scheduler looks at: limits are
 // requests too, and with the host's network every port is the host's.
-func defaults(spec *corev1.PodSpec) {
+func SetDefaults(spec *corev1.PodSpec) {
 	for i := range spec.Containers {
 		c := &spec.Containers[i]
 		for name, limit := range c.Resources.Limits {

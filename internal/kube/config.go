@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,6 +41,9 @@ func ConfigFrom(access Access) (*rest.Config, error) {
 		return cfg, nil
 	}
 	if err := checkContext(raw, access.Context, origin); err != nil {
+		return nil, err
+	}
+	if err := checkAddresses(raw, origin); err != nil {
 		return nil, err
 	}
 	cfg, err := clientcmd.NewDefaultClientConfig(*raw, &clientcmd.ConfigOverrides{CurrentContext: access.Context}).ClientConfig()
@@ -104,6 +108,19 @@ func checkContext(raw *clientcmdapi.Config, context, origin string) error {
 	}
 	if _, ok := raw.Contexts[context]; !ok {
 		return fmt.Errorf("%s has no context %q; its contexts: %s", origin, context, contextNames(raw))
+	}
+	return nil
+}
+
+// checkAddresses finds addresses that cannot be parsed before client-go does, whose errors
+// repeat them: an address may carry a password.
+func checkAddresses(raw *clientcmdapi.Config, origin string) error {
+	for name, c := range raw.Clusters {
+		for field, address := range map[string]string{"server": c.Server, "proxy-url": c.ProxyURL} {
+			if _, err := url.Parse(address); err != nil {
+				return fmt.Errorf("%s: %s of cluster %q is not a URL; write it as in https://host:6443", origin, field, name)
+			}
+		}
 	}
 	return nil
 }

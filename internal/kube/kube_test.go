@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -195,14 +196,16 @@ func TestConfigFrom(t *testing.T) {
 		access kube.Access
 		want   string
 	}{
-		"no such file":       {kube.Access{Path: "/nowhere/config"}, "kubeconfig /nowhere/config: file does not exist; check the path"},
-		"not a kubeconfig":   {kube.Access{Content: "[1, 2]"}, "the kubeconfig text is not a kubeconfig"},
-		"unknown context":    {kube.Access{Content: text, Context: "prod"}, `has no context "prod"; its contexts: main, other`},
-		"no current context": {kube.Access{Content: "apiVersion: v1\nkind: Config\n"}, "has no current context"},
+		"no such file":             {kube.Access{Path: "/nowhere/config"}, "kubeconfig /nowhere/config: file does not exist; check the path"},
+		"not a kubeconfig":         {kube.Access{Content: "[1, 2]"}, "the kubeconfig text is not a kubeconfig"},
+		"unknown context":          {kube.Access{Content: text, Context: "prod"}, `has no context "prod"; its contexts: main, other`},
+		"a password in an address": {kube.Access{Content: strings.Replace(text, "https://other.example:6443", "https://me:s3cret@ other", 1)}, `server of cluster "other" is not a URL`},
+		"no current context":       {kube.Access{Content: "apiVersion: v1\nkind: Config\n"}, "has no current context"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := kube.ConfigFrom(test.access)
 			assert.ErrorContains(t, err, test.want)
+			assert.NotContains(t, err.Error(), "s3cret")
 		})
 	}
 }

@@ -81,15 +81,20 @@ func (w *watcher) tell(ctx context.Context) {
 		}
 		w.recorder.Eventf(pod, nil, corev1.EventTypeWarning, Reason, "Watching",
 			"%s put this pod on %s, though it asks for GPUs that %s hands out: no record says which GPUs it has, its gang is not kept together, and its quota was not asked. "+
-				"Set schedulerName to %[3]s, or label the pod or its namespace %s=false",
+				"Set schedulerName to %[3]s and no nodeName, or label the pod or its namespace %s=false",
 			binder(pod), pod.Spec.NodeName, contract.SchedulerName, contract.RouteLabel)
 		w.queue.Done(pod)
 	}
 }
 
 func binder(pod *corev1.Pod) string {
-	if pod.Spec.SchedulerName == "" {
-		return "its nodeName"
+	switch pod.Spec.SchedulerName {
+	case "":
+		return "Its nodeName"
+	case contract.SchedulerName:
+		return "Its nodeName, or a binding by others,"
+	case corev1.DefaultSchedulerName: // what the API server fills in, also where nodeName is given
+		return pod.Spec.SchedulerName + ", or its nodeName,"
 	}
 	return pod.Spec.SchedulerName
 }
@@ -98,7 +103,10 @@ func binder(pod *corev1.Pod) string {
 // that nobody excused: the same pods as the admission policy in scheduler/deploy routes.
 func (w *watcher) bypasses(object any) bool {
 	pod, ok := object.(*corev1.Pod)
-	if !ok || pod.Spec.NodeName == "" || pod.Spec.SchedulerName == contract.SchedulerName || inventory.Finished(pod) {
+	if !ok || pod.Spec.NodeName == "" || inventory.Finished(pod) {
+		return false
+	}
+	if _, recorded := pod.Annotations[contract.AllocationAnnotation]; recorded && pod.Spec.SchedulerName == contract.SchedulerName {
 		return false
 	}
 	if pod.Namespace == metav1.NamespaceSystem || pod.Labels[contract.RouteLabel] == "false" || !inventory.AsksForGPUs(pod) {

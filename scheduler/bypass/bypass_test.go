@@ -25,15 +25,18 @@ func TestWhoBypasses(t *testing.T) {
 		"bound by the cluster's scheduler": {func(*corev1.Pod) {}, true},
 		"bound by a third scheduler":       {func(p *corev1.Pod) { p.Spec.SchedulerName = "volcano" }, true},
 		"bound by nodeName":                {func(p *corev1.Pod) { p.Spec.SchedulerName = "" }, true},
-		"ours":                             {func(p *corev1.Pod) { p.Spec.SchedulerName = contract.SchedulerName }, false},
-		"not bound yet":                    {func(p *corev1.Pod) { p.Spec.NodeName = "" }, false},
-		"finished":                         {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, false},
-		"without GPUs":                     {func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = nil }, false},
-		"of a DaemonSet":                   {func(p *corev1.Pod) { p.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet"}} }, false},
-		"of a ReplicaSet":                  {func(p *corev1.Pod) { p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet"}} }, true},
-		"in kube-system":                   {func(p *corev1.Pod) { p.Namespace = metav1.NamespaceSystem }, false},
-		"excused by its label":             {func(p *corev1.Pod) { p.Labels = map[string]string{contract.RouteLabel: "false"} }, false},
-		"excused by its namespace":         {func(p *corev1.Pod) { p.Namespace = "excused" }, false},
+		"bound by ours": {func(p *corev1.Pod) {
+			p.Spec.SchedulerName, p.Annotations = contract.SchedulerName, map[string]string{contract.AllocationAnnotation: "{}"}
+		}, false},
+		"meant for ours, bound by others": {func(p *corev1.Pod) { p.Spec.SchedulerName = contract.SchedulerName }, true},
+		"not bound yet":                   {func(p *corev1.Pod) { p.Spec.NodeName = "" }, false},
+		"finished":                        {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, false},
+		"without GPUs":                    {func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = nil }, false},
+		"of a DaemonSet":                  {func(p *corev1.Pod) { p.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet"}} }, false},
+		"of a ReplicaSet":                 {func(p *corev1.Pod) { p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet"}} }, true},
+		"in kube-system":                  {func(p *corev1.Pod) { p.Namespace = metav1.NamespaceSystem }, false},
+		"excused by its label":            {func(p *corev1.Pod) { p.Labels = map[string]string{contract.RouteLabel: "false"} }, false},
+		"excused by its namespace":        {func(p *corev1.Pod) { p.Namespace = "excused" }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := &corev1.Pod{

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -34,8 +35,11 @@ type Pool struct {
 type Node struct {
 	Name string `json:"name"`
 	// Cordoned tells that the node takes no new pods.
-	Cordoned bool   `json:"cordoned,omitempty"`
-	Cards    []Card `json:"cards"`
+	Cordoned bool `json:"cordoned,omitempty"`
+	// Unsure tells that the scheduler hands out cards here, and that a pod past it has some of
+	// which nobody knows which they are: nobody gets any of the node until it has ended.
+	Unsure bool   `json:"unsure,omitempty"`
+	Cards  []Card `json:"cards"`
 }
 
 // Card is one card. It is free when nobody is on it and it is healthy.
@@ -126,12 +130,16 @@ func (m *CardMap) node(scene *inventory.Scene, node placement.Node, holders map[
 		out.Cards = append(out.Cards, Card{Index: card.Index, Unhealthy: card.Unhealthy})
 	}
 	pods := scene.View.Pods(node.Name)
-	slices.SortFunc(pods, func(a, b placement.Pod) int { return comparePods(scene.Pod(a.ID), scene.Pod(b.ID)) })
+	slices.SortFunc(pods, func(a, b placement.Pod) int {
+		return cmp.Or(compareKnown(a, b), comparePods(scene.Pod(a.ID), scene.Pod(b.ID)))
+	})
 	for _, pod := range pods {
 		if pod.Request.Mode == placement.ModeNone && pod.Own == 0 && len(pod.Shares) == 0 {
 			continue
 		}
 		m.put(&out, pod, scene.Pod(pod.ID), holders)
+		guessed := pod.Own == 0 && len(pod.Shares) == 0
+		out.Unsure = out.Unsure || guessed && node.Mode != placement.ModeDefault && !pod.Request.Shared()
 	}
 	return out
 }
@@ -183,6 +191,17 @@ func (m *CardMap) put(node *Node, pod placement.Pod, object *corev1.Pod, holders
 	}
 }
 
+// compareKnown orders pods whose cards are known before those that get what is left.
+func compareKnown(a, b placement.Pod) int {
+	guessed := func(p placement.Pod) int {
+		if p.Own == 0 && len(p.Shares) == 0 {
+			return 1
+		}
+		return 0
+	}
+	return guessed(a) - guessed(b)
+}
+
 // comparePods orders pods by namespace and name.
 func comparePods(a, b *corev1.Pod) int {
 	return slices.Compare([]string{a.Namespace, a.Name}, []string{b.Namespace, b.Name})
@@ -225,7 +244,7 @@ func (p Pool) summary(n Node) string {
 	if !p.shared() {
 		free := 0
 		for _, c := range n.Cards {
-			if c.Free() {
+			if c.Free() && !n.Unsure {
 				free++
 			}
 		}
@@ -235,7 +254,7 @@ func (p Pool) summary(n Node) string {
 	for _, c := range n.Cards {
 		used, _ := c.used()
 		all += p.CardGiB
-		if c.Unhealthy == "" {
+		if c.Unhealthy == "" && !n.Unsure {
 			free += max(p.CardGiB-used, 0)
 		}
 	}

@@ -75,12 +75,15 @@ func (m CardMap) notes(p *page) {
 	var wrong []string
 	for _, pool := range m.Pools {
 		for _, n := range pool.Nodes {
+			if n.Unsure {
+				wrong = append(wrong, fmt.Sprintf("? %s: a pod that another scheduler bound has cards, nobody knows which; no more of the node are given away until it has ended", n.Name))
+			}
 			for _, c := range n.Cards {
 				if c.Unhealthy != "" {
 					wrong = append(wrong, fmt.Sprintf("✗ %s card %d: %s", n.Name, c.Index, c.Unhealthy))
 				}
 				for _, h := range c.Holds {
-					guessed = guessed || h.Guessed
+					guessed = guessed || h.Guessed && !n.Unsure
 				}
 			}
 		}

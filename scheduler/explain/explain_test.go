@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -213,6 +214,24 @@ func TestCardsThatAreShared(t *testing.T) {
 	holders := explain.Cards(c.cache.Scene()).Holders
 	require.Len(t, holders, 1)
 	assert.Equal(t, explain.Holder{Gang: "default/notebooks", Pods: 2, Cards: 1}, holders[0])
+}
+
+// A pod that was bound past the scheduler is guessed to be where nobody is known to be, and
+// while it runs nobody gets a card of its node.
+func TestCardsOfAPodWithoutARecord(t *testing.T) {
+	c := newCluster(t)
+	c.node("n1", "v100", "topology")
+	c.job("default", "z", 1, map[string]int64{topologyCards: 1})
+	c.run("default/z")
+	c.job("default", "a", 1, map[string]int64{topologyCards: 1}, alone, func(p *corev1.Pod) { p.Spec.NodeName = "n1" })
+	cards := explain.Cards(c.cache.Scene())
+	for _, card := range cards.Pools[0].Nodes[0].Cards {
+		assert.LessOrEqual(t, len(card.Holds), 1, "card %d", card.Index)
+	}
+	var text strings.Builder
+	require.NoError(t, cards.WriteText(&text))
+	assert.Contains(t, text.String(), "0 of 8")
+	assert.Contains(t, text.String(), "? n1: a pod that another scheduler bound has cards")
 }
 
 // Every card that a record names is on the map with its pod, and no other.

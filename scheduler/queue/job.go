@@ -151,11 +151,11 @@ func readTrainingJob(object *unstructured.Unstructured, j *job) error {
 	if j.charge != nil {
 		return nil
 	}
-	pods, err := trainingjob.Pods(object)
+	roles, err := trainingjob.Replicas(object)
 	if err != nil {
 		return err
 	}
-	j.needs = needsOf(pods)
+	j.needs = needsOf(roles)
 	j.needs.pods = int(status.Wanted)
 	return nil
 }
@@ -183,25 +183,32 @@ func readBatchJob(object *unstructured.Unstructured, j *job) error {
 		count = min(count, *batch.Spec.Completions)
 	}
 	template := batch.Spec.Template
-	pods := make([]*corev1.Pod, count)
-	for i := range pods {
-		pods[i] = &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: batch.Namespace, Labels: template.Labels, Annotations: template.Annotations},
-			Spec:       template.Spec,
-		}
+	trainingjob.SetDefaults(&template.Spec)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: batch.Namespace, Labels: template.Labels, Annotations: template.Annotations},
+		Spec:       template.Spec,
 	}
-	j.needs = needsOf(pods)
+	j.needs = needsOf([]trainingjob.ReplicaSpec{{Pod: func(int) *corev1.Pod { return pod }, Count: int(count)}})
 	j.needs.pods = int(count)
 	return nil
 }
 
+// mostCharged is more of anything than all clusters have. A job that asks for more is charged
+// with this, so that sums stay what they are.
+const mostCharged = 1 << 53
+
 // needsOf adds up what the pods of a job need.
-func needsOf(pods []*corev1.Pod) needs {
+func needsOf(roles []trainingjob.ReplicaSpec) needs {
 	n := needs{charge: quota.Resources{}, requests: corev1.ResourceList{}, preemptible: true}
-	for _, p := range pods {
+	for _, role := range roles {
+		if role.Count <= 0 {
+			continue
+		}
+		p := role.Pod(0)
 		consumer := inventory.ConsumerOf(p, nil)
 		for name, amount := range consumer.Charge {
-			n.charge[name] += amount
+			most := mostCharged / int64(role.Count)
+			n.charge[name] = min(n.charge[name]+min(amount, most)*int64(role.Count), mostCharged)
 		}
 		if n.leaf == "" {
 			n.leaf = consumer.Leaf

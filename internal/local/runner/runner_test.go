@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/process"
@@ -246,6 +248,16 @@ func TestOutputKeepsTheEnd(t *testing.T) {
 	assert.Equal(t, 1000, strings.Count(string(data), "a line of the first run"))
 	assert.Contains(t, string(data), "start of second")
 	assert.Contains(t, string(data), "cannot start: no configuration")
+}
+
+// Another program of the machine, as of a second platform, has the port already.
+func TestFreeAddressBesideOthers(t *testing.T) {
+	other, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, other.Close()) }()
+	probe := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt(other.Addr().(*net.TCPAddr).Port)}}}
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{LivenessProbe: probe}}}}
+	assert.Equal(t, "127.0.0.2", (&Runner{workloads: map[string]*workload{}}).freeAddress(pod))
 }
 
 // Pods with the same port get addresses of their own, others share the first one.

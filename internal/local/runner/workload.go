@@ -2,16 +2,20 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/klog/v2"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/process"
@@ -103,32 +107,49 @@ func (r *Runner) join(ctx context.Context, pod *corev1.Pod) (states []containerS
 	return states, true
 }
 
-// freeAddress is the first loopback address on which no other workload has a port of
-// the pod. The caller holds the lock.
+// freeAddress is the first loopback address on which neither another workload has a port of
+// the pod nor another program of this machine. The caller holds the lock.
 func (r *Runner) freeAddress(pod *corev1.Pod) string {
+	ports := portsOf(&pod.Spec)
 	taken := map[string]bool{}
 	for _, other := range r.workloads {
-		if shareAPort(&pod.Spec, &other.first.Spec) {
+		if slices.ContainsFunc(portsOf(&other.first.Spec), func(port int) bool { return slices.Contains(ports, port) }) {
 			taken[other.address] = true
 		}
 	}
 	for last := byte(1); ; last++ {
-		if address := net.IPv4(127, 0, 0, last).String(); !taken[address] || last == 254 {
+		address := net.IPv4(127, 0, 0, last).String()
+		inUse := func(port int) bool { return !canListen(address, port) }
+		if last == 254 || !taken[address] && !slices.ContainsFunc(ports, inUse) {
 			return address
 		}
 	}
 }
 
-func shareAPort(a, b *corev1.PodSpec) bool {
-	ports := map[int32]bool{}
-	for _, container := range a.Containers {
+func canListen(address string, port int) bool {
+	listener, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port)))
+	if err != nil {
+		return !errors.Is(err, syscall.EADDRINUSE)
+	}
+	return listener.Close() == nil
+}
+
+// portsOf are the ports of a pod: those that its containers name, and those that probes ask.
+func portsOf(spec *corev1.PodSpec) (ports []int) {
+	for _, container := range spec.Containers {
 		for _, port := range container.Ports {
-			ports[port.ContainerPort] = true
+			ports = append(ports, int(port.ContainerPort))
+		}
+		for _, probe := range []*corev1.Probe{container.LivenessProbe, container.ReadinessProbe, container.StartupProbe} {
+			if probe != nil && probe.HTTPGet != nil && probe.HTTPGet.Port.Type == intstr.Int {
+				ports = append(ports, probe.HTTPGet.Port.IntValue())
+			}
+			if probe != nil && probe.TCPSocket != nil && probe.TCPSocket.Port.Type == intstr.Int {
+				ports = append(ports, probe.TCPSocket.Port.IntValue())
+			}
 		}
 	}
-	return slices.ContainsFunc(b.Containers, func(container corev1.Container) bool {
-		return slices.ContainsFunc(container.Ports, func(port corev1.ContainerPort) bool { return ports[port.ContainerPort] })
-	})
+	return ports
 }
 
 // leave takes a pod out of its workload. The processes end with the last pod;

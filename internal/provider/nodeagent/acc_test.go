@@ -76,9 +76,10 @@ func TestBadInput(t *testing.T) {
 	acctest.ClearEnv(t)
 	t.Setenv("HOME", t.TempDir())
 	for attribute, says := range map[string]string{
-		`interval = "often"`: `"often" must be a positive duration such as 30s or 5m, from 1s to`,
-		`interval = "-5s"`:   `"-5s" must be a positive duration such as 30s or 5m, from 1s to`,
-		`metrics_port = -1`:  "must be between 0 and 65535",
+		`interval = "often"`:  `"often" must be a positive duration such as 30s or 5m, from 1s to`,
+		`interval = "-5s"`:    `"-5s" must be a positive duration such as 30s or 5m, from 1s to`,
+		`metrics_port = -1`:   "must be between 0 and 65535",
+		`metrics_port = 9401`: "none of",
 	} {
 		t.Run(attribute, func(t *testing.T) {
 			resource.UnitTest(t, resource.TestCase{

@@ -1,6 +1,7 @@
 package nodeagent
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
@@ -9,6 +10,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/int64default"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/duration"
 )
 
@@ -28,9 +30,9 @@ func describe() schema.Schema {
 				Validators:          []validator.String{duration.Between{Least: time.Second, Most: 24 * time.Hour}},
 			},
 			"metrics_port": schema.Int64Attribute{
-				MarkdownDescription: "Port for metrics. Default 0: none.",
+				MarkdownDescription: fmt.Sprintf("Port for metrics; not %d, on which the agent answers its liveness probe. Default 0: none.", contract.NodeAgentHealthPort),
 				Optional:            true, Computed: true, Default: int64default.StaticInt64(0),
-				Validators: []validator.Int64{int64validator.Between(0, 65535)},
+				Validators: []validator.Int64{int64validator.Between(0, 65535), int64validator.NoneOf(contract.NodeAgentHealthPort)},
 			},
 		},
 	}

@@ -49,6 +49,8 @@ func TestBadInput(t *testing.T) {
 		"label value too long":     {fmt.Sprintf(`labels = { team = %q }`, long), `must be no more than 63 bytes`},
 		"label key":                {`labels = { "-team" = "x" }`, `must consist of alphanumeric characters`},
 		"too many labels":          {fmt.Sprintf(`labels = { %s }`, strings.Join(labels, ", ")), `There are 18 labels; a pool can have 17, since the service takes 20 and the provider needs 3 itself.`},
+		"Kubernetes' label":        {`labels = { "kubernetes.io/hostname" = "x" }`, `The label kubernetes.io/hostname is set by the provider or by the platform.`},
+		"a taint twice":            {`taints = [{ key = "a", value = "x", effect = "NoSchedule" }, { key = "a", value = "y", effect = "NoSchedule" }]`, `there are two with key "a" and effect NoSchedule`},
 		"taint effect":             {`taints = [{ key = "a", effect = "Never" }]`, `value must be one of:`},
 		"no vSwitch":               {`vswitch_ids = []`, `must contain at least 1 elements`},
 		"name too long":            {fmt.Sprintf(`name = %q`, long), `must be between 1 and 63`},

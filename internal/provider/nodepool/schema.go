@@ -71,8 +71,9 @@ func (r *pool) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 			Validators: []validator.Map{nodeLabels{}},
 		},
 		"taints": schema.SetNestedAttribute{
-			MarkdownDescription: "Taints of the nodes. Changes reach the nodes that exist.",
+			MarkdownDescription: "Taints of the nodes, one per key and effect. Changes reach the nodes that exist.",
 			Optional:            true,
+			Validators:          []validator.Set{distinctTaints{}},
 			NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 				"key": schema.StringAttribute{
 					MarkdownDescription: "Key of the taint.", Required: true,

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
@@ -156,6 +157,35 @@ func keyFault(key string) string {
 	return ""
 }
 
+// distinctTaints checks that no two taints have one key and effect, which Kubernetes refuses.
+type distinctTaints struct{}
+
+func (distinctTaints) Description(context.Context) string {
+	return "must have one taint per key and effect"
+}
+func (v distinctTaints) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
+func (distinctTaints) ValidateSet(ctx context.Context, req validator.SetRequest, resp *validator.SetResponse) {
+	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
+		return
+	}
+	var taints []taint
+	if resp.Diagnostics.Append(req.ConfigValue.ElementsAs(ctx, &taints, false)...); resp.Diagnostics.HasError() {
+		return
+	}
+	seen := map[[2]string]bool{}
+	for _, t := range taints {
+		if t.Key.IsUnknown() || t.Effect.IsUnknown() {
+			continue
+		}
+		at := [2]string{t.Key.ValueString(), t.Effect.ValueString()}
+		if seen[at] {
+			resp.Diagnostics.AddAttributeError(req.Path, "Two taints with one key and effect", fmt.Sprintf(
+				"A node has one taint per key and effect, and there are two with key %q and effect %s: leave one of them out.", at[0], at[1]))
+		}
+		seen[at] = true
+	}
+}
+
 // nodeLabels checks the user's labels.
 type nodeLabels struct{}
 
@@ -184,6 +214,12 @@ func (nodeLabels) ValidateMap(_ context.Context, req validator.MapRequest, resp 
 	}
 }
 
+// ofTheNode are the labels that differ from node to node, or say what hardware a node is.
+var ofTheNode = []string{
+	corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelInstanceTypeStable,
+	corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion, corev1.LabelInstanceType, "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
+}
+
 // reserved says why a label is not the user's to set, "" when it is.
 func reserved(key string) string {
 	switch key {
@@ -197,7 +233,7 @@ func reserved(key string) string {
 			return fmt.Sprintf("The service refuses labels that begin with %q.", prefix)
 		}
 	}
-	if _, ok := (capacity.Pool{}).NodeLabels()[key]; ok || key == contract.NodePoolIDLabel {
+	if _, ok := (capacity.Pool{}).NodeLabels()[key]; ok || key == contract.NodePoolIDLabel || slices.Contains(ofTheNode, key) {
 		return fmt.Sprintf("The label %s is set by the provider or by the platform.", key)
 	}
 	return ""

@@ -269,7 +269,7 @@ func TestBadInput(t *testing.T) {
 		`image = ""`:                 "must be at least 1",
 		`replicas = 0`:               "must be between 1 and 10",
 		`log_level = 11`:             "must be between 0 and 10",
-		`port = 70000`:               "must be between 0 and 65535",
+		`port = 65535`:               "must be between 0 and 65534",
 		`unreachable_grace = "soon"`: "must be a positive duration",
 	} {
 		t.Run(attribute, func(t *testing.T) {

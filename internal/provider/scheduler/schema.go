@@ -39,7 +39,7 @@ func describe() schema.Schema {
 			"port": schema.Int64Attribute{
 				MarkdownDescription: "Port for health and metrics: of the scheduler by HTTPS, of the queue controller by HTTP. On the next one the scheduler answers what `kubectl gpuplan` does. Default 0: none.",
 				Optional:            true, Computed: true, Default: int64default.StaticInt64(0),
-				Validators: []validator.Int64{int64validator.Between(0, 65535)},
+				Validators: []validator.Int64{int64validator.Between(0, 65534)}, // explain's port is the next one
 			},
 			"unreachable_grace": schema.StringAttribute{
 				MarkdownDescription: "How long a node may be unreachable before the members of gangs on it are failed, so that their jobs make them anew elsewhere, as in `2m`. Default: the scheduler's own, 1 minute.",

@@ -36,8 +36,8 @@ func (s *server) wrongValues(ctx context.Context, name string, config *tfprotov6
 		}
 		var number *big.Float
 		if v.Type().Is(tftypes.Number) && !v.IsNull() && v.IsKnown() && v.As(&number) == nil {
-			if fault := s.fault(ctx, schema, at, number); fault != "" {
-				refuse("Not a whole number", "%s: %s", number.Text('g', 20), fault)
+			if summary, fault := s.fault(ctx, schema, at, number); fault != "" {
+				refuse(summary, "%s: %s", number.Text('g', 20), fault)
 			}
 		}
 		return true, nil
@@ -46,10 +46,10 @@ func (s *server) wrongValues(ctx context.Context, name string, config *tfprotov6
 }
 
 // fault says what is wrong with a number, "" when it is fine.
-func (s *server) fault(ctx context.Context, schema typed, at *tftypes.AttributePath, number *big.Float) string {
+func (s *server) fault(ctx context.Context, schema typed, at *tftypes.AttributePath, number *big.Float) (summary, fault string) {
 	wanted, err := schema.TypeAtTerraformPath(ctx, at)
 	if err != nil {
-		return ""
+		return "", ""
 	}
 	var least, most int64
 	switch {
@@ -58,15 +58,15 @@ func (s *server) fault(ctx context.Context, schema typed, at *tftypes.AttributeP
 	case wanted.Equal(types.Int32Type):
 		least, most = math.MinInt32, math.MaxInt32
 	default:
-		return ""
+		return "", ""
 	}
 	if !number.IsInt() {
-		return "write a whole number"
+		return "Not a whole number", "write a whole number"
 	}
 	if n, exact := number.Int64(); exact != big.Exact || n < least || n > most {
-		return "no number of that size can be meant"
+		return "Number out of range", "no number of that size can be meant"
 	}
-	return ""
+	return "", ""
 }
 
 // words writes a path as Terraform does: roles["worker"].replicas.

@@ -1,0 +1,68 @@
+package queue
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// What a job is charged with while it waits is what its pods will be, whichever of requests and
+// limits its template has, and however many it asks for.
+func TestNeeds(t *testing.T) {
+	gpus := func(amount string) corev1.ResourceList {
+		return corev1.ResourceList{contract.ResourceTopologyCard: resource.MustParse(amount), corev1.ResourceMemory: resource.MustParse("1Gi")}
+	}
+	for name, test := range map[string]struct {
+		resources corev1.ResourceRequirements
+		count     int32
+		gpus      int64
+	}{
+		"requests":             {corev1.ResourceRequirements{Requests: gpus("2")}, 3, 6},
+		"limits":               {corev1.ResourceRequirements{Limits: gpus("2")}, 3, 6},
+		"both":                 {corev1.ResourceRequirements{Requests: gpus("2"), Limits: gpus("2")}, 3, 6},
+		"no pods":              {corev1.ResourceRequirements{Requests: gpus("2")}, 0, 0},
+		"as many as there are": {corev1.ResourceRequirements{Limits: gpus("8")}, math.MaxInt32, 8 * math.MaxInt32},
+	} {
+		t.Run(name, func(t *testing.T) {
+			template := corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: contract.PyTorchContainerName, Resources: test.resources}}}}
+			for _, k := range kinds() {
+				j, err := newJob(k, ofKind(t, k, template, test.count), nil)
+				require.NoError(t, err)
+				assert.Equal(t, test.gpus, j.charge[contract.ResourceTopologyCard], k.gvk)
+				assert.True(t, j.charge["memory"] >= 0 && j.charge["memory"] <= mostCharged, k.gvk)
+			}
+		})
+	}
+}
+
+// ofKind is a job of a kind with one template.
+func ofKind(t *testing.T, k kind, template corev1.PodTemplateSpec, count int32) *unstructured.Unstructured {
+	t.Helper()
+	batch := object("job", func(j *batchv1.Job) { j.Spec.Template, j.Spec.Parallelism = template, ptr.To(count) })
+	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(batch)
+	require.NoError(t, err)
+	u := &unstructured.Unstructured{Object: raw}
+	if k.resource == "jobs" {
+		return u
+	}
+	spec, _, err := unstructured.NestedMap(raw, "spec", "template")
+	require.NoError(t, err)
+	replicas := map[string]any{"Worker": map[string]any{"replicas": int64(count), "template": spec}}
+	field := map[string]string{contract.PyTorchJobResource: "pytorchReplicaSpecs", contract.MPIJobResource: "mpiReplicaSpecs"}[k.resource]
+	u.Object["spec"] = map[string]any{field: replicas}
+	if k.gvk.Version == contract.MPIAlphaVersion {
+		u.Object["spec"] = map[string]any{"replicas": int64(count), "template": spec}
+	}
+	u.SetGroupVersionKind(k.gvk)
+	return u
+}

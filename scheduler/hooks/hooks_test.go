@@ -34,7 +34,8 @@ func TestVersion(t *testing.T) {
 	require.NotNil(t, required)
 	require.Equal(t, Kubernetes, string(required[1]),
 		"k8s.io/kubernetes has another version than package hooks was written for: read again what it wraps "+
-			"(Scheduler.FailureHandler, Scheduler.NextPod, frameworkImpl.RunPreFilterPlugins), then set the constant")
+			"(Scheduler.FailureHandler, Scheduler.NextPod, frameworkImpl.RunPreFilterPlugins), and whether the queue still loses pods "+
+			"(TestFailedPodIsTriedAgain without KeepFailed), then set the constant")
 }
 
 // stock is kube-scheduler in a cluster without nodes.

@@ -6,10 +6,12 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
@@ -91,6 +93,29 @@ func (b *Bar) over(members []member, tree *quota.Tree) string {
 		}
 	}
 	return ""
+}
+
+// heldBack is why a gang does not start whatever room there is, "" when nothing keeps it: the
+// bar, or members of several leaves, of which no one has room for all.
+func heldBack(b *Bar, members []member, found census, tree *quota.Tree) string {
+	if why := b.over(members, tree); why != "" || tree == nil {
+		return why
+	}
+	leaves := map[string]bool{}
+	for i := range members {
+		if m := &members[i]; !m.left() && !m.succeeded() && !found.isLate(m) {
+			leaves[leafOf(m.pod, tree)] = true
+		}
+	}
+	if len(leaves) <= 1 || found.running >= found.present {
+		return ""
+	}
+	var names []string
+	for _, leaf := range slices.Sorted(maps.Keys(leaves)) {
+		names = append(names, cmp.Or(leaf, "none"))
+	}
+	return fmt.Sprintf("pods of one gang belong to different quota leaves (%s), and a gang is charged to one: give all of them the same label %s",
+		strings.Join(names, ", "), contract.QuotaLabel)
 }
 
 // SetQuotaTree takes in a quota tree; nil removes all. Of several the oldest is in force.

@@ -245,7 +245,7 @@ func (c *Cache) Heads() map[string]bool {
 	heads := map[string]bool{}
 	for _, r := range c.view.Reservations() {
 		if !r.Evicts {
-			heads[r.Gang.ID] = true
+			heads[keyOf(r.Gang.ID)] = true
 		}
 	}
 	return heads
@@ -257,7 +257,7 @@ func (c *Cache) Pending() []string {
 	defer c.mu.Unlock()
 	var keys []string
 	for key := range c.gangs {
-		if found := c.census(key); found.running < found.present && found.lacks(key) == "" && c.bar.over(c.members(key), c.tree) == "" {
+		if found := c.census(key); found.running < found.present && found.lacks(key) == "" && heldBack(c.bar, current(c.members(key)), found, c.tree) == "" {
 			keys = append(keys, key)
 		}
 	}

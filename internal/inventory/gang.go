@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
@@ -197,7 +198,27 @@ func launches(p *corev1.Pod) bool {
 	return false
 }
 
+// current leaves out what an earlier run of a job of the same name has left behind: bound pods
+// that are being deleted, of another controller than those that are not, or of none, which
+// nobody makes anew. They hold what they have, and are no members of what comes after them.
+func current(members []member) []member {
+	owners := map[types.UID]bool{}
+	for i := range members {
+		if m := &members[i]; m.pod.DeletionTimestamp == nil && !m.left() {
+			owners[ownerOf(m.pod)] = true
+		}
+	}
+	if len(owners) == 0 {
+		return members
+	}
+	return slices.DeleteFunc(slices.Clone(members), func(m member) bool {
+		owner := ownerOf(m.pod)
+		return m.pod.DeletionTimestamp != nil && m.pod.Spec.NodeName != "" && (owner == "" || !owners[owner])
+	})
+}
+
 func count(members []member, podGroup *unstructured.Unstructured) (census, []Problem) {
+	members = current(members)
 	var c census
 	withCards := 0
 	for i := range members {
@@ -286,6 +307,7 @@ func gang(members []member, podGroup *unstructured.Unstructured, tree *quota.Tre
 	if len(members) == 0 {
 		return placement.Gang{}, nil
 	}
+	members = current(members)
 	c, problems := count(members, podGroup)
 	pods := make([]*corev1.Pod, len(members))
 	for i, m := range members {
@@ -362,12 +384,20 @@ func plannedFor(pods []*corev1.Pod) (planned []placement.Planned, problems []Pro
 	return planned, nil
 }
 
-// gangID is "namespace/name" of the pod's gang, or of the pod on its own.
+// gangID is the ID of a pod's gang in the planner, or of the pod on its own ([placement.OfPod]).
 func gangID(p *corev1.Pod) string {
 	if key, ok := GangKey(p); ok {
 		return key
 	}
-	return p.Namespace + "/" + p.Name
+	return p.Namespace + placement.OfPod + p.Name
+}
+
+// keyOf returns the key of a gang ([PlanKey]) by its ID in the planner.
+func keyOf(id string) string {
+	if strings.Contains(id, placement.OfPod) {
+		return "pod/" + placement.NameOf(id)
+	}
+	return id
 }
 
 // declaredMembers reads how many members a gang says it needs: from its PodGroup,

@@ -449,3 +449,52 @@ func TestAffinity(t *testing.T) {
 	assert.Equal(t, "app=job", g.Roles[0].Apart)
 	assert.Equal(t, [][]placement.Requirement{{{Key: "zone", Operator: "In", Values: []string{"a"}}}}, g.Roles[0].Affinity)
 }
+
+// What an earlier run of a job has left behind is no member of the next one; a member that is
+// being deleted of the same job is, as long as it holds its place.
+func TestGangLeavesOutAnEarlierRun(t *testing.T) {
+	for name, test := range map[string]struct {
+		before, after string // controllers, "" for none
+		alone         bool   // nobody else is there
+		running       int
+	}{
+		"of the same job":      {before: "a", after: "a", running: 1},
+		"of the job before it": {before: "a", after: "b"},
+		"of no controller":     {},
+		"and nobody is new":    {before: "a", alone: true, running: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pods, now := gangOf(4), metav1.Now()
+			for i, p := range pods {
+				if owner := types.UID(test.after); owner != "" {
+					ownedBy(owner)(p)
+				}
+				if i == 0 {
+					onNode("a")(p)
+					p.DeletionTimestamp, p.OwnerReferences = &now, nil
+					if owner := types.UID(test.before); owner != "" {
+						ownedBy(owner)(p)
+					}
+				}
+			}
+			if test.alone {
+				pods = pods[:1]
+			}
+			c := newCache(t, "a")
+			for _, p := range pods {
+				c.SetPod(p)
+			}
+			state, ok := c.Gang("ns/job")
+			require.True(t, ok)
+			assert.Len(t, state.Gang.Running, test.running)
+			assert.Equal(t, test.running, state.Running)
+			if !test.alone {
+				assert.Equal(t, test.running == 0, state.Lacks != "", state.Lacks)
+				assert.Equal(t, state.Lacks, c.Standing("ns/job", "").Lacks)
+				assert.Equal(t, state.Lacks, c.Scene().Standing("ns/job").Lacks)
+			}
+			pod, _ := c.view.Pod(string(pods[0].UID))
+			assert.Equal(t, "a", pod.Node, "it holds what it has")
+		})
+	}
+}

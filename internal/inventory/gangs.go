@@ -67,7 +67,7 @@ func (c *Cache) Standing(key string, uid types.UID) Standing {
 	found := c.census(key)
 	state, known := c.gangs[key][uid]
 	standing := found.standing(key)
-	standing.Lacks = cmp.Or(c.bar.over(c.members(key), c.tree), standing.Lacks)
+	standing.Lacks = cmp.Or(heldBack(c.bar, current(c.members(key)), found, c.tree), standing.Lacks)
 	standing.Known = known
 	standing.Late = known && found.isLate(&state.member)
 	return standing
@@ -214,7 +214,7 @@ func (c *Cache) gang(key string) (GangState, bool) {
 		return GangState{}, false
 	}
 	state := stateOf(members, c.podGroups[key], c.tree, c.cardsOf)
-	state.hold(c.bar.over(members, c.tree))
+	state.hold(heldBack(c.bar, current(members), c.census(key), c.tree))
 	return state, true
 }
 

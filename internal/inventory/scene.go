@@ -65,7 +65,8 @@ func (s *Scene) Gang(key string) (state GangState, ok bool) {
 		return GangState{}, false
 	}
 	state = stateOf(members, s.podGroups[key], s.tree, s.cardsOf)
-	state.hold(s.bar.over(members, s.tree))
+	found, _ := count(members, s.podGroups[key])
+	state.hold(heldBack(s.bar, current(members), found, s.tree))
 	return state, true
 }
 
@@ -73,7 +74,7 @@ func (s *Scene) Gang(key string) (state GangState, ok bool) {
 func (s *Scene) Standing(key string) Standing {
 	found, _ := count(s.gangs[key], s.podGroups[key])
 	standing := found.standing(key)
-	standing.Lacks = cmp.Or(s.bar.over(s.gangs[key], s.tree), standing.Lacks)
+	standing.Lacks = cmp.Or(heldBack(s.bar, current(s.gangs[key]), found, s.tree), standing.Lacks)
 	return standing
 }
 
@@ -125,11 +126,12 @@ func (s *Scene) cardsOf(node string) *gpu.Table {
 
 // stateOf describes the gang that the members make; it sorts them.
 func stateOf(members []member, podGroup *unstructured.Unstructured, tree *quota.Tree, cards func(node string) *gpu.Table) GangState {
+	members = current(members)
 	slices.SortFunc(members, func(a, b member) int { return strings.Compare(a.pod.Name, b.pod.Name) })
 	state := GangState{PodGroup: podGroup, Pods: make(map[string]*corev1.Pod, len(members))}
 	state.Gang, state.Problems = gang(members, podGroup, tree, cards)
 	found, _ := count(members, podGroup)
-	state.Missing, state.Lacks = found.missing(), found.lacks(state.Gang.ID)
+	state.Missing, state.Lacks = found.missing(), found.lacks(placement.NameOf(state.Gang.ID))
 	state.Running = found.running
 	pods := make([]*corev1.Pod, len(members))
 	for i, m := range members {

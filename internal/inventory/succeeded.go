@@ -57,9 +57,13 @@ func (c *Cache) RemoveSucceeded(pod *metav1.PartialObjectMetadata) Change {
 // done returns the members of a gang that have succeeded. Those of another job of the
 // same name, which is being cleaned up, are none.
 func (c *Cache) done(key string) []member {
-	owners := map[types.UID]bool{}
+	var known []member
 	for _, state := range c.gangs[key] {
-		owners[ownerOf(state.member.pod)] = true
+		known = append(known, state.member)
+	}
+	owners := map[types.UID]bool{}
+	for _, m := range current(known) {
+		owners[ownerOf(m.pod)] = true
 	}
 	var list []member
 	for uid, known := range c.succeeded[key] {

@@ -6,7 +6,11 @@
 // Terraform types; the same view and gang give the same result on every machine.
 package placement
 
-import "github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+import (
+	"strings"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+)
 
 // Mode is how a node offers its cards (label ack.node.gpu.schedule) and how a
 // role asks for them.
@@ -156,9 +160,16 @@ type Domain struct {
 	Required bool
 }
 
+// OfPod stands in the ID of a pod on its own between its namespace and its name, which may be
+// that of a gang as well.
+const OfPod = "/pod/"
+
+// NameOf returns "namespace/name" of a gang, or of a pod on its own, by its ID.
+func NameOf(id string) string { return strings.Replace(id, OfPod, "/", 1) }
+
 // Gang is a set of members that run all together or not at all.
 type Gang struct {
-	// ID is "namespace/name".
+	// ID is "namespace/name", or that of a pod on its own ([OfPod]).
 	ID string
 	// Roles are sorted by name, so that every adapter describes a gang alike.
 	Roles []Role

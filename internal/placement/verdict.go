@@ -134,5 +134,5 @@ func (v Verdict) HeldText() string {
 	if v.HeldBy == "" {
 		return ""
 	}
-	return fmt.Sprintf(" Held back by the reservation of gang %s.", v.HeldBy)
+	return fmt.Sprintf(" Held back by the reservation of gang %s.", NameOf(v.HeldBy))
 }

@@ -223,7 +223,7 @@ func (a *Answer) plan(scene *inventory.Scene, g placement.Gang) {
 // describe says what the gang is and asks for, before anything is planned.
 func describe(state inventory.GangState, key string) Answer {
 	g := state.Gang
-	a := Answer{Gang: g.ID, Pod: strings.Count(key, "/") == 2, Needed: g.Minimum, Running: state.Running, Missing: state.Missing, Priority: g.Priority}
+	a := Answer{Gang: placement.NameOf(g.ID), Pod: strings.Count(key, "/") == 2, Needed: g.Minimum, Running: state.Running, Missing: state.Missing, Priority: g.Priority}
 	a.Needed = cmp.Or(a.Needed, members(g))
 	a.Spare = max(members(g)-max(a.Running, a.Needed), 0)
 	for _, role := range g.Roles {

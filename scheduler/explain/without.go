@@ -45,7 +45,7 @@ func Without(scene *inventory.Scene, nodes []string) ([]Loss, error) {
 		}
 		if state, ok := scene.Gang(key); ok {
 			slices.Sort(loss.Pods)
-			loss.Gang = state.Gang.ID
+			loss.Gang = placement.NameOf(state.Gang.ID)
 			states[loss.Gang] = state
 			losses = append(losses, loss)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 )
 
@@ -35,7 +36,7 @@ func (s *Snapshot) Live(own func(labels map[string]string) bool) ledger.Live {
 		live.Pods = append(live.Pods, pod)
 	}
 	for _, gang := range s.waiting {
-		waiting := ledger.Waiting{Gang: gang.Gang}
+		waiting := ledger.Waiting{Gang: gang.Gang, Name: placement.NameOf(gang.Gang.ID)}
 		for _, object := range gang.Pods {
 			if job := object.Labels[contract.JobNameLabel]; job != "" {
 				waiting.Job = object.Namespace + "/" + job

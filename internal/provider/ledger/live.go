@@ -41,6 +41,8 @@ type Waiting struct {
 	placement.Gang
 	// Job is the ID of its training job, "" for none.
 	Job string
+	// Name is "namespace/name" of the gang, or of a pod on its own.
+	Name string
 }
 
 // fate is what a walk makes of a job that exists.

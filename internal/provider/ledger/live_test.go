@@ -56,7 +56,7 @@ func (c cluster) waits(gang string, members int, priority int32) cluster {
 	for i := range members {
 		role.Members = append(role.Members, fmt.Sprintf("worker-%d", i))
 	}
-	c.waiting = append(slices.Clone(c.waiting), ledger.Waiting{Gang: placement.Gang{
+	c.waiting = append(slices.Clone(c.waiting), ledger.Waiting{Name: gang, Gang: placement.Gang{
 		ID: gang, Roles: []placement.Role{role}, Priority: priority, Preemptible: true,
 	}})
 	return c

@@ -124,7 +124,7 @@ func (l *Ledger) evictedIn(view *placement.View, waiting []Waiting) map[string][
 			return v.Leaving || l.jobs[v.Gang] != nil || l.fates[v.Gang] == leaves
 		})
 		if len(victims) > 0 {
-			found[g.ID] = victims
+			found[w.Name] = victims
 		}
 	}
 	for _, f := range slices.Backward(undo) {

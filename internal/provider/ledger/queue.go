@@ -120,7 +120,7 @@ func (l *Ledger) together(g placement.Gang, waiting []Waiting) bool {
 func (q *queue) String() string {
 	var names []string
 	for _, w := range q.started {
-		names = append(names, w.ID)
+		names = append(names, w.Name)
 	}
 	return join(names)
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 )
 
@@ -107,7 +108,7 @@ func (p *Plugin) setNominated(ctx context.Context, pod *corev1.Pod, node string)
 
 // evict marks and deletes one victim.
 func (p *Plugin) evict(ctx context.Context, claimant inventory.GangState, victim *corev1.Pod) error {
-	name := "gang " + claimant.Gang.ID
+	name := "gang " + placement.NameOf(claimant.Gang.ID)
 	status := victim.Status.DeepCopy()
 	apipod.UpdatePodCondition(status, &corev1.PodCondition{
 		Type:    corev1.DisruptionTarget,

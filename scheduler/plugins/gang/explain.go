@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
 // patience is how long a gang may be incomplete before its pods say so: pods of a
@@ -173,7 +174,7 @@ func (p *Plugin) tellApart(d inventory.Decision) {
 		return
 	}
 	text := fmt.Sprintf("members of gang %s are on more nodes than they need otherwise, because several of them ask for the host port %s, "+
-		"which only one pod of a node can have. Give them ports of their own, or leave out hostNetwork", d.Gang.ID, strings.Join(d.Ports, ", "))
+		"which only one pod of a node can have. Give them ports of their own, or leave out hostNetwork", placement.NameOf(d.Gang.ID), strings.Join(d.Ports, ", "))
 	p.mu.Lock()
 	g, ok := p.gangs[d.Key]
 	fresh := ok && g.reportOnce(text)

@@ -65,7 +65,7 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*seat, 
 	}
 	if why := d.Result.Verdict.NotAsPlanned; why != "" {
 		p.handle.EventRecorder().Eventf(regarding(d.GangState), nil, corev1.EventTypeWarning, notAsPlanned, "Scheduling",
-			"gang %s is not placed where it was planned: %s", d.Gang.ID, why)
+			"gang %s is not placed where it was planned: %s", placement.NameOf(d.Gang.ID), why)
 	}
 	r := p.open(key, pod, d.Seats, order)
 	p.tellApart(d)
@@ -172,7 +172,7 @@ func (p *Plugin) waitText(d inventory.Decision) string {
 	case d.Result.Reservation != nil:
 		return p.claimText(d)
 	case len(d.Result.Placement.Assignments) == 0:
-		return fmt.Sprintf("gang %s runs with %s; there is no room for more.%s", d.Gang.ID, inventory.Members(d.Running), d.Result.Verdict.HeldText())
+		return fmt.Sprintf("gang %s runs with %s; there is no room for more.%s", placement.NameOf(d.Gang.ID), inventory.Members(d.Running), d.Result.Verdict.HeldText())
 	}
 	return ""
 }

@@ -149,17 +149,18 @@ resource "gpuplan_training_job" "vgg16_regular" {
 }
 
 locals {
-  jobs = { for job in [gpuplan_training_job.vgg16, gpuplan_training_job.mnist, gpuplan_training_job.vgg16_regular] : job.id => job }
+  # Keys that are known at all times: `terraform import` knows no id of what is not in the state.
+  jobs = { vgg16 = gpuplan_training_job.vgg16, mnist = gpuplan_training_job.mnist, vgg16_regular = gpuplan_training_job.vgg16_regular }
 }
 
 # How the jobs run, looked up after they were created.
 data "gpuplan_training_job" "all" {
   for_each   = local.jobs
-  id         = each.key
+  id         = each.value.id
   depends_on = [gpuplan_training_job.vgg16, gpuplan_training_job.mnist, gpuplan_training_job.vgg16_regular]
 }
 
 output "placement" {
   description = "Where every job runs, and whether that is as planned."
-  value       = { for id, job in local.jobs : id => { nodes = data.gpuplan_training_job.all[id].placement, as_planned = job.placement_as_planned } }
+  value       = { for key, job in local.jobs : job.id => { nodes = data.gpuplan_training_job.all[key].placement, as_planned = job.placement_as_planned } }
 }

@@ -103,12 +103,16 @@ func (s Spec) ArenaConfigMap(uid types.UID) (*unstructured.Unstructured, error) 
 	if err != nil {
 		return nil, fmt.Errorf("render arena's ConfigMap of job %s: %w", s.ID(), err)
 	}
+	labels := map[string]string{contract.ArenaCreatedByLabel: "arena", contract.ManagedByLabel: contract.ManagedByValue}
+	if s.Owner != "" {
+		labels[contract.OwnerLabel] = s.Owner
+	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&corev1.ConfigMap{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: s.Namespace,
 			Name:      s.ArenaName(),
-			Labels:    map[string]string{contract.ArenaCreatedByLabel: "arena", contract.ManagedByLabel: contract.ManagedByValue},
+			Labels:    labels,
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: s.GVK().GroupVersion().String(), Kind: k.kind, Name: s.Name, UID: uid,
 			}},

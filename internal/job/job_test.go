@@ -196,7 +196,14 @@ func TestPodsOfAJobThatDeclaresNoPort(t *testing.T) {
 func TestArenaConfigMap(t *testing.T) {
 	cm, err := vgg16().ArenaConfigMap("uid-1")
 	require.NoError(t, err)
+	assert.NotContains(t, cm.GetLabels(), contract.OwnerLabel)
 	golden(t, "vgg16.arena.yaml", cm.Object)
+
+	owned := vgg16()
+	owned.Owner = "me"
+	cm, err = owned.ArenaConfigMap("uid-1")
+	require.NoError(t, err)
+	assert.Equal(t, "me", cm.GetLabels()[contract.OwnerLabel])
 }
 
 func TestCheck(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 
 // Access says how to find the API server. The first of these that is there is
 // taken: Content, Path, the files of the environment variable KUBECONFIG, the
-// pod's own service account, ~/.kube/config.
+// file ~/.kube/config, the pod's own service account: client-go's and kubectl's order.
 type Access struct {
 	// Path is the path of a kubeconfig file.
 	Path string
@@ -26,6 +26,9 @@ type Access struct {
 	// Context is the name of the kubeconfig's context, "" for its current one.
 	Context string
 }
+
+// ErrNoSource: nothing says how to find the API server.
+var ErrNoSource = errors.New("no kubeconfig")
 
 // ConfigFrom returns the connection that access describes. It makes no request.
 func ConfigFrom(access Access) (*rest.Config, error) {
@@ -68,12 +71,13 @@ func (a Access) load() (raw *clientcmdapi.Config, origin string, err error) {
 	if env := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); env != "" {
 		return loadFiles(filepath.SplitList(env))
 	}
-	if os.Getenv("KUBERNETES_SERVICE_HOST") != "" {
+	raw, origin, err = loadFiles([]string{clientcmd.RecommendedHomeFile})
+	missing := errors.Is(err, fs.ErrNotExist)
+	if os.Getenv("KUBERNETES_SERVICE_HOST") != "" && (missing || err == nil && clientcmdapi.IsConfigEmpty(raw)) {
 		return nil, "", nil
 	}
-	raw, origin, err = loadFiles([]string{clientcmd.RecommendedHomeFile})
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, "", fmt.Errorf("no kubeconfig: none was given, KUBECONFIG is not set, and %s does not exist", clientcmd.RecommendedHomeFile)
+	if missing {
+		return nil, "", fmt.Errorf("%w: none was given, KUBECONFIG is not set, and %s does not exist", ErrNoSource, clientcmd.RecommendedHomeFile)
 	}
 	return raw, origin, err
 }

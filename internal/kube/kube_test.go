@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
@@ -214,4 +216,35 @@ func TestConfigFromWithoutAnySource(t *testing.T) {
 	t.Setenv("KUBECONFIG", writeFile(t, "")+"-missing")
 	_, err := kube.ConfigFrom(kube.Access{})
 	assert.ErrorContains(t, err, "environment variable KUBECONFIG")
+}
+
+// In a pod the file in the home folder goes before the pod's own account, as client-go has it.
+func TestConfigFromInAPod(t *testing.T) {
+	home := clientcmd.RecommendedHomeFile
+	t.Cleanup(func() { clientcmd.RecommendedHomeFile = home })
+	t.Setenv("KUBECONFIG", "")
+	t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+	t.Setenv("KUBERNETES_SERVICE_PORT", "443")
+
+	clientcmd.RecommendedHomeFile = writeFile(t, kubeconfig("https://home.example:6443"))
+	cfg, err := kube.ConfigFrom(kube.Access{})
+	require.NoError(t, err)
+	assert.Equal(t, "https://home.example:6443", cfg.Host)
+
+	for name, file := range map[string]string{"no file": filepath.Join(t.TempDir(), "none"), "an empty file": writeFile(t, "")} {
+		clientcmd.RecommendedHomeFile = file
+		_, err = kube.ConfigFrom(kube.Access{})
+		assert.ErrorContains(t, err, "read the pod's service account", name)
+		assert.NotErrorIs(t, err, kube.ErrNoSource, name)
+	}
+
+	clientcmd.RecommendedHomeFile = writeFile(t, "[1, 2]")
+	_, err = kube.ConfigFrom(kube.Access{})
+	assert.ErrorContains(t, err, "cannot be read")
+	assert.NotErrorIs(t, err, kube.ErrNoSource, "a file that cannot be read is none that is missing")
+
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	clientcmd.RecommendedHomeFile = filepath.Join(t.TempDir(), "none")
+	_, err = kube.ConfigFrom(kube.Access{})
+	assert.ErrorIs(t, err, kube.ErrNoSource)
 }

@@ -69,7 +69,7 @@ func (p *gpuplan) Schema(_ context.Context, _ provider.SchemaRequest, resp *prov
 			session.SecurityToken: optional("Security token of temporary credentials. Environment: `ALIBABA_CLOUD_SECURITY_TOKEN`.", true),
 			session.Endpoint: optional("URL of the Container Service API, for private networks and local platforms; without it the region's public endpoint. "+
 				"Environment: `GPUPLAN_CS_ENDPOINT`.", false),
-			session.Kubeconfig:        optional("Path of the kubeconfig of the cluster. Environment: `KUBECONFIG`; else `~/.kube/config`.", false),
+			session.Kubeconfig:        optional("Path of the kubeconfig of the cluster. Environment: `KUBECONFIG`; else `~/.kube/config`; else, in a pod, its service account.", false),
 			session.KubeconfigContent: optional("Content of a kubeconfig; used instead of `kubeconfig`.", true),
 			session.KubeContext:       optional("Context of the kubeconfig; without it the current one. Environment: `GPUPLAN_KUBE_CONTEXT`.", false),
 			session.PlacementCheck: schema.StringAttribute{

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -105,12 +104,12 @@ func (o *observer) use(now time.Time, whole hardware.Reading) error {
 	return nil
 }
 
-// logChanges logs cards whose health has changed.
+// logChanges logs cards of which the state or the reason has changed; since when is not worth a line.
 func (o *observer) logChanges() {
 	for i, verdict := range o.verdicts {
 		card := o.whole.Machine.Cards[i]
 		before, known := o.logged[hardware.ID(card)]
-		if o.logged[hardware.ID(card)] = verdict; reflect.DeepEqual(before, verdict) || !known && verdict.State == health.Healthy {
+		if o.logged[hardware.ID(card)] = verdict; before.State == verdict.State && before.Reason() == verdict.Reason() || !known && verdict.State == health.Healthy {
 			continue
 		}
 		level := slog.LevelWarn

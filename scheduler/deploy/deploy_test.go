@@ -175,6 +175,8 @@ var granted = map[string][]string{
 		"scheduling.sigs.k8s.io/elasticquotatrees: list",
 		"scheduling.x-k8s.io/podgroups: list",
 		"scheduling.x-k8s.io/queueunits: list",
+		"apps/deployments gpuplan-scheduler: get",
+		"coordination.k8s.io/leases gpuplan-scheduler: get",
 		"/gpuplan/*: get",
 	},
 	"ClusterRole gpuplan-metrics": {"/metrics: get"},

@@ -27,9 +27,20 @@ type Around struct {
 	volumes map[string]*corev1.PersistentVolume
 	devices map[string]*resourcev1.ResourceClaim
 	jobs    []heldJob
-	// noScheduler is when our scheduler was found not to run, zero when it does or that is unknown.
-	noScheduler time.Time
+	// scheduler is whether ours was found to run.
+	scheduler presence
+	// read is when all this was looked at.
+	read time.Time
 }
+
+// presence is what is known of a program.
+type presence int
+
+const (
+	present   presence = iota // it runs, or nobody has looked
+	absent                    // it does not run
+	forbidden                 // the user may not look
+)
 
 // heldJob is a job that has no pods, because it is suspended.
 type heldJob struct {
@@ -41,7 +52,7 @@ type heldJob struct {
 // ReadAround lists what there is around the gangs of a namespace, "" for all. What may not
 // be listed counts as unknown.
 func ReadAround(ctx context.Context, client *kube.Client, namespace string) (Around, error) {
-	var a Around
+	a := Around{read: time.Now()}
 	all := metav1.ListOptions{}
 	claims, err := client.Typed.CoreV1().PersistentVolumeClaims(namespace).List(ctx, all)
 	if readable(&err) {
@@ -68,8 +79,11 @@ func ReadAround(ctx context.Context, client *kube.Client, namespace string) (Aro
 	if err != nil {
 		return a, err
 	}
-	if known && !alive {
-		a.noScheduler = time.Now()
+	switch {
+	case !known:
+		a.scheduler = forbidden
+	case !alive:
+		a.scheduler = absent
 	}
 	a.jobs, err = heldJobs(ctx, client, namespace)
 	return a, err

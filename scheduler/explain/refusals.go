@@ -25,8 +25,13 @@ func (a Around) refusals(state inventory.GangState) []string {
 		if pod.Spec.SchedulerName != contract.SchedulerName {
 			all = append(all, fmt.Sprintf("its pods name the scheduler %s, which decides by rules of its own", pod.Spec.SchedulerName))
 		}
-		if a.unseen(pod) {
+		switch {
+		case !unseen(pod):
+		case a.scheduler == absent:
 			all = append(all, fmt.Sprintf("no scheduler named %s runs in the cluster, and none has looked at its pods", contract.SchedulerName))
+		case a.scheduler == forbidden && a.read.Sub(pod.CreationTimestamp.Time) > noticed:
+			all = append(all, fmt.Sprintf("no scheduler has looked at its pods, and whether %[1]s runs could not be looked at: you may not get deployment and lease %[1]s in namespace %[2]s",
+				contract.SchedulerName, contract.SystemNamespace))
 		}
 		for _, gate := range pod.Spec.SchedulingGates {
 			all = append(all, fmt.Sprintf("pod %s has the scheduling gate %s", pod.Name, gate.Name))
@@ -37,14 +42,13 @@ func (a Around) refusals(state inventory.GangState) []string {
 	return sorted(all)
 }
 
-// noticed is how long a scheduler may take to say something of a pod. One that runs outside of
-// the cluster, and does without a Lease, is known by that alone.
+// noticed is how long a scheduler that runs may take to say something of a pod.
 const noticed = 15 * time.Second
 
-// unseen reports whether a pod has been there for long, and nobody has looked at it or would.
-func (a Around) unseen(pod *corev1.Pod) bool {
+// unseen reports whether a pod is our scheduler's, and none has said anything of it.
+func unseen(pod *corev1.Pod) bool {
 	looked := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
-	return pod.Spec.SchedulerName == contract.SchedulerName && !looked && a.noScheduler.Sub(pod.CreationTimestamp.Time) > noticed
+	return pod.Spec.SchedulerName == contract.SchedulerName && !looked
 }
 
 // claimsOf lists the names of the volume claims that a pod mounts.

@@ -79,8 +79,10 @@ func TestHeadlineKnowsWhatRefuses(t *testing.T) {
 		"claim to be":  {uses(corev1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: &device}), Around{devices: map[string]*resourcev1.ResourceClaim{}}, Refused, "has not been made"},
 		"its filter":   {saying("0 of 1 members fit: … 1 node refused by NodeVolumeLimits: node(s) exceed max volume count."), Around{}, Refused, "the scheduler says: 0 of 1 members fit: … 1 node refused by NodeVolumeLimits"},
 		"its holds":    {saying("0 of 1 members fit. Held back by the reservation of gang ns/big."), Around{}, Refused, "Held back"},
-		"no scheduler": {func(*corev1.Pod) {}, Around{noScheduler: time.Unix(60, 0)}, Refused, "no scheduler named gpuplan-scheduler runs in the cluster"},
-		"just created": {func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Unix(50, 0)) }, Around{noScheduler: time.Unix(60, 0)}, Fits, "fits"},
+		"no scheduler": {func(*corev1.Pod) {}, Around{scheduler: absent}, Refused, "no scheduler named gpuplan-scheduler runs in the cluster"},
+		"may not look": {func(*corev1.Pod) {}, Around{scheduler: forbidden, read: time.Unix(60, 0)}, Refused, "you may not get deployment and lease gpuplan-scheduler in namespace gpuplan-system"},
+		"just created": {func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Unix(50, 0)) }, Around{scheduler: forbidden, read: time.Unix(60, 0)}, Fits, "fits"},
+		"new, nobody":  {func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Unix(50, 0)) }, Around{scheduler: absent, read: time.Unix(60, 0)}, Refused, "no scheduler named gpuplan-scheduler runs in the cluster"},
 		"gate, no room": {func(p *corev1.Pod) {
 			p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "queue"}}
 			p.Spec.Containers[0].Resources.Requests[contract.ResourceTopologyCard] = resource.MustParse("9")

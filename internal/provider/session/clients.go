@@ -1,10 +1,10 @@
 package session
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -52,7 +52,7 @@ func (s Settings) newKube() (*kube.Client, error) {
 		return nil, err
 	}
 	config, err := kube.ConfigFrom(kube.Access{Path: s.Kubeconfig, Content: s.KubeconfigContent, Context: s.KubeContext})
-	if err != nil && s.Kubeconfig == "" && s.KubeconfigContent == "" && os.Getenv("KUBECONFIG") == "" {
+	if errors.Is(err, kube.ErrNoSource) {
 		return nil, fmt.Errorf("%w: set kubeconfig or kubeconfig_content in the provider block, or the environment variable KUBECONFIG", ErrNotConfigured)
 	}
 	if err != nil {

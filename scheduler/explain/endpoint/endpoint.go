@@ -168,11 +168,8 @@ func (s Source) why(scene *inventory.Scene, r *http.Request) (answer, error) {
 		return answer{}, fmt.Errorf("gang, job or pod %s/%s that asks for cards: %w", namespace, name, errUnknown)
 	}
 	return answer{list, map[string]form{"text": text(func(w io.Writer) error {
-		var errs []error
-		for _, a := range list {
-			errs = append(errs, a.WriteText(w, time.Now()))
-		}
-		return errors.Join(errs...)
+		now := time.Now()
+		return explain.WriteAll(w, list, func(a explain.Answer, w io.Writer) error { return a.WriteText(w, now) })
 	})}}, nil
 }
 

@@ -121,15 +121,16 @@ func find(scene *inventory.Scene, around explain.Around, namespace, name string)
 }
 
 func (a *asker) why(scene *inventory.Scene, around explain.Around, namespace string, args []string) error {
-	return a.each(scene, around, namespace, args[0], func(answer explain.Answer) error { return answer.WriteText(a.out, time.Now()) })
+	now := time.Now()
+	return a.each(scene, around, namespace, args[0], func(answer explain.Answer, w io.Writer) error { return answer.WriteText(w, now) })
 }
 
 func (a *asker) fits(scene *inventory.Scene, around explain.Around, namespace string, args []string) error {
-	return a.each(scene, around, namespace, args[0], func(answer explain.Answer) error { return answer.WriteFixes(a.out) })
+	return a.each(scene, around, namespace, args[0], explain.Answer.WriteFixes)
 }
 
 // each writes all answers to a name.
-func (a *asker) each(scene *inventory.Scene, around explain.Around, namespace, name string, write func(explain.Answer) error) error {
+func (a *asker) each(scene *inventory.Scene, around explain.Around, namespace, name string, write func(explain.Answer, io.Writer) error) error {
 	answers, err := find(scene, around, namespace, name)
 	if err != nil {
 		return err
@@ -137,15 +138,7 @@ func (a *asker) each(scene *inventory.Scene, around explain.Around, namespace, n
 	if a.output == "json" {
 		return a.json(answers)
 	}
-	for i, answer := range answers {
-		if i > 0 {
-			fmt.Fprintln(a.out)
-		}
-		if err := write(answer); err != nil {
-			return err
-		}
-	}
-	return nil
+	return explain.WriteAll(a.out, answers, write)
 }
 
 func (a *asker) gangs(scene *inventory.Scene, around explain.Around, namespace string, _ []string) error {

@@ -1,0 +1,108 @@
+package docs_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// What the programs show to people and other programs, as it is written in their code.
+var (
+	metricName     = regexp.MustCompile(`"(gpuplan_[a-z_]+)"`)
+	annotationName = regexp.MustCompile(`= "((?:\w+\.)?gpuplan\.dev/[\w-]+)"`)
+	variableName   = regexp.MustCompile(`"(GPUPLAN_[A-Z_]+)"`)
+	metricRest     = regexp.MustCompile(`(?:gauge|counter)\("([a-z_]+)"`) // behind a subsystem
+	eventReason    = regexp.MustCompile(`EventType(?:Normal|Warning), ("?\w+"?)`)
+	reasonConst    = regexp.MustCompile(`\b(\w*[rR]eason\w*|event\w+|\w+)\s+= "([A-Z][a-zA-Z]+)"`)
+)
+
+// spoken finds what a folder's code shows: names that stand as they are, and the reasons of
+// events, which may be constants of the same package.
+func spoken(code map[string]string) map[string][]string {
+	found := map[string][]string{}
+	for dir, text := range code {
+		var names []string
+		patterns := []*regexp.Regexp{variableName}
+		if dir == "internal/contract" {
+			patterns = append(patterns, annotationName)
+		}
+		if strings.HasPrefix(dir, "scheduler") || strings.HasPrefix(dir, "nodeagent") {
+			patterns = append(patterns, metricName)
+		}
+		for _, pattern := range patterns {
+			for _, m := range pattern.FindAllStringSubmatch(text, -1) {
+				if !strings.Contains(text, `Subsystem: "`+m[1]+`"`) {
+					names = append(names, m[1])
+					continue
+				}
+				for _, rest := range metricRest.FindAllStringSubmatch(text, -1) {
+					names = append(names, m[1]+"_"+rest[1])
+				}
+			}
+		}
+		constants := map[string]string{}
+		for _, m := range reasonConst.FindAllStringSubmatch(text, -1) {
+			constants[m[1]] = m[2]
+			if strings.HasPrefix(m[1], "ReasonInvalid") || m[1] == "ReasonCountsDisagree" {
+				names = append(names, m[2])
+			}
+		}
+		for _, m := range eventReason.FindAllStringSubmatch(text, -1) {
+			if literal := strings.Trim(m[1], `"`); literal != m[1] {
+				names = append(names, literal)
+			} else if constants[m[1]] != "" {
+				names = append(names, constants[m[1]])
+			}
+		}
+		found[dir] = names
+	}
+	return found
+}
+
+// Every metric, annotation, environment variable and reason of an event is in the documentation.
+func TestWhatProgramsShowIsDocumented(t *testing.T) {
+	r := read(t)
+	code := map[string]string{}
+	var docs strings.Builder
+	for _, path := range r.files {
+		markdown := strings.HasPrefix(path, "docs/") && filepath.Ext(path) == ".md" || path == "README.md" || path == "CONTRIBUTING.md"
+		source := filepath.Ext(path) == ".go" && !strings.HasSuffix(path, "_test.go")
+		if !markdown && !source {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(root, path))
+		require.NoError(t, err)
+		if markdown {
+			docs.Write(text)
+		} else {
+			code[filepath.ToSlash(filepath.Dir(path))] += string(text)
+		}
+	}
+	pages, count := docs.String(), 0
+	for dir, names := range spoken(code) {
+		for _, name := range names {
+			count++
+			known := strings.HasPrefix(name, "GPUPLAN_TEST_") || regexp.MustCompile(`\b`+regexp.QuoteMeta(name)+`\b`).MatchString(pages)
+			assert.True(t, known, "%s of %s is not documented", name, dir)
+		}
+	}
+	assert.Greater(t, count, 40)
+}
+
+// What is shown is found, whether it stands as it is or as a constant.
+func TestSpokenIsFound(t *testing.T) {
+	assert.Equal(t, map[string][]string{
+		"scheduler/a":       {"gpuplan_lost", "GangLost", "Found"},
+		"internal/contract": {"gpuplan.dev/lost", "local.gpuplan.dev/lost"},
+		"nodeagent":         {"GPUPLAN_LOST"},
+	}, spoken(map[string]string{
+		"scheduler/a":       "const eventFound = \"Found\"\nName: \"gpuplan_lost\"\nr.Eventf(p, nil, corev1.EventTypeNormal, \"GangLost\", x)\nr.Event(p, corev1.EventTypeWarning, eventFound, x)\nr.Event(p, corev1.EventTypeWarning, reason, x)",
+		"internal/contract": "A = \"gpuplan.dev/lost\"\n\tB = \"local.gpuplan.dev/lost\"",
+		"nodeagent":         "os.Getenv(\"GPUPLAN_LOST\")",
+	}))
+}

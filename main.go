@@ -25,15 +25,15 @@ func main() {
 	quiet()
 	debug.SetGCPercent(collectAt)
 	var options []tf6server.ServeOpt
-	destroys := false
+	var started server.Command
 	if *attach {
 		options = append(options, tf6server.WithManagedDebug())
 	} else {
-		destroys = command.Destroys()
+		started = server.Command{Destroys: command.Destroys(), AppliesPlan: command.AppliesPlan()}
 		go endWithTerraform(os.Getppid())
 	}
 	err := tf6server.Serve("registry.terraform.io/gpuplan/gpuplan", func() tfprotov6.ProviderServer {
-		return server.New(provider.New(version)(), destroys)
+		return server.New(provider.New(version)(), started)
 	}, options...)
 	if err != nil {
 		log.Fatal(err)

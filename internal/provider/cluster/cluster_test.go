@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -161,4 +162,41 @@ func TestBrokenTree(t *testing.T) {
 	limits, err := look().Quota()
 	require.NoError(t, err)
 	assert.NotNil(t, limits)
+}
+
+// A node that has only just joined counts as ready, whatever of it is still on its way; one
+// that has been there for long does not, and what people ask for holds for both.
+func TestNodesThatHaveJustJoined(t *testing.T) {
+	const drained = "drained"
+	for name, test := range map[string]struct {
+		age  time.Duration
+		left []string
+	}{
+		"just joined":     {3 * time.Second, []string{drained}},
+		"minutes ago":     {4 * time.Minute, []string{drained}},
+		"out of order":    {6 * time.Minute, []string{drained, corev1.TaintNodeNotReady, corev1.TaintNodeNetworkUnavailable, "node.cloudprovider.kubernetes.io/uninitialized"}},
+		"for a long time": {1000 * time.Hour, []string{drained, corev1.TaintNodeNotReady, corev1.TaintNodeNetworkUnavailable, "node.cloudprovider.kubernetes.io/uninitialized"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := kubetest.Start(t)
+			n := node("n1", "x")
+			n.CreationTimestamp = metav1.NewTime(time.Now().Add(-test.age))
+			for _, key := range []string{drained, corev1.TaintNodeNotReady, corev1.TaintNodeNetworkUnavailable, "node.cloudprovider.kubernetes.io/uninitialized"} {
+				n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule})
+			}
+			put(t, server, n)
+			client, err := kube.New(server.Config())
+			require.NoError(t, err)
+			c := cluster.New(client, func() bool { return false })
+			snapshot, err := c.Snapshot(t.Context())
+			require.NoError(t, err)
+			hardware := snapshot.Hardware([]string{"n1"})
+			require.Len(t, hardware, 1)
+			var keys []string
+			for _, taint := range hardware[0].Taints {
+				keys = append(keys, taint.Key)
+			}
+			assert.ElementsMatch(t, test.left, keys)
+		})
+	}
 }

@@ -2,6 +2,9 @@ package cluster
 
 import (
 	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
@@ -24,8 +27,31 @@ type Snapshot struct {
 	broken error
 }
 
+// joining is how long after its creation a node may have the taints of one that is not
+// ready yet without being out of order.
+const joining = 5 * time.Minute
+
+// taintUninitialized is the taint of a node that the cloud's controller has not looked at.
+const taintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
+
+// joins are the taints of a node until it has joined. Its kubelet, the cloud's controller and
+// the network take them away by themselves.
+var joins = []string{corev1.TaintNodeNotReady, corev1.TaintNodeNetworkUnavailable, taintUninitialized}
+
+// settle takes the nodes that have only just joined for what they are about to be: nothing
+// that waits for one of them has to wait for another.
+func settle(nodes []corev1.Node, now time.Time) {
+	for i := range nodes {
+		n := &nodes[i]
+		if now.Sub(n.CreationTimestamp.Time) < joining {
+			n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return slices.Contains(joins, t.Key) })
+		}
+	}
+}
+
 func newSnapshot(objects inventory.Objects) *Snapshot {
 	s := &Snapshot{Objects: objects}
+	settle(s.Nodes, time.Now())
 	cache, err := s.Cache()
 	scene := cache.Scene()
 	s.view, s.broken = scene.View, err

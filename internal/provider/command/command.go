@@ -49,6 +49,37 @@ func destroys(args []string, env func(string) string) bool {
 	return on
 }
 
+// AppliesPlan reports whether the command applies a plan that was saved, so that another
+// command has shown what the plan says. Where the parent's arguments cannot be read, it is false.
+func AppliesPlan() bool {
+	return appliesPlan(arguments(os.Getppid()), os.Getenv)
+}
+
+// valued are the options of apply whose value may be an argument of its own.
+var valued = []string{
+	"backup", "exclude", "exclude-file", "invoke", "lock-timeout", "parallelism", "replace", "state", "state-out", "target", "target-file", "var", "var-file",
+}
+
+// appliesPlan decides by the arguments, those of the environment included: what is left of
+// the options is the file of the plan.
+func appliesPlan(args []string, env func(string) string) bool {
+	at := slices.IndexFunc(args[min(1, len(args)):], func(arg string) bool { return !strings.HasPrefix(arg, "-") }) + 2
+	if at < 2 || args[at-1] != "apply" {
+		return false
+	}
+	rest := slices.Concat(strings.Fields(env("TF_CLI_ARGS_apply")), strings.Fields(env("TF_CLI_ARGS")), args[at:])
+	for i := 0; i < len(rest); i++ {
+		name := strings.TrimLeft(rest[i], "-")
+		switch {
+		case name == rest[i]:
+			return true
+		case slices.Contains(valued, name):
+			i++
+		}
+	}
+	return false
+}
+
 // arguments are those of a running process, the program first; nil where they cannot be read.
 func arguments(pid int) []string {
 	if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil {

@@ -1,11 +1,12 @@
 // Package server is the provider as Terraform talks to it: the plugin framework's
 // server, and around it what holds for every resource alike and the framework leaves
-// out. Numbers that cannot be what the schema wants are refused in plain words, and a
-// plan check never stands in the way of a destroy.
+// out. Numbers that cannot be what the schema wants are refused in plain words, a
+// plan check never stands in the way of a destroy, and what a plan has said is not said again.
 package server
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/hashicorp/terraform-plugin-framework/attr"
@@ -18,12 +19,17 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 )
 
-// New returns the server of a provider. destroys tells that the command which started
-// the provider plans to destroy everything.
-func New(p provider.Provider, destroys bool) tfprotov6.ProviderServer {
+// Command is what the server knows of the command that started the provider.
+type Command struct {
+	// Destroys tells that it plans to destroy everything, AppliesPlan that it applies a saved plan.
+	Destroys, AppliesPlan bool
+}
+
+// New returns the server of a provider.
+func New(p provider.Provider, command Command) tfprotov6.ProviderServer {
 	return &server{
 		ProviderServer: providerserver.NewProtocol6(p)(),
-		destroys:       destroys,
+		command:        command,
 		claims:         claims{objects: map[string]bool{}},
 		schemas:        sync.OnceValue(func() map[string]typed { return schemasOf(context.Background(), p) }),
 	}
@@ -31,9 +37,9 @@ func New(p provider.Provider, destroys bool) tfprotov6.ProviderServer {
 
 type server struct {
 	tfprotov6.ProviderServer
-	destroys bool
-	schemas  func() map[string]typed
-	claims   claims
+	command Command
+	schemas func() map[string]typed
+	claims  claims
 }
 
 // typed is the part of a schema that says which type stands at a path.
@@ -94,18 +100,22 @@ func (s *server) ConfigureProvider(ctx context.Context, req *tfprotov6.Configure
 
 // PlanResourceChange refuses a second resource for one object, and lets every plan pass
 // that only precedes a destroy. Terraform refreshes before a destroy by a plan of everything in the configuration, also of what
-// was never created, and stops when that fails; what is planned then is thrown away.
+// was never created, and stops when that fails; what is planned then is thrown away. An apply
+// of a saved plan plans once more, and says nothing that the plan has said.
 func (s *server) PlanResourceChange(ctx context.Context, req *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
 	resp, err := s.ProviderServer.PlanResourceChange(ctx, req)
 	if err != nil {
 		return nil, err
+	}
+	if s.command.AppliesPlan {
+		resp.Diagnostics = slices.DeleteFunc(resp.Diagnostics, func(d *tfprotov6.Diagnostic) bool { return d.Severity != tfprotov6.DiagnosticSeverityError })
 	}
 	if !failed(resp.Diagnostics) {
 		if second := s.claimed(ctx, req, resp); second != nil {
 			resp.Diagnostics = append(resp.Diagnostics, second)
 		}
 	}
-	if !s.destroys || !failed(resp.Diagnostics) || isNull(req.ProposedNewState) {
+	if !s.command.Destroys || !failed(resp.Diagnostics) || isNull(req.ProposedNewState) {
 		return resp, nil
 	}
 	for _, d := range resp.Diagnostics {

@@ -2,7 +2,6 @@ package trainingjob
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
@@ -33,11 +32,17 @@ func (r *trainingJob) begin(ctx context.Context, client *kube.Client, m model, o
 		return nil, false, operatorMissing(ctx, client, spec.Framework)
 	case err != nil:
 		return nil, false, err
-	case !r.session.Mine(live.GetLabels()[contract.OwnerLabel]):
-		return nil, false, r.foreign(live)
+	}
+	if live != nil {
+		if err := r.refuseForeign(live, spec.Framework); err != nil {
+			return nil, false, err
+		}
 	}
 	if !r.session.Ledger.Take(object(spec)) {
 		return nil, false, session.Taken(object(spec))
+	}
+	if err := r.clearName(ctx, client, spec); err != nil {
+		return nil, false, err
 	}
 	if live != nil {
 		if live, err = goOn(ctx, client, live, spec, ranFor(ctx, of, live).Equal(m.Triggers)); err != nil {
@@ -80,10 +85,3 @@ func goOn(ctx context.Context, client *kube.Client, live *unstructured.Unstructu
 
 // object is the ledger's name of a job's object.
 func object(spec job.Spec) string { return "job " + spec.ID() }
-
-// foreign says that a job is not this configuration's.
-func (r *trainingJob) foreign(live *unstructured.Unstructured) error {
-	id := live.GetNamespace() + "/" + live.GetName()
-	return fmt.Errorf("there is a %s %s already, and %s: choose another name, delete it, or take it over with `terraform import gpuplan_training_job.NAME %s`",
-		live.GetKind(), id, r.session.Whose(live.GetLabels()[contract.OwnerLabel]), id)
-}

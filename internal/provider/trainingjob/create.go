@@ -12,7 +12,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
-	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -30,7 +29,7 @@ const (
 )
 
 // Create submits the job and waits as wait_for says. A job that was submitted is in
-// the state even when the wait fails, so that it can be destroyed.
+// the state whatever becomes of the wait.
 func (r *trainingJob) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
 	r.session.Ledger.StartApplying()
 	var m model
@@ -86,31 +85,7 @@ func (r *trainingJob) Create(ctx context.Context, req resource.CreateRequest, re
 		resp.Diagnostics.AddWarning("Job was there already", fmt.Sprintf(
 			"Job %s of this configuration exists, and is what it should be, so it goes on; it was not run again.", spec.ID()))
 	}
-	_, refreshDiags := r.refresh(ctx, &m, obj)
-	resp.Diagnostics.Append(refreshDiags...)
-	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
-	if err := tellArena(ctx, client, spec, obj.GetUID()); err != nil {
-		resp.Diagnostics.AddError("Job was created, but arena does not know it", session.Sentence(err))
-		return
-	}
-	obj, err = r.wait(ctx, client, spec, m.WaitFor.ValueString())
-	if kube.IsNotFound(err) && spec.TTLSecondsAfterFinished != nil {
-		m.Status = types.StringValue(phaseCleanedUp)
-		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
-		return
-	}
-	if err != nil {
-		resp.Diagnostics.AddError("Job was created, but is not "+orDefault(m.WaitFor.ValueString(), waitRunning), session.Sentence(err))
-	}
-	if obj != nil {
-		// The time for the wait may be over; what the job came to is looked up all the same.
-		why, refreshDiags := r.refresh(context.WithoutCancel(ctx), &m, obj)
-		resp.Diagnostics.Append(refreshDiags...)
-		if len(stale) == 0 {
-			resp.Diagnostics.Append(m.elsewhere(why)...)
-		}
-		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
-	}
+	r.follow(ctx, client, &m, spec, obj, len(stale) == 0, resp)
 }
 
 // operatorMissing says what a cluster lacks that does not serve the framework's kind.

@@ -228,7 +228,7 @@ func TestJobsOnALiveCluster(t *testing.T) {
 	refused := live(true, true, "")
 	refused.ExpectError = acctest.Saying("Job default/waits does not fit: 12 of 20 members fit")
 	waits := live(true, true, "off")
-	waits.ExpectError = acctest.Saying("the scheduler says: 12 of 20 members fit")
+	waits.ConfigStateChecks = []statecheck.StateCheck{value(waiting, "status", knownvalue.StringExact("Created"))}
 
 	// A node is added and filled in one apply.
 	grown := live(true, true, "")
@@ -243,6 +243,6 @@ func TestJobsOnALiveCluster(t *testing.T) {
 
 	resource.UnitTest(t, resource.TestCase{
 		ProtoV6ProviderFactories: acctest.Providers(),
-		Steps:                    []resource.TestStep{live(false, false, ""), run, again, refused, waits, grown},
+		Steps:                    []resource.TestStep{live(false, false, ""), run, again, refused, waits, live(true, false, ""), grown},
 	})
 }

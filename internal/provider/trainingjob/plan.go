@@ -45,6 +45,10 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		plan.PoolNames = poolNames(pools)
 	}
 	if req.State.Raw.IsNull() {
+		// What somebody else's job of that name holds stays taken for all others.
+		if resp.Diagnostics.Append(r.checkName(ctx, plan)...); resp.Diagnostics.HasError() {
+			return
+		}
 		resp.Diagnostics.Append(r.place(ctx, &plan, config, pools)...)
 		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
 		resp.Diagnostics.Append(r.preflight(ctx, plan, config)...)
@@ -61,6 +65,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	if resp.Diagnostics.HasError() {
 		return
 	}
+	r.session.Ledger.Own(object(old))
 	resumed := old.Suspend && !wanted.Suspend
 	replace, _ := job.Diff(old, wanted)
 	// What a pool offers is unknown when anything of the pool is. Its name rarely changes then; all else that is

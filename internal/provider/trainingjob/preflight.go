@@ -79,7 +79,7 @@ func (r *trainingJob) preflight(ctx context.Context, m, config model) (diags dia
 	if err != nil {
 		return nil
 	}
-	for _, f := range append(versionFindings(spec, forArena), r.schedulerFindings(ctx, spec)...) {
+	for _, f := range slices.Concat(versionFindings(spec, forArena), r.schedulerFindings(ctx, spec), r.podFindings(ctx, spec)) {
 		diags.Append(session.Preflight(f, level))
 	}
 	for _, f := range preflight.Job(ctx, client, spec, int(m.PlannedNodeCount.ValueInt64()), unknownClaim) {

@@ -82,6 +82,13 @@ func (f *refusalFollower) pod() {
 	f.created, f.last = true, ""
 }
 
+// refused reports whether the operator has tried to create a pod and no pod was created.
+func (f *refusalFollower) refused() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.limit != nil && !f.created
+}
+
 func (f *refusalFollower) reason() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

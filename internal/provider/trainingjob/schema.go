@@ -53,9 +53,11 @@ func (r *trainingJob) Schema(ctx context.Context, _ resource.SchemaRequest, resp
 			NestedObject: schema.NestedAttributeObject{Attributes: roleAttributes()},
 		},
 		"wait_for": schema.StringAttribute{
-			MarkdownDescription: "What create waits for: `running` (default), when every replica runs; `succeeded`; or `none`.",
-			Optional:            true,
-			Validators:          []validator.String{stringvalidator.OneOf(waitRunning, waitSucceeded, waitNone)},
+			MarkdownDescription: "What create waits for: `running` (default), when every replica runs; `succeeded`; or `none`. " +
+				"A job that fails, that is deleted meanwhile or of which no pod can be created is an error. A wait that is interrupted or takes longer than `timeouts.create` is a warning: " +
+				"an error would make Terraform delete the job with the next apply, which goes on instead. What must not start before the job has come so far is held back by a postcondition of the job, such as `self.status == \"Succeeded\"`.",
+			Optional:   true,
+			Validators: []validator.String{stringvalidator.OneOf(waitRunning, waitSucceeded, waitNone)},
 		},
 		"triggers": schema.MapAttribute{
 			MarkdownDescription: "Any values; a change of one deletes the job and runs it again.",
@@ -181,7 +183,7 @@ func placementAttributes() map[string]schema.Attribute {
 			Optional: true, WriteOnly: true, ElementType: types.StringType,
 		},
 		"require_immediate": schema.BoolAttribute{
-			MarkdownDescription: "Fails the plan, instead of warning, when the job would have to wait: for another job of this configuration, or for quota that is in use. Default `false`.",
+			MarkdownDescription: "Fails the plan, instead of warning, when the job would have to wait: for another job of this configuration, or for quota that is in use. Of a job that nothing runs of when `timeouts.create` is over, it fails the apply, and the next one creates the job anew. Default `false`.",
 			Optional:            true,
 		},
 		"allow_preemption": schema.BoolAttribute{

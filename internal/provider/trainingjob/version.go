@@ -11,19 +11,23 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 )
 
-// find returns a job's object in whichever version has it. The error is that of
-// [kube.Client.Get].
-func find(ctx context.Context, client *kube.Client, framework job.Framework, namespace, name string) (*unstructured.Unstructured, error) {
-	var err error
+// find returns a job's object in whichever version has it; one that describes no pods in
+// any as it is. The error is that of [kube.Client.Get].
+func find(ctx context.Context, client *kube.Client, framework job.Framework, namespace, name string) (found *unstructured.Unstructured, err error) {
 	for _, kind := range framework.Kinds() {
-		var obj *unstructured.Unstructured
-		obj, err = client.Get(ctx, kind, namespace, name)
-		if notServed(err) || err == nil && !job.Whole(obj) {
+		obj, err := client.Get(ctx, kind, namespace, name)
+		switch {
+		case notServed(err):
 			continue
+		case err != nil || job.Whole(obj):
+			return obj, err
 		}
-		return obj, err
+		found = obj
 	}
-	return nil, err
+	if found == nil {
+		return nil, kube.ErrNotServed
+	}
+	return found, nil
 }
 
 // inVersion returns the job in the version of its kind in which it is to be created. The

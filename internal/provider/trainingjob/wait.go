@@ -2,6 +2,7 @@ package trainingjob
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -54,6 +55,9 @@ func (r *trainingJob) wait(ctx context.Context, client *kube.Client, spec job.Sp
 	if err == nil {
 		return obj, nil
 	}
+	if errors.Is(err, context.DeadlineExceeded) && refusals.refused() {
+		err = fmt.Errorf("%w; %w", err, errRefused)
+	}
 	reasons := []said{{"the job's operator says", refusals.reason()}, {"the scheduler says", pods.reason()}, {"the job queue says", unit.standing()}}
 	if pods.ignored() {
 		reasons = append(reasons, said{"no scheduler has looked at its pods, which ask for " + spec.SchedulerName, "is that one installed, and does it run?"})
@@ -75,6 +79,9 @@ func because(err error, reasons []said) error {
 	return err
 }
 
+// errFailed tells that the job has ended without success.
+var errFailed = errors.New("the job has failed")
+
 // reached is the condition of the wait.
 func reached(obj *unstructured.Unstructured, goal string) (done bool, status string, err error) {
 	s, err := job.StatusOf(obj)
@@ -84,7 +91,7 @@ func reached(obj *unstructured.Unstructured, goal string) (done bool, status str
 	status = fmt.Sprintf("%s, %d of %d replicas run", s.Phase, s.Active, s.Wanted)
 	switch {
 	case s.Phase == job.Failed:
-		return false, status, fmt.Errorf("the job has failed: %s", s.Message)
+		return false, status, fmt.Errorf("%w: %s", errFailed, s.Message)
 	case s.Phase == job.Succeeded:
 		return true, status, nil
 	case goal == waitRunning:

@@ -1,0 +1,92 @@
+package trainingjob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// follow waits for a job that was created, and keeps the state up to date. From the job's
+// creation on an error makes Terraform delete it with the next apply and run another, so only
+// what says that the job itself is lost is one.
+func (r *trainingJob) follow(ctx context.Context, client *kube.Client, m *model, spec job.Spec, obj *unstructured.Unstructured, asPlanned bool, resp *resource.CreateResponse) {
+	alive := context.WithoutCancel(ctx) // an apply that is interrupted still writes down what it has
+	save := func(obj *unstructured.Unstructured) (why string) {
+		why, diags := r.refresh(alive, m, obj)
+		resp.Diagnostics.Append(harmless(diags)...)
+		m.settle()
+		resp.Diagnostics.Append(resp.State.Set(alive, m)...)
+		return why
+	}
+	save(obj)
+	if err := tellArena(alive, client, spec, obj.GetUID()); err != nil {
+		resp.Diagnostics.AddAttributeWarning(path.Root("arena_compatible"), "Job was created, but arena does not know it", session.Sentence(err)+
+			" The job goes on. To tell arena of it, apply arena_compatible = false, and then true again.")
+	}
+	last, err := r.wait(ctx, client, spec, m.WaitFor.ValueString())
+	if kube.IsNotFound(err) && spec.TTLSecondsAfterFinished != nil {
+		m.Status = types.StringValue(phaseCleanedUp)
+		resp.Diagnostics.Append(resp.State.Set(alive, m)...)
+		return
+	}
+	if last != nil {
+		// The time for the wait may be over; what the job came to is looked up all the same.
+		if why := save(last); asPlanned {
+			resp.Diagnostics.Append(m.elsewhere(why)...)
+		}
+	}
+	if err != nil {
+		resp.Diagnostics.Append(m.unreached(ctx, last, err))
+	}
+}
+
+// unreached says of a job that exists why it has not come as far as it was to. That nobody
+// waited long enough, or could look, is no fault of the job, which goes on.
+func (m model) unreached(ctx context.Context, last *unstructured.Unstructured, err error) diag.Diagnostic {
+	summary := "Job was created, but is not " + orDefault(m.WaitFor.ValueString(), waitRunning)
+	lost := errors.Is(err, errFailed) || errors.Is(err, errRefused) || kube.IsNotFound(err)
+	late := m.RequireImmediate.ValueBool() && errors.Is(ctx.Err(), context.DeadlineExceeded) && idle(last)
+	if lost || late {
+		return diag.NewErrorDiagnostic(summary, session.Sentence(err))
+	}
+	return diag.NewWarningDiagnostic(summary, fmt.Sprintf(
+		"%s The wait is over, and the job goes on as it is: it is in the state, and the next plan shows how it stands. What depends on it was not held back; a postcondition on its status does that.",
+		session.Sentence(err)))
+}
+
+// idle reports whether none of a job's replicas was seen to run.
+func idle(obj *unstructured.Unstructured) bool {
+	if obj == nil {
+		return true
+	}
+	status, err := job.StatusOf(obj)
+	return err == nil && status.Active+status.Done == 0
+}
+
+// harmless makes warnings of errors about a job that nothing is wrong with.
+func harmless(diags diag.Diagnostics) (warnings diag.Diagnostics) {
+	for _, d := range diags {
+		warnings.AddWarning(d.Summary(), d.Detail())
+	}
+	return warnings
+}
+
+// settle gives a value to what could not be looked up.
+func (m *model) settle() {
+	if m.Status.IsUnknown() {
+		m.Status = types.StringValue(string(job.Pending))
+	}
+	if m.PlacementAsPlanned.IsUnknown() {
+		m.PlacementAsPlanned = types.BoolNull()
+	}
+}

@@ -1,0 +1,131 @@
+package trainingjob
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/preflight"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// checkName refuses a job whose name another one has in the cluster, of either framework,
+// that this configuration did not create: an apply would refuse it.
+func (r *trainingJob) checkName(ctx context.Context, m model) (diags diag.Diagnostics) {
+	spec := job.Spec{Namespace: m.Namespace.ValueString(), Name: m.Name.ValueString(), Framework: job.Framework(m.Framework.ValueString())}
+	if m.ID.IsUnknown() || r.session.Ledger.Owns(object(spec)) {
+		return nil
+	}
+	client := r.asked(ctx, session.CheckError) // the name is no question of placement
+	if client == nil {
+		return nil
+	}
+	for _, framework := range job.Frameworks() {
+		live, err := find(ctx, client, framework, spec.Namespace, spec.Name)
+		if err != nil || live.GetDeletionTimestamp() != nil {
+			continue // an apply waits for the end of what is being deleted
+		}
+		if err := r.refuseForeign(live, spec.Framework); err != nil {
+			diags.AddAttributeError(path.Root("name"), "Job exists already", session.Sentence(err))
+		}
+	}
+	return diags
+}
+
+// refuseForeign says that a live job is not this configuration's and has the name of one of a framework
+// that is to be created, nil when it is this configuration's.
+func (r *trainingJob) refuseForeign(live *unstructured.Unstructured, framework job.Framework) error {
+	stamp := live.GetLabels()[contract.OwnerLabel]
+	if r.session.Mine(stamp) {
+		return nil
+	}
+	id, clash, first := live.GetNamespace()+"/"+live.GetName(), "", ""
+	if framework != "" && live.GetKind() != framework.GVK().Kind {
+		clash = ", whose pods could not be told from this job's"
+	}
+	if stamp != "" {
+		first = ", once that configuration has given it up"
+	}
+	return fmt.Errorf("%s %s exists already%s, and %s: choose another name, delete it, or take it over with `terraform import gpuplan_training_job.NAME %s`%s",
+		live.GetKind(), id, clash, r.session.Whose(stamp), id, first)
+}
+
+// clearName removes what this configuration has left of a job of that name and another
+// framework, and refuses the name where such a job is somebody else's.
+func (r *trainingJob) clearName(ctx context.Context, client *kube.Client, spec job.Spec) error {
+	for _, framework := range job.Frameworks() {
+		if framework == spec.Framework {
+			continue
+		}
+		live, err := find(ctx, client, framework, spec.Namespace, spec.Name)
+		if err == nil {
+			live, err = client.GetSettled(ctx, live.GroupVersionKind(), spec.Namespace, spec.Name, nil)
+		}
+		if absent(err) || apierrors.IsForbidden(err) {
+			continue // who may not look at a kind has nothing of it
+		}
+		if err == nil {
+			err = r.refuseForeign(live, spec.Framework)
+		}
+		var left job.Spec
+		if err == nil {
+			left, err = job.Parse(live)
+		}
+		if err == nil {
+			err = remove(ctx, client, left)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// podFindings names a pod of somebody else that has the name of one of the job's: the
+// operator could not create that.
+func (r *trainingJob) podFindings(ctx context.Context, spec job.Spec) []preflight.Finding {
+	snapshot, err := r.session.Snapshot(ctx)
+	if err != nil || r.session.Ledger.Owns(object(spec)) {
+		return nil
+	}
+	obj, err := spec.Render()
+	if err != nil {
+		return nil // said elsewhere
+	}
+	pods, err := job.Pods(obj)
+	if err != nil {
+		return nil
+	}
+	names := map[string]bool{}
+	for _, pod := range pods {
+		names[pod.Name] = true
+	}
+	own := podLabels(spec).AsSelector()
+	for i := range snapshot.Pods {
+		pod := &snapshot.Pods[i]
+		if pod.Namespace != spec.Namespace || !names[pod.Name] || pod.DeletionTimestamp != nil || own.Matches(labels.Set(pod.Labels)) || r.session.Mine(pod.Labels[contract.OwnerLabel]) {
+			continue
+		}
+		return []preflight.Finding{{Attribute: "name", Summary: "Pod exists already", Detail: fmt.Sprintf(
+			"Job %s needs a pod %s, and there is one of that name that is not the job's%s: choose another name, or delete what the pod belongs to.",
+			spec.ID(), pod.Name, ownedBy(pod))}}
+	}
+	return nil
+}
+
+// ownedBy says to what a pod belongs, "" for nothing.
+func ownedBy(pod *corev1.Pod) string {
+	if len(pod.OwnerReferences) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" but of the %s %s", pod.OwnerReferences[0].Kind, pod.OwnerReferences[0].Name)
+}

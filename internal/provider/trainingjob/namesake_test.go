@@ -1,0 +1,145 @@
+package trainingjob_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+)
+
+// oneJob is a configuration of the owner "b" with a job j on a pool of 8 GPUs, and more.
+func oneJob(framework, body, more string) string {
+	return acctest.Owner("b") + fmt.Sprintf(`
+resource "gpuplan_node_pool" "v100" {
+  name          = "v100"
+  instance_type = "ecs.gn6v-c10g1.20xlarge"
+  size          = 1
+  mode          = "topology"
+  vswitch_ids   = ["vsw-1"]
+}
+resource "gpuplan_training_job" "j" {
+  name      = "j"
+  framework = %q
+  image     = "train:1"
+  wait_for  = "none"
+  roles     = { worker = { replicas = 4, cards = 1 } }
+  pools     = [gpuplan_node_pool.v100.capacity]
+  %s
+}
+%s`, framework, body, more)
+}
+
+// liveJob is a job of the cluster with the stamp of an owner, "" for none.
+func liveJob(t *testing.T, framework job.Framework, owner string) *unstructured.Unstructured {
+	t.Helper()
+	obj, err := job.Spec{
+		Namespace: "default", Name: "j", Framework: framework, Mode: job.Topology, Owner: owner,
+		Roles: map[string]job.Role{"worker": {Replicas: 1, Image: "train:1", Cards: 1}},
+	}.Render()
+	require.NoError(t, err)
+	return obj
+}
+
+// A name that somebody else's job or pod has is refused at plan, as an apply would, and
+// however little the plan is to check.
+func TestNamesOfOthersAreRefusedAtPlan(t *testing.T) {
+	const importIt = "take it over with `terraform import gpuplan_training_job.NAME default/j`"
+	foreign := `it belongs to the configuration with the owner "a" (this one is "b")`
+	bare := liveJob(t, job.MPI, "a")
+	bare.Object["spec"] = map[string]any{}
+	leaving := liveJob(t, job.PyTorch, "a")
+	leaving.SetDeletionTimestamp(new(metav1.Now()))
+	leaving.SetFinalizers([]string{"foregroundDeletion"})
+	pod := func(owner string, labels map[string]string) *unstructured.Unstructured {
+		obj := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "Pod", "spec": map[string]any{"containers": []any{map[string]any{"name": "c"}}},
+		}}
+		obj.SetNamespace("default")
+		obj.SetName("j-worker-3")
+		obj.SetLabels(labels)
+		if owner != "" {
+			obj.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "kubeflow.org/v1", Kind: owner, Name: "j", UID: "1"}})
+		}
+		return obj
+	}
+	for name, test := range map[string]struct {
+		framework, body string
+		live            *unstructured.Unstructured
+		says            []string // nothing: the plan passes
+	}{
+		"another owner":              {"pytorch", "", liveJob(t, job.PyTorch, "a"), []string{"PyTorchJob default/j exists already", foreign, importIt}},
+		"no owner":                   {"pytorch", "", liveJob(t, job.PyTorch, ""), []string{"PyTorchJob default/j exists already", "it carries no stamp", importIt}},
+		"another kind":               {"pytorch", "", liveJob(t, job.MPI, "a"), []string{"MPIJob default/j exists already", "whose pods could not be told from this job's", foreign, importIt}},
+		"of an unknown shape":        {"pytorch", "", bare, []string{"MPIJob default/j exists already", foreign}},
+		"another kind, MPI":          {"mpi", "", liveJob(t, job.PyTorch, ""), []string{"PyTorchJob default/j exists already", "whose pods could not be told from this job's"}},
+		"whatever is checked":        {"pytorch", `placement_check = "off"`, liveJob(t, job.PyTorch, "a"), []string{foreign}},
+		"a job that is suspended":    {"pytorch", "suspend = true", liveJob(t, job.PyTorch, "a"), []string{foreign}},
+		"this configuration":         {"pytorch", "", liveJob(t, job.PyTorch, "b"), nil},
+		"of another kind":            {"pytorch", "", liveJob(t, job.MPI, "b"), nil},
+		"one that is being deleted":  {"pytorch", "", leaving, nil},
+		"nothing":                    {"pytorch", "", nil, nil},
+		"a pod by itself":            {"pytorch", "", pod("", nil), []string{"there is one of that name that is not the job's: choose"}},
+		"a pod of an unknown kind":   {"pytorch", "", pod("TFJob", nil), []string{"needs a pod j-worker-3", "but of the TFJob j"}},
+		"a pod that nobody asks for": {"pytorch", `placement_check = "off"`, pod("TFJob", nil), nil},
+		"a pod that the job had": {"pytorch", "", pod("PyTorchJob", map[string]string{
+			contract.JobNameLabel: "j", contract.JobOperatorNameLabel: job.PyTorch.Operator(),
+		}), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := acctest.StartCloud(t)
+			serveJobs(cloud)
+			if test.live != nil {
+				cloud.API.Put(test.live)
+			}
+			terraform := acctest.StartCLI(t)
+			terraform.Write(t, oneJob(test.framework, test.body, ""))
+			output, err := terraform.Run("plan")
+			if test.says == nil {
+				require.NoError(t, err, output)
+				return
+			}
+			require.Error(t, err, output)
+			for _, says := range test.says {
+				assert.Contains(t, acctest.Unwrapped(output), says)
+			}
+		})
+	}
+}
+
+// A job of the state is replaced by one of the other kind, and what an apply of the other
+// kind has left goes; what is imported is this configuration's, whatever its stamp.
+func TestNamesOfThisConfiguration(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	serveJobs(cloud)
+	cloud.API.Put(liveJob(t, job.MPI, "b"))
+	there := func(framework job.Framework) bool {
+		_, err := cloud.Kube.Get(t.Context(), framework.GVK(), "default", "j")
+		return err == nil
+	}
+	terraform := acctest.StartCLI(t)
+	terraform.Write(t, oneJob("pytorch", "", ""))
+	terraform.Must(t, "apply", "-auto-approve")
+	assert.True(t, there(job.PyTorch))
+	assert.False(t, there(job.MPI), "what was left of the other kind")
+
+	terraform.Write(t, oneJob("mpi", "", ""))
+	terraform.Must(t, "plan", "-refresh=false")
+	terraform.Must(t, "apply", "-auto-approve")
+	assert.True(t, there(job.MPI))
+	assert.False(t, there(job.PyTorch))
+
+	live, err := cloud.Kube.Get(t.Context(), job.MPI.GVK(), "default", "j")
+	require.NoError(t, err)
+	labels := live.GetLabels()
+	labels[contract.OwnerLabel] = "a"
+	live.SetLabels(labels)
+	cloud.API.Put(live)
+	terraform.Must(t, "apply", "-auto-approve", "-replace=gpuplan_training_job.j")
+}

@@ -42,3 +42,20 @@ func TestExamples(t *testing.T) {
 		})
 	}
 }
+
+// An import evaluates a configuration of which nothing else is in the state: no key may need it.
+func TestImportIntoQuickstart(t *testing.T) {
+	acctest.StartCloud(t)
+	text, err := os.ReadFile("examples/quickstart/main.tf")
+	require.NoError(t, err)
+	begin := strings.Index(string(text), "resource \"gpuplan_node_pool\" \"v100\"")
+	require.Positive(t, begin)
+	pool := string(text)[begin:]
+	pool = pool[:strings.Index(pool, "\n}\n")+3]
+	first := newCLI(t, pool+"output \"id\" {\n  value = gpuplan_node_pool.v100.id\n}\n")
+	first.Must(t, "apply", "-auto-approve")
+	id := strings.TrimSpace(first.Must(t, "output", "-raw", "id"))
+
+	output := newCLI(t, string(text)).Must(t, "import", "gpuplan_node_pool.v100", id)
+	assert.Contains(t, output, "Import successful!")
+}

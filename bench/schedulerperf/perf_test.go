@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -16,7 +15,6 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler"
-	schedulerframework "k8s.io/kubernetes/pkg/scheduler/framework"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/test/integration/framework"
 	perf "k8s.io/kubernetes/test/integration/scheduler_perf"
@@ -25,6 +23,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/hooks"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/allocate"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/gang"
@@ -128,11 +127,8 @@ func (o *own) registry() frameworkruntime.Registry {
 // attach connects the gang plugin with the scheduler as the program does. No pod
 // exists yet.
 func (o *own) attach(_ ktesting.TContext, s *scheduler.Scheduler, _ *perf.Workload, _ *v1.NodeList) error {
-	handle := s.FailureHandler
-	s.FailureHandler = func(ctx context.Context, profile schedulerframework.Framework, pod *schedulerframework.QueuedPodInfo, status *fwk.Status, nominating *fwk.NominatingInfo, start time.Time) {
-		handle(ctx, profile, pod, status, nominating, start)
-		o.gangs.Failed(pod.Pod)
-	}
+	hooks.OnFailure(s, o.gangs.Failures)
+	hooks.KeepFailed(s)
 	o.gangs.Lead()
 	return nil
 }

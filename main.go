@@ -26,14 +26,16 @@ func main() {
 	debug.SetGCPercent(collectAt)
 	var options []tf6server.ServeOpt
 	var started server.Command
+	targets := false
 	if *attach {
 		options = append(options, tf6server.WithManagedDebug())
 	} else {
+		targets = command.Targets()
 		started = server.Command{Destroys: command.Destroys(), AppliesPlan: command.AppliesPlan()}
 		go endWithTerraform(os.Getppid())
 	}
 	err := tf6server.Serve("registry.terraform.io/gpuplan/gpuplan", func() tfprotov6.ProviderServer {
-		return server.New(provider.New(version)(), started)
+		return server.New(provider.New(version, targets)(), started)
 	}, options...)
 	if err != nil {
 		log.Fatal(err)

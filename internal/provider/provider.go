@@ -28,12 +28,16 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/trainingjob"
 )
 
-// New returns a constructor of the provider of the given version.
-func New(version string) func() provider.Provider {
-	return func() provider.Provider { return &gpuplan{version: version} }
+// New returns a constructor of the provider of the given version. targets tells that Terraform
+// visits a part of the configuration only.
+func New(version string, targets bool) func() provider.Provider {
+	return func() provider.Provider { return &gpuplan{version: version, targets: targets} }
 }
 
-type gpuplan struct{ version string }
+type gpuplan struct {
+	version string
+	targets bool
+}
 
 type config struct {
 	Region            types.String `tfsdk:"region"`
@@ -97,7 +101,7 @@ func (p *gpuplan) Configure(ctx context.Context, req provider.ConfigureRequest, 
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	settings := session.Settings{UserAgent: "terraform-provider-gpuplan/" + p.version}
+	settings := session.Settings{UserAgent: "terraform-provider-gpuplan/" + p.version, Targets: p.targets}
 	for _, setting := range []struct {
 		attribute string
 		value     types.String

@@ -22,21 +22,42 @@ func Destroys() bool {
 	return destroys(arguments(os.Getppid()), os.Getenv)
 }
 
-// destroys decides by the arguments, those of the environment included.
-func destroys(args []string, env func(string) string) bool {
-	name := ""
+// Targets reports whether the command is about a part of the configuration only, by -target
+// or -exclude. Where the parent's arguments cannot be read, on Windows, only the
+// environment's count, TF_CLI_ARGS.
+func Targets() bool { return targets(arguments(os.Getppid()), os.Getenv) }
+
+func targets(args []string, env func(string) string) bool {
+	name := nameOf(args)
+	return slices.ContainsFunc(withEnvironment(args, name, env), func(arg string) bool {
+		flag, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		return strings.HasPrefix(arg, "-") && (flag == "target" || flag == "exclude" || flag == "target-file" || flag == "exclude-file")
+	})
+}
+
+// nameOf is the name of a command, "" for none.
+func nameOf(args []string) string {
 	for _, arg := range args[min(1, len(args)):] {
 		if !strings.HasPrefix(arg, "-") {
-			name = arg
-			break
+			return arg
 		}
 	}
+	return ""
+}
+
+// withEnvironment puts the arguments of the environment before those of the command; the last wins.
+func withEnvironment(args []string, name string, env func(string) string) []string {
+	return slices.Concat(strings.Fields(env("TF_CLI_ARGS")), strings.Fields(env("TF_CLI_ARGS_"+name)), args)
+}
+
+// destroys decides by the arguments, those of the environment included.
+func destroys(args []string, env func(string) string) bool {
+	name := nameOf(args)
 	if name == "destroy" {
 		return true
 	}
-	args = slices.Concat(strings.Fields(env("TF_CLI_ARGS")), strings.Fields(env("TF_CLI_ARGS_"+name)), args) // the last wins
 	on := false
-	for _, arg := range args {
+	for _, arg := range withEnvironment(args, name, env) {
 		flag, value, valued := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 		if !strings.HasPrefix(arg, "-") || flag != "destroy" {
 			continue

@@ -7,6 +7,30 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
+func TestTargets(t *testing.T) {
+	for line, want := range map[string]bool{
+		"terraform plan":                              false,
+		"terraform plan -target=a.b":                  true,
+		"terraform apply -target a.b":                 true,
+		"tofu plan -exclude=a.b":                      true,
+		"terraform plan -var target=x":                false,
+		"terraform plan -out target":                  false,
+		"TF_CLI_ARGS_plan=-target=a.b terraform plan": true,
+	} {
+		env, args := "", strings.Fields(line)
+		if strings.HasPrefix(args[0], "TF_CLI_ARGS_plan=") {
+			env, args = strings.TrimPrefix(args[0], "TF_CLI_ARGS_plan="), args[1:]
+		}
+		got := targets(args, func(name string) string {
+			if name == "TF_CLI_ARGS_plan" {
+				return env
+			}
+			return ""
+		})
+		assert.Equal(t, want, got, line)
+	}
+}
+
 func TestDestroys(t *testing.T) {
 	for line, want := range map[string]bool{
 		"terraform destroy":                              true,

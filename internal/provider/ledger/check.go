@@ -35,9 +35,15 @@ func (l *Ledger) check(changed *job, around bool) []Finding {
 		}
 		found = append(found, l.sameCards(changed)...)
 	}
+	if l.live != nil && l.decided() {
+		found = slices.Concat(found, l.outlooks(slices.DeleteFunc(l.inOrder(), func(j *job) bool { return !j.needs })))
+	}
 	found = slices.Concat(found, l.overtaken(), l.evictedMeanwhile())
 	var fresh []Finding
 	for _, f := range found {
+		if f.Kind == NeedsOthers && !l.decided() && !l.part {
+			continue // it is said once it is known whether the others leave
+		}
 		f, report := l.graded(f)
 		if key := f.id(); report && !l.reported[key] {
 			l.reported[key] = true

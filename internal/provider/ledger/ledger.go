@@ -40,6 +40,7 @@ type Ledger struct {
 	apart     map[string]bool // those of them that do not fit
 	reported  map[string]bool // findings, by what tells them apart
 	applying  bool
+	part      bool // the walk visits a part of the configuration only
 	objects   objects
 	programs  map[string]bool // whether they stay, of those that this walk has visited
 	starts    starts
@@ -289,6 +290,14 @@ func (l *Ledger) Program(name string) (installed, known bool) {
 	defer l.mu.Unlock()
 	installed, known = l.programs[name]
 	return installed, known
+}
+
+// ExpectPart records that the walk visits a part of the configuration only: what becomes of
+// the rest of it is never said.
+func (l *Ledger) ExpectPart() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.part = true
 }
 
 // Own records that an object of that ID is in Terraform's state.

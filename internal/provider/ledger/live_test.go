@@ -168,8 +168,7 @@ func immediately(j ledger.Job) ledger.Job { j.RequireImmediate = true; return j 
 func checked(j ledger.Job, check ledger.Check) ledger.Job { j.Check = check; return j }
 
 // What the cluster and the visits of a walk come to together does not depend on the order
-// of the visits, but for the announcement of jobs that may have to wait for others to leave,
-// which is only made while that is open.
+// of the visits, but for what is said of quota while that is open.
 func TestLiveInEveryOrder(t *testing.T) {
 	two := machines(t, "v100", 2)
 	full := cluster{nodes: two, own: []string{"default/a"}}.runs("default/a", 16)
@@ -183,13 +182,13 @@ func TestLiveInEveryOrder(t *testing.T) {
 		j.Nodes, j.Pools, j.Gang.Roles[0].Pools = nil, nil, nil
 		return j
 	}
-	const announced = "warning NeedsOthers default/b default/a"
+	const needs = "warning NeedsOthers default/b default/a"
 	for name, test := range map[string]struct {
 		cluster cluster
 		visits  []visit
 		want    []string
-		// announced are the warnings while something is open.
-		announced []string
+		// open are warnings while it is not known what becomes of the quota tree.
+		open []string
 	}{
 		"room beside what runs": {
 			cluster: cluster{nodes: two}.runs("default/x", 8), visits: []visit{plan(job(two, "b", 8))},
@@ -212,7 +211,7 @@ func TestLiveInEveryOrder(t *testing.T) {
 		},
 		"quota in use of a leaf that the plan raises": {
 			cluster: eight(true), visits: []visit{plan(immediately(inLeaf(job(two, "b", 1), "vision"))), planTree(tree(t, "vision", 9))},
-			announced: []string{"warning WaitsForQuota default/b"},
+			open: []string{"warning WaitsForQuota default/b"},
 		},
 		"quota in use under a tree that is new": {
 			cluster: cluster{nodes: two}.runs("default/x", 8, charged("vision")),
@@ -243,45 +242,49 @@ func TestLiveInEveryOrder(t *testing.T) {
 			want: []string{"error Misfit default/c"},
 		},
 		"one is deleted, another created": {
-			cluster: full, visits: []visit{leave("default/a"), plan(job(two, "b", 16))}, announced: []string{announced},
+			cluster: full, visits: []visit{leave("default/a"), plan(job(two, "b", 16))}, want: []string{needs},
 		},
 		"one is suspended, another created": {
-			cluster: full, visits: []visit{suspend("default/a"), plan(job(two, "b", 16))}, announced: []string{announced},
+			cluster: full, visits: []visit{suspend("default/a"), plan(job(two, "b", 16))},
+			want: []string{needs},
 		},
 		"one is renamed": {
-			cluster: full, visits: []visit{replace("default/a", job(two, "b", 16))}, announced: []string{announced},
+			cluster: full, visits: []visit{replace("default/a", job(two, "b", 16))},
+			want: []string{needs},
 		},
 		"one is replaced by itself": {
 			cluster: full, visits: []visit{replace("default/a", job(two, "a", 16))},
 		},
 		"one is replaced by a smaller one, another takes the rest": {
-			cluster: full, visits: []visit{replace("default/a", job(two, "a", 8)), plan(job(two, "b", 8, "default/a"))}, announced: []string{announced},
+			cluster: full, visits: []visit{replace("default/a", job(two, "a", 8)), plan(job(two, "b", 8, "default/a"))},
 		},
 		"one is replaced by a smaller one, another needs more than the rest": {
 			cluster: full, visits: []visit{replace("default/a", job(two, "a", 8)), plan(job(two, "b", 9))},
-			want: []string{"warning Waits default/b default/a"}, announced: []string{announced},
+			want: []string{"warning Waits default/b default/a"},
 		},
 		"one stays, another does not fit": {
 			cluster: full, visits: []visit{keep("default/a"), plan(job(two, "b", 16))},
-			want: []string{"error Misfit default/b"}, announced: []string{announced},
+			want: []string{"error Misfit default/b"},
 		},
 		"one leaves, one stays, and only one of them has to": {
 			cluster: cluster{nodes: two, own: []string{"default/a", "default/k"}}.runs("default/a", 8).runs("default/k", 8),
-			visits:  []visit{keep("default/k"), leave("default/a"), plan(job(two, "b", 8))}, announced: []string{announced, "warning NeedsOthers default/b default/k"},
+			visits:  []visit{keep("default/k"), leave("default/a"), plan(job(two, "b", 8))},
+			want:    []string{needs},
 		},
 		"one leaves, one stays, and both would have to leave": {
 			cluster: cluster{nodes: two, own: []string{"default/a", "default/k"}}.runs("default/a", 8).runs("default/k", 8),
 			visits:  []visit{keep("default/k"), leave("default/a"), plan(job(two, "b", 16))},
-			want:    []string{"error Misfit default/b"}, announced: []string{"warning NeedsOthers default/b default/a default/k"},
+			want:    []string{"error Misfit default/b"},
 		},
 		"quota of one that leaves": {
 			cluster: cluster{nodes: two, limits: tree(t, "vision", 8), own: []string{"default/a"}}.runs("default/a", 8, charged("vision")),
-			visits:  []visit{leave("default/a"), plan(inLeaf(job(two, "b", 8), "vision"))}, announced: []string{announced},
+			visits:  []visit{leave("default/a"), plan(inLeaf(job(two, "b", 8), "vision"))},
+			want:    []string{needs},
 		},
 		"quota of one that stays": {
 			cluster: cluster{nodes: two, limits: tree(t, "vision", 8), own: []string{"default/a"}}.runs("default/a", 8, charged("vision")),
 			visits:  []visit{keep("default/a"), plan(inLeaf(job(two, "b", 8), "vision"))},
-			want:    []string{"warning WaitsForQuota default/b"}, announced: []string{announced},
+			want:    []string{"warning WaitsForQuota default/b"},
 		},
 		"somebody else's of no lower priority": {
 			cluster: foreign, visits: []visit{plan(claims(job(two, "b", 8), 0))}, want: []string{"error Misfit default/b"},
@@ -312,10 +315,11 @@ func TestLiveInEveryOrder(t *testing.T) {
 		},
 		"one of lower priority that stays": {
 			cluster: full, visits: []visit{keep("default/a"), plan(claims(job(two, "b", 8), 1))},
-			want: []string{"error Preempts default/b"}, announced: []string{announced},
+			want: []string{"error Preempts default/b"},
 		},
 		"one of lower priority that leaves": {
-			cluster: full, visits: []visit{leave("default/a"), plan(claims(job(two, "b", 8), 1))}, announced: []string{announced},
+			cluster: full, visits: []visit{leave("default/a"), plan(claims(job(two, "b", 8), 1))},
+			want: []string{needs},
 		},
 		"two that each find room, of which the second evicts": {
 			cluster: cluster{nodes: two}.runs("default/x", 8),
@@ -348,11 +352,11 @@ func TestLiveInEveryOrder(t *testing.T) {
 		},
 		"one is deleted, another created, and somebody waits for the place": {
 			cluster: full.waits("default/x", 8, 0), visits: []visit{leave("default/a"), plan(claims(job(two, "b", 16), 0))},
-			want: []string{"error Overtaken default/b"}, announced: []string{announced},
+			want: []string{"error Overtaken default/b", needs},
 		},
 		"somebody waits for it who comes later": {
 			cluster: full.waits("default/x", 8, -1), visits: []visit{leave("default/a"), plan(claims(job(two, "b", 16), 0))},
-			want: []string{"warning Overtaken default/b"}, announced: []string{announced},
+			want: []string{"warning Overtaken default/b", needs},
 		},
 		"somebody waits for what is freed and what the job finds free": {
 			cluster: cluster{nodes: two, own: []string{"default/a"}}.runs("default/a", 8).waits("default/x", 16, 0),
@@ -361,7 +365,7 @@ func TestLiveInEveryOrder(t *testing.T) {
 		},
 		"somebody waits, and nothing is freed": {
 			cluster: full.waits("default/x", 8, 0), visits: []visit{keep("default/a"), plan(claims(job(two, "b", 16), 0))},
-			want: []string{"error Misfit default/b"}, announced: []string{announced},
+			want: []string{"error Misfit default/b"},
 		},
 		"a job of this configuration waits, and is deleted": {
 			cluster: full.waits("default/x", 8, 0).from("default/x"), visits: []visit{leave("default/x"), replace("default/a", claims(job(two, "a", 16), 0))},
@@ -418,7 +422,7 @@ func TestLiveInEveryOrder(t *testing.T) {
 				for _, v := range order {
 					found = append(found, v(l)...)
 				}
-				decided := slices.DeleteFunc(describe(found), func(text string) bool { return slices.Contains(test.announced, text) })
+				decided := slices.DeleteFunc(describe(found), func(text string) bool { return slices.Contains(test.open, text) })
 				assert.ElementsMatch(t, test.want, decided)
 			})
 		})
@@ -455,8 +459,18 @@ func TestLiveFindingsNameTheOthers(t *testing.T) {
 	}
 	lower := func(p *placement.Pod) { p.Leaf, p.Priority = "vision", -5 }
 
-	assert.Contains(t, say(cluster{nodes: two, own: []string{"default/a"}}.runs("default/a", 16), job(two, "b", 8)),
-		"Job default/b does not fit beside what runs now, and does without default/a")
+	l := ledger.New()
+	l.Observe(cluster{nodes: two, own: []string{"default/a"}}.runs("default/a", 16).live())
+	assert.Empty(t, plan(job(two, "b", 8))(l), "the walk will say what becomes of the other")
+	found := leave("default/a")(l)
+	require.Len(t, found, 1)
+	assert.Contains(t, found[0].Detail, "Job default/b does not fit beside what runs now. It starts once this plan has taken default/a away.")
+	l = ledger.New()
+	l.ExpectPart()
+	l.Observe(cluster{nodes: two, own: []string{"default/a"}}.runs("default/a", 16).live())
+	found = plan(job(two, "b", 8))(l)
+	require.Len(t, found, 1)
+	assert.Contains(t, found[0].Detail, "It starts only once default/a, of this configuration, no longer runs. This plan is about a part of the configuration (-target)")
 	assert.Contains(t, say(cluster{nodes: two}.runs("default/x", 16, lower), claims(job(two, "b", 8), 0)),
 		"the scheduler would evict for it: default/x (16 pods, priority -5, quota vision).")
 	quotaText := say(cluster{nodes: two, limits: tree(t, "vision", 8)}.runs("default/x", 8, charged("vision")), inLeaf(job(two, "b", 1), "vision"))
@@ -556,7 +570,10 @@ func TestOneStoryForAJobThatNeedsOthers(t *testing.T) {
 					texts.WriteString(f.Detail + "\n")
 				}
 			}
-			assert.Contains(t, texts.String(), "Job default/a does not fit beside what runs now, and does without default/x")
+			for _, f := range leave("default/x")(l) {
+				texts.WriteString(f.Detail + "\n")
+			}
+			assert.Contains(t, texts.String(), "Job default/a does not fit beside what runs now. It starts once this plan has taken default/x away.")
 			assert.Contains(t, texts.String(), test.says)
 			assert.NotContains(t, texts.String(), "at once")
 			assert.NotContains(t, texts.String(), "on its own")
@@ -569,9 +586,7 @@ func TestFindingAboutAnotherJobNamesIt(t *testing.T) {
 	one := machines(t, "v100", 1)
 	l := ledger.New()
 	l.Observe(cluster{nodes: one, own: []string{"default/x"}}.runs("default/x", 8).live())
-	first := plan(job(one, "b", 8))(l)
-	require.Len(t, first, 1)
-	assert.Equal(t, "Job starts when others have left", first[0].Summary)
+	require.Empty(t, plan(job(one, "b", 8))(l))
 	later := keep("default/x")(l)
 	require.Len(t, later, 1)
 	assert.Equal(t, ledger.Misfit, later[0].Kind)

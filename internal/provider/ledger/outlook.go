@@ -70,7 +70,7 @@ func (l *Ledger) outlook(j *job) *Finding {
 		j.settled = f == nil
 		return f
 	case fits(p.hoped):
-		return needsOthers(j, p.needs(j.Gang.ID, fits))
+		return l.needsOthers(j, p.needs(j.Gang.ID, fits))
 	}
 	if j.Reclaims {
 		result := p.certain.Reclaim(g)
@@ -222,20 +222,15 @@ func misfit(j *job, verdict placement.Verdict) *Finding {
 	return &Finding{Kind: Misfit, Jobs: []string{j.Gang.ID}, Error: true, Summary: "Gang does not fit", Detail: detail}
 }
 
-func needsOthers(j *job, others []string) *Finding {
+func (l *Ledger) needsOthers(j *job, others []string) *Finding {
+	detail := "It starts once this plan has taken %s away."
+	if l.part {
+		detail = "It starts only once %s, of this configuration, no longer runs. This plan is about a part of the configuration (-target), and does not say whether it takes them away."
+	}
 	return &Finding{
 		Kind: NeedsOthers, Jobs: append([]string{j.Gang.ID}, others...), Summary: "Job starts when others have left",
-		Detail: fmt.Sprintf("Job %s does not fit beside what runs now, and does without %s: %s to this configuration. "+
-			"It starts as soon as what the plan deletes, suspends or replaces of that has left; a plan in which it has to wait all the same says so.",
-			j.Gang.ID, join(others), belong(others)),
+		Detail: fmt.Sprintf("Job %s does not fit beside what runs now. "+detail, j.Gang.ID, join(others)),
 	}
-}
-
-func belong(jobs []string) string {
-	if len(jobs) == 1 {
-		return "it belongs"
-	}
-	return "they belong"
 }
 
 // waitsForQuota says that what runs now leaves too little of the quota.
@@ -284,7 +279,11 @@ func (l *Ledger) preempts(j *job, occasion string, victims []placement.Victim, b
 	if j.AllowPreemption {
 		detail += " The job allows it (allow_preemption)."
 	} else {
-		detail += " Set allow_preemption = true to agree, let the job wait until they have ended by lowering its priority, or give it more room. " +
+		wait := "let the job wait until they have ended by lowering its priority"
+		if leaf := l.gang(j).Leaf; leaf != "" && l.limits() != nil && !slices.ContainsFunc(victims, func(v placement.Victim) bool { return v.Leaf == leaf }) {
+			wait = "plan it again once they have ended" // its quota entitles it, whatever its priority
+		}
+		detail += " Set allow_preemption = true to agree, " + wait + ", or give it more room. " +
 			"Consent is about this apply; later the scheduler preempts by PriorityClass and quota, as for any pod, unless the class has preemptionPolicy Never."
 	}
 	return &Finding{

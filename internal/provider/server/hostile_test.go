@@ -55,7 +55,7 @@ var (
 func TestHostileValues(t *testing.T) {
 	acctest.ClearEnv(t)
 	t.Setenv("HOME", t.TempDir())
-	p := server.New(provider.New("test")(), server.Command{})
+	p := server.New(provider.New("test", false)(), server.Command{})
 	schemas, err := p.GetProviderSchema(t.Context(), &tfprotov6.GetProviderSchemaRequest{})
 	require.NoError(t, err)
 	all := map[string]*tfprotov6.Schema{}

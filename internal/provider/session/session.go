@@ -71,6 +71,8 @@ type Settings struct {
 	Owner string
 	// UserAgent names the provider and its version to the servers.
 	UserAgent string
+	// Targets tells that Terraform visits a part of the configuration only.
+	Targets bool
 	// Unknown are the attributes whose values are unknown until apply.
 	Unknown []string
 }
@@ -94,6 +96,9 @@ func New(s Settings) *Session {
 		Ledger:   ledger.New(),
 		acs:      sync.OnceValues(s.newACS),
 		kube:     sync.OnceValues(s.newKube),
+	}
+	if s.Targets {
+		session.Ledger.ExpectPart()
 	}
 	session.cluster = sync.OnceValues(func() (*cluster.Cluster, error) {
 		client, err := session.kube()

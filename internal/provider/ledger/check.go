@@ -131,7 +131,7 @@ func (l *Ledger) inOrder() []*job {
 // and so not on the order of visits.
 func (l *Ledger) contention() []Finding {
 	jobs := l.starting()
-	c := l.place(jobs, mayLeave)
+	c := l.place(jobs)
 	findings := l.evictions(c, jobs)
 	if c.waiting == nil {
 		if len(c.evicted) == 0 {
@@ -154,27 +154,58 @@ func (l *Ledger) contention() []Finding {
 			rest = append(rest, j)
 		}
 	}
-	if c = l.place(rest, mayLeave); c.waiting != nil {
+	if c = l.place(rest); c.waiting != nil {
 		findings = append(findings, waits(c, rest, "all"))
 	}
 	return slices.Concat(findings, l.evictions(c, rest), l.evictedInstead(c, rest))
 }
 
 // evictedInstead reports who may be evicted in the place of planned jobs: when one of them
-// has to wait, it depends on who is placed first whether others leave for it or for another.
+// has to wait, it depends on who is placed last whether others leave, and who.
 func (l *Ledger) evictedInstead(c course, jobs []*job) []Finding {
-	if c.waiting == nil {
+	if c.waiting == nil || l.live == nil {
 		return nil
 	}
-	instead := l.place(jobs, stayOnceThere)
-	instead.evicted = slices.DeleteFunc(instead.evicted, func(e eviction) bool {
-		return slices.ContainsFunc(c.evicted, func(other eviction) bool { return reflect.DeepEqual(e, other) })
-	})
+	var instead course
+	for _, last := range jobs {
+		victims := l.victimsOfLast(jobs, last)
+		known := func(e eviction) bool { return e.job == last && reflect.DeepEqual(e.victims, victims) }
+		if len(victims) > 0 && !slices.ContainsFunc(c.evicted, known) {
+			instead.evicted = append(instead.evicted, eviction{last, victims})
+		}
+	}
 	findings := l.evictions(instead, jobs)
 	for i := range findings {
 		findings[i].Error = false
 	}
 	return findings
+}
+
+// victimsOfLast is who goes for a job when those of the others that find room are placed before
+// it, and stay.
+func (l *Ledger) victimsOfLast(jobs []*job, last *job) []placement.Victim {
+	if !last.Reclaims {
+		return nil
+	}
+	view := l.live.hoped
+	var undo []func()
+	for _, j := range jobs {
+		g := l.gang(j)
+		g.Preemptible = false
+		if placed := view.Place(g); j != last && placed != nil {
+			undo = append(undo, view.Apply(g, *placed))
+		}
+	}
+	defer func() {
+		for _, f := range slices.Backward(undo) {
+			f()
+		}
+	}()
+	g := l.gang(last)
+	if view.Place(g) != nil {
+		return nil
+	}
+	return view.Reclaim(g).Victims
 }
 
 // settle remembers the cluster with jobs in their places, all of which fit together.
@@ -221,7 +252,7 @@ func (l *Ledger) unsettle() {
 // compare places two jobs.
 func (l *Ledger) compare(a, b *job) []Finding {
 	both := []*job{a, b}
-	c := l.place(both, mayLeave)
+	c := l.place(both)
 	findings := append(l.evictions(c, both), l.evictedInstead(c, both)...)
 	if c.waiting != nil {
 		l.apart[pairKey(a, b)] = true
@@ -258,21 +289,10 @@ type eviction struct {
 	victims []placement.Victim
 }
 
-// leaving says whether planned jobs can be evicted for each other once they are placed.
-type leaving bool
-
-const (
-	mayLeave      leaving = true
-	stayOnceThere leaving = false
-)
-
 // place places jobs in order on everything that any of them was given: on the cluster
 // without the jobs that may leave, if it is known.
-func (l *Ledger) place(jobs []*job, each leaving) (c course) {
+func (l *Ledger) place(jobs []*job) (c course) {
 	view, gangs := l.ground(jobs)
-	for i := range gangs {
-		gangs[i].Preemptible = gangs[i].Preemptible && bool(each)
-	}
 	var undo []func()
 	defer func() {
 		for _, f := range slices.Backward(undo) {

@@ -384,6 +384,14 @@ func TestLiveInEveryOrder(t *testing.T) {
 			visits: []visit{leave("default/a"), leave("default/b")},
 			want:   []string{"warning Preempts default/x"},
 		},
+		"two of lower priority come first, and the third evicts somebody": {
+			cluster: cluster{nodes: two}.runs("default/y", 1, func(p *placement.Pod) { p.Priority = -10 }),
+			visits:  []visit{plan(claims(job(two, "a", 8), 0)), plan(claims(job(two, "b", 4), -10)), plan(claims(job(two, "c", 4), -10))},
+			want: []string{
+				"warning Preempts default/a default/b default/c", "warning Waits default/c default/a default/b",
+				"warning SameCards default/a default/b", "warning SameCards default/a default/c", "warning SameCards default/b default/c",
+			},
+		},
 		"somebody waits who evicts nobody when another leaves": {
 			cluster: full.below("default/a", 8).waits("default/x", 17, 0), visits: []visit{leave("default/a")},
 		},

@@ -63,7 +63,7 @@ func (l *Ledger) outlook(j *job) *Finding {
 	p := l.live
 	fits := func(view *placement.View) bool { return view.Place(g) != nil }
 	switch {
-	case j.crowded && l.place(append(l.before(j.Job), j), mayLeave).waiting != nil:
+	case j.crowded && l.place(append(l.before(j.Job), j)).waiting != nil:
 		return misfit(j, l.verdict(j))
 	case fits(p.now):
 		f := l.grows(j, g)

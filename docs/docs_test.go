@@ -20,6 +20,7 @@ const root = ".."
 var foreign = map[string]string{
 	"--build-arg":             "docker",
 	"-parallelism=1":          "terraform",
+	"-target":                 "terraform",
 	"-state":                  "terraform",
 	"create_before_destroy":   "terraform",
 	"app.Run":                 "kube-scheduler",

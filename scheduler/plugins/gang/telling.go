@@ -119,6 +119,11 @@ func (p *Plugin) tellLater(ctx context.Context, key string, err error) {
 	p.after(tellAfterFailure, func() { p.news.add(key) })
 }
 
+// inPace waits until another write may be made, and reports whether it still is to be.
+func (p *Plugin) inPace(ctx context.Context) bool {
+	return p.pace.Wait(ctx) == nil && !p.isInterrupted()
+}
+
 // tellMembers writes why a gang waits on those of its members that do not say so, and what
 // changes on the first; done is false when it was interrupted, and what could not be written
 // is an error.
@@ -133,7 +138,7 @@ func (p *Plugin) tellMembers(ctx context.Context, state inventory.GangState, why
 			text += contract.LatestNumbers + tellerOf(state, pods[0]) + "."
 		}
 		if lost || !says(pod, text) {
-			if p.pace.Wait(ctx) != nil || p.isInterrupted() {
+			if !p.inPace(ctx) {
 				return false, nil
 			}
 			if failure := p.mark(ctx, pod, text); failure != nil {

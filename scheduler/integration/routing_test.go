@@ -150,7 +150,7 @@ func TestBypassIsTold(t *testing.T) {
 		require.NoError(t, err)
 		for _, event := range list.Items {
 			assert.Equal(t, "past-worker-0", event.InvolvedObject.Name)
-			assert.Contains(t, event.Message, "default-scheduler put this pod on "+s.nodes[0])
+			assert.Contains(t, event.Message, "default-scheduler, or its nodeName, put this pod on "+s.nodes[0])
 		}
 		return len(list.Items) == 1, fmt.Sprint(len(list.Items))
 	})

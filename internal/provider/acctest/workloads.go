@@ -3,6 +3,7 @@ package acctest
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -16,8 +17,9 @@ import (
 )
 
 // RunWorkloads is the controller of Deployments and DaemonSets in the system
-// namespace: it reports all pods as ready at once. It ends with the test.
-func (c *Cloud) RunWorkloads(t *testing.T) {
+// namespace: it reports all pods as ready at once. It ends when it is stopped, at the latest
+// with the test.
+func (c *Cloud) RunWorkloads(t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{}, 2)
@@ -36,11 +38,13 @@ func (c *Cloud) RunWorkloads(t *testing.T) {
 			}
 		}()
 	}
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		<-ended
 		<-ended
 	})
+	t.Cleanup(stop)
+	return stop
 }
 
 func (c *Cloud) report(ctx context.Context, resource schema.GroupVersionResource, object *unstructured.Unstructured) error {

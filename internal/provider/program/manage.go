@@ -159,6 +159,19 @@ func (p Manager) Drift(ctx context.Context, objs []*unstructured.Unstructured) (
 	return drifted, diags
 }
 
+// Unfinished says of workloads among the objects that do not run as they were applied how far
+// they are.
+func (p Manager) Unfinished(ctx context.Context, objs []*unstructured.Unstructured) (texts []string, diags diag.Diagnostics) {
+	client, err := p.Session.Kube()
+	if err == nil {
+		texts, err = unfinished(ctx, client, objs)
+	}
+	if err != nil {
+		diags.AddError(p.Title+" cannot be read", session.Sentence(err))
+	}
+	return texts, diags
+}
+
 // CheckNew refuses to install the program where somebody else has installed it. An
 // install of this configuration that broke off is none.
 func (p Manager) CheckNew(ctx context.Context) (diags diag.Diagnostics) {

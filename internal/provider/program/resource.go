@@ -168,6 +168,11 @@ func (r *Resource[M, P]) Read(ctx context.Context, req resource.ReadRequest, res
 		resp.State.RemoveResource(ctx)
 		return
 	}
+	if noted(before) {
+		unfinished, diags := r.Manager.Unfinished(ctx, objs)
+		resp.Diagnostics.Append(diags...)
+		drifted = append(drifted, unfinished...)
+	}
 	list, diags := types.ListValueFrom(ctx, types.StringType, drifted)
 	resp.Diagnostics.Append(diags...)
 	m.Drifted(list)
@@ -195,8 +200,16 @@ func (r *Resource[M, P]) Update(ctx context.Context, req resource.UpdateRequest,
 		resp.Diagnostics.AddError(r.Manager.Title+" was not changed", session.Sentence(err))
 		return
 	}
-	resp.Diagnostics.Append(r.Manager.Apply(ctx, objs)...)
+	failed := r.Manager.Apply(ctx, objs)
 	m.Complete()
+	if failed.HasError() {
+		// The next plan goes on with what does not run yet.
+		unfinished, more := r.Manager.Unfinished(context.WithoutCancel(ctx), objs)
+		list, evenMore := types.ListValueFrom(ctx, types.StringType, unfinished)
+		failed = slices.Concat(failed, more, evenMore)
+		m.Drifted(list)
+	}
+	resp.Diagnostics.Append(failed...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 }
 

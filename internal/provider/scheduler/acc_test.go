@@ -3,6 +3,7 @@ package scheduler_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
@@ -246,6 +247,24 @@ func TestSchedulerThatDoesNotStart(t *testing.T) {
   timeouts = { create = "1s" }
 }`, ExpectError: acctest.Saying("0 of 2 pods up to date, 0 ready. `kubectl -n gpuplan-system describe Deployment gpuplan-scheduler` shows what it waits for")},
 			{Config: config, PreConfig: func() { cloud.RunWorkloads(t) }}, // what exists of it is known and replaced
+		},
+	})
+}
+
+// An update whose pods do not start is not done: the next plan goes on with it.
+func TestUpdateThatDoesNotStart(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	stop := cloud.RunWorkloads(t)
+	short := strings.TrimSuffix(changed, "}") + "  timeouts = { update = \"1s\" }\n}"
+	again := resource.TestStep{Config: changed, PreConfig: func() { cloud.RunWorkloads(t) }}
+	again.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectResourceAction(this, plancheck.ResourceActionUpdate)}
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps: []resource.TestStep{
+			{Config: config},
+			{Config: short, PreConfig: stop, ExpectError: acctest.Saying("2 of 3 pods up to date, 2 ready")},
+			{Config: short, PlanOnly: true, ExpectNonEmptyPlan: true},
+			again,
 		},
 	})
 }

@@ -191,7 +191,7 @@ type PoolExistsError struct {
 }
 
 func (e *PoolExistsError) Error() string {
-	return fmt.Sprintf("a node pool of that name exists: %q has the ID %s in cluster %s; choose another name or import it",
+	return fmt.Sprintf("a node pool of that name exists: %q has the ID %s in cluster %s",
 		e.Pool.Info.Name, e.Pool.Info.ID, e.ClusterID)
 }
 

@@ -149,7 +149,7 @@ func (r *pool) kin(ctx context.Context, state model) func(labels map[string]stri
 	}
 }
 
-// checkName refuses a name that a pool of the cluster has which Terraform does not know,
+// checkName refuses a name that a pool of the cluster has which this configuration does not manage,
 // or which running jobs need.
 func (r *pool) checkName(ctx context.Context, name string) (diags diag.Diagnostics) {
 	client, err := r.session.ACS()
@@ -177,8 +177,8 @@ func (r *pool) checkName(ctx context.Context, name string) (diags diag.Diagnosti
 	}
 	if stamp := found.Tag(contract.OwnerTag); !r.session.Mine(stamp) {
 		diags.AddAttributeError(path.Root("name"), "Node pool exists already", fmt.Sprintf(
-			"Cluster %s has a node pool named %q (%s) that Terraform does not manage. Choose another name, or take it over with `terraform import gpuplan_node_pool.NAME %s/%s`: %s.",
-			r.session.ClusterID, name, found.Info.ID, r.session.ClusterID, found.Info.ID, r.session.Whose(stamp)))
+			"Cluster %s has a node pool named %q (%s) already, and %s.", r.session.ClusterID, name, found.Info.ID,
+			r.session.Advice(session.Foreign{Stamp: stamp, Resource: "gpuplan_node_pool", ID: id, Renamable: true})))
 	}
 	return diags
 }

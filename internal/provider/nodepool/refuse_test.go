@@ -94,8 +94,8 @@ func TestPoolThatTerraformDoesNotKnow(t *testing.T) {
 		Steps: []resource.TestStep{
 			{Config: acctest.Owner("a") + poolWith("")},
 			{Config: acctest.Forgotten("gpuplan_node_pool.v100")},
-			{Config: other, PlanOnly: true, ExpectError: acctest.Saying(`take it over with`)},
-			{Config: other, PlanOnly: true, ExpectError: acctest.Saying(`it belongs to the configuration with the owner "a" (this one is "b")`)},
+			{Config: other, PlanOnly: true, ExpectError: acctest.Saying("is right only once that configuration has given it up (`terraform state rm` there")},
+			{Config: other, PlanOnly: true, ExpectError: acctest.Saying(`another Terraform configuration manages it, with the owner "a" (this one is "b"). Change it there, or choose another name here; `)},
 			{Config: other, ResourceName: "gpuplan_node_pool.other", ImportState: true, ImportStateId: "v100", ImportStatePersist: true},
 		},
 	})

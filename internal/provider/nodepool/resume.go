@@ -32,7 +32,8 @@ func (r *pool) start(ctx context.Context, client *acs.Client, m *model) (started
 	var exists *acs.PoolExistsError
 	if errors.As(err, &exists) {
 		if stamp := exists.Pool.Tag(contract.OwnerTag); !r.session.Mine(stamp) {
-			err = fmt.Errorf("%w: %s", err, r.session.Whose(stamp))
+			err = fmt.Errorf("%w, and %s", err, r.session.Advice(session.Foreign{
+				Stamp: stamp, Resource: "gpuplan_node_pool", ID: r.session.ClusterID + "/" + exists.Pool.Info.ID, Renamable: true}))
 		} else if !r.session.Ledger.Take(object(m.Name)) {
 			err = session.Taken(object(m.Name))
 		} else {

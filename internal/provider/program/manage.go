@@ -193,8 +193,8 @@ func (p Manager) CheckNew(ctx context.Context) (diags diag.Diagnostics) {
 	default:
 		if stamp := workload.GetLabels()[contract.OwnerLabel]; !p.Session.Mine(stamp) {
 			diags.AddError(p.Title+" is installed already", fmt.Sprintf(
-				"%s %s exists, and a cluster needs only one. Take it over with `terraform import %s.NAME %s`, or delete it first: %s.",
-				p.Kind, p.ID(), p.Resource, p.ID(), p.Session.Whose(stamp)))
+				"A cluster needs only one, and there is %s %s: %s.", p.Kind, p.ID(),
+				p.Session.Advice(session.Foreign{Stamp: stamp, Resource: p.Resource, ID: p.ID(), Deletable: true})))
 		}
 	}
 	return diags
@@ -232,7 +232,7 @@ func (p Manager) refuseForeign(ctx context.Context, client *kube.Client, objs []
 			return err
 		}
 		if stamp := live.GetLabels()[contract.OwnerLabel]; !p.Session.Mine(stamp) {
-			return fmt.Errorf("%s exists, and %s: delete it first", title(obj), p.Session.Whose(stamp))
+			return fmt.Errorf("%s exists, and %s", title(obj), p.Session.Advice(session.Foreign{Stamp: stamp, Deletable: true}))
 		}
 	}
 	return nil

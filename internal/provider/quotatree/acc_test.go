@@ -182,7 +182,7 @@ func TestSecondTreeIsRefused(t *testing.T) {
 	resource.UnitTest(t, resource.TestCase{
 		ProtoV6ProviderFactories: acctest.Providers(),
 		Steps: []resource.TestStep{{Config: treeOf(total, quotas, ""), PlanOnly: true,
-			ExpectError: acctest.Saying("there is kube-system/theirs. Take it over with `terraform import gpuplan_quota_tree.NAME kube-system/theirs`")}},
+			ExpectError: acctest.Saying("there is kube-system/theirs: it carries no stamp of this provider. Delete it first, or take it over with `terraform import gpuplan_quota_tree.NAME kube-system/theirs`")}},
 	})
 }
 
@@ -198,7 +198,7 @@ func TestTreeOfAnApplyThatWasKilled(t *testing.T) {
 			{Config: acctest.Owner("a") + treeOf(total, `research = {}`, ""), Check: func(*terraform.State) error { first = uid(); return nil }},
 			{Config: acctest.Forgotten(main)},
 			{Config: acctest.Owner("b") + treeOf(total, quotas, ""), PlanOnly: true,
-				ExpectError: acctest.Saying(`or delete it first: it belongs to the configuration with the owner "a" (this one is "b")`)},
+				ExpectError: acctest.Saying(`another Terraform configuration manages it, with the owner "a" (this one is "b"). Change it there; `)},
 			{Config: acctest.Owner("a") + treeOf(total, quotas, ""), Check: func(*terraform.State) error { assert.Equal(t, first, uid()); return nil }},
 			{Config: acctest.Owner("a") + treeOf(total, quotas, ""), ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}}},
 		},

@@ -187,6 +187,6 @@ func (r *tree) second(live metav1.Object) error {
 		return nil
 	}
 	name := contract.QuotaTreeNamespace + "/" + live.GetName()
-	return fmt.Errorf("only one quota tree of a cluster is effective, and there is %s. "+
-		"Take it over with `terraform import gpuplan_quota_tree.NAME %s`, or delete it first: %s", name, name, r.session.Whose(stamp))
+	return fmt.Errorf("only one quota tree of a cluster is effective, and there is %s: %s", name,
+		r.session.Advice(session.Foreign{Stamp: stamp, Resource: "gpuplan_quota_tree", ID: name, Deletable: true}))
 }

@@ -206,7 +206,7 @@ func TestInstallThatWasKilled(t *testing.T) {
 		}
 		if n > 1 { // a namespace alone is everybody's
 			steps = slices.Insert(steps, 0, resource.TestStep{Config: acctest.Owner("b") + config,
-				ExpectError: acctest.Saying(`it belongs to the configuration with the owner "a" (this one is "b")`)})
+				ExpectError: acctest.Saying(`another Terraform configuration manages it, with the owner "a" (this one is "b")`)})
 		}
 		resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: steps})
 		assert.Zero(t, installed())
@@ -277,7 +277,7 @@ func TestSecondSchedulerIsRefused(t *testing.T) {
 	resource.UnitTest(t, resource.TestCase{
 		ProtoV6ProviderFactories: acctest.Providers(),
 		Steps: []resource.TestStep{{Config: config, PlanOnly: true,
-			ExpectError: acctest.Saying("Take it over with `terraform import gpuplan_scheduler.NAME gpuplan-system/gpuplan-scheduler`")}},
+			ExpectError: acctest.Saying("it carries no stamp of this provider. Delete it first, or take it over with `terraform import gpuplan_scheduler.NAME gpuplan-system/gpuplan-scheduler`")}},
 	})
 }
 

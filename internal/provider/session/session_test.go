@@ -105,3 +105,35 @@ func TestOwns(t *testing.T) {
 		assert.False(t, s.Owns(labels), text)
 	}
 }
+
+// What another configuration manages is neither to be imported nor to be deleted just so.
+func TestAdviceAboutWhatIsInTheWay(t *testing.T) {
+	s := session.New(session.Settings{Owner: "mine"})
+	pool := session.Foreign{Resource: "gpuplan_node_pool", ID: "c/np", Renamable: true}
+	part := session.Foreign{Deletable: true}
+	program := session.Foreign{Resource: "gpuplan_scheduler", ID: "ns/s", Deletable: true}
+	const theirs = `another Terraform configuration manages it, with the owner "theirs" (this one is "mine"). Change it there`
+	const given = " is right only once that configuration has given it up (`terraform state rm` there, or a removed block with destroy = false)"
+	for stamp, want := range map[string][3]string{
+		"": {
+			"it carries no stamp of this provider. Choose another name, or take it over with `terraform import gpuplan_node_pool.NAME c/np`",
+			"it carries no stamp of this provider. Delete it first",
+			"it carries no stamp of this provider. Delete it first, or take it over with `terraform import gpuplan_scheduler.NAME ns/s`",
+		},
+		"mine": {
+			"it belongs to this configuration. Choose another name, or take it over with `terraform import gpuplan_node_pool.NAME c/np`",
+			"it belongs to this configuration. Delete it first",
+			"it belongs to this configuration. Delete it first, or take it over with `terraform import gpuplan_scheduler.NAME ns/s`",
+		},
+		"theirs": {
+			theirs + ", or choose another name here; `terraform import gpuplan_node_pool.NAME c/np`" + given,
+			theirs + "; to delete it" + given,
+			theirs + "; `terraform import gpuplan_scheduler.NAME ns/s`" + given,
+		},
+	} {
+		for i, f := range []session.Foreign{pool, part, program} {
+			f.Stamp = stamp
+			assert.Equal(t, want[i], s.Advice(f))
+		}
+	}
+}

@@ -48,15 +48,12 @@ func (r *trainingJob) refuseForeign(live *unstructured.Unstructured, framework j
 	if r.session.Mine(stamp) {
 		return nil
 	}
-	id, clash, first := live.GetNamespace()+"/"+live.GetName(), "", ""
+	id, clash := live.GetNamespace()+"/"+live.GetName(), ""
 	if framework != "" && live.GetKind() != framework.GVK().Kind {
 		clash = ", whose pods could not be told from this job's"
 	}
-	if stamp != "" {
-		first = ", once that configuration has given it up"
-	}
-	return fmt.Errorf("%s %s exists already%s, and %s: choose another name, delete it, or take it over with `terraform import gpuplan_training_job.NAME %s`%s",
-		live.GetKind(), id, clash, r.session.Whose(stamp), id, first)
+	return fmt.Errorf("%s %s exists already%s, and %s", live.GetKind(), id, clash,
+		r.session.Advice(session.Foreign{Stamp: stamp, Resource: "gpuplan_training_job", ID: id, Renamable: true, Deletable: true}))
 }
 
 // clearName removes what this configuration has left of a job of that name and another

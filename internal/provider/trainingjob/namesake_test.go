@@ -50,8 +50,11 @@ func liveJob(t *testing.T, framework job.Framework, owner string) *unstructured.
 // A name that somebody else's job or pod has is refused at plan, as an apply would, and
 // however little the plan is to check.
 func TestNamesOfOthersAreRefusedAtPlan(t *testing.T) {
-	const importIt = "take it over with `terraform import gpuplan_training_job.NAME default/j`"
-	foreign := `it belongs to the configuration with the owner "a" (this one is "b")`
+	const (
+		importIt = "Choose another name, or delete it first, or take it over with `terraform import gpuplan_training_job.NAME default/j`"
+		leaveIt  = "Change it there, or choose another name here; `terraform import gpuplan_training_job.NAME default/j` is right only once that configuration has given it up"
+	)
+	foreign := `another Terraform configuration manages it, with the owner "a" (this one is "b")`
 	bare := liveJob(t, job.MPI, "a")
 	bare.Object["spec"] = map[string]any{}
 	leaving := liveJob(t, job.PyTorch, "a")
@@ -74,9 +77,9 @@ func TestNamesOfOthersAreRefusedAtPlan(t *testing.T) {
 		live            *unstructured.Unstructured
 		says            []string // nothing: the plan passes
 	}{
-		"another owner":              {"pytorch", "", liveJob(t, job.PyTorch, "a"), []string{"PyTorchJob default/j exists already", foreign, importIt}},
+		"another owner":              {"pytorch", "", liveJob(t, job.PyTorch, "a"), []string{"PyTorchJob default/j exists already", foreign, leaveIt}},
 		"no owner":                   {"pytorch", "", liveJob(t, job.PyTorch, ""), []string{"PyTorchJob default/j exists already", "it carries no stamp", importIt}},
-		"another kind":               {"pytorch", "", liveJob(t, job.MPI, "a"), []string{"MPIJob default/j exists already", "whose pods could not be told from this job's", foreign, importIt}},
+		"another kind":               {"pytorch", "", liveJob(t, job.MPI, "a"), []string{"MPIJob default/j exists already", "whose pods could not be told from this job's", foreign, leaveIt}},
 		"of an unknown shape":        {"pytorch", "", bare, []string{"MPIJob default/j exists already", foreign}},
 		"another kind, MPI":          {"mpi", "", liveJob(t, job.PyTorch, ""), []string{"PyTorchJob default/j exists already", "whose pods could not be told from this job's"}},
 		"whatever is checked":        {"pytorch", `placement_check = "off"`, liveJob(t, job.PyTorch, "a"), []string{foreign}},

@@ -14,7 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acsfake"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -107,7 +109,7 @@ func TestUpdateNode(t *testing.T) {
 	mine := corev1.Taint{Key: "mine", Effect: corev1.TaintEffectNoExecute}
 	object.Spec.Taints = append(object.Spec.Taints, mine)
 	client := fake.NewClientset(object)
-	n := &nodes{client: client}
+	n := &nodes{client: client, hardware: t.TempDir()}
 
 	changed := cloudNode("share")
 	changed.Labels["new"] = "1"
@@ -129,8 +131,15 @@ func TestUpdateNode(t *testing.T) {
 
 	missing := old
 	missing.Name = "gone"
-	assert.ErrorContains(t, n.UpdateNode(ctx, missing, missing), "update node gone")
 	assert.NoError(t, n.DeleteNode(ctx, missing), "a node that is gone is deleted")
+	client.PrependReactor("create", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		node := action.(clienttesting.CreateAction).GetObject().(*corev1.Node)
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		return false, nil, nil
+	})
+	require.NoError(t, n.UpdateNode(ctx, missing, missing))
+	_, err = client.CoreV1().Nodes().Get(ctx, missing.Name, metav1.GetOptions{})
+	assert.NoError(t, err, "a node that was deleted from Kubernetes registers again")
 }
 
 func TestHardwareOnceWrittenStays(t *testing.T) {

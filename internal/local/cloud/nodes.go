@@ -69,7 +69,7 @@ func takesPods(node *corev1.Node) bool {
 }
 
 // UpdateNode brings labels and taints from those of old to those of node. Others,
-// which somebody else has set, stay.
+// which somebody else has set, stay. A node that was deleted from Kubernetes registers again.
 func (n *nodes) UpdateNode(ctx context.Context, old, node acsfake.Node) error {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		object, err := n.client.CoreV1().Nodes().Get(ctx, node.Name, metav1.GetOptions{})
@@ -90,6 +90,9 @@ func (n *nodes) UpdateNode(ctx context.Context, old, node acsfake.Node) error {
 		_, err = n.client.CoreV1().Nodes().Update(ctx, object, metav1.UpdateOptions{})
 		return err
 	})
+	if apierrors.IsNotFound(err) {
+		return n.EnsureNode(ctx, node)
+	}
 	if err != nil {
 		return fmt.Errorf("update node %s: %w", node.Name, err)
 	}

@@ -51,6 +51,9 @@ func (r *pool) Create(ctx context.Context, req resource.CreateRequest, resp *res
 		resp.Diagnostics.Append(r.settle(waitCtx, client, &m, started, before, "replaces it; to keep it, run `terraform untaint` on it first")...)
 	}
 	m.settleUnknown()
+	if resp.Diagnostics.HasError() {
+		m.note()
+	}
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 }
 

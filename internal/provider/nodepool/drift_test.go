@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/terraform"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -130,9 +131,61 @@ func TestGrowthThatFailsIsTriedAgain(t *testing.T) {
 	failing.PreConfig = func() { cloud.ACS.SetKnobs(acsfake.Knobs{TaskFaults: []acsfake.Fault{acsfake.NoQuota()}}) }
 	failing.ExpectError = acctest.Saying("QuotaExceed.ElasticQuota")
 	completed := step("TestPool/2")
-	completed.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{drifted{"v100": "2 nodes exist, should be 3"}}
+	completed.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{drifted{"v100": "2 nodes exist, should be 3; its last change did not complete"}}
 	completed.ConfigStateChecks = []statecheck.StateCheck{statecheck.ExpectKnownValue(pool, at("drifted_nodes"), knownvalue.MapExact(nil))}
 	resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{step("TestPool/1"), failing, completed}})
+}
+
+// strict is a cloud that cannot bring a node up to date which Kubernetes does not have.
+type strict struct {
+	acsfake.Backend
+	cloud *acctest.Cloud
+}
+
+func (s *strict) UpdateNode(ctx context.Context, old, node acsfake.Node) error {
+	if _, err := s.cloud.Kube.Typed.CoreV1().Nodes().Get(ctx, node.Name, metav1.GetOptions{}); err != nil {
+		return err
+	}
+	return s.Backend.UpdateNode(ctx, old, node)
+}
+
+// A node that was deleted from Kubernetes is a difference, and so is the pool of which a change
+// failed for that: until a later apply completes it, also when the node has come back since.
+func TestNodeThatTheClusterLacks(t *testing.T) {
+	const node = "cn-hangzhou.10.0.1.2"
+	absent := "is not in the cluster, though the cloud has it; if it does not come back, restart its instance, or remove it from the pool at the cloud"
+	backend := &strict{}
+	cloud := acctest.StartCloud(t, func(o *acsfake.Options) {
+		backend.Backend = o.Backend
+		o.Backend = backend
+	})
+	backend.cloud = cloud
+	planned := func(directory string, before drifted) resource.TestStep {
+		s := step(directory)
+		s.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{before}
+		return s
+	}
+	kind := corev1.SchemeGroupVersion.WithKind("Node")
+	lacking := planned("TestPool/1", drifted{node: absent})
+	lacking.PreConfig = func() { cloud.API.Remove(kind, "", node) }
+	lacking.ExpectError = acctest.Saying(`"` + node + `" not found`)
+	growing := planned("TestPool/2", drifted{node: absent, "v100": "its last change did not complete"})
+	growing.ExpectError = lacking.ExpectError
+	completed := planned("TestPool/2", drifted{"v100": "its last change did not complete"})
+	completed.PreConfig = func() {
+		for _, n := range cloud.ACS.Nodes() {
+			if n.Name == node {
+				require.NoError(t, backend.EnsureNode(t.Context(), n))
+			}
+		}
+	}
+	completed.ConfigStateChecks = []statecheck.StateCheck{statecheck.ExpectKnownValue(pool, at("drifted_nodes"), knownvalue.MapExact(nil))}
+	after := step("TestPool/2")
+	after.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps:                    []resource.TestStep{step("TestPool/1"), lacking, growing, completed, after},
+	})
 }
 
 func TestCreateWhoseAnswerIsLost(t *testing.T) {

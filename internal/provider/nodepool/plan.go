@@ -100,7 +100,7 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 	}
 	if repaired {
 		diags.AddWarning("Nodes differ from their pool", fmt.Sprintf(
-			"Node pool %s will be repaired: %s.", after.Name, describe(state.DriftedNodes)))
+			"Node pool %s will be repaired, and the apply waits until its nodes are ready: %s.", after.Name, describe(state.DriftedNodes)))
 	}
 	if (repaired || change.relabels()) && len(state.NodeNames.Elements()) > 0 {
 		diags.Append(r.session.NodeRights(ctx)...)

@@ -41,7 +41,7 @@ func (r *pool) Read(ctx context.Context, req resource.ReadRequest, resp *resourc
 	}
 	resp.Diagnostics.Append(m.refresh(ctx, m.cluster(), record)...)
 	r.session.Ledger.Own(m.ID.ValueString())
-	resp.Diagnostics.Append(r.readNodes(ctx, &m, record)...)
+	resp.Diagnostics.Append(r.readNodes(ctx, client, &m, record)...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
@@ -50,14 +50,15 @@ func (r *pool) Read(ctx context.Context, req resource.ReadRequest, resp *resourc
 
 // readNodes compares the nodes with their pool and reads what is free on them. Without
 // access to Kubernetes, what the state says of the nodes stays.
-func (r *pool) readNodes(ctx context.Context, m *model, record acs.NodePool) (diags diag.Diagnostics) {
+func (r *pool) readNodes(ctx context.Context, client *acs.Client, m *model, record acs.NodePool) (diags diag.Diagnostics) {
 	p, diags := m.pool(ctx)
 	if diags.HasError() {
 		return diags
 	}
-	drifted := map[string]string{}
-	if text := recordDrift(record, p); text != "" {
-		drifted[p.Name] = text
+	drifted := differences{}
+	drifted.add(p.Name, recordDrift(record, p))
+	if noted(m.DriftedNodes, p.Name) {
+		drifted.add(p.Name, unfinished)
 	}
 	snapshot, err := r.session.Snapshot(ctx)
 	if r.session.NotChecked(err, &diags) {
@@ -73,9 +74,15 @@ func (r *pool) readNodes(ctx context.Context, m *model, record acs.NodePool) (di
 	}
 	nodes := nodesOf(snapshot, m.NodePoolID.ValueString())
 	for _, n := range nodes {
-		if text := drift(n, p); text != "" {
-			drifted[n.Name] = text
+		drifted.add(n.Name, drift(n, p))
+	}
+	if int64(len(nodes)) < record.Status.Total && !leaving(record.Status.State) {
+		listed, err := client.ListNodes(ctx, m.cluster(), record.Info.ID)
+		if err != nil {
+			diags.AddError("Nodes cannot be read", session.Sentence(err))
+			return diags
 		}
+		drifted.addAbsent(record, listed, snapshot, len(nodes))
 	}
 	live, err := p.Live(snapshot.Hardware(names(nodes)), snapshot.PodsOn)
 	if err != nil {
@@ -87,13 +94,13 @@ func (r *pool) readNodes(ctx context.Context, m *model, record acs.NodePool) (di
 	return diags
 }
 
-func (m *model) setNodes(ctx context.Context, nodeNames []string, drifted map[string]string) diag.Diagnostics {
+func (m *model) setNodes(ctx context.Context, nodeNames []string, drifted differences) diag.Diagnostics {
 	if nodeNames == nil {
 		nodeNames = []string{}
 	}
 	list, diags := types.ListValueFrom(ctx, types.StringType, nodeNames)
 	m.NodeNames = list
-	differences, more := types.MapValueFrom(ctx, types.StringType, drifted)
+	differences, more := types.MapValueFrom(ctx, types.StringType, map[string]string(drifted))
 	diags.Append(more...)
 	m.DriftedNodes = differences
 	return diags

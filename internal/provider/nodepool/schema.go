@@ -106,7 +106,7 @@ func (r *pool) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "A pool of GPU nodes of an ACK cluster.\n\n" +
 			"What the pool offers (`capacity`) is known at plan, so that jobs of the same plan are checked against nodes that do not exist yet. " +
-			"The labels of every node are compared with the pool's at each refresh; a node that differs shows up as drift and is repaired.",
+			"The labels of every node are compared with the pool's at each refresh; a node that differs shows up as drift and is repaired. A node that the cloud has and the cluster lacks is drift as well.",
 		Attributes: attributes,
 	}
 }

@@ -28,6 +28,9 @@ func (r *pool) Update(ctx context.Context, req resource.UpdateRequest, resp *res
 		return // the state stays what it was
 	}
 	m.settleUnknown()
+	if diags.HasError() {
+		m.note()
+	}
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 }
 

@@ -202,8 +202,8 @@ func (f *fixer) smallestGrowth(g growth) (int, bool) {
 		if low > high || !with(high) {
 			return 0, false
 		}
-	} else if len(f.classes) == 1 && len(f.chosen.domain.labels) == 0 {
-		return g.add, true
+	} else if len(f.classes) == 1 && len(f.chosen.domain.labels) == 0 && len(f.raise) == 0 {
+		return g.add, true // the guess is exact where only nodes are missing
 	}
 	return low + sort.Search(high-low, func(i int) bool { return with(low + i) }), true
 }

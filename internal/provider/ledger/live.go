@@ -268,6 +268,19 @@ func merged(labels, more map[string]string) map[string]string {
 	return out
 }
 
+// uncharged is the cluster without those that may leave, and without quota.
+func (p *picture) uncharged() *placement.View {
+	view := p.hoped.Clone()
+	view.SetQuota(nil)
+	for i := range p.Pods {
+		if pod, runs := view.Pod(p.Pods[i].ID); runs {
+			pod.Leaf = ""
+			view.AddPod(pod)
+		}
+	}
+	return view
+}
+
 // needs returns the jobs that have to leave for another to fit: as few as possible, and
 // those first of which it is known that they do.
 func (p *picture) needs(id string, fits func(*placement.View) bool) []string {

@@ -558,6 +558,46 @@ func TestMisfitNamesQuotaThatIsInUse(t *testing.T) {
 	}
 }
 
+// A job that is by itself more than its quota is told so with what is used of it, and only
+// where there is room for the job.
+func TestJobThatExceedsItsQuota(t *testing.T) {
+	four := machines(t, "v100", 4)
+	onNode := func(j ledger.Job) ledger.Job {
+		for i := range 4 {
+			j.Occupants = append(j.Occupants, placement.Pod{ID: fmt.Sprintf("default/x-%d", i), Node: "v100[0]", Gang: "default/x", Leaf: "vision",
+				Request: placement.Request{Mode: placement.ModeTopology, Cards: 1}, Own: gpu.SetOf(i), Preemptible: true})
+		}
+		return j
+	}
+	for name, test := range map[string]struct {
+		used int
+		job  ledger.Job
+		kind ledger.Kind
+		says []string
+	}{
+		"on its pools": {7, job(four, "b", 20), ledger.ExceedsQuota, []string{
+			"fits on its pools, but can never run within its quota: ", "max of aliyun.com/gpu is 16, 7 is used and 20 is asked for",
+			"Nearest fix: quota max 27 (now 16) of aliyun.com/gpu for root/vision."}},
+		"anywhere": {7, job(nil, "b", 20), ledger.ExceedsQuota, []string{
+			"fits on the cluster, but can never run within its quota: ", "max of aliyun.com/gpu is 16, 7 is used and 20 is asked for",
+			"Nearest fix: quota max 27 (now 16) of aliyun.com/gpu for root/vision."}},
+		"anywhere, without room": {14, job(nil, "b", 20), ledger.Misfit, []string{
+			"max of aliyun.com/gpu is 16, 14 is used and 20 is asked for", "Nearest fix: pool size 5 (now 4) for pool v100 and quota max 34 (now 16)"}},
+		"within the quota that its neighbours use": {4, onNode(job(four, "b", 13)), ledger.WaitsForQuota, []string{"It waits until enough of what uses this quota has ended: default/x."}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := ledger.New()
+			l.Observe(cluster{nodes: four, limits: tree(t, "vision", 16)}.runs("default/x", test.used, charged("vision")).live())
+			found := plan(inLeaf(test.job, "vision"))(l)
+			require.Len(t, found, 1)
+			assert.Equal(t, test.kind, found[0].Kind, found[0].Detail)
+			for _, says := range test.says {
+				assert.Contains(t, found[0].Detail, says)
+			}
+		})
+	}
+}
+
 // Nobody says of a job that waits for others that it fits at once, or by itself.
 func TestOneStoryForAJobThatNeedsOthers(t *testing.T) {
 	two := machines(t, "v100", 2)

@@ -106,12 +106,22 @@ func (l *Ledger) verdict(j *job) placement.Verdict {
 	if limits == nil || !limits.HasLeaf(g.Leaf) {
 		return j.verdict
 	}
-	occupants := slices.Clone(j.Occupants)
+	limited, verdict := l.limited(j, g, limits), j.verdict
+	byQuota := slices.DeleteFunc(limited.Reasons, func(r placement.Reason) bool { return r.Code != placement.OverQuota })
+	verdict.Reasons = slices.Concat(byQuota, verdict.Reasons)
+	verdict.Fit, verdict.Partial, verdict.Fixes = limited.Fit, limited.Partial, limited.Fixes
+	return verdict
+}
+
+// limited is the verdict of a job on its pools, or without any on the cluster, within a quota
+// tree of which all is used that stays so.
+func (l *Ledger) limited(j *job, g placement.Gang, limits *quota.Tree) placement.Verdict {
+	if l.live != nil && len(j.Pools) == 0 {
+		return l.live.certain.Plan(g).Verdict
+	}
+	occupants := j.Occupants
 	if l.live != nil {
-		for i := range occupants {
-			occupants[i].Leaf = "" // it is among what stays
-		}
-		occupants = append(occupants, l.live.charges()...)
+		occupants = append(uncharged(occupants), l.live.charges()...)
 	}
 	view := viewOf(j.Nodes, occupants)
 	view.SetQuota(limits)
@@ -120,11 +130,16 @@ func (l *Ledger) verdict(j *job) placement.Verdict {
 			view.Apply(l.gang(before), *before.placement)
 		}
 	}
-	limited, verdict := view.Plan(g).Verdict, j.verdict
-	byQuota := slices.DeleteFunc(limited.Reasons, func(r placement.Reason) bool { return r.Code != placement.OverQuota })
-	verdict.Reasons = slices.Concat(byQuota, verdict.Reasons)
-	verdict.Fit, verdict.Partial, verdict.Fixes = limited.Fit, limited.Partial, limited.Fixes
-	return verdict
+	return view.Plan(g).Verdict
+}
+
+// uncharged are pods that no quota counts.
+func uncharged(pods []placement.Pod) []placement.Pod {
+	pods = slices.Clone(pods)
+	for i := range pods {
+		pods[i].Leaf = ""
+	}
+	return pods
 }
 
 // charges are what stays in the cluster as far as quota counts it: on no node.
@@ -179,30 +194,29 @@ func (l *Ledger) charged(g placement.Gang) placement.Gang {
 	return g
 }
 
-// exceeds says that a job by itself is more than its quota.
+// exceeds says that a job for which there is room is by itself more than its quota.
 func (l *Ledger) exceeds(j *job, g placement.Gang, limits *quota.Tree) *Finding {
 	if limits == nil || g.Leaf == "" {
 		return nil
 	}
-	view := viewOf(j.Nodes, j.Occupants)
+	view := viewOf(j.Nodes, uncharged(j.Occupants))
 	if l.live != nil && len(j.Pools) == 0 {
-		for _, name := range l.live.View.Nodes() {
-			n, _ := l.live.View.Node(name)
-			view.SetNode(n)
+		if l.live.hoped.Place(g) != nil {
+			return nil
 		}
+		view = l.live.uncharged()
 	}
 	if view.Place(withoutQuota(g)) == nil {
 		return nil
 	}
 	view.SetQuota(limits)
-	result := view.Plan(g)
-	if result.Placement != nil {
+	if view.Place(g) != nil {
 		return nil
 	}
 	return &Finding{
 		Kind: ExceedsQuota, Jobs: []string{j.Gang.ID}, Error: !l.treeOpen(),
 		Summary: "Job exceeds its quota",
-		Detail:  fmt.Sprintf("Job %s fits on %s, but can never run within its quota: %s", j.Gang.ID, j.ground(), result.Verdict),
+		Detail:  fmt.Sprintf("Job %s fits on %s, but can never run within its quota: %s", j.Gang.ID, j.ground(), l.limited(j, g, limits)),
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
@@ -29,6 +30,21 @@ func nodeAlternatives(p *corev1.Pod) [][]placement.Requirement {
 		out = append(out, expressions(term.MatchExpressions))
 	}
 	return out
+}
+
+// pools are the node pools to which a pod keeps by the label of their names, nil when it
+// has no such label, or alternatives to it. The planner refuses nodes of other pools as such.
+func pools(p *corev1.Pod) []string {
+	alternatives := nodeAlternatives(p)
+	if len(alternatives) != 1 {
+		return nil
+	}
+	for _, r := range alternatives[0] {
+		if r.Key == contract.NodePoolNameLabel && r.Operator == string(corev1.NodeSelectorOpIn) {
+			return r.Values
+		}
+	}
+	return nil
 }
 
 // apart is the selector by which a pod keeps pods like itself off its node, "" when it

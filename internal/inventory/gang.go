@@ -453,6 +453,7 @@ func roleOf(p *corev1.Pod, request placement.Request) placement.Role {
 		Request:      request,
 		NodeSelector: p.Spec.NodeSelector,
 		Affinity:     nodeAlternatives(p),
+		Pools:        pools(p),
 		Apart:        apart(p),
 		Neighbors:    neighbors(p),
 		Spreads:      spreads(p),

@@ -450,6 +450,37 @@ func TestAffinity(t *testing.T) {
 	assert.Equal(t, [][]placement.Requirement{{{Key: "zone", Operator: "In", Values: []string{"a"}}}}, g.Roles[0].Affinity)
 }
 
+// Nodes of other pools than a job names are said to be that, not to be against its affinity.
+func TestPoolsOfAnAffinity(t *testing.T) {
+	in := func(key string, values ...string) corev1.NodeSelectorTerm {
+		return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}}}
+	}
+	named := in(contract.NodePoolNameLabel, "a", "b")
+	both := in("zone", "x")
+	both.MatchExpressions = append(both.MatchExpressions, named.MatchExpressions...)
+	for name, test := range map[string]struct {
+		terms []corev1.NodeSelectorTerm
+		want  []string
+	}{
+		"pools":                {[]corev1.NodeSelectorTerm{named}, []string{"a", "b"}},
+		"pools and more":       {[]corev1.NodeSelectorTerm{both}, []string{"a", "b"}},
+		"pools or more":        {[]corev1.NodeSelectorTerm{named, in("zone", "x")}, nil},
+		"another label":        {[]corev1.NodeSelectorTerm{in("zone", "x")}, nil},
+		"no affinity of nodes": {nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPod("pod")
+			if test.terms != nil {
+				p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+					RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: test.terms}}}
+			}
+			g, _ := Gang([]*corev1.Pod{p}, nil, nil)
+			assert.Equal(t, test.want, g.Roles[0].Pools)
+			assert.Len(t, g.Roles[0].Affinity, len(test.terms))
+		})
+	}
+}
+
 // What an earlier run of a job has left behind is no member of the next one; a member that is
 // being deleted of the same job is, as long as it holds its place.
 func TestGangLeavesOutAnEarlierRun(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -37,6 +38,8 @@ func (c *Client) Drift(ctx context.Context, obj *unstructured.Unstructured) ([]s
 		for _, field := range []string{"managedFields", "resourceVersion", "generation", "creationTimestamp"} {
 			unstructured.RemoveNestedField(o.Object, "metadata", field)
 		}
+		// the API server's own, as metadata.generation
+		unstructured.RemoveNestedField(o.Object, "metadata", "annotations", appsv1.DeprecatedTemplateGeneration)
 	}
 	differences("", live.Object, applied.Object, &paths)
 	slices.Sort(paths)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
@@ -48,4 +49,20 @@ func TestDrift(t *testing.T) {
 	paths, err = client.Drift(t.Context(), driftingMap("a"))
 	require.NoError(t, err)
 	assert.Empty(t, paths)
+}
+
+// What the API server counts itself, by what it is asked, is no drift.
+func TestGenerationOfATemplateIsNoDrift(t *testing.T) {
+	server := kubetest.Start(t)
+	client, err := kube.New(server.Config())
+	require.NoError(t, err)
+	counted := func(value, generation string) *unstructured.Unstructured {
+		obj := driftingMap(value)
+		obj.SetAnnotations(map[string]string{appsv1.DeprecatedTemplateGeneration: generation})
+		return obj
+	}
+	server.Put(counted("a", "1"))
+	paths, err := client.Drift(t.Context(), counted("b", "2"))
+	require.NoError(t, err)
+	assert.Equal(t, []string{".data.key"}, paths)
 }

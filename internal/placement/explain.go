@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -155,7 +156,7 @@ func shortfall(r refusal, nodes int, most int64, asked *Request) string {
 	case NotEnoughMemory:
 		has, wants = memoryWords(most), memoryWords(asked.MemoryBytes)
 	case NotEnoughOther:
-		has, wants = fmt.Sprint(most), fmt.Sprint(asked.Extended[r.detail])
+		has, wants = amountWords(r.detail, most), amountWords(r.detail, asked.Extended[r.detail])
 	default:
 		return ""
 	}
@@ -271,7 +272,7 @@ func (r *Request) Words() string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Extended)) {
 		if r.Extended[name] > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", r.Extended[name], name))
+			parts = append(parts, amountWords(name, r.Extended[name])+" "+name)
 		}
 	}
 	if len(parts) == 0 {
@@ -288,6 +289,14 @@ func memoryWords(n int64) string {
 		value, unit = value/1024, unit+1
 	}
 	return fmt.Sprintf("%.4g %s", value, units[unit])
+}
+
+// amountWords writes an amount of an extended resource, or of one that is counted in bytes.
+func amountWords(resource string, amount int64) string {
+	if resource == "ephemeral-storage" || strings.HasPrefix(resource, "hugepages-") {
+		return memoryWords(amount)
+	}
+	return strconv.FormatInt(amount, 10)
 }
 
 func plural(n int, noun string) string {

@@ -92,10 +92,21 @@ func (f *fixer) raiseQuota() bool {
 		f.raise = append(f.raise, Fix{
 			Kind: FixQuotaMax, Target: e.Path, Resource: e.Resource,
 			From: strconv.FormatInt(from, 10), To: strconv.FormatInt(to, 10),
-			Text: fmt.Sprintf("quota max %s (now %s) of %s for %s",
-				quota.Format(e.Resource, to), quota.Format(e.Resource, from), e.Resource, e.Path),
+			Text: raiseText(e, from, to),
 		})
 	}
+}
+
+// raiseText names a limit as people set it: the root has a total in the place of a max.
+func raiseText(e *quota.Exceeded, from, to int64) string {
+	if e.Resource == quota.Jobs {
+		return fmt.Sprintf("quota max_jobs %d (now %d) for %s", to, from, e.Path)
+	}
+	limit := "max"
+	if e.Path == quota.RootName {
+		limit = "total"
+	}
+	return fmt.Sprintf("quota %s %s (now %s) of %s for %s", limit, quota.Format(e.Resource, to), quota.Format(e.Resource, from), e.Resource, e.Path)
 }
 
 // growth is a pool that may grow by nodes like the template.

@@ -137,7 +137,7 @@ func object(spec job.Spec) *unstructured.Unstructured {
 func (c *check) names() {
 	core, s := c.Typed.CoreV1(), c.spec
 	_, err := core.Namespaces().Get(c.ctx, s.Namespace, metav1.GetOptions{})
-	if c.absent(err, "namespace", "namespace", s.Namespace) {
+	if c.absent(err, "namespace", "Namespace", s.Namespace) {
 		c.incomplete = true
 		return // and nothing is in it
 	}

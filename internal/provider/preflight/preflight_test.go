@@ -103,7 +103,7 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 		want   []string // of each finding
 	}{
 		"nothing is wrong": {func(*job.Spec) {}, nil},
-		"no namespace":     {func(s *job.Spec) { s.Namespace = "nowhere" }, []string{"warning namespace: namespace does not exist: Job nowhere/j needs the namespace nowhere"}},
+		"no namespace":     {func(s *job.Spec) { s.Namespace = "nowhere" }, []string{"warning namespace: Namespace does not exist: Job nowhere/j needs the Namespace nowhere"}},
 		"no PriorityClass": {func(s *job.Spec) { s.PriorityClass = "nope" }, []string{"warning priority_class: PriorityClass does not exist: Job preflight/j needs the PriorityClass nope"}},
 		"no account":       {func(s *job.Spec) { s.ServiceAccount = "nope" }, []string{"warning service_account: ServiceAccount does not exist: Job preflight/j needs the ServiceAccount preflight/nope"}},
 		"no secret":        {func(s *job.Spec) { s.ImagePullSecrets = []string{"nope"} }, []string{"warning image_pull_secrets: Secret does not exist"}},

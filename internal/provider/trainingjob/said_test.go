@@ -44,7 +44,7 @@ resource "gpuplan_training_job" "too_big" {
 `))
 	terraform.Must(t, "apply", "-auto-approve", "-target=gpuplan_node_pool.v100")
 	planned := warnings(terraform.Must(t, "plan", "-out=saved"))
-	assert.Subset(t, planned, []string{"No scheduler runs that places the job", "namespace does not exist", "Gang does not fit"})
+	assert.Subset(t, planned, []string{"No scheduler runs that places the job", "Namespace does not exist", "Gang does not fit"})
 	again := warnings(terraform.Must(t, "apply", "-parallelism=1", "saved"))
 	assert.Empty(t, slices.DeleteFunc(again, func(w string) bool { return !slices.Contains(planned, w) }))
 }

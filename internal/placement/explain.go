@@ -42,7 +42,7 @@ func (p *planner) quotaReason() Reason {
 		return Reason{Code: NoSuchLeaf, Text: p.quota.Lacks(p.gang.Leaf)}
 	}
 	exceeded := p.overQuota(p.needed)
-	return Reason{Code: OverQuota, Quota: exceeded.Path, Text: fmt.Sprintf("%s by %s together", exceeded, plural(p.needed, "member"))}
+	return Reason{Code: OverQuota, Quota: exceeded.Path, Resource: exceeded.Resource, Text: fmt.Sprintf("%s by %s together", exceeded, plural(p.needed, "member"))}
 }
 
 // next is the first member without a place.

@@ -63,8 +63,9 @@ const (
 type Reason struct {
 	Code  Code
 	Nodes int
-	// Quota is the path of the node in the quota tree whose limit it is, "" for any other.
-	Quota string
+	// Quota is the path of the node in the quota tree whose limit it is, and Resource what is
+	// limited; "" for any other.
+	Quota, Resource string
 	// Text is one clause without a full stop: "2 nodes have no free card (mode topology)".
 	Text string
 }

@@ -155,7 +155,7 @@ func (l *Ledger) contention() []Finding {
 		}
 	}
 	if c = l.place(rest); c.waiting != nil {
-		findings = append(findings, waits(c, rest, "all"))
+		findings = append(findings, l.waits(c, rest, "all"))
 	}
 	return slices.Concat(findings, l.evictions(c, rest), l.evictedInstead(c, rest))
 }
@@ -256,7 +256,7 @@ func (l *Ledger) compare(a, b *job) []Finding {
 	findings := append(l.evictions(c, both), l.evictedInstead(c, both)...)
 	if c.waiting != nil {
 		l.apart[pairKey(a, b)] = true
-		findings = append(findings, waits(c, both, pairKey(a, b)))
+		findings = append(findings, l.waits(c, both, pairKey(a, b)))
 	}
 	return findings
 }
@@ -361,15 +361,6 @@ func (l *Ledger) evictions(c course, jobs []*job) []Finding {
 	return findings
 }
 
-// contenders are the other jobs that can be in the way of one.
-func contenders(j *job, jobs []*job) []*job {
-	others := slices.DeleteFunc(slices.Clone(jobs), func(other *job) bool { return other == j })
-	if near := slices.DeleteFunc(slices.Clone(others), func(other *job) bool { return !rivals(other, j) }); len(near) > 0 {
-		return near
-	}
-	return others
-}
-
 // sameCards reports jobs that are planned where the changed one is, or may be, both of which
 // fit at once.
 func (l *Ledger) sameCards(changed *job) []Finding {
@@ -395,11 +386,17 @@ func (l *Ledger) ordered(a, b *job) bool {
 }
 
 // waits says that a job has to wait for others.
-func waits(c course, jobs []*job, key string) Finding {
-	ids, immediate := []string{c.waiting.Gang.ID}, c.waiting.RequireImmediate
-	for _, j := range contenders(c.waiting, jobs) {
+func (l *Ledger) waits(c course, jobs []*job, key string) Finding {
+	ids, immediate, queued := []string{c.waiting.Gang.ID}, c.waiting.RequireImmediate, c.waiting.Queued
+	for _, j := range l.inItsWay(c, jobs) {
 		ids = append(ids, j.Gang.ID)
 		immediate = immediate || j.RequireImmediate
+		queued = queued && j.Queued
+	}
+	until := "one of them will wait until the others finish"
+	byQuota := !slices.ContainsFunc(c.verdict.Reasons, func(r placement.Reason) bool { return r.Code != placement.OverQuota })
+	if queued && byQuota {
+		until = "the job queue holds one of them, as queue = true asks, until the quota has room for it"
 	}
 	alone := "on its own"
 	if c.waiting.needs {
@@ -410,8 +407,8 @@ func waits(c course, jobs []*job, key string) Finding {
 		Jobs:    ids,
 		Error:   immediate,
 		Summary: "Jobs fit alone, but not together",
-		Detail: fmt.Sprintf("Job %s fits %s, but not at the same time as %s: one of them will wait until the others finish. "+
-			"With the others placed, this is left for %s: %s", ids[0], alone, join(ids[1:]), ids[0], c.verdict),
+		Detail: fmt.Sprintf("Job %s fits %s, but not at the same time as %s: %s. "+
+			"With the others placed, this is left for %s: %s", ids[0], alone, join(ids[1:]), until, ids[0], c.verdict),
 		key: key,
 	}
 }
@@ -515,14 +512,6 @@ func onOwnNodes(gang placement.Gang, given, all []placement.Node) placement.Gang
 func withoutQuota(g placement.Gang) placement.Gang {
 	g.Leaf = ""
 	return g
-}
-
-// rivals reports whether two jobs can be in each other's way.
-func rivals(a, b *job) bool {
-	anywhere := len(a.Pools) == 0 || len(b.Pools) == 0
-	return anywhere || a.Gang.Leaf != "" && b.Gang.Leaf != "" || slices.ContainsFunc(a.Nodes, func(n placement.Node) bool {
-		return slices.ContainsFunc(b.Nodes, func(m placement.Node) bool { return m.Name == n.Name })
-	})
 }
 
 func pairKey(a, b *job) string {

@@ -598,6 +598,58 @@ func TestJobThatExceedsItsQuota(t *testing.T) {
 	}
 }
 
+// A job that waits for others names those that have what it lacks, and nobody else: of its nodes,
+// or of the limit of the quota that is short. Where the job queue is to hold jobs, it says so.
+func TestWhoIsInTheWay(t *testing.T) {
+	const gpus = "aliyun.com/gpu"
+	v100, h100 := machines(t, "v100", 2), machines(t, "h100", 2)
+	total := quota.Resources{gpus: 24, "cpu": 1 << 20}
+	limits, err := quota.New(quota.Spec{Name: "root", Min: total, Max: total, Children: []quota.Spec{
+		{Name: "batch", MaxJobs: 2}, {Name: "vision", Max: quota.Resources{gpus: 16}}, {Name: "sound"},
+	}})
+	require.NoError(t, err)
+	queued := func(j ledger.Job) ledger.Job { j.Queued = true; return j }
+	withoutGPU := func(j ledger.Job) ledger.Job {
+		j.Gang.Roles[0].Request = placement.Request{Resources: placement.Resources{MilliCPU: 1000}}
+		return j
+	}
+	for name, test := range map[string]struct {
+		jobs []ledger.Job
+		says string
+	}{
+		"the jobs of a queue": {
+			[]ledger.Job{queued(inLeaf(job(v100, "a1", 1), "batch")), queued(inLeaf(job(v100, "a2", 1), "batch")), queued(inLeaf(job(v100, "a3", 1), "batch")), queued(inLeaf(job(h100, "b", 1), "vision"))},
+			"Job default/a3 fits on its own, but not at the same time as default/a1, default/a2: the job queue holds one of them, as queue = true asks, until the quota has room for it.",
+		},
+		"jobs of which one is not queued": {
+			[]ledger.Job{queued(inLeaf(job(v100, "a1", 1), "batch")), inLeaf(job(v100, "a2", 1), "batch"), queued(inLeaf(job(v100, "a3", 1), "batch")), queued(inLeaf(job(h100, "b", 1), "vision"))},
+			"Job default/a3 fits on its own, but not at the same time as default/a1, default/a2: one of them will wait until the others finish.",
+		},
+		"a resource": {
+			[]ledger.Job{inLeaf(job(v100, "a", 8), "vision"), inLeaf(job(v100, "b", 8), "sound"), withoutGPU(inLeaf(job(h100, "c", 1), "sound")), inLeaf(job(h100, "d", 9), "sound")},
+			"Job default/d fits on its own, but not at the same time as default/a, default/b: one of them will wait until the others finish.",
+		},
+		"nodes": {
+			[]ledger.Job{queued(inLeaf(job(v100, "a1", 6), "vision")), queued(inLeaf(job(v100, "a2", 6), "sound")), queued(inLeaf(job(v100, "a3", 6), "sound")), queued(inLeaf(job(h100, "b", 1), "vision"))},
+			"Job default/a3 fits on its own, but not at the same time as default/a1, default/a2: one of them will wait until the others finish.",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			orders(test.jobs, func(jobs []ledger.Job) {
+				l := ledger.New()
+				l.Observe(cluster{nodes: slices.Concat(v100, h100), limits: limits}.live())
+				var texts strings.Builder
+				for _, j := range jobs {
+					for _, f := range plan(j)(l) {
+						texts.WriteString(f.Detail + "\n")
+					}
+				}
+				assert.Contains(t, texts.String(), test.says)
+			})
+		})
+	}
+}
+
 // Nobody says of a job that waits for others that it fits at once, or by itself.
 func TestOneStoryForAJobThatNeedsOthers(t *testing.T) {
 	two := machines(t, "v100", 2)

@@ -262,19 +262,24 @@ func (l *Ledger) waitsForQuota(j *job, g placement.Gang, verdict placement.Verdi
 // fullPath is the part of the quota tree that has too little left for a gang.
 func (l *Ledger) fullPath(g placement.Gang) string {
 	tree := l.live.certain.Quota()
-	charge := quota.Resources{}
+	if exceeded := tree.Fits(g.Leaf, charge(g), g.Preemptible); exceeded != nil {
+		return exceeded.Path
+	}
+	return tree.Path(g.Leaf)
+}
+
+// charge is what a gang uses of its quota.
+func charge(g placement.Gang) quota.Resources {
+	sum := quota.Resources{}
 	for _, role := range g.Roles {
 		if role.Late {
 			continue
 		}
 		for name, amount := range role.Request.Charge() {
-			charge[name] += amount * int64(len(role.Members))
+			sum[name] += amount * int64(len(role.Members))
 		}
 	}
-	if exceeded := tree.Fits(g.Leaf, charge, g.Preemptible); exceeded != nil {
-		return exceeded.Path
-	}
-	return tree.Path(g.Leaf)
+	return sum
 }
 
 // noFreePlace is the usual occasion of evictions.

@@ -243,3 +243,49 @@ func TestHeadroomOfLiveNodes(t *testing.T) {
 	require.True(t, ok)
 	assert.Equal(t, int64(2<<10), planned.HeadroomMiB)
 }
+
+// Somebody else chooses which nodes go: what stays is known when that makes no difference.
+func TestRemaining(t *testing.T) {
+	zone := func(n *placement.Node, zone string) { n.Labels = map[string]string{"zone": zone} }
+	job := func(gang string) placement.Pod {
+		return placement.Pod{ID: "p-" + gang, Gang: gang, Own: gpu.SetOf(0), Request: placement.Request{Mode: placement.ModeTopology, Cards: 1}}
+	}
+	for name, test := range map[string]struct {
+		pods      [][]placement.Pod
+		zones     []string
+		size      int
+		jobsLeave bool
+		nodes     []string
+	}{
+		"alike":                 {[][]placement.Pod{nil, nil, nil}, []string{"a", "a", "a"}, 2, false, []string{"v100[0]", "v100[1]"}},
+		"not alike":             {[][]placement.Pod{nil, nil, nil}, []string{"a", "b", "a"}, 2, false, nil},
+		"not alike, none stays": {[][]placement.Pod{nil, nil, nil}, []string{"a", "b", "a"}, 0, false, []string{}},
+		"not alike, all stay":   {[][]placement.Pod{nil, nil, nil}, []string{"a", "b", "a"}, 3, false, []string{"n1", "n2", "n3"}},
+		"a job that may stay":   {[][]placement.Pod{nil, {job("default/a")}, nil}, []string{"a", "a", "a"}, 2, false, nil},
+		"a job that leaves":     {[][]placement.Pod{nil, {job("default/a")}, nil}, []string{"a", "a", "a"}, 2, true, []string{"v100[0]", "v100[1]"}},
+		"somebody else's pod":   {[][]placement.Pod{nil, {job("")}, nil}, []string{"a", "a", "a"}, 2, true, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			view, names := live(t, placement.ModeTopology, machine(t), test.pods...)
+			list := nodes(view, names)
+			for i := range list {
+				zone(&list[i], test.zones[i])
+			}
+			now, err := pool("topology").Live(list, view.Pods)
+			require.NoError(t, err)
+			c, known, err := pool("topology").Remaining(now, test.size, test.jobsLeave)
+			require.NoError(t, err)
+			require.Equal(t, test.nodes != nil, known)
+			if !known {
+				return
+			}
+			back, err := capacity.ToView(roundTrip(t, c))
+			require.NoError(t, err)
+			assert.Equal(t, test.nodes, append([]string{}, back.Nodes()...))
+			for i, name := range back.Nodes() {
+				n, _ := back.Node(name)
+				assert.Equal(t, test.zones[i], n.Labels["zone"], "what the nodes have alike stays")
+			}
+		})
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/terraform"
 	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
 	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
@@ -124,6 +125,52 @@ resource "gpuplan_node_pool" "v100" {
 				{Config: config(2, empty)},
 				{Config: config(2, empty), ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}}},
 			}})
+		})
+	}
+}
+
+// Which nodes a smaller pool loses the cloud chooses: the plan names none that stays, and says
+// what the pool offers where that is the same whichever go.
+func TestSmallerPool(t *testing.T) {
+	sized := func(size int, changes ...plancheck.PlanCheck) resource.TestStep {
+		return resource.TestStep{Config: poolWith(fmt.Sprintf("size = %d", size)), ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: changes}}
+	}
+	called := func(names ...string) plancheck.PlanCheck {
+		nodes := []knownvalue.Check{}
+		for _, name := range names {
+			nodes = append(nodes, knownvalue.ObjectPartial(map[string]knownvalue.Check{"name": knownvalue.StringExact(name)}))
+		}
+		return plancheck.ExpectKnownValue(pool, at("capacity", "nodes"), knownvalue.ListExact(nodes))
+	}
+	for name, test := range map[string]struct {
+		differ func(*testing.T, *acctest.Cloud)
+		size   int
+		plan   []plancheck.PlanCheck
+	}{
+		"nodes that are alike": {func(*testing.T, *acctest.Cloud) {}, 2,
+			[]plancheck.PlanCheck{called("v100[0]", "v100[1]"), plancheck.ExpectUnknownValue(pool, at("node_names"))}},
+		"nodes that differ": {func(t *testing.T, cloud *acctest.Cloud) {
+			label(t, cloud, "cn-hangzhou.10.0.1.2", `{"spec":{"unschedulable":true}}`)
+		}, 2, []plancheck.PlanCheck{plancheck.ExpectUnknownValue(pool, at("capacity")), plancheck.ExpectUnknownValue(pool, at("node_names"))}},
+		"a node that is absent": {func(_ *testing.T, cloud *acctest.Cloud) {
+			cloud.API.Remove(corev1.SchemeGroupVersion.WithKind("Node"), "", "cn-hangzhou.10.0.1.2")
+		}, 2, []plancheck.PlanCheck{plancheck.ExpectUnknownValue(pool, at("capacity")), plancheck.ExpectUnknownValue(pool, at("node_names"))}},
+		"all nodes": {func(t *testing.T, cloud *acctest.Cloud) {
+			label(t, cloud, "cn-hangzhou.10.0.1.2", `{"spec":{"unschedulable":true}}`)
+		}, 0, []plancheck.PlanCheck{called()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := acctest.StartCloud(t)
+			shrunk := sized(test.size, test.plan...)
+			shrunk.PreConfig = func() { test.differ(t, cloud) }
+			shrunk.Check = func(*terraform.State) error {
+				assert.Len(t, cloud.NodeNames(t), test.size)
+				return nil
+			}
+			resource.UnitTest(t, resource.TestCase{
+				ProtoV6ProviderFactories: acctest.Providers(),
+				Steps:                    []resource.TestStep{sized(3), shrunk, sized(test.size, plancheck.ExpectEmptyPlan())},
+			})
 		})
 	}
 }

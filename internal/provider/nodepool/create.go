@@ -108,6 +108,9 @@ func (r *pool) settle(ctx context.Context, client *acs.Client, m *model, started
 		diags.Append(m.setNodes(ctx, nodeNames, nil)...)
 	}
 	m.DriftedNodes = types.MapValueMust(types.StringType, nil)
+	if m.Capacity.IsUnknown() {
+		diags.Append(r.readCapacity(ctx, m, p)...)
+	}
 	return diags
 }
 

@@ -93,7 +93,7 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 	diags.Append(more...)
 	incomplete := repaired && int64(len(live.Nodes)) != plan.Size.ValueInt64()
 	if change.changesNodes() || incomplete {
-		diags.Append(plan.setPlanned(ctx, after, live)...)
+		diags.Append(plan.setRemaining(ctx, after, live, lacking(state))...)
 	}
 	if !plan.Size.Equal(state.Size) || incomplete {
 		plan.NodeNames = types.ListUnknown(types.StringType)

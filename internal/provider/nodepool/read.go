@@ -94,6 +94,26 @@ func (r *pool) readNodes(ctx context.Context, client *acs.Client, m *model, reco
 	return diags
 }
 
+// readCapacity reads what the nodes offer that a change has left; without access to Kubernetes
+// it is what the catalogue says.
+func (r *pool) readCapacity(ctx context.Context, m *model, p capacity.Pool) (diags diag.Diagnostics) {
+	snapshot, err := r.session.Snapshot(ctx)
+	if r.session.NotChecked(err, &diags) {
+		diags.Append(m.setPlanned(ctx, p, capacity.Capacity{})...)
+		return diags
+	}
+	var live capacity.Capacity
+	if err == nil {
+		live, err = p.Live(snapshot.Hardware(names(nodesOf(snapshot, m.NodePoolID.ValueString()))), snapshot.PodsOn)
+	}
+	if err != nil {
+		diags.AddError("Capacity cannot be read", session.Sentence(err))
+		return diags
+	}
+	diags.Append(m.setCapacity(ctx, live)...)
+	return diags
+}
+
 func (m *model) setNodes(ctx context.Context, nodeNames []string, drifted differences) diag.Diagnostics {
 	if nodeNames == nil {
 		nodeNames = []string{}
@@ -119,6 +139,43 @@ func (m *model) setPlanned(ctx context.Context, p capacity.Pool, existing capaci
 		return diag.Diagnostics{diag.NewErrorDiagnostic("Capacity cannot be planned", session.Sentence(err))}
 	}
 	return m.setCapacity(ctx, planned)
+}
+
+// setRemaining sets the capacity that a pool will have which exists, with the nodes that the
+// cluster has, and absent ones that it lacks. Where nodes go the cloud chooses which: the capacity
+// is known when it is the same whichever they are. Without consent no job stays on the nodes.
+func (m *model) setRemaining(ctx context.Context, p capacity.Pool, existing capacity.Capacity, absent int) diag.Diagnostics {
+	size := int(m.Size.ValueInt64())
+	if absent > 0 && size > 0 && size < len(existing.Nodes)+absent {
+		m.Capacity = types.ObjectUnknown(capacity.Type.AttrTypes)
+		return nil
+	}
+	rest, known, err := p.Remaining(existing, size, !m.AllowDisruption.ValueBool())
+	switch {
+	case err != nil:
+		return diag.Diagnostics{diag.NewErrorDiagnostic("Capacity cannot be planned", session.Sentence(err))}
+	case !known:
+		m.Capacity = types.ObjectUnknown(capacity.Type.AttrTypes)
+		return nil
+	}
+	return m.setCapacity(ctx, rest)
+}
+
+// lacking counts the nodes of a pool that are known to the service and not to the cluster.
+func lacking(state model) int {
+	here := map[string]bool{state.Name.ValueString(): true}
+	for _, name := range state.NodeNames.Elements() {
+		if text, ok := name.(types.String); ok {
+			here[text.ValueString()] = true
+		}
+	}
+	count := 0
+	for name := range state.DriftedNodes.Elements() {
+		if !here[name] {
+			count++
+		}
+	}
+	return count
 }
 
 func capacityNames(c capacity.Capacity) []string {

@@ -27,6 +27,9 @@ func (r *pool) Update(ctx context.Context, req resource.UpdateRequest, resp *res
 	if resp.Diagnostics.Append(diags...); diags.HasError() && !changed {
 		return // the state stays what it was
 	}
+	if m.Capacity.IsUnknown() { // the change broke off
+		m.Capacity = state.Capacity
+	}
 	m.settleUnknown()
 	if diags.HasError() {
 		m.note()

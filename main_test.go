@@ -141,7 +141,7 @@ func TestDestroyIsNotBlockedByPlanChecks(t *testing.T) {
   name      = "` + name + `"
   framework = "pytorch"
   image     = "x"
-  roles     = { worker = { replicas = 4, cards = 8 } }
+  roles     = { worker = { replicas = 4, gpus = 8 } }
 }
 `
 	}
@@ -182,7 +182,7 @@ func TestTwoResourcesForOneObject(t *testing.T) {
 	acctest.ClearEnv(t)
 	t.Setenv("HOME", t.TempDir())
 	job := func(address string) string {
-		return "resource \"gpuplan_training_job\" \"" + address + "\" {\n  name = \"j\"\n  framework = \"pytorch\"\n  image = \"x\"\n  roles = { worker = { cards = 1 } }\n}\n"
+		return "resource \"gpuplan_training_job\" \"" + address + "\" {\n  name = \"j\"\n  framework = \"pytorch\"\n  image = \"x\"\n  roles = { worker = { gpus = 1 } }\n}\n"
 	}
 	block := func(kind, address, body string) string {
 		return "resource \"" + kind + "\" \"" + address + "\" {\n" + body + "\n}\n"

@@ -1,4 +1,4 @@
-// Command gpuplan-node-agent publishes the cards of a GPU node, their links and
+// Command gpuplan-node-agent publishes the GPUs of a GPU node, their links and
 // their health in the cluster.
 package main
 
@@ -155,7 +155,7 @@ func publish(ctx context.Context, agent *topology.Agent, s settings) error {
 	if err != nil {
 		return err
 	}
-	agent.Log.Info("publishing the cards of this machine", "node", s.nodeName, "version", version)
+	agent.Log.Info("publishing the GPUs of this machine", "node", s.nodeName, "version", version)
 	agent.QuietTime = health.RealQuietTime
 	agent.Serve(ctx, s.nodeName, source)
 	return nil

@@ -68,11 +68,11 @@ func TestAgentOnTheLocalPlatform(t *testing.T) {
 
 	describe(t, file, strings.Replace(string(description), `{"index": 3,`, `{"index": 3, "unhealthy": "marked by hand",`, 1))
 	status = ready(metav1.ConditionFalse)
-	assert.Equal(t, contract.Unhealthy, status.Cards[3].Health)
-	assert.Equal(t, "marked by hand", status.Cards[3].Reason)
-	assert.NotNil(t, status.Cards[3].Since)
+	assert.Equal(t, contract.Unhealthy, status.GPUs[3].Health)
+	assert.Equal(t, "marked by hand", status.GPUs[3].Reason)
+	assert.NotNil(t, status.GPUs[3].Since)
 	assert.EventuallyWithT(t, func(t *assert.CollectT) {
-		events, err := client.Typed.CoreV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + node + ",reason=GPUCardUnhealthy"})
+		events, err := client.Typed.CoreV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + node + ",reason=GPUUnhealthy"})
 		require.NoError(t, err)
 		require.Len(t, events.Items, 1)
 		assert.Contains(t, events.Items[0].Message, "marked by hand")
@@ -83,7 +83,7 @@ func TestAgentOnTheLocalPlatform(t *testing.T) {
 		require.NoError(t, err)
 		i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == contract.GPUsReadyCondition })
 		require.GreaterOrEqual(t, i, 0)
-		assert.Equal(t, "card 3: marked by hand", n.Status.Conditions[i].Message)
+		assert.Equal(t, "GPU 3: marked by hand", n.Status.Conditions[i].Message)
 	}, time.Minute, 100*time.Millisecond)
 
 	require.NoError(t, client.DeleteAll(ctx, objs, nil))
@@ -101,7 +101,7 @@ func makeNode(t *testing.T, ctx context.Context, client *kube.Client, name strin
 	t.Helper()
 	capacity := corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("32Gi"),
-		corev1.ResourcePods: resource.MustParse("64"), contract.ResourceTopologyCard: resource.MustParse("8"),
+		corev1.ResourcePods: resource.MustParse("64"), contract.ResourceTopologyGPU: resource.MustParse("8"),
 	}
 	_, err := client.Typed.CoreV1().Nodes().Create(ctx, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{

@@ -79,7 +79,7 @@ func run(ctx context.Context, args []string) error {
 	grace := flags.Duration("unreachable-grace", repair.DefaultGrace,
 		"How long a node may be unreachable or not ready before the members of gangs on it are failed.")
 	explainPort := flags.Int("explain-port", 0,
-		"The port on which to serve answers about gangs and cards by HTTPS, beside and under the same rules as --secure-port, which it needs. 0 serves none.")
+		"The port on which to serve answers about gangs and GPUs by HTTPS, beside and under the same rules as --secure-port, which it needs. 0 serves none.")
 	flags.Usage = func() {
 		fmt.Fprintf(os.Stderr, "Usage:\n  %[1]s [flags]        the scheduler\n  %[1]s queue [flags]  the controller of the job queue; `%[1]s queue --help` lists its flags\n\nFlags of the scheduler:\n%[2]s",
 			contract.SchedulerName, flags.FlagUsages())
@@ -164,7 +164,7 @@ func run(ctx context.Context, args []string) error {
 				meter.Lead()
 				_ = gangs.Synced(ctx) // no pod is placed before the limits are known; the error is that of ctx
 				go repairs.Run(ctx, clients, gangs.Synced)
-				go tellOfBypasses(ctx, config, clients.Events)
+				go recordBypasses(ctx, config, clients.Events)
 			})
 			if allocations != nil {
 				allocations.Wait(ctx)
@@ -174,14 +174,14 @@ func run(ctx context.Context, args []string) error {
 	return app.Run(ctx, config, scheduler)
 }
 
-// tellOfBypasses writes an event for each pod that has GPUs from another scheduler.
-func tellOfBypasses(ctx context.Context, config *schedulerconfig.CompletedConfig, recorder events.EventRecorder) {
+// recordBypasses writes an event for each pod that has GPUs from another scheduler.
+func recordBypasses(ctx context.Context, config *schedulerconfig.CompletedConfig, recorder events.EventRecorder) {
 	if err := bypass.Watch(ctx, config.InformerFactory, recorder); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot tell of pods that bypass this scheduler")
 	}
 }
 
-// serveAnswers answers questions about gangs and cards at an address until ctx ends.
+// serveAnswers answers questions about gangs and GPUs at an address until ctx ends.
 func serveAnswers(ctx context.Context, address string, config *schedulerconfig.CompletedConfig, source endpoint.Source) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {

@@ -98,7 +98,7 @@ func install(dir string) (config string, crds []*unstructured.Unstructured, err 
 	return config, crds, nil
 }
 
-// own is what our scheduler's program adds to a scheduler, anew for every workload.
+// own is what our scheduler's program adds to a scheduler, again for every workload.
 type own struct {
 	cache *inventory.Cache
 	gangs *gang.Plugin

@@ -56,7 +56,7 @@ func (b *bench) ceilingRun(ctx context.Context, nodes int, w shape) (throughput,
 func (c *cluster) bindAll(ctx context.Context, w shape) error {
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.SetLimit(writers)
-	perNode := cardsPerNode / w.cards
+	perNode := gpusPerNode / w.gpus
 	for i := range w.pods() {
 		name, node := fmt.Sprintf("%s-%d", groupName("job", i/w.members), i%w.members), nodeName(i/perNode)
 		tasks.Go(func() error {

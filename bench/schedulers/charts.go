@@ -11,15 +11,15 @@ import (
 
 // draw draws what the schedulers do with a backlog into a folder.
 func (r results) draw(dir string) error {
-	speed := chart.Bars{Title: "Backlog first: pods bound per second", XLabel: "pods × 1 card on nodes", YLabel: "pods/s"}
-	cost := chart.Bars{Title: "Backlog first: scheduler CPU per bound pod", XLabel: "pods × 1 card on nodes", YLabel: "ms"}
+	speed := chart.Bars{Title: "Backlog first: pods bound per second", XLabel: "pods × 1 GPU on nodes", YLabel: "pods/s"}
+	cost := chart.Bars{Title: "Backlog first: scheduler CPU per bound pod", XLabel: "pods × 1 GPU on nodes", YLabel: "ms"}
 	index := map[string]int{}
 	for _, c := range r.cases() {
 		if c.Series != backlog {
 			continue
 		}
 		category := len(speed.Categories)
-		name := fmt.Sprintf("%s on %d", strings.ReplaceAll(c.Workload, " pods × 1 card", ""), c.Nodes)
+		name := fmt.Sprintf("%s on %d", strings.ReplaceAll(c.Workload, " pods × 1 GPU", ""), c.Nodes)
 		speed.Categories, cost.Categories = append(speed.Categories, name), append(cost.Categories, name)
 		for _, row := range c.rows {
 			m := row.median

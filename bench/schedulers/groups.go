@@ -31,14 +31,14 @@ func koordinatorGroup(name string, members, _ int) *unstructured.Unstructured {
 	return groupObject("scheduling.sigs.k8s.io/v1alpha1", name, map[string]any{"minMember": int64(members)})
 }
 
-// volcanoGroup tells Volcano's queue what the gang needs, so that hopeless gangs may be held back there.
-func volcanoGroup(name string, members, cards int) *unstructured.Unstructured {
+// volcanoGroup tells Volcano's queue what the gang needs, so that infeasible gangs may be held back there.
+func volcanoGroup(name string, members, gpus int) *unstructured.Unstructured {
 	return groupObject("scheduling.volcano.sh/v1beta1", name, map[string]any{
 		"minMember": int64(members),
 		"queue":     "default",
 		"minResources": map[string]any{
 			"cpu": fmt.Sprint(members), "memory": fmt.Sprintf("%dGi", members),
-			contract.ResourceDefaultCard: fmt.Sprint(members * cards),
+			contract.ResourceDefaultGPU: fmt.Sprint(members * gpus),
 		},
 	})
 }

@@ -50,8 +50,8 @@ func main() {
 
 func run(ctx context.Context) error {
 	table := flag.String("table", "throughput", "what to measure: throughput, waiting, idle; or report, which writes what the JSON file holds into a page")
-	nodes := flag.Int("nodes", 500, "number of nodes, each with 8 cards")
-	shapes := flag.String("shapes", "100x16,1000x4,4000x1", "workloads: GANGSxMEMBERS[xCARDS],...")
+	nodes := flag.Int("nodes", 500, "number of nodes, each with 8 GPUs")
+	shapes := flag.String("shapes", "100x16,1000x4,4000x1", "workloads: GANGSxMEMBERS[xGPUS],...")
 	series := flag.String("series", live+","+backlog, "series of the table throughput: "+live+", "+backlog+", "+ownCores)
 	names := flag.String("schedulers", "", "names of the schedulers to compare, all when empty")
 	interval := flag.Duration("interval", 20*time.Second, "how long to look at schedulers that wait or idle")

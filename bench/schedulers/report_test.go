@@ -10,7 +10,7 @@ import (
 
 // bound is a run that bound its pods in some seconds.
 func bound(scheduler, series string, seconds float64) throughput {
-	w := shape{gangs: 25, members: 4, cards: 1}
+	w := shape{gangs: 25, members: 4, gpus: 1}
 	t := newThroughput(scheduler, 10, w, series)
 	t.Bound, t.WholeGangs, t.Seconds, t.CPUSeconds = 100, 25, seconds, seconds/10
 	t.Commit, t.Load = "abc", seconds

@@ -33,10 +33,10 @@ type scheduler struct {
 	name string
 	// program is the file in the folder of programs, and the scheduler name that pods carry.
 	program string
-	// card is the extended resource by which pods ask for a card, mode the label of
+	// gpu is the extended resource by which pods ask for a GPU, mode the label of
 	// nodes that offer it, and hardware tells that nodes publish theirs.
-	card, mode string
-	hardware   bool
+	gpu, mode string
+	hardware  bool
 	// crds returns the scheduler's custom resource definitions.
 	crds func(bin string) ([]*unstructured.Unstructured, error)
 	// prepare makes what else the scheduler needs in the cluster, nil for nothing.
@@ -45,7 +45,7 @@ type scheduler struct {
 	arguments func(o runOptions, dir, kubeconfig string) ([]string, error)
 	// group makes the object that describes a gang, nil when there is none, and join
 	// makes a pod a member.
-	group func(name string, members, cards int) *unstructured.Unstructured
+	group func(name string, members, gpus int) *unstructured.Unstructured
 	join  func(pod *corev1.Pod, group string)
 	// always tells that a pod on its own needs a group too.
 	always bool
@@ -67,38 +67,38 @@ func schedulers() []scheduler {
 	return []scheduler{
 		{
 			name: "gpuplan", program: contract.SchedulerName,
-			card: contract.ResourceTopologyCard, mode: "topology", hardware: true,
+			gpu: contract.ResourceTopologyGPU, mode: "topology", hardware: true,
 			crds: ownCRDs, arguments: ownArguments, group: sigsGroup, join: label(contract.PodGroupLabel),
 		}, {
-			name: "gpuplan (plain cards)", program: contract.SchedulerName,
-			card: contract.ResourceDefaultCard, mode: "default",
+			name: "gpuplan (plain GPUs)", program: contract.SchedulerName,
+			gpu: contract.ResourceDefaultGPU, mode: "default",
 			crds: ownCRDs, arguments: ownArguments, group: sigsGroup, join: label(contract.PodGroupLabel),
 		}, {
 			name: "kube-scheduler (no gangs)", program: "kube-scheduler",
-			card: contract.ResourceDefaultCard, arguments: frameworkArguments("kube-scheduler"),
+			gpu: contract.ResourceDefaultGPU, arguments: frameworkArguments("kube-scheduler"),
 		}, {
 			name: "kube-scheduler (native gangs)", program: "kube-scheduler",
-			card: contract.ResourceDefaultCard,
+			gpu: contract.ResourceDefaultGPU,
 			arguments: frameworkArguments("kube-scheduler",
 				"--feature-gates=GenericWorkload=true,GangScheduling=true"),
 			group: nativeGroup, join: joinNative,
 		}, {
 			name: "coscheduling", program: "coscheduling",
-			card: contract.ResourceDefaultCard, crds: crdFiles("coscheduling"), arguments: frameworkArguments("coscheduling"),
+			gpu: contract.ResourceDefaultGPU, crds: crdFiles("coscheduling"), arguments: frameworkArguments("coscheduling"),
 			group: sigsGroup, join: label(contract.PodGroupLabel),
 		}, {
 			name: "volcano", program: "volcano",
-			card: contract.ResourceDefaultCard, crds: crdFiles("volcano"), prepare: openQueues, arguments: volcanoArguments,
+			gpu: contract.ResourceDefaultGPU, crds: crdFiles("volcano"), prepare: openQueues, arguments: volcanoArguments,
 			group: volcanoGroup, join: annotation("scheduling.k8s.io/group-name"), always: true,
 		}, {
 			name: "koordinator", program: "koordinator",
-			card: contract.ResourceDefaultCard, crds: crdFiles("koordinator"),
+			gpu: contract.ResourceDefaultGPU, crds: crdFiles("koordinator"),
 			// It would listen on all addresses without the second.
 			arguments: frameworkArguments("koordinator", "--port=0"),
 			group:     koordinatorGroup, join: label("pod-group.scheduling.sigs.k8s.io"),
 		}, {
 			name: extra, program: "koordinator",
-			card: contract.ResourceDefaultCard, crds: crdFiles("koordinator"),
+			gpu: contract.ResourceDefaultGPU, crds: crdFiles("koordinator"),
 			arguments: frameworkArguments("koordinator-all", "--port=0"),
 			group:     koordinatorGroup, join: label("pod-group.scheduling.sigs.k8s.io"),
 		},

@@ -27,7 +27,7 @@ func (r results) inShort() string {
 	var savings []saving
 	var gang512 *throughput
 	for _, c := range r.cases() {
-		ours, name := c.ours(), fmt.Sprintf("%s on %d nodes", strings.TrimSuffix(c.Workload, " × 1 card"), c.Nodes)
+		ours, name := c.ours(), fmt.Sprintf("%s on %d nodes", strings.TrimSuffix(c.Workload, " × 1 GPU"), c.Nodes)
 		var beside string
 		if fastest := c.best(func(t throughput) float64 { return -t.perSecond() }); fastest != nil {
 			beside = ratio(ours.perSecond(), fastest.perSecond()) + " " + fastest.Scheduler
@@ -69,11 +69,11 @@ func (r results) inShort() string {
 	}
 	if len(others) > 0 {
 		least := slices.MinFunc(others, func(a, b waiting) int { return cmp.Compare(a.CPUSeconds, b.CPUSeconds) })
-		line(&t, "CPU while hopeless gangs wait", "5 % of the best", share(ours.CPUSeconds, least.CPUSeconds, 1)+" of "+least.Scheduler)
+		line(&t, "CPU while infeasible gangs wait", "5 % of the best", share(ours.CPUSeconds, least.CPUSeconds, 1)+" of "+least.Scheduler)
 	}
 	line(&t, "verdict about a gang that does not fit", "100 ms", fmt.Sprintf("%s ms on the first member, %s ms on all", milliseconds(ours.FirstVerdictSeconds), milliseconds(ours.LastVerdictSeconds)))
 	if gang512 != nil {
-		line(&t, "one gang of 512 pods with eight cards each", "2 s of scheduler time", fmt.Sprintf("%.2f s from the creation of its last member to the last bind, %.2f s of scheduler CPU, %.2f s with the creation of the pods", gang512.LastSeconds, gang512.CPUSeconds, gang512.Seconds))
+		line(&t, "one gang of 512 pods with eight GPUs each", "2 s of scheduler time", fmt.Sprintf("%.2f s from the creation of its last member to the last bind, %.2f s of scheduler CPU, %.2f s with the creation of the pods", gang512.LastSeconds, gang512.CPUSeconds, gang512.Seconds))
 	}
 	var memory, cpu []string
 	for _, i := range r.Idle {

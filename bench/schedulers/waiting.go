@@ -69,18 +69,18 @@ func (b *bench) waitingRun(ctx context.Context, s scheduler, nodes int, w shape,
 		var count throughput
 		count.summarise(o.records(), before.at, after.at)
 		result.WholeGangs, result.PartialGangs = count.WholeGangs, count.PartialGangs
-		return b.verdict(ctx, s, c, o, w.members, w.cards, &result)
+		return b.verdict(ctx, s, c, o, w.members, w.gpus, &result)
 	})
 	return result, err
 }
 
 // verdict creates one more gang that does not fit and waits for what its pods say.
-func (b *bench) verdict(ctx context.Context, s scheduler, c *cluster, o *observer, members, cards int, result *waiting) error {
-	w := shape{gangs: 1, members: members, cards: cards}
-	if err := c.createGroups(ctx, s, "hopeless", w); err != nil {
+func (b *bench) verdict(ctx context.Context, s scheduler, c *cluster, o *observer, members, gpus int, result *waiting) error {
+	w := shape{gangs: 1, members: members, gpus: gpus}
+	if err := c.createGroups(ctx, s, "infeasible", w); err != nil {
 		return err
 	}
-	if err := c.createPods(ctx, s, "hopeless", w); err != nil {
+	if err := c.createPods(ctx, s, "infeasible", w); err != nil {
 		return err
 	}
 	deadline := time.After(verdictTime)
@@ -102,13 +102,13 @@ func (b *bench) verdict(ctx context.Context, s scheduler, c *cluster, o *observe
 	}
 }
 
-// say looks for the verdict on the members of the hopeless gang, and reports whether
+// say looks for the verdict on the members of the infeasible gang, and reports whether
 // all have one. What was said while members were missing is none.
 func (w *waiting) say(records []record, members int) bool {
 	var created time.Time
 	var gang []record
 	for _, r := range records {
-		if strings.HasPrefix(r.name, "hopeless-") {
+		if strings.HasPrefix(r.name, "infeasible-") {
 			gang = append(gang, r)
 			if r.created.After(created) {
 				created = r.created

@@ -19,23 +19,23 @@ import (
 )
 
 const (
-	cardsPerNode = 8
+	gpusPerNode = 8
 	// instanceType is the type of the nodes whose hardware is published.
 	instanceType = "ecs.gn6v-c10g1.20xlarge"
 	// writers is how many objects are created at the same time.
 	writers = 16
 )
 
-// shape is a workload: gangs of members that ask for cards each.
-type shape struct{ gangs, members, cards int }
+// shape is a workload: gangs of members that ask for GPUs each.
+type shape struct{ gangs, members, gpus int }
 
-// parseShape reads "100x16", or "1x512x8" for members of eight cards.
+// parseShape reads "100x16", or "1x512x8" for members of eight GPUs.
 func parseShape(text string) (shape, error) {
-	s := shape{cards: 1}
-	fields := []*int{&s.gangs, &s.members, &s.cards}
+	s := shape{gpus: 1}
+	fields := []*int{&s.gangs, &s.members, &s.gpus}
 	parts := strings.Split(text, "x")
 	if len(parts) < 2 || len(parts) > 3 {
-		return s, fmt.Errorf("shape %q is not GANGSxMEMBERS or GANGSxMEMBERSxCARDS", text)
+		return s, fmt.Errorf("shape %q is not GANGSxMEMBERS or GANGSxMEMBERSxGPUS", text)
 	}
 	for i, part := range parts {
 		n, err := strconv.Atoi(part)
@@ -49,16 +49,16 @@ func parseShape(text string) (shape, error) {
 
 func (s shape) String() string {
 	if s.members == 1 {
-		return fmt.Sprintf("%d single pods × %s", s.gangs, cardsText(s.cards))
+		return fmt.Sprintf("%d single pods × %s", s.gangs, gpusText(s.gpus))
 	}
-	return fmt.Sprintf("%d × %d pods × %s", s.gangs, s.members, cardsText(s.cards))
+	return fmt.Sprintf("%d × %d pods × %s", s.gangs, s.members, gpusText(s.gpus))
 }
 
-func cardsText(n int) string {
+func gpusText(n int) string {
 	if n == 1 {
-		return "1 card"
+		return "1 GPU"
 	}
-	return fmt.Sprintf("%d cards", n)
+	return fmt.Sprintf("%d GPUs", n)
 }
 
 func (s shape) pods() int { return s.gangs * s.members }
@@ -88,7 +88,7 @@ func node(name string, s scheduler) *corev1.Node {
 		corev1.ResourceMemory:           resource.MustParse("768Gi"),
 		corev1.ResourcePods:             resource.MustParse("110"),
 		corev1.ResourceEphemeralStorage: resource.MustParse("1Ti"),
-		corev1.ResourceName(s.card):     *resource.NewQuantity(cardsPerNode, resource.DecimalSI),
+		corev1.ResourceName(s.gpu):      *resource.NewQuantity(gpusPerNode, resource.DecimalSI),
 	}
 	labels := map[string]string{corev1.LabelHostname: name}
 	if s.mode != "" {
@@ -135,7 +135,7 @@ func (c *cluster) createGroups(ctx context.Context, s scheduler, name string, w 
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.SetLimit(writers)
 	for g := range w.gangs {
-		object := s.group(groupName(name, g), w.members, w.cards)
+		object := s.group(groupName(name, g), w.members, w.gpus)
 		version := object.GroupVersionKind().GroupVersion()
 		resources := c.dynamic.Resource(version.WithResource(contract.PodGroupResource)).Namespace(namespace)
 		tasks.Go(func() error {
@@ -166,9 +166,9 @@ func groupName(workload string, gang int) string { return fmt.Sprintf("%s-%04d",
 
 func pod(s scheduler, group string, member int, w shape) *corev1.Pod {
 	asks := corev1.ResourceList{
-		corev1.ResourceCPU:          resource.MustParse("1"),
-		corev1.ResourceMemory:       resource.MustParse("1Gi"),
-		corev1.ResourceName(s.card): *resource.NewQuantity(int64(w.cards), resource.DecimalSI),
+		corev1.ResourceCPU:         resource.MustParse("1"),
+		corev1.ResourceMemory:      resource.MustParse("1Gi"),
+		corev1.ResourceName(s.gpu): *resource.NewQuantity(int64(w.gpus), resource.DecimalSI),
 	}
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s-%d", group, member)},

@@ -1,5 +1,5 @@
 # A GPU cluster from nothing to running training jobs. The plan of the first apply
-# already says on which node and on which cards every worker will run.
+# already says on which node and on which GPUs every worker will run.
 
 terraform {
   required_version = ">= 1.11"
@@ -14,7 +14,7 @@ provider "gpuplan" {
   placement_check = "error"
 }
 
-# Two machines with eight V100 each. Their cards are handed out by the links between them.
+# Two machines with eight V100 each. Their GPUs are handed out by the links between them.
 resource "gpuplan_node_pool" "v100" {
   name          = "v100"
   instance_type = "ecs.gn6v-c10g1.20xlarge"
@@ -23,7 +23,7 @@ resource "gpuplan_node_pool" "v100" {
   vswitch_ids   = ["vsw-quickstart"]
 }
 
-# The same machine in the regular mode, to compare: the device plugin picks the cards.
+# The same machine in the regular mode, to compare: the device plugin picks the GPUs.
 resource "gpuplan_node_pool" "regular" {
   name          = "regular"
   instance_type = "ecs.gn6v-c10g1.20xlarge"
@@ -43,7 +43,7 @@ resource "gpuplan_scheduler" "this" {
   replicas = 1 # a real cluster gets two: one leads, one stands by
 }
 
-# research may use all cards; vision is guaranteed four and may borrow up to sixteen.
+# research may use all GPUs; vision is guaranteed four and may borrow up to sixteen.
 resource "gpuplan_quota_tree" "main" {
   total = {
     "cpu"            = "200"
@@ -76,7 +76,7 @@ locals {
   benchmark_image = "registry.cn-hangzhou.aliyuncs.com/kubernetes-image-hub/pytorch-benchmark:torch1.6.0-py3.7-cuda10.1"
 }
 
-# VGG16 on four cards of one node with the best ring between them.
+# VGG16 on four GPUs of one node with the best ring between them.
 resource "gpuplan_training_job" "vgg16" {
   name      = "pytorch-topo-4-vgg16"
   framework = "mpi"
@@ -92,7 +92,7 @@ resource "gpuplan_training_job" "vgg16" {
 
   roles = {
     launcher = { replicas = 1 }
-    worker   = { replicas = 4, cards = 1 }
+    worker   = { replicas = 4, gpus = 1 }
   }
 
   depends_on = [gpuplan_node_agent.this]
@@ -123,12 +123,12 @@ resource "gpuplan_training_job" "mnist" {
   arena_compatible = true # `arena list`, `get`, `logs` and `delete` know it
 
   roles = {
-    master = { replicas = 1, cards = 1 }
-    worker = { replicas = 1, cards = 1 }
+    master = { replicas = 1, gpus = 1 }
+    worker = { replicas = 1, gpus = 1 }
   }
 }
 
-# The same VGG16 without topology: the plan can only promise the worst set of cards.
+# The same VGG16 without topology: the plan can only promise the worst set of GPUs.
 resource "gpuplan_training_job" "vgg16_regular" {
   name      = "pytorch-4-vgg16"
   framework = "mpi"
@@ -144,7 +144,7 @@ resource "gpuplan_training_job" "vgg16_regular" {
 
   roles = {
     launcher = { replicas = 1 }
-    worker   = { replicas = 4, cards = 1 }
+    worker   = { replicas = 4, gpus = 1 }
   }
 }
 

@@ -47,7 +47,7 @@ func newBench(t *testing.T, change func(*Options)) bench {
 	return bench{s, clock}
 }
 
-// step lets the task in progress do one stage: it waits until somebody waits for the clock.
+// step lets the task in progress do one stage: it waits until someone waits for the clock.
 func (b bench) step(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, b.clock.HasWaiters, 10*time.Second, time.Millisecond)

@@ -108,9 +108,9 @@ func (p *PoolRecord) nodeLabels() map[string]string {
 		contract.InstanceTypeLabel: p.instanceType(),
 	}
 	if it, ok := catalog.Lookup(p.instanceType()); ok {
-		labels[contract.CardModelLabel] = strings.ReplaceAll(it.CardModel, " ", "-")
-		labels[contract.CardMemoryLabel] = strconv.FormatInt(it.CardMemoryMiB, 10) + "MiB"
-		labels[contract.CardCountLabel] = strconv.Itoa(it.Cards)
+		labels[contract.GPUModelLabel] = strings.ReplaceAll(it.GPUModel, " ", "-")
+		labels[contract.GPUMemoryLabel] = strconv.FormatInt(it.GPUMemoryMiB, 10) + "MiB"
+		labels[contract.GPUCountLabel] = strconv.Itoa(it.GPUs)
 	}
 	list, _ := p.KubernetesConfig["labels"].([]any)
 	for _, l := range list {

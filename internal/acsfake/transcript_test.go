@@ -24,7 +24,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acsfake"
 )
 
-var update = flag.Bool("update", false, "write the golden transcripts anew")
+var update = flag.Bool("update", false, "write the golden transcripts again")
 
 const (
 	cluster = "c-golden"

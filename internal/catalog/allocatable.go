@@ -2,16 +2,16 @@ package catalog
 
 import "fmt"
 
-// Mode is one way in which a node offers its cards (node label ack.node.gpu.schedule).
+// Mode is one way in which a node offers its GPUs (node label ack.node.gpu.schedule).
 // A node has one mode; the resources of the other modes are 0 on it.
 type Mode struct {
 	Name string `json:"name"`
 	// Title says in a few words what the mode does.
 	Title string `json:"title"`
-	// Shared tells that several pods can have parts of one card.
+	// Shared tells that several pods can have parts of one GPU.
 	Shared bool `json:"shared"`
-	// Resources maps the extended resources of the mode to what they count: "cards",
-	// "memory_gib" (whole GiB of card memory) or "core_percent" (100 per card).
+	// Resources maps the extended resources of the mode to what they count: "GPUs",
+	// "memory_gib" (whole GiB of GPU memory) or "core_percent" (100 per GPU).
 	Resources map[string]string `json:"resources"`
 	Source    string            `json:"source"`
 	Date      string            `json:"date"`
@@ -95,9 +95,9 @@ func Allocatable(it InstanceType, mode string) (Quantities, error) {
 		}
 	}
 	counted := map[string]int64{
-		"cards":        int64(it.Cards),
-		"memory_gib":   int64(it.Cards) * (it.CardMemoryMiB / 1024),
-		"core_percent": int64(it.Cards) * 100,
+		"gpus":         int64(it.GPUs),
+		"memory_gib":   int64(it.GPUs) * (it.GPUMemoryMiB / 1024),
+		"core_percent": int64(it.GPUs) * 100,
 	}
 	for name, what := range m.Resources {
 		q.Extended[name] = counted[what]

@@ -1,5 +1,5 @@
 // Package catalog knows the GPU instance types of Alibaba Cloud, the wirings of
-// their machines, the modes in which a node offers its cards, regions, and the
+// their machines, the modes in which a node offers its GPUs, regions, and the
 // versions that features need.
 //
 // The facts are data: JSON files embedded into the program, one fact per row with
@@ -30,15 +30,15 @@ type InstanceType struct {
 	// VCPU counts virtual CPUs, MemoryGiB is main memory in GiB.
 	VCPU      int     `json:"vcpu"`
 	MemoryGiB float64 `json:"memory_gib"`
-	// Cards counts the GPUs.
-	Cards int `json:"cards"`
-	// CardModel is the product name of the cards, CardMemoryGiB their size as the vendor
-	// sells it, CardMemoryMiB the total that the driver reports.
-	CardModel     string `json:"-"`
-	CardMemoryGiB int    `json:"-"`
-	CardMemoryMiB int64  `json:"-"`
+	// GPUs counts the GPUs.
+	GPUs int `json:"gpus"`
+	// GPUModel is the product name of the GPUs, GPUMemoryGiB their size as the vendor
+	// sells it, GPUMemoryMiB the total that the driver reports.
+	GPUModel     string `json:"-"`
+	GPUMemoryGiB int    `json:"-"`
+	GPUMemoryMiB int64  `json:"-"`
 	// Wiring is the link graph of the machine for [Wiring]: the name of a wiring, or for
-	// a slice of a machine "name:card,card,…".
+	// a slice of a machine "name:GPU,GPU,…".
 	Wiring string `json:"wiring"`
 	// PCIeGeneration replaces the generation of the wiring when it is not 0.
 	PCIeGeneration int `json:"pcie_generation"`
@@ -52,11 +52,11 @@ type InstanceType struct {
 	Date   string `json:"date"`
 	Note   string `json:"note"`
 
-	// Card is the key of the row in cards.json.
-	Card string `json:"card"`
+	// GPU is the key of the row in gpus.json.
+	GPU string `json:"gpu"`
 }
 
-type card struct {
+type gpuSpec struct {
 	ID        string `json:"id"`
 	Name      string `json:"name"`
 	MemoryGiB int    `json:"memory_gib"`
@@ -89,12 +89,12 @@ func parse() (*tables, error) {
 	var data struct {
 		InstanceTypes      []InstanceType `json:"instance_types"`
 		IncompleteFamilies []string       `json:"incomplete_families"`
-		Cards              []card         `json:"cards"`
+		GPUs               []gpuSpec      `json:"gpus"`
 		Modes              []Mode         `json:"modes"`
 		Regions            []Region       `json:"regions"`
 		Gates              []Gate         `json:"gates"`
 	}
-	for _, name := range []string{"instance_types", "cards", "modes", "regions", "gates"} {
+	for _, name := range []string{"instance_types", "gpus", "modes", "regions", "gates"} {
 		raw, err := files.ReadFile("data/" + name + ".json")
 		if err != nil {
 			return nil, err
@@ -110,16 +110,16 @@ func parse() (*tables, error) {
 		regions:    data.Regions,
 		gates:      data.Gates,
 	}
-	cards := map[string]card{}
-	for _, c := range data.Cards {
-		cards[c.ID] = c
+	gpus := map[string]gpuSpec{}
+	for _, c := range data.GPUs {
+		gpus[c.ID] = c
 	}
 	for _, it := range data.InstanceTypes {
-		c, ok := cards[it.Card]
+		c, ok := gpus[it.GPU]
 		if !ok {
-			return nil, fmt.Errorf("instance type %s names the unknown card %q", it.Name, it.Card)
+			return nil, fmt.Errorf("instance type %s names the unknown GPU %q", it.Name, it.GPU)
 		}
-		it.CardModel, it.CardMemoryGiB, it.CardMemoryMiB = c.Name, c.MemoryGiB, c.MemoryMiB
+		it.GPUModel, it.GPUMemoryGiB, it.GPUMemoryMiB = c.Name, c.MemoryGiB, c.MemoryMiB
 		t.types[it.Name] = it
 		t.typeNames = append(t.typeNames, it.Name)
 	}

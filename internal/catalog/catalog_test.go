@@ -20,23 +20,23 @@ func TestEveryInstanceTypeIsWhole(t *testing.T) {
 			assert.True(t, len(it.Family) > len("ecs.") && name[:len(it.Family)] == it.Family, it.Family)
 			assert.Positive(t, it.VCPU)
 			assert.Positive(t, it.MemoryGiB)
-			assert.Contains(t, []int{1, 2, 4, 8}, it.Cards)
-			assert.NotEmpty(t, it.CardModel)
+			assert.Contains(t, []int{1, 2, 4, 8}, it.GPUs)
+			assert.NotEmpty(t, it.GPUModel)
 			assert.NotEmpty(t, it.Source)
 			assert.NotEmpty(t, it.Date)
 			// What the driver reports is at most the size sold, and hardly less.
-			assert.LessOrEqual(t, it.CardMemoryMiB, int64(it.CardMemoryGiB)*1024)
-			assert.GreaterOrEqual(t, it.CardMemoryMiB, int64(it.CardMemoryGiB)*1024*93/100)
+			assert.LessOrEqual(t, it.GPUMemoryMiB, int64(it.GPUMemoryGiB)*1024)
+			assert.GreaterOrEqual(t, it.GPUMemoryMiB, int64(it.GPUMemoryGiB)*1024*93/100)
 
 			m, ok := Machine(name)
 			require.True(t, ok, "wiring %q", it.Wiring)
-			require.Len(t, m.Cards, it.Cards)
+			require.Len(t, m.GPUs, it.GPUs)
 			assert.Equal(t, it.Wiring, m.Name)
-			assert.Equal(t, it.CardModel, m.Model)
+			assert.Equal(t, it.GPUModel, m.Model)
 			require.NoError(t, m.Validate())
-			for i, c := range m.Cards {
+			for i, c := range m.GPUs {
 				assert.Equal(t, i, c.Index)
-				assert.Equal(t, it.CardMemoryMiB, c.MemoryMiB)
+				assert.Equal(t, it.GPUMemoryMiB, c.MemoryMiB)
 				assert.Equal(t, gpu.Self, m.Links[i][i].Class)
 			}
 		})
@@ -55,19 +55,19 @@ func TestQuickstartType(t *testing.T) {
 	it, ok := Lookup("ecs.gn6v-c10g1.20xlarge")
 	require.True(t, ok)
 	assert.Equal(t, "dgx1-v100", it.Wiring)
-	assert.Equal(t, 8, it.Cards)
+	assert.Equal(t, 8, it.GPUs)
 	assert.Equal(t, 82, it.VCPU)
 	assert.InDelta(t, 336, it.MemoryGiB, 0)
-	assert.Equal(t, 16, it.CardMemoryGiB)
+	assert.Equal(t, 16, it.GPUMemoryGiB)
 	m, ok := Machine(it.Name)
 	require.True(t, ok)
-	// Six NVLinks per card in the hybrid cube mesh.
-	for i := range m.Cards {
+	// Six NVLinks per GPU in the hybrid cube mesh.
+	for i := range m.GPUs {
 		lanes := 0
 		for _, l := range m.Links[i] {
 			lanes += l.Lanes
 		}
-		assert.Equal(t, 6, lanes, "card %d", i)
+		assert.Equal(t, 6, lanes, "GPU %d", i)
 	}
 }
 
@@ -75,7 +75,7 @@ func TestNVLinkTypesHaveNVLinks(t *testing.T) {
 	for _, name := range load().typeNames {
 		it, _ := Lookup(name)
 		m, _ := Machine(name)
-		if it.Cards == 1 {
+		if it.GPUs == 1 {
 			continue
 		}
 		nvlink := false
@@ -135,7 +135,7 @@ func TestWirings(t *testing.T) {
 		m, ok := Wiring(name)
 		require.True(t, ok, name)
 		assert.Equal(t, name, m.Name)
-		requireSquare(t, m.Links, len(m.Cards))
+		requireSquare(t, m.Links, len(m.GPUs))
 		require.NoError(t, m.Validate(), name)
 	}
 }
@@ -143,21 +143,21 @@ func TestWirings(t *testing.T) {
 func TestWiringIsACopy(t *testing.T) {
 	m, _ := Wiring("dgx1-v100")
 	want := m.Links[0][1]
-	m.Links[0][1], m.Cards[0].NUMANode = gpu.Link{}, 99
+	m.Links[0][1], m.GPUs[0].NUMANode = gpu.Link{}, 99
 	again, _ := Wiring("dgx1-v100")
 	assert.Equal(t, want, again.Links[0][1])
-	assert.Equal(t, 0, again.Cards[0].NUMANode)
+	assert.Equal(t, 0, again.GPUs[0].NUMANode)
 }
 
 func TestSlices(t *testing.T) {
 	m, ok := Wiring("dgx1-v100:0,3,7")
 	require.True(t, ok)
-	require.Len(t, m.Cards, 3)
+	require.Len(t, m.GPUs, 3)
 	assert.Equal(t, gpu.Link{Class: gpu.NVLink, Lanes: 2}, m.Links[0][1])
 	assert.Equal(t, gpu.SYS, m.Links[0][2].Class)
 	assert.Equal(t, gpu.Link{Class: gpu.NVLink, Lanes: 1}, m.Links[1][2])
-	assert.Equal(t, 2, m.Cards[2].Index)
-	assert.Equal(t, 1, m.Cards[2].NUMANode)
+	assert.Equal(t, 2, m.GPUs[2].Index)
+	assert.Equal(t, 1, m.GPUs[2].NUMANode)
 	for _, n := range m.NICs {
 		assert.Len(t, n.Links, 3)
 	}
@@ -202,21 +202,21 @@ func TestAllocatablePerMode(t *testing.T) {
 		mode string
 		want map[string]int64
 	}{
-		{v100, "default", map[string]int64{contract.ResourceDefaultCard: 8}},
-		{v100, "topology", map[string]int64{contract.ResourceTopologyCard: 8}},
-		{v100, "share", map[string]int64{contract.ResourceCardMemory: 128, contract.ResourceCardCount: 8}},
-		{v100, "cgpu", map[string]int64{contract.ResourceCardMemory: 128, contract.ResourceCardCount: 8}},
-		{v100, "mps", map[string]int64{contract.ResourceCardMemory: 128, contract.ResourceCardCount: 8}},
-		{v100, "core_mem", map[string]int64{contract.ResourceCardMemory: 128, contract.ResourceCardCount: 8, contract.ResourceCorePercent: 800}},
+		{v100, "default", map[string]int64{contract.ResourceDefaultGPU: 8}},
+		{v100, "topology", map[string]int64{contract.ResourceTopologyGPU: 8}},
+		{v100, "share", map[string]int64{contract.ResourceGPUMemory: 128, contract.ResourceGPUCount: 8}},
+		{v100, "cgpu", map[string]int64{contract.ResourceGPUMemory: 128, contract.ResourceGPUCount: 8}},
+		{v100, "mps", map[string]int64{contract.ResourceGPUMemory: 128, contract.ResourceGPUCount: 8}},
+		{v100, "core_mem", map[string]int64{contract.ResourceGPUMemory: 128, contract.ResourceGPUCount: 8, contract.ResourceCorePercent: 800}},
 		{v100, "mig", nil},
 		{v100, "disabled", nil},
-		{t4, "cgpu", map[string]int64{contract.ResourceCardMemory: 60, contract.ResourceCardCount: 4}},
-		{l20, "topology", map[string]int64{contract.ResourceTopologyCard: 8, contract.ResourceERDMA: 400}},
+		{t4, "cgpu", map[string]int64{contract.ResourceGPUMemory: 60, contract.ResourceGPUCount: 4}},
+		{l20, "topology", map[string]int64{contract.ResourceTopologyGPU: 8, contract.ResourceERDMA: 400}},
 	} {
 		t.Run(tc.it.Name+"/"+tc.mode, func(t *testing.T) {
 			q, err := Allocatable(tc.it, tc.mode)
 			require.NoError(t, err)
-			for _, name := range []string{contract.ResourceDefaultCard, contract.ResourceTopologyCard, contract.ResourceCardMemory, contract.ResourceCorePercent, contract.ResourceCardCount} {
+			for _, name := range []string{contract.ResourceDefaultGPU, contract.ResourceTopologyGPU, contract.ResourceGPUMemory, contract.ResourceCorePercent, contract.ResourceGPUCount} {
 				got, present := q.Extended[name]
 				assert.True(t, present, "%s must be there, if only as 0", name)
 				assert.Equal(t, tc.want[name], got, name)
@@ -234,7 +234,7 @@ func TestModes(t *testing.T) {
 		assert.NotEmpty(t, m.Title)
 		assert.NotEmpty(t, m.Source)
 		for name, what := range m.Resources {
-			assert.Contains(t, []string{"cards", "memory_gib", "core_percent"}, what, name)
+			assert.Contains(t, []string{"gpus", "memory_gib", "core_percent"}, what, name)
 		}
 	}
 	m, ok := LookupMode("core_mem")
@@ -275,7 +275,7 @@ func TestRegionsAndGates(t *testing.T) {
 
 // The data names resources; other programs know the same names from contract.
 func TestResourceNamesAreTheContracts(t *testing.T) {
-	known := []string{contract.ResourceDefaultCard, contract.ResourceTopologyCard, contract.ResourceCardMemory, contract.ResourceCorePercent, contract.ResourceCardCount}
+	known := []string{contract.ResourceDefaultGPU, contract.ResourceTopologyGPU, contract.ResourceGPUMemory, contract.ResourceCorePercent, contract.ResourceGPUCount}
 	for _, m := range Modes() {
 		for name := range m.Resources {
 			assert.Contains(t, known, name)

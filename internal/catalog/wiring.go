@@ -30,8 +30,8 @@ func parseWirings() (map[string]gpu.Machine, error) {
 }
 
 // Wiring returns the machine with the link graph of that name, for example
-// "dgx1-v100". "dgx1-v100:0,1" is the slice of it with the cards 0 and 1, renumbered
-// from 0, which is what a virtual machine on part of the cards sees.
+// "dgx1-v100". "dgx1-v100:0,1" is the slice of it with the GPUs 0 and 1, renumbered
+// from 0, which is what a virtual machine on part of the GPUs sees.
 // The machine is the caller's own copy.
 func Wiring(name string) (gpu.Machine, bool) {
 	base, list, sliced := strings.Cut(name, ":")
@@ -39,12 +39,12 @@ func Wiring(name string) (gpu.Machine, bool) {
 	if !ok {
 		return gpu.Machine{}, false
 	}
-	positions := make([]int, len(m.Cards))
+	positions := make([]int, len(m.GPUs))
 	for i := range positions {
 		positions[i] = i
 	}
 	if sliced {
-		positions, ok = parsePositions(list, len(m.Cards))
+		positions, ok = parsePositions(list, len(m.GPUs))
 		if !ok {
 			return gpu.Machine{}, false
 		}
@@ -54,7 +54,7 @@ func Wiring(name string) (gpu.Machine, bool) {
 	return m, true
 }
 
-// parsePositions reads ascending card positions below n from "0,1,4".
+// parsePositions reads ascending GPU positions below n from "0,1,4".
 func parsePositions(list string, n int) ([]int, bool) {
 	var positions []int
 	for _, field := range strings.Split(list, ",") {
@@ -67,19 +67,19 @@ func parsePositions(list string, n int) ([]int, bool) {
 	return positions, true
 }
 
-// slice returns a deep copy of m with only the cards at the given positions, numbered from 0.
+// slice returns a deep copy of m with only the GPUs at the given positions, numbered from 0.
 func slice(m gpu.Machine, positions []int) gpu.Machine {
-	cards := make([]gpu.Card, len(positions))
+	gpus := make([]gpu.GPU, len(positions))
 	for i, p := range positions {
-		cards[i] = m.Cards[p]
-		cards[i].Index = i
+		gpus[i] = m.GPUs[p]
+		gpus[i].Index = i
 	}
 	m.Links, m.PCIeLinks = sliceMatrix(m.Links, positions), sliceMatrix(m.PCIeLinks, positions)
 	nics := slices.Clone(m.NICs)
 	for i := range nics {
 		nics[i].Links = sliceRow(nics[i].Links, positions)
 	}
-	m.Cards, m.NICs = cards, nics
+	m.GPUs, m.NICs = gpus, nics
 	return m
 }
 
@@ -106,7 +106,7 @@ func sliceRow(row []gpu.Link, positions []int) []gpu.Link {
 }
 
 // Machine returns the hardware of an instance type: its wiring with the type's own
-// card model, card memory and PCIe generation, and without the CPU lists and network
+// GPU model, GPU memory and PCIe generation, and without the CPU lists and network
 // devices of the reference machine, which are others in the cloud. ok is false when
 // the type is not in the catalogue.
 func Machine(instanceType string) (m gpu.Machine, ok bool) {
@@ -118,13 +118,13 @@ func Machine(instanceType string) (m gpu.Machine, ok bool) {
 	if !ok {
 		return gpu.Machine{}, false
 	}
-	m.Model, m.NICs = it.CardModel, nil
+	m.Model, m.NICs = it.GPUModel, nil
 	if it.PCIeGeneration != 0 {
 		m.PCIeGeneration = it.PCIeGeneration
 	}
-	for i := range m.Cards {
-		m.Cards[i].MemoryMiB = it.CardMemoryMiB
-		m.Cards[i].CPUAffinity = ""
+	for i := range m.GPUs {
+		m.GPUs[i].MemoryMiB = it.GPUMemoryMiB
+		m.GPUs[i].CPUAffinity = ""
 	}
 	return m, true
 }

@@ -10,11 +10,11 @@ import (
 func cells() Cells {
 	a, b := CellPart{Series: 0, Key: "a", Share: 1}, CellPart{Series: 1, Key: "b", Share: 0.5}
 	return Cells{
-		Title: "Cards",
+		Title: "GPUs",
 		Groups: []CellGroup{
 			{Name: "pool <v100>", Rows: []CellRow{
-				{Label: "n0", Note: "2 of 4 free", Cells: []Cell{{Parts: []CellPart{a}, Title: "card 0: ns/a & co"}, {Parts: []CellPart{a}}, {}, {}}},
-				{Label: "n1", Note: "3 of 4 free", Cells: []Cell{{}, {}, {}, {Crossed: true, Title: "card 3: XID 79"}}},
+				{Label: "n0", Note: "2 of 4 free", Cells: []Cell{{Parts: []CellPart{a}, Title: "GPU 0: ns/a & co"}, {Parts: []CellPart{a}}, {}, {}}},
+				{Label: "n1", Note: "3 of 4 free", Cells: []Cell{{}, {}, {}, {Crossed: true, Title: "GPU 3: XID 79"}}},
 			}},
 			{Name: "pool shared", Rows: []CellRow{
 				{Label: "n2", Cells: []Cell{{Parts: []CellPart{b, {Series: 0, Key: "a", Share: 0.1}}, Bar: 0.3}, {Parts: []CellPart{{Key: "a", Share: 1, Dashed: true}}}}},

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 func lines() Lines {
 	return Lines{
@@ -30,7 +30,7 @@ func lines() Lines {
 
 func bars() Bars {
 	return Bars{
-		Title: "Sets of four cards", XLabel: "ring, GB/s", YLabel: "sets",
+		Title: "Sets of four GPUs", XLabel: "ring, GB/s", YLabel: "sets",
 		Categories: []string{"5", "25", "50"},
 		Series:     []BarSeries{{"all sets", []float64{62, 2, 6}}, {"rated best", []float64{12, math.Inf(1)}}},
 		Marks:      []Mark{{2, "chosen"}, {0, "worst"}, {0, "slowest pair"}, {3, "outside"}},

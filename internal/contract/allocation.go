@@ -10,7 +10,7 @@ import (
 // AllocationVersion is the version of the [Allocation] record that this code writes.
 const AllocationVersion = 1
 
-// Allocation is the record of a pod's cards. The scheduler writes it in the same
+// Allocation is the record of a pod's GPUs. The scheduler writes it in the same
 // API call that binds the pod; the node agent follows it by pod UID and refuses
 // anything else.
 type Allocation struct {
@@ -18,12 +18,12 @@ type Allocation struct {
 	// Gang is "namespace/name" of the pod's gang, "" for a pod on its own.
 	Gang string `json:"gang,omitempty"`
 	Node string `json:"node"`
-	// Cards are the NVML indexes of the pod's own cards, ascending.
-	Cards []int `json:"cards,omitempty"`
-	// Visible are the NVML indexes of all cards of the gang on the node, ascending.
+	// GPUs are the NVML indexes of the pod's own GPUs, ascending.
+	GPUs []int `json:"gpus,omitempty"`
+	// Visible are the NVML indexes of all GPUs of the gang on the node, ascending.
 	Visible []int `json:"visible,omitempty"`
-	// Shares are the parts of cards of a shared request.
-	Shares []CardShare `json:"shares,omitempty"`
+	// Shares are the parts of GPUs of a shared request.
+	Shares []GPUShare `json:"shares,omitempty"`
 	// RingGBps is the bandwidth of the best ring among Visible, GB/s in one direction.
 	RingGBps float64 `json:"ringGBps,omitempty"`
 	// NVLinkRings counts the edge-disjoint NVLink rings among Visible.
@@ -33,10 +33,10 @@ type Allocation struct {
 	NotAsPlanned string `json:"notAsPlanned,omitempty"`
 }
 
-// CardShare is a part of one card.
-type CardShare struct {
-	Card int `json:"card"`
-	// MemoryGiB is card memory in GiB, CorePercent the compute share of the card (0: not limited).
+// GPUShare is a part of one GPU.
+type GPUShare struct {
+	GPU int `json:"gpu"`
+	// MemoryGiB is GPU memory in GiB, CorePercent the compute share of the GPU (0: not limited).
 	MemoryGiB   int64 `json:"memoryGiB"`
 	CorePercent int64 `json:"corePercent,omitempty"`
 }
@@ -49,8 +49,8 @@ func (a Allocation) Annotations() (map[string]string, error) {
 		return nil, fmt.Errorf("encode allocation record: %w", err)
 	}
 	annotations := map[string]string{AllocationAnnotation: string(b)}
-	if len(a.Cards) > 0 {
-		annotations[CardsAnnotation] = IndexList(a.Cards)
+	if len(a.GPUs) > 0 {
+		annotations[GPUsAnnotation] = IndexList(a.GPUs)
 	}
 	if len(a.Visible) > 0 {
 		annotations[VisibleAnnotation] = IndexList(a.Visible)
@@ -73,7 +73,7 @@ func AllocationFrom(annotations map[string]string) (a Allocation, ok bool, err e
 	return a, true, nil
 }
 
-// IndexList renders card indexes as a comma list: "0,1,4".
+// IndexList renders GPU indexes as a comma list: "0,1,4".
 func IndexList(indexes []int) string {
 	parts := make([]string, len(indexes))
 	for i, x := range indexes {

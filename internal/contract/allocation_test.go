@@ -11,11 +11,11 @@ import (
 
 func TestAllocationRoundTrip(t *testing.T) {
 	for name, want := range map[string]contract.Allocation{
-		"whole cards": {Version: contract.AllocationVersion, Gang: "default/vgg16", Node: "n1",
-			Cards: []int{3}, Visible: []int{0, 1, 2, 3}, RingGBps: 50, NVLinkRings: 2},
-		"shared cards": {Version: contract.AllocationVersion, Node: "n1",
-			Shares: []contract.CardShare{{Card: 2, MemoryGiB: 8, CorePercent: 50}}},
-		"no cards": {Version: contract.AllocationVersion, Gang: "default/launcher", Node: "n2"},
+		"whole GPUs": {Version: contract.AllocationVersion, Gang: "default/vgg16", Node: "n1",
+			GPUs: []int{3}, Visible: []int{0, 1, 2, 3}, RingGBps: 50, NVLinkRings: 2},
+		"shared GPUs": {Version: contract.AllocationVersion, Node: "n1",
+			Shares: []contract.GPUShare{{GPU: 2, MemoryGiB: 8, CorePercent: 50}}},
+		"no GPUs": {Version: contract.AllocationVersion, Gang: "default/launcher", Node: "n2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			annotations, err := want.Annotations()
@@ -29,26 +29,26 @@ func TestAllocationRoundTrip(t *testing.T) {
 }
 
 func TestAllocationIsReadableByArena(t *testing.T) {
-	annotations, err := contract.Allocation{Node: "n1", Cards: []int{1, 3}, Visible: []int{0, 1, 2, 3}}.Annotations()
+	annotations, err := contract.Allocation{Node: "n1", GPUs: []int{1, 3}, Visible: []int{0, 1, 2, 3}}.Annotations()
 	require.NoError(t, err)
 	assert.Equal(t, "1,3", annotations["topology.kubernetes.io/gpu-group"])
 	assert.Equal(t, "0,1,2,3", annotations["topology.kubernetes.io/gpu-visible"])
 
 	annotations, err = contract.Allocation{Node: "n1"}.Annotations()
 	require.NoError(t, err)
-	assert.Len(t, annotations, 1, "a pod without cards has no empty list, which splits into one element")
+	assert.Len(t, annotations, 1, "a pod without GPUs has no empty list, which splits into one element")
 }
 
 func TestAllocationFrom(t *testing.T) {
-	_, ok, err := contract.AllocationFrom(map[string]string{contract.CardsAnnotation: "1"})
+	_, ok, err := contract.AllocationFrom(map[string]string{contract.GPUsAnnotation: "1"})
 	assert.False(t, ok)
 	assert.NoError(t, err)
 
 	for text, want := range map[string]string{
-		"cards 1,2":                 "not an allocation record",
+		"GPUs 1,2":                  "not an allocation record",
 		`{"version":2,"node":"n1"}`: "has version 2; this program reads version 1",
 		`{"node":"n1"}`:             "has version 0",
-		`{"version":1,"cards":"1"}`: "not an allocation record",
+		`{"version":1,"gpus":"1"}`:  "not an allocation record",
 	} {
 		_, ok, err := contract.AllocationFrom(map[string]string{contract.AllocationAnnotation: text})
 		assert.True(t, ok, text)

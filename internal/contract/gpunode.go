@@ -23,7 +23,7 @@ type GPUNode struct {
 type GPUNodeStatus struct {
 	// Wiring names a known wiring such as "dgx1-v100", "" when unknown.
 	Wiring string `json:"wiring,omitempty"`
-	// Model is the product name of the cards.
+	// Model is the product name of the GPUs.
 	Model string `json:"model,omitempty"`
 	// DriverVersion is the NVIDIA driver's version, "" when simulated.
 	DriverVersion string `json:"driverVersion,omitempty"`
@@ -33,9 +33,9 @@ type GPUNodeStatus struct {
 	PCIeGeneration int  `json:"pcieGeneration,omitempty"`
 	NVSwitch       bool `json:"nvswitch,omitempty"`
 	// NoP2P tells that the driver refuses peer-to-peer transfers over PCIe.
-	NoP2P bool       `json:"noP2P,omitempty"`
-	Cards []CardInfo `json:"cards,omitempty"`
-	// Links is the matrix of `nvidia-smi topo -m`, one row per card: "X NV1 NV2 SYS".
+	NoP2P bool      `json:"noP2P,omitempty"`
+	GPUs  []GPUInfo `json:"gpus,omitempty"`
+	// Links is the matrix of `nvidia-smi topo -m`, one row per GPU: "X NV1 NV2 SYS".
 	Links []string `json:"links,omitempty"`
 	// PCIeLinks is the PCIe path hidden under NVLinks, same form.
 	PCIeLinks []string  `json:"pcieLinks,omitempty"`
@@ -67,11 +67,11 @@ const (
 )
 
 // Doubt says why nothing may be placed by what was published, "" when it may: the agent
-// cannot read the cards, or is silent.
+// cannot read the GPUs, or is silent.
 func (s GPUNodeStatus) Doubt(now time.Time) string {
 	for _, c := range s.Conditions {
 		if c.Type == ConditionReady && c.Status == metav1.ConditionUnknown {
-			return "the node agent cannot read the cards: " + c.Message
+			return "the node agent cannot read the GPUs: " + c.Message
 		}
 	}
 	if s.Agent != nil && now.Sub(s.Agent.Heartbeat.Time) > HeartbeatLimit {
@@ -80,8 +80,8 @@ func (s GPUNodeStatus) Doubt(now time.Time) string {
 	return ""
 }
 
-// CardInfo is one card.
-type CardInfo struct {
+// GPUInfo is one GPU.
+type GPUInfo struct {
 	Index       int    `json:"index"`
 	UUID        string `json:"uuid,omitempty"`
 	MemoryMiB   int64  `json:"memoryMiB,omitempty"`
@@ -89,28 +89,28 @@ type CardInfo struct {
 	CPUAffinity string `json:"cpuAffinity,omitempty"`
 	PCIBusID    string `json:"pciBusID,omitempty"`
 	// Health is [Healthy] or [Unhealthy]; Reason says why for the latter, and what the
-	// card is under suspicion of, in the order of Faults. Since is when it became unhealthy.
+	// GPU is under suspicion of, in the order of Faults. Since is when it became unhealthy.
 	Health string       `json:"health"`
 	Reason string       `json:"reason,omitempty"`
 	Since  *metav1.Time `json:"since,omitempty"`
 	// State is the agent's: Healthy, Suspect, Unhealthy or Recovering; "" when simulated.
 	State string `json:"state,omitempty"`
-	// Faults are all that speaks against the card, the worst first.
-	Faults []CardFault `json:"faults,omitempty"`
-	// NVLinks are the active ones, of MaxNVLinks that the card once had.
+	// Faults are all that speaks against the GPU, the worst first.
+	Faults []GPUFault `json:"faults,omitempty"`
+	// NVLinks are the active ones, of MaxNVLinks that the GPU once had.
 	NVLinks    int `json:"nvlinks,omitempty"`
 	MaxNVLinks int `json:"maxNVLinks,omitempty"`
-	// PCIe is the card's connection, as in "gen4 x16", and BestPCIe what it could be.
+	// PCIe is the GPU's connection, as in "gen4 x16", and BestPCIe what it could be.
 	PCIe     string `json:"pcie,omitempty"`
 	BestPCIe string `json:"bestPCIe,omitempty"`
-	// MIG tells that the card is split into MIG devices.
+	// MIG tells that the GPU is split into MIG devices.
 	MIG bool `json:"mig,omitempty"`
-	// Fabric is how far the card has joined its NVSwitch fabric, "" without one.
+	// Fabric is how far the GPU has joined its NVSwitch fabric, "" without one.
 	Fabric string `json:"fabric,omitempty"`
 }
 
-// CardFault is one thing that speaks against a card.
-type CardFault struct {
+// GPUFault is one thing that speaks against a GPU.
+type GPUFault struct {
 	// Code names the fault for programs: "XID79", "RowRemapFailed".
 	Code string `json:"code"`
 	// Class is what it does, and how it ends: Warning, Failing, NeedsReset, Broken.
@@ -119,20 +119,20 @@ type CardFault struct {
 	Since   metav1.Time `json:"since"`
 }
 
-// NICInfo is one network device with its path class to each card, in card order.
+// NICInfo is one network device with its path class to each GPU, in GPU order.
 type NICInfo struct {
 	Name  string `json:"name"`
 	Links string `json:"links,omitempty"`
 }
 
-// Health values of a card.
+// Health values of a GPU.
 const (
 	Healthy   = "Healthy"
 	Unhealthy = "Unhealthy"
 )
 
 // ConditionReady is the condition of a GPUNode that is True while the agent sees
-// all cards of the node and all are healthy, and Unknown while it cannot read them.
+// all GPUs of the node and all are healthy, and Unknown while it cannot read them.
 const ConditionReady = "Ready"
 
 // Machine turns the published status into the planner's hardware model. It fails
@@ -151,8 +151,8 @@ func (s GPUNodeStatus) Machine() (gpu.Machine, error) {
 			return gpu.Machine{}, fmt.Errorf("nvlinkGBps %q is not a number of GB/s", s.NVLinkGBps)
 		}
 	}
-	for _, c := range s.Cards {
-		m.Cards = append(m.Cards, c.card())
+	for _, c := range s.GPUs {
+		m.GPUs = append(m.GPUs, c.gpu())
 	}
 	if m.Links, err = parseRows("links", s.Links); err != nil {
 		return gpu.Machine{}, err
@@ -187,8 +187,8 @@ func StatusOf(m gpu.Machine) GPUNodeStatus {
 	if m.NVLinkGBps != 0 {
 		s.NVLinkGBps = strconv.FormatFloat(m.NVLinkGBps, 'f', -1, 64)
 	}
-	for _, c := range m.Cards {
-		s.Cards = append(s.Cards, cardInfo(c))
+	for _, c := range m.GPUs {
+		s.GPUs = append(s.GPUs, gpuInfo(c))
 	}
 	for _, nic := range m.NICs {
 		s.NICs = append(s.NICs, NICInfo{Name: nic.Name, Links: formatRow(nic.Links)})
@@ -196,8 +196,8 @@ func StatusOf(m gpu.Machine) GPUNodeStatus {
 	return s
 }
 
-func cardInfo(c gpu.Card) CardInfo {
-	info := CardInfo{
+func gpuInfo(c gpu.GPU) GPUInfo {
+	info := GPUInfo{
 		Index:       c.Index,
 		UUID:        c.UUID,
 		MemoryMiB:   c.MemoryMiB,
@@ -212,8 +212,8 @@ func cardInfo(c gpu.Card) CardInfo {
 	return info
 }
 
-func (c CardInfo) card() gpu.Card {
-	card := gpu.Card{
+func (c GPUInfo) gpu() gpu.GPU {
+	device := gpu.GPU{
 		Index:       c.Index,
 		UUID:        c.UUID,
 		MemoryMiB:   c.MemoryMiB,
@@ -222,12 +222,12 @@ func (c CardInfo) card() gpu.Card {
 		PCIBusID:    c.PCIBusID,
 	}
 	if c.Health != Healthy {
-		card.Unhealthy = c.Reason
-		if card.Unhealthy == "" {
-			card.Unhealthy = "no reason given"
+		device.Unhealthy = c.Reason
+		if device.Unhealthy == "" {
+			device.Unhealthy = "no reason given"
 		}
 	}
-	return card
+	return device
 }
 
 func parseRows(name string, rows []string) ([][]gpu.Link, error) {

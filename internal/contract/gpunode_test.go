@@ -33,8 +33,8 @@ func machines(t *testing.T) map[string]gpu.Machine {
 func TestStatusRoundTrip(t *testing.T) {
 	for name, m := range machines(t) {
 		t.Run(name, func(t *testing.T) {
-			m.Cards[0].Unhealthy = "XID 79: the card has fallen off the bus"
-			m.Cards[1].NUMANode = -1
+			m.GPUs[0].Unhealthy = "XID 79: the GPU has fallen off the bus"
+			m.GPUs[1].NUMANode = -1
 
 			text, err := json.Marshal(contract.StatusOf(m))
 			require.NoError(t, err)
@@ -48,9 +48,9 @@ func TestStatusRoundTrip(t *testing.T) {
 	}
 }
 
-func TestStatusAfterACardWasLost(t *testing.T) {
+func TestStatusAfterAGPUWasLost(t *testing.T) {
 	m := machines(t)["dgx1-v100.json"]
-	m.Cards = append(m.Cards[:3:3], m.Cards[4:]...)
+	m.GPUs = append(m.GPUs[:3:3], m.GPUs[4:]...)
 	for i, row := range m.Links {
 		m.Links[i] = append(row[:3:3], row[4:]...)
 	}
@@ -60,7 +60,7 @@ func TestStatusAfterACardWasLost(t *testing.T) {
 	got, err := contract.StatusOf(m).Machine()
 
 	require.NoError(t, err)
-	assert.Equal(t, 4, got.Cards[3].Index, "the position is not the NVML index")
+	assert.Equal(t, 4, got.GPUs[3].Index, "the position is not the NVML index")
 	assert.Equal(t, "NV2", got.Links[0][3].String(), "link 0-4")
 }
 
@@ -69,7 +69,7 @@ func TestStatusForm(t *testing.T) {
 
 	assert.Equal(t, "25", status.NVLinkGBps)
 	assert.Equal(t, "X NV1 NV1 NV2 NV2 SYS SYS SYS", status.Links[0])
-	assert.Equal(t, contract.Healthy, status.Cards[0].Health)
+	assert.Equal(t, contract.Healthy, status.GPUs[0].Health)
 	assert.Equal(t, contract.NICInfo{Name: "mlx5_0", Links: "PIX PIX PHB PHB SYS SYS SYS SYS"}, status.NICs[0])
 }
 
@@ -96,7 +96,7 @@ func TestStatusThatCannotBeUsed(t *testing.T) {
 
 func TestUnhealthyWithoutAReasonIsStillUnhealthy(t *testing.T) {
 	status := contract.StatusOf(machines(t)["a100-sxm-4-nv4.json"])
-	status.Cards[2].Health = contract.Unhealthy
+	status.GPUs[2].Health = contract.Unhealthy
 
 	m, err := status.Machine()
 

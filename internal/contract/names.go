@@ -47,10 +47,10 @@ const (
 
 // Node labels and annotations.
 const (
-	// NodeModeLabel selects how a node offers its cards: default, topology, share, cgpu, core_mem, mps, mig.
+	// NodeModeLabel selects how a node offers its GPUs: default, topology, share, cgpu, core_mem, mps, mig.
 	NodeModeLabel = "ack.node.gpu.schedule"
-	// NodeCardPolicyLabel selects how shared cards fill up: binpack (default) or spread.
-	NodeCardPolicyLabel = "ack.node.gpu.placement"
+	// NodeGPUPolicyLabel selects how shared GPUs fill up: binpack (default) or spread.
+	NodeGPUPolicyLabel = "ack.node.gpu.placement"
 	// NodePoolIDLabel is set by ACK to the ID of the node pool.
 	NodePoolIDLabel = "alibabacloud.com/nodepool-id"
 	// NodePoolNameLabel is set by our provider to the name of the node pool.
@@ -58,27 +58,27 @@ const (
 	// InstanceTypeLabel is the well-known label with the instance type.
 	InstanceTypeLabel = "node.kubernetes.io/instance-type"
 	// NVLinkDomainLabel is set by NVIDIA's GPU feature discovery on nodes of a rack whose
-	// cards are all on the same NVLink switches: "cluster UUID.clique ID".
+	// GPUs are all on the same NVLink switches: "cluster UUID.clique ID".
 	NVLinkDomainLabel = "nvidia.com/gpu.clique"
-	// CardModelLabel, CardMemoryLabel and CardCountLabel are set by ACK on GPU nodes.
-	CardModelLabel  = "aliyun.accelerator/nvidia_name"
-	CardMemoryLabel = "aliyun.accelerator/nvidia_mem"
-	CardCountLabel  = "aliyun.accelerator/nvidia_count"
+	// GPUModelLabel, GPUMemoryLabel and GPUCountLabel are set by ACK on GPU nodes.
+	GPUModelLabel  = "aliyun.accelerator/nvidia_name"
+	GPUMemoryLabel = "aliyun.accelerator/nvidia_mem"
+	GPUCountLabel  = "aliyun.accelerator/nvidia_count"
 )
 
 // Extended resources.
 const (
-	// ResourceDefaultCard is a whole card that the device plugin picks (mode default).
-	ResourceDefaultCard = "nvidia.com/gpu"
-	// ResourceTopologyCard is a whole card that the scheduler picks (mode topology).
-	ResourceTopologyCard = "aliyun.com/gpu"
-	// ResourceCardMemory is card memory in GiB (shared modes).
-	ResourceCardMemory = "aliyun.com/gpu-mem"
-	// ResourceCorePercent is compute share, 100 per card (mode core_mem).
+	// ResourceDefaultGPU is a whole GPU that the device plugin picks (mode default).
+	ResourceDefaultGPU = "nvidia.com/gpu"
+	// ResourceTopologyGPU is a whole GPU that the scheduler picks (mode topology).
+	ResourceTopologyGPU = "aliyun.com/gpu"
+	// ResourceGPUMemory is GPU memory in GiB (shared modes).
+	ResourceGPUMemory = "aliyun.com/gpu-mem"
+	// ResourceCorePercent is compute share, 100 per GPU (mode core_mem).
 	ResourceCorePercent = "aliyun.com/gpu-core.percentage"
-	// ResourceCardCount is the number of cards of a shared node, and the pod label
-	// that spreads a shared request over several cards.
-	ResourceCardCount = "aliyun.com/gpu-count"
+	// ResourceGPUCount is the number of GPUs of a shared node, and the pod label
+	// that spreads a shared request over several GPUs.
+	ResourceGPUCount = "aliyun.com/gpu-count"
 	// ResourceERDMA is a sharing token: 200 per eRDMA device, no share of bandwidth.
 	ResourceERDMA = "aliyun/erdma"
 )
@@ -107,7 +107,7 @@ const (
 	PodGroupVersion  = "v1alpha1"
 	PodGroupKind     = "PodGroup"
 	PodGroupResource = "podgroups"
-	// DegradedCondition of a PodGroup is True while a lost node or an unhealthy card
+	// DegradedCondition of a PodGroup is True while a lost node or an unhealthy GPU
 	// keeps its gang from running as placed.
 	DegradedCondition = "Degraded"
 )
@@ -141,12 +141,12 @@ const (
 const (
 	// AllocationAnnotation holds the [Allocation] record as JSON.
 	AllocationAnnotation = "gpuplan.dev/allocation"
-	// CardsAnnotation and VisibleAnnotation are comma lists that `arena top node -d` reads:
-	// the pod's own cards, and the cards of its gang on the node.
-	CardsAnnotation   = "topology.kubernetes.io/gpu-group"
+	// GPUsAnnotation and VisibleAnnotation are comma lists that `arena top node -d` reads:
+	// the pod's own GPUs, and the GPUs of its gang on the node.
+	GPUsAnnotation    = "topology.kubernetes.io/gpu-group"
 	VisibleAnnotation = "topology.kubernetes.io/gpu-visible"
 	// ShareMemoryAnnotation and ShareCoreAnnotation are what arena reads about shared
-	// cards: JSON objects {"container index": {"card index": GiB or percent}}.
+	// GPUs: JSON objects {"container index": {"GPU index": GiB or percent}}.
 	ShareMemoryAnnotation = "scheduler.framework.gpushare.allocation"
 	ShareCoreAnnotation   = "gpushare.alibabacloud.com/core-percentage"
 )

@@ -74,7 +74,7 @@ type QueueSpec struct {
 
 // QueueStatus is what waits in a queue.
 type QueueStatus struct {
-	// Pending and Active count the jobs that wait, and those that have been let out
+	// Pending and Active count the jobs that wait, and those that have been released
 	// and not finished, of a leaf or of all leaves below.
 	Pending int32 `json:"pending"`
 	Active  int32 `json:"active"`
@@ -117,7 +117,7 @@ type QueueUnitPhase string
 // Phases of a unit.
 const (
 	UnitEnqueued QueueUnitPhase = "Enqueued"       // waits; its job is suspended
-	UnitDequeued QueueUnitPhase = "Dequeued"       // let out; its pods do not all run yet
+	UnitDequeued QueueUnitPhase = "Dequeued"       // released; its pods do not all run yet
 	UnitRunning  QueueUnitPhase = "Running"        // its pods run
 	UnitBackoff  QueueUnitPhase = "TimeoutBackoff" // its pods did not come to run; suspended again for a time
 	UnitSucceed  QueueUnitPhase = "Succeed"
@@ -131,9 +131,9 @@ type QueueUnitStatus struct {
 	Position int32 `json:"position,omitempty"`
 	// Message says why the unit waits.
 	Message string `json:"message,omitempty"`
-	// Attempts counts how often the job was let out.
+	// Attempts counts how often the job was released.
 	Attempts int64 `json:"attempts,omitempty"`
-	// LastAllocateTime is when it was let out last.
+	// LastAllocateTime is when it was released last.
 	LastAllocateTime *metav1.Time `json:"lastAllocateTime,omitempty"`
 	// LastUpdateTime is when the phase changed last.
 	LastUpdateTime *metav1.Time `json:"lastUpdateTime,omitempty"`

@@ -11,8 +11,8 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 )
 
-// drawJobs draws, for every job with cards of its own, the link graph of each of
-// its nodes with the chosen cards.
+// drawJobs draws, for every job with GPUs of its own, the link graph of each of
+// its nodes with the chosen GPUs.
 func drawJobs(w io.Writer, jobs snapshot) error {
 	for _, j := range jobs {
 		machine, ok := catalog.Wiring(j.wiring)
@@ -21,8 +21,8 @@ func drawJobs(w io.Writer, jobs snapshot) error {
 		}
 		byNode := map[string][]int{}
 		for _, m := range j.actual {
-			for _, card := range m.Cards {
-				byNode[m.Node] = append(byNode[m.Node], int(card))
+			for _, device := range m.GPUs {
+				byNode[m.Node] = append(byNode[m.Node], int(device))
 			}
 		}
 		nodes := make([]string, 0, len(byNode))
@@ -40,18 +40,18 @@ func drawJobs(w io.Writer, jobs snapshot) error {
 	return nil
 }
 
-// draw prints the matrix of links with the chosen cards in brackets: links
-// between chosen cards in capitals, other NVLinks in small letters, the rest as
+// draw prints the matrix of links with the chosen GPUs in brackets: links
+// between chosen GPUs in capitals, other NVLinks in small letters, the rest as
 // dots; below it the rings.
 func draw(w io.Writer, m gpu.Machine, chosen []int) error {
 	fmt.Fprint(w, "       ")
-	for i := range m.Cards {
+	for i := range m.GPUs {
 		fmt.Fprintf(w, "%-5s", mark(i, chosen))
 	}
 	fmt.Fprintln(w)
-	for i := range m.Cards {
+	for i := range m.GPUs {
 		fmt.Fprintf(w, "  %-5s", mark(i, chosen))
-		for k := range m.Cards {
+		for k := range m.GPUs {
 			link := m.Links[i][k]
 			cell := "·"
 			switch {
@@ -72,17 +72,17 @@ func draw(w io.Writer, m gpu.Machine, chosen []int) error {
 	}
 	for n, ring := range table.NVLinkRings(gpu.SetOf(chosen...)) {
 		hops := make([]string, 0, len(ring)+1)
-		for _, card := range append(slices.Clone(ring), ring[0]) {
-			hops = append(hops, fmt.Sprint(card))
+		for _, device := range append(slices.Clone(ring), ring[0]) {
+			hops = append(hops, fmt.Sprint(device))
 		}
 		fmt.Fprintf(w, "  NVLink ring %d: %s\n", n+1, strings.Join(hops, " ═ "))
 	}
 	return nil
 }
 
-func mark(card int, chosen []int) string {
-	if slices.Contains(chosen, card) {
-		return fmt.Sprintf("[%d]", card)
+func mark(device int, chosen []int) string {
+	if slices.Contains(chosen, device) {
+		return fmt.Sprintf("[%d]", device)
 	}
-	return fmt.Sprintf(" %d", card)
+	return fmt.Sprintf(" %d", device)
 }

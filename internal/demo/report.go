@@ -96,10 +96,10 @@ func (v values) snapshot() (snapshot, error) {
 func reportPlan(w io.Writer, plan snapshot) {
 	fmt.Fprintf(w, "\nWhat terraform plan promises\n\n")
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "  JOB\tMEMBER\tNODE\tCARDS\tRING")
+	fmt.Fprintln(table, "  JOB\tMEMBER\tNODE\tGPUS\tRING")
 	for _, j := range plan {
 		for _, m := range j.planned {
-			fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", j.Name, m.Member, m.Node, cards(m), ring(m))
+			fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", j.Name, m.Member, m.Node, gpus(m), ring(m))
 		}
 		if len(j.planned) == 0 {
 			fmt.Fprintf(table, "  %s\t\talready running: nothing to plan\t\t\n", j.Name)
@@ -109,18 +109,18 @@ func reportPlan(w io.Writer, plan snapshot) {
 	fmt.Fprintln(w)
 }
 
-func cards(m assignment.Model) string {
-	if len(m.Cards) == 0 {
+func gpus(m assignment.Model) string {
+	if len(m.GPUs) == 0 {
 		return "device plugin's choice"
 	}
-	return assignment.Ranges(m.Cards)
+	return assignment.Ranges(m.GPUs)
 }
 
 func ring(m assignment.Model) string {
 	switch {
 	case m.RingGBps == 0:
 		return "-"
-	case len(m.Cards) == 0:
+	case len(m.GPUs) == 0:
 		return fmt.Sprintf("%g GB/s guaranteed", m.RingGBps)
 	case m.NVLinkRings == 0:
 		return fmt.Sprintf("%g GB/s over PCIe", m.RingGBps)
@@ -135,7 +135,7 @@ func ring(m assignment.Model) string {
 func reportState(w io.Writer, state snapshot) error {
 	fmt.Fprintf(w, "\nWhere every member runs\n\n")
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "  JOB\tSTATUS\tMEMBER\tNODE\tCARDS\tRING\tAS PLANNED")
+	fmt.Fprintln(table, "  JOB\tSTATUS\tMEMBER\tNODE\tGPUS\tRING\tAS PLANNED")
 	var broken []string
 	for _, j := range state {
 		asPlanned := "not compared"
@@ -147,7 +147,7 @@ func reportState(w io.Writer, state snapshot) error {
 			}
 		}
 		for _, m := range j.actual {
-			fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", j.Name, j.Status, m.Member, m.Node, cards(m), ring(m), asPlanned)
+			fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", j.Name, j.Status, m.Member, m.Node, gpus(m), ring(m), asPlanned)
 		}
 	}
 	_ = table.Flush()
@@ -155,7 +155,7 @@ func reportState(w io.Writer, state snapshot) error {
 		return err
 	}
 	if len(broken) > 0 {
-		return fmt.Errorf("placed differently from the plan: %s; if something else took cards between plan and apply, run the demo again, otherwise this is a bug", strings.Join(broken, ", "))
+		return fmt.Errorf("placed differently from the plan: %s; if something else took GPUs between plan and apply, run the demo again, otherwise this is a bug", strings.Join(broken, ", "))
 	}
 	return nil
 }
@@ -192,7 +192,7 @@ Try next
   kubectl get gpunodes; kubectl get pods -o wide
       what the node agent published, and where everything runs
   kubectl gpuplan map; kubectl gpuplan gangs; kubectl gpuplan without NODE
-      who has which card, how every gang stands, and who would lose a place without a node
+      who has which GPU, how every gang stands, and who would lose a place without a node
   cd %s
       the demo's copy of the example, with its state
   kubectl label node NODE ack.node.gpu.schedule=default --overwrite; terraform plan; terraform apply

@@ -5,13 +5,13 @@ import "math"
 // This file is the bandwidth model: every figure in GB/s that the package uses,
 // and where it comes from. All figures are for one direction.
 //
-// A collective runs as rings. What a set of cards is worth is what NCCL's rings
+// A collective runs as rings. What a set of GPUs is worth is what NCCL's rings
 // can carry in it:
 //
-//   - Directly connected NVLinks: edge-disjoint rings through all cards of the
-//     set run side by side, each at the bandwidth of one NVLink. Two cards are a
+//   - Directly connected NVLinks: edge-disjoint rings through all GPUs of the
+//     set run side by side, each at the bandwidth of one NVLink. Two GPUs are a
 //     ring of their own for each link between them.
-//   - NVLinks to a switch: every pair has all the links of its cards at once, so
+//   - NVLinks to a switch: every pair has all the links of its GPUs at once, so
 //     one ring runs at the bandwidth of its slowest hop.
 //   - Anything else: one ring at the bandwidth of its slowest hop, whatever the
 //     other hops are.
@@ -38,10 +38,10 @@ func NVLinkGBps(generation int) float64 {
 	return nvlinkGBps[generation]
 }
 
-// maxLinksPerCard is the largest number of NVLinks that a card has (Hopper and
-// Blackwell). A card that seems to have more shows the same links to every peer:
+// maxLinksPerGPU is the largest number of NVLinks that a GPU has (Hopper and
+// Blackwell). A GPU that seems to have more shows the same links to every peer:
 // they go to a switch.
-const maxLinksPerCard = 18
+const maxLinksPerGPU = 18
 
 const (
 	// pcieGen3GBps is a x16 slot of generation 3 without a host bridge on the way:
@@ -50,9 +50,9 @@ const (
 	pcieGen3GBps = 12
 	// hostBridgeOverhead divides what a path through a CPU's host bridge carries:
 	// INTEL_P2P_OVERHEAD in NCCL's src/graph/topo.h. It makes 20 GB/s on
-	// generation 4, as measured in NVIDIA/nccl-tests#178 on three A100 PCIe cards.
+	// generation 4, as measured in NVIDIA/nccl-tests#178 on three A100 PCIe GPUs.
 	hostBridgeOverhead = 6.0 / 5
-	// stagingOverhead divides what a path carries when the cards cannot reach each
+	// stagingOverhead divides what a path carries when the GPUs cannot reach each
 	// other: each byte is written to host memory and read back. It makes 5 GB/s on
 	// generation 3, as measured in NVIDIA/nccl#179.
 	stagingOverhead = 2
@@ -91,7 +91,7 @@ func pcieGBps(class Class, pcieGeneration int) float64 {
 	}
 }
 
-// stagedGBps returns what two cards exchange through host memory.
+// stagedGBps returns what two GPUs exchange through host memory.
 func stagedGBps(sameSocket bool, pcieGeneration int) float64 {
 	path := SYS
 	if sameSocket {

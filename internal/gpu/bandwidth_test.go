@@ -40,7 +40,7 @@ func TestShorterPathsAreNeverSlower(t *testing.T) {
 	}
 }
 
-func TestCardsThatCannotReachEachOther(t *testing.T) {
+func TestGPUsThatCannotReachEachOther(t *testing.T) {
 	consumer := fixtures(t)["rtx4090-8-all-sys"]
 	for i := range consumer.Links {
 		consumer.Links[i][i^1] = Link{Class: PIX}
@@ -50,7 +50,7 @@ func TestCardsThatCannotReachEachOther(t *testing.T) {
 	assert.Greater(t, table.Ring(SetOf(0, 3)).GBps, table.Ring(SetOf(3, 4)).GBps, "one socket is better than two")
 
 	m := mesh(3, Link{Class: PIX})
-	m.Cards[2].NUMANode = -1
+	m.GPUs[2].NUMANode = -1
 	m.Links[0][1] = Link{}
 	m.Links[1][2] = Link{}
 	table = newTable(t, m)
@@ -58,6 +58,6 @@ func TestCardsThatCannotReachEachOther(t *testing.T) {
 	assert.Equal(t, Ring{GBps: 2.5}, table.Ring(SetOf(1, 2)), "through host memory, perhaps of another socket")
 	assert.Equal(t, Ring{GBps: 12}, table.Ring(SetOf(0, 2)))
 
-	m.Cards[1].NUMANode = -1
+	m.GPUs[1].NUMANode = -1
 	assert.Equal(t, Ring{GBps: 2.5}, newTable(t, m).Ring(SetOf(1, 2)), "two unknown sockets may be two")
 }

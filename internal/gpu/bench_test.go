@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// measured returns the machines to measure: the fixtures, and two of 16 cards with many different sets.
+// measured returns the machines to measure: the fixtures, and two of 16 GPUs with many different sets.
 func measured(b *testing.B) map[string]Machine {
 	machines := fixtures(b)
 	machines["2x-dgx1-v100"] = twice(machines["dgx1-v100"])
@@ -29,7 +29,7 @@ func BenchmarkNewTable(b *testing.B) {
 func BenchmarkBest(b *testing.B) {
 	for name, m := range measured(b) {
 		tab := newTable(b, m)
-		n := len(m.Cards)
+		n := len(m.GPUs)
 		free := make([]Set, 1<<12)
 		k := make([]int, len(free))
 		random := rand.New(rand.NewPCG(1, 2))

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A job that has cards already gets those that make the fastest ring with them.
+// A job that has GPUs already gets those that make the fastest ring with them.
 func TestBestBesideIsOptimal(t *testing.T) {
 	machines := wirings(t)
 	random := rand.New(rand.NewPCG(9, 9))
@@ -20,7 +20,7 @@ func TestBestBesideIsOptimal(t *testing.T) {
 	better := 0
 	for name, m := range machines {
 		table, r := newTable(t, m), newReference(m)
-		n := len(m.Cards)
+		n := len(m.GPUs)
 		for range 400 {
 			seed := Set(random.Uint64()) & Full(n)
 			free := Set(random.Uint64()) & Full(n) &^ seed
@@ -57,10 +57,10 @@ func TestBestBesideOnBigMachines(t *testing.T) {
 func TestFabric(t *testing.T) {
 	m := fixtures(t)["gb200-tray-4"]
 	tray := newTable(t, m)
-	assert.Equal(t, Ring{GBps: 900, NVLinkRings: 18}, tray.Fabric(SetOf(2)), "one card of a tray has all its links to the rack")
+	assert.Equal(t, Ring{GBps: 900, NVLinkRings: 18}, tray.Fabric(SetOf(2)), "one GPU of a tray has all its links to the rack")
 	assert.Equal(t, tray.Ring(Full(4)), tray.Fabric(Full(4)))
 	assert.Zero(t, tray.Fabric(0))
-	assert.Zero(t, newTable(t, fixtures(t)["dgx1-v100"]).Fabric(Full(8)), "links between cards lead to no other machine")
+	assert.Zero(t, newTable(t, fixtures(t)["dgx1-v100"]).Fabric(Full(8)), "links between GPUs lead to no other machine")
 
 	m.Links = slices.Clone(m.Links)
 	for i := range m.Links {
@@ -69,6 +69,6 @@ func TestFabric(t *testing.T) {
 			m.Links[i][1].Lanes, m.Links[1][i] = 12, Link{Class: NVLink, Lanes: 12}
 		}
 	}
-	assert.Equal(t, Ring{GBps: 600, NVLinkRings: 12}, newTable(t, m).Fabric(Full(4)), "a card that lost links is the slowest hop")
+	assert.Equal(t, Ring{GBps: 600, NVLinkRings: 12}, newTable(t, m).Fabric(Full(4)), "a GPU that lost links is the slowest hop")
 	assert.Equal(t, 900.0, newTable(t, m).Fabric(SetOf(0, 2)).GBps)
 }

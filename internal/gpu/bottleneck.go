@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// bottlenecks returns, for every set of at most maxExactCards cards, the highest
-// bandwidth that the slowest hop of one ring through all its cards can have, in
-// GB/s; 0 for sets of less than two cards. A ring of two cards is their hop.
+// bottlenecks returns, for every set of at most maxExactGPUs GPUs, the highest
+// bandwidth that the slowest hop of one ring through all its GPUs can have, in
+// GB/s; 0 for sets of less than two GPUs. A ring of two GPUs is their hop.
 //
 // A ring that has no hop below x GB/s is a Hamiltonian cycle of the graph whose
 // edges are the hops of at least x, and there are few different x on a machine.
@@ -39,9 +39,9 @@ func hopLevels(hops [][]float64) []float64 {
 	return slices.Compact(levels)
 }
 
-// hamiltonian calls found for every set of at least two cards that has a ring in
-// the graph; for two cards that is an edge. The scratch space ends has one entry
-// per set: the cards where a path can end that starts at the set's lowest card
+// hamiltonian calls found for every set of at least two GPUs that has a ring in
+// the graph; for two GPUs that is an edge. The scratch space ends has one entry
+// per set: the GPUs where a path can end that starts at the set's lowest GPU
 // and visits all of it (the recurrence of Bellman, Held and Karp, 1962).
 func hamiltonian(adjacent, ends []uint16, found func(set int)) {
 	for set := 1; set < len(ends); set++ {
@@ -53,9 +53,9 @@ func hamiltonian(adjacent, ends []uint16, found func(set int)) {
 		}
 		var reached uint16
 		for m := uint(rest); m != 0; m &= m - 1 {
-			card := bits.TrailingZeros(m)
-			if ends[set&^(1<<card)]&adjacent[card] != 0 {
-				reached |= 1 << card
+			gpu := bits.TrailingZeros(m)
+			if ends[set&^(1<<gpu)]&adjacent[gpu] != 0 {
+				reached |= 1 << gpu
 			}
 		}
 		ends[set] = reached

@@ -6,19 +6,19 @@ import (
 	"slices"
 )
 
-// maxCarveCards bounds the sets that Carve searches exhaustively.
-const maxCarveCards = 12
+// maxCarveGPUs bounds the sets that Carve searches exhaustively.
+const maxCarveGPUs = 12
 
 // Carve splits a set into members of the given sizes, in order, so that each
-// member's own cards have the best ring among themselves: the slowest of the
+// member's own GPUs have the best ring among themselves: the slowest of the
 // members' rings is as fast as can be, then their sum is as high as can be. On
-// sets of more than 12 cards that holds when every member can have the best ring
+// sets of more than 12 GPUs that holds when every member can have the best ring
 // that the set has for its size; otherwise the largest members choose first.
 //
 // Carve returns nil when a size is negative or the sizes do not add up to the
-// cards of the set. Health does not matter: the cards are the caller's already.
+// GPUs of the set. Health does not matter: the GPUs are the caller's already.
 func (t *Table) Carve(s Set, sizes []int) []Set {
-	s &= Full(len(t.machine.Cards))
+	s &= Full(len(t.machine.GPUs))
 	left := s.Len()
 	for _, k := range sizes {
 		if k < 0 {
@@ -39,10 +39,10 @@ func (t *Table) Carve(s Set, sizes []int) []Set {
 	for i, member := range order {
 		c.sizes[i] = sizes[member]
 	}
-	if !c.inTurn(t.sets, s) && s.Len() <= maxCarveCards {
+	if !c.inOrder(t.sets, s) && s.Len() <= maxCarveGPUs {
 		c.search(s)
 	}
-	// Members of one size are interchangeable: the earlier one gets the lower cards.
+	// Members of one size are interchangeable: the earlier one gets the lower GPUs.
 	slices.SortStableFunc(c.members, func(a, b Set) int {
 		return cmp.Or(cmp.Compare(b.Len(), a.Len()), cmp.Compare(a&-a, b&-b))
 	})
@@ -60,9 +60,9 @@ type carving struct {
 	members []Set
 }
 
-// inTurn lets one member after the other choose, and reports whether each got the
+// inOrder lets one member after the other choose, and reports whether each got the
 // best ring that the whole set has for its size: no split is better then.
-func (c *carving) inTurn(sets chooser, s Set) (optimal bool) {
+func (c *carving) inOrder(sets chooser, s Set) (optimal bool) {
 	optimal = true
 	left := s
 	for i, k := range c.sizes {
@@ -90,7 +90,7 @@ func (c *carving) search(s Set) {
 }
 
 // solve finds the members for which the combined bandwidth of their rings is
-// highest, and returns it; none is that of no ring at all. Members of one card
+// highest, and returns it; none is that of no ring at all. Members of one GPU
 // have no ring: they come last and take what is left.
 func (c *carving) solve(s Set, none float64, combine func(own, others float64) float64) float64 {
 	type split struct {

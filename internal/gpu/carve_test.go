@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// quality returns the slowest ring of the members with more than one card, and the sum of all.
+// quality returns the slowest ring of the members with more than one GPU, and the sum of all.
 func quality(table *Table, members []Set) (slowest, sum float64) {
 	slowest = math.Inf(1)
 	for _, s := range members {
@@ -46,7 +46,7 @@ func TestCarveIsOptimal(t *testing.T) {
 			for _, m := range []Machine{m, degraded(random, m), degraded(random, m)} {
 				table := newTable(t, m)
 				for i := range 20 {
-					s := Full(len(m.Cards))
+					s := Full(len(m.GPUs))
 					if i > 0 {
 						s &= Set(random.Uint64())
 					}
@@ -59,7 +59,7 @@ func TestCarveIsOptimal(t *testing.T) {
 					var all Set
 					for i, member := range members {
 						require.Equal(t, sizes[i], member.Len())
-						require.Zero(t, all&member, "members share a card")
+						require.Zero(t, all&member, "members share a GPU")
 						all |= member
 					}
 					require.Equal(t, s, all)
@@ -88,10 +88,10 @@ func TestCarve(t *testing.T) {
 		"whole":              {dgx2, Full(16), []int{16}, []Set{Full(16)}},
 		"members of 16":      {dgx2, Full(16), []int{8, 4, 4}, []Set{Full(8), SetOf(8, 9, 10, 11), SetOf(12, 13, 14, 15)}},
 		"nothing":            {dgx1, 0, nil, []Set{}},
-		"too many cards":     {dgx1, Full(4), []int{4, 1}, nil},
-		"too few cards":      {dgx1, Full(4), []int{2, 1}, nil},
+		"too many GPUs":      {dgx1, Full(4), []int{4, 1}, nil},
+		"too few GPUs":       {dgx1, Full(4), []int{2, 1}, nil},
 		"negative":           {dgx1, Full(4), []int{5, -1}, nil},
-		"cards it lacks":     {dgx1, SetOf(3, 40), []int{1, 1}, nil},
+		"GPUs it lacks":      {dgx1, SetOf(3, 40), []int{1, 1}, nil},
 		"odd members":        {dgx1, Full(8), []int{3, 3, 2}, []Set{SetOf(0, 2, 3), SetOf(4, 6, 7), SetOf(1, 5)}},
 		"the launcher first": {dgx1, Full(4), []int{0, 4}, []Set{0, Full(4)}},
 	} {
@@ -101,7 +101,7 @@ func TestCarve(t *testing.T) {
 
 func BenchmarkCarve(b *testing.B) {
 	table := newTable(b, fixtures(b)["dgx1-v100"])
-	for name, sizes := range map[string][]int{"whole": {8}, "quads": {4, 4}, "single cards": {1, 1, 1, 1, 1, 1, 1, 1}, "searched": {2, 3, 3}} {
+	for name, sizes := range map[string][]int{"whole": {8}, "quads": {4, 4}, "single GPUs": {1, 1, 1, 1, 1, 1, 1, 1}, "searched": {2, 3, 3}} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -111,7 +111,7 @@ func BenchmarkCarve(b *testing.B) {
 	}
 }
 
-func TestCarveGivesEarlierMembersLowerCards(t *testing.T) {
+func TestCarveGivesEarlierMembersLowerGPUs(t *testing.T) {
 	table := newTable(t, fixtures(t)["dgx1-v100"])
 	assert.Equal(t, []Set{SetOf(4), SetOf(7)}, table.Carve(SetOf(4, 7), []int{1, 1}))
 	assert.Equal(t, []Set{SetOf(0), SetOf(1), SetOf(2), SetOf(3)}, table.Carve(SetOf(0, 1, 2, 3), []int{1, 1, 1, 1}))

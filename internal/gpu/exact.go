@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// exact holds the answers for every set of the cards of a machine of at most
-// maxExactCards cards. Values are replaced by their rank, the position in a sorted
+// exact holds the answers for every set of the GPUs of a machine of at most
+// maxExactGPUs GPUs. Values are replaced by their rank, the position in a sorted
 // list of the different values, so that comparing is one integer comparison.
 //
-// Time to build is O(3^n): each set of free cards is compared with each of its
-// subsets. Memory is at most 2^n × (5n + 8) bytes: 12 KiB for 8 cards, 5.5 MiB for
+// Time to build is O(3^n): each set of free GPUs is compared with each of its
+// subsets. Memory is at most 2^n × (5n + 8) bytes: 12 KiB for 8 GPUs, 5.5 MiB for
 // 16; building takes about 18 MiB for 16.
 type exact struct {
-	cards int
+	gpus int
 	// rings are the different rings of the machine, in ascending order. There are
 	// less than 256: a link has up to maxLanes lanes or one of few other classes.
 	rings []Ring
@@ -21,18 +21,18 @@ type exact struct {
 	ringRank []uint8
 	// worstRank is the position in rings of the worst set, by (free, k).
 	worstRank []uint8
-	// bestSet is the best set of k cards out of a set of free ones, by (free, k);
+	// bestSet is the best set of k GPUs out of a set of free ones, by (free, k);
 	// nearNICSet too, for members of a gang that spans machines.
 	bestSet, nearNICSet []uint16
 	// leftRank is the rank of what a set offers to the next jobs, by set.
 	leftRank []uint16
 	machine  Machine
-	// nearest is the class of the path to the nearest network device, by card.
+	// nearest is the class of the path to the nearest network device, by GPU.
 	nearest []Class
 }
 
 func newExact(m Machine, f fabric) *exact {
-	e := &exact{cards: f.cards}
+	e := &exact{gpus: f.gpus}
 	e.rings, e.ringRank = ranked[uint8](f.rings(), func(a, b Ring) int {
 		return cmp.Or(cmp.Compare(a.GBps, b.GBps), cmp.Compare(a.NVLinkRings, b.NVLinkRings))
 	})
@@ -53,11 +53,11 @@ func newExact(m Machine, f fabric) *exact {
 	return e
 }
 
-// fixedKey is the key by which a set is chosen for a job that has all the cards then,
+// fixedKey is the key by which a set is chosen for a job that has all the GPUs then,
 // but for bits 16 to 31, which take the rank of what the set leaves.
 func (e *exact) fixedKey(set, all Set, nearNIC bool) uint64 {
 	ring := uint64(e.ringRank[all])
-	numa := uint64(maxExactCards - numaNodes(e.machine, all))
+	numa := uint64(maxExactGPUs - numaNodes(e.machine, all))
 	nic := uint64(nicCloseness(e.nearest, all))
 	if nearNIC {
 		return ring<<56 | uint64(e.ringRank[set])<<48 | nic<<32 | numa<<8
@@ -91,16 +91,16 @@ func (e *exact) beside(free Set, k int, seed Set, nearNIC bool) Set {
 
 func (e *exact) worst(free Set, k int) Ring { return e.rings[e.worstRank[e.at(free, k)]] }
 
-// at returns the index of (set, k) in a list with an entry for every set and every k from 0 to cards.
-func (e *exact) at(set Set, k int) int { return int(set)*(e.cards+1) + k }
+// at returns the index of (set, k) in a list with an entry for every set and every k from 0 to GPUs.
+func (e *exact) at(set Set, k int) int { return int(set)*(e.gpus+1) + k }
 
 // all returns the number of sets, to range over them.
-func (e *exact) all() Set { return 1 << e.cards }
+func (e *exact) all() Set { return 1 << e.gpus }
 
-// bounds returns the rank of the best or worst ring of k cards out of each set, by
-// (set, k): a set's own, or what leaving out one card gives.
+// bounds returns the rank of the best or worst ring of k GPUs out of each set, by
+// (set, k): a set's own, or what leaving out one GPU gives.
 func (e *exact) bounds(pick func(a, b uint8) uint8) []uint8 {
-	bounds := make([]uint8, len(e.ringRank)*(e.cards+1))
+	bounds := make([]uint8, len(e.ringRank)*(e.gpus+1))
 	for set := range e.all() {
 		size := set.Len()
 		bounds[e.at(set, size)] = e.ringRank[set]
@@ -116,11 +116,11 @@ func (e *exact) bounds(pick func(a, b uint8) uint8) []uint8 {
 }
 
 // choose returns the best set by (free, k): the one with the highest key, of equal
-// ones that with the lowest cards. The key of a set is fixed, but for what it leaves.
+// ones that with the lowest GPUs. The key of a set is fixed, but for what it leaves.
 func (e *exact) choose(fixed []uint64) []uint16 {
-	chosen := make([]uint16, len(fixed)*(e.cards+1))
+	chosen := make([]uint16, len(fixed)*(e.gpus+1))
 	for free := range e.all() {
-		var keys [maxExactCards + 1]uint64
+		var keys [maxExactGPUs + 1]uint64
 		best := chosen[e.at(free, 0):e.at(free+1, 0)]
 		for set := free; set != 0; set = (set - 1) & free {
 			k := set.Len()

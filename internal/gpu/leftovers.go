@@ -6,7 +6,7 @@ import (
 )
 
 // leftover is what a set offers to the next jobs when it is all that remains.
-// Jobs mostly ask for a power of two of cards, and a large part is harder to keep
+// Jobs mostly ask for a power of two of GPUs, and a large part is harder to keep
 // together than a small one; so sets are compared
 //
 //   - first by their best packing into parts of the largest power of two that can
@@ -16,7 +16,7 @@ type leftover struct {
 	// packings has the best packing by the base-2 logarithm of the size of its parts.
 	packings [maxExactLog2 + 1]packingRank
 	// best has the rank of the best ring by size.
-	best [maxExactCards + 1]uint8
+	best [maxExactGPUs + 1]uint8
 }
 
 // packingRank orders the ways to cut sets of equal size into parts of one size as
@@ -25,11 +25,11 @@ type leftover struct {
 // the second.
 type packingRank uint64
 
-// maxExactLog2 is the base-2 logarithm of maxExactCards.
+// maxExactLog2 is the base-2 logarithm of maxExactGPUs.
 const maxExactLog2 = 4
 
 // after returns the rank of a packing whose first part has a ring of the given
-// rank, and the rest of which is p. Up to eight parts have two cards or more, so
+// rank, and the rest of which is p. Up to eight parts have two GPUs or more, so
 // that none is shifted out.
 func (p packingRank) after(ring uint8) packingRank { return packingRank(ring)<<56 | p>>8 }
 
@@ -39,7 +39,7 @@ func compareLeftovers(a, b leftover) int {
 			return c
 		}
 	}
-	for k := maxExactCards; k > 1; k-- {
+	for k := maxExactGPUs; k > 1; k-- {
 		if c := cmp.Compare(a.best[k], b.best[k]); c != 0 {
 			return c
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// policy picks a set of k cards out of free.
+// policy picks a set of k GPUs out of free.
 type policy func(free Set, k int) Set
 
 // byScore picks the first set with the highest score.
@@ -26,20 +26,20 @@ func byScore(score func(Set) float64) policy {
 	}
 }
 
-// slowestPair picks the set whose slowest pair of cards is fastest.
+// slowestPair picks the set whose slowest pair of GPUs is fastest.
 func slowestPair(f fabric) policy {
 	return byScore(func(s Set) float64 {
 		slowest := math.Inf(1)
-		subsets(s, 2, func(pair Set) { slowest = min(slowest, f.hops[pair.Cards()[0]][pair.Cards()[1]]) })
+		subsets(s, 2, func(pair Set) { slowest = min(slowest, f.hops[pair.GPUs()[0]][pair.GPUs()[1]]) })
 		return slowest
 	})
 }
 
-// sumOfPairs picks the set with the highest sum of bandwidth over all pairs of cards.
+// sumOfPairs picks the set with the highest sum of bandwidth over all pairs of GPUs.
 func sumOfPairs(f fabric) policy {
 	return byScore(func(s Set) float64 {
 		sum := 0.0
-		subsets(s, 2, func(pair Set) { sum += f.hops[pair.Cards()[0]][pair.Cards()[1]] })
+		subsets(s, 2, func(pair Set) { sum += f.hops[pair.GPUs()[0]][pair.GPUs()[1]] })
 		return sum
 	})
 }
@@ -51,7 +51,7 @@ func (t *Table) policy() policy {
 	}
 }
 
-// arrivals returns every sequence of the sizes that fills n cards exactly.
+// arrivals returns every sequence of the sizes that fills n GPUs exactly.
 func arrivals(n int, sizes []int) [][]int {
 	if n == 0 {
 		return [][]int{nil}
@@ -71,7 +71,7 @@ func arrivals(n int, sizes []int) [][]int {
 func mean(table *Table, pick policy, sequences [][]int) float64 {
 	sum := 0.0
 	for _, sequence := range sequences {
-		free := Full(len(table.Machine().Cards))
+		free := Full(len(table.Machine().GPUs))
 		for _, k := range sequence {
 			s := pick(free, k)
 			sum += table.Ring(s).GBps
@@ -85,7 +85,7 @@ func mean(table *Table, pick policy, sequences [][]int) float64 {
 // what comes next, where every sequence of the sizes that fills the machine is
 // equally likely: by dynamic programming over what is free.
 func optimum(table *Table, sizes []int) float64 {
-	n := len(table.Machine().Cards)
+	n := len(table.Machine().GPUs)
 	total := make([]float64, 1<<n)
 	for free := Set(1); free < 1<<n; free++ {
 		for _, k := range sizes {
@@ -109,7 +109,7 @@ func TestLeftoversServeTheNextJobs(t *testing.T) {
 		machines := wirings(t)
 		for _, name := range slices.Sorted(maps.Keys(machines)) {
 			m := machines[name]
-			if len(m.Cards) != 8 {
+			if len(m.GPUs) != 8 {
 				continue
 			}
 			table, f := newTable(t, m), newFabric(m)
@@ -127,8 +127,8 @@ func TestLeftoversServeTheNextJobs(t *testing.T) {
 	assert.Greater(t, mean(table, table.policy(), arrivals(8, []int{1, 2, 4})), mean(table, sumOfPairs(f), arrivals(8, []int{1, 2, 4})))
 }
 
-// Whatever is free, a job of one, two or three cards leaves the best quad that a job
-// with its bandwidth can leave, and one of one or two cards the best pair.
+// Whatever is free, a job of one, two or three GPUs leaves the best quad that a job
+// with its bandwidth can leave, and one of one or two GPUs the best pair.
 func TestLeftoversKeepTheBestQuad(t *testing.T) {
 	for name, m := range wirings(t) {
 		t.Run(name, func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestLeftoversKeepTheBestQuad(t *testing.T) {
 				best, _ := table.Best(free, k)
 				return table.Ring(best).GBps
 			}
-			for free := range Full(len(m.Cards)) + 1 {
+			for free := range Full(len(m.GPUs)) + 1 {
 				for k := 1; k <= min(3, free.Len()); k++ {
 					chosen, _ := table.Best(free, k)
 					quad, pair := 0.0, 0.0

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// Class is the kind of path between two cards, from the slowest to the fastest.
+// Class is the kind of path between two GPUs, from the slowest to the fastest.
 // The names are those of `nvidia-smi topo -m`.
 type Class uint8
 
 // Path classes. Order matters: a higher class is a shorter path.
 const (
-	// None: the two cards cannot reach each other peer to peer, or the path is unknown.
+	// None: the two GPUs cannot reach each other peer to peer, or the path is unknown.
 	None Class = iota
 	// SYS crosses the interconnect between NUMA nodes (QPI, UPI).
 	SYS
@@ -40,15 +40,15 @@ func (c Class) String() string {
 	return classNames[c]
 }
 
-// Link is how two cards of one machine are connected.
+// Link is how two GPUs of one machine are connected.
 type Link struct {
 	Class Class
-	// Lanes is the number of NVLinks between the two cards; 0 unless Class is NVLink.
+	// Lanes is the number of NVLinks between the two GPUs; 0 unless Class is NVLink.
 	Lanes int
 }
 
 // maxLanes bounds what ParseLink takes for a count of NVLinks; the most that a
-// card has had is 18 (NVLink 4 and 5).
+// GPU has had is 18 (NVLink 4 and 5).
 const maxLanes = 64
 
 // ParseLink reads one cell of the matrix of `nvidia-smi topo -m`: "X", "NV1" to

@@ -8,13 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sockets returns a machine of PCIe cards: pairs on a switch, pairs of pairs on a
+// sockets returns a machine of PCIe GPUs: pairs on a switch, pairs of pairs on a
 // host bridge, and so on up to sockets of the given size.
-func sockets(cards, perSocket int) Machine {
+func sockets(gpus, perSocket int) Machine {
 	m := Machine{Name: "sockets", PCIeGeneration: 4}
-	for i := range cards {
-		m.Cards = append(m.Cards, Card{Index: i, NUMANode: i / perSocket})
-		row := make([]Link, cards)
+	for i := range gpus {
+		m.GPUs = append(m.GPUs, GPU{Index: i, NUMANode: i / perSocket})
+		row := make([]Link, gpus)
 		for j := range row {
 			switch {
 			case i == j:
@@ -43,7 +43,7 @@ func TestLinkageAgreesWithExhaustiveSearchOnTrees(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFabric(m)
 			exact, tree := newExact(m, f), newLinkage(m, f)
-			for free := range Full(f.cards) + 1 {
+			for free := range Full(f.gpus) + 1 {
 				require.Equal(t, exact.ring(free), tree.ring(free), "ring of %v", free)
 				for k := 1; k <= free.Len(); k++ {
 					best := tree.best(free, k, false)
@@ -65,7 +65,7 @@ func TestLinkageNeverPromisesTooMuch(t *testing.T) {
 			m := degraded(random, m)
 			f := newFabric(m)
 			exact, tree := newExact(m, f), newLinkage(m, f)
-			for free := range Full(f.cards) + 1 {
+			for free := range Full(f.gpus) + 1 {
 				require.LessOrEqual(t, tree.ring(free).GBps, exact.ring(free).GBps)
 				for k := 1; k <= free.Len(); k++ {
 					best := tree.best(free, k, false)
@@ -78,9 +78,9 @@ func TestLinkageNeverPromisesTooMuch(t *testing.T) {
 	}
 }
 
-func TestTableOf64Cards(t *testing.T) {
+func TestTableOf64GPUs(t *testing.T) {
 	m := sockets(64, 8)
-	m.Cards[9].Unhealthy = "fell off the bus"
+	m.GPUs[9].Unhealthy = "fell off the bus"
 	table := newTable(t, m)
 
 	best, ok := table.Best(Full(64), 8)
@@ -91,13 +91,13 @@ func TestTableOf64Cards(t *testing.T) {
 	assert.Equal(t, 24.0, table.Ring(best).GBps, "a pair on one switch: %v", best)
 	best, ok = table.Best(SetOf(8, 9, 10, 11), 3)
 	require.True(t, ok)
-	assert.Equal(t, "8,10,11", best.String(), "without the lost card")
+	assert.Equal(t, "8,10,11", best.String(), "without the lost GPU")
 	_, ok = table.Best(SetOf(8, 9, 10, 11), 4)
 	assert.False(t, ok)
 	assert.Equal(t, 10.0, table.Ring(Full(64)).GBps)
 	assert.Equal(t, 10.0, table.Worst(Full(64), 2).GBps)
 	assert.Zero(t, table.Worst(Full(64), 1))
-	assert.Zero(t, table.Worst(Full(64), 64), "63 cards are healthy")
+	assert.Zero(t, table.Worst(Full(64), 64), "63 GPUs are healthy")
 
 	switched := newTable(t, mesh(36, Link{Class: NVLink, Lanes: 18}))
 	assert.Equal(t, Ring{GBps: 450, NVLinkRings: 18}, switched.Ring(Full(36)))
@@ -108,8 +108,8 @@ func TestTableOf64Cards(t *testing.T) {
 
 func TestLinkageStaysOnOneNUMANode(t *testing.T) {
 	m := mesh(20, Link{Class: NVLink, Lanes: 18})
-	for i := range m.Cards {
-		m.Cards[i].NUMANode = i % 2
+	for i := range m.GPUs {
+		m.GPUs[i].NUMANode = i % 2
 	}
 	table := newTable(t, m)
 	best, _ := table.Best(Full(20)&^SetOf(0), 10)
@@ -118,14 +118,14 @@ func TestLinkageStaysOnOneNUMANode(t *testing.T) {
 	assert.Equal(t, "0,2,4", best.String())
 }
 
-func BenchmarkNewTableOf64Cards(b *testing.B) {
+func BenchmarkNewTableOf64GPUs(b *testing.B) {
 	m := sockets(64, 8)
 	for b.Loop() {
 		newTable(b, m)
 	}
 }
 
-func BenchmarkBestOf64Cards(b *testing.B) {
+func BenchmarkBestOf64GPUs(b *testing.B) {
 	table := newTable(b, sockets(64, 8))
 	b.ReportAllocs()
 	for b.Loop() {

@@ -7,41 +7,41 @@ import (
 	"slices"
 )
 
-// MaxCards is the largest number of cards of one machine: a [Set] has as many bits.
+// MaxGPUs is the largest number of GPUs of one machine: a [Set] has as many bits.
 // An NVLink domain may have more (72 in a rack of GB200), on several machines.
-const MaxCards = 64
+const MaxGPUs = 64
 
-// Card is one GPU of a machine.
-type Card struct {
+// GPU is one GPU of a machine.
+type GPU struct {
 	// Index is the NVML index.
 	Index int `json:"index"`
 	// UUID is NVML's UUID, "" when unknown.
 	UUID string `json:"uuid,omitempty"`
-	// MemoryMiB is the card's total memory in MiB, 0 when unknown.
+	// MemoryMiB is the GPU's total memory in MiB, 0 when unknown.
 	MemoryMiB int64 `json:"memoryMiB,omitempty"`
-	// NUMANode is the NUMA node of the card, -1 when unknown.
+	// NUMANode is the NUMA node of the GPU, -1 when unknown.
 	NUMANode int `json:"numa"`
 	// CPUAffinity is the list of close CPUs in the format of cpuset, "" when unknown.
 	CPUAffinity string `json:"cpuAffinity,omitempty"`
 	// PCIBusID is the PCI address with a four-digit domain, upper case: "0000:06:00.0".
 	PCIBusID string `json:"pciBusId,omitempty"`
-	// Unhealthy is the reason why the card must not be used, "" for a healthy card.
+	// Unhealthy is the reason why the GPU must not be used, "" for a healthy GPU.
 	Unhealthy string `json:"unhealthy,omitempty"`
 }
 
-// NIC is one network device with its path class to each card, by position in [Machine.Cards].
+// NIC is one network device with its path class to each GPU, by position in [Machine.GPUs].
 type NIC struct {
 	Name  string
 	Links []Link
 }
 
 // Machine describes the GPUs of one machine. Matrices are indexed by position
-// in Cards, which is ordered by Card.Index; a matrix may be asymmetric when the
+// in GPUs, which is ordered by GPU.Index; a matrix may be asymmetric when the
 // driver reported it so, and the weaker direction then counts.
 type Machine struct {
 	// Name identifies the wiring, for example "dgx1-v100".
 	Name string
-	// Model is the product name of the cards, for example "Tesla V100-SXM2".
+	// Model is the product name of the GPUs, for example "Tesla V100-SXM2".
 	Model string
 	// NVLinkGBps is the bandwidth of one NVLink in one direction in GB/s, 0 without NVLink.
 	NVLinkGBps float64
@@ -50,9 +50,9 @@ type Machine struct {
 	// NVSwitch tells that NVLinks go to a switch, so that every pair has the full bandwidth at once.
 	NVSwitch bool
 	// NoP2P tells that the driver refuses peer-to-peer transfers over PCIe, as it
-	// does on consumer cards: whatever the PCIe path, data goes through host memory.
+	// does on consumer GPUs: whatever the PCIe path, data goes through host memory.
 	NoP2P bool
-	Cards []Card
+	GPUs  []GPU
 	// Links is the matrix of `nvidia-smi topo -m`.
 	Links [][]Link
 	// PCIeLinks is the PCIe path hidden under an NVLink, where known; nil otherwise.
@@ -60,10 +60,10 @@ type Machine struct {
 	NICs      []NIC
 }
 
-// Healthy returns the positions of the cards that may be used.
+// Healthy returns the positions of the GPUs that may be used.
 func (m Machine) Healthy() Set {
 	var s Set
-	for i, c := range m.Cards {
+	for i, c := range m.GPUs {
 		if c.Unhealthy == "" {
 			s |= SetOf(i)
 		}
@@ -72,33 +72,33 @@ func (m Machine) Healthy() Set {
 }
 
 // Validate returns every reason why the description cannot be used, joined, or nil:
-// more than [MaxCards] cards, an index that is negative or used twice, a matrix
-// that does not have one cell per pair of cards, a cell that contradicts itself,
-// NVLinks without a bandwidth, a network device without one link per card or listed twice.
+// more than [MaxGPUs] GPUs, an index that is negative or used twice, a matrix
+// that does not have one cell per pair of GPUs, a cell that contradicts itself,
+// NVLinks without a bandwidth, a network device without one link per GPU or listed twice.
 //
-// A lost card, a missing link, and directions that differ are no errors.
+// A lost GPU, a missing link, and directions that differ are no errors.
 func (m Machine) Validate() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
-	n := len(m.Cards)
-	if n > MaxCards {
-		fail("%d cards: a machine has at most %d; of a rack whose NVLink domain spans machines, describe each machine", n, MaxCards)
+	n := len(m.GPUs)
+	if n > MaxGPUs {
+		fail("%d GPUs: a machine has at most %d; of a rack whose NVLink domain spans machines, describe each machine", n, MaxGPUs)
 	}
 	seen := make(map[int]int, n)
-	for i, c := range m.Cards {
+	for i, c := range m.GPUs {
 		if c.Index < 0 {
-			fail("card at position %d: index %d is negative", i, c.Index)
+			fail("GPU at position %d: index %d is negative", i, c.Index)
 		}
 		if j, ok := seen[c.Index]; ok {
-			fail("cards at positions %d and %d both have index %d", j, i, c.Index)
+			fail("GPUs at positions %d and %d both have index %d", j, i, c.Index)
 		}
 		seen[c.Index] = i
 		if c.NUMANode < -1 {
-			fail("card %d: NUMA node %d: want -1 for unknown, or more", c.Index, c.NUMANode)
+			fail("GPU %d: NUMA node %d: want -1 for unknown, or more", c.Index, c.NUMANode)
 		}
 		if c.MemoryMiB < 0 {
-			fail("card %d: memory of %d MiB is negative", c.Index, c.MemoryMiB)
+			fail("GPU %d: memory of %d MiB is negative", c.Index, c.MemoryMiB)
 		}
 	}
 	if m.PCIeGeneration < 0 || m.PCIeGeneration > maxPCIeGeneration {
@@ -114,14 +114,14 @@ func (m Machine) Validate() error {
 	}
 	for i, nic := range m.NICs {
 		if len(nic.Links) != n {
-			fail("network device %q has %d links: want one per card, %d", nic.Name, len(nic.Links), n)
+			fail("network device %q has %d links: want one per GPU, %d", nic.Name, len(nic.Links), n)
 		}
 		if slices.ContainsFunc(m.NICs[:i], func(other NIC) bool { return other.Name == nic.Name }) {
 			fail("network device %q is listed twice", nic.Name)
 		}
 	}
 	if m.NVLinkGBps == 0 && hasNVLink(m.Links) {
-		fail("cards are connected by NVLink, but the bandwidth of one NVLink is missing")
+		fail("GPUs are connected by NVLink, but the bandwidth of one NVLink is missing")
 	}
 	if len(errs) == 0 {
 		return nil
@@ -131,12 +131,12 @@ func (m Machine) Validate() error {
 
 func validateMatrix(name string, rows [][]Link, n int) []error {
 	if len(rows) != n {
-		return []error{fmt.Errorf("%s has %d rows: want one per card, %d", name, len(rows), n)}
+		return []error{fmt.Errorf("%s has %d rows: want one per GPU, %d", name, len(rows), n)}
 	}
 	var errs []error
 	for i, row := range rows {
 		if len(row) != n {
-			errs = append(errs, fmt.Errorf("%s row %d has %d cells: want one per card, %d", name, i, len(row), n))
+			errs = append(errs, fmt.Errorf("%s row %d has %d cells: want one per GPU, %d", name, i, len(row), n))
 			continue
 		}
 		for j, l := range row {

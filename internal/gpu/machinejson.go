@@ -18,20 +18,20 @@ type machineFile struct {
 	PCIeGeneration   int               `json:"pcieGen"`
 	NVSwitch         bool              `json:"nvswitch,omitempty"`
 	P2P              *bool             `json:"p2p,omitempty"`
-	GPUs             []Card            `json:"gpus"`
+	GPUs             []GPU             `json:"gpus"`
 	Links            [][]Link          `json:"links"`
 	PCIeLinks        [][]Link          `json:"pcieLinks,omitempty"`
 	NICs             map[string][]Link `json:"nics,omitempty"`
 }
 
 // UnmarshalJSON implements [json.Unmarshaler]: a missing NUMA node is unknown, not 0.
-func (c *Card) UnmarshalJSON(data []byte) error {
-	type plain Card
-	card := plain{NUMANode: -1}
-	if err := json.Unmarshal(data, &card); err != nil {
+func (c *GPU) UnmarshalJSON(data []byte) error {
+	type plain GPU
+	gpu := plain{NUMANode: -1}
+	if err := json.Unmarshal(data, &gpu); err != nil {
 		return err
 	}
-	*c = Card(card)
+	*c = GPU(gpu)
 	return nil
 }
 
@@ -46,7 +46,7 @@ func (c *Card) UnmarshalJSON(data []byte) error {
 //
 // Links, pcieLinks and nics are in the order of gpus. gbpsPerLinkUni is GB/s of
 // one NVLink in one direction; without it the figure of nvlinkGen is taken. Only gpus and links
-// are required. Cards that are not in the order of their index are sorted, and
+// are required. GPUs that are not in the order of their index are sorted, and
 // the matrices with them; network devices come ordered by name, shorter names first.
 //
 // It fails when the text is no such JSON, or when [Machine.Validate] does.
@@ -55,13 +55,13 @@ func ParseMachine(data []byte) (Machine, error) {
 	if err := json.Unmarshal(data, &m); err != nil {
 		return Machine{}, fmt.Errorf("parse machine: %w", err)
 	}
-	if m.Cards == nil {
+	if m.GPUs == nil {
 		return Machine{}, errors.New("parse machine: gpus is missing")
 	}
 	if err := m.Validate(); err != nil {
 		return Machine{}, fmt.Errorf("parse machine: %w", err)
 	}
-	m.sortCards()
+	m.sortGPUs()
 	return m, nil
 }
 
@@ -73,7 +73,7 @@ func (m Machine) MarshalJSON() ([]byte, error) {
 		GBpsPerLinkUni: m.NVLinkGBps,
 		PCIeGeneration: m.PCIeGeneration,
 		NVSwitch:       m.NVSwitch,
-		GPUs:           m.Cards,
+		GPUs:           m.GPUs,
 		Links:          m.Links,
 		PCIeLinks:      m.PCIeLinks,
 	}
@@ -103,7 +103,7 @@ func (m *Machine) UnmarshalJSON(data []byte) error {
 		PCIeGeneration: f.PCIeGeneration,
 		NVSwitch:       f.NVSwitch,
 		NoP2P:          f.P2P != nil && !*f.P2P,
-		Cards:          f.GPUs,
+		GPUs:           f.GPUs,
 		Links:          f.Links,
 		PCIeLinks:      f.PCIeLinks,
 	}
@@ -119,19 +119,19 @@ func (m *Machine) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// sortCards brings the cards of a valid machine, with every matrix, into the order of their index.
-func (m *Machine) sortCards() {
-	byIndex := func(a, b Card) int { return cmp.Compare(a.Index, b.Index) }
-	if slices.IsSortedFunc(m.Cards, byIndex) {
+// sortGPUs brings the GPUs of a valid machine, with every matrix, into the order of their index.
+func (m *Machine) sortGPUs() {
+	byIndex := func(a, b GPU) int { return cmp.Compare(a.Index, b.Index) }
+	if slices.IsSortedFunc(m.GPUs, byIndex) {
 		return
 	}
-	order := make([]int, len(m.Cards))
+	order := make([]int, len(m.GPUs))
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortFunc(order, func(a, b int) int { return byIndex(m.Cards[a], m.Cards[b]) })
+	slices.SortFunc(order, func(a, b int) int { return byIndex(m.GPUs[a], m.GPUs[b]) })
 
-	m.Cards = permute(m.Cards, order)
+	m.GPUs = permute(m.GPUs, order)
 	for _, matrix := range []*[][]Link{&m.Links, &m.PCIeLinks} {
 		if *matrix == nil {
 			continue

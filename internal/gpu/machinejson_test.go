@@ -12,7 +12,7 @@ import (
 
 func TestParseMachine(t *testing.T) {
 	m, err := ParseMachine([]byte(`{
-		"name": "two", "gpuModel": "Some card", "nvlinkGen": 5, "pcieGen": 5, "p2p": false, "nvswitch": true,
+		"name": "two", "gpuModel": "Some GPU", "nvlinkGen": 5, "pcieGen": 5, "p2p": false, "nvswitch": true,
 		"note": "ignored", "sources": ["a dump"],
 		"gpus": [
 			{"index": 3, "uuid": "GPU-3", "memoryMiB": 81920, "pciBusId": "0000:0A:00.0"},
@@ -24,8 +24,8 @@ func TestParseMachine(t *testing.T) {
 	}`))
 	require.NoError(t, err)
 	assert.Equal(t, Machine{
-		Name: "two", Model: "Some card", NVLinkGBps: 50, PCIeGeneration: 5, NoP2P: true, NVSwitch: true,
-		Cards: []Card{
+		Name: "two", Model: "Some GPU", NVLinkGBps: 50, PCIeGeneration: 5, NoP2P: true, NVSwitch: true,
+		GPUs: []GPU{
 			{Index: 1, NUMANode: 1, CPUAffinity: "0-7", Unhealthy: "XID 79"},
 			{Index: 3, UUID: "GPU-3", MemoryMiB: 81920, NUMANode: -1, PCIBusID: "0000:0A:00.0"},
 		},
@@ -44,7 +44,7 @@ func TestParseMachineRefuses(t *testing.T) {
 		`[]`:             "parse machine: json: cannot unmarshal array",
 		`{}`:             "parse machine: gpus is missing",
 		`{"gpus": [3]}`:  "parse machine: json: cannot unmarshal number",
-		`{"gpus": [{}]}`: "links has 0 rows: want one per card, 1",
+		`{"gpus": [{}]}`: "links has 0 rows: want one per GPU, 1",
 		`{"gpus": [{}, {"index": 1}], "links": [["X", "NV99"], ["NV99", "X"]]}`:              `unknown link "NV99"`,
 		`{"gpus": [{}, {"index": 1}], "links": [["X", "NV1"], ["NV1", "X"]]}`:                "the bandwidth of one NVLink is missing",
 		`{"gpus": [{}], "links": [["X"]], "gbpsPerLinkUni": -1}`:                             "bandwidth of one NVLink of -1 GB/s",
@@ -59,7 +59,7 @@ func TestParseMachineRefuses(t *testing.T) {
 
 func TestMachineSurvivesJSON(t *testing.T) {
 	machines := fixtures(t)
-	machines["without cards"] = Machine{Cards: []Card{}, Links: [][]Link{}}
+	machines["without GPUs"] = Machine{GPUs: []GPU{}, Links: [][]Link{}}
 	for name, m := range machines {
 		data, err := json.Marshal(m)
 		require.NoError(t, err)
@@ -88,11 +88,11 @@ func FuzzParseMachine(f *testing.F) {
 		back, err := ParseMachine(again)
 		require.NoError(t, err)
 		require.Equal(t, m, back)
-		if len(m.Cards) > 8 && len(m.Cards) <= maxExactCards {
+		if len(m.GPUs) > 8 && len(m.GPUs) <= maxExactGPUs {
 			return // takes too long for fuzzing
 		}
 		table := newTable(t, m)
-		best, ok := table.Best(Full(MaxCards), m.Healthy().Len())
+		best, ok := table.Best(Full(MaxGPUs), m.Healthy().Len())
 		require.True(t, ok)
 		require.Equal(t, m.Healthy(), best)
 	})

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Every ring visits each card once, and no two rings use one link.
+// Every ring visits each GPU once, and no two rings use one link.
 func TestNVLinkRings(t *testing.T) {
 	table := newTable(t, fixtures(t)["dgx1-v100"])
 	links := table.Machine().Links

@@ -6,7 +6,7 @@ import (
 )
 
 // reference answers like a table, but slowly and in another way: it lists the
-// rings of a set card by card, and looks at every set for every question.
+// rings of a set GPU by GPU, and looks at every set for every question.
 type reference struct {
 	machine  Machine
 	known    map[Set]Ring
@@ -33,9 +33,9 @@ func (r *reference) link(a, b int) Link {
 func (r *reference) hop(a, b int) float64 { return hopGBps(r.machine, a, b, r.link(a, b)) }
 
 func (r *reference) switched() bool {
-	for a := range r.machine.Cards {
+	for a := range r.machine.GPUs {
 		total := 0
-		for b := range r.machine.Cards {
+		for b := range r.machine.GPUs {
 			if a != b {
 				total += r.link(a, b).Lanes
 			}
@@ -52,21 +52,21 @@ func (r *reference) ring(s Set) Ring {
 	if ring, ok := r.known[s]; ok {
 		return ring
 	}
-	cards := s.Cards()
+	gpus := s.GPUs()
 	var best Ring
-	if len(cards) == 2 {
-		best.GBps = r.hop(cards[0], cards[1])
-		best.NVLinkRings = r.link(cards[0], cards[1]).Lanes
+	if len(gpus) == 2 {
+		best.GBps = r.hop(gpus[0], gpus[1])
+		best.NVLinkRings = r.link(gpus[0], gpus[1]).Lanes
 	}
-	if len(cards) > 2 {
-		best.GBps = r.slowestHop(cards)
+	if len(gpus) > 2 {
+		best.GBps = r.slowestHop(gpus)
 		n := 0
 		if r.switched() {
-			for n < maxLanes && r.tours(cards, func(a, b int) bool { return r.link(a, b).Lanes > n }, func([]int) bool { return true }) {
+			for n < maxLanes && r.tours(gpus, func(a, b int) bool { return r.link(a, b).Lanes > n }, func([]int) bool { return true }) {
 				n++
 			}
 		} else {
-			n = r.disjoint(cards)
+			n = r.disjoint(gpus)
 		}
 		if gbps := float64(n) * r.machine.NVLinkGBps; n > 0 && gbps >= best.GBps {
 			best = Ring{GBps: gbps, NVLinkRings: n}
@@ -76,17 +76,17 @@ func (r *reference) ring(s Set) Ring {
 	return best
 }
 
-// tours calls f with every ring through the cards whose hops are all usable, each
+// tours calls f with every ring through the GPUs whose hops are all usable, each
 // in one direction only, until f returns true, and reports whether it did.
-func (r *reference) tours(cards []int, usable func(a, b int) bool, f func(tour []int) bool) bool {
-	tour := []int{cards[0]}
+func (r *reference) tours(gpus []int, usable func(a, b int) bool, f func(tour []int) bool) bool {
+	tour := []int{gpus[0]}
 	var extend func() bool
 	extend = func() bool {
 		at := tour[len(tour)-1]
-		if len(tour) == len(cards) {
+		if len(tour) == len(gpus) {
 			return tour[1] < at && usable(at, tour[0]) && f(tour)
 		}
-		for _, next := range cards[1:] {
+		for _, next := range gpus[1:] {
 			if !slices.Contains(tour, next) && usable(at, next) {
 				tour = append(tour, next)
 				if extend() {
@@ -101,10 +101,10 @@ func (r *reference) tours(cards []int, usable func(a, b int) bool, f func(tour [
 }
 
 // slowestHop returns the bandwidth of the slowest hop of the ring where that is fastest.
-func (r *reference) slowestHop(cards []int) float64 {
+func (r *reference) slowestHop(gpus []int) float64 {
 	var levels []float64
-	for _, a := range cards {
-		for _, b := range cards {
+	for _, a := range gpus {
+		for _, b := range gpus {
 			if a != b {
 				levels = append(levels, r.hop(a, b))
 			}
@@ -112,26 +112,26 @@ func (r *reference) slowestHop(cards []int) float64 {
 	}
 	slices.Sort(levels)
 	for _, level := range slices.Backward(slices.Compact(levels)) {
-		if r.tours(cards, func(a, b int) bool { return r.hop(a, b) >= level }, func([]int) bool { return true }) {
+		if r.tours(gpus, func(a, b int) bool { return r.hop(a, b) >= level }, func([]int) bool { return true }) {
 			return level
 		}
 	}
-	panic("every pair of cards has a hop")
+	panic("every pair of GPUs has a hop")
 }
 
 // disjoint returns the largest number of NVLink rings that share no link: it lists
 // all rings, and tries all selections of them.
-func (r *reference) disjoint(cards []int) int {
+func (r *reference) disjoint(gpus []int) int {
 	var tours [][]int
-	r.tours(cards, func(a, b int) bool { return r.link(a, b).Lanes > 0 }, func(tour []int) bool {
+	r.tours(gpus, func(a, b int) bool { return r.link(a, b).Lanes > 0 }, func(tour []int) bool {
 		tours = append(tours, slices.Clone(tour))
 		return false
 	})
 	left := map[[2]int]int{}
 	limit := maxLanes
-	for _, a := range cards {
+	for _, a := range gpus {
 		degree := 0
-		for _, b := range cards {
+		for _, b := range gpus {
 			if a != b {
 				left[[2]int{a, b}] = r.link(a, b).Lanes
 				degree += r.link(a, b).Lanes
@@ -164,7 +164,7 @@ func (r *reference) disjoint(cards []int) int {
 	return best
 }
 
-// bounds returns the bandwidth of the best and the worst ring of k cards out of free.
+// bounds returns the bandwidth of the best and the worst ring of k GPUs out of free.
 func (r *reference) bounds(free Set, k int) (best, worst float64) {
 	first := true
 	subsets(free, k, func(s Set) {
@@ -181,11 +181,11 @@ func (r *reference) bounds(free Set, k int) (best, worst float64) {
 func (r *reference) value(s, free Set, nearNIC bool) []float64 {
 	numa := map[int]bool{}
 	nic := 0.0
-	for _, card := range s.Cards() {
-		numa[r.machine.Cards[card].NUMANode] = true
+	for _, gpu := range s.GPUs() {
+		numa[r.machine.GPUs[gpu].NUMANode] = true
 		nearest := None
 		for _, device := range r.machine.NICs {
-			nearest = max(nearest, device.Links[card].Class)
+			nearest = max(nearest, device.Links[gpu].Class)
 		}
 		nic += float64(nearest)
 	}
@@ -193,7 +193,7 @@ func (r *reference) value(s, free Set, nearNIC bool) []float64 {
 	for part := 8; part > 1; part /= 2 {
 		left = append(left, r.packing(free&^s, part)...)
 	}
-	for k := len(r.machine.Cards); k > 1; k-- {
+	for k := len(r.machine.GPUs); k > 1; k-- {
 		var best Ring
 		subsets(free&^s, k, func(s Set) {
 			if ring := r.ring(s); slices.Compare(ring.numbers(), best.numbers()) > 0 {
@@ -241,7 +241,7 @@ type packingOf struct {
 
 func (r Ring) numbers() []float64 { return []float64{r.GBps, float64(r.NVLinkRings)} }
 
-// subsets calls f for every set of k cards out of free, lowest cards first.
+// subsets calls f for every set of k GPUs out of free, lowest GPUs first.
 func subsets(free Set, k int, f func(Set)) {
 	if k == 0 {
 		f(0)
@@ -255,14 +255,14 @@ func subsets(free Set, k int, f func(Set)) {
 
 // degraded returns a copy of a machine after some of what happens to machines:
 // links that dropped or lost lanes, in both directions or in one, pairs without a
-// known path, lost cards, cards in another order, unknown NUMA nodes.
+// known path, lost GPUs, GPUs in another order, unknown NUMA nodes.
 func degraded(random *rand.Rand, m Machine) Machine {
-	m.Cards = slices.Clone(m.Cards)
+	m.GPUs = slices.Clone(m.GPUs)
 	m.Links = slices.Clone(m.Links)
 	for i, row := range m.Links {
 		m.Links[i] = slices.Clone(row)
 	}
-	n := len(m.Cards)
+	n := len(m.GPUs)
 	for range random.IntN(2 * n) {
 		a, b := random.IntN(n), random.IntN(n)
 		if a == b {
@@ -287,20 +287,20 @@ func degraded(random *rand.Rand, m Machine) Machine {
 		}
 		switch random.IntN(12) {
 		case 0:
-			m.Cards[a].Unhealthy = "fell off the bus"
+			m.GPUs[a].Unhealthy = "fell off the bus"
 		case 1:
-			m.Cards[a].NUMANode = -1
+			m.GPUs[a].NUMANode = -1
 		}
 	}
 	return reorder(m, random.Perm(n))
 }
 
-// reorder numbers the cards of a machine anew: card order[i] becomes card i.
+// reorder numbers the GPUs of a machine again: GPU order[i] becomes GPU i.
 func reorder(m Machine, order []int) Machine {
 	m.PCIeLinks = nil
-	m.Cards = permute(m.Cards, order)
-	for i := range m.Cards {
-		m.Cards[i].Index = i
+	m.GPUs = permute(m.GPUs, order)
+	for i := range m.GPUs {
+		m.GPUs[i].Index = i
 	}
 	m.Links = permute(m.Links, order)
 	for i, row := range m.Links {
@@ -315,10 +315,10 @@ func reorder(m Machine, order []int) Machine {
 
 // twice puts two boards into one machine, one per socket.
 func twice(board Machine) Machine {
-	n := len(board.Cards)
+	n := len(board.GPUs)
 	m := Machine{Name: "2x-" + board.Name, Model: board.Model, NVLinkGBps: board.NVLinkGBps, PCIeGeneration: board.PCIeGeneration}
 	for i := range 2 * n {
-		m.Cards = append(m.Cards, Card{Index: i, NUMANode: i / n})
+		m.GPUs = append(m.GPUs, GPU{Index: i, NUMANode: i / n})
 		row := make([]Link, 2*n)
 		for j := range row {
 			row[j] = Link{Class: SYS}
@@ -331,12 +331,12 @@ func twice(board Machine) Machine {
 	return m
 }
 
-// mesh returns a machine in which each two cards have the same link.
-func mesh(cards int, link Link) Machine {
+// mesh returns a machine in which each two GPUs have the same link.
+func mesh(gpus int, link Link) Machine {
 	m := Machine{Name: "mesh", NVLinkGBps: 25, PCIeGeneration: 3}
-	for i := range cards {
-		m.Cards = append(m.Cards, Card{Index: i})
-		row := slices.Repeat([]Link{link}, cards)
+	for i := range gpus {
+		m.GPUs = append(m.GPUs, GPU{Index: i})
+		row := slices.Repeat([]Link{link}, gpus)
 		row[i] = Link{Class: Self}
 		m.Links = append(m.Links, row)
 	}

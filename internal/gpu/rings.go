@@ -5,11 +5,11 @@ import (
 	"math/bits"
 )
 
-// Ring is the best collective ring that NCCL could build inside a set of cards.
+// Ring is the best collective ring that NCCL could build inside a set of GPUs.
 type Ring struct {
 	// GBps is the bandwidth in GB/s, one direction: edge-disjoint NVLink rings ×
 	// bandwidth of one link, or the slowest hop of the best PCIe ring. For one
-	// card it is 0: there is no ring.
+	// GPU it is 0: there is no ring.
 	GBps float64
 	// NVLinkRings counts the edge-disjoint NVLink rings; 0 when the ring runs over PCIe.
 	NVLinkRings int
@@ -18,7 +18,7 @@ type Ring struct {
 // packer counts edge-disjoint rings in the sets of one machine. Packing
 // Hamiltonian cycles is hard in general, so a search has a budget; when that runs
 // out the count may be too low, never too high. It does not run out on boards of
-// up to 8 cards with up to 6 NVLinks each, the largest that were built without a
+// up to 8 GPUs with up to 6 NVLinks each, the largest that were built without a
 // switch.
 type packer struct {
 	lanes [][]int
@@ -27,22 +27,22 @@ type packer struct {
 }
 
 // newPacker makes the packer of a machine, whose rows of lanes count the parallel
-// NVLinks from each card to each other one.
+// NVLinks from each GPU to each other one.
 func newPacker(lanes [][]int) packer {
-	// 16 Ki hops for 8 cards, 256 for 16: sets grow in number faster than time may.
+	// 16 Ki hops for 8 GPUs, 256 for 16: sets grow in number faster than time may.
 	return packer{lanes: lanes, budget: 1 << (20 - len(lanes)*3/4)}
 }
 
-// rings returns the number of edge-disjoint rings through all cards of a set of at least three.
+// rings returns the number of edge-disjoint rings through all GPUs of a set of at least three.
 func (p packer) rings(set Set) int { return len(p.paths(set)) }
 
-// paths returns edge-disjoint rings through all cards of a set of at least three, as
-// many as there are; each is the cards in the order of the ring.
+// paths returns edge-disjoint rings through all GPUs of a set of at least three, as
+// many as there are; each is the GPUs in the order of the ring.
 func (p packer) paths(set Set) [][]int {
-	cards := set.Cards()
-	s := packing{cards: len(cards), dead: map[links]bool{}}
-	for a, i := range cards {
-		for b, j := range cards {
+	gpus := set.GPUs()
+	s := packing{gpus: len(gpus), dead: map[links]bool{}}
+	for a, i := range gpus {
+		for b, j := range gpus {
 			s.free[a][b] = uint8(p.lanes[i][j])
 		}
 	}
@@ -54,7 +54,7 @@ func (p packer) paths(set Set) [][]int {
 		if s.pack(rings) {
 			for _, ring := range s.found {
 				for i, at := range ring {
-					ring[i] = cards[at]
+					ring[i] = gpus[at]
 				}
 			}
 			return s.found
@@ -64,13 +64,13 @@ func (p packer) paths(set Set) [][]int {
 	return nil
 }
 
-// links counts the links between each two cards of a set.
-type links [maxExactCards][maxExactCards]uint8
+// links counts the links between each two GPUs of a set.
+type links [maxExactGPUs][maxExactGPUs]uint8
 
 // packing is a search for rings in one set: the links that no ring uses yet, and
 // the states from which the wanted number of rings is known to be out of reach.
 type packing struct {
-	cards  int
+	gpus   int
 	free   links
 	budget int
 	dead   map[links]bool
@@ -80,17 +80,17 @@ type packing struct {
 
 // bound returns a number of rings that cannot be exceeded.
 func (p *packing) bound() int {
-	rings := maxLinksPerCard / 2
+	rings := maxLinksPerGPU / 2
 	for rings > 0 && (!p.roomFor(rings) || !p.roomAcross(rings)) {
 		rings--
 	}
 	return rings
 }
 
-// roomFor reports whether the cards have links enough for the rings: each ring
-// takes two at every card, and no link between the same two cards twice.
+// roomFor reports whether the GPUs have links enough for the rings: each ring
+// takes two at every GPU, and no link between the same two GPUs twice.
 func (p *packing) roomFor(rings int) bool {
-	for i := range p.cards {
+	for i := range p.gpus {
 		usable := 0
 		for _, lanes := range p.free[i] {
 			usable += min(int(lanes), rings)
@@ -102,22 +102,22 @@ func (p *packing) roomFor(rings int) bool {
 	return true
 }
 
-// maxCutCards bounds the sets for which roomAcross looks at all subsets.
-const maxCutCards = 10
+// maxCutGPUs bounds the sets for which roomAcross looks at all subsets.
+const maxCutGPUs = 10
 
-// roomAcross reports whether each subset of k of the n cards has links enough for
+// roomAcross reports whether each subset of k of the n GPUs has links enough for
 // the rings: each ring leaves the subset and comes back, so it takes two links
 // across; and at most 2(n-k) of its 2k ends in the subset are across, so it takes
 // at least 2k-n links inside.
 func (p *packing) roomAcross(rings int) bool {
-	if p.cards > maxCutCards {
+	if p.gpus > maxCutGPUs {
 		return true
 	}
-	var inside, degree [1 << maxCutCards]int
-	for subset := 1; subset < 1<<p.cards-1; subset++ {
-		card, rest := bits.TrailingZeros(uint(subset)), subset&(subset-1)
+	var inside, degree [1 << maxCutGPUs]int
+	for subset := 1; subset < 1<<p.gpus-1; subset++ {
+		gpu, rest := bits.TrailingZeros(uint(subset)), subset&(subset-1)
 		inside[subset], degree[subset] = inside[rest], degree[rest]
-		for other, lanes := range p.free[card][:p.cards] {
+		for other, lanes := range p.free[gpu][:p.gpus] {
 			usable := min(int(lanes), rings)
 			degree[subset] += usable
 			if rest&(1<<other) != 0 {
@@ -125,7 +125,7 @@ func (p *packing) roomAcross(rings int) bool {
 			}
 		}
 		k := bits.OnesCount(uint(subset))
-		if degree[subset]-2*inside[subset] < 2*rings || inside[subset] < (2*k-p.cards)*rings {
+		if degree[subset]-2*inside[subset] < 2*rings || inside[subset] < (2*k-p.gpus)*rings {
 			return false
 		}
 	}
@@ -148,10 +148,10 @@ func (p *packing) pack(rings int) bool {
 	return false
 }
 
-// extend continues a ring that starts at card 0, has visited some cards and is
-// now at card at, and packs the remaining rings once it is closed.
+// extend continues a ring that starts at GPU 0, has visited some GPUs and is
+// now at GPU at, and packs the remaining rings once it is closed.
 func (p *packing) extend(rings, first, at int, visited uint16) bool {
-	if bits.OnesCount16(visited) == p.cards {
+	if bits.OnesCount16(visited) == p.gpus {
 		if at < first || p.free[at][0] == 0 {
 			return false
 		}
@@ -165,7 +165,7 @@ func (p *packing) extend(rings, first, at int, visited uint16) bool {
 	}
 	// The most links first: what is plentiful is missed least.
 	for lanes := p.most(at, visited); lanes > 0; lanes-- {
-		for next := range p.cards {
+		for next := range p.gpus {
 			if p.free[at][next] != lanes || visited&(1<<next) != 0 {
 				continue
 			}
@@ -188,10 +188,10 @@ func (p *packing) extend(rings, first, at int, visited uint16) bool {
 	return false
 }
 
-// most returns the largest number of free links from a card to one that is not visited.
+// most returns the largest number of free links from a GPU to one that is not visited.
 func (p *packing) most(at int, visited uint16) uint8 {
 	var most uint8
-	for next := range p.cards {
+	for next := range p.gpus {
 		if visited&(1<<next) == 0 {
 			most = max(most, p.free[at][next])
 		}

@@ -6,21 +6,21 @@ import (
 	"strings"
 )
 
-// Set is a set of cards of one machine, as a bit mask over card positions (bit i
-// is the i-th card of [Machine.Cards], which on every healthy machine is the card
-// with NVML index i). A machine has at most 64 cards.
+// Set is a set of GPUs of one machine, as a bit mask over GPU positions (bit i
+// is the i-th GPU of [Machine.GPUs], which on every healthy machine is the GPU
+// with NVML index i). A machine has at most 64 GPUs.
 type Set uint64
 
-// SetOf returns the set of the given card positions.
-func SetOf(cards ...int) Set {
+// SetOf returns the set of the given GPU positions.
+func SetOf(gpus ...int) Set {
 	var s Set
-	for _, c := range cards {
+	for _, c := range gpus {
 		s |= 1 << uint(c)
 	}
 	return s
 }
 
-// Full returns the set of the first n cards.
+// Full returns the set of the first n GPUs.
 func Full(n int) Set {
 	if n >= 64 {
 		return ^Set(0)
@@ -28,11 +28,11 @@ func Full(n int) Set {
 	return Set(1)<<uint(n) - 1
 }
 
-// Len returns the number of cards in the set.
+// Len returns the number of GPUs in the set.
 func (s Set) Len() int { return bits.OnesCount64(uint64(s)) }
 
-// Has reports whether card is in the set.
-func (s Set) Has(card int) bool { return s&(1<<uint(card)) != 0 }
+// Has reports whether GPU is in the set.
+func (s Set) Has(gpu int) bool { return s&(1<<uint(gpu)) != 0 }
 
 // lowest returns the lowest position of a set that is not empty.
 func (s Set) lowest() int { return bits.TrailingZeros64(uint64(s)) }
@@ -47,26 +47,26 @@ func (s Set) first(k int) Set {
 	return first
 }
 
-// before reports whether a set comes before another one with as many cards when
-// both are written as ascending lists of cards.
+// before reports whether a set comes before another one with as many GPUs when
+// both are written as ascending lists of GPUs.
 func (s Set) before(other Set) bool {
 	differ := s ^ other
 	return s&differ&-differ != 0
 }
 
-// Cards returns the positions in ascending order.
-func (s Set) Cards() []int {
-	cards := make([]int, 0, s.Len())
+// GPUs returns the positions in ascending order.
+func (s Set) GPUs() []int {
+	gpus := make([]int, 0, s.Len())
 	for m := uint64(s); m != 0; m &= m - 1 {
-		cards = append(cards, bits.TrailingZeros64(m))
+		gpus = append(gpus, bits.TrailingZeros64(m))
 	}
-	return cards
+	return gpus
 }
 
 // String returns the positions as a comma list in ascending order, "0,1,4"; "" for the empty set.
 func (s Set) String() string {
 	parts := make([]string, 0, s.Len())
-	for _, c := range s.Cards() {
+	for _, c := range s.GPUs() {
 		parts = append(parts, strconv.Itoa(c))
 	}
 	return strings.Join(parts, ",")

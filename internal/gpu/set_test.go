@@ -11,7 +11,7 @@ func TestSet(t *testing.T) {
 	assert.Equal(t, 4, s.Len())
 	assert.True(t, s.Has(63))
 	assert.False(t, s.Has(1))
-	assert.Equal(t, []int{0, 4, 7, 63}, s.Cards())
+	assert.Equal(t, []int{0, 4, 7, 63}, s.GPUs())
 	assert.Equal(t, "0,4,7,63", s.String())
 	assert.Empty(t, Set(0).String())
 	assert.Equal(t, SetOf(0, 4), s.first(2))
@@ -23,7 +23,7 @@ func TestSet(t *testing.T) {
 	assert.Equal(t, 64, Full(99).Len())
 }
 
-func TestSetsAreOrderedLikeListsOfCards(t *testing.T) {
+func TestSetsAreOrderedLikeListsOfGPUs(t *testing.T) {
 	ordered := []Set{SetOf(0, 1), SetOf(0, 3), SetOf(1, 2), SetOf(2, 3)}
 	for i, a := range ordered {
 		for j, b := range ordered {

@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// maxExactCards is the largest number of cards for which every set is looked at.
-const maxExactCards = 16
+// maxExactGPUs is the largest number of GPUs for which every set is looked at.
+const maxExactGPUs = 16
 
-// Table answers questions about sets of cards of one machine from results that
+// Table answers questions about sets of GPUs of one machine from results that
 // were computed once per wiring. A Table is immutable and safe for concurrent use;
 // nodes with equal machines should share one.
 //
-// Up to 16 cards all answers are exact: the table holds one for every set of free
-// cards and every k. It takes less than a millisecond and 12 KiB for 8 cards, 1 to 2 s
-// and 5.5 MiB for 16 (18 MiB while it is built). Of more cards only sets that are close
+// Up to 16 GPUs all answers are exact: the table holds one for every set of free
+// GPUs and every k. It takes less than a millisecond and 12 KiB for 8 GPUs, 1 to 2 s
+// and 5.5 MiB for 16 (18 MiB while it is built). Of more GPUs only sets that are close
 // together are offered, and a set's ring counts as its slowest pair: exact where links
 // form a tree, as on a switched NVLink fabric or below PCIe bridges and sockets, and a
 // lower bound elsewhere.
@@ -24,13 +24,13 @@ type Table struct {
 	sets    chooser
 }
 
-// chooser is what a table needs to know of a machine's sets of cards. In every
+// chooser is what a table needs to know of a machine's sets of GPUs. In every
 // call 1 <= k <= free.Len().
 type chooser interface {
 	ring(s Set) Ring
 	best(free Set, k int, nearNIC bool) Set
 	worst(free Set, k int) Ring
-	// beside is best for cards that make one ring with a set that is not free.
+	// beside is best for GPUs that make one ring with a set that is not free.
 	beside(free Set, k int, seed Set, nearNIC bool) Set
 }
 
@@ -40,7 +40,7 @@ func NewTable(m Machine) (*Table, error) {
 		return nil, fmt.Errorf("new table: %w", err)
 	}
 	t := &Table{machine: m, healthy: m.Healthy()}
-	if f := newFabric(m); f.cards <= maxExactCards {
+	if f := newFabric(m); f.gpus <= maxExactGPUs {
 		t.sets = newExact(m, f)
 	} else {
 		t.sets = newLinkage(m, f)
@@ -51,28 +51,28 @@ func NewTable(m Machine) (*Table, error) {
 // Machine returns the machine that the table was made from.
 func (t *Table) Machine() Machine { return t.machine }
 
-// Healthy returns the cards that may be used.
+// Healthy returns the GPUs that may be used.
 func (t *Table) Healthy() Set { return t.healthy }
 
-// Ring returns the best ring inside the set; the zero Ring for less than two cards
+// Ring returns the best ring inside the set; the zero Ring for less than two GPUs
 // of the machine.
-func (t *Table) Ring(s Set) Ring { return t.sets.ring(s & Full(len(t.machine.Cards))) }
+func (t *Table) Ring(s Set) Ring { return t.sets.ring(s & Full(len(t.machine.GPUs))) }
 
-// Best returns the best set of k cards out of free: highest ring bandwidth, then
+// Best returns the best set of k GPUs out of free: highest ring bandwidth, then
 // what is left for the next job, then NUMA and NIC closeness, then lowest index.
-// Cards that the machine calls unhealthy are not chosen. ok is false when k is
-// negative or free has fewer than k such cards.
+// GPUs that the machine calls unhealthy are not chosen. ok is false when k is
+// negative or free has fewer than k such GPUs.
 func (t *Table) Best(free Set, k int) (best Set, ok bool) { return t.choose(free, k, false) }
 
 // BestNearNIC is [Table.Best] for a member of a gang that spans machines: closeness
 // to a network device comes right after ring bandwidth.
 func (t *Table) BestNearNIC(free Set, k int) (best Set, ok bool) { return t.choose(free, k, true) }
 
-// BestBeside returns the best k cards out of free for a job that has other cards of the
-// machine already: highest ring bandwidth of all its cards together, then among the new
+// BestBeside returns the best k GPUs out of free for a job that has other GPUs of the
+// machine already: highest ring bandwidth of all its GPUs together, then among the new
 // ones, then as [Table.Best], or [Table.BestNearNIC]. The seed is what the job has.
 func (t *Table) BestBeside(free Set, k int, seed Set, nearNIC bool) (best Set, ok bool) {
-	seed &= Full(len(t.machine.Cards))
+	seed &= Full(len(t.machine.GPUs))
 	free &= t.healthy &^ seed
 	if seed == 0 || k < 1 || k >= free.Len() {
 		return t.choose(free, k, nearNIC)
@@ -91,12 +91,12 @@ func (t *Table) choose(free Set, k int, nearNIC bool) (best Set, ok bool) {
 	return t.sets.best(free, k, nearNIC), true
 }
 
-// Fabric returns the ring that the cards of the set have together with cards of other
-// machines on the same NVLink switches, as in a rack of GB200: that of the card with the
+// Fabric returns the ring that the GPUs of the set have together with GPUs of other
+// machines on the same NVLink switches, as in a rack of GB200: that of the GPU with the
 // fewest links. It is the zero Ring for a machine without such switches.
 //
 // A rack is handled by its symmetry: behind switches that carry all links at once every
-// order of cards is a ring, at the bandwidth of its slowest card, so that 72 cards need
+// order of GPUs is a ring, at the bandwidth of its slowest GPU, so that 72 GPUs need
 // no table. That is exact while the switches do not block, and an upper bound when they
 // have lost links of their own, which no node can see.
 func (t *Table) Fabric(s Set) Ring {
@@ -105,7 +105,7 @@ func (t *Table) Fabric(s Set) Ring {
 		return Ring{}
 	}
 	var slowest Ring
-	for _, i := range (s & Full(f.cards)).Cards() {
+	for _, i := range (s & Full(f.gpus)).GPUs() {
 		lanes := slices.Max(f.lanes[i])
 		if r := (Ring{GBps: float64(lanes) * f.perLinkGBps, NVLinkRings: lanes}); slowest.GBps == 0 || r.GBps < slowest.GBps {
 			slowest = r
@@ -114,9 +114,9 @@ func (t *Table) Fabric(s Set) Ring {
 	return slowest
 }
 
-// Worst returns the lowest ring bandwidth over all sets of k cards out of free:
-// what a job is guaranteed when somebody else picks the cards. It is the zero Ring
-// when free has fewer than k healthy cards.
+// Worst returns the lowest ring bandwidth over all sets of k GPUs out of free:
+// what a job is guaranteed when someone else picks the GPUs. It is the zero Ring
+// when free has fewer than k healthy GPUs.
 func (t *Table) Worst(free Set, k int) Ring {
 	free &= t.healthy
 	if k < 1 || k > free.Len() {

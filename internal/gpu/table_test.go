@@ -17,7 +17,7 @@ import (
 
 var (
 	graphs = flag.Int("graphs", 1000, "random degraded machines to compare with exhaustive search")
-	masks  = flag.Int("masks", 5000, "random sets of free cards of each machine of 16 cards to compare with exhaustive search")
+	masks  = flag.Int("masks", 5000, "random sets of free GPUs of each machine of 16 GPUs to compare with exhaustive search")
 )
 
 // fixtures returns the machines of testdata by name.
@@ -37,14 +37,14 @@ func fixtures(t testing.TB) map[string]Machine {
 	return machines
 }
 
-// wirings returns the machines of up to eight cards: the fixtures, and more ways to wire eight V100.
+// wirings returns the machines of up to eight GPUs: the fixtures, and more ways to wire eight V100.
 func wirings(t testing.TB) map[string]Machine {
 	t.Helper()
 	machines := fixtures(t)
 	machines["2x-ack-sample-4xv100"] = twice(machines["ack-sample-4xv100"])
 	machines["2x-v100-4-nv2"] = twice(mesh(4, Link{Class: NVLink, Lanes: 2}))
 	machines["dgx1-v100-numbered-otherwise"] = reorder(machines["dgx1-v100"], []int{0, 5, 2, 7, 4, 1, 6, 3})
-	maps.DeleteFunc(machines, func(_ string, m Machine) bool { return len(m.Cards) > 8 })
+	maps.DeleteFunc(machines, func(_ string, m Machine) bool { return len(m.GPUs) > 8 })
 	return machines
 }
 
@@ -64,7 +64,7 @@ func TestRingsOfHybridCubeMesh(t *testing.T) {
 	assert.Len(t, byRing[Ring{GBps: 5}], 62)
 }
 
-// check compares every answer about k cards out of free with exhaustive search.
+// check compares every answer about k GPUs out of free with exhaustive search.
 func check(t *testing.T, table *Table, r *reference, free Set, k int) {
 	t.Helper()
 	healthy := free & table.Machine().Healthy()
@@ -73,12 +73,12 @@ func check(t *testing.T, table *Table, r *reference, free Set, k int) {
 	worst := table.Worst(free, k)
 	if healthy.Len() < k {
 		if ok || okNear || best != 0 || near != 0 || worst != (Ring{}) {
-			t.Fatalf("%d of %v: got %v, %v, %v of too few healthy cards", k, free, best, near, worst)
+			t.Fatalf("%d of %v: got %v, %v, %v of too few healthy GPUs", k, free, best, near, worst)
 		}
 		return
 	}
 	if !ok || !okNear || best.Len() != k || near.Len() != k || (best|near)&^healthy != 0 {
-		t.Fatalf("%d of %v: got %v and %v, not so many free and healthy cards", k, free, best, near)
+		t.Fatalf("%d of %v: got %v and %v, not so many free and healthy GPUs", k, free, best, near)
 	}
 	highest, lowest := r.bounds(healthy, k)
 	if table.Ring(best).GBps != highest || table.Ring(near).GBps != highest || worst.GBps != lowest {
@@ -91,11 +91,11 @@ func check(t *testing.T, table *Table, r *reference, free Set, k int) {
 func checkAll(t *testing.T, m Machine) {
 	t.Helper()
 	table, r := newTable(t, m), newReference(m)
-	for free := range Full(len(m.Cards)) + 1 {
+	for free := range Full(len(m.GPUs)) + 1 {
 		if got, want := table.Ring(free), r.ring(free); got != want {
 			t.Fatalf("ring of %v is %v: want %v", free, got, want)
 		}
-		for k := 1; k <= len(m.Cards)+1; k++ {
+		for k := 1; k <= len(m.GPUs)+1; k++ {
 			check(t, table, r, free, k)
 		}
 	}
@@ -125,7 +125,7 @@ func TestEveryAnswerIsOptimalOnDegradedMachines(t *testing.T) {
 	}
 }
 
-func TestAnswersFor16CardsAreOptimal(t *testing.T) {
+func TestAnswersFor16GPUsAreOptimal(t *testing.T) {
 	all := fixtures(t)
 	machines := map[string]Machine{
 		"dgx2-16xv100":             all["dgx2-16xv100"],
@@ -146,7 +146,7 @@ func TestAnswersFor16CardsAreOptimal(t *testing.T) {
 	}
 }
 
-// The full order of sets: ring, leftovers, NUMA nodes, network devices, lowest cards.
+// The full order of sets: ring, leftovers, NUMA nodes, network devices, lowest GPUs.
 func TestTiesAreBrokenInTheStatedOrder(t *testing.T) {
 	machines := wirings(t)
 	random := rand.New(rand.NewPCG(5, 5))
@@ -155,12 +155,12 @@ func TestTiesAreBrokenInTheStatedOrder(t *testing.T) {
 	}
 	for name, m := range machines {
 		t.Run(name, func(t *testing.T) {
-			m.Cards = slices.Clone(m.Cards)
-			for i := range m.Cards {
-				m.Cards[i].Unhealthy = ""
+			m.GPUs = slices.Clone(m.GPUs)
+			for i := range m.GPUs {
+				m.GPUs[i].Unhealthy = ""
 			}
 			table, r := newTable(t, m), newReference(m)
-			for free := range Full(len(m.Cards)) + 1 {
+			for free := range Full(len(m.GPUs)) + 1 {
 				for k := 1; k <= free.Len(); k++ {
 					for nearNIC, choose := range map[bool]func(Set, int) (Set, bool){false: table.Best, true: table.BestNearNIC} {
 						var want Set
@@ -203,7 +203,7 @@ func TestNetworkDevices(t *testing.T) {
 
 func TestNUMANodesComeBeforeNetworkDevices(t *testing.T) {
 	m := mesh(4, Link{Class: PIX})
-	m.Cards[2].NUMANode, m.Cards[3].NUMANode = 1, 1
+	m.GPUs[2].NUMANode, m.GPUs[3].NUMANode = 1, 1
 	m.NICs = []NIC{{Name: "mlx5_0", Links: []Link{{Class: SYS}, {Class: PIX}, {Class: PIX}, {Class: SYS}}}}
 	table := newTable(t, m)
 	best, _ := table.Best(Full(4), 2)
@@ -216,11 +216,11 @@ func TestQuestionsWithoutAnAnswer(t *testing.T) {
 	table := newTable(t, mesh(4, Link{Class: PIX}))
 	for k, want := range map[int]bool{-1: false, 0: true, 3: false} {
 		best, ok := table.Best(SetOf(0, 3, 9), k)
-		assert.Equal(t, want, ok, "%d cards", k)
+		assert.Equal(t, want, ok, "%d GPUs", k)
 		assert.Zero(t, best)
 		assert.Zero(t, table.Worst(SetOf(0, 3, 9), k))
 	}
-	assert.Zero(t, table.Ring(SetOf(2, 60)), "one card of the machine")
+	assert.Zero(t, table.Ring(SetOf(2, 60)), "one GPU of the machine")
 
 	empty := newTable(t, Machine{})
 	_, ok := empty.Best(Full(64), 1)
@@ -232,7 +232,7 @@ func TestNewTableRefusesWhatIsNoMachine(t *testing.T) {
 	m := mesh(3, Link{Class: PIX})
 	m.Links = m.Links[:2]
 	_, err := NewTable(m)
-	assert.ErrorContains(t, err, "links has 2 rows: want one per card, 3")
+	assert.ErrorContains(t, err, "links has 2 rows: want one per GPU, 3")
 }
 
 func TestEqualMachinesHaveEqualTables(t *testing.T) {
@@ -260,6 +260,6 @@ func FuzzBest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, machine uint8, seed, free uint64, k int) {
 		m := degraded(rand.New(rand.NewPCG(seed, 0)), machines[names[int(machine)%len(names)]])
 		table := newTable(t, m)
-		check(t, table, newReference(m), Set(free)&Full(len(m.Cards)), max(1, k))
+		check(t, table, newReference(m), Set(free)&Full(len(m.GPUs)), max(1, k))
 	})
 }

@@ -47,9 +47,9 @@ func pools(p *corev1.Pod) []string {
 	return nil
 }
 
-// apart is the selector by which a pod keeps pods like itself off its node, "" when it
+// antiAffinity is the selector by which a pod keeps pods like itself off its node, "" when it
 // does not. Roles with the same selector keep off each other.
-func apart(p *corev1.Pod) string {
+func antiAffinity(p *corev1.Pod) string {
 	if p.Spec.Affinity == nil || p.Spec.Affinity.PodAntiAffinity == nil {
 		return ""
 	}

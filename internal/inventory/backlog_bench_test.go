@@ -11,7 +11,7 @@ import (
 )
 
 // BenchmarkBacklog looks at every gang of a long queue on a full cluster, as the scheduler
-// does when a card is freed: of 500 nodes with eight cards, all in use.
+// does when a GPU is freed: of 500 nodes with eight GPUs, all in use.
 func BenchmarkBacklog(b *testing.B) {
 	for _, waiting := range []int{100, 3_000} {
 		b.Run(fmt.Sprintf("waiting=%d", waiting), func(b *testing.B) {
@@ -21,12 +21,12 @@ func BenchmarkBacklog(b *testing.B) {
 				require.NoError(b, err)
 			}
 			for i := range 4_000 {
-				c.SetPod(newPod(fmt.Sprint("running-", i), asks(contract.ResourceTopologyCard, 1), onNode(fmt.Sprint("n", i/8)),
-					recorded(contract.Allocation{Version: 1, Cards: []int{i % 8}})))
+				c.SetPod(newPod(fmt.Sprint("running-", i), asks(contract.ResourceTopologyGPU, 1), onNode(fmt.Sprint("n", i/8)),
+					recorded(contract.Allocation{Version: 1, GPUs: []int{i % 8}})))
 			}
 			var keys []string
 			for i := range waiting {
-				p := newPod(fmt.Sprint("waiting-", i), asks(contract.ResourceTopologyCard, 2))
+				p := newPod(fmt.Sprint("waiting-", i), asks(contract.ResourceTopologyGPU, 2))
 				c.SetPod(p)
 				key, _ := PlanKey(p)
 				keys = append(keys, key)
@@ -40,8 +40,8 @@ func BenchmarkBacklog(b *testing.B) {
 					require.Nil(b, d.Result.Placement)
 				}
 				b.StopTimer()
-				c.SetPod(newPod(name, asks(contract.ResourceTopologyCard, 1), onNode(fmt.Sprint("n", i%4_000/8)),
-					recorded(contract.Allocation{Version: 1, Cards: []int{i % 8}})))
+				c.SetPod(newPod(name, asks(contract.ResourceTopologyGPU, 1), onNode(fmt.Sprint("n", i%4_000/8)),
+					recorded(contract.Allocation{Version: 1, GPUs: []int{i % 8}})))
 				i++
 				b.StartTimer()
 			}

@@ -97,7 +97,7 @@ func (b *Bar) over(members []member, tree *quota.Tree) string {
 
 // heldBack is why a gang does not start whatever room there is, "" when nothing keeps it: the
 // bar, or members of several leaves, of which no one has room for all.
-func heldBack(b *Bar, members []member, found census, tree *quota.Tree) string {
+func heldBack(b *Bar, members []member, found memberCounts, tree *quota.Tree) string {
 	if why := b.over(members, tree); why != "" || tree == nil {
 		return why
 	}
@@ -161,7 +161,7 @@ func (c *Cache) enforce() (Change, error) {
 	c.tree, c.treeSpec = tree, spec
 	c.view.SetQuota(tree)
 	for _, state := range c.pods {
-		if state.holds() {
+		if state.charged() {
 			c.charge(state)
 		} else if c.recognize(state) {
 			c.update(state)

@@ -44,12 +44,12 @@ func TestInvalidTreeHoldsBack(t *testing.T) {
 			assert.Equal(t, err.Error(), c.OverQuota(newPod("pod", inNamespace("other"), label(contract.QuotaLabel, "team"))))
 			assert.Empty(t, c.OverQuota(newPod("pod", inNamespace("other"))))
 
-			assert.Equal(t, err.Error(), c.Standing("ns/job", pods[0].UID).Lacks)
+			assert.Equal(t, err.Error(), c.GangStatus("ns/job", pods[0].UID).MissingText)
 			assert.Empty(t, c.Pending())
 			d, ok, _ := c.Decide("ns/job", Limits{}, nil)
 			require.True(t, ok)
-			assert.Equal(t, err.Error(), d.Lacks)
-			state, _ := c.Scene().Gang("ns/job")
+			assert.Equal(t, err.Error(), d.MissingText)
+			state, _ := c.Snapshot().Gang("ns/job")
 			assert.Equal(t, err.Error(), state.Barred)
 
 			change, err = c.SetQuotaTree(teamTree("2"))
@@ -61,7 +61,7 @@ func TestInvalidTreeHoldsBack(t *testing.T) {
 	}
 }
 
-// What names a leaf that the tree in force lacks does not start, whether it asks for cards or
+// What names a leaf that the tree in force lacks does not start, whether it asks for GPUs or
 // not, until the tree has the leaf.
 func TestUnknownLeafHoldsBack(t *testing.T) {
 	c := newCache(t, "a")
@@ -69,9 +69,9 @@ func TestUnknownLeafHoldsBack(t *testing.T) {
 	assert.Empty(t, c.OverQuota(newPod("pod", named)), "without a tree there are no limits")
 	_, err := c.SetQuotaTree(teamTree("1"))
 	require.NoError(t, err)
-	lacks := `the quota tree has no leaf "late"; its leaves are team`
-	assert.Equal(t, lacks, c.OverQuota(newPod("pod", named)))
-	assert.Equal(t, lacks, c.OverQuota(newPod("pod", label(contract.KoordinatorQuotaLabel, "late"))), "its namespace has a leaf, but it names another")
+	missing := `the quota tree has no leaf "late"; its leaves are team`
+	assert.Equal(t, missing, c.OverQuota(newPod("pod", named)))
+	assert.Equal(t, missing, c.OverQuota(newPod("pod", label(contract.KoordinatorQuotaLabel, "late"))), "its namespace has a leaf, but it names another")
 	assert.Contains(t, c.OverQuota(newPod("pod", label(contract.QuotaLabel, "root"))), `no leaf "root"`)
 	assert.Empty(t, c.OverQuota(newPod("pod", inNamespace("other"))))
 	for _, p := range gangOf(4) {
@@ -81,7 +81,7 @@ func TestUnknownLeafHoldsBack(t *testing.T) {
 	d, ok, err := c.Decide("ns/job", Limits{}, nil)
 	require.NoError(t, err)
 	require.True(t, ok)
-	assert.Contains(t, d.Result.Verdict.String(), lacks)
+	assert.Contains(t, d.Result.Verdict.String(), missing)
 
 	change, err := c.SetQuotaTree(quotaTree(map[string]any{"name": "root", "children": []any{map[string]any{"name": "late"}}}))
 	require.NoError(t, err)

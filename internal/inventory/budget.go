@@ -50,10 +50,10 @@ func (c *Cache) RemoveBudget(namespace, name string) Change {
 	return Change{Freed: true}
 }
 
-// recharge tells the view anew about the pods of a namespace.
+// recharge tells the view again about the pods of a namespace.
 func (c *Cache) recharge(namespace string) {
 	for _, state := range c.pods {
-		if state.holds() && state.now().Namespace == namespace {
+		if state.charged() && state.now().Namespace == namespace {
 			c.charge(state)
 		}
 	}

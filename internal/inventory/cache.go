@@ -39,12 +39,12 @@ type Cache struct {
 	succeeded map[string]map[types.UID]*metav1.PartialObjectMetadata
 	// budgets are the disruption budgets by namespace and name.
 	budgets map[string]map[string]budget
-	// counted is the census of each gang since it last changed.
-	counted map[string]census
+	// counted is the member counts of each gang since it last changed.
+	counted map[string]memberCounts
 	// restless are the gangs that have changed since the view was told what they need.
 	restless map[string]bool
-	// hopes tell of gangs that did not fit whether they could on the empty cluster.
-	hopes map[string]hope
+	// feasibility tell of gangs that did not fit whether they could on the empty cluster.
+	feasibility map[string]feasibility
 	// changed are called after each change ([Cache.Subscribe]).
 	changed []func(Change)
 }
@@ -57,10 +57,10 @@ type nodeState struct {
 	pods  map[types.UID]*podState
 }
 
-// hope is whether there is any for a gang, as of a version of the view.
-type hope struct {
-	any     bool
-	version uint64
+// feasibility is whether there is any for a gang, as of a version of the view.
+type feasibility struct {
+	feasible bool
+	version  uint64
 }
 
 type podState struct {
@@ -70,14 +70,14 @@ type podState struct {
 	assumed *corev1.Pod
 	// decided is the assumed pod's allocation record, nil when only its annotations tell.
 	decided *contract.Allocation
-	// doubted tells that the binding of the assumed pod failed, as far as is known.
-	doubted bool
-	// adopted tells that the planner places the pod, though it is in no gang and asks for
-	// no cards ([Cache.Adopt]). It ends when the pod is bound.
-	adopted bool
+	// unverified tells that the binding of the assumed pod failed, as far as is known.
+	unverified bool
+	// managed tells that the planner places the pod, though it is in no gang and asks for
+	// no GPUs ([Cache.Manage]). It ends when the pod is bound.
+	managed bool
 	// lost tells that the pod is about to be failed ([Cache.Lose]).
 	lost bool
-	// altered says what somebody has done to the record that the pod was bound with, which
+	// altered says what someone has done to the record that the pod was bound with, which
 	// counts all the same; "" while nobody has.
 	altered string
 	member  member
@@ -110,24 +110,24 @@ type Change struct {
 	// Rules tells that another quota tree is in force, or that the one in force has become
 	// valid or invalid.
 	Rules bool
-	// Altered is a bound pod of which somebody has changed the allocation record, nil for none.
+	// Altered is a bound pod of which someone has changed the allocation record, nil for none.
 	Altered *corev1.Pod
 }
 
 // NewCache returns the cache of an empty cluster.
 func NewCache() *Cache {
 	return &Cache{
-		view:      placement.NewView(),
-		nodes:     map[string]*nodeState{},
-		pods:      map[types.UID]*podState{},
-		gangs:     map[string]map[types.UID]*podState{},
-		podGroups: map[string]*unstructured.Unstructured{},
-		trees:     map[string]*unstructured.Unstructured{},
-		succeeded: map[string]map[types.UID]*metav1.PartialObjectMetadata{},
-		budgets:   map[string]map[string]budget{},
-		counted:   map[string]census{},
-		restless:  map[string]bool{},
-		hopes:     map[string]hope{},
+		view:        placement.NewView(),
+		nodes:       map[string]*nodeState{},
+		pods:        map[types.UID]*podState{},
+		gangs:       map[string]map[types.UID]*podState{},
+		podGroups:   map[string]*unstructured.Unstructured{},
+		trees:       map[string]*unstructured.Unstructured{},
+		succeeded:   map[string]map[types.UID]*metav1.PartialObjectMetadata{},
+		budgets:     map[string]map[string]budget{},
+		counted:     map[string]memberCounts{},
+		restless:    map[string]bool{},
+		feasibility: map[string]feasibility{},
 	}
 }
 
@@ -168,7 +168,7 @@ func (c *Cache) SetGPUNode(hardware *contract.GPUNode) (Change, error) {
 }
 
 // HeartbeatDue looks again at a node whose agent should have been heard of by now: a node
-// with a silent agent offers no cards.
+// with a silent agent offers no GPUs.
 func (c *Cache) HeartbeatDue(name string) (Change, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -215,7 +215,7 @@ func (c *Cache) show(state *nodeState) (Change, error) {
 	if state.shown != nil && reflect.DeepEqual(*state.shown, node) {
 		return Change{}, err
 	}
-	renumbered := state.shown == nil || state.shown.Cards != node.Cards
+	renumbered := state.shown == nil || state.shown.GPUs != node.GPUs
 	state.shown = &node
 	c.view.SetNode(node)
 	if renumbered {
@@ -235,18 +235,18 @@ func (c *Cache) SetPod(p *corev1.Pod) Change {
 		state = &podState{}
 		c.pods[p.UID] = state
 	}
-	before, held, was := state.observed, state.holds(), state.key
+	before, held, was := state.observed, state.charged(), state.key
 	p, altered := state.keepRecord(p)
-	expected := !state.doubted && state.assumed != nil && state.assumed.Spec.NodeName == p.Spec.NodeName
+	expected := !state.unverified && state.assumed != nil && state.assumed.Spec.NodeName == p.Spec.NodeName
 	if p.Spec.NodeName != "" || Finished(p) {
-		state.assumed, state.decided, state.doubted, state.adopted = nil, nil, false, false
+		state.assumed, state.decided, state.unverified, state.managed = nil, nil, false, false
 	}
 	state.observed = p
 	c.recognize(state)
 	c.update(state)
 	key := cmp.Or(state.key, was)
 	leaves := p.DeletionTimestamp != nil && before != nil && before.DeletionTimestamp == nil
-	change := Change{Freed: held && (!state.holds() || leaves)}
+	change := Change{Freed: held && (!state.charged() || leaves)}
 	if altered {
 		change.Altered = p
 	}
@@ -256,7 +256,7 @@ func (c *Cache) SetPod(p *corev1.Pod) Change {
 	} else if before.Spec.NodeName == "" && p.Spec.NodeName != "" {
 		change.Bound = key
 	}
-	if node := state.now().Spec.NodeName; state.holds() && c.nodes[node].node == nil {
+	if node := state.now().Spec.NodeName; state.charged() && c.nodes[node].node == nil {
 		change.Node = node
 	}
 	return change
@@ -268,7 +268,7 @@ func (c *Cache) Overdue(uid types.UID) Change {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	state, ok := c.pods[uid]
-	if !ok || !state.holds() {
+	if !ok || !state.charged() {
 		return Change{}
 	}
 	c.update(state)
@@ -283,7 +283,7 @@ func (c *Cache) RemovePod(uid types.UID) Change {
 	if !ok {
 		return Change{}
 	}
-	held := state.holds()
+	held := state.charged()
 	lifted := c.remove(state)
 	return Change{Gang: state.key, Freed: held, RolledBack: lifted}
 }
@@ -310,14 +310,14 @@ func (c *Cache) assume(p *corev1.Pod, decided *contract.Allocation) {
 	c.update(state)
 }
 
-// Doubt notes that the binding of an assumed pod has failed, as far as the caller
+// Unverified notes that the binding of an assumed pod has failed, as far as the caller
 // knows: an answer may have been lost on its way. When the API server shows the pod
 // bound all the same, that is a change of its gang.
-func (c *Cache) Doubt(uid types.UID) {
+func (c *Cache) Unverified(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if state, ok := c.pods[uid]; ok && state.assumed != nil {
-		state.doubted = true
+		state.unverified = true
 	}
 }
 
@@ -359,8 +359,8 @@ func (c *Cache) notify(change Change) {
 	}
 }
 
-// holds reports whether the pod holds resources of a node.
-func (s *podState) holds() bool {
+// charged reports whether the pod holds resources of a node.
+func (s *podState) charged() bool {
 	p := s.now()
 	return p != nil && p.Spec.NodeName != "" && !Finished(p)
 }
@@ -369,7 +369,7 @@ func (s *podState) holds() bool {
 func (c *Cache) update(state *podState) {
 	p := state.now()
 	key, planned := PlanKey(p)
-	planned = planned || state.adopted
+	planned = planned || state.managed
 	if state.key != "" && (!planned || key != state.key) {
 		c.leave(state)
 	}
@@ -384,7 +384,7 @@ func (c *Cache) update(state *podState) {
 		}
 		c.gangs[key][p.UID] = state
 	}
-	if !state.holds() {
+	if !state.charged() {
 		c.discharge(state)
 		return
 	}
@@ -402,13 +402,13 @@ func (c *Cache) remove(state *podState) (lifted bool) {
 // recount forgets what was found out about a gang that changes.
 func (c *Cache) recount(key string) {
 	delete(c.counted, key)
-	delete(c.hopes, key)
+	delete(c.feasibility, key)
 	if len(c.gangs[key]) > 0 {
 		c.restless[key] = true
 	}
 }
 
-// leave takes a pod out of its gang, and reports whether that lifted the gang's held place.
+// leave takes a pod out of its gang, and reports whether that lifted the gang's reservation.
 func (c *Cache) leave(state *podState) (lifted bool) {
 	c.recount(state.key)
 	delete(c.gangs[state.key], state.now().UID)
@@ -432,7 +432,7 @@ func (c *Cache) charge(state *podState) {
 		record := recordOf(p)
 		decided = &record
 	}
-	pod := podOn(p, request, *decided, c.cardsOf(p.Spec.NodeName), c.tree)
+	pod := podOn(p, request, *decided, c.gpusOf(p.Spec.NodeName), c.tree)
 	pod.Budgets = c.budgetsOf(p)
 	c.view.AddPod(pod)
 }
@@ -446,9 +446,9 @@ func (c *Cache) discharge(state *podState) {
 	}
 }
 
-func (c *Cache) cardsOf(node string) *gpu.Table {
+func (c *Cache) gpusOf(node string) *gpu.Table {
 	if state, ok := c.nodes[node]; ok && state.shown != nil {
-		return state.shown.Cards
+		return state.shown.GPUs
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ func TestCachePlansOnceTheGangIsThere(t *testing.T) {
 	for i, p := range pods {
 		change := c.SetPod(p)
 		assert.Equal(t, "ns/job", change.Gang)
-		missing := c.Standing("ns/job", p.UID).Lacks
+		missing := c.GangStatus("ns/job", p.UID).MissingText
 		assert.Equal(t, []string{
 			"3 more pods of gang ns/job must appear before it can start", "2 more pods of gang ns/job must appear before it can start",
 			"1 more pod of gang ns/job must appear before it can start", "",
@@ -54,24 +54,24 @@ func TestCacheKeepsAssumedPods(t *testing.T) {
 	c.SetPod(pending)
 	bound := pending.DeepCopy()
 	onNode("a")(bound)
-	recorded(contract.Allocation{Cards: []int{3}})(bound)
+	recorded(contract.Allocation{GPUs: []int{3}})(bound)
 
 	c.Assume(bound)
-	assert.False(t, c.view.FreeCards("a").Has(3))
-	assert.True(t, c.Standing("ns/job", pending.UID).Partial)
+	assert.False(t, c.view.FreeGPUs("a").Has(3))
+	assert.True(t, c.GangStatus("ns/job", pending.UID).Partial)
 
 	c.SetPod(pending.DeepCopy()) // an update from before the binding
-	assert.False(t, c.view.FreeCards("a").Has(3), "a late update must not free the card")
+	assert.False(t, c.view.FreeGPUs("a").Has(3), "a late update must not free the GPU")
 
 	c.SetPod(bound)
 	c.Forget(bound.UID)
-	assert.False(t, c.view.FreeCards("a").Has(3), "a pod that is bound cannot be forgotten")
+	assert.False(t, c.view.FreeGPUs("a").Has(3), "a pod that is bound cannot be forgotten")
 
 	done := bound.DeepCopy()
 	inPhase(corev1.PodSucceeded)(done)
 	change := c.SetPod(done)
 	assert.True(t, change.Freed)
-	assert.Equal(t, gpu.Full(8), c.view.FreeCards("a"))
+	assert.Equal(t, gpu.Full(8), c.view.FreeGPUs("a"))
 }
 
 func TestCacheForgets(t *testing.T) {
@@ -82,26 +82,26 @@ func TestCacheForgets(t *testing.T) {
 	c.SetPod(pending)
 	bound := pending.DeepCopy()
 	onNode("a")(bound)
-	recorded(contract.Allocation{Cards: []int{3}})(bound)
+	recorded(contract.Allocation{GPUs: []int{3}})(bound)
 	c.Assume(bound)
 	c.Forget(bound.UID)
-	assert.Equal(t, gpu.Full(8), c.view.FreeCards("a"))
+	assert.Equal(t, gpu.Full(8), c.view.FreeGPUs("a"))
 	assert.Equal(t, []Change{{RolledBack: true}}, changes)
 
 	c.RemovePod(pending.UID)
 	c.Assume(bound)
-	assert.Equal(t, gpu.Full(8), c.view.FreeCards("a"), "a pod that is deleted cannot be assumed")
+	assert.Equal(t, gpu.Full(8), c.view.FreeGPUs("a"), "a pod that is deleted cannot be assumed")
 }
 
 func TestCacheRemovesPods(t *testing.T) {
 	c := newCache(t, "a")
 	p := gangOf(1)[0]
 	onNode("a")(p)
-	recorded(contract.Allocation{Cards: []int{0}})(p)
+	recorded(contract.Allocation{GPUs: []int{0}})(p)
 	c.SetPod(p)
-	assert.Equal(t, gpu.Full(8)&^gpu.SetOf(0), c.view.FreeCards("a"))
+	assert.Equal(t, gpu.Full(8)&^gpu.SetOf(0), c.view.FreeGPUs("a"))
 	assert.Equal(t, Change{Gang: "ns/job", Freed: true}, c.RemovePod(p.UID))
-	assert.Equal(t, gpu.Full(8), c.view.FreeCards("a"))
+	assert.Equal(t, gpu.Full(8), c.view.FreeGPUs("a"))
 	_, ok := c.Gang("ns/job")
 	assert.False(t, ok)
 	assert.Equal(t, Change{}, c.RemovePod(p.UID))
@@ -110,19 +110,19 @@ func TestCacheRemovesPods(t *testing.T) {
 func TestCacheTakesHardwareFromGPUNode(t *testing.T) {
 	c := newCache(t)
 	hardware := &contract.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: contract.GPUNodeStatus{
-		Cards: []contract.CardInfo{{Index: 0, Health: contract.Healthy}, {Index: 2, Health: contract.Healthy}},
+		GPUs:  []contract.GPUInfo{{Index: 0, Health: contract.Healthy}, {Index: 2, Health: contract.Healthy}},
 		Links: []string{"X PIX", "PIX X"},
 	}}
 	_, err := c.SetGPUNode(hardware)
 	require.NoError(t, err)
 	p := gangOf(1)[0]
 	onNode("a")(p)
-	recorded(contract.Allocation{Cards: []int{2}})(p)
+	recorded(contract.Allocation{GPUs: []int{2}})(p)
 	c.SetPod(p) // before its node
 	change, err := c.SetNode(newNode("a", 8))
 	require.NoError(t, err)
 	assert.True(t, change.Freed)
-	assert.Equal(t, gpu.SetOf(0), c.view.FreeCards("a"), "index 2 is the second card")
+	assert.Equal(t, gpu.SetOf(0), c.view.FreeGPUs("a"), "index 2 is the second GPU")
 
 	change, err = c.SetNode(newNode("a", 8))
 	require.NoError(t, err)
@@ -130,12 +130,12 @@ func TestCacheTakesHardwareFromGPUNode(t *testing.T) {
 
 	_, err = c.RemoveGPUNode("a")
 	require.NoError(t, err)
-	assert.Equal(t, gpu.Full(8)&^gpu.SetOf(2), c.view.FreeCards("a"), "the catalogue's machine has eight cards")
+	assert.Equal(t, gpu.Full(8)&^gpu.SetOf(2), c.view.FreeGPUs("a"), "the catalogue's machine has eight GPUs")
 }
 
 func TestCacheSharesTables(t *testing.T) {
 	c := newCache(t, "a", "b")
-	assert.Same(t, c.cardsOf("a"), c.cardsOf("b"))
+	assert.Same(t, c.gpusOf("a"), c.gpusOf("b"))
 }
 
 func TestCacheQuota(t *testing.T) {
@@ -165,16 +165,16 @@ func TestCacheQuota(t *testing.T) {
 	assert.Empty(t, c.Leaf(newPod("pod")))
 }
 
-func TestStanding(t *testing.T) {
+func TestGangStatus(t *testing.T) {
 	c := newCache(t, "a")
 	pods := gangOf(4)
 	launcher := newPod("job-launcher", label(contract.TopologyGroupLabel, "job"), label(contract.TopologyReplicasLabel, "4"))
 	for _, p := range append(pods, launcher) {
 		c.SetPod(p)
 	}
-	assert.Equal(t, Standing{Known: true, Present: 4}, c.Standing("ns/job", pods[0].UID))
-	assert.Equal(t, Standing{Present: 4}, c.Standing("ns/job", "another"))
-	assert.Equal(t, Standing{Known: true, Present: 4, Late: true}, c.Standing("ns/job", launcher.UID))
+	assert.Equal(t, GangStatus{Known: true, Present: 4}, c.GangStatus("ns/job", pods[0].UID))
+	assert.Equal(t, GangStatus{Present: 4}, c.GangStatus("ns/job", "another"))
+	assert.Equal(t, GangStatus{Known: true, Present: 4, Late: true}, c.GangStatus("ns/job", launcher.UID))
 	assert.False(t, c.Planned(launcher))
 	assert.True(t, c.Planned(pods[0]))
 	assert.Empty(t, c.Partial())
@@ -182,9 +182,9 @@ func TestStanding(t *testing.T) {
 		bound := p.DeepCopy()
 		onNode("a")(bound)
 		c.SetPod(bound)
-		standing := c.Standing("ns/job", launcher.UID)
-		assert.Equal(t, i < 3, standing.Partial)
-		assert.Equal(t, i == 3, standing.Runs)
+		status := c.GangStatus("ns/job", launcher.UID)
+		assert.Equal(t, i < 3, status.Partial)
+		assert.Equal(t, i == 3, status.Runs)
 		assert.Equal(t, i < 3, len(c.Partial()) == 1)
 	}
 }
@@ -195,10 +195,10 @@ func TestPlanKey(t *testing.T) {
 		want string
 		ok   bool
 	}{
-		"gang":                    {gangOf(1)[0], "ns/job", true},
-		"one pod with cards":      {newPod("pod", asks(contract.ResourceTopologyCard, 1)), "pod/ns/pod", true},
-		"one pod without cards":   {newPod("pod"), "", false},
-		"one pod with card parts": {newPod("pod", asks(contract.ResourceCardMemory, 1)), "pod/ns/pod", true},
+		"gang":                   {gangOf(1)[0], "ns/job", true},
+		"one pod with GPUs":      {newPod("pod", asks(contract.ResourceTopologyGPU, 1)), "pod/ns/pod", true},
+		"one pod without GPUs":   {newPod("pod"), "", false},
+		"one pod with GPU parts": {newPod("pod", asks(contract.ResourceGPUMemory, 1)), "pod/ns/pod", true},
 	}
 	for name, test := range tests {
 		key, ok := PlanKey(test.pod)
@@ -211,18 +211,18 @@ func TestPlanKey(t *testing.T) {
 
 func TestCachePodGroup(t *testing.T) {
 	c := newCache(t, "a")
-	p := newPod("pod", label(contract.PodGroupLabel, "group"), asks(contract.ResourceTopologyCard, 1))
+	p := newPod("pod", label(contract.PodGroupLabel, "group"), asks(contract.ResourceTopologyGPU, 1))
 	c.SetPod(p)
 	const groupless = "PodGroup ns/group must appear before its pods can start"
-	assert.Equal(t, groupless, c.Standing("ns/group", p.UID).Lacks)
+	assert.Equal(t, groupless, c.GangStatus("ns/group", p.UID).MissingText)
 	assert.Equal(t, Change{Gang: "ns/group"}, c.SetPodGroup(podGroup(3)))
-	assert.Contains(t, c.Standing("ns/group", p.UID).Lacks, "2 more pods")
+	assert.Contains(t, c.GangStatus("ns/group", p.UID).MissingText, "2 more pods")
 	assert.Equal(t, Change{Gang: "ns/group"}, c.RemovePodGroup("ns", "group"))
-	assert.Equal(t, groupless, c.Standing("ns/group", p.UID).Lacks)
+	assert.Equal(t, groupless, c.GangStatus("ns/group", p.UID).MissingText)
 	p = p.DeepCopy()
 	p.Spec.NodeName = "a"
 	c.SetPod(p)
-	assert.Empty(t, c.Standing("ns/group", p.UID).Lacks, "what runs goes on without its PodGroup")
+	assert.Empty(t, c.GangStatus("ns/group", p.UID).MissingText, "what runs goes on without its PodGroup")
 }
 
 // TestCacheTellsWhatGangsNeed: members beyond the minimum of a gang go before it goes as a
@@ -233,11 +233,11 @@ func TestCacheTellsWhatGangsNeed(t *testing.T) {
 	pods := workers(4, in, onNode("a"))
 	launcher := newPod("job-launcher", in, onNode("a"))
 	for i, p := range pods {
-		recorded(contract.Allocation{Cards: []int{2 * i, 2*i + 1}})(p)
+		recorded(contract.Allocation{GPUs: []int{2 * i, 2*i + 1}})(p)
 		c.SetPod(p)
 	}
 	c.SetPod(launcher)
-	urgent := newPod("urgent", asks(contract.ResourceTopologyCard, 4))
+	urgent := newPod("urgent", asks(contract.ResourceTopologyGPU, 4))
 	urgent.Spec.Priority = new(int32)
 	*urgent.Spec.Priority = 10
 	c.SetPod(urgent)
@@ -267,22 +267,22 @@ func TestCacheTellsWhatGangsNeed(t *testing.T) {
 	assert.Equal(t, all, victims())
 	group(2)
 	c.RemovePod(pods[0].UID)
-	assert.Equal(t, ids(pods[3]), victims(), "worker-0's cards are free, and worker-1 and worker-2 are needed")
+	assert.Equal(t, ids(pods[3]), victims(), "worker-0's GPUs are free, and worker-1 and worker-2 are needed")
 }
 
-// Whatever somebody does to the record of a pod that runs, the cards that it was bound with
+// Whatever someone does to the record of a pod that runs, the GPUs that it was bound with
 // stay taken, and each change is told once.
 func TestCacheKeepsTheFirstRecord(t *testing.T) {
 	c := newCache(t, "a")
 	p := gangOf(1)[0]
 	onNode("a")(p)
-	recorded(contract.Allocation{Cards: []int{0, 1}})(p)
+	recorded(contract.Allocation{GPUs: []int{0, 1}})(p)
 	c.SetPod(p)
-	taken := c.view.FreeCards("a")
+	taken := c.view.FreeGPUs("a")
 
 	for name, change := range map[string]func(*corev1.Pod){
 		"removed":    func(p *corev1.Pod) { delete(p.Annotations, contract.AllocationAnnotation) },
-		"others":     recorded(contract.Allocation{Cards: []int{4}}),
+		"others":     recorded(contract.Allocation{GPUs: []int{4}}),
 		"unreadable": func(p *corev1.Pod) { p.Annotations[contract.AllocationAnnotation] = "none" },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -292,10 +292,10 @@ func TestCacheKeepsTheFirstRecord(t *testing.T) {
 			require.NotNil(t, told.Altered)
 			assert.False(t, told.Freed)
 			assert.Nil(t, c.SetPod(altered.DeepCopy()).Altered, "it was told")
-			assert.Equal(t, taken, c.view.FreeCards("a"))
+			assert.Equal(t, taken, c.view.FreeGPUs("a"))
 			_, err := c.SetNode(newNode("a", 8))
 			require.NoError(t, err)
-			assert.Equal(t, taken, c.view.FreeCards("a"))
+			assert.Equal(t, taken, c.view.FreeGPUs("a"))
 			assert.Nil(t, c.SetPod(p).Altered, "it is as it was")
 		})
 	}
@@ -304,5 +304,5 @@ func TestCacheKeepsTheFirstRecord(t *testing.T) {
 	inPhase(corev1.PodSucceeded)(done)
 	delete(done.Annotations, contract.AllocationAnnotation)
 	assert.True(t, c.SetPod(done).Freed)
-	assert.Equal(t, gpu.Full(8), c.view.FreeCards("a"))
+	assert.Equal(t, gpu.Full(8), c.view.FreeGPUs("a"))
 }

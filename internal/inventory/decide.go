@@ -19,14 +19,14 @@ type Decision struct {
 	Key string
 	GangState
 	Result placement.Result
-	// Seats are the planned members, when the gang gets its place now.
-	Seats []Seat
+	// Assumed are the planned members, when the gang gets its place now.
+	Assumed []AssumedPod
 	// Ports are the host ports that keep the members on more nodes than they would need
 	// without, where they get their places now.
 	Ports []string
-	// Held tells that the result's reservation was held already, Lost that one was held
+	// Reserved tells that the result's reservation was held already, Lost that one was held
 	// which cannot be had any more.
-	Held, Lost bool
+	Reserved, Lost bool
 	// Lifted tells that a place is not held any more, so that others may have it.
 	Lifted bool
 	// Declined tells that the place was not taken because the caller did not approve,
@@ -51,8 +51,8 @@ func (l Limits) apply(g *placement.Gang) {
 	}
 }
 
-// Seat is the place of one member.
-type Seat struct {
+// AssumedPod is the place of one member.
+type AssumedPod struct {
 	Member string
 	Pod    *corev1.Pod
 	Record contract.Allocation
@@ -67,17 +67,17 @@ func (c *Cache) Consider(key string, limits Limits) (d Decision, ok bool) {
 
 func (c *Cache) consider(view *placement.View, key string, limits Limits) (d Decision, ok bool) {
 	d.Key = key
-	if d.GangState, ok = c.gang(key); !ok || d.Lacks != "" {
+	if d.GangState, ok = c.gang(key); !ok || d.MissingText != "" {
 		return d, ok
 	}
 	limits.apply(&d.Gang)
-	c.tellMinimums()
+	c.setMinimums()
 	d.Result = view.Reclaim(d.Gang)
 	if d.Result.Placement == nil && len(limits.Roles) == 0 && len(limits.Joint) == 0 {
-		c.hope(key, d.Gang)
+		c.checkFeasible(key, d.Gang)
 	}
-	if held, ok := view.Held(d.Gang.ID); ok {
-		d.Held = d.Result.Reservation != nil && reflect.DeepEqual(held, *d.Result.Reservation)
+	if held, ok := view.Reservation(d.Gang.ID); ok {
+		d.Reserved = d.Result.Reservation != nil && reflect.DeepEqual(held, *d.Result.Reservation)
 		placed := d.Result.Placement
 		d.Lost = held.Evicts && (placed == nil || len(placed.Assignments) == 0)
 	}
@@ -89,7 +89,7 @@ func (c *Cache) podsOf(gangs []placement.Victim) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, g := range gangs {
 		for _, id := range g.Pods {
-			if state, ok := c.pods[types.UID(id)]; ok && state.holds() {
+			if state, ok := c.pods[types.UID(id)]; ok && state.charged() {
 				pods = append(pods, state.now())
 			}
 		}
@@ -104,14 +104,14 @@ func (c *Cache) podsOf(gangs []placement.Victim) []*corev1.Pod {
 func (c *Cache) Decide(key string, limits Limits, approve func(*Decision) bool) (d Decision, ok bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if d, ok = c.consider(c.view, key, limits); !ok || d.Lacks != "" || d.Result.Placement == nil {
+	if d, ok = c.consider(c.view, key, limits); !ok || d.MissingText != "" || d.Result.Placement == nil {
 		if d.Lost {
 			d.Lifted = c.view.Release(d.Gang.ID)
 		}
 		return d, ok, nil
 	}
 	switch {
-	case d.Held:
+	case d.Reserved:
 		return d, true, nil
 	case !approve(&d):
 		d.Declined = true
@@ -120,33 +120,33 @@ func (c *Cache) Decide(key string, limits Limits, approve func(*Decision) bool) 
 		}
 		return d, true, nil
 	case d.Result.Reservation != nil:
-		d.Lifted = c.view.Hold(*d.Result.Reservation)
+		d.Lifted = c.view.AddReservation(*d.Result.Reservation)
 		return d, true, nil
 	}
 	d.Ports = c.view.PortsApart(d.Gang, *d.Result.Placement)
 	for _, a := range d.Result.Placement.Assignments {
-		seat := Seat{Member: a.Member, Pod: d.Pods[a.Member]}
-		owner, _ := GangKey(seat.Pod)
-		seat.Record = c.record(owner, a)
-		seat.Record.NotAsPlanned = d.Result.Verdict.NotAsPlanned
-		d.Seats = append(d.Seats, seat)
+		assumed := AssumedPod{Member: a.Member, Pod: d.Pods[a.Member]}
+		owner, _ := GangKey(assumed.Pod)
+		assumed.Record = c.record(owner, a)
+		assumed.Record.NotAsPlanned = d.Result.Verdict.NotAsPlanned
+		d.Assumed = append(d.Assumed, assumed)
 	}
-	bound := make([]*corev1.Pod, len(d.Seats))
-	for i, seat := range d.Seats {
-		if bound[i], err = seat.bound(); err != nil {
+	bound := make([]*corev1.Pod, len(d.Assumed))
+	for i, assumed := range d.Assumed {
+		if bound[i], err = assumed.bound(); err != nil {
 			return d, true, fmt.Errorf("gang %s: %w", key, err)
 		}
 	}
 	d.Lifted = c.view.Release(d.Gang.ID)
 	for i, p := range bound {
-		c.assume(p, &d.Seats[i].Record)
+		c.assume(p, &d.Assumed[i].Record)
 	}
 	return d, true, nil
 }
 
 // bound returns the pod as it will be once it is bound. It shares with the pod as it is
 // what binding does not change.
-func (s *Seat) bound() (*corev1.Pod, error) {
+func (s *AssumedPod) bound() (*corev1.Pod, error) {
 	annotations, err := s.Record.Annotations()
 	if err != nil {
 		return nil, err
@@ -159,8 +159,8 @@ func (s *Seat) bound() (*corev1.Pod, error) {
 	return &pod, nil
 }
 
-// Claim is the place that a gang holds until others have gone.
-type Claim struct {
+// Nomination is the place that a gang holds until others have gone.
+type Nomination struct {
 	Reservation placement.Reservation
 	// Members are the nodes of the reserved gang's pods, when others are evicted for it.
 	Members map[types.UID]string
@@ -170,62 +170,62 @@ type Claim struct {
 	Victims []*corev1.Pod
 }
 
-// Claim returns the place that a gang holds, by its key; ok is false when it holds none.
-func (c *Cache) Claim(key string) (claim Claim, ok bool) {
+// Nomination returns the place that a gang holds, by its key; ok is false when it holds none.
+func (c *Cache) Nomination(key string) (nomination Nomination, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	state, ok := c.gang(key)
 	if !ok {
-		return Claim{}, false
+		return Nomination{}, false
 	}
-	if claim.Reservation, ok = c.view.Held(state.Gang.ID); !ok {
-		return Claim{}, false
+	if nomination.Reservation, ok = c.view.Reservation(state.Gang.ID); !ok {
+		return Nomination{}, false
 	}
-	claim.Members = map[types.UID]string{}
-	if claim.Reservation.Evicts {
-		for _, a := range claim.Reservation.Placement.Assignments {
+	nomination.Members = map[types.UID]string{}
+	if nomination.Reservation.Evicts {
+		for _, a := range nomination.Reservation.Placement.Assignments {
 			if pod := state.Pods[a.Member]; pod != nil {
-				claim.Members[pod.UID] = a.Node
+				nomination.Members[pod.UID] = a.Node
 			}
 		}
 	}
-	claim.Awaited = slices.DeleteFunc(slices.Clone(claim.Reservation.After), func(g placement.Victim) bool {
+	nomination.Awaited = slices.DeleteFunc(slices.Clone(nomination.Reservation.After), func(g placement.Victim) bool {
 		return len(c.podsOf([]placement.Victim{g})) == 0
 	})
-	claim.Victims = slices.DeleteFunc(c.podsOf(claim.Reservation.Victims()), func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil })
-	return claim, true
+	nomination.Victims = slices.DeleteFunc(c.podsOf(nomination.Reservation.Victims()), func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil })
+	return nomination, true
 }
 
-// Hopeless reports whether a gang was found unable to be placed even if nothing else
+// Infeasible reports whether a gang was found unable to be placed even if nothing else
 // ran, and neither it nor a node nor the quota tree has changed since.
-func (c *Cache) Hopeless(key string) bool {
+func (c *Cache) Infeasible(key string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.hopeless(key)
+	return c.infeasible(key)
 }
 
-func (c *Cache) hopeless(key string) bool {
-	found, ok := c.hopes[key]
-	return ok && !found.any && found.version == c.view.Version()
+func (c *Cache) infeasible(key string) bool {
+	found, ok := c.feasibility[key]
+	return ok && !found.feasible && found.version == c.view.Version()
 }
 
-// hope finds out whether a gang that does not fit could be placed if nothing else ran.
-func (c *Cache) hope(key string, g placement.Gang) {
-	if found, ok := c.hopes[key]; !ok || found.version != c.view.Version() {
-		c.hopes[key] = hope{any: !c.view.Hopeless(g), version: c.view.Version()}
+// checkFeasible finds out whether a gang that does not fit could be placed if nothing else ran.
+func (c *Cache) checkFeasible(key string, g placement.Gang) {
+	if found, ok := c.feasibility[key]; !ok || found.version != c.view.Version() {
+		c.feasibility[key] = feasibility{feasible: !c.view.Infeasible(g), version: c.view.Version()}
 	}
 }
 
-// ReserveHeads holds places for gangs that have waited too long, by key in the order of
-// the queue ([placement.View.ReserveHeads]), within limits by key,
-// and reports whether that changed anything. Gangs without hope are not looked at.
-func (c *Cache) ReserveHeads(keys []string, limits map[string]Limits) (changed bool) {
+// ReserveBlocked reserves places for gangs that have waited too long, by key in the order of
+// the queue ([placement.View.ReserveBlocked]), within limits by key,
+// and reports whether that changed anything. Infeasible gangs are not tried.
+func (c *Cache) ReserveBlocked(keys []string, limits map[string]Limits) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	keys = slices.DeleteFunc(keys, c.hopeless)
+	keys = slices.DeleteFunc(keys, c.infeasible)
 	var gangs []placement.Gang
 	for _, key := range keys {
-		if state, ok := c.gang(key); ok && state.Lacks == "" {
+		if state, ok := c.gang(key); ok && state.MissingText == "" {
 			limits[key].apply(&state.Gang)
 			gangs = append(gangs, state.Gang)
 		}
@@ -234,21 +234,21 @@ func (c *Cache) ReserveHeads(keys []string, limits map[string]Limits) (changed b
 	if len(gangs) == 0 && len(before) == 0 {
 		return false
 	}
-	c.view.ReserveHeads(gangs)
+	c.view.ReserveBlocked(gangs)
 	return !reflect.DeepEqual(before, c.view.Reservations())
 }
 
-// Heads are the gangs for which a place is held and nobody is evicted, by key.
-func (c *Cache) Heads() map[string]bool {
+// Reserved are the gangs for which capacity is reserved and nobody is evicted, by key.
+func (c *Cache) Reserved() map[string]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	heads := map[string]bool{}
+	blocked := map[string]bool{}
 	for _, r := range c.view.Reservations() {
 		if !r.Evicts {
-			heads[keyOf(r.Gang.ID)] = true
+			blocked[keyOf(r.Gang.ID)] = true
 		}
 	}
-	return heads
+	return blocked
 }
 
 // Pending lists the gangs that are complete and of which members are not bound, by key.
@@ -257,7 +257,7 @@ func (c *Cache) Pending() []string {
 	defer c.mu.Unlock()
 	var keys []string
 	for key := range c.gangs {
-		if found := c.census(key); found.running < found.present && found.lacks(key) == "" && heldBack(c.bar, current(c.members(key)), found, c.tree) == "" {
+		if found := c.counts(key); found.running < found.present && found.missingText(key) == "" && heldBack(c.bar, current(c.members(key)), found, c.tree) == "" {
 			keys = append(keys, key)
 		}
 	}
@@ -284,7 +284,7 @@ func (c *Cache) Names(gangs []placement.Victim) []string {
 		if state, ok := c.pods[types.UID(g.Gang)]; ok {
 			name = "pod " + state.now().Namespace + "/" + state.now().Name
 		}
-		if g.Spare {
+		if g.Surplus {
 			name = Members(len(g.Pods)) + " of " + name
 		}
 		if !slices.Contains(names, name) {

@@ -15,7 +15,7 @@ func (c *Cache) Evictable(key string) (pods []*corev1.Pod, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, state := range c.gangs[key] {
-		if p := state.now(); state.holds() && p.DeletionTimestamp == nil {
+		if p := state.now(); state.charged() && p.DeletionTimestamp == nil {
 			pods = append(pods, p)
 		}
 	}

@@ -123,7 +123,7 @@ func (f *follower) removePod(object any) {
 }
 
 // hardwareOf keeps of a GPUNode what is read of it, and equal hardware once. One that
-// cannot be read counts as a machine without cards.
+// cannot be read counts as a machine without GPUs.
 func (t *tables) hardwareOf(object any) (any, error) {
 	source, ok := object.(*unstructured.Unstructured)
 	if !ok {

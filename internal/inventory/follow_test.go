@@ -17,29 +17,29 @@ import (
 )
 
 func TestHardwareOf(t *testing.T) {
-	object := func(cards any) *unstructured.Unstructured {
+	object := func(gpus any) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": contract.GPUNodeGroup + "/" + contract.GPUNodeVersion, "kind": contract.GPUNodeKind,
 			"metadata": map[string]any{"name": "n1", "resourceVersion": "7", "managedFields": []any{map[string]any{"manager": "gpuplan-node-agent"}}},
-			"status":   map[string]any{"cards": cards},
+			"status":   map[string]any{"gpus": gpus},
 		}}
 	}
 	tests := map[string]struct {
-		cards any
-		want  int
+		gpus any
+		want int
 	}{
-		"two cards":  {[]any{map[string]any{"index": int64(0)}, map[string]any{"index": int64(1)}}, 2},
+		"two GPUs":   {[]any{map[string]any{"index": int64(0)}, map[string]any{"index": int64(1)}}, 2},
 		"unreadable": {"eight", 0},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			converted, err := new(tables).hardwareOf(object(test.cards))
+			converted, err := new(tables).hardwareOf(object(test.gpus))
 			require.NoError(t, err)
 			hardware := converted.(*contract.GPUNode)
 			assert.Equal(t, "n1", hardware.Name)
 			assert.Equal(t, "7", hardware.ResourceVersion, "the informer compares it")
 			assert.Empty(t, hardware.ManagedFields)
-			assert.Len(t, hardware.Status.Cards, test.want)
+			assert.Len(t, hardware.Status.GPUs, test.want)
 			again, err := new(tables).hardwareOf(converted)
 			require.NoError(t, err)
 			assert.Same(t, hardware, again, "what is converted stays")
@@ -53,7 +53,7 @@ func TestEqualHardwareIsKeptOnce(t *testing.T) {
 		converted, err := known.hardwareOf(&unstructured.Unstructured{Object: map[string]any{
 			"metadata": map[string]any{"name": node},
 			"status": map[string]any{
-				"cards":      []any{map[string]any{"index": int64(0), "uuid": uuid, "health": health}},
+				"gpus":       []any{map[string]any{"index": int64(0), "uuid": uuid, "health": health}},
 				"conditions": []any{map[string]any{"type": contract.ConditionReady, "status": "True"}},
 			},
 		}})
@@ -62,19 +62,19 @@ func TestEqualHardwareIsKeptOnce(t *testing.T) {
 	}
 	a, b, faulty := read("a", "GPU-1", contract.Healthy), read("b", "GPU-2", contract.Healthy), read("c", "GPU-3", contract.Unhealthy)
 	assert.Equal(t, "b", b.Name)
-	assert.Same(t, &a.Status.Cards[0], &b.Status.Cards[0])
-	assert.Equal(t, contract.Unhealthy, faulty.Status.Cards[0].Health)
-	assert.Equal(t, contract.Healthy, a.Status.Cards[0].Health)
+	assert.Same(t, &a.Status.GPUs[0], &b.Status.GPUs[0])
+	assert.Equal(t, contract.Unhealthy, faulty.Status.GPUs[0].Health)
+	assert.Equal(t, contract.Healthy, a.Status.GPUs[0].Health)
 }
 
-// What makes the cards of one node doubtful is kept beside the hardware that it shares.
-func TestDoubtIsKeptBesideSharedHardware(t *testing.T) {
+// What makes the GPUs of one node doubtful is kept beside the hardware that it shares.
+func TestUnverifiedNodesStaySoBesideSharedHardware(t *testing.T) {
 	known := new(tables)
 	read := func(node, ready, heartbeat string) *contract.GPUNode {
 		converted, err := known.hardwareOf(&unstructured.Unstructured{Object: map[string]any{
 			"metadata": map[string]any{"name": node},
 			"status": map[string]any{
-				"cards":      []any{map[string]any{"index": int64(0), "health": contract.Healthy}},
+				"gpus":       []any{map[string]any{"index": int64(0), "health": contract.Healthy}},
 				"conditions": []any{map[string]any{"type": contract.ConditionReady, "status": ready, "message": "gone"}},
 				"agent":      map[string]any{"instance": node, "started": heartbeat, "heartbeat": heartbeat},
 			},
@@ -85,14 +85,14 @@ func TestDoubtIsKeptBesideSharedHardware(t *testing.T) {
 	const at = "2026-01-02T03:00:00Z"
 	now := time.Date(2026, 1, 2, 3, 5, 0, 0, time.UTC)
 	fine, unreadable := read("a", "True", at), read("b", "Unknown", at)
-	assert.Same(t, &fine.Status.Cards[0], &unreadable.Status.Cards[0])
+	assert.Same(t, &fine.Status.GPUs[0], &unreadable.Status.GPUs[0])
 	assert.Empty(t, fine.Status.Doubt(now))
-	assert.Equal(t, "the node agent cannot read the cards: gone", unreadable.Status.Doubt(now))
+	assert.Equal(t, "the node agent cannot read the GPUs: gone", unreadable.Status.Doubt(now))
 	assert.Equal(t, "the node agent is silent since "+at, fine.Status.Doubt(now.Add(contract.HeartbeatLimit)))
 }
 
-// A node whose agent falls silent offers no cards any more, though nothing is reported of it.
-func TestANodeWithASilentAgentOffersNoCards(t *testing.T) {
+// A node whose agent falls silent offers no GPUs any more, though nothing is reported of it.
+func TestANodeWithASilentAgentOffersNoGPUs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &follower{cache: NewCache()}
 		var freed atomic.Int64
@@ -102,18 +102,18 @@ func TestANodeWithASilentAgentOffersNoCards(t *testing.T) {
 			}
 		})
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{contract.NodeModeLabel: "topology"}}}
-		n.Status.Allocatable = corev1.ResourceList{contract.ResourceTopologyCard: resource.MustParse("2")}
+		n.Status.Allocatable = corev1.ResourceList{contract.ResourceTopologyGPU: resource.MustParse("2")}
 		f.setNode(n)
 		beat := func() {
 			f.setHardware(&contract.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: contract.GPUNodeStatus{
 				Links: []string{"X SYS", "SYS X"}, Agent: &contract.AgentInfo{Heartbeat: metav1.Now()},
-				Cards: []contract.CardInfo{{Index: 0, Health: contract.Healthy}, {Index: 1, Health: contract.Healthy}},
+				GPUs: []contract.GPUInfo{{Index: 0, Health: contract.Healthy}, {Index: 1, Health: contract.Healthy}},
 			}})
 		}
 		usable := func() int {
 			f.cache.mu.Lock()
 			defer f.cache.mu.Unlock()
-			m := f.cache.nodes["n"].shown.Cards.Machine()
+			m := f.cache.nodes["n"].shown.GPUs.Machine()
 			return m.Healthy().Len()
 		}
 		for range 6 {

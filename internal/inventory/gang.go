@@ -32,7 +32,7 @@ type Problem struct {
 const (
 	ReasonInvalidReplicaCount = "InvalidReplicaCount"
 	ReasonCountsDisagree      = "ReplicaCountsDisagree"
-	ReasonInvalidCardCount    = "InvalidCardCount"
+	ReasonInvalidGPUCount     = "InvalidGPUCount"
 	ReasonInvalidPlan         = "InvalidPlannedPlacement"
 )
 
@@ -139,14 +139,14 @@ func describe(p *corev1.Pod) member {
 	return member{pod: p, role: roleOf(p, request), problems: problems}
 }
 
-// asks reports whether the member asks for cards.
+// asks reports whether the member asks for GPUs.
 func (m member) asks() bool { return m.role.Request.Mode != placement.ModeNone }
 
-// census counts the members of a gang.
-type census struct {
-	// cards tells that somebody asks for cards. Of those who do not, launchers are late, and the
-	// others unless the gang needs more members than ask for cards, which mixed tells.
-	cards, mixed bool
+// memberCounts counts the members of a gang.
+type memberCounts struct {
+	// gpus tells that someone asks for GPUs. Of those who do not, launchers are late, and the
+	// others unless the gang needs more members than ask for GPUs, which mixed tells.
+	gpus, mixed bool
 	// present are the members that are there, running those of them that are bound.
 	present, running int
 	// late are the pods that start once the members run.
@@ -161,10 +161,10 @@ type census struct {
 	parts []part
 }
 
-// lacks says what must still appear before the gang can start, "" when nothing must.
+// missingText says what must still appear before the gang can start, "" when nothing must.
 // A gang without its PodGroup does not know how many members it has; one that runs
 // already goes on without.
-func (c census) lacks(key string) string {
+func (c memberCounts) missingText(key string) string {
 	switch missing := c.missing(); {
 	case c.groupless && c.running == 0:
 		return fmt.Sprintf("PodGroup %s must appear before its pods can start", key)
@@ -177,14 +177,14 @@ func (c census) lacks(key string) string {
 }
 
 // runs reports whether as many members run as the gang needs.
-func (c census) runs() bool {
+func (c memberCounts) runs() bool {
 	short := func(p part) bool { return p.running < p.minimum }
 	return c.present > 0 && c.running >= cmp.Or(c.minimum, c.present) && !slices.ContainsFunc(c.parts, short)
 }
 
 // isLate reports whether a pod starts once the members of its gang run, and is none itself.
-func (c *census) isLate(m *member) bool {
-	return c.cards && !m.asks() && (!c.mixed || launches(m.pod))
+func (c *memberCounts) isLate(m *member) bool {
+	return c.gpus && !m.asks() && (!c.mixed || launches(m.pod))
 }
 
 // launches reports whether a pod's labels say that it launches the processes of the others,
@@ -200,7 +200,7 @@ func launches(p *corev1.Pod) bool {
 
 // current leaves out what an earlier run of a job of the same name has left behind: bound pods
 // that are being deleted, of another controller than those that are not, or of none, which
-// nobody makes anew. They hold what they have, and are no members of what comes after them.
+// nobody makes again. They hold what they have, and are no members of what comes after them.
 func current(members []member) []member {
 	owners := map[types.UID]bool{}
 	for i := range members {
@@ -217,16 +217,16 @@ func current(members []member) []member {
 	})
 }
 
-func count(members []member, podGroup *unstructured.Unstructured) (census, []Problem) {
+func count(members []member, podGroup *unstructured.Unstructured) (memberCounts, []Problem) {
 	members = current(members)
-	var c census
-	withCards := 0
+	var c memberCounts
+	withGPUs := 0
 	for i := range members {
 		m := &members[i]
-		c.cards = c.cards || m.asks()
+		c.gpus = c.gpus || m.asks()
 		c.groupless = c.groupless || podGroup == nil && named(m.pod.Labels[contract.PodGroupLabel])
 		if m.asks() && !m.left() || m.succeeded() && m.placed() {
-			withCards++
+			withGPUs++
 		}
 	}
 	declared, problems := declaredMembers(members, podGroup)
@@ -242,17 +242,17 @@ func count(members []member, podGroup *unstructured.Unstructured) (census, []Pro
 	owned := podGroup != nil && metav1.GetControllerOf(podGroup) != nil
 	if owned {
 		// Operators count every replica of their job, launchers included.
-		c.mixed = declared-launchers > withCards
+		c.mixed = declared-launchers > withGPUs
 	} else {
-		c.mixed = declared > withCards
+		c.mixed = declared > withGPUs
 	}
 	succeeded := 0
 	for i := range members {
 		m := &members[i]
 		switch {
 		case m.succeeded():
-			// Members that ask for no card have a record, too, and late ones have none.
-			if m.placed() || !c.cards || m.asks() {
+			// Members that ask for no GPU have a record, too, and late ones have none.
+			if m.placed() || !c.gpus || m.asks() {
 				succeeded++
 				if p := c.part(m); p != nil {
 					p.minimum--
@@ -280,12 +280,12 @@ func count(members []member, podGroup *unstructured.Unstructured) (census, []Pro
 		declared = max(declared-c.late, min(declared, c.present+succeeded))
 	}
 	c.minimum = max(0, declared-succeeded)
-	c.settleParts()
+	c.reconcileParts()
 	if c.running == 0 {
 		all, _ := highest(members, contract.TopologyReplicasLabel)
 		c.expected = max(0, all-succeeded-c.present)
-		if c.mixed && !owned && c.cards {
-			c.expected = max(c.expected, 1) // one that asks for cards may be about to appear
+		if c.mixed && !owned && c.gpus {
+			c.expected = max(c.expected, 1) // one that asks for GPUs may be about to appear
 		}
 	}
 	if c.groupless && c.running > 0 {
@@ -302,8 +302,8 @@ func (m *member) placed() bool {
 	return ok
 }
 
-// gang is [Gang] with the cards of bound members translated to positions in their node's table.
-func gang(members []member, podGroup *unstructured.Unstructured, tree *quota.Tree, cards func(node string) *gpu.Table) (placement.Gang, []Problem) {
+// gang is [Gang] with the GPUs of bound members translated to positions in their node's table.
+func gang(members []member, podGroup *unstructured.Unstructured, tree *quota.Tree, gpus func(node string) *gpu.Table) (placement.Gang, []Problem) {
 	if len(members) == 0 {
 		return placement.Gang{}, nil
 	}
@@ -340,7 +340,7 @@ func gang(members []member, podGroup *unstructured.Unstructured, tree *quota.Tre
 			g.Domains = domains(p)
 		}
 		if p.Spec.NodeName != "" {
-			g.Running = append(g.Running, assignment(p, names[i], cards(p.Spec.NodeName)))
+			g.Running = append(g.Running, assignment(p, names[i], gpus(p.Spec.NodeName)))
 		}
 	}
 	slices.SortFunc(g.Roles, func(a, b placement.Role) int { return cmp.Compare(a.Name, b.Name) })
@@ -376,8 +376,8 @@ func plannedFor(pods []*corev1.Pod) (planned []placement.Planned, problems []Pro
 		return nil, invalid(err.Error())
 	}
 	for _, n := range record.Nodes {
-		for member, cards := range n.Members {
-			planned = append(planned, placement.Planned{Member: member, Node: n.Node, Cards: cards})
+		for member, gpus := range n.Members {
+			planned = append(planned, placement.Planned{Member: member, Node: n.Node, GPUs: gpus})
 		}
 	}
 	slices.SortFunc(planned, func(a, b placement.Planned) int { return placement.CompareNatural(a.Member, b.Member) })
@@ -454,7 +454,7 @@ func roleOf(p *corev1.Pod, request placement.Request) placement.Role {
 		NodeSelector: p.Spec.NodeSelector,
 		Affinity:     nodeAlternatives(p),
 		Pools:        pools(p),
-		Apart:        apart(p),
+		Apart:        antiAffinity(p),
 		Neighbors:    neighbors(p),
 		Spreads:      spreads(p),
 		Preferred:    preferences(p),
@@ -490,12 +490,12 @@ func addMember(roles []placement.Role, role placement.Role, member string) []pla
 }
 
 // assignment reads where a bound member runs.
-func assignment(p *corev1.Pod, member string, cards *gpu.Table) placement.Assignment {
+func assignment(p *corev1.Pod, member string, gpus *gpu.Table) placement.Assignment {
 	a := placement.Assignment{Member: member, Node: p.Spec.NodeName}
 	if record, ok, err := contract.AllocationFrom(p.Annotations); ok && err == nil {
-		a.Own = positions(record.Cards, cards)
-		a.Visible = positions(record.Visible, cards)
-		a.Shares = shares(record.Shares, cards)
+		a.Own = positions(record.GPUs, gpus)
+		a.Visible = positions(record.Visible, gpus)
+		a.Shares = shares(record.Shares, gpus)
 		a.Ring = gpu.Ring{GBps: record.RingGBps, NVLinkRings: record.NVLinkRings}
 	}
 	return a

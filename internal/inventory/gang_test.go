@@ -70,11 +70,11 @@ func recorded(record contract.Allocation) change {
 	}
 }
 
-// workers makes n workers that ask for one topology card each.
+// workers makes n workers that ask for one topology GPU each.
 func workers(n int, changes ...change) []*corev1.Pod {
 	pods := make([]*corev1.Pod, n)
 	for i := range pods {
-		pods[i] = newPod(fmt.Sprintf("job-worker-%d", i), append([]change{worker(i), asks(contract.ResourceTopologyCard, 1)}, changes...)...)
+		pods[i] = newPod(fmt.Sprintf("job-worker-%d", i), append([]change{worker(i), asks(contract.ResourceTopologyGPU, 1)}, changes...)...)
 	}
 	return pods
 }
@@ -156,7 +156,7 @@ func TestGangMinimum(t *testing.T) {
 		"zero":                     {pods: workers(4, topology("0")), minimum: 0, problems: []string{ReasonInvalidReplicaCount}},
 		"negative min-available falls back to replicas": {pods: workers(4, topology("4"), light("-1")), minimum: 4,
 			problems: []string{ReasonInvalidReplicaCount}},
-		"pods disagree": {pods: append(workers(3, topology("4")), newPod("job-worker-3", worker(3), topology("8"), asks(contract.ResourceTopologyCard, 1))), minimum: 8, missing: 4,
+		"pods disagree": {pods: append(workers(3, topology("4")), newPod("job-worker-3", worker(3), topology("8"), asks(contract.ResourceTopologyGPU, 1))), minimum: 8, missing: 4,
 			problems: []string{ReasonCountsDisagree}},
 		"no count at all":                  {pods: workers(4, label(contract.TopologyGroupLabel, "job")), minimum: 0},
 		"launcher not counted":             {pods: append(workers(4, light("4")), launcher(light("4"))), minimum: 4},
@@ -166,7 +166,7 @@ func TestGangMinimum(t *testing.T) {
 			minimum: 4, missing: 1},
 		"launcher counted, not there yet": {pods: workers(4), group: ownedPodGroup(5), minimum: 5, missing: 1},
 		"succeeded members count": {pods: append(workers(3, topology("4")), newPod("job-worker-3", worker(3), topology("4"),
-			asks(contract.ResourceTopologyCard, 1), inPhase(corev1.PodSucceeded))), minimum: 3},
+			asks(contract.ResourceTopologyGPU, 1), inPhase(corev1.PodSucceeded))), minimum: 3},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -193,7 +193,7 @@ func TestGangMinimum(t *testing.T) {
 func TestRoleMinimum(t *testing.T) {
 	gang := labelled(contract.LightGangLabel, contract.LightGangMinLabel, 3)
 	pod := func(role string, i int, changes ...change) *corev1.Pod {
-		all := []change{gang, asks(contract.ResourceTopologyCard, 1), label(contract.JobReplicaTypeLabel, role), label(contract.JobReplicaIndexLabel, strconv.Itoa(i))}
+		all := []change{gang, asks(contract.ResourceTopologyGPU, 1), label(contract.JobReplicaTypeLabel, role), label(contract.JobReplicaIndexLabel, strconv.Itoa(i))}
 		return newPod(fmt.Sprintf("job-%s-%d", role, i), append(all, changes...)...)
 	}
 	needs := func(n int) change { return label(contract.RoleMinLabel, strconv.Itoa(n)) }
@@ -207,7 +207,7 @@ func TestRoleMinimum(t *testing.T) {
 		group    *unstructured.Unstructured
 		minimum  int
 		want     []placement.Subgroup
-		lacks    string
+		missing  string
 		runs     bool
 		problems []string
 	}{
@@ -232,7 +232,7 @@ func TestRoleMinimum(t *testing.T) {
 			minimum: 3, problems: []string{ReasonInvalidRoleMinimum},
 		},
 		"shapes of one role count together": {
-			pods:    []*corev1.Pod{pod("worker", 0, needs(3)), pod("worker", 1), pod("worker", 2, asks(contract.ResourceTopologyCard, 2))},
+			pods:    []*corev1.Pod{pod("worker", 0, needs(3)), pod("worker", 1), pod("worker", 2, asks(contract.ResourceTopologyGPU, 2))},
 			minimum: 3, want: []placement.Subgroup{{Name: "worker", Roles: []string{"worker", "worker.2"}, Minimum: 3}},
 		},
 		"one that has succeeded": {
@@ -242,7 +242,7 @@ func TestRoleMinimum(t *testing.T) {
 		"enough, but of the wrong role": {
 			pods:    []*corev1.Pod{pod("worker", 0, needs(2), on), pod("master", 0, on), pod("master", 1, on)},
 			minimum: 3, want: []placement.Subgroup{{Name: "worker", Roles: []string{"worker"}, Minimum: 2}},
-			lacks: "1 more pod of gang ns/job must appear, 1 of role worker, before it can start",
+			missing: "1 more pod of gang ns/job must appear, 1 of role worker, before it can start",
 		},
 		"as many of each as it needs": {
 			pods:    []*corev1.Pod{pod("worker", 0, needs(2), on), pod("worker", 1, on), pod("master", 0, on), pod("master", 1)},
@@ -259,9 +259,9 @@ func TestRoleMinimum(t *testing.T) {
 				members = append(members, describe(p))
 			}
 			found, _ := count(members, test.group)
-			assert.Equal(t, test.lacks, found.lacks("ns/job"))
+			assert.Equal(t, test.missing, found.missingText("ns/job"))
 			assert.Equal(t, test.runs, found.runs())
-			assert.Equal(t, test.runs, g.Lacks() == 0)
+			assert.Equal(t, test.runs, g.Missing() == 0)
 			var reasons []string
 			for _, problem := range problems {
 				reasons = append(reasons, problem.Reason)
@@ -280,23 +280,23 @@ func TestExpectedMembers(t *testing.T) {
 	pods := workers(4, label(contract.LightGangLabel, "job"), label(contract.LightGangMinLabel, "2"), label(contract.TopologyReplicasLabel, "4"))
 	for i, want := range []int{3, 2, 1, 0} {
 		c.SetPod(pods[i])
-		standing := c.Standing("ns/job", "")
-		assert.Equal(t, want, standing.Expected)
-		assert.Equal(t, i+1, standing.Present)
-		assert.Equal(t, i == 0, standing.Lacks != "")
+		status := c.GangStatus("ns/job", "")
+		assert.Equal(t, want, status.Expected)
+		assert.Equal(t, i+1, status.Present)
+		assert.Equal(t, i == 0, status.MissingText != "")
 	}
 	c.RemovePod(pods[3].UID)
 	onNode("a")(pods[0])
 	c.SetPod(pods[0])
-	assert.Zero(t, c.Standing("ns/job", "").Expected, "a gang that runs in part is not kept waiting")
+	assert.Zero(t, c.GangStatus("ns/job", "").Expected, "a gang that runs in part is not kept waiting")
 }
 
 func TestGangRoles(t *testing.T) {
 	pods := []*corev1.Pod{
 		newPod("job-launcher", label(contract.JobReplicaTypeLabel, "Launcher"), label(contract.JobReplicaIndexLabel, "0")),
-		newPod("job-worker-10", worker(10), asks(contract.ResourceTopologyCard, 2)),
-		newPod("job-worker-2", worker(2), asks(contract.ResourceTopologyCard, 2)),
-		newPod("job-worker-3", worker(3), asks(contract.ResourceTopologyCard, 4)),
+		newPod("job-worker-10", worker(10), asks(contract.ResourceTopologyGPU, 2)),
+		newPod("job-worker-2", worker(2), asks(contract.ResourceTopologyGPU, 2)),
+		newPod("job-worker-3", worker(3), asks(contract.ResourceTopologyGPU, 4)),
 	}
 	g, _ := Gang(pods, nil, nil)
 	require.Len(t, g.Roles, 3)
@@ -306,12 +306,12 @@ func TestGangRoles(t *testing.T) {
 	assert.Equal(t, "worker", g.Roles[1].Name)
 	assert.Equal(t, []string{"worker-2", "worker-10"}, g.Roles[1].Members)
 	assert.Equal(t, placement.ModeTopology, g.Roles[1].Request.Mode)
-	assert.Equal(t, 2, g.Roles[1].Request.Cards)
+	assert.Equal(t, 2, g.Roles[1].Request.GPUs)
 	assert.Equal(t, "worker.2", g.Roles[2].Name)
 	assert.Equal(t, []string{"worker-3"}, g.Roles[2].Members)
 }
 
-func TestGangWithoutCardsHasNoLateMembers(t *testing.T) {
+func TestGangWithoutGPUsHasNoLateMembers(t *testing.T) {
 	g, _ := Gang([]*corev1.Pod{newPod("a"), newPod("b")}, podGroup(2), nil)
 	require.Len(t, g.Roles, 1)
 	assert.False(t, g.Roles[0].Late)
@@ -321,7 +321,7 @@ func TestGangWithoutCardsHasNoLateMembers(t *testing.T) {
 func TestGangRunning(t *testing.T) {
 	pods := workers(2, label(contract.TopologyGroupLabel, "job"), label(contract.TopologyReplicasLabel, "2"))
 	onNode("node")(pods[1])
-	recorded(contract.Allocation{Cards: []int{2}, Visible: []int{1, 2}, RingGBps: 25, NVLinkRings: 1})(pods[1])
+	recorded(contract.Allocation{GPUs: []int{2}, Visible: []int{1, 2}, RingGBps: 25, NVLinkRings: 1})(pods[1])
 	g, problems := Gang(pods, nil, nil)
 	assert.Empty(t, problems)
 	assert.Equal(t, "ns/job", g.ID)
@@ -364,7 +364,7 @@ func TestGangFollowsOnePlan(t *testing.T) {
 	pods[3].Annotations = on("n1")
 	g, problems := Gang(pods, nil, nil)
 	assert.Empty(t, problems)
-	assert.Equal(t, []placement.Planned{{Member: "worker-0", Node: "n1", Cards: []int{0}}}, g.Planned)
+	assert.Equal(t, []placement.Planned{{Member: "worker-0", Node: "n1", GPUs: []int{0}}}, g.Planned)
 
 	pods[3].Annotations = on("n2")
 	g, problems = Gang(pods, nil, nil)
@@ -520,9 +520,9 @@ func TestGangLeavesOutAnEarlierRun(t *testing.T) {
 			assert.Len(t, state.Gang.Running, test.running)
 			assert.Equal(t, test.running, state.Running)
 			if !test.alone {
-				assert.Equal(t, test.running == 0, state.Lacks != "", state.Lacks)
-				assert.Equal(t, state.Lacks, c.Standing("ns/job", "").Lacks)
-				assert.Equal(t, state.Lacks, c.Scene().Standing("ns/job").Lacks)
+				assert.Equal(t, test.running == 0, state.MissingText != "", state.MissingText)
+				assert.Equal(t, state.MissingText, c.GangStatus("ns/job", "").MissingText)
+				assert.Equal(t, state.MissingText, c.Snapshot().GangStatus("ns/job").MissingText)
 			}
 			pod, _ := c.view.Pod(string(pods[0].UID))
 			assert.Equal(t, "a", pod.Node, "it holds what it has")

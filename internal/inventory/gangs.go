@@ -15,7 +15,7 @@ import (
 
 // PlanKey returns the key of the gang that a pod is planned with: the gang's
 // "namespace/name", or "pod/namespace/name" for a pod on its own that asks for
-// cards. ok is false for pods that the planner does not place as a rule; those that it
+// GPUs. ok is false for pods that the planner does not place as a rule; those that it
 // has adopted are told by [Cache.PlanKey].
 func PlanKey(p *corev1.Pod) (key string, ok bool) {
 	if key, ok := GangKey(p); ok {
@@ -32,23 +32,23 @@ func (c *Cache) PlanKey(p *corev1.Pod) (key string, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	state, known := c.pods[p.UID]
-	return key, known && state.adopted
+	return key, known && state.managed
 }
 
 // Planned reports whether the planner places a pod: whether it belongs to a gang, and
-// is not late in it, or asks for cards, or is adopted.
+// is not late in it, or asks for GPUs, or is adopted.
 func (c *Cache) Planned(p *corev1.Pod) bool {
 	key, planned := c.PlanKey(p)
-	return planned && !c.Standing(key, p.UID).Late
+	return planned && !c.GangStatus(key, p.UID).Late
 }
 
-// Standing says how far a gang is, from one pod's point of view.
-type Standing struct {
+// GangStatus says how far a gang is, from one pod's point of view.
+type GangStatus struct {
 	// Known tells that the cache has seen the pod.
 	Known bool
-	// Lacks says what must still appear before the gang can start, or that the quota tree
+	// MissingText says what must still appear before the gang can start, or that the quota tree
 	// must be valid, "" when nothing must.
-	Lacks string
+	MissingText string
 	// Present counts the members that are there. Expected is how many more the gang says it
 	// has in all, beyond those that it needs, while none of them runs; 0 when it does not say.
 	Present, Expected int
@@ -60,27 +60,27 @@ type Standing struct {
 	Late bool
 }
 
-// Standing looks at the gang of a pod.
-func (c *Cache) Standing(key string, uid types.UID) Standing {
+// GangStatus looks at the gang of a pod.
+func (c *Cache) GangStatus(key string, uid types.UID) GangStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	found := c.census(key)
+	found := c.counts(key)
 	state, known := c.gangs[key][uid]
-	standing := found.standing(key)
-	standing.Lacks = cmp.Or(heldBack(c.bar, current(c.members(key)), found, c.tree), standing.Lacks)
-	standing.Known = known
-	standing.Late = known && found.isLate(&state.member)
-	return standing
+	status := found.status(key)
+	status.MissingText = cmp.Or(heldBack(c.bar, current(c.members(key)), found, c.tree), status.MissingText)
+	status.Known = known
+	status.Late = known && found.isLate(&state.member)
+	return status
 }
 
-// standing is the part of the gang's Standing that is not about one pod.
-func (c census) standing(key string) Standing {
-	return Standing{
-		Lacks:    c.lacks(key),
-		Present:  c.present,
-		Expected: c.expected,
-		Runs:     c.runs(),
-		Partial:  c.running > 0 && !c.runs(),
+// status is the part of the gang's Standing that is not about one pod.
+func (c memberCounts) status(key string) GangStatus {
+	return GangStatus{
+		MissingText: c.missingText(key),
+		Present:     c.present,
+		Expected:    c.expected,
+		Runs:        c.runs(),
+		Partial:     c.running > 0 && !c.runs(),
 	}
 }
 
@@ -99,7 +99,7 @@ func (c *Cache) OtherLeaf(p *corev1.Pod, leaf string) bool {
 	return c.tree != nil && leafOf(p, c.tree) != leaf
 }
 
-// OverQuota says which limit of the quota tree a pod without cards would exceed, that the
+// OverQuota says which limit of the quota tree a pod without GPUs would exceed, that the
 // tree lacks the leaf which it names, or what is wrong with the tree, "" when it may start.
 func (c *Cache) OverQuota(p *corev1.Pod) string {
 	c.mu.Lock()
@@ -111,7 +111,7 @@ func (c *Cache) OverQuota(p *corev1.Pod) string {
 	if c.tree == nil || consumer.Leaf == "" {
 		return ""
 	}
-	if why := c.tree.Lacks(consumer.Leaf); why != "" {
+	if why := c.tree.Missing(consumer.Leaf); why != "" {
 		return why
 	}
 	if exceeded := c.view.Quota().Fits(consumer.Leaf, consumer.Charge, consumer.Preemptible); exceeded != nil {
@@ -120,8 +120,8 @@ func (c *Cache) OverQuota(p *corev1.Pod) string {
 	return ""
 }
 
-// census counts a gang, once after each change.
-func (c *Cache) census(key string) census {
+// counts counts a gang, once after each change.
+func (c *Cache) counts(key string) memberCounts {
 	found, ok := c.counted[key]
 	if !ok {
 		found, _ = count(c.members(key), c.podGroups[key])
@@ -130,13 +130,13 @@ func (c *Cache) census(key string) census {
 	return found
 }
 
-// tellMinimums tells the view how many of their members gangs need, where it may have changed.
-func (c *Cache) tellMinimums() {
+// setMinimums tells the view how many of their members gangs need, where it may have changed.
+func (c *Cache) setMinimums() {
 	for key := range c.restless {
 		minimum := 0
 		var pods []string
 		var parts []placement.Part
-		if found := c.census(key); found.minimum > 0 && found.minimum < found.running {
+		if found := c.counts(key); found.minimum > 0 && found.minimum < found.running {
 			minimum = found.minimum
 			state, _ := c.gang(key)
 			pods, parts = state.memberIDs(nil), nil
@@ -170,7 +170,7 @@ func (c *Cache) Partial() []string {
 	defer c.mu.Unlock()
 	var keys []string
 	for key := range c.gangs {
-		if found := c.census(key); found.running > 0 && !found.runs() {
+		if found := c.counts(key); found.running > 0 && !found.runs() {
 			keys = append(keys, key)
 		}
 	}
@@ -186,8 +186,8 @@ type GangState struct {
 	Pods map[string]*corev1.Pod
 	// Missing is how many members must still appear, and Lacks says in words what must:
 	// members, or their PodGroup, or a valid quota tree; "" when the gang can start.
-	Missing int
-	Lacks   string
+	Missing     int
+	MissingText string
 	// Barred is the part of Lacks that is about the quota tree.
 	Barred string
 	// Running counts the members that run; those that start late are none.
@@ -196,9 +196,9 @@ type GangState struct {
 	PodGroup *unstructured.Unstructured
 }
 
-// hold notes why the quota tree holds the gang back, "" when it does not.
-func (s *GangState) hold(why string) {
-	s.Barred, s.Lacks = why, cmp.Or(why, s.Lacks)
+// bar notes why the quota tree holds the gang back, "" when it does not.
+func (s *GangState) bar(why string) {
+	s.Barred, s.MissingText = why, cmp.Or(why, s.MissingText)
 }
 
 // Gang returns a gang by its key ([PlanKey]); ok is false when it has no pods.
@@ -213,8 +213,8 @@ func (c *Cache) gang(key string) (GangState, bool) {
 	if len(members) == 0 {
 		return GangState{}, false
 	}
-	state := stateOf(members, c.podGroups[key], c.tree, c.cardsOf)
-	state.hold(heldBack(c.bar, current(members), c.census(key), c.tree))
+	state := stateOf(members, c.podGroups[key], c.tree, c.gpusOf)
+	state.bar(heldBack(c.bar, current(members), c.counts(key), c.tree))
 	return state, true
 }
 
@@ -242,18 +242,18 @@ func (c *Cache) Plan(key string, exclude map[string]bool) (state GangState, resu
 
 // record makes the allocation record of a planned member.
 func (c *Cache) record(gangID string, a placement.Assignment) contract.Allocation {
-	cards := c.cardsOf(a.Node)
+	gpus := c.gpusOf(a.Node)
 	record := contract.Allocation{
 		Gang:        gangID,
 		Node:        a.Node,
-		Cards:       Indexes(a.Own, cards),
-		Visible:     Indexes(a.Visible, cards),
+		GPUs:        Indexes(a.Own, gpus),
+		Visible:     Indexes(a.Visible, gpus),
 		RingGBps:    a.Ring.GBps,
 		NVLinkRings: a.Ring.NVLinkRings,
 	}
 	for _, share := range a.Shares {
-		record.Shares = append(record.Shares, contract.CardShare{
-			Card:        Indexes(gpu.SetOf(share.Card), cards)[0],
+		record.Shares = append(record.Shares, contract.GPUShare{
+			GPU:         Indexes(gpu.SetOf(share.GPU), gpus)[0],
 			MemoryGiB:   share.MemoryGiB,
 			CorePercent: share.CorePercent,
 		})

@@ -16,22 +16,22 @@ import (
 type Health struct {
 	// PodGroup is the gang's PodGroup object, nil when it has none.
 	PodGroup *unstructured.Unstructured
-	// Running are the members that hold a place, by name of the pod.
+	// Running are the members that have a reservation, by name of the pod.
 	Running []*corev1.Pod
 	// Whole tells that as many run as the gang needs.
 	Whole bool
-	// Faults are the cards of running members that are not to be used again.
+	// Faults are the GPUs of running members that are not to be used again.
 	Faults []Fault
 }
 
-// Fault is a card of a running member that its node agent reports as unhealthy, or
+// Fault is a GPU of a running member that its node agent reports as unhealthy, or
 // no longer reports.
 type Fault struct {
 	// Member is the name of the member ([MemberNames]).
 	Member string
 	Node   string
-	// Card is the NVML index.
-	Card int
+	// GPU is the NVML index.
+	GPU int
 	// Reason is the node agent's.
 	Reason string
 }
@@ -40,9 +40,9 @@ type Fault struct {
 func (c *Cache) Health(key string) Health {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	health := Health{PodGroup: c.podGroups[key], Whole: c.census(key).runs()}
+	health := Health{PodGroup: c.podGroups[key], Whole: c.counts(key).runs()}
 	for _, state := range c.gangs[key] {
-		if state.holds() {
+		if state.charged() {
 			health.Running = append(health.Running, state.now())
 		}
 	}
@@ -71,41 +71,41 @@ func (c *Cache) Lose(pods []*corev1.Pod) {
 	}
 }
 
-// faults lists the faulty cards of a bound pod.
+// faults lists the faulty GPUs of a bound pod.
 func (c *Cache) faults(p *corev1.Pod) []Fault {
 	node, ok := c.nodes[p.Spec.NodeName]
-	if !ok || node.hardware == nil || len(node.hardware.Status.Cards) == 0 {
+	if !ok || node.hardware == nil || len(node.hardware.Status.GPUs) == 0 {
 		return nil
 	}
 	record, ok, err := contract.AllocationFrom(p.Annotations)
 	if !ok || err != nil {
 		return nil
 	}
-	cards := slices.Clone(record.Cards)
+	gpus := slices.Clone(record.GPUs)
 	for _, share := range record.Shares {
-		cards = append(cards, share.Card)
+		gpus = append(gpus, share.GPU)
 	}
 	var faults []Fault
-	for _, card := range cards {
-		if reason := faultOf(node.hardware, card); reason != "" {
-			faults = append(faults, Fault{Node: p.Spec.NodeName, Card: card, Reason: reason})
+	for _, gpu := range gpus {
+		if reason := faultOf(node.hardware, gpu); reason != "" {
+			faults = append(faults, Fault{Node: p.Spec.NodeName, GPU: gpu, Reason: reason})
 		}
 	}
 	return faults
 }
 
-// faultOf says why a card of a machine must not be used, "" when it may.
+// faultOf says why a GPU of a machine must not be used, "" when it may.
 func faultOf(hardware *contract.GPUNode, index int) string {
-	i := slices.IndexFunc(hardware.Status.Cards, func(c contract.CardInfo) bool { return c.Index == index })
+	i := slices.IndexFunc(hardware.Status.GPUs, func(c contract.GPUInfo) bool { return c.Index == index })
 	switch {
 	case i < 0:
 		return "the node agent does not find it any more"
-	case hardware.Status.Cards[i].Health == contract.Healthy:
+	case hardware.Status.GPUs[i].Health == contract.Healthy:
 		return ""
-	case hardware.Status.Cards[i].Reason == "":
+	case hardware.Status.GPUs[i].Reason == "":
 		return "no reason given"
 	}
-	return hardware.Status.Cards[i].Reason
+	return hardware.Status.GPUs[i].Reason
 }
 
 // PodGroup returns a gang's PodGroup object, nil when it has none.
@@ -115,7 +115,7 @@ func (c *Cache) PodGroup(key string) *unstructured.Unstructured {
 	return c.podGroups[key]
 }
 
-// MembersOn lists the members of gangs that hold a place on a node, by namespace and name.
+// MembersOn lists the members of gangs that have a reservation on a node, by namespace and name.
 func (c *Cache) MembersOn(node string) []*corev1.Pod {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +135,7 @@ func (c *Cache) MembersOn(node string) []*corev1.Pod {
 	return members
 }
 
-// Keys lists the nodes on which pods hold a place, and the keys of all gangs that have
+// Keys lists the nodes on which pods have a reservation, and the keys of all gangs that have
 // pods or a PodGroup.
 func (c *Cache) Keys() (nodes, gangs []string) {
 	c.mu.Lock()
@@ -161,10 +161,10 @@ func (c *Cache) NodeObject(name string) *corev1.Node {
 	return nil
 }
 
-// Holds reports whether a pod still holds a place.
+// Holds reports whether a pod still has a reservation.
 func (c *Cache) Holds(uid types.UID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	state, ok := c.pods[uid]
-	return ok && state.holds()
+	return ok && state.charged()
 }

@@ -41,7 +41,7 @@ func TestLostMembersAreNoMembers(t *testing.T) {
 	c.Lose(pods[:2])
 	state := mustGang(t, c)
 	assert.Empty(t, state.Gang.Running)
-	assert.Equal(t, "2 more pods of gang ns/job must appear before it can start", state.Lacks)
+	assert.Equal(t, "2 more pods of gang ns/job must appear before it can start", state.MissingText)
 	assert.Len(t, c.view.Pods("a"), 2, "they hold what they have")
 	assert.Len(t, c.Health("ns/job").Running, 2)
 }
@@ -59,21 +59,21 @@ func TestHealth(t *testing.T) {
 	require.NoError(t, err)
 	change, err := c.SetGPUNode(&contract.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: contract.GPUNodeStatus{
 		Links: []string{"X SYS", "SYS X"},
-		Cards: []contract.CardInfo{{Index: 0, Health: contract.Healthy}, {Index: 2, Health: contract.Unhealthy, Reason: "XID 48"}},
+		GPUs:  []contract.GPUInfo{{Index: 0, Health: contract.Healthy}, {Index: 2, Health: contract.Unhealthy, Reason: "XID 48"}},
 	}})
 	require.NoError(t, err)
 	assert.Equal(t, "n", change.Node)
-	c.SetPod(placed(t, "good", "job", contract.Allocation{Node: "n", Cards: []int{0}}))
+	c.SetPod(placed(t, "good", "job", contract.Allocation{Node: "n", GPUs: []int{0}}))
 	assert.False(t, c.Health("ns/job").Whole, "one of two")
-	c.SetPod(placed(t, "bad", "job", contract.Allocation{Node: "n", Cards: []int{0, 1, 2}}))
-	c.SetPod(placed(t, "part", "", contract.Allocation{Node: "n", Shares: []contract.CardShare{{Card: 2, MemoryGiB: 1}}}))
+	c.SetPod(placed(t, "bad", "job", contract.Allocation{Node: "n", GPUs: []int{0, 1, 2}}))
+	c.SetPod(placed(t, "part", "", contract.Allocation{Node: "n", Shares: []contract.GPUShare{{GPU: 2, MemoryGiB: 1}}}))
 
 	health := c.Health("ns/job")
 	assert.True(t, health.Whole)
 	assert.Len(t, health.Running, 2)
 	assert.Equal(t, []Fault{
-		{Member: "bad", Node: "n", Card: 1, Reason: "the node agent does not find it any more"},
-		{Member: "bad", Node: "n", Card: 2, Reason: "XID 48"},
+		{Member: "bad", Node: "n", GPU: 1, Reason: "the node agent does not find it any more"},
+		{Member: "bad", Node: "n", GPU: 2, Reason: "XID 48"},
 	}, health.Faults)
 	members := c.MembersOn("n")
 	require.Len(t, members, 2, "a pod on its own is no member")

@@ -42,10 +42,10 @@ func newGroup(minimum int) *unstructured.Unstructured {
 	}}
 }
 
-// Pods that ask for no card are members where the gang needs more than ask for cards, in
+// Pods that ask for no GPU are members where the gang needs more than ask for GPUs, in
 // each spelling; launchers never are.
-func TestMembersWithoutCards(t *testing.T) {
-	card := asks(contract.ResourceTopologyCard, 1)
+func TestMembersWithoutGPUs(t *testing.T) {
+	gpu := asks(contract.ResourceTopologyGPU, 1)
 	launcher := map[string]change{
 		"by the training operator": label(contract.JobReplicaTypeLabel, "launcher"),
 		"by the MPI operator":      label(contract.JobRoleLabel, "launcher"),
@@ -53,7 +53,7 @@ func TestMembersWithoutCards(t *testing.T) {
 	}
 	for name, spell := range spellings {
 		t.Run(name, func(t *testing.T) {
-			census := func(minimum int, pods ...*corev1.Pod) (Standing, map[bool]int) {
+			counts := func(minimum int, pods ...*corev1.Pod) (GangStatus, map[bool]int) {
 				mark, group := spell(minimum)
 				c := newCache(t, "a")
 				if group != nil {
@@ -69,29 +69,29 @@ func TestMembersWithoutCards(t *testing.T) {
 				for _, role := range state.Gang.Roles {
 					late[role.Late] += len(role.Members)
 				}
-				standing := c.Standing("ns/job", pods[0].UID)
-				assert.Equal(t, standing.Late, late[true] > 0, "the first pod is the one without cards")
-				assert.Equal(t, c.Scene().Standing("ns/job").Lacks, standing.Lacks)
-				return standing, late
+				status := c.GangStatus("ns/job", pods[0].UID)
+				assert.Equal(t, status.Late, late[true] > 0, "the first pod is the one without GPUs")
+				assert.Equal(t, c.Snapshot().GangStatus("ns/job").MissingText, status.MissingText)
+				return status, late
 			}
 			server := newPod("ps-0", label(contract.JobReplicaTypeLabel, "ps"))
-			workers := []*corev1.Pod{newPod("worker-0", card), newPod("worker-1", card), newPod("worker-2", card)}
+			workers := []*corev1.Pod{newPod("worker-0", gpu), newPod("worker-1", gpu), newPod("worker-2", gpu)}
 
-			standing, late := census(4, append([]*corev1.Pod{server}, workers...)...)
-			assert.Empty(t, standing.Lacks, "1 pod without and 3 with a card, 4 are needed")
+			status, late := counts(4, append([]*corev1.Pod{server}, workers...)...)
+			assert.Empty(t, status.MissingText, "1 pod without and 3 with a GPU, 4 are needed")
 			assert.Equal(t, map[bool]int{false: 4}, late)
-			assert.Equal(t, 4, standing.Present)
+			assert.Equal(t, 4, status.Present)
 
-			standing, late = census(3, append([]*corev1.Pod{newPod("other")}, workers...)...)
-			assert.Empty(t, standing.Lacks)
-			assert.Equal(t, map[bool]int{false: 3, true: 1}, late, "those with cards are enough")
+			status, late = counts(3, append([]*corev1.Pod{newPod("other")}, workers...)...)
+			assert.Empty(t, status.MissingText)
+			assert.Equal(t, map[bool]int{false: 3, true: 1}, late, "those with GPUs are enough")
 
 			for from, is := range launcher {
-				standing, late = census(3, append([]*corev1.Pod{newPod("launcher", is)}, workers[:2]...)...)
+				status, late = counts(3, append([]*corev1.Pod{newPod("launcher", is)}, workers[:2]...)...)
 				if name == "PodGroup of an operator" {
-					assert.Empty(t, standing.Lacks, "operators count launchers: %s", from)
+					assert.Empty(t, status.MissingText, "operators count launchers: %s", from)
 				} else {
-					assert.Equal(t, "1 more pod of gang ns/job must appear before it can start", standing.Lacks, from)
+					assert.Equal(t, "1 more pod of gang ns/job must appear before it can start", status.MissingText, from)
 				}
 				assert.Equal(t, map[bool]int{false: 2, true: 1}, late, from)
 			}
@@ -99,20 +99,20 @@ func TestMembersWithoutCards(t *testing.T) {
 	}
 }
 
-// A pod without cards does not take the place of one with cards that is about to appear.
-func TestMembersWithoutCardsWaitForOthers(t *testing.T) {
+// A pod without GPUs does not take the place of one with GPUs that is about to appear.
+func TestMembersWithoutGPUsWaitForOthers(t *testing.T) {
 	c := newCache(t, "a")
 	mark := labelled(contract.LightGangLabel, contract.LightGangMinLabel, 3)
 	first := newPod("first", mark)
 	c.SetPod(first)
 	for i := range 2 {
-		c.SetPod(newPod("worker-"+strconv.Itoa(i), mark, asks(contract.ResourceTopologyCard, 1)))
+		c.SetPod(newPod("worker-"+strconv.Itoa(i), mark, asks(contract.ResourceTopologyGPU, 1)))
 	}
-	standing := c.Standing("ns/job", first.UID)
-	assert.Empty(t, standing.Lacks)
-	assert.Equal(t, 1, standing.Expected, "it has a moment to appear")
-	c.SetPod(newPod("worker-2", mark, asks(contract.ResourceTopologyCard, 1)))
-	standing = c.Standing("ns/job", first.UID)
-	assert.True(t, standing.Late)
-	assert.Zero(t, standing.Expected)
+	status := c.GangStatus("ns/job", first.UID)
+	assert.Empty(t, status.MissingText)
+	assert.Equal(t, 1, status.Expected, "it has a moment to appear")
+	c.SetPod(newPod("worker-2", mark, asks(contract.ResourceTopologyGPU, 1)))
+	status = c.GangStatus("ns/job", first.UID)
+	assert.True(t, status.Late)
+	assert.Zero(t, status.Expected)
 }

@@ -15,10 +15,10 @@ import (
 // knows them.
 func neighbors(p *corev1.Pod) []placement.Neighbor {
 	var out []placement.Neighbor
-	add := func(terms []corev1.PodAffinityTerm, apart bool) {
+	add := func(terms []corev1.PodAffinityTerm, antiAffinity bool) {
 		for _, term := range terms {
 			if pods, ok := selectorOf(p, term); ok {
-				out = append(out, placement.Neighbor{Label: term.TopologyKey, Pods: pods, Apart: apart})
+				out = append(out, placement.Neighbor{Label: term.TopologyKey, Pods: pods, Apart: antiAffinity})
 			}
 		}
 	}

@@ -17,9 +17,9 @@ import (
 )
 
 // Node translates a node. hw is what the node agent published; while it is nil, the
-// cards come from the catalogue by instance type, or else from the counts on the
+// GPUs come from the catalogue by instance type, or else from the counts on the
 // node itself, without links. The error says why the hardware cannot be used; the
-// node is complete apart from its cards then.
+// node is complete apart from its GPUs then.
 func Node(n *corev1.Node, hw *contract.GPUNode) (placement.Node, error) {
 	return new(tables).node(n, hw)
 }
@@ -40,14 +40,14 @@ func (t *tables) node(n *corev1.Node, hw *contract.GPUNode) (placement.Node, err
 		Labels:        n.Labels,
 		Unschedulable: n.Spec.Unschedulable,
 		Mode:          modeOf(n),
-		CardPolicy:    placement.Binpack,
+		GPUPolicy:     placement.Binpack,
 		NVLinkDomain:  n.Labels[contract.NVLinkDomainLabel],
 		Allocatable:   amounts(n.Status.Allocatable),
 	}
-	if n.Labels[contract.NodeCardPolicyLabel] == string(placement.Spread) {
-		node.CardPolicy = placement.Spread
+	if n.Labels[contract.NodeGPUPolicyLabel] == string(placement.Spread) {
+		node.GPUPolicy = placement.Spread
 	}
-	for _, name := range cardResources {
+	for _, name := range gpuResources {
 		delete(node.Allocatable.Extended, name)
 	}
 	for _, taint := range n.Spec.Taints {
@@ -59,10 +59,10 @@ func (t *tables) node(n *corev1.Node, hw *contract.GPUNode) (placement.Node, err
 	if err != nil {
 		return node, fmt.Errorf("node %s: %w", n.Name, err)
 	}
-	if !ok || !offersCards(n, node.Mode) {
+	if !ok || !offersGPUs(n, node.Mode) {
 		return node, nil
 	}
-	node.Cards, err = t.of(machine)
+	node.GPUs, err = t.of(machine)
 	if err != nil {
 		return node, fmt.Errorf("node %s: %w", n.Name, err)
 	}
@@ -70,17 +70,17 @@ func (t *tables) node(n *corev1.Node, hw *contract.GPUNode) (placement.Node, err
 	return node, nil
 }
 
-// headroom is what the node's device plugin keeps of each card for the driver, in MiB:
-// the least by which the memory of its cards comes down to what the node offers.
+// headroom is what the node's device plugin keeps of each GPU for the driver, in MiB:
+// the least by which the memory of its GPUs comes down to what the node offers.
 func headroom(n *corev1.Node, m gpu.Machine) (mib int64) {
-	offered := n.Status.Capacity[contract.ResourceCardMemory]
+	offered := n.Status.Capacity[contract.ResourceGPUMemory]
 	if offered.IsZero() {
 		return 0
 	}
 	for ; ; mib += 1 << 10 {
 		sum := int64(0)
-		for _, card := range m.Cards {
-			sum += max(card.MemoryMiB-mib, 0) >> 10
+		for _, device := range m.GPUs {
+			sum += max(device.MemoryMiB-mib, 0) >> 10
 		}
 		if sum <= offered.Value() {
 			return mib
@@ -91,9 +91,9 @@ func headroom(n *corev1.Node, m gpu.Machine) (mib int64) {
 // of returns the table of a machine, the same one for equal machines. What only
 // tells two equal machines apart (UUIDs, PCI addresses) is left out.
 func (t *tables) of(m gpu.Machine) (*gpu.Table, error) {
-	m.Cards = append([]gpu.Card(nil), m.Cards...)
-	for i := range m.Cards {
-		m.Cards[i].UUID, m.Cards[i].PCIBusID = "", ""
+	m.GPUs = append([]gpu.GPU(nil), m.GPUs...)
+	for i := range m.GPUs {
+		m.GPUs[i].UUID, m.GPUs[i].PCIBusID = "", ""
 	}
 	key, err := json.Marshal(m)
 	if err != nil {
@@ -119,10 +119,10 @@ func (t *tables) of(m gpu.Machine) (*gpu.Table, error) {
 // here and what only tells two equal machines apart.
 func (t *tables) share(s contract.GPUNodeStatus) (contract.GPUNodeStatus, error) {
 	s.Conditions, s.DriverVersion, s.BootID, s.Agent = nil, "", "", nil
-	for i, card := range s.Cards {
-		s.Cards[i] = contract.CardInfo{
-			Index: card.Index, MemoryMiB: card.MemoryMiB, NUMANode: card.NUMANode, CPUAffinity: card.CPUAffinity,
-			Health: card.Health, Reason: card.Reason, MIG: card.MIG,
+	for i, device := range s.GPUs {
+		s.GPUs[i] = contract.GPUInfo{
+			Index: device.Index, MemoryMiB: device.MemoryMiB, NUMANode: device.NUMANode, CPUAffinity: device.CPUAffinity,
+			Health: device.Health, Reason: device.Reason, MIG: device.MIG,
 		}
 	}
 	key, err := json.Marshal(s)
@@ -141,7 +141,7 @@ func (t *tables) share(s contract.GPUNodeStatus) (contract.GPUNodeStatus, error)
 	return s, nil
 }
 
-// machineOf finds the hardware of a node; ok is false for a node without cards.
+// machineOf finds the hardware of a node; ok is false for a node without GPUs.
 func machineOf(n *corev1.Node, hw *contract.GPUNode) (m gpu.Machine, ok bool, err error) {
 	if hw != nil {
 		m, err = hw.Status.Machine()
@@ -149,28 +149,28 @@ func machineOf(n *corev1.Node, hw *contract.GPUNode) (m gpu.Machine, ok bool, er
 			return gpu.Machine{}, false, fmt.Errorf("%s %s: %w", contract.GPUNodeKind, hw.Name, err)
 		}
 		exclude(&m, n, hw.Status)
-		return m, len(m.Cards) > 0, nil
+		return m, len(m.GPUs) > 0, nil
 	}
 	if m, ok = catalog.Machine(n.Labels[contract.InstanceTypeLabel]); ok {
 		return m, true, nil
 	}
 	m = countedMachine(n)
-	return m, len(m.Cards) > 0, nil
+	return m, len(m.GPUs) > 0, nil
 }
 
-// exclude marks the cards that must not be used though none of their own faults says so:
+// exclude marks the GPUs that must not be used though none of their own faults says so:
 // all of them when the node agent cannot vouch for them, and those that are split into MIG
-// devices where the node offers whole cards.
+// devices where the node offers whole GPUs.
 func exclude(m *gpu.Machine, n *corev1.Node, status contract.GPUNodeStatus) {
-	doubt := status.Doubt(time.Now())
-	for i := range m.Cards {
-		card := &m.Cards[i]
+	reason := status.Doubt(time.Now())
+	for i := range m.GPUs {
+		device := &m.GPUs[i]
 		switch {
-		case card.Unhealthy != "":
-		case doubt != "":
-			card.Unhealthy = doubt
-		case status.Cards[i].MIG && modeOf(n) != modeMIG:
-			card.Unhealthy = "the card is split into MIG devices, and the node offers whole cards"
+		case device.Unhealthy != "":
+		case reason != "":
+			device.Unhealthy = reason
+		case status.GPUs[i].MIG && modeOf(n) != modeMIG:
+			device.Unhealthy = "the GPU is split into MIG devices, and the node offers whole GPUs"
 		}
 	}
 }
@@ -178,23 +178,23 @@ func exclude(m *gpu.Machine, n *corev1.Node, status contract.GPUNodeStatus) {
 // modeMIG is the mode of nodes that offer MIG devices, which nothing here places.
 const modeMIG placement.Mode = "mig"
 
-// countedMachine describes as many cards as the node counts, without links between them.
+// countedMachine describes as many GPUs as the node counts, without links between them.
 func countedMachine(n *corev1.Node) gpu.Machine {
-	count, err := strconv.Atoi(n.Labels[contract.CardCountLabel])
+	count, err := strconv.Atoi(n.Labels[contract.GPUCountLabel])
 	if err != nil {
-		for _, name := range []corev1.ResourceName{contract.ResourceDefaultCard, contract.ResourceTopologyCard, contract.ResourceCardCount} {
+		for _, name := range []corev1.ResourceName{contract.ResourceDefaultGPU, contract.ResourceTopologyGPU, contract.ResourceGPUCount} {
 			quantity := n.Status.Capacity[name]
 			count = max(count, int(quantity.Value()))
 		}
 	}
 	count = max(count, 0)
-	memory, err := strconv.ParseInt(strings.TrimSuffix(n.Labels[contract.CardMemoryLabel], "MiB"), 10, 64)
+	memory, err := strconv.ParseInt(strings.TrimSuffix(n.Labels[contract.GPUMemoryLabel], "MiB"), 10, 64)
 	if err != nil {
 		memory = 0
 	}
-	m := gpu.Machine{Model: n.Labels[contract.CardModelLabel]}
+	m := gpu.Machine{Model: n.Labels[contract.GPUModelLabel]}
 	for i := range count {
-		m.Cards = append(m.Cards, gpu.Card{Index: i, MemoryMiB: memory, NUMANode: -1})
+		m.GPUs = append(m.GPUs, gpu.GPU{Index: i, MemoryMiB: memory, NUMANode: -1})
 		row := make([]gpu.Link, count)
 		row[i].Class = gpu.Self
 		m.Links = append(m.Links, row)
@@ -202,7 +202,7 @@ func countedMachine(n *corev1.Node) gpu.Machine {
 	return m
 }
 
-// modeOf reads how the node offers its cards: the label, or ACK's default without it.
+// modeOf reads how the node offers its GPUs: the label, or ACK's default without it.
 func modeOf(n *corev1.Node) placement.Mode {
 	if mode := n.Labels[contract.NodeModeLabel]; mode != "" {
 		return placement.Mode(mode)
@@ -210,15 +210,15 @@ func modeOf(n *corev1.Node) placement.Mode {
 	return placement.ModeDefault
 }
 
-// offersCards reports whether the node's device plugin offers cards in the node's
+// offersGPUs reports whether the node's device plugin offers GPUs in the node's
 // mode: right after a change of the label it still offers those of the mode before.
-func offersCards(n *corev1.Node, mode placement.Mode) bool {
-	name := contract.ResourceCardMemory
+func offersGPUs(n *corev1.Node, mode placement.Mode) bool {
+	name := contract.ResourceGPUMemory
 	switch mode {
 	case placement.ModeDefault:
-		name = contract.ResourceDefaultCard
+		name = contract.ResourceDefaultGPU
 	case placement.ModeTopology:
-		name = contract.ResourceTopologyCard
+		name = contract.ResourceTopologyGPU
 	}
 	quantity := n.Status.Allocatable[corev1.ResourceName(name)]
 	return quantity.Value() > 0

@@ -14,17 +14,17 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
-// eightV100 is an instance type of the catalogue with a hybrid cube mesh of eight cards.
+// eightV100 is an instance type of the catalogue with a hybrid cube mesh of eight GPUs.
 const eightV100 = "ecs.gn6v-c10g1.20xlarge"
 
-// newNode makes a node in mode topology that offers as many cards.
-func newNode(name string, cards int64) *corev1.Node {
+// newNode makes a node in mode topology that offers as many GPUs.
+func newNode(name string, gpus int64) *corev1.Node {
 	offers := corev1.ResourceList{
-		corev1.ResourceCPU:            resource.MustParse("82"),
-		corev1.ResourceMemory:         resource.MustParse("1Gi"),
-		corev1.ResourcePods:           resource.MustParse("64"),
-		contract.ResourceTopologyCard: *resource.NewQuantity(cards, resource.DecimalSI),
-		contract.ResourceERDMA:        resource.MustParse("200"),
+		corev1.ResourceCPU:           resource.MustParse("82"),
+		corev1.ResourceMemory:        resource.MustParse("1Gi"),
+		corev1.ResourcePods:          resource.MustParse("64"),
+		contract.ResourceTopologyGPU: *resource.NewQuantity(gpus, resource.DecimalSI),
+		contract.ResourceERDMA:       resource.MustParse("200"),
 	}
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
@@ -39,7 +39,7 @@ func newNode(name string, cards int64) *corev1.Node {
 func TestNode(t *testing.T) {
 	n := newNode("node", 8)
 	n.CreationTimestamp = metav1.Unix(42, 0)
-	n.Labels[contract.NodeCardPolicyLabel] = "spread"
+	n.Labels[contract.NodeGPUPolicyLabel] = "spread"
 	n.Spec.Unschedulable = true
 	n.Spec.Taints = []corev1.Taint{
 		{Key: "dedicated", Value: "training", Effect: corev1.TaintEffectNoSchedule},
@@ -52,28 +52,28 @@ func TestNode(t *testing.T) {
 	assert.Equal(t, "pool", node.Pool)
 	assert.Equal(t, int64(42), node.Since)
 	assert.Equal(t, placement.ModeTopology, node.Mode)
-	assert.Equal(t, placement.Spread, node.CardPolicy)
+	assert.Equal(t, placement.Spread, node.GPUPolicy)
 	assert.True(t, node.Unschedulable)
 	assert.Equal(t, []placement.Taint{{Key: "dedicated", Value: "training", Effect: "NoSchedule"}}, node.Taints)
 	assert.Equal(t, placement.Resources{
 		MilliCPU: 82000, MemoryBytes: 1 << 30, Pods: 64, Extended: map[string]int64{contract.ResourceERDMA: 200},
 	}, node.Allocatable)
-	require.NotNil(t, node.Cards)
-	assert.Len(t, node.Cards.Machine().Cards, 8)
+	require.NotNil(t, node.GPUs)
+	assert.Len(t, node.GPUs.Machine().GPUs, 8)
 }
 
 func TestNodeMode(t *testing.T) {
 	tests := map[string]struct {
 		label    string
 		resource corev1.ResourceName
-		cards    bool
+		gpus     bool
 		mode     placement.Mode
 	}{
-		"topology":                         {"topology", contract.ResourceTopologyCard, true, placement.ModeTopology},
-		"default":                          {"default", contract.ResourceDefaultCard, true, placement.ModeDefault},
-		"no label":                         {"", contract.ResourceDefaultCard, true, placement.ModeDefault},
-		"shared":                           {"core_mem", contract.ResourceCardMemory, true, placement.ModeCoreMem},
-		"label changed, plugin not yet":    {"topology", contract.ResourceDefaultCard, false, placement.ModeTopology},
+		"topology":                         {"topology", contract.ResourceTopologyGPU, true, placement.ModeTopology},
+		"default":                          {"default", contract.ResourceDefaultGPU, true, placement.ModeDefault},
+		"no label":                         {"", contract.ResourceDefaultGPU, true, placement.ModeDefault},
+		"shared":                           {"core_mem", contract.ResourceGPUMemory, true, placement.ModeCoreMem},
+		"label changed, plugin not yet":    {"topology", contract.ResourceDefaultGPU, false, placement.ModeTopology},
 		"mode that offers nothing planned": {"mig", "nvidia.com/mig-1g.5gb", false, "mig"},
 	}
 	for name, test := range tests {
@@ -84,7 +84,7 @@ func TestNodeMode(t *testing.T) {
 			node, err := Node(n, nil)
 			require.NoError(t, err)
 			assert.Equal(t, test.mode, node.Mode)
-			assert.Equal(t, test.cards, node.Cards != nil)
+			assert.Equal(t, test.gpus, node.GPUs != nil)
 		})
 	}
 }
@@ -92,40 +92,40 @@ func TestNodeMode(t *testing.T) {
 func TestNodeHardware(t *testing.T) {
 	published := &contract.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node"}, Status: contract.GPUNodeStatus{
 		Model: "Test",
-		Cards: []contract.CardInfo{{Index: 0, Health: contract.Healthy}, {Index: 1, Health: contract.Unhealthy, Reason: "XID 79"}},
+		GPUs:  []contract.GPUInfo{{Index: 0, Health: contract.Healthy}, {Index: 1, Health: contract.Unhealthy, Reason: "XID 79"}},
 		Links: []string{"X PIX", "PIX X"},
 	}}
 	node, err := Node(newNode("node", 8), published)
 	require.NoError(t, err)
-	machine := node.Cards.Machine()
+	machine := node.GPUs.Machine()
 	assert.Equal(t, "Test", machine.Model)
-	require.Len(t, machine.Cards, 2)
-	assert.Equal(t, "XID 79", machine.Cards[1].Unhealthy)
+	require.Len(t, machine.GPUs, 2)
+	assert.Equal(t, "XID 79", machine.GPUs[1].Unhealthy)
 
 	published.Status.Links = []string{"X"}
 	node, err = Node(newNode("node", 8), published)
 	require.ErrorContains(t, err, "node node")
-	assert.Nil(t, node.Cards)
+	assert.Nil(t, node.GPUs)
 
 	unknown := newNode("node", 3)
 	unknown.Labels[contract.InstanceTypeLabel] = "another"
 	node, err = Node(unknown, nil)
 	require.NoError(t, err)
-	assert.Len(t, node.Cards.Machine().Cards, 3, "counted without links")
+	assert.Len(t, node.GPUs.Machine().GPUs, 3, "counted without links")
 
 	without := newNode("node", 0)
 	without.Labels[contract.InstanceTypeLabel] = "another"
 	node, err = Node(without, nil)
 	require.NoError(t, err)
-	assert.Nil(t, node.Cards)
+	assert.Nil(t, node.GPUs)
 }
 
-// What the device plugin keeps of each card is what the node offers less than its cards have.
-func TestHeadroomOfSharedCards(t *testing.T) {
+// What the device plugin keeps of each GPU is what the node offers less than its GPUs have.
+func TestHeadroomOfSharedGPUs(t *testing.T) {
 	for offered, want := range map[int64]int64{0: 0, 121: 1 << 10, 128: 0, 120: 1 << 10, 96: 4 << 10, 130: 0, 1: 16 << 10} {
 		n := newNode("node", 8)
 		n.Labels[contract.NodeModeLabel] = "share"
-		offers := corev1.ResourceList{contract.ResourceCardMemory: *resource.NewQuantity(offered, resource.DecimalSI)}
+		offers := corev1.ResourceList{contract.ResourceGPUMemory: *resource.NewQuantity(offered, resource.DecimalSI)}
 		n.Status = corev1.NodeStatus{Capacity: offers, Allocatable: offers}
 		node, err := Node(n, nil)
 		require.NoError(t, err)
@@ -133,7 +133,7 @@ func TestHeadroomOfSharedCards(t *testing.T) {
 	}
 }
 
-// Whether the agent can vouch for its cards decides whether they are offered.
+// Whether the agent can vouch for its GPUs decides whether they are offered.
 func TestHardwareThatNobodyVouchesFor(t *testing.T) {
 	heartbeat := func(age time.Duration) *contract.AgentInfo {
 		return &contract.AgentInfo{Heartbeat: metav1.NewTime(time.Now().Add(-age))}
@@ -147,30 +147,30 @@ func TestHardwareThatNobodyVouchesFor(t *testing.T) {
 		"an old publisher": {func(s *contract.GPUNodeStatus, _ *corev1.Node) { s.Agent = nil }, 2, ""},
 		"the driver is gone": {func(s *contract.GPUNodeStatus, _ *corev1.Node) {
 			s.Conditions = []metav1.Condition{{Type: contract.ConditionReady, Status: metav1.ConditionUnknown, Message: "driver not loaded"}}
-		}, 0, "the node agent cannot read the cards: driver not loaded"},
+		}, 0, "the node agent cannot read the GPUs: driver not loaded"},
 		"a heartbeat was missed": {func(s *contract.GPUNodeStatus, _ *corev1.Node) { s.Agent = heartbeat(15 * time.Minute) }, 2, ""},
 		"the agent is silent":    {func(s *contract.GPUNodeStatus, _ *corev1.Node) { s.Agent = heartbeat(26 * time.Minute) }, 0, "the node agent is silent since"},
-		"a card in MIG mode":     {func(s *contract.GPUNodeStatus, _ *corev1.Node) { s.Cards[1].MIG = true }, 1, "split into MIG devices"},
+		"a GPU in MIG mode":      {func(s *contract.GPUNodeStatus, _ *corev1.Node) { s.GPUs[1].MIG = true }, 1, "split into MIG devices"},
 		"MIG mode where it belongs": {func(s *contract.GPUNodeStatus, n *corev1.Node) {
-			s.Cards[1].MIG = true
+			s.GPUs[1].MIG = true
 			n.Labels[contract.NodeModeLabel] = "mig"
 		}, 2, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{contract.NodeModeLabel: "topology"}}}
-			n.Status.Allocatable = corev1.ResourceList{contract.ResourceTopologyCard: resource.MustParse("2"), contract.ResourceCardMemory: resource.MustParse("2")}
+			n.Status.Allocatable = corev1.ResourceList{contract.ResourceTopologyGPU: resource.MustParse("2"), contract.ResourceGPUMemory: resource.MustParse("2")}
 			hardware := &contract.GPUNode{ObjectMeta: n.ObjectMeta, Status: contract.GPUNodeStatus{
 				Links: []string{"X SYS", "SYS X"}, Agent: heartbeat(0),
-				Cards: []contract.CardInfo{{Index: 0, Health: contract.Healthy}, {Index: 1, Health: contract.Healthy}},
+				GPUs: []contract.GPUInfo{{Index: 0, Health: contract.Healthy}, {Index: 1, Health: contract.Healthy}},
 			}}
 			test.spoil(&hardware.Status, n)
 			node, err := Node(n, hardware)
 			require.NoError(t, err)
-			m := node.Cards.Machine()
+			m := node.GPUs.Machine()
 			assert.Equal(t, test.usable, m.Healthy().Len())
-			assert.Contains(t, m.Cards[1].Unhealthy, test.says)
+			assert.Contains(t, m.GPUs[1].Unhealthy, test.says)
 			if test.says == "" {
-				assert.Empty(t, m.Cards[1].Unhealthy)
+				assert.Empty(t, m.GPUs[1].Unhealthy)
 			}
 		})
 	}

@@ -81,7 +81,7 @@ func declaredParts(members []member, podGroup *unstructured.Unstructured) ([]par
 }
 
 // part returns the part that a member belongs to, nil for none.
-func (c *census) part(m *member) *part {
+func (c *memberCounts) part(m *member) *part {
 	for i := range c.parts {
 		if c.parts[i].role == m.role.Name {
 			return &c.parts[i]
@@ -90,9 +90,9 @@ func (c *census) part(m *member) *part {
 	return nil
 }
 
-// settleParts drops the parts that need nobody any more, and has the gang need as many members
+// reconcileParts drops the parts that need nobody any more, and has the gang need as many members
 // as they do together, when it says how many it needs.
-func (c *census) settleParts() {
+func (c *memberCounts) reconcileParts() {
 	c.parts = slices.DeleteFunc(c.parts, func(p part) bool { return p.minimum <= 0 })
 	together := 0
 	for _, p := range c.parts {
@@ -104,7 +104,7 @@ func (c *census) settleParts() {
 }
 
 // missing is how many members must still appear.
-func (c *census) missing() int {
+func (c *memberCounts) missing() int {
 	short := 0
 	for _, p := range c.parts {
 		short += max(p.minimum-p.present, 0)
@@ -113,7 +113,7 @@ func (c *census) missing() int {
 }
 
 // ofRoles says of which roles members must still appear, "" when it may be any.
-func (c *census) ofRoles() string {
+func (c *memberCounts) ofRoles() string {
 	var roles []string
 	for _, p := range c.parts {
 		if missing := p.minimum - p.present; missing > 0 {

@@ -16,19 +16,19 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
-// cardResources are the extended resources by which nodes offer cards.
-var cardResources = []string{
-	contract.ResourceDefaultCard,
-	contract.ResourceTopologyCard,
-	contract.ResourceCardMemory,
+// gpuResources are the extended resources by which nodes offer GPUs.
+var gpuResources = []string{
+	contract.ResourceDefaultGPU,
+	contract.ResourceTopologyGPU,
+	contract.ResourceGPUMemory,
 	contract.ResourceCorePercent,
-	contract.ResourceCardCount,
+	contract.ResourceGPUCount,
 }
 
 // Pod translates a pod that holds resources of a node: one that is bound and not
-// finished; ok is false for any other. Cards are read from the allocation record by
-// NVML index, which is the position of the card on every machine that has all its
-// cards. The quota leaf is the one that the pod names itself.
+// finished; ok is false for any other. GPUs are read from the allocation record by
+// NVML index, which is the position of the GPU on every machine that has all its
+// GPUs. The quota leaf is the one that the pod names itself.
 func Pod(p *corev1.Pod) (placement.Pod, bool) {
 	if p.Spec.NodeName == "" || Finished(p) {
 		return placement.Pod{}, false
@@ -38,9 +38,9 @@ func Pod(p *corev1.Pod) (placement.Pod, bool) {
 }
 
 // podOn describes a pod that holds resources, with what it asks for and its record. The
-// cards are translated to positions in the node's table, and the leaf is taken from the
+// GPUs are translated to positions in the node's table, and the leaf is taken from the
 // pod's namespace when it names none.
-func podOn(p *corev1.Pod, request placement.Request, record contract.Allocation, cards *gpu.Table, tree *quota.Tree) placement.Pod {
+func podOn(p *corev1.Pod, request placement.Request, record contract.Allocation, gpus *gpu.Table, tree *quota.Tree) placement.Pod {
 	pod := placement.Pod{
 		ID:          podID(p),
 		Node:        p.Spec.NodeName,
@@ -56,23 +56,23 @@ func podOn(p *corev1.Pod, request placement.Request, record contract.Allocation,
 	}
 	pod.StartedAt, pod.EndsAt = lifetime(p)
 	pod.Gang, _ = GangKey(p)
-	pod.Own = positions(record.Cards, cards)
-	pod.Shares = shares(record.Shares, cards)
+	pod.Own = positions(record.GPUs, gpus)
+	pod.Shares = shares(record.Shares, gpus)
 	return pod
 }
 
-// cardRequests are the resources by which pods ask for cards.
-var cardRequests = []corev1.ResourceName{
-	contract.ResourceTopologyCard,
-	contract.ResourceCardMemory,
+// gpuRequests are the resources by which pods ask for GPUs.
+var gpuRequests = []corev1.ResourceName{
+	contract.ResourceTopologyGPU,
+	contract.ResourceGPUMemory,
 	contract.ResourceCorePercent,
-	contract.ResourceDefaultCard,
+	contract.ResourceDefaultGPU,
 }
 
-// AsksForGPUs reports whether a pod asks for cards, without adding up all that it asks for.
+// AsksForGPUs reports whether a pod asks for GPUs, without adding up all that it asks for.
 func AsksForGPUs(p *corev1.Pod) bool {
 	in := func(list corev1.ResourceList) bool {
-		return slices.ContainsFunc(cardRequests, func(name corev1.ResourceName) bool {
+		return slices.ContainsFunc(gpuRequests, func(name corev1.ResourceName) bool {
 			amount, ok := list[name]
 			return ok && amount.Sign() > 0
 		})
@@ -81,7 +81,7 @@ func AsksForGPUs(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Spec.Containers, asks) || slices.ContainsFunc(p.Spec.InitContainers, asks) || in(p.Spec.Overhead)
 }
 
-// Finished reports whether a pod has ended and so has given its cards back.
+// Finished reports whether a pod has ended and so has given its GPUs back.
 func Finished(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
@@ -112,28 +112,28 @@ func requestOf(p *corev1.Pod) (placement.Request, []Problem) {
 		return amount
 	}
 	switch {
-	case request.Extended[contract.ResourceTopologyCard] > 0:
+	case request.Extended[contract.ResourceTopologyGPU] > 0:
 		request.Mode = placement.ModeTopology
-		request.Cards = int(take(contract.ResourceTopologyCard))
-	case request.Extended[contract.ResourceCardMemory] > 0 || request.Extended[contract.ResourceCorePercent] > 0:
+		request.GPUs = int(take(contract.ResourceTopologyGPU))
+	case request.Extended[contract.ResourceGPUMemory] > 0 || request.Extended[contract.ResourceCorePercent] > 0:
 		request.Mode = placement.ModeShare
-		request.MemoryGiB = take(contract.ResourceCardMemory)
+		request.MemoryGiB = take(contract.ResourceGPUMemory)
 		request.CorePercent = take(contract.ResourceCorePercent)
 		if request.CorePercent > 0 {
 			request.Mode = placement.ModeCoreMem
 		}
-		if text, ok := p.Labels[contract.ResourceCardCount]; ok {
+		if text, ok := p.Labels[contract.ResourceGPUCount]; ok {
 			count, err := strconv.Atoi(text)
 			if err != nil || count <= 0 {
-				problems = append(problems, Problem{Reason: ReasonInvalidCardCount, Text: fmt.Sprintf(
-					"pod %s: label %s is %q, not a positive number; one card is assumed", p.Name, contract.ResourceCardCount, text)})
+				problems = append(problems, Problem{Reason: ReasonInvalidGPUCount, Text: fmt.Sprintf(
+					"pod %s: label %s is %q, not a positive number; one GPU is assumed", p.Name, contract.ResourceGPUCount, text)})
 				count = 1
 			}
-			request.Cards = count
+			request.GPUs = count
 		}
-	case request.Extended[contract.ResourceDefaultCard] > 0:
+	case request.Extended[contract.ResourceDefaultGPU] > 0:
 		request.Mode = placement.ModeDefault
-		request.Cards = int(take(contract.ResourceDefaultCard))
+		request.GPUs = int(take(contract.ResourceDefaultGPU))
 	}
 	if len(request.Extended) == 0 {
 		request.Extended = nil
@@ -261,49 +261,49 @@ func priorityOf(p *corev1.Pod) int32 {
 	return *p.Spec.Priority
 }
 
-// positions translates NVML indexes to positions in the machine's cards. Cards that
+// positions translates NVML indexes to positions in the machine's GPUs. GPUs that
 // the machine no longer has are left out.
-func positions(indexes []int, cards *gpu.Table) gpu.Set {
+func positions(indexes []int, gpus *gpu.Table) gpu.Set {
 	var set gpu.Set
 	for _, index := range indexes {
-		if position, ok := positionOf(index, cards); ok {
+		if position, ok := positionOf(index, gpus); ok {
 			set |= gpu.SetOf(position)
 		}
 	}
 	return set
 }
 
-func positionOf(index int, cards *gpu.Table) (int, bool) {
-	if cards == nil {
+func positionOf(index int, gpus *gpu.Table) (int, bool) {
+	if gpus == nil {
 		return index, index >= 0 && index < 64
 	}
-	for position, card := range cards.Machine().Cards {
-		if card.Index == index {
+	for position, device := range gpus.Machine().GPUs {
+		if device.Index == index {
 			return position, true
 		}
 	}
 	return 0, false
 }
 
-func shares(in []contract.CardShare, cards *gpu.Table) []placement.CardShare {
-	var out []placement.CardShare
+func shares(in []contract.GPUShare, gpus *gpu.Table) []placement.GPUShare {
+	var out []placement.GPUShare
 	for _, share := range in {
-		if position, ok := positionOf(share.Card, cards); ok {
-			out = append(out, placement.CardShare{Card: position, MemoryGiB: share.MemoryGiB, CorePercent: share.CorePercent})
+		if position, ok := positionOf(share.GPU, gpus); ok {
+			out = append(out, placement.GPUShare{GPU: position, MemoryGiB: share.MemoryGiB, CorePercent: share.CorePercent})
 		}
 	}
 	return out
 }
 
-// Indexes translates card positions of a node back to NVML indexes, for an allocation record.
-func Indexes(set gpu.Set, cards *gpu.Table) []int {
-	if cards == nil {
-		return set.Cards()
+// Indexes translates GPU positions of a node back to NVML indexes, for an allocation record.
+func Indexes(set gpu.Set, gpus *gpu.Table) []int {
+	if gpus == nil {
+		return set.GPUs()
 	}
-	machine := cards.Machine()
+	machine := gpus.Machine()
 	var out []int
-	for _, position := range set.Cards() {
-		out = append(out, machine.Cards[position].Index)
+	for _, position := range set.GPUs() {
+		out = append(out, machine.GPUs[position].Index)
 	}
 	return out
 }

@@ -22,19 +22,19 @@ func TestRequest(t *testing.T) {
 		change change
 		want   placement.Request
 	}{
-		"no cards": {func(*corev1.Pod) {}, placement.Request{Resources: placement.Resources{MilliCPU: 1000}}},
-		"topology cards": {asks(contract.ResourceTopologyCard, 2),
-			placement.Request{Resources: placement.Resources{MilliCPU: 1000}, Mode: placement.ModeTopology, Cards: 2}},
-		"default cards": {asks(contract.ResourceDefaultCard, 2),
-			placement.Request{Resources: placement.Resources{MilliCPU: 1000}, Mode: placement.ModeDefault, Cards: 2}},
-		"card memory": {asks(contract.ResourceCardMemory, 8),
+		"no GPUs": {func(*corev1.Pod) {}, placement.Request{Resources: placement.Resources{MilliCPU: 1000}}},
+		"topology GPUs": {asks(contract.ResourceTopologyGPU, 2),
+			placement.Request{Resources: placement.Resources{MilliCPU: 1000}, Mode: placement.ModeTopology, GPUs: 2}},
+		"default GPUs": {asks(contract.ResourceDefaultGPU, 2),
+			placement.Request{Resources: placement.Resources{MilliCPU: 1000}, Mode: placement.ModeDefault, GPUs: 2}},
+		"GPU memory": {asks(contract.ResourceGPUMemory, 8),
 			placement.Request{Resources: placement.Resources{MilliCPU: 1000}, Mode: placement.ModeShare, MemoryGiB: 8}},
-		"card memory over several cards": {func(p *corev1.Pod) {
-			asks(contract.ResourceCardMemory, 8)(p)
-			label(contract.ResourceCardCount, "2")(p)
-		}, placement.Request{Resources: placement.Resources{MilliCPU: 1000}, Mode: placement.ModeShare, MemoryGiB: 8, Cards: 2}},
-		"card memory and cores": {func(p *corev1.Pod) {
-			asks(contract.ResourceCardMemory, 8)(p)
+		"GPU memory over several GPUs": {func(p *corev1.Pod) {
+			asks(contract.ResourceGPUMemory, 8)(p)
+			label(contract.ResourceGPUCount, "2")(p)
+		}, placement.Request{Resources: placement.Resources{MilliCPU: 1000}, Mode: placement.ModeShare, MemoryGiB: 8, GPUs: 2}},
+		"GPU memory and cores": {func(p *corev1.Pod) {
+			asks(contract.ResourceGPUMemory, 8)(p)
 			asks(contract.ResourceCorePercent, 30)(p)
 		}, placement.Request{Resources: placement.Resources{MilliCPU: 1000}, Mode: placement.ModeCoreMem, MemoryGiB: 8, CorePercent: 30}},
 		"network device": {asks(contract.ResourceERDMA, 1),
@@ -62,22 +62,22 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-func TestRequestWithInvalidCardCount(t *testing.T) {
-	request, problems := requestOf(newPod("pod", asks(contract.ResourceCardMemory, 8), label(contract.ResourceCardCount, "two")))
-	assert.Equal(t, 1, request.Cards)
+func TestRequestWithInvalidGPUCount(t *testing.T) {
+	request, problems := requestOf(newPod("pod", asks(contract.ResourceGPUMemory, 8), label(contract.ResourceGPUCount, "two")))
+	assert.Equal(t, 1, request.GPUs)
 	require.Len(t, problems, 1)
-	assert.Equal(t, ReasonInvalidCardCount, problems[0].Reason)
+	assert.Equal(t, ReasonInvalidGPUCount, problems[0].Reason)
 }
 
 func TestPod(t *testing.T) {
-	record := contract.Allocation{Cards: []int{0, 3}, Shares: []contract.CardShare{{Card: 3, MemoryGiB: 4, CorePercent: 20}}}
-	pod, ok := Pod(newPod("pod", asks(contract.ResourceTopologyCard, 2), onNode("node"), recorded(record),
+	record := contract.Allocation{GPUs: []int{0, 3}, Shares: []contract.GPUShare{{GPU: 3, MemoryGiB: 4, CorePercent: 20}}}
+	pod, ok := Pod(newPod("pod", asks(contract.ResourceTopologyGPU, 2), onNode("node"), recorded(record),
 		label(contract.LightGangLabel, "gang"), label(contract.QuotaLabel, "leaf")))
 	require.True(t, ok)
 	assert.Equal(t, "uid-pod", pod.ID)
 	assert.Equal(t, "node", pod.Node)
 	assert.Equal(t, gpu.SetOf(0, 3), pod.Own)
-	assert.Equal(t, []placement.CardShare{{Card: 3, MemoryGiB: 4, CorePercent: 20}}, pod.Shares)
+	assert.Equal(t, []placement.GPUShare{{GPU: 3, MemoryGiB: 4, CorePercent: 20}}, pod.Shares)
 	assert.Equal(t, "ns/gang", pod.Gang)
 	assert.Equal(t, "leaf", pod.Leaf)
 	assert.True(t, pod.Preemptible)
@@ -92,20 +92,20 @@ func TestPod(t *testing.T) {
 	}
 }
 
-// A machine that lost a card numbers the others on without it: indexes and positions differ.
+// A machine that lost a GPU numbers the others on without it: indexes and positions differ.
 func TestPodOnMachineWithAGap(t *testing.T) {
 	table, err := gpu.NewTable(gpu.Machine{
-		Cards: []gpu.Card{{Index: 0}, {Index: 2}},
+		GPUs:  []gpu.GPU{{Index: 0}, {Index: 2}},
 		Links: [][]gpu.Link{{{Class: gpu.Self}, {Class: gpu.SYS}}, {{Class: gpu.SYS}, {Class: gpu.Self}}},
 	})
 	require.NoError(t, err)
-	pod := podOn(newPod("pod", onNode("node")), placement.Request{}, contract.Allocation{Cards: []int{1, 2}}, table, nil)
+	pod := podOn(newPod("pod", onNode("node")), placement.Request{}, contract.Allocation{GPUs: []int{1, 2}}, table, nil)
 	assert.Equal(t, gpu.SetOf(1), pod.Own)
 	assert.Equal(t, []int{2}, Indexes(pod.Own, table))
 }
 
-// Whether a pod asks for cards is what its request says.
-func TestAsksForCards(t *testing.T) {
+// Whether a pod asks for GPUs is what its request says.
+func TestAsksForGPUs(t *testing.T) {
 	list := func(name corev1.ResourceName, amount string) corev1.ResourceList {
 		return corev1.ResourceList{name: resource.MustParse(amount), corev1.ResourceCPU: resource.MustParse("1")}
 	}
@@ -118,13 +118,13 @@ func TestAsksForCards(t *testing.T) {
 	}{
 		"nothing":          {corev1.PodSpec{}, false},
 		"CPU":              {corev1.PodSpec{Containers: container(list(corev1.ResourceMemory, "1Gi"))}, false},
-		"no card":          {corev1.PodSpec{Containers: container(list(contract.ResourceTopologyCard, "0"))}, false},
-		"part of a card":   {corev1.PodSpec{Containers: container(list(contract.ResourceDefaultCard, "500m"))}, true},
-		"init container":   {corev1.PodSpec{InitContainers: container(list(contract.ResourceDefaultCard, "1"))}, true},
-		"overhead":         {corev1.PodSpec{Overhead: list(contract.ResourceTopologyCard, "1")}, true},
-		"card memory":      {corev1.PodSpec{Containers: container(list(contract.ResourceCardMemory, "4"))}, true},
+		"no GPU":           {corev1.PodSpec{Containers: container(list(contract.ResourceTopologyGPU, "0"))}, false},
+		"part of a GPU":    {corev1.PodSpec{Containers: container(list(contract.ResourceDefaultGPU, "500m"))}, true},
+		"init container":   {corev1.PodSpec{InitContainers: container(list(contract.ResourceDefaultGPU, "1"))}, true},
+		"overhead":         {corev1.PodSpec{Overhead: list(contract.ResourceTopologyGPU, "1")}, true},
+		"GPU memory":       {corev1.PodSpec{Containers: container(list(contract.ResourceGPUMemory, "4"))}, true},
 		"core percentage":  {corev1.PodSpec{Containers: container(list(contract.ResourceCorePercent, "10"))}, true},
-		"count, no memory": {corev1.PodSpec{Containers: container(list(contract.ResourceCardCount, "1"))}, false},
+		"count, no memory": {corev1.PodSpec{Containers: container(list(contract.ResourceGPUCount, "1"))}, false},
 	}
 	for name, test := range specs {
 		t.Run(name, func(t *testing.T) {

@@ -27,11 +27,11 @@ var (
 	quotaTreeKind = schema.GroupVersionKind{Group: contract.QuotaTreeGroup, Version: contract.QuotaTreeVersion, Kind: contract.QuotaTreeKind}
 )
 
-// ReadScene lists a cluster once, its gangs included. It needs no more than the right
+// ReadSnapshot lists a cluster once, its gangs included. It needs no more than the right
 // to list nodes, pods and our custom resources; who may list disruption budgets as well is
 // told who can be evicted. When the quota tree cannot be used, the gangs that it holds back
 // say so.
-func ReadScene(ctx context.Context, client *kube.Client) (*Scene, error) {
+func ReadSnapshot(ctx context.Context, client *kube.Client) (*Snapshot, error) {
 	objects, err := list(ctx, client, unfinishedPods)
 	if err != nil {
 		return nil, err
@@ -50,14 +50,14 @@ func ReadScene(ctx context.Context, client *kube.Client) (*Scene, error) {
 	budgets, err := client.Typed.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
-		return cache.Scene(), nil
+		return cache.Snapshot(), nil
 	case err != nil:
 		return nil, fmt.Errorf("list disruption budgets: %w", err)
 	}
 	for i := range budgets.Items {
 		_, _ = cache.SetBudget(&budgets.Items[i]) // one that cannot be used protects nobody
 	}
-	return cache.Scene(), nil
+	return cache.Snapshot(), nil
 }
 
 // Objects are what a view is made of, as a cluster answers one list call of each kind.
@@ -67,7 +67,7 @@ type Objects struct {
 	Pods     []corev1.Pod
 	// QuotaTree is nil when the cluster has none.
 	QuotaTree *unstructured.Unstructured
-	// Budgets and PriorityClasses decide who may take places from whom, PodGroups say what gangs
+	// Budgets and PriorityClasses decide who may preempt whom, PodGroups say what gangs
 	// need; only [List] fills them in, as far as the user may read them.
 	PodGroups       []unstructured.Unstructured
 	Budgets         []policyv1.PodDisruptionBudget
@@ -98,7 +98,7 @@ func List(ctx context.Context, client *kube.Client) (Objects, error) {
 }
 
 // Cache returns the cache of a cluster with these objects. A node whose hardware cannot
-// be read takes part without cards. The error says why the quota tree cannot be used;
+// be read takes part without GPUs. The error says why the quota tree cannot be used;
 // the cache is complete apart from it then.
 func (o *Objects) Cache() (*Cache, error) {
 	cache := NewCache()
@@ -107,7 +107,7 @@ func (o *Objects) Cache() (*Cache, error) {
 		_, _ = cache.SetGPUNode(&o.GPUNodes[i])
 	}
 	for i := range o.Nodes {
-		// The error means no usable hardware, and the view says so by a node without cards.
+		// The error means no usable hardware, and the view says so by a node without GPUs.
 		_, _ = cache.SetNode(&o.Nodes[i])
 	}
 	for i := range o.Budgets {

@@ -33,16 +33,16 @@ func succeeded(t *testing.T, p *corev1.Pod, changes ...change) *metav1.PartialOb
 
 // kube-scheduler does not show finished pods; those that have succeeded count all the same.
 func TestSucceededMembersCount(t *testing.T) {
-	placed := recorded(contract.Allocation{Cards: []int{1}})
-	const lacks = "1 more pod of gang ns/job must appear before it can start"
+	placed := recorded(contract.Allocation{GPUs: []int{1}})
+	const missing = "1 more pod of gang ns/job must appear before it can start"
 	for name, test := range map[string]struct {
 		change []change
 		want   string
 	}{
 		"a member":                      {change: []change{placed}},
-		"a launcher":                    {want: lacks},
-		"a member of the job before it": {change: []change{placed, ownedBy("before")}, want: lacks},
-		"a member of another gang":      {change: []change{placed, label(contract.TopologyGroupLabel, "other")}, want: lacks},
+		"a launcher":                    {want: missing},
+		"a member of the job before it": {change: []change{placed, ownedBy("before")}, want: missing},
+		"a member of another gang":      {change: []change{placed, label(contract.TopologyGroupLabel, "other")}, want: missing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCache(t, "a")
@@ -50,17 +50,17 @@ func TestSucceededMembersCount(t *testing.T) {
 			for _, p := range pods[:3] {
 				c.SetPod(p)
 			}
-			require.Equal(t, lacks, c.Standing("ns/job", "").Lacks)
+			require.Equal(t, missing, c.GangStatus("ns/job", "").MissingText)
 			change := c.SetSucceeded(succeeded(t, pods[3], test.change...))
 			assert.NotEmpty(t, change.Gang)
-			assert.Equal(t, test.want, c.Standing("ns/job", "").Lacks)
+			assert.Equal(t, test.want, c.GangStatus("ns/job", "").MissingText)
 			state, ok := c.Gang("ns/job")
 			require.True(t, ok)
-			assert.Equal(t, test.want, state.Lacks)
-			assert.Equal(t, test.want, c.Scene().Standing("ns/job").Lacks)
+			assert.Equal(t, test.want, state.MissingText)
+			assert.Equal(t, test.want, c.Snapshot().GangStatus("ns/job").MissingText)
 			assert.Len(t, state.Pods, 3, "it has no place any more")
 			c.RemoveSucceeded(succeeded(t, pods[3], test.change...))
-			assert.Equal(t, lacks, c.Standing("ns/job", "").Lacks)
+			assert.Equal(t, missing, c.GangStatus("ns/job", "").MissingText)
 		})
 	}
 }
@@ -73,13 +73,13 @@ func TestSucceededMemberIsCountedOnce(t *testing.T) {
 		onNode("a")(p)
 		c.SetPod(p)
 	}
-	c.SetSucceeded(succeeded(t, pods[0], recorded(contract.Allocation{Cards: []int{1}})))
+	c.SetSucceeded(succeeded(t, pods[0], recorded(contract.Allocation{GPUs: []int{1}})))
 	c.RemovePod(pods[1].UID)
-	assert.False(t, c.Standing("ns/job", "").Runs, "three run, and one of them is said to have succeeded")
+	assert.False(t, c.GangStatus("ns/job", "").Runs, "three run, and one of them is said to have succeeded")
 	c.RemovePod(pods[0].UID)
-	assert.False(t, c.Standing("ns/job", "").Runs, "one has succeeded, two run")
+	assert.False(t, c.GangStatus("ns/job", "").Runs, "one has succeeded, two run")
 	c.SetPod(pods[1])
-	assert.True(t, c.Standing("ns/job", "").Runs)
+	assert.True(t, c.GangStatus("ns/job", "").Runs)
 	for _, p := range pods[1:] {
 		c.RemovePod(p.UID)
 	}
@@ -93,7 +93,7 @@ func TestWhatCountsOfSucceededPods(t *testing.T) {
 	assert.Equal(t, metav1.ObjectMeta{Namespace: "ns", Name: "alone", UID: alone.UID}, succeeded(t, alone).ObjectMeta)
 	assert.Equal(t, Change{}, NewCache().SetSucceeded(succeeded(t, alone)))
 	member := gangOf(1)[0]
-	kept := succeeded(t, member, recorded(contract.Allocation{Cards: []int{1}}))
+	kept := succeeded(t, member, recorded(contract.Allocation{GPUs: []int{1}}))
 	assert.Equal(t, member.Labels, kept.Labels)
 	assert.Equal(t, map[string]string{contract.AllocationAnnotation: ""}, kept.Annotations)
 }

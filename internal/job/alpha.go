@@ -130,7 +130,7 @@ func fromAlpha(obj *unstructured.Unstructured) (*object, error) {
 		Suspend: ptr.To(Held(obj)),
 	}
 	launcher, worker := a.Spec.Template.DeepCopy(), a.Spec.Template.DeepCopy()
-	delete(launcher.Labels, contract.ResourceCardCount)
+	delete(launcher.Labels, contract.ResourceGPUCount)
 	if len(launcher.Spec.Containers) > 0 {
 		launcher.Spec.Containers[0].Resources = corev1.ResourceRequirements{}
 		worker.Spec.Containers[0].Command, worker.Spec.Containers[0].Args = nil, nil

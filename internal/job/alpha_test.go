@@ -68,9 +68,9 @@ func randomMPI(random *rand.Rand) Spec {
 	s.Mode, s.Arena, s.Queue = []Mode{Default, Topology, Shared}[random.IntN(3)], half(), half()
 	s.Suspend = !s.Queue && half()
 	launcher := Role{Replicas: 1, Image: "train:1", Command: []string{"mpirun"}, Args: []string{"train"}}
-	worker := Role{Replicas: int32(1 + random.IntN(12)), Image: "train:1", Cards: int64(1 + random.IntN(2)), RDMA: half()}
+	worker := Role{Replicas: int32(1 + random.IntN(12)), Image: "train:1", GPUs: int64(1 + random.IntN(2)), RDMA: half()}
 	if s.Mode == Shared {
-		worker.MemoryGiB, worker.Cards = 8, int64(2*random.IntN(2))
+		worker.MemoryGiB, worker.GPUs = 8, int64(2*random.IntN(2))
 	}
 	if half() {
 		worker.CPU, worker.Memory = resource.MustParse("2"), resource.MustParse("8Gi")

@@ -63,14 +63,14 @@ func (s Spec) arenaAnnotations() map[string]string {
 	if !s.Arena {
 		return nil
 	}
-	return map[string]string{contract.ArenaRequestGPUsAnnotation: strconv.FormatInt(s.wholeCards(), 10)}
+	return map[string]string{contract.ArenaRequestGPUsAnnotation: strconv.FormatInt(s.wholeGPUs(), 10)}
 }
 
-func (s Spec) wholeCards() int64 {
+func (s Spec) wholeGPUs() int64 {
 	var n int64
 	for _, r := range s.Roles {
 		if s.Mode != Shared {
-			n += int64(r.Replicas) * r.Cards
+			n += int64(r.Replicas) * r.GPUs
 		}
 	}
 	return n
@@ -96,7 +96,7 @@ func (s Spec) ArenaConfigMap(uid types.UID) (*unstructured.Unstructured, error) 
 	values, err := yaml.Marshal(map[string]any{
 		"image":       s.Roles[contract.ReplicaWorker].Image,
 		"workers":     s.Members(),
-		"gpuCount":    s.Roles[contract.ReplicaWorker].Cards,
+		"gpuCount":    s.Roles[contract.ReplicaWorker].GPUs,
 		"gputopology": s.Mode == Topology,
 		"gang":        s.Gang,
 	})

@@ -65,7 +65,7 @@ func (s Spec) checkJob(add report) {
 		add("", "roles", "framework %q needs the role %q or %q", s.Framework, contract.ReplicaMaster, contract.ReplicaWorker)
 	}
 	if len(s.Roles) > 0 && s.Members() == 0 {
-		want := "cards"
+		want := "gpus"
 		if s.Mode == Shared {
 			want = "memory_gib"
 		}
@@ -177,8 +177,8 @@ func (s Spec) checkRole(name string, add report) {
 	if r.Image == "" {
 		add(name, "image", "no image: set it here or for the whole job")
 	}
-	if name == contract.ReplicaLauncher && (r.Cards > 0 || r.MemoryGiB > 0 || r.CorePercent > 0) {
-		add(name, "cards", "the launcher starts the workers' processes and gets no GPU: give the cards to the role %q", contract.ReplicaWorker)
+	if name == contract.ReplicaLauncher && (r.GPUs > 0 || r.MemoryGiB > 0 || r.CorePercent > 0) {
+		add(name, "gpus", "the launcher starts the workers' processes and gets no GPU: give the GPUs to the role %q", contract.ReplicaWorker)
 		return
 	}
 	if s.Mode == Shared {
@@ -186,27 +186,27 @@ func (s Spec) checkRole(name string, add report) {
 		return
 	}
 	if r.MemoryGiB > 0 {
-		add(name, "memory_gib", "mode %q asks for whole cards: use \"cards\", or mode %q", s.Mode, Shared)
+		add(name, "memory_gib", "mode %q asks for whole GPUs: use \"gpus\", or mode %q", s.Mode, Shared)
 	}
 	if r.CorePercent > 0 {
-		add(name, "core_percent", "mode %q asks for whole cards: use \"cards\", or mode %q", s.Mode, Shared)
+		add(name, "core_percent", "mode %q asks for whole GPUs: use \"gpus\", or mode %q", s.Mode, Shared)
 	}
 }
 
-// checkShare holds the rules of shared cards (Alibaba Cloud: "Allocate computing
-// power by scheduling shared GPU", "multi-card sharing").
+// checkShare holds the rules of shared GPUs (Alibaba Cloud: "Allocate computing
+// power by scheduling shared GPU", "multi-GPU sharing").
 func (s Spec) checkShare(name string, r Role, add report) {
-	if r.MemoryGiB == 0 && (r.Cards > 0 || r.CorePercent > 0) {
-		add(name, "memory_gib", "mode %q needs the card memory in GiB", Shared)
+	if r.MemoryGiB == 0 && (r.GPUs > 0 || r.CorePercent > 0) {
+		add(name, "memory_gib", "mode %q needs the GPU memory in GiB", Shared)
 	}
-	if r.Cards > 1 && r.MemoryGiB%r.Cards != 0 {
-		add(name, "memory_gib", "%d GiB cannot be spread evenly over %d cards: use a multiple of %d", r.MemoryGiB, r.Cards, r.Cards)
+	if r.GPUs > 1 && r.MemoryGiB%r.GPUs != 0 {
+		add(name, "memory_gib", "%d GiB cannot be spread evenly over %d GPUs: use a multiple of %d", r.MemoryGiB, r.GPUs, r.GPUs)
 	}
 	switch {
 	case r.CorePercent == 0:
 	case r.CorePercent%5 != 0 || r.CorePercent < 5 || r.CorePercent > 100:
 		add(name, "core_percent", "%d is no multiple of 5 from 5 to 100: use %d", r.CorePercent, min(100, max(5, (r.CorePercent+2)/5*5)))
-	case r.Cards > 1:
-		add(name, "core_percent", "a part of %d shared cards can limit memory only, not compute: leave core_percent out, or use 1 card", r.Cards)
+	case r.GPUs > 1:
+		add(name, "core_percent", "a part of %d shared GPUs can limit memory only, not compute: leave core_percent out, or use 1 GPU", r.GPUs)
 	}
 }

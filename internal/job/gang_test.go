@@ -21,7 +21,7 @@ func TestPlannerGang(t *testing.T) {
 	assert.Nil(t, launcher.Affinity, "the launcher may run anywhere")
 	assert.Equal(t, []string{"worker-0", "worker-1", "worker-2", "worker-3"}, worker.Members)
 	assert.Equal(t, placement.ModeTopology, worker.Request.Mode)
-	assert.Equal(t, 1, worker.Request.Cards)
+	assert.Equal(t, 1, worker.Request.GPUs)
 	assert.Equal(t, [][]placement.Requirement{{{Key: "gpuplan.dev/pool", Operator: "In", Values: []string{"v100"}}}}, worker.Affinity)
 
 	gang, err = shared().PlannerGang(nil)
@@ -31,7 +31,7 @@ func TestPlannerGang(t *testing.T) {
 	assert.False(t, gang.Preemptible)
 	assert.Equal(t, placement.ModeCoreMem, gang.Roles[0].Request.Mode)
 	assert.Equal(t, int64(25), gang.Roles[0].Request.CorePercent)
-	assert.Equal(t, 2, gang.Roles[1].Request.Cards)
+	assert.Equal(t, 2, gang.Roles[1].Request.GPUs)
 	assert.Equal(t, int64(8), gang.Roles[1].Request.MemoryGiB)
 
 	gang, err = plain().PlannerGang(nil)
@@ -61,7 +61,7 @@ func TestPlannedPlacementTravels(t *testing.T) {
 	gang, err := s.PlannerGang(nil)
 	require.NoError(t, err)
 	assert.Equal(t, []placement.Planned{
-		{Member: "master-0", Node: "v100[0]", Cards: []int{0, 1}}, {Member: "worker-0", Node: "v100[0]", Cards: []int{4}}, {Member: "worker-1", Node: "v100[1]", Cards: []int{}},
+		{Member: "master-0", Node: "v100[0]", GPUs: []int{0, 1}}, {Member: "worker-0", Node: "v100[0]", GPUs: []int{4}}, {Member: "worker-1", Node: "v100[1]", GPUs: []int{}},
 	}, gang.Planned)
 	parsed, err := Parse(obj)
 	require.NoError(t, err)

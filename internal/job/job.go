@@ -38,16 +38,16 @@ func (f Framework) Roles() []string {
 	return []string{contract.ReplicaMaster, contract.ReplicaWorker}
 }
 
-// Mode is how the members of a job ask for cards.
+// Mode is how the members of a job ask for GPUs.
 type Mode string
 
 // Modes of a job.
 const (
-	// Default asks for whole cards that the node's device plugin picks (nvidia.com/gpu).
+	// Default asks for whole GPUs that the node's device plugin picks (nvidia.com/gpu).
 	Default Mode = "default"
-	// Topology asks for whole cards that the scheduler picks by their links (aliyun.com/gpu).
+	// Topology asks for whole GPUs that the scheduler picks by their links (aliyun.com/gpu).
 	Topology Mode = "topology"
-	// Shared asks for parts of cards (aliyun.com/gpu-mem, aliyun.com/gpu-core.percentage).
+	// Shared asks for parts of GPUs (aliyun.com/gpu-mem, aliyun.com/gpu-core.percentage).
 	Shared Mode = "shared"
 )
 
@@ -63,12 +63,12 @@ type Role struct {
 	Command, Args []string
 	Env           map[string]string
 	WorkingDir    string
-	// Cards is the number of whole cards per replica, or in mode Shared the number
-	// of cards that MemoryGiB is spread over (0 means 1).
-	Cards int64
-	// MemoryGiB is the card memory per replica in GiB, over all its cards (mode Shared).
+	// GPUs is the number of whole GPUs per replica, or in mode Shared the number
+	// of GPUs that MemoryGiB is spread over (0 means 1).
+	GPUs int64
+	// MemoryGiB is the GPU memory per replica in GiB, over all its GPUs (mode Shared).
 	MemoryGiB int64
-	// CorePercent is the compute share of one card per replica in percent (mode Shared); 0 asks for none.
+	// CorePercent is the compute share of one GPU per replica in percent (mode Shared); 0 asks for none.
 	CorePercent int64
 	// CPU and Memory are requests and limits of the replica; zero asks for none.
 	CPU, Memory resource.Quantity
@@ -148,10 +148,10 @@ func (s Spec) Members() int32 {
 }
 
 // Late reports whether a role is no member of the gang, because it asks for no
-// card: above all an MPI launcher, which starts the processes of the others.
-func (s Spec) Late(role string) bool { return !s.Roles[role].asksForCards() }
+// GPU: above all an MPI launcher, which starts the processes of the others.
+func (s Spec) Late(role string) bool { return !s.Roles[role].asksForGPUs() }
 
-func (r Role) asksForCards() bool { return r.Cards > 0 || r.MemoryGiB > 0 }
+func (r Role) asksForGPUs() bool { return r.GPUs > 0 || r.MemoryGiB > 0 }
 
 // Complete returns the job with everything spelled out that the framework implies,
 // so that two descriptions of one job are equal.

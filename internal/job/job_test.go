@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// vgg16 is the MPI job of Alibaba Cloud's topology document: 4 workers with 1 card each.
+// vgg16 is the MPI job of Alibaba Cloud's topology document: 4 workers with 1 GPU each.
 func vgg16() Spec {
 	const image = "registry.cn-hangzhou.aliyuncs.com/kubernetes-image-hub/pytorch-benchmark:torch1.6.0-py3.7-cuda10.1"
 	return Spec{
@@ -26,7 +26,7 @@ func vgg16() Spec {
 		SchedulerName: contract.SchedulerName, Pools: []string{"v100"}, Arena: true,
 		Roles: map[string]Role{
 			"launcher": {Replicas: 1, Image: image, Command: []string{"sh", "-c", "mpirun -np 4 python /examples/pytorch_synthetic_benchmark.py --model=vgg16 --batch-size=64"}},
-			"worker":   {Replicas: 4, Image: image, Cards: 1},
+			"worker":   {Replicas: 4, Image: image, GPUs: 1},
 		},
 	}
 }
@@ -34,7 +34,7 @@ func vgg16() Spec {
 // distNCCL is the PyTorchJob of Alibaba Cloud's topology document, with the host's namespaces.
 func distNCCL() Spec {
 	role := Role{
-		Replicas: 1, Cards: 1,
+		Replicas: 1, GPUs: 1,
 		Image:   "registry.cn-hangzhou.aliyuncs.com/kubernetes-image-hub/pytorch_dist_mnist:1.3-gpu-py3",
 		Command: []string{"python"}, Args: []string{"/opt/mnist/src/mnist.py", "--backend", "nccl"},
 		Env: map[string]string{"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "GRAPH"},
@@ -48,7 +48,7 @@ func distNCCL() Spec {
 	}
 }
 
-// shared is a job that asks for parts of cards and sets everything else that can be set.
+// shared is a job that asks for parts of GPUs and sets everything else that can be set.
 func shared() Spec {
 	return Spec{
 		Namespace: "research", Name: "tune", Framework: PyTorch, Mode: Shared, Gang: true, Minimum: 2,
@@ -62,7 +62,7 @@ func shared() Spec {
 		Volumes: map[string]Volume{"data": {Claim: "imagenet", MountPath: "/data", ReadOnly: true}, "checkpoints": {Claim: "out", MountPath: "/out"}},
 		Roles: map[string]Role{
 			"master": {Replicas: 1, Image: "tune:1", MemoryGiB: 4, CorePercent: 25, CPU: resource.MustParse("2"), Memory: resource.MustParse("8Gi"), RDMA: true},
-			"worker": {Replicas: 2, Image: "tune:2", MemoryGiB: 8, Cards: 2, WorkingDir: "/src"},
+			"worker": {Replicas: 2, Image: "tune:2", MemoryGiB: 8, GPUs: 2, WorkingDir: "/src"},
 		},
 	}
 }
@@ -77,7 +77,7 @@ func queued() Spec {
 func plain() Spec {
 	return Spec{
 		Namespace: "default", Name: "plain", Framework: PyTorch, Mode: Default, SchedulerName: corev1.DefaultSchedulerName,
-		Roles: map[string]Role{"worker": {Replicas: 2, Image: "train:1", Cards: 8}},
+		Roles: map[string]Role{"worker": {Replicas: 2, Image: "train:1", GPUs: 8}},
 	}
 }
 
@@ -111,7 +111,7 @@ func alphaShared() Spec {
 	env := map[string]string{"NCCL_DEBUG": "INFO"}
 	s.Roles = map[string]Role{
 		"launcher": {Replicas: 1, Image: "tune:1", Command: []string{"mpirun"}, Args: []string{"train"}, Env: env, WorkingDir: "/src"},
-		"worker": {Replicas: 2, Image: "tune:1", Env: env, WorkingDir: "/src", MemoryGiB: 8, Cards: 2,
+		"worker": {Replicas: 2, Image: "tune:1", Env: env, WorkingDir: "/src", MemoryGiB: 8, GPUs: 2,
 			CPU: resource.MustParse("2"), Memory: resource.MustParse("8Gi"), RDMA: true},
 	}
 	return s
@@ -153,7 +153,7 @@ func TestParseIsTheInverseOfRender(t *testing.T) {
 func TestDiffNamesWhatChanged(t *testing.T) {
 	a, b := shared(), shared()
 	b.Suspend, b.CleanPodPolicy = false, "Running"
-	b.Roles["worker"] = Role{Replicas: 3, Image: "tune:2", MemoryGiB: 8, Cards: 2, WorkingDir: "/src"}
+	b.Roles["worker"] = Role{Replicas: 3, Image: "tune:2", MemoryGiB: 8, GPUs: 2, WorkingDir: "/src"}
 	b.Pools = []string{"a10"}
 	replace, inPlace := Diff(a, b)
 	assert.Equal(t, []string{"roles", "pools"}, replace)
@@ -212,24 +212,24 @@ func TestCheck(t *testing.T) {
 		want   Problem
 	}{
 		"core percentage": {
-			func(s *Spec) { set(s, "worker", func(r *Role) { r.Cards = 1; r.CorePercent = 7 }) },
+			func(s *Spec) { set(s, "worker", func(r *Role) { r.GPUs = 1; r.CorePercent = 7 }) },
 			Problem{"core_percent", "worker", "7 is no multiple of 5 from 5 to 100: use 5"},
 		},
-		"compute of several cards": {
+		"compute of several GPUs": {
 			func(s *Spec) { set(s, "worker", func(r *Role) { r.CorePercent = 50 }) },
-			Problem{"core_percent", "worker", "a part of 2 shared cards can limit memory only, not compute: leave core_percent out, or use 1 card"},
+			Problem{"core_percent", "worker", "a part of 2 shared GPUs can limit memory only, not compute: leave core_percent out, or use 1 GPU"},
 		},
 		"uneven memory": {
 			func(s *Spec) { set(s, "worker", func(r *Role) { r.MemoryGiB = 7 }) },
-			Problem{"memory_gib", "worker", "7 GiB cannot be spread evenly over 2 cards: use a multiple of 2"},
+			Problem{"memory_gib", "worker", "7 GiB cannot be spread evenly over 2 GPUs: use a multiple of 2"},
 		},
 		"share of nothing": {
 			func(s *Spec) { set(s, "worker", func(r *Role) { r.MemoryGiB = 0 }) },
-			Problem{"memory_gib", "worker", `mode "shared" needs the card memory in GiB`},
+			Problem{"memory_gib", "worker", `mode "shared" needs the GPU memory in GiB`},
 		},
 		"share in another mode": {
 			func(s *Spec) { s.Mode = Topology; set(s, "master", func(r *Role) { r.CorePercent = 0 }) },
-			Problem{"memory_gib", "master", `mode "topology" asks for whole cards: use "cards", or mode "shared"`},
+			Problem{"memory_gib", "master", `mode "topology" asks for whole GPUs: use "gpus", or mode "shared"`},
 		},
 		"name of a volume": {
 			func(s *Spec) { s.Volumes = map[string]Volume{"shared-memory": {Claim: "c", MountPath: "/data"}} },
@@ -265,9 +265,9 @@ func TestCheck(t *testing.T) {
 			func(s *Spec) { set(s, "worker", func(r *Role) { r.Image = "" }) },
 			Problem{"image", "worker", "no image: set it here or for the whole job"},
 		},
-		"no cards": {
-			func(s *Spec) { *s = plain(); set(s, "worker", func(r *Role) { r.Cards = 0 }) },
-			Problem{"roles", "", `no role asks for GPUs: set "cards" on the roles that train`},
+		"no GPUs": {
+			func(s *Spec) { *s = plain(); set(s, "worker", func(r *Role) { r.GPUs = 0 }) },
+			Problem{"roles", "", `no role asks for GPUs: set "gpus" on the roles that train`},
 		},
 		"minimum of a role above its replicas": {
 			func(s *Spec) { set(s, "worker", func(r *Role) { r.Minimum = 9 }) },
@@ -293,9 +293,9 @@ func TestCheck(t *testing.T) {
 			func(s *Spec) { *s = vgg16(); s.Gang = false },
 			Problem{"gang", "", `mode "topology" places all members together, so they are a gang: leave gang enabled, or use mode "default"`},
 		},
-		"launcher with cards": {
-			func(s *Spec) { *s = vgg16(); set(s, "launcher", func(r *Role) { r.Cards = 1 }) },
-			Problem{"cards", "launcher", `the launcher starts the workers' processes and gets no GPU: give the cards to the role "worker"`},
+		"launcher with GPUs": {
+			func(s *Spec) { *s = vgg16(); set(s, "launcher", func(r *Role) { r.GPUs = 1 }) },
+			Problem{"gpus", "launcher", `the launcher starts the workers' processes and gets no GPU: give the GPUs to the role "worker"`},
 		},
 		"mpi without workers": {
 			func(s *Spec) { *s = vgg16(); delete(s.Roles, "worker") },

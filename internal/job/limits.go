@@ -14,10 +14,10 @@ import (
 const (
 	// MaxReplicas is the largest number of replicas of a whole job.
 	MaxReplicas = 10_000
-	// MaxCards is the largest number of cards of one replica, which has them on one node.
-	MaxCards = gpu.MaxCards
-	// MaxMemoryGiB is the largest card memory of one replica in GiB.
-	MaxMemoryGiB = MaxCards * 1024
+	// MaxGPUs is the largest number of GPUs of one replica, which has them on one node.
+	MaxGPUs = gpu.MaxGPUs
+	// MaxMemoryGiB is the largest GPU memory of one replica in GiB.
+	MaxMemoryGiB = MaxGPUs * 1024
 )
 
 var (
@@ -48,7 +48,7 @@ func (r Role) checkAmounts(name string, add report) {
 			add(name, field, "%d is not from 0 to %d, the most that one replica can have", n, most)
 		}
 	}
-	count("cards", r.Cards, MaxCards)
+	count("gpus", r.GPUs, MaxGPUs)
 	count("memory_gib", r.MemoryGiB, MaxMemoryGiB)
 	if r.CPU.Cmp(maxCPU) > 0 {
 		add(name, "cpu", "%s is more than any node has; CPU is counted in cores, as in \"8\" or \"500m\"", r.CPU.String())

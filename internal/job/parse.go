@@ -77,11 +77,11 @@ func (s *Spec) parseRole(replica replicaSpec) Role {
 	}
 	for name, amount := range c.Resources.Limits {
 		switch string(name) {
-		case contract.ResourceTopologyCard:
-			s.Mode, r.Cards = Topology, amount.Value()
-		case contract.ResourceDefaultCard:
-			r.Cards = amount.Value()
-		case contract.ResourceCardMemory:
+		case contract.ResourceTopologyGPU:
+			s.Mode, r.GPUs = Topology, amount.Value()
+		case contract.ResourceDefaultGPU:
+			r.GPUs = amount.Value()
+		case contract.ResourceGPUMemory:
 			s.Mode, r.MemoryGiB = Shared, amount.Value()
 		case contract.ResourceCorePercent:
 			s.Mode, r.CorePercent = Shared, amount.Value()
@@ -93,8 +93,8 @@ func (s *Spec) parseRole(replica replicaSpec) Role {
 			r.Memory = amount
 		}
 	}
-	if n, err := strconv.ParseInt(replica.Template.Labels[contract.ResourceCardCount], 10, 64); err == nil {
-		r.Cards = n
+	if n, err := strconv.ParseInt(replica.Template.Labels[contract.ResourceGPUCount], 10, 64); err == nil {
+		r.GPUs = n
 	}
 	if n, err := strconv.ParseInt(replica.Template.Labels[contract.RoleMinLabel], 10, 32); err == nil {
 		r.Minimum = int32(n)

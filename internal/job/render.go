@@ -51,7 +51,7 @@ func (s Spec) Render() (*unstructured.Unstructured, error) {
 	}
 	if s.Framework == MPI {
 		o.Spec.MPI = replicas
-		o.Spec.SlotsPerWorker = ptr.To(int32(max(1, s.Roles[contract.ReplicaWorker].Cards)))
+		o.Spec.SlotsPerWorker = ptr.To(int32(max(1, s.Roles[contract.ReplicaWorker].GPUs)))
 	} else {
 		o.Spec.PyTorch = replicas
 	}
@@ -120,7 +120,7 @@ func (s Spec) replicaSpec(role string, ours map[string]string) replicaSpec {
 }
 
 // gangLabels say how many members the job has and how many of them must run. They are the same
-// on every replica: the launcher of an MPI job carries them too, and the scheduler knows it by its asking for no card.
+// on every replica: the launcher of an MPI job carries them too, and the scheduler knows it by its asking for no GPU.
 func (s Spec) gangLabels() map[string]string {
 	labels := map[string]string{}
 	if s.Mode == Topology {
@@ -182,12 +182,12 @@ func (s Spec) quotaLabels() map[string]string {
 	return labels
 }
 
-// shareLabels spread a shared request over several cards.
+// shareLabels spread a shared request over several GPUs.
 func (s Spec) shareLabels(r Role) map[string]string {
-	if s.Mode != Shared || r.Cards < 2 {
+	if s.Mode != Shared || r.GPUs < 2 {
 		return nil
 	}
-	return map[string]string{contract.ResourceCardCount: strconv.FormatInt(r.Cards, 10)}
+	return map[string]string{contract.ResourceGPUCount: strconv.FormatInt(r.GPUs, 10)}
 }
 
 // ports declares the master's port on every replica under the name that the
@@ -204,7 +204,7 @@ func (s Spec) ports(role string) []corev1.ContainerPort {
 	return []corev1.ContainerPort{{Name: contract.PyTorchPortName, ContainerPort: port, Protocol: corev1.ProtocolTCP}}
 }
 
-// resources asks for as much as it limits: cards cannot be overcommitted, and a
+// resources asks for as much as it limits: GPUs cannot be overcommitted, and a
 // replica that is slowed down slows down the whole ring.
 func (s Spec) resources(r Role) corev1.ResourceRequirements {
 	amounts := corev1.ResourceList{}
@@ -215,12 +215,12 @@ func (s Spec) resources(r Role) corev1.ResourceRequirements {
 	}
 	switch s.Mode {
 	case Topology:
-		set(contract.ResourceTopologyCard, r.Cards)
+		set(contract.ResourceTopologyGPU, r.GPUs)
 	case Shared:
-		set(contract.ResourceCardMemory, r.MemoryGiB)
+		set(contract.ResourceGPUMemory, r.MemoryGiB)
 		set(contract.ResourceCorePercent, r.CorePercent)
 	default:
-		set(contract.ResourceDefaultCard, r.Cards)
+		set(contract.ResourceDefaultGPU, r.GPUs)
 	}
 	if r.RDMA {
 		set(contract.ResourceERDMA, 1)

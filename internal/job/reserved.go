@@ -24,9 +24,9 @@ func reservedFor(key string) string {
 		return "the attribute preemptible"
 	case contract.TopologyGroupLabel, contract.TopologyReplicasLabel, contract.LightGangLabel, contract.LightGangMinLabel, contract.PodGroupLabel:
 		return "the attribute gang"
-	case contract.ResourceCardCount:
-		return "the attribute cards of a role"
-	case contract.CardsAnnotation, contract.VisibleAnnotation, contract.ShareMemoryAnnotation, contract.ShareCoreAnnotation:
+	case contract.ResourceGPUCount:
+		return "the attribute GPUs of a role"
+	case contract.GPUsAnnotation, contract.VisibleAnnotation, contract.ShareMemoryAnnotation, contract.ShareCoreAnnotation:
 		return "the scheduler"
 	case contract.SuspendAnnotation:
 		return "the attribute suspend"

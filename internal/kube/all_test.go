@@ -88,7 +88,7 @@ func TestDeleteAllKeepsWhatOthersStillUse(t *testing.T) {
 	server, client, ctx := start(t)
 	require.NoError(t, client.ApplyAll(ctx, program(), nil))
 	server.Put(object(deployments, "ours", "another-program", nil))
-	server.Put(object(widgets, "default", "somebody's", nil))
+	server.Put(object(widgets, "default", "someone's", nil))
 
 	require.NoError(t, client.DeleteAll(ctx, program(), nil))
 	for _, kept := range program()[2:] {
@@ -97,7 +97,7 @@ func TestDeleteAllKeepsWhatOthersStillUse(t *testing.T) {
 	}
 
 	server.Remove(deployments, "ours", "another-program")
-	server.Remove(widgets, "default", "somebody's")
+	server.Remove(widgets, "default", "someone's")
 	server.Put(object(widgets, "default", "published", nil, contract.PartOfLabel, contract.PartOfValue))
 	require.NoError(t, client.DeleteAll(ctx, program(), nil))
 	for _, gone := range program()[2:] {

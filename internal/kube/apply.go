@@ -14,7 +14,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
-// Conflict is one field that somebody else owns.
+// Conflict is one field that someone else owns.
 type Conflict struct {
 	// Manager is the other field manager, Field the path of the field: ".spec.replicas".
 	Manager string
@@ -34,7 +34,7 @@ func (e *ConflictError) Error() string {
 	for i, c := range e.Conflicts {
 		owned[i] = fmt.Sprintf("%s is owned by %q", c.Field, c.Manager)
 	}
-	return fmt.Sprintf("%s was changed by somebody else: %s; leave the field out of this configuration, "+
+	return fmt.Sprintf("%s was changed by someone else: %s; leave the field out of this configuration, "+
 		"or hand it over with `kubectl apply --server-side --force-conflicts --field-manager=%s` and apply again",
 		e.Object, strings.Join(owned, ", "), contract.FieldManager)
 }

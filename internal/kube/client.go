@@ -143,7 +143,7 @@ func (c *Client) Serves(gvk schema.GroupVersionKind) (bool, error) {
 	return err == nil, err
 }
 
-// mapping finds the resource of a kind, and asks the server anew before it says
+// mapping finds the resource of a kind, and asks the server again before it says
 // that there is none, because CRDs come and go.
 func (c *Client) mapping(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
 	m, err := c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)

@@ -14,7 +14,7 @@ import (
 )
 
 // Delete deletes an object and everything it owns, and returns when it is gone.
-// An object or kind that does not exist is success. An object that somebody
+// An object or kind that does not exist is success. An object that someone
 // recreates under the same name meanwhile is left alone.
 func (c *Client) Delete(ctx context.Context, gvk schema.GroupVersionKind, namespace, name string) error {
 	obj, err := c.Get(ctx, gvk, namespace, name)

@@ -34,7 +34,7 @@ func TestDrift(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, paths)
 
-	server.Put(driftingMap("b")) // somebody else takes the object over
+	server.Put(driftingMap("b")) // someone else takes the object over
 	paths, err = client.Drift(t.Context(), driftingMap("a"))
 	require.NoError(t, err)
 	assert.Equal(t, []string{".data.key"}, paths)

@@ -96,7 +96,7 @@ func TestApplyNamesTheOtherManager(t *testing.T) {
 	var conflict *kube.ConflictError
 	require.ErrorAs(t, err, &conflict)
 	assert.Equal(t, []kube.Conflict{{Manager: "test", Field: ".data.key"}}, conflict.Conflicts)
-	assert.ErrorContains(t, err, `ConfigMap default/a was changed by somebody else: .data.key is owned by "test"`)
+	assert.ErrorContains(t, err, `ConfigMap default/a was changed by someone else: .data.key is owned by "test"`)
 	assert.ErrorContains(t, err, "--field-manager="+contract.FieldManager)
 }
 
@@ -128,7 +128,7 @@ func TestServedFollowsTheServer(t *testing.T) {
 	assert.True(t, ok)
 	assert.Equal(t, "v1", version)
 	_, err = client.Apply(ctx, object(widgets, "default", "w", nil))
-	assert.NoError(t, err, "the mapper asks anew after a miss")
+	assert.NoError(t, err, "the mapper asks again after a miss")
 }
 
 func TestUnreachableServer(t *testing.T) {

@@ -26,7 +26,7 @@ type admission struct {
 
 const (
 	admitted = 1
-	refused  = 2
+	rejected = 2
 )
 
 // of returns the memory of the rules, but for the nodes that they exclude by name.
@@ -50,9 +50,9 @@ func (a *admission) admits(n *node) bool {
 	if n.number > 0 && a.met[n.number] > 0 {
 		return a.met[n.number] == admitted
 	}
-	why, _ := a.rules.refuses(&n.Node)
+	why, _ := a.rules.rejects(&n.Node)
 	if n.number > 0 {
-		a.met[n.number] = refused
+		a.met[n.number] = rejected
 		if why.code == "" {
 			a.met[n.number] = admitted
 		}

@@ -11,17 +11,17 @@ import (
 
 // What is remembered of rules is that of the nodes as they are now, whatever part of
 // them a plan looks at.
-func TestRulesAreLookedAtAnewWhenNodesChange(t *testing.T) {
+func TestRulesAreCheckedAgainWhenNodesChange(t *testing.T) {
 	v := topologyView(2)
 	cordoned := node("a", "spare", placement.ModeTopology, v100())
 	cordoned.Unschedulable = true
 	v.SetNode(cordoned)
-	g := gang("ml/a", 3, cards(8))
+	g := gang("ml/a", 3, wholeGPUs(8))
 	require.Nil(t, v.Plan(g).Placement, "the spare node is cordoned")
 
-	rooms := v.Rooms(g)
-	require.Len(t, rooms, 2)
-	assert.Equal(t, []int{0, 2}, []int{rooms[0].Fit, rooms[1].Fit}, "pools spare and v100")
+	capacities := v.DomainCapacities(g)
+	require.Len(t, capacities, 2)
+	assert.Equal(t, []int{0, 2}, []int{capacities[0].Fit, capacities[1].Fit}, "pools spare and v100")
 
 	cordoned.Unschedulable = false
 	v.SetNode(cordoned)

@@ -236,68 +236,68 @@ func (a *among) put(class int, at int32, by int) {
 	}
 }
 
-// refuses says which rule keeps a member of a class from a node now.
-func (a *among) refuses(class int, at int32) refusal {
+// rejects says which rule keeps a member of a class from a node now.
+func (a *among) rejects(class int, at int32) rejection {
 	rules := &a.classes[class]
 	for _, t := range rules.apart {
 		if t.in(at) > 0 {
-			return refusal{KeptApart, t.label}
+			return rejection{KeptApart, t.label}
 		}
 	}
 	if first := rules.self && !slices.ContainsFunc(rules.near, func(t *tally) bool { return t.total > 0 }); !first || len(rules.near) == 0 {
 		for _, t := range rules.near {
 			if t.in(at) == 0 {
-				return refusal{NotNear, t.label}
+				return rejection{NotNear, t.label}
 			}
 		}
 	} else if i := slices.IndexFunc(rules.near, func(t *tally) bool { return t.domain[at] < 0 }); i >= 0 {
-		return refusal{NotNear, rules.near[i].label}
+		return rejection{NotNear, rules.near[i].label}
 	}
 	for i := range rules.even {
 		e := &rules.even[i]
 		if e.domain[at] < 0 || e.in(at)+e.self-e.fewest() > e.spread.MaxSkew {
-			return refusal{Uneven, fmt.Sprintf("%s (max skew %d)", e.label, e.spread.MaxSkew)}
+			return rejection{Uneven, fmt.Sprintf("%s (max skew %d)", e.label, e.spread.MaxSkew)}
 		}
 	}
-	return refusal{}
+	return rejection{}
 }
 
 // order is an order in which the members of a selection can take their places; ok is
 // false when none was found.
-func (a *among) order(s *selection) (turns []turn, ok bool) {
-	var due []turn
+func (a *among) order(s *selection) (order []packed, ok bool) {
+	var due []packed
 	for _, pick := range s.picks {
-		for class, n := range pick.trial.take {
-			due = append(due, slices.Repeat([]turn{{class, pick.node}}, n)...)
+		for class, n := range pick.packing.take {
+			due = append(due, slices.Repeat([]packed{{class, pick.node}}, n)...)
 		}
 	}
 	defer func() {
-		for _, t := range turns {
+		for _, t := range order {
 			a.put(t.class, t.at, -1)
 		}
 	}()
 	for len(due) > 0 {
-		var later []turn
+		var later []packed
 		for _, t := range due {
-			if a.refuses(t.class, t.at).code != "" {
+			if a.rejects(t.class, t.at).code != "" {
 				later = append(later, t)
 				continue
 			}
 			a.put(t.class, t.at, 1)
-			turns = append(turns, t)
+			order = append(order, t)
 		}
 		if len(later) == len(due) {
-			return turns, false
+			return order, false
 		}
 		due = later
 	}
-	return turns, true
+	return order, true
 }
 
 // take notes that the members of a selection are on their nodes (by 1), or not any more (by -1).
 func (a *among) take(s *selection, by int) {
 	for _, pick := range s.picks {
-		for class, n := range pick.trial.take {
+		for class, n := range pick.packing.take {
 			a.put(class, pick.node, by*n)
 		}
 	}

@@ -1,17 +1,17 @@
 package placement
 
-// assign names the members of a selection and gives them their cards, in the gang's order.
+// assign names the members of a selection and gives them their GPUs, in the gang's order.
 func (p *planner) assign(s selection) []Assignment {
 	list := make([]Assignment, s.placed)
 	places := p.places(s, list)
-	d := dealer{planner: p, list: list, spans: p.spans(s)}
+	d := gpuAssigner{planner: p, list: list, spans: p.spans(s)}
 	for _, pick := range s.picks {
-		here := make([]int32, 0, pick.trial.members)
-		for _, class := range pick.trial.order {
-			next, rest := p.handOut(places[class], pick.trial.take[class], list, p.nodes[pick.node])
+		here := make([]int32, 0, pick.packing.members)
+		for _, class := range pick.packing.order {
+			next, rest := p.handOut(places[class], pick.packing.take[class], list, p.nodes[pick.node])
 			here, places[class] = append(here, next...), rest
 		}
-		d.deal(p.nodes[pick.node], pick.trial, here)
+		d.assign(p.nodes[pick.node], pick.packing, here)
 	}
 	if p.linked {
 		d.joinRack()
@@ -38,7 +38,7 @@ func (p *planner) handOut(open []int32, n int, list []Assignment, at *node) (nex
 // placement is what a selection gives the members.
 func (p *planner) placement(s selection) *Placement {
 	placed := &Placement{Gang: p.gang.ID, Assignments: p.assign(s)}
-	if s.turns == nil {
+	if s.order == nil {
 		return placed
 	}
 	classes := map[string]int{}
@@ -56,9 +56,9 @@ func (p *planner) placement(s selection) *Placement {
 		at := place{classes[a.Member], a.Node}
 		members[at] = append(members[at], a.Member)
 	}
-	for _, t := range s.turns {
+	for _, t := range s.order {
 		at := place{t.class, p.nodes[t.at].Name}
-		placed.Turns = append(placed.Turns, members[at][0])
+		placed.Order = append(placed.Order, members[at][0])
 		members[at] = members[at][1:]
 	}
 	return placed

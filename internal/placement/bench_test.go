@@ -44,11 +44,11 @@ func BenchmarkRequiredRack(b *testing.B) {
 	}
 }
 
-func BenchmarkEightCardMembers(b *testing.B) {
+func BenchmarkEightGPUMembers(b *testing.B) {
 	for _, nodes := range []int{1_000, 5_000} {
 		b.Run(fmt.Sprintf("nodes=%d/members=512", nodes), func(b *testing.B) {
 			v := topologyView(nodes)
-			g := gang("bench/gang", 512, cards(8))
+			g := gang("bench/gang", 512, wholeGPUs(8))
 			for b.Loop() {
 				require.NotNil(b, v.Plan(g).Placement)
 			}
@@ -57,16 +57,16 @@ func BenchmarkEightCardMembers(b *testing.B) {
 }
 
 func BenchmarkInfeasible(b *testing.B) {
-	b.Run("cards/nodes=5000/members=45000", func(b *testing.B) {
+	b.Run("GPUs/nodes=5000/members=45000", func(b *testing.B) {
 		v := topologyView(5_000)
-		g := gang("bench/gang", 45_000, cards(1))
+		g := gang("bench/gang", 45_000, wholeGPUs(1))
 		for b.Loop() {
 			require.Nil(b, v.Plan(g).Placement)
 		}
 	})
-	b.Run("eight cards/nodes=5000/members=5001", func(b *testing.B) {
+	b.Run("eight GPUs/nodes=5000/members=5001", func(b *testing.B) {
 		v := topologyView(5_000)
-		g := gang("bench/gang", 5_001, cards(8))
+		g := gang("bench/gang", 5_001, wholeGPUs(8))
 		for b.Loop() {
 			require.Nil(b, v.Plan(g).Placement)
 		}
@@ -88,7 +88,7 @@ func BenchmarkFragmented(b *testing.B) {
 		v.AddPod(placement.Pod{ID: fmt.Sprint(i), Node: fmt.Sprintf("n%d", i), Request: placement.Request{
 			Resources: placement.Resources{MilliCPU: int64(i)}}})
 	}
-	g := gang("bench/gang", 1_000, cards(3))
+	g := gang("bench/gang", 1_000, wholeGPUs(3))
 	for b.Loop() {
 		require.NotNil(b, v.Plan(g).Placement)
 	}
@@ -96,7 +96,7 @@ func BenchmarkFragmented(b *testing.B) {
 
 func BenchmarkApply(b *testing.B) {
 	v := topologyView(1_000)
-	g := gang("bench/gang", 512, cards(8))
+	g := gang("bench/gang", 512, wholeGPUs(8))
 	p := *v.Plan(g).Placement
 	for b.Loop() {
 		v.Apply(g, p)()

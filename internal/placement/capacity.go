@@ -14,25 +14,25 @@ import (
 // planning works on clones.
 type capacity struct {
 	mode   Mode
-	policy CardPolicy
+	policy GPUPolicy
 	table  *gpu.Table
 
 	milliCPU, memoryBytes, pods int64
 	extended                    map[string]int64
 	ports                       map[string]bool
 
-	// cards are the healthy cards that nobody uses; whole of them may be given away.
-	cards gpu.Set
+	// gpus are the healthy GPUs that nobody uses; whole of them may be given away.
+	gpus  gpu.Set
 	whole int
-	// shares is what is left of each card of a node in a shared mode, sizes its whole GiB.
-	shares []cardRoom
+	// shares is what is left of each GPU of a node in a shared mode, sizes its whole GiB.
+	shares []gpuCapacity
 	sizes  []int64
 	// memoryOnly and withCore count the pods of either kind, which never share a node.
 	memoryOnly, withCore int
 }
 
-// cardRoom is what is left of a shared card.
-type cardRoom struct{ memoryGiB, corePercent int64 }
+// gpuCapacity is what is left of a shared GPU.
+type gpuCapacity struct{ memoryGiB, corePercent int64 }
 
 func (m Mode) shared() bool {
 	return m == ModeCoreMem || m == ModeShare || m == ModeCGPU || m == ModeMPS
@@ -53,7 +53,7 @@ func (c *capacity) key(table int) string {
 	b := make([]byte, 0, 160)
 	b = append(append(append(append(b, c.mode...), 0), c.policy...), 0)
 	for _, v := range []int64{
-		int64(table), c.milliCPU, c.memoryBytes, c.pods, int64(c.cards), int64(c.whole),
+		int64(table), c.milliCPU, c.memoryBytes, c.pods, int64(c.gpus), int64(c.whole),
 		int64(c.memoryOnly), int64(c.withCore), int64(len(c.shares)), int64(len(c.extended)), int64(len(c.ports)),
 	} {
 		b = binary.AppendVarint(b, v)
@@ -82,11 +82,11 @@ func (c *capacity) fits(r *Request, limit int) int {
 }
 
 // fitsWhy is fits, and the first constraint that allows the least.
-func (c *capacity) fitsWhy(r *Request, limit int) (int, refusal) {
-	n, why := limit, refusal{}
+func (c *capacity) fitsWhy(r *Request, limit int) (int, rejection) {
+	n, why := limit, rejection{}
 	atMost := func(m int64, code Code, detail string) {
 		if m < int64(n) {
-			n, why = int(max(m, 0)), refusal{code, detail}
+			n, why = int(max(m, 0)), rejection{code, detail}
 		}
 	}
 	switch {
@@ -98,19 +98,19 @@ func (c *capacity) fitsWhy(r *Request, limit int) (int, refusal) {
 		if c.whole > 0 {
 			left = "some"
 		}
-		atMost(int64(c.whole/max(r.Cards, 1)), NotEnoughCards, left)
+		atMost(int64(c.whole/max(r.GPUs, 1)), NotEnoughGPUs, left)
 	case r.Mode.shared():
 		if !c.mode.shared() || (r.CorePercent > 0 && c.mode != ModeCoreMem) {
 			return 0, c.wrongMode()
 		}
 		if (r.CorePercent > 0 && c.memoryOnly > 0) || (r.CorePercent == 0 && c.withCore > 0) {
-			return 0, refusal{code: Mixed}
+			return 0, rejection{code: Mixed}
 		}
 		atMost(int64(c.shareSlots(r)), NotEnoughShare, "")
 	}
 	for _, port := range r.HostPorts {
 		if c.ports[port] {
-			return 0, refusal{HostPortTaken, port}
+			return 0, rejection{HostPortTaken, port}
 		}
 		atMost(1, HostPortTaken, port)
 	}
@@ -131,18 +131,18 @@ func (c *capacity) fitsWhy(r *Request, limit int) (int, refusal) {
 	return n, why
 }
 
-// wrongMode says which mode the node is in; without cards it is in none.
-func (c *capacity) wrongMode() refusal {
+// wrongMode says which mode the node is in; without GPUs it is in none.
+func (c *capacity) wrongMode() rejection {
 	if c.table == nil {
-		return refusal{WrongMode, string(ModeNone)}
+		return rejection{WrongMode, string(ModeNone)}
 	}
-	return refusal{WrongMode, string(c.mode)}
+	return rejection{WrongMode, string(c.mode)}
 }
 
 // take charges n members to the capacity and returns the shares of each, nil when
-// the request is not for shares. The members must fit. With a mix, the card of a
+// the request is not for shares. The members must fit. With a mix, the GPU of a
 // share is the one that fragments least.
-func (c *capacity) take(r *Request, n int, mix *Mix) [][]CardShare {
+func (c *capacity) take(r *Request, n int, workload *Workload) [][]GPUShare {
 	if n == 0 {
 		return nil
 	}
@@ -163,14 +163,14 @@ func (c *capacity) take(r *Request, n int, mix *Mix) [][]CardShare {
 	}
 	switch {
 	case r.Mode.whole():
-		c.whole -= n * r.Cards
+		c.whole -= n * r.GPUs
 	case r.Mode.shared():
 		if r.CorePercent > 0 {
 			c.withCore += n
 		} else {
 			c.memoryOnly += n
 		}
-		return c.takeShares(r, n, mix)
+		return c.takeShares(r, n, workload)
 	}
 	return nil
 }
@@ -180,10 +180,10 @@ func (r *Request) size() int64 {
 	if r.Mode.shared() {
 		return r.MemoryGiB
 	}
-	return int64(r.Cards)
+	return int64(r.GPUs)
 }
 
-// left is how much of the node's cards stays free; the tighter of two equal choices leaves less.
+// left is how much of the node's GPUs stays free; the tighter of two equal choices leaves less.
 func (c *capacity) left() int64 {
 	if !c.mode.shared() {
 		return int64(c.whole)
@@ -195,18 +195,18 @@ func (c *capacity) left() int64 {
 	return gib
 }
 
-// ring returns the ring that a gang gets whose members use k whole cards of the node.
+// ring returns the ring that a gang gets whose members use k whole GPUs of the node.
 func (c *capacity) ring(k int) gpu.Ring {
 	if k == 0 || c.table == nil {
 		return gpu.Ring{}
 	}
 	switch c.mode {
 	case ModeTopology:
-		if s, ok := c.table.Best(c.cards, k); ok {
+		if s, ok := c.table.Best(c.gpus, k); ok {
 			return c.table.Ring(s)
 		}
 	case ModeDefault:
-		return c.table.Worst(c.cards, k)
+		return c.table.Worst(c.gpus, k)
 	}
 	return gpu.Ring{}
 }

@@ -11,9 +11,9 @@ import (
 const (
 	cpuResource         = "cpu"
 	memoryResource      = "memory"
-	defaultCardResource = "nvidia.com/gpu"
+	defaultGPUResource  = "nvidia.com/gpu"
 	topologyResource    = "aliyun.com/gpu"
-	cardMemoryResource  = "aliyun.com/gpu-mem"
+	gpuMemoryResource   = "aliyun.com/gpu-mem"
 	corePercentResource = "aliyun.com/gpu-core.percentage"
 )
 
@@ -36,11 +36,11 @@ func (r *Request) Charge() quota.Resources {
 	c[memoryResource] = r.MemoryBytes
 	switch {
 	case r.Mode == ModeDefault:
-		c[defaultCardResource] = int64(r.Cards)
+		c[defaultGPUResource] = int64(r.GPUs)
 	case r.Mode == ModeTopology:
-		c[topologyResource] = int64(r.Cards)
+		c[topologyResource] = int64(r.GPUs)
 	case r.Mode.shared():
-		c[cardMemoryResource] = r.MemoryGiB
+		c[gpuMemoryResource] = r.MemoryGiB
 		c[corePercentResource] = r.CorePercent
 	}
 	return c

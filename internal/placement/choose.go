@@ -19,22 +19,22 @@ type selection struct {
 	room int
 	// left is what stays free on the chosen nodes.
 	left int64
-	// turns is an order in which the members can take their places, nil for any.
-	turns []turn
+	// order is an order in which the members can take their places, nil for any.
+	order []packed
 	// GBps is the ring bandwidth of the slowest node of the gang.
 	GBps float64
 }
 
-// turn is that a member of a class takes a place on a node.
-type turn struct {
+// packed is that a member of a class takes a place on a node.
+type packed struct {
 	class int
 	at    int32
 }
 
 // pick is one node, by its position in the planner's nodes, with what goes to it.
 type pick struct {
-	node  int32
-	trial *trial
+	node    int32
+	packing *nodePacking
 }
 
 // choose selects nodes for the wanted members of each class. Soft rules are kept when all
@@ -69,7 +69,7 @@ func (p *planner) chooseDomain(want []int) selection {
 		}
 		p.trials = nil
 		if len(domains) > 1 {
-			p.trials = map[trialKey]*trial{}
+			p.trials = map[packingKey]*nodePacking{}
 		}
 		best = selection{domain: &domain{labels: required}}
 		for i, d := range domains {
@@ -145,7 +145,7 @@ func (p *planner) packDomain(d *domain, want []int) selection {
 	}
 	most := 0
 	for _, pick := range s.picks {
-		most = max(most, pick.trial.members+len(p.running[p.nodes[pick.node].Name]))
+		most = max(most, pick.packing.members+len(p.running[p.nodes[pick.node].Name]))
 	}
 	limited := func(perNode int) selection {
 		p.perNode, p.trials = perNode, nil
@@ -163,17 +163,17 @@ func (p *planner) packClasses(d *domain, want []int) selection {
 	if p.among == nil || best.placed == 0 {
 		return best
 	}
-	if turns, ok := p.among.order(&best); ok {
-		best.turns = turns
+	if order, ok := p.among.order(&best); ok {
+		best.order = order
 		return best
 	}
-	return p.seat(d, want)
+	return p.backtrack(d, want)
 }
 
 // packFreely packs whatever pods are beside each other.
 func (p *planner) packFreely(d *domain, want []int) selection {
 	best := p.pack(d, want)
-	for _, other := range []func(*domain, []int) selection{p.packInTurn, p.packSmallest} {
+	for _, other := range []func(*domain, []int) selection{p.packInOrder, p.packSmallest} {
 		if len(p.classes) == 1 || best.placed == sum(want) {
 			break
 		}

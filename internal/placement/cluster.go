@@ -16,8 +16,8 @@ type cluster struct {
 	quota *quota.Tree
 	later []*quota.Tree
 	// gangs counts the pods of each gang.
-	gangs map[string]int
-	mix   *Mix
+	gangs    map[string]int
+	workload *Workload
 	// pods are those of the view, of which some have gone.
 	pods, gone map[string]*Pod
 	// linked tells that there are nodes in NVLink domains.
@@ -33,7 +33,7 @@ func (v *View) cluster() cluster {
 			n.number = int32(i + 1)
 		}
 	}
-	return cluster{nodes: v.order, pods: v.pods, quota: v.quota, gangs: v.gangs, mix: v.mix, linked: v.linked > 0, admissions: v.admissions}
+	return cluster{nodes: v.order, pods: v.pods, quota: v.quota, gangs: v.gangs, workload: v.workload, linked: v.linked > 0, admissions: v.admissions}
 }
 
 // pods returns the pods that a placement of the gang makes.
@@ -57,11 +57,11 @@ func (g *Gang) pods(assignments []Assignment) []*Pod {
 	return pods
 }
 
-// held returns the cards of the pod, whole or in part.
-func (p *Pod) held() gpu.Set {
+// reserved returns the GPUs of the pod, whole or in part.
+func (p *Pod) reserved() gpu.Set {
 	s := p.Own
 	for _, share := range p.Shares {
-		s |= gpu.SetOf(share.Card)
+		s |= gpu.SetOf(share.GPU)
 	}
 	return s
 }

@@ -39,10 +39,10 @@ var v100 = sync.OnceValue(func() *gpu.Table {
 	return table
 })
 
-// node returns an empty node of a pool with the given cards.
+// node returns an empty node of a pool with the given GPUs.
 func node(name, pool string, mode placement.Mode, table *gpu.Table) placement.Node {
 	return placement.Node{
-		Name: name, Pool: pool, Mode: mode, Cards: table,
+		Name: name, Pool: pool, Mode: mode, GPUs: table,
 		Labels: map[string]string{"kubernetes.io/hostname": name},
 		Allocatable: placement.Resources{
 			MilliCPU: 80_000, MemoryBytes: 320 << 30, Pods: 110,
@@ -50,7 +50,7 @@ func node(name, pool string, mode placement.Mode, table *gpu.Table) placement.No
 	}
 }
 
-// topologyView returns a view of n empty 8-card nodes in mode topology of pool v100.
+// topologyView returns a view of n empty 8-GPU nodes in mode topology of pool v100.
 func topologyView(n int) *placement.View {
 	v := placement.NewView()
 	for i := range n {
@@ -59,9 +59,9 @@ func topologyView(n int) *placement.View {
 	return v
 }
 
-// cards asks for whole cards in mode topology.
-func cards(n int) placement.Request {
-	return placement.Request{Mode: placement.ModeTopology, Cards: n}
+// wholeGPUs asks for whole GPUs in mode topology.
+func wholeGPUs(n int) placement.Request {
+	return placement.Request{Mode: placement.ModeTopology, GPUs: n}
 }
 
 // role returns a role with n members called name-0, name-1, ...

@@ -14,21 +14,21 @@ type dryRun struct {
 	view *View
 	gang Gang
 	// kept are the holds that the gang leaves alone.
-	kept []*hold
+	kept []*reserved
 	// base are the nodes with nobody evicted, at their positions by name.
 	base []*node
 	at   map[string]int32
 	// left is what is left on nodes, by position; evicted counts the victims.
 	left    []left
 	evicted int
-	// books are those of the quota trees: of the cluster's, then of the later ones.
-	books []*book
-	rooms *capacities
+	// quotas are those of the quota trees: of the cluster's, then of the later ones.
+	quotas     []*quotaUsage
+	capacities *capacities
 	// needed is how many members must fit, claim what these are charged; exact tells that they
 	// fit where there is room for each.
-	needed int
-	claim  quota.Resources
-	exact  bool
+	needed      int
+	reservation quota.Resources
+	exact       bool
 }
 
 // left is what is used of a node from which so many pods were evicted.
@@ -39,7 +39,7 @@ type left struct {
 
 // newDryRun begins a dry run for a gang.
 func (v *View) newDryRun(g Gang) *dryRun {
-	kept, lifted := v.holdsFor(&g)
+	kept, lifted := v.reservationsFor(&g)
 	d := &dryRun{
 		cluster: v.after(nil, kept, lifted), view: v, gang: g, kept: kept,
 	}
@@ -50,23 +50,23 @@ func (v *View) newDryRun(g Gang) *dryRun {
 	}
 	if d.quota != nil {
 		d.quota = d.quota.Clone()
-		d.books = d.openBooks()
+		d.quotas = d.quotaUsages()
 	}
 	p := newPlanner(d.cluster, g)
 	d.needed = p.needed
 	if p.invalid() != nil {
 		return d
 	}
-	d.claim = p.charge(p.needed)
+	d.reservation = p.charge(p.needed)
 	d.exact = len(p.classes) <= 1 && p.among == nil && p.wishes == nil
-	d.rooms = newCapacities(p)
+	d.capacities = newCapacities(p)
 	return d
 }
 
 // evict takes the pods of a victim out, restore puts them back.
 func (d *dryRun) evict(r *runningGang) {
 	d.evicted++
-	for _, b := range d.books {
+	for _, b := range d.quotas {
 		b.change(r, -1)
 	}
 	for _, pod := range r.pods {
@@ -77,7 +77,7 @@ func (d *dryRun) evict(r *runningGang) {
 
 func (d *dryRun) restore(r *runningGang) {
 	d.evicted--
-	for _, b := range d.books {
+	for _, b := range d.quotas {
 		b.change(r, 1)
 	}
 	for _, pod := range r.pods {
@@ -115,8 +115,8 @@ func (d *dryRun) charge(at int32, pods []*Pod, sign int) {
 	if left.pods > 0 {
 		d.nodes[at] = d.view.without(whole, left.used, d.gone, d.kept)
 	}
-	if d.rooms != nil {
-		d.rooms.set(at, d.nodes[at].free)
+	if d.capacities != nil {
+		d.capacities.set(at, d.nodes[at].free)
 	}
 }
 
@@ -131,7 +131,7 @@ func (d *dryRun) fitsWithout(victims []*runningGang) bool {
 // fits reports whether the gang fits now that some victims were evicted.
 func (d *dryRun) fits() bool {
 	switch {
-	case d.evicted == 0, d.rooms == nil, d.needed > 0 && (d.rooms.open == 0 || !d.withinQuota()):
+	case d.evicted == 0, d.capacities == nil, d.needed > 0 && (d.capacities.open == 0 || !d.withinQuota()):
 		return false
 	case d.exact && d.needed > 0:
 		return true
@@ -156,11 +156,11 @@ func (d *dryRun) planner(g Gang) *planner {
 // withinQuota reports whether the quota trees allow the members that the gang needs.
 func (d *dryRun) withinQuota() bool {
 	p := planner{cluster: d.cluster, gang: d.gang}
-	return !p.leafMissing() && p.exceeded(d.claim) == nil
+	return !p.leafMissing() && p.exceeded(d.reservation) == nil
 }
 
-// book keeps a quota tree in line with what is evicted.
-type book struct {
+// quotaUsage keeps a quota tree in line with what is evicted.
+type quotaUsage struct {
 	tree *quota.Tree
 	// away are pods that are not charged whoever is evicted.
 	away map[string]*Pod
@@ -181,30 +181,30 @@ type charged struct {
 	amounts     quota.Resources
 }
 
-// openBooks returns the books of the cluster's trees, in the order in which [View.after] makes
+// quotaUsages returns the books of the cluster's trees, in the order in which [View.after] makes
 // the later ones.
-func (d *dryRun) openBooks() []*book {
-	open := func(tree *quota.Tree, holds ...*hold) *book {
-		b := &book{tree: tree, pods: d.gangs, left: map[string]int{}, known: map[*runningGang]*charges{}}
-		b.away = d.view.awaitedBy(map[string]*Pod{}, holds...)
+func (d *dryRun) quotaUsages() []*quotaUsage {
+	open := func(tree *quota.Tree, reservations ...*reserved) *quotaUsage {
+		b := &quotaUsage{tree: tree, pods: d.gangs, left: map[string]int{}, known: map[*runningGang]*charges{}}
+		b.away = d.view.awaitedBy(map[string]*Pod{}, reservations...)
 		for _, pod := range b.away {
 			b.left[pod.Gang]++
 		}
 		return b
 	}
-	books := []*book{open(d.quota)}
+	quotas := []*quotaUsage{open(d.quota)}
 	for i, tree := range d.later {
 		if i < len(d.kept) {
-			books = append(books, open(tree, d.kept[i]))
+			quotas = append(quotas, open(tree, d.kept[i]))
 		} else {
-			books = append(books, open(tree, d.kept...))
+			quotas = append(quotas, open(tree, d.kept...))
 		}
 	}
-	return books
+	return quotas
 }
 
 // of returns what a victim is charged.
-func (b *book) of(r *runningGang) *charges {
+func (b *quotaUsage) of(r *runningGang) *charges {
 	if known := b.known[r]; known != nil {
 		return known
 	}
@@ -228,7 +228,7 @@ func (b *book) of(r *runningGang) *charges {
 }
 
 // change charges a victim (sign 1) or takes off what it is charged (sign -1).
-func (b *book) change(r *runningGang, sign int) {
+func (b *quotaUsage) change(r *runningGang, sign int) {
 	c, tree := b.of(r), b.tree
 	charge, count := tree.Remove, tree.RemoveJob
 	if sign > 0 {

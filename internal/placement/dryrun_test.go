@@ -31,11 +31,11 @@ func newContested(tb testing.TB, seed int64) *contested {
 		c.view.SetBudget(fmt.Sprint("budget-", name), c.Intn(4))
 	}
 	for range 60 {
-		g := c.claimant()
+		g := c.preemptor()
 		if c.crowded && c.Intn(3) > 0 {
 			g.Roles = g.Roles[:1]
 			g.Roles[0].Members = g.Roles[0].Members[:1]
-			g.Roles[0].Request.Cards = min(g.Roles[0].Request.Cards, 2)
+			g.Roles[0].Request.GPUs = min(g.Roles[0].Request.GPUs, 2)
 			g.Roles[0].Request.MemoryGiB -= g.Roles[0].Request.MemoryGiB % 2
 			if g.Roles[0].Request.Shared() && g.Roles[0].Request.MemoryGiB == 0 {
 				continue
@@ -66,7 +66,7 @@ func (c *contested) crowd() {
 	for len(c.nodes) < 5 {
 		c.addNode()
 		n := &c.nodes[len(c.nodes)-1]
-		n.Mode, n.Cards = placement.ModeTopology, c.table("dgx1-v100")
+		n.Mode, n.GPUs = placement.ModeTopology, c.table("dgx1-v100")
 		if c.Intn(3) == 0 {
 			n.Mode = placement.ModeShare
 		}
@@ -85,8 +85,8 @@ func (c *contested) crowd() {
 	}
 }
 
-// claimant is a gang with rules of its own.
-func (c *contested) claimant() placement.Gang {
+// preemptor is a gang with rules of its own.
+func (c *contested) preemptor() placement.Gang {
 	g := c.gang(1 + c.Intn(2))
 	for i := range g.Roles {
 		role := &g.Roles[i]
@@ -142,7 +142,7 @@ func (c *contested) fate(g placement.Gang) {
 // next is a gang that waits, or one that runs and lacks members.
 func (c *contested) next() placement.Gang {
 	if len(c.gangs) == 0 || c.Intn(4) > 0 {
-		g := c.claimant()
+		g := c.preemptor()
 		g.Priority += 2
 		if g.Leaf != "" && c.Intn(4) > 0 {
 			g.Leaf = "b"
@@ -165,12 +165,12 @@ func (c *contested) next() placement.Gang {
 // for others to end, is what a search finds that makes a whole placement for every set of
 // victims, with the same victims, of which that is the rule's own order.
 func TestDryRunsFindWhatWholePlacementsFind(t *testing.T) {
-	claims, shrunk, several, refused, reserved, held := 0, 0, 0, 0, 0, 0
+	reservations, shrunk, several, refused, reserved, held := 0, 0, 0, 0, 0, 0
 	for seed := range int64(500) {
 		c := newContested(t, seed)
 		for range 6 {
 			g := c.next()
-			if _, holds := c.view.Held(g.ID); holds {
+			if _, reservations := c.view.Reservation(g.ID); reservations {
 				continue
 			}
 			want := c.view.Clone().ReclaimSlowly(g)
@@ -181,22 +181,22 @@ func TestDryRunsFindWhatWholePlacementsFind(t *testing.T) {
 			require.Equal(t, waitsOK, ok, "seed %d: %+v", seed, g)
 			require.Equal(t, waits, reservation, "seed %d: %+v", seed, g)
 			reserved += count(ok && len(reservation.After) > 0)
-			claims += count(len(got.Victims) > 0)
+			reservations += count(len(got.Victims) > 0)
 			several += count(len(got.Victims) > 2)
-			shrunk += count(slices.ContainsFunc(got.Victims, func(v placement.Victim) bool { return v.Spare }))
+			shrunk += count(slices.ContainsFunc(got.Victims, func(v placement.Victim) bool { return v.Surplus }))
 			refused += count(got.Placement == nil)
 			held += count(len(c.view.Reservations()) > 0)
 			switch r := got.Reservation; {
 			case r != nil && c.Intn(3) == 0:
-				c.view.Hold(*r)
+				c.view.AddReservation(*r)
 			case got.Placement == nil && ok && c.Intn(2) == 0:
-				c.view.Hold(reservation)
+				c.view.AddReservation(reservation)
 			}
 		}
 	}
-	t.Logf("%d claims, %d with several victims, %d of members that are not needed, %d refused, %d reservations, %d beside held places",
-		claims, several, shrunk, refused, reserved, held)
-	assert.Greater(t, claims, 150)
+	t.Logf("%d claims, %d with several victims, %d of members that are not needed, %d refused, %d reservations, %d beside reservations",
+		reservations, several, shrunk, refused, reserved, held)
+	assert.Greater(t, reservations, 150)
 	assert.Greater(t, several, 15)
 	assert.Greater(t, shrunk, 20)
 	assert.Greater(t, refused, 300)

@@ -60,8 +60,8 @@ func (v *View) runsOn(gang string, goes func(*Pod) bool) bool {
 	return ok && stay(e.members) >= e.minimum && !slices.ContainsFunc(e.parts, short)
 }
 
-// spares returns the pods of a running gang that it does not need.
-func (v *View) spares(r *runningGang) []*Pod {
+// surplus returns the pods of a running gang that it does not need.
+func (v *View) surplus(r *runningGang) []*Pod {
 	e, ok := v.elastic[r.Gang]
 	if !ok {
 		return nil
@@ -88,35 +88,35 @@ func (v *View) spares(r *runningGang) []*Pod {
 		}
 		needed[id] = true
 	}
-	var spares []*Pod
+	var surplus []*Pod
 	for _, id := range members {
 		if !needed[id] {
-			spares = append(spares, v.pods[id])
+			surplus = append(surplus, v.pods[id])
 		}
 	}
-	return spares
+	return surplus
 }
 
-// apart makes a victim of its own of each member that a gang does not need; what the gang
+// splitSurplus makes a victim of its own of each member that a gang does not need; what the gang
 // needs goes only with all of these.
-func (v *View) apart(gangs []*runningGang) []*runningGang {
+func (v *View) splitSurplus(gangs []*runningGang) []*runningGang {
 	var list []*runningGang
 	for _, r := range gangs {
-		spares := v.spares(r)
-		if len(spares) == 0 {
+		surplus := v.surplus(r)
+		if len(surplus) == 0 {
 			list = append(list, r)
 			continue
 		}
 		rest := r.part()
-		rest.spares = len(spares)
-		for i, pod := range spares {
-			spare := r.part()
-			spare.Spare, spare.turn = true, i
-			spare.add(pod)
-			list = append(list, spare)
+		rest.surplus = len(surplus)
+		for i, pod := range surplus {
+			victim := r.part()
+			victim.Surplus, victim.rank = true, i
+			victim.add(pod)
+			list = append(list, victim)
 		}
 		for _, pod := range r.pods {
-			if !slices.Contains(spares, pod) {
+			if !slices.Contains(surplus, pod) {
 				rest.add(pod)
 			}
 		}
@@ -125,9 +125,9 @@ func (v *View) apart(gangs []*runningGang) []*runningGang {
 	return list
 }
 
-// claimMore is claim for members beyond the minimum of a gang that runs and has no place for
+// preemptForGrowth is claim for members beyond the minimum of a gang that runs and has no place for
 // any of them: for as many as stay within the minimum of its leaf and find places.
-func (v *View) claimMore(p *planner, now Result) (r Reservation, ok bool) {
+func (v *View) preemptForGrowth(p *planner, now Result) (r Reservation, ok bool) {
 	if p.needed > 0 || p.total == 0 || len(now.Placement.Assignments) > 0 {
 		return Reservation{}, false
 	}
@@ -140,9 +140,9 @@ func (v *View) claimMore(p *planner, now Result) (r Reservation, ok bool) {
 	sort.Search(entitled, func(n int) bool {
 		g := p.gang
 		g.more = n + 1
-		claimed, found := v.claim(newPlanner(v.seen(&g, nil), g))
+		preemption, found := v.preempt(newPlanner(v.seen(&g, nil), g))
 		if found {
-			r, ok = claimed, true
+			r, ok = preemption, true
 		}
 		return !found
 	})
@@ -179,19 +179,19 @@ func (v *View) Growth(g Gang, found Result) Result {
 func (r *runningGang) part() *runningGang {
 	return &runningGang{
 		Victim:      Victim{Gang: r.Gang, Leaf: r.Leaf, Priority: r.Priority},
-		preemptible: true, endsAt: r.endsAt, broken: r.broken,
+		preemptible: true, endsAt: r.endsAt, terminating: r.terminating,
 	}
 }
 
 // entire drops what gangs need when not all that they do not need is in the list.
 func entire(list []*runningGang) []*runningGang {
-	spares := map[string]int{}
+	surplus := map[string]int{}
 	for _, r := range list {
-		if r.Spare {
-			spares[r.Gang]++
+		if r.Surplus {
+			surplus[r.Gang]++
 		}
 	}
-	return slices.DeleteFunc(list, func(r *runningGang) bool { return r.spares > spares[r.Gang] })
+	return slices.DeleteFunc(list, func(r *runningGang) bool { return r.surplus > surplus[r.Gang] })
 }
 
 // joined makes one victim of all that a gang loses. One that loses what it needs loses the
@@ -199,24 +199,24 @@ func entire(list []*runningGang) []*runningGang {
 func joined(chosen, candidates []*runningGang) []*runningGang {
 	all := map[string]bool{}
 	for _, r := range chosen {
-		all[r.Gang] = all[r.Gang] || r.spares > 0
+		all[r.Gang] = all[r.Gang] || r.surplus > 0
 	}
 	for _, r := range candidates {
-		if r.Spare && !r.Leaving && all[r.Gang] && !slices.Contains(chosen, r) {
+		if r.Surplus && !r.Leaving && all[r.Gang] && !slices.Contains(chosen, r) {
 			chosen = append(chosen, r)
 		}
 	}
 	var list []*runningGang
 	parts := map[string]*runningGang{}
 	for _, r := range chosen {
-		if r.Leaving || !r.Spare && r.spares == 0 {
+		if r.Leaving || !r.Surplus && r.surplus == 0 {
 			list = append(list, r)
 			continue
 		}
 		one := parts[r.Gang]
 		if one == nil {
 			one = r.part()
-			one.Spare = !all[r.Gang]
+			one.Surplus = !all[r.Gang]
 			parts[r.Gang] = one
 			list = append(list, one)
 		}
@@ -234,7 +234,7 @@ func near(list []*runningGang, nodes map[string]bool) []*runningGang {
 	}
 	all := map[string]bool{}
 	for _, r := range list {
-		all[r.Gang] = all[r.Gang] || r.spares > 0 && on(r)
+		all[r.Gang] = all[r.Gang] || r.surplus > 0 && on(r)
 	}
 	return slices.DeleteFunc(slices.Clone(list), func(r *runningGang) bool { return !on(r) && !all[r.Gang] })
 }

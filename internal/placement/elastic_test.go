@@ -11,7 +11,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
-// elastic makes a gang of single cards that needs only some of its members, and of which
+// elastic makes a gang of single GPUs that needs only some of its members, and of which
 // those run that have room.
 func elastic(tb testing.TB, v *placement.View, g placement.Gang, minimum int) placement.Gang {
 	tb.Helper()
@@ -32,86 +32,86 @@ func elastic(tb testing.TB, v *placement.View, g placement.Gang, minimum int) pl
 func TestVictimLosesFirstWhatItDoesNotNeed(t *testing.T) {
 	cases := map[string]struct {
 		members, minimum int
-		spare            bool
+		victim           bool
 		lost             []string
 	}{
 		"the last members":                 {2, 0, true, []string{"left/a/worker-6", "left/a/worker-7"}},
 		"all beyond the minimum":           {6, 0, true, []string{"left/a/worker-2", "left/a/worker-3", "left/a/worker-4", "left/a/worker-5", "left/a/worker-6", "left/a/worker-7"}},
 		"everything, when that is too few": {7, 0, false, []string{"left/a/worker-0", "left/a/worker-1", "left/a/worker-2", "left/a/worker-3", "left/a/worker-4", "left/a/worker-5", "left/a/worker-6", "left/a/worker-7"}},
-		"as little as the claimant needs":  {7, 1, true, []string{"left/a/worker-7"}},
+		"as little as the preemptor needs": {7, 1, true, []string{"left/a/worker-7"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			v := topologyView(1)
 			setQuota(t, v, halves())
-			elastic(t, v, inLeaf(gang("left/a", 8, cards(1)), "left", 0), 2)
+			elastic(t, v, inLeaf(gang("left/a", 8, wholeGPUs(1)), "left", 0), 2)
 			// In one leaf, which uses its minimum, priority decides.
-			claimant := inLeaf(gang("left/b", c.members, cards(1)), "left", 1)
-			claimant.Minimum = c.minimum
-			result := v.Reclaim(claimant)
+			preemptor := inLeaf(gang("left/b", c.members, wholeGPUs(1)), "left", 1)
+			preemptor.Minimum = c.minimum
+			result := v.Reclaim(preemptor)
 			require.Len(t, result.Victims, 1)
-			assert.Equal(t, c.spare, result.Victims[0].Spare)
+			assert.Equal(t, c.victim, result.Victims[0].Surplus)
 			assert.Equal(t, c.lost, result.Victims[0].Pods)
 		})
 	}
 }
 
-// TestMembersOnTheirWayOutAreNotTakenTwice: claims in turn take other spare members each, and
+// TestMembersOnTheirWayOutAreNotTakenTwice: claims in turn take other surplus members each, and
 // a gang that runs on without those that go is not what is left of one.
 func TestMembersOnTheirWayOutAreNotTakenTwice(t *testing.T) {
 	v := topologyView(2)
-	elastic(t, v, inLeaf(gang("ml/a", 8, cards(1)), "", 0), 6)
-	place(t, v, inLeaf(gang("ml/small", 4, cards(2)), "", 0))
+	elastic(t, v, inLeaf(gang("ml/a", 8, wholeGPUs(1)), "", 0), 6)
+	place(t, v, inLeaf(gang("ml/small", 4, wholeGPUs(2)), "", 0))
 	for i, want := range []string{"ml/a/worker-7", "ml/a/worker-6"} {
-		result := v.Reclaim(inLeaf(gang(fmt.Sprint("ml/high", i), 1, cards(1)), "", 1))
+		result := v.Reclaim(inLeaf(gang(fmt.Sprint("ml/high", i), 1, wholeGPUs(1)), "", 1))
 		require.Len(t, result.Victims, 1)
-		assert.True(t, result.Victims[0].Spare)
+		assert.True(t, result.Victims[0].Surplus)
 		assert.Equal(t, []string{want}, result.Victims[0].Pods)
-		v.Hold(*result.Reservation)
+		v.AddReservation(*result.Reservation)
 	}
-	third := v.Reclaim(inLeaf(gang("ml/high2", 1, cards(1)), "", 1))
+	third := v.Reclaim(inLeaf(gang("ml/high2", 1, wholeGPUs(1)), "", 1))
 	require.Len(t, third.Victims, 1)
-	assert.False(t, third.Victims[0].Spare)
+	assert.False(t, third.Victims[0].Surplus)
 	assert.Equal(t, "ml/small", third.Victims[0].Gang, "the smaller of two that run")
 }
 
 func TestMembersThatLeaveAreWaitedForFirst(t *testing.T) {
 	v := topologyView(1)
-	elastic(t, v, inLeaf(gang("ml/a", 8, cards(1)), "", 0), 2)
+	elastic(t, v, inLeaf(gang("ml/a", 8, wholeGPUs(1)), "", 0), 2)
 	for _, pod := range v.Pods("n0") {
 		if pod.ID == "ml/a/worker-1" {
 			pod.Leaving = true
 			v.AddPod(pod)
 		}
 	}
-	result := v.Reclaim(inLeaf(gang("ml/high", 2, cards(1)), "", 1))
+	result := v.Reclaim(inLeaf(gang("ml/high", 2, wholeGPUs(1)), "", 1))
 	require.NotNil(t, result.Reservation)
 	want := []placement.Victim{
-		{Gang: "ml/a", Pods: []string{"ml/a/worker-1"}, Spare: true, Leaving: true},
-		{Gang: "ml/a", Pods: []string{"ml/a/worker-7"}, Spare: true},
+		{Gang: "ml/a", Pods: []string{"ml/a/worker-1"}, Surplus: true, Leaving: true},
+		{Gang: "ml/a", Pods: []string{"ml/a/worker-7"}, Surplus: true},
 	}
 	assert.Equal(t, want, result.Reservation.After)
 	assert.Equal(t, want[1:], result.Victims)
 }
 
-// TestElasticGangsDoNotTakeTurns: two gangs of two leaves that each would fill the cluster
+// TestElasticGangsDoNotEvictEachOther: two gangs of two leaves that each would fill the cluster
 // share it by the minima of their leaves, whoever comes first.
-func TestElasticGangsDoNotTakeTurns(t *testing.T) {
+func TestElasticGangsDoNotEvictEachOther(t *testing.T) {
 	v := topologyView(2)
 	setQuota(t, v, halves())
-	left := elastic(t, v, inLeaf(gang("left/a", 16, cards(1)), "left", 0), 2)
+	left := elastic(t, v, inLeaf(gang("left/a", 16, wholeGPUs(1)), "left", 0), 2)
 	require.Len(t, left.Running, 16)
-	right := elastic(t, v, inLeaf(gang("right/b", 16, cards(1)), "right", 0), 2)
+	right := elastic(t, v, inLeaf(gang("right/b", 16, wholeGPUs(1)), "right", 0), 2)
 	require.Len(t, right.Running, 2)
 	left.Running = left.Running[:14]
 	more := v.Reclaim(left)
 	require.NotNil(t, more.Placement)
-	assert.Empty(t, more.Victims, "nobody goes for a member beyond the minimum of its leaf")
+	assert.Empty(t, more.Victims, "nobody is evicted for a member beyond the minimum of its leaf")
 	more = v.Reclaim(right)
 	require.NotNil(t, more.Reservation, "its leaf uses less than its minimum")
 	assert.Len(t, more.Placement.Assignments, 6)
 	require.Len(t, more.Victims, 1)
-	assert.True(t, more.Victims[0].Spare)
+	assert.True(t, more.Victims[0].Surplus)
 	assert.Len(t, more.Victims[0].Pods, 6)
 	evict(v, more.Victims)
 	v.Apply(right, *more.Placement)
@@ -125,17 +125,17 @@ func TestElasticGangsDoNotTakeTurns(t *testing.T) {
 	}
 }
 
-// TestElasticClaimLeavesOthersTheirMinimum: for members beyond a minimum no leaf loses what its
+// TestGrowthLeavesOthersTheirMinimum: for members beyond a minimum no leaf loses what its
 // own minimum covers, so that it has nothing to take back.
-func TestElasticClaimLeavesOthersTheirMinimum(t *testing.T) {
+func TestGrowthLeavesOthersTheirMinimum(t *testing.T) {
 	gpus := func(n int64) quota.Resources { return quota.Resources{"aliyun.com/gpu": n} }
 	cases := map[string]struct {
 		size    int
 		least   int64
 		minimum int // of the gangs of the other leaf
-		want    int // members that the claimant gets in the end
+		want    int // members that the preemptor gets in the end
 	}{
-		"single cards, down to the minimum":            {size: 1, least: 10, minimum: 2, want: 6},
+		"single GPUs, down to the minimum":             {size: 1, least: 10, minimum: 2, want: 6},
 		"pairs that would break the minimum stay":      {size: 2, least: 11, minimum: 2, want: 4},
 		"a gang as a whole, when its leaf can lose it": {size: 4, least: 8, minimum: 0, want: 8},
 		"nothing, when its leaf would lose too much":   {size: 7, least: 8, minimum: 0, want: 2},
@@ -147,73 +147,73 @@ func TestElasticClaimLeavesOthersTheirMinimum(t *testing.T) {
 				{Name: "left", Min: gpus(c.least), Max: gpus(16)}, {Name: "right", Min: gpus(8), Max: gpus(16)},
 			}})
 			if c.minimum > 0 {
-				elastic(t, v, inLeaf(gang("left/a", 14/c.size, cards(c.size)), "left", 0), c.minimum)
+				elastic(t, v, inLeaf(gang("left/a", 14/c.size, wholeGPUs(c.size)), "left", 0), c.minimum)
 			} else {
 				for i := range 14 / c.size {
-					place(t, v, inLeaf(gang(fmt.Sprint("left/", i), 1, cards(c.size)), "left", 0))
+					place(t, v, inLeaf(gang(fmt.Sprint("left/", i), 1, wholeGPUs(c.size)), "left", 0))
 				}
 			}
-			claimant := elastic(t, v, inLeaf(gang("right/b", 16, cards(1)), "right", 0), 2)
+			preemptor := elastic(t, v, inLeaf(gang("right/b", 16, wholeGPUs(1)), "right", 0), 2)
 			for range 10 {
-				result := v.Reclaim(claimant)
+				result := v.Reclaim(preemptor)
 				evict(v, result.Victims)
-				v.Apply(claimant, *result.Placement)
-				claimant.Running = append(claimant.Running, result.Placement.Assignments...)
+				v.Apply(preemptor, *result.Placement)
+				preemptor.Running = append(preemptor.Running, result.Placement.Assignments...)
 			}
-			assert.Len(t, claimant.Running, c.want)
+			assert.Len(t, preemptor.Running, c.want)
 		})
 	}
 }
 
 func TestBudgetCoversMembersBeyondTheMinimum(t *testing.T) {
 	v := topologyView(1)
-	elastic(t, v, inLeaf(gang("ml/a", 8, cards(1)), "", 0), 2)
+	elastic(t, v, inLeaf(gang("ml/a", 8, wholeGPUs(1)), "", 0), 2)
 	for _, pod := range v.Pods("n0") {
 		pod.Budgets = []string{"ml/budget"}
 		v.AddPod(pod)
 	}
-	claimant := inLeaf(gang("ml/high", 3, cards(1)), "", 1)
+	preemptor := inLeaf(gang("ml/high", 3, wholeGPUs(1)), "", 1)
 	for allowed, want := range map[int]int{2: 0, 3: 3, 8: 3} {
 		v.SetBudget("ml/budget", allowed)
 		lost := 0
-		for _, victim := range v.Reclaim(claimant).Victims {
+		for _, victim := range v.Reclaim(preemptor).Victims {
 			lost += len(victim.Pods)
 		}
 		assert.Equal(t, want, lost, "%d allowed", allowed)
 	}
 }
 
-// TestGangStaysWhenItsSpareMembersMustStay: a gang that loses what it needs loses all.
-func TestGangStaysWhenItsSpareMembersMustStay(t *testing.T) {
+// TestGangStaysWhenItsSurplusMembersMustStay: a gang that loses what it needs loses all.
+func TestGangStaysWhenItsSurplusMembersMustStay(t *testing.T) {
 	v := topologyView(1)
-	elastic(t, v, inLeaf(gang("ml/a", 8, cards(1)), "", 0), 2)
+	elastic(t, v, inLeaf(gang("ml/a", 8, wholeGPUs(1)), "", 0), 2)
 	for _, pod := range v.Pods("n0") {
 		if pod.ID == "ml/a/worker-7" {
 			pod.Budgets = []string{"ml/budget"}
 			v.AddPod(pod)
 		}
 	}
-	claimant := inLeaf(gang("ml/high", 7, cards(1)), "", 1)
-	assert.Empty(t, v.Reclaim(claimant).Victims)
+	preemptor := inLeaf(gang("ml/high", 7, wholeGPUs(1)), "", 1)
+	assert.Empty(t, v.Reclaim(preemptor).Victims)
 	v.SetBudget("ml/budget", 1)
-	require.Len(t, v.Reclaim(claimant).Victims, 1)
-	assert.Len(t, v.Reclaim(claimant).Victims[0].Pods, 8)
+	require.Len(t, v.Reclaim(preemptor).Victims, 1)
+	assert.Len(t, v.Reclaim(preemptor).Victims[0].Pods, 8)
 }
 
-// TestGangLosesSpareMembersElsewhere: when victims are sought on the nodes of one place, a gang
+// TestGangLosesSurplusMembersElsewhere: when victims are sought on the nodes of one place, a gang
 // that goes for it goes with its members on other nodes.
-func TestGangLosesSpareMembersElsewhere(t *testing.T) {
+func TestGangLosesSurplusMembersElsewhere(t *testing.T) {
 	v := topologyView(3)
-	elastic(t, v, inLeaf(gang("ml/a", 2, cards(8)), "", 1), 1)
-	place(t, v, inLeaf(gang("ml/low", 1, cards(8)), "", 0))
+	elastic(t, v, inLeaf(gang("ml/a", 2, wholeGPUs(8)), "", 1), 1)
+	place(t, v, inLeaf(gang("ml/low", 1, wholeGPUs(8)), "", 0))
 	v.SetBudget("ml/budget", 1)
 	for _, pod := range append(v.Pods("n0"), v.Pods("n2")...) {
 		pod.Budgets = []string{"ml/budget"}
 		v.AddPod(pod)
 	}
-	claimant := inLeaf(gang("ml/high", 1, cards(8)), "", 5)
-	claimant.ExcludeNodes = map[string]bool{"n1": true, "n2": true}
-	result := v.Reclaim(claimant)
+	preemptor := inLeaf(gang("ml/high", 1, wholeGPUs(8)), "", 5)
+	preemptor.ExcludeNodes = map[string]bool{"n1": true, "n2": true}
+	result := v.Reclaim(preemptor)
 	require.Len(t, result.Victims, 1)
 	assert.Equal(t, []string{"ml/a/worker-0", "ml/a/worker-1"}, result.Victims[0].Pods)
 }

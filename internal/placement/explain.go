@@ -39,7 +39,7 @@ func (p *planner) explain() Verdict {
 // quotaReason says which limit of the tree the gang exceeds.
 func (p *planner) quotaReason() Reason {
 	if p.leafMissing() {
-		return Reason{Code: NoSuchLeaf, Text: p.quota.Lacks(p.gang.Leaf)}
+		return Reason{Code: NoSuchLeaf, Text: p.quota.Missing(p.gang.Leaf)}
 	}
 	exceeded := p.overQuota(p.needed)
 	return Reason{Code: OverQuota, Quota: exceeded.Path, Resource: exceeded.Resource, Text: fmt.Sprintf("%s by %s together", exceeded, plural(p.needed, "member"))}
@@ -63,34 +63,34 @@ func (p *planner) next(s selection) member {
 // after the others have their places.
 func (p *planner) nodeReasons(next member, s selection) []Reason {
 	class := &p.classes[next.class]
-	terrain := p.survey()
-	trials := make([]*trial, len(p.nodes))
+	topology := p.survey()
+	packings := make([]*nodePacking, len(p.nodes))
 	for _, pick := range s.picks {
-		trials[pick.node] = pick.trial
+		packings[pick.node] = pick.packing
 	}
 	type filled struct {
 		state *capacity
-		trial *trial
+		trial *nodePacking
 	}
 	if p.among != nil {
 		p.among.take(&s, 1)
 		defer p.among.take(&s, -1)
 	}
-	why := map[filled]refusal{}
-	counts, most := map[refusal]int{}, map[refusal]int64{}
+	why := map[filled]rejection{}
+	counts, most := map[rejection]int{}, map[rejection]int64{}
 	for i, n := range p.nodes {
-		var r refusal
-		if terrain.admitted[i]&(1<<uint(class.rules)) == 0 || len(s.domain.labels) > 0 {
-			r = p.refusal(n, class, s.domain)
+		var r rejection
+		if topology.admitted[i]&(1<<uint(class.rules)) == 0 || len(s.domain.labels) > 0 {
+			r = p.rejection(n, class, s.domain)
 		}
-		t := trials[i]
-		if r == (refusal{}) && p.limit(p.key(n, ^uint64(0)), next.class, unlimited, t) == 0 {
+		t := packings[i]
+		if r == (rejection{}) && p.limit(p.key(n, ^uint64(0)), next.class, unlimited, t) == 0 {
 			r.code = PerNodeLimit
 			if p.limited(n) {
-				r = refusal{Excluded, "full"}
+				r = rejection{Excluded, "full"}
 			}
 		}
-		if r == (refusal{}) {
+		if r == (rejection{}) {
 			known, ok := why[filled{n.free, t}]
 			if !ok {
 				room := p.room(n.free, t)
@@ -103,8 +103,8 @@ func (p *planner) nodeReasons(next member, s selection) []Reason {
 			}
 			r = known
 		}
-		if r == (refusal{}) && p.among != nil {
-			r = p.among.refuses(next.class, int32(i))
+		if r == (rejection{}) && p.among != nil {
+			r = p.among.rejects(next.class, int32(i))
 		}
 		counts[r]++
 	}
@@ -112,7 +112,7 @@ func (p *planner) nodeReasons(next member, s selection) []Reason {
 		return []Reason{{Code: NoNodes, Text: "there is no node"}}
 	}
 	var list []Reason
-	for _, r := range slices.SortedFunc(maps.Keys(counts), func(a, b refusal) int {
+	for _, r := range slices.SortedFunc(maps.Keys(counts), func(a, b rejection) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a.code, b.code), cmp.Compare(a.detail, b.detail))
 	}) {
 		text := p.text(r, counts[r], s) + shortfall(r, counts[r], most[r], class.request)
@@ -122,19 +122,19 @@ func (p *planner) nodeReasons(next member, s selection) []Reason {
 }
 
 // room is what a trial leaves of a state; a nil trial leaves all.
-func (p *planner) room(state *capacity, t *trial) *capacity {
+func (p *planner) room(state *capacity, t *nodePacking) *capacity {
 	if t == nil {
 		return state
 	}
 	room := state.clone()
 	for _, class := range t.order {
-		room.take(p.classes[class].request, t.take[class], p.mix)
+		room.take(p.classes[class].request, t.take[class], p.workload)
 	}
 	return room
 }
 
 // has is how much there is of what a refusal says that there is too little of.
-func (c *capacity) has(r refusal) int64 {
+func (c *capacity) has(r rejection) int64 {
 	switch r.code {
 	case NotEnoughCPU:
 		return c.milliCPU
@@ -148,7 +148,7 @@ func (c *capacity) has(r refusal) int64 {
 
 // shortfall says how much nodes have at most of what a member asks for, "" where no amount is
 // too little.
-func shortfall(r refusal, nodes int, most int64, asked *Request) string {
+func shortfall(r rejection, nodes int, most int64, asked *Request) string {
 	var has, wants string
 	switch r.code {
 	case NotEnoughCPU:
@@ -166,38 +166,38 @@ func shortfall(r refusal, nodes int, most int64, asked *Request) string {
 	return fmt.Sprintf(" (%s of the %s that it asks for)", has, wants)
 }
 
-// refusal returns the first rule that keeps a member of the class from the node whatever runs there.
-func (p *planner) refusal(n *node, c *class, d *domain) refusal {
+// rejection returns the first rule that keeps a member of the class from the node whatever runs there.
+func (p *planner) rejection(n *node, c *class, d *domain) rejection {
 	if p.gang.ExcludeNodes[n.Name] {
-		return refusal{code: Excluded}
+		return rejection{code: Excluded}
 	}
-	if why, taint := p.rules[c.rules].refuses(&n.Node); why.code != "" {
+	if why, taint := p.rules[c.rules].rejects(&n.Node); why.code != "" {
 		if taint != nil {
 			why.detail = taint.String()
 		}
 		return why
 	}
 	if !d.has(n) {
-		return refusal{code: OtherDomain}
+		return rejection{code: OtherDomain}
 	}
-	return refusal{}
+	return rejection{}
 }
 
 // text is the clause of a reason.
-func (p *planner) text(r refusal, n int, s selection) string {
+func (p *planner) text(r rejection, n int, s selection) string {
 	nodes := plural(n, "node")
 	has, is, does := "have", "are", "do"
 	if n == 1 {
 		has, is, does = "has", "is", "does"
 	}
 	switch r.code {
-	case NotEnoughCards:
+	case NotEnoughGPUs:
 		if r.detail != "" {
-			return fmt.Sprintf("%s %s too few free cards left", nodes, has)
+			return fmt.Sprintf("%s %s too few free GPUs left", nodes, has)
 		}
-		return fmt.Sprintf("%s %s no free card left", nodes, has)
+		return fmt.Sprintf("%s %s no free GPU left", nodes, has)
 	case NotEnoughShare:
-		return fmt.Sprintf("%s %s no card with enough memory or cores left", nodes, has)
+		return fmt.Sprintf("%s %s no GPU with enough memory or cores left", nodes, has)
 	case NotEnoughCPU:
 		return fmt.Sprintf("%s %s too little CPU left", nodes, has)
 	case NotEnoughMemory:
@@ -208,7 +208,7 @@ func (p *planner) text(r refusal, n int, s selection) string {
 		return fmt.Sprintf("%s %s too little %s left", nodes, has, r.detail)
 	case WrongMode:
 		if r.detail == string(ModeNone) {
-			return fmt.Sprintf("%s %s no cards", nodes, has)
+			return fmt.Sprintf("%s %s no GPUs", nodes, has)
 		}
 		return fmt.Sprintf("%s %s in mode %s", nodes, is, r.detail)
 	case SelectorMismatch:
@@ -238,7 +238,7 @@ func (p *planner) text(r refusal, n int, s selection) string {
 	case PerNodeLimit:
 		return fmt.Sprintf("%s %s as many members of the role as one node may run", nodes, map[bool]string{true: "runs", false: "run"}[n == 1])
 	case Mixed:
-		return fmt.Sprintf("%s %s pods on shared cards with the other limits (memory only, and memory with cores, are never on one node)", nodes, map[bool]string{true: "runs", false: "run"}[n == 1])
+		return fmt.Sprintf("%s %s pods on shared GPUs with the other limits (memory only, and memory with cores, are never on one node)", nodes, map[bool]string{true: "runs", false: "run"}[n == 1])
 	case OtherDomain:
 		if s.domain.value == "" {
 			return fmt.Sprintf("%s %s no label %s", nodes, has, strings.Join(s.domain.labels, ", "))
@@ -248,16 +248,16 @@ func (p *planner) text(r refusal, n int, s selection) string {
 	return fmt.Sprintf("%s cannot take it (%s)", nodes, r.code)
 }
 
-// Words says what a member asks for: "1 card, mode topology, 4 CPU".
+// Words says what a member asks for: "1 GPU, mode topology, 4 CPU".
 func (r *Request) Words() string {
 	var parts []string
 	switch {
 	case r.Mode.whole():
-		parts = append(parts, fmt.Sprintf("%s, mode %s", plural(r.Cards, "card"), r.Mode))
+		parts = append(parts, fmt.Sprintf("%s, mode %s", plural(r.GPUs, "GPU"), r.Mode))
 	case r.Mode.shared():
-		part := fmt.Sprintf("%d GiB of a shared card", r.MemoryGiB)
+		part := fmt.Sprintf("%d GiB of a shared GPU", r.MemoryGiB)
 		if r.spread() > 1 {
-			part = fmt.Sprintf("%d GiB over %d shared cards", r.MemoryGiB, r.spread())
+			part = fmt.Sprintf("%d GiB over %d shared GPUs", r.MemoryGiB, r.spread())
 		}
 		if r.CorePercent > 0 {
 			part += fmt.Sprintf(" with %d %% of its cores", r.CorePercent)

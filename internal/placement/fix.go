@@ -41,7 +41,7 @@ func (p *planner) fixes(next member, chosen selection, reasons []Reason) []Fix {
 		return f.fewerMembers() // nobody knows what the filters of others say of anything else
 	}
 	if f.raiseQuota() {
-		if len(f.raise) > 0 && f.feasible(f.cluster, f.terrain, f.lifted, f.gang) {
+		if len(f.raise) > 0 && f.feasible(f.cluster, f.topology, f.lifted, f.gang) {
 			list = append(list, together(f.raise))
 		} else {
 			for _, fix := range slices.Concat(f.poolSizes(), f.tolerations(), f.modes()) {
@@ -49,7 +49,7 @@ func (p *planner) fixes(next member, chosen selection, reasons []Reason) []Fix {
 			}
 		}
 	}
-	return slices.Concat(list, f.smallerRequests(reasons), f.fewerCards(), f.fewerMembers())
+	return slices.Concat(list, f.smallerRequests(reasons), f.fewerGPUs(), f.fewerMembers())
 }
 
 // together makes one fix of changes that are needed at the same time.
@@ -62,12 +62,12 @@ func together(changes []Fix) Fix {
 	return fix
 }
 
-// feasible reports whether a gang fits on a cluster under the tree. The terrain is that
+// feasible reports whether a gang fits on a cluster under the tree. The topology is that
 // of the gang's rules, nil when they differ from those of the gang that does not fit.
-func (f *fixer) feasible(c cluster, t *terrain, tree *quota.Tree, g Gang) bool {
+func (f *fixer) feasible(c cluster, t *topology, tree *quota.Tree, g Gang) bool {
 	c.quota = tree
 	p := newPlanner(c, g)
-	p.terrain = t
+	p.topology = t
 	if p.invalid() != nil || p.leafMissing() {
 		return false
 	}
@@ -169,7 +169,7 @@ func (f *fixer) pools() []growth {
 func (f *fixer) remaining() []int {
 	remaining := f.wanted(f.total)
 	for _, pick := range f.chosen.picks {
-		for class, n := range pick.trial.take {
+		for class, n := range pick.packing.take {
 			remaining[class] -= n
 		}
 	}
@@ -177,7 +177,7 @@ func (f *fixer) remaining() []int {
 }
 
 // compareTemplates orders the nodes of a pool by how well they stand for a new one:
-// in the domain with the most room, with all cards healthy.
+// in the domain with the most room, with all GPUs healthy.
 func (f *fixer) compareTemplates(a, b *node) int {
 	outside := func(n *node) int {
 		if f.chosen.domain.has(n) {
@@ -185,7 +185,7 @@ func (f *fixer) compareTemplates(a, b *node) int {
 		}
 		return 1
 	}
-	return cmp.Or(cmp.Compare(outside(a), outside(b)), cmp.Compare(b.healthyCards().Len(), a.healthyCards().Len()))
+	return cmp.Or(cmp.Compare(outside(a), outside(b)), cmp.Compare(b.healthyGPUs().Len(), a.healthyGPUs().Len()))
 }
 
 // fresh returns an empty node of the template's pool.
@@ -205,7 +205,7 @@ func (f *fixer) smallestGrowth(g growth) (int, bool) {
 	with := func(add int) bool {
 		c := f.cluster
 		c.nodes = slices.Insert(slices.Clone(f.nodes), g.end, f.grown(g.template, add)...)
-		return f.feasible(c, f.terrain.with(g.end, add, admitted), f.lifted, f.gang)
+		return f.feasible(c, f.topology.with(g.end, add, admitted), f.lifted, f.gang)
 	}
 	low, high := 1, g.add
 	if !with(g.add) {
@@ -243,10 +243,10 @@ func (f *fixer) tolerations() []Fix {
 	counts := map[Taint]int{}
 	ruleSet := f.classes[f.next.class].rules
 	for i, n := range f.nodes {
-		if f.terrain.admitted[i]&(1<<uint(ruleSet)) != 0 {
+		if f.topology.admitted[i]&(1<<uint(ruleSet)) != 0 {
 			continue
 		}
-		if _, taint := f.rules[ruleSet].refuses(&n.Node); taint != nil {
+		if _, taint := f.rules[ruleSet].rejects(&n.Node); taint != nil {
 			counts[*taint]++
 		}
 	}
@@ -265,7 +265,7 @@ func (f *fixer) tolerations() []Fix {
 	return nil
 }
 
-// modes proposes the other mode of whole cards.
+// modes proposes the other mode of whole GPUs.
 func (f *fixer) modes() []Fix {
 	from := f.classes[f.next.class].request.Mode
 	to := ModeDefault
@@ -281,33 +281,33 @@ func (f *fixer) modes() []Fix {
 			r.Request.Mode = to
 		}
 	})
-	if !f.feasible(f.cluster, f.terrain, f.lifted, g) {
+	if !f.feasible(f.cluster, f.topology, f.lifted, g) {
 		return nil
 	}
 	return []Fix{{Kind: FixMode, Target: f.roles(), From: string(from), To: string(to),
 		Text: fmt.Sprintf("mode %s (now %s)", to, from)}}
 }
 
-// fewerCards proposes the most cards per member with which the gang fits.
-func (f *fixer) fewerCards() []Fix {
-	now := f.classes[f.next.class].request.Cards
+// fewerGPUs proposes the most GPUs per member with which the gang fits.
+func (f *fixer) fewerGPUs() []Fix {
+	now := f.classes[f.next.class].request.GPUs
 	if !f.classes[f.next.class].request.Mode.whole() || now < 2 {
 		return nil
 	}
 	with := func(less int) bool {
 		g := f.changed(func(r *Role) {
-			if r.Request.Mode.whole() && r.Request.Cards == now {
-				r.Request.Cards -= less
+			if r.Request.Mode.whole() && r.Request.GPUs == now {
+				r.Request.GPUs -= less
 			}
 		})
-		return f.feasible(f.cluster, f.terrain, f.quota, g)
+		return f.feasible(f.cluster, f.topology, f.quota, g)
 	}
 	less := 1 + sort.Search(now-1, func(i int) bool { return with(i + 1) })
 	if less == now {
 		return nil
 	}
-	return []Fix{{Kind: FixCards, Target: f.roles(), From: strconv.Itoa(now), To: strconv.Itoa(now - less),
-		Text: fmt.Sprintf("%s per member (now %d)", plural(now-less, "card"), now)}}
+	return []Fix{{Kind: FixGPUs, Target: f.roles(), From: strconv.Itoa(now), To: strconv.Itoa(now - less),
+		Text: fmt.Sprintf("%s per member (now %d)", plural(now-less, "GPU"), now)}}
 }
 
 // fewerMembers proposes as many members as fit.
@@ -318,7 +318,7 @@ func (f *fixer) fewerMembers() []Fix {
 	}
 	if fit := f.live + f.chosen.placed; g.Minimum > 0 && fit > 0 {
 		g.Minimum = fit
-		if f.feasible(f.cluster, f.terrain, f.quota, g) {
+		if f.feasible(f.cluster, f.topology, f.quota, g) {
 			return []Fix{{Kind: FixMembers, Target: "minimum", From: strconv.Itoa(f.gang.Minimum), To: strconv.Itoa(fit),
 				Text: fmt.Sprintf("a minimum of %s (now %d)", plural(fit, "member"), f.gang.Minimum)}}
 		}
@@ -332,7 +332,7 @@ func (f *fixer) fewerMembers() []Fix {
 		}
 		g.Roles = slices.Clone(g.Roles)
 		g.Roles[i].Members = role.Members[:fit]
-		if f.feasible(f.cluster, f.terrain, f.quota, g) {
+		if f.feasible(f.cluster, f.topology, f.quota, g) {
 			return []Fix{{Kind: FixMembers, Target: role.Name, From: strconv.Itoa(now), To: strconv.Itoa(fit),
 				Text: fmt.Sprintf("%s (now %d) for role %s", plural(fit, "member"), now, role.Name)}}
 		}
@@ -354,7 +354,7 @@ func (f *fixer) smallerSubgroup() []Fix {
 		g.Subgroups = slices.Clone(g.Subgroups)
 		g.Subgroups[at].Minimum -= less
 		g.Minimum = max(g.Minimum-less, 1)
-		return f.feasible(f.cluster, f.terrain, f.quota, g)
+		return f.feasible(f.cluster, f.topology, f.quota, g)
 	}
 	less := 1 + sort.Search(max(s.Minimum-1, 0), func(i int) bool { return with(i + 1) })
 	if less >= s.Minimum {

@@ -31,7 +31,7 @@ func (f *fixer) smaller(kind FixKind, noun string, step int64, amount func(*Requ
 	steps := (now - 1) / step
 	to := func(less int) int64 { return (steps - int64(less)) * step }
 	less := sort.Search(int(steps), func(less int) bool {
-		return f.feasible(f.cluster, f.terrain, f.quota, f.changed(func(r *Role) {
+		return f.feasible(f.cluster, f.topology, f.quota, f.changed(func(r *Role) {
 			if request := amount(&r.Request); *request == now {
 				*request = to(less)
 			}

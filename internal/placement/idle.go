@@ -1,32 +1,32 @@
 package placement
 
-// Idle measures the view by the mix: how many cards are idle, parts of shared cards
+// Idle measures the view by the mix: how many GPUs are idle, parts of shared GPUs
 // included, and how many of these a request of the mix cannot use on average, because
-// its node or its card has too little left (the fragments of the FGD paper). Without
+// its node or its GPU has too little left (the fragments of the FGD paper). Without
 // arrivals nothing is known to be unusable.
-func (m *Mix) Idle(v *View) (cards, unusable float64) {
+func (m *Workload) Idle(v *View) (gpus, unusable float64) {
 	var idle, fragments int64
 	for _, state := range v.states {
 		idle += int64(state.nodes) * state.idle()
 		fragments += int64(state.nodes) * m.unusable(state.capacity)
 	}
-	cards = float64(idle) / cardUnit
+	gpus = float64(idle) / gpuUnit
 	var arrivals int64
 	for i := range m.groups {
-		if g := &m.groups[i]; g.cards > 0 {
+		if g := &m.groups[i]; g.gpus > 0 {
 			arrivals += g.arrivals[len(g.arrivals)-1]
 		}
 	}
 	if arrivals > 0 {
-		unusable = float64(fragments) / float64(arrivals*cardUnit)
+		unusable = float64(fragments) / float64(arrivals*gpuUnit)
 	}
-	return cards, unusable
+	return gpus, unusable
 }
 
-// unusable is the idle part of a node's cards that requests of the mix cannot use,
-// summed over the weighed arrivals, in thousandths of cards. Requests without cards
-// are no measure of cards.
-func (m *Mix) unusable(c *capacity) int64 {
+// unusable is the idle part of a node's GPUs that requests of the mix cannot use,
+// summed over the weighed arrivals, in thousandths of GPUs. Requests without GPUs
+// are no measure of GPUs.
+func (m *Workload) unusable(c *capacity) int64 {
 	idle := c.idle()
 	if idle == 0 {
 		return 0
@@ -34,7 +34,7 @@ func (m *Mix) unusable(c *capacity) int64 {
 	var total int64
 	for i := range m.groups {
 		g := &m.groups[i]
-		if g.cards == 0 {
+		if g.gpus == 0 {
 			continue
 		}
 		fit := c.suits(&g.demand)

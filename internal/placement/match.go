@@ -31,34 +31,34 @@ func newRules(role *Role) rules {
 	return r
 }
 
-// refusal says which rule keeps a member from a node; detail is the taint, label or mode concerned.
-type refusal struct {
+// rejection says which rule keeps a member from a node; detail is the taint, label or mode concerned.
+type rejection struct {
 	code   Code
 	detail string
 }
 
-// refuses returns why the node is not admissible, or the zero refusal. Of a taint that
+// rejects returns why the node is not admissible, or the zero refusal. Of a taint that
 // is not tolerated, the refusal lacks the detail, which is then the taint returned.
-func (r *rules) refuses(n *Node) (refusal, *Taint) {
+func (r *rules) rejects(n *Node) (rejection, *Taint) {
 	if r.excludes(n.Name) {
-		return refusal{code: Excluded}, nil
+		return rejection{code: Excluded}, nil
 	}
 	if n.Unschedulable && !tolerated(&unschedulableTaint, r.tolerations) {
-		return refusal{code: Unschedulable}, nil
+		return rejection{code: Unschedulable}, nil
 	}
 	if len(r.pools) > 0 && !slices.Contains(r.pools, n.Pool) {
-		return refusal{SelectorMismatch, "pool"}, nil
+		return rejection{SelectorMismatch, "pool"}, nil
 	}
 	if !r.selects(n) {
-		return refusal{SelectorMismatch, "selector"}, nil
+		return rejection{SelectorMismatch, "selector"}, nil
 	}
 	if !r.matches(n) {
-		return refusal{SelectorMismatch, "affinity"}, nil
+		return rejection{SelectorMismatch, "affinity"}, nil
 	}
 	if taint := r.tolerates(n); taint != nil {
-		return refusal{code: Untolerated}, taint
+		return rejection{code: Untolerated}, taint
 	}
-	return refusal{}, nil
+	return rejection{}, nil
 }
 
 // excludes reports whether a node is refused by name.

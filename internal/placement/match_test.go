@@ -81,12 +81,12 @@ func TestNaturalOrder(t *testing.T) {
 func TestProblemsOfRequests(t *testing.T) {
 	cases := map[string]Request{
 		"negative amount":    {Resources: Resources{MilliCPU: -1}},
-		"without a mode":     {Cards: 1},
-		"no card in mode":    {Mode: ModeTopology},
-		"a part of a card":   {Mode: ModeDefault, Cards: 1, MemoryGiB: 4},
-		"no card memory":     {Mode: ModeShare},
-		"equal whole GiB":    {Mode: ModeShare, Cards: 3, MemoryGiB: 10},
-		"on several cards":   {Mode: ModeCoreMem, Cards: 2, MemoryGiB: 10, CorePercent: 50},
+		"without a mode":     {GPUs: 1},
+		"no GPU in mode":     {Mode: ModeTopology},
+		"a part of a GPU":    {Mode: ModeDefault, GPUs: 1, MemoryGiB: 4},
+		"no GPU memory":      {Mode: ModeShare},
+		"equal whole GiB":    {Mode: ModeShare, GPUs: 3, MemoryGiB: 10},
+		"on several GPUs":    {Mode: ModeCoreMem, GPUs: 2, MemoryGiB: 10, CorePercent: 50},
 		"multiple of 5":      {Mode: ModeCoreMem, MemoryGiB: 10, CorePercent: 7},
 		"from 5 to 100":      {Mode: ModeCoreMem, MemoryGiB: 10, CorePercent: 105},
 		"not planned":        {Mode: "mig"},
@@ -95,15 +95,15 @@ func TestProblemsOfRequests(t *testing.T) {
 	for want, r := range cases {
 		assert.Contains(t, r.problem(), want)
 	}
-	for _, r := range []Request{{}, {Mode: ModeTopology, Cards: 8}, {Mode: ModeMPS, MemoryGiB: 7}, {Mode: ModeCoreMem, MemoryGiB: 1, CorePercent: 5}} {
+	for _, r := range []Request{{}, {Mode: ModeTopology, GPUs: 8}, {Mode: ModeMPS, MemoryGiB: 7}, {Mode: ModeCoreMem, MemoryGiB: 1, CorePercent: 5}} {
 		assert.Empty(t, r.problem())
 	}
 }
 
 // TestResourceNames holds the planner to the names that all parts share.
 func TestResourceNames(t *testing.T) {
-	assert.Equal(t, contract.ResourceDefaultCard, defaultCardResource)
-	assert.Equal(t, contract.ResourceTopologyCard, topologyResource)
-	assert.Equal(t, contract.ResourceCardMemory, cardMemoryResource)
+	assert.Equal(t, contract.ResourceDefaultGPU, defaultGPUResource)
+	assert.Equal(t, contract.ResourceTopologyGPU, topologyResource)
+	assert.Equal(t, contract.ResourceGPUMemory, gpuMemoryResource)
 	assert.Equal(t, contract.ResourceCorePercent, corePercentResource)
 }

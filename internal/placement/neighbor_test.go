@@ -36,7 +36,7 @@ func newTown(seed int64) *town {
 	w := &town{Rand: rand.New(rand.NewSource(seed)), free: map[string]int{}, tried: map[string]bool{}}
 	for i := range 2 + w.Intn(4) {
 		n := placement.Node{
-			Name: fmt.Sprint("n", i), Mode: placement.ModeTopology, Cards: v100(),
+			Name: fmt.Sprint("n", i), Mode: placement.ModeTopology, GPUs: v100(),
 			Labels:      map[string]string{"kubernetes.io/hostname": fmt.Sprint("n", i), "zone": fmt.Sprint("z", w.Intn(3)), "pool": fmt.Sprint("p", w.Intn(2))},
 			Allocatable: placement.Resources{MilliCPU: 64000, MemoryBytes: 64 << 30, Pods: int64(1 + w.Intn(3))},
 		}
@@ -59,7 +59,7 @@ func newTown(seed int64) *town {
 	w.gang = placement.Gang{ID: "ns/job"}
 	for i := range 1 + w.Intn(2) {
 		name := []string{"alpha", "beta"}[i]
-		r := role(name, 1+w.Intn(3), placement.Request{Mode: placement.ModeTopology, Cards: 1})
+		r := role(name, 1+w.Intn(3), placement.Request{Mode: placement.ModeTopology, GPUs: 1})
 		r.Labels = map[string]string{"app": "job", "role": name}
 		w.rules(&r)
 		w.gang.Roles = append(w.gang.Roles, r)
@@ -361,7 +361,7 @@ func TestWishes(t *testing.T) {
 	v := placement.NewView()
 	for i := range 4 {
 		v.SetNode(placement.Node{
-			Name: fmt.Sprint("n", i), Mode: placement.ModeTopology, Cards: v100(),
+			Name: fmt.Sprint("n", i), Mode: placement.ModeTopology, GPUs: v100(),
 			Labels:      map[string]string{"zone": fmt.Sprint("z", i%2), "disk": []string{"hdd", "hdd", "hdd", "ssd"}[i]},
 			Allocatable: placement.Resources{MilliCPU: 64000, MemoryBytes: 64 << 30, Pods: 110},
 		})
@@ -375,7 +375,7 @@ func TestWishes(t *testing.T) {
 		}
 		return on
 	}
-	r := role("worker", 4, placement.Request{Mode: placement.ModeTopology, Cards: 2})
+	r := role("worker", 4, placement.Request{Mode: placement.ModeTopology, GPUs: 2})
 	assert.Equal(t, map[string]int{"n0": 4}, nodes(placement.Gang{ID: "ns/a", Roles: []placement.Role{r}}))
 
 	fast := r
@@ -398,12 +398,12 @@ func BenchmarkSpread(b *testing.B) {
 	v := placement.NewView()
 	for i := range 1000 {
 		v.SetNode(placement.Node{
-			Name: fmt.Sprint("n", i), Mode: placement.ModeTopology, Cards: v100(),
+			Name: fmt.Sprint("n", i), Mode: placement.ModeTopology, GPUs: v100(),
 			Labels:      map[string]string{"kubernetes.io/hostname": fmt.Sprint("n", i), "zone": fmt.Sprint("z", i%3)},
 			Allocatable: placement.Resources{MilliCPU: 64000, MemoryBytes: 64 << 30, Pods: 110},
 		})
 	}
-	r := role("worker", 256, placement.Request{Mode: placement.ModeTopology, Cards: 4})
+	r := role("worker", 256, placement.Request{Mode: placement.ModeTopology, GPUs: 4})
 	r.Labels = map[string]string{"app": "job"}
 	r.Spreads = []placement.TopologySpread{{Label: "zone", MaxSkew: 1, Pods: placement.Selector{Requirements: []placement.Requirement{{Key: "app", Operator: "Exists"}}}}}
 	g := placement.Gang{ID: "ns/a", Roles: []placement.Role{r}}

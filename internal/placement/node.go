@@ -26,17 +26,17 @@ type usage struct {
 	milliCPU, memoryBytes, pods int64
 	extended                    map[string]int64
 	ports                       map[string]int
-	// anonymous counts whole cards of pods whose cards are not known.
+	// anonymous counts whole GPUs of pods whose GPUs are not known.
 	anonymous            int
-	cards                []cardUsage
+	gpus                 []gpuUsage
 	memoryOnly, withCore int
-	// unknown is what pods share of cards of which nobody knows which they are: each card
+	// unknown is what pods share of GPUs of which nobody knows which they are: each GPU
 	// may be one of them.
-	unknown cardUsage
+	unknown gpuUsage
 }
 
-// cardUsage is what pods take of one card.
-type cardUsage struct {
+// gpuUsage is what pods take of one GPU.
+type gpuUsage struct {
 	owners                 int
 	memoryGiB, corePercent int64
 }
@@ -45,7 +45,7 @@ func (u *usage) clone() usage {
 	c := *u
 	c.extended = maps.Clone(u.extended)
 	c.ports = maps.Clone(u.ports)
-	c.cards = slices.Clone(u.cards)
+	c.gpus = slices.Clone(u.gpus)
 	return c
 }
 
@@ -61,19 +61,19 @@ func (u *usage) charge(p *Pod, sign int) {
 	for _, port := range p.Request.HostPorts {
 		u.ports = count(u.ports, port, sign)
 	}
-	for _, card := range p.Own.Cards() {
-		u.card(card).owners += sign
+	for _, device := range p.Own.GPUs() {
+		u.gpu(device).owners += sign
 	}
 	if p.Request.Mode.whole() && p.Own == 0 {
-		u.anonymous += sign * p.Request.Cards
+		u.anonymous += sign * p.Request.GPUs
 	}
 	for _, share := range p.Shares {
-		c := u.card(share.Card)
+		c := u.gpu(share.GPU)
 		c.memoryGiB += s * share.MemoryGiB
 		c.corePercent += s * share.CorePercent
 	}
 	if p.Request.Mode.shared() && len(p.Shares) == 0 {
-		part := p.Request.perCard()
+		part := p.Request.perGPU()
 		u.unknown.owners += sign * p.Request.spread()
 		u.unknown.memoryGiB += s * part.memoryGiB
 		u.unknown.corePercent += s * part.corePercent
@@ -87,11 +87,11 @@ func (u *usage) charge(p *Pod, sign int) {
 	}
 }
 
-func (u *usage) card(i int) *cardUsage {
-	for len(u.cards) <= i {
-		u.cards = append(u.cards, cardUsage{})
+func (u *usage) gpu(i int) *gpuUsage {
+	for len(u.gpus) <= i {
+		u.gpus = append(u.gpus, gpuUsage{})
 	}
-	return &u.cards[i]
+	return &u.gpus[i]
 }
 
 // count adds to a counter and drops it at zero.
@@ -108,7 +108,7 @@ func count[N int | int64](m map[string]N, key string, by N) map[string]N {
 // capacity computes what is left of the node.
 func (n *node) capacity() *capacity {
 	c := &capacity{
-		mode: n.Mode, policy: n.CardPolicy, table: n.Cards,
+		mode: n.Mode, policy: n.GPUPolicy, table: n.GPUs,
 		milliCPU:    n.Allocatable.MilliCPU - n.used.milliCPU,
 		memoryBytes: n.Allocatable.MemoryBytes - n.used.memoryBytes,
 		pods:        n.Allocatable.Pods - n.used.pods,
@@ -126,62 +126,62 @@ func (n *node) capacity() *capacity {
 		}
 		c.ports[port] = true
 	}
-	if n.Cards == nil {
+	if n.GPUs == nil {
 		return c
 	}
 	switch {
 	case n.Mode == ModeDefault:
-		c.cards = n.freeCards()
-		c.whole = max(min(c.cards.Len(), n.healthyCards().Len()-n.used.anonymous-n.used.unknown.owners), 0)
+		c.gpus = n.freeGPUs()
+		c.whole = max(min(c.gpus.Len(), n.healthyGPUs().Len()-n.used.anonymous-n.used.unknown.owners), 0)
 	case n.Mode == ModeTopology && n.used.anonymous == 0 && n.used.unknown.owners == 0:
-		c.cards = n.freeCards()
-		c.whole = c.cards.Len()
+		c.gpus = n.freeGPUs()
+		c.whole = c.gpus.Len()
 	case n.Mode.shared():
-		c.shares, c.sizes = n.cardRooms()
+		c.shares, c.sizes = n.gpuCapacities()
 	}
 	return c
 }
 
-// healthyCards returns the cards that may be used at all.
-func (n *node) healthyCards() gpu.Set {
-	if n.Cards == nil {
+// healthyGPUs returns the GPUs that may be used at all.
+func (n *node) healthyGPUs() gpu.Set {
+	if n.GPUs == nil {
 		return 0
 	}
-	return n.Cards.Healthy()
+	return n.GPUs.Healthy()
 }
 
-// freeCards returns the healthy cards that no known pod owns or shares.
-func (n *node) freeCards() gpu.Set {
-	s := n.healthyCards()
-	for i, u := range n.used.cards {
-		if u != (cardUsage{}) {
+// freeGPUs returns the healthy GPUs that no known pod owns or shares.
+func (n *node) freeGPUs() gpu.Set {
+	s := n.healthyGPUs()
+	for i, u := range n.used.gpus {
+		if u != (gpuUsage{}) {
 			s &^= gpu.SetOf(i)
 		}
 	}
 	return s
 }
 
-// cardRooms returns what is left of each card for shares, and the whole GiB of each:
-// its memory less the headroom, rounded down. Cards that are lost, owned whole, or
-// may be in the hands of a pod whose cards are not known, offer nothing. A pod that shares
-// cards of which nobody knows which they are is counted on each.
-func (n *node) cardRooms() (rooms []cardRoom, sizes []int64) {
-	healthy := n.healthyCards()
-	cards := n.Cards.Machine().Cards
-	rooms, sizes = make([]cardRoom, len(cards)), make([]int64, len(cards))
-	for i, card := range cards {
-		sizes[i] = max(card.MemoryMiB-n.HeadroomMiB, 0) / 1024
-		var u cardUsage
-		if i < len(n.used.cards) {
-			u = n.used.cards[i]
+// gpuCapacities returns what is left of each GPU for shares, and the whole GiB of each:
+// its memory less the headroom, rounded down. GPUs that are lost, owned whole, or
+// may be in the hands of a pod whose GPUs are not known, offer nothing. A pod that shares
+// GPUs of which nobody knows which they are is counted on each.
+func (n *node) gpuCapacities() (capacities []gpuCapacity, sizes []int64) {
+	healthy := n.healthyGPUs()
+	gpus := n.GPUs.Machine().GPUs
+	capacities, sizes = make([]gpuCapacity, len(gpus)), make([]int64, len(gpus))
+	for i, device := range gpus {
+		sizes[i] = max(device.MemoryMiB-n.HeadroomMiB, 0) / 1024
+		var u gpuUsage
+		if i < len(n.used.gpus) {
+			u = n.used.gpus[i]
 		}
 		if !healthy.Has(i) || u.owners > 0 || n.used.anonymous > 0 {
 			continue
 		}
-		rooms[i] = cardRoom{
+		capacities[i] = gpuCapacity{
 			memoryGiB:   max(sizes[i]-u.memoryGiB-n.used.unknown.memoryGiB, 0),
 			corePercent: max(fullCore-u.corePercent-n.used.unknown.corePercent, 0),
 		}
 	}
-	return rooms, sizes
+	return capacities, sizes
 }

@@ -13,14 +13,14 @@ const maxRules = 64
 
 // bucket hands out the nodes of a group.
 type bucket struct {
-	*trial
+	*nodePacking
 	*group
 	// handed counts the nodes that were handed out.
 	handed int
 }
 
-// trialKey identifies nodes that are alike for this gang.
-type trialKey struct {
+// packingKey identifies nodes that are alike for this gang.
+type packingKey struct {
 	state *capacity
 	// admitted has bit i set when the nodes meet rules[i].
 	admitted uint64
@@ -29,24 +29,24 @@ type trialKey struct {
 	host *node
 }
 
-// trial is how many members of each class a node of the key can take out of those
+// nodePacking is how many members of each class a node of the key can take out of those
 // that remain, and what that gives.
-type trial struct {
+type nodePacking struct {
 	take []int
 	// order is the order in which the classes take.
 	order   []int
 	members int
-	cards   int
+	gpus    int
 	ring    gpu.Ring
 	left    int64
 	// value is the bandwidth of the ring in GB/s, less what fragmentation counts for.
 	value float64
-	// fragments is how much the members fragment the node, in the unit of [Mix.fragments].
+	// fragments is how much the members fragment the node, in the unit of [Workload.fragments].
 	fragments int64
 }
 
-func (p *planner) key(n *node, admitted uint64) trialKey {
-	k := trialKey{state: n.free, admitted: admitted}
+func (p *planner) key(n *node, admitted uint64) packingKey {
+	k := packingKey{state: n.free, admitted: admitted}
 	if len(p.running) > 0 && len(p.running[n.Name]) > 0 || p.limited(n) {
 		k.host = n
 	}
@@ -55,7 +55,7 @@ func (p *planner) key(n *node, admitted uint64) trialKey {
 
 // together is how many more members of a role a joint limit allows on a node beside what
 // the trial takes.
-func (p *planner) together(l *NodeLimit, node, role string, t *trial) int {
+func (p *planner) together(l *NodeLimit, node, role string, t *nodePacking) int {
 	if l.Node != node || !slices.Contains(l.Roles, role) {
 		return unlimited
 	}
@@ -78,7 +78,7 @@ func (p *planner) limited(n *node) bool {
 
 // limit is how many of the remaining members of a class a node may take by count
 // alone, beside what the trial takes; a nil trial takes nothing.
-func (p *planner) limit(k trialKey, class, remaining int, t *trial) int {
+func (p *planner) limit(k packingKey, class, remaining int, t *nodePacking) int {
 	c := &p.classes[class]
 	if k.admitted&(1<<uint(c.rules)) == 0 {
 		return 0
@@ -96,8 +96,8 @@ func (p *planner) limit(k trialKey, class, remaining int, t *trial) int {
 	held := 0
 	if k.host != nil {
 		n = min(n, p.perNode-taken-len(p.running[k.host.Name]))
-		if p.held[k.host.Name] != nil {
-			held = p.held[k.host.Name][class]
+		if p.reserved[k.host.Name] != nil {
+			held = p.reserved[k.host.Name][class]
 		}
 		if limit, limited := p.rules[c.rules].limits[k.host.Name]; limited {
 			n = min(n, limit-own)
@@ -116,10 +116,10 @@ func (p *planner) limit(k trialKey, class, remaining int, t *trial) int {
 }
 
 // tried returns the trial of the key, the one made before where there is one.
-func (p *planner) tried(key trialKey, remaining []int) *trial {
+func (p *planner) tried(key packingKey, remaining []int) *nodePacking {
 	switch {
 	case p.memory != nil && key.host == nil && remaining[0] > 0:
-		return p.mix.remember(p.memory, key.state, func() *trial { return p.try(key, remaining) })
+		return p.workload.remember(p.memory, key.state, func() *nodePacking { return p.try(key, remaining) })
 	case p.trials == nil:
 		return p.try(key, remaining)
 	}
@@ -132,8 +132,8 @@ func (p *planner) tried(key trialKey, remaining []int) *trial {
 }
 
 // try packs the remaining members on a node in the planner's order of classes.
-func (p *planner) try(key trialKey, remaining []int) *trial {
-	t := &trial{take: make([]int, len(p.classes)), order: p.order}
+func (p *planner) try(key packingKey, remaining []int) *nodePacking {
+	t := &nodePacking{take: make([]int, len(p.classes)), order: p.order}
 	room := key.state
 	for _, i := range p.order {
 		limit := p.limit(key, i, remaining[i], t)
@@ -146,46 +146,46 @@ func (p *planner) try(key trialKey, remaining []int) *trial {
 			continue
 		}
 		t.add(i, n, c.request)
-		if len(p.classes) == 1 && p.mix == nil {
+		if len(p.classes) == 1 && p.workload == nil {
 			t.left = key.state.left() - int64(n)*c.request.size()
 			break
 		}
 		if room == key.state {
 			room = room.clone()
 		}
-		room.take(c.request, n, p.mix)
+		room.take(c.request, n, p.workload)
 		t.left = room.left()
 	}
-	t.ring = p.ring(key, t.cards)
-	if p.mix != nil && t.members > 0 {
-		t.fragments = p.mix.fragments(room) - p.mix.score(key.state)
+	t.ring = p.ring(key, t.gpus)
+	if p.workload != nil && t.members > 0 {
+		t.fragments = p.workload.fragments(room) - p.workload.score(key.state)
 	}
-	t.value = p.mix.value(t.ring, t.fragments)
+	t.value = p.workload.value(t.ring, t.fragments)
 	return t
 }
 
-// ring returns the ring that the gang gets on a node on which it takes more cards.
-func (p *planner) ring(key trialKey, cards int) gpu.Ring {
-	if key.host == nil || key.state.mode != ModeTopology || cards == 0 {
-		return key.state.ring(cards)
+// ring returns the ring that the gang gets on a node on which it takes more GPUs.
+func (p *planner) ring(key packingKey, gpus int) gpu.Ring {
+	if key.host == nil || key.state.mode != ModeTopology || gpus == 0 {
+		return key.state.ring(gpus)
 	}
-	running := p.runningCards(key.host.Name)
-	set, _ := key.state.table.BestBeside(key.state.cards, cards, running, true)
+	running := p.runningGPUs(key.host.Name)
+	set, _ := key.state.table.BestBeside(key.state.gpus, gpus, running, true)
 	return key.state.table.Ring(set | running)
 }
 
-func (t *trial) add(class, n int, r *Request) {
+func (t *nodePacking) add(class, n int, r *Request) {
 	t.take[class] += n
 	t.members += n
 	if r.Mode.whole() {
-		t.cards += n * r.Cards
+		t.gpus += n * r.GPUs
 	}
 }
 
-// holds tells that the trial still holds when fewer members remain: no class
+// stillFits tells that the trial still holds when fewer members remain: no class
 // remains with fewer members than it takes. Packing is greedy in the order of the
 // classes, so that it would take the same again.
-func (t *trial) holds(remaining []int) bool {
+func (t *nodePacking) stillFits(remaining []int) bool {
 	for i, n := range t.take {
 		if remaining[i] < n {
 			return false
@@ -199,8 +199,8 @@ func (p *planner) buckets(d *domain, want []int) []*bucket {
 	list := make([]*bucket, 0, len(d.groups))
 	all := make([]bucket, len(d.groups))
 	for i, g := range d.groups {
-		if t := p.tried(g.trialKey, want); t.members > 0 {
-			all[i] = bucket{trial: t, group: g}
+		if t := p.tried(g.packingKey, want); t.members > 0 {
+			all[i] = bucket{nodePacking: t, group: g}
 			list = append(list, &all[i])
 		}
 	}
@@ -222,8 +222,8 @@ func (p *planner) pack(d *domain, want []int) selection {
 	heap.Init(&queue)
 	for members > 0 && len(queue) > 0 {
 		b := queue[0]
-		if !b.holds(remaining) {
-			b.trial = p.try(b.trialKey, remaining)
+		if !b.stillFits(remaining) {
+			b.nodePacking = p.try(b.packingKey, remaining)
 			queue.requeue()
 			continue
 		}
@@ -245,12 +245,12 @@ func (p *planner) pack(d *domain, want []int) selection {
 
 // add puts the members of a bucket's trial on its next node.
 func (s *selection) add(b *bucket) {
-	s.picks = append(s.picks, pick{node: b.node(), trial: b.trial})
+	s.picks = append(s.picks, pick{node: b.node(), packing: b.nodePacking})
 	s.placed += b.members
 	s.left += b.left
 	s.near += b.near
 	s.weight += int64(b.members) * b.weight
-	if b.cards > 0 && (s.GBps == 0 || b.ring.GBps < s.GBps) {
+	if b.gpus > 0 && (s.GBps == 0 || b.ring.GBps < s.GBps) {
 		s.GBps = b.ring.GBps
 	}
 }
@@ -262,8 +262,8 @@ func (b *bucket) node() int32 { return b.nodes[b.handed] }
 // hold all that remains.
 func (p *planner) bestForRest(queue []*bucket, remaining []int, best *bucket) *bucket {
 	for _, b := range queue {
-		if !b.holds(remaining) {
-			b.trial = p.try(b.trialKey, remaining)
+		if !b.stillFits(remaining) {
+			b.nodePacking = p.try(b.packingKey, remaining)
 		}
 		if b.near == best.near && b.weight == best.weight && b.members == best.members && b.compareRest(best) < 0 {
 			best = b
@@ -292,7 +292,7 @@ func (h bucketHeap) Less(i, j int) bool {
 	return cmp.Or(
 		cmp.Compare(b.near, a.near),
 		cmp.Compare(b.weight, a.weight),
-		cmp.Compare(b.cards, a.cards),
+		cmp.Compare(b.gpus, a.gpus),
 		cmp.Compare(b.members, a.members),
 		a.compareRest(b),
 	) < 0

@@ -12,35 +12,35 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 )
 
-// Mode is how a node offers its cards (label ack.node.gpu.schedule) and how a
+// Mode is how a node offers its GPUs (label ack.node.gpu.schedule) and how a
 // role asks for them.
 type Mode string
 
-// Modes that the planner places. A node in any other mode offers no cards.
+// Modes that the planner places. A node in any other mode offers no GPUs.
 const (
-	// ModeNone: the node has no cards, or the role asks for none.
+	// ModeNone: the node has no GPUs, or the role asks for none.
 	ModeNone Mode = ""
-	// ModeDefault: whole cards, counted; the device plugin on the node picks which (nvidia.com/gpu).
+	// ModeDefault: whole GPUs, counted; the device plugin on the node picks which (nvidia.com/gpu).
 	ModeDefault Mode = "default"
-	// ModeTopology: whole cards, picked by the planner by the links between them (aliyun.com/gpu).
+	// ModeTopology: whole GPUs, picked by the planner by the links between them (aliyun.com/gpu).
 	ModeTopology Mode = "topology"
-	// ModeCoreMem: parts of cards by memory and core percentage (aliyun.com/gpu-mem, gpu-core.percentage).
+	// ModeCoreMem: parts of GPUs by memory and core percentage (aliyun.com/gpu-mem, gpu-core.percentage).
 	ModeCoreMem Mode = "core_mem"
-	// ModeShare: parts of cards by memory, without isolation (aliyun.com/gpu-mem).
+	// ModeShare: parts of GPUs by memory, without isolation (aliyun.com/gpu-mem).
 	ModeShare Mode = "share"
-	// ModeCGPU: parts of cards by memory, with isolated memory (aliyun.com/gpu-mem).
+	// ModeCGPU: parts of GPUs by memory, with isolated memory (aliyun.com/gpu-mem).
 	ModeCGPU Mode = "cgpu"
-	// ModeMPS: parts of cards by memory under MPS (aliyun.com/gpu-mem).
+	// ModeMPS: parts of GPUs by memory under MPS (aliyun.com/gpu-mem).
 	ModeMPS Mode = "mps"
 )
 
-// CardPolicy is how shared cards fill up on a node (label ack.node.gpu.placement).
-type CardPolicy string
+// GPUPolicy is how shared GPUs fill up on a node (label ack.node.gpu.placement).
+type GPUPolicy string
 
-// Card policies.
+// GPU policies.
 const (
-	Binpack CardPolicy = "binpack"
-	Spread  CardPolicy = "spread"
+	Binpack GPUPolicy = "binpack"
+	Spread  GPUPolicy = "spread"
 )
 
 // Resources are amounts on a node or of a member.
@@ -49,7 +49,7 @@ type Resources struct {
 	MemoryBytes int64
 	// Pods counts pods; a member needs 1, which the planner adds itself.
 	Pods int64
-	// Extended counts other resources by name, such as "aliyun/erdma". Cards are not among them.
+	// Extended counts other resources by name, such as "aliyun/erdma". GPUs are not among them.
 	Extended map[string]int64
 }
 
@@ -81,13 +81,13 @@ type Node struct {
 	Taints        []Taint
 	Unschedulable bool
 	Mode          Mode
-	CardPolicy    CardPolicy
-	// Cards is the node's hardware, nil for a node without cards. Nodes with equal hardware share one table.
-	Cards *gpu.Table
+	GPUPolicy     GPUPolicy
+	// GPUs is the node's hardware, nil for a node without GPUs. Nodes with equal hardware share one table.
+	GPUs *gpu.Table
 	// NVLinkDomain names the NVLink domain that the node shares with others: the rack in
-	// which all cards are on the same NVLink switches. "" for a node by itself.
+	// which all GPUs are on the same NVLink switches. "" for a node by itself.
 	NVLinkDomain string
-	// HeadroomMiB is memory of each card in MiB that shared requests must leave to
+	// HeadroomMiB is memory of each GPU in MiB that shared requests must leave to
 	// the driver. What remains is rounded down to whole GiB.
 	HeadroomMiB int64
 	Allocatable Resources
@@ -97,20 +97,20 @@ type Node struct {
 type Request struct {
 	Resources
 	Mode Mode
-	// Cards is the number of whole cards (ModeDefault, ModeTopology), or the number
-	// of cards that a shared request is spread over (0 means 1).
-	Cards int
-	// MemoryGiB is the card memory of a shared request in GiB, over all its cards.
+	// GPUs is the number of whole GPUs (ModeDefault, ModeTopology), or the number
+	// of GPUs that a shared request is spread over (0 means 1).
+	GPUs int
+	// MemoryGiB is the GPU memory of a shared request in GiB, over all its GPUs.
 	MemoryGiB int64
-	// CorePercent is the compute share of a shared request, 100 per card.
+	// CorePercent is the compute share of a shared request, 100 per GPU.
 	CorePercent int64
 	// HostPorts are ports that only one pod of a node can have, "TCP/23456".
 	HostPorts []string
 }
 
-// CardShare is a part of one card.
-type CardShare struct {
-	Card        int
+// GPUShare is a part of one GPU.
+type GPUShare struct {
+	GPU         int
 	MemoryGiB   int64
 	CorePercent int64
 }
@@ -181,7 +181,7 @@ type Gang struct {
 	Leaf        string
 	Priority    int32
 	Preemptible bool
-	// NeverPreempts keeps the gang from taking places from others.
+	// NeverPreempts keeps the gang from Preemption.
 	NeverPreempts bool
 	// RequiredDomain is a node label; all members must be on nodes with one value of it. "" for none.
 	RequiredDomain string
@@ -215,15 +215,15 @@ type NodeLimit struct {
 type Assignment struct {
 	Member string
 	Node   string
-	// Own are the member's cards; empty in ModeDefault, where the device plugin picks.
+	// Own are the member's GPUs; empty in ModeDefault, where the device plugin picks.
 	Own gpu.Set
-	// Visible are the cards of all the gang's members on this node.
+	// Visible are the GPUs of all the gang's members on this node.
 	Visible gpu.Set
-	// Shares are the parts of cards of a shared request.
-	Shares []CardShare
-	// Ring is the best ring among the Visible cards; in ModeDefault the worst that can
+	// Shares are the parts of GPUs of a shared request.
+	Shares []GPUShare
+	// Ring is the best ring among the Visible GPUs; in ModeDefault the worst that can
 	// happen. For a gang on several nodes of one NVLink domain it is the ring through the
-	// cards of all of them ([gpu.Table.Fabric]).
+	// GPUs of all of them ([gpu.Table.Fabric]).
 	Ring gpu.Ring
 }
 
@@ -231,9 +231,9 @@ type Assignment struct {
 type Placement struct {
 	Gang        string
 	Assignments []Assignment
-	// Turns are the members in an order in which they can take their places one after the
+	// Order are the members in an order in which they can take their places one after the
 	// other, by the rules about which pods are near each other; nil when any will do.
-	Turns []string
+	Order []string
 }
 
 // Result is what Plan found: exactly one of Placement and Verdict.Reasons is set.

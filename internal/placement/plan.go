@@ -10,7 +10,7 @@ import (
 )
 
 // Plan places a gang, or says why it cannot be. It does not change the view. Places
-// that are held for others ([View.Hold]) are left alone.
+// that are held for others ([View.AddReservation]) are left alone.
 //
 // A gang of members of one shape is placed whenever it can be. With several shapes
 // packing is a bin-packing problem: the planner fills node after node with the biggest
@@ -27,7 +27,7 @@ func (v *View) Plan(g Gang) Result {
 	if done {
 		result = v.grown(p, result)
 	} else {
-		result = v.refuse(p)
+		result = v.unschedulable(p)
 	}
 	result.Verdict.NotAsPlanned = why
 	return result
@@ -35,13 +35,13 @@ func (v *View) Plan(g Gang) Result {
 
 // Place is Plan for callers that do not ask why: it returns nil when the gang does not fit.
 func (v *View) Place(g Gang) *Placement {
-	if len(v.denials.noPlace) > 0 && v.denials.noPlace[v.shape(&g)] {
+	if len(v.verdicts.unschedulable) > 0 && v.verdicts.unschedulable[v.signature(&g)] {
 		return nil
 	}
 	result, ok := newPlanner(v.seen(&g, nil), g).place()
 	if !ok {
-		if shape := v.shape(&g); shape != "" {
-			v.denials.noPlace[shape] = true
+		if shape := v.signature(&g); shape != "" {
+			v.verdicts.unschedulable[shape] = true
 		}
 	}
 	return result.Placement
@@ -60,10 +60,10 @@ type planner struct {
 	total int
 	// rules are the distinct sets of static constraints.
 	rules []rules
-	// running are the members that run already, by node; held counts those of a class
+	// running are the members that run already, by node; reserved counts those of a class
 	// on a node for the classes that limit it.
-	running map[string][]Assignment
-	held    map[string][]int
+	running  map[string][]Assignment
+	reserved map[string][]int
 	// needed is how many of members must be placed; more are placed while there is room.
 	// required are those of each class that subgroups need, nil without subgroups.
 	needed   int
@@ -74,13 +74,13 @@ type planner struct {
 	elastic bool
 	// perNode is the most members that one node takes, for a gang that spreads.
 	perNode int
-	// linked tells that the gang's cards may be in one NVLink domain of several nodes.
+	// linked tells that the gang's GPUs may be in one NVLink domain of several nodes.
 	linked bool
-	trials map[trialKey]*trial
+	trials map[packingKey]*nodePacking
 	// memory holds the trials of a single member that a mix remembers, nil for other gangs.
-	memory map[*capacity]*trial
-	// terrain is what the gang's rules make of the nodes, once it was looked at.
-	terrain *terrain
+	memory map[*capacity]*nodePacking
+	// topology is what the gang's rules make of the nodes, once it was looked at.
+	topology *topology
 	// among are the rules about which pods are near each other, nil for none; wishes are these
 	// with the soft ones, nil for none of those.
 	among, wishes *among
@@ -137,7 +137,7 @@ func newPlanner(c cluster, g Gang) *planner {
 	p.needed = max(minimum-p.live, g.more)
 	p.sortClasses()
 	p.needFirst(runs)
-	p.countHeld(runs)
+	p.countReserved(runs)
 	p.among = p.terms(false)
 	if slices.ContainsFunc(p.classes, func(c class) bool {
 		return slices.ContainsFunc(c.spec.Spreads, func(s TopologySpread) bool { return s.Soft })
@@ -145,15 +145,15 @@ func newPlanner(c cluster, g Gang) *planner {
 		p.wishes = p.terms(true)
 	}
 	p.linked = c.linked && total > 1 && slices.ContainsFunc(p.classes, func(c class) bool { return c.request.Mode.whole() })
-	if p.mix != nil && p.total == 1 && p.classes[0].perNode == 0 && !g.Spread {
-		p.memory = p.mix.memories(p.classes[0].request)
+	if p.workload != nil && p.total == 1 && p.classes[0].perNode == 0 && !g.Spread {
+		p.memory = p.workload.memories(p.classes[0].request)
 	}
 	return p
 }
 
-// countHeld counts the running members per node that limit those of a class: of its
+// countReserved counts the running members per node that limit those of a class: of its
 // role, or of all roles that are kept apart from it.
-func (p *planner) countHeld(runs map[string]string) {
+func (p *planner) countReserved(runs map[string]string) {
 	for i, c := range p.classes {
 		for _, role := range p.gang.Roles {
 			if (c.perNode == 0 || role.Name != c.role) && (c.apart == "" || role.Apart != c.apart) {
@@ -161,13 +161,13 @@ func (p *planner) countHeld(runs map[string]string) {
 			}
 			for _, name := range role.Members {
 				if node, ok := runs[name]; ok {
-					if p.held == nil {
-						p.held = map[string][]int{}
+					if p.reserved == nil {
+						p.reserved = map[string][]int{}
 					}
-					if p.held[node] == nil {
-						p.held[node] = make([]int, len(p.classes))
+					if p.reserved[node] == nil {
+						p.reserved[node] = make([]int, len(p.classes))
 					}
-					p.held[node][i]++
+					p.reserved[node][i]++
 				}
 			}
 		}
@@ -320,22 +320,22 @@ func (p *planner) invalid() *Reason {
 
 // problem says what is wrong with a request, "" when nothing is.
 func (r *Request) problem() string {
-	perCard := int64(r.spread())
+	perGPU := int64(r.spread())
 	switch {
-	case r.MilliCPU < 0 || r.MemoryBytes < 0 || r.Cards < 0 || r.MemoryGiB < 0 || r.CorePercent < 0:
+	case r.MilliCPU < 0 || r.MemoryBytes < 0 || r.GPUs < 0 || r.MemoryGiB < 0 || r.CorePercent < 0:
 		return "asks for a negative amount"
-	case r.Mode == ModeNone && (r.Cards > 0 || r.MemoryGiB > 0 || r.CorePercent > 0):
-		return "asks for cards without a mode"
-	case r.Mode.whole() && r.Cards == 0:
-		return fmt.Sprintf("asks for no card in mode %s", r.Mode)
+	case r.Mode == ModeNone && (r.GPUs > 0 || r.MemoryGiB > 0 || r.CorePercent > 0):
+		return "asks for GPUs without a mode"
+	case r.Mode.whole() && r.GPUs == 0:
+		return fmt.Sprintf("asks for no GPU in mode %s", r.Mode)
 	case r.Mode.whole() && (r.MemoryGiB > 0 || r.CorePercent > 0):
-		return fmt.Sprintf("asks for a part of a card in mode %s, which gives whole cards", r.Mode)
+		return fmt.Sprintf("asks for a part of a GPU in mode %s, which gives whole GPUs", r.Mode)
 	case r.Mode.shared() && r.MemoryGiB == 0:
-		return fmt.Sprintf("asks for no card memory in mode %s", r.Mode)
-	case r.MemoryGiB%perCard != 0:
-		return fmt.Sprintf("asks for %d GiB of card memory over %d cards; the shares must be equal whole GiB", r.MemoryGiB, perCard)
-	case r.CorePercent > 0 && perCard > 1:
-		return "asks for a core percentage on several cards; the core percentage is for one card"
+		return fmt.Sprintf("asks for no GPU memory in mode %s", r.Mode)
+	case r.MemoryGiB%perGPU != 0:
+		return fmt.Sprintf("asks for %d GiB of GPU memory over %d GPUs; the shares must be equal whole GiB", r.MemoryGiB, perGPU)
+	case r.CorePercent > 0 && perGPU > 1:
+		return "asks for a core percentage on several GPUs; the core percentage is for one GPU"
 	case r.CorePercent%shareUnit != 0 || r.CorePercent > fullCore:
 		return fmt.Sprintf("asks for a core percentage of %d; it must be a multiple of %d from %d to %d", r.CorePercent, shareUnit, shareUnit, fullCore)
 	case !r.Mode.shared() && !r.Mode.whole() && r.Mode != ModeNone:

@@ -14,7 +14,7 @@ func TestTwoGangsShareOneNode(t *testing.T) {
 	v := topologyView(2)
 	for i, want := range []gpu.Set{gpu.SetOf(0, 1, 2, 3), gpu.SetOf(4, 5, 6, 7)} {
 		var own gpu.Set
-		for _, a := range place(t, v, gang([]string{"ml/a", "ml/b"}[i], 4, cards(1))) {
+		for _, a := range place(t, v, gang([]string{"ml/a", "ml/b"}[i], 4, wholeGPUs(1))) {
 			assert.Equal(t, "n0", a.Node)
 			assert.Equal(t, want, a.Visible)
 			assert.Equal(t, 1, a.Own.Len())
@@ -26,10 +26,10 @@ func TestTwoGangsShareOneNode(t *testing.T) {
 }
 
 func TestTwentyWorkersNeedAThirdNode(t *testing.T) {
-	result := topologyView(2).Plan(gang("ml/big", 20, cards(1)))
+	result := topologyView(2).Plan(gang("ml/big", 20, wholeGPUs(1)))
 	require.Nil(t, result.Placement)
 	assert.Len(t, result.Verdict.Partial, 16)
-	assert.Equal(t, "16 of 20 members fit: 2 nodes have no free card left for worker-16 (each member asks for 1 card, mode topology). "+
+	assert.Equal(t, "16 of 20 members fit: 2 nodes have no free GPU left for worker-16 (each member asks for 1 GPU, mode topology). "+
 		"Nearest fix: pool size 3 (now 2) for pool v100.", result.Verdict.String())
 	require.Len(t, result.Verdict.Fixes, 2)
 	assert.Equal(t, placement.Fix{Kind: placement.FixPoolSize, Target: "v100", From: "2", To: "3", Text: "pool size 3 (now 2) for pool v100"}, result.Verdict.Fixes[0])
@@ -52,7 +52,7 @@ func TestTooLittleSaysHowMuch(t *testing.T) {
 				n.Allocatable.MilliCPU, n.Allocatable.MemoryBytes = 80000, 300<<30
 				v.SetNode(n)
 			}
-			g := gang("ml/big", 2, cards(1))
+			g := gang("ml/big", 2, wholeGPUs(1))
 			g.Roles[0].Request.MilliCPU, g.Roles[0].Request.MemoryBytes = test.asks.MilliCPU, test.asks.MemoryBytes
 			verdict := v.Plan(g).Verdict
 			assert.Contains(t, verdict.String(), test.says)
@@ -64,7 +64,7 @@ func TestTooLittleSaysHowMuch(t *testing.T) {
 
 // Roles that keep apart share one place per node, and those that run count too.
 func TestRolesKeptApart(t *testing.T) {
-	g := placement.Gang{ID: "ml/a", Roles: []placement.Role{role("master", 1, cards(4)), role("worker", 2, cards(4))}}
+	g := placement.Gang{ID: "ml/a", Roles: []placement.Role{role("master", 1, wholeGPUs(4)), role("worker", 2, wholeGPUs(4))}}
 	for i := range g.Roles {
 		g.Roles[i].Apart = "job-name=a"
 	}
@@ -93,7 +93,7 @@ func TestRolesKeptApart(t *testing.T) {
 
 // A launcher that runs is no member that was asked for.
 func TestLateMembersAreNotCounted(t *testing.T) {
-	g := placement.Gang{ID: "ml/a", Roles: []placement.Role{role("launcher", 1, placement.Request{}), role("worker", 2, cards(8))}}
+	g := placement.Gang{ID: "ml/a", Roles: []placement.Role{role("launcher", 1, placement.Request{}), role("worker", 2, wholeGPUs(8))}}
 	g.Roles[0].Late = true
 	g.Running = []placement.Assignment{{Member: "launcher-0", Node: "n0"}}
 	v := topologyView(1).Plan(g).Verdict

@@ -14,9 +14,9 @@ type Planned struct {
 	Member string
 	// Node is the node's name, or [PlannedName] of one that did not exist then.
 	Node string
-	// Cards are the NVML indexes of the member's cards, of which it has the whole or a part;
+	// GPUs are the NVML indexes of the member's GPUs, of which it has the whole or a part;
 	// none where the device plugin picks them.
-	Cards []int
+	GPUs []int
 }
 
 // PlannedName is the name of a node that does not exist yet: the i-th of its pool in the
@@ -47,8 +47,8 @@ func byPlannedName[N any](nodes []N, pool func(N) string) map[string]N {
 
 // spot is the place of a planned member.
 type spot struct {
-	node  *node
-	cards gpu.Set
+	node *node
+	gpus gpu.Set
 }
 
 // asPlanned places a gang where an earlier plan put it, as the cluster will be once pods
@@ -72,7 +72,7 @@ func (v *View) asPlanned(g *Gang, gone []*Pod) (result Result, why string) {
 	}
 	whole := *g
 	whole.Running = slices.Concat(g.Running, result.Placement.Assignments)
-	if len(g.Subgroups) > 0 && whole.Lacks() > 0 {
+	if len(g.Subgroups) > 0 && whole.Missing() > 0 {
 		return Result{}, "a role would have fewer members than it needs where they were planned"
 	}
 	return result, ""
@@ -101,11 +101,11 @@ func (p *planner) spotsOf(planned []Planned) (spots map[string]spot, why string)
 		case n == nil && due[at.Member]:
 			return nil, fmt.Sprintf("node %s, where %s was planned, does not exist", at.Node, at.Member)
 		case due[at.Member]:
-			cards, ok := n.cardsAt(at.Cards)
+			gpus, ok := n.gpusAt(at.GPUs)
 			if !ok {
-				return nil, fmt.Sprintf("node %s has no GPU %s, which %s was planned on", n.Name, strings.Trim(fmt.Sprint(at.Cards), "[]"), at.Member)
+				return nil, fmt.Sprintf("node %s has no GPU %s, which %s was planned on", n.Name, strings.Trim(fmt.Sprint(at.GPUs), "[]"), at.Member)
 			}
-			spots[at.Member] = spot{n, cards}
+			spots[at.Member] = spot{n, gpus}
 		case runs[at.Member] == "": // it has finished
 		case n == nil || runs[at.Member] != n.Name:
 			return nil, fmt.Sprintf("%s runs elsewhere than it was planned", at.Member)
@@ -117,17 +117,17 @@ func (p *planner) spotsOf(planned []Planned) (spots map[string]spot, why string)
 	return spots, ""
 }
 
-// cardsAt translates NVML indexes to the positions of a node's cards.
-func (n *node) cardsAt(indexes []int) (set gpu.Set, ok bool) {
+// gpusAt translates NVML indexes to the positions of a node's GPUs.
+func (n *node) gpusAt(indexes []int) (set gpu.Set, ok bool) {
 	if len(indexes) == 0 {
 		return 0, true
 	}
-	if n.Cards == nil {
+	if n.GPUs == nil {
 		return 0, false
 	}
-	cards := n.Cards.Machine().Cards
+	gpus := n.GPUs.Machine().GPUs
 	for _, index := range indexes {
-		at := slices.IndexFunc(cards, func(c gpu.Card) bool { return c.Index == index })
+		at := slices.IndexFunc(gpus, func(c gpu.GPU) bool { return c.Index == index })
 		if at < 0 {
 			return 0, false
 		}
@@ -139,7 +139,7 @@ func (n *node) cardsAt(indexes []int) (set gpu.Set, ok bool) {
 // blockedAt says what keeps the first of the members from its spot that cannot have it, ""
 // when nothing on its node does.
 func (p *planner) blockedAt(spots map[string]spot) string {
-	rooms := map[*node]*capacity{}
+	capacities := map[*node]*capacity{}
 	for _, b := range p.due {
 		class := &p.classes[b.class]
 		for _, name := range b.names {
@@ -148,11 +148,11 @@ func (p *planner) blockedAt(spots map[string]spot) string {
 				continue
 			}
 			n := at.node
-			why := p.refusal(n, class, &domain{})
-			room := rooms[n]
+			why := p.rejection(n, class, &domain{})
+			room := capacities[n]
 			if room == nil {
 				room = n.free.clone()
-				rooms[n] = room
+				capacities[n] = room
 			}
 			bare := Request{Resources: class.request.Resources, HostPorts: class.request.HostPorts}
 			if why.code == "" {
@@ -162,44 +162,44 @@ func (p *planner) blockedAt(spots map[string]spot) string {
 				return fmt.Sprintf("node %s, where %s was planned, %s", n.Name, name, strings.TrimPrefix(p.text(why, 1, selection{}), "1 node "))
 			}
 			room.take(&bare, 1, nil)
-			if !room.takeAt(class.request, at.cards) {
-				return fmt.Sprintf("%s of node %s, where %s was planned, cannot be had", cardsText(n, at.cards), n.Name, name)
+			if !room.takeAt(class.request, at.gpus) {
+				return fmt.Sprintf("%s of node %s, where %s was planned, cannot be had", gpusText(n, at.gpus), n.Name, name)
 			}
 		}
 	}
 	return ""
 }
 
-// takeAt takes what a request asks of cards from these cards, and reports whether they have it.
-func (c *capacity) takeAt(r *Request, cards gpu.Set) bool {
+// takeAt takes what a request asks of GPUs from these GPUs, and reports whether they have it.
+func (c *capacity) takeAt(r *Request, gpus gpu.Set) bool {
 	switch {
 	case r.Mode == ModeTopology:
-		if c.mode != r.Mode || cards.Len() != r.Cards || cards&^c.cards != 0 {
+		if c.mode != r.Mode || gpus.Len() != r.GPUs || gpus&^c.gpus != 0 {
 			return false
 		}
-		c.cards &^= cards
+		c.gpus &^= gpus
 	case r.Mode.shared():
-		if cards.Len() != r.spread() || len(c.shares) == 0 {
+		if gpus.Len() != r.spread() || len(c.shares) == 0 {
 			return false
 		}
-		for _, card := range cards.Cards() {
-			if c.shares[card].holds(r.perCard()) == 0 {
+		for _, device := range gpus.GPUs() {
+			if c.shares[device].takes(r.perGPU()) == 0 {
 				return false
 			}
 		}
-		c.takeFrom(cards.Cards(), r.perCard())
+		c.takeFrom(gpus.GPUs(), r.perGPU())
 	}
 	return true
 }
 
-// cardsText names cards of a node as users know them: "GPU 0, 3".
-func cardsText(n *node, cards gpu.Set) string {
-	if cards == 0 {
+// gpusText names GPUs of a node as users know them: "GPU 0, 3".
+func gpusText(n *node, gpus gpu.Set) string {
+	if gpus == 0 {
 		return "the GPUs"
 	}
 	var indexes []string
-	for _, at := range cards.Cards() {
-		indexes = append(indexes, strconv.Itoa(n.Cards.Machine().Cards[at].Index))
+	for _, at := range gpus.GPUs() {
+		indexes = append(indexes, strconv.Itoa(n.GPUs.Machine().GPUs[at].Index))
 	}
 	return "GPU " + strings.Join(indexes, ", ")
 }

@@ -28,11 +28,11 @@ func planned(v *placement.View, p placement.Placement, ahead bool) (list []place
 		n, _ := v.Node(a.Node)
 		own := a.Own
 		for _, share := range a.Shares {
-			own |= gpu.SetOf(share.Card)
+			own |= gpu.SetOf(share.GPU)
 		}
 		at := placement.Planned{Member: a.Member, Node: a.Node}
-		for _, card := range own.Cards() {
-			at.Cards = append(at.Cards, n.Cards.Machine().Cards[card].Index)
+		for _, device := range own.GPUs() {
+			at.GPUs = append(at.GPUs, n.GPUs.Machine().GPUs[device].Index)
 		}
 		if ahead {
 			at.Node = before[a.Node]
@@ -88,7 +88,7 @@ func TestPlannedPlaceIsKept(t *testing.T) {
 			better++
 		}
 
-		// Somebody takes the place of one member.
+		// Someone takes the place of one member.
 		taken := first.Assignments[w.Intn(len(first.Assignments))]
 		n, _ := w.view.Node(taken.Node)
 		n.Unschedulable = true
@@ -122,7 +122,7 @@ func TestPlannedPlaceIsKept(t *testing.T) {
 		require.ElementsMatch(t, first.Assignments, got.Reservation.Placement.Assignments, "seed %d", seed)
 		require.Empty(t, got.Victims, "seed %d", seed)
 		require.True(t, slices.ContainsFunc(got.Reservation.After, func(v placement.Victim) bool { return v.Gang == "ml/squatter" }), "seed %d", seed)
-		w.view.Hold(*got.Reservation)
+		w.view.AddReservation(*got.Reservation)
 		// Nobody waits for the end of one that should have gone long ago.
 		stuck := w.view.Clone()
 		for _, a := range first.Assignments {
@@ -154,9 +154,9 @@ func TestPlannedPlaceIsKept(t *testing.T) {
 }
 
 func TestNotAsPlanned(t *testing.T) {
-	two := func() placement.Gang { return gang("ml/job", 2, cards(4)) }
+	two := func() placement.Gang { return gang("ml/job", 2, wholeGPUs(4)) }
 	whole := []placement.Planned{
-		{Member: "worker-0", Node: "n1", Cards: []int{0, 1, 2, 3}}, {Member: "worker-1", Node: "n1", Cards: []int{4, 5, 6, 7}},
+		{Member: "worker-0", Node: "n1", GPUs: []int{0, 1, 2, 3}}, {Member: "worker-1", Node: "n1", GPUs: []int{4, 5, 6, 7}},
 	}
 	cases := map[string]struct {
 		change  func(*placement.View, *placement.Gang)
@@ -165,13 +165,13 @@ func TestNotAsPlanned(t *testing.T) {
 	}{
 		"kept": {},
 		"the i-th node of its pool": {planned: []placement.Planned{
-			{Member: "worker-0", Node: "v100[1]", Cards: []int{0, 1, 2, 3}}, {Member: "worker-1", Node: "v100[1]", Cards: []int{4, 5, 6, 7}},
+			{Member: "worker-0", Node: "v100[1]", GPUs: []int{0, 1, 2, 3}}, {Member: "worker-1", Node: "v100[1]", GPUs: []int{4, 5, 6, 7}},
 		}},
 		"node gone": {func(v *placement.View, _ *placement.Gang) { v.RemoveNode("n1") }, nil,
 			"node n1, where worker-0 was planned, does not exist"},
 		"node is another": {func(v *placement.View, _ *placement.Gang) {
 			n, _ := v.Node("n1")
-			n.Cards = tableOf(t, machine(t, "ack-sample-4xv100"))
+			n.GPUs = tableOf(t, machine(t, "ack-sample-4xv100"))
 			v.SetNode(n)
 		}, nil, "node n1 has no GPU 4 5 6 7, which worker-1 was planned on"},
 		"taint": {func(v *placement.View, _ *placement.Gang) {
@@ -181,24 +181,24 @@ func TestNotAsPlanned(t *testing.T) {
 		}, nil, "node n1, where worker-0 was planned, has the taint team=a:NoSchedule, which is not tolerated"},
 		"filter": {func(_ *placement.View, g *placement.Gang) { g.Roles[0].NodeLimits = map[string]int{"n1": 1} }, nil,
 			"not all members fit where they were planned"},
-		"card taken": {func(v *placement.View, _ *placement.Gang) {
-			v.AddPod(placement.Pod{ID: "x", Node: "n1", Request: cards(1), Own: gpu.SetOf(5)})
+		"GPU taken": {func(v *placement.View, _ *placement.Gang) {
+			v.AddPod(placement.Pod{ID: "x", Node: "n1", Request: wholeGPUs(1), Own: gpu.SetOf(5)})
 		}, nil, "GPU 4, 5, 6, 7 of node n1, where worker-1 was planned, cannot be had"},
 		"CPU taken": {func(v *placement.View, g *placement.Gang) {
 			g.Roles[0].Request.MilliCPU = 40_000
 			v.AddPod(placement.Pod{ID: "x", Node: "n1", Request: placement.Request{Resources: placement.Resources{MilliCPU: 1000}}})
 		}, nil, "node n1, where worker-1 was planned, has too little CPU left"},
-		"another number of cards": {func(_ *placement.View, g *placement.Gang) { g.Roles[0].Request.Cards = 2 }, nil,
+		"another number of GPUs": {func(_ *placement.View, g *placement.Gang) { g.Roles[0].Request.GPUs = 2 }, nil,
 			"GPU 0, 1, 2, 3 of node n1, where worker-0 was planned, cannot be had"},
-		"one card twice": {planned: []placement.Planned{
-			{Member: "worker-0", Node: "n1", Cards: []int{0, 1, 2, 3}}, {Member: "worker-1", Node: "n1", Cards: []int{3, 4, 5, 6}},
+		"one GPU twice": {planned: []placement.Planned{
+			{Member: "worker-0", Node: "n1", GPUs: []int{0, 1, 2, 3}}, {Member: "worker-1", Node: "n1", GPUs: []int{3, 4, 5, 6}},
 		}, want: "GPU 3, 4, 5, 6 of node n1, where worker-1 was planned, cannot be had"},
-		"more members": {func(_ *placement.View, g *placement.Gang) { *g = gang("ml/job", 3, cards(4)) }, nil, "2 of 3 members were planned"},
+		"more members": {func(_ *placement.View, g *placement.Gang) { *g = gang("ml/job", 3, wholeGPUs(4)) }, nil, "2 of 3 members were planned"},
 		"runs elsewhere": {func(_ *placement.View, g *placement.Gang) {
 			g.Running = []placement.Assignment{{Member: "worker-0", Node: "n0", Own: gpu.SetOf(0, 1, 2, 3)}}
 		}, nil, "worker-0 runs elsewhere than it was planned"},
-		"a member that has finished": {func(_ *placement.View, g *placement.Gang) { *g = gang("ml/job", 1, cards(4)) }, nil, ""},
-		"no member of the gang":      {planned: []placement.Planned{{Member: "master-0", Node: "n1", Cards: []int{0, 1, 2, 3}}}, want: "0 of 2 members were planned"},
+		"a member that has finished": {func(_ *placement.View, g *placement.Gang) { *g = gang("ml/job", 1, wholeGPUs(4)) }, nil, ""},
+		"no member of the gang":      {planned: []placement.Planned{{Member: "master-0", Node: "n1", GPUs: []int{0, 1, 2, 3}}}, want: "0 of 2 members were planned"},
 		"quota": {func(v *placement.View, g *placement.Gang) {
 			setQuota(t, v, halves())
 			g.Leaf = "none"

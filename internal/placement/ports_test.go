@@ -12,7 +12,7 @@ import (
 // Ports are named where they cost the gang nodes, and nowhere else.
 func TestPortsApart(t *testing.T) {
 	with := func(n int, ports ...string) placement.Request {
-		request := cards(n)
+		request := wholeGPUs(n)
 		request.HostPorts = ports
 		return request
 	}
@@ -45,7 +45,7 @@ func TestPortsApart(t *testing.T) {
 
 // Who waits for a port is told which, and whether it is the gang itself that has it.
 func TestPortInTheWay(t *testing.T) {
-	request := cards(1)
+	request := wholeGPUs(1)
 	request.HostPorts = []string{"TCP/23456"}
 	g := placement.Gang{ID: "ml/a", Roles: []placement.Role{role("master", 1, request), role("worker", 1, request)}}
 	v := topologyView(1)

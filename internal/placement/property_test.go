@@ -15,8 +15,8 @@ func live(tb testing.TB, seed int64, steps int) *world {
 	w := newWorld(tb, seed)
 	for range steps {
 		g := w.gang(1 + w.Intn(3))
-		if w.mix != nil {
-			w.mix.Observe(g)
+		if w.workload != nil {
+			w.workload.Observe(g)
 		}
 		before := w.view.Clone()
 		result := w.view.Plan(g)
@@ -84,9 +84,9 @@ func TestMonotone(t *testing.T) {
 	assert.Greater(t, fits, 500)
 }
 
-// TestReclaimNeverTurnsInCircles lets gangs reclaim from each other, and grow where they are
+// TestReclaimIsNeverMutual lets gangs reclaim from each other, and grow where they are
 // elastic, until nobody can, which must come to an end: a victim never takes its place back.
-func TestReclaimNeverTurnsInCircles(t *testing.T) {
+func TestReclaimIsNeverMutual(t *testing.T) {
 	shrunk := 0
 	for seed := range int64(600) {
 		w := newWorld(t, seed)
@@ -125,7 +125,7 @@ func TestReclaimNeverTurnsInCircles(t *testing.T) {
 			idle = 0
 			for _, victim := range result.Victims {
 				left := lose(victim)
-				if victim.Spare {
+				if victim.Surplus {
 					shrunk++
 					require.GreaterOrEqual(t, len(left.Running), left.Minimum)
 				} else {
@@ -138,7 +138,7 @@ func TestReclaimNeverTurnsInCircles(t *testing.T) {
 			for _, victim := range result.Victims {
 				i := slices.IndexFunc(gangs, func(g placement.Gang) bool { return g.ID == victim.Gang })
 				for _, next := range w.view.Reclaim(gangs[i]).Victims {
-					require.True(t, next.Gang != g.ID || next.Spare, "seed %d: %s takes its place back", seed, victim.Gang)
+					require.True(t, next.Gang != g.ID || next.Surplus, "seed %d: %s takes its place back", seed, victim.Gang)
 				}
 			}
 		}

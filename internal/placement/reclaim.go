@@ -14,19 +14,19 @@ type Victim struct {
 	Priority int32
 	// Pods are the IDs of its pods, sorted.
 	Pods []string
-	// Spare tells that the gang runs on without these pods: they are members beyond its minimum.
-	Spare bool
+	// Surplus tells that the gang runs on without these pods: they are members beyond its minimum.
+	Surplus bool
 	// Leaving tells that these pods are going without that anybody evicts them for this
 	// gang: they are being deleted, or are evicted for another.
 	Leaving bool
 }
 
-// Reclaim is Plan for a gang that may take places from others. When the gang fits
-// without, or holds a place that is free by now, it takes none; otherwise the result has
+// Reclaim is Plan for a gang that may preempt others. When the gang fits
+// without, or has a reservation that is free by now, it takes none; otherwise the result has
 // a reservation to hold, and names the victims to evict. Nobody needs to go unless the
 // whole gang has its place after that. A gang for which others have to go waits for the
 // place that they leave, also when it would fit elsewhere once the first of them have
-// gone: none of them goes in vain, and the place is the best that was found. Nobody goes
+// gone: none of them is evicted in vain, and the place is the best that was found. Nobody is evicted
 // for a gang of which members are going themselves: it will need more than it lacks now.
 //
 // Members beyond the minimum get what is free beside the others. With a quota tree, a gang
@@ -37,7 +37,7 @@ type Victim struct {
 // gang that stays within the minimum of its leaf may take from gangs of other leaves that
 // borrow, that is, whose leaf uses more than its minimum of something the gang asks for;
 // a gang that borrows itself may take from gangs of lower priority in its own leaf; a
-// gang without a leaf takes from nobody. Without a tree a gang may take from every gang
+// gang without a leaf cannot preempt. Without a tree a gang may take from every gang
 // of lower priority.
 //
 // Only gangs that are preemptible go, and no more pods of a disruption budget than it
@@ -55,7 +55,7 @@ type Victim struct {
 // minimum of what it borrowed, so it is entitled to nothing of that. Several claims are
 // consistent: each counts what the ones before it hold as taken, and their victims as gone.
 func (v *View) Reclaim(g Gang) Result {
-	held := v.held(g.ID)
+	held := v.reservationOf(g.ID)
 	if held != nil && !held.QuotaOnly && held.isFor(&g) && v.free(held, &g, nil) {
 		placed := held.Placement
 		return Result{Placement: &placed, Verdict: Verdict{
@@ -77,23 +77,23 @@ func (v *View) Reclaim(g Gang) Result {
 
 // reclaim is Reclaim for a gang that holds no place, wherever it was planned.
 func (v *View) reclaim(g Gang) Result {
-	if verdict, ok := v.denied(&g); ok {
+	if verdict, ok := v.cachedVerdict(&g); ok {
 		return Result{Verdict: verdict}
 	}
 	p := newPlanner(v.seen(&g, nil), g)
 	if result, done := p.place(); done {
-		if r, ok := v.claimMore(p, result); ok {
+		if r, ok := v.preemptForGrowth(p, result); ok {
 			return r.result()
 		}
 		return v.grown(p, result)
 	}
 	if p.invalid() == nil {
-		if r, ok := v.claim(p); ok {
+		if r, ok := v.preempt(p); ok {
 			return r.result()
 		}
 	}
-	result := v.refuse(p)
-	v.deny(&g, result.Verdict)
+	result := v.unschedulable(p)
+	v.cacheVerdict(&g, result.Verdict)
 	return result
 }
 
@@ -105,19 +105,19 @@ func (r Reservation) result() Result {
 	}
 }
 
-// claim finds a place for the planner's gang that is free once some gangs have gone.
-func (v *View) claim(p *planner) (Reservation, bool) {
+// preempt finds a place for the planner's gang that is free once some gangs have gone.
+func (v *View) preempt(p *planner) (Reservation, bool) {
 	leaving, _ := v.runningGangs(p.gang.ID, func(*Pod) bool { return false })
 	if loses(leaving, p.gang.ID) {
 		return Reservation{}, false
 	}
 	tree := v.seen(&p.gang, podsOf(leaving)).last()
-	leaving, victims := v.runningGangs(p.gang.ID, p.gang.mayTake(tree, p.charge(p.needed)))
+	leaving, victims := v.runningGangs(p.gang.ID, p.gang.mayPreempt(tree, p.charge(p.needed)))
 	empty := v.newDryRun(p.gang)
 	if !empty.fitsWithout(slices.Concat(leaving, victims)) {
 		return Reservation{}, false
 	}
-	victims = v.apart(victims)
+	victims = v.splitSurplus(victims)
 	v.sortVictims(victims, p, tree)
 	allowed := func(victims []*runningGang) []*runningGang {
 		if tree != nil && tree.Entitled(p.gang.Leaf, p.charge(p.needed)) {
@@ -152,15 +152,15 @@ func (c cluster) last() *quota.Tree {
 	return c.quota
 }
 
-// mayTake returns the rule by which the gang may take from pods.
-func (g *Gang) mayTake(tree *quota.Tree, claim quota.Resources) func(*Pod) bool {
+// mayPreempt returns the rule by which the gang may take from pods.
+func (g *Gang) mayPreempt(tree *quota.Tree, reservation quota.Resources) func(*Pod) bool {
 	lower := func(pod *Pod) bool { return pod.Priority < g.Priority }
 	rule := lower
 	switch {
 	case g.NeverPreempts, tree != nil && !tree.HasLeaf(g.Leaf):
 		return func(*Pod) bool { return false }
 	case tree == nil:
-	case tree.Entitled(g.Leaf, claim):
+	case tree.Entitled(g.Leaf, reservation):
 		rule = func(pod *Pod) bool { return pod.Leaf != g.Leaf }
 	default:
 		rule = func(pod *Pod) bool { return pod.Leaf == g.Leaf && lower(pod) }
@@ -169,9 +169,9 @@ func (g *Gang) mayTake(tree *quota.Tree, claim quota.Resources) func(*Pod) bool 
 }
 
 // borrowers keeps the candidates whose leaf still borrows when those before them have gone.
-// For members beyond a minimum nobody goes whose leaf would use less than its minimum then.
+// For members beyond a minimum nobody is evicted whose leaf would use less than its minimum then.
 func (p *planner) borrowers(tree *quota.Tree, candidates []*runningGang) []*runningGang {
-	claim := p.charge(p.needed)
+	reservation := p.charge(p.needed)
 	takes := tree.Borrows
 	if p.gang.more > 0 {
 		takes = tree.Spares
@@ -179,7 +179,7 @@ func (p *planner) borrowers(tree *quota.Tree, candidates []*runningGang) []*runn
 	var list []*runningGang
 	for _, r := range candidates {
 		charge := chargeOf(r.pods)
-		if takes(r.Leaf, charge, claim) {
+		if takes(r.Leaf, charge, reservation) {
 			tree.Remove(r.Leaf, charge, r.preemptible)
 			list = append(list, r)
 		}
@@ -218,7 +218,7 @@ func (v *View) withinBudgets(candidates []*runningGang) []*runningGang {
 		}
 		return within
 	}
-	for _, h := range v.holds {
+	for _, h := range v.reservations {
 		if h.Evicts {
 			count(v.awaited(h), 1)
 		}

@@ -74,7 +74,7 @@ func TestCapacitySchedulingDocument(t *testing.T) {
 	}
 }
 
-// halves is a tree of two leaves with half of 16 cards each.
+// halves is a tree of two leaves with half of 16 GPUs each.
 func halves() quota.Spec {
 	gpus := func(n int64) quota.Resources { return quota.Resources{"aliyun.com/gpu": n} }
 	return quota.Spec{Min: gpus(16), Max: gpus(16), Children: []quota.Spec{
@@ -91,31 +91,31 @@ func TestReclaimTakesWholeGangsFewestFirst(t *testing.T) {
 	v := topologyView(2)
 	setQuota(t, v, halves())
 	for i := range 4 {
-		place(t, v, inLeaf(gang(fmt.Sprint("left/small", i), 2, cards(1)), "left", 0))
+		place(t, v, inLeaf(gang(fmt.Sprint("left/small", i), 2, wholeGPUs(1)), "left", 0))
 	}
-	place(t, v, inLeaf(gang("left/big", 1, cards(8)), "left", 0))
+	place(t, v, inLeaf(gang("left/big", 1, wholeGPUs(8)), "left", 0))
 
-	result := v.Reclaim(inLeaf(gang("right/a", 1, cards(8)), "right", 0))
+	result := v.Reclaim(inLeaf(gang("right/a", 1, wholeGPUs(8)), "right", 0))
 	require.NotNil(t, result.Placement, result.Verdict)
 	assert.Equal(t, []placement.Victim{{Gang: "left/big", Leaf: "left", Pods: []string{"left/big/worker-0"}}}, result.Victims)
 	assert.Equal(t, "n1", result.Placement.Assignments[0].Node)
 
 	evict(v, result.Victims)
-	v.Apply(inLeaf(gang("right/a", 1, cards(8)), "right", 0), *result.Placement)
-	back := v.Reclaim(inLeaf(gang("left/big", 1, cards(8)), "left", 0))
+	v.Apply(inLeaf(gang("right/a", 1, wholeGPUs(8)), "right", 0), *result.Placement)
+	back := v.Reclaim(inLeaf(gang("left/big", 1, wholeGPUs(8)), "left", 0))
 	assert.Nil(t, back.Placement, "what was reclaimed stays: the victim is not entitled")
 	assert.Empty(t, back.Victims)
 }
 
 // A claim counts the victims of the one before it as gone, though they still run: so two
 // leaves that borrow alike lose one gang each. The tree counts cores; that the gangs use
-// cards as well, which it does not name, changes nothing.
-func TestClaimsInTurnTakeFromWhoBorrowsMost(t *testing.T) {
+// GPUs as well, which it does not name, changes nothing.
+func TestReclaimIsFromWhoBorrowsMost(t *testing.T) {
 	v := topologyView(2)
 	setQuota(t, v, quota.Spec{Min: cpu(16), Max: cpu(16), Children: []quota.Spec{
 		{Name: "left", Min: cpu(4), Max: cpu(8)}, {Name: "right", Min: cpu(4), Max: cpu(8)}, {Name: "owner", Min: cpu(8), Max: cpu(8)},
 	}})
-	request := cards(1)
+	request := wholeGPUs(1)
 	request.MilliCPU = 2_000
 	for _, leaf := range []string{"left", "right"} {
 		for i := range 4 {
@@ -128,19 +128,19 @@ func TestClaimsInTurnTakeFromWhoBorrowsMost(t *testing.T) {
 		require.NotNil(t, result.Reservation, result.Verdict)
 		require.Len(t, result.Victims, 1)
 		from = append(from, result.Victims[0].Leaf)
-		v.Hold(*result.Reservation)
+		v.AddReservation(*result.Reservation)
 	}
 	assert.Equal(t, []string{"left", "right"}, from)
 }
 
-func TestClaimantWaitsForItsPlace(t *testing.T) {
+func TestPreemptorWaitsForItsReservation(t *testing.T) {
 	v := topologyView(1)
-	place(t, v, inLeaf(gang("ml/low", 4, cards(2)), "", 0))
-	high := inLeaf(gang("ml/high", 1, cards(2)), "", 1)
-	claimed := v.Reclaim(high)
-	require.NotNil(t, claimed.Reservation, claimed.Verdict)
-	v.Hold(*claimed.Reservation)
-	own := claimed.Placement.Assignments[0].Own
+	place(t, v, inLeaf(gang("ml/low", 4, wholeGPUs(2)), "", 0))
+	high := inLeaf(gang("ml/high", 1, wholeGPUs(2)), "", 1)
+	preemption := v.Reclaim(high)
+	require.NotNil(t, preemption.Reservation, preemption.Verdict)
+	v.AddReservation(*preemption.Reservation)
+	own := preemption.Placement.Assignments[0].Own
 
 	for _, pod := range v.Pods("n0") {
 		if pod.Own != own {
@@ -149,12 +149,12 @@ func TestClaimantWaitsForItsPlace(t *testing.T) {
 	}
 	between := v.Reclaim(high)
 	require.NotNil(t, between.Reservation, "it does not take what the first victims leave")
-	assert.Equal(t, claimed.Placement, between.Placement)
+	assert.Equal(t, preemption.Placement, between.Placement)
 
-	evict(v, claimed.Victims)
+	evict(v, preemption.Victims)
 	done := v.Reclaim(high)
 	assert.Nil(t, done.Reservation)
-	assert.Equal(t, claimed.Placement, done.Placement)
+	assert.Equal(t, preemption.Placement, done.Placement)
 }
 
 // Of leaves that borrow only so much may be taken, and the gangs that would go first may be
@@ -166,7 +166,7 @@ func TestReclaimFindsVictimsWhereTheyAreNeeded(t *testing.T) {
 		{Name: "left", Min: gpus(16), Max: gpus(24)}, {Name: "right", Min: gpus(8), Max: gpus(24)},
 	}})
 	for i := range 24 {
-		g := inLeaf(gang(fmt.Sprint("left/", i), 1, cards(1)), "left", 0)
+		g := inLeaf(gang(fmt.Sprint("left/", i), 1, wholeGPUs(1)), "left", 0)
 		result := v.Plan(g)
 		require.NotNil(t, result.Placement, result.Verdict)
 		v.Apply(g, *result.Placement)
@@ -178,10 +178,10 @@ func TestReclaimFindsVictimsWhereTheyAreNeeded(t *testing.T) {
 			v.AddPod(pod)
 		}
 	}
-	whole := v.Reclaim(inLeaf(gang("right/whole", 1, cards(8)), "right", 0))
+	whole := v.Reclaim(inLeaf(gang("right/whole", 1, wholeGPUs(8)), "right", 0))
 	require.NotNil(t, whole.Placement, whole.Verdict)
 	assert.Len(t, whole.Victims, 8, "all those of one node")
-	apart := inLeaf(gang("right/apart", 3, cards(2)), "right", 0)
+	apart := inLeaf(gang("right/apart", 3, wholeGPUs(2)), "right", 0)
 	apart.Roles[0].MaxPerNode = 1
 	result := v.Reclaim(apart)
 	require.NotNil(t, result.Placement, result.Verdict)
@@ -191,11 +191,11 @@ func TestReclaimFindsVictimsWhereTheyAreNeeded(t *testing.T) {
 func TestReclaimTakesLowestPriorityFirst(t *testing.T) {
 	v := topologyView(2)
 	setQuota(t, v, halves())
-	place(t, v, inLeaf(gang("left/high", 1, cards(8)), "left", 10))
+	place(t, v, inLeaf(gang("left/high", 1, wholeGPUs(8)), "left", 10))
 	for i := range 4 {
-		place(t, v, inLeaf(gang(fmt.Sprint("left/low", i), 2, cards(1)), "left", int32(i%2)))
+		place(t, v, inLeaf(gang(fmt.Sprint("left/low", i), 2, wholeGPUs(1)), "left", int32(i%2)))
 	}
-	result := v.Reclaim(inLeaf(gang("right/a", 3, cards(1)), "right", 0))
+	result := v.Reclaim(inLeaf(gang("right/a", 3, wholeGPUs(1)), "right", 0))
 	require.NotNil(t, result.Placement, result.Verdict)
 	var victims []string
 	for _, victim := range result.Victims {
@@ -212,7 +212,7 @@ func TestReclaimTakesTheYoungestFirst(t *testing.T) {
 	}})
 	startedAt := map[string]int64{"left/old": 100, "left/young": 200, "left/bound": 0, "left/older": 50}
 	for name := range startedAt {
-		place(t, v, inLeaf(gang(name, 1, cards(2)), "left", 0))
+		place(t, v, inLeaf(gang(name, 1, wholeGPUs(2)), "left", 0))
 	}
 	for _, pod := range v.Pods("n0") {
 		v.RemovePod(pod.ID)
@@ -221,7 +221,7 @@ func TestReclaimTakesTheYoungestFirst(t *testing.T) {
 	}
 	var victims []string
 	for i := range 3 {
-		g := inLeaf(gang(fmt.Sprint("right/", i), 1, cards(2)), "right", 0)
+		g := inLeaf(gang(fmt.Sprint("right/", i), 1, wholeGPUs(2)), "right", 0)
 		result := v.Reclaim(g)
 		require.Len(t, result.Victims, 1)
 		victims = append(victims, result.Victims[0].Gang)
@@ -234,54 +234,54 @@ func TestReclaimTakesTheYoungestFirst(t *testing.T) {
 func TestReclaimInOneLeafNeedsPriority(t *testing.T) {
 	v := topologyView(1)
 	setQuota(t, v, halves())
-	place(t, v, inLeaf(gang("left/low", 8, cards(1)), "left", 1))
-	same := v.Reclaim(inLeaf(gang("left/same", 1, cards(8)), "left", 1))
+	place(t, v, inLeaf(gang("left/low", 8, wholeGPUs(1)), "left", 1))
+	same := v.Reclaim(inLeaf(gang("left/same", 1, wholeGPUs(8)), "left", 1))
 	assert.Nil(t, same.Placement)
 	assert.NotEmpty(t, same.Verdict.Reasons)
-	higher := v.Reclaim(inLeaf(gang("left/higher", 1, cards(8)), "left", 2))
+	higher := v.Reclaim(inLeaf(gang("left/higher", 1, wholeGPUs(8)), "left", 2))
 	require.NotNil(t, higher.Placement, higher.Verdict)
 	assert.Equal(t, "left/low", higher.Victims[0].Gang)
 	assert.Len(t, higher.Victims[0].Pods, 8)
 }
 
 func TestReclaimLeavesAlone(t *testing.T) {
-	fixed := inLeaf(gang("left/a", 8, cards(1)), "left", 0)
+	fixed := inLeaf(gang("left/a", 8, wholeGPUs(1)), "left", 0)
 	fixed.Preemptible = false
 	cases := map[string]struct {
-		running  placement.Gang
-		claimant placement.Gang
+		running   placement.Gang
+		preemptor placement.Gang
 	}{
-		"what its owner is guaranteed": {inLeaf(gang("left/a", 8, cards(1)), "left", 0), inLeaf(gang("right/b", 1, cards(1)), "right", 9)},
-		"what is not preemptible":      {fixed, inLeaf(gang("left/b", 1, cards(1)), "left", 9)},
-		"from a gang without a leaf":   {inLeaf(gang("left/a", 8, cards(1)), "left", 0), gang("x/b", 1, cards(1))},
-		"from an invalid request":      {inLeaf(gang("left/a", 8, cards(1)), "left", 0), inLeaf(gang("left/b", 1, cards(-1)), "left", 9)},
+		"what its owner is guaranteed": {inLeaf(gang("left/a", 8, wholeGPUs(1)), "left", 0), inLeaf(gang("right/b", 1, wholeGPUs(1)), "right", 9)},
+		"what is not preemptible":      {fixed, inLeaf(gang("left/b", 1, wholeGPUs(1)), "left", 9)},
+		"from a gang without a leaf":   {inLeaf(gang("left/a", 8, wholeGPUs(1)), "left", 0), gang("x/b", 1, wholeGPUs(1))},
+		"from an invalid request":      {inLeaf(gang("left/a", 8, wholeGPUs(1)), "left", 0), inLeaf(gang("left/b", 1, wholeGPUs(-1)), "left", 9)},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			v := topologyView(1)
 			setQuota(t, v, halves())
 			place(t, v, c.running)
-			result := v.Reclaim(c.claimant)
+			result := v.Reclaim(c.preemptor)
 			assert.Nil(t, result.Placement)
 			assert.Empty(t, result.Victims)
 			assert.NotEmpty(t, result.Verdict.Reasons)
 		})
 	}
 	v := topologyView(1)
-	result := v.Reclaim(gang("ml/a", 1, cards(1)))
+	result := v.Reclaim(gang("ml/a", 1, wholeGPUs(1)))
 	assert.NotNil(t, result.Placement, "nothing is taken where there is room")
 	assert.Empty(t, result.Victims)
 }
 
-// TestNobodyGoesForAGangThatLosesMembers: with those that leave it seems to lack one member,
+// TestNobodyIsEvictedForAGangThatLosesMembers: with those that leave it seems to lack one member,
 // and room for one would not do.
-func TestNobodyGoesForAGangThatLosesMembers(t *testing.T) {
+func TestNobodyIsEvictedForAGangThatLosesMembers(t *testing.T) {
 	v := topologyView(1)
-	torn := inLeaf(gang("ml/torn", 2, cards(2)), "", 5)
+	torn := inLeaf(gang("ml/torn", 2, wholeGPUs(2)), "", 5)
 	torn.Running = v.Plan(torn).Placement.Assignments[:1]
 	v.Apply(torn, placement.Placement{Gang: torn.ID, Assignments: torn.Running})
-	place(t, v, inLeaf(gang("ml/low", 1, cards(2)), "", 0))
-	place(t, v, inLeaf(gang("ml/high", 1, cards(4)), "", 9))
+	place(t, v, inLeaf(gang("ml/low", 1, wholeGPUs(2)), "", 0))
+	place(t, v, inLeaf(gang("ml/high", 1, wholeGPUs(4)), "", 9))
 	require.Len(t, v.Reclaim(torn).Victims, 1)
 
 	pod := v.Pods("n0")[2]
@@ -299,49 +299,49 @@ func TestNobodyGoesForAGangThatLosesMembers(t *testing.T) {
 	assert.Len(t, result.Placement.Assignments, 2)
 }
 
-// TestElasticClaimTakesWhatItsVictimsLeave: victims go for the members that a gang needs;
+// TestGrowthGetsWhatItsVictimsLeave: victims go for the members that a gang needs;
 // the others get what these leave, in the place that is promised.
-func TestElasticClaimTakesWhatItsVictimsLeave(t *testing.T) {
+func TestGrowthGetsWhatItsVictimsLeave(t *testing.T) {
 	v := topologyView(1)
-	place(t, v, inLeaf(gang("ml/low", 3, cards(2)), "", 0))
-	place(t, v, inLeaf(gang("ml/high", 1, cards(2)), "", 9))
-	elastic := inLeaf(gang("ml/elastic", 4, cards(2)), "", 5)
+	place(t, v, inLeaf(gang("ml/low", 3, wholeGPUs(2)), "", 0))
+	place(t, v, inLeaf(gang("ml/high", 1, wholeGPUs(2)), "", 9))
+	elastic := inLeaf(gang("ml/elastic", 4, wholeGPUs(2)), "", 5)
 	elastic.Minimum = 2
-	claimed := v.Reclaim(elastic)
-	require.NotNil(t, claimed.Reservation)
-	require.Len(t, claimed.Victims, 1)
-	assert.Equal(t, "ml/low", claimed.Victims[0].Gang, "nobody goes for the fourth member")
-	require.Len(t, claimed.Placement.Assignments, 3)
-	v.Hold(*claimed.Reservation)
-	assert.Equal(t, claimed, v.Reclaim(elastic), "as long as the victim is there")
+	preemption := v.Reclaim(elastic)
+	require.NotNil(t, preemption.Reservation)
+	require.Len(t, preemption.Victims, 1)
+	assert.Equal(t, "ml/low", preemption.Victims[0].Gang, "nobody is evicted for the fourth member")
+	require.Len(t, preemption.Placement.Assignments, 3)
+	v.AddReservation(*preemption.Reservation)
+	assert.Equal(t, preemption, v.Reclaim(elastic), "as long as the victim is there")
 
-	evict(v, claimed.Victims)
-	other := v.Reclaim(inLeaf(gang("ml/other", 1, cards(2)), "", 5))
+	evict(v, preemption.Victims)
+	other := v.Reclaim(inLeaf(gang("ml/other", 1, wholeGPUs(2)), "", 5))
 	assert.Nil(t, other.Placement)
-	assert.Equal(t, "ml/elastic", other.Verdict.HeldBy)
+	assert.Equal(t, "ml/elastic", other.Verdict.ReservedBy)
 	got := v.Reclaim(elastic)
 	assert.Nil(t, got.Reservation)
 	require.NotNil(t, got.Placement)
-	assert.Equal(t, *claimed.Placement, *got.Placement)
+	assert.Equal(t, *preemption.Placement, *got.Placement)
 }
 
-// TestElasticClaimStaysWithinItsQuota: when the tree is lowered, a held place that has become
-// too big is not had; the members that are needed are placed anew.
-func TestElasticClaimStaysWithinItsQuota(t *testing.T) {
+// TestGrowthStaysWithinItsQuota: when the tree is lowered, a reservation that has become
+// too big is not had; the members that are needed are placed again.
+func TestGrowthStaysWithinItsQuota(t *testing.T) {
 	v := topologyView(1)
 	setQuota(t, v, halves())
-	place(t, v, inLeaf(gang("left/low", 4, cards(2)), "left", 0))
-	elastic := inLeaf(gang("left/elastic", 4, cards(2)), "left", 5)
+	place(t, v, inLeaf(gang("left/low", 4, wholeGPUs(2)), "left", 0))
+	elastic := inLeaf(gang("left/elastic", 4, wholeGPUs(2)), "left", 5)
 	elastic.Minimum = 2
-	claimed := v.Reclaim(elastic)
-	require.NotNil(t, claimed.Reservation)
-	require.Len(t, claimed.Placement.Assignments, 4)
-	v.Hold(*claimed.Reservation)
+	preemption := v.Reclaim(elastic)
+	require.NotNil(t, preemption.Reservation)
+	require.Len(t, preemption.Placement.Assignments, 4)
+	v.AddReservation(*preemption.Reservation)
 	lowered := halves()
 	for i := range lowered.Children {
 		lowered.Children[i].Min, lowered.Children[i].Max = quota.Resources{"aliyun.com/gpu": 4}, quota.Resources{"aliyun.com/gpu": 4}
 	}
-	evict(v, claimed.Victims)
+	evict(v, preemption.Victims)
 	setQuota(t, v, lowered)
 	got := v.Reclaim(elastic)
 	require.NotNil(t, got.Placement, got.Verdict)

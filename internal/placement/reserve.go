@@ -16,7 +16,7 @@ type Reservation struct {
 	// Evicts tells that those of After that are not going yet are evicted for the gang;
 	// otherwise it waits for them to end.
 	Evicts bool
-	// QuotaOnly tells that the gang waits for quota: no card is kept from others for it.
+	// QuotaOnly tells that the gang waits for quota: no GPU is kept from others for it.
 	QuotaOnly bool
 }
 
@@ -38,7 +38,7 @@ func (r *Reservation) Victims() []Victim {
 // ended: those that are being deleted, then those that end first, as far as ends are
 // known, then those that free the most; none that the others make superfluous. A gang
 // that its quota stops gets a reservation of quota only: it waits for gangs of its own
-// leaf, and no card idles for it meanwhile. ok is false when the gang would not fit even
+// leaf, and no GPU idles for it meanwhile. ok is false when the gang would not fit even
 // on the empty cluster, and while it loses members: it will need more than it lacks now.
 func (v *View) Reserve(g Gang) (r Reservation, ok bool) {
 	p := newPlanner(v.seen(&g, nil), g)
@@ -64,19 +64,19 @@ func (v *View) Reserve(g Gang) (r Reservation, ok bool) {
 	return r, true
 }
 
-// Stands reports whether the reservation that a gang holds is still what it waits for:
+// ReservationIsValid reports whether the reservation that a gang holds is still what it waits for:
 // the gang is the same, its place is valid once those have gone that it waits for, and
 // not all of them have.
-func (v *View) Stands(g Gang) bool {
-	h := v.held(g.ID)
+func (v *View) ReservationIsValid(g Gang) bool {
+	h := v.reservationOf(g.ID)
 	return h != nil && v.valid(h, &g) && !v.free(h, &g, nil)
 }
 
-// valid reports whether a gang gets its held place once those have gone that it waits for.
-func (v *View) valid(h *hold, g *Gang) bool { return h.isFor(g) && v.free(h, g, v.awaited(h)) }
+// valid reports whether a gang gets its reservation once those have gone that it waits for.
+func (v *View) valid(h *reserved, g *Gang) bool { return h.isFor(g) && v.free(h, g, v.awaited(h)) }
 
-// awaited returns the pods that a hold still waits for, but for those that are overdue.
-func (v *View) awaited(h *hold) []*Pod {
+// awaited returns the pods that a reservation still waits for, but for those that are overdue.
+func (v *View) awaited(h *reserved) []*Pod {
 	var pods []*Pod
 	for _, ids := range h.after {
 		for _, id := range ids {
@@ -88,11 +88,11 @@ func (v *View) awaited(h *hold) []*Pod {
 	return pods
 }
 
-// free reports whether a gang can take its held place once pods have gone. Holds that
+// free reports whether a gang can take its reservation once pods have gone. Reservations that
 // were made later leave it alone by construction.
-func (v *View) free(h *hold, g *Gang, gone []*Pod) bool {
-	i := slices.Index(v.holds, h)
-	p := newPlanner(v.after(gone, v.holds[:i], v.holds[i:]), *g)
+func (v *View) free(h *reserved, g *Gang, gone []*Pod) bool {
+	i := slices.Index(v.reservations, h)
+	p := newPlanner(v.after(gone, v.reservations[:i], v.reservations[i:]), *g)
 	if p.leafMissing() || p.exceeded(chargeOf(h.pods())) != nil {
 		return false
 	}
@@ -129,16 +129,16 @@ func (v *View) free(h *hold, g *Gang, gone []*Pod) bool {
 			if limit, limited := r.limits[n.Name]; limited && come[r] > limit {
 				return false
 			}
-			if why, _ := r.refuses(&n.Node); why.code != "" {
+			if why, _ := r.rejects(&n.Node); why.code != "" {
 				return false
 			}
 		}
 	}
-	return found == len(h.places)
+	return found == len(h.usage)
 }
 
-// keeps reports whether the held place keeps the joint limits of roles on a node.
-func (h *hold) keeps(g *Gang, node string) bool {
+// keeps reports whether the reservation keeps the joint limits of roles on a node.
+func (h *reserved) keeps(g *Gang, node string) bool {
 	for _, l := range g.Limits {
 		if l.Node != node {
 			continue
@@ -166,7 +166,7 @@ func (n *node) clashes(p *Pod) bool {
 
 // isFor tells that the reservation was made for the gang as it is now, but for late
 // members, which may appear after it was made.
-func (h *hold) isFor(g *Gang) bool {
+func (h *reserved) isFor(g *Gang) bool {
 	bare := func(g Gang) Gang {
 		g.ExcludeNodes, g.Limits, g.Planned = nil, nil, nil
 		g.Roles = slices.DeleteFunc(slices.Clone(g.Roles), func(r Role) bool { return r.Late })

@@ -10,19 +10,19 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
-// blocked returns a view of two nodes on which a gang of eight cards must wait:
-// n0 runs ml/a on four cards, n1 ml/b on four and ml/c on two.
+// blocked returns a view of two nodes on which a gang of eight GPUs must wait:
+// n0 runs ml/a on four GPUs, n1 ml/b on four and ml/c on two.
 func blocked(t *testing.T) (*placement.View, placement.Gang) {
 	v := topologyView(2)
-	a := gang("ml/a", 1, cards(4))
+	a := gang("ml/a", 1, wholeGPUs(4))
 	a.ExcludeNodes = map[string]bool{"n1": true}
 	place(t, v, a)
-	b, c := gang("ml/b", 1, cards(4)), gang("ml/c", 1, cards(2))
+	b, c := gang("ml/b", 1, wholeGPUs(4)), gang("ml/c", 1, wholeGPUs(2))
 	b.ExcludeNodes = map[string]bool{"n0": true}
 	c.ExcludeNodes = b.ExcludeNodes
 	place(t, v, b)
 	place(t, v, c)
-	return v, gang("ml/big", 1, cards(8))
+	return v, gang("ml/big", 1, wholeGPUs(8))
 }
 
 func TestReserveWaitsForTheFewest(t *testing.T) {
@@ -33,9 +33,9 @@ func TestReserveWaitsForTheFewest(t *testing.T) {
 	assert.Equal(t, "ml/a", r.After[0].Gang)
 	assert.Equal(t, "n0", r.Placement.Assignments[0].Node)
 
-	_, ok = v.Reserve(gang("ml/huge", 3, cards(8)))
+	_, ok = v.Reserve(gang("ml/huge", 3, wholeGPUs(8)))
 	assert.False(t, ok, "three nodes are more than there are")
-	_, ok = v.Reserve(gang("ml/bad", 1, cards(-8)))
+	_, ok = v.Reserve(gang("ml/bad", 1, wholeGPUs(-8)))
 	assert.False(t, ok)
 }
 
@@ -56,24 +56,24 @@ func TestBackfillLeavesTheReservationAlone(t *testing.T) {
 	r, ok := v.Reserve(big)
 	require.True(t, ok)
 
-	v.Hold(r)
-	two := v.Plan(gang("ml/two", 1, cards(2)))
+	v.AddReservation(r)
+	two := v.Plan(gang("ml/two", 1, wholeGPUs(2)))
 	require.NotNil(t, two.Placement)
 	assert.Equal(t, "n1", two.Placement.Assignments[0].Node, "n0 would be the tightest fit, but it is reserved")
-	v.Apply(gang("ml/two", 1, cards(2)), *two.Placement)
+	v.Apply(gang("ml/two", 1, wholeGPUs(2)), *two.Placement)
 
-	none := v.Plan(inLeaf(gang("ml/more", 1, cards(1)), "left", 0))
+	none := v.Plan(inLeaf(gang("ml/more", 1, wholeGPUs(1)), "left", 0))
 	assert.Nil(t, none.Placement, "what is free on n0 is reserved")
-	assert.Equal(t, gpu.SetOf(4, 5, 6, 7), v.FreeCards("n0"))
-	assert.Equal(t, placement.NotEnoughCards, none.Verdict.Reasons[0].Code)
+	assert.Equal(t, gpu.SetOf(4, 5, 6, 7), v.FreeGPUs("n0"))
+	assert.Equal(t, placement.NotEnoughGPUs, none.Verdict.Reasons[0].Code)
 	assert.Contains(t, none.Verdict.String(), "Held back by the reservation of gang ml/big.")
 
-	grows := gang("ml/two", 2, cards(2))
+	grows := gang("ml/two", 2, wholeGPUs(2))
 	grows.Minimum, grows.Running = 1, two.Placement.Assignments
 	for _, result := range []placement.Result{v.Plan(grows), v.Reclaim(grows)} {
 		require.NotNil(t, result.Placement)
 		assert.Empty(t, result.Placement.Assignments)
-		assert.Equal(t, "ml/big", result.Verdict.HeldBy)
+		assert.Equal(t, "ml/big", result.Verdict.ReservedBy)
 	}
 
 	for _, id := range r.After[0].Pods {
@@ -90,15 +90,15 @@ func TestBackfillCountsTheReservedQuota(t *testing.T) {
 	big = inLeaf(big, "right", 0)
 	r, ok := v.Reserve(big)
 	require.True(t, ok)
-	nine := gang("ml/nine", 2, cards(1))
+	nine := gang("ml/nine", 2, wholeGPUs(1))
 	for i := range 16 {
-		v.AddPod(placement.Pod{ID: string(rune('a' + i)), Node: "elsewhere", Leaf: "right", Request: cards(1), Preemptible: true})
+		v.AddPod(placement.Pod{ID: string(rune('a' + i)), Node: "elsewhere", Leaf: "right", Request: wholeGPUs(1), Preemptible: true})
 		if i == 6 {
 			break
 		}
 	}
 	assert.NotNil(t, v.Plan(inLeaf(nine, "right", 0)).Placement)
-	v.Hold(r)
+	v.AddReservation(r)
 	assert.Nil(t, v.Plan(inLeaf(nine, "right", 0)).Placement, "7 run, 8 are reserved, 2 would be 17 of 16")
 }
 
@@ -106,12 +106,12 @@ func TestBackfillSharesAndOtherResources(t *testing.T) {
 	v := placement.NewView()
 	n := node("s", "s", placement.ModeCoreMem, nil)
 	m := machine(t, "ack-sample-4xv100")
-	for i := range m.Cards {
-		m.Cards[i].MemoryMiB = 16 << 10
+	for i := range m.GPUs {
+		m.GPUs[i].MemoryMiB = 16 << 10
 	}
 	table, err := gpu.NewTable(m)
 	require.NoError(t, err)
-	n.Cards = table
+	n.GPUs = table
 	n.Allocatable.Extended = map[string]int64{"aliyun/erdma": 4}
 	v.SetNode(n)
 	request := placement.Request{Mode: placement.ModeCoreMem, MemoryGiB: 10, CorePercent: 60, HostPorts: []string{"TCP/1"},
@@ -124,7 +124,7 @@ func TestBackfillSharesAndOtherResources(t *testing.T) {
 	require.True(t, ok)
 	require.Len(t, r.After, 1)
 	assert.Equal(t, "ml/a", r.After[0].Gang, "it holds the port")
-	v.Hold(r)
+	v.AddReservation(r)
 	request.HostPorts = []string{"TCP/2"}
 	assert.Nil(t, v.Plan(gang("ml/d", 1, request)).Placement, "the port is reserved")
 	request.HostPorts, request.MemoryGiB, request.CorePercent = nil, 6, 40

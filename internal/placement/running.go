@@ -13,11 +13,11 @@ type runningGang struct {
 	Victim
 	pods        []*Pod
 	preemptible bool
-	// broken tells that pods of the gang are going already that it needs.
-	broken bool
-	// spares is how many members that the gang does not need are victims of their own, beside
+	// terminating tells that pods of the gang are going already that it needs.
+	terminating bool
+	// surplus is how many members that the gang does not need are victims of their own, beside
 	// this one, turn the place of such a one among them.
-	spares, turn int
+	surplus, rank int
 	// gain is how many members of the planner's gang its end makes room for, no more than
 	// are needed, share the
 	// dominant share of its leaf.
@@ -59,10 +59,10 @@ func (v *View) runningGangs(gang string, takes func(*Pod) bool) (leaving, others
 	for _, r := range index {
 		switch {
 		case r.Leaving:
-			r.Spare = v.runsOn(r.Gang, going)
+			r.Surplus = v.runsOn(r.Gang, going)
 			leaving = append(leaving, r)
 		case !stays[r.Gang]:
-			r.broken = index[part{r.Gang, true}] != nil && !v.runsOn(r.Gang, going)
+			r.terminating = index[part{r.Gang, true}] != nil && !v.runsOn(r.Gang, going)
 			others = append(others, r)
 		}
 	}
@@ -78,24 +78,24 @@ func loses(leaving []*runningGang, gang string) bool {
 // sortVictims sorts gangs so that those come first that are to go first when the
 // planner's gang takes their places. The tree says how much the leaves use.
 func (v *View) sortVictims(list []*runningGang, p *planner, tree *quota.Tree) {
-	claim := p.charge(p.needed)
+	reservation := p.charge(p.needed)
 	v.weigh(list, p)
 	for _, r := range list {
 		if tree != nil {
-			r.share = tree.Share(r.Leaf, claim)
+			r.share = tree.Share(r.Leaf, reservation)
 		}
 	}
 	slices.SortFunc(list, func(a, b *runningGang) int {
 		return cmp.Or(
-			cmp.Compare(rank(b.broken), rank(a.broken)),
+			cmp.Compare(rank(b.terminating), rank(a.terminating)),
 			cmp.Compare(a.Priority, b.Priority),
-			cmp.Compare(rank(b.Spare), rank(a.Spare)),
+			cmp.Compare(rank(b.Surplus), rank(a.Surplus)),
 			cmp.Compare(b.gain, a.gain),
 			cmp.Compare(len(a.pods), len(b.pods)),
 			cmp.Compare(b.share, a.share),
 			cmp.Compare(b.startedAt, a.startedAt),
 			CompareNatural(a.Gang, b.Gang),
-			cmp.Compare(b.turn, a.turn),
+			cmp.Compare(b.rank, a.rank),
 		)
 	})
 }
@@ -111,7 +111,7 @@ func (v *View) sortEnds(list []*runningGang, p *planner) {
 		}
 		return cmp.Or(
 			byEnd,
-			cmp.Compare(rank(b.broken), rank(a.broken)),
+			cmp.Compare(rank(b.terminating), rank(a.terminating)),
 			cmp.Compare(b.gain, a.gain),
 			cmp.Compare(len(a.pods), len(b.pods)),
 			CompareNatural(a.Gang, b.Gang),
@@ -143,7 +143,7 @@ func (r *runningGang) add(pod *Pod) {
 // evicted returns the pods that reservations which are held evict.
 func (v *View) evicted() map[string]bool {
 	ids := map[string]bool{}
-	for _, h := range v.holds {
+	for _, h := range v.reservations {
 		if !h.Evicts {
 			continue
 		}

@@ -29,9 +29,9 @@ type scenarioNode struct {
 	Name, Pool  string
 	Count       int
 	Mode        placement.Mode
-	Policy      placement.CardPolicy
+	Policy      placement.GPUPolicy
 	Machine     string
-	CardGiB     []int64
+	GPUGiB      []int64
 	HeadroomMiB int64
 	Labels      map[string]string
 	Taints      []placement.Taint
@@ -65,7 +65,7 @@ type scenarioRole struct {
 	Name        string
 	Count       int
 	Mode        placement.Mode
-	Cards       int
+	GPUs        int
 	GiB         int64
 	Core        int64
 	CPU, Memory int64
@@ -82,7 +82,7 @@ type scenarioRole struct {
 
 // scenarioExpect is what a step must give; what is not named is not checked.
 type scenarioExpect struct {
-	// On has the assignments as "member": "node", "node:0,1" (own cards) or
+	// On has the assignments as "member": "node", "node:0,1" (own GPUs) or
 	// "node:0=4GiB,1=4GiB+20%" (shares).
 	On map[string]string
 	// Nodes counts members per node.
@@ -164,12 +164,12 @@ func (n scenarioNode) add(t *testing.T, v *placement.View) {
 	var table *gpu.Table
 	if n.Machine != "" {
 		m := machine(t, n.Machine)
-		for i := range m.Cards {
+		for i := range m.GPUs {
 			switch {
-			case i < len(n.CardGiB) && n.CardGiB[i] < 0:
-				m.Cards[i].Unhealthy = "XID 79"
-			case i < len(n.CardGiB):
-				m.Cards[i].MemoryMiB = n.CardGiB[i] * 1024
+			case i < len(n.GPUGiB) && n.GPUGiB[i] < 0:
+				m.GPUs[i].Unhealthy = "XID 79"
+			case i < len(n.GPUGiB):
+				m.GPUs[i].MemoryMiB = n.GPUGiB[i] * 1024
 			}
 		}
 		var err error
@@ -185,7 +185,7 @@ func (n scenarioNode) add(t *testing.T, v *placement.View) {
 		for key, value := range n.Labels {
 			made.Labels[key] = value
 		}
-		made.CardPolicy, made.HeadroomMiB, made.Taints, made.Unschedulable = n.Policy, n.HeadroomMiB, n.Taints, n.Cordoned
+		made.GPUPolicy, made.HeadroomMiB, made.Taints, made.Unschedulable = n.Policy, n.HeadroomMiB, n.Taints, n.Cordoned
 		made.Allocatable.Extended = n.Extended
 		if n.CPU > 0 {
 			made.Allocatable.MilliCPU = n.CPU * 1000
@@ -209,7 +209,7 @@ func (s *scenarioGang) gang() placement.Gang {
 	for _, r := range s.Roles {
 		made := role(r.Name, r.Count, placement.Request{
 			Resources: placement.Resources{MilliCPU: r.CPU * 1000, MemoryBytes: r.Memory << 30, Extended: r.Extended},
-			Mode:      r.Mode, Cards: r.Cards, MemoryGiB: r.GiB, CorePercent: r.Core, HostPorts: r.Ports,
+			Mode:      r.Mode, GPUs: r.GPUs, MemoryGiB: r.GiB, CorePercent: r.Core, HostPorts: r.Ports,
 		})
 		made.Late, made.NodeSelector, made.Affinity, made.Tolerations = r.Late, r.Selector, r.Affinity, r.Tolerations
 		made.Pools, made.MaxPerNode = r.Pools, r.MaxPerNode
@@ -280,10 +280,10 @@ func (e *scenarioExpect) check(t *testing.T, step string, got placement.Result) 
 	}
 }
 
-func shareText(shares []placement.CardShare) string {
+func shareText(shares []placement.GPUShare) string {
 	var parts []string
 	for _, s := range shares {
-		text := fmt.Sprintf("%d=%dGiB", s.Card, s.MemoryGiB)
+		text := fmt.Sprintf("%d=%dGiB", s.GPU, s.MemoryGiB)
 		if s.CorePercent > 0 {
 			text += fmt.Sprintf("+%d%%", s.CorePercent)
 		}

@@ -9,29 +9,29 @@ import (
 // "Allocate computing power by scheduling shared GPU": multiples of 5 from 5 to 100).
 const shareUnit = 5
 
-// fullCore is the core percentage of one card.
+// fullCore is the core percentage of one GPU.
 const fullCore = 100
 
-// spread returns over how many cards a shared request is spread.
-func (r *Request) spread() int { return max(r.Cards, 1) }
+// spread returns over how many GPUs a shared request is spread.
+func (r *Request) spread() int { return max(r.GPUs, 1) }
 
-// perCard returns what a shared request takes of each of its cards: equal shares
-// (Alibaba Cloud, "multi-card-sharing": N/M GiB on each of M cards).
-func (r *Request) perCard() cardRoom {
-	return cardRoom{memoryGiB: r.MemoryGiB / int64(r.spread()), corePercent: r.CorePercent}
+// perGPU returns what a shared request takes of each of its GPUs: equal shares
+// (Alibaba Cloud, "multi-GPU-sharing": N/M GiB on each of M GPUs).
+func (r *Request) perGPU() gpuCapacity {
+	return gpuCapacity{memoryGiB: r.MemoryGiB / int64(r.spread()), corePercent: r.CorePercent}
 }
 
-// PerCard returns what a shared request takes of each of its cards.
-func (r *Request) PerCard() CardShare {
-	part := r.perCard()
-	return CardShare{MemoryGiB: part.memoryGiB, CorePercent: part.corePercent}
+// PerGPU returns what a shared request takes of each of its GPUs.
+func (r *Request) PerGPU() GPUShare {
+	part := r.perGPU()
+	return GPUShare{MemoryGiB: part.memoryGiB, CorePercent: part.corePercent}
 }
 
-// Shared reports whether the request is for parts of cards.
+// Shared reports whether the request is for parts of GPUs.
 func (r *Request) Shared() bool { return r.Mode.shared() }
 
-// holds returns how many shares of the size fit on the card.
-func (room cardRoom) holds(share cardRoom) int {
+// takes returns how many shares of the size fit on the GPU.
+func (room gpuCapacity) takes(share gpuCapacity) int {
 	n := int64(unlimited)
 	if share.memoryGiB > 0 {
 		n = min(n, room.memoryGiB/share.memoryGiB)
@@ -43,24 +43,24 @@ func (room cardRoom) holds(share cardRoom) int {
 }
 
 // shareSlots returns how many members with a shared request fit on the node's
-// cards. A member takes one share of each of m distinct cards, so t members fit if
-// and only if Σ over cards of min(shares the card holds, t) ≥ m·t.
+// GPUs. A member takes one share of each of m distinct GPUs, so t members fit if
+// and only if Σ over GPUs of min(shares the GPU holds, t) ≥ m·t.
 func (c *capacity) shareSlots(r *Request) int {
-	m, share := r.spread(), r.perCard()
+	m, share := r.spread(), r.perGPU()
 	total := 0
-	holds := make([]int, 0, len(c.shares))
+	reservations := make([]int, 0, len(c.shares))
 	for _, room := range c.shares {
-		h := room.holds(share)
-		holds = append(holds, h)
+		h := room.takes(share)
+		reservations = append(reservations, h)
 		total += h
 	}
 	if m == 1 {
 		return total
 	}
-	slices.Sort(holds)
+	slices.Sort(reservations)
 	for t := total / m; t > 0; t-- {
 		sum := 0
-		for _, h := range holds {
+		for _, h := range reservations {
 			sum += min(h, t)
 		}
 		if sum >= m*t {
@@ -70,18 +70,18 @@ func (c *capacity) shareSlots(r *Request) int {
 	return 0
 }
 
-// takeShares gives n members their shares. Cards are chosen by the node's policy;
-// where that would strand a member that fits, the cards with most room come first.
-func (c *capacity) takeShares(r *Request, n int, mix *Mix) [][]CardShare {
+// takeShares gives n members their shares. GPUs are chosen by the node's policy;
+// where that would strand a member that fits, the GPUs with most room come first.
+func (c *capacity) takeShares(r *Request, n int, workload *Workload) [][]GPUShare {
 	before := slices.Clone(c.shares)
 	for _, roomiest := range []bool{c.policy == Spread, true} {
-		given := make([][]CardShare, 0, n)
+		given := make([][]GPUShare, 0, n)
 		for range n {
-			cards := c.cardsFor(r, roomiest, mix)
-			if cards == nil {
+			gpus := c.gpusFor(r, roomiest, workload)
+			if gpus == nil {
 				break
 			}
-			given = append(given, c.takeFrom(cards, r.perCard()))
+			given = append(given, c.takeFrom(gpus, r.perGPU()))
 		}
 		if len(given) == n {
 			return given
@@ -91,21 +91,21 @@ func (c *capacity) takeShares(r *Request, n int, mix *Mix) [][]CardShare {
 	return nil
 }
 
-// cardsFor chooses the cards of one member, nil when it does not fit: the tightest
-// or the roomiest, or the card that fragments least.
-func (c *capacity) cardsFor(r *Request, roomiest bool, mix *Mix) []int {
-	share := r.perCard()
+// gpusFor chooses the GPUs of one member, nil when it does not fit: the tightest
+// or the roomiest, or the GPU that fragments least.
+func (c *capacity) gpusFor(r *Request, roomiest bool, workload *Workload) []int {
+	share := r.perGPU()
 	fitting := make([]int, 0, len(c.shares))
 	for i, room := range c.shares {
-		if room.holds(share) > 0 {
+		if room.takes(share) > 0 {
 			fitting = append(fitting, i)
 		}
 	}
 	if len(fitting) < r.spread() {
 		return nil
 	}
-	if mix != nil && !roomiest && r.spread() == 1 {
-		return []int{mix.leastFragmenting(c, fitting, share)}
+	if workload != nil && !roomiest && r.spread() == 1 {
+		return []int{workload.leastFragmenting(c, fitting, share)}
 	}
 	slices.SortStableFunc(fitting, func(a, b int) int {
 		d := c.shares[a].compare(c.shares[b])
@@ -119,21 +119,21 @@ func (c *capacity) cardsFor(r *Request, roomiest bool, mix *Mix) []int {
 	return chosen
 }
 
-// takeFrom takes a share of each of the cards.
-func (c *capacity) takeFrom(cards []int, share cardRoom) []CardShare {
-	shares := make([]CardShare, 0, len(cards))
-	for _, i := range cards {
+// takeFrom takes a share of each of the GPUs.
+func (c *capacity) takeFrom(gpus []int, share gpuCapacity) []GPUShare {
+	shares := make([]GPUShare, 0, len(gpus))
+	for _, i := range gpus {
 		c.shares[i] = c.shares[i].less(share)
-		shares = append(shares, CardShare{Card: i, MemoryGiB: share.memoryGiB, CorePercent: share.corePercent})
+		shares = append(shares, GPUShare{GPU: i, MemoryGiB: share.memoryGiB, CorePercent: share.corePercent})
 	}
 	return shares
 }
 
-func (room cardRoom) less(share cardRoom) cardRoom {
-	return cardRoom{room.memoryGiB - share.memoryGiB, room.corePercent - share.corePercent}
+func (room gpuCapacity) less(share gpuCapacity) gpuCapacity {
+	return gpuCapacity{room.memoryGiB - share.memoryGiB, room.corePercent - share.corePercent}
 }
 
-// compare orders cards from the tightest to the roomiest.
-func (room cardRoom) compare(other cardRoom) int {
+// compare orders GPUs from the tightest to the roomiest.
+func (room gpuCapacity) compare(other gpuCapacity) int {
 	return cmp.Or(cmp.Compare(room.memoryGiB, other.memoryGiB), cmp.Compare(room.corePercent, other.corePercent))
 }

@@ -9,47 +9,47 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 )
 
-// Each member takes one share of as many different cards as it asks for.
-func TestSharesOfSeveralCards(t *testing.T) {
+// Each member takes one share of as many different GPUs as it asks for.
+func TestSharesOfSeveralGPUs(t *testing.T) {
 	for name, c := range map[string]struct {
-		free         []int64
-		cards, share int64
-		want         int
+		free        []int64
+		gpus, share int64
+		want        int
 	}{
-		"one card, by what each holds":    {[]int64{10, 5, 4}, 1, 5, 3},
-		"two equal cards":                 {[]int64{10, 10}, 2, 5, 2},
-		"one card cannot stand for two":   {[]int64{40, 5}, 2, 5, 1},
-		"one card alone":                  {[]int64{40}, 2, 5, 0},
-		"cards take turns":                {[]int64{10, 5, 5}, 2, 5, 2},
+		"one GPU, by what each holds":     {[]int64{10, 5, 4}, 1, 5, 3},
+		"two equal GPUs":                  {[]int64{10, 10}, 2, 5, 2},
+		"one GPU cannot stand for two":    {[]int64{40, 5}, 2, 5, 1},
+		"one GPU alone":                   {[]int64{40}, 2, 5, 0},
+		"GPUs take turns":                 {[]int64{10, 5, 5}, 2, 5, 2},
 		"three of four, the last is full": {[]int64{15, 15, 15, 0}, 3, 5, 3},
 	} {
 		room := &capacity{mode: ModeShare, pods: 100}
 		for _, gib := range c.free {
-			room.shares, room.sizes = append(room.shares, cardRoom{gib, fullCore}), append(room.sizes, 40)
+			room.shares, room.sizes = append(room.shares, gpuCapacity{gib, fullCore}), append(room.sizes, 40)
 		}
-		r := &Request{Mode: ModeShare, Cards: int(c.cards), MemoryGiB: c.cards * c.share}
+		r := &Request{Mode: ModeShare, GPUs: int(c.gpus), MemoryGiB: c.gpus * c.share}
 		assert.Equal(t, c.want, room.fits(r, unlimited), name)
 		given := room.take(r, c.want, nil)
 		assert.Len(t, given, c.want, name)
 		for _, shares := range given {
-			assert.Len(t, shares, int(c.cards), name)
+			assert.Len(t, shares, int(c.gpus), name)
 		}
 	}
 }
 
-// The driver keeps its headroom on every card, and what is left counts in whole GiB.
+// The driver keeps its headroom on every GPU, and what is left counts in whole GiB.
 func TestHeadroomOfTheDriver(t *testing.T) {
 	m := plainTable(t, 2).Machine()
-	m.Cards = []gpu.Card{{Index: 0, MemoryMiB: 16 << 10}, {Index: 1, MemoryMiB: 1 << 10}}
+	m.GPUs = []gpu.GPU{{Index: 0, MemoryMiB: 16 << 10}, {Index: 1, MemoryMiB: 1 << 10}}
 	table, err := gpu.NewTable(m)
 	require.NoError(t, err)
-	for headroom, want := range map[int64][]cardRoom{
+	for headroom, want := range map[int64][]gpuCapacity{
 		0:       {{16, 100}, {1, 100}},
 		1:       {{15, 100}, {0, 100}},
 		1500:    {{14, 100}, {0, 100}},
 		1 << 20: {{0, 100}, {0, 100}},
 	} {
-		n := &node{Node: Node{Mode: ModeShare, Cards: table, HeadroomMiB: headroom}}
+		n := &node{Node: Node{Mode: ModeShare, GPUs: table, HeadroomMiB: headroom}}
 		assert.Equal(t, want, n.capacity().shares, "%d MiB of headroom", headroom)
 	}
 }

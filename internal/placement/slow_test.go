@@ -11,17 +11,17 @@ import (
 func (v *View) ReclaimSlowly(g Gang) Result {
 	p := newPlanner(v.seen(&g, nil), g)
 	if result, done := p.place(); done {
-		if r, ok := v.claimMoreSlowly(p, result); ok {
+		if r, ok := v.preemptForGrowthSlowly(p, result); ok {
 			return r.result()
 		}
 		return v.grown(p, result)
 	}
 	if p.invalid() == nil {
-		if r, ok := v.claimSlowly(p); ok {
+		if r, ok := v.preemptSlowly(p); ok {
 			return r.result()
 		}
 	}
-	return v.refuse(p)
+	return v.unschedulable(p)
 }
 
 // ReserveSlowly is [View.Reserve] in the same way.
@@ -49,7 +49,7 @@ func (v *View) ReserveSlowly(g Gang) (r Reservation, ok bool) {
 	return r, true
 }
 
-func (v *View) claimMoreSlowly(p *planner, now Result) (r Reservation, ok bool) {
+func (v *View) preemptForGrowthSlowly(p *planner, now Result) (r Reservation, ok bool) {
 	if p.needed > 0 || p.total == 0 || len(now.Placement.Assignments) > 0 {
 		return Reservation{}, false
 	}
@@ -62,26 +62,26 @@ func (v *View) claimMoreSlowly(p *planner, now Result) (r Reservation, ok bool) 
 	sort.Search(entitled, func(n int) bool {
 		g := p.gang
 		g.more = n + 1
-		claimed, found := v.claimSlowly(newPlanner(v.seen(&g, nil), g))
+		preemption, found := v.preemptSlowly(newPlanner(v.seen(&g, nil), g))
 		if found {
-			r, ok = claimed, true
+			r, ok = preemption, true
 		}
 		return !found
 	})
 	return r, ok
 }
 
-func (v *View) claimSlowly(p *planner) (Reservation, bool) {
+func (v *View) preemptSlowly(p *planner) (Reservation, bool) {
 	leaving, _ := v.runningGangs(p.gang.ID, func(*Pod) bool { return false })
 	if loses(leaving, p.gang.ID) {
 		return Reservation{}, false
 	}
 	tree := v.seen(&p.gang, podsOf(leaving)).last()
-	leaving, victims := v.runningGangs(p.gang.ID, p.gang.mayTake(tree, p.charge(p.needed)))
+	leaving, victims := v.runningGangs(p.gang.ID, p.gang.mayPreempt(tree, p.charge(p.needed)))
 	if !v.fitsWithout(p.gang, slices.Concat(leaving, victims)) {
 		return Reservation{}, false
 	}
-	victims = v.apart(victims)
+	victims = v.splitSurplus(victims)
 	v.sortVictims(victims, p, tree)
 	allowed := func(victims []*runningGang) []*runningGang {
 		if tree != nil && tree.Entitled(p.gang.Leaf, p.charge(p.needed)) {
@@ -112,7 +112,7 @@ func (v *View) fewestByNodesSlowly(g Gang, leaving, victims []*runningGang, allo
 	elsewhere := g
 	elsewhere.ExcludeNodes = map[string]bool{}
 	maps.Copy(elsewhere.ExcludeNodes, g.ExcludeNodes)
-	for range claimPlaces {
+	for range victimsFor {
 		place := v.placeWithout(elsewhere, slices.Concat(leaving, victims))
 		if place == nil {
 			break

@@ -10,7 +10,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
-// training returns a view of n nodes of eight cards as a cluster has them: a pool, its
+// training returns a view of n nodes of eight GPUs as a cluster has them: a pool, its
 // labels, a taint, and a little CPU in use by daemons that differs from node to node.
 func training(tb testing.TB, n int) *placement.View {
 	v := placement.NewView()
@@ -19,7 +19,7 @@ func training(tb testing.TB, n int) *placement.View {
 	for i := range n {
 		name := fmt.Sprintf("n%d", i)
 		v.SetNode(placement.Node{
-			Name: name, Pool: fmt.Sprintf("pool-%d", i%4), Mode: placement.ModeTopology, Cards: t,
+			Name: name, Pool: fmt.Sprintf("pool-%d", i%4), Mode: placement.ModeTopology, GPUs: t,
 			Labels: map[string]string{
 				"kubernetes.io/hostname": name, "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux",
 				"topology.kubernetes.io/zone": "a", "rack": fmt.Sprintf("r%d", i/20), "ack.node.gpu.schedule": "topology",
@@ -37,10 +37,10 @@ func training(tb testing.TB, n int) *placement.View {
 	return v
 }
 
-// job is a gang of members with one card each, as a training job asks for them.
+// job is a gang of members with one GPU each, as a training job asks for them.
 func job(i, members, perMember int) placement.Gang {
 	g := gang(fmt.Sprintf("ml/job-%d", i), members, placement.Request{
-		Mode: placement.ModeTopology, Cards: perMember,
+		Mode: placement.ModeTopology, GPUs: perMember,
 		Resources: placement.Resources{MilliCPU: int64(perMember) * 8_000, MemoryBytes: int64(perMember) * (64 << 30)},
 	})
 	g.Roles[0].Tolerations = []placement.Toleration{{Key: "nvidia.com/gpu", Operator: "Exists"}}
@@ -50,15 +50,15 @@ func job(i, members, perMember int) placement.Gang {
 
 // BenchmarkStream places gangs one after the other, as the scheduler does.
 func BenchmarkStream(b *testing.B) {
-	for _, s := range []struct{ gangs, members, cards int }{{4_000, 1, 1}, {1_000, 4, 1}, {100, 16, 1}, {500, 2, 8}} {
-		b.Run(fmt.Sprintf("gangs=%d/members=%d/cards=%d", s.gangs, s.members, s.cards), func(b *testing.B) {
+	for _, s := range []struct{ gangs, members, gpus int }{{4_000, 1, 1}, {1_000, 4, 1}, {100, 16, 1}, {500, 2, 8}} {
+		b.Run(fmt.Sprintf("gangs=%d/members=%d/gpus=%d", s.gangs, s.members, s.gpus), func(b *testing.B) {
 			empty := training(b, 1_000)
 			for b.Loop() {
 				b.StopTimer()
 				v := empty.Clone()
 				b.StartTimer()
 				for i := range s.gangs {
-					g := job(i, s.members, s.cards)
+					g := job(i, s.members, s.gpus)
 					result := v.Plan(g)
 					require.NotNil(b, result.Placement)
 					v.Apply(g, *result.Placement)
@@ -70,8 +70,8 @@ func BenchmarkStream(b *testing.B) {
 	}
 }
 
-// BenchmarkHopeless plans a gang again and again that does not fit, while pods come and go.
-func BenchmarkHopeless(b *testing.B) {
+// BenchmarkInfeasibleGangs plans a gang again and again that does not fit, while pods come and go.
+func BenchmarkInfeasibleGangs(b *testing.B) {
 	for _, nodes := range []int{1_000, 5_000} {
 		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
 			v := training(b, nodes)

@@ -15,8 +15,8 @@ type Subgroup struct {
 	Minimum int
 }
 
-// Lacks returns how many more members must run than do, those that are late left out.
-func (g *Gang) Lacks() int {
+// Missing returns how many more members must run than do, those that are late left out.
+func (g *Gang) Missing() int {
 	runs := make(map[string]bool, len(g.Running))
 	for _, a := range g.Running {
 		runs[a.Member] = true
@@ -114,7 +114,7 @@ func (p *planner) enough(s selection) bool {
 func (s *selection) byClass(classes int) []int {
 	placed := make([]int, classes)
 	for _, pick := range s.picks {
-		for class, n := range pick.trial.take {
+		for class, n := range pick.packing.take {
 			placed[class] += n
 		}
 	}
@@ -132,16 +132,16 @@ func (p *planner) chooseNeeded() selection {
 	order := slices.Clone(p.order)
 	for range 2 {
 		slices.Reverse(order)
-		if s, ok := p.chooseInTurn(order); ok {
+		if s, ok := p.chooseInOrder(order); ok {
 			return s
 		}
 	}
 	return best
 }
 
-// chooseInTurn selects nodes for what subgroups need, and of the classes in turn for as many
+// chooseInOrder selects nodes for what subgroups need, and of the classes in turn for as many
 // more as fit, until the gang has what it needs.
-func (p *planner) chooseInTurn(order []int) (selection, bool) {
+func (p *planner) chooseInOrder(order []int) (selection, bool) {
 	want, most := slices.Clone(p.required), p.wanted(p.total)
 	with := func(class, n int) []int {
 		more := slices.Clone(want)

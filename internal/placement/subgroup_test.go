@@ -34,14 +34,14 @@ func newCamp(seed int64, restricted bool) (*camp, *placement.View) {
 		c.free[name] = 8
 		if used := random.Intn(8); used > 0 {
 			c.free[name] -= used
-			own, _ := v100().Best(v.FreeCards(name), used)
-			v.AddPod(placement.Pod{ID: "other/" + name, Node: name, Request: cards(used), Own: own})
+			own, _ := v100().Best(v.FreeGPUs(name), used)
+			v.AddPod(placement.Pod{ID: "other/" + name, Node: name, Request: wholeGPUs(used), Own: own})
 		}
 	}
 	total, together := 0, 0
 	c.gang = placement.Gang{ID: "ns/job"}
 	for i := range 2 + random.Intn(2) {
-		r := role(fmt.Sprint("role", i), 1+random.Intn(5), cards(1<<random.Intn(3)))
+		r := role(fmt.Sprint("role", i), 1+random.Intn(5), wholeGPUs(1<<random.Intn(3)))
 		if restricted && random.Intn(3) == 0 {
 			r.Pools = []string{"p"}
 		}
@@ -91,14 +91,14 @@ func (c *camp) spread(role, at, n, needed int) bool {
 		return false
 	}
 	r := &c.gang.Roles[role]
-	most := min(n, c.free[name]/r.Request.Cards)
+	most := min(n, c.free[name]/r.Request.GPUs)
 	if r.Pools != nil && c.pool[name] != "p" {
 		most = 0
 	}
 	for here := range most + 1 {
-		c.free[name] -= here * r.Request.Cards
+		c.free[name] -= here * r.Request.GPUs
 		ok := c.spread(role, at+1, n-here, needed)
-		c.free[name] += here * r.Request.Cards
+		c.free[name] += here * r.Request.GPUs
 		if ok {
 			return true
 		}
@@ -116,7 +116,7 @@ func (c *camp) check(tb testing.TB, p placement.Placement) {
 		for _, a := range p.Assignments {
 			if slices.Contains(r.Members, a.Member) {
 				placed[r.Name]++
-				taken[a.Node] += r.Request.Cards
+				taken[a.Node] += r.Request.GPUs
 				require.True(tb, r.Pools == nil || c.pool[a.Node] == "p")
 			}
 		}
@@ -162,11 +162,11 @@ func TestSubgroupsAgainstExhaustiveSearch(t *testing.T) {
 	}
 }
 
-// workersAndMasters is a gang of single cards that needs so many of each role.
+// workersAndMasters is a gang of single GPUs that needs so many of each role.
 func workersAndMasters(workers, masters, leastWorkers, leastMasters int) placement.Gang {
 	return placement.Gang{
 		ID: "ml/job", Preemptible: true, Minimum: leastWorkers + leastMasters,
-		Roles: []placement.Role{role("master", masters, cards(1)), role("worker", workers, cards(1))},
+		Roles: []placement.Role{role("master", masters, wholeGPUs(1)), role("worker", workers, wholeGPUs(1))},
 		Subgroups: []placement.Subgroup{
 			{Name: "master", Roles: []string{"master"}, Minimum: leastMasters},
 			{Name: "worker", Roles: []string{"worker"}, Minimum: leastWorkers},
@@ -186,7 +186,7 @@ func names(p *placement.Placement) []string {
 // would take all the room.
 func TestSubgroupsComeFirst(t *testing.T) {
 	v := topologyView(1)
-	place(t, v, gang("ml/other", 4, cards(1)))
+	place(t, v, gang("ml/other", 4, wholeGPUs(1)))
 	g := workersAndMasters(4, 4, 2, 1)
 	result := v.Plan(g)
 	require.NotNil(t, result.Placement, result.Verdict)
@@ -194,7 +194,7 @@ func TestSubgroupsComeFirst(t *testing.T) {
 
 	// A member that its role needs is lost: only one of this role replaces it.
 	g.Running = slices.DeleteFunc(slices.Clone(result.Placement.Assignments), func(a placement.Assignment) bool { return a.Member == "worker-1" })
-	assert.Equal(t, 1, g.Lacks())
+	assert.Equal(t, 1, g.Missing())
 	v.Apply(g, placement.Placement{Gang: g.ID, Assignments: g.Running})
 	again := v.Plan(g)
 	require.NotNil(t, again.Placement, again.Verdict)
@@ -203,7 +203,7 @@ func TestSubgroupsComeFirst(t *testing.T) {
 
 func TestVerdictAboutARole(t *testing.T) {
 	v := topologyView(1)
-	place(t, v, gang("ml/other", 5, cards(1)))
+	place(t, v, gang("ml/other", 5, wholeGPUs(1)))
 	result := v.Plan(workersAndMasters(4, 2, 3, 1))
 	require.Nil(t, result.Placement)
 	assert.Equal(t, 3, result.Verdict.Fit)
@@ -216,7 +216,7 @@ func TestVerdictAboutARole(t *testing.T) {
 	assert.Contains(t, fixes, "a minimum of 2 members (now 3) for role worker")
 }
 
-// Who takes places from a gang leaves each role what it needs, or takes all of it.
+// Who preempts a gang leaves each role what it needs, or takes all of it.
 func TestVictimKeepsWhatItsRolesNeed(t *testing.T) {
 	for name, c := range map[string]struct {
 		members int
@@ -237,10 +237,10 @@ func TestVictimKeepsWhatItsRolesNeed(t *testing.T) {
 			}
 			all = append(append(all, masters...), workers...)
 			v.SetMinimum(g.ID, 3, all, placement.Part{Minimum: 1, Pods: masters}, placement.Part{Minimum: 2, Pods: workers})
-			result := v.Reclaim(inLeaf(gang("ml/high", c.members, cards(1)), "", 1))
+			result := v.Reclaim(inLeaf(gang("ml/high", c.members, wholeGPUs(1)), "", 1))
 			require.Len(t, result.Victims, 1)
 			assert.Equal(t, c.lost, result.Victims[0].Pods)
-			assert.Equal(t, len(c.lost) < 8, result.Victims[0].Spare)
+			assert.Equal(t, len(c.lost) < 8, result.Victims[0].Surplus)
 		})
 	}
 }

@@ -9,22 +9,22 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
-// A pod that shares a card of which nobody knows which it is counts on each card with its
-// part, and with no more: whatever card it is on, nobody gets too much of it.
+// A pod that shares a GPU of which nobody knows which it is counts on each GPU with its
+// part, and with no more: whatever GPU it is on, nobody gets too much of it.
 func TestSharedPodWithoutRecord(t *testing.T) {
 	v := placement.NewView()
 	m := machine(t, "dgx1-v100")
-	for i := range m.Cards {
-		m.Cards[i].MemoryMiB = 32 << 10
+	for i := range m.GPUs {
+		m.GPUs[i].MemoryMiB = 32 << 10
 	}
 	n := node("n0", "p", placement.ModeShare, tableOf(t, m))
 	v.SetNode(n)
-	share := func(gib int64, cards int) placement.Request {
-		return placement.Request{Mode: placement.ModeShare, MemoryGiB: gib, Cards: cards}
+	share := func(gib int64, gpus int) placement.Request {
+		return placement.Request{Mode: placement.ModeShare, MemoryGiB: gib, GPUs: gpus}
 	}
 	const gib = 32
 	v.AddPod(placement.Pod{ID: "foreign", Node: "n0", Request: share(10, 2)})
-	assert.Nil(t, v.Place(gang("ns/whole", 1, share(gib, 1))), "it may be on any card")
+	assert.Nil(t, v.Place(gang("ns/whole", 1, share(gib, 1))), "it may be on any GPU")
 	fits := v.Plan(gang("ns/rest", 8, share(gib-5, 1)))
 	require.NotNil(t, fits.Placement, fits.Verdict.String())
 	assert.Nil(t, v.Place(gang("ns/much", 1, share(gib-4, 1))))
@@ -34,7 +34,7 @@ func TestSharedPodWithoutRecord(t *testing.T) {
 	n.Mode = placement.ModeDefault
 	v.SetNode(n)
 	v.AddPod(placement.Pod{ID: "foreign", Node: "n0", Request: share(10, 2)})
-	whole := placement.Request{Mode: placement.ModeDefault, Cards: 1}
+	whole := placement.Request{Mode: placement.ModeDefault, GPUs: 1}
 	assert.NotNil(t, v.Place(gang("ns/six", 6, whole)))
-	assert.Nil(t, v.Place(gang("ns/seven", 7, whole)), "two cards are shared")
+	assert.Nil(t, v.Place(gang("ns/seven", 7, whole)), "two GPUs are shared")
 }

@@ -22,8 +22,8 @@ type Verdict struct {
 	Partial []Assignment
 	// Fixes are the smallest changes that make the whole gang fit, the nearest first.
 	Fixes []Fix
-	// HeldBy is the gang whose reservation keeps this one from a place, "" for none.
-	HeldBy string
+	// ReservedBy is the gang whose reservation keeps this one from a place, "" for none.
+	ReservedBy string
 	// NotAsPlanned says why the gang cannot have the place of [Gang.Planned], "" when it has it
 	// or has none.
 	NotAsPlanned string
@@ -35,19 +35,19 @@ type Code string
 // Codes of reasons.
 const (
 	NoNodes          Code = "NoNodes"          // no node is left to look at
-	NotEnoughCards   Code = "NotEnoughCards"   // free whole cards
-	NotEnoughShare   Code = "NotEnoughShare"   // memory or core percentage of one card
+	NotEnoughGPUs    Code = "NotEnoughGPUs"    // free whole GPUs
+	NotEnoughShare   Code = "NotEnoughShare"   // memory or core percentage of one GPU
 	NotEnoughCPU     Code = "NotEnoughCPU"     // millicores
 	NotEnoughMemory  Code = "NotEnoughMemory"  // bytes
 	NotEnoughPods    Code = "NotEnoughPods"    // pods per node
 	NotEnoughOther   Code = "NotEnoughOther"   // extended resource
-	WrongMode        Code = "WrongMode"        // node offers its cards in another mode
+	WrongMode        Code = "WrongMode"        // node offers its GPUs in another mode
 	SelectorMismatch Code = "SelectorMismatch" // node selector, affinity or pool
 	Untolerated      Code = "Untolerated"      // taint
 	Unschedulable    Code = "Unschedulable"    // cordoned
 	HostPortTaken    Code = "HostPortTaken"    // port used on the node
 	HostPortShared   Code = "HostPortShared"   // port used on the node by another member of the gang
-	Excluded         Code = "Excluded"         // refused by somebody else's filter
+	Excluded         Code = "Excluded"         // refused by someone else's filter
 	OverQuota        Code = "OverQuota"        // limit in the quota tree
 	NoSuchLeaf       Code = "NoSuchLeaf"       // quota leaf does not exist
 	Mixed            Code = "Mixed"            // memory-only and memory+core on one node
@@ -66,7 +66,7 @@ type Reason struct {
 	// Quota is the path of the node in the quota tree whose limit it is, and Resource what is
 	// limited; "" for any other.
 	Quota, Resource string
-	// Text is one clause without a full stop: "2 nodes have no free card (mode topology)".
+	// Text is one clause without a full stop: "2 nodes have no free GPU (mode topology)".
 	Text string
 }
 
@@ -77,7 +77,7 @@ type FixKind string
 const (
 	FixPoolSize   FixKind = "pool size"
 	FixMembers    FixKind = "members"
-	FixCards      FixKind = "cards per member"
+	FixGPUs       FixKind = "GPUs per member"
 	FixCPU        FixKind = "CPU per member"    // thousandths of a core
 	FixMemory     FixKind = "memory per member" // bytes
 	FixMode       FixKind = "mode"
@@ -122,18 +122,18 @@ func (v Verdict) String() string {
 		fmt.Fprintf(&b, "; no node is left for %s (each member asks for %s)", v.Next, v.Asks)
 	}
 	b.WriteByte('.')
-	b.WriteString(v.HeldText())
+	b.WriteString(v.ReservedText())
 	if len(v.Fixes) > 0 {
 		fmt.Fprintf(&b, " Nearest fix: %s.", v.Fixes[0].Text)
 	}
 	return b.String()
 }
 
-// HeldText says, as a further sentence, whose reservation keeps the gang from a place, ""
+// ReservedText says, as a further sentence, whose reservation keeps the gang from a place, ""
 // when none does.
-func (v Verdict) HeldText() string {
-	if v.HeldBy == "" {
+func (v Verdict) ReservedText() string {
+	if v.ReservedBy == "" {
 		return ""
 	}
-	return fmt.Sprintf(" Held back by the reservation of gang %s.", NameOf(v.HeldBy))
+	return fmt.Sprintf(" Held back by the reservation of gang %s.", NameOf(v.ReservedBy))
 }

@@ -38,8 +38,8 @@ func (v *View) fewest(g Gang, candidates []*runningGang) ([]*runningGang, bool) 
 	return joined(chosen, candidates), true
 }
 
-// claimPlaces bounds the places that are tried for a claim.
-const claimPlaces = 8
+// victimsFor bounds the places that are tried for a claim.
+const victimsFor = 8
 
 // fewestByNodes is fewest for when only some of the victims may go, and those that would go
 // first leave no room where it is needed: it looks for a place on a cluster that all have left,
@@ -49,7 +49,7 @@ func (v *View) fewestByNodes(empty *dryRun, victims []*runningGang, allowed func
 	elsewhere := empty.gang
 	elsewhere.ExcludeNodes = map[string]bool{}
 	maps.Copy(elsewhere.ExcludeNodes, empty.gang.ExcludeNodes)
-	for range claimPlaces {
+	for range victimsFor {
 		place := empty.place(elsewhere)
 		if place == nil {
 			break

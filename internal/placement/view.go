@@ -15,9 +15,9 @@ type Pod struct {
 	ID      string
 	Node    string
 	Request Request
-	// Own are the whole cards of the pod, Shares its parts of cards.
+	// Own are the whole GPUs of the pod, Shares its parts of GPUs.
 	Own    gpu.Set
-	Shares []CardShare
+	Shares []GPUShare
 	// Namespace and Labels are what selectors find the pod by.
 	Namespace string
 	Labels    map[string]string
@@ -56,19 +56,19 @@ type View struct {
 	order []*node
 	pods  map[string]*Pod
 	// gangs counts the pods of each gang.
-	gangs map[string]int
-	quota *quota.Tree
-	mix   *Mix
+	gangs    map[string]int
+	quota    *quota.Tree
+	workload *Workload
 	// linked counts the present nodes in NVLink domains.
 	linked int
 	// admissions is nil once a node has changed.
 	admissions *admissions
-	// holds are the reservations that are held, in the order in which they were made.
-	holds []*hold
+	// reservations are the reservations that are held, in the order in which they were made.
+	reservations []*reserved
 	// version counts changes of nodes and of the quota tree.
 	version uint64
-	// denials are remembered until something changes.
-	denials denials
+	// verdicts are remembered until something changes.
+	verdicts verdictCache
 	// elastic are the gangs that need only some of their members ([View.SetMinimum]).
 	elastic map[string]elastic
 	// budgets say how many of the pods that a disruption budget covers may be evicted.
@@ -93,7 +93,7 @@ type interned struct {
 func NewView() *View {
 	return &View{
 		nodes: map[string]*node{}, pods: map[string]*Pod{}, gangs: map[string]int{},
-		states: map[string]*interned{}, tables: map[*gpu.Table]numbered{}, denials: newDenials(),
+		states: map[string]*interned{}, tables: map[*gpu.Table]numbered{}, verdicts: newVerdictCache(),
 	}
 }
 
@@ -160,13 +160,13 @@ func (v *View) refresh(n *node) {
 		return
 	}
 	v.release(n)
-	table, ok := v.tables[n.Cards]
+	table, ok := v.tables[n.GPUs]
 	if !ok {
 		v.lastTable++
 		table.number = v.lastTable
 	}
 	table.nodes++
-	v.tables[n.Cards] = table
+	v.tables[n.GPUs] = table
 	c := v.remaining(n)
 	key := c.key(table.number)
 	state := v.states[key]
@@ -214,7 +214,7 @@ func (v *View) Nodes() []string {
 	return names
 }
 
-// AddPod charges a pod to its node, cards and quota leaf; a pod with the same ID is replaced.
+// AddPod charges a pod to its node, GPUs and quota leaf; a pod with the same ID is replaced.
 func (v *View) AddPod(p Pod) {
 	v.changed()
 	v.RemovePod(p.ID)
@@ -292,17 +292,17 @@ func (v *View) Quota() *quota.Tree {
 	return v.quota.Clone()
 }
 
-// SetMix makes node and card choice follow the fragmentation that a placement causes
+// SetWorkload makes node and GPU choice follow the fragmentation that a placement causes
 // for the mix of requests; nil, the default, makes it the tightest fit.
-func (v *View) SetMix(m *Mix) {
+func (v *View) SetWorkload(m *Workload) {
 	v.changed()
-	v.mix = m
+	v.workload = m
 }
 
-// FreeCards returns the whole cards of a node that are healthy and not used by anybody.
-func (v *View) FreeCards(node string) gpu.Set {
+// FreeGPUs returns the whole GPUs of a node that are healthy and not used by anybody.
+func (v *View) FreeGPUs(node string) gpu.Set {
 	if n := v.nodes[node]; n != nil && n.present {
-		return n.freeCards()
+		return n.freeGPUs()
 	}
 	return 0
 }
@@ -310,16 +310,16 @@ func (v *View) FreeCards(node string) gpu.Set {
 // Clone returns an independent copy.
 func (v *View) Clone() *View {
 	c := &View{
-		nodes:  make(map[string]*node, len(v.nodes)),
-		order:  make([]*node, len(v.order)),
-		pods:   maps.Clone(v.pods),
-		gangs:  maps.Clone(v.gangs),
-		quota:  v.Quota(),
-		mix:    v.mix,
-		holds:  slices.Clone(v.holds),
-		states: make(map[string]*interned, len(v.states)),
-		tables: maps.Clone(v.tables), lastTable: v.lastTable, linked: v.linked,
-		budgets: maps.Clone(v.budgets), elastic: maps.Clone(v.elastic), denials: newDenials(),
+		nodes:        make(map[string]*node, len(v.nodes)),
+		order:        make([]*node, len(v.order)),
+		pods:         maps.Clone(v.pods),
+		gangs:        maps.Clone(v.gangs),
+		quota:        v.Quota(),
+		workload:     v.workload,
+		reservations: slices.Clone(v.reservations),
+		states:       make(map[string]*interned, len(v.states)),
+		tables:       maps.Clone(v.tables), lastTable: v.lastTable, linked: v.linked,
+		budgets: maps.Clone(v.budgets), elastic: maps.Clone(v.elastic), verdicts: newVerdictCache(),
 	}
 	for name, n := range v.nodes {
 		copied := *n

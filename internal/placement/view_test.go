@@ -13,21 +13,21 @@ import (
 
 func TestPodsOutliveTheirNode(t *testing.T) {
 	v := placement.NewView()
-	v.AddPod(placement.Pod{ID: "ml/a", Node: "n0", Request: cards(2), Own: gpu.SetOf(0, 1)})
+	v.AddPod(placement.Pod{ID: "ml/a", Node: "n0", Request: wholeGPUs(2), Own: gpu.SetOf(0, 1)})
 	_, known := v.Node("n0")
 	assert.False(t, known)
 	assert.Empty(t, v.Nodes())
-	assert.Zero(t, v.FreeCards("n0"))
+	assert.Zero(t, v.FreeGPUs("n0"))
 
 	v.SetNode(node("n0", "v100", placement.ModeTopology, v100()))
-	assert.Equal(t, gpu.SetOf(2, 3, 4, 5, 6, 7), v.FreeCards("n0"), "the pod came before its node")
+	assert.Equal(t, gpu.SetOf(2, 3, 4, 5, 6, 7), v.FreeGPUs("n0"), "the pod came before its node")
 	v.RemoveNode("n0")
 	v.RemoveNode("n0")
 	v.SetNode(node("n0", "v100", placement.ModeTopology, v100()))
-	assert.Equal(t, gpu.SetOf(2, 3, 4, 5, 6, 7), v.FreeCards("n0"), "and outlived it")
+	assert.Equal(t, gpu.SetOf(2, 3, 4, 5, 6, 7), v.FreeGPUs("n0"), "and outlived it")
 	v.RemovePod("ml/a")
 	v.RemovePod("ml/a")
-	assert.Equal(t, gpu.Full(8), v.FreeCards("n0"))
+	assert.Equal(t, gpu.Full(8), v.FreeGPUs("n0"))
 }
 
 func TestNodesAreOrderedAndReplaced(t *testing.T) {
@@ -45,32 +45,32 @@ func TestNodesAreOrderedAndReplaced(t *testing.T) {
 
 func TestAReplacedPodIsChargedOnce(t *testing.T) {
 	v := topologyView(2)
-	v.AddPod(placement.Pod{ID: "x", Node: "n0", Request: cards(8), Own: gpu.Full(8)})
-	v.AddPod(placement.Pod{ID: "x", Node: "n1", Request: cards(1), Own: gpu.SetOf(5)})
-	assert.Equal(t, gpu.Full(8), v.FreeCards("n0"))
-	assert.Equal(t, gpu.Full(8)&^gpu.SetOf(5), v.FreeCards("n1"))
+	v.AddPod(placement.Pod{ID: "x", Node: "n0", Request: wholeGPUs(8), Own: gpu.Full(8)})
+	v.AddPod(placement.Pod{ID: "x", Node: "n1", Request: wholeGPUs(1), Own: gpu.SetOf(5)})
+	assert.Equal(t, gpu.Full(8), v.FreeGPUs("n0"))
+	assert.Equal(t, gpu.Full(8)&^gpu.SetOf(5), v.FreeGPUs("n1"))
 }
 
 func TestUndoBringsBackWhatWasReplaced(t *testing.T) {
 	v := topologyView(1)
-	v.AddPod(placement.Pod{ID: "ml/a/worker-0", Node: "n0", Request: cards(2), Own: gpu.SetOf(6, 7), Gang: "ml/a"})
-	undo := v.Apply(gang("ml/a", 1, cards(4)), placement.Placement{Assignments: []placement.Assignment{
+	v.AddPod(placement.Pod{ID: "ml/a/worker-0", Node: "n0", Request: wholeGPUs(2), Own: gpu.SetOf(6, 7), Gang: "ml/a"})
+	undo := v.Apply(gang("ml/a", 1, wholeGPUs(4)), placement.Placement{Assignments: []placement.Assignment{
 		{Member: "worker-0", Node: "n0", Own: gpu.SetOf(0, 1, 2, 3)}, {Member: "stranger", Node: "n0"},
 	}})
-	assert.Equal(t, gpu.SetOf(4, 5, 6, 7), v.FreeCards("n0"))
+	assert.Equal(t, gpu.SetOf(4, 5, 6, 7), v.FreeGPUs("n0"))
 	undo()
-	assert.Equal(t, gpu.SetOf(0, 1, 2, 3, 4, 5), v.FreeCards("n0"))
+	assert.Equal(t, gpu.SetOf(0, 1, 2, 3, 4, 5), v.FreeGPUs("n0"))
 	assert.Len(t, v.Pods("n0"), 1)
 }
 
 func TestACloneIsIndependent(t *testing.T) {
 	v := topologyView(1)
 	setQuota(t, v, halves())
-	place(t, v, inLeaf(gang("ml/a", 4, cards(1)), "left", 0))
+	place(t, v, inLeaf(gang("ml/a", 4, wholeGPUs(1)), "left", 0))
 	c := v.Clone()
-	place(t, c, inLeaf(gang("ml/b", 4, cards(1)), "left", 0))
-	assert.Zero(t, c.FreeCards("n0"))
-	assert.Equal(t, 4, v.FreeCards("n0").Len())
+	place(t, c, inLeaf(gang("ml/b", 4, wholeGPUs(1)), "left", 0))
+	assert.Zero(t, c.FreeGPUs("n0"))
+	assert.Equal(t, 4, v.FreeGPUs("n0").Len())
 	assert.Equal(t, int64(4), v.Quota().Used("left")["aliyun.com/gpu"])
 	assert.Equal(t, int64(8), c.Quota().Used("left")["aliyun.com/gpu"])
 	c.RemoveNode("n0")
@@ -80,37 +80,37 @@ func TestACloneIsIndependent(t *testing.T) {
 func TestQuotaCountsPodsAndJobs(t *testing.T) {
 	v := topologyView(1)
 	assert.Nil(t, v.Quota())
-	a := inLeaf(gang("ml/a", 2, cards(1)), "left", 0)
+	a := inLeaf(gang("ml/a", 2, wholeGPUs(1)), "left", 0)
 	place(t, v, a)
 	spec := halves()
 	spec.Children[0].MaxJobs = 1
 	setQuota(t, v, spec)
 	assert.Equal(t, int64(2), v.Quota().Used("root")["aliyun.com/gpu"], "pods that were there before the tree")
-	second := v.Plan(inLeaf(gang("ml/b", 1, cards(1)), "left", 0))
+	second := v.Plan(inLeaf(gang("ml/b", 1, wholeGPUs(1)), "left", 0))
 	assert.Equal(t, "0 of 1 members fit: quota root/left: max of jobs is 1, 1 is used and 1 is asked for by 1 member together. Nearest fix: quota max_jobs 2 (now 1) for root/left.", second.Verdict.String())
-	more := inLeaf(gang("ml/a", 3, cards(1)), "left", 0)
+	more := inLeaf(gang("ml/a", 3, wholeGPUs(1)), "left", 0)
 	more.Running = v.Plan(a).Placement.Assignments
 	assert.NotNil(t, v.Plan(more).Placement, "a gang that runs is no further job")
 	for _, p := range v.Pods("n0") {
 		v.RemovePod(p.ID)
 	}
 	assert.Empty(t, v.Quota().Used("root"))
-	assert.NotNil(t, v.Plan(inLeaf(gang("ml/b", 1, cards(1)), "left", 0)).Placement)
+	assert.NotNil(t, v.Plan(inLeaf(gang("ml/b", 1, wholeGPUs(1)), "left", 0)).Placement)
 	v.SetQuota(nil)
 	assert.Nil(t, v.Quota())
 }
 
-func TestCardsThatNobodyCanTell(t *testing.T) {
+func TestGPUsThatNobodyCanTell(t *testing.T) {
 	for _, mode := range []placement.Mode{placement.ModeTopology, placement.ModeShare} {
 		v := placement.NewView()
 		v.SetNode(node("n", "p", mode, v100()))
-		v.AddPod(placement.Pod{ID: "old", Node: "n", Request: placement.Request{Mode: placement.ModeDefault, Cards: 1}})
-		request := placement.Request{Mode: mode, Cards: 1}
+		v.AddPod(placement.Pod{ID: "old", Node: "n", Request: placement.Request{Mode: placement.ModeDefault, GPUs: 1}})
+		request := placement.Request{Mode: mode, GPUs: 1}
 		if mode == placement.ModeShare {
 			request.MemoryGiB = 1
 		}
 		result := v.Plan(gang("ml/a", 1, request))
-		require.Nil(t, result.Placement, "the device plugin gave a card away before the node changed its mode; nobody knows which")
+		require.Nil(t, result.Placement, "the device plugin gave a GPU away before the node changed its mode; nobody knows which")
 	}
 }
 
@@ -119,14 +119,14 @@ func TestTreesAreCopied(t *testing.T) {
 	require.NoError(t, err)
 	v := topologyView(1)
 	v.SetQuota(tree)
-	place(t, v, inLeaf(gang("ml/a", 2, cards(1)), "left", 0))
+	place(t, v, inLeaf(gang("ml/a", 2, wholeGPUs(1)), "left", 0))
 	assert.Empty(t, tree.Used("root"))
 }
 
 func TestTooManySetsOfRules(t *testing.T) {
 	g := placement.Gang{ID: "ml/many"}
 	for i := range 65 {
-		r := role(string(rune('A'+i)), 1, cards(1))
+		r := role(string(rune('A'+i)), 1, wholeGPUs(1))
 		r.NodeSelector = map[string]string{"n": r.Name}
 		g.Roles = append(g.Roles, r)
 	}

@@ -15,8 +15,8 @@ func TestMemoryWords(t *testing.T) {
 }
 
 func TestWordsOfARequest(t *testing.T) {
-	r := Request{Mode: ModeTopology, Cards: 2, Resources: Resources{MilliCPU: 500, MemoryBytes: 1 << 30,
+	r := Request{Mode: ModeTopology, GPUs: 2, Resources: Resources{MilliCPU: 500, MemoryBytes: 1 << 30,
 		Extended: map[string]int64{"aliyun/erdma": 1, "ephemeral-storage": 5 << 30, "hugepages-2Mi": 4 << 20}}}
-	assert.Equal(t, "2 cards, mode topology, 0.5 CPU, 1 GiB memory, 1 aliyun/erdma, 5 GiB ephemeral-storage, 4 MiB hugepages-2Mi", r.Words())
-	assert.Equal(t, " (at most 1 GiB of the 5 GiB that it asks for)", shortfall(refusal{NotEnoughOther, "ephemeral-storage"}, 2, 1<<30, &r))
+	assert.Equal(t, "2 GPUs, mode topology, 0.5 CPU, 1 GiB memory, 1 aliyun/erdma, 5 GiB ephemeral-storage, 4 MiB hugepages-2Mi", r.Words())
+	assert.Equal(t, " (at most 1 GiB of the 5 GiB that it asks for)", shortfall(rejection{NotEnoughOther, "ephemeral-storage"}, 2, 1<<30, &r))
 }

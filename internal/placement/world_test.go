@@ -18,25 +18,25 @@ import (
 // them, apart from the view.
 type world struct {
 	*rand.Rand
-	tb    testing.TB
-	view  *placement.View
-	mix   *placement.Mix
-	spec  quota.Spec
-	nodes []placement.Node
-	pods  map[string]placement.Pod
-	gangs int
+	tb       testing.TB
+	view     *placement.View
+	workload *placement.Workload
+	spec     quota.Spec
+	nodes    []placement.Node
+	pods     map[string]placement.Pod
+	gangs    int
 	// raised counts the fixes that raised a maximum, grown those that let a pool grow too.
 	raised, grown int
 }
 
 var worldTables = map[string]*gpu.Table{}
 
-// table is a machine whose cards have 16 and 32 GiB in turn.
+// table is a machine whose GPUs have 16 and 32 GiB in turn.
 func (w *world) table(name string) *gpu.Table {
 	if worldTables[name] == nil {
 		m := machine(w.tb, name)
-		for i := range m.Cards {
-			m.Cards[i].MemoryMiB = int64(16+16*(i%2)) << 10
+		for i := range m.GPUs {
+			m.GPUs[i].MemoryMiB = int64(16+16*(i%2)) << 10
 		}
 		table, err := gpu.NewTable(m)
 		require.NoError(w.tb, err)
@@ -61,8 +61,8 @@ func newWorld(tb testing.TB, seed int64) *world {
 		setQuota(tb, w.view, w.spec)
 	}
 	if w.Intn(3) == 0 {
-		w.mix = placement.NewMix()
-		w.view.SetMix(w.mix)
+		w.workload = placement.NewWorkload()
+		w.view.SetWorkload(w.workload)
 	}
 	return w
 }
@@ -76,10 +76,10 @@ func (w *world) addNode() {
 		Allocatable: placement.Resources{MilliCPU: int64(4+w.Intn(60)) * 1000, MemoryBytes: 64 << 30, Pods: int64(2 + w.Intn(12)), Extended: map[string]int64{"aliyun/erdma": int64(w.Intn(4))}},
 	}
 	if mode != placement.ModeNone {
-		n.Cards = w.table([]string{"dgx1-v100", "ack-sample-4xv100", "pcie-8-2x4-node"}[w.Intn(3)])
+		n.GPUs = w.table([]string{"dgx1-v100", "ack-sample-4xv100", "pcie-8-2x4-node"}[w.Intn(3)])
 	}
 	if w.Intn(2) == 0 {
-		n.CardPolicy = placement.Spread
+		n.GPUPolicy = placement.Spread
 	}
 	if w.Intn(6) == 0 {
 		n.Taints = []placement.Taint{{Key: "team", Value: "a", Effect: "NoSchedule"}}
@@ -96,13 +96,13 @@ func (w *world) request() placement.Request {
 	case 1:
 		r.Mode, r.MemoryGiB = placement.ModeShare, int64(1+w.Intn(20))
 	case 2:
-		r.Mode, r.Cards, r.MemoryGiB = placement.ModeShare, 2+w.Intn(2), 12
+		r.Mode, r.GPUs, r.MemoryGiB = placement.ModeShare, 2+w.Intn(2), 12
 	case 3:
 		r.Mode, r.MemoryGiB, r.CorePercent = placement.ModeCoreMem, int64(1+w.Intn(12)), int64(5+5*w.Intn(20))
 	case 4:
-		r.Mode, r.Cards = placement.ModeDefault, 1+w.Intn(4)
+		r.Mode, r.GPUs = placement.ModeDefault, 1+w.Intn(4)
 	default:
-		r.Mode, r.Cards = placement.ModeTopology, 1<<w.Intn(4)
+		r.Mode, r.GPUs = placement.ModeTopology, 1<<w.Intn(4)
 	}
 	if w.Intn(6) == 0 {
 		r.Extended = map[string]int64{"aliyun/erdma": 1}
@@ -192,18 +192,18 @@ func (w *world) checkBooks() {
 		u.ports += len(p.Request.HostPorts)
 		switch p.Request.Mode {
 		case placement.ModeDefault:
-			u.whole += p.Request.Cards
+			u.whole += p.Request.GPUs
 		case placement.ModeTopology:
-			require.Zero(w.tb, u.owned&p.Own, "%s shares a card", id)
-			require.Equal(w.tb, p.Request.Cards, p.Own.Len(), id)
+			require.Zero(w.tb, u.owned&p.Own, "%s shares a GPU", id)
+			require.Equal(w.tb, p.Request.GPUs, p.Own.Len(), id)
 			u.owned |= p.Own
-			gpus[p.Leaf] += int64(p.Request.Cards)
+			gpus[p.Leaf] += int64(p.Request.GPUs)
 		case placement.ModeShare, placement.ModeCoreMem:
-			require.Len(w.tb, p.Shares, max(p.Request.Cards, 1), id)
+			require.Len(w.tb, p.Shares, max(p.Request.GPUs, 1), id)
 			var gib int64
 			for _, s := range p.Shares {
-				u.gib[s.Card] += s.MemoryGiB
-				u.core[s.Card] += s.CorePercent
+				u.gib[s.GPU] += s.MemoryGiB
+				u.core[s.GPU] += s.CorePercent
 				gib += s.MemoryGiB
 			}
 			require.Equal(w.tb, p.Request.MemoryGiB, gib, id)
@@ -225,13 +225,13 @@ func (w *world) checkBooks() {
 		require.LessOrEqual(w.tb, u.erdma, n.Allocatable.Extended["aliyun/erdma"], n.Name)
 		require.LessOrEqual(w.tb, u.ports, 1, n.Name)
 		require.True(w.tb, u.cores == 0 || u.memoryOnly == 0, "%s mixes kinds of shares", n.Name)
-		if n.Cards == nil {
+		if n.GPUs == nil {
 			continue
 		}
-		require.LessOrEqual(w.tb, u.whole, len(n.Cards.Machine().Cards), n.Name)
-		for card, gib := range u.gib {
-			require.LessOrEqual(w.tb, gib, n.Cards.Machine().Cards[card].MemoryMiB/1024, n.Name)
-			require.LessOrEqual(w.tb, u.core[card], int64(100), n.Name)
+		require.LessOrEqual(w.tb, u.whole, len(n.GPUs.Machine().GPUs), n.Name)
+		for device, gib := range u.gib {
+			require.LessOrEqual(w.tb, gib, n.GPUs.Machine().GPUs[device].MemoryMiB/1024, n.Name)
+			require.LessOrEqual(w.tb, u.core[device], int64(100), n.Name)
 		}
 	}
 	for _, leaf := range w.spec.Children {
@@ -257,7 +257,7 @@ func (w *world) checkPlacement(g placement.Gang, p placement.Placement) {
 	for _, a := range p.Assignments {
 		if a.Own != 0 {
 			require.Equal(w.tb, visible[a.Node], a.Visible)
-			require.Equal(w.tb, nodes[a.Node].Cards.Ring(a.Visible), a.Ring)
+			require.Equal(w.tb, nodes[a.Node].GPUs.Ring(a.Visible), a.Ring)
 		}
 	}
 	apart := map[string]bool{}
@@ -303,11 +303,11 @@ func (w *world) checkFix(g placement.Gang, fix placement.Fix) {
 					roles[i].Members = roles[i].Members[:to]
 				}
 			}
-		case placement.FixCards:
+		case placement.FixGPUs:
 			for i := range roles {
 				if roles[i].Request.Mode == placement.ModeTopology || roles[i].Request.Mode == placement.ModeDefault {
-					if roles[i].Request.Cards == from {
-						roles[i].Request.Cards = to
+					if roles[i].Request.GPUs == from {
+						roles[i].Request.GPUs = to
 					}
 				}
 			}

@@ -49,7 +49,7 @@ func TestImportPlansNothing(t *testing.T) {
 	const workers = `
   framework = "pytorch"
   image     = "train:1"
-  roles     = { worker = { replicas = 2, cards = 1 } }`
+  roles     = { worker = { replicas = 2, gpus = 1 } }`
 	for name, test := range map[string]struct {
 		id, config string
 	}{
@@ -59,7 +59,7 @@ func TestImportPlansNothing(t *testing.T) {
   instance_type        = "ecs.gn7i-c16g1.4xlarge"
   size                 = 1
   mode                 = "share"
-  card_policy          = "spread"
+  gpu_policy          = "spread"
   vswitch_ids          = ["vsw-2", "vsw-1"]
   security_group_ids   = ["sg-1"]
   system_disk_category = "cloud_essd"
@@ -91,9 +91,9 @@ func TestImportPlansNothing(t *testing.T) {
 		"job, no gang, default": {"default/j", job(workers + "\n  mode = \"default\"\n  gang = { enabled = false }")},
 		"job, suspended":        {"default/j", job(workers + "\n  suspend = true\n  placement_check = \"warn\"")},
 		"job, arena":            {"default/j", job(workers + "\n  arena_compatible = true\n  labels = { team = \"v\" }\n  annotations = { a = \"b\" }")},
-		"MPI":                   {"default/j", job("framework = \"mpi\"\n  image = \"train:1\"\n  command = [\"sh\", \"-c\", \"train\"]\n  working_dir = \"/w\"\n  roles = { worker = { replicas = 2, cards = 1 } }")},
-		"MPI, launcher":         {"default/j", job("framework = \"mpi\"\n  image = \"train:1\"\n  command = [\"train\"]\n  roles = { launcher = { replicas = 1, cpu = \"1000m\" }, worker = { replicas = 2, cards = 1, image = \"w:1\" } }")},
-		"job, roles differ":     {"default/j", job("framework = \"pytorch\"\n  image = \"a\"\n  env = { A = \"1\" }\n  roles = { master = { cards = 1, env = { B = \"2\" } }, worker = { cards = 1, command = [\"w\"], memory = \"1024Mi\" } }")},
+		"MPI":                   {"default/j", job("framework = \"mpi\"\n  image = \"train:1\"\n  command = [\"sh\", \"-c\", \"train\"]\n  working_dir = \"/w\"\n  roles = { worker = { replicas = 2, gpus = 1 } }")},
+		"MPI, launcher":         {"default/j", job("framework = \"mpi\"\n  image = \"train:1\"\n  command = [\"train\"]\n  roles = { launcher = { replicas = 1, cpu = \"1000m\" }, worker = { replicas = 2, gpus = 1, image = \"w:1\" } }")},
+		"job, roles differ":     {"default/j", job("framework = \"pytorch\"\n  image = \"a\"\n  env = { A = \"1\" }\n  roles = { master = { gpus = 1, env = { B = \"2\" } }, worker = { gpus = 1, command = [\"w\"], memory = \"1024Mi\" } }")},
 		"job, shared":           {"default/j", job("framework = \"pytorch\"\n  image = \"a\"\n  mode = \"shared\"\n  shared_memory = \"1024Mi\"\n  roles = { worker = { memory_gib = 4 } }")},
 		"job, host network":     {"default/j", job(workers + "\n  host_network = true\n  dns_policy = \"ClusterFirstWithHostNet\"\n  restart_policy = \"OnFailure\"\n  port = 23456\n  tolerations = [{ key = \"gpu\", operator = \"Exists\" }]\n  node_selector = {}")},
 	} {
@@ -112,7 +112,7 @@ func TestImportKnowsChangedSettings(t *testing.T) {
   framework         = "pytorch"
   image             = "train:1"
   wait_for          = "none"
-  roles             = { worker = { replicas = 2, cards = 1 } }
+  roles             = { worker = { replicas = 2, gpus = 1 } }
 `
 	const jobSettings = `
   require_immediate = true

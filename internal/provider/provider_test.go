@@ -159,6 +159,6 @@ func TestSecretsAreNotInTheState(t *testing.T) {
 	require.NotEmpty(t, secret)
 	resource.UnitTest(t, resource.TestCase{
 		ProtoV6ProviderFactories: acctest.Providers(),
-		Steps:                    []resource.TestStep{{Config: pool, Check: acctest.StateLacks(secret)}},
+		Steps:                    []resource.TestStep{{Config: pool, Check: acctest.StateMissing(secret)}},
 	})
 }

@@ -86,7 +86,7 @@ func (t *Tree) Entitled(leaf string, request Resources) bool {
 }
 
 // Borrows reports whether the leaf uses more than its minimum of one of the
-// resources that both the leaf's job and the claimant's request use.
+// resources that both the leaf's job and the preemptor's request use.
 func (t *Tree) Borrows(leaf string, job, claim Resources) bool {
 	n := t.leaf(leaf)
 	if n == nil {

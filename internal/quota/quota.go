@@ -129,9 +129,9 @@ func (t *Tree) LeafOf(namespace string) string { return t.leafOf[namespace] }
 // HasLeaf reports whether a leaf of that name exists.
 func (t *Tree) HasLeaf(name string) bool { return t.leaf(name) != nil }
 
-// Lacks says that the tree has no leaf of a name, "" when it has one. What names such a leaf
+// Missing says that the tree has no leaf of a name, "" when it has one. What names such a leaf
 // has no limits, and does not start.
-func (t *Tree) Lacks(name string) string {
+func (t *Tree) Missing(name string) string {
 	if t.HasLeaf(name) {
 		return ""
 	}
@@ -226,7 +226,7 @@ func (t *Tree) copyNode(from, parent *node) *node {
 	return n
 }
 
-// AddJob counts a job that was let out of the queue into the leaf and its ancestors.
+// AddJob counts a job that was released of the queue into the leaf and its ancestors.
 func (t *Tree) AddJob(leaf string) { t.countJob(leaf, 1) }
 
 // RemoveJob takes back what AddJob counted.

@@ -125,7 +125,7 @@ func TestFits(t *testing.T) {
 		"with what is used":          {used: usage{"vision": 6}, leaf: "vision", ask: 3, want: &quota.Exceeded{Path: "root/research/vision", Used: 6, Requested: 3, Limit: 8}},
 		"an ancestor's max":          {used: usage{"speech": 7}, leaf: "vision", ask: 6, want: &quota.Exceeded{Path: "root/research", Used: 7, Requested: 6, Limit: 12}},
 		"the root's max":             {used: usage{"serving": 12}, leaf: "vision", ask: 5, want: &quota.Exceeded{Path: "root", Used: 12, Requested: 5, Limit: 16}},
-		"borrows to the last card":   {used: usage{"serving": 8}, leaf: "vision", ask: 8},
+		"borrows to the last GPU":    {used: usage{"serving": 8}, leaf: "vision", ask: 8},
 		"firm up to min":             {leaf: "vision", ask: 4, firm: true},
 		"firm above min":             {leaf: "vision", ask: 5, firm: true, want: &quota.Exceeded{Path: "root/research/vision", Requested: 5, Limit: 4, Guaranteed: true}},
 		"firm beside what may leave": {used: usage{"vision": 4}, leaf: "vision", ask: 4, firm: true},
@@ -217,7 +217,7 @@ func TestEntitledAndBorrows(t *testing.T) {
 	assert.True(t, tr.Entitled("vision", quota.Resources{gpus: 1, "cpu": 99}), "cpu is not governed")
 	assert.False(t, tr.Entitled("nobody", amounts(1)))
 	assert.True(t, tr.Borrows("speech", amounts(5), amounts(1)))
-	assert.False(t, tr.Borrows("speech", amounts(5), quota.Resources{"cpu": 1}), "nothing to give that the claimant wants")
+	assert.False(t, tr.Borrows("speech", amounts(5), quota.Resources{"cpu": 1}), "nothing to give that the preemptor wants")
 	assert.False(t, tr.Borrows("vision", amounts(3), amounts(1)))
 	assert.False(t, tr.Borrows("nobody", amounts(3), amounts(1)))
 	assert.InDelta(t, 0.75, tr.Share("vision", quota.Resources{gpus: 1, "cpu": 1}), 1e-9)
@@ -307,7 +307,7 @@ func TestFormat(t *testing.T) {
 	assert.Equal(t, "8", quota.Format(gpus, 8))
 }
 
-// FuzzTree checks on random trees and requests that what Fits lets in never exceeds
+// FuzzTree checks on random trees and requests that what Fits admits never exceeds
 // a maximum, and that taking everything back restores the tree.
 func FuzzTree(f *testing.F) {
 	f.Add([]byte{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3})

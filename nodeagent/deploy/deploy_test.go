@@ -96,22 +96,22 @@ func TestCRDMatchesTheContract(t *testing.T) {
 	status := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["status"].Properties
 	full := contract.GPUNodeStatus{
 		Wiring: "w", Model: "m", DriverVersion: "1", NVLinkGBps: "25", PCIeGeneration: 3, NVSwitch: true, NoP2P: true,
-		BootID: "b", Agent: &contract.AgentInfo{Version: "v"}, Cards: []contract.CardInfo{{
+		BootID: "b", Agent: &contract.AgentInfo{Version: "v"}, GPUs: []contract.GPUInfo{{
 			UUID: "u", MemoryMiB: 1, CPUAffinity: "0", PCIBusID: "0", Reason: "r", Since: &metav1.Time{}, State: "s", NVLinks: 1, MaxNVLinks: 1,
-			PCIe: "p", BestPCIe: "p", MIG: true, Fabric: "f", Faults: []contract.CardFault{{}},
+			PCIe: "p", BestPCIe: "p", MIG: true, Fabric: "f", Faults: []contract.GPUFault{{}},
 		}}, Links: []string{"X"}, PCIeLinks: []string{"X"}, NICs: []contract.NICInfo{{Name: "e0"}},
 	}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&full)
 	require.NoError(t, err)
-	card := fields["cards"].([]any)[0].(map[string]any)
+	gpu := fields["gpus"].([]any)[0].(map[string]any)
 	for at, test := range map[string]struct {
 		fields map[string]any
 		schema map[string]apiextensionsv1.JSONSchemaProps
 	}{
 		"status": {fields, status},
 		"agent":  {fields["agent"].(map[string]any), status["agent"].Properties},
-		"card":   {card, status["cards"].Items.Schema.Properties},
-		"fault":  {card["faults"].([]any)[0].(map[string]any), status["cards"].Items.Schema.Properties["faults"].Items.Schema.Properties},
+		"gpu":    {gpu, status["gpus"].Items.Schema.Properties},
+		"fault":  {gpu["faults"].([]any)[0].(map[string]any), status["gpus"].Items.Schema.Properties["faults"].Items.Schema.Properties},
 	} {
 		for field := range test.fields {
 			assert.Contains(t, test.schema, field, "the API server would drop it from the %s", at)

@@ -1,4 +1,4 @@
-// Package hardware is what the node agent knows about the cards of a machine,
+// Package hardware is what the node agent knows about the GPUs of a machine,
 // whoever reads them: NVML on a real node, a description file on a simulated one.
 package hardware
 
@@ -9,12 +9,12 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 )
 
-// Source reads the cards of one machine. Its methods may be called from different goroutines.
+// Source reads the GPUs of one machine. Its methods may be called from different goroutines.
 type Source interface {
-	// Read returns the cards as they are now. A card that cannot be read is in the
+	// Read returns the GPUs as they are now. A GPU that cannot be read is in the
 	// reading with a signal; an error means that the machine as a whole cannot be read.
 	Read(ctx context.Context) (Reading, error)
-	// Events returns what the cards have reported since the last call. It never waits
+	// Events returns what the GPUs have reported since the last call. It never waits
 	// for the hardware, so that a driver that hangs hides nothing.
 	Events() []Signal
 	// Changed receives a value after something has happened that a new Read, or Events,
@@ -24,44 +24,44 @@ type Source interface {
 
 // Reading is one look at a machine.
 type Reading struct {
-	// Machine is the hardware. A card's Unhealthy is what a description file says of
+	// Machine is the hardware. A GPU's Unhealthy is what a description file says of
 	// it; everything else comes as signals, and is for the health package to judge.
 	Machine gpu.Machine
-	// Cards tells more of each card, by position in Machine.Cards; nil when simulated.
-	Cards []Card
+	// GPUs tells more of each GPU, by position in Machine.GPUs; nil when simulated.
+	GPUs []GPU
 	// DriverVersion is the version of the NVIDIA driver, "" when simulated.
 	DriverVersion string
 	// BootID is another one after each boot of the machine, "" when unknown.
 	BootID string
 	// PCI are the PCI addresses of the machine's GPUs, whether or not the driver lists
-	// them, in the form of [gpu.Card.PCIBusID].
+	// them, in the form of [gpu.GPU.PCIBusID].
 	PCI []string
-	// Blind says why the cards' events are not followed, "" while they are.
+	// Blind says why the GPUs' events are not followed, "" while they are.
 	Blind string
 	// Signals are the conditions that hold now, and what was counted since the last reading.
 	Signals []Signal
 }
 
-// Card is what the planner's model of a card leaves out.
-type Card struct {
+// GPU is what the planner's model of a GPU leaves out.
+type GPU struct {
 	// NVLinks is the number of NVLinks that are active.
 	NVLinks int
-	// PCIe is the card's connection as it is, and as it could be at best. The generation
-	// as it is, is the best one seen: idle cards save power by a slower one.
+	// PCIe is the GPU's connection as it is, and as it could be at best. The generation
+	// as it is, is the best one seen: idle GPUs save power by a slower one.
 	PCIe, BestPCIe PCIe
-	// MIG tells that the card is split into MIG devices.
+	// MIG tells that the GPU is split into MIG devices.
 	MIG bool
-	// Fabric is how far the card has joined its NVSwitch fabric, "" without one.
+	// Fabric is how far the GPU has joined its NVSwitch fabric, "" without one.
 	Fabric string
 }
 
 // PCIe is a PCI Express connection; zeros are unknown.
 type PCIe struct{ Generation, Width int }
 
-// Signal is one thing that a card reported, or that is known of it.
+// Signal is one thing that a GPU reported, or that is known of it.
 type Signal struct {
-	// Card is the card's identity: see [ID].
-	Card string
+	// GPU is the GPU's identity: see [ID].
+	GPU  string
 	Kind Kind
 	// Number is the XID of [XID], the increase of the counter of [UncorrectableECC],
 	// the action of [ResetRequired], and 0 for the others.
@@ -70,9 +70,9 @@ type Signal struct {
 	Detail string
 }
 
-// ID is what tells a card from others, from reading to reading: indexes change when a
-// card disappears. A card that does not answer may tell neither its UUID nor its address.
-func ID(c gpu.Card) string {
+// ID is what tells a GPU from others, from reading to reading: indexes change when a
+// GPU disappears. A GPU that does not answer may tell neither its UUID nor its address.
+func ID(c gpu.GPU) string {
 	switch {
 	case c.UUID != "":
 		return c.UUID
@@ -93,20 +93,20 @@ const (
 	XID Kind = "XID"
 	// UncorrectableECC is an increase of the count of uncorrectable memory errors.
 	UncorrectableECC Kind = "UncorrectableECC"
-	// WasReset: the card was reset, or its driver loaded anew. It speaks for the card.
+	// WasReset: the GPU was reset, or its driver loaded again. It speaks for the GPU.
 	WasReset Kind = "WasReset"
 
-	// Marked: the description file says that the card must not be used.
+	// Marked: the description file says that the GPU must not be used.
 	Marked Kind = "Marked"
-	// Lost: the driver says that the card has fallen off the bus.
+	// Lost: the driver says that the GPU has fallen off the bus.
 	Lost Kind = "Lost"
-	// NoAnswer: the card cannot be read.
+	// NoAnswer: the GPU cannot be read.
 	NoAnswer Kind = "NoAnswer"
-	// Vanished: the machine has the card, or had it, and the driver does not list it.
+	// Vanished: the machine has the GPU, or had it, and the driver does not list it.
 	Vanished Kind = "Vanished"
-	// Duplicate: the card calls itself by the UUID or the address of another.
+	// Duplicate: the GPU calls itself by the UUID or the address of another.
 	Duplicate Kind = "Duplicate"
-	// ResetRequired: the driver asks for a reset of the card or a reboot of the node.
+	// ResetRequired: the driver asks for a reset of the GPU or a reboot of the node.
 	ResetRequired Kind = "ResetRequired"
 	// RowRemapFailed: a faulty memory row could not be replaced by a spare one.
 	RowRemapFailed Kind = "RowRemapFailed"
@@ -114,16 +114,16 @@ const (
 	RowRemapPending Kind = "RowRemapPending"
 	// PagesPending: faulty memory pages will be retired at the next reset.
 	PagesPending Kind = "PagesPending"
-	// NVLinkDown: fewer NVLinks are active than the card once had.
+	// NVLinkDown: fewer NVLinks are active than the GPU once had.
 	NVLinkDown Kind = "NVLinkDown"
-	// FabricNotReady: the card has not joined its NVSwitch fabric.
+	// FabricNotReady: the GPU has not joined its NVSwitch fabric.
 	FabricNotReady Kind = "FabricNotReady"
-	// FabricUnhealthy: the fabric has no good route to the card.
+	// FabricUnhealthy: the fabric has no good route to the GPU.
 	FabricUnhealthy Kind = "FabricUnhealthy"
-	// FabricDegraded: the fabric gives the card less than its bandwidth.
+	// FabricDegraded: the fabric gives the GPU less than its bandwidth.
 	FabricDegraded Kind = "FabricDegraded"
 	// PCIeDegraded: the PCI Express connection is narrower, or under load slower, than it could be.
 	PCIeDegraded Kind = "PCIeDegraded"
-	// Overheated: the card is so hot that it slows down.
+	// Overheated: the GPU is so hot that it slows down.
 	Overheated Kind = "Overheated"
 )

@@ -1,10 +1,10 @@
-// Package health decides from a source's signals which cards must not be used.
+// Package health decides from a source's signals which GPUs must not be used.
 //
 // Each signal opens a fault, or keeps it open. What a fault does and how it ends is
-// its class's ([Rule]): the state machine has no cases of its own. A card is in one of
+// its class's ([Rule]): the state machine has no cases of its own. A GPU is in one of
 // four states. A Warning makes it Suspect, everything worse Unhealthy, and as long as
-// nothing speaks against it but the quiet time is not over, it is Recovering. A card in
-// the states Healthy and Suspect is used; in the others it is not. All faults of a card
+// nothing speaks against it but the quiet time is not over, it is Recovering. A GPU in
+// the states Healthy and Suspect is used; in the others it is not. All faults of a GPU
 // are kept, the worst first, so that what follows from a fault does not hide it.
 //
 // The package has no clock: callers say what time it is.
@@ -21,10 +21,10 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
 )
 
-// State is how far a card can be trusted.
+// State is how far a GPU can be trusted.
 type State string
 
-// States of a card.
+// States of a GPU.
 const (
 	Healthy    State = "Healthy"
 	Suspect    State = "Suspect"
@@ -34,17 +34,17 @@ const (
 
 const (
 	// warningsToFail is how many events of class [Warning] within SuspectTime make a
-	// card unhealthy.
+	// GPU unhealthy.
 	warningsToFail = 3
 	// SuspectTime is how long a warning counts.
 	SuspectTime = 10 * time.Minute
-	// RealQuietTime is the quiet time for real cards.
+	// RealQuietTime is the quiet time for real GPUs.
 	RealQuietTime = 5 * time.Minute
 	// repeated is the code of the fault that repeated warnings make.
 	repeated = "RepeatedWarnings"
 )
 
-// Fault is one thing that speaks against a card.
+// Fault is one thing that speaks against a GPU.
 type Fault struct {
 	// Code names it for programs ([Code]), Message for people.
 	Code, Message string
@@ -52,20 +52,20 @@ type Fault struct {
 	Since         time.Time
 }
 
-// Verdict is the health of one card.
+// Verdict is the health of one GPU.
 type Verdict struct {
 	State State
-	// Faults are all that speaks against the card, the worst first, and of equal ones
+	// Faults are all that speaks against the GPU, the worst first, and of equal ones
 	// the first; none when it is Healthy.
 	Faults []Fault
-	// Since is when the card became usable, or unusable.
+	// Since is when the GPU became usable, or unusable.
 	Since time.Time
 }
 
-// Usable tells whether work may be put on the card.
+// Usable tells whether work may be put on the GPU.
 func (v Verdict) Usable() bool { return v.State == Healthy || v.State == Suspect }
 
-// Reason says in words why the card is not Healthy, "" when it is.
+// Reason says in words why the GPU is not Healthy, "" when it is.
 func (v Verdict) Reason() string {
 	words := make([]string, len(v.Faults))
 	for i, fault := range v.Faults {
@@ -74,18 +74,18 @@ func (v Verdict) Reason() string {
 	return strings.Join(words, "; ")
 }
 
-// Tracker follows the cards of one machine from reading to reading. The zero
+// Tracker follows the GPUs of one machine from reading to reading. The zero
 // value has seen nothing. It is not safe for concurrent use.
 type Tracker struct {
-	// QuietTime is how long nothing may speak against an Unhealthy card before it is
+	// QuietTime is how long nothing may speak against an Unhealthy GPU before it is
 	// used again; 0 for a source whose word can be taken.
 	QuietTime time.Duration
 
-	cards map[string]*card
+	gpus map[string]*gpuState
 }
 
-// card is the history of one card.
-type card struct {
+// gpuState is the history of one GPU.
+type gpuState struct {
 	usable bool
 	since  time.Time
 	faults map[string]*fault
@@ -104,10 +104,10 @@ type fault struct {
 	cured bool
 }
 
-// Restore tells the tracker what an earlier run of the agent had found against a card,
+// Restore tells the tracker what an earlier run of the agent had found against a GPU,
 // so that a restart of the agent does not heal it.
 func (t *Tracker) Restore(now time.Time, id string, usable bool, since time.Time, faults []Fault) {
-	c := t.card(id)
+	c := t.gpu(id)
 	c.usable, c.since = usable, since
 	for _, f := range faults {
 		if known := c.faults[f.Code]; known != nil {
@@ -121,49 +121,49 @@ func (t *Tracker) Restore(now time.Time, id string, usable bool, since time.Time
 // Note takes in signals.
 func (t *Tracker) Note(now time.Time, signals []hardware.Signal) {
 	for _, s := range signals {
-		t.card(s.Card).note(now, s)
+		t.gpu(s.GPU).note(now, s)
 	}
 }
 
-// Rebooted notes that all cards were reset.
+// Rebooted notes that all GPUs were reset.
 func (t *Tracker) Rebooted(now time.Time) {
-	for _, c := range t.cards {
+	for _, c := range t.gpus {
 		c.cure(now)
 	}
 }
 
-// Verdicts returns the verdict on each card of the machine, by position. Cards that are
+// Verdicts returns the verdict on each GPU of the machine, by position. GPUs that are
 // not in the machine are forgotten.
 func (t *Tracker) Verdicts(now time.Time, machine gpu.Machine) []Verdict {
-	verdicts := make([]Verdict, len(machine.Cards))
+	verdicts := make([]Verdict, len(machine.GPUs))
 	present := make(map[string]bool, len(verdicts))
-	for i, described := range machine.Cards {
+	for i, described := range machine.GPUs {
 		id := hardware.ID(described)
 		if described.Unhealthy != "" {
-			t.card(id).note(now, hardware.Signal{Card: id, Kind: hardware.Marked, Detail: described.Unhealthy})
+			t.gpu(id).note(now, hardware.Signal{GPU: id, Kind: hardware.Marked, Detail: described.Unhealthy})
 		}
-		verdicts[i] = t.card(id).verdict(now, t.QuietTime)
+		verdicts[i] = t.gpu(id).verdict(now, t.QuietTime)
 		present[id] = true
 	}
-	for id := range t.cards {
+	for id := range t.gpus {
 		if !present[id] {
-			delete(t.cards, id)
+			delete(t.gpus, id)
 		}
 	}
 	return verdicts
 }
 
-func (t *Tracker) card(id string) *card {
-	if t.cards == nil {
-		t.cards = map[string]*card{}
+func (t *Tracker) gpu(id string) *gpuState {
+	if t.gpus == nil {
+		t.gpus = map[string]*gpuState{}
 	}
-	if t.cards[id] == nil {
-		t.cards[id] = &card{faults: map[string]*fault{}}
+	if t.gpus[id] == nil {
+		t.gpus[id] = &gpuState{faults: map[string]*fault{}}
 	}
-	return t.cards[id]
+	return t.gpus[id]
 }
 
-func (c *card) note(now time.Time, s hardware.Signal) {
+func (c *gpuState) note(now time.Time, s hardware.Signal) {
 	if s.Kind == hardware.WasReset {
 		c.cure(now)
 		return
@@ -187,7 +187,7 @@ func (c *card) note(now time.Time, s hardware.Signal) {
 }
 
 // open opens a fault, or keeps it open.
-func (c *card) open(now time.Time, f Fault) {
+func (c *gpuState) open(now time.Time, f Fault) {
 	if known := c.faults[f.Code]; known != nil {
 		f.Since = known.Since
 	}
@@ -195,7 +195,7 @@ func (c *card) open(now time.Time, f Fault) {
 }
 
 // cure notes a reset: what asked for one is over when it does not come again.
-func (c *card) cure(now time.Time) {
+func (c *gpuState) cure(now time.Time) {
 	for _, f := range c.faults {
 		if f.Class >= NeedsReset && !f.cured {
 			f.cured, f.last = true, now
@@ -219,7 +219,7 @@ func (f *fault) over(now time.Time, quietTime time.Duration) bool {
 func (f *fault) holds() bool { return f.fresh || f.Class >= NeedsReset && !f.cured }
 
 // verdict is the state machine.
-func (c *card) verdict(now time.Time, quietTime time.Duration) Verdict {
+func (c *gpuState) verdict(now time.Time, quietTime time.Duration) Verdict {
 	state := Healthy
 	var faults []Fault
 	for code, f := range c.faults {

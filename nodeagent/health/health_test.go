@@ -15,7 +15,7 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func at(minute float64) time.Time { return start.Add(time.Duration(minute * float64(time.Minute))) }
 
-// step is what is seen of a machine with two cards, and what follows for card A.
+// step is what is seen of a machine with two GPUs, and what follows for GPU A.
 type step struct {
 	minute  float64
 	marked  string
@@ -26,11 +26,11 @@ type step struct {
 }
 
 func event(kind hardware.Kind, number uint64) []hardware.Signal {
-	return []hardware.Signal{{Card: "A", Kind: kind, Number: number}}
+	return []hardware.Signal{{GPU: "A", Kind: kind, Number: number}}
 }
 
 func machine(marked string) gpu.Machine {
-	return gpu.Machine{Cards: []gpu.Card{{Index: 0, UUID: "A", Unhealthy: marked}, {Index: 1, UUID: "B"}}}
+	return gpu.Machine{GPUs: []gpu.GPU{{Index: 0, UUID: "A", Unhealthy: marked}, {Index: 1, UUID: "B"}}}
 }
 
 func TestTracker(t *testing.T) {
@@ -41,7 +41,7 @@ func TestTracker(t *testing.T) {
 	const wants = "the driver asks for a reset"
 
 	for name, steps := range map[string][]step{
-		"a healthy card stays healthy": {
+		"a healthy GPU stays healthy": {
 			{minute: 0, state: health.Healthy},
 			{minute: 9, state: health.Healthy},
 		},
@@ -75,16 +75,16 @@ func TestTracker(t *testing.T) {
 			{minute: 2, signals: event(hardware.XID, 95), state: health.Unhealthy, reason: uncontained},
 			{minute: 60, state: health.Unhealthy, reason: uncontained},
 		},
-		"a condition holds the card for as long as it lasts": {
+		"a condition holds the GPU for as long as it lasts": {
 			{minute: 0, signals: asked, state: health.Unhealthy, reason: wants},
 			{minute: 60, signals: asked, state: health.Unhealthy, reason: wants},
 			{minute: 61, state: health.Recovering, reason: wants},
 			{minute: 65, state: health.Healthy, since: 65},
 		},
 		"what follows does not hide the cause": {
-			{minute: 0, signals: event(hardware.XID, 79), state: health.Unhealthy, reason: "XID 79: the card has fallen off the bus"},
-			{minute: 1, signals: []hardware.Signal{{Card: "A", Kind: hardware.Lost, Detail: "GPU is lost"}}, state: health.Unhealthy,
-				reason: "XID 79: the card has fallen off the bus; GPU is lost"},
+			{minute: 0, signals: event(hardware.XID, 79), state: health.Unhealthy, reason: "XID 79: the GPU has fallen off the bus"},
+			{minute: 1, signals: []hardware.Signal{{GPU: "A", Kind: hardware.Lost, Detail: "GPU is lost"}}, state: health.Unhealthy,
+				reason: "XID 79: the GPU has fallen off the bus; GPU is lost"},
 		},
 		"the worst goes first": {
 			{minute: 0, signals: event(hardware.RowRemapPending, 0), state: health.Suspect, reason: "a faulty memory row will be replaced at the next reset"},
@@ -134,14 +134,14 @@ func TestTracker(t *testing.T) {
 				assert.Equal(t, s.state, verdicts[0].State, "minute %v", s.minute)
 				assert.Equal(t, s.reason, verdicts[0].Reason(), "minute %v", s.minute)
 				assert.Equal(t, at(s.since), verdicts[0].Since, "minute %v", s.minute)
-				assert.Equal(t, health.Healthy, verdicts[1].State, "the other card")
+				assert.Equal(t, health.Healthy, verdicts[1].State, "the other GPU")
 				assert.Equal(t, s.state == health.Healthy || s.state == health.Suspect, verdicts[0].Usable())
 			}
 		})
 	}
 }
 
-func TestWithoutQuietTimeACardIsUsedAgainAtOnce(t *testing.T) {
+func TestWithoutQuietTimeAGPUIsUsedAgainAtOnce(t *testing.T) {
 	var tracker health.Tracker
 	assert.False(t, tracker.Verdicts(start, machine("marked"))[0].Usable())
 	assert.True(t, tracker.Verdicts(at(1), machine(""))[0].Usable())
@@ -168,7 +168,7 @@ func TestARestartDoesNotHeal(t *testing.T) {
 	}
 }
 
-func TestACardThatWentAwayIsForgotten(t *testing.T) {
+func TestAGPUThatWentAwayIsForgotten(t *testing.T) {
 	tracker := &health.Tracker{QuietTime: health.RealQuietTime}
 	tracker.Verdicts(start, machine("broken"))
 	tracker.Verdicts(start, gpu.Machine{})

@@ -7,18 +7,18 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
 )
 
-// Class is what a fault does to a card, and how it ends. Classes are ordered, the worst last.
+// Class is what a fault does to a GPU, and how it ends. Classes are ordered, the worst last.
 type Class uint8
 
 // Classes of faults.
 const (
 	// Harmless: a program's fault, or of no consequence.
 	Harmless Class = iota
-	// Warning: the card dealt with it, but it must not go on happening.
+	// Warning: the GPU dealt with it, but it must not go on happening.
 	Warning
-	// Failing: work on the card fails while this lasts.
+	// Failing: work on the GPU fails while this lasts.
 	Failing
-	// NeedsReset: work on the card fails, or gives wrong results, until it is reset.
+	// NeedsReset: work on the GPU fails, or gives wrong results, until it is reset.
 	NeedsReset
 	// Broken: as NeedsReset, and a reset will hardly help.
 	Broken
@@ -49,21 +49,21 @@ type Rule struct {
 // Rules are the rules for signals other than XIDs.
 var Rules = map[hardware.Kind]Rule{
 	hardware.Marked:           {Failing, "marked in the hardware description"},
-	hardware.Lost:             {NeedsReset, "the card has fallen off the bus"},
-	hardware.NoAnswer:         {Failing, "the card does not answer"},
-	hardware.Vanished:         {Failing, "the driver does not list the card any more"},
-	hardware.Duplicate:        {Failing, "the card has the identity of another"},
+	hardware.Lost:             {NeedsReset, "the GPU has fallen off the bus"},
+	hardware.NoAnswer:         {Failing, "the GPU does not answer"},
+	hardware.Vanished:         {Failing, "the driver does not list the GPU any more"},
+	hardware.Duplicate:        {Failing, "the GPU has the identity of another"},
 	hardware.ResetRequired:    {Failing, "the driver asks for a reset"},
 	hardware.UncorrectableECC: {Failing, "new uncorrectable memory errors"},
 	hardware.RowRemapFailed:   {Broken, "a faulty memory row could not be replaced"},
 	hardware.RowRemapPending:  {Warning, "a faulty memory row will be replaced at the next reset"},
 	hardware.PagesPending:     {Warning, "faulty memory pages will be retired at the next reset"},
 	hardware.NVLinkDown:       {Warning, "NVLinks are down"},
-	hardware.FabricNotReady:   {Failing, "the card has not joined its NVSwitch fabric"},
-	hardware.FabricUnhealthy:  {Failing, "the NVSwitch fabric has no good route to the card"},
-	hardware.FabricDegraded:   {Warning, "the NVSwitch fabric gives the card less than its bandwidth"},
+	hardware.FabricNotReady:   {Failing, "the GPU has not joined its NVSwitch fabric"},
+	hardware.FabricUnhealthy:  {Failing, "the NVSwitch fabric has no good route to the GPU"},
+	hardware.FabricDegraded:   {Warning, "the NVSwitch fabric gives the GPU less than its bandwidth"},
 	hardware.PCIeDegraded:     {Warning, "the PCI Express connection is slower than it could be"},
-	hardware.Overheated:       {Warning, "the card is hot and slows down"},
+	hardware.Overheated:       {Warning, "the GPU is hot and slows down"},
 }
 
 // RuleOf returns the rule for a signal.

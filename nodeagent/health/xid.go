@@ -4,13 +4,13 @@ package health
 // (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html). Numbers in none
 // of these are warnings.
 var (
-	// resetXIDs: the catalog asks for a reset of the card or a reboot of the node.
+	// resetXIDs: the catalog asks for a reset of the GPU or a reboot of the node.
 	resetXIDs = map[uint64]string{
-		46:  "the card stopped processing",
+		46:  "the GPU stopped processing",
 		48:  "double-bit ECC error",
 		62:  "internal micro-controller halt",
 		74:  "NVLink error",
-		79:  "the card has fallen off the bus",
+		79:  "the GPU has fallen off the bus",
 		95:  "uncontained memory error",
 		109: "context switch timeout",
 		110: "security fault",
@@ -18,9 +18,9 @@ var (
 		120: "GPU system processor error",
 		136: "NVLink training failed",
 		140: "unrecovered ECC error",
-		143: "card initialisation failed",
-		156: "a resource of the card was retired",
-		158: "timeout of the card",
+		143: "GPU initialisation failed",
+		156: "a resource of the GPU was retired",
+		158: "timeout of the GPU",
 	}
 	// brokenXIDs: a reset will hardly help.
 	brokenXIDs = map[uint64]string{

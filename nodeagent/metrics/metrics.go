@@ -35,22 +35,22 @@ func New() *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
 		usable: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "gpuplan_card_usable", Help: "1 when work may be put on the card, else 0.",
-		}, []string{"node", "card", "uuid"}),
+			Name: "gpuplan_gpu_usable", Help: "1 when work may be put on the GPU, else 0.",
+		}, []string{"node", "gpu", "uuid"}),
 		state: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "gpuplan_card_state", Help: "1 for the state in which the card is: Healthy, Suspect, Unhealthy or Recovering.",
-		}, []string{"node", "card", "state"}),
+			Name: "gpuplan_gpu_state", Help: "1 for the state in which the GPU is: Healthy, Suspect, Unhealthy or Recovering.",
+		}, []string{"node", "gpu", "state"}),
 		signals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "gpuplan_card_signals_total", Help: "Errors that the card has reported, by UUID, kind and, for XID, number.",
+			Name: "gpuplan_gpu_signals_total", Help: "Errors that the GPU has reported, by UUID, kind and, for XID, number.",
 		}, []string{"node", "uuid", "kind", "xid"}),
 		publications: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "gpuplan_publications_total", Help: "Attempts to publish the node's hardware, by result: ok or error.",
 		}, []string{"node", "result"}),
 		readable: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "gpuplan_cards_readable", Help: "1 while the node's cards can be read, else 0.",
+			Name: "gpuplan_gpus_readable", Help: "1 while the node's GPUs can be read, else 0.",
 		}, []string{"node"}),
 		followed: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "gpuplan_card_events_followed", Help: "1 while the driver reports events of the node's cards, such as XIDs, else 0.",
+			Name: "gpuplan_gpu_events_followed", Help: "1 while the driver reports events of the node's GPUs, such as XIDs, else 0.",
 		}, []string{"node"}),
 		yields: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "gpuplan_agent_yields", Help: "1 while another agent publishes the node, else 0.",
@@ -64,7 +64,7 @@ func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.usable, m.state, m.signals, m.publications, m.readable, m.followed, m.yields}
 }
 
-// Seen takes a reading of a node with the verdicts on its cards; readable tells that it is
+// Seen takes a reading of a node with the verdicts on its GPUs; readable tells that it is
 // how they are now, and not only how they were.
 func (m *Metrics) Seen(node string, reading hardware.Reading, verdicts []health.Verdict, readable bool) {
 	here := prometheus.Labels{"node": node}
@@ -73,21 +73,21 @@ func (m *Metrics) Seen(node string, reading hardware.Reading, verdicts []health.
 	m.readable.WithLabelValues(node).Set(number(readable))
 	m.followed.WithLabelValues(node).Set(number(readable && reading.Blind == ""))
 	for i, verdict := range verdicts {
-		card := reading.Machine.Cards[i]
-		index := strconv.Itoa(card.Index)
-		m.usable.WithLabelValues(node, index, text(card.UUID)).Set(number(readable && verdict.Usable()))
+		gpu := reading.Machine.GPUs[i]
+		index := strconv.Itoa(gpu.Index)
+		m.usable.WithLabelValues(node, index, text(gpu.UUID)).Set(number(readable && verdict.Usable()))
 		m.state.WithLabelValues(node, index, string(verdict.State)).Set(1)
 	}
 }
 
-// Signalled counts what a node's cards have reported.
+// Signalled counts what a node's GPUs have reported.
 func (m *Metrics) Signalled(node string, signals []hardware.Signal) {
 	for _, s := range signals {
 		xid := ""
 		if s.Kind == hardware.XID {
 			xid = strconv.FormatUint(s.Number, 10)
 		}
-		m.signals.WithLabelValues(node, text(s.Card), string(s.Kind), xid).Inc()
+		m.signals.WithLabelValues(node, text(s.GPU), string(s.Kind), xid).Inc()
 	}
 }
 

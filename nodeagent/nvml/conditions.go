@@ -11,7 +11,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
 )
 
-// history is what is remembered of a card between readings.
+// history is what is remembered of a GPU between readings.
 type history struct {
 	// eccErrors is the count of uncorrectable errors, known once it was read.
 	eccErrors uint64
@@ -22,20 +22,20 @@ type history struct {
 	generation int
 }
 
-// conditions returns what holds for a card now, and what was counted since the last reading.
-func (s *source) conditions(c *cardFacts, device nvml.Device) []hardware.Signal {
-	id := hardware.ID(c.card)
+// conditions returns what holds for a GPU now, and what was counted since the last reading.
+func (s *source) conditions(c *gpuFacts, device nvml.Device) []hardware.Signal {
+	id := hardware.ID(c.gpu)
 	past := s.history[id]
 	if past == nil {
 		past = &history{}
 		s.history[id] = past
 	}
 	var signals []hardware.Signal
-	for _, look := range []func(nvml.Device, *history, *cardFacts) *hardware.Signal{
+	for _, look := range []func(nvml.Device, *history, *gpuFacts) *hardware.Signal{
 		s.rowRemapFailed, s.rowRemapPending, s.pagesPending, s.recoveryAction, s.eccErrors, s.fabric, s.pcie, s.heat,
 	} {
 		if signal := look(device, past, c); signal != nil {
-			signal.Card = id
+			signal.GPU = id
 			signals = append(signals, *signal)
 		}
 	}
@@ -47,7 +47,7 @@ func (s *source) conditions(c *cardFacts, device nvml.Device) []hardware.Signal 
 	return signals
 }
 
-func (s *source) rowRemapFailed(device nvml.Device, _ *history, _ *cardFacts) *hardware.Signal {
+func (s *source) rowRemapFailed(device nvml.Device, _ *history, _ *gpuFacts) *hardware.Signal {
 	if !s.lib.has("nvmlDeviceGetRemappedRows") {
 		return nil
 	}
@@ -57,7 +57,7 @@ func (s *source) rowRemapFailed(device nvml.Device, _ *history, _ *cardFacts) *h
 	return &hardware.Signal{Kind: hardware.RowRemapFailed}
 }
 
-func (s *source) rowRemapPending(device nvml.Device, _ *history, _ *cardFacts) *hardware.Signal {
+func (s *source) rowRemapPending(device nvml.Device, _ *history, _ *gpuFacts) *hardware.Signal {
 	if !s.lib.has("nvmlDeviceGetRemappedRows") {
 		return nil
 	}
@@ -67,7 +67,7 @@ func (s *source) rowRemapPending(device nvml.Device, _ *history, _ *cardFacts) *
 	return &hardware.Signal{Kind: hardware.RowRemapPending}
 }
 
-func (s *source) pagesPending(device nvml.Device, _ *history, _ *cardFacts) *hardware.Signal {
+func (s *source) pagesPending(device nvml.Device, _ *history, _ *gpuFacts) *hardware.Signal {
 	if !s.lib.has("nvmlDeviceGetRetiredPagesPendingStatus") {
 		return nil
 	}
@@ -79,15 +79,15 @@ func (s *source) pagesPending(device nvml.Device, _ *history, _ *cardFacts) *har
 
 // actions are the words for what newer drivers ask for.
 var actions = map[nvml.DeviceGpuRecoveryAction]string{
-	nvml.GPU_RECOVERY_ACTION_GPU_RESET:       "the driver asks for a reset of the card",
+	nvml.GPU_RECOVERY_ACTION_GPU_RESET:       "the driver asks for a reset of the GPU",
 	nvml.GPU_RECOVERY_ACTION_NODE_REBOOT:     "the driver asks for a reboot of the node",
-	nvml.GPU_RECOVERY_ACTION_DRAIN_P2P:       "the driver asks to end all peer-to-peer work of the card",
-	nvml.GPU_RECOVERY_ACTION_DRAIN_AND_RESET: "the driver asks to drain and reset the card",
+	nvml.GPU_RECOVERY_ACTION_DRAIN_P2P:       "the driver asks to end all peer-to-peer work of the GPU",
+	nvml.GPU_RECOVERY_ACTION_DRAIN_AND_RESET: "the driver asks to drain and reset the GPU",
 }
 
-// recoveryAction asks newer drivers whether they want the card reset or the node
+// recoveryAction asks newer drivers whether they want the GPU reset or the node
 // rebooted. When one does not any more, it has happened.
-func (s *source) recoveryAction(device nvml.Device, past *history, _ *cardFacts) *hardware.Signal {
+func (s *source) recoveryAction(device nvml.Device, past *history, _ *gpuFacts) *hardware.Signal {
 	if !s.lib.has("nvmlDeviceGetFieldValues") {
 		return nil
 	}
@@ -106,9 +106,9 @@ func (s *source) recoveryAction(device nvml.Device, past *history, _ *cardFacts)
 	return nil
 }
 
-// eccErrors counts uncorrectable memory errors. The driver counts from the card's last
+// eccErrors counts uncorrectable memory errors. The driver counts from the GPU's last
 // reset: errors before the first reading are history, and a lower count shows a reset.
-func (s *source) eccErrors(device nvml.Device, past *history, _ *cardFacts) *hardware.Signal {
+func (s *source) eccErrors(device nvml.Device, past *history, _ *gpuFacts) *hardware.Signal {
 	if !s.lib.has("nvmlDeviceGetTotalEccErrors") {
 		return nil
 	}
@@ -127,14 +127,14 @@ func (s *source) eccErrors(device nvml.Device, past *history, _ *cardFacts) *har
 	return nil
 }
 
-// fabricStates are the words for how far a card has joined its NVSwitch fabric.
+// fabricStates are the words for how far a GPU has joined its NVSwitch fabric.
 var fabricStates = map[uint8]string{
 	nvml.GPU_FABRIC_STATE_NOT_STARTED: "NotStarted",
 	nvml.GPU_FABRIC_STATE_IN_PROGRESS: "InProgress",
 	nvml.GPU_FABRIC_STATE_COMPLETED:   "Completed",
 }
 
-func (s *source) fabric(device nvml.Device, _ *history, c *cardFacts) *hardware.Signal {
+func (s *source) fabric(device nvml.Device, _ *history, c *gpuFacts) *hardware.Signal {
 	if !s.lib.has("nvmlDeviceGetGpuFabricInfoV") {
 		return nil
 	}
@@ -148,9 +148,9 @@ func (s *source) fabric(device nvml.Device, _ *history, c *cardFacts) *hardware.
 	case c.detail.Fabric == "":
 		return nil
 	case info.State != nvml.GPU_FABRIC_STATE_COMPLETED:
-		return &hardware.Signal{Kind: hardware.FabricNotReady, Detail: "the card has not joined its NVSwitch fabric: " + c.detail.Fabric + " (does the fabric manager run?)"}
+		return &hardware.Signal{Kind: hardware.FabricNotReady, Detail: "the GPU has not joined its NVSwitch fabric: " + c.detail.Fabric + " (does the fabric manager run?)"}
 	case nvml.Return(info.Status) != nvml.SUCCESS:
-		return &hardware.Signal{Kind: hardware.FabricUnhealthy, Detail: fmt.Sprintf("the card could not join its NVSwitch fabric: error %d", info.Status)}
+		return &hardware.Signal{Kind: hardware.FabricUnhealthy, Detail: fmt.Sprintf("the GPU could not join its NVSwitch fabric: error %d", info.Status)}
 	case healthOf(nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_ROUTE_UNHEALTHY, nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_ROUTE_UNHEALTHY) == nvml.GPU_FABRIC_HEALTH_MASK_ROUTE_UNHEALTHY_TRUE,
 		healthOf(nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_ACCESS_TIMEOUT_RECOVERY, nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_ACCESS_TIMEOUT_RECOVERY) == nvml.GPU_FABRIC_HEALTH_MASK_ACCESS_TIMEOUT_RECOVERY_TRUE,
 		healthOf(nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_INCORRECT_CONFIGURATION, nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_INCORRECT_CONFIGURATION) > nvml.GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION_NONE:
@@ -162,9 +162,9 @@ func (s *source) fabric(device nvml.Device, _ *history, c *cardFacts) *hardware.
 	return nil
 }
 
-// pcie reads the card's PCI Express connection. An idle card saves power by a slower
+// pcie reads the GPU's PCI Express connection. An idle GPU saves power by a slower
 // one, so that only its width is judged then.
-func (s *source) pcie(device nvml.Device, past *history, c *cardFacts) *hardware.Signal {
+func (s *source) pcie(device nvml.Device, past *history, c *gpuFacts) *hardware.Signal {
 	c.detail.BestPCIe = hardware.PCIe{
 		Generation: s.count("nvmlDeviceGetMaxPcieLinkGeneration", device.GetMaxPcieLinkGeneration),
 		Width:      s.count("nvmlDeviceGetMaxPcieLinkWidth", device.GetMaxPcieLinkWidth),
@@ -197,7 +197,7 @@ func (s *source) count(symbol string, read func() (int, nvml.Return)) int {
 	return n
 }
 
-// busyPercent is from which utilisation on a card is under load.
+// busyPercent is from which utilisation on a GPU is under load.
 const busyPercent = 10
 
 func (s *source) busy(device nvml.Device) bool {
@@ -208,9 +208,9 @@ func (s *source) busy(device nvml.Device) bool {
 	return ret == nvml.SUCCESS && used.Gpu >= busyPercent
 }
 
-// heat tells whether the card is so hot that it slows down. The words do not change with
+// heat tells whether the GPU is so hot that it slows down. The words do not change with
 // each degree, since what changes is published.
-func (s *source) heat(device nvml.Device, _ *history, _ *cardFacts) *hardware.Signal {
+func (s *source) heat(device nvml.Device, _ *history, _ *gpuFacts) *hardware.Signal {
 	if !s.lib.has("nvmlDeviceGetTemperature") || !s.lib.has("nvmlDeviceGetTemperatureThreshold") {
 		return nil
 	}
@@ -221,5 +221,5 @@ func (s *source) heat(device nvml.Device, _ *history, _ *cardFacts) *hardware.Si
 	if now, ret := device.GetTemperature(nvml.TEMPERATURE_GPU); ret != nvml.SUCCESS || now < limit {
 		return nil
 	}
-	return &hardware.Signal{Kind: hardware.Overheated, Detail: fmt.Sprintf("the card is at %d °C or more and slows down", limit)}
+	return &hardware.Signal{Kind: hardware.Overheated, Detail: fmt.Sprintf("the GPU is at %d °C or more and slows down", limit)}
 }

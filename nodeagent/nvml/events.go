@@ -21,12 +21,12 @@ const (
 	eventRetry = 10 * time.Second
 )
 
-// followEvents collects the cards' critical events until ctx ends.
+// followEvents collects the GPUs' critical events until ctx ends.
 func (s *source) followEvents(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := s.collectEvents(ctx); err != nil && s.setBlind(err.Error()) {
-			s.log.Warn("card events are not followed: XIDs are missed meanwhile", "error", err, "retry", eventRetry)
-			s.notify() // one lost card ends the wait for all
+			s.log.Warn("GPU events are not followed: XIDs are missed meanwhile", "error", err, "retry", eventRetry)
+			s.notify() // one lost GPU ends the wait for all
 		}
 		select {
 		case <-ctx.Done():
@@ -35,7 +35,7 @@ func (s *source) followEvents(ctx context.Context) {
 	}
 }
 
-// collectEvents registers every card that answers and collects their events until
+// collectEvents registers every GPU that answers and collects their events until
 // ctx ends or something fails.
 func (s *source) collectEvents(ctx context.Context) error {
 	set, ids, opened, err := s.registerAll()
@@ -44,10 +44,10 @@ func (s *source) collectEvents(ctx context.Context) error {
 	}
 	if len(ids) == 0 {
 		_ = set.Free() // nothing is registered in it
-		return errors.New("the driver reports events of no card")
+		return errors.New("the driver reports events of no GPU")
 	}
 	if s.setBlind("") {
-		s.log.Info("card events are followed", "cards", len(ids))
+		s.log.Info("GPU events are followed", "gpus", len(ids))
 	}
 	for ctx.Err() == nil {
 		if err := s.collectOne(set, ids, opened); err != nil {
@@ -57,7 +57,7 @@ func (s *source) collectEvents(ctx context.Context) error {
 	return nil
 }
 
-// registerAll returns an event set with all cards that answer, their identities, and
+// registerAll returns an event set with all GPUs that answer, their identities, and
 // the opening of NVML to which both belong.
 func (s *source) registerAll() (set nvml.EventSet, ids map[nvml.Device]string, opened int, err error) {
 	release, err := s.lib.use()
@@ -91,7 +91,7 @@ func (s *source) collectOne(set nvml.EventSet, ids map[nvml.Device]string, opene
 	switch ret {
 	case nvml.SUCCESS:
 		if id, ok := ids[event.Device]; ok && event.EventType == nvml.EventTypeXidCriticalError {
-			s.report(hardware.Signal{Card: id, Kind: hardware.XID, Number: event.EventData})
+			s.report(hardware.Signal{GPU: id, Kind: hardware.XID, Number: event.EventData})
 		}
 		return nil
 	case nvml.ERROR_TIMEOUT:
@@ -102,8 +102,8 @@ func (s *source) collectOne(set nvml.EventSet, ids map[nvml.Device]string, opene
 	}
 }
 
-// register puts all cards that answer into the set and returns their identities.
-// Handles change when the driver numbers the cards anew; identities do not.
+// register puts all GPUs that answer into the set and returns their identities.
+// Handles change when the driver numbers the GPUs again; identities do not.
 func (s *source) register(set nvml.EventSet) map[nvml.Device]string {
 	ids := map[nvml.Device]string{}
 	count, ret := s.lib.DeviceGetCount()
@@ -115,12 +115,12 @@ func (s *source) register(set nvml.EventSet) map[nvml.Device]string {
 		if ret != nvml.SUCCESS {
 			continue
 		}
-		card, _ := identify(i, device)
+		entry, _ := identify(i, device)
 		if ret := device.RegisterEvents(nvml.EventTypeXidCriticalError, set); ret != nvml.SUCCESS {
-			s.log.Warn("events of a card are not followed", "card", hardware.ID(card), "reason", ret.Error())
+			s.log.Warn("events of a GPU are not followed", "gpu", hardware.ID(entry), "reason", ret.Error())
 			continue
 		}
-		ids[device] = hardware.ID(card)
+		ids[device] = hardware.ID(entry)
 	}
 	return ids
 }

@@ -12,23 +12,23 @@ import (
 
 // facts is what NVML says about a machine, before it is understood.
 type facts struct {
-	cards []cardFacts
-	// paths are the PCIe paths by position of both cards.
+	gpus []gpuFacts
+	// paths are the PCIe paths by position of both GPUs.
 	paths [][]gpu.Class
 	// refusesP2P tells that the driver refuses peer-to-peer transfers to every
-	// pair of cards without NVLink that it was asked about.
+	// pair of GPUs without NVLink that it was asked about.
 	refusesP2P bool
 }
 
-// cardFacts is one card.
-type cardFacts struct {
-	card gpu.Card
-	// lost tells that the card does not answer, so that no path leads to it.
+// gpuFacts is one GPU.
+type gpuFacts struct {
+	gpu gpu.GPU
+	// lost tells that the GPU does not answer, so that no path leads to it.
 	lost    bool
 	model   string
 	pcieGen int
-	detail  hardware.Card
-	// nvlinks are the card's active NVLinks.
+	detail  hardware.GPU
+	// nvlinks are the GPU's active NVLinks.
 	nvlinks []nvlinkFacts
 }
 
@@ -36,7 +36,7 @@ type cardFacts struct {
 type nvlinkFacts struct {
 	generation int
 	// toSwitch tells that the other end is a switch; remote is the PCI address of
-	// the other end in the form of [gpu.Card.PCIBusID].
+	// the other end in the form of [gpu.GPU.PCIBusID].
 	toSwitch bool
 	remote   string
 }
@@ -44,10 +44,10 @@ type nvlinkFacts struct {
 // machine understands the facts.
 func (f facts) machine() gpu.Machine {
 	m := gpu.Machine{NoP2P: f.refusesP2P}
-	n := len(f.cards)
+	n := len(f.gpus)
 	hasNVLink := false
-	for i, c := range f.cards {
-		m.Cards = append(m.Cards, c.card)
+	for i, c := range f.gpus {
+		m.GPUs = append(m.GPUs, c.gpu)
 		if m.Model == "" {
 			m.Model = c.model
 		}
@@ -58,7 +58,7 @@ func (f facts) machine() gpu.Machine {
 		}
 		m.Links = append(m.Links, make([]gpu.Link, n))
 		m.PCIeLinks = append(m.PCIeLinks, make([]gpu.Link, n))
-		for j, other := range f.cards {
+		for j, other := range f.gpus {
 			path := gpu.Link{Class: f.paths[i][j]}
 			if i == j {
 				path.Class = gpu.Self
@@ -76,10 +76,10 @@ func (f facts) machine() gpu.Machine {
 	return m
 }
 
-// lanes counts the NVLinks from a card to another. A link to a switch names the
-// switch, not the card behind it: behind switches, two cards have as many links
+// lanes counts the NVLinks from a GPU to another. A link to a switch names the
+// switch, not the GPU behind it: behind switches, two GPUs have as many links
 // between them as the one with fewer has to switches.
-func lanes(from, to cardFacts) int {
+func lanes(from, to gpuFacts) int {
 	if from.lost || to.lost {
 		return 0
 	}
@@ -88,7 +88,7 @@ func lanes(from, to cardFacts) int {
 		switch {
 		case l.toSwitch:
 			fromSwitch++
-		case l.remote != "" && l.remote == to.card.PCIBusID:
+		case l.remote != "" && l.remote == to.gpu.PCIBusID:
 			direct++
 		}
 	}

@@ -23,10 +23,10 @@ func described(t *testing.T, name string) gpu.Machine {
 // factsOf says of a machine what NVML would say.
 func factsOf(m gpu.Machine, generation int) facts {
 	f := facts{refusesP2P: m.NoP2P}
-	for i, c := range m.Cards {
+	for i, c := range m.GPUs {
 		c.PCIBusID = fmt.Sprintf("0000:%02X:00.0", i+1)
-		card := cardFacts{card: c, model: m.Model, pcieGen: m.PCIeGeneration}
-		classes := make([]gpu.Class, len(m.Cards))
+		entry := gpuFacts{gpu: c, model: m.Model, pcieGen: m.PCIeGeneration}
+		classes := make([]gpu.Class, len(m.GPUs))
 		for j, link := range m.Links[i] {
 			classes[j] = link.Class
 			if m.PCIeLinks != nil {
@@ -36,16 +36,16 @@ func factsOf(m gpu.Machine, generation int) facts {
 			}
 			if !m.NVSwitch {
 				for range link.Lanes {
-					card.nvlinks = append(card.nvlinks, nvlinkFacts{generation: generation, remote: fmt.Sprintf("0000:%02X:00.0", j+1)})
+					entry.nvlinks = append(entry.nvlinks, nvlinkFacts{generation: generation, remote: fmt.Sprintf("0000:%02X:00.0", j+1)})
 				}
 			}
 		}
-		for range m.Links[i][(i+1)%len(m.Cards)].Lanes {
+		for range m.Links[i][(i+1)%len(m.GPUs)].Lanes {
 			if m.NVSwitch {
-				card.nvlinks = append(card.nvlinks, nvlinkFacts{generation: generation, toSwitch: true, remote: "0000:C4:00.0"})
+				entry.nvlinks = append(entry.nvlinks, nvlinkFacts{generation: generation, toSwitch: true, remote: "0000:C4:00.0"})
 			}
 		}
-		f.cards = append(f.cards, card)
+		f.gpus = append(f.gpus, entry)
 		f.paths = append(f.paths, classes)
 	}
 	return f
@@ -73,13 +73,13 @@ func TestMachineFromFacts(t *testing.T) {
 
 func TestLinksThatDropped(t *testing.T) {
 	f := factsOf(described(t, "hgx-h100"), 4)
-	f.cards[2].nvlinks = f.cards[2].nvlinks[:17]
-	f.cards[5].nvlinks = nil
+	f.gpus[2].nvlinks = f.gpus[2].nvlinks[:17]
+	f.gpus[5].nvlinks = nil
 
 	m := f.machine()
 
 	assert.Equal(t, "NV18", m.Links[0][1].String())
-	assert.Equal(t, "NV17", m.Links[0][2].String(), "as many as the card with fewer has")
+	assert.Equal(t, "NV17", m.Links[0][2].String(), "as many as the GPU with fewer has")
 	assert.Equal(t, gpu.SYS, m.Links[0][5].Class, "the PCIe path remains")
 }
 

@@ -83,7 +83,7 @@ func (l *library) close(cause nvml.Return) {
 	}
 }
 
-// reloaded tells, once, whether the driver was loaded anew: it was not loaded, and is.
+// reloaded tells, once, whether the driver was loaded again: it was not loaded, and is.
 func (l *library) reloaded() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,5 +12,5 @@ import (
 
 // Start fails: this build has no NVML.
 func Start(context.Context, *slog.Logger) (hardware.Source, error) {
-	return nil, errors.New("this gpuplan-node-agent was built without NVML and can only publish simulated nodes (--hardware-dir); build it on Linux with CGO_ENABLED=1 and a C compiler to read real cards")
+	return nil, errors.New("this gpuplan-node-agent was built without NVML and can only publish simulated nodes (--hardware-dir); build it on Linux with CGO_ENABLED=1 and a C compiler to read real GPUs")
 }

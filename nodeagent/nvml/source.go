@@ -18,7 +18,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/pci"
 )
 
-// source reads the cards of this machine.
+// source reads the GPUs of this machine.
 type source struct {
 	lib *library
 	log *slog.Logger
@@ -28,9 +28,9 @@ type source struct {
 	bootID  string
 	changed chan struct{}
 
-	// mu is held while cards are read, however long that takes.
+	// mu is held while GPUs are read, however long that takes.
 	mu sync.Mutex
-	// history is what is remembered of cards, by identity.
+	// history is what is remembered of GPUs, by identity.
 	history map[string]*history
 
 	// eventsMu is never held while the library is called.
@@ -56,10 +56,10 @@ func start(ctx context.Context, log *slog.Logger, lib *library) *source {
 	return s
 }
 
-// Changed receives a value after a card has reported an event.
+// Changed receives a value after a GPU has reported an event.
 func (s *source) Changed() <-chan struct{} { return s.changed }
 
-// Read reads all cards. Of a card that does not answer there is a signal.
+// Read reads all GPUs. Of a GPU that does not answer there is a signal.
 func (s *source) Read(context.Context) (hardware.Reading, error) {
 	release, err := s.lib.use()
 	if err != nil {
@@ -71,11 +71,11 @@ func (s *source) Read(context.Context) (hardware.Reading, error) {
 		s.lib.close(ret)
 	}
 	if ret != nvml.SUCCESS {
-		return hardware.Reading{}, fmt.Errorf("count the cards: %w", ret)
+		return hardware.Reading{}, fmt.Errorf("count the GPUs: %w", ret)
 	}
 	if s.lib.reloaded() {
-		for _, card := range reading.Machine.Cards {
-			reading.Signals = append(reading.Signals, hardware.Signal{Card: hardware.ID(card), Kind: hardware.WasReset})
+		for _, entry := range reading.Machine.GPUs {
+			reading.Signals = append(reading.Signals, hardware.Signal{GPU: hardware.ID(entry), Kind: hardware.WasReset})
 		}
 	}
 	s.readSystem(&reading)
@@ -85,7 +85,7 @@ func (s *source) Read(context.Context) (hardware.Reading, error) {
 // readSystem reads what is not NVML's.
 func (s *source) readSystem(reading *hardware.Reading) {
 	var err error
-	if reading.Machine.NICs, err = pci.NICs(s.sysfs, reading.Machine.Cards); err != nil {
+	if reading.Machine.NICs, err = pci.NICs(s.sysfs, reading.Machine.GPUs); err != nil {
 		s.log.Warn("network devices not read", "error", err)
 	}
 	if reading.PCI, err = pci.GPUs(s.sysfs); err != nil {
@@ -109,69 +109,69 @@ func (s *source) read() (reading hardware.Reading, ret nvml.Return) {
 	if version, ret := s.lib.SystemGetDriverVersion(); ret == nvml.SUCCESS {
 		reading.DriverVersion = clean(version)
 	}
-	f := facts{cards: make([]cardFacts, count), paths: make([][]gpu.Class, count)}
+	f := facts{gpus: make([]gpuFacts, count), paths: make([][]gpu.Class, count)}
 	devices := make([]nvml.Device, count)
 	for i := range count {
-		device, err := s.readCard(i, &f.cards[i])
+		device, err := s.readGPU(i, &f.gpus[i])
 		if err != nil {
-			signal := hardware.Signal{Card: hardware.ID(f.cards[i].card), Kind: hardware.NoAnswer, Detail: err.Error()}
+			signal := hardware.Signal{GPU: hardware.ID(f.gpus[i].gpu), Kind: hardware.NoAnswer, Detail: err.Error()}
 			if errors.Is(err, nvml.ERROR_GPU_IS_LOST) {
 				signal.Kind = hardware.Lost
 			}
-			f.cards[i].lost = true
+			f.gpus[i].lost = true
 			reading.Signals = append(reading.Signals, signal)
 			continue
 		}
 		devices[i] = device
-		reading.Signals = append(reading.Signals, s.conditions(&f.cards[i], device)...)
+		reading.Signals = append(reading.Signals, s.conditions(&f.gpus[i], device)...)
 	}
 	s.readPaths(&f, devices)
 	reading.Machine = f.machine()
-	for _, c := range f.cards {
-		reading.Cards = append(reading.Cards, c.detail)
+	for _, c := range f.gpus {
+		reading.GPUs = append(reading.GPUs, c.detail)
 	}
 	return reading, nvml.SUCCESS
 }
 
-// identify reads what tells a card from others, as far as it answers.
-func identify(index int, device nvml.Device) (gpu.Card, error) {
-	card := gpu.Card{Index: index, NUMANode: -1}
+// identify reads what tells a GPU from others, as far as it answers.
+func identify(index int, device nvml.Device) (gpu.GPU, error) {
+	entry := gpu.GPU{Index: index, NUMANode: -1}
 	info, ret := device.GetPciInfo()
 	if ret == nvml.SUCCESS {
 		var err error
-		if card.PCIBusID, err = busID(text(info.BusId[:])); err != nil {
-			return card, err
+		if entry.PCIBusID, err = busID(text(info.BusId[:])); err != nil {
+			return entry, err
 		}
 	}
 	uuid, uuidRet := device.GetUUID()
 	switch {
 	case uuidRet != nvml.SUCCESS:
-		return card, fmt.Errorf("the card does not tell its UUID: %w", uuidRet)
+		return entry, fmt.Errorf("the GPU does not tell its UUID: %w", uuidRet)
 	case ret != nvml.SUCCESS:
-		return card, fmt.Errorf("the card does not tell its PCI address: %w", ret)
+		return entry, fmt.Errorf("the GPU does not tell its PCI address: %w", ret)
 	}
-	card.UUID = clean(uuid)
-	return card, nil
+	entry.UUID = clean(uuid)
+	return entry, nil
 }
 
-// readCard reads one card; an error means that the card does not answer.
-func (s *source) readCard(index int, into *cardFacts) (nvml.Device, error) {
-	into.card = gpu.Card{Index: index, NUMANode: -1}
+// readGPU reads one GPU; an error means that the GPU does not answer.
+func (s *source) readGPU(index int, into *gpuFacts) (nvml.Device, error) {
+	into.gpu = gpu.GPU{Index: index, NUMANode: -1}
 	device, ret := s.lib.DeviceGetHandleByIndex(index)
 	if ret != nvml.SUCCESS {
-		return nil, fmt.Errorf("the card does not answer: %w", ret)
+		return nil, fmt.Errorf("the GPU does not answer: %w", ret)
 	}
-	card, err := identify(index, device)
-	into.card = card
+	entry, err := identify(index, device)
+	into.gpu = entry
 	if err != nil {
 		return nil, err
 	}
 	memory, ret := device.GetMemoryInfo()
 	if ret != nvml.SUCCESS {
-		return nil, fmt.Errorf("the card does not tell its memory: %w", ret)
+		return nil, fmt.Errorf("the GPU does not tell its memory: %w", ret)
 	}
-	into.card.MemoryMiB = int64(memory.Total >> 20)
-	into.card.NUMANode, into.card.CPUAffinity = s.numaNode(device), s.cpuAffinity(device)
+	into.gpu.MemoryMiB = int64(memory.Total >> 20)
+	into.gpu.NUMANode, into.gpu.CPUAffinity = s.numaNode(device), s.cpuAffinity(device)
 	if name, ret := device.GetName(); ret == nvml.SUCCESS {
 		into.model = clean(name)
 	}
@@ -208,7 +208,7 @@ func (s *source) cpuAffinity(device nvml.Device) string {
 	return cpuList(mask)
 }
 
-// readNVLinks returns the card's active NVLinks.
+// readNVLinks returns the GPU's active NVLinks.
 func (s *source) readNVLinks(device nvml.Device) []nvlinkFacts {
 	if !s.lib.has("nvmlDeviceGetNvLinkState") {
 		return nil
@@ -241,7 +241,7 @@ func (s *source) readNVLinks(device nvml.Device) []nvlinkFacts {
 	return links
 }
 
-// readPaths reads the PCIe path of each pair of cards that answer, and whether
+// readPaths reads the PCIe path of each pair of GPUs that answer, and whether
 // the driver lets pairs talk to each other.
 func (s *source) readPaths(f *facts, devices []nvml.Device) {
 	canP2P := s.lib.has("nvmlDeviceGetP2PStatus")
@@ -258,12 +258,12 @@ func (s *source) readPaths(f *facts, devices []nvml.Device) {
 					f.paths[i][j] = classOf(level)
 				}
 			}
-			if !canP2P || lanes(f.cards[i], f.cards[j]) > 0 {
+			if !canP2P || lanes(f.gpus[i], f.gpus[j]) > 0 {
 				continue
 			}
 			if status, ret := device.GetP2PStatus(other, nvml.P2P_CAPS_INDEX_READ); ret == nvml.SUCCESS {
 				asked++
-				if refusedByCard(status) {
+				if refusedByGPU(status) {
 					refused++
 				}
 			}
@@ -289,9 +289,9 @@ func classOf(level nvml.GpuTopologyLevel) gpu.Class {
 	}
 }
 
-// refusedByCard tells refusals that hold for these cards anywhere; a chipset or a
+// refusedByGPU tells refusals that hold for these GPUs anywhere; a chipset or a
 // path that does not support it says nothing about other pairs.
-func refusedByCard(status nvml.GpuP2PStatus) bool {
+func refusedByGPU(status nvml.GpuP2PStatus) bool {
 	return status == nvml.P2P_STATUS_GPU_NOT_SUPPORTED || status == nvml.P2P_STATUS_DISABLED_BY_REGKEY || status == nvml.P2P_STATUS_NOT_SUPPORTED
 }
 

@@ -80,7 +80,7 @@ func (f *fake) start() (s *source, stop context.CancelFunc) {
 	return start(ctx, slog.New(slog.DiscardHandler), newLibrary(nvml.WithLibraryPath(f.path))), cancel
 }
 
-// read reads a machine in which nothing is wrong with the machine around the cards.
+// read reads a machine in which nothing is wrong with the machine around the GPUs.
 func read(t *testing.T, s *source) hardware.Reading {
 	t.Helper()
 	reading, err := s.Read(context.Background())
@@ -89,7 +89,7 @@ func read(t *testing.T, s *source) hardware.Reading {
 	return reading
 }
 
-func id(card int) string { return fmt.Sprintf("GPU-0000000%d", card) }
+func id(entry int) string { return fmt.Sprintf("GPU-0000000%d", entry) }
 
 func TestReadThroughTheLibrary(t *testing.T) {
 	f := build(t, folder)
@@ -102,7 +102,7 @@ func TestReadThroughTheLibrary(t *testing.T) {
 		_, err := s.Read(context.Background())
 		assert.ErrorContains(t, err, "is the NVIDIA driver loaded?")
 		f.unset("unloaded")
-		assert.Len(t, read(t, s).Signals, 8, "a driver that is loaded has reset its cards")
+		assert.Len(t, read(t, s).Signals, 8, "a driver that is loaded has reset its GPUs")
 	})
 	t.Run("all is well", func(t *testing.T) {
 		reading := read(t, s)
@@ -115,19 +115,19 @@ func TestReadThroughTheLibrary(t *testing.T) {
 		assert.Equal(t, 3, m.PCIeGeneration)
 		assert.Equal(t, "Tesla V100-SXM2-32GB", m.Model)
 		assert.False(t, m.NVSwitch)
-		assert.Equal(t, gpu.Card{
+		assert.Equal(t, gpu.GPU{
 			Index: 4, UUID: "GPU-00000004", MemoryMiB: 32768, NUMANode: 1,
 			CPUAffinity: "20-39", PCIBusID: "0000:85:00.0",
-		}, m.Cards[4])
+		}, m.GPUs[4])
 	})
 	t.Run("a network device", func(t *testing.T) {
 		s.sysfs = t.TempDir()
-		card, nic := filepath.Join(s.sysfs, "devices/pci0000:00/0000:06:00.0"), filepath.Join(s.sysfs, "devices/pci0000:00/0000:05:00.0")
-		require.NoError(t, os.MkdirAll(card, 0o755))
+		entry, nic := filepath.Join(s.sysfs, "devices/pci0000:00/0000:06:00.0"), filepath.Join(s.sysfs, "devices/pci0000:00/0000:05:00.0")
+		require.NoError(t, os.MkdirAll(entry, 0o755))
 		require.NoError(t, os.MkdirAll(nic, 0o755))
 		require.NoError(t, os.MkdirAll(filepath.Join(s.sysfs, "bus/pci/devices"), 0o755))
 		require.NoError(t, os.MkdirAll(filepath.Join(s.sysfs, "class/infiniband/mlx5_0"), 0o755))
-		require.NoError(t, os.Symlink(card, filepath.Join(s.sysfs, "bus/pci/devices/0000:06:00.0")))
+		require.NoError(t, os.Symlink(entry, filepath.Join(s.sysfs, "bus/pci/devices/0000:06:00.0")))
 		require.NoError(t, os.Symlink(nic, filepath.Join(s.sysfs, "class/infiniband/mlx5_0/device")))
 		nics := read(t, s).Machine.NICs
 		require.Len(t, nics, 1)
@@ -141,32 +141,32 @@ func TestReadThroughTheLibrary(t *testing.T) {
 		defer f.unset("fabric")
 		reading := read(t, s)
 		best := hardware.PCIe{Generation: 3, Width: 16}
-		assert.Equal(t, hardware.Card{NVLinks: 6, PCIe: best, BestPCIe: best, MIG: true, Fabric: "Completed"}, reading.Cards[2])
+		assert.Equal(t, hardware.GPU{NVLinks: 6, PCIe: best, BestPCIe: best, MIG: true, Fabric: "Completed"}, reading.GPUs[2])
 		assert.Empty(t, reading.Signals)
 		assert.NotEmpty(t, reading.BootID)
 	})
-	t.Run("one card is lost", func(t *testing.T) {
+	t.Run("one GPU is lost", func(t *testing.T) {
 		f.set("lost", "3")
 		defer f.unset("lost")
 		reading := read(t, s)
-		assert.Equal(t, []hardware.Signal{{Card: "#3", Kind: hardware.Lost, Detail: "the card does not answer: GPU is lost"}}, reading.Signals)
-		assert.Len(t, reading.Machine.Cards, 8, "the others go on")
+		assert.Equal(t, []hardware.Signal{{GPU: "#3", Kind: hardware.Lost, Detail: "the GPU does not answer: GPU is lost"}}, reading.Signals)
+		assert.Len(t, reading.Machine.GPUs, 8, "the others go on")
 		assert.Equal(t, gpu.None, reading.Machine.Links[0][3].Class)
 		assert.Equal(t, want.Links[0][4], reading.Machine.Links[0][4])
 	})
-	t.Run("one card is not listed", func(t *testing.T) {
+	t.Run("one GPU is not listed", func(t *testing.T) {
 		f.set("gone", "3")
 		defer f.unset("gone")
 		m := read(t, s).Machine
-		require.Len(t, m.Cards, 7)
-		assert.Equal(t, "GPU-00000004", m.Cards[3].UUID, "the driver numbers the others anew")
+		require.Len(t, m.GPUs, 7)
+		assert.Equal(t, "GPU-00000004", m.GPUs[3].UUID, "the driver numbers the others again")
 	})
 	t.Run("identities that are none", func(t *testing.T) {
 		f.set("badtext", "2")
-		assert.Equal(t, "GPU-\uFFFD2", read(t, s).Machine.Cards[2].UUID)
+		assert.Equal(t, "GPU-\uFFFD2", read(t, s).Machine.GPUs[2].UUID)
 		f.unset("badtext")
 		f.set("twin", "2 1")
-		assert.Equal(t, id(1), read(t, s).Machine.Cards[2].UUID, "the roster tells them apart")
+		assert.Equal(t, id(1), read(t, s).Machine.GPUs[2].UUID, "the roster tells them apart")
 		f.unset("twin")
 	})
 	t.Run("NVLinks newer than this program", func(t *testing.T) {
@@ -184,12 +184,12 @@ func TestReadThroughTheLibrary(t *testing.T) {
 	})
 	t.Run("memory errors are told once, and a reset too", func(t *testing.T) {
 		f.set("ecc", "4 2")
-		assert.Equal(t, []hardware.Signal{{Card: id(4), Kind: hardware.UncorrectableECC, Number: 2, Detail: "2 new uncorrectable memory errors"}}, read(t, s).Signals)
+		assert.Equal(t, []hardware.Signal{{GPU: id(4), Kind: hardware.UncorrectableECC, Number: 2, Detail: "2 new uncorrectable memory errors"}}, read(t, s).Signals)
 		assert.Empty(t, read(t, s).Signals)
 		f.set("ecc", "4 5")
-		assert.Equal(t, []hardware.Signal{{Card: id(4), Kind: hardware.UncorrectableECC, Number: 3, Detail: "3 new uncorrectable memory errors"}}, read(t, s).Signals)
+		assert.Equal(t, []hardware.Signal{{GPU: id(4), Kind: hardware.UncorrectableECC, Number: 3, Detail: "3 new uncorrectable memory errors"}}, read(t, s).Signals)
 		f.unset("ecc") // the counters start again after a reset
-		assert.Equal(t, []hardware.Signal{{Card: id(4), Kind: hardware.WasReset}}, read(t, s).Signals)
+		assert.Equal(t, []hardware.Signal{{GPU: id(4), Kind: hardware.WasReset}}, read(t, s).Signals)
 		assert.Empty(t, read(t, s).Signals)
 	})
 	for name, test := range map[string]struct {
@@ -198,19 +198,19 @@ func TestReadThroughTheLibrary(t *testing.T) {
 		number uint64
 		says   string
 	}{
-		"a row that cannot be replaced":  {map[string]string{"remap": "6"}, hardware.RowRemapFailed, 0, ""},
-		"a row that will be replaced":    {map[string]string{"pending": "6"}, hardware.RowRemapPending, 0, ""},
-		"pages that will be retired":     {map[string]string{"pages": "6"}, hardware.PagesPending, 0, ""},
-		"the driver asks for a reboot":   {map[string]string{"recovery": "6 2"}, hardware.ResetRequired, 2, "the driver asks for a reboot of the node"},
-		"the fabric is not there":        {map[string]string{"fabric": "6 2"}, hardware.FabricNotReady, 0, "the card has not joined its NVSwitch fabric: InProgress (does the fabric manager run?)"},
-		"the fabric is slower":           {map[string]string{"fabric": "6 3", "mask": "1"}, hardware.FabricDegraded, 0, ""},
-		"the fabric has a bad route":     {map[string]string{"fabric": "6 3", "mask": "16"}, hardware.FabricUnhealthy, 0, ""},
-		"the fabric is set up wrong":     {map[string]string{"fabric": "6 3", "mask": "1280"}, hardware.FabricUnhealthy, 0, ""},
-		"four lanes of sixteen":          {map[string]string{"pcie": "6 4"}, hardware.PCIeDegraded, 0, "PCI Express is x4 of x16 wide"},
-		"an idle card saves power":       {map[string]string{"slow": "6 1"}, "", 0, ""},
-		"a slow connection under load":   {map[string]string{"slow": "6 1", "busy": "6 90"}, hardware.PCIeDegraded, 0, "PCI Express runs at generation 1 of 3 under load"},
-		"a card that slows down by heat": {map[string]string{"hot": "6 97"}, hardware.Overheated, 0, "the card is at 90 °C or more and slows down"},
-		"a card that is only warm":       {map[string]string{"hot": "6 80"}, "", 0, ""},
+		"a row that cannot be replaced": {map[string]string{"remap": "6"}, hardware.RowRemapFailed, 0, ""},
+		"a row that will be replaced":   {map[string]string{"pending": "6"}, hardware.RowRemapPending, 0, ""},
+		"pages that will be retired":    {map[string]string{"pages": "6"}, hardware.PagesPending, 0, ""},
+		"the driver asks for a reboot":  {map[string]string{"recovery": "6 2"}, hardware.ResetRequired, 2, "the driver asks for a reboot of the node"},
+		"the fabric is not there":       {map[string]string{"fabric": "6 2"}, hardware.FabricNotReady, 0, "the GPU has not joined its NVSwitch fabric: InProgress (does the fabric manager run?)"},
+		"the fabric is slower":          {map[string]string{"fabric": "6 3", "mask": "1"}, hardware.FabricDegraded, 0, ""},
+		"the fabric has a bad route":    {map[string]string{"fabric": "6 3", "mask": "16"}, hardware.FabricUnhealthy, 0, ""},
+		"the fabric is set up wrong":    {map[string]string{"fabric": "6 3", "mask": "1280"}, hardware.FabricUnhealthy, 0, ""},
+		"four lanes of sixteen":         {map[string]string{"pcie": "6 4"}, hardware.PCIeDegraded, 0, "PCI Express is x4 of x16 wide"},
+		"an idle GPU saves power":       {map[string]string{"slow": "6 1"}, "", 0, ""},
+		"a slow connection under load":  {map[string]string{"slow": "6 1", "busy": "6 90"}, hardware.PCIeDegraded, 0, "PCI Express runs at generation 1 of 3 under load"},
+		"a GPU that slows down by heat": {map[string]string{"hot": "6 97"}, hardware.Overheated, 0, "the GPU is at 90 °C or more and slows down"},
+		"a GPU that is only warm":       {map[string]string{"hot": "6 80"}, "", 0, ""},
 	} {
 		t.Run("a condition: "+name, func(t *testing.T) {
 			for file, text := range test.files {
@@ -218,7 +218,7 @@ func TestReadThroughTheLibrary(t *testing.T) {
 			}
 			var want []hardware.Signal
 			if test.kind != "" {
-				want = []hardware.Signal{{Card: id(6), Kind: test.kind, Number: test.number, Detail: test.says}}
+				want = []hardware.Signal{{GPU: id(6), Kind: test.kind, Number: test.number, Detail: test.says}}
 			}
 			assert.Equal(t, want, read(t, s).Signals)
 			assert.Equal(t, want, read(t, s).Signals, "for as long as it holds")
@@ -227,7 +227,7 @@ func TestReadThroughTheLibrary(t *testing.T) {
 			}
 			after := read(t, s).Signals
 			if test.kind == hardware.ResetRequired {
-				assert.Equal(t, []hardware.Signal{{Card: id(6), Kind: hardware.WasReset}}, after, "what the driver asked for has happened")
+				assert.Equal(t, []hardware.Signal{{GPU: id(6), Kind: hardware.WasReset}}, after, "what the driver asked for has happened")
 				after = read(t, s).Signals
 			}
 			assert.Empty(t, after)
@@ -239,9 +239,9 @@ func TestReadThroughTheLibrary(t *testing.T) {
 		assert.Error(t, err)
 		f.unset("unloaded")
 		reading := read(t, s)
-		assert.Len(t, reading.Machine.Cards, 8)
-		require.Len(t, reading.Signals, 8, "which resets all cards")
-		assert.Equal(t, hardware.Signal{Card: id(0), Kind: hardware.WasReset}, reading.Signals[0])
+		assert.Len(t, reading.Machine.GPUs, 8)
+		require.Len(t, reading.Signals, 8, "which resets all GPUs")
+		assert.Equal(t, hardware.Signal{GPU: id(0), Kind: hardware.WasReset}, reading.Signals[0])
 		assert.Empty(t, read(t, s).Signals)
 	})
 	t.Run("the driver hangs", func(t *testing.T) {
@@ -251,8 +251,8 @@ func TestReadThroughTheLibrary(t *testing.T) {
 			_, err := s.Read(context.Background())
 			read <- err
 		}()
-		s.report(hardware.Signal{Card: id(1), Kind: hardware.XID, Number: 48})
-		assert.Equal(t, []hardware.Signal{{Card: id(1), Kind: hardware.XID, Number: 48}}, s.Events(), "events get through")
+		s.report(hardware.Signal{GPU: id(1), Kind: hardware.XID, Number: 48})
+		assert.Equal(t, []hardware.Signal{{GPU: id(1), Kind: hardware.XID, Number: 48}}, s.Events(), "events get through")
 		f.unset("hang")
 		assert.NoError(t, <-read)
 	})
@@ -267,7 +267,7 @@ func TestReadThroughTheLibrary(t *testing.T) {
 		case <-time.After(20 * time.Second):
 			require.Fail(t, "the event was not reported")
 		}
-		assert.Equal(t, []hardware.Signal{{Card: id(5), Kind: hardware.XID, Number: 95}}, fresh.Events(), "of the card, whatever its number")
+		assert.Equal(t, []hardware.Signal{{GPU: id(5), Kind: hardware.XID, Number: 95}}, fresh.Events(), "of the GPU, whatever its number")
 		assert.Empty(t, fresh.Events(), "events are told once")
 		f.unset("gone")
 		end()
@@ -281,7 +281,7 @@ func TestReadThroughTheLibrary(t *testing.T) {
 		case <-time.After(20 * time.Second):
 			require.Fail(t, "nobody was told")
 		}
-		assert.Equal(t, "the driver reports events of no card", read(t, fresh).Blind)
+		assert.Equal(t, "the driver reports events of no GPU", read(t, fresh).Blind)
 	})
 }
 
@@ -296,7 +296,7 @@ func TestOldDriver(t *testing.T) {
 		s, _ := f.start()
 		reading := read(t, s)
 		assert.Equal(t, described(t, "dgx1-v100").Links, reading.Machine.Links)
-		assert.Equal(t, -1, reading.Machine.Cards[0].NUMANode, "unknown, not 0")
+		assert.Equal(t, -1, reading.Machine.GPUs[0].NUMANode, "unknown, not 0")
 		return
 	}
 	f := build(t, t.TempDir(), "-DOLD")

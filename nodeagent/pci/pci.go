@@ -1,5 +1,5 @@
 // Package pci finds the RDMA network devices of a machine and how far each is
-// from the cards on PCI Express, from Linux's sysfs.
+// from the GPUs on PCI Express, from Linux's sysfs.
 package pci
 
 import (
@@ -17,9 +17,9 @@ import (
 )
 
 // NICs returns the RDMA network devices under a sysfs tree, normally "/sys", with
-// the path class to each card, in card order; [gpu.None] to a card whose PCI
+// the path class to each GPU, in GPU order; [gpu.None] to a GPU whose PCI
 // address is unknown. A machine without such devices has none.
-func NICs(sysfs string, cards []gpu.Card) ([]gpu.NIC, error) {
+func NICs(sysfs string, gpus []gpu.GPU) ([]gpu.NIC, error) {
 	folder := filepath.Join(sysfs, "class", "infiniband")
 	entries, err := os.ReadDir(folder)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -28,18 +28,18 @@ func NICs(sysfs string, cards []gpu.Card) ([]gpu.NIC, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list network devices: %w", err)
 	}
-	places := make([]place, len(cards))
-	for i, card := range cards {
-		if card.PCIBusID != "" {
-			places[i] = locate(filepath.Join(sysfs, "bus", "pci", "devices", strings.ToLower(card.PCIBusID)))
+	places := make([]place, len(gpus))
+	for i, device := range gpus {
+		if device.PCIBusID != "" {
+			places[i] = locate(filepath.Join(sysfs, "bus", "pci", "devices", strings.ToLower(device.PCIBusID)))
 		}
 	}
 	var nics []gpu.NIC
 	for _, entry := range entries {
 		here := locate(filepath.Join(folder, entry.Name(), "device"))
-		nic := gpu.NIC{Name: entry.Name(), Links: make([]gpu.Link, len(cards))}
-		for i, card := range places {
-			nic.Links[i].Class = classBetween(here, card)
+		nic := gpu.NIC{Name: entry.Name(), Links: make([]gpu.Link, len(gpus))}
+		for i, device := range places {
+			nic.Links[i].Class = classBetween(here, device)
 		}
 		nics = append(nics, nic)
 	}
@@ -109,7 +109,7 @@ func classBetween(a, b place) gpu.Class {
 }
 
 // GPUs returns the PCI addresses of NVIDIA's GPUs under a sysfs tree, normally "/sys", in
-// the form of [gpu.Card.PCIBusID], whether or not the driver could start them. GPUs that
+// the form of [gpu.GPU.PCIBusID], whether or not the driver could start them. GPUs that
 // were given to another driver, such as one for virtual machines, are not the agent's.
 func GPUs(sysfs string) ([]string, error) {
 	folder := filepath.Join(sysfs, "bus", "pci", "devices")

@@ -31,8 +31,8 @@ func (s tree) add(path, numa, link string) {
 
 func TestNICs(t *testing.T) {
 	s := tree{t, t.TempDir()}
-	const card = "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0/0000:03:00.0"
-	s.add(card, "0", "bus/pci/devices/0000:03:00.0")
+	const device = "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0/0000:03:00.0"
+	s.add(device, "0", "bus/pci/devices/0000:03:00.0")
 	for name, device := range map[string]struct{ path, numa string }{
 		"mlx5_0":  {"pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:01.0/0000:04:00.0", "0"},                           // same switch
 		"mlx5_1":  {"pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:02.0/0000:05:00.0/0000:06:00.0/0000:07:00.0", "0"}, // a switch behind it
@@ -43,19 +43,19 @@ func TestNICs(t *testing.T) {
 		s.add(device.path, device.numa, filepath.Join("class/infiniband", name, "device"))
 	}
 
-	nics, err := pci.NICs(s.root, []gpu.Card{{PCIBusID: "0000:03:00.0"}, {}})
+	nics, err := pci.NICs(s.root, []gpu.GPU{{PCIBusID: "0000:03:00.0"}, {}})
 
 	require.NoError(t, err)
 	var got []string
 	for _, nic := range nics {
-		assert.Equal(t, gpu.None, nic.Links[1].Class, "the second card's address is unknown")
+		assert.Equal(t, gpu.None, nic.Links[1].Class, "the second GPU's address is unknown")
 		got = append(got, nic.Name+" "+nic.Links[0].String())
 	}
 	assert.Equal(t, []string{"mlx5_0 PIX", "mlx5_1 PXB", "mlx5_2 PHB", "erdma_0 SYS", "mlx5_10 NODE"}, got)
 }
 
 func TestNoNICs(t *testing.T) {
-	nics, err := pci.NICs(t.TempDir(), []gpu.Card{{PCIBusID: "0000:03:00.0"}})
+	nics, err := pci.NICs(t.TempDir(), []gpu.GPU{{PCIBusID: "0000:03:00.0"}})
 	assert.NoError(t, err)
 	assert.Empty(t, nics)
 }

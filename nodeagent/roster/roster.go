@@ -1,9 +1,9 @@
-// Package roster remembers which cards a machine has. NVML leaves out a card that it
-// cannot start and numbers the others anew; the roster keeps the card, as one that must
-// not be used, and every card's index, so that neither records of running pods nor
-// events name another card than they mean.
+// Package roster remembers which GPUs a machine has. NVML leaves out a GPU that it
+// cannot start and numbers the others again; the roster keeps the GPU, as one that must
+// not be used, and every GPU's index, so that neither records of running pods nor
+// events name another GPU than they mean.
 //
-// A card is known by its UUID, so a source that tells none, such as a description file,
+// A GPU is known by its UUID, so a source that tells none, such as a description file,
 // is taken at its word.
 package roster
 
@@ -21,25 +21,25 @@ type Roster struct {
 	known []Entry
 }
 
-// Entry is what is known of one card.
+// Entry is what is known of one GPU.
 type Entry struct {
-	Card gpu.Card
-	// NVLinks is the most NVLinks that the card had.
+	GPU gpu.GPU
+	// NVLinks is the most NVLinks that the GPU had.
 	NVLinks int
 }
 
 // Restore takes over what an earlier run of the agent had published, in place of what was
-// read since: that run knew which index a card has, and how many NVLinks.
+// read since: that run knew which index a GPU has, and how many NVLinks.
 func (r *Roster) Restore(entries []Entry) {
 	r.known = nil
 	for _, e := range entries {
-		if e.Card.UUID != "" {
+		if e.GPU.UUID != "" {
 			r.known = append(r.known, e)
 		}
 	}
 }
 
-// NVLinks returns the most NVLinks that a card had.
+// NVLinks returns the most NVLinks that a GPU had.
 func (r *Roster) NVLinks(uuid string) int {
 	if i := r.find(uuid); i >= 0 {
 		return r.known[i].NVLinks
@@ -47,7 +47,7 @@ func (r *Roster) NVLinks(uuid string) int {
 	return 0
 }
 
-// Complete puts the cards that are missing in a reading back into it, gives all cards
+// Complete puts the GPUs that are missing in a reading back into it, gives all GPUs
 // their indexes, and adds signals for what is amiss. The reading is not changed.
 func (r *Roster) Complete(reading hardware.Reading) hardware.Reading {
 	b := newBuilder(reading)
@@ -62,98 +62,98 @@ func (r *Roster) Complete(reading hardware.Reading) hardware.Reading {
 }
 
 func (r *Roster) find(uuid string) int {
-	return slices.IndexFunc(r.known, func(e Entry) bool { return e.Card.UUID == uuid })
+	return slices.IndexFunc(r.known, func(e Entry) bool { return e.GPU.UUID == uuid })
 }
 
-// missing returns the known cards that the reading does not have.
-func (r *Roster) missing(b *builder) []gpu.Card {
-	var cards []gpu.Card
+// missing returns the known GPUs that the reading does not have.
+func (r *Roster) missing(b *builder) []gpu.GPU {
+	var gpus []gpu.GPU
 	for _, e := range r.known {
-		if !b.has(func(c gpu.Card) bool { return c.UUID == e.Card.UUID }) {
-			cards = append(cards, e.Card)
+		if !b.has(func(c gpu.GPU) bool { return c.UUID == e.GPU.UUID }) {
+			gpus = append(gpus, e.GPU)
 		}
 	}
-	return cards
+	return gpus
 }
 
-// recognise finds out which known card one is that does not tell its UUID: by its
+// recognise finds out which known GPU one is that does not tell its UUID: by its
 // address, else by its index, else because no other is missing.
 func (r *Roster) recognise(b *builder) {
-	for i := range b.cards {
-		slot := &b.cards[i]
-		if slot.card.UUID != "" || slot.duplicate {
+	for i := range b.gpus {
+		slot := &b.gpus[i]
+		if slot.gpu.UUID != "" || slot.duplicate {
 			continue
 		}
 		missing := r.missing(b)
-		at := slices.IndexFunc(missing, func(c gpu.Card) bool { return slot.card.PCIBusID != "" && c.PCIBusID == slot.card.PCIBusID })
-		if at < 0 && slot.card.PCIBusID == "" {
-			at = slices.IndexFunc(missing, func(c gpu.Card) bool { return c.Index == slot.card.Index })
+		at := slices.IndexFunc(missing, func(c gpu.GPU) bool { return slot.gpu.PCIBusID != "" && c.PCIBusID == slot.gpu.PCIBusID })
+		if at < 0 && slot.gpu.PCIBusID == "" {
+			at = slices.IndexFunc(missing, func(c gpu.GPU) bool { return c.Index == slot.gpu.Index })
 			if at < 0 && len(missing) == 1 {
 				at = 0
 			}
 		}
 		if at >= 0 {
-			slot.card = missing[at]
+			slot.gpu = missing[at]
 		}
 	}
 }
 
-// retire forgets known cards that were replaced: those at whose address another is now,
+// retire forgets known GPUs that were replaced: those at whose address another is now,
 // and all of them when none is left.
 func (r *Roster) retire(b *builder) {
 	left := slices.ContainsFunc(r.known, func(e Entry) bool {
-		return b.has(func(c gpu.Card) bool { return c.UUID == e.Card.UUID })
+		return b.has(func(c gpu.GPU) bool { return c.UUID == e.GPU.UUID })
 	})
-	unknown := b.has(func(c gpu.Card) bool { return c.UUID != "" && r.find(c.UUID) < 0 })
+	unknown := b.has(func(c gpu.GPU) bool { return c.UUID != "" && r.find(c.UUID) < 0 })
 	if !left && unknown {
 		r.known = nil
 		return
 	}
 	r.known = slices.DeleteFunc(r.known, func(e Entry) bool {
-		return b.has(func(c gpu.Card) bool {
-			return c.UUID != "" && c.UUID != e.Card.UUID && c.PCIBusID != "" && c.PCIBusID == e.Card.PCIBusID
+		return b.has(func(c gpu.GPU) bool {
+			return c.UUID != "" && c.UUID != e.GPU.UUID && c.PCIBusID != "" && c.PCIBusID == e.GPU.PCIBusID
 		})
 	})
 }
 
-// number gives known cards their indexes, and others one that no known card has.
+// number gives known GPUs their indexes, and others one that no known GPU has.
 func (r *Roster) number(b *builder) {
 	taken := map[int]bool{}
 	for _, e := range r.known {
-		taken[e.Card.Index] = true
+		taken[e.GPU.Index] = true
 	}
-	for i := range b.cards {
-		slot := &b.cards[i]
-		if known := r.find(slot.card.UUID); slot.card.UUID != "" && known >= 0 {
-			slot.card.Index = r.known[known].Card.Index
+	for i := range b.gpus {
+		slot := &b.gpus[i]
+		if known := r.find(slot.gpu.UUID); slot.gpu.UUID != "" && known >= 0 {
+			slot.gpu.Index = r.known[known].GPU.Index
 			continue
 		}
-		for taken[slot.card.Index] {
-			slot.card.Index++
+		for taken[slot.gpu.Index] {
+			slot.gpu.Index++
 		}
-		taken[slot.card.Index] = true
+		taken[slot.gpu.Index] = true
 	}
 }
 
 func (r *Roster) addMissing(b *builder) {
-	for _, card := range r.missing(b) {
-		b.add(card, "the driver does not list the card any more")
+	for _, device := range r.missing(b) {
+		b.add(device, "the driver does not list the GPU any more")
 	}
 }
 
-// learn notes what the reading tells of each card.
+// learn notes what the reading tells of each GPU.
 func (r *Roster) learn(b *builder) {
-	for i, slot := range b.cards {
-		if slot.card.UUID == "" {
+	for i, slot := range b.gpus {
+		if slot.gpu.UUID == "" {
 			continue
 		}
-		at := r.find(slot.card.UUID)
+		at := r.find(slot.gpu.UUID)
 		if at < 0 {
 			r.known = append(r.known, Entry{})
 			at = len(r.known) - 1
 		}
 		entry := &r.known[at]
-		entry.Card = slot.card
+		entry.GPU = slot.gpu
 		up := slot.detail.NVLinks
 		if slot.answers() && up < entry.NVLinks {
 			b.signal(i, hardware.NVLinkDown, fmt.Sprintf("%d of %d NVLinks are down", entry.NVLinks-up, entry.NVLinks))
@@ -164,21 +164,21 @@ func (r *Roster) learn(b *builder) {
 
 // builder is a reading that is being completed.
 type builder struct {
-	from  hardware.Reading
-	cards []slot
+	from hardware.Reading
+	gpus []slot
 }
 
-// slot is one card of the reading, or one that is missing in it.
+// slot is one GPU of the reading, or one that is missing in it.
 type slot struct {
-	card   gpu.Card
-	detail hardware.Card
-	// position is the card's in the reading, -1 for one that is missing there; id is
+	gpu    gpu.GPU
+	detail hardware.GPU
+	// position is the GPU's in the reading, -1 for one that is missing there; id is
 	// what signals call it.
 	position  int
 	id        string
 	duplicate bool
 	silent    bool
-	// amiss are signals of the roster's own, without the card's identity.
+	// amiss are signals of the roster's own, without the GPU's identity.
 	amiss []hardware.Signal
 }
 
@@ -186,90 +186,90 @@ func (s slot) answers() bool { return s.position >= 0 && !s.silent }
 
 func newBuilder(reading hardware.Reading) *builder {
 	b := &builder{from: reading}
-	for i, card := range reading.Machine.Cards {
-		s := slot{card: card, position: i, id: hardware.ID(card)}
-		if i < len(reading.Cards) {
-			s.detail = reading.Cards[i]
+	for i, device := range reading.Machine.GPUs {
+		s := slot{gpu: device, position: i, id: hardware.ID(device)}
+		if i < len(reading.GPUs) {
+			s.detail = reading.GPUs[i]
 		}
 		s.silent = slices.ContainsFunc(reading.Signals, func(sig hardware.Signal) bool {
-			return sig.Card == s.id && (sig.Kind == hardware.Lost || sig.Kind == hardware.NoAnswer)
+			return sig.GPU == s.id && (sig.Kind == hardware.Lost || sig.Kind == hardware.NoAnswer)
 		})
-		b.cards = append(b.cards, s)
+		b.gpus = append(b.gpus, s)
 	}
 	return b
 }
 
-func (b *builder) has(match func(gpu.Card) bool) bool {
-	return slices.ContainsFunc(b.cards, func(s slot) bool { return match(s.card) })
+func (b *builder) has(match func(gpu.GPU) bool) bool {
+	return slices.ContainsFunc(b.gpus, func(s slot) bool { return match(s.gpu) })
 }
 
-// rejectDuplicates takes their identity from cards that have another's.
+// rejectDuplicates takes their identity from GPUs that have another's.
 func (b *builder) rejectDuplicates() {
-	for i := range b.cards {
-		here := &b.cards[i]
-		for _, other := range b.cards[:i] {
-			sameUUID := here.card.UUID != "" && here.card.UUID == other.card.UUID
-			sameAddress := here.card.PCIBusID != "" && here.card.PCIBusID == other.card.PCIBusID
+	for i := range b.gpus {
+		here := &b.gpus[i]
+		for _, other := range b.gpus[:i] {
+			sameUUID := here.gpu.UUID != "" && here.gpu.UUID == other.gpu.UUID
+			sameAddress := here.gpu.PCIBusID != "" && here.gpu.PCIBusID == other.gpu.PCIBusID
 			if !sameUUID && !sameAddress {
 				continue
 			}
 			here.duplicate, here.id = true, ""
-			here.card.UUID, here.card.PCIBusID = "", ""
-			b.signal(i, hardware.Duplicate, fmt.Sprintf("the card has the identity of card %d", other.card.Index))
+			here.gpu.UUID, here.gpu.PCIBusID = "", ""
+			b.signal(i, hardware.Duplicate, fmt.Sprintf("the GPU has the identity of GPU %d", other.gpu.Index))
 			break
 		}
 	}
 }
 
-// add adds a card that the driver does not list.
-func (b *builder) add(card gpu.Card, why string) {
-	b.cards = append(b.cards, slot{card: card, position: -1})
-	b.signal(len(b.cards)-1, hardware.Vanished, why)
+// add adds a GPU that the driver does not list.
+func (b *builder) add(device gpu.GPU, why string) {
+	b.gpus = append(b.gpus, slot{gpu: device, position: -1})
+	b.signal(len(b.gpus)-1, hardware.Vanished, why)
 }
 
-// addUnlisted adds the GPUs on the PCI bus that are none of the cards, unless a card
+// addUnlisted adds the GPUs on the PCI bus that are none of the GPUs, unless a GPU
 // that does not tell its address may be one of them.
 func (b *builder) addUnlisted() {
 	spare := 0
-	for _, s := range b.cards {
-		if s.card.PCIBusID == "" {
+	for _, s := range b.gpus {
+		if s.gpu.PCIBusID == "" {
 			spare++
 		}
 	}
 	for _, address := range b.from.PCI {
 		switch {
-		case b.has(func(c gpu.Card) bool { return c.PCIBusID == address }):
+		case b.has(func(c gpu.GPU) bool { return c.PCIBusID == address }):
 		case spare > 0:
 			spare--
 		default:
 			index := 0
-			for b.has(func(c gpu.Card) bool { return c.Index == index }) {
+			for b.has(func(c gpu.GPU) bool { return c.Index == index }) {
 				index++
 			}
-			b.add(gpu.Card{Index: index, PCIBusID: address, NUMANode: -1}, "the driver does not list the GPU at "+address)
+			b.add(gpu.GPU{Index: index, PCIBusID: address, NUMANode: -1}, "the driver does not list the GPU at "+address)
 		}
 	}
 }
 
-// signal adds a signal of the card in a slot.
+// signal adds a signal of the GPU in a slot.
 func (b *builder) signal(at int, kind hardware.Kind, detail string) {
-	b.cards[at].amiss = append(b.cards[at].amiss, hardware.Signal{Kind: kind, Detail: detail})
+	b.gpus[at].amiss = append(b.gpus[at].amiss, hardware.Signal{Kind: kind, Detail: detail})
 }
 
-// reading is the completed reading, its cards ordered by index.
+// reading is the completed reading, its GPUs ordered by index.
 func (b *builder) reading() hardware.Reading {
 	out := b.from
-	order := make([]int, len(b.cards))
+	order := make([]int, len(b.gpus))
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, c int) int { return cmp.Compare(b.cards[a].card.Index, b.cards[c].card.Index) })
+	slices.SortStableFunc(order, func(a, c int) int { return cmp.Compare(b.gpus[a].gpu.Index, b.gpus[c].gpu.Index) })
 
-	out.Machine.Cards, out.Cards = nil, nil
+	out.Machine.GPUs, out.GPUs = nil, nil
 	for _, at := range order {
-		out.Machine.Cards = append(out.Machine.Cards, b.cards[at].card)
-		if b.from.Cards != nil {
-			out.Cards = append(out.Cards, b.cards[at].detail)
+		out.Machine.GPUs = append(out.Machine.GPUs, b.gpus[at].gpu)
+		if b.from.GPUs != nil {
+			out.GPUs = append(out.GPUs, b.gpus[at].detail)
 		}
 	}
 	out.Machine.Links = b.matrix(b.from.Machine.Links, order)
@@ -282,7 +282,7 @@ func (b *builder) reading() hardware.Reading {
 	return out
 }
 
-// matrix orders a matrix anew, with rows and columns for missing cards; nil stays nil.
+// matrix orders a matrix again, with rows and columns for missing GPUs; nil stays nil.
 func (b *builder) matrix(rows [][]gpu.Link, order []int) [][]gpu.Link {
 	if rows == nil {
 		return nil
@@ -290,7 +290,7 @@ func (b *builder) matrix(rows [][]gpu.Link, order []int) [][]gpu.Link {
 	out := make([][]gpu.Link, len(order))
 	for i, at := range order {
 		out[i] = make([]gpu.Link, len(order))
-		if position := b.cards[at].position; position >= 0 {
+		if position := b.gpus[at].position; position >= 0 {
 			out[i] = b.row(rows[position], order)
 		}
 		out[i][i].Class = gpu.Self
@@ -301,31 +301,31 @@ func (b *builder) matrix(rows [][]gpu.Link, order []int) [][]gpu.Link {
 func (b *builder) row(cells []gpu.Link, order []int) []gpu.Link {
 	out := make([]gpu.Link, len(order))
 	for j, at := range order {
-		if position := b.cards[at].position; position >= 0 {
+		if position := b.gpus[at].position; position >= 0 {
 			out[j] = cells[position]
 		}
 	}
 	return out
 }
 
-// renamed are all signals by the identities that the cards have now.
+// renamed are all signals by the identities that the GPUs have now.
 func (b *builder) renamed() []hardware.Signal {
 	names := map[string]string{}
-	for _, s := range b.cards {
+	for _, s := range b.gpus {
 		if s.id != "" {
-			names[s.id] = hardware.ID(s.card)
+			names[s.id] = hardware.ID(s.gpu)
 		}
 	}
 	var all []hardware.Signal
 	for _, s := range b.from.Signals {
-		if name, ok := names[s.Card]; ok {
-			s.Card = name
+		if name, ok := names[s.GPU]; ok {
+			s.GPU = name
 		}
 		all = append(all, s)
 	}
-	for _, slot := range b.cards {
+	for _, slot := range b.gpus {
 		for _, s := range slot.amiss {
-			s.Card = hardware.ID(slot.card)
+			s.GPU = hardware.ID(slot.gpu)
 			all = append(all, s)
 		}
 	}

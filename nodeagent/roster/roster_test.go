@@ -12,12 +12,12 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/roster"
 )
 
-// reading is what a driver says of a machine with these cards, of which it numbers those
-// that it lists; every pair of cards has as many NVLinks as their letters are apart.
+// reading is what a driver says of a machine with these GPUs, of which it numbers those
+// that it lists; every pair of GPUs has as many NVLinks as their letters are apart.
 func reading(uuids ...string) hardware.Reading {
 	r := hardware.Reading{Machine: gpu.Machine{NVLinkGBps: 25}}
 	for i, uuid := range uuids {
-		r.Machine.Cards = append(r.Machine.Cards, gpu.Card{Index: i, UUID: uuid, PCIBusID: address(uuid)})
+		r.Machine.GPUs = append(r.Machine.GPUs, gpu.GPU{Index: i, UUID: uuid, PCIBusID: address(uuid)})
 		row := make([]gpu.Link, len(uuids))
 		for j, other := range uuids {
 			row[j] = gpu.Link{Class: gpu.Self}
@@ -26,17 +26,17 @@ func reading(uuids ...string) hardware.Reading {
 			}
 		}
 		r.Machine.Links = append(r.Machine.Links, row)
-		r.Cards = append(r.Cards, hardware.Card{NVLinks: 6})
+		r.GPUs = append(r.GPUs, hardware.GPU{NVLinks: 6})
 	}
 	return r
 }
 
 func address(uuid string) string { return fmt.Sprintf("0000:0%s:00.0", uuid[:1]) }
 
-// names lists the cards as "index uuid".
+// names lists the GPUs as "index uuid".
 func names(r hardware.Reading) []string {
 	var all []string
-	for _, c := range r.Machine.Cards {
+	for _, c := range r.Machine.GPUs {
 		all = append(all, fmt.Sprintf("%d %s", c.Index, hardware.ID(c)))
 	}
 	return all
@@ -46,24 +46,24 @@ func complete(t *testing.T, r *roster.Roster, reading hardware.Reading) hardware
 	t.Helper()
 	whole := r.Complete(reading)
 	require.NoError(t, whole.Machine.Validate())
-	require.Len(t, whole.Cards, len(whole.Machine.Cards))
+	require.Len(t, whole.GPUs, len(whole.Machine.GPUs))
 	return whole
 }
 
-func TestACardThatVanishedStaysWhereItWas(t *testing.T) {
+func TestAGPUThatVanishedStaysWhereItWas(t *testing.T) {
 	var r roster.Roster
 	complete(t, &r, reading("A", "B", "C", "D"))
 
-	renumbered := reading("A", "C", "D") // the driver calls D card 2 now
-	renumbered.Signals = []hardware.Signal{{Card: "D", Kind: hardware.XID, Number: 48}}
+	renumbered := reading("A", "C", "D") // the driver calls D GPU 2 now
+	renumbered.Signals = []hardware.Signal{{GPU: "D", Kind: hardware.XID, Number: 48}}
 	whole := complete(t, &r, renumbered)
 
 	assert.Equal(t, []string{"0 A", "1 B", "2 C", "3 D"}, names(whole))
 	assert.Equal(t, "NV3", whole.Machine.Links[0][3].String(), "A and D")
-	assert.Equal(t, gpu.None, whole.Machine.Links[0][1].Class, "nothing leads to a card that is gone")
+	assert.Equal(t, gpu.None, whole.Machine.Links[0][1].Class, "nothing leads to a GPU that is gone")
 	assert.Equal(t, []hardware.Signal{
-		{Card: "D", Kind: hardware.XID, Number: 48},
-		{Card: "B", Kind: hardware.Vanished, Detail: "the driver does not list the card any more"},
+		{GPU: "D", Kind: hardware.XID, Number: 48},
+		{GPU: "B", Kind: hardware.Vanished, Detail: "the driver does not list the GPU any more"},
 	}, whole.Signals)
 
 	assert.Empty(t, complete(t, &r, reading("A", "B", "C", "D")).Signals, "it is back")
@@ -73,42 +73,42 @@ func TestWhatAnEarlierRunKnew(t *testing.T) {
 	var first, second roster.Roster
 	whole := complete(t, &first, reading("A", "B", "C"))
 	var entries []roster.Entry
-	for _, c := range whole.Machine.Cards {
-		entries = append(entries, roster.Entry{Card: c, NVLinks: 6})
+	for _, c := range whole.Machine.GPUs {
+		entries = append(entries, roster.Entry{GPU: c, NVLinks: 6})
 	}
 	second.Restore(entries)
 
-	lost := reading("A", "x", "C") // a lost card tells nothing
-	lost.Machine.Cards[1] = gpu.Card{Index: 1, NUMANode: -1}
-	lost.Signals = []hardware.Signal{{Card: "#1", Kind: hardware.Lost}}
+	lost := reading("A", "x", "C") // a lost GPU tells nothing
+	lost.Machine.GPUs[1] = gpu.GPU{Index: 1, NUMANode: -1}
+	lost.Signals = []hardware.Signal{{GPU: "#1", Kind: hardware.Lost}}
 	whole = complete(t, &second, lost)
 	assert.Equal(t, []string{"0 A", "1 B", "2 C"}, names(whole))
-	assert.Equal(t, []hardware.Signal{{Card: "B", Kind: hardware.Lost}}, whole.Signals)
+	assert.Equal(t, []hardware.Signal{{GPU: "B", Kind: hardware.Lost}}, whole.Signals)
 
 	fewer := reading("A", "B", "C")
-	fewer.Cards[2].NVLinks = 4
-	assert.Equal(t, []hardware.Signal{{Card: "C", Kind: hardware.NVLinkDown, Detail: "2 of 6 NVLinks are down"}}, complete(t, &second, fewer).Signals)
+	fewer.GPUs[2].NVLinks = 4
+	assert.Equal(t, []hardware.Signal{{GPU: "C", Kind: hardware.NVLinkDown, Detail: "2 of 6 NVLinks are down"}}, complete(t, &second, fewer).Signals)
 	assert.Equal(t, 6, second.NVLinks("C"))
 }
 
-func TestReplacedCards(t *testing.T) {
+func TestReplacedGPUs(t *testing.T) {
 	var r roster.Roster
 	complete(t, &r, reading("A", "B", "C"))
-	assert.Equal(t, []string{"0 A", "1 B2", "2 C"}, names(complete(t, &r, reading("A", "B2", "C"))), "another card in its place")
+	assert.Equal(t, []string{"0 A", "1 B2", "2 C"}, names(complete(t, &r, reading("A", "B2", "C"))), "another GPU in its place")
 	assert.Equal(t, []string{"0 X", "1 Y"}, names(complete(t, &r, reading("X", "Y"))), "another machine")
-	assert.Equal(t, []string{"0 X", "1 Y", "2 Z"}, names(complete(t, &r, reading("Z", "X", "Y"))), "a new card goes behind the others")
+	assert.Equal(t, []string{"0 X", "1 Y", "2 Z"}, names(complete(t, &r, reading("Z", "X", "Y"))), "a new GPU goes behind the others")
 }
 
 func TestDuplicatesAreNotMistakenForEachOther(t *testing.T) {
 	var r roster.Roster
 	twice := reading("A", "B", "C")
-	twice.Machine.Cards[2].UUID = "B"
+	twice.Machine.GPUs[2].UUID = "B"
 	whole := complete(t, &r, twice)
 	assert.Equal(t, []string{"0 A", "1 B", "2 #2"}, names(whole))
-	assert.Equal(t, []hardware.Signal{{Card: "#2", Kind: hardware.Duplicate, Detail: "the card has the identity of card 1"}}, whole.Signals)
+	assert.Equal(t, []hardware.Signal{{GPU: "#2", Kind: hardware.Duplicate, Detail: "the GPU has the identity of GPU 1"}}, whole.Signals)
 }
 
-func TestACardThatOnlyPCIKnows(t *testing.T) {
+func TestAGPUThatOnlyPCIKnows(t *testing.T) {
 	var r roster.Roster
 	two := reading("A", "C")
 	two.PCI = []string{address("A"), address("B"), address("C")}
@@ -117,9 +117,9 @@ func TestACardThatOnlyPCIKnows(t *testing.T) {
 	assert.Equal(t, hardware.Vanished, whole.Signals[0].Kind)
 
 	lost := reading("A", "x", "C")
-	lost.Machine.Cards[1] = gpu.Card{Index: 1}
+	lost.Machine.GPUs[1] = gpu.GPU{Index: 1}
 	lost.PCI = two.PCI
-	assert.Len(t, complete(t, new(roster.Roster), lost).Machine.Cards, 3, "the card that does not answer is the one on the bus")
+	assert.Len(t, complete(t, new(roster.Roster), lost).Machine.GPUs, 3, "the GPU that does not answer is the one on the bus")
 }
 
 func TestADescriptionFileIsTakenAtItsWord(t *testing.T) {
@@ -127,7 +127,7 @@ func TestADescriptionFileIsTakenAtItsWord(t *testing.T) {
 	described := func(n int) hardware.Reading {
 		m := gpu.Machine{}
 		for i := range n {
-			m.Cards = append(m.Cards, gpu.Card{Index: i})
+			m.GPUs = append(m.GPUs, gpu.GPU{Index: i})
 			m.Links = append(m.Links, make([]gpu.Link, n))
 			m.Links[i][i].Class = gpu.Self
 		}

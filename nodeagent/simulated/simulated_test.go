@@ -15,7 +15,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/simulated"
 )
 
-const twoCards = `{"name": "pair", "gbpsPerLinkUni": 25, "gpus": [{"index": 0}, {"index": 1}], "links": [["X", "NV1"], ["NV1", "X"]]}`
+const twoGPUs = `{"name": "pair", "gbpsPerLinkUni": 25, "gpus": [{"index": 0}, {"index": 1}], "links": [["X", "NV1"], ["NV1", "X"]]}`
 const oneUnhealthy = `{"name": "pair", "gbpsPerLinkUni": 25, "gpus": [{"index": 0}, {"index": 1, "unhealthy": "XID 79"}], "links": [["X", "NV1"], ["NV1", "X"]]}`
 
 // happening is one thing that a served node has seen.
@@ -88,11 +88,11 @@ func put(t *testing.T, path, text string) {
 func TestFolderFollowsItsFiles(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "cn-local.10.0.1.1.json"), filepath.Join(dir, "cn-local.10.0.1.2.json")
-	put(t, a, twoCards)
+	put(t, a, twoGPUs)
 	seen := follow(t, dir)
 
 	expect(t, seen, happening{"cn-local.10.0.1.1", "read", gpu.SetOf(0, 1)})
-	put(t, b, twoCards)
+	put(t, b, twoGPUs)
 	expect(t, seen, happening{"cn-local.10.0.1.2", "read", gpu.SetOf(0, 1)})
 	put(t, a, oneUnhealthy)
 	expect(t, seen, happening{"cn-local.10.0.1.1", "read", gpu.SetOf(0)})

@@ -14,38 +14,38 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cluster"
 )
 
-// announce records an event on the node for each card whose health has changed, and for
+// announce records an event on the node for each GPU whose health has changed, and for
 // hardware that cannot be read any more, or again.
 func (p *publisher) announce(before, now contract.GPUNodeStatus, node *unstructured.Unstructured) {
 	was := map[string]string{}
-	for _, card := range before.Cards {
-		was[identity(card)] = card.Health
+	for _, gpu := range before.GPUs {
+		was[identity(gpu)] = gpu.Health
 	}
-	for _, card := range now.Cards {
-		switch before := was[identity(card)]; {
-		case card.Health == contract.Unhealthy && before != contract.Unhealthy:
-			p.Events.Eventf(node, corev1.EventTypeWarning, "GPUCardUnhealthy", "Card %d %s must not be used: %s", card.Index, card.UUID, card.Reason)
-		case card.Health == contract.Healthy && before == contract.Unhealthy:
-			p.Events.Eventf(node, corev1.EventTypeNormal, "GPUCardHealthy", "Card %d %s is used again", card.Index, card.UUID)
+	for _, gpu := range now.GPUs {
+		switch before := was[identity(gpu)]; {
+		case gpu.Health == contract.Unhealthy && before != contract.Unhealthy:
+			p.Events.Eventf(node, corev1.EventTypeWarning, "GPUUnhealthy", "GPU %d %s must not be used: %s", gpu.Index, gpu.UUID, gpu.Reason)
+		case gpu.Health == contract.Healthy && before == contract.Unhealthy:
+			p.Events.Eventf(node, corev1.EventTypeNormal, "GPUHealthy", "GPU %d %s is used again", gpu.Index, gpu.UUID)
 		}
 	}
 	switch then, ready := unreadable(before), unreadable(now); {
 	case ready != "" && then == "":
-		p.Events.Eventf(node, corev1.EventTypeWarning, "GPUCardsUnreadable", "The cards cannot be read, and nothing is placed on them: %s", ready)
+		p.Events.Eventf(node, corev1.EventTypeWarning, "GPUsUnreadable", "The GPUs cannot be read, and nothing is placed on them: %s", ready)
 	case ready == "" && then != "":
-		p.Events.Eventf(node, corev1.EventTypeNormal, "GPUCardsReadable", "The cards can be read again")
+		p.Events.Eventf(node, corev1.EventTypeNormal, "GPUsReadable", "The GPUs can be read again")
 	}
 }
 
-// identity is what tells a published card from others.
-func identity(card contract.CardInfo) string {
-	if card.UUID != "" {
-		return card.UUID
+// identity is what tells a published GPU from others.
+func identity(gpu contract.GPUInfo) string {
+	if gpu.UUID != "" {
+		return gpu.UUID
 	}
-	return fmt.Sprint(card.Index)
+	return fmt.Sprint(gpu.Index)
 }
 
-// unreadable says why the cards cannot be read, "" when they can.
+// unreadable says why the GPUs cannot be read, "" when they can.
 func unreadable(status contract.GPUNodeStatus) string {
 	if ready := meta.FindStatusCondition(status.Conditions, contract.ConditionReady); ready != nil && ready.Status == metav1.ConditionUnknown {
 		return ready.Message

@@ -89,9 +89,9 @@ func TestFaultTable(t *testing.T) {
 func injectFault(t *testing.T, what string, signal hardware.Signal, event bool) string {
 	w := newWorld(t)
 	a := w.start(t, wired(t, "dgx1-v100"))
-	a.source.change(func(r *hardware.Reading) { r.Cards = make([]hardware.Card, 8) })
+	a.source.change(func(r *hardware.Reading) { r.GPUs = make([]hardware.GPU, 8) })
 	a.round()
-	signal.Card = "GPU-3"
+	signal.GPU = "GPU-3"
 	if event {
 		a.source.report(signal)
 	} else {
@@ -99,23 +99,23 @@ func injectFault(t *testing.T, what string, signal hardware.Signal, event bool) 
 	}
 	a.round()
 	status := w.gpuNode(t).Status
-	require.Equal(t, contract.Healthy, status.Cards[2].Health, "the others go on")
-	card := status.Cards[3]
+	require.Equal(t, contract.Healthy, status.GPUs[2].Health, "the others go on")
+	gpu := status.GPUs[3]
 	code, class := "", health.Harmless.String()
-	if len(card.Faults) > 0 {
-		code, class = card.Faults[0].Code, card.Faults[0].Class
+	if len(gpu.Faults) > 0 {
+		code, class = gpu.Faults[0].Code, gpu.Faults[0].Class
 	}
 	work := "yes"
-	if card.Health != contract.Healthy {
+	if gpu.Health != contract.Healthy {
 		work = "no"
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s |", what, code, class, card.State, card.Reason, work, a.recovery())
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s |", what, code, class, gpu.State, gpu.Reason, work, a.recovery())
 }
 
 // recovery finds out what it takes until nothing speaks against GPU 3 any more, once what
 // was injected has ended.
 func (a *agent) recovery() string {
-	state := func() string { return a.w.gpuNode(a.t).Status.Cards[3].State }
+	state := func() string { return a.w.gpuNode(a.t).Status.GPUs[3].State }
 	if state() == "Healthy" {
 		return ""
 	}

@@ -22,7 +22,7 @@ const modeTopology = "topology"
 
 // mirror is the last rendering of the ConfigMap, and what it was made from.
 type mirror struct {
-	cards      []contract.CardInfo
+	gpus       []contract.GPUInfo
 	links      []string
 	unreadable bool
 	data       map[string]string
@@ -33,7 +33,7 @@ type mirror struct {
 func (p *publisher) writeMirror(status contract.GPUNodeStatus, mode string, owner metav1.OwnerReference) func(context.Context) error {
 	name := contract.TopologyConfigMapPrefix + p.node
 	live := p.Nodes.Get(cluster.Mirror, p.node)
-	if mode != modeTopology || len(status.Cards) == 0 {
+	if mode != modeTopology || len(status.GPUs) == 0 {
 		if live == nil {
 			return nil
 		}
@@ -66,23 +66,23 @@ func (p *publisher) writeMirror(status contract.GPUNodeStatus, mode string, owne
 	return func(ctx context.Context) error { return p.apply(ctx, cluster.Mirror, obj) }
 }
 
-// of returns the rendering of a status, which is made anew only when that has changed.
+// of returns the rendering of a status, which is recreated only when that has changed.
 func (m *mirror) of(status contract.GPUNodeStatus) (map[string]string, error) {
 	unread := unreadable(status) != ""
-	if m.data != nil && m.unreadable == unread && reflect.DeepEqual(m.cards, status.Cards) && slices.Equal(m.links, status.Links) {
+	if m.data != nil && m.unreadable == unread && reflect.DeepEqual(m.gpus, status.GPUs) && slices.Equal(m.links, status.Links) {
 		return m.data, nil
 	}
 	data, err := mirrorOf(status)
 	if err != nil {
 		return nil, err
 	}
-	*m = mirror{cards: status.Cards, links: status.Links, unreadable: unread, data: data}
+	*m = mirror{gpus: status.GPUs, links: status.Links, unreadable: unread, data: data}
 	return data, nil
 }
 
 // mirrorOf renders the data of the ConfigMap that `arena top node` reads: the
-// health by card index, and as matrices the links and the bandwidth of each pair
-// of cards in GB/s, both directions together. Cards that cannot be read are unhealthy.
+// health by GPU index, and as matrices the links and the bandwidth of each pair
+// of GPUs in GB/s, both directions together. GPUs that cannot be read are unhealthy.
 func mirrorOf(status contract.GPUNodeStatus) (map[string]string, error) {
 	machine, err := status.Machine()
 	if err != nil {
@@ -93,17 +93,17 @@ func mirrorOf(status contract.GPUNodeStatus) (map[string]string, error) {
 		return nil, err
 	}
 	devices := map[string]string{}
-	links := make([][]string, len(machine.Cards))
-	bandwidths := make([][]float64, len(machine.Cards))
-	for i := range machine.Cards {
-		health := status.Cards[i].Health
+	links := make([][]string, len(machine.GPUs))
+	bandwidths := make([][]float64, len(machine.GPUs))
+	for i := range machine.GPUs {
+		health := status.GPUs[i].Health
 		if unreadable(status) != "" {
 			health = contract.Unhealthy
 		}
-		devices[strconv.Itoa(status.Cards[i].Index)] = health
-		links[i] = make([]string, len(machine.Cards))
-		bandwidths[i] = make([]float64, len(machine.Cards))
-		for j := range machine.Cards {
+		devices[strconv.Itoa(status.GPUs[i].Index)] = health
+		links[i] = make([]string, len(machine.GPUs))
+		bandwidths[i] = make([]float64, len(machine.GPUs))
+		for j := range machine.GPUs {
 			if i == j {
 				links[i][j] = gpu.None.String()
 				continue

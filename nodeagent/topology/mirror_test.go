@@ -12,7 +12,7 @@ import (
 // (kubeflow/arena, pkg/topnode/gputopology.go).
 func TestMirrorIsReadableByArena(t *testing.T) {
 	for name, want := range map[string]struct {
-		cards   int
+		gpus    int
 		first   []string
 		gbps01  float64
 		gbpsFar float64
@@ -34,15 +34,15 @@ func TestMirrorIsReadableByArena(t *testing.T) {
 			decode(t, mirror, "devices", &devices)
 			decode(t, mirror, "linkType", &links)
 			decode(t, mirror, "bandwidth", &bandwidths)
-			assert.Len(t, devices, want.cards)
+			assert.Len(t, devices, want.gpus)
 			assert.Equal(t, contract.Healthy, devices["0"])
 			assert.Equal(t, want.first, links[0])
-			assert.Len(t, bandwidths, want.cards)
+			assert.Len(t, bandwidths, want.gpus)
 			assert.InDelta(t, want.gbps01, bandwidths[0][1], 1e-9, "both directions")
 			if want.gbpsFar > 0 {
-				assert.InDelta(t, want.gbpsFar, bandwidths[0][want.cards-1], 1e-9)
+				assert.InDelta(t, want.gbpsFar, bandwidths[0][want.gpus-1], 1e-9)
 			} else {
-				assert.Less(t, bandwidths[0][want.cards-1], bandwidths[0][1], "across the sockets is slower")
+				assert.Less(t, bandwidths[0][want.gpus-1], bandwidths[0][1], "across the sockets is slower")
 			}
 		})
 	}

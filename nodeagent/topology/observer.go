@@ -34,9 +34,9 @@ type observer struct {
 	// readErr says why the hardware cannot be read now, and err why it cannot be read or
 	// used; both are nil while it can.
 	readErr, err error
-	// boot is the boot during which the cards were seen last.
+	// boot is the boot during which the GPUs were seen last.
 	boot string
-	// logged are the verdicts by card, as they were logged last.
+	// logged are the verdicts by GPU, as they were logged last.
 	logged map[string]health.Verdict
 }
 
@@ -56,7 +56,7 @@ func (o *observer) look(ctx context.Context) {
 	}
 	o.events() // those that came while it was read
 	if err != nil && o.readErr == nil {
-		o.log.Error("the cards cannot be read", "error", err)
+		o.log.Error("the GPUs cannot be read", "error", err)
 	}
 	if o.readErr = err; err == nil {
 		o.raw = &reading
@@ -65,12 +65,12 @@ func (o *observer) look(ctx context.Context) {
 	o.judge()
 }
 
-// events takes in what the cards have reported.
+// events takes in what the GPUs have reported.
 func (o *observer) events() {
 	events := o.source.Events()
 	o.metrics.Signalled(o.node, events)
 	for _, e := range events {
-		o.log.Info("a card reports", "card", e.Card, "code", health.Code(e), "class", health.RuleOf(e).Class.String())
+		o.log.Info("a GPU reports", "gpu", e.GPU, "code", health.Code(e), "class", health.RuleOf(e).Class.String())
 	}
 	o.tracker.Note(o.now(), events)
 }
@@ -104,19 +104,19 @@ func (o *observer) use(now time.Time, whole hardware.Reading) error {
 	return nil
 }
 
-// logChanges logs cards of which the state or the reason has changed; since when is not worth a line.
+// logChanges logs GPUs of which the state or the reason has changed; since when is not worth a line.
 func (o *observer) logChanges() {
 	for i, verdict := range o.verdicts {
-		card := o.whole.Machine.Cards[i]
-		before, known := o.logged[hardware.ID(card)]
-		if o.logged[hardware.ID(card)] = verdict; before.State == verdict.State && before.Reason() == verdict.Reason() || !known && verdict.State == health.Healthy {
+		device := o.whole.Machine.GPUs[i]
+		before, known := o.logged[hardware.ID(device)]
+		if o.logged[hardware.ID(device)] = verdict; before.State == verdict.State && before.Reason() == verdict.Reason() || !known && verdict.State == health.Healthy {
 			continue
 		}
 		level := slog.LevelWarn
 		if verdict.State == health.Healthy {
 			level = slog.LevelInfo
 		}
-		o.log.Log(context.Background(), level, "health of a card", "card", card.Index, "uuid", card.UUID, "was", before.State, "is", verdict.State, "reason", verdict.Reason())
+		o.log.Log(context.Background(), level, "health of a GPU", "gpu", device.Index, "uuid", device.UUID, "was", before.State, "is", verdict.State, "reason", verdict.Reason())
 	}
 }
 
@@ -124,17 +124,17 @@ func (o *observer) logChanges() {
 func (o *observer) restore(status contract.GPUNodeStatus) {
 	now := o.now()
 	var entries []roster.Entry
-	for _, info := range status.Cards {
-		card := gpu.Card{
+	for _, info := range status.GPUs {
+		device := gpu.GPU{
 			Index: info.Index, UUID: info.UUID, MemoryMiB: info.MemoryMiB,
 			NUMANode: info.NUMANode, CPUAffinity: info.CPUAffinity, PCIBusID: info.PCIBusID,
 		}
-		entries = append(entries, roster.Entry{Card: card, NVLinks: info.MaxNVLinks})
+		entries = append(entries, roster.Entry{GPU: device, NVLinks: info.MaxNVLinks})
 		since := time.Time{}
 		if info.Since != nil {
 			since = info.Since.Time
 		}
-		o.tracker.Restore(now, hardware.ID(card), info.Health == contract.Healthy, since, faultsOf(info))
+		o.tracker.Restore(now, hardware.ID(device), info.Health == contract.Healthy, since, faultsOf(info))
 	}
 	o.roster.Restore(entries)
 	if status.BootID != "" {
@@ -143,15 +143,15 @@ func (o *observer) restore(status contract.GPUNodeStatus) {
 	o.judge()
 }
 
-// forget starts anew with what the source says.
+// forget starts again with what the source says.
 func (o *observer) forget() {
 	o.tracker = health.Tracker{QuietTime: o.tracker.QuietTime}
 	o.roster = roster.Roster{}
 	o.judge()
 }
 
-// faultsOf reads the published faults of a card; of an earlier version's only the reason.
-func faultsOf(info contract.CardInfo) []health.Fault {
+// faultsOf reads the published faults of a GPU; of an earlier version's only the reason.
+func faultsOf(info contract.GPUInfo) []health.Fault {
 	var faults []health.Fault
 	for _, f := range info.Faults {
 		faults = append(faults, health.Fault{Code: f.Code, Message: f.Message, Class: health.ClassOf(f.Class), Since: f.Since.Time})

@@ -1,4 +1,4 @@
-// Package topology publishes the cards of a node in the cluster: as a GPUNode
+// Package topology publishes the GPUs of a node in the cluster: as a GPUNode
 // object, which the planner reads, as a condition of the Node, and as the ConfigMap that
 // `arena top node` reads.
 package topology
@@ -35,7 +35,7 @@ const (
 
 func newLimiter() *rate.Limiter { return rate.NewLimiter(rate.Every(writeInterval), writeBurst) }
 
-// publisher publishes the cards of one node. It writes only what has changed, and a
+// publisher publishes the GPUs of one node. It writes only what has changed, and a
 // heartbeat.
 type publisher struct {
 	*observer
@@ -131,14 +131,14 @@ func (p *publisher) live() (contract.GPUNode, error) {
 }
 
 // remember takes over what an earlier run has published. Whoever deletes the GPUNode asks
-// to start anew: what was held against cards, and cards that are gone, are forgotten.
+// to start again: what was held against GPUs, and GPUs that are gone, are forgotten.
 func (p *publisher) remember(live contract.GPUNode) {
 	switch {
 	case !p.restored:
 		p.restored = true
 		p.restore(live.Status)
 	case p.published && live.UID == "":
-		p.log.Info("the GPUNode was deleted: starting anew with what the driver says")
+		p.log.Info("the GPUNode was deleted: starting again with what the driver says")
 		p.forget()
 	}
 	p.published = live.UID != ""

@@ -33,11 +33,11 @@ func TestPublish(t *testing.T) {
 	assert.Equal(t, want, n.OwnerReferences, "it goes with its node")
 	assert.Equal(t, want, w.mirror(t).GetOwnerReferences())
 	assert.Equal(t, metav1.ConditionTrue, n.Status.Conditions[0].Status)
-	assert.Equal(t, "8 cards", n.Status.Conditions[0].Message)
+	assert.Equal(t, "8 GPUs", n.Status.Conditions[0].Message)
 	conditions, _, _ := unstructured.NestedSlice(node.Object, "status", "conditions")
 	require.Len(t, conditions, 1)
 	assert.Equal(t, map[string]any{
-		"type": contract.GPUsReadyCondition, "status": "True", "reason": "AllCardsHealthy", "message": "8 cards", "lastTransitionTime": "2026-01-02T03:04:05Z",
+		"type": contract.GPUsReadyCondition, "status": "True", "reason": "AllGPUsHealthy", "message": "8 GPUs", "lastTransitionTime": "2026-01-02T03:04:05Z",
 	}, conditions[0])
 }
 
@@ -60,7 +60,7 @@ func TestAQuietNodeWritesHeartbeatsOnly(t *testing.T) {
 	assert.Equal(t, before+1, w.Writes(), "an agent that starts says who it is")
 }
 
-func TestWhatSomebodyDeletedComesBack(t *testing.T) {
+func TestWhatOthersDeletedComesBack(t *testing.T) {
 	w := newWorld(t)
 	a := w.start(t, machine(t, "dgx1-v100"))
 	a.round()
@@ -70,14 +70,14 @@ func TestWhatSomebodyDeletedComesBack(t *testing.T) {
 		return a.Nodes.Get(cluster.GPUNode, nodeName) == nil && a.Nodes.Get(cluster.Mirror, nodeName) == nil
 	})
 	a.round()
-	assert.Len(t, w.gpuNode(t).Status.Cards, 8)
+	assert.Len(t, w.gpuNode(t).Status.GPUs, 8)
 	w.mirror(t)
 }
 
-func TestUnhealthyCardHasReasonAndTime(t *testing.T) {
+func TestUnhealthyGPUHasReasonAndTime(t *testing.T) {
 	w := newWorld(t)
 	m := machine(t, "dgx1-v100")
-	m.Cards[3].Unhealthy = "marked by hand"
+	m.GPUs[3].Unhealthy = "marked by hand"
 	failed := metav1.NewTime(w.now).Rfc3339Copy()
 	w.startWith(t, m, 0).round()
 	w.now = w.now.Add(time.Hour)
@@ -85,30 +85,30 @@ func TestUnhealthyCardHasReasonAndTime(t *testing.T) {
 	a.round()
 
 	status := w.gpuNode(t).Status
-	assert.Equal(t, contract.Unhealthy, status.Cards[3].Health)
-	assert.Equal(t, "marked by hand", status.Cards[3].Reason)
-	assert.True(t, failed.Equal(status.Cards[3].Since), "since %v, want %v", status.Cards[3].Since, failed)
+	assert.Equal(t, contract.Unhealthy, status.GPUs[3].Health)
+	assert.Equal(t, "marked by hand", status.GPUs[3].Reason)
+	assert.True(t, failed.Equal(status.GPUs[3].Since), "since %v, want %v", status.GPUs[3].Since, failed)
 	assert.Equal(t, metav1.ConditionFalse, status.Conditions[0].Status)
-	assert.Equal(t, "card 3: marked by hand", status.Conditions[0].Message)
+	assert.Equal(t, "GPU 3: marked by hand", status.Conditions[0].Message)
 	var devices map[string]string
 	decode(t, w.mirror(t), "devices", &devices)
 	assert.Equal(t, contract.Unhealthy, devices["3"])
 	assert.Equal(t, contract.Healthy, devices["4"])
-	assert.Equal(t, []string{"Warning GPUCardUnhealthy Card 3  must not be used: marked by hand"}, w.eventsSoFar(), "once, over a restart")
-	assert.Contains(t, a.log.String(), `msg="health of a card" node=cn-local.10.0.1.1 card=3`)
+	assert.Equal(t, []string{"Warning GPUUnhealthy GPU 3  must not be used: marked by hand"}, w.eventsSoFar(), "once, over a restart")
+	assert.Contains(t, a.log.String(), `msg="health of a GPU" node=cn-local.10.0.1.1 gpu=3`)
 
 	a.source.change(func(r *hardware.Reading) { r.Machine = machine(t, "dgx1-v100") })
 	a.round()
-	assert.Equal(t, []string{"Normal GPUCardHealthy Card 3  is used again"}, w.eventsSoFar())
+	assert.Equal(t, []string{"Normal GPUHealthy GPU 3  is used again"}, w.eventsSoFar())
 	status = w.gpuNode(t).Status
-	assert.Equal(t, contract.CardInfo{Index: 3, NUMANode: 0, CPUAffinity: "0-19,40-59", PCIBusID: "0000:0B:00.0", Health: contract.Healthy}, status.Cards[3])
+	assert.Equal(t, contract.GPUInfo{Index: 3, NUMANode: 0, CPUAffinity: "0-19,40-59", PCIBusID: "0000:0B:00.0", Health: contract.Healthy}, status.GPUs[3])
 }
 
-// What the cards report while the API server is away is neither lost nor late.
+// What the GPUs report while the API server is away is neither lost nor late.
 func TestEventsDuringAnOutage(t *testing.T) {
 	w := newWorld(t)
 	a := w.start(t, wired(t, "dgx1-v100"))
-	lost := hardware.Signal{Card: "GPU-5", Kind: hardware.XID, Number: 79}
+	lost := hardware.Signal{GPU: "GPU-5", Kind: hardware.XID, Number: 79}
 	a.source.report(lost)
 	a.look(w.ctx) // before the cluster has told anything
 	if a.Nodes.Synced() != nil {
@@ -116,17 +116,17 @@ func TestEventsDuringAnOutage(t *testing.T) {
 		assert.ErrorContains(t, err, "the cluster has not listed its")
 	}
 	assert.Contains(t, a.log.String(), "code=XID79")
-	assert.Contains(t, scrape(a.Metrics), `gpuplan_card_signals_total{kind="XID",node="cn-local.10.0.1.1",uuid="GPU-5",xid="79"} 1`)
+	assert.Contains(t, scrape(a.Metrics), `gpuplan_gpu_signals_total{kind="XID",node="cn-local.10.0.1.1",uuid="GPU-5",xid="79"} 1`)
 
 	a.round()
-	card := w.gpuNode(t).Status.Cards[5]
-	assert.Equal(t, contract.Unhealthy, card.Health)
-	assert.Equal(t, []contract.CardFault{{Code: "XID79", Class: "NeedsReset", Message: "XID 79: the card has fallen off the bus", Since: metav1.NewTime(w.now).Rfc3339Copy()}},
-		inUTC(card.Faults))
+	gpu := w.gpuNode(t).Status.GPUs[5]
+	assert.Equal(t, contract.Unhealthy, gpu.Health)
+	assert.Equal(t, []contract.GPUFault{{Code: "XID79", Class: "NeedsReset", Message: "XID 79: the GPU has fallen off the bus", Since: metav1.NewTime(w.now).Rfc3339Copy()}},
+		inUTC(gpu.Faults))
 }
 
 // inUTC has times that can be compared.
-func inUTC(faults []contract.CardFault) []contract.CardFault {
+func inUTC(faults []contract.GPUFault) []contract.GPUFault {
 	for i := range faults {
 		faults[i].Since = metav1.NewTime(faults[i].Since.UTC())
 	}
@@ -136,9 +136,9 @@ func inUTC(faults []contract.CardFault) []contract.CardFault {
 func TestOnlyAResetHealsWhatNeedsOne(t *testing.T) {
 	w := newWorld(t)
 	a := w.start(t, wired(t, "dgx1-v100"))
-	a.source.report(hardware.Signal{Card: "GPU-5", Kind: hardware.XID, Number: 48})
+	a.source.report(hardware.Signal{GPU: "GPU-5", Kind: hardware.XID, Number: 48})
 	a.round()
-	healthOf := func() string { return w.gpuNode(t).Status.Cards[5].Health }
+	healthOf := func() string { return w.gpuNode(t).Status.GPUs[5].Health }
 
 	a.after(24 * time.Hour)
 	assert.Equal(t, contract.Unhealthy, healthOf(), "quiet is not enough")
@@ -155,54 +155,54 @@ func TestOnlyAResetHealsWhatNeedsOne(t *testing.T) {
 	assert.Equal(t, contract.Healthy, healthOf(), "the machine was rebooted")
 }
 
-// A lost card tells nothing of itself, also to an agent that starts.
-func TestALostCardIsKnownAfterARestart(t *testing.T) {
+// A lost GPU tells nothing of itself, also to an agent that starts.
+func TestALostGPUIsKnownAfterARestart(t *testing.T) {
 	w := newWorld(t)
 	whole := wired(t, "dgx1-v100")
 	w.start(t, whole).round()
 	blank := wired(t, "dgx1-v100")
-	blank.Cards[3] = hardwareUnknown(3)
+	blank.GPUs[3] = hardwareUnknown(3)
 	a := w.start(t, blank)
 	a.source.change(func(r *hardware.Reading) {
-		r.Signals = []hardware.Signal{{Card: "#3", Kind: hardware.Lost, Detail: "GPU is lost"}}
+		r.Signals = []hardware.Signal{{GPU: "#3", Kind: hardware.Lost, Detail: "GPU is lost"}}
 	})
 	a.round()
-	card := w.gpuNode(t).Status.Cards[3]
-	assert.Equal(t, "GPU-3", card.UUID)
-	assert.Equal(t, whole.Cards[3].PCIBusID, card.PCIBusID)
-	assert.Equal(t, "GPU is lost", card.Reason)
+	gpu := w.gpuNode(t).Status.GPUs[3]
+	assert.Equal(t, "GPU-3", gpu.UUID)
+	assert.Equal(t, whole.GPUs[3].PCIBusID, gpu.PCIBusID)
+	assert.Equal(t, "GPU is lost", gpu.Reason)
 
 	a = w.start(t, whole) // it answers again, and nobody has seen a reset
 	a.round()
 	a.after(time.Hour)
-	assert.Equal(t, contract.Unhealthy, w.gpuNode(t).Status.Cards[3].Health)
+	assert.Equal(t, contract.Unhealthy, w.gpuNode(t).Status.GPUs[3].Health)
 }
 
-func TestACardThatVanishedIsNotForgotten(t *testing.T) {
+func TestAGPUThatVanishedIsNotForgotten(t *testing.T) {
 	w := newWorld(t)
 	a := w.start(t, wired(t, "dgx1-v100"))
 	a.round()
 	a.source.change(func(r *hardware.Reading) { r.Machine = without(wired(t, "dgx1-v100"), 3) })
-	a.source.report(hardware.Signal{Card: "GPU-4", Kind: hardware.XID, Number: 48}) // the driver calls it card 3 now
+	a.source.report(hardware.Signal{GPU: "GPU-4", Kind: hardware.XID, Number: 48}) // the driver calls it GPU 3 now
 	a.round()
 
 	status := w.gpuNode(t).Status
-	require.Len(t, status.Cards, 8)
-	assert.Equal(t, "card 3: the driver does not list the card any more; card 4: XID 48: double-bit ECC error", status.Conditions[0].Message)
+	require.Len(t, status.GPUs, 8)
+	assert.Equal(t, "GPU 3: the driver does not list the GPU any more; GPU 4: XID 48: double-bit ECC error", status.Conditions[0].Message)
 	assert.ElementsMatch(t, []string{
-		"Warning GPUCardUnhealthy Card 3 GPU-3 must not be used: the driver does not list the card any more",
-		"Warning GPUCardUnhealthy Card 4 GPU-4 must not be used: XID 48: double-bit ECC error",
+		"Warning GPUUnhealthy GPU 3 GPU-3 must not be used: the driver does not list the GPU any more",
+		"Warning GPUUnhealthy GPU 4 GPU-4 must not be used: XID 48: double-bit ECC error",
 	}, w.eventsSoFar())
 
 	b := w.start(t, without(wired(t, "dgx1-v100"), 3))
 	b.round()
-	assert.Len(t, w.gpuNode(t).Status.Cards, 8, "after a restart of the agent")
+	assert.Len(t, w.gpuNode(t).Status.GPUs, 8, "after a restart of the agent")
 
 	w.Remove(gpuNodeKind, "", nodeName)
 	b.seen("its end", func() bool { return b.Nodes.Get(cluster.GPUNode, nodeName) == nil })
 	b.round()
 	status = w.gpuNode(t).Status
-	assert.Len(t, status.Cards, 7, "whoever deletes the GPUNode asks to start anew")
+	assert.Len(t, status.GPUs, 7, "whoever deletes the GPUNode asks to start again")
 	assert.Equal(t, metav1.ConditionTrue, status.Conditions[0].Status)
 }
 
@@ -211,7 +211,7 @@ func TestTheDriverIsGone(t *testing.T) {
 	a := w.start(t, wired(t, "dgx1-v100"))
 	a.source.fail(errGone)
 	a.round()
-	assert.Empty(t, w.gpuNode(t).Status.Cards, "before anything was read")
+	assert.Empty(t, w.gpuNode(t).Status.GPUs, "before anything was read")
 
 	a.source.set(hardware.Reading{Machine: wired(t, "dgx1-v100")})
 	a.round()
@@ -220,15 +220,15 @@ func TestTheDriverIsGone(t *testing.T) {
 	a.round()
 
 	status := w.gpuNode(t).Status
-	assert.Len(t, status.Cards, 8, "what was known stays")
+	assert.Len(t, status.GPUs, 8, "what was known stays")
 	require.Len(t, status.Conditions, 1)
 	assert.Equal(t, metav1.ConditionUnknown, status.Conditions[0].Status)
-	assert.Equal(t, "the node agent cannot read the cards: driver not loaded", status.Doubt(w.now), "so that nothing is placed there")
+	assert.Equal(t, "the node agent cannot read the GPUs: driver not loaded", status.Doubt(w.now), "so that nothing is placed there")
 	var devices map[string]string
 	decode(t, w.mirror(t), "devices", &devices)
 	assert.Equal(t, contract.Unhealthy, devices["0"])
-	assert.Contains(t, scrape(a.Metrics), `gpuplan_card_usable{card="0",node="cn-local.10.0.1.1",uuid="GPU-0"} 0`)
-	assert.Contains(t, w.eventsSoFar(), "Warning GPUCardsUnreadable The cards cannot be read, and nothing is placed on them: driver not loaded")
+	assert.Contains(t, scrape(a.Metrics), `gpuplan_gpu_usable{gpu="0",node="cn-local.10.0.1.1",uuid="GPU-0"} 0`)
+	assert.Contains(t, w.eventsSoFar(), "Warning GPUsUnreadable The GPUs cannot be read, and nothing is placed on them: driver not loaded")
 }
 
 func TestHardwareThatContradictsItself(t *testing.T) {
@@ -245,30 +245,30 @@ func TestALinkThatDropsLeavesTheGraph(t *testing.T) {
 	w := newWorld(t)
 	m := wired(t, "dgx1-v100")
 	a := w.start(t, m)
-	details := func(n int) []hardware.Card {
-		cards := make([]hardware.Card, 8)
-		for i := range cards {
-			cards[i].NVLinks = n
+	details := func(n int) []hardware.GPU {
+		gpus := make([]hardware.GPU, 8)
+		for i := range gpus {
+			gpus[i].NVLinks = n
 		}
-		return cards
+		return gpus
 	}
-	a.source.change(func(r *hardware.Reading) { r.Cards = details(6) })
+	a.source.change(func(r *hardware.Reading) { r.GPUs = details(6) })
 	a.round()
 
 	m = wired(t, "dgx1-v100")
 	m.Links[0][3], m.Links[3][0] = m.PCIeLinks[0][3], m.PCIeLinks[3][0]
 	a = w.start(t, m) // also to an agent that starts
 	a.source.change(func(r *hardware.Reading) {
-		r.Cards = details(6)
-		r.Cards[0].NVLinks, r.Cards[3].NVLinks = 4, 4
+		r.GPUs = details(6)
+		r.GPUs[0].NVLinks, r.GPUs[3].NVLinks = 4, 4
 	})
 	a.round()
 
 	status := w.gpuNode(t).Status
 	assert.Equal(t, "X NV1 NV1 PHB NV2 SYS SYS SYS", status.Links[0])
-	assert.Equal(t, "2 of 6 NVLinks are down", status.Cards[3].Reason)
-	assert.Equal(t, "Suspect", status.Cards[3].State)
-	assert.Equal(t, []int{4, 6}, []int{status.Cards[3].NVLinks, status.Cards[3].MaxNVLinks})
+	assert.Equal(t, "2 of 6 NVLinks are down", status.GPUs[3].Reason)
+	assert.Equal(t, "Suspect", status.GPUs[3].State)
+	assert.Equal(t, []int{4, 6}, []int{status.GPUs[3].NVLinks, status.GPUs[3].MaxNVLinks})
 	var links [][]string
 	decode(t, w.mirror(t), "linkType", &links)
 	assert.Equal(t, "PHB", links[0][3])
@@ -319,7 +319,7 @@ func TestTwoAgentsDoNotFlip(t *testing.T) {
 	assert.Equal(t, "550.1", driver(), "the other one is silent")
 }
 
-// A card that changes with every look does not flood the API server.
+// A GPU that changes with every look does not flood the API server.
 func TestWritesAreLimited(t *testing.T) {
 	w := newWorld(t)
 	a := w.start(t, wired(t, "dgx1-v100"))

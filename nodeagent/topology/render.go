@@ -15,36 +15,36 @@ import (
 
 // Reasons of the condition [contract.ConditionReady].
 const (
-	reasonAllHealthy = "AllCardsHealthy"
-	reasonUnhealthy  = "CardsUnhealthy"
-	reasonNoCards    = "NoCards"
+	reasonAllHealthy = "AllGPUsHealthy"
+	reasonUnhealthy  = "GPUsUnhealthy"
+	reasonNoGPUs     = "NoGPUs"
 	reasonUnreadable = "CannotReadHardware"
 )
 
-// statusOf renders a reading with the verdicts on its cards; maxNVLinks tells the most
-// NVLinks that a card had.
+// statusOf renders a reading with the verdicts on its GPUs; maxNVLinks tells the most
+// NVLinks that a GPU had.
 func statusOf(reading hardware.Reading, verdicts []health.Verdict, maxNVLinks func(uuid string) int) contract.GPUNodeStatus {
 	status := contract.StatusOf(reading.Machine)
 	status.DriverVersion, status.BootID = reading.DriverVersion, reading.BootID
 	for i, verdict := range verdicts {
-		card := &status.Cards[i]
-		card.Health, card.Reason = contract.Healthy, verdict.Reason()
+		gpu := &status.GPUs[i]
+		gpu.Health, gpu.Reason = contract.Healthy, verdict.Reason()
 		if !verdict.Usable() {
 			since := metav1.NewTime(verdict.Since).Rfc3339Copy()
-			card.Health, card.Since = contract.Unhealthy, &since
+			gpu.Health, gpu.Since = contract.Unhealthy, &since
 		}
 		for _, f := range verdict.Faults {
-			card.Faults = append(card.Faults, contract.CardFault{
+			gpu.Faults = append(gpu.Faults, contract.GPUFault{
 				Code: f.Code, Class: f.Class.String(), Message: f.Message, Since: metav1.NewTime(f.Since).Rfc3339Copy(),
 			})
 		}
-		if reading.Cards == nil {
+		if reading.GPUs == nil {
 			continue // simulated
 		}
-		detail := reading.Cards[i]
-		card.State, card.MIG, card.Fabric = string(verdict.State), detail.MIG, detail.Fabric
-		card.NVLinks, card.MaxNVLinks = detail.NVLinks, maxNVLinks(card.UUID)
-		card.PCIe, card.BestPCIe = pcieText(detail.PCIe), pcieText(detail.BestPCIe)
+		detail := reading.GPUs[i]
+		gpu.State, gpu.MIG, gpu.Fabric = string(verdict.State), detail.MIG, detail.Fabric
+		gpu.NVLinks, gpu.MaxNVLinks = detail.NVLinks, maxNVLinks(gpu.UUID)
+		gpu.PCIe, gpu.BestPCIe = pcieText(detail.PCIe), pcieText(detail.BestPCIe)
 	}
 	return status
 }
@@ -65,21 +65,21 @@ func pcieText(p hardware.PCIe) string {
 // read or used, nil when it can.
 func readyCondition(status contract.GPUNodeStatus, unread error, now time.Time) metav1.Condition {
 	var unusable []string
-	for _, card := range status.Cards {
-		if card.Health != contract.Healthy {
-			unusable = append(unusable, fmt.Sprintf("card %d: %s", card.Index, card.Reason))
+	for _, gpu := range status.GPUs {
+		if gpu.Health != contract.Healthy {
+			unusable = append(unusable, fmt.Sprintf("GPU %d: %s", gpu.Index, gpu.Reason))
 		}
 	}
 	ready := metav1.Condition{Type: contract.ConditionReady, LastTransitionTime: metav1.NewTime(now).Rfc3339Copy()}
 	switch {
 	case unread != nil:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionUnknown, reasonUnreadable, unread.Error()
-	case len(status.Cards) == 0:
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, reasonNoCards, "the driver lists no cards"
+	case len(status.GPUs) == 0:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, reasonNoGPUs, "the driver lists no GPUs"
 	case len(unusable) > 0:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, reasonUnhealthy, strings.Join(unusable, "; ")
 	default:
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, reasonAllHealthy, fmt.Sprintf("%d cards", len(status.Cards))
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, reasonAllHealthy, fmt.Sprintf("%d GPUs", len(status.GPUs))
 	}
 	return ready
 }

@@ -222,17 +222,17 @@ func machine(t *testing.T, name string) gpu.Machine {
 	return m
 }
 
-// wired is a machine whose cards have UUIDs: GPU-0, GPU-1 and so on.
+// wired is a machine whose GPUs have UUIDs: GPU-0, GPU-1 and so on.
 func wired(t *testing.T, name string) gpu.Machine {
 	t.Helper()
 	m := machine(t, name)
-	for i := range m.Cards {
-		m.Cards[i].UUID = "GPU-" + string(rune('0'+i))
+	for i := range m.GPUs {
+		m.GPUs[i].UUID = "GPU-" + string(rune('0'+i))
 	}
 	return m
 }
 
-// without is a machine of which the driver does not list a card, and numbers the rest anew.
+// without is a machine of which the driver does not list a GPU, and numbers the rest again.
 func without(m gpu.Machine, position int) gpu.Machine {
 	drop := func(rows [][]gpu.Link) [][]gpu.Link {
 		var out [][]gpu.Link
@@ -243,9 +243,9 @@ func without(m gpu.Machine, position int) gpu.Machine {
 		}
 		return out
 	}
-	m.Cards = slices.Delete(slices.Clone(m.Cards), position, position+1)
-	for i := range m.Cards {
-		m.Cards[i].Index = i
+	m.GPUs = slices.Delete(slices.Clone(m.GPUs), position, position+1)
+	for i := range m.GPUs {
+		m.GPUs[i].Index = i
 	}
 	m.Links, m.PCIeLinks, m.NICs = drop(m.Links), drop(m.PCIeLinks), nil
 	return m
@@ -258,8 +258,8 @@ func decode(t *testing.T, mirror *unstructured.Unstructured, key string, into an
 	require.NoError(t, json.Unmarshal([]byte(text), into))
 }
 
-// hardwareUnknown is a card that does not answer.
-func hardwareUnknown(index int) gpu.Card { return gpu.Card{Index: index, NUMANode: -1} }
+// hardwareUnknown is a GPU that does not answer.
+func hardwareUnknown(index int) gpu.GPU { return gpu.GPU{Index: index, NUMANode: -1} }
 
 func scrape(m *metrics.Metrics) string {
 	recorder := httptest.NewRecorder()

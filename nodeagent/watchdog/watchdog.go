@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// ReadLimit is how long a read may take. A machine with 16 cards takes well under a second.
+	// ReadLimit is how long a read may take. A machine with 16 GPUs takes well under a second.
 	ReadLimit = 20 * time.Second
 	// hangLimit is how long something may hang before the agent wants to be restarted.
 	hangLimit = 5 * time.Minute

@@ -54,7 +54,7 @@ func Watch(ctx context.Context, factory informers.SharedInformerFactory, recorde
 		<-ctx.Done()
 		w.queue.ShutDown()
 	})
-	w.tell(ctx)
+	w.record(ctx)
 	stopped.Wait()
 	return pods.RemoveEventHandler(registration)
 }
@@ -71,8 +71,8 @@ func (w *watcher) add(object any) {
 	}
 }
 
-// tell writes the events, at a limited rate.
-func (w *watcher) tell(ctx context.Context) {
+// record writes the events, at a limited rate.
+func (w *watcher) record(ctx context.Context) {
 	limit := flowcontrol.NewTokenBucketRateLimiter(eventsPerSecond, burst)
 	for {
 		pod, shutdown := w.queue.Get()

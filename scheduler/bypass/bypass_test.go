@@ -44,7 +44,7 @@ func TestWhoBypasses(t *testing.T) {
 				Spec: corev1.PodSpec{
 					NodeName: "node", SchedulerName: corev1.DefaultSchedulerName,
 					Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{
-						Requests: corev1.ResourceList{contract.ResourceDefaultCard: resource.MustParse("1")},
+						Requests: corev1.ResourceList{contract.ResourceDefaultGPU: resource.MustParse("1")},
 					}}},
 				},
 			}

@@ -42,12 +42,12 @@ type Options struct {
 	LogLevel int
 	// Port is the port on which health and metrics are served, by the scheduler with
 	// HTTPS, by the queue controller with HTTP; 0 for none. The scheduler answers
-	// questions about gangs and cards on the next one.
+	// questions about gangs and GPUs on the next one.
 	Port int
 	// UnreachableGrace is how long a node may be unreachable before the members of gangs
 	// on it are failed; 0 means the scheduler's own default.
 	UnreachableGrace time.Duration
-	// ReserveAfter is how long a gang waits before a place is held for it; 0 means
+	// ReserveAfter is how long a gang waits before capacity is reserved for it; 0 means
 	// [DefaultReserveAfter].
 	ReserveAfter time.Duration
 	// StaleAfter is how long a gang that has lost members may find no place for others before
@@ -77,7 +77,7 @@ func Objects(o Options) ([]*unstructured.Unstructured, error) {
 		return nil, errors.New("replicas, log level, port and unreachable grace of the scheduler must not be negative")
 	}
 	if o.ReserveAfter < 0 || o.StaleAfter < 0 {
-		return nil, errors.New("the times after which the scheduler holds places and evicts stale gangs must not be negative")
+		return nil, errors.New("the times after which the scheduler reserves places and evicts stale gangs must not be negative")
 	}
 	files := []string{"crd-elasticquotatree.yaml", "crd-podgroup.yaml", "crd-queue.yaml", "scheduler.yaml", "queue.yaml", "admission.yaml", "admission-quota.yaml", "allocation.yaml", "explain.yaml"}
 	if o.RoutePods {

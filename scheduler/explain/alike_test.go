@@ -15,9 +15,9 @@ func TestWriteAllSaysTheSameOnce(t *testing.T) {
 	waits := func(name, why string, minute int64) Answer {
 		return Answer{
 			Gang: "ns/" + name, Pod: true, State: Waiting, Needed: 1,
-			Roles: []Role{{Name: "pod", Members: 1, Asks: "8 cards"}}, Reasons: []Reason{{Text: why}},
+			Roles: []Role{{Name: "pod", Members: 1, Asks: "8 GPUs"}}, Reasons: []Reason{{Text: why}},
 			Said: "no room", Since: time.Unix(60*minute, 0),
-			Places: []Place{{Member: name, Node: "a", Cards: []int{0}}},
+			Places: []Place{{Member: name, Node: "a", GPUs: []int{0}}},
 		}
 	}
 	var answers []Answer

@@ -185,14 +185,14 @@ func (j heldJob) answer() Answer {
 	a := Answer{Gang: j.namespace + "/" + j.name, Job: j.kind, State: Suspended}
 	switch unit := j.unit; {
 	case unit == nil:
-		a.Refusals = []string{"it is suspended, and in no queue: it starts when somebody resumes it"}
+		a.Rejections = []string{"it is suspended, and in no queue: it starts when someone resumes it"}
 	case unit.Status.Phase == contract.UnitBackoff:
-		a.State, a.Refusals = Queued, []string{"the queue has sent it back: " + unit.Status.Message}
+		a.State, a.Rejections = Queued, []string{"the queue has sent it back: " + unit.Status.Message}
 	case unit.Status.Position == 0:
-		a.State, a.Refusals = Queued, []string{"it is queued, and not in line yet: " + unit.Status.Message}
+		a.State, a.Rejections = Queued, []string{"it is queued, and not in line yet: " + unit.Status.Message}
 	default:
 		a.State = Queued
-		a.Refusals = []string{fmt.Sprintf("position %d in queue %s: %s", unit.Status.Position, unit.Spec.Queue, unit.Status.Message)}
+		a.Rejections = []string{fmt.Sprintf("position %d in queue %s: %s", unit.Status.Position, unit.Spec.Queue, unit.Status.Message)}
 	}
 	if j.unit != nil {
 		a.Since = j.unit.CreationTimestamp.Time

@@ -9,8 +9,8 @@ import (
 )
 
 // WriteText writes the map as tables, one per pool: a letter stands for a gang, "·"
-// for a free card, "✗" for one that is not used.
-func (m CardMap) WriteText(w io.Writer) error {
+// for a free GPU, "✗" for one that is not used.
+func (m GPUMap) WriteText(w io.Writer) error {
 	var p page
 	for i, pool := range m.Pools {
 		if i > 0 {
@@ -18,13 +18,13 @@ func (m CardMap) WriteText(w io.Writer) error {
 		}
 		p.print("%s", pool.Heading())
 		head := []string{"NODE", "FREE"}
-		for _, c := range pool.Nodes[0].Cards {
+		for _, c := range pool.Nodes[0].GPUs {
 			head = append(head, fmt.Sprint(c.Index))
 		}
 		rows := [][]string{head}
 		for _, n := range pool.Nodes {
 			row := []string{n.Name, strings.TrimSuffix(pool.summary(n), " free")}
-			for _, c := range n.Cards {
+			for _, c := range n.GPUs {
 				row = append(row, pool.cell(c))
 			}
 			if n.Cordoned {
@@ -38,10 +38,10 @@ func (m CardMap) WriteText(w io.Writer) error {
 	return p.writeTo(w)
 }
 
-// cell is a card in the table: "a", or "ab 20/32 60%" of a shared card.
-func (p Pool) cell(c Card) string {
+// cell is a GPU in the table: "a", or "ab 20/32 60%" of a shared GPU.
+func (p Pool) cell(c GPU) string {
 	var keys string
-	for _, h := range c.Holds {
+	for _, h := range c.Holders {
 		if k := key(h.Holder); !strings.HasSuffix(keys, k) {
 			keys += k
 		}
@@ -51,7 +51,7 @@ func (p Pool) cell(c Card) string {
 	}
 	memoryGiB, corePercent := c.used()
 	if memoryGiB > 0 {
-		keys += fmt.Sprintf(" %d/%d", memoryGiB, p.CardGiB)
+		keys += fmt.Sprintf(" %d/%d", memoryGiB, p.GPUGiB)
 	}
 	if corePercent > 0 {
 		keys += fmt.Sprintf(" %d%%", corePercent)
@@ -66,23 +66,23 @@ func (p Pool) cell(c Card) string {
 }
 
 // notes explain the letters and list what is wrong.
-func (m CardMap) notes(p *page) {
+func (m GPUMap) notes(p *page) {
 	var rows [][]string
 	guessed := false
 	for i, h := range m.Holders {
-		rows = append(rows, []string{key(i), h.Gang, count(h.Pods, "pod"), h.cards()})
+		rows = append(rows, []string{key(i), h.Gang, count(h.Pods, "pod"), h.gpus()})
 	}
 	var wrong []string
 	for _, pool := range m.Pools {
 		for _, n := range pool.Nodes {
 			if n.Unsure {
-				wrong = append(wrong, fmt.Sprintf("? %s: a pod that another scheduler bound has cards, nobody knows which; no more of the node are given away until it has ended", n.Name))
+				wrong = append(wrong, fmt.Sprintf("? %s: a pod that another scheduler bound has GPUs, nobody knows which; no more of the node are given away until it has ended", n.Name))
 			}
-			for _, c := range n.Cards {
+			for _, c := range n.GPUs {
 				if c.Unhealthy != "" {
-					wrong = append(wrong, fmt.Sprintf("✗ %s card %d: %s", n.Name, c.Index, c.Unhealthy))
+					wrong = append(wrong, fmt.Sprintf("✗ %s GPU %d: %s", n.Name, c.Index, c.Unhealthy))
 				}
-				for _, h := range c.Holds {
+				for _, h := range c.Holders {
 					guessed = guessed || h.Guessed && !n.Unsure
 				}
 			}
@@ -93,19 +93,19 @@ func (m CardMap) notes(p *page) {
 		p.table("  ", rows)
 	}
 	if guessed {
-		p.print("  ? the node's device plugin picks the card; it may be another one of the node")
+		p.print("  ? the node's device plugin picks the GPU; it may be another one of the node")
 	}
 	for _, line := range wrong {
 		p.print("  %s", line)
 	}
 	if m.Bare > 0 {
 		p.print("")
-		p.print("%s without cards.", count(m.Bare, "node"))
+		p.print("%s without GPUs.", count(m.Bare, "node"))
 	}
 }
 
-// cards says how many cards the holder is on.
-func (h Holder) cards() string { return count(h.Cards, "card") }
+// gpus says how many GPUs the holder is on.
+func (h Holder) gpus() string { return count(h.GPUs, "GPU") }
 
 func count(n int, noun string) string {
 	if n == 1 {
@@ -115,8 +115,8 @@ func count(n int, noun string) string {
 }
 
 // SVG draws the map.
-func (m CardMap) SVG() []byte {
-	c := chart.Cells{Title: "Cards and who is on them"}
+func (m GPUMap) SVG() []byte {
+	c := chart.Cells{Title: "GPUs and who is on them"}
 	for _, pool := range m.Pools {
 		group := chart.CellGroup{Name: pool.Heading()}
 		for _, n := range pool.Nodes {
@@ -124,8 +124,8 @@ func (m CardMap) SVG() []byte {
 			if n.Cordoned {
 				row.Note += ", cordoned"
 			}
-			for _, card := range n.Cards {
-				row.Cells = append(row.Cells, m.draw(pool, card))
+			for _, gpu := range n.GPUs {
+				row.Cells = append(row.Cells, m.draw(pool, gpu))
 			}
 			group.Rows = append(group.Rows, row)
 		}
@@ -134,22 +134,22 @@ func (m CardMap) SVG() []byte {
 	for i, h := range m.Holders {
 		c.Legend = append(c.Legend, chart.CellEntry{
 			CellPart: chart.CellPart{Series: i, Key: key(i), Share: 1},
-			Name:     fmt.Sprintf("%s: %s on %s", h.Gang, count(h.Pods, "pod"), h.cards()),
+			Name:     fmt.Sprintf("%s: %s on %s", h.Gang, count(h.Pods, "pod"), h.gpus()),
 		})
 	}
 	return c.SVG()
 }
 
-// draw makes the cell of a card: whole, or filled by memory from the bottom.
-func (m CardMap) draw(p Pool, c Card) chart.Cell {
+// draw makes the cell of a GPU: whole, or filled by memory from the bottom.
+func (m GPUMap) draw(p Pool, c GPU) chart.Cell {
 	cell := chart.Cell{Crossed: c.Unhealthy != ""}
-	lines := []string{fmt.Sprintf("card %d", c.Index)}
-	for _, h := range c.Holds {
+	lines := []string{fmt.Sprintf("GPU %d", c.Index)}
+	for _, h := range c.Holders {
 		part := chart.CellPart{Series: h.Holder, Key: key(h.Holder), Share: 1, Dashed: h.Guessed}
 		text := h.Pod
-		if h.MemoryGiB > 0 && p.CardGiB > 0 {
-			part.Share = float64(h.MemoryGiB) / float64(p.CardGiB)
-			text += fmt.Sprintf(": %d of %d GiB", h.MemoryGiB, p.CardGiB)
+		if h.MemoryGiB > 0 && p.GPUGiB > 0 {
+			part.Share = float64(h.MemoryGiB) / float64(p.GPUGiB)
+			text += fmt.Sprintf(": %d of %d GiB", h.MemoryGiB, p.GPUGiB)
 		}
 		if h.CorePercent > 0 {
 			text += fmt.Sprintf(", %d %% of its cores", h.CorePercent)

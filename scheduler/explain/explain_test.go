@@ -24,7 +24,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 // requireGolden compares a text with a golden file.
 func requireGolden(t *testing.T, name string, got []byte) {
@@ -45,9 +45,9 @@ func text(t *testing.T, write func(io.Writer) error) []byte {
 	return b.Bytes()
 }
 
-func why(t *testing.T, scene *inventory.Scene, key string) explain.Answer {
+func why(t *testing.T, snapshot *inventory.Snapshot, key string) explain.Answer {
 	t.Helper()
-	a, ok := explain.Why(scene, explain.Around{}, key)
+	a, ok := explain.Why(snapshot, explain.Around{}, key)
 	require.True(t, ok, key)
 	return a
 }
@@ -59,7 +59,7 @@ func TestWhy(t *testing.T) {
 		state   explain.State
 	}{
 		"waits": {state: explain.Waiting, key: "default/big", arrange: func(c *cluster) {
-			c.job("default", "big", 20, map[string]int64{topologyCards: 1, "cpu": 4}, says("3 of 20 members fit.", noon.Add(-90*time.Minute)))
+			c.job("default", "big", 20, map[string]int64{topologyGPUs: 1, "cpu": 4}, says("3 of 20 members fit.", noon.Add(-90*time.Minute)))
 		}},
 		"roles": {state: explain.Waiting, key: "default/parts", arrange: func(c *cluster) {
 			role := func(name string, minimum int) func(*corev1.Pod) {
@@ -70,48 +70,48 @@ func TestWhy(t *testing.T) {
 					p.Labels[contract.LightGangLabel], p.Labels[contract.LightGangMinLabel] = "parts", "18"
 				}
 			}
-			c.job("default", "parts", 4, map[string]int64{topologyCards: 1}, role("master", 2))
-			c.job("default", "parts", 20, map[string]int64{topologyCards: 1}, role("worker", 16))
+			c.job("default", "parts", 4, map[string]int64{topologyGPUs: 1}, role("master", 2))
+			c.job("default", "parts", 20, map[string]int64{topologyGPUs: 1}, role("worker", 16))
 		}},
 		"quota": {state: explain.Waiting, key: "default/small", arrange: func(c *cluster) {
 			c.quota("team", "default", 4, 5)
-			c.job("default", "small", 2, map[string]int64{topologyCards: 1})
+			c.job("default", "small", 2, map[string]int64{topologyGPUs: 1})
 		}},
 		"shared": {state: explain.Waiting, key: "pod/default/hungry", arrange: func(c *cluster) {
-			c.job("default", "hungry", 1, map[string]int64{cardMemory: 40, corePercent: 30}, alone)
+			c.job("default", "hungry", 1, map[string]int64{gpuMemory: 40, corePercent: 30}, alone)
 		}},
 		"domains": {state: explain.Waiting, key: "default/near", arrange: func(c *cluster) {
 			for i, rack := range []string{"r1", "r2"} {
 				c.node([]string{"a100-1", "a100-2"}[i], "a100", "topology", func(n *corev1.Node) { n.Labels["example.com/rack"] = rack })
 			}
-			c.job("default", "near", 3, map[string]int64{topologyCards: 8}, inOneDomain("example.com/rack"))
+			c.job("default", "near", 3, map[string]int64{topologyGPUs: 8}, inOneDomain("example.com/rack"))
 		}},
 		"fits": {state: explain.Fits, key: "default/soon", arrange: func(c *cluster) {
-			c.job("default", "soon", 1, map[string]int64{topologyCards: 2})
+			c.job("default", "soon", 1, map[string]int64{topologyGPUs: 2})
 		}},
 		"incomplete": {state: explain.Incomplete, key: "default/late", arrange: func(c *cluster) {
-			c.job("default", "late", 1, map[string]int64{topologyCards: 1}, func(p *corev1.Pod) { p.Labels[contract.TopologyReplicasLabel] = "3" })
+			c.job("default", "late", 1, map[string]int64{topologyGPUs: 1}, func(p *corev1.Pod) { p.Labels[contract.TopologyReplicasLabel] = "3" })
 		}},
 		"barred": {state: explain.Incomplete, key: "default/small", arrange: func(c *cluster) {
-			c.job("default", "small", 2, map[string]int64{topologyCards: 1})
+			c.job("default", "small", 2, map[string]int64{topologyGPUs: 1})
 			c.invalidQuota("default")
 		}},
 		"many": {state: explain.Waiting, key: "default/huge", arrange: func(c *cluster) {
 			for i := range 6 {
 				c.node("spare-"+string(rune('1'+i)), "spare", "topology")
 			}
-			c.job("default", "huge", 64, map[string]int64{topologyCards: 1})
+			c.job("default", "huge", 64, map[string]int64{topologyGPUs: 1})
 		}},
 		"runs": {state: explain.Running, key: "default/vgg16", arrange: func(*cluster) {}},
-		"foreign": {state: explain.Refused, key: "default/other", arrange: func(c *cluster) {
-			c.job("default", "other", 1, map[string]int64{defaultCards: 1}, func(p *corev1.Pod) { p.Spec.SchedulerName = "default-scheduler" })
+		"foreign": {state: explain.Rejected, key: "default/other", arrange: func(c *cluster) {
+			c.job("default", "other", 1, map[string]int64{defaultGPUs: 1}, func(p *corev1.Pod) { p.Spec.SchedulerName = "default-scheduler" })
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := busyCluster(t)
 			test.arrange(c)
-			scene := c.cache.Scene()
-			a := why(t, scene, test.key)
+			snapshot := c.cache.Snapshot()
+			a := why(t, snapshot, test.key)
 			assert.Equal(t, test.state, a.State)
 			requireGolden(t, "why-"+name+".txt", text(t, func(w io.Writer) error { return a.WriteText(w, noon) }))
 
@@ -136,8 +136,8 @@ func inOneDomain(label string) func(*corev1.Pod) {
 
 func TestFixes(t *testing.T) {
 	c := busyCluster(t)
-	c.job("default", "big", 20, map[string]int64{topologyCards: 1})
-	a := why(t, c.cache.Scene(), "default/big")
+	c.job("default", "big", 20, map[string]int64{topologyGPUs: 1})
+	a := why(t, c.cache.Snapshot(), "default/big")
 	requireGolden(t, "fits.txt", text(t, a.WriteFixes))
 	require.NotEmpty(t, a.Fixes)
 	assert.Equal(t, "pool size", a.Fixes[0].Kind)
@@ -145,25 +145,25 @@ func TestFixes(t *testing.T) {
 
 func TestGangs(t *testing.T) {
 	c := busyCluster(t)
-	c.job("default", "big", 20, map[string]int64{topologyCards: 1}, says("5 of 20 members fit.", noon.Add(-3*time.Minute)))
-	c.job("default", "soon", 1, map[string]int64{topologyCards: 2})
-	gangs := explain.Gangs(c.cache.Scene(), explain.Around{})
+	c.job("default", "big", 20, map[string]int64{topologyGPUs: 1}, says("5 of 20 members fit.", noon.Add(-3*time.Minute)))
+	c.job("default", "soon", 1, map[string]int64{topologyGPUs: 2})
+	gangs := explain.Gangs(c.cache.Snapshot(), explain.Around{})
 	requireGolden(t, "gangs.txt", text(t, func(w io.Writer) error { return explain.WriteGangs(w, gangs, noon) }))
-	assert.Equal(t, "No pod asks for cards.\n", string(text(t, func(w io.Writer) error { return explain.WriteGangs(w, nil, noon) })))
+	assert.Equal(t, "No pod asks for GPUs.\n", string(text(t, func(w io.Writer) error { return explain.WriteGangs(w, nil, noon) })))
 }
 
-func TestCards(t *testing.T) {
-	m := explain.Cards(busyCluster(t).cache.Scene())
-	requireGolden(t, "cards.txt", text(t, m.WriteText))
-	requireGolden(t, "../../../docs/images/cards.svg", m.SVG()) // docs/explain.md shows it
+func TestGPUs(t *testing.T) {
+	m := explain.GPUs(busyCluster(t).cache.Snapshot())
+	requireGolden(t, "gpus.txt", text(t, m.WriteText))
+	requireGolden(t, "../../../docs/images/gpus.svg", m.SVG()) // docs/explain.md shows it
 
 	raw, err := json.Marshal(m)
 	require.NoError(t, err)
-	var back explain.CardMap
+	var back explain.GPUMap
 	require.NoError(t, json.Unmarshal(raw, &back))
 	assert.Equal(t, m, back)
 
-	// One cell per card and one per entry of the legend.
+	// One cell per GPU and one per entry of the legend.
 	cells := 0
 	for decoder := xml.NewDecoder(bytes.NewReader(m.SVG())); ; {
 		token, err := decoder.Token()
@@ -188,16 +188,16 @@ func TestWaitingMembersOfAnElasticGang(t *testing.T) {
 		around  explain.Around
 		says    string
 	}{
-		"no room":  {func(*cluster) {}, explain.Around{}, "Gang default/elastic runs with 2 members. 1 more member waits, because 1 node has no free card left."},
+		"no room":  {func(*cluster) {}, explain.Around{}, "Gang default/elastic runs with 2 members. 1 more member waits, because 1 node has no free GPU left."},
 		"no quota": {func(c *cluster) { c.node("n2", "v100", "topology"); c.quota("team", "default", 0, 8) }, explain.Around{}, "1 more member waits, because quota root/team: max of aliyun.com/gpu is 8"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
 			c.node("n1", "v100", "topology")
-			c.job("default", "elastic", 3, map[string]int64{topologyCards: 4}, elastic)
+			c.job("default", "elastic", 3, map[string]int64{topologyGPUs: 4}, elastic)
 			c.run("default/elastic")
 			test.arrange(c)
-			a, ok := explain.Why(c.cache.Scene(), test.around, "default/elastic")
+			a, ok := explain.Why(c.cache.Snapshot(), test.around, "default/elastic")
 			require.True(t, ok)
 			assert.Equal(t, explain.Running, a.State)
 			assert.Contains(t, string(text(t, func(w io.Writer) error { return a.WriteText(w, noon) })), test.says)
@@ -205,65 +205,65 @@ func TestWaitingMembersOfAnElasticGang(t *testing.T) {
 	}
 }
 
-// A holder is on as many cards as there are, however many of its pods share one of them.
-func TestCardsThatAreShared(t *testing.T) {
+// A holder is on as many GPUs as there are, however many of its pods share one of them.
+func TestGPUsThatAreShared(t *testing.T) {
 	c := newCluster(t)
 	c.node("shared-1", "shared", "core_mem")
-	c.job("default", "notebooks", 2, map[string]int64{cardMemory: 6, corePercent: 30})
+	c.job("default", "notebooks", 2, map[string]int64{gpuMemory: 6, corePercent: 30})
 	c.run("default/notebooks")
-	holders := explain.Cards(c.cache.Scene()).Holders
+	holders := explain.GPUs(c.cache.Snapshot()).Holders
 	require.Len(t, holders, 1)
-	assert.Equal(t, explain.Holder{Gang: "default/notebooks", Pods: 2, Cards: 1}, holders[0])
+	assert.Equal(t, explain.Holder{Gang: "default/notebooks", Pods: 2, GPUs: 1}, holders[0])
 }
 
 // A pod that was bound past the scheduler is guessed to be where nobody is known to be, and
-// while it runs nobody gets a card of its node.
-func TestCardsOfAPodWithoutARecord(t *testing.T) {
+// while it runs nobody gets a GPU of its node.
+func TestGPUsOfAPodWithoutARecord(t *testing.T) {
 	c := newCluster(t)
 	c.node("n1", "v100", "topology")
-	c.job("default", "z", 1, map[string]int64{topologyCards: 1})
+	c.job("default", "z", 1, map[string]int64{topologyGPUs: 1})
 	c.run("default/z")
-	c.job("default", "a", 1, map[string]int64{topologyCards: 1}, alone, func(p *corev1.Pod) { p.Spec.NodeName = "n1" })
-	cards := explain.Cards(c.cache.Scene())
-	for _, card := range cards.Pools[0].Nodes[0].Cards {
-		assert.LessOrEqual(t, len(card.Holds), 1, "card %d", card.Index)
+	c.job("default", "a", 1, map[string]int64{topologyGPUs: 1}, alone, func(p *corev1.Pod) { p.Spec.NodeName = "n1" })
+	gpus := explain.GPUs(c.cache.Snapshot())
+	for _, gpu := range gpus.Pools[0].Nodes[0].GPUs {
+		assert.LessOrEqual(t, len(gpu.Holders), 1, "GPU %d", gpu.Index)
 	}
 	var text strings.Builder
-	require.NoError(t, cards.WriteText(&text))
+	require.NoError(t, gpus.WriteText(&text))
 	assert.Contains(t, text.String(), "0 of 8")
-	assert.Contains(t, text.String(), "? n1: a pod that another scheduler bound has cards")
+	assert.Contains(t, text.String(), "? n1: a pod that another scheduler bound has GPUs")
 }
 
-// Every card that a record names is on the map with its pod, and no other.
-func TestCardsAreThoseOfTheRecords(t *testing.T) {
+// Every GPU that a record names is on the map with its pod, and no other.
+func TestGPUsAreThoseOfTheRecords(t *testing.T) {
 	c := busyCluster(t)
 	onMap := map[string][]int{}
-	for _, pool := range explain.Cards(c.cache.Scene()).Pools {
+	for _, pool := range explain.GPUs(c.cache.Snapshot()).Pools {
 		for _, n := range pool.Nodes {
-			for _, card := range n.Cards {
-				for _, h := range card.Holds {
+			for _, gpu := range n.GPUs {
+				for _, h := range gpu.Holders {
 					if !h.Guessed {
-						onMap[h.Pod] = append(onMap[h.Pod], card.Index)
+						onMap[h.Pod] = append(onMap[h.Pod], gpu.Index)
 					}
 				}
 			}
 		}
 	}
 	inAnswers := map[string][]int{}
-	scene := c.cache.Scene()
-	for _, key := range scene.Keys() {
-		a := why(t, scene, key)
+	snapshot := c.cache.Snapshot()
+	for _, key := range snapshot.Keys() {
+		a := why(t, snapshot, key)
 		for _, p := range a.Places {
-			cards := p.Cards
+			gpus := p.GPUs
 			for _, share := range p.Shares {
-				cards = append(cards, share.Card)
+				gpus = append(gpus, share.GPU)
 			}
-			if len(cards) > 0 {
+			if len(gpus) > 0 {
 				name := a.Gang
 				if !a.Pod {
 					name += "-" + p.Member
 				}
-				inAnswers[name] = cards
+				inAnswers[name] = gpus
 			}
 		}
 	}
@@ -272,23 +272,23 @@ func TestCardsAreThoseOfTheRecords(t *testing.T) {
 
 func TestWithout(t *testing.T) {
 	c := busyCluster(t)
-	scene := c.cache.Scene()
+	snapshot := c.cache.Snapshot()
 	c.node("spare-1", "spare", "topology")
-	larger := c.cache.Scene()
+	larger := c.cache.Snapshot()
 	for name, test := range map[string]struct {
-		scene *inventory.Scene
-		nodes []string
+		snapshot *inventory.Snapshot
+		nodes    []string
 	}{
-		"one":   {scene, []string{"v100-1"}},
-		"both":  {scene, []string{"v100-1", "v100-2"}},
-		"idle":  {scene, []string{"cpu-1"}},
+		"one":   {snapshot, []string{"v100-1"}},
+		"both":  {snapshot, []string{"v100-1", "v100-2"}},
+		"idle":  {snapshot, []string{"cpu-1"}},
 		"moves": {larger, []string{"v100-1"}},
 	} {
-		losses, err := explain.Without(test.scene, test.nodes)
+		losses, err := explain.Without(test.snapshot, test.nodes)
 		require.NoError(t, err)
 		requireGolden(t, "without-"+name+".txt", text(t, func(w io.Writer) error { return explain.WriteLosses(w, test.nodes, losses) }))
 	}
-	_, err := explain.Without(scene, []string{"elsewhere"})
+	_, err := explain.Without(snapshot, []string{"elsewhere"})
 	assert.EqualError(t, err, `there is no node "elsewhere"`)
-	assert.Equal(t, explain.Cards(c.cache.Scene()), explain.Cards(larger), "asking changes nothing")
+	assert.Equal(t, explain.GPUs(c.cache.Snapshot()), explain.GPUs(larger), "asking changes nothing")
 }

@@ -55,9 +55,9 @@ func (a Answer) WriteText(w io.Writer, now time.Time) error {
 	p.print("%s", a.headline())
 	p.print("")
 	a.facts(&p, now)
-	if len(a.Rooms) > 0 {
+	if len(a.Domains) > 0 {
 		rows := [][]string{{"WHERE", "NODES", "FREE", "FIT", "WHAT STOPS THE NEXT"}}
-		for _, r := range a.Rooms {
+		for _, r := range a.Domains {
 			rows = append(rows, []string{r.Where, fmt.Sprint(r.Nodes), r.free(), fmt.Sprint(r.Fit), joinReasons(r.Reasons)})
 		}
 		p.print("")
@@ -106,15 +106,15 @@ func (a Answer) headline() string {
 		return fmt.Sprintf("%s waits for %s to appear: %d of %d are there.", a.Name(), count(a.Missing, "member"), a.Needed-a.Missing, a.Needed)
 	case Fits:
 		return fmt.Sprintf("%s fits: there is room for %s.", a.Name(), a.needs())
-	case Refused:
+	case Rejected:
 		return fmt.Sprintf("%s waits, though there is room for %s: %s.", a.Name(), a.needs(), strings.Join(a.objections(), "; "))
 	case Claims:
 		text := fmt.Sprintf("%s waits for others to leave: %s. Then there is room for %s.", a.Name(), a.Awaits, a.needs())
 		return text + a.besides()
 	case Queued:
-		return fmt.Sprintf("%s is held by the job queue: %s", a.Name(), sentence(strings.Join(a.Refusals, "; ")))
+		return fmt.Sprintf("%s is held by the job queue: %s", a.Name(), sentence(strings.Join(a.Rejections, "; ")))
 	case Suspended:
-		return fmt.Sprintf("%s has no pods: %s", a.Name(), sentence(strings.Join(a.Refusals, "; ")))
+		return fmt.Sprintf("%s has no pods: %s", a.Name(), sentence(strings.Join(a.Rejections, "; ")))
 	case Running:
 		text := fmt.Sprintf("%s runs with %s.", a.Name(), count(a.Running, "member"))
 		if a.Awaits != "" {
@@ -139,13 +139,13 @@ func (a Answer) needs() string {
 
 // others says why members wait beyond those that run.
 func (a Answer) others() string {
-	rest := a.Running + a.Spare - a.Fit
+	rest := a.Running + a.Surplus - a.Fit
 	wait, why := "wait", joinReasons(a.Reasons)
 	if rest == 1 {
 		wait = "waits"
 	}
-	if objections := a.objections(); len(objections) > 0 && (len(a.Refusals) > 0 || why == "") {
-		rest, why = a.Spare, strings.Join(objections, "; ")
+	if objections := a.objections(); len(objections) > 0 && (len(a.Rejections) > 0 || why == "") {
+		rest, why = a.Surplus, strings.Join(objections, "; ")
 	}
 	if rest <= 0 || why == "" {
 		return ""
@@ -156,18 +156,18 @@ func (a Answer) others() string {
 // objections are what keeps a gang from starting for which there is room; the scheduler's
 // words when nothing else is known.
 func (a Answer) objections() []string {
-	if len(a.Refusals) > 0 || a.Said == "" {
-		return a.Refusals
+	if len(a.Rejections) > 0 || a.Said == "" {
+		return a.Rejections
 	}
 	return []string{"the scheduler says: " + strings.TrimSuffix(a.Said, ".")}
 }
 
 // besides says what else keeps a gang from starting that has no room.
 func (a Answer) besides() string {
-	if len(a.Refusals) == 0 {
+	if len(a.Rejections) == 0 {
 		return ""
 	}
-	return " Besides, " + strings.Join(a.Refusals, "; ") + "."
+	return " Besides, " + strings.Join(a.Rejections, "; ") + "."
 }
 
 // sentence ends a text with one full stop.
@@ -245,7 +245,7 @@ func (a Answer) places(p *page) {
 	}
 	heading := map[State]string{
 		Running: "Where it runs", Fits: "Where it goes", Incomplete: "Where its members run",
-		Refused: "Where there is room", Claims: "Where it goes then",
+		Rejected: "Where there is room", Claims: "Where it goes then",
 		Waiting: fmt.Sprintf("The most that fit at once, %d of %d", a.Fit, a.Needed),
 	}[a.State]
 	p.print("")
@@ -259,12 +259,12 @@ const mostRows = 16
 
 // placeRows is a table of places; running tells to mark the members that run.
 func placeRows(places []Place, running bool) [][]string {
-	rows := [][]string{{"MEMBER", "NODE", "CARDS", "RING"}}
+	rows := [][]string{{"MEMBER", "NODE", "GPUS", "RING"}}
 	if len(places) > mostRows {
 		places = byNode(places)
 	}
 	for _, p := range places {
-		row := []string{p.Member, p.Node, p.cards(), p.ring()}
+		row := []string{p.Member, p.Node, p.gpus(), p.ring()}
 		if p.Runs && running {
 			row = append(row, "runs")
 		}
@@ -285,17 +285,17 @@ func byNode(places []Place) []Place {
 		q := &joined[i]
 		first, _, _ := strings.Cut(q.Member, " … ")
 		q.Member = first + " … " + p.Member
-		q.Cards = slices.Sorted(slices.Values(slices.Concat(q.Cards, p.Cards)))
+		q.GPUs = slices.Sorted(slices.Values(slices.Concat(q.GPUs, p.GPUs)))
 		q.Shares = slices.Concat(q.Shares, p.Shares)
 	}
 	return joined
 }
 
-func (p Place) cards() string {
+func (p Place) gpus() string {
 	if len(p.Shares) > 0 {
 		parts := make([]string, len(p.Shares))
 		for i, s := range p.Shares {
-			parts[i] = fmt.Sprintf("%d (%d GiB", s.Card, s.MemoryGiB)
+			parts[i] = fmt.Sprintf("%d (%d GiB", s.GPU, s.MemoryGiB)
 			if s.CorePercent > 0 {
 				parts[i] += fmt.Sprintf(", %d %%", s.CorePercent)
 			}
@@ -303,17 +303,17 @@ func (p Place) cards() string {
 		}
 		return strings.Join(parts, ", ")
 	}
-	if len(p.Cards) == 0 {
+	if len(p.GPUs) == 0 {
 		return "-"
 	}
-	return contract.IndexList(p.Cards)
+	return contract.IndexList(p.GPUs)
 }
 
 func (p Place) ring() string {
 	switch {
 	case p.RingGBps == 0:
 		return "-"
-	case len(p.Cards) == 0:
+	case len(p.GPUs) == 0:
 		return fmt.Sprintf("%g GB/s at least", p.RingGBps)
 	case p.NVLinkRings == 0:
 		return fmt.Sprintf("%g GB/s over PCIe", p.RingGBps)
@@ -321,11 +321,11 @@ func (p Place) ring() string {
 	return fmt.Sprintf("%g GB/s NVLink", p.RingGBps)
 }
 
-func (r Room) free() string {
+func (r Domain) free() string {
 	if r.FreeGiB > 0 {
 		return fmt.Sprintf("%d GiB", r.FreeGiB)
 	}
-	return count(r.FreeCards, "card")
+	return count(r.FreeGPUs, "GPU")
 }
 
 func joinReasons(list []Reason) string {
@@ -340,7 +340,7 @@ func joinReasons(list []Reason) string {
 func WriteGangs(w io.Writer, gangs []Answer, now time.Time) error {
 	var p page
 	if len(gangs) == 0 {
-		p.print("No pod asks for cards.")
+		p.print("No pod asks for GPUs.")
 		return p.writeTo(w)
 	}
 	rows := [][]string{{"GANG", "STATE", "MEMBERS", "PRIORITY", "WAITS", "WHY"}}
@@ -349,7 +349,7 @@ func WriteGangs(w io.Writer, gangs []Answer, now time.Time) error {
 		if !a.Since.IsZero() && a.State != Running {
 			waits = duration.HumanDuration(now.Sub(a.Since))
 		}
-		why := cmp.Or(strings.Join(a.Refusals, "; "), a.Said)
+		why := cmp.Or(strings.Join(a.Rejections, "; "), a.Said)
 		if a.State == Running {
 			why = ""
 		}

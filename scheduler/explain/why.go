@@ -22,7 +22,7 @@ type State string
 const (
 	Running    State = "Running"    // as many members run as it needs
 	Fits       State = "Fits"       // it has a place and is about to get it
-	Refused    State = "Refused"    // there is room for it, but something else keeps it from starting
+	Rejected   State = "Refused"    // there is room for it, but something else keeps it from starting
 	Claims     State = "Claims"     // there is room for it once others have left
 	Waiting    State = "Waiting"    // it does not fit
 	Queued     State = "Queued"     // it is a job that the job queue holds
@@ -38,8 +38,8 @@ type Answer struct {
 	Pod   bool   `json:"pod,omitempty"`
 	Job   string `json:"job,omitempty"`
 	State State  `json:"state"`
-	// Refusals are what keeps it from starting wherever there is room.
-	Refusals []string `json:"refusals,omitempty"`
+	// Rejections are what keeps it from starting wherever there is room.
+	Rejections []string `json:"rejections,omitempty"`
 	// Awaits are the gangs that leave, or have to leave, the place that it is to get.
 	Awaits string `json:"awaits,omitempty"`
 	// Scheduler is set when the gang is another scheduler's: then nothing here is its word.
@@ -51,7 +51,7 @@ type Answer struct {
 	Running int `json:"running"`
 	Missing int `json:"missing"`
 	Fit     int `json:"fit"`
-	Spare   int `json:"spare,omitempty"`
+	Surplus int `json:"surplus,omitempty"`
 	// Barred is what is wrong with the quota tree that governs the gang, "" for nothing.
 	Barred string `json:"barred,omitempty"`
 	// Roles say what the members ask for.
@@ -62,8 +62,8 @@ type Answer struct {
 	// Verdict is the planner's verdict in one text, as the pods carry it; "" unless it waits.
 	Verdict string   `json:"verdict,omitempty"`
 	Reasons []Reason `json:"reasons,omitempty"`
-	// Rooms say for each domain or pool how many of the members fit there.
-	Rooms []Room `json:"rooms,omitempty"`
+	// Domains say for each domain or pool how many of the members fit there.
+	Domains []Domain `json:"domains,omitempty"`
 	// Places are where its members run; of a gang that fits, where they will; of a gang
 	// that waits, also the best places for as many as fit.
 	Places []Place `json:"places,omitempty"`
@@ -103,15 +103,15 @@ type Reason struct {
 	Text  string `json:"text"`
 }
 
-// Room is what one part of the cluster could take of the gang.
-type Room struct {
+// Domain is what one part of the cluster could take of the gang.
+type Domain struct {
 	Where string `json:"where"`
 	Nodes int    `json:"nodes"`
-	// FreeCards are whole cards, FreeGiB is memory of cards that are given away in parts.
-	FreeCards int      `json:"freeCards"`
-	FreeGiB   int64    `json:"freeGiB,omitempty"`
-	Fit       int      `json:"fit"`
-	Reasons   []Reason `json:"reasons,omitempty"`
+	// FreeGPUs are whole GPUs, FreeGiB is memory of GPUs that are given away in parts.
+	FreeGPUs int      `json:"freeGPUs"`
+	FreeGiB  int64    `json:"freeGiB,omitempty"`
+	Fit      int      `json:"fit"`
+	Reasons  []Reason `json:"reasons,omitempty"`
 }
 
 // Place is where one member runs or could run.
@@ -119,18 +119,18 @@ type Place struct {
 	Member string `json:"member"`
 	Node   string `json:"node"`
 	Runs   bool   `json:"runs"`
-	// Cards are NVML indexes of whole cards; empty in mode default, where the device
+	// GPUs are NVML indexes of whole GPUs; empty in mode default, where the device
 	// plugin picks.
-	Cards  []int   `json:"cards,omitempty"`
+	GPUs   []int   `json:"gpus,omitempty"`
 	Shares []Share `json:"shares,omitempty"`
-	// RingGBps is the best ring among the gang's cards on the node, in GB/s.
+	// RingGBps is the best ring among the gang's GPUs on the node, in GB/s.
 	RingGBps    float64 `json:"ringGBps,omitempty"`
 	NVLinkRings int     `json:"nvlinkRings,omitempty"`
 }
 
-// Share is a part of one card, by NVML index.
+// Share is a part of one GPU, by NVML index.
 type Share struct {
-	Card        int   `json:"card"`
+	GPU         int   `json:"gpu"`
 	MemoryGiB   int64 `json:"memoryGiB"`
 	CorePercent int64 `json:"corePercent,omitempty"`
 }
@@ -148,9 +148,9 @@ type Fix struct {
 
 // Find answers for what a name stands for in a namespace: gangs, a pod, or a job, held jobs
 // included.
-func Find(scene *inventory.Scene, around Around, namespace, name string) (answers []Answer) {
-	for _, key := range scene.Find(namespace, name) {
-		if answer, ok := Why(scene, around, key); ok {
+func Find(snapshot *inventory.Snapshot, around Around, namespace, name string) (answers []Answer) {
+	for _, key := range snapshot.Find(namespace, name) {
+		if answer, ok := Why(snapshot, around, key); ok {
 			answers = append(answers, answer)
 		}
 	}
@@ -158,19 +158,19 @@ func Find(scene *inventory.Scene, around Around, namespace, name string) (answer
 }
 
 // Why answers for a gang by its key ([inventory.PlanKey]); ok is false when there is none.
-func Why(scene *inventory.Scene, around Around, key string) (answer Answer, ok bool) {
-	state, ok := scene.Gang(key)
+func Why(snapshot *inventory.Snapshot, around Around, key string) (answer Answer, ok bool) {
+	state, ok := snapshot.Gang(key)
 	if !ok || len(state.Pods) == 0 {
 		return Answer{}, false
 	}
 	a := describe(state, key)
-	a.Quota = limits(scene.View.Quota(), state.Gang.Leaf)
+	a.Quota = limits(snapshot.View.Quota(), state.Gang.Leaf)
 	for _, assignment := range state.Gang.Running {
-		a.Places = append(a.Places, place(scene, assignment, true))
+		a.Places = append(a.Places, place(snapshot, assignment, true))
 	}
 	if a.State == Waiting || a.State == Running && a.Running < members(state.Gang) {
-		a.Refusals = around.refusals(state)
-		a.plan(scene, around.confine(scene, state))
+		a.Rejections = around.rejections(state)
+		a.plan(snapshot, around.confine(snapshot, state))
 	}
 	a.judge()
 	return a, true
@@ -179,24 +179,24 @@ func Why(scene *inventory.Scene, around Around, key string) (answer Answer, ok b
 // judge takes back that a gang fits when something else refuses it, or the scheduler says why
 // it waits.
 func (a *Answer) judge() {
-	if a.State == Fits && (len(a.Refusals) > 0 || a.Said != "") {
-		a.State = Refused
+	if a.State == Fits && (len(a.Rejections) > 0 || a.Said != "") {
+		a.State = Rejected
 	}
 }
 
 // plan adds what the planner says about members that do not run.
-func (a *Answer) plan(scene *inventory.Scene, g placement.Gang) {
-	result := scene.View.Reclaim(g)
+func (a *Answer) plan(snapshot *inventory.Snapshot, g placement.Gang) {
+	result := snapshot.View.Reclaim(g)
 	planned := result.Verdict.Partial
 	if result.Placement != nil {
 		planned = result.Placement.Assignments
 		a.Fit = a.Running + len(planned)
 		switch {
 		case a.State != Waiting && result.Reservation != nil:
-			a.Awaits = await(scene, result.Reservation)
+			a.Awaits = await(snapshot, result.Reservation)
 		case a.State != Waiting:
 		case result.Reservation != nil:
-			a.State, a.Awaits = Claims, await(scene, result.Reservation)
+			a.State, a.Awaits = Claims, await(snapshot, result.Reservation)
 		default:
 			a.State = Fits
 		}
@@ -204,19 +204,19 @@ func (a *Answer) plan(scene *inventory.Scene, g placement.Gang) {
 		a.Fit = result.Verdict.Fit
 	}
 	for _, assignment := range planned {
-		a.Places = append(a.Places, place(scene, assignment, false))
+		a.Places = append(a.Places, place(snapshot, assignment, false))
 	}
 	if a.State == Running && len(planned) == 0 {
 		g.Minimum = a.Running + 1
-		a.Reasons = reasons(scene.View.Plan(g).Verdict.Reasons)
+		a.Reasons = reasons(snapshot.View.Plan(g).Verdict.Reasons)
 	}
 	if a.State != Waiting {
 		return
 	}
 	a.Verdict, a.Reasons = result.Verdict.String(), reasons(result.Verdict.Reasons)
 	a.Fixes = fixes(result.Verdict.Fixes)
-	for _, r := range scene.View.Rooms(g) {
-		a.Rooms = append(a.Rooms, Room{Where: r.Where, Nodes: r.Nodes, FreeCards: r.Cards, FreeGiB: r.GiB, Fit: r.Fit, Reasons: reasons(r.Reasons)})
+	for _, r := range snapshot.View.DomainCapacities(g) {
+		a.Domains = append(a.Domains, Domain{Where: r.Where, Nodes: r.Nodes, FreeGPUs: r.GPUs, FreeGiB: r.GiB, Fit: r.Fit, Reasons: reasons(r.Reasons)})
 	}
 }
 
@@ -225,7 +225,7 @@ func describe(state inventory.GangState, key string) Answer {
 	g := state.Gang
 	a := Answer{Gang: placement.NameOf(g.ID), Pod: strings.Count(key, "/") == 2, Needed: g.Minimum, Running: state.Running, Missing: state.Missing, Priority: g.Priority}
 	a.Needed = cmp.Or(a.Needed, members(g))
-	a.Spare = max(members(g)-max(a.Running, a.Needed), 0)
+	a.Surplus = max(members(g)-max(a.Running, a.Needed), 0)
 	for _, role := range g.Roles {
 		a.Roles = append(a.Roles, Role{Name: role.Name, Members: len(role.Members), Minimum: minimumOf(g, role.Name), Asks: role.Request.Words(), Late: role.Late})
 		for _, name := range role.Members {
@@ -238,9 +238,9 @@ func describe(state inventory.GangState, key string) Answer {
 	}
 	a.Fit, a.Barred = a.Running, state.Barred
 	switch {
-	case state.Lacks != "":
+	case state.MissingText != "":
 		a.State = Incomplete
-	case g.Lacks() == 0:
+	case g.Missing() == 0:
 		a.State = Running
 	default:
 		a.State = Waiting
@@ -316,14 +316,14 @@ func limits(tree *quota.Tree, leaf string) []Limit {
 	return list
 }
 
-func place(scene *inventory.Scene, a placement.Assignment, runs bool) Place {
-	node, _ := scene.View.Node(a.Node)
+func place(snapshot *inventory.Snapshot, a placement.Assignment, runs bool) Place {
+	node, _ := snapshot.View.Node(a.Node)
 	p := Place{
-		Member: a.Member, Node: a.Node, Runs: runs, Cards: inventory.Indexes(a.Own, node.Cards),
+		Member: a.Member, Node: a.Node, Runs: runs, GPUs: inventory.Indexes(a.Own, node.GPUs),
 		RingGBps: a.Ring.GBps, NVLinkRings: a.Ring.NVLinkRings,
 	}
 	for _, share := range a.Shares {
-		p.Shares = append(p.Shares, Share{Card: cardIndex(node, share.Card), MemoryGiB: share.MemoryGiB, CorePercent: share.CorePercent})
+		p.Shares = append(p.Shares, Share{GPU: gpuIndex(node, share.GPU), MemoryGiB: share.MemoryGiB, CorePercent: share.CorePercent})
 	}
 	return p
 }
@@ -347,19 +347,19 @@ func fixes(in []placement.Fix) []Fix {
 // Gangs answers for all gangs in short, those that wait first, then by priority and
 // name, and held jobs. It says whether each has room, not why not: that takes longer, and the
 // scheduler's own words are on the pods.
-func Gangs(scene *inventory.Scene, around Around) []Answer {
+func Gangs(snapshot *inventory.Snapshot, around Around) []Answer {
 	var all []Answer
-	for _, key := range scene.Keys() {
-		state, ok := scene.Gang(key)
+	for _, key := range snapshot.Keys() {
+		state, ok := snapshot.Gang(key)
 		if !ok || len(state.Pods) == 0 {
 			continue
 		}
 		a := describe(state, key)
-		if a.State == Waiting && scene.View.Place(around.confine(scene, state)) != nil {
+		if a.State == Waiting && snapshot.View.Place(around.confine(snapshot, state)) != nil {
 			a.State = Fits
 		}
 		if a.State != Running {
-			a.Refusals = around.refusals(state)
+			a.Rejections = around.rejections(state)
 		}
 		a.judge()
 		all = append(all, a)
@@ -375,5 +375,5 @@ func Gangs(scene *inventory.Scene, around Around) []Answer {
 
 // rank orders states by how much there is to ask about them.
 func (s State) rank() int {
-	return slices.Index([]State{Waiting, Claims, Refused, Fits, Incomplete, Queued, Suspended, Running}, s)
+	return slices.Index([]State{Waiting, Claims, Rejected, Fits, Incomplete, Queued, Suspended, Running}, s)
 }

@@ -22,9 +22,9 @@ type Loss struct {
 
 // Without answers what would happen without some nodes: which gangs lose members, and
 // whether these fit on what is left, one gang after the other by name. Pods without
-// cards that are in no gang are left out. It fails when there is no such node.
-func Without(scene *inventory.Scene, nodes []string) ([]Loss, error) {
-	left := scene.View.Clone()
+// GPUs that are in no gang are left out. It fails when there is no such node.
+func Without(snapshot *inventory.Snapshot, nodes []string) ([]Loss, error) {
+	left := snapshot.View.Clone()
 	for _, name := range nodes {
 		if _, ok := left.Node(name); !ok {
 			return nil, fmt.Errorf("there is no node %q", name)
@@ -33,17 +33,17 @@ func Without(scene *inventory.Scene, nodes []string) ([]Loss, error) {
 	}
 	var losses []Loss
 	states := map[string]inventory.GangState{}
-	for _, stranded := range scene.View.Strands(left) {
+	for _, displaced := range snapshot.View.Displaced(left) {
 		loss, key := Loss{}, ""
-		for _, id := range stranded.Pods {
+		for _, id := range displaced.Pods {
 			left.RemovePod(id)
-			pod := scene.Pod(id)
+			pod := snapshot.Pod(id)
 			if k, planned := inventory.PlanKey(pod); planned {
 				key = k
 				loss.Pods = append(loss.Pods, pod.Namespace+"/"+pod.Name)
 			}
 		}
-		if state, ok := scene.Gang(key); ok {
+		if state, ok := snapshot.Gang(key); ok {
 			slices.Sort(loss.Pods)
 			loss.Gang = placement.NameOf(state.Gang.ID)
 			states[loss.Gang] = state
@@ -52,13 +52,13 @@ func Without(scene *inventory.Scene, nodes []string) ([]Loss, error) {
 	}
 	slices.SortFunc(losses, func(a, b Loss) int { return cmp.Compare(a.Gang, b.Gang) })
 	for i := range losses {
-		losses[i].replace(left, scene, states[losses[i].Gang])
+		losses[i].replace(left, snapshot, states[losses[i].Gang])
 	}
 	return losses, nil
 }
 
 // replace plans the members that lost their place on what is left.
-func (l *Loss) replace(left *placement.View, scene *inventory.Scene, state inventory.GangState) {
+func (l *Loss) replace(left *placement.View, snapshot *inventory.Snapshot, state inventory.GangState) {
 	g := state.Gang
 	g.Running = slices.DeleteFunc(slices.Clone(g.Running), func(a placement.Assignment) bool {
 		pod := state.Pods[a.Member]
@@ -71,6 +71,6 @@ func (l *Loss) replace(left *placement.View, scene *inventory.Scene, state inven
 	}
 	left.Apply(g, *result.Placement)
 	for _, a := range result.Placement.Assignments {
-		l.Places = append(l.Places, place(scene, a, false))
+		l.Places = append(l.Places, place(snapshot, a, false))
 	}
 }

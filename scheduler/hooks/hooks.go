@@ -57,7 +57,7 @@ func BeforeNextPod(s *scheduler.Scheduler, call func()) {
 
 // KeepFailed keeps pods whose attempt has failed in kube-scheduler's queue. The queue takes such
 // a pod in before it notes that the attempt is over, and drops it for good when it hands it out
-// in between (kubernetes/kubernetes#139186). That happens to pods that are let in while they
+// in between (kubernetes/kubernetes#139186). That happens to pods that are activated while they
 // are being rolled back, which members of gangs are.
 func KeepFailed(s *scheduler.Scheduler) {
 	handle := s.FailureHandler

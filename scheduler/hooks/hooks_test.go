@@ -142,7 +142,7 @@ func (s *stock) fail(t *testing.T, info *framework.QueuedPodInfo) {
 	s.FailureHandler(t.Context(), Quiet(t.Context(), profile), info, status, nil, time.Now())
 }
 
-// A pod that is let in while its attempt is being rolled back is tried again, whatever the
+// A pod that is activated while its attempt is being rolled back is tried again, whatever the
 // moment in which the queue hands it out.
 func TestFailedPodIsTriedAgain(t *testing.T) {
 	s := newStock(t)

@@ -32,8 +32,8 @@ const gangsPerCluster, gangsPerContended = 3, 8
 
 // TestAgreement holds the scheduler to the plan: for every gang, what the planner says
 // of a snapshot of the cluster before the gang is submitted is what the scheduler does,
-// member by member, card by card, and word by word when the gang must wait. When the plan
-// takes places from others, these and nobody else are evicted.
+// member by member, GPU by GPU, and word by word when the gang must wait. When the plan
+// preempts others, these and nobody else are evicted.
 func TestAgreement(t *testing.T) {
 	connect(t)
 	startScheduler(t)
@@ -59,10 +59,10 @@ func TestAgreement(t *testing.T) {
 		})
 	}
 	t.Logf("seed %d, %d clusters: %d gangs placed as planned, %d of them after others were evicted as planned (%d gangs shrank for them), %d waited for the planned reason",
-		*agreementSeed, *agreementClusters, a.fits, a.claims, a.shrunk, a.waits)
+		*agreementSeed, *agreementClusters, a.fits, a.nominations, a.shrunk, a.waits)
 	require.Greater(t, a.fits, *agreementClusters/2)
 	require.Greater(t, a.waits, *agreementClusters/2)
-	require.Greater(t, a.claims, *agreementClusters/30)
+	require.Greater(t, a.nominations, *agreementClusters/30)
 	require.GreaterOrEqual(t, a.shrunk, *agreementClusters/150)
 }
 
@@ -70,9 +70,9 @@ func TestAgreement(t *testing.T) {
 type agreement struct {
 	*watched
 	namespaces []string
-	// claims are those of the gangs that fit for which others were evicted, shrunk counts
+	// nominations are those of the gangs that fit for which others were evicted, shrunk counts
 	// those that lost only members that they do not need.
-	fits, claims, shrunk, waits int
+	fits, nominations, shrunk, waits int
 }
 
 // hold compares plan and scheduler on one cluster.
@@ -100,7 +100,7 @@ func (a *agreement) hold(t *testing.T, w *world) {
 		case predicted.Placement == nil:
 			a.waits++
 		case len(predicted.Victims)+len(predicted.growth.Victims) > 0:
-			a.claims++
+			a.nominations++
 			fallthrough
 		default:
 			a.fits++
@@ -180,8 +180,8 @@ func (a *agreement) settled(t *testing.T, g worldGang) (all bool) {
 func (a *agreement) probe(t *testing.T, g worldGang, changes ...func(*corev1.Pod)) {
 	t.Helper()
 	g.add(contract.ReplicaWorker, 1, append(changes, func(pod *corev1.Pod) {
-		pod.Spec.Containers[0].Resources.Requests[contract.ResourceTopologyCard] = quantity(64)
-		pod.Spec.Containers[0].Resources.Limits[contract.ResourceTopologyCard] = quantity(64)
+		pod.Spec.Containers[0].Resources.Requests[contract.ResourceTopologyGPU] = quantity(64)
+		pod.Spec.Containers[0].Resources.Limits[contract.ResourceTopologyGPU] = quantity(64)
 	})...)
 	predicted := predict(t, g)
 	begin := time.Now()
@@ -225,12 +225,12 @@ type prediction struct {
 // places that it takes from others.
 func predict(t *testing.T, g worldGang) prediction {
 	t.Helper()
-	scene, err := inventory.ReadScene(t.Context(), cluster.client)
+	snapshot, err := inventory.ReadSnapshot(t.Context(), cluster.client)
 	require.NoError(t, err)
-	gang, problems := inventory.Gang(g.pods, g.podGroup, scene.View.Quota())
+	gang, problems := inventory.Gang(g.pods, g.podGroup, snapshot.View.Quota())
 	require.Empty(t, problems)
-	result := scene.View.Reclaim(gang)
-	return prediction{result, scene.View.Growth(gang, result), scene.View}
+	result := snapshot.View.Reclaim(gang)
+	return prediction{result, snapshot.View.Growth(gang, result), snapshot.View}
 }
 
 // submit creates a gang's pods all at once, and those that are late after the others.
@@ -306,20 +306,20 @@ func (a *agreement) agrees(p *corev1.Pod, want placement.Assignment, placed bool
 		return err
 	}
 	node, _ := predicted.view.Node(want.Node)
-	indexes := func(set gpu.Set) string { return contract.IndexList(inventory.Indexes(set, node.Cards)) }
+	indexes := func(set gpu.Set) string { return contract.IndexList(inventory.Indexes(set, node.GPUs)) }
 	have := placement.Assignment{Member: want.Member, Node: pod.Spec.NodeName, Ring: want.Ring}
 	for _, share := range record.Shares {
-		have.Shares = append(have.Shares, placement.CardShare(share))
+		have.Shares = append(have.Shares, placement.GPUShare(share))
 	}
 	shares := slices.Clone(want.Shares)
 	for i := range shares {
-		shares[i].Card = inventory.Indexes(gpu.SetOf(shares[i].Card), node.Cards)[0]
+		shares[i].GPU = inventory.Indexes(gpu.SetOf(shares[i].GPU), node.GPUs)[0]
 	}
-	cards := contract.IndexList(record.Cards) + " of " + contract.IndexList(record.Visible)
-	if planned := indexes(want.Own) + " of " + indexes(want.Visible); cards != planned || record.NVLinkRings != want.Ring.NVLinkRings ||
+	gpus := contract.IndexList(record.GPUs) + " of " + contract.IndexList(record.Visible)
+	if planned := indexes(want.Own) + " of " + indexes(want.Visible); gpus != planned || record.NVLinkRings != want.Ring.NVLinkRings ||
 		record.RingGBps != want.Ring.GBps || fmt.Sprint(have) != fmt.Sprint(placement.Assignment{Member: want.Member, Node: want.Node, Ring: want.Ring, Shares: shares}) {
-		return fmt.Errorf("on node %q with cards %s, shares %v, ring %d %g (%s); planned %+v",
-			pod.Spec.NodeName, cards, record.Shares, record.NVLinkRings, record.RingGBps, reason([]corev1.Pod{*pod}), want)
+		return fmt.Errorf("on node %q with GPUs %s, shares %v, ring %d %g (%s); planned %+v",
+			pod.Spec.NodeName, gpus, record.Shares, record.NVLinkRings, record.RingGBps, reason([]corev1.Pod{*pod}), want)
 	}
 	return nil
 }

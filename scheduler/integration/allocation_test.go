@@ -17,11 +17,11 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
-// recordRefused is how the admission policy refuses what concerns the record of a pod's cards.
+// recordRefused is how the admission policy refuses what concerns the record of a pod's GPUs.
 const recordRefused = "only the scheduler"
 
 // annotate patches annotations of a pod, where nil removes one, as an administrator.
-func (s *scene) annotate(pod string, annotations map[string]any, subresources ...string) error {
+func (s *testCluster) annotate(pod string, annotations map[string]any, subresources ...string) error {
 	s.t.Helper()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
 	require.NoError(s.t, err)
@@ -29,11 +29,11 @@ func (s *scene) annotate(pod string, annotations map[string]any, subresources ..
 	return err
 }
 
-// forge is a pod that says it has cards of a node.
-func (s *scene) forge(name, node string) *corev1.Pod {
+// forge is a pod that says it has GPUs of a node.
+func (s *testCluster) forge(name, node string) *corev1.Pod {
 	pod := s.pods(job{name: name, workers: 1})[0]
 	pod.Spec.NodeName = node
-	annotations, err := contract.Allocation{Node: node, Cards: []int{0, 1}, Visible: []int{0, 1}}.Annotations()
+	annotations, err := contract.Allocation{Node: node, GPUs: []int{0, 1}, Visible: []int{0, 1}}.Annotations()
 	require.NoError(s.t, err)
 	pod.Annotations = annotations
 	return pod
@@ -41,7 +41,7 @@ func (s *scene) forge(name, node string) *corev1.Pod {
 
 // requireRecordsProtected tries whatever can be done to the record of a bound pod, and of
 // pods that are made, as an administrator of the cluster where the policies are installed.
-func (s *scene) requireRecordsProtected(bound corev1.Pod) {
+func (s *testCluster) requireRecordsProtected(bound corev1.Pod) {
 	s.t.Helper()
 	pods := api().CoreV1().Pods(s.namespace)
 	require.Eventually(s.t, func() bool {
@@ -50,7 +50,7 @@ func (s *scene) requireRecordsProtected(bound corev1.Pod) {
 	}, settled, 100*time.Millisecond, "a new policy is in force a little later")
 
 	for _, annotation := range []string{
-		contract.AllocationAnnotation, contract.CardsAnnotation, contract.VisibleAnnotation,
+		contract.AllocationAnnotation, contract.GPUsAnnotation, contract.VisibleAnnotation,
 		contract.ShareMemoryAnnotation, contract.ShareCoreAnnotation,
 	} {
 		for _, subresource := range []string{"", "status"} {
@@ -95,7 +95,7 @@ func (s *scene) requireRecordsProtected(bound corev1.Pod) {
 }
 
 // awaitUnprotected waits until records may be forged again.
-func awaitUnprotected(ctx context.Context, s *scene) {
+func awaitUnprotected(ctx context.Context, s *testCluster) {
 	s.t.Helper()
 	pod := s.forge("late", "nowhere")
 	pod.Namespace = metav1.NamespaceDefault
@@ -106,22 +106,22 @@ func awaitUnprotected(ctx context.Context, s *scene) {
 }
 
 // Where no policy stands before it, the scheduler itself keeps to the record that it has
-// seen first: nobody gets cards that are in use, and an event says so.
+// seen first: nobody gets GPUs that are in use, and an event says so.
 func TestAlteredRecordDoesNotCount(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "topology"})
+	s := newTestCluster(t, machine{count: 1, mode: "topology"})
 	startScheduler(t)
 	s.submit(topologyGang("runs", 2, 4))
 	for i, pod := range s.awaitBound("runs") {
 		altered := map[string]any{contract.AllocationAnnotation: nil}
 		if i > 0 {
-			altered[contract.AllocationAnnotation] = fmt.Sprintf(`{"version":1,"node":%q,"cards":[]}`, pod.Spec.NodeName)
+			altered[contract.AllocationAnnotation] = fmt.Sprintf(`{"version":1,"node":%q,"gpus":[]}`, pod.Spec.NodeName)
 		}
 		require.NoError(t, s.annotate(pod.Name, altered))
 		require.Eventually(t, func() bool { return len(s.events(t.Context(), pod.Name, "AllocationAltered")) == 1 },
 			settled, 100*time.Millisecond, "an event says so")
 	}
 	s.submit(topologyGang("next", 1, 1))
-	s.awaitReason("next", "1 node has no free card left")
+	s.awaitReason("next", "1 node has no free GPU left")
 	s.remove("runs")
 	s.awaitBound("next")
 }

@@ -67,7 +67,7 @@ var arenaSteps = []arenaStep{
 	{command: "arena get ours", says: []string{"Status:      RUNNING", "ours-worker-0 "}, result: "a job of the provider"},
 	{command: "arena logs ours", says: []string{"This pod is simulated by gpuplan-local"}, result: "its log"},
 	{command: "arena top job", says: []string{"ours                  RUNNING  PYTORCHJOB", "ours-mpi              RUNNING  MPIJOB", "Total Allocated/Requested GPUs of Training Jobs: "}, result: "the GPUs that jobs asked for; arena counts only `nvidia.com/gpu` as allocated"},
-	{command: "arena delete ours", says: []string{"The training job ours has been deleted successfully"}, result: "job and ConfigMap are gone; the next `terraform plan` creates the job anew"},
+	{command: "arena delete ours", says: []string{"The training job ours has been deleted successfully"}, result: "job and ConfigMap are gone; the next `terraform plan` creates the job again"},
 	{command: "arena delete ours-mpi", says: []string{"The training job ours-mpi has been deleted successfully"}, result: "the same of an MPI job"},
 	{command: "arena delete pytorch-mnist", says: []string{"The training job pytorch-mnist has been deleted successfully"}, result: "everything of it is gone"},
 	{command: "arena delete pytorch-4-vgg16", says: []string{"has been deleted successfully"}, result: "everything of it is gone"},
@@ -84,12 +84,12 @@ func TestArena(t *testing.T) {
 	if _, err := os.Stat(program); errors.Is(err, fs.ErrNotExist) {
 		t.Skip("arena is not built; make bin/arena builds it in about 5 minutes")
 	}
-	s := newScene(t, machine{count: 1, mode: "topology"}, machine{count: 1, mode: "default", extra: corev1.ResourceList{contract.ResourceERDMA: quantity(200)}})
+	s := newTestCluster(t, machine{count: 1, mode: "topology"}, machine{count: 1, mode: "default", extra: corev1.ResourceList{contract.ResourceERDMA: quantity(200)}})
 	startScheduler(t)
 	s.routePods()
 	s.submitOurs("ours", trainingjob.PyTorch, "master")
 	s.submitOurs("ours-mpi", trainingjob.MPI, "launcher")
-	a := &arena{scene: s, program: program, home: filepath.Join(filepath.Dir(program), "arena-home")}
+	a := &arena{testCluster: s, program: program, home: filepath.Join(filepath.Dir(program), "arena-home")}
 	for _, step := range arenaSteps {
 		if !a.try(step) {
 			return
@@ -128,11 +128,11 @@ func TestArenaTable(t *testing.T) {
 }
 
 // submitOurs writes a job as the provider does, with a leading role and two GPUs in all.
-func (s *scene) submitOurs(name string, framework trainingjob.Framework, leads string) {
+func (s *testCluster) submitOurs(name string, framework trainingjob.Framework, leads string) {
 	s.t.Helper()
-	leader, worker := trainingjob.Role{Replicas: 1, Image: "train:1", Cards: 1}, trainingjob.Role{Replicas: 1, Image: "train:1", Cards: 1}
+	leader, worker := trainingjob.Role{Replicas: 1, Image: "train:1", GPUs: 1}, trainingjob.Role{Replicas: 1, Image: "train:1", GPUs: 1}
 	if framework == trainingjob.MPI {
-		leader.Cards, worker.Replicas = 0, 2
+		leader.GPUs, worker.Replicas = 0, 2
 	}
 	spec := trainingjob.Spec{
 		Namespace: s.namespace, Name: name, Framework: framework, Mode: trainingjob.Topology, Alpha: framework == trainingjob.MPI,
@@ -151,7 +151,7 @@ func (s *scene) submitOurs(name string, framework trainingjob.Framework, leads s
 
 // arena is the program with the home directory in which it finds its charts and kubectl.
 type arena struct {
-	*scene
+	*testCluster
 	program, home string
 }
 

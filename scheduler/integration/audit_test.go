@@ -36,7 +36,7 @@ type audit struct {
 	pods map[string]*corev1.Pod
 	// gangs are the declared gangs by name.
 	gangs map[string]*auditedGang
-	// leaves are the quota leaves with the limits of whole cards on their path.
+	// leaves are the quota leaves with the limits of whole GPUs on their path.
 	leaves map[string][]*limit
 	// history are the changes of pods and what the run did, in order.
 	history    []string
@@ -61,7 +61,7 @@ type auditedGang struct {
 	nominated map[string]bool
 }
 
-// limit is the maximum of whole cards at one node of the quota tree.
+// limit is the maximum of whole GPUs at one node of the quota tree.
 type limit struct {
 	name string
 	// old is the maximum before the last edit; min is lowered to the maximum.
@@ -189,7 +189,7 @@ func (a *audit) violation(format string, args ...any) {
 	a.violations = append(a.violations, text)
 }
 
-// checkNode adds up what the pods on a node hold: no card twice, no card beyond its
+// checkNode adds up what the pods on a node hold: no GPU twice, no GPU beyond its
 // memory and cores, and no more of anything than the node offers.
 func (a *audit) checkNode(name string) {
 	node, ok := a.nodes[name]
@@ -208,20 +208,20 @@ func (a *audit) checkNode(name string) {
 			a.violation("%s: %v", pod.Name, err)
 		}
 		asked := pod.Spec.Containers[0].Resources.Requests
-		if cards := asked[contract.ResourceTopologyCard]; int(cards.Value()) != len(record.Cards) {
-			a.violation("%s asks for %s cards and has %v", pod.Name, cards.String(), record.Cards)
+		if gpus := asked[contract.ResourceTopologyGPU]; int(gpus.Value()) != len(record.GPUs) {
+			a.violation("%s asks for %s GPUs and has %v", pod.Name, gpus.String(), record.GPUs)
 		}
-		for _, card := range record.Cards {
-			if owner[card] != "" {
-				a.violation("card %d of %s belongs to %s and to %s", card, name, owner[card], pod.Name)
+		for _, gpu := range record.GPUs {
+			if owner[gpu] != "" {
+				a.violation("GPU %d of %s belongs to %s and to %s", gpu, name, owner[gpu], pod.Name)
 			}
-			owner[card] = pod.Name
+			owner[gpu] = pod.Name
 		}
 		for _, share := range record.Shares {
-			memory[share.Card] += share.MemoryGiB
-			core[share.Card] += share.CorePercent
-			if memory[share.Card] > cardMemoryGiB || core[share.Card] > 100 {
-				a.violation("card %d of %s gives %d GiB and %d %%", share.Card, name, memory[share.Card], core[share.Card])
+			memory[share.GPU] += share.MemoryGiB
+			core[share.GPU] += share.CorePercent
+			if memory[share.GPU] > gpuMemoryGiB || core[share.GPU] > 100 {
+				a.violation("GPU %d of %s gives %d GiB and %d %%", share.GPU, name, memory[share.GPU], core[share.GPU])
 			}
 		}
 		for resource, quantity := range asked {
@@ -243,8 +243,8 @@ func (a *audit) checkQuota(pod *corev1.Pod) {
 		used := int64(0)
 		for _, other := range a.pods {
 			if holds(other) && slices.Contains(limit.leaves, other.Labels[contract.QuotaLabel]) {
-				cards := other.Spec.Containers[0].Resources.Requests[contract.ResourceTopologyCard]
-				used += cards.Value()
+				gpus := other.Spec.Containers[0].Resources.Requests[contract.ResourceTopologyGPU]
+				used += gpus.Value()
 			}
 		}
 		allowed := limit.max

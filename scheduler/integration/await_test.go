@@ -15,7 +15,7 @@ import (
 )
 
 // list returns the pods of a job by worker index.
-func (s *scene) list(ctx context.Context, name string) []corev1.Pod {
+func (s *testCluster) list(ctx context.Context, name string) []corev1.Pod {
 	s.t.Helper()
 	list, err := api().CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: contract.JobNameLabel + "=" + name})
 	require.NoError(s.t, err)
@@ -23,7 +23,7 @@ func (s *scene) list(ctx context.Context, name string) []corev1.Pod {
 }
 
 // awaitBound waits until all pods of a job are bound, and returns them.
-func (s *scene) awaitBound(name string) []corev1.Pod {
+func (s *testCluster) awaitBound(name string) []corev1.Pod {
 	s.t.Helper()
 	s.await("job "+name+" to be bound", func(ctx context.Context) (bool, string) {
 		pods := s.list(ctx, name)
@@ -34,7 +34,7 @@ func (s *scene) awaitBound(name string) []corev1.Pod {
 
 // awaitReason waits until all pods of a job are pending and say why, and the first one with a
 // text, which it returns: that one has the latest numbers.
-func (s *scene) awaitReason(name, part string) string {
+func (s *testCluster) awaitReason(name, part string) string {
 	s.t.Helper()
 	s.await("job "+name+" to wait because of "+part, func(ctx context.Context) (bool, string) {
 		pods := s.list(ctx, name)
@@ -73,7 +73,7 @@ func reason(pods []corev1.Pod) string {
 
 // await checks until the check holds: whenever a pod of the namespace or a node changes, and
 // now and then, for what else a check looks at.
-func (s *scene) await(what string, check func(context.Context) (bool, string)) {
+func (s *testCluster) await(what string, check func(context.Context) (bool, string)) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), settled)
 	defer cancel()

@@ -14,9 +14,9 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
 )
 
-// While victims leave a place, others use what the claimant does not need of the node.
-func TestOthersRunBesideAClaimedPlace(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "default"})
+// While victims leave a place, others use what the preemptor does not need of the node.
+func TestOthersRunBesideAReservation(t *testing.T) {
+	s := newTestCluster(t, machine{count: 1, mode: "default"})
 	high := s.priority("high", 100, corev1.PreemptLowerPriority)
 	startScheduler(t)
 	s.submit(countedGang("low", 2, 2).lingering())
@@ -28,15 +28,15 @@ func TestOthersRunBesideAClaimedPlace(t *testing.T) {
 	assert.Equal(t, 2, leaving(s.list(t.Context(), "low")), "the victims are still there")
 	s.submit(countedGang("more", 1, 1))
 	s.awaitReason("more", "Held back by the reservation of gang "+s.namespace+"/big")
-	s.letGo("low")
+	s.release("low")
 	s.awaitBound("big")
 	assert.Equal(t, 2, bound(s.list(t.Context(), "beside")))
 }
 
-// countedGang is a gang whose cards the nodes' device plugins pick.
-func countedGang(name string, workers, cards int) job {
-	j := topologyGang(name, workers, cards)
-	j.resource = contract.ResourceDefaultCard
+// countedGang is a gang whose GPUs the nodes' device plugins pick.
+func countedGang(name string, workers, gpus int) job {
+	j := topologyGang(name, workers, gpus)
+	j.resource = contract.ResourceDefaultGPU
 	return j
 }
 
@@ -52,23 +52,23 @@ func (j job) onNode(node string) job {
 	return j
 }
 
-// A pod that shares a card of which nobody knows which takes its part of each card, and no more.
+// A pod that shares a GPU of which nobody knows which takes its part of each GPU, and no more.
 func TestSharedPodOfNobodyTakesItsPart(t *testing.T) {
-	s := newScene(t, sharedNode("binpack"))
+	s := newTestCluster(t, sharedNode("binpack"))
 	s.submit(sharedJob("foreign", 1, 4, 0).onNode(s.nodes[0]))
 	startScheduler(t)
 	s.submit(sharedJob("rest", 8, 12, 0))
 	s.awaitBound("rest")
 	s.submit(sharedJob("small", 1, 1, 0))
-	s.awaitReason("small", "no card with enough memory or cores left")
-	assert.Equal(t, int64(8*12+4), s.held(s.nodes[0]).gib)
+	s.awaitReason("small", "no GPU with enough memory or cores left")
+	assert.Equal(t, int64(8*12+4), s.reservations(s.nodes[0]).gib)
 }
 
 // What pods have that other schedulers bound, or nobody, counts for the planner and for people.
 func TestPodsOfOthersCount(t *testing.T) {
-	s := newScene(t, machine{count: 2, mode: "default"})
-	s.submit(job{name: "named", workers: 1, cards: 3, resource: contract.ResourceDefaultCard}.onNode(s.nodes[0]))
-	other := s.pods(job{name: "other", workers: 1, cards: 2, resource: contract.ResourceDefaultCard})[0]
+	s := newTestCluster(t, machine{count: 2, mode: "default"})
+	s.submit(job{name: "named", workers: 1, gpus: 3, resource: contract.ResourceDefaultGPU}.onNode(s.nodes[0]))
+	other := s.pods(job{name: "other", workers: 1, gpus: 2, resource: contract.ResourceDefaultGPU})[0]
 	other.Spec.SchedulerName = "another"
 	s.create(other)
 	require.NoError(t, api().CoreV1().Pods(s.namespace).Bind(t.Context(), &corev1.Binding{
@@ -78,31 +78,31 @@ func TestPodsOfOthersCount(t *testing.T) {
 	s.submit(countedGang("much", 12, 1))
 	text := s.awaitReason("much", "11 of 12 members fit")
 	assert.NotContains(t, text, "Held back")
-	assert.Equal(t, held{cards: 5}, s.held(s.nodes[0]))
+	assert.Equal(t, held{gpus: 5}, s.reservations(s.nodes[0]))
 	s.remove("much")
 	s.submit(countedGang("all", 11, 1))
 	s.awaitBound("all")
 	s.await("both nodes to be full in the counts", func(context.Context) (bool, string) {
-		return s.held(s.nodes[0]) == held{cards: 8} && s.held(s.nodes[1]) == held{cards: 8}, ""
+		return s.reservations(s.nodes[0]) == held{gpus: 8} && s.reservations(s.nodes[1]) == held{gpus: 8}, ""
 	})
 }
 
 // held is what pods hold of a node, as people are told.
 type held struct {
-	cards int
-	gib   int64
+	gpus int
+	gib  int64
 }
 
-func (s *scene) held(node string) (sum held) {
+func (s *testCluster) reservations(node string) (sum held) {
 	s.t.Helper()
-	scene, err := inventory.ReadScene(s.t.Context(), cluster.client)
+	snapshot, err := inventory.ReadSnapshot(s.t.Context(), cluster.client)
 	require.NoError(s.t, err)
-	for _, pool := range explain.Cards(scene).Pools {
+	for _, pool := range explain.GPUs(snapshot).Pools {
 		for _, n := range pool.Nodes {
-			for _, card := range n.Cards {
-				for _, hold := range card.Holds {
+			for _, gpu := range n.GPUs {
+				for _, hold := range gpu.Holders {
 					if n.Name == node && hold.MemoryGiB == 0 {
-						sum.cards++
+						sum.gpus++
 					}
 					if n.Name == node {
 						sum.gib += hold.MemoryGiB

@@ -72,18 +72,18 @@ func treeUsage(c require.TestingT) map[string]usage {
 
 // TestCapacitySchedulingDocument is the worked example of Alibaba Cloud's "Use Capacity
 // Scheduling": 40 cores, and Deployments of five pods with 5 cores each, which come to
-// the leaves one after the other. There are more cores, and cards, than the tree gives out.
+// the leaves one after the other. There are more cores, and GPUs, than the tree gives out.
 func TestCapacitySchedulingDocument(t *testing.T) {
-	for name, cards := range map[string]int64{"as in the document": 0, "each with a card": 1} {
-		t.Run(name, func(t *testing.T) { testCapacity(t, cards) })
+	for name, gpus := range map[string]int64{"as in the document": 0, "each with a GPU": 1} {
+		t.Run(name, func(t *testing.T) { testCapacity(t, gpus) })
 	}
 }
 
-func testCapacity(t *testing.T, cards int64) {
-	s := newScene(t, machine{count: 2, mode: "topology"})
-	teams, namespaces := map[string]*scene{}, map[string]string{}
+func testCapacity(t *testing.T, gpus int64) {
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
+	teams, namespaces := map[string]*testCluster{}, map[string]string{}
 	for _, leaf := range []string{"root.a.1", "root.a.2", "root.b.1", "root.b.2"} {
-		teams[leaf] = newScene(t)
+		teams[leaf] = newTestCluster(t)
 		namespaces[leaf] = teams[leaf].namespace
 	}
 	s.setTree(fourLeaves("cpu", 40, namespaces))
@@ -114,7 +114,7 @@ func testCapacity(t *testing.T, cards int64) {
 		}, map[string]string{"root.a.1": full, "root.a.2": full, "root.b.1": full, "root.b.2": full}},
 	}
 	for _, step := range steps {
-		teams[step.leaf].deploy("nginx", s.namespace, cards)
+		teams[step.leaf].deploy("nginx", s.namespace, gpus)
 		require.EventuallyWithT(t, func(c *assert.CollectT) {
 			assert.Equal(c, step.want, treeUsage(c))
 			for leaf, team := range teams {
@@ -133,13 +133,13 @@ func testCapacity(t *testing.T, cards int64) {
 }
 
 // deploy makes the document's Deployment, on the nodes of a pool.
-func (s *scene) deploy(name, pool string, cards int64) {
+func (s *testCluster) deploy(name, pool string, gpus int64) {
 	s.t.Helper()
 	five := int32(5)
 	labels := map[string]string{"app": name}
 	list := corev1.ResourceList{corev1.ResourceCPU: quantity(5)}
-	if cards > 0 {
-		list[contract.ResourceTopologyCard] = quantity(cards)
+	if gpus > 0 {
+		list[contract.ResourceTopologyGPU] = quantity(gpus)
 	}
 	deployments := api().AppsV1().Deployments(s.namespace)
 	_, err := deployments.Create(s.t.Context(), &appsv1.Deployment{
@@ -157,11 +157,11 @@ func (s *scene) deploy(name, pool string, cards int64) {
 	s.t.Cleanup(func() { assert.NoError(s.t, deployments.Delete(context.Background(), name, metav1.DeleteOptions{})) })
 }
 
-// A pod without cards claims a place by quota as a gang does. When the scheduler dies, and
-// its victim leaves before there is another, the place is still the claimant's: pods that
+// A pod without GPUs claims a place by quota as a gang does. When the scheduler dies, and
+// its victim leaves before there is another, the place is still the preemptor's: pods that
 // wait for longer do not take it, and nobody else has to go.
-func TestClaimOfAPodWithoutCards(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "topology"})
+func TestClaimOfAPodWithoutGPUs(t *testing.T) {
+	s := newTestCluster(t, machine{count: 1, mode: "topology"})
 	s.setTree(fourLeaves("cpu", 40, nil))
 	scheduler := startScheduler(t)
 	servers := func(name, leaf string, pods int) job {
@@ -186,8 +186,8 @@ func TestClaimOfAPodWithoutCards(t *testing.T) {
 		return n > 0, fmt.Sprint(n)
 	})
 	scheduler.End(syscall.SIGKILL)
-	s.letGo("first")
-	s.letGo("second")
+	s.release("first")
+	s.release("second")
 	require.Len(t, borrowers(t.Context()), 7)
 
 	startScheduler(t)
@@ -202,8 +202,8 @@ func TestClaimOfAPodWithoutCards(t *testing.T) {
 // One plan names all victims of a gang, on whichever nodes and of whichever leaves: they
 // are told to leave after a single cycle of the gang, before any of them has gone.
 func TestVictimsAreChosenInOneCycle(t *testing.T) {
-	s := newScene(t, machine{count: 2, mode: "topology"})
-	s.setTree(fourLeaves(contract.ResourceTopologyCard, 16, nil))
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
+	s.setTree(fourLeaves(contract.ResourceTopologyGPU, 16, nil))
 	scheduler := startScheduler(t)
 	var borrowers []string
 	for i := range 8 {
@@ -250,7 +250,7 @@ func TestVictimsAreChosenInOneCycle(t *testing.T) {
 	assert.Equal(t, 1, cycles)
 	startScheduler(t)
 	for _, name := range borrowers {
-		s.letGo(name)
+		s.release(name)
 	}
 	s.awaitBound("owner")
 	left := 0
@@ -258,5 +258,5 @@ func TestVictimsAreChosenInOneCycle(t *testing.T) {
 		left += len(s.list(t.Context(), name))
 	}
 	assert.Equal(t, 6, left, "nobody else went")
-	s.requireNoSharedCards()
+	s.requireNoSharedGPUs()
 }

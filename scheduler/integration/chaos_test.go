@@ -30,7 +30,7 @@ var (
 )
 
 // TestChaos breaks things at random while gangs come and go, and checks by books of its
-// own that no card is given twice, no gang stays bound in part, no quota is exceeded and
+// own that no GPU is given twice, no gang stays bound in part, no quota is exceeded and
 // nobody is evicted in vain, and that everything settles when the breaking ends. A run's
 // seed reproduces what it does and when; with seed 1 the last is random, and printed.
 func TestChaos(t *testing.T) {
@@ -86,7 +86,7 @@ type chaos struct {
 	// reserves tells that gangs of the run have waited long enough for a place to be held
 	// for them, by the clock of the run's schedulers.
 	reserves bool
-	// urgent is the PriorityClass of the gangs that take places from others.
+	// urgent is the PriorityClass of the gangs that preempt others.
 	urgent string
 	steps  []step
 	dir    string
@@ -121,7 +121,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	_, err = api().SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: c.urgent}, Value: 100}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	if !c.chance(3) {
-		c.plantTree(t) // without one, priority alone says who may take places from whom
+		c.plantTree(t) // without one, priority alone says who may preempt whom
 	}
 	c.configure(t)
 	if len(c.limits) > 0 && c.chance(3) {
@@ -140,13 +140,13 @@ func (c *chaos) chaosNode(i int) worldNode {
 	shared := sharedNode(pick(c.world, "binpack", "spread"))
 	node.object.Labels[contract.NodeModeLabel] = shared.mode
 	maps.Copy(node.object.Labels, shared.labels)
-	delete(node.object.Status.Allocatable, contract.ResourceTopologyCard)
+	delete(node.object.Status.Allocatable, contract.ResourceTopologyGPU)
 	maps.Copy(node.object.Status.Allocatable, shared.extra)
 	return node
 }
 
-// cardMemoryGiB is the memory of each card of the run's nodes.
-const cardMemoryGiB = 16
+// gpuMemoryGiB is the memory of each GPU of the run's nodes.
+const gpuMemoryGiB = 16
 
 // plantTree makes a quota tree of two groups with two leaves each, which may borrow.
 func (c *chaos) plantTree(t *testing.T) {
@@ -173,18 +173,18 @@ func (c *chaos) applyTree(ctx context.Context) error {
 	for i := 0; i < len(c.limits); i += 3 {
 		var children []any
 		for _, leaf := range c.limits[i+1 : i+3] {
-			children = append(children, map[string]any{"name": leaf.name, "max": cards(leaf.max), "min": cards(min(leaf.min, leaf.max))})
+			children = append(children, map[string]any{"name": leaf.name, "max": gpus(leaf.max), "min": gpus(min(leaf.min, leaf.max))})
 		}
 		group := c.limits[i]
-		groups = append(groups, map[string]any{"name": group.name, "max": cards(group.max), "min": cards(min(group.min, group.max)), "children": children})
+		groups = append(groups, map[string]any{"name": group.name, "max": gpus(group.max), "min": gpus(min(group.min, group.max)), "children": children})
 	}
 	groups = append(groups, map[string]any{"name": c.id + "-queue", "max": map[string]any{contract.MaxJobsKey: fmt.Sprint(maxJobs)}})
-	_, err := cluster.client.Apply(ctx, newTree(map[string]any{"name": "root", "min": cards(64), "max": cards(64), "children": groups}))
+	_, err := cluster.client.Apply(ctx, newTree(map[string]any{"name": "root", "min": gpus(64), "max": gpus(64), "children": groups}))
 	return err
 }
 
-func cards(n int64) map[string]any {
-	return map[string]any{contract.ResourceTopologyCard: fmt.Sprint(n)}
+func gpus(n int64) map[string]any {
+	return map[string]any{contract.ResourceTopologyGPU: fmt.Sprint(n)}
 }
 
 // configure chooses how the run's schedulers run: one alone, or two of which one leads;
@@ -271,7 +271,7 @@ func (c *chaos) script() {
 // when is a random time of the run.
 func (c *chaos) when() time.Duration { return time.Duration(c.Int64N(int64(load))) }
 
-// chaosGang is a gang of whole cards in one of the quota leaves, or one of shares.
+// chaosGang is a gang of whole GPUs in one of the quota leaves, or one of shares.
 func (c *chaos) chaosGang(n int) worldGang {
 	g := worldGang{namespace: c.namespace, name: fmt.Sprintf("%s-gang-%d", c.id, n)}
 	members := 1 + c.IntN(6)
@@ -281,9 +281,9 @@ func (c *chaos) chaosGang(n int) worldGang {
 		class = c.urgent
 	}
 	if c.chance(3) {
-		list[contract.ResourceCardMemory], list[contract.ResourceCorePercent] = quantity(int64(1+c.IntN(8))), quantity(int64(5+5*c.IntN(16)))
+		list[contract.ResourceGPUMemory], list[contract.ResourceCorePercent] = quantity(int64(1+c.IntN(8))), quantity(int64(5+5*c.IntN(16)))
 	} else {
-		list[contract.ResourceTopologyCard] = quantity(pick[int64](c.world, 1, 1, 2, 4))
+		list[contract.ResourceTopologyGPU] = quantity(pick[int64](c.world, 1, 1, 2, 4))
 		if len(c.leaves) > 0 && !c.chance(4) {
 			leaf = pick(c.world, c.leaves...)
 		}
@@ -361,7 +361,7 @@ func (c *chaos) play(t *testing.T) {
 	}
 }
 
-// revive starts programs anew that have ended by themselves, as their Deployments would:
+// revive starts programs again that have ended by themselves, as their Deployments would:
 // one that cannot renew its lease ends.
 func (c *chaos) revive(t *testing.T) {
 	t.Helper()

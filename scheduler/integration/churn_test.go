@@ -30,14 +30,14 @@ var (
 // What is written of gangs that wait does not grow with what happens in the cluster: jobs
 // come and go, nodes are cordoned, and every change changes the numbers.
 func TestChurnIsNotWrittenOut(t *testing.T) {
-	s := newScene(t, machine{count: 3, mode: "topology"})
+	s := newTestCluster(t, machine{count: 3, mode: "topology"})
 	writes := s.countWrites()
 	startScheduler(t)
 	s.submit(topologyGang("first", 1, 8))
 	s.awaitBound("first")
 	s.createPodGroup("group", 4)
 	waiting := []job{
-		{name: "group", workers: 4, cards: 8, resource: contract.ResourceTopologyCard, labels: map[string]string{contract.PodGroupLabel: "group"}},
+		{name: "group", workers: 4, gpus: 8, resource: contract.ResourceTopologyGPU, labels: map[string]string{contract.PodGroupLabel: "group"}},
 		topologyGang("labels", 5, 8),
 		topologyGang("elastic", 24, 8),
 	}
@@ -96,7 +96,7 @@ func TestChurnIsNotWrittenOut(t *testing.T) {
 
 // countWrites counts how often each pod of the scene changes until the returned function
 // is called, which also says for how long.
-func (s *scene) countWrites() func() (map[string]int, time.Duration) {
+func (s *testCluster) countWrites() func() (map[string]int, time.Duration) {
 	s.t.Helper()
 	factory := informers.NewSharedInformerFactoryWithOptions(api(), 0, informers.WithNamespace(s.namespace))
 	informer := factory.Core().V1().Pods().Informer()
@@ -125,7 +125,7 @@ func (s *scene) countWrites() func() (map[string]int, time.Duration) {
 }
 
 // cordon closes a node for pods, or opens it.
-func (s *scene) cordon(node string, closed bool) {
+func (s *testCluster) cordon(node string, closed bool) {
 	s.t.Helper()
 	patch := fmt.Appendf(nil, `{"spec": {"unschedulable": %v}}`, closed)
 	_, err := api().CoreV1().Nodes().Patch(s.t.Context(), node, types.MergePatchType, patch, metav1.PatchOptions{})

@@ -13,7 +13,7 @@ import (
 
 // Each writer of a PodGroup's conditions has seen the object before the others wrote.
 func TestConditionsOfSeveralWriters(t *testing.T) {
-	s := newScene(t)
+	s := newTestCluster(t)
 	s.createPodGroup("job", 2)
 	groups := cluster.client.Dynamic.Resource(podGroups).Namespace(s.namespace)
 	seen, err := groups.Get(t.Context(), "job", metav1.GetOptions{})

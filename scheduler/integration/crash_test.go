@@ -11,11 +11,11 @@ import (
 )
 
 // TestKilledWhileBinding kills the scheduler with SIGKILL while it binds a gang of
-// eight, and makes other gangs want the same cards before it starts again. Every gang
-// ends all running or all pending, and no card is given twice.
+// eight, and makes other gangs want the same GPUs before it starts again. Every gang
+// ends all running or all pending, and no GPU is given twice.
 func TestKilledWhileBinding(t *testing.T) {
 	const rounds = 20
-	s := newScene(t, machine{count: 2, mode: "topology"})
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
 	for round := range rounds {
 		victim := fmt.Sprintf("victim-%d", round)
 		some := 1 + round%7
@@ -24,7 +24,7 @@ func TestKilledWhileBinding(t *testing.T) {
 		s.awaitSome(victim, some)
 		scheduler.End(syscall.SIGKILL)
 		require.Equal(t, some, bound(s.list(t.Context(), victim)))
-		s.requireNoSharedCards()
+		s.requireNoSharedGPUs()
 
 		rivals := []string{fmt.Sprintf("rival-%d-a", round), fmt.Sprintf("rival-%d-b", round)}
 		for _, rival := range rivals {
@@ -36,7 +36,7 @@ func TestKilledWhileBinding(t *testing.T) {
 			a, b := bound(s.list(ctx, rivals[0])), bound(s.list(ctx, rivals[1]))
 			return a+b == 8 && (a == 0 || b == 0), fmt.Sprintf("%d and %d members bound", a, b)
 		})
-		s.requireNoSharedCards()
+		s.requireNoSharedGPUs()
 		for _, name := range append(rivals, victim) {
 			s.requireWholeOnOneNode(name)
 		}
@@ -46,7 +46,7 @@ func TestKilledWhileBinding(t *testing.T) {
 }
 
 // awaitSome waits until at least n pods of a job are bound.
-func (s *scene) awaitSome(name string, n int) {
+func (s *testCluster) awaitSome(name string, n int) {
 	s.t.Helper()
 	s.await(fmt.Sprintf("%d pods of %s to be bound", n, name), func(ctx context.Context) (bool, string) {
 		have := bound(s.list(ctx, name))
@@ -55,25 +55,25 @@ func (s *scene) awaitSome(name string, n int) {
 }
 
 // requireWholeOnOneNode checks the records of a gang that is bound: one node, one
-// visible set, and cards that make it up.
-func (s *scene) requireWholeOnOneNode(name string) {
+// visible set, and GPUs that make it up.
+func (s *testCluster) requireWholeOnOneNode(name string) {
 	s.t.Helper()
 	pods := s.list(s.t.Context(), name)
 	if bound(pods) == 0 {
 		return
 	}
 	require.Equal(s.t, len(pods), bound(pods))
-	var cards []int
+	var gpus []int
 	for _, pod := range pods {
 		record := s.allocation(pod)
 		require.Equal(s.t, pods[0].Spec.NodeName, record.Node)
-		cards = append(cards, record.Cards...)
+		gpus = append(gpus, record.GPUs...)
 	}
-	require.ElementsMatch(s.t, []int{0, 1, 2, 3, 4, 5, 6, 7}, cards)
+	require.ElementsMatch(s.t, []int{0, 1, 2, 3, 4, 5, 6, 7}, gpus)
 }
 
 // clear deletes all pods of the scene and waits until they are gone.
-func (s *scene) clear() {
+func (s *testCluster) clear() {
 	s.t.Helper()
 	now := int64(0)
 	require.NoError(s.t, api().CoreV1().Pods(s.namespace).DeleteCollection(s.t.Context(), metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{}))
@@ -84,10 +84,10 @@ func (s *scene) clear() {
 	})
 }
 
-// TestDissolvedWhenTheRestIsLost kills the scheduler while it binds a gang and takes
-// away the cards that the rest would need: the gang as a whole is pending then.
-func TestDissolvedWhenTheRestIsLost(t *testing.T) {
-	s := newScene(t, machine{count: 2, mode: "topology"})
+// TestPartialGangIsEvictedWhenTheRestIsLost kills the scheduler while it binds a gang and takes
+// away the GPUs that the rest would need: the gang as a whole is pending then.
+func TestPartialGangIsEvictedWhenTheRestIsLost(t *testing.T) {
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
 	scheduler := startStuckScheduler(t, 1, bindsPod)
 	gang := topologyGang("cut", 2, 8)
 	s.submit(gang)
@@ -106,7 +106,7 @@ func TestDissolvedWhenTheRestIsLost(t *testing.T) {
 		left := s.list(ctx, "cut")
 		return bound(left) == 0 && len(left) == 1, fmt.Sprintf("%d pods, %d bound", len(left), bound(left))
 	})
-	// The job makes it anew.
+	// The job recreates it.
 	for _, pod := range s.pods(gang) {
 		if _, err := api().CoreV1().Pods(s.namespace).Get(t.Context(), pod.Name, metav1.GetOptions{}); err != nil {
 			s.create(pod)

@@ -25,7 +25,7 @@ var documents embed.FS
 
 // apply applies a document's manifest as it is printed, but for the namespace and the
 // name: it names no scheduler.
-func (s *scene) apply(file, name string) {
+func (s *testCluster) apply(file, name string) {
 	s.t.Helper()
 	text, err := documents.ReadFile("testdata/" + file)
 	require.NoError(s.t, err)
@@ -41,7 +41,7 @@ func (s *scene) apply(file, name string) {
 }
 
 // awaitPods waits until as many pods of the namespace are bound, and returns all of them.
-func (s *scene) awaitPods(n int) (pods []corev1.Pod) {
+func (s *testCluster) awaitPods(n int) (pods []corev1.Pod) {
 	s.t.Helper()
 	s.await(fmt.Sprintf("%d pods to be bound", n), func(ctx context.Context) (bool, string) {
 		list, err := api().CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
@@ -55,7 +55,7 @@ func (s *scene) awaitPods(n int) (pods []corev1.Pod) {
 // The labels form: a master and a worker are one gang. Both have the operator's port on
 // the host's network, so each has a node of its own.
 func TestDocumentTopologyLabels(t *testing.T) {
-	s := newScene(t, machine{count: 2, mode: "topology"})
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
 	startScheduler(t)
 	s.routePods()
 	s.apply("topology.yaml", "pytorch-dist-nccl")
@@ -63,19 +63,19 @@ func TestDocumentTopologyLabels(t *testing.T) {
 	for _, pod := range pods {
 		record := s.allocation(pod)
 		assert.Equal(t, s.namespace+"/pytorch-dist-nccl", record.Gang)
-		assert.Len(t, record.Cards, 1)
-		assert.Equal(t, contract.IndexList(record.Cards), pod.Annotations[contract.CardsAnnotation])
+		assert.Len(t, record.GPUs, 1)
+		assert.Equal(t, contract.IndexList(record.GPUs), pod.Annotations[contract.GPUsAnnotation])
 	}
 	assert.NotEqual(t, pods[0].Spec.NodeName, pods[1].Spec.NodeName)
 	s.await("an event to name the port", func(ctx context.Context) (bool, string) {
-		said := slices.Concat(s.events(ctx, pods[0].Name, "HostPortsApart"), s.events(ctx, pods[1].Name, "HostPortsApart"))
+		said := slices.Concat(s.events(ctx, pods[0].Name, "HostPortConflict"), s.events(ctx, pods[1].Name, "HostPortConflict"))
 		return len(said) == 1 && strings.Contains(said[0], "gang "+s.namespace+"/pytorch-dist-nccl ") && strings.Contains(said[0], "host port TCP/23456"), fmt.Sprint(said)
 	})
 }
 
 // The same job on a single node waits, and its pods and their events name the port.
 func TestPortThatIsWaitedForIsNamed(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "topology"})
+	s := newTestCluster(t, machine{count: 1, mode: "topology"})
 	startScheduler(t)
 	s.routePods()
 	s.apply("topology.yaml", "pytorch-dist-nccl")
@@ -96,27 +96,27 @@ func TestPortThatIsWaitedForIsNamed(t *testing.T) {
 }
 
 // The same job without topology: the operator's port keeps nothing apart, for it is not
-// on the host's network, and the device plugin picks the cards.
+// on the host's network, and the device plugin picks the GPUs.
 func TestDocumentRegular(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "default"})
+	s := newTestCluster(t, machine{count: 1, mode: "default"})
 	startScheduler(t)
 	s.routePods()
 	s.apply("regular.yaml", "pytorch-dist-nccl")
 	for _, pod := range s.awaitPods(2) {
 		assert.Equal(t, contract.SchedulerName, pod.Spec.SchedulerName)
-		assert.Empty(t, s.allocation(pod).Cards)
+		assert.Empty(t, s.allocation(pod).GPUs)
 	}
 }
 
-// The same job of four workers with a card each, topology-aware and regular, on nodes
-// with eight V100: the first is given four cards that NVLink joins in rings, the second
-// a node, whose device plugin picks the cards.
+// The same job of four workers with a GPU each, topology-aware and regular, on nodes
+// with eight V100: the first is given four GPUs that NVLink joins in rings, the second
+// a node, whose device plugin picks the GPUs.
 func TestDocumentTopologyAndRegular(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "topology"}, machine{count: 1, mode: "default"})
+	s := newTestCluster(t, machine{count: 1, mode: "topology"}, machine{count: 1, mode: "default"})
 	startScheduler(t)
 	s.submit(topologyGang("pytorch-topo-4-vgg16", 4, 1))
 	regular := topologyGang("pytorch-4-vgg16", 4, 1)
-	regular.resource, regular.labels = contract.ResourceDefaultCard, nil
+	regular.resource, regular.labels = contract.ResourceDefaultGPU, nil
 	s.submit(regular)
 	for _, pod := range s.awaitBound("pytorch-topo-4-vgg16") {
 		record := s.allocation(pod)
@@ -126,17 +126,17 @@ func TestDocumentTopologyAndRegular(t *testing.T) {
 	for _, pod := range s.awaitBound("pytorch-4-vgg16") {
 		record := s.allocation(pod)
 		assert.Equal(t, s.nodes[1], record.Node)
-		assert.Empty(t, record.Cards)
-		assert.Zero(t, record.NVLinkRings, "nothing is promised of cards that the device plugin picks")
+		assert.Empty(t, record.GPUs)
+		assert.Zero(t, record.NVLinkRings, "nothing is promised of GPUs that the device plugin picks")
 	}
 }
 
-// Jobs of 2 GiB and 30 % on a node with one card: three fit, the fourth waits.
-func TestDocumentShareOneCard(t *testing.T) {
-	s := newScene(t, machine{
+// Jobs of 2 GiB and 30 % on a node with one GPU: three fit, the fourth waits.
+func TestDocumentShareOneGPU(t *testing.T) {
+	s := newTestCluster(t, machine{
 		count: 1, mode: "core_mem",
-		labels: map[string]string{contract.InstanceTypeLabel: "example.unknown", contract.CardCountLabel: "1", contract.CardMemoryLabel: "15360MiB"},
-		extra:  corev1.ResourceList{contract.ResourceCardMemory: quantity(15), contract.ResourceCorePercent: quantity(100), contract.ResourceCardCount: quantity(1)},
+		labels: map[string]string{contract.InstanceTypeLabel: "example.unknown", contract.GPUCountLabel: "1", contract.GPUMemoryLabel: "15360MiB"},
+		extra:  corev1.ResourceList{contract.ResourceGPUMemory: quantity(15), contract.ResourceCorePercent: quantity(100), contract.ResourceGPUCount: quantity(1)},
 	})
 	startScheduler(t)
 	s.routePods()
@@ -147,7 +147,7 @@ func TestDocumentShareOneCard(t *testing.T) {
 		if pod.Spec.NodeName == "" {
 			continue
 		}
-		assert.Equal(t, []contract.CardShare{{Card: 0, MemoryGiB: 2, CorePercent: 30}}, s.allocation(pod).Shares)
+		assert.Equal(t, []contract.GPUShare{{GPU: 0, MemoryGiB: 2, CorePercent: 30}}, s.allocation(pod).Shares)
 		assert.JSONEq(t, `{"0":{"0":30}}`, pod.Annotations[contract.ShareCoreAnnotation])
 	}
 	s.await("the fourth pod to wait", func(ctx context.Context) (bool, string) {

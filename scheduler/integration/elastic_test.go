@@ -28,7 +28,7 @@ func (j job) needing(minimum int) job {
 }
 
 // awaitMembers waits until exactly n pods of a job are bound and stay.
-func (s *scene) awaitMembers(name string, n int) {
+func (s *testCluster) awaitMembers(name string, n int) {
 	s.t.Helper()
 	s.await(fmt.Sprintf("%d pods of %s to be bound", n, name), func(ctx context.Context) (bool, string) {
 		pods := s.list(ctx, name)
@@ -37,8 +37,8 @@ func (s *scene) awaitMembers(name string, n int) {
 	})
 }
 
-// restore makes the pods of a job anew that are gone, as its operator does, and returns how many.
-func (s *scene) restore(j job) (made int) {
+// restore makes the pods of a job again that are gone, as its operator does, and returns how many.
+func (s *testCluster) restore(j job) (made int) {
 	s.t.Helper()
 	there := map[string]bool{}
 	for _, pod := range s.list(s.t.Context(), j.name) {
@@ -56,7 +56,7 @@ func (s *scene) restore(j job) (made int) {
 // Two elastic gangs of two leaves share the cluster by the minima of their leaves, whoever
 // comes first, and neither takes anything back.
 func TestElasticGangsShareByTheirMinima(t *testing.T) {
-	s := newScene(t, machine{count: 2, mode: "topology"})
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
 	s.setLeaves(16, lend{name: "left", min: 8, max: 16}, lend{name: "right", min: 8, max: 16})
 	startScheduler(t)
 	first := topologyGang("first", 16, 1).needing(2).in("left")
@@ -75,13 +75,13 @@ func TestElasticGangsShareByTheirMinima(t *testing.T) {
 		assert.Equal(t, 8, bound(pods), name)
 		assert.Zero(t, leaving(pods), name)
 	}
-	s.requireNoSharedCards()
+	s.requireNoSharedGPUs()
 }
 
 // A gang that has lost a member, and finds no place for its successor for too long, is evicted
-// whole: its cards go to others, and it starts as a whole once there is room for all of it.
+// whole: its GPUs go to others, and it starts as a whole once there is room for all of it.
 func TestStaleGangIsEvictedWhole(t *testing.T) {
-	s := newScene(t, machine{count: 2, mode: "topology"})
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
 	runScheduler(t, map[string]string{"staleAfter: 0s": "staleAfter: 1s"})
 	stale := topologyGang("stale", 2, 8)
 	s.submit(stale)
@@ -104,7 +104,7 @@ func TestStaleGangIsEvictedWhole(t *testing.T) {
 	s.cordon(lost.Spec.NodeName, false)
 	s.finish("other")
 	s.awaitBound("stale")
-	s.requireNoSharedCards()
+	s.requireNoSharedGPUs()
 }
 
 // scheduledAt is when a pod was bound.
@@ -118,7 +118,7 @@ func scheduledAt(pod corev1.Pod) time.Time {
 }
 
 // awaitDeleted waits until a pod is gone, or another has its name.
-func (s *scene) awaitDeleted(pod corev1.Pod) {
+func (s *testCluster) awaitDeleted(pod corev1.Pod) {
 	s.t.Helper()
 	s.await("pod "+pod.Name+" to be gone", func(ctx context.Context) (bool, string) {
 		for _, other := range s.list(ctx, pod.Labels[contract.JobNameLabel]) {
@@ -133,7 +133,7 @@ func (s *scene) awaitDeleted(pod corev1.Pod) {
 // A gang whose roles have minima of their own starts with as many of each as it needs, and loses
 // none of them to others before it loses all.
 func TestRolesHaveMinimaOfTheirOwn(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "topology"})
+	s := newTestCluster(t, machine{count: 1, mode: "topology"})
 	high := s.priority("high", 100, corev1.PreemptLowerPriority)
 	startScheduler(t)
 	s.submit(topologyGang("other", 1, 5))
@@ -171,5 +171,5 @@ func TestRolesHaveMinimaOfTheirOwn(t *testing.T) {
 	s.submit(topologyGang("whole", 1, 3).of(high))
 	s.awaitBound("whole")
 	assert.Empty(t, running(), "a role that would lack members takes the gang with it")
-	s.requireNoSharedCards()
+	s.requireNoSharedGPUs()
 }

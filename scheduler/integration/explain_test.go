@@ -86,7 +86,7 @@ func (a answering) patches(token string) int {
 
 // reader makes a service account with cluster roles of the scheduler's manifests, and
 // returns a token of it.
-func (s *scene) reader(name string, roles ...string) (token string) {
+func (s *testCluster) reader(name string, roles ...string) (token string) {
 	s.t.Helper()
 	ctx := s.t.Context()
 	_, err := api().CoreV1().ServiceAccounts(s.namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
@@ -119,7 +119,7 @@ func (s *scene) reader(name string, roles ...string) (token string) {
 // A gang that waits is written about when the reason changes, with an event; its numbers
 // stand on the PodGroup and one pod. Nothing is written for anything else that happens.
 func TestWaitingGangIsWrittenOnce(t *testing.T) {
-	s := newScene(t, machine{count: 2, mode: "topology"}, machine{count: 1, mode: "default"})
+	s := newTestCluster(t, machine{count: 2, mode: "topology"}, machine{count: 1, mode: "default"})
 	scheduler := startAnswering(t)
 	token := s.reader("prometheus", "gpuplan-metrics")
 	for _, name := range []string{"little", "small"} { // both on one node
@@ -127,7 +127,7 @@ func TestWaitingGangIsWrittenOnce(t *testing.T) {
 		s.awaitBound(name)
 	}
 	s.createPodGroup("big", 4)
-	s.submit(job{name: "big", workers: 4, cards: 4, resource: contract.ResourceTopologyCard, labels: map[string]string{contract.PodGroupLabel: "big"}})
+	s.submit(job{name: "big", workers: 4, gpus: 4, resource: contract.ResourceTopologyGPU, labels: map[string]string{contract.PodGroupLabel: "big"}})
 	text := s.awaitReason("big", "2 of 4")
 	s.awaitPodGroup("big", "False: "+text)
 	before := scheduler.patches(token)
@@ -137,10 +137,10 @@ func TestWaitingGangIsWrittenOnce(t *testing.T) {
 		said[pod.Name] = reason([]corev1.Pod{pod})
 	}
 
-	// Pods of another mode, and pods without cards, come and go.
+	// Pods of another mode, and pods without GPUs, come and go.
 	for i := range 10 {
 		for _, other := range []job{
-			{name: fmt.Sprintf("other-%d", i), workers: 1, cards: 2, resource: contract.ResourceDefaultCard},
+			{name: fmt.Sprintf("other-%d", i), workers: 1, gpus: 2, resource: contract.ResourceDefaultGPU},
 			{name: fmt.Sprintf("plain-%d", i), workers: 1},
 		} {
 			s.submit(other)
@@ -181,12 +181,12 @@ func TestWaitingGangIsWrittenOnce(t *testing.T) {
 }
 
 // remove deletes the only pod of a job.
-func (s *scene) remove(name string) {
+func (s *testCluster) remove(name string) {
 	s.t.Helper()
 	require.NoError(s.t, api().CoreV1().Pods(s.namespace).Delete(s.t.Context(), name+"-worker-0", metav1.DeleteOptions{}))
 }
 
-func (s *scene) awaitPodGroup(name, condition string) {
+func (s *testCluster) awaitPodGroup(name, condition string) {
 	s.t.Helper()
 	s.await("PodGroup "+name+" to say "+condition, func(ctx context.Context) (bool, string) {
 		have := s.podGroupCondition(ctx, name)
@@ -197,7 +197,7 @@ func (s *scene) awaitPodGroup(name, condition string) {
 // The scheduler, the kubectl plugin and the pods say the same, and only to those who
 // have the right to ask.
 func TestAnswers(t *testing.T) {
-	s := newScene(t, machine{count: 2, mode: "topology"})
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
 	scheduler := startAnswering(t)
 	s.submit(topologyGang("vgg16", 4, 1))
 	s.awaitBound("vgg16")
@@ -237,7 +237,7 @@ func TestAnswers(t *testing.T) {
 }
 
 // plugin runs kubectl-gpuplan as a service account of the scene.
-func (s *scene) plugin(account string, args ...string) []byte {
+func (s *testCluster) plugin(account string, args ...string) []byte {
 	s.t.Helper()
 	path, err := localtest.Program("kubectl-gpuplan")
 	require.NoError(s.t, err)

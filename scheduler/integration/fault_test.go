@@ -33,8 +33,8 @@ func (c *chaos) fault() func(*testing.T) {
 	case 11, 12, 13, 14:
 		return func(t *testing.T) { c.deletePod(t, target) }
 	case 15, 16, 17:
-		cards := int64(2 + c.IntN(14))
-		return func(t *testing.T) { c.editQuota(t, target, cards) }
+		gpus := int64(2 + c.IntN(14))
+		return func(t *testing.T) { c.editQuota(t, target, gpus) }
 	default:
 		return func(t *testing.T) { c.deletePodGroup(t, target) }
 	}
@@ -94,7 +94,7 @@ func (c *chaos) editQuota(t *testing.T, target int, to int64) {
 	}
 }
 
-// deletePodGroup deletes the PodGroup of a gang; its operator makes it anew.
+// deletePodGroup deletes the PodGroup of a gang; its operator recreates it.
 func (c *chaos) deletePodGroup(t *testing.T, target int) {
 	groups, err := cluster.client.Dynamic.Resource(podGroups).Namespace(c.namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(groups.Items) == 0 {

@@ -85,10 +85,10 @@ func newFilterWorld(t *testing.T, random *rand.Rand, id, namespace string) *filt
 	g := worldGang{namespace: namespace, name: id}
 	total := 0
 	for i := range 1 + w.IntN(2) {
-		members, cards := 1+w.IntN(4), int64(1+w.IntN(4))
+		members, gpus := 1+w.IntN(4), int64(1+w.IntN(4))
 		total += members
 		g.add([]string{contract.ReplicaWorker, contract.ReplicaMaster}[i], members, func(pod *corev1.Pod) {
-			list := corev1.ResourceList{corev1.ResourceCPU: quantity(1), contract.ResourceTopologyCard: quantity(cards)}
+			list := corev1.ResourceList{corev1.ResourceCPU: quantity(1), contract.ResourceTopologyGPU: quantity(gpus)}
 			pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list, Limits: list.DeepCopy()}
 			pod.Labels[appLabel] = id
 		})

@@ -8,26 +8,26 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestTopologyGangOnBestCards(t *testing.T) {
-	s := newScene(t, machine{count: 2, mode: "topology"})
+func TestTopologyGangOnBestGPUs(t *testing.T) {
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
 	startScheduler(t)
 
 	s.submit(topologyGang("vgg16", 4, 1))
 
-	var cards []int
+	var gpus []int
 	for _, pod := range s.awaitBound("vgg16") {
 		record := s.allocation(pod)
-		cards = append(cards, record.Cards...)
+		gpus = append(gpus, record.GPUs...)
 		assert.Equal(t, s.nodes[0], record.Node)
 		assert.Equal(t, []int{0, 1, 2, 3}, record.Visible)
 		assert.Equal(t, 2, record.NVLinkRings)
 		assert.Equal(t, s.namespace+"/vgg16", record.Gang)
 	}
-	assert.ElementsMatch(t, []int{0, 1, 2, 3}, cards)
+	assert.ElementsMatch(t, []int{0, 1, 2, 3}, gpus)
 }
 
 func TestGangThatDoesNotFitWaits(t *testing.T) {
-	s := newScene(t, machine{count: 2, mode: "topology"})
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
 	startScheduler(t)
 
 	s.submit(topologyGang("big", 20, 1))
@@ -36,11 +36,11 @@ func TestGangThatDoesNotFitWaits(t *testing.T) {
 	t.Log(text)
 	s.addNode(machine{mode: "topology"})
 	s.awaitBound("big")
-	s.requireNoSharedCards()
+	s.requireNoSharedGPUs()
 }
 
 func TestTwoGangsThatFitAloneButNotTogether(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "topology"})
+	s := newTestCluster(t, machine{count: 1, mode: "topology"})
 	startScheduler(t)
 
 	s.submit(topologyGang("first", 6, 1))

@@ -36,7 +36,7 @@ func TestHeadlineAgreesWithTheScheduler(t *testing.T) {
 		seed := *headlineSeed + uint64(i)
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 0))
-			s := newScene(t, machine{count: 1 + random.IntN(2), mode: "topology"})
+			s := newTestCluster(t, machine{count: 1 + random.IntN(2), mode: "topology"})
 			for k := range gangsPerHeadline {
 				gang, what := s.hindered(random, fmt.Sprint("gang-", k))
 				s.submit(gang)
@@ -48,11 +48,11 @@ func TestHeadlineAgreesWithTheScheduler(t *testing.T) {
 	t.Logf("seeds from %d, %d clusters: %v", *headlineSeed, *headlineRuns, said)
 	assert.NotZero(t, said[explain.Running])
 	assert.NotZero(t, said[explain.Waiting])
-	assert.NotZero(t, said[explain.Refused])
+	assert.NotZero(t, said[explain.Rejected])
 }
 
 // hindered is a gang that something may keep from starting.
-func (s *scene) hindered(random *rand.Rand, name string) (gang job, what string) {
+func (s *testCluster) hindered(random *rand.Rand, name string) (gang job, what string) {
 	gang = topologyGang(name, 1+random.IntN(3), 1+random.IntN(3))
 	gang.labels["mark"] = s.namespace
 	node := s.nodes[random.IntN(len(s.nodes))]
@@ -81,16 +81,16 @@ func (s *scene) hindered(random *rand.Rand, name string) (gang job, what string)
 				LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"mark": s.namespace}},
 			}}
 		}},
-		{"too many cards", func(p *corev1.Pod) {
+		{"too many GPUs", func(p *corev1.Pod) {
 			list := p.Spec.Containers[0].Resources.Requests
-			list[contract.ResourceTopologyCard] = quantity(9)
+			list[contract.ResourceTopologyGPU] = quantity(9)
 			p.Spec.Containers[0].Resources.Limits = list
 		}},
 	}
 	chosen := hindrances[random.IntN(len(hindrances))]
 	switch chosen.what {
 	case "a claim without a volume":
-		s.unboundClaim("unbound")
+		s.unboundVolumeClaim("unbound")
 	case "a volume on one node":
 		s.volumeOn("local-"+name, node)
 	}
@@ -98,8 +98,8 @@ func (s *scene) hindered(random *rand.Rand, name string) (gang job, what string)
 	return gang, chosen.what
 }
 
-// unboundClaim makes a claim for which nobody makes a volume, if there is none yet.
-func (s *scene) unboundClaim(name string) {
+// unboundVolumeClaim makes a claim for which nobody makes a volume, if there is none yet.
+func (s *testCluster) unboundVolumeClaim(name string) {
 	s.t.Helper()
 	class := ""
 	_, err := api().CoreV1().PersistentVolumeClaims(s.namespace).Create(s.t.Context(), &corev1.PersistentVolumeClaim{
@@ -116,14 +116,14 @@ func (s *scene) unboundClaim(name string) {
 
 // requireHeadline waits until the answer about a gang is final, and checks that it tells
 // whether the gang runs.
-func (s *scene) requireHeadline(name, what string) (state explain.State) {
+func (s *testCluster) requireHeadline(name, what string) (state explain.State) {
 	s.t.Helper()
 	ask := func(c require.TestingT) explain.Answer {
-		scene, err := inventory.ReadScene(s.t.Context(), cluster.client)
+		snapshot, err := inventory.ReadSnapshot(s.t.Context(), cluster.client)
 		require.NoError(c, err)
 		around, err := explain.ReadAround(s.t.Context(), cluster.client, s.namespace)
 		require.NoError(c, err)
-		answers := explain.Find(scene, around, s.namespace, name)
+		answers := explain.Find(snapshot, around, s.namespace, name)
 		require.Len(c, answers, 1, what)
 		return answers[0]
 	}

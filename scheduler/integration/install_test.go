@@ -26,7 +26,7 @@ import (
 
 // The scheduler works with the rights that its manifests give it, and with leader election.
 func TestInstalled(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "topology"})
+	s := newTestCluster(t, machine{count: 1, mode: "topology"})
 	objects, err := deploy.Objects(deploy.Options{Image: "test", LogLevel: 2})
 	require.NoError(t, err)
 	require.NoError(t, cluster.client.ApplyAll(t.Context(), objects, nil))
@@ -35,9 +35,9 @@ func TestInstalled(t *testing.T) {
 		assert.NoError(t, cluster.client.DeleteAll(context.Background(), ours, nil))
 		awaitUnprotected(context.Background(), s)
 	})
-	s.setQuota(map[string]any{contract.ResourceTopologyCard: "8"})
+	s.setQuota(map[string]any{contract.ResourceTopologyGPU: "8"})
 	s.createPodGroup("job", 3)
-	gang := job{name: "job", workers: 3, cards: 2, resource: contract.ResourceTopologyCard, labels: map[string]string{contract.PodGroupLabel: "job"}}
+	gang := job{name: "job", workers: 3, gpus: 2, resource: contract.ResourceTopologyGPU, labels: map[string]string{contract.PodGroupLabel: "job"}}
 	s.submit(gang)
 	runs := s.awaitBound("job")
 	s.submit(topologyGang("big", 2, 8))
@@ -53,8 +53,8 @@ func TestInstalled(t *testing.T) {
 	}
 	for why, pod := range map[string]*corev1.Pod{
 		"multiple of 5":            s.pods(sharedJob("odd", 1, 2, 7))[0],
-		"needs aliyun.com/gpu-mem": s.pods(job{name: "bare", workers: 1, cards: 5, resource: contract.ResourceCorePercent})[0],
-		"asks for several": s.pods(job{name: "many", workers: 1, labels: map[string]string{contract.ResourceCardCount: "2"},
+		"needs aliyun.com/gpu-mem": s.pods(job{name: "bare", workers: 1, gpus: 5, resource: contract.ResourceCorePercent})[0],
+		"asks for several": s.pods(job{name: "many", workers: 1, labels: map[string]string{contract.ResourceGPUCount: "2"},
 			change: sharedJob("", 0, 4, 10).change})[0],
 	} {
 		refused(pod, why)
@@ -88,7 +88,7 @@ func TestInstalled(t *testing.T) {
 
 // requireRestricted has the API server admit the pods of workloads where it enforces the
 // restricted pod security standard.
-func (s *scene) requireRestricted(objects []*unstructured.Unstructured) {
+func (s *testCluster) requireRestricted(objects []*unstructured.Unstructured) {
 	s.t.Helper()
 	namespace, err := api().CoreV1().Namespaces().Create(s.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		GenerateName: "restricted-", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},

@@ -23,10 +23,10 @@ import (
 // A quota tree that is invalid holds what it governs, over a restart of the scheduler too,
 // and takes nothing from those who run. The limits are not dropped meanwhile.
 func TestInvalidTreeFailsClosed(t *testing.T) {
-	s := newScene(t, machine{count: 2, mode: "topology"})
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
 	team := func(attributes map[string]any) map[string]any {
 		return map[string]any{"name": "root", "children": []any{map[string]any{
-			"name": "team", "namespaces": []any{s.namespace}, "max": map[string]any{contract.ResourceTopologyCard: "4", "cpu": "100"}, "attributes": attributes,
+			"name": "team", "namespaces": []any{s.namespace}, "max": map[string]any{contract.ResourceTopologyGPU: "4", "cpu": "100"}, "attributes": attributes,
 		}}}
 	}
 	high := s.priority("high", 100, corev1.PreemptLowerPriority)
@@ -61,20 +61,20 @@ func TestInvalidTreeFailsClosed(t *testing.T) {
 	s.awaitBound("more")
 }
 
-// A pod that names a leaf which the tree lacks waits and says so, with cards and without,
+// A pod that names a leaf which the tree lacks waits and says so, with GPUs and without,
 // until the tree has the leaf.
 func TestUnknownLeaf(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "topology"})
+	s := newTestCluster(t, machine{count: 1, mode: "topology"})
 	startScheduler(t)
 	s.setLeaves(8, lend{name: "team", min: 4, max: 8})
 	s.submit(job{name: "plain", workers: 1}.in("late"))
 	s.submit(topologyGang("gang", 2, 1).in("late"))
-	lacks := `the quota tree has no leaf "late"; its leaves are team`
+	missing := `the quota tree has no leaf "late"; its leaves are team`
 	for _, name := range []string{"plain", "gang"} {
-		s.awaitReason(name, lacks)
+		s.awaitReason(name, missing)
 		s.await("an event of "+name, func(ctx context.Context) (bool, string) {
 			said := s.events(ctx, name+"-worker-0", "FailedScheduling")
-			return slices.ContainsFunc(said, func(note string) bool { return strings.Contains(note, lacks) }), fmt.Sprint(said)
+			return slices.ContainsFunc(said, func(note string) bool { return strings.Contains(note, missing) }), fmt.Sprint(said)
 		})
 	}
 	s.setLeaves(8, lend{name: "team", min: 4, max: 8}, lend{name: "late", max: 8})

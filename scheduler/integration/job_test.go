@@ -16,23 +16,23 @@ import (
 type job struct {
 	name    string
 	workers int
-	// cards is what each worker asks for, of the resource.
-	cards    int
+	// gpus is what each worker asks for, of the resource.
+	gpus     int
 	resource string
 	labels   map[string]string
 	change   func(*corev1.Pod)
 }
 
 // topologyGang is the topology document's spelling of a gang.
-func topologyGang(name string, workers, cards int) job {
-	return job{name: name, workers: workers, cards: cards, resource: contract.ResourceTopologyCard, labels: map[string]string{
+func topologyGang(name string, workers, gpus int) job {
+	return job{name: name, workers: workers, gpus: gpus, resource: contract.ResourceTopologyGPU, labels: map[string]string{
 		contract.TopologyGroupLabel:    name,
 		contract.TopologyReplicasLabel: strconv.Itoa(workers),
 	}}
 }
 
 // pods are the pods of a job as the training operator makes them.
-func (s *scene) pods(j job) []*corev1.Pod {
+func (s *testCluster) pods(j job) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for i := range j.workers {
 		labels := map[string]string{
@@ -44,8 +44,8 @@ func (s *scene) pods(j job) []*corev1.Pod {
 			labels[key] = value
 		}
 		list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
-		if j.cards > 0 {
-			list[corev1.ResourceName(j.resource)] = *resource.NewQuantity(int64(j.cards), resource.DecimalSI)
+		if j.gpus > 0 {
+			list[corev1.ResourceName(j.resource)] = *resource.NewQuantity(int64(j.gpus), resource.DecimalSI)
 		}
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: fmt.Sprintf("%s-worker-%d", j.name, i), Labels: labels},
@@ -67,19 +67,19 @@ func (s *scene) pods(j job) []*corev1.Pod {
 	return pods
 }
 
-func (s *scene) submit(j job) {
+func (s *testCluster) submit(j job) {
 	s.t.Helper()
 	for _, pod := range s.pods(j) {
 		s.create(pod)
 	}
 }
 
-func (s *scene) create(pod *corev1.Pod) {
+func (s *testCluster) create(pod *corev1.Pod) {
 	s.t.Helper()
 	require.NoError(s.t, s.createPod(pod))
 }
 
-func (s *scene) createPod(pod *corev1.Pod) error {
+func (s *testCluster) createPod(pod *corev1.Pod) error {
 	_, err := api().CoreV1().Pods(s.namespace).Create(s.t.Context(), pod, metav1.CreateOptions{})
 	return err
 }

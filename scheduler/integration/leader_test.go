@@ -35,7 +35,7 @@ func leader(t *testing.T) string {
 // A scheduler that is told to stop gives the lease back, so that the next one leads at
 // once; after one that was killed the next waits until the lease has run out.
 func TestLeaderChanges(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "topology"})
+	s := newTestCluster(t, machine{count: 1, mode: "topology"})
 	objects, err := deploy.Objects(deploy.Options{Image: "test"})
 	require.NoError(t, err)
 	objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() != "Namespace" })
@@ -61,7 +61,7 @@ func TestLeaderChanges(t *testing.T) {
 		holder = leads(holder)
 		s.submit(topologyGang(name+"-after", 4, 1))
 		s.awaitBound(name + "-after")
-		s.requireNoSharedCards()
+		s.requireNoSharedGPUs()
 		s.clear()
 		first = second
 	}

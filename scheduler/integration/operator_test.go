@@ -12,7 +12,7 @@ import (
 )
 
 // operator keeps the pods of jobs in being, as a job operator does: those that are
-// deleted or have failed it makes anew. It also ends, as a kubelet does, pods whose
+// deleted or have failed it makes again. It also ends, as a kubelet does, pods whose
 // deletion stays half done: the API server marks a pod before it removes it, and gives
 // up in between when its client is killed.
 type operator struct {

@@ -17,8 +17,8 @@ import (
 // plannedOn makes the gang carry the plan that puts its workers on a node, each with four GPUs from first[i] on.
 func plannedOn(j job, node string, first ...int) job {
 	record := contract.PlannedPlacement{Nodes: []contract.PlannedNode{{Node: node, Members: map[string][]int{}}}}
-	for i, card := range first {
-		record.Nodes[0].Members[fmt.Sprint("worker-", i)] = []int{card, card + 1, card + 2, card + 3}
+	for i, gpu := range first {
+		record.Nodes[0].Members[fmt.Sprint("worker-", i)] = []int{gpu, gpu + 1, gpu + 2, gpu + 3}
 	}
 	j.change = func(pod *corev1.Pod) {
 		text, err := record.Text()
@@ -31,13 +31,13 @@ func plannedOn(j job, node string, first ...int) job {
 }
 
 // requirePlaced checks where the workers run, and returns what their records say of the plan.
-func (s *scene) requirePlaced(name, node string, first ...int) (notAsPlanned string) {
+func (s *testCluster) requirePlaced(name, node string, first ...int) (notAsPlanned string) {
 	s.t.Helper()
 	for i, pod := range s.awaitBound(name) {
 		record, _, err := contract.AllocationFrom(pod.Annotations)
 		require.NoError(s.t, err)
 		assert.Equal(s.t, node, pod.Spec.NodeName, pod.Name)
-		assert.Equal(s.t, []int{first[i], first[i] + 1, first[i] + 2, first[i] + 3}, record.Cards, pod.Name)
+		assert.Equal(s.t, []int{first[i], first[i] + 1, first[i] + 2, first[i] + 3}, record.GPUs, pod.Name)
 		notAsPlanned = record.NotAsPlanned
 	}
 	return notAsPlanned
@@ -45,7 +45,7 @@ func (s *scene) requirePlaced(name, node string, first ...int) (notAsPlanned str
 
 // A gang gets the place that travels with it, also when another would be as good, or better.
 func TestPlannedPlacement(t *testing.T) {
-	s := newScene(t, machine{count: 3, mode: "topology"})
+	s := newTestCluster(t, machine{count: 3, mode: "topology"})
 	startScheduler(t)
 	s.submit(plannedOn(topologyGang("there", 2, 4), s.nodes[2], 4, 0))
 	assert.Empty(t, s.requirePlaced("there", s.nodes[2], 4, 0))
@@ -64,7 +64,7 @@ func TestPlannedPlacement(t *testing.T) {
 // A gang waits for its planned place while those that stand there are leaving, and leaves
 // free nodes to others.
 func TestPlannedPlacementIsWaitedFor(t *testing.T) {
-	s := newScene(t, machine{count: 2, mode: "topology"})
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
 	startScheduler(t)
 	before := topologyGang("before", 1, 8)
 	before.change = func(pod *corev1.Pod) { pod.Finalizers = []string{"example.com/checkpoint"} }

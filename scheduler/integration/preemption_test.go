@@ -14,7 +14,7 @@ import (
 )
 
 // plainPod is a pod without any label, on the nodes of the test.
-func (s *scene) plainPod(name, cpu, class string) *corev1.Pod {
+func (s *testCluster) plainPod(name, cpu, class string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name},
 		Spec: corev1.PodSpec{
@@ -30,7 +30,7 @@ func (s *scene) plainPod(name, cpu, class string) *corev1.Pod {
 	}
 }
 
-func (s *scene) awaitPlain(name string) {
+func (s *testCluster) awaitPlain(name string) {
 	s.t.Helper()
 	s.await("pod "+name+" to be bound", func(ctx context.Context) (bool, string) {
 		pod, err := api().CoreV1().Pods(s.namespace).Get(ctx, name, metav1.GetOptions{})
@@ -44,7 +44,7 @@ func (s *scene) awaitPlain(name string) {
 // A pod that the planner does not place evicts others as with the stock scheduler, but a
 // gang goes whole or not at all, and after pods on their own.
 func TestPlainPodsDoNotTearGangs(t *testing.T) {
-	s := newScene(t, machine{count: 2, mode: "topology"})
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
 	high := s.priority("high", 100, corev1.PreemptLowerPriority)
 	startScheduler(t)
 
@@ -93,7 +93,7 @@ func TestPlainPodsDoNotTearGangs(t *testing.T) {
 
 // A pod whose PriorityClass never preempts waits, whoever is below it.
 func TestPlainPodThatNeverPreempts(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "topology"})
+	s := newTestCluster(t, machine{count: 1, mode: "topology"})
 	startScheduler(t)
 	s.create(s.plainPod("low", "50", ""))
 	s.awaitPlain("low")

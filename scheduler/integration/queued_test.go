@@ -32,7 +32,7 @@ func startQueue(t *testing.T) {
 	p.EndWith(t)
 }
 
-// queuedJob is a job of two pods without cards that waits in the queue of a leaf.
+// queuedJob is a job of two pods without GPUs that waits in the queue of a leaf.
 func queuedJob(namespace, name, leaf string) *batchv1.Job {
 	suspend, two, grace := true, int32(2), int64(0)
 	list := corev1.ResourceList{corev1.ResourceCPU: quantity(1)}

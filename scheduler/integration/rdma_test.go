@@ -31,10 +31,10 @@ func withDevice(name string) func(*corev1.Pod) {
 	}
 }
 
-// Members of a gang that spans nodes get cards near the RDMA device, which is behind the
-// upper four cards here, as long as there are any. Devices are shared by slots.
-func TestCardsNearTheDevice(t *testing.T) {
-	s := newScene(t, machine{count: 2, mode: "topology", extra: corev1.ResourceList{contract.ResourceERDMA: resource.MustParse("2")}})
+// Members of a gang that spans nodes get GPUs near the RDMA device, which is behind the
+// upper four GPUs here, as long as there are any. Devices are shared by slots.
+func TestGPUsNearTheDevice(t *testing.T) {
+	s := newTestCluster(t, machine{count: 2, mode: "topology", extra: corev1.ResourceList{contract.ResourceERDMA: resource.MustParse("2")}})
 	serveGPUNodes(t)
 	wiring, ok := catalog.Machine(instanceType)
 	require.True(t, ok)
@@ -53,12 +53,12 @@ func TestCardsNearTheDevice(t *testing.T) {
 		pods := s.awaitBound(name)
 		assert.NotEqual(t, pods[0].Spec.NodeName, pods[1].Spec.NodeName)
 		for _, pod := range pods {
-			for _, card := range s.allocation(pod).Cards {
-				assert.GreaterOrEqual(t, card, 4, "%s: cards %v", name, s.allocation(pod).Cards)
+			for _, device := range s.allocation(pod).GPUs {
+				assert.GreaterOrEqual(t, device, 4, "%s: GPUs %v", name, s.allocation(pod).GPUs)
 			}
 		}
 	}
-	s.requireNoSharedCards()
+	s.requireNoSharedGPUs()
 	third := topologyGang("third", 2, 1)
 	third.change = withDevice("third")
 	s.submit(third)

@@ -19,26 +19,26 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
-// lend is a leaf of a quota tree of cards.
+// lend is a leaf of a quota tree of GPUs.
 type lend struct {
 	name     string
 	min, max int
 	limit    string // what of min may be lent, "" for all
 }
 
-// setLeaves makes a quota tree of cards.
-func (s *scene) setLeaves(total int, leaves ...lend) {
+// setLeaves makes a quota tree of GPUs.
+func (s *testCluster) setLeaves(total int, leaves ...lend) {
 	s.t.Helper()
-	cards := func(n int) map[string]any { return map[string]any{contract.ResourceTopologyCard: fmt.Sprint(n)} }
+	gpus := func(n int) map[string]any { return map[string]any{contract.ResourceTopologyGPU: fmt.Sprint(n)} }
 	var children []any
 	for _, l := range leaves {
-		child := map[string]any{"name": l.name, "min": cards(l.min), "max": cards(l.max)}
+		child := map[string]any{"name": l.name, "min": gpus(l.min), "max": gpus(l.max)}
 		if l.limit != "" {
-			child["attributes"] = map[string]any{contract.LendLimitAttribute: fmt.Sprintf(`{%q: %q}`, contract.ResourceTopologyCard, l.limit)}
+			child["attributes"] = map[string]any{contract.LendLimitAttribute: fmt.Sprintf(`{%q: %q}`, contract.ResourceTopologyGPU, l.limit)}
 		}
 		children = append(children, child)
 	}
-	s.setTree(map[string]any{"name": "root", "min": cards(total), "max": cards(total), "children": children})
+	s.setTree(map[string]any{"name": "root", "min": gpus(total), "max": gpus(total), "children": children})
 }
 
 // in puts a job into a quota leaf.
@@ -65,8 +65,8 @@ func (j job) lingering() job {
 	return j
 }
 
-// letGo ends the lingering of a job's pods.
-func (s *scene) letGo(name string) {
+// release ends the lingering of a job's pods.
+func (s *testCluster) release(name string) {
 	s.t.Helper()
 	for _, pod := range s.list(s.t.Context(), name) {
 		_, err := api().CoreV1().Pods(s.namespace).Patch(s.t.Context(), pod.Name, types.MergePatchType,
@@ -76,7 +76,7 @@ func (s *scene) letGo(name string) {
 }
 
 // awaitLeaving waits until n pods of a job are being deleted.
-func (s *scene) awaitLeaving(name string, n int) {
+func (s *testCluster) awaitLeaving(name string, n int) {
 	s.t.Helper()
 	s.await(fmt.Sprintf("%d pods of %s to leave", n, name), func(ctx context.Context) (bool, string) {
 		have := leaving(s.list(ctx, name))
@@ -95,7 +95,7 @@ func leaving(pods []corev1.Pod) int {
 }
 
 // awaitGone waits until all pods of a job are gone.
-func (s *scene) awaitGone(name string) {
+func (s *testCluster) awaitGone(name string) {
 	s.t.Helper()
 	s.await("job "+name+" to be gone", func(ctx context.Context) (bool, string) {
 		n := len(s.list(ctx, name))
@@ -104,7 +104,7 @@ func (s *scene) awaitGone(name string) {
 }
 
 // priority makes a PriorityClass for the test.
-func (s *scene) priority(name string, value int32, policy corev1.PreemptionPolicy) string {
+func (s *testCluster) priority(name string, value int32, policy corev1.PreemptionPolicy) string {
 	s.t.Helper()
 	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.namespace + "-" + name}, Value: value, PreemptionPolicy: &policy}
 	_, err := api().SchedulingV1().PriorityClasses().Create(s.t.Context(), class, metav1.CreateOptions{})
@@ -126,10 +126,10 @@ func (j job) of(class string) job {
 	return j
 }
 
-// Idle guaranteed cards are lent, and are back as soon as their owner asks: the fewest
+// Idle guaranteed GPUs are lent, and are back as soon as their owner asks: the fewest
 // gangs go, whole ones, and what was evicted does not come back.
-func TestBorrowedCardsAreReclaimed(t *testing.T) {
-	s := newScene(t, machine{count: 2, mode: "topology"})
+func TestBorrowedGPUsAreReclaimed(t *testing.T) {
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
 	s.setLeaves(16, lend{name: "left", min: 8, max: 16}, lend{name: "right", min: 8, max: 16})
 	scheduler := startAnswering(t)
 	s.submit(topologyGang("one", 4, 2).in("left"))
@@ -147,11 +147,11 @@ func TestBorrowedCardsAreReclaimed(t *testing.T) {
 	_, measured := scheduler.get(scheduler.metrics+"/metrics", s.reader("prometheus", "gpuplan-metrics"))
 	for _, line := range []string{
 		`gpuplan_evictions_total{reason="reclaim"} 2`, `gpuplan_evictions_total{reason="priority"} 0`,
-		`gpuplan_claims_given_up_total 0`, `gpuplan_places_held{kind="claim"} 0`,
+		`gpuplan_nominations_given_up_total 0`, `gpuplan_reservations{kind="nomination"} 0`,
 	} {
 		assert.Contains(t, measured, line+"\n")
 	}
-	s.requireNoSharedCards()
+	s.requireNoSharedGPUs()
 
 	victim := "three"
 	if len(s.list(t.Context(), "three")) > 0 {
@@ -164,8 +164,8 @@ func TestBorrowedCardsAreReclaimed(t *testing.T) {
 }
 
 // What a leaf does not lend is free for it at once.
-func TestLendLimitKeepsCards(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "topology"})
+func TestLendLimitKeepsGPUs(t *testing.T) {
+	s := newTestCluster(t, machine{count: 1, mode: "topology"})
 	s.setLeaves(8, lend{name: "left", min: 4, max: 8}, lend{name: "right", min: 4, max: 8, limit: "2"})
 	startScheduler(t)
 	s.submit(topologyGang("most", 6, 1).in("left"))
@@ -177,9 +177,9 @@ func TestLendLimitKeepsCards(t *testing.T) {
 	assert.Equal(t, 6, bound(s.list(t.Context(), "most")))
 }
 
-// While victims leave, nobody else gets the place, and then the claimant does.
-func TestClaimedPlaceIsHeld(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "topology"})
+// While victims leave, nobody else gets the place, and then the preemptor does.
+func TestReservationIsKept(t *testing.T) {
+	s := newTestCluster(t, machine{count: 1, mode: "topology"})
 	high := s.priority("high", 100, corev1.PreemptLowerPriority)
 	startScheduler(t)
 	s.submit(topologyGang("low", 2, 2).lingering())
@@ -205,14 +205,14 @@ func TestClaimedPlaceIsHeld(t *testing.T) {
 	}
 	s.submit(topologyGang("thief", 1, 1))
 	t.Log(s.awaitReason("thief", "Held back by the reservation of gang "+s.namespace+"/big"))
-	s.letGo("low")
+	s.release("low")
 	s.awaitBound("big")
 	assert.Equal(t, 2, bound(s.list(t.Context(), "small")))
-	s.requireNoSharedCards()
+	s.requireNoSharedGPUs()
 }
 
 func TestPriorityIsNotTakenAdvantageOf(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "topology"})
+	s := newTestCluster(t, machine{count: 1, mode: "topology"})
 	high := s.priority("high", 100, corev1.PreemptLowerPriority)
 	startScheduler(t)
 	fixed := topologyGang("fixed", 1, 4)
@@ -226,7 +226,7 @@ func TestPriorityIsNotTakenAdvantageOf(t *testing.T) {
 	s.remove("polite")
 	s.submit(topologyGang("whole", 1, 8).of(high))
 	s.awaitReason("whole", "0 of 1")
-	assert.Equal(t, 2, bound(s.list(t.Context(), "low")), "nobody goes when the whole gang does not fit after that")
+	assert.Equal(t, 2, bound(s.list(t.Context(), "low")), "nobody is evicted when the whole gang does not fit after that")
 	s.remove("whole")
 	s.submit(topologyGang("half", 1, 4).of(high))
 	s.awaitBound("half")
@@ -235,7 +235,7 @@ func TestPriorityIsNotTakenAdvantageOf(t *testing.T) {
 }
 
 func TestDisruptionBudgetsAreRespected(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "topology"})
+	s := newTestCluster(t, machine{count: 1, mode: "topology"})
 	high := s.priority("high", 100, corev1.PreemptLowerPriority)
 	startScheduler(t)
 	s.submit(topologyGang("guarded", 2, 2))
@@ -264,7 +264,7 @@ func TestDisruptionBudgetsAreRespected(t *testing.T) {
 // A scheduler that is killed between the first and the last eviction, or while victims
 // leave, comes to the same decision again.
 func TestKilledWhileEvicting(t *testing.T) {
-	s := newScene(t, machine{count: 2, mode: "topology"})
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
 	high := s.priority("high", 100, corev1.PreemptLowerPriority)
 	for round := range 6 {
 		first := 1 + round%4*2
@@ -290,14 +290,14 @@ func TestKilledWhileEvicting(t *testing.T) {
 		scheduler = startScheduler(t)
 		s.awaitLeaving(victim, 8)
 		s.awaitReason("thief", "0 of 1")
-		s.letGo(victim)
+		s.release(victim)
 		s.awaitBound("big")
 		other := strings.Replace("lowalso", victim, "", 1)
 		assert.Zero(t, leaving(s.list(t.Context(), other)), "one gang is enough")
 		assert.Equal(t, 8, bound(s.list(t.Context(), other)))
-		s.requireNoSharedCards()
+		s.requireNoSharedGPUs()
 		scheduler.End(syscall.SIGTERM)
-		s.letGo(other)
+		s.release(other)
 		s.clear()
 	}
 }

@@ -21,7 +21,7 @@ import (
 func TestJobMadeAgainWhileAPodEnds(t *testing.T) {
 	for _, owned := range []bool{false, true} {
 		t.Run(fmt.Sprintf("owned=%t", owned), func(t *testing.T) {
-			s := newScene(t, machine{count: 2, mode: "topology"})
+			s := newTestCluster(t, machine{count: 2, mode: "topology"})
 			startScheduler(t)
 			first, second := s.run(owned, "first"), s.run(owned, "second")
 			for i, pod := range s.pods(first) {
@@ -46,7 +46,7 @@ func TestJobMadeAgainWhileAPodEnds(t *testing.T) {
 			steal.Spec.Containers[0].Resources = s.pods(topologyGang("steal", 1, 4))[0].Spec.Containers[0].Resources
 			s.create(steal)
 			s.awaitPlain("steal")
-			s.letGo("train")
+			s.release("train")
 			s.await("the last of the first run to be gone", func(ctx context.Context) (bool, string) {
 				n := len(s.list(ctx, "train"))
 				return n == 3, fmt.Sprint(n)
@@ -60,7 +60,7 @@ func TestJobMadeAgainWhileAPodEnds(t *testing.T) {
 }
 
 // run is a gang named train, of one of its runs.
-func (s *scene) run(owned bool, name string) job {
+func (s *testCluster) run(owned bool, name string) job {
 	s.t.Helper()
 	gang := topologyGang("train", 4, 4)
 	if !owned {
@@ -74,7 +74,7 @@ func (s *scene) run(owned bool, name string) job {
 }
 
 // awaitFresh waits until all pods of the gang train that are not being deleted wait, and say why.
-func (s *scene) awaitFresh(why string) {
+func (s *testCluster) awaitFresh(why string) {
 	s.t.Helper()
 	s.await("the gang to wait: "+why, func(ctx context.Context) (bool, string) {
 		pods := slices.DeleteFunc(s.list(ctx, "train"), func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
@@ -90,7 +90,7 @@ func (s *scene) awaitFresh(why string) {
 
 // A gang is charged to one leaf. One whose pods name several waits, and says so, until they agree.
 func TestGangOfSeveralLeaves(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "topology"})
+	s := newTestCluster(t, machine{count: 1, mode: "topology"})
 	s.setLeaves(8, lend{name: "large", min: 4, max: 8}, lend{name: "small", min: 2, max: 2})
 	startScheduler(t)
 	gang := topologyGang("train", 4, 1)
@@ -112,7 +112,7 @@ func TestGangOfSeveralLeaves(t *testing.T) {
 
 // A gang and a pod on its own may have the same name: each has a place of its own.
 func TestGangAndPodOfOneName(t *testing.T) {
-	s := newScene(t, machine{count: 2, mode: "topology"})
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
 	high, middle := s.priority("high", 100, corev1.PreemptLowerPriority), s.priority("middle", 50, corev1.PreemptLowerPriority)
 	startScheduler(t)
 	s.submit(topologyGang("low-a", 1, 8).lingering())
@@ -129,9 +129,9 @@ func TestGangAndPodOfOneName(t *testing.T) {
 		n := leaving(append(s.list(ctx, "low-a"), s.list(ctx, "low-b")...))
 		return n == 2, fmt.Sprint(n)
 	})
-	s.letGo("low-a")
-	s.letGo("low-b")
+	s.release("low-a")
+	s.release("low-b")
 	s.awaitBound("x")
 	s.awaitPlain("x")
-	s.requireNoSharedCards()
+	s.requireNoSharedGPUs()
 }

@@ -25,11 +25,11 @@ import (
 
 const rackLabel = "topology.example.com/rack"
 
-// submitPyTorchJob makes a PyTorchJob with a PodGroup: its operator makes pods that fail anew.
-func (s *scene) submitPyTorchJob(name string, workers, cards int) {
+// submitPyTorchJob makes a PyTorchJob with a PodGroup: its operator makes pods that fail again.
+func (s *testCluster) submitPyTorchJob(name string, workers, gpus int) {
 	s.t.Helper()
 	s.createPodGroup(name, int64(workers))
-	pod := s.pods(job{name: name, workers: 1, cards: cards, resource: contract.ResourceTopologyCard})[0]
+	pod := s.pods(job{name: name, workers: 1, gpus: gpus, resource: contract.ResourceTopologyGPU})[0]
 	pod.Spec.Containers[0].Name = contract.PyTorchContainerName
 	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&pod.Spec)
 	require.NoError(s.t, err)
@@ -54,7 +54,7 @@ func (s *scene) submitPyTorchJob(name string, workers, cards int) {
 }
 
 // events lists the events with a reason about an object of the scene.
-func (s *scene) events(ctx context.Context, name, reason string) []string {
+func (s *testCluster) events(ctx context.Context, name, reason string) []string {
 	s.t.Helper()
 	list, err := api().EventsV1().Events(s.namespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=" + reason})
 	require.NoError(s.t, err)
@@ -68,7 +68,7 @@ func (s *scene) events(ctx context.Context, name, reason string) []string {
 }
 
 // awaitDegraded waits until the PodGroup's condition is as wanted, "True NodeLost: text".
-func (s *scene) awaitDegraded(name, want string) {
+func (s *testCluster) awaitDegraded(name, want string) {
 	s.t.Helper()
 	have := ""
 	require.Eventually(s.t, func() bool {
@@ -86,12 +86,12 @@ func (s *scene) awaitDegraded(name, want string) {
 	}, settled, 100*time.Millisecond, "PodGroup %s to say: %s", name, want)
 }
 
-const recovered = "False Recovered: no member is on a lost node or an unhealthy card"
+const recovered = "False Recovered: no member is on a lost node or an unhealthy GPU"
 
 // A node that goes away takes its members with it at once, the others are told, and the
 // successors run next to them.
 func TestNodeGoesAway(t *testing.T) {
-	s := newScene(t, machine{count: 3, mode: "topology"})
+	s := newTestCluster(t, machine{count: 3, mode: "topology"})
 	startScheduler(t)
 	s.submitPyTorchJob("job", 2, 8)
 	pods := s.awaitBound("job")
@@ -111,12 +111,12 @@ func TestNodeGoesAway(t *testing.T) {
 	after, err := api().CoreV1().Pods(s.namespace).Get(t.Context(), left.Name, metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, left.UID, after.UID, "what runs is left alone")
-	s.requireNoSharedCards()
+	s.requireNoSharedGPUs()
 }
 
 // A node that stops to answer is given up after the grace, long before Kubernetes does.
 func TestNodeIsUnreachable(t *testing.T) {
-	s := newScene(t, machine{count: 3, mode: "topology"})
+	s := newTestCluster(t, machine{count: 3, mode: "topology"})
 	runScheduler(t, nil, "--unreachable-grace=1s")
 	s.submitPyTorchJob("job", 2, 8)
 	lost := s.awaitBound("job")[0]
@@ -133,7 +133,7 @@ func TestNodeIsUnreachable(t *testing.T) {
 }
 
 // silence ends the simulation of a node and lets its control plane lose sight of it.
-func (s *scene) silence(name string) {
+func (s *testCluster) silence(name string) {
 	s.t.Helper()
 	patch := func(subresource string, change any) {
 		data, err := json.Marshal(change)
@@ -164,7 +164,7 @@ func TestReplacedInItsRack(t *testing.T) {
 	rack := func(name string) machine {
 		return machine{count: 2, mode: "topology", labels: map[string]string{rackLabel: name}}
 	}
-	s := newScene(t, rack("a"), rack("b"))
+	s := newTestCluster(t, rack("a"), rack("b"))
 	startScheduler(t)
 	gang := topologyGang("job", 2, 8)
 	gang.change = func(pod *corev1.Pod) {
@@ -196,7 +196,7 @@ func TestReplacedInItsRack(t *testing.T) {
 }
 
 // publish writes a node's hardware as its agent would.
-func (s *scene) publish(node string, machine gpu.Machine) {
+func (s *testCluster) publish(node string, machine gpu.Machine) {
 	s.t.Helper()
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&contract.GPUNode{
 		TypeMeta:   metav1.TypeMeta{APIVersion: contract.GPUNodeGroup + "/" + contract.GPUNodeVersion, Kind: contract.GPUNodeKind},
@@ -218,7 +218,7 @@ func (s *scene) publish(node string, machine gpu.Machine) {
 }
 
 // withdraw deletes what was published of the scene's nodes.
-func (s *scene) withdraw(ctx context.Context) {
+func (s *testCluster) withdraw(ctx context.Context) {
 	s.t.Helper()
 	gpuNodes := cluster.client.Dynamic.Resource(gvr(contract.GPUNodeGroup, contract.GPUNodeVersion, contract.GPUNodeResource))
 	for _, node := range s.nodes {
@@ -235,42 +235,42 @@ func serveGPUNodes(t *testing.T) {
 	require.NoError(t, cluster.client.ApplyAll(t.Context(), objects, nil))
 }
 
-// A card that turns unhealthy is not given to anybody; the gang that has it runs on and is told.
-func TestCardTurnsUnhealthy(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "topology"})
+// A GPU that turns unhealthy is not given to anybody; the gang that has it runs on and is told.
+func TestGPUTurnsUnhealthy(t *testing.T) {
+	s := newTestCluster(t, machine{count: 1, mode: "topology"})
 	serveGPUNodes(t)
 	t.Cleanup(func() { s.withdraw(context.Background()) })
 	machine, ok := catalog.Machine(instanceType)
 	require.True(t, ok)
-	machine.Cards = slices.Clone(machine.Cards)
+	machine.GPUs = slices.Clone(machine.GPUs)
 	s.publish(s.nodes[0], machine)
 	startScheduler(t)
 	s.createPodGroup("job", 2)
-	s.submit(job{name: "job", workers: 2, cards: 2, resource: contract.ResourceTopologyCard, labels: map[string]string{contract.PodGroupLabel: "job"}})
+	s.submit(job{name: "job", workers: 2, gpus: 2, resource: contract.ResourceTopologyGPU, labels: map[string]string{contract.PodGroupLabel: "job"}})
 	pods := s.awaitBound("job")
-	card := s.allocation(pods[0]).Cards[0]
+	device := s.allocation(pods[0]).GPUs[0]
 
-	machine.Cards[card].Unhealthy = "XID 79: the card has fallen off the bus"
+	machine.GPUs[device].Unhealthy = "XID 79: the GPU has fallen off the bus"
 	s.publish(s.nodes[0], machine)
-	text := fmt.Sprintf("card %d of node %s, which worker-0 has, is unhealthy: XID 79: the card has fallen off the bus", card, s.nodes[0])
-	s.awaitDegraded("job", "True CardUnhealthy: "+text)
+	text := fmt.Sprintf("GPU %d of node %s, which worker-0 has, is unhealthy: XID 79: the GPU has fallen off the bus", device, s.nodes[0])
+	s.awaitDegraded("job", "True GPUUnhealthy: "+text)
 	for _, name := range []string{pods[0].Name, pods[1].Name, "job"} {
-		require.Eventually(t, func() bool { return slices.Equal(s.events(t.Context(), name, "CardUnhealthy"), []string{text}) },
+		require.Eventually(t, func() bool { return slices.Equal(s.events(t.Context(), name, "GPUUnhealthy"), []string{text}) },
 			settled, 100*time.Millisecond, name)
 	}
 
-	machine.Cards[7].Unhealthy = "XID 48: double bit error"
+	machine.GPUs[7].Unhealthy = "XID 48: double bit error"
 	s.publish(s.nodes[0], machine)
 	s.submit(topologyGang("three", 3, 1))
 	for _, pod := range s.awaitBound("three") {
-		assert.NotContains(t, s.allocation(pod).Cards, 7)
+		assert.NotContains(t, s.allocation(pod).GPUs, 7)
 	}
 	s.submit(topologyGang("one", 1, 1))
 	s.awaitReason("one", "0 of 1")
 
-	machine.Cards[card].Unhealthy, machine.Cards[7].Unhealthy = "", ""
+	machine.GPUs[device].Unhealthy, machine.GPUs[7].Unhealthy = "", ""
 	s.publish(s.nodes[0], machine)
 	s.awaitDegraded("job", recovered)
-	assert.Equal(t, []int{7}, s.allocation(s.awaitBound("one")[0]).Cards)
-	s.requireNoSharedCards()
+	assert.Equal(t, []int{7}, s.allocation(s.awaitBound("one")[0]).GPUs)
+	s.requireNoSharedGPUs()
 }

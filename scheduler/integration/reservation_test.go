@@ -12,13 +12,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// impatient makes gangs wait only a moment before a place is held for them.
+// impatient makes gangs wait only a moment before capacity is reserved for them.
 var impatient = map[string]string{"reserveAfter: 5m0s": "reserveAfter: 10ms"}
 
 // A gang of a whole node gets its turn while small jobs flow, across a restart, and
 // those that leave its place alone run beside it.
-func TestBlockedHeadGetsItsTurn(t *testing.T) {
-	s := newScene(t, machine{count: 2, mode: "topology"})
+func TestBlockedGangIsBackfilledAround(t *testing.T) {
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
 	scheduler := runScheduler(t, impatient)
 	for i := range 4 {
 		s.submit(topologyGang(fmt.Sprintf("old-%d", i), 1, 4))
@@ -56,11 +56,11 @@ func TestBlockedHeadGetsItsTurn(t *testing.T) {
 	assert.Equal(t, reserved, s.awaitBound("big")[0].Spec.NodeName)
 	require.NoError(t, api().CoreV1().Pods(s.namespace).Delete(t.Context(), "small-worker-0", metav1.DeleteOptions{}))
 	s.awaitBound("late")
-	s.requireNoSharedCards()
+	s.requireNoSharedGPUs()
 }
 
 // reservedNode is the node of the gangs that a waiting one waits for.
-func (s *scene) reservedNode(name string) string {
+func (s *testCluster) reservedNode(name string) string {
 	s.t.Helper()
 	text := reason(s.list(s.t.Context(), name))
 	for i := range 4 {

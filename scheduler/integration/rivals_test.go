@@ -17,7 +17,7 @@ var rivalRounds = flag.Int("rivals.rounds", 500, "how often two gangs compete")
 // pods all at once in random order: exactly one runs, whichever it is, and the other
 // waits as a whole.
 func TestOneOfTwoGangsRuns(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "topology"})
+	s := newTestCluster(t, machine{count: 1, mode: "topology"})
 	startScheduler(t)
 	w := startWatching(t)
 	wins := map[string]int{}

@@ -20,7 +20,7 @@ import (
 
 // routePods installs the policy that sends pods to our scheduler for the rest of the
 // test, and waits until it is in force.
-func (s *scene) routePods() {
+func (s *testCluster) routePods() {
 	s.t.Helper()
 	objects, err := deploy.Objects(deploy.Options{Image: "test", RoutePods: true})
 	require.NoError(s.t, err)
@@ -35,17 +35,17 @@ func (s *scene) routePods() {
 }
 
 // awaitRouted waits until a pod that asks for a GPU and names no scheduler is given one.
-func (s *scene) awaitRouted(ctx context.Context, scheduler string) {
+func (s *testCluster) awaitRouted(ctx context.Context, scheduler string) {
 	s.t.Helper()
-	probe := s.unnamed(job{name: "probe", workers: 1, cards: 1, resource: contract.ResourceTopologyCard})[0]
+	probe := s.unnamed(job{name: "probe", workers: 1, gpus: 1, resource: contract.ResourceTopologyGPU})[0]
 	require.Eventually(s.t, func() bool {
 		made, err := api().CoreV1().Pods(s.namespace).Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err == nil && made.Spec.SchedulerName == scheduler
 	}, settled, 100*time.Millisecond, "pods are not sent to %s", scheduler)
 }
 
-// unnamed are a job's pods as somebody writes them who knows nothing of our scheduler.
-func (s *scene) unnamed(j job) []*corev1.Pod {
+// unnamed are a job's pods as someone writes them who knows nothing of our scheduler.
+func (s *testCluster) unnamed(j job) []*corev1.Pod {
 	pods := s.pods(j)
 	for _, pod := range pods {
 		pod.Spec.SchedulerName = ""
@@ -55,7 +55,7 @@ func (s *scene) unnamed(j job) []*corev1.Pod {
 
 // Who is sent to our scheduler, and who is left alone.
 func TestRouting(t *testing.T) {
-	s := newScene(t)
+	s := newTestCluster(t)
 	s.routePods()
 	excused, err := api().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		GenerateName: "excused-", Labels: map[string]string{contract.RouteLabel: "false"},
@@ -64,12 +64,12 @@ func TestRouting(t *testing.T) {
 	t.Cleanup(func() {
 		assert.NoError(t, api().CoreV1().Namespaces().Delete(context.Background(), excused.Name, metav1.DeleteOptions{}))
 	})
-	gpu := func(resource string) job { return job{name: "pod", workers: 1, cards: 5, resource: resource} }
+	gpu := func(resource string) job { return job{name: "pod", workers: 1, gpus: 5, resource: resource} }
 	gang := func(label string) job {
 		return job{name: "pod", workers: 1, labels: map[string]string{label: "gang"}}
 	}
 	changed := func(change func(*corev1.Pod)) job {
-		j := gpu(contract.ResourceTopologyCard)
+		j := gpu(contract.ResourceTopologyGPU)
 		j.change = change
 		return j
 	}
@@ -78,9 +78,9 @@ func TestRouting(t *testing.T) {
 		job  job
 		want string
 	}{
-		"topology GPUs":      {gpu(contract.ResourceTopologyCard), contract.SchedulerName},
-		"regular GPUs":       {gpu(contract.ResourceDefaultCard), contract.SchedulerName},
-		"GPU memory":         {gpu(contract.ResourceCardMemory), contract.SchedulerName},
+		"topology GPUs":      {gpu(contract.ResourceTopologyGPU), contract.SchedulerName},
+		"regular GPUs":       {gpu(contract.ResourceDefaultGPU), contract.SchedulerName},
+		"GPU memory":         {gpu(contract.ResourceGPUMemory), contract.SchedulerName},
 		"gang, document":     {gang(contract.TopologyGroupLabel), contract.SchedulerName},
 		"gang, light labels": {gang(contract.LightGangLabel), contract.SchedulerName},
 		"gang, PodGroup":     {gang(contract.PodGroupLabel), contract.SchedulerName},
@@ -119,7 +119,7 @@ func TestRouting(t *testing.T) {
 
 // A gang of the document's labels that names no scheduler starts whole or not at all.
 func TestRoutedGangIsNotSplit(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "topology"})
+	s := newTestCluster(t, machine{count: 1, mode: "topology"})
 	startScheduler(t)
 	s.routePods()
 	for _, name := range []string{"first", "second"} {
@@ -129,16 +129,16 @@ func TestRoutedGangIsNotSplit(t *testing.T) {
 	}
 	s.awaitReason("second", "1 of 3")
 	for _, pod := range s.awaitBound("first") {
-		assert.Len(t, s.allocation(pod).Cards, 2)
+		assert.Len(t, s.allocation(pod).GPUs, 2)
 	}
 	assert.Zero(t, bound(s.list(t.Context(), "second")))
 }
 
 // Where pods are not routed, one that takes GPUs past the scheduler is told so, once.
 func TestBypassIsTold(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "topology"})
+	s := newTestCluster(t, machine{count: 1, mode: "topology"})
 	startScheduler(t)
-	pods := s.unnamed(job{name: "past", workers: 3, cards: 1, resource: contract.ResourceTopologyCard})
+	pods := s.unnamed(job{name: "past", workers: 3, gpus: 1, resource: contract.ResourceTopologyGPU})
 	pods[1].Labels[contract.RouteLabel] = "false"
 	pods[2].Spec.Containers[0].Resources = corev1.ResourceRequirements{}
 	for _, pod := range pods {

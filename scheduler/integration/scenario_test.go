@@ -22,7 +22,7 @@ func gvr(group, version, resource string) schema.GroupVersionResource {
 }
 
 func TestSpellings(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "topology"})
+	s := newTestCluster(t, machine{count: 1, mode: "topology"})
 	startScheduler(t)
 	for name, labels := range map[string]map[string]string{
 		"light": {contract.LightGangLabel: "light", contract.LightGangMinLabel: "2"},
@@ -32,16 +32,16 @@ func TestSpellings(t *testing.T) {
 		"group": {contract.PodGroupLabel: "group"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &scene{t: t, namespace: s.namespace}
+			s := &testCluster{t: t, namespace: s.namespace}
 			if name == "group" {
 				s.createPodGroup("group", 2)
 			}
-			j := job{name: name, workers: 2, cards: 4, resource: contract.ResourceTopologyCard, labels: labels}
+			j := job{name: name, workers: 2, gpus: 4, resource: contract.ResourceTopologyGPU, labels: labels}
 			s.submit(j)
 			for _, pod := range s.awaitBound(name) {
 				assert.Equal(t, s.namespace+"/"+name, s.allocation(pod).Gang)
 			}
-			s.requireNoSharedCards()
+			s.requireNoSharedGPUs()
 			s.clear()
 		})
 	}
@@ -50,7 +50,7 @@ func TestSpellings(t *testing.T) {
 // A pod that asks for no GPU is a member where the gang needs more than ask for GPUs, like the
 // parameter server of a TFJob: the gang waits for all four, and starts with all four.
 func TestMembersWithoutGPUs(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "topology"})
+	s := newTestCluster(t, machine{count: 1, mode: "topology"})
 	startScheduler(t)
 	for name, labels := range map[string]map[string]string{
 		"topology": {contract.TopologyGroupLabel: "topology", contract.TopologyReplicasLabel: "4"},
@@ -58,13 +58,13 @@ func TestMembersWithoutGPUs(t *testing.T) {
 		"group":    {contract.PodGroupLabel: "group"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &scene{t: t, namespace: s.namespace}
+			s := &testCluster{t: t, namespace: s.namespace}
 			if name == "group" {
 				s.createPodGroup("group", 4)
 			}
 			server := s.pods(job{name: name, workers: 1, labels: labels})[0]
 			server.Name, server.Labels[contract.JobReplicaTypeLabel] = name+"-ps-0", "ps"
-			workers := s.pods(job{name: name, workers: 3, cards: 1, resource: contract.ResourceTopologyCard, labels: labels})
+			workers := s.pods(job{name: name, workers: 3, gpus: 1, resource: contract.ResourceTopologyGPU, labels: labels})
 			s.create(server)
 			s.create(workers[0])
 			s.create(workers[1])
@@ -75,7 +75,7 @@ func TestMembersWithoutGPUs(t *testing.T) {
 			for _, pod := range s.awaitBound(name) {
 				record := s.allocation(pod)
 				assert.Equal(t, s.namespace+"/"+name, record.Gang)
-				assert.Equal(t, pod.Name != server.Name, len(record.Cards) == 1, pod.Name)
+				assert.Equal(t, pod.Name != server.Name, len(record.GPUs) == 1, pod.Name)
 			}
 			s.clear()
 		})
@@ -83,10 +83,10 @@ func TestMembersWithoutGPUs(t *testing.T) {
 }
 
 func TestPodGroupSaysWhyItWaits(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "topology"})
+	s := newTestCluster(t, machine{count: 1, mode: "topology"})
 	startScheduler(t)
 	s.createPodGroup("big", 3)
-	s.submit(job{name: "big", workers: 3, cards: 4, resource: contract.ResourceTopologyCard, labels: map[string]string{contract.PodGroupLabel: "big"}})
+	s.submit(job{name: "big", workers: 3, gpus: 4, resource: contract.ResourceTopologyGPU, labels: map[string]string{contract.PodGroupLabel: "big"}})
 
 	text := s.awaitReason("big", "2 of 3")
 	s.await("the PodGroup to say so too", func(ctx context.Context) (bool, string) {
@@ -101,7 +101,7 @@ func TestPodGroupSaysWhyItWaits(t *testing.T) {
 	})
 }
 
-func (s *scene) createPodGroup(name string, minMember int64) {
+func (s *testCluster) createPodGroup(name string, minMember int64) {
 	s.t.Helper()
 	group := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": contract.PodGroupAPIVersion, "kind": contract.PodGroupKind,
@@ -114,7 +114,7 @@ func (s *scene) createPodGroup(name string, minMember int64) {
 }
 
 // podGroupCondition renders the PodGroup's condition: "False: text".
-func (s *scene) podGroupCondition(ctx context.Context, name string) string {
+func (s *testCluster) podGroupCondition(ctx context.Context, name string) string {
 	s.t.Helper()
 	group, err := cluster.client.Dynamic.Resource(gvr(contract.PodGroupGroup, contract.PodGroupVersion, contract.PodGroupResource)).
 		Namespace(s.namespace).Get(ctx, name, metav1.GetOptions{})
@@ -128,9 +128,9 @@ func (s *scene) podGroupCondition(ctx context.Context, name string) string {
 	return ""
 }
 
-// An MPI launcher carries the gang's labels, but asks for no card: it starts when the gang runs.
+// An MPI launcher carries the gang's labels, but asks for no GPU: it starts when the gang runs.
 func TestLauncherIsLate(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "topology"})
+	s := newTestCluster(t, machine{count: 1, mode: "topology"})
 	startScheduler(t)
 	gang := topologyGang("mpi", 8, 1)
 	launcher := s.pods(job{name: "mpi", workers: 1, labels: gang.labels})[0]
@@ -156,7 +156,7 @@ func TestLauncherIsLate(t *testing.T) {
 
 func TestTaintsAndSelectorsAreHonoured(t *testing.T) {
 	taint := corev1.Taint{Key: "dedicated", Value: "other", Effect: corev1.TaintEffectNoSchedule}
-	s := newScene(t, machine{count: 1, mode: "topology", taints: []corev1.Taint{taint}}, machine{count: 1, mode: "topology"})
+	s := newTestCluster(t, machine{count: 1, mode: "topology", taints: []corev1.Taint{taint}}, machine{count: 1, mode: "topology"})
 	startScheduler(t)
 	s.submit(topologyGang("plain", 2, 1))
 	for _, pod := range s.awaitBound("plain") {
@@ -174,7 +174,7 @@ func TestTaintsAndSelectorsAreHonoured(t *testing.T) {
 
 // Members that must not share a node are planned apart.
 func TestMembersKeptApart(t *testing.T) {
-	s := newScene(t, machine{count: 2, mode: "topology"})
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
 	startScheduler(t)
 	apart := topologyGang("apart", 2, 1)
 	apart.change = func(pod *corev1.Pod) {
@@ -192,8 +192,8 @@ func TestMembersKeptApart(t *testing.T) {
 
 // A filter that the planner knows nothing of refuses the node that it would take; the
 // gang is planned again without that node.
-func TestRefusedNodeIsLeftOut(t *testing.T) {
-	s := newScene(t, machine{count: 2, mode: "topology"})
+func TestRejectedNodeIsExcluded(t *testing.T) {
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
 	startScheduler(t)
 	guard := s.pods(job{name: "guard", workers: 1, labels: map[string]string{"role": "guard"}})[0]
 	guard.Spec.NodeSelector = map[string]string{corev1.LabelHostname: s.nodes[0]}
@@ -213,7 +213,7 @@ func TestRefusedNodeIsLeftOut(t *testing.T) {
 	for _, pod := range s.awaitBound("away") {
 		assert.Equal(t, s.nodes[1], pod.Spec.NodeName)
 	}
-	s.requireNoSharedCards()
+	s.requireNoSharedGPUs()
 
 	wide := topologyGang("wide", 8, 1)
 	wide.change = away
@@ -224,7 +224,7 @@ func TestRefusedNodeIsLeftOut(t *testing.T) {
 }
 
 func TestPodsOfOthersAreScheduledAsEver(t *testing.T) {
-	s := newScene(t, machine{count: 2, mode: "topology"})
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
 	startScheduler(t)
 	s.submit(job{name: "plain", workers: 4})
 	for _, pod := range s.awaitBound("plain") {
@@ -233,27 +233,27 @@ func TestPodsOfOthersAreScheduledAsEver(t *testing.T) {
 }
 
 func TestSinglePods(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "topology"}, machine{count: 1, mode: "default"})
+	s := newTestCluster(t, machine{count: 1, mode: "topology"}, machine{count: 1, mode: "default"})
 	startScheduler(t)
-	s.submit(job{name: "topology", workers: 8, cards: 1, resource: contract.ResourceTopologyCard})
-	s.submit(job{name: "default", workers: 2, cards: 4, resource: contract.ResourceDefaultCard})
+	s.submit(job{name: "topology", workers: 8, gpus: 1, resource: contract.ResourceTopologyGPU})
+	s.submit(job{name: "default", workers: 2, gpus: 4, resource: contract.ResourceDefaultGPU})
 	for _, pod := range s.awaitBound("topology") {
 		record := s.allocation(pod)
 		assert.Empty(t, record.Gang)
-		assert.Len(t, record.Cards, 1)
-		assert.Equal(t, contract.IndexList(record.Cards), pod.Annotations[contract.CardsAnnotation])
+		assert.Len(t, record.GPUs, 1)
+		assert.Equal(t, contract.IndexList(record.GPUs), pod.Annotations[contract.GPUsAnnotation])
 	}
-	s.requireNoSharedCards()
+	s.requireNoSharedGPUs()
 	for _, pod := range s.awaitBound("default") {
 		assert.Equal(t, s.nodes[1], pod.Spec.NodeName)
-		assert.Empty(t, s.allocation(pod).Cards, "the device plugin picks the cards")
+		assert.Empty(t, s.allocation(pod).GPUs, "the device plugin picks the GPUs")
 	}
 }
 
 // A member that has succeeded counts, so that one that is lost after it is replaced, by
 // this scheduler and by one that starts later.
 func TestSucceededMemberCounts(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "topology"})
+	s := newTestCluster(t, machine{count: 1, mode: "topology"})
 	scheduler := startScheduler(t)
 	gang := topologyGang("job", 3, 2)
 	pods := s.pods(gang)
@@ -285,7 +285,7 @@ func TestSucceededMemberCounts(t *testing.T) {
 
 // A member that dies is replaced next to its gang.
 func TestMemberIsReplaced(t *testing.T) {
-	s := newScene(t, machine{count: 2, mode: "topology"})
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
 	startScheduler(t)
 	gang := topologyGang("job", 4, 1)
 	s.submit(gang)
@@ -300,12 +300,12 @@ func TestMemberIsReplaced(t *testing.T) {
 	for _, pod := range s.awaitBound("job") {
 		assert.Equal(t, before[0].Spec.NodeName, pod.Spec.NodeName)
 	}
-	s.requireNoSharedCards()
+	s.requireNoSharedGPUs()
 }
 
 func TestQuota(t *testing.T) {
-	s := newScene(t, machine{count: 2, mode: "topology"})
-	s.setQuota(map[string]any{contract.ResourceTopologyCard: "4", "cpu": "6"})
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
+	s.setQuota(map[string]any{contract.ResourceTopologyGPU: "4", "cpu": "6"})
 	startScheduler(t)
 	s.submit(topologyGang("first", 4, 1))
 	s.awaitBound("first")
@@ -321,12 +321,12 @@ func TestQuota(t *testing.T) {
 	})
 	s.finish("first")
 	s.awaitBound("plain")
-	s.setQuota(map[string]any{contract.ResourceTopologyCard: "8", "cpu": "80"})
+	s.setQuota(map[string]any{contract.ResourceTopologyGPU: "8", "cpu": "80"})
 	s.awaitBound("second")
 }
 
 // setQuota makes a quota tree with one leaf for the scene's namespace.
-func (s *scene) setQuota(limit map[string]any) {
+func (s *testCluster) setQuota(limit map[string]any) {
 	s.t.Helper()
 	s.setTree(map[string]any{"name": "root", "children": []any{
 		map[string]any{"name": "team", "namespaces": []any{s.namespace}, "max": limit},
@@ -334,7 +334,7 @@ func (s *scene) setQuota(limit map[string]any) {
 }
 
 // setTree puts a quota tree in force until the test ends.
-func (s *scene) setTree(root map[string]any) {
+func (s *testCluster) setTree(root map[string]any) {
 	s.t.Helper()
 	_, err := cluster.client.Apply(s.t.Context(), newTree(root))
 	require.NoError(s.t, err)
@@ -342,6 +342,6 @@ func (s *scene) setTree(root map[string]any) {
 }
 
 // dropTree takes the quota tree away; the cleanup of an earlier call may have done so.
-func (s *scene) dropTree() {
+func (s *testCluster) dropTree() {
 	_ = cluster.client.Dynamic.Resource(quotaTrees).Namespace(contract.QuotaTreeNamespace).Delete(context.Background(), contract.QuotaTreeName, metav1.DeleteOptions{})
 }

@@ -51,7 +51,7 @@ func (c *chaos) unsettled(t *testing.T) string {
 		name := pod.Labels[contract.JobNameLabel]
 		byGang[name] = append(byGang[name], pod)
 	}
-	scene, err := inventory.ReadScene(ctx, cluster.client)
+	snapshot, err := inventory.ReadSnapshot(ctx, cluster.client)
 	if err != nil {
 		return err.Error()
 	}
@@ -71,8 +71,8 @@ func (c *chaos) unsettled(t *testing.T) string {
 		case held > 0 && held < minimum && !c.audit.ranWhole(g.name):
 			return fmt.Sprintf("gang %s is bound in part: %d of %d", g.name, held, minimum)
 		}
-		if n := fit(scene.View, g, pods); n > 0 {
-			c.giveTurn(t, scene.View, pods, byGang)
+		if n := fit(snapshot.View, g, pods); n > 0 {
+			c.giveTime(t, snapshot.View, pods, byGang)
 			return fmt.Sprintf("gang %s waits with %d of %d bound, and %d more fit: %s", g.name, held, len(g.pods), n, waits(pods))
 		}
 	}
@@ -103,10 +103,10 @@ var (
 	reserved = regexp.MustCompile(`Reserved: waits for .*gang \S+/(\S+)\.`)
 )
 
-// giveTurn ends a gang for which the one waits that the given one is held back by: gangs
+// giveTime ends a gang for which the one waits that the given one is held back by: gangs
 // of a run do not end by themselves, and those who wait for them get their turn only then.
 // Nobody may be held back by a gang that could run itself, or that comes after it.
-func (c *chaos) giveTurn(t *testing.T, view *placement.View, pods []*corev1.Pod, byGang map[string][]*corev1.Pod) {
+func (c *chaos) giveTime(t *testing.T, view *placement.View, pods []*corev1.Pod, byGang map[string][]*corev1.Pod) {
 	t.Helper()
 	by := heldBack.FindStringSubmatch(waits(pods))
 	if !c.reserves || by == nil || len(byGang[by[1]]) == 0 {

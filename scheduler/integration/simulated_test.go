@@ -18,7 +18,7 @@ import (
 
 // `kubectl logs` of a simulated pod says that nothing runs; following it ends with the pod.
 func TestSimulatedPodHasLogs(t *testing.T) {
-	s := newScene(t, machine{count: 1, mode: "topology"})
+	s := newTestCluster(t, machine{count: 1, mode: "topology"})
 	startScheduler(t)
 	gang := topologyGang("logs", 1, 2)
 	gang.change = func(p *corev1.Pod) {
@@ -44,15 +44,15 @@ func TestSimulatedPodHasLogs(t *testing.T) {
 	assert.Equal(t, corev1.PodSucceeded, s.list(t.Context(), "logs")[0].Status.Phase)
 	assert.Contains(t, followed, "This pod is simulated by gpuplan-local")
 	assert.Contains(t, followed, "It would run: python train.py")
-	assert.Contains(t, followed, "on the GPUs "+contract.IndexList(s.allocation(pod).Cards)+" of the node.")
+	assert.Contains(t, followed, "on the GPUs "+contract.IndexList(s.allocation(pod).GPUs)+" of the node.")
 	assert.Equal(t, followed, read(&corev1.PodLogOptions{}))
-	assert.Equal(t, "on the GPUs "+contract.IndexList(s.allocation(pod).Cards)+" of the node.\n", read(&corev1.PodLogOptions{TailLines: ptr.To[int64](1)}))
+	assert.Equal(t, "on the GPUs "+contract.IndexList(s.allocation(pod).GPUs)+" of the node.\n", read(&corev1.PodLogOptions{TailLines: ptr.To[int64](1)}))
 }
 
 // Claims bind: one to a volume that is there, one of the platform's class when the gang
 // that mounts it is placed; the volume goes with the claim.
 func TestClaimsBind(t *testing.T) {
-	s := newScene(t, machine{count: 2, mode: "topology"})
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
 	startScheduler(t)
 	volume := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: s.namespace},

@@ -96,7 +96,7 @@ func (s *shifted) Close() error { return s.source.Close() }
 
 // The proxy shows another clock, and nothing else.
 func TestSkewedClock(t *testing.T) {
-	s := newScene(t)
+	s := newTestCluster(t)
 	config, err := clientcmd.BuildConfigFromFlags("", skewed(t, time.Hour))
 	require.NoError(t, err)
 	config.ContentType = "application/json"

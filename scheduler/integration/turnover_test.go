@@ -21,15 +21,15 @@ var (
 )
 
 // TestLongQueueInFrontOfAFullCluster lets jobs end one after the other while many wait
-// that one card would do for each. The place of each that ends goes to one that waits, and
+// that one GPU would do for each. The place of each that ends goes to one that waits, and
 // the others are not tried in vain. How long that took, and what it cost, is logged.
 func TestLongQueueInFrontOfAFullCluster(t *testing.T) {
-	s := newScene(t)
+	s := newTestCluster(t)
 	w := startWatching(t)
 	s.addPassiveNodes(w, *turnoverNodes)
 	scheduler := startScheduler(t)
 	submit := func(name string, n int) []*corev1.Pod {
-		pods := s.pods(job{name: name, workers: n, cards: 1, resource: contract.ResourceTopologyCard})
+		pods := s.pods(job{name: name, workers: n, gpus: 1, resource: contract.ResourceTopologyGPU})
 		s.createAll(pods)
 		return pods
 	}
@@ -51,7 +51,7 @@ func TestLongQueueInFrontOfAFullCluster(t *testing.T) {
 		})
 	}
 	running := submit("running", 8**turnoverNodes)
-	await("all cards to be in use", running, runs, len(running))
+	await("all GPUs to be in use", running, runs, len(running))
 	waiting := submit("waiting", *turnoverQueue)
 	await("all others to wait", waiting, func(p *corev1.Pod) bool { return reason([]corev1.Pod{*p}) != "" }, len(waiting))
 

@@ -26,9 +26,9 @@ var (
 )
 
 // versionScenarios are the tests that run against every version: install with its
-// rights and its admission policy, a gang, shared cards, the verdict on a PodGroup, a
+// rights and its admission policy, a gang, shared GPUs, the verdict on a PodGroup, a
 // node that goes away.
-const versionScenarios = "^(TestAPIServerVersion|TestInstalled|TestTopologyGangOnBestCards|TestSharedCardsBinpack|TestPodGroupSaysWhyItWaits|TestNodeGoesAway)$"
+const versionScenarios = "^(TestAPIServerVersion|TestInstalled|TestTopologyGangOnBestGPUs|TestSharedGPUsBinpack|TestPodGroupSaysWhyItWaits|TestNodeGoesAway)$"
 
 // TestOlderAPIServers runs scenarios of this package on platforms that behave like older
 // versions, and on platforms with the API server of an older version where it was built.

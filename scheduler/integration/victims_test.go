@@ -15,8 +15,8 @@ const actsLate = 2 * time.Second
 
 // eviction is a pod that the scheduler has evicted.
 type eviction struct {
-	pod, claimant string
-	at            time.Time
+	pod, preemptor string
+	at             time.Time
 }
 
 // loss is something that the run itself has taken away.
@@ -28,25 +28,25 @@ type loss struct {
 // checkVictim notes that a pod is evicted: the scheduler writes the standard condition,
 // with the gang that it makes room for, before it deletes the pod.
 func (a *audit) checkVictim(before, pod *corev1.Pod) {
-	claimant, evicted := claimantOf(pod)
+	preemptor, evicted := preemptorOf(pod)
 	if before != nil {
-		if _, already := claimantOf(before); already {
+		if _, already := preemptorOf(before); already {
 			return
 		}
 	}
 	if !evicted {
 		return
 	}
-	a.note("%s is evicted for %s", pod.Name, claimant)
-	if a.gangs[claimant] == nil {
-		a.violation("%s is evicted for %q, which is no gang", pod.Name, claimant)
+	a.note("%s is evicted for %s", pod.Name, preemptor)
+	if a.gangs[preemptor] == nil {
+		a.violation("%s is evicted for %q, which is no gang", pod.Name, preemptor)
 		return
 	}
-	a.evictions = append(a.evictions, eviction{pod: pod.Name, claimant: claimant, at: time.Now()})
+	a.evictions = append(a.evictions, eviction{pod: pod.Name, preemptor: preemptor, at: time.Now()})
 }
 
-// claimantOf returns the name of the gang that a pod is evicted for.
-func claimantOf(pod *corev1.Pod) (name string, evicted bool) {
+// preemptorOf returns the name of the gang that a pod is evicted for.
+func preemptorOf(pod *corev1.Pod) (name string, evicted bool) {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.DisruptionTarget && c.Reason == corev1.PodReasonPreemptionByScheduler {
 			return c.Message[strings.LastIndex(c.Message, "/")+1:], true
@@ -73,12 +73,12 @@ func (a *audit) inVain() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, e := range a.evictions {
-		g := a.gangs[e.claimant]
+		g := a.gangs[e.preemptor]
 		excused := slices.ContainsFunc(a.losses, func(l loss) bool {
-			return l.at.After(e.at.Add(-actsLate)) && (l.what == e.claimant || g.nominated[l.what] || a.limited(g.leaf, l.what))
+			return l.at.After(e.at.Add(-actsLate)) && (l.what == e.preemptor || g.nominated[l.what] || a.limited(g.leaf, l.what))
 		})
-		if !excused && g.ran.Before(e.at) && a.bound(e.claimant) < g.minimum {
-			return fmt.Sprintf("%s was evicted for gang %s, which does not run", e.pod, e.claimant)
+		if !excused && g.ran.Before(e.at) && a.bound(e.preemptor) < g.minimum {
+			return fmt.Sprintf("%s was evicted for gang %s, which does not run", e.pod, e.preemptor)
 		}
 	}
 	return ""
@@ -93,17 +93,17 @@ func (a *audit) limited(leaf, name string) bool {
 func (a *audit) summary() (text string, evictions int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	ran, claimants := 0, map[string]bool{}
+	ran, preemptors := 0, map[string]bool{}
 	for _, g := range a.gangs {
 		if !g.ran.IsZero() {
 			ran++
 		}
 	}
 	for _, e := range a.evictions {
-		claimants[e.claimant] = true
+		preemptors[e.preemptor] = true
 	}
 	return fmt.Sprintf("%d of %d gangs ran; %d pods were evicted for %d gangs; %d programs were killed",
-		ran, len(a.gangs), len(a.evictions), len(claimants), a.kills), len(a.evictions)
+		ran, len(a.gangs), len(a.evictions), len(preemptors), a.kills), len(a.evictions)
 }
 
 // killed counts a program that the run ends.

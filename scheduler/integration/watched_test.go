@@ -93,7 +93,7 @@ func (w *watched) awaitReady(t *testing.T, nodes []worldNode) {
 }
 
 // addPassiveNodes makes nodes that nobody plays ([passiveNode]), and waits until they take pods.
-func (s *scene) addPassiveNodes(w *watched, n int) {
+func (s *testCluster) addPassiveNodes(w *watched, n int) {
 	s.t.Helper()
 	nodes := make([]worldNode, n)
 	for i := range nodes {
@@ -105,7 +105,7 @@ func (s *scene) addPassiveNodes(w *watched, n int) {
 }
 
 // createAll creates pods, some at a time.
-func (s *scene) createAll(pods []*corev1.Pod) {
+func (s *testCluster) createAll(pods []*corev1.Pod) {
 	s.t.Helper()
 	for chunk := range slices.Chunk(pods, 16) {
 		inParallel(s.t, chunk, s.createPod)

@@ -29,8 +29,8 @@ type world struct {
 	// namespaces are those of its gangs.
 	namespaces []string
 	nodes      []worldNode
-	// contended worlds are small, and their gangs big and unlike in rank, so that they take
-	// places from each other.
+	// contended worlds are small, and their gangs big and unlike in rank, so that they preempt
+	// each other.
 	contended bool
 	// leaves are the names of quota leaves without a namespace, tree the quota tree; nil without one.
 	leaves []string
@@ -97,7 +97,7 @@ func (w *world) node(name string) worldNode {
 		Spec: corev1.NodeSpec{Unschedulable: w.chance(15)},
 	}
 	if w.chance(2) {
-		object.Labels[contract.NodeCardPolicyLabel] = pick(w, "binpack", "spread")
+		object.Labels[contract.NodeGPUPolicyLabel] = pick(w, "binpack", "spread")
 	}
 	if w.chance(6) {
 		object.Spec.Taints = []corev1.Taint{dedicated}
@@ -109,17 +109,17 @@ func (w *world) node(name string) worldNode {
 		machine = w.machine()
 		hardware = &machine
 	}
-	cards := int64(len(machine.Cards))
+	gpus := int64(len(machine.GPUs))
 	switch mode {
 	case "topology":
-		offers[contract.ResourceTopologyCard] = quantity(cards)
+		offers[contract.ResourceTopologyGPU] = quantity(gpus)
 	case "default":
-		offers[contract.ResourceDefaultCard] = quantity(cards)
+		offers[contract.ResourceDefaultGPU] = quantity(gpus)
 	default:
-		offers[contract.ResourceCardCount] = quantity(cards)
-		offers[contract.ResourceCardMemory] = quantity(cards * (machine.Cards[0].MemoryMiB >> 10))
+		offers[contract.ResourceGPUCount] = quantity(gpus)
+		offers[contract.ResourceGPUMemory] = quantity(gpus * (machine.GPUs[0].MemoryMiB >> 10))
 		if mode == "core_mem" {
-			offers[contract.ResourceCorePercent] = quantity(cards * 100)
+			offers[contract.ResourceCorePercent] = quantity(gpus * 100)
 		}
 	}
 	object.Status = corev1.NodeStatus{Capacity: offers, Allocatable: offers, Conditions: []corev1.NodeCondition{{
@@ -136,32 +136,32 @@ var wirings = []string{
 }
 
 // machine is hardware of any wiring that the catalogue knows, often with network
-// devices, and now and then with a card that is unhealthy or has fallen off the bus, or
+// devices, and now and then with a GPU that is unhealthy or has fallen off the bus, or
 // with a link that is down.
 func (w *world) machine() gpu.Machine {
 	machine, _ := catalog.Wiring(pick(w, wirings...))
 	memory := pick[int64](w, 16, 32, 80) << 10
-	for i := range machine.Cards {
-		machine.Cards[i].MemoryMiB = memory
+	for i := range machine.GPUs {
+		machine.GPUs[i].MemoryMiB = memory
 	}
 	if w.chance(2) {
 		machine.NICs = nil
 		for i := range 1 + w.IntN(2) {
-			machine.NICs = append(machine.NICs, w.device(fmt.Sprintf("erdma_%d", i), len(machine.Cards)))
+			machine.NICs = append(machine.NICs, w.device(fmt.Sprintf("erdma_%d", i), len(machine.GPUs)))
 		}
 	}
 	if w.chance(4) {
-		machine.Cards[w.IntN(len(machine.Cards))].Unhealthy = "Xid 79"
+		machine.GPUs[w.IntN(len(machine.GPUs))].Unhealthy = "Xid 79"
 	}
 	if w.chance(4) {
-		a, b := w.IntN(len(machine.Cards)), w.IntN(len(machine.Cards))
+		a, b := w.IntN(len(machine.GPUs)), w.IntN(len(machine.GPUs))
 		if a != b {
 			machine.Links[a][b], machine.Links[b][a] = gpu.Link{Class: gpu.SYS}, gpu.Link{Class: gpu.SYS}
 		}
 	}
 	if w.chance(6) {
-		lost := w.IntN(len(machine.Cards))
-		machine.Cards = slices.Delete(machine.Cards, lost, lost+1)
+		lost := w.IntN(len(machine.GPUs))
+		machine.GPUs = slices.Delete(machine.GPUs, lost, lost+1)
 		machine.Links, machine.PCIeLinks = without(machine.Links, lost), without(machine.PCIeLinks, lost)
 		for i := range machine.NICs {
 			machine.NICs[i].Links = slices.Delete(machine.NICs[i].Links, lost, lost+1)
@@ -170,41 +170,41 @@ func (w *world) machine() gpu.Machine {
 	return machine
 }
 
-// device is a network device that is near to some cards.
-func (w *world) device(name string, cards int) gpu.NIC {
+// device is a network device that is near to some GPUs.
+func (w *world) device(name string, gpus int) gpu.NIC {
 	nic := gpu.NIC{Name: name}
-	for range cards {
+	for range gpus {
 		nic.Links = append(nic.Links, gpu.Link{Class: pick(w, gpu.PIX, gpu.PHB, gpu.SYS)})
 	}
 	return nic
 }
 
-// without takes a card out of a link matrix.
-func without(matrix [][]gpu.Link, card int) [][]gpu.Link {
+// without takes a GPU out of a link matrix.
+func without(matrix [][]gpu.Link, device int) [][]gpu.Link {
 	if matrix == nil {
 		return nil
 	}
-	matrix = slices.Delete(matrix, card, card+1)
+	matrix = slices.Delete(matrix, device, device+1)
 	for i := range matrix {
-		matrix[i] = slices.Delete(matrix[i], card, card+1)
+		matrix[i] = slices.Delete(matrix[i], device, device+1)
 	}
 	return matrix
 }
 
-// divide makes a quota tree of two leaves, each of which has half of the cards for sure
+// divide makes a quota tree of two leaves, each of which has half of the GPUs for sure
 // and may borrow the rest.
 func (w *world) divide() {
-	cards := int64(0)
+	gpus := int64(0)
 	for _, n := range w.nodes {
-		offered := n.object.Status.Allocatable[contract.ResourceTopologyCard]
-		cards += offered.Value()
+		offered := n.object.Status.Allocatable[contract.ResourceTopologyGPU]
+		gpus += offered.Value()
 	}
 	var leaves []any
 	for _, name := range []string{w.id + "-left", w.id + "-right"} {
-		leaves = append(leaves, map[string]any{"name": name, "namespaces": []any{}, "min": w.amounts(cards / 2), "max": w.amounts(cards)})
+		leaves = append(leaves, map[string]any{"name": name, "namespaces": []any{}, "min": w.amounts(gpus / 2), "max": w.amounts(gpus)})
 		w.leaves = append(w.leaves, name)
 	}
-	all := w.amounts(cards)
+	all := w.amounts(gpus)
 	w.tree = newTree(map[string]any{"name": "root", "min": all, "max": all, "children": leaves})
 }
 
@@ -266,11 +266,11 @@ func newTree(root map[string]any) *unstructured.Unstructured {
 	}}
 }
 
-// amounts limits n whole cards of either kind, and as much of shared ones.
+// amounts limits n whole GPUs of either kind, and as much of shared ones.
 func (*world) amounts(n int64) map[string]any {
 	return map[string]any{
-		contract.ResourceTopologyCard: fmt.Sprint(n), contract.ResourceDefaultCard: fmt.Sprint(n),
-		contract.ResourceCardMemory: fmt.Sprint(16 * n), "cpu": fmt.Sprint(16 * n),
+		contract.ResourceTopologyGPU: fmt.Sprint(n), contract.ResourceDefaultGPU: fmt.Sprint(n),
+		contract.ResourceGPUMemory: fmt.Sprint(16 * n), "cpu": fmt.Sprint(16 * n),
 	}
 }
 
@@ -285,7 +285,7 @@ func toAny(list []string) []any {
 // passiveNode is a node with eight V100 in mode topology that is ready from the start
 // and that nobody plays: its pods are bound, and never run.
 func passiveNode(name, pool string) worldNode {
-	offers := corev1.ResourceList{corev1.ResourceCPU: quantity(64), corev1.ResourcePods: quantity(110), contract.ResourceTopologyCard: quantity(8)}
+	offers := corev1.ResourceList{corev1.ResourceCPU: quantity(64), corev1.ResourcePods: quantity(110), contract.ResourceTopologyGPU: quantity(8)}
 	return worldNode{object: &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 			contract.NodeModeLabel: "topology", contract.InstanceTypeLabel: instanceType, corev1.LabelHostname: name, contract.NodePoolNameLabel: pool,

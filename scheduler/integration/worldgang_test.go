@@ -185,20 +185,20 @@ func (w *world) shape() func(*corev1.Pod) {
 	}
 	switch mode {
 	case "default":
-		list[contract.ResourceDefaultCard] = quantity(int64(1 + w.IntN(4)))
+		list[contract.ResourceDefaultGPU] = quantity(int64(1 + w.IntN(4)))
 	case "topology":
 		most := 4
 		if w.contended {
 			most = 3
 		}
-		list[contract.ResourceTopologyCard] = quantity(int64(1 << w.IntN(most)))
+		list[contract.ResourceTopologyGPU] = quantity(int64(1 << w.IntN(most)))
 	case "core_mem":
-		list[contract.ResourceCardMemory] = quantity(int64(1 + w.IntN(12)))
+		list[contract.ResourceGPUMemory] = quantity(int64(1 + w.IntN(12)))
 		list[contract.ResourceCorePercent] = quantity(int64(5 + 5*w.IntN(20)))
 	default:
-		list[contract.ResourceCardMemory] = quantity(int64(2 + 2*w.IntN(6)))
+		list[contract.ResourceGPUMemory] = quantity(int64(2 + 2*w.IntN(6)))
 		if w.chance(3) {
-			list[contract.ResourceCardMemory], count = quantity(12), pick(w, "2", "3")
+			list[contract.ResourceGPUMemory], count = quantity(12), pick(w, "2", "3")
 		}
 	}
 	if w.chance(5) {
@@ -215,7 +215,7 @@ func (w *world) shape() func(*corev1.Pod) {
 			container.Ports = []corev1.ContainerPort{{ContainerPort: port, HostPort: port}}
 		}
 		if count != "" {
-			pod.Labels[contract.ResourceCardCount] = count
+			pod.Labels[contract.ResourceGPUCount] = count
 		}
 	}
 }

@@ -16,7 +16,7 @@ type clusterCollector struct {
 	metrics.BaseStableCollector
 	*Metrics
 
-	gangs, waiting, places, cards, idleCards, fragments, quotaUsed, quotaMin, quotaMax *metrics.Desc
+	gangs, waiting, reservations, gpus, idleGPUs, fragments, quotaUsed, quotaMin, quotaMax *metrics.Desc
 }
 
 func newClusterCollector(m *Metrics) *clusterCollector {
@@ -25,16 +25,16 @@ func newClusterCollector(m *Metrics) *clusterCollector {
 	}
 	return &clusterCollector{
 		Metrics: m,
-		gangs: gauge("gangs", "Gangs and pods on their own that ask for cards, by state: running, waiting, or incomplete while members are missing.",
+		gangs: gauge("gangs", "Gangs and pods on their own that ask for GPUs, by state: running, waiting, or incomplete while members are missing.",
 			"state"),
 		waiting: gauge("gangs_waiting", "Gangs that wait, by the constraint that keeps the next member from most nodes.",
 			"constraint"),
-		places: gauge("places_held", "Places that are held for gangs that wait, by kind: claim when others are evicted for it, head when a blocked gang waits for others to end, quota when no card is held.",
+		reservations: gauge("reservations", "Reservations for gangs that wait, by kind: nomination when others are evicted for it, backfill when a blocked gang waits for others to end, quota when no GPU is held.",
 			"kind"),
-		cards: gauge("cards", "Cards by pool, mode of the node, and state: free, used whole or in part, or unhealthy.",
+		gpus: gauge("gpus", "GPUs by pool, mode of the node, and state: free, used whole or in part, or unhealthy.",
 			"pool", "mode", "state"),
-		idleCards: gauge("idle_cards", "Idle cards, the idle parts of shared cards included."),
-		fragments: gauge("fragmented_cards", "Idle cards that a request cannot use on average, over the requests of all gangs in the cluster."),
+		idleGPUs:  gauge("idle_gpus", "Idle GPUs, the idle parts of shared GPUs included."),
+		fragments: gauge("fragmented_gpus", "Idle GPUs that a request cannot use on average, over the requests of all gangs in the cluster."),
 		quotaUsed: gauge("quota_used", "What runs in a leaf of the quota tree: CPU in cores, memory in bytes, everything else as it is.",
 			"leaf", "resource"),
 		quotaMin: gauge("quota_min", "What is guaranteed to a leaf of the quota tree.", "leaf", "resource"),
@@ -44,7 +44,7 @@ func newClusterCollector(m *Metrics) *clusterCollector {
 
 // DescribeWithStability implements metrics.StableCollector.
 func (c *clusterCollector) DescribeWithStability(ch chan<- *metrics.Desc) {
-	for _, desc := range []*metrics.Desc{c.gangs, c.waiting, c.places, c.cards, c.idleCards, c.fragments, c.quotaUsed, c.quotaMin, c.quotaMax} {
+	for _, desc := range []*metrics.Desc{c.gangs, c.waiting, c.reservations, c.gpus, c.idleGPUs, c.fragments, c.quotaUsed, c.quotaMin, c.quotaMax} {
 		ch <- desc
 	}
 }
@@ -57,28 +57,28 @@ func (c *clusterCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	set := func(desc *metrics.Desc, value float64, labels ...string) {
 		ch <- metrics.NewLazyConstMetric(desc, metrics.GaugeValue, value, labels...)
 	}
-	scene := c.cache.Scene()
-	c.countGangs(scene, set)
-	c.countPlaces(scene, set)
-	c.countCards(scene, set)
-	c.countQuota(scene, set)
+	snapshot := c.cache.Snapshot()
+	c.countGangs(snapshot, set)
+	c.countReservations(snapshot, set)
+	c.countGPUs(snapshot, set)
+	c.countQuota(snapshot, set)
 }
 
 // setter gives a gauge a value.
 type setter func(desc *metrics.Desc, value float64, labels ...string)
 
 // countGangs counts gangs by state, and those that wait by constraint.
-func (c *clusterCollector) countGangs(scene *inventory.Scene, set setter) {
+func (c *clusterCollector) countGangs(snapshot *inventory.Snapshot, set setter) {
 	states := map[string]int{"running": 0, "waiting": 0, "incomplete": 0}
-	mix := placement.NewMix()
+	workload := placement.NewWorkload()
 	waits := map[string]bool{}
-	for _, key := range scene.Keys() {
-		state, _ := scene.Gang(key)
-		mix.Observe(state.Gang)
-		switch standing := scene.Standing(key); {
-		case standing.Lacks != "":
+	for _, key := range snapshot.Keys() {
+		state, _ := snapshot.Gang(key)
+		workload.Observe(state.Gang)
+		switch status := snapshot.GangStatus(key); {
+		case status.MissingText != "":
 			states["incomplete"]++
-		case standing.Runs:
+		case status.Runs:
 			states["running"]++
 		default:
 			states["waiting"]++
@@ -98,40 +98,40 @@ func (c *clusterCollector) countGangs(scene *inventory.Scene, set setter) {
 	for constraint, n := range constraints {
 		set(c.waiting, float64(n), constraint)
 	}
-	idle, unusable := mix.Idle(scene.View)
-	set(c.idleCards, idle)
+	idle, unusable := workload.Idle(snapshot.View)
+	set(c.idleGPUs, idle)
 	set(c.fragments, unusable)
 }
 
-// countPlaces counts what is held for gangs that wait.
-func (c *clusterCollector) countPlaces(scene *inventory.Scene, set setter) {
-	kinds := map[string]int{"claim": 0, "head": 0, "quota": 0}
-	for _, r := range scene.View.Reservations() {
+// countReservations counts what is held for gangs that wait.
+func (c *clusterCollector) countReservations(snapshot *inventory.Snapshot, set setter) {
+	kinds := map[string]int{"nomination": 0, "backfill": 0, "quota": 0}
+	for _, r := range snapshot.View.Reservations() {
 		switch {
 		case r.Evicts:
-			kinds["claim"]++
+			kinds["nomination"]++
 		case r.QuotaOnly:
 			kinds["quota"]++
 		default:
-			kinds["head"]++
+			kinds["backfill"]++
 		}
 	}
 	for kind, n := range kinds {
-		set(c.places, float64(n), kind)
+		set(c.reservations, float64(n), kind)
 	}
 }
 
-func (c *clusterCollector) countCards(scene *inventory.Scene, set setter) {
+func (c *clusterCollector) countGPUs(snapshot *inventory.Snapshot, set setter) {
 	type kind struct{ pool, mode, state string }
 	counts := map[kind]int{}
-	for _, pool := range explain.Cards(scene).Pools {
+	for _, pool := range explain.GPUs(snapshot).Pools {
 		for _, node := range pool.Nodes {
-			for _, card := range node.Cards {
+			for _, gpu := range node.GPUs {
 				state := "used"
 				switch {
-				case card.Unhealthy != "":
+				case gpu.Unhealthy != "":
 					state = "unhealthy"
-				case card.Free():
+				case gpu.Free():
 					state = "free"
 				}
 				counts[kind{pool.Name, pool.Mode, state}]++
@@ -139,12 +139,12 @@ func (c *clusterCollector) countCards(scene *inventory.Scene, set setter) {
 		}
 	}
 	for k, n := range counts {
-		set(c.cards, float64(n), k.pool, k.mode, k.state)
+		set(c.gpus, float64(n), k.pool, k.mode, k.state)
 	}
 }
 
-func (c *clusterCollector) countQuota(scene *inventory.Scene, set setter) {
-	tree := scene.View.Quota()
+func (c *clusterCollector) countQuota(snapshot *inventory.Snapshot, set setter) {
+	tree := snapshot.View.Quota()
 	if tree == nil {
 		return
 	}

@@ -1,4 +1,4 @@
-// Package metrics measures gangs, cards and quota for Prometheus. What the scheduler
+// Package metrics measures gangs, GPUs and quota for Prometheus. What the scheduler
 // does is counted as it happens; what the cluster looks like is computed from the
 // cache when it is asked for, by the scheduler that leads only, so that replicas are
 // not added up.
@@ -19,8 +19,8 @@ const namespace = "gpuplan"
 
 // Results of planning a gang.
 const (
-	placed  = "placed"
-	refused = "refused"
+	placed        = "placed"
+	unschedulable = "refused"
 )
 
 // Eviction is why a scheduler deletes a pod that has a node.
@@ -32,8 +32,8 @@ const (
 	ForQuota Eviction = "reclaim"
 	// ForPriority is that a gang of higher priority takes the place.
 	ForPriority Eviction = "priority"
-	// Dissolved is that the pod's own gang was cut short and cannot be completed.
-	Dissolved Eviction = "dissolved"
+	// Partial is that the pod's own gang was cut short and cannot be completed.
+	Partial Eviction = "partial"
 	// Stale is that the pod's own gang has lost members, and finds no place for others.
 	Stale Eviction = "stale"
 )
@@ -71,10 +71,10 @@ func New(cache *inventory.Cache) *Metrics {
 		}),
 		evictions: metrics.NewCounterVec(&metrics.CounterOpts{
 			Namespace: namespace, Name: "evictions_total", StabilityLevel: metrics.ALPHA,
-			Help: "Pods that were evicted, by reason: reclaim by the quota of another leaf, priority of another gang, dissolved because the rest of their own gang does not fit, or stale because their own gang has lost members for too long.",
+			Help: "Pods that were evicted, by reason: reclaim by the quota of another leaf, priority of another gang, partial because the rest of their own gang does not fit, or stale because their own gang has lost members for too long.",
 		}, []string{"reason"}),
 		givenUp: metrics.NewCounter(&metrics.CounterOpts{
-			Namespace: namespace, Name: "claims_given_up_total", StabilityLevel: metrics.ALPHA,
+			Namespace: namespace, Name: "nominations_given_up_total", StabilityLevel: metrics.ALPHA,
 			Help: "Places that gangs had claimed from others and cannot have any more.",
 		}),
 		starts: metrics.NewHistogram(&metrics.HistogramOpts{
@@ -90,7 +90,7 @@ func New(cache *inventory.Cache) *Metrics {
 func (m *Metrics) Register(register func(...metrics.Registerable), custom func(...metrics.StableCollector)) {
 	register(m.planning, m.rollbacks, m.evictions, m.givenUp, m.starts)
 	custom(newClusterCollector(m))
-	for _, reason := range []Eviction{ForQuota, ForPriority, Dissolved, Stale} {
+	for _, reason := range []Eviction{ForQuota, ForPriority, Partial, Stale} {
 		m.evictions.WithLabelValues(string(reason)) // zero, so that the first one is an increase
 	}
 }
@@ -107,7 +107,7 @@ func (m *Metrics) Planned(key string, took time.Duration, result placement.Resul
 		delete(m.constraints, key)
 		return
 	}
-	m.planning.WithLabelValues(refused).Observe(took.Seconds())
+	m.planning.WithLabelValues(unschedulable).Observe(took.Seconds())
 	if reasons := result.Verdict.Reasons; len(reasons) > 0 {
 		m.constraints[key] = reasons[0].Code
 	}
@@ -119,8 +119,8 @@ func (m *Metrics) RolledBack() { m.rollbacks.Inc() }
 // Evicted counts a pod that was evicted.
 func (m *Metrics) Evicted(reason Eviction) { m.evictions.WithLabelValues(string(reason)).Inc() }
 
-// GaveUpClaim counts a claimed place that cannot be had any more.
-func (m *Metrics) GaveUpClaim() { m.givenUp.Inc() }
+// GaveUpNomination counts a claimed place that cannot be had any more.
+func (m *Metrics) GaveUpNomination() { m.givenUp.Inc() }
 
 // Started counts a gang whose members are all bound, after the time since they existed.
 func (m *Metrics) Started(took time.Duration) { m.starts.Observe(took.Seconds()) }

@@ -26,19 +26,19 @@ func registered(cache *inventory.Cache) (*Metrics, metrics.KubeRegistry) {
 	return m, registry
 }
 
-// pod asks for cards; it runs on a node, or waits when node is "".
-func pod(name string, cards int64, node string) *corev1.Pod {
-	list := corev1.ResourceList{contract.ResourceTopologyCard: *resource.NewQuantity(cards, resource.DecimalSI)}
+// pod asks for GPUs; it runs on a node, or waits when node is "".
+func pod(name string, gpus int64, node string) *corev1.Pod {
+	list := corev1.ResourceList{contract.ResourceTopologyGPU: *resource.NewQuantity(gpus, resource.DecimalSI)}
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)},
 		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list, Limits: list}}}},
 	}
 	if node != "" {
 		var indexes []int
-		for i := range int(cards) {
+		for i := range int(gpus) {
 			indexes = append(indexes, i)
 		}
-		p.Annotations, _ = contract.Allocation{Node: node, Cards: indexes}.Annotations()
+		p.Annotations, _ = contract.Allocation{Node: node, GPUs: indexes}.Annotations()
 	}
 	return p
 }
@@ -46,7 +46,7 @@ func pod(name string, cards int64, node string) *corev1.Pod {
 func cluster(t *testing.T) *inventory.Cache {
 	t.Helper()
 	cache := inventory.NewCache()
-	eight := corev1.ResourceList{contract.ResourceTopologyCard: resource.MustParse("8"), corev1.ResourcePods: resource.MustParse("110")}
+	eight := corev1.ResourceList{contract.ResourceTopologyGPU: resource.MustParse("8"), corev1.ResourcePods: resource.MustParse("110")}
 	for _, name := range []string{"n1", "n2"} {
 		_, err := cache.SetNode(&corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{contract.NodeModeLabel: "topology", contract.NodePoolNameLabel: "v100"}},
@@ -56,7 +56,7 @@ func cluster(t *testing.T) *inventory.Cache {
 	}
 	_, err := cache.SetQuotaTree(&unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"root": map[string]any{
 		"children": []any{map[string]any{"name": "team", "namespaces": []any{"default"},
-			"min": map[string]any{contract.ResourceTopologyCard: "4"}, "max": map[string]any{contract.ResourceTopologyCard: "16", "cpu": "500m"}}},
+			"min": map[string]any{contract.ResourceTopologyGPU: "4"}, "max": map[string]any{contract.ResourceTopologyGPU: "16", "cpu": "500m"}}},
 	}}}})
 	require.NoError(t, err)
 	cache.SetPod(pod("runs", 5, "n1"))
@@ -76,21 +76,21 @@ func TestCluster(t *testing.T) {
 		m.Planned(key, time.Millisecond, result)
 	}
 	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP gpuplan_cards [ALPHA] Cards by pool, mode of the node, and state: free, used whole or in part, or unhealthy.
-# TYPE gpuplan_cards gauge
-gpuplan_cards{mode="topology",pool="v100",state="free"} 11
-gpuplan_cards{mode="topology",pool="v100",state="used"} 5
-# HELP gpuplan_gangs [ALPHA] Gangs and pods on their own that ask for cards, by state: running, waiting, or incomplete while members are missing.
+# HELP gpuplan_gpus [ALPHA] GPUs by pool, mode of the node, and state: free, used whole or in part, or unhealthy.
+# TYPE gpuplan_gpus gauge
+gpuplan_gpus{mode="topology",pool="v100",state="free"} 11
+gpuplan_gpus{mode="topology",pool="v100",state="used"} 5
+# HELP gpuplan_gangs [ALPHA] Gangs and pods on their own that ask for GPUs, by state: running, waiting, or incomplete while members are missing.
 # TYPE gpuplan_gangs gauge
 gpuplan_gangs{state="incomplete"} 0
 gpuplan_gangs{state="running"} 1
 gpuplan_gangs{state="waiting"} 2
 # HELP gpuplan_gangs_waiting [ALPHA] Gangs that wait, by the constraint that keeps the next member from most nodes.
 # TYPE gpuplan_gangs_waiting gauge
-gpuplan_gangs_waiting{constraint="NotEnoughCards"} 1
-# HELP gpuplan_idle_cards [ALPHA] Idle cards, the idle parts of shared cards included.
-# TYPE gpuplan_idle_cards gauge
-gpuplan_idle_cards 11
+gpuplan_gangs_waiting{constraint="NotEnoughGPUs"} 1
+# HELP gpuplan_idle_gpus [ALPHA] Idle GPUs, the idle parts of shared GPUs included.
+# TYPE gpuplan_idle_gpus gauge
+gpuplan_idle_gpus 11
 # HELP gpuplan_quota_max [ALPHA] What a leaf of the quota tree may use at most.
 # TYPE gpuplan_quota_max gauge
 gpuplan_quota_max{leaf="root/team",resource="aliyun.com/gpu"} 16
@@ -102,7 +102,7 @@ gpuplan_quota_min{leaf="root/team",resource="aliyun.com/gpu"} 4
 # TYPE gpuplan_quota_used gauge
 gpuplan_quota_used{leaf="root/team",resource="aliyun.com/gpu"} 5
 gpuplan_quota_used{leaf="root/team",resource="cpu"} 0
-`), "gpuplan_cards", "gpuplan_gangs", "gpuplan_gangs_waiting", "gpuplan_idle_cards", "gpuplan_quota_used", "gpuplan_quota_min", "gpuplan_quota_max"))
+`), "gpuplan_gpus", "gpuplan_gangs", "gpuplan_gangs_waiting", "gpuplan_idle_gpus", "gpuplan_quota_used", "gpuplan_quota_min", "gpuplan_quota_max"))
 
 	cache.RemovePod("greedy")
 	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(""), "gpuplan_gangs_waiting"), "a gang that is gone waits no more")
@@ -115,8 +115,8 @@ func TestWork(t *testing.T) {
 	m.Planned("pod/default/runs", 2*time.Millisecond, fits)
 	m.RolledBack()
 	m.Evicted(ForQuota)
-	m.Evicted(Dissolved)
-	m.GaveUpClaim()
+	m.Evicted(Partial)
+	m.GaveUpNomination()
 	m.Started(time.Second)
 	families, err := registry.Gather()
 	require.NoError(t, err)
@@ -128,52 +128,52 @@ func TestWork(t *testing.T) {
 	}
 	assert.Subset(t, counts, map[string]float64{
 		"gpuplan_plan_duration_seconds": 1, "gpuplan_gang_rollbacks_total": 1, "gpuplan_gang_start_duration_seconds": 1,
-		"gpuplan_evictions_total": 2, "gpuplan_claims_given_up_total": 1,
+		"gpuplan_evictions_total": 2, "gpuplan_nominations_given_up_total": 1,
 	})
 }
 
-func TestPlacesHeld(t *testing.T) {
+func TestReservations(t *testing.T) {
 	tree := func(most string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"root": map[string]any{
 			"children": []any{map[string]any{"name": "team", "namespaces": []any{"default"},
-				"min": map[string]any{contract.ResourceTopologyCard: "4"}, "max": map[string]any{contract.ResourceTopologyCard: most}}},
+				"min": map[string]any{contract.ResourceTopologyGPU: "4"}, "max": map[string]any{contract.ResourceTopologyGPU: most}}},
 		}}}}
 	}
 	const key = "pod/default/waits"
-	claim := func(c *inventory.Cache) {
+	nomination := func(c *inventory.Cache) {
 		_, _, _ = c.Decide(key, inventory.Limits{}, func(*inventory.Decision) bool { return true })
 	}
-	head := func(c *inventory.Cache) { c.ReserveHeads([]string{key}, nil) }
+	head := func(c *inventory.Cache) { c.ReserveBlocked([]string{key}, nil) }
 	for name, test := range map[string]struct {
-		most               string
-		cards              int64
-		priority           int32
-		hold               func(*inventory.Cache)
-		claim, head, quota int
+		most                    string
+		gpus                    int64
+		priority                int32
+		hold                    func(*inventory.Cache)
+		nomination, head, quota int
 	}{
-		"none":  {most: "20", cards: 4, hold: func(*inventory.Cache) {}},
-		"claim": {most: "20", cards: 4, priority: 10, hold: claim, claim: 1},
-		"head":  {most: "20", cards: 4, hold: head, head: 1},
-		"quota": {most: "14", cards: 2, hold: head, quota: 1},
+		"none":       {most: "20", gpus: 4, hold: func(*inventory.Cache) {}},
+		"nomination": {most: "20", gpus: 4, priority: 10, hold: nomination, nomination: 1},
+		"backfill":   {most: "20", gpus: 4, hold: head, head: 1},
+		"quota":      {most: "14", gpus: 2, hold: head, quota: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cache := cluster(t)
 			_, err := cache.SetQuotaTree(tree(test.most))
 			require.NoError(t, err)
 			cache.SetPod(pod("also", 8, "n2"))
-			waits := pod("waits", test.cards, "")
+			waits := pod("waits", test.gpus, "")
 			waits.Spec.Priority = &test.priority
 			cache.SetPod(waits)
 			test.hold(cache)
 			m, registry := registered(cache)
 			m.Lead()
 			require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(fmt.Sprintf(`
-# HELP gpuplan_places_held [ALPHA] Places that are held for gangs that wait, by kind: claim when others are evicted for it, head when a blocked gang waits for others to end, quota when no card is held.
-# TYPE gpuplan_places_held gauge
-gpuplan_places_held{kind="claim"} %d
-gpuplan_places_held{kind="head"} %d
-gpuplan_places_held{kind="quota"} %d
-`, test.claim, test.head, test.quota)), "gpuplan_places_held"))
+# HELP gpuplan_reservations [ALPHA] Reservations for gangs that wait, by kind: nomination when others are evicted for it, backfill when a blocked gang waits for others to end, quota when no GPU is held.
+# TYPE gpuplan_reservations gauge
+gpuplan_reservations{kind="nomination"} %d
+gpuplan_reservations{kind="backfill"} %d
+gpuplan_reservations{kind="quota"} %d
+`, test.nomination, test.head, test.quota)), "gpuplan_reservations"))
 		})
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/queue/admit"
 )
 
-// hold charges a job that runs, or may.
-func (p *planner) hold(e *entry) {
+// charge charges a job that runs, or may.
+func (p *reconciler) charge(e *entry) {
 	if e.leaf == "" {
 		return
 	}
@@ -18,11 +18,11 @@ func (p *planner) hold(e *entry) {
 	p.used.AddJob(e.leaf)
 	p.holders = append(p.holders, admit.Holder{Leaf: e.leaf, Request: j.charge, Preemptible: j.preemptible})
 	p.charged[j.uid] = true
-	p.books.hold(e)
+	p.accounts.active(e)
 }
 
 // chargePods charges the pods that no job's charge stands for.
-func (p *planner) chargePods() {
+func (p *reconciler) chargePods() {
 	if p.tree == nil {
 		return
 	}
@@ -30,16 +30,16 @@ func (p *planner) chargePods() {
 		uid := p.whole(owner)
 		for place, used := range o.used {
 			leaf := place.leafIn(p.tree.empty)
-			p.books.use(leaf, used)
+			p.accounts.use(leaf, used)
 			if leaf == "" || p.charged[uid] {
 				continue
 			}
 			p.used.Add(leaf, used, place.preemptible)
 			p.holders = append(p.holders, admit.Holder{Leaf: leaf, Request: used, Preemptible: place.preemptible})
 		}
-		if !p.books.counted[uid] {
+		if !p.accounts.counted[uid] {
 			for place, asked := range o.asked {
-				p.books.ask(place.leafIn(p.tree.empty), asked)
+				p.accounts.ask(place.leafIn(p.tree.empty), asked)
 			}
 		}
 	}
@@ -58,7 +58,7 @@ func (p place) leafIn(tree *quota.Tree) string {
 }
 
 // admit finds out who starts and where the others stand.
-func (p *planner) admit() {
+func (p *reconciler) admit() {
 	queues := map[string]admit.Queue{}
 	units := make([]admit.Unit, 0, len(p.waiting))
 	for id, e := range p.waiting {
@@ -83,7 +83,7 @@ func (p *planner) admit() {
 			continue
 		}
 		e.status.Position, e.status.Message = int32(d.Position), d.Reason
-		p.books.line(e)
+		p.accounts.list(e)
 	}
 }
 

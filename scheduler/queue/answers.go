@@ -7,11 +7,11 @@ import (
 // An answer may arrive after a watch has shown that its object is gone. No event would
 // take the object out once more, so an answer brings back nothing: it is taken in for
 // objects that are known, and for those that it tells of first unless their end was seen
-// in the same round. All answers to a round arrive before the next one begins.
+// in the same pass. All answers to a pass arrive before the next one begins.
 
-// beginRound forgets the ends of objects that no answer can be about any more. The lock
+// beginPass forgets the ends of objects that no answer can be about any more. The lock
 // must be held.
-func (s *state) beginRound() { clear(s.gone) }
+func (s *state) beginPass() { clear(s.gone) }
 
 // answerJob takes in a job that was written. We make no jobs, so it is known or gone.
 func (s *state) answerJob(k kind, object *unstructured.Unstructured) error {

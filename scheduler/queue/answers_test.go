@@ -183,7 +183,7 @@ func newUnitOf(j *job) *contract.QueueUnit {
 	}
 }
 
-// round begins a round of the controller, which writes whatever it knows of.
+// pass begins a pass of the controller, which writes whatever it knows of.
 func (a *apiServer) round() {
 	s := a.state
 	for _, u := range s.plan(patient, now, nil).verify {
@@ -294,11 +294,11 @@ func TestAnswersReviveNothing(t *testing.T) {
 			}
 		}
 		a.thorough = true
-		for range 3 { // what one round finds out may lead to another
-			a.settle()
+		for range 3 { // what one pass finds out may lead to another
+			a.reconcile()
 			a.round()
 		}
-		a.settle()
+		a.reconcile()
 		want := map[types.UID]string{}
 		for _, k := range a.kinds {
 			for _, object := range k.objects {
@@ -309,7 +309,7 @@ func TestAnswersReviveNothing(t *testing.T) {
 	}
 }
 
-func (a *apiServer) settle() {
+func (a *apiServer) reconcile() {
 	for len(a.flying) > 0 {
 		a.proceed()
 	}

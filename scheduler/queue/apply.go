@@ -25,7 +25,7 @@ import (
 const (
 	// writers is how many objects are written side by side.
 	writers = 16
-	// releasesAtOnce is how many units go into the ledger at once, whose size is limited.
+	// releasesAtOnce is how many units go into the release log at once, whose size is limited.
 	releasesAtOnce = 500
 )
 
@@ -46,7 +46,7 @@ func trees() schema.GroupVersionResource {
 type writer struct {
 	client dynamic.Interface
 	state  *state
-	ledger *ledger
+	log    *releaseLog
 	meters *meters
 	events record.EventRecorder
 	now    func() time.Time
@@ -210,7 +210,7 @@ func (w *writer) setStatus(ctx context.Context, e *entry, status contract.QueueU
 	if err := w.update(ctx, next, "status"); err != nil {
 		return err
 	}
-	w.tell(e, status)
+	w.record(e, status)
 	return nil
 }
 
@@ -240,19 +240,19 @@ func (w *writer) start(ctx context.Context, entries []*entry) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	// The others have their turn in the next round, which these bring about.
+	// The others have their turn in the next pass, which these bring about.
 	entries = entries[:min(len(entries), releasesAtOnce)]
-	releasing := w.state.underWay(w.ledger.releasing)
+	releasing := w.state.underWay(w.log.releasing)
 	for _, e := range entries {
 		releasing[e.unit.incarnation()] = e.unit.Status.Attempts + 1
 	}
-	if err := w.ledger.write(ctx, releasing); err != nil {
+	if err := w.log.write(ctx, releasing); err != nil {
 		return err
 	}
 	return each(ctx, entries, w.resume)
 }
 
-// underWay are those of the units that are being let out that are not out yet.
+// underWay are those of the units that are being released that are not out yet.
 func (s *state) underWay(releasing map[string]int64) map[string]int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,9 +265,9 @@ func (s *state) underWay(releasing map[string]int64) map[string]int64 {
 	return left
 }
 
-// resume lets a job run whose unit is in the ledger.
+// resume lets a job run whose unit is in the release log.
 func (w *writer) resume(ctx context.Context, e *entry) error {
-	if err := w.hold(ctx, e.job, false); err != nil {
+	if err := w.setSuspend(ctx, e.job, false); err != nil {
 		return err
 	}
 	now := metav1.NewTime(w.now().Truncate(time.Second))
@@ -282,23 +282,23 @@ func (w *writer) resume(ctx context.Context, e *entry) error {
 	return nil
 }
 
-func (w *writer) suspend(ctx context.Context, j *job) error { return w.hold(ctx, j, true) }
+func (w *writer) suspend(ctx context.Context, j *job) error { return w.setSuspend(ctx, j, true) }
 
-// hold suspends a job or lets it run. It changes the job only as it is known, so that
+// setSuspend suspends a job or lets it run. It changes the job only as it is known, so that
 // it never acts on a decision that others have made void.
-func (w *writer) hold(ctx context.Context, j *job, hold bool) error {
-	if j.suspended == hold && (hold || !j.asked) {
+func (w *writer) setSuspend(ctx context.Context, j *job, suspend bool) error {
+	if j.suspended == suspend && (suspend || !j.asked) {
 		return nil
 	}
 	patch := map[string]any{}
-	if j.suspended != hold && j.kind.suspend != nil {
-		if err := unstructured.SetNestedField(patch, hold, j.kind.suspend...); err != nil {
+	if j.suspended != suspend && j.kind.suspend != nil {
+		if err := unstructured.SetNestedField(patch, suspend, j.kind.suspend...); err != nil {
 			return err
 		}
 	}
 	metadata := map[string]any{"resourceVersion": j.object.GetResourceVersion()}
-	if !hold && j.asked || j.kind.suspend == nil {
-		metadata["annotations"] = map[string]any{contract.SuspendAnnotation: strconv.FormatBool(hold)}
+	if !suspend && j.asked || j.kind.suspend == nil {
+		metadata["annotations"] = map[string]any{contract.SuspendAnnotation: strconv.FormatBool(suspend)}
 	}
 	patch["metadata"] = metadata
 	raw, err := json.Marshal(patch)

@@ -40,7 +40,7 @@ func Run(ctx context.Context, args []string) error {
 	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "path of a kubeconfig; by default the file in the environment variable KUBECONFIG, else the pod's service account")
 	flags.BoolVar(&c.elect, "leader-elect", true, "work only as long as this process holds the Lease "+contract.SystemNamespace+"/"+contract.QueueControllerName)
 	flags.DurationVar(&c.lease, "leader-elect-lease-duration", 15*time.Second, "how long the others wait after a leader was heard of last")
-	flags.DurationVar(&c.timing.ready, "pods-ready-timeout", 10*time.Minute, "how long the pods of a job that was let out may take to run before the job goes back; 0 for any time")
+	flags.DurationVar(&c.timing.ready, "pods-ready-timeout", 10*time.Minute, "how long the pods of a job that was released may take to run before the job goes back; 0 for any time")
 	flags.DurationVar(&c.timing.backoff, "requeue-backoff", time.Minute, "how long a job that went back is off the first time; doubles each time")
 	flags.DurationVar(&c.timing.longest, "requeue-backoff-max", time.Hour, "how long it is off at most")
 	flags.StringVar(&c.metrics, "metrics-bind-address", "", "address, such as :8080, on which /metrics and /healthz are served by HTTP; none by default")
@@ -105,7 +105,7 @@ func (c command) run(ctx context.Context, config *rest.Config) error {
 }
 
 // lead runs work while this process is the leader. It returns when ctx ends, when work
-// does, or when another process leads; the process is then to end and to start anew.
+// does, or when another process leads; the process is then to end and to start again.
 func (c command) lead(ctx context.Context, config *rest.Config, identity string, work func(context.Context) error) error {
 	electing, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -22,11 +22,11 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/follow"
 )
 
-// round is the one thing there is to do: look at everything and write what follows.
-// Events that come while a round runs bring about one more.
-type round struct{}
+// pass is the one thing there is to do: look at everything and write what follows.
+// Events that come while a pass runs bring about one more.
+type pass struct{}
 
-// Pauses after a round that failed.
+// Pauses after a pass that failed.
 const firstPause, lastPause = 50 * time.Millisecond, 10 * time.Second
 
 // controller runs the queue of a cluster.
@@ -38,16 +38,16 @@ type controller struct {
 
 	state  *state
 	meters *meters
-	work   workqueue.TypedRateLimitingInterface[round]
+	work   workqueue.TypedRateLimitingInterface[pass]
 }
 
 func newController(typed kubernetes.Interface, dynamic dynamic.Interface, timing timing, identity string) *controller {
 	c := &controller{
 		typed: typed, dynamic: dynamic, timing: timing, identity: identity,
-		work: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[round](firstPause, lastPause)),
+		work: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[pass](firstPause, lastPause)),
 	}
 	c.meters = newMeters()
-	c.state = newState(func() { c.work.Add(round{}) })
+	c.state = newState(func() { c.work.Add(pass{}) })
 	return c
 }
 
@@ -55,45 +55,45 @@ func newController(typed kubernetes.Interface, dynamic dynamic.Interface, timing
 func (c *controller) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// First the ledger: what a predecessor lets out from now on is in it.
-	ledger, err := takeLedger(ctx, c.typed.CoreV1().ConfigMaps(contract.SystemNamespace), c.identity)
+	// First the release log: what a predecessor releases from now on is in it.
+	log, err := takeReleaseLog(ctx, c.typed.CoreV1().ConfigMaps(contract.SystemNamespace), c.identity)
 	if err != nil {
 		return err
 	}
-	c.state.began = version(ledger.object)
+	c.state.began = version(log.object)
 	if err := c.follow(ctx); err != nil {
 		return err
 	}
-	w := &writer{client: c.dynamic, state: c.state, ledger: ledger, meters: c.meters, events: newRecorder(ctx, c.typed), now: time.Now}
+	w := &writer{client: c.dynamic, state: c.state, log: log, meters: c.meters, events: newRecorder(ctx, c.typed), now: time.Now}
 	reporter := newReporter(w)
 	go func() {
 		<-ctx.Done()
 		c.work.ShutDown()
 	}()
-	c.work.Add(round{})
+	c.work.Add(pass{})
 	for {
 		if _, ended := c.work.Get(); ended {
 			return nil
 		}
-		err := c.round(ctx, w, reporter)
+		err := c.pass(ctx, w, reporter)
 		switch {
 		case errors.Is(err, errTakenOver):
 			return err
 		case err != nil && ctx.Err() == nil:
 			klog.FromContext(ctx).Error(err, "Will try again")
-			c.work.AddRateLimited(round{})
+			c.work.AddRateLimited(pass{})
 		default:
-			c.work.Forget(round{})
+			c.work.Forget(pass{})
 		}
-		c.work.Done(round{})
+		c.work.Done(pass{})
 	}
 }
 
-func (c *controller) round(ctx context.Context, w *writer, reporter *reporter) error {
+func (c *controller) pass(ctx context.Context, w *writer, reporter *reporter) error {
 	now := w.now()
-	plan := c.state.plan(c.timing, now, w.ledger.releasing)
+	plan := c.state.plan(c.timing, now, w.log.releasing)
 	if !plan.next.IsZero() {
-		c.work.AddAfter(round{}, plan.next.Sub(now))
+		c.work.AddAfter(pass{}, plan.next.Sub(now))
 	}
 	c.meters.observe(plan.counts)
 	if err := w.apply(ctx, plan); err != nil {
@@ -101,7 +101,7 @@ func (c *controller) round(ctx context.Context, w *writer, reporter *reporter) e
 	}
 	later, err := reporter.apply(ctx, plan)
 	if later > 0 {
-		c.work.AddAfter(round{}, later)
+		c.work.AddAfter(pass{}, later)
 	}
 	return err
 }

@@ -18,11 +18,11 @@ import (
 // slowAnswers is how long the answer to a change of a job takes.
 const slowAnswers = 300 * time.Millisecond
 
-// TestDeletedWhileItsReleaseIsAnswered deletes every job as soon as it is let out, before
+// TestDeletedWhileItsReleaseIsAnswered deletes every job as soon as it is released, before
 // the controller hears that it was. None of them is left in the controller's books, and
 // none stands in the way of the next ones or of the next tree.
 func TestDeletedWhileItsReleaseIsAnswered(t *testing.T) {
-	s := newScene(t)
+	s := newTestCluster(t)
 	startControllerBy(t, localtest.Start(t).Proxy(t, &httputil.ReverseProxy{
 		ModifyResponse: func(r *http.Response) error {
 			if r.Request.Method == http.MethodPatch && strings.Contains(r.Request.URL.Path, "/jobs/") {

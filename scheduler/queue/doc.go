@@ -15,17 +15,17 @@
 //   - carry gpuplan.dev/queue=true and have not started.
 //
 // A job with gpuplan.dev/queue=false is left alone. Jobs that run without having been
-// queued count like those that were let out: there is one book.
+// queued count like those that were released: there is one account.
 //
 // How it works. The informers keep a state up to date (state.go). After every change
-// one round looks at everything, makes a plan (plan.go, look.go and admission.go, a pure
+// one pass looks at everything, makes a plan (plan.go, look.go and admission.go, a pure
 // function of the state and the time) and carries it out (apply.go, reports.go, events.go). What the API server answers
 // goes into the state at once, so the next plan never falls behind the last one's
 // writes. There is no polling; the one timer waits for the end of a unit's time.
 //
 // All state is in the API server: the suspend fields, the units' status, and the
-// ledger (ledger.go), a ConfigMap that names the units that are being let out. It is
+// release log (releaselog.go), a ConfigMap that names the units that are being released. It is
 // written before any of their jobs, on condition that nobody else wrote it. A
 // controller that was killed at any point, or that has been replaced without noticing,
-// therefore never lets out more than the limits allow.
+// therefore never releases more than the limits allow.
 package queue

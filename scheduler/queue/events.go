@@ -27,9 +27,9 @@ func newRecorder(ctx context.Context, client kubernetes.Interface) record.EventR
 	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: contract.QueueControllerName})
 }
 
-// tell puts a new phase of a unit into an event on its job. What changes within a phase,
-// the place in line above all, is in the unit's status only.
-func (w *writer) tell(e *entry, status contract.QueueUnitStatus) {
+// record puts a new phase of a unit into an event on its job. What changes within a phase,
+// the place in the queue above all, is in the unit's status only.
+func (w *writer) record(e *entry, status contract.QueueUnitStatus) {
 	if status.Phase == e.unit.Status.Phase {
 		return
 	}

@@ -33,8 +33,8 @@ func newMeters() *meters {
 	}
 	m := &meters{
 		pending:  gauge("pending_jobs", "Jobs that wait."),
-		active:   gauge("active_jobs", "Jobs that were let out, or run without having been queued, and have not finished."),
-		released: counter("released_total", "Times that a job was let out."),
+		active:   gauge("active_jobs", "Jobs that were released, or run without having been queued, and have not finished."),
+		released: counter("released_total", "Times that a job was released."),
 		sentBack: counter("requeued_total", "Times that a job went back because its pods did not run in time."),
 		paths:    map[string]bool{},
 	}

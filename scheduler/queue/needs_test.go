@@ -20,7 +20,7 @@ import (
 // limits its template has, and however many it asks for.
 func TestNeeds(t *testing.T) {
 	gpus := func(amount string) corev1.ResourceList {
-		return corev1.ResourceList{contract.ResourceTopologyCard: resource.MustParse(amount), corev1.ResourceMemory: resource.MustParse("1Gi")}
+		return corev1.ResourceList{contract.ResourceTopologyGPU: resource.MustParse(amount), corev1.ResourceMemory: resource.MustParse("1Gi")}
 	}
 	for name, test := range map[string]struct {
 		resources corev1.ResourceRequirements
@@ -38,7 +38,7 @@ func TestNeeds(t *testing.T) {
 			for _, k := range kinds() {
 				j, err := newJob(k, ofKind(t, k, template, test.count), nil)
 				require.NoError(t, err)
-				assert.Equal(t, test.gpus, j.charge[contract.ResourceTopologyCard], k.gvk)
+				assert.Equal(t, test.gpus, j.charge[contract.ResourceTopologyGPU], k.gvk)
 				assert.True(t, j.charge["memory"] >= 0 && j.charge["memory"] <= mostCharged, k.gvk)
 			}
 		})

@@ -26,17 +26,17 @@ type plan struct {
 	enqueue []*entry
 	// drop are units of jobs that are not to be queued any more.
 	drop []*unit
-	// start are units to let out, in their order, resume those of them that an earlier
-	// round began to let out.
+	// start are units to release, in their order, resume those of them that an earlier
+	// pass began to release.
 	start, resume []*entry
 	// back are units whose jobs had their time and go back.
 	back []*entry
 	// phases are units whose phase changes, lines those of which only the text does.
-	phases, lines []*entry
+	phases, positions []*entry
 	// describe are units whose description is not that of the job.
 	describe []*entry
 	queues   []queueReport
-	// counts are what waits and what was let out, by path of the tree.
+	// counts are what waits and what was released, by path of the tree.
 	counts map[string]contract.QueueStatus
 	trees  []treeReport
 	// next is when to look again, zero when only events matter.
@@ -74,12 +74,12 @@ func (t timing) off(count int32) time.Duration {
 	return min(off, t.longest)
 }
 
-// planner makes a plan of a state.
-type planner struct {
+// reconciler makes a plan of a state.
+type reconciler struct {
 	*state
 	timing timing
 	now    time.Time
-	// releasing are the units that are being let out, by incarnation, with the attempt.
+	// releasing are the units that are being released, by incarnation, with the attempt.
 	releasing map[string]int64
 	out       plan
 
@@ -92,24 +92,24 @@ type planner struct {
 	// runs are how many pods of a job run, or have succeeded.
 	runs map[types.UID]int
 	// charged are the jobs whose charge stands for their pods.
-	charged map[types.UID]bool
-	holders []admit.Holder
-	books   *books
+	charged  map[types.UID]bool
+	holders  []admit.Holder
+	accounts *accounts
 }
 
 // plan looks at everything that is known.
 func (s *state) plan(t timing, now time.Time, releasing map[string]int64) plan {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := &planner{
+	p := &reconciler{
 		state: s, timing: t, now: now, releasing: releasing,
 		unitOf: map[types.UID]*unit{}, waiting: map[string]*entry{}, runs: map[types.UID]int{}, charged: map[types.UID]bool{},
-		books: newBooks(s.tree),
+		accounts: newAccounts(s.tree),
 	}
 	if s.tree != nil {
 		p.used = s.tree.empty.Clone()
 	}
-	s.beginRound()
+	s.beginPass()
 	for _, u := range s.units {
 		p.unitOf[u.Spec.ConsumerRef.UID] = u
 		if !u.shown && s.jobs[u.Spec.ConsumerRef.UID] == nil {
@@ -122,7 +122,7 @@ func (s *state) plan(t timing, now time.Time, releasing map[string]int64) plan {
 	p.arrangeQueues()
 	for uid, j := range s.jobs {
 		if s.whole(uid) == uid {
-			p.look(j, p.unitOf[uid])
+			p.reconcile(j, p.unitOf[uid])
 		}
 	}
 	p.chargePods()
@@ -135,7 +135,7 @@ func (s *state) plan(t timing, now time.Time, releasing map[string]int64) plan {
 }
 
 // compare finds the units whose status or description is to be written.
-func (p *planner) compare() {
+func (p *reconciler) compare() {
 	letOut := map[*entry]bool{}
 	for _, list := range [][]*entry{p.out.start, p.out.resume, p.out.back} {
 		for _, e := range list {
@@ -152,21 +152,21 @@ func (p *planner) compare() {
 			!apiequality.Semantic.DeepEqual(before.RequeueState, e.status.RequeueState):
 			p.out.phases = append(p.out.phases, e)
 		case before.Position != e.status.Position || before.Message != e.status.Message:
-			p.out.lines = append(p.out.lines, e)
+			p.out.positions = append(p.out.positions, e)
 		}
 	}
-	slices.SortFunc(p.out.lines, func(a, b *entry) int { return int(a.status.Position - b.status.Position) })
+	slices.SortFunc(p.out.positions, func(a, b *entry) int { return int(a.status.Position - b.status.Position) })
 }
 
 // wake asks to look again at a time.
-func (p *planner) wake(at time.Time) {
+func (p *reconciler) wake(at time.Time) {
 	if p.out.next.IsZero() || at.Before(p.out.next) {
 		p.out.next = at
 	}
 }
 
 // time is a time of the API: whole seconds.
-func (p *planner) time(t time.Time) *metav1.Time {
+func (p *reconciler) time(t time.Time) *metav1.Time {
 	rounded := metav1.NewTime(t.Truncate(time.Second))
 	return &rounded
 }

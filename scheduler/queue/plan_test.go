@@ -24,8 +24,8 @@ var now = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 
 var patient = timing{ready: 10 * time.Minute, backoff: time.Minute, longest: time.Hour}
 
-// world is a state with a tree of one leaf, which has the namespace "team" and lets
-// out one job at a time.
+// world is a state with a tree of one leaf, which has the namespace "team" and released
+// one job at a time.
 func world(t testing.TB) *state {
 	t.Helper()
 	s := newState(func() {})
@@ -176,21 +176,21 @@ func TestLifeOfAUnit(t *testing.T) {
 		want      string
 		wake      time.Duration
 	}{
-		"new":                                {nil, contract.QueueUnitStatus{}, nil, "start a", 0},
-		"waits":                              {nil, waiting, nil, "start a", 0},
-		"in the ledger, not resumed":         {nil, waiting, map[string]int64{"team/a@unit-a": 1}, "resume a", 0},
-		"in the ledger, resumed":             {released, waiting, map[string]int64{"team/a@unit-a": 1}, "resume a", 0},
-		"in the ledger of an earlier try":    {nil, off(-1), map[string]int64{"team/a@unit-a": 1}, "start a", 0},
-		"an earlier one was in the ledger":   {nil, waiting, map[string]int64{"team/a@earlier": 1}, "start a", 0},
-		"resumed by hand":                    {released, waiting, nil, "phase a=Dequeued", 0},
-		"let out":                            {released, out(time.Minute), nil, "", 9 * time.Minute},
-		"let out for too long":               {released, out(10 * time.Minute), nil, "back a", 0},
-		"suspended by hand":                  {nil, out(time.Minute), nil, "start a", 0},
-		"off":                                {nil, off(time.Minute), nil, "", time.Minute},
-		"off, but not suspended":             {released, off(time.Minute), nil, "suspend a", 0},
-		"off, time is over":                  {nil, off(-time.Second), nil, "start a", 0},
-		"declined meanwhile":                 {annotated(contract.QueueAnnotation, "false"), waiting, nil, "drop a", 0},
-		"asked to be held again while it is": {both(released, annotated(contract.SuspendAnnotation, "true")), out(time.Minute), nil, "suspend a", 0},
+		"new":                                   {nil, contract.QueueUnitStatus{}, nil, "start a", 0},
+		"waits":                                 {nil, waiting, nil, "start a", 0},
+		"in the release log, not resumed":       {nil, waiting, map[string]int64{"team/a@unit-a": 1}, "resume a", 0},
+		"in the release log, resumed":           {released, waiting, map[string]int64{"team/a@unit-a": 1}, "resume a", 0},
+		"in the release log of an earlier try":  {nil, off(-1), map[string]int64{"team/a@unit-a": 1}, "start a", 0},
+		"an earlier one was in the release log": {nil, waiting, map[string]int64{"team/a@earlier": 1}, "start a", 0},
+		"resumed by hand":                       {released, waiting, nil, "phase a=Dequeued", 0},
+		"released":                              {released, out(time.Minute), nil, "", 9 * time.Minute},
+		"released for too long":                 {released, out(10 * time.Minute), nil, "back a", 0},
+		"suspended by hand":                     {nil, out(time.Minute), nil, "start a", 0},
+		"off":                                   {nil, off(time.Minute), nil, "", time.Minute},
+		"off, but not suspended":                {released, off(time.Minute), nil, "suspend a", 0},
+		"off, time is over":                     {nil, off(-time.Second), nil, "start a", 0},
+		"declined meanwhile":                    {annotated(contract.QueueAnnotation, "false"), waiting, nil, "drop a", 0},
+		"asked to be held again while it is":    {both(released, annotated(contract.SuspendAnnotation, "true")), out(time.Minute), nil, "suspend a", 0},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -223,10 +223,10 @@ func TestEndedBeforeItsAttemptWasNoted(t *testing.T) {
 func TestOneAtATime(t *testing.T) {
 	holders := map[string]func(*testing.T, *state){
 		"running unqueued": func(t *testing.T, s *state) { s.put(t, object("other", released)) },
-		"let out": func(t *testing.T, s *state) {
+		"released": func(t *testing.T, s *state) {
 			s.queueUp(t, object("other", released), contract.QueueUnitStatus{Phase: contract.UnitDequeued, Attempts: 1, LastUpdateTime: &metav1.Time{Time: now}})
 		},
-		"in the ledger": func(t *testing.T, s *state) {
+		"in the release log": func(t *testing.T, s *state) {
 			s.queueUp(t, object("other", nil), contract.QueueUnitStatus{Phase: contract.UnitEnqueued})
 		},
 		"going back": func(t *testing.T, s *state) {
@@ -236,10 +236,10 @@ func TestOneAtATime(t *testing.T) {
 			s.queueUp(t, object("other", released), contract.QueueUnitStatus{Phase: contract.UnitEnqueued})
 		},
 	}
-	for name, hold := range holders {
+	for name, suspend := range holders {
 		t.Run(name, func(t *testing.T) {
 			s := world(t)
-			hold(t, s)
+			suspend(t, s)
 			s.queueUp(t, object("a", nil), contract.QueueUnitStatus{Phase: contract.UnitEnqueued})
 			p := s.plan(patient, now, map[string]int64{"team/other@unit-other": 1})
 			assert.Empty(t, p.start)
@@ -333,7 +333,7 @@ func TestOlderNewsIsNoNews(t *testing.T) {
 	assert.Equal(t, int64(12), s.jobs["a"].sequence)
 }
 
-// While the quota tree is invalid nothing is let out, whether it was valid before or the
+// While the quota tree is invalid nothing is released, whether it was valid before or the
 // controller has just started; its Queues stay, and it is told what is wrong.
 func TestInvalidTreeLetsNothingOut(t *testing.T) {
 	valid := world(t).trees[""]
@@ -411,7 +411,7 @@ func TestQueuePrefix(t *testing.T) {
 	assert.Equal(t, strings.Repeat("x", 57)+"-", long)
 }
 
-// BenchmarkPlan is a round with a long line: one job runs and 4,000 wait.
+// BenchmarkPlan is a pass with a long line: one job runs and 4,000 wait.
 func BenchmarkPlan(b *testing.B) {
 	s := world(b)
 	s.put(b, object("runs", released))

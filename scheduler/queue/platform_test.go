@@ -84,19 +84,19 @@ func startControllerBy(t *testing.T, kubeconfig string, flags ...string) *localt
 	return p
 }
 
-// scene is a test's namespace, with a node for its pods.
-type scene struct {
+// testCluster is a test's namespace, with a node for its pods.
+type testCluster struct {
 	t         *testing.T
 	client    *kube.Client
 	namespace string
 }
 
-func newScene(t *testing.T) *scene {
+func newTestCluster(t *testing.T) *testCluster {
 	t.Helper()
 	client := connect(t)
 	namespace, err := client.Typed.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "queue-"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	s := &scene{t: t, client: client, namespace: namespace.Name}
+	s := &testCluster{t: t, client: client, namespace: namespace.Name}
 	offers := corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("1000"), corev1.ResourceMemory: resource.MustParse("1000Gi"), corev1.ResourcePods: resource.MustParse("1000"),
 	}
@@ -110,7 +110,7 @@ func newScene(t *testing.T) *scene {
 }
 
 // close takes away what the test made, and waits until the queue is empty.
-func (s *scene) close() {
+func (s *testCluster) close() {
 	ctx := context.Background()
 	background := metav1.DeletePropagationBackground
 	options := metav1.DeleteOptions{PropagationPolicy: &background}
@@ -139,7 +139,7 @@ func (s *scene) close() {
 }
 
 // tree puts a quota tree in force. NS in the text stands for the test's namespace.
-func (s *scene) tree(root string) {
+func (s *testCluster) tree(root string) {
 	s.t.Helper()
 	var spec map[string]any
 	require.NoError(s.t, yaml.Unmarshal(bytes.ReplaceAll([]byte(root), []byte("NS"), []byte(s.namespace)), &spec))
@@ -167,19 +167,19 @@ type batch struct {
 
 // awaitController waits until a controller works on the tree, so that it sees what
 // arrives from now on.
-func (s *scene) awaitController() {
+func (s *testCluster) awaitController() {
 	s.t.Helper()
 	s.await("the controller to work", func() (bool, string) { queues := s.queues(); return len(queues) > 1, fmt.Sprint(queues) })
 }
 
 // remove deletes a batch Job with its pods.
-func (s *scene) remove(name string) {
+func (s *testCluster) remove(name string) {
 	s.t.Helper()
 	background := metav1.DeletePropagationBackground
 	require.NoError(s.t, s.client.Typed.BatchV1().Jobs(s.namespace).Delete(s.t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &background}))
 }
 
-func (s *scene) submit(b batch) *batchv1.Job {
+func (s *testCluster) submit(b batch) *batchv1.Job {
 	s.t.Helper()
 	job := &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Name: b.name, Namespace: s.namespace, Annotations: b.annotations},
@@ -200,7 +200,7 @@ func (s *scene) submit(b batch) *batchv1.Job {
 	return created
 }
 
-func (s *scene) podSpec(b batch) corev1.PodSpec {
+func (s *testCluster) podSpec(b batch) corev1.PodSpec {
 	if b.cpu == "" {
 		b.cpu = "1"
 	}
@@ -222,7 +222,7 @@ func (s *scene) podSpec(b batch) corev1.PodSpec {
 }
 
 // training makes a PyTorchJob or MPIJob with one role, whose pods run as b says.
-func (s *scene) training(kind, role string, replicas int64, b batch) {
+func (s *testCluster) training(kind, role string, replicas int64, b batch) {
 	s.t.Helper()
 	spec := s.podSpec(b)
 	spec.Containers[0].Name = map[string]string{contract.PyTorchJobKind: contract.PyTorchContainerName, contract.MPIJobKind: contract.MPIContainerName}[kind]
@@ -249,7 +249,7 @@ func (s *scene) training(kind, role string, replicas int64, b batch) {
 }
 
 // alpha makes an MPIJob v1alpha1 of a launcher and two workers with a CPU each, as the provider does.
-func (s *scene) alpha(name string) {
+func (s *testCluster) alpha(name string) {
 	s.t.Helper()
 	object, err := trainingjob.Spec{
 		Namespace: s.namespace, Name: name, Framework: trainingjob.MPI, Alpha: true, Queue: true,
@@ -266,7 +266,7 @@ func (s *scene) alpha(name string) {
 }
 
 // unit returns a unit, with an empty phase when there is none.
-func (s *scene) unit(name string) contract.QueueUnit {
+func (s *testCluster) unit(name string) contract.QueueUnit {
 	s.t.Helper()
 	var u contract.QueueUnit
 	object, err := s.client.Dynamic.Resource(unitGVR).Namespace(s.namespace).Get(context.Background(), name, metav1.GetOptions{})
@@ -279,7 +279,7 @@ func (s *scene) unit(name string) contract.QueueUnit {
 }
 
 // queues returns the Queues by the path of their node.
-func (s *scene) queues() map[string]contract.Queue {
+func (s *testCluster) queues() map[string]contract.Queue {
 	s.t.Helper()
 	list, err := s.client.Dynamic.Resource(queueGVR).Namespace(contract.QueueNamespace).List(context.Background(), metav1.ListOptions{})
 	require.NoError(s.t, err)
@@ -295,7 +295,7 @@ func (s *scene) queues() map[string]contract.Queue {
 }
 
 // phase returns the condition that a unit is in a phase.
-func (s *scene) phase(name string, phase contract.QueueUnitPhase) func() (bool, string) {
+func (s *testCluster) phase(name string, phase contract.QueueUnitPhase) func() (bool, string) {
 	return func() (bool, string) {
 		u := s.unit(name)
 		return u.Status.Phase == phase, fmt.Sprintf("%s is %s: %s", name, u.Status.Phase, u.Status.Message)
@@ -304,7 +304,7 @@ func (s *scene) phase(name string, phase contract.QueueUnitPhase) func() (bool, 
 
 // awaitEvents waits until the controller's events on a job include the given ones, as
 // "Reason: note".
-func (s *scene) awaitEvents(job string, want ...string) {
+func (s *testCluster) awaitEvents(job string, want ...string) {
 	s.t.Helper()
 	require.EventuallyWithT(s.t, func(c *assert.CollectT) {
 		list, err := s.client.Typed.CoreV1().Events(s.namespace).List(context.Background(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + job})
@@ -320,7 +320,7 @@ func (s *scene) awaitEvents(job string, want ...string) {
 }
 
 // await checks whenever something of the queue changes until the check holds.
-func (s *scene) await(what string, check func() (bool, string)) {
+func (s *testCluster) await(what string, check func() (bool, string)) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), settled)
 	defer cancel()

@@ -13,7 +13,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
-// reporter writes what only people read: places in line, what waits in a queue, what
+// reporter writes what only people read: places in the queue, what waits in a queue, what
 // of the tree is used. A change of the front of a long line changes every place behind
 // it, so this goes at a limited pace; what changes meanwhile is written once.
 type reporter struct {
@@ -24,14 +24,14 @@ type reporter struct {
 
 // Paces of reports, and how many may come at once.
 const (
-	linesPerSecond, linesAtOnce     = 50, 100
-	reportsPerSecond, reportsAtOnce = 2, 2
+	positionsPerSecond, positionsAtOnce = 50, 100
+	reportsPerSecond, reportsAtOnce     = 2, 2
 )
 
 func newReporter(w *writer) *reporter {
 	return &reporter{
 		writer: w,
-		lines:  rate.NewLimiter(linesPerSecond, linesAtOnce),
+		lines:  rate.NewLimiter(positionsPerSecond, positionsAtOnce),
 		trees:  rate.NewLimiter(reportsPerSecond, reportsAtOnce),
 		queues: map[string]*rate.Limiter{},
 	}
@@ -53,13 +53,13 @@ func (r *reporter) apply(ctx context.Context, p plan) (later time.Duration, err 
 		return true
 	}
 	var errs []error
-	for i := range p.lines {
+	for i := range p.positions {
 		if wait(r.lines) {
-			p.lines = p.lines[:i]
+			p.positions = p.positions[:i]
 			break
 		}
 	}
-	errs = append(errs, each(ctx, p.lines, r.report))
+	errs = append(errs, each(ctx, p.positions, r.report))
 	for _, q := range p.queues {
 		limiter := r.queues[q.queue.Name]
 		if limiter == nil {
@@ -103,7 +103,7 @@ func (r *reporter) reportTree(ctx context.Context, t treeReport) error {
 		return fmt.Errorf("update the status of %s %s: %w", contract.QuotaTreeKind, next.GetName(), err)
 	}
 	if t.news != nil {
-		r.tellOfTree(updated, t.news)
+		r.recordTree(updated, t.news)
 	}
 	return r.state.answerTree(updated)
 }

@@ -41,7 +41,7 @@ children:
 // TestFleetDocument does what the document on fleets shows: the tree, what
 // `kubectl get queue -n kube-queue` prints, and one job at a time.
 func TestFleetDocument(t *testing.T) {
-	s := newScene(t)
+	s := newTestCluster(t)
 	startController(t)
 	s.tree(fleetTree)
 	s.await("the queues", func() (bool, string) { q := s.queues(); return len(q) == 2, fmt.Sprint(q) })
@@ -81,10 +81,10 @@ func TestFleetDocument(t *testing.T) {
 	s.await("the second to run", s.phase("second-py-qu", contract.UnitRunning))
 	assert.Equal(t, contract.UnitSucceed, s.unit("first-py-qu").Status.Phase)
 	assert.Equal(t, queues["root/child-2"].Name, s.unit("second-py-qu").Spec.Queue)
-	s.await("the third to be let out", s.phase("third-mpi-qu", contract.UnitDequeued))
+	s.await("the third to be released", s.phase("third-mpi-qu", contract.UnitDequeued))
 }
 
-// limits watches batch Jobs and notes the most that were let out at one time, and the
+// limits watches batch Jobs and notes the most that were released at one time, and the
 // order in which they were.
 type limits struct {
 	mu   sync.Mutex
@@ -95,7 +95,7 @@ type limits struct {
 	order []string
 }
 
-func (s *scene) limits() *limits {
+func (s *testCluster) limits() *limits {
 	s.t.Helper()
 	l := &limits{out: map[types.UID]bool{}, ever: map[types.UID]bool{}}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -143,7 +143,7 @@ func flatTree(limits string) string {
 }
 
 // allSucceed waits until the units of all jobs have succeeded.
-func (s *scene) allSucceed(names []string) {
+func (s *testCluster) allSucceed(names []string) {
 	s.t.Helper()
 	s.await("all jobs to succeed", func() (bool, string) {
 		for _, name := range names {
@@ -156,7 +156,7 @@ func (s *scene) allSucceed(names []string) {
 }
 
 func TestMaxJobsOneAtATime(t *testing.T) {
-	s := newScene(t)
+	s := newTestCluster(t)
 	startController(t)
 	s.tree(flatTree("kube-queue/max-jobs: 1"))
 	s.awaitController()
@@ -178,7 +178,7 @@ func TestMaxJobsOneAtATime(t *testing.T) {
 // in the order in which the API server accepted them, whatever happened to them since;
 // those that were found there, by their names.
 func TestOrderWithinASecond(t *testing.T) {
-	s := newScene(t)
+	s := newTestCluster(t)
 	first := startController(t)
 	s.tree(flatTree("kube-queue/max-jobs: 1"))
 	s.awaitController()
@@ -220,7 +220,7 @@ func TestOrderWithinASecond(t *testing.T) {
 
 // submitWithinASecond submits jobs until all of them have the same time of creation, and
 // returns their names in the order in which they were accepted, which names do not tell.
-func (s *scene) submitWithinASecond(prefix string, count int) []string {
+func (s *testCluster) submitWithinASecond(prefix string, count int) []string {
 	s.t.Helper()
 	for {
 		var names []string
@@ -240,14 +240,14 @@ func (s *scene) submitWithinASecond(prefix string, count int) []string {
 }
 
 // touch changes a job without consequence.
-func (s *scene) touch(name string) {
+func (s *testCluster) touch(name string) {
 	s.t.Helper()
 	_, err := s.client.Typed.BatchV1().Jobs(s.namespace).Patch(s.t.Context(), name, types.MergePatchType, []byte(`{"metadata":{"labels":{"touched":"true"}}}`), metav1.PatchOptions{})
 	require.NoError(s.t, err)
 }
 
 func TestPriorityPassesAndBlockDoesNot(t *testing.T) {
-	s := newScene(t)
+	s := newTestCluster(t)
 	classes := s.client.Typed.SchedulingV1().PriorityClasses()
 	_, err := classes.Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}, Value: 100}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -294,11 +294,11 @@ func TestPriorityPassesAndBlockDoesNot(t *testing.T) {
 }
 
 func TestGoesBackWhenPodsDoNotRun(t *testing.T) {
-	s := newScene(t)
+	s := newTestCluster(t)
 	startController(t, "--pods-ready-timeout=2s", "--requeue-backoff=2s", "--requeue-backoff-max=4s")
 	s.tree(flatTree("kube-queue/max-jobs: 1"))
 	s.submit(batch{name: "stuck", nowhere: true})
-	s.await("the job to be let out", s.phase("stuck", contract.UnitDequeued))
+	s.await("the job to be released", s.phase("stuck", contract.UnitDequeued))
 	s.submit(batch{name: "next", runFor: "1s"})
 	s.await("the job to go back", s.phase("stuck", contract.UnitBackoff))
 	assert.Contains(t, s.unit("stuck").Status.Message, "only 0 of 1 pods ran 2s after attempt 1")
@@ -322,7 +322,7 @@ func TestGoesBackWhenPodsDoNotRun(t *testing.T) {
 
 // TestKilledAtAnyPoint kills the controller again and again while jobs come and go.
 func TestKilledAtAnyPoint(t *testing.T) {
-	s := newScene(t)
+	s := newTestCluster(t)
 	s.tree(flatTree("kube-queue/max-jobs: 2"))
 	limits := s.limits()
 	var names []string
@@ -353,7 +353,7 @@ func TestKilledAtAnyPoint(t *testing.T) {
 // TestHandOver puts the first controller to sleep, lets a second one take over, and
 // wakes the first: it lets nothing out any more, and ends.
 func TestHandOver(t *testing.T) {
-	s := newScene(t)
+	s := newTestCluster(t)
 	s.tree(flatTree("kube-queue/max-jobs: 1"))
 	limits := s.limits()
 	first := startController(t)
@@ -380,7 +380,7 @@ func TestHandOver(t *testing.T) {
 }
 
 func TestTreeEdits(t *testing.T) {
-	s := newScene(t)
+	s := newTestCluster(t)
 	startController(t)
 	s.tree(flatTree("kube-queue/max-jobs: 1"))
 	s.submit(batch{name: "runs"})
@@ -412,7 +412,7 @@ func TestTreeEdits(t *testing.T) {
 // MPIJobs v1alpha1, as arena and the provider write them, are held by their annotation and
 // take their turn like others. They count as running once launcher and workers run.
 func TestAlphaMPIJobs(t *testing.T) {
-	s := newScene(t)
+	s := newTestCluster(t)
 	startController(t)
 	s.tree(flatTree("kube-queue/max-jobs: 1, cpu: 3"))
 	s.awaitController()
@@ -431,11 +431,11 @@ func TestAlphaMPIJobs(t *testing.T) {
 	assert.Equal(t, contract.UnitEnqueued, second.Status.Phase)
 	assert.Contains(t, second.Status.Message, "max of jobs is 1")
 	assert.Zero(t, pods("second"))
-	scene, err := inventory.ReadScene(t.Context(), s.client)
+	cluster, err := inventory.ReadSnapshot(t.Context(), s.client)
 	require.NoError(t, err)
 	around, err := explain.ReadAround(t.Context(), s.client, s.namespace)
 	require.NoError(t, err)
-	answers := explain.Find(scene, around, s.namespace, "second")
+	answers := explain.Find(cluster, around, s.namespace, "second")
 	require.Len(t, answers, 1, "kubectl gpuplan knows it")
 	assert.Equal(t, explain.Queued, answers[0].State)
 	s.await("two CPUs to be charged once", func() (bool, string) {
@@ -449,8 +449,8 @@ func TestAlphaMPIJobs(t *testing.T) {
 		return assert.ObjectsAreEqual(map[string]any{"cpu": "2", contract.MaxJobsKey: "1"}, used), fmt.Sprint(used)
 	})
 
-	hold := []byte(`{"metadata": {"annotations": {"` + contract.SuspendAnnotation + `": "true"}}}`)
-	_, err = s.client.Dynamic.Resource(mpiGVR).Namespace(s.namespace).Patch(t.Context(), "first", types.MergePatchType, hold, metav1.PatchOptions{})
+	suspend := []byte(`{"metadata": {"annotations": {"` + contract.SuspendAnnotation + `": "true"}}}`)
+	_, err = s.client.Dynamic.Resource(mpiGVR).Namespace(s.namespace).Patch(t.Context(), "first", types.MergePatchType, suspend, metav1.PatchOptions{})
 	require.NoError(t, err)
 	s.await("the second job to run in its place", s.phase("second-mpi-qu", contract.UnitRunning))
 	s.await("the first job to wait in line", s.phase("first-mpi-qu", contract.UnitEnqueued))
@@ -460,22 +460,22 @@ func TestAlphaMPIJobs(t *testing.T) {
 
 // A job that names a leaf which the tree lacks is held, and says so, until the tree has it.
 func TestUnknownLeaf(t *testing.T) {
-	s := newScene(t)
+	s := newTestCluster(t)
 	startController(t)
 	s.tree(flatTree("cpu: 50"))
 	s.submit(batch{name: "typo", quota: "late", runFor: "1ms"})
-	lacks := `the quota tree has no leaf "late"; its leaves are leaf`
+	missing := `the quota tree has no leaf "late"; its leaves are leaf`
 	s.await("the job to be held", func() (bool, string) {
 		u := s.unit("typo")
-		return u.Status.Phase == contract.UnitEnqueued && u.Status.Message == lacks, u.Status.Message
+		return u.Status.Phase == contract.UnitEnqueued && u.Status.Message == missing, u.Status.Message
 	})
-	s.awaitEvents("typo", "Queued: "+lacks)
+	s.awaitEvents("typo", "Queued: "+missing)
 	s.tree("name: root\nmin: {cpu: 100}\nmax: {cpu: 100}\nchildren:\n- name: late\n")
 	s.await("the job to run", s.phase("typo", contract.UnitSucceed))
 }
 
 func TestTreeStatus(t *testing.T) {
-	s := newScene(t)
+	s := newTestCluster(t)
 	startController(t)
 	s.tree(flatTree("kube-queue/max-jobs: 1, cpu: 50"))
 	s.awaitController()
@@ -500,7 +500,7 @@ func TestTreeStatus(t *testing.T) {
 // A tree that turns invalid lets nothing out, over a restart too, and says why in its
 // condition, in an event and on the units. Its Queues stay.
 func TestTreeTurnsInvalid(t *testing.T) {
-	s := newScene(t)
+	s := newTestCluster(t)
 	controller := startController(t)
 	tree := func(attributes string) {
 		s.tree(flatTree("kube-queue/max-jobs: 1") + "  attributes: " + attributes + "\n")
@@ -548,7 +548,7 @@ func TestTreeTurnsInvalid(t *testing.T) {
 
 // TestWaysIntoTheQueue goes through the ways in which a job asks for the queue or not.
 func TestWaysIntoTheQueue(t *testing.T) {
-	s := newScene(t)
+	s := newTestCluster(t)
 	startController(t)
 	s.tree(flatTree("kube-queue/max-jobs: 100"))
 	s.training(contract.PyTorchJobKind, "Master", 1, batch{name: "arena", running: true, annotations: map[string]string{contract.SuspendAnnotation: "true"}})

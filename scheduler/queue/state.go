@@ -47,7 +47,7 @@ type state struct {
 	inForce *unstructured.Unstructured
 	tree    *tree
 	bar     *inventory.Bar
-	// gone are the units and Queues whose end was seen since the round began.
+	// gone are the units and Queues whose end was seen since the pass began.
 	gone map[types.UID]bool
 }
 
@@ -348,7 +348,7 @@ func (s *state) removeTree(object *unstructured.Unstructured) error {
 }
 
 // enforce finds the tree that counts. While the one in force is invalid, the last valid
-// one that is known is what jobs are charged to, and none is let out.
+// one that is known is what jobs are charged to, and none is released.
 func (s *state) enforce() error {
 	defer s.changed()
 	s.bar, s.inForce = nil, inventory.InForce(slices.Collect(maps.Values(s.trees)))

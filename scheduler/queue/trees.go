@@ -31,7 +31,7 @@ type treeReport struct {
 }
 
 // reportTrees finds the quota trees whose status is not as it should be.
-func (p *planner) reportTrees() {
+func (p *reconciler) reportTrees() {
 	for _, name := range slices.Sorted(maps.Keys(p.trees)) {
 		object := p.trees[name]
 		before, _, _ := unstructured.NestedMap(object.Object, "status")
@@ -40,7 +40,7 @@ func (p *planner) reportTrees() {
 			status = map[string]any{}
 		}
 		if object == p.inForce && p.bar == nil {
-			status["root"] = p.books.node(p.tree.spec)
+			status["root"] = p.accounts.node(p.tree.spec)
 		}
 		conditions, news := p.conditionsOf(object, before)
 		status["conditions"] = conditions
@@ -51,7 +51,7 @@ func (p *planner) reportTrees() {
 }
 
 // conditionsOf returns the conditions of a tree in the form that its status has.
-func (p *planner) conditionsOf(object *unstructured.Unstructured, status map[string]any) (list []any, news *metav1.Condition) {
+func (p *reconciler) conditionsOf(object *unstructured.Unstructured, status map[string]any) (list []any, news *metav1.Condition) {
 	next := metav1.Condition{
 		Type: contract.QuotaTreeInForce, Status: metav1.ConditionTrue, Reason: treeInForce, Message: "its limits count",
 		ObservedGeneration: object.GetGeneration(), LastTransitionTime: *p.time(p.now),
@@ -67,7 +67,7 @@ func (p *planner) conditionsOf(object *unstructured.Unstructured, status map[str
 	var held struct {
 		Conditions []metav1.Condition `json:"conditions"`
 	}
-	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(status, &held) // what cannot be read is written anew
+	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(status, &held) // what cannot be read is written again
 	before := meta.FindStatusCondition(held.Conditions, next.Type)
 	if before == nil && next.Status != metav1.ConditionTrue || before != nil && before.Message != next.Message {
 		news = &next
@@ -81,8 +81,8 @@ func (p *planner) conditionsOf(object *unstructured.Unstructured, status map[str
 	return list, news
 }
 
-// tellOfTree puts a new condition of a quota tree into an event.
-func (w *writer) tellOfTree(object *unstructured.Unstructured, condition *metav1.Condition) {
+// recordTree puts a new condition of a quota tree into an event.
+func (w *writer) recordTree(object *unstructured.Unstructured, condition *metav1.Condition) {
 	kind := corev1.EventTypeNormal
 	if condition.Status != metav1.ConditionTrue {
 		kind = corev1.EventTypeWarning

@@ -31,9 +31,9 @@ func (c *Controller) syncGang(ctx context.Context, key string) error {
 		}
 	}
 	if len(health.Faults) > 0 {
-		return c.tell(ctx, key, health.PodGroup, health.Running, reasonCardUnhealthy, faultText(health.Faults))
+		return c.record(ctx, key, health.PodGroup, health.Running, reasonGPUUnhealthy, faultText(health.Faults))
 	}
-	delete(c.told, key)
+	delete(c.recorded, key)
 	if health.PodGroup == nil {
 		return nil
 	}
@@ -44,7 +44,7 @@ func (c *Controller) syncGang(ctx context.Context, key string) error {
 	if have.Reason == reasonNodeLost && !health.Whole {
 		return nil // it has not been repaired yet
 	}
-	return c.condition(ctx, health.PodGroup, metav1.ConditionFalse, reasonRecovered, "no member is on a lost node or an unhealthy card")
+	return c.condition(ctx, health.PodGroup, metav1.ConditionFalse, reasonRecovered, "no member is on a lost node or an unhealthy GPU")
 }
 
 // syncBound looks at a gang of which a member was bound, if it waits to be whole again.
@@ -67,14 +67,14 @@ func faultText(faults []inventory.Fault) string {
 			parts = append(parts, fmt.Sprintf("%d more", len(faults)-maxNamed))
 			break
 		}
-		parts = append(parts, fmt.Sprintf("card %d of node %s, which %s has, is unhealthy: %s", fault.Card, fault.Node, fault.Member, fault.Reason))
+		parts = append(parts, fmt.Sprintf("GPU %d of node %s, which %s has, is unhealthy: %s", fault.GPU, fault.Node, fault.Member, fault.Reason))
 	}
 	return strings.Join(parts, "; ")
 }
 
-// tell writes the text on the gang's PodGroup and as an event on the given pods, once.
-func (c *Controller) tell(ctx context.Context, key string, group *unstructured.Unstructured, pods []*corev1.Pod, reason, text string) error {
-	known := c.told[key] == text
+// record writes the text on the gang's PodGroup and as an event on the given pods, once.
+func (c *Controller) record(ctx context.Context, key string, group *unstructured.Unstructured, pods []*corev1.Pod, reason, text string) error {
+	known := c.recorded[key] == text
 	if group != nil {
 		have, err := degraded(group)
 		if err != nil {
@@ -86,7 +86,7 @@ func (c *Controller) tell(ctx context.Context, key string, group *unstructured.U
 			return err
 		}
 	}
-	c.told[key] = text
+	c.recorded[key] = text
 	if known {
 		return nil
 	}

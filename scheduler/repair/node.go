@@ -20,7 +20,7 @@ import (
 // maxNamed bounds the members that a text names: an event holds 1,024 characters.
 const maxNamed = 8
 
-// syncNode fails the members on a node that is lost, and else looks at the cards of
+// syncNode fails the members on a node that is lost, and else looks at the GPUs of
 // the gangs on it.
 func (c *Controller) syncNode(ctx context.Context, name string) error {
 	members := slices.DeleteFunc(c.cache.MembersOn(name), func(p *corev1.Pod) bool {
@@ -102,7 +102,7 @@ func (c *Controller) failMembers(ctx context.Context, key string, members []*cor
 		return slices.ContainsFunc(members, func(lost *corev1.Pod) bool { return lost.UID == p.UID })
 	})
 	text := fmt.Sprintf("%s, and with it %s of the gang", loss, named(members))
-	if err := c.tell(ctx, key, health.PodGroup, remaining, reasonNodeLost, text); err != nil {
+	if err := c.record(ctx, key, health.PodGroup, remaining, reasonNodeLost, text); err != nil {
 		return err
 	}
 	for _, pod := range members {

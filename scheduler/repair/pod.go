@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	reasonNodeLost      = "NodeLost"
-	reasonCardUnhealthy = "CardUnhealthy"
-	reasonRecovered     = "Recovered"
+	reasonNodeLost     = "NodeLost"
+	reasonGPUUnhealthy = "GPUUnhealthy"
+	reasonRecovered    = "Recovered"
 )
 
 // removeAfter is how long a failed pod stays for its job's operator to see it.
@@ -59,8 +59,8 @@ func itemOf(pod *corev1.Pod) item {
 	return item{pod: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, uid: pod.UID}
 }
 
-// remove deletes a failed pod that somebody wanted to delete, or that a controller can
-// make anew.
+// remove deletes a failed pod that someone wanted to delete, or that a controller can
+// make again.
 func (c *Controller) remove(ctx context.Context, failed item) error {
 	pods := c.Kube.CoreV1().Pods(failed.pod.Namespace)
 	pod, err := pods.Get(ctx, failed.pod.Name, metav1.GetOptions{})

@@ -43,8 +43,8 @@ type Controller struct {
 
 	// failing are pods that have been failed and that the cache still shows.
 	failing map[types.UID]bool
-	// told are the texts that gangs were told last.
-	told map[string]string
+	// recorded are the texts that gangs were told last.
+	recorded map[string]string
 }
 
 // item is something to look at: a node, a gang, a gang that matters only if it waits to
@@ -67,8 +67,8 @@ func newController(cache *inventory.Cache, grace time.Duration, clock clock.With
 		cache: cache, grace: grace, clock: clock,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[item](),
 			workqueue.TypedRateLimitingQueueConfig[item]{Clock: clock}),
-		failing: map[types.UID]bool{},
-		told:    map[string]string{},
+		failing:  map[types.UID]bool{},
+		recorded: map[string]string{},
 	}
 	cache.Subscribe(func(change inventory.Change) {
 		if !c.running.Load() {
@@ -101,7 +101,7 @@ func (c *Controller) Run(ctx context.Context, clients Clients, synced func(conte
 	if err := synced(ctx); err != nil {
 		return // the scheduler stops
 	}
-	c.lookAtAll(ctx)
+	c.checkAll(ctx)
 	for {
 		next, shutdown := c.queue.Get()
 		if shutdown {
@@ -111,8 +111,8 @@ func (c *Controller) Run(ctx context.Context, clients Clients, synced func(conte
 	}
 }
 
-// lookAtAll queues everything that an earlier scheduler may have left undone.
-func (c *Controller) lookAtAll(ctx context.Context) {
+// checkAll queues everything that an earlier scheduler may have left undone.
+func (c *Controller) checkAll(ctx context.Context) {
 	nodes, gangs := c.cache.Keys()
 	for _, name := range nodes {
 		c.queue.Add(item{node: name})

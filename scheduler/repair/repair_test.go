@@ -87,10 +87,10 @@ func (w *world) addNode(name string, taints ...corev1.Taint) {
 	require.NoError(w.t, w.kube.Tracker().Add(node))
 }
 
-// addMember adds a member of the gang "ns/job" that runs on card 0 of a node.
+// addMember adds a member of the gang "ns/job" that runs on GPU 0 of a node.
 func (w *world) addMember(name, node string, change func(*corev1.Pod)) *corev1.Pod {
 	w.t.Helper()
-	annotations, err := contract.Allocation{Gang: "ns/job", Node: node, Cards: []int{0}}.Annotations()
+	annotations, err := contract.Allocation{Gang: "ns/job", Node: node, GPUs: []int{0}}.Annotations()
 	require.NoError(w.t, err)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -210,7 +210,7 @@ func TestNodeThatIsGone(t *testing.T) {
 	w.cache.Assume(bound)
 	w.heard(w.cache.SetPod(bound))
 	w.run()
-	assert.Equal(t, "False Recovered: no member is on a lost node or an unhealthy card", w.condition())
+	assert.Equal(t, "False Recovered: no member is on a lost node or an unhealthy GPU", w.condition())
 	assert.Empty(t, w.eventsSoFar())
 }
 
@@ -234,7 +234,7 @@ func TestFailedPodsGo(t *testing.T) {
 	assert.Equal(t, []string{"leaving"}, deleted())
 	w.later(removeAfter)
 	assert.Equal(t, []string{"leaving", "owned"}, deleted())
-	assert.Equal(t, corev1.PodFailed, w.pod("bare").Status.Phase, "nobody would make it anew")
+	assert.Equal(t, corev1.PodFailed, w.pod("bare").Status.Phase, "nobody would recreate it")
 }
 
 func TestEarlierSchedulersFailedPodsGo(t *testing.T) {
@@ -242,7 +242,7 @@ func TestEarlierSchedulersFailedPodsGo(t *testing.T) {
 	w.addNode("n0")
 	w.addMember("old", "n0", func(p *corev1.Pod) { p.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: reasonNodeLost} })
 	w.addMember("other", "n0", func(p *corev1.Pod) { p.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"} })
-	w.lookAtAll(t.Context())
+	w.checkAll(t.Context())
 	w.run()
 	w.later(removeAfter)
 	assert.Nil(t, w.pod("old"))
@@ -289,12 +289,12 @@ func TestLossOf(t *testing.T) {
 	}
 }
 
-func TestUnhealthyCard(t *testing.T) {
+func TestUnhealthyGPU(t *testing.T) {
 	w := newWorld(t)
 	hardware := func(health, reason string) {
 		_, err := w.cache.SetGPUNode(&contract.GPUNode{
 			ObjectMeta: metav1.ObjectMeta{Name: "n0"},
-			Status: contract.GPUNodeStatus{Links: []string{"X SYS", "SYS X"}, Cards: []contract.CardInfo{
+			Status: contract.GPUNodeStatus{Links: []string{"X SYS", "SYS X"}, GPUs: []contract.GPUInfo{
 				{Index: 0, Health: health, Reason: reason}, {Index: 1, Health: contract.Healthy},
 			}},
 		})
@@ -312,7 +312,7 @@ func TestUnhealthyCard(t *testing.T) {
 
 	hardware(contract.Unhealthy, "XID 79")
 	w.run()
-	assert.Equal(t, "True CardUnhealthy: card 0 of node n0, which a has, is unhealthy: XID 79", w.condition())
+	assert.Equal(t, "True GPUUnhealthy: GPU 0 of node n0, which a has, is unhealthy: XID 79", w.condition())
 	assert.Len(t, w.eventsSoFar(), 3, "the PodGroup and both members")
 	assert.Equal(t, corev1.PodRunning, w.pod("a").Status.Phase, "nothing that runs is evicted")
 	w.queue.Add(item{node: "n0"})
@@ -321,5 +321,5 @@ func TestUnhealthyCard(t *testing.T) {
 
 	hardware(contract.Healthy, "")
 	w.run()
-	assert.Equal(t, "False Recovered: no member is on a lost node or an unhealthy card", w.condition())
+	assert.Equal(t, "False Recovered: no member is on a lost node or an unhealthy GPU", w.condition())
 }

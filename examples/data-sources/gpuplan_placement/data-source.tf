@@ -3,7 +3,7 @@ data "gpuplan_placement" "what_if" {
   mode  = "topology"
   pools = local.pools
   roles = {
-    worker = { replicas = 20, cards = 1 }
+    worker = { replicas = 20, gpus = 1 }
   }
 }
 

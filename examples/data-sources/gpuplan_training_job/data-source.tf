@@ -15,7 +15,7 @@ resource "gpuplan_training_job" "vgg16" {
   command   = ["sh", "-c", "mpirun -np 4 python train.py"]
   pools     = [gpuplan_node_pool.v100.capacity]
   roles = {
-    worker = { replicas = 4, cards = 1 }
+    worker = { replicas = 4, gpus = 1 }
   }
 }
 

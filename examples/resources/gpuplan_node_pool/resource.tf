@@ -1,4 +1,4 @@
-# Two machines with eight V100 each; their cards are handed out by the links between them.
+# Two machines with eight V100 each; their GPUs are handed out by the links between them.
 resource "gpuplan_node_pool" "v100" {
   name          = "v100"
   instance_type = "ecs.gn6v-c10g1.20xlarge"
@@ -7,13 +7,13 @@ resource "gpuplan_node_pool" "v100" {
   vswitch_ids   = ["vsw-bp1q8tcxl9xxxxxxxxxxx"]
 }
 
-# Shared cards: jobs ask for GiB of card memory and percent of compute.
+# Shared GPUs: jobs ask for GiB of GPU memory and percent of compute.
 resource "gpuplan_node_pool" "shared" {
   name          = "gpu-core"
   instance_type = "ecs.gn6i-c24g1.24xlarge"
   size          = 1
   mode          = "core_mem"
-  card_policy   = "binpack"
+  gpu_policy   = "binpack"
   vswitch_ids   = ["vsw-bp1q8tcxl9xxxxxxxxxxx"]
 
   labels = { team = "inference" }

@@ -5,7 +5,7 @@ resource "gpuplan_quota_tree" "main" {
     "aliyun.com/gpu" = "16"
   }
   quotas = {
-    # Guaranteed eight cards, at most all sixteen.
+    # Guaranteed eight GPUs, at most all sixteen.
     "research" = {
       min = { "aliyun.com/gpu" = "8" }
       max = { "aliyun.com/gpu" = "16" }

@@ -1,4 +1,4 @@
-# Four MPI workers with one card each, on one node, on the four cards with the best ring.
+# Four MPI workers with one GPU each, on one node, on the four GPUs with the best ring.
 resource "gpuplan_training_job" "vgg16" {
   name      = "pytorch-topo-4-vgg16"
   framework = "mpi"
@@ -11,7 +11,7 @@ resource "gpuplan_training_job" "vgg16" {
 
   roles = {
     launcher = { replicas = 1 }
-    worker   = { replicas = 4, cards = 1 }
+    worker   = { replicas = 4, gpus = 1 }
   }
 }
 
@@ -33,8 +33,8 @@ resource "gpuplan_training_job" "mnist" {
   wait_for     = "succeeded"
 
   roles = {
-    master = { replicas = 1, cards = 1 }
-    worker = { replicas = 1, cards = 1 }
+    master = { replicas = 1, gpus = 1 }
+    worker = { replicas = 1, gpus = 1 }
   }
 
   # A new value runs the job again.

@@ -133,7 +133,7 @@ func Arrivals[T any](found, set, remove func(T)) cache.ResourceEventHandler {
 }
 
 // replaced reports whether an object is another one of the same name: a watch that broke
-// off and lists anew tells of its predecessor's end in no other way.
+// off and lists again tells of its predecessor's end in no other way.
 func replaced(before, object any) bool {
 	old, err := meta.Accessor(before)
 	if err != nil {

@@ -41,7 +41,7 @@ type Options struct {
 	Listener net.Listener
 	// Dir keeps the emulator's state and its credentials.
 	Dir string
-	// Hardware is the folder that gets a description of each node's cards.
+	// Hardware is the folder that gets a description of each node's GPUs.
 	Hardware string
 	// Log is the file for one line per request.
 	Log string

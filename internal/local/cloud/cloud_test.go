@@ -45,11 +45,11 @@ func count(t *testing.T, node *corev1.Node, name corev1.ResourceName) int64 {
 
 func TestNodeOffersWhatItsModeDoes(t *testing.T) {
 	for mode, want := range map[string]map[corev1.ResourceName]int64{
-		"":         {contract.ResourceDefaultCard: 8, contract.ResourceTopologyCard: 0, contract.ResourceCardMemory: 0},
-		"default":  {contract.ResourceDefaultCard: 8, contract.ResourceTopologyCard: 0, contract.ResourceCardMemory: 0},
-		"topology": {contract.ResourceDefaultCard: 0, contract.ResourceTopologyCard: 8, contract.ResourceCardMemory: 0},
-		"share":    {contract.ResourceDefaultCard: 0, contract.ResourceTopologyCard: 0, contract.ResourceCardMemory: 128},
-		"core_mem": {contract.ResourceDefaultCard: 0, contract.ResourceCardMemory: 128, contract.ResourceCorePercent: 800},
+		"":         {contract.ResourceDefaultGPU: 8, contract.ResourceTopologyGPU: 0, contract.ResourceGPUMemory: 0},
+		"default":  {contract.ResourceDefaultGPU: 8, contract.ResourceTopologyGPU: 0, contract.ResourceGPUMemory: 0},
+		"topology": {contract.ResourceDefaultGPU: 0, contract.ResourceTopologyGPU: 8, contract.ResourceGPUMemory: 0},
+		"share":    {contract.ResourceDefaultGPU: 0, contract.ResourceTopologyGPU: 0, contract.ResourceGPUMemory: 128},
+		"core_mem": {contract.ResourceDefaultGPU: 0, contract.ResourceGPUMemory: 128, contract.ResourceCorePercent: 800},
 	} {
 		t.Run(mode, func(t *testing.T) {
 			node, err := nodeObject(cloudNode(mode))
@@ -92,8 +92,8 @@ func TestFollowMode(t *testing.T) {
 	relabel(func(map[string]string) {})
 	assert.Empty(t, client.Actions(), "nothing to do, nothing written")
 	relabel(func(labels map[string]string) { labels[contract.NodeModeLabel] = "default" })
-	assert.EqualValues(t, 8, count(t, now(), contract.ResourceDefaultCard))
-	assert.EqualValues(t, 0, count(t, now(), contract.ResourceTopologyCard))
+	assert.EqualValues(t, 8, count(t, now(), contract.ResourceDefaultGPU))
+	assert.EqualValues(t, 0, count(t, now(), contract.ResourceTopologyGPU))
 	relabel(func(labels map[string]string) { delete(labels, contract.NodeModeLabel) })
 	assert.Empty(t, client.Actions(), "without the label the node keeps what it had")
 	relabel(func(labels map[string]string) { labels[contract.NodeModeLabel] = "nonsense" })

@@ -38,7 +38,7 @@ type nodes struct {
 
 var _ acsfake.Backend = (*nodes)(nil)
 
-// EnsureNode makes the node and the description of its cards, and returns when the
+// EnsureNode makes the node and the description of its GPUs, and returns when the
 // node takes pods.
 func (n *nodes) EnsureNode(ctx context.Context, node acsfake.Node) error {
 	object, err := nodeObject(node)
@@ -69,7 +69,7 @@ func takesPods(node *corev1.Node) bool {
 }
 
 // UpdateNode brings labels and taints from those of old to those of node. Others,
-// which somebody else has set, stay. A node that was deleted from Kubernetes registers again.
+// which someone else has set, stay. A node that was deleted from Kubernetes registers again.
 func (n *nodes) UpdateNode(ctx context.Context, old, node acsfake.Node) error {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		object, err := n.client.CoreV1().Nodes().Get(ctx, node.Name, metav1.GetOptions{})
@@ -220,15 +220,15 @@ func taints(from []acsfake.Taint) []corev1.Taint {
 	return all
 }
 
-// describeHardware writes the description from which the node agent reads the cards.
-// One that exists stays: somebody may have broken a card in it on purpose.
+// describeHardware writes the description from which the node agent reads the GPUs.
+// One that exists stays: someone may have broken a GPU in it on purpose.
 func (n *nodes) describeHardware(node acsfake.Node) error {
 	file := n.hardwareFile(node.Name)
 	if _, err := os.Stat(file); err == nil {
 		return nil
 	}
 	machine, ok := catalog.Machine(node.InstanceType)
-	if !ok || len(machine.Cards) == 0 {
+	if !ok || len(machine.GPUs) == 0 {
 		return nil
 	}
 	return datadir.WriteJSON(file, machine)

@@ -90,24 +90,24 @@ func TestNodePoolsBecomeNodes(t *testing.T) {
 		assert.Equal(t, "topology", node.Labels[contract.NodeModeLabel])
 		assert.Empty(t, node.Spec.Taints, "it takes pods at once")
 		assert.Equal(t, "dgx1-v100", node.Annotations[contract.SimulatedWiringAnnotation])
-		require.NoError(t, offers(client, node.Name, contract.ResourceTopologyCard, 8))
-		require.NoError(t, offers(client, node.Name, contract.ResourceDefaultCard, 0))
+		require.NoError(t, offers(client, node.Name, contract.ResourceTopologyGPU, 8))
+		require.NoError(t, offers(client, node.Name, contract.ResourceDefaultGPU, 0))
 
 		data, err := os.ReadFile(filepath.Join(platform.Dir, "hardware", node.Name+".json"))
 		require.NoError(t, err)
 		machine, err := gpu.ParseMachine(data)
 		require.NoError(t, err)
-		assert.Len(t, machine.Cards, 8)
-		assert.Positive(t, machine.Cards[0].MemoryMiB)
+		assert.Len(t, machine.GPUs, 8)
+		assert.Positive(t, machine.GPUs[0].MemoryMiB)
 	}
 
 	// What a person does with kubectl; the pool does not know.
 	patch := []byte(`{"metadata":{"labels":{"ack.node.gpu.schedule":"share","mine":"yes"}}}`)
 	_, err = client.CoreV1().Nodes().Patch(ctx, nodes[0].Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
-	eventually(t, "the node's resources follow its label", func() error { return offers(client, nodes[0].Name, contract.ResourceTopologyCard, 0) })
-	require.NoError(t, offers(client, nodes[0].Name, contract.ResourceCardMemory, 128))
-	assert.NoError(t, offers(client, nodes[1].Name, contract.ResourceTopologyCard, 8))
+	eventually(t, "the node's resources follow its label", func() error { return offers(client, nodes[0].Name, contract.ResourceTopologyGPU, 0) })
+	require.NoError(t, offers(client, nodes[0].Name, contract.ResourceGPUMemory, 128))
+	assert.NoError(t, offers(client, nodes[1].Name, contract.ResourceTopologyGPU, 8))
 
 	spec := v100Pool("becomes", 2)
 	spec.KubernetesConfig.Taints = []acs.Taint{{Key: "gpu", Value: "yes", Effect: "NoSchedule"}}
@@ -115,7 +115,7 @@ func TestNodePoolsBecomeNodes(t *testing.T) {
 	require.NoError(t, err)
 	_, err = cloud.WaitTask(ctx, modified.TaskID, nil)
 	require.NoError(t, err)
-	eventually(t, "the update repairs the label", func() error { return offers(client, nodes[0].Name, contract.ResourceTopologyCard, 8) })
+	eventually(t, "the update repairs the label", func() error { return offers(client, nodes[0].Name, contract.ResourceTopologyGPU, 8) })
 	repaired, err := client.CoreV1().Nodes().Get(ctx, nodes[0].Name, metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, "yes", repaired.Labels["mine"], "labels of others stay")

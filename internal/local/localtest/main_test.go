@@ -132,7 +132,7 @@ func (s status) alive() []string {
 	return names
 }
 
-// simulatedNode makes a simulated node as somebody with kubectl can.
+// simulatedNode makes a simulated node as someone with kubectl can.
 func simulatedNode(t *testing.T, client kubernetes.Interface, name string) {
 	t.Helper()
 	resources := corev1.ResourceList{}

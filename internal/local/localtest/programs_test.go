@@ -57,13 +57,13 @@ func TestOwnProgramsRun(t *testing.T) {
 
 	kind := schema.GroupVersionKind{Group: contract.GPUNodeGroup, Version: contract.GPUNodeVersion, Kind: contract.GPUNodeKind}
 	for _, node := range nodesOf(t, client, "programs") {
-		eventually(t, "the node agent publishes the cards", func() error {
+		eventually(t, "the node agent publishes the GPUs", func() error {
 			object, err := access.Get(ctx, kind, "", node.Name)
 			if err != nil {
 				return err
 			}
-			if cards, _, _ := unstructured.NestedSlice(object.Object, "status", "cards"); len(cards) != 8 {
-				return fmt.Errorf("%d cards", len(cards))
+			if gpus, _, _ := unstructured.NestedSlice(object.Object, "status", "gpus"); len(gpus) != 8 {
+				return fmt.Errorf("%d GPUs", len(gpus))
 			}
 			return nil
 		})

@@ -27,7 +27,7 @@ import (
 
 const (
 	certificateValidity = 365 * 24 * time.Hour
-	// renewBefore is how long before its end a certificate is made anew.
+	// renewBefore is how long before its end a certificate is recreated.
 	renewBefore = 30 * 24 * time.Hour
 )
 

@@ -103,7 +103,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	require.NoError(t, err)
 	assert.Greater(t, time.Until(renewed.NotAfter), renewBefore)
 
-	// Another authority, as after somebody has deleted ca.crt.
+	// Another authority, as after someone has deleted ca.crt.
 	require.NoError(t, os.Remove(a.CAFile()))
 	a, err = Open(a.dir)
 	require.NoError(t, err)

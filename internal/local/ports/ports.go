@@ -49,7 +49,7 @@ func Open(file string) (*Book, error) {
 
 // Listen opens the port of that name on loopback. A wanted port (not 0) must be
 // free; otherwise the remembered port is taken, or a free one. moved is the
-// remembered port when it was taken by somebody else, 0 otherwise.
+// remembered port when it was taken by someone else, 0 otherwise.
 func (b *Book) Listen(name string, wanted int) (listener net.Listener, moved int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -37,7 +37,7 @@ func TestPortsAreChosenAndRemembered(t *testing.T) {
 	assert.Zero(t, moved)
 	assert.Equal(t, first, Of(a), "the same at the next start")
 
-	// It is still open: somebody else has it.
+	// It is still open: someone else has it.
 	other, moved, err := open(t, file).Listen("a", 0)
 	require.NoError(t, err)
 	assert.Equal(t, first, moved)

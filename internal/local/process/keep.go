@@ -38,7 +38,7 @@ type Exit struct {
 }
 
 // Keep runs a process and starts it again when it ends, until ctx ends; then it
-// stops the process within the grace. The first restart and one after somebody
+// stops the process within the grace. The first restart and one after someone
 // killed the process come at once, others ever later. Each change goes to observe.
 // program gives the process for the next start, and may fail.
 func (r *Registry) Keep(ctx context.Context, grace func() time.Duration, program func(context.Context) (Spec, error), observe func(Status)) {

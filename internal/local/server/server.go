@@ -98,7 +98,7 @@ func (s *server) open() error {
 		if err != nil {
 			return err
 		}
-		// Addresses stay as they were until they are chosen anew.
+		// Addresses stay as they were until they are chosen again.
 		s.state, err = s.Dir.ReadState()
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err

@@ -86,8 +86,8 @@ func (k *kubelet) lines(pod *corev1.Pod, container string) []string {
 			lines = append(lines, "It would run: "+strings.Join(append(c.Command, c.Args...), " "))
 		}
 	}
-	if cards, ok := pod.Annotations[contract.CardsAnnotation]; ok {
-		lines = append(lines, "on the GPUs "+cards+" of the node.")
+	if gpus, ok := pod.Annotations[contract.GPUsAnnotation]; ok {
+		lines = append(lines, "on the GPUs "+gpus+" of the node.")
 	}
 	return lines
 }

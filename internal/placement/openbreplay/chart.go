@@ -5,14 +5,14 @@ import "github.com/gpuplan/terraform-provider-gpuplan/internal/chart"
 // drawChart draws the means as SVG: allocation as full lines, fragmentation dashed.
 func drawChart(reports []report) []byte {
 	l := chart.Lines{
-		Title: "Cards of the cluster as demand arrives",
-		X:     chart.Axis{Label: "arrived demand, % of all cards"},
+		Title: "GPUs of the cluster as demand arrives",
+		X:     chart.Axis{Label: "arrived demand, % of all GPUs"},
 		Y:     chart.Axis{Label: "%"},
 	}
 	for _, r := range reports {
 		l.Series = append(l.Series,
-			line(r.Trace+": allocated, of all cards", r.AllocatedPercent, false),
-			line(r.Trace+": fragments, of idle cards", r.FragmentedPercent, true))
+			line(r.Trace+": allocated, of all GPUs", r.AllocatedPercent, false),
+			line(r.Trace+": fragments, of idle GPUs", r.FragmentedPercent, true))
 	}
 	return l.SVG()
 }

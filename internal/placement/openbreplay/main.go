@@ -1,10 +1,10 @@
 // Command openbreplay replays pod lists of Alibaba's openb trace on its node list
-// through the planner and prints how much of the cluster's cards is allocated, and
+// through the planner and prints how much of the cluster's GPUs is allocated, and
 // how much of the idle part is fragmented, at each percent of arrived demand.
 //
 // The protocol is that of "Beware of Fragmentation" (USENIX ATC'23): the nodes start
 // empty; for each seed the pods are shuffled, and re-sampled until they ask for
-// -demand times the cards of the cluster; they arrive one by one and never leave; a
+// -demand times the GPUs of the cluster; they arrive one by one and never leave; a
 // pod that does not fit is dropped.
 //
 //	openbreplay -nodes node_list.csv pod_list_default.csv pod_list_gpushare40.csv

@@ -14,24 +14,24 @@ import (
 type machine struct {
 	name               string
 	milliCPU, memoryMB int64
-	cards              int
+	gpus               int
 }
 
-// pod is a line of a pod list. A whole card is 1000 milli.
+// pod is a line of a pod list. A whole GPU is 1000 milli.
 type pod struct {
 	milliCPU, memoryMB int64
-	cards              int
-	cardMilli          int64
+	wholeGPUs          int
+	shareMilli         int64
 }
 
-// gpuMilli is what a pod asks for, in thousandths of cards.
-func (p pod) gpuMilli() int64 { return int64(p.cards) * p.cardMilli }
+// gpuMilli is what a pod asks for, in thousandths of GPUs.
+func (p pod) gpuMilli() int64 { return int64(p.wholeGPUs) * p.shareMilli }
 
 func readNodes(file string) ([]machine, error) {
 	var list []machine
 	err := readCSV(file, func(r row) {
 		list = append(list, machine{
-			name: r.text("sn"), milliCPU: r.number("cpu_milli"), memoryMB: r.number("memory_mib"), cards: int(r.number("gpu")),
+			name: r.text("sn"), milliCPU: r.number("cpu_milli"), memoryMB: r.number("memory_mib"), gpus: int(r.number("gpu")),
 		})
 	})
 	return list, err
@@ -42,7 +42,7 @@ func readPods(file string) ([]pod, error) {
 	err := readCSV(file, func(r row) {
 		list = append(list, pod{
 			milliCPU: r.number("cpu_milli"), memoryMB: r.number("memory_mib"),
-			cards: int(r.number("num_gpu")), cardMilli: r.number("gpu_milli"),
+			wholeGPUs: int(r.number("num_gpu")), shareMilli: r.number("gpu_milli"),
 		})
 	})
 	return list, err

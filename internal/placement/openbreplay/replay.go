@@ -13,9 +13,9 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
-// wholeCard is a card's size in the trace. The planner counts card memory in GiB: a
-// thousandth of a card stands for one.
-const wholeCard = 1000
+// wholeGPU is a GPU's size in the trace. The planner counts GPU memory in GiB: a
+// thousandth of a GPU stands for one.
+const wholeGPU = 1000
 
 // replay is one trace on one cluster.
 type replay struct {
@@ -35,8 +35,8 @@ type curve struct {
 type report struct {
 	Trace string `json:"trace"`
 	Seeds int    `json:"seeds"`
-	// AllocatedPercent is the allocated part of all cards, FragmentedPercent the part
-	// of the idle cards that is fragmented; index i is at i percent of arrived demand.
+	// AllocatedPercent is the allocated part of all GPUs, FragmentedPercent the part
+	// of the idle GPUs that is fragmented; index i is at i percent of arrived demand.
 	AllocatedPercent  []float64 `json:"allocatedPercent"`
 	FragmentedPercent []float64 `json:"fragmentedPercent"`
 	// Seconds is the time of all seeds on one core.
@@ -51,29 +51,29 @@ func (r *replay) seeds(first, last int64) ([]curve, error) {
 	}
 	curves := make([]curve, last-first+1)
 	var wait sync.WaitGroup
-	turns := make(chan struct{}, runtime.GOMAXPROCS(0))
+	order := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for i := range curves {
-		turns <- struct{}{}
+		order <- struct{}{}
 		wait.Go(func() {
 			curves[i] = r.seed(first+int64(i), tables)
-			<-turns
+			<-order
 		})
 	}
 	wait.Wait()
 	return curves, nil
 }
 
-// tables makes one machine model per number of cards.
+// tables makes one machine model per number of GPUs.
 func (r *replay) tables() (map[int]*gpu.Table, error) {
 	tables := map[int]*gpu.Table{0: nil}
 	for _, m := range r.machines {
-		if _, ok := tables[m.cards]; ok {
+		if _, ok := tables[m.gpus]; ok {
 			continue
 		}
-		model := gpu.Machine{Name: fmt.Sprintf("%d cards", m.cards)}
-		for i := range m.cards {
-			model.Cards = append(model.Cards, gpu.Card{Index: i, MemoryMiB: wholeCard * 1024, NUMANode: -1})
-			links := make([]gpu.Link, m.cards)
+		model := gpu.Machine{Name: fmt.Sprintf("%d GPUs", m.gpus)}
+		for i := range m.gpus {
+			model.GPUs = append(model.GPUs, gpu.GPU{Index: i, MemoryMiB: wholeGPU * 1024, NUMANode: -1})
+			links := make([]gpu.Link, m.gpus)
 			for j := range links {
 				links[j].Class = gpu.SYS
 			}
@@ -82,9 +82,9 @@ func (r *replay) tables() (map[int]*gpu.Table, error) {
 		}
 		table, err := gpu.NewTable(model)
 		if err != nil {
-			return nil, fmt.Errorf("model a machine of %d cards: %w", m.cards, err)
+			return nil, fmt.Errorf("model a machine of %d GPUs: %w", m.gpus, err)
 		}
-		tables[m.cards] = table
+		tables[m.gpus] = table
 	}
 	return tables, nil
 }
@@ -94,17 +94,17 @@ func (r *replay) seed(seed int64, tables map[int]*gpu.Table) curve {
 	view := placement.NewView()
 	var capacity int64
 	for _, m := range r.machines {
-		capacity += int64(m.cards) * wholeCard
+		capacity += int64(m.gpus) * wholeGPU
 		view.SetNode(placement.Node{
-			Name: m.name, Mode: placement.ModeShare, Cards: tables[m.cards],
+			Name: m.name, Mode: placement.ModeShare, GPUs: tables[m.gpus],
 			Allocatable: placement.Resources{MilliCPU: m.milliCPU, MemoryBytes: m.memoryMB << 20, Pods: math.MaxInt32},
 		})
 	}
-	mix := placement.NewMix()
+	workload := placement.NewWorkload()
 	if !r.tightest {
-		view.SetMix(mix)
+		view.SetWorkload(workload)
 	}
-	state := newLedger(r.machines, r.pods)
+	state := newUsage(r.machines, r.pods)
 	var c curve
 	var arrived, allocated int64
 	record := func() {
@@ -116,7 +116,7 @@ func (r *replay) seed(seed int64, tables map[int]*gpu.Table) curve {
 	record()
 	for i, p := range r.arrivals(seed, capacity) {
 		g := p.gang(i)
-		mix.Observe(g)
+		workload.Observe(g)
 		if placed := view.Place(g); placed != nil {
 			view.Apply(g, *placed)
 			state.place(p, placed.Assignments[0])
@@ -153,8 +153,8 @@ func (r *replay) arrivals(seed, capacity int64) []pod {
 // gang is the pod as the planner sees it: a gang of one.
 func (p pod) gang(i int) placement.Gang {
 	request := placement.Request{Resources: placement.Resources{MilliCPU: p.milliCPU, MemoryBytes: p.memoryMB << 20}}
-	if p.cards > 0 {
-		request.Mode, request.Cards, request.MemoryGiB = placement.ModeShare, p.cards, p.gpuMilli()
+	if p.wholeGPUs > 0 {
+		request.Mode, request.GPUs, request.MemoryGiB = placement.ModeShare, p.wholeGPUs, p.gpuMilli()
 	}
 	return placement.Gang{
 		ID:    fmt.Sprintf("openb/%d", i),

@@ -53,18 +53,18 @@ func TestFragmentationDescentBeatsTheTightestFit(t *testing.T) {
 }
 
 func TestFragmentsByThePaper(t *testing.T) {
-	m := idle{milliCPU: 4000, cards: []int64{1000, 300, 0, 600}}
+	m := idle{milliCPU: 4000, gpus: []int64{1000, 300, 0, 600}}
 	cases := map[string]struct {
 		pod  pod
 		want int64
 	}{
-		"fits one card whole":        {pod{milliCPU: 1000, cards: 1, cardMilli: 1000}, 900},
-		"two cards are big enough":   {pod{milliCPU: 1000, cards: 1, cardMilli: 500}, 300},
-		"everything is big enough":   {pod{milliCPU: 4000, cards: 1, cardMilli: 300}, 0},
-		"too few cards":              {pod{milliCPU: 1000, cards: 2, cardMilli: 1000}, 1900},
-		"too little CPU":             {pod{milliCPU: 4001, cards: 1, cardMilli: 300}, 1900},
-		"a pod without cards":        {pod{milliCPU: 1000}, 1900},
-		"as many cards as there are": {pod{milliCPU: 0, cards: 3, cardMilli: 300}, 0},
+		"fits one GPU whole":        {pod{milliCPU: 1000, wholeGPUs: 1, shareMilli: 1000}, 900},
+		"two GPUs are big enough":   {pod{milliCPU: 1000, wholeGPUs: 1, shareMilli: 500}, 300},
+		"everything is big enough":  {pod{milliCPU: 4000, wholeGPUs: 1, shareMilli: 300}, 0},
+		"too few GPUs":              {pod{milliCPU: 1000, wholeGPUs: 2, shareMilli: 1000}, 1900},
+		"too little CPU":            {pod{milliCPU: 4001, wholeGPUs: 1, shareMilli: 300}, 1900},
+		"a pod without GPUs":        {pod{milliCPU: 1000}, 1900},
+		"as many GPUs as there are": {pod{milliCPU: 0, wholeGPUs: 3, shareMilli: 300}, 0},
 	}
 	for name, c := range cases {
 		assert.Equal(t, c.want, m.fragments(c.pod, 1900), name)
@@ -139,7 +139,7 @@ func TestRunSaysWhatIsWrong(t *testing.T) {
 }
 
 func TestArrivals(t *testing.T) {
-	r := replay{pods: []pod{{cards: 1, cardMilli: 1000}, {cards: 1, cardMilli: 500}, {cards: 2, cardMilli: 1000}}, demand: 1.3}
+	r := replay{pods: []pod{{wholeGPUs: 1, shareMilli: 1000}, {wholeGPUs: 1, shareMilli: 500}, {wholeGPUs: 2, shareMilli: 1000}}, demand: 1.3}
 	total := func(list []pod) (sum int64) {
 		for _, p := range list {
 			sum += p.gpuMilli()

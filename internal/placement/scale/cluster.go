@@ -17,7 +17,7 @@ type cluster struct {
 }
 
 // workloads make clusters of n nodes.
-var workloads = map[string]func(n int) cluster{"racks": racks, "cards": cards}
+var workloads = map[string]func(n int) cluster{"racks": racks, "gpus": gpus}
 
 // racks has the shape of Kubernetes' own benchmark of topology-aware gangs
 // (scheduler_perf, podgroup/tas): 50 racks, of which the gang must be in one.
@@ -36,35 +36,35 @@ func racks(n int) cluster {
 	return c
 }
 
-// cards has nodes of eight cards on an NVSwitch, of which every combination is in
+// gpus has nodes of eight GPUs on an NVSwitch, of which every combination is in
 // use on some node, so that nodes are in 256 different states.
-func cards(n int) cluster {
+func gpus(n int) cluster {
 	c := cluster{
 		view:    placement.NewView(),
-		request: placement.Request{Mode: placement.ModeTopology, Cards: 1, Resources: placement.Resources{MilliCPU: 4_000}},
+		request: placement.Request{Mode: placement.ModeTopology, GPUs: 1, Resources: placement.Resources{MilliCPU: 4_000}},
 	}
 	table := switched()
 	for i := range n {
 		name := fmt.Sprintf("n%d", i)
 		c.view.SetNode(placement.Node{
-			Name: name, Mode: placement.ModeTopology, Cards: table,
+			Name: name, Mode: placement.ModeTopology, GPUs: table,
 			Allocatable: placement.Resources{MilliCPU: 96_000, MemoryBytes: 1 << 40, Pods: 110},
 		})
 		if used := gpu.Set(i) & gpu.Full(8); used != 0 {
 			c.view.AddPod(placement.Pod{
 				ID: "before/" + name, Node: name, Own: used,
-				Request: placement.Request{Mode: placement.ModeTopology, Cards: used.Len(), Resources: placement.Resources{MilliCPU: 4_000}},
+				Request: placement.Request{Mode: placement.ModeTopology, GPUs: used.Len(), Resources: placement.Resources{MilliCPU: 4_000}},
 			})
 		}
 	}
 	return c
 }
 
-// switched is the table of eight cards with 18 links each to a switch.
+// switched is the table of eight GPUs with 18 links each to a switch.
 func switched() *gpu.Table {
 	m := gpu.Machine{Name: "switched", NVSwitch: true, NVLinkGBps: gpu.NVLinkGBps(4), PCIeGeneration: 5}
 	for i := range 8 {
-		m.Cards = append(m.Cards, gpu.Card{Index: i, NUMANode: i / 4})
+		m.GPUs = append(m.GPUs, gpu.GPU{Index: i, NUMANode: i / 4})
 		links := make([]gpu.Link, 8)
 		for j := range links {
 			links[j] = gpu.Link{Class: gpu.NVLink, Lanes: 18}

@@ -15,7 +15,7 @@ import (
 )
 
 func TestRun(t *testing.T) {
-	for _, workload := range []string{"racks", "cards"} {
+	for _, workload := range []string{"racks", "gpus"} {
 		t.Run(workload, func(t *testing.T) {
 			nodes, members := filepath.Join(t.TempDir(), "nodes.svg"), filepath.Join(t.TempDir(), "members.svg")
 			args := []string{"-workload", workload, "-nodes", "50,100,200", "-members", "1,10,40,10000", "-for", "1ns", "-svg-nodes", nodes, "-svg-members", members}
@@ -55,13 +55,13 @@ func TestExponent(t *testing.T) {
 	}
 }
 
-// Every combination of used cards is there, so that placements are not those of
+// Every combination of used GPUs is there, so that placements are not those of
 // one state alone.
-func TestNodesOfCardsDiffer(t *testing.T) {
-	c := cards(256)
+func TestNodesOfGPUsDiffer(t *testing.T) {
+	c := gpus(256)
 	states := map[string]bool{}
 	for _, name := range c.view.Nodes() {
-		states[c.view.FreeCards(name).String()] = true
+		states[c.view.FreeGPUs(name).String()] = true
 	}
 	assert.Len(t, states, 256)
 }
@@ -72,7 +72,7 @@ func TestRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		"workload":   {[]string{"-workload", "pods"}, "want racks or cards"},
+		"workload":   {[]string{"-workload", "pods"}, "want racks or GPUs"},
 		"nodes":      {[]string{"-nodes", "5,x"}, "-nodes 5,x: want positive numbers"},
 		"descending": {[]string{"-members", "5,1"}, "-members 5,1: want positive numbers in ascending order"},
 		"zero":       {[]string{"-members", "0"}, "want positive numbers"},

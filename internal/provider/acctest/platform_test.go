@@ -72,7 +72,7 @@ func TestClusterOnTheLocalPlatform(t *testing.T) {
 	}
 
 	create := step(
-		plancheck.ExpectKnownValue(pool, tfjsonpath.New("capacity").AtMapKey("free_cards"), knownvalue.Int64Exact(16)),
+		plancheck.ExpectKnownValue(pool, tfjsonpath.New("capacity").AtMapKey("free_gpus"), knownvalue.Int64Exact(16)),
 		plancheck.ExpectKnownValue(tree, tfjsonpath.New("leaves"), knownvalue.MapExact(map[string]knownvalue.Check{"vision": knownvalue.StringExact("vision")})),
 	)
 	again := step(plancheck.ExpectEmptyPlan())

@@ -36,13 +36,13 @@ func wrapped(words string) string {
 	return strings.Join(pattern, `[\s│]+`)
 }
 
-// GangPod is a running pod of a gang that holds cards of a node, in mode topology.
-func GangPod(gang, name, node string, cards ...int) *corev1.Pod {
-	record, err := contract.Allocation{Gang: "default/" + gang, Node: node, Cards: cards, Visible: cards}.Annotations()
+// GangPod is a running pod of a gang that holds GPUs of a node, in mode topology.
+func GangPod(gang, name, node string, gpus ...int) *corev1.Pod {
+	record, err := contract.Allocation{Gang: "default/" + gang, Node: node, GPUs: gpus, Visible: gpus}.Annotations()
 	if err != nil {
 		panic(err) // a record of integers always encodes
 	}
-	request := corev1.ResourceList{contract.ResourceTopologyCard: *resource.NewQuantity(int64(len(cards)), resource.DecimalSI)}
+	request := corev1.ResourceList{contract.ResourceTopologyGPU: *resource.NewQuantity(int64(len(gpus)), resource.DecimalSI)}
 	return &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -86,8 +86,8 @@ func (c *Cloud) NodeNames(t *testing.T) []string {
 	return names
 }
 
-// StateLacks checks that a text is nowhere in the state.
-func StateLacks(text string) func(*terraform.State) error {
+// StateMissing checks that a text is nowhere in the state.
+func StateMissing(text string) func(*terraform.State) error {
 	return func(state *terraform.State) error {
 		if strings.Contains(state.String(), text) {
 			return errors.New("the state contains what must not be in it")

@@ -23,9 +23,9 @@ type Model struct {
 	// Member is role and index, such as worker-0.
 	Member string
 	Node   string
-	// Cards are NVML indexes, ascending; none where the device plugin picks them.
-	Cards []int64
-	// RingGBps is the bandwidth of the best ring among all cards of the gang on the
+	// GPUs are NVML indexes, ascending; none where the device plugin picks them.
+	GPUs []int64
+	// RingGBps is the bandwidth of the best ring among all GPUs of the gang on the
 	// node, in GB/s and one direction.
 	RingGBps    float64
 	NVLinkRings int64
@@ -108,19 +108,19 @@ func FromRanges(text string) ([]int64, error) {
 	return numbers, nil
 }
 
-// Planned translates what the planner has assigned; cards returns the card table of a
+// Planned translates what the planner has assigned; GPUs returns the GPU table of a
 // node that it planned on.
-func Planned(assignments []placement.Assignment, cards func(node string) *gpu.Table) []Model {
+func Planned(assignments []placement.Assignment, gpus func(node string) *gpu.Table) []Model {
 	models := make([]Model, 0, len(assignments))
 	for _, a := range assignments {
 		own := a.Own
 		for _, share := range a.Shares {
-			own |= gpu.SetOf(share.Card)
+			own |= gpu.SetOf(share.GPU)
 		}
 		models = append(models, Model{
 			Member:      a.Member,
 			Node:        a.Node,
-			Cards:       int64s(inventory.Indexes(own, cards(a.Node))),
+			GPUs:        int64s(inventory.Indexes(own, gpus(a.Node))),
 			RingGBps:    a.Ring.GBps,
 			NVLinkRings: int64(a.Ring.NVLinkRings),
 		})
@@ -130,15 +130,15 @@ func Planned(assignments []placement.Assignment, cards func(node string) *gpu.Ta
 
 // Actual translates the allocation record of a member that runs.
 func Actual(member, node string, record contract.Allocation) Model {
-	cards := slices.Clone(record.Cards)
+	gpus := slices.Clone(record.GPUs)
 	for _, share := range record.Shares {
-		cards = append(cards, share.Card)
+		gpus = append(gpus, share.GPU)
 	}
-	slices.Sort(cards)
+	slices.Sort(gpus)
 	return Model{
 		Member:      member,
 		Node:        node,
-		Cards:       int64s(slices.Compact(cards)),
+		GPUs:        int64s(slices.Compact(gpus)),
 		RingGBps:    record.RingGBps,
 		NVLinkRings: int64(record.NVLinkRings),
 	}
@@ -157,11 +157,11 @@ func Record(models []Model) contract.PlannedPlacement {
 				Node: m.Node, Members: map[string][]int{}, RingGBps: m.RingGBps, NVLinkRings: int(m.NVLinkRings),
 			})
 		}
-		cards := make([]int, len(m.Cards))
-		for j, card := range m.Cards {
-			cards[j] = int(card)
+		gpus := make([]int, len(m.GPUs))
+		for j, device := range m.GPUs {
+			gpus[j] = int(device)
 		}
-		record.Nodes[i].Members[m.Member] = cards
+		record.Nodes[i].Members[m.Member] = gpus
 	}
 	return record
 }
@@ -170,9 +170,9 @@ func Record(models []Model) contract.PlannedPlacement {
 func FromRecord(record contract.PlannedPlacement) []Model {
 	var models []Model
 	for _, n := range record.Nodes {
-		for member, cards := range n.Members {
+		for member, gpus := range n.Members {
 			models = append(models, Model{
-				Member: member, Node: n.Node, Cards: int64s(cards), RingGBps: n.RingGBps, NVLinkRings: int64(n.NVLinkRings),
+				Member: member, Node: n.Node, GPUs: int64s(gpus), RingGBps: n.RingGBps, NVLinkRings: int64(n.NVLinkRings),
 			})
 		}
 	}

@@ -41,12 +41,12 @@ func line(members []Model) string {
 			_, index := split(last.Member)
 			text += ".." + strconv.Itoa(index)
 		}
-		var cards []int64
+		var gpus []int64
 		for _, m := range members[:n] {
-			cards = append(cards, m.Cards...)
+			gpus = append(gpus, m.GPUs...)
 		}
-		if len(cards) > 0 {
-			text += " GPU " + Ranges(cards)
+		if len(gpus) > 0 {
+			text += " GPU " + Ranges(gpus)
 		}
 		if members = members[n:]; first.RingGBps > 0 && (len(members) == 0 || members[0].ring() != first.ring()) {
 			text += ": " + first.ring()
@@ -65,8 +65,8 @@ func together(members []Model) int {
 		roleA, indexA := split(a.Member)
 		roleB, indexB := split(b.Member)
 		follows := indexA >= 0 && roleA == roleB && indexB == indexA+1
-		ascending := len(a.Cards) == 0 || len(b.Cards) > 0 && b.Cards[0] > a.Cards[len(a.Cards)-1]
-		if !follows || !ascending || len(a.Cards) != len(b.Cards) || a.ring() != b.ring() {
+		ascending := len(a.GPUs) == 0 || len(b.GPUs) > 0 && b.GPUs[0] > a.GPUs[len(a.GPUs)-1]
+		if !follows || !ascending || len(a.GPUs) != len(b.GPUs) || a.ring() != b.ring() {
 			break
 		}
 	}
@@ -78,7 +78,7 @@ func (m Model) ring() string {
 	switch {
 	case m.RingGBps == 0:
 		return ""
-	case len(m.Cards) == 0:
+	case len(m.GPUs) == 0:
 		return decimal(m.RingGBps) + " GB/s guaranteed"
 	case m.NVLinkRings == 0:
 		return decimal(m.RingGBps) + " GB/s over PCIe"
@@ -134,17 +134,17 @@ func parse(text string) ([]Model, error) {
 		if err != nil {
 			return nil, err
 		}
-		cards, err := FromRanges(found[3])
+		gpus, err := FromRanges(found[3])
 		if err != nil {
 			return nil, err
 		}
-		each := len(cards) / len(members)
-		if each*len(members) != len(cards) {
-			return nil, fmt.Errorf("%d GPUs are not shared evenly by %d members", len(cards), len(members))
+		each := len(gpus) / len(members)
+		if each*len(members) != len(gpus) {
+			return nil, fmt.Errorf("%d GPUs are not shared evenly by %d members", len(gpus), len(members))
 		}
 		for i, member := range members {
 			models = append(models, Model{
-				Member: member, Cards: cards[i*each : (i+1)*each : (i+1)*each], RingGBps: ring.RingGBps, NVLinkRings: ring.NVLinkRings,
+				Member: member, GPUs: gpus[i*each : (i+1)*each : (i+1)*each], RingGBps: ring.RingGBps, NVLinkRings: ring.NVLinkRings,
 			})
 		}
 	}

@@ -15,23 +15,23 @@ import (
 func TestOneLinePerNode(t *testing.T) {
 	type M = assignment.Model
 	for text, members := range map[string][]M{
-		"worker-0 GPU 0-3: 150 GB/s, 4 NVLink rings": {{Member: "worker-0", Cards: []int64{0, 1, 2, 3}, RingGBps: 150, NVLinkRings: 4}},
+		"worker-0 GPU 0-3: 150 GB/s, 4 NVLink rings": {{Member: "worker-0", GPUs: []int64{0, 1, 2, 3}, RingGBps: 150, NVLinkRings: 4}},
 		"worker-0..1 GPU 0,3: 25 GB/s, 1 NVLink ring": {
-			{Member: "worker-0", Cards: []int64{0}, RingGBps: 25, NVLinkRings: 1}, {Member: "worker-1", Cards: []int64{3}, RingGBps: 25, NVLinkRings: 1},
+			{Member: "worker-0", GPUs: []int64{0}, RingGBps: 25, NVLinkRings: 1}, {Member: "worker-1", GPUs: []int64{3}, RingGBps: 25, NVLinkRings: 1},
 		},
 		"worker-9..10 GPU 0-3: 12.5 GB/s over PCIe": {
-			{Member: "worker-9", Cards: []int64{0, 1}, RingGBps: 12.5}, {Member: "worker-10", Cards: []int64{2, 3}, RingGBps: 12.5},
+			{Member: "worker-9", GPUs: []int64{0, 1}, RingGBps: 12.5}, {Member: "worker-10", GPUs: []int64{2, 3}, RingGBps: 12.5},
 		},
 		"master-0 GPU 7; worker-0 GPU 0; worker-1 GPU 0": {
-			{Member: "master-0", Cards: []int64{7}}, {Member: "worker-0", Cards: []int64{0}}, {Member: "worker-1", Cards: []int64{0}},
+			{Member: "master-0", GPUs: []int64{7}}, {Member: "worker-0", GPUs: []int64{0}}, {Member: "worker-1", GPUs: []int64{0}},
 		},
 		"worker-0..1 GPU 0,3; worker-2 GPU 1: 50 GB/s, 2 NVLink rings; worker-3 GPU 5: 25 GB/s, 1 NVLink ring; launcher-0": {
-			{Member: "launcher-0", Cards: []int64{}},
-			{Member: "worker-0", Cards: []int64{0}, RingGBps: 50, NVLinkRings: 2}, {Member: "worker-1", Cards: []int64{3}, RingGBps: 50, NVLinkRings: 2},
-			{Member: "worker-2", Cards: []int64{1}, RingGBps: 50, NVLinkRings: 2}, {Member: "worker-3", Cards: []int64{5}, RingGBps: 25, NVLinkRings: 1},
+			{Member: "launcher-0", GPUs: []int64{}},
+			{Member: "worker-0", GPUs: []int64{0}, RingGBps: 50, NVLinkRings: 2}, {Member: "worker-1", GPUs: []int64{3}, RingGBps: 50, NVLinkRings: 2},
+			{Member: "worker-2", GPUs: []int64{1}, RingGBps: 50, NVLinkRings: 2}, {Member: "worker-3", GPUs: []int64{5}, RingGBps: 25, NVLinkRings: 1},
 		},
-		"worker-0..1: 5 GB/s guaranteed": {{Member: "worker-0", Cards: []int64{}, RingGBps: 5}, {Member: "worker-1", Cards: []int64{}, RingGBps: 5}},
-		"odd":                            {{Member: "odd", Cards: []int64{}}},
+		"worker-0..1: 5 GB/s guaranteed": {{Member: "worker-0", GPUs: []int64{}, RingGBps: 5}, {Member: "worker-1", GPUs: []int64{}, RingGBps: 5}},
+		"odd":                            {{Member: "odd", GPUs: []int64{}}},
 	} {
 		for i := range members {
 			members[i].Node = "v100[0]"
@@ -55,13 +55,13 @@ func TestLinesAreReadAsWritten(t *testing.T) {
 		each := random.IntN(3)
 		for _, role := range []string{"master", "worker"} {
 			for i := range random.IntN(14) {
-				m := assignment.Model{Member: fmt.Sprintf("%s-%d", role, i), Node: fmt.Sprintf("n%d", random.IntN(3)), Cards: []int64{}}
-				for len(m.Cards) < each {
-					if card := random.Int64N(8); !slices.Contains(m.Cards, card) {
-						m.Cards = append(m.Cards, card)
+				m := assignment.Model{Member: fmt.Sprintf("%s-%d", role, i), Node: fmt.Sprintf("n%d", random.IntN(3)), GPUs: []int64{}}
+				for len(m.GPUs) < each {
+					if gpu := random.Int64N(8); !slices.Contains(m.GPUs, gpu) {
+						m.GPUs = append(m.GPUs, gpu)
 					}
 				}
-				slices.Sort(m.Cards)
+				slices.Sort(m.GPUs)
 				if m.RingGBps = float64(random.IntN(3)) * 12.5; m.RingGBps > 0 && each > 0 {
 					m.NVLinkRings = random.Int64N(3)
 				}

@@ -19,16 +19,16 @@ type Capacity struct {
 	// Pool is the pool's name.
 	Pool         string `tfsdk:"pool"`
 	InstanceType string `tfsdk:"instance_type"`
-	// Mode and CardPolicy are the values of the node labels ack.node.gpu.schedule and ack.node.gpu.placement.
-	Mode       string `tfsdk:"mode"`
-	CardPolicy string `tfsdk:"card_policy"`
-	// CardModel is the product name of the cards, Wiring the catalogue's name of the link graph.
-	CardModel    string `tfsdk:"card_model"`
-	Wiring       string `tfsdk:"wiring"`
-	CardsPerNode int64  `tfsdk:"cards_per_node"`
-	// Cards counts all cards of the pool, FreeCards those that nobody uses and that are healthy.
-	Cards     int64 `tfsdk:"cards"`
-	FreeCards int64 `tfsdk:"free_cards"`
+	// Mode and GPUPolicy are the values of the node labels ack.node.gpu.schedule and ack.node.gpu.placement.
+	Mode      string `tfsdk:"mode"`
+	GPUPolicy string `tfsdk:"gpu_policy"`
+	// GPUModel is the product name of the GPUs, Wiring the catalogue's name of the link graph.
+	GPUModel    string `tfsdk:"gpu_model"`
+	Wiring      string `tfsdk:"wiring"`
+	GPUsPerNode int64  `tfsdk:"gpus_per_node"`
+	// GPUs counts all GPUs of the pool, FreeGPUs those that nobody uses and that are healthy.
+	GPUs     int64 `tfsdk:"gpus"`
+	FreeGPUs int64 `tfsdk:"free_gpus"`
 	// Labels are the node labels that every node of the pool has or will have.
 	Labels map[string]string `tfsdk:"labels"`
 	// LiveLabels are what the nodes that exist have otherwise, all of them the same: labels
@@ -57,11 +57,11 @@ type Node struct {
 	Labels map[string]*string `tfsdk:"labels"`
 	// SickGPUs are the reasons why GPUs must not be used, by NVML index.
 	SickGPUs map[string]string `tfsdk:"sick_gpus"`
-	// Links is the node's own link matrix, one row per card as `nvidia-smi topo -m` prints it.
+	// Links is the node's own link matrix, one row per GPU as `nvidia-smi topo -m` prints it.
 	Links []string `tfsdk:"links"`
 	// NVLinkDomain names the rack whose NVLink switches join the node with others.
 	NVLinkDomain *string `tfsdk:"nvlink_domain"`
-	// HeadroomMiB is memory of each card that shared requests do not get.
+	// HeadroomMiB is memory of each GPU that shared requests do not get.
 	HeadroomMiB *int64 `tfsdk:"headroom_mib"`
 	// What the node offers to pods.
 	MilliCPU  *int64           `tfsdk:"milli_cpu"`

@@ -32,7 +32,7 @@ func live(t *testing.T, mode placement.Mode, machine gpu.Machine, nodes ...[]pla
 		name := []string{"n1", "n2", "n3"}[i]
 		names = append(names, name)
 		view.SetNode(placement.Node{
-			Name: name, Pool: "v100", Since: int64(i), Mode: mode, Cards: table,
+			Name: name, Pool: "v100", Since: int64(i), Mode: mode, GPUs: table,
 			Allocatable: placement.Resources{MilliCPU: 80000, MemoryBytes: 300 << 30, Pods: 64},
 		})
 		for _, p := range pods {
@@ -60,8 +60,8 @@ func machine(t *testing.T) gpu.Machine {
 	return m
 }
 
-func gang(workers, cards int, mode placement.Mode) placement.Gang {
-	role := placement.Role{Name: "worker", Request: placement.Request{Mode: mode, Cards: cards},
+func gang(workers, gpus int, mode placement.Mode) placement.Gang {
+	role := placement.Role{Name: "worker", Request: placement.Request{Mode: mode, GPUs: gpus},
 		Tolerations: []placement.Toleration{{Operator: "Exists"}}}
 	for i := range workers {
 		role.Members = append(role.Members, string(rune('a'+i)))
@@ -72,8 +72,8 @@ func gang(workers, cards int, mode placement.Mode) placement.Gang {
 func TestPlannedNodesComeFromTheCatalogue(t *testing.T) {
 	c, err := pool("topology").Planned(capacity.Capacity{}, 2)
 	require.NoError(t, err)
-	assert.Equal(t, int64(16), c.Cards)
-	assert.Equal(t, int64(16), c.FreeCards)
+	assert.Equal(t, int64(16), c.GPUs)
+	assert.Equal(t, int64(16), c.FreeGPUs)
 	assert.Equal(t, "dgx1-v100", c.Wiring)
 	require.Len(t, c.Nodes, 2)
 	assert.Equal(t, "v100[0]", c.Nodes[0].Name)
@@ -108,21 +108,21 @@ func TestPlannedNodesAreAddedToLiveOnes(t *testing.T) {
 }
 
 // What a job is planned on is what the scheduler would see: the same gang gets the same
-// cards from the capacity as from the cluster.
+// GPUs from the capacity as from the cluster.
 func TestLiveCapacityPlansLikeTheCluster(t *testing.T) {
-	whole := func(id string, cards ...int) placement.Pod {
-		return placement.Pod{ID: id, Own: gpu.SetOf(cards...), Request: placement.Request{
-			Mode: placement.ModeTopology, Cards: len(cards), Resources: placement.Resources{MilliCPU: 1000}}}
+	whole := func(id string, gpus ...int) placement.Pod {
+		return placement.Pod{ID: id, Own: gpu.SetOf(gpus...), Request: placement.Request{
+			Mode: placement.ModeTopology, GPUs: len(gpus), Resources: placement.Resources{MilliCPU: 1000}}}
 	}
-	counted := func(id string, cards int) placement.Pod {
-		return placement.Pod{ID: id, Request: placement.Request{Mode: placement.ModeDefault, Cards: cards}}
+	counted := func(id string, gpus int) placement.Pod {
+		return placement.Pod{ID: id, Request: placement.Request{Mode: placement.ModeDefault, GPUs: gpus}}
 	}
-	share := func(id string, card int, gib, percent int64) placement.Pod {
-		return placement.Pod{ID: id, Shares: []placement.CardShare{{Card: card, MemoryGiB: gib, CorePercent: percent}},
+	share := func(id string, device int, gib, percent int64) placement.Pod {
+		return placement.Pod{ID: id, Shares: []placement.GPUShare{{GPU: device, MemoryGiB: gib, CorePercent: percent}},
 			Request: placement.Request{Mode: placement.ModeCoreMem, MemoryGiB: gib, CorePercent: percent}}
 	}
 	broken := machine(t)
-	broken.Cards[2].Unhealthy = "Xid 79"
+	broken.GPUs[2].Unhealthy = "Xid 79"
 	unlinked := machine(t)
 	unlinked.Links[0][3], unlinked.Links[3][0] = gpu.Link{Class: gpu.PHB}, gpu.Link{Class: gpu.PHB}
 	port := whole("p")
@@ -130,7 +130,7 @@ func TestLiveCapacityPlansLikeTheCluster(t *testing.T) {
 
 	shared := placement.Request{Mode: placement.ModeCoreMem, MemoryGiB: 8, CorePercent: 50}
 	memory := placement.Request{Mode: placement.ModeShare, MemoryGiB: 8}
-	withPort := placement.Request{Mode: placement.ModeTopology, Cards: 1, HostPorts: []string{"TCP/23456"}}
+	withPort := placement.Request{Mode: placement.ModeTopology, GPUs: 1, HostPorts: []string{"TCP/23456"}}
 
 	for name, test := range map[string]struct {
 		mode    placement.Mode
@@ -138,16 +138,16 @@ func TestLiveCapacityPlansLikeTheCluster(t *testing.T) {
 		pods    [][]placement.Pod
 		request placement.Request
 	}{
-		"empty":                   {"topology", machine(t), [][]placement.Pod{nil, nil}, placement.Request{Mode: "topology", Cards: 1}},
-		"some cards taken":        {"topology", machine(t), [][]placement.Pod{{whole("a", 0, 1, 2)}, {whole("b", 4)}}, placement.Request{Mode: "topology", Cards: 1}},
-		"all taken on one":        {"topology", machine(t), [][]placement.Pod{{whole("a", 0, 1, 2, 3, 4, 5, 6, 7)}, nil}, placement.Request{Mode: "topology", Cards: 2}},
-		"a broken card":           {"topology", broken, [][]placement.Pod{nil, {whole("b", 4)}}, placement.Request{Mode: "topology", Cards: 1}},
-		"a link that dropped":     {"topology", unlinked, [][]placement.Pod{nil}, placement.Request{Mode: "topology", Cards: 1}},
-		"a port that is taken":    {"topology", machine(t), [][]placement.Pod{{port}, nil}, withPort},
-		"counted cards":           {"default", machine(t), [][]placement.Pod{{counted("a", 3)}, {counted("b", 8)}}, placement.Request{Mode: "default", Cards: 1}},
-		"shares":                  {"core_mem", machine(t), [][]placement.Pod{{share("a", 0, 8, 50), share("b", 1, 12, 80)}}, shared},
-		"shares of another sort":  {"core_mem", machine(t), [][]placement.Pod{{share("a", 0, 8, 50)}, nil}, memory},
-		"shares and broken cards": {"core_mem", broken, [][]placement.Pod{{share("a", 0, 8, 50)}}, shared},
+		"empty":                  {"topology", machine(t), [][]placement.Pod{nil, nil}, placement.Request{Mode: "topology", GPUs: 1}},
+		"some GPUs taken":        {"topology", machine(t), [][]placement.Pod{{whole("a", 0, 1, 2)}, {whole("b", 4)}}, placement.Request{Mode: "topology", GPUs: 1}},
+		"all taken on one":       {"topology", machine(t), [][]placement.Pod{{whole("a", 0, 1, 2, 3, 4, 5, 6, 7)}, nil}, placement.Request{Mode: "topology", GPUs: 2}},
+		"a broken GPU":           {"topology", broken, [][]placement.Pod{nil, {whole("b", 4)}}, placement.Request{Mode: "topology", GPUs: 1}},
+		"a link that dropped":    {"topology", unlinked, [][]placement.Pod{nil}, placement.Request{Mode: "topology", GPUs: 1}},
+		"a port that is taken":   {"topology", machine(t), [][]placement.Pod{{port}, nil}, withPort},
+		"counted GPUs":           {"default", machine(t), [][]placement.Pod{{counted("a", 3)}, {counted("b", 8)}}, placement.Request{Mode: "default", GPUs: 1}},
+		"shares":                 {"core_mem", machine(t), [][]placement.Pod{{share("a", 0, 8, 50), share("b", 1, 12, 80)}}, shared},
+		"shares of another sort": {"core_mem", machine(t), [][]placement.Pod{{share("a", 0, 8, 50)}, nil}, memory},
+		"shares and broken GPUs": {"core_mem", broken, [][]placement.Pod{{share("a", 0, 8, 50)}}, shared},
 	} {
 		t.Run(name, func(t *testing.T) {
 			view, names := live(t, test.mode, test.machine, test.pods...)
@@ -169,7 +169,7 @@ func TestNVLinkDomainsAreCarried(t *testing.T) {
 		on[a.Node] = true
 	}
 	require.Equal(t, map[string]bool{"n1": true, "n3": true}, on)
-	requireSamePlans(t, view, names, placement.ModeTopology, placement.Request{Mode: placement.ModeTopology, Cards: 1})
+	requireSamePlans(t, view, names, placement.ModeTopology, placement.Request{Mode: placement.ModeTopology, GPUs: 1})
 }
 
 // requireSamePlans plans gangs of 1 to 16 workers on a view and on the capacity of its nodes.
@@ -244,11 +244,11 @@ func TestHeadroomOfLiveNodes(t *testing.T) {
 	assert.Equal(t, int64(2<<10), planned.HeadroomMiB)
 }
 
-// Somebody else chooses which nodes go: what stays is known when that makes no difference.
+// Someone else chooses which nodes go: what stays is known when that makes no difference.
 func TestRemaining(t *testing.T) {
 	zone := func(n *placement.Node, zone string) { n.Labels = map[string]string{"zone": zone} }
 	job := func(gang string) placement.Pod {
-		return placement.Pod{ID: "p-" + gang, Gang: gang, Own: gpu.SetOf(0), Request: placement.Request{Mode: placement.ModeTopology, Cards: 1}}
+		return placement.Pod{ID: "p-" + gang, Gang: gang, Own: gpu.SetOf(0), Request: placement.Request{Mode: placement.ModeTopology, GPUs: 1}}
 	}
 	for name, test := range map[string]struct {
 		pods      [][]placement.Pod
@@ -263,7 +263,7 @@ func TestRemaining(t *testing.T) {
 		"not alike, all stay":   {[][]placement.Pod{nil, nil, nil}, []string{"a", "b", "a"}, 3, false, []string{"n1", "n2", "n3"}},
 		"a job that may stay":   {[][]placement.Pod{nil, {job("default/a")}, nil}, []string{"a", "a", "a"}, 2, false, nil},
 		"a job that leaves":     {[][]placement.Pod{nil, {job("default/a")}, nil}, []string{"a", "a", "a"}, 2, true, []string{"v100[0]", "v100[1]"}},
-		"somebody else's pod":   {[][]placement.Pod{nil, {job("")}, nil}, []string{"a", "a", "a"}, 2, true, nil},
+		"someone else's pod":    {[][]placement.Pod{nil, {job("")}, nil}, []string{"a", "a", "a"}, 2, true, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			view, names := live(t, placement.ModeTopology, machine(t), test.pods...)

@@ -17,12 +17,12 @@ import (
 type Held struct {
 	// Job is "namespace/name" of the gang, nil for what belongs to none.
 	Job *string `tfsdk:"job"`
-	// GPUs are whole cards by NVML index, "0-3,6".
+	// GPUs are whole GPUs by NVML index, "0-3,6".
 	GPUs *string `tfsdk:"gpus"`
-	// UnrecordedGPUs counts cards of which nobody wrote down which they are, as in mode
+	// UnrecordedGPUs counts GPUs of which nobody wrote down which they are, as in mode
 	// "default", where the device plugin picks them.
 	UnrecordedGPUs *int64 `tfsdk:"unrecorded_gpus"`
-	// Shares are parts of cards, "0: 4 GiB, 25 %".
+	// Shares are parts of GPUs, "0: 4 GiB, 25 %".
 	Shares    []string         `tfsdk:"shares"`
 	MilliCPU  *int64           `tfsdk:"milli_cpu"`
 	MemoryMiB *int64           `tfsdk:"memory_mib"`
@@ -44,23 +44,23 @@ func (c Capacity) Without(jobs ...string) Capacity {
 }
 
 // held adds up what pods take, by job.
-func held(cards *gpu.Table, pods []placement.Pod) []Held {
+func held(gpus *gpu.Table, pods []placement.Pod) []Held {
 	byJob := map[string][]placement.Pod{}
 	for _, p := range pods {
 		byJob[p.Gang] = append(byJob[p.Gang], p)
 	}
 	var all []Held
 	for _, job := range slices.Sorted(maps.Keys(byJob)) {
-		all = append(all, taken(job, cards, byJob[job]))
+		all = append(all, taken(job, gpus, byJob[job]))
 	}
 	return all
 }
 
-func taken(job string, cards *gpu.Table, pods []placement.Pod) Held {
+func taken(job string, gpus *gpu.Table, pods []placement.Pod) Held {
 	var own gpu.Set
 	var sum placement.Resources
 	var unrecorded int
-	var shares []placement.CardShare
+	var shares []placement.GPUShare
 	h := Held{Job: differing(job, "")}
 	for _, p := range pods {
 		r := p.Request
@@ -77,47 +77,47 @@ func taken(job string, cards *gpu.Table, pods []placement.Pod) Held {
 		switch recorded := p.Own != 0 || len(p.Shares) > 0; {
 		case recorded:
 		case r.Shared():
-			shares = append(shares, everywhere(r, cards)...)
+			shares = append(shares, everywhere(r, gpus)...)
 		default:
-			unrecorded += r.Cards
+			unrecorded += r.GPUs
 		}
 		h.HostPorts = append(h.HostPorts, r.HostPorts...)
 	}
 	slices.Sort(h.HostPorts)
-	h.GPUs = differing(assignment.Ranges(indexes(own, cards)), "")
+	h.GPUs = differing(assignment.Ranges(indexes(own, gpus)), "")
 	h.UnrecordedGPUs = differing(int64(unrecorded), 0)
-	h.Shares = shareTexts(shares, cards)
+	h.Shares = shareTexts(shares, gpus)
 	h.MilliCPU, h.MemoryMiB = differing(sum.MilliCPU, 0), differing((sum.MemoryBytes+mib-1)/mib, 0)
 	h.Pods = differing(int64(len(pods)), 0)
 	return h
 }
 
-// everywhere is a shared request of which nobody wrote down which cards it has: each
+// everywhere is a shared request of which nobody wrote down which GPUs it has: each
 // healthy one may be one of them.
-func everywhere(r placement.Request, cards *gpu.Table) (shares []placement.CardShare) {
-	for _, card := range cards.Machine().Healthy().Cards() {
-		part := r.PerCard()
-		part.Card = card
+func everywhere(r placement.Request, gpus *gpu.Table) (shares []placement.GPUShare) {
+	for _, device := range gpus.Machine().Healthy().GPUs() {
+		part := r.PerGPU()
+		part.GPU = device
 		shares = append(shares, part)
 	}
 	return shares
 }
 
-func indexes(set gpu.Set, cards *gpu.Table) []int64 {
+func indexes(set gpu.Set, gpus *gpu.Table) []int64 {
 	var out []int64
-	for _, i := range inventory.Indexes(set, cards) {
+	for _, i := range inventory.Indexes(set, gpus) {
 		out = append(out, int64(i))
 	}
 	return out
 }
 
-func shareTexts(shares []placement.CardShare, cards *gpu.Table) []string {
-	slices.SortFunc(shares, func(a, b placement.CardShare) int {
-		return cmp.Or(cmp.Compare(a.Card, b.Card), cmp.Compare(a.MemoryGiB, b.MemoryGiB), cmp.Compare(a.CorePercent, b.CorePercent))
+func shareTexts(shares []placement.GPUShare, gpus *gpu.Table) []string {
+	slices.SortFunc(shares, func(a, b placement.GPUShare) int {
+		return cmp.Or(cmp.Compare(a.GPU, b.GPU), cmp.Compare(a.MemoryGiB, b.MemoryGiB), cmp.Compare(a.CorePercent, b.CorePercent))
 	})
 	var texts []string
 	for _, s := range shares {
-		index := indexes(gpu.SetOf(s.Card), cards)[0]
+		index := indexes(gpu.SetOf(s.GPU), gpus)[0]
 		if s.CorePercent == 0 {
 			texts = append(texts, fmt.Sprintf("%d: %d GiB", index, s.MemoryGiB))
 		} else {
@@ -127,30 +127,30 @@ func shareTexts(shares []placement.CardShare, cards *gpu.Table) []string {
 	return texts
 }
 
-// share reads what shareTexts wrote; the card is an NVML index.
-func share(text string) (s placement.CardShare, err error) {
-	if n, _ := fmt.Sscanf(text, "%d: %d GiB, %d %%", &s.Card, &s.MemoryGiB, &s.CorePercent); n >= 2 {
+// share reads what shareTexts wrote; the GPU is an NVML index.
+func share(text string) (s placement.GPUShare, err error) {
+	if n, _ := fmt.Sscanf(text, "%d: %d GiB, %d %%", &s.GPU, &s.MemoryGiB, &s.CorePercent); n >= 2 {
 		return s, nil
 	}
 	return s, fmt.Errorf("%q is not a part of a GPU such as \"0: 4 GiB, 25 %%\"", text)
 }
 
-// cards are the cards of which the job has something, by NVML index.
-func (h Held) cards() []int64 {
+// gpus are the GPUs of which the job has something, by NVML index.
+func (h Held) gpus() []int64 {
 	all, err := assignment.FromRanges(value(h.GPUs))
 	if err != nil {
 		return nil // the planner says so
 	}
 	for _, text := range h.Shares {
 		if s, err := share(text); err == nil {
-			all = append(all, int64(s.Card))
+			all = append(all, int64(s.GPU))
 		}
 	}
 	return all
 }
 
 // occupants are the pods that stand for what a job holds of a node. positions gives the
-// place of a card in the node's table by its NVML index.
+// place of a GPU in the node's table by its NVML index.
 func (h Held) occupants(node placement.Node, positions map[int]int) ([]placement.Pod, error) {
 	pod := placement.Pod{ID: "held on " + node.Name + " by " + value(h.Job), Node: node.Name}
 	pod.Request.MilliCPU, pod.Request.MemoryBytes = value(h.MilliCPU), value(h.MemoryMiB)*mib
@@ -171,23 +171,23 @@ func (h Held) occupants(node placement.Node, positions map[int]int) ([]placement
 		if err != nil {
 			return nil, err
 		}
-		position, ok := positions[s.Card]
+		position, ok := positions[s.GPU]
 		if !ok {
-			return nil, fmt.Errorf("there is no GPU %d", s.Card)
+			return nil, fmt.Errorf("there is no GPU %d", s.GPU)
 		}
-		s.Card = position
+		s.GPU = position
 		pod.Shares = append(pod.Shares, s)
 		pod.Request.MemoryGiB += s.MemoryGiB
 		pod.Request.CorePercent += s.CorePercent
 	}
-	if pod.Request.Cards = pod.Own.Len() + len(pod.Shares); pod.Request.Cards > 0 {
+	if pod.Request.GPUs = pod.Own.Len() + len(pod.Shares); pod.Request.GPUs > 0 {
 		pod.Request.Mode = node.Mode
 	}
 	pods := []placement.Pod{pod}
 	if n := value(h.UnrecordedGPUs); n > 0 {
-		// The planner takes such cards from wherever they may be.
+		// The planner takes such GPUs from wherever they may be.
 		rest := placement.Pod{ID: pod.ID + " unrecorded", Node: node.Name}
-		rest.Request.Mode, rest.Request.Cards = placement.ModeDefault, int(n)
+		rest.Request.Mode, rest.Request.GPUs = placement.ModeDefault, int(n)
 		pods = append(pods, rest)
 	}
 	return pods, nil

@@ -16,9 +16,9 @@ func TestWithoutJobs(t *testing.T) {
 	template, err := p.template()
 	require.NoError(t, err)
 	template.Name = "n1"
-	on := func(id, gang string, cpu int64, port string, cards ...int) placement.Pod {
-		return placement.Pod{ID: id, Node: "n1", Gang: gang, Own: gpu.SetOf(cards...), Request: placement.Request{
-			Resources: placement.Resources{MilliCPU: cpu}, Mode: placement.ModeTopology, Cards: len(cards), HostPorts: []string{port},
+	on := func(id, gang string, cpu int64, port string, gpus ...int) placement.Pod {
+		return placement.Pod{ID: id, Node: "n1", Gang: gang, Own: gpu.SetOf(gpus...), Request: placement.Request{
+			Resources: placement.Resources{MilliCPU: cpu}, Mode: placement.ModeTopology, GPUs: len(gpus), HostPorts: []string{port},
 		}}
 	}
 	pods := []placement.Pod{
@@ -27,7 +27,7 @@ func TestWithoutJobs(t *testing.T) {
 	}
 	c, err := p.Live([]placement.Node{template}, func(string) []placement.Pod { return pods })
 	require.NoError(t, err)
-	assert.Equal(t, int64(4), c.FreeCards)
+	assert.Equal(t, int64(4), c.FreeGPUs)
 	assert.Equal(t, "has GPU 0-2 used by default/a, has GPU 3 used by default/b", c.Nodes[0].Describe())
 	gpus := "0-2"
 	assert.Equal(t, &gpus, c.Nodes[0].Held[1].GPUs)
@@ -45,10 +45,10 @@ func TestWithoutJobs(t *testing.T) {
 		{[]string{"default/none"}, 4, 2750, []string{"TCP/1", "TCP/2", "TCP/3", "TCP/4"}},
 	} {
 		rest := c.Without(test.jobs...)
-		assert.Equal(t, int64(test.free), rest.FreeCards, test.jobs)
+		assert.Equal(t, int64(test.free), rest.FreeGPUs, test.jobs)
 		view, err := ToView(rest)
 		require.NoError(t, err)
-		assert.Equal(t, test.free, view.FreeCards("n1").Len(), test.jobs)
+		assert.Equal(t, test.free, view.FreeGPUs("n1").Len(), test.jobs)
 		var cpu int64
 		var ports []string
 		for _, pod := range view.Pods("n1") {
@@ -58,12 +58,12 @@ func TestWithoutJobs(t *testing.T) {
 		assert.Equal(t, test.cpu, cpu, test.jobs)
 		assert.ElementsMatch(t, test.port, ports, test.jobs)
 	}
-	assert.Equal(t, int64(4), c.FreeCards, "the capacity itself stays")
+	assert.Equal(t, int64(4), c.FreeGPUs, "the capacity itself stays")
 }
 
 func TestSharesAreWritten(t *testing.T) {
-	for _, s := range []placement.CardShare{{Card: 3, MemoryGiB: 8, CorePercent: 25}, {Card: 0, MemoryGiB: 4}} {
-		read, err := share(shareTexts([]placement.CardShare{s}, nil)[0])
+	for _, s := range []placement.GPUShare{{GPU: 3, MemoryGiB: 8, CorePercent: 25}, {GPU: 0, MemoryGiB: 4}} {
+		read, err := share(shareTexts([]placement.GPUShare{s}, nil)[0])
 		require.NoError(t, err)
 		assert.Equal(t, s, read)
 	}

@@ -27,7 +27,7 @@ func (p Pool) node(n, template placement.Node, pods []placement.Pod) Node {
 		MilliCPU:     differing(n.Allocatable.MilliCPU, template.Allocatable.MilliCPU),
 		MemoryMiB:    differing(n.Allocatable.MemoryBytes/mib, template.Allocatable.MemoryBytes/mib),
 		Pods:         differing(n.Allocatable.Pods, template.Allocatable.Pods),
-		Held:         held(n.Cards, pods),
+		Held:         held(n.GPUs, pods),
 	}
 	if n.Unschedulable {
 		out.Unschedulable = &n.Unschedulable
@@ -35,8 +35,8 @@ func (p Pool) node(n, template placement.Node, pods []placement.Pod) Node {
 	if !maps.Equal(n.Allocatable.Extended, template.Allocatable.Extended) {
 		out.Extended = maps.Clone(n.Allocatable.Extended)
 	}
-	if n.Cards != nil { // otherwise the node does not offer its cards at the moment
-		out.SickGPUs, out.Links = hardware(n.Cards.Machine(), template.Cards)
+	if n.GPUs != nil { // otherwise the node does not offer its GPUs at the moment
+		out.SickGPUs, out.Links = hardware(n.GPUs.Machine(), template.GPUs)
 	}
 	return out
 }
@@ -113,7 +113,7 @@ func shared(nodes []Node) map[string]*string {
 	return common
 }
 
-// hardware says which cards of the reference must not be used, and what the links are
+// hardware says which GPUs of the reference must not be used, and what the links are
 // when they are not the reference's.
 func hardware(m gpu.Machine, reference *gpu.Table) (sick map[string]string, links []string) {
 	note := func(index int, reason string) {
@@ -126,9 +126,9 @@ func hardware(m gpu.Machine, reference *gpu.Table) (sick map[string]string, link
 	if reference != nil {
 		full = completed(m, reference.Machine())
 	}
-	for _, card := range full.Cards {
-		if card.Unhealthy != "" {
-			note(card.Index, card.Unhealthy)
+	for _, device := range full.GPUs {
+		if device.Unhealthy != "" {
+			note(device.Index, device.Unhealthy)
 		}
 	}
 	rows := contract.StatusOf(full).Links
@@ -138,33 +138,33 @@ func hardware(m gpu.Machine, reference *gpu.Table) (sick map[string]string, link
 	return sick, rows
 }
 
-// completed puts the cards that a machine has lost back where the reference has them,
-// as cards that must not be used.
+// completed puts the GPUs that a machine has lost back where the reference has them,
+// as GPUs that must not be used.
 func completed(m, reference gpu.Machine) gpu.Machine {
 	at := map[int]int{}
-	for i, card := range m.Cards {
-		at[card.Index] = i
+	for i, device := range m.GPUs {
+		at[device.Index] = i
 	}
 	full := reference
-	full.Cards = slices.Clone(reference.Cards)
+	full.GPUs = slices.Clone(reference.GPUs)
 	full.Links = make([][]gpu.Link, len(reference.Links))
 	known := 0
-	for i := range full.Cards {
+	for i := range full.GPUs {
 		full.Links[i] = slices.Clone(reference.Links[i])
-		position, ok := at[full.Cards[i].Index]
+		position, ok := at[full.GPUs[i].Index]
 		if !ok {
-			full.Cards[i].Unhealthy = lost
+			full.GPUs[i].Unhealthy = lost
 			continue
 		}
 		known++
-		full.Cards[i].Unhealthy = m.Cards[position].Unhealthy
-		for k := range full.Cards {
-			if other, ok := at[full.Cards[k].Index]; ok {
+		full.GPUs[i].Unhealthy = m.GPUs[position].Unhealthy
+		for k := range full.GPUs {
+			if other, ok := at[full.GPUs[k].Index]; ok {
 				full.Links[i][k] = m.Links[position][other]
 			}
 		}
 	}
-	if known < len(m.Cards) {
+	if known < len(m.GPUs) {
 		return m // other hardware than the instance type's
 	}
 	return full

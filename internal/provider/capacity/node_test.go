@@ -52,11 +52,11 @@ func TestWhatIsDifferentTravels(t *testing.T) {
 	p, template := v100(t)
 	random := rand.New(rand.NewPCG(11, 3))
 	for round := range 200 {
-		machine := template.Cards.Machine()
-		machine.Cards = append([]gpu.Card(nil), machine.Cards...)
-		for i := range machine.Cards {
+		machine := template.GPUs.Machine()
+		machine.GPUs = append([]gpu.GPU(nil), machine.GPUs...)
+		for i := range machine.GPUs {
 			if random.IntN(8) == 0 {
-				machine.Cards[i].Unhealthy = "Xid 79"
+				machine.GPUs[i].Unhealthy = "Xid 79"
 			}
 		}
 		table, err := gpu.NewTable(machine)
@@ -67,7 +67,7 @@ func TestWhatIsDifferentTravels(t *testing.T) {
 			n.Since = int64(i)
 			n.Taints = append([]placement.Taint(nil), n.Taints...)
 			if random.IntN(2) == 0 {
-				n.Cards = table
+				n.GPUs = table
 			}
 			if random.IntN(2) == 0 {
 				n.Labels["topology.kubernetes.io/zone"] = []string{"b", "c"}[random.IntN(2)]
@@ -103,7 +103,7 @@ func TestWhatIsDifferentTravels(t *testing.T) {
 			require.Equal(t, want.Labels, got.Labels, "round %d", round)
 			require.Equal(t, want.Taints, got.Taints)
 			require.Equal(t, want.Unschedulable, got.Unschedulable)
-			require.Equal(t, want.Cards.Healthy(), got.Cards.Healthy())
+			require.Equal(t, want.GPUs.Healthy(), got.GPUs.Healthy())
 			require.Equal(t, want.Allocatable.MilliCPU, got.Allocatable.MilliCPU)
 			require.Equal(t, want.Allocatable.Extended, got.Allocatable.Extended)
 			require.Equal(t, want.NVLinkDomain, got.NVLinkDomain)
@@ -119,29 +119,29 @@ func TestWhatIsDifferentTravels(t *testing.T) {
 // A GPU that a node has lost is sick in the plan, and the others keep their links.
 func TestLostGPU(t *testing.T) {
 	p, template := v100(t)
-	machine := template.Cards.Machine()
+	machine := template.GPUs.Machine()
 	left := machine
-	left.Cards, left.Links, left.PCIeLinks = nil, nil, nil
-	for i := range machine.Cards {
+	left.GPUs, left.Links, left.PCIeLinks = nil, nil, nil
+	for i := range machine.GPUs {
 		if i == 2 {
 			continue
 		}
-		left.Cards = append(left.Cards, machine.Cards[i])
+		left.GPUs = append(left.GPUs, machine.GPUs[i])
 		row := append(append([]gpu.Link(nil), machine.Links[i][:2]...), machine.Links[i][3:]...)
 		left.Links = append(left.Links, row)
 	}
 	table, err := gpu.NewTable(left)
 	require.NoError(t, err)
 	n := fresh(template, "n1")
-	n.Cards = table
-	taken := placement.Pod{ID: "p", Node: "n1", Own: gpu.SetOf(2), Request: placement.Request{Mode: placement.ModeTopology, Cards: 1}} // NVML index 3
+	n.GPUs = table
+	taken := placement.Pod{ID: "p", Node: "n1", Own: gpu.SetOf(2), Request: placement.Request{Mode: placement.ModeTopology, GPUs: 1}} // NVML index 3
 	c, err := p.Live([]placement.Node{n}, func(string) []placement.Pod { return []placement.Pod{taken} })
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"2": lost}, c.Nodes[0].SickGPUs)
 	assert.Empty(t, c.Nodes[0].Links)
 	assert.Equal(t, "3", *c.Nodes[0].Held[0].GPUs)
-	assert.Equal(t, int64(6), c.FreeCards)
+	assert.Equal(t, int64(6), c.FreeGPUs)
 	view, err := ToView(c)
 	require.NoError(t, err)
-	assert.Equal(t, gpu.SetOf(0, 1, 4, 5, 6, 7), view.FreeCards("n1"))
+	assert.Equal(t, gpu.SetOf(0, 1, 4, 5, 6, 7), view.FreeGPUs("n1"))
 }

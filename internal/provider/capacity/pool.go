@@ -26,7 +26,7 @@ type Pool struct {
 	Name         string
 	InstanceType string
 	Mode         string
-	CardPolicy   string
+	GPUPolicy    string
 	// Labels and Taints are what the user gave the pool.
 	Labels map[string]string
 	Taints []Taint
@@ -86,9 +86,9 @@ func (p Pool) NodeLabels() map[string]string {
 	labels[corev1.LabelOSStable] = "linux"
 	labels[corev1.LabelArchStable] = "amd64"
 	if it, ok := catalog.Lookup(p.InstanceType); ok {
-		labels[contract.CardModelLabel] = strings.ReplaceAll(it.CardModel, " ", "-")
-		labels[contract.CardMemoryLabel] = strconv.FormatInt(it.CardMemoryMiB, 10) + "MiB"
-		labels[contract.CardCountLabel] = strconv.Itoa(it.Cards)
+		labels[contract.GPUModelLabel] = strings.ReplaceAll(it.GPUModel, " ", "-")
+		labels[contract.GPUMemoryLabel] = strconv.FormatInt(it.GPUMemoryMiB, 10) + "MiB"
+		labels[contract.GPUCountLabel] = strconv.Itoa(it.GPUs)
 	}
 	return labels
 }
@@ -99,8 +99,8 @@ func (p Pool) OwnLabels() map[string]string {
 		contract.NodePoolNameLabel: p.Name,
 		contract.NodeModeLabel:     p.Mode,
 	}
-	if p.CardPolicy != "" {
-		labels[contract.NodeCardPolicyLabel] = p.CardPolicy
+	if p.GPUPolicy != "" {
+		labels[contract.NodeGPUPolicyLabel] = p.GPUPolicy
 	}
 	return labels
 }
@@ -135,27 +135,27 @@ func (p Pool) empty() Capacity {
 		Pool:         p.Name,
 		InstanceType: p.InstanceType,
 		Mode:         p.Mode,
-		CardPolicy:   p.CardPolicy,
+		GPUPolicy:    p.GPUPolicy,
 		Labels:       p.NodeLabels(),
 		Taints:       p.Taints,
 	}
 	if it, ok := catalog.Lookup(p.InstanceType); ok {
-		c.CardModel, c.Wiring, c.CardsPerNode = it.CardModel, it.Wiring, int64(it.Cards)
+		c.GPUModel, c.Wiring, c.GPUsPerNode = it.GPUModel, it.Wiring, int64(it.GPUs)
 	}
 	return c
 }
 
 // counted fills in the sums.
 func (c Capacity) counted() Capacity {
-	c.Cards, c.FreeCards = c.CardsPerNode*int64(len(c.Nodes)), 0
+	c.GPUs, c.FreeGPUs = c.GPUsPerNode*int64(len(c.Nodes)), 0
 	for _, n := range c.Nodes {
-		c.FreeCards += n.freeCards(c)
+		c.FreeGPUs += n.freeGPUs(c)
 	}
 	return c
 }
 
-// freeCards counts the healthy cards that nobody uses.
-func (n Node) freeCards(c Capacity) int64 {
+// freeGPUs counts the healthy GPUs that nobody uses.
+func (n Node) freeGPUs(c Capacity) int64 {
 	out := map[int64]bool{}
 	for index := range n.SickGPUs {
 		if i, err := strconv.ParseInt(index, 10, 64); err == nil {
@@ -165,11 +165,11 @@ func (n Node) freeCards(c Capacity) int64 {
 	unrecorded := int64(0)
 	for _, h := range n.Held {
 		unrecorded += value(h.UnrecordedGPUs)
-		for _, i := range h.cards() {
+		for _, i := range h.gpus() {
 			out[i] = true
 		}
 	}
-	switch free := c.CardsPerNode - int64(len(out)); {
+	switch free := c.GPUsPerNode - int64(len(out)); {
 	case unrecorded == 0:
 		return free
 	case placement.Mode(c.Mode) == placement.ModeDefault:

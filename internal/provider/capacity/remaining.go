@@ -9,7 +9,7 @@ import (
 )
 
 // Remaining returns the capacity of the pool when size of its existing nodes stay, of which
-// somebody else chooses the others: the nodes have the names of planned ones then. ok is false
+// someone else chooses the others: the nodes have the names of planned ones then. ok is false
 // where the nodes are not alike, so that it depends on the choice. What jobs hold makes no
 // difference when all jobs leave.
 func (p Pool) Remaining(existing Capacity, size int, jobsLeave bool) (c Capacity, ok bool, err error) {

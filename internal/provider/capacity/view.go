@@ -35,7 +35,7 @@ func ToView(pools ...Capacity) (*placement.View, error) {
 // The error says that the capacity is not one of this provider's: its instance type,
 // mode or links are unknown.
 func (c Capacity) Planner() ([]placement.Node, []placement.Pod, error) {
-	pool := Pool{Name: c.Pool, InstanceType: c.InstanceType, Mode: c.Mode, CardPolicy: c.CardPolicy, Taints: c.Taints}
+	pool := Pool{Name: c.Pool, InstanceType: c.InstanceType, Mode: c.Mode, GPUPolicy: c.GPUPolicy, Taints: c.Taints}
 	template, err := pool.template()
 	if err != nil {
 		return nil, nil, fmt.Errorf("capacity of pool %s: %w", c.Pool, err)
@@ -48,9 +48,9 @@ func (c Capacity) Planner() ([]placement.Node, []placement.Pod, error) {
 			return nil, nil, fmt.Errorf("capacity of pool %s: node %s: %w", c.Pool, n.Name, err)
 		}
 		positions := map[int]int{}
-		if node.Cards != nil {
-			for position, card := range node.Cards.Machine().Cards {
-				positions[card.Index] = position
+		if node.GPUs != nil {
+			for position, device := range node.GPUs.Machine().GPUs {
+				positions[device.Index] = position
 			}
 		}
 		for _, h := range n.Held {
@@ -99,8 +99,8 @@ func (c Capacity) planned(n Node, place int, template placement.Node) (node plac
 	if n.Extended != nil {
 		node.Allocatable.Extended = n.Extended
 	}
-	if template.Cards != nil && (len(n.Links) > 0 || len(n.SickGPUs) > 0) {
-		node.Cards, err = ill(template.Cards.Machine(), n)
+	if template.GPUs != nil && (len(n.Links) > 0 || len(n.SickGPUs) > 0) {
+		node.GPUs, err = ill(template.GPUs.Machine(), n)
 	}
 	return node, err
 }
@@ -115,10 +115,10 @@ func ill(m gpu.Machine, n Node) (*gpu.Table, error) {
 			return nil, err
 		}
 	}
-	m.Cards = slices.Clone(m.Cards)
-	for i := range m.Cards {
-		if reason, ok := n.SickGPUs[strconv.Itoa(m.Cards[i].Index)]; ok {
-			m.Cards[i].Unhealthy = reason
+	m.GPUs = slices.Clone(m.GPUs)
+	for i := range m.GPUs {
+		if reason, ok := n.SickGPUs[strconv.Itoa(m.GPUs[i].Index)]; ok {
+			m.GPUs[i].Unhealthy = reason
 		}
 	}
 	return gpu.NewTable(m)

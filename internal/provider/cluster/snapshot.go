@@ -53,10 +53,10 @@ func newSnapshot(objects inventory.Objects) *Snapshot {
 	s := &Snapshot{Objects: objects}
 	settle(s.Nodes, time.Now())
 	cache, err := s.Cache()
-	scene := cache.Scene()
-	s.view, s.broken = scene.View, err
-	for _, key := range scene.Waiting() {
-		gang, _ := scene.Gang(key)
+	snapshot := cache.Snapshot()
+	s.view, s.broken = snapshot.View, err
+	for _, key := range snapshot.Waiting() {
+		gang, _ := snapshot.Gang(key)
 		s.waiting = append(s.waiting, gang)
 	}
 	if s.QuotaTree == nil || err != nil {

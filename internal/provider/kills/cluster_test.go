@@ -70,7 +70,7 @@ func (s *suite) inPlace(t *testing.T, nodes int, leaf, limit, image string, vari
 	require.NoError(t, err)
 	children, _, _ := unstructured.NestedSlice(tree.Object, "spec", "root", "children")
 	require.Len(t, children, 1)
-	assert.Equal(t, map[string]any{"name": leaf, "max": map[string]any{contract.ResourceTopologyCard: limit}}, children[0], "%q", s.log)
+	assert.Equal(t, map[string]any{"name": leaf, "max": map[string]any{contract.ResourceTopologyGPU: limit}}, children[0], "%q", s.log)
 }
 
 func (s *suite) list(t *testing.T) (string, int, string) {

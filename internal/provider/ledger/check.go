@@ -19,7 +19,7 @@ func (l *Ledger) check(changed *job, around bool) []Finding {
 	if l.applying {
 		return nil // the plan has said so
 	}
-	found := l.strandedJobs()
+	found := l.displacedJobs()
 	if l.cuts != nil {
 		found = append(found, l.cuts(func(job string) bool { return l.fates[job] == stays })...)
 	}
@@ -33,7 +33,7 @@ func (l *Ledger) check(changed *job, around bool) []Finding {
 		if !l.joins(changed) {
 			found = append(found, l.contention()...)
 		}
-		found = append(found, l.sameCards(changed)...)
+		found = append(found, l.sameGPUs(changed)...)
 	}
 	if l.live != nil && l.decided() {
 		found = slices.Concat(found, l.outlooks(slices.DeleteFunc(l.inOrder(), func(j *job) bool { return !j.needs })))
@@ -71,7 +71,7 @@ func (l *Ledger) graded(f Finding) (graded Finding, report bool) {
 		return f, true
 	}
 	switch f.Kind {
-	case Waits, SameCards:
+	case Waits, SameGPUs:
 		strict := slices.ContainsFunc(f.Jobs, func(id string) bool { return l.jobs[id].Check == Refuse })
 		loud := slices.ContainsFunc(f.Jobs, func(id string) bool { return l.jobs[id].Check != Ignore })
 		f.Error = f.Error && strict
@@ -316,7 +316,7 @@ func (l *Ledger) place(jobs []*job) (c course) {
 		if result.Reservation == nil || l.planned(result.Victims) {
 			return course{waiting: j, verdict: view.Plan(gangs[i]).Verdict, evicted: c.evicted}
 		}
-		view.Hold(*result.Reservation)
+		view.AddReservation(*result.Reservation)
 		undo = append(undo, func() { view.Release(j.Gang.ID) })
 		if len(result.Victims) > 0 {
 			c.evicted = append(c.evicted, eviction{j, result.Victims})
@@ -361,9 +361,9 @@ func (l *Ledger) evictions(c course, jobs []*job) []Finding {
 	return findings
 }
 
-// sameCards reports jobs that are planned where the changed one is, or may be, both of which
+// sameGPUs reports jobs that are planned where the changed one is, or may be, both of which
 // fit at once.
-func (l *Ledger) sameCards(changed *job) []Finding {
+func (l *Ledger) sameGPUs(changed *job) []Finding {
 	var findings []Finding
 	var others []*job
 	for _, other := range l.starting() {
@@ -430,11 +430,11 @@ func (l *Ledger) noSuchLeaf(j *job, limits *quota.Tree) *Finding {
 	}
 }
 
-// strandedJobs reports jobs whose nodes a pool gives up while they go on.
-func (l *Ledger) strandedJobs() []Finding {
+// displacedJobs reports jobs whose nodes a pool gives up while they go on.
+func (l *Ledger) displacedJobs() []Finding {
 	var findings []Finding
-	for _, what := range slices.Sorted(maps.Keys(l.stranded)) {
-		for _, job := range l.stranded[what] {
+	for _, what := range slices.Sorted(maps.Keys(l.displaced)) {
+		for _, job := range l.displaced[what] {
 			if !l.fixed[job] {
 				continue
 			}
@@ -508,7 +508,7 @@ func onOwnNodes(gang placement.Gang, given, all []placement.Node) placement.Gang
 }
 
 // withoutQuota drops the gang's leaf: the quota tree decides between fits and
-// waits, never which cards a plan names.
+// waits, never which GPUs a plan names.
 func withoutQuota(g placement.Gang) placement.Gang {
 	g.Leaf = ""
 	return g

@@ -12,12 +12,12 @@ import (
 
 // collide reports that two jobs cannot both be where they are planned.
 func collide(a, b *job) (Finding, bool) {
-	where, cards := meet(a, b)
-	if len(where) == 0 || !cards && beside(a, b) {
+	where, gpus := meet(a, b)
+	if len(where) == 0 || !gpus && beside(a, b) {
 		return Finding{}, false
 	}
-	summary, other := "Two jobs are planned on the same cards", "other cards"
-	if !cards {
+	summary, other := "Two jobs are planned on the same GPUs", "other GPUs"
+	if !gpus {
 		summary, other = "Two jobs are planned on the same nodes", "another place"
 	}
 	when := "at once"
@@ -26,9 +26,9 @@ func collide(a, b *job) (Finding, bool) {
 	}
 	first, second := min(a.Gang.ID, b.Gang.ID), max(a.Gang.ID, b.Gang.ID)
 	return Finding{
-		Kind:    SameCards,
+		Kind:    SameGPUs,
 		Jobs:    []string{first, second},
-		key:     "cards " + pairKey(a, b),
+		key:     "GPUs " + pairKey(a, b),
 		Summary: summary,
 		Detail: fmt.Sprintf("Jobs %s and %s are each planned on %s. Both fit %s, but nothing says which of them is placed first, "+
 			"so one will get %s than the plan shows. Name the first in the second's after, as in after = [gpuplan_training_job.first.placed], to plan them around each other; jobs of one for_each or count cannot do that, so make two resources of them.",
@@ -57,7 +57,7 @@ func (l *Ledger) displaces(changed *job, others []*job) []Finding {
 		open, planned = planned, open
 	}
 	return []Finding{{
-		Kind:    SameCards,
+		Kind:    SameGPUs,
 		Jobs:    append([]string{changed.Gang.ID}, names...),
 		key:     "places " + changed.Gang.ID + " " + join(names),
 		Summary: "A job may be placed where another is planned",
@@ -74,9 +74,9 @@ func mayMeet(open, planned *job) bool {
 	})
 }
 
-// meet says on which nodes two jobs are planned, if on whole cards on which; cards tells that
+// meet says on which nodes two jobs are planned, if on whole GPUs on which; GPUs tells that
 // they are.
-func meet(a, b *job) (where []string, cards bool) {
+func meet(a, b *job) (where []string, gpus bool) {
 	taken := map[string]gpu.Set{}
 	for _, x := range a.placement.Assignments {
 		taken[x.Node] |= x.Own
@@ -88,17 +88,17 @@ func meet(a, b *job) (where []string, cards bool) {
 		}
 	}
 	for _, set := range common {
-		cards = cards || set != 0
+		gpus = gpus || set != 0
 	}
 	for _, node := range slices.Sorted(maps.Keys(common)) {
 		switch set := common[node]; {
 		case set != 0:
-			where = append(where, fmt.Sprintf("%s cards %s", node, set))
-		case !cards:
+			where = append(where, fmt.Sprintf("%s GPUs %s", node, set))
+		case !gpus:
 			where = append(where, node)
 		}
 	}
-	return where, cards
+	return where, gpus
 }
 
 // beside reports whether two jobs have room beside each other on the nodes where they meet,
@@ -129,7 +129,7 @@ func onNodes(j *job, nodes map[string]bool) placement.Gang {
 	g.Minimum, g.Subgroups, g.Planned = 0, nil, nil
 	tables := map[string]*gpu.Table{}
 	for _, n := range j.Nodes {
-		tables[n.Name] = n.Cards
+		tables[n.Name] = n.GPUs
 	}
 	there := map[string]bool{}
 	for _, x := range j.placement.Assignments {
@@ -139,11 +139,11 @@ func onNodes(j *job, nodes map[string]bool) placement.Gang {
 		there[x.Member] = true
 		set := x.Own
 		for _, share := range x.Shares {
-			set |= gpu.SetOf(share.Card)
+			set |= gpu.SetOf(share.GPU)
 		}
 		planned := placement.Planned{Member: x.Member, Node: x.Node}
-		for _, at := range set.Cards() {
-			planned.Cards = append(planned.Cards, tables[x.Node].Machine().Cards[at].Index)
+		for _, at := range set.GPUs() {
+			planned.GPUs = append(planned.GPUs, tables[x.Node].Machine().GPUs[at].Index)
 		}
 		g.Planned = append(g.Planned, planned)
 	}

@@ -20,11 +20,11 @@ func TestJobThatMayDisplaceAnother(t *testing.T) {
 		jobs []ledger.Job
 		want []string
 	}{
-		"in the same pool": {[]ledger.Job{job(two, "a", 2), consents(claims(job(two, "b", 2), 0))}, []string{"warning SameCards default/b default/a"}},
+		"in the same pool": {[]ledger.Job{job(two, "a", 2), consents(claims(job(two, "b", 2), 0))}, []string{"warning SameGPUs default/b default/a"}},
 		"in another pool":  {[]ledger.Job{job(two, "a", 2), consents(claims(job(machines(t, "h100", 2), "b", 2), 0))}, nil},
 		"after it":         {[]ledger.Job{job(two, "a", 2), consents(claims(job(two, "b", 2, "default/a"), 0))}, nil},
 		"two of them, that share what they say": {[]ledger.Job{consents(claims(job(two, "b", 2), 0)), consents(claims(job(two, "c", 2), 0)), job(two, "a", 2)},
-			[]string{"warning SameCards default/a default/b default/c"}},
+			[]string{"warning SameGPUs default/a default/b default/c"}},
 		"both are known afterwards": {[]ledger.Job{consents(claims(job(two, "a", 2), 0)), consents(claims(job(two, "b", 2), 0))}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -41,20 +41,20 @@ func TestJobThatMayDisplaceAnother(t *testing.T) {
 }
 
 // Jobs without an order are told when they cannot both be where they are planned, be it for
-// whole cards, parts of cards, or anything else of a node.
+// whole GPUs, parts of GPUs, or anything else of a node.
 func TestJobsThatMeet(t *testing.T) {
 	asking := func(mode placement.Mode, r placement.Request) func(name string) ledger.Job {
 		return func(name string) ledger.Job {
 			nodes := machines(t, "v100", 2)
-			machine := nodes[0].Cards.Machine()
-			machine.Cards = slices.Clone(machine.Cards)
-			for i := range machine.Cards {
-				machine.Cards[i].MemoryMiB = 32 << 10
+			machine := nodes[0].GPUs.Machine()
+			machine.GPUs = slices.Clone(machine.GPUs)
+			for i := range machine.GPUs {
+				machine.GPUs[i].MemoryMiB = 32 << 10
 			}
 			table, err := gpu.NewTable(machine)
 			require.NoError(t, err)
 			for i := range nodes {
-				nodes[i].Mode, nodes[i].Cards = mode, table
+				nodes[i].Mode, nodes[i].GPUs = mode, table
 			}
 			j := job(nodes, name, 1)
 			r.Mode = mode
@@ -66,12 +66,12 @@ func TestJobsThatMeet(t *testing.T) {
 		ask  func(string) ledger.Job
 		want string
 	}{
-		"whole cards": {asking(placement.ModeTopology, placement.Request{Cards: 2}), "v100[0] cards 0,3."},
-		"cards that the device plugin picks, enough for both":  {asking(placement.ModeDefault, placement.Request{Cards: 4}), ""},
-		"cards that the device plugin picks, too few for both": {asking(placement.ModeDefault, placement.Request{Cards: 5}), "v100[0]."},
-		"parts of one card, enough for both":                   {asking(placement.ModeCoreMem, placement.Request{MemoryGiB: 4, CorePercent: 50}), ""},
-		"parts of one card, too much of the cores for both":    {asking(placement.ModeCoreMem, placement.Request{MemoryGiB: 4, CorePercent: 60}), "v100[0]."},
-		"no card in common, too little CPU for both":           {asking(placement.ModeDefault, placement.Request{Cards: 1, Resources: placement.Resources{MilliCPU: 50000}}), "v100[0]."},
+		"whole GPUs": {asking(placement.ModeTopology, placement.Request{GPUs: 2}), "v100[0] GPUs 0,3."},
+		"GPUs that the device plugin picks, enough for both":  {asking(placement.ModeDefault, placement.Request{GPUs: 4}), ""},
+		"GPUs that the device plugin picks, too few for both": {asking(placement.ModeDefault, placement.Request{GPUs: 5}), "v100[0]."},
+		"parts of one GPU, enough for both":                   {asking(placement.ModeCoreMem, placement.Request{MemoryGiB: 4, CorePercent: 50}), ""},
+		"parts of one GPU, too much of the cores for both":    {asking(placement.ModeCoreMem, placement.Request{MemoryGiB: 4, CorePercent: 60}), "v100[0]."},
+		"no GPU in common, too little CPU for both":           {asking(placement.ModeDefault, placement.Request{GPUs: 1, Resources: placement.Resources{MilliCPU: 50000}}), "v100[0]."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := ledger.New()
@@ -81,7 +81,7 @@ func TestJobsThatMeet(t *testing.T) {
 				switch {
 				case name == "a" || test.want == "":
 					assert.Empty(t, found)
-				case assert.Equal(t, []string{"warning SameCards default/a default/b"}, describe(found)):
+				case assert.Equal(t, []string{"warning SameGPUs default/a default/b"}, describe(found)):
 					assert.Contains(t, found[0].Detail, "Jobs default/a and default/b are each planned on "+test.want)
 				}
 			}

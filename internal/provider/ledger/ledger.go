@@ -19,15 +19,15 @@ import (
 
 // Ledger is safe for concurrent use. The zero value is not usable, see [New].
 type Ledger struct {
-	mu       sync.Mutex
-	jobs     map[string]*job
-	fates    map[string]fate // of jobs that exist
-	fixed    map[string]bool // those of them whose pods stay until pools have changed
-	dropped  map[string]bool // names of pools that are planned to be deleted
-	owned    map[string]bool
-	guarded  map[string]bool
-	created  map[string]bool     // names of pools that are planned to be created
-	stranded map[string][]string // jobs on nodes that pools give up, by what does so
+	mu        sync.Mutex
+	jobs      map[string]*job
+	fates     map[string]fate // of jobs that exist
+	fixed     map[string]bool // those of them whose pods stay until pools have changed
+	dropped   map[string]bool // names of pools that are planned to be deleted
+	owned     map[string]bool
+	guarded   map[string]bool
+	created   map[string]bool     // names of pools that are planned to be created
+	displaced map[string][]string // jobs on nodes that pools give up, by what does so
 	// cuts says what jobs lose by a change of the quota tree, nil for nothing.
 	cuts func(stays func(job string) bool) []Finding
 	tree *quota.Tree
@@ -49,20 +49,20 @@ type Ledger struct {
 // New returns an empty ledger.
 func New() *Ledger {
 	return &Ledger{
-		jobs:     map[string]*job{},
-		fates:    map[string]fate{},
-		fixed:    map[string]bool{},
-		dropped:  map[string]bool{},
-		owned:    map[string]bool{},
-		guarded:  map[string]bool{},
-		created:  map[string]bool{},
-		stranded: map[string][]string{},
-		compared: map[string]bool{},
-		apart:    map[string]bool{},
-		reported: map[string]bool{},
-		programs: map[string]bool{},
-		starts:   starts{jobs: map[string]started{}},
-		objects:  objects{locks: map[string]*sync.Mutex{}, taken: map[string]bool{}},
+		jobs:      map[string]*job{},
+		fates:     map[string]fate{},
+		fixed:     map[string]bool{},
+		dropped:   map[string]bool{},
+		owned:     map[string]bool{},
+		guarded:   map[string]bool{},
+		created:   map[string]bool{},
+		displaced: map[string][]string{},
+		compared:  map[string]bool{},
+		apart:     map[string]bool{},
+		reported:  map[string]bool{},
+		programs:  map[string]bool{},
+		starts:    starts{jobs: map[string]started{}},
+		objects:   objects{locks: map[string]*sync.Mutex{}, taken: map[string]bool{}},
 	}
 }
 
@@ -75,14 +75,14 @@ type Job struct {
 	Nodes     []placement.Node
 	Occupants []placement.Pod
 	// After are the IDs of jobs that are placed before this one. An ID that is not
-	// in the ledger belongs to a job that exists already, whose cards are taken in Occupants.
+	// in the ledger belongs to a job that exists already, whose GPUs are taken in Occupants.
 	After []string
 	// Pools are the names of the pools whose capacity Nodes is. A job without may run
 	// anywhere, and is only looked at on the cluster.
 	Pools []string
 	// RequireImmediate makes it an error that the job has to wait.
 	RequireImmediate bool
-	// Reclaims tells that the job's scheduler takes places from others by the planner's
+	// Reclaims tells that the job's scheduler preempts others by the planner's
 	// rules, AllowPreemption that the user agrees to it.
 	Reclaims, AllowPreemption bool
 	// Check is how strictly the job is checked.
@@ -119,8 +119,8 @@ type Kind string
 const (
 	// Waits: a job fits alone, but not together with the others.
 	Waits Kind = "Waits"
-	// SameCards: jobs fit together, but are planned on the same cards, and nothing says who is first.
-	SameCards Kind = "SameCards"
+	// SameGPUs: jobs fit together, but are planned on the same GPUs, and nothing says who is first.
+	SameGPUs Kind = "SameGPUs"
 	// NoSuchLeaf: a job names a quota leaf that the planned tree does not have.
 	NoSuchLeaf Kind = "NoSuchLeaf"
 	// DuplicatePool: two pools of one name are planned.
@@ -343,12 +343,12 @@ func (l *Ledger) CreatePool(name string) []Finding {
 	return nil
 }
 
-// StrandJobs records that the plan takes nodes from these jobs; what says how, as in
+// DisplaceJobs records that the plan takes nodes from these jobs; what says how, as in
 // "deletes node pool v100".
-func (l *Ledger) StrandJobs(what string, jobs []string) []Finding {
+func (l *Ledger) DisplaceJobs(what string, jobs []string) []Finding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.stranded[what] = jobs
+	l.displaced[what] = jobs
 	return l.check(nil, false)
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
-// machines returns n empty nodes of eight V100 cards.
+// machines returns n empty nodes of eight V100 GPUs.
 func machines(t *testing.T, pool string, n int) []placement.Node {
 	t.Helper()
 	machine, ok := catalog.Wiring("dgx1-v100")
@@ -26,16 +26,16 @@ func machines(t *testing.T, pool string, n int) []placement.Node {
 	var nodes []placement.Node
 	for i := range n {
 		nodes = append(nodes, placement.Node{
-			Name: fmt.Sprintf("%s[%d]", pool, i), Pool: pool, Mode: placement.ModeTopology, Cards: table,
+			Name: fmt.Sprintf("%s[%d]", pool, i), Pool: pool, Mode: placement.ModeTopology, GPUs: table,
 			Allocatable: placement.Resources{MilliCPU: 80000, MemoryBytes: 300 << 30, Pods: 64},
 		})
 	}
 	return nodes
 }
 
-// job is a gang of workers with one card each.
+// job is a gang of workers with one GPU each.
 func job(nodes []placement.Node, name string, workers int, after ...string) ledger.Job {
-	role := placement.Role{Name: "worker", Request: placement.Request{Mode: placement.ModeTopology, Cards: 1}}
+	role := placement.Role{Name: "worker", Request: placement.Request{Mode: placement.ModeTopology, GPUs: 1}}
 	for i := range workers {
 		role.Members = append(role.Members, fmt.Sprintf("worker-%d", i))
 	}
@@ -89,9 +89,9 @@ func TestJointCheckInEveryOrder(t *testing.T) {
 		"one that fits": {
 			jobs: []ledger.Job{job(two, "a", 16)},
 		},
-		"two that fit, on the same cards, without an order": {
+		"two that fit, on the same GPUs, without an order": {
 			jobs: []ledger.Job{job(two, "a", 4), job(two, "b", 4)},
-			want: []string{"warning SameCards default/a default/b"},
+			want: []string{"warning SameGPUs default/a default/b"},
 		},
 		"two that do not fit together": {
 			jobs: []ledger.Job{job(two, "b", 10), job(two, "a", 10)},
@@ -108,13 +108,13 @@ func TestJointCheckInEveryOrder(t *testing.T) {
 		"three, of which the last waits": {
 			jobs: []ledger.Job{job(two, "a", 6), job(two, "b", 6), job(two, "c", 6)},
 			want: []string{
-				"warning SameCards default/a default/b", "warning SameCards default/a default/c", "warning SameCards default/b default/c",
+				"warning SameGPUs default/a default/b", "warning SameGPUs default/a default/c", "warning SameGPUs default/b default/c",
 				"warning Waits default/c default/a default/b",
 			},
 		},
 		"three, of which one is in the way of both others": {
 			jobs: []ledger.Job{job(two, "a", 6), job(two, "b", 12), job(two, "c", 6)},
-			want: []string{"warning SameCards default/a default/c", "warning Waits default/b default/a", "warning Waits default/c default/b"},
+			want: []string{"warning SameGPUs default/a default/c", "warning Waits default/b default/a", "warning Waits default/c default/b"},
 		},
 		"one that never fits stands in nobody's way": {
 			jobs: []ledger.Job{job(two, "a", 17), job(two, "b", 16)},
@@ -186,11 +186,11 @@ func TestAJobThatIsPlannedAgainIsTheSameJob(t *testing.T) {
 	assert.Empty(t, second, "it is not in its own way")
 }
 
-func tree(t *testing.T, leaf string, cards int64) *quota.Tree {
+func tree(t *testing.T, leaf string, gpus int64) *quota.Tree {
 	t.Helper()
 	total := quota.Resources{"aliyun.com/gpu": 64000}
 	tree, err := quota.New(quota.Spec{Name: "root", Min: total, Max: total, Children: []quota.Spec{
-		{Name: leaf, Max: quota.Resources{"aliyun.com/gpu": cards}},
+		{Name: leaf, Max: quota.Resources{"aliyun.com/gpu": gpus}},
 	}})
 	require.NoError(t, err)
 	return tree
@@ -225,7 +225,7 @@ func TestMissingLeafInEveryOrder(t *testing.T) {
 	assert.Contains(t, found[0].Detail, "vision")
 }
 
-// The tree decides between fits and waits, and never which cards are planned.
+// The tree decides between fits and waits, and never which GPUs are planned.
 func TestQuotaOfJobsTogether(t *testing.T) {
 	nodes := machines(t, "v100", 2)
 	without, _ := ledger.New().PlanJob(job(nodes, "a", 4))
@@ -252,12 +252,12 @@ func TestQuotaOfJobsTogether(t *testing.T) {
 // A job that neither its pools nor its quota let run is told both at once.
 func TestMisfitNamesTheQuotaToo(t *testing.T) {
 	big := inLeaf(job(machines(t, "v100", 2), "big", 20), "vision")
-	cards := "2 nodes have no free card left"
+	gpus := "2 nodes have no free GPU left"
 	for limit, want := range map[int64]string{ // of the planned tree
-		12: "12 of 20 members fit: quota root/vision: max of aliyun.com/gpu is 12, 0 is used and 20 is asked for by 20 members together; " + cards +
-			"; no node is left for worker-16 (each member asks for 1 card, mode topology). " +
+		12: "12 of 20 members fit: quota root/vision: max of aliyun.com/gpu is 12, 0 is used and 20 is asked for by 20 members together; " + gpus +
+			"; no node is left for worker-16 (each member asks for 1 GPU, mode topology). " +
 			"Nearest fix: pool size 3 (now 2) for pool v100 and quota max 20 (now 12) of aliyun.com/gpu for root/vision.",
-		20: "16 of 20 members fit: " + cards + " for worker-16 (each member asks for 1 card, mode topology). Nearest fix: pool size 3 (now 2) for pool v100.",
+		20: "16 of 20 members fit: " + gpus + " for worker-16 (each member asks for 1 GPU, mode topology). Nearest fix: pool size 3 (now 2) for pool v100.",
 	} {
 		l := ledger.New()
 		l.RecordTree(tree(t, "vision", limit))
@@ -281,7 +281,7 @@ func TestPools(t *testing.T) {
 func TestJobThatStaysOnNodesThatGo(t *testing.T) {
 	want := []string{"error PoolTaken default/a"}
 	gives := func(l *ledger.Ledger) []ledger.Finding {
-		return l.StrandJobs("deletes node pool v100", []string{"default/a", "default/b"})
+		return l.DisplaceJobs("deletes node pool v100", []string{"default/a", "default/b"})
 	}
 	l := ledger.New()
 	assert.Empty(t, gives(l))

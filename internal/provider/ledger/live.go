@@ -190,7 +190,7 @@ func (p *picture) stay(job string) bool {
 	return lost
 }
 
-// plan makes room for a job that is created, or created anew in the place of itself.
+// plan makes room for a job that is created, or created again in the place of itself.
 func (p *picture) plan(job string) {
 	p.leave(job)
 	p.take(p.now, job)
@@ -250,12 +250,12 @@ func (p *picture) replace(pool string, planned []placement.Node) {
 // changed is a node that exists as its pool is planned. What is free on it by the pool's
 // capacity is not what it has.
 func changed(exists, planned placement.Node) placement.Node {
-	if exists.Mode == planned.Mode && exists.Cards != nil {
+	if exists.Mode == planned.Mode && exists.GPUs != nil {
 		exists.Labels = merged(exists.Labels, planned.Labels)
 		return exists
 	}
-	exists.Mode, exists.CardPolicy, exists.Labels = planned.Mode, planned.CardPolicy, merged(exists.Labels, planned.Labels)
-	exists.Cards = planned.Cards
+	exists.Mode, exists.GPUPolicy, exists.Labels = planned.Mode, planned.GPUPolicy, merged(exists.Labels, planned.Labels)
+	exists.GPUs = planned.GPUs
 	return exists
 }
 

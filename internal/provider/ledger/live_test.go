@@ -27,7 +27,7 @@ type cluster struct {
 	ownTree bool
 }
 
-// runs adds a gang with one card per member, the first on the first node.
+// runs adds a gang with one GPU per member, the first on the first node.
 func (c cluster) runs(gang string, members int, change ...func(*placement.Pod)) cluster {
 	c.pods = slices.Clone(c.pods)
 	taken := map[string]int{}
@@ -39,7 +39,7 @@ func (c cluster) runs(gang string, members int, change ...func(*placement.Pod)) 
 		name := c.nodes[node].Name
 		pod := placement.Pod{
 			ID: fmt.Sprintf("%s-%d", gang, i), Node: name, Gang: gang, Preemptible: true,
-			Request: placement.Request{Mode: placement.ModeTopology, Cards: 1}, Own: gpu.SetOf(taken[name]),
+			Request: placement.Request{Mode: placement.ModeTopology, GPUs: 1}, Own: gpu.SetOf(taken[name]),
 		}
 		for _, f := range change {
 			f(&pod)
@@ -50,9 +50,9 @@ func (c cluster) runs(gang string, members int, change ...func(*placement.Pod)) 
 	return c
 }
 
-// waits adds a gang that waits, of one card per member, behind those that do already.
+// waits adds a gang that waits, of one GPU per member, behind those that do already.
 func (c cluster) waits(gang string, members int, priority int32) cluster {
-	role := placement.Role{Name: "worker", Request: placement.Request{Mode: placement.ModeTopology, Cards: 1}}
+	role := placement.Role{Name: "worker", Request: placement.Request{Mode: placement.ModeTopology, GPUs: 1}}
 	for i := range members {
 		role.Members = append(role.Members, fmt.Sprintf("worker-%d", i))
 	}
@@ -127,8 +127,8 @@ func planTree(tree *quota.Tree) visit {
 	return func(l *ledger.Ledger) []ledger.Finding { return l.RecordTree(tree) }
 }
 
-func strand(jobs ...string) visit {
-	return func(l *ledger.Ledger) []ledger.Finding { return l.StrandJobs("shrinks node pool v100", jobs) }
+func displace(jobs ...string) visit {
+	return func(l *ledger.Ledger) []ledger.Finding { return l.DisplaceJobs("shrinks node pool v100", jobs) }
 }
 
 // both are visits in an order, as a reference makes it.
@@ -176,7 +176,7 @@ func TestLiveInEveryOrder(t *testing.T) {
 	eight := func(own bool) cluster {
 		return cluster{nodes: two, limits: tree(t, "vision", 8), ownTree: own}.runs("default/x", 8, charged("vision"))
 	}
-	// Most of the cards that both leaves own are with the guest.
+	// Most of the GPUs that both leaves own are with the guest.
 	borrowed := cluster{nodes: two, limits: shared(t, 8)}.runs("default/x", 6, charged("guest")).runs("default/y", 8, charged("guest"))
 	anywhere := func(j ledger.Job) ledger.Job {
 		j.Nodes, j.Pools, j.Gang.Roles[0].Pools = nil, nil, nil
@@ -286,10 +286,10 @@ func TestLiveInEveryOrder(t *testing.T) {
 			visits:  []visit{keep("default/a"), plan(inLeaf(job(two, "b", 8), "vision"))},
 			want:    []string{"warning WaitsForQuota default/b"},
 		},
-		"somebody else's of no lower priority": {
+		"someone else's of no lower priority": {
 			cluster: foreign, visits: []visit{plan(claims(job(two, "b", 8), 0))}, want: []string{"error Misfit default/b"},
 		},
-		"somebody else's of lower priority": {
+		"someone else's of lower priority": {
 			cluster: foreign, visits: []visit{plan(claims(job(two, "b", 8), 1))}, want: []string{"error Preempts default/b"},
 		},
 		"the same with consent": {
@@ -326,16 +326,16 @@ func TestLiveInEveryOrder(t *testing.T) {
 			visits:  []visit{plan(claims(job(two, "b", 8), 1)), plan(claims(job(two, "c", 8, "default/b"), 1))},
 			want:    []string{"error Preempts default/c default/b"},
 		},
-		"two of which one waits, of the priority of somebody who may be evicted instead": {
+		"two of which one waits, of the priority of someone who may be evicted instead": {
 			cluster: cluster{nodes: two}.runs("default/x", 8, func(p *placement.Pod) { p.Priority = -1 }),
 			visits:  []visit{plan(claims(job(two, "a", 8), -1)), plan(claims(job(two, "b", 8), 0))},
 			want:    []string{"warning Preempts default/b default/a", "warning Waits default/b default/a"},
 		},
-		"a job is replaced, and somebody of its priority waits for its place": {
+		"a job is replaced, and someone of its priority waits for its place": {
 			cluster: full.waits("default/x", 8, 0), visits: []visit{replace("default/a", claims(job(two, "a", 16), 0))},
 			want: []string{"error Overtaken default/a"},
 		},
-		"somebody of lower priority does": {
+		"someone of lower priority does": {
 			cluster: full.waits("default/x", 8, -1), visits: []visit{replace("default/a", claims(job(two, "a", 16), 0))},
 			want: []string{"error Preempts default/a"},
 		},
@@ -343,27 +343,27 @@ func TestLiveInEveryOrder(t *testing.T) {
 			cluster: full.waits("default/x", 8, -1), visits: []visit{replace("default/a", consents(claims(job(two, "a", 16), 0)))},
 			want: []string{"warning Preempts default/a"},
 		},
-		"a job is replaced, and somebody waits for more than there is": {
+		"a job is replaced, and someone waits for more than there is": {
 			cluster: full.waits("default/x", 17, 0), visits: []visit{replace("default/a", claims(job(two, "a", 16), 0))},
 		},
 		"a job is replaced by a smaller one, and who waits fits beside it": {
 			cluster: full.waits("default/x", 8, 0), visits: []visit{replace("default/a", claims(job(two, "a", 8), 0))},
 			want: []string{"warning Overtaken default/a"},
 		},
-		"one is deleted, another created, and somebody waits for the place": {
+		"one is deleted, another created, and someone waits for the place": {
 			cluster: full.waits("default/x", 8, 0), visits: []visit{leave("default/a"), plan(claims(job(two, "b", 16), 0))},
 			want: []string{"error Overtaken default/b", needs},
 		},
-		"somebody waits for it who comes later": {
+		"someone waits for it who comes later": {
 			cluster: full.waits("default/x", 8, -1), visits: []visit{leave("default/a"), plan(claims(job(two, "b", 16), 0))},
 			want: []string{"warning Overtaken default/b", needs},
 		},
-		"somebody waits for what is freed and what the job finds free": {
+		"someone waits for what is freed and what the job finds free": {
 			cluster: cluster{nodes: two, own: []string{"default/a"}}.runs("default/a", 8).waits("default/x", 16, 0),
 			visits:  []visit{leave("default/a"), plan(claims(job(two, "b", 8), 0))},
 			want:    []string{"warning Overtaken default/b"},
 		},
-		"somebody waits, and nothing is freed": {
+		"someone waits, and nothing is freed": {
 			cluster: full.waits("default/x", 8, 0), visits: []visit{keep("default/a"), plan(claims(job(two, "b", 16), 0))},
 			want: []string{"error Misfit default/b"},
 		},
@@ -374,28 +374,28 @@ func TestLiveInEveryOrder(t *testing.T) {
 			cluster: full.waits("default/x", 8, 0).from("default/x"), visits: []visit{keep("default/x"), replace("default/a", claims(job(two, "a", 16), 0))},
 			want: []string{"error Overtaken default/a"},
 		},
-		"a job of this configuration waits, and evicts somebody once another has left": {
+		"a job of this configuration waits, and evicts someone once another has left": {
 			cluster: full.below("default/a", 8).waits("default/x", 16, 0).from("default/x"), visits: []visit{leave("default/x"), leave("default/a")},
 			want: []string{"warning Preempts default/x"},
 		},
-		"somebody waits who evicts somebody once the first of two has left": {
+		"someone waits who evicts someone once the first of two has left": {
 			cluster: cluster{nodes: machines(t, "v100", 3), own: []string{"default/a", "default/b"}}.runs("default/a", 8).runs("default/b", 8).
 				runs("default/y", 8, func(p *placement.Pod) { p.Priority = -1 }).waits("default/x", 16, 0),
 			visits: []visit{leave("default/a"), leave("default/b")},
 			want:   []string{"warning Preempts default/x"},
 		},
-		"two of lower priority come first, and the third evicts somebody": {
+		"two of lower priority come first, and the third evicts someone": {
 			cluster: cluster{nodes: two}.runs("default/y", 1, func(p *placement.Pod) { p.Priority = -10 }),
 			visits:  []visit{plan(claims(job(two, "a", 8), 0)), plan(claims(job(two, "b", 4), -10)), plan(claims(job(two, "c", 4), -10))},
 			want: []string{
 				"warning Preempts default/a default/b default/c", "warning Waits default/c default/a default/b",
-				"warning SameCards default/a default/b", "warning SameCards default/a default/c", "warning SameCards default/b default/c",
+				"warning SameGPUs default/a default/b", "warning SameGPUs default/a default/c", "warning SameGPUs default/b default/c",
 			},
 		},
-		"somebody waits who evicts nobody when another leaves": {
+		"someone waits who evicts nobody when another leaves": {
 			cluster: full.below("default/a", 8).waits("default/x", 17, 0), visits: []visit{leave("default/a")},
 		},
-		"somebody waits who has room once another has left": {
+		"someone waits who has room once another has left": {
 			cluster: full.below("default/a", 8).waits("default/x", 8, 0), visits: []visit{leave("default/a")},
 		},
 		"a pool grows, and who waits takes part of it": {
@@ -408,18 +408,18 @@ func TestLiveInEveryOrder(t *testing.T) {
 		},
 		"a pool shrinks under a gang that is replaced by a smaller one": {
 			cluster: cluster{nodes: machines(t, "v100", 3), own: []string{"default/a"}}.runs("default/a", 24),
-			visits:  []visit{strand("default/a"), replace("default/a", job(two, "a", 16))},
+			visits:  []visit{displace("default/a"), replace("default/a", job(two, "a", 16))},
 		},
 		"a pool shrinks under a gang that is replaced by one that does not fit": {
 			cluster: cluster{nodes: machines(t, "v100", 3), own: []string{"default/a"}}.runs("default/a", 24),
-			visits:  []visit{strand("default/a"), replace("default/a", job(two, "a", 17))},
+			visits:  []visit{displace("default/a"), replace("default/a", job(two, "a", 17))},
 			want:    []string{"error Misfit default/a"},
 		},
 		"a pool shrinks under a gang that stays": {
-			cluster: full, visits: []visit{strand("default/a"), keep("default/a")}, want: []string{"error PoolTaken default/a"},
+			cluster: full, visits: []visit{displace("default/a"), keep("default/a")}, want: []string{"error PoolTaken default/a"},
 		},
 		"a pool shrinks under a gang that is suspended after it": {
-			cluster: full, visits: []visit{strand("default/a"), suspend("default/a")}, want: []string{"error PoolTaken default/a"},
+			cluster: full, visits: []visit{displace("default/a"), suspend("default/a")}, want: []string{"error PoolTaken default/a"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -565,7 +565,7 @@ func TestJobThatExceedsItsQuota(t *testing.T) {
 	onNode := func(j ledger.Job) ledger.Job {
 		for i := range 4 {
 			j.Occupants = append(j.Occupants, placement.Pod{ID: fmt.Sprintf("default/x-%d", i), Node: "v100[0]", Gang: "default/x", Leaf: "vision",
-				Request: placement.Request{Mode: placement.ModeTopology, Cards: 1}, Own: gpu.SetOf(i), Preemptible: true})
+				Request: placement.Request{Mode: placement.ModeTopology, GPUs: 1}, Own: gpu.SetOf(i), Preemptible: true})
 		}
 		return j
 	}
@@ -658,8 +658,8 @@ func TestOneStoryForAJobThatNeedsOthers(t *testing.T) {
 		workers int
 		says    string
 	}{
-		"the same cards": {8, "Both fit once others have left, but nothing says which of them is placed first"},
-		"too many":       {12, "Job default/b fits once others have left, but not at the same time as default/a"},
+		"the same GPUs": {8, "Both fit once others have left, but nothing says which of them is placed first"},
+		"too many":      {12, "Job default/b fits once others have left, but not at the same time as default/a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := ledger.New()

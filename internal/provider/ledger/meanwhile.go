@@ -118,7 +118,7 @@ func (l *Ledger) evictedIn(view *placement.View, waiting []Waiting) map[string][
 		if result.Reservation == nil {
 			continue
 		}
-		view.Hold(*result.Reservation)
+		view.AddReservation(*result.Reservation)
 		undo = append(undo, func() { view.Release(g.ID) })
 		victims := slices.DeleteFunc(result.Victims, func(v placement.Victim) bool {
 			return v.Leaving || l.jobs[v.Gang] != nil || l.fates[v.Gang] == leaves

@@ -317,7 +317,7 @@ func (p *picture) victim(v placement.Victim) string {
 	if v.Leaf != "" {
 		text += ", quota " + v.Leaf
 	}
-	if v.Spare {
+	if v.Surplus {
 		return fmt.Sprintf("%s of %s beyond its minimum (%s)", pods(len(v.Pods)), p.name(v), text)
 	}
 	return fmt.Sprintf("%s (%s, %s)", p.name(v), pods(len(v.Pods)), text)

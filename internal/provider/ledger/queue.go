@@ -106,7 +106,7 @@ func (l *Ledger) behind(j *job, g placement.Gang, first *queue) *Finding {
 // precedes reports whether a gang that waits is sure to be looked at before a job: it comes
 // before it in the queue, or the job gives its own place back first.
 func (l *Ledger) precedes(w Waiting, g placement.Gang) bool {
-	partial := len(w.Running) > 0 && w.Lacks() > 0
+	partial := len(w.Running) > 0 && w.Missing() > 0
 	return partial || w.Priority >= g.Priority || len(l.live.jobs[g.ID]) > 0
 }
 

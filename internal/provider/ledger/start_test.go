@@ -17,8 +17,8 @@ func TestJobsThatAnApplyStartsTogether(t *testing.T) {
 	c := cluster{nodes: two}.runs("default/x", 4)
 	l := ledger.New()
 	l.StartApplying()
-	start := func(c cluster, name string, cards int) (beside, alone bool) {
-		view, gang := c.live().View, job(two, name, cards).Gang
+	start := func(c cluster, name string, gpus int) (beside, alone bool) {
+		view, gang := c.live().View, job(two, name, gpus).Gang
 		b, a := l.Start(view, gang, true, func(v *placement.View) placement.Result { return v.Plan(gang) })
 		return b.Placement != nil, a.Placement != nil
 	}

@@ -16,8 +16,8 @@ import (
 
 func describe() schema.Schema {
 	return schema.Schema{
-		MarkdownDescription: "The gpuplan node agent: on every GPU node it looks at the cards and the links between them, and publishes what it sees (`GPUNode`), for the scheduler and for the plan.\n\n" +
-			"It runs on nodes with the label `ack.node.gpu.schedule`, also on those that join later. Objects that somebody deleted or changed show up as drift and are restored.",
+		MarkdownDescription: "The gpuplan node agent: on every GPU node it looks at the GPUs and the links between them, and publishes what it sees (`GPUNode`), for the scheduler and for the plan.\n\n" +
+			"It runs on nodes with the label `ack.node.gpu.schedule`, also on those that join later. Objects that someone deleted or changed show up as drift and are restored.",
 		Attributes: map[string]schema.Attribute{
 			"image": schema.StringAttribute{
 				MarkdownDescription: "Container image of the agent.",
@@ -25,7 +25,7 @@ func describe() schema.Schema {
 				Validators:          []validator.String{stringvalidator.LengthAtLeast(1)},
 			},
 			"interval": schema.StringAttribute{
-				MarkdownDescription: "How often the agent looks at the cards, as in `30s`. Default: the agent's own.",
+				MarkdownDescription: "How often the agent looks at the GPUs, as in `30s`. Default: the agent's own.",
 				Optional:            true,
 				Validators:          []validator.String{duration.Between{Least: time.Second, Most: 24 * time.Hour}},
 			},

@@ -41,7 +41,7 @@ func TestPool(t *testing.T) {
 
 	create := step("TestPool/1")
 	create.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{
-		plancheck.ExpectKnownValue(pool, at("capacity", "cards"), knownvalue.Int64Exact(16)),
+		plancheck.ExpectKnownValue(pool, at("capacity", "gpus"), knownvalue.Int64Exact(16)),
 		plancheck.ExpectKnownValue(pool, at("capacity", "wiring"), knownvalue.StringExact("dgx1-v100")),
 		plancheck.ExpectKnownValue(pool, at("capacity", "nodes"), knownvalue.ListExact([]knownvalue.Check{nodeCalled("v100[0]"), nodeCalled("v100[1]")})),
 		plancheck.ExpectUnknownValue(pool, at("nodepool_id")),
@@ -63,7 +63,7 @@ func TestPool(t *testing.T) {
 	change := step("TestPool/2")
 	change.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{
 		plancheck.ExpectResourceAction(pool, plancheck.ResourceActionUpdate),
-		plancheck.ExpectKnownValue(pool, at("capacity", "cards"), knownvalue.Int64Exact(24)),
+		plancheck.ExpectKnownValue(pool, at("capacity", "gpus"), knownvalue.Int64Exact(24)),
 		plancheck.ExpectKnownValue(pool, at("capacity", "nodes"), knownvalue.ListExact([]knownvalue.Check{
 			nodeCalled("cn-hangzhou.10.0.1.1"), nodeCalled("cn-hangzhou.10.0.1.2"), nodeCalled("v100[2]")})),
 		plancheck.ExpectUnknownValue(pool, at("node_names")),

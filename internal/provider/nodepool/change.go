@@ -43,7 +43,7 @@ func (c change) changesNodes() bool { return !c.from.Size.Equal(c.to.Size) || c.
 
 // relabels tells whether nodes that stay get other labels or taints.
 func (c change) relabels() bool {
-	return c.before.Mode != c.after.Mode || c.before.CardPolicy != c.after.CardPolicy ||
+	return c.before.Mode != c.after.Mode || c.before.GPUPolicy != c.after.GPUPolicy ||
 		!maps.Equal(c.before.Labels, c.after.Labels) || !slices.Equal(c.before.Taints, c.after.Taints)
 }
 
@@ -92,11 +92,11 @@ func (c change) effects() []effect {
 	return effects
 }
 
-// checkStranded refuses a change that takes nodes away from running jobs, unless these
+// checkDisplaced refuses a change that takes nodes away from running jobs, unless these
 // belong to this configuration and do not stay: that shows when Terraform visits them.
-func (r *pool) checkStranded(ctx context.Context, c change) (diags diag.Diagnostics) {
-	stranded, diags := r.stranded(ctx, c)
-	for _, s := range stranded {
+func (r *pool) checkDisplaced(ctx context.Context, c change) (diags diag.Diagnostics) {
+	displaced, diags := r.displaced(ctx, c)
+	for _, s := range displaced {
 		diags.Append(r.refuseForeign(s.at, s.text, s.pods, r.session.Owns)...)
 	}
 	return diags
@@ -108,20 +108,20 @@ func (r *pool) refuseForeign(at path.Path, what string, pods []running.Pod, own 
 	if foreign := running.Foreign(pods, own); len(foreign) > 0 {
 		diags.AddAttributeError(at, "Running jobs would lose their nodes", refusal(what, foreign))
 	}
-	for _, f := range r.session.Ledger.StrandJobs(what, running.Owners(pods)) {
+	for _, f := range r.session.Ledger.DisplaceJobs(what, running.Owners(pods)) {
 		diags.Append(session.Diagnostic(f))
 	}
 	return diags
 }
 
-// stranded is an effect with the running pods that it hits.
-type stranded struct {
+// displaced is an effect with the running pods that it hits.
+type displaced struct {
 	effect
 	pods []running.Pod
 }
 
-// stranded lists what a change would take from running jobs, nothing when it is allowed to.
-func (r *pool) stranded(ctx context.Context, c change) (list []stranded, diags diag.Diagnostics) {
+// displaced lists what a change would take from running jobs, nothing when it is allowed to.
+func (r *pool) displaced(ctx context.Context, c change) (list []displaced, diags diag.Diagnostics) {
 	effects := c.effects()
 	if c.allowed() || len(effects) == 0 {
 		return nil, nil
@@ -130,7 +130,7 @@ func (r *pool) stranded(ctx context.Context, c change) (list []stranded, diags d
 	for _, e := range effects {
 		hit := slices.DeleteFunc(slices.Clone(pods), func(p running.Pod) bool { return !e.hits(p.Object) })
 		if len(hit) > 0 {
-			list = append(list, stranded{effect: e, pods: hit})
+			list = append(list, displaced{effect: e, pods: hit})
 		}
 	}
 	return list, diags

@@ -151,7 +151,7 @@ func (s *strict) UpdateNode(ctx context.Context, old, node acsfake.Node) error {
 
 // A node that was deleted from Kubernetes is a difference, and so is the pool of which a change
 // failed for that: until a later apply completes it, also when the node has come back since.
-func TestNodeThatTheClusterLacks(t *testing.T) {
+func TestNodeThatTheClusterMissing(t *testing.T) {
 	const node = "cn-hangzhou.10.0.1.2"
 	absent := "is not in the cluster, though the cloud has it; if it does not come back, restart its instance, or remove it from the pool at the cloud"
 	backend := &strict{}

@@ -22,7 +22,7 @@ type model struct {
 	InstanceType     types.String   `tfsdk:"instance_type"`
 	Size             types.Int64    `tfsdk:"size"`
 	Mode             types.String   `tfsdk:"mode"`
-	CardPolicy       types.String   `tfsdk:"card_policy"`
+	GPUPolicy        types.String   `tfsdk:"gpu_policy"`
 	Labels           types.Map      `tfsdk:"labels"`
 	Taints           types.Set      `tfsdk:"taints"`
 	VSwitchIDs       types.Set      `tfsdk:"vswitch_ids"`
@@ -57,7 +57,7 @@ var taintType = types.ObjectType{AttrTypes: map[string]attr.Type{
 
 // known reports whether everything that decides the capacity is known.
 func (m model) known(ctx context.Context) bool {
-	for _, v := range []attr.Value{m.Name, m.InstanceType, m.Size, m.Mode, m.CardPolicy, m.Labels, m.Taints} {
+	for _, v := range []attr.Value{m.Name, m.InstanceType, m.Size, m.Mode, m.GPUPolicy, m.Labels, m.Taints} {
 		tf, err := v.ToTerraformValue(ctx)
 		if err != nil || !tf.IsFullyKnown() {
 			return false
@@ -72,7 +72,7 @@ func (m model) pool(ctx context.Context) (capacity.Pool, diag.Diagnostics) {
 		Name:         m.Name.ValueString(),
 		InstanceType: m.InstanceType.ValueString(),
 		Mode:         m.Mode.ValueString(),
-		CardPolicy:   m.CardPolicy.ValueString(),
+		GPUPolicy:    m.GPUPolicy.ValueString(),
 		Labels:       map[string]string{},
 	}
 	diags := m.Labels.ElementsAs(ctx, &p.Labels, false)
@@ -158,14 +158,14 @@ func (m *model) refresh(ctx context.Context, clusterID string, p acs.NodePool) d
 	m.VSwitchIDs = vSwitches
 	m.refreshInstance(ctx, p.ScalingGroup)
 
-	m.Mode, m.CardPolicy = types.StringValue(string(placement.ModeDefault)), types.StringNull()
+	m.Mode, m.GPUPolicy = types.StringValue(string(placement.ModeDefault)), types.StringNull()
 	labels := map[string]string{}
 	for _, l := range p.KubernetesConfig.Labels {
 		switch l.Key {
 		case contract.NodeModeLabel:
 			m.Mode = types.StringValue(l.Value)
-		case contract.NodeCardPolicyLabel:
-			m.CardPolicy = types.StringValue(l.Value)
+		case contract.NodeGPUPolicyLabel:
+			m.GPUPolicy = types.StringValue(l.Value)
 		case contract.NodePoolNameLabel:
 		default:
 			labels[l.Key] = l.Value

@@ -81,7 +81,7 @@ func recordDrift(record acs.NodePool, p capacity.Pool) string {
 	for _, l := range record.KubernetesConfig.Labels {
 		live[l.Key] = l.Value
 	}
-	texts := labelDrift(live, capacity.Pool{Name: p.Name, Mode: p.Mode, CardPolicy: p.CardPolicy})
+	texts := labelDrift(live, capacity.Pool{Name: p.Name, Mode: p.Mode, GPUPolicy: p.GPUPolicy})
 	switch size := record.ScalingGroup.DesiredSize; {
 	case leaving(record.Status.State):
 	case record.Status.State != acs.PoolActive:

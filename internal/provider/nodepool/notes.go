@@ -38,7 +38,7 @@ func (r *pool) request(ctx context.Context, m model, spec acs.NodePoolSpec) (acs
 		diags.AddError("Settings cannot be written down", fmt.Sprintf("Node pool %s: %s.", m.Name.ValueString(), err))
 	}
 	if len(settings) > longestTag {
-		settings = "" // an import plans them anew, which changes the state alone
+		settings = "" // an import plans them again, which changes the state alone
 	}
 	tags := slices.DeleteFunc(slices.Clone(spec.ScalingGroup.Tags), func(t acs.Tag) bool {
 		return t.Key == contract.SettingsTag || t.Key == contract.OwnerTag && r.session.Owner != ""

@@ -79,7 +79,7 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 	}
 	r.session.Ledger.Own(state.ID.ValueString())
 	change := change{before: before, after: after, from: state, to: *plan}
-	diags.Append(r.checkStranded(ctx, change)...)
+	diags.Append(r.checkDisplaced(ctx, change)...)
 	if change.replaces() {
 		return diags // Terraform plans the new pool by itself
 	}

@@ -39,11 +39,11 @@ func TestBadInput(t *testing.T) {
 	for name, test := range map[string]struct{ attribute, says string }{
 		"unknown instance type":    {`instance_type = "ecs.gn6v-c10g1.20xlarg"`, `There is no GPU instance type "ecs.gn6v-c10g1.20xlarg". Did you mean ecs.gn6v-c10g1.20xlarge`},
 		"mode that does not exist": {`mode = "topologie"`, `There is no mode "topologie" for GPU nodes. The modes are default, topology,`},
-		"policy of whole cards":    {`card_policy = "spread"`, `card_policy says how parts of cards are filled, and nodes of mode "topology" offer whole cards. Remove card_policy, or choose one of the modes share,`},
-		"unknown policy":           {`card_policy = "pack"`, `value must be one of:`},
+		"policy of whole GPUs":     {`gpu_policy = "spread"`, `gpu_policy says how parts of GPUs are filled, and nodes of mode "topology" offer whole GPUs. Remove gpu_policy, or choose one of the modes share,`},
+		"unknown policy":           {`gpu_policy = "pack"`, `value must be one of:`},
 		"negative size":            {`size = -1`, `must be between 0 and 2000, got: -1`},
 		"mode as a label":          {`labels = { "ack.node.gpu.schedule" = "topology" }`, `The label ack.node.gpu.schedule is set by the attribute mode.`},
-		"policy as a label":        {`labels = { "ack.node.gpu.placement" = "spread" }`, `The label ack.node.gpu.placement is set by the attribute card_policy.`},
+		"policy as a label":        {`labels = { "ack.node.gpu.placement" = "spread" }`, `The label ack.node.gpu.placement is set by the attribute gpu_policy.`},
 		"the provider's label":     {`labels = { "gpuplan.dev/pool" = "x" }`, `The label gpuplan.dev/pool is set by the provider or by the platform.`},
 		"the cloud's label":        {`labels = { "aliyun.accelerator/nvidia_name" = "x" }`, `The service refuses labels that begin with "aliyun".`},
 		"label value too long":     {fmt.Sprintf(`labels = { team = %q }`, long), `must be no more than 63 bytes`},
@@ -120,7 +120,7 @@ func TestImportOfNothing(t *testing.T) {
 
 // A change that takes nodes away from running jobs is refused at plan, at the attribute
 // that makes it, and names the jobs.
-func TestRunningJobsAreNotStranded(t *testing.T) {
+func TestRunningJobsAreNotDisplaced(t *testing.T) {
 	const node = "cn-hangzhou.10.0.1.1"
 	anyPod := acctest.GangPod("trainer", "trainer-0", node, 0, 1)
 	selecting := acctest.GangPod("trainer", "trainer-0", node, 0, 1)

@@ -76,7 +76,7 @@ func (r *pool) resume(ctx context.Context, client *acs.Client, record acs.NodePo
 	}
 	c, diags := changeFrom(ctx, clusterID, record, *m)
 	if !diags.HasError() {
-		diags.Append(r.checkStranded(ctx, c)...)
+		diags.Append(r.checkDisplaced(ctx, c)...)
 	}
 	if diags.HasError() {
 		return acs.Started{}, capacity.Pool{}, diags

@@ -52,16 +52,16 @@ func (r *pool) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 			Validators:          []validator.Int64{int64validator.Between(0, catalog.MaxPoolSize)},
 		},
 		"mode": schema.StringAttribute{
-			MarkdownDescription: "How the nodes offer their cards (node label `ack.node.gpu.schedule`): `default` (whole cards, picked by the device plugin), " +
-				"`topology` (whole cards, picked by the scheduler by the links between them), `share`, `cgpu`, `mps`, `core_mem` (parts of cards), `mig` or `disabled`. " +
+			MarkdownDescription: "How the nodes offer their GPUs (node label `ack.node.gpu.schedule`): `default` (whole GPUs, picked by the device plugin), " +
+				"`topology` (whole GPUs, picked by the scheduler by the links between them), `share`, `cgpu`, `mps`, `core_mem` (parts of GPUs), `mig` or `disabled`. " +
 				"Default `default`. A change to or from `core_mem` or `mig` replaces the pool: existing nodes cannot be switched.",
 			Optional: true, Computed: true, Default: stringdefault.StaticString(string(placement.ModeDefault)),
 			Validators: []validator.String{mode{}},
 			PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplaceIf(modeReplaces,
 				"Nodes cannot be switched to or from this mode.", "Nodes cannot be switched to or from `core_mem` and `mig`.")},
 		},
-		"card_policy": schema.StringAttribute{
-			MarkdownDescription: "How shared cards fill up (node label `ack.node.gpu.placement`): `binpack`, which is the service's default, or `spread`. Only for modes with parts of cards.",
+		"gpu_policy": schema.StringAttribute{
+			MarkdownDescription: "How shared GPUs fill up (node label `ack.node.gpu.placement`): `binpack`, which is the service's default, or `spread`. Only for modes with parts of GPUs.",
 			Optional:            true,
 			Validators:          []validator.String{stringvalidator.OneOf(string(placement.Binpack), string(placement.Spread))},
 		},
@@ -95,7 +95,7 @@ func (r *pool) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 			Validators: []validator.Set{setvalidator.SizeBetween(1, maxVSwitches), setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1))},
 		},
 		"allow_disruption": schema.BoolAttribute{
-			MarkdownDescription: "Allows changes that take nodes or cards away from running jobs: a smaller size, another mode, replacing or deleting the pool. Default `false`: the plan refuses and names the jobs.",
+			MarkdownDescription: "Allows changes that take nodes or GPUs away from running jobs: a smaller size, another mode, replacing or deleting the pool. Default `false`: the plan refuses and names the jobs.",
 			Optional:            true, Computed: true, Default: booldefault.StaticBool(false),
 		},
 		"timeouts": duration.Timeouts(timeouts.Attributes(ctx, timeouts.Opts{Create: true, Update: true, Delete: true,

@@ -46,9 +46,9 @@ func (r *pool) modify(ctx context.Context, state model, m *model) (changed bool,
 		return false, diags
 	}
 	c := change{before: before, after: after, from: state, to: *m}
-	stranded, more := r.stranded(ctx, c)
+	displaced, more := r.displaced(ctx, c)
 	diags.Append(more...)
-	for _, s := range stranded {
+	for _, s := range displaced {
 		diags.AddAttributeError(s.at, "Running jobs would lose their nodes", refusal(s.text, s.pods))
 	}
 	if diags.HasError() {
@@ -58,7 +58,7 @@ func (r *pool) modify(ctx context.Context, state model, m *model) (changed bool,
 		diags.Append(r.keepSettings(ctx, *m)...)
 		return true, diags
 	}
-	if diags.Append(r.checkStranded(ctx, c)...); diags.HasError() {
+	if diags.Append(r.checkDisplaced(ctx, c)...); diags.HasError() {
 		return false, diags
 	}
 	client, err := r.session.ACS()

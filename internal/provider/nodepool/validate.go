@@ -32,13 +32,13 @@ func (r *pool) ValidateConfig(ctx context.Context, req resource.ValidateConfigRe
 	if resp.Diagnostics.Append(req.Config.Get(ctx, &m)...); resp.Diagnostics.HasError() {
 		return
 	}
-	if m.CardPolicy.IsNull() || m.CardPolicy.IsUnknown() || m.Mode.IsUnknown() {
+	if m.GPUPolicy.IsNull() || m.GPUPolicy.IsUnknown() || m.Mode.IsUnknown() {
 		return
 	}
-	name := m.Mode.ValueString() // null is the mode default, which has no shared cards
+	name := m.Mode.ValueString() // null is the mode default, which has no shared GPUs
 	if shared, ok := catalog.LookupMode(name); !ok || !shared.Shared {
-		resp.Diagnostics.AddAttributeError(path.Root("card_policy"), "Card policy without shared cards", fmt.Sprintf(
-			"card_policy says how parts of cards are filled, and nodes of mode %q offer whole cards. Remove card_policy, or choose one of the modes %s.",
+		resp.Diagnostics.AddAttributeError(path.Root("gpu_policy"), "GPU policy without shared GPUs", fmt.Sprintf(
+			"gpu_policy says how parts of GPUs are filled, and nodes of mode %q offer whole GPUs. Remove gpu_policy, or choose one of the modes %s.",
 			modeOr(name), strings.Join(modeNames(func(m catalog.Mode) bool { return m.Shared }), ", ")))
 	}
 }
@@ -89,7 +89,7 @@ func (instanceType) ValidateString(_ context.Context, req validator.StringReques
 	}
 	text := fmt.Sprintf("There is no GPU instance type %q.", name)
 	if catalog.Incomplete(name) {
-		text = fmt.Sprintf("The cards of instance type %q are not in this provider's catalogue, so nothing could be planned on its nodes.", name)
+		text = fmt.Sprintf("The GPUs of instance type %q are not in this provider's catalogue, so nothing could be planned on its nodes.", name)
 	}
 	if near := catalog.Suggest(name); len(near) > 0 {
 		text += " Did you mean " + strings.Join(near, ", ") + "?"
@@ -192,7 +192,7 @@ type nodeLabels struct{}
 func (nodeLabels) Description(context.Context) string               { return "must be labels that a pool may set" }
 func (v nodeLabels) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
 func (nodeLabels) ValidateMap(_ context.Context, req validator.MapRequest, resp *validator.MapResponse) {
-	own := len(capacity.Pool{CardPolicy: "any"}.OwnLabels())
+	own := len(capacity.Pool{GPUPolicy: "any"}.OwnLabels())
 	if n := len(req.ConfigValue.Elements()); n > maxLabels-own {
 		resp.Diagnostics.AddAttributeError(req.Path, "Too many labels", fmt.Sprintf(
 			"There are %d labels; a pool can have %d, since the service takes %d and the provider needs %d itself.", n, maxLabels-own, maxLabels, own))
@@ -225,8 +225,8 @@ func reserved(key string) string {
 	switch key {
 	case contract.NodeModeLabel:
 		return fmt.Sprintf("The label %s is set by the attribute mode.", key)
-	case contract.NodeCardPolicyLabel:
-		return fmt.Sprintf("The label %s is set by the attribute card_policy.", key)
+	case contract.NodeGPUPolicyLabel:
+		return fmt.Sprintf("The label %s is set by the attribute gpu_policy.", key)
 	}
 	for _, prefix := range []string{"aliyun", "acs:", "http://", "https://"} {
 		if strings.HasPrefix(key, prefix) {

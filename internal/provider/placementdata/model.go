@@ -41,7 +41,7 @@ type model struct {
 type roleModel struct {
 	Replicas    types.Int32  `tfsdk:"replicas"`
 	Minimum     types.Int32  `tfsdk:"minimum"`
-	Cards       types.Int64  `tfsdk:"cards"`
+	GPUs        types.Int64  `tfsdk:"gpus"`
 	MemoryGiB   types.Int64  `tfsdk:"memory_gib"`
 	CorePercent types.Int64  `tfsdk:"core_percent"`
 	CPU         types.String `tfsdk:"cpu"`
@@ -87,7 +87,7 @@ func (m model) spec(ctx context.Context) (job.Spec, diag.Diagnostics) {
 		at := path.Root("roles").AtMapKey(name)
 		role := job.Role{
 			Replicas: 1, Image: "any", Minimum: r.Minimum.ValueInt32(),
-			Cards: r.Cards.ValueInt64(), MemoryGiB: r.MemoryGiB.ValueInt64(), CorePercent: r.CorePercent.ValueInt64(),
+			GPUs: r.GPUs.ValueInt64(), MemoryGiB: r.MemoryGiB.ValueInt64(), CorePercent: r.CorePercent.ValueInt64(),
 			CPU: quantity(at.AtName("cpu"), r.CPU, &diags), Memory: quantity(at.AtName("memory"), r.Memory, &diags),
 			RDMA: r.RDMA.ValueBool(),
 		}
@@ -134,7 +134,7 @@ func (m *model) set(ctx context.Context, result placement.Result, view *placemen
 	}
 	placed := assignment.Planned(assignments, func(name string) *gpu.Table {
 		node, _ := view.Node(name)
-		return node.Cards
+		return node.GPUs
 	})
 	reasons := make([]reasonModel, 0, len(v.Reasons))
 	for _, r := range v.Reasons {

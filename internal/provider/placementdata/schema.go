@@ -40,7 +40,7 @@ func (d *whatIf) Schema(_ context.Context, _ datasource.SchemaRequest, resp *dat
 						MarkdownDescription: "How many replicas of the role must run; see `gpuplan_training_job`.",
 						Optional:            true, Validators: []validator.Int32{int32validator.AtLeast(1)},
 					},
-					"cards":        optionalCount("Whole GPUs of each replica; in mode `shared` the number of GPUs that `memory_gib` is spread over."),
+					"gpus":         optionalCount("Whole GPUs of each replica; in mode `shared` the number of GPUs that `memory_gib` is spread over."),
 					"memory_gib":   optionalCount("GPU memory of each replica in GiB (mode `shared`)."),
 					"core_percent": optionalCount("Compute share of one GPU for each replica in percent, a multiple of 5 (mode `shared`)."),
 					"cpu":          schema.StringAttribute{MarkdownDescription: "CPU of each replica, such as `\"8\"`.", Optional: true},
@@ -85,7 +85,7 @@ func (d *whatIf) Schema(_ context.Context, _ datasource.SchemaRequest, resp *dat
 				MarkdownDescription: "What keeps the next member from fitting, the most common first.",
 				Computed:            true,
 				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-					"code":  text("Name of the constraint, such as `NotEnoughCards`."),
+					"code":  text("Name of the constraint, such as `NotEnoughGPUs`."),
 					"nodes": schema.Int64Attribute{MarkdownDescription: "Number of nodes that it rules out.", Computed: true},
 					"text":  text("The constraint in words."),
 				}},

@@ -226,7 +226,7 @@ func (c *check) bindsLater(claim *corev1.PersistentVolumeClaim) bool {
 // admission asks the server whether it would create the job, and a pod of each role.
 func (c *check) admission() {
 	obj, err := c.spec.Render()
-	if err != nil || c.lacksCreate(obj) {
+	if err != nil || c.missingCreate(obj) {
 		return
 	}
 	c.refused("framework", obj.GetKind()+" "+c.spec.ID(), c.TryCreate(c.ctx, obj))
@@ -252,14 +252,14 @@ func (c *check) admission() {
 		}
 		delete(content, "status")
 		object := &unstructured.Unstructured{Object: content}
-		if c.lacksCreate(object) {
+		if c.missingCreate(object) {
 			return
 		}
 		c.refused("roles", "the pods of role "+role, c.TryCreate(c.ctx, object))
 	}
 }
 
-func (c *check) lacksCreate(obj *unstructured.Unstructured) bool {
+func (c *check) missingCreate(obj *unstructured.Unstructured) bool {
 	rights, err := c.Rights(obj, "create")
 	if err != nil {
 		return true

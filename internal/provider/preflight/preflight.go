@@ -58,24 +58,24 @@ func Objects(ctx context.Context, client *kube.Client, objs []*unstructured.Unst
 // NodeChange asks for the right to change nodes, of which the cloud's service may do
 // without.
 func NodeChange(ctx context.Context, client *kube.Client) []Finding {
-	lacks := missing(ctx, client, []kube.Right{{Verb: "patch", Resource: "nodes"}})
-	if lacks == "" {
+	missing := missing(ctx, client, []kube.Right{{Verb: "patch", Resource: "nodes"}})
+	if missing == "" {
 		return nil
 	}
 	return []Finding{{Warning: true, Summary: "The kubeconfig's user lacks rights", Detail: fmt.Sprintf(
 		"Labels and taints of nodes that the cloud's service does not bring up to date are changed by the provider itself, and the user of the kubeconfig may not: %s. "+
-			"Give it a role with that right, or use another kubeconfig; an apply that needs it fails half-way.", lacks)}}
+			"Give it a role with that right, or use another kubeconfig; an apply that needs it fails half-way.", missing)}}
 }
 
 // lacking reports the rights that the user does not have.
 func lacking(ctx context.Context, client *kube.Client, needed []kube.Right) []Finding {
-	lacks := missing(ctx, client, needed)
-	if lacks == "" {
+	missing := missing(ctx, client, needed)
+	if missing == "" {
 		return nil
 	}
 	return []Finding{{Summary: "The kubeconfig's user lacks rights", Detail: fmt.Sprintf(
 		"An apply would fail half-way, because the user of the kubeconfig may not: %s. Give it a role with these rights, or use another kubeconfig. "+
-			"`kubectl auth can-i --list` shows what it may.", lacks)}}
+			"`kubectl auth can-i --list` shows what it may.", missing)}}
 }
 
 // missing lists the rights that the user does not have, "" when there are none.

@@ -36,7 +36,7 @@ const namespace = "preflight"
 func plain() job.Spec {
 	return job.Spec{
 		Namespace: namespace, Name: "j", Framework: job.PyTorch, Mode: job.Topology, Gang: true, SchedulerName: "gpuplan-scheduler",
-		Roles: map[string]job.Role{"worker": {Replicas: 2, Image: "x", Cards: 1}},
+		Roles: map[string]job.Role{"worker": {Replicas: 2, Image: "x", GPUs: 1}},
 	}
 }
 
@@ -238,7 +238,7 @@ func TestPlansOfAViewer(t *testing.T) {
 	for says, config := range map[string]string{
 		missing + "get, list, watch, create, patch, delete customresourcedefinitions.apiextensions.k8s.io":      "resource \"gpuplan_scheduler\" \"this\" {\n  image = \"x\"\n}\n",
 		"create, patch, delete serviceaccounts in namespace gpuplan-system":                                     "resource \"gpuplan_node_agent\" \"this\" {\n  image = \"x\"\n}\n",
-		"create, patch, delete pytorchjobs.kubeflow.org in namespace default; delete pods in namespace default": "resource \"gpuplan_training_job\" \"j\" {\n  name = \"j\"\n  framework = \"pytorch\"\n  image = \"x\"\n  roles = { worker = { cards = 1 } }\n}\n",
+		"create, patch, delete pytorchjobs.kubeflow.org in namespace default; delete pods in namespace default": "resource \"gpuplan_training_job\" \"j\" {\n  name = \"j\"\n  framework = \"pytorch\"\n  image = \"x\"\n  roles = { worker = { gpus = 1 } }\n}\n",
 	} {
 		resource.UnitTest(t, resource.TestCase{Steps: []resource.TestStep{{
 			ProtoV6ProviderFactories: acctest.Providers(), Config: config, PlanOnly: true, ExpectError: acctest.Saying(says),
@@ -289,7 +289,7 @@ func TestChangesOfAViewer(t *testing.T) {
   framework = "pytorch"
   image     = "x"
   suspend   = true
-  roles     = { worker = { cards = 1 } }
+  roles     = { worker = { gpus = 1 } }
 `
 	terraform := acctest.StartCLI(t)
 	terraform.Write(t, pool+"}\n"+job+"}\n")
@@ -333,7 +333,7 @@ resource "gpuplan_training_job" "j" {
   pools     = [gpuplan_node_pool.launched.capacity]
   roles = {
     launcher = { cpu = "` + cpu + `" }
-    worker   = { replicas = 2, cards = 1, cpu = "4" }
+    worker   = { replicas = 2, gpus = 1, cpu = "4" }
   }
 }
 `

@@ -172,7 +172,7 @@ func (p Manager) Unfinished(ctx context.Context, objs []*unstructured.Unstructur
 	return texts, diags
 }
 
-// CheckNew refuses to install the program where somebody else has installed it. An
+// CheckNew refuses to install the program where someone else has installed it. An
 // install of this configuration that broke off is none.
 func (p Manager) CheckNew(ctx context.Context) (diags diag.Diagnostics) {
 	if p.Session.Ledger.Owns(p.ID()) {
@@ -201,7 +201,7 @@ func (p Manager) CheckNew(ctx context.Context) (diags diag.Diagnostics) {
 }
 
 // Take makes a resource the one that installs the program, and refuses to install it over
-// objects of somebody else.
+// objects of someone else.
 func (p Manager) Take(ctx context.Context, objs []*unstructured.Unstructured) (diags diag.Diagnostics) {
 	client, err := p.Session.Kube()
 	if err == nil {

@@ -140,7 +140,7 @@ func (c configuration) renderJob(j job) map[string]any {
 			member["core_percent"] = j.corePercent
 		}
 	} else {
-		member["cards"] = j.gpus
+		member["gpus"] = j.gpus
 	}
 	workers := maps.Clone(member)
 	workers["replicas"] = j.workers

@@ -129,8 +129,8 @@ func (l *live) breakGPU(t *testing.T, g *generator, node string) string {
 	require.NoError(t, err)
 	machine, err := gpu.ParseMachine(data)
 	require.NoError(t, err)
-	broken := g.IntN(len(machine.Cards))
-	machine.Cards[broken].Unhealthy = "XID 79"
+	broken := g.IntN(len(machine.GPUs))
+	machine.GPUs[broken].Unhealthy = "XID 79"
 	data, err = json.Marshal(machine)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(file+".new", data, 0o600))
@@ -153,8 +153,8 @@ func (l *live) sick(t *testing.T) map[string]map[int]bool {
 			continue // not published yet
 		}
 		all[item.GetName()] = map[int]bool{}
-		for i, card := range machine.Cards {
-			if card.Unhealthy != "" {
+		for i, device := range machine.GPUs {
+			if device.Unhealthy != "" {
 				all[item.GetName()][i] = true
 			}
 		}
@@ -189,17 +189,17 @@ func (l *live) create(t *testing.T, pod *corev1.Pod) {
 	require.NoError(t, err)
 }
 
-// foreignGang submits a gang of somebody else, and waits until the scheduler has
+// foreignGang submits a gang of someone else, and waits until the scheduler has
 // decided about it.
 func (l *live) foreignGang(t *testing.T, g *generator, c configuration) string {
 	t.Helper()
 	p := pick(g, c.pools...)
-	name := contract.ResourceTopologyCard
+	name := contract.ResourceTopologyGPU
 	switch p.mode {
 	case "default":
-		name = contract.ResourceDefaultCard
+		name = contract.ResourceDefaultGPU
 	case "core_mem":
-		name = contract.ResourceCardMemory
+		name = contract.ResourceGPUMemory
 	}
 	l.foreign++
 	gang, size := fmt.Sprintf("foreign-%d", l.foreign), 1+g.IntN(2)

@@ -116,8 +116,8 @@ func needOf(p corev1.Pod) need {
 	requests := p.Spec.Containers[0].Resources.Requests
 	asks := func(name corev1.ResourceName) int64 { q := requests[name]; return q.Value() }
 	return need{
-		cpu: requests.Cpu().MilliValue(), gpus: int(asks(contract.ResourceTopologyCard) + asks(contract.ResourceDefaultCard)),
-		memoryGiB: asks(contract.ResourceCardMemory), corePercent: asks(contract.ResourceCorePercent), foreign: p.Labels[foreignLabel] != "",
+		cpu: requests.Cpu().MilliValue(), gpus: int(asks(contract.ResourceTopologyGPU) + asks(contract.ResourceDefaultGPU)),
+		memoryGiB: asks(contract.ResourceGPUMemory), corePercent: asks(contract.ResourceCorePercent), foreign: p.Labels[foreignLabel] != "",
 	}
 }
 
@@ -134,9 +134,9 @@ func (i instance) withinQuota(c configuration, pods []corev1.Pod) bool {
 			continue
 		}
 		for _, container := range p.Spec.Containers {
-			name := contract.ResourceTopologyCard
+			name := contract.ResourceTopologyGPU
 			if i.mode == "default" {
-				name = contract.ResourceDefaultCard
+				name = contract.ResourceDefaultGPU
 			}
 			q := container.Resources.Requests[corev1.ResourceName(name)]
 			used += int(q.Value())
@@ -175,11 +175,11 @@ func roomOf(node corev1.Node, pods []corev1.Pod, sick map[int]bool) room {
 	offers := func(name string) int64 { q := node.Status.Allocatable[corev1.ResourceName(name)]; return q.Value() }
 	r := room{
 		cpu: node.Status.Allocatable.Cpu().MilliValue(), memory: node.Status.Allocatable.Memory().Value(), pods: node.Status.Allocatable.Pods().Value(),
-		gpus: int(offers(contract.ResourceTopologyCard)+offers(contract.ResourceDefaultCard)) - len(sick), ports: map[int32]bool{},
+		gpus: int(offers(contract.ResourceTopologyGPU)+offers(contract.ResourceDefaultGPU)) - len(sick), ports: map[int32]bool{},
 	}
-	if count := offers(contract.ResourceCardCount); count > 0 && offers(contract.ResourceCardMemory) > 0 {
+	if count := offers(contract.ResourceGPUCount); count > 0 && offers(contract.ResourceGPUMemory) > 0 {
 		for position := range count {
-			p := part{memoryGiB: offers(contract.ResourceCardMemory) / count, corePercent: 100}
+			p := part{memoryGiB: offers(contract.ResourceGPUMemory) / count, corePercent: 100}
 			if sick[int(position)] {
 				p = part{}
 			}
@@ -201,20 +201,20 @@ func (r *room) take(p corev1.Pod, sick map[int]bool) {
 		asks := func(name corev1.ResourceName) int64 { q := container.Resources.Requests[name]; return q.Value() }
 		r.cpu -= container.Resources.Requests.Cpu().MilliValue()
 		r.memory -= container.Resources.Requests.Memory().Value()
-		r.gpus -= int(asks(contract.ResourceTopologyCard) + asks(contract.ResourceDefaultCard))
+		r.gpus -= int(asks(contract.ResourceTopologyGPU) + asks(contract.ResourceDefaultGPU))
 		for _, port := range container.Ports {
 			r.ports[port.HostPort] = true
 		}
 	}
 	record, _, _ := contract.AllocationFrom(p.Annotations)
-	for _, card := range record.Cards {
-		if sick[card] {
+	for _, gpu := range record.GPUs {
+		if sick[gpu] {
 			r.gpus++ // it was counted as lost already
 		}
 	}
 	for _, share := range record.Shares {
-		r.parts[share.Card].memoryGiB -= share.MemoryGiB
-		r.parts[share.Card].corePercent -= share.CorePercent
+		r.parts[share.GPU].memoryGiB -= share.MemoryGiB
+		r.parts[share.GPU].corePercent -= share.CorePercent
 		r.memoryOnly = r.memoryOnly || share.CorePercent == 0
 		r.withCore = r.withCore || share.CorePercent > 0
 	}
@@ -229,11 +229,11 @@ func plannedRoom(t *testing.T, p pool) room {
 	r := room{cpu: q.MilliCPU, memory: q.MemoryBytes, pods: q.Pods, ports: map[int32]bool{}}
 	switch p.mode {
 	case "core_mem":
-		for range it.Cards {
-			r.parts = append(r.parts, part{q.Extended[contract.ResourceCardMemory] / int64(it.Cards), 100})
+		for range it.GPUs {
+			r.parts = append(r.parts, part{q.Extended[contract.ResourceGPUMemory] / int64(it.GPUs), 100})
 		}
 	default:
-		r.gpus = it.Cards
+		r.gpus = it.GPUs
 	}
 	return r
 }

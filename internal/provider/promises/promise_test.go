@@ -38,7 +38,7 @@ func promiseOf(t *testing.T, c change) (p promise, made bool) {
 	require.NoError(t, err)
 	p = promise{}
 	for _, m := range members {
-		p[m.Member] = spot{m.Node, assignment.Ranges(m.Cards)}
+		p[m.Member] = spot{m.Node, assignment.Ranges(m.GPUs)}
 	}
 	return p, made
 }
@@ -64,10 +64,10 @@ func (l *live) placementOf(t *testing.T, i instance) map[string]placed {
 		record, _, err := contract.AllocationFrom(p.Annotations)
 		require.NoError(t, err)
 		for _, share := range record.Shares {
-			record.Cards = append(record.Cards, share.Card)
+			record.GPUs = append(record.GPUs, share.GPU)
 		}
 		member := p.Labels[contract.JobReplicaTypeLabel] + "-" + p.Labels[contract.JobReplicaIndexLabel]
-		all[member] = placed{spot{p.Spec.NodeName, assignment.Ranges(positions(record.Cards))}, pools[p.Spec.NodeName]}
+		all[member] = placed{spot{p.Spec.NodeName, assignment.Ranges(positions(record.GPUs))}, pools[p.Spec.NodeName]}
 	}
 	return all
 }

@@ -136,7 +136,7 @@ func TestBadInput(t *testing.T) {
 	for name, test := range map[string]struct{ total, quotas, says string }{
 		"malformed quantity":        {total, `a = { min = { cpu = "4x" } }`, `quotas["a"].min["cpu"]: "4x" is not an amount: write a number with an optional unit`},
 		"malformed total":           {`{ cpu = "many" }`, `a = {}`, `total["cpu"]: "many" is not an amount`},
-		"half a card":               {total, `a = { max = { "aliyun.com/gpu" = "500m" } }`, `quotas["a"].max["aliyun.com/gpu"]: "500m" of aliyun.com/gpu is not a whole number`},
+		"half a GPU":                {total, `a = { max = { "aliyun.com/gpu" = "500m" } }`, `quotas["a"].max["aliyun.com/gpu"]: "500m" of aliyun.com/gpu is not a whole number`},
 		"min above max":             {total, `a = { min = { cpu = "8" }, max = { cpu = "4" } }`, `quotas["a"].min["cpu"]: min of cpu is`},
 		"two leaves, one namespace": {total, "a = { namespaces = [\"x\"] }\n b = { namespaces = [\"x\"] }", `quotas["b"].namespaces: namespace "x" already belongs to root/a`},
 		"namespaces above leaves":   {total, "a = { namespaces = [\"x\"] }\n \"a/b\" = {}", `quotas["a"].namespaces: only leaves have namespaces`},

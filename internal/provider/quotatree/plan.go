@@ -76,7 +76,7 @@ func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 	}
 	before, _, diags := state.spec(ctx)
 	if diags.HasError() {
-		return // somebody broke the live tree; the change repairs it
+		return // someone broke the live tree; the change repairs it
 	}
 	resp.Diagnostics.Append(r.checkUsage(ctx, before, spec, tree)...)
 }
@@ -118,7 +118,7 @@ func (r *tree) checkUsage(ctx context.Context, before, spec quota.Spec, tree *qu
 	}
 	old, err := quota.New(before)
 	if err != nil {
-		return nil // somebody broke the live tree; the change repairs it
+		return nil // someone broke the live tree; the change repairs it
 	}
 	jobs, all := running.Pods(snapshot.Pods), running.All(snapshot.Pods)
 	charge(jobs, old)

@@ -12,15 +12,15 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/running"
 )
 
-func pod(name, node string, cards int64, change func(*corev1.Pod)) *corev1.Pod {
+func pod(name, node string, gpus int64, change func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{}},
 		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c"}}},
 		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
 	}
-	if cards > 0 {
-		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{contract.ResourceDefaultCard: *resource.NewQuantity(cards, resource.DecimalSI)}
+	if gpus > 0 {
+		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{contract.ResourceDefaultGPU: *resource.NewQuantity(gpus, resource.DecimalSI)}
 	}
 	if change != nil {
 		change(p)
@@ -39,7 +39,7 @@ func TestPods(t *testing.T) {
 		*pod("single", "n1", 2, nil),
 		*pod("job-worker-0", "n2", 1, func(p *corev1.Pod) { p.Labels[contract.JobNameLabel] = "job" }),
 		*pod("job-launcher", "n3", 0, func(p *corev1.Pod) { p.Labels[contract.JobNameLabel] = "job" }),
-		*pod("no-cards", "n1", 0, nil),
+		*pod("no-gpus", "n1", 0, nil),
 		*pod("pending", "", 1, nil),
 		*pod("finished", "n1", 1, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }),
 	}

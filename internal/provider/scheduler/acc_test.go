@@ -74,7 +74,7 @@ func TestScheduler(t *testing.T) {
 		return nil
 	}
 
-	scaled := resource.TestStep{Config: changed, PreConfig: func() { // by somebody else, who then owns the field
+	scaled := resource.TestStep{Config: changed, PreConfig: func() { // by someone else, who then owns the field
 		obj := get(t, cloud, deployment)
 		require.NoError(t, unstructured.SetNestedField(obj.Object, int64(5), "spec", "replicas"))
 		cloud.API.Put(obj)

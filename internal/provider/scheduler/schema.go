@@ -16,10 +16,10 @@ import (
 
 func describe() schema.Schema {
 	return schema.Schema{
-		MarkdownDescription: "The gpuplan scheduler: a kube-scheduler that places gangs as a whole, picks cards by the links between them, and keeps quotas. " +
+		MarkdownDescription: "The gpuplan scheduler: a kube-scheduler that places gangs as a whole, picks GPUs by the links between them, and keeps quotas. " +
 			"It runs beside the cluster's own scheduler and places the pods that name it, as those of `gpuplan_training_job` do, and those that are sent to it (`route_pods`).\n\n" +
 			"It also installs the controller of the job queue, in which jobs with `queue = true` wait for their quota, and the kinds `ElasticQuotaTree`, `PodGroup`, `Queue` and `QueueUnit` where they are missing. A quota tree of the same configuration should name the scheduler in `depends_on`. " +
-			"Objects that somebody deleted or changed show up as drift and are restored.",
+			"Objects that someone deleted or changed show up as drift and are restored.",
 		Attributes: map[string]schema.Attribute{
 			"image": schema.StringAttribute{
 				MarkdownDescription: "Container image of the scheduler.",
@@ -42,17 +42,17 @@ func describe() schema.Schema {
 				Validators: []validator.Int64{int64validator.Between(0, 65534)}, // explain's port is the next one
 			},
 			"unreachable_grace": schema.StringAttribute{
-				MarkdownDescription: "How long a node may be unreachable before the members of gangs on it are failed, so that their jobs make them anew elsewhere, as in `2m`. Default: the scheduler's own, 1 minute.",
+				MarkdownDescription: "How long a node may be unreachable before the members of gangs on it are failed, so that their jobs recreate them elsewhere, as in `2m`. Default: the scheduler's own, 1 minute.",
 				Optional:            true,
 				Validators:          []validator.String{duration.Between{Least: time.Second, Most: 24 * time.Hour}},
 			},
 			"reserve_after": schema.StringAttribute{
-				MarkdownDescription: "How long a gang waits before a place is held for it, so that smaller jobs cannot pass it for ever, as in `10m`. GPUs idle for a held place, so it should be longer than most short jobs take. Default: the scheduler's own, 5 minutes.",
+				MarkdownDescription: "How long a gang waits before capacity is reserved for it, so that smaller jobs cannot pass it for ever, as in `10m`. GPUs idle for a reservation, so it should be longer than most short jobs take. Default: the scheduler's own, 5 minutes.",
 				Optional:            true,
 				Validators:          []validator.String{duration.Between{Least: time.Second, Most: 30 * 24 * time.Hour}},
 			},
 			"stale_after": schema.StringAttribute{
-				MarkdownDescription: "How long a gang that has lost members, and runs with fewer than it needs, may find no place for others before the whole gang is evicted, as in `30m`. Its job makes its members anew, and it waits for a place as a whole, while others use its GPUs. Default: never.",
+				MarkdownDescription: "How long a gang that has lost members, and runs with fewer than it needs, may find no place for others before the whole gang is evicted, as in `30m`. Its job makes its members again, and it waits for a place as a whole, while others use its GPUs. Default: never.",
 				Optional:            true,
 				Validators:          []validator.String{duration.Between{Least: time.Second, Most: 30 * 24 * time.Hour}},
 			},

@@ -28,10 +28,10 @@ var needed = map[string]map[string]any{
 	"gpuplan_quota_tree": {"total": map[string]any{"cpu": "10"}, "quotas": map[string]any{"a": map[string]any{"min": map[string]any{"cpu": "1"}}}},
 	"gpuplan_training_job": {
 		"name": "j", "framework": "pytorch", "image": "x",
-		"roles": map[string]any{"worker": map[string]any{"replicas": 2, "cards": 1}},
+		"roles": map[string]any{"worker": map[string]any{"replicas": 2, "gpus": 1}},
 	},
 	"data.gpuplan_training_job": {"id": "default/j"},
-	"data.gpuplan_placement":    {"roles": map[string]any{"worker": map[string]any{"replicas": 2, "cards": 1}}},
+	"data.gpuplan_placement":    {"roles": map[string]any{"worker": map[string]any{"replicas": 2, "gpus": 1}}},
 }
 
 // spent is what a validation with its plan may allocate, in bytes. A job of the largest
@@ -231,14 +231,14 @@ func (h hostile) try(t *testing.T, what string, config any, attribute string) {
 // related are the attributes at which a value of another may be refused.
 func (h hostile) related(attribute string) []string {
 	return append([]string{attribute}, map[string][]string{
-		"mode":             {"card_policy", "roles", "gang"}, // cards are asked for by the mode
+		"mode":             {"gpu_policy", "roles", "gang"}, // GPUs are asked for by the mode
 		"framework":        {"roles"},
 		"gang":             {"roles"},
 		"roles":            {"gang"},
 		"total":            {"quotas"},
 		"quotas":           {"total"},
 		"image":            {"roles"},
-		"card_policy":      {"mode"},
+		"gpu_policy":       {"mode"},
 		"suspend":          {"queue"},
 		"queue":            {"suspend"},
 		"arena_compatible": {"labels"},

@@ -57,7 +57,7 @@ resource "gpuplan_training_job" "job%[1]d" {
   image     = "train:1"
   pools     = [gpuplan_node_pool.v100.capacity]
   after     = [%[2]s]
-  roles     = { worker = { replicas = 4, cards = 1 } }
+  roles     = { worker = { replicas = 4, gpus = 1 } }
 }
 `, i, strings.Join(refs, ", "))
 	}
@@ -66,7 +66,7 @@ resource "gpuplan_training_job" "job%[1]d" {
 	var first []string
 	for range 6 {
 		plan := terraform.Must(t, "plan")
-		assert.NotContains(t, plan, "Two jobs are planned on the same cards")
+		assert.NotContains(t, plan, "Two jobs are planned on the same GPUs")
 		var all []string
 		taken := map[string]bool{}
 		for _, found := range places.FindAllStringSubmatch(plan, -1) {

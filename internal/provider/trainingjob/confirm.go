@@ -97,7 +97,7 @@ func settles(planned []assignment.Model, nodes []corev1.Node, view *placement.Vi
 			return strings.HasSuffix(m.Node, "]")
 		}
 		known, _ := view.Node(name)
-		return time.Since(object.CreationTimestamp.Time) < settling && (!ready(object) || len(m.Cards) > 0 && known.Cards == nil)
+		return time.Since(object.CreationTimestamp.Time) < settling && (!ready(object) || len(m.GPUs) > 0 && known.GPUs == nil)
 	})
 }
 

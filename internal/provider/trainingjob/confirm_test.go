@@ -18,10 +18,10 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
 
-// occupy has a pod of somebody else take GPUs, and waits until it has them.
+// occupy has a pod of someone else take GPUs, and waits until it has them.
 func occupy(t *testing.T, client *kube.Client, name string, gpus int64) {
 	t.Helper()
-	amounts := corev1.ResourceList{contract.ResourceTopologyCard: *resource.NewQuantity(gpus, resource.DecimalSI)}
+	amounts := corev1.ResourceList{contract.ResourceTopologyGPU: *resource.NewQuantity(gpus, resource.DecimalSI)}
 	_, err := client.Typed.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PodSpec{SchedulerName: contract.SchedulerName, Containers: []corev1.Container{{

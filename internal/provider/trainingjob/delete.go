@@ -12,7 +12,7 @@ import (
 )
 
 // Delete deletes the job and waits until its pods are gone, because they hold the
-// cards of nodes that may be deleted next.
+// GPUs of nodes that may be deleted next.
 func (r *trainingJob) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
 	r.session.Ledger.StartApplying()
 	var m model

@@ -37,7 +37,7 @@ resource "gpuplan_training_job" "job" {
   framework = "mpi"
   image     = "train:1"
   pools     = [gpuplan_node_pool.v100.capacity]
-  roles     = { worker = { replicas = %d, cards = 1 } }
+  roles     = { worker = { replicas = %d, gpus = 1 } }
   wait_for  = "none"
   %s
 }
@@ -119,7 +119,7 @@ func sick(node string, gpu int) func(*testing.T, *acctest.Cloud) {
 		}})
 		machine, ok := catalog.Machine("ecs.gn6v-c10g1.20xlarge")
 		require.True(t, ok)
-		machine.Cards[gpu].Unhealthy = "Xid 79"
+		machine.GPUs[gpu].Unhealthy = "Xid 79"
 		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&contract.GPUNode{
 			TypeMeta:   metav1.TypeMeta{APIVersion: contract.GPUNodeGroup + "/" + contract.GPUNodeVersion, Kind: contract.GPUNodeKind},
 			ObjectMeta: metav1.ObjectMeta{Name: node},

@@ -23,14 +23,14 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
 
-// gangs are jobs of an MPI launcher and workers with one card each, by name, with
+// gangs are jobs of an MPI launcher and workers with one GPU each, by name, with
 // more attributes.
 type gangs map[string]struct {
 	workers int
 	more    string
 }
 
-// setting is a configuration: a pool of machines with eight cards, a tree with the leaves
+// setting is a configuration: a pool of machines with eight GPUs, a tree with the leaves
 // a and b, and jobs.
 type setting struct {
 	size int
@@ -78,7 +78,7 @@ resource "gpuplan_training_job" %q {
   name       = %q
   framework  = "mpi"
   image      = "train:1"
-  roles      = { worker = { replicas = %d, cards = 1 } }
+  roles      = { worker = { replicas = %d, gpus = 1 } }
   depends_on = [gpuplan_scheduler.this, gpuplan_node_agent.this]
   %s
 }
@@ -242,7 +242,7 @@ func TestQuotaInUseIsPlanned(t *testing.T) {
 		asked := setting{size: 2, max: 8, gangs: busy, more: `
 data "gpuplan_placement" "this" {
   pools = [gpuplan_node_pool.v100.capacity]
-  roles = { worker = { replicas = 1, cards = 1 } }
+  roles = { worker = { replicas = 1, gpus = 1 } }
   ` + leaf + `}
 output "fits" { value = data.gpuplan_placement.this.fits }
 `}

@@ -84,7 +84,7 @@ const phaseDeleting = "Deleting"
 type roleModel struct {
 	Replicas    types.Int32  `tfsdk:"replicas"`
 	Minimum     types.Int32  `tfsdk:"minimum"`
-	Cards       types.Int64  `tfsdk:"cards"`
+	GPUs        types.Int64  `tfsdk:"gpus"`
 	MemoryGiB   types.Int64  `tfsdk:"memory_gib"`
 	CorePercent types.Int64  `tfsdk:"core_percent"`
 	CPU         types.String `tfsdk:"cpu"`
@@ -131,7 +131,7 @@ var (
 	roleType = types.ObjectType{AttrTypes: map[string]attr.Type{
 		"replicas":     types.Int32Type,
 		"minimum":      types.Int32Type,
-		"cards":        types.Int64Type,
+		"gpus":         types.Int64Type,
 		"memory_gib":   types.Int64Type,
 		"core_percent": types.Int64Type,
 		"cpu":          types.StringType,

@@ -57,7 +57,7 @@ func (r *trainingJob) refuseForeign(live *unstructured.Unstructured, framework j
 }
 
 // clearName removes what this configuration has left of a job of that name and another
-// framework, and refuses the name where such a job is somebody else's.
+// framework, and refuses the name where such a job is someone else's.
 func (r *trainingJob) clearName(ctx context.Context, client *kube.Client, spec job.Spec) error {
 	for _, framework := range job.Frameworks() {
 		if framework == spec.Framework {
@@ -87,7 +87,7 @@ func (r *trainingJob) clearName(ctx context.Context, client *kube.Client, spec j
 	return nil
 }
 
-// podFindings names a pod of somebody else that has the name of one of the job's: the
+// podFindings names a pod of someone else that has the name of one of the job's: the
 // operator could not create that.
 func (r *trainingJob) podFindings(ctx context.Context, spec job.Spec) []preflight.Finding {
 	snapshot, err := r.session.Snapshot(ctx)

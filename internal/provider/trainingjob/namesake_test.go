@@ -29,7 +29,7 @@ resource "gpuplan_training_job" "j" {
   framework = %q
   image     = "train:1"
   wait_for  = "none"
-  roles     = { worker = { replicas = 4, cards = 1 } }
+  roles     = { worker = { replicas = 4, gpus = 1 } }
   pools     = [gpuplan_node_pool.v100.capacity]
   %s
 }
@@ -41,13 +41,13 @@ func liveJob(t *testing.T, framework job.Framework, owner string) *unstructured.
 	t.Helper()
 	obj, err := job.Spec{
 		Namespace: "default", Name: "j", Framework: framework, Mode: job.Topology, Owner: owner,
-		Roles: map[string]job.Role{"worker": {Replicas: 1, Image: "train:1", Cards: 1}},
+		Roles: map[string]job.Role{"worker": {Replicas: 1, Image: "train:1", GPUs: 1}},
 	}.Render()
 	require.NoError(t, err)
 	return obj
 }
 
-// A name that somebody else's job or pod has is refused at plan, as an apply would, and
+// A name that someone else's job or pod has is refused at plan, as an apply would, and
 // however little the plan is to check.
 func TestNamesOfOthersAreRefusedAtPlan(t *testing.T) {
 	const (

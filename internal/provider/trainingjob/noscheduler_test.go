@@ -64,7 +64,7 @@ resource "gpuplan_training_job" "j" {
   name  = "j"
   framework = "pytorch"
   image = "train:1"
-  roles = { worker = { replicas = 4, cards = 1 } }
+  roles = { worker = { replicas = 4, gpus = 1 } }
   pools = [gpuplan_node_pool.v100.capacity]
   `+test.body+`
 }

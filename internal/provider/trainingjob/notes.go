@@ -27,7 +27,7 @@ func (m model) notes(ctx context.Context, of tfsdk.State, spec job.Spec) (map[st
 	var derived model
 	var diags diag.Diagnostics
 	diags.Append(written.Blank(ctx, of, &derived)...)
-	diags.Append(derived.adopt(ctx, obj)...)
+	diags.Append(derived.takeOver(ctx, obj)...)
 	if diags.HasError() {
 		return fail(fmt.Errorf("%s", diags[0].Detail()))
 	}
@@ -41,7 +41,7 @@ func (m model) notes(ctx context.Context, of tfsdk.State, spec job.Spec) (map[st
 	return notes, nil
 }
 
-// noted reports whether a job carries these notes and no others. Jobs that somebody else
+// noted reports whether a job carries these notes and no others. Jobs that someone else
 // submitted and that were imported carry none: for notes alone they are left as they are.
 func noted(obj *unstructured.Unstructured, notes map[string]string) bool {
 	if obj.GetLabels()[contract.ManagedByLabel] != contract.ManagedByValue {

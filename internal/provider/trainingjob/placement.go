@@ -44,7 +44,7 @@ func placementOf(ctx context.Context, value types.Map, diags *diag.Diagnostics) 
 func assignmentsOf(p placement.Placement, nodes []placement.Node) []assignment.Model {
 	tables := map[string]*gpu.Table{}
 	for _, n := range nodes {
-		tables[n.Name] = n.Cards
+		tables[n.Name] = n.GPUs
 	}
 	return assignment.Planned(p.Assignments, func(node string) *gpu.Table { return tables[node] })
 }
@@ -69,7 +69,7 @@ func asPlanned(planned, actual []assignment.Model, names map[string]string) type
 		if name, ok := names[p.Node]; ok {
 			node = name
 		}
-		if a.Node != node || !slices.Equal(a.Cards, p.Cards) {
+		if a.Node != node || !slices.Equal(a.GPUs, p.GPUs) {
 			return types.BoolValue(false)
 		}
 	}

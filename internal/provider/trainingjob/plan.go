@@ -45,7 +45,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		plan.PoolNames = poolNames(pools)
 	}
 	if req.State.Raw.IsNull() {
-		// What somebody else's job of that name holds stays taken for all others.
+		// What someone else's job of that name holds stays taken for all others.
 		if resp.Diagnostics.Append(r.checkName(ctx, plan)...); resp.Diagnostics.HasError() {
 			return
 		}

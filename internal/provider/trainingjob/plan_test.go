@@ -20,7 +20,7 @@ func disconnected(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 }
 
-func TestFirstPlanNamesNodesAndCards(t *testing.T) {
+func TestFirstPlanNamesNodesAndGPUs(t *testing.T) {
 	disconnected(t)
 	job := "gpuplan_training_job.vgg16"
 	resource.UnitTest(t, resource.TestCase{
@@ -181,7 +181,7 @@ func TestInvalidJobs(t *testing.T) {
 			`has the roles master and worker; there is no role "launcher".`,
 		},
 		"mode that does not exist": {
-			config.Variables{"mode": text("mig"), "roles": role("worker", config.Variables{"cards": number(1)})},
+			config.Variables{"mode": text("mig"), "roles": role("worker", config.Variables{"gpus": number(1)})},
 			`Attribute mode value must be one of: ["default" "topology" "shared"], got: "mig"`,
 		},
 		"framework that does not exist": {
@@ -193,11 +193,11 @@ func TestInvalidJobs(t *testing.T) {
 			"minimum is 3, but the role has 2 replicas.",
 		},
 		"minimum of a role that does not fit": {
-			config.Variables{"mode": text("topology"), "roles": role("worker", config.Variables{"cards": number(1), "replicas": number(40), "minimum": number(20)})},
+			config.Variables{"mode": text("topology"), "roles": role("worker", config.Variables{"gpus": number(1), "replicas": number(40), "minimum": number(20)})},
 			"16 of 20 members fit",
 		},
 		"workers that cannot share a node": {
-			config.Variables{"mode": text("topology"), "host_network": config.BoolVariable(true), "roles": role("worker", config.Variables{"cards": number(1), "replicas": number(3)})},
+			config.Variables{"mode": text("topology"), "host_network": config.BoolVariable(true), "roles": role("worker", config.Variables{"gpus": number(1), "replicas": number(3)})},
 			"2 of 3 members fit",
 		},
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 )
 
-// unitFollower watches the unit of a queued job while somebody waits for the job,
+// unitFollower watches the unit of a queued job while someone waits for the job,
 // because only the unit says what the queue waits for.
 type unitFollower struct {
 	client *kube.Client
@@ -46,20 +46,20 @@ func (f *unitFollower) take(ctx context.Context, object *unstructured.Unstructur
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if text := standing(unit); text != f.last {
+	if text := queuePosition(unit); text != f.last {
 		f.last = text
 		tflog.Info(ctx, "the job queue", map[string]any{"job": f.spec.ID(), "standing": text})
 	}
 }
 
-func (f *unitFollower) standing() string {
+func (f *unitFollower) position() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.last
 }
 
-// standing says where a unit stands that is not let out, "" for any other.
-func standing(unit contract.QueueUnit) string {
+// queuePosition says where a unit stands that is not released, "" for any other.
+func queuePosition(unit contract.QueueUnit) string {
 	switch {
 	case unit.Status.Phase == contract.UnitBackoff:
 		return unit.Status.Message

@@ -18,7 +18,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
 
-// Two queued jobs in a leaf that lets out one at a time: what the queue does to them
+// Two queued jobs in a leaf that releases one at a time: what the queue does to them
 // is no change for Terraform, and their own changes do not disturb the queue.
 func TestQueuedJobsOnTheLocalPlatform(t *testing.T) {
 	client := connected(t)

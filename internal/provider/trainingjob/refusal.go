@@ -25,7 +25,7 @@ const patience = time.Minute
 // errRefused tells that none of a job's pods can be created.
 var errRefused = errors.New("none of its pods can be created")
 
-// refusalFollower watches the warnings about a job while somebody waits for it, because
+// refusalFollower watches the warnings about a job while someone waits for it, because
 // only they say why its operator cannot create pods.
 type refusalFollower struct {
 	client *kube.Client

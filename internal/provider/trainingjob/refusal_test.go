@@ -28,7 +28,7 @@ func TestPodsThatCannotBeCreated(t *testing.T) {
   scheduler_name  = "default-scheduler"
   host_network    = true
   placement_check = "` + check + `"
-  roles           = { worker = { cards = 1 } }
+  roles           = { worker = { gpus = 1 } }
   timeouts        = { create = "20s" }
 }`
 	}

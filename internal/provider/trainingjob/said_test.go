@@ -37,7 +37,7 @@ resource "gpuplan_training_job" "too_big" {
   image           = "train:1"
   wait_for        = "none"
   placement_check = "warn"
-  roles           = { worker = { replicas = 9, cards = 1 } }
+  roles           = { worker = { replicas = 9, gpus = 1 } }
   pools           = [gpuplan_node_pool.v100.capacity]
   after           = [gpuplan_training_job.j.placed]
 }

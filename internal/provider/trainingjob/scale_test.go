@@ -42,7 +42,7 @@ resource "gpuplan_training_job" "j%[1]d_%[2]d" {
   image     = "train:1"
   command   = ["sh", "-c", "train"]
   pools     = [gpuplan_node_pool.p%[1]d.capacity]
-  roles     = { worker = { replicas = 8, cards = 1 } }
+  roles     = { worker = { replicas = 8, gpus = 1 } }
   labels    = { team = %[4]q }
   wait_for  = "none"
   %[3]s
@@ -64,7 +64,7 @@ func startMembers(t *testing.T, cloud *acctest.Cloud, name, pool string, i int) 
 	pods, err := job.Pods(obj)
 	require.NoError(t, err)
 	for gpu, pod := range slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return p.Labels[contract.JobReplicaTypeLabel] != contract.ReplicaWorker }) {
-		record, err := contract.Allocation{Gang: "default/" + name, Node: nodes.Items[i].Name, Cards: []int{gpu}, Visible: []int{0, 1, 2, 3, 4, 5, 6, 7}}.Annotations()
+		record, err := contract.Allocation{Gang: "default/" + name, Node: nodes.Items[i].Name, GPUs: []int{gpu}, Visible: []int{0, 1, 2, 3, 4, 5, 6, 7}}.Annotations()
 		require.NoError(t, err)
 		pod.APIVersion, pod.Kind = "v1", "Pod"
 		pod.Annotations, pod.Spec.NodeName, pod.Status.Phase = record, nodes.Items[i].Name, corev1.PodRunning

@@ -24,7 +24,7 @@ import (
 )
 
 const description = "A distributed training job: a PyTorchJob or an MPIJob of the Kubeflow training operator, whose members run all together or not at all.\n\n" +
-	"The plan checks that the whole gang fits, and names the node and the cards of every member; the gpuplan scheduler then places it exactly so. " +
+	"The plan checks that the whole gang fits, and names the node and the GPUs of every member; the gpuplan scheduler then places it exactly so. " +
 	"Give the job the capacity of the pools it may use, `pools = [gpuplan_node_pool.NAME.capacity]`: the check then works before the pool exists.\n\n" +
 	"A job runs to completion. When it has finished, or was cleaned up after it finished, a plan has nothing to do; change `triggers` to run it again. " +
 	"A job that vanished before it finished is created again. Most changes replace the job, because a running gang cannot change; " +
@@ -109,7 +109,7 @@ func roleAttributes() map[string]schema.Attribute {
 				"as many members as its roles together: of a role without a minimum all. A role that asks for no GPU has none.",
 			Optional: true, Validators: []validator.Int32{int32validator.AtLeast(1)},
 		},
-		"cards": schema.Int64Attribute{
+		"gpus": schema.Int64Attribute{
 			MarkdownDescription: "Whole GPUs of each replica. In mode `shared`: the number of GPUs that `memory_gib` is spread over evenly.",
 			Optional:            true, Validators: []validator.Int64{int64validator.AtLeast(0)},
 		},
@@ -183,7 +183,7 @@ func placementAttributes() map[string]schema.Attribute {
 			Optional: true, WriteOnly: true, ElementType: types.StringType,
 		},
 		"require_immediate": schema.BoolAttribute{
-			MarkdownDescription: "Fails the plan, instead of warning, when the job would have to wait: for another job of this configuration, or for quota that is in use. Of a job that nothing runs of when `timeouts.create` is over, it fails the apply, and the next one creates the job anew. Default `false`.",
+			MarkdownDescription: "Fails the plan, instead of warning, when the job would have to wait: for another job of this configuration, or for quota that is in use. Of a job that nothing runs of when `timeouts.create` is over, it fails the apply, and the next one creates the job again. Default `false`.",
 			Optional:            true,
 		},
 		"allow_preemption": schema.BoolAttribute{
@@ -326,7 +326,7 @@ func resultAttributes() map[string]schema.Attribute {
 			Computed:            true,
 		},
 		"placement_as_planned": schema.BoolAttribute{
-			MarkdownDescription: "Whether all members got the nodes and cards of the planned placement; the data source `gpuplan_training_job` says where they run. Null as long as not all are placed, or when nothing was promised.",
+			MarkdownDescription: "Whether all members got the nodes and GPUs of the planned placement; the data source `gpuplan_training_job` says where they run. Null as long as not all are placed, or when nothing was promised.",
 			Computed:            true,
 		},
 		"status": computedText("Where the job stands: `Pending`, `Created`, `Running`, `Restarting`, `Suspended`, `Succeeded`, `Failed`, " +

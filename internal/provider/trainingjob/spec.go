@@ -113,7 +113,7 @@ func (r *reader) role(name string, rm roleModel, m model, framework job.Framewor
 		Replicas:    1,
 		Image:       unknownImage,
 		WorkingDir:  first(rm.WorkingDir, m.WorkingDir).ValueString(),
-		Cards:       r.count("roles", rm.Cards),
+		GPUs:        r.count("roles", rm.GPUs),
 		MemoryGiB:   r.count("roles", rm.MemoryGiB),
 		CorePercent: r.count("roles", rm.CorePercent),
 		CPU:         r.quantity(at.AtName("cpu"), rm.CPU),

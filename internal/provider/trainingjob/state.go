@@ -18,7 +18,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
-// drift takes over what somebody changed in the job's object. Labels and
+// drift takes over what someone changed in the job's object. Labels and
 // annotations that others added are theirs.
 func (m *model) drift(ctx context.Context, obj *unstructured.Unstructured) (diags diag.Diagnostics) {
 	live, err := job.Parse(obj)
@@ -33,8 +33,8 @@ func (m *model) drift(ctx context.Context, obj *unstructured.Unstructured) (diag
 	return diags
 }
 
-// adopt fills in an imported job from its object.
-func (m *model) adopt(ctx context.Context, obj *unstructured.Unstructured) (diags diag.Diagnostics) {
+// takeOver fills in an imported job from its object.
+func (m *model) takeOver(ctx context.Context, obj *unstructured.Unstructured) (diags diag.Diagnostics) {
 	live, err := job.Parse(obj)
 	if err != nil {
 		diags.AddError("Job cannot be imported", session.Sentence(err))
@@ -171,7 +171,7 @@ func (m *model) takeRoles(ctx context.Context, s job.Spec, diags *diag.Diagnosti
 		rm := roleModel{
 			Replicas:    types.Int32Value(r.Replicas),
 			Minimum:     types.Int32Null(),
-			Cards:       positive(r.Cards),
+			GPUs:        positive(r.GPUs),
 			MemoryGiB:   positive(r.MemoryGiB),
 			CorePercent: positive(r.CorePercent),
 			Command:     types.ListNull(types.StringType),

@@ -24,28 +24,28 @@ func specs() map[string]job.Spec {
 			SchedulerName: contract.SchedulerName,
 			Roles: map[string]job.Role{
 				"launcher": {Replicas: 1, Image: "a", Command: []string{"mpirun"}, Args: []string{"-np", "4"}, Env: map[string]string{"A": "1"}},
-				"worker":   {Replicas: 4, Image: "a", Cards: 1, Command: []string{"sshd"}, Env: map[string]string{"A": "1"}},
+				"worker":   {Replicas: 4, Image: "a", GPUs: 1, Command: []string{"sshd"}, Env: map[string]string{"A": "1"}},
 			},
 		},
 		"pytorch": {
 			Namespace: "default", Name: "mnist", Framework: job.PyTorch, Mode: job.Default, SchedulerName: "default-scheduler",
 			HostNetwork: true, HostIPC: true, HostPID: true, Port: 29500, Suspend: true, CleanPodPolicy: "All", RestartPolicy: "Never",
 			Roles: map[string]job.Role{
-				"master": {Replicas: 1, Image: "a", Cards: 8, WorkingDir: "/a", Env: map[string]string{"A": "1"}},
-				"worker": {Replicas: 3, Image: "b", Cards: 8, Command: []string{"torchrun"}, Args: []string{"x"}},
+				"master": {Replicas: 1, Image: "a", GPUs: 8, WorkingDir: "/a", Env: map[string]string{"A": "1"}},
+				"worker": {Replicas: 3, Image: "b", GPUs: 8, Command: []string{"torchrun"}, Args: []string{"x"}},
 			},
 		},
 		"minima of roles": {
 			Namespace: "default", Name: "elastic", Framework: job.PyTorch, Mode: job.Topology, Gang: true, SchedulerName: contract.SchedulerName,
-			Roles: map[string]job.Role{"master": {Replicas: 1, Image: "a", Cards: 1}, "worker": {Replicas: 8, Minimum: 4, Image: "a", Cards: 1}},
+			Roles: map[string]job.Role{"master": {Replicas: 1, Image: "a", GPUs: 1}, "worker": {Replicas: 8, Minimum: 4, Image: "a", GPUs: 1}},
 		},
 		"minima of roles and of the gang": {
 			Namespace: "default", Name: "elastic", Framework: job.PyTorch, Mode: job.Topology, Gang: true, Minimum: 6, SchedulerName: contract.SchedulerName,
-			Roles: map[string]job.Role{"master": {Replicas: 1, Image: "a", Cards: 1}, "worker": {Replicas: 8, Minimum: 4, Image: "a", Cards: 1}},
+			Roles: map[string]job.Role{"master": {Replicas: 1, Image: "a", GPUs: 1}, "worker": {Replicas: 8, Minimum: 4, Image: "a", GPUs: 1}},
 		},
 		"minima of all replicas": {
 			Namespace: "default", Name: "whole", Framework: job.PyTorch, Mode: job.Topology, Gang: true, SchedulerName: contract.SchedulerName,
-			Roles: map[string]job.Role{"master": {Replicas: 1, Minimum: 1, Image: "a", Cards: 1}, "worker": {Replicas: 2, Minimum: 2, Image: "a", Cards: 1}},
+			Roles: map[string]job.Role{"master": {Replicas: 1, Minimum: 1, Image: "a", GPUs: 1}, "worker": {Replicas: 2, Minimum: 2, Image: "a", GPUs: 1}},
 		},
 		"shared": {
 			Namespace: "research", Name: "tune", Framework: job.PyTorch, Mode: job.Shared, Gang: true, Minimum: 2,
@@ -120,22 +120,22 @@ func TestQueuedJobDoesNotDrift(t *testing.T) {
 	assert.True(t, m.Annotations.IsNull())
 }
 
-func TestStanding(t *testing.T) {
+func TestQueuePosition(t *testing.T) {
 	unit := func(phase contract.QueueUnitPhase, position int32) contract.QueueUnit {
 		return contract.QueueUnit{
 			Spec:   contract.QueueUnitSpec{Queue: "root-a-x1"},
 			Status: contract.QueueUnitStatus{Phase: phase, Position: position, Message: "quota root/a: full"},
 		}
 	}
-	assert.Equal(t, "suspended, position 3 in queue root-a-x1: quota root/a: full", standing(unit(contract.UnitEnqueued, 3)))
-	assert.Equal(t, "suspended, in no queue: quota root/a: full", standing(unit(contract.UnitEnqueued, 0)))
-	assert.Equal(t, "quota root/a: full", standing(unit(contract.UnitBackoff, 0)))
-	assert.Empty(t, standing(unit(contract.UnitRunning, 0)))
+	assert.Equal(t, "suspended, position 3 in queue root-a-x1: quota root/a: full", queuePosition(unit(contract.UnitEnqueued, 3)))
+	assert.Equal(t, "suspended, in no queue: quota root/a: full", queuePosition(unit(contract.UnitEnqueued, 0)))
+	assert.Equal(t, "quota root/a: full", queuePosition(unit(contract.UnitBackoff, 0)))
+	assert.Empty(t, queuePosition(unit(contract.UnitRunning, 0)))
 }
 
 func TestAsPlanned(t *testing.T) {
-	on := func(member, node string, cards ...int64) assignment.Model {
-		return assignment.Model{Member: member, Node: node, Cards: cards}
+	on := func(member, node string, gpus ...int64) assignment.Model {
+		return assignment.Model{Member: member, Node: node, GPUs: gpus}
 	}
 	planned := []assignment.Model{on("worker-0", "v100[0]", 0), on("worker-1", "v100[1]", 1)}
 	names := map[string]string{"v100[0]": "n1", "v100[1]": "n2"}
@@ -144,7 +144,7 @@ func TestAsPlanned(t *testing.T) {
 		want            types.Bool
 	}{
 		"as planned":         {planned, []assignment.Model{on("worker-0", "n1", 0), on("worker-1", "n2", 1)}, types.BoolValue(true)},
-		"other card":         {planned, []assignment.Model{on("worker-0", "n1", 0), on("worker-1", "n2", 2)}, types.BoolValue(false)},
+		"other GPU":          {planned, []assignment.Model{on("worker-0", "n1", 0), on("worker-1", "n2", 2)}, types.BoolValue(false)},
 		"other node":         {planned, []assignment.Model{on("worker-0", "n2", 0), on("worker-1", "n1", 1)}, types.BoolValue(false)},
 		"not all placed":     {planned, []assignment.Model{on("worker-0", "n1", 0)}, types.BoolNull()},
 		"nothing promised":   {nil, []assignment.Model{on("worker-0", "n1", 0)}, types.BoolNull()},

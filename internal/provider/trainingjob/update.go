@@ -35,7 +35,7 @@ func (r *trainingJob) Update(ctx context.Context, req resource.UpdateRequest, re
 	replace, inPlace := job.Diff(before, spec)
 	if len(replace) > 0 {
 		// Only a value that was unknown in the plan gets here.
-		resp.Diagnostics.AddError("Job must be created anew", fmt.Sprintf(
+		resp.Diagnostics.AddError("Job must be created again", fmt.Sprintf(
 			"Now that all values are known, %s of job %s changed, which needs a new job. Apply again.", strings.Join(replace, ", "), spec.ID()))
 		return
 	}

@@ -19,7 +19,7 @@ import (
 )
 
 // schemaVersion counts the forms that states of this resource have had.
-const schemaVersion = 2
+const schemaVersion = 3
 
 // UpgradeState takes over states of earlier versions.
 func (r *trainingJob) UpgradeState(ctx context.Context) map[int64]resource.StateUpgrader {
@@ -42,11 +42,11 @@ func (r *trainingJob) UpgradeState(ctx context.Context) map[int64]resource.State
 			},
 		}
 	}
-	return map[int64]resource.StateUpgrader{0: from(fromVersion0), 1: from(fromVersion1)}
+	return map[int64]resource.StateUpgrader{0: from(fromVersion0), 1: from(fromVersion1), 2: from(fromVersion2)}
 }
 
 func valueOf(attributes map[string]any, target tftypes.Type) (tfprotov6.DynamicValue, error) {
-	upgraded, err := json.Marshal(withoutDefaults(attributes))
+	upgraded, err := json.Marshal(withoutDefaults(withGPUs(attributes)))
 	if err != nil {
 		return tfprotov6.DynamicValue{}, fmt.Errorf("write the state of job %s: %w", attributes["id"], err)
 	}
@@ -69,6 +69,25 @@ func withoutDefaults(attributes map[string]any) map[string]any {
 		}
 	}
 	return attributes
+}
+
+// withGPUs names the GPUs of each role as of version 3; they were called cards.
+func withGPUs(attributes map[string]any) map[string]any {
+	roles, _ := attributes["roles"].(map[string]any)
+	for _, value := range roles {
+		if role, ok := value.(map[string]any); ok {
+			if amount, ok := role["cards"]; ok {
+				role["gpus"] = amount
+				delete(role, "cards")
+			}
+		}
+	}
+	return attributes
+}
+
+// fromVersion2 takes over the third form, in which GPUs were called cards.
+func fromVersion2(state []byte) (map[string]any, error) {
+	return attributesOf(state, &struct{}{})
 }
 
 // fromVersion1 takes over the second form, which had placements by member.
@@ -116,7 +135,7 @@ type version0 struct {
 type assigned0 struct {
 	Member      string  `json:"member"`
 	Node        string  `json:"node"`
-	Cards       []int64 `json:"cards"`
+	GPUs        []int64 `json:"cards"`
 	RingGBps    float64 `json:"ring_gbps"`
 	NVLinkRings int64   `json:"nvlink_rings"`
 }

@@ -55,7 +55,7 @@ resource "gpuplan_training_job" "first" {
   image     = "train:1"
   command   = ["train"]
   pools     = [gpuplan_node_pool.v100.capacity]
-  roles     = { worker = { replicas = 4, cards = 1 } }
+  roles     = { worker = { replicas = 4, gpus = 1 } }
   wait_for  = "none"
 }
 
@@ -65,7 +65,7 @@ resource "gpuplan_training_job" "second" {
   image     = "train:1"
   pools     = [gpuplan_node_pool.v100.capacity]
   after     = [gpuplan_training_job.first.placed]
-  roles     = { worker = { replicas = 8, cards = 1 } }
+  roles     = { worker = { replicas = 8, gpus = 1 } }
   wait_for  = "none"
 }
 `
@@ -106,6 +106,9 @@ func TestStateOfVersion0(t *testing.T) {
 		attributes["pools"] = []any{map[string]any{"pool": "v100", "nodes": []any{map[string]any{"name": "v100[0]", "free_cards": []any{0, 1}}}}}
 		attributes["planned_placement"] = []any{map[string]any{"member": "worker-0", "node": "v100[0]", "cards": []any{3}, "ring_gbps": 50, "nvlink_rings": 2}}
 		attributes["actual_placement"] = []any{}
+		worker := attributes["roles"].(map[string]any)["worker"].(map[string]any)
+		worker["cards"] = worker["gpus"]
+		delete(worker, "gpus")
 		attributes["host_ipc"], attributes["preemptible"], attributes["clean_pod_policy"] = false, true, "None"
 	}
 	require.Equal(t, 2, downgraded)

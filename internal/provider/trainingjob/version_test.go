@@ -22,8 +22,8 @@ var spaces = regexp.MustCompile(`[\s│╷╵]+`)
 // is to know the job; what is written is read back without a difference, and deleted.
 func TestVersionOfMPIJobs(t *testing.T) {
 	const v1, alpha = contract.KubeflowVersion, contract.MPIAlphaVersion
-	const silent = `roles = { worker = { replicas = 4, cards = 1, command = ["sshd"] } }`
-	const plain = `roles = { worker = { replicas = 4, cards = 1 } }`
+	const silent = `roles = { worker = { replicas = 4, gpus = 1, command = ["sshd"] } }`
+	const plain = `roles = { worker = { replicas = 4, gpus = 1 } }`
 	for name, test := range map[string]struct {
 		served []string
 		body   string
@@ -80,7 +80,7 @@ func TestChangeThatTheVersionCannotSay(t *testing.T) {
 	terraform := acctest.StartCLI(t)
 	write := func(more string) {
 		terraform.Write(t, "resource \"gpuplan_training_job\" \"j\" {\n  name = \"j\"\n  framework = \"mpi\"\n  image = \"train:1\"\n  command = [\"train\"]\n"+
-			"  roles = { worker = { replicas = 4, cards = 1 } }\n  wait_for = \"none\"\n  suspend = true\n  "+more+"\n}\n")
+			"  roles = { worker = { replicas = 4, gpus = 1 } }\n  wait_for = \"none\"\n  suspend = true\n  "+more+"\n}\n")
 	}
 	write("")
 	terraform.Must(t, "apply", "-auto-approve")

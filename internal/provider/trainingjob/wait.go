@@ -58,14 +58,14 @@ func (r *trainingJob) wait(ctx context.Context, client *kube.Client, spec job.Sp
 	if errors.Is(err, context.DeadlineExceeded) && refusals.refused() {
 		err = fmt.Errorf("%w; %w", err, errRefused)
 	}
-	reasons := []said{{"the job's operator says", refusals.reason()}, {"the scheduler says", pods.reason()}, {"the job queue says", unit.standing()}}
+	reasons := []said{{"the job's operator says", refusals.reason()}, {"the scheduler says", pods.reason()}, {"the job queue says", unit.position()}}
 	if pods.ignored() {
 		reasons = append(reasons, said{"no scheduler has looked at its pods, which ask for " + spec.SchedulerName, "is that one installed, and does it run?"})
 	}
 	return obj, because(err, reasons)
 }
 
-// said is what somebody says about a job.
+// said is what someone says about a job.
 type said struct{ who, what string }
 
 // because adds to an error what is said about it: nothing twice, since one repeats another.
@@ -102,7 +102,7 @@ func reached(obj *unstructured.Unstructured, goal string) (done bool, status str
 	return false, status, nil
 }
 
-// podFollower watches the job's pods while somebody waits for the job, because only
+// podFollower watches the job's pods while someone waits for the job, because only
 // they say what the scheduler waits for.
 type podFollower struct {
 	client *kube.Client

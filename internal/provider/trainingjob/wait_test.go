@@ -9,7 +9,7 @@ import (
 
 // Several that say the same are quoted once, whoever adds something to it.
 func TestBecause(t *testing.T) {
-	const verdict = "2 of 4 members fit: 1 node has no free card left. Nearest fix: pool size 3 (now 2) for pool v100."
+	const verdict = "2 of 4 members fit: 1 node has no free GPU left. Nearest fix: pool size 3 (now 2) for pool v100."
 	for name, test := range map[string]struct {
 		err     string
 		reasons []said

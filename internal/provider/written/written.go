@@ -40,19 +40,19 @@ func Text(ctx context.Context, of tfsdk.State, wrote, derived any) (string, erro
 	if err != nil {
 		return "", err
 	}
-	lacks := map[string]any{}
+	missing := map[string]any{}
 	for name, a := range of.Schema.GetAttributes() {
 		if !a.IsOptional() && !a.IsRequired() || a.IsWriteOnly() || a.IsSensitive() || !want[name].IsFullyKnown() || want[name].Equal(have[name]) {
 			continue
 		}
-		if lacks[name], err = plain(want[name]); err != nil {
+		if missing[name], err = plain(want[name]); err != nil {
 			return "", fmt.Errorf("write down %s: %w", name, err)
 		}
 	}
-	if len(lacks) == 0 {
+	if len(missing) == 0 {
 		return "", nil
 	}
-	text, err := json.Marshal(lacks)
+	text, err := json.Marshal(missing)
 	return string(text), err
 }
 
@@ -78,19 +78,19 @@ func Note(ctx context.Context, of tfsdk.State, obj *unstructured.Unstructured, w
 // Restore sets the attributes of a [Text] in a model. What the schema does not know any
 // more is left out.
 func Restore(ctx context.Context, of tfsdk.State, text string, model any) (diags diag.Diagnostics) {
-	var lacks map[string]json.RawMessage
+	var missing map[string]json.RawMessage
 	if text == "" {
 		return nil
 	}
 	values, err := attributes(ctx, of, model)
 	if err == nil {
-		err = json.Unmarshal([]byte(text), &lacks)
+		err = json.Unmarshal([]byte(text), &missing)
 	}
 	if err != nil {
 		diags.AddWarning("Some settings are lost", fmt.Sprintf("What the object says of the settings of this provider cannot be read: %s.", err))
 		return diags
 	}
-	for name, raw := range lacks {
+	for name, raw := range missing {
 		if a, ok := of.Schema.GetAttributes()[name]; ok {
 			if value, err := tftypes.ValueFromJSON(raw, a.GetType().TerraformType(ctx)); err == nil { //nolint:staticcheck // nothing else reads a value of a known type
 				values[name] = value

@@ -1,39 +1,39 @@
-// A library in place of libnvidia-ml.so.1 for tests: a machine with eight cards
+// A library in place of libnvidia-ml.so.1 for tests: a machine with eight GPUs
 // wired like a DGX-1 with V100. It exports only what the package calls; with OLD
 // defined, only what an old driver has.
 //
 // Files in the folder CONTROL say what is wrong:
-//   lost      "3"     card 3 has fallen off the bus
-//   down      "0 3"   the links between cards 0 and 3 are down
-//   ecc       "4 2"   card 4 has counted 2 uncorrectable errors
-//   remap     "6"     card 6 could not replace a memory row
-//   pending   "6"     card 6 will replace a memory row at its next reset
-//   pages     "6"     card 6 will retire memory pages at its next reset
-//   gone      "3"     card 3 is not listed, and those behind it are numbered anew
-//   pcie      "2 4"   card 2 has 4 PCI Express lanes
-//   slow      "2 1"   card 2 runs at PCI Express generation 1
-//   busy      "2 90"  card 2 is used at 90 %
-//   hot       "2 97"  card 2 is at 97 degrees
-//   mig       "2"     card 2 is in MIG mode
-//   fabric    "2 1"   card 2 has joined its fabric as far as state 1
+//   lost      "3"     GPU 3 has fallen off the bus
+//   down      "0 3"   the links between GPUs 0 and 3 are down
+//   ecc       "4 2"   GPU 4 has counted 2 uncorrectable errors
+//   remap     "6"     GPU 6 could not replace a memory row
+//   pending   "6"     GPU 6 will replace a memory row at its next reset
+//   pages     "6"     GPU 6 will retire memory pages at its next reset
+//   gone      "3"     GPU 3 is not listed, and those behind it are numbered anew
+//   pcie      "2 4"   GPU 2 has 4 PCI Express lanes
+//   slow      "2 1"   GPU 2 runs at PCI Express generation 1
+//   busy      "2 90"  GPU 2 is used at 90 %
+//   hot       "2 97"  GPU 2 is at 97 degrees
+//   mig       "2"     GPU 2 is in MIG mode
+//   fabric    "2 1"   GPU 2 has joined its fabric as far as state 1
 //   mask      "1"     the health mask of that fabric
 //   version   "99"    the version of all NVLinks
-//   badtext   "2"     the UUID of card 2 is no text
-//   twin      "2 1"   card 2 has the UUID of card 1
-//   hang              counting the cards does not end while the file is there
-//   recovery  "7 1"   the driver asks for action 1 on card 7
-//   xid       "5 95"  one event XID 95 of card 5; the file is removed
+//   badtext   "2"     the UUID of GPU 2 is no text
+//   twin      "2 1"   GPU 2 has the UUID of GPU 1
+//   hang              counting the GPUs does not end while the file is there
+//   recovery  "7 1"   the driver asks for action 1 on GPU 7
+//   xid       "5 95"  one event XID 95 of GPU 5; the file is removed
 //   deaf              events are not supported
 //   unloaded          the driver is not loaded
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#define CARDS 8
+#define GPUS 8
 enum { SUCCESS = 0, NOT_SUPPORTED = 3, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, GPU_IS_LOST = 15 };
 
 // A device is the address of its slot, so that its index is easy to find.
-static char slots[CARDS];
+static char slots[GPUS];
 typedef char *device_t;
 #define INDEX(d) ((int)((d) - slots))
 
@@ -41,7 +41,7 @@ static const int pairs[][3] = {
 	{0, 1, 1}, {0, 2, 1}, {0, 3, 2}, {0, 4, 2}, {1, 2, 2}, {1, 3, 1}, {1, 5, 2}, {2, 3, 2},
 	{2, 6, 1}, {3, 7, 1}, {4, 5, 1}, {4, 6, 1}, {4, 7, 2}, {5, 6, 2}, {5, 7, 1}, {6, 7, 2},
 };
-static const int buses[CARDS] = {0x06, 0x07, 0x0A, 0x0B, 0x85, 0x86, 0x89, 0x8A};
+static const int buses[GPUS] = {0x06, 0x07, 0x0A, 0x0B, 0x85, 0x86, 0x89, 0x8A};
 
 // control reads a control file and returns how many numbers it has, -1 without the file.
 static int control(const char *name, int *a, int *b)
@@ -56,35 +56,35 @@ static int control(const char *name, int *a, int *b)
 	return n;
 }
 
-// is tells whether a control file names a card.
-static int is(const char *name, int card)
+// is tells whether a control file names a GPU.
+static int is(const char *name, int GPU)
 {
 	int a, b;
-	return control(name, &a, &b) >= 1 && a == card;
+	return control(name, &a, &b) >= 1 && a == GPU;
 }
 
-// value is the second number of a control file that names a card, else another.
-static int value(const char *name, int card, int otherwise)
+// value is the second number of a control file that names a GPU, else another.
+static int value(const char *name, int GPU, int otherwise)
 {
 	int a, b;
-	return control(name, &a, &b) == 2 && a == card ? b : otherwise;
+	return control(name, &a, &b) == 2 && a == GPU ? b : otherwise;
 }
 
-static int is_lost(int card) { return is("lost", card); }
+static int is_lost(int GPU) { return is("lost", GPU); }
 
-// peer returns the card at the other end of a link, -1 when the link is not active.
-static int peer(int card, unsigned link)
+// peer returns the GPU at the other end of a link, -1 when the link is not active.
+static int peer(int GPU, unsigned link)
 {
 	int a, b, down = control("down", &a, &b) == 2;
 	unsigned next = 0;
 	for (unsigned i = 0; i < sizeof pairs / sizeof *pairs; i++) {
 		const int *p = pairs[i];
-		if (p[0] != card && p[1] != card)
+		if (p[0] != GPU && p[1] != GPU)
 			continue;
 		if (link >= next && link < next + p[2]) {
 			if (down && ((p[0] == a && p[1] == b) || (p[0] == b && p[1] == a)))
 				return -1;
-			return p[0] == card ? p[1] : p[0];
+			return p[0] == GPU ? p[1] : p[0];
 		}
 		next += p[2];
 	}
@@ -97,12 +97,12 @@ typedef struct {
 	char busId[32];
 } pci_t;
 
-static int fill_pci(int card, pci_t *pci)
+static int fill_pci(int GPU, pci_t *pci)
 {
 	memset(pci, 0, sizeof *pci);
-	pci->bus = buses[card];
-	snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, "0000:%02x:00.0", buses[card]);
-	snprintf(pci->busId, sizeof pci->busId, "00000000:%02X:00.0", buses[card]);
+	pci->bus = buses[GPU];
+	snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, "0000:%02x:00.0", buses[GPU]);
+	snprintf(pci->busId, sizeof pci->busId, "00000000:%02X:00.0", buses[GPU]);
 	return SUCCESS;
 }
 
@@ -124,7 +124,7 @@ int nvmlDeviceGetCount_v2(unsigned *count)
 	int a, b;
 	while (access(CONTROL "/hang", F_OK) == 0)
 		usleep(1000);
-	*count = CARDS - (control("gone", &a, &b) == 1);
+	*count = GPUS - (control("gone", &a, &b) == 1);
 	return driver();
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, device_t *device)
@@ -327,13 +327,13 @@ int nvmlDeviceRegisterEvents(device_t d, unsigned long long types, char *set)
 int nvmlEventSetWait_v2(char *set, event_t *event, unsigned timeout)
 {
 	(void)set, (void)timeout;
-	int card, number;
-	if (control("xid", &card, &number) != 2) {
+	int GPU, number;
+	if (control("xid", &GPU, &number) != 2) {
 		usleep(1000);
 		return TIMEOUT;
 	}
 	unlink(CONTROL "/xid");
-	*event = (event_t){slots + card, 8, number, ~0u, ~0u};
+	*event = (event_t){slots + GPU, 8, number, ~0u, ~0u};
 	return SUCCESS;
 }
 #endif

@@ -3,7 +3,7 @@
 //
 //	GET /gpuplan/gangs                       all gangs, those that wait first
 //	GET /gpuplan/gangs/{namespace}/{name}    why a gang, a job's gangs or a pod waits
-//	GET /gpuplan/map                         every card and who is on it
+//	GET /gpuplan/map                         every GPU and who is on it
 //	GET /gpuplan/without?node=a&node=b       who would lose a place without nodes
 //
 // Each takes ?output=json (default) or text, and the map svg as well. Who asks is
@@ -100,10 +100,10 @@ func text(write func(io.Writer) error) form { return form{"text/plain; charset=u
 // Handler answers whoever asks.
 func Handler(source Source) http.Handler {
 	mux := http.NewServeMux()
-	for path, ask := range map[string]func(*inventory.Scene, *http.Request) (answer, error){
+	for path, ask := range map[string]func(*inventory.Snapshot, *http.Request) (answer, error){
 		"GET /gpuplan/gangs":                    source.gangs,
 		"GET /gpuplan/gangs/{namespace}/{name}": source.why,
-		"GET /gpuplan/map":                      always(cards),
+		"GET /gpuplan/map":                      always(gpus),
 		"GET /gpuplan/without":                  without,
 	} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { source.respond(w, r, ask) })
@@ -112,14 +112,14 @@ func Handler(source Source) http.Handler {
 }
 
 // respond answers one request from a scene of its own.
-func (s Source) respond(w http.ResponseWriter, r *http.Request, ask func(*inventory.Scene, *http.Request) (answer, error)) {
+func (s Source) respond(w http.ResponseWriter, r *http.Request, ask func(*inventory.Snapshot, *http.Request) (answer, error)) {
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
 	if err := s.Synced(ctx); err != nil {
 		http.Error(w, "the scheduler is still reading the cluster: "+err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	a, err := ask(s.Cache.Scene(), r)
+	a, err := ask(s.Cache.Snapshot(), r)
 	switch {
 	case errors.Is(err, errUnknown):
 		http.Error(w, err.Error(), http.StatusNotFound)
@@ -144,28 +144,28 @@ func (s Source) respond(w http.ResponseWriter, r *http.Request, ask func(*invent
 }
 
 // always makes a handler of an answer that there always is.
-func always(ask func(*inventory.Scene) answer) func(*inventory.Scene, *http.Request) (answer, error) {
-	return func(scene *inventory.Scene, _ *http.Request) (answer, error) { return ask(scene), nil }
+func always(ask func(*inventory.Snapshot) answer) func(*inventory.Snapshot, *http.Request) (answer, error) {
+	return func(snapshot *inventory.Snapshot, _ *http.Request) (answer, error) { return ask(snapshot), nil }
 }
 
-func (s Source) gangs(scene *inventory.Scene, r *http.Request) (answer, error) {
+func (s Source) gangs(snapshot *inventory.Snapshot, r *http.Request) (answer, error) {
 	around, err := s.Around(r.Context(), "")
 	if err != nil {
 		return answer{}, err
 	}
-	list := explain.Gangs(scene, around)
+	list := explain.Gangs(snapshot, around)
 	return answer{list, map[string]form{"text": text(func(w io.Writer) error { return explain.WriteGangs(w, list, time.Now()) })}}, nil
 }
 
-func (s Source) why(scene *inventory.Scene, r *http.Request) (answer, error) {
+func (s Source) why(snapshot *inventory.Snapshot, r *http.Request) (answer, error) {
 	namespace, name := r.PathValue("namespace"), r.PathValue("name")
 	around, err := s.Around(r.Context(), namespace)
 	if err != nil {
 		return answer{}, err
 	}
-	list := explain.Find(scene, around, namespace, name)
+	list := explain.Find(snapshot, around, namespace, name)
 	if len(list) == 0 {
-		return answer{}, fmt.Errorf("gang, job or pod %s/%s that asks for cards: %w", namespace, name, errUnknown)
+		return answer{}, fmt.Errorf("gang, job or pod %s/%s that asks for GPUs: %w", namespace, name, errUnknown)
 	}
 	return answer{list, map[string]form{"text": text(func(w io.Writer) error {
 		now := time.Now()
@@ -173,8 +173,8 @@ func (s Source) why(scene *inventory.Scene, r *http.Request) (answer, error) {
 	})}}, nil
 }
 
-func cards(scene *inventory.Scene) answer {
-	m := explain.Cards(scene)
+func gpus(snapshot *inventory.Snapshot) answer {
+	m := explain.GPUs(snapshot)
 	return answer{m, map[string]form{
 		"text": text(m.WriteText),
 		"svg": {"image/svg+xml", func(w io.Writer) error {
@@ -184,9 +184,9 @@ func cards(scene *inventory.Scene) answer {
 	}}
 }
 
-func without(scene *inventory.Scene, r *http.Request) (answer, error) {
+func without(snapshot *inventory.Snapshot, r *http.Request) (answer, error) {
 	nodes := r.URL.Query()["node"]
-	losses, err := explain.Without(scene, nodes)
+	losses, err := explain.Without(snapshot, nodes)
 	if err != nil {
 		return answer{}, err
 	}

@@ -23,11 +23,11 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
 )
 
-// source has one node with eight cards and one pod that asks for nine.
+// source has one node with eight GPUs and one pod that asks for nine.
 func source(t *testing.T) Source {
 	t.Helper()
 	cache := inventory.NewCache()
-	eight := corev1.ResourceList{contract.ResourceTopologyCard: resource.MustParse("8"), corev1.ResourcePods: resource.MustParse("110")}
+	eight := corev1.ResourceList{contract.ResourceTopologyGPU: resource.MustParse("8"), corev1.ResourcePods: resource.MustParse("110")}
 	_, err := cache.SetNode(&corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{contract.NodeModeLabel: "topology", contract.NodePoolNameLabel: "v100"}},
 		Status:     corev1.NodeStatus{Capacity: eight, Allocatable: eight},
@@ -36,7 +36,7 @@ func source(t *testing.T) Source {
 	cache.SetPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "greedy", UID: "1"}, Spec: corev1.PodSpec{
 		SchedulerName: contract.SchedulerName,
 		Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
-			contract.ResourceTopologyCard: resource.MustParse("9")}}}},
+			contract.ResourceTopologyGPU: resource.MustParse("9")}}}},
 	}})
 	return Source{
 		Cache: cache, Synced: func(context.Context) error { return nil },
@@ -63,7 +63,7 @@ func TestAnswers(t *testing.T) {
 	}{
 		"/gpuplan/gangs":                            {200, "application/json", `"gang":"default/greedy"`},
 		"/gpuplan/gangs?output=text":                {200, "text/plain; charset=utf-8", "default/greedy  Waiting"},
-		"/gpuplan/gangs/default/greedy":             {200, "application/json", `"code":"NotEnoughCards"`},
+		"/gpuplan/gangs/default/greedy":             {200, "application/json", `"code":"NotEnoughGPUs"`},
 		"/gpuplan/gangs/default/greedy?output=text": {200, "text/plain; charset=utf-8", "Pod default/greedy waits, because"},
 		"/gpuplan/gangs/default/other":              {404, "text/plain; charset=utf-8", "default/other"},
 		"/gpuplan/map":                              {200, "application/json", `"pools":[{"name":"v100"`},

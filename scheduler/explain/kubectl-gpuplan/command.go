@@ -59,16 +59,16 @@ now. Nothing is changed. The cluster role gpuplan-explain has the rights it need
 	fits.Args = cobra.ExactArgs(1)
 	gangs := a.subcommand("gangs", "List the gangs, those that wait first", a.gangs, "text", "json")
 	gangs.Flags().BoolVarP(&a.all, "all-namespaces", "A", false, "List the gangs of all namespaces")
-	cards := a.subcommand("map", "Show every card and who is on it", a.cards, "table", "svg", "json")
+	gpus := a.subcommand("map", "Show every GPU and who is on it", a.gpus, "table", "svg", "json")
 	without := a.subcommand("without NODE...", "Say who would lose a place without nodes", a.without, "text", "json")
 	without.Long = "Say which gangs would lose members if nodes went away, and whether these members\nwould fit on the nodes that are left. Nothing is drained."
 	without.Args = cobra.MinimumNArgs(1)
-	root.AddCommand(why, fits, gangs, cards, without)
+	root.AddCommand(why, fits, gangs, gpus, without)
 	return root
 }
 
 // question answers from a scene; namespace is the one that the user works in.
-type question func(scene *inventory.Scene, around explain.Around, namespace string, args []string) error
+type question func(snapshot *inventory.Snapshot, around explain.Around, namespace string, args []string) error
 
 // subcommand makes a command that reads the cluster and answers in one of the forms,
 // of which the first is the default.
@@ -79,18 +79,18 @@ func (a *asker) subcommand(use, short string, ask question, forms ...string) *co
 			return fmt.Errorf("output %q is none of %s", output, strings.Join(forms, ", "))
 		}
 		a.output = output
-		scene, around, namespace, err := a.read(c.Context())
+		snapshot, around, namespace, err := a.read(c.Context())
 		if err != nil {
 			return err
 		}
-		return ask(scene, around, namespace, args)
+		return ask(snapshot, around, namespace, args)
 	}}
 	c.Flags().StringVarP(&output, "output", "o", forms[0], "Form of the answer: "+strings.Join(forms, ", "))
 	return c
 }
 
 // read lists the cluster.
-func (a *asker) read(ctx context.Context) (scene *inventory.Scene, around explain.Around, namespace string, err error) {
+func (a *asker) read(ctx context.Context) (snapshot *inventory.Snapshot, around explain.Around, namespace string, err error) {
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(a.rules, &a.overrides)
 	if namespace, _, err = loader.Namespace(); err != nil {
 		return nil, around, "", fmt.Errorf("read the kubeconfig: %w", err)
@@ -103,35 +103,35 @@ func (a *asker) read(ctx context.Context) (scene *inventory.Scene, around explai
 	if err != nil {
 		return nil, around, "", err
 	}
-	if scene, err = inventory.ReadScene(ctx, client); err != nil {
+	if snapshot, err = inventory.ReadSnapshot(ctx, client); err != nil {
 		return nil, around, "", err
 	}
 	around, err = explain.ReadAround(ctx, client, "")
-	return scene, around, namespace, err
+	return snapshot, around, namespace, err
 }
 
 // find answers for what a name stands for.
-func find(scene *inventory.Scene, around explain.Around, namespace, name string) ([]explain.Answer, error) {
+func find(snapshot *inventory.Snapshot, around explain.Around, namespace, name string) ([]explain.Answer, error) {
 	name = name[strings.LastIndexByte(name, '/')+1:]
-	answers := explain.Find(scene, around, namespace, name)
+	answers := explain.Find(snapshot, around, namespace, name)
 	if len(answers) == 0 {
-		return nil, fmt.Errorf("namespace %s has no gang, job or pod %q that asks for cards; see kubectl gpuplan gangs -A", namespace, name)
+		return nil, fmt.Errorf("namespace %s has no gang, job or pod %q that asks for GPUs; see kubectl gpuplan gangs -A", namespace, name)
 	}
 	return answers, nil
 }
 
-func (a *asker) why(scene *inventory.Scene, around explain.Around, namespace string, args []string) error {
+func (a *asker) why(snapshot *inventory.Snapshot, around explain.Around, namespace string, args []string) error {
 	now := time.Now()
-	return a.each(scene, around, namespace, args[0], func(answer explain.Answer, w io.Writer) error { return answer.WriteText(w, now) })
+	return a.each(snapshot, around, namespace, args[0], func(answer explain.Answer, w io.Writer) error { return answer.WriteText(w, now) })
 }
 
-func (a *asker) fits(scene *inventory.Scene, around explain.Around, namespace string, args []string) error {
-	return a.each(scene, around, namespace, args[0], explain.Answer.WriteFixes)
+func (a *asker) fits(snapshot *inventory.Snapshot, around explain.Around, namespace string, args []string) error {
+	return a.each(snapshot, around, namespace, args[0], explain.Answer.WriteFixes)
 }
 
 // each writes all answers to a name.
-func (a *asker) each(scene *inventory.Scene, around explain.Around, namespace, name string, write func(explain.Answer, io.Writer) error) error {
-	answers, err := find(scene, around, namespace, name)
+func (a *asker) each(snapshot *inventory.Snapshot, around explain.Around, namespace, name string, write func(explain.Answer, io.Writer) error) error {
+	answers, err := find(snapshot, around, namespace, name)
 	if err != nil {
 		return err
 	}
@@ -141,8 +141,8 @@ func (a *asker) each(scene *inventory.Scene, around explain.Around, namespace, n
 	return explain.WriteAll(a.out, answers, write)
 }
 
-func (a *asker) gangs(scene *inventory.Scene, around explain.Around, namespace string, _ []string) error {
-	gangs := slices.DeleteFunc(explain.Gangs(scene, around), func(g explain.Answer) bool {
+func (a *asker) gangs(snapshot *inventory.Snapshot, around explain.Around, namespace string, _ []string) error {
+	gangs := slices.DeleteFunc(explain.Gangs(snapshot, around), func(g explain.Answer) bool {
 		return !a.all && !strings.HasPrefix(g.Gang, namespace+"/")
 	})
 	if a.output == "json" {
@@ -151,20 +151,20 @@ func (a *asker) gangs(scene *inventory.Scene, around explain.Around, namespace s
 	return explain.WriteGangs(a.out, gangs, time.Now())
 }
 
-func (a *asker) cards(scene *inventory.Scene, _ explain.Around, _ string, _ []string) error {
-	cards := explain.Cards(scene)
+func (a *asker) gpus(snapshot *inventory.Snapshot, _ explain.Around, _ string, _ []string) error {
+	gpus := explain.GPUs(snapshot)
 	switch a.output {
 	case "json":
-		return a.json(cards)
+		return a.json(gpus)
 	case "svg":
-		_, err := a.out.Write(cards.SVG())
+		_, err := a.out.Write(gpus.SVG())
 		return err
 	}
-	return cards.WriteText(a.out)
+	return gpus.WriteText(a.out)
 }
 
-func (a *asker) without(scene *inventory.Scene, _ explain.Around, _ string, args []string) error {
-	losses, err := explain.Without(scene, args)
+func (a *asker) without(snapshot *inventory.Snapshot, _ explain.Around, _ string, args []string) error {
+	losses, err := explain.Without(snapshot, args)
 	if err != nil {
 		return err
 	}

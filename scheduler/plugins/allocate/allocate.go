@@ -1,4 +1,4 @@
-// Package allocate binds planned pods: the node and the record of the pod's cards
+// Package allocate binds planned pods: the node and the record of the pod's GPUs
 // reach the API server in one call, so that no crash can separate them. The API
 // server merges the annotations of a Binding into the pod that it binds.
 package allocate

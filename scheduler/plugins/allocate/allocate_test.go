@@ -29,7 +29,7 @@ func (fakeHandle) APICacher() fwk.APICacher          { return nil }
 
 func shared(memory, cores int64) corev1.Container {
 	return corev1.Container{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
-		contract.ResourceCardMemory:  *resource.NewQuantity(memory, resource.DecimalSI),
+		contract.ResourceGPUMemory:   *resource.NewQuantity(memory, resource.DecimalSI),
 		contract.ResourceCorePercent: *resource.NewQuantity(cores, resource.DecimalSI),
 	}}}
 }
@@ -46,9 +46,9 @@ func TestBind(t *testing.T) {
 	assert.True(t, plugin.Bind(t.Context(), state, pod, "node").IsSkip(), "a pod that is not planned")
 	assert.Empty(t, client.Actions())
 
-	Decide(state, contract.Allocation{Gang: "ns/job", Node: "node", Shares: []contract.CardShare{{Card: 3, MemoryGiB: 4, CorePercent: 30}}})
+	Decide(state, contract.Allocation{Gang: "ns/job", Node: "node", Shares: []contract.GPUShare{{GPU: 3, MemoryGiB: 4, CorePercent: 30}}})
 	require.NoError(t, plugin.Bind(t.Context(), state, pod, "node").AsError())
-	require.Len(t, client.Actions(), 1, "node and cards in one call")
+	require.Len(t, client.Actions(), 1, "node and GPUs in one call")
 	binding := client.Actions()[0].(clienttesting.CreateAction).GetObject().(*corev1.Binding)
 	assert.Equal(t, "node", binding.Target.Name)
 	assert.Equal(t, pod.UID, binding.UID)
@@ -91,18 +91,18 @@ func TestWait(t *testing.T) {
 func TestDescribeShares(t *testing.T) {
 	tests := map[string]struct {
 		containers   []corev1.Container
-		shares       []contract.CardShare
+		shares       []contract.GPUShare
 		memory, core string
 	}{
-		"whole cards": {containers: []corev1.Container{{}}},
-		"memory over two cards": {
+		"whole GPUs": {containers: []corev1.Container{{}}},
+		"memory over two GPUs": {
 			containers: []corev1.Container{shared(8, 0)},
-			shares:     []contract.CardShare{{Card: 0, MemoryGiB: 4}, {Card: 5, MemoryGiB: 4}},
+			shares:     []contract.GPUShare{{GPU: 0, MemoryGiB: 4}, {GPU: 5, MemoryGiB: 4}},
 			memory:     `{"0":{"0":4,"5":4}}`,
 		},
-		"two containers on one card": {
+		"two containers on one GPU": {
 			containers: []corev1.Container{shared(2, 10), shared(3, 20)},
-			shares:     []contract.CardShare{{Card: 1, MemoryGiB: 5, CorePercent: 30}},
+			shares:     []contract.GPUShare{{GPU: 1, MemoryGiB: 5, CorePercent: 30}},
 			memory:     `{"0":{"1":2},"1":{"1":3}}`,
 			core:       `{"0":{"1":10},"1":{"1":20}}`,
 		},

@@ -11,26 +11,26 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
-// perContainer is an amount by container index and card index.
+// perContainer is an amount by container index and GPU index.
 type perContainer map[string]map[string]int64
 
-// describeShares adds the annotations by which arena shows shared cards: how much of
-// each card every container has. Containers take from the pod's cards in order.
-func describeShares(annotations map[string]string, pod *corev1.Pod, shares []contract.CardShare) error {
+// describeShares adds the annotations by which arena shows shared GPUs: how much of
+// each GPU every container has. Containers take from the pod's GPUs in order.
+func describeShares(annotations map[string]string, pod *corev1.Pod, shares []contract.GPUShare) error {
 	if len(shares) == 0 {
 		return nil
 	}
 	left := slices.Clone(shares)
 	memory, cores := perContainer{}, perContainer{}
 	for i, container := range pod.Spec.Containers {
-		gib := amount(container, contract.ResourceCardMemory)
+		gib := amount(container, contract.ResourceGPUMemory)
 		percent := amount(container, contract.ResourceCorePercent)
 		for j := range left {
 			take := min(gib, left[j].MemoryGiB)
-			memory.add(i, left[j].Card, take)
+			memory.add(i, left[j].GPU, take)
 			gib, left[j].MemoryGiB = gib-take, left[j].MemoryGiB-take
 			take = min(percent, left[j].CorePercent)
-			cores.add(i, left[j].Card, take)
+			cores.add(i, left[j].GPU, take)
 			percent, left[j].CorePercent = percent-take, left[j].CorePercent-take
 		}
 	}
@@ -50,7 +50,7 @@ func describeShares(annotations map[string]string, pod *corev1.Pod, shares []con
 	return nil
 }
 
-func (p perContainer) add(container, card int, amount int64) {
+func (p perContainer) add(container, gpu int, amount int64) {
 	if amount == 0 {
 		return
 	}
@@ -58,7 +58,7 @@ func (p perContainer) add(container, card int, amount int64) {
 	if p[key] == nil {
 		p[key] = map[string]int64{}
 	}
-	p[key][strconv.Itoa(card)] += amount
+	p[key][strconv.Itoa(gpu)] += amount
 }
 
 func amount(container corev1.Container, name corev1.ResourceName) int64 {

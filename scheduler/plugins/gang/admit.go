@@ -15,7 +15,7 @@ import (
 // says it has. Operators make the pods of a job one after the other, some only five a second.
 const moreToCome = 3 * time.Second
 
-// PreEnqueue lets a planned pod into the queue when it has a seat, or when it leads
+// PreEnqueue lets a planned pod into the queue when it is assumed, or when it leads
 // a gang that is complete and may fit. It is called under the queue's lock.
 func (p *Plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
 	key, planned := p.cache.PlanKey(pod)
@@ -25,35 +25,35 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	g := p.gang(key, pod)
-	if g.seats[pod.UID] != nil {
+	if g.assumed[pod.UID] != nil {
 		return nil
 	}
-	standing := p.cache.Standing(key, pod.UID)
+	status := p.cache.GangStatus(key, pod.UID)
 	switch {
-	case !standing.Known:
-		return hold("it has just appeared") // the worker lets it in when the view has it
-	case standing.Lacks != "":
-		return hold("%s", standing.Lacks)
-	case standing.Late && (!standing.Runs || len(g.seats) > 0):
-		return hold("it asks for no card and starts once gang %s runs", key)
-	case standing.Late:
+	case !status.Known:
+		return unschedulable("it has just appeared") // the worker activates it when the view has it
+	case status.MissingText != "":
+		return unschedulable("%s", status.MissingText)
+	case status.Late && (!status.Runs || len(g.assumed) > 0):
+		return unschedulable("it asks for no GPU and starts once gang %s runs", key)
+	case status.Late:
 		return nil
-	case g.verdict != "" && (!g.blocked || g.leader != pod.UID):
-		return hold("%s", g.verdict)
-	case standing.Expected > 0 && g.waited < standing.Present:
-		p.await(g, standing.Present)
-		return hold("up to %d more pods of gang %s are about to appear", standing.Expected, key)
-	case g.leader != "" && g.leader != pod.UID:
-		return hold("it follows the other pods of gang %s", key)
+	case g.verdict != "" && (!g.blocked || g.firstPod != pod.UID):
+		return unschedulable("%s", g.verdict)
+	case status.Expected > 0 && g.waited < status.Present:
+		p.await(g, status.Present)
+		return unschedulable("up to %d more pods of gang %s are about to appear", status.Expected, key)
+	case g.firstPod != "" && g.firstPod != pod.UID:
+		return unschedulable("it follows the other pods of gang %s", key)
 	case p.interrupt(key):
-		return hold("what gang %s waited for is being written", key)
+		return unschedulable("what gang %s waited for is being written", key)
 	}
-	g.leader = pod.UID
+	g.firstPod = pod.UID
 	return nil
 }
 
 // await gives members that a gang does not need, but says it has, a moment to appear,
-// so that they are planned with the others. It begins anew with each that does. The
+// so that they are planned with the others. It begins again with each that does. The
 // plugin's lock must be held.
 func (p *Plugin) await(g *gang, present int) {
 	if g.awaiting == present {
@@ -68,7 +68,7 @@ func (p *Plugin) await(g *gang, present int) {
 	})
 }
 
-// hold keeps a pod away from the scheduling cycle, or ends it, without preemption.
-func hold(format string, args ...any) *fwk.Status {
+// unschedulable keeps a pod away from the scheduling cycle, or ends it, without preemption.
+func unschedulable(format string, args ...any) *fwk.Status {
 	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, fmt.Sprintf(format, args...))
 }

@@ -14,35 +14,35 @@ import (
 )
 
 // waitForOthers bounds how long a member holds its place for the others of its gang.
-// All of them are let in together, so this only ends when something is badly wrong.
+// All of them are activated together, so this only ends when something is badly wrong.
 const waitForOthers = 2 * time.Minute
 
 const (
 	stateKey fwk.StateKey = Name
-	// rehearsalKey marks a cycle that is only a rehearsal.
-	rehearsalKey fwk.StateKey = Name + "/rehearsal"
+	// dryRunKey marks a cycle that is only a dry run.
+	dryRunKey fwk.StateKey = Name + "/dry run"
 )
 
-// cycle is what the plugin keeps of a scheduling cycle: the seat of its pod, nil
+// cycle is what the plugin keeps of a scheduling cycle: its assumed pod, nil
 // when the plugin itself ended the cycle.
-type cycle struct{ seat *seat }
+type cycle struct{ assumed *assumedPod }
 
 // Clone implements fwk.StateData.
 func (c *cycle) Clone() fwk.StateData { return c }
 
-// seatIn returns the seat that the cycle's pod was given, nil for a pod that is not planned.
-func seatIn(state fwk.CycleState) *seat {
+// assumedIn returns the cycle's assumed pod, nil for a pod that is not planned.
+func assumedIn(state fwk.CycleState) *assumedPod {
 	data, err := state.Read(stateKey)
 	c, ok := data.(*cycle)
 	if err != nil || !ok {
 		return nil
 	}
-	return c.seat
+	return c.assumed
 }
 
 // PreFilter gives the pod its planned node, and plans its gang when that is not done.
 func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *corev1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
-	if _, err := state.Read(rehearsalKey); err == nil {
+	if _, err := state.Read(dryRunKey); err == nil {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
 	if err := p.synced(ctx); err != nil {
@@ -50,11 +50,11 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *corev
 	}
 	p.recoverOnce(ctx)
 	key, planned := p.cache.PlanKey(pod)
-	if !planned || p.cache.Standing(key, pod.UID).Late {
+	if !planned || p.cache.GangStatus(key, pod.UID).Late {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
-	s, status := p.seatOf(ctx, key, pod)
-	state.Write(stateKey, &cycle{seat: s})
+	s, status := p.assumedPod(ctx, key, pod)
+	state.Write(stateKey, &cycle{assumed: s})
 	if status != nil {
 		return nil, status
 	}
@@ -82,31 +82,31 @@ func (*Plugin) RemovePod(context.Context, fwk.CycleState, *corev1.Pod, fwk.PodIn
 // Filter admits the planned node only; the framework tries a nominated node without
 // asking PreFilter's result.
 func (*Plugin) Filter(_ context.Context, state fwk.CycleState, _ *corev1.Pod, info fwk.NodeInfo) *fwk.Status {
-	if s := seatIn(state); s != nil && info.Node().Name != s.node {
-		return hold("the gang is planned on other nodes")
+	if s := assumedIn(state); s != nil && info.Node().Name != s.node {
+		return unschedulable("the gang is planned on other nodes")
 	}
 	return nil
 }
 
-// seatOf returns the pod's seat, or why it has none.
-func (p *Plugin) seatOf(ctx context.Context, key string, pod *corev1.Pod) (*seat, *fwk.Status) {
+// assumedPod returns the assumed pod, or why it has none.
+func (p *Plugin) assumedPod(ctx context.Context, key string, pod *corev1.Pod) (*assumedPod, *fwk.Status) {
 	p.mu.Lock()
 	g := p.gang(key, pod)
-	s, verdict := g.seats[pod.UID], g.verdict
-	leads, open := g.leader == pod.UID, g.open
-	early := s != nil && !s.round.comes(s)
+	s, verdict := g.assumed[pod.UID], g.verdict
+	leads, open := g.firstPod == pod.UID, g.attempt
+	early := s != nil && !s.attempt.isNext(s)
 	p.mu.Unlock()
 	switch {
-	case open != nil && open.phase == leavingPhase:
-		return nil, hold("gang %s is being planned anew", key)
+	case open != nil && open.phase == abortingPhase:
+		return nil, unschedulable("gang %s is being planned again", key)
 	case early:
-		return nil, hold("other members of gang %s come before it", key)
+		return nil, unschedulable("other members of gang %s come before it", key)
 	case s != nil:
 		return s, nil
 	case open != nil:
-		return nil, hold("gang %s is being placed without it", key)
+		return nil, unschedulable("gang %s is being placed without it", key)
 	case verdict != "" && !leads:
-		return nil, hold("%s", verdict)
+		return nil, unschedulable("%s", verdict)
 	}
 	return p.plan(ctx, key, pod)
 }
@@ -116,43 +116,43 @@ func (p *Plugin) seatOf(ctx context.Context, key string, pod *corev1.Pod) (*seat
 func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *corev1.Pod, nodes fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	key, planned := p.cache.PlanKey(pod)
 	if !planned {
-		switch key, adopted := p.cache.Adopt(pod); {
-		case adopted && key == "":
-			return nil, hold("it has just appeared") // the quota plugin lets it in again
-		case adopted:
+		switch key, managed := p.cache.Manage(pod); {
+		case managed && key == "":
+			return nil, unschedulable("it has just appeared") // the quota plugin activates it again
+		case managed:
 			p.work.add(inventory.Change{Gang: key})
-			return nil, hold("from now on it is planned by the rules of the quota tree")
+			return nil, unschedulable("from now on it is planned by the rules of the quota tree")
 		}
 	}
-	if !planned || p.cache.Standing(key, pod.UID).Late {
+	if !planned || p.cache.GangStatus(key, pod.UID).Late {
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
 	if _, err := state.Read(stateKey); err != nil {
 		p.block(ctx, key, pod, nodes.Get("").Message())
-	} else if s := seatIn(state); s != nil {
-		p.refuse(ctx, key, s, nodes.Get(s.node))
+	} else if s := assumedIn(state); s != nil {
+		p.reject(ctx, key, s, nodes.Get(s.node))
 	}
 	// This status keeps preemption for single pods away from gangs.
-	return nil, hold("members of a gang are placed together")
+	return nil, unschedulable("members of a gang are placed together")
 }
 
 // Reserve notes that the member holds its place in the scheduler's cache, and lets the one
 // in that comes after it.
 func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, _ *corev1.Pod, _ string) *fwk.Status {
-	s := seatIn(state)
+	s := assumedIn(state)
 	if s == nil {
 		return nil
 	}
 	p.mu.Lock()
-	if s.round.phase == leavingPhase {
+	if s.attempt.phase == abortingPhase {
 		p.mu.Unlock()
-		return hold("gang %s is being planned anew", s.round.key)
+		return unschedulable("gang %s is being planned again", s.attempt.key)
 	}
 	if !s.reserved {
 		s.reserved = true
-		s.round.reserved++
+		s.attempt.reserved++
 	}
-	next := s.round.next()
+	next := s.attempt.nextPod()
 	p.mu.Unlock()
 	if next != nil {
 		p.handle.Activate(klog.FromContext(ctx), map[string]*corev1.Pod{next.pod.Namespace + "/" + next.pod.Name: next.pod})
@@ -161,9 +161,9 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, _ *corev1.Po
 }
 
 // Unreserve rolls back the whole gang, unless it is binding already: then the member
-// keeps its cards, because others of the gang may be bound, and tries again.
+// keeps its GPUs, because others of the gang may be bound, and tries again.
 func (p *Plugin) Unreserve(ctx context.Context, state fwk.CycleState, _ *corev1.Pod, _ string) {
-	s := seatIn(state)
+	s := assumedIn(state)
 	if s == nil {
 		return
 	}
@@ -173,38 +173,38 @@ func (p *Plugin) Unreserve(ctx context.Context, state fwk.CycleState, _ *corev1.
 		return
 	}
 	s.reserved = false
-	s.round.reserved--
-	phase := s.round.phase
+	s.attempt.reserved--
+	phase := s.attempt.phase
 	p.mu.Unlock()
 	if phase != bindingPhase {
-		p.abandon(ctx, s.round)
+		p.abort(ctx, s.attempt)
 		return
 	}
-	p.cache.Doubt(s.pod.UID)
+	p.cache.Unverified(s.pod.UID)
 	if p.cache.Bound(s.pod.UID) {
-		p.work.add(inventory.Change{Gang: s.round.key})
+		p.work.add(inventory.Change{Gang: s.attempt.key})
 	}
 }
 
 // Permit makes members wait until all of them have a place, and lets them bind together.
 func (p *Plugin) Permit(_ context.Context, state fwk.CycleState, pod *corev1.Pod, _ string) (*fwk.Status, time.Duration) {
-	s := seatIn(state)
+	s := assumedIn(state)
 	if s == nil {
 		return nil, 0
 	}
 	p.mu.Lock()
-	r := s.round
-	if r.phase == leavingPhase {
+	r := s.attempt
+	if r.phase == abortingPhase {
 		p.mu.Unlock()
-		return hold("gang %s is being planned anew", r.key), 0
+		return unschedulable("gang %s is being planned again", r.key), 0
 	}
-	if r.reserved < len(r.seats) && r.phase == seatingPhase {
+	if r.reserved < len(r.pods) && r.phase == reservingPhase {
 		p.mu.Unlock()
 		return fwk.NewStatus(fwk.Wait), waitForOthers
 	}
-	if r.phase == seatingPhase {
+	if r.phase == reservingPhase {
 		r.phase = bindingPhase
-		p.gangs[r.key].open = nil
+		p.gangs[r.key].attempt = nil
 	}
 	others := r.uids()
 	p.mu.Unlock()
@@ -216,18 +216,18 @@ func (p *Plugin) Permit(_ context.Context, state fwk.CycleState, pod *corev1.Pod
 	return nil, 0
 }
 
-// PostBind forgets the seat of a member that is bound.
+// PostBind forgets the assumed pod of a member that is bound.
 func (p *Plugin) PostBind(_ context.Context, state fwk.CycleState, pod *corev1.Pod, _ string) {
-	s := seatIn(state)
+	s := assumedIn(state)
 	if s == nil {
 		return
 	}
 	p.mu.Lock()
-	g, ok := p.gangs[s.round.key]
-	if ok && g.seats[pod.UID] == s {
-		delete(g.seats, pod.UID)
+	g, ok := p.gangs[s.attempt.key]
+	if ok && g.assumed[pod.UID] == s {
+		delete(g.assumed, pod.UID)
 	}
-	done := ok && len(g.seats) == 0
+	done := ok && len(g.assumed) == 0
 	var complete time.Time
 	if done {
 		complete = g.complete
@@ -235,6 +235,6 @@ func (p *Plugin) PostBind(_ context.Context, state fwk.CycleState, pod *corev1.P
 	p.mu.Unlock()
 	if done {
 		p.started(complete)
-		p.work.add(inventory.Change{Gang: s.round.key})
+		p.work.add(inventory.Change{Gang: s.attempt.key})
 	}
 }

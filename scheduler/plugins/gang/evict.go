@@ -30,44 +30,44 @@ const (
 	evictAgain = time.Second
 )
 
-// claim makes those leave whose places a gang has claimed. The place is held in the view
+// preempt makes those leave whose places a gang has claimed. The place is reserved in the view
 // already. First the gang's members are nominated for their nodes, so that a scheduler
 // that starts knows of the claim; then every victim gets the standard condition and an
-// event that names the claimant, and is deleted. A gang for which nobody has to leave loses
-// the nominations that it had, also one that holds a place until others end: that place may
+// event that names the preemptor, and is deleted. A gang for which nobody has to leave loses
+// the nominations that it had, also one that has a reservation until others end: that place may
 // move, and other plugins would count it where it was.
 //
 // Victims are deleted, and not evicted by the eviction subresource: that decides pod by
 // pod, so that it could refuse the last pod of a gang when the others are gone already.
 // The planner has counted disruption budgets for all of them together. The precondition
-// on the UID keeps a pod that was made anew under the same name.
+// on the UID keeps a pod that was recreated under the same name.
 //
 // The calls may be repeated: what is done already is left out.
-func (p *Plugin) claim(ctx context.Context, key string) {
+func (p *Plugin) preempt(ctx context.Context, key string) {
 	state, ok := p.cache.Gang(key)
 	if !ok || !p.leading.Load() {
 		return
 	}
-	claim, _ := p.cache.Claim(key)
-	if p.seated(key) {
+	nomination, _ := p.cache.Nomination(key)
+	if p.hasAssumed(key) {
 		return
 	}
-	err := p.nominateAll(ctx, state, claim.Members)
+	err := p.nominateAll(ctx, state, nomination.Members)
 	if err == nil {
-		err = each(ctx, claim.Victims, func(victim *corev1.Pod) error { return p.evict(ctx, state, victim) })
+		err = each(ctx, nomination.Victims, func(victim *corev1.Pod) error { return p.evict(ctx, state, victim) })
 	}
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot make room for a gang yet", "gang", key)
-		p.after(evictAgain, func() { p.work.claim(key) })
+		p.after(evictAgain, func() { p.work.preempt(key) })
 	}
 }
 
-// seated tells that members of a gang are about to be bound.
-func (p *Plugin) seated(key string) bool {
+// hasAssumed tells that members of a gang are about to be bound.
+func (p *Plugin) hasAssumed(key string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	g, ok := p.gangs[key]
-	return ok && len(g.seats) > 0
+	return ok && len(g.assumed) > 0
 }
 
 // each calls a function for every pod, several at a time.
@@ -107,8 +107,8 @@ func (p *Plugin) setNominated(ctx context.Context, pod *corev1.Pod, node string)
 }
 
 // evict marks and deletes one victim.
-func (p *Plugin) evict(ctx context.Context, claimant inventory.GangState, victim *corev1.Pod) error {
-	name := "gang " + placement.NameOf(claimant.Gang.ID)
+func (p *Plugin) evict(ctx context.Context, preemptor inventory.GangState, victim *corev1.Pod) error {
+	name := "gang " + placement.NameOf(preemptor.Gang.ID)
 	status := victim.Status.DeepCopy()
 	apipod.UpdatePodCondition(status, &corev1.PodCondition{
 		Type:    corev1.DisruptionTarget,
@@ -126,18 +126,18 @@ func (p *Plugin) evict(ctx context.Context, claimant inventory.GangState, victim
 		Preconditions: &metav1.Preconditions{UID: &victim.UID},
 	})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // gone, or made anew under its name
+		return nil // gone, or recreated under its name
 	}
 	if err != nil {
 		return fmt.Errorf("evict pod %s/%s: %w", victim.Namespace, victim.Name, err)
 	}
 	reason := metrics.ForPriority
-	if p.cache.OtherLeaf(victim, claimant.Gang.Leaf) {
+	if p.cache.OtherLeaf(victim, preemptor.Gang.Leaf) {
 		reason = metrics.ForQuota
 	}
 	p.meter.Evicted(reason)
 	var related runtime.Object
-	if about := regarding(claimant); about != nil {
+	if about := regarding(preemptor); about != nil {
 		related = about
 	}
 	p.handle.EventRecorder().Eventf(victim, related, corev1.EventTypeNormal, "Preempted", "Preempting",
@@ -145,8 +145,8 @@ func (p *Plugin) evict(ctx context.Context, claimant inventory.GangState, victim
 	return nil
 }
 
-// claimText says for whom a gang waits that holds its place already.
-func (p *Plugin) claimText(d inventory.Decision) string {
+// nominationText says for whom a gang waits that holds its place already.
+func (p *Plugin) nominationText(d inventory.Decision) string {
 	r := d.Result.Reservation
 	text := fmt.Sprintf("%d of %d members fit once others have gone. Reserved: waits for %s",
 		d.Result.Verdict.Fit, d.Result.Verdict.Asked, strings.Join(p.cache.Names(r.After), ", "))

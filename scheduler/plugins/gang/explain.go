@@ -21,7 +21,7 @@ import (
 // job do not appear all at once.
 const patience = 10 * time.Second
 
-// Of a long queue texts change with every card that is freed. So much of it is written at
+// Of a long queue texts change with every GPU that is freed. So much of it is written at
 // once, and per second, that the API server has time for other things.
 const (
 	textsAtOnce    = 1000
@@ -37,8 +37,8 @@ func (p *Plugin) write(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-p.news.ready:
-			p.publish(ctx, p.news.take())
+		case <-p.statuses.ready:
+			p.publish(ctx, p.statuses.take())
 		}
 	}
 }
@@ -55,9 +55,9 @@ func (p *Plugin) publish(ctx context.Context, gangs map[string]map[types.UID]boo
 			continue
 		}
 		state, _ := p.cache.Gang(key)
-		if why := p.beginToSay(key, state); why.text != "" {
-			p.say(ctx, key, state, why, gangs[key])
-			p.endToSay()
+		if why := p.beginRecording(key, state); why.text != "" {
+			p.record(ctx, key, state, why, gangs[key])
+			p.endRecording()
 		}
 	}
 }
@@ -69,9 +69,9 @@ func (p *Plugin) pending(key string) bool {
 	return p.gangs[key] != nil
 }
 
-// beginToSay is why a gang waits, with an empty text while it need not say so. From here on
-// a gang with a text is not let in: a pod that is bound must not say that it waits.
-func (p *Plugin) beginToSay(key string, state inventory.GangState) wait {
+// beginRecording is why a gang waits, with an empty text while it need not say so. From here on
+// a gang with a text is not activated: a pod that is bound must not say that it waits.
+func (p *Plugin) beginRecording(key string, state inventory.GangState) wait {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	g, ok := p.gangs[key]
@@ -79,23 +79,23 @@ func (p *Plugin) beginToSay(key string, state inventory.GangState) wait {
 		return wait{}
 	}
 	why := wait{cause: g.cause, text: g.verdict}
-	if state.Lacks != "" && g.overdue() {
-		why = wait{cause: "Incomplete", text: state.Lacks}
+	if state.MissingText != "" && g.overdue() {
+		why = wait{cause: "Incomplete", text: state.MissingText}
 	}
 	if state.Barred != "" {
 		why.cause = "InvalidQuotaTree"
 	}
 	if why.text != "" {
-		p.saying = key
+		p.recording = key
 	}
 	return why
 }
 
-// endToSay lets the gang in, if it would have been meanwhile.
-func (p *Plugin) endToSay() {
+// endRecording lets the gang in, if it would have been meanwhile.
+func (p *Plugin) endRecording() {
 	p.mu.Lock()
-	key, interrupted := p.saying, p.interrupted
-	p.saying, p.interrupted = "", false
+	key, interrupted := p.recording, p.interrupted
+	p.recording, p.interrupted = "", false
 	p.mu.Unlock()
 	if interrupted {
 		p.work.add(inventory.Change{Gang: key})
@@ -103,9 +103,9 @@ func (p *Plugin) endToSay() {
 }
 
 // interrupt reports whether the writer is writing of a gang, and has it come to an end
-// before the gang is let in. The lock must be held.
+// before the gang is activated. The lock must be held.
 func (p *Plugin) interrupt(key string) bool {
-	if p.saying != key {
+	if p.recording != key {
 		return false
 	}
 	p.interrupted = true
@@ -142,7 +142,7 @@ func (p *Plugin) report(key string, state inventory.GangState) {
 			odd = append(odd, problem)
 		}
 	}
-	now, missing := time.Now(), state.Lacks != ""
+	now, missing := time.Now(), state.MissingText != ""
 	switch {
 	case !missing:
 		g.incomplete = time.Time{}
@@ -151,7 +151,7 @@ func (p *Plugin) report(key string, state inventory.GangState) {
 		}
 	case g.incomplete.IsZero():
 		g.incomplete = now
-		p.after(patience, func() { p.lookAgain(key) })
+		p.after(patience, func() { p.checkAgain(key) })
 	}
 	overdue := missing && g.overdue()
 	p.mu.Unlock()
@@ -163,12 +163,12 @@ func (p *Plugin) report(key string, state inventory.GangState) {
 		}
 	}
 	if overdue {
-		p.news.add(key)
+		p.statuses.add(key)
 	}
 }
 
-// tellApart says which host ports keep members of a gang from each other's nodes, once.
-func (p *Plugin) tellApart(d inventory.Decision) {
+// recordHostPorts says which host ports keep members of a gang from each other's nodes, once.
+func (p *Plugin) recordHostPorts(d inventory.Decision) {
 	about := regarding(d.GangState)
 	if len(d.Ports) == 0 || about == nil {
 		return
@@ -180,7 +180,7 @@ func (p *Plugin) tellApart(d inventory.Decision) {
 	fresh := ok && g.reportOnce(text)
 	p.mu.Unlock()
 	if fresh {
-		p.handle.EventRecorder().Eventf(about, nil, corev1.EventTypeWarning, "HostPortsApart", "Scheduling", "%s", text)
+		p.handle.EventRecorder().Eventf(about, nil, corev1.EventTypeWarning, "HostPortConflict", "Scheduling", "%s", text)
 	}
 }
 
@@ -201,13 +201,13 @@ func (g *gang) reportOnce(text string) bool {
 func (p *Plugin) warn(change inventory.Change) {
 	if pod := change.Altered; pod != nil && p.leading.Load() {
 		p.handle.EventRecorder().Eventf(pod, nil, corev1.EventTypeWarning, "AllocationAltered", "Scheduling",
-			"somebody has changed annotation %s, the record of the pod's GPUs. The pod keeps the GPUs that it was bound with; to free them, delete it",
+			"someone has changed annotation %s, the record of the pod's GPUs. The pod keeps the GPUs that it was bound with; to free them, delete it",
 			contract.AllocationAnnotation)
 	}
 }
 
-// lookAgain has a gang settled whose members were missing, if some still are.
-func (p *Plugin) lookAgain(key string) {
+// checkAgain has a gang settled whose members were missing, if some still are.
+func (p *Plugin) checkAgain(key string) {
 	p.mu.Lock()
 	g, ok := p.gangs[key]
 	missing := ok && !g.incomplete.IsZero()
@@ -219,7 +219,7 @@ func (p *Plugin) lookAgain(key string) {
 
 // planned counts an attempt to place a gang.
 func (p *Plugin) planned(key string, begin time.Time, d inventory.Decision) {
-	if d.Lacks == "" {
+	if d.MissingText == "" {
 		p.meter.Planned(key, time.Since(begin), d.Result)
 	}
 }

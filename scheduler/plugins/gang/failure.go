@@ -17,16 +17,16 @@ func (p *Plugin) Failures(handle hooks.FailureHandler) hooks.FailureHandler {
 	return func(ctx context.Context, profile framework.Framework, info *framework.QueuedPodInfo, status *fwk.Status, nominating *fwk.NominatingInfo, start time.Time) {
 		pod := info.Pod
 		key, planned := p.cache.PlanKey(pod)
-		if !planned || p.cache.Standing(key, pod.UID).Late {
+		if !planned || p.cache.GangStatus(key, pod.UID).Late {
 			handle(ctx, profile, info, status, nominating, start)
 			return
 		}
 		if status.IsRejected() {
 			handle(ctx, hooks.Quiet(ctx, profile), info, status, nominating, start)
-			p.news.add(key)
+			p.statuses.add(key)
 			return
 		}
 		handle(ctx, profile, info, status, nominating, start)
-		p.news.add(key, pod.UID)
+		p.statuses.add(key, pod.UID)
 	}
 }

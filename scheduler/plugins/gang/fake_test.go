@@ -44,22 +44,22 @@ type fakeHandle struct {
 	// bound and nodes are what the framework's snapshot holds.
 	bound []*corev1.Pod
 	nodes []*corev1.Node
-	// refuses is what another plugin says of a pod beside those that a node has; nil for nothing.
-	refuses func(pod *corev1.Pod, node fwk.NodeInfo) *fwk.Status
-	// rehearsed counts how often PreFilter was run.
-	rehearsed int
+	// rejects is what another plugin says of a pod beside those that a node has; nil for nothing.
+	rejects func(pod *corev1.Pod, node fwk.NodeInfo) *fwk.Status
+	// dryRuns counts how often PreFilter was run.
+	dryRuns int
 }
 
 func (h *fakeHandle) RunPreFilterPlugins(context.Context, fwk.CycleState, *corev1.Pod) (*fwk.PreFilterResult, *fwk.Status, sets.Set[string]) {
-	h.rehearsed++
+	h.dryRuns++
 	return nil, nil, nil
 }
 
 func (h *fakeHandle) RunFilterPlugins(_ context.Context, _ fwk.CycleState, pod *corev1.Pod, node fwk.NodeInfo) *fwk.Status {
-	if h.refuses == nil {
+	if h.rejects == nil {
 		return nil
 	}
-	return h.refuses(pod, node)
+	return h.rejects(pod, node)
 }
 
 func (h *fakeHandle) RunPreFilterExtensionAddPod(context.Context, fwk.CycleState, *corev1.Pod, fwk.PodInfo, fwk.NodeInfo) *fwk.Status {
@@ -96,7 +96,7 @@ func (h *fakeHandle) AddNominatedPod(_ klog.Logger, info fwk.PodInfo, nominating
 
 func (h *fakeHandle) DeleteNominatedPodIfExists(pod *corev1.Pod) { delete(h.nominated, pod.UID) }
 
-// takeActivated returns the names of the pods that were let in since the last call.
+// takeActivated returns the names of the pods that were activated since the last call.
 func (h *fakeHandle) takeActivated() []string {
 	names := slices.Sorted(maps.Keys(h.activated))
 	h.activated = map[string]bool{}
@@ -178,7 +178,7 @@ func (b *bench) elapse() (pauses []time.Duration) {
 	return pauses
 }
 
-// newBench makes a cluster of nodes with eight V100 cards each, in mode topology.
+// newBench makes a cluster of nodes with eight V100 GPUs each, in mode topology.
 func newBench(t *testing.T, nodes ...string) *bench {
 	t.Helper()
 	b := &bench{
@@ -209,9 +209,9 @@ func newBench(t *testing.T, nodes ...string) *bench {
 func (b *bench) addNode(name string) {
 	b.Helper()
 	offers := corev1.ResourceList{
-		corev1.ResourceCPU:            resource.MustParse("80"),
-		corev1.ResourcePods:           resource.MustParse("110"),
-		contract.ResourceTopologyCard: resource.MustParse("8"),
+		corev1.ResourceCPU:           resource.MustParse("80"),
+		corev1.ResourcePods:          resource.MustParse("110"),
+		contract.ResourceTopologyGPU: resource.MustParse("8"),
 	}
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
@@ -226,7 +226,7 @@ func (b *bench) addNode(name string) {
 }
 
 // gangPods makes the pods of a gang, which the API server knows but the cache does not yet.
-func (b *bench) gangPods(name string, members, cards int) []*corev1.Pod {
+func (b *bench) gangPods(name string, members, gpus int) []*corev1.Pod {
 	b.Helper()
 	pods := make([]*corev1.Pod, members)
 	for i := range pods {
@@ -239,8 +239,8 @@ func (b *bench) gangPods(name string, members, cards int) []*corev1.Pod {
 				},
 			},
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
-				corev1.ResourceCPU:            resource.MustParse("1"),
-				contract.ResourceTopologyCard: *resource.NewQuantity(int64(cards), resource.DecimalSI),
+				corev1.ResourceCPU:           resource.MustParse("1"),
+				contract.ResourceTopologyGPU: *resource.NewQuantity(int64(gpus), resource.DecimalSI),
 			}}}}},
 		}
 		_, err := b.handle.client.CoreV1().Pods("ns").Create(b.Context(), pods[i], metav1.CreateOptions{})
@@ -277,8 +277,8 @@ func (b *bench) work() {
 		select {
 		case <-b.plugin.work.ready:
 			b.plugin.do(b.Context(), b.plugin.work.take())
-		case <-b.plugin.news.ready:
-			b.plugin.publish(b.Context(), b.plugin.news.take())
+		case <-b.plugin.statuses.ready:
+			b.plugin.publish(b.Context(), b.plugin.statuses.take())
 		default:
 			return
 		}

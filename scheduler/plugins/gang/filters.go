@@ -20,39 +20,39 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
-// sweepers bounds how many nodes are looked at at a time.
-const sweepers = 16
+// filterWorkers bounds how many nodes are looked at at a time.
+const filterWorkers = 16
 
-// refusals are what other plugins refuse of nodes for members of a role, or of several
+// rejections are what other plugins reject of nodes for members of a role, or of several
 // together, whose names are joined then. What a gang remembers is never changed, but replaced.
-type refusals map[string]map[string]refusal
+type rejections map[string]map[string]rejection
 
 // joint joins the names of roles.
 const joint = "+"
 
-// refusal is that a node takes so many members of a role and no more, and why.
-type refusal struct {
+// rejection is that a node takes so many members of a role and no more, and why.
+type rejection struct {
 	limit  int
 	reason string
 }
 
 // add notes a refusal; of two about one node the stricter stays.
-func (r refusals) add(role, node string, refused refusal) {
+func (r rejections) add(role, node string, rejected rejection) {
 	if r[role] == nil {
-		r[role] = map[string]refusal{}
+		r[role] = map[string]rejection{}
 	}
-	if known, ok := r[role][node]; !ok || refused.limit < known.limit {
-		r[role][node] = refused
+	if known, ok := r[role][node]; !ok || rejected.limit < known.limit {
+		r[role][node] = rejected
 	}
 }
 
-// refused notes that a node refuses a further member of a role beside those of each role
+// addRejected notes that a node refuses a further member of a role beside those of each role
 // that it takes. If there are none of that role, it is the others that are in the way,
 // unless the refusal would stand without any pod on the node.
-func (r refusals) refused(role, node string, beside map[string]int, why *fwk.Status) {
+func (r rejections) addRejected(role, node string, beside map[string]int, why *fwk.Status) {
 	reason := reasonOf(why)
 	if beside[role] > 0 || len(beside) == 0 || why.Code() == fwk.UnschedulableAndUnresolvable {
-		r.add(role, node, refusal{limit: beside[role], reason: reason})
+		r.add(role, node, rejection{limit: beside[role], reason: reason})
 		return
 	}
 	roles, most := []string{role}, 0
@@ -60,16 +60,16 @@ func (r refusals) refused(role, node string, beside map[string]int, why *fwk.Sta
 		roles, most = append(roles, other), most+n
 	}
 	slices.Sort(roles)
-	r.add(strings.Join(roles, joint), node, refusal{limit: most, reason: reason})
+	r.add(strings.Join(roles, joint), node, rejection{limit: most, reason: reason})
 }
 
 // with returns these refusals and others.
-func (r refusals) with(others refusals) refusals {
-	all := refusals{}
-	for _, some := range []refusals{r, others} {
+func (r rejections) with(others rejections) rejections {
+	all := rejections{}
+	for _, some := range []rejections{r, others} {
 		for role, nodes := range some {
-			for node, refused := range nodes {
-				all.add(role, node, refused)
+			for node, rejected := range nodes {
+				all.add(role, node, rejected)
 			}
 		}
 	}
@@ -77,7 +77,7 @@ func (r refusals) with(others refusals) refusals {
 }
 
 // limits returns how many members nodes take, by role.
-func (r refusals) limits() inventory.Limits {
+func (r rejections) limits() inventory.Limits {
 	var limits inventory.Limits
 	for _, role := range slices.Sorted(maps.Keys(r)) {
 		nodes, roles := r[role], strings.Split(role, joint)
@@ -99,10 +99,10 @@ func (r refusals) limits() inventory.Limits {
 }
 
 // String says how many nodes are refused by whom and why, the most common first.
-func (r refusals) String() string {
+func (r rejections) String() string {
 	nodes := map[string]map[string]bool{}
-	for _, refused := range r {
-		for node, refusal := range refused {
+	for _, rejected := range r {
+		for node, refusal := range rejected {
 			text := "refused by " + refusal.reason
 			if refusal.limit > 0 {
 				text = fmt.Sprintf("refused beyond %s by %s", inventory.Members(refusal.limit), refusal.reason)
@@ -131,27 +131,27 @@ func reasonOf(status *fwk.Status) string {
 	return strings.TrimPrefix(status.Plugin()+": "+status.Message(), ": ")
 }
 
-// rehearsal asks the filters of other plugins about a placement before it is taken. It
+// filterDryRun asks the filters of other plugins about a placement before it is taken. It
 // runs in the scheduling cycle, on copies of the nodes in the framework's snapshot, from
 // which the pods are gone that the placement waits for.
-type rehearsal struct {
+type filterDryRun struct {
 	*Plugin
-	shapes map[string]*shape
-	nodes  map[string]fwk.NodeInfo
-	// seated counts the members on each node by role.
-	seated map[string]map[string]int
-	found  refusals
+	roles map[string]*roleState
+	nodes map[string]fwk.NodeInfo
+	// placed counts the members on each node by role.
+	placed map[string]map[string]int
+	found  rejections
 }
 
-// shape is a role with what the PreFilter plugins say of one of its members.
-type shape struct {
+// roleState is a role with what the PreFilter plugins say of one of its members.
+type roleState struct {
 	pod   *corev1.Pod
 	state fwk.CycleState
 	// nodes are those that PreFilter plugins allow; nil for all. by says which plugins.
 	nodes sets.Set[string]
 	by    string
-	// swept are the plugins that have been asked about all nodes.
-	swept sets.Set[string]
+	// filtered are the plugins that have been asked about all nodes.
+	filtered sets.Set[string]
 }
 
 // blocked is that another plugin refuses a member whatever the node.
@@ -160,10 +160,10 @@ type blocked struct {
 	reason string
 }
 
-// picky reports whether other plugins may refuse a gang places that the planner finds for
+// mayReject reports whether other plugins may refuse a gang places that the planner finds for
 // it, or demand that its members come in a certain order: what members that come first
 // do to those that come later is not known before.
-func picky(d *inventory.Decision) bool {
+func mayReject(d *inventory.Decision) bool {
 	for _, role := range d.Gang.Roles {
 		if spec := &d.Pods[role.Members[0]].Spec; !role.Late && (len(spec.Volumes) > 0 && slices.ContainsFunc(spec.Volumes, attached) ||
 			len(spec.ResourceClaims) > 0 || len(role.Neighbors) > 0 ||
@@ -181,13 +181,13 @@ func attached(v corev1.Volume) bool {
 		s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.AzureDisk != nil || s.ISCSI != nil || s.RBD != nil
 }
 
-// rehearse returns what other plugins refuse of a decision, or else the order in which its
+// dryRunFilters returns what other plugins reject of a decision, or else the order in which its
 // members can take their places. Members of a role are one shape: PreFilter runs once for
 // each, Filter for each member on its node, beside the members before it. The planner's turns
-// are tried first, and the leader where there are none; a member that is refused tries again
+// are tried first, and the first pod where there are none; a member that is refused tries again
 // after the others.
-func (p *Plugin) rehearse(ctx context.Context, d inventory.Decision, leader *corev1.Pod) (refusals, []string, *blocked, error) {
-	r := &rehearsal{Plugin: p, shapes: map[string]*shape{}, nodes: map[string]fwk.NodeInfo{}, seated: map[string]map[string]int{}, found: refusals{}}
+func (p *Plugin) dryRunFilters(ctx context.Context, d inventory.Decision, firstPod *corev1.Pod) (rejections, []string, *blocked, error) {
+	r := &filterDryRun{Plugin: p, roles: map[string]*roleState{}, nodes: map[string]fwk.NodeInfo{}, placed: map[string]map[string]int{}, found: rejections{}}
 	roles := map[string]string{}
 	for _, role := range d.Gang.Roles {
 		for _, member := range role.Members {
@@ -195,7 +195,7 @@ func (p *Plugin) rehearse(ctx context.Context, d inventory.Decision, leader *cor
 		}
 	}
 	for _, a := range d.Result.Placement.Assignments {
-		if role := roles[a.Member]; r.shapes[role] == nil {
+		if role := roles[a.Member]; r.roles[role] == nil {
 			why, err := r.prepare(ctx, role, d.Pods[a.Member])
 			if why != nil || err != nil {
 				return nil, nil, why, err
@@ -209,44 +209,44 @@ func (p *Plugin) rehearse(ctx context.Context, d inventory.Decision, leader *cor
 	}
 	var order []string
 	due := slices.Clone(d.Result.Placement.Assignments)
-	turns := map[string]int{}
-	for i, member := range d.Result.Placement.Turns {
-		turns[member] = i
+	position := map[string]int{}
+	for i, member := range d.Result.Placement.Order {
+		position[member] = i
 	}
 	slices.SortStableFunc(due, func(a, b placement.Assignment) int {
-		if len(turns) > 0 {
-			return cmp.Compare(turns[a.Member], turns[b.Member])
+		if len(position) > 0 {
+			return cmp.Compare(position[a.Member], position[b.Member])
 		}
-		return cmp.Compare(rank(d.Pods[b.Member].UID == leader.UID), rank(d.Pods[a.Member].UID == leader.UID))
+		return cmp.Compare(rank(d.Pods[b.Member].UID == firstPod.UID), rank(d.Pods[a.Member].UID == firstPod.UID))
 	})
 	for len(due) > 0 {
 		var later []placement.Assignment
-		var refused []*fwk.Status
+		var rejected []*fwk.Status
 		for _, a := range due {
-			status, err := r.seat(ctx, roles[a.Member], d.Pods[a.Member], a.Node)
+			status, err := r.place(ctx, roles[a.Member], d.Pods[a.Member], a.Node)
 			switch {
 			case err != nil:
 				return nil, nil, nil, err
 			case status != nil:
-				later, refused = append(later, a), append(refused, status)
+				later, rejected = append(later, a), append(rejected, status)
 			default:
 				order = append(order, a.Member)
 			}
 		}
 		if len(later) == len(due) {
-			return r.found, nil, nil, r.refuse(ctx, roles, later, refused)
+			return r.found, nil, nil, r.rejectAll(ctx, roles, later, rejected)
 		}
 		due = later
 	}
 	return nil, order, nil, nil
 }
 
-// refuse notes who refuses the places of members that none of the others help to theirs.
-func (r *rehearsal) refuse(ctx context.Context, roles map[string]string, places []placement.Assignment, why []*fwk.Status) error {
+// rejectAll notes who refuses the places of members that none of the others help to theirs.
+func (r *filterDryRun) rejectAll(ctx context.Context, roles map[string]string, places []placement.Assignment, why []*fwk.Status) error {
 	for i, a := range places {
 		role := roles[a.Member]
-		r.found.refused(role, a.Node, r.seated[a.Node], why[i])
-		if err := r.sweep(ctx, role, why[i].Plugin()); err != nil {
+		r.found.addRejected(role, a.Node, r.placed[a.Node], why[i])
+		if err := r.filterAllNodes(ctx, role, why[i].Plugin()); err != nil {
 			return err
 		}
 	}
@@ -254,9 +254,9 @@ func (r *rehearsal) refuse(ctx context.Context, roles map[string]string, places 
 }
 
 // prepare runs PreFilter for a shape.
-func (r *rehearsal) prepare(ctx context.Context, role string, pod *corev1.Pod) (*blocked, error) {
-	s := &shape{pod: pod, state: framework.NewCycleState(), swept: sets.New[string]()}
-	s.state.Write(rehearsalKey, &cycle{})
+func (r *filterDryRun) prepare(ctx context.Context, role string, pod *corev1.Pod) (*blocked, error) {
+	s := &roleState{pod: pod, state: framework.NewCycleState(), filtered: sets.New[string]()}
+	s.state.Write(dryRunKey, &cycle{})
 	result, status, by := r.handle.RunPreFilterPlugins(ctx, s.state, pod)
 	switch {
 	case status.IsRejected():
@@ -266,13 +266,13 @@ func (r *rehearsal) prepare(ctx context.Context, role string, pod *corev1.Pod) (
 	case !result.AllNodes():
 		s.nodes, s.by = result.NodeNames, strings.Join(sets.List(by), ", ")
 	}
-	r.shapes[role] = s
+	r.roles[role] = s
 	return nil, nil
 }
 
 // node returns the copy of a node, nil when the snapshot does not have it. Pods that the
 // view knows to be gone are left out: the snapshot may be a moment behind.
-func (r *rehearsal) node(ctx context.Context, name string) (fwk.NodeInfo, error) {
+func (r *filterDryRun) node(ctx context.Context, name string) (fwk.NodeInfo, error) {
 	if info, ok := r.nodes[name]; ok {
 		return info, nil
 	}
@@ -293,7 +293,7 @@ func (r *rehearsal) node(ctx context.Context, name string) (fwk.NodeInfo, error)
 }
 
 // remove takes a pod off its node.
-func (r *rehearsal) remove(ctx context.Context, pod *corev1.Pod) error {
+func (r *filterDryRun) remove(ctx context.Context, pod *corev1.Pod) error {
 	info, err := r.node(ctx, pod.Spec.NodeName)
 	if info == nil || err != nil {
 		return err
@@ -306,11 +306,11 @@ func (r *rehearsal) remove(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-func (r *rehearsal) take(ctx context.Context, info fwk.NodeInfo, pod fwk.PodInfo) error {
+func (r *filterDryRun) take(ctx context.Context, info fwk.NodeInfo, pod fwk.PodInfo) error {
 	if err := info.RemovePod(klog.FromContext(ctx), pod.GetPod()); err != nil {
 		return err
 	}
-	for _, s := range r.shapes {
+	for _, s := range r.roles {
 		if status := r.handle.RunPreFilterExtensionRemovePod(ctx, s.state, s.pod, pod, info); !status.IsSuccess() {
 			return status.AsError()
 		}
@@ -318,9 +318,9 @@ func (r *rehearsal) take(ctx context.Context, info fwk.NodeInfo, pod fwk.PodInfo
 	return nil
 }
 
-// seat puts a member on its node, unless another plugin refuses it there.
-func (r *rehearsal) seat(ctx context.Context, role string, pod *corev1.Pod, name string) (refused *fwk.Status, err error) {
-	s := r.shapes[role]
+// place puts a member on its node, unless another plugin refuses it there.
+func (r *filterDryRun) place(ctx context.Context, role string, pod *corev1.Pod, name string) (rejected *fwk.Status, err error) {
+	s := r.roles[role]
 	info, err := r.node(ctx, name)
 	if err != nil {
 		return nil, err
@@ -334,16 +334,16 @@ func (r *rehearsal) seat(ctx context.Context, role string, pod *corev1.Pod, name
 	case !status.IsSuccess():
 		return nil, status.AsError()
 	}
-	if r.seated[name] == nil {
-		r.seated[name] = map[string]int{}
+	if r.placed[name] == nil {
+		r.placed[name] = map[string]int{}
 	}
-	r.seated[name][role]++
+	r.placed[name][role]++
 	added, err := framework.NewPodInfo(pod)
 	if err != nil {
 		return nil, err
 	}
 	info.AddPodInfo(added)
-	for _, s := range r.shapes {
+	for _, s := range r.roles {
 		if status := r.handle.RunPreFilterExtensionAddPod(ctx, s.state, s.pod, added, info); !status.IsSuccess() {
 			return nil, status.AsError()
 		}
@@ -352,34 +352,34 @@ func (r *rehearsal) seat(ctx context.Context, role string, pod *corev1.Pod, name
 }
 
 // ask runs the filters for a member on a node.
-func (r *rehearsal) ask(ctx context.Context, s *shape, pod *corev1.Pod, info fwk.NodeInfo) *fwk.Status {
+func (r *filterDryRun) ask(ctx context.Context, s *roleState, pod *corev1.Pod, info fwk.NodeInfo) *fwk.Status {
 	if s.nodes != nil && !s.nodes.Has(info.Node().Name) {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "it allows other nodes only").WithPlugin(s.by)
 	}
 	return r.handle.RunFilterPlugins(ctx, s.state, pod, info)
 }
 
-// sweep notes all nodes that a plugin refuses for a shape whatever runs there, once it
+// filterAllNodes notes all nodes that a plugin refuses for a shape whatever runs there, once it
 // has refused one: so that not one after the other is planned in vain.
-func (r *rehearsal) sweep(ctx context.Context, role, plugin string) error {
-	s := r.shapes[role]
-	if plugin == "" || s.swept.Has(plugin) {
+func (r *filterDryRun) filterAllNodes(ctx context.Context, role, plugin string) error {
+	s := r.roles[role]
+	if plugin == "" || s.filtered.Has(plugin) {
 		return nil
 	}
-	s.swept.Insert(plugin)
+	s.filtered.Insert(plugin)
 	all, err := r.handle.SnapshotSharedLister().NodeInfos().List()
 	if err != nil {
 		return err
 	}
 	var lock sync.Mutex
-	workqueue.ParallelizeUntil(ctx, sweepers, len(all), func(i int) {
+	workqueue.ParallelizeUntil(ctx, filterWorkers, len(all), func(i int) {
 		bare := framework.NewNodeInfo()
 		bare.SetNode(all[i].Node())
 		status := r.ask(ctx, s, s.pod, bare)
 		if status.Code() == fwk.UnschedulableAndUnresolvable && status.Plugin() == plugin {
 			lock.Lock()
 			defer lock.Unlock()
-			r.found.add(role, bare.Node().Name, refusal{reason: reasonOf(status)})
+			r.found.add(role, bare.Node().Name, rejection{reason: reasonOf(status)})
 		}
 	})
 	return nil

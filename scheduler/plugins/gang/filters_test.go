@@ -23,12 +23,12 @@ func refuseOn(name string) func(*corev1.Pod, fwk.NodeInfo) *fwk.Status {
 }
 
 // Nobody is evicted from a node that another plugin refuses.
-func TestRefusedNodeIsNotClaimed(t *testing.T) {
+func TestRejectedNodeIsNotReserved(t *testing.T) {
 	b := newBench(t, "a", "b")
 	first, second := b.runs("first", "a", 2, 4, 0), b.runs("second", "b", 2, 4, 0)
 	big := b.urgent("big", 2, 4)
 	b.submit(big)
-	b.handle.refuses = refuseOn("a")
+	b.handle.rejects = refuseOn("a")
 
 	_, status := b.cycle(big[1])
 	assert.Contains(t, status.Message(), "evicted for it: gang ns/second")
@@ -40,35 +40,35 @@ func TestRefusedNodeIsNotClaimed(t *testing.T) {
 }
 
 // When every node is refused, nobody is evicted, and the verdict says who refuses.
-func TestNothingIsClaimedInVain(t *testing.T) {
+func TestNothingIsReservedInVain(t *testing.T) {
 	b := newBench(t, "a")
 	low := b.runs("low", "a", 1, 8, 0)
 	big := b.urgent("big", 1, 8)
 	b.submit(big)
-	b.handle.refuses = refuseOn("a")
+	b.handle.rejects = refuseOn("a")
 
 	_, status := b.cycle(big[0])
 	assert.Contains(t, status.Message(), "1 node refused by Volumes: its volume is elsewhere.")
 	b.work()
 	assert.NotNil(t, b.live(low[0]))
-	assert.Empty(t, b.live(big[0]).Status.NominatedNodeName, "nor is the place held for a gang that has waited too long")
+	assert.Empty(t, b.live(big[0]).Status.NominatedNodeName, "nor is the place reserved for a gang that has waited too long")
 
-	b.handle.refuses = nil
-	assert.Contains(t, b.elapse(), firstPardon)
+	b.handle.rejects = nil
+	assert.Contains(t, b.elapse(), minBackoff)
 	_, status = b.cycle(big[0])
 	assert.Contains(t, status.Message(), "Reserved: waits for gang ns/low")
 }
 
-// A rehearsal sees the nodes as they are once victims have gone and the members before
+// A dry run sees the nodes as they are once victims have gone and the members before
 // have come.
-func TestRehearsal(t *testing.T) {
+func TestFilterDryRun(t *testing.T) {
 	b := newBench(t, "a")
 	b.runs("low", "a", 1, 4, 0)
 	b.runs("stays", "a", 2, 2, 4)
 	big := b.urgent("big", 2, 2)
 	b.submit(big)
 	var seen [][]string
-	b.handle.refuses = func(pod *corev1.Pod, node fwk.NodeInfo) *fwk.Status {
+	b.handle.rejects = func(pod *corev1.Pod, node fwk.NodeInfo) *fwk.Status {
 		names := []string{pod.Name}
 		for _, other := range node.GetPods() {
 			names = append(names, other.GetPod().Name)
@@ -80,25 +80,25 @@ func TestRehearsal(t *testing.T) {
 	_, status := b.cycle(big[0])
 	require.Contains(t, status.Message(), "Reserved: waits for gang ns/low")
 	assert.Equal(t, [][]string{{"big-0", "stays-0", "stays-1"}, {"big-0", "big-1", "stays-0", "stays-1"}}, seen)
-	assert.Equal(t, 1, b.handle.rehearsed, "once for the members of a role")
+	assert.Equal(t, 1, b.handle.dryRuns, "once for the members of a role")
 }
 
-// Members that take seats are looked at in their own cycles; only a gang that was
-// refused a node is rehearsed before it takes others.
-func TestSeatsAreRehearsedAfterARefusal(t *testing.T) {
+// Members that are assumed are looked at in their own cycles; only a gang that was
+// refused a node is tried in a dry run before it takes others.
+func TestFiltersDryRunAfterARejection(t *testing.T) {
 	b := newBench(t, "a", "b", "c")
 	pods := b.gangPods("job", 1, 1)
 	b.submit(pods)
 	state := framework.NewCycleState()
 	_, status := b.plugin.PreFilter(t.Context(), state, pods[0], nil)
 	require.True(t, status.IsSuccess())
-	assert.Zero(t, b.handle.rehearsed)
+	assert.Zero(t, b.handle.dryRuns)
 	nodes := framework.NewDefaultNodeToStatus()
 	nodes.Set("a", fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "its volume is elsewhere").WithPlugin("Volumes"))
 	b.plugin.PostFilter(t.Context(), state, pods[0], nodes)
-	assert.Equal(t, []time.Duration{secondLook}, b.elapse())
+	assert.Equal(t, []time.Duration{retryDelay}, b.elapse())
 
-	b.handle.refuses = func(pod *corev1.Pod, node fwk.NodeInfo) *fwk.Status {
+	b.handle.rejects = func(pod *corev1.Pod, node fwk.NodeInfo) *fwk.Status {
 		if node.Node().Name == "c" {
 			return nil
 		}
@@ -107,16 +107,16 @@ func TestSeatsAreRehearsedAfterARefusal(t *testing.T) {
 	node, status := b.cycle(pods[0])
 	assert.True(t, status.IsSuccess(), status.Message())
 	assert.Equal(t, "c", node)
-	assert.Equal(t, 2, b.handle.rehearsed, "nodes that refuse it whatever runs there are found at once")
+	assert.Equal(t, 2, b.handle.dryRuns, "nodes that refuse it whatever runs there are found at once")
 }
 
 // A node that takes one member and refuses the next is a limit, not an exclusion; the
 // verdict names who refuses, and proposes no pool size.
-func TestRefusalIsALimit(t *testing.T) {
+func TestRejectionIsALimit(t *testing.T) {
 	b := newBench(t, "a", "b")
 	b.runs("first", "a", 2, 4, 0)
 	b.runs("second", "b", 2, 4, 0)
-	b.handle.refuses = func(pod *corev1.Pod, node fwk.NodeInfo) *fwk.Status {
+	b.handle.rejects = func(pod *corev1.Pod, node fwk.NodeInfo) *fwk.Status {
 		for _, other := range node.GetPods() {
 			if other.GetPod().Labels["job"] == pod.Labels["job"] && pod.Labels["job"] != "" {
 				return fwk.NewStatus(fwk.Unschedulable, "it has as many volumes as it can").WithPlugin("Volumes")

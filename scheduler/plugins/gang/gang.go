@@ -14,32 +14,32 @@ import (
 type gang struct {
 	key      string
 	priority int32
-	// turn is when the gang's first pod was created, in Unix nanoseconds.
-	turn int64
-	// leader is the only pod that may enter the queue while the gang has no seats.
-	leader types.UID
-	// seats are the planned members that are not bound yet.
-	seats map[types.UID]*seat
-	// open is the round whose members are passing their cycles, or leaving; nil while there is none.
-	open *round
-	// doubted are nodes that another plugin refused once, refused is what it refused again a
-	// moment later, or in a rehearsal.
-	doubted map[string]bool
-	refused refusals
-	// wary tells that another plugin has refused a node.
-	wary bool
-	// pause is how long the refused nodes stay refused when nothing changes.
-	pause time.Duration
+	// created is when the gang's first pod was created, in Unix nanoseconds.
+	created int64
+	// firstPod is the only pod that may enter the queue while the gang has no assumed pods.
+	firstPod types.UID
+	// assumed are the planned members that are not bound yet.
+	assumed map[types.UID]*assumedPod
+	// attempt is the attempt whose members are passing their cycles, or leaving; nil while there is none.
+	attempt *attempt
+	// rejectedOnce are nodes that another plugin refused once, rejected is what it refused again a
+	// moment later, or in a dry run.
+	rejectedOnce map[string]bool
+	rejected     rejections
+	// checkFilters tells that another plugin has refused a node.
+	checkFilters bool
+	// backoff is how long the rejected nodes stay refused when nothing changes.
+	backoff time.Duration
 	// verdict says why the gang waits, "" while it does not.
 	verdict string
 	// cause is what kind of reason the verdict is, without its numbers.
 	cause string
 	// retires tells that it will be looked at again when it has been without members for too long.
 	retires bool
-	// blocked tells that another plugin refuses the leader whatever the node; only
+	// blocked tells that another plugin refuses the first pod whatever the node; only
 	// that plugin's events bring it back.
 	blocked bool
-	// expected tells that the worker has let the gang in, and kept others out for the place
+	// expected tells that the worker has activated the gang, and kept others out for the place
 	// that it will take.
 	expected bool
 	// incomplete is since when members are missing, zero while none are.
@@ -53,45 +53,45 @@ type gang struct {
 	reported map[string]bool
 }
 
-// seat is the planned place of one member.
-type seat struct {
-	round  *round
-	pod    *corev1.Pod
-	node   string
-	record contract.Allocation
-	// turn is the place in the order of the round, when it has one.
-	turn int
+// assumedPod is the planned place of one member.
+type assumedPod struct {
+	attempt *attempt
+	pod     *corev1.Pod
+	node    string
+	record  contract.Allocation
+	// position is the place in the order of the attempt, when it has one.
+	position int
 	// reserved tells that the member has passed its cycle and holds its place in the
 	// scheduler's cache.
 	reserved bool
 }
 
-// round is one attempt to seat members of a gang together.
-type round struct {
+// attempt is one attempt to place members of a gang together.
+type attempt struct {
 	key   string
 	phase phase
-	seats map[types.UID]*seat
-	// reserved counts the seats whose members hold a place.
+	pods  map[types.UID]*assumedPod
+	// reserved counts the pods whose members have a reservation.
 	reserved int
-	// inTurn tells that members take their seats in the order of their turns.
-	inTurn bool
-	// pause is how long the gang stays out after the round has failed.
-	pause time.Duration
-	// closing tells that everybody has left the round, and its seats are being freed.
+	// ordered tells that members are reserved in the order of their positions.
+	ordered bool
+	// backoff is how long the gang stays out after the attempt has failed.
+	backoff time.Duration
+	// closing tells that everybody has left the attempt, and its pods are being released.
 	closing bool
 }
 
-// comes reports whether it is a member's turn. The plugin's lock must be held unless the
-// round has just been opened.
-func (r *round) comes(s *seat) bool {
-	return !r.inTurn || r.phase != seatingPhase || s.turn <= r.reserved
+// isNext reports whether it is a member's turn. The plugin's lock must be held unless the
+// attempt has just been opened.
+func (r *attempt) isNext(s *assumedPod) bool {
+	return !r.ordered || r.phase != reservingPhase || s.position <= r.reserved
 }
 
-// next is the seat whose turn it is, nil when there is none or any may come.
-func (r *round) next() *seat {
-	if r.inTurn && r.phase == seatingPhase {
-		for _, s := range r.seats {
-			if s.turn == r.reserved {
+// nextPod is the assumed pod whose turn it is, nil when there is none or any may come.
+func (r *attempt) nextPod() *assumedPod {
+	if r.ordered && r.phase == reservingPhase {
+		for _, s := range r.pods {
+			if s.position == r.reserved {
 				return s
 			}
 		}
@@ -99,14 +99,14 @@ func (r *round) next() *seat {
 	return nil
 }
 
-// phase is how far a round is.
+// phase is how far an attempt is.
 type phase int
 
 const (
-	// seatingPhase: members are passing their cycles.
-	seatingPhase phase = iota
-	// leavingPhase: the round has failed, and members that hold a place are giving it back.
-	leavingPhase
+	// reservingPhase: members are passing their cycles.
+	reservingPhase phase = iota
+	// abortingPhase: the attempt has failed, and members that have a reservation are giving it back.
+	abortingPhase
 	// bindingPhase: all members have passed; places are kept from here on.
 	bindingPhase
 )

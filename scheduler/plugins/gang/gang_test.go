@@ -31,7 +31,7 @@ func TestPodsWaitForTheirGang(t *testing.T) {
 	assert.True(t, b.plugin.PreEnqueue(t.Context(), stock).IsSuccess())
 }
 
-func TestGangIsSeatedTogether(t *testing.T) {
+func TestGangIsAssumedTogether(t *testing.T) {
 	b := newBench(t, "a", "b")
 	pods := b.gangPods("job", 3, 2)
 	b.submit(pods)
@@ -41,7 +41,7 @@ func TestGangIsSeatedTogether(t *testing.T) {
 	assert.Equal(t, "a", node)
 	assert.Equal(t, []string{"job-0", "job-1", "job-2"}, b.handle.takeActivated())
 	assert.Empty(t, b.handle.nominated, "its members come next")
-	assert.True(t, b.plugin.PreEnqueue(t.Context(), pods[0]).IsSuccess(), "a seated member is let in")
+	assert.True(t, b.plugin.PreEnqueue(t.Context(), pods[0]).IsSuccess(), "an assumed member is activated")
 	_, status = b.cycle(pods[0])
 	assert.True(t, status.IsWait())
 
@@ -53,7 +53,7 @@ func TestGangIsSeatedTogether(t *testing.T) {
 	other := b.gangPods("other", 2, 8)
 	b.submit(other)
 	_, status = b.cycle(other[1])
-	assert.Contains(t, status.Message(), "1 of 2", "the seats are charged before anything is bound")
+	assert.Contains(t, status.Message(), "1 of 2", "assumed pods are charged before anything is bound")
 
 	for _, pod := range pods {
 		b.bind(pod, node)
@@ -63,7 +63,7 @@ func TestGangIsSeatedTogether(t *testing.T) {
 }
 
 // The leader of a gang that may run with fewer members need not be among those planned.
-func TestLeaderIsPlacedWithout(t *testing.T) {
+func TestFirstPodIsPlacedWithout(t *testing.T) {
 	b := newBench(t, "a")
 	pods := b.gangPods("job", 2, 8)
 	elastic(pods, 0)
@@ -111,7 +111,7 @@ func TestElasticGangIsPlannedWhole(t *testing.T) {
 	b.submit(pods[:1])
 	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), pods[0]).Message(), "up to 3 more pods of gang ns/job")
 	b.submit(pods[1:2])
-	assert.Equal(t, []time.Duration{moreToCome, moreToCome}, b.pauses(), "each that appears begins the wait anew")
+	assert.Equal(t, []time.Duration{moreToCome, moreToCome}, b.pauses(), "each that appears begins the wait again")
 	b.timers[0].due()
 	b.work()
 	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), pods[0]).Message(), "up to 2 more pods of gang ns/job")
@@ -144,7 +144,7 @@ func TestOnlyThePlannedNode(t *testing.T) {
 	}
 }
 
-func TestRefusedNodeIsLeftOut(t *testing.T) {
+func TestRejectedNodeIsExcluded(t *testing.T) {
 	b := newBench(t, "a", "b")
 	pods := b.gangPods("job", 2, 1)
 	b.submit(pods)
@@ -160,7 +160,7 @@ func TestRefusedNodeIsLeftOut(t *testing.T) {
 		assert.True(t, b.handle.waiting["job-1"].rejected)
 		assert.Empty(t, b.handle.takeActivated(), "not before everybody has left")
 		_, status = b.plugin.PreFilter(t.Context(), framework.NewCycleState(), pods[0], nil)
-		assert.Contains(t, status.Message(), "planned anew")
+		assert.Contains(t, status.Message(), "planned again")
 		b.plugin.Unreserve(t.Context(), b.states["job-1"], pods[1], "a")
 		b.plugin.Unreserve(t.Context(), b.states["job-1"], pods[1], "a") // must be idempotent
 		assert.Empty(t, b.handle.nominated)
@@ -168,7 +168,7 @@ func TestRefusedNodeIsLeftOut(t *testing.T) {
 
 	refuse()
 	assert.Empty(t, b.handle.takeActivated(), "a second look after a pause")
-	assert.Equal(t, []time.Duration{secondLook}, b.elapse())
+	assert.Equal(t, []time.Duration{retryDelay}, b.elapse())
 	assert.Len(t, b.handle.takeActivated(), 1, "a leader comes back")
 	refuse()
 	assert.Len(t, b.handle.takeActivated(), 1)
@@ -178,7 +178,7 @@ func TestRefusedNodeIsLeftOut(t *testing.T) {
 	assert.Equal(t, "b", node)
 }
 
-func TestRefusedEverywhere(t *testing.T) {
+func TestRejectedEverywhere(t *testing.T) {
 	b := newBench(t, "a")
 	pods := b.gangPods("job", 1, 1)
 	b.submit(pods)
@@ -200,10 +200,10 @@ func TestRefusedEverywhere(t *testing.T) {
 		assert.Empty(t, b.handle.takeActivated(), "its own roll-back must not bring it back")
 	}
 	waits()
-	assert.Equal(t, []time.Duration{firstPardon}, b.elapse())
+	assert.Equal(t, []time.Duration{minBackoff}, b.elapse())
 	assert.Equal(t, []string{"job-0"}, b.handle.takeActivated())
 	waits()
-	assert.Equal(t, []time.Duration{2 * firstPardon}, b.elapse(), "the pause doubles")
+	assert.Equal(t, []time.Duration{2 * minBackoff}, b.elapse(), "the pause doubles")
 	waits()
 
 	b.addNode("b")
@@ -240,7 +240,7 @@ func TestGangThatDoesNotFitLeavesTheQueue(t *testing.T) {
 
 // A pod that joins a gang that waits learns why.
 // A pod must not be bound while it is being told why it waits: it would say so for ever.
-func TestGangIsNotLetInWhileItsVerdictIsWritten(t *testing.T) {
+func TestGangIsNotActivatedWhileItsVerdictIsWritten(t *testing.T) {
 	b := newBench(t, "a")
 	before := b.runs("before", "a", 1, 8, 0)
 	job := b.gangPods("job", 1, 8)
@@ -251,13 +251,13 @@ func TestGangIsNotLetInWhileItsVerdictIsWritten(t *testing.T) {
 	b.handle.takeActivated()
 
 	state, _ := b.cache.Gang("ns/job")
-	assert.Contains(t, b.plugin.beginToSay("ns/job", state).text, "0 of 1")
+	assert.Contains(t, b.plugin.beginRecording("ns/job", state).text, "0 of 1")
 	assert.False(t, b.plugin.isInterrupted())
 	b.end(before[0])
 	assert.True(t, b.plugin.isInterrupted())
 	assert.Empty(t, b.handle.takeActivated())
 	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), job[0]).Message(), "being written")
-	b.plugin.endToSay()
+	b.plugin.endRecording()
 	b.work()
 	assert.Equal(t, []string{"job-0"}, b.handle.takeActivated())
 	assert.True(t, b.plugin.PreEnqueue(t.Context(), job[0]).IsSuccess())
@@ -283,9 +283,9 @@ func TestJoinerLearnsWhyTheGangWaits(t *testing.T) {
 	assert.Equal(t, status.Message(), live.Status.Conditions[0].Message)
 }
 
-// A gang that was cut short and does not fit any more is made anew as a whole; one
+// A gang that was cut short and does not fit any more is recreated as a whole; one
 // that ran and lost a member keeps the others.
-func TestDissolve(t *testing.T) {
+func TestPartialGangIsEvicted(t *testing.T) {
 	made := time.Unix(1000, 0)
 	for name, test := range map[string]struct {
 		pendingSince time.Time
@@ -303,7 +303,7 @@ func TestDissolve(t *testing.T) {
 				Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(made.Add(time.Second)),
 			}}
 			pods[1].CreationTimestamp = metav1.NewTime(test.pendingSince)
-			annotations, err := contract.Allocation{Node: "a", Cards: []int{0, 1, 2, 3, 4, 5, 6, 7}}.Annotations()
+			annotations, err := contract.Allocation{Node: "a", GPUs: []int{0, 1, 2, 3, 4, 5, 6, 7}}.Annotations()
 			require.NoError(t, err)
 			pods[0].Annotations = annotations
 			b.submit(pods)
@@ -311,13 +311,13 @@ func TestDissolve(t *testing.T) {
 			assert.Contains(t, status.Message(), "1 of 2")
 			_, err = b.handle.client.CoreV1().Pods("ns").Get(t.Context(), pods[0].Name, metav1.GetOptions{})
 			assert.Equal(t, test.deleted, apierrors.IsNotFound(err))
-			assert.Equal(t, test.deleted, b.evicted(metrics.Dissolved) == 1)
+			assert.Equal(t, test.deleted, b.evicted(metrics.Partial) == 1)
 		})
 	}
 }
 
-// Once its gang is binding, a member whose binding fails keeps its cards.
-func TestFailedBindingKeepsTheSeat(t *testing.T) {
+// Once its gang is binding, a member whose binding fails keeps its GPUs.
+func TestFailedBindingKeepsThePodAssumed(t *testing.T) {
 	b := newBench(t, "a")
 	pods := b.gangPods("job", 2, 4)
 	b.submit(pods)
@@ -337,7 +337,7 @@ func TestFailedBindingKeepsTheSeat(t *testing.T) {
 	assert.Equal(t, node, again)
 }
 
-// A binding whose answer was lost worked all the same: the member's seat is given up as
+// A binding whose answer was lost worked all the same: the member is no longer assumed as
 // soon as the API server shows the pod bound, before the failure is known or after.
 func TestBindingThatWorkedAllTheSame(t *testing.T) {
 	for name, shownFirst := range map[string]bool{"shown first": true, "shown later": false} {
@@ -365,13 +365,13 @@ func TestBindingThatWorkedAllTheSame(t *testing.T) {
 }
 
 // A replica that stands by has a leader in mind that the leading scheduler binds.
-func TestLeaderBoundByAnotherScheduler(t *testing.T) {
+func TestFirstPodBoundByAnotherScheduler(t *testing.T) {
 	b := newBench(t, "a")
 	pods := b.gangPods("job", 2, 8)
 	elastic(pods, 0)
 	b.submit(pods)
 	b.handle.takeActivated()
-	require.Equal(t, pods[0].UID, b.plugin.gangs["ns/job"].leader)
+	require.Equal(t, pods[0].UID, b.plugin.gangs["ns/job"].firstPod)
 	bound := pods[0].DeepCopy()
 	bound.Spec.NodeName = "a"
 	b.plugin.work.add(b.cache.SetPod(bound))
@@ -379,7 +379,7 @@ func TestLeaderBoundByAnotherScheduler(t *testing.T) {
 	assert.Equal(t, []string{"job-1"}, b.handle.takeActivated())
 }
 
-// A pod that the queue has seen, but not the view, when its gang was done is let in later.
+// A pod that the queue has seen, but not the view, when its gang was done is activated later.
 func TestPodAppearsWhenItsGangIsDone(t *testing.T) {
 	b := newBench(t, "a")
 	pods := b.gangPods("job", 2, 4)
@@ -416,7 +416,7 @@ func TestBlockedByAnotherPlugin(t *testing.T) {
 
 // A gang whose leader another plugin refuses whatever the node, and is deleted then, is led by
 // another of its pods.
-func TestBlockedLeaderIsReplaced(t *testing.T) {
+func TestBlockedFirstPodIsReplaced(t *testing.T) {
 	b := newBench(t, "a")
 	pods := b.gangPods("job", 2, 1)
 	b.submit(pods)
@@ -438,8 +438,8 @@ func TestBlockedLeaderIsReplaced(t *testing.T) {
 	}
 }
 
-// A round that a plugin's refusal has ended does not hide who leads the gang from then on.
-func TestBlockedLeaderStays(t *testing.T) {
+// An attempt that a plugin's refusal has ended does not hide who leads the gang from then on.
+func TestBlockedFirstPodStays(t *testing.T) {
 	b := newBench(t, "a")
 	pods := b.gangPods("job", 2, 1)
 	b.submit(pods)
@@ -448,7 +448,7 @@ func TestBlockedLeaderStays(t *testing.T) {
 	nodes := framework.NewDefaultNodeToStatus()
 	nodes.SetAbsentNodesStatus(fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "claim not found"))
 	b.plugin.PostFilter(t.Context(), framework.NewCycleState(), pods[0], nodes)
-	b.plugin.settle(t.Context(), "ns/job") // its members are charged still
+	b.plugin.reconcile(t.Context(), "ns/job") // its members are charged still
 	b.plugin.Unreserve(t.Context(), b.states["job-1"], pods[1], "a")
 	assert.True(t, b.plugin.PreEnqueue(t.Context(), pods[0]).IsSuccess())
 }
@@ -457,7 +457,7 @@ func TestCrashedGangIsCompletedFirst(t *testing.T) {
 	b := newBench(t, "a")
 	pods := b.gangPods("job", 2, 4)
 	pods[0].Spec.NodeName = "a"
-	annotations, err := contract.Allocation{Node: "a", Cards: []int{0, 1, 2, 3}}.Annotations()
+	annotations, err := contract.Allocation{Node: "a", GPUs: []int{0, 1, 2, 3}}.Annotations()
 	require.NoError(t, err)
 	pods[0].Annotations = annotations
 	rival := b.gangPods("rival", 1, 4)
@@ -496,16 +496,16 @@ func TestQueueOrder(t *testing.T) {
 	assert.True(t, b.plugin.Less(info(early[1], start), info(early[0], later)))
 }
 
-// TestGangThatLacksOneMemberAfterARestart: the member is planned in another pod's cycle, and
-// let in although the queue took another pod of the gang for its leader.
-func TestGangThatLacksOneMemberAfterARestart(t *testing.T) {
+// TestGangThatMissingOneMemberAfterARestart: the member is planned in another pod's cycle, and
+// activated although the queue took another pod of the gang for its leader.
+func TestGangThatMissingOneMemberAfterARestart(t *testing.T) {
 	b := newBench(t, "n0", "n1")
 	pods := b.gangPods("a", 5, 4)
 	for _, pod := range pods {
 		pod.Labels[contract.LightGangLabel], pod.Labels[contract.LightGangMinLabel] = "a", "4"
 	}
 	for i, record := range []contract.Allocation{
-		{Node: "n0", Cards: []int{0, 1, 2, 3}}, {Node: "n0", Cards: []int{4, 5, 6, 7}}, {Node: "n1", Cards: []int{0, 1, 2, 3}},
+		{Node: "n0", GPUs: []int{0, 1, 2, 3}}, {Node: "n0", GPUs: []int{4, 5, 6, 7}}, {Node: "n1", GPUs: []int{0, 1, 2, 3}},
 	} {
 		annotations, err := record.Annotations()
 		require.NoError(t, err)

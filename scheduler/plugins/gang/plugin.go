@@ -34,16 +34,16 @@ type Plugin struct {
 	client dynamic.Interface
 	meter  *metrics.Metrics
 	// synced waits until the cache holds the cluster.
-	synced func(context.Context) error
-	work   *worklist
-	news   *news
+	synced   func(context.Context) error
+	work     *workQueue
+	statuses *statusQueue
 	// pace bounds how fast texts are written on pods.
 	pace *rate.Limiter
 	// after calls a function after a pause.
 	after func(time.Duration, func())
 	// now is the time by which texts are written at a pace.
 	now func() time.Time
-	// reserveAfter is how long a gang waits before a place is held for it; negative: for ever.
+	// reserveAfter is how long a gang waits before capacity is reserved for it; negative: for ever.
 	reserveAfter time.Duration
 	// staleAfter is how long a gang that has lost members may find no place for others, 0: for ever.
 	staleAfter time.Duration
@@ -58,17 +58,17 @@ type Plugin struct {
 	// recovered tells that gangs that a crash left half bound have been planned.
 	recovered bool
 	// planning is the gang that a cycle is planning, "" for none: its members may be charged to
-	// the view before they have seats.
+	// the view before they are assumed.
 	planning string
 	// refreshes tells that the worker, which alone uses it, is about to look at texts again.
 	refreshes bool
 
-	// saying is the gang of which the writer is writing why it waits, "" for none; it is
-	// not let in meanwhile. interrupted tells that it should be.
-	saying      string
+	// recording is the gang of which the writer is writing why it waits, "" for none; it is
+	// not activated meanwhile. interrupted tells that it should be.
+	recording   string
 	interrupted bool
-	// told is what the writer, which alone uses it, has written of gangs that wait.
-	told map[string]*told
+	// recorded is what the writer, which alone uses it, has written of gangs that wait.
+	recorded map[string]*recorded
 }
 
 var (
@@ -101,7 +101,7 @@ func New(ctx context.Context, cache *inventory.Cache, meter *metrics.Metrics, fr
 	cache.Subscribe(p.warn)
 	cache.Subscribe(func(change inventory.Change) {
 		if change.Rules {
-			p.lookAtAll()
+			p.checkAll()
 		}
 	})
 	pods, err := metadata.NewForConfig(handle.KubeConfig())
@@ -117,17 +117,17 @@ func New(ctx context.Context, cache *inventory.Cache, meter *metrics.Metrics, fr
 
 func newPlugin(cache *inventory.Cache, meter *metrics.Metrics, handle hooks.Handle, client dynamic.Interface) *Plugin {
 	return &Plugin{
-		handle: handle,
-		cache:  cache,
-		client: client,
-		meter:  meter,
-		work:   newWorklist(),
-		news:   newNews(),
-		pace:   rate.NewLimiter(textsPerSecond, textsAtOnce),
-		after:  func(pause time.Duration, f func()) { time.AfterFunc(pause, f) },
-		now:    time.Now,
-		gangs:  map[string]*gang{},
-		told:   map[string]*told{},
+		handle:   handle,
+		cache:    cache,
+		client:   client,
+		meter:    meter,
+		work:     newWorkQueue(),
+		statuses: newStatusQueue(),
+		pace:     rate.NewLimiter(textsPerSecond, textsAtOnce),
+		after:    func(pause time.Duration, f func()) { time.AfterFunc(pause, f) },
+		now:      time.Now,
+		gangs:    map[string]*gang{},
+		recorded: map[string]*recorded{},
 
 		reserveAfter: DefaultReserveAfter,
 	}
@@ -138,11 +138,11 @@ func (p *Plugin) Lead() {
 	if p.leading.Swap(true) {
 		return
 	}
-	p.lookAtAll()
+	p.checkAll()
 }
 
-// lookAtAll has every gang looked at anew.
-func (p *Plugin) lookAtAll() {
+// checkAll has every gang looked at again.
+func (p *Plugin) checkAll() {
 	p.mu.Lock()
 	keys := slices.Collect(maps.Keys(p.gangs))
 	p.mu.Unlock()
@@ -157,7 +157,7 @@ func (p *Plugin) Synced(ctx context.Context) error { return p.synced(ctx) }
 // Name returns the plugin's name.
 func (*Plugin) Name() string { return Name }
 
-// EventsToRegister returns no events: the plugin's worker lets gangs in when its own
+// EventsToRegister returns no events: the plugin's worker activates gangs when its own
 // view has changed, which the framework's events may precede.
 func (*Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return nil, nil
@@ -178,24 +178,24 @@ func (p *Plugin) Less(a, b fwk.QueuedPodInfo) bool {
 	}
 	keyA, keyB := queueKey(podA), queueKey(podB)
 	if keyA == keyB {
-		if turnA, turnB := p.place(keyA, podA), p.place(keyA, podB); turnA != turnB {
-			return turnA < turnB
+		if createdA, createdB := p.position(keyA, podA), p.position(keyA, podB); createdA != createdB {
+			return createdA < createdB
 		}
 		return a.GetTimestamp().Before(b.GetTimestamp())
 	}
-	turnA, turnB := p.turn(keyA, a), p.turn(keyB, b)
-	if turnA != turnB {
-		return turnA < turnB
+	createdA, createdB := p.createdAt(keyA, a), p.createdAt(keyB, b)
+	if createdA != createdB {
+		return createdA < createdB
 	}
 	return keyA < keyB
 }
 
-// place is the turn of a gang's member in its round, 0 when any may come.
-func (p *Plugin) place(key string, pod *corev1.Pod) int {
+// position is the turn of a gang's member in its attempt, 0 when any may come.
+func (p *Plugin) position(key string, pod *corev1.Pod) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if g, ok := p.gangs[key]; ok && g.seats[pod.UID] != nil && g.seats[pod.UID].round.inTurn {
-		return g.seats[pod.UID].turn
+	if g, ok := p.gangs[key]; ok && g.assumed[pod.UID] != nil && g.assumed[pod.UID].attempt.ordered {
+		return g.assumed[pod.UID].position
 	}
 	return 0
 }
@@ -208,13 +208,13 @@ func queueKey(pod *corev1.Pod) string {
 	return string(pod.UID)
 }
 
-// turn is when the gang, or the pod on its own, was first ready to be scheduled, in
+// createdAt is when the gang, or the pod on its own, was first ready to be scheduled, in
 // Unix nanoseconds.
-func (p *Plugin) turn(key string, info fwk.QueuedPodInfo) int64 {
+func (p *Plugin) createdAt(key string, info fwk.QueuedPodInfo) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if g, ok := p.gangs[key]; ok {
-		return g.turn
+		return g.created
 	}
 	return info.GetTimestamp().UnixNano()
 }
@@ -234,23 +234,23 @@ func (p *Plugin) gang(key string, pod *corev1.Pod) *gang {
 		g = &gang{
 			key:      key,
 			priority: priority(pod),
-			turn:     pod.CreationTimestamp.UnixNano(),
-			seats:    map[types.UID]*seat{},
+			created:  pod.CreationTimestamp.UnixNano(),
+			assumed:  map[types.UID]*assumedPod{},
 		}
 		p.gangs[key] = g
 	}
 	return g
 }
 
-// letIn is enqueue for a gang as it is now.
-func (p *Plugin) letIn(ctx context.Context, key string) {
+// activate is enqueue for a gang as it is now.
+func (p *Plugin) activate(ctx context.Context, key string) {
 	if state, ok := p.cache.Gang(key); ok {
 		p.enqueue(ctx, key, state)
 	}
 }
 
 // enqueue moves pods of a gang to the queue, where PreEnqueue decides about each: its
-// seated members, or else one that leads it, and pods that wait for it to run. The
+// assumed members, or else one that leads it, and pods that wait for it to run. The
 // lock must not be held.
 func (p *Plugin) enqueue(ctx context.Context, key string, state inventory.GangState) {
 	p.mu.Lock()
@@ -261,11 +261,11 @@ func (p *Plugin) enqueue(ctx context.Context, key string, state inventory.GangSt
 	}
 	pods := map[string]*corev1.Pod{}
 	add := func(pod *corev1.Pod) { pods[pod.Namespace+"/"+pod.Name] = pod }
-	leads := len(g.seats) == 0 && g.verdict == ""
+	leads := len(g.assumed) == 0 && g.verdict == ""
 	for _, role := range state.Gang.Roles {
 		for _, name := range role.Members {
 			pod := state.Pods[name]
-			switch s := g.seats[pod.UID]; {
+			switch s := g.assumed[pod.UID]; {
 			case s != nil:
 				if !s.reserved {
 					add(pod)
@@ -273,7 +273,7 @@ func (p *Plugin) enqueue(ctx context.Context, key string, state inventory.GangSt
 			case pod.Spec.NodeName != "":
 			case role.Late:
 				add(pod)
-			case g.leader == pod.UID || leads && g.leader == "":
+			case g.firstPod == pod.UID || leads && g.firstPod == "":
 				add(pod)
 				leads = false
 			}

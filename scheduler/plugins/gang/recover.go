@@ -26,46 +26,46 @@ func (p *Plugin) recoverOnce(ctx context.Context) {
 	defer func() { p.reserve(p.inOrder(p.cache.Pending())) }()
 	for _, key := range slices.Concat(p.cache.Partial(), p.inOrder(p.cache.Nominated())) {
 		state, ok := p.cache.Gang(key)
-		pod := leaderOf(state)
-		if !ok || pod == nil || state.Lacks != "" {
+		pod := firstPodOf(state)
+		if !ok || pod == nil || state.MissingText != "" {
 			continue
 		}
 		_, status := p.plan(ctx, key, pod)
-		p.nominateSeats(ctx, key)
+		p.nominateAssumed(ctx, key)
 		if status.IsSuccess() {
 			p.enqueue(ctx, key, state) // this is no cycle of the pod's own
 		}
-		klog.FromContext(ctx).Info("Found a gang that is bound in part or holds a place", "gang", key, "fits", status.IsSuccess(), "verdict", status.Message())
+		klog.FromContext(ctx).Info("Found a gang that is bound in part or has a reservation", "gang", key, "fits", status.IsSuccess(), "verdict", status.Message())
 	}
 }
 
-// nominateSeats tells the framework where the members of a gang will be, so that pods of
+// nominateAssumed tells the framework where the members of a gang will be, so that pods of
 // no higher priority that come before them leave them their room. A gang that is planned
 // in its own cycle has no need of that: its members come next.
-func (p *Plugin) nominateSeats(ctx context.Context, key string) {
-	var seats []*seat
+func (p *Plugin) nominateAssumed(ctx context.Context, key string) {
+	var assumed []*assumedPod
 	p.mu.Lock()
 	if g, ok := p.gangs[key]; ok {
-		seats = slices.Collect(maps.Values(g.seats))
+		assumed = slices.Collect(maps.Values(g.assumed))
 	}
 	p.mu.Unlock()
-	for _, s := range seats {
+	for _, s := range assumed {
 		p.nominate(ctx, s.pod, s.node)
 	}
 }
 
 // inOrder sorts gangs by the order of the queue.
 func (p *Plugin) inOrder(keys []string) []string {
-	turns := map[string]inventory.Turn{}
+	queued := map[string]inventory.QueuedGang{}
 	for _, key := range keys {
 		state, _ := p.cache.Gang(key)
-		turns[key] = state.Turn(key)
+		queued[key] = state.Queued(key)
 	}
-	return slices.SortedFunc(slices.Values(keys), func(a, b string) int { return turns[a].Compare(turns[b]) })
+	return slices.SortedFunc(slices.Values(keys), func(a, b string) int { return queued[a].Compare(queued[b]) })
 }
 
-// leaderOf returns the first member that is not bound, nil when there is none.
-func leaderOf(state inventory.GangState) *corev1.Pod {
+// firstPodOf returns the first member that is not bound, nil when there is none.
+func firstPodOf(state inventory.GangState) *corev1.Pod {
 	for _, role := range state.Gang.Roles {
 		if role.Late {
 			continue
@@ -118,10 +118,10 @@ func boundAt(pod *corev1.Pod) time.Time {
 	return time.Time{}
 }
 
-// dissolve deletes the bound members of a gang that was cut short and cannot be
-// completed, so that its job makes them anew and the gang as a whole is pending.
-func (p *Plugin) dissolve(ctx context.Context, key string, state inventory.GangState) {
-	if !p.leading.Load() || !p.cache.Standing(key, "").Partial || !neverRan(state) {
+// evictPartial deletes the bound members of a gang that was cut short and cannot be
+// completed, so that its job recreates them and the gang as a whole is pending.
+func (p *Plugin) evictPartial(ctx context.Context, key string, state inventory.GangState) {
+	if !p.leading.Load() || !p.cache.GangStatus(key, "").Partial || !neverRan(state) {
 		return
 	}
 	logger := klog.FromContext(ctx)
@@ -129,14 +129,14 @@ func (p *Plugin) dissolve(ctx context.Context, key string, state inventory.GangS
 		if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil {
 			continue
 		}
-		p.handle.EventRecorder().Eventf(pod, nil, corev1.EventTypeWarning, "GangDissolved", "Scheduling",
+		p.handle.EventRecorder().Eventf(pod, nil, corev1.EventTypeWarning, "PartialGangEvicted", "Scheduling",
 			"the rest of gang %s does not fit any more, and it never ran as a whole", key)
 		err := p.handle.ClientSet().CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &pod.UID},
 		})
 		switch {
 		case err == nil:
-			p.meter.Evicted(metrics.Dissolved)
+			p.meter.Evicted(metrics.Partial)
 		case !apierrors.IsNotFound(err):
 			logger.Error(err, "Cannot delete a member of a gang that was cut short", "gang", key, "pod", klog.KObj(pod))
 		}

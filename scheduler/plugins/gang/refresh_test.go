@@ -49,14 +49,14 @@ func (b *bench) written() (patches map[string]int, notes []string) {
 	}
 }
 
-// tell has the writer look at why a gang of pods waits.
-func (b *bench) tell(why wait, pods []*corev1.Pod) {
+// record has the writer look at why a gang of pods waits.
+func (b *bench) record(why wait, pods []*corev1.Pod) {
 	b.Helper()
 	b.plugin.mu.Lock()
 	g := b.plugin.gang("ns/"+pods[0].Labels[contract.TopologyGroupLabel], pods[0])
 	g.verdict, g.cause = why.text, why.cause
 	b.plugin.mu.Unlock()
-	b.plugin.news.add(g.key)
+	b.plugin.statuses.add(g.key)
 	b.work()
 }
 
@@ -70,7 +70,7 @@ func TestWhatIsWrittenOfAGangThatWaits(t *testing.T) {
 	b.written()
 	all, first := map[string]int{"job-0": 1, "job-1": 1, "job-2": 1}, map[string]int{"job-0": 1}
 
-	b.tell(wait{"Cards", "1 of 3."}, pods)
+	b.record(wait{"GPUs", "1 of 3."}, pods)
 	patches, notes := b.written()
 	assert.Equal(t, all, patches)
 	assert.Equal(t, []string{
@@ -80,27 +80,27 @@ func TestWhatIsWrittenOfAGangThatWaits(t *testing.T) {
 	}, notes)
 
 	for i := range 20 {
-		b.tell(wait{"Cards", fmt.Sprint(i, " of 3.")}, pods)
+		b.record(wait{"GPUs", fmt.Sprint(i, " of 3.")}, pods)
 	}
 	patches, notes = b.written()
 	assert.Equal(t, first, patches, "one correction at once")
 	assert.Empty(t, notes)
 	assert.Equal(t, "0 of 3.", b.message(pods[0]))
-	assert.Equal(t, []time.Duration{tellAgain}, b.elapse())
+	assert.Equal(t, []time.Duration{recordInterval}, b.elapse())
 	patches, notes = b.written()
 	assert.Equal(t, first, patches)
 	assert.Empty(t, notes, "numbers are no event")
 	assert.Equal(t, "19 of 3.", b.message(pods[0]))
 	assert.Empty(t, b.timers)
 
-	b.tell(wait{"Quota", "quota."}, pods)
+	b.record(wait{"Quota", "quota."}, pods)
 	patches, notes = b.written()
 	assert.Equal(t, all, patches)
 	assert.Equal(t, []string{"Warning FailedScheduling quota."}, notes, "each of the others has one")
 
 	for i := range 100 {
-		cause := []string{"Cards", "Quota"}[i%2]
-		b.tell(wait{cause, fmt.Sprint(cause, i)}, pods)
+		cause := []string{"GPUs", "Quota"}[i%2]
+		b.record(wait{cause, fmt.Sprint(cause, i)}, pods)
 	}
 	patches, notes = b.written()
 	assert.LessOrEqual(t, patches["job-0"], causesAtOnce)
@@ -119,30 +119,30 @@ func TestWhatIsWrittenOfAGangThatWaits(t *testing.T) {
 func TestTextsFollowTheCluster(t *testing.T) {
 	b := newBench(t, "a", "b")
 	b.plugin.reserveAfter = -1
-	hopeless, patient := b.gangPods("hopeless", 3, 8), b.gangPods("patient", 2, 8)
-	b.submit(hopeless)
-	_, status := b.cycle(hopeless[0])
+	infeasible, patient := b.gangPods("infeasible", 3, 8), b.gangPods("patient", 2, 8)
+	b.submit(infeasible)
+	_, status := b.cycle(infeasible[0])
 	require.Contains(t, status.Message(), "2 of 3")
 	b.runs("one", "a", 1, 4, 0)
 	b.submit(patient)
 	_, status = b.cycle(patient[0])
 	require.Contains(t, status.Message(), "1 of 2")
 	require.Empty(t, b.timers, "nothing has changed since")
-	require.True(t, b.cache.Hopeless("ns/hopeless"))
+	require.True(t, b.cache.Infeasible("ns/infeasible"))
 
 	b.runs("two", "b", 1, 4, 0)
 	b.plugin.work.observe(inventory.Change{Bound: "ns/one"})
 	b.plugin.work.observe(inventory.Change{Bound: "ns/two"})
 	b.work()
 	assert.Equal(t, []time.Duration{refreshAfter}, b.elapse(), "once for all changes")
-	for _, pod := range hopeless {
+	for _, pod := range infeasible {
 		assert.Contains(t, b.message(pod), "0 of 3")
 	}
 	for _, pod := range patient {
 		assert.Contains(t, b.message(pod), "0 of 2")
 	}
 	assert.Empty(t, b.timers)
-	b.clock = b.clock.Add(tellAgain)
+	b.clock = b.clock.Add(recordInterval)
 
 	b.plugin.work.observe(b.cache.RemoveNode("b"))
 	b.work()
@@ -158,15 +158,15 @@ func TestTextsThatCannotBeWritten(t *testing.T) {
 	b := newBench(t, "a")
 	job := b.gangPods("job", 2, 8)
 	b.submit(job)
-	broken := true
+	aborted := true
 	b.handle.client.(*typedfake.Clientset).PrependReactor("patch", "pods", func(kubetesting.Action) (bool, k8sruntime.Object, error) {
-		return broken, nil, errors.New("the API server is busy")
+		return aborted, nil, errors.New("the API server is busy")
 	})
 	_, status := b.cycle(job[0])
 	b.failed(job[0], status)
 	assert.Empty(t, b.message(job[0]))
-	broken = false
-	assert.Contains(t, b.elapse(), tellAfterFailure)
+	aborted = false
+	assert.Contains(t, b.elapse(), recordAfterFailure)
 	for _, pod := range job {
 		assert.Contains(t, b.message(pod), "1 of 2 members fit")
 	}

@@ -13,14 +13,14 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 )
 
-// DefaultReserveAfter is how long a gang waits before a place is held for it. It is
+// DefaultReserveAfter is how long a gang waits before capacity is reserved for it. It is
 // longer than most short jobs take to make room by themselves, and short beside what
 // training runs for.
 const DefaultReserveAfter = 5 * time.Minute
 
 // Args configure the plugin, in pluginConfig of the scheduler configuration.
 type Args struct {
-	// ReserveAfter is how long a gang waits before a place is held for it, by the age of
+	// ReserveAfter is how long a gang waits before capacity is reserved for it, by the age of
 	// its oldest pod; 0 means [DefaultReserveAfter], a negative duration never.
 	ReserveAfter metav1.Duration `json:"reserveAfter"`
 	// StaleAfter is how long a gang that has lost members may find no place for others before
@@ -45,7 +45,7 @@ func decode(object runtime.Object) (Args, error) {
 	return args, nil
 }
 
-// reserve holds places for those of the gangs, given in the order of the queue, that have
+// reserve reserves places for those of the gangs, given in the order of the queue, that have
 // waited too long, and reports whether that changed anything. How long they have waited
 // is their age, so that a scheduler that starts holds the same places.
 func (p *Plugin) reserve(keys []string) (changed bool) {
@@ -56,15 +56,15 @@ func (p *Plugin) reserve(keys []string) (changed bool) {
 	p.due.Store(len(due) > 0)
 	limits := map[string]inventory.Limits{}
 	for _, key := range due {
-		refused, _ := p.refusedTo(key)
-		limits[key] = refused.limits()
+		rejected, _ := p.rejectedFor(key)
+		limits[key] = rejected.limits()
 	}
-	return p.cache.ReserveHeads(due, limits)
+	return p.cache.ReserveBlocked(due, limits)
 }
 
-// concernHeads reports whether a change of some gangs may mean that other places must be
+// affectsReservations reports whether a change of some gangs may mean that other places must be
 // held: gangs have waited too long already, or one of these waits.
-func (p *Plugin) concernHeads(keys map[string]bool) bool {
+func (p *Plugin) affectsReservations(keys map[string]bool) bool {
 	if len(keys) > 0 && p.due.Load() {
 		return true
 	}
@@ -78,18 +78,18 @@ func (p *Plugin) concernHeads(keys map[string]bool) bool {
 	return false
 }
 
-// patienceOf is how long a gang has to wait until a place is held for it.
+// patienceOf is how long a gang has to wait until capacity is reserved for it.
 func (p *Plugin) patienceOf(key string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if g, ok := p.gangs[key]; ok {
-		return p.reserveAfter - time.Since(time.Unix(0, g.turn))
+		return p.reserveAfter - time.Since(time.Unix(0, g.created))
 	}
 	return p.reserveAfter
 }
 
-// loseHope has a place held for a gang when it has waited long enough.
-func (p *Plugin) loseHope(key string) {
+// reserveLater has a place held for a gang when it has waited long enough.
+func (p *Plugin) reserveLater(key string) {
 	switch pause := p.patienceOf(key); {
 	case p.reserveAfter < 0:
 	case pause > 0:
@@ -99,13 +99,13 @@ func (p *Plugin) loseHope(key string) {
 	}
 }
 
-// headText says what a gang waits for whose place is held, "" when none is.
-func (p *Plugin) headText(key string) string {
-	claim, ok := p.cache.Claim(key)
-	switch names := strings.Join(p.cache.Names(claim.Awaited), ", "); {
-	case !ok, claim.Reservation.Evicts, names == "":
+// reservationText says what a gang waits for whose place is held, "" when none is.
+func (p *Plugin) reservationText(key string) string {
+	nomination, ok := p.cache.Nomination(key)
+	switch names := strings.Join(p.cache.Names(nomination.Awaited), ", "); {
+	case !ok, nomination.Reservation.Evicts, names == "":
 		return ""
-	case claim.Reservation.QuotaOnly:
+	case nomination.Reservation.QuotaOnly:
 		return fmt.Sprintf(" Reserved: waits for quota that is used by %s.", names)
 	default:
 		return fmt.Sprintf(" Reserved: waits for %s.", names)

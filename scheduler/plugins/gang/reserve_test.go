@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// A gang that has waited long enough holds a place; those behind it leave it alone.
-func TestBlockedHead(t *testing.T) {
+// A gang that has waited long enough has a reservation; those behind it leave it alone.
+func TestBlockedGangReserves(t *testing.T) {
 	b := newBench(t, "a", "b")
 	first := b.runs("first", "a", 1, 4, 0)
 	b.runs("second", "b", 1, 4, 0)
@@ -46,7 +46,7 @@ func TestBlockedHead(t *testing.T) {
 }
 
 // No place is held for a gang where one before it in the queue is about to be.
-func TestBlockedHeadBehindOneThatFits(t *testing.T) {
+func TestBlockedGangBehindOneThatFits(t *testing.T) {
 	b := newBench(t, "a")
 	b.runs("first", "a", 1, 4, 0)
 	second := b.runs("second", "a", 1, 4, 4)
@@ -63,8 +63,8 @@ func TestBlockedHeadBehindOneThatFits(t *testing.T) {
 	assert.True(t, status.IsSuccess(), status.Message())
 }
 
-// head submits a gang of eight cards that has waited too long, and lets its place be held.
-func (b *bench) head() *corev1.Pod {
+// blocked submits a gang of eight GPUs that has waited too long, and lets its place be held.
+func (b *bench) blocked() *corev1.Pod {
 	b.Helper()
 	big := b.gangPods("big", 1, 8)
 	big[0].CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
@@ -76,10 +76,10 @@ func (b *bench) head() *corev1.Pod {
 
 // A place that waits for others to end may move. Its gang is not nominated, or others would
 // be refused where the place was.
-func TestBlockedHeadIsNotNominated(t *testing.T) {
+func TestBlockedGangIsNotNominated(t *testing.T) {
 	b := newBench(t, "a")
 	b.runs("first", "a", 1, 4, 0)
-	big := b.head()
+	big := b.blocked()
 	_, status := b.cycle(big)
 	b.work()
 	assert.Contains(t, status.Message(), "Reserved: waits for gang ns/first.")
@@ -88,21 +88,21 @@ func TestBlockedHeadIsNotNominated(t *testing.T) {
 }
 
 // The reason names those that a gang waits for still, and not those that have ended.
-func TestBlockedHeadSaysWhomItWaitsFor(t *testing.T) {
+func TestBlockedGangSaysWhomItWaitsFor(t *testing.T) {
 	b := newBench(t, "a")
 	first := b.runs("first", "a", 1, 4, 0)
 	b.runs("second", "a", 1, 4, 4)
-	big := b.head()
+	big := b.blocked()
 	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), big).Message(), "Reserved: waits for gang ns/first, gang ns/second.")
 	b.end(first[0])
 	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), big).Message(), "Reserved: waits for gang ns/second.")
 }
 
-// When a held place is given up, gangs that waited because of it are tried again.
-func TestBlockedHeadGoes(t *testing.T) {
+// When a reservation is given up, gangs that waited because of it are tried again.
+func TestBlockedGangIsDeleted(t *testing.T) {
 	b := newBench(t, "a")
 	b.runs("first", "a", 1, 4, 0)
-	big := b.head()
+	big := b.blocked()
 	small := b.gangPods("small", 1, 1)
 	b.submit(small)
 	_, status := b.cycle(small[0])
@@ -113,7 +113,7 @@ func TestBlockedHeadGoes(t *testing.T) {
 }
 
 // A scheduler that starts holds the place before it plans anything.
-func TestBlockedHeadAfterRestart(t *testing.T) {
+func TestBlockedGangReservesAfterRestart(t *testing.T) {
 	b := newBench(t, "a")
 	b.runs("first", "a", 1, 4, 0)
 	big := b.gangPods("big", 1, 8)
@@ -125,7 +125,7 @@ func TestBlockedHeadAfterRestart(t *testing.T) {
 }
 
 // A gang that could never fit holds nothing, and is not tried again while pods come and go.
-func TestHopelessGang(t *testing.T) {
+func TestInfeasibleGang(t *testing.T) {
 	b := newBench(t, "a")
 	huge := b.gangPods("huge", 2, 8)
 	huge[0].CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
@@ -139,10 +139,10 @@ func TestHopelessGang(t *testing.T) {
 	assert.True(t, status.IsSuccess(), status.Message())
 	b.bind(small[0], node)
 	b.work()
-	assert.True(t, b.cache.Hopeless("ns/huge"))
+	assert.True(t, b.cache.Infeasible("ns/huge"))
 	b.handle.takeActivated()
 	b.addNode("b")
-	assert.False(t, b.cache.Hopeless("ns/huge"), "a node has come")
+	assert.False(t, b.cache.Infeasible("ns/huge"), "a node has come")
 	b.end(small[0])
 	assert.Len(t, b.handle.takeActivated(), 1)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 )
 
-// interruptedHandle lets something else happen when a nomination is taken back: while seats
+// interruptedHandle lets something else happen when a nomination is taken back: while pods
 // are being given, and while they are being freed.
 type interruptedHandle struct {
 	*fakeHandle
@@ -50,7 +50,7 @@ func awaitLock(function string) {
 	}
 }
 
-// The worker may look at a gang just when a round of it ends. It must not take the gang for one
+// The worker may look at a gang just when an attempt of it ends. It must not take the gang for one
 // that runs because its members were charged a moment ago: nobody would let it in again.
 func TestGangIsNotDoneWhenARoundEnds(t *testing.T) {
 	b := newBench(t, "a")
@@ -64,41 +64,41 @@ func TestGangIsNotDoneWhenARoundEnds(t *testing.T) {
 	b.plugin.mu.Lock()
 	go func() {
 		defer close(settled)
-		b.plugin.settle(t.Context(), "ns/job")
+		b.plugin.reconcile(t.Context(), "ns/job")
 	}()
-	awaitLock("gang.(*Plugin).settle")
+	awaitLock("gang.(*Plugin).reconcile")
 	for _, pod := range pods { // as close does
 		b.cache.Forget(pod.UID)
 	}
 	g := b.plugin.gangs["ns/job"]
-	g.open, g.seats = nil, map[types.UID]*seat{}
+	g.attempt, g.assumed = nil, map[types.UID]*assumedPod{}
 	b.plugin.mu.Unlock()
 	<-settled
-	b.plugin.letIn(t.Context(), "ns/job")
+	b.plugin.activate(t.Context(), "ns/job")
 	assert.Len(t, b.handle.takeActivated(), 1, "a leader comes back")
 }
 
-// The same holds while a gang is being planned: its members are charged before they have seats.
+// The same holds while a gang is being planned: its members are charged before they are assumed.
 func TestGangIsNotDoneWhileItIsPlanned(t *testing.T) {
 	b := newBench(t, "a", "b")
 	pods := b.gangPods("job", 1, 1)
 	b.submit(pods)
 	b.refuse(pods[0])
 	b.elapse()
-	b.handle.refuses = func(pod *corev1.Pod, node fwk.NodeInfo) *fwk.Status {
+	b.handle.rejects = func(pod *corev1.Pod, node fwk.NodeInfo) *fwk.Status {
 		return map[bool]*fwk.Status{true: fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "its volume is elsewhere").WithPlugin("Volumes")}[node.Node().Name == "a"]
 	}
 	looks := 0
 	b.plugin.handle = &interruptedHandle{b.handle, func() {
 		looks++
-		b.plugin.settle(t.Context(), "ns/job")
+		b.plugin.reconcile(t.Context(), "ns/job")
 	}}
 	node, status := b.cycle(pods[0])
 	require.True(t, status.IsSuccess(), status.Message())
 	assert.Equal(t, "b", node)
 	assert.Positive(t, looks)
-	refused, _ := b.plugin.refusedTo("ns/job")
-	assert.Contains(t, refused.String(), "1 node refused by Volumes", "what is known of the gang is not lost")
+	rejected, _ := b.plugin.rejectedFor("ns/job")
+	assert.Contains(t, rejected.String(), "1 node refused by Volumes", "what is known of the gang is not lost")
 }
 
 // A member that is taken off its node while the others run is tried again, whenever the worker
@@ -113,9 +113,9 @@ func TestGangIsNotDoneWhileAMemberMoves(t *testing.T) {
 	}
 	b.bind(pods[0], "a")
 	b.plugin.Unreserve(t.Context(), b.states[pods[1].UID], pods[1], "a")
-	b.plugin.handle = &interruptedHandle{b.handle, func() { b.plugin.settle(t.Context(), "ns/job") }}
+	b.plugin.handle = &interruptedHandle{b.handle, func() { b.plugin.reconcile(t.Context(), "ns/job") }}
 	b.refuse(pods[1])
-	assert.Equal(t, []time.Duration{secondLook}, b.elapse())
+	assert.Equal(t, []time.Duration{retryDelay}, b.elapse())
 	b.handle.takeActivated()
 	b.refuse(pods[1])
 	b.elapse()
@@ -124,9 +124,9 @@ func TestGangIsNotDoneWhileAMemberMoves(t *testing.T) {
 	assert.Contains(t, status.Message(), "1 node refused")
 }
 
-// While the seats of a round that failed are being freed, its gang is not planned: those whose
-// seats are still to be freed would count as running, and the others be bound without them.
-func TestNobodyIsPlannedWhileSeatsAreFreed(t *testing.T) {
+// While the pods of an attempt that failed are being freed, its gang is not planned: those whose
+// pods are still to be released would count as running, and the others be bound without them.
+func TestNobodyIsPlannedWhileAnAttemptAborts(t *testing.T) {
 	b := newBench(t, "a", "b")
 	pods := b.gangPods("job", 3, 1)
 	b.submit(pods)
@@ -142,7 +142,7 @@ func TestNobodyIsPlannedWhileSeatsAreFreed(t *testing.T) {
 		freed++
 		for _, pod := range pods {
 			_, status := b.plugin.PreFilter(t.Context(), framework.NewCycleState(), pod, nil)
-			assert.Contains(t, status.Message(), "planned anew")
+			assert.Contains(t, status.Message(), "planned again")
 		}
 	})
 	state := framework.NewCycleState()
@@ -154,12 +154,12 @@ func TestNobodyIsPlannedWhileSeatsAreFreed(t *testing.T) {
 		b.plugin.Unreserve(t.Context(), b.states[pod.UID], pod, "a")
 	}
 	assert.Equal(t, 3, freed)
-	assert.Equal(t, []time.Duration{secondLook}, b.elapse())
+	assert.Equal(t, []time.Duration{retryDelay}, b.elapse())
 	assert.Len(t, b.handle.takeActivated(), 1, "a leader comes back")
 }
 
-// A member that is deleted ends its round.
-func TestDeletedMemberBreaksTheRound(t *testing.T) {
+// A member that is deleted ends its attempt.
+func TestDeletedMemberAbortsTheAttempt(t *testing.T) {
 	b := newBench(t, "a")
 	pods := b.gangPods("job", 2, 4)
 	b.submit(pods)
@@ -177,7 +177,7 @@ func TestDeletedMemberBreaksTheRound(t *testing.T) {
 	assert.True(t, status.IsSuccess(), status.Message())
 }
 
-// The framework has a member wait only some time after Permit said so: a round that fails just
+// The framework has a member wait only some time after Permit said so: an attempt that fails just
 // then sends it back a moment later, and not when the framework gives up.
 func TestMemberThatBeginsToWaitLate(t *testing.T) {
 	b := newBench(t, "a")
@@ -191,8 +191,8 @@ func TestMemberThatBeginsToWaitLate(t *testing.T) {
 	b.work()
 	b.handle.waiting["job-1"] = late
 	require.False(t, late.rejected)
-	assert.Contains(t, b.elapse(), secondLook)
+	assert.Contains(t, b.elapse(), retryDelay)
 	assert.True(t, late.rejected)
 	b.plugin.Unreserve(t.Context(), b.states["job-1"], pods[1], "a")
-	assert.NotContains(t, b.elapse(), secondLook, "nobody is looked for any more")
+	assert.NotContains(t, b.elapse(), retryDelay, "nobody is looked for any more")
 }

@@ -18,13 +18,13 @@ import (
 )
 
 // retire evicts what is left of a gang that has lost members, runs with fewer than it needs,
-// and has found no place for their successors for too long: its job makes the others anew,
-// too, and it waits as a whole, while others use its cards. How long that is tell the
+// and has found no place for their successors for too long: its job recreates the others,
+// too, and it waits as a whole, while others use its GPUs. How long that is tell the
 // successors, which were made when members were lost, so that a scheduler that starts counts
 // on. A gang of which members have succeeded needs fewer; one whose job makes no successors
 // is left alone.
 func (p *Plugin) retire(ctx context.Context, key string, state inventory.GangState) {
-	if p.staleAfter <= 0 || !p.leading.Load() || !p.cache.Standing(key, "").Partial || state.Lacks != "" {
+	if p.staleAfter <= 0 || !p.leading.Load() || !p.cache.GangStatus(key, "").Partial || state.MissingText != "" {
 		return
 	}
 	waiting := waitingMembers(state)

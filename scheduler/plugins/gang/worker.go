@@ -16,7 +16,7 @@ import (
 // taken changes no decision, only counts. What may let a gang in is looked at at once.
 const refreshAfter = 30 * time.Second
 
-// run follows the changes of the view until ctx ends: it lets gangs in that have
+// run follows the changes of the view until ctx ends: it activates gangs that have
 // become complete, and tries those that wait when something is freed. Beside it the
 // writer writes verdicts.
 func (p *Plugin) run(ctx context.Context) {
@@ -34,28 +34,28 @@ func (p *Plugin) run(ctx context.Context) {
 	}
 }
 
-func (p *Plugin) do(ctx context.Context, c chores) {
-	for _, key := range slices.Sorted(maps.Keys(c.claims)) {
-		p.claim(ctx, key)
+func (p *Plugin) do(ctx context.Context, c pendingWork) {
+	for _, key := range slices.Sorted(maps.Keys(c.preemptors)) {
+		p.preempt(ctx, key)
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.gangs)) {
-		p.settle(ctx, key)
+		p.reconcile(ctx, key)
 	}
 	if c.freed {
-		p.forgive()
+		p.resetRejected()
 	}
 	if c.outdated {
 		p.refreshes = false
 	}
 	again := c.freed || c.rolledBack
-	if again || c.aged || p.concernHeads(c.gangs) {
+	if again || c.aged || p.affectsReservations(c.gangs) {
 		again = p.reserve(p.waiting()) || again
 	}
 	if again || c.outdated {
-		trial := p.cache.Trial()
+		simulation := p.cache.Simulate()
 		for _, key := range p.waiting() {
-			if c.outdated || !p.cache.Hopeless(key) {
-				p.retry(ctx, key, trial.Consider)
+			if c.outdated || !p.cache.Infeasible(key) {
+				p.retry(ctx, key, simulation.Consider)
 			}
 		}
 	}
@@ -65,10 +65,10 @@ func (p *Plugin) do(ctx context.Context, c chores) {
 	}
 }
 
-// settle brings what is remembered of a gang in line with its pods.
-func (p *Plugin) settle(ctx context.Context, key string) {
+// reconcile brings what is remembered of a gang in line with its pods.
+func (p *Plugin) reconcile(ctx context.Context, key string) {
 	p.mu.Lock()
-	// Asked under the lock: what the view showed before may be of a round that has ended.
+	// Asked under the lock: what the view showed before may be of an attempt that has ended.
 	state, ok := p.cache.Gang(key)
 	alive, pending := map[types.UID]bool{}, map[types.UID]bool{}
 	var waiting *corev1.Pod
@@ -85,25 +85,25 @@ func (p *Plugin) settle(ctx context.Context, key string) {
 	}
 	// A pod may have appeared just when its gang was done and forgotten.
 	g := p.gang(key, waiting)
-	var broken *round
-	for uid, s := range g.seats {
+	var aborted *attempt
+	for uid, s := range g.assumed {
 		switch {
-		case alive[uid] && s.round.phase == bindingPhase && !s.reserved && p.cache.Bound(uid):
-			delete(g.seats, uid) // its binding seemed to fail
+		case alive[uid] && s.attempt.phase == bindingPhase && !s.reserved && p.cache.Bound(uid):
+			delete(g.assumed, uid) // its binding seemed to fail
 		case alive[uid]:
-		case s.round == g.open:
-			broken = s.round
+		case s.attempt == g.attempt:
+			aborted = s.attempt
 		default:
-			delete(g.seats, uid)
+			delete(g.assumed, uid)
 		}
 	}
-	if !ok || state.Lacks != "" {
-		p.missed(g)
+	if !ok || state.MissingText != "" {
+		p.activationMissed(g)
 	}
-	if !alive[g.leader] || p.cache.Bound(g.leader) {
-		g.unlead() // deleted, or bound by the scheduler that led before this one
+	if !alive[g.firstPod] || p.cache.Bound(g.firstPod) {
+		g.resetFirstPod() // deleted, or bound by the scheduler that led before this one
 	}
-	idle := g.open == nil && len(g.seats) == 0 && p.planning != key
+	idle := g.attempt == nil && len(g.assumed) == 0 && p.planning != key
 	done := idle && len(pending) == 0
 	if done {
 		delete(p.gangs, key)
@@ -111,59 +111,59 @@ func (p *Plugin) settle(ctx context.Context, key string) {
 	waits := g.verdict != ""
 	p.mu.Unlock()
 	switch {
-	case broken != nil:
-		p.abandon(ctx, broken)
+	case aborted != nil:
+		p.abort(ctx, aborted)
 	case done:
-		p.news.add(key) // it runs
+		p.statuses.add(key) // it runs
 		return
-	case !ok || state.Lacks != "":
+	case !ok || state.MissingText != "":
 	case waits:
 		p.retry(ctx, key, p.cache.Consider)
-		p.news.add(key)            // pods that have just joined must say it, too
+		p.statuses.add(key)        // pods that have just joined must say it, too
 		p.enqueue(ctx, key, state) // late members start when it runs in part
-		p.claim(ctx, key)          // it may have been put off while members were being bound
+		p.preempt(ctx, key)        // it may have been put off while members were being bound
 	default:
 		p.enqueue(ctx, key, state)
 	}
 	p.report(key, state)
 }
 
-// waiting lists the gangs that wait for room, in the order of the queue. One for which a place is held waits for it while it is tried, too:
+// waiting lists the gangs that wait for room, in the order of the queue. One for which capacity is reserved waits for it while it is tried, too:
 // else others would get the place meanwhile.
 func (p *Plugin) waiting() []string {
-	heads := p.cache.Heads()
+	blocked := p.cache.Reserved()
 	p.mu.Lock()
-	var turns []inventory.Turn
+	var queued []inventory.QueuedGang
 	for _, g := range p.gangs {
-		if !g.blocked && (g.verdict != "" || heads[g.key]) {
-			turns = append(turns, inventory.Turn{Key: g.key, Priority: g.priority, Since: g.turn})
+		if !g.blocked && (g.verdict != "" || blocked[g.key]) {
+			queued = append(queued, inventory.QueuedGang{Key: g.key, Priority: g.priority, Since: g.created})
 		}
 	}
 	p.mu.Unlock()
-	for i := range turns {
-		turns[i].Partial = p.cache.Standing(turns[i].Key, "").Partial
+	for i := range queued {
+		queued[i].Partial = p.cache.GangStatus(queued[i].Key, "").Partial
 	}
-	slices.SortFunc(turns, inventory.Turn.Compare)
-	keys := make([]string, len(turns))
-	for i, t := range turns {
+	slices.SortFunc(queued, inventory.QueuedGang.Compare)
+	keys := make([]string, len(queued))
+	for i, t := range queued {
 		keys[i] = t.Key
 	}
 	return keys
 }
 
-// forgive gives refused nodes another chance, because the cluster has changed. A mere
-// roll-back is no such change: gangs would try refused nodes in turns for ever.
-func (p *Plugin) forgive() {
+// resetRejected gives rejected nodes another chance, because the cluster has changed. A mere
+// roll-back is no such change: gangs would try rejected nodes in turns for ever.
+func (p *Plugin) resetRejected() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, g := range p.gangs {
-		g.doubted, g.refused, g.pause = nil, nil, 0
+		g.rejectedOnce, g.rejected, g.backoff = nil, nil, 0
 	}
 }
 
-// missed has others looked at again that were kept out for the place of a gang that does
+// activationMissed has others looked at again that were kept out for the place of a gang that does
 // not take it. The lock must be held.
-func (p *Plugin) missed(g *gang) {
+func (p *Plugin) activationMissed(g *gang) {
 	if g.expected {
 		g.expected = false
 		p.work.add(inventory.Change{RolledBack: true})
@@ -172,17 +172,17 @@ func (p *Plugin) missed(g *gang) {
 
 // retry lets a waiting gang in when it fits now, as consider says, and else notes why not.
 func (p *Plugin) retry(ctx context.Context, key string, consider func(string, inventory.Limits) (inventory.Decision, bool)) {
-	refused, _ := p.refusedTo(key)
+	rejected, _ := p.rejectedFor(key)
 	begin := time.Now()
-	d, ok := consider(key, refused.limits())
+	d, ok := consider(key, rejected.limits())
 	if ok {
 		p.planned(key, begin, d)
 	}
-	if !ok || d.Lacks != "" {
+	if !ok || d.MissingText != "" {
 		return
 	}
 	text, cause := p.waitText(d), p.cause(d)
-	if d.Lost || d.Result.Reservation != nil && !d.Held {
+	if d.Lost || d.Result.Reservation != nil && !d.Reserved {
 		text = "" // its cycle gives up a place, or takes one
 	}
 	p.mu.Lock()
@@ -199,11 +199,11 @@ func (p *Plugin) retry(ctx context.Context, key string, consider func(string, in
 		return
 	}
 	if changed {
-		p.news.add(key)
+		p.statuses.add(key)
 	}
 	if d.Result.Placement == nil {
-		if len(refused) == 0 {
-			p.dissolve(ctx, key, d.GangState)
+		if len(rejected) == 0 {
+			p.evictPartial(ctx, key, d.GangState)
 		}
 		p.retire(ctx, key, d.GangState)
 	}

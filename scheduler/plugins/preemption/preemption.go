@@ -1,6 +1,6 @@
 // Package preemption is kube-scheduler's preemption for single pods, which does not tear
 // gangs: a pod of a gang is a victim only when the whole gang may go, and then the whole
-// gang goes. Gangs that take places from others do so by the planner, without it.
+// gang goes. Gangs that preempt others do so by the planner, without it.
 package preemption
 
 import (
@@ -123,10 +123,10 @@ func (p *Plugin) SelectVictimsOnNode(ctx context.Context, state fwk.CycleState, 
 		}
 		removed[victim.UID] = true
 	}
-	trial := trial{handle: p.handle, state: state, pod: pod, node: node}
+	dryRun := dryRun{handle: p.handle, state: state, pod: pod, node: node}
 	for _, info := range before {
 		if uid := info.GetPod().UID; going[uid] != nil && !removed[uid] {
-			if err := trial.remove(ctx, info); err != nil {
+			if err := dryRun.remove(ctx, info); err != nil {
 				return nil, 0, fwk.AsStatus(err)
 			}
 		}
@@ -136,7 +136,7 @@ func (p *Plugin) SelectVictimsOnNode(ctx context.Context, state fwk.CycleState, 
 			continue
 		}
 		i := slices.IndexFunc(before, func(info fwk.PodInfo) bool { return info.GetPod().UID == victim.UID })
-		spared, err := trial.spare(ctx, before[i])
+		spared, err := dryRun.reprieve(ctx, before[i])
 		if err != nil {
 			return nil, 0, fwk.AsStatus(err)
 		}
@@ -156,8 +156,8 @@ func (p *Plugin) SelectVictimsOnNode(ctx context.Context, state fwk.CycleState, 
 	return victims, violations, status
 }
 
-// trial is a node on which it is tried whether a pod fits without some others.
-type trial struct {
+// dryRun is a node on which it is tried whether a pod fits without some others.
+type dryRun struct {
 	handle fwk.Handle
 	state  fwk.CycleState
 	pod    *corev1.Pod
@@ -165,15 +165,15 @@ type trial struct {
 }
 
 // remove takes a pod off the node.
-func (t trial) remove(ctx context.Context, info fwk.PodInfo) error {
+func (t dryRun) remove(ctx context.Context, info fwk.PodInfo) error {
 	if err := t.node.RemovePod(klog.FromContext(ctx), info.GetPod()); err != nil {
 		return err
 	}
 	return t.handle.RunPreFilterExtensionRemovePod(ctx, t.state, t.pod, info, t.node).AsError()
 }
 
-// spare puts a pod back, if the other one fits beside it.
-func (t trial) spare(ctx context.Context, info fwk.PodInfo) (bool, error) {
+// reprieve puts a pod back, if the other one fits beside it.
+func (t dryRun) reprieve(ctx context.Context, info fwk.PodInfo) (bool, error) {
 	t.node.AddPodInfo(info)
 	if err := t.handle.RunPreFilterExtensionAddPod(ctx, t.state, t.pod, info, t.node).AsError(); err != nil {
 		return false, err

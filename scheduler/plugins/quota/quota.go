@@ -1,4 +1,4 @@
-// Package quota keeps pods that are not planned, such as those without cards, within
+// Package quota keeps pods that are not planned, such as those without GPUs, within
 // the quota tree, and charges them to the view while they are being bound. Planned
 // pods are checked by the planner, in the same transaction as their placement.
 package quota
@@ -16,8 +16,8 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 )
 
-// lookAgain is how soon a pod is tried again that the view has not seen yet.
-const lookAgain = 50 * time.Millisecond
+// retryInterval is how soon a pod is tried again that the view has not seen yet.
+const retryInterval = 50 * time.Millisecond
 
 // Name is the plugin's name in a scheduler configuration.
 const Name = "GPUPlanQuota"
@@ -30,8 +30,8 @@ type Plugin struct {
 	after func(time.Duration, func())
 
 	mu sync.Mutex
-	// refused are the pods that wait for quota, by "namespace/name".
-	refused map[string]*corev1.Pod
+	// waiting are the pods that wait for quota, by "namespace/name".
+	waiting map[string]*corev1.Pod
 }
 
 var (
@@ -44,7 +44,7 @@ var (
 // Factory returns a function that makes the plugin for the framework.
 func Factory(cache *inventory.Cache) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
 	return func(ctx context.Context, _ runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-		p := &Plugin{cache: cache, handle: handle, refused: map[string]*corev1.Pod{}}
+		p := &Plugin{cache: cache, handle: handle, waiting: map[string]*corev1.Pod{}}
 		p.after = func(pause time.Duration, f func()) { time.AfterFunc(pause, f) }
 		cache.Subscribe(func(change inventory.Change) {
 			if change.Freed || change.RolledBack {
@@ -58,7 +58,7 @@ func Factory(cache *inventory.Cache) func(context.Context, runtime.Object, fwk.H
 // Name returns the plugin's name.
 func (*Plugin) Name() string { return Name }
 
-// EventsToRegister returns no events: pods that wait for quota are let in when the
+// EventsToRegister returns no events: pods that wait for quota are activated when the
 // plugin's own view has changed, which the framework's events may precede.
 func (*Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return nil, nil
@@ -80,18 +80,18 @@ func (p *Plugin) PreFilter(ctx context.Context, _ fwk.CycleState, pod *corev1.Po
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
 	if p.cache.Unseen(pod) {
-		p.after(lookAgain, func() { p.letIn(ctx, pod) })
+		p.after(retryInterval, func() { p.activate(ctx, pod) })
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "it has just appeared")
 	}
 	// Whatever is freed after this line wakes the pod.
 	p.mu.Lock()
-	p.refused[name(pod)] = pod
+	p.waiting[name(pod)] = pod
 	p.mu.Unlock()
 	if reason := p.cache.OverQuota(pod); reason != "" {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reason)
 	}
 	p.mu.Lock()
-	delete(p.refused, name(pod))
+	delete(p.waiting, name(pod))
 	p.mu.Unlock()
 	return nil, fwk.NewStatus(fwk.Skip)
 }
@@ -107,7 +107,7 @@ func (p *Plugin) Reserve(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod,
 		return nil
 	}
 	if reason := p.cache.OverQuota(pod); reason != "" {
-		p.letIn(ctx, pod)
+		p.activate(ctx, pod)
 		return fwk.NewStatus(fwk.Unschedulable, reason)
 	}
 	bound := pod.DeepCopy()
@@ -123,8 +123,8 @@ func (p *Plugin) Unreserve(_ context.Context, _ fwk.CycleState, pod *corev1.Pod,
 	}
 }
 
-// letIn has a pod tried again.
-func (p *Plugin) letIn(ctx context.Context, pod *corev1.Pod) {
+// activate has a pod tried again.
+func (p *Plugin) activate(ctx context.Context, pod *corev1.Pod) {
 	p.handle.Activate(klog.FromContext(ctx), map[string]*corev1.Pod{name(pod): pod})
 }
 
@@ -133,8 +133,8 @@ func name(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
 // wake lets pods that wait for quota in.
 func (p *Plugin) wake(ctx context.Context) {
 	p.mu.Lock()
-	pods := p.refused
-	p.refused = map[string]*corev1.Pod{}
+	pods := p.waiting
+	p.waiting = map[string]*corev1.Pod{}
 	p.mu.Unlock()
 	if len(pods) > 0 {
 		p.handle.Activate(klog.FromContext(ctx), pods)

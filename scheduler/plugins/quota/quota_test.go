@@ -19,7 +19,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 )
 
-// fakeHandle notes which pods were let in.
+// fakeHandle notes which pods were activated.
 type fakeHandle struct {
 	fwk.Handle
 	activated []string
@@ -112,7 +112,7 @@ func TestPodThatHasJustAppeared(t *testing.T) {
 // Planned pods are the planner's business.
 func TestPlannedPodsAreLeftAlone(t *testing.T) {
 	p, _ := newPlugin(t)
-	planned := newPod("planned", corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("9"), contract.ResourceTopologyCard: resource.MustParse("1")})
+	planned := newPod("planned", corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("9"), contract.ResourceTopologyGPU: resource.MustParse("1")})
 	p.cache.SetPod(planned)
 	state := framework.NewCycleState()
 	_, status := p.PreFilter(t.Context(), state, planned, nil)

@@ -1,7 +1,7 @@
 // Package admit decides which queued jobs may start: a pure function of the quota
 // tree, what is charged to it, and the lines of the queues.
 //
-// Jobs of one queue stand in line by priority, then by arrival. Queues take turns:
+// Jobs of one queue stand in the queue by priority, then by arrival. Queues take turns:
 // the next job to be looked at is the head of the queue with the highest priority,
 // then of that whose leaf uses the smallest part of its minimum (dominant share), then
 // the job with the highest priority, then the oldest. It starts when the limits of its leaf and
@@ -33,7 +33,7 @@ type Unit struct {
 	Preemptible     bool
 }
 
-// Queue is how a leaf's jobs stand in line.
+// Queue is how a leaf's jobs stand in the queue.
 type Queue struct {
 	// Block lets nothing pass the first job that must wait.
 	Block bool
@@ -64,32 +64,32 @@ type Decision struct {
 // A leaf without an entry in queues has policy Priority.
 func Decide(tree *quota.Tree, queues map[string]Queue, waiting []Unit, holders []Holder) []Decision {
 	d := &decider{tree: tree, holders: holders}
-	byLeaf := map[string]*line{}
+	byLeaf := map[string]*leafQueue{}
 	for _, u := range waiting {
 		l := byLeaf[u.Leaf]
 		if l == nil {
-			l = &line{Queue: queues[u.Leaf], leaf: u.Leaf}
+			l = &leafQueue{Queue: queues[u.Leaf], leaf: u.Leaf}
 			byLeaf[u.Leaf] = l
-			d.lines = append(d.lines, l)
+			d.queues = append(d.queues, l)
 		}
 		l.units = append(l.units, u)
 	}
-	slices.SortFunc(d.lines, func(a, b *line) int { return cmp.Compare(a.leaf, b.leaf) })
-	for _, l := range d.lines {
-		slices.SortFunc(l.units, inLine)
+	slices.SortFunc(d.queues, func(a, b *leafQueue) int { return cmp.Compare(a.leaf, b.leaf) })
+	for _, l := range d.queues {
+		slices.SortFunc(l.units, queuedAt)
 		l.share = d.shareOf(l)
 	}
 	for l := d.next(); l != nil; l = d.next() {
-		d.look(l)
+		d.decide(l)
 	}
-	for _, l := range d.lines {
+	for _, l := range d.queues {
 		d.started = append(d.started, l.waits...)
 	}
 	return d.started
 }
 
-// line is the queue of one leaf.
-type line struct {
+// leafQueue is the queue of one leaf.
+type leafQueue struct {
 	Queue
 	leaf  string
 	units []Unit
@@ -97,28 +97,28 @@ type line struct {
 	at    int
 	share float64
 	waits []Decision
-	// refused is the last unit that had to wait, after how many others had started, and why.
-	refused      Unit
-	refusedAfter int
-	reason       string
+	// rejected is the last unit that had to wait, after how many others had started, and why.
+	rejected      Unit
+	rejectedAfter int
+	reason        string
 }
 
-// inLine is the order of units in one queue.
-func inLine(a, b Unit) int {
+// queuedAt is the order of units in one queue.
+func queuedAt(a, b Unit) int {
 	return cmp.Or(-cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Since, b.Since), cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.ID, b.ID))
 }
 
 type decider struct {
 	tree    *quota.Tree
 	holders []Holder
-	lines   []*line
+	queues  []*leafQueue
 	started []Decision
 }
 
 // next returns the queue whose head is looked at next, nil when all were.
-func (d *decider) next() *line {
-	var best *line
-	for _, l := range d.lines {
+func (d *decider) next() *leafQueue {
+	var best *leafQueue
+	for _, l := range d.queues {
 		if l.at < len(l.units) && (best == nil || before(l, best)) {
 			best = l
 		}
@@ -126,17 +126,17 @@ func (d *decider) next() *line {
 	return best
 }
 
-func before(a, b *line) bool {
-	order := cmp.Or(-cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.share, b.share), inLine(a.units[a.at], b.units[b.at]))
+func before(a, b *leafQueue) bool {
+	order := cmp.Or(-cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.share, b.share), queuedAt(a.units[a.at], b.units[b.at]))
 	return order < 0
 }
 
-// look decides about the head of a line.
-func (d *decider) look(l *line) {
+// decide decides about the head of a line.
+func (d *decider) decide(l *leafQueue) {
 	u := l.units[l.at]
 	l.at++
-	if l.reason == "" || l.refusedAfter != len(d.started) || u.Preemptible != l.refused.Preemptible || !maps.Equal(u.Request, l.refused.Request) {
-		l.refused, l.refusedAfter, l.reason = u, len(d.started), d.obstacle(u)
+	if l.reason == "" || l.rejectedAfter != len(d.started) || u.Preemptible != l.rejected.Preemptible || !maps.Equal(u.Request, l.rejected.Request) {
+		l.rejected, l.rejectedAfter, l.reason = u, len(d.started), d.obstacle(u)
 	}
 	if l.reason == "" {
 		d.tree.Add(u.Leaf, u.Request, u.Preemptible)
@@ -154,12 +154,12 @@ func (d *decider) look(l *line) {
 	l.share = d.shareOf(l)
 }
 
-func (l *line) wait(u Unit, reason string) {
+func (l *leafQueue) wait(u Unit, reason string) {
 	l.waits = append(l.waits, Decision{Unit: u, Position: len(l.waits) + 1, Reason: reason})
 }
 
 // shareOf is the dominant share of the line's leaf in what its head asks for.
-func (d *decider) shareOf(l *line) float64 {
+func (d *decider) shareOf(l *leafQueue) float64 {
 	if l.at == len(l.units) {
 		return 0
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
-// The slow reference: the rules as the documents state them, each computed anew from
+// The slow reference: the rules as the documents state them, each computed again from
 // the lists of what runs, without a tree that keeps sums.
 
 // refJob is a job of the reference.
@@ -214,7 +214,7 @@ func (w refWorld) share(j refJob) float64 {
 }
 
 // rounds lets jobs start by the rules until none may, and returns their names in order
-// and the place in line of the others.
+// and the place in the queue of the others.
 func (w refWorld) rounds(waiting []refJob, queues map[string]Queue) (started []string, places map[string]int) {
 	holders := slices.Clone(w.running)
 	looked := map[string]bool{} // jobs that need not be looked at any more
@@ -340,7 +340,7 @@ func randomJob(r *rand.Rand, id int, leaves []string) refJob {
 }
 
 // TestAgainstReference lets jobs arrive, start and end in random trees, and compares
-// every round with the reference.
+// every pass with the reference.
 func TestAgainstReference(t *testing.T) {
 	const trees, steps = 200, 30
 	started, blocked, waited := 0, 0, 0

@@ -89,7 +89,7 @@ func (c *controller) run(ctx context.Context, j *job) (*batchv1.Job, *appsv1.Sta
 	return launcher, workers, err
 }
 
-// find reads an object of the job, and refuses somebody else's of that name.
+// find reads an object of the job, and refuses someone else's of that name.
 func (c *controller) find(ctx context.Context, j *job, name string, object client.Object) (bool, error) {
 	err := c.Get(ctx, client.ObjectKey{Namespace: j.object.GetNamespace(), Name: name}, object)
 	if apierrors.IsNotFound(err) {

@@ -50,7 +50,7 @@ resource "gpuplan_training_job" "mpi" {
   arena_compatible = true
   pools            = [gpuplan_node_pool.v100.capacity]
   quota            = gpuplan_quota_tree.main.leaves["vision"]
-  roles            = { worker = { replicas = 6, cards = 1 } }
+  roles            = { worker = { replicas = 6, gpus = 1 } }
   depends_on       = [gpuplan_node_agent.this]
 }
 
@@ -60,6 +60,6 @@ resource "gpuplan_training_job" "pytorch" {
   image      = "mnist:1"
   pools      = [gpuplan_node_pool.v100.capacity]
   after      = [gpuplan_training_job.mpi.placed]
-  roles      = { master = { cards = 1 }, worker = { replicas = 3, cards = 1 } }
+  roles      = { master = { gpus = 1 }, worker = { replicas = 3, gpus = 1 } }
   depends_on = [gpuplan_scheduler.this]
 }

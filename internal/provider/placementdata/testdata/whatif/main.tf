@@ -19,7 +19,7 @@ data "gpuplan_placement" "this" {
   pools         = local.pools
   pool_sizes    = var.sizes
   without_nodes = var.without
-  roles         = { worker = { replicas = var.workers, cards = 1 } }
+  roles         = { worker = { replicas = var.workers, gpus = 1 } }
 }
 
 output "fits" { value = data.gpuplan_placement.this.fits }

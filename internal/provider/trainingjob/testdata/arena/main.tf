@@ -22,7 +22,7 @@ resource "gpuplan_training_job" "mpi" {
   pools            = [gpuplan_node_pool.v100.capacity]
   arena_compatible = var.arena
   triggers         = { run = var.run }
-  roles            = { worker = { replicas = 4, cards = 1 } }
+  roles            = { worker = { replicas = 4, gpus = 1 } }
   timeouts         = { create = "60s" }
   depends_on       = [gpuplan_scheduler.this, gpuplan_node_agent.this]
 }
@@ -34,6 +34,6 @@ resource "gpuplan_training_job" "pytorch" {
   pools            = [gpuplan_node_pool.v100.capacity]
   after            = [gpuplan_training_job.mpi.placed]
   arena_compatible = var.arena
-  roles            = { master = { cards = 1 }, worker = { cards = 1 } }
+  roles            = { master = { gpus = 1 }, worker = { gpus = 1 } }
   timeouts         = { create = "60s" }
 }

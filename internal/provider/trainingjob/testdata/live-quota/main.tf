@@ -17,5 +17,5 @@ resource "gpuplan_training_job" "vgg16" {
   pools             = [gpuplan_node_pool.v100.capacity]
   quota             = var.quota
   require_immediate = var.require_immediate
-  roles             = { worker = { replicas = var.workers, cards = 1 } }
+  roles             = { worker = { replicas = var.workers, gpus = 1 } }
 }

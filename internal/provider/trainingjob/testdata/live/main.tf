@@ -29,12 +29,12 @@ resource "gpuplan_training_job" "anywhere" {
   name       = "anywhere"
   framework  = "mpi"
   image      = "train:1"
-  roles      = { worker = { replicas = 4, cards = 1 } }
+  roles      = { worker = { replicas = 4, gpus = 1 } }
   timeouts   = { create = "60s" }
   depends_on = [gpuplan_node_pool.v100, gpuplan_scheduler.this, gpuplan_node_agent.this]
 }
 
-# The device plugin picks the cards.
+# The device plugin picks the GPUs.
 resource "gpuplan_training_job" "regular" {
   count      = var.running ? 1 : 0
   name       = "regular"
@@ -42,7 +42,7 @@ resource "gpuplan_training_job" "regular" {
   image      = "train:1"
   mode       = "default"
   pools      = [gpuplan_node_pool.regular.capacity]
-  roles      = { worker = { replicas = 4, cards = 1 } }
+  roles      = { worker = { replicas = 4, gpus = 1 } }
   timeouts   = { create = "60s" }
   depends_on = [gpuplan_scheduler.this, gpuplan_node_agent.this]
 }
@@ -58,7 +58,7 @@ resource "gpuplan_training_job" "stock" {
   gang           = { enabled = false }
   pools          = [gpuplan_node_pool.regular.capacity]
   after          = gpuplan_training_job.regular[*].placed
-  roles          = { worker = { replicas = 2, cards = 2 } }
+  roles          = { worker = { replicas = 2, gpus = 2 } }
   timeouts       = { create = "60s" }
 }
 
@@ -79,7 +79,7 @@ resource "gpuplan_training_job" "brief" {
   annotations                = { "local.gpuplan.dev/run-for" = "1s" }
   wait_for                   = "succeeded"
   ttl_seconds_after_finished = 0
-  roles                      = { worker = { cards = 1 } }
+  roles                      = { worker = { gpus = 1 } }
   timeouts                   = { create = "60s" }
 }
 
@@ -91,7 +91,7 @@ resource "gpuplan_training_job" "waits" {
   image           = "train:1"
   placement_check = var.placement_check
   pools           = var.size > 2 ? [gpuplan_node_pool.v100.capacity] : null
-  roles           = { worker = { replicas = 20, cards = 1 } }
+  roles           = { worker = { replicas = 20, gpus = 1 } }
   timeouts        = { create = var.size > 2 ? "60s" : "5s" }
   depends_on      = [gpuplan_scheduler.this, gpuplan_node_agent.this]
 }

@@ -16,7 +16,7 @@ resource "gpuplan_node_agent" "this" { image = "local/node-agent:test" }
 
 resource "gpuplan_scheduler" "this" { image = "local/scheduler:test" }
 
-# Four of the sixteen cards stay free, so this job can only be replaced on its own cards.
+# Four of the sixteen GPUs stay free, so this job can only be replaced on its own GPUs.
 resource "gpuplan_training_job" "mpi" {
   name             = "vgg16"
   framework        = "mpi"
@@ -31,7 +31,7 @@ resource "gpuplan_training_job" "mpi" {
 
   roles = {
     launcher = {}
-    worker   = { replicas = 10, cards = 1, cpu = "2", memory = "8Gi" }
+    worker   = { replicas = 10, gpus = 1, cpu = "2", memory = "8Gi" }
   }
   timeouts = { create = "60s" }
 
@@ -49,8 +49,8 @@ resource "gpuplan_training_job" "pytorch" {
   host_pid     = true
 
   roles = {
-    master = { cards = 1 }
-    worker = { cards = 1 }
+    master = { gpus = 1 }
+    worker = { gpus = 1 }
   }
   timeouts = { create = "60s" }
 }

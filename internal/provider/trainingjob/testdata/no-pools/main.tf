@@ -5,5 +5,5 @@ resource "gpuplan_training_job" "vgg16" {
   framework       = "mpi"
   image           = "train:1"
   placement_check = var.placement_check
-  roles           = { worker = { replicas = 4, cards = 1 } }
+  roles           = { worker = { replicas = 4, gpus = 1 } }
 }

@@ -29,7 +29,7 @@ resource "gpuplan_training_job" "first" {
   pools     = [gpuplan_node_pool.v100.capacity]
   queue     = true
   labels    = { note = var.label }
-  roles     = { master = { cards = 4 } }
+  roles     = { master = { gpus = 4 } }
   timeouts  = { create = "60s" }
 
   depends_on = [gpuplan_quota_tree.this, gpuplan_node_agent.this]
@@ -42,7 +42,7 @@ resource "gpuplan_training_job" "second" {
   pools     = [gpuplan_node_pool.v100.capacity]
   queue     = true
   wait_for  = "none"
-  roles     = { master = { cards = 4 } }
+  roles     = { master = { gpus = 4 } }
 
   depends_on = [gpuplan_training_job.first]
 }

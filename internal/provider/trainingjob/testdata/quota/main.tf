@@ -24,5 +24,5 @@ resource "gpuplan_training_job" "vgg16" {
   image     = "train:1"
   pools     = [gpuplan_node_pool.v100.capacity]
   quota     = var.quota_by_name ? var.leaf : gpuplan_quota_tree.main.leaves["vision"]
-  roles     = { worker = { replicas = 4, cards = 1 } }
+  roles     = { worker = { replicas = 4, gpus = 1 } }
 }

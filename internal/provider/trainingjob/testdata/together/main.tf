@@ -16,7 +16,7 @@ resource "gpuplan_training_job" "first" {
   image             = "train:1"
   pools             = [gpuplan_node_pool.v100.capacity]
   require_immediate = var.require_immediate
-  roles             = { worker = { replicas = var.workers, cards = 1 } }
+  roles             = { worker = { replicas = var.workers, gpus = 1 } }
 }
 
 resource "gpuplan_training_job" "second" {
@@ -25,5 +25,5 @@ resource "gpuplan_training_job" "second" {
   image     = "train:1"
   pools     = [gpuplan_node_pool.v100.capacity]
   after     = var.ordered ? [gpuplan_training_job.first.placed] : null
-  roles     = { worker = { replicas = var.workers, cards = 1 } }
+  roles     = { worker = { replicas = var.workers, gpus = 1 } }
 }

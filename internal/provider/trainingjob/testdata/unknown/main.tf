@@ -15,5 +15,5 @@ resource "gpuplan_training_job" "vgg16" {
   framework = "mpi"
   image     = terraform_data.later.id
   pools     = [gpuplan_node_pool.v100.capacity]
-  roles     = { worker = { replicas = var.image_only ? 20 : length(terraform_data.later.id), cards = 1 } }
+  roles     = { worker = { replicas = var.image_only ? 20 : length(terraform_data.later.id), gpus = 1 } }
 }

@@ -18,6 +18,6 @@ resource "gpuplan_training_job" "vgg16" {
   pools           = [gpuplan_node_pool.v100.capacity]
   placement_check = var.placement_check
   roles = {
-    worker = { replicas = var.workers, cards = 1 }
+    worker = { replicas = var.workers, gpus = 1 }
   }
 }

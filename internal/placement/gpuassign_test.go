@@ -1,0 +1,137 @@
+package placement_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+func tableOf(tb testing.TB, m gpu.Machine) *gpu.Table {
+	tb.Helper()
+	table, err := gpu.NewTable(m)
+	require.NoError(tb, err)
+	return table
+}
+
+// racksOfTrays returns a view of racks of 18 trays with four GB200 each.
+func racksOfTrays(t *testing.T, racks int, mode placement.Mode) *placement.View {
+	v := placement.NewView()
+	tray := tableOf(t, machine(t, "gb200-tray-4"))
+	for i := range 18 * racks {
+		n := node(fmt.Sprintf("tray%d", i), "nvl72", mode, tray)
+		n.NVLinkDomain = fmt.Sprintf("rack-%d", i%racks)
+		v.SetNode(n)
+	}
+	return v
+}
+
+func TestRackScaleNVLinkDomain(t *testing.T) {
+	for _, mode := range []placement.Mode{placement.ModeTopology, placement.ModeDefault} {
+		v := racksOfTrays(t, 2, mode)
+		worker := placement.Request{Mode: mode, GPUs: 1}
+		domains := func(p *placement.Placement) map[string]int {
+			found := map[string]int{}
+			for _, a := range p.Assignments {
+				n, _ := v.Node(a.Node)
+				found[n.NVLinkDomain]++
+			}
+			return found
+		}
+
+		whole := v.Plan(gang("ml/72", 72, worker)).Placement
+		require.NotNil(t, whole)
+		assert.Equal(t, map[string]int{"rack-0": 72}, domains(whole), "one rack holds it, though the trays of both take turns")
+		for _, a := range whole.Assignments {
+			assert.Equal(t, gpu.Ring{GBps: 900, NVLinkRings: 18}, a.Ring)
+		}
+
+		apart := gang("ml/apart", 18, worker)
+		apart.Roles[0].MaxPerNode = 1
+		single := v.Plan(apart).Placement
+		require.NotNil(t, single)
+		assert.Len(t, domains(single), 1)
+		assert.Equal(t, 900.0, single.Assignments[0].Ring.GBps, "one GPU on each tray: the ring is that of the rack, not of the tray")
+
+		apart = gang("ml/wide", 19, worker)
+		apart.Roles[0].MaxPerNode = 1
+		wide := v.Plan(apart).Placement
+		require.NotNil(t, wide, "preferred, not required")
+		assert.Len(t, domains(wide), 2)
+		assert.Zero(t, wide.Assignments[0].Ring, "two racks have no ring of NVLinks")
+
+		lone := v.Plan(gang("ml/lone", 1, worker)).Placement
+		assert.Zero(t, lone.Assignments[0].Ring, "one GPU has no ring")
+
+		half := gang("ml/half", 2, worker)
+		half.Running = []placement.Assignment{{Member: "worker-0", Node: "tray1", Own: gpu.SetOf(0)}}
+		half.Roles[0].MaxPerNode = 1
+		back := v.Plan(half).Placement
+		require.NotNil(t, back)
+		assert.Equal(t, map[string]int{"rack-1": 1}, domains(back), "the lost member comes back into its rack")
+		assert.Equal(t, 900.0, back.Assignments[0].Ring.GBps)
+	}
+}
+
+func TestNodesOfNoRackHaveNoCommonRing(t *testing.T) {
+	v := racksOfTrays(t, 1, placement.ModeTopology)
+	for i := range 18 {
+		name := fmt.Sprintf("tray%d", i)
+		n, _ := v.Node(name)
+		n.NVLinkDomain = ""
+		v.SetNode(n)
+	}
+	g := gang("ml/a", 2, wholeGPUs(1))
+	g.Roles[0].MaxPerNode = 1
+	assert.Zero(t, v.Plan(g).Placement.Assignments[0].Ring)
+}
+
+// Members on several nodes get GPUs near a network device, at no loss of ring.
+func TestGPUsNearNetworkDevices(t *testing.T) {
+	m := machine(t, "dgx1-v100")
+	links := make([]gpu.Link, 8)
+	for i := range links {
+		links[i].Class = gpu.SYS
+	}
+	links[5].Class, links[6].Class = gpu.PIX, gpu.PIX
+	m.NICs = []gpu.NIC{{Name: "erdma_0", Links: links}}
+	table := tableOf(t, m)
+	v := placement.NewView()
+	for i := range 2 {
+		name := fmt.Sprintf("n%d", i)
+		v.SetNode(node(name, "p", placement.ModeTopology, table))
+		v.AddPod(placement.Pod{ID: "other/" + name, Node: name, Request: wholeGPUs(1), Own: gpu.SetOf(0)})
+	}
+	near, _ := table.BestNearNIC(gpu.Full(8)&^gpu.SetOf(0), 2)
+	best, _ := table.Best(gpu.Full(8)&^gpu.SetOf(0), 2)
+	require.NotEqual(t, near, best)
+
+	g := gang("ml/a", 2, wholeGPUs(2))
+	assert.Equal(t, best, v.Plan(gang("ml/b", 1, wholeGPUs(2))).Placement.Assignments[0].Own, "one node: what is left comes first")
+	g.Roles[0].MaxPerNode = 1
+	for _, a := range v.Plan(g).Placement.Assignments {
+		assert.Equal(t, near, a.Own)
+		assert.Equal(t, table.Ring(best), a.Ring)
+	}
+	g.Running = []placement.Assignment{{Member: "worker-0", Node: "n1", Own: near}}
+	assert.Equal(t, near, v.Plan(g).Placement.Assignments[0].Own, "next to members on another node too")
+}
+
+// A member that comes back gets the GPUs that make the fastest ring with those of the others.
+func TestGPUsBesideRunningMembers(t *testing.T) {
+	for device := range 8 {
+		v := topologyView(1)
+		running := gpu.SetOf(device)
+		v.AddPod(placement.Pod{ID: "ml/a/worker-0", Node: "n0", Request: wholeGPUs(1), Own: running, Gang: "ml/a"})
+		g := gang("ml/a", 2, wholeGPUs(1))
+		g.Running = []placement.Assignment{{Member: "worker-0", Node: "n0", Own: running}}
+		a := v.Plan(g).Placement.Assignments[0]
+		assert.Equal(t, 50.0, a.Ring.GBps, "two links lead from GPU %d to another one", device)
+		assert.Equal(t, a.Own|running, a.Visible)
+		assert.Equal(t, 1, a.Own.Len())
+	}
+}

@@ -1,0 +1,94 @@
+package placement
+
+import (
+	"encoding/json"
+	"slices"
+)
+
+// verdictCache remembers which shapes of gangs found no place, so that a long queue of equal
+// gangs costs one look and not one for each of them. Whatever changes the view ends it.
+type verdictCache struct {
+	// unschedulable are shapes that have no place now, reclaimed what was said of those that nobody
+	// leaves a place to either.
+	unschedulable map[string]bool
+	verdicts      map[string]cachedVerdict
+	// infeasible tells of shapes whether they would not even fit if nothing else ran, as of a
+	// version of the view.
+	infeasible map[string]bool
+	version    uint64
+}
+
+func newVerdictCache() verdictCache {
+	return verdictCache{unschedulable: map[string]bool{}, verdicts: map[string]cachedVerdict{}, infeasible: map[string]bool{}}
+}
+
+// cachedVerdict is what was said of a gang.
+type cachedVerdict struct {
+	roles   []Role
+	verdict Verdict
+}
+
+// changed forgets what was refused. It must be called after each change of the view that
+// planning can see.
+func (v *View) changed() {
+	clear(v.verdicts.unschedulable)
+	clear(v.verdicts.verdicts)
+}
+
+// signature describes a gang but for its names: gangs of one shape get the same answer. It is
+// "" for a gang that has no equals: one of which pods run, or that has a reservation.
+func (v *View) signature(g *Gang) string {
+	if len(g.Running) > 0 || v.gangs[g.ID] > 0 || v.reservationOf(g.ID) != nil {
+		return ""
+	}
+	bare, members := *g, make([]int, len(g.Roles))
+	bare.ID, bare.Planned, bare.Roles = "", nil, slices.Clone(g.Roles)
+	for i := range bare.Roles {
+		members[i] = len(bare.Roles[i].Members)
+		bare.Roles[i].Members = nil
+	}
+	text, err := json.Marshal(struct {
+		Gang
+		Members []int
+	}{bare, members})
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// cachedVerdict returns what was said of a gang's equals; ok is false when nothing was.
+func (v *View) cachedVerdict(g *Gang) (verdict Verdict, ok bool) {
+	if len(v.verdicts.verdicts) == 0 {
+		return Verdict{}, false
+	}
+	said, ok := v.verdicts.verdicts[v.signature(g)]
+	if !ok {
+		return Verdict{}, false
+	}
+	return said.of(g), true
+}
+
+// cacheVerdict remembers what is said of a gang.
+func (v *View) cacheVerdict(g *Gang, verdict Verdict) {
+	if shape := v.signature(g); shape != "" {
+		v.verdicts.verdicts[shape] = cachedVerdict{g.Roles, verdict}
+	}
+}
+
+// of is the verdict with the names of another gang of the same shape.
+func (d *cachedVerdict) of(g *Gang) Verdict {
+	names := map[string]string{}
+	for i, role := range d.roles {
+		for j, name := range role.Members {
+			names[name] = g.Roles[i].Members[j]
+		}
+	}
+	verdict := d.verdict
+	verdict.Gang, verdict.Next = g.ID, names[verdict.Next]
+	verdict.Partial = slices.Clone(verdict.Partial)
+	for i := range verdict.Partial {
+		verdict.Partial[i].Member = names[verdict.Partial[i].Member]
+	}
+	return verdict
+}

@@ -1,0 +1,122 @@
+package integration
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// volumeOn makes a claim with a volume that only one node reaches, bound to each other.
+func (s *testCluster) volumeOn(name, node string) {
+	s.t.Helper()
+	ctx := s.t.Context()
+	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	class := ""
+	volume := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: s.namespace + "-" + name, Annotations: map[string]string{"pv.kubernetes.io/bound-by-controller": "yes"}},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity: size, AccessModes: modes,
+			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}},
+			ClaimRef:               &corev1.ObjectReference{Namespace: s.namespace, Name: name},
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
+			}}}},
+		},
+	}
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: modes, Resources: corev1.VolumeResourceRequirements{Requests: size},
+			StorageClassName: &class, VolumeName: volume.Name,
+		},
+	}
+	created, err := api().CoreV1().PersistentVolumeClaims(s.namespace).Create(ctx, claim, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	volume.Spec.ClaimRef.UID = created.UID
+	_, err = api().CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() {
+		// No controller of volumes runs that would end their protection.
+		ctx, unprotect := context.Background(), []byte(`{"metadata": {"finalizers": null}}`)
+		_, err := api().CoreV1().PersistentVolumeClaims(s.namespace).Patch(ctx, name, types.MergePatchType, unprotect, metav1.PatchOptions{})
+		assert.NoError(s.t, err)
+		_, err = api().CoreV1().PersistentVolumes().Patch(ctx, volume.Name, types.MergePatchType, unprotect, metav1.PatchOptions{})
+		assert.NoError(s.t, err)
+		assert.NoError(s.t, api().CoreV1().PersistentVolumes().Delete(ctx, volume.Name, metav1.DeleteOptions{}))
+	})
+}
+
+// with mounts a claim into the pods of a job.
+func (j job) with(claim string) job {
+	change := j.change
+	j.change = func(p *corev1.Pod) {
+		if change != nil {
+			change(p)
+		}
+		p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+		}}}
+	}
+	return j
+}
+
+// Nobody is evicted from a node that another plugin refuses: the claim goes where the
+// preemptor's volume is, although the other node's gang has the lower priority.
+func TestClaimFollowsTheVolume(t *testing.T) {
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
+	high, middle := s.priority("high", 100, corev1.PreemptLowerPriority), s.priority("middle", 50, corev1.PreemptLowerPriority)
+	startScheduler(t)
+	s.submit(topologyGang("low", 2, 4))
+	low := s.awaitBound("low")[0].Spec.NodeName
+	s.submit(topologyGang("middle", 2, 4).of(middle))
+	other := s.awaitBound("middle")[0].Spec.NodeName
+	require.NotEqual(t, low, other)
+
+	s.volumeOn("data", other)
+	s.submit(topologyGang("big", 2, 4).of(high).with("data"))
+	for _, pod := range s.awaitBound("big") {
+		assert.Equal(t, other, pod.Spec.NodeName)
+	}
+	s.awaitGone("middle")
+	assert.Equal(t, 2, bound(s.list(t.Context(), "low")))
+}
+
+// When the node of its volume cannot be had, the gang waits and says so, and nobody is evicted
+// for it; the same for a node on which a pod runs that keeps the gang's pods away.
+func TestNobodyIsEvictedInVain(t *testing.T) {
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
+	high, middle := s.priority("high", 100, corev1.PreemptLowerPriority), s.priority("middle", 50, corev1.PreemptLowerPriority)
+	startScheduler(t)
+	s.submit(topologyGang("low", 2, 4))
+	low := s.awaitBound("low")[0].Spec.NodeName
+	s.submit(topologyGang("top", 2, 4).of(high))
+	top := s.awaitBound("top")[0].Spec.NodeName
+	require.NotEqual(t, low, top)
+
+	s.volumeOn("data", top)
+	s.submit(topologyGang("big", 2, 4).of(middle).with("data"))
+	t.Log(s.awaitReason("big", "1 node refused by VolumeBinding: node(s) didn't match PersistentVolume's node affinity"))
+	s.remove("big")
+
+	hermit := job{name: "hermit", workers: 1, change: func(p *corev1.Pod) {
+		p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: low}
+		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+			TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"noisy": "true"}},
+		}}}}
+	}}
+	s.submit(hermit)
+	s.awaitBound("hermit")
+	noisy := topologyGang("noisy", 2, 4).of(middle)
+	noisy.labels["noisy"] = "true"
+	s.submit(noisy)
+	t.Log(s.awaitReason("noisy", "1 node refused by InterPodAffinity"))
+	assert.Equal(t, 2, bound(s.list(t.Context(), "low")))
+	assert.Zero(t, leaving(s.list(t.Context(), "low")))
+}

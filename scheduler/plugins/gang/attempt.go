@@ -1,0 +1,361 @@
+package gang
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+const (
+	// retryDelay is how long a gang stays out before a rejected node is tried again.
+	retryDelay = 50 * time.Millisecond
+	// minBackoff and maxBackoff bound the pause after which rejected nodes get another chance.
+	minBackoff = time.Second
+	maxBackoff = 5 * time.Minute
+	// maxDryRuns bounds how often a gang is planned in one cycle.
+	maxDryRuns = 10
+)
+
+// plan plans the members of a gang that are not bound, and returns the assumed pod or
+// the verdict. It runs in the scheduling cycle only, so attempts never overlap.
+func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*assumedPod, *fwk.Status) {
+	p.setPlanning(key)
+	defer p.setPlanning("")
+	d, order, status := p.decide(ctx, key, pod)
+	if status != nil {
+		return nil, status
+	}
+	if text := p.waitText(d); text != "" {
+		cause := p.cause(d)
+		p.mu.Lock()
+		g := p.gang(key, pod)
+		g.wait(text, cause)
+		p.activationMissed(g)
+		rejected := len(g.rejected) > 0
+		p.mu.Unlock()
+		p.work.preempt(key)
+		if rejected {
+			p.work.age() // the place that it waits for may be one that is refused
+		} else {
+			p.reserveLater(key)
+		}
+		switch {
+		case d.Result.Reservation != nil:
+		case rejected:
+			p.retryRejectedLater(key)
+		default:
+			p.evictPartial(ctx, key, d.GangState)
+		}
+		if p.staleAfter > 0 && d.Running > 0 {
+			p.work.add(inventory.Change{Gang: key}) // the worker sees whether it is to be retired
+		}
+		return nil, unschedulable("%s", text)
+	}
+	if why := d.Result.Verdict.NotAsPlanned; why != "" {
+		p.handle.EventRecorder().Eventf(regarding(d.GangState), nil, corev1.EventTypeWarning, notAsPlanned, "Scheduling",
+			"gang %s is not placed where it was planned: %s", placement.NameOf(d.Gang.ID), why)
+	}
+	r := p.startAttempt(key, pod, d.Assumed, order)
+	p.recordHostPorts(d)
+	s := r.pods[pod.UID]
+	if s == nil || len(r.pods) > 1 {
+		p.enqueue(ctx, key, d.GangState)
+	}
+	switch {
+	case s == nil:
+		return nil, unschedulable("gang %s is being placed without it", key)
+	case !r.isNext(s):
+		return nil, unschedulable("other members of gang %s come before it", key)
+	}
+	return s, nil
+}
+
+func (p *Plugin) setPlanning(key string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.planning = key
+}
+
+// decide plans a gang and takes its place, unless other plugins refuse it there: then it
+// is planned again without the nodes that they refuse. They are asked before others are
+// evicted for a place. Before members are assumed, which each plugin looks at in their own
+// cycles anyway, they are asked only when one has refused the gang a node before, or may.
+// It returns the order in which members must be reserved, nil when any will do.
+func (p *Plugin) decide(ctx context.Context, key string, pod *corev1.Pod) (inventory.Decision, []string, *fwk.Status) {
+	var dryRun *placement.Result
+	var order []string
+	for range maxDryRuns {
+		rejected, checkFilters := p.rejectedFor(key)
+		begin := time.Now()
+		d, ok, err := p.cache.Decide(key, rejected.limits(), func(d *inventory.Decision) bool {
+			if dryRun != nil && reflect.DeepEqual(d.Result, *dryRun) {
+				return true
+			}
+			return d.Result.Reservation == nil && !checkFilters && !mayReject(d)
+		})
+		switch {
+		case err != nil:
+			return d, nil, fwk.AsStatus(err)
+		case !ok:
+			return d, nil, unschedulable("pod %s is gone", pod.Name)
+		case d.MissingText != "":
+			return d, nil, unschedulable("%s", d.MissingText)
+		}
+		if d.Lifted {
+			p.work.add(inventory.Change{RolledBack: true})
+		}
+		p.planned(key, begin, d)
+		if d.Lost {
+			p.meter.GaveUpNomination()
+		}
+		if !d.Declined {
+			return d, order, nil
+		}
+		found, positions, why, err := p.dryRunFilters(ctx, d, pod)
+		switch {
+		case err != nil:
+			return d, nil, fwk.AsStatus(err)
+		case why != nil:
+			p.block(ctx, key, why.pod, why.reason)
+			p.activate(ctx, key)
+			return d, nil, unschedulable("pod %s: %s", why.pod.Name, why.reason)
+		}
+		dryRun, order = &d.Result, positions
+		if len(found) > 0 {
+			dryRun = nil
+			p.note(key, pod, found)
+		}
+	}
+	p.activateAfter(ctx, key, retryDelay)
+	return inventory.Decision{}, nil, unschedulable("other plugins refuse the nodes of gang %s; it is being planned again", key)
+}
+
+// retryRejectedLater gives a gang's rejected nodes another chance after a pause that doubles
+// each time: what made another plugin refuse them may have passed without a change of
+// the view.
+func (p *Plugin) retryRejectedLater(key string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g, ok := p.gangs[key]
+	if !ok {
+		return
+	}
+	g.backoff = min(max(2*g.backoff, minBackoff), maxBackoff)
+	p.after(g.backoff, func() {
+		p.mu.Lock()
+		if g, ok := p.gangs[key]; ok {
+			g.rejectedOnce, g.rejected = nil, nil
+		}
+		p.mu.Unlock()
+		p.work.add(inventory.Change{Gang: key})
+	})
+}
+
+// waitText says why a gang must wait, "" when it need not.
+func (p *Plugin) waitText(d inventory.Decision) string {
+	switch {
+	case d.Result.Placement == nil:
+		rejected, _ := p.rejectedFor(d.Key)
+		return d.Result.Verdict.String() + rejected.String() + p.reservationText(d.Key)
+	case d.Result.Reservation != nil:
+		return p.nominationText(d)
+	case len(d.Result.Placement.Assignments) == 0:
+		return fmt.Sprintf("gang %s runs with %s; there is no room for more.%s", placement.NameOf(d.Gang.ID), inventory.Members(d.Running), d.Result.Verdict.ReservedText())
+	}
+	return ""
+}
+
+// cause is what kind of reason makes a gang wait: what says the same with other numbers has
+// the same cause.
+func (p *Plugin) cause(d inventory.Decision) string {
+	switch {
+	case d.Result.Reservation != nil:
+		return "Claim"
+	case d.Result.Placement != nil:
+		return "Full" // it runs in part
+	}
+	var cause string
+	if reasons := d.Result.Verdict.Reasons; len(reasons) > 0 {
+		cause = string(reasons[0].Code) + reasons[0].Quota
+	}
+	if rejected, _ := p.rejectedFor(d.Key); len(rejected) > 0 {
+		cause += ", refused"
+	}
+	return cause + p.reservationText(d.Key) + d.Result.Verdict.ReservedText()
+}
+
+// wait takes the gang out of the queue. The plugin's lock must be held.
+func (g *gang) wait(verdict, cause string) {
+	g.verdict, g.cause, g.blocked, g.firstPod = verdict, cause, false, ""
+}
+
+// resetFirstPod forgets the first pod, and that another plugin refuses it. The plugin's lock must be held.
+func (g *gang) resetFirstPod() {
+	if g.blocked {
+		g.verdict, g.cause, g.blocked = "", "", false
+	}
+	g.firstPod = ""
+}
+
+// rejectedFor returns which nodes are refused to a gang, and whether any ever was.
+func (p *Plugin) rejectedFor(key string) (rejected rejections, checkFilters bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if g, ok := p.gangs[key]; ok {
+		return g.rejected, g.checkFilters
+	}
+	return nil, false
+}
+
+// note notes what a dry run has found.
+func (p *Plugin) note(key string, pod *corev1.Pod, found rejections) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g := p.gang(key, pod)
+	g.checkFilters, g.rejected = true, g.rejected.with(found)
+}
+
+// startAttempt gives the planned members, which are charged to the view already, assumed pods, and
+// the order in which they take them, nil for any.
+func (p *Plugin) startAttempt(key string, pod *corev1.Pod, places []inventory.AssumedPod, order []string) *attempt {
+	r := &attempt{key: key, pods: make(map[types.UID]*assumedPod, len(places)), ordered: order != nil}
+	for _, place := range places {
+		s := &assumedPod{attempt: r, pod: place.Pod, node: place.Record.Node, record: place.Record, position: slices.Index(order, place.Member)}
+		r.pods[place.Pod.UID] = s
+		if r.ordered {
+			// A nomination would count this member for those that come before it.
+			p.handle.DeleteNominatedPodIfExists(s.pod)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g := p.gang(key, pod)
+	g.verdict, g.blocked, g.firstPod, g.expected = "", false, "", false
+	g.attempt = r
+	maps.Copy(g.assumed, r.pods)
+	return r
+}
+
+// nominate tells the framework where a member will be, so that pods of no higher
+// priority that it places in between leave it its room.
+func (p *Plugin) nominate(ctx context.Context, pod *corev1.Pod, node string) {
+	info, err := framework.NewPodInfo(pod)
+	if err != nil {
+		return // a broken affinity term; the pod's own cycle reports it
+	}
+	p.handle.AddNominatedPod(klog.FromContext(ctx), info, &fwk.NominatingInfo{NominatedNodeName: node, NominatingMode: fwk.ModeOverride})
+}
+
+// reject rolls an assumed pod's gang back because another plugin refused the planned node. The
+// first time that may only mean that the scheduler's own cache is a moment behind the
+// view, so the node is tried once more.
+func (p *Plugin) reject(ctx context.Context, key string, s *assumedPod, why *fwk.Status) {
+	state, _ := p.cache.Gang(key)
+	role := roleOf(state, s.pod)
+	p.mu.Lock()
+	g := p.gang(key, s.pod)
+	beside := map[string]int{}
+	for _, other := range s.attempt.pods {
+		if other != s && other.reserved && other.node == s.node {
+			beside[roleOf(state, other.pod)]++
+		}
+	}
+	found := rejections{}
+	found.addRejected(role, s.node, beside, why)
+	g.checkFilters = true
+	if g.rejectedOnce[s.node] {
+		g.rejected = g.rejected.with(found)
+	} else {
+		mark(&g.rejectedOnce, s.node)
+		s.attempt.backoff = retryDelay
+	}
+	binding := s.attempt.phase == bindingPhase
+	p.mu.Unlock()
+	if binding {
+		p.unassume(ctx, key, s)
+		return
+	}
+	p.abort(ctx, s.attempt)
+}
+
+// unassume takes one member of a gang that is binding off a node that refuses it; its
+// next cycle plans it again, next to the others.
+func (p *Plugin) unassume(ctx context.Context, key string, s *assumedPod) {
+	p.free(s) // first: a gang without assumed pods whose members are all charged is done
+	p.mu.Lock()
+	g := p.gang(key, s.pod)
+	if g.assumed[s.pod.UID] == s {
+		delete(g.assumed, s.pod.UID)
+	}
+	p.mu.Unlock()
+	p.activateAfter(ctx, key, s.attempt.backoff)
+}
+
+// roleOf returns the role of a gang's member.
+func roleOf(state inventory.GangState, pod *corev1.Pod) string {
+	for _, role := range state.Gang.Roles {
+		for _, name := range role.Members {
+			if state.Pods[name].UID == pod.UID {
+				return role.Name
+			}
+		}
+	}
+	return ""
+}
+
+// mark adds a node to a set.
+func mark(set *map[string]bool, node string) {
+	if *set == nil {
+		*set = map[string]bool{}
+	}
+	(*set)[node] = true
+}
+
+// activateAfter lets a gang in after a pause.
+func (p *Plugin) activateAfter(ctx context.Context, key string, pause time.Duration) {
+	if pause == 0 {
+		p.activate(ctx, key)
+		return
+	}
+	p.after(pause, func() { p.work.add(inventory.Change{Gang: key}) })
+}
+
+// free takes back what an assumed pod charged to the view and what it told the framework.
+func (p *Plugin) free(s *assumedPod) {
+	p.handle.DeleteNominatedPodIfExists(s.pod)
+	p.cache.Forget(s.pod.UID)
+}
+
+// block notes that another plugin refuses a pod whatever the node. The pod leads its
+// gang from then on, because that plugin's events bring only this pod back.
+func (p *Plugin) block(ctx context.Context, key string, pod *corev1.Pod, reason string) {
+	p.mu.Lock()
+	g := p.gang(key, pod)
+	if g.verdict != "" && !g.blocked {
+		p.mu.Unlock()
+		return // the plugin's own verdict brought the cycle here
+	}
+	open := g.attempt
+	g.firstPod, g.blocked = pod.UID, true
+	p.activationMissed(g)
+	g.verdict, g.cause = fmt.Sprintf("pod %s: %s", pod.Name, reason), reason
+	p.mu.Unlock()
+	if open != nil {
+		p.abort(ctx, open)
+	}
+}
+
+// uids lists the attempt's members.
+func (r *attempt) uids() []types.UID { return slices.Collect(maps.Keys(r.pods)) }

@@ -1,0 +1,252 @@
+package gang
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
+)
+
+// runs makes a gang that is bound to a node, with GPUs from first on.
+func (b *bench) runs(name, node string, members, gpus, first int) []*corev1.Pod {
+	b.Helper()
+	pods := b.gangPods(name, members, gpus)
+	for i, pod := range pods {
+		record := contract.Allocation{Gang: "ns/" + name, Node: node}
+		for range gpus {
+			record.GPUs = append(record.GPUs, first)
+			first++
+		}
+		annotations, err := record.Annotations()
+		require.NoError(b, err)
+		pods[i].Spec.NodeName, pod.Annotations = node, annotations
+	}
+	b.handle.bound = append(b.handle.bound, pods...)
+	b.submit(pods)
+	return pods
+}
+
+// end ends a pod.
+func (b *bench) end(pod *corev1.Pod) {
+	b.Helper()
+	b.plugin.work.add(b.cache.RemovePod(pod.UID))
+	b.work()
+}
+
+// setLeaves sets a quota tree of leaves below its root.
+func (b *bench) setLeaves(leaves ...any) {
+	b.Helper()
+	change, err := b.cache.SetQuotaTree(&unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"root": map[string]any{"children": leaves}}}})
+	require.NoError(b, err)
+	b.plugin.work.add(change)
+}
+
+// live reads a pod from the API server; nil when it is gone.
+func (b *bench) live(pod *corev1.Pod) *corev1.Pod {
+	b.Helper()
+	live, err := b.handle.client.CoreV1().Pods("ns").Get(b.Context(), pod.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(b, err)
+	return live
+}
+
+// urgent makes the pods of a gang of higher priority.
+func (b *bench) urgent(name string, members, gpus int) []*corev1.Pod {
+	b.Helper()
+	pods := b.gangPods(name, members, gpus)
+	priority := int32(10)
+	for _, pod := range pods {
+		pod.Spec.Priority = &priority
+	}
+	return pods
+}
+
+func TestPreemption(t *testing.T) {
+	b := newBench(t, "a")
+	low := b.runs("low", "a", 2, 2, 0)
+	other := b.runs("other", "a", 2, 2, 4)
+	big := b.urgent("big", 1, 4)
+	b.submit(big)
+
+	_, status := b.cycle(big[0])
+	assert.Contains(t, status.Message(), "Reserved: waits for gang ns/")
+	b.work()
+	assert.Equal(t, "a", b.live(big[0]).Status.NominatedNodeName)
+	assert.Equal(t, "a", b.handle.nominated["big-0"], "stock pods leave it the room, too")
+	victims, others := low, other
+	if b.live(low[0]) != nil {
+		victims, others = other, low
+	}
+	for i := range 2 {
+		assert.Nil(t, b.live(victims[i]))
+		assert.NotNil(t, b.live(others[i]), "one gang is enough")
+	}
+	assert.Contains(t, <-b.handle.recorder.Events, "Preempted evicted from node a to make room for gang ns/big")
+	assert.EqualValues(t, 2, b.evicted(metrics.ForPriority))
+	assert.Zero(t, b.evicted(metrics.ForQuota))
+
+	b.end(victims[0])
+	thief := b.gangPods("thief", 1, 1)
+	b.submit(thief)
+	_, status = b.cycle(thief[0])
+	assert.Contains(t, status.Message(), "Held back by the reservation of gang ns/big")
+	b.handle.takeActivated()
+	b.end(victims[1])
+	assert.Contains(t, b.handle.takeActivated(), "big-0")
+	node, status := b.cycle(big[0])
+	assert.True(t, status.IsSuccess(), status.Message())
+	assert.Equal(t, "a", node)
+}
+
+// An elastic gang loses members that it does not need, and runs on.
+func TestPreemptionOfAnElasticGangsMembers(t *testing.T) {
+	b := newBench(t, "a")
+	low := b.runs("low", "a", 4, 2, 0)
+	elastic(low, 0)
+	b.submit(low)
+	big := b.urgent("big", 1, 4)
+	b.submit(big)
+	_, status := b.cycle(big[0])
+	assert.Contains(t, status.Message(), "Reserved: waits for 2 members of gang ns/low; evicted for it: 2 members of gang ns/low.")
+	b.work()
+	for i, pod := range low {
+		assert.Equal(t, i < 2, b.live(pod) != nil, pod.Name)
+	}
+	b.end(low[3])
+	b.end(low[2])
+	node, status := b.cycle(big[0])
+	assert.True(t, status.IsSuccess(), status.Message())
+	assert.Equal(t, "a", node)
+
+	again := b.gangPods("again", 2, 2)
+	for _, pod := range again {
+		pod.Labels[contract.TopologyGroupLabel] = "low"
+	}
+	elastic(again, 0)
+	b.submit(again)
+	_, status = b.cycle(again[0])
+	assert.Contains(t, status.Message(), "gang ns/low runs with 2 members; there is no room for more.")
+}
+
+// A scheduler that starts holds the place again, and evicts nobody but the rest of the
+// gang of which members leave already.
+func TestPreemptionAfterRestart(t *testing.T) {
+	b := newBench(t, "a", "b")
+	low := b.runs("low", "a", 2, 4, 0)
+	other := b.runs("other", "b", 2, 4, 0)
+	big := b.urgent("big", 2, 4)
+	big[0].Status.NominatedNodeName = "b"
+	gone := other[0].DeepCopy()
+	now := metav1.Now()
+	gone.DeletionTimestamp = &now
+	b.cache.SetPod(gone)
+	thief := b.gangPods("thief", 1, 4)
+	b.submit(append(thief, big...))
+
+	_, status := b.cycle(thief[0])
+	assert.Contains(t, status.Message(), "0 of 1", "the gang that held a place comes first")
+	b.work()
+	assert.NotNil(t, b.live(other[0]), "it is leaving already")
+	assert.Nil(t, b.live(other[1]), "the rest of its gang follows")
+	for _, pod := range low {
+		assert.NotNil(t, b.live(pod))
+	}
+	b.plugin.work.add(b.cache.RemovePod(other[0].UID))
+	b.end(other[1])
+	node, status := b.cycle(big[1])
+	assert.True(t, status.IsWait(), status.Message())
+	assert.Equal(t, "b", node)
+}
+
+// A claim that cannot be had any more leaves no nominations behind, and others get what
+// it held.
+func TestNominationIsGivenUp(t *testing.T) {
+	b := newBench(t, "a", "b")
+	low := b.runs("low", "a", 1, 8, 0)
+	big := b.urgent("big", 2, 8)
+	b.submit(big)
+	b.cycle(big[0])
+	b.work()
+	small := b.gangPods("small", 1, 1)
+	b.submit(small)
+	_, status := b.cycle(small[0])
+	assert.Contains(t, status.Message(), "Held back by the reservation of gang ns/big")
+	for _, pod := range big {
+		b.plugin.work.add(b.cache.SetPod(b.live(pod)))
+	}
+	b.cache.RemoveNode("a")
+	b.end(low[0])
+	b.handle.takeActivated()
+	_, status = b.cycle(big[0])
+	assert.Contains(t, status.Message(), "1 of 2")
+	b.work()
+	for _, pod := range big {
+		assert.Empty(t, b.live(pod).Status.NominatedNodeName)
+	}
+	assert.Empty(t, b.handle.nominated)
+	assert.Contains(t, b.handle.takeActivated(), "small-0")
+	assert.EqualValues(t, 1, b.counted("gpuplan_nominations_given_up_total", nil))
+}
+
+// leaf is a leaf of a quota tree, of which min is the owner's.
+func leaf(name, lowest string) map[string]any {
+	return map[string]any{
+		"name": name, "min": map[string]any{contract.ResourceTopologyGPU: lowest}, "max": map[string]any{contract.ResourceTopologyGPU: "8"},
+	}
+}
+
+// in charges pods to a leaf.
+func (b *bench) in(leaf string, pods []*corev1.Pod) []*corev1.Pod {
+	for _, pod := range pods {
+		pod.Labels[contract.QuotaLabel] = leaf
+		b.plugin.work.add(b.cache.SetPod(pod))
+	}
+	return pods
+}
+
+// What a leaf has borrowed goes back to its owner, and is counted as that.
+func TestReclaimByQuota(t *testing.T) {
+	b := newBench(t, "a")
+	b.setLeaves(leaf("left", "4"), leaf("right", "4"))
+	b.in("left", b.runs("borrower", "a", 2, 4, 0))
+	owner := b.in("right", b.gangPods("owner", 1, 4))
+	b.submit(owner)
+	b.cycle(owner[0])
+	b.work()
+	assert.EqualValues(t, 2, b.evicted(metrics.ForQuota))
+	assert.Zero(t, b.evicted(metrics.ForPriority))
+}
+
+// Nobody is evicted for an elastic gang while members of it are being bound; those who must
+// leave do so right after.
+func TestPreemptionByAGangThatIsBeingBound(t *testing.T) {
+	b := newBench(t, "a")
+	b.setLeaves(leaf("left", "0"), leaf("right", "8"))
+	borrower := b.in("left", b.runs("borrower", "a", 1, 4, 0))
+	owner := b.gangPods("owner", 2, 4)
+	elastic(owner, 2)
+	b.submit(b.in("right", owner))
+	node, status := b.cycle(owner[0])
+	require.True(t, status.IsSuccess(), status.Message())
+	_, status = b.cycle(owner[1])
+	require.Contains(t, status.Message(), "evicted for it: gang ns/borrower")
+	b.work()
+	require.NotNil(t, b.live(borrower[0]))
+
+	b.bind(owner[0], node)
+	b.work()
+	assert.Nil(t, b.live(borrower[0]))
+	b.end(borrower[0])
+	node, status = b.cycle(owner[1])
+	assert.True(t, status.IsSuccess(), status.Message())
+	assert.Equal(t, "a", node)
+}

@@ -1,0 +1,151 @@
+package queue
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// reconcile decides what becomes of one job, except whether it starts.
+func (p *reconciler) reconcile(j *job, u *unit) {
+	e := &entry{job: j, unit: u}
+	if p.tree != nil {
+		e.leaf = j.leafIn(p.tree.empty)
+		e.path = p.tree.empty.Path(e.leaf)
+	}
+	if u == nil {
+		p.reconcileNew(e)
+		return
+	}
+	if j.declined && j.finished == "" {
+		p.out.drop = append(p.out.drop, u)
+		if !j.suspended {
+			p.charge(e)
+		}
+		return
+	}
+	e.spec, e.status = u.Spec, u.Status
+	p.entries = append(p.entries, e)
+	if j.finished != "" {
+		// It may have ended before the attempt was noted.
+		e.status.Attempts = max(e.status.Attempts, p.releasing[u.incarnation()])
+		p.enter(e, j.finished, "")
+		return
+	}
+	p.describe(e)
+	switch {
+	case p.releasing[u.incarnation()] > u.Status.Attempts:
+		p.out.resume = append(p.out.resume, e)
+		p.charge(e)
+	case u.Status.Phase == contract.UnitDequeued || u.Status.Phase == contract.UnitRunning:
+		p.reconcileReleased(e)
+	case !j.suspended && (j.asked || u.Status.Phase == contract.UnitBackoff):
+		p.out.suspend = append(p.out.suspend, j)
+		p.charge(e)
+	case !j.suspended: // someone resumed it
+		e.status.Attempts++
+		e.status.LastAllocateTime = p.time(p.now)
+		p.enter(e, contract.UnitDequeued, "resumed by hand")
+		p.charge(e)
+	case u.Status.Phase == contract.UnitBackoff && p.now.Before(u.Status.RequeueState.RequeueAt.Time):
+		p.wake(u.Status.RequeueState.RequeueAt.Time)
+		p.accounts.pending(e, true)
+	default:
+		p.wait(e)
+	}
+}
+
+// reconcileNew decides whether a job without a unit is queued.
+func (p *reconciler) reconcileNew(e *entry) {
+	j := e.job
+	switch {
+	case j.finished != "":
+	case !j.suspended && !j.declined && (j.asked || j.wanted && !j.started):
+		p.out.suspend = append(p.out.suspend, j)
+		p.charge(e)
+	case !j.suspended:
+		p.charge(e)
+	case !j.declined && (j.asked || j.wanted || !j.started && (e.leaf != "" || j.leaf != "" && p.tree != nil || p.bar.Holds(j.namespace, j.leaf))):
+		if p.units[e.id()] == nil { // else that of an earlier job of this name, which is going
+			p.out.enqueue = append(p.out.enqueue, e)
+			p.describe(e)
+		}
+		p.accounts.pending(e, false)
+	}
+}
+
+// reconcileReleased follows a job that was released.
+func (p *reconciler) reconcileReleased(e *entry) {
+	j := e.job
+	if j.suspended { // by someone else
+		count := int32(0)
+		if e.status.RequeueState != nil {
+			count = e.status.RequeueState.Count
+		}
+		e.status.RequeueState = &contract.RequeueState{Count: count, RequeueAt: p.time(p.now)}
+		p.wait(e)
+		return
+	}
+	p.charge(e)
+	if j.asked {
+		p.out.suspend = append(p.out.suspend, j)
+		return
+	}
+	runs := p.runs[j.uid]
+	if runs >= j.pods || runs > 0 && e.status.Phase == contract.UnitRunning {
+		p.enter(e, contract.UnitRunning, "")
+		return
+	}
+	p.enter(e, contract.UnitDequeued, fmt.Sprintf("until its %d pods run", j.pods))
+	if p.timing.ready == 0 {
+		return
+	}
+	deadline := e.status.LastUpdateTime.Add(p.timing.ready)
+	if p.now.Before(deadline) {
+		p.wake(deadline)
+		return
+	}
+	p.sendBack(e, runs)
+}
+
+// sendBack gives a job time off whose pods did not come to run.
+func (p *reconciler) sendBack(e *entry, runs int) {
+	state := contract.RequeueState{Count: 1}
+	if before := e.status.RequeueState; before != nil {
+		state.Count += before.Count
+	}
+	off := p.timing.off(state.Count)
+	state.RequeueAt = p.time(p.now.Add(off + time.Second - 1)) // whole seconds, not less than off
+	e.status.RequeueState = &state
+	p.enter(e, contract.UnitBackoff, fmt.Sprintf("only %d of %d pods ran %s after attempt %d; in line again in %s",
+		runs, e.job.pods, p.timing.ready, e.status.Attempts, off))
+	p.out.back = append(p.out.back, e)
+}
+
+// enter puts a unit into a phase outside of the line.
+func (p *reconciler) enter(e *entry, phase contract.QueueUnitPhase, message string) {
+	if e.status.Phase != phase || e.status.LastUpdateTime == nil {
+		e.status.Phase, e.status.LastUpdateTime = phase, p.time(p.now)
+	}
+	e.status.Position, e.status.Message = 0, message
+}
+
+// wait puts a unit into line.
+func (p *reconciler) wait(e *entry) {
+	p.accounts.pending(e, false)
+	reason := ""
+	switch {
+	case p.bar != nil:
+		reason = p.bar.Why
+	case p.tree == nil:
+		reason = "there is no quota tree"
+	case e.leaf == "" && e.job.leaf != "":
+		reason = p.tree.empty.Missing(e.job.leaf)
+	case e.leaf == "":
+		reason = fmt.Sprintf("its namespace %s belongs to no leaf of the quota tree", e.job.namespace)
+	default:
+		p.waiting[e.id()] = e
+	}
+	p.enter(e, contract.UnitEnqueued, reason)
+}

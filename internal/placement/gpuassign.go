@@ -82,7 +82,7 @@ func (d *gpuAssigner) wholeGPUs(n *node, t *nodePacking, here []int32) {
 	for i, h := range holders {
 		sizes[i] = h.gpus
 	}
-	running := d.runningGPUs(n.Name)
+	running := d.runningGPUs(n)
 	switch {
 	case d.spots != nil && n.Mode == ModeTopology:
 		own := make([]gpu.Set, len(holders))
@@ -133,13 +133,14 @@ func given(n *node, own []gpu.Set, running gpu.Set) []Assignment {
 	return list
 }
 
-// runningGPUs are the GPUs that members of the gang hold on the node already.
-func (p *planner) runningGPUs(node string) gpu.Set {
+// runningGPUs are the GPUs that members of the gang hold on the node already. Those that are
+// free in the view are nobody's.
+func (p *planner) runningGPUs(n *node) gpu.Set {
 	var s gpu.Set
-	for _, a := range p.running[node] {
+	for _, a := range p.running[n.Name] {
 		s |= a.Own
 	}
-	return s
+	return s &^ n.free.gpus
 }
 
 // joinRack gives all members the ring through the switches of an NVLink domain when
@@ -150,7 +151,7 @@ func (d *gpuAssigner) joinRack() {
 		gpus[assigned.node] = d.list[assigned.members[0]].Visible
 	}
 	for _, n := range d.nodes {
-		if own := d.runningGPUs(n.Name); own != 0 || n.Mode == ModeDefault && len(d.running[n.Name]) > 0 {
+		if own := d.runningGPUs(n); own != 0 || n.Mode == ModeDefault && len(d.running[n.Name]) > 0 {
 			gpus[n] |= own
 		}
 	}

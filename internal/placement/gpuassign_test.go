@@ -135,3 +135,18 @@ func TestGPUsBesideRunningMembers(t *testing.T) {
 		assert.Equal(t, 1, a.Own.Len())
 	}
 }
+
+// A view that does not charge what members of the gang run on: their GPUs are free in it, and
+// whoever is placed beside them may get these.
+func TestMembersThatTheViewDoesNotCharge(t *testing.T) {
+	for gpus := 1; gpus <= 8; gpus++ {
+		v := topologyView(1)
+		g := gang("default/a", 1+8/gpus, wholeGPUs(gpus))
+		g.Running = []placement.Assignment{{Member: "worker-0", Node: v.Nodes()[0], Own: gpu.Full(gpus)}}
+		result := v.Plan(g)
+		require.NotNil(t, result.Placement, result.Verdict)
+		assert.Len(t, result.Placement.Assignments, 8/gpus)
+		v.Apply(g, *result.Placement)
+		assert.Equal(t, 8%gpus, v.FreeGPUs(v.Nodes()[0]).Len())
+	}
+}

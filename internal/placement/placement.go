@@ -190,7 +190,8 @@ type Gang struct {
 	Domains []Domain
 	// Spread asks for as many nodes as possible; otherwise the gang takes as few as possible.
 	Spread bool
-	// Running are members that run already; the planner places the others next to them.
+	// Running are members that run already; the planner places the others next to them. What
+	// they use is charged by the view's pods, not by this.
 	Running []Assignment
 	// Limits are the most members of several roles together that nodes take.
 	Limits []NodeLimit

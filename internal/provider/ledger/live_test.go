@@ -84,6 +84,19 @@ func (c cluster) from(job string) cluster {
 	return c
 }
 
+// partly tells that the last gang that waits runs with the members that it has, which are enough.
+func (c cluster) partly() cluster {
+	c.waiting = slices.Clone(c.waiting)
+	w := &c.waiting[len(c.waiting)-1]
+	for _, p := range c.pods {
+		if p.Gang == w.ID {
+			w.Running = append(w.Running, placement.Assignment{Member: w.Roles[0].Members[w.Minimum], Node: p.Node, Own: p.Own})
+			w.Minimum++
+		}
+	}
+	return c
+}
+
 func (c cluster) live() ledger.Live {
 	live := ledger.Live{Waiting: c.waiting, View: placement.NewView(), Pods: c.pods, Limits: c.limits, Own: map[string]bool{}, OwnTree: c.ownTree}
 	for _, n := range c.nodes {
@@ -377,6 +390,11 @@ func TestLiveInEveryOrder(t *testing.T) {
 		"a job of this configuration waits, and evicts someone once another has left": {
 			cluster: full.below("default/a", 8).waits("default/x", 16, 0).from("default/x"), visits: []visit{leave("default/x"), leave("default/a")},
 			want: []string{"warning Preempts default/x"},
+		},
+		"a job of this configuration waits for more members, and leaves with those that run": {
+			cluster: cluster{nodes: two}.runs("default/a", 2).runs("default/y", 14, func(p *placement.Pod) { p.Priority = -1 }).
+				waits("default/a", 3, 0).from("default/a").partly(),
+			visits: []visit{leave("default/a")},
 		},
 		"someone waits who evicts someone once the first of two has left": {
 			cluster: cluster{nodes: machines(t, "v100", 3), own: []string{"default/a", "default/b"}}.runs("default/a", 8).runs("default/b", 8).

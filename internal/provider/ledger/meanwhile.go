@@ -29,8 +29,9 @@ func (l *Ledger) findMeanwhile() []Finding {
 		return nil
 	}
 	found := map[string]map[string]placement.Victim{}
-	for state := range l.meanwhile() {
-		for id, victims := range l.evictedIn(state, waiting) {
+	for view, left := range l.meanwhile() {
+		there := slices.DeleteFunc(slices.Clone(waiting), func(w Waiting) bool { return left[w.Job] })
+		for id, victims := range l.evictedIn(view, there) {
 			if found[id] == nil {
 				found[id] = map[string]placement.Victim{}
 			}
@@ -65,8 +66,9 @@ func (l *Ledger) mayEvict(w Waiting) bool {
 const manyLeave = 8
 
 // meanwhile yields the cluster as it can be while jobs leave, in one order and the opposite, and
-// with each of a few as the first. The view is changed once the next one is asked for.
-func (l *Ledger) meanwhile() iter.Seq[*placement.View] {
+// with each of a few as the first, and the jobs that have left by then. Both are changed once the
+// next ones are asked for.
+func (l *Ledger) meanwhile() iter.Seq2[*placement.View, map[string]bool] {
 	var leaving []string
 	for _, job := range slices.Sorted(maps.Keys(l.live.jobs)) {
 		if l.fates[job] == leaves {
@@ -84,21 +86,22 @@ func (l *Ledger) meanwhile() iter.Seq[*placement.View] {
 			orders = append(orders, leaving[i:i+1])
 		}
 	}
-	return func(yield func(*placement.View) bool) {
+	return func(yield func(*placement.View, map[string]bool) bool) {
 		for _, order := range orders {
-			view := l.live.hoped.Clone()
+			view, left := l.live.hoped.Clone(), map[string]bool{}
 			for _, job := range leaving {
 				l.live.put(view, job)
 			}
 			for _, job := range order {
 				l.live.take(view, job)
-				if !yield(view) {
+				left[job] = true
+				if !yield(view, left) {
 					return
 				}
 			}
 		}
 		if len(leaving) == 0 {
-			yield(l.live.hoped.Clone())
+			yield(l.live.hoped.Clone(), nil)
 		}
 	}
 }

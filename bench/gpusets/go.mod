@@ -1,5 +1,5 @@
 // A comparison with a peer that the project does not depend on.
-module github.com/gpuplan/terraform-provider-gpuplan/bench/gpuset
+module github.com/gpuplan/terraform-provider-gpuplan/bench/gpusets
 
 go 1.26.0
 

@@ -1,9 +1,9 @@
-// Command gpuset compares the choice of GPU sets with that of
+// Command gpusets compares the choice of GPU sets with that of
 // github.com/NVIDIA/go-gpuallocator, the best-effort policy of NVIDIA's device
 // plugin, run from its own module.
 //
 //	go run ./internal/gpu/gpuset -all -json dgx1-v100.json > answers.jsonl
-//	cd bench/gpuset && go run . dgx1-v100.json answers.jsonl
+//	cd bench/gpusets && go run . dgx1-v100.json answers.jsonl
 //
 // It reads a topology file and what gpuset answers for it. Both are asked for
 // every set of free GPUs and every k, and for every sequence of jobs of 1, 2 and
@@ -25,14 +25,14 @@ import (
 
 func main() {
 	if err := run(os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "gpuset:", err)
+		fmt.Fprintln(os.Stderr, "gpusets:", err)
 		os.Exit(1)
 	}
 }
 
 func run(args []string, stdout io.Writer) error {
 	if len(args) != 2 {
-		return errors.New("usage: gpuset topology.json answers.jsonl")
+		return errors.New("usage: gpusets topology.json answers.jsonl")
 	}
 	devices, err := readDevices(args[0])
 	if err != nil {

@@ -13,7 +13,7 @@ resource "gpuplan_node_pool" "shared" {
   instance_type = "ecs.gn6i-c24g1.24xlarge"
   size          = 1
   mode          = "core_mem"
-  gpu_policy   = "binpack"
+  gpu_policy    = "binpack"
   vswitch_ids   = ["vsw-bp1q8tcxl9xxxxxxxxxxx"]
 
   labels = { team = "inference" }

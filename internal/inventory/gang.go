@@ -329,6 +329,9 @@ func gang(members []member, podGroup *unstructured.Unstructured, tree *quota.Tre
 			continue
 		}
 		role.Late, role.Labels = c.isLate(&members[i]), labelsOf(p, keys)
+		if len(g.Roles) == 0 {
+			g.Priority = priorityOf(p)
+		}
 		g.Roles = addMember(g.Roles, role, names[i])
 		g.Priority = max(g.Priority, priorityOf(p))
 		g.Preemptible = g.Preemptible && preemptible(p)

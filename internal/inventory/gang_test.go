@@ -311,6 +311,29 @@ func TestGangRoles(t *testing.T) {
 	assert.Equal(t, []string{"worker-3"}, g.Roles[2].Members)
 }
 
+func TestGangPriority(t *testing.T) {
+	for name, test := range map[string]struct {
+		priorities []int32
+		want       int32
+	}{
+		"that of its members":        {[]int32{5, 5}, 5},
+		"the highest of its members": {[]int32{-3, 7, 2}, 7},
+		"below that of other pods":   {[]int32{-10, -20}, -10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var pods []*corev1.Pod
+			for i, priority := range test.priorities {
+				pods = append(pods, newPod(fmt.Sprint("a-", i), asks(contract.ResourceTopologyGPU, 1), func(p *corev1.Pod) {
+					p.Labels[contract.TopologyGroupLabel] = "a"
+					p.Spec.Priority = &priority
+				}))
+			}
+			g, _ := Gang(pods, nil, nil)
+			assert.Equal(t, test.want, g.Priority)
+		})
+	}
+}
+
 func TestGangWithoutGPUsHasNoLateMembers(t *testing.T) {
 	g, _ := Gang([]*corev1.Pod{newPod("a"), newPod("b")}, podGroup(2), nil)
 	require.Len(t, g.Roles, 1)

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -307,8 +308,20 @@ func (w *world) requireNobodyElseEvicted(t *testing.T, round int, c configuratio
 		if !nodes[p.Spec.NodeName] || now[string(p.UID)] || changed[gang] || slices.ContainsFunc(plan.diagnostics, func(d diagnostic) bool { return d.names(gang) }) {
 			continue
 		}
-		require.Failf(t, "evicted without a word", "round %d: %s/%s", round, p.Namespace, p.Name)
+		require.Failf(t, "evicted without a word", "round %d: %s/%s: %s", round, p.Namespace, p.Name, w.said(t, p))
 	}
+}
+
+// said is what the events of a pod say, one in a line.
+func (w *world) said(t *testing.T, p corev1.Pod) string {
+	t.Helper()
+	var lines strings.Builder
+	list, err := w.Typed.CoreV1().Events(p.Namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(p.UID)})
+	require.NoError(t, err)
+	for _, event := range list.Items {
+		fmt.Fprintf(&lines, "\n%s %s: %s", event.EventTime.Format(time.StampMilli), event.Reason, event.Message)
+	}
+	return lines.String()
 }
 
 // gangOf is the name of a pod's gang.

@@ -82,7 +82,7 @@ func (d *gpuAssigner) wholeGPUs(n *node, t *nodePacking, here []int32) {
 	for i, h := range holders {
 		sizes[i] = h.gpus
 	}
-	running := d.runningGPUs(n)
+	running := d.runningGPUs(n) &^ n.free.gpus // what is free in the view is nobody's
 	switch {
 	case d.spots != nil && n.Mode == ModeTopology:
 		own := make([]gpu.Set, len(holders))
@@ -133,14 +133,13 @@ func given(n *node, own []gpu.Set, running gpu.Set) []Assignment {
 	return list
 }
 
-// runningGPUs are the GPUs that members of the gang hold on the node already. Those that are
-// free in the view are nobody's.
+// runningGPUs are the GPUs that members of the gang hold on the node already.
 func (p *planner) runningGPUs(n *node) gpu.Set {
 	var s gpu.Set
 	for _, a := range p.running[n.Name] {
 		s |= a.Own
 	}
-	return s &^ n.free.gpus
+	return s
 }
 
 // joinRack gives all members the ring through the switches of an NVLink domain when

@@ -169,7 +169,7 @@ func (p *planner) ring(key packingKey, gpus int) gpu.Ring {
 	if key.host == nil || key.state.mode != ModeTopology || gpus == 0 {
 		return key.state.ring(gpus)
 	}
-	running := p.runningGPUs(key.host)
+	running := p.runningGPUs(key.host) &^ key.state.gpus
 	set, _ := key.state.table.BestBeside(key.state.gpus, gpus, running, true)
 	return key.state.table.Ring(set | running)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
@@ -112,12 +113,17 @@ func (s *testCluster) createAll(pods []*corev1.Pod) {
 	}
 }
 
-// remove deletes pods and waits until they are gone.
+// remove deletes pods and waits until they are gone. Of a gang that loses its first members the
+// scheduler may evict the others.
 func (w *watched) remove(t *testing.T, pods []*corev1.Pod) {
 	t.Helper()
 	now := int64(0)
 	inParallel(t, pods, func(p *corev1.Pod) error {
-		return api().CoreV1().Pods(p.Namespace).Delete(context.Background(), p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now})
+		err := api().CoreV1().Pods(p.Namespace).Delete(context.Background(), p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
 	})
 	w.await(t, "pods to be gone", func() error {
 		for _, p := range pods {

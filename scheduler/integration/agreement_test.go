@@ -18,6 +18,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
@@ -45,11 +46,7 @@ func TestAgreement(t *testing.T) {
 	}
 	for _, r := range ranks[1:] {
 		class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: r.class}, Value: r.value, PreemptionPolicy: &r.policy}
-		_, err := api().SchedulingV1().PriorityClasses().Create(t.Context(), class, metav1.CreateOptions{})
-		require.NoError(t, err)
-		t.Cleanup(func() {
-			_ = api().SchedulingV1().PriorityClasses().Delete(context.Background(), class.Name, metav1.DeleteOptions{})
-		})
+		localtest.CreatePriorityClass(t, api(), class)
 	}
 	for i := range *agreementClusters {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {

@@ -118,8 +118,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	c.audit = newAudit(c.world)
 	t.Cleanup(func() { c.clear(t) })
 	c.urgent = c.namespace + "-urgent"
-	_, err = api().SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: c.urgent}, Value: 100}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	localtest.CreatePriorityClass(t, api(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: c.urgent}, Value: 100})
 	if !c.chance(3) {
 		c.plantTree(t) // without one, priority alone says who may preempt whom
 	}
@@ -396,7 +395,6 @@ func (c *chaos) clear(t *testing.T) {
 	errs := []error{
 		api().CoreV1().Pods(c.namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{}),
 		api().CoreV1().Namespaces().Delete(ctx, c.namespace, metav1.DeleteOptions{}),
-		api().SchedulingV1().PriorityClasses().Delete(ctx, c.urgent, metav1.DeleteOptions{}),
 		cluster.client.Dynamic.Resource(quotaTrees).Namespace(contract.QuotaTreeNamespace).Delete(ctx, contract.QuotaTreeName, metav1.DeleteOptions{}),
 	}
 	for _, n := range c.nodes {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
 )
 
 // lend is a leaf of a quota tree of GPUs.
@@ -107,11 +108,7 @@ func (s *testCluster) awaitGone(name string) {
 func (s *testCluster) priority(name string, value int32, policy corev1.PreemptionPolicy) string {
 	s.t.Helper()
 	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.namespace + "-" + name}, Value: value, PreemptionPolicy: &policy}
-	_, err := api().SchedulingV1().PriorityClasses().Create(s.t.Context(), class, metav1.CreateOptions{})
-	require.NoError(s.t, err)
-	s.t.Cleanup(func() {
-		_ = api().SchedulingV1().PriorityClasses().Delete(context.Background(), class.Name, metav1.DeleteOptions{})
-	})
+	localtest.CreatePriorityClass(s.t, api(), class)
 	return class.Name
 }
 

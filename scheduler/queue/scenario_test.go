@@ -24,6 +24,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
 )
 
@@ -248,10 +249,7 @@ func (s *testCluster) touch(name string) {
 
 func TestPriorityPassesAndBlockDoesNot(t *testing.T) {
 	s := newTestCluster(t)
-	classes := s.client.Typed.SchedulingV1().PriorityClasses()
-	_, err := classes.Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}, Value: 100}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, classes.Delete(context.Background(), s.namespace, metav1.DeleteOptions{})) })
+	localtest.CreatePriorityClass(t, s.client.Typed, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}, Value: 100})
 	controller := startController(t)
 	s.tree(flatTree("cpu: 10"))
 	s.submit(batch{name: "runs", cpu: "6"})
@@ -269,7 +267,7 @@ func TestPriorityPassesAndBlockDoesNot(t *testing.T) {
 
 	// The user's policy stays, over a change of the tree and a restart too.
 	queue := s.queues()["root/leaf"]
-	_, err = s.client.Dynamic.Resource(queueGVR).Namespace(contract.QueueNamespace).Patch(t.Context(), queue.Name, types.MergePatchType, []byte(`{"spec":{"queuePolicy":"Block"}}`), metav1.PatchOptions{})
+	_, err := s.client.Dynamic.Resource(queueGVR).Namespace(contract.QueueNamespace).Patch(t.Context(), queue.Name, types.MergePatchType, []byte(`{"spec":{"queuePolicy":"Block"}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	s.submit(batch{name: "small-2"})
 	s.await("a small job to be blocked", func() (bool, string) {

@@ -5,7 +5,6 @@
 package promises
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -87,8 +86,7 @@ func prepare(t *testing.T, client *kube.Client) {
 	require.NoError(t, err)
 	for name, value := range map[string]int32{lowPriority: -10, highPriority: 1000} {
 		class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}
-		_, err := client.Typed.SchedulingV1().PriorityClasses().Create(context.Background(), class, metav1.CreateOptions{})
-		require.NoError(t, err)
+		localtest.CreatePriorityClass(t, client.Typed, class)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
 
@@ -192,11 +193,7 @@ func TestWhatThePlanFrees(t *testing.T) {
 // Nobody is evicted for a job unless the plan has said so, and has been agreed to.
 func TestPreemptionIsPlanned(t *testing.T) {
 	client := connected(t)
-	_, err := client.Typed.SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "urgent"}, Value: 1000}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		_ = client.Typed.SchedulingV1().PriorityClasses().Delete(t.Context(), "urgent", metav1.DeleteOptions{})
-	})
+	localtest.CreatePriorityClass(t, client.Typed, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "urgent"}, Value: 1000})
 	const urgent, agreed = "priority_class = \"urgent\"\n", "allow_preemption = true\n"
 	low := setting{size: 3, gangs: gangs{"low": {24, ""}}}
 	with := func(more string) setting {

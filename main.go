@@ -24,6 +24,7 @@ func main() {
 	flag.Parse()
 	quiet()
 	debug.SetGCPercent(collectAt)
+	debug.SetMemoryLimit(collectBelow)
 	var options []tf6server.ServeOpt
 	var started server.Command
 	targets := false
@@ -45,6 +46,10 @@ func main() {
 // collectAt is how much the heap grows, in percent, before garbage is collected: the
 // provider of a large plan makes much of it, uses little memory, and ends soon.
 const collectAt = 400
+
+// collectBelow is the memory, in bytes, near which garbage is collected however little the
+// heap has grown. What is in use may be more.
+const collectBelow = 384 << 20
 
 // quiet keeps the SDK from writing down each step with each attribute when nobody has
 // asked for a log: Terraform would throw it away.

@@ -33,14 +33,13 @@ func (c *Client) Has(ctx context.Context, right Right) (bool, error) {
 		},
 	}}
 	answer, err := c.Typed.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-	if IsNotFound(err) || apierrors.IsForbidden(err) {
-		return true, nil
-	}
-	if err != nil {
+	unanswered := IsNotFound(err) || apierrors.IsForbidden(err)
+	if err != nil && !unanswered {
 		return false, fmt.Errorf("ask for the rights of the kubeconfig's user: %w", plain(err))
 	}
-	c.rights.Store(right, answer.Status.Allowed)
-	return answer.Status.Allowed, nil
+	granted := unanswered || answer.Status.Allowed
+	c.rights.Store(right, granted)
+	return granted, nil
 }
 
 // Rights are those that it takes to do all of these things with an object.

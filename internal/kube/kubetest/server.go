@@ -90,7 +90,7 @@ const (
 )
 
 // Start starts a server that stops with the test.
-func Start(t *testing.T) *Server {
+func Start(t testing.TB) *Server {
 	t.Helper()
 	s := &Server{kinds: append([]kind(nil), builtin...), objects: map[key]*object{}, lists: map[string]int{}, changed: make(chan struct{})}
 	s.http = httptest.NewServer(http.HandlerFunc(s.serve))

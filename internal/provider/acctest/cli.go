@@ -38,7 +38,7 @@ type CLI struct {
 }
 
 // NewCLI returns a CLI that starts the program at a path as the provider.
-func NewCLI(t *testing.T, provider string) *CLI {
+func NewCLI(t testing.TB, provider string) *CLI {
 	t.Helper()
 	folder := t.TempDir()
 	require.NoError(t, os.Symlink(provider, filepath.Join(folder, "terraform-provider-gpuplan")))
@@ -84,7 +84,7 @@ func StartCLI(t *testing.T) *CLI {
 	return newCLI(t, "TF_REATTACH_PROVIDERS="+string(attach))
 }
 
-func newCLI(t *testing.T, provider string) *CLI {
+func newCLI(t testing.TB, provider string) *CLI {
 	t.Helper()
 	binary := os.Getenv("TF_ACC_TERRAFORM_PATH")
 	for _, name := range []string{"terraform", "tofu"} {
@@ -100,7 +100,7 @@ func newCLI(t *testing.T, provider string) *CLI {
 }
 
 // Write replaces the configuration.
-func (c *CLI) Write(t *testing.T, config string) {
+func (c *CLI) Write(t testing.TB, config string) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(filepath.Join(c.Dir, "main.tf"), []byte(config), 0o600))
 }
@@ -122,7 +122,7 @@ func (c *CLI) Run(args ...string) (string, error) {
 }
 
 // Must runs a terraform command that has to succeed.
-func (c *CLI) Must(t *testing.T, args ...string) string {
+func (c *CLI) Must(t testing.TB, args ...string) string {
 	t.Helper()
 	output, err := c.Run(args...)
 	require.NoError(t, err, output)

@@ -57,7 +57,7 @@ type Cloud struct {
 
 // StartCloud starts a cloud that ends with the test, and puts the provider's access
 // to it into the environment.
-func StartCloud(t *testing.T, options ...func(*acsfake.Options)) *Cloud {
+func StartCloud(t testing.TB, options ...func(*acsfake.Options)) *Cloud {
 	t.Helper()
 	ClearEnv(t)
 	c := &Cloud{API: kubetest.Start(t)}
@@ -98,7 +98,7 @@ func (c *Cloud) Credentials() acs.Credentials {
 }
 
 // ClearEnv takes what the provider and terraform read from the environment out of it.
-func ClearEnv(t *testing.T) {
+func ClearEnv(t testing.TB) {
 	t.Helper()
 	for _, name := range []string{
 		"ALIBABA_CLOUD_ACCESS_KEY_ID", "ALIBABA_CLOUD_ACCESS_KEY_SECRET", "ALIBABA_CLOUD_SECURITY_TOKEN", "ALIBABA_CLOUD_REGION_ID",
@@ -110,7 +110,7 @@ func ClearEnv(t *testing.T) {
 }
 
 // WriteKubeconfig writes a kubeconfig for a server without authentication.
-func WriteKubeconfig(t *testing.T, path, host string) {
+func WriteKubeconfig(t testing.TB, path, host string) {
 	t.Helper()
 	config := clientcmdapi.NewConfig()
 	config.Clusters["test"] = &clientcmdapi.Cluster{Server: host}

@@ -67,7 +67,7 @@ func Forgotten(address string) string {
 func Owner(stamp string) string { return "provider \"gpuplan\" {\n  owner = \"" + stamp + "\"\n}\n" }
 
 // Put stores an object in the API server.
-func (c *Cloud) Put(t *testing.T, object runtime.Object) {
+func (c *Cloud) Put(t testing.TB, object runtime.Object) {
 	t.Helper()
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	require.NoError(t, err)
@@ -75,7 +75,7 @@ func (c *Cloud) Put(t *testing.T, object runtime.Object) {
 }
 
 // NodeNames lists the nodes of the API server.
-func (c *Cloud) NodeNames(t *testing.T) []string {
+func (c *Cloud) NodeNames(t testing.TB) []string {
 	t.Helper()
 	list, err := c.Kube.Typed.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)

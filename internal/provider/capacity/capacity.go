@@ -37,6 +37,9 @@ type Capacity struct {
 	Taints     []Taint            `tfsdk:"taints"`
 	// Nodes are in the planner's order; a planned node is called "pool[ordinal]".
 	Nodes []Node `tfsdk:"nodes"`
+
+	// planned is what the planner sees of it, where that is worth remembering.
+	planned *planned
 }
 
 // Taint keeps pods away that do not tolerate it.
@@ -85,8 +88,12 @@ func From(ctx context.Context, value types.Object) (Capacity, diag.Diagnostics) 
 }
 
 // List reads a known list of capacities, the attribute "pools". known is false
-// when the list or anything in it is unknown until apply.
+// when the list or anything in it is unknown until apply. Where the context carries the
+// pools ([Carry]), they are the list.
 func List(ctx context.Context, value types.List) (list []Capacity, known bool, diags diag.Diagnostics) {
+	if list, known = carriedBy(ctx); known {
+		return list, true, nil
+	}
 	tf, err := value.ToTerraformValue(ctx)
 	if err != nil {
 		diags.AddError("Capacity cannot be read", fmt.Sprintf("The provider failed to read a list of capacities: %s.", err))

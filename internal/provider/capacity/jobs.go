@@ -34,11 +34,13 @@ type Held struct {
 
 // Without returns the capacity as it is when jobs have given back what they hold.
 func (c Capacity) Without(jobs ...string) Capacity {
-	c.Nodes = slices.Clone(c.Nodes)
+	theirs := func(h Held) bool { return h.Job != nil && slices.Contains(jobs, *h.Job) }
+	if !slices.ContainsFunc(c.Nodes, func(n Node) bool { return slices.ContainsFunc(n.Held, theirs) }) {
+		return c
+	}
+	c.planned, c.Nodes = nil, slices.Clone(c.Nodes)
 	for i := range c.Nodes {
-		c.Nodes[i].Held = slices.DeleteFunc(slices.Clone(c.Nodes[i].Held), func(h Held) bool {
-			return h.Job != nil && slices.Contains(jobs, *h.Job)
-		})
+		c.Nodes[i].Held = slices.DeleteFunc(slices.Clone(c.Nodes[i].Held), theirs)
 	}
 	return c.counted()
 }

@@ -57,12 +57,14 @@ var heldType = types.ObjectType{AttrTypes: map[string]attr.Type{
 	"host_ports":      types.ListType{ElemType: types.StringType},
 }}
 
-// Attribute is the computed attribute of a resource that offers capacity.
+// Attribute is the computed attribute of a resource that offers capacity. The framework
+// would put the types of nested attributes together again for each value that it looks at,
+// so they are given to it.
 func Attribute() schema.SingleNestedAttribute {
 	return schema.SingleNestedAttribute{
 		MarkdownDescription: "What the pool offers to jobs, known at plan: read from nodes that exist, taken from the catalogue for nodes that are planned. " +
 			"Give it to a job: `pools = [gpuplan_node_pool.NAME.capacity]`.",
-		Computed: true,
+		Computed: true, CustomType: Type,
 		Attributes: map[string]schema.Attribute{
 			"pool":          text("Name of the pool."),
 			"instance_type": text("Instance type of the nodes."),
@@ -81,7 +83,7 @@ func Attribute() schema.SingleNestedAttribute {
 			"taints": schema.ListNestedAttribute{
 				MarkdownDescription: "Taints of the nodes.",
 				Computed:            true,
-				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+				NestedObject: schema.NestedAttributeObject{CustomType: taintType, Attributes: map[string]schema.Attribute{
 					"key":    text("Key of the taint."),
 					"value":  text("Value of the taint, empty for none."),
 					"effect": text("`NoSchedule`, `PreferNoSchedule` or `NoExecute`."),
@@ -90,7 +92,7 @@ func Attribute() schema.SingleNestedAttribute {
 			"nodes": schema.ListNestedAttribute{
 				MarkdownDescription: "The nodes in the order in which equal nodes are filled, each with what differs from a fresh node of the pool. A planned node is called `NAME[0]`, `NAME[1]`, ….",
 				Computed:            true,
-				NestedObject:        schema.NestedAttributeObject{Attributes: nodeAttributes()},
+				NestedObject:        schema.NestedAttributeObject{CustomType: nodeType, Attributes: nodeAttributes()},
 			},
 		},
 	}
@@ -116,7 +118,7 @@ func nodeAttributes() map[string]schema.Attribute {
 		"held": schema.ListNestedAttribute{
 			MarkdownDescription: "What is taken of the node, by job. A job that is replaced is planned without what it holds.",
 			Computed:            true,
-			NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+			NestedObject: schema.NestedAttributeObject{CustomType: heldType, Attributes: map[string]schema.Attribute{
 				"job":             text("Namespace and name of the job; null for pods of no job."),
 				"gpus":            text("Whole GPUs by index, as in `0-3,6`."),
 				"unrecorded_gpus": number("Number of GPUs of which nobody wrote down which they are, as in mode `default`."),

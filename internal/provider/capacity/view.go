@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -33,8 +34,25 @@ func ToView(pools ...Capacity) (*placement.View, error) {
 
 // Planner returns the pool's nodes and the pods that stand for what is taken of them.
 // The error says that the capacity is not one of this provider's: its instance type,
-// mode or links are unknown.
+// mode or links are unknown. The slices are for reading only.
 func (c Capacity) Planner() ([]placement.Node, []placement.Pod, error) {
+	if c.planned == nil {
+		return c.translate()
+	}
+	p := c.planned
+	p.once.Do(func() { p.nodes, p.occupants, p.err = c.translate() })
+	return p.nodes, p.occupants, p.err
+}
+
+// planned is a capacity in the planner's terms, which is made when it is first asked for.
+type planned struct {
+	once      sync.Once
+	nodes     []placement.Node
+	occupants []placement.Pod
+	err       error
+}
+
+func (c Capacity) translate() ([]placement.Node, []placement.Pod, error) {
 	pool := Pool{Name: c.Pool, InstanceType: c.InstanceType, Mode: c.Mode, GPUPolicy: c.GPUPolicy, Taints: c.Taints}
 	template, err := pool.template()
 	if err != nil {
@@ -43,7 +61,7 @@ func (c Capacity) Planner() ([]placement.Node, []placement.Pod, error) {
 	nodes := make([]placement.Node, 0, len(c.Nodes))
 	var occupants []placement.Pod
 	for i, n := range c.Nodes {
-		node, err := c.planned(n, i, template)
+		node, err := c.node(n, i, template)
 		if err != nil {
 			return nil, nil, fmt.Errorf("capacity of pool %s: node %s: %w", c.Pool, n.Name, err)
 		}
@@ -66,8 +84,8 @@ func (c Capacity) Planner() ([]placement.Node, []placement.Pod, error) {
 	return nodes, occupants, nil
 }
 
-// planned is a node of the pool as the planner sees it.
-func (c Capacity) planned(n Node, place int, template placement.Node) (node placement.Node, err error) {
+// node is a node of the pool as the planner sees it.
+func (c Capacity) node(n Node, place int, template placement.Node) (node placement.Node, err error) {
 	node = template
 	node.Name, node.Since, node.Unschedulable = n.Name, since(n, c.Pool, place), value(n.Unschedulable)
 	node.NVLinkDomain, node.HeadroomMiB = value(n.NVLinkDomain), value(n.HeadroomMiB)

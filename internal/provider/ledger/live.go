@@ -103,6 +103,13 @@ func (l *Ledger) Observe(live Live) {
 	p.limit(l.limits())
 }
 
+// Observed reports whether the ledger has the cluster, or needs none.
+func (l *Ledger) Observed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.live != nil || l.applying
+}
+
 // limits is the quota tree that will decide, as far as is known: the planned one, else
 // the cluster's.
 func (l *Ledger) limits() *quota.Tree {

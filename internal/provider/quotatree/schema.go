@@ -42,7 +42,7 @@ func (r *tree) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 					"The last part of a path is the node's name and must be unique in the whole tree. Nodes without nodes below them are leaves: jobs are charged to leaves.",
 				Required:   true,
 				Validators: []validator.Map{mapvalidator.SizeAtLeast(1)},
-				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+				NestedObject: schema.NestedAttributeObject{CustomType: nodeType, Attributes: map[string]schema.Attribute{
 					"min": schema.MapAttribute{
 						MarkdownDescription: "Guaranteed quantity of each resource; 0 for a resource that is not listed. Others may borrow it while it is idle.",
 						Optional:            true, ElementType: types.StringType,

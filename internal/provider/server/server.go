@@ -17,6 +17,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 )
 
 // Command is what the server knows of the command that started the provider.
@@ -40,6 +42,7 @@ type server struct {
 	command Command
 	schemas func() map[string]typed
 	claims  claims
+	offers  capacity.Offers
 }
 
 // typed is the part of a schema that says which type stands at a path.
@@ -78,10 +81,12 @@ const dataPrefix = "data."
 // ValidateResourceConfig refuses values that are none of the schema's before the
 // framework sees them, which would call them an error of the provider.
 func (s *server) ValidateResourceConfig(ctx context.Context, req *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
-	if wrong := s.wrongValues(ctx, req.TypeName, req.Config); len(wrong) > 0 {
+	light := *req
+	ctx, light.Config = s.aside(ctx, req.TypeName, req.Config)
+	if wrong := s.wrongValues(ctx, req.TypeName, light.Config); len(wrong) > 0 {
 		return &tfprotov6.ValidateResourceConfigResponse{Diagnostics: wrong}, nil
 	}
-	return s.ProviderServer.ValidateResourceConfig(ctx, req)
+	return s.ProviderServer.ValidateResourceConfig(ctx, &light)
 }
 
 // ValidateDataResourceConfig does the same for data sources.
@@ -95,6 +100,7 @@ func (s *server) ValidateDataResourceConfig(ctx context.Context, req *tfprotov6.
 // ConfigureProvider begins a walk of Terraform's graph.
 func (s *server) ConfigureProvider(ctx context.Context, req *tfprotov6.ConfigureProviderRequest) (*tfprotov6.ConfigureProviderResponse, error) {
 	s.claims.forget()
+	s.offers.Forget()
 	return s.ProviderServer.ConfigureProvider(ctx, req)
 }
 
@@ -103,7 +109,10 @@ func (s *server) ConfigureProvider(ctx context.Context, req *tfprotov6.Configure
 // was never created, and stops when that fails; what is planned then is thrown away. An apply
 // of a saved plan plans once more, and says nothing that the plan has said.
 func (s *server) PlanResourceChange(ctx context.Context, req *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
-	resp, err := s.ProviderServer.PlanResourceChange(ctx, req)
+	light := *req
+	ctx, light.Config = s.aside(ctx, req.TypeName, req.Config)
+	light.ProposedNewState = s.written(req.TypeName, req.ProposedNewState)
+	resp, err := s.ProviderServer.PlanResourceChange(ctx, &light)
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func (s *server) wrongValues(ctx context.Context, name string, config *tfprotov6
 				Summary: summary, Detail: words(at) + " is " + fmt.Sprintf(format, args...) + ".",
 			})
 		}
-		if _, attribute := at.LastStep().(tftypes.AttributeName); v.IsNull() && !attribute && len(at.Steps()) > 0 {
+		if _, attribute := at.LastStep().(tftypes.AttributeName); v.IsNull() && !attribute && len(at.Steps()) > 0 && !inCapacity(at) {
 			refuse("Null in a collection", "null: leave it out")
 		}
 		var number *big.Float
@@ -43,6 +43,13 @@ func (s *server) wrongValues(ctx context.Context, name string, config *tfprotov6
 		return true, nil
 	}) // the callback never fails
 	return wrong
+}
+
+// inCapacity reports whether a value is part of what a pool offers, which the pool says and
+// no user: a label that a node lacks is null there.
+func inCapacity(at *tftypes.AttributePath) bool {
+	steps := at.Steps()
+	return len(steps) > 2 && steps[0].Equal(tftypes.AttributeName(poolsAttribute))
 }
 
 // fault says what is wrong with a number, "" when it is fine.

@@ -100,7 +100,9 @@ func (c checker) observe(ctx context.Context) (snapshot *cluster.Snapshot, diags
 		diags.AddError("Placement cannot be checked", session.Sentence(err))
 		return nil, diags
 	}
-	c.session.Ledger.Observe(snapshot.Live(c.session.Owns))
+	if !c.session.Ledger.Observed() {
+		c.session.Ledger.Observe(snapshot.Live(c.session.Owns))
+	}
 	if _, err := snapshot.Quota(); err != nil && c.spec.Quota != "" && c.level != session.CheckOff && c.session.Ledger.Tree() == nil {
 		diags.AddAttributeError(path.Root("quota"), "Quota cannot be checked", session.Sentence(err))
 	}

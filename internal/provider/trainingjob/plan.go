@@ -31,12 +31,14 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		}
 		return
 	}
-	var plan, config model
-	resp.Diagnostics.Append(req.Config.Get(ctx, &config)...)
+	var plan model
+	var offered, after types.List // write-only: the plan does not have them
+	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("pools"), &offered)...)
+	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("after"), &after)...)
 	if resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...); resp.Diagnostics.HasError() {
 		return
 	}
-	pools, known, diags := capacity.List(ctx, config.Pools)
+	pools, known, diags := capacity.List(ctx, offered)
 	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
 		return
 	}
@@ -49,9 +51,9 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		if resp.Diagnostics.Append(r.checkName(ctx, plan)...); resp.Diagnostics.HasError() {
 			return
 		}
-		resp.Diagnostics.Append(r.place(ctx, &plan, config, pools)...)
+		resp.Diagnostics.Append(r.place(ctx, &plan, after, pools)...)
 		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
-		resp.Diagnostics.Append(r.preflight(ctx, plan, config)...)
+		resp.Diagnostics.Append(r.preflight(ctx, plan, pools)...)
 		return
 	}
 	var state model
@@ -86,13 +88,13 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("pool_names"), plan.PoolNames)...)
 		// Terraform asks again for the plan of the new job, and leaves out what is a warning then.
 		r.session.Ledger.LeaveJob(old.ID())
-		resp.Diagnostics.Append(r.place(ctx, &plan, config, pools)...)
+		resp.Diagnostics.Append(r.place(ctx, &plan, after, pools)...)
 		return
 	}
 	keepResults(&plan, state, moves(old, wanted) || len(unknown) > 0)
 	switch {
 	case resumed:
-		resp.Diagnostics.Append(r.place(ctx, &plan, config, pools)...)
+		resp.Diagnostics.Append(r.place(ctx, &plan, after, pools)...)
 	case wanted.Suspend && !old.Suspend:
 		r.look(ctx)
 		resp.Diagnostics.Append(reported(r.session.Ledger.SuspendJob(old.ID()))...)
@@ -108,7 +110,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 // look shows the cluster to the ledger where it can be seen: what a job gives back may go to
 // others. A plan that takes jobs away is never refused because it cannot.
 func (r *trainingJob) look(ctx context.Context) {
-	if r.session.Ledger.Applying() {
+	if r.session.Ledger.Observed() {
 		return
 	}
 	if snapshot, err := r.session.Snapshot(ctx); err == nil {
@@ -171,14 +173,14 @@ func keepResults(plan *model, state model, changes bool) {
 }
 
 // place checks that the gang fits on the pools and fills in where it will run.
-func (r *trainingJob) place(ctx context.Context, m *model, config model, pools []capacity.Capacity) (diags diag.Diagnostics) {
+func (r *trainingJob) place(ctx context.Context, m *model, after types.List, pools []capacity.Capacity) (diags diag.Diagnostics) {
 	m.PlannedPlacement, m.PlannedNodeCount, m.Placed = types.MapUnknown(types.StringType), types.Int64Unknown(), types.StringUnknown()
 	spec, unknown, diags := m.spec(ctx)
 	if diags.HasError() {
 		return diags
 	}
 	c := r.checker(*m, spec)
-	before, known, afterDiags := c.before(config.After)
+	before, known, afterDiags := c.before(after)
 	if diags.Append(afterDiags...); diags.HasError() {
 		return diags
 	}

@@ -64,7 +64,7 @@ func changeFindings(ctx context.Context, client *kube.Client, after job.Spec) []
 }
 
 // preflight asks the cluster whether it would let the job be created and its pods start.
-func (r *trainingJob) preflight(ctx context.Context, m, config model) (diags diag.Diagnostics) {
+func (r *trainingJob) preflight(ctx context.Context, m model, pools []capacity.Capacity) (diags diag.Diagnostics) {
 	spec, unknown, specDiags := m.spec(ctx)
 	if specDiags.HasError() || len(unknown) > 0 {
 		return nil
@@ -85,7 +85,7 @@ func (r *trainingJob) preflight(ctx context.Context, m, config model) (diags dia
 	for _, f := range preflight.Job(ctx, client, spec, int(m.PlannedNodeCount.ValueInt64()), unknownClaim) {
 		diags.Append(session.Preflight(f, level))
 	}
-	if fault := r.launcher(ctx, spec, config); fault != "" {
+	if fault := r.launcher(ctx, spec, pools); fault != "" {
 		at := path.Root("roles").AtMapKey(contract.ReplicaLauncher)
 		diags.Append(diag.WithPath(at, session.Preflight(preflight.Finding{Summary: "Launcher does not fit", Detail: fault}, level)))
 	}
@@ -145,17 +145,13 @@ func sameUnknownImage(spec job.Spec) job.Spec {
 
 // launcher says why what starts once the members run would find no place beside them, ""
 // when it would.
-func (r *trainingJob) launcher(ctx context.Context, spec job.Spec, config model) string {
+func (r *trainingJob) launcher(ctx context.Context, spec job.Spec, pools []capacity.Capacity) string {
 	snapshot, err := r.session.Snapshot(ctx)
 	if err != nil {
 		return ""
 	}
 	view, err := snapshot.View()
 	if err != nil {
-		return ""
-	}
-	pools, _, diags := capacity.List(ctx, config.Pools)
-	if diags.HasError() {
 		return ""
 	}
 	for _, pool := range pools {

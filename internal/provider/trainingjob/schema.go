@@ -50,7 +50,7 @@ func (r *trainingJob) Schema(ctx context.Context, _ resource.SchemaRequest, resp
 			MarkdownDescription: "Roles of the job by name. Roles that ask for GPUs are members of the gang. " +
 				"An MPI job need not list its launcher, which asks for none and may run anywhere.",
 			Required:     true,
-			NestedObject: schema.NestedAttributeObject{Attributes: roleAttributes()},
+			NestedObject: schema.NestedAttributeObject{CustomType: roleType, Attributes: roleAttributes()},
 		},
 		"wait_for": schema.StringAttribute{
 			MarkdownDescription: "What create waits for: `running` (default), when every replica runs; `succeeded`; or `none`. " +
@@ -156,7 +156,7 @@ func placementAttributes() map[string]schema.Attribute {
 		},
 		"gang": schema.SingleNestedAttribute{
 			MarkdownDescription: "Whether the members run all together or not at all, which is the default.",
-			Optional:            true,
+			Optional:            true, CustomType: gangType,
 			Attributes: map[string]schema.Attribute{
 				"enabled": schema.BoolAttribute{
 					MarkdownDescription: "`false` lets every member start when there is room for it; not in mode `topology`. Default `true`.",
@@ -214,7 +214,7 @@ func placementAttributes() map[string]schema.Attribute {
 		"tolerations": schema.ListNestedAttribute{
 			MarkdownDescription: "Taints that the pods tolerate.",
 			Optional:            true,
-			NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+			NestedObject: schema.NestedAttributeObject{CustomType: tolerationType, Attributes: map[string]schema.Attribute{
 				"key": optionalText("Key of the taint; without it every taint, with operator `Exists`."),
 				"operator": schema.StringAttribute{
 					MarkdownDescription: "`Equal` (default) or `Exists`.", Optional: true,
@@ -252,7 +252,7 @@ func podAttributes() map[string]schema.Attribute {
 		"volumes": schema.MapNestedAttribute{
 			MarkdownDescription: "Volume claims that every replica mounts, by name of the volume. Members on several nodes need a claim that can be mounted by many.",
 			Optional:            true,
-			NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+			NestedObject: schema.NestedAttributeObject{CustomType: volumeType, Attributes: map[string]schema.Attribute{
 				"claim":      schema.StringAttribute{MarkdownDescription: "Name of the PersistentVolumeClaim in the job's namespace.", Required: true},
 				"mount_path": schema.StringAttribute{MarkdownDescription: "Path in the containers.", Required: true},
 				"read_only":  schema.BoolAttribute{MarkdownDescription: "Mounts it for reading only. Default `false`.", Optional: true},

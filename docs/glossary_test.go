@@ -83,7 +83,6 @@ var allowed = []struct{ path, word, why string }{
 	{"docs/resources/", "", "generated from the schemas"},
 	{"docs/data-sources/", "", "generated from the schemas"},
 	{"docs/index.md", "", "generated"},
-	{"deploy/charts/", "", "generated from the manifests"},
 	{"internal/acsfake/", "", "what the cloud answers"},
 }
 

@@ -20,7 +20,7 @@ const module = "github.com/gpuplan/terraform-provider-gpuplan/"
 
 var (
 	// packageRow is a row of the table of packages: packages, what they are, what they may import.
-	packageRow  = regexp.MustCompile("(?m)^\\| (`(?:internal|scheduler|nodeagent|bench)[^|]*) \\| [^|]* \\| ?([^|]*)\\|$")
+	packageRow  = regexp.MustCompile("(?m)^\\| (`(?:internal|scheduler|nodeagent|deploy|bench)[^|]*) \\| [^|]* \\| ?([^|]*)\\|$")
 	inBackticks = regexp.MustCompile("`([^`]+)`")
 )
 
@@ -80,7 +80,7 @@ func readImportTable(page string) (table importTable) {
 	for _, m := range packageRow.FindAllStringSubmatch(page, -1) {
 		row := importRow{packages: quoted(m[1]), allowed: quoted(m[2])}
 		for i, name := range row.allowed {
-			if !strings.HasPrefix(name, "scheduler/") && !strings.HasPrefix(name, "nodeagent/") {
+			if !strings.HasPrefix(name, "scheduler/") && !strings.HasPrefix(name, "nodeagent/") && !strings.HasPrefix(name, "deploy/") {
 				row.allowed[i] = "internal/" + name
 			}
 		}

@@ -1,34 +1,16 @@
-// Package deploy holds the manifests of the scheduler, of the queue controller, and of
-// the custom resources of both.
+// Package deploy is the scheduler and the queue controller of the chart, with the options
+// of a user.
 package deploy
 
 import (
-	"bytes"
 	"cmp"
-	"crypto/sha256"
-	"embed"
-	"encoding/hex"
 	"errors"
-	"fmt"
-	"io"
-	"maps"
-	"path"
-	"strconv"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/deploy/charts"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-)
-
-//go:embed manifests/*.yaml
-var manifests embed.FS
-
-const (
-	configFile  = "scheduler.yaml"
-	configMount = "/etc/gpuplan"
 )
 
 // Options are what a user decides about the scheduler and the queue controller.
@@ -66,7 +48,7 @@ const DefaultReplicas = 2
 const DefaultReserveAfter = 5 * time.Minute
 
 // Objects returns the objects of the scheduler and of the queue controller in the order
-// in which they can be applied: namespaces, CRDs, accounts, rights, configuration,
+// in which they can be applied: namespace, CRDs, accounts, rights, configuration,
 // Deployments, admission policies. All carry [contract.ManagedByLabel]. The scheduler's
 // Deployment is the first.
 func Objects(o Options) ([]*unstructured.Unstructured, error) {
@@ -79,151 +61,25 @@ func Objects(o Options) ([]*unstructured.Unstructured, error) {
 	if o.ReserveAfter < 0 || o.StaleAfter < 0 {
 		return nil, errors.New("the times after which the scheduler reserves places and evicts stale gangs must not be negative")
 	}
-	files := []string{"crd-elasticquotatree.yaml", "crd-podgroup.yaml", "crd-queue.yaml", "scheduler.yaml", "queue.yaml", "admission.yaml", "admission-quota.yaml", "allocation.yaml", "explain.yaml"}
-	if o.RoutePods {
-		files = append(files, "routing.yaml")
-	}
-	var objs []*unstructured.Unstructured
-	for _, name := range files {
-		more, err := decode(name)
-		if err != nil {
-			return nil, err
-		}
-		objs = append(objs, more...)
-	}
-	config, err := o.config()
-	if err != nil {
-		return nil, err
-	}
-	for _, obj := range objs {
-		labels := map[string]string{contract.PartOfLabel: contract.PartOfValue, contract.ManagedByLabel: contract.ManagedByValue}
-		program := contract.SchedulerName
-		if obj.GetName() == contract.QueueControllerName {
-			program = contract.QueueControllerName
-		}
-		if obj.GetKind() != "Namespace" { // shared with the node agent
-			labels[contract.NameLabel] = program
-		}
-		switch {
-		case obj.GetKind() == "ConfigMap":
-			err = unstructured.SetNestedStringMap(obj.Object, map[string]string{configFile: string(config)}, "data")
-		case obj.GetKind() == "Deployment" && program == contract.QueueControllerName:
-			err = o.configureQueue(obj)
-		case obj.GetKind() == "Deployment":
-			err = o.configure(obj, config)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("configure %s %s: %w", obj.GetKind(), obj.GetName(), err)
-		}
-		obj.SetLabels(labels)
-	}
-	return objs, nil
-}
-
-// config is the scheduler's configuration.
-func (o Options) config() ([]byte, error) {
-	text, err := manifests.ReadFile(path.Join("manifests", "config.yaml"))
-	if err != nil {
-		return nil, err
-	}
-	text = bytes.Replace(text, []byte("reserveAfter: "+DefaultReserveAfter.String()), []byte("reserveAfter: "+cmp.Or(o.ReserveAfter, DefaultReserveAfter).String()), 1)
-	return bytes.Replace(text, []byte("staleAfter: 0s"), []byte("staleAfter: "+o.StaleAfter.String()), 1), nil
-}
-
-func decode(name string) ([]*unstructured.Unstructured, error) {
-	text, err := manifests.ReadFile(path.Join("manifests", name))
-	if err != nil {
-		return nil, err
-	}
-	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
-	var objs []*unstructured.Unstructured
-	for {
-		obj := &unstructured.Unstructured{}
-		err := decoder.Decode(&obj.Object)
-		if errors.Is(err, io.EOF) {
-			return objs, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("decode %s: %w", name, err)
-		}
-		objs = append(objs, obj)
-	}
-}
-
-// configure puts the options into the scheduler's Deployment.
-func (o Options) configure(deployment *unstructured.Unstructured, config []byte) error {
-	args := []any{
-		"--config=" + path.Join(configMount, configFile),
-		"--bind-address=$(POD_IP)",
-		fmt.Sprintf("--secure-port=%d", o.Port),
-		fmt.Sprintf("--v=%d", o.LogLevel),
-		// Members of a gang wait for each other in every cycle; nominating a node for
-		// each of them would double the writes to the API server.
-		"--feature-gates=NominatedNodeNameForExpectation=false",
-	}
+	grace := "" // the flag is left out
 	if o.UnreachableGrace != 0 {
-		args = append(args, "--unreachable-grace="+o.UnreachableGrace.String())
+		grace = o.UnreachableGrace.String()
 	}
-	container := map[string]any{}
-	if o.Port != 0 {
-		args = append(args, fmt.Sprintf("--explain-port=%d", o.Port+1))
-		container["ports"] = []any{
-			map[string]any{"name": "https", "containerPort": int64(o.Port), "protocol": "TCP"},
-			map[string]any{"name": "explain", "containerPort": int64(o.Port + 1), "protocol": "TCP"},
-		}
-		container["livenessProbe"] = probe("https", "/livez", 10)
-		container["readinessProbe"] = probe("https", "/readyz", 2)
-	}
-	container["args"] = args
-	deployment.SetAnnotations(map[string]string{
-		contract.RoutePodsAnnotation:    strconv.FormatBool(o.RoutePods),
-		contract.ReserveAfterAnnotation: cmp.Or(o.ReserveAfter, DefaultReserveAfter).String(),
-		contract.StaleAfterAnnotation:   o.StaleAfter.String(),
-	})
-	if err := o.fill(deployment, container); err != nil {
-		return err
-	}
-	sum := sha256.Sum256(config)
-	return unstructured.SetNestedField(deployment.Object, hex.EncodeToString(sum[:8]), "spec", "template", "metadata", "annotations", contract.ConfigHashAnnotation)
+	return program.Objects(charts.Values{"scheduler": {
+		"image": o.Image, "replicas": cmp.Or(o.Replicas, DefaultReplicas), "logLevel": o.LogLevel, "port": o.Port, "routePods": o.RoutePods,
+		"unreachableGrace": grace, "reserveAfter": cmp.Or(o.ReserveAfter, DefaultReserveAfter).String(), "staleAfter": o.StaleAfter.String(),
+	}})
 }
 
-// configureQueue puts the options into the Deployment of the queue controller, which
-// is the same program in the same image.
-func (o Options) configureQueue(deployment *unstructured.Unstructured) error {
-	args := []any{"queue", fmt.Sprintf("--v=%d", o.LogLevel)}
-	if o.Port == 0 {
-		return o.fill(deployment, map[string]any{"args": args})
-	}
-	return o.fill(deployment, map[string]any{
-		"args":           append(args, fmt.Sprintf("--metrics-bind-address=[$(POD_IP)]:%d", o.Port)),
-		"ports":          []any{map[string]any{"name": "http", "containerPort": int64(o.Port), "protocol": "TCP"}},
-		"livenessProbe":  probe("http", "/healthz", 10),
-		"readinessProbe": probe("http", "/healthz", 2),
-	})
-}
-
-// fill sets the image, what differs between the containers, and the number of replicas.
-func (o Options) fill(deployment *unstructured.Unstructured, fields map[string]any) error {
-	containers, _, err := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "containers")
-	if err != nil {
-		return err
-	}
-	container, ok := containers[0].(map[string]any)
-	if !ok {
-		return errors.New("it has no container")
-	}
-	container["image"] = o.Image
-	maps.Copy(container, fields)
-	if err := unstructured.SetNestedSlice(deployment.Object, containers, "spec", "template", "spec", "containers"); err != nil {
-		return err
-	}
-	return unstructured.SetNestedField(deployment.Object, int64(cmp.Or(o.Replicas, DefaultReplicas)), "spec", "replicas")
-}
-
-// probe asks a port by its name, which is that of its protocol.
-func probe(port, path string, periodSeconds int64) map[string]any {
-	return map[string]any{
-		"httpGet":       map[string]any{"path": path, "port": port, "scheme": strings.ToUpper(port)},
-		"periodSeconds": periodSeconds,
-	}
+var program = charts.Program{
+	Name: contract.SchedulerName,
+	CRDs: []string{
+		contract.QuotaTreeResource + "." + contract.QuotaTreeGroup,
+		contract.PodGroupResource + "." + contract.PodGroupGroup,
+		contract.QueueResource + "." + contract.QueueGroup,
+		contract.QueueUnitResource + "." + contract.QueueGroup,
+	},
+	Templates: []string{
+		"scheduler.yaml", "queue.yaml", "admission-sharing.yaml", "admission-quota.yaml", "admission-allocation.yaml", "explain.yaml", "admission-routing.yaml",
+	},
 }

@@ -62,6 +62,9 @@ func TestObjects(t *testing.T) {
 	assert.Equal(t, "example.com/scheduler:1", container.Image)
 	assert.Contains(t, container.Args, "--config=/etc/gpuplan/scheduler.yaml")
 	assert.Contains(t, container.Args, "--secure-port=0")
+	assert.Equal(t, map[string]string{
+		contract.RoutePodsAnnotation: "false", contract.ReserveAfterAnnotation: "5m0s", contract.StaleAfterAnnotation: "0s",
+	}, deployment.Annotations)
 	assert.Nil(t, container.LivenessProbe)
 }
 
@@ -92,6 +95,14 @@ func TestOptions(t *testing.T) {
 	} {
 		_, err := Objects(o)
 		assert.ErrorContains(t, err, name)
+	}
+}
+
+// What a user writes is text, whatever it looks like.
+func TestImageIsText(t *testing.T) {
+	const image = `a: "b" # {{ c }}`
+	for _, deployment := range typed[appsv1.Deployment](t, objects(t, Options{Image: image}), "Deployment") {
+		assert.Equal(t, image, deployment.Spec.Template.Spec.Containers[0].Image)
 	}
 }
 

@@ -1,4 +1,4 @@
-// Helm's engine, to check that the chart renders what the manifests are.
+// Helm's engine, to check that Helm renders the chart as the provider does.
 module github.com/gpuplan/terraform-provider-gpuplan/tools/helm
 
 go 1.26.0

@@ -1,3 +1,5 @@
+{{/* The configuration of the scheduler. */}}
+{{- define "gpuplan.scheduler.config" -}}
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 # The API server limits clients by itself, and few bindings are under way at a time.
@@ -12,7 +14,7 @@ leaderElection:
   renewDeadline: 4s
   retryPeriod: 1s
   resourceLock: leases
-  resourceNamespace: gpuplan-system
+  resourceNamespace: {{ .Release.Namespace }}
   resourceName: gpuplan-scheduler
 profiles:
   - schedulerName: gpuplan-scheduler
@@ -57,7 +59,8 @@ profiles:
         args:
           # How long a gang waits before capacity is reserved for it; negative: never. GPUs idle
           # for a reservation, so it is longer than most short jobs take to make room.
-          reserveAfter: 5m0s
+          reserveAfter: {{ .Values.scheduler.reserveAfter }}
           # How long a gang that has lost members may find no place for others before the whole
           # gang is evicted, to wait as a whole again; 0s: never.
-          staleAfter: 0s
+          staleAfter: {{ .Values.scheduler.staleAfter }}
+{{ end }}

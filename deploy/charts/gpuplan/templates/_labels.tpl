@@ -1,0 +1,21 @@
+{{/* The labels of all objects. */}}
+{{- define "gpuplan.labels" -}}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: gpuplan
+{{- end }}
+
+{{/* The labels of the objects of each program. */}}
+{{- define "gpuplan.scheduler.labels" -}}
+app.kubernetes.io/name: gpuplan-scheduler
+{{ include "gpuplan.labels" . }}
+{{- end }}
+
+{{- define "gpuplan.queue.labels" -}}
+app.kubernetes.io/name: gpuplan-queue
+{{ include "gpuplan.labels" . }}
+{{- end }}
+
+{{- define "gpuplan.nodeAgent.labels" -}}
+app.kubernetes.io/name: gpuplan-node-agent
+{{ include "gpuplan.labels" . }}
+{{- end }}

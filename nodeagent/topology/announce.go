@@ -3,13 +3,13 @@ package topology
 import (
 	"context"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/condition"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cluster"
 )
@@ -56,21 +56,16 @@ func unreadable(status contract.GPUNodeStatus) string {
 // nodeCondition returns the write that repeats the GPUNode's condition on the Node, nil
 // when the Node has it.
 func (p *publisher) nodeCondition(node *unstructured.Unstructured, status contract.GPUNodeStatus) func(context.Context) error {
-	ready := meta.FindStatusCondition(status.Conditions, contract.ConditionReady)
-	conditions, _, _ := unstructured.NestedSlice(node.Object, "status", "conditions")
-	for _, c := range conditions {
-		have, _ := c.(map[string]any)
-		if have["type"] == contract.GPUsReadyCondition && have["status"] == string(ready.Status) && have["reason"] == ready.Reason && have["message"] == ready.Message {
-			return nil
-		}
+	ready := *meta.FindStatusCondition(status.Conditions, contract.ConditionReady)
+	ready.Type = contract.GPUsReadyCondition
+	patch, err := condition.Patch(node, ready)
+	if patch == nil && err == nil {
+		return nil
 	}
 	return func(ctx context.Context) error {
-		obj := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": []any{map[string]any{
-			"type": contract.GPUsReadyCondition, "status": string(ready.Status), "reason": ready.Reason, "message": ready.Message,
-			"lastTransitionTime": ready.LastTransitionTime.UTC().Format(time.RFC3339),
-		}}}}}
-		obj.SetGroupVersionKind(nodeKind)
-		obj.SetName(p.node)
-		return p.apply(ctx, cluster.Node, obj, "status")
+		if err != nil {
+			return err
+		}
+		return p.apply(ctx, cluster.Node, patch, "status")
 	}
 }

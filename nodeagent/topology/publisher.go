@@ -17,12 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/condition"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cluster"
 )
 
 var (
-	nodeKind      = schema.GroupVersionKind{Version: "v1", Kind: "Node"}
 	configMapKind = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 	gpuNodeKind   = schema.GroupVersionKind{Group: contract.GPUNodeGroup, Version: contract.GPUNodeVersion, Kind: contract.GPUNodeKind}
 )
@@ -166,7 +166,7 @@ func (p *publisher) status(live contract.GPUNodeStatus) contract.GPUNodeStatus {
 	if p.verdicts != nil {
 		status = statusOf(p.whole, p.verdicts, p.roster.NVLinks)
 	}
-	status.Conditions = withCondition(live.Conditions, readyCondition(status, p.err, p.Now()))
+	status.Conditions = condition.Set(live.Conditions, readyCondition(status, p.err, p.Now()))
 	status.Agent = &contract.AgentInfo{Instance: p.Instance, Version: p.Version, Started: p.started}
 	return status
 }

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -82,11 +81,4 @@ func readyCondition(status contract.GPUNodeStatus, unread error, now time.Time) 
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, reasonAllHealthy, fmt.Sprintf("%d GPUs", len(status.GPUs))
 	}
 	return ready
-}
-
-// withCondition sets a condition in a copy of the list.
-func withCondition(conditions []metav1.Condition, c metav1.Condition) []metav1.Condition {
-	conditions = append([]metav1.Condition(nil), conditions...)
-	meta.SetStatusCondition(&conditions, c)
-	return conditions
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -31,6 +32,8 @@ import (
 )
 
 const nodeName = "cn-local.10.0.1.1"
+
+var nodeKind = schema.GroupVersionKind{Version: "v1", Kind: "Node"}
 
 // world is an API server with the CRD and one node, and agents that run on it.
 type world struct {

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/condition"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/podgroup"
 )
 
 // Each writer of a PodGroup's conditions has seen the object before the others wrote.
@@ -19,9 +19,11 @@ func TestConditionsOfSeveralWriters(t *testing.T) {
 	seen, err := groups.Get(t.Context(), "job", metav1.GetOptions{})
 	require.NoError(t, err)
 	write := func(owner, conditionType string, status metav1.ConditionStatus, text string) {
-		require.NoError(t, podgroup.Apply(t.Context(), cluster.client.Dynamic, owner, seen, metav1.Condition{
-			Type: conditionType, Status: status, Reason: "Test", Message: text, LastTransitionTime: metav1.Now(),
-		}))
+		written, err := condition.Apply(t.Context(), cluster.client.Dynamic, contract.PodGroupResource, owner, seen, metav1.Condition{
+			Type: conditionType, Status: status, Reason: "Test", Message: text,
+		})
+		require.NoError(t, err)
+		assert.True(t, written)
 	}
 	write("one", "Scheduled", metav1.ConditionFalse, "waits")
 	write("two", contract.DegradedCondition, metav1.ConditionTrue, "lost a node")
@@ -30,7 +32,7 @@ func TestConditionsOfSeveralWriters(t *testing.T) {
 	now, err := groups.Get(t.Context(), "job", metav1.GetOptions{})
 	require.NoError(t, err)
 	for conditionType, text := range map[string]string{"Scheduled": "runs", contract.DegradedCondition: "lost a node"} {
-		have, err := podgroup.Condition(now, conditionType)
+		have, err := condition.Find(now, conditionType)
 		require.NoError(t, err)
 		require.NotNil(t, have, conditionType)
 		assert.Equal(t, text, have.Message)

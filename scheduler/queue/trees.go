@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/condition"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
@@ -42,7 +42,7 @@ func (p *reconciler) reportTrees() {
 		if object == p.inForce && p.bar == nil {
 			status["root"] = p.accounts.node(p.tree.spec)
 		}
-		conditions, news := p.conditionsOf(object, before)
+		conditions, news := p.conditionsOf(object)
 		status["conditions"] = conditions
 		if !apiequality.Semantic.DeepEqual(before, status) {
 			p.out.trees = append(p.out.trees, treeReport{object, status, news})
@@ -51,7 +51,7 @@ func (p *reconciler) reportTrees() {
 }
 
 // conditionsOf returns the conditions of a tree in the form that its status has.
-func (p *reconciler) conditionsOf(object *unstructured.Unstructured, status map[string]any) (list []any, news *metav1.Condition) {
+func (p *reconciler) conditionsOf(object *unstructured.Unstructured) (list []any, news *metav1.Condition) {
 	next := metav1.Condition{
 		Type: contract.QuotaTreeInForce, Status: metav1.ConditionTrue, Reason: treeInForce, Message: "its limits count",
 		ObservedGeneration: object.GetGeneration(), LastTransitionTime: *p.time(p.now),
@@ -64,21 +64,12 @@ func (p *reconciler) conditionsOf(object *unstructured.Unstructured, status map[
 		next.Status, next.Reason = metav1.ConditionFalse, treeInvalid
 		next.Message = p.bar.Why + "; nothing that it governs starts"
 	}
-	var held struct {
-		Conditions []metav1.Condition `json:"conditions"`
-	}
-	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(status, &held) // what cannot be read is written again
-	before := meta.FindStatusCondition(held.Conditions, next.Type)
+	have, _ := condition.List(object) // what cannot be read is written again
+	before := meta.FindStatusCondition(have, next.Type)
 	if before == nil && next.Status != metav1.ConditionTrue || before != nil && before.Message != next.Message {
 		news = &next
 	}
-	meta.SetStatusCondition(&held.Conditions, next)
-	for i := range held.Conditions {
-		if entry, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&held.Conditions[i]); err == nil {
-			list = append(list, entry)
-		}
-	}
-	return list, news
+	return condition.Fields(condition.Set(have, next)), news
 }
 
 // recordTree puts a new condition of a quota tree into an event.

@@ -9,9 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/condition"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
-	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/podgroup"
 )
 
 // fieldManager owns the one condition that this package writes.
@@ -44,7 +44,8 @@ func (c *Controller) syncGang(ctx context.Context, key string) error {
 	if have.Reason == reasonNodeLost && !health.Whole {
 		return nil // it has not been repaired yet
 	}
-	return c.condition(ctx, health.PodGroup, metav1.ConditionFalse, reasonRecovered, "no member is on a lost node or an unhealthy GPU")
+	_, err = c.condition(ctx, health.PodGroup, metav1.ConditionFalse, reasonRecovered, "no member is on a lost node or an unhealthy GPU")
+	return err
 }
 
 // syncBound looks at a gang of which a member was bound, if it waits to be whole again.
@@ -76,15 +77,11 @@ func faultText(faults []inventory.Fault) string {
 func (c *Controller) record(ctx context.Context, key string, group *unstructured.Unstructured, pods []*corev1.Pod, reason, text string) error {
 	known := c.recorded[key] == text
 	if group != nil {
-		have, err := degraded(group)
+		written, err := c.condition(ctx, group, metav1.ConditionTrue, reason, text)
 		if err != nil {
 			return err
 		}
-		if have != nil && have.Status == metav1.ConditionTrue && have.Message == text {
-			known = true
-		} else if err := c.condition(ctx, group, metav1.ConditionTrue, reason, text); err != nil {
-			return err
-		}
+		known = known || !written
 	}
 	c.recorded[key] = text
 	if known {
@@ -101,12 +98,12 @@ func (c *Controller) record(ctx context.Context, key string, group *unstructured
 
 // degraded reads the condition of a PodGroup, nil when it has none.
 func degraded(group *unstructured.Unstructured) (*metav1.Condition, error) {
-	return podgroup.Condition(group, contract.DegradedCondition)
+	return condition.Find(group, contract.DegradedCondition)
 }
 
-// condition writes the condition.
-func (c *Controller) condition(ctx context.Context, group *unstructured.Unstructured, status metav1.ConditionStatus, reason, text string) error {
-	return podgroup.Apply(ctx, c.Dynamic, fieldManager, group, metav1.Condition{
+// condition writes the condition, unless the PodGroup says so already.
+func (c *Controller) condition(ctx context.Context, group *unstructured.Unstructured, status metav1.ConditionStatus, reason, text string) (written bool, err error) {
+	return condition.Apply(ctx, c.Dynamic, contract.PodGroupResource, fieldManager, group, metav1.Condition{
 		Type: contract.DegradedCondition, Status: status, Reason: reason, Message: text, LastTransitionTime: metav1.NewTime(c.clock.Now()),
 	})
 }

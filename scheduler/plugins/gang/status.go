@@ -13,11 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+	apipod "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/kubernetes/pkg/scheduler/util"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/condition"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
-	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/podgroup"
 )
 
 const (
@@ -178,37 +179,16 @@ func reporterOf(state inventory.GangState, first *corev1.Pod) string {
 
 // hasText reports whether a pod's condition has the text already.
 func hasText(pod *corev1.Pod, text string) bool {
-	for _, condition := range pod.Status.Conditions {
-		if condition.Type == corev1.PodScheduled {
-			return condition.Status == corev1.ConditionFalse && condition.Message == text
-		}
-	}
-	return false
+	_, have := apipod.GetPodCondition(&pod.Status, corev1.PodScheduled)
+	return have != nil && have.Status == corev1.ConditionFalse && have.Message == text
 }
 
 // mark writes the text into the pod's PodScheduled condition; it is no error that the pod is gone.
 func (p *Plugin) mark(ctx context.Context, pod *corev1.Pod, text string) error {
-	condition := corev1.PodCondition{
-		Type:               corev1.PodScheduled,
-		Status:             corev1.ConditionFalse,
-		Reason:             corev1.PodReasonUnschedulable,
-		Message:            text,
-		LastTransitionTime: metav1.Now(),
-	}
 	status := pod.Status.DeepCopy()
-	found := false
-	for i, have := range status.Conditions {
-		if have.Type != condition.Type {
-			continue
-		}
-		if have.Status == condition.Status {
-			condition.LastTransitionTime = have.LastTransitionTime
-		}
-		status.Conditions[i], found = condition, true
-	}
-	if !found {
-		status.Conditions = append(status.Conditions, condition)
-	}
+	apipod.UpdatePodCondition(status, &corev1.PodCondition{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: text,
+	})
 	before := pod.Status.DeepCopy()
 	if hasText(pod, text) {
 		before.Conditions = nil // what the API server has is not what the cache shows
@@ -223,20 +203,11 @@ func (p *Plugin) mark(ctx context.Context, pod *corev1.Pod, text string) error {
 // condition writes a PodGroup's condition, unless it says so already, with an event when
 // there is something to point out.
 func (p *Plugin) condition(ctx context.Context, group *unstructured.Unstructured, status metav1.ConditionStatus, reason, text string, pointOut bool) error {
-	have, err := podgroup.Condition(group, scheduledCondition)
-	if err == nil && have != nil && have.Status == status && have.Message == text {
-		return nil
-	}
-	if err == nil {
-		err = podgroup.Apply(ctx, p.client, contract.SchedulerName, group, metav1.Condition{
-			Type: scheduledCondition, Status: status, Reason: reason, Message: text, LastTransitionTime: metav1.Now(),
-		})
-	}
-	if err != nil {
+	written, err := condition.Apply(ctx, p.client, contract.PodGroupResource, contract.SchedulerName, group, metav1.Condition{
+		Type: scheduledCondition, Status: status, Reason: reason, Message: text,
+	})
+	if !written || !pointOut {
 		return err
-	}
-	if !pointOut {
-		return nil
 	}
 	kind := corev1.EventTypeNormal
 	if status != metav1.ConditionTrue {
@@ -255,7 +226,7 @@ func (p *Plugin) announce(ctx context.Context, key string) {
 	if group == nil {
 		return
 	}
-	if have, err := podgroup.Condition(group, scheduledCondition); !waited && (err != nil || have == nil) {
+	if have, err := condition.Find(group, scheduledCondition); !waited && (err != nil || have == nil) {
 		return
 	}
 	if state, _ := p.cache.Gang(key); state.Running > 0 {

@@ -63,6 +63,21 @@ func TestRetries(t *testing.T) {
 	})
 }
 
+// Who interrupts the wait for the next try gets the answer to the last one: a create that was
+// refused is not one whose answer got lost.
+func TestInterruptedBetweenTries(t *testing.T) {
+	fake, url := emulator(t, nil)
+	c := client(t, url, func(cfg *acs.Config) {
+		cfg.RetryDelay = time.Hour
+		cfg.Transport = onPost{before: func(*http.Request) error { fake.SetKnobs(acsfake.Knobs{Throttle: 1}); return nil }}
+	})
+	ctx, stop := context.WithTimeout(t.Context(), time.Second)
+	defer stop()
+	_, err := c.CreateNodePool(ctx, cluster, spec("v100", 1))
+	assert.True(t, acs.IsThrottled(err), "%v", err)
+	assert.NotContains(t, err.Error(), "no pool named")
+}
+
 // onPost calls back around POST requests for a pool.
 type onPost struct {
 	before func(*http.Request) error

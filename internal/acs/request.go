@@ -1,7 +1,7 @@
 package acs
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
 )
 
 // tries is how often a request is sent at most.
@@ -35,24 +37,36 @@ func (c *Client) do(ctx context.Context, req call, out any) error {
 	if err != nil {
 		return fmt.Errorf("%s: encode request: %w", req.operation, err)
 	}
-	for try, delay := 1, c.retryDelay; ; try, delay = try+1, delay*2 {
-		answer, err := c.send(ctx, req, body)
-		if err == nil {
-			if out == nil || len(answer) == 0 {
-				return nil
-			}
-			if err := json.Unmarshal(answer, out); err != nil {
-				return fmt.Errorf("%s: decode answer of %s: %w", req.operation, c.Endpoint(), err)
-			}
-			return nil
-		}
-		if try == tries || !repeatable(req.method, err) || ctx.Err() != nil {
-			return err
-		}
-		if pause(ctx, delay/2+rand.N(delay/2+1)) != nil {
-			return err
-		}
+	r, err := c.request(ctx, req, body)
+	if err != nil {
+		return fmt.Errorf("%s: %w", req.operation, err)
 	}
+	var answer []byte
+	var failure error
+	sender := retryablehttp.Client{
+		HTTPClient: c.http, RetryMax: tries - 1, RetryWaitMin: c.retryDelay, Backoff: backoff,
+		PrepareRetry: func(r *http.Request) error {
+			r.Header = r.Header.Clone() // the earlier try may still be written
+			c.credentials.sign(r, body, time.Now())
+			return nil
+		},
+		CheckRetry: func(ctx context.Context, response *http.Response, err error) (bool, error) {
+			answer, failure = c.read(req.operation, response, err)
+			return failure != nil && repeatable(req.method, failure) && ctx.Err() == nil, nil
+		},
+		ErrorHandler: retryablehttp.PassthroughErrorHandler,
+	}
+	// The last failure goes before the interruption of the wait for the next try.
+	if _, err := sender.Do(r); failure != nil || err != nil {
+		return cmp.Or(failure, err)
+	}
+	if out == nil || len(answer) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(answer, out); err != nil {
+		return fmt.Errorf("%s: decode answer of %s: %w", req.operation, c.Endpoint(), err)
+	}
+	return nil
 }
 
 func encode(body any) ([]byte, error) {
@@ -70,45 +84,46 @@ func repeatable(method string, err error) bool {
 	return method != http.MethodPost && (serverFault(err) || isTransport(err))
 }
 
-// pause waits for d or the end of ctx, whose error it returns.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
+// backoff is the wait before a repetition: doubled each time, and the second half of it random.
+func backoff(first, _ time.Duration, repetition int, _ *http.Response) time.Duration {
+	delay := first << repetition
+	return delay/2 + rand.N(delay/2+1)
 }
 
-// send sends a request once and returns the body of the answer.
-func (c *Client) send(ctx context.Context, req call, body []byte) ([]byte, error) {
+// request makes a signed request.
+func (c *Client) request(ctx context.Context, req call, body []byte) (*retryablehttp.Request, error) {
 	u := *c.base
 	u.Path, u.RawQuery = req.path, req.query.Encode()
-	r, err := http.NewRequestWithContext(ctx, req.method, u.String(), bytes.NewReader(body))
+	var content any // nil for none
+	if body != nil {
+		content = body
+	}
+	r, err := retryablehttp.NewRequestWithContext(ctx, req.method, u.String(), content)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", req.operation, err)
+		return nil, err
 	}
 	r.Header.Set("Accept", "application/json")
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("User-Agent", c.userAgent)
 	r.Header.Set("x-acs-version", apiVersion)
 	r.Header.Set("x-acs-action", req.operation)
-	c.credentials.sign(r, body, time.Now())
+	c.credentials.sign(r.Request, body, time.Now())
+	return r, nil
+}
 
-	response, err := c.http.Do(r)
+// read returns the body of the answer to one try, or how the try failed.
+func (c *Client) read(operation string, response *http.Response, err error) ([]byte, error) {
 	if err != nil {
-		return nil, &transportError{operation: req.operation, endpoint: c.Endpoint(), err: err}
+		return nil, &transportError{operation: operation, endpoint: c.Endpoint(), err: err}
 	}
 	defer func() { _ = response.Body.Close() }()
 	answer, err := io.ReadAll(io.LimitReader(response.Body, maxBody))
 	if err != nil {
-		return nil, &transportError{operation: req.operation, endpoint: c.Endpoint(), err: err}
+		return nil, &transportError{operation: operation, endpoint: c.Endpoint(), err: err}
 	}
 	if response.StatusCode >= 300 {
 		e := parseError(response.StatusCode, answer)
-		e.Operation, e.Message, e.Hint = req.operation, brief(c.credentials.redact(e.Message)), c.hint(e.Code)
+		e.Operation, e.Message, e.Hint = operation, brief(c.credentials.redact(e.Message)), c.hint(e.Code)
 		return nil, e
 	}
 	return answer, nil

@@ -3,6 +3,7 @@ package acs
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 // poll calls look until it is done or fails, and reports what changed.
@@ -95,4 +96,16 @@ func (c *Client) WaitAddon(ctx context.Context, clusterID, name string, progress
 		return Progress{State: instance.State, Message: instance.Name + " " + instance.Version}, instance.State == AddonActive, nil
 	})
 	return instance, err
+}
+
+// pause waits for d or the end of ctx, whose error it returns.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
 }

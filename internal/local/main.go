@@ -7,96 +7,117 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"syscall"
 
+	"github.com/spf13/cobra"
+
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
 )
-
-const usage = `gpuplan-local runs an ACK-like platform with simulated GPU nodes on this machine.
-
-  gpuplan-local up [--port N] [--cloud-port N] [--programs DIR] [--emulated-version 1.N]
-                   [--kube-apiserver PROGRAM] [--detach=false]
-                             start it, and wait until it is ready
-  gpuplan-local status [-o json]
-                             tell whether it runs, where, and what it uses
-  gpuplan-local env          print its environment: eval "$(gpuplan-local env)"
-  gpuplan-local kubeconfig   print the path of its kubeconfig
-  gpuplan-local down [--purge]
-                             stop it; data is kept unless --purge is given
-
-All commands take --data-dir DIR (default .gpuplan). Ports are on loopback, chosen
-free, and the same at the next start.
-`
-
-// errUsage says that the arguments were wrong, and was reported.
-var errUsage = errors.New("usage")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := run(ctx, os.Args[1:])
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run executes a command line and returns the exit code: 2 when it is wrong, 1 when it fails.
+func run(ctx context.Context, args []string, out, errs io.Writer) int {
+	root := command(out)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	var wrong *usageError
 	switch {
 	case err == nil:
-	case errors.Is(err, errUsage):
-		os.Exit(2)
+		return 0
+	case errors.As(err, &wrong):
+		fmt.Fprintf(errs, "%s: %v\n\n%s", wrong.command.CommandPath(), err, wrong.command.UsageString())
+		return 2
 	default:
-		fmt.Fprintln(os.Stderr, "gpuplan-local:", err)
-		os.Exit(1)
+		fmt.Fprintln(errs, "gpuplan-local:", err)
+		return 1
 	}
 }
 
-func run(ctx context.Context, args []string) error {
-	name := "help"
-	if len(args) > 0 {
-		name, args = args[0], args[1:]
+// usageError says what is wrong with the arguments of a command.
+type usageError struct {
+	command *cobra.Command
+	err     error
+}
+
+func (e *usageError) Error() string { return e.err.Error() }
+
+// platform is the one that the commands are about.
+type platform struct{ dataDir string }
+
+func command(out io.Writer) *cobra.Command {
+	p := &platform{}
+	root := &cobra.Command{
+		Use: "gpuplan-local",
+		Long: `gpuplan-local runs an ACK-like platform with simulated GPU nodes on this machine.
+
+Ports are on loopback, chosen free, and the same at the next start.`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return &usageError{c, fmt.Errorf("there is no command %q", args[0])}
+			}
+			return nil
+		},
+		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	flags := flag.NewFlagSet("gpuplan-local "+name, flag.ContinueOnError)
-	dataDir := flags.String("data-dir", ".gpuplan", "`folder` that holds everything the platform keeps")
-	var command func(dir datadir.Dir) error
-	switch name {
-	case "up":
-		var options upOptions
-		options.register(flags)
-		detach := flags.Bool("detach", true, "return when the platform is ready; otherwise stay, and stop it on interrupt")
-		command = func(dir datadir.Dir) error { return up(ctx, os.Stdout, dir, options, *detach) }
-	case serveCommand:
-		var options upOptions
-		options.register(flags)
-		command = func(dir datadir.Dir) error { return serve(ctx, dir, options) }
-	case "down":
-		purge := flags.Bool("purge", false, "delete the data directory as well")
-		command = func(dir datadir.Dir) error { return down(ctx, os.Stdout, dir, *purge) }
-	case "status":
-		format := flags.String("o", "text", "output `format`: text or json")
-		command = func(dir datadir.Dir) error { return status(ctx, os.Stdout, dir, *format) }
-	case "env":
-		command = func(dir datadir.Dir) error { return env(os.Stdout, dir) }
-	case "kubeconfig":
-		command = func(dir datadir.Dir) error { return kubeconfig(os.Stdout, dir) }
-	case "help", "-h", "-help", "--help":
-		_, err := io.WriteString(os.Stdout, usage)
-		return err
-	default:
-		fmt.Fprintf(os.Stderr, "gpuplan-local: there is no command %q\n\n%s", name, usage)
-		return errUsage
+	root.SetOut(out)
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return &usageError{c, err} })
+	root.PersistentFlags().StringVar(&p.dataDir, "data-dir", ".gpuplan", "`folder` that holds everything the platform keeps")
+
+	var options upOptions
+	var detach, purge bool
+	var format string
+	start := p.subcommand("up", "Start it, and wait until it is ready", func(ctx context.Context, dir datadir.Dir) error {
+		return up(ctx, out, dir, options, detach)
+	})
+	options.register(start.Flags())
+	start.Flags().BoolVar(&detach, "detach", true, "return when the platform is ready; otherwise stay, and stop it on interrupt")
+	server := p.subcommand(serveCommand, "Be the platform's own process", func(ctx context.Context, dir datadir.Dir) error {
+		return serve(ctx, dir, options)
+	})
+	server.Hidden = true
+	options.register(server.Flags())
+	show := p.subcommand("status", "Tell whether it runs, where, and what it uses", func(ctx context.Context, dir datadir.Dir) error {
+		return status(ctx, out, dir, format)
+	})
+	show.Flags().StringVarP(&format, "output", "o", "text", "output `format`: text or json")
+	stop := p.subcommand("down", "Stop it; data is kept unless --purge is given", func(ctx context.Context, dir datadir.Dir) error {
+		return down(ctx, out, dir, purge)
+	})
+	stop.Flags().BoolVar(&purge, "purge", false, "delete the data directory as well")
+	root.AddCommand(start, server, show, stop,
+		p.subcommand("env", `Print its environment: eval "$(gpuplan-local env)"`, func(_ context.Context, dir datadir.Dir) error { return env(out, dir) }),
+		p.subcommand("kubeconfig", "Print the path of its kubeconfig", func(_ context.Context, dir datadir.Dir) error { return kubeconfig(out, dir) }))
+	return root
+}
+
+// subcommand makes a command that takes no arguments and works on the data directory.
+func (p *platform) subcommand(name, short string, do func(context.Context, datadir.Dir) error) *cobra.Command {
+	return &cobra.Command{
+		Use: name, Short: short,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return &usageError{c, fmt.Errorf("unexpected argument %q", args[0])}
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, _ []string) error {
+			dir, err := datadir.Open(p.dataDir)
+			if err != nil {
+				return err
+			}
+			return do(c.Context(), dir)
+		},
 	}
-	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
-		return nil
-	} else if err != nil {
-		return errUsage
-	}
-	if flags.NArg() > 0 {
-		fmt.Fprintf(os.Stderr, "gpuplan-local %s: unexpected argument %q\n", name, flags.Arg(0))
-		return errUsage
-	}
-	dir, err := datadir.Open(*dataDir)
-	if err != nil {
-		return err
-	}
-	return command(dir)
 }

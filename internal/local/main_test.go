@@ -52,3 +52,38 @@ func TestProgressShowsTheFirstFailure(t *testing.T) {
 	assert.True(t, p.ready)
 	assert.ErrorContains(t, newProgress(&shown).failure(log), "two", "a server that died without a word")
 }
+
+func TestCommandLine(t *testing.T) {
+	dir := t.TempDir()
+	tests := map[string]struct {
+		args      []string
+		code      int
+		out, errs []string
+	}{
+		"nothing":             {args: nil, out: []string{"runs an ACK-like platform", "up ", "status ", "env ", "kubeconfig ", "down ", "--data-dir folder"}},
+		"help":                {args: []string{"help"}, out: []string{"runs an ACK-like platform"}},
+		"help of a command":   {args: []string{"up", "-h"}, out: []string{"--kube-apiserver program", "--detach", "--port port"}},
+		"no such command":     {args: []string{"fly"}, code: 2, errs: []string{`gpuplan-local: there is no command "fly"`, "kubeconfig "}},
+		"no such flag":        {args: []string{"down", "--purged"}, code: 2, errs: []string{"gpuplan-local down: unknown flag: --purged", "--purge "}},
+		"a value that is bad": {args: []string{"up", "--port", "x"}, code: 2, errs: []string{"gpuplan-local up: ", "--port"}},
+		"an argument":         {args: []string{"down", "now"}, code: 2, errs: []string{`gpuplan-local down: unexpected argument "now"`}},
+		"no such format":      {args: []string{"status", "-o", "xml", "--data-dir", dir}, code: 1, errs: []string{"gpuplan-local: ", `no output format "xml"`}},
+		"not running":         {args: []string{"--data-dir", dir, "down"}, out: []string{"not running"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			var out, errs bytes.Buffer
+			assert.Equal(t, test.code, run(t.Context(), test.args, &out, &errs))
+			for _, want := range test.out {
+				assert.Contains(t, out.String(), want)
+			}
+			for _, want := range test.errs {
+				assert.Contains(t, errs.String(), want)
+			}
+			assert.Equal(t, test.code == 0, errs.Len() == 0, "%s", errs.String())
+			for _, hidden := range []string{serveCommand, "completion"} {
+				assert.NotContains(t, out.String()+errs.String(), "\n  "+hidden+" ")
+			}
+		})
+	}
+}

@@ -10,7 +10,7 @@ import (
 type cluster struct {
 	// nodes are in the planner's order.
 	nodes []*node
-	// quota is the tree that limits the gang, nil for none. later is what it will be when
+	// quota is the tree that limits the gang, nil for none. later is what usage changes by when
 	// one of the held reservations is in its place, or at last all of them, which limits the
 	// gang too.
 	quota *quota.Tree

@@ -21,8 +21,8 @@ type dryRun struct {
 	// left is what is left on nodes, by position; evicted counts the victims.
 	left    []left
 	evicted int
-	// quotas are those of the quota trees: of the cluster's, then of the later ones.
-	quotas     []*quotaUsage
+	// usage is that of the quota tree, nil when there is none.
+	usage      *quotaUsage
 	capacities *capacities
 	// needed is how many members must fit, claim what these are charged; exact tells that they
 	// fit where there is room for each.
@@ -50,7 +50,7 @@ func (v *View) newDryRun(g Gang) *dryRun {
 	}
 	if d.quota != nil {
 		d.quota = d.quota.Clone()
-		d.quotas = d.quotaUsages()
+		d.usage = v.newQuotaUsage(d.cluster, kept)
 	}
 	p := newPlanner(d.cluster, g)
 	d.needed = p.needed
@@ -66,9 +66,7 @@ func (v *View) newDryRun(g Gang) *dryRun {
 // evict takes the pods of a victim out, restore puts them back.
 func (d *dryRun) evict(r *runningGang) {
 	d.evicted++
-	for _, b := range d.quotas {
-		b.change(r, -1)
-	}
+	d.usage.change(r, -1)
 	for _, pod := range r.pods {
 		d.gone[pod.ID] = pod
 	}
@@ -77,9 +75,7 @@ func (d *dryRun) evict(r *runningGang) {
 
 func (d *dryRun) restore(r *runningGang) {
 	d.evicted--
-	for _, b := range d.quotas {
-		b.change(r, 1)
-	}
+	d.usage.change(r, 1)
 	for _, pod := range r.pods {
 		delete(d.gone, pod.ID)
 	}
@@ -157,93 +153,4 @@ func (d *dryRun) planner(g Gang) *planner {
 func (d *dryRun) withinQuota() bool {
 	p := planner{cluster: d.cluster, gang: d.gang}
 	return !p.leafMissing() && p.exceeded(d.reservation) == nil
-}
-
-// quotaUsage keeps a quota tree in line with what is evicted.
-type quotaUsage struct {
-	tree *quota.Tree
-	// away are pods that are not charged whoever is evicted.
-	away map[string]*Pod
-	// left counts the pods of each gang that are not charged, pods those that run.
-	left, pods map[string]int
-	known      map[*runningGang]*charges
-}
-
-// charges are what the pods of a victim are charged, and how many pods are.
-type charges struct {
-	list []charged
-	pods int
-}
-
-type charged struct {
-	leaf        string
-	preemptible bool
-	amounts     quota.Resources
-}
-
-// quotaUsages returns the books of the cluster's trees, in the order in which [View.after] makes
-// the later ones.
-func (d *dryRun) quotaUsages() []*quotaUsage {
-	open := func(tree *quota.Tree, reservations ...*reserved) *quotaUsage {
-		b := &quotaUsage{tree: tree, pods: d.gangs, left: map[string]int{}, known: map[*runningGang]*charges{}}
-		b.away = d.view.awaitedBy(map[string]*Pod{}, reservations...)
-		for _, pod := range b.away {
-			b.left[pod.Gang]++
-		}
-		return b
-	}
-	quotas := []*quotaUsage{open(d.quota)}
-	for i, tree := range d.later {
-		if i < len(d.kept) {
-			quotas = append(quotas, open(tree, d.kept[i]))
-		} else {
-			quotas = append(quotas, open(tree, d.kept...))
-		}
-	}
-	return quotas
-}
-
-// of returns what a victim is charged.
-func (b *quotaUsage) of(r *runningGang) *charges {
-	if known := b.known[r]; known != nil {
-		return known
-	}
-	c := &charges{}
-	for _, pod := range r.pods {
-		if b.away[pod.ID] != nil {
-			continue
-		}
-		c.pods++
-		i := slices.IndexFunc(c.list, func(o charged) bool { return o.leaf == pod.Leaf && o.preemptible == pod.Preemptible })
-		if i < 0 {
-			i = len(c.list)
-			c.list = append(c.list, charged{leaf: pod.Leaf, preemptible: pod.Preemptible, amounts: quota.Resources{}})
-		}
-		for name, amount := range pod.Request.Charge() {
-			c.list[i].amounts[name] += amount
-		}
-	}
-	b.known[r] = c
-	return c
-}
-
-// change charges a victim (sign 1) or takes off what it is charged (sign -1).
-func (b *quotaUsage) change(r *runningGang, sign int) {
-	c, tree := b.of(r), b.tree
-	charge, count := tree.Remove, tree.RemoveJob
-	if sign > 0 {
-		charge, count = tree.Add, tree.AddJob
-	}
-	for _, charged := range c.list {
-		charge(charged.leaf, charged.amounts, charged.preemptible)
-	}
-	gang := r.pods[0].Gang
-	if gang == "" || c.pods == 0 {
-		return
-	}
-	before := b.left[gang] == b.pods[gang]
-	b.left[gang] -= sign * c.pods
-	if after := b.left[gang] == b.pods[gang]; before != after {
-		count(r.pods[0].Leaf)
-	}
 }

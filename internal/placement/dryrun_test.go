@@ -204,6 +204,34 @@ func TestDryRunsFindWhatWholePlacementsFind(t *testing.T) {
 	assert.Greater(t, held, 300)
 }
 
+// TestUsageOfDryRuns: while gangs are evicted and restored, the quota tree has the usage of
+// those that are left, and with reservations in their places that of who is left then.
+func TestUsageOfDryRuns(t *testing.T) {
+	compared, awaited := 0, 0
+	for seed := range int64(200) {
+		c := newContested(t, seed)
+		for range 6 {
+			g := c.next()
+			if _, held := c.view.Reservation(g.ID); held {
+				continue
+			}
+			if c.view.Quota() != nil {
+				c.view.Clone().EachUsage(g, 12, c.Intn, func(want, got *quota.Tree) {
+					alike := want.Unused().With(got.Unused()) // with the resources of both
+					require.Equal(t, alike.With(want), alike.With(got), "seed %d", seed)
+					compared++
+				})
+			}
+			if r, ok := c.view.Reserve(g); ok && len(r.After) > 0 {
+				c.view.AddReservation(r)
+				awaited++
+			}
+		}
+	}
+	assert.Greater(t, compared, 3000)
+	assert.Greater(t, awaited, 200)
+}
+
 func count(yes bool) int {
 	if yes {
 		return 1

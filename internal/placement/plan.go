@@ -373,23 +373,27 @@ func (p *planner) overQuota(n int) *quota.Exceeded {
 
 // exceeded returns the limit that the gang exceeds when it is charged so much more.
 func (p *planner) exceeded(charge quota.Resources) *quota.Exceeded {
-	if p.gang.Leaf == "" {
+	if p.gang.Leaf == "" || p.quota == nil {
 		return nil
 	}
-	for _, tree := range append([]*quota.Tree{p.quota}, p.later...) {
-		if tree == nil {
-			continue
-		}
-		if p.gangs[p.gang.ID] == 0 {
-			if e := tree.FitsJob(p.gang.Leaf); e != nil {
-				return e
-			}
-		}
-		if e := tree.Fits(p.gang.Leaf, charge, p.gang.Preemptible); e != nil {
+	if e := p.exceededWith(nil, charge); e != nil {
+		return e
+	}
+	for _, later := range p.later {
+		if e := p.exceededWith(later, charge); e != nil {
 			return e
 		}
 	}
 	return nil
+}
+
+func (p *planner) exceededWith(later *quota.Tree, charge quota.Resources) *quota.Exceeded {
+	if p.gangs[p.gang.ID] == 0 {
+		if e := p.quota.FitsJobWith(later, p.gang.Leaf); e != nil {
+			return e
+		}
+	}
+	return p.quota.FitsWith(later, p.gang.Leaf, charge, p.gang.Preemptible)
 }
 
 // leafMissing tells that the gang's leaf is not in the tree.

@@ -147,7 +147,7 @@ func (v *View) preempt(p *planner) (Reservation, bool) {
 // last is the quota tree when held reservations are in their places, nil for none.
 func (c cluster) last() *quota.Tree {
 	if n := len(c.later); n > 0 {
-		return c.later[n-1]
+		return c.quota.With(c.later[n-1])
 	}
 	return c.quota
 }

@@ -3,8 +3,6 @@ package placement
 import (
 	"maps"
 	"slices"
-
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
 // reserved is a reservation that a view keeps.
@@ -237,50 +235,26 @@ func (v *View) after(gone []*Pod, kept, lifted []*reserved) cluster {
 		return c
 	}
 	if len(gone) > 0 {
-		c.quota = v.quotaAfter(away, nil)
+		c.quota = v.quotaAfter(away)
 	}
 	for _, h := range kept {
-		c.later = append(c.later, v.quotaAfter(v.awaitedBy(away, h), []*reserved{h}))
+		c.later = append(c.later, v.laterUsage(away, h))
 	}
 	if len(kept) > 1 {
-		c.later = append(c.later, v.quotaAfter(v.awaitedBy(away, kept...), kept))
+		c.later = append(c.later, v.laterUsage(away, kept...))
 	}
 	return c
 }
 
-// awaitedBy returns pods that have gone with those that reservations wait for.
-func (v *View) awaitedBy(gone map[string]*Pod, reservations ...*reserved) map[string]*Pod {
-	all := maps.Clone(gone)
+// awaitedBy returns the pods that reservations wait for.
+func (v *View) awaitedBy(reservations ...*reserved) map[string]*Pod {
+	all := map[string]*Pod{}
 	for _, h := range reservations {
 		for _, p := range v.awaited(h) {
 			all[p.ID] = p
 		}
 	}
 	return all
-}
-
-// quotaAfter returns the quota tree when pods have gone and reservations are taken.
-func (v *View) quotaAfter(gone map[string]*Pod, held []*reserved) *quota.Tree {
-	tree := v.quota.Clone()
-	left := map[string]int{}
-	for _, p := range gone {
-		tree.Remove(p.Leaf, p.Request.Charge(), p.Preemptible)
-		if p.Gang != "" {
-			left[p.Gang]++
-			if left[p.Gang] == v.gangs[p.Gang] {
-				tree.RemoveJob(p.Leaf)
-			}
-		}
-	}
-	for _, h := range held {
-		for _, p := range h.pods() {
-			tree.Add(p.Leaf, p.Request.Charge(), p.Preemptible)
-		}
-		if v.gangs[h.Gang.ID] == 0 {
-			tree.AddJob(h.Gang.Leaf)
-		}
-	}
-	return tree
 }
 
 // unschedulable explains why a gang has no place, and whose reservation keeps it from one.

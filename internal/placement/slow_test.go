@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"sort"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
 // ReclaimSlowly is [View.Reclaim] for a gang that holds no place and was planned nowhere, with a
@@ -152,4 +154,33 @@ func (v *View) fewestSlowly(g Gang, candidates []*runningGang) ([]*runningGang, 
 		}
 	}
 	return joined(chosen, candidates), true
+}
+
+// EachUsage evicts gangs in a dry run, restores some, and calls check after each step with what
+// the quota tree has now, with each reservation in its place and with all: made at once from
+// who has gone, and as the dry run keeps it.
+func (v *View) EachUsage(g Gang, steps int, pick func(n int) int, check func(want, got *quota.Tree)) {
+	d := v.newDryRun(g)
+	leaving, running := v.runningGangs(g.ID, func(*Pod) bool { return true })
+	victims := slices.Concat(leaving, running)
+	kept, lifted := v.reservationsFor(&g)
+	evicted := map[*runningGang]bool{}
+	if len(victims) == 0 {
+		return
+	}
+	for range steps {
+		r := victims[pick(len(victims))]
+		if evicted[r] {
+			delete(evicted, r)
+			d.restore(r)
+		} else {
+			evicted[r] = true
+			d.evict(r)
+		}
+		whole := v.after(podsOf(slices.Collect(maps.Keys(evicted))), kept, lifted)
+		check(whole.quota, d.quota)
+		for i, later := range whole.later {
+			check(whole.quota.With(later), d.quota.With(d.later[i]))
+		}
+	}
 }

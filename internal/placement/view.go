@@ -292,6 +292,18 @@ func (v *View) Quota() *quota.Tree {
 	return v.quota.Clone()
 }
 
+// OverQuota says which limit of the quota tree a charge to a leaf would exceed, "" for none.
+// It reads nothing but the tree.
+func (v *View) OverQuota(leaf string, charge quota.Resources, preemptible bool) string {
+	if v.quota == nil {
+		return ""
+	}
+	if exceeded := v.quota.Fits(leaf, charge, preemptible); exceeded != nil {
+		return exceeded.String()
+	}
+	return ""
+}
+
 // SetWorkload makes node and GPU choice follow the fragmentation that a placement causes
 // for the mix of requests; nil, the default, makes it the tightest fit.
 func (v *View) SetWorkload(m *Workload) {

@@ -155,7 +155,9 @@ func (c *checker) children(s *Spec, path string) {
 	}
 	sum := Resources{}
 	for _, child := range s.Children {
-		sum.add(child.Min, 1)
+		for r, amount := range child.Min {
+			sum[r] += amount
+		}
 		for _, r := range named(child.Max) {
 			if high, ok := s.Max[r]; ok && child.Max[r] > high {
 				c.warn(path+"/"+child.Name, "max", r, "max of %s is %d, above the parent's max %d; the parent's limit binds first", r, child.Max[r], high)

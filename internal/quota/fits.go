@@ -10,45 +10,85 @@ import (
 // The idle minimum that a sibling does not lend (LendLimit) counts as used. A leaf
 // that does not exist has no limits.
 func (t *Tree) Fits(leaf string, request Resources, preemptible bool) *Exceeded {
-	for _, resource := range slices.Sorted(maps.Keys(request)) {
-		amount := request[resource]
-		if amount <= 0 || !t.governed[resource] {
-			continue
-		}
-		if e := t.fitsOne(t.leaf(leaf), resource, amount, preemptible); e != nil {
-			return e
-		}
-	}
-	return nil
+	return t.FitsWith(nil, leaf, request, preemptible)
 }
 
-// fitsOne walks from the leaf to the root. below is what the child on the path
-// takes of its parent once the request runs.
-func (t *Tree) fitsOne(n *node, resource string, amount int64, preemptible bool) *Exceeded {
-	var from *node
+// FitsWith is Fits with more usage ([Tree.Unused]), nil for none.
+func (t *Tree) FitsWith(more *Tree, leaf string, request Resources, preemptible bool) *Exceeded {
+	at := t.leaf(leaf)
+	var first *Exceeded // by the resource's name
+	for resource, amount := range request {
+		if amount <= 0 || !t.governed[resource] || first != nil && first.Resource < resource {
+			continue
+		}
+		if e := t.usage(more, resource).fits(at, amount, preemptible); e != nil {
+			first = e
+		}
+	}
+	return first
+}
+
+// usage is what is used of one resource, which the tree governs.
+type usage struct {
+	*Tree
+	more           *Tree
+	resource       string
+	column, beside int
+}
+
+func (t *Tree) usage(more *Tree, resource string) usage {
+	u := usage{Tree: t, more: more, resource: resource, column: t.columns[resource]}
+	if more != nil {
+		u.beside = more.columns[resource]
+	}
+	return u
+}
+
+func (u *usage) of(i int) int64 {
+	amount := u.used[i*len(u.columns)+u.column]
+	if u.more != nil {
+		amount += u.more.used[i*len(u.more.columns)+u.beside]
+	}
+	return amount
+}
+
+func (u *usage) fixedOf(i int) int64 {
+	amount := u.fixed[i*len(u.columns)+u.column]
+	if u.more != nil {
+		amount += u.more.fixed[i*len(u.more.columns)+u.beside]
+	}
+	return amount
+}
+
+// fits walks from the leaf to the root. below is what the child on the path takes of its
+// parent once the request runs.
+func (u usage) fits(leaf int, amount int64, preemptible bool) *Exceeded {
+	from := none
 	var below int64
-	for ; n != nil; from, n = n, n.parent {
+	for i := leaf; i != none; from, i = i, u.nodes[i].parent {
+		n := &u.nodes[i]
 		if !preemptible {
-			if limit := t.scaled(n.spec.Min[resource]); n.fixed[resource]+amount > limit {
+			if limit, fixed := u.scaled(n.spec.Min[u.resource]), u.fixedOf(i); fixed+amount > limit {
 				return &Exceeded{
-					Path: n.path, Resource: resource, Used: n.fixed[resource],
+					Path: n.path, Resource: u.resource, Used: fixed,
 					Requested: amount, Limit: limit, Guaranteed: true,
 				}
 			}
 		}
-		after := n.used[resource] + amount
-		if from != nil {
+		used := u.of(i)
+		after := used + amount
+		if u.lends && from != none {
 			after = below
 			for _, c := range n.children {
 				if c != from {
-					after += c.taken(resource)
+					after += u.taken(c)
 				}
 			}
 		}
-		if high, ok := n.spec.Max[resource]; ok && after > t.scaled(high) {
+		if high, ok := n.spec.Max[u.resource]; ok && after > u.scaled(high) {
 			return &Exceeded{
-				Path: n.path, Resource: resource, Used: after - amount,
-				Requested: amount, Limit: t.scaled(high), Held: after - amount - n.used[resource],
+				Path: n.path, Resource: u.resource, Used: after - amount,
+				Requested: amount, Limit: u.scaled(high), Held: after - amount - used,
 			}
 		}
 		below = after
@@ -61,10 +101,17 @@ func (t *Tree) scaled(limit int64) int64 { return limit * t.oversell / 100 }
 
 // FitsJob returns nil when one more job may leave the queue for the leaf: the
 // number of jobs stays within the limit of the leaf and every ancestor.
-func (t *Tree) FitsJob(leaf string) *Exceeded {
-	for n := t.leaf(leaf); n != nil; n = n.parent {
-		if limit := n.spec.MaxJobs; limit > 0 && n.jobs >= limit {
-			return &Exceeded{Path: n.path, Resource: Jobs, Used: n.jobs, Requested: 1, Limit: limit}
+func (t *Tree) FitsJob(leaf string) *Exceeded { return t.FitsJobWith(nil, leaf) }
+
+// FitsJobWith is FitsJob with more usage ([Tree.Unused]), nil for none.
+func (t *Tree) FitsJobWith(more *Tree, leaf string) *Exceeded {
+	for i := t.leaf(leaf); i != none; i = t.nodes[i].parent {
+		n, jobs := &t.nodes[i], t.jobs[i]
+		if more != nil {
+			jobs += more.jobs[i]
+		}
+		if limit := n.spec.MaxJobs; limit > 0 && jobs >= limit {
+			return &Exceeded{Path: n.path, Resource: Jobs, Used: jobs, Requested: 1, Limit: limit}
 		}
 	}
 	return nil
@@ -73,12 +120,12 @@ func (t *Tree) FitsJob(leaf string) *Exceeded {
 // Entitled reports whether a request stays within the leaf's own minimum, so that
 // it may take back what others borrowed.
 func (t *Tree) Entitled(leaf string, request Resources) bool {
-	n := t.leaf(leaf)
-	if n == nil {
+	i := t.leaf(leaf)
+	if i == none {
 		return false
 	}
 	for resource, amount := range request {
-		if amount > 0 && t.governed[resource] && n.used[resource]+amount > n.spec.Min[resource] {
+		if amount > 0 && t.governed[resource] && t.usedOf(i, resource)+amount > t.nodes[i].spec.Min[resource] {
 			return false
 		}
 	}
@@ -88,12 +135,12 @@ func (t *Tree) Entitled(leaf string, request Resources) bool {
 // Borrows reports whether the leaf uses more than its minimum of one of the
 // resources that both the leaf's job and the preemptor's request use.
 func (t *Tree) Borrows(leaf string, job, claim Resources) bool {
-	n := t.leaf(leaf)
-	if n == nil {
+	i := t.leaf(leaf)
+	if i == none {
 		return false
 	}
 	for resource, amount := range job {
-		if amount > 0 && claim[resource] > 0 && t.governed[resource] && n.used[resource] > n.spec.Min[resource] {
+		if amount > 0 && claim[resource] > 0 && t.governed[resource] && t.usedOf(i, resource) > t.nodes[i].spec.Min[resource] {
 			return true
 		}
 	}
@@ -106,10 +153,10 @@ func (t *Tree) Spares(leaf string, job, claim Resources) bool {
 	if !t.Borrows(leaf, job, claim) {
 		return false
 	}
-	n := t.leaf(leaf)
+	i := t.leaf(leaf)
 	for resource, amount := range job {
-		least := n.spec.Min[resource]
-		if used := n.used[resource]; t.governed[resource] && used > least && used-amount < least {
+		least := t.nodes[i].spec.Min[resource]
+		if used := t.usedOf(i, resource); t.governed[resource] && used > least && used-amount < least {
 			return false
 		}
 	}
@@ -120,14 +167,14 @@ func (t *Tree) Spares(leaf string, job, claim Resources) bool {
 // in the request, in parts of its minimum; +Inf without a minimum. Resources that the tree
 // does not name don't count: nobody borrows them.
 func (t *Tree) Share(leaf string, request Resources) float64 {
-	n := t.leaf(leaf)
-	if n == nil {
+	i := t.leaf(leaf)
+	if i == none {
 		return 0
 	}
 	share := 0.0
 	for resource, amount := range request {
-		if amount > 0 && t.governed[resource] && n.used[resource] > 0 {
-			share = max(share, float64(n.used[resource])/float64(n.spec.Min[resource]))
+		if used := t.usedOf(i, resource); amount > 0 && t.governed[resource] && used > 0 {
+			share = max(share, float64(used)/float64(t.nodes[i].spec.Min[resource]))
 		}
 	}
 	return share
@@ -143,15 +190,16 @@ func (n *node) kept(resource string) int64 {
 }
 
 // taken is what a node takes of its parent: what runs below it, or what it keeps.
-func (n *node) taken(resource string) int64 {
-	sum := n.used[resource]
+func (u *usage) taken(i int) int64 {
+	n := &u.nodes[i]
+	sum := u.of(i)
 	if len(n.children) > 0 {
 		sum = 0
 		for _, c := range n.children {
-			sum += c.taken(resource)
+			sum += u.taken(c)
 		}
 	}
-	return max(sum, n.kept(resource))
+	return max(sum, n.kept(u.resource))
 }
 
 // Over returns the maximum that the leaf or an ancestor exceeds already, of the
@@ -161,9 +209,10 @@ func (t *Tree) Over(leaf string, request Resources) *Exceeded {
 		if request[resource] <= 0 {
 			continue
 		}
-		for n := t.leaf(leaf); n != nil; n = n.parent {
-			if high, ok := n.spec.Max[resource]; ok && n.used[resource] > t.scaled(high) {
-				return &Exceeded{Path: n.path, Resource: resource, Used: n.used[resource], Limit: t.scaled(high)}
+		for i := t.leaf(leaf); i != none; i = t.nodes[i].parent {
+			n, used := &t.nodes[i], t.usedOf(i, resource)
+			if high, ok := n.spec.Max[resource]; ok && used > t.scaled(high) {
+				return &Exceeded{Path: n.path, Resource: resource, Used: used, Limit: t.scaled(high)}
 			}
 		}
 	}

@@ -49,26 +49,34 @@ type Spec struct {
 	Children   []Spec
 }
 
-// Tree is a validated quota tree with usage. It is not safe for concurrent use.
+// Tree is a validated quota tree with usage. It is not safe for concurrent use; clones
+// share what does not change, so that one costs little more than its usage.
 type Tree struct {
-	root     *node
-	oversell int64
-	byName   map[string]*node
+	// nodes are in tree order, parents first.
+	nodes    []node
+	byName   map[string]int
 	leafOf   map[string]string
 	governed map[string]bool
+	oversell int64
+	// lends tells that a lend limit keeps something from others.
+	lends bool
+	// columns are the resources that were charged or have limits.
+	columns map[string]int
+	// used has an amount by node and column; fixed is the part that is not preemptible. jobs
+	// counts by node.
+	used, fixed, jobs []int64
 }
 
-// node is one node of the tree with what runs below it.
+// node is one node of the tree.
 type node struct {
-	spec     *Spec
-	path     string
-	parent   *node
-	children []*node
-	used     Resources
-	// fixed is the part of used that is not preemptible.
-	fixed Resources
-	jobs  int64
+	spec *Spec
+	path string
+	// parent and children are indexes; the root's parent is none.
+	parent   int
+	children []int
 }
+
+const none = -1
 
 // New validates a tree and returns it without usage. The error is an [*Invalid],
 // which lists every rule that is broken with the path of the node; warnings alone
@@ -78,21 +86,26 @@ func New(root Spec) (*Tree, error) {
 	if slices.ContainsFunc(problems, func(p Problem) bool { return !p.Warning }) {
 		return nil, &Invalid{Problems: problems}
 	}
-	t := &Tree{byName: map[string]*node{}, leafOf: map[string]string{}, governed: map[string]bool{}, oversell: 100}
+	t := &Tree{byName: map[string]int{}, leafOf: map[string]string{}, governed: map[string]bool{}, columns: map[string]int{}, oversell: 100}
 	if root.OversellPercent > 0 {
 		t.oversell = root.OversellPercent
 	}
 	root.Name = RootName
-	t.root = t.build(&root, nil)
+	t.build(&root, RootName, none)
+	for _, name := range slices.Sorted(maps.Keys(t.governed)) {
+		t.columns[name] = len(t.columns)
+	}
+	t.used, t.fixed, t.jobs = t.amounts(), t.amounts(), make([]int64, len(t.nodes))
 	return t, nil
 }
 
-func (t *Tree) build(s *Spec, parent *node) *node {
-	n := &node{spec: s, path: s.Name, parent: parent, used: Resources{}, fixed: Resources{}}
-	if parent != nil {
-		n.path = parent.path + "/" + s.Name
-	}
-	t.byName[s.Name] = n
+// amounts returns an amount of 0 by node and column.
+func (t *Tree) amounts() []int64 { return make([]int64, len(t.nodes)*len(t.columns)) }
+
+func (t *Tree) build(s *Spec, path string, parent int) int {
+	i := len(t.nodes)
+	t.nodes = append(t.nodes, node{spec: s, path: path, parent: parent})
+	t.byName[s.Name] = i
 	for _, ns := range s.Namespaces {
 		t.leafOf[ns] = s.Name
 	}
@@ -101,25 +114,22 @@ func (t *Tree) build(s *Spec, parent *node) *node {
 			t.governed[name] = true
 		}
 	}
-	for i := range s.Children {
-		n.children = append(n.children, t.build(&s.Children[i], n))
+	t.lends = t.lends || len(s.LendLimit) > 0
+	for c := range s.Children {
+		child := t.build(&s.Children[c], path+"/"+s.Children[c].Name, i)
+		t.nodes[i].children = append(t.nodes[i].children, child)
 	}
-	return n
+	return i
 }
 
 // Leaves returns the names of the leaves in tree order.
 func (t *Tree) Leaves() []string {
 	var leaves []string
-	var walk func(n *node)
-	walk = func(n *node) {
-		if len(n.children) == 0 {
-			leaves = append(leaves, n.spec.Name)
-		}
-		for _, c := range n.children {
-			walk(c)
+	for i := range t.nodes {
+		if len(t.nodes[i].children) == 0 {
+			leaves = append(leaves, t.nodes[i].spec.Name)
 		}
 	}
-	walk(t.root)
 	return leaves
 }
 
@@ -127,7 +137,7 @@ func (t *Tree) Leaves() []string {
 func (t *Tree) LeafOf(namespace string) string { return t.leafOf[namespace] }
 
 // HasLeaf reports whether a leaf of that name exists.
-func (t *Tree) HasLeaf(name string) bool { return t.leaf(name) != nil }
+func (t *Tree) HasLeaf(name string) bool { return t.leaf(name) != none }
 
 // Missing says that the tree has no leaf of a name, "" when it has one. What names such a leaf
 // has no limits, and does not start.
@@ -138,17 +148,26 @@ func (t *Tree) Missing(name string) string {
 	return fmt.Sprintf("the quota tree has no leaf %q; its leaves are %s", name, strings.Join(t.Leaves(), ", "))
 }
 
-func (t *Tree) leaf(name string) *node {
-	if n := t.byName[name]; n != nil && len(n.children) == 0 {
-		return n
+// leaf returns the index of a leaf, none when there is none of that name.
+func (t *Tree) leaf(name string) int {
+	if i, ok := t.byName[name]; ok && len(t.nodes[i].children) == 0 {
+		return i
 	}
-	return nil
+	return none
+}
+
+// usedOf is what is used below a node.
+func (t *Tree) usedOf(i int, resource string) int64 {
+	if column, ok := t.columns[resource]; ok {
+		return t.used[i*len(t.columns)+column]
+	}
+	return 0
 }
 
 // Path returns the path of the node of that name, "root/research/vision"; "" when there is none.
 func (t *Tree) Path(name string) string {
-	if n := t.byName[name]; n != nil {
-		return n.path
+	if i, ok := t.byName[name]; ok {
+		return t.nodes[i].path
 	}
 	return ""
 }
@@ -165,33 +184,52 @@ func (t *Tree) Remove(leaf string, request Resources, preemptible bool) {
 }
 
 func (t *Tree) charge(leaf string, request Resources, preemptible bool, sign int64) {
-	for n := t.leaf(leaf); n != nil; n = n.parent {
-		n.used.add(request, sign)
-		if !preemptible {
-			n.fixed.add(request, sign)
+	at := t.leaf(leaf)
+	if at == none {
+		return
+	}
+	for resource, amount := range request {
+		column, ok := t.columns[resource]
+		if !ok {
+			column = t.widen(resource)
+		}
+		for i := at; i != none; i = t.nodes[i].parent {
+			t.used[i*len(t.columns)+column] += sign * amount
+			if !preemptible {
+				t.fixed[i*len(t.columns)+column] += sign * amount
+			}
 		}
 	}
 }
 
-// add changes r by sign × other and drops what becomes zero, so that adding and
-// taking away restores r exactly.
-func (r Resources) add(other Resources, sign int64) {
-	for name, amount := range other {
-		if sum := r[name] + sign*amount; sum != 0 {
-			r[name] = sum
-		} else {
-			delete(r, name)
+// widen adds a column for a resource that the tree does not name.
+func (t *Tree) widen(resource string) (column int) {
+	old := len(t.columns)
+	t.columns = maps.Clone(t.columns)
+	t.columns[resource] = old
+	for _, amounts := range []*[]int64{&t.used, &t.fixed} {
+		narrow := *amounts
+		*amounts = t.amounts()
+		for i := range t.nodes {
+			copy((*amounts)[i*len(t.columns):], narrow[i*old:(i+1)*old])
 		}
 	}
+	return old
 }
 
 // Used returns what runs below the node of that name.
 func (t *Tree) Used(name string) Resources {
-	n := t.byName[name]
-	if n == nil {
-		return Resources{}
+	used := Resources{}
+	i, ok := t.byName[name]
+	if !ok {
+		return used
 	}
-	return maps.Clone(n.used)
+	for resource := range t.columns {
+		if amount := t.usedOf(i, resource); amount != 0 {
+			used[resource] = amount
+		}
+	}
+	return used
 }
 
 // Min returns what is guaranteed below the node of that name.
@@ -201,29 +239,44 @@ func (t *Tree) Min(name string) Resources { return maps.Clone(t.specOf(name).Min
 func (t *Tree) Max(name string) Resources { return maps.Clone(t.specOf(name).Max) }
 
 func (t *Tree) specOf(name string) Spec {
-	if n := t.byName[name]; n != nil {
-		return *n.spec
+	if i, ok := t.byName[name]; ok {
+		return *t.nodes[i].spec
 	}
 	return Spec{}
 }
 
 // Clone returns an independent copy with the same usage.
 func (t *Tree) Clone() *Tree {
-	c := &Tree{byName: make(map[string]*node, len(t.byName)), leafOf: t.leafOf, governed: t.governed, oversell: t.oversell}
-	c.root = c.copyNode(t.root, nil)
-	return c
+	c := *t
+	c.used, c.fixed, c.jobs = slices.Clone(t.used), slices.Clone(t.fixed), slices.Clone(t.jobs)
+	return &c
 }
 
-func (t *Tree) copyNode(from, parent *node) *node {
-	n := &node{
-		spec: from.spec, path: from.path, parent: parent,
-		used: maps.Clone(from.used), fixed: maps.Clone(from.fixed), jobs: from.jobs,
+// Unused returns the tree without usage: what is charged to it may be added to the usage
+// of the tree ([Tree.With], [Tree.FitsWith]), and may be negative.
+func (t *Tree) Unused() *Tree {
+	c := *t
+	c.used, c.fixed, c.jobs = t.amounts(), t.amounts(), make([]int64, len(t.nodes))
+	return &c
+}
+
+// With returns a copy with more usage, which is that of a tree of the same nodes.
+func (t *Tree) With(more *Tree) *Tree {
+	c := t.Clone()
+	for resource, column := range more.columns {
+		own, ok := c.columns[resource]
+		if !ok {
+			own = c.widen(resource)
+		}
+		for i := range c.nodes {
+			c.used[i*len(c.columns)+own] += more.used[i*len(more.columns)+column]
+			c.fixed[i*len(c.columns)+own] += more.fixed[i*len(more.columns)+column]
+		}
 	}
-	t.byName[n.spec.Name] = n
-	for _, child := range from.children {
-		n.children = append(n.children, t.copyNode(child, n))
+	for i := range c.jobs {
+		c.jobs[i] += more.jobs[i]
 	}
-	return n
+	return c
 }
 
 // AddJob counts a job that was released of the queue into the leaf and its ancestors.
@@ -233,8 +286,8 @@ func (t *Tree) AddJob(leaf string) { t.countJob(leaf, 1) }
 func (t *Tree) RemoveJob(leaf string) { t.countJob(leaf, -1) }
 
 func (t *Tree) countJob(leaf string, sign int64) {
-	for n := t.leaf(leaf); n != nil; n = n.parent {
-		n.jobs += sign
+	for i := t.leaf(leaf); i != none; i = t.nodes[i].parent {
+		t.jobs[i] += sign
 	}
 }
 
@@ -242,13 +295,14 @@ func (t *Tree) countJob(leaf string, sign int64) {
 // exceeded is just high enough, with that maximum before and after. It returns nil
 // when no maximum helps: the limit is a minimum (Exceeded.Guaranteed).
 func (t *Tree) Raise(e Exceeded) (raised *Tree, from, to int64) {
-	n := t.byName[e.Path[strings.LastIndexByte(e.Path, '/')+1:]]
-	if e.Guaranteed || n == nil {
+	i, ok := t.byName[e.Path[strings.LastIndexByte(e.Path, '/')+1:]]
+	if e.Guaranteed || !ok {
 		return nil, 0, 0
 	}
 	raised = t.Clone()
-	spec := *n.spec
-	raised.byName[spec.Name].spec = &spec
+	spec := *t.nodes[i].spec
+	raised.nodes = slices.Clone(t.nodes)
+	raised.nodes[i].spec = &spec
 	to = e.Used + e.Requested
 	if e.Resource == Jobs {
 		from, spec.MaxJobs = spec.MaxJobs, to

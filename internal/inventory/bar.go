@@ -122,8 +122,8 @@ func heldBack(b *Bar, members []member, found memberCounts, tree *quota.Tree) st
 // While that is invalid, which is the error, what it governs does not start, nobody is
 // evicted by it, and what runs is charged to the last valid tree that is known.
 func (c *Cache) SetQuotaTree(object *unstructured.Unstructured) (Change, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	if object == nil {
 		clear(c.trees)
 	} else {
@@ -134,8 +134,8 @@ func (c *Cache) SetQuotaTree(object *unstructured.Unstructured) (Change, error) 
 
 // RemoveQuotaTree takes out a quota tree.
 func (c *Cache) RemoveQuotaTree(name string) (Change, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	delete(c.trees, name)
 	return c.enforce()
 }

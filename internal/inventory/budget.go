@@ -24,8 +24,8 @@ func (c *Cache) SetBudget(pdb *policyv1.PodDisruptionBudget) (Change, error) {
 	if err != nil {
 		selector, err = labels.Nothing(), fmt.Errorf("PodDisruptionBudget %s/%s: %w", pdb.Namespace, pdb.Name, err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	if c.budgets[pdb.Namespace] == nil {
 		c.budgets[pdb.Namespace] = map[string]budget{}
 	}
@@ -42,8 +42,8 @@ func (c *Cache) SetBudget(pdb *policyv1.PodDisruptionBudget) (Change, error) {
 
 // RemoveBudget takes out a disruption budget.
 func (c *Cache) RemoveBudget(namespace, name string) Change {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	delete(c.budgets[namespace], name)
 	c.view.RemoveBudget(namespace + "/" + name)
 	c.recharge(namespace)

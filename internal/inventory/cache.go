@@ -21,8 +21,15 @@ import (
 // at a time. It also knows the pods of every gang, and the pods that the scheduler
 // has placed but that the API server has not confirmed yet. It is safe for
 // concurrent use.
+//
+// It has two locks, because a decision may take long and kube-scheduler asks for the
+// status of gangs under its queue's lock. Whoever uses the view holds planning, for as long
+// as that takes; mu is held for moments. What the cluster has is changed with both held
+// ([Cache.lock]), so that it may be read with either. Planning comes before mu.
 type Cache struct {
-	mu   sync.Mutex
+	planning sync.Mutex
+	mu       sync.Mutex
+
 	view *placement.View
 	// trees are the quota trees by name; tree is the valid one that was in force last, and
 	// bar is set while that in force is not valid.
@@ -39,11 +46,13 @@ type Cache struct {
 	succeeded map[string]map[types.UID]*metav1.PartialObjectMetadata
 	// budgets are the disruption budgets by namespace and name.
 	budgets map[string]map[string]budget
-	// counted is the member counts of each gang since it last changed.
+	// counted is the member counts of each gang since it last changed. It is used with mu held.
 	counted map[string]memberCounts
-	// restless are the gangs that have changed since the view was told what they need.
+	// restless are the gangs that have changed since the view was told what they need. They
+	// are forgotten with planning held.
 	restless map[string]bool
-	// feasibility tell of gangs that did not fit whether they could on the empty cluster.
+	// feasibility tell of gangs that did not fit whether they could on the empty cluster. It
+	// is used with mu held.
 	feasibility map[string]feasibility
 	// changed are called after each change ([Cache.Subscribe]).
 	changed []func(Change)
@@ -131,10 +140,21 @@ func NewCache() *Cache {
 	}
 }
 
+// lock waits for the right to change what the cluster has: for decisions, then for status.
+func (c *Cache) lock() {
+	c.planning.Lock()
+	c.mu.Lock()
+}
+
+func (c *Cache) unlock() {
+	c.mu.Unlock()
+	c.planning.Unlock()
+}
+
 // SetNode takes in a node. The error says why its hardware cannot be used.
 func (c *Cache) SetNode(n *corev1.Node) (Change, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	state := c.node(n.Name)
 	before := state.node
 	state.node = n
@@ -147,8 +167,8 @@ func (c *Cache) SetNode(n *corev1.Node) (Change, error) {
 
 // RemoveNode takes a node out.
 func (c *Cache) RemoveNode(name string) Change {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	state := c.node(name)
 	state.node, state.shown = nil, nil
 	c.view.RemoveNode(name)
@@ -158,8 +178,8 @@ func (c *Cache) RemoveNode(name string) Change {
 
 // SetGPUNode takes in the hardware of a node. The error says why it cannot be used.
 func (c *Cache) SetGPUNode(hardware *contract.GPUNode) (Change, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	state := c.node(hardware.Name)
 	state.hardware = hardware
 	change, err := c.show(state)
@@ -170,8 +190,8 @@ func (c *Cache) SetGPUNode(hardware *contract.GPUNode) (Change, error) {
 // HeartbeatDue looks again at a node whose agent should have been heard of by now: a node
 // with a silent agent offers no GPUs.
 func (c *Cache) HeartbeatDue(name string) (Change, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	state, ok := c.nodes[name]
 	if !ok {
 		return Change{}, nil
@@ -181,8 +201,8 @@ func (c *Cache) HeartbeatDue(name string) (Change, error) {
 
 // RemoveGPUNode forgets the published hardware of a node.
 func (c *Cache) RemoveGPUNode(name string) (Change, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	state := c.node(name)
 	state.hardware = nil
 	defer c.dropUnused(name)
@@ -228,8 +248,8 @@ func (c *Cache) show(state *nodeState) (Change, error) {
 
 // SetPod takes in a pod as the API server shows it.
 func (c *Cache) SetPod(p *corev1.Pod) Change {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	state, known := c.pods[p.UID]
 	if !known {
 		state = &podState{}
@@ -265,8 +285,8 @@ func (c *Cache) SetPod(p *corev1.Pod) Change {
 // Overdue looks again at a pod that is being deleted and is still there: whoever waits for
 // its end may find a place elsewhere.
 func (c *Cache) Overdue(uid types.UID) Change {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	state, ok := c.pods[uid]
 	if !ok || !state.charged() {
 		return Change{}
@@ -277,8 +297,8 @@ func (c *Cache) Overdue(uid types.UID) Change {
 
 // RemovePod takes out a pod that was deleted.
 func (c *Cache) RemovePod(uid types.UID) Change {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	state, ok := c.pods[uid]
 	if !ok {
 		return Change{}
@@ -292,8 +312,8 @@ func (c *Cache) RemovePod(uid types.UID) Change {
 // its node and its allocation record. It stays charged until the API server shows
 // the pod bound, finished or deleted, or until [Cache.Forget].
 func (c *Cache) Assume(p *corev1.Pod) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	c.assume(p, nil)
 }
 
@@ -337,8 +357,8 @@ func (c *Cache) Forget(uid types.UID) {
 }
 
 func (c *Cache) forget(uid types.UID) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	state, ok := c.pods[uid]
 	if !ok || state.assumed == nil {
 		return false
@@ -455,8 +475,8 @@ func (c *Cache) gpusOf(node string) *gpu.Table {
 
 // SetPodGroup takes in a PodGroup object.
 func (c *Cache) SetPodGroup(object *unstructured.Unstructured) Change {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	key := object.GetNamespace() + "/" + object.GetName()
 	c.podGroups[key] = object
 	c.recount(key)
@@ -465,8 +485,8 @@ func (c *Cache) SetPodGroup(object *unstructured.Unstructured) Change {
 
 // RemovePodGroup takes out a PodGroup object.
 func (c *Cache) RemovePodGroup(namespace, name string) Change {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	key := namespace + "/" + name
 	delete(c.podGroups, key)
 	c.recount(key)

@@ -29,11 +29,11 @@ type Snapshot struct {
 	pods map[string]*corev1.Pod
 }
 
-// Snapshot returns the cluster as the cache knows it now. It holds the cache's lock for
-// the time of a copy; whatever is computed from the scene needs no lock.
+// Snapshot returns the cluster as the cache knows it now. Decisions wait for the
+// time of a copy; whatever is computed from the snapshot needs no lock.
 func (c *Cache) Snapshot() *Snapshot {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.planning.Lock()
+	defer c.planning.Unlock()
 	c.setMinimums()
 	s := &Snapshot{
 		View:      c.view.Clone(),

@@ -60,14 +60,15 @@ type AssumedPod struct {
 
 // Consider says what [Cache.Decide] would decide, and changes nothing.
 func (c *Cache) Consider(key string, limits Limits) (d Decision, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.planning.Lock()
+	defer c.planning.Unlock()
 	return c.consider(c.view, key, limits)
 }
 
+// consider is Consider on a view; planning must be held.
 func (c *Cache) consider(view *placement.View, key string, limits Limits) (d Decision, ok bool) {
 	d.Key = key
-	if d.GangState, ok = c.gang(key); !ok || d.MissingText != "" {
+	if d.GangState, ok = c.gang(key, c.countsWhilePlanning); !ok || d.MissingText != "" {
 		return d, ok
 	}
 	limits.apply(&d.Gang)
@@ -84,7 +85,7 @@ func (c *Cache) consider(view *placement.View, key string, limits Limits) (d Dec
 	return d, true
 }
 
-// podsOf returns the pods of running gangs that are there still.
+// podsOf returns the pods of running gangs that are there still; planning must be held.
 func (c *Cache) podsOf(gangs []placement.Victim) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, g := range gangs {
@@ -102,8 +103,8 @@ func (c *Cache) podsOf(gangs []placement.Victim) []*corev1.Pod {
 // else is planned: members that get a place are charged as [Cache.Assume] does; a place
 // that others have to leave first is held. ok is false when the gang has no pods.
 func (c *Cache) Decide(key string, limits Limits, approve func(*Decision) bool) (d Decision, ok bool, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.planning.Lock()
+	defer c.planning.Unlock()
 	if d, ok = c.consider(c.view, key, limits); !ok || d.MissingText != "" || d.Result.Placement == nil {
 		if d.Lost {
 			d.Lifted = c.view.Release(d.Gang.ID)
@@ -138,6 +139,8 @@ func (c *Cache) Decide(key string, limits Limits, approve func(*Decision) bool) 
 		}
 	}
 	d.Lifted = c.view.Release(d.Gang.ID)
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for i, p := range bound {
 		c.assume(p, &d.Assumed[i].Record)
 	}
@@ -172,9 +175,9 @@ type Nomination struct {
 
 // Nomination returns the place that a gang holds, by its key; ok is false when it holds none.
 func (c *Cache) Nomination(key string) (nomination Nomination, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	state, ok := c.gang(key)
+	c.planning.Lock()
+	defer c.planning.Unlock()
+	state, ok := c.gang(key, c.countsWhilePlanning)
 	if !ok {
 		return Nomination{}, false
 	}
@@ -201,31 +204,35 @@ func (c *Cache) Nomination(key string) (nomination Nomination, ok bool) {
 func (c *Cache) Infeasible(key string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.infeasible(key)
-}
-
-func (c *Cache) infeasible(key string) bool {
 	found, ok := c.feasibility[key]
 	return ok && !found.feasible && found.version == c.view.Version()
 }
 
-// checkFeasible finds out whether a gang that does not fit could be placed if nothing else ran.
+// checkFeasible finds out whether a gang that does not fit could be placed if nothing else
+// ran; planning must be held.
 func (c *Cache) checkFeasible(key string, g placement.Gang) {
-	if found, ok := c.feasibility[key]; !ok || found.version != c.view.Version() {
-		c.feasibility[key] = feasibility{feasible: !c.view.Infeasible(g), version: c.view.Version()}
+	c.mu.Lock()
+	found, ok := c.feasibility[key]
+	c.mu.Unlock()
+	if ok && found.version == c.view.Version() {
+		return
 	}
+	found = feasibility{feasible: !c.view.Infeasible(g), version: c.view.Version()}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.feasibility[key] = found
 }
 
 // ReserveBlocked reserves places for gangs that have waited too long, by key in the order of
 // the queue ([placement.View.ReserveBlocked]), within limits by key,
 // and reports whether that changed anything. Infeasible gangs are not tried.
 func (c *Cache) ReserveBlocked(keys []string, limits map[string]Limits) (changed bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	keys = slices.DeleteFunc(keys, c.infeasible)
+	c.planning.Lock()
+	defer c.planning.Unlock()
+	keys = slices.DeleteFunc(keys, c.Infeasible)
 	var gangs []placement.Gang
 	for _, key := range keys {
-		if state, ok := c.gang(key); ok && state.MissingText == "" {
+		if state, ok := c.gang(key, c.countsWhilePlanning); ok && state.MissingText == "" {
 			limits[key].apply(&state.Gang)
 			gangs = append(gangs, state.Gang)
 		}
@@ -240,8 +247,8 @@ func (c *Cache) ReserveBlocked(keys []string, limits map[string]Limits) (changed
 
 // Reserved are the gangs for which capacity is reserved and nobody is evicted, by key.
 func (c *Cache) Reserved() map[string]bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.planning.Lock()
+	defer c.planning.Unlock()
 	blocked := map[string]bool{}
 	for _, r := range c.view.Reservations() {
 		if !r.Evicts {

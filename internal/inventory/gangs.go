@@ -114,13 +114,17 @@ func (c *Cache) OverQuota(p *corev1.Pod) string {
 	if why := c.tree.Missing(consumer.Leaf); why != "" {
 		return why
 	}
-	if exceeded := c.view.Quota().Fits(consumer.Leaf, consumer.Charge, consumer.Preemptible); exceeded != nil {
-		return exceeded.String()
-	}
-	return ""
+	return c.view.OverQuota(consumer.Leaf, consumer.Charge, consumer.Preemptible)
 }
 
-// counts counts a gang, once after each change.
+// countsWhilePlanning is counts for whoever holds planning only.
+func (c *Cache) countsWhilePlanning(key string) memberCounts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.counts(key)
+}
+
+// counts counts a gang, once after each change; mu must be held.
 func (c *Cache) counts(key string) memberCounts {
 	found, ok := c.counted[key]
 	if !ok {
@@ -130,15 +134,16 @@ func (c *Cache) counts(key string) memberCounts {
 	return found
 }
 
-// setMinimums tells the view how many of their members gangs need, where it may have changed.
+// setMinimums tells the view how many of their members gangs need, where it may have
+// changed; planning must be held.
 func (c *Cache) setMinimums() {
 	for key := range c.restless {
 		minimum := 0
 		var pods []string
 		var parts []placement.Part
-		if found := c.counts(key); found.minimum > 0 && found.minimum < found.running {
+		if found := c.countsWhilePlanning(key); found.minimum > 0 && found.minimum < found.running {
 			minimum = found.minimum
-			state, _ := c.gang(key)
+			state, _ := c.gang(key, c.countsWhilePlanning)
 			pods, parts = state.memberIDs(nil), nil
 			for _, s := range state.Gang.Subgroups {
 				parts = append(parts, placement.Part{Minimum: s.Minimum, Pods: state.memberIDs(s.Roles)})
@@ -205,16 +210,17 @@ func (s *GangState) bar(why string) {
 func (c *Cache) Gang(key string) (state GangState, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.gang(key)
+	return c.gang(key, c.counts)
 }
 
-func (c *Cache) gang(key string) (GangState, bool) {
+// gang is Gang with a lock held: counts is the function that goes with that lock.
+func (c *Cache) gang(key string, counts func(string) memberCounts) (GangState, bool) {
 	members := c.members(key)
 	if len(members) == 0 {
 		return GangState{}, false
 	}
 	state := stateOf(members, c.podGroups[key], c.tree, c.gpusOf)
-	state.bar(heldBack(c.bar, current(members), c.counts(key), c.tree))
+	state.bar(heldBack(c.bar, current(members), counts(key), c.tree))
 	return state, true
 }
 
@@ -230,9 +236,9 @@ func (c *Cache) members(key string) []member {
 // Plan plans the members of a gang that do not run yet, next to those that do, and
 // without the excluded nodes. ok is false when the gang has no pods.
 func (c *Cache) Plan(key string, exclude map[string]bool) (state GangState, result placement.Result, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	state, ok = c.gang(key)
+	c.planning.Lock()
+	defer c.planning.Unlock()
+	state, ok = c.gang(key, c.countsWhilePlanning)
 	if !ok {
 		return GangState{}, placement.Result{}, false
 	}

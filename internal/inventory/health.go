@@ -61,8 +61,8 @@ func (c *Cache) Health(key string) Health {
 // members of their gangs any more, and nobody is planned beside them. They hold what they
 // have until the API server shows them failed.
 func (c *Cache) Lose(pods []*corev1.Pod) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	for _, p := range pods {
 		if state, ok := c.pods[p.UID]; ok {
 			state.lost = true

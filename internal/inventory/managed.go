@@ -8,8 +8,8 @@ import corev1 "k8s.io/api/core/v1"
 // tree, or that belongs to its node; key is "" when the cache has not seen the pod yet
 // ([Cache.Unseen]).
 func (c *Cache) Manage(p *corev1.Pod) (key string, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	if !c.adoptable(p) {
 		return "", false
 	}

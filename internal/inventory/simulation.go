@@ -16,8 +16,8 @@ func (c *Cache) Simulate() *Simulation { return &Simulation{cache: c, view: c.vi
 
 // Consider says what [Cache.Decide] would decide about the next gang.
 func (t *Simulation) Consider(key string, limits Limits) (d Decision, ok bool) {
-	t.cache.mu.Lock()
-	defer t.cache.mu.Unlock()
+	t.cache.planning.Lock()
+	defer t.cache.planning.Unlock()
 	d, ok = t.cache.consider(t.view, key, limits)
 	placed := d.Result.Placement
 	if placed == nil || len(placed.Assignments) == 0 || d.Reserved {

@@ -28,8 +28,8 @@ func (c *Cache) SetSucceeded(pod *metav1.PartialObjectMetadata) Change {
 	if !ok {
 		return Change{}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	if c.succeeded[key] == nil {
 		c.succeeded[key] = map[types.UID]*metav1.PartialObjectMetadata{}
 	}
@@ -44,8 +44,8 @@ func (c *Cache) RemoveSucceeded(pod *metav1.PartialObjectMetadata) Change {
 	if !ok {
 		return Change{}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	delete(c.succeeded[key], pod.UID)
 	if len(c.succeeded[key]) == 0 {
 		delete(c.succeeded, key)

@@ -208,21 +208,26 @@ func newBench(t *testing.T, nodes ...string) *bench {
 
 func (b *bench) addNode(name string) {
 	b.Helper()
+	node := v100(name)
+	b.handle.nodes = append(b.handle.nodes, node)
+	change, err := b.cache.SetNode(node)
+	require.NoError(b, err)
+	b.plugin.work.add(change)
+}
+
+// v100 returns a node with eight V100 GPUs, in mode topology.
+func v100(name string) *corev1.Node {
 	offers := corev1.ResourceList{
 		corev1.ResourceCPU:           resource.MustParse("80"),
 		corev1.ResourcePods:          resource.MustParse("110"),
 		contract.ResourceTopologyGPU: resource.MustParse("8"),
 	}
-	node := &corev1.Node{
+	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 			contract.NodeModeLabel: "topology", contract.InstanceTypeLabel: "ecs.gn6v-c10g1.20xlarge",
 		}},
 		Status: corev1.NodeStatus{Capacity: offers, Allocatable: offers},
 	}
-	b.handle.nodes = append(b.handle.nodes, node)
-	change, err := b.cache.SetNode(node)
-	require.NoError(b, err)
-	b.plugin.work.add(change)
 }
 
 // gangPods makes the pods of a gang, which the API server knows but the cache does not yet.

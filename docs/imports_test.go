@@ -20,7 +20,7 @@ const module = "github.com/gpuplan/terraform-provider-gpuplan/"
 
 var (
 	// packageRow is a row of the table of packages: packages, what they are, what they may import.
-	packageRow  = regexp.MustCompile("(?m)^\\| (`(?:internal|scheduler|nodeagent|deploy|bench)[^|]*) \\| [^|]* \\| ?([^|]*)\\|$")
+	packageRow  = regexp.MustCompile("(?m)^\\| (`(?:internal|scheduler|nodeagent|deploy|bench)[^|]*) \\| [^|0-9][^|]* \\| ?([^|]*)\\|$")
 	inBackticks = regexp.MustCompile("`([^`]+)`")
 )
 

@@ -108,7 +108,7 @@ func (a Answer) headline() string {
 		return fmt.Sprintf("%s fits: there is room for %s.", a.Name(), a.needs())
 	case Rejected:
 		return fmt.Sprintf("%s waits, though there is room for %s: %s.", a.Name(), a.needs(), strings.Join(a.objections(), "; "))
-	case Claims:
+	case Preempting:
 		text := fmt.Sprintf("%s waits for others to leave: %s. Then there is room for %s.", a.Name(), a.Awaits, a.needs())
 		return text + a.besides()
 	case Queued:
@@ -245,7 +245,7 @@ func (a Answer) places(p *page) {
 	}
 	heading := map[State]string{
 		Running: "Where it runs", Fits: "Where it goes", Incomplete: "Where its members run",
-		Rejected: "Where there is room", Claims: "Where it goes then",
+		Rejected: "Where there is room", Preempting: "Where it goes then",
 		Waiting: fmt.Sprintf("The most that fit at once, %d of %d", a.Fit, a.Needed),
 	}[a.State]
 	p.print("")

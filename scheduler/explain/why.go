@@ -22,8 +22,8 @@ type State string
 const (
 	Running    State = "Running"    // as many members run as it needs
 	Fits       State = "Fits"       // it has a place and is about to get it
-	Rejected   State = "Refused"    // there is room for it, but something else keeps it from starting
-	Claims     State = "Claims"     // there is room for it once others have left
+	Rejected   State = "Rejected"   // there is room for it, but something else keeps it from starting
+	Preempting State = "Preempting" // there is room for it once others have left
 	Waiting    State = "Waiting"    // it does not fit
 	Queued     State = "Queued"     // it is a job that the job queue holds
 	Suspended  State = "Suspended"  // it is a job that is suspended, and in no queue
@@ -196,7 +196,7 @@ func (a *Answer) plan(snapshot *inventory.Snapshot, g placement.Gang) {
 			a.Awaits = await(snapshot, result.Reservation)
 		case a.State != Waiting:
 		case result.Reservation != nil:
-			a.State, a.Awaits = Claims, await(snapshot, result.Reservation)
+			a.State, a.Awaits = Preempting, await(snapshot, result.Reservation)
 		default:
 			a.State = Fits
 		}
@@ -375,5 +375,5 @@ func Gangs(snapshot *inventory.Snapshot, around Around) []Answer {
 
 // rank orders states by how much there is to ask about them.
 func (s State) rank() int {
-	return slices.Index([]State{Waiting, Claims, Rejected, Fits, Incomplete, Queued, Suspended, Running}, s)
+	return slices.Index([]State{Waiting, Preempting, Rejected, Fits, Incomplete, Queued, Suspended, Running}, s)
 }

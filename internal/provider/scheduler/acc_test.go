@@ -290,6 +290,9 @@ func TestBadInput(t *testing.T) {
 		`log_level = 11`:             "must be between 0 and 10",
 		`port = 65535`:               "must be between 0 and 65534",
 		`unreachable_grace = "soon"`: "must be a positive duration",
+		`reserve_after = "-5m"`:      "must be a positive duration",
+		`reserve_after = "5"`:        "must be a positive duration",
+		`stale_after = "-1s"`:        "must be a positive duration",
 	} {
 		t.Run(attribute, func(t *testing.T) {
 			resource.UnitTest(t, resource.TestCase{

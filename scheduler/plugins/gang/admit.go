@@ -38,17 +38,17 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
 		return unschedulable("it asks for no GPU and starts once gang %s runs", key)
 	case status.Late:
 		return nil
-	case g.verdict != "" && (!g.blocked || g.firstPod != pod.UID):
-		return unschedulable("%s", g.verdict)
+	case g.keepsOut(pod.UID):
+		return unschedulable("%s", g.why.text)
 	case status.Expected > 0 && g.waited < status.Present:
 		p.await(g, status.Present)
 		return unschedulable("up to %d more pods of gang %s are about to appear", status.Expected, key)
-	case g.firstPod != "" && g.firstPod != pod.UID:
+	case g.entry == entryLed && g.firstPod != pod.UID:
 		return unschedulable("it follows the other pods of gang %s", key)
 	case p.interrupt(key):
 		return unschedulable("what gang %s waited for is being written", key)
 	}
-	g.firstPod = pod.UID
+	g.enter(pod.UID)
 	return nil
 }
 

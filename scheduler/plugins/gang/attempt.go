@@ -38,10 +38,10 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*assume
 		return nil, status
 	}
 	if text := p.waitText(d); text != "" {
-		cause := p.cause(d)
+		why := wait{cause: p.cause(d), text: text}
 		p.mu.Lock()
 		g := p.gang(key, pod)
-		g.wait(text, cause)
+		g.wait(why)
 		p.activationMissed(g)
 		rejected := len(g.rejected) > 0
 		p.mu.Unlock()
@@ -196,19 +196,6 @@ func (p *Plugin) cause(d inventory.Decision) string {
 	return cause + p.reservationText(d.Key) + d.Result.Verdict.ReservedText()
 }
 
-// wait takes the gang out of the queue. The plugin's lock must be held.
-func (g *gang) wait(verdict, cause string) {
-	g.verdict, g.cause, g.blocked, g.firstPod = verdict, cause, false, ""
-}
-
-// resetFirstPod forgets the first pod, and that another plugin refuses it. The plugin's lock must be held.
-func (g *gang) resetFirstPod() {
-	if g.blocked {
-		g.verdict, g.cause, g.blocked = "", "", false
-	}
-	g.firstPod = ""
-}
-
 // rejectedFor returns which nodes are refused to a gang, and whether any ever was.
 func (p *Plugin) rejectedFor(key string) (rejected rejections, checkFilters bool) {
 	p.mu.Lock()
@@ -230,7 +217,7 @@ func (p *Plugin) note(key string, pod *corev1.Pod, found rejections) {
 // startAttempt gives the planned members, which are charged to the view already, assumed pods, and
 // the order in which they take them, nil for any.
 func (p *Plugin) startAttempt(key string, pod *corev1.Pod, places []inventory.AssumedPod, order []string) *attempt {
-	r := &attempt{key: key, pods: make(map[types.UID]*assumedPod, len(places)), ordered: order != nil}
+	r := &attempt{key: key, phase: phaseReserving, pods: make(map[types.UID]*assumedPod, len(places)), ordered: order != nil}
 	for _, place := range places {
 		s := &assumedPod{attempt: r, pod: place.Pod, node: place.Record.Node, record: place.Record, position: slices.Index(order, place.Member)}
 		r.pods[place.Pod.UID] = s
@@ -242,8 +229,8 @@ func (p *Plugin) startAttempt(key string, pod *corev1.Pod, places []inventory.As
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	g := p.gang(key, pod)
-	g.verdict, g.blocked, g.firstPod, g.expected = "", false, "", false
-	g.attempt = r
+	g.place()
+	g.expected, g.attempt = false, r
 	maps.Copy(g.assumed, r.pods)
 	return r
 }
@@ -281,9 +268,9 @@ func (p *Plugin) reject(ctx context.Context, key string, s *assumedPod, why *fwk
 		mark(&g.rejectedOnce, s.node)
 		s.attempt.backoff = retryDelay
 	}
-	binding := s.attempt.phase == bindingPhase
+	bound := s.attempt.phase == phaseBinding
 	p.mu.Unlock()
-	if binding {
+	if bound {
 		p.unassume(ctx, key, s)
 		return
 	}
@@ -343,17 +330,15 @@ func (p *Plugin) free(s *assumedPod) {
 func (p *Plugin) block(ctx context.Context, key string, pod *corev1.Pod, reason string) {
 	p.mu.Lock()
 	g := p.gang(key, pod)
-	if g.verdict != "" && !g.blocked {
+	if !g.refuse(pod.UID, wait{cause: reason, text: fmt.Sprintf("pod %s: %s", pod.Name, reason)}) {
 		p.mu.Unlock()
 		return // the plugin's own verdict brought the cycle here
 	}
-	open := g.attempt
-	g.firstPod, g.blocked = pod.UID, true
 	p.activationMissed(g)
-	g.verdict, g.cause = fmt.Sprintf("pod %s: %s", pod.Name, reason), reason
+	underWay := g.attempt
 	p.mu.Unlock()
-	if open != nil {
-		p.abort(ctx, open)
+	if underWay != nil {
+		p.abort(ctx, underWay)
 	}
 }
 

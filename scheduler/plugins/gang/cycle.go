@@ -92,21 +92,22 @@ func (*Plugin) Filter(_ context.Context, state fwk.CycleState, _ *corev1.Pod, in
 func (p *Plugin) assumedPod(ctx context.Context, key string, pod *corev1.Pod) (*assumedPod, *fwk.Status) {
 	p.mu.Lock()
 	g := p.gang(key, pod)
-	s, verdict := g.assumed[pod.UID], g.verdict
-	leads, open := g.firstPod == pod.UID, g.attempt
+	s, underWay := g.assumed[pod.UID], g.attempt
+	fails := underWay != nil && underWay.failed()
 	early := s != nil && !s.attempt.isNext(s)
+	waits, why := g.keepsOut(pod.UID), g.why.text
 	p.mu.Unlock()
 	switch {
-	case open != nil && open.phase == abortingPhase:
+	case fails:
 		return nil, unschedulable("gang %s is being planned again", key)
 	case early:
 		return nil, unschedulable("other members of gang %s come before it", key)
 	case s != nil:
 		return s, nil
-	case open != nil:
+	case underWay != nil:
 		return nil, unschedulable("gang %s is being placed without it", key)
-	case verdict != "" && !leads:
-		return nil, unschedulable("%s", verdict)
+	case waits:
+		return nil, unschedulable("%s", why)
 	}
 	return p.plan(ctx, key, pod)
 }
@@ -144,7 +145,7 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, _ *corev1.Po
 		return nil
 	}
 	p.mu.Lock()
-	if s.attempt.phase == abortingPhase {
+	if s.attempt.failed() {
 		p.mu.Unlock()
 		return unschedulable("gang %s is being planned again", s.attempt.key)
 	}
@@ -176,7 +177,7 @@ func (p *Plugin) Unreserve(ctx context.Context, state fwk.CycleState, _ *corev1.
 	s.attempt.reserved--
 	phase := s.attempt.phase
 	p.mu.Unlock()
-	if phase != bindingPhase {
+	if phase != phaseBinding {
 		p.abort(ctx, s.attempt)
 		return
 	}
@@ -194,16 +195,15 @@ func (p *Plugin) Permit(_ context.Context, state fwk.CycleState, pod *corev1.Pod
 	}
 	p.mu.Lock()
 	r := s.attempt
-	if r.phase == abortingPhase {
+	if r.failed() {
 		p.mu.Unlock()
 		return unschedulable("gang %s is being planned again", r.key), 0
 	}
-	if r.reserved < len(r.pods) && r.phase == reservingPhase {
+	if r.reserved < len(r.pods) && r.phase == phaseReserving {
 		p.mu.Unlock()
 		return fwk.NewStatus(fwk.Wait), waitForOthers
 	}
-	if r.phase == reservingPhase {
-		r.phase = bindingPhase
+	if r.on(passes) {
 		p.gangs[r.key].attempt = nil
 	}
 	others := r.uids()

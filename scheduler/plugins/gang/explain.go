@@ -78,7 +78,7 @@ func (p *Plugin) beginRecording(key string, state inventory.GangState) wait {
 	if !ok {
 		return wait{}
 	}
-	why := wait{cause: g.cause, text: g.verdict}
+	why := g.why
 	if state.MissingText != "" && g.overdue() {
 		why = wait{cause: "Incomplete", text: state.MissingText}
 	}

@@ -16,8 +16,11 @@ type gang struct {
 	priority int32
 	// created is when the gang's first pod was created, in Unix nanoseconds.
 	created int64
-	// firstPod is the only pod that may enter the queue while the gang has no assumed pods.
+	entry   entry
+	// firstPod leads the gang where a pod does, "" else.
 	firstPod types.UID
+	// why says why the gang waits; its text is "" while it does not.
+	why wait
 	// assumed are the planned members that are not bound yet.
 	assumed map[types.UID]*assumedPod
 	// attempt is the attempt whose members are passing their cycles, or leaving; nil while there is none.
@@ -30,15 +33,8 @@ type gang struct {
 	checkFilters bool
 	// backoff is how long the rejected nodes stay refused when nothing changes.
 	backoff time.Duration
-	// verdict says why the gang waits, "" while it does not.
-	verdict string
-	// cause is what kind of reason the verdict is, without its numbers.
-	cause string
 	// retires tells that it will be looked at again when it has been without members for too long.
 	retires bool
-	// blocked tells that another plugin refuses the first pod whatever the node; only
-	// that plugin's events bring it back.
-	blocked bool
 	// expected tells that the worker has activated the gang, and kept others out for the place
 	// that it will take.
 	expected bool
@@ -77,19 +73,17 @@ type attempt struct {
 	ordered bool
 	// backoff is how long the gang stays out after the attempt has failed.
 	backoff time.Duration
-	// closing tells that everybody has left the attempt, and its pods are being released.
-	closing bool
 }
 
 // isNext reports whether it is a member's turn. The plugin's lock must be held unless the
 // attempt has just been opened.
 func (r *attempt) isNext(s *assumedPod) bool {
-	return !r.ordered || r.phase != reservingPhase || s.position <= r.reserved
+	return !r.ordered || r.phase != phaseReserving || s.position <= r.reserved
 }
 
 // nextPod is the assumed pod whose turn it is, nil when there is none or any may come.
 func (r *attempt) nextPod() *assumedPod {
-	if r.ordered && r.phase == reservingPhase {
+	if r.ordered && r.phase == phaseReserving {
 		for _, s := range r.pods {
 			if s.position == r.reserved {
 				return s
@@ -98,15 +92,3 @@ func (r *attempt) nextPod() *assumedPod {
 	}
 	return nil
 }
-
-// phase is how far an attempt is.
-type phase int
-
-const (
-	// reservingPhase: members are passing their cycles.
-	reservingPhase phase = iota
-	// abortingPhase: the attempt has failed, and members that have a reservation are giving it back.
-	abortingPhase
-	// bindingPhase: all members have passed; places are kept from here on.
-	bindingPhase
-)

@@ -233,6 +233,7 @@ func (p *Plugin) gang(key string, pod *corev1.Pod) *gang {
 	if !ok {
 		g = &gang{
 			key:      key,
+			entry:    entryOpen,
 			priority: priority(pod),
 			created:  pod.CreationTimestamp.UnixNano(),
 			assumed:  map[types.UID]*assumedPod{},
@@ -261,7 +262,7 @@ func (p *Plugin) enqueue(ctx context.Context, key string, state inventory.GangSt
 	}
 	pods := map[string]*corev1.Pod{}
 	add := func(pod *corev1.Pod) { pods[pod.Namespace+"/"+pod.Name] = pod }
-	leads := len(g.assumed) == 0 && g.verdict == ""
+	leads := len(g.assumed) == 0 && g.entry == entryOpen
 	for _, role := range state.Gang.Roles {
 		for _, name := range role.Members {
 			pod := state.Pods[name]
@@ -273,7 +274,7 @@ func (p *Plugin) enqueue(ctx context.Context, key string, state inventory.GangSt
 			case pod.Spec.NodeName != "":
 			case role.Late:
 				add(pod)
-			case g.firstPod == pod.UID || leads && g.firstPod == "":
+			case g.firstPod == pod.UID || leads:
 				add(pod)
 				leads = false
 			}

@@ -71,7 +71,7 @@ func (p *Plugin) affectsReservations(keys map[string]bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for key := range keys {
-		if g, ok := p.gangs[key]; ok && g.verdict != "" {
+		if g, ok := p.gangs[key]; ok && g.waits() {
 			return true
 		}
 	}

@@ -12,12 +12,11 @@ import (
 // the gang is activated again.
 func (p *Plugin) abort(ctx context.Context, r *attempt) {
 	p.mu.Lock()
-	if r.phase == bindingPhase {
+	if r.phase == phaseBinding {
 		p.mu.Unlock()
 		return
 	}
-	first := r.phase == reservingPhase
-	r.phase = abortingPhase
+	first := r.on(fails)
 	p.mu.Unlock()
 	if first {
 		p.meter.RolledBack()
@@ -57,11 +56,10 @@ func (p *Plugin) sendBack(r *attempt) {
 func (p *Plugin) close(ctx context.Context, r *attempt) {
 	p.mu.Lock()
 	g, ok := p.gangs[r.key]
-	if !ok || g.attempt != r || r.reserved > 0 || r.closing {
+	if !ok || g.attempt != r || r.reserved > 0 || !r.on(vacate) {
 		p.mu.Unlock()
 		return
 	}
-	r.closing = true
 	p.mu.Unlock()
 	for _, s := range r.pods {
 		p.free(s)

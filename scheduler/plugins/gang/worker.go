@@ -88,7 +88,7 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 	var aborted *attempt
 	for uid, s := range g.assumed {
 		switch {
-		case alive[uid] && s.attempt.phase == bindingPhase && !s.reserved && p.cache.Bound(uid):
+		case alive[uid] && s.attempt.phase == phaseBinding && !s.reserved && p.cache.Bound(uid):
 			delete(g.assumed, uid) // its binding seemed to fail
 		case alive[uid]:
 		case s.attempt == g.attempt:
@@ -101,14 +101,14 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 		p.activationMissed(g)
 	}
 	if !alive[g.firstPod] || p.cache.Bound(g.firstPod) {
-		g.resetFirstPod() // deleted, or bound by the scheduler that led before this one
+		g.loseFirst() // deleted, or bound by the scheduler that led before this one
 	}
 	idle := g.attempt == nil && len(g.assumed) == 0 && p.planning != key
 	done := idle && len(pending) == 0
 	if done {
 		delete(p.gangs, key)
 	}
-	waits := g.verdict != ""
+	waits := g.waits()
 	p.mu.Unlock()
 	switch {
 	case aborted != nil:
@@ -131,11 +131,11 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 // waiting lists the gangs that wait for room, in the order of the queue. One for which capacity is reserved waits for it while it is tried, too:
 // else others would get the place meanwhile.
 func (p *Plugin) waiting() []string {
-	blocked := p.cache.Reserved()
+	reserved := p.cache.Reserved()
 	p.mu.Lock()
 	var queued []inventory.QueuedGang
 	for _, g := range p.gangs {
-		if !g.blocked && (g.verdict != "" || blocked[g.key]) {
+		if g.entry == entryWaiting || g.entry != entryBlocked && reserved[g.key] {
 			queued = append(queued, inventory.QueuedGang{Key: g.key, Priority: g.priority, Since: g.created})
 		}
 	}
@@ -187,12 +187,16 @@ func (p *Plugin) retry(ctx context.Context, key string, consider func(string, in
 	}
 	p.mu.Lock()
 	g, known := p.gangs[key]
-	if !known || g.verdict == "" || g.blocked {
+	if !known || g.entry != entryWaiting {
 		p.mu.Unlock()
 		return
 	}
-	changed := text != g.verdict
-	g.verdict, g.cause, g.expected = text, cause, text == ""
+	changed := text != g.why.text
+	if g.expected = text == ""; g.expected {
+		g.reopen()
+	} else {
+		g.wait(wait{cause: cause, text: text})
+	}
 	p.mu.Unlock()
 	if text == "" {
 		p.enqueue(ctx, key, d.GangState)

@@ -1,0 +1,137 @@
+package gang
+
+import "k8s.io/apimachinery/pkg/types"
+
+// entry says which pods of a gang may enter the scheduling queue, beside members that have
+// places already.
+type entry string
+
+const (
+	// entryOpen: the next pod that asks enters, and leads the gang.
+	entryOpen entry = "Open"
+	// entryLed: the first pod is in the queue or in its cycle, and no other enters.
+	entryLed entry = "Led"
+	// entryWaiting: none enters. The gang does not fit, and the worker tries it again.
+	entryWaiting entry = "Waiting"
+	// entryBlocked: only the first pod enters. Another plugin refuses it whatever the node, and that
+	// plugin's events bring it back.
+	entryBlocked entry = "Blocked"
+)
+
+// event is what happens to a gang or to an attempt.
+type event string
+
+const (
+	enters   event = "a pod enters the queue"
+	rejected event = "the gang does not fit"
+	refused  event = "another plugin refuses the first pod"
+	fits     event = "the worker finds a place"
+	leaves   event = "the first pod is bound or gone"
+	placed   event = "members get places"
+
+	passes event = "every member has passed its cycle"
+	fails  event = "a member cannot have its place"
+	vacate event = "no member has a reservation"
+)
+
+// entries are the transitions of a gang's entry. An event without an arrow changes nothing.
+var entries = transitions[entry]{
+	{entryOpen, enters, entryLed}, {entryOpen, rejected, entryWaiting}, {entryOpen, refused, entryBlocked},
+	{entryLed, rejected, entryWaiting}, {entryLed, refused, entryBlocked}, {entryLed, leaves, entryOpen}, {entryLed, placed, entryOpen},
+	{entryWaiting, fits, entryOpen}, {entryWaiting, placed, entryOpen},
+	{entryBlocked, rejected, entryWaiting}, {entryBlocked, leaves, entryOpen}, {entryBlocked, placed, entryOpen},
+}
+
+// phase is how far an attempt to place members together is.
+type phase string
+
+const (
+	// phaseReserving: members are passing their cycles.
+	phaseReserving phase = "Reserving"
+	// phaseBinding: all members have passed; places are kept from here on.
+	phaseBinding phase = "Binding"
+	// phaseAborting: members that have a reservation are giving it back.
+	phaseAborting phase = "Aborting"
+	// phaseClosing: all have given it back, and what was charged for members is being released.
+	phaseClosing phase = "Closing"
+)
+
+// phases are the transitions of an attempt.
+var phases = transitions[phase]{
+	{phaseReserving, passes, phaseBinding}, {phaseReserving, fails, phaseAborting}, {phaseAborting, vacate, phaseClosing},
+}
+
+// transitions are the arrows of a state machine.
+type transitions[S ~string] []struct {
+	from S
+	on   event
+	to   S
+}
+
+// next returns the state after an event, and whether that has an arrow.
+func (t transitions[S]) next(from S, on event) (S, bool) {
+	for _, arrow := range t {
+		if arrow.from == from && arrow.on == on {
+			return arrow.to, true
+		}
+	}
+	return from, false
+}
+
+// enter lets a pod into the queue. This and the following need the plugin's lock.
+func (g *gang) enter(pod types.UID) {
+	g.entry, _ = entries.next(g.entry, enters)
+	g.firstPod = pod
+}
+
+// wait takes the gang out of the queue, or notes what else it waits for.
+func (g *gang) wait(why wait) {
+	g.entry, _ = entries.next(g.entry, rejected)
+	g.firstPod, g.why = "", why
+}
+
+// refuse notes that another plugin refuses a pod whatever the node. That pod leads the gang
+// from then on. A gang that waits for a place goes on waiting for it.
+func (g *gang) refuse(pod types.UID, why wait) (noted bool) {
+	if g.entry == entryWaiting {
+		return false
+	}
+	g.entry, _ = entries.next(g.entry, refused)
+	g.firstPod, g.why = pod, why
+	return true
+}
+
+// reopen lets a gang that waits into the queue again.
+func (g *gang) reopen() {
+	g.entry, _ = entries.next(g.entry, fits)
+	g.why = wait{}
+}
+
+// loseFirst forgets the first pod.
+func (g *gang) loseFirst() {
+	if g.firstPod != "" {
+		g.entry, _ = entries.next(g.entry, leaves)
+		g.firstPod, g.why = "", wait{}
+	}
+}
+
+// place notes that members have got places: they enter by these, and others may lead again.
+func (g *gang) place() {
+	g.entry, _ = entries.next(g.entry, placed)
+	g.firstPod, g.why = "", wait{}
+}
+
+// waits tells that the gang waits, for room or for another plugin.
+func (g *gang) waits() bool { return g.entry == entryWaiting || g.entry == entryBlocked }
+
+// keepsOut tells that a pod may not enter the queue because its gang waits.
+func (g *gang) keepsOut(pod types.UID) bool { return g.waits() && g.firstPod != pod }
+
+// on changes the phase of an attempt, and reports whether the event had an arrow.
+func (r *attempt) on(e event) (moved bool) {
+	r.phase, moved = phases.next(r.phase, e)
+	return moved
+}
+
+// failed tells that an attempt is being taken back.
+func (r *attempt) failed() bool { return r.phase == phaseAborting || r.phase == phaseClosing }

@@ -1,0 +1,125 @@
+package gang
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// slowGang is what the entry of a gang means, kept as separate facts.
+type slowGang struct {
+	waits, refused bool
+	first          types.UID
+	why            string
+}
+
+func (s slowGang) entry() entry {
+	switch {
+	case s.waits:
+		return entryWaiting
+	case s.refused:
+		return entryBlocked
+	case s.first != "":
+		return entryLed
+	}
+	return entryOpen
+}
+
+// mayEnter says whether a pod may enter the queue.
+func (s slowGang) mayEnter(pod types.UID) bool {
+	if s.waits {
+		return false
+	}
+	return s.first == "" || s.first == pod
+}
+
+// Whatever happens to a gang, in whatever order, its entry is what the facts say, and every
+// arrow of the diagram is taken.
+func TestEntry(t *testing.T) {
+	taken := map[string]bool{}
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		g, slow := &gang{entry: entryOpen}, slowGang{}
+		for step := range 100 {
+			pod, before := types.UID(fmt.Sprint("pod-", random.IntN(3))), g.entry
+			why := wait{text: fmt.Sprint("reason ", step)}
+			var on event
+			switch random.IntN(6) {
+			case 0:
+				if on = enters; slow.mayEnter(pod) {
+					g.enter(pod)
+					slow.first = pod
+				}
+			case 1:
+				on = rejected
+				g.wait(why)
+				slow = slowGang{waits: true, why: why.text}
+			case 2:
+				on = refused
+				assert.Equal(t, !slow.waits, g.refuse(pod, why))
+				if !slow.waits {
+					slow = slowGang{refused: true, first: pod, why: why.text}
+				}
+			case 3:
+				if on = fits; slow.waits {
+					g.reopen()
+					slow = slowGang{}
+				}
+			case 4:
+				on = leaves
+				g.loseFirst()
+				if slow.first != "" {
+					slow = slowGang{}
+				}
+			case 5:
+				on = placed
+				g.place()
+				slow = slowGang{}
+			}
+			require.Equal(t, slow.entry(), g.entry, "seed %d, step %d: %s", seed, step, on)
+			require.Equal(t, slow.first, g.firstPod)
+			require.Equal(t, slow.why, g.why.text)
+			require.Equal(t, slow.why != "", g.waits())
+			for i := range 3 {
+				other := types.UID(fmt.Sprint("pod-", i))
+				enters := !g.keepsOut(other) && (g.entry != entryLed || g.firstPod == other)
+				require.Equal(t, slow.mayEnter(other), enters, "seed %d, step %d: %s", seed, step, on)
+			}
+			if before != g.entry {
+				taken[fmt.Sprintln(before, on, g.entry)] = true
+			}
+		}
+	}
+	arrows := 0
+	for _, arrow := range entries {
+		if arrow.from != arrow.to {
+			arrows++
+			assert.Contains(t, taken, fmt.Sprintln(arrow.from, arrow.on, arrow.to))
+		}
+	}
+	assert.Len(t, taken, arrows)
+}
+
+// draw is a state machine as a Mermaid diagram.
+func draw[S ~string](t transitions[S]) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "stateDiagram-v2\n    [*] --> %s\n", t[0].from)
+	for _, arrow := range t {
+		fmt.Fprintf(&b, "    %s --> %s: %s\n", arrow.from, arrow.to, arrow.on)
+	}
+	return b.String()
+}
+
+// The diagrams of the design are those of the tables.
+func TestDiagrams(t *testing.T) {
+	design, err := os.ReadFile("../../../docs/design.md")
+	require.NoError(t, err)
+	assert.Contains(t, string(design), "```mermaid\n"+draw(entries)+"```\n")
+	assert.Contains(t, string(design), "```mermaid\n"+draw(phases)+"```\n")
+}

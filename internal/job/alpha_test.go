@@ -31,17 +31,16 @@ func TestVersionsSayTheSame(t *testing.T) {
 		require.True(t, Alpha(obj))
 		back, err := Parse(obj)
 		require.NoError(t, err)
-		replace, inPlace := Diff(spec, back)
 		faults := spec.AlphaFaults()
 		if slices.ContainsFunc(faults, func(f Problem) bool { return !slices.Contains([]string{"name", "gang", "restart_policy"}, f.Field) }) {
 			// The others are written as they are, and the operator makes nothing of them.
-			assert.NotEmpty(t, append(replace, inPlace...), "seed %d: %v is no fault", seed, faults)
+			assert.False(t, same(spec, back), "seed %d: %v is no fault", seed, faults)
 		}
 		if len(faults) > 0 {
 			continue
 		}
 		said++
-		require.Empty(t, append(replace, inPlace...), "seed %d", seed)
+		require.True(t, same(spec, back), "seed %d", seed)
 		assert.Equal(t, spec.Suspend || spec.Queue, Held(obj), "seed %d", seed)
 
 		planned, err := back.PlannerGang(nil)

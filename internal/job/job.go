@@ -13,6 +13,7 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -205,6 +206,48 @@ func (s *Spec) completeMinima() {
 			s.Roles[name] = r
 		}
 		s.Minimum += r.Minimum
+	}
+}
+
+// Brief returns the job without what it has anyway: the inverse of [Spec.Complete], but for
+// roles, which it keeps.
+func (s Spec) Brief() Spec {
+	s = s.Complete()
+	implied := Spec{Framework: s.Framework, HostNetwork: s.HostNetwork}.Complete()
+	if s.DNSPolicy == implied.DNSPolicy {
+		s.DNSPolicy = ""
+	}
+	if s.RestartPolicy == implied.RestartPolicy {
+		s.RestartPolicy = ""
+	}
+	if s.CleanPodPolicy == implied.CleanPodPolicy {
+		s.CleanPodPolicy = ""
+	}
+	if s.Port == implied.Port {
+		s.Port = 0
+	}
+	if s.Gang {
+		s.briefMinima()
+	}
+	return s
+}
+
+// briefMinima leaves out those minima that the others imply.
+func (s *Spec) briefMinima() {
+	alone, withRoles := *s, *s // without the minimum of the gang, and of roles that need all their replicas
+	alone.Minimum, withRoles.Minimum = 0, 0
+	withRoles.Roles = maps.Clone(s.Roles)
+	for name, r := range withRoles.Roles {
+		if r.Minimum == r.Replicas {
+			r.Minimum = 0
+			withRoles.Roles[name] = r
+		}
+	}
+	for _, brief := range []Spec{withRoles, alone} {
+		if whole := brief.Complete(); whole.Minimum == s.Minimum && apiequality.Semantic.DeepEqual(whole.Roles, s.Roles) {
+			*s = brief
+			return
+		}
 	}
 }
 

@@ -72,7 +72,7 @@ func goOn(ctx context.Context, client *kube.Client, live *unstructured.Unstructu
 	if err != nil {
 		return nil, err
 	}
-	replace, _ := job.Diff(before, spec)
+	replace, _ := differences(before, spec)
 	if !sameTriggers {
 		replace = append(replace, "triggers")
 	}

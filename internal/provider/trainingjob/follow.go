@@ -1,6 +1,7 @@
 package trainingjob
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,7 +54,7 @@ func (r *trainingJob) follow(ctx context.Context, client *kube.Client, m *model,
 // unreached says of a job that exists why it has not come as far as it was to. That nobody
 // waited long enough, or could look, is no fault of the job, which goes on.
 func (m model) unreached(ctx context.Context, last *unstructured.Unstructured, err error) diag.Diagnostic {
-	summary := "Job was created, but is not " + orDefault(m.WaitFor.ValueString(), waitRunning)
+	summary := "Job was created, but is not " + cmp.Or(m.WaitFor.ValueString(), waitRunning)
 	lost := errors.Is(err, errFailed) || errors.Is(err, errRefused) || kube.IsNotFound(err)
 	late := m.RequireImmediate.ValueBool() && errors.Is(ctx.Err(), context.DeadlineExceeded) && idle(last)
 	if lost || late {

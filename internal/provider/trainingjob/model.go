@@ -9,15 +9,11 @@ import (
 // model is the resource in Terraform's terms, one field per attribute of the schema.
 // Pools and After are write-only: a configuration has them, a plan and a state do not.
 type model struct {
+	container
 	ID                      types.String   `tfsdk:"id"`
 	Namespace               types.String   `tfsdk:"namespace"`
 	Name                    types.String   `tfsdk:"name"`
 	Framework               types.String   `tfsdk:"framework"`
-	Image                   types.String   `tfsdk:"image"`
-	Command                 types.List     `tfsdk:"command"`
-	Args                    types.List     `tfsdk:"args"`
-	Env                     types.Map      `tfsdk:"env"`
-	WorkingDir              types.String   `tfsdk:"working_dir"`
 	Roles                   types.Map      `tfsdk:"roles"`
 	Mode                    types.String   `tfsdk:"mode"`
 	Gang                    types.Object   `tfsdk:"gang"`
@@ -80,42 +76,6 @@ const phaseCleanedUp = "CleanedUp"
 // phaseDeleting is the status of a job whose deletion has begun, which nothing stops.
 const phaseDeleting = "Deleting"
 
-// roleModel is one entry of "roles".
-type roleModel struct {
-	Replicas    types.Int32  `tfsdk:"replicas"`
-	Minimum     types.Int32  `tfsdk:"minimum"`
-	GPUs        types.Int64  `tfsdk:"gpus"`
-	MemoryGiB   types.Int64  `tfsdk:"memory_gib"`
-	CorePercent types.Int64  `tfsdk:"core_percent"`
-	CPU         types.String `tfsdk:"cpu"`
-	Memory      types.String `tfsdk:"memory"`
-	RDMA        types.Bool   `tfsdk:"rdma"`
-	Image       types.String `tfsdk:"image"`
-	Command     types.List   `tfsdk:"command"`
-	Args        types.List   `tfsdk:"args"`
-	Env         types.Map    `tfsdk:"env"`
-	WorkingDir  types.String `tfsdk:"working_dir"`
-}
-
-type gangModel struct {
-	Enabled types.Bool  `tfsdk:"enabled"`
-	Minimum types.Int32 `tfsdk:"minimum"`
-}
-
-type tolerationModel struct {
-	Key      types.String `tfsdk:"key"`
-	Operator types.String `tfsdk:"operator"`
-	Value    types.String `tfsdk:"value"`
-	Effect   types.String `tfsdk:"effect"`
-}
-
-// volumeModel is one entry of "volumes".
-type volumeModel struct {
-	Claim     types.String `tfsdk:"claim"`
-	MountPath types.String `tfsdk:"mount_path"`
-	ReadOnly  types.Bool   `tfsdk:"read_only"`
-}
-
 type conditionModel struct {
 	Type    string `tfsdk:"type"`
 	Status  string `tfsdk:"status"`
@@ -124,45 +84,10 @@ type conditionModel struct {
 	Since   string `tfsdk:"since"`
 }
 
-var (
-	stringList = types.ListType{ElemType: types.StringType}
-	stringMap  = types.MapType{ElemType: types.StringType}
-
-	roleType = types.ObjectType{AttrTypes: map[string]attr.Type{
-		"replicas":     types.Int32Type,
-		"minimum":      types.Int32Type,
-		"gpus":         types.Int64Type,
-		"memory_gib":   types.Int64Type,
-		"core_percent": types.Int64Type,
-		"cpu":          types.StringType,
-		"memory":       types.StringType,
-		"rdma":         types.BoolType,
-		"image":        types.StringType,
-		"command":      stringList,
-		"args":         stringList,
-		"env":          stringMap,
-		"working_dir":  types.StringType,
-	}}
-	gangType = types.ObjectType{AttrTypes: map[string]attr.Type{
-		"enabled": types.BoolType,
-		"minimum": types.Int32Type,
-	}}
-	tolerationType = types.ObjectType{AttrTypes: map[string]attr.Type{
-		"key":      types.StringType,
-		"operator": types.StringType,
-		"value":    types.StringType,
-		"effect":   types.StringType,
-	}}
-	volumeType = types.ObjectType{AttrTypes: map[string]attr.Type{
-		"claim":      types.StringType,
-		"mount_path": types.StringType,
-		"read_only":  types.BoolType,
-	}}
-	conditionType = types.ObjectType{AttrTypes: map[string]attr.Type{
-		"type":    types.StringType,
-		"status":  types.StringType,
-		"reason":  types.StringType,
-		"message": types.StringType,
-		"since":   types.StringType,
-	}}
-)
+var conditionType = types.ObjectType{AttrTypes: map[string]attr.Type{
+	"type":    types.StringType,
+	"status":  types.StringType,
+	"reason":  types.StringType,
+	"message": types.StringType,
+	"since":   types.StringType,
+}}

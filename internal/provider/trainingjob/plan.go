@@ -69,7 +69,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	}
 	r.session.Ledger.Own(object(old))
 	resumed := old.Suspend && !wanted.Suspend
-	replace, _ := job.Diff(old, wanted)
+	replace, _ := differences(old, wanted)
 	// What a pool offers is unknown when anything of the pool is. Its name rarely changes then; all else that is
 	// unknown may, and Terraform accepts no replacement that it was not told of.
 	replace = slices.DeleteFunc(replace, func(attribute string) bool { return attribute == "pools" && slices.Contains(unknown, attribute) })
@@ -142,15 +142,9 @@ func replacePath(attribute string, plan, state model) path.Path {
 	case attribute != "roles" || !plan.Roles.Equal(state.Roles):
 		return path.Root(attribute)
 	}
-	for name, changed := range map[string]bool{
-		"image":       !plan.Image.Equal(state.Image),
-		"command":     !plan.Command.Equal(state.Command),
-		"args":        !plan.Args.Equal(state.Args),
-		"env":         !plan.Env.Equal(state.Env),
-		"working_dir": !plan.WorkingDir.Equal(state.WorkingDir),
-	} {
-		if changed {
-			return path.Root(name)
+	for _, a := range containerAttributes {
+		if !a.property.value(&plan.container).Equal(a.property.value(&state.container)) {
+			return path.Root(a.name)
 		}
 	}
 	return path.Root(attribute)

@@ -3,7 +3,6 @@ package trainingjob
 import (
 	"testing"
 
-	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -67,13 +66,11 @@ func TestAttributesSayWhatTheJobSays(t *testing.T) {
 	for name, spec := range specs() {
 		t.Run(name, func(t *testing.T) {
 			var m model
-			var diags diag.Diagnostics
-			m.take(t.Context(), spec.Complete(), job.Properties(), &diags)
-			require.Empty(t, diags)
+			m.take(spec.Complete(), jobAttributes)
 			again, unknown, diags := m.spec(t.Context())
 			require.Empty(t, diags)
 			assert.Empty(t, unknown)
-			replace, inPlace := job.Diff(spec, again)
+			replace, inPlace := differences(spec, again)
 			assert.Empty(t, replace)
 			assert.Empty(t, inPlace)
 		})
@@ -82,9 +79,8 @@ func TestAttributesSayWhatTheJobSays(t *testing.T) {
 
 func TestDriftTakesOverWhatOthersChanged(t *testing.T) {
 	var m model
-	var diags diag.Diagnostics
 	spec := specs()["shared"].Complete()
-	m.take(t.Context(), spec, job.Properties(), &diags)
+	m.take(spec, jobAttributes)
 	before := m
 
 	live := spec
@@ -102,11 +98,10 @@ func TestDriftTakesOverWhatOthersChanged(t *testing.T) {
 // What the queue does to a job is no drift, and its marks are not the user's annotations.
 func TestQueuedJobDoesNotDrift(t *testing.T) {
 	var m model
-	var diags diag.Diagnostics
 	spec := specs()["mpi"]
 	spec.Queue = true
 	spec = spec.Complete()
-	m.take(t.Context(), spec, job.Properties(), &diags)
+	m.take(spec, jobAttributes)
 	before := m
 	obj, err := spec.Render()
 	require.NoError(t, err)

@@ -32,7 +32,7 @@ func (r *trainingJob) Update(ctx context.Context, req resource.UpdateRequest, re
 	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
 		return
 	}
-	replace, inPlace := job.Diff(before, spec)
+	replace, inPlace := differences(before, spec)
 	if len(replace) > 0 {
 		// Only a value that was unknown in the plan gets here.
 		resp.Diagnostics.AddError("Job must be created again", fmt.Sprintf(

@@ -53,7 +53,7 @@ func (m model) at(p job.Problem) path.Path {
 		return at
 	}
 	role, ok := m.Roles.Elements()[p.Role].(types.Object)
-	inherited := slices.Contains([]string{"image", "command", "args", "env", "working_dir"}, p.Field)
+	inherited := slices.ContainsFunc(containerAttributes, func(a containerAttribute) bool { return a.name == p.Field })
 	if inherited && (!ok || role.Attributes()[p.Field] == nil || role.Attributes()[p.Field].IsNull()) {
 		return path.Root(p.Field)
 	}

@@ -2,6 +2,8 @@ package trainingjob
 
 import (
 	"github.com/hashicorp/terraform-plugin-framework/attr"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
@@ -11,38 +13,57 @@ import (
 // nothing about where the job runs.
 const unknownClaim = "known-after-apply"
 
-// volumes reads the volumes; they do not decide about the placement.
-func (r *reader) volumes(value types.Map) map[string]job.Volume {
-	if value.IsNull() || value.IsUnknown() {
-		return nil
-	}
-	var models map[string]volumeModel
-	r.diags.Append(value.ElementsAs(r.ctx, &models, false)...)
-	out := map[string]job.Volume{}
-	for name, v := range models {
-		volume := job.Volume{Claim: v.Claim.ValueString(), MountPath: v.MountPath.ValueString(), ReadOnly: v.ReadOnly.ValueBool()}
-		if v.Claim.IsUnknown() {
-			volume.Claim = unknownClaim
-		}
-		out[name] = volume
-	}
-	return out
+// volumeModel is one entry of "volumes".
+type volumeModel struct {
+	Claim     types.String `tfsdk:"claim"`
+	MountPath types.String `tfsdk:"mount_path"`
+	ReadOnly  types.Bool   `tfsdk:"read_only"`
 }
 
-// volumesValue is the attribute that says what the volumes are.
-func volumesValue(volumes map[string]job.Volume) types.Map {
-	if len(volumes) == 0 {
-		return types.MapNull(volumeType)
-	}
-	elements := map[string]attr.Value{}
-	for name, v := range volumes {
-		readOnly := types.BoolNull()
-		if v.ReadOnly {
-			readOnly = types.BoolValue(true)
+var volumeType = typeOf(schemas(volumeAttributes))
+
+var volumeAttributes = []attribute[volumeModel, job.Volume]{
+	{
+		name:     "claim",
+		schema:   schema.StringAttribute{MarkdownDescription: "Name of the PersistentVolumeClaim in the job's namespace.", Required: true},
+		property: says(textOr(unknownClaim), func(m *volumeModel) *types.String { return &m.Claim }, func(v *job.Volume) *string { return &v.Claim }),
+	},
+	{
+		name:     "mount_path",
+		schema:   schema.StringAttribute{MarkdownDescription: "Path in the containers.", Required: true},
+		property: text(func(m *volumeModel) *types.String { return &m.MountPath }, func(v *job.Volume) *string { return &v.MountPath }),
+	},
+	{
+		name:     "read_only",
+		schema:   schema.BoolAttribute{MarkdownDescription: "Mounts it for reading only. Default `false`.", Optional: true},
+		property: yes(func(m *volumeModel) *types.Bool { return &m.ReadOnly }, func(v *job.Volume) *bool { return &v.ReadOnly }),
+	},
+}
+
+var volumesProperty = property[model, job.Spec]{
+	value: func(m *model) attr.Value { return m.Volumes },
+	read: func(r *reader, at path.Path, m *model, s *job.Spec) {
+		if m.Volumes.IsNull() || m.Volumes.IsUnknown() {
+			return
 		}
-		elements[name] = types.ObjectValueMust(volumeType.AttrTypes, map[string]attr.Value{
-			"claim": types.StringValue(v.Claim), "mount_path": types.StringValue(v.MountPath), "read_only": readOnly,
-		})
-	}
-	return types.MapValueMust(volumeType, elements)
+		var models map[string]volumeModel
+		r.diags.Append(m.Volumes.ElementsAs(r.ctx, &models, false)...)
+		s.Volumes = map[string]job.Volume{}
+		for name, vm := range models {
+			var v job.Volume
+			readAll(r, volumeAttributes, at.AtMapKey(name), &vm, &v)
+			s.Volumes[name] = v
+		}
+	},
+	take: func(m *model, s job.Spec) {
+		elements := map[string]attr.Value{}
+		for name, v := range s.Volumes {
+			elements[name] = objectOf(volumeType, volumeAttributes, v)
+		}
+		m.Volumes = types.MapNull(volumeType)
+		if len(elements) > 0 {
+			m.Volumes = types.MapValueMust(volumeType, elements)
+		}
+	},
+	part: func(s job.Spec) any { return s.Volumes },
 }

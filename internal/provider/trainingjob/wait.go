@@ -1,6 +1,7 @@
 package trainingjob
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,7 @@ func (r *trainingJob) wait(ctx context.Context, client *kube.Client, spec job.Sp
 	if err != nil || goal == waitNone {
 		return live, err
 	}
-	goal = orDefault(goal, waitRunning)
+	goal = cmp.Or(goal, waitRunning)
 	if spec.Suspend {
 		goal = waitSuspended
 	}

@@ -1,0 +1,433 @@
+package trainingjob
+
+import (
+	"math"
+	"slices"
+
+	"github.com/hashicorp/terraform-plugin-framework-validators/int32validator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/listvalidator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringdefault"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// jobAttribute is an attribute of the resource.
+type jobAttribute = attribute[model, job.Spec]
+
+// jobAttributes are all attributes of the resource but those that its roles have as well
+// ([containerAttributes]), and timeouts.
+var jobAttributes = slices.Concat(identityAttributes, placementAttributes, podAttributes, runAttributes, resultAttributes)
+
+// identityAttributes say what the job is.
+var identityAttributes = []jobAttribute{
+	{
+		name:   "id",
+		schema: computedText("Namespace and name of the job, `NAMESPACE/NAME`, known at plan."),
+	},
+	{
+		name: "namespace",
+		schema: schema.StringAttribute{
+			MarkdownDescription: "Namespace of the job. Default `default`.",
+			Optional:            true, Computed: true, Default: stringdefault.StaticString("default"),
+		},
+		property: text(func(m *model) *types.String { return &m.Namespace }, func(s *job.Spec) *string { return &s.Namespace }),
+		places:   true,
+	},
+	{
+		name: "name",
+		schema: schema.StringAttribute{
+			MarkdownDescription: "Name of the job. Its pods are called `NAME-ROLE-INDEX`, which has room for 63 characters.",
+			Required:            true,
+		},
+		property: text(func(m *model) *types.String { return &m.Name }, func(s *job.Spec) *string { return &s.Name }),
+		places:   true,
+	},
+	{
+		name: "framework",
+		schema: schema.StringAttribute{
+			MarkdownDescription: "`pytorch` makes a PyTorchJob with the roles `master` and `worker`, `mpi` an MPIJob with the roles `launcher` and `worker`, in version `v1` of the training operator, or `v1alpha1` where the cluster serves no other or arena is to know the job (`arena_compatible`).",
+			Required:            true,
+			Validators:          []validator.String{oneOf(job.Frameworks())},
+		},
+		property: text(func(m *model) *types.String { return &m.Framework }, func(s *job.Spec) *job.Framework { return &s.Framework }),
+		places:   true,
+	},
+	{
+		name: "roles",
+		schema: schema.MapNestedAttribute{
+			MarkdownDescription: "Roles of the job by name. Roles that ask for GPUs are members of the gang. " +
+				"An MPI job need not list its launcher, which asks for none and may run anywhere.",
+			Required:     true,
+			NestedObject: schema.NestedAttributeObject{CustomType: roleType, Attributes: roleSchemas},
+		},
+		property: rolesProperty,
+	},
+}
+
+// placementAttributes decide where the job may run.
+var placementAttributes = []jobAttribute{
+	{
+		name: "mode",
+		schema: schema.StringAttribute{
+			MarkdownDescription: "How the replicas ask for GPUs. `topology` (default): whole GPUs with the best links between them, picked by the scheduler. " +
+				"`default`: whole GPUs that the node's device plugin picks. `shared`: parts of GPUs. The nodes must offer their GPUs in this mode.",
+			Optional: true, Computed: true, Default: stringdefault.StaticString(string(job.Topology)),
+			Validators: []validator.String{oneOf(job.Modes())},
+		},
+		property: text(func(m *model) *types.String { return &m.Mode }, func(s *job.Spec) *job.Mode { return &s.Mode }),
+		places:   true,
+	},
+	{
+		name: "gang",
+		schema: schema.SingleNestedAttribute{
+			MarkdownDescription: "Whether the members run all together or not at all, which is the default.",
+			Optional:            true, CustomType: gangType, Attributes: gangAttributes,
+		},
+		property: gangProperty,
+		places:   true,
+	},
+	{
+		name: "pools",
+		schema: schema.ListAttribute{
+			MarkdownDescription: "Capacity of the node pools whose nodes the members may use, `[gpuplan_node_pool.NAME.capacity]`. " +
+				"The members are kept on these pools, and the plan names their nodes and GPUs. It is not stored, so that what others use of the pools is no change of the job; " +
+				"`pool_names` is. Without it the job may use the whole cluster; it is then checked against the cluster as it is. Its planned placement is known after apply, like that of a job which has no room until others of this plan have left.",
+			Optional: true, WriteOnly: true, ElementType: capacity.Type,
+			Validators: []validator.List{listvalidator.SizeAtLeast(1)},
+		},
+		property: list(func(m *model) *types.List { return &m.PoolNames }, func(s *job.Spec) *[]string { return &s.Pools }),
+		places:   true,
+	},
+	{
+		name: "after",
+		schema: schema.ListAttribute{
+			MarkdownDescription: "Jobs that are placed first, `[gpuplan_training_job.NAME.placed]`: this one is planned around them. " +
+				"It takes a reference, because Terraform visits only what is referred to before what refers to it: the ID of a job in quotes is refused. " +
+				"Jobs of one `for_each` or `count` cannot be placed after each other; make two resources of them. " +
+				"Jobs without such an order are planned each on its own.",
+			Optional: true, WriteOnly: true, ElementType: types.StringType,
+		},
+	},
+	{
+		name: "require_immediate",
+		schema: schema.BoolAttribute{
+			MarkdownDescription: "Fails the plan, instead of warning, when the job would have to wait: for another job of this configuration, or for quota that is in use. Of a job that nothing runs of when `timeouts.create` is over, it fails the apply, and the next one creates the job again. Default `false`.",
+			Optional:            true,
+		},
+	},
+	{
+		name: "allow_preemption",
+		schema: schema.BoolAttribute{
+			MarkdownDescription: "Agrees that the scheduler evicts running gangs for this job, by priority or to take back guaranteed quota. " +
+				"The plan names them either way: without consent it fails where the job is checked, with consent it warns, and the planned placement is known after apply. " +
+				"Consent covers what an apply does: after it the scheduler preempts as PriorityClass and quota say, like for any pod. A job that must never evict anybody has a PriorityClass with `preemptionPolicy: Never`. Default `false`.",
+			Optional: true,
+		},
+	},
+	{
+		name: session.PlacementCheck,
+		schema: schema.StringAttribute{
+			MarkdownDescription: "What the plan does when the job does not fit, or the cluster would refuse it or its pods: `error`, `warn` or `off`. Default: the provider's. Running gangs that would be evicted for the job are named in any case.",
+			Optional:            true,
+			Validators:          []validator.String{stringvalidator.OneOf(session.Checks()...)},
+		},
+	},
+	{
+		name:     "quota",
+		schema:   optionalText("Leaf of the quota tree that is charged; without it the leaf of the namespace."),
+		property: text(func(m *model) *types.String { return &m.Quota }, func(s *job.Spec) *string { return &s.Quota }),
+		places:   true,
+	},
+	{
+		name: "preemptible",
+		schema: schema.BoolAttribute{
+			MarkdownDescription: "`false` keeps the job within the guaranteed quota of its leaf, so that nobody takes it back. Default `true`.",
+			Optional:            true,
+		},
+		property: says(refusals, func(m *model) *types.Bool { return &m.Preemptible }, func(s *job.Spec) *bool { return &s.NonPreemptible }),
+		places:   true,
+	},
+	{
+		name: "scheduler_name",
+		schema: schema.StringAttribute{
+			MarkdownDescription: "Scheduler of the pods. Default `" + contract.SchedulerName + "`. Only that one keeps to the plan: for any other the plan checks the job, but has no planned placement.",
+			Optional:            true,
+		},
+		property: text(func(m *model) *types.String { return &m.SchedulerName }, func(s *job.Spec) *string { return &s.SchedulerName }),
+		places:   true,
+	},
+	{
+		name:     "priority_class",
+		schema:   optionalText("PriorityClass of the pods."),
+		property: text(func(m *model) *types.String { return &m.PriorityClass }, func(s *job.Spec) *string { return &s.PriorityClass }),
+		places:   true,
+	},
+	{
+		name: "node_selector",
+		schema: schema.MapAttribute{
+			MarkdownDescription: "Labels that the nodes must have.",
+			Optional:            true, ElementType: types.StringType,
+		},
+		property: dictionary(func(m *model) *types.Map { return &m.NodeSelector }, func(s *job.Spec) *map[string]string { return &s.NodeSelector }),
+		places:   true,
+	},
+	{
+		name: "tolerations",
+		schema: schema.ListNestedAttribute{
+			MarkdownDescription: "Taints that the pods tolerate.",
+			Optional:            true,
+			NestedObject:        schema.NestedAttributeObject{CustomType: tolerationType, Attributes: schemas(tolerationAttributes)},
+		},
+		property: tolerationsProperty,
+		places:   true,
+	},
+}
+
+// podAttributes are about the pods themselves.
+var podAttributes = []jobAttribute{
+	{
+		name: "host_network",
+		schema: flag("Uses the network of the host. Every port of a pod is then a port of its node: the workers of a PyTorch job declare one port of their own, " +
+			"so that a worker can share the master's node, but two workers cannot share one."),
+		property: yes(func(m *model) *types.Bool { return &m.HostNetwork }, func(s *job.Spec) *bool { return &s.HostNetwork }),
+		places:   true,
+	},
+	{
+		name:     "host_ipc",
+		schema:   flag("Shares the IPC namespace of the host, which NCCL needs between pods of one node."),
+		property: yes(func(m *model) *types.Bool { return &m.HostIPC }, func(s *job.Spec) *bool { return &s.HostIPC }),
+	},
+	{
+		name:     "host_pid",
+		schema:   flag("Shares the process namespace of the host."),
+		property: yes(func(m *model) *types.Bool { return &m.HostPID }, func(s *job.Spec) *bool { return &s.HostPID }),
+	},
+	{
+		name: "dns_policy",
+		schema: schema.StringAttribute{
+			MarkdownDescription: "DNS policy of the pods. Default `ClusterFirstWithHostNet` with `host_network`, else `ClusterFirst`.",
+			Optional:            true,
+			Validators:          []validator.String{stringvalidator.OneOf("ClusterFirst", "ClusterFirstWithHostNet", "Default")},
+		},
+		property: text(func(m *model) *types.String { return &m.DNSPolicy }, func(s *job.Spec) *corev1.DNSPolicy { return &s.DNSPolicy }),
+	},
+	{
+		name:     "service_account",
+		schema:   optionalText("Service account of the pods; without it the namespace's default."),
+		property: text(func(m *model) *types.String { return &m.ServiceAccount }, func(s *job.Spec) *string { return &s.ServiceAccount }),
+	},
+	{
+		name: "image_pull_secrets",
+		schema: schema.ListAttribute{
+			MarkdownDescription: "Names of Secrets in the job's namespace with which the images are pulled.",
+			Optional:            true, ElementType: types.StringType,
+		},
+		property: list(func(m *model) *types.List { return &m.ImagePullSecrets }, func(s *job.Spec) *[]string { return &s.ImagePullSecrets }),
+	},
+	{
+		name: "shared_memory",
+		schema: optionalText("Size of `/dev/shm` of each replica, such as `\"16Gi\"`: NCCL and data loaders use it between processes. " +
+			"What is in it counts as main memory of the replica. Without it the container runtime gives 64 MiB."),
+		property: quantity(func(m *model) *types.String { return &m.SharedMemory }, func(s *job.Spec) *resource.Quantity { return &s.SharedMemory }),
+	},
+	{
+		name: "volumes",
+		schema: schema.MapNestedAttribute{
+			MarkdownDescription: "Volume claims that every replica mounts, by name of the volume. Members on several nodes need a claim that can be mounted by many.",
+			Optional:            true,
+			NestedObject:        schema.NestedAttributeObject{CustomType: volumeType, Attributes: schemas(volumeAttributes)},
+		},
+		property: volumesProperty,
+	},
+	{
+		name: "port",
+		schema: schema.Int32Attribute{
+			MarkdownDescription: "TCP port on which the master of a PyTorch job listens, default 23456. With `host_network` the workers declare the next one; give jobs that share nodes ports of their own.",
+			Optional:            true,
+			Validators:          []validator.Int32{int32validator.Between(1, 65534)},
+		},
+		property: smallCount(func(m *model) *types.Int32 { return &m.Port }, func(s *job.Spec) *int32 { return &s.Port }),
+		places:   true,
+	},
+	{
+		name:     "arena_compatible",
+		schema:   flag("Adds the marks and the ConfigMap by which `arena list`, `get`, `logs`, `top job` and `delete` know the job. Can be switched while the job runs. An MPI job that is created with it is an MPIJob `v1alpha1`, which arena knows, where the cluster serves that version; one that was created before stays what it is."),
+		property: yes(func(m *model) *types.Bool { return &m.ArenaCompatible }, func(s *job.Spec) *bool { return &s.Arena }),
+		change:   inPlace,
+	},
+	{
+		name: "labels",
+		schema: schema.MapAttribute{
+			MarkdownDescription: "Labels of the job and its pods. Pods that run keep theirs when these change.",
+			Optional:            true, ElementType: types.StringType,
+		},
+		property: dictionary(func(m *model) *types.Map { return &m.Labels }, func(s *job.Spec) *map[string]string { return &s.Labels }),
+		change:   inPlace,
+	},
+	{
+		name: "annotations",
+		schema: schema.MapAttribute{
+			MarkdownDescription: "Annotations of the job and its pods. Pods that run keep theirs when these change.",
+			Optional:            true, ElementType: types.StringType,
+		},
+		property: dictionary(func(m *model) *types.Map { return &m.Annotations }, func(s *job.Spec) *map[string]string { return &s.Annotations }),
+		change:   inPlace,
+	},
+}
+
+// runAttributes are about the course of the job.
+var runAttributes = []jobAttribute{
+	{
+		name: "wait_for",
+		schema: schema.StringAttribute{
+			MarkdownDescription: "What create waits for: `running` (default), when every replica runs; `succeeded`; or `none`. " +
+				"A job that fails, that is deleted meanwhile or of which no pod can be created is an error. A wait that is interrupted or takes longer than `timeouts.create` is a warning: " +
+				"an error would make Terraform delete the job with the next apply, which goes on instead. What must not start before the job has come so far is held back by a postcondition of the job, such as `self.status == \"Succeeded\"`.",
+			Optional:   true,
+			Validators: []validator.String{stringvalidator.OneOf(waitRunning, waitSucceeded, waitNone)},
+		},
+	},
+	{
+		name: "triggers",
+		schema: schema.MapAttribute{
+			MarkdownDescription: "Any values; a change of one deletes the job and runs it again.",
+			Optional:            true, ElementType: types.StringType,
+		},
+	},
+	{
+		name: "queue",
+		schema: flag("Lets the job wait in the job queue until the quota tree has room for it, `max_jobs` included. " +
+			"It is created suspended, and the queue controller, which `gpuplan_scheduler` installs, lets it start, or takes it back when its pods do not run in time. " +
+			"`kubectl get queueunits` shows its place. With `wait_for = \"none\"` an apply does not wait for its turn."),
+		property: yes(func(m *model) *types.Bool { return &m.Queue }, func(s *job.Spec) *bool { return &s.Queue }),
+	},
+	{
+		name:     "suspend",
+		schema:   flag("Ends the pods of a running job, or does not create them; `false` lets it run again."),
+		property: yes(func(m *model) *types.Bool { return &m.Suspend }, func(s *job.Spec) *bool { return &s.Suspend }),
+		change:   inPlace,
+	},
+	{
+		name: "clean_pod_policy",
+		schema: schema.StringAttribute{
+			MarkdownDescription: "Which pods go when the job has finished: `None` (default), `Running` or `All`.",
+			Optional:            true,
+			Validators:          []validator.String{stringvalidator.OneOf("None", "Running", "All")},
+		},
+		property: text(func(m *model) *types.String { return &m.CleanPodPolicy }, func(s *job.Spec) *string { return &s.CleanPodPolicy }),
+		change:   inPlace,
+	},
+	{
+		name: "restart_policy",
+		schema: schema.StringAttribute{
+			MarkdownDescription: "When a replica that ended is started again: `Always`, `OnFailure` (default with `pytorch`), `Never` (default with `mpi`), " +
+				"or `ExitCode`, which starts it again after exit codes from 128.",
+			Optional:   true,
+			Validators: []validator.String{stringvalidator.OneOf("Always", "OnFailure", "Never", "ExitCode")},
+		},
+		property: text(func(m *model) *types.String { return &m.RestartPolicy }, func(s *job.Spec) *string { return &s.RestartPolicy }),
+	},
+	{
+		name: "backoff_limit",
+		schema: schema.Int32Attribute{
+			MarkdownDescription: "How often replicas are started again before the job has failed.",
+			Optional:            true, Validators: []validator.Int32{int32validator.AtLeast(0)},
+		},
+		property: limit(func(m *model) *types.Int32 { return &m.BackoffLimit }, func(s *job.Spec) **int32 { return &s.BackoffLimit }),
+		change:   inPlace,
+	},
+	{
+		name: "active_deadline_seconds",
+		schema: schema.Int64Attribute{
+			MarkdownDescription: "After how many seconds a job that still runs has failed.",
+			Optional:            true, Validators: []validator.Int64{int64validator.Between(1, math.MaxInt32)},
+		},
+		property: says(deadlines, func(m *model) *types.Int64 { return &m.ActiveDeadlineSeconds }, func(s *job.Spec) **int64 { return &s.ActiveDeadlineSeconds }),
+		change:   inPlace,
+	},
+	{
+		name: "ttl_seconds_after_finished",
+		schema: schema.Int32Attribute{
+			MarkdownDescription: "After how many seconds the operator deletes a finished job. A job with this setting that is gone counts as finished.",
+			Optional:            true, Validators: []validator.Int32{int32validator.AtLeast(0)},
+		},
+		property: limit(func(m *model) *types.Int32 { return &m.TTLSecondsAfterFinished }, func(s *job.Spec) **int32 { return &s.TTLSecondsAfterFinished }),
+		change:   inPlace,
+	},
+}
+
+// resultAttributes are what the provider finds out.
+var resultAttributes = []jobAttribute{
+	{
+		name: "pool_names",
+		schema: schema.ListAttribute{
+			MarkdownDescription: "Names of the pools that the members are kept on. Other pools need a new job.",
+			Computed:            true, ElementType: types.StringType,
+		},
+	},
+	{
+		name:   "placed",
+		schema: computedText("The job with its planned placement, for `after` of jobs that are placed behind this one."),
+	},
+	{
+		name: "planned_placement",
+		schema: schema.MapAttribute{
+			MarkdownDescription: "Where the plan puts every member, " + assignment.Description + ". A node that does not exist yet is called `POOL[0]`, `POOL[1]`, …: the pool's nodes by age; once it exists, a refresh gives its name. " +
+				"Without `pools` it is known after apply. Null where nothing is promised: without gang, or with another scheduler.",
+			Computed: true, ElementType: types.StringType,
+		},
+	},
+	{
+		name: "planned_node_count",
+		schema: schema.Int64Attribute{
+			MarkdownDescription: "Number of nodes in the planned placement.",
+			Computed:            true,
+		},
+	},
+	{
+		name: "placement_as_planned",
+		schema: schema.BoolAttribute{
+			MarkdownDescription: "Whether all members got the nodes and GPUs of the planned placement; the data source `gpuplan_training_job` says where they run. Null as long as not all are placed, or when nothing was promised.",
+			Computed:            true,
+		},
+	},
+	{
+		name: "status",
+		schema: computedText("Where the job stands: `Pending`, `Created`, `Running`, `Restarting`, `Suspended`, `Succeeded`, `Failed`, " +
+			"`CleanedUp` when its time to live removed it before Terraform saw how it ended, or `Deleting`."),
+	},
+}
+
+func computedText(description string) schema.StringAttribute {
+	return schema.StringAttribute{MarkdownDescription: description, Computed: true}
+}
+
+func optionalText(description string) schema.StringAttribute {
+	return schema.StringAttribute{MarkdownDescription: description, Optional: true}
+}
+
+func flag(description string) schema.BoolAttribute {
+	return schema.BoolAttribute{
+		MarkdownDescription: description + " Default `false`.",
+		Optional:            true,
+	}
+}
+
+func oneOf[T ~string](values []T) validator.String {
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = string(v)
+	}
+	return stringvalidator.OneOf(texts...)
+}

@@ -84,7 +84,7 @@ type Spec struct {
 	Mode            Mode
 	// Roles by name, see [Framework.Roles]. An MPI job without a launcher gets one, see [Spec.Complete].
 	Roles map[string]Role
-	// Gang makes the members run all together or not at all. Minimum is how many must; 0 means all.
+	// Gang makes the members run all together or not at all. Minimum is how many must; 0 means all, and without Gang nothing.
 	Gang    bool
 	Minimum int32
 	// Quota is the leaf of the quota tree that is charged; "" leaves it to the namespace.
@@ -182,7 +182,10 @@ func (s Spec) Complete() Spec {
 	if s.Port == 0 && s.Framework == PyTorch {
 		s.Port = contract.PyTorchPort
 	}
-	if s.Gang && s.Minimum == 0 {
+	switch {
+	case !s.Gang:
+		s.Minimum = 0
+	case s.Minimum == 0:
 		s.Minimum = s.Members()
 		s.completeMinima()
 	}

@@ -1,7 +1,8 @@
 // Package cluster is what the provider sees of the Kubernetes cluster during one walk
 // of Terraform's graph. All resources of a walk look at one snapshot, so that they
 // agree with each other and each kind is listed once, however many they are. Once the
-// walk changes things, whoever looks sees the cluster as it is then.
+// walk changes things, whoever looks sees the cluster as it is then, and those who look
+// at a time look together.
 package cluster
 
 import (
@@ -30,10 +31,12 @@ type Cluster struct {
 	first *Snapshot
 	err   error
 
-	// latest is what was seen last while things change, at the time taken.
-	latestMu sync.Mutex
-	latest   *Snapshot
-	taken    time.Time
+	// latest is what was seen last while things change, or why it could not be, in a look that
+	// began at the time taken.
+	latestMu  sync.Mutex
+	latest    *Snapshot
+	latestErr error
+	taken     time.Time
 }
 
 // New returns a cluster that nobody has looked at yet. changing tells whether the walk
@@ -46,7 +49,7 @@ func New(client *kube.Client, changing func() bool) *Cluster {
 // changes things. Everybody gets the same error when the cluster cannot be listed.
 func (c *Cluster) Snapshot(ctx context.Context) (*Snapshot, error) {
 	if c.changing() {
-		return read(ctx, c.client)
+		return c.since(ctx, time.Now())
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,18 +67,24 @@ func (c *Cluster) Snapshot(ctx context.Context) (*Snapshot, error) {
 // Recent returns the cluster as it was at most so long ago, for many who look while things
 // change and need not see what others have just done.
 func (c *Cluster) Recent(ctx context.Context, age time.Duration) (*Snapshot, error) {
+	return c.since(ctx, time.Now().Add(-age))
+}
+
+// since returns what a look has shown that began after a time. Those who ask while another
+// looks share the next look.
+func (c *Cluster) since(ctx context.Context, earliest time.Time) (*Snapshot, error) {
 	c.latestMu.Lock()
 	defer c.latestMu.Unlock()
-	if c.latest != nil && time.Since(c.taken) < age {
-		return c.latest, nil
+	if c.taken.After(earliest) {
+		return c.latest, c.latestErr
 	}
 	taken := time.Now()
 	snapshot, err := read(ctx, c.client)
-	if err != nil {
-		return nil, err
+	if ctx.Err() != nil {
+		return nil, err // it says nothing about the cluster
 	}
-	c.latest, c.taken = snapshot, taken
-	return snapshot, nil
+	c.latest, c.latestErr, c.taken = snapshot, err, taken
+	return snapshot, err
 }
 
 // Pods returns the pods of a namespace ("" for all) that match.

@@ -2,6 +2,9 @@ package cluster_test
 
 import (
 	"context"
+	"fmt"
+	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -102,6 +105,45 @@ func TestOneListPerKind(t *testing.T) {
 	pods, err := c.Pods(t.Context(), "", labels.Everything())
 	require.NoError(t, err)
 	assert.Len(t, pods, 3)
+}
+
+// slow lets nobody see the nodes before all have asked.
+type slow struct {
+	http.RoundTripper
+	all *sync.WaitGroup
+}
+
+func (s slow) RoundTrip(req *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(req.URL.Path, "/nodes") {
+		s.all.Wait()
+	}
+	return s.RoundTripper.RoundTrip(req)
+}
+
+// Once things change, those who ask at a time share a look that began after they asked.
+func TestLooksAreSharedWhileThingsChange(t *testing.T) {
+	server := kubetest.Start(t)
+	const looks = 100
+	var asked, answered sync.WaitGroup
+	asked.Add(looks)
+	config := server.Config()
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return slow{next, &asked} })
+	client, err := kube.New(config)
+	require.NoError(t, err)
+	c := cluster.New(client, func() bool { return true })
+	for i := range looks {
+		answered.Go(func() {
+			name := fmt.Sprintf("n%d", i)
+			put(t, server, node(name, "x"))
+			asked.Done()
+			snapshot, err := c.Snapshot(t.Context())
+			if assert.NoError(t, err) {
+				assert.Len(t, snapshot.Hardware([]string{name}), 1, "what was there before the question is seen")
+			}
+		})
+	}
+	answered.Wait()
+	assert.Less(t, server.Lists()["nodes"], looks/2)
 }
 
 func TestFailureIsRemembered(t *testing.T) {

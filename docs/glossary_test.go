@@ -72,6 +72,7 @@ var phrases = []retiredWord{
 	{word: `(takes?|taking) places from`, now: "preempt"},
 	{word: `lets? out`, now: "release"},
 	{word: `lets? in`, now: "activate, admit"},
+	{word: `tells that`, now: "means that, reports whether"},
 }
 
 // allowed are words that stay, by what begins the path; "" stands for the whole file.

@@ -39,7 +39,7 @@ type cluster struct {
 	typed     kubernetes.Interface
 	dynamic   dynamic.Interface
 	etcd, api *process
-	// apart tells that API server and etcd have one core for themselves, and this program
+	// apart means that API server and etcd have one core for themselves, and this program
 	// and what it starts another.
 	apart bool
 }

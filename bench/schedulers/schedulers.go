@@ -34,7 +34,7 @@ type scheduler struct {
 	// program is the file in the folder of programs, and the scheduler name that pods carry.
 	program string
 	// gpu is the extended resource by which pods ask for a GPU, mode the label of
-	// nodes that offer it, and hardware tells that nodes publish theirs.
+	// nodes that offer it, and hardware means that nodes publish theirs.
 	gpu, mode string
 	hardware  bool
 	// crds returns the scheduler's custom resource definitions.
@@ -47,7 +47,7 @@ type scheduler struct {
 	// makes a pod a member.
 	group func(name string, members, gpus int) *unstructured.Unstructured
 	join  func(pod *corev1.Pod, group string)
-	// always tells that a pod on its own needs a group too.
+	// always means that a pod on its own needs a group too.
 	always bool
 }
 

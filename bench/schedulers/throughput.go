@@ -28,7 +28,7 @@ type throughput struct {
 	// Members is the size of a gang, 1 for pods on their own.
 	Members int `json:"members"`
 	Bound   int `json:"bound"`
-	// GaveUp tells that not all pods were bound in time.
+	// GaveUp means that not all pods were bound in time.
 	GaveUp bool `json:"gaveUp,omitempty"`
 	// WholeGangs and PartialGangs count gangs that are bound entirely or in part.
 	WholeGangs   int `json:"wholeGangs"`

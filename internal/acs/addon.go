@@ -48,7 +48,7 @@ func (c *Client) InstallAddon(ctx context.Context, clusterID string, addon Addon
 	return started.TaskID, err
 }
 
-// GetAddon returns an installed add-on; [IsNotFound] tells that it is not installed.
+// GetAddon returns an installed add-on; [IsNotFound] means that it is not installed.
 func (c *Client) GetAddon(ctx context.Context, clusterID, name string) (AddonInstance, error) {
 	var instance AddonInstance
 	err := c.do(ctx, call{"GetClusterAddonInstance", http.MethodGet, clusterPath(clusterID) + "/addon_instances/" + name, nil, nil}, &instance)

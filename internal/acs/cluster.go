@@ -26,7 +26,7 @@ type Cluster struct {
 // ClusterRunning is the state of a cluster that takes requests.
 const ClusterRunning = "running"
 
-// GetCluster returns a cluster; [IsNotFound] tells that there is none in the region.
+// GetCluster returns a cluster; [IsNotFound] means that there is none in the region.
 func (c *Client) GetCluster(ctx context.Context, clusterID string) (Cluster, error) {
 	var cluster Cluster
 	err := c.do(ctx, call{"DescribeClusterDetail", http.MethodGet, clusterPath(clusterID), nil, nil}, &cluster)

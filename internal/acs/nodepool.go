@@ -283,7 +283,7 @@ func (c *Client) ListNodePools(ctx context.Context, clusterID string) ([]NodePoo
 	return answer.NodePools, err
 }
 
-// GetNodePool returns a pool; [IsNotFound] tells that it does not exist.
+// GetNodePool returns a pool; [IsNotFound] means that it does not exist.
 func (c *Client) GetNodePool(ctx context.Context, clusterID, poolID string) (NodePool, error) {
 	var pool NodePool
 	err := c.do(ctx, call{"DescribeClusterNodePoolDetail", http.MethodGet, poolPath(clusterID, poolID), nil, nil}, &pool)

@@ -128,7 +128,7 @@ func (s *Server) checkChange(p *PoolRecord, b poolBody) error {
 	return s.check(b, scaled)
 }
 
-// check holds the rules that create and modify share; scaled tells that the pool scales
+// check holds the rules that create and modify share; scaled means that the pool scales
 // by itself after the request.
 func (s *Server) check(b poolBody, scaled bool) error {
 	if g := b.ScalingGroup; g != nil {

@@ -8,7 +8,7 @@ type Mode struct {
 	Name string `json:"name"`
 	// Title says in a few words what the mode does.
 	Title string `json:"title"`
-	// Shared tells that several pods can have parts of one GPU.
+	// Shared means that several pods can have parts of one GPU.
 	Shared bool `json:"shared"`
 	// Resources maps the extended resources of the mode to what they count: "GPUs",
 	// "memory_gib" (whole GiB of GPU memory) or "core_percent" (100 per GPU).

@@ -3,7 +3,7 @@ package catalog
 // Region is a region of Alibaba Cloud.
 type Region struct {
 	Name string `json:"name"`
-	// CoreMem tells that nodes in the region can have mode core_mem.
+	// CoreMem means that nodes in the region can have mode core_mem.
 	CoreMem bool   `json:"core_mem"`
 	Source  string `json:"source"`
 	Date    string `json:"date"`

@@ -32,7 +32,7 @@ type GPUNodeStatus struct {
 	// PCIeGeneration is 3, 4, 5; 0 when unknown.
 	PCIeGeneration int  `json:"pcieGeneration,omitempty"`
 	NVSwitch       bool `json:"nvswitch,omitempty"`
-	// NoP2P tells that the driver refuses peer-to-peer transfers over PCIe.
+	// NoP2P means that the driver refuses peer-to-peer transfers over PCIe.
 	NoP2P bool      `json:"noP2P,omitempty"`
 	GPUs  []GPUInfo `json:"gpus,omitempty"`
 	// Links is the matrix of `nvidia-smi topo -m`, one row per GPU: "X NV1 NV2 SYS".
@@ -103,7 +103,7 @@ type GPUInfo struct {
 	// PCIe is the GPU's connection, as in "gen4 x16", and BestPCIe what it could be.
 	PCIe     string `json:"pcie,omitempty"`
 	BestPCIe string `json:"bestPCIe,omitempty"`
-	// MIG tells that the GPU is split into MIG devices.
+	// MIG means that the GPU is split into MIG devices.
 	MIG bool `json:"mig,omitempty"`
 	// Fabric is how far the GPU has joined its NVSwitch fabric, "" without one.
 	Fabric string `json:"fabric,omitempty"`

@@ -47,9 +47,9 @@ type Machine struct {
 	NVLinkGBps float64
 	// PCIeGeneration is the PCI Express generation of the slots (3, 4, 5); 0 when unknown.
 	PCIeGeneration int
-	// NVSwitch tells that NVLinks go to a switch, so that every pair has the full bandwidth at once.
+	// NVSwitch means that NVLinks go to a switch, so that every pair has the full bandwidth at once.
 	NVSwitch bool
-	// NoP2P tells that the driver refuses peer-to-peer transfers over PCIe, as it
+	// NoP2P means that the driver refuses peer-to-peer transfers over PCIe, as it
 	// does on consumer GPUs: whatever the PCIe path, data goes through host memory.
 	NoP2P bool
 	GPUs  []GPU

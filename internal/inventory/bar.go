@@ -43,7 +43,7 @@ type Bar struct {
 	// Why says what is wrong with the tree.
 	Why        string
 	namespaces map[string]bool
-	// everything tells that not even all namespaces of the tree can be read.
+	// everything means that not even all namespaces of the tree can be read.
 	everything bool
 }
 

@@ -79,12 +79,12 @@ type podState struct {
 	assumed *corev1.Pod
 	// decided is the assumed pod's allocation record, nil when only its annotations tell.
 	decided *contract.Allocation
-	// unverified tells that the binding of the assumed pod failed, as far as is known.
+	// unverified means that the binding of the assumed pod failed, as far as is known.
 	unverified bool
-	// managed tells that the planner places the pod, though it is in no gang and asks for
+	// managed means that the planner places the pod, though it is in no gang and asks for
 	// no GPUs ([Cache.Manage]). It ends when the pod is bound.
 	managed bool
-	// lost tells that the pod is about to be failed ([Cache.Lose]).
+	// lost means that the pod is about to be failed ([Cache.Lose]).
 	lost bool
 	// altered says what someone has done to the record that the pod was bound with, which
 	// counts all the same; "" while nobody has.
@@ -105,18 +105,18 @@ func (s *podState) now() *corev1.Pod {
 type Change struct {
 	// Gang is the key of the gang whose pods or PodGroup changed, "" for none.
 	Gang string
-	// Freed tells that there may be room in the cluster, now or once pods that are being
+	// Freed means that there may be room in the cluster, now or once pods that are being
 	// deleted have gone, where there was none.
 	Freed bool
 	// Bound is the key of the gang of a pod that is bound now, as was expected, "" for none.
 	Bound string
-	// RolledBack tells that a pod that was about to be bound is not ([Cache.Forget]), or
+	// RolledBack means that a pod that was about to be bound is not ([Cache.Forget]), or
 	// that a place is not held any more.
 	RolledBack bool
 	// Node is a node whose taints or hardware changed, that came or went, or that a pod
 	// is bound to though it does not exist; "" for none.
 	Node string
-	// Rules tells that another quota tree is in force, or that the one in force has become
+	// Rules means that another quota tree is in force, or that the one in force has become
 	// valid or invalid.
 	Rules bool
 	// Altered is a bound pod of which someone has changed the allocation record, nil for none.

@@ -24,12 +24,12 @@ type Decision struct {
 	// Ports are the host ports that keep the members on more nodes than they would need
 	// without, where they get their places now.
 	Ports []string
-	// Reserved tells that the result's reservation was held already, Lost that one was held
+	// Reserved means that the result's reservation was held already, Lost that one was held
 	// which cannot be had any more.
 	Reserved, Lost bool
-	// Lifted tells that a place is not held any more, so that others may have it.
+	// Lifted means that a place is not held any more, so that others may have it.
 	Lifted bool
-	// Declined tells that the place was not taken because the caller did not approve,
+	// Declined means that the place was not taken because the caller did not approve,
 	// Leaving are the pods that have to leave it first.
 	Declined bool
 	Leaving  []*corev1.Pod

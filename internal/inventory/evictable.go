@@ -9,7 +9,7 @@ import (
 )
 
 // Evictable returns the pods of a gang, by its key, that hold resources and are not being
-// deleted yet, in the order of their names. ok tells that all of them may be evicted
+// deleted yet, in the order of their names. ok means that all of them may be evicted
 // together, as far as the pods and their disruption budgets say.
 func (c *Cache) Evictable(key string) (pods []*corev1.Pod, ok bool) {
 	c.mu.Lock()

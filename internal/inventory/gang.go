@@ -127,7 +127,7 @@ type member struct {
 	// role is the pod's role, without members.
 	role     placement.Role
 	problems []Problem
-	// lost tells that the pod is about to be failed.
+	// lost means that the pod is about to be failed.
 	lost bool
 }
 
@@ -144,7 +144,7 @@ func (m member) asks() bool { return m.role.Request.Mode != placement.ModeNone }
 
 // memberCounts counts the members of a gang.
 type memberCounts struct {
-	// gpus tells that someone asks for GPUs. Of those who do not, launchers are late, and the
+	// gpus means that someone asks for GPUs. Of those who do not, launchers are late, and the
 	// others unless the gang needs more members than ask for GPUs, which mixed tells.
 	gpus, mixed bool
 	// present are the members that are there, running those of them that are bound.
@@ -155,7 +155,7 @@ type memberCounts struct {
 	minimum int
 	// expected is how many more members the gang says it has in all, 0 once some run.
 	expected int
-	// groupless tells that the pods name a PodGroup that nobody has seen.
+	// groupless means that the pods name a PodGroup that nobody has seen.
 	groupless bool
 	// parts are the roles with a minimum of their own.
 	parts []part

@@ -44,7 +44,7 @@ func (c *Cache) Planned(p *corev1.Pod) bool {
 
 // GangStatus says how far a gang is, from one pod's point of view.
 type GangStatus struct {
-	// Known tells that the cache has seen the pod.
+	// Known means that the cache has seen the pod.
 	Known bool
 	// MissingText says what must still appear before the gang can start, or that the quota tree
 	// must be valid, "" when nothing must.
@@ -52,11 +52,11 @@ type GangStatus struct {
 	// Present counts the members that are there. Expected is how many more the gang says it
 	// has in all, beyond those that it needs, while none of them runs; 0 when it does not say.
 	Present, Expected int
-	// Runs tells that as many members run, or are about to, as the gang needs.
+	// Runs means that as many members run, or are about to, as the gang needs.
 	Runs bool
-	// Partial tells that some members run, but not as many as the gang needs.
+	// Partial means that some members run, but not as many as the gang needs.
 	Partial bool
-	// Late tells that the pod is no member of its gang, and starts once that runs.
+	// Late means that the pod is no member of its gang, and starts once that runs.
 	Late bool
 }
 

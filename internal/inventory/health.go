@@ -18,7 +18,7 @@ type Health struct {
 	PodGroup *unstructured.Unstructured
 	// Running are the members that have a reservation, by name of the pod.
 	Running []*corev1.Pod
-	// Whole tells that as many run as the gang needs.
+	// Whole means that as many run as the gang needs.
 	Whole bool
 	// Faults are the GPUs of running members that are not to be used again.
 	Faults []Fault

@@ -10,7 +10,7 @@ import (
 
 // QueuedGang is the place of a gang in the scheduler's queue.
 type QueuedGang struct {
-	// Partial tells that some members run, but not as many as the gang needs.
+	// Partial means that some members run, but not as many as the gang needs.
 	Partial  bool
 	Priority int32
 	// Since is when the gang's first pod was created, in Unix nanoseconds.

@@ -19,7 +19,7 @@ func recordOf(p *corev1.Pod) contract.Allocation {
 
 // keepRecord returns the pod with the allocation record that it had when it was first seen
 // bound, whatever its annotation has become since: the pod runs on those GPUs. altered
-// tells that someone has just changed it, for the first time or again.
+// means that someone has just changed it, for the first time or again.
 func (s *podState) keepRecord(p *corev1.Pod) (kept *corev1.Pod, altered bool) {
 	if s.observed == nil || s.observed.Spec.NodeName == "" {
 		return p, false

@@ -21,7 +21,7 @@ type Conflict struct {
 	Field   string
 }
 
-// ConflictError tells that an object was not applied because others own some of its fields.
+// ConflictError means that an object was not applied because others own some of its fields.
 type ConflictError struct {
 	// Object names the object: "Deployment default/web".
 	Object    string

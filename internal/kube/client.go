@@ -67,7 +67,7 @@ func New(cfg *rest.Config) (*Client, error) {
 	}, nil
 }
 
-// ErrNotServed tells that the API server serves no such kind: its CRD is not installed.
+// ErrNotServed means that the API server serves no such kind: its CRD is not installed.
 var ErrNotServed = errors.New("the API server does not serve this kind")
 
 // IsNotFound reports whether err says that an object does not exist.

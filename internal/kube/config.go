@@ -27,7 +27,7 @@ type Access struct {
 	Context string
 }
 
-// ErrNoSource tells that nothing says how to find the API server.
+// ErrNoSource means that nothing says how to find the API server.
 var ErrNoSource = errors.New("no kubeconfig")
 
 // ConfigFrom returns the connection that access describes. It makes no request.

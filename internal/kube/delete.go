@@ -99,7 +99,7 @@ func (c *Client) awaitGone(ctx context.Context, obj *unstructured.Unstructured, 
 	return nil
 }
 
-// isOtherUID tells that a delete met another object than the one it was meant for.
+// isOtherUID reports whether a delete met another object than the one it was meant for.
 func isOtherUID(err error) bool {
 	return apierrors.IsConflict(err) && strings.Contains(err.Error(), "UID in precondition")
 }

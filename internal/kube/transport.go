@@ -22,7 +22,7 @@ const (
 	answerTimeout = 30 * time.Second
 )
 
-// UnreachableError tells that the API server did not answer.
+// UnreachableError means that the API server did not answer.
 type UnreachableError struct {
 	// Host is the server's URL.
 	Host string
@@ -121,7 +121,7 @@ func networkCause(err error) string {
 	}
 }
 
-// isBrokenConnection tells that a connection ended in the middle of a request.
+// isBrokenConnection reports whether a connection ended in the middle of a request.
 func isBrokenConnection(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)

@@ -20,7 +20,7 @@ type cluster struct {
 	workload *Workload
 	// pods are those of the view, of which some have gone.
 	pods, gone map[string]*Pod
-	// linked tells that there are nodes in NVLink domains.
+	// linked means that there are nodes in NVLink domains.
 	linked bool
 	// admissions are those of the view.
 	admissions *admissions

@@ -173,7 +173,7 @@ func (n *node) evicts(p *Pod) string {
 	return ""
 }
 
-// tooSmallFor tells that more runs on the node than it has of something that the pod uses.
+// tooSmallFor reports whether more runs on the node than it has of something that the pod uses.
 func (n *node) tooSmallFor(p *Pod) bool {
 	have, used, r := n.Allocatable, &n.used, &p.Request
 	if used.pods > have.Pods || r.MilliCPU > 0 && used.milliCPU > have.MilliCPU || r.MemoryBytes > 0 && used.memoryBytes > have.MemoryBytes {

@@ -24,7 +24,7 @@ type dryRun struct {
 	// usage is that of the quota tree, nil when there is none.
 	usage      *quotaUsage
 	capacities *capacities
-	// needed is how many members must fit, claim what these are charged; exact tells that they
+	// needed is how many members must fit, claim what these are charged; exact means that they
 	// fit where there is room for each.
 	needed      int
 	reservation quota.Resources

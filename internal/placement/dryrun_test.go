@@ -18,7 +18,7 @@ import (
 type contested struct {
 	*world
 	gangs []placement.Gang
-	// crowded tells that most gangs could run on most nodes.
+	// crowded means that most gangs could run on most nodes.
 	crowded bool
 }
 

@@ -21,7 +21,7 @@ type Part struct {
 	Pods    []string
 }
 
-// SetMinimum tells that a gang needs only so many of its members; pods are the IDs of all of
+// SetMinimum notes that a gang needs only so many of its members; pods are the IDs of all of
 // them, in the gang's order. When others take its places, the members beyond the minimum, the
 // last of those that run, go before it goes as a whole, but none that one of its parts needs.
 // A gang for which this is not told needs all of its pods, as does one with a minimum of 0.

@@ -11,7 +11,7 @@ import (
 type gpuAssigner struct {
 	*planner
 	list []Assignment
-	// spans tells that the gang is on several nodes: its GPUs then are near network devices.
+	// spans means that the gang is on several nodes: its GPUs then are near network devices.
 	spans bool
 	last  carved
 	// assigned are the nodes on which members take whole GPUs.

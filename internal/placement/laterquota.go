@@ -120,7 +120,7 @@ type charges struct {
 	leaf string
 	list []charged
 	pods int
-	// job tells that its job comes or goes with it.
+	// job means that its job comes or goes with it.
 	job bool
 }
 

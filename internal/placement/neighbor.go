@@ -16,7 +16,7 @@ type Neighbor struct {
 	// Label is the node label whose values are the domains.
 	Label string
 	Pods  Selector
-	// Apart tells that none of the pods may run in the domain of a member; otherwise one
+	// Apart means that none of the pods may run in the domain of a member; otherwise one
 	// must, unless the member is the first of them anywhere.
 	Apart bool
 }

@@ -70,7 +70,7 @@ func (p *planner) together(l *NodeLimit, node, role string, t *nodePacking) int 
 	return n
 }
 
-// limited tells that a role may take only so many places of a node.
+// limited reports whether a role may take only so many places of a node.
 func (p *planner) limited(n *node) bool {
 	return slices.ContainsFunc(p.rules, func(r rules) bool { return r.limits[n.Name] > 0 }) ||
 		slices.ContainsFunc(p.gang.Limits, func(l NodeLimit) bool { return l.Node == n.Name })
@@ -182,7 +182,7 @@ func (t *nodePacking) add(class, n int, r *Request) {
 	}
 }
 
-// stillFits tells that the trial still holds when fewer members remain: no class
+// stillFits reports whether the trial still holds when fewer members remain: no class
 // remains with fewer members than it takes. Packing is greedy in the order of the
 // classes, so that it would take the same again.
 func (t *nodePacking) stillFits(remaining []int) bool {

@@ -156,7 +156,7 @@ type Domain struct {
 	// Label is a node label such as "topology.kubernetes.io/zone"; "kubernetes.io/hostname"
 	// makes each node a domain.
 	Label string
-	// Required tells that all members must be in one domain; otherwise it is preferred.
+	// Required means that all members must be in one domain; otherwise it is preferred.
 	Required bool
 }
 

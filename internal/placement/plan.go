@@ -74,7 +74,7 @@ type planner struct {
 	elastic bool
 	// perNode is the most members that one node takes, for a gang that spreads.
 	perNode int
-	// linked tells that the gang's GPUs may be in one NVLink domain of several nodes.
+	// linked means that the gang's GPUs may be in one NVLink domain of several nodes.
 	linked bool
 	trials map[packingKey]*nodePacking
 	// memory holds the trials of a single member that a mix remembers, nil for other gangs.
@@ -396,7 +396,7 @@ func (p *planner) exceededWith(later *quota.Tree, charge quota.Resources) *quota
 	return p.quota.FitsWith(later, p.gang.Leaf, charge, p.gang.Preemptible)
 }
 
-// leafMissing tells that the gang's leaf is not in the tree.
+// leafMissing reports whether the gang's leaf is not in the tree.
 func (p *planner) leafMissing() bool {
 	return p.quota != nil && p.gang.Leaf != "" && !p.quota.HasLeaf(p.gang.Leaf)
 }

@@ -14,9 +14,9 @@ type Victim struct {
 	Priority int32
 	// Pods are the IDs of its pods, sorted.
 	Pods []string
-	// Surplus tells that the gang runs on without these pods: they are members beyond its minimum.
+	// Surplus means that the gang runs on without these pods: they are members beyond its minimum.
 	Surplus bool
-	// Leaving tells that these pods are going without that anybody evicts them for this
+	// Leaving means that these pods are going without that anybody evicts them for this
 	// gang: they are being deleted, or are evicted for another.
 	Leaving bool
 }

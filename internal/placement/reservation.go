@@ -21,7 +21,7 @@ type reserved struct {
 // use, so that it fits at any moment as soon as the last of them has gone, whatever is
 // planned in between. A reservation that waits for gangs to end, and does not evict
 // them, gives way to gangs of higher priority and to lost members of gangs that run.
-// gaveWay tells that a place is not held any more.
+// gaveWay means that a place is not held any more.
 func (v *View) AddReservation(r Reservation) (gaveWay bool) {
 	gaveWay = v.drop(func(h *reserved) bool { return h.yields(&r.Gang) })
 	h := &reserved{Reservation: r, come: map[string][]*Pod{}, usage: map[string]usage{}, after: map[string][]string{}}
@@ -103,7 +103,7 @@ func (v *View) refreshReserved(h *reserved) {
 	}
 }
 
-// yields tells that a gang need not leave the reservation alone.
+// yields reports whether a gang need not leave the reservation alone.
 func (h *reserved) yields(g *Gang) bool {
 	switch {
 	case h.Gang.ID == g.ID:

@@ -90,7 +90,7 @@ func TestReservationsAreNeverDelayed(t *testing.T) {
 	assert.Greater(t, filled, 100)
 }
 
-// waits tells that someone still runs for whom a reservation waits.
+// waits reports whether someone still runs for whom a reservation waits.
 func waits(w *world, r placement.Reservation) bool {
 	for _, victim := range r.After {
 		for _, id := range victim.Pods {

@@ -13,10 +13,10 @@ type Reservation struct {
 	// After are the gangs that have to go first, with all their pods, or with those
 	// that are being deleted already.
 	After []Victim
-	// Evicts tells that those of After that are not going yet are evicted for the gang;
+	// Evicts means that those of After that are not going yet are evicted for the gang;
 	// otherwise it waits for them to end.
 	Evicts bool
-	// QuotaOnly tells that the gang waits for quota: no GPU is kept from others for it.
+	// QuotaOnly means that the gang waits for quota: no GPU is kept from others for it.
 	QuotaOnly bool
 }
 
@@ -164,7 +164,7 @@ func (n *node) clashes(p *Pod) bool {
 	return slices.ContainsFunc(p.Request.HostPorts, taken) || p.Request.Mode.shared() && n.used.memoryOnly > 0 && n.used.withCore > 0
 }
 
-// isFor tells that the reservation was made for the gang as it is now, but for late
+// isFor reports whether the reservation was made for the gang as it is now, but for late
 // members, which may appear after it was made.
 func (h *reserved) isFor(g *Gang) bool {
 	bare := func(g Gang) Gang {

@@ -13,7 +13,7 @@ type runningGang struct {
 	Victim
 	pods        []*Pod
 	preemptible bool
-	// terminating tells that pods of the gang are going already that it needs.
+	// terminating means that pods of the gang are going already that it needs.
 	terminating bool
 	// surplus is how many members that the gang does not need are victims of their own, beside
 	// this one, turn the place of such a one among them.

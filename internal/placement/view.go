@@ -26,10 +26,10 @@ type Pod struct {
 	Leaf        string
 	Priority    int32
 	Preemptible bool
-	// Leaving tells that the pod is being deleted already, Pinned that it must never be
+	// Leaving means that the pod is being deleted already, Pinned that it must never be
 	// evicted, because it would come back to its node at once.
 	Leaving, Pinned bool
-	// Overdue tells that a pod that is leaving should have gone long ago: its end is not
+	// Overdue means that a pod that is leaving should have gone long ago: its end is not
 	// waited for.
 	Overdue bool
 	// Budgets are the names of the disruption budgets that cover the pod ([View.SetBudget]).

@@ -28,7 +28,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/trainingjob"
 )
 
-// New returns a constructor of the provider of the given version. targets tells that Terraform
+// New returns a constructor of the provider of the given version. targets means that Terraform
 // visits a part of the configuration only.
 func New(version string, targets bool) func() provider.Provider {
 	return func() provider.Provider { return &gpuplan{version: version, targets: targets} }

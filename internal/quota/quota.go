@@ -58,7 +58,7 @@ type Tree struct {
 	leafOf   map[string]string
 	governed map[string]bool
 	oversell int64
-	// lends tells that a lend limit keeps something from others.
+	// lends means that a lend limit keeps something from others.
 	lends bool
 	// columns are the resources that were charged or have limits.
 	columns map[string]int
@@ -325,7 +325,7 @@ type Exceeded struct {
 	Used, Requested, Limit int64
 	// Held is the part of Used that nobody uses but that its owner does not lend.
 	Held int64
-	// Guaranteed tells that Limit is the node's min, which caps non-preemptible use.
+	// Guaranteed means that Limit is the node's min, which caps non-preemptible use.
 	Guaranteed bool
 }
 

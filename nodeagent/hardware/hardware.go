@@ -49,7 +49,7 @@ type GPU struct {
 	// PCIe is the GPU's connection as it is, and as it could be at best. The generation
 	// as it is, is the best one seen: idle GPUs save power by a slower one.
 	PCIe, BestPCIe PCIe
-	// MIG tells that the GPU is split into MIG devices.
+	// MIG means that the GPU is split into MIG devices.
 	MIG bool
 	// Fabric is how far the GPU has joined its NVSwitch fabric, "" without one.
 	Fabric string

@@ -96,11 +96,11 @@ type gpuState struct {
 // fault is a [Fault] with what decides about its end.
 type fault struct {
 	Fault
-	// last is when it was seen last, or cured; fresh tells that this was since the last
+	// last is when it was seen last, or cured; fresh means that this was since the last
 	// verdicts.
 	last  time.Time
 	fresh bool
-	// cured tells that a reset has been seen since.
+	// cured means that a reset has been seen since.
 	cured bool
 }
 
@@ -215,7 +215,7 @@ func (f *fault) over(now time.Time, quietTime time.Duration) bool {
 	}
 }
 
-// holds tells that time alone does not end the fault.
+// holds reports whether time alone does not end the fault.
 func (f *fault) holds() bool { return f.fresh || f.Class >= NeedsReset && !f.cured }
 
 // verdict is the state machine.

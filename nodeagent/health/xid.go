@@ -35,7 +35,7 @@ var (
 		157: "a faulty resource could not be retired",
 	}
 	// harmlessXIDs are ranges of numbers for which the catalog asks to restart the
-	// program, or nothing. 154 tells that the recovery action has changed, which the
+	// program, or nothing. 154 means that the recovery action has changed, which the
 	// signal ResetRequired tells better.
 	harmlessXIDs = [][2]uint64{
 		{8, 8}, {11, 11}, {13, 14}, {25, 25}, {31, 32}, {37, 41}, {43, 45}, {60, 60}, {66, 72}, {75, 77}, {80, 80},

@@ -64,7 +64,7 @@ func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.usable, m.state, m.signals, m.publications, m.readable, m.followed, m.yields}
 }
 
-// Seen takes a reading of a node with the verdicts on its GPUs; readable tells that it is
+// Seen takes a reading of a node with the verdicts on its GPUs; readable means that it is
 // how they are now, and not only how they were.
 func (m *Metrics) Seen(node string, reading hardware.Reading, verdicts []health.Verdict, readable bool) {
 	here := prometheus.Labels{"node": node}

@@ -15,7 +15,7 @@ type facts struct {
 	gpus []gpuFacts
 	// paths are the PCIe paths by position of both GPUs.
 	paths [][]gpu.Class
-	// refusesP2P tells that the driver refuses peer-to-peer transfers to every
+	// refusesP2P means that the driver refuses peer-to-peer transfers to every
 	// pair of GPUs without NVLink that it was asked about.
 	refusesP2P bool
 }
@@ -23,7 +23,7 @@ type facts struct {
 // gpuFacts is one GPU.
 type gpuFacts struct {
 	gpu gpu.GPU
-	// lost tells that the GPU does not answer, so that no path leads to it.
+	// lost means that the GPU does not answer, so that no path leads to it.
 	lost    bool
 	model   string
 	pcieGen int
@@ -35,7 +35,7 @@ type gpuFacts struct {
 // nvlinkFacts is one active NVLink.
 type nvlinkFacts struct {
 	generation int
-	// toSwitch tells that the other end is a switch; remote is the PCI address of
+	// toSwitch means that the other end is a switch; remote is the PCI address of
 	// the other end in the form of [gpu.GPU.PCIBusID].
 	toSwitch bool
 	remote   string

@@ -22,10 +22,10 @@ type library struct {
 	// mu is held for reading while NVML is used, and for writing while it is
 	// opened or closed.
 	mu sync.RWMutex
-	// opened counts how often NVML was opened; ready tells that it is open now.
+	// opened counts how often NVML was opened; ready means that it is open now.
 	opened int
 	ready  bool
-	// reloading tells that the driver was not loaded when NVML was asked last.
+	// reloading means that the driver was not loaded when NVML was asked last.
 	reloading bool
 
 	symbolsMu sync.Mutex
@@ -106,7 +106,7 @@ func (l *library) has(symbol string) bool {
 	return known
 }
 
-// driverIsGone tells that NVML must be opened again before it can answer.
+// driverIsGone reports whether NVML must be opened again before it can answer.
 func driverIsGone(ret nvml.Return) bool {
 	return ret == nvml.ERROR_UNINITIALIZED || ret == nvml.ERROR_DRIVER_NOT_LOADED || ret == nvml.ERROR_LIB_RM_VERSION_MISMATCH
 }

@@ -44,10 +44,10 @@ type publisher struct {
 	log     *slog.Logger
 	writes  *rate.Limiter
 	started metav1.Time
-	// restored tells that what an earlier run had published was taken over; published,
+	// restored means that what an earlier run had published was taken over; published,
 	// that the GPUNode was there since.
 	restored, published bool
-	// yields tells that another agent publishes the node.
+	// yields means that another agent publishes the node.
 	yields bool
 	mirror mirror
 }

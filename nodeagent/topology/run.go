@@ -87,5 +87,5 @@ func (a *Agent) publisher(node string, source hardware.Source) *publisher {
 	return &publisher{observer: o, Agent: a, node: node, log: log, writes: newLimiter(), started: metav1.NewTime(a.Started).Rfc3339Copy()}
 }
 
-// errNoNode tells that the Node of a machine is not in the cluster.
+// errNoNode means that the Node of a machine is not in the cluster.
 var errNoNode = errors.New("the cluster has no Node of this name")

@@ -75,7 +75,7 @@ func (s *Source) begin(ctx context.Context) *pending {
 	return s.pending
 }
 
-// Alive tells that the agent works, by what last happened in it.
+// Alive means that the agent works, by what last happened in it.
 type Alive struct {
 	mu   sync.Mutex
 	seen map[string]time.Time

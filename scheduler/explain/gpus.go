@@ -34,9 +34,9 @@ type Pool struct {
 // Node is one node with its GPUs.
 type Node struct {
 	Name string `json:"name"`
-	// Cordoned tells that the node takes no new pods.
+	// Cordoned means that the node takes no new pods.
 	Cordoned bool `json:"cordoned,omitempty"`
-	// Unsure tells that the scheduler hands out GPUs here, and that a pod past it has some of
+	// Unsure means that the scheduler hands out GPUs here, and that a pod past it has some of
 	// which nobody knows which they are: nobody gets any of the node until it has ended.
 	Unsure bool  `json:"unsure,omitempty"`
 	GPUs   []GPU `json:"gpus"`
@@ -60,7 +60,7 @@ type GPUHolder struct {
 	// MemoryGiB and CorePercent are its part of the GPU; both 0 for the whole GPU.
 	MemoryGiB   int64 `json:"memoryGiB,omitempty"`
 	CorePercent int64 `json:"corePercent,omitempty"`
-	// Guessed tells that the node's device plugin picked the GPU and nobody else
+	// Guessed means that the node's device plugin picked the GPU and nobody else
 	// knows which: the pod holds one of the node's GPUs for each such entry.
 	Guessed bool `json:"guessed,omitempty"`
 }

@@ -108,7 +108,7 @@ func (a Around) deviceRejections(pod *corev1.Pod) (all []string) {
 }
 
 // deviceClaim is the name of the claim that a pod's reference stands for, "" when the pod needs
-// none; made tells that it is known.
+// none; made means that it is known.
 func deviceClaim(pod *corev1.Pod, ref *corev1.PodResourceClaim) (name string, made bool) {
 	if ref.ResourceClaimName != nil {
 		return *ref.ResourceClaimName, true

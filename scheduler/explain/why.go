@@ -32,7 +32,7 @@ const (
 
 // Answer is what there is to say about one gang.
 type Answer struct {
-	// Gang is "namespace/name"; Pod tells that it is a pod on its own. Job is the kind of a job
+	// Gang is "namespace/name"; Pod means that it is a pod on its own. Job is the kind of a job
 	// that has no pods, because it is held.
 	Gang  string `json:"gang"`
 	Pod   bool   `json:"pod,omitempty"`

@@ -51,7 +51,7 @@ type auditedGang struct {
 	minimum int
 	timeout time.Duration
 	leaf    string
-	// whole tells that as many members as it needs have been bound at one time.
+	// whole means that as many members as it needs have been bound at one time.
 	whole bool
 	// partial is since when only some are bound, zero while none or enough are.
 	partial time.Time

@@ -83,7 +83,7 @@ type chaos struct {
 	flags      []string
 	// limits are the quota tree that is in force, wanted what it says.
 	limits []*limit
-	// reserves tells that gangs of the run have waited long enough for a place to be held
+	// reserves means that gangs of the run have waited long enough for a place to be held
 	// for them, by the clock of the run's schedulers.
 	reserves bool
 	// urgent is the PriorityClass of the gangs that preempt others.

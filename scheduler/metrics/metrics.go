@@ -95,7 +95,7 @@ func (m *Metrics) Register(register func(...metrics.Registerable), custom func(.
 	}
 }
 
-// Lead tells that this scheduler leads.
+// Lead notes that this scheduler leads.
 func (m *Metrics) Lead() { m.leading.Store(true) }
 
 // Planned counts a gang that was planned, by its key.

@@ -62,11 +62,11 @@ type job struct {
 	partOf types.UID
 	// created is a time in Unix seconds.
 	created int64
-	// suspended tells that the job's field holds it, asked that its annotations ask for that.
+	// suspended means that the job's field holds it, asked that its annotations ask for that.
 	suspended, asked bool
 	// wanted and declined are what [contract.QueueAnnotation] says.
 	wanted, declined bool
-	// started tells that it has run.
+	// started means that it has run.
 	started bool
 	// finished is Succeed or Failed, "" before.
 	finished contract.QueueUnitPhase

@@ -15,9 +15,9 @@ type pod struct {
 	place place
 	// charge is what it asks for.
 	charge quota.Resources
-	// asks tells that it has not ended, holds that it also has a node.
+	// asks means that it has not ended, holds that it also has a node.
 	asks, holds bool
-	// runs tells that it is ready, or has succeeded.
+	// runs means that it is ready, or has succeeded.
 	runs bool
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
-// errTakenOver tells that another controller is at work.
+// errTakenOver means that another controller is at work.
 var errTakenOver = errors.New("another queue controller has taken over")
 
 // Keys of the release log.

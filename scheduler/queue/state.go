@@ -55,7 +55,7 @@ type state struct {
 type unit struct {
 	contract.QueueUnit
 	object *unstructured.Unstructured
-	// shown tells that a watch has shown it; before, its end may go by unseen.
+	// shown means that a watch has shown it; before, its end may go by unseen.
 	shown bool
 }
 

@@ -35,7 +35,7 @@ type Controller struct {
 	grace time.Duration
 	clock clock.WithTicker
 	queue workqueue.TypedRateLimitingInterface[item]
-	// running tells that changes of the cache matter: not on a scheduler that stands by.
+	// running means that changes of the cache matter: not on a scheduler that stands by.
 	running atomic.Bool
 	Clients
 

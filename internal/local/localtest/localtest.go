@@ -53,7 +53,7 @@ type Platform struct {
 
 // shared is the platform of this test process.
 var shared struct {
-	// stopped tells that [Main] will stop it.
+	// stopped means that [Main] will stop it.
 	stopped  bool
 	once     sync.Once
 	platform *Platform

@@ -91,7 +91,7 @@ func Identify(pid int) (Identity, error) {
 	return id, err
 }
 
-// look reads the process table; ended tells that the process only waits to be
+// look reads the process table; ended means that the process only waits to be
 // collected by its parent.
 func look(pid int) (id Identity, ended bool, err error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

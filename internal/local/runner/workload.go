@@ -32,7 +32,7 @@ const (
 // DaemonSet, stand for.
 type workload struct {
 	key string
-	// shared tells that it serves several pods.
+	// shared means that it serves several pods.
 	shared bool
 	// first is the pod that started it.
 	first *corev1.Pod
@@ -153,7 +153,7 @@ func portsOf(spec *corev1.PodSpec) (ports []int) {
 }
 
 // leave takes a pod out of its workload. The processes end with the last pod;
-// ending tells that they have not yet. The pod is looked at again when they have.
+// ending means that they have not yet. The pod is looked at again when they have.
 func (r *Runner) leave(id podID, grace time.Duration) (ending bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 type Event struct {
 	// Step names the step; "" for a note and for the end.
 	Step string `json:"step,omitempty"`
-	// Done tells that the step ended, after Seconds.
+	// Done means that the step ended, after Seconds.
 	Done    bool    `json:"done,omitempty"`
 	Seconds float64 `json:"seconds,omitempty"`
 	// Error says why the step failed; Log is the file that may tell more.

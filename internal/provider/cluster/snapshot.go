@@ -16,7 +16,7 @@ import (
 type Snapshot struct {
 	// Objects are the cluster's, finished pods included.
 	inventory.Objects
-	// NoScheduler tells that our scheduler is known not to run.
+	// NoScheduler means that our scheduler is known not to run.
 	NoScheduler bool
 
 	view *placement.View

@@ -25,9 +25,9 @@ import (
 type point struct {
 	number int
 	writes bool
-	// answered tells that the server carries the request out, and only its answer is lost.
+	// answered means that the server carries the request out, and only its answer is lost.
 	answered bool
-	// alone tells that terraform alone dies, and its provider is left behind.
+	// alone means that terraform alone dies, and its provider is left behind.
 	alone bool
 }
 

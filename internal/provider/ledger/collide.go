@@ -74,7 +74,7 @@ func mayMeet(open, planned *job) bool {
 	})
 }
 
-// meet says on which nodes two jobs are planned, if on whole GPUs on which; GPUs tells that
+// meet says on which nodes two jobs are planned, if on whole GPUs on which; GPUs means that
 // they are.
 func meet(a, b *job) (where []string, gpus bool) {
 	taken := map[string]gpu.Set{}

@@ -31,9 +31,9 @@ type Ledger struct {
 	// cuts says what jobs lose by a change of the quota tree, nil for nothing.
 	cuts func(stays func(job string) bool) []Finding
 	tree *quota.Tree
-	// treeKnown tells that the walk has said what becomes of the tree.
+	// treeKnown means that the walk has said what becomes of the tree.
 	treeKnown bool
-	// treeComes tells that it has said that there will be one.
+	// treeComes means that it has said that there will be one.
 	treeComes bool
 	live      *picture
 	compared  map[string]bool // pairs of jobs that were placed together
@@ -82,12 +82,12 @@ type Job struct {
 	Pools []string
 	// RequireImmediate makes it an error that the job has to wait.
 	RequireImmediate bool
-	// Reclaims tells that the job's scheduler preempts others by the planner's
+	// Reclaims means that the job's scheduler preempts others by the planner's
 	// rules, AllowPreemption that the user agrees to it.
 	Reclaims, AllowPreemption bool
 	// Check is how strictly the job is checked.
 	Check Check
-	// Queued tells that the job waits for the job queue, which needs a quota tree.
+	// Queued means that the job waits for the job queue, which needs a quota tree.
 	Queued bool
 }
 
@@ -151,7 +151,7 @@ type Finding struct {
 	Kind Kind
 	// Jobs are the IDs of the jobs concerned; the first is the one that waits or fails.
 	Jobs []string
-	// Error tells that the plan must fail; otherwise it is a warning.
+	// Error means that the plan must fail; otherwise it is a warning.
 	Error bool
 	// Summary is a headline, Detail says what and what to do, in full sentences.
 	Summary, Detail string

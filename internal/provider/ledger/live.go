@@ -19,7 +19,7 @@ type Live struct {
 	Waiting []Waiting
 	// Limits is the cluster's quota tree without usage, nil for none.
 	Limits *quota.Tree
-	// NoTree tells that the cluster has no quota tree at all, not even one that cannot be used.
+	// NoTree means that the cluster has no quota tree at all, not even one that cannot be used.
 	NoTree bool
 	// Own are the IDs of the jobs that belong to this configuration: the walk visits each of them.
 	Own map[string]bool

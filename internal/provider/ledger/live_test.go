@@ -23,7 +23,7 @@ type cluster struct {
 	// waiting are those that wait, in the order of the queue.
 	waiting []ledger.Waiting
 	limits  *quota.Tree
-	// ownTree tells that the tree belongs to the configuration.
+	// ownTree means that the tree belongs to the configuration.
 	ownTree bool
 }
 
@@ -84,7 +84,7 @@ func (c cluster) from(job string) cluster {
 	return c
 }
 
-// partly tells that the last gang that waits runs with the members that it has, which are enough.
+// partly reports whether the last gang that waits runs with the members that it has, which are enough.
 func (c cluster) partly() cluster {
 	c.waiting = slices.Clone(c.waiting)
 	w := &c.waiting[len(c.waiting)-1]

@@ -17,7 +17,7 @@ import (
 // object is the ledger's name of a pool.
 func object(name types.String) string { return "node pool " + name.ValueString() }
 
-// leaving tells that the deletion of a pool has begun.
+// leaving reports whether the deletion of a pool has begun.
 func leaving(state string) bool { return state == acs.PoolDeleting || state == acs.PoolDeleteFailed }
 
 // start creates the pool, or goes on with one that an apply of this configuration created

@@ -37,7 +37,7 @@ func (r *pool) Update(ctx context.Context, req resource.UpdateRequest, resp *res
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 }
 
-// modify makes the pool what the model says. changed tells that the service has
+// modify makes the pool what the model says. changed means that the service has
 // accepted the change, whether or not it completed.
 func (r *pool) modify(ctx context.Context, state model, m *model) (changed bool, diags diag.Diagnostics) {
 	before, diags := state.pool(ctx)

@@ -60,7 +60,7 @@ func modeNames(keep func(catalog.Mode) bool) []string {
 	return names
 }
 
-// modeReplaces tells that nodes cannot be switched between two modes: a node gets
+// modeReplaces reports whether nodes cannot be switched between two modes: a node gets
 // core_mem or mig only when it joins (Alibaba Cloud: "Allocate computing power by
 // scheduling shared GPU").
 func modeReplaces(_ context.Context, req planmodifier.StringRequest, resp *stringplanmodifier.RequiresReplaceIfFuncResponse) {

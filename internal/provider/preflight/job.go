@@ -83,7 +83,7 @@ type check struct {
 	unknownClaim string
 
 	findings []Finding
-	// incomplete tells that something is absent without which admission refuses pods.
+	// incomplete means that something is absent without which admission refuses pods.
 	incomplete bool
 }
 

@@ -21,7 +21,7 @@ import (
 
 // Finding is something that would stop an apply.
 type Finding struct {
-	// Warning tells that it may be there by then.
+	// Warning means that it may be there by then.
 	Warning bool
 	// Attribute is the attribute of the resource that it is about, "" for the whole resource.
 	Attribute string

@@ -17,7 +17,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 )
 
-// ErrAbsent tells that none of the program's objects exists.
+// ErrAbsent means that none of the program's objects exists.
 var ErrAbsent = errors.New("it is not installed")
 
 // shared are kinds that several programs have in common; only that they exist counts.

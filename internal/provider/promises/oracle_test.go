@@ -26,7 +26,7 @@ type room struct {
 	// memoryOnly and withCore tell which kinds of shared pods are there: never both.
 	memoryOnly, withCore bool
 	ports                map[int32]bool
-	// given tells that the job's pools have the node, open that pods without tolerations may run there.
+	// given means that the job's pools have the node, open that pods without tolerations may run there.
 	given, open bool
 }
 

@@ -23,7 +23,7 @@ import (
 
 // Command is what the server knows of the command that started the provider.
 type Command struct {
-	// Destroys tells that it plans to destroy everything, AppliesPlan that it applies a saved plan.
+	// Destroys means that it plans to destroy everything, AppliesPlan that it applies a saved plan.
 	Destroys, AppliesPlan bool
 }
 

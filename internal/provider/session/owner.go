@@ -24,7 +24,7 @@ type Foreign struct {
 	Stamp string
 	// Resource and ID are what to import it with, "" where no resource is like it.
 	Resource, ID string
-	// Renamable tells that the resource could have another name, Deletable that the object
+	// Renamable means that the resource could have another name, Deletable that the object
 	// may be deleted where nobody manages it.
 	Renamable, Deletable bool
 }

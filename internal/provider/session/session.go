@@ -71,7 +71,7 @@ type Settings struct {
 	Owner string
 	// UserAgent names the provider and its version to the servers.
 	UserAgent string
-	// Targets tells that Terraform visits a part of the configuration only.
+	// Targets means that Terraform visits a part of the configuration only.
 	Targets bool
 	// Unknown are the attributes whose values are unknown until apply.
 	Unknown []string

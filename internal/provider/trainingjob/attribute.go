@@ -22,7 +22,7 @@ type attribute[M, S any] struct {
 	property property[M, S]
 	// change is what it means for a job that exists to have another property.
 	change change
-	// places tells that nothing can be placed while the attribute is unknown.
+	// places means that nothing can be placed while the attribute is unknown.
 	places bool
 }
 

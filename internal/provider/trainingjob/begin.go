@@ -17,7 +17,7 @@ import (
 
 // begin submits the job. One that an apply of this configuration submitted, and did not
 // live to record, goes on if it is the same; a job that cannot become the one that is
-// wanted makes room for it, and so does one that ran for other triggers. goesOn tells that
+// wanted makes room for it, and so does one that ran for other triggers. goesOn means that
 // it is not a new job.
 func (r *trainingJob) begin(ctx context.Context, client *kube.Client, m model, of tfsdk.State, spec job.Spec, notes map[string]string) (obj *unstructured.Unstructured, goesOn bool, err error) {
 	defer r.session.Ledger.Begin(object(spec))()

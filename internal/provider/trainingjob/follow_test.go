@@ -66,7 +66,7 @@ func TestWaitThatEndsEarly(t *testing.T) {
 		condition string
 		active    int64
 		interrupt bool
-		// fails tells that the apply fails, says what it says; lost that the next plan replaces the job.
+		// fails means that the apply fails, says what it says; lost that the next plan replaces the job.
 		fails, lost bool
 		says        string
 	}{

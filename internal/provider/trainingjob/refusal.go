@@ -22,7 +22,7 @@ import (
 // lack may come with another resource of the apply.
 const patience = time.Minute
 
-// errRefused tells that none of a job's pods can be created.
+// errRefused means that none of a job's pods can be created.
 var errRefused = errors.New("none of its pods can be created")
 
 // refusalFollower watches the warnings about a job while someone waits for it, because

@@ -132,7 +132,7 @@ type containerAttribute struct {
 	attribute[container, job.Role]
 	// ofRole is the attribute of a role, schema that of the job.
 	ofRole schema.Attribute
-	// leads tells that in an MPI job it is the launcher's alone, which starts the processes of
+	// leads means that in an MPI job it is the launcher's alone, which starts the processes of
 	// the workers: they wait for it.
 	leads bool
 }

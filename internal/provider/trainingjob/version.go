@@ -33,7 +33,7 @@ func find(ctx context.Context, client *kube.Client, framework job.Framework, nam
 // inVersion returns the job in the version of its kind in which it is to be created. The
 // training operator's is the rule. A job for arena is an MPIJob v1alpha1, the only version that
 // arena knows, when the cluster serves that and it can say all that the job asks for; so is
-// every MPI job of a cluster that serves no other. forArena tells that the cluster serves it.
+// every MPI job of a cluster that serves no other. forArena means that the cluster serves it.
 func inVersion(client *kube.Client, spec job.Spec) (versioned job.Spec, forArena bool, err error) {
 	kinds := spec.Framework.Kinds()
 	if len(kinds) == 1 {

@@ -80,7 +80,7 @@ func because(err error, reasons []said) error {
 	return err
 }
 
-// errFailed tells that the job has ended without success.
+// errFailed means that the job has ended without success.
 var errFailed = errors.New("the job has failed")
 
 // reached is the condition of the wait.
@@ -113,7 +113,7 @@ type podFollower struct {
 
 	mu   sync.Mutex
 	last string
-	// waiting tells that there are pods that have no node, looked that a scheduler has
+	// waiting means that there are pods that have no node, looked that a scheduler has
 	// written about one of them.
 	waiting, looked bool
 }

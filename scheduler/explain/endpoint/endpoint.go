@@ -81,7 +81,7 @@ func (g Guard) protect(handler http.Handler) http.Handler {
 	return genericfilters.WithPanicRecovery(handler, info)
 }
 
-// errUnknown tells that there is nothing of the name that was asked for.
+// errUnknown means that there is nothing of the name that was asked for.
 var errUnknown = errors.New("not found")
 
 // answer is what can be encoded as JSON, and its other forms by name.

@@ -113,7 +113,7 @@ func (d *drive) unreserve(pod *corev1.Pod, node string) {
 	d.plugin.Unreserve(d.Context(), d.states[pod.UID], pod, node)
 }
 
-// cycle is the cycle of a pod; refused tells that another plugin refuses its node, blocked that
+// cycle is the cycle of a pod; refused means that another plugin refuses its node, blocked that
 // one refuses the pod whatever the node.
 func (d *drive) cycle(name string, refused, blocked bool) {
 	pod := d.pods[name]

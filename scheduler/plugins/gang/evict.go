@@ -62,7 +62,7 @@ func (p *Plugin) preempt(ctx context.Context, key string) {
 	}
 }
 
-// hasAssumed tells that members of a gang are about to be bound.
+// hasAssumed reports whether members of a gang are about to be bound.
 func (p *Plugin) hasAssumed(key string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -62,7 +62,7 @@ func (p *Plugin) publish(ctx context.Context, gangs map[string]map[types.UID]boo
 	}
 }
 
-// pending tells that members of a gang are not bound.
+// pending reports whether members of a gang are not bound.
 func (p *Plugin) pending(key string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +119,7 @@ func (p *Plugin) isInterrupted() bool {
 	return p.interrupted
 }
 
-// overdue tells that members have been missing for longer than a job takes to make them.
+// overdue reports whether members have been missing for longer than a job takes to make them.
 func (g *gang) overdue() bool {
 	return !g.incomplete.IsZero() && time.Since(g.incomplete) >= patience
 }

@@ -29,13 +29,13 @@ type gang struct {
 	// moment later, or in a dry run.
 	rejectedOnce map[string]bool
 	rejected     rejections
-	// checkFilters tells that another plugin has refused a node.
+	// checkFilters means that another plugin has refused a node.
 	checkFilters bool
 	// backoff is how long the rejected nodes stay refused when nothing changes.
 	backoff time.Duration
-	// retires tells that it will be looked at again when it has been without members for too long.
+	// retires means that it will be looked at again when it has been without members for too long.
 	retires bool
-	// expected tells that the worker has activated the gang, and kept others out for the place
+	// expected means that the worker has activated the gang, and kept others out for the place
 	// that it will take.
 	expected bool
 	// incomplete is since when members are missing, zero while none are.
@@ -57,7 +57,7 @@ type assumedPod struct {
 	record  contract.Allocation
 	// position is the place in the order of the attempt, when it has one.
 	position int
-	// reserved tells that the member has passed its cycle and holds its place in the
+	// reserved means that the member has passed its cycle and holds its place in the
 	// scheduler's cache.
 	reserved bool
 }
@@ -69,7 +69,7 @@ type attempt struct {
 	pods  map[types.UID]*assumedPod
 	// reserved counts the pods whose members have a reservation.
 	reserved int
-	// ordered tells that members are reserved in the order of their positions.
+	// ordered means that members are reserved in the order of their positions.
 	ordered bool
 	// backoff is how long the gang stays out after the attempt has failed.
 	backoff time.Duration

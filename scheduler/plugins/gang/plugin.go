@@ -47,24 +47,24 @@ type Plugin struct {
 	reserveAfter time.Duration
 	// staleAfter is how long a gang that has lost members may find no place for others, 0: for ever.
 	staleAfter time.Duration
-	// due tells that gangs have waited so long when places were held last.
+	// due means that gangs have waited so long when places were held last.
 	due atomic.Bool
-	// leading tells that this scheduler schedules, and is not a replica that stands by:
+	// leading means that this scheduler schedules, and is not a replica that stands by:
 	// only then it writes to the API server.
 	leading atomic.Bool
 
 	mu    sync.Mutex
 	gangs map[string]*gang
-	// recovered tells that gangs that a crash left half bound have been planned.
+	// recovered means that gangs that a crash left half bound have been planned.
 	recovered bool
 	// planning is the gang that a cycle is planning, "" for none: its members may be charged to
 	// the view before they are assumed.
 	planning string
-	// refreshes tells that the worker, which alone uses it, is about to look at texts again.
+	// refreshes means that the worker, which alone uses it, is about to look at texts again.
 	refreshes bool
 
 	// recording is the gang of which the writer is writing why it waits, "" for none; it is
-	// not activated meanwhile. interrupted tells that it should be.
+	// not activated meanwhile. interrupted means that it should be.
 	recording   string
 	interrupted bool
 	// recorded is what the writer, which alone uses it, has written of gangs that wait.

@@ -121,10 +121,10 @@ func (g *gang) place() {
 	g.firstPod, g.why = "", wait{}
 }
 
-// waits tells that the gang waits, for room or for another plugin.
+// waits reports whether the gang waits, for room or for another plugin.
 func (g *gang) waits() bool { return g.entry == entryWaiting || g.entry == entryBlocked }
 
-// keepsOut tells that a pod may not enter the queue because its gang waits.
+// keepsOut reports whether a pod may not enter the queue because its gang waits.
 func (g *gang) keepsOut(pod types.UID) bool { return g.waits() && g.firstPod != pod }
 
 // on changes the phase of an attempt, and reports whether the event had an arrow.
@@ -133,5 +133,5 @@ func (r *attempt) on(e event) (moved bool) {
 	return moved
 }
 
-// failed tells that an attempt is being taken back.
+// failed reports whether an attempt is being taken back.
 func (r *attempt) failed() bool { return r.phase == phaseAborting || r.phase == phaseClosing }

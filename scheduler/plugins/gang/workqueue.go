@@ -22,14 +22,14 @@ type workQueue struct {
 type pendingWork struct {
 	// gangs have changed.
 	gangs map[string]bool
-	// freed tells that there may be more room in the cluster.
+	// freed means that there may be more room in the cluster.
 	freed bool
-	// rolledBack tells that a pod has given back what it was about to be bound to.
+	// rolledBack means that a pod has given back what it was about to be bound to.
 	rolledBack bool
-	// changed tells that the cluster is not what it was, so that texts may not be true
+	// changed means that the cluster is not what it was, so that texts may not be true
 	// any more; outdated, that it is time to look at them.
 	changed, outdated bool
-	// aged tells that a gang has waited long enough for capacity to be reserved for it.
+	// aged means that a gang has waited long enough for capacity to be reserved for it.
 	aged bool
 	// preemptors are gangs that may have a reservation which others have to leave.
 	preemptors map[string]bool

@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
 )
@@ -74,6 +75,11 @@ Ports are on loopback, chosen free, and the same at the next start.`,
 	root.SetOut(out)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return &usageError{c, err} })
 	root.PersistentFlags().StringVar(&p.dataDir, "data-dir", ".gpuplan", "`folder` that holds everything the platform keeps")
+
+	// Kubernetes' libraries register a flag of theirs for every program; cobra would list it.
+	if foreign := pflag.Lookup("version"); foreign != nil {
+		foreign.Hidden = true
+	}
 
 	var options upOptions
 	var detach, purge bool

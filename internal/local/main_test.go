@@ -84,6 +84,7 @@ func TestCommandLine(t *testing.T) {
 			for _, hidden := range []string{serveCommand, "completion"} {
 				assert.NotContains(t, out.String()+errs.String(), "\n  "+hidden+" ")
 			}
+			assert.NotContains(t, out.String()+errs.String(), "--version ", "the flag of a library")
 		})
 	}
 }

@@ -171,10 +171,11 @@ func differing(a, b job.Spec) (found []jobAttribute) {
 // from those that can change in place.
 func differences(a, b job.Spec) (replace, change []string) {
 	for _, attribute := range differing(a, b) {
-		if attribute.change == inPlace {
-			change = append(change, attribute.name)
-		} else {
+		switch attribute.change {
+		case replaces:
 			replace = append(replace, attribute.name)
+		case inPlace:
+			change = append(change, attribute.name)
 		}
 	}
 	return replace, change

@@ -27,7 +27,7 @@ func (m model) notes(ctx context.Context, of tfsdk.State, spec job.Spec) (map[st
 	var derived model
 	var diags diag.Diagnostics
 	diags.Append(written.Blank(ctx, of, &derived)...)
-	diags.Append(derived.takeOver(ctx, obj)...)
+	diags.Append(derived.takeOver(obj)...)
 	if diags.HasError() {
 		return fail(fmt.Errorf("%s", diags[0].Detail()))
 	}

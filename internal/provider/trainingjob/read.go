@@ -63,7 +63,7 @@ func (r *trainingJob) Read(ctx context.Context, req resource.ReadRequest, resp *
 		return
 	}
 	if m.ID.IsNull() {
-		resp.Diagnostics.Append(m.takeOver(ctx, obj)...)
+		resp.Diagnostics.Append(m.takeOver(obj)...)
 		resp.Diagnostics.Append(written.Restore(ctx, resp.State, obj.GetAnnotations()[contract.SettingsAnnotation], &m)...)
 	}
 	resp.Diagnostics.Append(m.drift(ctx, obj)...)

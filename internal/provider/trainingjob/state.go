@@ -30,7 +30,7 @@ func (m *model) drift(ctx context.Context, obj *unstructured.Unstructured) (diag
 }
 
 // takeOver fills in an imported job from its object.
-func (m *model) takeOver(ctx context.Context, obj *unstructured.Unstructured) (diags diag.Diagnostics) {
+func (m *model) takeOver(obj *unstructured.Unstructured) (diags diag.Diagnostics) {
 	live, err := job.Parse(obj)
 	if err != nil {
 		diags.AddError("Job cannot be imported", session.Sentence(err))

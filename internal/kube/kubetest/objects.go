@@ -3,6 +3,7 @@ package kubetest
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"reflect"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
 func (s *Server) get(w http.ResponseWriter, at key) {
@@ -101,7 +103,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, at key) {
 
 func (s *Server) create(w http.ResponseWriter, r *http.Request, at key) {
 	data := map[string]any{}
-	if err := json.NewDecoder(r.Body).Decode(&data); err != nil {
+	if err := decode(r, &data); err != nil {
 		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error(), nil)
 		return
 	}
@@ -126,7 +128,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, at key) {
 // apply merges a server-side apply patch. Lists are leaves.
 func (s *Server) apply(w http.ResponseWriter, r *http.Request, at key, subresource string) {
 	patch := map[string]any{}
-	if err := json.NewDecoder(r.Body).Decode(&patch); err != nil {
+	if err := decode(r, &patch); err != nil {
 		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error(), nil)
 		return
 	}
@@ -190,7 +192,7 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request, at key, subresour
 // mergePatch changes an object by a JSON merge patch (RFC 7386), without conflicts.
 func (s *Server) mergePatch(w http.ResponseWriter, r *http.Request, at key) {
 	patch := map[string]any{}
-	if err := json.NewDecoder(r.Body).Decode(&patch); err != nil {
+	if err := decode(r, &patch); err != nil {
 		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error(), nil)
 		return
 	}
@@ -330,4 +332,14 @@ func keepIdentity(data, old map[string]any) {
 
 func notFound(w http.ResponseWriter, at key) {
 	refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("%s %q not found", at.plural, at.name), nil)
+}
+
+// decode reads an object from a request; whole numbers are integers, as the API server and
+// [unstructured.Unstructured] have them.
+func decode(r *http.Request, into *map[string]any) error {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	return utiljson.Unmarshal(body, into)
 }

@@ -236,9 +236,9 @@ func TestPlansOfAViewer(t *testing.T) {
 	t.Setenv("KUBECONFIG", asViewer(t, platform))
 	const missing = "because the user of the kubeconfig may not: "
 	for says, config := range map[string]string{
-		missing + "get, list, watch, create, patch, delete customresourcedefinitions.apiextensions.k8s.io":      "resource \"gpuplan_scheduler\" \"this\" {\n  image = \"x\"\n}\n",
-		"create, patch, delete serviceaccounts in namespace gpuplan-system":                                     "resource \"gpuplan_node_agent\" \"this\" {\n  image = \"x\"\n}\n",
-		"create, patch, delete pytorchjobs.kubeflow.org in namespace default; delete pods in namespace default": "resource \"gpuplan_training_job\" \"j\" {\n  name = \"j\"\n  framework = \"pytorch\"\n  image = \"x\"\n  roles = { worker = { gpus = 1 } }\n}\n",
+		missing + "create, patch, delete namespaces; get, list, watch, create, patch, delete customresourcedefinitions.apiextensions.k8s.io": "resource \"gpuplan_scheduler\" \"this\" {\n  image = \"x\"\n}\n",
+		"create, patch, delete serviceaccounts in namespace gpuplan-system":                                                                  "resource \"gpuplan_node_agent\" \"this\" {\n  image = \"x\"\n}\n",
+		"create, patch, delete pytorchjobs.kubeflow.org in namespace default; delete pods in namespace default":                              "resource \"gpuplan_training_job\" \"j\" {\n  name = \"j\"\n  framework = \"pytorch\"\n  image = \"x\"\n  roles = { worker = { gpus = 1 } }\n}\n",
 	} {
 		resource.UnitTest(t, resource.TestCase{Steps: []resource.TestStep{{
 			ProtoV6ProviderFactories: acctest.Providers(), Config: config, PlanOnly: true, ExpectError: acctest.Saying(says),

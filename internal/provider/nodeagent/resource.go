@@ -17,13 +17,9 @@ import (
 
 // New returns the resource.
 func New() resource.Resource {
-	return &program.Resource[model, *model]{
-		Manager: program.Manager{
-			Title: "Node agent", Resource: "gpuplan_node_agent", Name: contract.NodeAgentName, Kind: "DaemonSet",
-		},
-		Describe:  describe,
-		Published: deploy.RemovePublished,
-	}
+	return program.New[model](program.Manager{
+		Title: "Node agent", Resource: "gpuplan_node_agent", Name: contract.NodeAgentName, Kind: "DaemonSet",
+	}, describe, deploy.RemovePublished)
 }
 
 type model struct {
@@ -52,8 +48,8 @@ func (m *model) Refresh(workload *unstructured.Unstructured) {
 	m.Interval = program.FlagDuration(workload, "interval", m.Interval)
 }
 
-// Drifted notes the objects that differ from what was applied.
-func (m *model) Drifted(objects types.List) { m.DriftedObjects = objects }
+// Drifted are the objects that differ from what was applied.
+func (m *model) Drifted() *types.List { return &m.DriftedObjects }
 
 // Limits are the time limits that the user set.
 func (m *model) Limits() timeouts.Value { return m.Timeouts }

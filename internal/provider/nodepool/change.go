@@ -97,7 +97,7 @@ func (c change) effects() []effect {
 func (r *pool) checkDisplaced(ctx context.Context, c change) (diags diag.Diagnostics) {
 	displaced, diags := r.displaced(ctx, c)
 	for _, s := range displaced {
-		diags.Append(r.refuseForeign(s.at, s.text, s.pods, r.session.Owns)...)
+		diags.Append(r.refuseForeign(s.at, s.text, s.pods, r.Session.Owns)...)
 	}
 	return diags
 }
@@ -108,7 +108,7 @@ func (r *pool) refuseForeign(at path.Path, what string, pods []running.Pod, own 
 	if foreign := running.Foreign(pods, own); len(foreign) > 0 {
 		diags.AddAttributeError(at, "Running jobs would lose their nodes", refusal(what, foreign))
 	}
-	for _, f := range r.session.Ledger.DisplaceJobs(what, running.Owners(pods)) {
+	for _, f := range r.Session.Ledger.DisplaceJobs(what, running.Owners(pods)) {
 		diags.Append(session.Diagnostic(f))
 	}
 	return diags
@@ -139,8 +139,8 @@ func (r *pool) displaced(ctx context.Context, c change) (list []displaced, diags
 // podsOn lists the pods of jobs on the pool's nodes, in an apply those that hold GPUs: a launcher
 // may run anywhere, so nothing orders the end of its job before that of a pool.
 func (r *pool) podsOn(ctx context.Context, state model) (pods []running.Pod, diags diag.Diagnostics) {
-	snapshot, err := r.session.Snapshot(ctx)
-	if r.session.NotChecked(err, &diags) {
+	snapshot, err := r.Session.Snapshot(ctx)
+	if r.Session.NotChecked(err, &diags) {
 		return nil, diags
 	}
 	if err != nil {
@@ -148,7 +148,7 @@ func (r *pool) podsOn(ctx context.Context, state model) (pods []running.Pod, dia
 		return nil, diags
 	}
 	pods = running.On(running.Pods(snapshot.Pods), names(nodesOf(snapshot, state.NodePoolID.ValueString())))
-	if r.session.Ledger.Applying() {
+	if r.Session.Ledger.Applying() {
 		pods = slices.DeleteFunc(pods, func(p running.Pod) bool { return p.Request.Mode == placement.ModeNone })
 	}
 	return pods, diags
@@ -161,7 +161,7 @@ func (r *pool) podsOn(ctx context.Context, state model) (pods []running.Pod, dia
 func (r *pool) checkReplaced(ctx context.Context, name, id string) diag.Diagnostics {
 	pods, diags := r.podsOn(ctx, model{NodePoolID: types.StringValue(id)})
 	what := "replaces node pool " + name
-	if foreign := running.Foreign(pods, r.session.Owns); len(foreign) > 0 {
+	if foreign := running.Foreign(pods, r.Session.Owns); len(foreign) > 0 {
 		diags.AddAttributeError(path.Root("name"), "Running jobs would lose their nodes", refusal(what, foreign))
 	} else if len(pods) > 0 {
 		diags.AddAttributeWarning(path.Root("name"), "Running jobs are on the nodes", fmt.Sprintf(

@@ -7,54 +7,39 @@ import (
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
-	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
-// Default timeouts; a pool usually takes 3 to 8 minutes, draining up to 30.
-const (
-	createTimeout = 60 * time.Minute
-	updateTimeout = 60 * time.Minute
-	deleteTimeout = 40 * time.Minute
-)
+// limits hold unless the user sets others; a pool usually takes 3 to 8 minutes, draining up to 30.
+var limits = lifecycle.Limits{Create: 60 * time.Minute, Update: 60 * time.Minute, Delete: 40 * time.Minute}
 
-func (r *pool) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
-	r.session.Ledger.StartApplying()
-	var m model
-	if resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...); resp.Diagnostics.HasError() {
-		return
-	}
-	timeout, diags := m.Timeouts.Create(ctx, createTimeout)
-	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
-		return
-	}
-	client, err := r.session.ACS()
+func (r *pool) add(ctx context.Context, _ tfsdk.State, m *model) (exists bool, diags diag.Diagnostics) {
+	client, err := r.Session.ACS()
 	if err != nil {
-		resp.Diagnostics.AddError("Node pool was not created", session.Sentence(err))
-		return
+		diags.AddError("Node pool was not created", session.Sentence(err))
+		return false, diags
 	}
-	clusterID := r.session.ClusterID
-	waitCtx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	defer r.session.Ledger.Begin(object(m.Name))()
-	started, before, diags := r.start(waitCtx, client, &m)
-	if resp.Diagnostics.Append(diags...); started.PoolID == "" {
-		return
+	defer r.Session.Ledger.Begin(object(m.Name))()
+	started, before, diags := r.start(ctx, client, m)
+	if started.PoolID == "" {
+		return false, diags
 	}
 	// From here on the pool exists: whatever happens, Terraform must know it.
-	m.NodePoolID, m.ID = types.StringValue(started.PoolID), types.StringValue(clusterID+"/"+started.PoolID)
+	m.NodePoolID, m.ID = types.StringValue(started.PoolID), types.StringValue(r.Session.ClusterID+"/"+started.PoolID)
 	if !diags.HasError() {
-		resp.Diagnostics.Append(r.settle(waitCtx, client, &m, started, before, "replaces it; to keep it, run `terraform untaint` on it first")...)
+		diags.Append(r.settle(ctx, client, m, started, before, "replaces it; to keep it, run `terraform untaint` on it first")...)
 	}
 	m.settleUnknown()
-	if resp.Diagnostics.HasError() {
+	if diags.HasError() {
 		m.note()
 	}
-	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+	return true, diags
 }
 
 // settle waits until a change of the pool has reached its nodes, and reads what the
@@ -92,7 +77,7 @@ func (r *pool) settle(ctx context.Context, client *acs.Client, m *model, started
 	for i, n := range listed {
 		nodeNames[i] = n.Name
 	}
-	kubeClient, err := r.session.Kube()
+	kubeClient, err := r.Session.Kube()
 	if errors.Is(err, session.ErrNotConfigured) {
 		diags.AddWarning("Nodes were not checked", fmt.Sprintf(
 			"Node pool %s is complete at the service; whether its nodes are ready in Kubernetes was not checked: %s", p.Name, session.Sentence(err)))

@@ -3,45 +3,30 @@ package nodepool
 import (
 	"context"
 
-	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/running"
 )
 
-func (r *pool) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
-	r.session.Ledger.StartApplying()
-	var m model
-	if resp.Diagnostics.Append(req.State.Get(ctx, &m)...); resp.Diagnostics.HasError() {
-		return
-	}
-	timeout, diags := m.Timeouts.Delete(ctx, deleteTimeout)
-	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	defer r.session.Ledger.Begin(object(m.Name))()
-	if r.session.Ledger.Taken(object(m.Name)) {
-		return // it is another resource's now
-	}
+// remove deletes the pool unless running jobs would lose its nodes.
+func (r *pool) remove(ctx context.Context, m *model) (diags diag.Diagnostics, err error) {
 	if !m.AllowDisruption.ValueBool() && !leaving(m.State.ValueString()) {
-		all, diags := r.podsOn(ctx, m)
+		var all []running.Pod
+		all, diags = r.podsOn(ctx, *m)
 		if len(all) > 0 {
 			diags.AddError("Running jobs would lose their nodes", refusal("deletes node pool "+m.Name.ValueString(), all))
 		}
-		if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
-			return
+		if diags.HasError() {
+			return diags, nil
 		}
 	}
-	if err := r.remove(ctx, m); err != nil {
-		resp.Diagnostics.AddError("Node pool was not deleted", session.Sentence(err))
-	}
+	return diags, r.deletePool(ctx, *m)
 }
 
-// remove deletes the pool with its nodes and waits until it is gone.
-func (r *pool) remove(ctx context.Context, m model) error {
-	client, err := r.session.ACS()
+// deletePool deletes the pool, whatever runs on its nodes, and waits until it is gone.
+func (r *pool) deletePool(ctx context.Context, m model) error {
+	client, err := r.Session.ACS()
 	if err != nil {
 		return err
 	}

@@ -41,9 +41,9 @@ func (r *pool) request(ctx context.Context, m model, spec acs.NodePoolSpec) (acs
 		settings = "" // an import plans them again, which changes the state alone
 	}
 	tags := slices.DeleteFunc(slices.Clone(spec.ScalingGroup.Tags), func(t acs.Tag) bool {
-		return t.Key == contract.SettingsTag || t.Key == contract.OwnerTag && r.session.Owner != ""
+		return t.Key == contract.SettingsTag || t.Key == contract.OwnerTag && r.Session.Owner != ""
 	})
-	for _, t := range []acs.Tag{{Key: contract.OwnerTag, Value: r.session.Owner}, {Key: contract.SettingsTag, Value: settings}} {
+	for _, t := range []acs.Tag{{Key: contract.OwnerTag, Value: r.Session.Owner}, {Key: contract.SettingsTag, Value: settings}} {
 		if t.Value != "" {
 			tags = append(tags, t)
 		}
@@ -62,7 +62,7 @@ func (m *model) imported(ctx context.Context, of tfsdk.State, settings string) d
 // keepSettings writes down settings of the provider alone. They hold without that; only a
 // later import would not know them.
 func (r *pool) keepSettings(ctx context.Context, m model) (diags diag.Diagnostics) {
-	client, err := r.session.ACS()
+	client, err := r.Session.ACS()
 	var record acs.NodePool
 	if err == nil {
 		record, err = client.GetNodePool(ctx, m.cluster(), m.NodePoolID.ValueString())

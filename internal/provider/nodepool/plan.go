@@ -20,7 +20,7 @@ import (
 // ModifyPlan makes the capacity known, shows nodes that are to be repaired, and
 // refuses what would fail at apply or take nodes away from running jobs.
 func (r *pool) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
-	if r.session == nil {
+	if r.Session == nil {
 		return
 	}
 	var plan, state *model
@@ -63,7 +63,7 @@ func (r *pool) planCreate(ctx context.Context, plan *model) diag.Diagnostics {
 	}
 	plan.DriftedNodes = types.MapValueMust(types.StringType, nil)
 	diags.Append(plan.setPlanned(ctx, p, capacity.Capacity{})...)
-	diags.Append(atName(r.session.Ledger.CreatePool(p.Name))...)
+	diags.Append(atName(r.Session.Ledger.CreatePool(p.Name))...)
 	if diags.HasError() {
 		return diags
 	}
@@ -77,14 +77,14 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 	if diags.Append(more...); diags.HasError() {
 		return diags
 	}
-	r.session.Ledger.Own(state.ID.ValueString())
+	r.Session.Ledger.Own(state.ID.ValueString())
 	change := change{before: before, after: after, from: state, to: *plan}
 	diags.Append(r.checkDisplaced(ctx, change)...)
 	if change.replaces() {
 		return diags // Terraform plans the new pool by itself
 	}
 	if !state.AllowDisruption.ValueBool() {
-		r.session.Ledger.GuardPool(state.ID.ValueString())
+		r.Session.Ledger.GuardPool(state.ID.ValueString())
 	}
 	repaired := len(state.DriftedNodes.Elements()) > 0
 	plan.DriftedNodes = types.MapValueMust(types.StringType, nil)
@@ -103,7 +103,7 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 			"Node pool %s will be repaired, and the apply waits until its nodes are ready: %s.", after.Name, describe(state.DriftedNodes)))
 	}
 	if (repaired || change.relabels()) && len(state.NodeNames.Elements()) > 0 {
-		diags.Append(r.session.NodeRights(ctx)...)
+		diags.Append(r.Session.NodeRights(ctx)...)
 	}
 	plan.State = state.State
 	if (repaired || change.changesPool()) && state.State.ValueString() != acs.PoolActive {
@@ -119,7 +119,7 @@ func (r *pool) planDelete(ctx context.Context, state model) diag.Diagnostics {
 	if diags.HasError() {
 		return diags
 	}
-	for _, f := range r.session.Ledger.DeletePool(p.Name) {
+	for _, f := range r.Session.Ledger.DeletePool(p.Name) {
 		diags.Append(session.Diagnostic(f))
 	}
 	if state.AllowDisruption.ValueBool() {
@@ -138,29 +138,29 @@ func (r *pool) planDelete(ctx context.Context, state model) diag.Diagnostics {
 // the state have moved. The apply refuses when one is still there.
 func (r *pool) kin(ctx context.Context, state model) func(labels map[string]string) bool {
 	var stamp string
-	client, err := r.session.ACS()
+	client, err := r.Session.ACS()
 	if err == nil {
 		var record acs.NodePool
 		record, err = client.GetNodePool(ctx, state.cluster(), state.NodePoolID.ValueString())
 		stamp = record.Tag(contract.OwnerTag)
 	}
 	return func(labels map[string]string) bool {
-		return r.session.Owns(labels) || err == nil && stamp != "" && labels[contract.OwnerLabel] == stamp
+		return r.Session.Owns(labels) || err == nil && stamp != "" && labels[contract.OwnerLabel] == stamp
 	}
 }
 
 // checkName refuses a name that a pool of the cluster has which this configuration does not manage,
 // or which running jobs need.
 func (r *pool) checkName(ctx context.Context, name string) (diags diag.Diagnostics) {
-	client, err := r.session.ACS()
-	if r.session.NotChecked(err, &diags) {
+	client, err := r.Session.ACS()
+	if r.Session.NotChecked(err, &diags) {
 		return diags
 	}
 	if err != nil {
 		diags.AddError("Node pools cannot be listed", session.Sentence(err))
 		return diags
 	}
-	found, err := client.FindNodePool(ctx, r.session.ClusterID, name)
+	found, err := client.FindNodePool(ctx, r.Session.ClusterID, name)
 	if err != nil {
 		diags.AddError("Node pools cannot be listed", session.Sentence(err))
 		return diags
@@ -168,24 +168,24 @@ func (r *pool) checkName(ctx context.Context, name string) (diags diag.Diagnosti
 	if found == nil {
 		return diags
 	}
-	id := r.session.ClusterID + "/" + found.Info.ID
-	if r.session.Ledger.GuardsPool(id) {
+	id := r.Session.ClusterID + "/" + found.Info.ID
+	if r.Session.Ledger.GuardsPool(id) {
 		return r.checkReplaced(ctx, name, found.Info.ID)
 	}
-	if r.session.Ledger.Owns(id) {
+	if r.Session.Ledger.Owns(id) {
 		return diags
 	}
-	if stamp := found.Tag(contract.OwnerTag); !r.session.Mine(stamp) {
+	if stamp := found.Tag(contract.OwnerTag); !r.Session.Mine(stamp) {
 		diags.AddAttributeError(path.Root("name"), "Node pool exists already", fmt.Sprintf(
-			"Cluster %s has a node pool named %q (%s) already, and %s.", r.session.ClusterID, name, found.Info.ID,
-			r.session.Advice(session.Foreign{Stamp: stamp, Resource: "gpuplan_node_pool", ID: id, Renamable: true})))
+			"Cluster %s has a node pool named %q (%s) already, and %s.", r.Session.ClusterID, name, found.Info.ID,
+			r.Session.Advice(session.Foreign{Stamp: stamp, Resource: "gpuplan_node_pool", ID: id, Renamable: true})))
 	}
 	return diags
 }
 
 // checkRegion refuses a mode that the region does not offer.
 func (r *pool) checkRegion(mode types.String) (diags diag.Diagnostics) {
-	region, ok := catalog.LookupRegion(r.session.Region)
+	region, ok := catalog.LookupRegion(r.Session.Region)
 	if ok && mode.ValueString() == "core_mem" && !region.CoreMem {
 		var offering []string
 		for _, other := range catalog.Regions() {

@@ -2,10 +2,9 @@ package nodepool
 
 import (
 	"context"
-	"errors"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
-	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
@@ -14,38 +13,25 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
-func (r *pool) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
-	var m model
-	if resp.Diagnostics.Append(req.State.Get(ctx, &m)...); resp.Diagnostics.HasError() {
-		return
-	}
-	client, err := r.session.ACS()
-	if errors.Is(err, session.ErrUnknown) {
-		return // what is in the state stays as it is
-	}
+func (r *pool) look(ctx context.Context, of tfsdk.State, m *model) (found bool, diags diag.Diagnostics, err error) {
+	client, err := r.Session.ACS()
 	if err != nil {
-		resp.Diagnostics.AddError("Node pool cannot be read", session.Sentence(err))
-		return
+		return false, nil, err
 	}
 	record, err := client.GetNodePool(ctx, m.cluster(), m.NodePoolID.ValueString())
 	if acs.IsNotFound(err) && acs.Code(err) != "ErrorClusterNotFound" {
-		resp.State.RemoveResource(ctx)
-		return
+		return false, nil, nil
 	}
 	if err != nil {
-		resp.Diagnostics.AddError("Node pool cannot be read", session.Sentence(err))
-		return
+		return false, nil, err
 	}
 	if m.AllowDisruption.IsNull() {
-		resp.Diagnostics.Append(m.imported(ctx, resp.State, record.Tag(contract.SettingsTag))...)
+		diags.Append(m.imported(ctx, of, record.Tag(contract.SettingsTag))...)
 	}
-	resp.Diagnostics.Append(m.refresh(ctx, m.cluster(), record)...)
-	r.session.Ledger.Own(m.ID.ValueString())
-	resp.Diagnostics.Append(r.readNodes(ctx, client, &m, record)...)
-	if resp.Diagnostics.HasError() {
-		return
-	}
-	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+	diags.Append(m.refresh(ctx, m.cluster(), record)...)
+	r.Session.Ledger.Own(m.ID.ValueString())
+	diags.Append(r.readNodes(ctx, client, m, record)...)
+	return true, diags, nil
 }
 
 // readNodes compares the nodes with their pool and reads what is free on them. Without
@@ -60,8 +46,8 @@ func (r *pool) readNodes(ctx context.Context, client *acs.Client, m *model, reco
 	if noted(m.DriftedNodes, p.Name) {
 		drifted.add(p.Name, unfinished)
 	}
-	snapshot, err := r.session.Snapshot(ctx)
-	if r.session.NotChecked(err, &diags) {
+	snapshot, err := r.Session.Snapshot(ctx)
+	if r.Session.NotChecked(err, &diags) {
 		if m.Capacity.IsNull() { // imported
 			diags.Append(m.setNodes(ctx, nil, drifted)...)
 			diags.Append(m.setPlanned(ctx, p, capacity.Capacity{})...)
@@ -97,8 +83,8 @@ func (r *pool) readNodes(ctx context.Context, client *acs.Client, m *model, reco
 // readCapacity reads what the nodes offer that a change has left; without access to Kubernetes
 // it is what the catalogue says.
 func (r *pool) readCapacity(ctx context.Context, m *model, p capacity.Pool) (diags diag.Diagnostics) {
-	snapshot, err := r.session.Snapshot(ctx)
-	if r.session.NotChecked(err, &diags) {
+	snapshot, err := r.Session.Snapshot(ctx)
+	if r.Session.NotChecked(err, &diags) {
 		diags.Append(m.setPlanned(ctx, p, capacity.Capacity{})...)
 		return diags
 	}

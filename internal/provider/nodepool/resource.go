@@ -6,26 +6,29 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
 // New returns the resource.
-func New() resource.Resource { return &pool{} }
-
-type pool struct{ session *session.Session }
-
-func (r *pool) Metadata(_ context.Context, req resource.MetadataRequest, resp *resource.MetadataResponse) {
-	resp.TypeName = req.ProviderTypeName + "_node_pool"
+func New() resource.Resource {
+	r := &pool{}
+	r.Resource = lifecycle.Resource[model]{
+		Type: "gpuplan_node_pool", Title: "Node pool",
+		Timeouts: func(m *model) timeouts.Value { return m.Timeouts }, Default: limits,
+		Object: func(m *model) string { return object(m.Name) },
+		Add:    r.add, Look: r.look, Change: r.update, Remove: r.remove,
+	}
+	return r
 }
 
-func (r *pool) Configure(_ context.Context, req resource.ConfigureRequest, resp *resource.ConfigureResponse) {
-	r.session = session.Of(req.ProviderData, &resp.Diagnostics)
-}
+type pool struct{ lifecycle.Resource[model] }
 
 // ImportState takes "CLUSTER_ID/NODEPOOL_ID" or the pool's name.
 func (r *pool) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
@@ -34,29 +37,29 @@ func (r *pool) ImportState(ctx context.Context, req resource.ImportStateRequest,
 		resp.Diagnostics.AddError("Invalid import ID", fmt.Sprintf("%q does not name a node pool: write CLUSTER_ID/NODEPOOL_ID, or the name of the pool.", req.ID))
 		return
 	}
-	client, err := r.session.ACS()
+	client, err := r.Session.ACS()
 	if err != nil {
 		resp.Diagnostics.AddError("Node pool cannot be imported", session.Sentence(err))
 		return
 	}
-	if full && clusterID != r.session.ClusterID {
+	if full && clusterID != r.Session.ClusterID {
 		resp.Diagnostics.AddError("Node pool of another cluster", fmt.Sprintf(
-			"The provider is configured for cluster %s, and the import names cluster %s. Use a provider configuration for that cluster.", r.session.ClusterID, clusterID))
+			"The provider is configured for cluster %s, and the import names cluster %s. Use a provider configuration for that cluster.", r.Session.ClusterID, clusterID))
 		return
 	}
 	if !full {
-		found, err := client.FindNodePool(ctx, r.session.ClusterID, req.ID)
+		found, err := client.FindNodePool(ctx, r.Session.ClusterID, req.ID)
 		if err != nil {
 			resp.Diagnostics.AddError("Node pool cannot be imported", session.Sentence(err))
 			return
 		}
 		if found == nil {
-			resp.Diagnostics.AddError("No such node pool", fmt.Sprintf("Cluster %s has no node pool named %q.", r.session.ClusterID, req.ID))
+			resp.Diagnostics.AddError("No such node pool", fmt.Sprintf("Cluster %s has no node pool named %q.", r.Session.ClusterID, req.ID))
 			return
 		}
 		poolID = found.Info.ID
 	}
-	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("id"), r.session.ClusterID+"/"+poolID)...)
+	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("id"), r.Session.ClusterID+"/"+poolID)...)
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("nodepool_id"), poolID)...)
 }
 

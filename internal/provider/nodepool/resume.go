@@ -28,13 +28,13 @@ func (r *pool) start(ctx context.Context, client *acs.Client, m *model) (started
 	if diags.HasError() {
 		return started, before, diags
 	}
-	started, err := client.CreateNodePool(ctx, r.session.ClusterID, spec)
+	started, err := client.CreateNodePool(ctx, r.Session.ClusterID, spec)
 	var exists *acs.PoolExistsError
 	if errors.As(err, &exists) {
-		if stamp := exists.Pool.Tag(contract.OwnerTag); !r.session.Mine(stamp) {
-			err = fmt.Errorf("%w, and %s", err, r.session.Advice(session.Foreign{
-				Stamp: stamp, Resource: "gpuplan_node_pool", ID: r.session.ClusterID + "/" + exists.Pool.Info.ID, Renamable: true}))
-		} else if !r.session.Ledger.Take(object(m.Name)) {
+		if stamp := exists.Pool.Tag(contract.OwnerTag); !r.Session.Mine(stamp) {
+			err = fmt.Errorf("%w, and %s", err, r.Session.Advice(session.Foreign{
+				Stamp: stamp, Resource: "gpuplan_node_pool", ID: r.Session.ClusterID + "/" + exists.Pool.Info.ID, Renamable: true}))
+		} else if !r.Session.Ledger.Take(object(m.Name)) {
 			err = session.Taken(object(m.Name))
 		} else {
 			return r.resume(ctx, client, exists.Pool, spec, m)
@@ -44,14 +44,14 @@ func (r *pool) start(ctx context.Context, client *acs.Client, m *model) (started
 		diags.AddError("Node pool was not created", session.Sentence(err))
 		return started, before, diags
 	}
-	r.session.Ledger.Take(object(m.Name))
+	r.Session.Ledger.Take(object(m.Name))
 	return started, before, diags
 }
 
 // resume makes a pool that exists what the model says. One that is being deleted, or that
 // cannot become that pool, makes room for a new one.
 func (r *pool) resume(ctx context.Context, client *acs.Client, record acs.NodePool, spec acs.NodePoolSpec, m *model) (started acs.Started, before capacity.Pool, diags diag.Diagnostics) {
-	clusterID, name, poolID := r.session.ClusterID, record.Info.Name, record.Info.ID
+	clusterID, name, poolID := r.Session.ClusterID, record.Info.Name, record.Info.ID
 	fail := func(err error) {
 		diags.AddError("Node pool is not complete", fmt.Sprintf(
 			"An earlier apply created node pool %s (%s), and this one could not go on with it. %s", name, poolID, session.Sentence(err)))
@@ -82,7 +82,7 @@ func (r *pool) resume(ctx context.Context, client *acs.Client, record acs.NodePo
 		return acs.Started{}, capacity.Pool{}, diags
 	}
 	if leaving(record.Status.State) || c.replaces() {
-		if err = r.remove(ctx, c.from); err != nil {
+		if err = r.deletePool(ctx, c.from); err != nil {
 			fail(err)
 			return acs.Started{}, capacity.Pool{}, diags
 		}

@@ -4,28 +4,16 @@ import (
 	"context"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
-	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
-func (r *pool) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
-	r.session.Ledger.StartApplying()
-	var state, m model
-	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
-	if resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...); resp.Diagnostics.HasError() {
-		return
-	}
-	timeout, diags := m.Timeouts.Update(ctx, updateTimeout)
-	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
-		return
-	}
-	waitCtx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	changed, diags := r.modify(waitCtx, state, &m)
-	if resp.Diagnostics.Append(diags...); diags.HasError() && !changed {
-		return // the state stays what it was
+func (r *pool) update(ctx context.Context, _ tfsdk.State, state, m *model) (changed bool, diags diag.Diagnostics) {
+	changed, diags = r.modify(ctx, *state, m)
+	if diags.HasError() && !changed {
+		return false, diags
 	}
 	if m.Capacity.IsUnknown() { // the change broke off
 		m.Capacity = state.Capacity
@@ -34,7 +22,7 @@ func (r *pool) Update(ctx context.Context, req resource.UpdateRequest, resp *res
 	if diags.HasError() {
 		m.note()
 	}
-	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+	return true, diags
 }
 
 // modify makes the pool what the model says. changed means that the service has
@@ -61,7 +49,7 @@ func (r *pool) modify(ctx context.Context, state model, m *model) (changed bool,
 	if diags.Append(r.checkDisplaced(ctx, c)...); diags.HasError() {
 		return false, diags
 	}
-	client, err := r.session.ACS()
+	client, err := r.Session.ACS()
 	if err != nil {
 		diags.AddError("Node pool was not changed", session.Sentence(err))
 		return false, diags

@@ -120,24 +120,17 @@ func (p Manager) CheckServed(ctx context.Context, objs []*unstructured.Unstructu
 	return diags
 }
 
-// Live returns the program's workload, nil when there is none that stays. known is false
-// when the cluster cannot be asked before apply.
-func (p Manager) Live(ctx context.Context) (workload *unstructured.Unstructured, known bool, diags diag.Diagnostics) {
+// Live returns the program's workload, nil when there is none that stays.
+func (p Manager) Live(ctx context.Context) (*unstructured.Unstructured, error) {
 	client, err := p.Session.Kube()
-	if errors.Is(err, session.ErrUnknown) {
-		return nil, false, nil
-	}
-	if err == nil {
-		workload, err = client.Get(ctx, workloadKind(p.Kind), contract.SystemNamespace, p.Name)
-	}
-	if kube.IsNotFound(err) || err == nil && workload.GetDeletionTimestamp() != nil {
-		return nil, true, nil
-	}
 	if err != nil {
-		diags.AddError(p.Title+" cannot be read", session.Sentence(err))
-		return nil, false, diags
+		return nil, err
 	}
-	return workload, true, nil
+	workload, err := client.Get(ctx, workloadKind(p.Kind), contract.SystemNamespace, p.Name)
+	if kube.IsNotFound(err) || err == nil && workload.GetDeletionTimestamp() != nil {
+		return nil, nil
+	}
+	return workload, err
 }
 
 // Drift lists what of the objects is not as it should be, nil when there is nothing of them.

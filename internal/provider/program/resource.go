@@ -17,6 +17,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/duration"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/written"
 )
@@ -31,14 +32,15 @@ type Model[M any] interface {
 	Complete()
 	// Refresh takes over the options that the live workload runs with.
 	Refresh(workload *unstructured.Unstructured)
-	// Drifted notes the objects that differ from what was applied.
-	Drifted(objects types.List)
+	// Drifted are the objects that differ from what was applied.
+	Drifted() *types.List
 	// Limits are the time limits that the user set.
 	Limits() timeouts.Value
 }
 
 // Resource is the resource of one of our programs, from create to delete.
 type Resource[M any, P Model[M]] struct {
+	lifecycle.Resource[M]
 	// Manager needs everything but its session.
 	Manager Manager
 	// Describe returns the schema, but for what all programs have: id, drifted_objects
@@ -48,9 +50,17 @@ type Resource[M any, P Model[M]] struct {
 	Published func(context.Context, *kube.Client) error
 }
 
-// Metadata names the type.
-func (r *Resource[M, P]) Metadata(_ context.Context, _ resource.MetadataRequest, resp *resource.MetadataResponse) {
-	resp.TypeName = r.Manager.Resource
+// New returns the resource of a program.
+func New[M any, P Model[M]](manager Manager, describe func() schema.Schema, published func(context.Context, *kube.Client) error) resource.Resource {
+	r := &Resource[M, P]{Manager: manager, Describe: describe, Published: published}
+	r.Resource = lifecycle.Resource[M]{
+		Type: manager.Resource, Title: manager.Title,
+		Timeouts: func(m *M) timeouts.Value { return P(m).Limits() },
+		Default:  lifecycle.Limits{Create: Timeout, Update: Timeout, Delete: Timeout},
+		Object:   func(*M) string { return manager.ID() },
+		Add:      r.add, Look: r.look, Change: r.change, Remove: r.remove,
+	}
+	return r
 }
 
 // Schema returns the attributes.
@@ -69,8 +79,9 @@ func (r *Resource[M, P]) Schema(ctx context.Context, _ resource.SchemaRequest, r
 }
 
 // Configure takes the session of the walk.
-func (r *Resource[M, P]) Configure(_ context.Context, req resource.ConfigureRequest, resp *resource.ConfigureResponse) {
-	r.Manager.Session = session.Of(req.ProviderData, &resp.Diagnostics)
+func (r *Resource[M, P]) Configure(ctx context.Context, req resource.ConfigureRequest, resp *resource.ConfigureResponse) {
+	r.Resource.Configure(ctx, req, resp)
+	r.Manager.Session = r.Session
 }
 
 // ImportState imports by the ID of the workload.
@@ -109,96 +120,72 @@ func (r *Resource[M, P]) ModifyPlan(ctx context.Context, req resource.ModifyPlan
 	}
 }
 
-// Create installs the program and waits until it runs.
-func (r *Resource[M, P]) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
-	r.Manager.Session.Ledger.StartApplying()
-	m := P(new(M))
-	if resp.Diagnostics.Append(req.Plan.Get(ctx, m)...); resp.Diagnostics.HasError() {
-		return
+// add installs the program and waits until it runs.
+func (r *Resource[M, P]) add(ctx context.Context, of tfsdk.State, m *M) (exists bool, diags diag.Diagnostics) {
+	objs, diags := r.objects(ctx, of, P(m))
+	if diags.HasError() {
+		return false, diags
 	}
-	timeout, diags := m.Limits().Create(ctx, Timeout)
-	objs, more := r.objects(ctx, resp.State, m)
-	if resp.Diagnostics.Append(append(diags, more...)...); resp.Diagnostics.HasError() {
-		return
+	defer r.Session.Ledger.Begin(r.Manager.ID())()
+	if diags.Append(r.Manager.CheckNew(ctx)...); diags.HasError() {
+		return false, diags
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	defer r.Manager.Session.Ledger.Begin(r.Manager.ID())()
-	resp.Diagnostics.Append(r.Manager.CheckNew(ctx)...)
-	if resp.Diagnostics.HasError() {
-		return
+	if diags.Append(r.Manager.Take(ctx, objs)...); diags.HasError() {
+		return false, diags
 	}
-	if resp.Diagnostics.Append(r.Manager.Take(ctx, objs)...); resp.Diagnostics.HasError() {
-		return
-	}
-	resp.Diagnostics.Append(r.Manager.Apply(ctx, objs)...)
-	m.Complete() // also when it does not run: the objects exist
-	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+	diags.Append(r.Manager.Apply(ctx, objs)...)
+	P(m).Complete() // also when it does not run: the objects exist
+	return true, diags
 }
 
-// Read takes over what runs, and notes what differs.
-func (r *Resource[M, P]) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
-	m := P(new(M))
-	if resp.Diagnostics.Append(req.State.Get(ctx, m)...); resp.Diagnostics.HasError() {
-		return
+// look takes over what runs, and notes what differs.
+func (r *Resource[M, P]) look(ctx context.Context, of tfsdk.State, model *M) (found bool, diags diag.Diagnostics, err error) {
+	m := P(model)
+	workload, err := r.Manager.Live(ctx)
+	if err != nil {
+		return false, nil, err
 	}
-	workload, known, diags := r.Manager.Live(ctx)
-	if resp.Diagnostics.Append(diags...); !known {
-		return
-	}
-	var before types.List
-	resp.Diagnostics.Append(req.State.GetAttribute(ctx, path.Root("drifted_objects"), &before)...)
+	before := *m.Drifted()
 	if workload == nil && before.IsNull() {
-		resp.State.RemoveResource(ctx)
-		return
+		return false, nil, nil
 	}
 	m.Complete()
 	if workload != nil {
 		if before.IsNull() { // imported
-			resp.Diagnostics.Append(written.Restore(ctx, resp.State, workload.GetAnnotations()[contract.SettingsAnnotation], m)...)
+			diags.Append(written.Restore(ctx, of, workload.GetAnnotations()[contract.SettingsAnnotation], m)...)
 		}
 		m.Refresh(workload)
 	}
-	objs, diags := r.objects(ctx, resp.State, m)
-	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
-		return
+	objs, more := r.objects(ctx, of, m)
+	if diags.Append(more...); diags.HasError() {
+		return false, diags, nil
 	}
-	drifted, diags := r.Manager.Drift(ctx, objs)
-	if resp.Diagnostics.Append(diags...); drifted == nil && !diags.HasError() {
-		resp.State.RemoveResource(ctx)
-		return
+	drifted, more := r.Manager.Drift(ctx, objs)
+	if diags.Append(more...); drifted == nil {
+		return false, diags, nil
 	}
 	if noted(before) {
-		unfinished, diags := r.Manager.Unfinished(ctx, objs)
-		resp.Diagnostics.Append(diags...)
+		unfinished, more := r.Manager.Unfinished(ctx, objs)
+		diags.Append(more...)
 		drifted = append(drifted, unfinished...)
 	}
-	list, diags := types.ListValueFrom(ctx, types.StringType, drifted)
-	resp.Diagnostics.Append(diags...)
-	m.Drifted(list)
-	if !resp.Diagnostics.HasError() {
-		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
-	}
+	list, more := types.ListValueFrom(ctx, types.StringType, drifted)
+	diags.Append(more...)
+	*m.Drifted() = list
+	return true, diags, nil
 }
 
-// Update applies other options, and what drifted.
-func (r *Resource[M, P]) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
-	r.Manager.Session.Ledger.StartApplying()
-	m, before := P(new(M)), P(new(M))
-	if resp.Diagnostics.Append(append(req.Plan.Get(ctx, m), req.State.Get(ctx, before)...)...); resp.Diagnostics.HasError() {
-		return
+// change applies other options, and what drifted.
+func (r *Resource[M, P]) change(ctx context.Context, of tfsdk.State, was, model *M) (changed bool, diags diag.Diagnostics) {
+	m, before := P(model), P(was)
+	objs, diags := r.objects(ctx, of, m)
+	old, more := r.Manager.describe(before.Objects())
+	if diags.Append(more...); diags.HasError() {
+		return false, diags
 	}
-	timeout, diags := m.Limits().Update(ctx, Timeout)
-	objs, more := r.objects(ctx, resp.State, m)
-	old, evenMore := r.Manager.describe(before.Objects())
-	if resp.Diagnostics.Append(slices.Concat(diags, more, evenMore)...); resp.Diagnostics.HasError() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
 	if err := r.Manager.Remove(ctx, dropped(old, objs)); err != nil {
-		resp.Diagnostics.AddError(r.Manager.Title+" was not changed", session.Sentence(err))
-		return
+		diags.AddError(r.Title+" was not changed", session.Sentence(err))
+		return false, diags
 	}
 	failed := r.Manager.Apply(ctx, objs)
 	m.Complete()
@@ -207,10 +194,9 @@ func (r *Resource[M, P]) Update(ctx context.Context, req resource.UpdateRequest,
 		unfinished, more := r.Manager.Unfinished(context.WithoutCancel(ctx), objs)
 		list, evenMore := types.ListValueFrom(ctx, types.StringType, unfinished)
 		failed = slices.Concat(failed, more, evenMore)
-		m.Drifted(list)
+		*m.Drifted() = list
 	}
-	resp.Diagnostics.Append(failed...)
-	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+	return true, append(diags, failed...)
 }
 
 // dropped are the objects that are not among the new ones.
@@ -238,36 +224,18 @@ func (r *Resource[M, P]) objects(ctx context.Context, of tfsdk.State, m P) ([]*u
 	return objs, diags
 }
 
-// Delete removes exactly what Create installed, and what the program published.
-func (r *Resource[M, P]) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
-	r.Manager.Session.Ledger.StartApplying()
-	m := P(new(M))
-	if resp.Diagnostics.Append(req.State.Get(ctx, m)...); resp.Diagnostics.HasError() {
-		return
+// remove deletes exactly what add installed, and what the program published.
+func (r *Resource[M, P]) remove(ctx context.Context, m *M) (diags diag.Diagnostics, err error) {
+	objs, diags := r.Manager.describe(P(m).Objects())
+	if diags.HasError() {
+		return diags, nil
 	}
-	timeout, diags := m.Limits().Delete(ctx, Timeout)
-	objs, more := r.Manager.describe(m.Objects())
-	if resp.Diagnostics.Append(append(diags, more...)...); resp.Diagnostics.HasError() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	defer r.Manager.Session.Ledger.Begin(r.Manager.ID())()
-	if r.Manager.Session.Ledger.Taken(r.Manager.ID()) {
-		return // it is another resource's now
-	}
-	if err := r.remove(ctx, objs); err != nil {
-		resp.Diagnostics.AddError(r.Manager.Title+" was not removed", session.Sentence(err))
-	}
-}
-
-func (r *Resource[M, P]) remove(ctx context.Context, objs []*unstructured.Unstructured) error {
 	if err := r.Manager.Remove(ctx, objs); err != nil || r.Published == nil {
-		return err
+		return diags, err
 	}
-	client, err := r.Manager.Session.Kube()
+	client, err := r.Session.Kube()
 	if err != nil {
-		return err
+		return diags, err
 	}
-	return r.Published(ctx, client)
+	return diags, r.Published(ctx, client)
 }

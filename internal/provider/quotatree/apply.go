@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
-	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,12 +16,13 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/written"
 )
 
-// defaultTimeout is how long create and update wait for the kind to be installed.
-const defaultTimeout = 5 * time.Minute
+// limits hold unless the user sets others; create and update wait for the kind to be installed.
+var limits = lifecycle.Limits{Create: 5 * time.Minute, Update: 5 * time.Minute, Delete: 5 * time.Minute}
 
 // discoveryPoll is the time between two questions whether an established kind is served.
 const discoveryPoll = 100 * time.Millisecond
@@ -32,69 +32,28 @@ var (
 	crdName = contract.QuotaTreeResource + "." + contract.QuotaTreeGroup
 )
 
-func (r *tree) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
-	var m model
-	if resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...); resp.Diagnostics.HasError() {
-		return
-	}
-	timeout, diags := m.Timeouts.Create(ctx, defaultTimeout)
-	resp.Diagnostics.Append(diags...)
-	r.write(ctx, &m, true, timeout, &resp.State, &resp.Diagnostics)
+func (r *tree) add(ctx context.Context, of tfsdk.State, m *model) (exists bool, diags diag.Diagnostics) {
+	diags = r.apply(ctx, m, true, of)
+	return !diags.HasError(), diags
 }
 
-func (r *tree) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
-	var m model
-	if resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...); resp.Diagnostics.HasError() {
-		return
-	}
-	timeout, diags := m.Timeouts.Update(ctx, defaultTimeout)
-	resp.Diagnostics.Append(diags...)
-	r.write(ctx, &m, false, timeout, &resp.State, &resp.Diagnostics)
+func (r *tree) change(ctx context.Context, of tfsdk.State, _, m *model) (changed bool, diags diag.Diagnostics) {
+	diags = r.apply(ctx, m, false, of)
+	return !diags.HasError(), diags
 }
 
-// write applies the tree within the timeout and saves what came of it.
-func (r *tree) write(ctx context.Context, m *model, isNew bool, timeout time.Duration, state *tfsdk.State, diags *diag.Diagnostics) {
-	r.session.Ledger.StartApplying()
-	if diags.HasError() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	if diags.Append(r.apply(ctx, m, isNew, *state)...); diags.HasError() {
-		return
-	}
-	diags.Append(state.Set(ctx, m)...)
-}
-
-func (r *tree) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
-	r.session.Ledger.StartApplying()
-	var m model
-	if resp.Diagnostics.Append(req.State.Get(ctx, &m)...); resp.Diagnostics.HasError() {
-		return
-	}
-	timeout, diags := m.Timeouts.Delete(ctx, defaultTimeout)
-	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	defer r.session.Ledger.Begin(owned)()
-	if r.session.Ledger.Taken(owned) {
-		return // it is another resource's now
-	}
-	client, err := r.session.Kube()
-	if err == nil {
-		err = client.Delete(ctx, kind, contract.QuotaTreeNamespace, objectName(m))
-	}
+func (r *tree) remove(ctx context.Context, m *model) (diags diag.Diagnostics, err error) {
+	client, err := r.Session.Kube()
 	if err != nil {
-		resp.Diagnostics.AddError("Quota tree was not deleted", session.Sentence(err))
+		return nil, err
 	}
+	return nil, client.Delete(ctx, kind, contract.QuotaTreeNamespace, objectName(*m))
 }
 
 // apply writes the tree. A new one takes over a tree that exists only if an apply of this
 // configuration created it, and did not live to record it.
 func (r *tree) apply(ctx context.Context, m *model, isNew bool, of tfsdk.State) (diags diag.Diagnostics) {
-	client, err := r.session.Kube()
+	client, err := r.Session.Kube()
 	if err != nil {
 		diags.AddError("Quota tree was not written", session.Sentence(err))
 		return diags
@@ -103,7 +62,7 @@ func (r *tree) apply(ctx context.Context, m *model, isNew bool, of tfsdk.State) 
 		diags.AddError("The cluster has no quota trees", session.Sentence(err))
 		return diags
 	}
-	obj, objectDiags := m.object(ctx, objectName(*m), r.session.Owner)
+	obj, objectDiags := m.object(ctx, objectName(*m), r.Session.Owner)
 	if diags.Append(objectDiags...); diags.HasError() {
 		return diags
 	}
@@ -114,7 +73,7 @@ func (r *tree) apply(ctx context.Context, m *model, isNew bool, of tfsdk.State) 
 		return diags
 	}
 	if isNew {
-		defer r.session.Ledger.Begin(owned)()
+		defer r.Session.Ledger.Begin(owned)()
 		if err := r.makeRoom(ctx, client); err != nil {
 			diags.AddError("The cluster has a quota tree already", session.Sentence(err))
 			return diags
@@ -173,7 +132,7 @@ func (r *tree) makeRoom(ctx context.Context, client *kube.Client) error {
 			return err
 		}
 	}
-	if !r.session.Ledger.Take(owned) {
+	if !r.Session.Ledger.Take(owned) {
 		return session.Taken(owned)
 	}
 	return nil
@@ -183,10 +142,10 @@ func (r *tree) makeRoom(ctx context.Context, client *kube.Client) error {
 // configuration has made it.
 func (r *tree) second(live metav1.Object) error {
 	stamp := live.GetLabels()[contract.OwnerLabel]
-	if live.GetName() == contract.QuotaTreeName && r.session.Mine(stamp) {
+	if live.GetName() == contract.QuotaTreeName && r.Session.Mine(stamp) {
 		return nil
 	}
 	name := contract.QuotaTreeNamespace + "/" + live.GetName()
 	return fmt.Errorf("only one quota tree of a cluster is effective, and there is %s: %s", name,
-		r.session.Advice(session.Foreign{Stamp: stamp, Resource: "gpuplan_quota_tree", ID: name, Deletable: true}))
+		r.Session.Advice(session.Foreign{Stamp: stamp, Resource: "gpuplan_quota_tree", ID: name, Deletable: true}))
 }

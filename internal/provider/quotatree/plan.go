@@ -24,11 +24,11 @@ import (
 // ModifyPlan makes the leaves known, tells the other resources of this walk about the
 // tree, and refuses changes that running jobs would suffer from.
 func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
-	if r.session == nil {
+	if r.Session == nil {
 		return
 	}
 	if req.Plan.Raw.IsNull() {
-		for _, f := range r.session.Ledger.RecordTree(nil) {
+		for _, f := range r.Session.Ledger.RecordTree(nil) {
 			resp.Diagnostics.Append(session.Diagnostic(f))
 		}
 		return
@@ -37,7 +37,7 @@ func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 	if resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...); resp.Diagnostics.HasError() {
 		return
 	}
-	r.session.Ledger.ExpectTree()
+	r.Session.Ledger.ExpectTree()
 	isNew := req.State.Raw.IsNull()
 	if isNew {
 		plan.ID = types.StringValue(contract.QuotaTreeNamespace + "/" + contract.QuotaTreeName)
@@ -55,14 +55,14 @@ func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 	if err != nil {
 		return // the validation has said so
 	}
-	for _, f := range r.session.Ledger.RecordTree(tree) {
+	for _, f := range r.Session.Ledger.RecordTree(tree) {
 		resp.Diagnostics.Append(session.Diagnostic(f))
 	}
 	if !resp.Plan.Raw.Equal(req.State.Raw) {
-		resp.Diagnostics.Append(r.session.Rights(ctx, toWrite(plan))...)
+		resp.Diagnostics.Append(r.Session.Rights(ctx, toWrite(plan))...)
 	}
 	if isNew {
-		if !r.session.Ledger.Owns(owned) {
+		if !r.Session.Ledger.Owns(owned) {
 			resp.Diagnostics.Append(r.checkSecond(ctx)...)
 		}
 		return
@@ -92,8 +92,8 @@ func toWrite(plan model) *unstructured.Unstructured {
 
 // checkSecond refuses to plan a second tree beside one that exists.
 func (r *tree) checkSecond(ctx context.Context) (diags diag.Diagnostics) {
-	snapshot, err := r.session.Snapshot(ctx)
-	if r.session.NotChecked(err, &diags) {
+	snapshot, err := r.Session.Snapshot(ctx)
+	if r.Session.NotChecked(err, &diags) {
 		return diags
 	}
 	if err == nil && snapshot.QuotaTree != nil {
@@ -108,8 +108,8 @@ func (r *tree) checkSecond(ctx context.Context) (diags diag.Diagnostics) {
 // checkUsage names who would be over the quota: of a leaf that goes away, the running jobs; of a
 // maximum, all pods that the scheduler charges to it, jobs or not.
 func (r *tree) checkUsage(ctx context.Context, before, spec quota.Spec, tree *quota.Tree) (diags diag.Diagnostics) {
-	snapshot, err := r.session.Snapshot(ctx)
-	if r.session.NotChecked(err, &diags) {
+	snapshot, err := r.Session.Snapshot(ctx)
+	if r.Session.NotChecked(err, &diags) {
 		return diags
 	}
 	if err != nil {
@@ -127,12 +127,12 @@ func (r *tree) checkUsage(ctx context.Context, before, spec quota.Spec, tree *qu
 	lost := func(stays func(job string) bool) []ledger.Finding {
 		remaining := func(pods []running.Pod) []running.Pod {
 			return slices.DeleteFunc(slices.Clone(pods), func(p running.Pod) bool {
-				return r.session.Owns(p.Object.Labels) && !stays(p.Owner)
+				return r.Session.Owns(p.Object.Labels) && !stays(p.Owner)
 			})
 		}
 		return append(orphaned(remaining(jobs), tree), exceeded(remaining(all), before, spec, tree)...)
 	}
-	for _, f := range r.session.Ledger.CutQuota(lost) {
+	for _, f := range r.Session.Ledger.CutQuota(lost) {
 		diags.Append(diag.WithPath(path.Root("quotas"), session.Diagnostic(f)))
 	}
 	return diags

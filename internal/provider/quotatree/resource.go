@@ -7,30 +7,33 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/written"
 )
 
 // New returns the resource.
-func New() resource.Resource { return &tree{} }
-
-type tree struct{ session *session.Session }
-
-func (r *tree) Metadata(_ context.Context, req resource.MetadataRequest, resp *resource.MetadataResponse) {
-	resp.TypeName = req.ProviderTypeName + "_quota_tree"
+func New() resource.Resource {
+	r := &tree{}
+	r.Resource = lifecycle.Resource[model]{
+		Type: "gpuplan_quota_tree", Title: "Quota tree",
+		Timeouts: func(m *model) timeouts.Value { return m.Timeouts }, Default: limits,
+		Object: func(*model) string { return owned },
+		Add:    r.add, Look: r.look, Change: r.change, Remove: r.remove,
+	}
+	return r
 }
 
-func (r *tree) Configure(_ context.Context, req resource.ConfigureRequest, resp *resource.ConfigureResponse) {
-	r.session = session.Of(req.ProviderData, &resp.Diagnostics)
-}
+type tree struct{ lifecycle.Resource[model] }
 
 // ImportState takes "kube-system/NAME" or "NAME".
 func (r *tree) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
@@ -44,35 +47,25 @@ func (r *tree) ImportState(ctx context.Context, req resource.ImportStateRequest,
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("id"), contract.QuotaTreeNamespace+"/"+objectName)...)
 }
 
-func (r *tree) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
-	var m model
-	if resp.Diagnostics.Append(req.State.Get(ctx, &m)...); resp.Diagnostics.HasError() {
-		return
-	}
-	client, err := r.session.Kube()
-	if errors.Is(err, session.ErrUnknown) {
-		return // what is in the state stays as it is
-	}
+func (r *tree) look(ctx context.Context, of tfsdk.State, m *model) (found bool, diags diag.Diagnostics, err error) {
+	client, err := r.Session.Kube()
 	if err != nil {
-		resp.Diagnostics.AddError("Quota tree cannot be read", session.Sentence(err))
-		return
+		return false, nil, err
 	}
-	obj, err := client.Get(ctx, kind, contract.QuotaTreeNamespace, objectName(m))
+	obj, err := client.Get(ctx, kind, contract.QuotaTreeNamespace, objectName(*m))
 	switch {
 	case kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed) || err == nil && obj.GetDeletionTimestamp() != nil:
-		resp.State.RemoveResource(ctx)
-		return
+		return false, nil, nil
 	case err != nil:
-		resp.Diagnostics.AddError("Quota tree cannot be read", session.Sentence(err))
-		return
+		return false, nil, err
 	}
 	if m.Total.IsNull() {
-		resp.Diagnostics.Append(m.imported(ctx, obj)...)
-		resp.Diagnostics.Append(written.Restore(ctx, resp.State, obj.GetAnnotations()[contract.SettingsAnnotation], &m)...)
+		diags.Append(m.imported(ctx, obj)...)
+		diags.Append(written.Restore(ctx, of, obj.GetAnnotations()[contract.SettingsAnnotation], m)...)
 	}
-	resp.Diagnostics.Append(m.refresh(ctx, obj)...)
-	r.session.Ledger.Own(owned)
-	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+	diags.Append(m.refresh(ctx, obj)...)
+	r.Session.Ledger.Own(owned)
+	return true, diags, nil
 }
 
 // imported makes a resource of the object alone.

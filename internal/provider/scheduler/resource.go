@@ -16,15 +16,12 @@ import (
 
 // New returns the resource.
 func New() resource.Resource {
-	return &program.Resource[model, *model]{
-		Manager: program.Manager{
-			Title: "Scheduler", Resource: "gpuplan_scheduler", Name: contract.SchedulerName, Kind: "Deployment",
-			Optional: []string{"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"},
-			Without: "Pods that name no scheduler are not sent to this one. Set schedulerName to " + contract.SchedulerName +
-				" in every pod that asks for GPUs or belongs to a gang, and route_pods to false.",
-		},
-		Describe: describe,
-	}
+	return program.New[model](program.Manager{
+		Title: "Scheduler", Resource: "gpuplan_scheduler", Name: contract.SchedulerName, Kind: "Deployment",
+		Optional: []string{"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"},
+		Without: "Pods that name no scheduler are not sent to this one. Set schedulerName to " + contract.SchedulerName +
+			" in every pod that asks for GPUs or belongs to a gang, and route_pods to false.",
+	}, describe, nil)
 }
 
 type model struct {
@@ -72,8 +69,8 @@ func number(text string) int64 {
 	return n
 }
 
-// Drifted notes the objects that differ from what was applied.
-func (m *model) Drifted(objects types.List) { m.DriftedObjects = objects }
+// Drifted are the objects that differ from what was applied.
+func (m *model) Drifted() *types.List { return &m.DriftedObjects }
 
 // Limits are the time limits that the user set.
 func (m *model) Limits() timeouts.Value { return m.Timeouts }

@@ -97,8 +97,8 @@ func smallCount[M, S any](value func(*M) *types.Int32, field func(*S) *int32) pr
 	return says(smallCounts, value, field)
 }
 
-func limit[M, S any](value func(*M) *types.Int32, field func(*S) **int32) property[M, S] {
-	return says(limits, value, field)
+func bound[M, S any](value func(*M) *types.Int32, field func(*S) **int32) property[M, S] {
+	return says(bounds, value, field)
 }
 
 func quantity[M, S any](value func(*M) *types.String, field func(*S) *resource.Quantity) property[M, S] {

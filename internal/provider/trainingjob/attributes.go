@@ -344,7 +344,7 @@ var runAttributes = []jobAttribute{
 			MarkdownDescription: "How often replicas are started again before the job has failed.",
 			Optional:            true, Validators: []validator.Int32{int32validator.AtLeast(0)},
 		},
-		property: limit(func(m *model) *types.Int32 { return &m.BackoffLimit }, func(s *job.Spec) **int32 { return &s.BackoffLimit }),
+		property: bound(func(m *model) *types.Int32 { return &m.BackoffLimit }, func(s *job.Spec) **int32 { return &s.BackoffLimit }),
 		change:   inPlace,
 	},
 	{
@@ -362,7 +362,7 @@ var runAttributes = []jobAttribute{
 			MarkdownDescription: "After how many seconds the operator deletes a finished job. A job with this setting that is gone counts as finished.",
 			Optional:            true, Validators: []validator.Int32{int32validator.AtLeast(0)},
 		},
-		property: limit(func(m *model) *types.Int32 { return &m.TTLSecondsAfterFinished }, func(s *job.Spec) **int32 { return &s.TTLSecondsAfterFinished }),
+		property: bound(func(m *model) *types.Int32 { return &m.TTLSecondsAfterFinished }, func(s *job.Spec) **int32 { return &s.TTLSecondsAfterFinished }),
 		change:   inPlace,
 	},
 }

@@ -20,7 +20,7 @@ import (
 // wanted makes room for it, and so does one that ran for other triggers. goesOn means that
 // it is not a new job.
 func (r *trainingJob) begin(ctx context.Context, client *kube.Client, m model, of tfsdk.State, spec job.Spec, notes map[string]string) (obj *unstructured.Unstructured, goesOn bool, err error) {
-	defer r.session.Ledger.Begin(object(spec))()
+	defer r.Session.Ledger.Begin(object(spec))()
 	live, err := find(ctx, client, spec.Framework, spec.Namespace, spec.Name)
 	if err == nil {
 		live, err = client.GetSettled(ctx, live.GroupVersionKind(), spec.Namespace, spec.Name, nil)
@@ -38,7 +38,7 @@ func (r *trainingJob) begin(ctx context.Context, client *kube.Client, m model, o
 			return nil, false, err
 		}
 	}
-	if !r.session.Ledger.Take(object(spec)) {
+	if !r.Session.Ledger.Take(object(spec)) {
 		return nil, false, session.Taken(object(spec))
 	}
 	if err := r.clearName(ctx, client, spec); err != nil {

@@ -31,7 +31,7 @@ type checker struct {
 
 func (r *trainingJob) checker(m model, spec job.Spec) checker {
 	c := checker{
-		session: r.session, spec: spec, level: r.session.PlacementCheck,
+		session: r.Session, spec: spec, level: r.Session.PlacementCheck,
 		requireImmediate: m.RequireImmediate.ValueBool(), allowPreemption: m.AllowPreemption.ValueBool(),
 	}
 	if !m.PlacementCheck.IsNull() && !m.PlacementCheck.IsUnknown() {

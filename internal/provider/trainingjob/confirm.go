@@ -33,7 +33,7 @@ func (r *trainingJob) confirm(ctx context.Context, m model, spec job.Spec) (diag
 	if len(planned) == 0 || spec.Suspend || c.level == session.CheckOff || diags.HasError() {
 		return diags
 	}
-	seen, err := r.session.Cluster()
+	seen, err := r.Session.Cluster()
 	var snapshot *cluster.Snapshot
 	if err == nil {
 		snapshot, err = seen.Recent(ctx, recent)
@@ -47,7 +47,7 @@ func (r *trainingJob) confirm(ctx context.Context, m model, spec job.Spec) (diag
 		diags.AddWarning("Planned placement is not confirmed", session.Sentence(err))
 		return diags
 	}
-	result, alone := r.session.Ledger.Start(view, gang, spec.Gang, func(v *placement.View) placement.Result { return v.Reclaim(gang) })
+	result, alone := r.Session.Ledger.Start(view, gang, spec.Gang, func(v *placement.View) placement.Result { return v.Reclaim(gang) })
 	if result.Verdict.NotAsPlanned == "" || settles(planned, snapshot.Nodes, view) {
 		return diags
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
-	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -20,72 +20,63 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
-const (
-	defaultTimeout       = 20 * time.Minute
-	defaultDeleteTimeout = 10 * time.Minute
-)
+// limits hold unless the user sets others.
+var limits = lifecycle.Limits{Create: 20 * time.Minute, Update: 20 * time.Minute, Delete: 10 * time.Minute}
 
-// Create submits the job and waits as wait_for says. A job that was submitted is in
+// add submits the job and waits as wait_for says. A job that was submitted is in
 // the state whatever becomes of the wait.
-func (r *trainingJob) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
-	r.session.Ledger.StartApplying()
-	var m model
-	if resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...); resp.Diagnostics.HasError() {
-		return
-	}
+func (r *trainingJob) add(ctx context.Context, of tfsdk.State, m *model) (exists bool, diags diag.Diagnostics) {
 	spec, _, diags := m.spec(ctx)
-	spec.Owner = r.session.Owner
-	resp.Diagnostics.Append(diags...)
-	timeout, diags := m.Timeouts.Create(ctx, defaultTimeout)
-	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
-		return
+	spec.Owner = r.Session.Owner
+	if diags.HasError() {
+		return false, diags
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	client, err := r.session.Kube()
+	client, err := r.Session.Kube()
 	if err == nil && spec.Queue {
 		err = needQueue(ctx, client)
 	}
 	if err != nil {
-		resp.Diagnostics.AddError("Job was not created", session.Sentence(err))
-		return
+		diags.AddError("Job was not created", session.Sentence(err))
+		return false, diags
 	}
-	m.ID = id(m)
+	m.ID = id(*m)
 	promised := !m.PlannedPlacement.IsUnknown()
 	if !promised {
-		if resp.Diagnostics.Append(r.planOnCluster(ctx, &m, spec)...); resp.Diagnostics.HasError() {
-			return
-		}
+		diags.Append(r.planOnCluster(ctx, m, spec)...)
 	}
-	if resp.Diagnostics.Append(m.carry(ctx, &spec)...); resp.Diagnostics.HasError() {
-		return
+	if diags.HasError() {
+		return false, diags
+	}
+	if diags.Append(m.carry(ctx, &spec)...); diags.HasError() {
+		return false, diags
 	}
 	var stale diag.Diagnostics
 	if promised {
-		stale = r.confirm(ctx, m, spec)
+		stale = r.confirm(ctx, *m, spec)
 	}
-	if resp.Diagnostics.Append(stale...); resp.Diagnostics.HasError() {
-		return
+	if diags.Append(stale...); diags.HasError() {
+		return false, diags
 	}
-	notes, err := m.notes(ctx, resp.State, spec)
+	notes, err := m.notes(ctx, of, spec)
 	var obj *unstructured.Unstructured
 	goesOn := false
 	if err == nil {
-		obj, goesOn, err = r.begin(ctx, client, m, resp.State, spec, notes)
+		obj, goesOn, err = r.begin(ctx, client, *m, of, spec, notes)
 	}
 	if err != nil {
-		resp.Diagnostics.AddError("Job was not created", session.Sentence(err))
-		return
+		diags.AddError("Job was not created", session.Sentence(err))
+		return false, diags
 	}
 	spec.Alpha = job.Alpha(obj)
 	if goesOn {
-		resp.Diagnostics.AddWarning("Job was there already", fmt.Sprintf(
+		diags.AddWarning("Job was there already", fmt.Sprintf(
 			"Job %s of this configuration exists, and is what it should be, so it goes on; it was not run again.", spec.ID()))
 	}
-	r.follow(ctx, client, &m, spec, obj, len(stale) == 0, resp)
+	return true, append(diags, r.follow(ctx, client, m, spec, obj, len(stale) == 0)...)
 }
 
 // operatorMissing says what a cluster lacks that does not serve the framework's kind.
@@ -148,7 +139,7 @@ func submit(ctx context.Context, client *kube.Client, spec job.Spec, live *unstr
 // evicted is refused when nobody has agreed to that: the plan has not seen them.
 func (r *trainingJob) planOnCluster(ctx context.Context, m *model, spec job.Spec) (diags diag.Diagnostics) {
 	c := r.checker(*m, spec)
-	snapshot, err := r.session.Snapshot(ctx)
+	snapshot, err := r.Session.Snapshot(ctx)
 	var view *placement.View
 	var gang placement.Gang
 	if err == nil {
@@ -158,7 +149,7 @@ func (r *trainingJob) planOnCluster(ctx context.Context, m *model, spec job.Spec
 		diags.AddError("Job was not started", session.Sentence(err))
 		return diags
 	}
-	result, _ := r.session.Ledger.Start(view, gang, spec.Gang, func(v *placement.View) placement.Result {
+	result, _ := r.Session.Ledger.Start(view, gang, spec.Gang, func(v *placement.View) placement.Result {
 		if result := v.Plan(gang); result.Placement != nil || !c.ours() {
 			return result
 		}
@@ -190,7 +181,7 @@ func (r *trainingJob) planOnCluster(ctx context.Context, m *model, spec job.Spec
 // strangers names the victims that do not belong to this configuration, which the plan
 // has counted in.
 func (r *trainingJob) strangers(snapshot *cluster.Snapshot, victims []placement.Victim) []string {
-	live := snapshot.Live(r.session.Owns)
+	live := snapshot.Live(r.Session.Owns)
 	names := map[string]bool{}
 	for _, victim := range victims {
 		for _, pod := range live.Pods {

@@ -3,45 +3,26 @@ package trainingjob
 import (
 	"context"
 
-	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
-// Delete deletes the job and waits until its pods are gone, because they hold the
+// remove deletes the job and waits until its pods are gone, because they hold the
 // GPUs of nodes that may be deleted next.
-func (r *trainingJob) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
-	r.session.Ledger.StartApplying()
-	var m model
-	if resp.Diagnostics.Append(req.State.Get(ctx, &m)...); resp.Diagnostics.HasError() {
-		return
+func (r *trainingJob) remove(ctx context.Context, m *model) (diags diag.Diagnostics, err error) {
+	client, err := r.Session.Kube()
+	if err != nil {
+		return nil, err
 	}
-	timeout, diags := m.Timeouts.Delete(ctx, defaultDeleteTimeout)
-	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	spec := job.Spec{
+	return nil, remove(ctx, client, job.Spec{
 		Namespace: m.Namespace.ValueString(),
 		Name:      m.Name.ValueString(),
 		Framework: job.Framework(m.Framework.ValueString()),
 		Arena:     m.ArenaCompatible.ValueBool(),
-	}
-	defer r.session.Ledger.Begin(object(spec))()
-	if r.session.Ledger.Taken(object(spec)) {
-		return // it is another resource's now
-	}
-	client, err := r.session.Kube()
-	if err == nil {
-		err = remove(ctx, client, spec)
-	}
-	if err != nil {
-		resp.Diagnostics.AddError("Job was not deleted", session.Sentence(err))
-	}
+	})
 }
 
 // remove deletes the job with its pods and arena's ConfigMap, and waits until they are gone.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
-	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -17,38 +16,37 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
-// follow waits for a job that was created, and keeps the state up to date. From the job's
+// follow waits for a job that was created, and keeps the model up to date. From the job's
 // creation on an error makes Terraform delete it with the next apply and run another, so only
 // what says that the job itself is lost is one.
-func (r *trainingJob) follow(ctx context.Context, client *kube.Client, m *model, spec job.Spec, obj *unstructured.Unstructured, asPlanned bool, resp *resource.CreateResponse) {
+func (r *trainingJob) follow(ctx context.Context, client *kube.Client, m *model, spec job.Spec, obj *unstructured.Unstructured, asPlanned bool) (diags diag.Diagnostics) {
 	alive := context.WithoutCancel(ctx) // an apply that is interrupted still writes down what it has
-	save := func(obj *unstructured.Unstructured) (why string) {
-		why, diags := r.refresh(alive, m, obj)
-		resp.Diagnostics.Append(harmless(diags)...)
+	note := func(obj *unstructured.Unstructured) (why string) {
+		why, found := r.refresh(alive, m, obj)
+		diags.Append(harmless(found)...)
 		m.settle()
-		resp.Diagnostics.Append(resp.State.Set(alive, m)...)
 		return why
 	}
-	save(obj)
+	note(obj)
 	if err := tellArena(alive, client, spec, obj.GetUID()); err != nil {
-		resp.Diagnostics.AddAttributeWarning(path.Root("arena_compatible"), "Job was created, but arena does not know it", session.Sentence(err)+
+		diags.AddAttributeWarning(path.Root("arena_compatible"), "Job was created, but arena does not know it", session.Sentence(err)+
 			" The job goes on. To tell arena of it, apply arena_compatible = false, and then true again.")
 	}
 	last, err := r.wait(ctx, client, spec, m.WaitFor.ValueString())
 	if kube.IsNotFound(err) && spec.TTLSecondsAfterFinished != nil {
 		m.Status = types.StringValue(phaseCleanedUp)
-		resp.Diagnostics.Append(resp.State.Set(alive, m)...)
-		return
+		return diags
 	}
 	if last != nil {
 		// The time for the wait may be over; what the job came to is looked up all the same.
-		if why := save(last); asPlanned {
-			resp.Diagnostics.Append(m.elsewhere(why)...)
+		if why := note(last); asPlanned {
+			diags.Append(m.elsewhere(why)...)
 		}
 	}
 	if err != nil {
-		resp.Diagnostics.Append(m.unreached(ctx, last, err))
+		diags.Append(m.unreached(ctx, last, err))
 	}
+	return diags
 }
 
 // unreached says of a job that exists why it has not come as far as it was to. That nobody

@@ -73,14 +73,14 @@ var replicaCounts = kind[types.Int32, int32]{
 	zero: types.Int32Value(0), value: smallCounts.value, field: smallCounts.field, unknown: 1,
 }
 
-// limits are numbers of which 0 is not the same as none.
-var limits = kind[types.Int32, *int32]{
+// bounds are numbers of which 0 is not the same as none.
+var bounds = kind[types.Int32, *int32]{
 	zero:  types.Int32Null(),
 	value: types.Int32PointerValue,
 	field: func(_ *reader, _ path.Path, value types.Int32) *int32 { return value.ValueInt32Pointer() },
 }
 
-// deadlines are limits in seconds.
+// deadlines are bounds in seconds.
 var deadlines = kind[types.Int64, *int64]{
 	zero:  types.Int64Null(),
 	value: types.Int64PointerValue,

@@ -22,7 +22,7 @@ import (
 // that this configuration did not create: an apply would refuse it.
 func (r *trainingJob) checkName(ctx context.Context, m model) (diags diag.Diagnostics) {
 	spec := job.Spec{Namespace: m.Namespace.ValueString(), Name: m.Name.ValueString(), Framework: job.Framework(m.Framework.ValueString())}
-	if m.ID.IsUnknown() || r.session.Ledger.Owns(object(spec)) {
+	if m.ID.IsUnknown() || r.Session.Ledger.Owns(object(spec)) {
 		return nil
 	}
 	client := r.asked(ctx, session.CheckError) // the name is no question of placement
@@ -45,7 +45,7 @@ func (r *trainingJob) checkName(ctx context.Context, m model) (diags diag.Diagno
 // that is to be created, nil when it is this configuration's.
 func (r *trainingJob) refuseForeign(live *unstructured.Unstructured, framework job.Framework) error {
 	stamp := live.GetLabels()[contract.OwnerLabel]
-	if r.session.Mine(stamp) {
+	if r.Session.Mine(stamp) {
 		return nil
 	}
 	id, clash := live.GetNamespace()+"/"+live.GetName(), ""
@@ -53,7 +53,7 @@ func (r *trainingJob) refuseForeign(live *unstructured.Unstructured, framework j
 		clash = ", whose pods could not be told from this job's"
 	}
 	return fmt.Errorf("%s %s exists already%s, and %s", live.GetKind(), id, clash,
-		r.session.Advice(session.Foreign{Stamp: stamp, Resource: "gpuplan_training_job", ID: id, Renamable: true, Deletable: true}))
+		r.Session.Advice(session.Foreign{Stamp: stamp, Resource: "gpuplan_training_job", ID: id, Renamable: true, Deletable: true}))
 }
 
 // clearName removes what this configuration has left of a job of that name and another
@@ -90,8 +90,8 @@ func (r *trainingJob) clearName(ctx context.Context, client *kube.Client, spec j
 // podFindings names a pod of someone else that has the name of one of the job's: the
 // operator could not create that.
 func (r *trainingJob) podFindings(ctx context.Context, spec job.Spec) []preflight.Finding {
-	snapshot, err := r.session.Snapshot(ctx)
-	if err != nil || r.session.Ledger.Owns(object(spec)) {
+	snapshot, err := r.Session.Snapshot(ctx)
+	if err != nil || r.Session.Ledger.Owns(object(spec)) {
 		return nil
 	}
 	obj, err := spec.Render()
@@ -109,7 +109,7 @@ func (r *trainingJob) podFindings(ctx context.Context, spec job.Spec) []prefligh
 	own := podLabels(spec).AsSelector()
 	for i := range snapshot.Pods {
 		pod := &snapshot.Pods[i]
-		if pod.Namespace != spec.Namespace || !names[pod.Name] || pod.DeletionTimestamp != nil || own.Matches(labels.Set(pod.Labels)) || r.session.Mine(pod.Labels[contract.OwnerLabel]) {
+		if pod.Namespace != spec.Namespace || !names[pod.Name] || pod.DeletionTimestamp != nil || own.Matches(labels.Set(pod.Labels)) || r.Session.Mine(pod.Labels[contract.OwnerLabel]) {
 			continue
 		}
 		return []preflight.Finding{{Attribute: "name", Summary: "Pod exists already", Detail: fmt.Sprintf(

@@ -20,14 +20,14 @@ import (
 // ModifyPlan decides what a change means for a job that exists, and places one that
 // will be created.
 func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
-	if r.session == nil {
+	if r.Session == nil {
 		return
 	}
 	if req.Plan.Raw.IsNull() {
 		var state model
 		if resp.Diagnostics.Append(req.State.Get(ctx, &state)...); !resp.Diagnostics.HasError() {
-			r.look(ctx)
-			resp.Diagnostics.Append(reported(r.session.Ledger.DeleteJob(id(state).ValueString()))...)
+			r.showCluster(ctx)
+			resp.Diagnostics.Append(reported(r.Session.Ledger.DeleteJob(id(state).ValueString()))...)
 		}
 		return
 	}
@@ -67,7 +67,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	r.session.Ledger.Own(object(old))
+	r.Session.Ledger.Own(object(old))
 	resumed := old.Suspend && !wanted.Suspend
 	replace, _ := differences(old, wanted)
 	// What a pool offers is unknown when anything of the pool is. Its name rarely changes then; all else that is
@@ -87,7 +87,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		}
 		resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("pool_names"), plan.PoolNames)...)
 		// Terraform asks again for the plan of the new job, and leaves out what is a warning then.
-		r.session.Ledger.LeaveJob(old.ID())
+		r.Session.Ledger.LeaveJob(old.ID())
 		resp.Diagnostics.Append(r.place(ctx, &plan, after, pools)...)
 		return
 	}
@@ -96,10 +96,10 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	case resumed:
 		resp.Diagnostics.Append(r.place(ctx, &plan, after, pools)...)
 	case wanted.Suspend && !old.Suspend:
-		r.look(ctx)
-		resp.Diagnostics.Append(reported(r.session.Ledger.SuspendJob(old.ID()))...)
+		r.showCluster(ctx)
+		resp.Diagnostics.Append(reported(r.Session.Ledger.SuspendJob(old.ID()))...)
 	default:
-		resp.Diagnostics.Append(reported(r.session.Ledger.KeepJob(old.ID()))...)
+		resp.Diagnostics.Append(reported(r.Session.Ledger.KeepJob(old.ID()))...)
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
 	if len(unknown) == 0 && !resp.Plan.Raw.Equal(req.State.Raw) {
@@ -107,14 +107,14 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	}
 }
 
-// look shows the cluster to the ledger where it can be seen: what a job gives back may go to
+// showCluster shows the cluster to the ledger where it can be seen: what a job gives back may go to
 // others. A plan that takes jobs away is never refused because it cannot.
-func (r *trainingJob) look(ctx context.Context) {
-	if r.session.Ledger.Observed() {
+func (r *trainingJob) showCluster(ctx context.Context) {
+	if r.Session.Ledger.Observed() {
 		return
 	}
-	if snapshot, err := r.session.Snapshot(ctx); err == nil {
-		r.session.Ledger.Observe(snapshot.Live(r.session.Owns))
+	if snapshot, err := r.Session.Snapshot(ctx); err == nil {
+		r.Session.Ledger.Observe(snapshot.Live(r.Session.Owns))
 	}
 }
 
@@ -204,7 +204,7 @@ func (r *trainingJob) place(ctx context.Context, m *model, after types.List, poo
 	if c.promised() && assignments != nil {
 		m.setPlanned(assignments)
 	}
-	m.Placed = placed(m.ID, r.session.Ledger.Mark(spec.ID()))
+	m.Placed = placed(m.ID, r.Session.Ledger.Mark(spec.ID()))
 	return diags
 }
 

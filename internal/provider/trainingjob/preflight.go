@@ -21,15 +21,15 @@ import (
 
 // asked returns the client of a cluster that a plan can ask about a job, nil when it cannot.
 func (r *trainingJob) asked(ctx context.Context, level session.Check) *kube.Client {
-	if level == session.CheckOff || r.session.Ledger.Applying() {
+	if level == session.CheckOff || r.Session.Ledger.Applying() {
 		return nil
 	}
-	client, err := r.session.Kube()
+	client, err := r.Session.Kube()
 	if err != nil {
 		return nil // what looks at the cluster has said so
 	}
 	unreachable := (*kube.UnreachableError)(nil)
-	if _, err := r.session.Snapshot(ctx); errors.As(err, &unreachable) {
+	if _, err := r.Session.Snapshot(ctx); errors.As(err, &unreachable) {
 		return nil
 	}
 	return client
@@ -74,7 +74,7 @@ func (r *trainingJob) preflight(ctx context.Context, m model, pools []capacity.C
 	if client == nil {
 		return nil
 	}
-	spec.Owner = r.session.Owner
+	spec.Owner = r.Session.Owner
 	spec, forArena, err := inVersion(client, sameUnknownImage(spec))
 	if err != nil {
 		return nil
@@ -97,9 +97,9 @@ func (r *trainingJob) schedulerFindings(ctx context.Context, spec job.Spec) []pr
 	if spec.SchedulerName != contract.SchedulerName {
 		return nil // nobody knows by what that one can be told to run
 	}
-	installed, known := r.session.Ledger.Program(contract.SchedulerName)
+	installed, known := r.Session.Ledger.Program(contract.SchedulerName)
 	if !known {
-		snapshot, err := r.session.Snapshot(ctx)
+		snapshot, err := r.Session.Snapshot(ctx)
 		installed = err != nil || !snapshot.NoScheduler
 	}
 	if installed {
@@ -146,7 +146,7 @@ func sameUnknownImage(spec job.Spec) job.Spec {
 // launcher says why what starts once the members run would find no place beside them, ""
 // when it would.
 func (r *trainingJob) launcher(ctx context.Context, spec job.Spec, pools []capacity.Capacity) string {
-	snapshot, err := r.session.Snapshot(ctx)
+	snapshot, err := r.Session.Snapshot(ctx)
 	if err != nil {
 		return ""
 	}

@@ -3,7 +3,6 @@ package trainingjob
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,7 +10,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
-	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,56 +28,42 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/written"
 )
 
-// Read refreshes what is known of the job. A job that is gone is drift only when it
+// look refreshes what is known of the job. A job that is gone is drift only when it
 // had not finished.
-func (r *trainingJob) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
-	var m model
-	if resp.Diagnostics.Append(req.State.Get(ctx, &m)...); resp.Diagnostics.HasError() {
-		return
-	}
-	client, err := r.session.Kube()
-	if errors.Is(err, session.ErrUnknown) {
-		return // what is in the state stays as it is
-	}
+func (r *trainingJob) look(ctx context.Context, of tfsdk.State, m *model) (found bool, diags diag.Diagnostics, err error) {
+	client, err := r.Session.Kube()
 	if err != nil {
-		resp.Diagnostics.AddError("Job cannot be read", session.Sentence(err))
-		return
+		return false, nil, err
 	}
-	framework := job.Framework(m.Framework.ValueString())
-	obj, err := find(ctx, client, framework, m.Namespace.ValueString(), m.Name.ValueString())
+	obj, err := find(ctx, client, job.Framework(m.Framework.ValueString()), m.Namespace.ValueString(), m.Name.ValueString())
 	switch {
-	case absent(err) && finished(m):
+	case absent(err) && finished(*m):
 		m.Placed = placed(m.ID, existsMark)
-		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
-		return
+		return true, nil, nil
 	case absent(err) && m.TTLSecondsAfterFinished.ValueInt32Pointer() != nil:
 		m.Status, m.Placed = types.StringValue(phaseCleanedUp), placed(m.ID, existsMark)
-		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
-		return
+		return true, nil, nil
 	case absent(err):
-		resp.State.RemoveResource(ctx)
-		return
+		return false, nil, nil
 	case err != nil:
-		resp.Diagnostics.AddError("Job cannot be read", session.Sentence(err))
-		return
+		return false, nil, err
 	}
 	if m.ID.IsNull() {
-		resp.Diagnostics.Append(m.takeOver(obj)...)
-		resp.Diagnostics.Append(written.Restore(ctx, resp.State, obj.GetAnnotations()[contract.SettingsAnnotation], &m)...)
+		diags.Append(m.takeOver(obj)...)
+		diags.Append(written.Restore(ctx, of, obj.GetAnnotations()[contract.SettingsAnnotation], m)...)
 	}
-	resp.Diagnostics.Append(m.drift(ctx, obj)...)
+	diags.Append(m.drift(ctx, obj)...)
 	m.Placed = placed(m.ID, existsMark)
-	_, diags := r.refresh(ctx, &m, obj)
-	resp.Diagnostics.Append(diags...)
-	resp.Diagnostics.Append(r.nameNodes(ctx, &m, obj)...)
-	if resp.Diagnostics.HasError() {
-		return
+	_, more := r.refresh(ctx, m, obj)
+	diags.Append(more...)
+	if diags.Append(r.nameNodes(ctx, m, obj)...); diags.HasError() {
+		return false, diags, nil
 	}
-	if obj.GetDeletionTimestamp() != nil && !finished(m) {
+	if obj.GetDeletionTimestamp() != nil && !finished(*m) {
 		m.Status = types.StringValue(phaseDeleting)
 	}
-	r.session.Ledger.Own(object(job.Spec{Namespace: obj.GetNamespace(), Name: obj.GetName()}))
-	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+	r.Session.Ledger.Own(object(job.Spec{Namespace: obj.GetNamespace(), Name: obj.GetName()}))
+	return true, diags, nil
 }
 
 // finished reports whether the job was seen to be over.
@@ -95,7 +80,7 @@ func (r *trainingJob) refresh(ctx context.Context, m *model, obj *unstructured.U
 		return why, diags
 	}
 	m.Status = types.StringValue(string(status.Phase))
-	seen, err := r.session.Cluster()
+	seen, err := r.Session.Cluster()
 	var actual []assignment.Model
 	if err == nil {
 		actual, why, err = actualPlacement(ctx, seen, obj)
@@ -122,7 +107,7 @@ func (r *trainingJob) nameNodes(ctx context.Context, m *model, obj *unstructured
 	if !slices.ContainsFunc(planned, func(a assignment.Model) bool { return strings.HasSuffix(a.Node, "]") }) {
 		return diags
 	}
-	seen, err := r.session.Cluster()
+	seen, err := r.Session.Cluster()
 	var names map[string]string
 	if err == nil {
 		names, err = plannedNames(ctx, seen, obj)

@@ -10,27 +10,32 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
 // New returns the resource.
-func New() resource.Resource { return &trainingJob{} }
-
-type trainingJob struct{ session *session.Session }
-
-func (r *trainingJob) Metadata(_ context.Context, req resource.MetadataRequest, resp *resource.MetadataResponse) {
-	resp.TypeName = req.ProviderTypeName + "_training_job"
+func New() resource.Resource {
+	r := &trainingJob{}
+	r.Resource = lifecycle.Resource[model]{
+		Type: "gpuplan_training_job", Title: "Job",
+		Timeouts: func(m *model) timeouts.Value { return m.Timeouts }, Default: limits,
+		Object: func(m *model) string {
+			return object(job.Spec{Namespace: m.Namespace.ValueString(), Name: m.Name.ValueString()})
+		},
+		Add: r.add, Look: r.look, Change: r.update, Remove: r.remove,
+	}
+	return r
 }
 
-func (r *trainingJob) Configure(_ context.Context, req resource.ConfigureRequest, resp *resource.ConfigureResponse) {
-	r.session = session.Of(req.ProviderData, &resp.Diagnostics)
-}
+type trainingJob struct{ lifecycle.Resource[model] }
 
 // ImportState takes "namespace/name" of a job of either framework.
 func (r *trainingJob) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
@@ -40,7 +45,7 @@ func (r *trainingJob) ImportState(ctx context.Context, req resource.ImportStateR
 			"%q does not name a job: write NAMESPACE/NAME. `kubectl get pytorchjobs,mpijobs -A` lists what there is.", req.ID))
 		return
 	}
-	client, err := r.session.Kube()
+	client, err := r.Session.Kube()
 	if err != nil {
 		resp.Diagnostics.AddError("Job cannot be imported", session.Sentence(err))
 		return

@@ -1,0 +1,136 @@
+// Package lifecycle is what all resources have in common from create to delete, whatever
+// they manage.
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// Resource is a type of resource. M is its model, a struct with a field for each attribute of
+// the schema. Of the state that its functions get, only the schema counts.
+type Resource[M any] struct {
+	// Session is that of the walk, nil before the provider is configured.
+	Session *session.Session
+	// Type is the name of the type, Title what an error calls it.
+	Type, Title string
+	// Timeouts are the time limits that the user set, Default those that hold otherwise.
+	Timeouts func(*M) timeouts.Value
+	Default  Limits
+	// Object is the ledger's name of what the resource manages.
+	Object func(*M) string
+
+	// Add makes it. exists means that it is there, whatever the diagnostics say: Terraform must
+	// know it.
+	Add func(ctx context.Context, of tfsdk.State, m *M) (exists bool, diags diag.Diagnostics)
+	// Look brings the model up to date; found is false for what is gone.
+	Look func(ctx context.Context, of tfsdk.State, m *M) (found bool, diags diag.Diagnostics, err error)
+	// Change makes it what the model says. changed means that it is no longer what it was
+	// before, whatever the diagnostics say.
+	Change func(ctx context.Context, of tfsdk.State, before, m *M) (changed bool, diags diag.Diagnostics)
+	// Remove deletes it and waits until it is gone.
+	Remove func(ctx context.Context, m *M) (diags diag.Diagnostics, err error)
+}
+
+// Limits are how long changes may take.
+type Limits struct{ Create, Update, Delete time.Duration }
+
+// Metadata names the type.
+func (r *Resource[M]) Metadata(_ context.Context, _ resource.MetadataRequest, resp *resource.MetadataResponse) {
+	resp.TypeName = r.Type
+}
+
+// Configure takes the session of the walk.
+func (r *Resource[M]) Configure(_ context.Context, req resource.ConfigureRequest, resp *resource.ConfigureResponse) {
+	r.Session = session.Of(req.ProviderData, &resp.Diagnostics)
+}
+
+// Create makes what the plan says.
+func (r *Resource[M]) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
+	r.Session.Ledger.StartApplying()
+	var m M
+	if resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...); resp.Diagnostics.HasError() {
+		return
+	}
+	timeout, diags := r.Timeouts(&m).Create(ctx, r.Default.Create)
+	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	exists, diags := r.Add(limited, resp.State, &m)
+	if resp.Diagnostics.Append(diags...); exists {
+		resp.Diagnostics.Append(resp.State.Set(context.WithoutCancel(ctx), m)...)
+	}
+}
+
+// Read refreshes the state. What cannot be asked before apply stays as it is.
+func (r *Resource[M]) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
+	var m M
+	if resp.Diagnostics.Append(req.State.Get(ctx, &m)...); resp.Diagnostics.HasError() {
+		return
+	}
+	found, diags, err := r.Look(ctx, resp.State, &m)
+	resp.Diagnostics.Append(diags...)
+	switch {
+	case errors.Is(err, session.ErrUnknown):
+	case err != nil:
+		resp.Diagnostics.AddError(r.Title+" cannot be read", session.Sentence(err))
+	case resp.Diagnostics.HasError():
+	case !found:
+		resp.State.RemoveResource(ctx)
+	default:
+		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+	}
+}
+
+// Update makes what exists what the plan says.
+func (r *Resource[M]) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
+	r.Session.Ledger.StartApplying()
+	var m, before M
+	resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...)
+	if resp.Diagnostics.Append(req.State.Get(ctx, &before)...); resp.Diagnostics.HasError() {
+		return
+	}
+	timeout, diags := r.Timeouts(&m).Update(ctx, r.Default.Update)
+	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	changed, diags := r.Change(limited, resp.State, &before, &m)
+	if resp.Diagnostics.Append(diags...); changed {
+		resp.Diagnostics.Append(resp.State.Set(context.WithoutCancel(ctx), m)...)
+	}
+}
+
+// Delete deletes what the state says, unless another resource has it by now.
+func (r *Resource[M]) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
+	r.Session.Ledger.StartApplying()
+	var m M
+	if resp.Diagnostics.Append(req.State.Get(ctx, &m)...); resp.Diagnostics.HasError() {
+		return
+	}
+	timeout, diags := r.Timeouts(&m).Delete(ctx, r.Default.Delete)
+	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	defer r.Session.Ledger.Begin(r.Object(&m))()
+	if r.Session.Ledger.Taken(r.Object(&m)) {
+		return
+	}
+	diags, err := r.Remove(limited, &m)
+	if resp.Diagnostics.Append(diags...); err != nil {
+		resp.Diagnostics.AddError(r.Title+" was not deleted", session.Sentence(err))
+	}
+}

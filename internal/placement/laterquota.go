@@ -9,38 +9,36 @@ import (
 
 // quotaAfter returns the quota tree when pods have gone.
 func (v *View) quotaAfter(gone map[string]*Pod) *quota.Tree {
-	tree := v.quota.Clone()
-	left := map[string]int{}
+	tree, left := v.quota.Clone(), map[string]int{}
 	for _, p := range gone {
-		tree.Remove(p.Leaf, p.Request.Charge(), p.Preemptible)
-		if p.Gang != "" {
-			left[p.Gang]++
-			if left[p.Gang] == v.gangs[p.Gang] {
-				tree.RemoveJob(p.Leaf)
-			}
-		}
+		v.takeOff(tree, p, left)
 	}
 	return tree
+}
+
+// takeOff takes off what a pod is charged that goes, and its gang's job with the last pod;
+// left counts the pods of each gang that have gone.
+func (v *View) takeOff(tree *quota.Tree, p *Pod, left map[string]int) {
+	tree.Remove(p.Leaf, p.Request.Charge(), p.Preemptible)
+	if p.Gang == "" {
+		return
+	}
+	left[p.Gang]++
+	if left[p.Gang] == v.gangs[p.Gang] {
+		tree.RemoveJob(p.Leaf)
+	}
 }
 
 // laterUsage returns what the usage of the quota tree changes by, beside pods that have gone, when
 // reservations are in their places: it may be negative.
 func (v *View) laterUsage(gone map[string]*Pod, reservations ...*reserved) *quota.Tree {
-	more := v.quota.Unused()
-	left := map[string]int{}
+	more, left := v.quota.Unused(), map[string]int{}
 	for _, p := range gone {
 		left[p.Gang]++
 	}
 	for id, p := range v.awaitedBy(reservations...) {
-		if gone[id] != nil {
-			continue
-		}
-		more.Remove(p.Leaf, p.Request.Charge(), p.Preemptible)
-		if p.Gang != "" {
-			left[p.Gang]++
-			if left[p.Gang] == v.gangs[p.Gang] {
-				more.RemoveJob(p.Leaf)
-			}
+		if gone[id] == nil {
+			v.takeOff(more, p, left)
 		}
 	}
 	for _, h := range reservations {

@@ -29,7 +29,7 @@ func TestJobThatMayDisplaceAnother(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := ledger.New()
-			l.Observe(cluster{nodes: two}.live())
+			l.Observe(cluster{nodes: two}.live)
 			var found []ledger.Finding
 			for _, j := range test.jobs {
 				_, more := l.PlanJob(j)

@@ -73,13 +73,15 @@ type picture struct {
 }
 
 // Observe gives the ledger the cluster as the walk found it, once; it is nothing new the
-// second time. What the cluster shows leads to findings, and never changes a placement.
-func (l *Ledger) Observe(live Live) {
+// second time, and not asked for. What the cluster shows leads to findings, and never
+// changes a placement.
+func (l *Ledger) Observe(found func() Live) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.live != nil || l.applying {
 		return
 	}
+	live := found()
 	p := &picture{Live: live, fates: l.fates, jobs: map[string][]*Pod{}, joined: map[string]bool{}}
 	p.Pods = slices.Clone(live.Pods)
 	for i := range p.Pods {
@@ -101,13 +103,6 @@ func (l *Ledger) Observe(live Live) {
 	}
 	l.live = p
 	p.limit(l.limits())
-}
-
-// Observed reports whether the ledger has the cluster, or needs none.
-func (l *Ledger) Observed() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.live != nil || l.applying
 }
 
 // limits is the quota tree that will decide, as far as is known: the planned one, else

@@ -443,7 +443,7 @@ func TestLiveInEveryOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			visits(test.visits, func(order []visit) {
 				l := ledger.New()
-				l.Observe(test.cluster.live())
+				l.Observe(test.cluster.live)
 				var found []ledger.Finding
 				for _, v := range order {
 					found = append(found, v(l)...)
@@ -463,12 +463,12 @@ func TestNodesThatWereNotReadSince(t *testing.T) {
 		exist[i].Name = fmt.Sprintf("node-%d", i)
 	}
 	l := ledger.New()
-	l.Observe(cluster{nodes: exist}.runs("default/x", 16).live())
+	l.Observe(cluster{nodes: exist}.runs("default/x", 16).live)
 	_, found := l.PlanJob(job(machines(t, "v100", 2), "b", 1))
 	assert.Equal(t, []string{"error Misfit default/b"}, describe(found))
 
 	l = ledger.New()
-	l.Observe(cluster{nodes: exist}.runs("default/x", 16).live())
+	l.Observe(cluster{nodes: exist}.runs("default/x", 16).live)
 	_, found = l.PlanJob(job(machines(t, "v100", 3), "b", 8))
 	assert.Empty(t, found, "the pool grows by a third")
 }
@@ -478,7 +478,7 @@ func TestLiveFindingsNameTheOthers(t *testing.T) {
 	two := machines(t, "v100", 2)
 	say := func(c cluster, j ledger.Job) string {
 		l := ledger.New()
-		l.Observe(c.live())
+		l.Observe(c.live)
 		_, found := l.PlanJob(j)
 		require.Len(t, found, 1)
 		return found[0].Detail
@@ -486,14 +486,14 @@ func TestLiveFindingsNameTheOthers(t *testing.T) {
 	lower := func(p *placement.Pod) { p.Leaf, p.Priority = "vision", -5 }
 
 	l := ledger.New()
-	l.Observe(cluster{nodes: two, own: []string{"default/a"}}.runs("default/a", 16).live())
+	l.Observe(cluster{nodes: two, own: []string{"default/a"}}.runs("default/a", 16).live)
 	assert.Empty(t, plan(job(two, "b", 8))(l), "the walk will say what becomes of the other")
 	found := leave("default/a")(l)
 	require.Len(t, found, 1)
 	assert.Contains(t, found[0].Detail, "Job default/b does not fit beside what runs now. It starts once this plan has taken default/a away.")
 	l = ledger.New()
 	l.ExpectPart()
-	l.Observe(cluster{nodes: two, own: []string{"default/a"}}.runs("default/a", 16).live())
+	l.Observe(cluster{nodes: two, own: []string{"default/a"}}.runs("default/a", 16).live)
 	found = plan(job(two, "b", 8))(l)
 	require.Len(t, found, 1)
 	assert.Contains(t, found[0].Detail, "It starts only once default/a, of this configuration, no longer runs. This plan is about a part of the configuration (-target)")
@@ -509,7 +509,7 @@ func TestTheClusterDoesNotChangeThePlacement(t *testing.T) {
 	two := machines(t, "v100", 2)
 	alone, _ := ledger.New().PlanJob(job(two, "b", 4))
 	l := ledger.New()
-	l.Observe(cluster{nodes: two}.runs("default/x", 3).live())
+	l.Observe(cluster{nodes: two}.runs("default/x", 3).live)
 	beside, _ := l.PlanJob(job(two, "b", 4))
 	assert.Equal(t, alone.Placement, beside.Placement)
 }
@@ -518,7 +518,7 @@ func TestTheClusterDoesNotChangeThePlacement(t *testing.T) {
 func TestNothingIsSaidWhileApplying(t *testing.T) {
 	two := machines(t, "v100", 2)
 	l := ledger.New()
-	l.Observe(cluster{nodes: two}.runs("default/x", 16).live())
+	l.Observe(cluster{nodes: two}.runs("default/x", 16).live)
 	l.StartApplying()
 	_, found := l.PlanJob(job(two, "b", 16))
 	assert.Empty(t, found)
@@ -563,7 +563,7 @@ func TestMisfitNamesQuotaThatIsInUse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := cluster{nodes: slices.Concat(elsewhere, pool), limits: test.tree}.runs("default/x", 8, charged("vision"))
 			l := ledger.New()
-			l.Observe(c.live())
+			l.Observe(c.live)
 			for _, v := range test.walk {
 				v(l)
 			}
@@ -605,7 +605,7 @@ func TestJobThatExceedsItsQuota(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := ledger.New()
-			l.Observe(cluster{nodes: four, limits: tree(t, "vision", 16)}.runs("default/x", test.used, charged("vision")).live())
+			l.Observe(cluster{nodes: four, limits: tree(t, "vision", 16)}.runs("default/x", test.used, charged("vision")).live)
 			found := plan(inLeaf(test.job, "vision"))(l)
 			require.Len(t, found, 1)
 			assert.Equal(t, test.kind, found[0].Kind, found[0].Detail)
@@ -655,7 +655,7 @@ func TestWhoIsInTheWay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			orders(test.jobs, func(jobs []ledger.Job) {
 				l := ledger.New()
-				l.Observe(cluster{nodes: slices.Concat(v100, h100), limits: limits}.live())
+				l.Observe(cluster{nodes: slices.Concat(v100, h100), limits: limits}.live)
 				var texts strings.Builder
 				for _, j := range jobs {
 					for _, f := range plan(j)(l) {
@@ -681,7 +681,7 @@ func TestOneStoryForAJobThatNeedsOthers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := ledger.New()
-			l.Observe(c.live())
+			l.Observe(c.live)
 			var texts strings.Builder
 			for _, id := range []string{"a", "b"} {
 				for _, f := range plan(job(two, id, test.workers))(l) {
@@ -703,7 +703,7 @@ func TestOneStoryForAJobThatNeedsOthers(t *testing.T) {
 func TestFindingAboutAnotherJobNamesIt(t *testing.T) {
 	one := machines(t, "v100", 1)
 	l := ledger.New()
-	l.Observe(cluster{nodes: one, own: []string{"default/x"}}.runs("default/x", 8).live())
+	l.Observe(cluster{nodes: one, own: []string{"default/x"}}.runs("default/x", 8).live)
 	require.Empty(t, plan(job(one, "b", 8))(l))
 	later := keep("default/x")(l)
 	require.Len(t, later, 1)
@@ -747,7 +747,7 @@ func TestQueueWithoutATree(t *testing.T) {
 			if test.cluster != nil {
 				live := test.cluster.live()
 				live.NoTree = test.noTree
-				l.Observe(live)
+				l.Observe(func() ledger.Live { return live })
 			}
 			if test.before != nil {
 				test.before(l)

@@ -100,9 +100,7 @@ func (c checker) observe(ctx context.Context) (snapshot *cluster.Snapshot, diags
 		diags.AddError("Placement cannot be checked", session.Sentence(err))
 		return nil, diags
 	}
-	if !c.session.Ledger.Observed() {
-		c.session.Ledger.Observe(snapshot.Live(c.session.Owns))
-	}
+	c.session.Ledger.Observe(func() ledger.Live { return snapshot.Live(c.session.Owns) })
 	if _, err := snapshot.Quota(); err != nil && c.spec.Quota != "" && c.level != session.CheckOff && c.session.Ledger.Tree() == nil {
 		diags.AddAttributeError(path.Root("quota"), "Quota cannot be checked", session.Sentence(err))
 	}

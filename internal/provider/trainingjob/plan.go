@@ -110,11 +110,11 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 // showCluster shows the cluster to the ledger where it can be seen: what a job gives back may go to
 // others. A plan that takes jobs away is never refused because it cannot.
 func (r *trainingJob) showCluster(ctx context.Context) {
-	if r.Session.Ledger.Observed() {
+	if r.Session.Ledger.Applying() {
 		return
 	}
 	if snapshot, err := r.Session.Snapshot(ctx); err == nil {
-		r.Session.Ledger.Observe(snapshot.Live(r.Session.Owns))
+		r.Session.Ledger.Observe(func() ledger.Live { return snapshot.Live(r.Session.Owns) })
 	}
 }
 

@@ -78,15 +78,18 @@ func (t transitions[S]) next(from S, on event) (S, bool) {
 	return from, false
 }
 
-// enter lets a pod into the queue. This and the following need the plugin's lock.
+// on changes the entry of a gang. This and the following need the plugin's lock.
+func (g *gang) on(e event) { g.entry, _ = entries.next(g.entry, e) }
+
+// enter lets a pod into the queue.
 func (g *gang) enter(pod types.UID) {
-	g.entry, _ = entries.next(g.entry, enters)
+	g.on(enters)
 	g.firstPod = pod
 }
 
 // wait takes the gang out of the queue, or notes what else it waits for.
 func (g *gang) wait(why wait) {
-	g.entry, _ = entries.next(g.entry, rejected)
+	g.on(rejected)
 	g.firstPod, g.why = "", why
 }
 
@@ -96,28 +99,28 @@ func (g *gang) refuse(pod types.UID, why wait) (noted bool) {
 	if g.entry == entryWaiting {
 		return false
 	}
-	g.entry, _ = entries.next(g.entry, refused)
+	g.on(refused)
 	g.firstPod, g.why = pod, why
 	return true
 }
 
 // reopen lets a gang that waits into the queue again.
 func (g *gang) reopen() {
-	g.entry, _ = entries.next(g.entry, fits)
+	g.on(fits)
 	g.why = wait{}
 }
 
 // loseFirst forgets the first pod.
 func (g *gang) loseFirst() {
 	if g.firstPod != "" {
-		g.entry, _ = entries.next(g.entry, leaves)
+		g.on(leaves)
 		g.firstPod, g.why = "", wait{}
 	}
 }
 
 // place notes that members have got places: they enter by these, and others may lead again.
 func (g *gang) place() {
-	g.entry, _ = entries.next(g.entry, placed)
+	g.on(placed)
 	g.firstPod, g.why = "", wait{}
 }
 

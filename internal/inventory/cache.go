@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"reflect"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -108,6 +109,8 @@ type Change struct {
 	// Freed means that there may be room in the cluster, now or once pods that are being
 	// deleted have gone, where there was none.
 	Freed bool
+	// Departed means that someone has begun to delete a pod that holds room, and not to make room.
+	Departed bool
 	// Bound is the key of the gang of a pod that is bound now, as was expected, "" for none.
 	Bound string
 	// RolledBack means that a pod that was about to be bound is not ([Cache.Forget]), or
@@ -266,7 +269,7 @@ func (c *Cache) SetPod(p *corev1.Pod) Change {
 	c.update(state)
 	key := cmp.Or(state.key, was)
 	leaves := p.DeletionTimestamp != nil && before != nil && before.DeletionTimestamp == nil
-	change := Change{Freed: held && (!state.charged() || leaves)}
+	change := Change{Freed: held && (!state.charged() || leaves), Departed: held && leaves && !preempted(p)}
 	if altered {
 		change.Altered = p
 	}
@@ -303,9 +306,16 @@ func (c *Cache) RemovePod(uid types.UID) Change {
 	if !ok {
 		return Change{}
 	}
-	held := state.charged()
+	held, before := state.charged(), state.observed
 	lifted := c.remove(state)
-	return Change{Gang: state.key, Freed: held, RolledBack: lifted}
+	return Change{Gang: state.key, Freed: held, Departed: held && before.DeletionTimestamp == nil && !preempted(before), RolledBack: lifted}
+}
+
+// preempted reports whether a scheduler evicts a pod to make room for another.
+func preempted(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonPreemptionByScheduler
+	})
 }
 
 // Assume charges a pod that is about to be bound: p is the pod as it will be, with

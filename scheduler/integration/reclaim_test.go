@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -172,6 +173,29 @@ func TestLendLimitKeepsGPUs(t *testing.T) {
 	s.submit(topologyGang("owner", 2, 1).in("right"))
 	s.awaitBound("owner")
 	assert.Equal(t, 6, bound(s.list(t.Context(), "most")))
+}
+
+// A job that is deleted loses its pods one by one, and may make more room than who waits needs:
+// nobody is evicted in between.
+func TestNobodyIsEvictedWhileAJobIsDeleted(t *testing.T) {
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
+	high := s.priority("high", 1000, corev1.PreemptLowerPriority)
+	middle := s.priority("middle", 100, corev1.PreemptLowerPriority)
+	startScheduler(t)
+	for name, j := range map[string]job{"deleted": topologyGang("deleted", 8, 1).of(high), "high": topologyGang("high", 4, 1).of(high), "low": topologyGang("low", 4, 1)} {
+		s.submit(j)
+		s.awaitBound(name)
+	}
+	s.submit(topologyGang("waiting", 8, 1).of(middle))
+	s.awaitReason("waiting", "0 of 8")
+
+	for _, pod := range s.list(t.Context(), "deleted") {
+		require.NoError(t, api().CoreV1().Pods(s.namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}))
+		time.Sleep(100 * time.Millisecond)
+	}
+	s.awaitBound("waiting")
+	assert.Equal(t, 4, bound(s.list(t.Context(), "low")))
+	assert.Zero(t, leaving(s.list(t.Context(), "low")))
 }
 
 // While victims leave, nobody else gets the place, and then the preemptor does.

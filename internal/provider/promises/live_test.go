@@ -231,10 +231,17 @@ func (l *live) deleteJob(t *testing.T, g *generator, c configuration) string {
 	return "delete job " + victim.id
 }
 
+// settled is how long the pods of a cluster with gangs that wait must not change before the
+// scheduler has decided: it evicts nobody within a second of a deletion by others, and says
+// for whom it evicts before it does.
+const settled = 1500 * time.Millisecond
+
 // settle waits until no pod is leaving and the scheduler has decided about every gang:
 // all of its pods have a node, or one of them says what it waits for.
 func (l *live) settle(t *testing.T) {
 	t.Helper()
+	var since time.Time
+	var before []string
 	l.await(t, "the scheduler decides", func() bool {
 		undecided, said := map[string]bool{}, map[string]bool{}
 		for _, p := range l.pods(t) {
@@ -245,12 +252,17 @@ func (l *live) settle(t *testing.T) {
 			undecided[gang] = undecided[gang] || p.Spec.NodeName == ""
 			said[gang] = said[gang] || waits(p)
 		}
+		waiting := false
 		for gang, open := range undecided {
 			if open && !said[gang] {
 				return false
 			}
+			waiting = waiting || open
 		}
-		return true
+		if now := l.describe(t); !slices.Equal(now, before) {
+			before, since = now, time.Now()
+		}
+		return !waiting || time.Since(since) >= settled
 	})
 }
 

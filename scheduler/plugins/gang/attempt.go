@@ -123,6 +123,10 @@ func (p *Plugin) decide(ctx context.Context, key string, pod *corev1.Pod) (inven
 		if !d.Declined {
 			return d, order, nil
 		}
+		if pause := p.departures.pause(p.now()); pause > 0 && evicts(d.Result) {
+			p.activateAfter(ctx, key, pause)
+			return d, nil, unschedulable("gang %s evicts nobody while pods are being deleted: they may make enough room", placement.NameOf(d.Gang.ID))
+		}
 		found, positions, why, err := p.dryRunFilters(ctx, d, pod)
 		switch {
 		case err != nil:

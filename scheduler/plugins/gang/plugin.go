@@ -37,11 +37,13 @@ type Plugin struct {
 	synced   func(context.Context) error
 	work     *workQueue
 	statuses *statusQueue
+	// departures are of pods that others delete.
+	departures departures
 	// pace bounds how fast texts are written on pods.
 	pace *rate.Limiter
 	// after calls a function after a pause.
 	after func(time.Duration, func())
-	// now is the time by which texts are written at a pace.
+	// now is the time by which texts are written at a pace, and departures are waited for.
 	now func() time.Time
 	// reserveAfter is how long a gang waits before capacity is reserved for it; negative: for ever.
 	reserveAfter time.Duration
@@ -99,6 +101,11 @@ func New(ctx context.Context, cache *inventory.Cache, meter *metrics.Metrics, fr
 	p.reserveAfter, p.staleAfter = args.ReserveAfter.Duration, args.StaleAfter.Duration
 	cache.Subscribe(p.work.observe)
 	cache.Subscribe(p.warn)
+	cache.Subscribe(func(change inventory.Change) {
+		if change.Departed {
+			p.departures.note(p.now())
+		}
+	})
 	cache.Subscribe(func(change inventory.Change) {
 		if change.Rules {
 			p.checkAll()

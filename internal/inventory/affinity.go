@@ -12,8 +12,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
-// nodeAlternatives translates the terms of a required node affinity. A term by node
-// fields is left to the scheduler's own filter, which knows nodes by name.
+// nodeAlternatives translates the terms of a required node affinity.
 func nodeAlternatives(p *corev1.Pod) [][]placement.Requirement {
 	if p.Spec.Affinity == nil || p.Spec.Affinity.NodeAffinity == nil {
 		return nil
@@ -22,12 +21,14 @@ func nodeAlternatives(p *corev1.Pod) [][]placement.Requirement {
 	if required == nil {
 		return nil
 	}
-	out := make([][]placement.Requirement, 0, len(required.NodeSelectorTerms))
-	for _, term := range required.NodeSelectorTerms {
-		if len(term.MatchFields) > 0 {
-			return nil
-		}
-		out = append(out, expressions(term.MatchExpressions))
+	return terms(required)
+}
+
+// terms translates the alternatives of a node selector.
+func terms(selector *corev1.NodeSelector) [][]placement.Requirement {
+	out := make([][]placement.Requirement, 0, len(selector.NodeSelectorTerms))
+	for _, term := range selector.NodeSelectorTerms {
+		out = append(out, expressions(term))
 	}
 	return out
 }

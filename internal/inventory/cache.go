@@ -55,6 +55,8 @@ type Cache struct {
 	// feasibility tell of gangs that did not fit whether they could on the empty cluster. It
 	// is used with mu held.
 	feasibility map[string]feasibility
+	// volumes are what claims of pods are bound to, nil when nobody knows.
+	volumes *volumes
 	// changed are called after each change ([Cache.Subscribe]).
 	changed []func(Change)
 }

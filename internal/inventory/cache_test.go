@@ -100,11 +100,47 @@ func TestCacheRemovesPods(t *testing.T) {
 	recorded(contract.Allocation{GPUs: []int{0}})(p)
 	c.SetPod(p)
 	assert.Equal(t, gpu.Full(8)&^gpu.SetOf(0), c.view.FreeGPUs("a"))
-	assert.Equal(t, Change{Gang: "ns/job", Freed: true}, c.RemovePod(p.UID))
+	assert.Equal(t, Change{Gang: "ns/job", Freed: true, Departed: true}, c.RemovePod(p.UID))
 	assert.Equal(t, gpu.Full(8), c.view.FreeGPUs("a"))
 	_, ok := c.Gang("ns/job")
 	assert.False(t, ok)
 	assert.Equal(t, Change{}, c.RemovePod(p.UID))
+}
+
+// A pod departs when someone begins to delete it, once, and not to make room.
+func TestDepartures(t *testing.T) {
+	leaving := func(p *corev1.Pod) { now := metav1.Now(); p.DeletionTimestamp = &now }
+	evicted := func(p *corev1.Pod) {
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler}}
+	}
+	failed := func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }
+	for name, test := range map[string]struct {
+		before []change
+		after  []change // nil: the pod is gone
+		want   bool
+	}{
+		"deleted":                 {nil, []change{leaving}, true},
+		"gone at once":            {nil, nil, true},
+		"gone after its deletion": {[]change{leaving}, nil, false},
+		"seen again":              {[]change{leaving}, []change{leaving}, false},
+		"evicted":                 {nil, []change{evicted, leaving}, false},
+		"evicted, gone at once":   {[]change{evicted}, nil, false},
+		"failed":                  {nil, []change{failed}, false},
+		"deleted after it failed": {[]change{failed}, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCache(t, "a")
+			p := newPod("pod", append(test.before, onNode("a"))...)
+			c.SetPod(p)
+			change := Change{}
+			if test.after == nil {
+				change = c.RemovePod(p.UID)
+			} else {
+				change = c.SetPod(newPod("pod", append(test.after, onNode("a"))...))
+			}
+			assert.Equal(t, test.want, change.Departed)
+		})
+	}
 }
 
 func TestCacheTakesHardwareFromGPUNode(t *testing.T) {

@@ -45,6 +45,7 @@ func (c *Cache) Snapshot() *Snapshot {
 	}
 	for key := range c.gangs {
 		s.gangs[key] = c.members(key)
+		c.volumes.restrict(s.gangs[key])
 	}
 	for _, state := range c.pods {
 		if state.charged() {

@@ -31,6 +31,10 @@ import (
 // when it was called first.
 func (c *Cache) Follow(ctx context.Context, factory informers.SharedInformerFactory, client dynamic.Interface, pods metadata.Interface) (wait func(context.Context) error, err error) {
 	f := &follower{cache: c}
+	c.volumes = &volumes{
+		claims:  factory.Core().V1().PersistentVolumeClaims().Lister(),
+		volumes: factory.Core().V1().PersistentVolumes().Lister(),
+	}
 	nodeInformer := factory.Core().V1().Nodes().Informer()
 	if err := nodeInformer.SetTransform(follow.Trim); err != nil {
 		return nil, fmt.Errorf("follow nodes: %w", err)

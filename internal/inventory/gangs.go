@@ -219,6 +219,7 @@ func (c *Cache) gang(key string, counts func(string) memberCounts) (GangState, b
 	if len(members) == 0 {
 		return GangState{}, false
 	}
+	c.volumes.restrict(members)
 	state := stateOf(members, c.podGroups[key], c.tree, c.gpusOf)
 	state.bar(heldBack(c.bar, current(members), counts(key), c.tree))
 	return state, true

@@ -73,7 +73,7 @@ func TestManagedUntilBound(t *testing.T) {
 	assert.Equal(t, Change{Bound: key}, c.SetPod(bound))
 	assert.False(t, c.Planned(bound))
 	assert.NotEmpty(t, c.OverQuota(newPod("other", asks("cpu", 2))), "charged still")
-	assert.Equal(t, Change{Freed: true}, c.RemovePod(bound.UID))
+	assert.Equal(t, Change{Freed: true, Departed: true}, c.RemovePod(bound.UID))
 }
 
 // A scheduler that starts knows by the nomination whom the one before had adopted, in

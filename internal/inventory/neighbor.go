@@ -85,17 +85,19 @@ func preferences(p *corev1.Pod) []placement.Preference {
 	}
 	var out []placement.Preference
 	for _, term := range p.Spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
-		if len(term.Preference.MatchFields) == 0 {
-			out = append(out, placement.Preference{Weight: int64(term.Weight), Requirements: expressions(term.Preference.MatchExpressions)})
-		}
+		out = append(out, placement.Preference{Weight: int64(term.Weight), Requirements: expressions(term.Preference)})
 	}
 	return out
 }
 
-func expressions(list []corev1.NodeSelectorRequirement) []placement.Requirement {
-	out := make([]placement.Requirement, 0, len(list))
-	for _, e := range list {
+// expressions translates a term by labels and by the only field that nodes have there, their name.
+func expressions(term corev1.NodeSelectorTerm) []placement.Requirement {
+	out := make([]placement.Requirement, 0, len(term.MatchExpressions)+len(term.MatchFields))
+	for _, e := range term.MatchExpressions {
 		out = append(out, placement.Requirement{Key: e.Key, Operator: string(e.Operator), Values: e.Values})
+	}
+	for _, e := range term.MatchFields {
+		out = append(out, placement.Requirement{Key: placement.FieldName, Operator: string(e.Operator), Values: e.Values})
 	}
 	return out
 }

@@ -181,7 +181,11 @@ func hostPorts(p *corev1.Pod) []string {
 			if protocol == "" {
 				protocol = corev1.ProtocolTCP
 			}
-			out = append(out, fmt.Sprintf("%s/%d", protocol, number))
+			text := fmt.Sprintf("%s/%d", protocol, number)
+			if port.HostIP != "" && port.HostIP != "0.0.0.0" {
+				text += "@" + port.HostIP
+			}
+			out = append(out, text)
 		}
 	}
 	for _, c := range p.Spec.InitContainers {

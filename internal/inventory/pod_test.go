@@ -48,6 +48,9 @@ func TestRequest(t *testing.T) {
 		"host ports": {func(p *corev1.Pod) {
 			p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80}, {ContainerPort: 81, HostPort: 8081, Protocol: corev1.ProtocolUDP}}
 		}, placement.Request{Resources: placement.Resources{MilliCPU: 1000}, HostPorts: []string{"UDP/8081"}}},
+		"host ports of addresses": {func(p *corev1.Pod) {
+			p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80, HostIP: "127.0.0.1"}, {ContainerPort: 81, HostPort: 81, HostIP: "0.0.0.0"}}
+		}, placement.Request{Resources: placement.Resources{MilliCPU: 1000}, HostPorts: []string{"TCP/80@127.0.0.1", "TCP/81"}}},
 		"host network": {func(p *corev1.Pod) {
 			p.Spec.HostNetwork = true
 			p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 23456}}

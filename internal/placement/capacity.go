@@ -109,7 +109,7 @@ func (c *capacity) fitsWhy(r *Request, limit int) (int, rejection) {
 		atMost(int64(c.shareSlots(r)), NotEnoughShare, "")
 	}
 	for _, port := range r.HostPorts {
-		if c.ports[port] {
+		if portTaken(c.ports, port) {
 			return 0, rejection{HostPortTaken, port}
 		}
 		atMost(1, HostPortTaken, port)

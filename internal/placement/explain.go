@@ -96,7 +96,7 @@ func (p *planner) nodeReasons(next member, s selection) []Reason {
 				room := p.room(n.free, t)
 				_, known = room.fitsWhy(class.request, 1)
 				most[known] = max(most[known], room.has(known))
-				if known.code == HostPortTaken && !n.free.ports[known.detail] {
+				if known.code == HostPortTaken && !portTaken(n.free.ports, known.detail) {
 					known.code = HostPortShared
 				}
 				why[filled{n.free, t}] = known

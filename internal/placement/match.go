@@ -79,7 +79,7 @@ func (r *rules) selects(n *Node) bool {
 // matches reports whether a node meets selector and affinity.
 func (r *rules) matches(n *Node) bool {
 	return r.selects(n) &&
-		(r.affinity == nil || slices.ContainsFunc(r.affinity, func(all []Requirement) bool { return meetsAll(all, n.Labels) }))
+		(r.affinity == nil || slices.ContainsFunc(r.affinity, func(all []Requirement) bool { return n.meetsAll(all) }))
 }
 
 // tolerates returns a taint of the node that is not tolerated, nil when there is none.
@@ -113,19 +113,23 @@ func tolerated(t *Taint, tolerations []Toleration) bool {
 	return false
 }
 
-// meetsAll reports whether labels meet all requirements; an empty list matches
+// meetsAll reports whether the node meets all requirements; an empty list matches
 // nothing, as in Kubernetes' node affinity.
-func meetsAll(all []Requirement, labels map[string]string) bool {
+func (n *Node) meetsAll(all []Requirement) bool {
 	for _, r := range all {
-		if !r.meets(labels) {
+		value, ok := n.Labels[r.Key]
+		if r.Key == FieldName {
+			value, ok = n.Name, true
+		}
+		if !r.meets(value, ok) {
 			return false
 		}
 	}
 	return len(all) > 0
 }
 
-func (r Requirement) meets(labels map[string]string) bool {
-	value, ok := labels[r.Key]
+// meets reports whether the value of the key meets the requirement; ok is whether it has one.
+func (r Requirement) meets(value string, ok bool) bool {
 	switch r.Operator {
 	case "In":
 		return ok && slices.Contains(r.Values, value)

@@ -33,11 +33,15 @@ func TestRequirements(t *testing.T) {
 		{Requirement{"gen", "Gt", []string{"1", "2"}}, false},
 		{Requirement{"none", "Gt", []string{"1"}}, false},
 		{Requirement{"gen", "Near", []string{"1"}}, false},
+		{Requirement{FieldName, "In", []string{"n0", "n1"}}, true},
+		{Requirement{FieldName, "In", []string{"n2"}}, false},
+		{Requirement{FieldName, "NotIn", []string{"n1"}}, false},
 	}
 	for _, c := range cases {
-		assert.Equal(t, c.want, c.r.meets(labels), "%+v", c.r)
+		n := Node{Name: "n1", Labels: labels}
+		assert.Equal(t, c.want, n.meetsAll([]Requirement{c.r}), "%+v", c.r)
 	}
-	assert.False(t, meetsAll(nil, labels), "an empty term matches nothing")
+	assert.False(t, (&Node{Labels: labels}).meetsAll(nil), "an empty term matches nothing")
 }
 
 func TestTolerations(t *testing.T) {

@@ -51,7 +51,7 @@ func (s *Selector) selects(namespace string, labels map[string]string) bool {
 		return false
 	}
 	for _, r := range s.Requirements {
-		if !r.meets(labels) {
+		if value, ok := labels[r.Key]; !r.meets(value, ok) {
 			return false
 		}
 	}
@@ -66,7 +66,7 @@ func (r *Role) neighborly(soft bool) bool {
 // weight is how much the role wishes for a node.
 func (r *Role) weight(n *Node) (sum int64) {
 	for _, wish := range r.Preferred {
-		if meetsAll(wish.Requirements, n.Labels) {
+		if n.meetsAll(wish.Requirements) {
 			sum += wish.Weight
 		}
 	}

@@ -61,8 +61,11 @@ type Taint struct{ Key, Value, Effect string }
 // empty Effect every effect. Operator is "Equal" (default), "Exists".
 type Toleration struct{ Key, Operator, Value, Effect string }
 
+// FieldName is the key of a requirement on a node's name. No label has such a key.
+const FieldName = "field:metadata.name"
+
 // Requirement is one term of a node selector or affinity: Operator is "In",
-// "NotIn", "Exists", "DoesNotExist", "Gt" or "Lt".
+// "NotIn", "Exists", "DoesNotExist", "Gt" or "Lt". Key is a label, or [FieldName].
 type Requirement struct {
 	Key      string
 	Operator string
@@ -104,7 +107,8 @@ type Request struct {
 	MemoryGiB int64
 	// CorePercent is the compute share of a shared request, 100 per GPU.
 	CorePercent int64
-	// HostPorts are ports that only one pod of a node can have, "TCP/23456".
+	// HostPorts are ports that only one pod of a node can have, "TCP/23456", or
+	// "TCP/23456@127.0.0.1" of one address of the node.
 	HostPorts []string
 }
 

@@ -3,6 +3,7 @@ package placement
 import (
 	"maps"
 	"slices"
+	"strings"
 )
 
 // PortsApart returns the host ports, sorted, that keep members of a gang on more nodes than
@@ -21,6 +22,22 @@ func (v *View) PortsApart(g Gang, placed Placement) []string {
 		return nil
 	}
 	return ports
+}
+
+// portTaken reports whether a host port, of one address or of all, is among those in use.
+// As with kube-scheduler's NodePorts, all addresses meet every one.
+func portTaken[V any](used map[string]V, port string) bool {
+	number, _, one := strings.Cut(port, "@")
+	if _, taken := used[number]; taken || one {
+		_, same := used[port]
+		return taken || same
+	}
+	for other := range used {
+		if strings.HasPrefix(other, number+"@") {
+			return true
+		}
+	}
+	return false
 }
 
 // commonPorts are the host ports that more than one member asks for.

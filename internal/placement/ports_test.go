@@ -43,6 +43,39 @@ func TestPortsApart(t *testing.T) {
 	}
 }
 
+// A port of one address is free beside the same one of another, and not beside that of all.
+func TestPortsOfAddresses(t *testing.T) {
+	const all, one, other = "TCP/80", "TCP/80@127.0.0.1", "TCP/80@127.0.0.2"
+	for name, test := range map[string]struct {
+		there, asks string
+		fits        bool
+	}{
+		"all beside all":          {all, all, false},
+		"one beside all":          {all, one, false},
+		"all beside one":          {one, all, false},
+		"one beside itself":       {one, one, false},
+		"one beside another":      {one, other, true},
+		"all beside another port": {"TCP/8", all, true},
+		"one beside another port": {"TCP/8", "TCP/80@127.0.0.1", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := topologyView(1)
+			there, asks := wholeGPUs(1), wholeGPUs(1)
+			there.HostPorts, asks.HostPorts = []string{test.there}, []string{test.asks}
+			running := placement.Pod{ID: "there", Node: "n0", Request: there, Own: 1}
+			v.AddPod(running)
+			assert.Equal(t, test.fits, v.Place(placement.Gang{ID: "ml/a", Roles: []placement.Role{role("worker", 1, asks)}}) != nil)
+
+			together := placement.Gang{ID: "ml/b", Roles: []placement.Role{role("master", 1, there), role("worker", 1, asks)}}
+			v.RemovePod("there")
+			assert.Equal(t, test.fits, v.Place(together) != nil)
+			v.AddPod(running)
+			_, reserved := v.Reserve(together)
+			assert.Equal(t, test.fits, reserved, "after the other has ended")
+		})
+	}
+}
+
 // Who waits for a port is told which, and whether it is the gang itself that has it.
 func TestPortInTheWay(t *testing.T) {
 	request := wholeGPUs(1)

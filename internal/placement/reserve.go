@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -160,7 +161,14 @@ func (h *reserved) keeps(g *Gang, node string) bool {
 
 // clashes reports whether a pod that is charged to the node cannot be beside the others.
 func (n *node) clashes(p *Pod) bool {
-	taken := func(port string) bool { return n.used.ports[port] > 1 }
+	var others map[string]int
+	if len(p.Request.HostPorts) > 0 {
+		others = maps.Clone(n.used.ports)
+	}
+	for _, port := range p.Request.HostPorts {
+		count(others, port, -1)
+	}
+	taken := func(port string) bool { return portTaken(others, port) }
 	return slices.ContainsFunc(p.Request.HostPorts, taken) || p.Request.Mode.shared() && n.used.memoryOnly > 0 && n.used.withCore > 0
 }
 

@@ -130,6 +130,9 @@ func (w *filterWorld) nodeAffinity() {
 			term = corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{w.node()}}}}
 		}
 		for _, pod := range role {
+			if w.chance(3) { // a place of its own
+				term = corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{w.node()}}}}
+			}
 			pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{term}}}}
 		}
 	})
@@ -138,11 +141,11 @@ func (w *filterWorld) nodeAffinity() {
 func (w *filterWorld) nodePorts() {
 	w.some(func(role []*corev1.Pod) {
 		for _, pod := range role {
-			pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 23456, HostPort: 23456}}
+			pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 23456, HostPort: 23456, HostIP: w.pick("", "", "", "127.0.0.1", "127.0.0.2")}}
 		}
 	})
 	for _, pod := range w.there {
-		pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 23456, HostPort: int32(23456 + w.IntN(2))}}
+		pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 23456, HostPort: int32(23456 + w.IntN(2)), HostIP: w.pick("", "", "127.0.0.1")}}
 	}
 }
 
@@ -223,9 +226,17 @@ func (w *filterWorld) volumeLimits() {
 	})
 }
 
-// boundVolumes gives roles a volume that only nodes of one zone, or one node, reach.
+// boundVolumes gives roles, or each of their members, a volume that only nodes of one zone, or one
+// node, reach.
 func (w *filterWorld) boundVolumes() {
-	for i, role := range w.roles {
+	owners := w.roles
+	if w.chance(2) {
+		owners = nil
+		for _, pod := range w.pods() {
+			owners = append(owners, []*corev1.Pod{pod})
+		}
+	}
+	for i, role := range owners {
 		key, value := corev1.LabelTopologyZone, "z0"
 		if w.chance(3) {
 			key, value = corev1.LabelHostname, w.node()

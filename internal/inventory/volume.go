@@ -1,0 +1,92 @@
+package inventory
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+// volumes finds what claims are bound to.
+type volumes struct {
+	claims  corelisters.PersistentVolumeClaimLister
+	volumes corelisters.PersistentVolumeLister
+}
+
+// restrict leaves members the nodes that reach the volumes which their claims are bound to: members
+// of one shape may have claims of their own, each with a disk in another zone. Claims that are not
+// bound restrict nothing; the scheduler's own filters know where their volumes can be.
+func (v *volumes) restrict(members []member) {
+	if v == nil {
+		return
+	}
+	for i := range members {
+		p, role := members[i].pod, &members[i].role
+		for _, mounted := range p.Spec.Volumes {
+			if mounted.PersistentVolumeClaim == nil {
+				continue
+			}
+			if volume := v.of(p.Namespace, mounted.PersistentVolumeClaim.ClaimName); volume != nil {
+				role.Affinity = both(role.Affinity, reach(volume))
+			}
+		}
+	}
+}
+
+// of returns the volume that a claim is bound to, nil for none.
+func (v *volumes) of(namespace, claim string) *corev1.PersistentVolume {
+	c, err := v.claims.PersistentVolumeClaims(namespace).Get(claim)
+	if err != nil || c.Spec.VolumeName == "" {
+		return nil
+	}
+	volume, err := v.volumes.Get(c.Spec.VolumeName)
+	if err != nil {
+		return nil
+	}
+	return volume
+}
+
+// zoneLabels are the labels by which a volume says where it is, as kube-scheduler's VolumeZone
+// reads them.
+var zoneLabels = []string{corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion, corev1.LabelTopologyZone, corev1.LabelTopologyRegion}
+
+// reach translates which nodes reach a volume, by its node affinity and its zone labels; nil for all.
+func reach(volume *corev1.PersistentVolume) [][]placement.Requirement {
+	var alternatives [][]placement.Requirement
+	if affinity := volume.Spec.NodeAffinity; affinity != nil && affinity.Required != nil {
+		alternatives = terms(affinity.Required)
+	}
+	var zones []placement.Requirement
+	for _, key := range zoneLabels {
+		if value, ok := volume.Labels[key]; ok {
+			zones = append(zones, placement.Requirement{Key: key, Operator: string(corev1.NodeSelectorOpIn), Values: strings.Split(value, "__")})
+		}
+	}
+	if zones == nil {
+		return alternatives
+	}
+	return both(alternatives, [][]placement.Requirement{zones})
+}
+
+// both combines alternatives so that one of each is met; nil is met by every node, and an empty
+// alternative by none.
+func both(a, b [][]placement.Requirement) [][]placement.Requirement {
+	if a == nil {
+		return b
+	}
+	if b == nil {
+		return a
+	}
+	out := make([][]placement.Requirement, 0, len(a)*len(b))
+	for _, x := range a {
+		for _, y := range b {
+			if len(x) > 0 && len(y) > 0 {
+				out = append(out, slices.Concat(x, y))
+			}
+		}
+	}
+	return out
+}

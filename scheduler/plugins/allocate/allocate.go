@@ -31,14 +31,19 @@ const maxPending = 2 * maxCalls
 const stateKey fwk.StateKey = Name
 
 // allocation is what a cycle decided for its pod.
-type allocation contract.Allocation
+type allocation struct {
+	record contract.Allocation
+	// await returns when the pod may be bound, or why it may not.
+	await func(context.Context) *fwk.Status
+}
 
 // Clone implements fwk.StateData; an allocation never changes once it is decided.
 func (a *allocation) Clone() fwk.StateData { return a }
 
-// Decide hands the allocation of the cycle's pod to the binding.
-func Decide(state fwk.CycleState, record contract.Allocation) {
-	state.Write(stateKey, (*allocation)(&record))
+// Decide hands the allocation of the cycle's pod to the binding, which calls await before it binds,
+// and gives up with its status.
+func Decide(state fwk.CycleState, record contract.Allocation, await func(context.Context) *fwk.Status) {
+	state.Write(stateKey, &allocation{record: record, await: await})
 }
 
 // Plugin binds pods for which a cycle has decided an allocation.
@@ -90,13 +95,15 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *corev1.Pod
 	if err != nil || !ok {
 		return fwk.NewStatus(fwk.Skip)
 	}
-	record := contract.Allocation(*decided)
-	annotations, err := record.Annotations()
+	annotations, err := decided.record.Annotations()
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
-	if err := describeShares(annotations, pod, record.Shares); err != nil {
+	if err := describeShares(annotations, pod, decided.record.Shares); err != nil {
 		return fwk.AsStatus(err)
+	}
+	if status := decided.await(ctx); !status.IsSuccess() {
+		return status
 	}
 	return fwk.AsStatus(p.bind(ctx, &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Annotations: annotations},

@@ -1,6 +1,7 @@
 package allocate
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 
@@ -46,7 +47,13 @@ func TestBind(t *testing.T) {
 	assert.True(t, plugin.Bind(t.Context(), state, pod, "node").IsSkip(), "a pod that is not planned")
 	assert.Empty(t, client.Actions())
 
-	Decide(state, contract.Allocation{Gang: "ns/job", Node: "node", Shares: []contract.GPUShare{{GPU: 3, MemoryGiB: 4, CorePercent: 30}}})
+	verdict := fwk.NewStatus(fwk.Unschedulable)
+	Decide(state, contract.Allocation{Gang: "ns/job", Node: "node", Shares: []contract.GPUShare{{GPU: 3, MemoryGiB: 4, CorePercent: 30}}},
+		func(context.Context) *fwk.Status { return verdict })
+	assert.True(t, plugin.Bind(t.Context(), state, pod, "node").IsRejected(), "others of its gang cannot be bound")
+	assert.Empty(t, client.Actions())
+
+	verdict = nil
 	require.NoError(t, plugin.Bind(t.Context(), state, pod, "node").AsError())
 	require.Len(t, client.Actions(), 1, "node and GPUs in one call")
 	binding := client.Actions()[0].(clienttesting.CreateAction).GetObject().(*corev1.Binding)

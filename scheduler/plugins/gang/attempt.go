@@ -221,7 +221,7 @@ func (p *Plugin) note(key string, pod *corev1.Pod, found rejections) {
 // startAttempt gives the planned members, which are charged to the view already, assumed pods, and
 // the order in which they take them, nil for any.
 func (p *Plugin) startAttempt(key string, pod *corev1.Pod, places []inventory.AssumedPod, order []string) *attempt {
-	r := &attempt{key: key, phase: phaseReserving, pods: make(map[types.UID]*assumedPod, len(places)), ordered: order != nil}
+	r := &attempt{key: key, phase: phaseReserving, pods: make(map[types.UID]*assumedPod, len(places)), ordered: order != nil, decided: make(chan struct{})}
 	for _, place := range places {
 		s := &assumedPod{attempt: r, pod: place.Pod, node: place.Record.Node, record: place.Record, position: slices.Index(order, place.Member)}
 		r.pods[place.Pod.UID] = s

@@ -58,7 +58,7 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *corev
 	if status != nil {
 		return nil, status
 	}
-	allocate.Decide(state, s.record)
+	allocate.Decide(state, s.record, func(ctx context.Context) *fwk.Status { return p.awaitOthers(ctx, s) })
 	return &fwk.PreFilterResult{NodeNames: sets.New(s.node)}, nil
 }
 
@@ -161,7 +161,7 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, _ *corev1.Po
 	return nil
 }
 
-// Unreserve rolls back the whole gang, unless it is binding already: then the member
+// Unreserve rolls back the whole gang, unless it is being bound already: then the member
 // keeps its GPUs, because others of the gang may be bound, and tries again.
 func (p *Plugin) Unreserve(ctx context.Context, state fwk.CycleState, _ *corev1.Pod, _ string) {
 	s := assumedIn(state)
@@ -203,9 +203,7 @@ func (p *Plugin) Permit(_ context.Context, state fwk.CycleState, pod *corev1.Pod
 		p.mu.Unlock()
 		return fwk.NewStatus(fwk.Wait), waitForOthers
 	}
-	if r.on(passes) {
-		p.gangs[r.key].attempt = nil
-	}
+	r.on(passes)
 	others := r.uids()
 	p.mu.Unlock()
 	for _, uid := range others {
@@ -214,6 +212,36 @@ func (p *Plugin) Permit(_ context.Context, state fwk.CycleState, pod *corev1.Pod
 		}
 	}
 	return nil, 0
+}
+
+// awaitOthers returns when all members of the attempt can be bound: other plugins may still make
+// volumes or devices for them, and fail, when a member has passed its cycle. It returns why the
+// member is not bound when one cannot be.
+func (p *Plugin) awaitOthers(ctx context.Context, s *assumedPod) *fwk.Status {
+	select {
+	case <-p.prepare(s):
+	case <-ctx.Done():
+		return fwk.AsStatus(context.Cause(ctx))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s.attempt.failed() {
+		return unschedulable("gang %s is being planned again", s.attempt.key)
+	}
+	return nil
+}
+
+// prepare notes that a member can be bound, and returns what is closed when it is decided whether
+// it is.
+func (p *Plugin) prepare(s *assumedPod) (decided <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := s.attempt
+	if r.prepare(s) {
+		p.gangs[r.key].attempt = nil
+		close(r.decided)
+	}
+	return r.decided
 }
 
 // PostBind forgets the assumed pod of a member that is bound.

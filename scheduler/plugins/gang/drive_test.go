@@ -158,6 +158,16 @@ func (d *drive) step(name string, fails bool) {
 	case waits.rejected, waits.allowed && fails:
 		d.unreserve(pod, node)
 	case waits.allowed:
+		s := assumedIn(d.states[pod.UID])
+		select {
+		case <-d.plugin.prepare(s):
+		default:
+			return // others are not prepared yet
+		}
+		if s.attempt.failed() {
+			d.unreserve(pod, node)
+			break
+		}
 		delete(d.at, name)
 		delete(d.handle.waiting, pod.UID)
 		record, err := d.plugin.gangs["ns/"+gangOf(name)].assumed[pod.UID].record.Annotations()
@@ -212,6 +222,11 @@ func (d *drive) check() {
 		require.Equal(d, g.waits(), g.why.text != "", key)
 		require.Equal(d, g.entry == entryLed || g.entry == entryBlocked, g.firstPod != "", key)
 		require.NotEqual(d, phaseClosing, attemptPhase(g), "an attempt is closed at once")
+		if g.attempt != nil {
+			for _, s := range g.attempt.pods {
+				require.False(d, d.bound[s.pod.Name], "%s is bound while the attempt is %s", s.pod.Name, g.attempt.phase)
+			}
+		}
 	}
 }
 

@@ -58,8 +58,8 @@ type assumedPod struct {
 	// position is the place in the order of the attempt, when it has one.
 	position int
 	// reserved means that the member has passed its cycle and holds its place in the
-	// scheduler's cache.
-	reserved bool
+	// scheduler's cache; prepared, that other plugins have done what they do before it is bound.
+	reserved, prepared bool
 }
 
 // attempt is one attempt to place members of a gang together.
@@ -67,8 +67,10 @@ type attempt struct {
 	key   string
 	phase phase
 	pods  map[types.UID]*assumedPod
-	// reserved counts the pods whose members have a reservation.
-	reserved int
+	// reserved counts the pods whose members have a reservation, prepared those that can be bound.
+	reserved, prepared int
+	// decided is closed when the members are bound, or none of them is.
+	decided chan struct{}
 	// ordered means that members are reserved in the order of their positions.
 	ordered bool
 	// backoff is how long the gang stays out after the attempt has failed.

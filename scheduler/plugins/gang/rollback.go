@@ -16,11 +16,17 @@ func (p *Plugin) abort(ctx context.Context, r *attempt) {
 		p.mu.Unlock()
 		return
 	}
+	reserving := r.phase == phaseReserving
 	first := r.on(fails)
+	if first {
+		close(r.decided) // those that wait for it leave by themselves
+	}
 	p.mu.Unlock()
 	if first {
 		p.meter.RolledBack()
-		p.sendBack(r)
+		if reserving {
+			p.sendBack(r)
+		}
 	}
 	p.close(ctx, r)
 }

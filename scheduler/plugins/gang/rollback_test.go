@@ -1,6 +1,7 @@
 package gang
 
 import (
+	"context"
 	"runtime"
 	"strings"
 	"testing"
@@ -175,6 +176,53 @@ func TestDeletedMemberAbortsTheAttempt(t *testing.T) {
 	b.submit(rival)
 	_, status = b.cycle(rival[0])
 	assert.True(t, status.IsSuccess(), status.Message())
+}
+
+// Nobody is bound before other plugins have made what all members need, and nobody at all when
+// they cannot.
+func TestNobodyIsBoundBeforeAllArePrepared(t *testing.T) {
+	for name, fails := range map[string]bool{"it works": false, "it fails": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "a")
+			pods := b.gangPods("job", 2, 4)
+			b.submit(pods)
+			for _, pod := range pods {
+				_, status := b.attempt(pod)
+				require.False(t, status.IsRejected())
+			}
+			binding := make(chan *fwk.Status)
+			go func() { binding <- b.plugin.awaitOthers(t.Context(), assumedIn(b.states[pods[0].UID])) }()
+			select {
+			case <-b.plugin.prepare(assumedIn(b.states[pods[0].UID])):
+				t.Fatal("bound alone")
+			default:
+			}
+			if !fails {
+				assert.True(t, b.plugin.awaitOthers(t.Context(), assumedIn(b.states[pods[1].UID])).IsSuccess())
+				assert.True(t, (<-binding).IsSuccess())
+				return
+			}
+			b.plugin.Unreserve(t.Context(), b.states[pods[1].UID], pods[1], "a")
+			status := <-binding
+			assert.Contains(t, status.Message(), "planned again")
+			b.plugin.Unreserve(t.Context(), b.states[pods[0].UID], pods[0], "a")
+			rival := b.gangPods("rival", 1, 8)
+			b.submit(rival)
+			_, status = b.cycle(rival[0])
+			assert.True(t, status.IsSuccess(), "the room is free again")
+		})
+	}
+}
+
+// A scheduler that ends lets nobody wait.
+func TestAwaitOthersEndsWithTheScheduler(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 2, 4)
+	b.submit(pods)
+	b.attempt(pods[0])
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	assert.ErrorIs(t, b.plugin.awaitOthers(ctx, assumedIn(b.states[pods[0].UID])).AsError(), context.Canceled)
 }
 
 // The framework has a member wait only some time after Permit said so: an attempt that fails just

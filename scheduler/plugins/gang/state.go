@@ -29,9 +29,10 @@ const (
 	leaves   event = "the first pod is bound or gone"
 	placed   event = "members get places"
 
-	passes event = "every member has passed its cycle"
-	fails  event = "a member cannot have its place"
-	vacate event = "no member has a reservation"
+	passes   event = "every member has passed its cycle"
+	prepared event = "every member can be bound"
+	fails    event = "a member cannot have its place"
+	vacate   event = "no member has a reservation"
 )
 
 // entries are the transitions of a gang's entry. An event without an arrow changes nothing.
@@ -48,7 +49,10 @@ type phase string
 const (
 	// phaseReserving: members are passing their cycles.
 	phaseReserving phase = "Reserving"
-	// phaseBinding: all members have passed; places are kept from here on.
+	// phasePreparing: all members have passed, and other plugins make what they need on their
+	// nodes, such as volumes.
+	phasePreparing phase = "Preparing"
+	// phaseBinding: members are being bound; places are kept from here on.
 	phaseBinding phase = "Binding"
 	// phaseAborting: members that have a reservation are giving it back.
 	phaseAborting phase = "Aborting"
@@ -58,7 +62,8 @@ const (
 
 // phases are the transitions of an attempt.
 var phases = transitions[phase]{
-	{phaseReserving, passes, phaseBinding}, {phaseReserving, fails, phaseAborting}, {phaseAborting, vacate, phaseClosing},
+	{phaseReserving, passes, phasePreparing}, {phaseReserving, fails, phaseAborting},
+	{phasePreparing, prepared, phaseBinding}, {phasePreparing, fails, phaseAborting}, {phaseAborting, vacate, phaseClosing},
 }
 
 // transitions are the arrows of a state machine.
@@ -134,6 +139,17 @@ func (g *gang) keepsOut(pod types.UID) bool { return g.waits() && g.firstPod != 
 func (r *attempt) on(e event) (moved bool) {
 	r.phase, moved = phases.next(r.phase, e)
 	return moved
+}
+
+// prepare notes that a member can be bound. The last one starts the binding of all, and prepare
+// reports it.
+func (r *attempt) prepare(s *assumedPod) (starts bool) {
+	if r.phase != phasePreparing || s.prepared {
+		return false
+	}
+	s.prepared = true
+	r.prepared++
+	return r.prepared == len(r.pods) && r.on(prepared)
 }
 
 // failed reports whether an attempt is being taken back.

@@ -15,8 +15,8 @@ type cluster struct {
 	// gang too.
 	quota *quota.Tree
 	later []*quota.Tree
-	// gangs counts the pods of each gang.
-	gangs    map[string]int
+	// jobs counts the pods of each gang in each leaf.
+	jobs     map[job]int
 	workload *Workload
 	// pods are those of the view, of which some have gone.
 	pods, gone map[string]*Pod
@@ -33,7 +33,7 @@ func (v *View) cluster() cluster {
 			n.number = int32(i + 1)
 		}
 	}
-	return cluster{nodes: v.order, pods: v.pods, quota: v.quota, gangs: v.gangs, workload: v.workload, linked: v.linked > 0, admissions: v.admissions}
+	return cluster{nodes: v.order, pods: v.pods, quota: v.quota, jobs: v.jobs, workload: v.workload, linked: v.linked > 0, admissions: v.admissions}
 }
 
 // pods returns the pods that a placement of the gang makes.

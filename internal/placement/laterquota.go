@@ -9,7 +9,7 @@ import (
 
 // quotaAfter returns the quota tree when pods have gone.
 func (v *View) quotaAfter(gone map[string]*Pod) *quota.Tree {
-	tree, left := v.quota.Clone(), map[string]int{}
+	tree, left := v.quota.Clone(), map[job]int{}
 	for _, p := range gone {
 		v.takeOff(tree, p, left)
 	}
@@ -17,14 +17,14 @@ func (v *View) quotaAfter(gone map[string]*Pod) *quota.Tree {
 }
 
 // takeOff takes off what a pod is charged that goes, and its gang's job with the last pod;
-// left counts the pods of each gang that have gone.
-func (v *View) takeOff(tree *quota.Tree, p *Pod, left map[string]int) {
+// left counts the pods of each job that have gone.
+func (v *View) takeOff(tree *quota.Tree, p *Pod, left map[job]int) {
 	tree.Remove(p.Leaf, p.Request.Charge(), p.Preemptible)
 	if p.Gang == "" {
 		return
 	}
-	left[p.Gang]++
-	if left[p.Gang] == v.gangs[p.Gang] {
+	left[p.job()]++
+	if left[p.job()] == v.jobs[p.job()] {
 		tree.RemoveJob(p.Leaf)
 	}
 }
@@ -32,9 +32,9 @@ func (v *View) takeOff(tree *quota.Tree, p *Pod, left map[string]int) {
 // laterUsage returns what the usage of the quota tree changes by, beside pods that have gone, when
 // reservations are in their places: it may be negative.
 func (v *View) laterUsage(gone map[string]*Pod, reservations ...*reserved) *quota.Tree {
-	more, left := v.quota.Unused(), map[string]int{}
+	more, left := v.quota.Unused(), map[job]int{}
 	for _, p := range gone {
-		left[p.Gang]++
+		left[p.job()]++
 	}
 	for id, p := range v.awaitedBy(reservations...) {
 		if gone[id] == nil {
@@ -45,7 +45,7 @@ func (v *View) laterUsage(gone map[string]*Pod, reservations ...*reserved) *quot
 		for _, p := range h.pods() {
 			more.Add(p.Leaf, p.Request.Charge(), p.Preemptible)
 		}
-		if v.gangs[h.Gang.ID] == 0 {
+		if v.jobs[job{h.Gang.ID, h.Gang.Leaf}] == 0 {
 			more.AddJob(h.Gang.Leaf)
 		}
 	}
@@ -67,17 +67,17 @@ type laterQuota struct {
 	tree *quota.Tree
 	// away are the pods that have gone whoever is evicted.
 	away map[string]*Pod
-	// left counts the pods of each gang that have gone, pods those that run.
-	left, pods map[string]int
+	// left counts the pods of each job that have gone, pods those that run.
+	left, pods map[job]int
 	known      map[*runningGang]charges
 }
 
 // newQuotaUsage begins with the trees of a cluster, which it changes.
 func (v *View) newQuotaUsage(c cluster, kept []*reserved) *quotaUsage {
 	open := func(tree *quota.Tree, reservations ...*reserved) *laterQuota {
-		l := &laterQuota{tree: tree, pods: c.gangs, left: map[string]int{}, away: v.awaitedBy(reservations...), known: map[*runningGang]charges{}}
+		l := &laterQuota{tree: tree, pods: c.jobs, left: map[job]int{}, away: v.awaitedBy(reservations...), known: map[*runningGang]charges{}}
 		for _, pod := range l.away {
-			l.left[pod.Gang]++
+			l.left[pod.job()]++
 		}
 		return l
 	}
@@ -113,13 +113,18 @@ func (u *quotaUsage) change(r *runningGang, sign int) {
 	}
 }
 
-// charges are what a victim is charged, in its leaf.
+// charges are what a victim is charged.
 type charges struct {
-	leaf string
 	list []charged
+	// pods are the pods of its job, or none when it is in no gang, by leaf.
+	pods []podsOfJob
+	// jobs are the leaves in which its job comes or goes with it.
+	jobs []string
+}
+
+type podsOfJob struct {
+	job  job
 	pods int
-	// job means that its job comes or goes with it.
-	job bool
 }
 
 type charged struct {
@@ -135,22 +140,31 @@ func (l *laterQuota) change(r *runningGang, sign int) charges {
 		c = l.chargesOf(r)
 		l.known[r] = c
 	}
-	if gang := r.pods[0].Gang; gang != "" && c.pods > 0 {
-		before := l.left[gang] == l.pods[gang]
-		l.left[gang] -= sign * c.pods
-		c.job = before != (l.left[gang] == l.pods[gang])
+	for _, of := range c.pods {
+		before := l.left[of.job] == l.pods[of.job]
+		l.left[of.job] -= sign * of.pods
+		if before != (l.left[of.job] == l.pods[of.job]) {
+			c.jobs = append(c.jobs, of.job.leaf)
+		}
 	}
 	return c
 }
 
 // chargesOf sums up what the pods of a victim are charged that are not away.
 func (l *laterQuota) chargesOf(r *runningGang) charges {
-	c := charges{leaf: r.pods[0].Leaf}
+	var c charges
 	for _, pod := range r.pods {
 		if l.away[pod.ID] != nil {
 			continue
 		}
-		c.pods++
+		if pod.Gang != "" {
+			i := slices.IndexFunc(c.pods, func(of podsOfJob) bool { return of.job == pod.job() })
+			if i < 0 {
+				i = len(c.pods)
+				c.pods = append(c.pods, podsOfJob{job: pod.job()})
+			}
+			c.pods[i].pods++
+		}
 		i := slices.IndexFunc(c.list, func(o charged) bool { return o.leaf == pod.Leaf && o.preemptible == pod.Preemptible })
 		if i < 0 {
 			i = len(c.list)
@@ -172,7 +186,7 @@ func (c *charges) charge(tree *quota.Tree, sign int) {
 	for _, charged := range c.list {
 		add(charged.leaf, charged.amounts, charged.preemptible)
 	}
-	if c.job {
-		count(c.leaf)
+	for _, leaf := range c.jobs {
+		count(leaf)
 	}
 }

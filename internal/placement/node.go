@@ -95,9 +95,9 @@ func (u *usage) gpu(i int) *gpuUsage {
 }
 
 // count adds to a counter and drops it at zero.
-func count[N int | int64](m map[string]N, key string, by N) map[string]N {
+func count[K comparable, N int | int64](m map[K]N, key K, by N) map[K]N {
 	if m == nil {
-		m = map[string]N{}
+		m = map[K]N{}
 	}
 	if m[key] += by; m[key] == 0 {
 		delete(m, key)

@@ -388,7 +388,7 @@ func (p *planner) exceeded(charge quota.Resources) *quota.Exceeded {
 }
 
 func (p *planner) exceededWith(later *quota.Tree, charge quota.Resources) *quota.Exceeded {
-	if p.gangs[p.gang.ID] == 0 {
+	if p.jobs[job{p.gang.ID, p.gang.Leaf}] == 0 {
 		if e := p.quota.FitsJobWith(later, p.gang.Leaf); e != nil {
 			return e
 		}

@@ -38,7 +38,7 @@ func (v *View) changed() {
 // signature describes a gang but for its names: gangs of one shape get the same answer. It is
 // "" for a gang that has no equals: one of which pods run, or that has a reservation.
 func (v *View) signature(g *Gang) string {
-	if len(g.Running) > 0 || v.gangs[g.ID] > 0 || v.reservationOf(g.ID) != nil {
+	if len(g.Running) > 0 || v.jobs[job{g.ID, g.Leaf}] > 0 || v.reservationOf(g.ID) != nil {
 		return ""
 	}
 	bare, members := *g, make([]int, len(g.Roles))

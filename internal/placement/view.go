@@ -55,8 +55,8 @@ type View struct {
 	// order holds the present nodes in the planner's order.
 	order []*node
 	pods  map[string]*Pod
-	// gangs counts the pods of each gang.
-	gangs    map[string]int
+	// jobs counts the pods of each gang in each leaf.
+	jobs     map[job]int
 	quota    *quota.Tree
 	workload *Workload
 	// linked counts the present nodes in NVLink domains.
@@ -92,7 +92,7 @@ type interned struct {
 // NewView returns an empty view without a quota tree.
 func NewView() *View {
 	return &View{
-		nodes: map[string]*node{}, pods: map[string]*Pod{}, gangs: map[string]int{},
+		nodes: map[string]*node{}, pods: map[string]*Pod{}, jobs: map[job]int{},
 		states: map[string]*interned{}, tables: map[*gpu.Table]numbered{}, verdicts: newVerdictCache(),
 	}
 }
@@ -214,6 +214,11 @@ func (v *View) Nodes() []string {
 	return names
 }
 
+// job is a gang as a leaf of the quota tree counts it: once in each leaf that its pods are charged to.
+type job struct{ gang, leaf string }
+
+func (p *Pod) job() job { return job{p.Gang, p.Leaf} }
+
 // AddPod charges a pod to its node, GPUs and quota leaf; a pod with the same ID is replaced.
 func (v *View) AddPod(p Pod) {
 	v.changed()
@@ -223,11 +228,11 @@ func (v *View) AddPod(p Pod) {
 	n.used.charge(&p, 1)
 	v.refresh(n)
 	if p.Gang != "" {
-		v.gangs = count(v.gangs, p.Gang, 1)
+		v.jobs = count(v.jobs, p.job(), 1)
 	}
 	if v.quota != nil {
 		v.quota.Add(p.Leaf, p.Request.Charge(), p.Preemptible)
-		if v.gangs[p.Gang] == 1 {
+		if v.jobs[p.job()] == 1 {
 			v.quota.AddJob(p.Leaf)
 		}
 	}
@@ -246,11 +251,11 @@ func (v *View) RemovePod(id string) {
 	v.refresh(n)
 	v.forget(n)
 	if p.Gang != "" {
-		v.gangs = count(v.gangs, p.Gang, -1)
+		v.jobs = count(v.jobs, p.job(), -1)
 	}
 	if v.quota != nil {
 		v.quota.Remove(p.Leaf, p.Request.Charge(), p.Preemptible)
-		if p.Gang != "" && v.gangs[p.Gang] == 0 {
+		if p.Gang != "" && v.jobs[p.job()] == 0 {
 			v.quota.RemoveJob(p.Leaf)
 		}
 	}
@@ -274,13 +279,11 @@ func (v *View) SetQuota(t *quota.Tree) {
 		return
 	}
 	v.quota = t.Clone()
-	counted := map[string]bool{}
 	for _, p := range v.pods {
 		v.quota.Add(p.Leaf, p.Request.Charge(), p.Preemptible)
-		if p.Gang != "" && !counted[p.Gang] {
-			counted[p.Gang] = true
-			v.quota.AddJob(p.Leaf)
-		}
+	}
+	for j := range v.jobs {
+		v.quota.AddJob(j.leaf)
 	}
 }
 
@@ -325,7 +328,7 @@ func (v *View) Clone() *View {
 		nodes:        make(map[string]*node, len(v.nodes)),
 		order:        make([]*node, len(v.order)),
 		pods:         maps.Clone(v.pods),
-		gangs:        maps.Clone(v.gangs),
+		jobs:         maps.Clone(v.jobs),
 		quota:        v.Quota(),
 		workload:     v.workload,
 		reservations: slices.Clone(v.reservations),

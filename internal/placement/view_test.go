@@ -1,6 +1,7 @@
 package placement_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -98,6 +99,42 @@ func TestQuotaCountsPodsAndJobs(t *testing.T) {
 	assert.NotNil(t, v.Plan(inLeaf(gang("ml/b", 1, wholeGPUs(1)), "left", 0)).Placement)
 	v.SetQuota(nil)
 	assert.Nil(t, v.Quota())
+}
+
+// A job counts in each leaf that its pods are charged to, in whichever order they come there.
+func TestJobsOfLeaves(t *testing.T) {
+	pod := func(i int, leaf string) placement.Pod {
+		return placement.Pod{ID: fmt.Sprint("a-", i), Gang: "ml/a", Node: "n0", Leaf: leaf, Request: wholeGPUs(1), Own: gpu.SetOf(i), Preemptible: true}
+	}
+	spec := halves()
+	spec.Children[0].MaxJobs, spec.Children[1].MaxJobs = 1, 1
+	full := func(v *placement.View, leaf string) bool {
+		return v.Plan(inLeaf(gang("ml/b", 1, wholeGPUs(1)), leaf, 0)).Placement == nil
+	}
+	for name, treeLast := range map[string]bool{"the tree is there before": false, "the tree comes later": true} {
+		t.Run(name, func(t *testing.T) {
+			v := topologyView(1)
+			if !treeLast {
+				setQuota(t, v, spec)
+			}
+			for i := range 3 {
+				v.AddPod(pod(i, "left"))
+			}
+			for i := range 3 {
+				v.AddPod(pod(i, "right"))
+				if treeLast {
+					setQuota(t, v, spec)
+				}
+				assert.Equal(t, i < 2, full(v, "left"), "%d of 3 have moved", i+1)
+				assert.True(t, full(v, "right"), "%d of 3 have moved", i+1)
+			}
+			for i := range 3 {
+				v.RemovePod(fmt.Sprint("a-", i))
+			}
+			assert.False(t, full(v, "left"))
+			assert.False(t, full(v, "right"))
+		})
+	}
 }
 
 func TestGPUsThatNobodyCanTell(t *testing.T) {

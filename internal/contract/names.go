@@ -171,6 +171,7 @@ const (
 	MPIJobKind                 = "MPIJob"
 	MPIJobResource             = "mpijobs"
 	ReplicaMaster              = "master"
+	ReplicaChief               = "chief"
 	ReplicaWorker              = "worker"
 	ReplicaLauncher            = "launcher"
 	SuspendAnnotation          = "scheduling.x-k8s.io/suspend"

@@ -111,7 +111,8 @@ type Change struct {
 	// Freed means that there may be room in the cluster, now or once pods that are being
 	// deleted have gone, where there was none.
 	Freed bool
-	// Departed means that someone has begun to delete a pod that holds room, and not to make room.
+	// Departed means that a pod that holds room has ended, or that someone deletes it, and not to
+	// make room.
 	Departed bool
 	// Bound is the key of the gang of a pod that is bound now, as was expected, "" for none.
 	Bound string
@@ -271,7 +272,7 @@ func (c *Cache) SetPod(p *corev1.Pod) Change {
 	c.update(state)
 	key := cmp.Or(state.key, was)
 	leaves := p.DeletionTimestamp != nil && before != nil && before.DeletionTimestamp == nil
-	change := Change{Freed: held && (!state.charged() || leaves), Departed: held && leaves && !preempted(p)}
+	change := Change{Freed: held && (!state.charged() || leaves), Departed: held && (leaves || !state.charged()) && !preempted(p)}
 	if altered {
 		change.Altered = p
 	}

@@ -125,7 +125,7 @@ func TestDepartures(t *testing.T) {
 		"seen again":              {[]change{leaving}, []change{leaving}, false},
 		"evicted":                 {nil, []change{evicted, leaving}, false},
 		"evicted, gone at once":   {[]change{evicted}, nil, false},
-		"failed":                  {nil, []change{failed}, false},
+		"ended":                   {nil, []change{failed}, true},
 		"deleted after it failed": {[]change{failed}, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {

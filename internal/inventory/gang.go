@@ -233,6 +233,7 @@ func count(members []member, podGroup *unstructured.Unstructured) (memberCounts,
 	var odd []Problem
 	c.parts, odd = declaredParts(members, podGroup)
 	problems = append(problems, odd...)
+	c.needMaster(members, declared)
 	launchers := 0
 	for i := range members {
 		if m := &members[i]; !m.left() && launches(m.pod) && !m.asks() {

@@ -244,6 +244,18 @@ func TestRoleMinimum(t *testing.T) {
 			minimum: 3, want: []placement.Subgroup{{Name: "worker", Roles: []string{"worker"}, Minimum: 2}},
 			missing: "1 more pod of gang ns/job must appear, 1 of role worker, before it can start",
 		},
+		"the master, when not all are needed": {
+			pods:    []*corev1.Pod{pod("master", 0), pod("worker", 0), pod("worker", 1), pod("worker", 2)},
+			minimum: 3, want: []placement.Subgroup{{Name: "master", Roles: []string{"master"}, Minimum: 1}},
+		},
+		"the chief, beside what workers need": {
+			pods:    []*corev1.Pod{pod("chief", 0), pod("worker", 0, needs(3)), pod("worker", 1), pod("worker", 2), pod("worker", 3)},
+			minimum: 4, want: []placement.Subgroup{{Name: "worker", Roles: []string{"worker"}, Minimum: 3}, {Name: "chief", Roles: []string{"chief"}, Minimum: 1}},
+		},
+		"nobody above others when all are needed": {
+			pods:    []*corev1.Pod{pod("master", 0), pod("worker", 0), pod("worker", 1)},
+			minimum: 3,
+		},
 		"as many of each as it needs": {
 			pods:    []*corev1.Pod{pod("worker", 0, needs(2), on), pod("worker", 1, on), pod("master", 0, on), pod("master", 1)},
 			minimum: 3, want: []placement.Subgroup{{Name: "worker", Roles: []string{"worker"}, Minimum: 2}}, runs: true,

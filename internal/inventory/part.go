@@ -80,6 +80,31 @@ func declaredParts(members []member, podGroup *unstructured.Unstructured) ([]par
 	return parts, slices.CompactFunc(problems, func(a, b Problem) bool { return a == b })
 }
 
+// masters are the roles whose one pod the others of a job meet at: in PyTorchJob and XGBoostJob,
+// and in TFJob.
+var masters = []string{contract.ReplicaMaster, contract.ReplicaChief}
+
+// needMaster has a gang that needs only some of its members, as declared, need its master, unless
+// it has a minimum for that role itself: workers would hold their GPUs and wait for it.
+func (c *memberCounts) needMaster(members []member, declared int) {
+	alive, present := 0, map[string]int{}
+	for i := range members {
+		if m := &members[i]; !m.left() || m.succeeded() {
+			alive++
+			present[m.role.Name]++
+		}
+	}
+	if declared <= 0 || declared >= alive {
+		return
+	}
+	for _, role := range masters {
+		said := slices.ContainsFunc(c.parts, func(p part) bool { return p.role == role })
+		if present[role] == 1 && !said {
+			c.parts = append(c.parts, part{role: role, minimum: 1})
+		}
+	}
+}
+
 // part returns the part that a member belongs to, nil for none.
 func (c *memberCounts) part(m *member) *part {
 	for i := range c.parts {

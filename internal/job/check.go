@@ -90,6 +90,8 @@ func (s Spec) checkMinima(add report) {
 	for _, name := range s.RoleNames() {
 		r := s.Roles[name]
 		switch {
+		case r.Minimum == 0 && s.needsMaster(name):
+			together += r.Replicas
 		case r.Minimum == 0:
 		case r.Minimum < 0:
 			add(name, "minimum", "at least 1 replica must run, not %d: leave minimum out instead", r.Minimum)
@@ -106,6 +108,12 @@ func (s Spec) checkMinima(add report) {
 	if s.Gang && s.Minimum > 0 && together > s.Minimum {
 		add("", "gang", "minimum is %d, but the minima of the roles are %d together: raise it, or leave it out", s.Minimum, together)
 	}
+}
+
+// needsMaster reports whether a role is the master of a gang that needs only some of its members:
+// the others meet at it, so the gang always needs it ([inventory.Gang]).
+func (s Spec) needsMaster(role string) bool {
+	return role == contract.ReplicaMaster && !s.Late(role) && s.Gang && s.Minimum > 0 && s.Minimum < s.Members()
 }
 
 func replicas(n int32) string {

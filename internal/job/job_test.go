@@ -301,7 +301,11 @@ func TestCheck(t *testing.T) {
 			Problem{"minimum", "worker", "the job is no gang, so every replica starts by itself: leave minimum out, or gang enabled"},
 		},
 		"minima of roles above that of the gang": {
-			func(s *Spec) { s.Minimum = 1; set(s, "worker", func(r *Role) { r.Minimum = 2 }) },
+			func(s *Spec) { s.Minimum = 2; set(s, "worker", func(r *Role) { r.Minimum = 2 }) },
+			Problem{"gang", "", "minimum is 2, but the minima of the roles are 3 together: raise it, or leave it out"},
+		},
+		"minimum of a role beside the master above that of the gang": {
+			func(s *Spec) { s.Minimum = 1; set(s, "worker", func(r *Role) { r.Minimum = 1 }) },
 			Problem{"gang", "", "minimum is 1, but the minima of the roles are 2 together: raise it, or leave it out"},
 		},
 		"minimum": {

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"sort"
+	"strings"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
@@ -388,7 +389,7 @@ func (p *planner) exceeded(charge quota.Resources) *quota.Exceeded {
 }
 
 func (p *planner) exceededWith(later *quota.Tree, charge quota.Resources) *quota.Exceeded {
-	if p.jobs[job{p.gang.ID, p.gang.Leaf}] == 0 {
+	if p.jobs[job{p.gang.ID, p.gang.Leaf}] == 0 && !strings.Contains(p.gang.ID, OfPod) { // a pod on its own is no job
 		if e := p.quota.FitsJobWith(later, p.gang.Leaf); e != nil {
 			return e
 		}

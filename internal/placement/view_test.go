@@ -89,6 +89,7 @@ func TestQuotaCountsPodsAndJobs(t *testing.T) {
 	assert.Equal(t, int64(2), v.Quota().Used("root")["aliyun.com/gpu"], "pods that were there before the tree")
 	second := v.Plan(inLeaf(gang("ml/b", 1, wholeGPUs(1)), "left", 0))
 	assert.Equal(t, "0 of 1 members fit: quota root/left: max of jobs is 1, 1 is used and 1 is asked for by 1 member together. Nearest fix: quota max_jobs 2 (now 1) for root/left.", second.Verdict.String())
+	assert.NotNil(t, v.Plan(inLeaf(gang("ml"+placement.OfPod+"b", 1, wholeGPUs(1)), "left", 0)).Placement, "a pod on its own is no job")
 	more := inLeaf(gang("ml/a", 3, wholeGPUs(1)), "left", 0)
 	more.Running = v.Plan(a).Placement.Assignments
 	assert.NotNil(t, v.Plan(more).Placement, "a gang that runs is no further job")

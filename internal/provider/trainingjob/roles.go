@@ -70,7 +70,7 @@ var roleAttributes = []attribute[roleModel, job.Role]{
 	{
 		name: "minimum",
 		schema: schema.Int32Attribute{
-			MarkdownDescription: "How many replicas of the role must run, beside those that the other roles need. Unless `gang.minimum` says more, the gang needs " +
+			MarkdownDescription: "How many replicas of the role must run, beside those that the other roles need. Without `gang.minimum` the gang needs " +
 				"as many members as its roles together: of a role without a minimum all. A role that asks for no GPU has none.",
 			Optional: true, Validators: []validator.Int32{int32validator.AtLeast(1)},
 		},

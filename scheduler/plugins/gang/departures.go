@@ -15,9 +15,9 @@ const (
 	maxDeparturePause = 10 * time.Second
 )
 
-// departures are pods that someone deletes, and not to make room. A job that is deleted loses its
-// pods one by one, and a namespace its jobs: who evicted others in between would evict them for
-// room that is free a moment later.
+// departures are pods that end, or that someone deletes and not to make room. A job that ends or is
+// deleted loses its pods one by one, and a namespace its jobs: who evicted others in between would
+// evict them for room that is free a moment later.
 type departures struct {
 	mu sync.Mutex
 	// first and last are when pods began to leave, without a pause in between.

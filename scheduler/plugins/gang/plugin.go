@@ -37,7 +37,7 @@ type Plugin struct {
 	synced   func(context.Context) error
 	work     *workQueue
 	statuses *statusQueue
-	// departures are of pods that others delete.
+	// departures are of pods that end, or that others delete.
 	departures departures
 	// pace bounds how fast texts are written on pods.
 	pace *rate.Limiter

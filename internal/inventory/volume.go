@@ -30,7 +30,7 @@ func (v *volumes) restrict(members []member) {
 				continue
 			}
 			if volume := v.of(p.Namespace, mounted.PersistentVolumeClaim.ClaimName); volume != nil {
-				role.Affinity = both(role.Affinity, reach(volume))
+				role.Volumes = both(role.Volumes, reach(volume))
 			}
 		}
 	}

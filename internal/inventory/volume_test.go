@@ -84,7 +84,7 @@ func TestMembersWithClaimsOfTheirOwn(t *testing.T) {
 		assert.Len(t, g.Roles, 3)
 		for _, role := range g.Roles {
 			for _, m := range role.Members {
-				assert.Equal(t, want[m[len(m)-1:]], role.Affinity, m)
+				assert.Equal(t, want[m[len(m)-1:]], role.Volumes, m)
 			}
 		}
 	}

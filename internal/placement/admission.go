@@ -70,19 +70,28 @@ func (r *rules) equalBut(o *rules) bool {
 	sameTerm := func(a, b Requirement) bool {
 		return a.Key == b.Key && a.Operator == b.Operator && slices.Equal(a.Values, b.Values)
 	}
+	same := func(a, b [][]Requirement) bool {
+		return (a == nil) == (b == nil) &&
+			slices.EqualFunc(a, b, func(a, b []Requirement) bool { return slices.EqualFunc(a, b, sameTerm) })
+	}
 	return slices.Equal(r.selector, o.selector) && slices.Equal(r.tolerations, o.tolerations) && slices.Equal(r.pools, o.pools) &&
-		(r.affinity == nil) == (o.affinity == nil) &&
-		slices.EqualFunc(r.affinity, o.affinity, func(a, b []Requirement) bool { return slices.EqualFunc(a, b, sameTerm) })
+		same(r.affinity, o.affinity) && same(r.volumes, o.volumes)
 }
 
 // clone copies what the caller of the planner may change later.
 func (r *rules) clone() rules {
 	c := *r
-	c.tolerations, c.pools, c.affinity = slices.Clone(r.tolerations), slices.Clone(r.pools), slices.Clone(r.affinity)
-	for i, term := range c.affinity {
-		c.affinity[i] = slices.Clone(term)
+	c.tolerations, c.pools = slices.Clone(r.tolerations), slices.Clone(r.pools)
+	c.affinity, c.volumes = cloneAlternatives(r.affinity), cloneAlternatives(r.volumes)
+	return c
+}
+
+func cloneAlternatives(alternatives [][]Requirement) [][]Requirement {
+	c := slices.Clone(alternatives)
+	for i, term := range c {
+		c[i] = slices.Clone(term)
 		for j := range term {
-			c.affinity[i][j].Values = slices.Clone(term[j].Values)
+			c[i][j].Values = slices.Clone(term[j].Values)
 		}
 	}
 	return c

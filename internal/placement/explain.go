@@ -212,8 +212,11 @@ func (p *planner) text(r rejection, n int, s selection) string {
 		}
 		return fmt.Sprintf("%s %s in mode %s", nodes, is, r.detail)
 	case SelectorMismatch:
-		if r.detail == "pool" {
+		switch r.detail {
+		case "pool":
 			return fmt.Sprintf("%s %s in other pools", nodes, is)
+		case "volumes":
+			return fmt.Sprintf("%s %s not reach the volumes", nodes, does)
 		}
 		return fmt.Sprintf("%s %s not match the %s", nodes, does, map[string]string{"selector": "node selector", "affinity": "node affinity"}[r.detail])
 	case Untolerated:

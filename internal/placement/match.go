@@ -15,6 +15,7 @@ type rules struct {
 	// selector is sorted by key.
 	selector    []label
 	affinity    [][]Requirement
+	volumes     [][]Requirement
 	tolerations []Toleration
 	pools       []string
 	limits      map[string]int
@@ -23,7 +24,7 @@ type rules struct {
 type label struct{ key, value string }
 
 func newRules(role *Role) rules {
-	r := rules{affinity: role.Affinity, tolerations: role.Tolerations, pools: role.Pools, limits: role.NodeLimits}
+	r := rules{affinity: role.Affinity, volumes: role.Volumes, tolerations: role.Tolerations, pools: role.Pools, limits: role.NodeLimits}
 	for key, value := range role.NodeSelector {
 		r.selector = append(r.selector, label{key, value})
 	}
@@ -55,6 +56,9 @@ func (r *rules) rejects(n *Node) (rejection, *Taint) {
 	if !r.matches(n) {
 		return rejection{SelectorMismatch, "affinity"}, nil
 	}
+	if !n.meetsOne(r.volumes) {
+		return rejection{SelectorMismatch, "volumes"}, nil
+	}
 	if taint := r.tolerates(n); taint != nil {
 		return rejection{code: Untolerated}, taint
 	}
@@ -78,8 +82,7 @@ func (r *rules) selects(n *Node) bool {
 
 // matches reports whether a node meets selector and affinity.
 func (r *rules) matches(n *Node) bool {
-	return r.selects(n) &&
-		(r.affinity == nil || slices.ContainsFunc(r.affinity, func(all []Requirement) bool { return n.meetsAll(all) }))
+	return r.selects(n) && n.meetsOne(r.affinity)
 }
 
 // tolerates returns a taint of the node that is not tolerated, nil when there is none.
@@ -111,6 +114,12 @@ func tolerated(t *Taint, tolerations []Toleration) bool {
 		}
 	}
 	return false
+}
+
+// meetsOne reports whether the node meets all requirements of one of the alternatives, of which
+// nil are met by every node.
+func (n *Node) meetsOne(alternatives [][]Requirement) bool {
+	return alternatives == nil || slices.ContainsFunc(alternatives, n.meetsAll)
 }
 
 // meetsAll reports whether the node meets all requirements; an empty list matches

@@ -131,7 +131,9 @@ type Role struct {
 	Late         bool
 	NodeSelector map[string]string
 	// Affinity are alternatives: a node must meet all requirements of one of them. nil allows all.
-	Affinity    [][]Requirement
+	Affinity [][]Requirement
+	// Volumes is what a node must meet to reach the volumes that members have, as Affinity.
+	Volumes     [][]Requirement
 	Tolerations []Toleration
 	// Pools restricts the nodes to these pools; nil allows all.
 	Pools []string

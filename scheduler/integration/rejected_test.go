@@ -102,7 +102,7 @@ func TestNobodyIsEvictedInVain(t *testing.T) {
 
 	s.volumeOn("data", top)
 	s.submit(topologyGang("big", 2, 4).of(middle).with("data"))
-	t.Log(s.awaitReason("big", "1 node refused by VolumeBinding: node(s) didn't match PersistentVolume's node affinity"))
+	t.Log(s.awaitReason("big", "1 node does not reach the volumes"))
 	s.remove("big")
 
 	hermit := job{name: "hermit", workers: 1, change: func(p *corev1.Pod) {

@@ -150,7 +150,7 @@ func TestAlphaStatus(t *testing.T) {
 			status, err := StatusOf(obj)
 			require.NoError(t, err)
 			assert.Equal(t, c.phase, status.Phase)
-			assert.Equal(t, c.allRunning, status.AllRunning())
+			assert.Equal(t, c.allRunning, status.Runs(0))
 			assert.Equal(t, int32(5), status.Wanted)
 		})
 	}

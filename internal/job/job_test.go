@@ -364,6 +364,7 @@ func TestStatus(t *testing.T) {
 		"created":    {[]any{condition("Created", "True")}, 0, Created, false},
 		"master":     {[]any{condition("Created", "True"), condition("Running", "True")}, 1, Running, false},
 		"running":    {[]any{condition("Created", "True"), condition("Running", "True")}, 2, Running, true},
+		"evicted":    {[]any{condition("Created", "True"), condition("Running", "True")}, 0, Pending, false},
 		"restarting": {[]any{condition("Running", "False"), condition("Restarting", "True")}, 1, Restarting, false},
 		"suspended":  {[]any{condition("Created", "True"), condition("Running", "False"), condition("Suspended", "True")}, 0, Suspended, false},
 		"resumed":    {[]any{condition("Running", "True"), condition("Suspended", "False")}, 2, Running, true},
@@ -380,17 +381,57 @@ func TestStatus(t *testing.T) {
 			status, err := StatusOf(obj)
 			require.NoError(t, err)
 			assert.Equal(t, c.phase, status.Phase)
-			assert.Equal(t, c.allRunning, status.AllRunning())
+			assert.Equal(t, c.allRunning, status.Runs(0))
 			assert.Equal(t, c.phase == Succeeded || c.phase == Failed, status.Finished())
 			assert.Equal(t, int32(2), status.Wanted)
 		})
 	}
 }
 
+// A gang that may run with a part of its members runs with them, whether the leading one is of them or not.
 func TestStatusOfAGangWithAMinimum(t *testing.T) {
 	obj, err := shared().Render()
 	require.NoError(t, err)
-	status, err := StatusOf(obj)
+	for name, c := range map[string]struct {
+		condition       string
+		workers, placed int32
+		runs            bool
+	}{
+		"too few":              {"Created", 1, 0, false},
+		"the minimum":          {"Created", 2, 0, true},
+		"fewer than planned":   {"Created", 2, 3, false},
+		"as planned":           {"Created", 3, 3, true},
+		"the operator says so": {"Running", 2, 2, true},
+		"about to be stopped":  {"Suspended", 3, 2, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			obj := obj.DeepCopy()
+			obj.Object["status"] = map[string]any{
+				"conditions":      []any{map[string]any{"type": c.condition, "status": "True"}},
+				"replicaStatuses": map[string]any{"Worker": map[string]any{"active": int64(c.workers)}},
+			}
+			status, err := StatusOf(obj)
+			require.NoError(t, err)
+			assert.Equal(t, int32(2), status.Wanted, "two of three members must run")
+			assert.Equal(t, c.runs, status.Runs(c.placed))
+		})
+	}
+}
+
+// An MPI launcher that runs on makes no job run whose workers were evicted.
+func TestStatusOfALauncherAlone(t *testing.T) {
+	obj, err := Spec{
+		Namespace: "default", Name: "j", Framework: MPI, Mode: Topology,
+		Roles: map[string]Role{"worker": {Replicas: 2, Image: "train:1", GPUs: 1}},
+	}.Render()
 	require.NoError(t, err)
-	assert.Equal(t, int32(2), status.Wanted, "two of three members must run")
+	for workers, phase := range []Phase{Pending, Running} {
+		obj.Object["status"] = map[string]any{
+			"conditions":      []any{map[string]any{"type": "Running", "status": "True"}},
+			"replicaStatuses": map[string]any{"Launcher": map[string]any{"active": int64(1)}, "Worker": map[string]any{"active": int64(workers)}},
+		}
+		status, err := StatusOf(obj)
+		require.NoError(t, err)
+		assert.Equal(t, phase, status.Phase)
+	}
 }

@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,7 +16,7 @@ type Phase string
 
 // Phases of a job.
 const (
-	Pending    Phase = "Pending" // the operator has not looked at the job yet
+	Pending    Phase = "Pending" // not looked at by the operator yet, or started once and waiting for all its members again
 	Created    Phase = "Created" // accepted, replicas not running yet
 	Running    Phase = "Running"
 	Restarting Phase = "Restarting"
@@ -44,14 +45,24 @@ type Status struct {
 	Active, Done, Wanted int32
 	// Message is the operator's message for the phase.
 	Message string
+
+	// members counts those of the gang that run or have succeeded; minimum is how many must, and elastic that more may.
+	members, minimum int32
+	elastic          bool
 }
 
 // Finished reports whether the job has succeeded or failed.
 func (s Status) Finished() bool { return s.Phase == Succeeded || s.Phase == Failed }
 
-// AllRunning reports whether the job runs with every replica that must run. The operator's
-// Running condition alone only says that the leading replica does.
-func (s Status) AllRunning() bool { return s.Phase == Running && s.Active+s.Done >= s.Wanted }
+// Runs reports whether the job runs with every replica that must run. The operator's Running
+// condition alone only says that the leading replica does. A gang that may run with a part of
+// its members runs when its minimum does, and as many as placed, whether the leading one is of them or not.
+func (s Status) Runs(placed int32) bool {
+	if s.elastic {
+		return (s.Phase == Created || s.Phase == Running) && s.members >= max(s.minimum, placed)
+	}
+	return s.Phase == Running && s.Active+s.Done >= s.Wanted
+}
 
 // StatusOf reads the status of a PyTorchJob or MPIJob.
 func StatusOf(obj *unstructured.Unstructured) (Status, error) {
@@ -59,30 +70,44 @@ func StatusOf(obj *unstructured.Unstructured) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	s := Status{Phase: Pending, Conditions: o.Status.Conditions, Start: o.Status.StartTime, Completion: o.Status.CompletionTime}
+	s := Status{Conditions: o.Status.Conditions, Start: o.Status.StartTime, Completion: o.Status.CompletionTime}
 	for _, r := range o.Spec.replicas(framework) {
 		s.Wanted += ptr.Deref(r.Replicas, 1)
 	}
-	if spec := specOf(o, framework); spec.Gang {
+	spec := specOf(o, framework)
+	if spec.Gang {
+		s.minimum, s.elastic = spec.Minimum, spec.Minimum < spec.Members()
 		s.Wanted -= spec.Members() - spec.Minimum
 	}
-	for _, r := range o.Status.ReplicaStatuses {
+	for name, r := range o.Status.ReplicaStatuses {
 		s.Active += r.Active
 		s.Done += r.Succeeded
+		if !spec.Late(strings.ToLower(name)) {
+			s.members += r.Active + r.Succeeded
+		}
 	}
+	s.Phase, s.Message = phaseOf(o, obj)
+	if s.Phase == Running && spec.Members() > 0 && s.members == 0 {
+		s.Phase, s.Message = Pending, "" // the operator leaves its condition when all members are evicted
+	}
+	return s, nil
+}
+
+// phaseOf is the phase as the operator reports it.
+func phaseOf(o *object, obj *unstructured.Unstructured) (phase Phase, message string) {
 	if Alpha(obj) {
-		s.Phase, s.Message = alphaPhase(obj)
-		return s, nil
+		return alphaPhase(obj)
 	}
+	phase = Pending
 	// Conditions stay when the job moves on; the later phase wins.
-	for _, phase := range []Phase{Created, Running, Restarting, Suspended, Failed, Succeeded} {
+	for _, p := range []Phase{Created, Running, Restarting, Suspended, Failed, Succeeded} {
 		for _, c := range o.Status.Conditions {
-			if c.Type == string(phase) && c.Status == corev1.ConditionTrue {
-				s.Phase, s.Message = phase, c.Message
+			if c.Type == string(p) && c.Status == corev1.ConditionTrue {
+				phase, message = p, c.Message
 			}
 		}
 	}
-	return s, nil
+	return phase, message
 }
 
 // decode reads the parts of a job object that we know.

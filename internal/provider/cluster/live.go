@@ -26,9 +26,8 @@ func (s *Snapshot) Live(own func(labels map[string]string) bool) ledger.Live {
 			continue
 		}
 		pod := ledger.Pod{Pod: known, Namespace: object.Namespace, Name: cmp.Or(known.Gang, object.Namespace+"/"+object.Name)}
-		if job := object.Labels[contract.JobNameLabel]; job != "" {
-			pod.Job = object.Namespace + "/" + job
-			pod.Name = pod.Job
+		if job := jobOf(object); job != "" {
+			pod.Job, pod.Name = job, job
 			if own(object.Labels) {
 				live.Own[pod.Job] = true
 			}
@@ -38,8 +37,8 @@ func (s *Snapshot) Live(own func(labels map[string]string) bool) ledger.Live {
 	for _, gang := range s.waiting {
 		waiting := ledger.Waiting{Gang: gang.Gang, Name: placement.NameOf(gang.Gang.ID)}
 		for _, object := range gang.Pods {
-			if job := object.Labels[contract.JobNameLabel]; job != "" {
-				waiting.Job = object.Namespace + "/" + job
+			if job := jobOf(object); job != "" {
+				waiting.Job = job
 				live.Own[waiting.Job] = live.Own[waiting.Job] || own(object.Labels)
 			}
 		}
@@ -47,6 +46,30 @@ func (s *Snapshot) Live(own func(labels map[string]string) bool) ledger.Live {
 	}
 	live.OwnTree = s.QuotaTree != nil && own(s.QuotaTree.GetLabels())
 	return live
+}
+
+// jobOf is the ID of a pod's training job, "" for none.
+func jobOf(pod *corev1.Pod) string {
+	if name := pod.Labels[contract.JobNameLabel]; name != "" {
+		return pod.Namespace + "/" + name
+	}
+	return ""
+}
+
+// ViewWithout returns what View does, as if a job held nothing.
+func (s *Snapshot) ViewWithout(job string) (*placement.View, error) {
+	view, err := s.View()
+	if err != nil {
+		return nil, err
+	}
+	for i := range s.Objects.Pods {
+		if object := &s.Objects.Pods[i]; jobOf(object) == job {
+			if holds, ok := inventory.Pod(object); ok {
+				view.RemovePod(holds.ID)
+			}
+		}
+	}
+	return view, nil
 }
 
 // Priority returns the value of a priority class, "" for the cluster's default, and

@@ -29,6 +29,8 @@ type point struct {
 	answered bool
 	// alone means that terraform alone dies, and its provider is left behind.
 	alone bool
+	// once means the first request for which it is true, instead of the n-th.
+	once func() bool
 }
 
 func (p point) String() string {
@@ -85,7 +87,11 @@ func (g *gate) arrive(r *http.Request) (fatal, now bool) {
 		}
 		number = g.writes
 	}
-	if number != g.at.number || g.fatal != "" {
+	due := number == g.at.number
+	if g.at.once != nil {
+		due = g.fatal == "" && g.at.once()
+	}
+	if !due || g.fatal != "" {
 		return false, false
 	}
 	g.fatal = r.Method + " " + r.URL.Path

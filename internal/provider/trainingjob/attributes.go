@@ -291,7 +291,7 @@ var runAttributes = []jobAttribute{
 	{
 		name: "wait_for",
 		schema: schema.StringAttribute{
-			MarkdownDescription: "What create waits for: `running` (default), when every replica runs; `succeeded`; or `none`. " +
+			MarkdownDescription: "What create waits for: `running` (default), when every replica runs, or of a gang with a `minimum` the members that the plan has placed, and at least the minimum; `succeeded`; or `none`. " +
 				"A job that fails, that is deleted meanwhile or of which no pod can be created is an error. A wait that is interrupted or takes longer than `timeouts.create` is a warning: " +
 				"an error would make Terraform delete the job with the next apply, which goes on instead. What must not start before the job has come so far is held back by a postcondition of the job, such as `self.status == \"Succeeded\"`.",
 			Optional:   true,
@@ -404,7 +404,7 @@ var resultAttributes = []jobAttribute{
 	},
 	{
 		name: "status",
-		schema: computedText("Where the job stands: `Pending`, `Created`, `Running`, `Restarting`, `Suspended`, `Succeeded`, `Failed`, " +
+		schema: computedText("Where the job stands: `Pending` (also when all members were evicted and wait), `Created`, `Running`, `Restarting`, `Suspended`, `Succeeded`, `Failed`, " +
 			"`CleanedUp` when its time to live removed it before Terraform saw how it ended, or `Deleting`."),
 	},
 }

@@ -45,7 +45,7 @@ func (r *trainingJob) begin(ctx context.Context, client *kube.Client, m model, o
 		return nil, false, err
 	}
 	if live != nil {
-		if live, err = goOn(ctx, client, live, spec, ranFor(ctx, of, live).Equal(m.Triggers)); err != nil {
+		if live, err = goOn(ctx, client, live, m, of, spec); err != nil {
 			return nil, false, err
 		}
 	}
@@ -67,20 +67,42 @@ func ranFor(ctx context.Context, of tfsdk.State, live *unstructured.Unstructured
 }
 
 // goOn returns a live job that can become the one of the spec, and removes one that cannot.
-func goOn(ctx context.Context, client *kube.Client, live *unstructured.Unstructured, spec job.Spec, sameTriggers bool) (*unstructured.Unstructured, error) {
-	before, err := job.Parse(live)
+func goOn(ctx context.Context, client *kube.Client, live *unstructured.Unstructured, m model, of tfsdk.State, spec job.Spec) (*unstructured.Unstructured, error) {
+	before, replace, err := outdated(ctx, live, m, of, spec)
 	if err != nil {
 		return nil, err
-	}
-	replace, _ := differences(before, spec)
-	if !sameTriggers {
-		replace = append(replace, "triggers")
 	}
 	tflog.Info(ctx, "an earlier apply submitted the job", map[string]any{"job": spec.ID(), "differs": replace})
 	if len(replace) == 0 {
 		return live, nil
 	}
 	return nil, remove(ctx, client, before)
+}
+
+// outdated reads a live job, and names what keeps it from becoming the one of the spec.
+func outdated(ctx context.Context, live *unstructured.Unstructured, m model, of tfsdk.State, spec job.Spec) (before job.Spec, replace []string, err error) {
+	if before, err = job.Parse(live); err != nil {
+		return before, nil, err
+	}
+	replace, _ = differences(before, spec)
+	if !ranFor(ctx, of, live).Equal(m.Triggers) {
+		replace = append(replace, "triggers")
+	}
+	return before, replace, nil
+}
+
+// left returns the job that an earlier apply of this configuration submitted, if begin lets it
+// go on, nil otherwise. It has started already, or waits already: what was planned for a new
+// one is not to be confirmed.
+func (r *trainingJob) left(ctx context.Context, client *kube.Client, m model, of tfsdk.State, spec job.Spec) *unstructured.Unstructured {
+	live, err := find(ctx, client, spec.Framework, spec.Namespace, spec.Name)
+	if err != nil || live.GetDeletionTimestamp() != nil || r.refuseForeign(live, spec.Framework) != nil {
+		return nil // begin says what is wrong
+	}
+	if _, replace, err := outdated(ctx, live, m, of, spec); err != nil || len(replace) > 0 {
+		return nil
+	}
+	return live
 }
 
 // object is the ledger's name of a job's object.

@@ -3,6 +3,7 @@ package trainingjob
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -76,7 +77,21 @@ func (c checker) plan(ctx context.Context, pools []capacity.Capacity, after []st
 	if !c.session.Ledger.Promised(c.spec.ID()) {
 		return nil, diags
 	}
+	if !c.session.Ledger.Applying() {
+		diags.Append(c.partly(*result.Placement)...)
+	}
 	return assignmentsOf(*result.Placement, planned.Nodes), diags
+}
+
+// partly says of a gang that may run with a part of its members that only a part has room.
+func (c checker) partly(p placement.Placement) (diags diag.Diagnostics) {
+	have, all := len(p.Assignments), int(c.spec.Members())
+	if c.level == session.CheckOff || have == all {
+		return nil
+	}
+	diags.AddAttributeWarning(path.Root("gang"), "Not all members have room", fmt.Sprintf(
+		"%d of %d members of job %s have room now; the other %d start when there is more.", have, all, c.spec.ID(), all-have))
+	return diags
 }
 
 var strictness = map[session.Check]ledger.Check{
@@ -107,10 +122,11 @@ func (c checker) observe(ctx context.Context) (snapshot *cluster.Snapshot, diags
 	return snapshot, diags
 }
 
-// onCluster is what the planner sees in a snapshot: the cluster, and the job with the priority
-// and the quota that it has there.
+// onCluster is what the planner sees in a snapshot: the cluster without what the job itself
+// holds, which it gives back before it starts, and the job with the priority and the quota that
+// it has there.
 func (c checker) onCluster(snapshot *cluster.Snapshot) (*placement.View, placement.Gang, error) {
-	view, err := snapshot.View()
+	view, err := snapshot.ViewWithout(c.spec.ID())
 	if err != nil {
 		return nil, placement.Gang{}, err
 	}

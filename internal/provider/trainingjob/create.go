@@ -44,8 +44,13 @@ func (r *trainingJob) add(ctx context.Context, of tfsdk.State, m *model) (exists
 		return false, diags
 	}
 	m.ID = id(*m)
+	left := r.left(ctx, client, *m, of, spec)
 	promised := !m.PlannedPlacement.IsUnknown()
-	if !promised {
+	switch {
+	case promised:
+	case left != nil:
+		diags.Append(m.takePlanned(left)...)
+	default:
 		diags.Append(r.planOnCluster(ctx, m, spec)...)
 	}
 	if diags.HasError() {
@@ -55,7 +60,7 @@ func (r *trainingJob) add(ctx context.Context, of tfsdk.State, m *model) (exists
 		return false, diags
 	}
 	var stale diag.Diagnostics
-	if promised {
+	if promised && left == nil {
 		stale = r.confirm(ctx, *m, spec)
 	}
 	if diags.Append(stale...); diags.HasError() {
@@ -175,7 +180,7 @@ func (r *trainingJob) planOnCluster(ctx context.Context, m *model, spec job.Spec
 		return diags
 	}
 	m.setPlanned(assignmentsOf(*result.Placement, nodesIn(view)))
-	return diags
+	return append(diags, c.partly(*result.Placement)...)
 }
 
 // strangers names the victims that do not belong to this configuration, which the plan

@@ -32,7 +32,7 @@ func (r *trainingJob) follow(ctx context.Context, client *kube.Client, m *model,
 		diags.AddAttributeWarning(path.Root("arena_compatible"), "Job was created, but arena does not know it", session.Sentence(err)+
 			" The job goes on. To tell arena of it, apply arena_compatible = false, and then true again.")
 	}
-	last, err := r.wait(ctx, client, spec, m.WaitFor.ValueString())
+	last, err := r.wait(ctx, client, spec, m.WaitFor.ValueString(), m.expected(ctx, asPlanned))
 	if kube.IsNotFound(err) && spec.TTLSecondsAfterFinished != nil {
 		m.Status = types.StringValue(phaseCleanedUp)
 		return diags
@@ -47,6 +47,16 @@ func (r *trainingJob) follow(ctx context.Context, client *kube.Client, m *model,
 		diags.Append(m.unreached(ctx, last, err))
 	}
 	return diags
+}
+
+// expected is how many members are to run as soon as the job does, as far as is known: those that the
+// plan has placed, unless the cluster has changed since.
+func (m model) expected(ctx context.Context, asPlanned bool) int {
+	var diags diag.Diagnostics // said where the placement was written on the job
+	if !asPlanned {
+		return 0
+	}
+	return len(placementOf(ctx, m.PlannedPlacement, &diags))
 }
 
 // unreached says of a job that exists why it has not come as far as it was to. That nobody

@@ -46,7 +46,7 @@ func TestQueuedJobsOnTheLocalPlatform(t *testing.T) {
 		defer cancel()
 		_, err := client.WaitFor(ctx, job.PyTorch.GVK(), "default", "second", func(obj *unstructured.Unstructured) (bool, string, error) {
 			status, err := job.StatusOf(obj)
-			return status.AllRunning(), fmt.Sprint(status.Phase), err
+			return status.Runs(0), fmt.Sprint(status.Phase), err
 		}, nil)
 		return err
 	}

@@ -39,7 +39,11 @@ func (m *model) takeOver(obj *unstructured.Unstructured) (diags diag.Diagnostics
 	m.ID = types.StringValue(live.ID())
 	m.Triggers = types.MapNull(types.StringType)
 	m.take(live, jobAttributes)
+	return m.takePlanned(obj)
+}
 
+// takePlanned takes over the planned placement that is written on a job.
+func (m *model) takePlanned(obj *unstructured.Unstructured) (diags diag.Diagnostics) {
 	m.setPlanned(nil)
 	switch record, ok, err := contract.PlannedPlacementFrom(obj.GetAnnotations()); {
 	case err != nil:

@@ -179,7 +179,7 @@ func TestReached(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := &unstructured.Unstructured{Object: obj.DeepCopy().Object}
 			o.Object["status"] = c.status
-			done, text, err := reached(o, c.goal)
+			done, text, err := reached(o, c.goal, 0)
 			assert.Equal(t, c.done, done)
 			assert.NotEmpty(t, text)
 			if c.err == "" {

@@ -92,7 +92,7 @@ func (r *trainingJob) update(ctx context.Context, of tfsdk.State, state, m *mode
 	if before.Suspend == spec.Suspend || finished(*m) {
 		return true, diags
 	}
-	if obj, err = r.wait(ctx, client, spec, m.WaitFor.ValueString()); err != nil {
+	if obj, err = r.wait(ctx, client, spec, m.WaitFor.ValueString(), m.expected(ctx, len(stale) == 0)); err != nil {
 		diags.AddError("Job was changed, but does not follow", session.Sentence(err))
 	}
 	if obj != nil {

@@ -23,8 +23,9 @@ import (
 )
 
 // wait waits until the job has come as far as goal says, and returns it as it was
-// last seen. The error of a wait that took too long says what the scheduler waits for.
-func (r *trainingJob) wait(ctx context.Context, client *kube.Client, spec job.Spec, goal string) (*unstructured.Unstructured, error) {
+// last seen: running means with as many members as placed, if some are enough. The error of
+// a wait that took too long says what the scheduler waits for.
+func (r *trainingJob) wait(ctx context.Context, client *kube.Client, spec job.Spec, goal string, placed int) (*unstructured.Unstructured, error) {
 	live, err := client.Get(ctx, spec.GVK(), spec.Namespace, spec.Name)
 	if err != nil || goal == waitNone {
 		return live, err
@@ -49,7 +50,7 @@ func (r *trainingJob) wait(ctx context.Context, client *kube.Client, spec job.Sp
 	defer stop()
 
 	obj, err := client.WaitFor(ctx, spec.GVK(), spec.Namespace, spec.Name,
-		func(obj *unstructured.Unstructured) (bool, string, error) { return reached(obj, goal) },
+		func(obj *unstructured.Unstructured) (bool, string, error) { return reached(obj, goal, placed) },
 		func(status string) {
 			tflog.Info(ctx, "waiting for the job", map[string]any{"job": spec.ID(), "status": status})
 		})
@@ -84,7 +85,7 @@ func because(err error, reasons []said) error {
 var errFailed = errors.New("the job has failed")
 
 // reached is the condition of the wait.
-func reached(obj *unstructured.Unstructured, goal string) (done bool, status string, err error) {
+func reached(obj *unstructured.Unstructured, goal string, placed int) (done bool, status string, err error) {
 	s, err := job.StatusOf(obj)
 	if err != nil {
 		return false, "", err
@@ -96,7 +97,7 @@ func reached(obj *unstructured.Unstructured, goal string) (done bool, status str
 	case s.Phase == job.Succeeded:
 		return true, status, nil
 	case goal == waitRunning:
-		return s.AllRunning(), status, nil
+		return s.Runs(int32(placed)), status, nil
 	case goal == waitSuspended:
 		return s.Phase == job.Suspended && s.Active == 0, status, nil
 	}

@@ -279,7 +279,9 @@ func (p *planner) find() (selection, bool) {
 		p.filled = &filled
 	}
 	if !p.enough(chosen) && (p.needed < limit || len(p.gang.Subgroups) > 0) && (len(p.classes) > 1 || p.among != nil) {
-		chosen = p.chooseNeeded()
+		if chosen = p.chooseNeeded(); p.enough(chosen) {
+			chosen = p.chooseMore(chosen, limit)
+		}
 	}
 	if !p.enough(chosen) {
 		if p.elastic && p.filled.placed >= p.needed {

@@ -139,6 +139,21 @@ func (p *planner) chooseNeeded() selection {
 	return best
 }
 
+// chooseMore selects nodes for as many members beyond those that are needed as have room beside
+// them, in the gang's order, limit together.
+func (p *planner) chooseMore(needed selection, limit int) selection {
+	most := needed
+	sort.Search(limit-p.needed, func(more int) bool {
+		n := p.needed + more + 1
+		s := p.choose(p.wanted(n))
+		if s.placed == n {
+			most = s
+		}
+		return s.placed < n
+	})
+	return most
+}
+
 // chooseInOrder selects nodes for what subgroups need, and of the classes in turn for as many
 // more as fit, until the gang has what it needs.
 func (p *planner) chooseInOrder(order []int) (selection, bool) {

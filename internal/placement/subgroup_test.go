@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"math/rand"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
@@ -199,6 +201,27 @@ func TestSubgroupsComeFirst(t *testing.T) {
 	again := v.Plan(g)
 	require.NotNil(t, again.Placement, again.Verdict)
 	assert.Equal(t, []string{"worker-1"}, names(again.Placement))
+}
+
+// Beside the members that a subgroup needs, as many others are placed as have room.
+func TestSubgroupsLeaveNoRoomIdle(t *testing.T) {
+	for free := 1; free <= 8; free++ {
+		v := topologyView(1)
+		if used := 8 - free; used > 0 {
+			own, _ := v100().Best(gpu.Full(8), used)
+			v.AddPod(placement.Pod{ID: "other", Node: "n0", Request: wholeGPUs(used), Own: own})
+		}
+		g := placement.Gang{ID: "ml/a", Minimum: 3, Roles: []placement.Role{role("worker", 6, wholeGPUs(1)), role("master", 1, wholeGPUs(1))}}
+		g.Subgroups = []placement.Subgroup{{Name: "master", Roles: []string{"master"}, Minimum: 1}}
+		placed := v.Place(g)
+		if free < 3 {
+			assert.Nil(t, placed)
+			continue
+		}
+		require.NotNil(t, placed)
+		assert.Len(t, placed.Assignments, min(free, 7))
+		assert.True(t, slices.ContainsFunc(placed.Assignments, func(a placement.Assignment) bool { return strings.HasPrefix(a.Member, "master") }))
+	}
 }
 
 func TestVerdictAboutARole(t *testing.T) {

@@ -177,6 +177,7 @@ var granted = map[string][]string{
 		"/pods: list",
 		"/persistentvolumeclaims: list",
 		"/persistentvolumes: list",
+		"storage.k8s.io/storageclasses: list",
 		"resource.k8s.io/resourceclaims: list",
 		"policy/poddisruptionbudgets: list",
 		"batch/jobs: list",

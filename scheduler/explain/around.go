@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -22,9 +23,11 @@ import (
 // Around is what the planner does not look at, and that may keep a gang from starting all
 // the same. The zero value knows of nothing.
 type Around struct {
-	// claims and devices are by "namespace/name", volumes by name; nil when they could not be read.
+	// claims and devices are by "namespace/name", volumes and classes by name; nil when they
+	// could not be read.
 	claims  map[string]*corev1.PersistentVolumeClaim
 	volumes map[string]*corev1.PersistentVolume
+	classes map[string]*storagev1.StorageClass
 	devices map[string]*resourcev1.ResourceClaim
 	jobs    []heldJob
 	// scheduler is whether ours was found to run.
@@ -50,7 +53,7 @@ type heldJob struct {
 }
 
 // ReadAround lists what there is around the gangs of a namespace, "" for all. What may not
-// be listed counts as unknown.
+// be listed counts as unknown. Whether the scheduler runs is [Around.FindScheduler]'s to ask.
 func ReadAround(ctx context.Context, client *kube.Client, namespace string) (Around, error) {
 	a := Around{read: time.Now()}
 	all := metav1.ListOptions{}
@@ -68,6 +71,13 @@ func ReadAround(ctx context.Context, client *kube.Client, namespace string) (Aro
 	if err != nil {
 		return a, fmt.Errorf("list volumes: %w", err)
 	}
+	classes, err := client.Typed.StorageV1().StorageClasses().List(ctx, all)
+	if readable(&err) {
+		a.classes = byKey(classes.Items)
+	}
+	if err != nil {
+		return a, fmt.Errorf("list storage classes: %w", err)
+	}
 	devices, err := client.Typed.ResourceV1().ResourceClaims(namespace).List(ctx, all)
 	if readable(&err) {
 		a.devices = byKey(devices.Items)
@@ -75,18 +85,22 @@ func ReadAround(ctx context.Context, client *kube.Client, namespace string) (Aro
 	if err != nil {
 		return a, fmt.Errorf("list resource claims: %w", err)
 	}
+	a.jobs, err = heldJobs(ctx, client, namespace)
+	return a, err
+}
+
+// FindScheduler looks whether the scheduler runs: for all who ask but itself.
+func (a *Around) FindScheduler(ctx context.Context, client *kube.Client) error {
 	alive, known, err := client.Alive(ctx, contract.SystemNamespace, contract.SchedulerName)
-	if err != nil {
-		return a, err
-	}
 	switch {
+	case err != nil:
+		return err
 	case !known:
 		a.scheduler = forbidden
 	case !alive:
 		a.scheduler = absent
 	}
-	a.jobs, err = heldJobs(ctx, client, namespace)
-	return a, err
+	return nil
 }
 
 // readable reports whether there is a list, and forgets that the user may not read it, or

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/component-helpers/storage/ephemeral"
 	"k8s.io/component-helpers/storage/volume"
 
@@ -18,7 +19,8 @@ import (
 // rejections say what keeps members that are not bound from starting, wherever there is room.
 func (a Around) rejections(state inventory.GangState) []string {
 	var all []string
-	for _, pod := range state.Pods {
+	late := lateMembers(state.Gang)
+	for member, pod := range state.Pods {
 		if pod.Spec.NodeName != "" {
 			continue
 		}
@@ -26,7 +28,7 @@ func (a Around) rejections(state inventory.GangState) []string {
 			all = append(all, fmt.Sprintf("its pods name the scheduler %s, which decides by rules of its own", pod.Spec.SchedulerName))
 		}
 		switch {
-		case !unseen(pod):
+		case late[member] || !unseen(pod):
 		case a.scheduler == absent:
 			all = append(all, fmt.Sprintf("no scheduler named %s runs in the cluster, and none has looked at its pods", contract.SchedulerName))
 		case a.scheduler == forbidden && a.read.Sub(pod.CreationTimestamp.Time) > noticed:
@@ -40,6 +42,17 @@ func (a Around) rejections(state inventory.GangState) []string {
 		all = append(all, a.deviceRejections(pod)...)
 	}
 	return sorted(all)
+}
+
+// lateMembers are the members of which the scheduler says nothing until the others run.
+func lateMembers(g placement.Gang) map[string]bool {
+	late := map[string]bool{}
+	for _, role := range g.Roles {
+		for _, member := range role.Members {
+			late[member] = role.Late
+		}
+	}
+	return late
 }
 
 // noticed is how long a scheduler that runs may take to say something of a pod.
@@ -78,13 +91,26 @@ func (a Around) volumeRejections(pod *corev1.Pod) (all []string) {
 			all = append(all, fmt.Sprintf("volume claim %s is being deleted", name))
 		case claim.Status.Phase == corev1.ClaimLost:
 			all = append(all, fmt.Sprintf("volume claim %s has lost its volume", name))
-		case claim.Spec.VolumeName == "":
+		case claim.Spec.VolumeName == "" && claim.Annotations[volume.AnnSelectedNode] != "":
+			all = append(all, fmt.Sprintf("volume claim %s has no volume yet, which is to be made for node %s", name, claim.Annotations[volume.AnnSelectedNode]))
+		case claim.Spec.VolumeName == "" && !a.waitsForConsumer(claim):
 			all = append(all, fmt.Sprintf("volume claim %s has no volume yet", name))
 		case a.volumes != nil && a.volumes[claim.Spec.VolumeName] == nil:
 			all = append(all, fmt.Sprintf("volume %s of claim %s does not exist", claim.Spec.VolumeName, name))
 		}
 	}
 	return all
+}
+
+// waitsForConsumer reports whether a claim gets its volume only once its pod has a node, or
+// nobody knows.
+func (a Around) waitsForConsumer(claim *corev1.PersistentVolumeClaim) bool {
+	name := volume.GetPersistentVolumeClaimClass(claim)
+	if name == "" || a.classes == nil {
+		return name != ""
+	}
+	class := a.classes[name]
+	return class != nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
 func (a Around) deviceRejections(pod *corev1.Pod) (all []string) {

@@ -9,11 +9,16 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/storage/volume"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
 )
 
 func named(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "ns", Name: name} }
@@ -29,6 +34,23 @@ func volumeOn(name, node string) *corev1.PersistentVolume {
 
 func bound(name, volume string) *corev1.PersistentVolumeClaim {
 	return &corev1.PersistentVolumeClaim{ObjectMeta: named(name), Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volume}}
+}
+
+// unbound is a claim of a class, which may have been given a node.
+func unbound(name, class, node string) Around {
+	claim := bound(name, "")
+	claim.Spec.StorageClassName = &class
+	if node != "" {
+		claim.Annotations = map[string]string{volume.AnnSelectedNode: node}
+	}
+	late := storagev1.VolumeBindingWaitForFirstConsumer
+	return Around{
+		claims: byKey([]corev1.PersistentVolumeClaim{*claim}),
+		classes: byKey([]storagev1.StorageClass{
+			{ObjectMeta: metav1.ObjectMeta{Name: "early"}},
+			{ObjectMeta: metav1.ObjectMeta{Name: "late"}, VolumeBindingMode: &late},
+		}),
+	}
 }
 
 func mounts(claim string) func(*corev1.Pod) {
@@ -63,12 +85,20 @@ func TestHeadlineKnowsWhatRefuses(t *testing.T) {
 		state  State
 		says   string
 	}{
-		"nothing":      {func(*corev1.Pod) {}, Around{}, Fits, "Pod ns/job fits: there is room for it."},
-		"scheduler":    {func(p *corev1.Pod) { p.Spec.SchedulerName = "other" }, Around{}, Rejected, "name the scheduler other"},
-		"gate":         {func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "queue"}} }, Around{}, Rejected, "scheduling gate queue"},
-		"volume":       {mounts("data"), Around{claims: byKey([]corev1.PersistentVolumeClaim{*bound("data", "near")}), volumes: byKey([]corev1.PersistentVolume{*volumeOn("near", "a")})}, Fits, "fits"},
-		"far volume":   {mounts("data"), Around{claims: byKey([]corev1.PersistentVolumeClaim{*bound("data", "far")}), volumes: byKey([]corev1.PersistentVolume{*volumeOn("far", "b")})}, Waiting, "another filter"},
-		"no volume":    {mounts("data"), Around{claims: byKey([]corev1.PersistentVolumeClaim{*bound("data", "")})}, Rejected, "volume claim data has no volume yet"},
+		"nothing":     {func(*corev1.Pod) {}, Around{}, Fits, "Pod ns/job fits: there is room for it."},
+		"scheduler":   {func(p *corev1.Pod) { p.Spec.SchedulerName = "other" }, Around{}, Rejected, "name the scheduler other"},
+		"gate":        {func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "queue"}} }, Around{}, Rejected, "scheduling gate queue"},
+		"volume":      {mounts("data"), Around{claims: byKey([]corev1.PersistentVolumeClaim{*bound("data", "near")}), volumes: byKey([]corev1.PersistentVolume{*volumeOn("near", "a")})}, Fits, "fits"},
+		"far volume":  {mounts("data"), Around{claims: byKey([]corev1.PersistentVolumeClaim{*bound("data", "far")}), volumes: byKey([]corev1.PersistentVolume{*volumeOn("far", "b")})}, Waiting, "another filter"},
+		"no volume":   {mounts("data"), Around{claims: byKey([]corev1.PersistentVolumeClaim{*bound("data", "")})}, Rejected, "volume claim data has no volume yet"},
+		"class early": {mounts("data"), unbound("data", "early", ""), Rejected, "volume claim data has no volume yet."},
+		"class late":  {mounts("data"), unbound("data", "late", ""), Fits, "fits"},
+		"class gone":  {mounts("data"), unbound("data", "gone", ""), Rejected, "volume claim data has no volume yet."},
+		"made now":    {mounts("data"), unbound("data", "late", "a"), Rejected, "volume claim data has no volume yet, which is to be made for node a."},
+		"late, refused": {func(p *corev1.Pod) {
+			mounts("data")(p)
+			saying("0 of 1 members fit: … 1 node refused by VolumeRestrictions: in use.")(p)
+		}, unbound("data", "late", ""), Rejected, "the scheduler says: 0 of 1 members fit: … 1 node refused by VolumeRestrictions"},
 		"lost volume":  {mounts("data"), Around{claims: byKey([]corev1.PersistentVolumeClaim{*lost})}, Rejected, "lost its volume"},
 		"gone volume":  {mounts("data"), Around{claims: byKey([]corev1.PersistentVolumeClaim{*bound("data", "gone")}), volumes: map[string]*corev1.PersistentVolume{}}, Rejected, "volume gone of claim data does not exist"},
 		"no claim":     {mounts("data"), Around{claims: map[string]*corev1.PersistentVolumeClaim{}}, Rejected, "volume claim data does not exist"},
@@ -116,6 +146,45 @@ func TestHeadlineKnowsWhatRefuses(t *testing.T) {
 			assert.Equal(t, test.state == Fits, gangs[0].State == Fits, "the list says the same")
 		})
 	}
+}
+
+// The launcher of a gang that waits carries no condition: that says nothing of the scheduler,
+// which only others than itself look for.
+func TestLaunchersAreNotOverlooked(t *testing.T) {
+	cache := inventory.NewCache()
+	for role, gpus := range map[string]string{"worker": "8", "launcher": "0"} {
+		pod := &corev1.Pod{ObjectMeta: named("job-" + role), Spec: corev1.PodSpec{SchedulerName: contract.SchedulerName, Containers: []corev1.Container{{
+			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{contract.ResourceTopologyGPU: resource.MustParse(gpus)}},
+		}}}}
+		pod.UID, pod.CreationTimestamp = types.UID(role), metav1.NewTime(time.Unix(0, 0))
+		pod.Labels = map[string]string{contract.LightGangLabel: "job", contract.LightGangMinLabel: "1", contract.JobReplicaTypeLabel: role}
+		if role == "worker" {
+			saying("0 of 1 members fit.")(pod)
+		}
+		cache.SetPod(pod)
+	}
+	client, err := kube.New(kubetest.Start(t).Config())
+	require.NoError(t, err)
+	around, err := ReadAround(t.Context(), client, "ns")
+	require.NoError(t, err)
+	for _, scheduler := range []presence{present, absent, forbidden} {
+		around.scheduler = scheduler
+		answers := Find(cache.Snapshot(), around, "ns", "job")
+		require.Len(t, answers, 1)
+		assert.Empty(t, answers[0].Rejections)
+		assert.Len(t, answers[0].Roles, 2)
+	}
+}
+
+// Who answers out of a running scheduler does not look for one.
+func TestWhoLooksForTheScheduler(t *testing.T) {
+	client, err := kube.New(kubetest.Start(t).Config())
+	require.NoError(t, err)
+	around, err := ReadAround(t.Context(), client, "")
+	require.NoError(t, err)
+	assert.Equal(t, present, around.scheduler)
+	require.NoError(t, around.FindScheduler(t.Context(), client))
+	assert.Equal(t, absent, around.scheduler)
 }
 
 // Jobs that are held have no pods, and an answer all the same.

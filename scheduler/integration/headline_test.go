@@ -123,6 +123,7 @@ func (s *testCluster) requireHeadline(name, what string) (state explain.State) {
 		require.NoError(c, err)
 		around, err := explain.ReadAround(s.t.Context(), cluster.client, s.namespace)
 		require.NoError(c, err)
+		require.NoError(c, around.FindScheduler(s.t.Context(), cluster.client))
 		answers := explain.Find(snapshot, around, s.namespace, name)
 		require.Len(c, answers, 1, what)
 		return answers[0]

@@ -106,8 +106,10 @@ func (a *asker) read(ctx context.Context) (snapshot *inventory.Snapshot, around 
 	if snapshot, err = inventory.ReadSnapshot(ctx, client); err != nil {
 		return nil, around, "", err
 	}
-	around, err = explain.ReadAround(ctx, client, "")
-	return snapshot, around, namespace, err
+	if around, err = explain.ReadAround(ctx, client, ""); err != nil {
+		return nil, around, "", err
+	}
+	return snapshot, around, namespace, around.FindScheduler(ctx, client)
 }
 
 // find answers for what a name stands for.

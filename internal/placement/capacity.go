@@ -106,7 +106,7 @@ func (c *capacity) fitsWhy(r *Request, limit int) (int, rejection) {
 		if (r.CorePercent > 0 && c.memoryOnly > 0) || (r.CorePercent == 0 && c.withCore > 0) {
 			return 0, rejection{code: Mixed}
 		}
-		atMost(int64(c.shareSlots(r)), NotEnoughShare, "")
+		atMost(int64(c.shareSlots(r)), NotEnoughShare, "share")
 	}
 	for _, port := range r.HostPorts {
 		if portTaken(c.ports, port) {

@@ -77,7 +77,7 @@ func (p *planner) nodeReasons(next member, s selection) []Reason {
 		defer p.among.take(&s, -1)
 	}
 	why := map[filled]rejection{}
-	counts, most := map[rejection]int{}, map[rejection]int64{}
+	counts, most, sick := map[rejection]int{}, map[rejection]int64{}, map[rejection]sickness{}
 	for i, n := range p.nodes {
 		var r rejection
 		if topology.admitted[i]&(1<<uint(class.rules)) == 0 || len(s.domain.labels) > 0 {
@@ -102,6 +102,10 @@ func (p *planner) nodeReasons(next member, s selection) []Reason {
 				why[filled{n.free, t}] = known
 			}
 			r = known
+			if found := p.sickFor(n, t, class.request, r); found != nil {
+				r = rejection{SickGPUs, r.detail}
+				sick[r] = found.with(sick[r])
+			}
 		}
 		if r == (rejection{}) && p.among != nil {
 			r = p.among.rejects(next.class, int32(i))
@@ -115,7 +119,7 @@ func (p *planner) nodeReasons(next member, s selection) []Reason {
 	for _, r := range slices.SortedFunc(maps.Keys(counts), func(a, b rejection) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a.code, b.code), cmp.Compare(a.detail, b.detail))
 	}) {
-		text := p.text(r, counts[r], s) + shortfall(r, counts[r], most[r], class.request)
+		text := p.text(r, counts[r], s) + sick[r].String() + shortfall(r, counts[r], most[r], class.request)
 		list = append(list, Reason{Code: r.code, Nodes: counts[r], Text: text})
 	}
 	return list
@@ -196,6 +200,12 @@ func (p *planner) text(r rejection, n int, s selection) string {
 			return fmt.Sprintf("%s %s too few free GPUs left", nodes, has)
 		}
 		return fmt.Sprintf("%s %s no free GPU left", nodes, has)
+	case SickGPUs:
+		return nodes + " " + has + " " + map[string]string{
+			"":      "no free GPU left but ",
+			"some":  "too few free GPUs left without ",
+			"share": "no GPU with enough memory or cores left but ",
+		}[r.detail]
 	case NotEnoughShare:
 		return fmt.Sprintf("%s %s no GPU with enough memory or cores left", nodes, has)
 	case NotEnoughCPU:

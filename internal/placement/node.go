@@ -106,7 +106,10 @@ func count[K comparable, N int | int64](m map[K]N, key K, by N) map[K]N {
 }
 
 // capacity computes what is left of the node.
-func (n *node) capacity() *capacity {
+func (n *node) capacity() *capacity { return n.capacityOf(n.healthyGPUs()) }
+
+// capacityOf is capacity where these GPUs may be used.
+func (n *node) capacityOf(usable gpu.Set) *capacity {
 	c := &capacity{
 		mode: n.Mode, policy: n.GPUPolicy, table: n.GPUs,
 		milliCPU:    n.Allocatable.MilliCPU - n.used.milliCPU,
@@ -131,13 +134,13 @@ func (n *node) capacity() *capacity {
 	}
 	switch {
 	case n.Mode == ModeDefault:
-		c.gpus = n.freeGPUs()
-		c.whole = max(min(c.gpus.Len(), n.healthyGPUs().Len()-n.used.anonymous-n.used.unknown.owners), 0)
+		c.gpus = n.freeGPUs(usable)
+		c.whole = max(min(c.gpus.Len(), usable.Len()-n.used.anonymous-n.used.unknown.owners), 0)
 	case n.Mode == ModeTopology && n.used.anonymous == 0 && n.used.unknown.owners == 0:
-		c.gpus = n.freeGPUs()
+		c.gpus = n.freeGPUs(usable)
 		c.whole = c.gpus.Len()
 	case n.Mode.shared():
-		c.shares, c.sizes = n.gpuCapacities()
+		c.shares, c.sizes = n.gpuCapacities(usable)
 	}
 	return c
 }
@@ -150,23 +153,21 @@ func (n *node) healthyGPUs() gpu.Set {
 	return n.GPUs.Healthy()
 }
 
-// freeGPUs returns the healthy GPUs that no known pod owns or shares.
-func (n *node) freeGPUs() gpu.Set {
-	s := n.healthyGPUs()
+// freeGPUs returns those of the usable GPUs that no known pod owns or shares.
+func (n *node) freeGPUs(usable gpu.Set) gpu.Set {
 	for i, u := range n.used.gpus {
 		if u != (gpuUsage{}) {
-			s &^= gpu.SetOf(i)
+			usable &^= gpu.SetOf(i)
 		}
 	}
-	return s
+	return usable
 }
 
 // gpuCapacities returns what is left of each GPU for shares, and the whole GiB of each:
-// its memory less the headroom, rounded down. GPUs that are lost, owned whole, or
+// its memory less the headroom, rounded down. GPUs that are not usable, owned whole, or
 // may be in the hands of a pod whose GPUs are not known, offer nothing. A pod that shares
 // GPUs of which nobody knows which they are is counted on each.
-func (n *node) gpuCapacities() (capacities []gpuCapacity, sizes []int64) {
-	healthy := n.healthyGPUs()
+func (n *node) gpuCapacities(usable gpu.Set) (capacities []gpuCapacity, sizes []int64) {
 	gpus := n.GPUs.Machine().GPUs
 	capacities, sizes = make([]gpuCapacity, len(gpus)), make([]int64, len(gpus))
 	for i, device := range gpus {
@@ -175,7 +176,7 @@ func (n *node) gpuCapacities() (capacities []gpuCapacity, sizes []int64) {
 		if i < len(n.used.gpus) {
 			u = n.used.gpus[i]
 		}
-		if !healthy.Has(i) || u.owners > 0 || n.used.anonymous > 0 {
+		if !usable.Has(i) || u.owners > 0 || n.used.anonymous > 0 {
 			continue
 		}
 		capacities[i] = gpuCapacity{

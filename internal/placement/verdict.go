@@ -37,6 +37,7 @@ const (
 	NoNodes          Code = "NoNodes"          // no node is left to look at
 	NotEnoughGPUs    Code = "NotEnoughGPUs"    // free whole GPUs
 	NotEnoughShare   Code = "NotEnoughShare"   // memory or core percentage of one GPU
+	SickGPUs         Code = "SickGPUs"         // GPUs that would do if they were healthy, and known
 	NotEnoughCPU     Code = "NotEnoughCPU"     // millicores
 	NotEnoughMemory  Code = "NotEnoughMemory"  // bytes
 	NotEnoughPods    Code = "NotEnoughPods"    // pods per node

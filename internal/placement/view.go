@@ -317,7 +317,7 @@ func (v *View) SetWorkload(m *Workload) {
 // FreeGPUs returns the whole GPUs of a node that are healthy and not used by anybody.
 func (v *View) FreeGPUs(node string) gpu.Set {
 	if n := v.nodes[node]; n != nil && n.present {
-		return n.freeGPUs()
+		return n.freeGPUs(n.healthyGPUs())
 	}
 	return 0
 }

@@ -41,6 +41,9 @@ func (w *writer) record(e *entry, status contract.QueueUnitStatus) {
 		}
 		w.events.Event(e.job.object, corev1.EventTypeNormal, eventQueued, text)
 	case contract.UnitDequeued:
+		if status.Attempts == e.unit.Status.Attempts {
+			return // it has lost pods since it was released
+		}
 		w.events.Eventf(e.job.object, corev1.EventTypeNormal, eventReleased, "left queue %s, attempt %d", e.path, status.Attempts)
 	case contract.UnitBackoff:
 		w.events.Event(e.job.object, corev1.EventTypeWarning, eventRequeued, status.Message)

@@ -153,20 +153,16 @@ func TestChartRendersTheManifests(t *testing.T) {
 	}
 }
 
-// The release's namespace is used everywhere, and the user's resources are.
+// The user's resources are used; what cannot work is refused.
 func TestChartValues(t *testing.T) {
 	values := map[string]any{
 		"scheduler": map[string]any{"image": "s", "resources": map[string]any{"limits": map[string]any{"memory": "1Gi"}}},
 		"nodeAgent": map[string]any{"enabled": false},
 	}
-	objects, failure := helm(t, "elsewhere", values)
+	objects, failure := helm(t, contract.SystemNamespace, values)
 	require.Empty(t, failure)
-	text, err := json.Marshal(objects)
-	require.NoError(t, err)
-	assert.NotContains(t, string(text), contract.SystemNamespace)
 	for _, object := range objects {
 		if object.GetKind() == "Deployment" && object.GetName() == contract.SchedulerName {
-			assert.Equal(t, "elsewhere", object.GetNamespace())
 			containers, _, err := unstructured.NestedSlice(object.Object, "spec", "template", "spec", "containers")
 			require.NoError(t, err)
 			resources := containers[0].(map[string]any)["resources"].(map[string]any)
@@ -180,7 +176,10 @@ func TestChartValues(t *testing.T) {
 		"/scheduler/port":             {"scheduler": map[string]any{"image": "s", "port": 0}, "nodeAgent": map[string]any{"image": "a"}},
 		"replica":                     {"scheduler": map[string]any{"image": "s", "replica": 1}, "nodeAgent": map[string]any{"image": "a"}},
 	} {
-		_, failure := helm(t, "ns", bad)
+		_, failure := helm(t, contract.SystemNamespace, bad)
 		assert.Contains(t, failure, says)
 	}
+
+	_, failure = helm(t, "elsewhere", values)
+	assert.Contains(t, failure, "gpuplan works in the namespace "+contract.SystemNamespace+" only, not in elsewhere")
 }

@@ -69,7 +69,7 @@ func TestOptionsRollThePods(t *testing.T) {
 	one := typed[appsv1.DaemonSet](t, objects(t, deploy.Options{Image: "a"}), "DaemonSet")
 	two := typed[appsv1.DaemonSet](t, objects(t, deploy.Options{Image: "a", Interval: time.Minute, MetricsPort: 9400}), "DaemonSet")
 
-	assert.Equal(t, []string{"--interval=1m0s", "--metrics-addr=:9400"}, two.Spec.Template.Spec.Containers[0].Args)
+	assert.Equal(t, []string{"--interval=1m0s", "--metrics-addr=[$(POD_IP)]:9400"}, two.Spec.Template.Spec.Containers[0].Args)
 	assert.NotEmpty(t, one.Spec.Template.Annotations[contract.ConfigHashAnnotation])
 	assert.NotEqual(t, one.Spec.Template.Annotations, two.Spec.Template.Annotations)
 

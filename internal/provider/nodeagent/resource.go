@@ -40,7 +40,8 @@ func (m *model) Complete() {
 // Refresh takes over the options that the DaemonSet runs with.
 func (m *model) Refresh(workload *unstructured.Unstructured) {
 	m.Image = types.StringValue(program.Image(workload))
-	port, err := strconv.ParseInt(strings.TrimPrefix(program.Flag(workload, "metrics-addr"), ":"), 10, 64)
+	address := program.Flag(workload, "metrics-addr")
+	port, err := strconv.ParseInt(address[strings.LastIndexByte(address, ':')+1:], 10, 64)
 	if err != nil {
 		port = 0
 	}

@@ -1,8 +1,10 @@
 package placementdata
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/attr"
@@ -23,6 +25,7 @@ type model struct {
 	Mode         types.String         `tfsdk:"mode"`
 	Roles        map[string]roleModel `tfsdk:"roles"`
 	Minimum      types.Int32          `tfsdk:"minimum"`
+	Namespace    types.String         `tfsdk:"namespace"`
 	Quota        types.String         `tfsdk:"quota"`
 	NodeSelector types.Map            `tfsdk:"node_selector"`
 	Pools        types.List           `tfsdk:"pools"`
@@ -75,7 +78,7 @@ var (
 // spec is a job of the asked shape; its name and image do not matter.
 func (m model) spec(ctx context.Context) (job.Spec, diag.Diagnostics) {
 	s := job.Spec{
-		Namespace: "default", Name: "what-if", Framework: job.PyTorch, Mode: job.Topology,
+		Namespace: cmp.Or(m.Namespace.ValueString(), "default"), Name: "what-if", Framework: job.PyTorch, Mode: job.Topology,
 		Roles: map[string]job.Role{}, Gang: true, Minimum: m.Minimum.ValueInt32(),
 		Quota: m.Quota.ValueString(), SchedulerName: contract.SchedulerName,
 	}
@@ -85,6 +88,11 @@ func (m model) spec(ctx context.Context) (job.Spec, diag.Diagnostics) {
 	diags := m.NodeSelector.ElementsAs(ctx, &s.NodeSelector, false)
 	for name, r := range m.Roles {
 		at := path.Root("roles").AtMapKey(name)
+		if !slices.Contains(s.Framework.Roles(), name) {
+			diags.AddAttributeError(at, "Invalid gang", fmt.Sprintf("%s: the roles are %s; leave out others, such as a launcher, which starts once the workers run.",
+				at, strings.Join(s.Framework.Roles(), " and ")))
+			continue
+		}
 		role := job.Role{
 			Replicas: 1, Image: "any", Minimum: r.Minimum.ValueInt32(),
 			GPUs: r.GPUs.ValueInt64(), MemoryGiB: r.MemoryGiB.ValueInt64(), CorePercent: r.CorePercent.ValueInt64(),
@@ -95,6 +103,9 @@ func (m model) spec(ctx context.Context) (job.Spec, diag.Diagnostics) {
 			role.Replicas = r.Replicas.ValueInt32()
 		}
 		s.Roles[name] = role
+	}
+	if diags.HasError() {
+		return s, diags
 	}
 	for _, p := range s.Check() {
 		at := path.Root(p.Field)

@@ -52,8 +52,13 @@ func (d *whatIf) Schema(_ context.Context, _ datasource.SchemaRequest, resp *dat
 				MarkdownDescription: "How many members must run together; default all.",
 				Optional:            true, Validators: []validator.Int32{int32validator.AtLeast(1)},
 			},
+			"namespace": schema.StringAttribute{
+				MarkdownDescription: "Namespace of the gang, default `default`.",
+				Optional:            true,
+				Validators:          []validator.String{stringvalidator.LengthAtLeast(1)},
+			},
 			"quota": schema.StringAttribute{
-				MarkdownDescription: "Leaf of the quota tree that is charged: of the cluster's tree with what runs now, or, while the cluster has none, of the one planned in this configuration.",
+				MarkdownDescription: "Leaf of the quota tree that is charged; without it the leaf of the `namespace`. The tree is the cluster's with what runs now, or, while the cluster has none, the one planned in this configuration.",
 				Optional:            true,
 			},
 			"node_selector": schema.MapAttribute{

@@ -6,6 +6,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -214,6 +215,18 @@ func TestGPUsThatAreShared(t *testing.T) {
 	holders := explain.GPUs(c.cache.Snapshot()).Holders
 	require.Len(t, holders, 1)
 	assert.Equal(t, explain.Holder{Gang: "default/notebooks", Pods: 2, GPUs: 1}, holders[0])
+}
+
+// Whole GPUs stay taken on a node that now gives GPUs away in parts.
+func TestGPUsOfANodeOfAnotherMode(t *testing.T) {
+	c := newCluster(t)
+	c.node("n1", "v100", "topology")
+	c.job("default", "whole", 7, map[string]int64{topologyGPUs: 1})
+	c.run("default/whole")
+	c.node("n1", "v100", "core_mem")
+	gpus := explain.GPUs(c.cache.Snapshot())
+	size := gpus.Pools[0].GPUGiB
+	assert.Contains(t, string(text(t, gpus.WriteText)), fmt.Sprintf("%d of %d GiB", size, 8*size))
 }
 
 // A pod that was bound past the scheduler is guessed to be where nobody is known to be, and

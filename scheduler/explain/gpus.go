@@ -76,6 +76,11 @@ type Holder struct {
 // Free reports whether nobody is on the GPU and it is healthy.
 func (c GPU) Free() bool { return c.Unhealthy == "" && len(c.Holders) == 0 }
 
+// taken reports whether a pod has the whole GPU.
+func (c GPU) taken() bool {
+	return slices.ContainsFunc(c.Holders, func(h GPUHolder) bool { return h.MemoryGiB == 0 && h.CorePercent == 0 })
+}
+
 // used sums what the pods on the GPU hold of it.
 func (c GPU) used() (memoryGiB, corePercent int64) {
 	for _, h := range c.Holders {
@@ -254,7 +259,7 @@ func (p Pool) summary(n Node) string {
 	for _, c := range n.GPUs {
 		used, _ := c.used()
 		all += p.GPUGiB
-		if c.Unhealthy == "" && !n.Unsure {
+		if c.Unhealthy == "" && !n.Unsure && !c.taken() {
 			free += max(p.GPUGiB-used, 0)
 		}
 	}

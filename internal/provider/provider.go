@@ -64,7 +64,7 @@ func (p *gpuplan) Schema(_ context.Context, _ provider.SchemaRequest, resp *prov
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "Declares GPU clusters: node pools, the gpuplan scheduler and node agent, quota trees and training jobs. " +
 			"The plan shows where every gang will run, and fails when one does not fit.\n\n" +
-			"Every setting can come from the environment instead; a plan connects to a service only when one of its resources needs it.",
+			"Every setting but `kubeconfig_content` can come from the environment instead; a plan connects to a service only when one of its resources needs it.",
 		Attributes: map[string]schema.Attribute{
 			session.Region:        optional("Region of the cluster, such as `cn-hangzhou`. Environment: `ALIBABA_CLOUD_REGION_ID`.", false),
 			session.ClusterID:     optional("ID of the ACK cluster. Environment: `GPUPLAN_CLUSTER_ID`.", false),
@@ -73,7 +73,7 @@ func (p *gpuplan) Schema(_ context.Context, _ provider.SchemaRequest, resp *prov
 			session.SecurityToken: optional("Security token of temporary credentials. Environment: `ALIBABA_CLOUD_SECURITY_TOKEN`.", true),
 			session.Endpoint: optional("URL of the Container Service API, for private networks and local platforms; without it the region's public endpoint. "+
 				"Environment: `GPUPLAN_CS_ENDPOINT`.", false),
-			session.Kubeconfig:        optional("Path of the kubeconfig of the cluster. Environment: `KUBECONFIG`; else `~/.kube/config`; else, in a pod, its service account.", false),
+			session.Kubeconfig:        optional("Path of the kubeconfig of the cluster. Environment: `KUBECONFIG`, which may list several files; else `~/.kube/config`; else, in a pod, its service account.", false),
 			session.KubeconfigContent: optional("Content of a kubeconfig; used instead of `kubeconfig`.", true),
 			session.KubeContext:       optional("Context of the kubeconfig; without it the current one. Environment: `GPUPLAN_KUBE_CONTEXT`.", false),
 			session.PlacementCheck: schema.StringAttribute{

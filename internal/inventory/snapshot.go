@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,7 +41,7 @@ func ReadSnapshot(ctx context.Context, client *kube.Client) (*Snapshot, error) {
 	if err := listSucceeded(ctx, client, cache); err != nil {
 		return nil, err
 	}
-	groups, err := listPodGroups(ctx, client)
+	groups, err := listServed(ctx, client, podGroupKind, "")
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +82,7 @@ func List(ctx context.Context, client *kube.Client) (Objects, error) {
 	if err != nil {
 		return o, err
 	}
-	o.PodGroups, err = listPodGroups(ctx, client)
+	o.PodGroups, err = listServed(ctx, client, podGroupKind, "")
 	if err != nil && !apierrors.IsForbidden(err) {
 		return o, err
 	}
@@ -146,18 +147,20 @@ func list(ctx context.Context, client *kube.Client, pods string) (o Objects, err
 	return o, err
 }
 
-func listPodGroups(ctx context.Context, client *kube.Client) ([]unstructured.Unstructured, error) {
-	if _, served, err := client.Served(ctx, podGroupKind.Group, podGroupKind.Kind); err != nil || !served {
+// listServed returns the objects of a kind, none where it is not installed.
+func listServed(ctx context.Context, client *kube.Client, kind schema.GroupVersionKind, namespace string) ([]unstructured.Unstructured, error) {
+	if _, served, err := client.Served(ctx, kind.Group, kind.Kind); err != nil || !served {
 		return nil, err
 	}
-	return client.List(ctx, podGroupKind, "", "")
+	objects, err := client.List(ctx, kind, namespace, "")
+	if errors.Is(err, kube.ErrNotServed) { // it has just gone
+		return nil, nil
+	}
+	return objects, err
 }
 
 func listHardware(ctx context.Context, client *kube.Client) ([]contract.GPUNode, error) {
-	if _, served, err := client.Served(ctx, gpuNodeKind.Group, gpuNodeKind.Kind); err != nil || !served {
-		return nil, err
-	}
-	objects, err := client.List(ctx, gpuNodeKind, "", "")
+	objects, err := listServed(ctx, client, gpuNodeKind, "")
 	if err != nil {
 		return nil, err
 	}
@@ -172,10 +175,7 @@ func listHardware(ctx context.Context, client *kube.Client) ([]contract.GPUNode,
 
 // listQuotaTree returns the object of the quota tree, nil when there is none.
 func listQuotaTree(ctx context.Context, client *kube.Client) (*unstructured.Unstructured, error) {
-	if _, served, err := client.Served(ctx, quotaTreeKind.Group, quotaTreeKind.Kind); err != nil || !served {
-		return nil, err
-	}
-	trees, err := client.List(ctx, quotaTreeKind, contract.QuotaTreeNamespace, "")
+	trees, err := listServed(ctx, client, quotaTreeKind, contract.QuotaTreeNamespace)
 	if err != nil {
 		return nil, err
 	}

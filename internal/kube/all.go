@@ -188,7 +188,11 @@ func (c *Client) reasonToKeep(ctx context.Context, live *unstructured.Unstructur
 	case live.GroupVersionKind() == namespaceKind:
 		return c.workloadsIn(ctx, live.GetName())
 	case live.GroupVersionKind() == crdKind:
-		return c.othersOfCRD(ctx, live)
+		others, err := c.OthersOf(ctx, live)
+		if err != nil || len(others) == 0 {
+			return "", err
+		}
+		return fmt.Sprintf("%d objects of its kind remain, among them %s", len(others), describeObject(&others[0])), nil
 	default:
 		return "", nil
 	}
@@ -209,19 +213,16 @@ func (c *Client) workloadsIn(ctx context.Context, namespace string) (string, err
 	return "", nil
 }
 
-// othersOfCRD finds an object of the CRD's kind that our programs did not publish.
-func (c *Client) othersOfCRD(ctx context.Context, crd *unstructured.Unstructured) (string, error) {
+// OthersOf lists the objects of a CRD's kind that our programs did not publish, and that would
+// go with it.
+func (c *Client) OthersOf(ctx context.Context, crd *unstructured.Unstructured) ([]unstructured.Unstructured, error) {
 	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
 	kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind")
 	version, served, err := c.Served(ctx, group, kind)
 	if err != nil || !served {
-		return "", err
+		return nil, err
 	}
-	items, err := c.List(ctx, schema.GroupVersionKind{Group: group, Version: version, Kind: kind}, "", contract.PartOfLabel+"!="+contract.PartOfValue)
-	if err != nil || len(items) == 0 {
-		return "", err
-	}
-	return fmt.Sprintf("%d objects of its kind remain, among them %s", len(items), describeObject(&items[0])), nil
+	return c.List(ctx, schema.GroupVersionKind{Group: group, Version: version, Kind: kind}, "", contract.PartOfLabel+"!="+contract.PartOfValue)
 }
 
 func tell(progress func(string), status string) {

@@ -89,13 +89,18 @@ func (c *Client) Get(ctx context.Context, gvk schema.GroupVersionKind, namespace
 }
 
 // List returns the objects of a kind whose labels match selector ("" for all)
-// in a namespace ("" for all namespaces or a cluster-scoped kind).
+// in a namespace ("" for all namespaces or a cluster-scoped kind). The error wraps
+// [ErrNotServed] when there is no such kind.
 func (c *Client) List(ctx context.Context, gvk schema.GroupVersionKind, namespace, selector string) ([]unstructured.Unstructured, error) {
 	mapping, err := c.mapping(gvk)
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", gvk.Kind, err)
 	}
 	list, err := c.Dynamic.Resource(mapping.Resource).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if IsNotFound(err) { // its CRD has gone since discovery
+		c.mapper.Reset()
+		return nil, fmt.Errorf("list %s: %w", gvk.Kind, ErrNotServed)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", gvk.Kind, plain(err))
 	}

@@ -129,6 +129,10 @@ func TestServedFollowsTheServer(t *testing.T) {
 	assert.Equal(t, "v1", version)
 	_, err = client.Apply(ctx, object(widgets, "default", "w", nil))
 	assert.NoError(t, err, "the mapper asks again after a miss")
+
+	server.Remove(crds, "", "widgets.example.com")
+	_, err = client.List(ctx, widgets, "default", "")
+	assert.ErrorIs(t, err, kube.ErrNotServed, "it has gone since discovery")
 }
 
 func TestUnreachableServer(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -231,17 +232,61 @@ func (p Manager) refuseForeign(ctx context.Context, client *kube.Client, objs []
 	return nil
 }
 
-// Remove deletes those of the objects that are ours and waits until they are gone.
-func (p Manager) Remove(ctx context.Context, objs []*unstructured.Unstructured) error {
+// Remove deletes those of the objects that are ours and waits until they are gone. A kind of
+// which others have objects stays, with a warning that names them.
+func (p Manager) Remove(ctx context.Context, objs []*unstructured.Unstructured) (diags diag.Diagnostics, err error) {
 	client, err := p.Session.Kube()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	core, optional, err := p.split(ctx, client, objs)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return client.DeleteAll(ctx, slices.Concat(core, optional), func(status string) { tflog.Info(ctx, p.Name+": "+status) })
+	progress := func(status string) { tflog.Info(ctx, p.Name+": "+status) }
+	if err := client.DeleteAll(ctx, slices.Concat(core, optional), progress); err != nil {
+		return nil, err
+	}
+	for _, obj := range core {
+		if obj.GetKind() != "CustomResourceDefinition" {
+			continue
+		}
+		kept, err := others(ctx, client, obj)
+		if err != nil {
+			return diags, err
+		}
+		if len(kept) > 0 {
+			diags.AddWarning(title(obj)+" was not deleted", left(obj.GetName(), kept))
+		}
+	}
+	return diags, nil
+}
+
+// others are the objects for which a definition of ours was left.
+func others(ctx context.Context, client *kube.Client, crd *unstructured.Unstructured) ([]unstructured.Unstructured, error) {
+	live, err := client.Get(ctx, crd.GroupVersionKind(), "", crd.GetName())
+	if kube.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil || live.GetLabels()[contract.ManagedByLabel] != contract.ManagedByValue {
+		return nil, err
+	}
+	return client.OthersOf(ctx, live)
+}
+
+// left says what a definition was left for, and what becomes of it.
+func left(crd string, others []unstructured.Unstructured) string {
+	const named = 3
+	var names []string
+	for i := range others[:min(named, len(others))] {
+		names = append(names, title(&others[i]))
+	}
+	if n := len(others) - named; n > 0 {
+		names = append(names, fmt.Sprintf("%d more", n))
+	}
+	return fmt.Sprintf("With it would go what others have made: %s. `kubectl get %s -A` lists them. "+
+		"The next install takes the definition over, whichever configuration makes it. Once its objects are not needed any more, "+
+		"`kubectl delete crd %s` deletes it with them.", strings.Join(names, ", "), crd, crd)
 }
 
 // CheckImport refuses an import ID that is not the program's.

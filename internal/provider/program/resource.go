@@ -183,7 +183,8 @@ func (r *Resource[M, P]) change(ctx context.Context, of tfsdk.State, was, model 
 	if diags.Append(more...); diags.HasError() {
 		return false, diags
 	}
-	if err := r.Manager.Remove(ctx, dropped(old, objs)); err != nil {
+	more, err := r.Manager.Remove(ctx, dropped(old, objs))
+	if diags.Append(more...); err != nil {
 		diags.AddError(r.Title+" was not changed", session.Sentence(err))
 		return false, diags
 	}
@@ -230,7 +231,8 @@ func (r *Resource[M, P]) remove(ctx context.Context, m *M) (diags diag.Diagnosti
 	if diags.HasError() {
 		return diags, nil
 	}
-	if err := r.Manager.Remove(ctx, objs); err != nil || r.Published == nil {
+	more, err := r.Manager.Remove(ctx, objs)
+	if diags.Append(more...); err != nil || r.Published == nil {
 		return diags, err
 	}
 	client, err := r.Session.Kube()

@@ -237,6 +237,61 @@ func TestRemovalThatWasKilled(t *testing.T) {
 	})
 }
 
+// A kind stays with the objects of others, and the next install takes it over.
+func TestKindsOfOthersStay(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cloud.RunWorkloads(t)
+	objs, err := deploy.Objects(deploy.Options{Image: "x"})
+	require.NoError(t, err)
+	podGroups := "podgroups.scheduling.x-k8s.io"
+	stamps := func() (of map[string]string) {
+		of = map[string]string{}
+		for _, obj := range objs {
+			if live, err := cloud.Kube.Get(t.Context(), obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName()); err == nil {
+				of[obj.GetName()] = live.GetLabels()[contract.OwnerLabel]
+			}
+		}
+		return of
+	}
+	kind := schema.GroupVersionKind{Group: contract.PodGroupGroup, Version: contract.PodGroupVersion, Kind: contract.PodGroupKind}
+	group := func(name string, labels map[string]string) *unstructured.Unstructured {
+		obj := &unstructured.Unstructured{}
+		obj.SetGroupVersionKind(kind)
+		obj.SetNamespace("default")
+		obj.SetName(name)
+		obj.SetLabels(labels)
+		return obj
+	}
+	cli := map[string]*acctest.CLI{}
+	for _, owner := range []string{"a", "b"} {
+		cli[owner] = acctest.StartCLI(t)
+		cli[owner].Write(t, acctest.Owner(owner)+config)
+	}
+
+	cli["a"].Must(t, "apply", "-auto-approve")
+	for _, name := range []string{"p", "q", "r", "s"} {
+		cloud.API.Put(group(name, nil))
+	}
+	output := acctest.Unwrapped(cli["a"].Must(t, "destroy", "-auto-approve"))
+	assert.Contains(t, output, "Warning: CustomResourceDefinition "+podGroups+" was not deleted With it would go what others have made: "+
+		"PodGroup default/p, PodGroup default/q, PodGroup default/r, 1 more. `kubectl get "+podGroups+" -A` lists them.")
+	assert.Contains(t, output, "`kubectl delete crd "+podGroups+"`")
+	assert.Equal(t, map[string]string{podGroups: "a"}, stamps(), "nothing else stays")
+
+	cli["b"].Must(t, "apply", "-auto-approve")
+	assert.Equal(t, "b", stamps()[podGroups])
+	assert.Contains(t, cli["b"].Must(t, "plan"), "No changes.")
+	for _, name := range []string{"p", "q", "r"} {
+		cloud.API.Remove(kind, "default", name)
+	}
+	assert.Contains(t, acctest.Unwrapped(cli["b"].Must(t, "destroy", "-auto-approve")), "what others have made: PodGroup default/s. `kubectl")
+	cli["a"].Must(t, "apply", "-auto-approve")
+	cloud.API.Remove(kind, "default", "s")
+	cloud.API.Put(group("published", map[string]string{contract.PartOfLabel: contract.PartOfValue}))
+	assert.NotContains(t, cli["a"].Must(t, "destroy", "-auto-approve"), "Warning")
+	assert.Empty(t, stamps())
+}
+
 func TestSchedulerThatDoesNotStart(t *testing.T) {
 	cloud := acctest.StartCloud(t) // no controller makes pods
 	resource.UnitTest(t, resource.TestCase{

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"flag"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
@@ -145,6 +147,41 @@ func TestParseIsTheInverseOfRender(t *testing.T) {
 			again, err := parsed.Render()
 			require.NoError(t, err)
 			assert.Equal(t, obj.Object, again.Object)
+		})
+	}
+}
+
+// Of a job of others every spelling of a gang is read, and nothing that only tools may write.
+func TestParseReadsJobsOfOthers(t *testing.T) {
+	const lightMin, replicas = contract.LightGangMinLabel, contract.TopologyReplicasLabel
+	for name, test := range map[string]struct {
+		labels  map[string]string
+		gang    bool
+		minimum int32
+	}{
+		"no gang":               {labels: map[string]string{"app": "x"}},
+		"switched off":          {labels: map[string]string{contract.TopologyGroupLabel: "false", contract.LightGangLabel: "false"}},
+		"topology":              {labels: map[string]string{contract.TopologyGroupLabel: "j", replicas: "3"}, gang: true, minimum: 3},
+		"topology, bad count":   {labels: map[string]string{contract.TopologyGroupLabel: "j", replicas: "-1"}, gang: true},
+		"light":                 {labels: map[string]string{contract.LightGangLabel: "j", lightMin: "2"}, gang: true, minimum: 2},
+		"light, all in all":     {labels: map[string]string{contract.LightGangLabel: "j", lightMin: "2", contract.TopologyGroupLabel: "j", replicas: "3"}, gang: true, minimum: 2},
+		"PodGroup":              {labels: map[string]string{contract.PodGroupLabel: "j"}, gang: true},
+		"PodGroup before light": {labels: map[string]string{contract.PodGroupLabel: "j", contract.LightGangLabel: "j", lightMin: "2"}, gang: true},
+		"our own pod":           {labels: map[string]string{contract.ManagedByLabel: contract.ManagedByValue, contract.TopologyGroupLabel: "j", replicas: "1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			obj, err := plain().Render()
+			require.NoError(t, err)
+			at := []string{"spec", "pytorchReplicaSpecs", "Worker", "template", "metadata", "labels"}
+			require.NoError(t, unstructured.SetNestedStringMap(obj.Object, test.labels, at...))
+			obj.SetLabels(map[string]string{"team": "a", contract.TopologyGroupLabel: "j"})
+			obj.SetAnnotations(map[string]string{"note": "b", corev1.LastAppliedConfigAnnotation: "{}"})
+			parsed, err := Parse(obj)
+			require.NoError(t, err)
+			assert.Equal(t, test.gang, parsed.Gang)
+			assert.Equal(t, cmp.Or(test.minimum, map[bool]int32{true: parsed.Members()}[test.gang]), parsed.Minimum)
+			assert.Equal(t, map[string]string{"team": "a"}, parsed.Labels)
+			assert.Equal(t, map[string]string{"note": "b"}, parsed.Annotations)
 		})
 	}
 }

@@ -40,14 +40,13 @@ func specOf(o *object, framework Framework) Spec {
 		TTLSecondsAfterFinished: run.TTLSecondsAfterFinished,
 		Owner:                   o.Labels[contract.OwnerLabel],
 		Arena:                   o.Labels[contract.ArenaReleaseLabel] != "",
-		Labels:                  others(o.Labels, contract.ManagedByLabel, contract.OwnerLabel),
-		Annotations:             others(o.Annotations, contract.PlannedPlacementAnnotation, contract.SettingsAnnotation, contract.QueueAnnotation),
+		Labels:                  users(o.Labels),
+		Annotations:             users(o.Annotations),
 	}
 	// Whether a queued job is suspended is for the queue to say.
 	s.Suspend = !s.Queue && ptr.Deref(run.Suspend, false)
 	if s.Arena {
 		s.Labels = others(s.Labels, slices.Collect(maps.Keys(s.arenaLabels()))...)
-		s.Annotations = others(s.Annotations, contract.ArenaRequestGPUsAnnotation)
 	}
 	for name, replica := range o.Spec.replicas(framework) {
 		role := strings.ToLower(name)
@@ -106,10 +105,7 @@ func (s *Spec) parseRole(replica replicaSpec) Role {
 func (s *Spec) parseTemplate(replica replicaSpec) {
 	labels, pod := replica.Template.Labels, replica.Template.Spec
 	s.RestartPolicy = replica.RestartPolicy
-	s.Gang = labels[contract.LightGangLabel] != ""
-	if n, err := strconv.ParseInt(labels[contract.LightGangMinLabel], 10, 32); err == nil {
-		s.Minimum = int32(n)
-	}
+	s.parseGang(labels)
 	s.Quota = labels[contract.QuotaLabel]
 	s.NonPreemptible = labels[contract.PreemptibleLabel] == "false"
 	s.SchedulerName, s.PriorityClass = pod.SchedulerName, pod.PriorityClassName
@@ -123,6 +119,30 @@ func (s *Spec) parseTemplate(replica replicaSpec) {
 	s.parseStorage(pod)
 	if pools := poolsOf(pod.Affinity); pools != nil {
 		s.Pools = pools
+	}
+}
+
+// parseGang reads the first of the three spellings of a gang that the labels have, in the
+// scheduler's order. How many members must run the label of a PodGroup does not say: all. The
+// provider writes the topology labels on pods that are no gang, too.
+func (s *Spec) parseGang(labels map[string]string) {
+	spellings := []struct{ name, minimum string }{
+		{contract.PodGroupLabel, ""},
+		{contract.LightGangLabel, contract.LightGangMinLabel},
+		{contract.TopologyGroupLabel, contract.TopologyReplicasLabel},
+	}
+	if labels[contract.ManagedByLabel] == contract.ManagedByValue {
+		spellings = spellings[:2]
+	}
+	for _, spelling := range spellings {
+		if name := labels[spelling.name]; name == "" || name == "false" {
+			continue
+		}
+		s.Gang = true
+		if n, err := strconv.ParseInt(labels[spelling.minimum], 10, 32); err == nil && n > 0 {
+			s.Minimum = int32(n)
+		}
+		return
 	}
 }
 
@@ -150,6 +170,12 @@ func masterPort(pod corev1.PodSpec) int32 {
 		}
 	}
 	return 0
+}
+
+// users returns the entries that a user may have set, nil when there are none: what the
+// provider, Kubernetes, kubectl and operators write is left out.
+func users(all map[string]string) map[string]string {
+	return others(all, slices.DeleteFunc(slices.Collect(maps.Keys(all)), func(key string) bool { return reservedFor(key) == "" })...)
 }
 
 // others returns the entries whose keys are not ours, nil when none is left.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -142,6 +143,39 @@ func TestImportKnowsChangedSettings(t *testing.T) {
 				return "resource \"gpuplan_" + test.kind + "\" \"x\" {\n" + attributes + "\n}\n"
 			}
 			importPlansNothing(t, test.id, config(test.before), config(test.after))
+		})
+	}
+}
+
+// A job that somebody made with kubectl is imported as it is, in every spelling of a gang.
+func TestImportOfJobsOfOthersPlansNothing(t *testing.T) {
+	for name, labels := range map[string]string{
+		"topology": `gpu-topology: hand, gpu-topology-replica: "3"`,
+		"light":    `pod-group.scheduling.sigs.k8s.io/name: hand, pod-group.scheduling.sigs.k8s.io/min-available: "3"`,
+		"PodGroup": `scheduling.x-k8s.io/pod-group: hand`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := acctest.StartCloud(t)
+			serve(t, cloud)
+			t.Setenv("GPUPLAN_PLACEMENT_CHECK", "off")
+			template := "template: {metadata: {labels: {" + labels + "}}, spec: {containers: [{name: pytorch, image: x, resources: {limits: {aliyun.com/gpu: 1}}}]}}"
+			job := &unstructured.Unstructured{}
+			require.NoError(t, yaml.Unmarshal([]byte(`
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: hand, namespace: default, labels: {gpu-topology: hand}, annotations: {kubectl.kubernetes.io/last-applied-configuration: "{}"}}
+spec: {pytorchReplicaSpecs: {Master: {replicas: 1, `+template+`}, Worker: {replicas: 2, `+template+`}}}
+`), &job.Object))
+			cloud.API.Put(job)
+			cli := acctest.StartCLI(t)
+			cli.Write(t, `resource "gpuplan_training_job" "hand" {
+  name      = "hand"
+  framework = "pytorch"
+  image     = "x"
+  roles     = { master = { replicas = 1, gpus = 1 }, worker = { replicas = 2, gpus = 1 } }
+}`)
+			cli.Must(t, "import", "gpuplan_training_job.hand", "default/hand")
+			assert.Contains(t, cli.Must(t, "plan"), "No changes.")
 		})
 	}
 }

@@ -122,6 +122,33 @@ func TestQuotaTree(t *testing.T) {
 	})
 }
 
+// A plan says when the cluster lacks the kind of the tree, and nothing before the tree installs it.
+func TestPlanNamesTheMissingKind(t *testing.T) {
+	const (
+		says      = "no gpuplan_scheduler comes before the quota tree that installs it"
+		scheduler = "resource \"gpuplan_scheduler\" \"this\" {\n  image = \"x\"\n}\n"
+	)
+	for name, test := range map[string]struct {
+		installed  bool
+		more, body string
+		warns      bool
+	}{
+		"nothing":        {warns: true},
+		"it is there":    {installed: true},
+		"it comes first": {more: scheduler, body: "  depends_on = [gpuplan_scheduler.this]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := acctest.StartCloud(t)
+			if test.installed {
+				installKind(t, cloud)
+			}
+			cli := acctest.StartCLI(t)
+			cli.Write(t, test.more+treeOf(total, quotas, test.body))
+			assert.Equal(t, test.warns, strings.Contains(acctest.Unwrapped(cli.Must(t, "plan")), says))
+		})
+	}
+}
+
 func patch(t *testing.T, cloud *acctest.Cloud, text string) {
 	t.Helper()
 	trees := cloud.Kube.Dynamic.Resource(kind.GroupVersion().WithResource(contract.QuotaTreeResource)).Namespace(contract.QuotaTreeNamespace)

@@ -65,6 +65,7 @@ func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 		if !r.Session.Ledger.Owns(owned) {
 			resp.Diagnostics.Append(r.checkSecond(ctx)...)
 		}
+		resp.Diagnostics.Append(r.checkKind()...)
 		return
 	}
 	var state model
@@ -102,6 +103,24 @@ func (r *tree) checkSecond(ctx context.Context) (diags diag.Diagnostics) {
 	if err != nil {
 		diags.AddError("Quota tree cannot be created", session.Sentence(err))
 	}
+	return diags
+}
+
+// checkKind warns that nothing installs the kind of the tree before an apply writes it.
+func (r *tree) checkKind() (diags diag.Diagnostics) {
+	if installed, _ := r.Session.Ledger.Program(contract.SchedulerName); installed || r.Session.Ledger.Applying() {
+		return nil
+	}
+	client, err := r.Session.Kube()
+	if err != nil {
+		return nil // what looks at the cluster has said so
+	}
+	if served, err := client.Serves(kind); served || err != nil {
+		return nil
+	}
+	diags.AddWarning("The cluster has no quota trees", fmt.Sprintf(
+		"The kind %s is not installed, and no gpuplan_scheduler comes before the quota tree that installs it: an apply waits for it as long as timeouts.create says, and fails. "+
+			"Declare a gpuplan_scheduler and name it in depends_on of the quota tree, so that it comes first, or install the kind; on ACK the add-on ack-kube-queue has it.", kind.Kind))
 	return diags
 }
 

@@ -193,10 +193,10 @@ func (s Spec) checkRole(name string, add report) {
 		s.checkShare(name, r, add)
 		return
 	}
-	if r.MemoryGiB > 0 {
+	if r.MemoryGiB != 0 {
 		add(name, "memory_gib", "mode %q asks for whole GPUs: use \"gpus\", or mode %q", s.Mode, Shared)
 	}
-	if r.CorePercent > 0 {
+	if r.CorePercent != 0 {
 		add(name, "core_percent", "mode %q asks for whole GPUs: use \"gpus\", or mode %q", s.Mode, Shared)
 	}
 }
@@ -207,7 +207,7 @@ func (s Spec) checkShare(name string, r Role, add report) {
 	if r.MemoryGiB == 0 && (r.GPUs > 0 || r.CorePercent > 0) {
 		add(name, "memory_gib", "mode %q needs the GPU memory in GiB", Shared)
 	}
-	if r.GPUs > 1 && r.MemoryGiB%r.GPUs != 0 {
+	if r.GPUs > 1 && r.MemoryGiB > 0 && r.MemoryGiB%r.GPUs != 0 {
 		add(name, "memory_gib", "%d GiB cannot be spread evenly over %d GPUs: use a multiple of %d", r.MemoryGiB, r.GPUs, r.GPUs)
 	}
 	switch {

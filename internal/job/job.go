@@ -152,7 +152,7 @@ func (s Spec) Members() int32 {
 // GPU: above all an MPI launcher, which starts the processes of the others.
 func (s Spec) Late(role string) bool { return !s.Roles[role].asksForGPUs() }
 
-func (r Role) asksForGPUs() bool { return r.GPUs > 0 || r.MemoryGiB > 0 }
+func (r Role) asksForGPUs() bool { return r.GPUs != 0 || r.MemoryGiB != 0 }
 
 // Complete returns the job with everything spelled out that the framework implies,
 // so that two descriptions of one job are equal.

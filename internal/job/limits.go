@@ -45,7 +45,7 @@ func (s Spec) checkSize(add report) {
 func (r Role) checkAmounts(name string, add report) {
 	count := func(field string, n, most int64) {
 		if n < 0 || n > most {
-			add(name, field, "%d is not from 0 to %d, the most that one replica can have", n, most)
+			add(name, field, "%d is not from 1 to %d, the most that one replica can have", n, most)
 		}
 	}
 	count("gpus", r.GPUs, MaxGPUs)

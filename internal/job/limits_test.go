@@ -19,9 +19,10 @@ func TestCheckBounds(t *testing.T) {
 			worker(func(r *Role) { r.Replicas = math.MaxInt32 }),
 			Problem{"replicas", "worker", "the job has 2147483648 replicas, at most 10000 are possible"},
 		},
-		"gpus":         {worker(func(r *Role) { r.GPUs = math.MaxInt64 }), Problem{"gpus", "worker", "9223372036854775807 is not from 0 to 64, the most that one replica can have"}},
-		"GPU memory":   {worker(func(r *Role) { r.MemoryGiB = 1 << 40 }), Problem{"memory_gib", "worker", "1099511627776 is not from 0 to 65536, the most that one replica can have"}},
-		"cpu in bytes": {worker(func(r *Role) { r.CPU = resource.MustParse("8Gi") }), Problem{"cpu", "worker", `8Gi is more than any node has; CPU is counted in cores, as in "8" or "500m"`}},
+		"gpus":                {worker(func(r *Role) { r.GPUs = math.MaxInt64 }), Problem{"gpus", "worker", "9223372036854775807 is not from 1 to 64, the most that one replica can have"}},
+		"negative GPU memory": {worker(func(r *Role) { r.MemoryGiB = -1 }), Problem{"memory_gib", "worker", "-1 is not from 1 to 65536, the most that one replica can have"}},
+		"GPU memory":          {worker(func(r *Role) { r.MemoryGiB = 1 << 40 }), Problem{"memory_gib", "worker", "1099511627776 is not from 1 to 65536, the most that one replica can have"}},
+		"cpu in bytes":        {worker(func(r *Role) { r.CPU = resource.MustParse("8Gi") }), Problem{"cpu", "worker", `8Gi is more than any node has; CPU is counted in cores, as in "8" or "500m"`}},
 		"memory without a unit": {
 			worker(func(r *Role) { r.Memory = resource.MustParse("64") }), Problem{"memory", "worker", `64 is 64 bytes: write "64Gi" if you mean that`},
 		},

@@ -146,6 +146,12 @@ func (c *capacity) has(r rejection) int64 {
 		return c.memoryBytes
 	case NotEnoughOther:
 		return c.extended[r.detail]
+	case NotEnoughShare:
+		var most int64
+		for _, room := range c.shares {
+			most = max(most, room.memoryGiB)
+		}
+		return most
 	}
 	return 0
 }
@@ -161,6 +167,12 @@ func shortfall(r rejection, nodes int, most int64, asked *Request) string {
 		has, wants = memoryWords(most), memoryWords(asked.MemoryBytes)
 	case NotEnoughOther:
 		has, wants = amountWords(r.detail, most), amountWords(r.detail, asked.Extended[r.detail])
+	case NotEnoughShare:
+		part := asked.perGPU().memoryGiB
+		if most >= part {
+			return "" // cores are too few, or GPUs that have both
+		}
+		has, wants = gibWords(most), gibWords(part)
 	default:
 		return ""
 	}
@@ -303,6 +315,9 @@ func memoryWords(n int64) string {
 	}
 	return fmt.Sprintf("%.4g %s", value, units[unit])
 }
+
+// gibWords writes memory of GPUs.
+func gibWords(n int64) string { return fmt.Sprintf("%d GiB", n) }
 
 // amountWords writes an amount of an extended resource, or of one that is counted in bytes.
 func amountWords(resource string, amount int64) string {

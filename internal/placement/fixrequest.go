@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// smallerRequests proposes the most CPU, and the most memory, per member with which the gang
-// fits, where nodes have too little of that.
+// smallerRequests proposes the most CPU, memory and memory of shared GPUs per member with which
+// the gang fits, where nodes have too little of that.
 func (f *fixer) smallerRequests(reasons []Reason) (list []Fix) {
 	short := func(code Code) bool {
 		return slices.ContainsFunc(reasons, func(r Reason) bool { return r.Code == code })
@@ -20,6 +20,15 @@ func (f *fixer) smallerRequests(reasons []Reason) (list []Fix) {
 	if short(NotEnoughMemory) {
 		list = append(list, f.smaller(FixMemory, "memory", 1<<30, func(r *Request) *int64 { return &r.MemoryBytes },
 			memoryWords)...)
+	}
+	if short(NotEnoughShare) {
+		spread := f.classes[f.next.class].request.spread()
+		list = append(list, f.smaller(FixGPUMemory, "GPU memory", int64(spread), func(r *Request) *int64 {
+			if r.spread() != spread {
+				return new(int64) // of other parts
+			}
+			return &r.MemoryGiB
+		}, gibWords)...)
 	}
 	return list
 }

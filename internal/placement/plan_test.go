@@ -62,6 +62,31 @@ func TestTooLittleSaysHowMuch(t *testing.T) {
 	}
 }
 
+// A part that no GPU holds is told with the most that one has left, and the most that would do.
+func TestShareThatNoGPUHolds(t *testing.T) {
+	for name, test := range map[string]struct {
+		members   int
+		asks      placement.Request
+		says, fix string
+	}{
+		"one GPU":       {1, placement.Request{MemoryGiB: 17}, "1 node has no GPU with enough memory or cores left (16 GiB of the 17 GiB that it asks for)", "16 GiB GPU memory per member (now 17 GiB)"},
+		"several GPUs":  {1, placement.Request{MemoryGiB: 34, GPUs: 2}, "left (16 GiB of the 17 GiB that it asks for)", "32 GiB GPU memory per member (now 34 GiB)"},
+		"too few cores": {5, placement.Request{MemoryGiB: 4, CorePercent: 60}, "1 node has no GPU with enough memory or cores left for", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := placement.NewView()
+			v.SetNode(sharedNode(t, "n", placement.ModeCoreMem, 80_000))
+			test.asks.Mode = placement.ModeCoreMem
+			verdict := v.Plan(gang("ml/a", test.members, test.asks)).Verdict
+			assert.Contains(t, verdict.String(), test.says)
+			if test.fix != "" {
+				require.NotEmpty(t, verdict.Fixes)
+				assert.Equal(t, test.fix, verdict.Fixes[len(verdict.Fixes)-1].Text)
+			}
+		})
+	}
+}
+
 // Roles that keep apart share one place per node, and those that run count too.
 func TestRolesKeptApart(t *testing.T) {
 	g := placement.Gang{ID: "ml/a", Roles: []placement.Role{role("master", 1, wholeGPUs(4)), role("worker", 2, wholeGPUs(4))}}

@@ -79,8 +79,9 @@ const (
 	FixPoolSize   FixKind = "pool size"
 	FixMembers    FixKind = "members"
 	FixGPUs       FixKind = "GPUs per member"
-	FixCPU        FixKind = "CPU per member"    // thousandths of a core
-	FixMemory     FixKind = "memory per member" // bytes
+	FixCPU        FixKind = "CPU per member"        // thousandths of a core
+	FixMemory     FixKind = "memory per member"     // bytes
+	FixGPUMemory  FixKind = "GPU memory per member" // GiB
 	FixMode       FixKind = "mode"
 	FixQuotaMax   FixKind = "quota max"
 	FixToleration FixKind = "toleration"

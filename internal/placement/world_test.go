@@ -321,6 +321,12 @@ func (w *world) checkFix(g placement.Gang, fix placement.Fix) {
 					*amount = int64(to)
 				}
 			}
+		case placement.FixGPUMemory:
+			for i := range roles {
+				if r := &roles[i].Request; r.MemoryGiB == int64(from) {
+					r.MemoryGiB = int64(to)
+				}
+			}
 		case placement.FixMode:
 			for i := range roles {
 				if roles[i].Request.Mode == placement.Mode(f.From) {

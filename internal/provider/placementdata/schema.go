@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/amount"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 )
@@ -42,7 +43,7 @@ func (d *whatIf) Schema(_ context.Context, _ datasource.SchemaRequest, resp *dat
 					},
 					"gpus":         optionalCount("Whole GPUs of each replica; in mode `shared` the number of GPUs that `memory_gib` is spread over."),
 					"memory_gib":   optionalCount("GPU memory of each replica in GiB (mode `shared`)."),
-					"core_percent": optionalCount("Compute share of one GPU for each replica in percent, a multiple of 5 (mode `shared`)."),
+					"core_percent": optionalCount("Compute share of one GPU for each replica in percent, a multiple of 5 (mode `shared`).", amount.Cores{}),
 					"cpu":          schema.StringAttribute{MarkdownDescription: "CPU of each replica, such as `\"8\"`.", Optional: true},
 					"memory":       schema.StringAttribute{MarkdownDescription: "Main memory of each replica, such as `\"64Gi\"`.", Optional: true},
 					"rdma":         schema.BoolAttribute{MarkdownDescription: "Whether each replica uses the node's eRDMA device.", Optional: true},
@@ -114,9 +115,8 @@ func text(description string) schema.StringAttribute {
 	return schema.StringAttribute{MarkdownDescription: description, Computed: true}
 }
 
-func optionalCount(description string) schema.Int64Attribute {
+func optionalCount(description string, validators ...validator.Int64) schema.Int64Attribute {
 	return schema.Int64Attribute{
-		MarkdownDescription: description, Optional: true,
-		Validators: []validator.Int64{int64validator.AtLeast(0)},
+		MarkdownDescription: description, Optional: true, Validators: validators,
 	}
 }

@@ -168,6 +168,10 @@ func TestInvalidJobs(t *testing.T) {
 			config.Variables{"roles": role("worker", config.Variables{"memory_gib": number(4), "core_percent": number(7)})},
 			"7 is no multiple of 5 from 5 to 100: use 5.",
 		},
+		"no cores": {
+			config.Variables{"roles": role("worker", config.Variables{"memory_gib": number(4), "core_percent": number(0)})},
+			"0 is no multiple of 5 from 5 to 100: leave it out, or write null, to limit memory only.",
+		},
 		"malformed cpu": {
 			config.Variables{"roles": role("worker", config.Variables{"memory_gib": number(4), "cpu": text("8 cores")})},
 			`"8 cores" is not an amount`,

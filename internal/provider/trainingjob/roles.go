@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/int32validator"
-	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/amount"
 )
 
 // unknownImage stands for an image that is unknown until apply: which one it is
@@ -81,7 +81,7 @@ var roleAttributes = []attribute[roleModel, job.Role]{
 		name: "gpus",
 		schema: schema.Int64Attribute{
 			MarkdownDescription: "Whole GPUs of each replica. In mode `shared`: the number of GPUs that `memory_gib` is spread over evenly.",
-			Optional:            true, Validators: []validator.Int64{int64validator.AtLeast(0)},
+			Optional:            true,
 		},
 		property: count(func(m *roleModel) *types.Int64 { return &m.GPUs }, func(r *job.Role) *int64 { return &r.GPUs }),
 		places:   true,
@@ -90,7 +90,7 @@ var roleAttributes = []attribute[roleModel, job.Role]{
 		name: "memory_gib",
 		schema: schema.Int64Attribute{
 			MarkdownDescription: "GPU memory of each replica in GiB (mode `shared`).",
-			Optional:            true, Validators: []validator.Int64{int64validator.AtLeast(0)},
+			Optional:            true,
 		},
 		property: count(func(m *roleModel) *types.Int64 { return &m.MemoryGiB }, func(r *job.Role) *int64 { return &r.MemoryGiB }),
 		places:   true,
@@ -99,7 +99,7 @@ var roleAttributes = []attribute[roleModel, job.Role]{
 		name: "core_percent",
 		schema: schema.Int64Attribute{
 			MarkdownDescription: "Compute share of one GPU for each replica in percent, a multiple of 5 (mode `shared`). Without it only memory is limited.",
-			Optional:            true, Validators: []validator.Int64{int64validator.AtLeast(0)},
+			Optional:            true, Validators: []validator.Int64{amount.Cores{}},
 		},
 		property: count(func(m *roleModel) *types.Int64 { return &m.CorePercent }, func(r *job.Role) *int64 { return &r.CorePercent }),
 		places:   true,

@@ -147,7 +147,7 @@ func TestImportKnowsChangedSettings(t *testing.T) {
 	}
 }
 
-// A job that somebody made with kubectl is imported as it is, in every spelling of a gang.
+// A job that someone made with kubectl is imported as it is, in every spelling of a gang.
 func TestImportOfJobsOfOthersPlansNothing(t *testing.T) {
 	for name, labels := range map[string]string{
 		"topology": `gpu-topology: hand, gpu-topology-replica: "3"`,

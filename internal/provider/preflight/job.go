@@ -31,6 +31,7 @@ func Job(ctx context.Context, client *kube.Client, spec job.Spec, nodes int, unk
 	c.names()
 	c.claims()
 	c.admission()
+	c.resourceQuotas()
 	return c.findings
 }
 
@@ -283,7 +284,7 @@ func (c *check) refused(attribute, what string, err error) {
 		c.add(attribute, "The served kind lacks fields",
 			"The cluster would drop or refuse fields of %s: %s. Its CRD is not that of the Kubeflow training operator 1.9: install that one, arena's own has fewer fields.", what, fields)
 	case apierrors.IsForbidden(err) && strings.Contains(text, "exceeded quota"):
-		c.findings = append(c.findings, Finding{Warning: true, Attribute: attribute, Summary: "No quota now", Detail: fmt.Sprintf(
+		c.findings = append(c.findings, Finding{Warning: true, Attribute: attribute, Summary: noQuota, Detail: fmt.Sprintf(
 			"The cluster would not create %s now: %s. The job waits until there is room in the namespace's ResourceQuota.", what, text)})
 	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
 		c.add(attribute, "The cluster refuses the job", "The cluster would not create %s: %s.", what, strings.TrimSuffix(text, "."))

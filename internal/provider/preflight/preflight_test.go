@@ -57,7 +57,7 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 	client, err := kube.New(platform.Config(t))
 	require.NoError(t, err)
 	core := client.Typed.CoreV1()
-	for _, name := range []string{namespace, "strict", "full"} {
+	for _, name := range []string{namespace, "strict", "full", "small", "busy"} {
 		labels := map[string]string{}
 		if name == "strict" {
 			labels["pod-security.kubernetes.io/enforce"] = "baseline"
@@ -65,11 +65,15 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 		_, err := core.Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
-	_, err = core.ResourceQuotas("full").Create(t.Context(), &corev1.ResourceQuota{
-		ObjectMeta: metav1.ObjectMeta{Name: "none"},
-		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: quantity.MustParse("0")}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	for name, hard := range map[string]corev1.ResourceList{
+		"full": {corev1.ResourcePods: quantity.MustParse("0")}, "small": {"requests.aliyun.com/gpu": quantity.MustParse("3")},
+		"busy": {corev1.ResourcePods: quantity.MustParse("2"), corev1.ResourceRequestsCPU: quantity.MustParse("64")},
+	} {
+		_, err := core.ResourceQuotas(name).Create(t.Context(), &corev1.ResourceQuota{
+			ObjectMeta: metav1.ObjectMeta{Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: hard},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
 	for name, mode := range map[string]corev1.PersistentVolumeAccessMode{"once": corev1.ReadWriteOnce, "pod": corev1.ReadWriteOncePod, "read": corev1.ReadOnlyMany, "many": corev1.ReadWriteMany} {
 		_, err := core.PersistentVolumeClaims(namespace).Create(t.Context(), &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -84,16 +88,33 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 	await := func(check func() bool) { // controllers fill in what admission needs
 		require.Eventually(t, check, time.Minute, 50*time.Millisecond)
 	}
-	for _, name := range []string{namespace, "strict", "full"} {
+	for _, name := range []string{namespace, "strict", "full", "small", "busy"} {
 		await(func() bool {
 			_, err := core.ServiceAccounts(name).Get(t.Context(), "default", metav1.GetOptions{})
 			return err == nil
 		})
 	}
+	for _, name := range []string{"full", "small", "busy"} {
+		await(func() bool {
+			q, err := core.ResourceQuotas(name).Get(t.Context(), "none", metav1.GetOptions{})
+			return err == nil && len(q.Status.Hard) > 0
+		})
+	}
+	_, err = core.Pods("busy").Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: corev1.PodSpec{
+		SchedulerName: "nobody", Containers: []corev1.Container{{Name: "c", Image: "x", Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: quantity.MustParse("1")}}}}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
 	await(func() bool {
-		q, err := core.ResourceQuotas("full").Get(t.Context(), "none", metav1.GetOptions{})
-		return err == nil && len(q.Status.Hard) > 0
+		q, err := core.ResourceQuotas("busy").Get(t.Context(), "none", metav1.GetOptions{})
+		used := q.Status.Used[corev1.ResourcePods]
+		return err == nil && used.Value() == 1
 	})
+	workers := func(namespace string, replicas, minimum int32) func(*job.Spec) {
+		return func(s *job.Spec) {
+			s.Namespace, s.Minimum = namespace, minimum
+			s.Roles = map[string]job.Role{"worker": {Replicas: replicas, Image: "x", GPUs: 1, CPU: quantity.MustParse("1")}}
+		}
+	}
 	volume := func(claim string) func(*job.Spec) {
 		return func(s *job.Spec) { s.Volumes = map[string]job.Volume{"data": {Claim: claim, MountPath: "/data"}} }
 	}
@@ -121,7 +142,17 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 		},
 		"resource quota": {
 			func(s *job.Spec) { s.Namespace = "full" },
-			[]string{`warning roles: No quota now: The cluster would not create the pods of role worker now: pods "j-worker-0" is forbidden: exceeded quota: none`},
+			[]string{"roles: The namespace's quota is too small: The pods that job full/j needs ask for 2 of pods together, and the ResourceQuota full/none allows 0, of which 0 is used: the job never starts."},
+		},
+		"quota for less than the gang": {
+			workers("small", 4, 0),
+			[]string{"roles: The namespace's quota is too small: The pods that job small/j needs ask for 4 of requests.aliyun.com/gpu together, and the ResourceQuota small/none allows 3, of which 0 is used: the job never starts."},
+		},
+		"quota for what the gang needs": {workers("small", 4, 3), nil},
+		"quota for pods on their own":   {func(s *job.Spec) { workers("small", 4, 0)(s); s.Mode, s.Gang = job.Default, false }, nil},
+		"quota that is partly used": {
+			workers("busy", 2, 0),
+			[]string{"warning roles: No quota now: The pods that job busy/j needs ask for 2 of pods together, and the ResourceQuota busy/none allows 2, of which 1 is used: the job waits until there is room"},
 		},
 		"a launcher": {func(s *job.Spec) { s.Framework = job.MPI }, nil},
 	} {

@@ -1,0 +1,96 @@
+package preflight
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	quantity "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/resource"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+)
+
+// noQuota is the headline of what the dry run of one pod says of a ResourceQuota.
+const noQuota = "No quota now"
+
+// resourceQuotas holds what the pods that a gang needs ask for together against the namespace's
+// ResourceQuotas: the dry run is of one pod. One with scopes is left out, since it may not count them.
+func (c *check) resourceQuotas() {
+	obj, err := c.spec.Render()
+	if err != nil || !c.spec.Gang {
+		return
+	}
+	pods, err := job.Pods(obj)
+	if err != nil {
+		return
+	}
+	quotas, err := c.Typed.CoreV1().ResourceQuotas(c.spec.Namespace).List(c.ctx, metav1.ListOptions{})
+	if err != nil {
+		return
+	}
+	for _, quota := range quotas.Items {
+		if len(quota.Spec.Scopes) > 0 || quota.Spec.ScopeSelector != nil {
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(quota.Spec.Hard)) {
+			c.resourceQuota(&quota, name, c.needed(pods, name))
+		}
+	}
+}
+
+func (c *check) resourceQuota(quota *corev1.ResourceQuota, name corev1.ResourceName, asked quantity.Quantity) {
+	hard, used := quota.Spec.Hard[name], quota.Status.Used[name]
+	sum := asked.DeepCopy()
+	sum.Add(used)
+	said := func(f Finding) bool { return f.Summary == noQuota }
+	what := fmt.Sprintf("The pods that job %s needs ask for %s of %s together, and the ResourceQuota %s/%s allows %s, of which %s is used",
+		c.spec.ID(), asked.String(), name, quota.Namespace, quota.Name, hard.String(), used.String())
+	switch {
+	case asked.Cmp(hard) > 0:
+		c.findings = slices.DeleteFunc(c.findings, said)
+		c.add("roles", "The namespace's quota is too small", "%s: the job never starts. Raise the quota, or make the job smaller.", what)
+	case sum.Cmp(hard) > 0 && !slices.ContainsFunc(c.findings, said):
+		c.findings = append(c.findings, Finding{Warning: true, Attribute: "roles", Summary: noQuota,
+			Detail: what + ": the job waits until there is room in the namespace's ResourceQuota."})
+	}
+}
+
+// needed is the least of a quota's resource that lets the gang start: as many members as must
+// run, those that ask for the least, and all pods that are no members.
+func (c *check) needed(pods []*corev1.Pod, name corev1.ResourceName) (sum quantity.Quantity) {
+	var members []quantity.Quantity
+	for _, pod := range pods {
+		asked := charged(pod)[name]
+		if role, _ := inventory.Replica(pod); c.spec.Late(role) {
+			sum.Add(asked)
+		} else {
+			members = append(members, asked)
+		}
+	}
+	slices.SortFunc(members, func(a, b quantity.Quantity) int { return a.Cmp(b) })
+	for _, asked := range members[:min(len(members), int(c.spec.Minimum))] {
+		sum.Add(asked)
+	}
+	return sum
+}
+
+// charged is what quotas count of a pod, by the names that they have for it (Kubernetes:
+// "Resource Quotas").
+func charged(pod *corev1.Pod) corev1.ResourceList {
+	one := *quantity.NewQuantity(1, quantity.DecimalSI)
+	counted := corev1.ResourceList{corev1.ResourcePods: one, "count/pods": one}
+	for name, amount := range resource.PodRequests(pod, resource.PodResourcesOptions{}) {
+		counted["requests."+name] = amount
+		if slices.Contains([]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}, name) {
+			counted[name] = amount
+		}
+	}
+	for name, amount := range resource.PodLimits(pod, resource.PodResourcesOptions{}) {
+		counted["limits."+name] = amount
+	}
+	return counted
+}

@@ -140,9 +140,9 @@ func (c *capacity) wrongMode() rejection {
 }
 
 // take charges n members to the capacity and returns the shares of each, nil when
-// the request is not for shares. The members must fit. With a mix, the GPU of a
+// the request is not for shares. The members must fit. With a workload, the GPU of a
 // share is the one that fragments least.
-func (c *capacity) take(r *Request, n int, workload *Workload) [][]GPUShare {
+func (c *capacity) take(r *Request, n int, workload *fragmentation) [][]GPUShare {
 	if n == 0 {
 		return nil
 	}

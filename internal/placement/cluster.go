@@ -17,7 +17,7 @@ type cluster struct {
 	later []*quota.Tree
 	// jobs counts the pods of each gang in each leaf.
 	jobs     map[job]int
-	workload *Workload
+	workload *fragmentation
 	// pods are those of the view, of which some have gone.
 	pods, gone map[string]*Pod
 	// linked means that there are nodes in NVLink domains.

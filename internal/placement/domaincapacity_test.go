@@ -57,12 +57,12 @@ func TestCapacityOfNoGang(t *testing.T) {
 
 func TestIdleGPUs(t *testing.T) {
 	v := topologyView(2)
-	workload := placement.NewWorkload()
+	workload := placement.Workload{}
 	idle, unusable := workload.Idle(v)
 	assert.Equal(t, []float64{16, 0}, []float64{idle, unusable}, "nothing was ever asked for")
 
-	workload.Observe(gang("ns/big", 1, wholeGPUs(8)))
-	workload.Observe(gang("ns/none", 3, placement.Request{})) // no measure of GPUs
+	workload.Count(gang("ns/big", 1, wholeGPUs(8)))
+	workload.Count(gang("ns/none", 3, placement.Request{})) // no measure of GPUs
 	_, unusable = workload.Idle(v)
 	assert.Zero(t, unusable)
 

@@ -1,59 +1,49 @@
 package placement
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
-
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 )
 
-// Workload is the mix of requests that arrive, learnt from arrivals. With it the planner
+// fragmentation scores states of nodes by the requests that arrive. With it the planner
 // follows fragmentation gradient descent (Weng et al., "Beware of Fragmentation:
 // Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent", USENIX
 // ATC'23): a GPU's idle part is a fragment for a request that the node cannot serve,
 // or that the GPU is too small for; a member goes to the node and GPU where the
-// expected fragments, over the mix, grow least. Beyond the paper, what stays idle when
-// a node is filled with one kind of request counts too, with a smaller weight.
+// expected fragments, over the distribution, grow least. Beyond the paper, what stays
+// idle when a node is filled with one kind of request counts too, with a smaller weight.
 //
 // The expectation uses counts of requests and thousandths of GPUs, so that it is
-// exact and equal on every machine. It is renewed when the number of arrivals has
-// grown by a quarter, in between nodes keep their scores: one placement re-scores
-// one node. A Mix is not safe for concurrent use.
-type Workload struct {
-	// gbpsPerGPU is what Trade sets.
-	gbpsPerGPU float64
-	seen       map[demand]int64
-	arrivals   int64
-	// weighed is the number of arrivals in groups.
-	weighed int64
-	groups  []demandGroup
-	// memory holds the trials of single members by request and state; trials counts them.
-	memory map[string]map[*capacity]*nodePacking
-	trials int
+// exact and equal on every machine. Nodes keep their scores: one placement re-scores one
+// node. What is remembered belongs to one view, as whoever plans on it; the distribution is
+// shared with copies of the view.
+type fragmentation struct {
+	*distribution
+	// trials are those of single members, by request and state; scores are by state.
+	trials map[string]map[*capacity]*nodePacking
 	scores map[*capacity]int64
+	// remembered counts both.
+	remembered int
 }
 
-// demand is what fragmentation looks at in a request.
-type demand struct {
-	mode     Mode
-	gpus     int
-	share    gpuCapacity
-	milliCPU int64
+// distribution is a workload in the form in which states are scored by it. It is never changed.
+type distribution struct {
+	workload Workload
+	groups   []demandGroup
 }
 
 // demandGroup holds the requests that differ in CPU only.
 type demandGroup struct {
-	demand
-	// milliCPU are the distinct amounts, ascending; arrivals[i] is how many requests
+	Demand
+	// milliCPU are the distinct amounts, ascending; members[i] is how many members
 	// ask for milliCPU[i] or less.
 	milliCPU []int64
-	arrivals []int64
+	members  []int64
 }
 
-// maxMemory bounds the remembered trials and scores.
-const maxMemory = 1 << 19
+// maxRemembered bounds the remembered trials and scores.
+const maxRemembered = 1 << 18
 
 // gpuUnit is what one idle GPU counts for.
 const gpuUnit = 1000
@@ -62,118 +52,90 @@ const gpuUnit = 1000
 // all than one that would stay idle if the node were filled with the request.
 const unusableWeight = 8
 
-// NewWorkload returns a mix without arrivals.
-func NewWorkload() *Workload {
-	m := &Workload{seen: map[demand]int64{}}
-	m.forget()
-	return m
-}
-
-// Trade sets the ring bandwidth in GB/s that is given up to save one expected GPU of
-// fragments. At 0, the default, the ring comes first and fragmentation decides between
-// equal rings.
-func (m *Workload) Trade(gbpsPerGPU float64) {
-	m.gbpsPerGPU = gbpsPerGPU
-	m.forget()
-}
-
-// Observe counts the members of a gang that arrived; a gang counts once, however
-// often it is planned.
-func (m *Workload) Observe(g Gang) {
-	for i := range g.Roles {
-		r := &g.Roles[i].Request
-		d := demand{mode: r.Mode, milliCPU: r.MilliCPU}
-		switch {
-		case r.Mode.whole():
-			d.gpus = r.GPUs
-		case r.Mode.shared():
-			d.gpus, d.share = r.spread(), r.perGPU()
-			d.mode = ModeShare
-			if r.CorePercent > 0 {
-				d.mode = ModeCoreMem
-			}
-		}
-		n := int64(len(g.Roles[i].Members))
-		m.seen[d] += n
-		m.arrivals += n
-	}
-	if m.arrivals > m.weighed+m.weighed/4 {
-		m.weigh()
-	}
-}
-
-// weigh groups the requests seen so far and forgets all scores.
-func (m *Workload) weigh() {
-	m.weighed = m.arrivals
-	m.groups = nil
-	m.forget()
-	for _, d := range slices.SortedFunc(maps.Keys(m.seen), compareDemand) {
+// newDistribution groups the demands of a workload.
+func newDistribution(w Workload) *distribution {
+	m := &distribution{workload: maps.Clone(w)}
+	for _, d := range w.sorted() {
 		group := d
-		group.milliCPU = 0
+		group.MilliCPU = 0
 		last := len(m.groups) - 1
-		if last < 0 || m.groups[last].demand != group {
-			m.groups = append(m.groups, demandGroup{demand: group})
+		if last < 0 || m.groups[last].Demand != group {
+			m.groups = append(m.groups, demandGroup{Demand: group})
 			last++
 		}
 		g := &m.groups[last]
 		before := int64(0)
-		if n := len(g.arrivals); n > 0 {
-			before = g.arrivals[n-1]
+		if n := len(g.members); n > 0 {
+			before = g.members[n-1]
 		}
-		g.milliCPU = append(g.milliCPU, d.milliCPU)
-		g.arrivals = append(g.arrivals, before+m.seen[d])
+		g.milliCPU = append(g.milliCPU, d.MilliCPU)
+		g.members = append(g.members, before+w[d])
 	}
+	return m
 }
 
-func compareDemand(a, b demand) int {
-	return cmp.Or(cmp.Compare(a.mode, b.mode), cmp.Compare(a.gpus, b.gpus),
-		a.share.compare(b.share), cmp.Compare(a.milliCPU, b.milliCPU))
+// scored returns the scoring by a distribution, which remembers nothing yet.
+func (m *distribution) scored() *fragmentation {
+	f := &fragmentation{distribution: m}
+	f.forget()
+	return f
 }
 
-func (m *Workload) forget() {
-	m.memory, m.trials = map[string]map[*capacity]*nodePacking{}, 0
-	m.scores = map[*capacity]int64{}
+// copied is what a copy of the view scores by; nil for nil.
+func (f *fragmentation) copied() *fragmentation {
+	if f == nil {
+		return nil
+	}
+	return f.scored()
 }
 
-// memories returns the trials of a single member with the request.
-func (m *Workload) memories(r *Request) map[*capacity]*nodePacking {
-	if m.trials >= maxMemory {
-		m.forget()
+func (f *fragmentation) forget() {
+	f.trials, f.scores, f.remembered = map[string]map[*capacity]*nodePacking{}, map[*capacity]int64{}, 0
+}
+
+// trialsOf returns the trials of a single member with the request.
+func (f *fragmentation) trialsOf(r *Request) map[*capacity]*nodePacking {
+	if f.remembered >= maxRemembered {
+		f.forget()
 	}
 	key := fmt.Sprint(*r)
-	if m.memory[key] == nil {
-		m.memory[key] = map[*capacity]*nodePacking{}
+	if f.trials[key] == nil {
+		f.trials[key] = map[*capacity]*nodePacking{}
 	}
-	return m.memory[key]
+	return f.trials[key]
 }
 
 // remember returns the trial on a state, made before or now.
-func (m *Workload) remember(memories map[*capacity]*nodePacking, state *capacity, try func() *nodePacking) *nodePacking {
-	t := memories[state]
+func (f *fragmentation) remember(trials map[*capacity]*nodePacking, state *capacity, try func() *nodePacking) *nodePacking {
+	t := trials[state]
 	if t == nil {
 		t = try()
-		memories[state] = t
-		m.trials++
+		trials[state] = t
+		f.remembered++
 	}
 	return t
 }
 
 // score is fragments of an interned state, remembered.
-func (m *Workload) score(state *capacity) int64 {
-	f, ok := m.scores[state]
+func (f *fragmentation) score(state *capacity) int64 {
+	score, ok := f.scores[state]
 	if !ok {
-		f = m.fragments(state)
-		m.scores[state] = f
+		score = f.fragments(state)
+		if f.remembered >= maxRemembered {
+			f.forget()
+		}
+		f.scores[state] = score
+		f.remembered++
 	}
-	return f
+	return score
 }
 
-// fragments is how badly the idle part of the node's GPUs suits the mix, summed over
-// the weighed arrivals, in thousandths of GPUs times 1+unusableWeight. For each request
+// fragments is how badly the idle part of the node's GPUs suits the distribution,
+// summed over its members, in thousandths of GPUs times 1+unusableWeight. For each request
 // it counts what the request cannot use at all now (the paper's fragment), and what
 // would stay idle if the node were filled with requests like it, CPU included; the
 // second term tells apart choices that are equal in the first.
-func (m *Workload) fragments(c *capacity) int64 {
+func (m *distribution) fragments(c *capacity) int64 {
 	idle := c.idle()
 	if idle == 0 {
 		return 0
@@ -181,7 +143,7 @@ func (m *Workload) fragments(c *capacity) int64 {
 	var total int64
 	for i := range m.groups {
 		g := &m.groups[i]
-		fit := c.suits(&g.demand)
+		fit := c.suits(&g.Demand)
 		var before int64
 		for j, milliCPU := range g.milliCPU {
 			unusable, slots := fit.small, fit.slots
@@ -191,8 +153,8 @@ func (m *Workload) fragments(c *capacity) int64 {
 			if milliCPU > 0 {
 				slots = min(slots, max(c.milliCPU, 0)/milliCPU)
 			}
-			total += (g.arrivals[j] - before) * (unusableWeight*unusable + idle - slots*fit.each)
-			before = g.arrivals[j]
+			total += (g.members[j] - before) * (unusableWeight*unusable + idle - slots*fit.each)
+			before = g.members[j]
 		}
 	}
 	return total
@@ -219,22 +181,22 @@ type suitability struct {
 
 // suits returns the suitability for a demand; amounts are in thousandths of GPUs. A
 // demand without GPUs uses none.
-func (c *capacity) suits(d *demand) suitability {
+func (c *capacity) suits(d *Demand) suitability {
 	switch {
-	case d.gpus == 0:
+	case d.GPUs == 0:
 		return suitability{}
-	case d.mode.whole():
-		if c.mode != d.mode {
+	case d.Mode.whole():
+		if c.mode != d.Mode {
 			return suitability{}
 		}
-		return suitability{slots: int64(c.whole / d.gpus), each: int64(d.gpus) * gpuUnit}
-	case d.mode == ModeCoreMem && (c.mode != ModeCoreMem || c.memoryOnly > 0), d.mode == ModeShare && c.withCore > 0:
+		return suitability{slots: int64(c.whole / d.GPUs), each: int64(d.GPUs) * gpuUnit}
+	case d.Mode == ModeCoreMem && (c.mode != ModeCoreMem || c.memoryOnly > 0), d.Mode == ModeShare && c.withCore > 0:
 		return suitability{}
 	}
 	var fit suitability
 	var fitting, shares, used int64
 	for i, room := range c.shares {
-		n := int64(room.takes(d.share))
+		n := int64(room.takes(d.share()))
 		if c.sizes[i] == 0 {
 			continue
 		}
@@ -244,22 +206,22 @@ func (c *capacity) suits(d *demand) suitability {
 		}
 		fitting++
 		shares += n
-		used += n * (d.share.memoryGiB * gpuUnit / c.sizes[i])
+		used += n * (d.MemoryGiB * gpuUnit / c.sizes[i])
 	}
 	if shares == 0 {
 		return fit
 	}
 	fit.slots = shares
-	if d.gpus > 1 {
-		fit.slots = fitting / int64(d.gpus)
+	if d.GPUs > 1 {
+		fit.slots = fitting / int64(d.GPUs)
 	}
-	fit.each = int64(d.gpus) * used / shares
+	fit.each = int64(d.GPUs) * used / shares
 	return fit
 }
 
 // leastFragmenting returns the GPU among the fitting ones on which a share fragments
 // the node least; of equal ones the tightest, then the first.
-func (m *Workload) leastFragmenting(c *capacity, fitting []int, share gpuCapacity) int {
+func (m *distribution) leastFragmenting(c *capacity, fitting []int, share gpuCapacity) int {
 	best, least := -1, int64(0)
 	for n, i := range fitting {
 		if slices.ContainsFunc(fitting[:n], func(j int) bool { return c.shares[j] == c.shares[i] && c.sizes[j] == c.sizes[i] }) {
@@ -274,14 +236,4 @@ func (m *Workload) leastFragmenting(c *capacity, fitting []int, share gpuCapacit
 		}
 	}
 	return best
-}
-
-// value is the bandwidth of a ring in GB/s less what the fragments count for. A nil
-// mix has no fragments.
-func (m *Workload) value(r gpu.Ring, fragments int64) float64 {
-	if m == nil || m.gbpsPerGPU == 0 || m.weighed == 0 {
-		return r.GBps
-	}
-	gpus := float64(fragments) / float64(m.weighed*gpuUnit*unusableWeight)
-	return r.GBps - float64(m.gbpsPerGPU*gpus)
 }

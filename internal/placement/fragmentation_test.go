@@ -1,6 +1,8 @@
 package placement_test
 
 import (
+	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -28,6 +30,15 @@ func share(gib, milliCPU int64) placement.Request {
 	return placement.Request{Mode: placement.ModeShare, MemoryGiB: gib, Resources: placement.Resources{MilliCPU: milliCPU}}
 }
 
+// workload is the distribution of what the gangs ask for.
+func workload(gangs ...placement.Gang) placement.Workload {
+	w := placement.Workload{}
+	for _, g := range gangs {
+		w.Count(g)
+	}
+	return w
+}
+
 func TestWorkloadChoosesTheGPUThatFragmentsLeast(t *testing.T) {
 	v := placement.NewView()
 	v.SetNode(sharedNode(t, "n", placement.ModeShare, 80_000))
@@ -37,11 +48,8 @@ func TestWorkloadChoosesTheGPUThatFragmentsLeast(t *testing.T) {
 	four := gang("ml/x", 1, share(4, 0))
 	device := func() int { return v.Plan(four).Placement.Assignments[0].Shares[0].GPU }
 
-	assert.Equal(t, 1, device(), "without a mix the tightest: 8 GiB left of GPU 1")
-	workload := placement.NewWorkload()
-	v.SetWorkload(workload)
-	workload.Observe(gang("ml/eight", 9, share(8, 0)))
-	workload.Observe(gang("ml/twelve", 1, share(12, 0)))
+	assert.Equal(t, 1, device(), "without a workload the tightest: 8 GiB left of GPU 1")
+	v.SetWorkload(workload(gang("ml/eight", 9, share(8, 0))))
 	assert.Equal(t, 2, device(), "GPU 2 keeps 8 of its 12 GiB: nothing is lost for requests of 8")
 }
 
@@ -49,13 +57,11 @@ func TestWorkloadKeepsCPUForGPUs(t *testing.T) {
 	v := placement.NewView()
 	v.SetNode(sharedNode(t, "a", placement.ModeShare, 16_000))
 	v.SetNode(sharedNode(t, "b", placement.ModeShare, 64_000))
-	workload := placement.NewWorkload()
-	v.SetWorkload(workload)
 	worker := gang("ml/x", 1, share(16, 4_000))
-	workload.Observe(worker)
+	v.SetWorkload(workload(worker))
 	cpuOnly := gang("ml/cpu", 1, placement.Request{Resources: placement.Resources{MilliCPU: 8_000}})
 	assert.Equal(t, "b", v.Plan(cpuOnly).Placement.Assignments[0].Node, "on a it would leave two GPUs without CPU")
-	workload.Observe(cpuOnly)
+	v.SetWorkload(workload(worker, cpuOnly))
 	again := v.Plan(cpuOnly)
 	assert.Equal(t, again, v.Plan(cpuOnly), "remembered trials give the same")
 	assert.Equal(t, "b", again.Placement.Assignments[0].Node)
@@ -63,27 +69,72 @@ func TestWorkloadKeepsCPUForGPUs(t *testing.T) {
 	assert.Equal(t, "a", v.Plan(cpuOnly).Placement.Assignments[0].Node)
 }
 
-func TestWorkloadTradesBandwidth(t *testing.T) {
-	// n0 is empty; n1 has GPUs 0 and 5 left, which only PCIe connects.
-	v := topologyView(2)
-	v.AddPod(placement.Pod{ID: "x", Node: "n1", Request: wholeGPUs(6), Own: gpu.SetOf(1, 2, 3, 4, 6, 7)})
-	workload := placement.NewWorkload()
-	v.SetWorkload(workload)
-	pair := gang("ml/x", 1, wholeGPUs(2))
-	workload.Observe(gang("ml/whole", 9, wholeGPUs(8)))
-	workload.Observe(pair)
-	assert.Equal(t, "n0", v.Plan(pair).Placement.Assignments[0].Node, "the ring comes first")
-	workload.Trade(1000)
-	assert.Equal(t, "n1", v.Plan(pair).Placement.Assignments[0].Node, "that n0 stays whole is worth more than the ring")
+// What fragmentation looks at is the same for all shared modes, and by the GPU.
+func TestDemand(t *testing.T) {
+	for name, test := range map[string]struct {
+		request placement.Request
+		want    placement.Demand
+	}{
+		"none":     {placement.Request{Resources: placement.Resources{MilliCPU: 500}}, placement.Demand{MilliCPU: 500}},
+		"whole":    {placement.Request{Mode: placement.ModeTopology, GPUs: 4}, placement.Demand{Mode: placement.ModeTopology, GPUs: 4}},
+		"memory":   {placement.Request{Mode: placement.ModeMPS, MemoryGiB: 8}, placement.Demand{Mode: placement.ModeShare, GPUs: 1, MemoryGiB: 8}},
+		"cores":    {placement.Request{Mode: placement.ModeCoreMem, MemoryGiB: 8, CorePercent: 25}, placement.Demand{Mode: placement.ModeCoreMem, GPUs: 1, MemoryGiB: 8, CorePercent: 25}},
+		"two GPUs": {placement.Request{Mode: placement.ModeCGPU, GPUs: 2, MemoryGiB: 8}, placement.Demand{Mode: placement.ModeShare, GPUs: 2, MemoryGiB: 4}},
+	} {
+		assert.Equal(t, test.want, test.request.Demand(), name)
+	}
+}
+
+func TestOutgrown(t *testing.T) {
+	for _, test := range []struct {
+		counted, more int64
+		want          bool
+	}{{0, 0, false}, {0, 1, true}, {3, 1, true}, {4, 1, false}, {4, 2, true}, {8000, 2000, false}, {8000, 2001, true}} {
+		assert.Equal(t, test.want, placement.Outgrown(test.counted, test.more), "%+v", test)
+	}
+}
+
+// What a view was given does not change with the caller's, nor the caller's with it.
+func TestWorkloadIsAValue(t *testing.T) {
+	v, w := placement.NewView(), workload(gang("ml/x", 3, wholeGPUs(2)))
+	assert.Nil(t, v.Workload())
+	v.SetWorkload(w)
+	assert.Equal(t, w, v.Workload())
+	w.Count(gang("ml/y", 1, wholeGPUs(1)))
+	v.Workload()[placement.Demand{}] = 7
+	assert.Equal(t, workload(gang("ml/x", 3, wholeGPUs(2))), v.Clone().Workload())
+	v.SetWorkload(placement.Workload{})
+	assert.Nil(t, v.Workload())
+}
+
+// Copies share the workload and nothing that planning changes: the race detector looks on.
+func TestCopiesPlanAtTheSameTime(t *testing.T) {
+	v := placement.NewView()
+	for i := range 6 {
+		v.SetNode(sharedNode(t, fmt.Sprint("n", i), placement.ModeShare, 64_000))
+	}
+	v.SetWorkload(workload(gang("ml/eight", 9, share(8, 0)), gang("ml/twelve", 1, share(12, 0))))
+	want := v.Clone().Plan(gang("ml/x", 1, share(4, 0)))
+	var all sync.WaitGroup
+	for range 4 {
+		copied := v.Clone()
+		all.Go(func() {
+			for i := range 50 {
+				place(t, copied, gang(fmt.Sprint("ml/", i), 1, share(4, 0)))
+			}
+		})
+	}
+	assert.Equal(t, want, v.Plan(gang("ml/x", 1, share(4, 0))))
+	all.Wait()
 }
 
 func TestWorkloadOfKindsThatDoNotMeet(t *testing.T) {
-	workload := placement.NewWorkload()
-	workload.Observe(gang("ml/core", 3, placement.Request{Mode: placement.ModeCoreMem, MemoryGiB: 4, CorePercent: 50}))
-	workload.Observe(gang("ml/whole", 3, placement.Request{Mode: placement.ModeDefault, GPUs: 2}))
-	workload.Observe(gang("ml/two", 3, placement.Request{Mode: placement.ModeShare, GPUs: 2, MemoryGiB: 8}))
 	v := placement.NewView()
-	v.SetWorkload(workload)
+	v.SetWorkload(workload(
+		gang("ml/core", 3, placement.Request{Mode: placement.ModeCoreMem, MemoryGiB: 4, CorePercent: 50}),
+		gang("ml/whole", 3, placement.Request{Mode: placement.ModeDefault, GPUs: 2}),
+		gang("ml/two", 3, placement.Request{Mode: placement.ModeShare, GPUs: 2, MemoryGiB: 8}),
+	))
 	v.SetNode(sharedNode(t, "share", placement.ModeShare, 64_000))
 	v.SetNode(sharedNode(t, "core", placement.ModeCoreMem, 64_000))
 	place(t, v, gang("ml/a", 2, share(4, 0)))

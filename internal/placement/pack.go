@@ -39,9 +39,7 @@ type nodePacking struct {
 	gpus    int
 	ring    gpu.Ring
 	left    int64
-	// value is the bandwidth of the ring in GB/s, less what fragmentation counts for.
-	value float64
-	// fragments is how much the members fragment the node, in the unit of [Workload.fragments].
+	// fragments is how much the members fragment the node, in the unit of [distribution.fragments].
 	fragments int64
 }
 
@@ -160,7 +158,6 @@ func (p *planner) try(key packingKey, remaining []int) *nodePacking {
 	if p.workload != nil && t.members > 0 {
 		t.fragments = p.workload.fragments(room) - p.workload.score(key.state)
 	}
-	t.value = p.workload.value(t.ring, t.fragments)
 	return t
 }
 
@@ -275,7 +272,7 @@ func (p *planner) bestForRest(queue []*bucket, remaining []int, best *bucket) *b
 // compareRest orders buckets that hold the same members.
 func (b *bucket) compareRest(o *bucket) int {
 	return cmp.Or(
-		cmp.Compare(o.value, b.value),
+		cmp.Compare(o.ring.GBps, b.ring.GBps),
 		cmp.Compare(b.fragments, o.fragments),
 		cmp.Compare(b.left, o.left),
 		cmp.Compare(b.node(), o.node()),

@@ -78,7 +78,7 @@ type planner struct {
 	// linked means that the gang's GPUs may be in one NVLink domain of several nodes.
 	linked bool
 	trials map[packingKey]*nodePacking
-	// memory holds the trials of a single member that a mix remembers, nil for other gangs.
+	// memory holds the trials of a single member that are remembered, nil for other gangs.
 	memory map[*capacity]*nodePacking
 	// topology is what the gang's rules make of the nodes, once it was looked at.
 	topology *topology
@@ -147,7 +147,7 @@ func newPlanner(c cluster, g Gang) *planner {
 	}
 	p.linked = c.linked && total > 1 && slices.ContainsFunc(p.classes, func(c class) bool { return c.request.Mode.whole() })
 	if p.workload != nil && p.total == 1 && p.classes[0].perNode == 0 && !g.Spread {
-		p.memory = p.workload.memories(p.classes[0].request)
+		p.memory = p.workload.trialsOf(p.classes[0].request)
 	}
 	return p
 }

@@ -16,7 +16,8 @@ func live(tb testing.TB, seed int64, steps int) *world {
 	for range steps {
 		g := w.gang(1 + w.Intn(3))
 		if w.workload != nil {
-			w.workload.Observe(g)
+			w.workload.Count(g)
+			w.view.SetWorkload(w.workload)
 		}
 		before := w.view.Clone()
 		result := w.view.Plan(g)

@@ -72,7 +72,7 @@ func (c *capacity) shareSlots(r *Request) int {
 
 // takeShares gives n members their shares. GPUs are chosen by the node's policy;
 // where that would strand a member that fits, the GPUs with most room come first.
-func (c *capacity) takeShares(r *Request, n int, workload *Workload) [][]GPUShare {
+func (c *capacity) takeShares(r *Request, n int, workload *fragmentation) [][]GPUShare {
 	before := slices.Clone(c.shares)
 	for _, roomiest := range []bool{c.policy == Spread, true} {
 		given := make([][]GPUShare, 0, n)
@@ -93,7 +93,7 @@ func (c *capacity) takeShares(r *Request, n int, workload *Workload) [][]GPUShar
 
 // gpusFor chooses the GPUs of one member, nil when it does not fit: the tightest
 // or the roomiest, or the GPU that fragments least.
-func (c *capacity) gpusFor(r *Request, roomiest bool, workload *Workload) []int {
+func (c *capacity) gpusFor(r *Request, roomiest bool, workload *fragmentation) []int {
 	share := r.perGPU()
 	fitting := make([]int, 0, len(c.shares))
 	for i, room := range c.shares {

@@ -58,14 +58,14 @@ type View struct {
 	// jobs counts the pods of each gang in each leaf.
 	jobs     map[job]int
 	quota    *quota.Tree
-	workload *Workload
+	workload *fragmentation
 	// linked counts the present nodes in NVLink domains.
 	linked int
 	// admissions is nil once a node has changed.
 	admissions *admissions
 	// reservations are the reservations that are held, in the order in which they were made.
 	reservations []*reserved
-	// version counts changes of nodes and of the quota tree.
+	// version counts changes of nodes, of the quota tree and of the workload.
 	version uint64
 	// verdicts are remembered until something changes.
 	verdicts verdictCache
@@ -308,10 +308,22 @@ func (v *View) OverQuota(leaf string, charge quota.Resources, preemptible bool) 
 }
 
 // SetWorkload makes node and GPU choice follow the fragmentation that a placement causes
-// for the mix of requests; nil, the default, makes it the tightest fit.
-func (v *View) SetWorkload(m *Workload) {
+// for the workload as it is now; an empty one, the default, makes it the tightest fit.
+func (v *View) SetWorkload(w Workload) {
+	v.version++
 	v.changed()
-	v.workload = m
+	v.workload = nil
+	if len(w) > 0 {
+		v.workload = newDistribution(w).scored()
+	}
+}
+
+// Workload returns the workload that choices follow, nil for the tightest fit.
+func (v *View) Workload() Workload {
+	if v.workload == nil {
+		return nil
+	}
+	return maps.Clone(v.workload.workload)
 }
 
 // FreeGPUs returns the whole GPUs of a node that are healthy and not used by anybody.
@@ -322,7 +334,7 @@ func (v *View) FreeGPUs(node string) gpu.Set {
 	return 0
 }
 
-// Clone returns an independent copy.
+// Clone returns an independent copy. Copies may be used at the same time.
 func (v *View) Clone() *View {
 	c := &View{
 		nodes:        make(map[string]*node, len(v.nodes)),
@@ -330,7 +342,7 @@ func (v *View) Clone() *View {
 		pods:         maps.Clone(v.pods),
 		jobs:         maps.Clone(v.jobs),
 		quota:        v.Quota(),
-		workload:     v.workload,
+		workload:     v.workload.copied(),
 		reservations: slices.Clone(v.reservations),
 		states:       make(map[string]*interned, len(v.states)),
 		tables:       maps.Clone(v.tables), lastTable: v.lastTable, linked: v.linked,

@@ -20,7 +20,7 @@ type world struct {
 	*rand.Rand
 	tb       testing.TB
 	view     *placement.View
-	workload *placement.Workload
+	workload placement.Workload
 	spec     quota.Spec
 	nodes    []placement.Node
 	pods     map[string]placement.Pod
@@ -61,8 +61,7 @@ func newWorld(tb testing.TB, seed int64) *world {
 		setQuota(tb, w.view, w.spec)
 	}
 	if w.Intn(3) == 0 {
-		w.workload = placement.NewWorkload()
-		w.view.SetWorkload(w.workload)
+		w.workload = placement.Workload{}
 	}
 	return w
 }

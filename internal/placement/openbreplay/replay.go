@@ -100,10 +100,7 @@ func (r *replay) seed(seed int64, tables map[int]*gpu.Table) curve {
 			Allocatable: placement.Resources{MilliCPU: m.milliCPU, MemoryBytes: m.memoryMB << 20, Pods: math.MaxInt32},
 		})
 	}
-	workload := placement.NewWorkload()
-	if !r.tightest {
-		view.SetWorkload(workload)
-	}
+	workload, weighed, arrivals := placement.Workload{}, int64(0), int64(0)
 	state := newUsage(r.machines, r.pods)
 	var c curve
 	var arrived, allocated int64
@@ -116,7 +113,11 @@ func (r *replay) seed(seed int64, tables map[int]*gpu.Table) curve {
 	record()
 	for i, p := range r.arrivals(seed, capacity) {
 		g := p.gang(i)
-		workload.Observe(g)
+		workload.Count(g)
+		if arrivals++; !r.tightest && placement.Outgrown(weighed, arrivals-weighed) {
+			view.SetWorkload(workload)
+			weighed = arrivals
+		}
 		if placed := view.Place(g); placed != nil {
 			view.Apply(g, *placed)
 			state.place(p, placed.Assignments[0])

@@ -52,6 +52,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/quota"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/queue"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/repair"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/workload"
 )
 
 func main() {
@@ -156,13 +157,20 @@ func run(ctx context.Context, args []string) error {
 			return fmt.Errorf("set up the client for custom resources: %w", err)
 		}
 		clients := repair.Clients{Kube: config.Client, Dynamic: custom, Events: config.EventBroadcaster.NewRecorder(contract.SchedulerName)}
+		learner, err := workload.Follow(ctx, cache, meter, config.Client, config.InformerFactory, config.ComponentConfig.LeaderElection.ResourceNamespace)
+		if err != nil {
+			return err
+		}
 		go giveBack(ctx, gangs.Synced)
 		var led sync.Once
 		hooks.BeforeNextPod(scheduler, func() {
 			gangs.Lead()
 			led.Do(func() {
 				meter.Lead()
-				_ = gangs.Synced(ctx) // no pod is placed before the limits are known; the error is that of ctx
+				// No pod is placed before the limits are known, and what rooms are kept for. Errors are those of ctx.
+				_ = gangs.Synced(ctx)
+				_ = learner.Synced(ctx)
+				go learner.Learn(ctx)
 				go repairs.Run(ctx, clients, gangs.Synced)
 				go recordBypasses(ctx, config, clients.Events)
 			})

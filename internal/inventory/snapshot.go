@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
 // unfinishedPods selects the pods that hold or want resources.
@@ -68,6 +69,8 @@ type Objects struct {
 	Pods     []corev1.Pod
 	// QuotaTree is nil when the cluster has none.
 	QuotaTree *unstructured.Unstructured
+	// Workload is what the scheduler places by, nil for the tightest fit, and where it cannot be read.
+	Workload placement.Workload
 	// Budgets and PriorityClasses decide who may preempt whom, PodGroups say what gangs
 	// need; only [List] fills them in, as far as the user may read them.
 	PodGroups       []unstructured.Unstructured
@@ -103,6 +106,7 @@ func List(ctx context.Context, client *kube.Client) (Objects, error) {
 // the cache is complete apart from it then.
 func (o *Objects) Cache() (*Cache, error) {
 	cache := NewCache()
+	cache.SetWorkload(o.Workload)
 	for i := range o.GPUNodes {
 		// Without its Node the hardware is only noted: nothing can be wrong yet.
 		_, _ = cache.SetGPUNode(&o.GPUNodes[i])
@@ -143,7 +147,10 @@ func list(ctx context.Context, client *kube.Client, pods string) (o Objects, err
 		return o, fmt.Errorf("list pods: %w", err)
 	}
 	o.Nodes, o.Pods = nodes.Items, listed.Items
-	o.QuotaTree, err = listQuotaTree(ctx, client)
+	if o.QuotaTree, err = listQuotaTree(ctx, client); err != nil {
+		return o, err
+	}
+	o.Workload, err = readWorkload(ctx, client)
 	return o, err
 }
 

@@ -55,7 +55,7 @@ const unusableWeight = 8
 // newDistribution groups the demands of a workload.
 func newDistribution(w Workload) *distribution {
 	m := &distribution{workload: maps.Clone(w)}
-	for _, d := range w.sorted() {
+	for _, d := range w.Demands() {
 		group := d
 		group.MilliCPU = 0
 		last := len(m.groups) - 1

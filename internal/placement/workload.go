@@ -44,6 +44,22 @@ func (d *Demand) share() gpuCapacity {
 	return gpuCapacity{memoryGiB: d.MemoryGiB, corePercent: d.CorePercent}
 }
 
+// Valid reports whether the demand is one for GPUs that a node can serve.
+func (d Demand) Valid() bool {
+	if d.GPUs < 1 || d.MilliCPU < 0 {
+		return false
+	}
+	switch {
+	case d.Mode.whole():
+		return d.MemoryGiB == 0 && d.CorePercent == 0
+	case d.Mode == ModeShare:
+		return d.MemoryGiB > 0 && d.CorePercent == 0
+	case d.Mode == ModeCoreMem:
+		return d.MemoryGiB > 0 && d.CorePercent > 0 && d.CorePercent <= fullCore
+	}
+	return false
+}
+
 // Compare orders demands: those that differ in CPU only stand together.
 func (d Demand) Compare(o Demand) int {
 	return cmp.Or(cmp.Compare(d.Mode, o.Mode), cmp.Compare(d.GPUs, o.GPUs),
@@ -69,5 +85,5 @@ func (w Workload) Members() (n int64) {
 // members counted is out of date: a quarter of them.
 func Outgrown(counted, more int64) bool { return more > counted/4 }
 
-// sorted returns the demands in order.
-func (w Workload) sorted() []Demand { return slices.SortedFunc(maps.Keys(w), Demand.Compare) }
+// Demands returns what was asked for, in the order of [Demand.Compare].
+func (w Workload) Demands() []Demand { return slices.SortedFunc(maps.Keys(w), Demand.Compare) }

@@ -16,7 +16,7 @@ type clusterCollector struct {
 	metrics.BaseStableCollector
 	*Metrics
 
-	gangs, waiting, reservations, gpus, idleGPUs, fragments, quotaUsed, quotaMin, quotaMax *metrics.Desc
+	gangs, waiting, reservations, gpus, idleGPUs, fragments, workloadPods, quotaUsed, quotaMin, quotaMax *metrics.Desc
 }
 
 func newClusterCollector(m *Metrics) *clusterCollector {
@@ -33,8 +33,9 @@ func newClusterCollector(m *Metrics) *clusterCollector {
 			"kind"),
 		gpus: gauge("gpus", "GPUs by pool, mode of the node, and state: free, used whole or in part, or unhealthy.",
 			"pool", "mode", "state"),
-		idleGPUs:  gauge("idle_gpus", "Idle GPUs, the idle parts of shared GPUs included."),
-		fragments: gauge("fragmented_gpus", "Idle GPUs that a request cannot use on average, over the requests of all gangs in the cluster."),
+		idleGPUs:     gauge("idle_gpus", "Idle GPUs, the idle parts of shared GPUs included."),
+		fragments:    gauge("fragmented_gpus", "Idle GPUs that a request cannot use on average, over the requests that arrive, as far as the scheduler has recorded them, else over those of all gangs in the cluster."),
+		workloadPods: gauge("workload_pods", "Pods in the record of the requests that arrive, by which nodes are chosen; 0 while they are chosen by the tightest fit."),
 		quotaUsed: gauge("quota_used", "What runs in a leaf of the quota tree: CPU in cores, memory in bytes, everything else as it is.",
 			"leaf", "resource"),
 		quotaMin: gauge("quota_min", "What is guaranteed to a leaf of the quota tree.", "leaf", "resource"),
@@ -44,7 +45,7 @@ func newClusterCollector(m *Metrics) *clusterCollector {
 
 // DescribeWithStability implements metrics.StableCollector.
 func (c *clusterCollector) DescribeWithStability(ch chan<- *metrics.Desc) {
-	for _, desc := range []*metrics.Desc{c.gangs, c.waiting, c.reservations, c.gpus, c.idleGPUs, c.fragments, c.quotaUsed, c.quotaMin, c.quotaMax} {
+	for _, desc := range []*metrics.Desc{c.gangs, c.waiting, c.reservations, c.gpus, c.idleGPUs, c.fragments, c.workloadPods, c.quotaUsed, c.quotaMin, c.quotaMax} {
 		ch <- desc
 	}
 }
@@ -70,11 +71,11 @@ type setter func(desc *metrics.Desc, value float64, labels ...string)
 // countGangs counts gangs by state, and those that wait by constraint.
 func (c *clusterCollector) countGangs(snapshot *inventory.Snapshot, set setter) {
 	states := map[string]int{"running": 0, "waiting": 0, "incomplete": 0}
-	workload := placement.NewWorkload()
+	asked := placement.Workload{}
 	waits := map[string]bool{}
 	for _, key := range snapshot.Keys() {
 		state, _ := snapshot.Gang(key)
-		workload.Observe(state.Gang)
+		asked.Count(state.Gang)
 		switch status := snapshot.GangStatus(key); {
 		case status.MissingText != "":
 			states["incomplete"]++
@@ -98,7 +99,12 @@ func (c *clusterCollector) countGangs(snapshot *inventory.Snapshot, set setter) 
 	for constraint, n := range constraints {
 		set(c.waiting, float64(n), constraint)
 	}
-	idle, unusable := workload.Idle(snapshot.View)
+	followed := snapshot.View.Workload()
+	set(c.workloadPods, float64(followed.Members()))
+	if followed == nil {
+		followed = asked
+	}
+	idle, unusable := followed.Idle(snapshot.View)
 	set(c.idleGPUs, idle)
 	set(c.fragments, unusable)
 }

@@ -38,6 +38,15 @@ const (
 	Stale Eviction = "stale"
 )
 
+// WorkloadAccess is what a scheduler does with the record of the requests that arrive.
+type WorkloadAccess string
+
+// Kinds of access.
+const (
+	ReadWorkload  WorkloadAccess = "read"
+	WriteWorkload WorkloadAccess = "write"
+)
+
 // Metrics measures one scheduler.
 type Metrics struct {
 	cache   *inventory.Cache
@@ -48,6 +57,7 @@ type Metrics struct {
 	evictions *metrics.CounterVec
 	givenUp   *metrics.Counter
 	starts    *metrics.Histogram
+	workload  *metrics.CounterVec
 
 	mu sync.Mutex
 	// constraints is the first constraint in the verdict of each gang that was refused last.
@@ -82,16 +92,23 @@ func New(cache *inventory.Cache) *Metrics {
 			Help:    "Time from the moment that a gang's members exist until all planned members are bound.",
 			Buckets: metrics.ExponentialBuckets(0.01, 3, 15),
 		}),
+		workload: metrics.NewCounterVec(&metrics.CounterOpts{
+			Namespace: namespace, Name: "workload_failures_total", StabilityLevel: metrics.ALPHA,
+			Help: "How often the record of the requests that arrive could not be read or written. While it cannot be read, nodes are chosen by the tightest fit.",
+		}, []string{"operation"}),
 	}
 }
 
 // Register adds the metrics to a registry, once: the arguments are its MustRegister and
 // CustomMustRegister.
 func (m *Metrics) Register(register func(...metrics.Registerable), custom func(...metrics.StableCollector)) {
-	register(m.planning, m.rollbacks, m.evictions, m.givenUp, m.starts)
+	register(m.planning, m.rollbacks, m.evictions, m.givenUp, m.starts, m.workload)
 	custom(newClusterCollector(m))
 	for _, reason := range []Eviction{ForQuota, ForPriority, Partial, Stale} {
 		m.evictions.WithLabelValues(string(reason)) // zero, so that the first one is an increase
+	}
+	for _, access := range []WorkloadAccess{ReadWorkload, WriteWorkload} {
+		m.workload.WithLabelValues(string(access))
 	}
 }
 
@@ -121,6 +138,11 @@ func (m *Metrics) Evicted(reason Eviction) { m.evictions.WithLabelValues(string(
 
 // GaveUpNomination counts a claimed place that cannot be had any more.
 func (m *Metrics) GaveUpNomination() { m.givenUp.Inc() }
+
+// WorkloadFailed counts that the record of the requests that arrive could not be read or written.
+func (m *Metrics) WorkloadFailed(access WorkloadAccess) {
+	m.workload.WithLabelValues(string(access)).Inc()
+}
 
 // Started counts a gang whose members are all bound, after the time since they existed.
 func (m *Metrics) Started(took time.Duration) { m.starts.Observe(took.Seconds()) }

@@ -1,0 +1,86 @@
+package inventory
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+// DemandOf returns what a workload counts of a pod; ok is false for a pod that asks for no
+// GPUs, or for what no node can serve.
+func DemandOf(p *corev1.Pod) (d placement.Demand, ok bool) {
+	request, _ := requestOf(p)
+	d = request.Demand()
+	return d, d.Valid()
+}
+
+// WorkloadOf reads the record of a workload, and until when its arrivals were counted.
+func WorkloadOf(record *corev1.ConfigMap) (w placement.Workload, countedUntil time.Time, err error) {
+	read, err := contract.WorkloadFrom(record.Data)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	w = placement.Workload{}
+	for _, counted := range read.Demands {
+		d := placement.Demand{
+			Mode: placement.Mode(counted.Mode), GPUs: counted.GPUs,
+			MemoryGiB: counted.MemoryGiBPerGPU, CorePercent: counted.CorePercentPerGPU, MilliCPU: counted.MilliCPU,
+		}
+		if !d.Valid() || counted.Pods <= 0 || counted.Pods > mostPods {
+			return nil, time.Time{}, fmt.Errorf("ConfigMap %s: %+v is no demand", contract.WorkloadName, counted)
+		}
+		w[d] += counted.Pods
+	}
+	return w, read.CountedUntil, nil
+}
+
+// mostPods is more than any scheduler counts.
+const mostPods = 1_000_000
+
+// WorkloadRecord is the data of the record of a workload.
+func WorkloadRecord(w placement.Workload, countedUntil time.Time) (map[string]string, error) {
+	record := contract.Workload{CountedUntil: countedUntil}
+	for _, d := range w.Demands() {
+		record.Demands = append(record.Demands, contract.WorkloadDemand{
+			Pods: w[d], Mode: string(d.Mode), GPUs: d.GPUs,
+			MemoryGiBPerGPU: d.MemoryGiB, CorePercentPerGPU: d.CorePercent, MilliCPU: d.MilliCPU,
+		})
+	}
+	return record.Data()
+}
+
+// SetWorkload makes the choice of nodes and GPUs follow the requests that arrive; nil makes
+// it the tightest fit.
+func (c *Cache) SetWorkload(w placement.Workload) {
+	c.lock()
+	defer c.unlock()
+	if !maps.Equal(c.view.Workload(), w) {
+		c.view.SetWorkload(w)
+	}
+}
+
+// readWorkload reads the workload that the scheduler follows; nil when there is none, or
+// none that the user may read, or that can be read: the scheduler follows none of these either.
+func readWorkload(ctx context.Context, client *kube.Client) (placement.Workload, error) {
+	record, err := client.Typed.CoreV1().ConfigMaps(contract.SystemNamespace).Get(ctx, contract.WorkloadName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read ConfigMap %s/%s: %w", contract.SystemNamespace, contract.WorkloadName, err)
+	}
+	w, _, err := WorkloadOf(record)
+	if err != nil {
+		return nil, nil //nolint:nilerr // the scheduler says what is wrong with it
+	}
+	return w, nil
+}

@@ -145,6 +145,10 @@ var granted = map[string][]string{
 		"coordination.k8s.io/leases: create",
 		"coordination.k8s.io/leases gpuplan-scheduler: get update",
 	},
+	"Role gpuplan-system/gpuplan-scheduler-workload": {
+		"/configmaps: create",
+		"/configmaps gpuplan-workload: list watch update",
+	},
 	"ClusterRole gpuplan-queue": {
 		"/pods: get list watch",
 		"/events: create patch",
@@ -187,6 +191,7 @@ var granted = map[string][]string{
 		"scheduling.sigs.k8s.io/elasticquotatrees: list",
 		"scheduling.x-k8s.io/podgroups: list",
 		"scheduling.x-k8s.io/queueunits: list",
+		"/configmaps gpuplan-workload: get",
 		"apps/deployments gpuplan-scheduler: get",
 		"coordination.k8s.io/leases gpuplan-scheduler: get",
 		"/gpuplan/*: get",
@@ -200,6 +205,7 @@ var bound = []string{
 	"ClusterRoleBinding gpuplan-scheduler-as-kube-scheduler: ClusterRole system:kube-scheduler",
 	"ClusterRoleBinding gpuplan-scheduler-as-volume-scheduler: ClusterRole system:volume-scheduler",
 	"RoleBinding gpuplan-system/gpuplan-scheduler-lease: Role gpuplan-scheduler-lease",
+	"RoleBinding gpuplan-system/gpuplan-scheduler-workload: Role gpuplan-scheduler-workload",
 	"RoleBinding kube-system/gpuplan-scheduler-authentication-reader: Role extension-apiserver-authentication-reader",
 	"ClusterRoleBinding gpuplan-queue: ClusterRole gpuplan-queue",
 	"RoleBinding gpuplan-system/gpuplan-queue: Role gpuplan-queue",

@@ -34,11 +34,12 @@ const gangsPerCluster, gangsPerContended = 3, 8
 // TestAgreement holds the scheduler to the plan: for every gang, what the planner says
 // of a snapshot of the cluster before the gang is submitted is what the scheduler does,
 // member by member, GPU by GPU, and word by word when the gang must wait. When the plan
-// preempts others, these and nobody else are evicted.
+// preempts others, these and nobody else are evicted. In half of the clusters nodes are
+// chosen by a record of the requests that arrive. In a third of them another gang comes
+// between the plan and its gang, which carries its planned placement.
 func TestAgreement(t *testing.T) {
 	connect(t)
-	startScheduler(t)
-	a := agreement{watched: startWatching(t)}
+	a := agreement{watched: startWatching(t), scheduler: startAnswering(t), token: newTestCluster(t).reader("prometheus", "gpuplan-metrics")}
 	for range 3 {
 		namespace, err := api().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "team-"}}, metav1.CreateOptions{})
 		require.NoError(t, err)
@@ -52,11 +53,15 @@ func TestAgreement(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			random := rand.New(rand.NewPCG(*agreementSeed, uint64(i)))
 			w := newWorld(random, fmt.Sprintf("c%d", i), a.namespaces)
-			a.hold(t, w)
+			a.follow(t, i%2 == 0, w.workload(rand.New(rand.NewPCG(*agreementSeed, 1<<32+uint64(i)))))
+			a.hold(t, w, i%3 == 0)
 		})
 	}
-	t.Logf("seed %d, %d clusters: %d gangs placed as planned, %d of them after others were evicted as planned (%d gangs shrank for them), %d waited for the planned reason",
-		*agreementSeed, *agreementClusters, a.fits, a.nominations, a.shrunk, a.waits)
+	t.Logf("seed %d, %d clusters: %d gangs placed as planned, %d of them after others were evicted as planned (%d gangs shrank for them), %d waited for the planned reason; %d were placed otherwise than by the tightest fit; %d kept to a plan after the cluster had changed, %d could not",
+		*agreementSeed, *agreementClusters, a.fits, a.nominations, a.shrunk, a.waits, a.followed, a.kept, a.moved)
+	require.Greater(t, a.followed, *agreementClusters/30)
+	require.Greater(t, a.kept, *agreementClusters/30)
+	require.Greater(t, a.moved, *agreementClusters/60)
 	require.Greater(t, a.fits, *agreementClusters/2)
 	require.Greater(t, a.waits, *agreementClusters/2)
 	require.Greater(t, a.nominations, *agreementClusters/30)
@@ -66,14 +71,31 @@ func TestAgreement(t *testing.T) {
 // agreement counts what has been compared.
 type agreement struct {
 	*watched
+	scheduler  answering
+	token      string
 	namespaces []string
 	// nominations are those of the gangs that fit for which others were evicted, shrunk counts
 	// those that lost only members that they do not need.
 	fits, nominations, shrunk, waits int
+	// followed are the gangs whose place would be another by the tightest fit. kept are those
+	// that got the place they carry although the cluster had changed, moved those that did not.
+	followed, kept, moved int
 }
 
-// hold compares plan and scheduler on one cluster.
-func (a *agreement) hold(t *testing.T, w *world) {
+// follow has the scheduler choose nodes by a workload, or by the tightest fit.
+func (a *agreement) follow(t *testing.T, by bool, w placement.Workload) {
+	t.Helper()
+	if !by {
+		w = nil
+	}
+	recordWorkload(t, w)
+	scheduler := a.scheduler
+	scheduler.t = t
+	scheduler.awaitWorkload(a.token, w.Members())
+}
+
+// hold compares plan and scheduler on one cluster, which changes between the two or does not.
+func (a *agreement) hold(t *testing.T, w *world, changes bool) {
 	remove := w.create(t)
 	defer remove()
 	a.awaitReady(t, w.nodes)
@@ -90,9 +112,20 @@ func (a *agreement) hold(t *testing.T, w *world) {
 	for n := range gangs {
 		gang := w.gang(n)
 		predicted := predict(t, gang)
-		a.submit(t, gang)
-		a.requireAgrees(t, gang, predicted)
-		there = a.requireEvicted(t, there, slices.Concat(predicted.Victims, predicted.growth.Victims))
+		if changes && predicted.Placement != nil && len(predicted.Victims) == 0 {
+			carry(t, gang, predicted)
+			between := w.gang(gangs + n)
+			there = a.run(t, between, predict(t, between), there)
+			if there = append(there, between); !a.settled(t, between) {
+				there = there[:len(there)-1]
+				a.removeGang(t, between)
+			}
+			predicted = a.requireKept(t, predicted, predict(t, gang))
+		}
+		there = a.run(t, gang, predicted, there)
+		if predicted.Placement != nil && predicted.tightest != nil && fmt.Sprint(*predicted.tightest) != fmt.Sprint(*predicted.Placement) {
+			a.followed++
+		}
 		switch {
 		case predicted.Placement == nil:
 			a.waits++
@@ -109,6 +142,57 @@ func (a *agreement) hold(t *testing.T, w *world) {
 		}
 		there = append(there, gang)
 	}
+}
+
+// run submits a gang, and returns who is left of those that were there.
+func (a *agreement) run(t *testing.T, g worldGang, predicted prediction, there []worldGang) (left []worldGang) {
+	t.Helper()
+	a.submit(t, g)
+	a.requireAgrees(t, g, predicted)
+	return a.requireEvicted(t, there, slices.Concat(predicted.Victims, predicted.growth.Victims))
+}
+
+// carry writes the planned placement on the gang's pods.
+func carry(t *testing.T, g worldGang, predicted prediction) {
+	t.Helper()
+	var record contract.PlannedPlacement
+	for _, a := range predicted.Placement.Assignments {
+		node, _ := predicted.view.Node(a.Node)
+		record.Nodes = append(record.Nodes, contract.PlannedNode{Node: a.Node, Members: map[string][]int{a.Member: inventory.Indexes(gpusOf(a), node.GPUs)}})
+	}
+	text, err := record.Text()
+	require.NoError(t, err)
+	for _, p := range g.pods {
+		p.Annotations = map[string]string{contract.PlannedPlacementAnnotation: text}
+	}
+}
+
+// gpusOf are the GPUs of which a member has the whole or a part.
+func gpusOf(a placement.Assignment) gpu.Set {
+	set := a.Own
+	for _, share := range a.Shares {
+		set |= gpu.SetOf(share.GPU)
+	}
+	return set
+}
+
+// requireKept checks that the planner keeps to an earlier plan, or says why not.
+func (a *agreement) requireKept(t *testing.T, before, now prediction) prediction {
+	t.Helper()
+	if now.Placement == nil || now.Verdict.NotAsPlanned != "" {
+		a.moved++
+		return now
+	}
+	places := func(p placement.Placement) map[string]string {
+		at := map[string]string{}
+		for _, assignment := range p.Assignments {
+			at[assignment.Member] = fmt.Sprint(assignment.Node, " ", gpusOf(assignment))
+		}
+		return at
+	}
+	require.Equal(t, places(*before.Placement), places(*now.Placement))
+	a.kept++
+	return now
 }
 
 // requireEvicted waits until the victims have gone, checks that nobody else has, and
@@ -216,6 +300,8 @@ type prediction struct {
 	placement.Result
 	growth placement.Result
 	view   *placement.View
+	// tightest is the placement by the tightest fit, nil when that was asked for.
+	tightest *placement.Placement
 }
 
 // predict plans a gang on a snapshot of the cluster, as the provider does, and the
@@ -227,7 +313,13 @@ func predict(t *testing.T, g worldGang) prediction {
 	gang, problems := inventory.Gang(g.pods, g.podGroup, snapshot.View.Quota())
 	require.Empty(t, problems)
 	result := snapshot.View.Reclaim(gang)
-	return prediction{result, snapshot.View.Growth(gang, result), snapshot.View}
+	predicted := prediction{Result: result, growth: snapshot.View.Growth(gang, result), view: snapshot.View}
+	if snapshot.View.Workload() != nil {
+		tightest := snapshot.View.Clone()
+		tightest.SetWorkload(nil)
+		predicted.tightest = tightest.Reclaim(gang).Placement
+	}
+	return predicted
 }
 
 // submit creates a gang's pods all at once, and those that are late after the others.

@@ -19,7 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	nodeagent "github.com/gpuplan/terraform-provider-gpuplan/nodeagent/deploy"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
 )
@@ -59,6 +61,18 @@ func TestInstalled(t *testing.T) {
 	} {
 		refused(pod, why)
 	}
+
+	// It learns what arrives.
+	records := api().CoreV1().ConfigMaps(contract.SystemNamespace)
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		record, err := records.Get(t.Context(), contract.WorkloadName, metav1.GetOptions{})
+		require.NoError(c, err)
+		learnt, _, err := inventory.WorkloadOf(record)
+		require.NoError(c, err)
+		assert.Equal(c, placement.Workload{
+			{Mode: placement.ModeTopology, GPUs: 2, MilliCPU: 1000}: 3, {Mode: placement.ModeTopology, GPUs: 8, MilliCPU: 1000}: 2,
+		}, learnt)
+	}, settled, 200*time.Millisecond)
 
 	s.requireRestricted(objects)
 	agent, err := nodeagent.Objects(nodeagent.Options{Image: "test"})

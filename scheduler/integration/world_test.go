@@ -18,6 +18,8 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
 // world is a random cluster and what it takes to make random gangs for it. Everything
@@ -67,6 +69,22 @@ func newWorld(random *rand.Rand, id string, namespaces []string) *world {
 		w.growTree()
 	}
 	return w
+}
+
+// workload is one of members like those of the world's gangs. They are many beside those that
+// the world sees: what the scheduler learns itself changes nothing.
+func (w *world) workload(random *rand.Rand) placement.Workload {
+	other := *w
+	other.Rand = random
+	workload := placement.Workload{}
+	for len(workload) < 2+random.IntN(6) {
+		g := worldGang{}
+		g.add(contract.ReplicaWorker, 1, other.shape())
+		if d, ok := inventory.DemandOf(g.pods[0]); ok {
+			workload[d] = 500 + int64(random.IntN(2000))
+		}
+	}
+	return workload
 }
 
 // chance is true once in n times.

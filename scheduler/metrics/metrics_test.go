@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
 func registered(cache *inventory.Cache) (*Metrics, metrics.KubeRegistry) {
@@ -106,6 +107,29 @@ gpuplan_quota_used{leaf="root/team",resource="cpu"} 0
 
 	cache.RemovePod("greedy")
 	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(""), "gpuplan_gangs_waiting"), "a gang that is gone waits no more")
+}
+
+// Fragments are measured by what nodes are chosen by, and by what is in the cluster while that
+// is nothing.
+func TestWorkload(t *testing.T) {
+	cache := cluster(t) // five GPUs of eight are used on one node of two
+	m, registry := registered(cache)
+	m.Lead()
+	cache.SetPod(pod("waits", 8, ""))
+	want := func(pods, fragments int) {
+		t.Helper()
+		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(fmt.Sprintf(`
+# HELP gpuplan_fragmented_gpus [ALPHA] Idle GPUs that a request cannot use on average, over the requests that arrive, as far as the scheduler has recorded them, else over those of all gangs in the cluster.
+# TYPE gpuplan_fragmented_gpus gauge
+gpuplan_fragmented_gpus %d
+# HELP gpuplan_workload_pods [ALPHA] Pods in the record of the requests that arrive, by which nodes are chosen; 0 while they are chosen by the tightest fit.
+# TYPE gpuplan_workload_pods gauge
+gpuplan_workload_pods %d
+`, fragments, pods)), "gpuplan_fragmented_gpus", "gpuplan_workload_pods"))
+	}
+	want(0, 3) // three GPUs for two requests, of five and of eight
+	cache.SetWorkload(placement.Workload{{Mode: placement.ModeTopology, GPUs: 2}: 1000})
+	want(1000, 0)
 }
 
 func TestWork(t *testing.T) {

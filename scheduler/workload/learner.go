@@ -152,7 +152,7 @@ func (l *Learner) set(record *corev1.ConfigMap) {
 	l.mu.Unlock()
 	l.cache.SetWorkload(counted)
 	if err != nil {
-		err = fmt.Errorf("%w; nodes are chosen by the tightest fit until it is right, or deleted for the scheduler to begin anew", err)
+		err = fmt.Errorf("%w; nodes are chosen by the tightest fit until it is right, or deleted, for the scheduler to learn again", err)
 	}
 	l.report(metrics.ReadWorkload, err)
 }

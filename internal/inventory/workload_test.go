@@ -1,0 +1,145 @@
+package inventory
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+var learnt = placement.Workload{
+	{Mode: placement.ModeTopology, GPUs: 8, MilliCPU: 64_000}:                              12,
+	{Mode: placement.ModeShare, GPUs: 2, MemoryGiB: 4}:                                     3,
+	{Mode: placement.ModeCoreMem, GPUs: 1, MemoryGiB: 8, CorePercent: 25, MilliCPU: 2_000}: 1,
+}
+
+func TestWorkloadRecord(t *testing.T) {
+	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("east", 3600))
+	data, err := WorkloadRecord(learnt, until)
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"version": "1", "countedUntil": "2026-01-02T02:04:05Z", "demands": `[
+{"pods":1,"mode":"core_mem","gpus":1,"memoryGiBPerGPU":8,"corePercentPerGPU":25,"milliCPU":2000},
+{"pods":3,"mode":"share","gpus":2,"memoryGiBPerGPU":4,"milliCPU":0},
+{"pods":12,"mode":"topology","gpus":8,"milliCPU":64000}
+]
+`}, data)
+	w, counted, err := WorkloadOf(&corev1.ConfigMap{Data: data})
+	require.NoError(t, err)
+	assert.Equal(t, learnt, w)
+	assert.True(t, until.Equal(counted))
+}
+
+func TestUnreadableWorkloads(t *testing.T) {
+	good, err := WorkloadRecord(learnt, time.Time{})
+	require.NoError(t, err)
+	for name, change := range map[string]map[string]string{
+		"version 2":                        {"version": "2"},
+		"countedUntil is no time":          {"countedUntil": "yesterday"},
+		"demands is no list of demands":    {"demands": "eight"},
+		"Mode:mig":                         {"demands": `[{"pods":1,"mode":"mig","gpus":1}]`},
+		"Mode:topology GPUs:0":             {"demands": `[{"pods":1,"mode":"topology"}]`},
+		"MemoryGiBPerGPU:-8":               {"demands": `[{"pods":1,"mode":"share","gpus":1,"memoryGiBPerGPU":-8}]`},
+		"Mode:share GPUs:1 MemoryGiBPerGP": {"demands": `[{"pods":1,"mode":"share","gpus":1}]`},
+		"CorePercentPerGPU:101":            {"demands": `[{"pods":1,"mode":"core_mem","gpus":1,"memoryGiBPerGPU":8,"corePercentPerGPU":101}]`},
+		"Pods:0":                           {"demands": `[{"pods":0,"mode":"topology","gpus":1}]`},
+		"Pods:9000000000000000000":         {"demands": `[{"pods":9000000000000000000,"mode":"topology","gpus":1}]`},
+	} {
+		data := maps.Clone(good)
+		maps.Copy(data, change)
+		if name == "version 2" {
+			name = `version "2"`
+		}
+		_, _, err := WorkloadOf(&corev1.ConfigMap{Data: data})
+		assert.ErrorContains(t, err, name)
+	}
+}
+
+func TestDemandOf(t *testing.T) {
+	asks := func(amounts map[corev1.ResourceName]string) *corev1.Pod {
+		list := corev1.ResourceList{}
+		for name, amount := range amounts {
+			list[name] = resource.MustParse(amount)
+		}
+		return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list, Limits: list}}}}}
+	}
+	d, ok := DemandOf(asks(map[corev1.ResourceName]string{contract.ResourceTopologyGPU: "8", corev1.ResourceCPU: "64"}))
+	assert.True(t, ok)
+	assert.Equal(t, placement.Demand{Mode: placement.ModeTopology, GPUs: 8, MilliCPU: 64_000}, d)
+	_, ok = DemandOf(asks(map[corev1.ResourceName]string{corev1.ResourceCPU: "64"}))
+	assert.False(t, ok, "it asks for no GPU")
+	_, ok = DemandOf(asks(map[corev1.ResourceName]string{contract.ResourceCorePercent: "50"}))
+	assert.False(t, ok, "no node can serve it")
+}
+
+// Who lists the cluster, for a plan or for an answer, sees what the scheduler places by; a
+// record that cannot be read is none.
+func TestListedWorkload(t *testing.T) {
+	server := kubetest.Start(t)
+	client, err := kube.New(server.Config())
+	require.NoError(t, err)
+	followed := func() placement.Workload {
+		t.Helper()
+		objects, err := List(t.Context(), client)
+		require.NoError(t, err)
+		cache, err := objects.Cache()
+		require.NoError(t, err)
+		return cache.Snapshot().View.Workload()
+	}
+	assert.Nil(t, followed())
+	put := func(data map[string]string) {
+		fields := map[string]any{}
+		for key, value := range data {
+			fields[key] = value
+		}
+		server.Put(&unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "ConfigMap", "data": fields,
+			"metadata": map[string]any{"namespace": contract.SystemNamespace, "name": contract.WorkloadName},
+		}})
+	}
+	data, err := WorkloadRecord(learnt, time.Now())
+	require.NoError(t, err)
+	put(data)
+	assert.Equal(t, learnt, followed())
+	snapshot, err := ReadSnapshot(t.Context(), client)
+	if err == nil { // the fake server knows no metadata of pods
+		assert.Equal(t, learnt, snapshot.View.Workload())
+	}
+	put(map[string]string{"demands": "none"})
+	assert.Nil(t, followed())
+}
+
+// A snapshot may be computed with while the cache goes on: the race detector looks on.
+func TestSnapshotsWithAWorkload(t *testing.T) {
+	cache := NewCache()
+	cache.SetWorkload(learnt)
+	eight := corev1.ResourceList{contract.ResourceTopologyGPU: resource.MustParse("8"), corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourcePods: resource.MustParse("9")}
+	_, err := cache.SetNode(&corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{contract.NodeModeLabel: "topology"}},
+		Status:     corev1.NodeStatus{Capacity: eight, Allocatable: eight},
+	})
+	require.NoError(t, err)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p"}}
+	list := corev1.ResourceList{contract.ResourceTopologyGPU: resource.MustParse("2")}
+	pod.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list, Limits: list}}}
+	cache.SetPod(pod)
+	snapshot := cache.Snapshot()
+	state, ok := snapshot.Gang("pod/default/p")
+	require.True(t, ok)
+	done := make(chan placement.Result)
+	go func() { done <- snapshot.View.Plan(state.Gang) }()
+	_, here, _ := cache.Plan("pod/default/p", nil)
+	there := <-done
+	require.NotNil(t, here.Placement)
+	assert.Equal(t, here.Placement.Assignments, there.Placement.Assignments)
+}

@@ -3,6 +3,8 @@ package job
 import (
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
@@ -12,19 +14,27 @@ import (
 // the pods that the operator will make of it are predicted, and they are described
 // by the function that describes the real pods to the scheduler. tree gives the
 // quota leaf of the namespace; it may be nil.
-func (s Spec) PlannerGang(tree *quota.Tree) (placement.Gang, error) {
-	obj, err := s.Render()
+func (s Spec) PlannerGang(tree *quota.Tree) (placement.Gang, error) { return s.AdmittedGang(tree, nil) }
+
+// AdmittedGang is [Spec.PlannerGang] with the pods as admission makes them.
+func (s Spec) AdmittedGang(tree *quota.Tree, admission Admission) (placement.Gang, error) {
+	pods, err := s.pods()
 	if err != nil {
 		return placement.Gang{}, err
 	}
-	pods, err := Pods(obj)
-	if err != nil {
-		return placement.Gang{}, err
-	}
-	gang, problems := inventory.Gang(pods, nil, tree)
+	gang, problems := inventory.Gang(admission.admit(pods), nil, tree)
 	if len(problems) > 0 {
 		return placement.Gang{}, fmt.Errorf("job %s: %s", s.ID(), problems[0].Text)
 	}
 	gang.ID = s.ID() // without gang labels it would be the first pod's
 	return gang, nil
+}
+
+// pods predicts the pods of the job.
+func (s Spec) pods() ([]*corev1.Pod, error) {
+	obj, err := s.Render()
+	if err != nil {
+		return nil, err
+	}
+	return Pods(obj)
 }

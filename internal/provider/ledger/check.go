@@ -33,7 +33,7 @@ func (l *Ledger) check(changed *job, around bool) []Finding {
 		if !l.joins(changed) {
 			found = append(found, l.contention()...)
 		}
-		found = append(found, l.sameGPUs(changed)...)
+		found = slices.Concat(found, l.sameGPUs(changed), l.elsewhere(changed))
 	}
 	if l.live != nil && l.decided() {
 		found = slices.Concat(found, l.outlooks(slices.DeleteFunc(l.inOrder(), func(j *job) bool { return !j.needs })))
@@ -47,7 +47,7 @@ func (l *Ledger) check(changed *job, around bool) []Finding {
 		f, report := l.graded(f)
 		if key := f.id(); report && !l.reported[key] {
 			l.reported[key] = true
-			fresh = append(fresh, l.addressed(f, changed))
+			fresh = append(fresh, l.explained(l.addressed(f, changed)))
 		}
 	}
 	return fresh
@@ -61,6 +61,19 @@ func (l *Ledger) addressed(f Finding, visited *job) Finding {
 	}
 	f.Summary = fmt.Sprintf("Job %s: %s", f.Jobs[0], strings.ToLower(f.Summary[:1])+f.Summary[1:])
 	f.Detail += " This shows with the resource that Terraform has planned last of those that decide it."
+	return f
+}
+
+// explained says what of the jobs of a finding is admission's.
+func (l *Ledger) explained(f Finding) Finding {
+	switch f.Kind {
+	case Misfit, Elsewhere, ExceedsQuota, WaitsForQuota, NeedsOthers, Preempts, Overtaken, Waits:
+		for _, id := range f.Jobs {
+			if j := l.jobs[id]; j != nil && j.Added != "" {
+				f.Detail += " " + j.Added
+			}
+		}
+	}
 	return f
 }
 
@@ -414,11 +427,11 @@ func (l *Ledger) waits(c course, jobs []*job, key string) Finding {
 }
 
 func (l *Ledger) noSuchLeaf(j *job, limits *quota.Tree) *Finding {
-	owner := "planned"
+	owner, leaf := "planned", j.admitted().Leaf
 	advice := ""
 	if !l.treeKnown {
 		owner = "cluster's"
-		advice = fmt.Sprintf(" When a gpuplan_quota_tree of this configuration adds it, name it as gpuplan_quota_tree.NAME.leaves[%q], so that the tree comes first.", j.Gang.Leaf)
+		advice = fmt.Sprintf(" When a gpuplan_quota_tree of this configuration adds it, name it as gpuplan_quota_tree.NAME.leaves[%q], so that the tree comes first.", leaf)
 	}
 	return &Finding{
 		Kind:    NoSuchLeaf,
@@ -426,7 +439,7 @@ func (l *Ledger) noSuchLeaf(j *job, limits *quota.Tree) *Finding {
 		Error:   true,
 		Summary: "No such quota leaf",
 		Detail: fmt.Sprintf("Job %s is charged to the quota leaf %q, which the %s quota tree does not have; its leaves are %s.%s",
-			j.Gang.ID, j.Gang.Leaf, owner, join(limits.Leaves()), advice),
+			j.Gang.ID, leaf, owner, join(limits.Leaves()), advice),
 	}
 }
 

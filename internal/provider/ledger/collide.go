@@ -125,18 +125,30 @@ func beside(a, b *job) bool {
 
 // onNodes is the part of a job's gang that is planned on some nodes, to be placed there.
 func onNodes(j *job, nodes map[string]bool) placement.Gang {
-	g := withoutQuota(j.Gang)
-	g.Minimum, g.Subgroups, g.Planned = 0, nil, nil
+	g := withoutQuota(j.admitted())
+	g.Minimum, g.Subgroups, g.Planned = 0, nil, j.spots(func(node string) bool { return nodes[node] })
+	there := map[string]bool{}
+	for _, p := range g.Planned {
+		there[p.Member] = true
+	}
+	g.Roles = slices.Clone(g.Roles)
+	for i := range g.Roles {
+		g.Roles[i].Members = slices.DeleteFunc(slices.Clone(g.Roles[i].Members), func(name string) bool { return !there[name] })
+	}
+	g.Roles = slices.DeleteFunc(g.Roles, func(r placement.Role) bool { return len(r.Members) == 0 })
+	return g
+}
+
+// spots are the places of a job on the nodes for which on is true, in the order of its members.
+func (j *job) spots(on func(node string) bool) (all []placement.Planned) {
 	tables := map[string]*gpu.Table{}
 	for _, n := range j.Nodes {
 		tables[n.Name] = n.GPUs
 	}
-	there := map[string]bool{}
 	for _, x := range j.placement.Assignments {
-		if !nodes[x.Node] {
+		if !on(x.Node) {
 			continue
 		}
-		there[x.Member] = true
 		set := x.Own
 		for _, share := range x.Shares {
 			set |= gpu.SetOf(share.GPU)
@@ -145,13 +157,8 @@ func onNodes(j *job, nodes map[string]bool) placement.Gang {
 		for _, at := range set.GPUs() {
 			planned.GPUs = append(planned.GPUs, tables[x.Node].Machine().GPUs[at].Index)
 		}
-		g.Planned = append(g.Planned, planned)
+		all = append(all, planned)
 	}
-	g.Roles = slices.Clone(g.Roles)
-	for i := range g.Roles {
-		g.Roles[i].Members = slices.DeleteFunc(slices.Clone(g.Roles[i].Members), func(name string) bool { return !there[name] })
-	}
-	g.Roles = slices.DeleteFunc(g.Roles, func(r placement.Role) bool { return len(r.Members) == 0 })
-	slices.SortFunc(g.Planned, func(a, b placement.Planned) int { return cmp.Compare(a.Member, b.Member) })
-	return g
+	slices.SortFunc(all, func(a, b placement.Planned) int { return cmp.Compare(a.Member, b.Member) })
+	return all
 }

@@ -70,6 +70,11 @@ func New() *Ledger {
 type Job struct {
 	// Gang is the job as the planner sees it; Gang.ID, "namespace/name", identifies it in the ledger.
 	Gang placement.Gang
+	// Admitted is the gang as the cluster's admission would make it, nil where that is the same, or
+	// unknown. It is what is held against the cluster, and never changes the placement. Added says
+	// what admission adds, as a sentence.
+	Admitted *placement.Gang
+	Added    string
 	// Nodes and Occupants are the capacity that the job was given: the nodes of its
 	// pools and what is taken on them.
 	Nodes     []placement.Node
@@ -104,7 +109,8 @@ const (
 type job struct {
 	Job
 	placement *placement.Placement // on what it was given; nil: it does not fit there
-	verdict   placement.Verdict    // why it does not
+	actual    *placement.Placement // the same as admission makes it, and the jobs that come before it
+	verdict   placement.Verdict    // why it does not fit then, or not where it is planned
 	crowded   bool                 // it would but for the jobs that come before it
 	startable bool                 // as far as others of this walk are not in its way
 	settled   bool                 // it can start beside all that runs
@@ -143,6 +149,8 @@ const (
 	Preempts Kind = "Preempts"
 	// Overtaken: gangs that wait already take the place of a job before it is there.
 	Overtaken Kind = "Overtaken"
+	// Elsewhere: as admission makes a job, or one before it, it does not fit where it is planned.
+	Elsewhere Kind = "Elsewhere"
 )
 
 // Finding is something that only several resources together show. The resource
@@ -166,16 +174,13 @@ func (l *Ledger) PlanJob(j Job) (placement.Result, []Finding) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	view := viewOf(j.Nodes, j.Occupants)
-	room := view.Place(withoutQuota(j.Gang)) != nil
-	for _, before := range l.before(j) {
-		if before.placement != nil {
-			view.Apply(before.Gang, *before.placement)
-		}
+	recorded := &job{Job: j, evicts: map[string]bool{}}
+	before := l.before(j)
+	result, crowded := planned(recorded, withoutQuota(j.Gang), before, func(b *job) (placement.Gang, *placement.Placement) { return b.Gang, b.placement })
+	recorded.placement, recorded.actual, recorded.verdict, recorded.crowded = result.Placement, result.Placement, result.Verdict, crowded
+	if slices.ContainsFunc(append(before, recorded), func(b *job) bool { return b.Admitted != nil }) {
+		recorded.admit(before)
 	}
-	result := view.Plan(withoutQuota(j.Gang))
-	recorded := &job{Job: j, placement: result.Placement, crowded: room && result.Placement == nil, evicts: map[string]bool{}}
-	recorded.verdict = result.Verdict
 	if l.jobs[j.Gang.ID] != nil {
 		l.unsettle()
 	}
@@ -186,6 +191,52 @@ func (l *Ledger) PlanJob(j Job) (placement.Result, []Finding) {
 		l.live.join(j.Pools, j.Nodes)
 	}
 	return result, l.check(recorded, false)
+}
+
+// planned places a gang of a job on what it was given after others, of which at tells how each is
+// seen and where. It is crowded when those leave it no room.
+func planned(j *job, g placement.Gang, before []*job, at func(*job) (placement.Gang, *placement.Placement)) (result placement.Result, crowded bool) {
+	view := viewOf(j.Nodes, j.Occupants)
+	room := view.Place(g) != nil
+	for _, b := range before {
+		if gang, placed := at(b); placed != nil {
+			view.Apply(gang, *placed)
+		}
+	}
+	result = view.Plan(g)
+	return result, room && result.Placement == nil
+}
+
+// Admit returns what becomes of a job that this walk has planned, on what it was given, when
+// admission makes this gang of it; nothing of a job that was not planned.
+func (l *Ledger) Admit(g placement.Gang) placement.Result {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	j := l.jobs[g.ID]
+	if j == nil {
+		return placement.Result{}
+	}
+	j.Admitted = &g
+	j.admit(l.before(j.Job))
+	return placement.Result{Placement: j.actual, Verdict: j.verdict}
+}
+
+// admit looks what becomes of a job with what admission adds to it, and to those before it.
+func (j *job) admit(before []*job) {
+	g := withoutQuota(j.admitted())
+	if j.placement != nil {
+		g.Planned = j.spots(func(string) bool { return true })
+	}
+	result, crowded := planned(j, g, before, func(b *job) (placement.Gang, *placement.Placement) { return b.admitted(), b.actual })
+	j.actual, j.verdict, j.crowded = result.Placement, result.Verdict, crowded
+}
+
+// admitted is the gang as admission makes it.
+func (j *job) admitted() placement.Gang {
+	if j.Admitted != nil {
+		return *j.Admitted
+	}
+	return j.Gang
 }
 
 // KeepJob records that a job exists and goes on.

@@ -55,7 +55,7 @@ func (l *Ledger) outlook(j *job) *Finding {
 		return f
 	}
 	if l.live == nil {
-		if j.placement != nil || l.unseen(j) {
+		if j.actual != nil || l.unseen(j) {
 			return nil
 		}
 		return misfit(j, l.verdict(j))
@@ -92,7 +92,7 @@ func (l *Ledger) outlook(j *job) *Finding {
 	if p.hoped.Place(withoutQuota(g)) != nil {
 		return l.waitsForQuota(j, g, verdict, limits)
 	}
-	if len(j.Pools) > 0 && j.placement == nil {
+	if len(j.Pools) > 0 && j.actual == nil {
 		verdict = l.verdict(j)
 	}
 	return misfit(j, verdict)
@@ -126,8 +126,8 @@ func (l *Ledger) limited(j *job, g placement.Gang, limits *quota.Tree) placement
 	view := viewOf(j.Nodes, occupants)
 	view.SetQuota(limits)
 	for _, before := range l.before(j.Job) {
-		if before.placement != nil {
-			view.Apply(l.gang(before), *before.placement)
+		if before.actual != nil {
+			view.Apply(l.gang(before), *before.actual)
 		}
 	}
 	return view.Plan(g).Verdict
@@ -178,7 +178,7 @@ func (l *Ledger) planned(victims []placement.Victim) bool {
 }
 
 // gang is the gang of a job as it is charged to the quota tree that will decide.
-func (l *Ledger) gang(j *job) placement.Gang { return l.charged(j.Gang) }
+func (l *Ledger) gang(j *job) placement.Gang { return l.charged(j.admitted()) }
 
 func (l *Ledger) charged(g placement.Gang) placement.Gang {
 	limits := l.limits()
@@ -234,6 +234,18 @@ func misfit(j *job, verdict placement.Verdict) *Finding {
 		detail += " The job names no pools, so it was checked against the cluster as it is now; a job that waits for a node pool of this configuration names it in pools."
 	}
 	return &Finding{Kind: Misfit, Jobs: []string{j.Gang.ID}, Error: true, Summary: "Gang does not fit", Detail: detail}
+}
+
+// elsewhere says that a job which starts does not do so where it is planned, because of what
+// admission adds.
+func (l *Ledger) elsewhere(j *job) []Finding {
+	if !j.startable || !l.promised(j) || j.verdict.NotAsPlanned == "" {
+		return nil
+	}
+	return []Finding{{
+		Kind: Elsewhere, Jobs: append([]string{j.Gang.ID}, j.After...), Summary: "Job will not start where it is planned",
+		Detail: fmt.Sprintf("With what the API server's admission adds, job %s fits, but not where it is planned, which is a matter of the configuration alone: %s.", j.Gang.ID, j.verdict.NotAsPlanned),
+	}}
 }
 
 func (l *Ledger) needsOthers(j *job, others []string) *Finding {

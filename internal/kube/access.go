@@ -56,14 +56,14 @@ func (c *Client) Rights(obj *unstructured.Unstructured, verbs ...string) ([]Righ
 }
 
 // TryCreate asks the server whether it would create an object, with all its fields, and
-// creates nothing. The error is the server's own, undisguised.
-func (c *Client) TryCreate(ctx context.Context, obj *unstructured.Unstructured) error {
+// creates nothing. It returns what the server would store. The error is the server's own,
+// undisguised.
+func (c *Client) TryCreate(ctx context.Context, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	resource, err := c.resource(obj.GroupVersionKind(), obj.GetNamespace())
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = resource.Create(ctx, obj, metav1.CreateOptions{
+	return resource.Create(ctx, obj, metav1.CreateOptions{
 		DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict,
 	})
-	return err
 }

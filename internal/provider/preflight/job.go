@@ -15,24 +15,51 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 )
 
-// Job checks what it takes to create a job and its pods. nodes is the number of nodes
-// that its members are planned on, 0 when that is unknown; unknown claims are left out.
-func Job(ctx context.Context, client *kube.Client, spec job.Spec, nodes int, unknownClaim string) []Finding {
-	c := &check{Client: client, ctx: ctx, spec: spec, nodes: nodes, unknownClaim: unknownClaim}
+// Answer is what the cluster says to a job that is to be created.
+type Answer struct {
+	// Admission is what it makes of the job's pods.
+	Admission job.Admission
+
+	findings []Finding
+	// apart are those about members on several nodes.
+	apart []Finding
+}
+
+// Findings are what would stop an apply when the members are planned on that many nodes, 0
+// when that is unknown.
+func (a Answer) Findings(nodes int) []Finding {
+	if nodes > 1 {
+		return slices.Concat(a.findings, a.apart)
+	}
+	return a.findings
+}
+
+// Job checks what it takes to create a job and its pods; unknown claims are left out.
+func Job(ctx context.Context, client *kube.Client, spec job.Spec, unknownClaim string) Answer {
+	c := &check{Client: client, ctx: ctx, spec: spec, unknownClaim: unknownClaim}
 	c.findings = lacking(ctx, client, rights(spec))
 	if !c.served() {
-		return c.findings
+		return c.Answer
 	}
 	c.names()
 	c.claims()
-	c.admission()
+	c.job()
+	if !c.incomplete {
+		c.pods()
+	}
 	c.resourceQuotas()
-	return c.findings
+	return c.Answer
+}
+
+// Admission asks what the cluster makes of a job's pods, and nothing else.
+func Admission(ctx context.Context, client *kube.Client, spec job.Spec) job.Admission {
+	c := &check{Client: client, ctx: ctx, spec: spec}
+	c.pods()
+	return c.Admission
 }
 
 // JobChange asks for the rights to change a job in place, and to follow it.
@@ -80,10 +107,9 @@ type check struct {
 	*kube.Client
 	ctx          context.Context
 	spec         job.Spec
-	nodes        int
 	unknownClaim string
 
-	findings []Finding
+	Answer
 	// incomplete means that something is absent without which admission refuses pods.
 	incomplete bool
 }
@@ -198,8 +224,9 @@ func (c *check) claim(name string, v job.Volume, claim *corev1.PersistentVolumeC
 	switch {
 	case only(corev1.ReadWriteOncePod) && len(c.spec.Roles) > 0 && c.replicas() > 1:
 		c.add("volumes", "Volume claim is for one pod", "Volume %q of job %s is the claim %s, which one pod can mount (ReadWriteOncePod), and the job has %d.", name, c.spec.ID(), id, c.replicas())
-	case only(corev1.ReadWriteOnce, corev1.ReadWriteOncePod) && c.nodes > 1:
-		c.add("volumes", "Volume claim is for one node", "Volume %q of job %s is the claim %s, which one node can mount (ReadWriteOnce), and the members are planned on %d nodes. Use a claim with ReadWriteMany.", name, c.spec.ID(), id, c.nodes)
+	case only(corev1.ReadWriteOnce, corev1.ReadWriteOncePod):
+		c.apart = append(c.apart, Finding{Attribute: "volumes", Summary: "Volume claim is for one node", Detail: fmt.Sprintf(
+			"Volume %q of job %s is the claim %s, which one node can mount (ReadWriteOnce), and the members are planned on several nodes. Use a claim with ReadWriteMany.", name, c.spec.ID(), id)})
 	case only(corev1.ReadOnlyMany) && !v.ReadOnly:
 		c.add("volumes", "Volume claim is read-only", "Volume %q of job %s is the claim %s, which can be read only (ReadOnlyMany): set read_only = true.", name, c.spec.ID(), id)
 	}
@@ -224,24 +251,24 @@ func (c *check) bindsLater(claim *corev1.PersistentVolumeClaim) bool {
 	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
-// admission asks the server whether it would create the job, and a pod of each role.
-func (c *check) admission() {
+// job asks the server whether it would create the job.
+func (c *check) job() {
 	obj, err := c.spec.Render()
 	if err != nil || c.missingCreate(obj) {
 		return
 	}
-	c.refused("framework", obj.GetKind()+" "+c.spec.ID(), c.TryCreate(c.ctx, obj))
-	pods, err := job.Pods(obj)
-	if err != nil || c.incomplete {
+	_, err = c.TryCreate(c.ctx, obj)
+	c.refused("framework", obj.GetKind()+" "+c.spec.ID(), err)
+}
+
+// pods asks the server whether it would create a pod of each role, and what it would add.
+func (c *check) pods() {
+	sample, err := c.spec.Sample()
+	if err != nil {
 		return
 	}
-	roles := map[string]bool{}
-	for _, pod := range pods {
-		role, _ := inventory.Replica(pod)
-		if roles[role] {
-			continue
-		}
-		roles[role] = true
+	c.Admission = job.Admission{}
+	for _, pod := range sample {
 		for i := range pod.Spec.InitContainers { // the operator's own
 			if pod.Spec.InitContainers[i].Image == "" {
 				pod.Spec.InitContainers[i].Image = "operator"
@@ -256,7 +283,16 @@ func (c *check) admission() {
 		if c.missingCreate(object) {
 			return
 		}
-		c.refused("roles", "the pods of role "+role, c.TryCreate(c.ctx, object))
+		admitted, err := c.TryCreate(c.ctx, object)
+		if apierrors.IsAlreadyExists(err) { // one of a job that is replaced, or of someone else
+			object.SetName(pod.Name + "-next")
+			admitted, err = c.TryCreate(c.ctx, object)
+		}
+		c.refused("roles", "the pods of role "+job.RoleOf(pod), err)
+		made := &corev1.Pod{}
+		if err == nil && runtime.DefaultUnstructuredConverter.FromUnstructured(admitted.Object, made) == nil {
+			c.Admission[job.RoleOf(pod)] = job.Admitted{Predicted: pod, Pod: made}
+		}
 	}
 }
 

@@ -47,7 +47,7 @@ func Objects(ctx context.Context, client *kube.Client, objs []*unstructured.Unst
 			continue
 		}
 		// Nobody can grant what he does not have himself.
-		if err := client.TryCreate(ctx, obj); apierrors.IsForbidden(err) {
+		if _, err := client.TryCreate(ctx, obj); apierrors.IsForbidden(err) {
 			return []Finding{{Summary: "The kubeconfig's user lacks rights", Detail: fmt.Sprintf(
 				"The cluster would not create the ClusterRole %s: %s. Only a user who has these rights can grant them, such as a cluster-admin.", obj.GetName(), err)}}
 		}

@@ -131,7 +131,7 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 		"no claim":         {volume("nope"), []string{"warning volumes: PersistentVolumeClaim does not exist: Job preflight/j needs the PersistentVolumeClaim preflight/nope"}},
 		"unknown claim":    {volume("unknown"), nil},
 		"claim of one node": {volume("once"), []string{
-			"warning volumes: Volume claim is not bound", `volumes: Volume claim is for one node: Volume "data" of job preflight/j is the claim preflight/once, which one node can mount (ReadWriteOnce), and the members are planned on 2 nodes.`,
+			"warning volumes: Volume claim is not bound", `volumes: Volume claim is for one node: Volume "data" of job preflight/j is the claim preflight/once, which one node can mount (ReadWriteOnce), and the members are planned on several nodes.`,
 		}},
 		"claim of one pod":  {volume("pod"), []string{"warning volumes: Volume claim is not bound", "volumes: Volume claim is for one pod"}},
 		"claim for reading": {volume("read"), []string{"warning volumes: Volume claim is not bound", "volumes: Volume claim is read-only"}},
@@ -159,7 +159,7 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			spec := plain()
 			test.change(&spec)
-			got := said(preflight.Job(t.Context(), client, spec.Complete(), 2, "unknown"))
+			got := said(preflight.Job(t.Context(), client, spec.Complete(), "unknown").Findings(2))
 			require.Len(t, got, len(test.want), "%s", got)
 			for i, want := range test.want {
 				assert.True(t, strings.HasPrefix(got[i], want), "%s", got[i])
@@ -170,6 +170,8 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, pods.Items, "nothing was created")
 
+	t.Run("what admission adds", func(t *testing.T) { admission(t, client, plain()) })
+
 	t.Run("a right is missing", func(t *testing.T) {
 		config := platform.Config(t)
 		config.Impersonate = rest.ImpersonationConfig{UserName: "viewer"}
@@ -178,7 +180,7 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 		bind(t, client, "view")
 		spec := plain()
 		spec.Arena = true
-		got := said(preflight.Job(t.Context(), viewer, spec.Complete(), 2, ""))
+		got := said(preflight.Job(t.Context(), viewer, spec.Complete(), "").Findings(2))
 		require.NotEmpty(t, got)
 		assert.Contains(t, got[0], "may not: get, list, watch, create, patch, delete pytorchjobs.kubeflow.org in namespace preflight; delete pods in namespace preflight; create, patch, delete configmaps in namespace preflight.")
 		got = said(preflight.JobChange(t.Context(), viewer, plain(), spec))
@@ -192,7 +194,7 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 		patchCRD(t, client, "pytorchjobs.kubeflow.org",
 			`[{"op":"remove","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/runPolicy/properties/suspend"}]`)
 		await(func() bool { // the server takes the new schema up in its own time
-			got := said(preflight.Job(t.Context(), client, plain().Complete(), 2, ""))
+			got := said(preflight.Job(t.Context(), client, plain().Complete(), "").Findings(2))
 			return len(got) == 1 && strings.HasPrefix(got[0], "framework: The served kind lacks fields") && strings.Contains(got[0], `unknown field "spec.runPolicy.suspend"`)
 		})
 	})
@@ -204,10 +206,60 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 		await(func() bool {
 			fresh, err := kube.New(platform.Config(t))
 			require.NoError(t, err)
-			got := said(preflight.Job(t.Context(), fresh, spec.Complete(), 2, ""))
+			got := said(preflight.Job(t.Context(), fresh, spec.Complete(), "").Findings(2))
 			return len(got) == 1 && strings.HasPrefix(got[0], "framework: The job's kind is served in another version: The cluster serves MPIJob in version v1alpha1")
 		})
 	})
+}
+
+// admission asks what becomes of the pods of a job without and with what adds to them.
+func admission(t *testing.T, client *kube.Client, spec job.Spec) {
+	t.Helper()
+	spec.Namespace = "added"
+	spec.Roles = map[string]job.Role{"master": {Replicas: 1, Image: "x", GPUs: 1, CPU: quantity.MustParse("2")}, "worker": {Replicas: 2, Image: "x", GPUs: 1}}
+	spec = spec.Complete()
+	core := client.Typed.CoreV1()
+	added := func() string {
+		text, attributes := preflight.Admission(t.Context(), client, spec).Added()
+		return text + strings.Join(attributes, ",")
+	}
+	_, err := core.Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: spec.Namespace}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(preflight.Admission(t.Context(), client, spec)) == 2 }, time.Minute, 50*time.Millisecond)
+	assert.Empty(t, added())
+
+	configured, err := spec.PlannerGang(nil)
+	require.NoError(t, err)
+	same, err := spec.AdmittedGang(nil, preflight.Admission(t.Context(), client, spec))
+	require.NoError(t, err)
+	assert.Equal(t, configured, same, "what the API server gives to every pod is nothing that is added")
+
+	_, err = core.LimitRanges(spec.Namespace).Create(t.Context(), &corev1.LimitRange{
+		ObjectMeta: metav1.ObjectMeta{Name: "defaults"},
+		Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
+			Type:           corev1.LimitTypeContainer,
+			Default:        corev1.ResourceList{corev1.ResourceCPU: quantity.MustParse("60"), corev1.ResourceMemory: quantity.MustParse("1Gi")},
+			DefaultRequest: corev1.ResourceList{corev1.ResourceCPU: quantity.MustParse("50")},
+		}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	const want = "memory 1Gi (role master); cpu 50 instead of 50m, memory 1Gi instead of 10Mi (role worker)memory,cpu"
+	require.EventuallyWithT(t, func(c *assert.CollectT) { assert.Equal(c, want, added()) }, 20*time.Second, 50*time.Millisecond)
+
+	admitted, err := spec.AdmittedGang(nil, preflight.Admission(t.Context(), client, spec))
+	require.NoError(t, err)
+	require.Len(t, admitted.Roles, 2)
+	for i, cpu := range []int64{2000, 50000} {
+		assert.Equal(t, cpu, admitted.Roles[i].Request.MilliCPU)
+		assert.Equal(t, configured.Roles[i].Members, admitted.Roles[i].Members)
+	}
+
+	taken, err := spec.Sample()
+	require.NoError(t, err)
+	taken[1].Spec.InitContainers[0].Image = "operator"
+	_, err = core.Pods(spec.Namespace).Create(t.Context(), taken[1], metav1.CreateOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, want, added(), "also beside the pod of a job that is replaced")
 }
 
 // patchCRD changes a kind until the end of the test.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -28,6 +30,8 @@ type checker struct {
 	requireImmediate, allowPreemption bool
 	// impeded says what of the pools cannot be used, "" for nothing.
 	impeded string
+	// admission is what the cluster makes of the job's pods, as far as it is known.
+	admission job.Admission
 }
 
 func (r *trainingJob) checker(m model, spec job.Spec) checker {
@@ -62,6 +66,7 @@ func (c checker) plan(ctx context.Context, pools []capacity.Capacity, after []st
 		diags.AddError("Placement cannot be planned", session.Sentence(err))
 		return nil, diags
 	}
+	planned.Admitted, planned.Added = c.admitted(planned.Gang, nil)
 	for _, pool := range pools {
 		nodes, occupants, err := pool.Planner()
 		if err != nil {
@@ -72,7 +77,9 @@ func (c checker) plan(ctx context.Context, pools []capacity.Capacity, after []st
 	}
 	result, findings := c.session.Ledger.PlanJob(planned)
 	for _, f := range findings {
-		diags.Append(c.finding(f))
+		if f.Kind != ledger.Elsewhere || c.promised() {
+			diags.Append(c.finding(f))
+		}
 	}
 	if !c.session.Ledger.Promised(c.spec.ID()) {
 		return nil, diags
@@ -123,15 +130,40 @@ func (c checker) observe(ctx context.Context) (snapshot *cluster.Snapshot, diags
 }
 
 // onCluster is what the planner sees in a snapshot: the cluster without what the job itself
-// holds, which it gives back before it starts, and the job with the priority and the quota that
-// it has there.
-func (c checker) onCluster(snapshot *cluster.Snapshot) (*placement.View, placement.Gang, error) {
-	view, err := snapshot.ViewWithout(c.spec.ID())
-	if err != nil {
-		return nil, placement.Gang{}, err
+// holds, which it gives back before it starts, and the job as admission makes it, with the
+// priority and the quota that it has there. added is of [checker.admitted].
+func (c checker) onCluster(snapshot *cluster.Snapshot) (view *placement.View, gang placement.Gang, added string, err error) {
+	if view, err = snapshot.ViewWithout(c.spec.ID()); err != nil {
+		return nil, gang, "", err
 	}
-	gang, err := c.gang(snapshot, view.Quota())
-	return view, gang, err
+	if gang, err = c.gang(snapshot, view.Quota()); err != nil {
+		return nil, gang, "", err
+	}
+	if admitted, text := c.admitted(gang, view.Quota()); admitted != nil {
+		return view, *admitted, text, nil
+	}
+	return view, gang, "", nil
+}
+
+// admitted is the job as admission makes it, nil when that is what the configuration says or
+// unknown. added says what admission adds, and what to do about it, as a sentence.
+func (c checker) admitted(configured placement.Gang, tree *quota.Tree) (gang *placement.Gang, added string) {
+	if len(c.admission) == 0 {
+		return nil, ""
+	}
+	admitted, err := c.spec.AdmittedGang(tree, c.admission)
+	if err != nil || reflect.DeepEqual(admitted, configured) {
+		return nil, ""
+	}
+	text, attributes := c.admission.Added()
+	if text == "" {
+		return &admitted, ""
+	}
+	advice := "Set the same in the job where it has an attribute for it, or change what adds it"
+	if len(attributes) > 0 {
+		advice = "Set " + strings.Join(attributes, " and ") + " in the role, so that it is planned with that"
+	}
+	return &admitted, fmt.Sprintf("Job %s counts with what the API server's admission (a LimitRange default, a webhook, a policy) adds to its pods: %s. %s.", c.spec.ID(), text, advice)
 }
 
 // gang is the job as the planner sees it, with the priority that the cluster gives its pods.
@@ -173,7 +205,7 @@ func (c checker) finding(f ledger.Finding) diag.Diagnostic {
 		at = path.Root("queue")
 	case ledger.Preempts:
 		at = path.Root("allow_preemption")
-	case ledger.Misfit, ledger.Overtaken:
+	case ledger.Misfit, ledger.Overtaken, ledger.Elsewhere:
 		at = c.at()
 	}
 	return diag.WithPath(at, d)

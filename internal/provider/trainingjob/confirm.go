@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
@@ -27,7 +28,7 @@ const (
 
 // confirm looks, before a job starts, whether it gets the place that its plan has promised.
 // A job that will be placed elsewhere is announced, one that does not fit any more is refused.
-func (r *trainingJob) confirm(ctx context.Context, m model, spec job.Spec) (diags diag.Diagnostics) {
+func (r *trainingJob) confirm(ctx context.Context, client *kube.Client, m model, spec job.Spec) (diags diag.Diagnostics) {
 	c := r.checker(m, spec)
 	planned := placementOf(ctx, m.PlannedPlacement, &diags)
 	if len(planned) == 0 || spec.Suspend || c.level == session.CheckOff || diags.HasError() {
@@ -40,18 +41,26 @@ func (r *trainingJob) confirm(ctx context.Context, m model, spec job.Spec) (diag
 	}
 	var view *placement.View
 	var gang placement.Gang
+	var added string
 	if err == nil {
-		view, gang, err = c.onCluster(snapshot)
+		c.admission = r.admission(ctx, client, spec)
+		view, gang, added, err = c.onCluster(snapshot)
 	}
 	if err != nil {
 		diags.AddWarning("Planned placement is not confirmed", session.Sentence(err))
 		return diags
 	}
 	result, alone := r.Session.Ledger.Start(view, gang, spec.Gang, func(v *placement.View) placement.Result { return v.Reclaim(gang) })
-	if result.Verdict.NotAsPlanned == "" || settles(planned, snapshot.Nodes, view) {
+	if result.Verdict.NotAsPlanned == "" {
 		return diags
 	}
+	if settles(planned, snapshot.Nodes, view) {
+		return append(diags, r.confirmAdmission(c, gang, added)...)
+	}
 	since := fmt.Sprintf("The cluster has changed since the plan was made: %s. ", result.Verdict.NotAsPlanned)
+	if added != "" {
+		since = fmt.Sprintf("%s So the planned place does not do: %s. ", added, result.Verdict.NotAsPlanned)
+	}
 	at, id := path.Root("planned_placement"), spec.ID()
 	strangers := r.strangers(snapshot, result.Victims)
 	switch {
@@ -69,6 +78,23 @@ func (r *trainingJob) confirm(ctx context.Context, m model, spec job.Spec) (diag
 	default:
 		diags.AddAttributeWarning(at, "Job will not start where it was planned",
 			fmt.Sprintf("%sJob %s is placed on other nodes or GPUs: %s.", since, id, strings.Join(placesOf(*result.Placement), ", ")))
+	}
+	return diags
+}
+
+// confirmAdmission says of a job whose nodes are not all there yet what admission, as it is by
+// now, makes of its place on what its pools offer.
+func (r *trainingJob) confirmAdmission(c checker, gang placement.Gang, added string) (diags diag.Diagnostics) {
+	at, id := path.Root("planned_placement"), c.spec.ID()
+	result := r.Session.Ledger.Admit(gang)
+	switch {
+	case result.Verdict.NotAsPlanned == "":
+	case result.Placement == nil && c.level == session.CheckError:
+		diags.AddAttributeError(at, "Job was not started", fmt.Sprintf("%s So job %s does not fit any more. %s Plan again.", added, id, result.Verdict))
+	case result.Placement == nil:
+		diags.AddAttributeWarning(at, "Job will wait", fmt.Sprintf("%s So job %s does not fit now. %s", added, id, result.Verdict))
+	default:
+		diags.AddAttributeWarning(at, "Job will not start where it was planned", fmt.Sprintf("%s So the planned place of job %s does not do: %s.", added, id, result.Verdict.NotAsPlanned))
 	}
 	return diags
 }

@@ -51,7 +51,7 @@ func (r *trainingJob) add(ctx context.Context, of tfsdk.State, m *model) (exists
 	case left != nil:
 		diags.Append(m.takePlanned(left)...)
 	default:
-		diags.Append(r.planOnCluster(ctx, m, spec)...)
+		diags.Append(r.planOnCluster(ctx, client, m, spec)...)
 	}
 	if diags.HasError() {
 		return false, diags
@@ -61,7 +61,7 @@ func (r *trainingJob) add(ctx context.Context, of tfsdk.State, m *model) (exists
 	}
 	var stale diag.Diagnostics
 	if promised && left == nil {
-		stale = r.confirm(ctx, *m, spec)
+		stale = r.confirm(ctx, client, *m, spec)
 	}
 	if diags.Append(stale...); diags.HasError() {
 		return false, diags
@@ -142,13 +142,15 @@ func submit(ctx context.Context, client *kube.Client, spec job.Spec, live *unstr
 // planOnCluster fills in the planned placement of a job that had none at plan: where the
 // planner would put it now. A job that must wait has none. A job for which others would be
 // evicted is refused when nobody has agreed to that: the plan has not seen them.
-func (r *trainingJob) planOnCluster(ctx context.Context, m *model, spec job.Spec) (diags diag.Diagnostics) {
+func (r *trainingJob) planOnCluster(ctx context.Context, client *kube.Client, m *model, spec job.Spec) (diags diag.Diagnostics) {
 	c := r.checker(*m, spec)
 	snapshot, err := r.Session.Snapshot(ctx)
 	var view *placement.View
 	var gang placement.Gang
+	var added string
 	if err == nil {
-		view, gang, err = c.onCluster(snapshot)
+		c.admission = r.admission(ctx, client, spec)
+		view, gang, added, err = c.onCluster(snapshot)
 	}
 	if err != nil {
 		diags.AddError("Job was not started", session.Sentence(err))
@@ -165,13 +167,13 @@ func (r *trainingJob) planOnCluster(ctx context.Context, m *model, spec job.Spec
 		evicted = slices.Concat(evicted, view.Growth(gang, result).Victims)
 	}
 	if victims := r.strangers(snapshot, evicted); len(victims) > 0 && c.level == session.CheckError && !c.allowPreemption {
-		diags.AddAttributeError(path.Root("allow_preemption"), "Job was not started", fmt.Sprintf(
-			"Since the plan was made, what job %s needs was taken, and the scheduler would evict for it: %s. Plan again, or set allow_preemption = true to agree.",
-			spec.ID(), strings.Join(victims, ", ")))
+		diags.AddAttributeError(path.Root("allow_preemption"), "Job was not started", strings.TrimSpace(fmt.Sprintf(
+			"Since the plan was made, what job %s needs was taken, and the scheduler would evict for it: %s. Plan again, or set allow_preemption = true to agree. %s",
+			spec.ID(), strings.Join(victims, ", "), added)))
 		return diags
 	}
 	if result.Placement == nil {
-		diags.AddAttributeWarning(path.Root("planned_placement"), "Job will wait", fmt.Sprintf("Job %s does not fit now. %s", spec.ID(), result.Verdict))
+		diags.AddAttributeWarning(path.Root("planned_placement"), "Job will wait", strings.TrimSpace(fmt.Sprintf("Job %s does not fit now. %s %s", spec.ID(), result.Verdict, added)))
 		m.setPlanned(nil)
 		return diags
 	}

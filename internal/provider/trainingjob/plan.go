@@ -51,9 +51,10 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		if resp.Diagnostics.Append(r.checkName(ctx, plan)...); resp.Diagnostics.HasError() {
 			return
 		}
-		resp.Diagnostics.Append(r.place(ctx, &plan, after, pools)...)
+		question := r.ask(ctx, plan)
+		resp.Diagnostics.Append(r.place(ctx, &plan, after, pools, question.answer.Admission)...)
 		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
-		resp.Diagnostics.Append(r.preflight(ctx, plan, pools)...)
+		resp.Diagnostics.Append(r.preflight(ctx, plan, pools, question)...)
 		return
 	}
 	var state model
@@ -88,13 +89,13 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("pool_names"), plan.PoolNames)...)
 		// Terraform asks again for the plan of the new job, and leaves out what is a warning then.
 		r.Session.Ledger.LeaveJob(old.ID())
-		resp.Diagnostics.Append(r.place(ctx, &plan, after, pools)...)
+		resp.Diagnostics.Append(r.place(ctx, &plan, after, pools, r.admissionAtPlan(ctx, wanted, unknown))...)
 		return
 	}
 	keepResults(&plan, state, moves(old, wanted) || len(unknown) > 0)
 	switch {
 	case resumed:
-		resp.Diagnostics.Append(r.place(ctx, &plan, after, pools)...)
+		resp.Diagnostics.Append(r.place(ctx, &plan, after, pools, r.admissionAtPlan(ctx, wanted, unknown))...)
 	case wanted.Suspend && !old.Suspend:
 		r.showCluster(ctx)
 		resp.Diagnostics.Append(reported(r.Session.Ledger.SuspendJob(old.ID()))...)
@@ -166,8 +167,9 @@ func keepResults(plan *model, state model, changes bool) {
 	plan.Status, plan.PlacementAsPlanned = state.Status, state.PlacementAsPlanned
 }
 
-// place checks that the gang fits on the pools and fills in where it will run.
-func (r *trainingJob) place(ctx context.Context, m *model, after types.List, pools []capacity.Capacity) (diags diag.Diagnostics) {
+// place checks that the gang fits on the pools and fills in where it will run. What admission
+// makes of it decides about the check alone.
+func (r *trainingJob) place(ctx context.Context, m *model, after types.List, pools []capacity.Capacity, admission job.Admission) (diags diag.Diagnostics) {
 	m.PlannedPlacement, m.PlannedNodeCount, m.Placed = types.MapUnknown(types.StringType), types.Int64Unknown(), types.StringUnknown()
 	spec, unknown, diags := m.spec(ctx)
 	if diags.HasError() {
@@ -198,7 +200,7 @@ func (r *trainingJob) place(ctx context.Context, m *model, after types.List, poo
 	for i := range pools {
 		pools[i] = pools[i].Without(spec.ID()) // a job that is replaced has gone by then
 	}
-	c.impeded = capacity.Impeded(pools)
+	c.impeded, c.admission = capacity.Impeded(pools), admission
 	assignments, checkDiags := c.plan(ctx, pools, before)
 	diags.Append(checkDiags...)
 	if c.promised() && assignments != nil {

@@ -63,33 +63,93 @@ func changeFindings(ctx context.Context, client *kube.Client, after job.Spec) []
 		" The job exists in that version and cannot change to this: undo the change, or delete the job and create another where the cluster serves the Kubeflow training operator's version."}}
 }
 
-// preflight asks the cluster whether it would let the job be created and its pods start.
-func (r *trainingJob) preflight(ctx context.Context, m model, pools []capacity.Capacity) (diags diag.Diagnostics) {
+// question is a job that a plan has asked the cluster about.
+type question struct {
+	spec   job.Spec
+	level  session.Check
+	answer preflight.Answer
+	// asked is false when nobody could ask; forArena means that the cluster serves what arena knows.
+	asked, forArena bool
+}
+
+// ask asks the cluster whether it would let the job be created and its pods start.
+func (r *trainingJob) ask(ctx context.Context, m model) (q question) {
 	spec, unknown, specDiags := m.spec(ctx)
 	if specDiags.HasError() || len(unknown) > 0 {
-		return nil
+		return q
 	}
-	level := r.checker(m, spec).level
-	client := r.asked(ctx, level)
+	q.level = r.checker(m, spec).level
+	if q.level == session.CheckOff {
+		q.answer.Admission = r.admissionAtPlan(ctx, spec, nil)
+		return q
+	}
+	client := r.asked(ctx, q.level)
 	if client == nil {
-		return nil
+		return q
 	}
+	var err error
 	spec.Owner = r.Session.Owner
-	spec, forArena, err := inVersion(client, sameUnknownImage(spec))
+	if q.spec, q.forArena, err = inVersion(client, sameUnknownImage(spec)); err != nil {
+		return q
+	}
+	q.asked, q.answer = true, preflight.Job(ctx, client, q.spec, unknownClaim)
+	return q
+}
+
+// admissionAtPlan asks the cluster what it would make of a job's pods, whatever the check: it
+// decides who would be evicted.
+func (r *trainingJob) admissionAtPlan(ctx context.Context, spec job.Spec, unknown []string) job.Admission {
+	if client := r.asked(ctx, session.CheckError); client != nil && len(unknown) == 0 {
+		return r.admission(ctx, client, spec)
+	}
+	return nil
+}
+
+// admission asks the cluster what it would make of a job's pods.
+func (r *trainingJob) admission(ctx context.Context, client *kube.Client, spec job.Spec) job.Admission {
+	spec.Owner = r.Session.Owner
+	spec, _, err := inVersion(client, sameUnknownImage(spec))
 	if err != nil {
 		return nil
 	}
-	for _, f := range slices.Concat(versionFindings(spec, forArena), r.schedulerFindings(ctx, spec), r.podFindings(ctx, spec)) {
+	return preflight.Admission(ctx, client, spec)
+}
+
+// preflight says what the cluster has answered.
+func (r *trainingJob) preflight(ctx context.Context, m model, pools []capacity.Capacity, q question) (diags diag.Diagnostics) {
+	if !q.asked {
+		return nil
+	}
+	spec, level := q.spec, q.level
+	for _, f := range slices.Concat(versionFindings(spec, q.forArena), r.schedulerFindings(ctx, spec), r.podFindings(ctx, spec), admissionFindings(spec, q.answer.Admission)) {
 		diags.Append(session.Preflight(f, level))
 	}
-	for _, f := range preflight.Job(ctx, client, spec, int(m.PlannedNodeCount.ValueInt64()), unknownClaim) {
+	for _, f := range q.answer.Findings(int(m.PlannedNodeCount.ValueInt64())) {
 		diags.Append(session.Preflight(f, level))
 	}
-	if fault := r.launcher(ctx, spec, pools); fault != "" {
+	if fault := r.launcher(ctx, q, pools); fault != "" {
 		at := path.Root("roles").AtMapKey(contract.ReplicaLauncher)
 		diags.Append(diag.WithPath(at, session.Preflight(preflight.Finding{Summary: "Launcher does not fit", Detail: fault}, level)))
 	}
 	return diags
+}
+
+// admissionFindings says that by what admission makes of the pods nobody keeps to a plan.
+func admissionFindings(spec job.Spec, admission job.Admission) (findings []preflight.Finding) {
+	for _, role := range slices.Sorted(maps.Keys(admission)) {
+		before, after := admission[role].Predicted.Spec, admission[role].Pod.Spec
+		if after.SchedulerName != before.SchedulerName {
+			findings = append(findings, preflight.Finding{Warning: true, Attribute: "scheduler_name", Summary: "Another scheduler will place the job", Detail: fmt.Sprintf(
+				"The API server's admission (a webhook or a policy) gives the pods of role %s of job %s the scheduler %s instead of %s, so nobody keeps to the planned placement. Change what does so.",
+				role, spec.ID(), after.SchedulerName, before.SchedulerName)})
+		}
+		if gates := after.SchedulingGates; len(gates) > len(before.SchedulingGates) {
+			findings = append(findings, preflight.Finding{Warning: true, Attribute: "roles", Summary: "Job will wait for a scheduling gate", Detail: fmt.Sprintf(
+				"The API server's admission (a webhook or a policy) gives the pods of role %s of job %s the scheduling gate %s: they wait until who added it takes it off.",
+				role, spec.ID(), gates[len(gates)-1].Name)})
+		}
+	}
+	return findings
 }
 
 // schedulerFindings says that nobody will place the job's pods.
@@ -145,7 +205,7 @@ func sameUnknownImage(spec job.Spec) job.Spec {
 
 // launcher says why what starts once the members run would find no place beside them, ""
 // when it would.
-func (r *trainingJob) launcher(ctx context.Context, spec job.Spec, pools []capacity.Capacity) string {
+func (r *trainingJob) launcher(ctx context.Context, q question, pools []capacity.Capacity) string {
 	snapshot, err := r.Session.Snapshot(ctx)
 	if err != nil {
 		return ""
@@ -165,7 +225,7 @@ func (r *trainingJob) launcher(ctx context.Context, spec job.Spec, pools []capac
 			}
 		}
 	}
-	gang, err := spec.PlannerGang(nil)
+	gang, err := q.spec.AdmittedGang(nil, q.answer.Admission)
 	if err != nil {
 		return ""
 	}
@@ -189,5 +249,5 @@ func (r *trainingJob) launcher(ctx context.Context, spec job.Spec, pools []capac
 	if late.Placement != nil {
 		return ""
 	}
-	return fmt.Sprintf("The members of job %s fit, but what starts once they run does not fit beside them, on any node that exists or is planned for the job: %s", spec.ID(), late.Verdict)
+	return fmt.Sprintf("The members of job %s fit, but what starts once they run does not fit beside them, on any node that exists or is planned for the job: %s", q.spec.ID(), late.Verdict)
 }

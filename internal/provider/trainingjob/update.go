@@ -51,7 +51,7 @@ func (r *trainingJob) update(ctx context.Context, of tfsdk.State, state, m *mode
 	spec.Alpha = job.Alpha(live)
 	promised := !m.PlannedPlacement.IsUnknown()
 	if !promised {
-		diags.Append(r.planOnCluster(ctx, m, spec)...)
+		diags.Append(r.planOnCluster(ctx, client, m, spec)...)
 	}
 	if diags.HasError() {
 		return false, diags
@@ -61,7 +61,7 @@ func (r *trainingJob) update(ctx context.Context, of tfsdk.State, state, m *mode
 	}
 	var stale diag.Diagnostics
 	if resumed && promised {
-		stale = r.confirm(ctx, *m, spec)
+		stale = r.confirm(ctx, client, *m, spec)
 	}
 	if diags.Append(stale...); diags.HasError() {
 		return false, diags

@@ -91,7 +91,7 @@ func (l *live) change(t *testing.T, g *generator, c configuration) string {
 		return "no nodes to change"
 	}
 	node := nodes[g.IntN(len(nodes))]
-	switch g.IntN(8) {
+	switch g.IntN(9) {
 	case 0:
 		l.patchNode(t, node.Name, fmt.Sprintf(`{"spec":{"taints":[{"key":%q,"value":"kubectl","effect":%q}]}}`, taintKey, pick(g, "NoSchedule", "NoSchedule", "PreferNoSchedule")))
 		return "taint " + node.Name
@@ -110,6 +110,10 @@ func (l *live) change(t *testing.T, g *generator, c configuration) string {
 		return l.fill(t, g, node)
 	case 6:
 		return l.foreignGang(t, g, c)
+	case 7:
+		namespace, cpu := pick(g, "default", "default", otherNamespace), pick(g, 0, 2, 8, 20, 40)
+		l.request(t, namespace, cpu)
+		return fmt.Sprintf("admission gives %d CPU in namespace %s", cpu, namespace)
 	default:
 		return l.deleteJob(t, g, c)
 	}
@@ -273,10 +277,43 @@ func waits(p corev1.Pod) bool {
 	})
 }
 
-// clear removes the pods of others.
+// request has admission give every container of a namespace that asks for no CPU so much, 0 for
+// nothing, and waits until it does.
+func (l *live) request(t *testing.T, namespace string, cpu int) {
+	t.Helper()
+	core := l.Typed.CoreV1()
+	require.NoError(t, core.LimitRanges(namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	if cpu > 0 {
+		_, err := core.LimitRanges(namespace).Create(t.Context(), &corev1.LimitRange{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "defaults-"},
+			Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
+				Type:           corev1.LimitTypeContainer,
+				Default:        corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500")},
+				DefaultRequest: corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(int64(cpu), resource.DecimalSI)},
+			}}},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	l.await(t, "admission gives CPU", func() bool { return l.requested(t, namespace) == int64(cpu)*1000 })
+}
+
+// requested is how many thousandths of a core admission gives a container that asks for none.
+func (l *live) requested(t *testing.T, namespace string) int64 {
+	t.Helper()
+	probe := l.foreignPod("probe", nil)
+	probe.Namespace = namespace
+	made, err := l.Typed.CoreV1().Pods(namespace).Create(t.Context(), probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	require.NoError(t, err)
+	return made.Spec.Containers[0].Resources.Requests.Cpu().MilliValue()
+}
+
+// clear removes the pods and the limits of others.
 func (l *live) clear(t *testing.T) {
 	t.Helper()
 	none := int64(0)
 	require.NoError(t, l.Typed.CoreV1().Pods("default").DeleteCollection(t.Context(),
 		metav1.DeleteOptions{GracePeriodSeconds: &none}, metav1.ListOptions{LabelSelector: foreignLabel}))
+	for _, namespace := range []string{"default", otherNamespace} {
+		l.request(t, namespace, 0)
+	}
 }

@@ -99,6 +99,11 @@ func (l *live) fits(t *testing.T, i instance, c configuration, gone func(corev1.
 		}
 	}
 	needs := i.needs()
+	if i.cpu == 0 {
+		for k := range needs {
+			needs[k].cpu = l.requested(t, i.namespace)
+		}
+	}
 	for _, p := range waiting {
 		needs = append(needs, needOf(p))
 	}

@@ -29,7 +29,7 @@ type Allocation struct {
 	// NVLinkRings counts the edge-disjoint NVLink rings among Visible.
 	NVLinkRings int `json:"nvlinkRings,omitempty"`
 	// NotAsPlanned says why the gang is not where [PlannedPlacement] has it, "" when it is, or
-	// when nothing was planned.
+	// when the pod was not planned.
 	NotAsPlanned string `json:"notAsPlanned,omitempty"`
 }
 

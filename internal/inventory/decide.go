@@ -129,7 +129,9 @@ func (c *Cache) Decide(key string, limits Limits, approve func(*Decision) bool) 
 		assumed := AssumedPod{Member: a.Member, Pod: d.Pods[a.Member]}
 		owner, _ := GangKey(assumed.Pod)
 		assumed.Record = c.record(owner, a)
-		assumed.Record.NotAsPlanned = d.Result.Verdict.NotAsPlanned
+		if why := d.Result.Verdict.NotAsPlanned; why != "" && d.Gang.Plans(a.Member) {
+			assumed.Record.NotAsPlanned = why
+		}
 		d.Assumed = append(d.Assumed, assumed)
 	}
 	bound := make([]*corev1.Pod, len(d.Assumed))

@@ -45,6 +45,26 @@ func byPlannedName[N any](nodes []N, pool func(N) string) map[string]N {
 	return names
 }
 
+// Plans reports whether the gang's plan has a place for a member.
+func (g *Gang) Plans(member string) bool {
+	return slices.ContainsFunc(g.Planned, func(at Planned) bool { return at.Member == member })
+}
+
+// beyondPlan reports whether the gang runs, and none of the members to place was planned: a
+// plan names no surplus members that it had no room for.
+func (g *Gang) beyondPlan() bool {
+	due := map[string]bool{}
+	for _, role := range g.Roles {
+		for _, name := range role.Members {
+			due[name] = true
+		}
+	}
+	for _, a := range g.Running {
+		delete(due, a.Member)
+	}
+	return len(g.Running) > 0 && !slices.ContainsFunc(g.Planned, func(at Planned) bool { return due[at.Member] })
+}
+
 // spot is the place of a planned member.
 type spot struct {
 	node *node
@@ -242,7 +262,7 @@ func (g *Gang) boundTo(spots map[string]spot, nodes []*node) Gang {
 // gone that are leaving, the result is a reservation that waits for them; waits allows that.
 // ok is false when the gang has to be placed elsewhere, why then says why.
 func (v *View) follow(g *Gang, waits bool) (result Result, why string, ok bool) {
-	if len(g.Planned) == 0 {
+	if len(g.Planned) == 0 || g.beyondPlan() {
 		return Result{}, "", false
 	}
 	result, why = v.asPlanned(g, nil)

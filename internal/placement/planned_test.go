@@ -197,6 +197,20 @@ func TestNotAsPlanned(t *testing.T) {
 		"runs elsewhere": {func(_ *placement.View, g *placement.Gang) {
 			g.Running = []placement.Assignment{{Member: "worker-0", Node: "n0", Own: gpu.SetOf(0, 1, 2, 3)}}
 		}, nil, "worker-0 runs elsewhere than it was planned"},
+		"members beyond the plan": {func(v *placement.View, g *placement.Gang) {
+			*g = gang("ml/job", 4, wholeGPUs(2))
+			g.Minimum, g.Running = 2, []placement.Assignment{{Member: "worker-0", Node: "n1"}, {Member: "worker-1", Node: "n1"}}
+		}, nil, ""},
+		"members beyond the plan, and one of those that it names": {func(v *placement.View, g *placement.Gang) {
+			*g = gang("ml/job", 4, wholeGPUs(4))
+			g.Minimum, g.Running = 1, []placement.Assignment{{Member: "worker-1", Node: "n1"}}
+			v.AddPod(placement.Pod{ID: "x", Node: "n1", Request: wholeGPUs(1), Own: gpu.SetOf(3)})
+		}, nil, "GPU 0, 1, 2, 3 of node n1, where worker-0 was planned, cannot be had"},
+		"a member of the minimum that is gone": {func(v *placement.View, g *placement.Gang) {
+			*g = gang("ml/job", 3, wholeGPUs(2))
+			g.Roles[0].Members = []string{"worker-1", "worker-2"}
+			g.Minimum, g.Running = 2, []placement.Assignment{{Member: "worker-1", Node: "n1"}}
+		}, nil, ""},
 		"a member that has finished": {func(_ *placement.View, g *placement.Gang) { *g = gang("ml/job", 1, wholeGPUs(4)) }, nil, ""},
 		"no member of the gang":      {planned: []placement.Planned{{Member: "master-0", Node: "n1", GPUs: []int{0, 1, 2, 3}}}, want: "0 of 2 members were planned"},
 		"quota": {func(v *placement.View, g *placement.Gang) {

@@ -25,7 +25,7 @@ type Verdict struct {
 	// ReservedBy is the gang whose reservation keeps this one from a place, "" for none.
 	ReservedBy string
 	// NotAsPlanned says why the gang cannot have the place of [Gang.Planned], "" when it has it
-	// or has none.
+	// or has none, and for members beyond those that it names, once others run.
 	NotAsPlanned string
 }
 

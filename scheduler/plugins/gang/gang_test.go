@@ -522,3 +522,55 @@ func TestGangThatMissingOneMemberAfterARestart(t *testing.T) {
 	assert.True(t, status.IsSuccess(), status.Message())
 	assert.Equal(t, "n1", node)
 }
+
+// Nothing is said of the plan to members that it did not name.
+func TestMembersBeyondThePlan(t *testing.T) {
+	b := newBench(t, "a")
+	submit := func(name string, members int, plan string) []*corev1.Pod {
+		pods := b.gangPods(name, members, 2)
+		elastic(pods, members)
+		for _, pod := range pods {
+			pod.Annotations = map[string]string{contract.PlannedPlacementAnnotation: plan}
+		}
+		b.submit(pods)
+		return pods
+	}
+	record := func(pod *corev1.Pod) contract.Allocation {
+		return b.plugin.gangs["ns/"+pod.Labels[contract.TopologyGroupLabel]].assumed[pod.UID].record
+	}
+
+	pods := submit("job", 3, `{"version":1,"nodes":[{"node":"a","members":{"job-0":[6,7]}}]}`)
+	for _, pod := range pods {
+		_, status := b.cycle(pod)
+		require.True(t, status.IsSuccess() || status.IsWait(), status.Message())
+		assert.Empty(t, record(pod).NotAsPlanned, pod.Name)
+	}
+	assert.Equal(t, []int{6, 7}, record(pods[0]).GPUs)
+	_, notes := b.written()
+	assert.Empty(t, notes)
+
+	pods = submit("taken", 1, `{"version":1,"nodes":[{"node":"a","members":{"taken-0":[6,7]}}]}`)
+	_, status := b.cycle(pods[0])
+	require.True(t, status.IsSuccess(), status.Message())
+	assert.Contains(t, record(pods[0]).NotAsPlanned, "GPU 6, 7 of node a, where taken-0 was planned, cannot be had")
+}
+
+// Of a gang that cannot be where it was planned, the members say so that were planned.
+func TestOnlyPlannedMembersAreNotAsPlanned(t *testing.T) {
+	b := newBench(t, "a")
+	b.submit(b.runs("other", "a", 1, 2, 6))
+	pods := b.gangPods("job", 2, 2)
+	elastic(pods, 2)
+	for _, pod := range pods {
+		pod.Annotations = map[string]string{contract.PlannedPlacementAnnotation: `{"version":1,"nodes":[{"node":"a","members":{"job-0":[6,7]}}]}`}
+	}
+	b.submit(pods)
+	b.cycle(pods[0])
+	assumed := b.plugin.gangs["ns/job"].assumed
+	require.Len(t, assumed, 2)
+	assert.Contains(t, assumed[pods[0].UID].record.NotAsPlanned, "cannot be had")
+	assert.Empty(t, assumed[pods[1].UID].record.NotAsPlanned)
+	_, notes := b.written()
+	require.Len(t, notes, 1)
+	assert.Contains(t, notes[0], "NotAsPlanned")
+}

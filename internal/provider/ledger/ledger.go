@@ -21,9 +21,10 @@ import (
 type Ledger struct {
 	mu        sync.Mutex
 	jobs      map[string]*job
-	fates     map[string]fate // of jobs that exist
-	fixed     map[string]bool // those of them whose pods stay until pools have changed
-	dropped   map[string]bool // names of pools that are planned to be deleted
+	fates     map[string]fate   // of jobs that exist
+	fixed     map[string]bool   // those of them whose pods stay until pools have changed
+	replaced  map[string]string // jobs that leave before another is created in their place, by that one
+	dropped   map[string]bool   // names of pools that are planned to be deleted
 	owned     map[string]bool
 	guarded   map[string]bool
 	created   map[string]bool     // names of pools that are planned to be created
@@ -52,6 +53,7 @@ func New() *Ledger {
 		jobs:      map[string]*job{},
 		fates:     map[string]fate{},
 		fixed:     map[string]bool{},
+		replaced:  map[string]string{},
 		dropped:   map[string]bool{},
 		owned:     map[string]bool{},
 		guarded:   map[string]bool{},
@@ -187,7 +189,9 @@ func (l *Ledger) PlanJob(j Job) (placement.Result, []Finding) {
 	l.jobs[j.Gang.ID] = recorded
 	l.fates[j.Gang.ID] = leaves // what runs under its name
 	if l.live != nil {
-		l.live.plan(j.Gang.ID)
+		for _, id := range l.vacated(j.Gang.ID) {
+			l.live.plan(id)
+		}
 		l.live.join(j.Pools, j.Nodes)
 	}
 	return result, l.check(recorded, false)
@@ -256,11 +260,43 @@ func (l *Ledger) DeleteJob(id string) []Finding {
 	return l.check(nil, false)
 }
 
-// LeaveJob records that a job gives back what it holds, and that another is planned in its place.
-func (l *Ledger) LeaveJob(id string) {
+// ReplaceJob records that a job gives back what it holds before another is created in its
+// place, which may have its ID; by is "" as long as that is unknown. It is told before the
+// other one is planned.
+func (l *Ledger) ReplaceJob(id, by string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.leave(id)
+	if by != "" && by != id {
+		l.replaced[by] = id
+	}
+}
+
+// Replaced returns the job of another ID in whose place a job is created, "" for none.
+func (l *Ledger) Replaced(by string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.replaced[by]
+}
+
+// Vacated returns the jobs that are gone by the time that a job is created after others of
+// this walk: those in the place of which it and they are, and what runs under their names.
+func (l *Ledger) Vacated(id string, after []string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	gone := l.vacated(id)
+	for _, before := range l.before(Job{Gang: placement.Gang{ID: id}, After: after}) {
+		gone = append(gone, l.vacated(before.Gang.ID)...)
+	}
+	return gone
+}
+
+// vacated returns what gives way to a job.
+func (l *Ledger) vacated(id string) []string {
+	if old, ok := l.replaced[id]; ok {
+		return []string{id, old}
+	}
+	return []string{id}
 }
 
 // SuspendJob records that a job gives back what it holds and stays. Pools change before

@@ -166,6 +166,23 @@ func TestJobsWithAnOrderArePackedAroundEachOther(t *testing.T) {
 	}
 }
 
+// What a job replaces is gone when it starts, and when those start that come after it.
+func TestWhatGivesWay(t *testing.T) {
+	nodes := machines(t, "v100", 2)
+	l := ledger.New()
+	l.ReplaceJob("default/a", "default/b")
+	l.ReplaceJob("default/c", "default/c")
+	l.ReplaceJob("default/x", "") // whose new name is not known yet
+	assert.Equal(t, "default/a", l.Replaced("default/b"))
+	assert.Empty(t, l.Replaced("default/a"))
+	assert.Empty(t, l.Replaced("default/c"))
+	assert.Equal(t, []string{"default/b", "default/a"}, l.Vacated("default/b", nil))
+	assert.Equal(t, []string{"default/c"}, l.Vacated("default/c", []string{"default/b"}), "it is not planned in this walk")
+	l.PlanJob(job(nodes, "b", 4))
+	l.PlanJob(job(nodes, "c", 4, "default/b"))
+	assert.Equal(t, []string{"default/d", "default/b", "default/a", "default/c"}, l.Vacated("default/d", []string{"default/c"}))
+}
+
 func TestPlacementDoesNotDependOnUnrelatedJobs(t *testing.T) {
 	nodes := machines(t, "v100", 2)
 	alone, _ := ledger.New().PlanJob(job(nodes, "b", 4))
@@ -286,11 +303,11 @@ func TestJobThatStaysOnNodesThatGo(t *testing.T) {
 	l := ledger.New()
 	assert.Empty(t, gives(l))
 	assert.Equal(t, want, describe(l.KeepJob("default/a")))
-	l.LeaveJob("default/b")
+	l.ReplaceJob("default/b", "default/b")
 
 	l = ledger.New()
 	assert.Empty(t, l.KeepJob("default/a"))
-	l.LeaveJob("default/b")
+	l.ReplaceJob("default/b", "default/b")
 	assert.Equal(t, want, describe(gives(l)))
 
 	l = ledger.New()

@@ -192,7 +192,7 @@ func (p *picture) stay(job string) bool {
 	return lost
 }
 
-// plan makes room for a job that is created, or created again in the place of itself.
+// plan makes room for a job that is created where this one runs.
 func (p *picture) plan(job string) {
 	p.leave(job)
 	p.take(p.now, job)
@@ -283,13 +283,13 @@ func (p *picture) uncharged() *placement.View {
 	return view
 }
 
-// needs returns the jobs that have to leave for another to fit: as few as possible, and
-// those first of which it is known that they do.
-func (p *picture) needs(id string, fits func(*placement.View) bool) []string {
+// needs returns the jobs that have to leave for another to fit, beside what gives way to it:
+// as few as possible, and those first of which it is known that they do.
+func (p *picture) needs(vacated []string, fits func(*placement.View) bool) []string {
 	var sure, open []string
 	for _, job := range slices.Sorted(maps.Keys(p.jobs)) {
 		switch {
-		case p.fates[job] == leaves && job != id:
+		case p.fates[job] == leaves && !slices.Contains(vacated, job):
 			sure = append(sure, job)
 		case p.open(job):
 			open = append(open, job)

@@ -151,7 +151,7 @@ func both(a, b ledger.Job) visit {
 
 // replace is the visit of one resource: the old job goes, the new one is planned.
 func replace(id string, j ledger.Job) visit {
-	return func(l *ledger.Ledger) []ledger.Finding { l.LeaveJob(id); return plan(j)(l) }
+	return func(l *ledger.Ledger) []ledger.Finding { l.ReplaceJob(id, j.Gang.ID); return plan(j)(l) }
 }
 
 func visits(list []visit, f func([]visit)) {
@@ -263,7 +263,30 @@ func TestLiveInEveryOrder(t *testing.T) {
 		},
 		"one is renamed": {
 			cluster: full, visits: []visit{replace("default/a", job(two, "b", 16))},
-			want: []string{needs},
+		},
+		"one is renamed and grows": {
+			cluster: full, visits: []visit{replace("default/a", job(two, "b", 17))},
+			want: []string{"error Misfit default/b"},
+		},
+		"one is renamed within a quota that it uses up": {
+			cluster: cluster{nodes: two, own: []string{"default/a"}, limits: tree(t, "vision", 8)}.runs("default/a", 8, charged("vision")),
+			visits:  []visit{replace("default/a", immediately(inLeaf(job(two, "b", 8), "vision")))},
+		},
+		"one is renamed, and needs the place of another that leaves": {
+			cluster: cluster{nodes: two, own: []string{"default/a", "default/c"}}.runs("default/a", 8).runs("default/c", 8),
+			visits:  []visit{replace("default/a", job(two, "b", 16)), leave("default/c")},
+			want:    []string{"warning NeedsOthers default/b default/c"},
+		},
+		"one is renamed, another comes after it": {
+			cluster: full, visits: []visit{func(l *ledger.Ledger) []ledger.Finding {
+				return append(replace("default/a", job(two, "b", 8))(l), plan(job(two, "c", 8, "default/b"))(l)...)
+			}},
+		},
+		"two swap their names": {
+			cluster: cluster{nodes: two, own: []string{"default/a", "default/c"}}.runs("default/a", 8).runs("default/c", 8),
+			visits: []visit{func(l *ledger.Ledger) []ledger.Finding {
+				return append(replace("default/a", job(two, "c", 6))(l), replace("default/c", job(two, "a", 10, "default/c"))(l)...)
+			}},
 		},
 		"one is replaced by itself": {
 			cluster: full, visits: []visit{replace("default/a", job(two, "a", 16))},
@@ -347,6 +370,10 @@ func TestLiveInEveryOrder(t *testing.T) {
 		"a job is replaced, and someone of its priority waits for its place": {
 			cluster: full.waits("default/x", 8, 0), visits: []visit{replace("default/a", claims(job(two, "a", 16), 0))},
 			want: []string{"error Overtaken default/a"},
+		},
+		"a job is renamed, and someone of its priority waits for its place": {
+			cluster: full.waits("default/x", 8, 0), visits: []visit{replace("default/a", claims(job(two, "b", 16), 0))},
+			want: []string{"error Overtaken default/b"},
 		},
 		"someone of lower priority does": {
 			cluster: full.waits("default/x", 8, -1), visits: []visit{replace("default/a", claims(job(two, "a", 16), 0))},

@@ -70,7 +70,7 @@ func (l *Ledger) outlook(j *job) *Finding {
 		j.settled = f == nil
 		return f
 	case fits(p.hoped):
-		return l.needsOthers(j, p.needs(j.Gang.ID, fits))
+		return l.needsOthers(j, p.needs(l.vacated(j.Gang.ID), fits))
 	}
 	if j.Reclaims {
 		result := p.certain.Reclaim(g)

@@ -107,7 +107,8 @@ func (l *Ledger) behind(j *job, g placement.Gang, first *queue) *Finding {
 // before it in the queue, or the job gives its own place back first.
 func (l *Ledger) precedes(w Waiting, g placement.Gang) bool {
 	partial := len(w.Running) > 0 && w.Missing() > 0
-	return partial || w.Priority >= g.Priority || len(l.live.jobs[g.ID]) > 0
+	return partial || w.Priority >= g.Priority ||
+		slices.ContainsFunc(l.vacated(g.ID), func(id string) bool { return len(l.live.jobs[id]) > 0 })
 }
 
 // together reports whether a gang and those that wait have room beside each other, so that

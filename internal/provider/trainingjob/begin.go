@@ -45,7 +45,9 @@ func (r *trainingJob) begin(ctx context.Context, client *kube.Client, m model, o
 		return nil, false, err
 	}
 	if live != nil {
-		if live, err = goOn(ctx, client, live, m, of, spec); err != nil {
+		// One that takes another's place in this walk has not been submitted before: jobs change names.
+		same := r.Session.Ledger.Replaced(spec.ID()) == ""
+		if live, err = goOn(ctx, client, live, m, of, spec, same); err != nil {
 			return nil, false, err
 		}
 	}
@@ -66,14 +68,15 @@ func ranFor(ctx context.Context, of tfsdk.State, live *unstructured.Unstructured
 	return was.Triggers
 }
 
-// goOn returns a live job that can become the one of the spec, and removes one that cannot.
-func goOn(ctx context.Context, client *kube.Client, live *unstructured.Unstructured, m model, of tfsdk.State, spec job.Spec) (*unstructured.Unstructured, error) {
+// goOn returns a live job that can become the one of the spec, and removes one that cannot, or
+// that is not the same for another reason.
+func goOn(ctx context.Context, client *kube.Client, live *unstructured.Unstructured, m model, of tfsdk.State, spec job.Spec, same bool) (*unstructured.Unstructured, error) {
 	before, replace, err := outdated(ctx, live, m, of, spec)
 	if err != nil {
 		return nil, err
 	}
 	tflog.Info(ctx, "an earlier apply submitted the job", map[string]any{"job": spec.ID(), "differs": replace})
-	if len(replace) == 0 {
+	if same && len(replace) == 0 {
 		return live, nil
 	}
 	return nil, remove(ctx, client, before)

@@ -54,6 +54,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		question := r.ask(ctx, plan)
 		resp.Diagnostics.Append(r.place(ctx, &plan, after, pools, question.answer.Admission)...)
 		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
+		resp.Diagnostics.Append(r.noteReplacement(ctx, plan.ID.ValueString(), resp.Private)...)
 		resp.Diagnostics.Append(r.preflight(ctx, plan, pools, question)...)
 		return
 	}
@@ -88,7 +89,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		}
 		resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("pool_names"), plan.PoolNames)...)
 		// Terraform asks again for the plan of the new job, and leaves out what is a warning then.
-		r.Session.Ledger.LeaveJob(old.ID())
+		r.Session.Ledger.ReplaceJob(old.ID(), plan.ID.ValueString())
 		resp.Diagnostics.Append(r.place(ctx, &plan, after, pools, r.admissionAtPlan(ctx, wanted, unknown))...)
 		return
 	}
@@ -197,8 +198,9 @@ func (r *trainingJob) place(ctx context.Context, m *model, after types.List, poo
 		m.Placed = placed(m.ID, ledger.Unplanned)
 		return diags // it takes nothing until it is resumed, and is checked then
 	}
+	gone := r.Session.Ledger.Vacated(spec.ID(), before)
 	for i := range pools {
-		pools[i] = pools[i].Without(spec.ID()) // a job that is replaced has gone by then
+		pools[i] = pools[i].Without(gone...)
 	}
 	c.impeded, c.admission = capacity.Impeded(pools), admission
 	assignments, checkDiags := c.plan(ctx, pools, before)

@@ -1,0 +1,47 @@
+package trainingjob
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+)
+
+// replacedBy is the key in the private data of a plan under which the deletion of a job finds
+// the ID of the one that is created in its place. An apply asks for the plan of that one
+// again, and does not say then whose place it takes.
+const replacedBy = "replaced_by"
+
+// private is what a plan keeps of a resource beside its attributes.
+type private interface {
+	SetKey(ctx context.Context, key string, value []byte) diag.Diagnostics
+}
+
+// noteReplacement writes down that a job is created in the place of one of another ID.
+func (r *trainingJob) noteReplacement(ctx context.Context, id string, plan private) (diags diag.Diagnostics) {
+	if r.Session.Ledger.Applying() || r.Session.Ledger.Replaced(id) == "" {
+		return nil
+	}
+	value, err := json.Marshal(id)
+	if err != nil {
+		diags.AddError("Plan cannot be written", err.Error())
+		return diags
+	}
+	return plan.SetKey(ctx, replacedBy, value)
+}
+
+// Delete deletes the job, and remembers what is created in its place.
+func (r *trainingJob) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
+	var m model
+	var by string
+	value, diags := req.Private.GetKey(ctx, replacedBy)
+	resp.Diagnostics.Append(diags...)
+	if resp.Diagnostics.Append(req.State.Get(ctx, &m)...); resp.Diagnostics.HasError() {
+		return
+	}
+	if err := json.Unmarshal(value, &by); err == nil {
+		r.Session.Ledger.ReplaceJob(id(m).ValueString(), by)
+	}
+	r.Resource.Delete(ctx, req, resp)
+}

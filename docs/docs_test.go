@@ -22,7 +22,6 @@ var foreign = map[string]string{
 	"-parallelism=1":          "terraform",
 	"-target":                 "terraform",
 	"-state":                  "terraform",
-	"create_before_destroy":   "terraform",
 	"app.Run":                 "kube-scheduler",
 	"podgroup/gangscheduling": "Kubernetes",
 	"Queuing":                 "ack-kube-queue",

@@ -41,14 +41,20 @@ func (l *Ledger) check(changed *job, around bool) []Finding {
 	found = slices.Concat(found, l.overtaken(), l.evictedMeanwhile())
 	var fresh []Finding
 	for _, f := range found {
-		if f.Kind == NeedsOthers && !l.decided() && !l.part {
+		if f.Kind == NeedsOthers && !l.decided() {
 			continue // it is said once it is known whether the others leave
 		}
 		f, report := l.graded(f)
-		if key := f.id(); report && !l.reported[key] {
-			l.reported[key] = true
-			fresh = append(fresh, l.explained(l.addressed(f, changed)))
+		if !report || l.reported[f.id()] {
+			continue
 		}
+		l.reported[f.id()] = true
+		if !f.Error && l.unheard(f, changed) {
+			f.Error = true
+			f.Detail += " Terraform shows no warning about a job that is replaced by -replace or replace_triggered_by, so that the plan fails instead: " +
+				"change triggers of the job to replace it, and this is a warning."
+		}
+		fresh = append(fresh, l.explained(l.addressed(f, changed)))
 	}
 	return fresh
 }
@@ -96,6 +102,20 @@ func (l *Ledger) graded(f Finding) (graded Finding, report bool) {
 		f.Error = f.Error && first.Check == Refuse
 		return f, first.Check != Ignore
 	}
+}
+
+// unheard reports whether a warning of a visit is to be an error, since Terraform may leave it
+// out: that gangs are evicted, or that a job will not start, when a job is replaced by Terraform's
+// decision alone.
+func (l *Ledger) unheard(f Finding, visited *job) bool {
+	forced, strict := visited != nil && visited.forced, f.Kind == Preempts
+	for _, id := range f.Jobs {
+		if j := l.jobs[id]; j != nil {
+			forced = forced || j.forced
+			strict = strict || j.Check == Refuse && (f.Kind == Waits || f.Kind == Overtaken)
+		}
+	}
+	return forced && strict
 }
 
 // Cut is the finding that jobs use more than a change of the quota tree leaves them; at

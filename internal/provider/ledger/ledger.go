@@ -118,6 +118,7 @@ type job struct {
 	settled   bool                 // it can start beside all that runs
 	needs     bool                 // it can start once others have left
 	evicts    map[string]bool      // gangs that go for the job alone
+	forced    bool                 // it was to stay, and Terraform replaces it all the same
 }
 
 // Kind is what a [Finding] is about.
@@ -172,6 +173,9 @@ type Finding struct {
 // PlanJob places a job on its capacity, after the jobs named in After, and records
 // it. The result depends on the job and those jobs alone. The findings are about all
 // jobs of the walk together, and about the cluster. A job with the same ID is replaced.
+// One of which [Ledger.KeepJob] was told before is replaced by Terraform's decision alone
+// (-replace, replace_triggered_by), which Terraform makes known in a second visit; it
+// leaves out the warnings of that, so that these are errors.
 func (l *Ledger) PlanJob(j Job) (placement.Result, []Finding) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -183,6 +187,7 @@ func (l *Ledger) PlanJob(j Job) (placement.Result, []Finding) {
 	if slices.ContainsFunc(append(before, recorded), func(b *job) bool { return b.Admitted != nil }) {
 		recorded.admit(before)
 	}
+	recorded.forced = l.fates[j.Gang.ID] == stays
 	if l.jobs[j.Gang.ID] != nil {
 		l.unsettle()
 	}
@@ -379,8 +384,8 @@ func (l *Ledger) Program(name string) (installed, known bool) {
 	return installed, known
 }
 
-// ExpectPart records that the walk visits a part of the configuration only: what becomes of
-// the rest of it is never said.
+// ExpectPart records that the walk visits a part of the configuration only. The rest of it
+// stays as it is. It is told before [Ledger.Observe].
 func (l *Ledger) ExpectPart() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

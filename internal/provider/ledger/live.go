@@ -65,6 +65,8 @@ type picture struct {
 	queue *queue
 	// evicts are the findings of evictedMeanwhile, once they are known.
 	evicts *[]Finding
+	// part means that what was not visited stays as it is, since most of it never is.
+	part bool
 	// together is hoped with the planned jobs in their places, nil when they were not settled.
 	together *placement.View
 	fates    map[string]fate   // the ledger's
@@ -82,7 +84,7 @@ func (l *Ledger) Observe(found func() Live) {
 		return
 	}
 	live := found()
-	p := &picture{Live: live, fates: l.fates, jobs: map[string][]*Pod{}, joined: map[string]bool{}}
+	p := &picture{Live: live, part: l.part, fates: l.fates, jobs: map[string][]*Pod{}, joined: map[string]bool{}}
 	p.Pods = slices.Clone(live.Pods)
 	for i := range p.Pods {
 		if pod := &p.Pods[i]; pod.Job != "" {
@@ -167,8 +169,22 @@ func (p *picture) put(view *placement.View, job string) {
 	}
 }
 
-// open reports whether a job belongs to this configuration and was not visited yet.
-func (p *picture) open(job string) bool { return p.Own[job] && p.fates[job] == undecided }
+// unvisited reports whether a job belongs to this configuration and was not visited yet, open
+// whether the visit is sure to come.
+func (p *picture) unvisited(job string) bool { return p.Own[job] && p.fates[job] == undecided }
+
+func (p *picture) open(job string) bool { return !p.part && p.unvisited(job) }
+
+// emptied is the cluster without those that leave and those that were not visited yet.
+func (p *picture) emptied() *placement.View {
+	view := p.hoped.Clone()
+	for job := range p.jobs {
+		if p.unvisited(job) {
+			p.take(view, job)
+		}
+	}
+	return view
+}
 
 // leave takes away what a job gives back.
 func (p *picture) leave(job string) {
@@ -291,11 +307,11 @@ func (p *picture) needs(vacated []string, fits func(*placement.View) bool) []str
 		switch {
 		case p.fates[job] == leaves && !slices.Contains(vacated, job):
 			sure = append(sure, job)
-		case p.open(job):
+		case p.unvisited(job):
 			open = append(open, job)
 		}
 	}
-	view := p.hoped.Clone()
+	view := p.emptied()
 	var needed []string
 	for _, job := range append(open, sure...) {
 		p.put(view, job)

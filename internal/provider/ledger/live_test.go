@@ -154,6 +154,11 @@ func replace(id string, j ledger.Job) visit {
 	return func(l *ledger.Ledger) []ledger.Finding { l.ReplaceJob(id, j.Gang.ID); return plan(j)(l) }
 }
 
+// force is the visit of a resource that Terraform replaces by its own decision.
+func force(j ledger.Job) visit {
+	return func(l *ledger.Ledger) []ledger.Finding { return append(keep(j.Gang.ID)(l), plan(j)(l)...) }
+}
+
 func visits(list []visit, f func([]visit)) {
 	if len(list) <= 1 {
 		f(list)
@@ -390,6 +395,52 @@ func TestLiveInEveryOrder(t *testing.T) {
 			cluster: full.waits("default/x", 8, 0), visits: []visit{replace("default/a", claims(job(two, "a", 8), 0))},
 			want: []string{"warning Overtaken default/a"},
 		},
+		"a job is replaced that has room beside itself, and someone waits for both": {
+			cluster: cluster{nodes: two, own: []string{"default/a"}}.runs("default/a", 8).waits("default/x", 12, -1),
+			visits:  []visit{replace("default/a", claims(job(two, "a", 8), 0))},
+			want:    []string{"error Preempts default/a"},
+		},
+		"the same of a job that evicts nobody": {
+			cluster: cluster{nodes: two, own: []string{"default/a"}}.runs("default/a", 8).waits("default/x", 12, 0),
+			visits:  []visit{replace("default/a", claims(job(two, "a", 8), 0))},
+			want:    []string{"error Overtaken default/a"},
+		},
+		"the same when what waits needs the place of another, too": {
+			cluster: cluster{nodes: two, own: []string{"default/a", "default/b"}}.runs("default/a", 4).runs("default/b", 8).waits("default/x", 16, -1),
+			visits:  []visit{replace("default/a", claims(job(two, "a", 4), 0)), leave("default/b")},
+			want:    []string{"warning Overtaken default/a"},
+		},
+		"a job is replaced by Terraform, has room beside itself, and someone waits for both": {
+			cluster: cluster{nodes: two, own: []string{"default/a", "default/x"}}.runs("default/a", 8).waits("default/x", 12, -1).from("default/x"),
+			visits:  []visit{force(claims(job(two, "a", 8), 0)), keep("default/x")},
+			want:    []string{"error Preempts default/a"},
+		},
+		"a job is replaced by Terraform, and nothing is in its way": {
+			cluster: full, visits: []visit{force(claims(job(two, "a", 16), 0))},
+		},
+		"a job is replaced by Terraform, and evicts who waits with consent": {
+			cluster: full.waits("default/x", 8, -1), visits: []visit{force(consents(claims(job(two, "a", 16), 0)))},
+			want: []string{"error Preempts default/a"},
+		},
+		"a job is replaced by Terraform, and another of higher priority comes": {
+			cluster: full, visits: []visit{force(job(two, "a", 16)), plan(consents(claims(job(two, "0", 4), 1)))},
+			want: []string{"error Waits default/a default/0"},
+			open: []string{"warning Preempts default/0"},
+		},
+		"a job that is only warned of is replaced by Terraform, and another comes": {
+			cluster: full, visits: []visit{force(checked(job(two, "a", 16), ledger.Warn)), plan(checked(consents(claims(job(two, "0", 4), 1)), ledger.Warn))},
+			want: []string{"warning Waits default/a default/0"},
+			open: []string{"warning Preempts default/0"},
+		},
+		"a job is replaced by Terraform, and others are in each other's way": {
+			cluster: cluster{nodes: slices.Concat(machines(t, "h100", 1), two), own: []string{"default/a"}}.runs("default/a", 4),
+			visits:  []visit{force(job(machines(t, "h100", 1), "a", 4)), plan(job(two, "b", 10)), plan(job(two, "c", 10))},
+			want:    []string{"warning Waits default/c default/b"},
+		},
+		"a job is replaced by Terraform, and who waits evicts someone in the meantime": {
+			cluster: full.below("default/a", 8).waits("default/x", 16, 0), visits: []visit{force(job(two, "a", 8))},
+			want: []string{"error Preempts default/x"},
+		},
 		"one is deleted, another created, and someone waits for the place": {
 			cluster: full.waits("default/x", 8, 0), visits: []visit{leave("default/a"), plan(claims(job(two, "b", 16), 0))},
 			want: []string{"error Overtaken default/b", needs},
@@ -477,6 +528,66 @@ func TestLiveInEveryOrder(t *testing.T) {
 				}
 				decided := slices.DeleteFunc(describe(found), func(text string) bool { return slices.Contains(test.open, text) })
 				assert.ElementsMatch(t, test.want, decided)
+			})
+		})
+	}
+}
+
+// What a walk does not visit, with -target, stays as it is. That it may leave all the same is said
+// of jobs that can wait for it.
+func TestPartOfAConfiguration(t *testing.T) {
+	two := machines(t, "v100", 2)
+	own := func(jobs ...string) cluster {
+		c := cluster{nodes: two, own: jobs}
+		for _, job := range jobs {
+			c = c.runs(job, 4)
+		}
+		return c
+	}
+	four := own("default/k", "default/l", "default/m", "default/n")
+	for name, test := range map[string]struct {
+		cluster cluster
+		visits  []visit
+		want    []string
+	}{
+		"one comes that evicts":       {four, []visit{plan(claims(job(two, "b", 6), 1))}, []string{"error Preempts default/b"}},
+		"the same with consent":       {four, []visit{plan(consents(claims(job(two, "b", 6), 1)))}, []string{"warning Preempts default/b"}},
+		"one comes that waits":        {four, []visit{plan(claims(job(two, "b", 6), 0))}, []string{"warning NeedsOthers default/b default/m default/n"}},
+		"one comes that has no place": {four, []visit{plan(job(two, "b", 17))}, []string{"error Misfit default/b"}},
+		"two come, of which the second evicts": {
+			own("default/k", "default/l", "default/m"), []visit{plan(claims(job(two, "b", 4), 1)), plan(claims(job(two, "c", 4, "default/b"), 1))},
+			[]string{"error Preempts default/c default/b"},
+		},
+		"two come, of which the second waits": {
+			own("default/k", "default/l", "default/m"), []visit{plan(job(two, "b", 4)), plan(job(two, "c", 4, "default/b"))},
+			[]string{"warning Waits default/c default/b"},
+		},
+		"one comes that fits where another leaves": {
+			four, []visit{both(job(two, "k", 2), job(two, "b", 2, "default/k"))}, nil,
+		},
+		"one is replaced, and another waits that stays": {
+			own("default/a", "default/k").waits("default/x", 13, -1).from("default/x"), []visit{replace("default/a", claims(job(two, "a", 4), 0))},
+			nil,
+		},
+		"one is replaced, and someone waits for its place": {
+			own("default/a", "default/k", "default/l").waits("default/x", 8, -1).from("default/x"), []visit{replace("default/a", claims(job(two, "a", 4), 0))},
+			[]string{"error Preempts default/a"},
+		},
+		"one is deleted, and who waits evicts one that stays": {
+			own("default/a").runs("default/y", 12).below("default/y", 8).waits("default/x", 8, 0), []visit{leave("default/a")},
+			[]string{"warning Preempts default/x"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			visits(test.visits, func(order []visit) {
+				l := ledger.New()
+				l.ExpectPart()
+				l.Observe(test.cluster.live)
+				var found []ledger.Finding
+				for _, v := range order {
+					found = append(found, v(l)...)
+				}
+				assert.ElementsMatch(t, test.want, describe(found))
 			})
 		})
 	}

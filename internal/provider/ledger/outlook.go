@@ -16,7 +16,7 @@ func (l *Ledger) outlooks(jobs []*job) []Finding {
 	for _, j := range jobs {
 		clear(j.evicts)
 		f := l.outlook(j)
-		j.startable = f == nil || f.Kind == NeedsOthers || f.Kind == Preempts
+		j.startable = f == nil || f.Kind == NeedsOthers && !l.untouched(f.Jobs[1:]) || f.Kind == Preempts
 		j.needs = f != nil && f.Kind == NeedsOthers
 		if treeless := l.noTree(j); treeless != nil && (f == nil || f.Kind == NeedsOthers) {
 			f, j.startable = treeless, false // it starts neither now nor when others have left
@@ -87,6 +87,9 @@ func (l *Ledger) outlook(j *job) *Finding {
 		case result.Placement != nil:
 			return nil // those in its way are being deleted
 		}
+	}
+	if l.part && fits(p.emptied()) {
+		return l.needsOthers(j, p.needs(l.vacated(j.Gang.ID), fits))
 	}
 	verdict := p.certain.Plan(g).Verdict
 	if p.hoped.Place(withoutQuota(g)) != nil {
@@ -248,9 +251,15 @@ func (l *Ledger) elsewhere(j *job) []Finding {
 	}}
 }
 
+// untouched reports whether one of these jobs is, as far as is known, of that part of the
+// configuration that the walk does not visit.
+func (l *Ledger) untouched(jobs []string) bool {
+	return l.part && slices.ContainsFunc(jobs, l.live.unvisited)
+}
+
 func (l *Ledger) needsOthers(j *job, others []string) *Finding {
 	detail := "It starts once this plan has taken %s away."
-	if l.part {
+	if l.untouched(others) {
 		detail = "It starts only once %s, of this configuration, no longer runs. This plan is about a part of the configuration (-target), and does not say whether it takes them away."
 	}
 	return &Finding{

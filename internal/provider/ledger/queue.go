@@ -24,7 +24,7 @@ func (l *Ledger) overtaken() []Finding {
 		return nil
 	}
 	if l.live.queue == nil {
-		l.live.queue = l.started(func(Waiting) bool { return true })
+		l.live.queue = l.started(l.live.hoped, anyone)
 	}
 	if len(l.live.queue.started) == 0 {
 		return nil
@@ -44,8 +44,12 @@ func (l *Ledger) overtaken() []Finding {
 	return findings
 }
 
-// decided reports whether all has been visited that the configuration has in the cluster.
+// decided reports whether all has been visited that the configuration has in the cluster, and
+// that the walk is sure to visit.
 func (l *Ledger) decided() bool {
+	if l.part {
+		return true
+	}
 	for job, own := range l.live.Own {
 		if own && l.fates[job] == undecided {
 			return false
@@ -54,9 +58,11 @@ func (l *Ledger) decided() bool {
 	return !l.treeOpen()
 }
 
+func anyone(Waiting) bool { return true }
+
 // started lets those that wait, and that it is asked for, take what they find, in their order.
-func (l *Ledger) started(asked func(Waiting) bool) *queue {
-	q := &queue{view: l.live.hoped.Clone(), pools: map[string]bool{}}
+func (l *Ledger) started(view *placement.View, asked func(Waiting) bool) *queue {
+	q := &queue{view: view.Clone(), pools: map[string]bool{}}
 	for _, w := range l.live.Waiting {
 		if !asked(w) || w.Job != "" && l.fates[w.Job] == leaves {
 			continue
@@ -93,14 +99,28 @@ func (l *Ledger) behind(j *job, g placement.Gang, first *queue) *Finding {
 		}
 		return overtakes(j, first, false, fmt.Sprintf("Job %s may be placed elsewhere than planned", g.ID))
 	}
-	sure := l.started(func(w Waiting) bool { return l.precedes(w, g) })
-	if l.live.found.Place(g) != nil || sure.view.Place(g) != nil || l.together(g, sure.started) {
+	sure := l.started(l.live.hoped, func(w Waiting) bool { return l.precedes(w, g) })
+	if l.early(g).Place(g) != nil || sure.view.Place(g) != nil || l.together(g, sure.started) {
 		return overtakes(j, first, j.RequireImmediate, fmt.Sprintf("Job %s may have to wait, or not be started", g.ID))
 	}
 	if result := sure.view.Reclaim(g); j.Reclaims && result.Placement != nil {
 		return l.preempts(j, fmt.Sprintf("finds its place taken by %s, waiting now, when it is created", sure), result.Victims)
 	}
 	return overtakes(j, sure, true, fmt.Sprintf("Job %s does not fit", g.ID))
+}
+
+// early is the cluster that a job finds when it is created before all else is done. One that is
+// replaced has given its own place back by then, and those that wait have taken what they find.
+func (l *Ledger) early(g placement.Gang) *placement.View {
+	vacated := slices.DeleteFunc(l.vacated(g.ID), func(id string) bool { return len(l.live.jobs[id]) == 0 })
+	if len(vacated) == 0 {
+		return l.live.found
+	}
+	view := l.live.found.Clone()
+	for _, id := range vacated {
+		l.live.take(view, id)
+	}
+	return l.started(view, anyone).view
 }
 
 // precedes reports whether a gang that waits is sure to be looked at before a job: it comes

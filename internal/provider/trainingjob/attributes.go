@@ -301,7 +301,7 @@ var runAttributes = []jobAttribute{
 	{
 		name: "triggers",
 		schema: schema.MapAttribute{
-			MarkdownDescription: "Any values; a change of one deletes the job and runs it again.",
+			MarkdownDescription: "Any values; a change of one deletes the job and runs it again. A plan with `-replace` or `replace_triggered_by` fails where this one warns, because Terraform prints no warnings there.",
 			Optional:            true, ElementType: types.StringType,
 		},
 	},

@@ -1,0 +1,47 @@
+package trainingjob_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+)
+
+// What Terraform leaves alone, and what it replaces by its own decision, is announced like
+// everything else, although Terraform tells of neither when it asks for the plan of a job.
+func TestTargetAndReplaceAreAnnounced(t *testing.T) {
+	client := connected(t)
+	localtest.CreatePriorityClass(t, client.Typed, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "urgent"}, Value: 1000})
+	provider, err := localtest.Program("terraform-provider-gpuplan")
+	require.NoError(t, err)
+	terraform := acctest.NewCLI(t, provider)
+	with := func(all gangs) { terraform.Write(t, setting{size: 2, gangs: all}.config()) }
+	refused := func(words string, options ...string) {
+		t.Helper()
+		output, err := terraform.Run(slices.Concat([]string{"plan"}, options)...)
+		assert.Error(t, err)
+		assert.Contains(t, acctest.Unwrapped(output), words)
+	}
+	const urgent, agreed = "priority_class = \"urgent\"\n", "allow_preemption = true\n"
+	const evicts = "Job default/high has no free place, and the scheduler would evict for it: default/low (13 pods, priority 0)."
+	target, replace := "-target="+address("high"), "-replace="+address("low")
+
+	with(gangs{"low": {12, ""}})
+	terraform.Must(t, "apply", "-auto-approve")
+	t.Cleanup(func() { terraform.Must(t, "destroy", "-auto-approve") })
+	assert.Contains(t, terraform.Must(t, "plan", replace), "1 to add, 0 to change, 1 to destroy")
+	with(gangs{"low": {12, ""}, "high": {8, urgent}})
+	refused(evicts, target)
+	with(gangs{"low": {12, ""}, "high": {8, urgent + agreed}})
+	assert.Contains(t, acctest.Unwrapped(terraform.Must(t, "plan", target)), evicts)
+	refused("Job default/low fits on its own, but not at the same time as default/high", replace)
+	refused("Terraform shows no warning about a job that is replaced by -replace or replace_triggered_by, so that the plan fails instead", replace)
+	with(gangs{"low": {12, "triggers = { again = 1 }\n"}, "high": {8, urgent + agreed}})
+	assert.Contains(t, acctest.Unwrapped(terraform.Must(t, "plan")), evicts)
+}

@@ -21,6 +21,7 @@ var foreign = map[string]string{
 	"--build-arg":             "docker",
 	"-parallelism=1":          "terraform",
 	"-target":                 "terraform",
+	"-replace":                "terraform",
 	"-state":                  "terraform",
 	"app.Run":                 "kube-scheduler",
 	"podgroup/gangscheduling": "Kubernetes",

@@ -211,8 +211,9 @@ func (c configuration) pool(name string) (pool, bool) {
 // generator makes configurations and their changes; everything follows from its seed.
 type generator struct {
 	*rand.Rand
-	id   string
-	jobs int // made so far
+	names *rand.Rand // chance of their own, so that they make no other worlds
+	id    string
+	jobs  int // made so far
 }
 
 func (g *generator) chance(percent int) bool { return g.IntN(100) < percent }
@@ -326,6 +327,7 @@ func (g *generator) next(c configuration) configuration {
 		jobs = append(jobs, j)
 	}
 	c.jobs = jobs
+	g.rename(jobs)
 	for i := range c.pools {
 		switch roll := g.IntN(100); {
 		case roll < 10:
@@ -343,6 +345,37 @@ func (g *generator) next(c configuration) configuration {
 		c.jobs = append(c.jobs, g.job(c))
 	}
 	return c.ordered()
+}
+
+// rename gives some jobs new names, those of others among them.
+func (g *generator) rename(jobs []job) {
+	for i := range jobs {
+		j, other := &jobs[i], &jobs[g.names.IntN(len(jobs))]
+		switch roll := g.names.IntN(100); {
+		case roll < 8:
+			j.name += "n"
+		case roll < 16:
+			j.name, j.namespace, other.name, other.namespace = other.name, other.namespace, j.name, j.namespace
+		}
+	}
+}
+
+// having is the configuration with a job of the next one, and with what that depends on.
+func (c configuration) having(next configuration, key string) configuration {
+	c = c.clone()
+	for key != "" {
+		j := next.jobs[slices.IndexFunc(next.jobs, func(j job) bool { return j.key == key })]
+		c.jobs = append(slices.DeleteFunc(c.jobs, func(old job) bool { return old.key == key }), j)
+		for _, name := range j.pools {
+			p, _ := next.pool(name)
+			c.pools = append(slices.DeleteFunc(c.pools, func(old pool) bool { return old.name == name }), p)
+		}
+		if j.leafByReference {
+			c.leaves = next.leaves
+		}
+		key = j.after
+	}
+	return c
 }
 
 // ordered drops references to jobs that are gone.

@@ -55,7 +55,7 @@ func TestPromises(t *testing.T) {
 			continue
 		}
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			g := &generator{Rand: rand.New(rand.NewPCG(*seed, uint64(n))), id: fmt.Sprintf("w%d", n)}
+			g := &generator{Rand: rand.New(rand.NewPCG(*seed, uint64(n))), names: rand.New(rand.NewPCG(*seed, ^uint64(n))), id: fmt.Sprintf("w%d", n)}
 			w := &world{live: l, generator: g, workspace: newWorkspace(t, platform), tally: &total}
 			w.run(t)
 		})
@@ -91,11 +91,11 @@ func prepare(t *testing.T, client *kube.Client) {
 }
 
 // tally counts what has been seen.
-type tally struct{ configurations, kept, announced, refused int }
+type tally struct{ configurations, kept, announced, refused, renamed int }
 
 func (n tally) String() string {
-	return fmt.Sprintf("%d configurations: %d jobs placed as planned, %d announced to wait or to be placed otherwise, %d plans refused",
-		n.configurations, n.kept, n.announced, n.refused)
+	return fmt.Sprintf("%d configurations: %d jobs placed as planned, %d announced to wait or to be placed otherwise, %d plans refused, %d jobs renamed",
+		n.configurations, n.kept, n.announced, n.refused, n.renamed)
 }
 
 // world is a cluster with a configuration that changes, and that others change.
@@ -142,17 +142,30 @@ func (w *world) end(t *testing.T) {
 // round plans and applies a configuration, or what of it the plan does not refuse.
 func (w *world) round(t *testing.T, round int, current, next configuration) configuration {
 	t.Helper()
+	if i, ok := w.one(next); ok && w.chance(20) {
+		current = w.target(t, round, current, next, i)
+	}
+	replaced, _ := w.one(current)
+	if !w.chance(25) {
+		replaced = instance{}
+	}
 	for {
 		w.write(t, next.render())
 		before := w.pods(t)
-		plan := w.plan(t)
+		plan := w.plan(t, next.replacing(replaced)...)
 		if refused := plan.errors(); len(refused) > 0 {
 			w.refused++
-			w.note("%d: refused:\n%s", round, refused)
-			next = w.reject(t, current, next, refused)
+			w.note("%d: refused, -replace=%s:\n%s", round, replaced.address, refused)
+			if slices.ContainsFunc(refused, diagnostic.replaces) {
+				replaced = instance{}
+				continue
+			}
+			next = w.reject(t, current, next, replaced, refused)
 			continue
 		}
-		w.note("%d: planned:\n%s", round, plan.diagnostics)
+		w.note("%d: planned, -replace=%s:\n%s", round, replaced.address, plan.diagnostics)
+		w.requireNamesToBeNames(t, round, next, plan, next.replacing(replaced)...)
+		replaced = instance{}
 		changed := len(current.pools) > 0 && w.chance(25)
 		if changed {
 			w.note("%d: live, after the plan: %s", round, w.live.change(t, w.generator, current))
@@ -161,6 +174,11 @@ func (w *world) round(t *testing.T, round int, current, next configuration) conf
 		applied := w.apply(t)
 		w.note("%d: applied:\n%s", round, applied)
 		if failed := applied.errors(); len(failed) > 0 {
+			if kept, ok := failed.keepNodes(current, next); ok {
+				require.True(t, changed, "round %d: the apply of a plan takes nodes away: %s", round, failed)
+				next = kept
+				continue
+			}
 			current = next
 			for _, i := range w.failing(t, next, failed) {
 				require.True(t, changed || plan.announce(i), "round %d: the apply of a plan fails for %s: %s", round, i.id, failed)
@@ -186,36 +204,97 @@ func (w *world) round(t *testing.T, round int, current, next configuration) conf
 	}
 }
 
-// reject checks that what the plan refuses does not fit, and takes it back.
-func (w *world) reject(t *testing.T, current, next configuration, refused diagnostics) configuration {
+// one is one of the jobs of a configuration, if there is any.
+func (w *world) one(c configuration) (i instance, ok bool) {
+	all := c.instances()
+	if len(all) == 0 {
+		return i, false
+	}
+	return pick(w.generator, all...), true
+}
+
+// replacing are the options by which a plan replaces a job that may be there no more.
+func (c configuration) replacing(i instance) []string {
+	if !slices.ContainsFunc(c.instances(), func(other instance) bool { return other.address == i.address && other.id == i.id }) {
+		return nil
+	}
+	return []string{"-replace=" + i.address}
+}
+
+// target plans one resource, and applies what is not refused. All others stay as they are: they have
+// their places, and none of them is evicted without a word. It returns what is there then.
+func (w *world) target(t *testing.T, round int, current, next configuration, i instance) configuration {
 	t.Helper()
-	if slices.ContainsFunc(refused, func(d diagnostic) bool { return strings.Contains(d.Detail, "shrinks node pool") }) {
-		for i, p := range next.pools { // it would take nodes away from jobs
-			if old, ok := current.pool(p.name); ok && old.size > p.size {
-				next = next.clone()
-				next.pools[i].size = old.size
-				return next
+	part := current.having(next, i.key)
+	w.write(t, next.render())
+	before := w.pods(t)
+	plan := w.plan(t, "-target=gpuplan_training_job."+i.key)
+	w.note("%d: planned, -target=%s:\n%s", round, i.key, plan.diagnostics)
+	if refused := plan.errors(); len(refused) > 0 {
+		for _, d := range refused {
+			if job, found := part.about(d); found {
+				w.requireNoRoom(t, job, d, part, w.leaving(current, part, instance{}))
 			}
 		}
+		return current
 	}
-	leaving := w.leaving(current, next)
+	applied := w.apply(t)
+	w.note("%d: applied:\n%s", round, applied)
+	w.settle(t)
+	w.requireNobodyElseEvicted(t, round, next, plan, before)
+	if len(applied.errors()) > 0 {
+		return current
+	}
+	w.requireKept(t, round, next, plan, plan.diagnostics)
+	return part
+}
+
+// keepNodes takes back that a pool shrinks when that is refused, since jobs would lose their nodes.
+func (all diagnostics) keepNodes(current, next configuration) (kept configuration, refused bool) {
+	if !slices.ContainsFunc(all, func(d diagnostic) bool { return strings.Contains(d.Detail, "shrinks node pool") }) {
+		return next, false
+	}
+	for i, p := range next.pools {
+		if old, ok := current.pool(p.name); ok && old.size > p.size {
+			next = next.clone()
+			next.pools[i].size = old.size
+			return next, true
+		}
+	}
+	return next, false
+}
+
+// reject checks that what the plan refuses does not fit, and takes it back.
+func (w *world) reject(t *testing.T, current, next configuration, replaced instance, refused diagnostics) configuration {
+	t.Helper()
+	if next, ok := refused.keepNodes(current, next); ok {
+		return next
+	}
+	leaving := w.leaving(current, next, replaced)
 	for _, d := range refused {
 		job, found := next.about(d)
 		if !found {
 			continue
 		}
-		if strings.HasSuffix(d.Summary, "ang does not fit") && job.after == "" {
-			require.False(t, w.fits(t, job, next, leaving), "%s is refused, but fits: %s", job.id, d)
-		}
-		if strings.HasSuffix(d.Summary, "angs that wait come first") {
-			waiting := w.waiting(t, d)
-			require.NotEmpty(t, waiting, "%s is refused for nobody: %s", job.id, d)
-			require.False(t, w.fits(t, job, next, leaving, waiting...), "%s is refused, but fits beside those that wait: %s", job.id, d)
-		}
+		w.requireNoRoom(t, job, d, next, leaving)
 		return next.without(job.key)
 	}
 	require.NotEmpty(t, next.jobs, "refused without a reason to be seen: %s", refused)
 	return next.without(next.jobs[len(next.jobs)-1].key)
+}
+
+// requireNoRoom checks that a job that a plan refuses does not fit when the pods have left for which
+// leaving is true.
+func (w *world) requireNoRoom(t *testing.T, job instance, d diagnostic, c configuration, leaving func(corev1.Pod) bool) {
+	t.Helper()
+	if strings.HasSuffix(d.Summary, "ang does not fit") && job.after == "" {
+		require.False(t, w.fits(t, job, c, leaving), "%s is refused, but fits: %s", job.id, d)
+	}
+	if strings.HasSuffix(d.Summary, "angs that wait come first") {
+		waiting := w.waiting(t, d)
+		require.NotEmpty(t, waiting, "%s is refused for nobody: %s", job.id, d)
+		require.False(t, w.fits(t, job, c, leaving, waiting...), "%s is refused, but fits beside those that wait: %s", job.id, d)
+	}
 }
 
 // about is the job of which a diagnostic speaks: the one that it names, which may stand at
@@ -245,7 +324,7 @@ func (w *world) failing(t *testing.T, c configuration, failed diagnostics) (jobs
 }
 
 // leaving tells which pods are gone once the next configuration is there.
-func (w *world) leaving(current, next configuration) func(corev1.Pod) bool {
+func (w *world) leaving(current, next configuration, replaced instance) func(corev1.Pod) bool {
 	stays := map[string]job{}
 	for _, i := range next.instances() {
 		stays[i.id] = i.job
@@ -253,7 +332,7 @@ func (w *world) leaving(current, next configuration) func(corev1.Pod) bool {
 	gone := map[string]bool{}
 	for _, i := range current.instances() {
 		j, kept := stays[i.id]
-		gone[i.id] = !kept || j.suspended || j.image != i.image || j.workers != i.workers
+		gone[i.id] = !kept || j.key != i.key || i.id == replaced.id || j.suspended || j.image != i.image || j.workers != i.workers
 	}
 	return func(p corev1.Pod) bool { return gone[p.Namespace+"/"+p.Labels[contract.JobNameLabel]] }
 }
@@ -281,6 +360,48 @@ func (w *world) requireKept(t *testing.T, round int, c configuration, plan plann
 			return promise.keptBy(w.placementOf(t, i))
 		})
 		w.kept++
+	}
+}
+
+// requireNamesToBeNames checks that jobs whose names change are planned as if they had kept them and
+// were replaced for something else.
+func (w *world) requireNamesToBeNames(t *testing.T, round int, c configuration, plan planned, options ...string) {
+	t.Helper()
+	twin := c.clone()
+	var renamed []instance
+	for at := range twin.jobs {
+		for k, i := range c.jobs[at].instances() {
+			change := plan.changes[i.address]
+			if !change.does("create") || !change.does("delete") {
+				continue
+			}
+			was := fmt.Sprintf("%s/%s", change.Before["namespace"], change.Before["name"])
+			if was == i.id {
+				continue
+			}
+			renamed = append(renamed, i)
+			own := twin.jobs[at].instances()[k]
+			twin.jobs[at].namespace = fmt.Sprint(change.Before["namespace"])
+			twin.jobs[at].name = strings.TrimSuffix(fmt.Sprint(change.Before["name"]), strings.TrimPrefix(own.id, own.namespace+"/"+own.name))
+			twin.jobs[at].image = c.jobs[at].image + 100
+			require.False(t, slices.ContainsFunc(plan.diagnostics, func(d diagnostic) bool {
+				return strings.Contains(d.Summary, "ob starts when others have left") && d.Address == i.address && d.names(was)
+			}), "round %d: %s waits for itself", round, i.id)
+		}
+	}
+	if len(renamed) == 0 {
+		return
+	}
+	w.write(t, twin.render())
+	other := w.planInto(t, "twin", options...)
+	w.write(t, c.render())
+	if len(other.errors()) > 0 {
+		w.note("%d: without new names:\n%s", round, other.diagnostics)
+		return // jobs without an order are looked at in the order of their names
+	}
+	for _, i := range renamed {
+		require.Equal(t, other.changes[i.address].After["planned_placement"], plan.changes[i.address].After["planned_placement"], "round %d: %s", round, i.id)
+		w.renamed++
 	}
 }
 

@@ -79,6 +79,9 @@ func (d diagnostic) announces(address, job string) bool {
 		slices.ContainsFunc(announcements, func(text string) bool { return strings.Contains(d.Summary, text) })
 }
 
+// replaces reports whether the diagnostic would be a warning without -replace.
+func (d diagnostic) replaces() bool { return strings.Contains(d.Detail, "replaced by -replace") }
+
 type diagnostics []diagnostic
 
 func (all diagnostics) errors() diagnostics {
@@ -138,14 +141,20 @@ type change struct {
 // does reports whether a change contains an action, "create" for instance.
 func (c change) does(action string) bool { return slices.Contains(c.Actions, action) }
 
-// plan plans the configuration into a file; changes is nil when the plan is refused.
-func (w workspace) plan(t *testing.T) (p planned) {
+// plan plans the configuration, with options, into the file that apply takes; changes is nil when
+// the plan is refused.
+func (w workspace) plan(t *testing.T, options ...string) planned {
 	t.Helper()
-	p.diagnostics, _ = w.terraform(t, "plan", "-json", "-out=plan")
+	return w.planInto(t, "plan", options...)
+}
+
+func (w workspace) planInto(t *testing.T, name string, options ...string) (p planned) {
+	t.Helper()
+	p.diagnostics, _ = w.terraform(t, append([]string{"plan", "-json", "-out=" + name}, options...)...)
 	if len(p.errors()) > 0 {
 		return p
 	}
-	output, err := w.Command("show", "-json", "plan").Output()
+	output, err := w.Command("show", "-json", name).Output()
 	require.NoError(t, err)
 	var file struct {
 		ResourceChanges []struct {

@@ -78,13 +78,10 @@ resource "gpuplan_training_job" "a" {
   depends_on = [gpuplan_scheduler.this, gpuplan_node_agent.this]
   %s
 }
-output "nodes" { value = gpuplan_training_job.a.planned_node_count }
 `, more)
 	}
 	plain := with("roles = { worker = { replicas = 4, gpus = 1 } }")
 	l := newLimited(t, client)
-	cli.Write(t, cluster)
-	cli.Must(t, "apply", "-auto-approve")
 	t.Cleanup(func() {
 		cli.Write(t, cluster)
 		cli.Must(t, "destroy", "-auto-approve")
@@ -103,7 +100,14 @@ output "nodes" { value = gpuplan_training_job.a.planned_node_count }
 		cli.Write(t, plain)
 	}
 
+	// Behind the back of a plan that makes the nodes, too.
 	cli.Write(t, plain)
+	assert.NotContains(t, run(t, false, "plan", "-out=saved"), "Placement")
+	l.request(t, "50")
+	output := run(t, true, "apply", "saved")
+	assert.Contains(t, output, "ob limited/a does not fit any more. 2 of 4 members fit")
+	assert.Contains(t, output, fmt.Sprintf(added, "50"))
+
 	for _, test := range []struct {
 		cpu, config, want string
 		fails             bool
@@ -125,7 +129,7 @@ output "nodes" { value = gpuplan_training_job.a.planned_node_count }
 		assert.Contains(t, output, test.want)
 		assert.Contains(t, output, fmt.Sprintf(added, test.cpu))
 		if !test.fails {
-			assert.Contains(t, output, "+ nodes = 1", "the promise is what it was")
+			assert.Contains(t, output, "+ planned_node_count = 1", "the promise is what it was")
 		}
 	}
 

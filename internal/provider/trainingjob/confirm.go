@@ -34,6 +34,7 @@ func (r *trainingJob) confirm(ctx context.Context, client *kube.Client, m model,
 	if len(planned) == 0 || spec.Suspend || c.level == session.CheckOff || diags.HasError() {
 		return diags
 	}
+	c.admission = r.admission(ctx, client, spec)
 	seen, err := r.Session.Cluster()
 	var snapshot *cluster.Snapshot
 	if err == nil {
@@ -43,7 +44,6 @@ func (r *trainingJob) confirm(ctx context.Context, client *kube.Client, m model,
 	var gang placement.Gang
 	var added string
 	if err == nil {
-		c.admission = r.admission(ctx, client, spec)
 		view, gang, added, err = c.onCluster(snapshot)
 	}
 	if err != nil {

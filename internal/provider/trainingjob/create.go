@@ -144,12 +144,12 @@ func submit(ctx context.Context, client *kube.Client, spec job.Spec, live *unstr
 // evicted is refused when nobody has agreed to that: the plan has not seen them.
 func (r *trainingJob) planOnCluster(ctx context.Context, client *kube.Client, m *model, spec job.Spec) (diags diag.Diagnostics) {
 	c := r.checker(*m, spec)
+	c.admission = r.admission(ctx, client, spec)
 	snapshot, err := r.Session.Snapshot(ctx)
 	var view *placement.View
 	var gang placement.Gang
 	var added string
 	if err == nil {
-		c.admission = r.admission(ctx, client, spec)
 		view, gang, added, err = c.onCluster(snapshot)
 	}
 	if err != nil {

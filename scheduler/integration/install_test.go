@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -29,6 +30,10 @@ import (
 // The scheduler works with the rights that its manifests give it, and with leader election.
 func TestInstalled(t *testing.T) {
 	s := newTestCluster(t, machine{count: 1, mode: "topology"})
+	records := api().CoreV1().ConfigMaps(contract.SystemNamespace)
+	if err := records.Delete(t.Context(), contract.WorkloadName, metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
+		require.NoError(t, err) // another test has left it
+	}
 	objects, err := deploy.Objects(deploy.Options{Image: "test", LogLevel: 2})
 	require.NoError(t, err)
 	require.NoError(t, cluster.client.ApplyAll(t.Context(), objects, nil))
@@ -63,7 +68,6 @@ func TestInstalled(t *testing.T) {
 	}
 
 	// It learns what arrives.
-	records := api().CoreV1().ConfigMaps(contract.SystemNamespace)
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		record, err := records.Get(t.Context(), contract.WorkloadName, metav1.GetOptions{})
 		require.NoError(c, err)

@@ -28,7 +28,8 @@ var (
 	agreementClusters = flag.Int("agreement.clusters", 120, "number of clusters in the agreement suite")
 )
 
-// Contended clusters get more gangs than the others, and keep them, until they are full.
+// Contended clusters get more gangs than the others, and keep them, until they are full; so
+// do those that give out parts of GPUs.
 const gangsPerCluster, gangsPerContended = 3, 8
 
 // TestAgreement holds the scheduler to the plan: for every gang, what the planner says
@@ -106,7 +107,7 @@ func (a *agreement) hold(t *testing.T, w *world, changes bool) {
 	var there []worldGang
 	defer func() { a.removeGang(t, there...) }()
 	gangs := gangsPerCluster
-	if w.contended {
+	if w.contended || w.shared {
 		gangs = gangsPerContended
 	}
 	for n := range gangs {

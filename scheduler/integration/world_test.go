@@ -34,6 +34,8 @@ type world struct {
 	// contended worlds are small, and their gangs big and unlike in rank, so that they preempt
 	// each other.
 	contended bool
+	// shared worlds give out parts of GPUs alone, so that there is much to choose from.
+	shared bool
 	// leaves are the names of quota leaves without a namespace, tree the quota tree; nil without one.
 	leaves []string
 	tree   *unstructured.Unstructured
@@ -55,6 +57,7 @@ const blockLabel = "network.example.com/block"
 func newWorld(random *rand.Rand, id string, namespaces []string) *world {
 	w := &world{Rand: random, id: id, namespaces: namespaces}
 	w.contended = w.chance(3)
+	w.shared = !w.contended && w.chance(3)
 	most := 5
 	if w.contended {
 		most = 2
@@ -96,8 +99,11 @@ func quantity(n int64) resource.Quantity { return *resource.NewQuantity(n, resou
 
 func (w *world) node(name string) worldNode {
 	mode := pick(w, "topology", "topology", "topology", "default", "core_mem", "core_mem", "share", "cgpu")
-	if w.contended {
+	switch {
+	case w.contended:
 		mode = "topology"
+	case w.shared:
+		mode = "share"
 	}
 	offers := corev1.ResourceList{
 		corev1.ResourceCPU:    quantity(pick[int64](w, 16, 80, 96)),

@@ -165,12 +165,20 @@ func TestRestart(t *testing.T) {
 	assert.False(t, second.write(t.Context(), after(180)), "nothing is new")
 	assert.Zero(t, second.failures(meters.WriteWorkload))
 
-	update := pod("a", 70, 8)
+	create(t, api, pod("late", 190, 1))
+	second.requireArrived(1)
+	update := pod("late", 190, 1)
 	update.Labels = map[string]string{"x": "y"}
 	_, err := api.CoreV1().Pods("default").Update(t.Context(), update, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	create(t, api, pod("late", 190, 1))
-	second.requireArrived(1)
+	create(t, api, pod("later", 191, 4))
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		second.mu.Lock()
+		defer second.mu.Unlock()
+		require.NotEmpty(c, second.tally.waiting)
+		assert.Equal(c, arrival{after(191), whole(4)}, second.tally.waiting[len(second.tally.waiting)-1])
+	}, 10*time.Second, time.Millisecond)
+	second.requireArrived(2) // a pod that changes is no arrival
 }
 
 // One that does not know yet that another leads writes nothing over what that one has written.

@@ -33,12 +33,11 @@ func (l *Ledger) check(changed *job, around bool) []Finding {
 		if !l.joins(changed) {
 			found = append(found, l.contention()...)
 		}
-		found = slices.Concat(found, l.sameGPUs(changed), l.elsewhere(changed))
 	}
 	if l.live != nil && l.decided() {
 		found = slices.Concat(found, l.outlooks(slices.DeleteFunc(l.inOrder(), func(j *job) bool { return !j.needs })))
 	}
-	found = slices.Concat(found, l.overtaken(), l.evictedMeanwhile())
+	found = slices.Concat(found, l.meetings(), l.overtaken(), l.evictedMeanwhile())
 	var fresh []Finding
 	for _, f := range found {
 		if f.Kind == NeedsOthers && !l.decided() {
@@ -392,30 +391,6 @@ func (l *Ledger) evictions(c course, jobs []*job) []Finding {
 		findings = append(findings, *l.preempts(e.job, "has no free place beside "+join(beside), e.victims, beside...))
 	}
 	return findings
-}
-
-// sameGPUs reports jobs that are planned where the changed one is, or may be, both of which
-// fit at once.
-func (l *Ledger) sameGPUs(changed *job) []Finding {
-	var findings []Finding
-	var others []*job
-	for _, other := range l.starting() {
-		switch {
-		case other == changed || !changed.startable || l.apart[pairKey(changed, other)] || l.ordered(changed, other):
-		case l.promised(changed) != l.promised(other):
-			others = append(others, other)
-		case l.promised(changed):
-			if f, ok := collide(changed, other); ok {
-				findings = append(findings, f)
-			}
-		}
-	}
-	return append(findings, l.displaces(changed, others)...)
-}
-
-// ordered reports whether one of two jobs comes after the other.
-func (l *Ledger) ordered(a, b *job) bool {
-	return slices.Contains(l.before(b.Job), a) || slices.Contains(l.before(a.Job), b)
 }
 
 // waits says that a job has to wait for others.

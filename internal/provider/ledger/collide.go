@@ -12,7 +12,7 @@ import (
 
 // collide reports that two jobs cannot both be where they are planned.
 func collide(a, b *job) (Finding, bool) {
-	where, gpus := meet(a, b)
+	where, gpus := common(a, b)
 	if len(where) == 0 || !gpus && beside(a, b) {
 		return Finding{}, false
 	}
@@ -36,62 +36,24 @@ func collide(a, b *job) (Finding, bool) {
 	}, true
 }
 
-// displaces reports that jobs whose places are known after apply may get those of others that
-// are planned: the changed one is of one kind, the others of the other.
-func (l *Ledger) displaces(changed *job, others []*job) []Finding {
-	var names []string
-	for _, other := range others {
-		open, planned := changed, other
-		if l.promised(changed) {
-			open, planned = other, changed
-		}
-		if mayMeet(open, planned) {
-			names = append(names, other.Gang.ID)
-		}
-	}
-	if len(names) == 0 {
-		return nil
-	}
-	open, planned := changed.Gang.ID, join(names)
-	if l.promised(changed) {
-		open, planned = planned, open
-	}
-	return []Finding{{
-		Kind:    SameGPUs,
-		Jobs:    append([]string{changed.Gang.ID}, names...),
-		key:     "places " + changed.Gang.ID + " " + join(names),
-		Summary: "A job may be placed where another is planned",
-		Detail: fmt.Sprintf("Where %s will run is known after apply, and nothing says that it is placed after %s, which may then get another place than the plan shows. "+
-			"Name what is planned in the after of what is not, as in after = [gpuplan_training_job.planned.placed]; jobs of one for_each or count cannot do that, so make two resources of them.",
-			open, planned),
-	}}
-}
-
-// mayMeet reports whether a job whose place is not known may get a node of one that is planned.
-func mayMeet(open, planned *job) bool {
-	return slices.ContainsFunc(planned.placement.Assignments, func(x placement.Assignment) bool {
-		return len(open.Pools) == 0 || slices.ContainsFunc(open.Nodes, func(n placement.Node) bool { return n.Name == x.Node })
-	})
-}
-
-// meet says on which nodes two jobs are planned, if on whole GPUs on which; GPUs means that
+// common says on which nodes two jobs are planned, if on whole GPUs on which; GPUs means that
 // they are.
-func meet(a, b *job) (where []string, gpus bool) {
+func common(a, b *job) (where []string, gpus bool) {
 	taken := map[string]gpu.Set{}
 	for _, x := range a.placement.Assignments {
 		taken[x.Node] |= x.Own
 	}
-	common := map[string]gpu.Set{}
+	both := map[string]gpu.Set{}
 	for _, x := range b.placement.Assignments {
 		if set, ok := taken[x.Node]; ok {
-			common[x.Node] |= set & x.Own
+			both[x.Node] |= set & x.Own
 		}
 	}
-	for _, set := range common {
+	for _, set := range both {
 		gpus = gpus || set != 0
 	}
-	for _, node := range slices.Sorted(maps.Keys(common)) {
-		switch set := common[node]; {
+	for _, node := range slices.Sorted(maps.Keys(both)) {
+		switch set := both[node]; {
 		case set != 0:
 			where = append(where, fmt.Sprintf("%s GPUs %s", node, set))
 		case !gpus:

@@ -119,6 +119,9 @@ type job struct {
 	needs     bool                 // it can start once others have left
 	evicts    map[string]bool      // gangs that go for the job alone
 	forced    bool                 // it was to stay, and Terraform replaces it all the same
+	met       bool                 // its place has been compared with those of the others that can start
+	moves     bool                 // it may not get the place that it is planned in, since others may be there
+	reaches   map[string]bool      // nodes on which there is room for one of its pods, as far as was asked
 }
 
 // Kind is what a [Finding] is about.
@@ -180,7 +183,7 @@ func (l *Ledger) PlanJob(j Job) (placement.Result, []Finding) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	recorded := &job{Job: j, evicts: map[string]bool{}}
+	recorded := &job{Job: j, evicts: map[string]bool{}, reaches: map[string]bool{}}
 	before := l.before(j)
 	result, crowded := planned(recorded, withoutQuota(j.Gang), before, func(b *job) (placement.Gang, *placement.Placement) { return b.Gang, b.placement })
 	recorded.placement, recorded.actual, recorded.verdict, recorded.crowded = result.Placement, result.Placement, result.Verdict, crowded

@@ -81,6 +81,7 @@ func describe(findings []ledger.Finding) []string {
 
 func TestJointCheckInEveryOrder(t *testing.T) {
 	two := machines(t, "v100", 2)
+	third := machines(t, "z100", 1)
 	immediate := func(j ledger.Job) ledger.Job { j.RequireImmediate = true; return j }
 	for name, test := range map[string]struct {
 		jobs []ledger.Job
@@ -115,6 +116,18 @@ func TestJointCheckInEveryOrder(t *testing.T) {
 		"three, of which one is in the way of both others": {
 			jobs: []ledger.Job{job(two, "a", 6), job(two, "b", 12), job(two, "c", 6)},
 			want: []string{"warning SameGPUs default/a default/c", "warning Waits default/b default/a", "warning Waits default/c default/b"},
+		},
+		"one that does not get its place takes that of a third, and this one that of a fourth": {
+			jobs: []ledger.Job{job(two, "a", 6), job(two, "b", 6), job(slices.Concat(two[1:], third), "c", 2), job(third, "d", 1)},
+			want: []string{"warning SameGPUs default/a default/b", "warning SameGPUs default/c default/a", "warning SameGPUs default/d default/c"},
+		},
+		"one that does not get its place is placed after the third": {
+			jobs: []ledger.Job{job(two, "a", 6, "default/c"), job(two, "b", 6, "default/c"), job(two[1:], "c", 2)},
+			want: []string{"warning SameGPUs default/a default/b"},
+		},
+		"one that does not get its place has no room in that of a third": {
+			jobs: []ledger.Job{job(two[:1], "a", 4), job(two[:1], "b", 2), job(two[1:], "c", 2)},
+			want: []string{"warning SameGPUs default/a default/b"},
 		},
 		"one that never fits stands in nobody's way": {
 			jobs: []ledger.Job{job(two, "a", 17), job(two, "b", 16)},

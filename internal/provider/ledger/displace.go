@@ -108,15 +108,18 @@ func (l *Ledger) displacedInTurn(j *job, moved, starting []*job) []Finding {
 	for _, m := range slices.SortedFunc(slices.Values(moved), func(a, b *job) int { return cmp.Compare(a.Gang.ID, b.Gang.ID) }) {
 		move(m)
 	}
-	displace := func(by, other *job) bool {
+	displace := func(by, other *job) {
 		if by == other || other.moves || l.apart[pairKey(by, other)] || !l.promised(other) || !by.mayTake(other) || slices.Contains(l.before(by.Job), other) {
-			return false
+			return
 		}
 		move(other)
 		findings = append(findings, displacesInTurn(by, other))
-		return true
 	}
-	slices.ContainsFunc(starting, func(by *job) bool { return by.met && by.moves && displace(by, j) })
+	for _, by := range starting {
+		if by.met && by.moves {
+			displace(by, j)
+		}
+	}
 	for len(queue) > 0 {
 		by := queue[0]
 		queue = queue[1:]

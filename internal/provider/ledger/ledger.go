@@ -28,6 +28,7 @@ type Ledger struct {
 	owned     map[string]bool
 	guarded   map[string]bool
 	created   map[string]bool     // names of pools that are planned to be created
+	unset     map[string]unset    // by names of pools
 	displaced map[string][]string // jobs on nodes that pools give up, by what does so
 	// cuts says what jobs lose by a change of the quota tree, nil for nothing.
 	cuts func(stays func(job string) bool) []Finding
@@ -58,6 +59,7 @@ func New() *Ledger {
 		owned:     map[string]bool{},
 		guarded:   map[string]bool{},
 		created:   map[string]bool{},
+		unset:     map[string]unset{},
 		displaced: map[string][]string{},
 		compared:  map[string]bool{},
 		apart:     map[string]bool{},
@@ -436,6 +438,20 @@ func (l *Ledger) CreatePool(name string) []Finding {
 	}
 	l.created[name] = true
 	return nil
+}
+
+// unset is what a pool takes from nodes that stay.
+type unset struct {
+	labels []string
+	taints []placement.Taint
+}
+
+// UnsetOnNodes records what a pool takes from its nodes that stay: labels, by their keys, and taints.
+// It is told before the jobs that the pool's capacity is given to are planned.
+func (l *Ledger) UnsetOnNodes(pool string, labels []string, taints []placement.Taint) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unset[pool] = unset{labels, taints}
 }
 
 // DisplaceJobs records that the plan takes nodes from these jobs; what says how, as in

@@ -70,6 +70,7 @@ type picture struct {
 	// together is hoped with the planned jobs in their places, nil when they were not settled.
 	together *placement.View
 	fates    map[string]fate   // the ledger's
+	unset    map[string]unset  // the ledger's
 	jobs     map[string][]*Pod // the pods of training jobs
 	joined   map[string]bool   // pools
 }
@@ -84,7 +85,7 @@ func (l *Ledger) Observe(found func() Live) {
 		return
 	}
 	live := found()
-	p := &picture{Live: live, part: l.part, fates: l.fates, jobs: map[string][]*Pod{}, joined: map[string]bool{}}
+	p := &picture{Live: live, part: l.part, fates: l.fates, unset: l.unset, jobs: map[string][]*Pod{}, joined: map[string]bool{}}
 	p.Pods = slices.Clone(live.Pods)
 	for i := range p.Pods {
 		if pod := &p.Pods[i]; pod.Job != "" {
@@ -250,9 +251,9 @@ func (p *picture) replace(pool string, planned []placement.Node) {
 	}
 	for _, n := range planned {
 		if exists, ok := p.View.Node(n.Name); ok {
-			n = changed(exists, n)
+			n = p.changed(exists, n)
 		} else if len(rest) > 0 {
-			n, rest = changed(rest[0], n), rest[1:]
+			n, rest = p.changed(rest[0], n), rest[1:]
 		}
 		for _, view := range p.views() {
 			view.SetNode(n)
@@ -267,13 +268,23 @@ func (p *picture) replace(pool string, planned []placement.Node) {
 
 // changed is a node that exists as its pool is planned. What is free on it by the pool's
 // capacity is not what it has.
-func changed(exists, planned placement.Node) placement.Node {
+func (p *picture) changed(exists, planned placement.Node) placement.Node {
+	unset := p.unset[planned.Pool]
+	exists.Labels = merged(exists.Labels, planned.Labels)
+	maps.DeleteFunc(exists.Labels, func(key, _ string) bool {
+		_, kept := planned.Labels[key]
+		return !kept && slices.Contains(unset.labels, key)
+	})
+	exists.Taints = slices.DeleteFunc(slices.Clone(exists.Taints), func(t placement.Taint) bool { return slices.Contains(unset.taints, t) })
+	for _, t := range planned.Taints {
+		if !slices.Contains(exists.Taints, t) {
+			exists.Taints = append(exists.Taints, t)
+		}
+	}
 	if exists.Mode == planned.Mode && exists.GPUs != nil {
-		exists.Labels = merged(exists.Labels, planned.Labels)
 		return exists
 	}
-	exists.Mode, exists.GPUPolicy, exists.Labels = planned.Mode, planned.GPUPolicy, merged(exists.Labels, planned.Labels)
-	exists.GPUs = planned.GPUs
+	exists.Mode, exists.GPUPolicy, exists.GPUs = planned.Mode, planned.GPUPolicy, planned.GPUs
 	return exists
 }
 

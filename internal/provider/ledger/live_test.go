@@ -611,6 +611,48 @@ func TestNodesThatWereNotReadSince(t *testing.T) {
 	assert.Empty(t, found, "the pool grows by a third")
 }
 
+// A node that exists has the labels and taints that its pool will have given it.
+func TestNodesAsTheirPoolWillHaveThem(t *testing.T) {
+	taint := placement.Taint{Key: "dedicated", Value: "pool", Effect: "NoSchedule"}
+	with := func(nodes []placement.Node, label string, taints ...placement.Taint) []placement.Node {
+		nodes = slices.Clone(nodes)
+		for i := range nodes {
+			nodes[i].Taints, nodes[i].Labels = taints, map[string]string{"zone": "a"}
+			if label != "" {
+				nodes[i].Labels["team"] = label
+			}
+		}
+		return nodes
+	}
+	nodes := machines(t, "v100", 1)
+	selecting := func(nodes []placement.Node, key, value string) ledger.Job {
+		j := job(nodes, "b", 1)
+		j.Gang.Roles[0].NodeSelector = map[string]string{key: value}
+		return j
+	}
+	misfit := []string{"error Misfit default/b"}
+	for name, test := range map[string]struct {
+		live []placement.Node
+		job  ledger.Job
+		want []string
+	}{
+		"a taint that somebody took away comes back":    {with(nodes, ""), job(with(nodes, "", taint), "b", 1), misfit},
+		"a taint that the pool gives up":                {with(nodes, "", taint), job(with(nodes, ""), "b", 1), nil},
+		"a taint that somebody has set":                 {with(nodes, "", placement.Taint{Key: "x", Effect: "NoSchedule"}), job(with(nodes, ""), "b", 1), misfit},
+		"a label that the pool gives up":                {with(nodes, "vision"), selecting(with(nodes, ""), "team", "vision"), misfit},
+		"a label that the pool changes":                 {with(nodes, "vision"), selecting(with(nodes, "speech"), "team", "speech"), nil},
+		"a label that the pool has never given to them": {with(nodes, ""), selecting(with(nodes, ""), "zone", "a"), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := ledger.New()
+			l.UnsetOnNodes("v100", []string{"team"}, []placement.Taint{taint})
+			l.Observe(cluster{nodes: test.live}.live)
+			_, found := l.PlanJob(test.job)
+			assert.Equal(t, test.want, describe(found))
+		})
+	}
+}
+
 // What is announced says who has to leave, who is evicted, and for whom a job waits.
 func TestLiveFindingsNameTheOthers(t *testing.T) {
 	two := machines(t, "v100", 2)

@@ -47,6 +47,22 @@ func (c change) relabels() bool {
 		!maps.Equal(c.before.Labels, c.after.Labels) || !slices.Equal(c.before.Taints, c.after.Taints)
 }
 
+// unset is what nodes of the pool that stay lose: labels, by their keys, and taints.
+func (c change) unset() (pool string, labels []string, taints []placement.Taint) {
+	after := wanted(c.after)
+	for key := range wanted(c.before) {
+		if _, kept := after[key]; !kept {
+			labels = append(labels, key)
+		}
+	}
+	for _, t := range c.before.Taints {
+		if !slices.Contains(c.after.Taints, t) {
+			taints = append(taints, placement.Taint{Key: t.Key, Value: t.Value, Effect: t.Effect})
+		}
+	}
+	return c.after.Name, labels, taints
+}
+
 // changesPool tells whether the service has to be told anything.
 func (c change) changesPool() bool {
 	return c.changesNodes() || !c.from.VSwitchIDs.Equal(c.to.VSwitchIDs) || !c.from.SecurityGroupIDs.Equal(c.to.SecurityGroupIDs) ||

@@ -86,6 +86,7 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 	if !state.AllowDisruption.ValueBool() {
 		r.Session.Ledger.GuardPool(state.ID.ValueString())
 	}
+	r.Session.Ledger.UnsetOnNodes(change.unset())
 	repaired := len(state.DriftedNodes.Elements()) > 0
 	plan.DriftedNodes = types.MapValueMust(types.StringType, nil)
 	plan.Capacity, plan.NodeNames = state.Capacity, state.NodeNames

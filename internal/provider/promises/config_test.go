@@ -213,7 +213,8 @@ type generator struct {
 	*rand.Rand
 	names *rand.Rand // chance of their own, so that they make no other worlds
 	id    string
-	jobs  int // made so far
+	jobs  int  // made so far
+	roomy bool // the world's jobs find room, and have an order
 }
 
 func (g *generator) chance(percent int) bool { return g.IntN(100) < percent }
@@ -223,8 +224,9 @@ func pick[T any](g *generator, list ...T) T { return list[g.IntN(len(list))] }
 // first is the configuration that a world begins with.
 func (g *generator) first() configuration {
 	var c configuration
+	g.roomy = g.chance(50)
 	for i := range 1 + g.IntN(2) {
-		p := pool{name: fmt.Sprintf("%s-p%d", g.id, i), size: 1 + g.IntN(3), mode: pick(g, "topology", "topology", "topology", "default", "core_mem")}
+		p := pool{name: fmt.Sprintf("%s-p%d", g.id, i), size: g.size(), mode: pick(g, "topology", "topology", "topology", "default", "core_mem")}
 		p.instanceType = pick(g, "ecs.gn6v-c8g1.4xlarge", "ecs.gn6v-c8g1.8xlarge", "ecs.gn6v-c10g1.20xlarge")
 		if p.mode == "core_mem" {
 			p.instanceType = pick(g, "ecs.gn6i-c24g1.12xlarge", "ecs.gn6i-c24g1.24xlarge")
@@ -245,10 +247,26 @@ func (g *generator) first() configuration {
 			c.leaves = append(c.leaves, l)
 		}
 	}
-	for range g.IntN(3) {
+	for range g.arrivals() {
 		c.jobs = append(c.jobs, g.job(c))
 	}
 	return c
+}
+
+// size is that of a new pool.
+func (g *generator) size() int {
+	if g.roomy {
+		return 4 + g.IntN(4)
+	}
+	return 1 + g.IntN(3)
+}
+
+// arrivals is the number of jobs that a configuration gets.
+func (g *generator) arrivals() int {
+	if g.roomy {
+		return 1 + g.IntN(3)
+	}
+	return g.IntN(3)
 }
 
 // job is a new job for the configuration.
@@ -287,7 +305,11 @@ func (g *generator) job(c configuration) job {
 	}
 	j.priority = pick(g, "", "", "", lowPriority, highPriority)
 	j.tolerates, j.hostNetwork, j.consents = g.chance(25), g.chance(10) && j.framework == "pytorch" && j.workers == 1, g.chance(30)
-	if previous := len(c.jobs); previous > 0 && g.chance(40) {
+	ordered := 40
+	if g.roomy {
+		ordered = 85
+	}
+	if previous := len(c.jobs); previous > 0 && g.chance(ordered) {
 		if before := c.jobs[previous-1]; len(before.each) == 0 {
 			j.after = before.key
 		}
@@ -334,6 +356,12 @@ func (g *generator) next(c configuration) configuration {
 			c.pools[i].size++
 		case roll < 20:
 			c.pools[i].size = max(0, c.pools[i].size-1)
+		case roll < 26:
+			c.pools[i].tainted = !c.pools[i].tainted
+		case roll < 32 && len(c.pools[i].labels) > 0:
+			c.pools[i].labels = nil
+		case roll < 32:
+			c.pools[i].labels = map[string]string{labelKey: "pool"}
 		}
 	}
 	for i := range c.leaves {
@@ -341,7 +369,7 @@ func (g *generator) next(c configuration) configuration {
 			c.leaves[i].max = c.leaves[i].min + 1 + g.IntN(8)
 		}
 	}
-	for range g.IntN(3) {
+	for range g.arrivals() {
 		c.jobs = append(c.jobs, g.job(c))
 	}
 	return c.ordered()

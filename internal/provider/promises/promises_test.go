@@ -364,14 +364,21 @@ func (w *world) requireKept(t *testing.T, round int, c configuration, plan plann
 }
 
 // requireNamesToBeNames checks that jobs whose names change are planned as if they had kept them and
-// were replaced for something else.
+// were replaced for something else. One that takes the name of another waits for the end of that one
+// as well, and has room where that was; those that come after it are planned around it.
 func (w *world) requireNamesToBeNames(t *testing.T, round int, c configuration, plan planned, options ...string) {
 	t.Helper()
 	twin := c.clone()
+	taken := map[string]bool{}
+	for _, change := range plan.changes {
+		taken[fmt.Sprintf("%s/%s", change.Before["namespace"], change.Before["name"])] = true
+	}
 	var renamed []instance
+	takes := map[string]bool{} // by the keys of jobs
 	for at := range twin.jobs {
 		for k, i := range c.jobs[at].instances() {
 			change := plan.changes[i.address]
+			takes[i.key] = takes[i.key] || takes[i.after]
 			if !change.does("create") || !change.does("delete") {
 				continue
 			}
@@ -379,7 +386,9 @@ func (w *world) requireNamesToBeNames(t *testing.T, round int, c configuration, 
 			if was == i.id {
 				continue
 			}
-			renamed = append(renamed, i)
+			if takes[i.key] = takes[i.key] || taken[i.id]; !takes[i.key] {
+				renamed = append(renamed, i)
+			}
 			own := twin.jobs[at].instances()[k]
 			twin.jobs[at].namespace = fmt.Sprint(change.Before["namespace"])
 			twin.jobs[at].name = strings.TrimSuffix(fmt.Sprint(change.Before["name"]), strings.TrimPrefix(own.id, own.namespace+"/"+own.name))

@@ -72,7 +72,7 @@ func (l *Ledger) addressed(f Finding, visited *job) Finding {
 // explained says what of the jobs of a finding is admission's.
 func (l *Ledger) explained(f Finding) Finding {
 	switch f.Kind {
-	case Misfit, Elsewhere, ExceedsQuota, WaitsForQuota, NeedsOthers, Preempts, Overtaken, Waits:
+	case Misfit, LateMisfit, Elsewhere, ExceedsQuota, WaitsForQuota, NeedsOthers, Preempts, Overtaken, Waits:
 		for _, id := range f.Jobs {
 			if j := l.jobs[id]; j != nil && j.Added != "" {
 				f.Detail += " " + j.Added

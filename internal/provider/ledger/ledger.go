@@ -145,6 +145,8 @@ const (
 	QuotaTaken Kind = "QuotaTaken"
 	// Misfit: a job fits neither what it was given nor the cluster.
 	Misfit Kind = "Misfit"
+	// LateMisfit: a job fits, and what starts once it runs does not.
+	LateMisfit Kind = "LateMisfit"
 	// ExceedsQuota: a job by itself is more than its quota.
 	ExceedsQuota Kind = "ExceedsQuota"
 	// WaitsForQuota: what runs now leaves too little of the job's quota.

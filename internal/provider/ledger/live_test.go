@@ -611,6 +611,47 @@ func TestNodesThatWereNotReadSince(t *testing.T) {
 	assert.Empty(t, found, "the pool grows by a third")
 }
 
+// What starts once a job runs has room beside it, when others have left for the job.
+func TestLaunchersOnTheCluster(t *testing.T) {
+	nodes := machines(t, "v100", 1) // 80 cores
+	launching := func(j ledger.Job, cores int64) ledger.Job {
+		launcher := placement.Role{Name: "launcher", Members: []string{"launcher"}, Late: true}
+		launcher.Request.Mode, launcher.Request.MilliCPU = placement.ModeNone, 1000*cores
+		j.Gang.Roles = append([]placement.Role{launcher}, j.Gang.Roles...)
+		return j
+	}
+	cores := func(n int64) func(*placement.Pod) {
+		return func(p *placement.Pod) { p.Request.MilliCPU = 1000 * n }
+	}
+	foreign := cluster{nodes: nodes}.runs("default/x", 1, cores(60))
+	own := cluster{nodes: nodes, own: []string{"default/a"}}.runs("default/a", 1, cores(60))
+	for name, test := range map[string]struct {
+		cluster cluster
+		visits  []visit
+		want    []string
+	}{
+		"room":                               {foreign, []visit{plan(launching(job(nodes, "b", 1), 20))}, nil},
+		"no room":                            {foreign, []visit{plan(launching(job(nodes, "b", 1), 21))}, []string{"error LateMisfit default/b"}},
+		"no room for the members either":     {foreign, []visit{plan(launching(job(nodes, "b", 8), 21))}, []string{"error Misfit default/b"}},
+		"room once another has left":         {own, []visit{plan(launching(job(nodes, "b", 1), 21)), leave("default/a")}, []string{"warning NeedsOthers default/b default/a"}},
+		"room, which another keeps":          {own, []visit{plan(launching(job(nodes, "b", 1), 21)), keep("default/a")}, []string{"error LateMisfit default/b"}},
+		"room that is its own":               {own, []visit{replace("default/a", launching(job(nodes, "a", 1), 80))}, nil},
+		"more than there is when it is gone": {own, []visit{replace("default/a", launching(job(nodes, "a", 1), 81))}, []string{"error LateMisfit default/a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			visits(test.visits, func(order []visit) {
+				l := ledger.New()
+				l.Observe(test.cluster.live)
+				var found []ledger.Finding
+				for _, v := range order {
+					found = append(found, v(l)...)
+				}
+				assert.Equal(t, test.want, describe(found))
+			})
+		})
+	}
+}
+
 // A node that exists has the labels and taints that its pool will have given it.
 func TestNodesAsTheirPoolWillHaveThem(t *testing.T) {
 	taint := placement.Taint{Key: "dedicated", Value: "pool", Effect: "NoSchedule"}
@@ -636,9 +677,9 @@ func TestNodesAsTheirPoolWillHaveThem(t *testing.T) {
 		job  ledger.Job
 		want []string
 	}{
-		"a taint that somebody took away comes back":    {with(nodes, ""), job(with(nodes, "", taint), "b", 1), misfit},
+		"a taint that was taken away comes back":        {with(nodes, ""), job(with(nodes, "", taint), "b", 1), misfit},
 		"a taint that the pool gives up":                {with(nodes, "", taint), job(with(nodes, ""), "b", 1), nil},
-		"a taint that somebody has set":                 {with(nodes, "", placement.Taint{Key: "x", Effect: "NoSchedule"}), job(with(nodes, ""), "b", 1), misfit},
+		"a taint that kubectl has set":                  {with(nodes, "", placement.Taint{Key: "x", Effect: "NoSchedule"}), job(with(nodes, ""), "b", 1), misfit},
 		"a label that the pool gives up":                {with(nodes, "vision"), selecting(with(nodes, ""), "team", "vision"), misfit},
 		"a label that the pool changes":                 {with(nodes, "vision"), selecting(with(nodes, "speech"), "team", "speech"), nil},
 		"a label that the pool has never given to them": {with(nodes, ""), selecting(with(nodes, ""), "zone", "a"), nil},

@@ -61,7 +61,7 @@ func (l *Ledger) outlook(j *job) *Finding {
 		return misfit(j, l.verdict(j))
 	}
 	p := l.live
-	fits := func(view *placement.View) bool { return view.Place(g) != nil }
+	fits := func(view *placement.View) bool { return startsWhole(view, g) }
 	switch {
 	case j.crowded && l.place(append(l.before(j.Job), j)).waiting != nil:
 		return misfit(j, l.verdict(j))
@@ -71,6 +71,9 @@ func (l *Ledger) outlook(j *job) *Finding {
 		return f
 	case fits(p.hoped):
 		return l.needsOthers(j, p.needs(l.vacated(j.Gang.ID), fits))
+	}
+	if f := l.lateMisfit(j, g); f != nil {
+		return f
 	}
 	if j.Reclaims {
 		result := p.certain.Reclaim(g)

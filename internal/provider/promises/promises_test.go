@@ -160,7 +160,7 @@ func (w *world) round(t *testing.T, round int, current, next configuration) conf
 				replaced = instance{}
 				continue
 			}
-			next = w.reject(t, current, next, replaced, refused)
+			next = w.reject(t, current, next, refused)
 			continue
 		}
 		w.note("%d: planned, -replace=%s:\n%s", round, replaced.address, plan.diagnostics)
@@ -233,7 +233,7 @@ func (w *world) target(t *testing.T, round int, current, next configuration, i i
 	if refused := plan.errors(); len(refused) > 0 {
 		for _, d := range refused {
 			if job, found := part.about(d); found {
-				w.requireNoRoom(t, job, d, part, w.leaving(current, part, instance{}))
+				w.requireNoRoom(t, job, d, part, w.leaving(current, part))
 			}
 		}
 		return current
@@ -265,12 +265,12 @@ func (all diagnostics) keepNodes(current, next configuration) (kept configuratio
 }
 
 // reject checks that what the plan refuses does not fit, and takes it back.
-func (w *world) reject(t *testing.T, current, next configuration, replaced instance, refused diagnostics) configuration {
+func (w *world) reject(t *testing.T, current, next configuration, refused diagnostics) configuration {
 	t.Helper()
 	if next, ok := refused.keepNodes(current, next); ok {
 		return next
 	}
-	leaving := w.leaving(current, next, replaced)
+	leaving := w.leaving(current, next) // Terraform says too late that it replaces one by -replace
 	for _, d := range refused {
 		job, found := next.about(d)
 		if !found {
@@ -324,7 +324,7 @@ func (w *world) failing(t *testing.T, c configuration, failed diagnostics) (jobs
 }
 
 // leaving tells which pods are gone once the next configuration is there.
-func (w *world) leaving(current, next configuration, replaced instance) func(corev1.Pod) bool {
+func (w *world) leaving(current, next configuration) func(corev1.Pod) bool {
 	stays := map[string]job{}
 	for _, i := range next.instances() {
 		stays[i.id] = i.job
@@ -332,7 +332,7 @@ func (w *world) leaving(current, next configuration, replaced instance) func(cor
 	gone := map[string]bool{}
 	for _, i := range current.instances() {
 		j, kept := stays[i.id]
-		gone[i.id] = !kept || j.key != i.key || i.id == replaced.id || j.suspended || j.image != i.image || j.workers != i.workers
+		gone[i.id] = !kept || j.key != i.key || j.suspended || j.image != i.image || j.workers != i.workers
 	}
 	return func(p corev1.Pod) bool { return gone[p.Namespace+"/"+p.Labels[contract.JobNameLabel]] }
 }

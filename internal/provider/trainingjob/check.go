@@ -207,6 +207,8 @@ func (c checker) finding(f ledger.Finding) diag.Diagnostic {
 		at = path.Root("allow_preemption")
 	case ledger.Misfit, ledger.Overtaken, ledger.Elsewhere:
 		at = c.at()
+	case ledger.LateMisfit:
+		at = path.Root("roles").AtMapKey(contract.ReplicaLauncher)
 	}
 	return diag.WithPath(at, d)
 }

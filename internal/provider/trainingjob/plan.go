@@ -55,7 +55,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		resp.Diagnostics.Append(r.place(ctx, &plan, after, pools, question.answer.Admission)...)
 		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
 		resp.Diagnostics.Append(r.noteReplacement(ctx, plan.ID.ValueString(), resp.Private)...)
-		resp.Diagnostics.Append(r.preflight(ctx, plan, pools, question)...)
+		resp.Diagnostics.Append(r.preflight(ctx, plan, question)...)
 		return
 	}
 	var state model

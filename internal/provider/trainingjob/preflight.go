@@ -8,13 +8,10 @@ import (
 	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
-	"github.com/hashicorp/terraform-plugin-framework/path"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/preflight"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
@@ -116,7 +113,7 @@ func (r *trainingJob) admission(ctx context.Context, client *kube.Client, spec j
 }
 
 // preflight says what the cluster has answered.
-func (r *trainingJob) preflight(ctx context.Context, m model, pools []capacity.Capacity, q question) (diags diag.Diagnostics) {
+func (r *trainingJob) preflight(ctx context.Context, m model, q question) (diags diag.Diagnostics) {
 	if !q.asked {
 		return nil
 	}
@@ -126,10 +123,6 @@ func (r *trainingJob) preflight(ctx context.Context, m model, pools []capacity.C
 	}
 	for _, f := range q.answer.Findings(int(m.PlannedNodeCount.ValueInt64())) {
 		diags.Append(session.Preflight(f, level))
-	}
-	if fault := r.launcher(ctx, q, pools); fault != "" {
-		at := path.Root("roles").AtMapKey(contract.ReplicaLauncher)
-		diags.Append(diag.WithPath(at, session.Preflight(preflight.Finding{Summary: "Launcher does not fit", Detail: fault}, level)))
 	}
 	return diags
 }
@@ -201,53 +194,4 @@ func sameUnknownImage(spec job.Spec) job.Spec {
 		break
 	}
 	return spec
-}
-
-// launcher says why what starts once the members run would find no place beside them, ""
-// when it would.
-func (r *trainingJob) launcher(ctx context.Context, q question, pools []capacity.Capacity) string {
-	snapshot, err := r.Session.Snapshot(ctx)
-	if err != nil {
-		return ""
-	}
-	view, err := snapshot.View()
-	if err != nil {
-		return ""
-	}
-	for _, pool := range pools {
-		nodes, _, err := pool.Planner()
-		if err != nil {
-			return ""
-		}
-		for _, n := range nodes {
-			if _, exists := view.Node(n.Name); !exists {
-				view.SetNode(n)
-			}
-		}
-	}
-	gang, err := q.spec.AdmittedGang(nil, q.answer.Admission)
-	if err != nil {
-		return ""
-	}
-	gang.Leaf = ""
-	for i := range gang.Roles {
-		if gang.Roles[i].Late {
-			gang.Roles[i].Request.Extended = nil // its disk: the catalogue does not say what planned nodes have
-		}
-	}
-	members := view.Plan(gang)
-	if members.Placement == nil {
-		return "" // said elsewhere
-	}
-	view.Apply(gang, *members.Placement)
-	gang.Running, gang.Minimum = members.Placement.Assignments, 0 // now those that come late are due, all of them
-	gang.Roles = slices.DeleteFunc(gang.Roles, func(r placement.Role) bool { return !r.Late })
-	if len(gang.Roles) == 0 {
-		return ""
-	}
-	late := view.Plan(gang)
-	if late.Placement != nil {
-		return ""
-	}
-	return fmt.Sprintf("The members of job %s fit, but what starts once they run does not fit beside them, on any node that exists or is planned for the job: %s", q.spec.ID(), late.Verdict)
 }

@@ -1,0 +1,51 @@
+package ledger
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+// startsWhole reports whether there is room for a gang, and beside it for what starts once it runs.
+func startsWhole(view *placement.View, g placement.Gang) bool {
+	placed := view.Place(g)
+	return placed != nil && late(view, g, *placed) == nil
+}
+
+// late says why what starts once a gang runs where it is placed has no room beside it, nil when
+// it has.
+func late(view *placement.View, g placement.Gang, placed placement.Placement) *placement.Verdict {
+	due := g
+	due.Roles = slices.DeleteFunc(slices.Clone(g.Roles), func(r placement.Role) bool { return !r.Late })
+	if len(due.Roles) == 0 {
+		return nil
+	}
+	for i := range due.Roles {
+		due.Roles[i].Request.Extended = nil // its disk: the catalogue does not say what planned nodes have
+	}
+	defer view.Apply(g, placed)()
+	due.Running, due.Minimum, due.Subgroups, due.Planned, due.Leaf = placed.Assignments, 0, nil, nil, ""
+	result := view.Plan(due)
+	if result.Placement != nil {
+		return nil
+	}
+	return &result.Verdict
+}
+
+// lateMisfit says that a job fits and what starts once it runs does not, nil when that is not so.
+func (l *Ledger) lateMisfit(j *job, g placement.Gang) *Finding {
+	placed := l.live.hoped.Place(g)
+	if placed == nil {
+		return nil
+	}
+	verdict := late(l.live.hoped, g, *placed)
+	if verdict == nil {
+		return nil
+	}
+	return &Finding{
+		Kind: LateMisfit, Jobs: []string{j.Gang.ID}, Error: true, Summary: "Launcher does not fit",
+		Detail: fmt.Sprintf("The members of job %s fit, but what starts once they run does not fit beside them, on any node that exists or is planned for the job: %s "+
+			"It would wait, or kube-scheduler would evict pods of lower priority for it.", j.Gang.ID, verdict),
+	}
+}

@@ -104,14 +104,14 @@ func (l *Ledger) graded(f Finding) (graded Finding, report bool) {
 }
 
 // unheard reports whether a warning of a visit is to be an error, since Terraform may leave it
-// out: that gangs are evicted, or that a job will not start, when a job is replaced by Terraform's
-// decision alone.
+// out: that gangs are evicted, or that a job will not start or not where it is planned, when a job
+// is replaced by Terraform's decision alone.
 func (l *Ledger) unheard(f Finding, visited *job) bool {
 	forced, strict := visited != nil && visited.forced, f.Kind == Preempts
 	for _, id := range f.Jobs {
 		if j := l.jobs[id]; j != nil {
 			forced = forced || j.forced
-			strict = strict || j.Check == Refuse && (f.Kind == Waits || f.Kind == Overtaken)
+			strict = strict || j.Check == Refuse && (f.Kind == Waits || f.Kind == Overtaken || f.Kind == SameGPUs)
 		}
 	}
 	return forced && strict

@@ -331,7 +331,8 @@ func (l *Ledger) leave(id string) {
 // Promised reports whether the placement of a planned job is what the scheduler will do,
 // as far as can be told from values that travel through Terraform's graph: the job fits on
 // the pools that it was given, takes no place from others, and the same is true of the
-// jobs that it is placed after.
+// jobs that it is placed after. One that Terraform replaces by its own decision is not promised
+// a place that admission keeps it from: Terraform would leave the warning out.
 func (l *Ledger) Promised(id string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -341,7 +342,7 @@ func (l *Ledger) Promised(id string) bool {
 
 func (l *Ledger) promised(j *job) bool {
 	return !slices.ContainsFunc(append(l.before(j.Job), j), func(j *job) bool {
-		return j.placement == nil || len(j.Pools) == 0 || j.AllowPreemption
+		return j.placement == nil || len(j.Pools) == 0 || j.AllowPreemption || j.forced && j.verdict.NotAsPlanned != ""
 	})
 }
 

@@ -71,6 +71,10 @@ func (l *live) describe(t *testing.T) []string {
 		if p.DeletionTimestamp != nil {
 			line += " (is being deleted)"
 		}
+		line += fmt.Sprintf(" (created %s)", p.CreationTimestamp.UTC().Format(time.TimeOnly))
+		if record, _, err := contract.AllocationFrom(p.Annotations); err == nil && record.NotAsPlanned != "" {
+			line += ", not as planned: " + record.NotAsPlanned
+		}
 		lines = append(lines, line)
 	}
 	return lines

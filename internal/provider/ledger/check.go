@@ -37,7 +37,7 @@ func (l *Ledger) check(changed *job, around bool) []Finding {
 	if l.live != nil && l.decided() {
 		found = slices.Concat(found, l.outlooks(slices.DeleteFunc(l.inOrder(), func(j *job) bool { return !j.needs })))
 	}
-	found = slices.Concat(found, l.meetings(), l.overtaken(), l.evictedMeanwhile())
+	found = slices.Concat(found, l.meetings(), l.overtaken(), l.endangered(), l.evictedMeanwhile())
 	var fresh []Finding
 	for _, f := range found {
 		if f.Kind == NeedsOthers && !l.decided() {

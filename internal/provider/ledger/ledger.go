@@ -29,6 +29,7 @@ type Ledger struct {
 	guarded   map[string]bool
 	created   map[string]bool     // names of pools that are planned to be created
 	unset     map[string]unset    // by names of pools
+	shrinking map[string]string   // what becomes of pools that give up nodes, by their names
 	displaced map[string][]string // jobs on nodes that pools give up, by what does so
 	// cuts says what jobs lose by a change of the quota tree, nil for nothing.
 	cuts func(stays func(job string) bool) []Finding
@@ -61,6 +62,7 @@ func New() *Ledger {
 		created:   map[string]bool{},
 		unset:     map[string]unset{},
 		displaced: map[string][]string{},
+		shrinking: map[string]string{},
 		compared:  map[string]bool{},
 		apart:     map[string]bool{},
 		reported:  map[string]bool{},
@@ -455,6 +457,15 @@ func (l *Ledger) UnsetOnNodes(pool string, labels []string, taints []placement.T
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.unset[pool] = unset{labels, taints}
+}
+
+// ShrinkPool records that a pool gives up nodes, as long as no running job would lose its own; what
+// says how, as in "deletes node pool v100".
+func (l *Ledger) ShrinkPool(pool, what string) []Finding {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.shrinking[pool] = what
+	return l.check(nil, false)
 }
 
 // DisplaceJobs records that the plan takes nodes from these jobs; what says how, as in

@@ -144,6 +144,10 @@ func displace(jobs ...string) visit {
 	return func(l *ledger.Ledger) []ledger.Finding { return l.DisplaceJobs("shrinks node pool v100", jobs) }
 }
 
+func shrink(pool string) visit {
+	return func(l *ledger.Ledger) []ledger.Finding { return l.ShrinkPool(pool, "shrinks node pool "+pool) }
+}
+
 // both are visits in an order, as a reference makes it.
 func both(a, b ledger.Job) visit {
 	return func(l *ledger.Ledger) []ledger.Finding { return append(plan(a)(l), plan(b)(l)...) }
@@ -510,6 +514,18 @@ func TestLiveInEveryOrder(t *testing.T) {
 			cluster: cluster{nodes: machines(t, "v100", 3), own: []string{"default/a"}}.runs("default/a", 24),
 			visits:  []visit{displace("default/a"), replace("default/a", job(two, "a", 17))},
 			want:    []string{"error Misfit default/a"},
+		},
+		"a pool shrinks that a gang which waits may start on, once another has left": {
+			cluster: full.waits("default/x", 8, 0), visits: []visit{shrink("v100"), leave("default/a")}, want: []string{"warning PoolTaken default/x"},
+		},
+		"a pool shrinks that a gang which waits does not get": {
+			cluster: full.waits("default/x", 17, 0), visits: []visit{shrink("v100"), leave("default/a")},
+		},
+		"a pool shrinks while its gang stays, and another waits": {
+			cluster: full.waits("default/x", 8, 0), visits: []visit{shrink("v100"), keep("default/a")},
+		},
+		"a pool shrinks for which a gang waits that is deleted": {
+			cluster: full.waits("default/x", 8, 0).from("default/x"), visits: []visit{shrink("v100"), leave("default/a"), leave("default/x")},
 		},
 		"a pool shrinks under a gang that stays": {
 			cluster: full, visits: []visit{displace("default/a"), keep("default/a")}, want: []string{"error PoolTaken default/a"},

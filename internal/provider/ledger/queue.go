@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
@@ -12,8 +13,8 @@ import (
 type queue struct {
 	view    *placement.View
 	started []Waiting
-	// pools are those in which they do.
-	pools map[string]bool
+	// pools are those in which they do, with who does.
+	pools map[string][]string
 }
 
 // overtaken says what gangs that wait already do to the jobs that can start: what the plan
@@ -44,6 +45,32 @@ func (l *Ledger) overtaken() []Finding {
 	return findings
 }
 
+// endangered says which gangs that wait may start, while the plan is carried out, on nodes that
+// their pool gives up after that: the apply refuses to then.
+func (l *Ledger) endangered() []Finding {
+	if l.live == nil || len(l.live.Waiting) == 0 || len(l.shrinking) == 0 || !l.decided() {
+		return nil
+	}
+	view := l.live.found.Clone() // pools change after jobs have left
+	for job := range l.live.jobs {
+		if l.fates[job] == leaves {
+			l.live.take(view, job)
+		}
+	}
+	first := l.started(view, anyone)
+	var findings []Finding
+	for _, pool := range slices.Sorted(maps.Keys(l.shrinking)) {
+		if gangs := first.pools[pool]; len(gangs) > 0 {
+			findings = append(findings, Finding{
+				Kind: PoolTaken, Jobs: gangs, key: "waiting for " + pool, Summary: "Jobs that wait may start on nodes that go",
+				Detail: fmt.Sprintf("The plan %s. Jobs that wait may start on its nodes before that: %s. Then the apply fails and leaves the pool as it is, since a running job would lose its nodes. "+
+					"Suspend or delete them first, or set allow_disruption = true on the pool and apply that before.", l.shrinking[pool], join(gangs)),
+			})
+		}
+	}
+	return findings
+}
+
 // decided reports whether all has been visited that the configuration has in the cluster, and
 // that the walk is sure to visit.
 func (l *Ledger) decided() bool {
@@ -62,7 +89,7 @@ func anyone(Waiting) bool { return true }
 
 // started lets those that wait, and that it is asked for, take what they find, in their order.
 func (l *Ledger) started(view *placement.View, asked func(Waiting) bool) *queue {
-	q := &queue{view: view.Clone(), pools: map[string]bool{}}
+	q := &queue{view: view.Clone(), pools: map[string][]string{}}
 	for _, w := range l.live.Waiting {
 		if !asked(w) || w.Job != "" && l.fates[w.Job] == leaves {
 			continue
@@ -76,7 +103,9 @@ func (l *Ledger) started(view *placement.View, asked func(Waiting) bool) *queue 
 		q.started = append(q.started, w)
 		for _, a := range placed.Assignments {
 			n, _ := q.view.Node(a.Node)
-			q.pools[n.Pool] = true
+			if names := q.pools[n.Pool]; !slices.Contains(names, w.Name) {
+				q.pools[n.Pool] = append(names, w.Name)
+			}
 		}
 	}
 	return q
@@ -94,7 +123,7 @@ func take(view *placement.View, g placement.Gang) bool {
 // behind says what those that start first leave a job, and takes that.
 func (l *Ledger) behind(j *job, g placement.Gang, first *queue) *Finding {
 	if take(first.view, g) {
-		if !l.promised(j) || !slices.ContainsFunc(j.Pools, func(pool string) bool { return first.pools[pool] }) {
+		if !l.promised(j) || !slices.ContainsFunc(j.Pools, func(pool string) bool { return len(first.pools[pool]) > 0 }) {
 			return nil
 		}
 		return overtakes(j, first, false, fmt.Sprintf("Job %s may be placed elsewhere than planned", g.ID))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/running"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
@@ -108,10 +109,23 @@ func (c change) effects() []effect {
 	return effects
 }
 
+// givesUp says how the change takes nodes away, whatever runs on them; "" when it takes none.
+func (c change) givesUp() string {
+	for _, e := range c.effects() {
+		if !e.at.Equal(path.Root("labels")) && !e.at.Equal(path.Root("taints")) {
+			return e.text
+		}
+	}
+	return ""
+}
+
 // checkDisplaced refuses a change that takes nodes away from running jobs, unless these
 // belong to this configuration and do not stay: that shows when Terraform visits them.
 func (r *pool) checkDisplaced(ctx context.Context, c change) (diags diag.Diagnostics) {
 	displaced, diags := r.displaced(ctx, c)
+	if what := c.givesUp(); what != "" && !c.allowed() {
+		diags.Append(reported(r.Session.Ledger.ShrinkPool(c.before.Name, what))...)
+	}
 	for _, s := range displaced {
 		diags.Append(r.refuseForeign(s.at, s.text, s.pods, r.Session.Owns)...)
 	}
@@ -124,7 +138,12 @@ func (r *pool) refuseForeign(at path.Path, what string, pods []running.Pod, own 
 	if foreign := running.Foreign(pods, own); len(foreign) > 0 {
 		diags.AddAttributeError(at, "Running jobs would lose their nodes", refusal(what, foreign))
 	}
-	for _, f := range r.Session.Ledger.DisplaceJobs(what, running.Owners(pods)) {
+	diags.Append(reported(r.Session.Ledger.DisplaceJobs(what, running.Owners(pods)))...)
+	return diags
+}
+
+func reported(findings []ledger.Finding) (diags diag.Diagnostics) {
+	for _, f := range findings {
 		diags.Append(session.Diagnostic(f))
 	}
 	return diags

@@ -120,12 +120,11 @@ func (r *pool) planDelete(ctx context.Context, state model) diag.Diagnostics {
 	if diags.HasError() {
 		return diags
 	}
-	for _, f := range r.Session.Ledger.DeletePool(p.Name) {
-		diags.Append(session.Diagnostic(f))
-	}
+	diags.Append(reported(r.Session.Ledger.DeletePool(p.Name))...)
 	if state.AllowDisruption.ValueBool() {
 		return diags
 	}
+	diags.Append(reported(r.Session.Ledger.ShrinkPool(p.Name, "deletes node pool "+p.Name))...)
 	pods, more := r.podsOn(ctx, state)
 	if diags.Append(more...); diags.HasError() {
 		return diags

@@ -93,6 +93,11 @@ func (all diagnostics) announce(i instance) bool {
 	return slices.ContainsFunc(all, func(d diagnostic) bool { return d.announces(i.address, i.id) })
 }
 
+// warnsOf reports whether one of these has a summary.
+func (all diagnostics) warnsOf(summary string) bool {
+	return slices.ContainsFunc(all, func(d diagnostic) bool { return strings.Contains(d.Summary, summary) })
+}
+
 func (all diagnostics) String() string {
 	var text strings.Builder
 	for _, d := range all {

@@ -64,10 +64,17 @@ func (c *Cluster) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return snapshot, err
 }
 
-// Recent returns the cluster as it was at most so long ago, for many who look while things
-// change and need not see what others have just done.
+// Recent returns the cluster as it was at most so long ago, but after what was told by [Cluster.Freed],
+// for many who look while things change and need not see what others have just begun.
 func (c *Cluster) Recent(ctx context.Context, age time.Duration) (*Snapshot, error) {
 	return c.since(ctx, time.Now().Add(-age))
+}
+
+// Freed makes the next look a new one: who asks from now on must see what has gone.
+func (c *Cluster) Freed() {
+	c.latestMu.Lock()
+	defer c.latestMu.Unlock()
+	c.taken = time.Time{}
 }
 
 // since returns what a look has shown that began after a time. Those who ask while another

@@ -55,6 +55,30 @@ func names[T metav1.Object](objects []T) []string {
 	return out
 }
 
+// What others have looked at a moment ago does not show what has gone since.
+func TestWhatHasGoneIsSeen(t *testing.T) {
+	server := kubetest.Start(t)
+	put(t, server, node("n1", "x"))
+	put(t, server, pod("default", "runs", "n1", corev1.PodRunning))
+	client, err := kube.New(server.Config())
+	require.NoError(t, err)
+	c := cluster.New(client, func() bool { return true })
+	pods := func() []string {
+		snapshot, err := c.Recent(t.Context(), time.Hour)
+		require.NoError(t, err)
+		var names []string
+		for _, p := range snapshot.Pods {
+			names = append(names, p.Name)
+		}
+		return names
+	}
+	assert.Equal(t, []string{"runs"}, pods())
+	require.NoError(t, client.Delete(t.Context(), corev1.SchemeGroupVersion.WithKind("Pod"), "default", "runs"))
+	assert.Equal(t, []string{"runs"}, pods(), "as it was")
+	c.Freed()
+	assert.Empty(t, pods())
+}
+
 // However many resources look, and however they look, each kind is listed once.
 func TestOneListPerKind(t *testing.T) {
 	server := kubetest.Start(t)

@@ -124,12 +124,20 @@ func (c change) givesUp() string {
 func (r *pool) checkDisplaced(ctx context.Context, c change) (diags diag.Diagnostics) {
 	displaced, diags := r.displaced(ctx, c)
 	if what := c.givesUp(); what != "" && !c.allowed() {
-		diags.Append(reported(r.Session.Ledger.ShrinkPool(c.before.Name, what))...)
+		diags.Append(r.shrink(ctx, c.before.Name, what)...)
 	}
 	for _, s := range displaced {
 		diags.Append(r.refuseForeign(s.at, s.text, s.pods, r.Session.Owns)...)
 	}
 	return diags
+}
+
+// shrink tells the ledger that a pool gives up nodes, and shows it who waits for them.
+func (r *pool) shrink(ctx context.Context, pool, what string) diag.Diagnostics {
+	if snapshot, err := r.Session.Snapshot(ctx); err == nil && !r.Session.Ledger.Applying() {
+		r.Session.Ledger.Observe(func() ledger.Live { return snapshot.Live(r.Session.Owns) })
+	}
+	return reported(r.Session.Ledger.ShrinkPool(pool, what))
 }
 
 // refuseForeign refuses to take nodes away from jobs of others, and tells the ledger about

@@ -17,12 +17,18 @@ func (r *trainingJob) remove(ctx context.Context, m *model) (diags diag.Diagnost
 	if err != nil {
 		return nil, err
 	}
-	return nil, remove(ctx, client, job.Spec{
+	if err := remove(ctx, client, job.Spec{
 		Namespace: m.Namespace.ValueString(),
 		Name:      m.Name.ValueString(),
 		Framework: job.Framework(m.Framework.ValueString()),
 		Arena:     m.ArenaCompatible.ValueBool(),
-	})
+	}); err != nil {
+		return nil, err
+	}
+	if seen, err := r.Session.Cluster(); err == nil {
+		seen.Freed() // what it held is there for those that are created next
+	}
+	return nil, nil
 }
 
 // remove deletes the job with its pods and arena's ConfigMap, and waits until they are gone.

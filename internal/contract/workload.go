@@ -40,6 +40,10 @@ type WorkloadDemand struct {
 	MemoryGiBPerGPU   int64 `json:"memoryGiBPerGPU,omitempty"`
 	CorePercentPerGPU int64 `json:"corePercentPerGPU,omitempty"`
 	MilliCPU          int64 `json:"milliCPU"`
+	MemoryMiB         int64 `json:"memoryMiB,omitempty"`
+	// Nodes says on which nodes the pods may run by selector, affinity and pools, "" for any:
+	// alternatives separated by ";", each of requirements separated by ",".
+	Nodes string `json:"nodes,omitempty"`
 }
 
 // Data is the record as the data of its ConfigMap, with one demand a line.

@@ -19,7 +19,8 @@ import (
 // GPUs, or for what no node can serve.
 func DemandOf(p *corev1.Pod) (d placement.Demand, ok bool) {
 	request, _ := requestOf(p)
-	d = request.Demand()
+	role := roleOf(p, request)
+	d = role.Demand()
 	return d, d.Valid()
 }
 
@@ -33,7 +34,8 @@ func WorkloadOf(record *corev1.ConfigMap) (w placement.Workload, countedUntil ti
 	for _, counted := range read.Demands {
 		d := placement.Demand{
 			Mode: placement.Mode(counted.Mode), GPUs: counted.GPUs,
-			MemoryGiB: counted.MemoryGiBPerGPU, CorePercent: counted.CorePercentPerGPU, MilliCPU: counted.MilliCPU,
+			MemoryGiB: counted.MemoryGiBPerGPU, CorePercent: counted.CorePercentPerGPU,
+			MilliCPU: counted.MilliCPU, MemoryMiB: counted.MemoryMiB, Nodes: counted.Nodes,
 		}
 		if !d.Valid() || counted.Pods <= 0 || counted.Pods > mostPods {
 			return nil, time.Time{}, fmt.Errorf("ConfigMap %s: %+v is no demand", contract.WorkloadName, counted)
@@ -52,7 +54,8 @@ func WorkloadRecord(w placement.Workload, countedUntil time.Time) (map[string]st
 	for _, d := range w.Demands() {
 		record.Demands = append(record.Demands, contract.WorkloadDemand{
 			Pods: w[d], Mode: string(d.Mode), GPUs: d.GPUs,
-			MemoryGiBPerGPU: d.MemoryGiB, CorePercentPerGPU: d.CorePercent, MilliCPU: d.MilliCPU,
+			MemoryGiBPerGPU: d.MemoryGiB, CorePercentPerGPU: d.CorePercent,
+			MilliCPU: d.MilliCPU, MemoryMiB: d.MemoryMiB, Nodes: d.Nodes,
 		})
 	}
 	return record.Data()

@@ -19,9 +19,10 @@ import (
 )
 
 var learnt = placement.Workload{
-	{Mode: placement.ModeTopology, GPUs: 8, MilliCPU: 64_000}:                              12,
-	{Mode: placement.ModeShare, GPUs: 2, MemoryGiB: 4}:                                     3,
-	{Mode: placement.ModeCoreMem, GPUs: 1, MemoryGiB: 8, CorePercent: 25, MilliCPU: 2_000}: 1,
+	{Mode: placement.ModeTopology, GPUs: 8, MilliCPU: 64_000}:                                              12,
+	{Mode: placement.ModeShare, GPUs: 2, MemoryGiB: 4}:                                                     3,
+	{Mode: placement.ModeCoreMem, GPUs: 1, MemoryGiB: 8, CorePercent: 25, MilliCPU: 2_000}:                 1,
+	{Mode: placement.ModeTopology, GPUs: 8, MilliCPU: 64_000, MemoryMiB: 1024, Nodes: "field:pool In a|b"}: 2,
 }
 
 func TestWorkloadRecord(t *testing.T) {
@@ -31,7 +32,8 @@ func TestWorkloadRecord(t *testing.T) {
 	assert.Equal(t, map[string]string{"version": "1", "countedUntil": "2026-01-02T02:04:05Z", "demands": `[
 {"pods":1,"mode":"core_mem","gpus":1,"memoryGiBPerGPU":8,"corePercentPerGPU":25,"milliCPU":2000},
 {"pods":3,"mode":"share","gpus":2,"memoryGiBPerGPU":4,"milliCPU":0},
-{"pods":12,"mode":"topology","gpus":8,"milliCPU":64000}
+{"pods":12,"mode":"topology","gpus":8,"milliCPU":64000},
+{"pods":2,"mode":"topology","gpus":8,"milliCPU":64000,"memoryMiB":1024,"nodes":"field:pool In a|b"}
 ]
 `}, data)
 	w, counted, err := WorkloadOf(&corev1.ConfigMap{Data: data})
@@ -52,6 +54,7 @@ func TestUnreadableWorkloads(t *testing.T) {
 		"MemoryGiBPerGPU:-8":               {"demands": `[{"pods":1,"mode":"share","gpus":1,"memoryGiBPerGPU":-8}]`},
 		"Mode:share GPUs:1 MemoryGiBPerGP": {"demands": `[{"pods":1,"mode":"share","gpus":1}]`},
 		"CorePercentPerGPU:101":            {"demands": `[{"pods":1,"mode":"core_mem","gpus":1,"memoryGiBPerGPU":8,"corePercentPerGPU":101}]`},
+		"Nodes:model":                      {"demands": `[{"pods":1,"mode":"topology","gpus":1,"nodes":"model"}]`},
 		"Pods:0":                           {"demands": `[{"pods":0,"mode":"topology","gpus":1}]`},
 		"Pods:9000000000000000000":         {"demands": `[{"pods":9000000000000000000,"mode":"topology","gpus":1}]`},
 	} {

@@ -29,6 +29,8 @@ type capacity struct {
 	sizes  []int64
 	// memoryOnly and withCore count the pods of either kind, which never share a node.
 	memoryOnly, withCore int
+	// eligible says which of the workload's rules about nodes the node meets ([distribution.eligible]).
+	eligible uint64
 }
 
 // gpuCapacity is what is left of a shared GPU.
@@ -54,7 +56,7 @@ func (c *capacity) key(table int) string {
 	b = append(append(append(append(b, c.mode...), 0), c.policy...), 0)
 	for _, v := range []int64{
 		int64(table), c.milliCPU, c.memoryBytes, c.pods, int64(c.gpus), int64(c.whole),
-		int64(c.memoryOnly), int64(c.withCore), int64(len(c.shares)), int64(len(c.extended)), int64(len(c.ports)),
+		int64(c.memoryOnly), int64(c.withCore), int64(c.eligible), int64(len(c.shares)), int64(len(c.extended)), int64(len(c.ports)),
 	} {
 		b = binary.AppendVarint(b, v)
 	}

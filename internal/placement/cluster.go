@@ -33,6 +33,10 @@ func (v *View) cluster() cluster {
 			n.number = int32(i + 1)
 		}
 	}
+	if v.uncounted && v.workload != nil {
+		v.workload.count(v.order)
+		v.uncounted = false
+	}
 	return cluster{nodes: v.order, pods: v.pods, quota: v.quota, jobs: v.jobs, workload: v.workload, linked: v.linked > 0, admissions: v.admissions}
 }
 

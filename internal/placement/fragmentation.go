@@ -25,22 +25,28 @@ type fragmentation struct {
 	scores map[*capacity]int64
 	// remembered counts both.
 	remembered int
+	// prices are those of the rules about nodes, nil while nodes have not been counted.
+	prices []int64
 }
 
 // distribution is a workload in the form in which states are scored by it. It is never changed.
 type distribution struct {
 	workload Workload
 	groups   []demandGroup
+	// rules are those about nodes that its demands have.
+	rules [][][]Requirement
 }
 
-// demandGroup holds the requests that differ in CPU only.
+// demandGroup holds the requests that differ in CPU and memory only.
 type demandGroup struct {
 	Demand
-	// milliCPU are the distinct amounts, ascending; members[i] is how many members
-	// ask for milliCPU[i] or less.
-	milliCPU []int64
-	members  []int64
+	// rule is the number of the rule about nodes, -1 for any node.
+	rule    int
+	amounts []demandAmount
 }
+
+// demandAmount is how many members ask for so much CPU and memory.
+type demandAmount struct{ milliCPU, memoryMiB, members int64 }
 
 // maxRemembered bounds the remembered trials and scores.
 const maxRemembered = 1 << 18
@@ -50,26 +56,27 @@ const gpuUnit = 1000
 
 // unusableWeight is how much more an idle part counts that a request cannot use at
 // all than one that would stay idle if the node were filled with the request.
-const unusableWeight = 8
+const unusableWeight = 12
 
 // newDistribution groups the demands of a workload.
 func newDistribution(w Workload) *distribution {
-	m := &distribution{workload: maps.Clone(w)}
-	for _, d := range w.Demands() {
+	usual := w.usual()
+	number, rules := eligibility(usual)
+	m := &distribution{workload: maps.Clone(w), rules: rules}
+	for _, d := range usual.Demands() {
 		group := d
-		group.MilliCPU = 0
+		group.MilliCPU, group.MemoryMiB = 0, 0
 		last := len(m.groups) - 1
 		if last < 0 || m.groups[last].Demand != group {
-			m.groups = append(m.groups, demandGroup{Demand: group})
+			rule := -1
+			if i, ok := number[d.Nodes]; ok {
+				rule = i
+			}
+			m.groups = append(m.groups, demandGroup{Demand: group, rule: rule})
 			last++
 		}
 		g := &m.groups[last]
-		before := int64(0)
-		if n := len(g.members); n > 0 {
-			before = g.members[n-1]
-		}
-		g.milliCPU = append(g.milliCPU, d.MilliCPU)
-		g.members = append(g.members, before+w[d])
+		g.amounts = append(g.amounts, demandAmount{d.MilliCPU, d.MemoryMiB, w[d]})
 	}
 	return m
 }
@@ -86,7 +93,9 @@ func (f *fragmentation) copied() *fragmentation {
 	if f == nil {
 		return nil
 	}
-	return f.scored()
+	c := f.scored()
+	c.prices = f.prices
+	return c
 }
 
 func (f *fragmentation) forget() {
@@ -135,26 +144,28 @@ func (f *fragmentation) score(state *capacity) int64 {
 // it counts what the request cannot use at all now (the paper's fragment), and what
 // would stay idle if the node were filled with requests like it, CPU included; the
 // second term tells apart choices that are equal in the first.
-func (m *distribution) fragments(c *capacity) int64 {
+func (f *fragmentation) fragments(c *capacity) int64 {
 	idle := c.idle()
 	if idle == 0 {
 		return 0
 	}
 	var total int64
-	for i := range m.groups {
-		g := &m.groups[i]
-		fit := c.suits(&g.Demand)
-		var before int64
-		for j, milliCPU := range g.milliCPU {
+	for i := range f.groups {
+		g := &f.groups[i]
+		fit := f.fit(g, c, c.eligible)
+		price := f.price(g.rule)
+		for _, a := range g.amounts {
 			unusable, slots := fit.small, fit.slots
-			if milliCPU > c.milliCPU || slots == 0 {
+			if !a.within(c) || slots == 0 {
 				unusable = idle
 			}
-			if milliCPU > 0 {
-				slots = min(slots, max(c.milliCPU, 0)/milliCPU)
+			if a.milliCPU > 0 {
+				slots = min(slots, max(c.milliCPU, 0)/a.milliCPU)
 			}
-			total += (g.members[j] - before) * (unusableWeight*unusable + idle - slots*fit.each)
-			before = g.members[j]
+			if a.memoryMiB > 0 {
+				slots = min(slots, max(c.memoryBytes>>20, 0)/a.memoryMiB)
+			}
+			total += a.members * price * (unusableWeight*unusable + idle - slots*fit.each)
 		}
 	}
 	return total
@@ -171,6 +182,20 @@ func (c *capacity) idle() int64 {
 	return sum
 }
 
+// within reports whether a node has as much CPU and memory left.
+func (a demandAmount) within(c *capacity) bool {
+	return a.milliCPU <= c.milliCPU && a.memoryMiB<<20 <= c.memoryBytes
+}
+
+// fit is what the idle part of the GPUs of a node, which meets some rules about nodes, is worth
+// for the requests of a group.
+func (m *distribution) fit(g *demandGroup, c *capacity, eligible uint64) suitability {
+	if g.rule >= 0 && eligible&(1<<g.rule) == 0 {
+		return suitability{}
+	}
+	return c.suits(&g.Demand)
+}
+
 // suitability is what the idle part of a node's GPUs is worth for a demand.
 type suitability struct {
 	// small is the idle part of GPUs that are too small for one share.
@@ -183,8 +208,6 @@ type suitability struct {
 // demand without GPUs uses none.
 func (c *capacity) suits(d *Demand) suitability {
 	switch {
-	case d.GPUs == 0:
-		return suitability{}
 	case d.Mode.whole():
 		if c.mode != d.Mode {
 			return suitability{}
@@ -221,7 +244,7 @@ func (c *capacity) suits(d *Demand) suitability {
 
 // leastFragmenting returns the GPU among the fitting ones on which a share fragments
 // the node least; of equal ones the tightest, then the first.
-func (m *distribution) leastFragmenting(c *capacity, fitting []int, share gpuCapacity) int {
+func (f *fragmentation) leastFragmenting(c *capacity, fitting []int, share gpuCapacity) int {
 	best, least := -1, int64(0)
 	for n, i := range fitting {
 		if slices.ContainsFunc(fitting[:n], func(j int) bool { return c.shares[j] == c.shares[i] && c.sizes[j] == c.sizes[i] }) {
@@ -229,10 +252,10 @@ func (m *distribution) leastFragmenting(c *capacity, fitting []int, share gpuCap
 		}
 		before := c.shares[i]
 		c.shares[i] = before.less(share)
-		f := m.fragments(c)
+		score := f.fragments(c)
 		c.shares[i] = before
-		if best < 0 || f < least || f == least && before.compare(c.shares[best]) < 0 {
-			best, least = i, f
+		if best < 0 || score < least || score == least && before.compare(c.shares[best]) < 0 {
+			best, least = i, score
 		}
 	}
 	return best

@@ -81,7 +81,7 @@ func TestDemand(t *testing.T) {
 		"cores":    {placement.Request{Mode: placement.ModeCoreMem, MemoryGiB: 8, CorePercent: 25}, placement.Demand{Mode: placement.ModeCoreMem, GPUs: 1, MemoryGiB: 8, CorePercent: 25}},
 		"two GPUs": {placement.Request{Mode: placement.ModeCGPU, GPUs: 2, MemoryGiB: 8}, placement.Demand{Mode: placement.ModeShare, GPUs: 2, MemoryGiB: 4}},
 	} {
-		assert.Equal(t, test.want, test.request.Demand(), name)
+		assert.Equal(t, test.want, (&placement.Role{Request: test.request}).Demand(), name)
 	}
 }
 
@@ -142,4 +142,51 @@ func TestWorkloadOfKindsThatDoNotMeet(t *testing.T) {
 	place(t, v, gang("ml/b", 1, placement.Request{Mode: placement.ModeCoreMem, MemoryGiB: 4, CorePercent: 50}))
 	place(t, v, gang("ml/c", 3, placement.Request{Mode: placement.ModeShare, GPUs: 2, MemoryGiB: 8}))
 	assert.Len(t, v.Pods("core"), 1)
+}
+
+// Nodes that few others can replace are kept for those who need them.
+func TestWorkloadKeepsScarceNodes(t *testing.T) {
+	v := placement.NewView()
+	for i := range 8 {
+		n := sharedNode(t, fmt.Sprintf("n%d", i), placement.ModeTopology, 64_000)
+		n.Labels = map[string]string{"model": "plenty"}
+		if i == 0 {
+			n.Labels["model"] = "scarce"
+			n.Allocatable.MilliCPU = 32_000 // the tightest fit
+		}
+		v.SetNode(n)
+	}
+	anywhere := gang("ml/any", 1, wholeGPUs(1))
+	where := func() string { return v.Plan(anywhere).Placement.Assignments[0].Node }
+	assert.Equal(t, "n0", where(), "the first of equal ones")
+
+	bound := gang("ml/bound", 1, wholeGPUs(1))
+	bound.Roles[0].NodeSelector = map[string]string{"model": "scarce"}
+	bound.Roles[0].Request.MilliCPU = 1
+	w := workload(gang("ml/all", 18, wholeGPUs(1)), bound)
+	v.SetWorkload(w)
+	assert.NotEqual(t, "n0", where(), "one in nineteen needs it")
+
+	for i := range 7 {
+		v.RemoveNode(fmt.Sprintf("n%d", i+1))
+	}
+	assert.Equal(t, "n0", where(), "there is nothing else")
+}
+
+// A node without memory left is of no use to those who ask for memory.
+func TestWorkloadKeepsMemoryForGPUs(t *testing.T) {
+	v := placement.NewView()
+	for _, name := range []string{"a", "b"} {
+		n := sharedNode(t, name, placement.ModeShare, 64_000)
+		n.Allocatable.MemoryBytes = 64 << 30
+		v.SetNode(n)
+	}
+	place(t, v, gang("ml/first", 1, share(16, 0)))
+	hungry := share(16, 0)
+	hungry.MemoryBytes = 20 << 30
+	v.SetWorkload(workload(gang("ml/hungry", 9, hungry)))
+	eater := gang("ml/eater", 1, placement.Request{Resources: placement.Resources{MemoryBytes: 4 << 30}})
+	assert.Equal(t, "a", v.Plan(eater).Placement.Assignments[0].Node, "it has memory for three, and GPUs for three")
+	eater.Roles[0].Request.MemoryBytes = 50 << 30
+	assert.Equal(t, "a", v.Plan(eater).Placement.Assignments[0].Node, "it has fewer GPUs to lose")
 }

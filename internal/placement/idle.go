@@ -6,16 +6,24 @@ package placement
 // members nothing is known to be unusable.
 func (w Workload) Idle(v *View) (gpus, unusable float64) {
 	m := newDistribution(w)
+	type kind struct {
+		state    *capacity
+		eligible uint64
+	}
+	nodes := map[kind]int64{}
+	for _, n := range v.order {
+		nodes[kind{n.free, m.eligible(&n.Node)}]++
+	}
 	var idle, fragments int64
-	for _, state := range v.states {
-		idle += int64(state.nodes) * state.idle()
-		fragments += int64(state.nodes) * m.unusable(state.capacity)
+	for k, n := range nodes {
+		idle += n * k.state.idle()
+		fragments += n * m.unusable(k.state, k.eligible)
 	}
 	gpus = float64(idle) / gpuUnit
 	var members int64
 	for i := range m.groups {
-		if g := &m.groups[i]; g.GPUs > 0 {
-			members += g.members[len(g.members)-1]
+		for _, a := range m.groups[i].amounts {
+			members += a.members
 		}
 	}
 	if members > 0 {
@@ -24,10 +32,9 @@ func (w Workload) Idle(v *View) (gpus, unusable float64) {
 	return gpus, unusable
 }
 
-// unusable is the idle part of a node's GPUs that requests of the workload cannot
-// use, summed over its members, in thousandths of GPUs. Requests without GPUs
-// are no measure of GPUs.
-func (m *distribution) unusable(c *capacity) int64 {
+// unusable is the idle part of the GPUs of a node, which meets some rules about nodes, that requests of the workload cannot
+// use, summed over its members, in thousandths of GPUs.
+func (m *distribution) unusable(c *capacity, eligible uint64) int64 {
 	idle := c.idle()
 	if idle == 0 {
 		return 0
@@ -35,18 +42,13 @@ func (m *distribution) unusable(c *capacity) int64 {
 	var total int64
 	for i := range m.groups {
 		g := &m.groups[i]
-		if g.GPUs == 0 {
-			continue
-		}
-		fit := c.suits(&g.Demand)
-		var before int64
-		for j, milliCPU := range g.milliCPU {
+		fit := m.fit(g, c, eligible)
+		for _, a := range g.amounts {
 			part := fit.small
-			if milliCPU > c.milliCPU || fit.slots == 0 {
+			if !a.within(c) || fit.slots == 0 {
 				part = idle
 			}
-			total += (g.members[j] - before) * part
-			before = g.members[j]
+			total += a.members * part
 		}
 	}
 	return total

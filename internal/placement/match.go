@@ -127,8 +127,11 @@ func (n *Node) meetsOne(alternatives [][]Requirement) bool {
 func (n *Node) meetsAll(all []Requirement) bool {
 	for _, r := range all {
 		value, ok := n.Labels[r.Key]
-		if r.Key == FieldName {
+		switch r.Key {
+		case FieldName:
 			value, ok = n.Name, true
+		case FieldPool:
+			value, ok = n.Pool, true
 		}
 		if !r.meets(value, ok) {
 			return false

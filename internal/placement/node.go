@@ -18,6 +18,8 @@ type node struct {
 	// free is what is left, shared with all nodes in the same state, and key its key; nil while the node is absent.
 	free *capacity
 	key  string
+	// eligible is that of its capacities.
+	eligible uint64
 }
 
 // usage is what pods take of a node. It consists of counters only, so that adding
@@ -115,7 +117,7 @@ func (n *node) capacityOf(usable gpu.Set) *capacity {
 		milliCPU:    n.Allocatable.MilliCPU - n.used.milliCPU,
 		memoryBytes: n.Allocatable.MemoryBytes - n.used.memoryBytes,
 		pods:        n.Allocatable.Pods - n.used.pods,
-		memoryOnly:  n.used.memoryOnly, withCore: n.used.withCore,
+		memoryOnly:  n.used.memoryOnly, withCore: n.used.withCore, eligible: n.eligible,
 	}
 	if len(n.Allocatable.Extended) > 0 {
 		c.extended = maps.Clone(n.Allocatable.Extended)

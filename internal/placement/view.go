@@ -59,6 +59,8 @@ type View struct {
 	jobs     map[job]int
 	quota    *quota.Tree
 	workload *fragmentation
+	// uncounted means that nodes have come or gone since the workload's prices were set.
+	uncounted bool
 	// linked counts the present nodes in NVLink domains.
 	linked int
 	// admissions is nil once a node has changed.
@@ -111,7 +113,8 @@ func (v *View) SetNode(n Node) {
 	if n.NVLinkDomain != "" {
 		v.linked++
 	}
-	v.admissions = nil
+	v.admissions, v.uncounted = nil, true
+	v.judge(have)
 	v.refresh(have)
 }
 
@@ -133,7 +136,7 @@ func (v *View) detach(n *node) {
 	if n.NVLinkDomain != "" {
 		v.linked--
 	}
-	v.admissions = nil
+	v.admissions, v.uncounted = nil, true
 	v.release(n)
 }
 
@@ -312,10 +315,25 @@ func (v *View) OverQuota(leaf string, charge quota.Resources, preemptible bool) 
 func (v *View) SetWorkload(w Workload) {
 	v.version++
 	v.changed()
-	v.workload = nil
+	v.workload, v.uncounted = nil, true
 	if len(w) > 0 {
 		v.workload = newDistribution(w).scored()
 	}
+	for _, n := range v.order {
+		if v.judge(n) {
+			v.refresh(n)
+		}
+	}
+}
+
+// judge notes which of the workload's rules about nodes a node meets, and reports whether that is new.
+func (v *View) judge(n *node) bool {
+	before := n.eligible
+	n.eligible = 0
+	if v.workload != nil {
+		n.eligible = v.workload.eligible(&n.Node)
+	}
+	return n.eligible != before
 }
 
 // Workload returns the workload that choices follow, nil for the tightest fit.
@@ -343,6 +361,7 @@ func (v *View) Clone() *View {
 		jobs:         maps.Clone(v.jobs),
 		quota:        v.Quota(),
 		workload:     v.workload.copied(),
+		uncounted:    v.uncounted,
 		reservations: slices.Clone(v.reservations),
 		states:       make(map[string]*interned, len(v.states)),
 		tables:       maps.Clone(v.tables), lastTable: v.lastTable, linked: v.linked,

@@ -5,7 +5,7 @@
 // The protocol is that of "Beware of Fragmentation" (USENIX ATC'23): the nodes start
 // empty; for each seed the pods are shuffled, and re-sampled until they ask for
 // -demand times the GPUs of the cluster; they arrive one by one and never leave; a
-// pod that does not fit is dropped.
+// pod that does not fit is dropped. A pod with a gpu_spec runs on the models that it names only.
 //
 //	openbreplay -nodes node_list.csv pod_list_default.csv pod_list_gpushare40.csv
 package main
@@ -110,7 +110,7 @@ func printTable(out io.Writer, reports []report) error {
 	for _, at := range tableAt {
 		fmt.Fprintf(w, "frag %%@%d\t", at)
 	}
-	fmt.Fprintln(w, "seconds\t")
+	fmt.Fprintln(w, "most@100\tmost@end\tseconds\t")
 	for _, r := range reports {
 		fmt.Fprintf(w, "%s\t%d\t", r.Trace, r.Seeds)
 		for _, series := range [][]float64{r.AllocatedPercent, r.FragmentedPercent} {
@@ -122,7 +122,7 @@ func printTable(out io.Writer, reports []report) error {
 				}
 			}
 		}
-		fmt.Fprintf(w, "%.1f\t\n", r.Seconds)
+		fmt.Fprintf(w, "%.2f\t%.2f\t%.1f\t\n", r.MostPercent[0], r.MostPercent[1], r.Seconds)
 	}
 	return w.Flush()
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -15,6 +16,7 @@ type machine struct {
 	name               string
 	milliCPU, memoryMB int64
 	gpus               int
+	model              string
 }
 
 // pod is a line of a pod list. A whole GPU is 1000 milli.
@@ -22,6 +24,13 @@ type pod struct {
 	milliCPU, memoryMB int64
 	wholeGPUs          int
 	shareMilli         int64
+	// models are the GPU models on which the pod may run, joined by "|"; "" for any.
+	models string
+}
+
+// runsOn reports whether the pod may run on a GPU model.
+func (p pod) runsOn(model string) bool {
+	return p.models == "" || slices.Contains(strings.Split(p.models, "|"), model)
 }
 
 // gpuMilli is what a pod asks for, in thousandths of GPUs.
@@ -32,6 +41,7 @@ func readNodes(file string) ([]machine, error) {
 	err := readCSV(file, func(r row) {
 		list = append(list, machine{
 			name: r.text("sn"), milliCPU: r.number("cpu_milli"), memoryMB: r.number("memory_mib"), gpus: int(r.number("gpu")),
+			model: r.optional("model"),
 		})
 	})
 	return list, err
@@ -42,7 +52,7 @@ func readPods(file string) ([]pod, error) {
 	err := readCSV(file, func(r row) {
 		list = append(list, pod{
 			milliCPU: r.number("cpu_milli"), memoryMB: r.number("memory_mib"),
-			wholeGPUs: int(r.number("num_gpu")), shareMilli: r.number("gpu_milli"),
+			wholeGPUs: int(r.number("num_gpu")), shareMilli: r.number("gpu_milli"), models: r.optional("gpu_spec"),
 		})
 	})
 	return list, err
@@ -62,6 +72,14 @@ func (r row) text(column string) string {
 		return ""
 	}
 	return r.fields[i]
+}
+
+// optional is "" where the file has no such column.
+func (r row) optional(column string) string {
+	if i, ok := r.columns[column]; ok {
+		return r.fields[i]
+	}
+	return ""
 }
 
 func (r row) number(column string) int64 {

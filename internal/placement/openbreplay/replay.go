@@ -6,6 +6,7 @@ import (
 	"math/rand"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +17,9 @@ import (
 // wholeGPU is a GPU's size in the trace. The planner counts GPU memory in GiB: a
 // thousandth of a GPU stands for one.
 const wholeGPU = 1000
+
+// modelLabel says which model a node's GPUs are.
+const modelLabel = "model"
 
 // replay is one trace on one cluster.
 type replay struct {
@@ -28,7 +32,9 @@ type replay struct {
 // curve is the course of one seed; index i is at i percent of arrived demand.
 type curve struct {
 	allocated, fragmented []float64
-	took                  time.Duration
+	// most is the most that any scheduler can have allocated, at 100 and at all percent of demand.
+	most []float64
+	took time.Duration
 }
 
 // report is the mean over seeds.
@@ -39,6 +45,8 @@ type report struct {
 	// of the idle GPUs that is fragmented; index i is at i percent of arrived demand.
 	AllocatedPercent  []float64 `json:"allocatedPercent"`
 	FragmentedPercent []float64 `json:"fragmentedPercent"`
+	// MostPercent bounds the allocated part for any scheduler, at 100 and at all percent of demand.
+	MostPercent []float64 `json:"mostPercent"`
 	// Seconds is the time of all seeds on one core.
 	Seconds float64 `json:"seconds"`
 }
@@ -96,7 +104,7 @@ func (r *replay) seed(seed int64, tables map[int]*gpu.Table) curve {
 	for _, m := range r.machines {
 		capacity += int64(m.gpus) * wholeGPU
 		view.SetNode(placement.Node{
-			Name: m.name, Mode: placement.ModeShare, GPUs: tables[m.gpus],
+			Name: m.name, Labels: map[string]string{modelLabel: m.model}, Mode: placement.ModeShare, GPUs: tables[m.gpus],
 			Allocatable: placement.Resources{MilliCPU: m.milliCPU, MemoryBytes: m.memoryMB << 20, Pods: math.MaxInt32},
 		})
 	}
@@ -111,7 +119,8 @@ func (r *replay) seed(seed int64, tables map[int]*gpu.Table) curve {
 		}
 	}
 	record()
-	for i, p := range r.arrivals(seed, capacity) {
+	list := r.arrivals(seed, capacity)
+	for i, p := range list {
 		g := p.gang(i)
 		workload.Count(g)
 		if arrivals++; !r.tightest && placement.Outgrown(weighed, arrivals-weighed) {
@@ -127,7 +136,21 @@ func (r *replay) seed(seed int64, tables map[int]*gpu.Table) curve {
 		record()
 	}
 	c.took = time.Since(start)
+	for _, part := range [][]pod{upTo(list, capacity), list} {
+		c.most = append(c.most, 100*float64(bound(r.machines, part))/float64(capacity))
+	}
 	return c
+}
+
+// upTo is the start of a list that asks for so much.
+func upTo(list []pod, milli int64) []pod {
+	var asked int64
+	for i, p := range list {
+		if asked += p.gpuMilli(); asked >= milli {
+			return list[:i+1]
+		}
+	}
+	return list
 }
 
 // arrivals shuffles the pods and appends pods drawn at random until they ask for the demand.
@@ -157,10 +180,11 @@ func (p pod) gang(i int) placement.Gang {
 	if p.wholeGPUs > 0 {
 		request.Mode, request.GPUs, request.MemoryGiB = placement.ModeShare, p.wholeGPUs, p.gpuMilli()
 	}
-	return placement.Gang{
-		ID:    fmt.Sprintf("openb/%d", i),
-		Roles: []placement.Role{{Name: "pod", Members: []string{"pod-0"}, Request: request}},
+	role := placement.Role{Name: "pod", Members: []string{"pod-0"}, Request: request}
+	if p.models != "" {
+		role.Affinity = [][]placement.Requirement{{{Key: modelLabel, Operator: "In", Values: strings.Split(p.models, "|")}}}
 	}
+	return placement.Gang{ID: fmt.Sprintf("openb/%d", i), Roles: []placement.Role{role}}
 }
 
 // summarise takes the means of the curves.
@@ -170,6 +194,12 @@ func summarise(trace string, curves []curve) report {
 	for _, c := range curves {
 		shortest = min(shortest, len(c.allocated))
 		r.Seconds += c.took.Seconds()
+	}
+	r.MostPercent = make([]float64, 2)
+	for _, c := range curves {
+		for i, most := range c.most {
+			r.MostPercent[i] += most / float64(len(curves))
+		}
 	}
 	for i := range shortest {
 		var allocated, fragmented float64

@@ -14,10 +14,11 @@ import (
 const (
 	nodeList = "testdata/openb_node_list_gpu_node.csv.gz"
 	podList  = "testdata/openb_pod_list_default.csv.gz"
+	specList = "testdata/openb_pod_list_gpuspec33.csv.gz"
 )
 
-// quarter is every fourth machine of the trace, with its whole pod list.
-func quarter(tb testing.TB) replay {
+// quarter is every fourth machine of the trace, with a whole pod list.
+func quarter(tb testing.TB, podList string) replay {
 	tb.Helper()
 	all, err := readNodes(nodeList)
 	require.NoError(tb, err)
@@ -33,7 +34,7 @@ func quarter(tb testing.TB) replay {
 }
 
 func TestFragmentationDescentBeatsTheTightestFit(t *testing.T) {
-	r := quarter(t)
+	r := quarter(t, podList)
 	descent, err := r.seeds(42, 43)
 	require.NoError(t, err)
 	r.tightest = true
@@ -50,6 +51,20 @@ func TestFragmentationDescentBeatsTheTightestFit(t *testing.T) {
 	again, err := r.seeds(42, 42)
 	require.NoError(t, err)
 	assert.Equal(t, descent[0].allocated, again[0].allocated, "a seed gives the same every time")
+}
+
+// Pods that may run anywhere keep away from the models that others need.
+func TestScarceModelsAreKept(t *testing.T) {
+	r := quarter(t, specList)
+	descent, err := r.seeds(42, 43)
+	require.NoError(t, err)
+	r.tightest = true
+	tightest, err := r.seeds(42, 43)
+	require.NoError(t, err)
+	with, without := summarise("gpuspec33", descent), summarise("gpuspec33", tightest)
+	assert.Greater(t, with.AllocatedPercent[100], without.AllocatedPercent[100]+5)
+	assert.Greater(t, with.AllocatedPercent[130], without.AllocatedPercent[130])
+	assert.Less(t, with.AllocatedPercent[100], with.MostPercent[0])
 }
 
 func TestFragmentsByThePaper(t *testing.T) {
@@ -135,6 +150,26 @@ func TestRunSaysWhatIsWrong(t *testing.T) {
 			require.Error(t, err)
 			assert.Contains(t, err.Error(), c.want)
 		})
+	}
+}
+
+// The bound counts what may run nowhere else, and no more than there is.
+func TestBound(t *testing.T) {
+	machines := []machine{{gpus: 2, model: "T4"}, {gpus: 4, model: "A10"}}
+	ask := func(gpus int, models string) pod { return pod{wholeGPUs: gpus, shareMilli: 1000, models: models} }
+	for name, test := range map[string]struct {
+		pods []pod
+		want int64
+	}{
+		"nothing":                       {nil, 0},
+		"less than there is":            {[]pod{ask(1, ""), ask(1, "T4")}, 2000},
+		"more than there is":            {[]pod{ask(8, "")}, 6000},
+		"more of one model":             {[]pod{ask(3, "T4"), ask(1, "")}, 3000},
+		"more of either than of both":   {[]pod{ask(3, "T4"), ask(1, "A10|T4"), ask(4, "A10")}, 6000},
+		"a model that there is not":     {[]pod{ask(3, "H100"), ask(1, "")}, 1000},
+		"all of one, and some of other": {[]pod{ask(3, "T4"), ask(3, "A10|T4")}, 5000},
+	} {
+		assert.Equal(t, test.want, bound(machines, test.pods), name)
 	}
 }
 

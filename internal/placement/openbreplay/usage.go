@@ -15,6 +15,7 @@ type usage struct {
 type idle struct {
 	milliCPU int64
 	gpus     []int64
+	model    string
 }
 
 // shape is a kind of pod with the number of pods of the kind.
@@ -26,7 +27,7 @@ type shape struct {
 func newUsage(machines []machine, pods []pod) *usage {
 	l := &usage{machines: map[string]*idle{}, pods: int64(len(pods))}
 	for _, m := range machines {
-		left := &idle{milliCPU: m.milliCPU, gpus: make([]int64, m.gpus)}
+		left := &idle{milliCPU: m.milliCPU, gpus: make([]int64, m.gpus), model: m.model}
 		for i := range left.gpus {
 			left.gpus[i] = wholeGPU
 		}
@@ -80,7 +81,7 @@ func (l *usage) fragmentedPercent() float64 {
 }
 
 func (m *idle) fragments(p pod, all int64) int64 {
-	if p.wholeGPUs == 0 || p.milliCPU > m.milliCPU {
+	if p.wholeGPUs == 0 || p.milliCPU > m.milliCPU || !p.runsOn(m.model) {
 		return all
 	}
 	var small int64

@@ -73,8 +73,9 @@ func TestInstalled(t *testing.T) {
 		require.NoError(c, err)
 		learnt, _, err := inventory.WorkloadOf(record)
 		require.NoError(c, err)
+		nodes := contract.NodePoolNameLabel + " In " + s.namespace
 		assert.Equal(c, placement.Workload{
-			{Mode: placement.ModeTopology, GPUs: 2, MilliCPU: 1000}: 3, {Mode: placement.ModeTopology, GPUs: 8, MilliCPU: 1000}: 2,
+			{Mode: placement.ModeTopology, GPUs: 2, MilliCPU: 1000, Nodes: nodes}: 3, {Mode: placement.ModeTopology, GPUs: 8, MilliCPU: 1000, Nodes: nodes}: 2,
 		}, learnt)
 	}, settled, 200*time.Millisecond)
 

@@ -140,10 +140,10 @@ func (f *fragmentation) score(state *capacity) int64 {
 }
 
 // fragments is how badly the idle part of the node's GPUs suits the distribution,
-// summed over its members, in thousandths of GPUs times 1+unusableWeight. For each request
-// it counts what the request cannot use at all now (the paper's fragment), and what
-// would stay idle if the node were filled with requests like it, CPU included; the
-// second term tells apart choices that are equal in the first.
+// summed over its members, in thousandths of GPUs times 1+unusableWeight and priceUnit. For
+// each request it counts what the request cannot use at all now (the paper's fragment), and
+// what would stay idle if the node were filled with requests like it, CPU and memory included;
+// the second term tells apart choices that are equal in the first.
 func (f *fragmentation) fragments(c *capacity) int64 {
 	idle := c.idle()
 	if idle == 0 {

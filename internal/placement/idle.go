@@ -32,8 +32,8 @@ func (w Workload) Idle(v *View) (gpus, unusable float64) {
 	return gpus, unusable
 }
 
-// unusable is the idle part of the GPUs of a node, which meets some rules about nodes, that requests of the workload cannot
-// use, summed over its members, in thousandths of GPUs.
+// unusable is the idle part of the GPUs of a node, which meets some rules about nodes, that
+// requests of the workload cannot use, summed over its members, in thousandths of GPUs.
 func (m *distribution) unusable(c *capacity, eligible uint64) int64 {
 	idle := c.idle()
 	if idle == 0 {

@@ -54,7 +54,10 @@ func (d *Demand) share() gpuCapacity {
 
 // Valid reports whether the demand is one for GPUs that a node can serve.
 func (d Demand) Valid() bool {
-	if _, ok := eligibleNodes(d.Nodes); d.GPUs < 1 || d.MilliCPU < 0 || d.MemoryMiB < 0 || d.Nodes != "" && !ok {
+	if d.GPUs < 1 || d.MilliCPU < 0 || d.MemoryMiB < 0 {
+		return false
+	}
+	if _, ok := eligibleNodes(d.Nodes); d.Nodes != "" && !ok {
 		return false
 	}
 	switch {
@@ -68,7 +71,7 @@ func (d Demand) Valid() bool {
 	return false
 }
 
-// Compare orders demands: those that differ in CPU only stand together.
+// Compare orders demands: those that differ in CPU and memory only stand together.
 func (d Demand) Compare(o Demand) int {
 	return cmp.Or(cmp.Compare(d.Mode, o.Mode), cmp.Compare(d.GPUs, o.GPUs),
 		d.share().compare(o.share()), cmp.Compare(d.Nodes, o.Nodes), cmp.Compare(d.MilliCPU, o.MilliCPU), cmp.Compare(d.MemoryMiB, o.MemoryMiB))

@@ -136,21 +136,22 @@ func (r *replay) seed(seed int64, tables map[int]*gpu.Table) curve {
 		record()
 	}
 	c.took = time.Since(start)
-	for _, part := range [][]pod{upTo(list, capacity), list} {
+	whole, _ := upTo(list, capacity)
+	for _, part := range [][]pod{whole, list} {
 		c.most = append(c.most, 100*float64(bound(r.machines, part))/float64(capacity))
 	}
 	return c
 }
 
-// upTo is the start of a list that asks for so much.
-func upTo(list []pod, milli int64) []pod {
-	var asked int64
+// upTo is the start of a list that asks for so much, and what it asks for: less where the list does.
+func upTo(list []pod, milli int64) (start []pod, asked int64) {
 	for i, p := range list {
-		if asked += p.gpuMilli(); asked >= milli {
-			return list[:i+1]
+		if asked >= milli {
+			return list[:i], asked
 		}
+		asked += p.gpuMilli()
 	}
-	return list
+	return list, asked
 }
 
 // arrivals shuffles the pods and appends pods drawn at random until they ask for the demand.
@@ -159,13 +160,7 @@ func (r *replay) arrivals(seed, capacity int64) []pod {
 	list := slices.Clone(r.pods)
 	random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	target := int64(r.demand * float64(capacity))
-	var asked int64
-	for i, p := range list {
-		if asked >= target {
-			return list[:i]
-		}
-		asked += p.gpuMilli()
-	}
+	list, asked := upTo(list, target)
 	for asked < target {
 		p := r.pods[random.Intn(len(r.pods))]
 		list = append(list, p)

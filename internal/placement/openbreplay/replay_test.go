@@ -33,21 +33,27 @@ func quarter(tb testing.TB, podList string) replay {
 	return r
 }
 
-func TestFragmentationDescentBeatsTheTightestFit(t *testing.T) {
-	r := quarter(t, podList)
+// descentAndTightest replays by fragmentation and by the tightest fit; descent are the curves of the
+// first, with and without the means of both.
+func descentAndTightest(t *testing.T, r replay) (descent []curve, with, without report) {
+	t.Helper()
 	descent, err := r.seeds(42, 43)
 	require.NoError(t, err)
 	r.tightest = true
 	tightest, err := r.seeds(42, 43)
 	require.NoError(t, err)
-	with, without := summarise("default", descent), summarise("default", tightest)
+	return descent, summarise("descent", descent), summarise("tightest", tightest)
+}
+
+func TestFragmentationDescentBeatsTheTightestFit(t *testing.T) {
+	r := quarter(t, podList)
+	descent, with, without := descentAndTightest(t, r)
 	for _, at := range []int{100, 130} {
 		assert.Greater(t, with.AllocatedPercent[at], without.AllocatedPercent[at], "allocated at %d %%", at)
 		assert.Greater(t, with.AllocatedPercent[at], 94.0, "allocated at %d %%", at)
 	}
 	assert.Less(t, with.FragmentedPercent[90], without.FragmentedPercent[90])
 
-	r.tightest = false
 	again, err := r.seeds(42, 42)
 	require.NoError(t, err)
 	assert.Equal(t, descent[0].allocated, again[0].allocated, "a seed gives the same every time")
@@ -56,12 +62,7 @@ func TestFragmentationDescentBeatsTheTightestFit(t *testing.T) {
 // Pods that may run anywhere keep away from the models that others need.
 func TestScarceModelsAreKept(t *testing.T) {
 	r := quarter(t, specList)
-	descent, err := r.seeds(42, 43)
-	require.NoError(t, err)
-	r.tightest = true
-	tightest, err := r.seeds(42, 43)
-	require.NoError(t, err)
-	with, without := summarise("gpuspec33", descent), summarise("gpuspec33", tightest)
+	_, with, without := descentAndTightest(t, r)
 	assert.Greater(t, with.AllocatedPercent[100], without.AllocatedPercent[100]+5)
 	assert.Greater(t, with.AllocatedPercent[130], without.AllocatedPercent[130])
 	assert.Less(t, with.AllocatedPercent[100], with.MostPercent[0])

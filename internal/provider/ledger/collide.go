@@ -70,19 +70,16 @@ func beside(a, b *job) bool {
 	for _, x := range a.placement.Assignments {
 		common[x.Node] = slices.ContainsFunc(b.placement.Assignments, func(y placement.Assignment) bool { return x.Node == y.Node })
 	}
-	view := placement.NewView()
-	for _, n := range b.Nodes {
-		if common[n.Name] {
-			view.SetNode(n)
-		}
-	}
-	for _, p := range b.Occupants {
-		if common[p.Node] {
-			view.AddPod(p)
-		}
-	}
+	view := b.capacityOn(common)
 	view.Apply(onNodes(a, common), *a.placement)
 	return view.Plan(onNodes(b, common)).Verdict.NotAsPlanned == ""
+}
+
+// capacityOn is what a job was given of some nodes.
+func (j *job) capacityOn(nodes map[string]bool) *placement.View {
+	return viewOf(
+		slices.DeleteFunc(slices.Clone(j.Nodes), func(n placement.Node) bool { return !nodes[n.Name] }),
+		slices.DeleteFunc(slices.Clone(j.Occupants), func(p placement.Pod) bool { return !nodes[p.Node] }))
 }
 
 // onNodes is the part of a job's gang that is planned on some nodes, to be placed there.

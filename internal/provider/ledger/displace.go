@@ -144,13 +144,11 @@ func (j *job) reach(name string) bool {
 	if known {
 		return room
 	}
-	at := slices.IndexFunc(j.Nodes, func(n placement.Node) bool { return n.Name == name })
-	if at >= 0 {
-		view := viewOf(j.Nodes[at:at+1], slices.DeleteFunc(slices.Clone(j.Occupants), func(p placement.Pod) bool { return p.Node != name }))
-		one := withoutQuota(j.admitted())
-		one.Minimum, one.Subgroups, one.Planned = 0, nil, nil
-		for _, role := range j.admitted().Roles {
-			role.Members = role.Members[:min(1, len(role.Members))]
+	view, one := j.capacityOn(map[string]bool{name: true}), withoutQuota(j.admitted())
+	one.Minimum, one.Subgroups, one.Planned = 0, nil, nil
+	for _, role := range j.admitted().Roles {
+		if !role.Late && len(role.Members) > 0 {
+			role.Members = role.Members[:1]
 			one.Roles = []placement.Role{role}
 			room = room || view.Place(one) != nil
 		}

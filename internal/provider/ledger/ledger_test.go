@@ -82,6 +82,10 @@ func describe(findings []ledger.Finding) []string {
 func TestJointCheckInEveryOrder(t *testing.T) {
 	two := machines(t, "v100", 2)
 	third := machines(t, "z100", 1)
+	elsewhere := func(j ledger.Job) ledger.Job { // only its launcher may run on the third
+		j.Gang.Roles[0].Pools = []string{"v100"}
+		return launching(j, 1)
+	}
 	immediate := func(j ledger.Job) ledger.Job { j.RequireImmediate = true; return j }
 	for name, test := range map[string]struct {
 		jobs []ledger.Job
@@ -127,6 +131,10 @@ func TestJointCheckInEveryOrder(t *testing.T) {
 		},
 		"one that does not get its place has no room in that of a third": {
 			jobs: []ledger.Job{job(two[:1], "a", 4), job(two[:1], "b", 2), job(two[1:], "c", 2)},
+			want: []string{"warning SameGPUs default/a default/b"},
+		},
+		"one that does not get its place has a launcher, which may run anywhere": {
+			jobs: []ledger.Job{elsewhere(job(slices.Concat(two[:1], third), "a", 4)), elsewhere(job(slices.Concat(two[:1], third), "b", 2)), job(third, "c", 2)},
 			want: []string{"warning SameGPUs default/a default/b"},
 		},
 		"one that never fits stands in nobody's way": {

@@ -63,6 +63,9 @@ type picture struct {
 	found, now, certain, hoped *placement.View
 	// queue is hoped with those that wait in the places that they take, nil when it is not known.
 	queue *queue
+	// early is found without what leaves, with those that wait in the places that they take before
+	// pools change, nil when it is not known.
+	early *queue
 	// evicts are the findings of evictedMeanwhile, once they are known.
 	evicts *[]Finding
 	// part means that what was not visited stays as it is, since most of it never is.
@@ -129,7 +132,7 @@ func (p *picture) views() []*placement.View {
 }
 
 // moved forgets what gangs that wait do, because they find something else now.
-func (p *picture) moved() { p.queue, p.evicts = nil, nil }
+func (p *picture) moved() { p.queue, p.early, p.evicts = nil, nil, nil }
 
 // limit sets the quota tree. Pods that do not name their leaf are charged to that of
 // their namespace.
@@ -270,11 +273,9 @@ func (p *picture) replace(pool string, planned []placement.Node) {
 // capacity is not what it has.
 func (p *picture) changed(exists, planned placement.Node) placement.Node {
 	unset := p.unset[planned.Pool]
+	exists.Labels = maps.Clone(exists.Labels)
+	maps.DeleteFunc(exists.Labels, func(key, _ string) bool { return slices.Contains(unset.labels, key) })
 	exists.Labels = merged(exists.Labels, planned.Labels)
-	maps.DeleteFunc(exists.Labels, func(key, _ string) bool {
-		_, kept := planned.Labels[key]
-		return !kept && slices.Contains(unset.labels, key)
-	})
 	exists.Taints = slices.DeleteFunc(slices.Clone(exists.Taints), func(t placement.Taint) bool { return slices.Contains(unset.taints, t) })
 	for _, t := range planned.Taints {
 		if !slices.Contains(exists.Taints, t) {

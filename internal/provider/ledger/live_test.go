@@ -148,6 +148,16 @@ func shrink(pool string) visit {
 	return func(l *ledger.Ledger) []ledger.Finding { return l.ShrinkPool(pool, "shrinks node pool "+pool) }
 }
 
+// look makes a walk see a cluster, and then visits; it returns what the visits find.
+func look(c cluster, order []visit) (found []ledger.Finding) {
+	l := ledger.New()
+	l.Observe(c.live)
+	for _, v := range order {
+		found = append(found, v(l)...)
+	}
+	return found
+}
+
 // both are visits in an order, as a reference makes it.
 func both(a, b ledger.Job) visit {
 	return func(l *ledger.Ledger) []ledger.Finding { return append(plan(a)(l), plan(b)(l)...) }
@@ -536,12 +546,7 @@ func TestLiveInEveryOrder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			visits(test.visits, func(order []visit) {
-				l := ledger.New()
-				l.Observe(test.cluster.live)
-				var found []ledger.Finding
-				for _, v := range order {
-					found = append(found, v(l)...)
-				}
+				found := look(test.cluster, order)
 				decided := slices.DeleteFunc(describe(found), func(text string) bool { return slices.Contains(test.open, text) })
 				assert.ElementsMatch(t, test.want, decided)
 			})
@@ -627,15 +632,17 @@ func TestNodesThatWereNotReadSince(t *testing.T) {
 	assert.Empty(t, found, "the pool grows by a third")
 }
 
+// launching adds a launcher, which asks for so many cores.
+func launching(j ledger.Job, cores int64) ledger.Job {
+	launcher := placement.Role{Name: "launcher", Members: []string{"launcher"}, Late: true}
+	launcher.Request.Mode, launcher.Request.MilliCPU = placement.ModeNone, 1000*cores
+	j.Gang.Roles = append([]placement.Role{launcher}, j.Gang.Roles...)
+	return j
+}
+
 // What starts once a job runs has room beside it, when others have left for the job.
 func TestLaunchersOnTheCluster(t *testing.T) {
 	nodes := machines(t, "v100", 1) // 80 cores
-	launching := func(j ledger.Job, cores int64) ledger.Job {
-		launcher := placement.Role{Name: "launcher", Members: []string{"launcher"}, Late: true}
-		launcher.Request.Mode, launcher.Request.MilliCPU = placement.ModeNone, 1000*cores
-		j.Gang.Roles = append([]placement.Role{launcher}, j.Gang.Roles...)
-		return j
-	}
 	cores := func(n int64) func(*placement.Pod) {
 		return func(p *placement.Pod) { p.Request.MilliCPU = 1000 * n }
 	}
@@ -656,12 +663,7 @@ func TestLaunchersOnTheCluster(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			visits(test.visits, func(order []visit) {
-				l := ledger.New()
-				l.Observe(test.cluster.live)
-				var found []ledger.Finding
-				for _, v := range order {
-					found = append(found, v(l)...)
-				}
+				found := look(test.cluster, order)
 				assert.Equal(t, test.want, describe(found))
 			})
 		})

@@ -51,16 +51,18 @@ func (l *Ledger) endangered() []Finding {
 	if l.live == nil || len(l.live.Waiting) == 0 || len(l.shrinking) == 0 || !l.decided() {
 		return nil
 	}
-	view := l.live.found.Clone() // pools change after jobs have left
-	for job := range l.live.jobs {
-		if l.fates[job] == leaves {
-			l.live.take(view, job)
+	if l.live.early == nil {
+		view := l.live.found.Clone()
+		for job := range l.live.jobs {
+			if l.fates[job] == leaves {
+				l.live.take(view, job)
+			}
 		}
+		l.live.early = l.started(view, anyone)
 	}
-	first := l.started(view, anyone)
 	var findings []Finding
 	for _, pool := range slices.Sorted(maps.Keys(l.shrinking)) {
-		if gangs := first.pools[pool]; len(gangs) > 0 {
+		if gangs := l.live.early.pools[pool]; len(gangs) > 0 {
 			findings = append(findings, Finding{
 				Kind: PoolTaken, Jobs: gangs, key: "waiting for " + pool, Summary: "Jobs that wait may start on nodes that go",
 				Detail: fmt.Sprintf("The plan %s. Jobs that wait may start on its nodes before that: %s. Then the apply fails and leaves the pool as it is, since a running job would lose its nodes. "+

@@ -48,14 +48,9 @@ func (c change) relabels() bool {
 		!maps.Equal(c.before.Labels, c.after.Labels) || !slices.Equal(c.before.Taints, c.after.Taints)
 }
 
-// unset is what nodes of the pool that stay lose: labels, by their keys, and taints.
+// unset is what nodes of the pool that stay no longer have as it was: labels, by their keys, and taints.
 func (c change) unset() (pool string, labels []string, taints []placement.Taint) {
-	after := wanted(c.after)
-	for key := range wanted(c.before) {
-		if _, kept := after[key]; !kept {
-			labels = append(labels, key)
-		}
-	}
+	labels = changedKeys(wanted(c.before), wanted(c.after))
 	for _, t := range c.before.Taints {
 		if !slices.Contains(c.after.Taints, t) {
 			taints = append(taints, placement.Taint{Key: t.Key, Value: t.Value, Effect: t.Effect})
@@ -134,10 +129,13 @@ func (r *pool) checkDisplaced(ctx context.Context, c change) (diags diag.Diagnos
 
 // shrink tells the ledger that a pool gives up nodes, and shows it who waits for them.
 func (r *pool) shrink(ctx context.Context, pool, what string) diag.Diagnostics {
-	if snapshot, err := r.Session.Snapshot(ctx); err == nil && !r.Session.Ledger.Applying() {
+	if r.Session.Ledger.Applying() {
+		return nil // it says nothing then
+	}
+	if snapshot, err := r.Session.Snapshot(ctx); err == nil {
 		r.Session.Ledger.Observe(func() ledger.Live { return snapshot.Live(r.Session.Owns) })
 	}
-	return reported(r.Session.Ledger.ShrinkPool(pool, what))
+	return session.Diagnostics(r.Session.Ledger.ShrinkPool(pool, what))
 }
 
 // refuseForeign refuses to take nodes away from jobs of others, and tells the ledger about
@@ -146,14 +144,7 @@ func (r *pool) refuseForeign(at path.Path, what string, pods []running.Pod, own 
 	if foreign := running.Foreign(pods, own); len(foreign) > 0 {
 		diags.AddAttributeError(at, "Running jobs would lose their nodes", refusal(what, foreign))
 	}
-	diags.Append(reported(r.Session.Ledger.DisplaceJobs(what, running.Owners(pods)))...)
-	return diags
-}
-
-func reported(findings []ledger.Finding) (diags diag.Diagnostics) {
-	for _, f := range findings {
-		diags.Append(session.Diagnostic(f))
-	}
+	diags.Append(session.Diagnostics(r.Session.Ledger.DisplaceJobs(what, running.Owners(pods)))...)
 	return diags
 }
 

@@ -120,7 +120,7 @@ func (r *pool) planDelete(ctx context.Context, state model) diag.Diagnostics {
 	if diags.HasError() {
 		return diags
 	}
-	diags.Append(reported(r.Session.Ledger.DeletePool(p.Name))...)
+	diags.Append(session.Diagnostics(r.Session.Ledger.DeletePool(p.Name))...)
 	if state.AllowDisruption.ValueBool() {
 		return diags
 	}

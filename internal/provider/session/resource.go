@@ -36,6 +36,14 @@ func Diagnostic(f ledger.Finding) diag.Diagnostic {
 	return diag.NewWarningDiagnostic(f.Summary, f.Detail)
 }
 
+// Diagnostics are findings of the ledger as diagnostics.
+func Diagnostics(findings []ledger.Finding) (diags diag.Diagnostics) {
+	for _, f := range findings {
+		diags.Append(Diagnostic(f))
+	}
+	return diags
+}
+
 // Preflight is a finding about what an apply would meet as a diagnostic, an error only
 // where the check is one.
 func Preflight(f preflight.Finding, check Check) diag.Diagnostic {

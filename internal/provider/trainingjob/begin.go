@@ -47,7 +47,7 @@ func (r *trainingJob) begin(ctx context.Context, client *kube.Client, m model, o
 	if live != nil {
 		// One that takes another's place in this walk has not been submitted before: jobs change names.
 		same := r.Session.Ledger.Replaced(spec.ID()) == ""
-		if live, err = goOn(ctx, client, live, m, of, spec, same); err != nil {
+		if live, err = r.goOn(ctx, client, live, m, of, spec, same); err != nil {
 			return nil, false, err
 		}
 	}
@@ -70,7 +70,7 @@ func ranFor(ctx context.Context, of tfsdk.State, live *unstructured.Unstructured
 
 // goOn returns a live job that can become the one of the spec, and removes one that cannot, or
 // that is not the same for another reason.
-func goOn(ctx context.Context, client *kube.Client, live *unstructured.Unstructured, m model, of tfsdk.State, spec job.Spec, same bool) (*unstructured.Unstructured, error) {
+func (r *trainingJob) goOn(ctx context.Context, client *kube.Client, live *unstructured.Unstructured, m model, of tfsdk.State, spec job.Spec, same bool) (*unstructured.Unstructured, error) {
 	before, replace, err := outdated(ctx, live, m, of, spec)
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func goOn(ctx context.Context, client *kube.Client, live *unstructured.Unstructu
 	if same && len(replace) == 0 {
 		return live, nil
 	}
-	return nil, remove(ctx, client, before)
+	return nil, r.discard(ctx, client, before)
 }
 
 // outdated reads a live job, and names what keeps it from becoming the one of the spec.

@@ -17,18 +17,23 @@ func (r *trainingJob) remove(ctx context.Context, m *model) (diags diag.Diagnost
 	if err != nil {
 		return nil, err
 	}
-	if err := remove(ctx, client, job.Spec{
+	return nil, r.discard(ctx, client, job.Spec{
 		Namespace: m.Namespace.ValueString(),
 		Name:      m.Name.ValueString(),
 		Framework: job.Framework(m.Framework.ValueString()),
 		Arena:     m.ArenaCompatible.ValueBool(),
-	}); err != nil {
-		return nil, err
+	})
+}
+
+// discard deletes a job, and makes what it held seen as free by those that are created next.
+func (r *trainingJob) discard(ctx context.Context, client *kube.Client, spec job.Spec) error {
+	if err := remove(ctx, client, spec); err != nil {
+		return err
 	}
 	if seen, err := r.Session.Cluster(); err == nil {
-		seen.Freed() // what it held is there for those that are created next
+		seen.Freed()
 	}
-	return nil, nil
+	return nil
 }
 
 // remove deletes the job with its pods and arena's ConfigMap, and waits until they are gone.

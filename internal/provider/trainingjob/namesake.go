@@ -78,7 +78,7 @@ func (r *trainingJob) clearName(ctx context.Context, client *kube.Client, spec j
 			left, err = job.Parse(live)
 		}
 		if err == nil {
-			err = remove(ctx, client, left)
+			err = r.discard(ctx, client, left)
 		}
 		if err != nil {
 			return err

@@ -27,7 +27,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		var state model
 		if resp.Diagnostics.Append(req.State.Get(ctx, &state)...); !resp.Diagnostics.HasError() {
 			r.showCluster(ctx)
-			resp.Diagnostics.Append(reported(r.Session.Ledger.DeleteJob(id(state).ValueString()))...)
+			resp.Diagnostics.Append(session.Diagnostics(r.Session.Ledger.DeleteJob(id(state).ValueString()))...)
 		}
 		return
 	}
@@ -99,9 +99,9 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		resp.Diagnostics.Append(r.place(ctx, &plan, after, pools, r.admissionAtPlan(ctx, wanted, unknown))...)
 	case wanted.Suspend && !old.Suspend:
 		r.showCluster(ctx)
-		resp.Diagnostics.Append(reported(r.Session.Ledger.SuspendJob(old.ID()))...)
+		resp.Diagnostics.Append(session.Diagnostics(r.Session.Ledger.SuspendJob(old.ID()))...)
 	default:
-		resp.Diagnostics.Append(reported(r.Session.Ledger.KeepJob(old.ID()))...)
+		resp.Diagnostics.Append(session.Diagnostics(r.Session.Ledger.KeepJob(old.ID()))...)
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
 	if len(unknown) == 0 && !resp.Plan.Raw.Equal(req.State.Raw) {
@@ -118,13 +118,6 @@ func (r *trainingJob) showCluster(ctx context.Context) {
 	if snapshot, err := r.Session.Snapshot(ctx); err == nil {
 		r.Session.Ledger.Observe(func() ledger.Live { return snapshot.Live(r.Session.Owns) })
 	}
-}
-
-func reported(findings []ledger.Finding) (diags diag.Diagnostics) {
-	for _, f := range findings {
-		diags.Append(session.Diagnostic(f))
-	}
-	return diags
 }
 
 // id is known at plan when its parts are.

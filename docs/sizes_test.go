@@ -30,12 +30,12 @@ var sizeRow = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([0-9,]+) \\| ?([^|]*?)
 func TestSizes(t *testing.T) {
 	design, err := os.ReadFile("design.md")
 	require.NoError(t, err)
-	written := map[string]int{}
+	written, reasons := map[string]int{}, map[string]bool{}
 	for _, m := range sizeRow.FindAllStringSubmatch(string(design), -1) {
 		lines, err := strconv.Atoi(strings.ReplaceAll(m[2], ",", ""))
 		require.NoError(t, err)
 		written[m[1]] = lines
-		assert.Equal(t, lines > mostLines, m[3] != "", "docs/design.md says why a package has more than %d lines, and of no other: %s", mostLines, m[1])
+		reasons[m[1]] = m[3] != ""
 	}
 	sizes := map[string]int{}
 	for _, file := range read(t).files {
@@ -54,6 +54,7 @@ func TestSizes(t *testing.T) {
 	}
 	for name := range written {
 		assert.Contains(t, sizes, name)
+		assert.Equal(t, sizes[name] > mostLines, reasons[name], "docs/design.md says why a package has more than %d lines, and of no other: %s", mostLines, name)
 	}
 }
 

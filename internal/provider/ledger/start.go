@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
@@ -16,31 +17,59 @@ type starts struct {
 type started struct {
 	gang      placement.Gang
 	placement placement.Placement
+	// shown means that the cluster has shown every pod of it that was to get a place.
+	shown bool
+}
+
+// allOf reports whether pods are all of those that were to get GPUs. The others may be such as
+// start once these run.
+func (s started) allOf(pods []placement.Pod) bool {
+	missing := 0
+	for _, role := range s.gang.Roles {
+		if role.Request.Mode != placement.ModeNone {
+			for _, a := range s.placement.Assignments {
+				if slices.Contains(role.Members, a.Member) {
+					missing++
+				}
+			}
+		}
+	}
+	for _, p := range pods {
+		if p.Request.Mode != placement.ModeNone {
+			missing--
+		}
+	}
+	return len(pods) > 0 && missing <= 0
 }
 
 // Start plans a job that an apply is about to create: beside the jobs that it has let start
-// already, and alone, as if there were none of them. The view is the cluster as it is now,
-// and is changed. A job that is no gang is not counted beside others.
-func (l *Ledger) Start(view *placement.View, g placement.Gang, isGang bool, plan func(*placement.View) placement.Result) (beside, alone placement.Result) {
+// already, and alone, as if there were none of them. Of those the cluster does not show all
+// yet it also returns the IDs. The view is the cluster as it is now, without the job, and is
+// changed. A job that is no gang is not counted beside others.
+func (l *Ledger) Start(view *placement.View, g placement.Gang, isGang bool, plan func(*placement.View) placement.Result) (beside, alone placement.Result, pending []string) {
 	s := &l.starts
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	shown := map[string][]placement.Pod{}
+	delete(s.jobs, g.ID)
+	pods := map[string][]placement.Pod{}
 	for _, node := range view.Nodes() {
 		for _, p := range view.Pods(node) {
-			if _, ok := s.jobs[p.Gang]; ok {
-				shown[p.Gang] = append(shown[p.Gang], p)
+			if _, ok := s.jobs[p.Gang]; ok && !p.Leaving {
+				pods[p.Gang] = append(pods[p.Gang], p)
 				view.RemovePod(p.ID)
 			}
 		}
 	}
 	alone = plan(view)
 	for id, job := range s.jobs {
-		for _, p := range shown[id] {
-			view.AddPod(p)
-		}
-		if len(shown[id]) == 0 {
+		if job.shown = job.shown || job.allOf(pods[id]); !job.shown {
 			view.Apply(job.gang, job.placement)
+			pending = append(pending, id)
+			continue
+		}
+		s.jobs[id] = job
+		for _, p := range pods[id] {
+			view.AddPod(p)
 		}
 	}
 	beside = alone
@@ -48,7 +77,15 @@ func (l *Ledger) Start(view *placement.View, g placement.Gang, isGang bool, plan
 		beside = plan(view)
 	}
 	if isGang && beside.Placement != nil {
-		s.jobs[g.ID] = started{g, *beside.Placement}
+		s.jobs[g.ID] = started{gang: g, placement: *beside.Placement}
 	}
-	return beside, alone
+	return beside, alone, pending
+}
+
+// Withdraw takes back that a job starts: it was not created.
+func (l *Ledger) Withdraw(job string) {
+	s := &l.starts
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.jobs, job)
 }

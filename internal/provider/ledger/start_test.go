@@ -19,7 +19,7 @@ func TestJobsThatAnApplyStartsTogether(t *testing.T) {
 	l.StartApplying()
 	start := func(c cluster, name string, gpus int) (beside, alone bool) {
 		view, gang := c.live().View, job(two, name, gpus).Gang
-		b, a := l.Start(view, gang, true, func(v *placement.View) placement.Result { return v.Plan(gang) })
+		b, a, _ := l.Start(view, gang, true, func(v *placement.View) placement.Result { return v.Plan(gang) })
 		return b.Placement != nil, a.Placement != nil
 	}
 	beside, alone := start(c, "a", 8)
@@ -31,4 +31,42 @@ func TestJobsThatAnApplyStartsTogether(t *testing.T) {
 	assert.False(t, beside, "it runs by now")
 	beside, _ = start(c.runs("default/a", 8), "c", 4)
 	assert.True(t, beside, "it is counted once")
+}
+
+// A job counts where it was placed until the cluster has shown all of its pods, and from then on
+// where it runs; those that wait for it learn which these are.
+func TestJobsWhosePodsAppear(t *testing.T) {
+	two := machines(t, "v100", 2)
+	c := cluster{nodes: two}
+	l := ledger.New()
+	l.StartApplying()
+	start := func(c cluster, name string, workers int) (starts bool, pending []string) {
+		view, gang := c.live().View, job(two, name, workers).Gang
+		beside, _, pending := l.Start(view, gang, true, func(v *placement.View) placement.Result { return v.Plan(gang) })
+		return beside.Placement != nil, pending
+	}
+	starts, pending := start(c, "a", 12)
+	require.True(t, starts)
+	require.Empty(t, pending)
+
+	launcher := func(p *placement.Pod) { p.Request, p.Own = placement.Request{}, 0 }
+	part := c.runs("default/a", 10).runs("default/a", 2, launcher)
+	starts, pending = start(part, "b", 6)
+	assert.False(t, starts, "two pods are about to appear")
+	assert.Equal(t, []string{"default/a"}, pending)
+	starts, pending = start(part, "b", 4)
+	assert.True(t, starts)
+	assert.Equal(t, []string{"default/a"}, pending)
+	starts, pending = start(part, "b", 4)
+	assert.True(t, starts, "it is not in its own way")
+	assert.Equal(t, []string{"default/a"}, pending, "and does not wait for itself")
+	l.Withdraw("default/b")
+
+	starts, pending = start(c.runs("default/a", 12), "c", 4)
+	assert.True(t, starts)
+	assert.Empty(t, pending)
+	l.Withdraw("default/c")
+	starts, pending = start(part, "d", 6)
+	assert.True(t, starts, "pods that were shown have ended")
+	assert.Empty(t, pending)
 }

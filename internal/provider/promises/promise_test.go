@@ -98,12 +98,3 @@ func (p promise) keptBy(actual map[string]placed) bool {
 	}
 	return true
 }
-
-// partKeptBy reports whether so many members run, and where the plan put them.
-func (p promise) partKeptBy(actual map[string]placed, members int) bool {
-	part := maps.Clone(p)
-	maps.DeleteFunc(part, func(member string, want spot) bool {
-		return !promise{member: want}.keptBy(actual)
-	})
-	return len(part) >= members && part.keptBy(actual)
-}

@@ -192,7 +192,7 @@ func (w *world) round(t *testing.T, round int, current, next configuration) conf
 		if changed { // before an apply, nobody can know better than the plan
 			said = append(said, applied...)
 		}
-		w.requireKept(t, round, next, plan, said, changed)
+		w.requireKept(t, round, next, plan, said)
 		w.requireNobodyElseEvicted(t, round, next, plan, before)
 		if again, same := w.unchanged(t); !same {
 			require.True(t, changed, "round %d: the second plan is not empty:\n%s", round, again)
@@ -245,7 +245,7 @@ func (w *world) target(t *testing.T, round int, current, next configuration, i i
 	if len(applied.errors()) > 0 {
 		return current
 	}
-	w.requireKept(t, round, next, plan, plan.diagnostics, false)
+	w.requireKept(t, round, next, plan, plan.diagnostics)
 	return part
 }
 
@@ -338,10 +338,8 @@ func (w *world) leaving(current, next configuration) func(corev1.Pod) bool {
 }
 
 // requireKept compares what the plan said of each job that it starts with what the
-// scheduler has done. Of the jobs in said something else was said in time. Members beyond the minimum
-// of a gang, which starts without them, may have lost their places when the cluster was changed after
-// the plan.
-func (w *world) requireKept(t *testing.T, round int, c configuration, plan planned, said diagnostics, changed bool) {
+// scheduler has done. Of the jobs in said something else was said in time.
+func (w *world) requireKept(t *testing.T, round int, c configuration, plan planned, said diagnostics) {
 	t.Helper()
 	for _, i := range c.instances() {
 		change := plan.changes[i.address]
@@ -359,8 +357,7 @@ func (w *world) requireKept(t *testing.T, round int, c configuration, plan plann
 			continue
 		}
 		w.await(t, fmt.Sprintf("round %d: %s runs as planned: %v; but: %v\n%s", round, i.id, promise, w.placementOf(t, i), strings.Join(w.log, "\n")), func() bool {
-			actual := w.placementOf(t, i)
-			return promise.keptBy(actual) || changed && i.minimum > 0 && promise.partKeptBy(actual, i.minimum)
+			return promise.keptBy(w.placementOf(t, i))
 		})
 		w.kept++
 	}

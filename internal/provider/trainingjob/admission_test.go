@@ -105,7 +105,7 @@ resource "gpuplan_training_job" "a" {
 	assert.NotContains(t, run(t, false, "plan", "-out=saved"), "Placement")
 	l.request(t, "50")
 	output := run(t, true, "apply", "saved")
-	assert.Contains(t, output, "ob limited/a does not fit any more. 2 of 4 members fit")
+	assert.Contains(t, output, "oes not fit any more. 2 of 4 members fit")
 	assert.Contains(t, output, fmt.Sprintf(added, "50"))
 
 	for _, test := range []struct {
@@ -153,7 +153,7 @@ resource "gpuplan_training_job" "a" {
 		fails     bool
 	}{
 		{"50", "2 of 4 members fit: 2 nodes have too little CPU left", true},
-		{"40", "Job limited/a is placed on other nodes or GPUs", false},
+		{"40", "It is placed on other nodes or GPUs", false},
 	} {
 		l.request(t, "")
 		assert.NotContains(t, run(t, false, "plan", "-out=saved"), "Warning")

@@ -15,69 +15,53 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
-const (
-	// recent is how old what many jobs look at may be that are created at the same time.
-	recent = time.Second
-	// settling is how long a new node may lack what its agents have yet to report.
-	settling = 5 * time.Minute
-)
+// settling is how long a new node may lack what its agents have yet to report.
+const settling = 5 * time.Minute
 
 // confirm looks, before a job starts, whether it gets the place that its plan has promised.
-// A job that will be placed elsewhere is announced, one that does not fit any more is refused.
+// A job that will be placed elsewhere is announced, one that does not fit any more is refused, and
+// so is one for which others would be evicted. Where nothing is checked, evictions are told alone.
 func (r *trainingJob) confirm(ctx context.Context, client *kube.Client, m model, spec job.Spec) (diags diag.Diagnostics) {
 	c := r.checker(m, spec)
 	planned := placementOf(ctx, m.PlannedPlacement, &diags)
-	if len(planned) == 0 || spec.Suspend || c.level == session.CheckOff || diags.HasError() {
+	if len(planned) == 0 || spec.Suspend || diags.HasError() {
 		return diags
 	}
 	c.admission = r.admission(ctx, client, spec)
-	seen, err := r.Session.Cluster()
-	var snapshot *cluster.Snapshot
-	if err == nil {
-		snapshot, err = seen.Recent(ctx, recent)
-	}
-	var view *placement.View
-	var gang placement.Gang
-	var added string
-	if err == nil {
-		view, gang, added, err = c.onCluster(snapshot)
-	}
-	if err != nil {
+	settling := func(at prospect) bool { return settles(planned, at.snapshot.Nodes, at.view) }
+	at, err := r.prospect(ctx, c, func(v *placement.View, g placement.Gang) placement.Result { return v.Reclaim(g) }, func(at prospect) bool {
+		return at.beside.Verdict.NotAsPlanned == "" || settling(at)
+	})
+	why := at.beside.Verdict.NotAsPlanned
+	switch {
+	case err != nil && c.level != session.CheckOff:
 		diags.AddWarning("Planned placement is not confirmed", session.Sentence(err))
 		return diags
-	}
-	result, alone := r.Session.Ledger.Start(view, gang, spec.Gang, func(v *placement.View) placement.Result { return v.Reclaim(gang) })
-	if result.Verdict.NotAsPlanned == "" {
+	case err != nil || why == "":
+		return diags
+	case settling(at) && c.level != session.CheckOff:
+		return append(diags, r.confirmAdmission(c, at.gang, at.added)...)
+	case settling(at):
 		return diags
 	}
-	if settles(planned, snapshot.Nodes, view) {
-		return append(diags, r.confirmAdmission(c, gang, added)...)
+	since := fmt.Sprintf("Job %s cannot have its planned place now: %s. ", spec.ID(), why)
+	if at.added != "" {
+		since = fmt.Sprintf("%s So the job cannot have its planned place now: %s. ", at.added, why)
 	}
-	since := fmt.Sprintf("The cluster has changed since the plan was made: %s. ", result.Verdict.NotAsPlanned)
-	if added != "" {
-		since = fmt.Sprintf("%s So the planned place does not do: %s. ", added, result.Verdict.NotAsPlanned)
-	}
-	at, id := path.Root("planned_placement"), spec.ID()
-	strangers := r.strangers(snapshot, result.Victims)
+	place, result := path.Root("planned_placement"), at.beside
+	diags.Append(r.evictions(c, at, since)...)
 	switch {
-	case alone.Placement == nil && c.level == session.CheckError && !waitsForQuota(view, gang):
-		diags.AddAttributeError(at, "Job was not started",
-			fmt.Sprintf("%sJob %s does not fit any more. %s Plan again.", since, id, result.Verdict))
+	case c.level == session.CheckOff || diags.HasError():
+	case at.alone.Placement == nil && c.level == session.CheckError && !waitsForQuota(at.view, at.gang):
+		diags.AddAttributeError(place, "Job was not started", fmt.Sprintf("%sIt does not fit any more. %s Plan again.", since, result.Verdict))
 	case result.Placement == nil:
-		diags.AddAttributeWarning(at, "Job will wait", fmt.Sprintf("%sJob %s does not fit now. %s", since, id, result.Verdict))
-	case len(strangers) > 0 && c.level == session.CheckError && !c.allowPreemption:
-		diags.AddAttributeError(path.Root("allow_preemption"), "Job was not started", fmt.Sprintf(
-			"%sThe scheduler would evict for job %s: %s. Plan again, or set allow_preemption = true to agree.", since, id, strings.Join(strangers, ", ")))
-	case len(strangers) > 0:
-		diags.AddAttributeWarning(at, "Job will not start where it was planned",
-			fmt.Sprintf("%sThe scheduler evicts for job %s: %s.", since, id, strings.Join(strangers, ", ")))
+		diags.AddAttributeWarning(place, "Job will wait", fmt.Sprintf("%sIt does not fit now. %s", since, result.Verdict))
 	default:
-		diags.AddAttributeWarning(at, "Job will not start where it was planned",
-			fmt.Sprintf("%sJob %s is placed on other nodes or GPUs: %s.", since, id, strings.Join(placesOf(*result.Placement), ", ")))
+		diags.AddAttributeWarning(place, "Job will not start where it was planned",
+			fmt.Sprintf("%sIt is placed on other nodes or GPUs: %s.", since, strings.Join(placesOf(*result.Placement), ", ")))
 	}
 	return diags
 }

@@ -10,11 +10,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
 
@@ -83,7 +85,7 @@ func TestPlanThatTheClusterOvertook(t *testing.T) {
 	})
 	said := acctest.Unwrapped(cli.Must(t, "apply", "saved"))
 	assert.Contains(t, said, "Job will not start where it was planned")
-	assert.Contains(t, said, "cannot be had. Job default/a is placed on other nodes or GPUs")
+	assert.Contains(t, said, "cannot be had. It is placed on other nodes or GPUs")
 	assert.Equal(t, "false", asPlanned(t, cli, "a"))
 
 	b := setting{size: 2, gangs: gangs{"a": {8, ""}, "b": {6, ""}}}
@@ -92,7 +94,58 @@ func TestPlanThatTheClusterOvertook(t *testing.T) {
 	occupy(t, client, "second", 4)
 	output, err := cli.Run("apply", "saved")
 	require.Error(t, err)
-	assert.Contains(t, acctest.Unwrapped(output), "Job default/b does not fit any more. 3 of 6 members fit")
+	assert.Contains(t, acctest.Unwrapped(output), "It does not fit any more. 3 of 6 members fit")
 	assert.Equal(t, 0, runningPods(t, client, "b"))
 	assert.Equal(t, "no such job", asPlanned(t, cli, "b"))
+}
+
+// What an apply takes from running jobs of its own configuration, because of what was changed after
+// the plan, it says before it does, however strict the check is. Others lose nothing without consent.
+func TestEvictionsThatThePlanCouldNotKnow(t *testing.T) {
+	client := connected(t)
+	for name, priority := range map[string]int32{"urgent": 1000, "meek": -10} {
+		localtest.CreatePriorityClass(t, client.Typed, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: priority})
+	}
+	cli := acctest.StartCLI(t)
+	const low, high, anywhere = "priority_class = \"meek\"\n", "priority_class = \"urgent\"\nwait_for = \"none\"\n", "pools = null\n"
+	t.Cleanup(func() {
+		cli.Write(t, setting{size: 2}.config())
+		cli.Must(t, "destroy", "-auto-approve")
+	})
+	for _, test := range []struct{ name, high string }{
+		{"planned", high},
+		{"placed by the apply", high + anywhere},
+		{"not checked", high + "placement_check = \"off\"\n"},
+		{"not checked, placed by the apply", high + anywhere + "placement_check = \"off\"\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cli.Write(t, setting{size: 2, gangs: gangs{"low": {8, low}}}.config())
+			cli.Must(t, "apply", "-auto-approve")
+			cli.Write(t, setting{size: 2, gangs: gangs{"low": {8, low}, "high": {8, test.high}}}.config())
+			assert.NotContains(t, cli.Must(t, "plan", "-out=saved"), "Warning")
+			occupy(t, client, "first", 1)
+			defer func() {
+				_ = client.Typed.CoreV1().Pods("default").Delete(context.Background(), "first", metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+			}()
+			said := acctest.Unwrapped(cli.Must(t, "apply", "saved"))
+			assert.Contains(t, said, "Running jobs would be evicted")
+			assert.Contains(t, said, "The scheduler evicts for it: default/low.")
+		})
+	}
+	t.Run("another's", func(t *testing.T) {
+		cli.Write(t, setting{size: 1}.config())
+		cli.Must(t, "apply", "-auto-approve")
+		for check, fails := range map[string]bool{"error": true, "warn": false, "off": false} {
+			cli.Write(t, setting{size: 1, gangs: gangs{"high": {8, high + anywhere + fmt.Sprintf("placement_check = %q\n", check)}}}.config())
+			assert.NotContains(t, cli.Must(t, "plan", "-out=saved"), "Warning")
+			occupy(t, client, "second", 1)
+			output, err := cli.Run("apply", "saved")
+			_ = client.Typed.CoreV1().Pods("default").Delete(t.Context(), "second", metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+			assert.Equal(t, fails, err != nil, check)
+			assert.Contains(t, acctest.Unwrapped(output), "for it: default/second", check)
+			cli.Write(t, setting{size: 1}.config())
+			cli.Must(t, "apply", "-auto-approve")
+			_ = client.Typed.CoreV1().Pods("default").Delete(t.Context(), "second", metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+		}
+	})
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,7 +18,6 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
@@ -44,6 +42,11 @@ func (r *trainingJob) add(ctx context.Context, of tfsdk.State, m *model) (exists
 		return false, diags
 	}
 	m.ID = id(*m)
+	defer func() {
+		if !exists {
+			r.Session.Ledger.Withdraw(spec.ID())
+		}
+	}()
 	left := r.left(ctx, client, *m, of, spec)
 	promised := !m.PlannedPlacement.IsUnknown()
 	switch {
@@ -145,57 +148,31 @@ func submit(ctx context.Context, client *kube.Client, spec job.Spec, live *unstr
 func (r *trainingJob) planOnCluster(ctx context.Context, client *kube.Client, m *model, spec job.Spec) (diags diag.Diagnostics) {
 	c := r.checker(*m, spec)
 	c.admission = r.admission(ctx, client, spec)
-	snapshot, err := r.Session.Snapshot(ctx)
-	var view *placement.View
-	var gang placement.Gang
-	var added string
-	if err == nil {
-		view, gang, added, err = c.onCluster(snapshot)
-	}
+	at, err := r.prospect(ctx, c, func(v *placement.View, g placement.Gang) placement.Result {
+		if result := v.Plan(g); result.Placement != nil || !c.ours() {
+			return result
+		}
+		return v.Reclaim(g)
+	}, func(at prospect) bool { return at.beside.Placement != nil && len(at.beside.Victims) == 0 })
 	if err != nil {
 		diags.AddError("Job was not started", session.Sentence(err))
 		return diags
 	}
-	result, _ := r.Session.Ledger.Start(view, gang, spec.Gang, func(v *placement.View) placement.Result {
-		if result := v.Plan(gang); result.Placement != nil || !c.ours() {
-			return result
-		}
-		return v.Reclaim(gang)
-	})
-	evicted := result.Victims
-	if c.ours() {
-		evicted = slices.Concat(evicted, view.Growth(gang, result).Victims)
+	since := fmt.Sprintf("Since the plan was made, what job %s needs was taken. ", spec.ID())
+	if at.added != "" {
+		since += at.added + " "
 	}
-	if victims := r.strangers(snapshot, evicted); len(victims) > 0 && c.level == session.CheckError && !c.allowPreemption {
-		diags.AddAttributeError(path.Root("allow_preemption"), "Job was not started", strings.TrimSpace(fmt.Sprintf(
-			"Since the plan was made, what job %s needs was taken, and the scheduler would evict for it: %s. Plan again, or set allow_preemption = true to agree. %s",
-			spec.ID(), strings.Join(victims, ", "), added)))
+	if diags.Append(r.evictions(c, at, since)...); diags.HasError() {
 		return diags
 	}
-	if result.Placement == nil {
-		diags.AddAttributeWarning(path.Root("planned_placement"), "Job will wait", strings.TrimSpace(fmt.Sprintf("Job %s does not fit now. %s %s", spec.ID(), result.Verdict, added)))
+	result := at.beside
+	if result.Placement == nil && c.level != session.CheckOff {
+		diags.AddAttributeWarning(path.Root("planned_placement"), "Job will wait", strings.TrimSpace(fmt.Sprintf("Job %s does not fit now. %s %s", spec.ID(), result.Verdict, at.added)))
+	}
+	if result.Placement == nil || !c.promised() {
 		m.setPlanned(nil)
 		return diags
 	}
-	if !c.promised() {
-		m.setPlanned(nil)
-		return diags
-	}
-	m.setPlanned(assignmentsOf(*result.Placement, nodesIn(view)))
+	m.setPlanned(assignmentsOf(*result.Placement, nodesIn(at.view)))
 	return append(diags, c.partly(*result.Placement)...)
-}
-
-// strangers names the victims that do not belong to this configuration, which the plan
-// has counted in.
-func (r *trainingJob) strangers(snapshot *cluster.Snapshot, victims []placement.Victim) []string {
-	live := snapshot.Live(r.Session.Owns)
-	names := map[string]bool{}
-	for _, victim := range victims {
-		for _, pod := range live.Pods {
-			if slices.Contains(victim.Pods, pod.ID) && !live.Own[pod.Job] {
-				names[pod.Name] = true
-			}
-		}
-	}
-	return slices.Sorted(maps.Keys(names))
 }

@@ -1,0 +1,126 @@
+package trainingjob
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-log/tflog"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+const (
+	// recent is how old what many jobs look at may be that are created at the same time.
+	recent = time.Second
+	// appearing is how long a job that does not get its place waits for the pods of others,
+	// departing how long for those of this configuration that would be evicted for it to be
+	// deleted, and lookAgain how often it looks.
+	appearing, departing, lookAgain = time.Minute, 10 * time.Second, time.Second
+)
+
+// prospect is what a job meets in the cluster that is about to be created.
+type prospect struct {
+	snapshot *cluster.Snapshot
+	// view is the cluster without the job, in which the jobs that the apply has let start
+	// count; gang is the job there, and added what admission adds to it ([checker.onCluster]).
+	view  *placement.View
+	gang  placement.Gang
+	added string
+	// beside is where the job is placed in the view, alone where it would be without the jobs
+	// that the apply has let start.
+	beside, alone placement.Result
+}
+
+// prospect plans a job on the cluster before it is created. Unless what it sees will do, the job
+// may be placed anywhere, such as where another job of this apply is planned whose pods are just
+// being created, or evict one that the apply is about to delete. So it waits until the cluster
+// shows the ones and not the others, but not for ever: that may depend on something else. A job of
+// the queue waits there.
+func (r *trainingJob) prospect(ctx context.Context, c checker, plan func(*placement.View, placement.Gang) placement.Result, does func(prospect) bool) (at prospect, err error) {
+	seen, err := r.Session.Cluster()
+	if err != nil {
+		return at, err
+	}
+	for begin := time.Now(); ; {
+		if at.snapshot, err = seen.Recent(ctx, recent); err != nil {
+			return at, err
+		}
+		if at.view, at.gang, at.added, err = c.onCluster(at.snapshot); err != nil {
+			return at, err
+		}
+		var pending []string
+		at.beside, at.alone, pending = r.Session.Ledger.Start(at.view, at.gang, c.spec.Gang, func(v *placement.View) placement.Result { return plan(v, at.gang) })
+		appears := len(pending) > 0 && time.Since(begin) < appearing
+		departs := len(r.victims(at).own) > 0 && time.Since(begin) < departing
+		if does(at) && !departs || !appears && !departs || c.spec.Queue {
+			return at, nil
+		}
+		tflog.Info(ctx, "the job does not get its place, and waits for others", map[string]any{"job": c.spec.ID(), "appearing": pending})
+		select {
+		case <-ctx.Done():
+			return at, ctx.Err()
+		case <-time.After(lookAgain):
+		}
+	}
+}
+
+// victims are the gangs that the scheduler would evict for a job, by the names that people know
+// them by: those of this configuration and those of others.
+type victims struct{ own, others []string }
+
+// victims finds whom the scheduler would evict for a job that starts now. Pods that are being
+// deleted are not counted.
+func (r *trainingJob) victims(at prospect) (found victims) {
+	evicted := at.beside.Victims
+	if at.beside.Placement != nil {
+		evicted = slices.Concat(evicted, at.view.Growth(at.gang, at.beside).Victims)
+	}
+	live := at.snapshot.Live(r.Session.Owns)
+	for _, victim := range evicted {
+		for _, pod := range live.Pods {
+			switch {
+			case victim.Leaving || pod.Leaving || !slices.Contains(victim.Pods, pod.ID):
+			case live.Own[pod.Job]:
+				found.own = append(found.own, pod.Name)
+			default:
+				found.others = append(found.others, pod.Name)
+			}
+		}
+	}
+	for _, names := range []*[]string{&found.own, &found.others} {
+		slices.Sort(*names)
+		*names = slices.Compact(*names)
+	}
+	return found
+}
+
+// evictions tells whom the scheduler will evict for a job, because of what was changed since the
+// plan, which has asked for consent to what it knew. Those of others are not evicted without it.
+// Those of this configuration may be about to leave: an apply deletes in no certain order.
+func (r *trainingJob) evictions(c checker, at prospect, since string) (diags diag.Diagnostics) {
+	if c.allowPreemption || !c.ours() {
+		return diags
+	}
+	const attribute, advice = "allow_preemption", "Plan again, or set allow_preemption = true to agree."
+	found := r.victims(at)
+	if len(found.others) > 0 && c.level == session.CheckError {
+		diags.AddAttributeError(path.Root(attribute), "Job was not started", fmt.Sprintf("%sThe scheduler would evict for it: %s. %s",
+			since, strings.Join(slices.Concat(found.others, found.own), ", "), advice))
+		return diags
+	}
+	if all := slices.Concat(found.others, found.own); len(all) > 0 {
+		detail := fmt.Sprintf("%sThe scheduler evicts for it: %s.", since, strings.Join(all, ", "))
+		if len(found.own) > 0 {
+			detail += fmt.Sprintf(" Of these, %s would stay in this configuration, unless this apply is about to delete or suspend it.", strings.Join(found.own, ", "))
+		}
+		diags.AddAttributeWarning(path.Root(attribute), "Running jobs would be evicted", detail)
+	}
+	return diags
+}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -27,12 +26,11 @@ func (l *Ledger) check(changed *job, around bool) []Finding {
 	case around:
 		clear(l.compared)
 		l.unsettle()
-		found = slices.Concat(found, l.outlooks(l.unsettled()), l.contention())
+		clear(l.evicted)
+		found = slices.Concat(found, l.outlooks(l.unsettled()), l.contention(nil))
 	case changed != nil:
 		found = append(found, l.outlooks([]*job{changed})...)
-		if !l.joins(changed) {
-			found = append(found, l.contention()...)
-		}
+		found = append(found, l.contention(changed)...)
 	}
 	if l.live != nil && l.decided() {
 		found = slices.Concat(found, l.outlooks(slices.DeleteFunc(l.inOrder(), func(j *job) bool { return !j.needs })))
@@ -158,267 +156,9 @@ func (l *Ledger) inOrder() []*job {
 	return l.before(all)
 }
 
-// contention places all jobs at once, apart from those that a pair has shown to wait. When
-// one has to wait, jobs are compared two by two: what that finds depends on the two alone,
-// and so not on the order of visits.
-func (l *Ledger) contention() []Finding {
-	jobs := l.starting()
-	c := l.place(jobs)
-	findings := l.evictions(c, jobs)
-	if c.waiting == nil {
-		if len(c.evicted) == 0 {
-			l.settle(jobs)
-		}
-		return findings
-	}
-	for i, a := range jobs {
-		for _, b := range jobs[i+1:] {
-			if key := pairKey(a, b); rivals(a, b) && !l.compared[key] {
-				l.compared[key] = true
-				findings = append(findings, l.compare(a, b)...)
-			}
-		}
-	}
-	var rest []*job
-	for _, j := range jobs {
-		blocked := slices.ContainsFunc(rest, func(other *job) bool { return l.apart[pairKey(other, j)] })
-		if !blocked {
-			rest = append(rest, j)
-		}
-	}
-	if c = l.place(rest); c.waiting != nil {
-		findings = append(findings, l.waits(c, rest, "all"))
-	}
-	return slices.Concat(findings, l.evictions(c, rest), l.evictedInstead(c, rest))
-}
-
-// evictedInstead reports who may be evicted in the place of planned jobs: when one of them
-// has to wait, it depends on who is placed last whether others leave, and who.
-func (l *Ledger) evictedInstead(c course, jobs []*job) []Finding {
-	if c.waiting == nil || l.live == nil {
-		return nil
-	}
-	var instead course
-	for _, last := range jobs {
-		victims := l.victimsOfLast(jobs, last)
-		known := func(e eviction) bool { return e.job == last && reflect.DeepEqual(e.victims, victims) }
-		if len(victims) > 0 && !slices.ContainsFunc(c.evicted, known) {
-			instead.evicted = append(instead.evicted, eviction{last, victims})
-		}
-	}
-	findings := l.evictions(instead, jobs)
-	for i := range findings {
-		findings[i].Error = false
-	}
-	return findings
-}
-
-// victimsOfLast is who goes for a job when those of the others that find room are placed before
-// it, and stay.
-func (l *Ledger) victimsOfLast(jobs []*job, last *job) []placement.Victim {
-	if !last.Reclaims {
-		return nil
-	}
-	view := l.live.hoped
-	var undo []func()
-	for _, j := range jobs {
-		g := l.gang(j)
-		g.Preemptible = false
-		if placed := view.Place(g); j != last && placed != nil {
-			undo = append(undo, view.Apply(g, *placed))
-		}
-	}
-	defer func() {
-		for _, f := range slices.Backward(undo) {
-			f()
-		}
-	}()
-	g := l.gang(last)
-	if view.Place(g) != nil {
-		return nil
-	}
-	return view.Reclaim(g).Victims
-}
-
-// settle remembers the cluster with jobs in their places, all of which fit together.
-func (l *Ledger) settle(jobs []*job) {
-	if l.live == nil {
-		return
-	}
-	view := l.live.hoped.Clone()
-	for _, j := range jobs {
-		g := l.gang(j)
-		if placed := view.Place(g); placed != nil {
-			view.Apply(g, *placed)
-		}
-	}
-	l.live.together = view
-}
-
-// joins reports whether a job that was just recorded is in nobody's way: it has room
-// beside all the others, as they were settled.
-func (l *Ledger) joins(j *job) bool {
-	if !j.startable {
-		return true
-	}
-	if l.live == nil || l.live.together == nil {
-		return false
-	}
-	g := l.gang(j)
-	placed := l.live.together.Place(g)
-	if placed == nil {
-		l.unsettle()
-		return false
-	}
-	l.live.together.Apply(g, *placed)
-	return true
-}
-
-// unsettle forgets how jobs were settled.
-func (l *Ledger) unsettle() {
-	if l.live != nil {
-		l.live.together = nil
-	}
-}
-
-// compare places two jobs.
-func (l *Ledger) compare(a, b *job) []Finding {
-	both := []*job{a, b}
-	c := l.place(both)
-	findings := append(l.evictions(c, both), l.evictedInstead(c, both)...)
-	if c.waiting != nil {
-		l.apart[pairKey(a, b)] = true
-		findings = append(findings, l.waits(c, both, pairKey(a, b)))
-	}
-	return findings
-}
-
 // unsettled returns the jobs of which it is open whether they can start, in placing order.
 func (l *Ledger) unsettled() []*job {
 	return slices.DeleteFunc(l.inOrder(), func(j *job) bool { return j.settled })
-}
-
-// starting returns the jobs that can start by themselves, in the order in which they are placed.
-func (l *Ledger) starting() []*job {
-	return slices.DeleteFunc(l.inOrder(), func(j *job) bool { return !j.startable || l.unseen(j) })
-}
-
-// unseen reports whether nobody could look where a job may run: it has no pools, and the
-// plan does not know the cluster.
-func (l *Ledger) unseen(j *job) bool { return len(j.Pools) == 0 && l.live == nil }
-
-// course is what comes of placing jobs one after the other.
-type course struct {
-	// waiting is the first that has to wait, nil for none; verdict says why.
-	waiting *job
-	verdict placement.Verdict
-	// evicted are those for whom running gangs are evicted.
-	evicted []eviction
-}
-
-type eviction struct {
-	job     *job
-	victims []placement.Victim
-}
-
-// place places jobs in order on everything that any of them was given: on the cluster
-// without the jobs that may leave, if it is known.
-func (l *Ledger) place(jobs []*job) (c course) {
-	view, gangs := l.ground(jobs)
-	var undo []func()
-	defer func() {
-		for _, f := range slices.Backward(undo) {
-			f()
-		}
-	}()
-	for i, j := range jobs {
-		if placed := view.Place(gangs[i]); placed != nil {
-			if l.live != nil && j.Reclaims {
-				if later := l.growth(view, gangs[i], placement.Result{Placement: placed}); len(later) > 0 {
-					c.evicted = append(c.evicted, eviction{j, later})
-				}
-			}
-			undo = append(undo, view.Apply(gangs[i], *placed))
-			continue
-		}
-		if l.live == nil || !j.Reclaims {
-			return course{waiting: j, verdict: view.Plan(gangs[i]).Verdict, evicted: c.evicted}
-		}
-		result := view.Reclaim(gangs[i])
-		if result.Reservation == nil || l.planned(result.Victims) {
-			return course{waiting: j, verdict: view.Plan(gangs[i]).Verdict, evicted: c.evicted}
-		}
-		view.AddReservation(*result.Reservation)
-		undo = append(undo, func() { view.Release(j.Gang.ID) })
-		if len(result.Victims) > 0 {
-			c.evicted = append(c.evicted, eviction{j, result.Victims})
-		}
-	}
-	return c
-}
-
-// ground is the view on which jobs are placed together, and how each is seen there.
-func (l *Ledger) ground(jobs []*job) (*placement.View, []placement.Gang) {
-	gangs := make([]placement.Gang, len(jobs))
-	for i, j := range jobs {
-		gangs[i] = l.gang(j)
-	}
-	if l.live != nil {
-		return l.live.hoped, gangs
-	}
-	nodes, occupants := union(jobs)
-	for i, j := range jobs {
-		gangs[i] = onOwnNodes(gangs[i], j.Nodes, nodes)
-	}
-	view := viewOf(nodes, occupants)
-	view.SetQuota(l.tree)
-	return view, gangs
-}
-
-// evictions reports who is evicted when jobs come together, beyond those who would be
-// for one of them alone.
-func (l *Ledger) evictions(c course, jobs []*job) []Finding {
-	var findings []Finding
-	for _, e := range c.evicted {
-		known := func(v placement.Victim) bool { return e.job.evicts[v.Gang] }
-		if !slices.ContainsFunc(e.victims, func(v placement.Victim) bool { return !known(v) }) {
-			continue
-		}
-		var beside []string
-		for _, other := range contenders(e.job, jobs) {
-			beside = append(beside, other.Gang.ID)
-		}
-		findings = append(findings, *l.preempts(e.job, "has no free place beside "+join(beside), e.victims, beside...))
-	}
-	return findings
-}
-
-// waits says that a job has to wait for others.
-func (l *Ledger) waits(c course, jobs []*job, key string) Finding {
-	ids, immediate, queued := []string{c.waiting.Gang.ID}, c.waiting.RequireImmediate, c.waiting.Queued
-	for _, j := range l.inItsWay(c, jobs) {
-		ids = append(ids, j.Gang.ID)
-		immediate = immediate || j.RequireImmediate
-		queued = queued && j.Queued
-	}
-	until := "one of them will wait until the others finish"
-	byQuota := !slices.ContainsFunc(c.verdict.Reasons, func(r placement.Reason) bool { return r.Code != placement.OverQuota })
-	if queued && byQuota {
-		until = "the job queue holds one of them, as queue = true asks, until the quota has room for it"
-	}
-	alone := "on its own"
-	if c.waiting.needs {
-		alone = "once others have left"
-	}
-	return Finding{
-		Kind:    Waits,
-		Jobs:    ids,
-		Error:   immediate,
-		Summary: "Jobs fit alone, but not together",
-		Detail: fmt.Sprintf("Job %s fits %s, but not at the same time as %s: %s. "+
-			"With the others placed, this is left for %s: %s", ids[0], alone, join(ids[1:]), until, ids[0], c.verdict),
-		key: key,
-	}
 }
 
 func (l *Ledger) noSuchLeaf(j *job, limits *quota.Tree) *Finding {
@@ -522,6 +262,14 @@ func withoutQuota(g placement.Gang) placement.Gang {
 	return g
 }
 
-func pairKey(a, b *job) string {
-	return min(a.Gang.ID, b.Gang.ID) + " " + max(a.Gang.ID, b.Gang.ID)
+func pairKey(a, b *job) string { return keyOf([]*job{a, b}) }
+
+// keyOf names a set of jobs.
+func keyOf(jobs []*job) string {
+	var ids []string
+	for _, j := range jobs {
+		ids = append(ids, j.Gang.ID)
+	}
+	slices.Sort(ids)
+	return strings.Join(ids, " ")
 }

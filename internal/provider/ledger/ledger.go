@@ -39,9 +39,10 @@ type Ledger struct {
 	// treeComes means that it has said that there will be one.
 	treeComes bool
 	live      *picture
-	compared  map[string]bool // pairs of jobs that were placed together
-	apart     map[string]bool // those of them that do not fit
-	reported  map[string]bool // findings, by what tells them apart
+	compared  map[string]bool            // sets of jobs that were placed together
+	apart     map[string]bool            // those of them that do not fit
+	evicted   map[string]map[string]bool // what is evicted for those, beyond what is for parts of them
+	reported  map[string]bool            // findings, by what tells them apart
 	applying  bool
 	part      bool // the walk visits a part of the configuration only
 	objects   objects
@@ -65,6 +66,7 @@ func New() *Ledger {
 		shrinking: map[string]string{},
 		compared:  map[string]bool{},
 		apart:     map[string]bool{},
+		evicted:   map[string]map[string]bool{},
 		reported:  map[string]bool{},
 		programs:  map[string]bool{},
 		starts:    starts{jobs: map[string]started{}},

@@ -1,0 +1,349 @@
+package ledger
+
+import (
+	"fmt"
+	"maps"
+	"math/bits"
+	"reflect"
+	"slices"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+// mostJobs and mostRivals are with how many jobs that can start, and with how many that can be in
+// each other's way, all sets of them are placed together.
+const mostJobs, mostRivals = 64, 6
+
+// contention places jobs together that can be in each other's way: those of a job that was just
+// recorded, or all of them, nil. What it finds in a group of few depends on the group alone, and so
+// not on the order of visits.
+func (l *Ledger) contention(changed *job) []Finding {
+	jobs := l.starting()
+	switch {
+	case len(jobs) <= mostJobs:
+	case changed != nil && l.joins(changed):
+		return nil
+	default:
+		return l.atOnce(jobs)
+	}
+	var findings []Finding
+	for _, group := range groups(jobs) {
+		switch {
+		case changed != nil && !slices.Contains(group, changed):
+		case len(group) <= mostRivals:
+			findings = append(findings, l.compare(group)...)
+		default:
+			findings = append(findings, l.atOnce(group)...)
+		}
+	}
+	return findings
+}
+
+// groups divides jobs, keeping their order, so that none can be in the way of one of another group.
+func groups(jobs []*job) (all [][]*job) {
+	for _, j := range jobs {
+		var apart [][]*job
+		joined := map[*job]bool{j: true}
+		for _, group := range all {
+			if !slices.ContainsFunc(group, func(other *job) bool { return rivals(j, other) }) {
+				apart = append(apart, group)
+				continue
+			}
+			for _, other := range group {
+				joined[other] = true
+			}
+		}
+		all = append(apart, slices.DeleteFunc(slices.Clone(jobs), func(other *job) bool { return !joined[other] }))
+	}
+	return all
+}
+
+// compare places every set of a group of jobs, small ones first. Of sets of which a part shows the
+// same already it reports nothing.
+func (l *Ledger) compare(group []*job) (findings []Finding) {
+	sets := make([]uint, 0, 1<<len(group))
+	for set := uint(1); set < 1<<len(group); set++ {
+		sets = append(sets, set)
+	}
+	slices.SortStableFunc(sets, func(a, b uint) int { return bits.OnesCount(a) - bits.OnesCount(b) })
+	apart, evicted := map[uint]bool{}, map[uint]map[string]bool{}
+	for _, set := range sets {
+		evicted[set] = map[string]bool{}
+		var jobs []*job
+		for i, j := range group {
+			if set&(1<<i) != 0 {
+				jobs = append(jobs, j)
+				apart[set] = apart[set] || apart[set&^(1<<i)]
+				maps.Copy(evicted[set], evicted[set&^(1<<i)])
+			}
+		}
+		if len(jobs) == 1 || apart[set] {
+			continue
+		}
+		key := keyOf(jobs)
+		if !l.compared[key] {
+			l.compared[key] = true
+			c := l.place(jobs)
+			if c.waiting != nil {
+				l.apart[key] = true
+				findings = append(findings, l.waits(c, jobs, key))
+			}
+			c.evicted = append(c.evicted, l.evictedInstead(c, jobs)...)
+			l.evicted[key] = map[string]bool{}
+			for _, e := range c.evicted {
+				if id := e.id(); !evicted[set][id] {
+					l.evicted[key][id] = true
+					findings = append(findings, l.evictions([]eviction{e}, jobs)...)
+				}
+			}
+		}
+		apart[set] = apart[set] || l.apart[key]
+		maps.Copy(evicted[set], l.evicted[key])
+	}
+	return findings
+}
+
+// atOnce places many jobs, apart from those that a pair has shown to wait. When one has to wait,
+// jobs are compared two by two.
+func (l *Ledger) atOnce(jobs []*job) []Finding {
+	c := l.place(jobs)
+	findings := l.evictions(c.evicted, jobs)
+	if c.waiting == nil {
+		if len(c.evicted) == 0 {
+			l.settle(jobs)
+		}
+		return findings
+	}
+	for i, a := range jobs {
+		for _, b := range jobs[i+1:] {
+			if rivals(a, b) {
+				findings = append(findings, l.compare([]*job{a, b})...)
+			}
+		}
+	}
+	var rest []*job
+	for _, j := range jobs {
+		blocked := slices.ContainsFunc(rest, func(other *job) bool { return l.apart[pairKey(other, j)] })
+		if !blocked {
+			rest = append(rest, j)
+		}
+	}
+	if c = l.place(rest); c.waiting != nil {
+		findings = append(findings, l.waits(c, rest, "all"))
+	}
+	return slices.Concat(findings, l.evictions(append(c.evicted, l.evictedInstead(c, rest)...), rest))
+}
+
+// evictedInstead reports who may be evicted in the place of planned jobs: when one of them
+// has to wait, it depends on who is placed last whether others leave, and who.
+func (l *Ledger) evictedInstead(c course, jobs []*job) (instead []eviction) {
+	if c.waiting == nil || l.live == nil {
+		return nil
+	}
+	for _, last := range jobs {
+		victims := l.victimsOfLast(jobs, last)
+		known := func(e eviction) bool { return e.job == last && reflect.DeepEqual(e.victims, victims) }
+		if len(victims) > 0 && !slices.ContainsFunc(c.evicted, known) {
+			instead = append(instead, eviction{last, victims, true})
+		}
+	}
+	return instead
+}
+
+// victimsOfLast is who goes for a job when those of the others that find room are placed before
+// it, and stay.
+func (l *Ledger) victimsOfLast(jobs []*job, last *job) []placement.Victim {
+	if !last.Reclaims {
+		return nil
+	}
+	view := l.live.hoped
+	var undo []func()
+	for _, j := range jobs {
+		g := l.gang(j)
+		g.Preemptible = false
+		if placed := view.Place(g); j != last && placed != nil {
+			undo = append(undo, view.Apply(g, *placed))
+		}
+	}
+	defer func() {
+		for _, f := range slices.Backward(undo) {
+			f()
+		}
+	}()
+	g := l.gang(last)
+	if view.Place(g) != nil {
+		return nil
+	}
+	return view.Reclaim(g).Victims
+}
+
+// settle remembers the cluster with jobs in their places, all of which fit together.
+func (l *Ledger) settle(jobs []*job) {
+	if l.live == nil {
+		return
+	}
+	view := l.live.hoped.Clone()
+	for _, j := range jobs {
+		g := l.gang(j)
+		if placed := view.Place(g); placed != nil {
+			view.Apply(g, *placed)
+		}
+	}
+	l.live.together = view
+}
+
+// joins reports whether a job that was just recorded is in nobody's way: it has room
+// beside all the others, as they were settled.
+func (l *Ledger) joins(j *job) bool {
+	if !j.startable {
+		return true
+	}
+	if l.live == nil || l.live.together == nil {
+		return false
+	}
+	g := l.gang(j)
+	placed := l.live.together.Place(g)
+	if placed == nil {
+		l.unsettle()
+		return false
+	}
+	l.live.together.Apply(g, *placed)
+	return true
+}
+
+// unsettle forgets how jobs were settled.
+func (l *Ledger) unsettle() {
+	if l.live != nil {
+		l.live.together = nil
+	}
+}
+
+// starting returns the jobs that can start by themselves, in the order in which they are placed.
+func (l *Ledger) starting() []*job {
+	return slices.DeleteFunc(l.inOrder(), func(j *job) bool { return !j.startable || l.unseen(j) })
+}
+
+// unseen reports whether nobody could look where a job may run: it has no pools, and the
+// plan does not know the cluster.
+func (l *Ledger) unseen(j *job) bool { return len(j.Pools) == 0 && l.live == nil }
+
+// course is what comes of placing jobs one after the other.
+type course struct {
+	// waiting is the first that has to wait, nil for none; verdict says why.
+	waiting *job
+	verdict placement.Verdict
+	// evicted are those for whom running gangs are evicted.
+	evicted []eviction
+}
+
+type eviction struct {
+	job     *job
+	victims []placement.Victim
+	// may means that it depends on which job is placed last.
+	may bool
+}
+
+// id tells evictions apart.
+func (e eviction) id() string { return fmt.Sprintf("%s %t %v", e.job.Gang.ID, e.may, e.victims) }
+
+// place places jobs in order on everything that any of them was given: on the cluster
+// without the jobs that may leave, if it is known.
+func (l *Ledger) place(jobs []*job) (c course) {
+	view, gangs := l.ground(jobs)
+	var undo []func()
+	defer func() {
+		for _, f := range slices.Backward(undo) {
+			f()
+		}
+	}()
+	for i, j := range jobs {
+		if placed := view.Place(gangs[i]); placed != nil {
+			if l.live != nil && j.Reclaims {
+				if later := l.growth(view, gangs[i], placement.Result{Placement: placed}); len(later) > 0 {
+					c.evicted = append(c.evicted, eviction{job: j, victims: later})
+				}
+			}
+			undo = append(undo, view.Apply(gangs[i], *placed))
+			continue
+		}
+		if l.live == nil || !j.Reclaims {
+			return course{waiting: j, verdict: view.Plan(gangs[i]).Verdict, evicted: c.evicted}
+		}
+		result := view.Reclaim(gangs[i])
+		if result.Reservation == nil || l.planned(result.Victims) {
+			return course{waiting: j, verdict: view.Plan(gangs[i]).Verdict, evicted: c.evicted}
+		}
+		view.AddReservation(*result.Reservation)
+		undo = append(undo, func() { view.Release(j.Gang.ID) })
+		if len(result.Victims) > 0 {
+			c.evicted = append(c.evicted, eviction{job: j, victims: result.Victims})
+		}
+	}
+	return c
+}
+
+// ground is the view on which jobs are placed together, and how each is seen there.
+func (l *Ledger) ground(jobs []*job) (*placement.View, []placement.Gang) {
+	gangs := make([]placement.Gang, len(jobs))
+	for i, j := range jobs {
+		gangs[i] = l.gang(j)
+	}
+	if l.live != nil {
+		return l.live.hoped, gangs
+	}
+	nodes, occupants := union(jobs)
+	for i, j := range jobs {
+		gangs[i] = onOwnNodes(gangs[i], j.Nodes, nodes)
+	}
+	view := viewOf(nodes, occupants)
+	view.SetQuota(l.tree)
+	return view, gangs
+}
+
+// evictions reports who is evicted when jobs come together, beyond those who would be
+// for one of them alone.
+func (l *Ledger) evictions(evicted []eviction, jobs []*job) []Finding {
+	var findings []Finding
+	for _, e := range evicted {
+		known := func(v placement.Victim) bool { return e.job.evicts[v.Gang] }
+		if !slices.ContainsFunc(e.victims, func(v placement.Victim) bool { return !known(v) }) {
+			continue
+		}
+		var beside []string
+		for _, other := range contenders(e.job, jobs) {
+			beside = append(beside, other.Gang.ID)
+		}
+		f := *l.preempts(e.job, "has no free place beside "+join(beside), e.victims, beside...)
+		f.Error = f.Error && !e.may
+		findings = append(findings, f)
+	}
+	return findings
+}
+
+// waits says that a job has to wait for others.
+func (l *Ledger) waits(c course, jobs []*job, key string) Finding {
+	ids, immediate, queued := []string{c.waiting.Gang.ID}, c.waiting.RequireImmediate, c.waiting.Queued
+	for _, j := range l.inItsWay(c, jobs) {
+		ids = append(ids, j.Gang.ID)
+		immediate = immediate || j.RequireImmediate
+		queued = queued && j.Queued
+	}
+	until := "one of them will wait until the others finish"
+	byQuota := !slices.ContainsFunc(c.verdict.Reasons, func(r placement.Reason) bool { return r.Code != placement.OverQuota })
+	if queued && byQuota {
+		until = "the job queue holds one of them, as queue = true asks, until the quota has room for it"
+	}
+	alone := "on its own"
+	if c.waiting.needs {
+		alone = "once others have left"
+	}
+	return Finding{
+		Kind:    Waits,
+		Jobs:    ids,
+		Error:   immediate,
+		Summary: "Jobs fit alone, but not together",
+		Detail: fmt.Sprintf("Job %s fits %s, but not at the same time as %s: %s. "+
+			"With the others placed, this is left for %s: %s", ids[0], alone, join(ids[1:]), until, ids[0], c.verdict),
+		key: key,
+	}
+}

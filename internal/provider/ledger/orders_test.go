@@ -1,0 +1,96 @@
+package ledger_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
+)
+
+// Whether a plan passes, what fails it, and which jobs it says may wait, evict others or be placed
+// elsewhere, does not depend on the order in which Terraform visits the jobs.
+func TestGeneratedJobsInEveryOrder(t *testing.T) {
+	v, h := machines(t, "v100", 2), machines(t, "h100", 1)
+	nodes := [][]placement.Node{v, h, slices.Concat(v, h)}
+	worlds := map[string]*cluster{
+		"no cluster":    nil,
+		"empty cluster": {nodes: nodes[2]},
+	}
+	for name, members := range map[string]int{"a meek gang": 8, "two meek gangs": 5} {
+		c := cluster{nodes: nodes[2]}
+		for i := 8; i >= members; i -= 3 {
+			c = c.runs(fmt.Sprintf("default/x%d", i), members, func(p *placement.Pod) { p.Priority = -1 })
+		}
+		worlds[name] = &c
+	}
+	for name, world := range worlds {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(150) {
+				r := rand.New(rand.NewPCG(17, seed))
+				var jobs []ledger.Job
+				for i := range 3 + r.IntN(2) {
+					j := job(nodes[r.IntN(3)], string(rune('a'+i)), 1+r.IntN(9))
+					if i > 0 && r.IntN(5) == 0 {
+						j.After = []string{jobs[r.IntN(i)].Gang.ID}
+					}
+					j.Reclaims, j.RequireImmediate = true, r.IntN(2) == 0
+					jobs = append(jobs, j)
+				}
+				var first []string
+				var one []ledger.Job
+				orders(jobs, func(visits []ledger.Job) {
+					visited := map[string]bool{}
+					for _, j := range visits {
+						if len(j.After) > 0 && !visited[j.After[0]] {
+							return
+						}
+						visited[j.Gang.ID] = true
+					}
+					l := ledger.New()
+					if world != nil {
+						l.Observe(world.live)
+					}
+					var found []ledger.Finding
+					for _, j := range visits {
+						_, more := l.PlanJob(j)
+						found = append(found, more...)
+					}
+					if said := outcome(found); one == nil {
+						first, one = said, slices.Clone(visits)
+					} else {
+						require.Equal(t, first, said, "seed %d: %s, then %s", seed, names(one), names(visits))
+					}
+				})
+			}
+		})
+	}
+}
+
+// outcome is what findings come to: what fails the plan, and which jobs are spoken of. Of a job
+// that may be displaced by several, any of them is named.
+func outcome(found []ledger.Finding) []string {
+	var all []string
+	for _, f := range found {
+		if f.Error || f.Kind != ledger.SameGPUs {
+			all = append(all, describe([]ledger.Finding{f})...)
+			continue
+		}
+		for _, id := range f.Jobs {
+			all = append(all, "may be placed elsewhere: "+id)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func names(jobs []ledger.Job) (ids []string) {
+	for _, j := range jobs {
+		ids = append(ids, j.Gang.ID)
+	}
+	return ids
+}

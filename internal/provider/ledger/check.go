@@ -70,7 +70,7 @@ func (l *Ledger) addressed(f Finding, visited *job) Finding {
 // explained says what of the jobs of a finding is admission's.
 func (l *Ledger) explained(f Finding) Finding {
 	switch f.Kind {
-	case Misfit, LateMisfit, Elsewhere, ExceedsQuota, WaitsForQuota, NeedsOthers, Preempts, Overtaken, Waits:
+	case Misfit, LateMisfit, Elsewhere, ExceedsQuota, WaitsForQuota, InPart, NeedsOthers, Preempts, Overtaken, Waits:
 		for _, id := range f.Jobs {
 			if j := l.jobs[id]; j != nil && j.Added != "" {
 				f.Detail += " " + j.Added
@@ -101,6 +101,9 @@ func (l *Ledger) graded(f Finding) (graded Finding, report bool) {
 	}
 }
 
+// notAsPlanned are the kinds of warnings which say that a job will not start, or not as planned.
+var notAsPlanned = []Kind{Waits, Overtaken, SameGPUs, WaitsForQuota, NeedsOthers, NoTree, InPart}
+
 // unheard reports whether a warning of a visit is to be an error, since Terraform may leave it
 // out: that gangs are evicted, or that a job will not start or not where it is planned, when a job
 // is replaced by Terraform's decision alone.
@@ -109,7 +112,7 @@ func (l *Ledger) unheard(f Finding, visited *job) bool {
 	for _, id := range f.Jobs {
 		if j := l.jobs[id]; j != nil {
 			forced = forced || j.forced
-			strict = strict || j.Check == Refuse && (f.Kind == Waits || f.Kind == Overtaken || f.Kind == SameGPUs)
+			strict = strict || j.Check == Refuse && slices.Contains(notAsPlanned, f.Kind)
 		}
 	}
 	return forced && strict
@@ -166,12 +169,16 @@ func (l *Ledger) noSuchLeaf(j *job, limits *quota.Tree) *Finding {
 	advice := ""
 	if !l.treeKnown {
 		owner = "cluster's"
+	}
+	if l.treeOpen() {
+		advice = " This plan is about a part of the configuration (-target), and does not say whether the tree of this configuration gets the leaf."
+	} else if !l.treeKnown {
 		advice = fmt.Sprintf(" When a gpuplan_quota_tree of this configuration adds it, name it as gpuplan_quota_tree.NAME.leaves[%q], so that the tree comes first.", leaf)
 	}
 	return &Finding{
 		Kind:    NoSuchLeaf,
 		Jobs:    []string{j.Gang.ID},
-		Error:   true,
+		Error:   !l.treeOpen(),
 		Summary: "No such quota leaf",
 		Detail: fmt.Sprintf("Job %s is charged to the quota leaf %q, which the %s quota tree does not have; its leaves are %s.%s",
 			j.Gang.ID, leaf, owner, join(limits.Leaves()), advice),

@@ -263,7 +263,11 @@ func (l *Ledger) place(jobs []*job) (c course) {
 					c.evicted = append(c.evicted, eviction{job: j, victims: later})
 				}
 			}
-			undo = append(undo, view.Apply(gangs[i], *placed))
+			stop, why := l.begin(view, gangs[i], *placed)
+			if why != nil {
+				return course{waiting: j, verdict: *why, evicted: c.evicted}
+			}
+			undo = append(undo, stop)
 			continue
 		}
 		if l.live == nil || !j.Reclaims {

@@ -16,21 +16,40 @@ func startsWhole(view *placement.View, g placement.Gang) bool {
 // late says why what starts once a gang runs where it is placed has no room beside it, nil when
 // it has.
 func late(view *placement.View, g placement.Gang, placed placement.Placement) *placement.Verdict {
+	defer view.Apply(g, placed)()
+	if result := view.Plan(startingLate(g, placed)); result.Placement == nil {
+		return &result.Verdict
+	}
+	return nil
+}
+
+// startingLate is the part of a gang that starts once the rest runs where it is placed. It has no
+// members when nothing does.
+func startingLate(g placement.Gang, placed placement.Placement) placement.Gang {
 	due := g
 	due.Roles = slices.DeleteFunc(slices.Clone(g.Roles), func(r placement.Role) bool { return !r.Late })
-	if len(due.Roles) == 0 {
-		return nil
-	}
 	for i := range due.Roles {
 		due.Roles[i].Request.Extended = nil // its disk: the catalogue does not say what planned nodes have
 	}
-	defer view.Apply(g, placed)()
 	due.Running, due.Minimum, due.Subgroups, due.Planned, due.Leaf = placed.Assignments, 0, nil, nil, ""
-	result := view.Plan(due)
-	if result.Placement != nil {
-		return nil
+	return due
+}
+
+// begin has a gang run in a view, with what starts once it does as far as the cluster is known.
+// Where there is no room for that, why says so.
+func (l *Ledger) begin(view *placement.View, g placement.Gang, placed placement.Placement) (undo func(), why *placement.Verdict) {
+	back := view.Apply(g, placed)
+	due := startingLate(g, placed)
+	if l.live == nil || len(due.Roles) == 0 {
+		return back, nil
 	}
-	return &result.Verdict
+	result := view.Plan(due)
+	if result.Placement == nil {
+		back()
+		return nil, &result.Verdict
+	}
+	stop := view.Apply(due, *result.Placement)
+	return func() { stop(); back() }, nil
 }
 
 // lateMisfit says that a job fits and what starts once it runs does not, nil when that is not so.

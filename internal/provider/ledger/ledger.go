@@ -155,6 +155,8 @@ const (
 	ExceedsQuota Kind = "ExceedsQuota"
 	// WaitsForQuota: what runs now leaves too little of the job's quota.
 	WaitsForQuota Kind = "WaitsForQuota"
+	// InPart: quota leaves members without room that the job has planned, but does not need.
+	InPart Kind = "InPart"
 	// NeedsOthers: a job fits once jobs of this configuration have left, which the plan may make do so.
 	NeedsOthers Kind = "NeedsOthers"
 	// NoTree: a job waits for the job queue, and there is no quota tree by which that works.

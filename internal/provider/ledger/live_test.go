@@ -197,6 +197,8 @@ func consents(j ledger.Job) ledger.Job { j.AllowPreemption = true; return j }
 
 func immediately(j ledger.Job) ledger.Job { j.RequireImmediate = true; return j }
 
+func queued(j ledger.Job) ledger.Job { j.Queued = true; return j }
+
 func checked(j ledger.Job, check ledger.Check) ledger.Job { j.Check = check; return j }
 
 // What the cluster and the visits of a walk come to together does not depend on the order
@@ -207,6 +209,14 @@ func TestLiveInEveryOrder(t *testing.T) {
 	foreign := cluster{nodes: two}.runs("default/x", 16)
 	eight := func(own bool) cluster {
 		return cluster{nodes: two, limits: tree(t, "vision", 8), ownTree: own}.runs("default/x", 8, charged("vision"))
+	}
+	vision := eight(false)
+	vision.own = []string{"default/x"}
+	besidePods := func(c cluster, j ledger.Job) ledger.Job {
+		for _, p := range c.pods {
+			j.Occupants = append(j.Occupants, p.Pod)
+		}
+		return j
 	}
 	// Most of the GPUs that both leaves own are with the guest.
 	borrowed := cluster{nodes: two, limits: shared(t, 8)}.runs("default/x", 6, charged("guest")).runs("default/y", 8, charged("guest"))
@@ -253,6 +263,30 @@ func TestLiveInEveryOrder(t *testing.T) {
 		"a leaf that the plan adds": {
 			cluster: cluster{nodes: two, limits: tree(t, "sound", 8), ownTree: true},
 			visits:  []visit{plan(inLeaf(job(two, "b", 1), "vision")), planTree(tree(t, "vision", 8))},
+		},
+		"more than the quota, beside one that leaves": {
+			cluster: vision, visits: []visit{leave("default/x"), plan(besidePods(vision, inLeaf(job(two, "b", 9), "vision")))},
+			want:    []string{"error ExceedsQuota default/b"},
+		},
+		"members beyond the minimum have no quota": {
+			cluster: cluster{nodes: two, limits: tree(t, "vision", 8)},
+			visits:  []visit{plan(inLeaf(elastic(job(two, "b", 12), 6), "vision"))},
+			want:    []string{"warning InPart default/b"},
+		},
+		"members beyond the minimum have no quota beside what runs": {
+			cluster: cluster{nodes: two, limits: tree(t, "vision", 8)}.runs("default/x", 2, charged("vision")),
+			visits:  []visit{plan(immediately(inLeaf(elastic(job(two, "b", 8), 6), "vision")))},
+			want:    []string{"error InPart default/b"},
+		},
+		"the queue needs quota for all members": {
+			cluster: cluster{nodes: two, limits: tree(t, "vision", 8)},
+			visits:  []visit{plan(queued(inLeaf(elastic(job(two, "b", 12), 6), "vision")))},
+			want:    []string{"error ExceedsQuota default/b"},
+		},
+		"the queue needs quota for all members, and some is used": {
+			cluster: cluster{nodes: two, limits: tree(t, "vision", 8)}.runs("default/x", 2, charged("vision")),
+			visits:  []visit{plan(queued(inLeaf(elastic(job(two, "b", 8), 6), "vision")))},
+			want:    []string{"warning WaitsForQuota default/b"},
 		},
 		"more than the quota, beside one that fits": {
 			cluster: cluster{nodes: two, limits: tree(t, "vision", 8)},
@@ -397,6 +431,16 @@ func TestLiveInEveryOrder(t *testing.T) {
 		"someone of lower priority does": {
 			cluster: full.waits("default/x", 8, -1), visits: []visit{replace("default/a", claims(job(two, "a", 16), 0))},
 			want: []string{"error Preempts default/a"},
+		},
+		"a job is replaced by Terraform and waits for its quota": {
+			cluster: cluster{nodes: two, own: []string{"default/a"}, limits: tree(t, "vision", 8)}.runs("default/a", 4, charged("vision")).runs("default/x", 4, charged("vision")),
+			visits:  []visit{force(inLeaf(job(two, "a", 6), "vision"))},
+			want:    []string{"error WaitsForQuota default/a"},
+		},
+		"a job is replaced by Terraform and needs the place of another that leaves": {
+			cluster: cluster{nodes: two, own: []string{"default/a", "default/c"}}.runs("default/a", 8).runs("default/c", 8),
+			visits:  []visit{force(job(two, "a", 16)), leave("default/c")},
+			want:    []string{"error NeedsOthers default/a default/c"},
 		},
 		"the same with consent to evictions": {
 			cluster: full.waits("default/x", 8, -1), visits: []visit{replace("default/a", consents(claims(job(two, "a", 16), 0)))},
@@ -583,6 +627,14 @@ func TestPartOfAConfiguration(t *testing.T) {
 			own("default/k", "default/l", "default/m"), []visit{plan(job(two, "b", 4)), plan(job(two, "c", 4, "default/b"))},
 			[]string{"warning Waits default/c default/b"},
 		},
+		"one comes whose leaf the tree of the configuration lacks so far": {
+			cluster{nodes: two, limits: tree(t, "vision", 8), ownTree: true}, []visit{plan(inLeaf(job(two, "b", 1), "sound"))},
+			[]string{"warning NoSuchLeaf default/b"},
+		},
+		"one comes that must not wait, and another stays": {
+			cluster{nodes: two, own: []string{"default/a"}}.runs("default/a", 16), []visit{plan(immediately(job(two, "b", 16)))},
+			[]string{"error NeedsOthers default/b default/a"},
+		},
 		"one comes that fits where another leaves": {
 			four, []visit{both(job(two, "k", 2), job(two, "b", 2, "default/k"))}, nil,
 		},
@@ -653,6 +705,11 @@ func TestLaunchersOnTheCluster(t *testing.T) {
 		visits  []visit
 		want    []string
 	}{
+		"two, with room for one": {
+			foreign, []visit{plan(launching(job(nodes, "b", 1), 11)), plan(immediately(launching(job(nodes, "c", 1, "default/b"), 11)))},
+			[]string{"error Waits default/c default/b"},
+		},
+		"two, with room for both":            {foreign, []visit{plan(launching(job(nodes, "b", 1), 10)), plan(launching(job(nodes, "c", 1, "default/b"), 10))}, nil},
 		"room":                               {foreign, []visit{plan(launching(job(nodes, "b", 1), 20))}, nil},
 		"no room":                            {foreign, []visit{plan(launching(job(nodes, "b", 1), 21))}, []string{"error LateMisfit default/b"}},
 		"no room for the members either":     {foreign, []visit{plan(launching(job(nodes, "b", 8), 21))}, []string{"error Misfit default/b"}},
@@ -865,7 +922,6 @@ func TestWhoIsInTheWay(t *testing.T) {
 		{Name: "batch", MaxJobs: 2}, {Name: "vision", Max: quota.Resources{gpus: 16}}, {Name: "sound"},
 	}})
 	require.NoError(t, err)
-	queued := func(j ledger.Job) ledger.Job { j.Queued = true; return j }
 	withoutGPU := func(j ledger.Job) ledger.Job {
 		j.Gang.Roles[0].Request = placement.Request{Resources: placement.Resources{MilliCPU: 1000}}
 		return j

@@ -16,7 +16,7 @@ func (l *Ledger) outlooks(jobs []*job) []Finding {
 	for _, j := range jobs {
 		clear(j.evicts)
 		f := l.outlook(j)
-		j.startable = f == nil || f.Kind == NeedsOthers && !l.untouched(f.Jobs[1:]) || f.Kind == Preempts
+		j.startable = f == nil || f.Kind == NeedsOthers && !l.untouched(f.Jobs[1:]) || f.Kind == Preempts || f.Kind == InPart
 		j.needs = f != nil && f.Kind == NeedsOthers
 		if treeless := l.noTree(j); treeless != nil && (f == nil || f.Kind == NeedsOthers) {
 			f, j.startable = treeless, false // it starts neither now nor when others have left
@@ -48,27 +48,36 @@ func (l *Ledger) noTree(j *job) *Finding {
 // outlook is the one finding about a job by itself, nil when it can start at once.
 func (l *Ledger) outlook(j *job) *Finding {
 	limits, g := l.limits(), l.gang(j)
-	if g.Leaf != "" && !limits.HasLeaf(g.Leaf) {
+	if leaf := j.admitted().Leaf; leaf != "" && limits != nil && !limits.HasLeaf(leaf) && (g.Leaf != "" || l.part) {
 		return l.noSuchLeaf(j, limits)
 	}
 	if f := l.exceeds(j, g, limits); f != nil {
 		return f
 	}
 	if l.live == nil {
-		if j.actual != nil || l.unseen(j) {
+		switch {
+		case l.unseen(j):
 			return nil
+		case j.actual == nil:
+			return misfit(j, l.verdict(j))
 		}
-		return misfit(j, l.verdict(j))
+		view := viewOf(j.Nodes, uncharged(j.Occupants))
+		view.SetQuota(limits)
+		return inPart(j, g, view)
 	}
 	p := l.live
 	fits := func(view *placement.View) bool { return startsWhole(view, g) }
 	switch {
 	case j.crowded && l.place(append(l.before(j.Job), j)).waiting != nil:
 		return misfit(j, l.verdict(j))
+	case j.Queued && l.heldByQuota(g) && fits(p.now):
+		return l.waitsForQuota(j, g, p.certain.Plan(g).Verdict, limits)
 	case fits(p.now):
-		f := l.grows(j, g)
-		j.settled = f == nil
-		return f
+		if f := l.grows(j, g); f != nil {
+			return f
+		}
+		j.settled = true
+		return inPart(j, g, p.now)
 	case fits(p.hoped):
 		return l.needsOthers(j, p.needs(l.vacated(j.Gang.ID), fits))
 	}
@@ -102,6 +111,40 @@ func (l *Ledger) outlook(j *job) *Finding {
 		verdict = l.verdict(j)
 	}
 	return misfit(j, verdict)
+}
+
+// inPart says that quota leaves some members of a job without room that are planned, but not
+// needed: nil when all of them may run.
+func inPart(j *job, g placement.Gang, view *placement.View) *Finding {
+	if g.Leaf == "" || j.placement == nil && len(j.Pools) > 0 {
+		return nil
+	}
+	placed, all := view.Place(g), view.Place(withoutQuota(g))
+	if placed == nil || all == nil || len(placed.Assignments) >= len(all.Assignments) {
+		return nil
+	}
+	return &Finding{
+		Kind: InPart, Jobs: []string{j.Gang.ID}, Error: j.RequireImmediate, Summary: "Not all members have quota",
+		Detail: fmt.Sprintf("%d of %d members of job %s have room, but only %d within its quota %s: the others start when it has more.",
+			len(all.Assignments), members(g), j.Gang.ID, len(placed.Assignments), view.Quota().Path(g.Leaf)),
+	}
+}
+
+// members counts those of a gang that do not start late.
+func members(g placement.Gang) (n int) {
+	for _, role := range g.Roles {
+		if !role.Late {
+			n += len(role.Members)
+		}
+	}
+	return n
+}
+
+// heldByQuota reports whether the job queue would hold a job now: it charges all members, also
+// those that the job does not need.
+func (l *Ledger) heldByQuota(g placement.Gang) bool {
+	tree := l.live.now.Quota()
+	return tree != nil && g.Leaf != "" && tree.Fits(g.Leaf, charge(g), g.Preemptible) != nil
 }
 
 // verdict is why a job does not fit on its pools, with what its quota says as well: a fix for
@@ -205,9 +248,9 @@ func (l *Ledger) exceeds(j *job, g placement.Gang, limits *quota.Tree) *Finding 
 	if limits == nil || g.Leaf == "" {
 		return nil
 	}
-	view := viewOf(j.Nodes, uncharged(j.Occupants))
+	view := viewOf(j.Nodes, nil)
 	if l.live != nil && len(j.Pools) == 0 {
-		if l.live.hoped.Place(g) != nil {
+		if l.live.hoped.Place(g) != nil && !j.Queued {
 			return nil
 		}
 		view = l.live.uncharged()
@@ -216,6 +259,13 @@ func (l *Ledger) exceeds(j *job, g placement.Gang, limits *quota.Tree) *Finding 
 		return nil
 	}
 	view.SetQuota(limits)
+	if exceeded := limits.Fits(g.Leaf, charge(g), g.Preemptible); j.Queued && exceeded != nil && view.Place(g) != nil {
+		return &Finding{
+			Kind: ExceedsQuota, Jobs: []string{j.Gang.ID}, Error: !l.treeOpen(), Summary: "Job exceeds its quota",
+			Detail: fmt.Sprintf("The job queue never lets job %s start, because it needs quota for all members, also those beyond the minimum: %s. "+
+				"Raise the quota, plan fewer members, or leave queue out.", j.Gang.ID, exceeded),
+		}
+	}
 	if view.Place(g) != nil {
 		return nil
 	}
@@ -266,7 +316,7 @@ func (l *Ledger) needsOthers(j *job, others []string) *Finding {
 		detail = "It starts only once %s, of this configuration, no longer runs. This plan is about a part of the configuration (-target), and does not say whether it takes them away."
 	}
 	return &Finding{
-		Kind: NeedsOthers, Jobs: append([]string{j.Gang.ID}, others...), Summary: "Job starts when others have left",
+		Kind: NeedsOthers, Jobs: append([]string{j.Gang.ID}, others...), Error: j.RequireImmediate && l.untouched(others), Summary: "Job starts when others have left",
 		Detail: fmt.Sprintf("Job %s does not fit beside what runs now. "+detail, j.Gang.ID, join(others)),
 	}
 }

@@ -122,7 +122,7 @@ var placementAttributes = []jobAttribute{
 	{
 		name: "require_immediate",
 		schema: schema.BoolAttribute{
-			MarkdownDescription: "Fails the plan, instead of warning, when the job would have to wait: for another job of this configuration, or for quota that is in use. Of a job that nothing runs of when `timeouts.create` is over, it fails the apply, and the next one creates the job again. Default `false`.",
+			MarkdownDescription: "Fails the plan, instead of warning, when the job would have to wait: for another job of this configuration, but for one that the same plan takes away, or for quota that is in use, also of members beyond the minimum. Of a job that nothing runs of when `timeouts.create` is over, it fails the apply, and the next one creates the job again. Default `false`.",
 			Optional:            true,
 		},
 	},
@@ -308,7 +308,7 @@ var runAttributes = []jobAttribute{
 	{
 		name: "queue",
 		schema: flag("Lets the job wait in the job queue until the quota tree has room for it, `max_jobs` included. " +
-			"It is created suspended, and the queue controller, which `gpuplan_scheduler` installs, lets it start, or takes it back when its pods do not run in time. " +
+			"It is created suspended, and the queue controller, which `gpuplan_scheduler` installs, lets it start, or takes it back when its pods do not run in time. It needs quota for all members, also those beyond `gang.minimum`. " +
 			"`kubectl get queueunits` shows its place. With `wait_for = \"none\"` an apply does not wait for its turn."),
 		property: yes(func(m *model) *types.Bool { return &m.Queue }, func(s *job.Spec) *bool { return &s.Queue }),
 	},

@@ -266,7 +266,7 @@ func TestLiveInEveryOrder(t *testing.T) {
 		},
 		"more than the quota, beside one that leaves": {
 			cluster: vision, visits: []visit{leave("default/x"), plan(besidePods(vision, inLeaf(job(two, "b", 9), "vision")))},
-			want:    []string{"error ExceedsQuota default/b"},
+			want: []string{"error ExceedsQuota default/b"},
 		},
 		"members beyond the minimum have no quota": {
 			cluster: cluster{nodes: two, limits: tree(t, "vision", 8)},

@@ -96,6 +96,12 @@ func (l *Ledger) compare(group []*job) (findings []Finding) {
 					findings = append(findings, l.evictions([]eviction{e}, jobs)...)
 				}
 			}
+			for _, p := range c.parts {
+				if id := p.id(); !evicted[set][id] {
+					l.evicted[key][id] = true
+					findings = append(findings, l.beside(p, jobs))
+				}
+			}
 		}
 		apart[set] = apart[set] || l.apart[key]
 		maps.Copy(evicted[set], l.evicted[key])
@@ -108,6 +114,9 @@ func (l *Ledger) compare(group []*job) (findings []Finding) {
 func (l *Ledger) atOnce(jobs []*job) []Finding {
 	c := l.place(jobs)
 	findings := l.evictions(c.evicted, jobs)
+	for _, p := range c.parts {
+		findings = append(findings, l.beside(p, jobs))
+	}
 	if c.waiting == nil {
 		if len(c.evicted) == 0 {
 			l.settle(jobs)
@@ -234,7 +243,18 @@ type course struct {
 	verdict placement.Verdict
 	// evicted are those for whom running gangs are evicted.
 	evicted []eviction
+	// parts are those that get fewer members than are planned, within their quota.
+	parts []part
 }
+
+// part is a job of which so many members have quota beside others.
+type part struct {
+	job     *job
+	members int
+}
+
+// id tells parts apart.
+func (p part) id() string { return fmt.Sprintf("%s in part", p.job.Gang.ID) }
 
 type eviction struct {
 	job     *job
@@ -263,19 +283,22 @@ func (l *Ledger) place(jobs []*job) (c course) {
 					c.evicted = append(c.evicted, eviction{job: j, victims: later})
 				}
 			}
+			if l.promised(j) && len(placed.Assignments) < len(j.placement.Assignments) && len(view.Place(withoutQuota(gangs[i])).Assignments) > len(placed.Assignments) {
+				c.parts = append(c.parts, part{j, len(placed.Assignments)})
+			}
 			stop, why := l.begin(view, gangs[i], *placed)
 			if why != nil {
-				return course{waiting: j, verdict: *why, evicted: c.evicted}
+				return course{waiting: j, verdict: *why, evicted: c.evicted, parts: c.parts}
 			}
 			undo = append(undo, stop)
 			continue
 		}
 		if l.live == nil || !j.Reclaims {
-			return course{waiting: j, verdict: view.Plan(gangs[i]).Verdict, evicted: c.evicted}
+			return course{waiting: j, verdict: view.Plan(gangs[i]).Verdict, evicted: c.evicted, parts: c.parts}
 		}
 		result := view.Reclaim(gangs[i])
 		if result.Reservation == nil || l.planned(result.Victims) {
-			return course{waiting: j, verdict: view.Plan(gangs[i]).Verdict, evicted: c.evicted}
+			return course{waiting: j, verdict: view.Plan(gangs[i]).Verdict, evicted: c.evicted, parts: c.parts}
 		}
 		view.AddReservation(*result.Reservation)
 		undo = append(undo, func() { view.Release(j.Gang.ID) })
@@ -349,5 +372,20 @@ func (l *Ledger) waits(c course, jobs []*job, key string) Finding {
 		Detail: fmt.Sprintf("Job %s fits %s, but not at the same time as %s: %s. "+
 			"With the others placed, this is left for %s: %s", ids[0], alone, join(ids[1:]), until, ids[0], c.verdict),
 		key: key,
+	}
+}
+
+// beside says that quota leaves members of a job out while others run.
+func (l *Ledger) beside(p part, jobs []*job) Finding {
+	g := l.gang(p.job)
+	ids := []string{p.job.Gang.ID}
+	for _, other := range contenders(p.job, jobs) {
+		ids = append(ids, other.Gang.ID)
+	}
+	return Finding{
+		Kind: InPart, Jobs: ids, Error: p.job.RequireImmediate, Summary: notAllHaveQuota,
+		Detail: fmt.Sprintf("%d of %d members of job %s are planned, but only %d have quota %s at the same time as %s: the others start when it has more.",
+			len(p.job.placement.Assignments), members(g), ids[0], p.members, l.limits().Path(g.Leaf), join(ids[1:])),
+		key: "in part " + ids[0],
 	}
 }

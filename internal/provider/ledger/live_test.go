@@ -278,6 +278,11 @@ func TestLiveInEveryOrder(t *testing.T) {
 			visits:  []visit{plan(immediately(inLeaf(elastic(job(two, "b", 8), 6), "vision")))},
 			want:    []string{"error InPart default/b"},
 		},
+		"members beyond the minimum have no quota beside another job": {
+			cluster: cluster{nodes: two, limits: tree(t, "vision", 8)},
+			visits:  []visit{plan(inLeaf(job(two, "b", 4), "vision")), plan(inLeaf(elastic(job(two, "c", 6, "default/b"), 2), "vision"))},
+			want:    []string{"warning InPart default/c default/b"},
+		},
 		"the queue needs quota for all members": {
 			cluster: cluster{nodes: two, limits: tree(t, "vision", 8)},
 			visits:  []visit{plan(queued(inLeaf(elastic(job(two, "b", 12), 6), "vision")))},

@@ -113,6 +113,8 @@ func (l *Ledger) outlook(j *job) *Finding {
 	return misfit(j, verdict)
 }
 
+const notAllHaveQuota = "Not all members have quota"
+
 // inPart says that quota leaves some members of a job without room that are planned, but not
 // needed: nil when all of them may run.
 func inPart(j *job, g placement.Gang, view *placement.View) *Finding {
@@ -124,7 +126,7 @@ func inPart(j *job, g placement.Gang, view *placement.View) *Finding {
 		return nil
 	}
 	return &Finding{
-		Kind: InPart, Jobs: []string{j.Gang.ID}, Error: j.RequireImmediate, Summary: "Not all members have quota",
+		Kind: InPart, Jobs: []string{j.Gang.ID}, Error: j.RequireImmediate, Summary: notAllHaveQuota,
 		Detail: fmt.Sprintf("%d of %d members of job %s have room, but only %d within its quota %s: the others start when it has more.",
 			len(all.Assignments), members(g), j.Gang.ID, len(placed.Assignments), view.Quota().Path(g.Leaf)),
 	}

@@ -69,7 +69,7 @@ var announcements = []string{
 	"ang does not fit", "angs that wait come first", "job may be placed where another is planned", "obs fit alone, but not together",
 	"wo jobs are planned on the same ", "running job would lose its nodes", "unning jobs would be evicted", "ob exceeds its quota",
 	"ob starts when others have left", "ob waits for its quota", "ob was not started", "ob will not start where it ", "ob will wait",
-	"lacement is not checked", "lanned placement is not confirmed",
+	"lacement is not checked", "ot all members have quota", "lanned placement is not confirmed",
 }
 
 // announces reports whether the diagnostic says that a job, by address and "namespace/name",

@@ -78,6 +78,7 @@ func (v *View) asPlanned(g *Gang, gone []*Pod) (result Result, why string) {
 	c := v.seen(g, gone)
 	p := newPlanner(c, *g)
 	spots, why := p.spotsOf(g.Planned)
+	p.withinQuota(spots)
 	if why == "" {
 		why = p.blockedAt(spots)
 	}
@@ -135,6 +136,25 @@ func (p *planner) spotsOf(planned []Planned) (spots map[string]spot, why string)
 		return nil, fmt.Sprintf("%d of %d members were planned", len(spots), p.needed)
 	}
 	return spots, ""
+}
+
+// withinQuota drops the spots of members that quota leaves out, where the gang does not need them:
+// a plan of GPUs knows no quota, and the others have their places all the same.
+func (p *planner) withinQuota(spots map[string]spot) {
+	allowed := p.allowed()
+	if allowed < p.needed || allowed == 0 {
+		return
+	}
+	for _, b := range p.due {
+		for _, name := range b.names {
+			if _, planned := spots[name]; planned {
+				if allowed <= 0 {
+					delete(spots, name)
+				}
+				allowed--
+			}
+		}
+	}
 }
 
 // gpusAt translates NVML indexes to the positions of a node's GPUs.

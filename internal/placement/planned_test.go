@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
 // planned writes a placement down as a plan does; ahead names nodes as if they did not exist yet.
@@ -213,6 +214,21 @@ func TestNotAsPlanned(t *testing.T) {
 		}, nil, ""},
 		"a member that has finished": {func(_ *placement.View, g *placement.Gang) { *g = gang("ml/job", 1, wholeGPUs(4)) }, nil, ""},
 		"no member of the gang":      {planned: []placement.Planned{{Member: "master-0", Node: "n1", GPUs: []int{0, 1, 2, 3}}}, want: "0 of 2 members were planned"},
+		"quota that leaves out a member beyond the minimum": {func(v *placement.View, g *placement.Gang) {
+			spec := halves()
+			spec.Children[0].Max = quota.Resources{"aliyun.com/gpu": 7}
+			spec.Children[0].Min = quota.Resources{"aliyun.com/gpu": 7}
+			setQuota(t, v, spec)
+			g.Leaf, g.Minimum = "left", 1
+		}, nil, ""},
+		"quota that leaves out a member beyond the minimum, and the place of the other taken": {func(v *placement.View, g *placement.Gang) {
+			spec := halves()
+			spec.Children[0].Max = quota.Resources{"aliyun.com/gpu": 7}
+			spec.Children[0].Min = quota.Resources{"aliyun.com/gpu": 7}
+			setQuota(t, v, spec)
+			g.Leaf, g.Minimum = "left", 1
+			v.AddPod(placement.Pod{ID: "x", Node: "n1", Request: wholeGPUs(1), Own: gpu.SetOf(3)})
+		}, nil, "GPU 0, 1, 2, 3 of node n1, where worker-0 was planned, cannot be had"},
 		"quota": {func(v *placement.View, g *placement.Gang) {
 			setQuota(t, v, halves())
 			g.Leaf = "none"

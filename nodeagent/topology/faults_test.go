@@ -24,37 +24,41 @@ const (
 	endTable   = "<!-- end of faults -->\n"
 )
 
-// injected are the signals of the table, in its order; events are reported once, conditions last.
-var injected = []struct {
+// injection is a signal that is reported a number of times as an event, or lasts as a condition.
+type injection struct {
 	signal hardware.Signal
-	event  bool
+	events int
 	what   string
-}{
-	{hardware.Signal{Kind: hardware.XID, Number: 31}, true, "XID 31 and others of programs"},
-	{hardware.Signal{Kind: hardware.XID, Number: 63}, true, "XID 63"},
-	{hardware.Signal{Kind: hardware.XID, Number: 94}, true, "XID 94"},
-	{hardware.Signal{Kind: hardware.XID, Number: 9999}, true, "an XID that is not in the catalog"},
-	{hardware.Signal{Kind: hardware.XID, Number: 48}, true, "XID 48"},
-	{hardware.Signal{Kind: hardware.XID, Number: 74}, true, "XID 74"},
-	{hardware.Signal{Kind: hardware.XID, Number: 79}, true, "XID 79"},
-	{hardware.Signal{Kind: hardware.XID, Number: 95}, true, "XID 95"},
-	{hardware.Signal{Kind: hardware.XID, Number: 119}, true, "XID 119"},
-	{hardware.Signal{Kind: hardware.XID, Number: 64}, true, "XID 64"},
-	{hardware.Signal{Kind: hardware.UncorrectableECC}, true, "uncorrectable ECC errors, counted"},
-	{hardware.Signal{Kind: hardware.RowRemapPending}, false, "row remap pending"},
-	{hardware.Signal{Kind: hardware.RowRemapFailed}, false, "row remap failed"},
-	{hardware.Signal{Kind: hardware.PagesPending}, false, "page retirement pending"},
-	{hardware.Signal{Kind: hardware.ResetRequired}, false, "the driver's recovery action"},
-	{hardware.Signal{Kind: hardware.Lost}, false, "GPU is lost"},
-	{hardware.Signal{Kind: hardware.NoAnswer}, false, "another error of NVML"},
-	{hardware.Signal{Kind: hardware.Vanished}, false, "counted on PCI or known, not in NVML"},
-	{hardware.Signal{Kind: hardware.Duplicate}, false, "a UUID or address twice"},
-	{hardware.Signal{Kind: hardware.NVLinkDown}, false, "NVLinks lost since they were seen first"},
-	{hardware.Signal{Kind: hardware.FabricNotReady}, false, "fabric state is not Completed"},
-	{hardware.Signal{Kind: hardware.FabricUnhealthy}, false, "fabric health: bad route, or set up wrong"},
-	{hardware.Signal{Kind: hardware.FabricDegraded}, false, "fabric health: less bandwidth"},
-	{hardware.Signal{Kind: hardware.PCIeDegraded}, false, "PCI Express narrower, or slower under load"},
-	{hardware.Signal{Kind: hardware.Overheated}, false, "hotter than the slowdown threshold"},
+}
+
+// injected are the signals of the table, in its order; events are reported, conditions last.
+var injected = []injection{
+	{hardware.Signal{Kind: hardware.XID, Number: 31}, 1, "XID 31 and others of programs"},
+	{hardware.Signal{Kind: hardware.XID, Number: 63}, 1, "XID 63"},
+	{hardware.Signal{Kind: hardware.XID, Number: 94}, 1, "XID 94"},
+	{hardware.Signal{Kind: hardware.XID, Number: 9999}, 1, "an XID that is not in the catalog"},
+	{hardware.Signal{Kind: hardware.XID, Number: 63}, 3, "three XIDs of class Warning in 10 minutes"},
+	{hardware.Signal{Kind: hardware.XID, Number: 48}, 1, "XID 48"},
+	{hardware.Signal{Kind: hardware.XID, Number: 74}, 1, "XID 74"},
+	{hardware.Signal{Kind: hardware.XID, Number: 79}, 1, "XID 79"},
+	{hardware.Signal{Kind: hardware.XID, Number: 95}, 1, "XID 95"},
+	{hardware.Signal{Kind: hardware.XID, Number: 119}, 1, "XID 119"},
+	{hardware.Signal{Kind: hardware.XID, Number: 64}, 1, "XID 64"},
+	{hardware.Signal{Kind: hardware.UncorrectableECC}, 1, "uncorrectable ECC errors, counted"},
+	{hardware.Signal{Kind: hardware.RowRemapPending}, 0, "row remap pending"},
+	{hardware.Signal{Kind: hardware.RowRemapFailed}, 0, "row remap failed"},
+	{hardware.Signal{Kind: hardware.PagesPending}, 0, "page retirement pending"},
+	{hardware.Signal{Kind: hardware.ResetRequired}, 0, "the driver's recovery action"},
+	{hardware.Signal{Kind: hardware.Lost}, 0, "GPU is lost"},
+	{hardware.Signal{Kind: hardware.NoAnswer}, 0, "another error of NVML"},
+	{hardware.Signal{Kind: hardware.Vanished}, 0, "counted on PCI or known, not in NVML"},
+	{hardware.Signal{Kind: hardware.Duplicate}, 0, "a UUID or address twice"},
+	{hardware.Signal{Kind: hardware.NVLinkDown}, 0, "NVLinks lost since they were seen first"},
+	{hardware.Signal{Kind: hardware.FabricNotReady}, 0, "fabric state is not Completed"},
+	{hardware.Signal{Kind: hardware.FabricUnhealthy}, 0, "fabric health: bad route, or set up wrong"},
+	{hardware.Signal{Kind: hardware.FabricDegraded}, 0, "fabric health: less bandwidth"},
+	{hardware.Signal{Kind: hardware.PCIeDegraded}, 0, "PCI Express narrower, or slower under load"},
+	{hardware.Signal{Kind: hardware.Overheated}, 0, "hotter than the slowdown threshold"},
 }
 
 // Every signal is injected into an agent, and the table of the documentation is what
@@ -65,7 +69,7 @@ func TestFaultTable(t *testing.T) {
 	table.WriteString("| signal | code | class | state | reason | new work on the GPU | used again |\n|---|---|---|---|---|---|---|\n")
 	for _, fault := range injected {
 		told[fault.signal.Kind] = true
-		fmt.Fprintln(&table, injectFault(t, fault.what, fault.signal, fault.event))
+		fmt.Fprintln(&table, injectFault(t, fault))
 	}
 	for kind := range health.Rules {
 		assert.True(t, told[kind], "%s is not in the table", kind)
@@ -86,18 +90,21 @@ func TestFaultTable(t *testing.T) {
 }
 
 // injectFault returns a signal's row of the table.
-func injectFault(t *testing.T, what string, signal hardware.Signal, event bool) string {
+func injectFault(t *testing.T, fault injection) string {
 	w := newWorld(t)
 	a := w.start(t, wired(t, "dgx1-v100"))
 	a.source.change(func(r *hardware.Reading) { r.GPUs = make([]hardware.GPU, 8) })
 	a.round()
+	signal := fault.signal
 	signal.GPU = "GPU-3"
-	if event {
+	for range fault.events {
 		a.source.report(signal)
-	} else {
-		a.source.change(func(r *hardware.Reading) { r.Signals = []hardware.Signal{signal} })
+		a.round()
 	}
-	a.round()
+	if fault.events == 0 {
+		a.source.change(func(r *hardware.Reading) { r.Signals = []hardware.Signal{signal} })
+		a.round()
+	}
 	status := w.gpuNode(t).Status
 	require.Equal(t, contract.Healthy, status.GPUs[2].Health, "the others go on")
 	gpu := status.GPUs[3]
@@ -109,20 +116,22 @@ func injectFault(t *testing.T, what string, signal hardware.Signal, event bool) 
 	if gpu.Health != contract.Healthy {
 		work = "no"
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s |", what, code, class, gpu.State, gpu.Reason, work, a.recovery())
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s |", fault.what, code, class, gpu.State, gpu.Reason, work, a.recovery())
 }
 
-// recovery finds out what it takes until nothing speaks against GPU 3 any more, once what
-// was injected has ended.
+// recovery finds out what it takes until GPU 3 is used again, or where it is used all along until
+// nothing speaks against it, once what was injected has ended.
 func (a *agent) recovery() string {
-	state := func() string { return a.w.gpuNode(a.t).Status.GPUs[3].State }
+	gpu := func() contract.GPUInfo { return a.w.gpuNode(a.t).Status.GPUs[3] }
+	state := func() string { return gpu().State }
 	if state() == "Healthy" {
 		return ""
 	}
+	used := gpu().Health == contract.Healthy
 	a.source.change(func(r *hardware.Reading) { r.Signals = nil })
 	for _, minutes := range []int{5, 10} {
 		a.after(5 * time.Minute)
-		if state() == "Healthy" {
+		if state() == "Healthy" || !used && gpu().Health == contract.Healthy {
 			return fmt.Sprintf("%d minutes after it ended", minutes)
 		}
 	}

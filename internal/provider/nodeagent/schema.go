@@ -25,12 +25,12 @@ func describe() schema.Schema {
 				Validators:          []validator.String{stringvalidator.LengthAtLeast(1)},
 			},
 			"interval": schema.StringAttribute{
-				MarkdownDescription: "How often the agent looks at the GPUs, as in `30s`. Default: the agent's own.",
+				MarkdownDescription: "How often the agent looks at the GPUs, as in `10s`. Default: the agent's own, 30 seconds.",
 				Optional:            true,
 				Validators:          []validator.String{duration.Between{Least: time.Second, Most: 24 * time.Hour}},
 			},
 			"metrics_port": schema.Int64Attribute{
-				MarkdownDescription: fmt.Sprintf("Port for metrics; not %d, on which the agent answers its liveness probe. Default 0: none.", contract.NodeAgentHealthPort),
+				MarkdownDescription: fmt.Sprintf("Port for metrics; not %d, on which the agent answers its liveness probe. Default 0: none. The Helm chart has 9400.", contract.NodeAgentHealthPort),
 				Optional:            true, Computed: true, Default: int64default.StaticInt64(0),
 				Validators: []validator.Int64{int64validator.Between(0, 65535), int64validator.NoneOf(contract.NodeAgentHealthPort)},
 			},

@@ -71,7 +71,7 @@ func (r *tree) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 				Computed:            true, ElementType: types.StringType,
 			},
 			"allow_disruption": schema.BoolAttribute{
-				MarkdownDescription: "Allows a change that takes quota away from running jobs: lowering a maximum, or the total, below what running jobs with GPUs use, or removing a leaf in use. " +
+				MarkdownDescription: "Allows a change that takes quota away from running jobs: lowering a maximum, or the total, below what running pods use, with GPUs or without, of jobs or not, or removing a leaf to which running jobs are charged. " +
 					"Such jobs keep running, but over their quota. Default `false`.",
 				Optional: true, Computed: true, Default: booldefault.StaticBool(false),
 			},

@@ -37,7 +37,7 @@ func describe() schema.Schema {
 				Validators: []validator.Int64{int64validator.Between(0, 10)},
 			},
 			"port": schema.Int64Attribute{
-				MarkdownDescription: "Port for health and metrics: of the scheduler by HTTPS, of the queue controller by HTTP. On the next one the scheduler answers what `kubectl gpuplan` does. Default 0: none.",
+				MarkdownDescription: "Port for health and metrics: of the scheduler by HTTPS, of the queue controller by HTTP. On the next one the scheduler answers what `kubectl gpuplan` does. Default 0: none. The Helm chart has 10259.",
 				Optional:            true, Computed: true, Default: int64default.StaticInt64(0),
 				Validators: []validator.Int64{int64validator.Between(0, 65534)}, // explain's port is the next one
 			},

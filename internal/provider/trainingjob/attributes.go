@@ -307,8 +307,8 @@ var runAttributes = []jobAttribute{
 	},
 	{
 		name: "queue",
-		schema: flag("Lets the job wait in the job queue until the quota tree has room for it, `max_jobs` included. " +
-			"It is created suspended, and the queue controller, which `gpuplan_scheduler` installs, lets it start, or takes it back when its pods do not run in time. It needs quota for all members, also those beyond `gang.minimum`. " +
+		schema: flag("Lets the job wait in the job queue until the quota tree has room for all its members, also for those beyond `minimum`, `max_jobs` included. " +
+			"It is created suspended, and the queue controller, which `gpuplan_scheduler` installs, lets it start, or takes it back when its pods, or the `minimum` of them, do not run in time. " +
 			"`kubectl get queueunits` shows its place. With `wait_for = \"none\"` an apply does not wait for its turn."),
 		property: yes(func(m *model) *types.Bool { return &m.Queue }, func(s *job.Spec) *bool { return &s.Queue }),
 	},

@@ -61,7 +61,7 @@ var roleAttributes = []attribute[roleModel, job.Role]{
 	{
 		name: "replicas",
 		schema: schema.Int32Attribute{
-			MarkdownDescription: "Number of replicas, default 1. There is one master, and one launcher.",
+			MarkdownDescription: "Number of replicas, default 1. There is one master, and one launcher. Where the plan sees the cluster, it also refuses a launcher that has no room beside the workers (\"Launcher does not fit\").",
 			Optional:            true,
 		},
 		property: says(replicaCounts, func(m *roleModel) *types.Int32 { return &m.Replicas }, func(r *job.Role) *int32 { return &r.Replicas }),

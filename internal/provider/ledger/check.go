@@ -22,6 +22,9 @@ func (l *Ledger) check(changed *job, around bool) []Finding {
 	if l.cuts != nil {
 		found = append(found, l.cuts(func(job string) bool { return l.fates[job] == stays })...)
 	}
+	if l.live != nil && !l.complete && l.decided() {
+		around, l.complete = true, true
+	}
 	switch {
 	case around:
 		clear(l.compared)

@@ -330,6 +330,9 @@ func (l *Ledger) ground(jobs []*job) (*placement.View, []placement.Gang) {
 // evictions reports who is evicted when jobs come together, beyond those who would be
 // for one of them alone.
 func (l *Ledger) evictions(evicted []eviction, jobs []*job) []Finding {
+	if l.live != nil && !l.complete {
+		return nil // who goes is another question while jobs may leave
+	}
 	var findings []Finding
 	for _, e := range evicted {
 		known := func(v placement.Victim) bool { return e.job.evicts[v.Gang] }

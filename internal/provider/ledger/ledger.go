@@ -1,7 +1,8 @@
 // Package ledger is what the provider remembers during one walk of Terraform's
 // graph. Terraform visits independent resources in any order and tells none of
 // them about the others; the ledger holds what was seen so far, so that the check
-// of several resources together gives the same findings whatever the order.
+// of several resources together passes or fails a plan whatever the order; of more than a few jobs that can be in
+// each other's way (mostRivals) it may not.
 //
 // A ledger lives as long as one configured provider: the plan has one, the apply
 // another. What it plans is a function of values that travel through Terraform's graph
@@ -43,6 +44,7 @@ type Ledger struct {
 	apart     map[string]bool            // those of them that do not fit
 	evicted   map[string]map[string]bool // what is evicted for those, beyond what is for parts of them
 	reported  map[string]bool            // findings, by what tells them apart
+	complete  bool                       // all that the configuration has in the cluster has been visited
 	applying  bool
 	part      bool // the walk visits a part of the configuration only
 	objects   objects

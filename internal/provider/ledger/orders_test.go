@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
@@ -31,7 +32,7 @@ func TestGeneratedJobsInEveryOrder(t *testing.T) {
 	}
 	for name, world := range worlds {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(150) {
+			for seed := range uint64(80) {
 				r := rand.New(rand.NewPCG(17, seed))
 				var jobs []ledger.Job
 				for i := range 3 + r.IntN(2) {
@@ -103,4 +104,56 @@ func names(jobs []ledger.Job) (ids []string) {
 		ids = append(ids, j.Gang.ID)
 	}
 	return ids
+}
+
+// Whether a plan passes does not depend either on when Terraform visits what runs already, whether
+// that stays or leaves.
+func TestGeneratedVisitsInEveryOrder(t *testing.T) {
+	v, h := machines(t, "v100", 2), machines(t, "h100", 1)
+	nodes := [][]placement.Node{v, h, slices.Concat(v, h)}
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(19, seed))
+		c := cluster{nodes: nodes[2]}
+		if r.IntN(3) == 0 {
+			c.limits = tree(t, "vision", 12)
+		}
+		var list []visit
+		var told []string
+		for _, id := range []string{"default/k", "default/l"} {
+			c = c.runs(id, 1+r.IntN(10), func(p *placement.Pod) { p.Priority = int32(-r.IntN(2)) })
+			c.own = append(c.own, id)
+			if r.IntN(3) == 0 {
+				list, told = append(list, leave(id)), append(told, "leave "+id)
+			} else {
+				list, told = append(list, keep(id)), append(told, "keep "+id)
+			}
+		}
+		for i := range 1 + r.IntN(3) {
+			j := job(nodes[r.IntN(3)], string(rune('a'+i)), 1+r.IntN(9))
+			if c.limits != nil && r.IntN(2) == 0 {
+				j = inLeaf(j, "vision")
+			}
+			if r.IntN(4) == 0 {
+				j.Gang.Minimum = 1 + r.IntN(len(j.Gang.Roles[0].Members))
+			}
+			j.Reclaims, j.RequireImmediate, j.AllowPreemption = true, r.IntN(2) == 0, r.IntN(2) == 0
+			j.Gang.Priority = int32(r.IntN(2))
+			list, told = append(list, plan(j)), append(told, fmt.Sprintf("%s: %d on %v, minimum %d, %q", j.Gang.ID, len(j.Gang.Roles[0].Members), j.Pools, j.Gang.Minimum, j.Gang.Leaf))
+		}
+		var passes, fails []string
+		visits(list, func(order []visit) {
+			var errors []string
+			for _, f := range look(c, order) {
+				if f.Error {
+					errors = append(errors, describe([]ledger.Finding{f})...)
+				}
+			}
+			if len(errors) == 0 {
+				passes = told
+			} else {
+				fails = errors
+			}
+		})
+		assert.False(t, passes != nil && fails != nil, "seed %d: %q: %q", seed, told, fails)
+	}
 }

@@ -3,6 +3,7 @@ package trainingjob
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -61,7 +62,7 @@ func (r *trainingJob) confirm(ctx context.Context, client *kube.Client, m model,
 		diags.AddAttributeWarning(place, "Job will wait", fmt.Sprintf("%sIt does not fit now. %s", since, result.Verdict))
 	default:
 		diags.AddAttributeWarning(place, "Job will not start where it was planned",
-			fmt.Sprintf("%sIt is placed on other nodes or GPUs: %s.", since, strings.Join(placesOf(*result.Placement), ", ")))
+			fmt.Sprintf("%sIt is placed on other nodes or GPUs: %s.", since, placesOf(*result.Placement, at.view)))
 	}
 	return diags
 }
@@ -126,13 +127,12 @@ func (m model) elsewhere(why string) (diags diag.Diagnostics) {
 	return diags
 }
 
-// placesOf names the nodes of a placement.
-func placesOf(p placement.Placement) []string {
-	var nodes []string
-	for _, a := range p.Assignments {
-		if !slices.Contains(nodes, a.Node) {
-			nodes = append(nodes, a.Node)
-		}
+// placesOf says where a placement puts each member.
+func placesOf(p placement.Placement, view *placement.View) string {
+	lines := assignment.Lines(assignmentsOf(p, nodesIn(view)))
+	var places []string
+	for _, node := range slices.Sorted(maps.Keys(lines)) {
+		places = append(places, fmt.Sprintf("%s (%s)", node, lines[node]))
 	}
-	return nodes
+	return strings.Join(places, ", ")
 }

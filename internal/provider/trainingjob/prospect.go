@@ -20,8 +20,8 @@ const (
 	// recent is how old what many jobs look at may be that are created at the same time.
 	recent = time.Second
 	// appearing is how long a job that does not get its place waits for the pods of others,
-	// departing how long for those of this configuration that would be evicted for it to be
-	// deleted, and lookAgain how often it looks.
+	// departing how long for those of this configuration to be deleted that would be evicted for
+	// it, or have its place, and lookAgain how often it looks.
 	appearing, departing, lookAgain = time.Minute, 10 * time.Second, time.Second
 )
 
@@ -58,7 +58,7 @@ func (r *trainingJob) prospect(ctx context.Context, c checker, plan func(*placem
 		var pending []string
 		at.beside, at.alone, pending = r.Session.Ledger.Start(at.view, at.gang, c.spec.Gang, func(v *placement.View) placement.Result { return plan(v, at.gang) })
 		appears := len(pending) > 0 && time.Since(begin) < appearing
-		departs := len(r.victims(at).own) > 0 && time.Since(begin) < departing
+		departs := time.Since(begin) < departing && (len(r.victims(at).own) > 0 || at.beside.Placement == nil && r.fitsWithoutOwn(at, plan))
 		if does(at) && !departs || !appears && !departs || c.spec.Queue {
 			return at, nil
 		}
@@ -69,6 +69,17 @@ func (r *trainingJob) prospect(ctx context.Context, c checker, plan func(*placem
 		case <-time.After(lookAgain):
 		}
 	}
+}
+
+// fitsWithoutOwn reports whether a job would have room if no other of this configuration ran.
+func (r *trainingJob) fitsWithoutOwn(at prospect, plan func(*placement.View, placement.Gang) placement.Result) bool {
+	view, live := at.view.Clone(), at.snapshot.Live(r.Session.Owns)
+	for _, pod := range live.Pods {
+		if live.Own[pod.Job] {
+			view.RemovePod(pod.ID)
+		}
+	}
+	return plan(view, at.gang).Placement != nil
 }
 
 // victims are the gangs that the scheduler would evict for a job, by the names that people know

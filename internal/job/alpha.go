@@ -196,6 +196,10 @@ func alphaPod(o *object, role string, index int, template corev1.PodTemplateSpec
 	return p
 }
 
+// WorkerSet is the name of the StatefulSet that the operator makes of the workers of an
+// MPIJob v1alpha1.
+func WorkerSet(jobName string) string { return jobName + "-" + contract.ReplicaWorker }
+
 // Held reports whether a job is not to run: its field says so, or of an MPIJob v1alpha1
 // its annotation.
 func Held(obj *unstructured.Unstructured) bool {

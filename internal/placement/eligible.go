@@ -17,6 +17,12 @@ const (
 	longestEligible = 300
 )
 
+// emptyValue stands for a value that is empty, as that of a label often is.
+const emptyValue = `""`
+
+// noNode is met by none, since each has a pool, if only an empty one.
+var noNode = []Requirement{{Key: FieldPool, Operator: "DoesNotExist"}}
+
 // eligible writes down on which nodes the members of a role may run by selector, affinity and
 // pools, the same for the same rules: alternatives separated by ";", each of requirements
 // separated by ",", as in "model In A10|T4,zone In a". It is "" for any node, and where the rules
@@ -38,11 +44,14 @@ func (r *Role) eligible() string {
 			alternatives = append(alternatives, slices.Concat(common, all))
 		}
 	}
+	if len(alternatives) == 0 {
+		alternatives = [][]Requirement{noNode}
+	}
 	var texts []string
 	for _, all := range alternatives {
 		var requirements []string
 		for _, requirement := range all {
-			if strings.ContainsAny(requirement.Key+strings.Join(requirement.Values, ""), " ,;|") {
+			if strings.ContainsAny(requirement.Key+strings.Join(requirement.Values, ""), ` ,;|"`) {
 				return ""
 			}
 			requirements = append(requirements, requirement.text())
@@ -60,11 +69,15 @@ func (r *Role) eligible() string {
 
 func (r Requirement) text() string {
 	values := slices.Clone(r.Values)
+	for i, value := range values {
+		values[i] = cmp.Or(value, emptyValue)
+	}
 	slices.Sort(values)
 	return strings.TrimSpace(r.Key + " " + r.Operator + " " + strings.Join(slices.Compact(values), "|"))
 }
 
-// eligibleNodes reads what [Role.eligible] wrote; ok is false for anything else.
+// eligibleNodes reads what [Role.eligible] wrote; ok is false for anything else. Earlier versions
+// wrote an empty value as nothing, also where it was the only one.
 func eligibleNodes(text string) (alternatives [][]Requirement, ok bool) {
 	for alternative := range strings.SplitSeq(text, ";") {
 		var all []Requirement
@@ -75,7 +88,9 @@ func eligibleNodes(text string) (alternatives [][]Requirement, ok bool) {
 			}
 			r := Requirement{Key: words[0], Operator: words[1]}
 			if len(words) == 3 {
-				r.Values = strings.Split(words[2], "|")
+				r.Values = strings.Split(strings.ReplaceAll(words[2], emptyValue, ""), "|")
+			} else if r.Operator == "In" || r.Operator == "NotIn" { // Kubernetes has neither without values
+				r.Values = []string{""}
 			}
 			all = append(all, r)
 		}

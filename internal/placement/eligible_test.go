@@ -19,14 +19,14 @@ func some(g *rand.Rand, list ...string) []string {
 func restricted(g *rand.Rand) Role {
 	r := Role{NodeSelector: map[string]string{}, Pools: some(g, "p", "q")}
 	if g.IntN(3) == 0 {
-		r.NodeSelector["model"] = []string{"T4", "A10"}[g.IntN(2)]
+		r.NodeSelector["model"] = []string{"T4", "A10", ""}[g.IntN(3)]
 	}
 	for range g.IntN(3) {
 		var all []Requirement
-		for range 1 + g.IntN(2) {
+		for range g.IntN(3) {
 			all = append(all, Requirement{
 				Key: []string{"model", "zone", FieldName}[g.IntN(3)], Operator: []string{"In", "NotIn", "Exists", "DoesNotExist"}[g.IntN(4)],
-				Values: some(g, "T4", "A10", "a", "b", "n1"),
+				Values: append(some(g, "T4", "A10", "a", "b", "n1"), []string{"T4", "a", ""}[g.IntN(3)]),
 			})
 		}
 		r.Affinity = append(r.Affinity, all)
@@ -46,7 +46,7 @@ func TestEligibleNodesOfADemand(t *testing.T) {
 		for i := range 20 {
 			n := Node{Name: fmt.Sprintf("n%d", i), Pool: []string{"p", "q", "r"}[g.IntN(3)], Labels: map[string]string{}}
 			for _, key := range some(g, "model", "zone") {
-				n.Labels[key] = []string{"T4", "A10", "a", "b"}[g.IntN(4)]
+				n.Labels[key] = []string{"T4", "A10", "a", "b", ""}[g.IntN(5)]
 			}
 			want := rules.matches(&n) && (len(role.Pools) == 0 || slices.Contains(role.Pools, n.Pool))
 			assert.Equal(t, want, text == "" || n.meetsOne(alternatives), "%q on %+v by %+v", text, n, role)
@@ -62,8 +62,15 @@ func TestEligibleNodesAreWrittenAlike(t *testing.T) {
 	for want, roles := range map[string][]Role{
 		"": {
 			{}, {Affinity: [][]Requirement{{in("model", string(make([]byte, longestEligible)))}}},
-			{Pools: []string{"a pool", "p"}}, {Affinity: [][]Requirement{}},
+			{Pools: []string{"a pool", "p"}}, {Pools: []string{`""`}},
 		},
+		"field:pool DoesNotExist": {
+			{Affinity: [][]Requirement{}}, {Affinity: [][]Requirement{{}}}, {Pools: []string{"p"}, Affinity: [][]Requirement{{}, {}}},
+		},
+		`role In ""`: {
+			{NodeSelector: map[string]string{"role": ""}}, {Affinity: [][]Requirement{{}, {in("role", "")}}},
+		},
+		`role In ""|gpu`: {{Affinity: [][]Requirement{{in("role", "gpu", "")}}}},
 		"model In A10|T4,zone In a": {
 			{NodeSelector: map[string]string{"zone": "a"}, Affinity: [][]Requirement{{in("model", "T4", "A10")}}},
 			{Affinity: [][]Requirement{{in("zone", "a"), in("model", "A10", "T4", "A10")}, {in("model", "A10", "T4"), in("zone", "a")}}},
@@ -78,6 +85,25 @@ func TestEligibleNodesAreWrittenAlike(t *testing.T) {
 	}
 	for _, text := range []string{"x", "a In b c", ";", "model In T4,"} {
 		assert.False(t, Demand{Mode: ModeTopology, GPUs: 1, Nodes: text}.Valid(), text)
+	}
+}
+
+// Records in which an empty value is not written mean it: no rule of Kubernetes is without values.
+func TestEligibleNodesOfOldRecords(t *testing.T) {
+	for text, meets := range map[string]map[string]bool{
+		"role In":         {"": true, "gpu": false},
+		"role NotIn":      {"": false, "gpu": true},
+		"role In |gpu":    {"": true, "gpu": true, "cpu": false},
+		"role Exists":     {"": true, "gpu": true},
+		`role In ""`:      {"": true, "gpu": false},
+		`role NotIn ""|a`: {"": false, "a": false, "gpu": true},
+	} {
+		alternatives, ok := eligibleNodes(text)
+		require.True(t, ok, text)
+		for value, want := range meets {
+			n := Node{Labels: map[string]string{"role": value}}
+			assert.Equal(t, want, n.meetsOne(alternatives), "%s on %q", text, value)
+		}
 	}
 }
 

@@ -119,7 +119,7 @@ func (c change) givesUp() string {
 func (r *pool) checkDisplaced(ctx context.Context, c change) (diags diag.Diagnostics) {
 	displaced, diags := r.displaced(ctx, c)
 	if what := c.givesUp(); what != "" && !c.allowed() {
-		diags.Append(r.shrink(ctx, c.before.Name, what)...)
+		diags.Append(session.Diagnostics(r.shrink(ctx, c.before.Name, what))...)
 	}
 	for _, s := range displaced {
 		diags.Append(r.refuseForeign(s.at, s.text, s.pods, r.Session.Owns)...)
@@ -128,14 +128,14 @@ func (r *pool) checkDisplaced(ctx context.Context, c change) (diags diag.Diagnos
 }
 
 // shrink tells the ledger that a pool gives up nodes, and shows it who waits for them.
-func (r *pool) shrink(ctx context.Context, pool, what string) diag.Diagnostics {
+func (r *pool) shrink(ctx context.Context, pool, what string) []ledger.Finding {
 	if r.Session.Ledger.Applying() {
 		return nil // it says nothing then
 	}
 	if snapshot, err := r.Session.Snapshot(ctx); err == nil {
 		r.Session.Ledger.Observe(func() ledger.Live { return snapshot.Live(r.Session.Owns) })
 	}
-	return session.Diagnostics(r.Session.Ledger.ShrinkPool(pool, what))
+	return r.Session.Ledger.ShrinkPool(pool, what)
 }
 
 // refuseForeign refuses to take nodes away from jobs of others, and tells the ledger about
@@ -201,6 +201,13 @@ func (r *pool) checkReplaced(ctx context.Context, name, id string) diag.Diagnost
 		diags.AddAttributeWarning(path.Root("name"), "Running jobs are on the nodes", fmt.Sprintf(
 			"The plan %s, and the apply refuses to when these jobs still run: %s. Replace or remove them as well, wait until they have finished, "+
 				"or set allow_disruption = true and apply that before.", what, running.Describe(pods)))
+	}
+	for _, f := range r.shrink(ctx, name, what) {
+		if f.Kind == ledger.PoolTaken && !f.Error {
+			f.Error = true
+			f.Detail += " Terraform shows no warning about a pool that is replaced by -replace or replace_triggered_by, so that the plan fails instead."
+		}
+		diags.Append(session.Diagnostic(f))
 	}
 	return diags
 }

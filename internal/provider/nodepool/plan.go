@@ -124,7 +124,7 @@ func (r *pool) planDelete(ctx context.Context, state model) diag.Diagnostics {
 	if state.AllowDisruption.ValueBool() {
 		return diags
 	}
-	diags.Append(r.shrink(ctx, p.Name, "deletes node pool "+p.Name)...)
+	diags.Append(session.Diagnostics(r.shrink(ctx, p.Name, "deletes node pool "+p.Name))...)
 	pods, more := r.podsOn(ctx, state)
 	if diags.Append(more...); diags.HasError() {
 		return diags

@@ -198,6 +198,43 @@ func TestReplaceOptionUnderARunningJob(t *testing.T) {
 	cli.Must(t, "plan", "-replace="+pool)
 }
 
+// A job that waits may start on nodes that a plan gives up before they go; then the apply would
+// fail halfway. Terraform leaves out the warnings of a replacement that nobody but its user asks for.
+func TestJobsThatWaitForNodesThatGo(t *testing.T) {
+	const says = "Jobs that wait may start on its nodes before that: default/waiter."
+	for name, test := range map[string]struct {
+		config string
+		option []string
+		fails  bool
+		want   string
+	}{
+		"shrunk":            {config: poolWith("size = 0"), want: "The plan shrinks node pool v100 from 1 to 0 nodes (the cloud chooses which ones go). " + says},
+		"replaced":          {config: poolWith("mode = \"core_mem\""), want: "The plan replaces node pool v100 from mode topology to core_mem. " + says},
+		"replaced by order": {config: poolWith(""), option: []string{"-replace=" + pool}, fails: true, want: "The plan replaces node pool v100. " + says},
+		"deleted":           {config: "# nothing left", want: "The plan deletes node pool v100. " + says},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := acctest.StartCloud(t)
+			cli := acctest.StartCLI(t)
+			cli.Write(t, poolWith(""))
+			cli.Must(t, "apply", "-auto-approve")
+			waiter := acctest.GangPod("waiter", "waiter-0", "", 0)
+			waiter.Annotations = nil
+			waiter.Spec.SchedulerName, waiter.Status.Phase = contract.SchedulerName, corev1.PodPending
+			cloud.Put(t, waiter)
+			cli.Write(t, test.config)
+			output, err := cli.Run(append([]string{"plan"}, test.option...)...)
+			require.Equal(t, test.fails, err != nil, output)
+			require.Contains(t, acctest.Unwrapped(output), test.want)
+
+			cli.Write(t, poolWith("allow_disruption = true"))
+			cli.Must(t, "apply", "-auto-approve")
+			cli.Write(t, strings.Replace(test.config, "}", "  allow_disruption = true\n}", 1))
+			require.NotContains(t, cli.Must(t, append([]string{"plan"}, test.option...)...), "Jobs that wait")
+		})
+	}
+}
+
 func TestDeletionUnderARunningJob(t *testing.T) {
 	cloud := acctest.StartCloud(t)
 	pod := acctest.GangPod("trainer", "trainer-0", "cn-hangzhou.10.0.1.1", 0, 1)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8stypes "k8s.io/apimachinery/pkg/types"
 )
 
@@ -16,6 +17,14 @@ func TestPatienceWithRefusals(t *testing.T) {
 	const uid = k8stypes.UID("job")
 	warning := func(of k8stypes.UID, reason, message string) *corev1.Event {
 		return &corev1.Event{InvolvedObject: corev1.ObjectReference{UID: of}, Type: corev1.EventTypeWarning, Reason: reason, Message: message}
+	}
+	const born = 1000
+	workers := func(of string, made int64) *corev1.Event {
+		return &corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{CreationTimestamp: metav1.Unix(made, 0)},
+			InvolvedObject: corev1.ObjectReference{Kind: statefulSet, Name: of, UID: "set"}, Type: corev1.EventTypeWarning,
+			Reason: reasonSetFailedCreate, Message: "Create Pod j-worker-0 in StatefulSet j-worker failed",
+		}
 	}
 	const forbidden = `Error creating: pods "j-worker-0" is forbidden: violates PodSecurity "baseline:latest"`
 	for name, test := range map[string]struct {
@@ -28,16 +37,19 @@ func TestPatienceWithRefusals(t *testing.T) {
 		"again and again": {[]*corev1.Event{
 			warning(uid, reasonFailedCreate, "for another reason"), warning(uid, reasonFailedCreate, forbidden), warning(uid, reasonFailedCreate, forbidden),
 		}, false, true, forbidden},
-		"a pod appears":     {[]*corev1.Event{warning(uid, reasonFailedCreate, forbidden)}, true, false, ""},
-		"the quota is full": {[]*corev1.Event{warning(uid, reasonFailedCreate, "forbidden: exceeded quota: team")}, false, false, "forbidden: exceeded quota: team"},
-		"of another job":    {[]*corev1.Event{warning("another", reasonFailedCreate, forbidden)}, false, false, ""},
-		"another warning":   {[]*corev1.Event{warning(uid, "PodGroupStuck", "slow")}, false, false, "slow"},
+		"a pod appears":                        {[]*corev1.Event{warning(uid, reasonFailedCreate, forbidden)}, true, false, ""},
+		"the quota is full":                    {[]*corev1.Event{warning(uid, reasonFailedCreate, "forbidden: exceeded quota: team")}, false, false, "forbidden: exceeded quota: team"},
+		"of another job":                       {[]*corev1.Event{warning("another", reasonFailedCreate, forbidden)}, false, false, ""},
+		"of the workers of an MPIJob v1alpha1": {[]*corev1.Event{workers("j-worker", born)}, false, true, "Create Pod j-worker-0 in StatefulSet j-worker failed"},
+		"of workers before it was created":     {[]*corev1.Event{workers("j-worker", born-1)}, false, false, ""},
+		"of workers of another job":            {[]*corev1.Event{workers("k-worker", born)}, false, false, ""},
+		"another warning":                      {[]*corev1.Event{warning(uid, "PodGroupStuck", "slow")}, false, false, "slow"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, giveUp := context.WithCancelCause(t.Context())
 				defer giveUp(nil)
-				f := &refusalFollower{uid: uid, giveUp: giveUp}
+				f := &refusalFollower{uid: uid, since: metav1.Unix(born, 0), workers: "j-worker", giveUp: giveUp}
 				for _, event := range test.events {
 					f.take(ctx, event)
 				}

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	k8stypes "k8s.io/apimachinery/pkg/types"
 
@@ -25,12 +26,16 @@ const patience = time.Minute
 // errRefused means that none of a job's pods can be created.
 var errRefused = errors.New("none of its pods can be created")
 
-// refusalFollower watches the warnings about a job while someone waits for it, because
-// only they say why its operator cannot create pods.
+// refusalFollower watches the warnings about a job, and about the workers' StatefulSet of an
+// MPIJob v1alpha1, while someone waits for the job, because only they say why no pods can be created.
 type refusalFollower struct {
 	client *kube.Client
 	spec   job.Spec
 	uid    k8stypes.UID
+	// workers is the StatefulSet, "" when the operator makes pods itself. Warnings from before the
+	// job are about that of an earlier job of the same name.
+	workers string
+	since   metav1.Time
 	// giveUp ends the wait.
 	giveUp context.CancelCauseFunc
 
@@ -40,31 +45,62 @@ type refusalFollower struct {
 	created bool
 }
 
+// refusalsOf follows the warnings about a job that is in the cluster.
+func refusalsOf(client *kube.Client, spec job.Spec, live *unstructured.Unstructured, giveUp context.CancelCauseFunc) *refusalFollower {
+	f := &refusalFollower{client: client, spec: spec, uid: live.GetUID(), since: live.GetCreationTimestamp(), giveUp: giveUp}
+	if job.Alpha(live) {
+		f.workers = job.WorkerSet(live.GetName())
+	}
+	return f
+}
+
 func (f *refusalFollower) run(ctx context.Context) {
-	changes, err := f.client.Typed.CoreV1().Events(f.spec.Namespace).Watch(ctx, metav1.ListOptions{
-		FieldSelector: fields.Set{"involvedObject.uid": string(f.uid), "type": corev1.EventTypeWarning}.String(),
-	})
+	var done sync.WaitGroup
+	done.Go(func() { f.watch(ctx, fields.Set{"involvedObject.uid": string(f.uid)}) })
+	if f.workers != "" {
+		done.Go(func() { f.watch(ctx, fields.Set{"involvedObject.kind": statefulSet, "involvedObject.name": f.workers}) })
+	}
+	done.Wait()
+}
+
+func (f *refusalFollower) watch(ctx context.Context, about fields.Set) {
+	about["type"] = corev1.EventTypeWarning
+	changes, err := f.client.Typed.CoreV1().Events(f.spec.Namespace).Watch(ctx, metav1.ListOptions{FieldSelector: about.String()})
 	if err != nil {
-		return // the wait goes on without the operator's reasons
+		return // the wait goes on without these reasons
 	}
 	each(ctx, changes, f.take)
+}
+
+const statefulSet = "StatefulSet"
+
+// concerns reports whether an event is about the job or its workers.
+func (f *refusalFollower) concerns(event *corev1.Event) bool {
+	about := event.InvolvedObject
+	return about.UID == f.uid ||
+		f.workers != "" && about.Kind == statefulSet && about.Name == f.workers && !event.CreationTimestamp.Before(&f.since)
 }
 
 func (f *refusalFollower) take(ctx context.Context, event *corev1.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if event.InvolvedObject.UID != f.uid || event.Type != corev1.EventTypeWarning || event.Message == f.last {
+	if !f.concerns(event) || event.Type != corev1.EventTypeWarning || event.Message == f.last {
 		return
 	}
 	f.last = event.Message
 	tflog.Info(ctx, "the job's operator warns", map[string]any{"job": f.spec.ID(), "reason": event.Reason, "message": event.Message})
-	if f.limit == nil && !f.created && event.Reason == reasonFailedCreate && !strings.Contains(event.Message, "exceeded quota") {
+	failed := event.Reason == reasonFailedCreate || event.Reason == reasonSetFailedCreate
+	if failed && f.limit == nil && !f.created && !strings.Contains(event.Message, "exceeded quota") {
 		f.limit = time.AfterFunc(patience, f.end)
 	}
 }
 
-// reasonFailedCreate is the reason of the operator's event about a pod that it cannot create.
-const reasonFailedCreate = "FailedCreatePod"
+// The reasons of events about a pod that cannot be created: the operator's, and that of the
+// controller of StatefulSets.
+const (
+	reasonFailedCreate    = "FailedCreatePod"
+	reasonSetFailedCreate = "FailedCreate"
+)
 
 // end ends the wait, unless a pod was created meanwhile.
 func (f *refusalFollower) end() {

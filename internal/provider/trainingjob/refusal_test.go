@@ -18,11 +18,11 @@ func TestPodsThatCannotBeCreated(t *testing.T) {
 		Name: "refusing", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "baseline"},
 	}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	job := func(check string) string {
+	job := func(check, as string) string {
 		return `resource "gpuplan_training_job" "j" {
   name            = "refused"
   namespace       = "refusing"
-  framework       = "pytorch"
+  ` + as + `
   image           = "x"
   mode            = "default"
   scheduler_name  = "default-scheduler"
@@ -32,8 +32,12 @@ func TestPodsThatCannotBeCreated(t *testing.T) {
   timeouts        = { create = "20s" }
 }`
 	}
+	const asPyTorch, asMPI = `framework = "pytorch"`, `framework = "mpi"
+  arena_compatible = true
+  command          = ["mpirun", "train"]`
 	resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{
-		{Config: job("error"), PlanOnly: true, ExpectError: acctest.Saying(`violates PodSecurity "baseline:latest"`)},
-		{Config: job("off"), ExpectError: acctest.Saying(`the job's operator says: Error creating: pods "refused-worker-0" is forbidden: violates PodSecurity`)},
+		{Config: job("error", asPyTorch), PlanOnly: true, ExpectError: acctest.Saying(`violates PodSecurity "baseline:latest"`)},
+		{Config: job("off", asPyTorch), ExpectError: acctest.Saying(`the job's operator says: Error creating: pods "refused-worker-0" is forbidden: violates PodSecurity`)},
+		{Config: job("off", asMPI), ExpectError: acctest.Saying(`the job's operator says: Create Pod refused-worker-0 in StatefulSet refused-worker failed error: pods "refused-worker-0" is forbidden: violates PodSecurity`)},
 	}})
 }

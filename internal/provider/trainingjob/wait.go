@@ -37,7 +37,7 @@ func (r *trainingJob) wait(ctx context.Context, client *kube.Client, spec job.Sp
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	followed, stop := context.WithCancel(ctx)
-	refusals := &refusalFollower{client: client, spec: spec, uid: live.GetUID(), giveUp: giveUp}
+	refusals := refusalsOf(client, spec, live, giveUp)
 	pods := &podFollower{client: client, spec: spec, seen: refusals.pod}
 	unit := &unitFollower{client: client, spec: spec}
 	var done sync.WaitGroup

@@ -2,10 +2,12 @@ package gang
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes"
 	typedfake "k8s.io/client-go/kubernetes/fake"
+	kubetesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
 	basemetrics "k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
@@ -162,6 +165,30 @@ func (b *bench) counted(name string, labels map[string]string) (sum float64) {
 func (b *bench) evicted(reason metrics.Eviction) float64 {
 	b.Helper()
 	return b.counted("gpuplan_evictions_total", map[string]string{"reason": string(reason)})
+}
+
+// failOnce lets the next call of the verb about a pod fail.
+func (b *bench) failOnce(verb string) {
+	b.Helper()
+	fake, ok := b.handle.client.(*typedfake.Clientset)
+	require.True(b, ok)
+	fails := true
+	fake.PrependReactor(verb, "pods", func(kubetesting.Action) (bool, runtime.Object, error) {
+		handled := fails
+		fails = false
+		return handled, nil, errors.New("the API server is away")
+	})
+}
+
+// marked reports whether a pod was given the standard condition of pods that are evicted.
+func (b *bench) marked(pod string) bool {
+	b.Helper()
+	fake, ok := b.handle.client.(*typedfake.Clientset)
+	require.True(b, ok)
+	return slices.ContainsFunc(fake.Actions(), func(action kubetesting.Action) bool {
+		patch, ok := action.(kubetesting.PatchAction)
+		return ok && patch.GetName() == pod && patch.GetSubresource() == "status" && strings.Contains(string(patch.GetPatch()), string(corev1.DisruptionTarget))
+	})
 }
 
 // elapse lets the pauses pass that are under way, and returns them.

@@ -289,10 +289,13 @@ func TestPartialGangIsEvicted(t *testing.T) {
 	made := time.Unix(1000, 0)
 	for name, test := range map[string]struct {
 		pendingSince time.Time
+		fails        string // the call that fails once
 		deleted      bool
 	}{
-		"cut short":     {made, true},
-		"a replacement": {made.Add(time.Hour), false},
+		"cut short":                     {made, "", true},
+		"cut short, not marked at once": {made, "patch", true},
+		"cut short, not gone at once":   {made, "delete", true},
+		"a replacement":                 {made.Add(time.Hour), "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "a")
@@ -307,11 +310,20 @@ func TestPartialGangIsEvicted(t *testing.T) {
 			require.NoError(t, err)
 			pods[0].Annotations = annotations
 			b.submit(pods)
+			if test.fails != "" {
+				b.failOnce(test.fails)
+			}
 			_, status := b.cycle(pods[1])
 			assert.Contains(t, status.Message(), "1 of 2")
+			if test.fails != "" {
+				assert.Zero(t, b.evicted(metrics.Partial))
+				assert.Equal(t, []time.Duration{evictAgain}, b.elapse())
+				b.work()
+			}
 			_, err = b.handle.client.CoreV1().Pods("ns").Get(t.Context(), pods[0].Name, metav1.GetOptions{})
 			assert.Equal(t, test.deleted, apierrors.IsNotFound(err))
 			assert.Equal(t, test.deleted, b.evicted(metrics.Partial) == 1)
+			assert.Equal(t, test.deleted, b.marked(pods[0].Name), "the standard condition of pods that are evicted")
 		})
 	}
 }

@@ -2,13 +2,12 @@ package gang
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
@@ -118,27 +117,15 @@ func boundAt(pod *corev1.Pod) time.Time {
 	return time.Time{}
 }
 
-// evictPartial deletes the bound members of a gang that was cut short and cannot be
+// evictPartial evicts the bound members of a gang that was cut short and cannot be
 // completed, so that its job recreates them and the gang as a whole is pending.
 func (p *Plugin) evictPartial(ctx context.Context, key string, state inventory.GangState) {
 	if !p.leading.Load() || !p.cache.GangStatus(key, "").Partial || !neverRan(state) {
 		return
 	}
-	logger := klog.FromContext(ctx)
-	for _, pod := range state.Pods {
-		if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil {
-			continue
-		}
-		p.handle.EventRecorder().Eventf(pod, nil, corev1.EventTypeWarning, "PartialGangEvicted", "Scheduling",
-			"the rest of gang %s does not fit any more, and it never ran as a whole", key)
-		err := p.handle.ClientSet().CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
-			Preconditions: &metav1.Preconditions{UID: &pod.UID},
-		})
-		switch {
-		case err == nil:
-			p.meter.Evicted(metrics.Partial)
-		case !apierrors.IsNotFound(err):
-			logger.Error(err, "Cannot delete a member of a gang that was cut short", "gang", key, "pod", klog.KObj(pod))
-		}
-	}
+	text := fmt.Sprintf("the rest of gang %s does not fit any more, and it never ran as a whole", key)
+	p.dismissBound(ctx, key, state, text, func(pod *corev1.Pod) {
+		p.meter.Evicted(metrics.Partial)
+		p.handle.EventRecorder().Eventf(pod, nil, corev1.EventTypeWarning, "PartialGangEvicted", "Scheduling", "%s", text)
+	})
 }

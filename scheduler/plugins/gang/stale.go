@@ -42,22 +42,30 @@ func (p *Plugin) retire(ctx context.Context, key string, state inventory.GangSta
 		return
 	}
 	text := fmt.Sprintf("gang %s has lost members, and there has been no place for others for %s: it is evicted whole, and waits as a whole", key, p.staleAfter)
-	var leave []*corev1.Pod
-	for _, pod := range state.Pods {
-		if pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil {
-			leave = append(leave, pod)
-		}
-	}
-	err := each(ctx, leave, func(pod *corev1.Pod) error {
-		if err := p.dismiss(ctx, pod, text); err != nil {
-			return err
-		}
+	p.dismissBound(ctx, key, state, text, func(pod *corev1.Pod) {
 		p.meter.Evicted(metrics.Stale)
 		p.handle.EventRecorder().Eventf(pod, nil, corev1.EventTypeWarning, "GangStale", "Preempting", "%s", text)
-		return nil
+	})
+}
+
+// dismissBound evicts the members of a gang that have nodes, and hands each to evicted; where that
+// fails, the gang is looked at again.
+func (p *Plugin) dismissBound(ctx context.Context, key string, state inventory.GangState, why string, evicted func(*corev1.Pod)) {
+	var bound []*corev1.Pod
+	for _, pod := range state.Pods {
+		if pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil {
+			bound = append(bound, pod)
+		}
+	}
+	err := each(ctx, bound, func(pod *corev1.Pod) error {
+		err := p.dismiss(ctx, pod, why)
+		if err == nil {
+			evicted(pod)
+		}
+		return err
 	})
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot evict a gang that has lost members", "gang", key)
+		klog.FromContext(ctx).Error(err, "Cannot evict what is left of a gang", "gang", key)
 		p.retireLater(key, evictAgain)
 	}
 }

@@ -46,6 +46,7 @@ func TestRetire(t *testing.T) {
 			b.failed(pods[1], status)
 			_, err := b.handle.client.CoreV1().Pods("ns").Get(t.Context(), "job-0", metav1.GetOptions{})
 			assert.Equal(t, test.evicted, apierrors.IsNotFound(err))
+			assert.Equal(t, test.evicted, b.marked("job-0"), "the standard condition of pods that are evicted")
 			if test.evicted {
 				assert.EqualValues(t, 1, b.evicted(metrics.Stale))
 				_, err := b.handle.client.CoreV1().Pods("ns").Get(t.Context(), "job-1", metav1.GetOptions{})

@@ -108,9 +108,6 @@ func (c *checker) amounts(s *Spec, path string) {
 			}
 		}
 	}
-	if s.OversellPercent < 0 {
-		c.add(path, "oversellPercent", "", "the oversell rate is %d %%; it must not be negative", s.OversellPercent)
-	}
 	if s.MaxJobs < 0 {
 		c.add(path, "maxJobs", "", "the limit of jobs is %d; it must not be negative (0 means unlimited)", s.MaxJobs)
 	}

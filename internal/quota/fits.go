@@ -68,7 +68,7 @@ func (u usage) fits(leaf int, amount int64, preemptible bool) *Exceeded {
 	for i := leaf; i != none; from, i = i, u.nodes[i].parent {
 		n := &u.nodes[i]
 		if !preemptible {
-			if limit, fixed := u.scaled(n.spec.Min[u.resource]), u.fixedOf(i); fixed+amount > limit {
+			if limit, fixed := n.spec.Min[u.resource], u.fixedOf(i); fixed+amount > limit {
 				return &Exceeded{
 					Path: n.path, Resource: u.resource, Used: fixed,
 					Requested: amount, Limit: limit, Guaranteed: true,
@@ -85,19 +85,16 @@ func (u usage) fits(leaf int, amount int64, preemptible bool) *Exceeded {
 				}
 			}
 		}
-		if high, ok := n.spec.Max[u.resource]; ok && after > u.scaled(high) {
+		if high, ok := n.spec.Max[u.resource]; ok && after > high {
 			return &Exceeded{
 				Path: n.path, Resource: u.resource, Used: after - amount,
-				Requested: amount, Limit: u.scaled(high), Held: after - amount - used,
+				Requested: amount, Limit: high, Held: after - amount - used,
 			}
 		}
 		below = after
 	}
 	return nil
 }
-
-// scaled is a limit with the oversell rate.
-func (t *Tree) scaled(limit int64) int64 { return limit * t.oversell / 100 }
 
 // FitsJob returns nil when one more job may leave the queue for the leaf: the
 // number of jobs stays within the limit of the leaf and every ancestor.
@@ -211,8 +208,8 @@ func (t *Tree) Over(leaf string, request Resources) *Exceeded {
 		}
 		for i := t.leaf(leaf); i != none; i = t.nodes[i].parent {
 			n, used := &t.nodes[i], t.usedOf(i, resource)
-			if high, ok := n.spec.Max[resource]; ok && used > t.scaled(high) {
-				return &Exceeded{Path: n.path, Resource: resource, Used: used, Limit: t.scaled(high)}
+			if high, ok := n.spec.Max[resource]; ok && used > high {
+				return &Exceeded{Path: n.path, Resource: resource, Used: used, Limit: high}
 			}
 		}
 	}

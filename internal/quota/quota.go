@@ -37,10 +37,6 @@ type Spec struct {
 	Max Resources
 	// MaxJobs limits the jobs dequeued at a time below this node; 0 means unlimited.
 	MaxJobs int64
-	// OversellPercent scales every minimum and maximum of the tree when a request is
-	// compared with it; only that of the root counts, and 0 means 100. It is the
-	// oversell rate of koord-queue.
-	OversellPercent int64
 	// LendLimit is the part of Min that others may borrow while it is idle; a
 	// resource that is not named may be lent whole.
 	LendLimit Resources
@@ -57,7 +53,6 @@ type Tree struct {
 	byName   map[string]int
 	leafOf   map[string]string
 	governed map[string]bool
-	oversell int64
 	// lends means that a lend limit keeps something from others.
 	lends bool
 	// columns are the resources that were charged or have limits.
@@ -86,10 +81,7 @@ func New(root Spec) (*Tree, error) {
 	if slices.ContainsFunc(problems, func(p Problem) bool { return !p.Warning }) {
 		return nil, &Invalid{Problems: problems}
 	}
-	t := &Tree{byName: map[string]int{}, leafOf: map[string]string{}, governed: map[string]bool{}, columns: map[string]int{}, oversell: 100}
-	if root.OversellPercent > 0 {
-		t.oversell = root.OversellPercent
-	}
+	t := &Tree{byName: map[string]int{}, leafOf: map[string]string{}, governed: map[string]bool{}, columns: map[string]int{}}
 	root.Name = RootName
 	t.build(&root, RootName, none)
 	for _, name := range slices.Sorted(maps.Keys(t.governed)) {
@@ -308,7 +300,6 @@ func (t *Tree) Raise(e Exceeded) (raised *Tree, from, to int64) {
 		from, spec.MaxJobs = spec.MaxJobs, to
 		return raised, from, to
 	}
-	to = (to*100 + t.oversell - 1) / t.oversell
 	from = spec.Max[e.Resource]
 	spec.Max = maps.Clone(spec.Max)
 	spec.Max[e.Resource] = to

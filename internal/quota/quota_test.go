@@ -59,7 +59,6 @@ func TestCheck(t *testing.T) {
 		"negative max":           {root(leaf("a", func(s *quota.Spec) { s.Min = nil; s.Max = amounts(-1) })), "root/a", "max", "negative", gpus, false},
 		"negative lend limit":    {root(leaf("a", func(s *quota.Spec) { s.LendLimit = amounts(-1) })), "root/a", "lendLimit", "negative", gpus, false},
 		"negative jobs":          {root(leaf("a", func(s *quota.Spec) { s.MaxJobs = -1 })), "root/a", "maxJobs", "negative", "", false},
-		"negative oversell":      {quota.Spec{OversellPercent: -1}, "root", "oversellPercent", "negative", "", false},
 		"min above max":          {root(leaf("a", func(s *quota.Spec) { s.Min = amounts(3) })), "root/a", "min", "min of aliyun.com/gpu is 3, above its max 2", gpus, false},
 		"lends more than min":    {root(leaf("a", func(s *quota.Spec) { s.LendLimit = amounts(2) })), "root/a", "lendLimit", "above min 1", gpus, false},
 		"root min is not max":    {quota.Spec{Min: amounts(9), Max: amounts(10)}, "root", "min", "min 9 and max 10", gpus, false},
@@ -184,17 +183,6 @@ func TestLendLimitOfAnInnerNode(t *testing.T) {
 	assert.NotNil(t, tr.Fits("speech", amounts(6), true))
 }
 
-func TestOversell(t *testing.T) {
-	spec := company()
-	spec.OversellPercent = 150
-	tr := tree(t, spec)
-	assert.Nil(t, tr.Fits("vision", amounts(12), true))
-	assert.Equal(t, int64(12), tr.Fits("vision", amounts(13), true).Limit)
-	assert.Nil(t, tr.Fits("vision", amounts(6), false))
-	e := tr.Fits("vision", amounts(7), false)
-	assert.Equal(t, "quota root/research/vision: min, which caps what is not preemptible, of aliyun.com/gpu is 6, 0 is used and 7 is asked for", e.String())
-}
-
 func TestMaxJobs(t *testing.T) {
 	spec := company()
 	spec.Children[0].MaxJobs = 1
@@ -250,14 +238,13 @@ func TestUsageComesAndGoes(t *testing.T) {
 
 func TestRaise(t *testing.T) {
 	spec := company()
-	spec.OversellPercent = 150
 	spec.Children[0].Children[0].MaxJobs = 1
 	tr := tree(t, spec)
-	tr.Add("vision", amounts(12), true)
+	tr.Add("vision", amounts(8), true)
 	tr.AddJob("vision")
 
 	raised, from, to := tr.Raise(*tr.Fits("vision", amounts(1), true))
-	assert.Equal(t, []int64{8, 9}, []int64{from, to}, "13 are 9 oversold by half, rounded up")
+	assert.Equal(t, []int64{8, 9}, []int64{from, to})
 	assert.Nil(t, raised.Fits("vision", amounts(1), true))
 	assert.NotNil(t, tr.Fits("vision", amounts(1), true), "the original keeps its limits")
 

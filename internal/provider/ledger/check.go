@@ -203,7 +203,7 @@ func (l *Ledger) displacedJobs() []Finding {
 				Error:   true,
 				Summary: "A running job would lose its nodes",
 				Detail: fmt.Sprintf("The plan %s, on which job %s runs, and the job stays. Remove the job as well, wait until it has finished, "+
-					"suspend it and apply that before, or set allow_disruption = true on the pool and apply that before.", what, job),
+					"suspend it and apply that before, or %s.", what, job, consent),
 			})
 		}
 	}

@@ -323,7 +323,9 @@ func TestJobThatStaysOnNodesThatGo(t *testing.T) {
 	}
 	l := ledger.New()
 	assert.Empty(t, gives(l))
-	assert.Equal(t, want, describe(l.KeepJob("default/a")))
+	found := l.KeepJob("default/a")
+	assert.Equal(t, want, describe(found))
+	assert.Contains(t, found[0].Detail, "or set allow_disruption = true on the pool, and apply that before if the plan replaces or deletes it.")
 	l.ReplaceJob("default/b", "default/b")
 
 	l = ledger.New()

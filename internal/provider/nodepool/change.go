@@ -122,7 +122,7 @@ func (r *pool) checkDisplaced(ctx context.Context, c change) (diags diag.Diagnos
 		diags.Append(session.Diagnostics(r.shrink(ctx, c.before.Name, what))...)
 	}
 	for _, s := range displaced {
-		diags.Append(r.refuseForeign(s.at, s.text, s.pods, r.Session.Owns)...)
+		diags.Append(r.refuseForeign(s.at, s.text, c.consent(), s.pods, r.Session.Owns)...)
 	}
 	return diags
 }
@@ -140,9 +140,9 @@ func (r *pool) shrink(ctx context.Context, pool, what string) []ledger.Finding {
 
 // refuseForeign refuses to take nodes away from jobs of others, and tells the ledger about
 // those of this configuration, which own knows by their labels.
-func (r *pool) refuseForeign(at path.Path, what string, pods []running.Pod, own func(labels map[string]string) bool) (diags diag.Diagnostics) {
+func (r *pool) refuseForeign(at path.Path, what, consent string, pods []running.Pod, own func(labels map[string]string) bool) (diags diag.Diagnostics) {
 	if foreign := running.Foreign(pods, own); len(foreign) > 0 {
-		diags.AddAttributeError(at, "Running jobs would lose their nodes", refusal(what, foreign))
+		diags.AddAttributeError(at, "Running jobs would lose their nodes", refusal(what, consent, foreign))
 	}
 	diags.Append(session.Diagnostics(r.Session.Ledger.DisplaceJobs(what, running.Owners(pods)))...)
 	return diags
@@ -196,11 +196,11 @@ func (r *pool) checkReplaced(ctx context.Context, name, id string) diag.Diagnost
 	pods, diags := r.podsOn(ctx, model{NodePoolID: types.StringValue(id)})
 	what := "replaces node pool " + name
 	if foreign := running.Foreign(pods, r.Session.Owns); len(foreign) > 0 {
-		diags.AddAttributeError(path.Root("name"), "Running jobs would lose their nodes", refusal(what, foreign))
+		diags.AddAttributeError(path.Root("name"), "Running jobs would lose their nodes", refusal(what, consentBefore, foreign))
 	} else if len(pods) > 0 {
 		diags.AddAttributeWarning(path.Root("name"), "Running jobs are on the nodes", fmt.Sprintf(
 			"The plan %s, and the apply refuses to when these jobs still run: %s. Replace or remove them as well, wait until they have finished, "+
-				"or set allow_disruption = true and apply that before.", what, running.Describe(pods)))
+				"or %s.", what, running.Describe(pods), consentBefore))
 	}
 	for _, f := range r.shrink(ctx, name, what) {
 		if f.Kind == ledger.PoolTaken && !f.Error {
@@ -212,9 +212,20 @@ func (r *pool) checkReplaced(ctx context.Context, name, id string) diag.Diagnost
 	return diags
 }
 
-func refusal(what string, pods []running.Pod) string {
+// consentBefore is how a replacement or a deletion is allowed, which asks the pool in the state.
+const consentBefore = "set allow_disruption = true and apply that before"
+
+// consent is how the change is allowed, as [change.allowed] asks for it.
+func (c change) consent() string {
+	if c.replaces() {
+		return consentBefore
+	}
+	return "set allow_disruption = true"
+}
+
+func refusal(what, consent string, pods []running.Pod) string {
 	return fmt.Sprintf("The plan %s, and there are running jobs that would lose their nodes: %s. "+
-		"Wait until they have finished, delete them first, or set allow_disruption = true and apply that before.", what, running.Describe(pods))
+		"Wait until they have finished, delete them first, or %s.", what, running.Describe(pods), consent)
 }
 
 // changedKeys returns the labels that a node has no more, or with another value.

@@ -15,7 +15,7 @@ func (r *pool) remove(ctx context.Context, m *model) (diags diag.Diagnostics, er
 		var all []running.Pod
 		all, diags = r.podsOn(ctx, *m)
 		if len(all) > 0 {
-			diags.AddError("Running jobs would lose their nodes", refusal("deletes node pool "+m.Name.ValueString(), all))
+			diags.AddError("Running jobs would lose their nodes", refusal("deletes node pool "+m.Name.ValueString(), consentBefore, all))
 		}
 		if diags.HasError() {
 			return diags, nil

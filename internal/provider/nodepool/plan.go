@@ -129,7 +129,7 @@ func (r *pool) planDelete(ctx context.Context, state model) diag.Diagnostics {
 	if diags.Append(more...); diags.HasError() {
 		return diags
 	}
-	diags.Append(r.refuseForeign(path.Empty(), "deletes node pool "+p.Name, pods, r.kin(ctx, state))...)
+	diags.Append(r.refuseForeign(path.Empty(), "deletes node pool "+p.Name, consentBefore, pods, r.kin(ctx, state))...)
 	return diags
 }
 

@@ -2,6 +2,7 @@ package nodepool_test
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -131,14 +132,15 @@ func TestRunningJobsAreNotDisplaced(t *testing.T) {
 		after     string
 		attribute string
 		says      string
+		replaces  bool // consent must be there before
 	}{
-		"size":               {anyPod, poolWith("size = 0\n  labels = { team = \"a\" }"), "size", "shrinks node pool v100 from 1 to 0 nodes (the cloud chooses which ones go)"},
-		"mode":               {anyPod, poolWith("mode = \"default\"\n  labels = { team = \"a\" }"), "mode", "switches node pool v100 from mode topology to default"},
-		"mode by a new pool": {anyPod, poolWith("mode = \"core_mem\"\n  labels = { team = \"a\" }"), "mode", "replaces node pool v100 from mode topology to core_mem"},
-		"instance type":      {anyPod, poolWith("instance_type = \"ecs.ebmgn6v.24xlarge\"\n  labels = { team = \"a\" }"), "instance_type", "replaces node pool v100"},
-		"name":               {anyPod, poolWith("name = \"other\"\n  labels = { team = \"a\" }"), "name", "replaces node pool v100"},
-		"label":              {selecting, poolWith(`labels = { team = "b" }`), "labels", "changes labels of node pool v100 that jobs select their nodes by (team)"},
-		"taint":              {anyPod, poolWith("taints = [{ key = \"out\", effect = \"NoExecute\" }]\n  labels = { team = \"a\" }"), "taints", "adds taints to node pool v100 that evict jobs without a toleration"},
+		"size":               {anyPod, poolWith("size = 0\n  labels = { team = \"a\" }"), "size", "shrinks node pool v100 from 1 to 0 nodes (the cloud chooses which ones go)", false},
+		"mode":               {anyPod, poolWith("mode = \"default\"\n  labels = { team = \"a\" }"), "mode", "switches node pool v100 from mode topology to default", false},
+		"mode by a new pool": {anyPod, poolWith("mode = \"core_mem\"\n  labels = { team = \"a\" }"), "mode", "replaces node pool v100 from mode topology to core_mem", true},
+		"instance type":      {anyPod, poolWith("instance_type = \"ecs.ebmgn6v.24xlarge\"\n  labels = { team = \"a\" }"), "instance_type", "replaces node pool v100", true},
+		"name":               {anyPod, poolWith("name = \"other\"\n  labels = { team = \"a\" }"), "name", "replaces node pool v100", true},
+		"label":              {selecting, poolWith(`labels = { team = "b" }`), "labels", "changes labels of node pool v100 that jobs select their nodes by (team)", false},
+		"taint":              {anyPod, poolWith("taints = [{ key = \"out\", effect = \"NoExecute\" }]\n  labels = { team = \"a\" }"), "taints", "adds taints to node pool v100 that evict jobs without a toleration", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cloud := acctest.StartCloud(t)
@@ -147,12 +149,21 @@ func TestRunningJobsAreNotDisplaced(t *testing.T) {
 			consent := func(config string) string {
 				return strings.TrimSuffix(config, "}\n") + "  allow_disruption = true\n}\n"
 			}
+			refused := func(advice string) *regexp.Regexp {
+				return acctest.SayingAt(test.attribute, "The plan "+test.says+", and there are running jobs that would lose their nodes: default/trainer (on "+node+"). "+
+					"Wait until they have finished, delete them first, or set allow_disruption = true"+advice)
+			}
+			advice, together := ".", resource.TestStep{Config: consent(test.after), PlanOnly: true, ExpectNonEmptyPlan: true}
+			if test.replaces {
+				advice = " and apply that before."
+				together = resource.TestStep{Config: consent(test.after), PlanOnly: true, ExpectError: refused(advice)}
+			}
 			resource.UnitTest(t, resource.TestCase{
 				ProtoV6ProviderFactories: acctest.Providers(),
 				Steps: []resource.TestStep{
 					{Config: before},
-					{Config: test.after, PlanOnly: true, PreConfig: running, ExpectError: acctest.SayingAt(test.attribute, "The plan "+test.says+
-						", and there are running jobs that would lose their nodes: default/trainer (on "+node+")")},
+					{Config: test.after, PlanOnly: true, PreConfig: running, ExpectError: refused(advice)},
+					together,
 					{Config: consent(before)},
 					{Config: consent(test.after), PlanOnly: true, ExpectNonEmptyPlan: true},
 					{Config: before, PreConfig: finished},
@@ -201,7 +212,10 @@ func TestReplaceOptionUnderARunningJob(t *testing.T) {
 // A job that waits may start on nodes that a plan gives up before they go; then the apply would
 // fail halfway. Terraform leaves out the warnings of a replacement that nobody but its user asks for.
 func TestJobsThatWaitForNodesThatGo(t *testing.T) {
-	const says = "Jobs that wait may start on its nodes before that: default/waiter."
+	const (
+		says   = "Jobs that wait may start on its nodes before that: default/waiter."
+		advice = "or set allow_disruption = true on the pool, and apply that before if the plan replaces or deletes it."
+	)
 	for name, test := range map[string]struct {
 		config string
 		option []string
@@ -226,6 +240,7 @@ func TestJobsThatWaitForNodesThatGo(t *testing.T) {
 			output, err := cli.Run(append([]string{"plan"}, test.option...)...)
 			require.Equal(t, test.fails, err != nil, output)
 			require.Contains(t, acctest.Unwrapped(output), test.want)
+			require.Contains(t, acctest.Unwrapped(output), advice)
 
 			cli.Write(t, poolWith("allow_disruption = true"))
 			cli.Must(t, "apply", "-auto-approve")

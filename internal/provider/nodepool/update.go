@@ -37,7 +37,7 @@ func (r *pool) modify(ctx context.Context, state model, m *model) (changed bool,
 	displaced, more := r.displaced(ctx, c)
 	diags.Append(more...)
 	for _, s := range displaced {
-		diags.AddAttributeError(s.at, "Running jobs would lose their nodes", refusal(s.text, s.pods))
+		diags.AddAttributeError(s.at, "Running jobs would lose their nodes", refusal(s.text, c.consent(), s.pods))
 	}
 	if diags.HasError() {
 		return false, diags

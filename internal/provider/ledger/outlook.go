@@ -326,8 +326,11 @@ func (l *Ledger) needsOthers(j *job, others []string) *Finding {
 // waitsForQuota says that what runs now leaves too little of the quota.
 func (l *Ledger) waitsForQuota(j *job, g placement.Gang, verdict placement.Verdict, limits *quota.Tree) *Finding {
 	detail := fmt.Sprintf("Job %s fits on %s, but not into its quota beside what runs now: %s", j.Gang.ID, j.ground(), verdict)
-	if users := l.live.users(limits, l.fullPath(g)); len(users) > 0 {
+	if users := l.live.users(limits, l.full(g)); len(users) > 0 {
 		detail += fmt.Sprintf(" It waits until enough of what uses this quota has ended: %s.", join(users))
+	}
+	if !j.RequireImmediate {
+		detail += " With wait_for = \"none\" an apply does not wait for it."
 	}
 	return &Finding{
 		Kind: WaitsForQuota, Jobs: []string{j.Gang.ID}, Error: j.RequireImmediate && !l.treeOpen(),
@@ -335,13 +338,14 @@ func (l *Ledger) waitsForQuota(j *job, g placement.Gang, verdict placement.Verdi
 	}
 }
 
-// fullPath is the part of the quota tree that has too little left for a gang.
-func (l *Ledger) fullPath(g placement.Gang) string {
+// full is the part of the quota tree that has too little left for a gang, and the resource of
+// which it has; its leaf and no resource, when that is not plain.
+func (l *Ledger) full(g placement.Gang) quota.Exceeded {
 	tree := l.live.certain.Quota()
 	if exceeded := tree.Fits(g.Leaf, charge(g), g.Preemptible); exceeded != nil {
-		return exceeded.Path
+		return *exceeded
 	}
-	return tree.Path(g.Leaf)
+	return quota.Exceeded{Path: tree.Path(g.Leaf)}
 }
 
 // charge is what a gang uses of its quota.

@@ -944,7 +944,10 @@ func TestWhoUsesTheQuota(t *testing.T) {
 		"all of the leaf":                {[]func(cluster) cluster{of("default/x", 4), of("default/y", 4)}, inLeaf(job(three, "b", 1), "vision"), waits + "default/x, default/y." + patience},
 		"one that uses another resource": {[]func(cluster) cluster{of("default/x", 8), of("default/y", 2, devices)}, inLeaf(job(three, "b", 1), "vision"), waits + "default/x." + patience},
 		"a minimum, beside a borrower":   {[]func(cluster) cluster{of("default/x", 3, kept), of("default/y", 2)}, resident(inLeaf(job(three, "b", 2), "vision")), waits + "default/x." + patience},
-		"no time to wait":                {[]func(cluster) cluster{of("default/x", 8)}, immediately(inLeaf(job(three, "b", 1), "vision")), waits + "default/x."},
+		"one that the queue holds": {[]func(cluster) cluster{of("default/x", 2)}, queued(inLeaf(elastic(job(three, "b", 8), 6), "vision")),
+			"beside what runs now: the job queue needs quota for all members, also those beyond the minimum: " +
+				"quota root/vision: max of aliyun.com/gpu is 8, 2 is used and 8 is asked for." + waits + "default/x." + patience},
+		"no time to wait": {[]func(cluster) cluster{of("default/x", 8)}, immediately(inLeaf(job(three, "b", 1), "vision")), waits + "default/x."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := cluster{nodes: three, limits: limits}

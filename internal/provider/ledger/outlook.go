@@ -325,8 +325,12 @@ func (l *Ledger) needsOthers(j *job, others []string) *Finding {
 
 // waitsForQuota says that what runs now leaves too little of the quota.
 func (l *Ledger) waitsForQuota(j *job, g placement.Gang, verdict placement.Verdict, limits *quota.Tree) *Finding {
-	detail := fmt.Sprintf("Job %s fits on %s, but not into its quota beside what runs now: %s", j.Gang.ID, j.ground(), verdict)
-	if users := l.live.users(limits, l.full(g)); len(users) > 0 {
+	full, why := l.full(g), verdict.String()
+	if verdict.Fits { // as far as it must; the job queue is stricter
+		why = fmt.Sprintf("the job queue needs quota for all members, also those beyond the minimum: %s.", full)
+	}
+	detail := fmt.Sprintf("Job %s fits on %s, but not into its quota beside what runs now: %s", j.Gang.ID, j.ground(), why)
+	if users := l.live.users(limits, full); len(users) > 0 {
 		detail += fmt.Sprintf(" It waits until enough of what uses this quota has ended: %s.", join(users))
 	}
 	if !j.RequireImmediate {

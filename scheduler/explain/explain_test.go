@@ -288,6 +288,7 @@ func TestWithout(t *testing.T) {
 	snapshot := c.cache.Snapshot()
 	c.node("spare-1", "spare", "topology")
 	larger := c.cache.Snapshot()
+	launched := mpiCluster(t).cache.Snapshot()
 	for name, test := range map[string]struct {
 		snapshot *inventory.Snapshot
 		nodes    []string
@@ -296,6 +297,10 @@ func TestWithout(t *testing.T) {
 		"both":  {snapshot, []string{"v100-1", "v100-2"}},
 		"idle":  {snapshot, []string{"cpu-1"}},
 		"moves": {larger, []string{"v100-1"}},
+		// A launcher starts once the workers run, and is nowhere in their plan: it was counted
+		// among those that move, and missing in the list of where they go.
+		"launcher":      {launched, []string{"v100-1"}},
+		"only-launcher": {launched, []string{"cpu-1"}},
 	} {
 		losses, err := explain.Without(test.snapshot, test.nodes)
 		require.NoError(t, err)

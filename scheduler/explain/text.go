@@ -381,10 +381,20 @@ func WriteLosses(w io.Writer, nodes []string, losses []Loss) error {
 			p.print("%s loses %s and would wait: %s", l.Gang, pods(l.Pods), l.Verdict)
 			continue
 		}
-		p.print("%s loses %s, which would go to", l.Gang, pods(l.Pods))
-		p.table("  ", placeRows(l.Places, false))
+		l.moves(&p)
 	}
 	return p.writeTo(w)
+}
+
+// moves says where those would go that lose their place.
+func (l Loss) moves(p *page) {
+	p.print("%s loses %s, which would go to", l.Gang, pods(l.Pods))
+	if len(l.Places) > 0 {
+		p.table("  ", placeRows(l.Places, false))
+	}
+	if len(l.Late) > 0 {
+		p.print("  %s: where kube-scheduler finds room, once the others run", strings.Join(l.Late, ", "))
+	}
 }
 
 func pods(names []string) string {

@@ -357,6 +357,8 @@ func counts(pod placement.Pod, full quota.Exceeded) bool {
 	switch {
 	case full.Guaranteed && pod.Preemptible:
 		return false
+	case full.Resource == quota.Jobs:
+		return pod.Gang != "" // a pod on its own is no job
 	case full.Resource == "":
 		return true
 	}

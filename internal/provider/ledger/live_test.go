@@ -928,8 +928,13 @@ func TestWhoUsesTheQuota(t *testing.T) {
 	total := quota.Resources{"aliyun.com/gpu": 16, "nvidia.com/gpu": 16}
 	limits, err := quota.New(quota.Spec{Name: "root", Min: total, Max: total, Children: []quota.Spec{
 		{Name: "vision", Min: quota.Resources{"aliyun.com/gpu": 4}, Max: quota.Resources{"aliyun.com/gpu": 8}},
+		{Name: "batch", MaxJobs: 2, Children: []quota.Spec{{Name: "day"}, {Name: "night"}}},
 	}})
 	require.NoError(t, err)
+	onItsOwn := func(p *placement.Pod) { p.Gang = "" }
+	in := func(leaf, gang string, change ...func(*placement.Pod)) func(cluster) cluster {
+		return func(c cluster) cluster { return c.runs(gang, 1, append(change, charged(leaf))...) }
+	}
 	of := func(gang string, members int, change ...func(*placement.Pod)) func(cluster) cluster {
 		return func(c cluster) cluster { return c.runs(gang, members, append(change, charged("vision"))...) }
 	}
@@ -947,6 +952,8 @@ func TestWhoUsesTheQuota(t *testing.T) {
 		"one that the queue holds": {[]func(cluster) cluster{of("default/x", 2)}, queued(inLeaf(elastic(job(three, "b", 8), 6), "vision")),
 			"beside what runs now: the job queue needs quota for all members, also those beyond the minimum: " +
 				"quota root/vision: max of aliyun.com/gpu is 8, 2 is used and 8 is asked for." + waits + "default/x." + patience},
+		"the jobs of a parent": {[]func(cluster) cluster{in("day", "default/x"), in("night", "default/y"), in("day", "default/z", onItsOwn)}, inLeaf(job(three, "b", 1), "day"),
+			waits + "default/x, default/y." + patience},
 		"no time to wait": {[]func(cluster) cluster{of("default/x", 8)}, immediately(inLeaf(job(three, "b", 1), "vision")), waits + "default/x."},
 	} {
 		t.Run(name, func(t *testing.T) {

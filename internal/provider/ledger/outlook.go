@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -346,7 +347,7 @@ func (l *Ledger) waitsForQuota(j *job, g placement.Gang, verdict placement.Verdi
 // which it has; its leaf and no resource, when that is not plain.
 func (l *Ledger) full(g placement.Gang) quota.Exceeded {
 	tree := l.live.certain.Quota()
-	if exceeded := tree.Fits(g.Leaf, charge(g), g.Preemptible); exceeded != nil {
+	if exceeded := cmp.Or(tree.FitsJob(g.Leaf), tree.Fits(g.Leaf, charge(g), g.Preemptible)); exceeded != nil {
 		return *exceeded
 	}
 	return quota.Exceeded{Path: tree.Path(g.Leaf)}

@@ -19,7 +19,7 @@ func TestAfterTakesReferencesOnly(t *testing.T) {
 	disconnected(t)
 	terraform := acctest.StartCLI(t)
 	cases := map[string]struct{ after, says string }{
-		"a literal ID":    {`["default/first"]`, `after names "default/first", which is the job's ID, by reference or in quotes`},
+		"a literal ID":    {`["default/first"]`, `after names a job by "default/first", which does not say where that job is placed`},
 		"the ID":          {`[gpuplan_training_job.first.id]`, "Use .placed instead of .id, or of a name in quotes: after = [gpuplan_training_job.NAME.placed]"},
 		"nothing":         {`[""]`, "An entry of after names no job"},
 		"itself":          {`["default/second#unplanned"]`, "after of job default/second names the job itself"},

@@ -4,11 +4,11 @@ import "sort"
 
 // Suggest returns up to three names of instance types that are closest to the given
 // one by edit distance, the closest first, for the text of an error.
-func Suggest(name string) []string { return nearest(name, load().typeNames, 3) }
+func Suggest(name string) []string { return Nearest(name, load().typeNames, 3) }
 
-// nearest sorts candidates by distance and then by name, and drops those from which
-// less than half of the name could be meant.
-func nearest(name string, candidates []string, limit int) []string {
+// Nearest sorts candidates by distance from a name and then by name, and drops those from
+// which less than half of the name could be meant.
+func Nearest(name string, candidates []string, limit int) []string {
 	type scored struct {
 		name     string
 		distance int

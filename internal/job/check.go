@@ -80,7 +80,11 @@ func (s Spec) checkJob(add report) {
 	}
 	s.checkMinima(add)
 	if s.Gang && s.Minimum > s.Members() {
-		add("", "gang", "minimum is %d, but only %d replicas ask for GPUs, and only those are members", s.Minimum, s.Members())
+		replicas := "replicas ask"
+		if s.Members() == 1 {
+			replicas = "replica asks"
+		}
+		add("", "gang", "minimum is %d, but only %d %s for GPUs, and only those are members", s.Minimum, s.Members(), replicas)
 	}
 }
 

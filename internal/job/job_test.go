@@ -349,6 +349,10 @@ func TestCheck(t *testing.T) {
 			func(s *Spec) { s.Minimum = 4 },
 			Problem{"gang", "", "minimum is 4, but only 3 replicas ask for GPUs, and only those are members"},
 		},
+		"minimum of one replica": {
+			func(s *Spec) { s.Minimum = 2; delete(s.Roles, "worker") },
+			Problem{"gang", "", "minimum is 2, but only 1 replica asks for GPUs, and only those are members"},
+		},
 		"topology without gang": {
 			func(s *Spec) { *s = vgg16(); s.Gang = false },
 			Problem{"gang", "", `mode "topology" places all members together, so they are a gang: leave gang enabled, or use mode "default"`},

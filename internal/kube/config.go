@@ -61,7 +61,7 @@ func (a Access) load() (raw *clientcmdapi.Config, origin string, err error) {
 	if a.Content != "" {
 		raw, err := clientcmd.Load([]byte(a.Content))
 		if err != nil {
-			return nil, "", fmt.Errorf("the kubeconfig text is not a kubeconfig: %w", err)
+			return nil, "", fmt.Errorf("the kubeconfig text is not a kubeconfig: %w", readable(err))
 		}
 		return raw, "the kubeconfig text", nil
 	}
@@ -94,9 +94,20 @@ func loadFiles(paths []string) (*clientcmdapi.Config, string, error) {
 	}
 	raw, err := (&clientcmd.ClientConfigLoadingRules{Precedence: present}).Load()
 	if err != nil {
-		return nil, "", fmt.Errorf("%s cannot be read: %w", origin, err)
+		return nil, "", fmt.Errorf("%s cannot be read: %w", origin, readable(err))
 	}
 	return raw, origin, nil
+}
+
+// errNoObject is what is wrong with a text that is not even an object.
+var errNoObject = errors.New("it is neither a YAML nor a JSON object with apiVersion and kind")
+
+// readable is an error of client-go without the Go type that it could not fill.
+func readable(err error) error {
+	if strings.Contains(err.Error(), "into Go value of type") {
+		return errNoObject
+	}
+	return err
 }
 
 // checkContext says which contexts there are when the wanted one is missing.

@@ -203,7 +203,7 @@ func TestConfigFrom(t *testing.T) {
 		want   string
 	}{
 		"no such file":             {kube.Access{Path: "/nowhere/config"}, "kubeconfig /nowhere/config: file does not exist; check the path"},
-		"not a kubeconfig":         {kube.Access{Content: "[1, 2]"}, "the kubeconfig text is not a kubeconfig"},
+		"not a kubeconfig":         {kube.Access{Content: "[1, 2]"}, "the kubeconfig text is not a kubeconfig: it is neither a YAML nor a JSON object with apiVersion and kind"},
 		"unknown context":          {kube.Access{Content: text, Context: "prod"}, `has no context "prod"; its contexts: main, other`},
 		"a password in an address": {kube.Access{Content: strings.Replace(text, "https://other.example:6443", "https://me:s3cret@ other", 1)}, `server of cluster "other" is not a URL`},
 		"no current context":       {kube.Access{Content: "apiVersion: v1\nkind: Config\n"}, "has no current context"},

@@ -2,6 +2,7 @@ package placement_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -216,4 +217,28 @@ func TestGangLosesSurplusMembersElsewhere(t *testing.T) {
 	result := v.Reclaim(preemptor)
 	require.Len(t, result.Victims, 1)
 	assert.Equal(t, []string{"ml/a/worker-0", "ml/a/worker-1"}, result.Victims[0].Pods)
+}
+
+// The verdict of an elastic gang counts members beyond the minimum, so it names all there are:
+// a user read that "4 of 2 members fit".
+func TestVerdictOfAnElasticGang(t *testing.T) {
+	for name, test := range map[string]struct {
+		members, minimum int
+		want             string
+	}{
+		"more than are needed":  {8, 2, "4 of 8 members fit, and 2 are needed."},
+		"no more than needed":   {8, 4, "4 of 8 members fit, and 4 are needed."},
+		"one is needed":         {8, 1, "4 of 8 members fit, and 1 is needed."},
+		"all":                   {3, 1, "3 of 3 members fit, and 1 is needed."},
+		"without a minimum":     {4, 0, "4 of 4 members fit."},
+		"fewer than are needed": {8, 6, "4 of 6 members fit: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := topologyView(1)
+			setQuota(t, v, quota.Spec{Name: "root", Children: []quota.Spec{{Name: "vision", Max: quota.Resources{"aliyun.com/gpu": 4}}}})
+			g := inLeaf(gang("ml/a", test.members, wholeGPUs(1)), "vision", 0)
+			g.Minimum = test.minimum
+			assert.True(t, strings.HasPrefix(v.Plan(g).Verdict.String(), test.want), v.Plan(g).Verdict)
+		})
+	}
 }

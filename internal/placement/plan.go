@@ -257,7 +257,7 @@ func (p *planner) place() (Result, bool) {
 	}
 	return Result{
 		Placement: p.placement(chosen),
-		Verdict:   Verdict{Fits: true, Gang: p.gang.ID, Asked: p.asked(), Fit: p.live + chosen.placed},
+		Verdict:   Verdict{Fits: true, Gang: p.gang.ID, Asked: p.asked(), Fit: p.live + chosen.placed, Members: p.members()},
 	}, true
 }
 
@@ -294,6 +294,14 @@ func (p *planner) find() (selection, bool) {
 
 // asked is the number of members that must run together, running ones included.
 func (p *planner) asked() int { return p.live + p.needed }
+
+// members is how many members there are of an elastic gang, 0 of any other.
+func (p *planner) members() int {
+	if !p.elastic {
+		return 0
+	}
+	return p.live + p.total
+}
 
 // wanted returns the number of members of each class among the first n.
 func (p *planner) wanted(n int) []int {

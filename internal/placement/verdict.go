@@ -11,8 +11,11 @@ type Verdict struct {
 	Gang string
 	// Asked is the number of members that must run together.
 	Asked int
-	// Fit is how many of them fit at once, which Partial shows.
+	// Fit is how many of them fit at once, which Partial shows. Of an elastic gang that fits it
+	// counts members beyond those as well.
 	Fit int
+	// Members is how many members an elastic gang that fits has.
+	Members int
 	// Reasons are the constraints that stop the next member, the most common first.
 	Reasons []Reason
 	// Next is the first member without a place, and Asks what it asks for in words; ""
@@ -106,6 +109,9 @@ type Fix struct {
 // String says the verdict in words, for an event or a plan diagnostic: how many of how many
 // fit, why the next does not, and the nearest fix.
 func (v Verdict) String() string {
+	if v.Fits && v.Members > v.Asked {
+		return fmt.Sprintf("%d of %d members fit, and %s needed.", v.Fit, v.Members, numberIs(v.Asked))
+	}
 	if v.Fits {
 		return fmt.Sprintf("%d of %d members fit.", v.Fit, v.Asked)
 	}
@@ -129,6 +135,14 @@ func (v Verdict) String() string {
 		fmt.Fprintf(&b, " Nearest fix: %s.", v.Fixes[0].Text)
 	}
 	return b.String()
+}
+
+// numberIs is a number with its verb: "1 is", "2 are".
+func numberIs(n int) string {
+	if n == 1 {
+		return "1 is"
+	}
+	return fmt.Sprintf("%d are", n)
 }
 
 // ReservedText says, as a further sentence, whose reservation keeps the gang from a place, ""

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -46,16 +45,13 @@ func ownerOf(configured types.String, diags *diag.Diagnostics) string {
 	return stamp
 }
 
-// ownerFault says what is wrong with a stamp, "" when it is fine: it must be a label value.
+// ownerFault says what is wrong with a stamp, "" when it is fine: it must be a label value, but
+// not the empty one, which Kubernetes allows.
 func ownerFault(stamp string) string {
-	faults := validation.IsValidLabelValue(stamp)
-	if stamp == "" {
-		faults = []string{"it is empty"}
-	}
-	if len(faults) == 0 {
+	if stamp != "" && len(validation.IsValidLabelValue(stamp)) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%q cannot be an owner: %s.", stamp, strings.Join(faults, "; "))
+	return fmt.Sprintf("%.80q cannot be an owner: write 1 to 63 letters, digits, '-', '_' or '.', which begin and end with a letter or digit, as in my-team.", stamp)
 }
 
 // ownerStamp checks the syntax of the attribute owner.

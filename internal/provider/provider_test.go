@@ -94,7 +94,7 @@ func TestMistakesInTheAccess(t *testing.T) {
 		"context that is not":       {block(`kubeconfig = "`+cloud.Kubeconfig+`"`, `kube_context = "prod"`), tree, `has no context "prod"; its contexts: test`},
 		"cluster that is off":       {block(`kubeconfig = "` + closed + `"`), tree, "cannot reach the Kubernetes API at http://127.0.0.1:1: connection refused"},
 		"check that does not exist": {block(`placement_check = "maybe"`), pool, "value must be one of:"},
-		"owner that is no label":    {block(`owner = "team a"`), pool, `"team a" cannot be an owner`},
+		"owner that is no label":    {block(`owner = "team a"`), pool, `"team a" cannot be an owner: write 1 to 63 letters, digits, '-', '_' or '.', which begin and end with a letter or digit, as in my-team.`},
 	} {
 		t.Run(name, func(t *testing.T) { plan(t, test.block+test.resource, test.says) })
 	}

@@ -104,6 +104,12 @@ func TestWhy(t *testing.T) {
 			c.job("default", "huge", 64, map[string]int64{topologyGPUs: 1})
 		}},
 		"runs": {state: explain.Running, key: "default/vgg16", arrange: func(*cluster) {}},
+		"sick": {state: explain.Running, key: "research/bert", arrange: func(c *cluster) {
+			c.unwell("v100-1", 6, "XID 48: double-bit ECC error")
+		}},
+		"sick-share": {state: explain.Running, key: "pod/default/notebook-a", arrange: func(c *cluster) {
+			c.unwell("shared-1", 0, "XID 48: double-bit ECC error")
+		}},
 		"foreign": {state: explain.Rejected, key: "default/other", arrange: func(c *cluster) {
 			c.job("default", "other", 1, map[string]int64{defaultGPUs: 1}, func(p *corev1.Pod) { p.Spec.SchedulerName = "default-scheduler" })
 		}},
@@ -148,6 +154,7 @@ func TestGangs(t *testing.T) {
 	c := busyCluster(t)
 	c.job("default", "big", 20, map[string]int64{topologyGPUs: 1}, says("5 of 20 members fit.", noon.Add(-3*time.Minute)))
 	c.job("default", "soon", 1, map[string]int64{topologyGPUs: 2})
+	c.unwell("v100-1", 6, "XID 48: double-bit ECC error")
 	gangs := explain.Gangs(c.cache.Snapshot(), explain.Around{})
 	requireGolden(t, "gangs.txt", text(t, func(w io.Writer) error { return explain.WriteGangs(w, gangs, noon) }))
 	assert.Equal(t, "No pod asks for GPUs.\n", string(text(t, func(w io.Writer) error { return explain.WriteGangs(w, nil, noon) })))
@@ -204,6 +211,21 @@ func TestWaitingMembersOfAnElasticGang(t *testing.T) {
 			assert.Contains(t, string(text(t, func(w io.Writer) error { return a.WriteText(w, noon) })), test.says)
 		})
 	}
+}
+
+// An answer for programs names the sick GPUs below a gang as well, once each.
+func TestSickGPUsOfARunningGang(t *testing.T) {
+	c := newCluster(t)
+	c.node("shared-1", "shared", "core_mem")
+	c.job("default", "notebooks", 2, map[string]int64{gpuMemory: 6, corePercent: 30})
+	c.run("default/notebooks")
+	assert.Empty(t, why(t, c.cache.Snapshot(), "default/notebooks").SickGPUs)
+	c.unwell("shared-1", 0, "XID 79")
+	a := why(t, c.cache.Snapshot(), "default/notebooks")
+	assert.Equal(t, []explain.SickGPU{{Node: "shared-1", GPU: 0, Reason: "XID 79", Members: []string{"worker-0", "worker-1"}}}, a.SickGPUs)
+	raw, err := json.Marshal(a)
+	require.NoError(t, err)
+	assert.Contains(t, string(raw), `"sickGPUs":[{"node":"shared-1","gpu":0,"reason":"XID 79","members":["worker-0","worker-1"]}]`)
 }
 
 // A holder is on as many GPUs as there are, however many of its pods share one of them.
@@ -288,6 +310,7 @@ func TestWithout(t *testing.T) {
 	snapshot := c.cache.Snapshot()
 	c.node("spare-1", "spare", "topology")
 	larger := c.cache.Snapshot()
+	launched := mpiCluster(t).cache.Snapshot()
 	for name, test := range map[string]struct {
 		snapshot *inventory.Snapshot
 		nodes    []string
@@ -296,6 +319,10 @@ func TestWithout(t *testing.T) {
 		"both":  {snapshot, []string{"v100-1", "v100-2"}},
 		"idle":  {snapshot, []string{"cpu-1"}},
 		"moves": {larger, []string{"v100-1"}},
+		// A launcher starts once the workers run, and is nowhere in their plan: it was counted
+		// among those that move, and missing in the list of where they go.
+		"launcher":      {launched, []string{"v100-1"}},
+		"only-launcher": {launched, []string{"cpu-1"}},
 	} {
 		losses, err := explain.Without(test.snapshot, test.nodes)
 		require.NoError(t, err)

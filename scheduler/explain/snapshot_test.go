@@ -180,6 +180,25 @@ func busyCluster(t *testing.T) *cluster {
 	return c
 }
 
+// mpiCluster has two MPI gangs, of which one has its launcher beside its workers, the other on a
+// node without GPUs.
+func mpiCluster(t *testing.T) *cluster {
+	c := newCluster(t)
+	c.node("v100-1", "v100", "topology")
+	c.node("cpu-1", "cpu", "", func(n *corev1.Node) { n.Labels = map[string]string{contract.NodePoolNameLabel: "cpu"} })
+	for gang, node := range map[string]string{"near": "v100-1", "far": "cpu-1"} {
+		c.job("default", gang, 4, map[string]int64{topologyGPUs: 1})
+		c.run("default/" + gang)
+		c.job("default", gang, 1, nil, func(p *corev1.Pod) {
+			p.Name, p.UID = gang+"-launcher", types.UID(gang+"-launcher")
+			p.Labels[contract.JobReplicaTypeLabel], p.Labels[contract.TopologyReplicasLabel] = contract.ReplicaLauncher, "4"
+			p.Spec.NodeName = node
+		})
+	}
+	c.node("v100-2", "v100", "topology")
+	return c
+}
+
 func selector(job string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{contract.JobNameLabel: job}}
 }

@@ -116,7 +116,7 @@ func (a Answer) headline() string {
 	case Suspended:
 		return fmt.Sprintf("%s has no pods: %s", a.Name(), sentence(strings.Join(a.Rejections, "; ")))
 	case Running:
-		text := fmt.Sprintf("%s runs with %s.", a.Name(), count(a.Running, "member"))
+		text := fmt.Sprintf("%s runs with %s%s.", a.Name(), count(a.Running, "member"), a.sick())
 		if a.Awaits != "" {
 			text += fmt.Sprintf(" It gets %d more, up to the minimum of its quota, when others have left: %s.", a.Fit-a.Running, a.Awaits)
 		}
@@ -135,6 +135,17 @@ func (a Answer) needs() string {
 		return "it"
 	}
 	return fmt.Sprintf("the %d members that it needs", a.Needed)
+}
+
+// sick says, as the end of a sentence, that a gang runs on GPUs that must not be used.
+func (a Answer) sick() string {
+	switch len(a.SickGPUs) {
+	case 0:
+		return ""
+	case 1:
+		return ", and 1 of its GPUs is sick"
+	}
+	return fmt.Sprintf(", and %d of its GPUs are sick", len(a.SickGPUs))
 }
 
 // others says why members wait beyond those that run.
@@ -198,6 +209,9 @@ func (a Answer) facts(p *page, now time.Time) {
 	}
 	for _, l := range a.Quota {
 		rows = append(rows, []string{"quota", l.text()})
+	}
+	for _, sick := range a.SickGPUs {
+		rows = append(rows, []string{"sick", sick.text()})
 	}
 	for _, odd := range a.Odd {
 		rows = append(rows, []string{"odd", odd})
@@ -351,7 +365,7 @@ func WriteGangs(w io.Writer, gangs []Answer, now time.Time) error {
 		}
 		why := cmp.Or(strings.Join(a.Rejections, "; "), a.Said)
 		if a.State == Running {
-			why = ""
+			why = strings.TrimPrefix(a.sick(), ", and ")
 		}
 		if a.State == Incomplete {
 			why = "its PodGroup is missing"
@@ -381,10 +395,20 @@ func WriteLosses(w io.Writer, nodes []string, losses []Loss) error {
 			p.print("%s loses %s and would wait: %s", l.Gang, pods(l.Pods), l.Verdict)
 			continue
 		}
-		p.print("%s loses %s, which would go to", l.Gang, pods(l.Pods))
-		p.table("  ", placeRows(l.Places, false))
+		l.moves(&p)
 	}
 	return p.writeTo(w)
+}
+
+// moves says where those would go that lose their place.
+func (l Loss) moves(p *page) {
+	p.print("%s loses %s, which would go to", l.Gang, pods(l.Pods))
+	if len(l.Places) > 0 {
+		p.table("  ", placeRows(l.Places, false))
+	}
+	if len(l.Late) > 0 {
+		p.print("  %s: where kube-scheduler finds room, once the others run", strings.Join(l.Late, ", "))
+	}
 }
 
 func pods(names []string) string {

@@ -67,6 +67,8 @@ type Answer struct {
 	// Places are where its members run; of a gang that fits, where they will; of a gang
 	// that waits, also the best places for as many as fit.
 	Places []Place `json:"places,omitempty"`
+	// SickGPUs are those that its members run on although they must not be used.
+	SickGPUs []SickGPU `json:"sickGPUs,omitempty"`
 	// Fixes are changes that make the gang fit, the nearest first. Each was planned.
 	Fixes []Fix `json:"fixes,omitempty"`
 	// Said is what the scheduler last wrote on the pods, and since when.
@@ -164,7 +166,7 @@ func Why(snapshot *inventory.Snapshot, around Around, key string) (answer Answer
 		return Answer{}, false
 	}
 	a := describe(state, key)
-	a.Quota = limits(snapshot.View.Quota(), state.Gang.Leaf)
+	a.Quota, a.SickGPUs = limits(snapshot.View.Quota(), state.Gang.Leaf), sickGPUs(snapshot, state.Gang.Running)
 	for _, assignment := range state.Gang.Running {
 		a.Places = append(a.Places, place(snapshot, assignment, true))
 	}
@@ -355,6 +357,7 @@ func Gangs(snapshot *inventory.Snapshot, around Around) []Answer {
 			continue
 		}
 		a := describe(state, key)
+		a.SickGPUs = sickGPUs(snapshot, state.Gang.Running)
 		if a.State == Waiting && snapshot.View.Place(around.confine(snapshot, state)) != nil {
 			a.State = Fits
 		}

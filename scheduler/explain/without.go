@@ -16,6 +16,9 @@ type Loss struct {
 	Pods []string `json:"pods"`
 	// Places are where these members would go then; none when they would wait.
 	Places []Place `json:"places,omitempty"`
+	// Late are the members among them for which no place is planned: kube-scheduler places them
+	// once the others run.
+	Late []string `json:"late,omitempty"`
 	// Verdict says why they would wait, "" when they would not.
 	Verdict string `json:"verdict,omitempty"`
 }
@@ -73,4 +76,19 @@ func (l *Loss) replace(left *placement.View, snapshot *inventory.Snapshot, state
 	for _, a := range result.Placement.Assignments {
 		l.Places = append(l.Places, place(snapshot, a, false))
 	}
+	l.Late = l.late(state)
+}
+
+// late names the members that lost their place and have no planned one.
+func (l *Loss) late(state inventory.GangState) (names []string) {
+	for _, role := range state.Gang.Roles {
+		for _, member := range role.Members {
+			pod := state.Pods[member]
+			placed := slices.ContainsFunc(l.Places, func(p Place) bool { return p.Member == member })
+			if role.Late && !placed && slices.Contains(l.Pods, pod.Namespace+"/"+pod.Name) {
+				names = append(names, member)
+			}
+		}
+	}
+	return names
 }

@@ -4,6 +4,7 @@ package amount
 import (
 	"fmt"
 	"regexp"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 )
@@ -25,8 +26,32 @@ func Parse(text string) (resource.Quantity, error) {
 			return q, nil
 		}
 	}
+	if units := withoutByte(text); units != "" {
+		return resource.Quantity{}, fmt.Errorf("%q is not an amount: units have no B, so write %s", text, units)
+	}
 	if len(text) > 40 {
 		text = text[:40] + "…"
 	}
 	return resource.Quantity{}, fmt.Errorf("%q is not an amount: write a number with an optional unit, such as \"8\" or \"500m\" for cpu and \"64Gi\" for memory", text)
+}
+
+// bytes is the form of an amount in bytes as people write it, "8GB" or "8 GiB".
+var bytes = regexp.MustCompile(`^(\d{1,18}(?:\.\d{1,18})?) ?([kKMGTPE])(i?)[bB]$`)
+
+// withoutByte says how an amount in bytes is written here, "" for any other text. People mean
+// either unit by "GB".
+func withoutByte(text string) string {
+	m := bytes.FindStringSubmatch(text)
+	if m == nil {
+		return ""
+	}
+	number, unit, binary := m[1], m[2], m[3]
+	power := fmt.Sprintf("%q", number+strings.ToUpper(unit)+"i")
+	if binary != "" {
+		return power
+	}
+	if unit == "K" {
+		unit = "k"
+	}
+	return fmt.Sprintf("%q or %s", number+unit, power)
 }

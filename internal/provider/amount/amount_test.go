@@ -26,3 +26,19 @@ func TestParse(t *testing.T) {
 		}
 	}
 }
+
+// Bytes have no unit B in Kubernetes, and a person who writes one may mean either power: the text
+// of an error names both.
+func TestBytes(t *testing.T) {
+	for text, want := range map[string]string{
+		"8GB": `write "8G" or "8Gi"`, "8 GB": `write "8G" or "8Gi"`, "1.5TB": `write "1.5T" or "1.5Ti"`, "512KB": `write "512k" or "512Ki"`,
+		"64GiB": `write "64Gi"`, "8gb": "write a number with an optional unit", "8B": "write a number with an optional unit",
+	} {
+		_, err := amount.Parse(text)
+		assert.ErrorContains(t, err, want, text)
+		if err == nil {
+			continue
+		}
+		assert.Contains(t, err.Error(), text+"\" is not an amount")
+	}
+}

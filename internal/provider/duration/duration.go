@@ -4,6 +4,7 @@ package duration
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
@@ -18,7 +19,19 @@ type Between struct{ Least, Most time.Duration }
 
 // Description says what is allowed.
 func (v Between) Description(context.Context) string {
-	return fmt.Sprintf("must be a positive duration such as 30s or 5m, from %s to %s", v.Least, v.Most)
+	return fmt.Sprintf("must be a positive duration such as 30s or 5m, from %s to %s", short(v.Least), short(v.Most))
+}
+
+// short writes a duration as people do: "2160h", where Go says "2160h0m0s".
+func short(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }
 
 // MarkdownDescription says what is allowed.

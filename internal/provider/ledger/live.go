@@ -336,16 +336,33 @@ func (p *picture) needs(vacated []string, fits func(*placement.View) bool) []str
 	return needed
 }
 
-// users lists who uses the part of the quota tree at a path, sorted.
-func (p *picture) users(tree *quota.Tree, path string) []string {
+// users lists, sorted, who uses what a gang would exceed of the quota tree. Those who use other
+// resources of the same quota give nothing back that it lacks.
+func (p *picture) users(tree *quota.Tree, full quota.Exceeded) []string {
 	names := map[string]bool{}
 	for _, pod := range p.Pods {
+		known, runs := p.certain.Pod(pod.ID)
 		at := tree.Path(pod.Leaf)
-		if _, runs := p.certain.Pod(pod.ID); runs && (at == path || strings.HasPrefix(at, path+"/")) {
+		below := at == full.Path || strings.HasPrefix(at, full.Path+"/")
+		if runs && below && counts(known, full) {
 			names[pod.Name] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(names))
+}
+
+// counts reports whether a pod is part of what is used of an exceeded limit: of a minimum,
+// which caps what is not preemptible, nothing else is. Without a resource all pods are.
+func counts(pod placement.Pod, full quota.Exceeded) bool {
+	switch {
+	case full.Guaranteed && pod.Preemptible:
+		return false
+	case full.Resource == quota.Jobs:
+		return pod.Gang != "" // a pod on its own is no job
+	case full.Resource == "":
+		return true
+	}
+	return pod.Request.Charge()[full.Resource] > 0
 }
 
 // name says who a victim is.

@@ -917,6 +917,60 @@ func TestJobThatExceedsItsQuota(t *testing.T) {
 	}
 }
 
+// A job that waits for its quota names those whose end gives it what it lacks, and nobody else of
+// the leaf: a user was told to wait for a job that uses other GPUs.
+func TestWhoUsesTheQuota(t *testing.T) {
+	three := machines(t, "v100", 3)
+	devices := func(p *placement.Pod) {
+		p.Request.Mode, p.Own = placement.ModeDefault, gpu.Set(0)
+	}
+	kept := func(p *placement.Pod) { p.Preemptible = false }
+	total := quota.Resources{"aliyun.com/gpu": 16, "nvidia.com/gpu": 16}
+	limits, err := quota.New(quota.Spec{Name: "root", Min: total, Max: total, Children: []quota.Spec{
+		{Name: "vision", Min: quota.Resources{"aliyun.com/gpu": 4}, Max: quota.Resources{"aliyun.com/gpu": 8}},
+		{Name: "batch", MaxJobs: 2, Children: []quota.Spec{{Name: "day"}, {Name: "night"}}},
+	}})
+	require.NoError(t, err)
+	onItsOwn := func(p *placement.Pod) { p.Gang = "" }
+	in := func(leaf, gang string, change ...func(*placement.Pod)) func(cluster) cluster {
+		return func(c cluster) cluster { return c.runs(gang, 1, append(change, charged(leaf))...) }
+	}
+	of := func(gang string, members int, change ...func(*placement.Pod)) func(cluster) cluster {
+		return func(c cluster) cluster { return c.runs(gang, members, append(change, charged("vision"))...) }
+	}
+	resident := func(j ledger.Job) ledger.Job { j.Gang.Preemptible = false; return j }
+	const waits = " It waits until enough of what uses this quota has ended: "
+	const patience = " With wait_for = \"none\" an apply does not wait for it."
+	for name, test := range map[string]struct {
+		runs []func(cluster) cluster
+		job  ledger.Job
+		says string
+	}{
+		"all of the leaf":                {[]func(cluster) cluster{of("default/x", 4), of("default/y", 4)}, inLeaf(job(three, "b", 1), "vision"), waits + "default/x, default/y." + patience},
+		"one that uses another resource": {[]func(cluster) cluster{of("default/x", 8), of("default/y", 2, devices)}, inLeaf(job(three, "b", 1), "vision"), waits + "default/x." + patience},
+		"a minimum, beside a borrower":   {[]func(cluster) cluster{of("default/x", 3, kept), of("default/y", 2)}, resident(inLeaf(job(three, "b", 2), "vision")), waits + "default/x." + patience},
+		"one that the queue holds": {[]func(cluster) cluster{of("default/x", 2)}, queued(inLeaf(elastic(job(three, "b", 8), 6), "vision")),
+			"beside what runs now: the job queue needs quota for all members, also those beyond the minimum: " +
+				"quota root/vision: max of aliyun.com/gpu is 8, 2 is used and 8 is asked for." + waits + "default/x." + patience},
+		"the jobs of a parent": {[]func(cluster) cluster{in("day", "default/x"), in("night", "default/y"), in("day", "default/z", onItsOwn)}, inLeaf(job(three, "b", 1), "day"),
+			waits + "default/x, default/y." + patience},
+		"no time to wait": {[]func(cluster) cluster{of("default/x", 8)}, immediately(inLeaf(job(three, "b", 1), "vision")), waits + "default/x."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := cluster{nodes: three, limits: limits}
+			for _, run := range test.runs {
+				c = run(c)
+			}
+			l := ledger.New()
+			l.Observe(c.live)
+			found := plan(test.job)(l)
+			require.Len(t, found, 1)
+			assert.Equal(t, ledger.WaitsForQuota, found[0].Kind, found[0].Detail)
+			assert.True(t, strings.HasSuffix(found[0].Detail, test.says), found[0].Detail)
+		})
+	}
+}
+
 // A job that waits for others names those that have what it lacks, and nobody else: of its nodes,
 // or of the limit of the quota that is short. Where the job queue is to hold jobs, it says so.
 func TestWhoIsInTheWay(t *testing.T) {

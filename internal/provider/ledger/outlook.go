@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -325,9 +326,16 @@ func (l *Ledger) needsOthers(j *job, others []string) *Finding {
 
 // waitsForQuota says that what runs now leaves too little of the quota.
 func (l *Ledger) waitsForQuota(j *job, g placement.Gang, verdict placement.Verdict, limits *quota.Tree) *Finding {
-	detail := fmt.Sprintf("Job %s fits on %s, but not into its quota beside what runs now: %s", j.Gang.ID, j.ground(), verdict)
-	if users := l.live.users(limits, l.fullPath(g)); len(users) > 0 {
+	full, why := l.full(g), verdict.String()
+	if verdict.Fits { // as far as it must; the job queue is stricter
+		why = fmt.Sprintf("the job queue needs quota for all members, also those beyond the minimum: %s.", full)
+	}
+	detail := fmt.Sprintf("Job %s fits on %s, but not into its quota beside what runs now: %s", j.Gang.ID, j.ground(), why)
+	if users := l.live.users(limits, full); len(users) > 0 {
 		detail += fmt.Sprintf(" It waits until enough of what uses this quota has ended: %s.", join(users))
+	}
+	if !j.RequireImmediate {
+		detail += " With wait_for = \"none\" an apply does not wait for it."
 	}
 	return &Finding{
 		Kind: WaitsForQuota, Jobs: []string{j.Gang.ID}, Error: j.RequireImmediate && !l.treeOpen(),
@@ -335,13 +343,14 @@ func (l *Ledger) waitsForQuota(j *job, g placement.Gang, verdict placement.Verdi
 	}
 }
 
-// fullPath is the part of the quota tree that has too little left for a gang.
-func (l *Ledger) fullPath(g placement.Gang) string {
+// full is the part of the quota tree that has too little left for a gang, and the resource of
+// which it has; its leaf and no resource, when that is not plain.
+func (l *Ledger) full(g placement.Gang) quota.Exceeded {
 	tree := l.live.certain.Quota()
-	if exceeded := tree.Fits(g.Leaf, charge(g), g.Preemptible); exceeded != nil {
-		return exceeded.Path
+	if exceeded := cmp.Or(tree.FitsJob(g.Leaf), tree.Fits(g.Leaf, charge(g), g.Preemptible)); exceeded != nil {
+		return *exceeded
 	}
-	return tree.Path(g.Leaf)
+	return quota.Exceeded{Path: tree.Path(g.Leaf)}
 }
 
 // charge is what a gang uses of its quota.

@@ -20,7 +20,11 @@ func (r *tree) ValidateConfig(ctx context.Context, req resource.ValidateConfigRe
 	}
 	spec, known, diags := m.spec(ctx)
 	resp.Diagnostics.Append(diags...)
-	if !known || diags.HasError() {
+	if diags.HasError() {
+		return
+	}
+	resp.Diagnostics.Append(checkNames(spec)...)
+	if !known {
 		return
 	}
 	for _, problem := range quota.Check(spec) {

@@ -19,8 +19,8 @@ func TestAfterTakesReferencesOnly(t *testing.T) {
 	disconnected(t)
 	terraform := acctest.StartCLI(t)
 	cases := map[string]struct{ after, says string }{
-		"a literal ID":    {`["default/first"]`, `after names "default/first" in words`},
-		"the ID":          {`[gpuplan_training_job.first.id]`, `after names "default/first" in words`},
+		"a literal ID":    {`["default/first"]`, `after names a job by "default/first", which does not say where that job is placed`},
+		"the ID":          {`[gpuplan_training_job.first.id]`, "Use .placed instead of .id, or of a name in quotes: after = [gpuplan_training_job.NAME.placed]"},
 		"nothing":         {`[""]`, "An entry of after names no job"},
 		"itself":          {`["default/second#unplanned"]`, "after of job default/second names the job itself"},
 		"a job elsewhere": {`["other/gone#0123abcd"]`, `after holds "other/gone#0123abcd", which is no job's placed in this plan`},

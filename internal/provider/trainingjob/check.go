@@ -28,7 +28,7 @@ type checker struct {
 	spec                              job.Spec
 	level                             session.Check
 	requireImmediate, allowPreemption bool
-	// impeded says what of the pools cannot be used, "" for nothing.
+	// impeded says what of the pools cannot be used, or only in another mode, "" for nothing.
 	impeded string
 	// admission is what the cluster makes of the job's pods, as far as it is known.
 	admission job.Admission
@@ -76,6 +76,7 @@ func (c checker) plan(ctx context.Context, pools []capacity.Capacity, after []st
 		planned.Nodes, planned.Occupants = append(planned.Nodes, nodes...), append(planned.Occupants, occupants...)
 	}
 	result, findings := c.session.Ledger.PlanJob(planned)
+	c.impeded = capacity.Impeded(pools, result.Verdict.Reasons) + capacity.OtherMode(pools, string(c.spec.Mode), result.Verdict)
 	for _, f := range findings {
 		if f.Kind != ledger.Elsewhere || c.promised() {
 			diags.Append(c.finding(f))

@@ -36,8 +36,8 @@ func checkAfter(after types.List) (diags diag.Diagnostics) {
 			diags.AddAttributeError(at, "No such job", "An entry of after names no job: leave it out.")
 		case !strings.Contains(text, "#"):
 			diags.AddAttributeError(at, "Order is left open", fmt.Sprintf(
-				"after names %.80q in words, which does not make Terraform visit that job first, so its place would be known in some plans and not in others. "+
-					"Refer to it: after = [gpuplan_training_job.NAME.placed]. Jobs of one for_each or count cannot refer to each other: make two resources of them, one after the other.", text))
+				"after names a job by %.80q, which does not say where that job is placed: its place would be known in some plans and not in others. "+
+					"Use .placed instead of .id, or of a name in quotes: after = [gpuplan_training_job.NAME.placed]. Jobs of one for_each or count cannot refer to each other: make two resources of them, one after the other.", text))
 		}
 	}
 	return diags

@@ -195,7 +195,7 @@ func (r *trainingJob) place(ctx context.Context, m *model, after types.List, poo
 	for i := range pools {
 		pools[i] = pools[i].Without(gone...)
 	}
-	c.impeded, c.admission = capacity.Impeded(pools), admission
+	c.admission = admission
 	assignments, checkDiags := c.plan(ctx, pools, before)
 	diags.Append(checkDiags...)
 	if c.promised() && assignments != nil {

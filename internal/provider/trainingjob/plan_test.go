@@ -2,6 +2,7 @@ package trainingjob_test
 
 import (
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-testing/config"
@@ -9,6 +10,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
 	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
@@ -223,4 +226,15 @@ func TestInvalidJobs(t *testing.T) {
 // onNode expects all members of a job on one node.
 func onNode(job, node string) plancheck.PlanCheck {
 	return plancheck.ExpectKnownValue(job, tfjsonpath.New("planned_placement").AtMapKey(node), knownvalue.StringRegexp(regexp.MustCompile("worker-0")))
+}
+
+// A job that does not fit for its mode alone is told which modes would do.
+func TestPlanInAModeThatThePoolDoesNotOffer(t *testing.T) {
+	disconnected(t)
+	terraform := acctest.StartCLI(t)
+	shared := strings.Replace(twoJobs[:strings.LastIndex(twoJobs, "resource ")], "{ replicas = 4, gpus = 1 } }", "{ replicas = 4, memory_gib = 4 } }\n  mode = \"shared\"", 1)
+	terraform.Write(t, shared)
+	output, err := terraform.Run("plan")
+	require.Error(t, err)
+	assert.Contains(t, acctest.Unwrapped(output), `Use mode "topology" in the job, or a pool in mode "core_mem".`)
 }

@@ -179,6 +179,11 @@ func (r *pool) checkName(ctx context.Context, name string) (diags diag.Diagnosti
 		diags.AddAttributeError(path.Root("name"), "Node pool exists already", fmt.Sprintf(
 			"Cluster %s has a node pool named %q (%s) already, and %s.", r.Session.ClusterID, name, found.Info.ID,
 			r.Session.Advice(session.Foreign{Stamp: stamp, Resource: "gpuplan_node_pool", ID: id, Renamable: true})))
+	} else if r.Session.Targets && !r.Session.Ledger.Applying() {
+		diags.AddAttributeWarning(path.Root("name"), "Node pool exists already", fmt.Sprintf(
+			"Node pool %s (%s) of this configuration exists, and this plan is about a part of the configuration (-target), which may lack the resource that has it. "+
+				"The apply then takes it for this one, as after an apply that was cut off: it changes it, or replaces it with its nodes where it cannot. "+
+				"Plan without -target when pools change names.", name, found.Info.ID))
 	}
 	return diags
 }

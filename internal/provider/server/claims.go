@@ -16,13 +16,14 @@ import (
 type claims struct {
 	mu      sync.Mutex
 	objects map[string]bool
+	deletes map[string]bool // of objects in Terraform's state, whether the plan deletes them
 }
 
 // forget begins a new walk.
 func (c *claims) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.objects = map[string]bool{}
+	c.objects, c.deletes = map[string]bool{}, map[string]bool{}
 }
 
 // add records an object, and reports whether no other resource has it.
@@ -32,6 +33,32 @@ func (c *claims) add(object string) bool {
 	taken := c.objects[object]
 	c.objects[object] = true
 	return !taken
+}
+
+// hold records an object in Terraform's state, and whether the plan deletes it. It reports whether
+// no other address has it there, or all of them delete it.
+func (c *claims) hold(object string, deletes bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	others, twice := c.deletes[object]
+	c.deletes[object] = deletes
+	return !twice || others && deletes
+}
+
+// held reports an object that Terraform's state has at two addresses, of which not both delete it.
+func (s *server) held(ctx context.Context, req *tfprotov6.PlanResourceChangeRequest) *tfprotov6.Diagnostic {
+	if isNull(req.PriorState) {
+		return nil
+	}
+	object, at := s.object(ctx, req.TypeName, req.PriorState)
+	if object == "" || s.claims.hold(object, isNull(req.ProposedNewState)) {
+		return nil
+	}
+	return &tfprotov6.Diagnostic{
+		Severity: tfprotov6.DiagnosticSeverityError, Summary: "One object at two addresses", Attribute: at,
+		Detail: fmt.Sprintf("Terraform's state has one object at two addresses, %s, as after a plan with -target in which names changed: each would overwrite or delete what the other has made. "+
+			"Remove one of them from the state with `terraform state rm`, preferably the one that is to have another name, and plan again: nothing of the object is lost by that.", object),
+	}
 }
 
 // seenBefore is the private data that the plan of a resource which exists carries at least.

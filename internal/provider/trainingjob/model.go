@@ -52,6 +52,7 @@ type model struct {
 	Timeouts                timeouts.Value `tfsdk:"timeouts"`
 
 	PoolNames          types.List   `tfsdk:"pool_names"`
+	UID                types.String `tfsdk:"uid"`
 	Placed             types.String `tfsdk:"placed"`
 	PlannedPlacement   types.Map    `tfsdk:"planned_placement"`
 	PlannedNodeCount   types.Int64  `tfsdk:"planned_node_count"`

@@ -89,6 +89,11 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		}
 		resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("pool_names"), plan.PoolNames)...)
 		// Terraform asks again for the plan of the new job, and leaves out what is a warning then.
+		if plan.ID.ValueString() != old.ID() {
+			if resp.Diagnostics.Append(r.checkName(ctx, plan)...); resp.Diagnostics.HasError() {
+				return
+			}
+		}
 		r.Session.Ledger.ReplaceJob(old.ID(), plan.ID.ValueString())
 		resp.Diagnostics.Append(r.place(ctx, &plan, after, pools, r.admissionAtPlan(ctx, wanted, unknown))...)
 		return
@@ -154,7 +159,7 @@ func moves(old, wanted job.Spec) bool {
 // keepResults carries what is known of a job that stays into its plan. A change
 // that ends or starts pods leaves only the planned placement as it is.
 func keepResults(plan *model, state model, changes bool) {
-	plan.PlannedPlacement, plan.PlannedNodeCount, plan.Placed = state.PlannedPlacement, state.PlannedNodeCount, state.Placed
+	plan.UID, plan.PlannedPlacement, plan.PlannedNodeCount, plan.Placed = state.UID, state.PlannedPlacement, state.PlannedNodeCount, state.Placed
 	if changes {
 		return
 	}

@@ -36,18 +36,20 @@ func (r *trainingJob) look(ctx context.Context, of tfsdk.State, m *model) (found
 		return false, nil, err
 	}
 	obj, err := find(ctx, client, job.Framework(m.Framework.ValueString()), m.Namespace.ValueString(), m.Name.ValueString())
+	gone := absent(err) || err == nil && m.another(obj)
 	switch {
-	case absent(err) && finished(*m):
+	case gone && finished(*m):
 		m.Placed = placed(m.ID, existsMark)
 		return true, nil, nil
-	case absent(err) && m.TTLSecondsAfterFinished.ValueInt32Pointer() != nil:
+	case gone && m.TTLSecondsAfterFinished.ValueInt32Pointer() != nil:
 		m.Status, m.Placed = types.StringValue(phaseCleanedUp), placed(m.ID, existsMark)
 		return true, nil, nil
-	case absent(err):
+	case gone:
 		return false, nil, nil
 	case err != nil:
 		return false, nil, err
 	}
+	m.UID = types.StringValue(string(obj.GetUID()))
 	if m.ID.IsNull() {
 		diags.Append(m.takeOver(obj)...)
 		diags.Append(written.Restore(ctx, of, obj.GetAnnotations()[contract.SettingsAnnotation], m)...)
@@ -64,6 +66,12 @@ func (r *trainingJob) look(ctx context.Context, of tfsdk.State, m *model) (found
 	}
 	r.Session.Ledger.Own(object(job.Spec{Namespace: obj.GetNamespace(), Name: obj.GetName()}))
 	return true, diags, nil
+}
+
+// another reports whether an object of the job's name is another job's: a plan with -target can give
+// a name to one resource while another still has it in Terraform's state.
+func (m *model) another(obj *unstructured.Unstructured) bool {
+	return m.UID.ValueString() != "" && m.UID.ValueString() != string(obj.GetUID())
 }
 
 // finished reports whether the job was seen to be over.

@@ -14,6 +14,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/running"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
@@ -77,6 +78,13 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 	if diags.Append(more...); diags.HasError() {
 		return diags
 	}
+	if !r.ofCluster(state) {
+		diags.AddAttributeError(path.Root("id"), "Node pool is of another cluster", fmt.Sprintf(
+			"Node pool %s is one of cluster %s, and the provider is configured for cluster %s (%s), where it would look for the nodes and jobs. "+
+				"Set %[4]s back, use another provider configuration (alias) for the other cluster, or give the pool up with `terraform state rm`.",
+			before.Name, state.cluster(), r.Session.ClusterID, session.ClusterID))
+		return diags
+	}
 	r.Session.Ledger.Own(state.ID.ValueString())
 	change := change{before: before, after: after, from: state, to: *plan}
 	diags.Append(r.checkDisplaced(ctx, change)...)
@@ -121,12 +129,18 @@ func (r *pool) planDelete(ctx context.Context, state model) diag.Diagnostics {
 		return diags
 	}
 	diags.Append(session.Diagnostics(r.Session.Ledger.DeletePool(p.Name))...)
-	if state.AllowDisruption.ValueBool() {
-		return diags
+	if !state.AllowDisruption.ValueBool() {
+		diags.Append(session.Diagnostics(r.shrink(ctx, p.Name, "deletes node pool "+p.Name))...)
 	}
-	diags.Append(session.Diagnostics(r.shrink(ctx, p.Name, "deletes node pool "+p.Name))...)
 	pods, more := r.podsOn(ctx, state)
 	if diags.Append(more...); diags.HasError() {
+		return diags
+	}
+	if state.AllowDisruption.ValueBool() {
+		if foreign := running.Foreign(pods, r.kin(ctx, state)); len(foreign) > 0 {
+			diags.AddWarning("Running jobs will lose their nodes", fmt.Sprintf(
+				"The plan deletes node pool %s, which allow_disruption permits, and with its nodes what runs there: %s.", p.Name, running.Describe(foreign)))
+		}
 		return diags
 	}
 	diags.Append(r.refuseForeign(path.Empty(), "deletes node pool "+p.Name, consentBefore, pods, r.kin(ctx, state))...)

@@ -129,6 +129,12 @@ func TestPoolAtTwoAddresses(t *testing.T) {
 	}
 	cli.Write(t, named("one", "two"))
 	cli.Must(t, "apply", "-auto-approve")
+	for _, both := range []string{"one", "two"} {
+		cli.Write(t, named(both, both))
+		said, err := cli.Run("plan")
+		require.Error(t, err)
+		assert.Contains(t, acctest.Unwrapped(said), "Two resources of this configuration are one object, gpuplan_node_pool "+both)
+	}
 	cli.Write(t, named("two", "one"))
 	cli.Must(t, "apply", "-auto-approve", "-target=gpuplan_node_pool.a")
 	said, err := cli.Run("apply", "-auto-approve")

@@ -377,10 +377,6 @@ var resultAttributes = []jobAttribute{
 		},
 	},
 	{
-		name:   "uid",
-		schema: computedText("UID of the job's object. An object of the same name with another UID is another job, to this resource one that is gone."),
-	},
-	{
 		name:   "placed",
 		schema: computedText("The job with its planned placement, for `after` of jobs that are placed behind this one."),
 	},

@@ -11,7 +11,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
-	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -80,7 +79,7 @@ func (r *trainingJob) add(ctx context.Context, of tfsdk.State, m *model) (exists
 		diags.AddError("Job was not created", session.Sentence(err))
 		return false, diags
 	}
-	m.UID, spec.Alpha = types.StringValue(string(obj.GetUID())), job.Alpha(obj)
+	m.uid, spec.Alpha = string(obj.GetUID()), job.Alpha(obj)
 	if goesOn {
 		diags.AddWarning("Job was there already", fmt.Sprintf(
 			"Job %s of this configuration exists, and is what it should be, so it goes on; it was not run again.", spec.ID()))

@@ -52,12 +52,13 @@ type model struct {
 	Timeouts                timeouts.Value `tfsdk:"timeouts"`
 
 	PoolNames          types.List   `tfsdk:"pool_names"`
-	UID                types.String `tfsdk:"uid"`
 	Placed             types.String `tfsdk:"placed"`
 	PlannedPlacement   types.Map    `tfsdk:"planned_placement"`
 	PlannedNodeCount   types.Int64  `tfsdk:"planned_node_count"`
 	PlacementAsPlanned types.Bool   `tfsdk:"placement_as_planned"`
 	Status             types.String `tfsdk:"status"`
+
+	uid string // of the job's object, "" where it is not known; kept beside the attributes
 }
 
 // Values of wait_for.

@@ -156,7 +156,7 @@ func moves(old, wanted job.Spec) bool {
 // keepResults carries what is known of a job that stays into its plan. A change
 // that ends or starts pods leaves only the planned placement as it is.
 func keepResults(plan *model, state model, changes bool) {
-	plan.UID, plan.PlannedPlacement, plan.PlannedNodeCount, plan.Placed = state.UID, state.PlannedPlacement, state.PlannedNodeCount, state.Placed
+	plan.PlannedPlacement, plan.PlannedNodeCount, plan.Placed = state.PlannedPlacement, state.PlannedNodeCount, state.Placed
 	if changes {
 		return
 	}

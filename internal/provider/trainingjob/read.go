@@ -49,7 +49,7 @@ func (r *trainingJob) look(ctx context.Context, of tfsdk.State, m *model) (found
 	case err != nil:
 		return false, nil, err
 	}
-	m.UID = types.StringValue(string(obj.GetUID()))
+	m.uid = string(obj.GetUID())
 	if m.ID.IsNull() {
 		diags.Append(m.takeOver(obj)...)
 		diags.Append(written.Restore(ctx, of, obj.GetAnnotations()[contract.SettingsAnnotation], m)...)
@@ -66,12 +66,6 @@ func (r *trainingJob) look(ctx context.Context, of tfsdk.State, m *model) (found
 	}
 	r.Session.Ledger.Own(object(job.Spec{Namespace: obj.GetNamespace(), Name: obj.GetName()}))
 	return true, diags, nil
-}
-
-// another reports whether an object of the job's name is another job's: a plan with -target can give
-// a name to one resource while another still has it in Terraform's state.
-func (m *model) another(obj *unstructured.Unstructured) bool {
-	return m.UID.ValueString() != "" && m.UID.ValueString() != string(obj.GetUID())
 }
 
 // finished reports whether the job was seen to be over.

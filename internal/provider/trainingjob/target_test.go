@@ -83,4 +83,10 @@ resource "gpuplan_training_job" %q {
 	assert.Contains(t, acctest.Unwrapped(said), "Terraform's state has one object at two addresses, gpuplan_training_job default/two")
 	assert.Contains(t, acctest.Unwrapped(cli.Must(t, "apply", "-auto-approve")), "1 added, 0 changed, 0 destroyed")
 	assert.Contains(t, cli.Must(t, "plan"), "No changes.")
+	for _, both := range []string{"one", "two"} {
+		cli.Write(t, named(both, both))
+		said, err = cli.Run("plan")
+		require.Error(t, err)
+		assert.Contains(t, acctest.Unwrapped(said), "Two resources of this configuration are one object, gpuplan_training_job default/"+both)
+	}
 }

@@ -36,7 +36,7 @@ func (r *trainingJob) look(ctx context.Context, of tfsdk.State, m *model) (found
 		return false, nil, err
 	}
 	obj, err := find(ctx, client, job.Framework(m.Framework.ValueString()), m.Namespace.ValueString(), m.Name.ValueString())
-	gone := absent(err) || err == nil && m.another(obj)
+	gone := absent(err) || err == nil && m.another(obj) && !r.again(ctx, of, *m, obj)
 	switch {
 	case gone && finished(*m):
 		m.Placed = placed(m.ID, existsMark)

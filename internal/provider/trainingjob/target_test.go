@@ -9,7 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
@@ -50,12 +52,12 @@ func TestTargetAndReplaceAreAnnounced(t *testing.T) {
 // A plan with -target gives a name to one resource which another still has in the state. The plan says so, and
 // the other never takes the new job for its own.
 func TestNamesChangedWithTarget(t *testing.T) {
-	connected(t)
+	client := connected(t)
 	provider, err := localtest.Program("terraform-provider-gpuplan")
 	require.NoError(t, err)
 	cli := acctest.NewCLI(t, provider)
 	named := func(a, b string) string {
-		job := func(address, name string, gpus int) string {
+		one := func(address, name string, gpus int) string {
 			return fmt.Sprintf(`
 resource "gpuplan_training_job" %q {
   name       = %q
@@ -68,7 +70,7 @@ resource "gpuplan_training_job" %q {
 }
 `, address, name, gpus)
 		}
-		return setting{size: 2, more: job("a", a, 2) + job("b", b, 3)}.config()
+		return setting{size: 2, more: one("a", a, 2) + one("b", b, 3)}.config()
 	}
 	cli.Write(t, named("one", "two"))
 	cli.Must(t, "apply", "-auto-approve")
@@ -83,6 +85,17 @@ resource "gpuplan_training_job" %q {
 	assert.Contains(t, acctest.Unwrapped(said), "Terraform's state has one object at two addresses, gpuplan_training_job default/two")
 	assert.Contains(t, acctest.Unwrapped(cli.Must(t, "apply", "-auto-approve")), "1 added, 0 changed, 0 destroyed")
 	assert.Contains(t, cli.Must(t, "plan"), "No changes.")
+
+	written, err := client.Get(t.Context(), job.PyTorch.GVK(), "default", "two")
+	require.NoError(t, err)
+	require.NoError(t, client.Delete(t.Context(), job.PyTorch.GVK(), "default", "two"))
+	for _, field := range []string{"uid", "resourceVersion", "managedFields", "creationTimestamp", "generation"} {
+		unstructured.RemoveNestedField(written.Object, "metadata", field)
+	}
+	_, err = client.Apply(t.Context(), written)
+	require.NoError(t, err)
+	assert.Contains(t, cli.Must(t, "plan"), "No changes.", "the same job, written again")
+
 	for _, both := range []string{"one", "two"} {
 		cli.Write(t, named(both, both))
 		said, err = cli.Run("plan")

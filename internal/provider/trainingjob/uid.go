@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 )
 
@@ -17,6 +19,17 @@ const uidKey = "uid"
 // a name to one resource while another still has it in Terraform's state.
 func (m *model) another(obj *unstructured.Unstructured) bool {
 	return m.uid != "" && m.uid != string(obj.GetUID())
+}
+
+// again reports whether another object of the job's name is the same job, written again: by a restored
+// backup, or kubectl replace --force.
+func (r *trainingJob) again(ctx context.Context, of tfsdk.State, m model, obj *unstructured.Unstructured) bool {
+	spec, _, diags := m.spec(ctx)
+	if diags.HasError() || !r.Session.Mine(obj.GetLabels()[contract.OwnerLabel]) {
+		return false
+	}
+	_, replace, err := outdated(ctx, obj, m, of, spec)
+	return err == nil && len(replace) == 0
 }
 
 // note keeps the UID.

@@ -78,8 +78,8 @@ func (v *View) asPlanned(g *Gang, gone []*Pod) (result Result, why string) {
 	c := v.seen(g, gone)
 	p := newPlanner(c, *g)
 	spots, why := p.spotsOf(g.Planned)
-	p.withinQuota(spots)
 	if why == "" {
+		p.withinQuota(spots)
 		why = p.blockedAt(spots)
 	}
 	if why != "" {

@@ -159,6 +159,13 @@ func TestNotAsPlanned(t *testing.T) {
 	whole := []placement.Planned{
 		{Member: "worker-0", Node: "n1", GPUs: []int{0, 1, 2, 3}}, {Member: "worker-1", Node: "n1", GPUs: []int{4, 5, 6, 7}},
 	}
+	oneHasQuota := func(v *placement.View, g *placement.Gang) {
+		spec := halves()
+		spec.Children[0].Max = quota.Resources{"aliyun.com/gpu": 7}
+		spec.Children[0].Min = quota.Resources{"aliyun.com/gpu": 7}
+		setQuota(t, v, spec)
+		g.Leaf, g.Minimum = "left", 1
+	}
 	cases := map[string]struct {
 		change  func(*placement.View, *placement.Gang)
 		planned []placement.Planned
@@ -212,21 +219,11 @@ func TestNotAsPlanned(t *testing.T) {
 			g.Roles[0].Members = []string{"worker-1", "worker-2"}
 			g.Minimum, g.Running = 2, []placement.Assignment{{Member: "worker-1", Node: "n1"}}
 		}, nil, ""},
-		"a member that has finished": {func(_ *placement.View, g *placement.Gang) { *g = gang("ml/job", 1, wholeGPUs(4)) }, nil, ""},
-		"no member of the gang":      {planned: []placement.Planned{{Member: "master-0", Node: "n1", GPUs: []int{0, 1, 2, 3}}}, want: "0 of 2 members were planned"},
-		"quota that leaves out a member beyond the minimum": {func(v *placement.View, g *placement.Gang) {
-			spec := halves()
-			spec.Children[0].Max = quota.Resources{"aliyun.com/gpu": 7}
-			spec.Children[0].Min = quota.Resources{"aliyun.com/gpu": 7}
-			setQuota(t, v, spec)
-			g.Leaf, g.Minimum = "left", 1
-		}, nil, ""},
+		"a member that has finished":                        {func(_ *placement.View, g *placement.Gang) { *g = gang("ml/job", 1, wholeGPUs(4)) }, nil, ""},
+		"no member of the gang":                             {planned: []placement.Planned{{Member: "master-0", Node: "n1", GPUs: []int{0, 1, 2, 3}}}, want: "0 of 2 members were planned"},
+		"quota that leaves out a member beyond the minimum": {oneHasQuota, nil, ""},
 		"quota that leaves out a member beyond the minimum, and the place of the other taken": {func(v *placement.View, g *placement.Gang) {
-			spec := halves()
-			spec.Children[0].Max = quota.Resources{"aliyun.com/gpu": 7}
-			spec.Children[0].Min = quota.Resources{"aliyun.com/gpu": 7}
-			setQuota(t, v, spec)
-			g.Leaf, g.Minimum = "left", 1
+			oneHasQuota(v, g)
 			v.AddPod(placement.Pod{ID: "x", Node: "n1", Request: wholeGPUs(1), Own: gpu.SetOf(3)})
 		}, nil, "GPU 0, 1, 2, 3 of node n1, where worker-0 was planned, cannot be had"},
 		"quota": {func(v *placement.View, g *placement.Gang) {

@@ -29,7 +29,7 @@ func (l *Ledger) check(changed *job, around bool) []Finding {
 	case around:
 		clear(l.compared)
 		l.unsettle()
-		clear(l.evicted)
+		clear(l.told)
 		found = slices.Concat(found, l.outlooks(l.unsettled()), l.contention(nil))
 	case changed != nil:
 		found = append(found, l.outlooks([]*job{changed})...)
@@ -170,13 +170,11 @@ func (l *Ledger) unsettled() []*job {
 func (l *Ledger) noSuchLeaf(j *job, limits *quota.Tree) *Finding {
 	owner, leaf := "planned", j.admitted().Leaf
 	advice := ""
-	if !l.treeKnown {
-		owner = "cluster's"
-	}
-	if l.treeOpen() {
-		advice = " This plan is about a part of the configuration (-target), and does not say whether the tree of this configuration gets the leaf."
-	} else if !l.treeKnown {
-		advice = fmt.Sprintf(" When a gpuplan_quota_tree of this configuration adds it, name it as gpuplan_quota_tree.NAME.leaves[%q], so that the tree comes first.", leaf)
+	switch {
+	case l.treeOpen():
+		owner, advice = "cluster's", " This plan is about a part of the configuration (-target), and does not say whether the tree of this configuration gets the leaf."
+	case !l.treeKnown:
+		owner, advice = "cluster's", fmt.Sprintf(" When a gpuplan_quota_tree of this configuration adds it, name it as gpuplan_quota_tree.NAME.leaves[%q], so that the tree comes first.", leaf)
 	}
 	return &Finding{
 		Kind:    NoSuchLeaf,

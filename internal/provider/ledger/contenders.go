@@ -46,10 +46,8 @@ func rivals(a, b *job) bool {
 	return shareNodes(a, b) || a.Gang.Leaf != "" && b.Gang.Leaf != ""
 }
 
-// shareNodes reports whether two jobs may come to the same node.
+// shareNodes reports whether two jobs may come to the same node: each has all nodes of its pools.
 func shareNodes(a, b *job) bool {
 	anywhere := len(a.Pools) == 0 || len(b.Pools) == 0
-	return anywhere || slices.ContainsFunc(a.Nodes, func(n placement.Node) bool {
-		return slices.ContainsFunc(b.Nodes, func(m placement.Node) bool { return m.Name == n.Name })
-	})
+	return anywhere || slices.ContainsFunc(a.Pools, func(pool string) bool { return slices.Contains(b.Pools, pool) })
 }

@@ -66,15 +66,15 @@ func (l *Ledger) compare(group []*job) (findings []Finding) {
 		sets = append(sets, set)
 	}
 	slices.SortStableFunc(sets, func(a, b uint) int { return bits.OnesCount(a) - bits.OnesCount(b) })
-	apart, evicted := map[uint]bool{}, map[uint]map[string]bool{}
+	apart, told := map[uint]bool{}, map[uint]map[string]bool{}
 	for _, set := range sets {
-		evicted[set] = map[string]bool{}
+		told[set] = map[string]bool{}
 		var jobs []*job
 		for i, j := range group {
 			if set&(1<<i) != 0 {
 				jobs = append(jobs, j)
 				apart[set] = apart[set] || apart[set&^(1<<i)]
-				maps.Copy(evicted[set], evicted[set&^(1<<i)])
+				maps.Copy(told[set], told[set&^(1<<i)])
 			}
 		}
 		if len(jobs) == 1 || apart[set] {
@@ -83,40 +83,36 @@ func (l *Ledger) compare(group []*job) (findings []Finding) {
 		key := keyOf(jobs)
 		if !l.compared[key] {
 			l.compared[key] = true
-			c := l.place(jobs)
-			if c.waiting != nil {
-				l.apart[key] = true
-				findings = append(findings, l.waits(c, jobs, key))
-			}
-			c.evicted = append(c.evicted, l.evictedInstead(c, jobs)...)
-			l.evicted[key] = map[string]bool{}
-			for _, e := range c.evicted {
-				if id := e.id(); !evicted[set][id] {
-					l.evicted[key][id] = true
-					findings = append(findings, l.evictions([]eviction{e}, jobs)...)
-				}
-			}
-			for _, p := range c.parts {
-				if id := p.id(); !evicted[set][id] {
-					l.evicted[key][id] = true
-					findings = append(findings, l.beside(p, jobs))
-				}
-			}
+			findings = append(findings, l.combine(key, jobs, told[set])...)
 		}
-		apart[set] = apart[set] || l.apart[key]
-		maps.Copy(evicted[set], l.evicted[key])
+		apart[set] = l.apart[key]
+		maps.Copy(told[set], l.told[key])
 	}
 	return findings
+}
+
+// combine places the jobs of a set together, and says what was not told of a part of it.
+func (l *Ledger) combine(key string, jobs []*job, told map[string]bool) (findings []Finding) {
+	c := l.place(jobs)
+	if c.waiting != nil {
+		l.apart[key] = true
+		findings = append(findings, l.waits(c, jobs, key))
+	}
+	l.told[key] = map[string]bool{}
+	known := func(id string) bool {
+		l.told[key][id] = true
+		return told[id]
+	}
+	evicted := slices.DeleteFunc(append(c.evicted, l.evictedInstead(c, jobs)...), func(e eviction) bool { return known(e.id()) })
+	parts := slices.DeleteFunc(c.parts, func(p part) bool { return known(p.id()) })
+	return slices.Concat(findings, l.evictions(evicted, jobs), l.leftOut(parts, jobs))
 }
 
 // atOnce places many jobs, apart from those that a pair has shown to wait. When one has to wait,
 // jobs are compared two by two.
 func (l *Ledger) atOnce(jobs []*job) []Finding {
 	c := l.place(jobs)
-	findings := l.evictions(c.evicted, jobs)
-	for _, p := range c.parts {
-		findings = append(findings, l.beside(p, jobs))
-	}
+	findings := append(l.evictions(c.evicted, jobs), l.leftOut(c.parts, jobs)...)
 	if c.waiting == nil {
 		if len(c.evicted) == 0 {
 			l.settle(jobs)
@@ -143,7 +139,7 @@ func (l *Ledger) atOnce(jobs []*job) []Finding {
 	return slices.Concat(findings, l.evictions(append(c.evicted, l.evictedInstead(c, rest)...), rest))
 }
 
-// evictedInstead reports who may be evicted in the place of planned jobs: when one of them
+// evictedInstead is who may be evicted in the place of planned jobs: when one of them
 // has to wait, it depends on who is placed last whether others leave, and who.
 func (l *Ledger) evictedInstead(c course, jobs []*job) (instead []eviction) {
 	if c.waiting == nil || l.live == nil {
@@ -286,19 +282,25 @@ func (l *Ledger) place(jobs []*job) (c course) {
 			if l.promised(j) && len(placed.Assignments) < len(j.placement.Assignments) && len(view.Place(withoutQuota(gangs[i])).Assignments) > len(placed.Assignments) {
 				c.parts = append(c.parts, part{j, len(placed.Assignments)})
 			}
-			stop, why := l.begin(view, gangs[i], *placed)
+			if l.live == nil { // launchers may find room that the plan does not know
+				undo = append(undo, view.Apply(gangs[i], *placed))
+				continue
+			}
+			stop, why := begin(view, gangs[i], *placed)
 			if why != nil {
-				return course{waiting: j, verdict: *why, evicted: c.evicted, parts: c.parts}
+				c.waiting, c.verdict = j, *why
+				return c
 			}
 			undo = append(undo, stop)
 			continue
 		}
-		if l.live == nil || !j.Reclaims {
-			return course{waiting: j, verdict: view.Plan(gangs[i]).Verdict, evicted: c.evicted, parts: c.parts}
+		var result placement.Result
+		if l.live != nil && j.Reclaims {
+			result = view.Reclaim(gangs[i])
 		}
-		result := view.Reclaim(gangs[i])
 		if result.Reservation == nil || l.planned(result.Victims) {
-			return course{waiting: j, verdict: view.Plan(gangs[i]).Verdict, evicted: c.evicted, parts: c.parts}
+			c.waiting, c.verdict = j, view.Plan(gangs[i]).Verdict
+			return c
 		}
 		view.AddReservation(*result.Reservation)
 		undo = append(undo, func() { view.Release(j.Gang.ID) })
@@ -378,17 +380,20 @@ func (l *Ledger) waits(c course, jobs []*job, key string) Finding {
 	}
 }
 
-// beside says that quota leaves members of a job out while others run.
-func (l *Ledger) beside(p part, jobs []*job) Finding {
-	g := l.gang(p.job)
-	ids := []string{p.job.Gang.ID}
-	for _, other := range contenders(p.job, jobs) {
-		ids = append(ids, other.Gang.ID)
+// leftOut says of jobs that quota leaves members of them out while others run.
+func (l *Ledger) leftOut(parts []part, jobs []*job) (findings []Finding) {
+	for _, p := range parts {
+		g := l.gang(p.job)
+		ids := []string{p.job.Gang.ID}
+		for _, other := range contenders(p.job, jobs) {
+			ids = append(ids, other.Gang.ID)
+		}
+		findings = append(findings, Finding{
+			Kind: InPart, Jobs: ids, Error: p.job.RequireImmediate, Summary: notAllHaveQuota,
+			Detail: fmt.Sprintf("%d of %d members of job %s are planned, but only %d have quota %s at the same time as %s: the others start when it has more.",
+				len(p.job.placement.Assignments), members(g), ids[0], p.members, l.limits().Path(g.Leaf), join(ids[1:])),
+			key: "in part " + ids[0],
+		})
 	}
-	return Finding{
-		Kind: InPart, Jobs: ids, Error: p.job.RequireImmediate, Summary: notAllHaveQuota,
-		Detail: fmt.Sprintf("%d of %d members of job %s are planned, but only %d have quota %s at the same time as %s: the others start when it has more.",
-			len(p.job.placement.Assignments), members(g), ids[0], p.members, l.limits().Path(g.Leaf), join(ids[1:])),
-		key: "in part " + ids[0],
-	}
+	return findings
 }

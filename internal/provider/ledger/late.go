@@ -16,11 +16,11 @@ func startsWhole(view *placement.View, g placement.Gang) bool {
 // late says why what starts once a gang runs where it is placed has no room beside it, nil when
 // it has.
 func late(view *placement.View, g placement.Gang, placed placement.Placement) *placement.Verdict {
-	defer view.Apply(g, placed)()
-	if result := view.Plan(startingLate(g, placed)); result.Placement == nil {
-		return &result.Verdict
+	undo, why := begin(view, g, placed)
+	if why == nil {
+		undo()
 	}
-	return nil
+	return why
 }
 
 // startingLate is the part of a gang that starts once the rest runs where it is placed. It has no
@@ -35,12 +35,12 @@ func startingLate(g placement.Gang, placed placement.Placement) placement.Gang {
 	return due
 }
 
-// begin has a gang run in a view, with what starts once it does as far as the cluster is known.
-// Where there is no room for that, why says so.
-func (l *Ledger) begin(view *placement.View, g placement.Gang, placed placement.Placement) (undo func(), why *placement.Verdict) {
+// begin has a gang run in a view, with what starts once it does. Where there is no room for that,
+// why says so, and the view is as it was.
+func begin(view *placement.View, g placement.Gang, placed placement.Placement) (undo func(), why *placement.Verdict) {
 	back := view.Apply(g, placed)
 	due := startingLate(g, placed)
-	if l.live == nil || len(due.Roles) == 0 {
+	if len(due.Roles) == 0 {
 		return back, nil
 	}
 	result := view.Plan(due)

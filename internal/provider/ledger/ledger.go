@@ -1,8 +1,8 @@
 // Package ledger is what the provider remembers during one walk of Terraform's
 // graph. Terraform visits independent resources in any order and tells none of
 // them about the others; the ledger holds what was seen so far, so that the check
-// of several resources together passes or fails a plan whatever the order; of more than a few jobs that can be in
-// each other's way (mostRivals) it may not.
+// of several resources together passes or fails a plan whatever the order; of more
+// than a few jobs that can be in each other's way (mostRivals) it may not.
 //
 // A ledger lives as long as one configured provider: the plan has one, the apply
 // another. What it plans is a function of values that travel through Terraform's graph
@@ -42,7 +42,7 @@ type Ledger struct {
 	live      *picture
 	compared  map[string]bool            // sets of jobs that were placed together
 	apart     map[string]bool            // those of them that do not fit
-	evicted   map[string]map[string]bool // what is evicted for those, beyond what is for parts of them
+	told      map[string]map[string]bool // who is evicted, or gets less quota, when those come together
 	reported  map[string]bool            // findings, by what tells them apart
 	complete  bool                       // all that the configuration has in the cluster has been visited
 	applying  bool
@@ -68,7 +68,7 @@ func New() *Ledger {
 		shrinking: map[string]string{},
 		compared:  map[string]bool{},
 		apart:     map[string]bool{},
-		evicted:   map[string]map[string]bool{},
+		told:      map[string]map[string]bool{},
 		reported:  map[string]bool{},
 		programs:  map[string]bool{},
 		starts:    starts{jobs: map[string]started{}},

@@ -62,6 +62,9 @@ func (l *Ledger) outlook(j *job) *Finding {
 		case j.actual == nil:
 			return misfit(j, l.verdict(j))
 		}
+		if !j.mayRunInPart(g) {
+			return nil
+		}
 		view := viewOf(j.Nodes, uncharged(j.Occupants))
 		view.SetQuota(limits)
 		return inPart(j, g, view)
@@ -77,7 +80,9 @@ func (l *Ledger) outlook(j *job) *Finding {
 		if f := l.grows(j, g); f != nil {
 			return f
 		}
-		j.settled = true
+		if j.settled = true; !j.mayRunInPart(g) {
+			return nil
+		}
 		return inPart(j, g, p.now)
 	case fits(p.hoped):
 		return l.needsOthers(j, p.needs(l.vacated(j.Gang.ID), fits))
@@ -119,9 +124,6 @@ const notAllHaveQuota = "Not all members have quota"
 // inPart says that quota leaves some members of a job without room that are planned, but not
 // needed: nil when all of them may run.
 func inPart(j *job, g placement.Gang, view *placement.View) *Finding {
-	if g.Leaf == "" || j.placement == nil && len(j.Pools) > 0 {
-		return nil
-	}
 	placed, all := view.Place(g), view.Place(withoutQuota(g))
 	if placed == nil || all == nil || len(placed.Assignments) >= len(all.Assignments) {
 		return nil
@@ -131,6 +133,12 @@ func inPart(j *job, g placement.Gang, view *placement.View) *Finding {
 		Detail: fmt.Sprintf("%d of %d members of job %s have room, but only %d within its quota %s: the others start when it has more.",
 			len(all.Assignments), members(g), j.Gang.ID, len(placed.Assignments), view.Quota().Path(g.Leaf)),
 	}
+}
+
+// mayRunInPart reports whether quota can leave out members of a job that is planned, so that the
+// others run without them.
+func (j *job) mayRunInPart(g placement.Gang) bool {
+	return g.Leaf != "" && g.Minimum > 0 && g.Minimum < members(g) && (j.placement != nil || len(j.Pools) == 0)
 }
 
 // members counts those of a gang that do not start late.

@@ -93,6 +93,9 @@ func (r *trainingJob) victims(at prospect) (found victims) {
 	if at.beside.Placement != nil {
 		evicted = slices.Concat(evicted, at.view.Growth(at.gang, at.beside).Victims)
 	}
+	if len(evicted) == 0 {
+		return found
+	}
 	live := at.snapshot.Live(r.Session.Owns)
 	for _, victim := range evicted {
 		for _, pod := range live.Pods {

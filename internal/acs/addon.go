@@ -74,6 +74,18 @@ func (c *Client) ModifyAddon(ctx context.Context, clusterID, name, config string
 	return c.do(ctx, call{"ModifyClusterAddon", http.MethodPost, clusterPath(clusterID) + "/components/" + name + "/config", nil, body}, nil)
 }
 
+// UpgradeAddon changes the version of an add-on, with its configuration, and returns the ID of the task.
+func (c *Client) UpgradeAddon(ctx context.Context, clusterID, name, from, to string) (taskID string, err error) {
+	body := []struct {
+		Name        string `json:"component_name"`
+		Version     string `json:"version"`
+		NextVersion string `json:"next_version"`
+	}{{name, from, to}}
+	var started Started
+	err = c.do(ctx, call{"UpgradeClusterAddons", http.MethodPost, clusterPath(clusterID) + "/components/upgrade", nil, body}, &started)
+	return started.TaskID, err
+}
+
 // UninstallAddon removes an add-on and returns the ID of the task, "" when it was not
 // installed.
 func (c *Client) UninstallAddon(ctx context.Context, clusterID, name string) (taskID string, err error) {

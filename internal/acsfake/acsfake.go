@@ -133,6 +133,7 @@ func (s *Server) routes() *http.ServeMux {
 	mux.HandleFunc("DELETE /clusters/{cluster}/nodepools/{pool}", s.inCluster(s.deletePool))
 	mux.HandleFunc("GET /clusters/{cluster}/nodes", s.inCluster(s.listNodes))
 	mux.HandleFunc("POST /clusters/{cluster}/components/install", s.inCluster(s.installAddons))
+	mux.HandleFunc("POST /clusters/{cluster}/components/upgrade", s.inCluster(s.upgradeAddons))
 	mux.HandleFunc("POST /clusters/{cluster}/components/uninstall", s.inCluster(s.uninstallAddons))
 	mux.HandleFunc("POST /clusters/{cluster}/components/{addon}/config", s.inCluster(s.modifyAddon))
 	mux.HandleFunc("GET /clusters/{cluster}/components/{addon}/metadata", s.inCluster(s.describeAddon))

@@ -13,10 +13,11 @@ import (
 )
 
 const (
-	addonInitial  = "initial"
-	addonActive   = "active"
-	addonUpdating = "updating"
-	addonDeleting = "deleting"
+	addonInitial   = "initial"
+	addonActive    = "active"
+	addonUpdating  = "updating"
+	addonUpgrading = "upgrading"
+	addonDeleting  = "deleting"
 )
 
 // addonKind is an add-on that can be installed.
@@ -97,6 +98,46 @@ func (s *Server) installAddons(r *request) (any, error) {
 	s.mu.Unlock()
 	s.changed()
 	return answer, nil
+}
+
+// upgradeAddons is UpgradeClusterAddons; its body is an array.
+func (s *Server) upgradeAddons(r *request) (any, error) {
+	var asked []struct {
+		Name        string `json:"component_name"`
+		Version     string `json:"version"`
+		NextVersion string `json:"next_version"`
+	}
+	if err := decode(r.body, &asked); err != nil {
+		return nil, err
+	}
+	if len(asked) != 1 {
+		return nil, refuse(http.StatusNotImplemented, "NotImplemented", "the emulator upgrades one add-on per request")
+	}
+	s.mu.Lock()
+	a := s.addon(asked[0].Name)
+	if a == nil {
+		s.mu.Unlock()
+		return nil, refuse(assumeNotFoundStatus, "AddonNotFound", "The add-on %s is not installed.", asked[0].Name)
+	}
+	a.State, a.Next = addonUpgrading, asked[0].NextVersion
+	answer := s.acceptedAddon(r, s.startTask(TaskRecord{Type: taskUpgradeAddon, Target: a.Name}))
+	s.mu.Unlock()
+	s.changed()
+	return answer, nil
+}
+
+func (s *Server) upgradeSteps() []step {
+	return []step{{name: "upgrade_addon", message: "Upgrade the add-on.", faulty: true, do: func(_ context.Context, j *job) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if a := s.addon(j.target); a != nil {
+			if a.State = addonActive; j.fault == nil {
+				a.Version = a.Next
+			}
+			a.Next = ""
+		}
+		return nil
+	}}}
 }
 
 // uninstallAddons is UnInstallClusterAddons; its body is an array.

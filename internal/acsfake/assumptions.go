@@ -53,5 +53,6 @@ const (
 	taskModifyPool     = "nodepool_update"
 	taskDeletePool     = "nodepool_delete"
 	taskInstallAddon   = "cluster_addon_install"
+	taskUpgradeAddon   = "cluster_addon_upgrade"
 	taskUninstallAddon = "cluster_addon_uninstall"
 )

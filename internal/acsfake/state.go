@@ -62,6 +62,8 @@ type AddonRecord struct {
 	Version string         `json:"version"`
 	State   string         `json:"state"`
 	Config  map[string]any `json:"config"`
+	// Next is the version of an upgrade that is under way.
+	Next string `json:"next,omitempty"`
 }
 
 // TaskRecord is one task, finished or not.

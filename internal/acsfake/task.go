@@ -70,6 +70,8 @@ func (s *Server) stepsOf(t *TaskRecord) []step {
 		return s.deletionSteps(t)
 	case taskInstallAddon:
 		return s.installSteps()
+	case taskUpgradeAddon:
+		return s.upgradeSteps()
 	default:
 		return s.uninstallSteps()
 	}
@@ -222,7 +224,7 @@ func (s *Server) describeTask(r *request) (any, error) {
 }
 
 func targetType(taskType string) string {
-	if taskType == taskInstallAddon || taskType == taskUninstallAddon {
+	if slices.Contains([]string{taskInstallAddon, taskUpgradeAddon, taskUninstallAddon}, taskType) {
 		return "addon"
 	}
 	return "nodepool"

@@ -270,7 +270,8 @@ func TestRegionsAndGates(t *testing.T) {
 	}
 	assert.Equal(t, 7, features["core_mem"])
 	assert.Equal(t, 3, features["topology"])
-	assert.NotContains(t, features, "share")
+	assert.Len(t, Gates("enable_reservation"), 2)
+	assert.Empty(t, Gates("share"))
 }
 
 // The data names resources; other programs know the same names from contract.

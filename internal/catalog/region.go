@@ -1,5 +1,7 @@
 package catalog
 
+import "slices"
+
 // Region is a region of Alibaba Cloud.
 type Region struct {
 	Name string `json:"name"`
@@ -24,7 +26,7 @@ func LookupRegion(name string) (Region, bool) {
 
 // Gate is the lowest version of a component with which a feature works.
 type Gate struct {
-	// Feature is the name of a mode.
+	// Feature is the name of a mode, or of a setting.
 	Feature string `json:"feature"`
 	// Component is what must have the version: "kubernetes", an add-on's name, "nvidia-driver", "nccl", "cgpu".
 	Component string `json:"component"`
@@ -34,4 +36,9 @@ type Gate struct {
 	Minimum string `json:"minimum"`
 	Source  string `json:"source"`
 	Date    string `json:"date"`
+}
+
+// Gates returns the gates of a feature, none for one that works everywhere.
+func Gates(feature string) []Gate {
+	return slices.DeleteFunc(slices.Clone(load().gates), func(g Gate) bool { return g.Feature != feature })
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/addon"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodeagent"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodepool"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/placementdata"
@@ -163,7 +164,7 @@ func checkKubeconfig(s session.Settings, diags *diag.Diagnostics) {
 }
 
 func (p *gpuplan) Resources(context.Context) []func() resource.Resource {
-	return []func() resource.Resource{nodepool.New, quotatree.New, scheduler.New, nodeagent.New, trainingjob.New}
+	return []func() resource.Resource{nodepool.New, addon.New, quotatree.New, scheduler.New, nodeagent.New, trainingjob.New}
 }
 
 func (p *gpuplan) DataSources(context.Context) []func() datasource.DataSource {

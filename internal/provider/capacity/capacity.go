@@ -8,10 +8,12 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-framework/types/basetypes"
+	"github.com/hashicorp/terraform-plugin-go/tftypes"
 )
 
 // Capacity is what one pool offers.
@@ -106,6 +108,40 @@ func List(ctx context.Context, value types.List) (list []Capacity, known bool, d
 		diags.AddAttributeError(path.Root("pools"), "Invalid capacity", "pools: this is not the capacity of pools; write it as [gpuplan_node_pool.NAME.capacity].")
 	}
 	return list, true, diags
+}
+
+// NameOnly returns the Terraform value of a capacity of which nothing but the pool is known until apply.
+func NameOnly(pool string) types.Object {
+	attributes := map[string]attr.Value{}
+	for name, t := range Type.AttrTypes {
+		unknown, err := t.ValueFromTerraform(context.Background(), tftypes.NewValue(t.TerraformType(context.Background()), tftypes.UnknownValue))
+		if err != nil {
+			return types.ObjectUnknown(Type.AttrTypes)
+		}
+		attributes[name] = unknown
+	}
+	attributes["pool"] = types.StringValue(pool)
+	return types.ObjectValueMust(Type.AttrTypes, attributes)
+}
+
+// Pools returns the names of the pools of a list of capacities, of which all else may be unknown. known
+// is false when a name is.
+func Pools(value types.List) (names []string, known bool) {
+	if value.IsUnknown() {
+		return nil, false
+	}
+	for _, element := range value.Elements() {
+		object, ok := element.(types.Object)
+		if !ok {
+			return nil, false
+		}
+		name, ok := object.Attributes()["pool"].(types.String)
+		if !ok || name.IsNull() || name.IsUnknown() {
+			return nil, false
+		}
+		names = append(names, name.ValueString())
+	}
+	return names, true
 }
 
 // complete makes empty collections of nil ones that Terraform would show as null.

@@ -225,7 +225,16 @@ func TestListTellsUnknownFromKnown(t *testing.T) {
 		_, ok, diags := capacity.List(t.Context(), unknown)
 		assert.False(t, diags.HasError())
 		assert.False(t, ok)
+		_, ok = capacity.Pools(unknown)
+		assert.False(t, ok)
 	}
+	named := types.ListValueMust(capacity.Type, []attr.Value{value, capacity.NameOnly("a10")})
+	_, ok, diags = capacity.List(t.Context(), named)
+	require.False(t, diags.HasError())
+	assert.False(t, ok)
+	names, ok := capacity.Pools(named)
+	assert.True(t, ok)
+	assert.Equal(t, []string{"v100", "a10"}, names)
 }
 
 // What a node's device plugin keeps for the driver is kept in the plan, too.

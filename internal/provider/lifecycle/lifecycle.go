@@ -38,6 +38,29 @@ type Resource[M any] struct {
 	Change func(ctx context.Context, of tfsdk.State, before, m *M) (changed bool, diags diag.Diagnostics)
 	// Remove deletes it and waits until it is gone.
 	Remove func(ctx context.Context, m *M) (diags diag.Diagnostics, err error)
+	// Note writes down what Terraform is to keep of the resource beside its attributes, and Recall
+	// reads it back. Nil for nothing.
+	Note, Recall func(ctx context.Context, private Private, m *M) diag.Diagnostics
+}
+
+// Private is what Terraform keeps of a resource beside its attributes.
+type Private interface {
+	GetKey(ctx context.Context, key string) ([]byte, diag.Diagnostics)
+	SetKey(ctx context.Context, key string, value []byte) diag.Diagnostics
+}
+
+func (r *Resource[M]) note(ctx context.Context, private Private, m *M) diag.Diagnostics {
+	if r.Note == nil {
+		return nil
+	}
+	return r.Note(ctx, private, m)
+}
+
+func (r *Resource[M]) recall(ctx context.Context, private Private, m *M) diag.Diagnostics {
+	if r.Recall == nil {
+		return nil
+	}
+	return r.Recall(ctx, private, m)
 }
 
 // Limits are how long changes may take.
@@ -69,13 +92,15 @@ func (r *Resource[M]) Create(ctx context.Context, req resource.CreateRequest, re
 	exists, diags := r.Add(limited, resp.State, &m)
 	if resp.Diagnostics.Append(diags...); exists {
 		resp.Diagnostics.Append(resp.State.Set(context.WithoutCancel(ctx), m)...)
+		resp.Diagnostics.Append(r.note(ctx, resp.Private, &m)...)
 	}
 }
 
 // Read refreshes the state. What cannot be asked before apply stays as it is.
 func (r *Resource[M]) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
 	var m M
-	if resp.Diagnostics.Append(req.State.Get(ctx, &m)...); resp.Diagnostics.HasError() {
+	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
+	if resp.Diagnostics.Append(r.recall(ctx, req.Private, &m)...); resp.Diagnostics.HasError() {
 		return
 	}
 	found, diags, err := r.Look(ctx, resp.State, &m)
@@ -89,6 +114,7 @@ func (r *Resource[M]) Read(ctx context.Context, req resource.ReadRequest, resp *
 		resp.State.RemoveResource(ctx)
 	default:
 		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+		resp.Diagnostics.Append(r.note(ctx, resp.Private, &m)...)
 	}
 }
 
@@ -97,7 +123,8 @@ func (r *Resource[M]) Update(ctx context.Context, req resource.UpdateRequest, re
 	r.Session.Ledger.StartApplying()
 	var m, before M
 	resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...)
-	if resp.Diagnostics.Append(req.State.Get(ctx, &before)...); resp.Diagnostics.HasError() {
+	resp.Diagnostics.Append(req.State.Get(ctx, &before)...)
+	if resp.Diagnostics.Append(r.recall(ctx, req.Private, &before)...); resp.Diagnostics.HasError() {
 		return
 	}
 	timeout, diags := r.Timeouts(&m).Update(ctx, r.Default.Update)
@@ -116,7 +143,8 @@ func (r *Resource[M]) Update(ctx context.Context, req resource.UpdateRequest, re
 func (r *Resource[M]) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
 	r.Session.Ledger.StartApplying()
 	var m M
-	if resp.Diagnostics.Append(req.State.Get(ctx, &m)...); resp.Diagnostics.HasError() {
+	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
+	if resp.Diagnostics.Append(r.recall(ctx, req.Private, &m)...); resp.Diagnostics.HasError() {
 		return
 	}
 	timeout, diags := r.Timeouts(&m).Delete(ctx, r.Default.Delete)

@@ -151,10 +151,10 @@ func TestSmallerPool(t *testing.T) {
 			[]plancheck.PlanCheck{called("v100[0]", "v100[1]"), plancheck.ExpectUnknownValue(pool, at("node_names"))}},
 		"nodes that differ": {func(t *testing.T, cloud *acctest.Cloud) {
 			label(t, cloud, "cn-hangzhou.10.0.1.2", `{"spec":{"unschedulable":true}}`)
-		}, 2, []plancheck.PlanCheck{plancheck.ExpectUnknownValue(pool, at("capacity")), plancheck.ExpectUnknownValue(pool, at("node_names"))}},
+		}, 2, []plancheck.PlanCheck{plancheck.ExpectKnownValue(pool, at("capacity", "pool"), knownvalue.StringExact("v100")), plancheck.ExpectUnknownValue(pool, at("capacity", "nodes")), plancheck.ExpectUnknownValue(pool, at("node_names"))}},
 		"a node that is absent": {func(_ *testing.T, cloud *acctest.Cloud) {
 			cloud.API.Remove(corev1.SchemeGroupVersion.WithKind("Node"), "", "cn-hangzhou.10.0.1.2")
-		}, 2, []plancheck.PlanCheck{plancheck.ExpectUnknownValue(pool, at("capacity")), plancheck.ExpectUnknownValue(pool, at("node_names"))}},
+		}, 2, []plancheck.PlanCheck{plancheck.ExpectKnownValue(pool, at("capacity", "pool"), knownvalue.StringExact("v100")), plancheck.ExpectUnknownValue(pool, at("capacity", "nodes")), plancheck.ExpectUnknownValue(pool, at("node_names"))}},
 		"all nodes": {func(t *testing.T, cloud *acctest.Cloud) {
 			label(t, cloud, "cn-hangzhou.10.0.1.2", `{"spec":{"unschedulable":true}}`)
 		}, 0, []plancheck.PlanCheck{called()}},

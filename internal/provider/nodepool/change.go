@@ -115,10 +115,21 @@ func (c change) givesUp() string {
 }
 
 // checkDisplaced refuses a change that takes nodes away from running jobs, unless these
-// belong to this configuration and do not stay: that shows when Terraform visits them.
+// belong to this configuration and do not stay: that shows when Terraform visits them. A plan of
+// one that is allowed names those jobs.
 func (r *pool) checkDisplaced(ctx context.Context, c change) (diags diag.Diagnostics) {
+	if c.allowed() && r.Session.Ledger.Applying() {
+		return nil
+	}
 	displaced, diags := r.displaced(ctx, c)
-	if what := c.givesUp(); what != "" && !c.allowed() {
+	if c.allowed() {
+		for _, s := range displaced {
+			diags.AddAttributeWarning(s.at, "Running jobs may lose their nodes", fmt.Sprintf(
+				"The plan %s, which allow_disruption permits. Jobs run there, of which those that stay may lose their nodes: %s.", s.text, running.Describe(s.pods)))
+		}
+		return diags
+	}
+	if what := c.givesUp(); what != "" {
 		diags.Append(session.Diagnostics(r.shrink(ctx, c.before.Name, what))...)
 	}
 	for _, s := range displaced {
@@ -154,10 +165,10 @@ type displaced struct {
 	pods []running.Pod
 }
 
-// displaced lists what a change would take from running jobs, nothing when it is allowed to.
+// displaced lists what a change takes from running jobs.
 func (r *pool) displaced(ctx context.Context, c change) (list []displaced, diags diag.Diagnostics) {
 	effects := c.effects()
-	if c.allowed() || len(effects) == 0 {
+	if len(effects) == 0 {
 		return nil, nil
 	}
 	pods, diags := r.podsOn(ctx, c.from)

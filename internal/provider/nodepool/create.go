@@ -93,7 +93,7 @@ func (r *pool) settle(ctx context.Context, client *acs.Client, m *model, started
 		diags.Append(m.setNodes(ctx, nodeNames, nil)...)
 	}
 	m.DriftedNodes = types.MapValueMust(types.StringType, nil)
-	if m.Capacity.IsUnknown() {
+	if m.capacityOpen() {
 		diags.Append(r.readCapacity(ctx, m, p)...)
 	}
 	return diags
@@ -141,7 +141,7 @@ func (m *model) settleUnknown() {
 	if m.State.IsUnknown() {
 		m.State = types.StringValue("incomplete")
 	}
-	if m.Capacity.IsUnknown() {
+	if m.capacityOpen() {
 		m.Capacity = types.ObjectNull(capacity.Type.AttrTypes)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/running"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
@@ -77,6 +78,13 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 	if diags.Append(more...); diags.HasError() {
 		return diags
 	}
+	if !r.ofCluster(state) {
+		diags.AddAttributeError(path.Root("id"), "Node pool is of another cluster", fmt.Sprintf(
+			"Node pool %s is one of cluster %s, and the provider is configured for cluster %s (%s), where it would look for the nodes and jobs. "+
+				"Set %[4]s back, use another provider configuration (alias) for the other cluster, or give the pool up with `terraform state rm`.",
+			before.Name, state.cluster(), r.Session.ClusterID, session.ClusterID))
+		return diags
+	}
 	r.Session.Ledger.Own(state.ID.ValueString())
 	change := change{before: before, after: after, from: state, to: *plan}
 	diags.Append(r.checkDisplaced(ctx, change)...)
@@ -121,12 +129,18 @@ func (r *pool) planDelete(ctx context.Context, state model) diag.Diagnostics {
 		return diags
 	}
 	diags.Append(session.Diagnostics(r.Session.Ledger.DeletePool(p.Name))...)
-	if state.AllowDisruption.ValueBool() {
-		return diags
+	if !state.AllowDisruption.ValueBool() {
+		diags.Append(session.Diagnostics(r.shrink(ctx, p.Name, "deletes node pool "+p.Name))...)
 	}
-	diags.Append(session.Diagnostics(r.shrink(ctx, p.Name, "deletes node pool "+p.Name))...)
 	pods, more := r.podsOn(ctx, state)
 	if diags.Append(more...); diags.HasError() {
+		return diags
+	}
+	if state.AllowDisruption.ValueBool() {
+		if foreign := running.Foreign(pods, r.kin(ctx, state)); len(foreign) > 0 {
+			diags.AddWarning("Running jobs will lose their nodes", fmt.Sprintf(
+				"The plan deletes node pool %s, which allow_disruption permits, and with its nodes what runs there: %s.", p.Name, running.Describe(foreign)))
+		}
 		return diags
 	}
 	diags.Append(r.refuseForeign(path.Empty(), "deletes node pool "+p.Name, consentBefore, pods, r.kin(ctx, state))...)
@@ -179,6 +193,11 @@ func (r *pool) checkName(ctx context.Context, name string) (diags diag.Diagnosti
 		diags.AddAttributeError(path.Root("name"), "Node pool exists already", fmt.Sprintf(
 			"Cluster %s has a node pool named %q (%s) already, and %s.", r.Session.ClusterID, name, found.Info.ID,
 			r.Session.Advice(session.Foreign{Stamp: stamp, Resource: "gpuplan_node_pool", ID: id, Renamable: true})))
+	} else if r.Session.Targets && !r.Session.Ledger.Applying() {
+		diags.AddAttributeWarning(path.Root("name"), "Node pool exists already", fmt.Sprintf(
+			"Node pool %s (%s) of this configuration exists, and this plan is about a part of the configuration (-target), which may lack the resource that has it. "+
+				"The apply then takes it for this one, as after an apply that was cut off: it changes it, or replaces it with its nodes where it cannot. "+
+				"Plan without -target when pools change names.", name, found.Info.ID))
 	}
 	return diags
 }

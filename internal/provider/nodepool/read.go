@@ -2,7 +2,10 @@ package nodepool
 
 import (
 	"context"
+	"maps"
+	"slices"
 
+	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
@@ -13,13 +16,19 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
+// ofCluster reports whether a pool is of the cluster that the provider is configured for, as far as
+// that is known.
+func (r *pool) ofCluster(m model) bool {
+	return r.Session.ClusterID == "" || m.cluster() == r.Session.ClusterID
+}
+
 func (r *pool) look(ctx context.Context, of tfsdk.State, m *model) (found bool, diags diag.Diagnostics, err error) {
 	client, err := r.Session.ACS()
 	if err != nil {
 		return false, nil, err
 	}
 	record, err := client.GetNodePool(ctx, m.cluster(), m.NodePoolID.ValueString())
-	if acs.IsNotFound(err) && acs.Code(err) != "ErrorClusterNotFound" {
+	if acs.IsNotFound(err) && (acs.Code(err) != "ErrorClusterNotFound" || !r.ofCluster(*m)) {
 		return false, nil, nil
 	}
 	if err != nil {
@@ -118,6 +127,11 @@ func (m *model) setCapacity(ctx context.Context, c capacity.Capacity) diag.Diagn
 	return diags
 }
 
+// capacityOpen reports whether anything of the capacity is unknown until apply.
+func (m *model) capacityOpen() bool {
+	return m.Capacity.IsUnknown() || slices.ContainsFunc(slices.Collect(maps.Values(m.Capacity.Attributes())), attr.Value.IsUnknown)
+}
+
 // setPlanned sets the capacity that the pool will have, with the nodes that exist.
 func (m *model) setPlanned(ctx context.Context, p capacity.Pool, existing capacity.Capacity) diag.Diagnostics {
 	planned, err := p.Planned(existing, int(m.Size.ValueInt64()))
@@ -133,7 +147,7 @@ func (m *model) setPlanned(ctx context.Context, p capacity.Pool, existing capaci
 func (m *model) setRemaining(ctx context.Context, p capacity.Pool, existing capacity.Capacity, absent int) diag.Diagnostics {
 	size := int(m.Size.ValueInt64())
 	if absent > 0 && size > 0 && size < len(existing.Nodes)+absent {
-		m.Capacity = types.ObjectUnknown(capacity.Type.AttrTypes)
+		m.Capacity = capacity.NameOnly(p.Name)
 		return nil
 	}
 	rest, known, err := p.Remaining(existing, size, !m.AllowDisruption.ValueBool())
@@ -141,7 +155,7 @@ func (m *model) setRemaining(ctx context.Context, p capacity.Pool, existing capa
 	case err != nil:
 		return diag.Diagnostics{diag.NewErrorDiagnostic("Capacity cannot be planned", session.Sentence(err))}
 	case !known:
-		m.Capacity = types.ObjectUnknown(capacity.Type.AttrTypes)
+		m.Capacity = capacity.NameOnly(p.Name)
 		return nil
 	}
 	return m.setCapacity(ctx, rest)

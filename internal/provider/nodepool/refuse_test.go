@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
@@ -207,6 +208,37 @@ func TestReplaceOptionUnderARunningJob(t *testing.T) {
 	cli.Write(t, poolWith("allow_disruption = true"))
 	cli.Must(t, "apply", "-auto-approve")
 	cli.Must(t, "plan", "-replace="+pool)
+}
+
+// A pool stays in its cluster, whichever the provider is told of later.
+func TestPoolOfAnotherCluster(t *testing.T) {
+	acctest.StartCloud(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, poolWith(""))
+	cli.Must(t, "apply", "-auto-approve")
+	t.Setenv("GPUPLAN_CLUSTER_ID", "c-other")
+	said, err := cli.Run("plan")
+	require.Error(t, err)
+	assert.Contains(t, acctest.Unwrapped(said), "is one of cluster "+acctest.ClusterID+", and the provider is configured for cluster c-other (cluster_id)")
+	t.Setenv("GPUPLAN_CLUSTER_ID", acctest.ClusterID)
+	cli.Must(t, "destroy", "-auto-approve")
+}
+
+// What a plan may do to running jobs because its user agreed to that, it names.
+func TestDisruptionThatIsAllowedIsNamed(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, poolWith("allow_disruption = true"))
+	cli.Must(t, "apply", "-auto-approve")
+	cloud.Put(t, acctest.GangPod("trainer", "trainer-0", "cn-hangzhou.10.0.1.1", 0, 1))
+	cli.Write(t, poolWith("size = 0\n  allow_disruption = true"))
+	said := acctest.Unwrapped(cli.Must(t, "apply", "-auto-approve"))
+	assert.Equal(t, 1, strings.Count(said, "The plan shrinks node pool v100 from 1 to 0 nodes (the cloud chooses which ones go), which allow_disruption permits. "+
+		"Jobs run there, of which those that stay may lose their nodes: default/trainer (on cn-hangzhou.10.0.1.1)."), said)
+	cli.Write(t, poolWith("allow_disruption = true"))
+	cli.Must(t, "apply", "-auto-approve")
+	cloud.Put(t, acctest.GangPod("other", "other-0", cloud.NodeNames(t)[0], 0, 1))
+	assert.Contains(t, acctest.Unwrapped(cli.Must(t, "apply", "-destroy", "-auto-approve")), "which allow_disruption permits, and with its nodes what runs there: default/other")
 }
 
 // A job that waits may start on nodes that a plan gives up before they go; then the apply would

@@ -1,6 +1,7 @@
 package nodepool_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -115,4 +116,33 @@ func TestPoolThatChangesItsAddress(t *testing.T) {
 			{Config: moved, ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}}},
 		},
 	})
+}
+
+// Of pools that change names, a plan with -target lets one resource have what another still has in the state. No later
+// plan deletes it for that one.
+func TestPoolAtTwoAddresses(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cli := acctest.StartCLI(t)
+	named := func(a, b string) string {
+		return strings.NewReplacer(`"gpuplan_node_pool" "v100"`, `"gpuplan_node_pool" "a"`, `"v100"`, fmt.Sprintf("%q", a)).Replace(poolWith("")) +
+			strings.NewReplacer(`"gpuplan_node_pool" "v100"`, `"gpuplan_node_pool" "b"`, `"v100"`, fmt.Sprintf("%q", b)).Replace(poolWith(""))
+	}
+	cli.Write(t, named("one", "two"))
+	cli.Must(t, "apply", "-auto-approve")
+	for _, both := range []string{"one", "two"} {
+		cli.Write(t, named(both, both))
+		said, err := cli.Run("plan")
+		require.Error(t, err)
+		assert.Contains(t, acctest.Unwrapped(said), "Two resources of this configuration are one object, gpuplan_node_pool "+both)
+	}
+	cli.Write(t, named("two", "one"))
+	cli.Must(t, "apply", "-auto-approve", "-target=gpuplan_node_pool.a")
+	said, err := cli.Run("apply", "-auto-approve")
+	require.Error(t, err)
+	assert.Contains(t, acctest.Unwrapped(said), "Terraform's state has one object at two addresses, gpuplan_node_pool two")
+	assert.Len(t, cloud.NodeNames(t), 1)
+	cli.Must(t, "state", "rm", "gpuplan_node_pool.b")
+	assert.Contains(t, cli.Must(t, "apply", "-auto-approve"), "1 added, 0 changed, 0 destroyed")
+	assert.Len(t, cloud.NodeNames(t), 2)
+	cli.Must(t, "destroy", "-auto-approve")
 }

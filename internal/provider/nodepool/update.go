@@ -15,7 +15,7 @@ func (r *pool) update(ctx context.Context, _ tfsdk.State, state, m *model) (chan
 	if diags.HasError() && !changed {
 		return false, diags
 	}
-	if m.Capacity.IsUnknown() { // the change broke off
+	if m.capacityOpen() { // the change broke off
 		m.Capacity = state.Capacity
 	}
 	m.settleUnknown()
@@ -34,10 +34,12 @@ func (r *pool) modify(ctx context.Context, state model, m *model) (changed bool,
 		return false, diags
 	}
 	c := change{before: before, after: after, from: state, to: *m}
-	displaced, more := r.displaced(ctx, c)
-	diags.Append(more...)
-	for _, s := range displaced {
-		diags.AddAttributeError(s.at, "Running jobs would lose their nodes", refusal(s.text, c.consent(), s.pods))
+	if !c.allowed() {
+		displaced, more := r.displaced(ctx, c)
+		diags.Append(more...)
+		for _, s := range displaced {
+			diags.AddAttributeError(s.at, "Running jobs would lose their nodes", refusal(s.text, c.consent(), s.pods))
+		}
 	}
 	if diags.HasError() {
 		return false, diags

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -16,13 +17,14 @@ import (
 type claims struct {
 	mu      sync.Mutex
 	objects map[string]bool
+	deletes map[string]bool // of objects in Terraform's state, whether the plan deletes them
 }
 
 // forget begins a new walk.
 func (c *claims) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.objects = map[string]bool{}
+	c.objects, c.deletes = map[string]bool{}, map[string]bool{}
 }
 
 // add records an object, and reports whether no other resource has it.
@@ -34,21 +36,74 @@ func (c *claims) add(object string) bool {
 	return !taken
 }
 
-// seenBefore is the private data that the plan of a resource which exists carries at least.
-// Terraform hands it back when it asks once more, for the object that replaces it on
-// request (-replace, replace_triggered_by), and to no resource that is new.
-var seenBefore = []byte(`{"planned":"InllcyI="}`)
+// hold records an object in Terraform's state, and whether the plan deletes it. It reports whether
+// no other address has it there, or all of them delete it.
+func (c *claims) hold(object string, deletes bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	others, twice := c.deletes[object]
+	c.deletes[object] = deletes
+	return !twice || others && deletes
+}
+
+// held reports an object that Terraform's state has at two addresses, of which not both delete it.
+func (s *server) held(ctx context.Context, req *tfprotov6.PlanResourceChangeRequest) *tfprotov6.Diagnostic {
+	if isNull(req.PriorState) {
+		return nil
+	}
+	object, at := s.object(ctx, req.TypeName, req.PriorState)
+	if object == "" || s.claims.hold(object, isNull(req.ProposedNewState)) {
+		return nil
+	}
+	return &tfprotov6.Diagnostic{
+		Severity: tfprotov6.DiagnosticSeverityError, Summary: "One object at two addresses", Attribute: at,
+		Detail: fmt.Sprintf("Terraform's state has one object at two addresses, %s, as after a plan with -target in which names changed: each would overwrite or delete what the other has made. "+
+			"Remove one of them from the state with `terraform state rm`, preferably the one that is to have another name, and plan again: nothing of the object is lost by that.", object),
+	}
+}
+
+// visited is the key in the private data of a plan of a resource which exists and stays. Terraform
+// hands it back when it asks once more, for the object that replaces it on request (-replace,
+// replace_triggered_by), and to no resource that is new or replaced for an attribute.
+const visited = "planned"
+
+// marked returns private data with or without that key.
+func marked(private []byte, with bool) []byte {
+	keys := map[string][]byte{}
+	if len(private) > 0 && json.Unmarshal(private, &keys) != nil {
+		return private // the framework wrote it
+	}
+	if delete(keys, visited); with {
+		keys[visited] = []byte(`"yes"`)
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	out, err := json.Marshal(keys)
+	if err != nil {
+		return private
+	}
+	return out
+}
+
+// isMarked reports whether private data has it.
+func isMarked(private []byte) bool {
+	var keys map[string][]byte
+	return json.Unmarshal(private, &keys) == nil && keys[visited] != nil
+}
 
 // claimed records the object that a plan leads to. One that is deleted is nobody's: when
 // another resource creates it in the same plan, each of them finds out at apply.
 func (s *server) claimed(ctx context.Context, req *tfprotov6.PlanResourceChangeRequest, resp *tfprotov6.PlanResourceChangeResponse) *tfprotov6.Diagnostic {
-	if len(resp.RequiresReplace) > 0 || isNull(req.ProposedNewState) {
-		return nil // Terraform asks once more, for the new object
-	}
 	switch exists := !isNull(req.PriorState); {
-	case exists && len(resp.PlannedPrivate) == 0:
-		resp.PlannedPrivate = seenBefore
-	case !exists && len(req.PriorPrivate) > 0:
+	case isNull(req.ProposedNewState):
+		return nil
+	case len(resp.RequiresReplace) > 0:
+		resp.PlannedPrivate = marked(resp.PlannedPrivate, false)
+		return nil // Terraform asks once more, for the new object
+	case exists:
+		resp.PlannedPrivate = marked(resp.PlannedPrivate, true)
+	case isMarked(req.PriorPrivate):
 		return nil
 	}
 	object, at := s.object(ctx, req.TypeName, resp.PlannedState)

@@ -25,6 +25,7 @@ var needed = map[string]map[string]any{
 	},
 	"gpuplan_scheduler":  {"image": "x"},
 	"gpuplan_node_agent": {"image": "x"},
+	"gpuplan_addon":      {"name": "kube-scheduler", "config": "{}"},
 	"gpuplan_quota_tree": {"total": map[string]any{"cpu": "10"}, "quotas": map[string]any{"a": map[string]any{"min": map[string]any{"cpu": "1"}}}},
 	"gpuplan_training_job": {
 		"name": "j", "framework": "pytorch", "image": "x",

@@ -32,7 +32,7 @@ func New(p provider.Provider, command Command) tfprotov6.ProviderServer {
 	return &server{
 		ProviderServer: providerserver.NewProtocol6(p)(),
 		command:        command,
-		claims:         claims{objects: map[string]bool{}},
+		claims:         claims{objects: map[string]bool{}, deletes: map[string]bool{}},
 		schemas:        sync.OnceValue(func() map[string]typed { return schemasOf(context.Background(), p) }),
 	}
 }
@@ -118,6 +118,9 @@ func (s *server) PlanResourceChange(ctx context.Context, req *tfprotov6.PlanReso
 	}
 	if s.command.AppliesPlan {
 		resp.Diagnostics = slices.DeleteFunc(resp.Diagnostics, func(d *tfprotov6.Diagnostic) bool { return d.Severity != tfprotov6.DiagnosticSeverityError })
+	}
+	if twice := s.held(ctx, req); twice != nil {
+		resp.Diagnostics = append(resp.Diagnostics, twice)
 	}
 	if !failed(resp.Diagnostics) {
 		if second := s.claimed(ctx, req, resp); second != nil {

@@ -79,7 +79,7 @@ func (r *trainingJob) add(ctx context.Context, of tfsdk.State, m *model) (exists
 		diags.AddError("Job was not created", session.Sentence(err))
 		return false, diags
 	}
-	spec.Alpha = job.Alpha(obj)
+	m.uid, spec.Alpha = string(obj.GetUID()), job.Alpha(obj)
 	if goesOn {
 		diags.AddWarning("Job was there already", fmt.Sprintf(
 			"Job %s of this configuration exists, and is what it should be, so it goes on; it was not run again.", spec.ID()))

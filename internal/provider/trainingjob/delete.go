@@ -17,12 +17,16 @@ func (r *trainingJob) remove(ctx context.Context, m *model) (diags diag.Diagnost
 	if err != nil {
 		return nil, err
 	}
-	return nil, r.discard(ctx, client, job.Spec{
+	spec := job.Spec{
 		Namespace: m.Namespace.ValueString(),
 		Name:      m.Name.ValueString(),
 		Framework: job.Framework(m.Framework.ValueString()),
 		Arena:     m.ArenaCompatible.ValueBool(),
-	})
+	}
+	if live, err := find(ctx, client, spec.Framework, spec.Namespace, spec.Name); err == nil && m.another(live) {
+		return nil, nil
+	}
+	return nil, r.discard(ctx, client, spec)
 }
 
 // discard deletes a job, and makes what it held seen as free by those that are created next.

@@ -57,6 +57,8 @@ type model struct {
 	PlannedNodeCount   types.Int64  `tfsdk:"planned_node_count"`
 	PlacementAsPlanned types.Bool   `tfsdk:"placement_as_planned"`
 	Status             types.String `tfsdk:"status"`
+
+	uid string // of the job's object, "" where it is not known; kept beside the attributes
 }
 
 // Values of wait_for.

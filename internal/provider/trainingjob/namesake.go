@@ -19,7 +19,8 @@ import (
 )
 
 // checkName refuses a job whose name another one has in the cluster, of either framework,
-// that this configuration did not create: an apply would refuse it.
+// that this configuration did not create: an apply would refuse it. Of one that it did create, and that
+// a plan with -target may leave to another address, it says what becomes of it.
 func (r *trainingJob) checkName(ctx context.Context, m model) (diags diag.Diagnostics) {
 	spec := job.Spec{Namespace: m.Namespace.ValueString(), Name: m.Name.ValueString(), Framework: job.Framework(m.Framework.ValueString())}
 	if m.ID.IsUnknown() || r.Session.Ledger.Owns(object(spec)) {
@@ -36,6 +37,11 @@ func (r *trainingJob) checkName(ctx context.Context, m model) (diags diag.Diagno
 		}
 		if err := r.refuseForeign(live, spec.Framework); err != nil {
 			diags.AddAttributeError(path.Root("name"), "Job exists already", session.Sentence(err))
+		} else if r.Session.Targets && !r.Session.Ledger.Applying() {
+			diags.AddAttributeWarning(path.Root("name"), "Job exists already", fmt.Sprintf(
+				"%s %s of this configuration exists, and this plan is about a part of the configuration (-target), which may lack the resource that has it. "+
+					"The apply then takes it for this one: it goes on if it is what this one is to be, as after an apply that was cut off, and is deleted otherwise, or when this one had another name. "+
+					"Plan without -target when jobs change names.", live.GetKind(), spec.ID()))
 		}
 	}
 	return diags

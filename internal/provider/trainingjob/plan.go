@@ -42,17 +42,14 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
 		return
 	}
-	plan.ID, plan.PoolNames = id(plan), types.ListUnknown(types.StringType)
-	if known {
-		plan.PoolNames = poolNames(pools)
-	}
+	plan.ID, plan.PoolNames = id(plan), poolNames(offered, pools, known)
 	if req.State.Raw.IsNull() {
 		// What someone else's job of that name holds stays taken for all others.
 		if resp.Diagnostics.Append(r.checkName(ctx, plan)...); resp.Diagnostics.HasError() {
 			return
 		}
 		question := r.ask(ctx, plan)
-		resp.Diagnostics.Append(r.place(ctx, &plan, after, pools, question.answer.Admission)...)
+		resp.Diagnostics.Append(r.place(ctx, &plan, after, offer{pools, known}, question.answer.Admission)...)
 		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
 		resp.Diagnostics.Append(r.noteReplacement(ctx, plan.ID.ValueString(), resp.Private)...)
 		resp.Diagnostics.Append(r.preflight(ctx, plan, question)...)
@@ -89,14 +86,19 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		}
 		resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("pool_names"), plan.PoolNames)...)
 		// Terraform asks again for the plan of the new job, and leaves out what is a warning then.
+		if plan.ID.ValueString() != old.ID() {
+			if resp.Diagnostics.Append(r.checkName(ctx, plan)...); resp.Diagnostics.HasError() {
+				return
+			}
+		}
 		r.Session.Ledger.ReplaceJob(old.ID(), plan.ID.ValueString())
-		resp.Diagnostics.Append(r.place(ctx, &plan, after, pools, r.admissionAtPlan(ctx, wanted, unknown))...)
+		resp.Diagnostics.Append(r.place(ctx, &plan, after, offer{pools, known}, r.admissionAtPlan(ctx, wanted, unknown))...)
 		return
 	}
 	keepResults(&plan, state, moves(old, wanted) || len(unknown) > 0)
 	switch {
 	case resumed:
-		resp.Diagnostics.Append(r.place(ctx, &plan, after, pools, r.admissionAtPlan(ctx, wanted, unknown))...)
+		resp.Diagnostics.Append(r.place(ctx, &plan, after, offer{pools, known}, r.admissionAtPlan(ctx, wanted, unknown))...)
 	case wanted.Suspend && !old.Suspend:
 		r.showCluster(ctx)
 		resp.Diagnostics.Append(session.Diagnostics(r.Session.Ledger.SuspendJob(old.ID()))...)
@@ -161,9 +163,15 @@ func keepResults(plan *model, state model, changes bool) {
 	plan.Status, plan.PlacementAsPlanned = state.Status, state.PlacementAsPlanned
 }
 
+// offer is what the pools of a job offer; not known means not before apply.
+type offer struct {
+	pools []capacity.Capacity
+	known bool
+}
+
 // place checks that the gang fits on the pools and fills in where it will run. What admission
 // makes of it decides about the check alone.
-func (r *trainingJob) place(ctx context.Context, m *model, after types.List, pools []capacity.Capacity, admission job.Admission) (diags diag.Diagnostics) {
+func (r *trainingJob) place(ctx context.Context, m *model, after types.List, on offer, admission job.Admission) (diags diag.Diagnostics) {
 	m.PlannedPlacement, m.PlannedNodeCount, m.Placed = types.MapUnknown(types.StringType), types.Int64Unknown(), types.StringUnknown()
 	spec, unknown, diags := m.spec(ctx)
 	if diags.HasError() {
@@ -173,6 +181,9 @@ func (r *trainingJob) place(ctx context.Context, m *model, after types.List, poo
 	before, known, afterDiags := c.before(after)
 	if diags.Append(afterDiags...); diags.HasError() {
 		return diags
+	}
+	if !on.known && !slices.Contains(unknown, "pools") {
+		unknown = append(unknown, "pools")
 	}
 	if !known {
 		unknown = append(unknown, "after")
@@ -192,6 +203,7 @@ func (r *trainingJob) place(ctx context.Context, m *model, after types.List, poo
 		return diags // it takes nothing until it is resumed, and is checked then
 	}
 	gone := r.Session.Ledger.Vacated(spec.ID(), before)
+	pools := slices.Clone(on.pools)
 	for i := range pools {
 		pools[i] = pools[i].Without(gone...)
 	}

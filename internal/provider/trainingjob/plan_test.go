@@ -1,6 +1,7 @@
 package trainingjob_test
 
 import (
+	"maps"
 	"regexp"
 	"strings"
 	"testing"
@@ -237,4 +238,30 @@ func TestPlanInAModeThatThePoolDoesNotOffer(t *testing.T) {
 	output, err := terraform.Run("plan")
 	require.Error(t, err)
 	assert.Contains(t, acctest.Unwrapped(output), `Use mode "topology" in the job, or a pool in mode "core_mem".`)
+}
+
+// What a pool has left whose nodes go is known after the apply. Of the jobs that stay nothing changes.
+func TestJobsOfAPoolThatShrinks(t *testing.T) {
+	connected(t)
+	cli := acctest.StartCLI(t)
+	config := func(size int, more gangs) string {
+		all := gangs{"a": {5, ""}}
+		maps.Copy(all, more)
+		return strings.Replace(setting{size: size, gangs: all}.config(), "vswitch_ids   = [\"vsw-1\"]", "vswitch_ids   = [\"vsw-1\"]\n  allow_disruption = true", 1)
+	}
+	cli.Write(t, config(2, nil))
+	cli.Must(t, "apply", "-auto-approve")
+	t.Cleanup(func() { cli.Must(t, "destroy", "-auto-approve") })
+
+	cli.Write(t, config(1, nil))
+	said := acctest.Unwrapped(cli.Must(t, "plan"))
+	assert.Contains(t, said, "Plan: 0 to add, 1 to change, 0 to destroy.")
+	assert.Contains(t, said, "Jobs run there, of which those that stay may lose their nodes: default/a")
+	cli.Write(t, config(1, gangs{"b": {2, "wait_for = \"none\""}}))
+	said = acctest.Unwrapped(cli.Must(t, "plan"))
+	assert.Contains(t, said, "Plan: 1 to add, 1 to change, 0 to destroy.")
+	assert.Contains(t, said, "Whether the job fits is not checked: pools is unknown until apply.")
+	assert.Contains(t, said, `+ pool_names = [ + "v100", ]`)
+	cli.Must(t, "apply", "-auto-approve")
+	assert.Contains(t, cli.Must(t, "plan"), "No changes.")
 }

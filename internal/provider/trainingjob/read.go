@@ -36,18 +36,20 @@ func (r *trainingJob) look(ctx context.Context, of tfsdk.State, m *model) (found
 		return false, nil, err
 	}
 	obj, err := find(ctx, client, job.Framework(m.Framework.ValueString()), m.Namespace.ValueString(), m.Name.ValueString())
+	gone := absent(err) || err == nil && m.another(obj) && !r.again(ctx, of, *m, obj)
 	switch {
-	case absent(err) && finished(*m):
+	case gone && finished(*m):
 		m.Placed = placed(m.ID, existsMark)
 		return true, nil, nil
-	case absent(err) && m.TTLSecondsAfterFinished.ValueInt32Pointer() != nil:
+	case gone && m.TTLSecondsAfterFinished.ValueInt32Pointer() != nil:
 		m.Status, m.Placed = types.StringValue(phaseCleanedUp), placed(m.ID, existsMark)
 		return true, nil, nil
-	case absent(err):
+	case gone:
 		return false, nil, nil
 	case err != nil:
 		return false, nil, err
 	}
+	m.uid = string(obj.GetUID())
 	if m.ID.IsNull() {
 		diags.Append(m.takeOver(obj)...)
 		diags.Append(written.Restore(ctx, of, obj.GetAnnotations()[contract.SettingsAnnotation], m)...)

@@ -6,6 +6,8 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 )
 
 // replacedBy is the key in the private data of a plan under which the deletion of a job finds
@@ -13,13 +15,8 @@ import (
 // again, and does not say then whose place it takes.
 const replacedBy = "replaced_by"
 
-// private is what a plan keeps of a resource beside its attributes.
-type private interface {
-	SetKey(ctx context.Context, key string, value []byte) diag.Diagnostics
-}
-
 // noteReplacement writes down that a job is created in the place of one of another ID.
-func (r *trainingJob) noteReplacement(ctx context.Context, id string, plan private) (diags diag.Diagnostics) {
+func (r *trainingJob) noteReplacement(ctx context.Context, id string, plan lifecycle.Private) (diags diag.Diagnostics) {
 	if r.Session.Ledger.Applying() || r.Session.Ledger.Replaced(id) == "" {
 		return nil
 	}

@@ -31,6 +31,7 @@ func New() resource.Resource {
 			return object(job.Spec{Namespace: m.Namespace.ValueString(), Name: m.Name.ValueString()})
 		},
 		Add: r.add, Look: r.look, Change: r.update, Remove: r.remove,
+		Note: note, Recall: recall,
 	}
 	return r
 }

@@ -83,11 +83,17 @@ func (r *reader) list(_ path.Path, value types.List) []string {
 	return out
 }
 
-// poolNames returns the names of pools, sorted: their order means nothing.
-func poolNames(pools []capacity.Capacity) types.List {
-	names := make([]string, len(pools))
-	for i, c := range pools {
-		names[i] = c.Pool
+// poolNames returns the names of the pools that are offered, sorted: their order means nothing. Of pools
+// that are not known until apply the names can be.
+func poolNames(offered types.List, pools []capacity.Capacity, known bool) types.List {
+	var names []string
+	for _, c := range pools {
+		names = append(names, c.Pool)
+	}
+	if !known {
+		if names, known = capacity.Pools(offered); !known {
+			return types.ListUnknown(types.StringType)
+		}
 	}
 	slices.Sort(names)
 	return listValue(slices.Compact(names))

@@ -21,9 +21,7 @@ func (r *trainingJob) ValidateConfig(ctx context.Context, req resource.ValidateC
 		return
 	}
 	pools, known, diags := capacity.List(ctx, m.Pools)
-	if m.PoolNames = types.ListUnknown(types.StringType); known {
-		m.PoolNames = poolNames(pools)
-	}
+	m.PoolNames = poolNames(m.Pools, pools, known)
 	resp.Diagnostics.Append(diags...)
 	resp.Diagnostics.Append(checkAfter(m.After)...)
 	spec, unknown, diags := m.spec(ctx)

@@ -1,0 +1,1 @@
+terraform import gpuplan_addon.scheduler kube-scheduler

@@ -1,0 +1,122 @@
+package addon
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"reflect"
+)
+
+// config is the configuration of an add-on, or a part of it, as JSON has it: objects are
+// map[string]any, numbers [json.Number]. A setting is a value that is no object with keys.
+type config = map[string]any
+
+// parse reads a JSON object; an empty text is one without keys.
+func parse(text string) (config, error) {
+	if text == "" {
+		return config{}, nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader([]byte(text)))
+	decoder.UseNumber()
+	var c config
+	if err := decoder.Decode(&c); err != nil {
+		return nil, err
+	}
+	if decoder.More() {
+		return nil, errors.New("there is more than one value")
+	}
+	if c == nil {
+		return nil, errors.New("it is null")
+	}
+	return c, nil
+}
+
+// text writes a configuration, keys in their order.
+func text(c config) string {
+	out, err := json.Marshal(c)
+	if err != nil {
+		panic("addon: " + err.Error()) // what was parsed can be written
+	}
+	return string(out)
+}
+
+// section is the object at a key, nil for a setting.
+func section(c config, key string) config {
+	if s, ok := c[key].(config); ok && len(s) > 0 {
+		return s
+	}
+	return nil
+}
+
+// only returns the settings of c that like has, with their values in c.
+func only(c, like config) config {
+	out := config{}
+	for key := range like {
+		value, present := c[key]
+		if inner := section(like, key); inner != nil {
+			if s := only(section(c, key), inner); len(s) > 0 {
+				out[key] = s
+			}
+		} else if present {
+			out[key] = value
+		}
+	}
+	return out
+}
+
+// before returns for each setting of wanted what it was before it was owned: what known says, where
+// that has it, else the live value, null for one that was not set.
+func before(wanted, known, live config) config {
+	out := config{}
+	for key := range wanted {
+		if inner := section(wanted, key); inner != nil {
+			out[key] = before(inner, section(known, key), section(live, key))
+		} else if value, ok := known[key]; ok {
+			out[key] = value
+		} else {
+			out[key] = live[key]
+		}
+	}
+	return out
+}
+
+// undo returns what gives back the settings that old has and wanted lacks: their value before, or an empty text,
+// which clears them.
+func undo(old, wanted, before config) config {
+	out := config{}
+	for key := range old {
+		if inner := section(old, key); inner != nil {
+			if s := undo(inner, section(wanted, key), section(before, key)); len(s) > 0 {
+				out[key] = s
+			}
+		} else if _, kept := wanted[key]; !kept {
+			out[key] = before[key]
+			if out[key] == nil {
+				out[key] = ""
+			}
+		}
+	}
+	return out
+}
+
+// merged returns a with all settings of b.
+func merged(a, b config) config {
+	out := config{}
+	for key, value := range a {
+		out[key] = value
+	}
+	for key, value := range b {
+		inner, into := section(b, key), section(out, key)
+		if inner != nil && into != nil {
+			value = merged(into, inner)
+		}
+		out[key] = value
+	}
+	return out
+}
+
+// same reports whether two configurations say the same, whatever the spelling of their numbers.
+func same(a, b config) bool {
+	var x, y any
+	return json.Unmarshal([]byte(text(a)), &x) == nil && json.Unmarshal([]byte(text(b)), &y) == nil && reflect.DeepEqual(x, y)
+}

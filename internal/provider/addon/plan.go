@@ -1,0 +1,143 @@
+package addon
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework-jsontypes/jsontypes"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// ModifyPlan says what a change brings about, and refuses what the service would.
+func (r *addon) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
+	if r.Session == nil || req.Plan.Raw.IsNull() {
+		return
+	}
+	var plan, state model
+	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
+	exists := !req.State.Raw.IsNull()
+	if exists {
+		resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+	}
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	if exists && plan.Name.Equal(state.Name) {
+		plan.Installed, plan.PreviousConfig = state.Installed, state.PreviousConfig
+		if !plan.Config.Equal(state.Config) && !state.Installed.ValueBool() {
+			plan.PreviousConfig = jsontypes.NewNormalizedUnknown()
+		}
+		if plan.State = state.State; state.State.ValueString() != acs.AddonActive && !req.Plan.Raw.Equal(req.State.Raw) {
+			plan.State = types.StringUnknown() // a change waits until it is
+		}
+		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
+		if r.Session.ClusterID != "" && state.cluster() != r.Session.ClusterID {
+			resp.Diagnostics.AddAttributeError(path.Root("id"), "Add-on is of another cluster", fmt.Sprintf(
+				"Add-on %s is one of cluster %s, and the provider is configured for cluster %s. Set %s back, use another provider configuration (alias), or give it up with `terraform state rm`.",
+				state.Name.ValueString(), state.cluster(), r.Session.ClusterID, session.ClusterID))
+			return
+		}
+	}
+	if r.Session.Ledger.Applying() || exists && req.Plan.Raw.Equal(req.State.Raw) || plan.Name.IsUnknown() || plan.Config.IsUnknown() || plan.Version.IsUnknown() && exists {
+		return
+	}
+	resp.Diagnostics.Append(r.check(ctx, plan)...)
+}
+
+// check asks the service whether the add-on can become what the plan says.
+func (r *addon) check(ctx context.Context, plan model) (diags diag.Diagnostics) {
+	client, err := r.Session.ACS()
+	if r.Session.NotChecked(err, &diags) {
+		return diags
+	}
+	name, clusterID := plan.Name.ValueString(), r.Session.ClusterID
+	var live acs.AddonInstance
+	if err == nil {
+		if live, err = client.GetAddon(ctx, clusterID, name); acs.Code(err) == "AddonNotFound" {
+			err = nil
+		}
+	}
+	var info acs.AddonInfo
+	if err == nil {
+		info, err = client.AddonMetadata(ctx, clusterID, name, plan.Version.ValueString())
+	}
+	switch {
+	case acs.Code(err) == "AddonNotFound":
+		diags.AddAttributeError(path.Root("name"), "No such add-on", fmt.Sprintf("The service has no add-on %q for cluster %s.", name, clusterID))
+		return diags
+	case err != nil:
+		diags.AddError("Add-on cannot be checked", session.Sentence(err))
+		return diags
+	}
+	if live.Name == "" && len(info.SupportedActions) > 0 && !slices.Contains(info.SupportedActions, "Install") {
+		diags.AddAttributeError(path.Root("name"), "Add-on cannot be installed", fmt.Sprintf("Cluster %s lacks add-on %s, and the service does not install it.", clusterID, name))
+	}
+	diags.Append(checkVersion(live.Version, plan.Version.ValueString())...)
+	wanted, err := parse(plan.Config.ValueString())
+	if err != nil {
+		return diags // said by the validator
+	}
+	diags.Append(checkSettings(name, info.ConfigSchema, wanted)...)
+	return append(diags, r.checkGates(ctx, client, name, plan.Version.ValueString(), live.Version, wanted)...)
+}
+
+// checkVersion refuses to go back to an older version, which the service does not.
+func checkVersion(from, to string) (diags diag.Diagnostics) {
+	have, err := version.ParseGeneric(from)
+	if err != nil {
+		return nil
+	}
+	if want, err := version.ParseGeneric(to); err == nil && want.LessThan(have) {
+		diags.AddAttributeError(path.Root("version"), "Add-on cannot go back", fmt.Sprintf("Version %s is older than %s, which runs: the service only upgrades add-ons.", to, from))
+	}
+	return diags
+}
+
+// gates are the features of the catalogue's gates that a setting of an add-on asks for.
+var gates = map[string]map[string]string{"kube-scheduler": {"enableReservation": "enable_reservation"}}
+
+// checkGates refuses settings that the cluster's version or the add-on's is too old for.
+func (r *addon) checkGates(ctx context.Context, client *acs.Client, name, wantedVersion, liveVersion string, wanted config) (diags diag.Diagnostics) {
+	for setting, feature := range gates[name] {
+		if wanted[setting] != true {
+			continue
+		}
+		cluster, err := client.GetCluster(ctx, r.Session.ClusterID)
+		if err != nil {
+			diags.AddError("Add-on cannot be checked", session.Sentence(err))
+			return diags
+		}
+		runs := map[string]string{"kubernetes": cluster.Version, "kube-scheduler": vendorVersion(cmp.Or(wantedVersion, liveVersion))}
+		for _, g := range catalog.Gates(feature) {
+			have, err := version.ParseGeneric(runs[g.Component])
+			if err != nil {
+				continue // nobody can tell
+			}
+			if minimum := version.MustParseGeneric(g.Minimum); have.LessThan(minimum) {
+				diags.AddAttributeError(path.Root("config"), "Version is too old", fmt.Sprintf(
+					"config.%s of add-on %s needs %s %s or newer, and it is %s (%s).", setting, name, g.Component, g.Minimum, runs[g.Component], g.Source))
+			}
+		}
+	}
+	return diags
+}
+
+// vendorVersion is the vendor's own version in that of an add-on, "6.8.0" of "v1.30.3-aliyun-6.8.0.9ef9f4e8", "" for none.
+func vendorVersion(addon string) string {
+	_, vendors, _ := strings.Cut(addon, "-aliyun-")
+	if len(strings.Split(vendors, ".")) < 3 {
+		return "" // another scheme, of older ones or newer ones
+	}
+	return vendors
+}

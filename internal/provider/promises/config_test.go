@@ -92,7 +92,7 @@ func (c configuration) render() map[string]any {
 			attributes["labels"] = p.labels
 		}
 		if p.tainted {
-			attributes["taints"] = []map[string]any{{"key": taintKey, "value": "pool", "effect": "NoSchedule"}}
+			attributes["taints"] = []map[string]any{{"key": taintKey, "value": ofPool, "effect": "NoSchedule"}}
 		}
 		pools[p.name] = attributes
 	}
@@ -232,7 +232,7 @@ func (g *generator) first() configuration {
 			p.instanceType = pick(g, "ecs.gn6i-c24g1.12xlarge", "ecs.gn6i-c24g1.24xlarge")
 		}
 		if g.chance(15) {
-			p.labels = map[string]string{labelKey: "pool"}
+			p.labels = map[string]string{labelKey: ofPool}
 		}
 		p.tainted = g.chance(10)
 		c.pools = append(c.pools, p)
@@ -301,7 +301,7 @@ func (g *generator) job(c configuration) job {
 		j.namespace = otherNamespace
 	}
 	if g.chance(15) {
-		j.selector = pick(g, map[string]string{labelKey: "kubectl"}, map[string]string{labelKey: "pool"}, map[string]string{zoneKey: "a"})
+		j.selector = pick(g, map[string]string{labelKey: "kubectl"}, map[string]string{labelKey: ofPool}, map[string]string{zoneKey: "a"})
 	}
 	j.priority = pick(g, "", "", "", lowPriority, highPriority)
 	j.tolerates, j.hostNetwork, j.consents = g.chance(25), g.chance(10) && j.framework == "pytorch" && j.workers == 1, g.chance(30)
@@ -361,7 +361,7 @@ func (g *generator) next(c configuration) configuration {
 		case roll < 32 && len(c.pools[i].labels) > 0:
 			c.pools[i].labels = nil
 		case roll < 32:
-			c.pools[i].labels = map[string]string{labelKey: "pool"}
+			c.pools[i].labels = map[string]string{labelKey: ofPool}
 		}
 	}
 	for i := range c.leaves {

@@ -27,6 +27,7 @@ import (
 const (
 	taintKey       = "example.com/dedicated"
 	labelKey       = "example.com/rack"
+	ofPool         = "pool" // the value of both where a pool gives them
 	zoneKey        = corev1.LabelTopologyZone
 	otherNamespace = "team-b"
 	lowPriority    = "promises-low"

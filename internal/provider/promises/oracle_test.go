@@ -154,16 +154,19 @@ func (i instance) withinQuota(c configuration, pods []corev1.Pod) bool {
 }
 
 // accepts reports whether a node of a pool may have the job, once the plan has repaired what
-// the pool gives to it.
+// the pool gives to it, and has taken away what the pool gives no more.
 func (i instance) accepts(node corev1.Node, p pool) bool {
 	node.Labels = maps.Clone(node.Labels)
+	if node.Labels[labelKey] == ofPool {
+		delete(node.Labels, labelKey)
+	}
 	maps.Copy(node.Labels, p.labels)
 	match, err := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: corev1.PodSpec{NodeSelector: i.selector}}).Match(&node)
 	if err != nil || !match || node.Spec.Unschedulable || p.tainted && !i.tolerates {
 		return false
 	}
 	return !slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
-		return taint.Effect != corev1.TaintEffectPreferNoSchedule && (!i.tolerates || taint.Key != taintKey)
+		return taint.Effect != corev1.TaintEffectPreferNoSchedule && taint.Value != ofPool && (!i.tolerates || taint.Key != taintKey)
 	})
 }
 

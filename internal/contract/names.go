@@ -83,6 +83,16 @@ const (
 	ResourceERDMA = "aliyun/erdma"
 )
 
+// Names of what sets up eRDMA devices.
+const (
+	// ERDMAController is the add-on that sets up the eRDMA devices of nodes that join after it.
+	ERDMAController = "ack-erdma-controller"
+	// ERDMADeviceGroup and ERDMADeviceKind are the objects by which it knows devices
+	// (AliyunContainerService/alibabacloud-erdma-controller).
+	ERDMADeviceGroup = "network.alibabacloud.com"
+	ERDMADeviceKind  = "ERdmaDevice"
+)
+
 // Gang spellings on pods.
 const (
 	// TopologyGroupLabel and TopologyReplicasLabel are the spelling of the topology document.

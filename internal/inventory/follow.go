@@ -114,9 +114,14 @@ func (f *follower) setPod(before, object any) {
 		f.report(f.cache.RemovePod(old.UID), nil)
 		ok = false
 	}
-	f.report(f.cache.SetPod(pod), nil)
-	if pod.DeletionTimestamp != nil && (!ok || !old.DeletionTimestamp.Equal(pod.DeletionTimestamp)) {
-		time.AfterFunc(untilOverdue(pod), func() { f.report(f.cache.Overdue(pod.UID), nil) })
+	leaves := pod.DeletionTimestamp != nil && (!ok || !old.DeletionTimestamp.Equal(pod.DeletionTimestamp))
+	var wait time.Duration
+	if leaves {
+		wait = untilOverdue(pod)
+	}
+	f.report(f.cache.SetPod(pod), nil) // shows it as overdue when it is
+	if wait > 0 {
+		time.AfterFunc(wait, func() { f.report(f.cache.Overdue(pod.UID), nil) })
 	}
 }
 

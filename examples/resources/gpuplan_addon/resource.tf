@@ -4,7 +4,7 @@ resource "gpuplan_addon" "scheduler" {
   config = jsonencode({ enableReservation = true })
 }
 
-# Drivers for eRDMA on the nodes of gn8is and gn8v pools, which come after it.
+# Drivers for eRDMA on the nodes of gn8is and gn8v pools that join after it: name it in their depends_on.
 resource "gpuplan_addon" "erdma" {
   name = "ack-erdma-controller"
   config = jsonencode({

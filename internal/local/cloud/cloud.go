@@ -86,6 +86,10 @@ func Start(ctx context.Context, options Options) (*Cloud, error) {
 		log.Close()
 		return nil, err
 	}
+	backend := &nodes{client: client, hardware: options.Hardware}
+	if state != nil {
+		backend.observe(*state)
+	}
 	emulator, err := acsfake.New(acsfake.Options{
 		ClusterID:         ClusterID,
 		Region:            RegionID,
@@ -93,9 +97,10 @@ func Start(ctx context.Context, options Options) (*Cloud, error) {
 		AccessKeyID:       credentials.AccessKeyID,
 		AccessKeySecret:   credentials.AccessKeySecret,
 		TaskDuration:      taskDuration,
-		Backend:           &nodes{client: client, hardware: options.Hardware},
+		Backend:           backend,
 		State:             state,
 		OnChange: func(state acsfake.State) {
+			backend.observe(state)
 			if err := datadir.WriteJSON(stateFile, state); err != nil {
 				klog.Errorf("cloud: keep the state: %v", err)
 			}

@@ -52,7 +52,7 @@ func TestNodeOffersWhatItsModeDoes(t *testing.T) {
 		"core_mem": {contract.ResourceDefaultGPU: 0, contract.ResourceGPUMemory: 128, contract.ResourceCorePercent: 800},
 	} {
 		t.Run(mode, func(t *testing.T) {
-			node, err := nodeObject(cloudNode(mode))
+			node, err := nodeObject(cloudNode(mode), true)
 			require.NoError(t, err)
 			for name, n := range want {
 				assert.Equal(t, n, count(t, node, name), name)
@@ -63,17 +63,47 @@ func TestNodeOffersWhatItsModeDoes(t *testing.T) {
 			assert.Equal(t, []corev1.Taint{{Key: "a", Value: "1", Effect: corev1.TaintEffectNoSchedule}}, node.Spec.Taints)
 		})
 	}
-	_, err := nodeObject(cloudNode("no-such-mode"))
+	_, err := nodeObject(cloudNode("no-such-mode"), true)
 	assert.ErrorContains(t, err, "no-such-mode")
 	unknown := cloudNode("")
 	unknown.InstanceType = "ecs.no.such"
-	_, err = nodeObject(unknown)
+	_, err = nodeObject(unknown, true)
 	assert.ErrorContains(t, err, "not in the catalogue")
+}
+
+// A node has eRDMA devices when what sets them up was there before it, whatever its mode becomes.
+func TestERDMADevices(t *testing.T) {
+	n := &nodes{client: fake.NewClientset(), hardware: t.TempDir()}
+	for _, state := range []string{"", "initial", "active", "deleting"} {
+		t.Run(state, func(t *testing.T) {
+			var s acsfake.State
+			if state != "" {
+				s.Addons = append(s.Addons, &acsfake.AddonRecord{Name: contract.ERDMAController, State: state})
+			}
+			n.observe(s)
+			node := cloudNode("topology")
+			node.Labels[contract.InstanceTypeLabel], node.InstanceType = "ecs.gn8v-8x.16xlarge", "ecs.gn8v-8x.16xlarge"
+			object, err := nodeObject(node, n.erdma.Load())
+			require.NoError(t, err)
+			devices, some := object.Status.Allocatable[contract.ResourceERDMA]
+			assert.Equal(t, state == "active", some)
+			if some {
+				assert.EqualValues(t, 200, devices.Value())
+			}
+			client := fake.NewClientset(object)
+			object.Labels[contract.NodeModeLabel] = "default"
+			require.NoError(t, followMode(t.Context(), client, object))
+			after, err := client.CoreV1().Nodes().Get(t.Context(), object.Name, metav1.GetOptions{})
+			require.NoError(t, err)
+			_, still := after.Status.Allocatable[contract.ResourceERDMA]
+			assert.Equal(t, some, still)
+		})
+	}
 }
 
 func TestFollowMode(t *testing.T) {
 	ctx := context.Background()
-	node, err := nodeObject(cloudNode("topology"))
+	node, err := nodeObject(cloudNode("topology"), true)
 	require.NoError(t, err)
 	client := fake.NewClientset(node)
 	now := func() *corev1.Node {
@@ -103,7 +133,7 @@ func TestFollowMode(t *testing.T) {
 func TestUpdateNode(t *testing.T) {
 	ctx := context.Background()
 	old := cloudNode("topology")
-	object, err := nodeObject(old)
+	object, err := nodeObject(old, true)
 	require.NoError(t, err)
 	object.Labels["mine"] = "yes"
 	mine := corev1.Taint{Key: "mine", Effect: corev1.TaintEffectNoExecute}

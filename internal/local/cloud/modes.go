@@ -66,6 +66,7 @@ func followMode(ctx context.Context, client kubernetes.Interface, node *corev1.N
 	if err != nil {
 		return err
 	}
+	delete(want, catalog.ERDMAResource) // set up as the node joins, or not at all
 	changed := corev1.ResourceList{}
 	for name, quantity := range want {
 		if has, ok := node.Status.Allocatable[name]; !ok || !equality.Semantic.DeepEqual(has, quantity) {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +28,9 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/simulate"
 )
 
+// addonActive is the state of an add-on that runs.
+const addonActive = "active"
+
 // pollInterval is how often a node or a drain is looked at.
 const pollInterval = 20 * time.Millisecond
 
@@ -34,6 +38,9 @@ const pollInterval = 20 * time.Millisecond
 type nodes struct {
 	client   kubernetes.Interface
 	hardware string
+	// erdma says that the add-on runs that sets up the eRDMA devices of nodes that join. Those that
+	// have joined before it get none, as on ACK.
+	erdma atomic.Bool
 }
 
 var _ acsfake.Backend = (*nodes)(nil)
@@ -41,7 +48,7 @@ var _ acsfake.Backend = (*nodes)(nil)
 // EnsureNode makes the node and the description of its GPUs, and returns when the
 // node takes pods.
 func (n *nodes) EnsureNode(ctx context.Context, node acsfake.Node) error {
-	object, err := nodeObject(node)
+	object, err := nodeObject(node, n.erdma.Load())
 	if err != nil {
 		return err
 	}
@@ -176,8 +183,15 @@ func (n *nodes) drain(ctx context.Context, name string) error {
 	})
 }
 
-// nodeObject is the node as it registers.
-func nodeObject(node acsfake.Node) (*corev1.Node, error) {
+// observe follows the add-ons of the cluster.
+func (n *nodes) observe(state acsfake.State) {
+	n.erdma.Store(slices.ContainsFunc(state.Addons, func(a *acsfake.AddonRecord) bool {
+		return a.Name == contract.ERDMAController && a.State == addonActive
+	}))
+}
+
+// nodeObject is the node as it registers, with eRDMA devices where they are set up.
+func nodeObject(node acsfake.Node, erdma bool) (*corev1.Node, error) {
 	it, ok := catalog.Lookup(node.InstanceType)
 	if !ok {
 		return nil, fmt.Errorf("instance type %s is not in the catalogue, so its node cannot be simulated", node.InstanceType)
@@ -185,6 +199,9 @@ func nodeObject(node acsfake.Node) (*corev1.Node, error) {
 	resources, err := allocatable(it, node.Labels)
 	if err != nil {
 		return nil, err
+	}
+	if !erdma {
+		delete(resources, catalog.ERDMAResource)
 	}
 	address := strings.TrimPrefix(node.Name, RegionID+".")
 	object := &corev1.Node{

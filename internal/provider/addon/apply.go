@@ -155,7 +155,7 @@ func (r *addon) remove(ctx context.Context, m *model) (diags diag.Diagnostics, e
 		return nil, err
 	}
 	clusterID, name := m.cluster(), m.Name.ValueString()
-	if m.Installed.ValueBool() {
+	if m.uninstalls() {
 		task, err := client.UninstallAddon(ctx, clusterID, name)
 		if err == nil && task != "" {
 			_, err = client.WaitTask(ctx, task, progress(ctx, name))
@@ -186,6 +186,9 @@ func (r *addon) remove(ctx context.Context, m *model) (diags diag.Diagnostics, e
 	_, err = client.WaitAddon(ctx, clusterID, name, progress(ctx, name))
 	return nil, err
 }
+
+// uninstalls reports whether the add-on goes with the resource.
+func (m model) uninstalls() bool { return m.Installed.ValueBool() && !m.KeepOnDestroy.ValueBool() }
 
 // progress logs what the service is doing.
 func progress(ctx context.Context, name string) func(acs.Progress) {

@@ -21,18 +21,30 @@ import (
 
 // ModifyPlan says what a change brings about, and refuses what the service would.
 func (r *addon) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
-	if r.Session == nil || req.Plan.Raw.IsNull() {
+	if r.Session == nil {
 		return
 	}
 	var plan, state model
-	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
-	exists := !req.State.Raw.IsNull()
+	exists, stays := !req.State.Raw.IsNull(), !req.Plan.Raw.IsNull()
+	if stays {
+		resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
+	}
 	if exists {
 		resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
 	}
 	if resp.Diagnostics.HasError() {
 		return
 	}
+	if !stays {
+		if state.uninstalls() {
+			r.Session.Ledger.RecordProgram(state.Name.ValueString(), false)
+		}
+		return
+	}
+	if exists && !plan.Name.Equal(state.Name) && state.uninstalls() {
+		r.Session.Ledger.RecordProgram(state.Name.ValueString(), false)
+	}
+	r.Session.Ledger.RecordProgram(plan.Name.ValueString(), true)
 	if exists && plan.Name.Equal(state.Name) {
 		plan.Installed, plan.PreviousConfig = state.Installed, state.PreviousConfig
 		if !plan.Config.Equal(state.Config) && !state.Installed.ValueBool() {

@@ -118,7 +118,7 @@ func (r *trainingJob) preflight(ctx context.Context, m model, q question) (diags
 		return nil
 	}
 	spec, level := q.spec, q.level
-	for _, f := range slices.Concat(versionFindings(spec, q.forArena), r.schedulerFindings(ctx, spec), r.podFindings(ctx, spec), admissionFindings(spec, q.answer.Admission)) {
+	for _, f := range slices.Concat(versionFindings(spec, q.forArena), r.schedulerFindings(ctx, spec), r.erdmaFindings(ctx, m, spec), r.podFindings(ctx, spec), admissionFindings(spec, q.answer.Admission)) {
 		diags.Append(session.Preflight(f, level))
 	}
 	for _, f := range q.answer.Findings(int(m.PlannedNodeCount.ValueInt64())) {

@@ -119,8 +119,9 @@ var roleAttributes = []attribute[roleModel, job.Role]{
 	{
 		name: "rdma",
 		schema: schema.BoolAttribute{
-			MarkdownDescription: "Gives each replica the node's eRDMA device (`aliyun/erdma`).",
-			Optional:            true,
+			MarkdownDescription: "Gives each replica the node's eRDMA device (`aliyun/erdma`). On ACK a `gpuplan_addon` named `ack-erdma-controller` sets the devices up, of nodes that join after it: " +
+				"name it in `depends_on` of the node pool. A plan warns of nodes to come that will have none.",
+			Optional: true,
 		},
 		property: yes(func(m *roleModel) *types.Bool { return &m.RDMA }, func(r *job.Role) *bool { return &r.RDMA }),
 		places:   true,

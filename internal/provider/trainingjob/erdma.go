@@ -1,0 +1,54 @@
+package trainingjob
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/preflight"
+)
+
+// erdmaFindings says that nobody sets up the eRDMA devices of nodes that do not exist yet, which
+// the catalogue counts as set up.
+func (r *trainingJob) erdmaFindings(ctx context.Context, m model, spec job.Spec) []preflight.Finding {
+	node := m.plannedERDMA(ctx, spec)
+	if node == "" || r.setsUpERDMA(ctx) {
+		return nil
+	}
+	return []preflight.Finding{{Warning: true, Attribute: "roles", Summary: "eRDMA devices will be missing", Detail: fmt.Sprintf(
+		"Replicas of job %s ask for an eRDMA device and are planned on node %s, which does not exist yet. Cluster %s lacks the add-on %s, which sets up the devices of nodes that join after it: "+
+			"the node will have none, and the job will wait. Declare a gpuplan_addon of that name, and name it in depends_on of the node pool, so that it comes first.",
+		spec.ID(), node, r.Session.ClusterID, contract.ERDMAController)}}
+}
+
+// plannedERDMA is a node that does not exist yet on which a replica is planned that asks for an
+// eRDMA device, "" for none.
+func (m model) plannedERDMA(ctx context.Context, spec job.Spec) string {
+	var unread diag.Diagnostics
+	for _, a := range placementOf(ctx, m.PlannedPlacement, &unread) {
+		role, _, _ := strings.Cut(a.Member, "-")
+		if spec.Roles[role].RDMA && strings.HasSuffix(a.Node, "]") { // planned by pool and ordinal
+			return a.Node
+		}
+	}
+	return ""
+}
+
+// setsUpERDMA reports whether the cluster has what sets up eRDMA devices once the plan is
+// carried out, or nobody can tell.
+func (r *trainingJob) setsUpERDMA(ctx context.Context) bool {
+	if installed, known := r.Session.Ledger.Program(contract.ERDMAController); known {
+		return installed
+	}
+	if kube, err := r.Session.Kube(); err == nil { // its chart may have been installed without the service
+		if _, served, err := kube.Served(ctx, contract.ERDMADeviceGroup, contract.ERDMADeviceKind); err == nil && served {
+			return true
+		}
+	}
+	installed, err := r.Session.HasAddon(ctx, contract.ERDMAController)
+	return err != nil || installed
+}

@@ -146,6 +146,7 @@ func TestSettingsAreChecked(t *testing.T) {
 	for name, test := range map[string]struct{ config, at, says string }{
 		"no add-on":     {addon("no-such-addon", ""), "name", `The service has no add-on "no-such-addon" for cluster ` + acctest.ClusterID},
 		"no name":       {addon("Kube Scheduler", ""), "name", "must be the name of an add-on"},
+		"empty setting": {addon("kube-scheduler", `config = jsonencode({ binpackResourceWeight = [] })`), "config", "config.binpackResourceWeight is empty, which the service takes for no value"},
 		"no object":     {addon("kube-scheduler", `config = "true"`), "config", "config is no JSON object: write it as config = jsonencode({ enableReservation = true })."},
 		"a wrong type":  {addon("kube-scheduler", `config = jsonencode({ enableReservation = "yes" })`), "config", "Add-on kube-scheduler does not take this: config.enableReservation: got string, want boolean."},
 		"out of bounds": {addon("kube-scheduler", `config = jsonencode({ podMaxBackoffSeconds = 0 })`), "config", "config.podMaxBackoffSeconds: minimum: got 0, want 1."},

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"maps"
 	"reflect"
+	"slices"
 )
 
 // config is the configuration of an add-on, or a part of it, as JSON has it: objects are
@@ -46,6 +48,33 @@ func section(c config, key string) config {
 		return s
 	}
 	return nil
+}
+
+// empty returns the settings that have no value, by their paths in order: the service takes an empty value for
+// none, and gives the setting its default.
+func empty(c config, at string) (paths []string) {
+	for _, key := range slices.Sorted(maps.Keys(c)) {
+		here := at + "." + key
+		if inner := section(c, key); inner != nil {
+			paths = append(paths, empty(inner, here)...)
+			continue
+		}
+		switch value := c[key].(type) {
+		case nil:
+			paths = append(paths, here)
+		case string:
+			if value == "" {
+				paths = append(paths, here)
+			}
+		case []any:
+			if len(value) == 0 {
+				paths = append(paths, here)
+			}
+		case config:
+			paths = append(paths, here)
+		}
+	}
+	return paths
 }
 
 // only returns the settings of c that like has, with their values in c.

@@ -41,6 +41,12 @@ func TestOwnedSettings(t *testing.T) {
 	}
 }
 
+func TestEmptySettings(t *testing.T) {
+	c := read(t, `{"a":null,"b":"","c":[],"d":{},"e":{"f":{"g":[]},"h":0},"i":false,"j":[null],"k":"x"}`)
+	assert.Equal(t, []string{"config.a", "config.b", "config.c", "config.d", "config.e.f.g"}, empty(c, "config"))
+	assert.Empty(t, empty(config{}, "config"))
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add(`{"a":{"b":[1,null,"x"]},"c":true}`, `{"a":{"b":2}}`)
 	f.Fuzz(func(t *testing.T, a, b string) {

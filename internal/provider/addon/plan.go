@@ -100,6 +100,7 @@ func (r *addon) check(ctx context.Context, plan model) (diags diag.Diagnostics) 
 	if err != nil {
 		return diags // said by the validator
 	}
+	diags.Append(checkEmpty(wanted)...) // it may have been unknown before
 	diags.Append(checkSettings(name, info.ConfigSchema, wanted)...)
 	return append(diags, r.checkGates(ctx, client, name, plan.Version.ValueString(), live.Version, wanted)...)
 }

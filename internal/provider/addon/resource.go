@@ -112,10 +112,12 @@ func (object) ValidateString(_ context.Context, req validator.StringRequest, res
 	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
 		return
 	}
-	if _, err := parse(req.ConfigValue.ValueString()); err != nil || req.ConfigValue.ValueString() == "" {
+	c, err := parse(req.ConfigValue.ValueString())
+	if err != nil || req.ConfigValue.ValueString() == "" {
 		resp.Diagnostics.AddAttributeError(req.Path, "Invalid configuration", fmt.Sprintf(
 			"%s is no JSON object: write it as %[1]s = jsonencode({ enableReservation = true }).", req.Path))
 	}
+	resp.Diagnostics.Append(checkEmpty(c)...)
 }
 
 func failed(summary string, err error) (diags diag.Diagnostics) {

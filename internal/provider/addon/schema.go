@@ -44,10 +44,11 @@ func (r *addon) Schema(ctx context.Context, _ resource.SchemaRequest, resp *reso
 				Validators:    []validator.String{stringvalidator.LengthAtLeast(1)},
 			},
 			"config": schema.StringAttribute{
-				MarkdownDescription: "Settings of the add-on as a JSON object, `jsonencode({ enableReservation = true })`. The plan checks them against the add-on's own schema. Nothing secret belongs here: it is in the state.",
-				CustomType:          jsontypes.NormalizedType{},
-				Optional:            true,
-				Validators:          []validator.String{object{}},
+				MarkdownDescription: "Settings of the add-on as a JSON object, `jsonencode({ enableReservation = true })`. The plan checks them against the add-on's own schema. " +
+					"A setting needs a value: the service takes an empty one (`null`, `\"\"`, `[]`, `{}`) for none, and gives the setting its default, which it also has when it is left out. Nothing secret belongs here: it is in the state.",
+				CustomType: jsontypes.NormalizedType{},
+				Optional:   true,
+				Validators: []validator.String{object{}},
 			},
 			"keep_on_destroy": schema.BoolAttribute{
 				MarkdownDescription: "Whether the add-on stays as it is when the resource is destroyed. Default `false`.",

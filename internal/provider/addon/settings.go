@@ -14,6 +14,16 @@ import (
 	"golang.org/x/text/message"
 )
 
+// checkEmpty refuses settings without a value: what the service makes of them is another value, so that every
+// plan would change them again.
+func checkEmpty(c config) (diags diag.Diagnostics) {
+	for _, setting := range empty(c, "config") {
+		diags.AddAttributeError(path.Root("config"), "Setting has no value", fmt.Sprintf(
+			"%s is empty, which the service takes for no value: the setting would get its default. Give it a value, or leave it out.", setting))
+	}
+	return diags
+}
+
 // checkSettings holds settings against the add-on's JSON schema. What the schema does not know is
 // warned of: it may be behind.
 func checkSettings(name, schema string, wanted config) (diags diag.Diagnostics) {

@@ -42,11 +42,20 @@ func (s started) allOf(pods []placement.Pod) bool {
 	return len(pods) > 0 && missing <= 0
 }
 
-// Start plans a job that an apply is about to create: beside the jobs that it has let start
-// already, and alone, as if there were none of them. Of those the cluster does not show all
-// yet it also returns the IDs. The view is the cluster as it is now, without the job, and is
-// changed. A job that is no gang is not counted beside others.
-func (l *Ledger) Start(view *placement.View, g placement.Gang, isGang bool, plan func(*placement.View) placement.Result) (beside, alone placement.Result, pending []string) {
+// Prospect is what a job meets that an apply is about to create.
+type Prospect struct {
+	// Beside is where it is placed beside the jobs that the apply has let start already, Alone
+	// where it would be if there were none of them.
+	Beside, Alone placement.Result
+	// Pending are the IDs of those of them of which the cluster does not show all pods yet.
+	Pending []string
+}
+
+// Start plans a job that an apply is about to create. The view is the cluster as it is now,
+// without the job, and is changed. The job counts beside others from then on if goes says that
+// it starts now; one that waits does not, or two could wait for each other. A job that is no
+// gang never counts.
+func (l *Ledger) Start(view *placement.View, g placement.Gang, isGang bool, plan func(*placement.View) placement.Result, goes func(Prospect) bool) (at Prospect) {
 	s := &l.starts
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,11 +69,11 @@ func (l *Ledger) Start(view *placement.View, g placement.Gang, isGang bool, plan
 			}
 		}
 	}
-	alone = plan(view)
+	at.Alone = plan(view)
 	for id, job := range s.jobs {
 		if job.shown = job.shown || job.allOf(pods[id]); !job.shown {
 			view.Apply(job.gang, job.placement)
-			pending = append(pending, id)
+			at.Pending = append(at.Pending, id)
 			continue
 		}
 		s.jobs[id] = job
@@ -72,14 +81,14 @@ func (l *Ledger) Start(view *placement.View, g placement.Gang, isGang bool, plan
 			view.AddPod(p)
 		}
 	}
-	beside = alone
+	at.Beside = at.Alone
 	if len(s.jobs) > 0 {
-		beside = plan(view)
+		at.Beside = plan(view)
 	}
-	if isGang && beside.Placement != nil {
-		s.jobs[g.ID] = started{gang: g, placement: *beside.Placement}
+	if goes(at) && isGang && at.Beside.Placement != nil {
+		s.jobs[g.ID] = started{gang: g, placement: *at.Beside.Placement}
 	}
-	return beside, alone, pending
+	return at
 }
 
 // Withdraw takes back that a job starts: it was not created.

@@ -19,8 +19,8 @@ func TestJobsThatAnApplyStartsTogether(t *testing.T) {
 	l.StartApplying()
 	start := func(c cluster, name string, gpus int) (beside, alone bool) {
 		view, gang := c.live().View, job(two, name, gpus).Gang
-		b, a, _ := l.Start(view, gang, true, func(v *placement.View) placement.Result { return v.Plan(gang) })
-		return b.Placement != nil, a.Placement != nil
+		at := l.Start(view, gang, true, func(v *placement.View) placement.Result { return v.Plan(gang) }, always)
+		return at.Beside.Placement != nil, at.Alone.Placement != nil
 	}
 	beside, alone := start(c, "a", 8)
 	require.True(t, beside && alone)
@@ -42,8 +42,8 @@ func TestJobsWhosePodsAppear(t *testing.T) {
 	l.StartApplying()
 	start := func(c cluster, name string, workers int) (starts bool, pending []string) {
 		view, gang := c.live().View, job(two, name, workers).Gang
-		beside, _, pending := l.Start(view, gang, true, func(v *placement.View) placement.Result { return v.Plan(gang) })
-		return beside.Placement != nil, pending
+		at := l.Start(view, gang, true, func(v *placement.View) placement.Result { return v.Plan(gang) }, always)
+		return at.Beside.Placement != nil, at.Pending
 	}
 	starts, pending := start(c, "a", 12)
 	require.True(t, starts)
@@ -69,4 +69,27 @@ func TestJobsWhosePodsAppear(t *testing.T) {
 	starts, pending = start(part, "d", 6)
 	assert.True(t, starts, "pods that were shown have ended")
 	assert.Empty(t, pending)
+}
+
+func always(ledger.Prospect) bool { return true }
+
+// A job that waits for the pods of others is no such other: of two that want one place, each would
+// wait for the other.
+func TestJobsThatWaitAreNotWaitedFor(t *testing.T) {
+	two := machines(t, "v100", 2)
+	c := cluster{nodes: two}
+	l := ledger.New()
+	l.StartApplying()
+	start := func(c cluster, name string, goes func(ledger.Prospect) bool) ledger.Prospect {
+		view, gang := c.live().View, job(two, name, 4).Gang
+		return l.Start(view, gang, true, func(v *placement.View) placement.Result { return v.Plan(gang) }, goes)
+	}
+	patient := func(at ledger.Prospect) bool { return len(at.Pending) == 0 }
+	require.Empty(t, start(c, "a", patient).Pending)
+	for _, name := range []string{"b", "c", "b"} {
+		require.Equal(t, []string{"default/a"}, start(c, name, patient).Pending, name)
+	}
+	c = c.runs("default/a", 4)
+	require.Empty(t, start(c, "c", patient).Pending, "b waits, too")
+	assert.Equal(t, []string{"default/c"}, start(c, "b", patient).Pending)
 }

@@ -34,9 +34,9 @@ func (r *trainingJob) confirm(ctx context.Context, client *kube.Client, m model,
 	c.admission = r.admission(ctx, client, spec)
 	settling := func(at prospect) bool { return settles(planned, at.snapshot.Nodes, at.view) }
 	at, err := r.prospect(ctx, c, func(v *placement.View, g placement.Gang) placement.Result { return v.Reclaim(g) }, func(at prospect) bool {
-		return at.beside.Verdict.NotAsPlanned == "" || settling(at)
+		return at.Beside.Verdict.NotAsPlanned == "" || settling(at)
 	})
-	why := at.beside.Verdict.NotAsPlanned
+	why := at.Beside.Verdict.NotAsPlanned
 	switch {
 	case err != nil && c.level != session.CheckOff:
 		diags.AddWarning("Planned placement is not confirmed", session.Sentence(err))
@@ -52,11 +52,11 @@ func (r *trainingJob) confirm(ctx context.Context, client *kube.Client, m model,
 	if at.added != "" {
 		since = fmt.Sprintf("%s So the job cannot have its planned place now: %s. ", at.added, why)
 	}
-	place, result := path.Root("planned_placement"), at.beside
+	place, result := path.Root("planned_placement"), at.Beside
 	diags.Append(r.evictions(c, at, since)...)
 	switch {
 	case c.level == session.CheckOff || diags.HasError():
-	case at.alone.Placement == nil && c.level == session.CheckError && !waitsForQuota(at.view, at.gang):
+	case at.Alone.Placement == nil && c.level == session.CheckError && !waitsForQuota(at.view, at.gang):
 		diags.AddAttributeError(place, "Job was not started", fmt.Sprintf("%sIt does not fit any more. %s Plan again.", since, result.Verdict))
 	case result.Placement == nil:
 		diags.AddAttributeWarning(place, "Job will wait", fmt.Sprintf("%sIt does not fit now. %s", since, result.Verdict))

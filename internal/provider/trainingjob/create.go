@@ -153,7 +153,7 @@ func (r *trainingJob) planOnCluster(ctx context.Context, client *kube.Client, m 
 			return result
 		}
 		return v.Reclaim(g)
-	}, func(at prospect) bool { return at.beside.Placement != nil && len(at.beside.Victims) == 0 })
+	}, func(at prospect) bool { return at.Beside.Placement != nil && len(at.Beside.Victims) == 0 })
 	if err != nil {
 		diags.AddError("Job was not started", session.Sentence(err))
 		return diags
@@ -165,7 +165,7 @@ func (r *trainingJob) planOnCluster(ctx context.Context, client *kube.Client, m 
 	if diags.Append(r.evictions(c, at, since)...); diags.HasError() {
 		return diags
 	}
-	result := at.beside
+	result := at.Beside
 	if result.Placement == nil && c.level != session.CheckOff {
 		diags.AddAttributeWarning(path.Root("planned_placement"), "Job will wait", strings.TrimSpace(fmt.Sprintf("Job %s does not fit now. %s %s", spec.ID(), result.Verdict, at.added)))
 	}

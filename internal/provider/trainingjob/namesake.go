@@ -3,9 +3,13 @@ package trainingjob
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
+	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,9 +23,11 @@ import (
 )
 
 // checkName refuses a job whose name another one has in the cluster, of either framework,
-// that this configuration did not create: an apply would refuse it. Of one that it did create, and that
-// a plan with -target may leave to another address, it says what becomes of it.
-func (r *trainingJob) checkName(ctx context.Context, m model) (diags diag.Diagnostics) {
+// that this configuration did not create: an apply would refuse it. Of one that it did create it says
+// what becomes of it, where a plan with -target may leave it to another address, and where it is
+// replaced: Terraform shows a new job as one that is created, and no end of another. A job that takes
+// the place of one in the state shows that itself.
+func (r *trainingJob) checkName(ctx context.Context, of tfsdk.State, m model) (diags diag.Diagnostics) {
 	spec := job.Spec{Namespace: m.Namespace.ValueString(), Name: m.Name.ValueString(), Framework: job.Framework(m.Framework.ValueString())}
 	if m.ID.IsUnknown() || r.Session.Ledger.Owns(object(spec)) {
 		return nil
@@ -42,9 +48,58 @@ func (r *trainingJob) checkName(ctx context.Context, m model) (diags diag.Diagno
 				"%s %s of this configuration exists, and this plan is about a part of the configuration (-target), which may lack the resource that has it. "+
 					"The apply then takes it for this one: it goes on if it is what this one is to be, as after an apply that was cut off, and is deleted otherwise, or when this one had another name. "+
 					"Plan without -target when jobs change names.", live.GetKind(), spec.ID()))
+		} else if differs := r.replaced(ctx, of, m, live); len(differs) > 0 {
+			diags.AddAttributeWarning(path.Root("name"), "Job exists already", fmt.Sprintf(
+				"%[1]s %[2]s of this configuration exists, and Terraform's state does not have it here, as after an apply that was cut off, `terraform state rm`, or a change of the address without a moved block. "+
+					"It differs in %[3]s, so the apply deletes it and runs this one instead. To keep it running, write here what it has.",
+				live.GetKind(), spec.ID(), strings.Join(differs, ", ")))
 		}
 	}
 	return diags
+}
+
+// replaced names what makes a plan replace a live job of this configuration that is not in the state
+// at this address, nil when it goes on or that is not known.
+func (r *trainingJob) replaced(ctx context.Context, of tfsdk.State, m model, live *unstructured.Unstructured) (differs []string) {
+	if !of.Raw.IsNull() || r.Session.Ledger.Applying() {
+		return nil
+	}
+	spec, _, diags := m.spec(ctx)
+	if diags.HasError() || r.Session.Ledger.Replaced(spec.ID()) != "" {
+		return nil
+	}
+	_, replace, err := outdated(ctx, live, m, of, spec)
+	if err != nil {
+		return nil // the apply says it
+	}
+	for _, attribute := range replace {
+		switch known := m.known(ctx, attribute); {
+		case known && attribute == "roles":
+			differs = append(differs, "roles or their containers")
+		case known:
+			differs = append(differs, attribute)
+		}
+	}
+	return differs
+}
+
+// known reports whether nothing of an attribute is unknown until apply. What a job's description
+// calls roles comes from several.
+func (m model) known(ctx context.Context, attribute string) bool {
+	values := []attr.Value{m.Triggers}
+	if attribute != "triggers" {
+		at := slices.IndexFunc(jobAttributes, func(a jobAttribute) bool { return a.name == attribute })
+		values = []attr.Value{jobAttributes[at].property.value(&m)}
+	}
+	if attribute == "roles" {
+		for _, a := range containerAttributes {
+			values = append(values, a.property.value(&m.container))
+		}
+	}
+	return !slices.ContainsFunc(values, func(value attr.Value) bool {
+		full, err := value.ToTerraformValue(ctx)
+		return err != nil || !full.IsFullyKnown()
+	})
 }
 
 // refuseForeign says that a live job is not this configuration's and has the name of one of a framework

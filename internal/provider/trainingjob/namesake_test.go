@@ -146,3 +146,84 @@ func TestNamesOfThisConfiguration(t *testing.T) {
 	cloud.API.Put(live)
 	terraform.Must(t, "apply", "-auto-approve", "-replace=gpuplan_training_job.j")
 }
+
+// A job of this configuration that its state has lost, as by an apply that was killed, is replaced when it is
+// another than the configured one: the plan says so, which would show a new job alone. One that goes on is
+// not announced, nor is one of which it is not known.
+func TestJobThatTheStateHasLostIsAnnounced(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	serveJobs(cloud)
+	cli := acctest.StartCLI(t)
+	write := func(image, more string) {
+		cli.Write(t, fmt.Sprintf(`
+resource "gpuplan_training_job" "j" {
+  name            = "j"
+  framework       = "pytorch"
+  image           = %s
+  placement_check = "off"
+  wait_for        = "none"
+  roles           = { worker = { replicas = 2, gpus = 1 } }
+  %s
+}
+`, image, more))
+	}
+	const one, two = `"train:1"`, `"train:2"`
+	const announced = "PyTorchJob default/j of this configuration exists, and Terraform's state does not have it here"
+	write(one, "")
+	cli.Must(t, "apply", "-auto-approve")
+	cli.Must(t, "state", "rm", "gpuplan_training_job.j")
+	before, err := cloud.Kube.Get(t.Context(), job.PyTorch.GVK(), "default", "j")
+	require.NoError(t, err)
+
+	plan := func() string { return acctest.Unwrapped(cli.Must(t, "plan")) }
+	assert.NotContains(t, plan(), "Job exists already")
+	write("timestamp()", "")
+	assert.NotContains(t, plan(), "Job exists already", "whether it goes on is not known")
+	write(two, "")
+	assert.Contains(t, plan(), announced)
+	assert.Contains(t, plan(), "It differs in roles or their containers, so the apply deletes it and runs this one instead.")
+	write(one, `triggers = { run = "2" }`)
+	assert.Contains(t, plan(), "It differs in triggers, so")
+	write(two, `triggers = { run = "2" }`)
+	assert.Contains(t, plan(), "It differs in roles or their containers, triggers, so")
+	cli.Must(t, "apply", "-auto-approve")
+	after, err := cloud.Kube.Get(t.Context(), job.PyTorch.GVK(), "default", "j")
+	require.NoError(t, err)
+	assert.NotEqual(t, before.GetUID(), after.GetUID())
+	assert.Contains(t, plan(), "No changes.")
+}
+
+// The first triggers run a job again like a change of them, and a change in place of a job that is gone by
+// then says what to do.
+func TestFirstTriggers(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	serveJobs(cloud)
+	cli := acctest.StartCLI(t)
+	write := func(more string) {
+		cli.Write(t, fmt.Sprintf(`
+resource "gpuplan_training_job" "j" {
+  name            = "j"
+  framework       = "pytorch"
+  image           = "train:1"
+  placement_check = "off"
+  wait_for        = "none"
+  roles           = { worker = { replicas = 2, gpus = 1 } }
+  %s
+}
+`, more))
+	}
+	write("")
+	cli.Must(t, "apply", "-auto-approve")
+	write(`triggers = { run = "1" }`)
+	said := acctest.Unwrapped(cli.Must(t, "apply", "-auto-approve"))
+	assert.Contains(t, said, "triggers = { # forces replacement")
+	assert.Contains(t, said, "1 added, 0 changed, 1 destroyed")
+
+	write(`triggers = { run = "1" }
+  backoff_limit = 4`)
+	cli.Must(t, "plan", "-out=tfplan")
+	require.NoError(t, cloud.Kube.Delete(t.Context(), job.PyTorch.GVK(), "default", "j"))
+	said, err := cli.Run("apply", "tfplan")
+	require.Error(t, err)
+	assert.Contains(t, acctest.Unwrapped(said), "Job default/j is gone since the plan was made: plan again, which creates it anew.")
+}

@@ -45,7 +45,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	plan.ID, plan.PoolNames = id(plan), poolNames(offered, pools, known)
 	if req.State.Raw.IsNull() {
 		// What someone else's job of that name holds stays taken for all others.
-		if resp.Diagnostics.Append(r.checkName(ctx, plan)...); resp.Diagnostics.HasError() {
+		if resp.Diagnostics.Append(r.checkName(ctx, req.State, plan)...); resp.Diagnostics.HasError() {
 			return
 		}
 		question := r.ask(ctx, plan)
@@ -72,7 +72,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	// What a pool offers is unknown when anything of the pool is. Its name rarely changes then; all else that is
 	// unknown may, and Terraform accepts no replacement that it was not told of.
 	replace = slices.DeleteFunc(replace, func(attribute string) bool { return attribute == "pools" && slices.Contains(unknown, attribute) })
-	if !state.Triggers.IsNull() && !plan.Triggers.Equal(state.Triggers) {
+	if !plan.Triggers.Equal(state.Triggers) {
 		replace = append(replace, "triggers")
 	}
 	if state.Status.ValueString() == phaseDeleting {
@@ -87,7 +87,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("pool_names"), plan.PoolNames)...)
 		// Terraform asks again for the plan of the new job, and leaves out what is a warning then.
 		if plan.ID.ValueString() != old.ID() {
-			if resp.Diagnostics.Append(r.checkName(ctx, plan)...); resp.Diagnostics.HasError() {
+			if resp.Diagnostics.Append(r.checkName(ctx, req.State, plan)...); resp.Diagnostics.HasError() {
 				return
 			}
 		}

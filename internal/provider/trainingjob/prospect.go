@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
@@ -33,9 +34,7 @@ type prospect struct {
 	view  *placement.View
 	gang  placement.Gang
 	added string
-	// beside is where the job is placed in the view, alone where it would be without the jobs
-	// that the apply has let start.
-	beside, alone placement.Result
+	ledger.Prospect
 }
 
 // prospect plans a job on the cluster before it is created. Unless what it sees will do, the job
@@ -55,14 +54,18 @@ func (r *trainingJob) prospect(ctx context.Context, c checker, plan func(*placem
 		if at.view, at.gang, at.added, err = c.onCluster(at.snapshot); err != nil {
 			return at, err
 		}
-		var pending []string
-		at.beside, at.alone, pending = r.Session.Ledger.Start(at.view, at.gang, c.spec.Gang, func(v *placement.View) placement.Result { return plan(v, at.gang) })
-		appears := len(pending) > 0 && time.Since(begin) < appearing
-		departs := time.Since(begin) < departing && (len(r.victims(at).own) > 0 || at.beside.Placement == nil && r.fitsWithoutOwn(at, plan))
-		if does(at) && !departs || !appears && !departs || c.spec.Queue {
+		starts, placed := false, func(v *placement.View) placement.Result { return plan(v, at.gang) }
+		r.Session.Ledger.Start(at.view, at.gang, c.spec.Gang, placed, func(met ledger.Prospect) bool {
+			at.Prospect = met
+			appears := len(met.Pending) > 0 && time.Since(begin) < appearing
+			departs := time.Since(begin) < departing && (len(r.victims(at).own) > 0 || met.Beside.Placement == nil && r.fitsWithoutOwn(at, plan))
+			starts = does(at) && !departs || !appears && !departs || c.spec.Queue
+			return starts
+		})
+		if starts {
 			return at, nil
 		}
-		tflog.Info(ctx, "the job does not get its place, and waits for others", map[string]any{"job": c.spec.ID(), "appearing": pending})
+		tflog.Info(ctx, "the job does not get its place, and waits for others", map[string]any{"job": c.spec.ID(), "appearing": at.Pending})
 		select {
 		case <-ctx.Done():
 			return at, ctx.Err()
@@ -89,9 +92,9 @@ type victims struct{ own, others []string }
 // victims finds whom the scheduler would evict for a job that starts now. Pods that are being
 // deleted are not counted.
 func (r *trainingJob) victims(at prospect) (found victims) {
-	evicted := at.beside.Victims
-	if at.beside.Placement != nil {
-		evicted = slices.Concat(evicted, at.view.Growth(at.gang, at.beside).Victims)
+	evicted := at.Beside.Victims
+	if at.Beside.Placement != nil {
+		evicted = slices.Concat(evicted, at.view.Growth(at.gang, at.Beside).Victims)
 	}
 	if len(evicted) == 0 {
 		return found

@@ -46,7 +46,7 @@ func TestTargetAndReplaceAreAnnounced(t *testing.T) {
 	refused("Job default/low fits on its own, but not at the same time as default/high", replace)
 	refused("Terraform shows no warning about a job that is replaced by -replace or replace_triggered_by, so that the plan fails instead", replace)
 	with(gangs{"low": {12, "triggers = { again = 1 }\n"}, "high": {8, urgent + agreed}})
-	assert.Contains(t, acctest.Unwrapped(terraform.Must(t, "plan")), evicts)
+	assert.Contains(t, acctest.Unwrapped(terraform.Must(t, "plan")), "Job default/low fits on its own, but not at the same time as default/high")
 }
 
 // A plan with -target gives a name to one resource which another still has in the state. The plan says so, and

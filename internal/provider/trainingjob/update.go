@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
@@ -46,6 +47,9 @@ func (r *trainingJob) update(ctx context.Context, of tfsdk.State, state, m *mode
 	if absent(err) && finished(*state) {
 		keepResults(m, *state, false)
 		return true, diags // nothing is left that could change
+	}
+	if kube.IsNotFound(err) {
+		err = fmt.Errorf("job %s is gone since the plan was made: plan again, which creates it anew", spec.ID())
 	}
 	if err != nil {
 		diags.AddError("Job was not changed", session.Sentence(err))

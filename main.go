@@ -14,6 +14,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/command"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/server"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/sibling"
 )
 
 // version is set by the linker on release.
@@ -27,17 +28,21 @@ func main() {
 	debug.SetMemoryLimit(collectBelow)
 	var options []tf6server.ServeOpt
 	var started server.Command
-	targets := false
+	var by provider.Command
 	if *attach {
 		options = append(options, tf6server.WithManagedDebug())
 	} else {
-		targets = command.Targets()
+		by.Targets = command.Targets()
 		started = server.Command{Destroys: command.Destroys(), AppliesPlan: command.AppliesPlan()}
+		if !started.Destroys { // which nothing blocks
+			by.Siblings = sibling.New()
+		}
 		go endWithTerraform(os.Getppid())
 	}
 	err := tf6server.Serve("registry.terraform.io/gpuplan/gpuplan", func() tfprotov6.ProviderServer {
-		return server.New(provider.New(version, targets)(), started)
+		return server.New(provider.New(version, by)(), started)
 	}, options...)
+	by.Siblings.Leave()
 	if err != nil {
 		log.Fatal(err)
 	}

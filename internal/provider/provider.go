@@ -3,9 +3,11 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
@@ -17,6 +19,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+	"github.com/hashicorp/terraform-plugin-log/tflog"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/addon"
@@ -26,18 +29,26 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/quotatree"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/scheduler"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/sibling"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/trainingjob"
 )
 
-// New returns a constructor of the provider of the given version. targets means that Terraform
-// visits a part of the configuration only.
-func New(version string, targets bool) func() provider.Provider {
-	return func() provider.Provider { return &gpuplan{version: version, targets: targets} }
+// Command is what is known of the Terraform command that started the provider.
+type Command struct {
+	// Targets means that Terraform visits a part of the configuration only.
+	Targets bool
+	// Siblings are the other processes of this provider that it runs, nil for none.
+	Siblings *sibling.Group
+}
+
+// New returns a constructor of the provider of the given version.
+func New(version string, by Command) func() provider.Provider {
+	return func() provider.Provider { return &gpuplan{version: version, command: by} }
 }
 
 type gpuplan struct {
 	version string
-	targets bool
+	command Command
 }
 
 type config struct {
@@ -102,7 +113,7 @@ func (p *gpuplan) Configure(ctx context.Context, req provider.ConfigureRequest, 
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	settings := session.Settings{UserAgent: "terraform-provider-gpuplan/" + p.version, Targets: p.targets}
+	settings := session.Settings{UserAgent: "terraform-provider-gpuplan/" + p.version, Targets: p.command.Targets}
 	for _, setting := range []struct {
 		attribute string
 		value     types.String
@@ -144,8 +155,35 @@ func (p *gpuplan) Configure(ctx context.Context, req provider.ConfigureRequest, 
 			fmt.Sprintf("The provider's %s is unknown until apply, so this plan asks neither the cloud nor the cluster: "+
 				"what is planned in this configuration is checked, what exists is not.", strings.Join(settings.Unknown, ", ")))
 	}
+	p.checkAlone(ctx, settings, &resp.Diagnostics)
 	s := session.New(settings)
 	resp.ResourceData, resp.DataSourceData = s, s
+}
+
+// checkAlone refuses a second provider configuration for a cluster: each has a process and a ledger of
+// its own, so that nothing would be compared between them, not even two jobs of one name.
+func (p *gpuplan) checkAlone(ctx context.Context, s session.Settings, diags *diag.Diagnostics) {
+	scope := sibling.Scope{Owner: s.Owner, ClusterID: s.ClusterID}
+	if !slices.ContainsFunc(s.Unknown, func(name string) bool {
+		return name == session.Kubeconfig || name == session.KubeconfigContent || name == session.KubeContext
+	}) {
+		if access, err := kube.ConfigFrom(kube.Access{Path: s.Kubeconfig, Content: s.KubeconfigContent, Context: s.KubeContext}); err == nil {
+			scope.Server = access.Host
+		}
+	}
+	shared, err := p.command.Siblings.Meet(ctx, scope)
+	if err != nil {
+		tflog.Warn(ctx, "whether another provider configuration is for the same cluster is not known", map[string]any{"error": err.Error()})
+	}
+	if !shared {
+		return
+	}
+	diags.AddError("Two provider configurations for one cluster", fmt.Sprintf(
+		"Another provider configuration (an alias) of this configuration is for the same cluster, %s. Terraform runs a process for each, so nothing could be compared between the two: "+
+			"jobs of one name would overwrite and delete each other, and jobs that do not fit together would not be refused. "+
+			"Use one provider configuration for a cluster, and set what differs, such as placement_check, on the resources. "+
+			"Or give each an owner: they are then strangers to each other, like two configurations, and know of each other's jobs only what runs.",
+		cmp.Or(scope.Server, scope.ClusterID)))
 }
 
 // checkKubeconfig finds mistakes in what the configuration says about the kubeconfig,

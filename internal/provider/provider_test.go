@@ -34,7 +34,7 @@ resource "gpuplan_quota_tree" "main" {
 
 // Every schema obeys the framework's rules, and everything in it is described.
 func TestSchemas(t *testing.T) {
-	p := provider.New("test", false)()
+	p := provider.New("test", provider.Command{})()
 	var config fwprovider.SchemaResponse
 	p.Schema(t.Context(), fwprovider.SchemaRequest{}, &config)
 	assert.Empty(t, config.Schema.ValidateImplementation(t.Context()))

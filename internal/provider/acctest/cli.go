@@ -59,7 +59,9 @@ func StartCLI(t *testing.T) *CLI {
 	attached, ended := make(chan *plugin.ReattachConfig), make(chan struct{})
 	served := make(chan error, 1)
 	go func() {
-		served <- tf6server.Serve(addresses[0], func() tfprotov6.ProviderServer { return server.New(provider.New("test", false)(), server.Command{}) },
+		served <- tf6server.Serve(addresses[0], func() tfprotov6.ProviderServer {
+			return server.New(provider.New("test", provider.Command{})(), server.Command{})
+		},
 			tf6server.WithDebug(ctx, attached, ended), tf6server.WithLoggingSink(t), tf6server.WithGoPluginLogger(hclog.NewNullLogger()), tf6server.WithoutLogStderrOverride())
 	}()
 	t.Cleanup(func() {

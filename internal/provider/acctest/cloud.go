@@ -39,7 +39,7 @@ const (
 func Providers() map[string]func() (tfprotov6.ProviderServer, error) {
 	return map[string]func() (tfprotov6.ProviderServer, error){
 		"gpuplan": func() (tfprotov6.ProviderServer, error) { //nolint:unparam // the type is terraform-plugin-testing's
-			return server.New(provider.New("test", false)(), server.Command{}), nil
+			return server.New(provider.New("test", provider.Command{})(), server.Command{}), nil
 		},
 	}
 }

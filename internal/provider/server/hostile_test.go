@@ -56,7 +56,7 @@ var (
 func TestHostileValues(t *testing.T) {
 	acctest.ClearEnv(t)
 	t.Setenv("HOME", t.TempDir())
-	p := server.New(provider.New("test", false)(), server.Command{})
+	p := server.New(provider.New("test", provider.Command{})(), server.Command{})
 	schemas, err := p.GetProviderSchema(t.Context(), &tfprotov6.GetProviderSchemaRequest{})
 	require.NoError(t, err)
 	all := map[string]*tfprotov6.Schema{}

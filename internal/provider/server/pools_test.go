@@ -19,7 +19,7 @@ import (
 func TestJobsArePlannedOnTheirPools(t *testing.T) {
 	acctest.ClearEnv(t)
 	t.Setenv("HOME", t.TempDir())
-	p := server.New(provider.New("test", false)(), server.Command{})
+	p := server.New(provider.New("test", provider.Command{})(), server.Command{})
 	schemas, err := p.GetProviderSchema(t.Context(), &tfprotov6.GetProviderSchemaRequest{})
 	require.NoError(t, err)
 	const job = "gpuplan_training_job"

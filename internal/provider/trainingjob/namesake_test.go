@@ -225,5 +225,5 @@ resource "gpuplan_training_job" "j" {
 	require.NoError(t, cloud.Kube.Delete(t.Context(), job.PyTorch.GVK(), "default", "j"))
 	said, err := cli.Run("apply", "tfplan")
 	require.Error(t, err)
-	assert.Contains(t, acctest.Unwrapped(said), "Job default/j is gone since the plan was made: plan again, which creates it anew.")
+	assert.Contains(t, acctest.Unwrapped(said), "Job default/j is gone since the plan was made: plan again, which creates it.")
 }

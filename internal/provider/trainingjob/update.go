@@ -49,7 +49,7 @@ func (r *trainingJob) update(ctx context.Context, of tfsdk.State, state, m *mode
 		return true, diags // nothing is left that could change
 	}
 	if kube.IsNotFound(err) {
-		err = fmt.Errorf("job %s is gone since the plan was made: plan again, which creates it anew", spec.ID())
+		err = fmt.Errorf("job %s is gone since the plan was made: plan again, which creates it", spec.ID())
 	}
 	if err != nil {
 		diags.AddError("Job was not changed", session.Sentence(err))

@@ -1,0 +1,87 @@
+package provider_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+)
+
+// Terraform runs a process for each provider configuration, and one knows nothing of the other: a second
+// one for a cluster is refused, unless it has an owner of its own.
+func TestAliases(t *testing.T) {
+	acctest.StartCloud(t)
+	other := filepath.Join(t.TempDir(), "kubeconfig")
+	acctest.WriteKubeconfig(t, other, kubetest.Start(t).Config().Host)
+	locks := t.TempDir()
+	t.Setenv("TMPDIR", locks)
+	binary, err := localtest.Program("terraform-provider-gpuplan")
+	require.NoError(t, err)
+	cli := acctest.NewCLI(t, binary)
+	write := func(settings string) {
+		const job = `
+resource "gpuplan_training_job" %q {
+  provider        = %s
+  name            = "same"
+  framework       = "pytorch"
+  image           = "train:1"
+  placement_check = "off"
+  suspend         = true
+  wait_for        = "none"
+  roles           = { worker = { replicas = 1, gpus = 1 } }
+}
+`
+		cli.Write(t, "provider \"gpuplan\" {\n  alias = \"b\"\n"+settings+"}\n"+fmt.Sprintf(job, "a", "gpuplan")+fmt.Sprintf(job, "b", "gpuplan.b"))
+	}
+	for name, test := range map[string]struct {
+		settings string
+		refused  bool
+	}{
+		"the same cluster":                {"", true},
+		"with another check":              {"placement_check = \"warn\"\n", true},
+		"the cluster is not said":         {"cluster_id = \"\"\n", true},
+		"an owner of its own":             {"owner = \"team-b\"\n", false},
+		"another cluster":                 {fmt.Sprintf("kubeconfig = %q\n", other), false},
+		"another cluster, without its ID": {fmt.Sprintf("kubeconfig = %q\ncluster_id = \"\"\n", other), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			write(test.settings)
+			said, err := cli.Run("plan")
+			if !test.refused {
+				require.NoError(t, err, said)
+				return
+			}
+			require.Error(t, err)
+			assert.Contains(t, acctest.Unwrapped(said), "Two provider configurations for one cluster")
+			assert.Contains(t, acctest.Unwrapped(said), "Use one provider configuration for a cluster")
+		})
+	}
+	left, err := filepath.Glob(filepath.Join(locks, "gpuplan-*"))
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
+
+// The process that plans and the one that applies, of one command, are no two configurations.
+func TestOneConfigurationPlansAndApplies(t *testing.T) {
+	acctest.StartCloud(t)
+	binary, err := localtest.Program("terraform-provider-gpuplan")
+	require.NoError(t, err)
+	cli := acctest.NewCLI(t, binary)
+	cli.Write(t, `
+resource "gpuplan_node_pool" "a" {
+  name          = "a"
+  instance_type = "ecs.gn6v-c10g1.20xlarge"
+  size          = 0
+  mode          = "topology"
+  vswitch_ids   = ["vsw-1"]
+}
+`)
+	cli.Must(t, "apply", "-auto-approve")
+	cli.Must(t, "destroy", "-auto-approve")
+}

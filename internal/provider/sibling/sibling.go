@@ -1,0 +1,129 @@
+// Package sibling tells the processes of this provider that one Terraform command runs of each
+// other: Terraform starts one for each provider configuration (an alias), and tells none of the
+// others. Each writes down what it is for, in a file in the folder for temporary files.
+package sibling
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Scope is what a provider configuration is for.
+type Scope struct {
+	// Owner is the stamp on what is created; configurations with different ones are strangers.
+	Owner string `json:"owner"`
+	// Server is the URL of the Kubernetes API server, ClusterID the ID of the ACK cluster; ""
+	// where it is not known.
+	Server    string `json:"server"`
+	ClusterID string `json:"clusterId"`
+}
+
+// overlaps reports whether two configurations are for one cluster. One that does not say which
+// cluster of a server it means may mean any.
+func (s Scope) overlaps(other Scope) bool {
+	sameCluster := s.ClusterID == other.ClusterID && s.ClusterID != ""
+	switch {
+	case s.Owner != other.Owner:
+		return false
+	case s.Server == "" || other.Server == "":
+		return sameCluster
+	}
+	return s.Server == other.Server && (sameCluster || s.ClusterID == "" || other.ClusterID == "")
+}
+
+// patience is how long a sibling that has been started may take to be configured, again how long to
+// wait between two looks.
+const patience, again = 2 * time.Second, 20 * time.Millisecond
+
+// Group is the processes of this provider that one command runs, as one of them sees it. A nil one
+// has no others.
+type Group struct {
+	folder       string
+	parent, self int
+	// others lists the IDs of the processes that are siblings now.
+	others func() ([]int, error)
+}
+
+// New returns the group of this process. Where the processes of the machine cannot be listed, on
+// Windows, it has no others.
+func New() *Group {
+	parent, self := os.Getppid(), os.Getpid()
+	return &Group{folder: os.TempDir(), parent: parent, self: self, others: func() ([]int, error) { return siblings(parent, self) }}
+}
+
+// Meet writes down what this process is for, waits until its siblings have done so, and reports
+// whether one of them is for the same cluster. A sibling that comes later meets this one.
+func (g *Group) Meet(ctx context.Context, s Scope) (shared bool, err error) {
+	if g == nil {
+		return false, nil
+	}
+	if err := g.write(s); err != nil {
+		return false, fmt.Errorf("tell other provider configurations of this one: %w", err)
+	}
+	for begin := time.Now(); ; {
+		others, err := g.others()
+		if err != nil {
+			return false, fmt.Errorf("look for other provider configurations: %w", err)
+		}
+		waiting := false
+		for _, pid := range others {
+			other, told := g.read(pid)
+			if told && s.overlaps(other) {
+				return true, nil
+			}
+			waiting = waiting || !told
+		}
+		if !waiting || time.Since(begin) > patience {
+			return false, nil
+		}
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-time.After(again):
+		}
+	}
+}
+
+// Leave removes what this process has written down.
+func (g *Group) Leave() {
+	if g != nil {
+		_ = os.Remove(g.name(g.self)) // it is a leftover at worst
+	}
+}
+
+func (g *Group) name(pid int) string {
+	return filepath.Join(g.folder, fmt.Sprintf("gpuplan-%d-%d.json", g.parent, pid))
+}
+
+// write replaces the file of this process at once: nobody reads a part of it.
+func (g *Group) write(s Scope) error {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	file, err := os.CreateTemp(g.folder, "gpuplan-*.tmp")
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	if closed := file.Close(); err == nil {
+		err = closed
+	}
+	if err == nil {
+		err = os.Rename(file.Name(), g.name(g.self))
+	}
+	if err != nil {
+		_ = os.Remove(file.Name()) // the error says more
+	}
+	return err
+}
+
+// read returns what another process has written down, if it has.
+func (g *Group) read(pid int) (s Scope, told bool) {
+	text, err := os.ReadFile(g.name(pid))
+	return s, err == nil && json.Unmarshal(text, &s) == nil
+}

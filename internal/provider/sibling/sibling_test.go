@@ -1,0 +1,111 @@
+package sibling
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// meeting is two processes of one command.
+func meeting(t *testing.T) (one, two *Group) {
+	folder := t.TempDir()
+	of := func(self int, others ...int) *Group {
+		return &Group{folder: folder, parent: 1, self: self, others: func() ([]int, error) { return others, nil }}
+	}
+	return of(2, 3), of(3, 2)
+}
+
+// Of two processes of one command the one that comes second meets the first, whichever that is.
+func TestMeet(t *testing.T) {
+	const x, y = "https://x:6443", "https://y:6443"
+	for name, test := range map[string]struct {
+		one, two Scope
+		shared   bool
+	}{
+		"the same server":               {Scope{"a", x, ""}, Scope{"a", x, ""}, true},
+		"the same cluster":              {Scope{"a", x, "c1"}, Scope{"a", x, "c1"}, true},
+		"one does not say the cluster":  {Scope{"a", x, "c1"}, Scope{"a", x, ""}, true},
+		"the same cluster, no server":   {Scope{"a", "", "c1"}, Scope{"a", "", "c1"}, true},
+		"one does not say the server":   {Scope{"a", x, "c1"}, Scope{"a", "", "c1"}, true},
+		"another server":                {Scope{"a", x, ""}, Scope{"a", y, ""}, false},
+		"another server of one cluster": {Scope{"a", x, "c1"}, Scope{"a", y, "c1"}, false},
+		"another cluster":               {Scope{"a", x, "c1"}, Scope{"a", x, "c2"}, false},
+		"another cluster, no server":    {Scope{"a", "", "c1"}, Scope{"a", "", "c2"}, false},
+		"another owner":                 {Scope{"a", x, "c1"}, Scope{"b", x, "c1"}, false},
+		"nothing is known":              {Scope{"a", "", ""}, Scope{"a", "", ""}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, scopes := range [][2]Scope{{test.one, test.two}, {test.two, test.one}} {
+				first, second := meeting(t)
+				require.NoError(t, first.write(scopes[0]))
+				shared, err := second.Meet(t.Context(), scopes[1])
+				require.NoError(t, err)
+				assert.Equal(t, test.shared, shared)
+			}
+		})
+	}
+}
+
+// One that was started and is not configured yet is waited for; one that ends before is not met.
+func TestMeetOneThatIsBeingConfigured(t *testing.T) {
+	one, two := meeting(t)
+	scope := Scope{"a", "https://x:6443", ""}
+	time.AfterFunc(3*again, func() { assert.NoError(t, two.write(scope)) })
+	shared, err := one.Meet(t.Context(), scope)
+	require.NoError(t, err)
+	assert.True(t, shared)
+
+	one, _ = meeting(t)
+	looks := 0
+	one.others = func() ([]int, error) {
+		if looks++; looks < 3 {
+			return []int{3}, nil
+		}
+		return nil, nil
+	}
+	shared, err = one.Meet(t.Context(), scope)
+	require.NoError(t, err)
+	assert.False(t, shared)
+	one.Leave()
+	left, err := os.ReadDir(one.folder)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
+
+func TestMeetNobody(t *testing.T) {
+	shared, err := (*Group)(nil).Meet(t.Context(), Scope{"a", "https://x:6443", ""})
+	require.NoError(t, err)
+	assert.False(t, shared)
+	(*Group)(nil).Leave()
+	_, err = (&Group{folder: "/nowhere"}).Meet(t.Context(), Scope{})
+	require.ErrorContains(t, err, "tell other provider configurations of this one: open /nowhere")
+}
+
+// The children of a process are found in /proc and by ps alike.
+func TestSiblings(t *testing.T) {
+	sleep := exec.Command("sleep", "60")
+	require.NoError(t, sleep.Start())
+	t.Cleanup(func() {
+		assert.NoError(t, sleep.Process.Kill())
+		_ = sleep.Wait() // it was killed
+	})
+	for name, children := range map[string]func(int) (map[int]string, error){"proc": childrenInProc, "ps": childrenByPS} {
+		t.Run(name, func(t *testing.T) {
+			found, err := children(os.Getpid())
+			if err != nil {
+				t.Skip(err)
+			}
+			assert.Contains(t, found[sleep.Process.Pid], "sleep")
+			all, err := children(os.Getppid())
+			require.NoError(t, err)
+			assert.Contains(t, all, os.Getpid())
+		})
+	}
+	others, err := siblings(os.Getpid(), sleep.Process.Pid)
+	require.NoError(t, err)
+	assert.Empty(t, others, "it runs another program")
+}

@@ -32,9 +32,10 @@ func main() {
 	if *attach {
 		options = append(options, tf6server.WithManagedDebug())
 	} else {
-		by.Targets = command.Targets()
+		by.Targets, by.Tests = command.Targets(), command.Tests()
 		started = server.Command{Destroys: command.Destroys(), AppliesPlan: command.AppliesPlan()}
-		if !started.Destroys { // which nothing blocks
+		// A destroy is never refused, a saved plan was when it was made, and the state of tests is theirs alone.
+		if !started.Destroys && !started.AppliesPlan && !by.Tests {
 			by.Siblings = sibling.New()
 		}
 		go endWithTerraform(os.Getppid())

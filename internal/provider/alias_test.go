@@ -47,7 +47,8 @@ resource "gpuplan_training_job" %q {
 		"with another check":              {"placement_check = \"warn\"\n", true},
 		"the cluster is not said":         {"cluster_id = \"\"\n", true},
 		"an owner of its own":             {"owner = \"team-b\"\n", false},
-		"another cluster":                 {fmt.Sprintf("kubeconfig = %q\n", other), false},
+		"another address of the cluster":  {fmt.Sprintf("kubeconfig = %q\n", other), true},
+		"another cluster":                 {fmt.Sprintf("kubeconfig = %q\ncluster_id = \"c-other\"\n", other), false},
 		"another cluster, without its ID": {fmt.Sprintf("kubeconfig = %q\ncluster_id = \"\"\n", other), false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -84,4 +85,30 @@ resource "gpuplan_node_pool" "a" {
 `)
 	cli.Must(t, "apply", "-auto-approve")
 	cli.Must(t, "destroy", "-auto-approve")
+}
+
+// A saved plan was looked at when it was made; one that destroys has to be applied.
+func TestSavedDestroyWithTwoConfigurations(t *testing.T) {
+	acctest.StartCloud(t)
+	binary, err := localtest.Program("terraform-provider-gpuplan")
+	require.NoError(t, err)
+	cli := acctest.NewCLI(t, binary)
+	pool := func(name, provider string) string {
+		return fmt.Sprintf(`
+resource "gpuplan_node_pool" %[1]q {
+  provider      = %[2]s
+  name          = %[1]q
+  instance_type = "ecs.gn6v-c10g1.20xlarge"
+  size          = 0
+  mode          = "topology"
+  vswitch_ids   = ["vsw-1"]
+}
+`, name, provider)
+	}
+	second := "provider \"gpuplan\" {\n  alias = \"b\"\n%s}\n"
+	cli.Write(t, fmt.Sprintf(second, "  owner = \"b\"\n")+pool("a", "gpuplan")+pool("b", "gpuplan.b"))
+	cli.Must(t, "apply", "-auto-approve")
+	cli.Write(t, fmt.Sprintf(second, "")+pool("a", "gpuplan")+pool("b", "gpuplan.b"))
+	cli.Must(t, "plan", "-destroy", "-out=plan")
+	cli.Must(t, "apply", "plan")
 }

@@ -18,6 +18,15 @@ import (
 // ownerVariable is the environment variable in place of the attribute owner.
 const ownerVariable = "GPUPLAN_OWNER"
 
+// stampOf is the stamp on what the command creates: that of the configuration, but for its tests.
+func (c Command) stampOf(configured types.String, diags *diag.Diagnostics) string {
+	stamp := ownerOf(configured, diags)
+	if c.Tests && stamp != "" {
+		return owner.OfTests(stamp)
+	}
+	return stamp
+}
+
 // ownerOf is the stamp of this configuration: what the user says, else that of the place
 // of the state. It is "" while the user's is unknown.
 func ownerOf(configured types.String, diags *diag.Diagnostics) string {

@@ -37,6 +37,8 @@ import (
 type Command struct {
 	// Targets means that Terraform visits a part of the configuration only.
 	Targets bool
+	// Tests means that it is `terraform test`.
+	Tests bool
 	// Siblings are the other processes of this provider that it runs, nil for none.
 	Siblings *sibling.Group
 }
@@ -148,7 +150,7 @@ func (p *gpuplan) Configure(ctx context.Context, req provider.ConfigureRequest, 
 		resp.Diagnostics.AddAttributeError(path.Root(session.PlacementCheck), "Invalid placement check",
 			fmt.Sprintf("The environment variable GPUPLAN_PLACEMENT_CHECK is %q; it must be one of %s.", settings.PlacementCheck, strings.Join(session.Checks(), ", ")))
 	}
-	settings.Owner = ownerOf(c.Owner, &resp.Diagnostics)
+	settings.Owner = p.command.stampOf(c.Owner, &resp.Diagnostics)
 	checkKubeconfig(settings, &resp.Diagnostics)
 	if len(settings.Unknown) > 0 {
 		resp.Diagnostics.AddWarning("Live state is not checked",

@@ -97,7 +97,7 @@ func (r *addon) set(ctx context.Context, client *acs.Client, was model, m *model
 	if m.PreviousConfig.IsUnknown() && !m.Installed.ValueBool() {
 		m.PreviousConfig = jsontypes.NewNormalizedValue(text(before(wanted, known, is)))
 	}
-	send := merged(wanted, undo(owned, wanted, known))
+	send := merged(undo(owned, wanted, known), wanted)
 	if same(only(is, send), send) {
 		return true, nil
 	}

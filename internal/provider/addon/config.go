@@ -2,8 +2,10 @@ package addon
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -30,7 +32,26 @@ func parse(text string) (config, error) {
 	if c == nil {
 		return nil, errors.New("it is null")
 	}
-	return c, nil
+	return c, inRange(c)
+}
+
+// inRange refuses numbers that are too large to be compared.
+func inRange(value any) (err error) {
+	switch value := value.(type) {
+	case json.Number:
+		if _, err = value.Float64(); err != nil {
+			err = fmt.Errorf("the number %.40s is too large", value)
+		}
+	case config:
+		for _, inner := range value {
+			err = cmp.Or(err, inRange(inner))
+		}
+	case []any:
+		for _, inner := range value {
+			err = cmp.Or(err, inRange(inner))
+		}
+	}
+	return err
 }
 
 // text writes a configuration, keys in their order.

@@ -27,6 +27,10 @@ func Destroys() bool {
 // environment's count, TF_CLI_ARGS.
 func Targets() bool { return targets(arguments(os.Getppid()), os.Getenv) }
 
+// Tests reports whether the command is `terraform test`, whose state is kept nowhere. Where the
+// parent's arguments cannot be read, it is false.
+func Tests() bool { return nameOf(arguments(os.Getppid())) == "test" }
+
 func targets(args []string, env func(string) string) bool {
 	name := nameOf(args)
 	return slices.ContainsFunc(withEnvironment(args, name, env), func(arg string) bool {

@@ -99,6 +99,12 @@ func TestStamp(t *testing.T) {
 	}
 }
 
+func TestOfTests(t *testing.T) {
+	assert.Regexp(t, `^[a-z2-7]{26}$`, owner.OfTests("team-a"))
+	assert.NotEqual(t, owner.OfTests("team-a"), owner.OfTests("team-b"))
+	assert.NotEqual(t, "team-a", owner.OfTests("team-a"))
+}
+
 func TestBrokenBackendFile(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, ".terraform"), 0o755))

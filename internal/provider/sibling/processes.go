@@ -11,39 +11,53 @@ import (
 	"strings"
 )
 
-// siblings lists the other processes of this program that a process has started, by their IDs; none
-// on Windows.
-func siblings(parent, self int) (found []int, err error) {
+// process is one that another one has started.
+type process struct {
+	pid int
+	// since tells it from an earlier one of the same ID.
+	since string
+	// program is the file that it runs.
+	program string
+}
+
+// name is unlike that of any other process of the machine, before and after it.
+func (p process) name() string { return fmt.Sprintf("%d-%s", p.pid, p.since) }
+
+// siblings lists the processes of this program that a process has started, this one apart; none on
+// Windows. The names of them are their own.
+func siblings(parent, self int) (own string, others []string, err error) {
 	if runtime.GOOS == "windows" {
-		return nil, nil
+		return "", nil, nil
 	}
 	program, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	children, err := childrenInProc(parent)
 	if err != nil {
 		children, err = childrenByPS(parent)
 	}
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	for pid, runs := range children {
-		if pid != self && filepath.Base(runs) == filepath.Base(program) {
-			found = append(found, pid)
+	for _, child := range children {
+		switch {
+		case child.pid == self:
+			own = child.name()
+		case filepath.Base(child.program) == filepath.Base(program):
+			others = append(others, child.name())
 		}
 	}
-	return found, nil
+	return own, others, nil
 }
 
-// childrenInProc returns the programs that the children of a process run, by the children's IDs, from
-// /proc, where the system has it: https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
-func childrenInProc(parent int) (map[int]string, error) {
+// childrenInProc returns the processes that a process has started from /proc, where the system has
+// it: https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
+func childrenInProc(parent int) (children []process, err error) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil || len(stats) == 0 {
 		return nil, fmt.Errorf("no processes in /proc: %w", os.ErrNotExist)
 	}
-	children := map[int]string{}
 	for _, name := range stats {
 		text, err := os.ReadFile(name)
 		if err != nil {
@@ -52,7 +66,8 @@ func childrenInProc(parent int) (map[int]string, error) {
 		// The name of the program, in parentheses, may have any of them and spaces: "1 (a b) S 0 …".
 		end := bytes.LastIndexByte(text, ')')
 		fields := strings.Fields(string(text[end+1:]))
-		if end < 0 || len(fields) < 2 || fields[0] == "Z" || fields[1] != strconv.Itoa(parent) {
+		const state, ppid, starttime = 0, 1, 19
+		if end < 0 || len(fields) <= starttime || fields[state] == "Z" || fields[ppid] != strconv.Itoa(parent) {
 			continue
 		}
 		folder := filepath.Dir(name)
@@ -61,26 +76,29 @@ func childrenInProc(parent int) (map[int]string, error) {
 			continue
 		}
 		if program, err := os.Readlink(folder + "/exe"); err == nil {
-			children[pid] = program
+			children = append(children, process{pid: pid, since: fields[starttime], program: program})
 		}
 	}
 	return children, nil
 }
 
 // childrenByPS returns the same from the command ps.
-func childrenByPS(parent int) (map[int]string, error) {
-	text, err := exec.Command("ps", "-axo", "pid=,ppid=,comm=").Output()
+func childrenByPS(parent int) (children []process, err error) {
+	ps := exec.Command("ps", "-axo", "pid=,ppid=,lstart=,comm=")
+	ps.Env = append(os.Environ(), "LC_ALL=C")
+	text, err := ps.Output()
 	if err != nil {
 		return nil, fmt.Errorf("run ps: %w", err)
 	}
-	children := map[int]string{}
 	for line := range strings.Lines(string(text)) {
+		// "7 1 Tue Nov 24 22:47:12 2026 /usr/bin/a b"
 		fields := strings.Fields(line)
-		if len(fields) < 3 || fields[1] != strconv.Itoa(parent) {
+		if len(fields) < 8 || fields[1] != strconv.Itoa(parent) {
 			continue
 		}
 		if pid, err := strconv.Atoi(fields[0]); err == nil {
-			children[pid] = strings.Join(fields[2:], " ")
+			since := strings.ReplaceAll(strings.Join(fields[2:7], "-"), ":", "-")
+			children = append(children, process{pid: pid, since: since, program: strings.Join(fields[7:], " ")})
 		}
 	}
 	return children, nil

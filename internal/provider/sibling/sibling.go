@@ -22,17 +22,16 @@ type Scope struct {
 	ClusterID string `json:"clusterId"`
 }
 
-// overlaps reports whether two configurations are for one cluster. One that does not say which
-// cluster of a server it means may mean any.
+// overlaps reports whether two configurations are for one cluster: by its ID, which a cluster has
+// whatever address it is reached at, else by the server.
 func (s Scope) overlaps(other Scope) bool {
-	sameCluster := s.ClusterID == other.ClusterID && s.ClusterID != ""
 	switch {
 	case s.Owner != other.Owner:
 		return false
-	case s.Server == "" || other.Server == "":
-		return sameCluster
+	case s.ClusterID != "" && other.ClusterID != "":
+		return s.ClusterID == other.ClusterID
 	}
-	return s.Server == other.Server && (sameCluster || s.ClusterID == "" || other.ClusterID == "")
+	return s.Server == other.Server && s.Server != ""
 }
 
 // patience is how long a sibling that has been started may take to be configured, again how long to
@@ -42,17 +41,19 @@ const patience, again = 2 * time.Second, 20 * time.Millisecond
 // Group is the processes of this provider that one command runs, as one of them sees it. A nil one
 // has no others.
 type Group struct {
-	folder       string
-	parent, self int
-	// others lists the IDs of the processes that are siblings now.
-	others func() ([]int, error)
+	folder string
+	parent int
+	// processes names this process, "" where it cannot be told, and those that are its siblings now.
+	processes func() (self string, others []string, err error)
+	// file is what this process has written down, "" for nothing.
+	file string
 }
 
 // New returns the group of this process. Where the processes of the machine cannot be listed, on
 // Windows, it has no others.
 func New() *Group {
 	parent, self := os.Getppid(), os.Getpid()
-	return &Group{folder: os.TempDir(), parent: parent, self: self, others: func() ([]int, error) { return siblings(parent, self) }}
+	return &Group{folder: os.TempDir(), parent: parent, processes: func() (string, []string, error) { return siblings(parent, self) }}
 }
 
 // Meet writes down what this process is for, waits until its siblings have done so, and reports
@@ -61,17 +62,21 @@ func (g *Group) Meet(ctx context.Context, s Scope) (shared bool, err error) {
 	if g == nil {
 		return false, nil
 	}
-	if err := g.write(s); err != nil {
+	self, _, err := g.processes()
+	if err == nil && self != "" {
+		err = g.write(self, s)
+	}
+	if err != nil {
 		return false, fmt.Errorf("tell other provider configurations of this one: %w", err)
 	}
 	for begin := time.Now(); ; {
-		others, err := g.others()
+		_, others, err := g.processes()
 		if err != nil {
 			return false, fmt.Errorf("look for other provider configurations: %w", err)
 		}
 		waiting := false
-		for _, pid := range others {
-			other, told := g.read(pid)
+		for _, process := range others {
+			other, told := g.read(process)
 			if told && s.overlaps(other) {
 				return true, nil
 			}
@@ -90,17 +95,17 @@ func (g *Group) Meet(ctx context.Context, s Scope) (shared bool, err error) {
 
 // Leave removes what this process has written down.
 func (g *Group) Leave() {
-	if g != nil {
-		_ = os.Remove(g.name(g.self)) // it is a leftover at worst
+	if g != nil && g.file != "" {
+		_ = os.Remove(g.file) // it is a leftover at worst, and named by a process that never comes again
 	}
 }
 
-func (g *Group) name(pid int) string {
-	return filepath.Join(g.folder, fmt.Sprintf("gpuplan-%d-%d.json", g.parent, pid))
+func (g *Group) name(process string) string {
+	return filepath.Join(g.folder, fmt.Sprintf("gpuplan-%d-%s.json", g.parent, process))
 }
 
-// write replaces the file of this process at once: nobody reads a part of it.
-func (g *Group) write(s Scope) error {
+// write makes the file of this process at once: nobody reads a part of it.
+func (g *Group) write(self string, s Scope) error {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return err
@@ -114,16 +119,18 @@ func (g *Group) write(s Scope) error {
 		err = closed
 	}
 	if err == nil {
-		err = os.Rename(file.Name(), g.name(g.self))
+		err = os.Rename(file.Name(), g.name(self))
 	}
 	if err != nil {
 		_ = os.Remove(file.Name()) // the error says more
+		return err
 	}
-	return err
+	g.file = g.name(self)
+	return nil
 }
 
 // read returns what another process has written down, if it has.
-func (g *Group) read(pid int) (s Scope, told bool) {
-	text, err := os.ReadFile(g.name(pid))
+func (g *Group) read(process string) (s Scope, told bool) {
+	text, err := os.ReadFile(g.name(process))
 	return s, err == nil && json.Unmarshal(text, &s) == nil
 }

@@ -1,8 +1,10 @@
 package sibling
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,10 +15,10 @@ import (
 // meeting is two processes of one command.
 func meeting(t *testing.T) (one, two *Group) {
 	folder := t.TempDir()
-	of := func(self int, others ...int) *Group {
-		return &Group{folder: folder, parent: 1, self: self, others: func() ([]int, error) { return others, nil }}
+	of := func(self string, others ...string) *Group {
+		return &Group{folder: folder, parent: 1, processes: func() (string, []string, error) { return self, others, nil }}
 	}
-	return of(2, 3), of(3, 2)
+	return of("2-100", "3-100"), of("3-100", "2-100")
 }
 
 // Of two processes of one command the one that comes second meets the first, whichever that is.
@@ -31,8 +33,10 @@ func TestMeet(t *testing.T) {
 		"one does not say the cluster":  {Scope{"a", x, "c1"}, Scope{"a", x, ""}, true},
 		"the same cluster, no server":   {Scope{"a", "", "c1"}, Scope{"a", "", "c1"}, true},
 		"one does not say the server":   {Scope{"a", x, "c1"}, Scope{"a", "", "c1"}, true},
+		"neither says the same":         {Scope{"a", x, ""}, Scope{"a", "", "c1"}, false},
 		"another server":                {Scope{"a", x, ""}, Scope{"a", y, ""}, false},
-		"another server of one cluster": {Scope{"a", x, "c1"}, Scope{"a", y, "c1"}, false},
+		"another server of one cluster": {Scope{"a", x, "c1"}, Scope{"a", y, "c1"}, true},
+		"another server, one ID":        {Scope{"a", x, "c1"}, Scope{"a", y, ""}, false},
 		"another cluster":               {Scope{"a", x, "c1"}, Scope{"a", x, "c2"}, false},
 		"another cluster, no server":    {Scope{"a", "", "c1"}, Scope{"a", "", "c2"}, false},
 		"another owner":                 {Scope{"a", x, "c1"}, Scope{"b", x, "c1"}, false},
@@ -41,7 +45,7 @@ func TestMeet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, scopes := range [][2]Scope{{test.one, test.two}, {test.two, test.one}} {
 				first, second := meeting(t)
-				require.NoError(t, first.write(scopes[0]))
+				require.NoError(t, first.write("2-100", scopes[0]))
 				shared, err := second.Meet(t.Context(), scopes[1])
 				require.NoError(t, err)
 				assert.Equal(t, test.shared, shared)
@@ -54,18 +58,18 @@ func TestMeet(t *testing.T) {
 func TestMeetOneThatIsBeingConfigured(t *testing.T) {
 	one, two := meeting(t)
 	scope := Scope{"a", "https://x:6443", ""}
-	time.AfterFunc(3*again, func() { assert.NoError(t, two.write(scope)) })
+	time.AfterFunc(3*again, func() { assert.NoError(t, two.write("3-100", scope)) })
 	shared, err := one.Meet(t.Context(), scope)
 	require.NoError(t, err)
 	assert.True(t, shared)
 
 	one, _ = meeting(t)
 	looks := 0
-	one.others = func() ([]int, error) {
-		if looks++; looks < 3 {
-			return []int{3}, nil
+	one.processes = func() (string, []string, error) {
+		if looks++; looks < 4 {
+			return "2-100", []string{"3-100"}, nil
 		}
-		return nil, nil
+		return "2-100", nil, nil
 	}
 	shared, err = one.Meet(t.Context(), scope)
 	require.NoError(t, err)
@@ -81,8 +85,25 @@ func TestMeetNobody(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, shared)
 	(*Group)(nil).Leave()
-	_, err = (&Group{folder: "/nowhere"}).Meet(t.Context(), Scope{})
+	nobody := func() (string, []string, error) { return "2-100", nil, nil }
+	_, err = (&Group{folder: "/nowhere", processes: nobody}).Meet(t.Context(), Scope{})
 	require.ErrorContains(t, err, "tell other provider configurations of this one: open /nowhere")
+}
+
+// What a killed process has left is not what another one of its ID says, as in containers, where IDs
+// come again.
+func TestLeftovers(t *testing.T) {
+	scope := Scope{"a", "https://x:6443", ""}
+	killed, later := meeting(t)
+	require.NoError(t, killed.write("2-50", scope))
+	later.processes = func() (string, []string, error) { return "3-100", nil, nil }
+	shared, err := later.Meet(t.Context(), scope)
+	require.NoError(t, err)
+	assert.False(t, shared)
+	later.processes = func() (string, []string, error) { return "3-100", []string{"2-100"}, nil }
+	shared, err = later.Meet(t.Context(), scope)
+	require.NoError(t, err)
+	assert.False(t, shared, "it has not said what it is for")
 }
 
 // The children of a process are found in /proc and by ps alike.
@@ -93,19 +114,33 @@ func TestSiblings(t *testing.T) {
 		assert.NoError(t, sleep.Process.Kill())
 		_ = sleep.Wait() // it was killed
 	})
-	for name, children := range map[string]func(int) (map[int]string, error){"proc": childrenInProc, "ps": childrenByPS} {
+	find := func(children []process, pid int) process {
+		i := slices.IndexFunc(children, func(p process) bool { return p.pid == pid })
+		require.GreaterOrEqual(t, i, 0)
+		return children[i]
+	}
+	for name, children := range map[string]func(int) ([]process, error){"proc": childrenInProc, "ps": childrenByPS} {
 		t.Run(name, func(t *testing.T) {
 			found, err := children(os.Getpid())
 			if err != nil {
 				t.Skip(err)
 			}
-			assert.Contains(t, found[sleep.Process.Pid], "sleep")
+			slept := find(found, sleep.Process.Pid)
+			assert.Contains(t, slept.program, "sleep")
+			assert.NotEmpty(t, slept.since)
+			again, err := children(os.Getpid())
+			require.NoError(t, err)
+			assert.Equal(t, slept, find(again, slept.pid), "a process keeps its name")
 			all, err := children(os.Getppid())
 			require.NoError(t, err)
-			assert.Contains(t, all, os.Getpid())
+			find(all, os.Getpid())
 		})
 	}
-	others, err := siblings(os.Getpid(), sleep.Process.Pid)
+	own, others, err := siblings(os.Getppid(), os.Getpid())
+	require.NoError(t, err)
+	assert.Contains(t, own, fmt.Sprint(os.Getpid(), "-"))
+	assert.Empty(t, others)
+	_, others, err = siblings(os.Getpid(), sleep.Process.Pid)
 	require.NoError(t, err)
 	assert.Empty(t, others, "it runs another program")
 }

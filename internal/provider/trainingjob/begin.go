@@ -68,6 +68,12 @@ func ranFor(ctx context.Context, of tfsdk.State, live *unstructured.Unstructured
 	return was.Triggers
 }
 
+// sameTriggers reports whether no trigger differs: without any, it is all the same how that is written.
+func sameTriggers(a, b types.Map) bool {
+	none := func(m types.Map) bool { return !m.IsUnknown() && len(m.Elements()) == 0 }
+	return a.Equal(b) || none(a) && none(b)
+}
+
 // goOn returns a live job that can become the one of the spec, and removes one that cannot, or
 // that is not the same for another reason.
 func (r *trainingJob) goOn(ctx context.Context, client *kube.Client, live *unstructured.Unstructured, m model, of tfsdk.State, spec job.Spec, same bool) (*unstructured.Unstructured, error) {
@@ -88,7 +94,7 @@ func outdated(ctx context.Context, live *unstructured.Unstructured, m model, of 
 		return before, nil, err
 	}
 	replace, _ = differences(before, spec)
-	if !ranFor(ctx, of, live).Equal(m.Triggers) {
+	if !sameTriggers(ranFor(ctx, of, live), m.Triggers) {
 		replace = append(replace, "triggers")
 	}
 	return before, replace, nil

@@ -214,6 +214,8 @@ resource "gpuplan_training_job" "j" {
 	}
 	write("")
 	cli.Must(t, "apply", "-auto-approve")
+	write(`triggers = {}`)
+	assert.Contains(t, acctest.Unwrapped(cli.Must(t, "apply", "-auto-approve")), "0 added, 1 changed, 0 destroyed", "there is no trigger still")
 	write(`triggers = { run = "1" }`)
 	said := acctest.Unwrapped(cli.Must(t, "apply", "-auto-approve"))
 	assert.Contains(t, said, "triggers = { # forces replacement")

@@ -72,7 +72,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	// What a pool offers is unknown when anything of the pool is. Its name rarely changes then; all else that is
 	// unknown may, and Terraform accepts no replacement that it was not told of.
 	replace = slices.DeleteFunc(replace, func(attribute string) bool { return attribute == "pools" && slices.Contains(unknown, attribute) })
-	if !plan.Triggers.Equal(state.Triggers) {
+	if !sameTriggers(plan.Triggers, state.Triggers) {
 		replace = append(replace, "triggers")
 	}
 	if state.Status.ValueString() == phaseDeleting {

@@ -171,6 +171,10 @@ func TestChartValues(t *testing.T) {
 		}
 	}
 
+	values["scheduler"].(map[string]any)["reserveAfter"] = "-1s"
+	_, failure = helm(t, contract.SystemNamespace, values)
+	assert.Empty(t, failure, "no reservation for a gang that waits")
+
 	for says, bad := range map[string]map[string]any{
 		"scheduler.image is required": {"nodeAgent": map[string]any{"image": "a"}},
 		"/scheduler/port":             {"scheduler": map[string]any{"image": "s", "port": 0}, "nodeAgent": map[string]any{"image": "a"}},

@@ -216,9 +216,9 @@ func (s Spec) checkShare(name string, r Role, add report) {
 	}
 	switch {
 	case r.CorePercent == 0:
-	case r.CorePercent%5 != 0 || r.CorePercent < 5 || r.CorePercent > 100:
-		add(name, "core_percent", "%d is no multiple of 5 from 5 to 100: use %d", r.CorePercent, min(100, max(5, (r.CorePercent+2)/5*5)))
 	case r.GPUs > 1:
 		add(name, "core_percent", "a part of %d shared GPUs can limit memory only, not compute: leave core_percent out, or use 1 GPU", r.GPUs)
+	case r.CorePercent%5 != 0 || r.CorePercent < 5 || r.CorePercent > 100:
+		add(name, "core_percent", "%d is no multiple of 5 from 5 to 100: use %d", r.CorePercent, min(100, max(5, (r.CorePercent+2)/5*5)))
 	}
 }

@@ -272,7 +272,7 @@ func TestCheck(t *testing.T) {
 			Problem{"core_percent", "worker", "7 is no multiple of 5 from 5 to 100: use 5"},
 		},
 		"compute of several GPUs": {
-			func(s *Spec) { set(s, "worker", func(r *Role) { r.CorePercent = 50 }) },
+			func(s *Spec) { set(s, "worker", func(r *Role) { r.CorePercent = 7 }) },
 			Problem{"core_percent", "worker", "a part of 2 shared GPUs can limit memory only, not compute: leave core_percent out, or use 1 GPU"},
 		},
 		"uneven memory": {

@@ -2,6 +2,7 @@ package nodeagent
 
 import (
 	"fmt"
+	"regexp"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
@@ -22,7 +23,7 @@ func describe() schema.Schema {
 			"image": schema.StringAttribute{
 				MarkdownDescription: "Container image of the agent.",
 				Required:            true,
-				Validators:          []validator.String{stringvalidator.LengthAtLeast(1)},
+				Validators:          []validator.String{stringvalidator.RegexMatches(regexp.MustCompile(`^[\w./:@-]+$`), "must be the name of an image, such as registry.example/gpuplan:1.0, without spaces")},
 			},
 			"interval": schema.StringAttribute{
 				MarkdownDescription: "How often the agent looks at the GPUs, as in `10s`. Default: the agent's own, 30 seconds.",

@@ -95,7 +95,7 @@ func (r *pool) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 			Validators: []validator.Set{setvalidator.SizeBetween(1, maxVSwitches), setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1))},
 		},
 		"allow_disruption": schema.BoolAttribute{
-			MarkdownDescription: "Allows changes that take nodes or GPUs away from running jobs: a smaller size, another mode, replacing or deleting the pool, a change of labels by which jobs select their nodes, or new `NoExecute` taints that they do not tolerate. Default `false`: the plan refuses and names the jobs.",
+			MarkdownDescription: "Allows changes that take nodes or GPUs away from running jobs: a smaller size, another mode, replacing or deleting the pool, a change of labels by which jobs select their nodes, or new `NoExecute` taints that they do not tolerate. Default `false`: the plan refuses and names the jobs. To replace or delete the pool it has to be applied before: Terraform reads it from the state then.",
 			Optional:            true, Computed: true, Default: booldefault.StaticBool(false),
 		},
 		"timeouts": duration.Timeouts(timeouts.Attributes(ctx, timeouts.Opts{Create: true, Update: true, Delete: true,

@@ -175,6 +175,9 @@ func TestBadInput(t *testing.T) {
 		"no jobs at all":            {total, `a = { max_jobs = 0 }`, `quotas["a"].max_jobs value must be between 1 and 1000000`},
 		"lends more than it has":    {total, `a = { min = { cpu = "1" }, lend_limit = { cpu = "2" } }`, `quotas["a"].lend_limit["cpu"]: lend limit of cpu is`},
 		"negative":                  {total, `a = { min = { cpu = "-1" } }`, `quotas["a"].min["cpu"]: "-1" is not an amount`},
+		"memory without a unit":     {total, `a = { max = { memory = "64" } }`, `quotas["a"].max["memory"]: this is 64 bytes: memory needs a unit`},
+		"no unit, further down":     {`{ memory = "64Gi" }`, `a = {}, "a/b" = { min = { memory = "2k" } }`, `quotas["a/b"].min["memory"]: this is 2000 bytes`},
+		"a total without a unit":    {`{ memory = "64" }`, `a = {}`, `total["memory"]: this is 64 bytes`},
 		"nothing to share":          {`{}`, `a = {}`, `must contain at least 1 elements`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package quotatree
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -24,12 +25,46 @@ func (r *tree) ValidateConfig(ctx context.Context, req resource.ValidateConfigRe
 		return
 	}
 	resp.Diagnostics.Append(checkNames(spec)...)
+	resp.Diagnostics.Append(checkUnits(spec, "")...)
 	if !known {
 		return
 	}
 	for _, problem := range quota.Check(spec) {
 		report(problem, spec, &resp.Diagnostics)
 	}
+}
+
+// leastMemory is what no job runs with, in bytes; a smaller amount lacks its unit.
+const leastMemory = 1 << 20
+
+// checkUnits refuses amounts of memory that lack their unit, in the tree or below the node of a key.
+func checkUnits(spec quota.Spec, key string) (diags diag.Diagnostics) {
+	limits := map[string]quota.Resources{"min": spec.Min, "max": spec.Max, "lend_limit": spec.LendLimit}
+	if key == "" {
+		limits = map[string]quota.Resources{"total": spec.Max}
+	}
+	for _, field := range slices.Sorted(maps.Keys(limits)) {
+		for _, name := range []string{"ephemeral-storage", "memory"} {
+			bytes := limits[field][name]
+			if bytes <= 0 || bytes >= leastMemory {
+				continue
+			}
+			at := path.Root(field)
+			if key != "" {
+				at = path.Root("quotas").AtMapKey(key).AtName(field)
+			}
+			at = at.AtMapKey(name)
+			diags.AddAttributeError(at, "Invalid quantity", fmt.Sprintf("%s: this is %d bytes: %s needs a unit, as in \"64Gi\" or \"512Mi\".", at, bytes, name))
+		}
+	}
+	for _, child := range spec.Children {
+		below := child.Name
+		if key != "" {
+			below = key + "/" + child.Name
+		}
+		diags.Append(checkUnits(child, below)...)
+	}
+	return diags
 }
 
 // report puts a broken rule to the attribute that breaks it.

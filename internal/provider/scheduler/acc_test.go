@@ -340,7 +340,8 @@ func TestBadInput(t *testing.T) {
 	acctest.ClearEnv(t)
 	t.Setenv("HOME", t.TempDir())
 	for attribute, says := range map[string]string{
-		`image = ""`:                 "must be at least 1",
+		`image = ""`:                 "must be the name of an image",
+		`image = " x"`:               "must be the name of an image",
 		`replicas = 0`:               "must be between 1 and 10",
 		`log_level = 11`:             "must be between 0 and 10",
 		`port = 65535`:               "must be between 0 and 65534",
@@ -361,7 +362,7 @@ func TestBadInput(t *testing.T) {
 
 // other adds the required attribute where the case is about another one.
 func other(attribute string) string {
-	if attribute == `image = ""` {
+	if strings.HasPrefix(attribute, "image") {
 		return ""
 	}
 	return "image = \"x\"\n"

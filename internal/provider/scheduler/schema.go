@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"regexp"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
@@ -24,7 +25,7 @@ func describe() schema.Schema {
 			"image": schema.StringAttribute{
 				MarkdownDescription: "Container image of the scheduler.",
 				Required:            true,
-				Validators:          []validator.String{stringvalidator.LengthAtLeast(1)},
+				Validators:          []validator.String{stringvalidator.RegexMatches(regexp.MustCompile(`^[\w./:@-]+$`), "must be the name of an image, such as registry.example/gpuplan:1.0, without spaces")},
 			},
 			"replicas": schema.Int64Attribute{
 				MarkdownDescription: "Number of schedulers, and of queue controllers; one of each leads, the others take over when it fails. Default 2.",
@@ -32,7 +33,7 @@ func describe() schema.Schema {
 				Validators: []validator.Int64{int64validator.Between(1, 10)},
 			},
 			"log_level": schema.Int64Attribute{
-				MarkdownDescription: "Verbosity of the log, 0 (default) to 10. 4 tells why each node was refused.",
+				MarkdownDescription: "Verbosity of the log, 0 (default) to 10, as `-v` of kube-scheduler. Why a gang waits is told by its events and `kubectl gpuplan why`, whatever the verbosity.",
 				Optional:            true, Computed: true, Default: int64default.StaticInt64(0),
 				Validators: []validator.Int64{int64validator.Between(0, 10)},
 			},

@@ -44,7 +44,7 @@ func (r *trainingJob) follow(ctx context.Context, client *kube.Client, m *model,
 		}
 	}
 	if err != nil {
-		diags.Append(m.unreached(ctx, last, err))
+		diags.Append(m.unreached(ctx, "Job was created, but is not "+cmp.Or(m.WaitFor.ValueString(), waitRunning), last, err))
 	}
 	return diags
 }
@@ -61,8 +61,7 @@ func (m model) expected(ctx context.Context, asPlanned bool) int {
 
 // unreached says of a job that exists why it has not come as far as it was to. That nobody
 // waited long enough, or could look, is no fault of the job, which goes on.
-func (m model) unreached(ctx context.Context, last *unstructured.Unstructured, err error) diag.Diagnostic {
-	summary := "Job was created, but is not " + cmp.Or(m.WaitFor.ValueString(), waitRunning)
+func (m model) unreached(ctx context.Context, summary string, last *unstructured.Unstructured, err error) diag.Diagnostic {
 	lost := errors.Is(err, errFailed) || errors.Is(err, errRefused) || kube.IsNotFound(err)
 	late := m.RequireImmediate.ValueBool() && errors.Is(ctx.Err(), context.DeadlineExceeded) && idle(last)
 	if lost || late {

@@ -100,7 +100,7 @@ func (r *trainingJob) update(ctx context.Context, of tfsdk.State, state, m *mode
 		return true, diags
 	}
 	if obj, err = r.wait(ctx, client, spec, m.WaitFor.ValueString(), m.expected(ctx, len(stale) == 0)); err != nil {
-		diags.AddError("Job was changed, but does not follow", session.Sentence(err))
+		diags.Append(m.unreached(ctx, "Job was changed, but does not follow", obj, err))
 	}
 	if obj != nil {
 		why, more := r.refresh(context.WithoutCancel(ctx), m, obj)

@@ -59,6 +59,10 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	if resp.Diagnostics.Append(req.State.Get(ctx, &state)...); resp.Diagnostics.HasError() {
 		return
 	}
+	if offered.IsNull() {
+		// Terraform leaves out what lifecycle.ignore_changes names. Nor does a job move that need not keep to its pools.
+		plan.PoolNames = state.PoolNames
+	}
 	old, _, diags := state.spec(ctx)
 	resp.Diagnostics.Append(diags...)
 	wanted, unknown, diags := plan.spec(ctx)

@@ -190,11 +190,11 @@ func (l *Ledger) noSuchLeaf(j *job, limits *quota.Tree) *Finding {
 func (l *Ledger) displacedJobs() []Finding {
 	var findings []Finding
 	for _, what := range slices.Sorted(maps.Keys(l.displaced)) {
-		for _, job := range l.displaced[what] {
+		for _, job := range l.displaced[what].jobs {
 			if !l.fixed[job] {
 				continue
 			}
-			findings = append(findings, Finding{
+			f := Finding{
 				Kind:    PoolTaken,
 				key:     what + " " + job,
 				Jobs:    []string{job},
@@ -202,7 +202,13 @@ func (l *Ledger) displacedJobs() []Finding {
 				Summary: "A running job would lose its nodes",
 				Detail: fmt.Sprintf("The plan %s, on which job %s runs, and the job stays. Remove the job as well, wait until it has finished, "+
 					"suspend it and apply that before, or %s.", what, job, consent),
-			})
+			}
+			if l.displaced[what].requested {
+				f.Error = false
+				f.Detail = fmt.Sprintf("The plan %s, on which job %s runs. Unless the plan replaces the job, too, the apply refuses to. Replace or remove the job as well, "+
+					"wait until it has finished, suspend it and apply that before, or %s.", what, job, consent)
+			}
+			findings = append(findings, f)
 		}
 	}
 	return findings

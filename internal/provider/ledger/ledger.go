@@ -31,7 +31,7 @@ type Ledger struct {
 	created   map[string]bool     // names of pools that are planned to be created
 	unset     map[string]unset    // by names of pools
 	shrinking map[string]string   // what becomes of pools that give up nodes, by their names
-	displaced map[string][]string // jobs on nodes that pools give up, by what does so
+	displaced map[string]displacement // by what takes the nodes away
 	// cuts says what jobs lose by a change of the quota tree, nil for nothing.
 	cuts func(stays func(job string) bool) []Finding
 	tree *quota.Tree
@@ -64,7 +64,7 @@ func New() *Ledger {
 		guarded:   map[string]bool{},
 		created:   map[string]bool{},
 		unset:     map[string]unset{},
-		displaced: map[string][]string{},
+		displaced: map[string]displacement{},
 		shrinking: map[string]string{},
 		compared:  map[string]bool{},
 		apart:     map[string]bool{},
@@ -474,12 +474,29 @@ func (l *Ledger) ShrinkPool(pool, what string) []Finding {
 	return l.check(nil, false)
 }
 
+// displacement are jobs on nodes that a pool gives up.
+type displacement struct {
+	jobs []string
+	// requested means that no attribute asks for it, but -replace or replace_triggered_by, which may
+	// replace the jobs as well.
+	requested bool
+}
+
 // DisplaceJobs records that the plan takes nodes from these jobs; what says how, as in
 // "deletes node pool v100".
 func (l *Ledger) DisplaceJobs(what string, jobs []string) []Finding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.displaced[what] = jobs
+	l.displaced[what] = displacement{jobs: jobs}
+	return l.check(nil, false)
+}
+
+// DisplaceJobsOnRequest is DisplaceJobs for a replacement by -replace or replace_triggered_by. Whether
+// that also replaces a job shows only after the job was planned to stay, so jobs that do are warned of.
+func (l *Ledger) DisplaceJobsOnRequest(what string, jobs []string) []Finding {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.displaced[what] = displacement{jobs: jobs, requested: true}
 	return l.check(nil, false)
 }
 

@@ -336,4 +336,11 @@ func TestJobThatStaysOnNodesThatGo(t *testing.T) {
 	l = ledger.New()
 	assert.Empty(t, gives(l))
 	assert.Equal(t, want, describe(l.SuspendJob("default/a")), "its nodes go before it does")
+
+	l = ledger.New()
+	assert.Empty(t, l.DisplaceJobsOnRequest("replaces node pool v100", []string{"default/a", "default/b"}))
+	found = l.KeepJob("default/a")
+	assert.Equal(t, []string{"warning PoolTaken default/a"}, describe(found), "it may be replaced on request, too")
+	assert.Contains(t, found[0].Detail, "Unless the plan replaces the job, too, the apply refuses to.")
+	l.ReplaceJob("default/b", "default/b")
 }

@@ -201,19 +201,15 @@ func (r *pool) podsOn(ctx context.Context, state model) (pods []running.Pod, dia
 
 // checkReplaced looks at running jobs under a replacement that no attribute asks for, but
 // whoever runs the plan: Terraform plans the pool as it is, and then a new one in its
-// place. Whether the same option replaces the jobs of this configuration, too, shows only
-// after they were planned to stay, so these are named in a warning; the apply looks once more.
+// place, and shows no warning of that. Jobs of this configuration are warned of where they are planned.
 func (r *pool) checkReplaced(ctx context.Context, name, id string) diag.Diagnostics {
 	pods, diags := r.podsOn(ctx, model{NodePoolID: types.StringValue(id)})
 	what := "replaces node pool " + name
 	if foreign := running.Foreign(pods, r.Session.Owns); len(foreign) > 0 {
 		diags.AddAttributeError(path.Root("name"), "Running jobs would lose their nodes", refusal(what, consentBefore, foreign))
-	} else if len(pods) > 0 {
-		diags.AddAttributeWarning(path.Root("name"), "Running jobs are on the nodes", fmt.Sprintf(
-			"The plan %s, and the apply refuses to when these jobs still run: %s. Replace or remove them as well, wait until they have finished, "+
-				"or %s.", what, running.Describe(pods), consentBefore))
 	}
-	for _, f := range r.shrink(ctx, name, what) {
+	findings := r.Session.Ledger.DisplaceJobsOnRequest(what, running.Owners(pods))
+	for _, f := range append(findings, r.shrink(ctx, name, what)...) {
 		if f.Kind == ledger.PoolTaken && !f.Error {
 			f.Error = true
 			f.Detail += " Terraform shows no warning about a pool that is replaced by -replace or replace_triggered_by, so that the plan fails instead."

@@ -240,6 +240,22 @@ func TestPlanInAModeThatThePoolDoesNotOffer(t *testing.T) {
 	assert.Contains(t, acctest.Unwrapped(output), `Use mode "topology" in the job, or a pool in mode "core_mem".`)
 }
 
+// Terraform shows no warning of a pool that it replaces on request, so the jobs on it are warned of.
+func TestPoolReplacedUnderItsJobs(t *testing.T) {
+	connected(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, setting{size: 1, gangs: gangs{"a": {2, ""}}}.config())
+	cli.Must(t, "apply", "-auto-approve")
+	t.Cleanup(func() { cli.Must(t, "destroy", "-auto-approve") })
+
+	const warning = "Unless the plan replaces the job, too, the apply refuses to."
+	said := acctest.Unwrapped(cli.Must(t, "plan", "-replace=gpuplan_node_pool.v100"))
+	assert.Contains(t, said, "The plan replaces node pool v100, on which job default/a runs. "+warning)
+	assert.NotContains(t, acctest.Unwrapped(cli.Must(t, "plan")), warning)
+	cli.Must(t, "apply", "-auto-approve", "-replace=gpuplan_node_pool.v100", "-replace=gpuplan_training_job.a")
+	assert.Contains(t, cli.Must(t, "plan"), "No changes.")
+}
+
 // What a pool has left whose nodes go is known after the apply. Of the jobs that stay nothing changes.
 func TestJobsOfAPoolThatShrinks(t *testing.T) {
 	connected(t)

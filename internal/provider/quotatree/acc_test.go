@@ -263,6 +263,8 @@ func TestQuotaOfRunningJobs(t *testing.T) {
 	installKind(t, cloud)
 	pod := acctest.GangPod("trainer", "trainer-0", "n1", 0, 1, 2, 3)
 	pod.Labels[contract.QuotaLabel] = "vision"
+	other := acctest.GangPod("without-gpus", "without-gpus-0", "n1")
+	other.Labels[contract.QuotaLabel] = "vision"
 	lower := strings.Replace(quotas, `"aliyun.com/gpu" = "16"`, `"aliyun.com/gpu" = "2"`, 1)
 	lower = strings.Replace(lower, `min = { "aliyun.com/gpu" = "4" }, `, "", 1)
 	lower = strings.Replace(lower, `, lend_limit = { "aliyun.com/gpu" = "2" }`, "", 1)
@@ -277,17 +279,17 @@ func TestQuotaOfRunningJobs(t *testing.T) {
 		ProtoV6ProviderFactories: acctest.Providers(),
 		Steps: []resource.TestStep{
 			{Config: treeOf(total, quotas, "")},
-			{Config: treeOf(total, lower, ""), PlanOnly: true, PreConfig: func() { cloud.Put(t, pod) },
-				ExpectError: acctest.Saying("The plan lowers the maximum of aliyun.com/gpu for research/vision to 2, but 4 are in use by default/trainer.")},
+			{Config: treeOf(total, lower, ""), PlanOnly: true, PreConfig: func() { cloud.Put(t, pod); cloud.Put(t, other) },
+				ExpectError: acctest.Saying("The plan lowers the maximum of aliyun.com/gpu for research/vision to 2, but at least 4 stay in use, by default/trainer.")},
 			{Config: treeOf(total, without, ""), PlanOnly: true,
-				ExpectError: acctest.Saying(`The plan removes the leaf "vision", to which running jobs are charged: default/trainer.`)},
+				ExpectError: acctest.Saying(`The plan removes the leaf "vision", to which running jobs are charged: default/trainer, default/without-gpus.`)},
 			{Config: treeOf(strings.Replace(total, `"aliyun.com/gpu" = "16"`, `"aliyun.com/gpu" = "3"`, 1), unlimited, ""), PlanOnly: true,
-				ExpectError: acctest.Saying("The plan lowers the maximum of aliyun.com/gpu for the whole tree to 3, but 4 are in use by default/trainer.")},
+				ExpectError: acctest.Saying("The plan lowers the maximum of aliyun.com/gpu for the whole tree to 3, but at least 4 stay in use, by default/trainer.")},
 			{Config: treeOf(total, lower, "allow_disruption = true")},
 			{Config: treeOf(total, limits("3"), "")}, // raised, though not enough: it takes nothing away
 			{Config: treeOf(total, unlimited, "")},
 			{Config: treeOf(total, limits("0"), ""), PlanOnly: true,
-				ExpectError: acctest.Saying("The plan lowers the maximum of aliyun.com/gpu for research/vision to 0, but 4 are in use by default/trainer.")},
+				ExpectError: acctest.Saying("The plan lowers the maximum of aliyun.com/gpu for research/vision to 0, but at least 4 stay in use, by default/trainer.")},
 		},
 	})
 }
@@ -317,9 +319,9 @@ func TestQuotaOfOtherPods(t *testing.T) {
 				cloud.Put(t, plain("web", "b", nil))
 				cloud.Put(t, plain("elsewhere", "c", map[string]string{contract.QuotaLabel: "web"}))
 				cloud.Put(t, plain("elsewhere", "d", nil))
-			}, ExpectError: acctest.Saying("The plan lowers the maximum of cpu for web to 8, but 9 are in use by elsewhere/c, web/a, web/b.")},
+			}, ExpectError: acctest.Saying("The plan lowers the maximum of cpu for web to 8, but at least 9 stay in use, by elsewhere/c, web/a, web/b.")},
 			{Config: treeOf(total, limits("20", "5Gi"), ""), PlanOnly: true,
-				ExpectError: acctest.Saying("The plan lowers the maximum of memory for web to 5Gi, but 6Gi are in use by elsewhere/c, web/a, web/b.")},
+				ExpectError: acctest.Saying("The plan lowers the maximum of memory for web to 5Gi, but at least 6Gi stay in use, by elsewhere/c, web/a, web/b.")},
 			{Config: treeOf(total, limits("9", "6Gi"), "")},
 		},
 	})

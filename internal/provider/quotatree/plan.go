@@ -196,9 +196,9 @@ func exceeded(pods []running.Pod, before, spec quota.Spec, tree *quota.Tree) (fi
 			if used <= now.Max[name] || was != nil && !lowered(was.Max, now.Max, name) {
 				continue
 			}
-			owners := running.Owners(below)
+			owners := running.Owners(slices.DeleteFunc(slices.Clone(below), func(p running.Pod) bool { return p.Request.Charge()[name] == 0 }))
 			findings = append(findings, ledger.Cut(at.AtMapKey(name).String(), "Quota is in use", fmt.Sprintf(
-				"The plan lowers the maximum of %s for %s to %s, but %s are in use by %s. Remove some as well, wait until they have finished, choose a maximum that holds them, or set allow_disruption = true.",
+				"The plan lowers the maximum of %s for %s to %s, but at least %s stay in use, by %s. Remove some as well, wait until they have finished, choose a maximum that holds them, or set allow_disruption = true.",
 				name, what, quota.Format(name, now.Max[name]), quota.Format(name, used), some(owners)), owners))
 		}
 	}

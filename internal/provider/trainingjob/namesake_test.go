@@ -168,7 +168,7 @@ resource "gpuplan_training_job" "j" {
 `, image, more))
 	}
 	const one, two = `"train:1"`, `"train:2"`
-	const announced = "PyTorchJob default/j of this configuration exists, and Terraform's state does not have it here"
+	const announced = "PyTorchJob default/j of this configuration exists, and Terraform makes a new one without regard to it"
 	write(one, "")
 	cli.Must(t, "apply", "-auto-approve")
 	cli.Must(t, "state", "rm", "gpuplan_training_job.j")

@@ -40,14 +40,18 @@ type prospect struct {
 // prospect plans a job on the cluster before it is created. Unless what it sees will do, the job
 // may be placed anywhere, such as where another job of this apply is planned whose pods are just
 // being created, or evict one that the apply is about to delete. So it waits until the cluster
-// shows the ones and not the others, but not for ever: that may depend on something else. A job of
-// the queue waits there.
+// shows the ones and not the others, but not for ever: that may depend on something else, and half of the
+// time that the apply has for the job is left for the job itself. A job of the queue waits there.
 func (r *trainingJob) prospect(ctx context.Context, c checker, plan func(*placement.View, placement.Gang) placement.Result, does func(prospect) bool) (at prospect, err error) {
 	seen, err := r.Session.Cluster()
 	if err != nil {
 		return at, err
 	}
-	for begin := time.Now(); ; {
+	begin, patience := time.Now(), appearing
+	if deadline, ok := ctx.Deadline(); ok {
+		patience = min(patience, time.Until(deadline)/2)
+	}
+	for {
 		if at.snapshot, err = seen.Recent(ctx, recent); err != nil {
 			return at, err
 		}
@@ -57,8 +61,8 @@ func (r *trainingJob) prospect(ctx context.Context, c checker, plan func(*placem
 		starts, placed := false, func(v *placement.View) placement.Result { return plan(v, at.gang) }
 		r.Session.Ledger.Start(at.view, at.gang, c.spec.Gang, placed, func(met ledger.Prospect) bool {
 			at.Prospect = met
-			appears := len(met.Pending) > 0 && time.Since(begin) < appearing
-			departs := time.Since(begin) < departing && (len(r.victims(at).own) > 0 || met.Beside.Placement == nil && r.fitsWithoutOwn(at, plan))
+			appears := len(met.Pending) > 0 && time.Since(begin) < patience
+			departs := time.Since(begin) < min(departing, patience) && (len(r.victims(at).own) > 0 || met.Beside.Placement == nil && r.fitsWithoutOwn(at, plan))
 			starts = does(at) && !departs || !appears && !departs || c.spec.Queue
 			return starts
 		})

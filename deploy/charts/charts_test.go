@@ -178,6 +178,8 @@ func TestChartValues(t *testing.T) {
 	for says, bad := range map[string]map[string]any{
 		"scheduler.image is required": {"nodeAgent": map[string]any{"image": "a"}},
 		"/scheduler/port":             {"scheduler": map[string]any{"image": "s", "port": 0}, "nodeAgent": map[string]any{"image": "a"}},
+		"maximum: got 65,535":         {"scheduler": map[string]any{"image": "s", "port": 65535}, "nodeAgent": map[string]any{"image": "a"}},
+		"/nodeAgent/metricsPort":      {"scheduler": map[string]any{"image": "s"}, "nodeAgent": map[string]any{"image": "a", "metricsPort": 9401}},
 		"replica":                     {"scheduler": map[string]any{"image": "s", "replica": 1}, "nodeAgent": map[string]any{"image": "a"}},
 	} {
 		_, failure := helm(t, contract.SystemNamespace, bad)

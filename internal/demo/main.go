@@ -132,6 +132,6 @@ func (d demo) down(ctx context.Context) error {
 	if err := d.step(ctx, "stop the local platform", "", d.local("down")); err != nil {
 		return err
 	}
-	fmt.Fprintf(d.out, "Certificates, addresses and logs stay in %s for the next start; bin/gpuplan-local down --purge deletes them.\n", d.data)
+	fmt.Fprintf(d.out, "Certificates, addresses and logs stay in %[1]s for the next start; bin/gpuplan-local down --purge --data-dir %[1]s deletes them.\n", d.data)
 	return nil
 }

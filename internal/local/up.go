@@ -58,7 +58,7 @@ func up(ctx context.Context, w io.Writer, dir datadir.Dir, options upOptions, de
 	if holder, err := dir.Holder(); err != nil {
 		return err
 	} else if holder != 0 {
-		return alreadyUp(ctx, w, dir)
+		return alreadyUp(ctx, w, dir, options)
 	}
 	fmt.Fprintf(w, "Starting the platform in %s\n", dir)
 	child, report, err := spawn(dir, options)
@@ -78,7 +78,7 @@ func up(ctx context.Context, w io.Writer, dir datadir.Dir, options upOptions, de
 		<-exited
 		switch child.ProcessState.ExitCode() {
 		case exitHeld:
-			return alreadyUp(ctx, w, dir)
+			return alreadyUp(ctx, w, dir, options)
 		case exitStopped:
 			return errors.New("the platform was told to stop while it started")
 		}
@@ -174,7 +174,7 @@ func logTo(path string) error {
 
 // alreadyUp waits until the platform that another process started is ready, and
 // tells where it is.
-func alreadyUp(ctx context.Context, w io.Writer, dir datadir.Dir) error {
+func alreadyUp(ctx context.Context, w io.Writer, dir datadir.Dir, options upOptions) error {
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
 	waiting := false
@@ -192,6 +192,9 @@ func alreadyUp(ctx context.Context, w io.Writer, dir datadir.Dir) error {
 			return fmt.Errorf("the platform that was there has just ended; see %s, and try again", dir.Log("server"))
 		case state.Server.PID == holder && state.ReadySeconds > 0:
 			fmt.Fprintln(w, "The platform is running already.")
+			if options.programs = ""; options != (upOptions{}) {
+				fmt.Fprintln(w, "It keeps the options that it was started with: to use those of this command, run `gpuplan-local down` first.")
+			}
 			return printStatus(ctx, w, dir)
 		case !waiting:
 			waiting = true

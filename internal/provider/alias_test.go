@@ -60,7 +60,7 @@ resource "gpuplan_training_job" %q {
 			}
 			require.Error(t, err)
 			assert.Contains(t, acctest.Unwrapped(said), "Two provider configurations for one cluster")
-			assert.Contains(t, acctest.Unwrapped(said), "Use one provider configuration for a cluster")
+			assert.Contains(t, acctest.Unwrapped(said), "use one provider configuration for a cluster")
 		})
 	}
 	left, err := filepath.Glob(filepath.Join(locks, "gpuplan-*"))

@@ -273,7 +273,7 @@ func (w *writer) resume(ctx context.Context, e *entry) error {
 	now := metav1.NewTime(w.now().Truncate(time.Second))
 	status := e.unit.Status
 	status.Attempts++
-	status.Phase, status.Position, status.Message = contract.UnitDequeued, 0, fmt.Sprintf("until its %d pods run", e.job.pods)
+	status.Phase, status.Position, status.Message = contract.UnitDequeued, 0, untilRuns(e.job)
 	status.LastAllocateTime, status.LastUpdateTime = &now, &now
 	if err := w.setStatus(ctx, e, status); err != nil {
 		return err

@@ -75,6 +75,14 @@ func (p *reconciler) reconcileNew(e *entry) {
 	}
 }
 
+// untilRuns says what a job that was released is waited for.
+func untilRuns(j *job) string {
+	if j.pods == 1 {
+		return "until its pod runs"
+	}
+	return fmt.Sprintf("until its %d pods run", j.pods)
+}
+
 // reconcileReleased follows a job that was released.
 func (p *reconciler) reconcileReleased(e *entry) {
 	j := e.job
@@ -97,7 +105,7 @@ func (p *reconciler) reconcileReleased(e *entry) {
 		p.enter(e, contract.UnitRunning, "")
 		return
 	}
-	p.enter(e, contract.UnitDequeued, fmt.Sprintf("until its %d pods run", j.pods))
+	p.enter(e, contract.UnitDequeued, untilRuns(j))
 	if p.timing.ready == 0 {
 		return
 	}

@@ -28,9 +28,9 @@ type Ledger struct {
 	dropped   map[string]bool   // names of pools that are planned to be deleted
 	owned     map[string]bool
 	guarded   map[string]bool
-	created   map[string]bool     // names of pools that are planned to be created
-	unset     map[string]unset    // by names of pools
-	shrinking map[string]string   // what becomes of pools that give up nodes, by their names
+	created   map[string]bool         // names of pools that are planned to be created
+	unset     map[string]unset        // by names of pools
+	shrinking map[string]string       // what becomes of pools that give up nodes, by their names
 	displaced map[string]displacement // by what takes the nodes away
 	// cuts says what jobs lose by a change of the quota tree, nil for nothing.
 	cuts func(stays func(job string) bool) []Finding

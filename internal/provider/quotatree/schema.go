@@ -24,7 +24,7 @@ func (r *tree) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "The quota tree of the cluster (`ElasticQuotaTree`): what every team is guaranteed (`min`) and what it may use at most (`max`).\n\n" +
 			"A cluster has one effective tree, in the namespace `kube-system`. Creating a second one is refused; import the existing one instead. " +
-			"The whole tree belongs to this resource: someone else's changes to it show up as drift.",
+			"The whole tree belongs to this resource: someone else's changes to what is written here show up as drift.",
 		Attributes: map[string]schema.Attribute{
 			"id": schema.StringAttribute{
 				MarkdownDescription: "Namespace and name of the object, for import.",

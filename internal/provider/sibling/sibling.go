@@ -22,16 +22,11 @@ type Scope struct {
 	ClusterID string `json:"clusterId"`
 }
 
-// overlaps reports whether two configurations are for one cluster: by its ID, which a cluster has
-// whatever address it is reached at, else by the server.
+// overlaps reports whether two configurations are for one cluster: jobs go to one API server, or node
+// pools to one cluster.
 func (s Scope) overlaps(other Scope) bool {
-	switch {
-	case s.Owner != other.Owner:
-		return false
-	case s.ClusterID != "" && other.ClusterID != "":
-		return s.ClusterID == other.ClusterID
-	}
-	return s.Server == other.Server && s.Server != ""
+	same := func(a, b string) bool { return a == b && a != "" }
+	return s.Owner == other.Owner && (same(s.Server, other.Server) || same(s.ClusterID, other.ClusterID))
 }
 
 // patience is how long a sibling that has been started may take to be configured, again how long to

@@ -150,6 +150,10 @@ func (a *asker) gangs(snapshot *inventory.Snapshot, around explain.Around, names
 	if a.output == "json" {
 		return a.json(gangs)
 	}
+	if len(gangs) == 0 && !a.all {
+		_, err := fmt.Fprintf(a.out, "No pod of namespace %s asks for GPUs; -A shows those of all namespaces.\n", namespace)
+		return err
+	}
 	return explain.WriteGangs(a.out, gangs, time.Now())
 }
 

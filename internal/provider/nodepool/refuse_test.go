@@ -323,3 +323,17 @@ func TestDeletionUnderAJobOfThisProvider(t *testing.T) {
 		})
 	}
 }
+
+// Two pools cannot have one name, so create_before_destroy replaces nothing; Terraform says that it does.
+func TestReplacementBesideItsNamesake(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, poolWith("lifecycle {\n    create_before_destroy = true\n  }"))
+	cli.Must(t, "apply", "-auto-approve")
+	before := cloud.NodeNames(t)
+	said := acctest.Unwrapped(cli.Must(t, "apply", "-auto-approve", "-replace="+pool))
+	assert.Contains(t, said, "of this configuration exists, so it goes on with its nodes, changed where it differed. "+
+		"If it was to be replaced, with create_before_destroy, give the new one another name")
+	assert.Equal(t, before, cloud.NodeNames(t))
+	assert.Contains(t, cli.Must(t, "plan"), "No changes.")
+}

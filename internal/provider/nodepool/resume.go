@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
@@ -97,6 +98,9 @@ func (r *pool) resume(ctx context.Context, client *acs.Client, record acs.NodePo
 		return acs.Started{}, capacity.Pool{}, diags
 	}
 	started.PoolID = poolID
+	diags.AddAttributeWarning(path.Root("name"), "Node pool was there already", fmt.Sprintf(
+		"Node pool %s (%s) of this configuration exists, so it goes on with its nodes, changed where it differed. "+
+			"If it was to be replaced, with create_before_destroy, give the new one another name: two pools cannot have one.", name, poolID))
 	return started, c.before, diags
 }
 

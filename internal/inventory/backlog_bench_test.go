@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 )
 
 // BenchmarkBacklog looks at every gang of a long queue on a full cluster, as the scheduler
@@ -17,16 +18,16 @@ func BenchmarkBacklog(b *testing.B) {
 		b.Run(fmt.Sprintf("waiting=%d", waiting), func(b *testing.B) {
 			c := NewCache()
 			for i := range 500 {
-				_, err := c.SetNode(newNode(fmt.Sprint("n", i), 8))
+				_, err := c.SetNode(podtest.Node(fmt.Sprint("n", i), 8))
 				require.NoError(b, err)
 			}
 			for i := range 4_000 {
-				c.SetPod(newPod(fmt.Sprint("running-", i), asks(contract.ResourceTopologyGPU, 1), onNode(fmt.Sprint("n", i/8)),
-					recorded(contract.Allocation{Version: 1, GPUs: []int{i % 8}})))
+				c.SetPod(podtest.New(fmt.Sprint("running-", i), podtest.Asks(contract.ResourceTopologyGPU, 1), podtest.OnNode(fmt.Sprint("n", i/8)),
+					podtest.Recorded(contract.Allocation{Version: 1, GPUs: []int{i % 8}})))
 			}
 			var keys []string
 			for i := range waiting {
-				p := newPod(fmt.Sprint("waiting-", i), asks(contract.ResourceTopologyGPU, 2))
+				p := podtest.New(fmt.Sprint("waiting-", i), podtest.Asks(contract.ResourceTopologyGPU, 2))
 				c.SetPod(p)
 				key, _ := PlanKey(p)
 				keys = append(keys, key)
@@ -40,8 +41,8 @@ func BenchmarkBacklog(b *testing.B) {
 					require.Nil(b, d.Result.Placement)
 				}
 				b.StopTimer()
-				c.SetPod(newPod(name, asks(contract.ResourceTopologyGPU, 1), onNode(fmt.Sprint("n", i%4_000/8)),
-					recorded(contract.Allocation{Version: 1, GPUs: []int{i % 8}})))
+				c.SetPod(podtest.New(name, podtest.Asks(contract.ResourceTopologyGPU, 1), podtest.OnNode(fmt.Sprint("n", i%4_000/8)),
+					podtest.Recorded(contract.Allocation{Version: 1, GPUs: []int{i % 8}})))
 				i++
 				b.StartTimer()
 			}

@@ -7,18 +7,16 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 )
-
-func inNamespace(name string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Namespace = name } }
 
 // teamTree has one leaf with a namespace; its minimum is as given, its maximum is 2.
 func teamTree(low string) *unstructured.Unstructured {
-	return quotaTree(map[string]any{"name": "root", "children": []any{
+	return podtest.QuotaTree(map[string]any{"name": "root", "children": []any{
 		map[string]any{"name": "team", "namespaces": []any{"ns"}, "min": map[string]any{"cpu": low}, "max": map[string]any{"cpu": "2"}},
 	}})
 }
@@ -33,16 +31,16 @@ func TestInvalidTreeHoldsBack(t *testing.T) {
 				_, err := c.SetQuotaTree(before)
 				require.NoError(t, err)
 			}
-			pods := gangOf(4)
+			pods := podtest.Gang(4)
 			for _, p := range pods {
 				c.SetPod(p)
 			}
 			change, err := c.SetQuotaTree(teamTree("3"))
 			require.ErrorContains(t, err, "quota tree is invalid: root/team: min of cpu")
 			assert.True(t, change.Rules)
-			assert.Equal(t, err.Error(), c.OverQuota(newPod("pod")))
-			assert.Equal(t, err.Error(), c.OverQuota(newPod("pod", inNamespace("other"), label(contract.QuotaLabel, "team"))))
-			assert.Empty(t, c.OverQuota(newPod("pod", inNamespace("other"))))
+			assert.Equal(t, err.Error(), c.OverQuota(podtest.New("pod")))
+			assert.Equal(t, err.Error(), c.OverQuota(podtest.New("pod", podtest.InNamespace("other"), podtest.Label(contract.QuotaLabel, "team"))))
+			assert.Empty(t, c.OverQuota(podtest.New("pod", podtest.InNamespace("other"))))
 
 			assert.Equal(t, err.Error(), c.GangStatus("ns/job", pods[0].UID).MissingText)
 			assert.Empty(t, c.Pending())
@@ -55,7 +53,7 @@ func TestInvalidTreeHoldsBack(t *testing.T) {
 			change, err = c.SetQuotaTree(teamTree("2"))
 			require.NoError(t, err)
 			assert.True(t, change.Freed && change.Rules)
-			assert.Empty(t, c.OverQuota(newPod("pod")))
+			assert.Empty(t, c.OverQuota(podtest.New("pod")))
 			assert.Equal(t, []string{"ns/job"}, c.Pending())
 		})
 	}
@@ -65,16 +63,16 @@ func TestInvalidTreeHoldsBack(t *testing.T) {
 // not, until the tree has the leaf.
 func TestUnknownLeafHoldsBack(t *testing.T) {
 	c := newCache(t, "a")
-	named := label(contract.QuotaLabel, "late")
-	assert.Empty(t, c.OverQuota(newPod("pod", named)), "without a tree there are no limits")
+	named := podtest.Label(contract.QuotaLabel, "late")
+	assert.Empty(t, c.OverQuota(podtest.New("pod", named)), "without a tree there are no limits")
 	_, err := c.SetQuotaTree(teamTree("1"))
 	require.NoError(t, err)
 	missing := `the quota tree has no leaf "late"; its leaves are team`
-	assert.Equal(t, missing, c.OverQuota(newPod("pod", named)))
-	assert.Equal(t, missing, c.OverQuota(newPod("pod", label(contract.KoordinatorQuotaLabel, "late"))), "its namespace has a leaf, but it names another")
-	assert.Contains(t, c.OverQuota(newPod("pod", label(contract.QuotaLabel, "root"))), `no leaf "root"`)
-	assert.Empty(t, c.OverQuota(newPod("pod", inNamespace("other"))))
-	for _, p := range gangOf(4) {
+	assert.Equal(t, missing, c.OverQuota(podtest.New("pod", named)))
+	assert.Equal(t, missing, c.OverQuota(podtest.New("pod", podtest.Label(contract.KoordinatorQuotaLabel, "late"))), "its namespace has a leaf, but it names another")
+	assert.Contains(t, c.OverQuota(podtest.New("pod", podtest.Label(contract.QuotaLabel, "root"))), `no leaf "root"`)
+	assert.Empty(t, c.OverQuota(podtest.New("pod", podtest.InNamespace("other"))))
+	for _, p := range podtest.Gang(4) {
 		named(p)
 		c.SetPod(p)
 	}
@@ -83,10 +81,10 @@ func TestUnknownLeafHoldsBack(t *testing.T) {
 	require.True(t, ok)
 	assert.Contains(t, d.Result.Verdict.String(), missing)
 
-	change, err := c.SetQuotaTree(quotaTree(map[string]any{"name": "root", "children": []any{map[string]any{"name": "late"}}}))
+	change, err := c.SetQuotaTree(podtest.QuotaTree(map[string]any{"name": "root", "children": []any{map[string]any{"name": "late"}}}))
 	require.NoError(t, err)
 	assert.True(t, change.Freed, "those who wait are looked at again")
-	assert.Empty(t, c.OverQuota(newPod("pod", named)))
+	assert.Empty(t, c.OverQuota(podtest.New("pod", named)))
 }
 
 // Of several trees the oldest is in force, valid or not, and the next one after it.
@@ -97,21 +95,21 @@ func TestOldestTreeIsInForce(t *testing.T) {
 		tree.SetCreationTimestamp(metav1.Unix(second, 0))
 		return tree
 	}
-	_, err := c.SetQuotaTree(named("young", 2, quotaTree(map[string]any{"name": "root"})))
+	_, err := c.SetQuotaTree(named("young", 2, podtest.QuotaTree(map[string]any{"name": "root"})))
 	require.NoError(t, err)
-	assert.Empty(t, c.Leaf(newPod("pod")))
+	assert.Empty(t, c.Leaf(podtest.New("pod")))
 	_, err = c.SetQuotaTree(named("old", 1, teamTree("1")))
 	require.NoError(t, err)
-	assert.Equal(t, "team", c.Leaf(newPod("pod")))
+	assert.Equal(t, "team", c.Leaf(podtest.New("pod")))
 	change, err := c.SetQuotaTree(named("young", 2, teamTree("3")))
 	require.NoError(t, err)
 	assert.Zero(t, change, "it is not in force")
 	_, err = c.RemoveQuotaTree("old")
 	require.Error(t, err)
-	assert.NotEmpty(t, c.OverQuota(newPod("pod")))
+	assert.NotEmpty(t, c.OverQuota(podtest.New("pod")))
 	_, err = c.RemoveQuotaTree("young")
 	require.NoError(t, err)
-	assert.Empty(t, c.OverQuota(newPod("pod")))
+	assert.Empty(t, c.OverQuota(podtest.New("pod")))
 }
 
 // TestBrokenTreesHold breaks trees at random places. Whatever cannot be used holds back
@@ -138,7 +136,7 @@ func TestBrokenTreesHold(t *testing.T) {
 			}
 			return n
 		}
-		tree := quotaTree(node(0))
+		tree := podtest.QuotaTree(node(0))
 		broken := nodes[random.IntN(len(nodes))]
 		field := []string{"name", "min", "max", "namespaces", "children", "attributes"}[random.IntN(6)]
 		broken[field] = []any{
@@ -152,13 +150,13 @@ func TestBrokenTreesHold(t *testing.T) {
 		}
 		invalid++
 		if field == "namespaces" || field == "children" {
-			require.NotEmpty(t, c.OverQuota(newPod("pod", label(contract.QuotaLabel, "n1"))), "seed %d", seed)
+			require.NotEmpty(t, c.OverQuota(podtest.New("pod", podtest.Label(contract.QuotaLabel, "n1"))), "seed %d", seed)
 			continue // what the field said is nobody's to know
 		}
 		for _, namespace := range namespaces {
-			require.Equal(t, err.Error(), c.OverQuota(newPod("pod", inNamespace(namespace))), "seed %d", seed)
+			require.Equal(t, err.Error(), c.OverQuota(podtest.New("pod", podtest.InNamespace(namespace))), "seed %d", seed)
 		}
-		require.Empty(t, c.OverQuota(newPod("pod", inNamespace("free"))), "seed %d", seed)
+		require.Empty(t, c.OverQuota(podtest.New("pod", podtest.InNamespace("free"))), "seed %d", seed)
 	}
 	assert.Greater(t, invalid, 500)
 }

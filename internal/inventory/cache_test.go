@@ -12,26 +12,22 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 )
 
 func newCache(t *testing.T, nodes ...string) *Cache {
 	t.Helper()
 	c := NewCache()
 	for _, name := range nodes {
-		_, err := c.SetNode(newNode(name, 8))
+		_, err := c.SetNode(podtest.Node(name, 8))
 		require.NoError(t, err)
 	}
 	return c
 }
 
-// gangOf makes a gang of n workers in the topology spelling.
-func gangOf(n int) []*corev1.Pod {
-	return workers(n, label(contract.TopologyGroupLabel, "job"), label(contract.TopologyReplicasLabel, "4"))
-}
-
 func TestCachePlansOnceTheGangIsThere(t *testing.T) {
 	c := newCache(t, "a")
-	pods := gangOf(4)
+	pods := podtest.Gang(4)
 	for i, p := range pods {
 		change := c.SetPod(p)
 		assert.Equal(t, "ns/job", change.Gang)
@@ -50,11 +46,11 @@ func TestCachePlansOnceTheGangIsThere(t *testing.T) {
 
 func TestCacheKeepsAssumedPods(t *testing.T) {
 	c := newCache(t, "a")
-	pending := gangOf(1)[0]
+	pending := podtest.Gang(1)[0]
 	c.SetPod(pending)
 	bound := pending.DeepCopy()
-	onNode("a")(bound)
-	recorded(contract.Allocation{GPUs: []int{3}})(bound)
+	podtest.OnNode("a")(bound)
+	podtest.Recorded(contract.Allocation{GPUs: []int{3}})(bound)
 
 	c.Assume(bound)
 	assert.False(t, c.view.FreeGPUs("a").Has(3))
@@ -68,7 +64,7 @@ func TestCacheKeepsAssumedPods(t *testing.T) {
 	assert.False(t, c.view.FreeGPUs("a").Has(3), "a pod that is bound cannot be forgotten")
 
 	done := bound.DeepCopy()
-	inPhase(corev1.PodSucceeded)(done)
+	podtest.InPhase(corev1.PodSucceeded)(done)
 	change := c.SetPod(done)
 	assert.True(t, change.Freed)
 	assert.Equal(t, gpu.Full(8), c.view.FreeGPUs("a"))
@@ -78,11 +74,11 @@ func TestCacheForgets(t *testing.T) {
 	c := newCache(t, "a")
 	var changes []Change
 	c.Subscribe(func(change Change) { changes = append(changes, change) })
-	pending := gangOf(1)[0]
+	pending := podtest.Gang(1)[0]
 	c.SetPod(pending)
 	bound := pending.DeepCopy()
-	onNode("a")(bound)
-	recorded(contract.Allocation{GPUs: []int{3}})(bound)
+	podtest.OnNode("a")(bound)
+	podtest.Recorded(contract.Allocation{GPUs: []int{3}})(bound)
 	c.Assume(bound)
 	c.Forget(bound.UID)
 	assert.Equal(t, gpu.Full(8), c.view.FreeGPUs("a"))
@@ -95,9 +91,9 @@ func TestCacheForgets(t *testing.T) {
 
 func TestCacheRemovesPods(t *testing.T) {
 	c := newCache(t, "a")
-	p := gangOf(1)[0]
-	onNode("a")(p)
-	recorded(contract.Allocation{GPUs: []int{0}})(p)
+	p := podtest.Gang(1)[0]
+	podtest.OnNode("a")(p)
+	podtest.Recorded(contract.Allocation{GPUs: []int{0}})(p)
 	c.SetPod(p)
 	assert.Equal(t, gpu.Full(8)&^gpu.SetOf(0), c.view.FreeGPUs("a"))
 	assert.Equal(t, Change{Gang: "ns/job", Freed: true, Departed: true}, c.RemovePod(p.UID))
@@ -115,28 +111,28 @@ func TestDepartures(t *testing.T) {
 	}
 	failed := func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }
 	for name, test := range map[string]struct {
-		before []change
-		after  []change // nil: the pod is gone
+		before []podtest.Change
+		after  []podtest.Change // nil: the pod is gone
 		want   bool
 	}{
-		"deleted":                 {nil, []change{leaving}, true},
+		"deleted":                 {nil, []podtest.Change{leaving}, true},
 		"gone at once":            {nil, nil, true},
-		"gone after its deletion": {[]change{leaving}, nil, false},
-		"seen again":              {[]change{leaving}, []change{leaving}, false},
-		"evicted":                 {nil, []change{evicted, leaving}, false},
-		"evicted, gone at once":   {[]change{evicted}, nil, false},
-		"ended":                   {nil, []change{failed}, true},
-		"deleted after it failed": {[]change{failed}, nil, false},
+		"gone after its deletion": {[]podtest.Change{leaving}, nil, false},
+		"seen again":              {[]podtest.Change{leaving}, []podtest.Change{leaving}, false},
+		"evicted":                 {nil, []podtest.Change{evicted, leaving}, false},
+		"evicted, gone at once":   {[]podtest.Change{evicted}, nil, false},
+		"ended":                   {nil, []podtest.Change{failed}, true},
+		"deleted after it failed": {[]podtest.Change{failed}, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCache(t, "a")
-			p := newPod("pod", append(test.before, onNode("a"))...)
+			p := podtest.New("pod", append(test.before, podtest.OnNode("a"))...)
 			c.SetPod(p)
 			change := Change{}
 			if test.after == nil {
 				change = c.RemovePod(p.UID)
 			} else {
-				change = c.SetPod(newPod("pod", append(test.after, onNode("a"))...))
+				change = c.SetPod(podtest.New("pod", append(test.after, podtest.OnNode("a"))...))
 			}
 			assert.Equal(t, test.want, change.Departed)
 		})
@@ -151,16 +147,16 @@ func TestCacheTakesHardwareFromGPUNode(t *testing.T) {
 	}}
 	_, err := c.SetGPUNode(hardware)
 	require.NoError(t, err)
-	p := gangOf(1)[0]
-	onNode("a")(p)
-	recorded(contract.Allocation{GPUs: []int{2}})(p)
+	p := podtest.Gang(1)[0]
+	podtest.OnNode("a")(p)
+	podtest.Recorded(contract.Allocation{GPUs: []int{2}})(p)
 	c.SetPod(p) // before its node
-	change, err := c.SetNode(newNode("a", 8))
+	change, err := c.SetNode(podtest.Node("a", 8))
 	require.NoError(t, err)
 	assert.True(t, change.Freed)
 	assert.Equal(t, gpu.SetOf(0), c.view.FreeGPUs("a"), "index 2 is the second GPU")
 
-	change, err = c.SetNode(newNode("a", 8))
+	change, err = c.SetNode(podtest.Node("a", 8))
 	require.NoError(t, err)
 	assert.Equal(t, Change{}, change, "nothing new")
 
@@ -177,34 +173,34 @@ func TestCacheSharesTables(t *testing.T) {
 func TestCacheQuota(t *testing.T) {
 	c := newCache(t, "a")
 	object := func(limit string) *unstructured.Unstructured {
-		return quotaTree(map[string]any{"name": "root", "children": []any{
+		return podtest.QuotaTree(map[string]any{"name": "root", "children": []any{
 			map[string]any{"name": "team", "namespaces": []any{"ns"}, "max": map[string]any{"cpu": limit}},
 		}})
 	}
 	change, err := c.SetQuotaTree(object("2"))
 	require.NoError(t, err)
 	assert.True(t, change.Freed)
-	assert.Equal(t, "team", c.Leaf(newPod("pod")))
-	running := newPod("running", onNode("a"))
+	assert.Equal(t, "team", c.Leaf(podtest.New("pod")))
+	running := podtest.New("running", podtest.OnNode("a"))
 	c.SetPod(running)
-	assert.Empty(t, c.OverQuota(newPod("pod")))
-	c.SetPod(newPod("another", onNode("a")))
-	assert.Contains(t, c.OverQuota(newPod("pod")), "root/team")
+	assert.Empty(t, c.OverQuota(podtest.New("pod")))
+	c.SetPod(podtest.New("another", podtest.OnNode("a")))
+	assert.Contains(t, c.OverQuota(podtest.New("pod")), "root/team")
 
-	_, err = c.SetQuotaTree(quotaTree(map[string]any{"name": "root", "max": map[string]any{"cpu": "much"}}))
+	_, err = c.SetQuotaTree(podtest.QuotaTree(map[string]any{"name": "root", "max": map[string]any{"cpu": "much"}}))
 	require.ErrorContains(t, err, "root: max cpu")
-	assert.NotEmpty(t, c.OverQuota(newPod("pod")), "the tree before stays in force")
+	assert.NotEmpty(t, c.OverQuota(podtest.New("pod")), "the tree before stays in force")
 
 	_, err = c.SetQuotaTree(nil)
 	require.NoError(t, err)
-	assert.Empty(t, c.OverQuota(newPod("pod")))
-	assert.Empty(t, c.Leaf(newPod("pod")))
+	assert.Empty(t, c.OverQuota(podtest.New("pod")))
+	assert.Empty(t, c.Leaf(podtest.New("pod")))
 }
 
 func TestGangStatus(t *testing.T) {
 	c := newCache(t, "a")
-	pods := gangOf(4)
-	launcher := newPod("job-launcher", label(contract.TopologyGroupLabel, "job"), label(contract.TopologyReplicasLabel, "4"))
+	pods := podtest.Gang(4)
+	launcher := podtest.New("job-launcher", podtest.Label(contract.TopologyGroupLabel, "job"), podtest.Label(contract.TopologyReplicasLabel, "4"))
 	for _, p := range append(pods, launcher) {
 		c.SetPod(p)
 	}
@@ -216,7 +212,7 @@ func TestGangStatus(t *testing.T) {
 	assert.Empty(t, c.Partial())
 	for i, p := range pods {
 		bound := p.DeepCopy()
-		onNode("a")(bound)
+		podtest.OnNode("a")(bound)
 		c.SetPod(bound)
 		status := c.GangStatus("ns/job", launcher.UID)
 		assert.Equal(t, i < 3, status.Partial)
@@ -231,10 +227,10 @@ func TestPlanKey(t *testing.T) {
 		want string
 		ok   bool
 	}{
-		"gang":                   {gangOf(1)[0], "ns/job", true},
-		"one pod with GPUs":      {newPod("pod", asks(contract.ResourceTopologyGPU, 1)), "pod/ns/pod", true},
-		"one pod without GPUs":   {newPod("pod"), "", false},
-		"one pod with GPU parts": {newPod("pod", asks(contract.ResourceGPUMemory, 1)), "pod/ns/pod", true},
+		"gang":                   {podtest.Gang(1)[0], "ns/job", true},
+		"one pod with GPUs":      {podtest.New("pod", podtest.Asks(contract.ResourceTopologyGPU, 1)), "pod/ns/pod", true},
+		"one pod without GPUs":   {podtest.New("pod"), "", false},
+		"one pod with GPU parts": {podtest.New("pod", podtest.Asks(contract.ResourceGPUMemory, 1)), "pod/ns/pod", true},
 	}
 	for name, test := range tests {
 		key, ok := PlanKey(test.pod)
@@ -247,11 +243,11 @@ func TestPlanKey(t *testing.T) {
 
 func TestCachePodGroup(t *testing.T) {
 	c := newCache(t, "a")
-	p := newPod("pod", label(contract.PodGroupLabel, "group"), asks(contract.ResourceTopologyGPU, 1))
+	p := podtest.New("pod", podtest.Label(contract.PodGroupLabel, "group"), podtest.Asks(contract.ResourceTopologyGPU, 1))
 	c.SetPod(p)
 	const groupless = "PodGroup ns/group must appear before its pods can start"
 	assert.Equal(t, groupless, c.GangStatus("ns/group", p.UID).MissingText)
-	assert.Equal(t, Change{Gang: "ns/group"}, c.SetPodGroup(podGroup(3)))
+	assert.Equal(t, Change{Gang: "ns/group"}, c.SetPodGroup(podtest.PodGroup(3)))
 	assert.Contains(t, c.GangStatus("ns/group", p.UID).MissingText, "2 more pods")
 	assert.Equal(t, Change{Gang: "ns/group"}, c.RemovePodGroup("ns", "group"))
 	assert.Equal(t, groupless, c.GangStatus("ns/group", p.UID).MissingText)
@@ -265,15 +261,15 @@ func TestCachePodGroup(t *testing.T) {
 // whole; a launcher is no member.
 func TestCacheTellsWhatGangsNeed(t *testing.T) {
 	c := newCache(t, "a")
-	in := label(contract.PodGroupLabel, "job")
-	pods := workers(4, in, onNode("a"))
-	launcher := newPod("job-launcher", in, onNode("a"))
+	in := podtest.Label(contract.PodGroupLabel, "job")
+	pods := podtest.Workers(4, in, podtest.OnNode("a"))
+	launcher := podtest.New("job-launcher", in, podtest.OnNode("a"))
 	for i, p := range pods {
-		recorded(contract.Allocation{GPUs: []int{2 * i, 2*i + 1}})(p)
+		podtest.Recorded(contract.Allocation{GPUs: []int{2 * i, 2*i + 1}})(p)
 		c.SetPod(p)
 	}
 	c.SetPod(launcher)
-	urgent := newPod("urgent", asks(contract.ResourceTopologyGPU, 4))
+	urgent := podtest.New("urgent", podtest.Asks(contract.ResourceTopologyGPU, 4))
 	urgent.Spec.Priority = new(int32)
 	*urgent.Spec.Priority = 10
 	c.SetPod(urgent)
@@ -310,15 +306,15 @@ func TestCacheTellsWhatGangsNeed(t *testing.T) {
 // stay taken, and each change is told once.
 func TestCacheKeepsTheFirstRecord(t *testing.T) {
 	c := newCache(t, "a")
-	p := gangOf(1)[0]
-	onNode("a")(p)
-	recorded(contract.Allocation{GPUs: []int{0, 1}})(p)
+	p := podtest.Gang(1)[0]
+	podtest.OnNode("a")(p)
+	podtest.Recorded(contract.Allocation{GPUs: []int{0, 1}})(p)
 	c.SetPod(p)
 	taken := c.view.FreeGPUs("a")
 
 	for name, change := range map[string]func(*corev1.Pod){
 		"removed":    func(p *corev1.Pod) { delete(p.Annotations, contract.AllocationAnnotation) },
-		"others":     recorded(contract.Allocation{GPUs: []int{4}}),
+		"others":     podtest.Recorded(contract.Allocation{GPUs: []int{4}}),
 		"unreadable": func(p *corev1.Pod) { p.Annotations[contract.AllocationAnnotation] = "none" },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -329,7 +325,7 @@ func TestCacheKeepsTheFirstRecord(t *testing.T) {
 			assert.False(t, told.Freed)
 			assert.Nil(t, c.SetPod(altered.DeepCopy()).Altered, "it was told")
 			assert.Equal(t, taken, c.view.FreeGPUs("a"))
-			_, err := c.SetNode(newNode("a", 8))
+			_, err := c.SetNode(podtest.Node("a", 8))
 			require.NoError(t, err)
 			assert.Equal(t, taken, c.view.FreeGPUs("a"))
 			assert.Nil(t, c.SetPod(p).Altered, "it is as it was")
@@ -337,7 +333,7 @@ func TestCacheKeepsTheFirstRecord(t *testing.T) {
 	}
 
 	done := p.DeepCopy()
-	inPhase(corev1.PodSucceeded)(done)
+	podtest.InPhase(corev1.PodSucceeded)(done)
 	delete(done.Annotations, contract.AllocationAnnotation)
 	assert.True(t, c.SetPod(done).Freed)
 	assert.Equal(t, gpu.Full(8), c.view.FreeGPUs("a"))

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 )
 
 // placed is a bound pod with an allocation record.
@@ -30,10 +31,10 @@ func placed(t *testing.T, name, gang string, record contract.Allocation) *corev1
 // Members that are about to be failed one after the other do not run any more, all at once.
 func TestLostMembersAreNoMembers(t *testing.T) {
 	c := newCache(t, "a", "b")
-	pods := gangOf(4)
+	pods := podtest.Gang(4)
 	for i, p := range pods {
 		if i < 2 {
-			onNode("a")(p)
+			podtest.OnNode("a")(p)
 		}
 		c.SetPod(p)
 	}

@@ -9,16 +9,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 )
 
 // oneTeam is a quota tree with one leaf, for the namespace of the tests.
-var oneTeam = quotaTree(map[string]any{"name": "root", "children": []any{
+var oneTeam = podtest.QuotaTree(map[string]any{"name": "root", "children": []any{
 	map[string]any{"name": "team", "namespaces": []any{"ns"}, "max": map[string]any{"cpu": "2"}},
 }})
 
 func TestManage(t *testing.T) {
 	controller := true
-	ofDaemon := newPod("pod", func(p *corev1.Pod) {
+	ofDaemon := podtest.New("pod", func(p *corev1.Pod) {
 		p.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", Name: "daemon", Controller: &controller}}
 	})
 	tests := map[string]struct {
@@ -26,13 +27,13 @@ func TestManage(t *testing.T) {
 		tree bool
 		want bool
 	}{
-		"in a leaf":            {newPod("pod"), true, true},
-		"without a tree":       {newPod("pod"), false, false},
-		"in an unknown leaf":   {newPod("pod", label(contract.QuotaLabel, "nobody")), true, false},
-		"bound":                {newPod("pod", onNode("a")), true, false},
+		"in a leaf":            {podtest.New("pod"), true, true},
+		"without a tree":       {podtest.New("pod"), false, false},
+		"in an unknown leaf":   {podtest.New("pod", podtest.Label(contract.QuotaLabel, "nobody")), true, false},
+		"bound":                {podtest.New("pod", podtest.OnNode("a")), true, false},
 		"of a DaemonSet":       {ofDaemon, true, false},
-		"planned in any case":  {newPod("pod", asks(contract.ResourceTopologyGPU, 1)), true, false},
-		"a gang without a GPU": {newPod("pod", label(contract.TopologyGroupLabel, "job")), true, false},
+		"planned in any case":  {podtest.New("pod", podtest.Asks(contract.ResourceTopologyGPU, 1)), true, false},
+		"a gang without a GPU": {podtest.New("pod", podtest.Label(contract.TopologyGroupLabel, "job")), true, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -62,24 +63,24 @@ func TestManagedUntilBound(t *testing.T) {
 	c := newCache(t, "a")
 	_, err := c.SetQuotaTree(oneTeam)
 	require.NoError(t, err)
-	c.SetPod(newPod("pod"))
-	key, ok := c.Manage(newPod("pod"))
+	c.SetPod(podtest.New("pod"))
+	key, ok := c.Manage(podtest.New("pod"))
 	require.True(t, ok)
 	d, _, err := c.Decide(key, Limits{}, func(*Decision) bool { return true })
 	require.NoError(t, err)
 	require.Len(t, d.Assumed, 1)
-	assert.True(t, c.Planned(newPod("pod")), "while it is being bound")
-	bound := newPod("pod", onNode("a"))
+	assert.True(t, c.Planned(podtest.New("pod")), "while it is being bound")
+	bound := podtest.New("pod", podtest.OnNode("a"))
 	assert.Equal(t, Change{Bound: key}, c.SetPod(bound))
 	assert.False(t, c.Planned(bound))
-	assert.NotEmpty(t, c.OverQuota(newPod("other", asks("cpu", 2))), "charged still")
+	assert.NotEmpty(t, c.OverQuota(podtest.New("other", podtest.Asks("cpu", 2))), "charged still")
 	assert.Equal(t, Change{Freed: true, Departed: true}, c.RemovePod(bound.UID))
 }
 
 // A scheduler that starts knows by the nomination whom the one before had adopted, in
 // whichever order it learns of pod and tree.
 func TestManagedBefore(t *testing.T) {
-	nominated := newPod("pod", func(p *corev1.Pod) { p.Status.NominatedNodeName = "a" })
+	nominated := podtest.New("pod", func(p *corev1.Pod) { p.Status.NominatedNodeName = "a" })
 	for _, treeFirst := range []bool{true, false} {
 		c := newCache(t, "a")
 		if treeFirst {

@@ -11,28 +11,29 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 )
 
 // spellings mark pods as a gang that needs so many members.
-var spellings = map[string]func(minimum int) (change, *unstructured.Unstructured){
-	"topology": func(minimum int) (change, *unstructured.Unstructured) {
+var spellings = map[string]func(minimum int) (podtest.Change, *unstructured.Unstructured){
+	"topology": func(minimum int) (podtest.Change, *unstructured.Unstructured) {
 		return labelled(contract.TopologyGroupLabel, contract.TopologyReplicasLabel, minimum), nil
 	},
-	"light": func(minimum int) (change, *unstructured.Unstructured) {
+	"light": func(minimum int) (podtest.Change, *unstructured.Unstructured) {
 		return labelled(contract.LightGangLabel, contract.LightGangMinLabel, minimum), nil
 	},
-	"PodGroup": func(minimum int) (change, *unstructured.Unstructured) {
-		return label(contract.PodGroupLabel, "job"), newGroup(minimum)
+	"PodGroup": func(minimum int) (podtest.Change, *unstructured.Unstructured) {
+		return podtest.Label(contract.PodGroupLabel, "job"), newGroup(minimum)
 	},
-	"PodGroup of an operator": func(minimum int) (change, *unstructured.Unstructured) {
+	"PodGroup of an operator": func(minimum int) (podtest.Change, *unstructured.Unstructured) {
 		group := newGroup(minimum)
 		yes := true
 		group.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "kubeflow.org/v1", Kind: "TFJob", Name: "job", UID: "1", Controller: &yes}})
-		return label(contract.PodGroupLabel, "job"), group
+		return podtest.Label(contract.PodGroupLabel, "job"), group
 	},
 }
 
-func labelled(name, count string, minimum int) change {
+func labelled(name, count string, minimum int) podtest.Change {
 	return func(p *corev1.Pod) { p.Labels[name], p.Labels[count] = "job", strconv.Itoa(minimum) }
 }
 
@@ -45,11 +46,11 @@ func newGroup(minimum int) *unstructured.Unstructured {
 // Pods that ask for no GPU are members where the gang needs more than ask for GPUs, in
 // each spelling; launchers never are.
 func TestMembersWithoutGPUs(t *testing.T) {
-	gpu := asks(contract.ResourceTopologyGPU, 1)
-	launcher := map[string]change{
-		"by the training operator": label(contract.JobReplicaTypeLabel, "launcher"),
-		"by the MPI operator":      label(contract.JobRoleLabel, "launcher"),
-		"by arena":                 label(contract.ArenaMPIRoleLabel, "launcher"),
+	gpu := podtest.Asks(contract.ResourceTopologyGPU, 1)
+	launcher := map[string]podtest.Change{
+		"by the training operator": podtest.Label(contract.JobReplicaTypeLabel, "launcher"),
+		"by the MPI operator":      podtest.Label(contract.JobRoleLabel, "launcher"),
+		"by arena":                 podtest.Label(contract.ArenaMPIRoleLabel, "launcher"),
 	}
 	for name, spell := range spellings {
 		t.Run(name, func(t *testing.T) {
@@ -74,20 +75,20 @@ func TestMembersWithoutGPUs(t *testing.T) {
 				assert.Equal(t, c.Snapshot().GangStatus("ns/job").MissingText, status.MissingText)
 				return status, late
 			}
-			server := newPod("ps-0", label(contract.JobReplicaTypeLabel, "ps"))
-			workers := []*corev1.Pod{newPod("worker-0", gpu), newPod("worker-1", gpu), newPod("worker-2", gpu)}
+			server := podtest.New("ps-0", podtest.Label(contract.JobReplicaTypeLabel, "ps"))
+			workers := []*corev1.Pod{podtest.New("worker-0", gpu), podtest.New("worker-1", gpu), podtest.New("worker-2", gpu)}
 
 			status, late := counts(4, append([]*corev1.Pod{server}, workers...)...)
 			assert.Empty(t, status.MissingText, "1 pod without and 3 with a GPU, 4 are needed")
 			assert.Equal(t, map[bool]int{false: 4}, late)
 			assert.Equal(t, 4, status.Present)
 
-			status, late = counts(3, append([]*corev1.Pod{newPod("other")}, workers...)...)
+			status, late = counts(3, append([]*corev1.Pod{podtest.New("other")}, workers...)...)
 			assert.Empty(t, status.MissingText)
 			assert.Equal(t, map[bool]int{false: 3, true: 1}, late, "those with GPUs are enough")
 
 			for from, is := range launcher {
-				status, late = counts(3, append([]*corev1.Pod{newPod("launcher", is)}, workers[:2]...)...)
+				status, late = counts(3, append([]*corev1.Pod{podtest.New("launcher", is)}, workers[:2]...)...)
 				if name == "PodGroup of an operator" {
 					assert.Empty(t, status.MissingText, "operators count launchers: %s", from)
 				} else {
@@ -103,15 +104,15 @@ func TestMembersWithoutGPUs(t *testing.T) {
 func TestMembersWithoutGPUsWaitForOthers(t *testing.T) {
 	c := newCache(t, "a")
 	mark := labelled(contract.LightGangLabel, contract.LightGangMinLabel, 3)
-	first := newPod("first", mark)
+	first := podtest.New("first", mark)
 	c.SetPod(first)
 	for i := range 2 {
-		c.SetPod(newPod("worker-"+strconv.Itoa(i), mark, asks(contract.ResourceTopologyGPU, 1)))
+		c.SetPod(podtest.New("worker-"+strconv.Itoa(i), mark, podtest.Asks(contract.ResourceTopologyGPU, 1)))
 	}
 	status := c.GangStatus("ns/job", first.UID)
 	assert.Empty(t, status.MissingText)
 	assert.Equal(t, 1, status.Expected, "it has a moment to appear")
-	c.SetPod(newPod("worker-2", mark, asks(contract.ResourceTopologyGPU, 1)))
+	c.SetPod(podtest.New("worker-2", mark, podtest.Asks(contract.ResourceTopologyGPU, 1)))
 	status = c.GangStatus("ns/job", first.UID)
 	assert.True(t, status.Late)
 	assert.Zero(t, status.Expected)

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 )
 
 // Nobody waits for ever for a pod that does not go, and whoever waits is told.
@@ -37,7 +39,7 @@ func TestPodsAreOverdue(t *testing.T) {
 			require.True(t, ok)
 			return pod.Overdue
 		}
-		stands := newPod("stuck")
+		stands := podtest.New("stuck")
 		stands.UID, stands.Spec.NodeName = "stuck", "n1"
 		f.setPod(nil, stands)
 		assert.False(t, overdue())

@@ -7,20 +7,13 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 )
 
-func ownedBy(uid types.UID) change {
-	return func(p *corev1.Pod) {
-		yes := true
-		p.OwnerReferences = []metav1.OwnerReference{{Kind: "PyTorchJob", Name: "job", UID: uid, Controller: &yes}}
-	}
-}
-
 // succeeded is what the informer of succeeded pods keeps of a pod.
-func succeeded(t *testing.T, p *corev1.Pod, changes ...change) *metav1.PartialObjectMetadata {
+func succeeded(t *testing.T, p *corev1.Pod, changes ...podtest.Change) *metav1.PartialObjectMetadata {
 	t.Helper()
 	p = p.DeepCopy()
 	for _, change := range changes {
@@ -33,20 +26,20 @@ func succeeded(t *testing.T, p *corev1.Pod, changes ...change) *metav1.PartialOb
 
 // kube-scheduler does not show finished pods; those that have succeeded count all the same.
 func TestSucceededMembersCount(t *testing.T) {
-	placed := recorded(contract.Allocation{GPUs: []int{1}})
+	placed := podtest.Recorded(contract.Allocation{GPUs: []int{1}})
 	const missing = "1 more pod of gang ns/job must appear before it can start"
 	for name, test := range map[string]struct {
-		change []change
+		change []podtest.Change
 		want   string
 	}{
-		"a member":                      {change: []change{placed}},
+		"a member":                      {change: []podtest.Change{placed}},
 		"a launcher":                    {want: missing},
-		"a member of the job before it": {change: []change{placed, ownedBy("before")}, want: missing},
-		"a member of another gang":      {change: []change{placed, label(contract.TopologyGroupLabel, "other")}, want: missing},
+		"a member of the job before it": {change: []podtest.Change{placed, podtest.OwnedBy("before")}, want: missing},
+		"a member of another gang":      {change: []podtest.Change{placed, podtest.Label(contract.TopologyGroupLabel, "other")}, want: missing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCache(t, "a")
-			pods := workers(4, label(contract.TopologyGroupLabel, "job"), label(contract.TopologyReplicasLabel, "4"), ownedBy("now"))
+			pods := podtest.Workers(4, podtest.Label(contract.TopologyGroupLabel, "job"), podtest.Label(contract.TopologyReplicasLabel, "4"), podtest.OwnedBy("now"))
 			for _, p := range pods[:3] {
 				c.SetPod(p)
 			}
@@ -68,12 +61,12 @@ func TestSucceededMembersCount(t *testing.T) {
 // The two watches of pods come in any order.
 func TestSucceededMemberIsCountedOnce(t *testing.T) {
 	c := newCache(t, "a")
-	pods := gangOf(4)
+	pods := podtest.Gang(4)
 	for _, p := range pods {
-		onNode("a")(p)
+		podtest.OnNode("a")(p)
 		c.SetPod(p)
 	}
-	c.SetSucceeded(succeeded(t, pods[0], recorded(contract.Allocation{GPUs: []int{1}})))
+	c.SetSucceeded(succeeded(t, pods[0], podtest.Recorded(contract.Allocation{GPUs: []int{1}})))
 	c.RemovePod(pods[1].UID)
 	assert.False(t, c.GangStatus("ns/job", "").Runs, "three run, and one of them is said to have succeeded")
 	c.RemovePod(pods[0].UID)
@@ -88,12 +81,12 @@ func TestSucceededMemberIsCountedOnce(t *testing.T) {
 }
 
 func TestWhatCountsOfSucceededPods(t *testing.T) {
-	alone := newPod("alone", label("app", "web"))
+	alone := podtest.New("alone", podtest.Label("app", "web"))
 	alone.Annotations = map[string]string{"a": "b"}
 	assert.Equal(t, metav1.ObjectMeta{Namespace: "ns", Name: "alone", UID: alone.UID}, succeeded(t, alone).ObjectMeta)
 	assert.Equal(t, Change{}, NewCache().SetSucceeded(succeeded(t, alone)))
-	member := gangOf(1)[0]
-	kept := succeeded(t, member, recorded(contract.Allocation{GPUs: []int{1}}))
+	member := podtest.Gang(1)[0]
+	kept := succeeded(t, member, podtest.Recorded(contract.Allocation{GPUs: []int{1}}))
 	assert.Equal(t, member.Labels, kept.Labels)
 	assert.Equal(t, map[string]string{contract.AllocationAnnotation: ""}, kept.Annotations)
 }

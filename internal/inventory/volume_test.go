@@ -10,6 +10,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
@@ -59,7 +60,7 @@ func TestMembersWithClaimsOfTheirOwn(t *testing.T) {
 	claims, disks := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil), cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	c := newCache(t, "a", "b")
 	c.volumes = &volumes{claims: corelisters.NewPersistentVolumeClaimLister(claims), volumes: corelisters.NewPersistentVolumeLister(disks)}
-	pods := gangOf(4)
+	pods := podtest.Gang(4)
 	for i, p := range pods {
 		name := p.Name
 		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: name}}

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
@@ -106,12 +105,12 @@ func TestGangMinimum(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g, problems := Gang(test.pods, test.group, nil)
 			assert.Equal(t, test.minimum, g.Minimum)
-			var members []member
+			var members []Member
 			for _, p := range test.pods {
-				members = append(members, describe(p))
+				members = append(members, Describe(p))
 			}
-			found, _ := count(members, test.group)
-			assert.Equal(t, test.missing, max(0, found.minimum-found.present))
+			found := CountMembers(members, test.group)
+			assert.Equal(t, test.missing, max(0, found.Minimum-found.Present))
 			var reasons []string
 			for _, problem := range problems {
 				reasons = append(reasons, problem.Reason)
@@ -125,9 +124,8 @@ func TestGangMinimum(t *testing.T) {
 // Roles can have minima of their own, by a label or on the PodGroup: they must appear, run and
 // be missed for themselves.
 func TestRoleMinimum(t *testing.T) {
-	gang := labelled(contract.LightGangLabel, contract.LightGangMinLabel, 3)
 	pod := func(role string, i int, changes ...podtest.Change) *corev1.Pod {
-		all := []podtest.Change{gang, podtest.Asks(contract.ResourceTopologyGPU, 1), podtest.Label(contract.JobReplicaTypeLabel, role), podtest.Label(contract.JobReplicaIndexLabel, strconv.Itoa(i))}
+		all := []podtest.Change{podtest.Label(contract.LightGangLabel, "job"), podtest.Label(contract.LightGangMinLabel, "3"), podtest.Asks(contract.ResourceTopologyGPU, 1), podtest.Label(contract.JobReplicaTypeLabel, role), podtest.Label(contract.JobReplicaIndexLabel, strconv.Itoa(i))}
 		return podtest.New(fmt.Sprintf("job-%s-%d", role, i), append(all, changes...)...)
 	}
 	needs := func(n int) podtest.Change { return podtest.Label(contract.RoleMinLabel, strconv.Itoa(n)) }
@@ -200,13 +198,13 @@ func TestRoleMinimum(t *testing.T) {
 			g, problems := Gang(test.pods, test.group, nil)
 			assert.Equal(t, test.minimum, g.Minimum)
 			assert.Equal(t, test.want, g.Subgroups)
-			var members []member
+			var members []Member
 			for _, p := range test.pods {
-				members = append(members, describe(p))
+				members = append(members, Describe(p))
 			}
-			found, _ := count(members, test.group)
+			found := CountMembers(members, test.group)
 			assert.Equal(t, test.missing, found.missingText("ns/job"))
-			assert.Equal(t, test.runs, found.runs())
+			assert.Equal(t, test.runs, found.Runs())
 			assert.Equal(t, test.runs, g.Missing() == 0)
 			var reasons []string
 			for _, problem := range problems {
@@ -218,23 +216,6 @@ func TestRoleMinimum(t *testing.T) {
 	alone := podtest.New("own", podtest.Label(contract.RoleLabel, "Evaluator"))
 	g, _ := Gang([]*corev1.Pod{alone}, nil, nil)
 	assert.Equal(t, "evaluator", g.Roles[0].Name, "pods that no operator labels name their role")
-}
-
-// Beside a minimum, the replica label says how many members there are in all.
-func TestExpectedMembers(t *testing.T) {
-	c := newCache(t, "a")
-	pods := podtest.Workers(4, podtest.Label(contract.LightGangLabel, "job"), podtest.Label(contract.LightGangMinLabel, "2"), podtest.Label(contract.TopologyReplicasLabel, "4"))
-	for i, want := range []int{3, 2, 1, 0} {
-		c.SetPod(pods[i])
-		status := c.GangStatus("ns/job", "")
-		assert.Equal(t, want, status.Expected)
-		assert.Equal(t, i+1, status.Present)
-		assert.Equal(t, i == 0, status.MissingText != "")
-	}
-	c.RemovePod(pods[3].UID)
-	podtest.OnNode("a")(pods[0])
-	c.SetPod(pods[0])
-	assert.Zero(t, c.GangStatus("ns/job", "").Expected, "a gang that runs in part is not kept waiting")
 }
 
 func TestGangRoles(t *testing.T) {
@@ -450,51 +431,22 @@ func TestPoolsOfAnAffinity(t *testing.T) {
 	}
 }
 
-// What an earlier run of a job has left behind is no member of the next one; a member that is
-// being deleted of the same job is, as long as it holds its place.
-func TestGangLeavesOutAnEarlierRun(t *testing.T) {
-	for name, test := range map[string]struct {
-		before, after string // controllers, "" for none
-		alone         bool   // nobody else is there
-		running       int
+func TestPlanKey(t *testing.T) {
+	tests := map[string]struct {
+		pod  *corev1.Pod
+		want string
+		ok   bool
 	}{
-		"of the same job":      {before: "a", after: "a", running: 1},
-		"of the job before it": {before: "a", after: "b"},
-		"of no controller":     {},
-		"and nobody is new":    {before: "a", alone: true, running: 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			pods, now := podtest.Gang(4), metav1.Now()
-			for i, p := range pods {
-				if owner := types.UID(test.after); owner != "" {
-					podtest.OwnedBy(owner)(p)
-				}
-				if i == 0 {
-					podtest.OnNode("a")(p)
-					p.DeletionTimestamp, p.OwnerReferences = &now, nil
-					if owner := types.UID(test.before); owner != "" {
-						podtest.OwnedBy(owner)(p)
-					}
-				}
-			}
-			if test.alone {
-				pods = pods[:1]
-			}
-			c := newCache(t, "a")
-			for _, p := range pods {
-				c.SetPod(p)
-			}
-			state, ok := c.Gang("ns/job")
-			require.True(t, ok)
-			assert.Len(t, state.Gang.Running, test.running)
-			assert.Equal(t, test.running, state.Running)
-			if !test.alone {
-				assert.Equal(t, test.running == 0, state.MissingText != "", state.MissingText)
-				assert.Equal(t, state.MissingText, c.GangStatus("ns/job", "").MissingText)
-				assert.Equal(t, state.MissingText, c.Snapshot().GangStatus("ns/job").MissingText)
-			}
-			pod, _ := c.view.Pod(string(pods[0].UID))
-			assert.Equal(t, "a", pod.Node, "it holds what it has")
-		})
+		"gang":                   {podtest.Gang(1)[0], "ns/job", true},
+		"one pod with GPUs":      {podtest.New("pod", podtest.Asks(contract.ResourceTopologyGPU, 1)), "pod/ns/pod", true},
+		"one pod without GPUs":   {podtest.New("pod"), "", false},
+		"one pod with GPU parts": {podtest.New("pod", podtest.Asks(contract.ResourceGPUMemory, 1)), "pod/ns/pod", true},
+	}
+	for name, test := range tests {
+		key, ok := PlanKey(test.pod)
+		assert.Equal(t, test.ok, ok, name)
+		if ok {
+			assert.Equal(t, test.want, key, name)
+		}
 	}
 }

@@ -103,7 +103,7 @@ func TestPodOnMachineWithAGap(t *testing.T) {
 		Links: [][]gpu.Link{{{Class: gpu.Self}, {Class: gpu.SYS}}, {{Class: gpu.SYS}, {Class: gpu.Self}}},
 	})
 	require.NoError(t, err)
-	pod := podOn(podtest.New("pod", podtest.OnNode("node")), placement.Request{}, contract.Allocation{GPUs: []int{1, 2}}, table, nil)
+	pod := PodOn(podtest.New("pod", podtest.OnNode("node")), &placement.Request{}, &contract.Allocation{GPUs: []int{1, 2}}, table, nil)
 	assert.Equal(t, gpu.SetOf(1), pod.Own)
 	assert.Equal(t, []int{2}, Indexes(pod.Own, table))
 }

@@ -1,4 +1,4 @@
-package inventory
+package clustercache
 
 import (
 	"sync/atomic"
@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
@@ -33,14 +34,14 @@ func TestHardwareOf(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			converted, err := new(tables).hardwareOf(object(test.gpus))
+			converted, err := new(published).hardwareOf(object(test.gpus))
 			require.NoError(t, err)
 			hardware := converted.(*contract.GPUNode)
 			assert.Equal(t, "n1", hardware.Name)
 			assert.Equal(t, "7", hardware.ResourceVersion, "the informer compares it")
 			assert.Empty(t, hardware.ManagedFields)
 			assert.Len(t, hardware.Status.GPUs, test.want)
-			again, err := new(tables).hardwareOf(converted)
+			again, err := new(published).hardwareOf(converted)
 			require.NoError(t, err)
 			assert.Same(t, hardware, again, "what is converted stays")
 		})
@@ -48,7 +49,7 @@ func TestHardwareOf(t *testing.T) {
 }
 
 func TestEqualHardwareIsKeptOnce(t *testing.T) {
-	known := new(tables)
+	known := new(published)
 	read := func(node, uuid, health string) *contract.GPUNode {
 		converted, err := known.hardwareOf(&unstructured.Unstructured{Object: map[string]any{
 			"metadata": map[string]any{"name": node},
@@ -69,7 +70,7 @@ func TestEqualHardwareIsKeptOnce(t *testing.T) {
 
 // What makes the GPUs of one node doubtful is kept beside the hardware that it shares.
 func TestUnverifiedNodesStaySoBesideSharedHardware(t *testing.T) {
-	known := new(tables)
+	known := new(published)
 	read := func(node, ready, heartbeat string) *contract.GPUNode {
 		converted, err := known.hardwareOf(&unstructured.Unstructured{Object: map[string]any{
 			"metadata": map[string]any{"name": node},
@@ -94,9 +95,9 @@ func TestUnverifiedNodesStaySoBesideSharedHardware(t *testing.T) {
 // A node whose agent falls silent offers no GPUs any more, though nothing is reported of it.
 func TestANodeWithASilentAgentOffersNoGPUs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &follower{cache: NewCache()}
+		f := &follower{cache: New()}
 		var freed atomic.Int64
-		f.cache.Subscribe(func(change Change) {
+		f.cache.Subscribe(func(change clusterstate.Change) {
 			if change.Freed {
 				freed.Add(1)
 			}
@@ -113,7 +114,8 @@ func TestANodeWithASilentAgentOffersNoGPUs(t *testing.T) {
 		usable := func() int {
 			f.cache.mu.Lock()
 			defer f.cache.mu.Unlock()
-			m := f.cache.nodes["n"].shown.GPUs.Machine()
+			n, _ := f.cache.state.View.Node("n")
+			m := n.GPUs.Machine()
 			return m.Healthy().Len()
 		}
 		for range 6 {

@@ -1,4 +1,4 @@
-package inventory
+package clusterstate
 
 import (
 	"testing"
@@ -15,9 +15,9 @@ import (
 // Gangs wait in the order of the queue: what runs in part, then priority, then arrival. Who
 // runs, is not there yet, or waits for something else than room, is not among them.
 func TestWaiting(t *testing.T) {
-	c := newCache(t, "a")
+	s := newState(t, "a")
 	member := func(gang, name string, second int64, changes ...podtest.Change) {
-		c.SetPod(podtest.New(name, append([]podtest.Change{
+		s.SetPod(podtest.New(name, append([]podtest.Change{
 			podtest.Label(contract.LightGangLabel, gang), podtest.Label(contract.LightGangMinLabel, "2"), podtest.Asks(contract.ResourceTopologyGPU, 1),
 			func(p *corev1.Pod) {
 				p.Spec.SchedulerName, p.CreationTimestamp = contract.SchedulerName, metav1.NewTime(time.Unix(second, 0))
@@ -39,5 +39,5 @@ func TestWaiting(t *testing.T) {
 	gang("gated", 1, func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "gate"}} })
 	gang("elsewhere", 1, func(p *corev1.Pod) { p.Spec.SchedulerName = "other" })
 
-	assert.Equal(t, []string{"ns/partial", "ns/urgent", "ns/first", "ns/second"}, c.Snapshot().Waiting())
+	assert.Equal(t, []string{"ns/partial", "ns/urgent", "ns/first", "ns/second"}, s.Snapshot().Waiting())
 }

@@ -1,4 +1,4 @@
-package inventory
+package clustercache
 
 import (
 	"sync"
@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 )
 
@@ -17,15 +19,15 @@ import (
 func TestPodsAreOverdue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCache(t, "n1")
-		var changes []Change
+		var changes []clusterstate.Change
 		var mu sync.Mutex // two timers may end at once
-		c.Subscribe(func(change Change) {
+		c.Subscribe(func(change clusterstate.Change) {
 			mu.Lock()
 			defer mu.Unlock()
 			changes = append(changes, change)
 		})
 		// news returns what has been reported since it was asked last.
-		news := func() []Change {
+		news := func() []clusterstate.Change {
 			mu.Lock()
 			defer mu.Unlock()
 			defer func() { changes = nil }()
@@ -35,7 +37,7 @@ func TestPodsAreOverdue(t *testing.T) {
 		overdue := func() bool {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			pod, ok := c.view.Pod("stuck")
+			pod, ok := c.state.View.Pod("stuck")
 			require.True(t, ok)
 			return pod.Overdue
 		}
@@ -48,7 +50,7 @@ func TestPodsAreOverdue(t *testing.T) {
 		leaves.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(30 * time.Second)}
 		f.setPod(stands, leaves)
 		news()
-		time.Sleep(30*time.Second + overdueAfter - time.Second)
+		time.Sleep(inventory.UntilOverdue(leaves) - time.Second)
 		f.setPod(leaves, leaves.DeepCopy())
 		synctest.Wait()
 		assert.False(t, overdue(), "its volumes and finalizers have their time")
@@ -57,11 +59,11 @@ func TestPodsAreOverdue(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		assert.True(t, overdue())
-		assert.Equal(t, []Change{{Freed: true}}, news(), "once")
+		assert.Equal(t, []clusterstate.Change{{Freed: true}}, news(), "once")
 
-		other := NewCache()
+		other := New()
 		other.SetPod(leaves)
-		pod, _ := other.view.Pod("stuck")
+		pod, _ := other.state.View.Pod("stuck")
 		assert.True(t, pod.Overdue, "also for who looks for the first time")
 
 		f.removePod(leaves)
@@ -70,6 +72,6 @@ func TestPodsAreOverdue(t *testing.T) {
 		f.removePod(leaves)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		assert.Equal(t, []Change{{Freed: true}}, news(), "what is gone is not looked at")
+		assert.Equal(t, []clusterstate.Change{{Freed: true}}, news(), "what is gone is not looked at")
 	})
 }

@@ -1,4 +1,4 @@
-package inventory
+package clusterstate
 
 import (
 	"maps"
@@ -8,19 +8,10 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
-// recordOf reads a pod's allocation record; one that is missing or cannot be read is empty.
-func recordOf(p *corev1.Pod) contract.Allocation {
-	record, _, err := contract.AllocationFrom(p.Annotations)
-	if err != nil {
-		return contract.Allocation{}
-	}
-	return record
-}
-
 // keepRecord returns the pod with the allocation record that it had when it was first seen
 // bound, whatever its annotation has become since: the pod runs on those GPUs. altered
 // means that someone has just changed it, for the first time or again.
-func (s *podState) keepRecord(p *corev1.Pod) (kept *corev1.Pod, altered bool) {
+func (s *Pod) keepRecord(p *corev1.Pod) (kept *corev1.Pod, altered bool) {
 	if s.observed == nil || s.observed.Spec.NodeName == "" {
 		return p, false
 	}

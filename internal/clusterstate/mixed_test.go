@@ -1,4 +1,4 @@
-package inventory
+package clusterstate
 
 import (
 	"strconv"
@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 )
 
@@ -54,25 +55,25 @@ func TestMembersWithoutGPUs(t *testing.T) {
 	}
 	for name, spell := range spellings {
 		t.Run(name, func(t *testing.T) {
-			counts := func(minimum int, pods ...*corev1.Pod) (GangStatus, map[bool]int) {
+			counts := func(minimum int, pods ...*corev1.Pod) (inventory.GangStatus, map[bool]int) {
 				mark, group := spell(minimum)
-				c := newCache(t, "a")
+				s := newState(t, "a")
 				if group != nil {
-					c.SetPodGroup(group)
+					s.SetPodGroup(group)
 				}
 				for _, p := range pods {
 					mark(p)
-					c.SetPod(p)
+					s.SetPod(p)
 				}
-				state, ok := c.Gang("ns/job")
+				state, ok := s.Gang("ns/job")
 				require.True(t, ok)
 				late := map[bool]int{}
 				for _, role := range state.Gang.Roles {
 					late[role.Late] += len(role.Members)
 				}
-				status := c.GangStatus("ns/job", pods[0].UID)
+				status := statusOf(s, "ns/job", pods[0].UID)
 				assert.Equal(t, status.Late, late[true] > 0, "the first pod is the one without GPUs")
-				assert.Equal(t, c.Snapshot().GangStatus("ns/job").MissingText, status.MissingText)
+				assert.Equal(t, s.Snapshot().GangStatus("ns/job").MissingText, status.MissingText)
 				return status, late
 			}
 			server := podtest.New("ps-0", podtest.Label(contract.JobReplicaTypeLabel, "ps"))
@@ -102,18 +103,18 @@ func TestMembersWithoutGPUs(t *testing.T) {
 
 // A pod without GPUs does not take the place of one with GPUs that is about to appear.
 func TestMembersWithoutGPUsWaitForOthers(t *testing.T) {
-	c := newCache(t, "a")
+	s := newState(t, "a")
 	mark := labelled(contract.LightGangLabel, contract.LightGangMinLabel, 3)
 	first := podtest.New("first", mark)
-	c.SetPod(first)
+	s.SetPod(first)
 	for i := range 2 {
-		c.SetPod(podtest.New("worker-"+strconv.Itoa(i), mark, podtest.Asks(contract.ResourceTopologyGPU, 1)))
+		s.SetPod(podtest.New("worker-"+strconv.Itoa(i), mark, podtest.Asks(contract.ResourceTopologyGPU, 1)))
 	}
-	status := c.GangStatus("ns/job", first.UID)
+	status := statusOf(s, "ns/job", first.UID)
 	assert.Empty(t, status.MissingText)
 	assert.Equal(t, 1, status.Expected, "it has a moment to appear")
-	c.SetPod(podtest.New("worker-2", mark, podtest.Asks(contract.ResourceTopologyGPU, 1)))
-	status = c.GangStatus("ns/job", first.UID)
+	s.SetPod(podtest.New("worker-2", mark, podtest.Asks(contract.ResourceTopologyGPU, 1)))
+	status = statusOf(s, "ns/job", first.UID)
 	assert.True(t, status.Late)
 	assert.Zero(t, status.Expected)
 }

@@ -1,4 +1,4 @@
-package inventory
+package clusterstate
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 )
 
 // QueuedGang is the place of a gang in the scheduler's queue.
@@ -29,9 +30,9 @@ func (t QueuedGang) Compare(o QueuedGang) int {
 }
 
 // Queued is the place of the gang of that key in the queue.
-func (s *GangState) Queued(key string) QueuedGang {
-	t := QueuedGang{Key: key, Priority: s.Gang.Priority, Since: math.MaxInt64}
-	for _, p := range s.Pods {
+func Queued(key string, gang inventory.GangState) QueuedGang {
+	t := QueuedGang{Key: key, Priority: gang.Gang.Priority, Since: math.MaxInt64}
+	for _, p := range gang.Pods {
 		t.Since = min(t.Since, p.CreationTimestamp.UnixNano())
 	}
 	return t
@@ -43,10 +44,10 @@ func (s *Snapshot) Waiting() []string {
 	var queued []QueuedGang
 	for key := range s.gangs {
 		state, ok := s.Gang(key)
-		if !ok || state.MissingText != "" || !state.wants() {
+		if !ok || state.MissingText != "" || !wants(state) {
 			continue
 		}
-		t := state.Queued(key)
+		t := Queued(key, state)
 		t.Partial = s.GangStatus(key).Partial
 		queued = append(queued, t)
 	}
@@ -60,9 +61,9 @@ func (s *Snapshot) Waiting() []string {
 
 // wants reports whether members are not bound, and nothing but room keeps them from it that
 // their pods tell of.
-func (s *GangState) wants() bool {
+func wants(gang inventory.GangState) bool {
 	pending := false
-	for _, p := range s.Pods {
+	for _, p := range gang.Pods {
 		switch {
 		case p.Spec.NodeName != "":
 		case p.Spec.SchedulerName != contract.SchedulerName || len(p.Spec.SchedulingGates) > 0:

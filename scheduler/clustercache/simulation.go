@@ -1,4 +1,4 @@
-package inventory
+package clustercache
 
 import "github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 
@@ -12,7 +12,7 @@ type Simulation struct {
 }
 
 // Simulate begins a trial.
-func (c *Cache) Simulate() *Simulation { return &Simulation{cache: c, view: c.view} }
+func (c *Cache) Simulate() *Simulation { return &Simulation{cache: c, view: c.state.View} }
 
 // Consider says what [Cache.Decide] would decide about the next gang.
 func (t *Simulation) Consider(key string, limits Limits) (d Decision, ok bool) {
@@ -23,8 +23,8 @@ func (t *Simulation) Consider(key string, limits Limits) (d Decision, ok bool) {
 	if placed == nil || len(placed.Assignments) == 0 || d.Reserved {
 		return d, ok
 	}
-	if t.view == t.cache.view {
-		t.view = t.cache.view.Clone()
+	if t.view == t.cache.state.View {
+		t.view = t.cache.state.View.Clone()
 	}
 	if r := d.Result.Reservation; r != nil {
 		t.view.AddReservation(*r)

@@ -1,4 +1,6 @@
-package inventory
+// Package clusterlist lists a cluster once from the API server, for a plan or for an answer of
+// kubectl gpuplan.
+package clusterlist
 
 import (
 	"context"
@@ -13,8 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
@@ -29,37 +34,35 @@ var (
 	quotaTreeKind = schema.GroupVersionKind{Group: contract.QuotaTreeGroup, Version: contract.QuotaTreeVersion, Kind: contract.QuotaTreeKind}
 )
 
-// ReadSnapshot lists a cluster once, its gangs included. It needs no more than the right
+// Snapshot lists a cluster once, its gangs included. It needs no more than the right
 // to list nodes, pods and our custom resources; who may list disruption budgets as well is
 // told who can be evicted. When the quota tree cannot be used, the gangs that it holds back
 // say so.
-func ReadSnapshot(ctx context.Context, client *kube.Client) (*Snapshot, error) {
+func Snapshot(ctx context.Context, client *kube.Client) (*clusterstate.Snapshot, error) {
 	objects, err := list(ctx, client, unfinishedPods)
 	if err != nil {
 		return nil, err
 	}
-	cache, _ := objects.Cache() // the error is the gangs' to tell
-	if err := listSucceeded(ctx, client, cache); err != nil {
-		return nil, err
-	}
-	groups, err := listServed(ctx, client, podGroupKind, "")
+	succeeded, err := listSucceeded(ctx, client)
 	if err != nil {
 		return nil, err
 	}
-	for i := range groups {
-		cache.SetPodGroup(&groups[i])
+	if objects.PodGroups, err = listServed(ctx, client, podGroupKind, ""); err != nil {
+		return nil, err
 	}
 	budgets, err := client.Typed.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
-		return cache.Snapshot(), nil
 	case err != nil:
 		return nil, fmt.Errorf("list disruption budgets: %w", err)
+	default:
+		objects.Budgets = budgets.Items
 	}
-	for i := range budgets.Items {
-		_, _ = cache.SetBudget(&budgets.Items[i]) // one that cannot be used protects nobody
+	state, _ := objects.state() // the error is the gangs' to tell
+	for i := range succeeded {
+		state.SetSucceeded(&succeeded[i])
 	}
-	return cache.Snapshot(), nil
+	return state.Snapshot(), nil
 }
 
 // Objects are what a view is made of, as a cluster answers one list call of each kind.
@@ -72,15 +75,15 @@ type Objects struct {
 	// Workload is what the scheduler places by, nil for the tightest fit, and where it cannot be read.
 	Workload placement.Workload
 	// Budgets and PriorityClasses decide who may preempt whom, PodGroups say what gangs
-	// need; only [List] fills them in, as far as the user may read them.
+	// need; only [Read] fills them in, as far as the user may read them.
 	PodGroups       []unstructured.Unstructured
 	Budgets         []policyv1.PodDisruptionBudget
 	PriorityClasses []schedulingv1.PriorityClass
 }
 
-// List lists a cluster once, finished pods included. Kinds whose CRD is not installed
+// Read lists a cluster once, finished pods included. Kinds whose CRD is not installed
 // count as empty.
-func List(ctx context.Context, client *kube.Client) (Objects, error) {
+func Read(ctx context.Context, client *kube.Client) (Objects, error) {
 	o, err := list(ctx, client, "")
 	if err != nil {
 		return o, err
@@ -101,37 +104,42 @@ func List(ctx context.Context, client *kube.Client) (Objects, error) {
 	return o, nil
 }
 
-// Cache returns the cache of a cluster with these objects. A node whose hardware cannot
+// Snapshot returns the cluster that these objects make. A node whose hardware cannot
 // be read takes part without GPUs. The error says why the quota tree cannot be used;
-// the cache is complete apart from it then.
-func (o *Objects) Cache() (*Cache, error) {
-	cache := NewCache()
-	cache.SetWorkload(o.Workload)
+// the snapshot is complete apart from it then.
+func (o *Objects) Snapshot() (*clusterstate.Snapshot, error) {
+	state, err := o.state()
+	return state.Snapshot(), err
+}
+
+func (o *Objects) state() (*clusterstate.State, error) {
+	state := clusterstate.New(nil)
+	state.SetWorkload(o.Workload)
 	for i := range o.GPUNodes {
 		// Without its Node the hardware is only noted: nothing can be wrong yet.
-		_, _ = cache.SetGPUNode(&o.GPUNodes[i])
+		_, _ = state.SetGPUNode(&o.GPUNodes[i])
 	}
 	for i := range o.Nodes {
 		// The error means no usable hardware, and the view says so by a node without GPUs.
-		_, _ = cache.SetNode(&o.Nodes[i])
+		_, _ = state.SetNode(&o.Nodes[i])
 	}
 	for i := range o.Budgets {
 		// The error means a selector that Kubernetes ignores as well.
-		_, _ = cache.SetBudget(&o.Budgets[i])
+		_, _ = state.SetBudget(&o.Budgets[i])
 	}
 	for i := range o.PodGroups {
-		cache.SetPodGroup(&o.PodGroups[i])
+		state.SetPodGroup(&o.PodGroups[i])
 	}
 	for i := range o.Pods {
-		if !Finished(&o.Pods[i]) {
-			cache.SetPod(&o.Pods[i])
+		if !inventory.Finished(&o.Pods[i]) {
+			state.SetPod(&o.Pods[i])
 		}
 	}
 	if o.QuotaTree == nil {
-		return cache, nil
+		return state, nil
 	}
-	_, err := cache.SetQuotaTree(o.QuotaTree)
-	return cache, err
+	_, err := state.SetQuotaTree(o.QuotaTree)
+	return state, err
 }
 
 func list(ctx context.Context, client *kube.Client, pods string) (o Objects, err error) {
@@ -190,5 +198,35 @@ func listQuotaTree(ctx context.Context, client *kube.Client) (*unstructured.Unst
 	for i := range trees {
 		all[i] = &trees[i]
 	}
-	return InForce(all), nil
+	return inventory.InForce(all), nil
+}
+
+// readWorkload reads the workload that the scheduler follows; nil when there is none, or
+// none that the user may read, or that can be read: the scheduler follows none of these either.
+func readWorkload(ctx context.Context, client *kube.Client) (placement.Workload, error) {
+	record, err := client.Typed.CoreV1().ConfigMaps(contract.SystemNamespace).Get(ctx, contract.WorkloadName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read ConfigMap %s/%s: %w", contract.SystemNamespace, contract.WorkloadName, err)
+	}
+	w, _, err := inventory.WorkloadOf(record)
+	if err != nil {
+		return nil, nil //nolint:nilerr // the scheduler says what is wrong with it
+	}
+	return w, nil
+}
+
+// listSucceeded reads the metadata of the succeeded pods of a cluster once.
+func listSucceeded(ctx context.Context, client *kube.Client) ([]metav1.PartialObjectMetadata, error) {
+	pods, err := metadata.NewForConfig(client.Config)
+	if err != nil {
+		return nil, fmt.Errorf("set up the client for succeeded pods: %w", err)
+	}
+	list, err := pods.Resource(corev1.SchemeGroupVersion.WithResource("pods")).List(ctx, metav1.ListOptions{FieldSelector: clusterstate.SucceededPods})
+	if err != nil {
+		return nil, fmt.Errorf("list succeeded pods: %w", err)
+	}
+	return list.Items, nil
 }

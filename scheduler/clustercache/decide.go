@@ -1,4 +1,4 @@
-package inventory
+package clustercache
 
 import (
 	"fmt"
@@ -10,14 +10,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
 // Decision is what the planner says of a gang that wants to run.
 type Decision struct {
-	// Key is the gang's key ([PlanKey]).
+	// Key is the gang's key ([inventory.PlanKey]).
 	Key string
-	GangState
+	inventory.GangState
 	Result placement.Result
 	// Assumed are the planned members, when the gang gets its place now.
 	Assumed []AssumedPod
@@ -62,17 +64,17 @@ type AssumedPod struct {
 func (c *Cache) Consider(key string, limits Limits) (d Decision, ok bool) {
 	c.planning.Lock()
 	defer c.planning.Unlock()
-	return c.consider(c.view, key, limits)
+	return c.consider(c.state.View, key, limits)
 }
 
 // consider is Consider on a view; planning must be held.
 func (c *Cache) consider(view *placement.View, key string, limits Limits) (d Decision, ok bool) {
 	d.Key = key
-	if d.GangState, ok = c.gang(key, c.countsWhilePlanning); !ok || d.MissingText != "" {
+	if d.GangState, ok = c.state.Gang(key); !ok || d.MissingText != "" {
 		return d, ok
 	}
 	limits.apply(&d.Gang)
-	c.setMinimums()
+	c.state.SetMinimums()
 	d.Result = view.Reclaim(d.Gang)
 	if d.Result.Placement == nil && len(limits.Roles) == 0 && len(limits.Joint) == 0 {
 		c.checkFeasible(key, d.Gang)
@@ -90,8 +92,8 @@ func (c *Cache) podsOf(gangs []placement.Victim) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, g := range gangs {
 		for _, id := range g.Pods {
-			if state, ok := c.pods[types.UID(id)]; ok && state.charged() {
-				pods = append(pods, state.now())
+			if state, ok := c.state.Pod(types.UID(id)); ok && state.Charged() {
+				pods = append(pods, state.Now())
 			}
 		}
 	}
@@ -105,9 +107,9 @@ func (c *Cache) podsOf(gangs []placement.Victim) []*corev1.Pod {
 func (c *Cache) Decide(key string, limits Limits, approve func(*Decision) bool) (d Decision, ok bool, err error) {
 	c.planning.Lock()
 	defer c.planning.Unlock()
-	if d, ok = c.consider(c.view, key, limits); !ok || d.MissingText != "" || d.Result.Placement == nil {
+	if d, ok = c.consider(c.state.View, key, limits); !ok || d.MissingText != "" || d.Result.Placement == nil {
 		if d.Lost {
-			d.Lifted = c.view.Release(d.Gang.ID)
+			d.Lifted = c.state.View.Release(d.Gang.ID)
 		}
 		return d, ok, nil
 	}
@@ -121,13 +123,13 @@ func (c *Cache) Decide(key string, limits Limits, approve func(*Decision) bool) 
 		}
 		return d, true, nil
 	case d.Result.Reservation != nil:
-		d.Lifted = c.view.AddReservation(*d.Result.Reservation)
+		d.Lifted = c.state.View.AddReservation(*d.Result.Reservation)
 		return d, true, nil
 	}
-	d.Ports = c.view.PortsApart(d.Gang, *d.Result.Placement)
+	d.Ports = c.state.View.PortsApart(d.Gang, *d.Result.Placement)
 	for _, a := range d.Result.Placement.Assignments {
 		assumed := AssumedPod{Member: a.Member, Pod: d.Pods[a.Member]}
-		owner, _ := GangKey(assumed.Pod)
+		owner, _ := inventory.GangKey(assumed.Pod)
 		assumed.Record = c.record(owner, a)
 		if why := d.Result.Verdict.NotAsPlanned; why != "" && d.Gang.Plans(a.Member) {
 			assumed.Record.NotAsPlanned = why
@@ -140,11 +142,11 @@ func (c *Cache) Decide(key string, limits Limits, approve func(*Decision) bool) 
 			return d, true, fmt.Errorf("gang %s: %w", key, err)
 		}
 	}
-	d.Lifted = c.view.Release(d.Gang.ID)
+	d.Lifted = c.state.View.Release(d.Gang.ID)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, p := range bound {
-		c.assume(p, &d.Assumed[i].Record)
+		c.state.Assume(p, &d.Assumed[i].Record)
 	}
 	return d, true, nil
 }
@@ -179,11 +181,11 @@ type Nomination struct {
 func (c *Cache) Nomination(key string) (nomination Nomination, ok bool) {
 	c.planning.Lock()
 	defer c.planning.Unlock()
-	state, ok := c.gang(key, c.countsWhilePlanning)
+	state, ok := c.state.Gang(key)
 	if !ok {
 		return Nomination{}, false
 	}
-	if nomination.Reservation, ok = c.view.Reservation(state.Gang.ID); !ok {
+	if nomination.Reservation, ok = c.state.View.Reservation(state.Gang.ID); !ok {
 		return Nomination{}, false
 	}
 	nomination.Members = map[types.UID]string{}
@@ -207,7 +209,7 @@ func (c *Cache) Infeasible(key string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	found, ok := c.feasibility[key]
-	return ok && !found.feasible && found.version == c.view.Version()
+	return ok && !found.feasible && found.version == c.state.View.Version()
 }
 
 // checkFeasible finds out whether a gang that does not fit could be placed if nothing else
@@ -216,10 +218,10 @@ func (c *Cache) checkFeasible(key string, g placement.Gang) {
 	c.mu.Lock()
 	found, ok := c.feasibility[key]
 	c.mu.Unlock()
-	if ok && found.version == c.view.Version() {
+	if ok && found.version == c.state.View.Version() {
 		return
 	}
-	found = feasibility{feasible: !c.view.Infeasible(g), version: c.view.Version()}
+	found = feasibility{feasible: !c.state.View.Infeasible(g), version: c.state.View.Version()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.feasibility[key] = found
@@ -234,17 +236,17 @@ func (c *Cache) ReserveBlocked(keys []string, limits map[string]Limits) (changed
 	keys = slices.DeleteFunc(keys, c.Infeasible)
 	var gangs []placement.Gang
 	for _, key := range keys {
-		if state, ok := c.gang(key, c.countsWhilePlanning); ok && state.MissingText == "" {
+		if state, ok := c.state.Gang(key); ok && state.MissingText == "" {
 			limits[key].apply(&state.Gang)
 			gangs = append(gangs, state.Gang)
 		}
 	}
-	before := c.view.Reservations()
+	before := c.state.View.Reservations()
 	if len(gangs) == 0 && len(before) == 0 {
 		return false
 	}
-	c.view.ReserveBlocked(gangs)
-	return !reflect.DeepEqual(before, c.view.Reservations())
+	c.state.View.ReserveBlocked(gangs)
+	return !reflect.DeepEqual(before, c.state.View.Reservations())
 }
 
 // Reserved are the gangs for which capacity is reserved and nobody is evicted, by key.
@@ -252,72 +254,45 @@ func (c *Cache) Reserved() map[string]bool {
 	c.planning.Lock()
 	defer c.planning.Unlock()
 	blocked := map[string]bool{}
-	for _, r := range c.view.Reservations() {
+	for _, r := range c.state.View.Reservations() {
 		if !r.Evicts {
-			blocked[keyOf(r.Gang.ID)] = true
+			blocked[inventory.KeyOf(r.Gang.ID)] = true
 		}
 	}
 	return blocked
 }
 
-// Pending lists the gangs that are complete and of which members are not bound, by key.
-func (c *Cache) Pending() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var keys []string
-	for key := range c.gangs {
-		if found := c.counts(key); found.running < found.present && found.missingText(key) == "" && heldBack(c.bar, current(c.members(key)), found, c.tree) == "" {
-			keys = append(keys, key)
-		}
+// Plan plans the members of a gang that do not run yet, next to those that do, and
+// without the excluded nodes. ok is false when the gang has no pods.
+func (c *Cache) Plan(key string, exclude map[string]bool) (state inventory.GangState, result placement.Result, ok bool) {
+	c.planning.Lock()
+	defer c.planning.Unlock()
+	state, ok = c.state.Gang(key)
+	if !ok {
+		return inventory.GangState{}, placement.Result{}, false
 	}
-	slices.Sort(keys)
-	return keys
+	state.Gang.ExcludeNodes = exclude
+	return state, c.state.View.Plan(state.Gang), true
 }
 
-// Members says a number of members in words: "1 member".
-func Members(n int) string {
-	if n == 1 {
-		return "1 member"
+// record makes the allocation record of a planned member.
+func (c *Cache) record(gangID string, a placement.Assignment) contract.Allocation {
+	node, _ := c.state.View.Node(a.Node)
+	gpus := node.GPUs
+	record := contract.Allocation{
+		Gang:        gangID,
+		Node:        a.Node,
+		GPUs:        inventory.Indexes(a.Own, gpus),
+		Visible:     inventory.Indexes(a.Visible, gpus),
+		RingGBps:    a.Ring.GBps,
+		NVLinkRings: a.Ring.NVLinkRings,
 	}
-	return fmt.Sprintf("%d members", n)
-}
-
-// Names returns what users call gangs: "gang ns/name", "pod ns/name" for a pod on its own,
-// and "2 members of gang ns/name" where the gang runs on without them.
-func (c *Cache) Names(gangs []placement.Victim) []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var names []string
-	for _, g := range gangs {
-		name := "gang " + g.Gang
-		if state, ok := c.pods[types.UID(g.Gang)]; ok {
-			name = "pod " + state.now().Namespace + "/" + state.now().Name
-		}
-		if g.Surplus {
-			name = Members(len(g.Pods)) + " of " + name
-		}
-		if !slices.Contains(names, name) {
-			names = append(names, name)
-		}
+	for _, share := range a.Shares {
+		record.Shares = append(record.Shares, contract.GPUShare{
+			GPU:         inventory.Indexes(gpu.SetOf(share.GPU), gpus)[0],
+			MemoryGiB:   share.MemoryGiB,
+			CorePercent: share.CorePercent,
+		})
 	}
-	return names
-}
-
-// Nominated lists the gangs of which members that are not bound have a nominated node,
-// by key: before a scheduler ended, it held their places.
-func (c *Cache) Nominated() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var keys []string
-	for key, states := range c.gangs {
-		for _, state := range states {
-			p := state.now()
-			if p.Spec.NodeName == "" && p.Status.NominatedNodeName != "" && !gone(p) {
-				keys = append(keys, key)
-				break
-			}
-		}
-	}
-	slices.Sort(keys)
-	return keys
+	return record
 }

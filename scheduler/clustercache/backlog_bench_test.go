@@ -1,4 +1,4 @@
-package inventory
+package clustercache
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 )
 
@@ -16,7 +17,7 @@ import (
 func BenchmarkBacklog(b *testing.B) {
 	for _, waiting := range []int{100, 3_000} {
 		b.Run(fmt.Sprintf("waiting=%d", waiting), func(b *testing.B) {
-			c := NewCache()
+			c := New()
 			for i := range 500 {
 				_, err := c.SetNode(podtest.Node(fmt.Sprint("n", i), 8))
 				require.NoError(b, err)
@@ -29,7 +30,7 @@ func BenchmarkBacklog(b *testing.B) {
 			for i := range waiting {
 				p := podtest.New(fmt.Sprint("waiting-", i), podtest.Asks(contract.ResourceTopologyGPU, 2))
 				c.SetPod(p)
-				key, _ := PlanKey(p)
+				key, _ := inventory.PlanKey(p)
 				keys = append(keys, key)
 			}
 			i := 0

@@ -1,4 +1,4 @@
-package inventory
+package clustercache
 
 import (
 	"testing"
@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 )
@@ -71,10 +72,10 @@ func TestManagedUntilBound(t *testing.T) {
 	require.Len(t, d.Assumed, 1)
 	assert.True(t, c.Planned(podtest.New("pod")), "while it is being bound")
 	bound := podtest.New("pod", podtest.OnNode("a"))
-	assert.Equal(t, Change{Bound: key}, c.SetPod(bound))
+	assert.Equal(t, clusterstate.Change{Bound: key}, c.SetPod(bound))
 	assert.False(t, c.Planned(bound))
 	assert.NotEmpty(t, c.OverQuota(podtest.New("other", podtest.Asks("cpu", 2))), "charged still")
-	assert.Equal(t, Change{Freed: true, Departed: true}, c.RemovePod(bound.UID))
+	assert.Equal(t, clusterstate.Change{Freed: true, Departed: true}, c.RemovePod(bound.UID))
 }
 
 // A scheduler that starts knows by the nomination whom the one before had adopted, in

@@ -1,4 +1,4 @@
-package inventory
+package clustercache
 
 import (
 	"testing"
@@ -9,7 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 )
 
@@ -43,11 +45,11 @@ func TestLostMembersAreNoMembers(t *testing.T) {
 	state := mustGang(t, c)
 	assert.Empty(t, state.Gang.Running)
 	assert.Equal(t, "2 more pods of gang ns/job must appear before it can start", state.MissingText)
-	assert.Len(t, c.view.Pods("a"), 2, "they hold what they have")
+	assert.Len(t, c.state.View.Pods("a"), 2, "they hold what they have")
 	assert.Len(t, c.Health("ns/job").Running, 2)
 }
 
-func mustGang(t *testing.T, c *Cache) GangState {
+func mustGang(t *testing.T, c *Cache) inventory.GangState {
 	t.Helper()
 	state, ok := c.Gang("ns/job")
 	require.True(t, ok)
@@ -55,7 +57,7 @@ func mustGang(t *testing.T, c *Cache) GangState {
 }
 
 func TestHealth(t *testing.T) {
-	c := NewCache()
+	c := New()
 	_, err := c.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 	require.NoError(t, err)
 	change, err := c.SetGPUNode(&contract.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: contract.GPUNodeStatus{
@@ -86,7 +88,7 @@ func TestHealth(t *testing.T) {
 }
 
 func TestNodesThatChange(t *testing.T) {
-	c := NewCache()
+	c := New()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 	set := func(n *corev1.Node) string {
 		change, err := c.SetNode(n)
@@ -101,12 +103,12 @@ func TestNodesThatChange(t *testing.T) {
 	p := placed(t, "a", "job", contract.Allocation{Node: "n"})
 	pending := p.DeepCopy()
 	pending.Spec.NodeName = ""
-	assert.Equal(t, Change{Gang: "ns/job"}, c.SetPod(pending))
+	assert.Equal(t, clusterstate.Change{Gang: "ns/job"}, c.SetPod(pending))
 	c.Assume(p)
-	assert.Equal(t, Change{Bound: "ns/job"}, c.SetPod(p))
-	assert.Equal(t, Change{}, c.SetPod(p))
+	assert.Equal(t, clusterstate.Change{Bound: "ns/job"}, c.SetPod(p))
+	assert.Equal(t, clusterstate.Change{}, c.SetPod(p))
 	assert.True(t, c.Holds(p.UID))
-	assert.Equal(t, Change{Node: "n"}, c.RemoveNode("n"))
+	assert.Equal(t, clusterstate.Change{Node: "n"}, c.RemoveNode("n"))
 	assert.Nil(t, c.NodeObject("n"))
 	assert.Equal(t, "n", c.SetPod(p).Node, "bound to a node that does not exist")
 	nodes, gangs := c.Keys()

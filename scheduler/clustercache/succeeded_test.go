@@ -1,4 +1,4 @@
-package inventory
+package clustercache
 
 import (
 	"testing"
@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 )
@@ -84,7 +85,7 @@ func TestWhatCountsOfSucceededPods(t *testing.T) {
 	alone := podtest.New("alone", podtest.Label("app", "web"))
 	alone.Annotations = map[string]string{"a": "b"}
 	assert.Equal(t, metav1.ObjectMeta{Namespace: "ns", Name: "alone", UID: alone.UID}, succeeded(t, alone).ObjectMeta)
-	assert.Equal(t, Change{}, NewCache().SetSucceeded(succeeded(t, alone)))
+	assert.Equal(t, clusterstate.Change{}, New().SetSucceeded(succeeded(t, alone)))
 	member := podtest.Gang(1)[0]
 	kept := succeeded(t, member, podtest.Recorded(contract.Allocation{GPUs: []int{1}}))
 	assert.Equal(t, member.Labels, kept.Labels)

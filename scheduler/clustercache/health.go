@@ -1,7 +1,6 @@
-package inventory
+package clustercache
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
@@ -10,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 )
 
 // Health is how the running members of a gang are.
@@ -27,7 +27,7 @@ type Health struct {
 // Fault is a GPU of a running member that its node agent reports as unhealthy, or
 // no longer reports.
 type Fault struct {
-	// Member is the name of the member ([MemberNames]).
+	// Member is the name of the member ([inventory.MemberNames]).
 	Member string
 	Node   string
 	// GPU is the NVML index.
@@ -36,18 +36,18 @@ type Fault struct {
 	Reason string
 }
 
-// Health looks at the running members of a gang by its key ([PlanKey]).
+// Health looks at the running members of a gang by its key ([inventory.PlanKey]).
 func (c *Cache) Health(key string) Health {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	health := Health{PodGroup: c.podGroups[key], Whole: c.counts(key).runs()}
-	for _, state := range c.gangs[key] {
-		if state.charged() {
-			health.Running = append(health.Running, state.now())
+	health := Health{PodGroup: c.state.PodGroup(key), Whole: c.counts(key).Runs()}
+	for state := range c.state.PodsOf(key) {
+		if state.Charged() {
+			health.Running = append(health.Running, state.Now())
 		}
 	}
 	slices.SortFunc(health.Running, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
-	names := MemberNames(health.Running)
+	names := inventory.MemberNames(health.Running)
 	for i, p := range health.Running {
 		for _, fault := range c.faults(p) {
 			fault.Member = names[i]
@@ -57,24 +57,10 @@ func (c *Cache) Health(key string) Health {
 	return health
 }
 
-// Lose notes that pods are about to be failed, because their node is lost: they are no
-// members of their gangs any more, and nobody is planned beside them. They hold what they
-// have until the API server shows them failed.
-func (c *Cache) Lose(pods []*corev1.Pod) {
-	c.lock()
-	defer c.unlock()
-	for _, p := range pods {
-		if state, ok := c.pods[p.UID]; ok {
-			state.lost = true
-			c.update(state)
-		}
-	}
-}
-
 // faults lists the faulty GPUs of a bound pod.
 func (c *Cache) faults(p *corev1.Pod) []Fault {
-	node, ok := c.nodes[p.Spec.NodeName]
-	if !ok || node.hardware == nil || len(node.hardware.Status.GPUs) == 0 {
+	_, hardware := c.state.Node(p.Spec.NodeName)
+	if hardware == nil || len(hardware.Status.GPUs) == 0 {
 		return nil
 	}
 	record, ok, err := contract.AllocationFrom(p.Annotations)
@@ -87,7 +73,7 @@ func (c *Cache) faults(p *corev1.Pod) []Fault {
 	}
 	var faults []Fault
 	for _, gpu := range gpus {
-		if reason := faultOf(node.hardware, gpu); reason != "" {
+		if reason := faultOf(hardware, gpu); reason != "" {
 			faults = append(faults, Fault{Node: p.Spec.NodeName, GPU: gpu, Reason: reason})
 		}
 	}
@@ -112,21 +98,17 @@ func faultOf(hardware *contract.GPUNode, index int) string {
 func (c *Cache) PodGroup(key string) *unstructured.Unstructured {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.podGroups[key]
+	return c.state.PodGroup(key)
 }
 
 // MembersOn lists the members of gangs that have a reservation on a node, by namespace and name.
 func (c *Cache) MembersOn(node string) []*corev1.Pod {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	state, ok := c.nodes[node]
-	if !ok {
-		return nil
-	}
 	var members []*corev1.Pod
-	for _, pod := range state.pods {
-		if _, ok := GangKey(pod.now()); ok {
-			members = append(members, pod.now())
+	for pod := range c.state.PodsOn(node) {
+		if _, ok := inventory.GangKey(pod.Now()); ok {
+			members = append(members, pod.Now())
 		}
 	}
 	slices.SortFunc(members, func(a, b *corev1.Pod) int {
@@ -140,31 +122,21 @@ func (c *Cache) MembersOn(node string) []*corev1.Pod {
 func (c *Cache) Keys() (nodes, gangs []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for name, state := range c.nodes {
-		if len(state.pods) > 0 {
-			nodes = append(nodes, name)
-		}
-	}
-	gangs = slices.AppendSeq(slices.Collect(maps.Keys(c.gangs)), maps.Keys(c.podGroups))
-	slices.Sort(nodes)
-	slices.Sort(gangs)
-	return nodes, slices.Compact(gangs)
+	return c.state.Keys()
 }
 
 // NodeObject returns a Node object, nil when the cluster has none of that name.
 func (c *Cache) NodeObject(name string) *corev1.Node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if state, ok := c.nodes[name]; ok {
-		return state.node
-	}
-	return nil
+	node, _ := c.state.Node(name)
+	return node
 }
 
 // Holds reports whether a pod still has a reservation.
 func (c *Cache) Holds(uid types.UID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	state, ok := c.pods[uid]
-	return ok && state.charged()
+	state, ok := c.state.Pod(uid)
+	return ok && state.Charged()
 }

@@ -1,16 +1,14 @@
-package inventory
+package clustercache
 
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
@@ -18,7 +16,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/follow"
 )
 
@@ -31,10 +31,11 @@ import (
 // when it was called first.
 func (c *Cache) Follow(ctx context.Context, factory informers.SharedInformerFactory, client dynamic.Interface, pods metadata.Interface) (wait func(context.Context) error, err error) {
 	f := &follower{cache: c}
-	c.volumes = &volumes{
+	bound := volumes{
 		claims:  factory.Core().V1().PersistentVolumeClaims().Lister(),
 		volumes: factory.Core().V1().PersistentVolumes().Lister(),
 	}
+	c.state.FindVolumes(bound.of)
 	nodeInformer := factory.Core().V1().Nodes().Informer()
 	if err := nodeInformer.SetTransform(follow.Trim); err != nil {
 		return nil, fmt.Errorf("follow nodes: %w", err)
@@ -66,7 +67,7 @@ func (c *Cache) Follow(ctx context.Context, factory informers.SharedInformerFact
 		convert   cache.TransformFunc
 		handler   cache.ResourceEventHandler
 	}{
-		{schema.GroupVersionResource{Group: contract.GPUNodeGroup, Version: contract.GPUNodeVersion, Resource: contract.GPUNodeResource}, metav1.NamespaceAll, c.tables.hardwareOf, follow.On(f.setHardware, f.removeHardware)},
+		{schema.GroupVersionResource{Group: contract.GPUNodeGroup, Version: contract.GPUNodeVersion, Resource: contract.GPUNodeResource}, metav1.NamespaceAll, new(published).hardwareOf, follow.On(f.setHardware, f.removeHardware)},
 		{schema.GroupVersionResource{Group: contract.QuotaTreeGroup, Version: contract.QuotaTreeVersion, Resource: contract.QuotaTreeResource}, contract.QuotaTreeNamespace, follow.Trim, follow.On(f.setQuotaTree, f.removeQuotaTree)},
 		{schema.GroupVersionResource{Group: contract.PodGroupGroup, Version: contract.PodGroupVersion, Resource: contract.PodGroupResource}, metav1.NamespaceAll, follow.Trim, follow.On(f.setPodGroup, f.removePodGroup)},
 	} {
@@ -90,11 +91,11 @@ type follower struct {
 }
 
 // report logs what cannot be used of an object and passes the change on.
-func (f *follower) report(change Change, err error) {
+func (f *follower) report(change clusterstate.Change, err error) {
 	if err != nil {
 		klog.Background().Error(err, "Cannot use an object of the cluster")
 	}
-	if change != (Change{}) {
+	if change != (clusterstate.Change{}) {
 		f.cache.notify(change)
 	}
 }
@@ -117,7 +118,7 @@ func (f *follower) setPod(before, object any) {
 	leaves := pod.DeletionTimestamp != nil && (!ok || !old.DeletionTimestamp.Equal(pod.DeletionTimestamp))
 	var wait time.Duration
 	if leaves {
-		wait = untilOverdue(pod)
+		wait = inventory.UntilOverdue(pod)
 	}
 	f.report(f.cache.SetPod(pod), nil) // shows it as overdue when it is
 	if wait > 0 {
@@ -129,35 +130,6 @@ func (f *follower) removePod(object any) {
 	if pod, ok := follow.Last(object).(*corev1.Pod); ok {
 		f.report(f.cache.RemovePod(pod.UID), nil)
 	}
-}
-
-// hardwareOf keeps of a GPUNode what is read of it, and equal hardware once. One that
-// cannot be read counts as a machine without GPUs.
-func (t *tables) hardwareOf(object any) (any, error) {
-	source, ok := object.(*unstructured.Unstructured)
-	if !ok {
-		return object, nil
-	}
-	hardware := &contract.GPUNode{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(source.Object, hardware); err != nil {
-		klog.Background().Error(err, "Cannot read hardware", "node", source.GetName())
-		hardware.Status = contract.GPUNodeStatus{}
-	}
-	conditions, agent := hardware.Status.Conditions, hardware.Status.Agent
-	status, err := t.share(hardware.Status)
-	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", contract.GPUNodeKind, source.GetName(), err)
-	}
-	if slices.ContainsFunc(conditions, func(c metav1.Condition) bool { return c.Status == metav1.ConditionUnknown }) {
-		status.Conditions = conditions
-	}
-	if agent != nil {
-		status.Agent = &contract.AgentInfo{Heartbeat: agent.Heartbeat}
-	}
-	return &contract.GPUNode{
-		ObjectMeta: metav1.ObjectMeta{Name: source.GetName(), ResourceVersion: source.GetResourceVersion()},
-		Status:     status,
-	}, nil
 }
 
 // setHardware takes in hardware, and looks at it again when its agent has not been heard

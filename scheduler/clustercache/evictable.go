@@ -1,4 +1,4 @@
-package inventory
+package clustercache
 
 import (
 	"slices"
@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 )
 
 // Evictable returns the pods of a gang, by its key, that hold resources and are not being
@@ -14,8 +16,8 @@ import (
 func (c *Cache) Evictable(key string) (pods []*corev1.Pod, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, state := range c.gangs[key] {
-		if p := state.now(); state.charged() && p.DeletionTimestamp == nil {
+	for state := range c.state.PodsOf(key) {
+		if p := state.Now(); state.Charged() && p.DeletionTimestamp == nil {
 			pods = append(pods, p)
 		}
 	}
@@ -23,17 +25,17 @@ func (c *Cache) Evictable(key string) (pods []*corev1.Pod, ok bool) {
 	if len(pods) == 0 {
 		return nil, true
 	}
-	if slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return !preemptible(p) || pinned(p) }) {
+	if slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return !inventory.Preemptible(p) || inventory.Pinned(p) }) {
 		return pods, false
 	}
-	for _, b := range c.budgets[pods[0].Namespace] { // a gang is in one namespace
+	for b := range c.state.Budgets(pods[0].Namespace) { // a gang is in one namespace
 		covered := 0
 		for _, p := range pods {
-			if b.selector.Matches(labels.Set(p.Labels)) {
+			if b.Selector.Matches(labels.Set(p.Labels)) {
 				covered++
 			}
 		}
-		if covered > max(b.allowed, 0) {
+		if covered > max(b.Allowed, 0) {
 			return pods, false
 		}
 	}

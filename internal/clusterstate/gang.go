@@ -3,23 +3,14 @@ package clusterstate
 import (
 	"iter"
 	"maps"
-	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
-
-// Pod returns a pod; ok is false when nobody has seen it.
-func (s *State) Pod(uid types.UID) (pod *Pod, ok bool) {
-	pod, ok = s.pods[uid]
-	return pod, ok
-}
 
 // Gangs lists the keys of the gangs that have pods ([inventory.PlanKey]), in no particular order.
 func (s *State) Gangs() iter.Seq[string] { return maps.Keys(s.gangs) }
@@ -45,6 +36,25 @@ func (s *State) Status(key string, uid types.UID, found inventory.MemberCounts) 
 		status.Known, status.Late = true, found.IsLate(&pod.member)
 	}
 	return status
+}
+
+// PodGroup returns a gang's PodGroup object, nil when it has none.
+func (s *State) PodGroup(key string) *unstructured.Unstructured { return s.podGroups[key] }
+
+// SetPodGroup takes in a PodGroup object.
+func (s *State) SetPodGroup(object *unstructured.Unstructured) Change {
+	key := object.GetNamespace() + "/" + object.GetName()
+	s.podGroups[key] = object
+	s.touch(key)
+	return Change{Gang: key}
+}
+
+// RemovePodGroup takes out a PodGroup object.
+func (s *State) RemovePodGroup(namespace, name string) Change {
+	key := namespace + "/" + name
+	delete(s.podGroups, key)
+	s.touch(key)
+	return Change{Gang: key}
 }
 
 // SetMinimums tells the view how many of their members gangs need, where it may have changed.
@@ -82,58 +92,25 @@ func (s *State) members(key string) []inventory.Member {
 	return append(members, inventory.Succeeded(done, members)...)
 }
 
-// restricted lists the members of a gang with the nodes that reach their volumes.
-func (s *State) restricted(key string) []inventory.Member {
-	members := s.members(key)
-	if s.volumeOf != nil {
-		inventory.RestrictToVolumes(members, s.volumeOf)
+// touch notes that a gang changes.
+func (s *State) touch(key string) {
+	if s.gangChanged != nil {
+		s.gangChanged(key)
 	}
-	return members
-}
-
-// FindVolumes tells how to find what claims are bound to; before that, nobody knows.
-func (s *State) FindVolumes(of func(namespace, claim string) *corev1.PersistentVolume) {
-	s.volumeOf = of
-}
-
-// SetWorkload makes the choice of nodes and GPUs follow the requests that arrive; nil makes
-// it the tightest fit.
-func (s *State) SetWorkload(w placement.Workload) {
-	if !maps.Equal(s.View.Workload(), w) {
-		s.View.SetWorkload(w)
+	if len(s.gangs[key]) > 0 {
+		s.restless[key] = true
 	}
 }
 
-// PodGroup returns a gang's PodGroup object, nil when it has none.
-func (s *State) PodGroup(key string) *unstructured.Unstructured { return s.podGroups[key] }
-
-// Node returns a node's object, and the hardware that its agent has published, each nil when
-// there is none.
-func (s *State) Node(name string) (*corev1.Node, *contract.GPUNode) {
-	if state, ok := s.nodes[name]; ok {
-		return state.node, state.hardware
+// leave takes a pod out of its gang, and reports whether that lifted the gang's reservation.
+func (s *State) leave(state *Pod) (lifted bool) {
+	s.touch(state.key)
+	delete(s.gangs[state.key], state.Now().UID)
+	if len(s.gangs[state.key]) > 0 {
+		return false
 	}
-	return nil, nil
-}
-
-// PodsOn lists the pods that hold resources of a node, in no particular order.
-func (s *State) PodsOn(node string) iter.Seq[*Pod] {
-	if state, ok := s.nodes[node]; ok {
-		return maps.Values(state.pods)
-	}
-	return func(func(*Pod) bool) {}
-}
-
-// Keys lists the nodes on which pods hold resources, and the keys of all gangs that have
-// pods or a PodGroup.
-func (s *State) Keys() (nodes, gangs []string) {
-	for name, state := range s.nodes {
-		if len(state.pods) > 0 {
-			nodes = append(nodes, name)
-		}
-	}
-	gangs = slices.AppendSeq(slices.Collect(maps.Keys(s.gangs)), maps.Keys(s.podGroups))
-	slices.Sort(nodes)
-	slices.Sort(gangs)
-	return nodes, slices.Compact(gangs)
+	delete(s.gangs, state.key)
+	delete(s.restless, state.key)
+	s.View.SetMinimum(state.key, 0, nil)
+	return s.View.Release(inventory.GangID(state.Now()))
 }

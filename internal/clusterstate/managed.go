@@ -9,7 +9,7 @@ import (
 // Manage has the planner place a pod without GPUs until it is bound, because
 // kube-scheduler's own way has found no place for it: by the rules of the quota tree it
 // may take one from others. ok is false for a pod that is not charged to a leaf of the
-// tree, or that belongs to its node; key is "" when the cache has not seen the pod yet
+// tree, or that belongs to its node; key is "" when the pod has not been taken in yet
 // ([State.Unseen]).
 func (s *State) Manage(p *corev1.Pod) (key string, ok bool) {
 	if !s.adoptable(p) {
@@ -48,8 +48,8 @@ func (s *State) governed(p *corev1.Pod) bool {
 	return s.tree != nil && s.tree.HasLeaf(inventory.LeafOf(p, s.tree))
 }
 
-// Unseen reports whether a pod that is charged to the quota tree is one that the cache has
-// not seen yet, so that it cannot charge it.
+// Unseen reports whether a pod that is charged to the quota tree is one that has
+// not been taken in yet, so that it is not charged.
 func (s *State) Unseen(p *corev1.Pod) bool {
 	_, known := s.pods[p.UID]
 	return !known && s.governed(p)

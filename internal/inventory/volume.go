@@ -9,11 +9,13 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
+// BoundVolume finds the volume that a claim is bound to, nil for none.
+type BoundVolume func(namespace, claim string) *corev1.PersistentVolume
+
 // RestrictToVolumes leaves members the nodes that reach the volumes which their claims are bound to:
 // members of one shape may have claims of their own, each with a disk in another zone. Claims that are
-// not bound, of which bound says nil, restrict nothing; the scheduler's own filters know where their
-// volumes can be.
-func RestrictToVolumes(members []Member, bound func(namespace, claim string) *corev1.PersistentVolume) {
+// not bound restrict nothing; the scheduler's own filters know where their volumes can be.
+func RestrictToVolumes(members []Member, bound BoundVolume) {
 	for i := range members {
 		p, role := members[i].Pod, &members[i].Role
 		for _, mounted := range p.Spec.Volumes {

@@ -49,9 +49,9 @@ func (s *State) RemoveBudget(namespace, name string) Change {
 
 // recharge tells the view again about the pods of a namespace.
 func (s *State) recharge(namespace string) {
-	for _, state := range s.pods {
-		if state.Charged() && state.Now().Namespace == namespace {
-			s.charge(state)
+	for _, pod := range s.pods {
+		if pod.Charged() && pod.Now().Namespace == namespace {
+			s.charge(pod)
 		}
 	}
 }

@@ -103,14 +103,14 @@ func (s *State) touch(key string) {
 }
 
 // leave takes a pod out of its gang, and reports whether that lifted the gang's reservation.
-func (s *State) leave(state *Pod) (lifted bool) {
-	s.touch(state.key)
-	delete(s.gangs[state.key], state.Now().UID)
-	if len(s.gangs[state.key]) > 0 {
+func (s *State) leave(pod *Pod) (lifted bool) {
+	s.touch(pod.key)
+	delete(s.gangs[pod.key], pod.Now().UID)
+	if len(s.gangs[pod.key]) > 0 {
 		return false
 	}
-	delete(s.gangs, state.key)
-	delete(s.restless, state.key)
-	s.View.SetMinimum(state.key, 0, nil)
-	return s.View.Release(inventory.GangID(state.Now()))
+	delete(s.gangs, pod.key)
+	delete(s.restless, pod.key)
+	s.View.SetMinimum(pod.key, 0, nil)
+	return s.View.Release(inventory.GangID(pod.Now()))
 }

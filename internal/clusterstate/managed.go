@@ -15,26 +15,26 @@ func (s *State) Manage(p *corev1.Pod) (key string, ok bool) {
 	if !s.adoptable(p) {
 		return "", false
 	}
-	state, known := s.pods[p.UID]
+	pod, known := s.pods[p.UID]
 	if !known {
 		return "", true
 	}
-	if state.Charged() {
+	if pod.Charged() {
 		return "", false
 	}
-	state.managed = true
-	s.update(state)
-	return state.key, true
+	pod.managed = true
+	s.update(pod)
+	return pod.key, true
 }
 
 // recognize adopts a pod that a scheduler before this one had adopted and nominated for
 // the place that it took from others, and reports whether it is one.
-func (s *State) recognize(state *Pod) bool {
-	p := state.Now()
-	if state.managed || p.Spec.NodeName != "" || p.Status.NominatedNodeName == "" || inventory.Gone(p) || !s.adoptable(p) {
+func (s *State) recognize(pod *Pod) bool {
+	p := pod.Now()
+	if pod.managed || p.Spec.NodeName != "" || p.Status.NominatedNodeName == "" || inventory.Gone(p) || !s.adoptable(p) {
 		return false
 	}
-	state.managed = true
+	pod.managed = true
 	return true
 }
 

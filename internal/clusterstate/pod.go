@@ -66,23 +66,23 @@ func (s *State) Pod(uid types.UID) (pod *Pod, ok bool) {
 
 // SetPod takes in a pod as the API server shows it.
 func (s *State) SetPod(p *corev1.Pod) Change {
-	state, known := s.pods[p.UID]
+	pod, known := s.pods[p.UID]
 	if !known {
-		state = &Pod{}
-		s.pods[p.UID] = state
+		pod = &Pod{}
+		s.pods[p.UID] = pod
 	}
-	before, held, was := state.observed, state.Charged(), state.key
-	p, altered := state.keepRecord(p)
-	expected := !state.unverified && state.assumed != nil && state.assumed.Spec.NodeName == p.Spec.NodeName
+	before, held, was := pod.observed, pod.Charged(), pod.key
+	p, altered := pod.keepRecord(p)
+	expected := !pod.unverified && pod.assumed != nil && pod.assumed.Spec.NodeName == p.Spec.NodeName
 	if p.Spec.NodeName != "" || inventory.Finished(p) {
-		state.assumed, state.decided, state.unverified, state.managed = nil, nil, false, false
+		pod.assumed, pod.decided, pod.unverified, pod.managed = nil, nil, false, false
 	}
-	state.observed = p
-	s.recognize(state)
-	s.update(state)
-	key := cmp.Or(state.key, was)
+	pod.observed = p
+	s.recognize(pod)
+	s.update(pod)
+	key := cmp.Or(pod.key, was)
 	leaves := p.DeletionTimestamp != nil && before != nil && before.DeletionTimestamp == nil
-	change := Change{Freed: held && (!state.Charged() || leaves), Departed: held && (leaves || !state.Charged()) && !preempted(p)}
+	change := Change{Freed: held && (!pod.Charged() || leaves), Departed: held && (leaves || !pod.Charged()) && !preempted(p)}
 	if altered {
 		change.Altered = p
 	}
@@ -92,7 +92,7 @@ func (s *State) SetPod(p *corev1.Pod) Change {
 	} else if before.Spec.NodeName == "" && p.Spec.NodeName != "" {
 		change.Bound = key
 	}
-	if node := state.Now().Spec.NodeName; state.Charged() && s.nodes[node].node == nil {
+	if node := pod.Now().Spec.NodeName; pod.Charged() && s.nodes[node].node == nil {
 		change.Node = node
 	}
 	return change
@@ -101,23 +101,23 @@ func (s *State) SetPod(p *corev1.Pod) Change {
 // Overdue looks again at a pod that is being deleted and is still there: whoever waits for
 // its end may find a place elsewhere.
 func (s *State) Overdue(uid types.UID) Change {
-	state, ok := s.pods[uid]
-	if !ok || !state.Charged() {
+	pod, ok := s.pods[uid]
+	if !ok || !pod.Charged() {
 		return Change{}
 	}
-	s.update(state)
+	s.update(pod)
 	return Change{Freed: true}
 }
 
 // RemovePod takes out a pod that was deleted.
 func (s *State) RemovePod(uid types.UID) Change {
-	state, ok := s.pods[uid]
+	pod, ok := s.pods[uid]
 	if !ok {
 		return Change{}
 	}
-	held, before := state.Charged(), state.observed
-	lifted := s.remove(state)
-	return Change{Gang: state.key, Freed: held, Departed: held && before.DeletionTimestamp == nil && !preempted(before), RolledBack: lifted}
+	held, before := pod.Charged(), pod.observed
+	lifted := s.remove(pod)
+	return Change{Gang: pod.key, Freed: held, Departed: held && before.DeletionTimestamp == nil && !preempted(before), RolledBack: lifted}
 }
 
 // preempted reports whether a scheduler evicts a pod to make room for another.
@@ -132,36 +132,36 @@ func preempted(p *corev1.Pod) bool {
 // to read it from them. It stays charged until the API server shows the pod bound, finished or
 // deleted, or until [State.Forget].
 func (s *State) Assume(p *corev1.Pod, decided *contract.Allocation) {
-	state, ok := s.pods[p.UID]
+	pod, ok := s.pods[p.UID]
 	if !ok {
 		return // deleted meanwhile
 	}
-	if state.Bound() || inventory.Finished(state.observed) {
+	if pod.Bound() || inventory.Finished(pod.observed) {
 		return // the API server was faster
 	}
-	state.assumed, state.decided = p, decided
-	s.update(state)
+	pod.assumed, pod.decided = p, decided
+	s.update(pod)
 }
 
 // Unverified notes that the binding of an assumed pod has failed, as far as the caller
 // knows: an answer may have been lost on its way. When the API server shows the pod
 // bound all the same, that is a change of its gang. Nothing but [State.SetPod] looks at it.
 func (s *State) Unverified(uid types.UID) {
-	if state, ok := s.pods[uid]; ok && state.assumed != nil {
-		state.unverified = true
+	if pod, ok := s.pods[uid]; ok && pod.assumed != nil {
+		pod.unverified = true
 	}
 }
 
 // Forget takes back what Assume charged, and reports whether there was anything; a pod that is
 // bound cannot be forgotten.
 func (s *State) Forget(uid types.UID) bool {
-	state, ok := s.pods[uid]
-	if !ok || state.assumed == nil {
+	pod, ok := s.pods[uid]
+	if !ok || pod.assumed == nil {
 		return false
 	}
-	s.discharge(state)
-	state.assumed, state.decided = nil, nil
-	s.update(state)
+	s.discharge(pod)
+	pod.assumed, pod.decided = nil, nil
+	s.update(pod)
 	return true
 }
 
@@ -170,61 +170,61 @@ func (s *State) Forget(uid types.UID) bool {
 // have until the API server shows them failed.
 func (s *State) Lose(pods []*corev1.Pod) {
 	for _, p := range pods {
-		if state, ok := s.pods[p.UID]; ok {
-			state.lost = true
-			s.update(state)
+		if pod, ok := s.pods[p.UID]; ok {
+			pod.lost = true
+			s.update(pod)
 		}
 	}
 }
 
 // update brings view and indexes in line with a pod.
-func (s *State) update(state *Pod) {
-	p := state.Now()
+func (s *State) update(pod *Pod) {
+	p := pod.Now()
 	key, planned := inventory.PlanKey(p)
-	planned = planned || state.managed
-	if state.key != "" && (!planned || key != state.key) {
-		s.leave(state)
+	planned = planned || pod.managed
+	if pod.key != "" && (!planned || key != pod.key) {
+		s.leave(pod)
 	}
-	state.key = ""
+	pod.key = ""
 	if planned {
-		state.key = key
+		pod.key = key
 		s.touch(key)
-		state.member = inventory.Describe(p)
-		state.member.Lost = state.lost
+		pod.member = inventory.MemberOf(p)
+		pod.member.Lost = pod.lost
 		if s.gangs[key] == nil {
 			s.gangs[key] = map[types.UID]*Pod{}
 		}
-		s.gangs[key][p.UID] = state
+		s.gangs[key][p.UID] = pod
 	}
-	if !state.Charged() {
-		s.discharge(state)
+	if !pod.Charged() {
+		s.discharge(pod)
 		return
 	}
-	s.node(p.Spec.NodeName).pods[p.UID] = state
-	s.charge(state)
+	s.node(p.Spec.NodeName).pods[p.UID] = pod
+	s.charge(pod)
 }
 
-func (s *State) remove(state *Pod) (lifted bool) {
-	s.discharge(state)
-	lifted = s.leave(state)
-	delete(s.pods, state.Now().UID)
+func (s *State) remove(pod *Pod) (lifted bool) {
+	s.discharge(pod)
+	lifted = s.leave(pod)
+	delete(s.pods, pod.Now().UID)
 	return lifted
 }
 
 // charge tells the view about a pod that holds resources.
-func (s *State) charge(state *Pod) {
-	p := state.Now()
+func (s *State) charge(pod *Pod) {
+	p := pod.Now()
 	var request *placement.Request
-	if state.key != "" { // it is planned
-		request = &state.member.Role.Request
+	if pod.key != "" { // it is planned
+		request = &pod.member.Role.Request
 	}
-	pod := inventory.PodOn(p, request, state.decided, s.gpusOf(p.Spec.NodeName), s.tree)
-	pod.Budgets = s.budgetsOf(p)
-	s.View.AddPod(pod)
+	consumer := inventory.PodOn(p, request, pod.decided, s.gpusOf(p.Spec.NodeName), s.tree)
+	consumer.Budgets = s.budgetsOf(p)
+	s.View.AddPod(consumer)
 }
 
-func (s *State) discharge(state *Pod) {
-	p := state.Now()
+func (s *State) discharge(pod *Pod) {
+	p := pod.Now()
 	s.View.RemovePod(inventory.PodID(p))
 	if node, ok := s.nodes[p.Spec.NodeName]; ok {
 		delete(node.pods, p.UID)

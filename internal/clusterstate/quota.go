@@ -49,11 +49,11 @@ func (s *State) enforce() (Change, error) {
 	s.bar = bar
 	s.tree, s.treeSpec = tree, spec
 	s.View.SetQuota(tree)
-	for _, state := range s.pods {
-		if state.Charged() {
-			s.charge(state)
-		} else if s.recognize(state) {
-			s.update(state)
+	for _, pod := range s.pods {
+		if pod.Charged() {
+			s.charge(pod)
+		} else if s.recognize(pod) {
+			s.update(pod)
 		}
 	}
 	return Change{Freed: true, Rules: true}, err

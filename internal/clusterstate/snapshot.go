@@ -43,9 +43,9 @@ func (s *State) Snapshot() *Snapshot {
 	for key := range s.gangs {
 		snapshot.gangs[key] = s.restricted(key)
 	}
-	for _, state := range s.pods {
-		if state.Charged() {
-			p := state.Now()
+	for _, pod := range s.pods {
+		if pod.Charged() {
+			p := pod.Now()
 			snapshot.pods[inventory.PodID(p)] = p
 		}
 	}

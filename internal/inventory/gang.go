@@ -127,7 +127,7 @@ func MemberNames(pods []*corev1.Pod) []string {
 func Gang(pods []*corev1.Pod, podGroup *unstructured.Unstructured, tree *quota.Tree) (placement.Gang, []Problem) {
 	members := make([]Member, len(pods))
 	for i, p := range pods {
-		members[i] = Describe(p)
+		members[i] = MemberOf(p)
 	}
 	members = current(members)
 	g, _, problems := gang(members, podGroup, tree, func(string) *gpu.Table { return nil })
@@ -147,8 +147,8 @@ type Member struct {
 // left reports whether the pod is no member any more, or about to be none.
 func (m *Member) left() bool { return m.Lost || Gone(m.Pod) }
 
-// Describe reads from a pod what its gang needs to know of it.
-func Describe(p *corev1.Pod) Member {
+// MemberOf reads from a pod what its gang needs to know of it.
+func MemberOf(p *corev1.Pod) Member {
 	request, problems := requestOf(p)
 	return Member{Pod: p, Role: roleOf(p, request), problems: problems}
 }

@@ -107,7 +107,7 @@ func TestGangMinimum(t *testing.T) {
 			assert.Equal(t, test.minimum, g.Minimum)
 			var members []Member
 			for _, p := range test.pods {
-				members = append(members, Describe(p))
+				members = append(members, MemberOf(p))
 			}
 			found := CountMembers(members, test.group)
 			assert.Equal(t, test.missing, max(0, found.Minimum-found.Present))
@@ -200,7 +200,7 @@ func TestRoleMinimum(t *testing.T) {
 			assert.Equal(t, test.want, g.Subgroups)
 			var members []Member
 			for _, p := range test.pods {
-				members = append(members, Describe(p))
+				members = append(members, MemberOf(p))
 			}
 			found := CountMembers(members, test.group)
 			assert.Equal(t, test.missing, found.missingText("ns/job"))

@@ -92,8 +92,8 @@ func (c *Cache) podsOf(gangs []placement.Victim) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, g := range gangs {
 		for _, id := range g.Pods {
-			if state, ok := c.state.Pod(types.UID(id)); ok && state.Charged() {
-				pods = append(pods, state.Now())
+			if pod, ok := c.state.Pod(types.UID(id)); ok && pod.Charged() {
+				pods = append(pods, pod.Now())
 			}
 		}
 	}

@@ -16,8 +16,8 @@ import (
 func (c *Cache) Evictable(key string) (pods []*corev1.Pod, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for state := range c.state.PodsOf(key) {
-		if p := state.Now(); state.Charged() && p.DeletionTimestamp == nil {
+	for pod := range c.state.PodsOf(key) {
+		if p := pod.Now(); pod.Charged() && p.DeletionTimestamp == nil {
 			pods = append(pods, p)
 		}
 	}

@@ -17,8 +17,8 @@ func (c *Cache) PlanKey(p *corev1.Pod) (key string, ok bool) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	state, known := c.state.Pod(p.UID)
-	return key, known && state.Managed()
+	pod, known := c.state.Pod(p.UID)
+	return key, known && pod.Managed()
 }
 
 // Planned reports whether the planner places a pod: whether it belongs to a gang, and
@@ -122,8 +122,8 @@ func (c *Cache) Names(gangs []placement.Victim) []string {
 	var names []string
 	for _, g := range gangs {
 		name := "gang " + g.Gang
-		if state, ok := c.state.Pod(types.UID(g.Gang)); ok {
-			name = "pod " + state.Now().Namespace + "/" + state.Now().Name
+		if pod, ok := c.state.Pod(types.UID(g.Gang)); ok {
+			name = "pod " + pod.Now().Namespace + "/" + pod.Now().Name
 		}
 		if g.Surplus {
 			name = inventory.Members(len(g.Pods)) + " of " + name
@@ -142,8 +142,8 @@ func (c *Cache) Nominated() []string {
 	defer c.mu.Unlock()
 	var keys []string
 	for key := range c.state.Gangs() {
-		for state := range c.state.PodsOf(key) {
-			p := state.Now()
+		for pod := range c.state.PodsOf(key) {
+			p := pod.Now()
 			if p.Spec.NodeName == "" && p.Status.NominatedNodeName != "" && !inventory.Gone(p) {
 				keys = append(keys, key)
 				break
@@ -158,8 +158,8 @@ func (c *Cache) Nominated() []string {
 func (c *Cache) Bound(uid types.UID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	state, ok := c.state.Pod(uid)
-	return ok && state.Bound()
+	pod, ok := c.state.Pod(uid)
+	return ok && pod.Bound()
 }
 
 // Unseen reports whether a pod that is charged to the quota tree is one that the cache has

@@ -41,9 +41,9 @@ func (c *Cache) Health(key string) Health {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	health := Health{PodGroup: c.state.PodGroup(key), Whole: c.counts(key).Runs()}
-	for state := range c.state.PodsOf(key) {
-		if state.Charged() {
-			health.Running = append(health.Running, state.Now())
+	for pod := range c.state.PodsOf(key) {
+		if pod.Charged() {
+			health.Running = append(health.Running, pod.Now())
 		}
 	}
 	slices.SortFunc(health.Running, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
@@ -137,6 +137,6 @@ func (c *Cache) NodeObject(name string) *corev1.Node {
 func (c *Cache) Holds(uid types.UID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	state, ok := c.state.Pod(uid)
-	return ok && state.Charged()
+	pod, ok := c.state.Pod(uid)
+	return ok && pod.Charged()
 }

@@ -50,13 +50,8 @@ func Snapshot(ctx context.Context, client *kube.Client) (*clusterstate.Snapshot,
 	if objects.PodGroups, err = listServed(ctx, client, podGroupKind, ""); err != nil {
 		return nil, err
 	}
-	budgets, err := client.Typed.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	switch {
-	case apierrors.IsForbidden(err):
-	case err != nil:
-		return nil, fmt.Errorf("list disruption budgets: %w", err)
-	default:
-		objects.Budgets = budgets.Items
+	if objects.Budgets, err = listBudgets(ctx, client); err != nil {
+		return nil, err
 	}
 	state, _ := objects.state() // the error is the gangs' to tell
 	for i := range succeeded {
@@ -75,7 +70,7 @@ type Objects struct {
 	// Workload is what the scheduler places by, nil for the tightest fit, and where it cannot be read.
 	Workload placement.Workload
 	// Budgets and PriorityClasses decide who may preempt whom, PodGroups say what gangs
-	// need; only [Read] fills them in, as far as the user may read them.
+	// need. They are empty where the user may not read them.
 	PodGroups       []unstructured.Unstructured
 	Budgets         []policyv1.PodDisruptionBudget
 	PriorityClasses []schedulingv1.PriorityClass
@@ -92,15 +87,14 @@ func Read(ctx context.Context, client *kube.Client) (Objects, error) {
 	if err != nil && !apierrors.IsForbidden(err) {
 		return o, err
 	}
-	budgets, err := client.Typed.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil && !apierrors.IsForbidden(err) {
-		return o, fmt.Errorf("list disruption budgets: %w", err)
+	if o.Budgets, err = listBudgets(ctx, client); err != nil {
+		return o, err
 	}
 	classes, err := client.Typed.SchedulingV1().PriorityClasses().List(ctx, metav1.ListOptions{})
 	if err != nil && !apierrors.IsForbidden(err) {
 		return o, fmt.Errorf("list priority classes: %w", err)
 	}
-	o.Budgets, o.PriorityClasses = budgets.Items, classes.Items
+	o.PriorityClasses = classes.Items
 	return o, nil
 }
 
@@ -186,6 +180,18 @@ func listHardware(ctx context.Context, client *kube.Client) ([]contract.GPUNode,
 		}
 	}
 	return out, nil
+}
+
+// listBudgets returns the disruption budgets, none where the user may not read them.
+func listBudgets(ctx context.Context, client *kube.Client) ([]policyv1.PodDisruptionBudget, error) {
+	budgets, err := client.Typed.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("list disruption budgets: %w", err)
+	}
+	return budgets.Items, nil
 }
 
 // listQuotaTree returns the object of the quota tree, nil when there is none.

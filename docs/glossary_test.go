@@ -29,7 +29,7 @@ type retiredWord struct {
 }
 
 // gangCode decides about gangs.
-const gangCode = `^(internal/(placement|inventory)|scheduler/(plugins|metrics))/`
+const gangCode = `^(internal/(placement|inventory|clusterstate|clusterlist)|scheduler/(clustercache|plugins|metrics))/`
 
 var retired = []retiredWord{
 	{word: `cards?`, now: "GPU"},
@@ -85,6 +85,8 @@ var allowed = []struct{ path, word, why string }{
 	{"docs/data-sources/", "", "generated from the schemas"},
 	{"docs/index.md", "", "generated"},
 	{"internal/inventory/volume", "claim", "Kubernetes calls the requests for volumes so"},
+	{"internal/clusterstate/volume", "claim", "Kubernetes calls the requests for volumes so"},
+	{"scheduler/clustercache/volume", "claim", "Kubernetes calls the requests for volumes so"},
 	{"internal/acsfake/", "", "what the cloud answers"},
 }
 

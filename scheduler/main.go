@@ -39,9 +39,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/bypass"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain/endpoint"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/hooks"
@@ -112,7 +112,7 @@ func run(ctx context.Context, args []string) error {
 		opts.Authorization.RemoteKubeConfigFile = cmp.Or(opts.Authorization.RemoteKubeConfigFile, path)
 	}
 
-	cache := inventory.NewCache()
+	cache := clustercache.New()
 	repairs := repair.New(cache, *grace)
 	meter := metrics.New(cache)
 	meter.Register(legacyregistry.MustRegister, legacyregistry.CustomMustRegister)

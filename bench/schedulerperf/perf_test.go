@@ -20,8 +20,8 @@ import (
 	perf "k8s.io/kubernetes/test/integration/scheduler_perf"
 	"k8s.io/kubernetes/test/utils/ktesting"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/hooks"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
@@ -100,12 +100,12 @@ func install(dir string) (config string, crds []*unstructured.Unstructured, err 
 
 // own is what our scheduler's program adds to a scheduler, again for every workload.
 type own struct {
-	cache *inventory.Cache
+	cache *clustercache.Cache
 	gangs *gang.Plugin
 }
 
 func (o *own) renew(ktesting.TContext, *perf.Workload) (func(), error) {
-	o.cache, o.gangs = inventory.NewCache(), nil
+	o.cache, o.gangs = clustercache.New(), nil
 	return func() {}, nil
 }
 

@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -86,9 +84,9 @@ func (b *Bar) Holds(namespace, leaf string) bool {
 }
 
 // over is why a gang is held back of which members are not bound, "" when it is not.
-func (b *Bar) over(members []member, tree *quota.Tree) string {
+func (b *Bar) over(members []Member, tree *quota.Tree) string {
 	for _, m := range members {
-		if b.Holds(m.pod.Namespace, leafOf(m.pod, tree)) && m.pod.Spec.NodeName == "" && !gone(m.pod) {
+		if b.Holds(m.Pod.Namespace, LeafOf(m.Pod, tree)) && m.Pod.Spec.NodeName == "" && !Gone(m.Pod) {
 			return b.Why
 		}
 	}
@@ -97,17 +95,17 @@ func (b *Bar) over(members []member, tree *quota.Tree) string {
 
 // heldBack is why a gang does not start whatever room there is, "" when nothing keeps it: the
 // bar, or members of several leaves, of which no one has room for all.
-func heldBack(b *Bar, members []member, found memberCounts, tree *quota.Tree) string {
+func heldBack(b *Bar, members []Member, found MemberCounts, tree *quota.Tree) string {
 	if why := b.over(members, tree); why != "" || tree == nil {
 		return why
 	}
 	leaves := map[string]bool{}
 	for i := range members {
-		if m := &members[i]; !m.left() && !m.succeeded() && !found.isLate(m) {
-			leaves[leafOf(m.pod, tree)] = true
+		if m := &members[i]; !m.left() && !m.succeeded() && !found.IsLate(m) {
+			leaves[LeafOf(m.Pod, tree)] = true
 		}
 	}
-	if len(leaves) <= 1 || found.running >= found.present {
+	if len(leaves) <= 1 || found.Running >= found.Present {
 		return ""
 	}
 	var names []string
@@ -116,64 +114,4 @@ func heldBack(b *Bar, members []member, found memberCounts, tree *quota.Tree) st
 	}
 	return fmt.Sprintf("pods of one gang belong to different quota leaves (%s), and a gang is charged to one: give all of them the same label %s",
 		strings.Join(names, ", "), contract.QuotaLabel)
-}
-
-// SetQuotaTree takes in a quota tree; nil removes all. Of several the oldest is in force.
-// While that is invalid, which is the error, what it governs does not start, nobody is
-// evicted by it, and what runs is charged to the last valid tree that is known.
-func (c *Cache) SetQuotaTree(object *unstructured.Unstructured) (Change, error) {
-	c.lock()
-	defer c.unlock()
-	if object == nil {
-		clear(c.trees)
-	} else {
-		c.trees[object.GetName()] = object
-	}
-	return c.enforce()
-}
-
-// RemoveQuotaTree takes out a quota tree.
-func (c *Cache) RemoveQuotaTree(name string) (Change, error) {
-	c.lock()
-	defer c.unlock()
-	delete(c.trees, name)
-	return c.enforce()
-}
-
-// enforce brings the view in line with the quota tree that is in force.
-func (c *Cache) enforce() (Change, error) {
-	var bar *Bar
-	var spec quota.Spec
-	var tree *quota.Tree
-	var err error
-	if object := InForce(slices.Collect(maps.Values(c.trees))); object != nil {
-		if spec, tree, err = ReadQuotaTree(object); err != nil {
-			bar = NewBar(object, err)
-			if spec, tree = c.treeSpec, c.tree; tree == nil {
-				tree, _ = quota.New(spec) // an empty tree, under which nobody takes from others
-			}
-		}
-	}
-	if (c.tree == nil) == (tree == nil) && reflect.DeepEqual(c.treeSpec, spec) && reflect.DeepEqual(c.bar, bar) {
-		return Change{}, err // only its status changed
-	}
-	c.bar = bar
-	c.tree, c.treeSpec = tree, spec
-	c.view.SetQuota(tree)
-	for _, state := range c.pods {
-		if state.charged() {
-			c.charge(state)
-		} else if c.recognize(state) {
-			c.update(state)
-		}
-	}
-	return Change{Freed: true, Rules: true}, err
-}
-
-// barred is why a pod that is in no gang is held back, "" when it is not.
-func (c *Cache) barred(p *corev1.Pod) string {
-	if c.bar.Holds(p.Namespace, leafOf(p, c.tree)) {
-		return c.bar.Why
-	}
-	return ""
 }

@@ -17,5 +17,5 @@ type Consumer struct {
 // ConsumerOf reads from a pod what it is charged and where; tree may be nil.
 func ConsumerOf(p *corev1.Pod, tree *quota.Tree) Consumer {
 	request, _ := requestOf(p)
-	return Consumer{Leaf: leafOf(p, tree), Charge: request.Charge(), Preemptible: preemptible(p)}
+	return Consumer{Leaf: LeafOf(p, tree), Charge: request.Charge(), Preemptible: Preemptible(p)}
 }

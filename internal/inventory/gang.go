@@ -47,7 +47,7 @@ func gangName(p *corev1.Pod) string {
 		switch name := p.Labels[label]; {
 		case !named(name):
 		case name == "true":
-			return jobName(p)
+			return JobName(p)
 		default:
 			return name
 		}
@@ -58,8 +58,8 @@ func gangName(p *corev1.Pod) string {
 // named reports whether the value of a gang's label makes a gang.
 func named(value string) bool { return value != "" && value != "false" }
 
-// jobName names the job that a pod belongs to, at worst the pod itself.
-func jobName(p *corev1.Pod) string {
+// JobName names the job that a pod belongs to, at worst the pod itself.
+func JobName(p *corev1.Pod) string {
 	for _, label := range []string{contract.JobNameLabel, contract.ArenaReleaseLabel} {
 		if name := p.Labels[label]; name != "" {
 			return name
@@ -79,6 +79,17 @@ func GangKey(p *corev1.Pod) (key string, ok bool) {
 		return "", false
 	}
 	return p.Namespace + "/" + name, true
+}
+
+// PlanKey returns the key of the gang that a pod is planned with: the gang's
+// "namespace/name", or "pod/namespace/name" for a pod on its own that asks for
+// GPUs. ok is false for pods that the planner does not place as a rule; it may be told to
+// place others.
+func PlanKey(p *corev1.Pod) (key string, ok bool) {
+	if key, ok := GangKey(p); ok {
+		return key, true
+	}
+	return "pod/" + p.Namespace + "/" + p.Name, AsksForGPUs(p)
 }
 
 // Replica returns the role of a pod in its job and its index there, each "" where the
@@ -114,45 +125,48 @@ func MemberNames(pods []*corev1.Pod) []string {
 // nil; tree gives the quota leaf of the namespace, or nil. A pod of its own is a gang
 // of one. Finished pods are left out, and those that succeeded count towards the minimum.
 func Gang(pods []*corev1.Pod, podGroup *unstructured.Unstructured, tree *quota.Tree) (placement.Gang, []Problem) {
-	members := make([]member, len(pods))
+	members := make([]Member, len(pods))
 	for i, p := range pods {
-		members[i] = describe(p)
+		members[i] = MemberOf(p)
 	}
-	return gang(members, podGroup, tree, func(string) *gpu.Table { return nil })
+	members = current(members)
+	g, _, problems := gang(members, podGroup, tree, func(string) *gpu.Table { return nil })
+	return g, problems
 }
 
-// member is a pod with what a gang needs to know of it.
-type member struct {
-	pod *corev1.Pod
-	// role is the pod's role, without members.
-	role     placement.Role
+// Member is a pod with what a gang needs to know of it.
+type Member struct {
+	Pod *corev1.Pod
+	// Role is the pod's role, without members.
+	Role placement.Role
+	// Lost means that the pod is about to be failed.
+	Lost     bool
 	problems []Problem
-	// lost means that the pod is about to be failed.
-	lost bool
 }
 
 // left reports whether the pod is no member any more, or about to be none.
-func (m *member) left() bool { return m.lost || gone(m.pod) }
+func (m *Member) left() bool { return m.Lost || Gone(m.Pod) }
 
-func describe(p *corev1.Pod) member {
+// MemberOf reads from a pod what its gang needs to know of it.
+func MemberOf(p *corev1.Pod) Member {
 	request, problems := requestOf(p)
-	return member{pod: p, role: roleOf(p, request), problems: problems}
+	return Member{Pod: p, Role: roleOf(p, request), problems: problems}
 }
 
 // asks reports whether the member asks for GPUs.
-func (m member) asks() bool { return m.role.Request.Mode != placement.ModeNone }
+func (m Member) asks() bool { return m.Role.Request.Mode != placement.ModeNone }
 
-// memberCounts counts the members of a gang.
-type memberCounts struct {
+// MemberCounts counts the members of a gang.
+type MemberCounts struct {
 	// gpus means that someone asks for GPUs. Of those who do not, launchers are late, and the
 	// others unless the gang needs more members than ask for GPUs, which mixed tells.
 	gpus, mixed bool
-	// present are the members that are there, running those of them that are bound.
-	present, running int
+	// Present are the members that are there, Running those of them that are bound.
+	Present, Running int
 	// late are the pods that start once the members run.
 	late int
-	// minimum is how many of the members must run, 0 for all of them.
-	minimum int
+	// Minimum is how many of the members must run, 0 for all of them.
+	Minimum int
 	// expected is how many more members the gang says it has in all, 0 once some run.
 	expected int
 	// groupless means that the pods name a PodGroup that nobody has seen.
@@ -164,9 +178,9 @@ type memberCounts struct {
 // missingText says what must still appear before the gang can start, "" when nothing must.
 // A gang without its PodGroup does not know how many members it has; one that runs
 // already goes on without.
-func (c memberCounts) missingText(key string) string {
+func (c MemberCounts) missingText(key string) string {
 	switch missing := c.missing(); {
-	case c.groupless && c.running == 0:
+	case c.groupless && c.Running == 0:
 		return fmt.Sprintf("PodGroup %s must appear before its pods can start", key)
 	case missing == 1:
 		return fmt.Sprintf("1 more pod of gang %s must appear%s before it can start", key, c.ofRoles())
@@ -176,15 +190,15 @@ func (c memberCounts) missingText(key string) string {
 	return ""
 }
 
-// runs reports whether as many members run as the gang needs.
-func (c memberCounts) runs() bool {
+// Runs reports whether as many members run as the gang needs.
+func (c MemberCounts) Runs() bool {
 	short := func(p part) bool { return p.running < p.minimum }
-	return c.present > 0 && c.running >= cmp.Or(c.minimum, c.present) && !slices.ContainsFunc(c.parts, short)
+	return c.Present > 0 && c.Running >= cmp.Or(c.Minimum, c.Present) && !slices.ContainsFunc(c.parts, short)
 }
 
-// isLate reports whether a pod starts once the members of its gang run, and is none itself.
-func (c *memberCounts) isLate(m *member) bool {
-	return c.gpus && !m.asks() && (!c.mixed || launches(m.pod))
+// IsLate reports whether a pod starts once the members of its gang run, and is none itself.
+func (c *MemberCounts) IsLate(m *Member) bool {
+	return c.gpus && !m.asks() && (!c.mixed || launches(m.Pod))
 }
 
 // launches reports whether a pod's labels say that it launches the processes of the others,
@@ -201,30 +215,35 @@ func launches(p *corev1.Pod) bool {
 // current leaves out what an earlier run of a job of the same name has left behind: bound pods
 // that are being deleted, of another controller than those that are not, or of none, which
 // nobody makes again. They hold what they have, and are no members of what comes after them.
-func current(members []member) []member {
+func current(members []Member) []Member {
 	owners := map[types.UID]bool{}
 	for i := range members {
-		if m := &members[i]; m.pod.DeletionTimestamp == nil && !m.left() {
-			owners[ownerOf(m.pod)] = true
+		if m := &members[i]; m.Pod.DeletionTimestamp == nil && !m.left() {
+			owners[ownerOf(m.Pod)] = true
 		}
 	}
 	if len(owners) == 0 {
 		return members
 	}
-	return slices.DeleteFunc(slices.Clone(members), func(m member) bool {
-		owner := ownerOf(m.pod)
-		return m.pod.DeletionTimestamp != nil && m.pod.Spec.NodeName != "" && (owner == "" || !owners[owner])
+	return slices.DeleteFunc(slices.Clone(members), func(m Member) bool {
+		owner := ownerOf(m.Pod)
+		return m.Pod.DeletionTimestamp != nil && m.Pod.Spec.NodeName != "" && (owner == "" || !owners[owner])
 	})
 }
 
-func count(members []member, podGroup *unstructured.Unstructured) (memberCounts, []Problem) {
-	members = current(members)
-	var c memberCounts
+// CountMembers counts the members of a gang. podGroup is its PodGroup object, or nil.
+func CountMembers(members []Member, podGroup *unstructured.Unstructured) MemberCounts {
+	found, _ := count(current(members), podGroup)
+	return found
+}
+
+func count(members []Member, podGroup *unstructured.Unstructured) (MemberCounts, []Problem) {
+	var c MemberCounts
 	withGPUs := 0
 	for i := range members {
 		m := &members[i]
 		c.gpus = c.gpus || m.asks()
-		c.groupless = c.groupless || podGroup == nil && named(m.pod.Labels[contract.PodGroupLabel])
+		c.groupless = c.groupless || podGroup == nil && named(m.Pod.Labels[contract.PodGroupLabel])
 		if m.asks() && !m.left() || m.succeeded() && m.placed() {
 			withGPUs++
 		}
@@ -236,7 +255,7 @@ func count(members []member, podGroup *unstructured.Unstructured) (memberCounts,
 	c.needMaster(members, declared)
 	launchers := 0
 	for i := range members {
-		if m := &members[i]; !m.left() && launches(m.pod) && !m.asks() {
+		if m := &members[i]; !m.left() && launches(m.Pod) && !m.asks() {
 			launchers++
 		}
 	}
@@ -260,59 +279,59 @@ func count(members []member, podGroup *unstructured.Unstructured) (memberCounts,
 				}
 			}
 		case m.left():
-		case c.isLate(m):
+		case c.IsLate(m):
 			c.late++
 			if p := c.part(m); p != nil {
 				p.minimum = 0
 			}
 		default:
-			c.present++
+			c.Present++
 			running := 0
-			if m.pod.Spec.NodeName != "" {
+			if m.Pod.Spec.NodeName != "" {
 				running = 1
 			}
-			c.running += running
+			c.Running += running
 			if p := c.part(m); p != nil {
 				p.present, p.running = p.present+1, p.running+running
 			}
 		}
 	}
 	if owned {
-		declared = max(declared-c.late, min(declared, c.present+succeeded))
+		declared = max(declared-c.late, min(declared, c.Present+succeeded))
 	}
-	c.minimum = max(0, declared-succeeded)
+	c.Minimum = max(0, declared-succeeded)
 	c.reconcileParts()
-	if c.running == 0 {
+	if c.Running == 0 {
 		all, _ := highest(members, contract.TopologyReplicasLabel)
-		c.expected = max(0, all-succeeded-c.present)
+		c.expected = max(0, all-succeeded-c.Present)
 		if c.mixed && !owned && c.gpus {
 			c.expected = max(c.expected, 1) // one that asks for GPUs may be about to appear
 		}
 	}
-	if c.groupless && c.running > 0 {
-		c.minimum, c.parts = c.running, nil // what runs is not taken for a part that must be completed
+	if c.groupless && c.Running > 0 {
+		c.Minimum, c.parts = c.Running, nil // what runs is not taken for a part that must be completed
 	}
 	return c, problems
 }
 
-func (m *member) succeeded() bool { return m.pod.Status.Phase == corev1.PodSucceeded }
+func (m *Member) succeeded() bool { return m.Pod.Status.Phase == corev1.PodSucceeded }
 
 // placed reports whether the planner has placed the pod.
-func (m *member) placed() bool {
-	_, ok := m.pod.Annotations[contract.AllocationAnnotation]
+func (m *Member) placed() bool {
+	_, ok := m.Pod.Annotations[contract.AllocationAnnotation]
 	return ok
 }
 
-// gang is [Gang] with the GPUs of bound members translated to positions in their node's table.
-func gang(members []member, podGroup *unstructured.Unstructured, tree *quota.Tree, gpus func(node string) *gpu.Table) (placement.Gang, []Problem) {
+// gang is [Gang] with the GPUs of bound members translated to positions in their node's table,
+// and with their counts.
+func gang(members []Member, podGroup *unstructured.Unstructured, tree *quota.Tree, gpus func(node string) *gpu.Table) (placement.Gang, MemberCounts, []Problem) {
 	if len(members) == 0 {
-		return placement.Gang{}, nil
+		return placement.Gang{}, MemberCounts{}, nil
 	}
-	members = current(members)
 	c, problems := count(members, podGroup)
 	pods := make([]*corev1.Pod, len(members))
 	for i, m := range members {
-		pods[i] = m.pod
+		pods[i] = m.Pod
 		problems = append(problems, m.problems...)
 	}
 	names := MemberNames(pods)
@@ -323,22 +342,22 @@ func gang(members []member, podGroup *unstructured.Unstructured, tree *quota.Tre
 	slices.SortFunc(order, func(a, b int) int { return placement.CompareNatural(names[a], names[b]) })
 
 	keys := selectedBy(members)
-	g := placement.Gang{ID: gangID(pods[0]), Minimum: c.minimum, Preemptible: true}
+	g := placement.Gang{ID: GangID(pods[0]), Minimum: c.Minimum, Preemptible: true}
 	for _, i := range order {
-		p, role := pods[i], members[i].role
+		p, role := pods[i], members[i].Role
 		if members[i].left() {
 			continue
 		}
-		role.Late, role.Labels = c.isLate(&members[i]), labelsOf(p, keys)
+		role.Late, role.Labels = c.IsLate(&members[i]), labelsOf(p, keys)
 		if len(g.Roles) == 0 {
 			g.Priority = priorityOf(p)
 		}
 		g.Roles = addMember(g.Roles, role, names[i])
 		g.Priority = max(g.Priority, priorityOf(p))
-		g.Preemptible = g.Preemptible && preemptible(p)
+		g.Preemptible = g.Preemptible && Preemptible(p)
 		g.NeverPreempts = g.NeverPreempts || p.Spec.PreemptionPolicy != nil && *p.Spec.PreemptionPolicy == corev1.PreemptNever
 		if g.Leaf == "" {
-			g.Leaf = leafOf(p, tree)
+			g.Leaf = LeafOf(p, tree)
 		}
 		if g.Domains == nil && !role.Late {
 			g.Domains = domains(p)
@@ -348,12 +367,12 @@ func gang(members []member, podGroup *unstructured.Unstructured, tree *quota.Tre
 		}
 	}
 	slices.SortFunc(g.Roles, func(a, b placement.Role) int { return cmp.Compare(a.Name, b.Name) })
-	if c.running < c.present {
-		planned, odd := plannedFor(slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return gone(p) }))
+	if c.Running < c.Present {
+		planned, odd := plannedFor(slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return Gone(p) }))
 		g.Planned, problems = planned, append(problems, odd...)
 	}
 	g.Subgroups = subgroups(c.parts, g.Roles)
-	return g, problems
+	return g, c, problems
 }
 
 // plannedFor reads where a plan puts the pods of a gang. Those that carry it carry the same.
@@ -388,16 +407,16 @@ func plannedFor(pods []*corev1.Pod) (planned []placement.Planned, problems []Pro
 	return planned, nil
 }
 
-// gangID is the ID of a pod's gang in the planner, or of the pod on its own ([placement.OfPod]).
-func gangID(p *corev1.Pod) string {
+// GangID is the ID of a pod's gang in the planner, or of the pod on its own ([placement.OfPod]).
+func GangID(p *corev1.Pod) string {
 	if key, ok := GangKey(p); ok {
 		return key
 	}
 	return p.Namespace + placement.OfPod + p.Name
 }
 
-// keyOf returns the key of a gang ([PlanKey]) by its ID in the planner.
-func keyOf(id string) string {
+// KeyOf returns the key of a gang ([PlanKey]) by its ID in the planner.
+func KeyOf(id string) string {
 	if strings.Contains(id, placement.OfPod) {
 		return "pod/" + placement.NameOf(id)
 	}
@@ -406,7 +425,7 @@ func keyOf(id string) string {
 
 // declaredMembers reads how many members a gang says it needs: from its PodGroup,
 // its min-available label, or its replica label; 0 when nothing usable says so.
-func declaredMembers(members []member, podGroup *unstructured.Unstructured) (int, []Problem) {
+func declaredMembers(members []Member, podGroup *unstructured.Unstructured) (int, []Problem) {
 	var problems []Problem
 	if podGroup != nil {
 		minMember, ok, err := unstructured.NestedInt64(podGroup.Object, "spec", "minMember")
@@ -427,10 +446,10 @@ func declaredMembers(members []member, podGroup *unstructured.Unstructured) (int
 }
 
 // highest reads the highest count that a label of the members gives, 0 when none is usable.
-func highest(members []member, label string) (count int, problems []Problem) {
+func highest(members []Member, label string) (count int, problems []Problem) {
 	differ := false
 	for _, m := range members {
-		text, ok := m.pod.Labels[label]
+		text, ok := m.Pod.Labels[label]
 		if !ok {
 			continue
 		}

@@ -9,87 +9,20 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
-// change alters a pod under construction.
-type change func(*corev1.Pod)
-
-// newPod makes a pod with a UID that asks for one CPU.
-func newPod(name string, changes ...change) *corev1.Pod {
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{}},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{
-			Name:      "main",
-			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}},
-		}}},
-	}
-	for _, c := range changes {
-		c(p)
-	}
-	return p
-}
-
-func label(key, value string) change {
-	return func(p *corev1.Pod) { p.Labels[key] = value }
-}
-
-func asks(name string, amount int64) change {
-	return func(p *corev1.Pod) {
-		p.Spec.Containers[0].Resources.Requests[corev1.ResourceName(name)] = *resource.NewQuantity(amount, resource.DecimalSI)
-	}
-}
-
-func worker(index int) change {
-	return func(p *corev1.Pod) {
-		p.Labels[contract.JobReplicaTypeLabel] = "worker"
-		p.Labels[contract.JobReplicaIndexLabel] = strconv.Itoa(index)
-	}
-}
-
-func onNode(node string) change { return func(p *corev1.Pod) { p.Spec.NodeName = node } }
-
-func inPhase(phase corev1.PodPhase) change { return func(p *corev1.Pod) { p.Status.Phase = phase } }
-
-func recorded(record contract.Allocation) change {
-	return func(p *corev1.Pod) {
-		record.Node = p.Spec.NodeName
-		annotations, err := record.Annotations()
-		if err != nil {
-			panic(err)
-		}
-		p.Annotations = annotations
-	}
-}
-
-// workers makes n workers that ask for one topology GPU each.
-func workers(n int, changes ...change) []*corev1.Pod {
-	pods := make([]*corev1.Pod, n)
-	for i := range pods {
-		pods[i] = newPod(fmt.Sprintf("job-worker-%d", i), append([]change{worker(i), asks(contract.ResourceTopologyGPU, 1)}, changes...)...)
-	}
-	return pods
-}
-
 // ownedPodGroup is a PodGroup that an operator made for its job.
 func ownedPodGroup(minMember int64) *unstructured.Unstructured {
-	group, yes := podGroup(minMember), true
+	group, yes := podtest.PodGroup(minMember), true
 	group.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "kubeflow.org/v1", Kind: "MPIJob", Name: "job", UID: "uid", Controller: &yes}})
-	return group
-}
-
-func podGroup(minMember int64) *unstructured.Unstructured {
-	group := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"minMember": minMember}}}
-	group.SetNamespace("ns")
-	group.SetName("group")
 	return group
 }
 
@@ -111,7 +44,7 @@ func TestGangKey(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			p := newPod("pod")
+			p := podtest.New("pod")
 			p.Labels = test.labels
 			key, ok := GangKey(p)
 			assert.Equal(t, test.want != "", ok)
@@ -123,16 +56,16 @@ func TestGangKey(t *testing.T) {
 }
 
 func TestGangMinimum(t *testing.T) {
-	launcher := func(changes ...change) *corev1.Pod {
-		return newPod("job-launcher", append(changes, label(contract.JobReplicaTypeLabel, "launcher"), label(contract.JobReplicaIndexLabel, "0"))...)
+	launcher := func(changes ...podtest.Change) *corev1.Pod {
+		return podtest.New("job-launcher", append(changes, podtest.Label(contract.JobReplicaTypeLabel, "launcher"), podtest.Label(contract.JobReplicaIndexLabel, "0"))...)
 	}
-	topology := func(replicas string) change {
+	topology := func(replicas string) podtest.Change {
 		return func(p *corev1.Pod) {
 			p.Labels[contract.TopologyGroupLabel] = "job"
 			p.Labels[contract.TopologyReplicasLabel] = replicas
 		}
 	}
-	light := func(minimum string) change {
+	light := func(minimum string) podtest.Change {
 		return func(p *corev1.Pod) {
 			p.Labels[contract.LightGangLabel] = "job"
 			p.Labels[contract.LightGangMinLabel] = minimum
@@ -145,39 +78,39 @@ func TestGangMinimum(t *testing.T) {
 		missing  int
 		problems []string
 	}{
-		"topology replicas":         {pods: workers(4, topology("4")), minimum: 4},
-		"topology, not all there":   {pods: workers(3, topology("4")), minimum: 4, missing: 1},
-		"min-available":             {pods: workers(4, light("2")), minimum: 2},
-		"both, min-available leads": {pods: workers(4, topology("4"), light("3")), minimum: 3},
-		"PodGroup leads":            {pods: workers(4, topology("4")), group: podGroup(2), minimum: 2},
-		"PodGroup without minimum": {pods: workers(4, topology("4")), group: podGroup(0), minimum: 4,
+		"topology replicas":         {pods: podtest.Workers(4, topology("4")), minimum: 4},
+		"topology, not all there":   {pods: podtest.Workers(3, topology("4")), minimum: 4, missing: 1},
+		"min-available":             {pods: podtest.Workers(4, light("2")), minimum: 2},
+		"both, min-available leads": {pods: podtest.Workers(4, topology("4"), light("3")), minimum: 3},
+		"PodGroup leads":            {pods: podtest.Workers(4, topology("4")), group: podtest.PodGroup(2), minimum: 2},
+		"PodGroup without minimum": {pods: podtest.Workers(4, topology("4")), group: podtest.PodGroup(0), minimum: 4,
 			problems: []string{ReasonInvalidReplicaCount}},
-		"flag instead of a number": {pods: workers(4, topology("true")), minimum: 0, problems: []string{ReasonInvalidReplicaCount}},
-		"zero":                     {pods: workers(4, topology("0")), minimum: 0, problems: []string{ReasonInvalidReplicaCount}},
-		"negative min-available falls back to replicas": {pods: workers(4, topology("4"), light("-1")), minimum: 4,
+		"flag instead of a number": {pods: podtest.Workers(4, topology("true")), minimum: 0, problems: []string{ReasonInvalidReplicaCount}},
+		"zero":                     {pods: podtest.Workers(4, topology("0")), minimum: 0, problems: []string{ReasonInvalidReplicaCount}},
+		"negative min-available falls back to replicas": {pods: podtest.Workers(4, topology("4"), light("-1")), minimum: 4,
 			problems: []string{ReasonInvalidReplicaCount}},
-		"pods disagree": {pods: append(workers(3, topology("4")), newPod("job-worker-3", worker(3), topology("8"), asks(contract.ResourceTopologyGPU, 1))), minimum: 8, missing: 4,
+		"pods disagree": {pods: append(podtest.Workers(3, topology("4")), podtest.New("job-worker-3", podtest.Worker(3), topology("8"), podtest.Asks(contract.ResourceTopologyGPU, 1))), minimum: 8, missing: 4,
 			problems: []string{ReasonCountsDisagree}},
-		"no count at all":                  {pods: workers(4, label(contract.TopologyGroupLabel, "job")), minimum: 0},
-		"launcher not counted":             {pods: append(workers(4, light("4")), launcher(light("4"))), minimum: 4},
-		"launcher there, a worker missing": {pods: append(workers(3, light("4")), launcher(light("4"))), minimum: 4, missing: 1},
-		"launcher counted by the operator": {pods: append(workers(4), launcher()), group: ownedPodGroup(5), minimum: 4},
-		"launcher counted, a worker missing": {pods: append(workers(3), launcher()), group: ownedPodGroup(5),
+		"no count at all":                  {pods: podtest.Workers(4, podtest.Label(contract.TopologyGroupLabel, "job")), minimum: 0},
+		"launcher not counted":             {pods: append(podtest.Workers(4, light("4")), launcher(light("4"))), minimum: 4},
+		"launcher there, a worker missing": {pods: append(podtest.Workers(3, light("4")), launcher(light("4"))), minimum: 4, missing: 1},
+		"launcher counted by the operator": {pods: append(podtest.Workers(4), launcher()), group: ownedPodGroup(5), minimum: 4},
+		"launcher counted, a worker missing": {pods: append(podtest.Workers(3), launcher()), group: ownedPodGroup(5),
 			minimum: 4, missing: 1},
-		"launcher counted, not there yet": {pods: workers(4), group: ownedPodGroup(5), minimum: 5, missing: 1},
-		"succeeded members count": {pods: append(workers(3, topology("4")), newPod("job-worker-3", worker(3), topology("4"),
-			asks(contract.ResourceTopologyGPU, 1), inPhase(corev1.PodSucceeded))), minimum: 3},
+		"launcher counted, not there yet": {pods: podtest.Workers(4), group: ownedPodGroup(5), minimum: 5, missing: 1},
+		"succeeded members count": {pods: append(podtest.Workers(3, topology("4")), podtest.New("job-worker-3", podtest.Worker(3), topology("4"),
+			podtest.Asks(contract.ResourceTopologyGPU, 1), podtest.InPhase(corev1.PodSucceeded))), minimum: 3},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			g, problems := Gang(test.pods, test.group, nil)
 			assert.Equal(t, test.minimum, g.Minimum)
-			var members []member
+			var members []Member
 			for _, p := range test.pods {
-				members = append(members, describe(p))
+				members = append(members, MemberOf(p))
 			}
-			found, _ := count(members, test.group)
-			assert.Equal(t, test.missing, max(0, found.minimum-found.present))
+			found := CountMembers(members, test.group)
+			assert.Equal(t, test.missing, max(0, found.Minimum-found.Present))
 			var reasons []string
 			for _, problem := range problems {
 				reasons = append(reasons, problem.Reason)
@@ -191,17 +124,16 @@ func TestGangMinimum(t *testing.T) {
 // Roles can have minima of their own, by a label or on the PodGroup: they must appear, run and
 // be missed for themselves.
 func TestRoleMinimum(t *testing.T) {
-	gang := labelled(contract.LightGangLabel, contract.LightGangMinLabel, 3)
-	pod := func(role string, i int, changes ...change) *corev1.Pod {
-		all := []change{gang, asks(contract.ResourceTopologyGPU, 1), label(contract.JobReplicaTypeLabel, role), label(contract.JobReplicaIndexLabel, strconv.Itoa(i))}
-		return newPod(fmt.Sprintf("job-%s-%d", role, i), append(all, changes...)...)
+	pod := func(role string, i int, changes ...podtest.Change) *corev1.Pod {
+		all := []podtest.Change{podtest.Label(contract.LightGangLabel, "job"), podtest.Label(contract.LightGangMinLabel, "3"), podtest.Asks(contract.ResourceTopologyGPU, 1), podtest.Label(contract.JobReplicaTypeLabel, role), podtest.Label(contract.JobReplicaIndexLabel, strconv.Itoa(i))}
+		return podtest.New(fmt.Sprintf("job-%s-%d", role, i), append(all, changes...)...)
 	}
-	needs := func(n int) change { return label(contract.RoleMinLabel, strconv.Itoa(n)) }
-	given := podGroup(3)
+	needs := func(n int) podtest.Change { return podtest.Label(contract.RoleMinLabel, strconv.Itoa(n)) }
+	given := podtest.PodGroup(3)
 	given.SetAnnotations(map[string]string{contract.RoleMinLabel: `{"worker": 2}`})
-	odd := podGroup(3)
+	odd := podtest.PodGroup(3)
 	odd.SetAnnotations(map[string]string{contract.RoleMinLabel: `worker=2`})
-	on := onNode("a")
+	on := podtest.OnNode("a")
 	tests := map[string]struct {
 		pods     []*corev1.Pod
 		group    *unstructured.Unstructured
@@ -228,15 +160,15 @@ func TestRoleMinimum(t *testing.T) {
 			minimum: 4, want: []placement.Subgroup{{Name: "worker", Roles: []string{"worker"}, Minimum: 4}},
 		},
 		"not a number": {
-			pods:    []*corev1.Pod{pod("worker", 0, label(contract.RoleMinLabel, "some")), pod("worker", 1), pod("worker", 2)},
+			pods:    []*corev1.Pod{pod("worker", 0, podtest.Label(contract.RoleMinLabel, "some")), pod("worker", 1), pod("worker", 2)},
 			minimum: 3, problems: []string{ReasonInvalidRoleMinimum},
 		},
 		"shapes of one role count together": {
-			pods:    []*corev1.Pod{pod("worker", 0, needs(3)), pod("worker", 1), pod("worker", 2, asks(contract.ResourceTopologyGPU, 2))},
+			pods:    []*corev1.Pod{pod("worker", 0, needs(3)), pod("worker", 1), pod("worker", 2, podtest.Asks(contract.ResourceTopologyGPU, 2))},
 			minimum: 3, want: []placement.Subgroup{{Name: "worker", Roles: []string{"worker", "worker.2"}, Minimum: 3}},
 		},
 		"one that has succeeded": {
-			pods:    []*corev1.Pod{pod("worker", 0, needs(2)), pod("worker", 1, needs(2), inPhase(corev1.PodSucceeded)), pod("master", 0), pod("master", 1)},
+			pods:    []*corev1.Pod{pod("worker", 0, needs(2)), pod("worker", 1, needs(2), podtest.InPhase(corev1.PodSucceeded)), pod("master", 0), pod("master", 1)},
 			minimum: 2, want: []placement.Subgroup{{Name: "worker", Roles: []string{"worker"}, Minimum: 1}},
 		},
 		"enough, but of the wrong role": {
@@ -266,13 +198,13 @@ func TestRoleMinimum(t *testing.T) {
 			g, problems := Gang(test.pods, test.group, nil)
 			assert.Equal(t, test.minimum, g.Minimum)
 			assert.Equal(t, test.want, g.Subgroups)
-			var members []member
+			var members []Member
 			for _, p := range test.pods {
-				members = append(members, describe(p))
+				members = append(members, MemberOf(p))
 			}
-			found, _ := count(members, test.group)
+			found := CountMembers(members, test.group)
 			assert.Equal(t, test.missing, found.missingText("ns/job"))
-			assert.Equal(t, test.runs, found.runs())
+			assert.Equal(t, test.runs, found.Runs())
 			assert.Equal(t, test.runs, g.Missing() == 0)
 			var reasons []string
 			for _, problem := range problems {
@@ -281,34 +213,17 @@ func TestRoleMinimum(t *testing.T) {
 			assert.Equal(t, test.problems, reasons)
 		})
 	}
-	alone := newPod("own", label(contract.RoleLabel, "Evaluator"))
+	alone := podtest.New("own", podtest.Label(contract.RoleLabel, "Evaluator"))
 	g, _ := Gang([]*corev1.Pod{alone}, nil, nil)
 	assert.Equal(t, "evaluator", g.Roles[0].Name, "pods that no operator labels name their role")
 }
 
-// Beside a minimum, the replica label says how many members there are in all.
-func TestExpectedMembers(t *testing.T) {
-	c := newCache(t, "a")
-	pods := workers(4, label(contract.LightGangLabel, "job"), label(contract.LightGangMinLabel, "2"), label(contract.TopologyReplicasLabel, "4"))
-	for i, want := range []int{3, 2, 1, 0} {
-		c.SetPod(pods[i])
-		status := c.GangStatus("ns/job", "")
-		assert.Equal(t, want, status.Expected)
-		assert.Equal(t, i+1, status.Present)
-		assert.Equal(t, i == 0, status.MissingText != "")
-	}
-	c.RemovePod(pods[3].UID)
-	onNode("a")(pods[0])
-	c.SetPod(pods[0])
-	assert.Zero(t, c.GangStatus("ns/job", "").Expected, "a gang that runs in part is not kept waiting")
-}
-
 func TestGangRoles(t *testing.T) {
 	pods := []*corev1.Pod{
-		newPod("job-launcher", label(contract.JobReplicaTypeLabel, "Launcher"), label(contract.JobReplicaIndexLabel, "0")),
-		newPod("job-worker-10", worker(10), asks(contract.ResourceTopologyGPU, 2)),
-		newPod("job-worker-2", worker(2), asks(contract.ResourceTopologyGPU, 2)),
-		newPod("job-worker-3", worker(3), asks(contract.ResourceTopologyGPU, 4)),
+		podtest.New("job-launcher", podtest.Label(contract.JobReplicaTypeLabel, "Launcher"), podtest.Label(contract.JobReplicaIndexLabel, "0")),
+		podtest.New("job-worker-10", podtest.Worker(10), podtest.Asks(contract.ResourceTopologyGPU, 2)),
+		podtest.New("job-worker-2", podtest.Worker(2), podtest.Asks(contract.ResourceTopologyGPU, 2)),
+		podtest.New("job-worker-3", podtest.Worker(3), podtest.Asks(contract.ResourceTopologyGPU, 4)),
 	}
 	g, _ := Gang(pods, nil, nil)
 	require.Len(t, g.Roles, 3)
@@ -335,7 +250,7 @@ func TestGangPriority(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var pods []*corev1.Pod
 			for i, priority := range test.priorities {
-				pods = append(pods, newPod(fmt.Sprint("a-", i), asks(contract.ResourceTopologyGPU, 1), func(p *corev1.Pod) {
+				pods = append(pods, podtest.New(fmt.Sprint("a-", i), podtest.Asks(contract.ResourceTopologyGPU, 1), func(p *corev1.Pod) {
 					p.Labels[contract.TopologyGroupLabel] = "a"
 					p.Spec.Priority = &priority
 				}))
@@ -347,16 +262,16 @@ func TestGangPriority(t *testing.T) {
 }
 
 func TestGangWithoutGPUsHasNoLateMembers(t *testing.T) {
-	g, _ := Gang([]*corev1.Pod{newPod("a"), newPod("b")}, podGroup(2), nil)
+	g, _ := Gang([]*corev1.Pod{podtest.New("a"), podtest.New("b")}, podtest.PodGroup(2), nil)
 	require.Len(t, g.Roles, 1)
 	assert.False(t, g.Roles[0].Late)
 	assert.Equal(t, 2, g.Minimum)
 }
 
 func TestGangRunning(t *testing.T) {
-	pods := workers(2, label(contract.TopologyGroupLabel, "job"), label(contract.TopologyReplicasLabel, "2"))
-	onNode("node")(pods[1])
-	recorded(contract.Allocation{GPUs: []int{2}, Visible: []int{1, 2}, RingGBps: 25, NVLinkRings: 1})(pods[1])
+	pods := podtest.Workers(2, podtest.Label(contract.TopologyGroupLabel, "job"), podtest.Label(contract.TopologyReplicasLabel, "2"))
+	podtest.OnNode("node")(pods[1])
+	podtest.Recorded(contract.Allocation{GPUs: []int{2}, Visible: []int{1, 2}, RingGBps: 25, NVLinkRings: 1})(pods[1])
 	g, problems := Gang(pods, nil, nil)
 	assert.Empty(t, problems)
 	assert.Equal(t, "ns/job", g.ID)
@@ -378,7 +293,7 @@ func TestGangWithAPlanThatCannotBeRead(t *testing.T) {
 		`{"version":1,"nodes":[{"node":"n1","members":{"` + long + `":[0]}}]}`:                                      `9" is no member`,
 		`{"version":1,"nodes":[{"node":"n1","members":{"worker-0":[0` + strings.Repeat(",0", 64) + `]}}]}`:          "has 65 GPUs, more than a machine",
 	} {
-		pods := workers(1)
+		pods := podtest.Workers(1)
 		pods[0].Annotations = map[string]string{contract.PlannedPlacementAnnotation: text}
 		g, problems := Gang(pods, nil, nil)
 		assert.Nil(t, g.Planned)
@@ -394,7 +309,7 @@ func TestGangFollowsOnePlan(t *testing.T) {
 	on := func(node string) map[string]string {
 		return map[string]string{contract.PlannedPlacementAnnotation: `{"version":1,"nodes":[{"node":"` + node + `","members":{"worker-0":[0]}}]}`}
 	}
-	pods := workers(4)
+	pods := podtest.Workers(4)
 	pods[2].Annotations = on("n1")
 	pods[3].Annotations = on("n1")
 	g, problems := Gang(pods, nil, nil)
@@ -407,15 +322,15 @@ func TestGangFollowsOnePlan(t *testing.T) {
 	require.Len(t, problems, 1)
 	assert.Contains(t, problems[0].Text, "pods of one gang differ")
 
-	inPhase(corev1.PodFailed)(pods[3])
+	podtest.InPhase(corev1.PodFailed)(pods[3])
 	g, problems = Gang(pods, nil, nil)
 	assert.Empty(t, problems, "what a pod of an earlier run carries does not count")
 	assert.NotEmpty(t, g.Planned)
 }
 
 func TestGangLeavesOutPodsThatAreGone(t *testing.T) {
-	pods := workers(3)
-	inPhase(corev1.PodFailed)(pods[0])
+	pods := podtest.Workers(3)
+	podtest.InPhase(corev1.PodFailed)(pods[0])
 	now := metav1.Now()
 	pods[1].DeletionTimestamp = &now
 	g, _ := Gang(pods, nil, nil)
@@ -427,21 +342,21 @@ func TestGangQuota(t *testing.T) {
 	tree, err := quota.New(quota.Spec{Name: "root", Children: []quota.Spec{{Name: "team", Namespaces: []string{"ns"}}, {Name: "other"}}})
 	require.NoError(t, err)
 	tests := map[string]struct {
-		changes     []change
+		changes     []podtest.Change
 		tree        *quota.Tree
 		leaf        string
 		preemptible bool
 	}{
 		"by namespace":       {tree: tree, leaf: "team", preemptible: true},
-		"by label":           {changes: []change{label(contract.QuotaLabel, "other")}, tree: tree, leaf: "other", preemptible: true},
-		"by Koordinator's":   {changes: []change{label(contract.KoordinatorQuotaLabel, "other")}, tree: tree, leaf: "other", preemptible: true},
+		"by label":           {changes: []podtest.Change{podtest.Label(contract.QuotaLabel, "other")}, tree: tree, leaf: "other", preemptible: true},
+		"by Koordinator's":   {changes: []podtest.Change{podtest.Label(contract.KoordinatorQuotaLabel, "other")}, tree: tree, leaf: "other", preemptible: true},
 		"without a tree":     {preemptible: true},
-		"guaranteed only":    {changes: []change{label(contract.PreemptibleLabel, "false")}, tree: tree, leaf: "team"},
-		"guaranteed, Koord.": {changes: []change{label(contract.KoordinatorPreemptibleLabel, "false")}, tree: tree, leaf: "team"},
+		"guaranteed only":    {changes: []podtest.Change{podtest.Label(contract.PreemptibleLabel, "false")}, tree: tree, leaf: "team"},
+		"guaranteed, Koord.": {changes: []podtest.Change{podtest.Label(contract.KoordinatorPreemptibleLabel, "false")}, tree: tree, leaf: "team"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			g, _ := Gang(workers(1, test.changes...), nil, test.tree)
+			g, _ := Gang(podtest.Workers(1, test.changes...), nil, test.tree)
 			assert.Equal(t, test.leaf, g.Leaf)
 			assert.Equal(t, test.preemptible, g.Preemptible)
 		})
@@ -449,13 +364,13 @@ func TestGangQuota(t *testing.T) {
 }
 
 func TestMemberNamesAreUnique(t *testing.T) {
-	pods := []*corev1.Pod{newPod("a-worker-0", worker(0)), newPod("b-worker-0", worker(0)), newPod("c", worker(1)), newPod("d")}
+	pods := []*corev1.Pod{podtest.New("a-worker-0", podtest.Worker(0)), podtest.New("b-worker-0", podtest.Worker(0)), podtest.New("c", podtest.Worker(1)), podtest.New("d")}
 	assert.Equal(t, []string{"a-worker-0", "b-worker-0", "worker-1", "d"}, MemberNames(pods))
 }
 
 func TestAffinity(t *testing.T) {
 	self := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "job"}}
-	p := newPod("pod", label("app", "job"))
+	p := podtest.New("pod", podtest.Label("app", "job"))
 	p.Spec.Affinity = &corev1.Affinity{
 		NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
@@ -504,7 +419,7 @@ func TestPoolsOfAnAffinity(t *testing.T) {
 		"no affinity of nodes": {nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPod("pod")
+			p := podtest.New("pod")
 			if test.terms != nil {
 				p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 					RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: test.terms}}}
@@ -516,51 +431,22 @@ func TestPoolsOfAnAffinity(t *testing.T) {
 	}
 }
 
-// What an earlier run of a job has left behind is no member of the next one; a member that is
-// being deleted of the same job is, as long as it holds its place.
-func TestGangLeavesOutAnEarlierRun(t *testing.T) {
-	for name, test := range map[string]struct {
-		before, after string // controllers, "" for none
-		alone         bool   // nobody else is there
-		running       int
+func TestPlanKey(t *testing.T) {
+	tests := map[string]struct {
+		pod  *corev1.Pod
+		want string
+		ok   bool
 	}{
-		"of the same job":      {before: "a", after: "a", running: 1},
-		"of the job before it": {before: "a", after: "b"},
-		"of no controller":     {},
-		"and nobody is new":    {before: "a", alone: true, running: 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			pods, now := gangOf(4), metav1.Now()
-			for i, p := range pods {
-				if owner := types.UID(test.after); owner != "" {
-					ownedBy(owner)(p)
-				}
-				if i == 0 {
-					onNode("a")(p)
-					p.DeletionTimestamp, p.OwnerReferences = &now, nil
-					if owner := types.UID(test.before); owner != "" {
-						ownedBy(owner)(p)
-					}
-				}
-			}
-			if test.alone {
-				pods = pods[:1]
-			}
-			c := newCache(t, "a")
-			for _, p := range pods {
-				c.SetPod(p)
-			}
-			state, ok := c.Gang("ns/job")
-			require.True(t, ok)
-			assert.Len(t, state.Gang.Running, test.running)
-			assert.Equal(t, test.running, state.Running)
-			if !test.alone {
-				assert.Equal(t, test.running == 0, state.MissingText != "", state.MissingText)
-				assert.Equal(t, state.MissingText, c.GangStatus("ns/job", "").MissingText)
-				assert.Equal(t, state.MissingText, c.Snapshot().GangStatus("ns/job").MissingText)
-			}
-			pod, _ := c.view.Pod(string(pods[0].UID))
-			assert.Equal(t, "a", pod.Node, "it holds what it has")
-		})
+		"gang":                   {podtest.Gang(1)[0], "ns/job", true},
+		"one pod with GPUs":      {podtest.New("pod", podtest.Asks(contract.ResourceTopologyGPU, 1)), "pod/ns/pod", true},
+		"one pod without GPUs":   {podtest.New("pod"), "", false},
+		"one pod with GPU parts": {podtest.New("pod", podtest.Asks(contract.ResourceGPUMemory, 1)), "pod/ns/pod", true},
+	}
+	for name, test := range tests {
+		key, ok := PlanKey(test.pod)
+		assert.Equal(t, test.ok, ok, name)
+		if ok {
+			assert.Equal(t, test.want, key, name)
+		}
 	}
 }

@@ -127,7 +127,7 @@ func appendOwn(list []placement.Requirement, p *corev1.Pod, key, operator string
 }
 
 // selectedBy returns the keys of the labels by which the members' rules find pods.
-func selectedBy(members []member) map[string]bool {
+func selectedBy(members []Member) map[string]bool {
 	keys := map[string]bool{}
 	add := func(s placement.Selector) {
 		for _, r := range s.Requirements {
@@ -135,10 +135,10 @@ func selectedBy(members []member) map[string]bool {
 		}
 	}
 	for _, m := range members {
-		for _, term := range m.role.Neighbors {
+		for _, term := range m.Role.Neighbors {
 			add(term.Pods)
 		}
-		for _, spread := range m.role.Spreads {
+		for _, spread := range m.Role.Spreads {
 			add(spread.Pods)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,18 +20,16 @@ import (
 // node itself, without links. The error says why the hardware cannot be used; the
 // node is complete apart from its GPUs then.
 func Node(n *corev1.Node, hw *contract.GPUNode) (placement.Node, error) {
-	return new(tables).node(n, hw)
+	return new(Tables).Node(n, hw)
 }
 
-// tables shares one precomputed table, and one published status, between nodes with
-// equal hardware.
-type tables struct {
-	mu        sync.Mutex
-	known     map[string]*gpu.Table
-	published map[string]contract.GPUNodeStatus
+// Tables shares one precomputed table between nodes with equal hardware.
+type Tables struct {
+	known map[string]*gpu.Table
 }
 
-func (t *tables) node(n *corev1.Node, hw *contract.GPUNode) (placement.Node, error) {
+// Node is [Node] with the table that nodes with equal hardware share.
+func (t *Tables) Node(n *corev1.Node, hw *contract.GPUNode) (placement.Node, error) {
 	node := placement.Node{
 		Name:          n.Name,
 		Pool:          poolOf(n),
@@ -90,7 +87,7 @@ func headroom(n *corev1.Node, m gpu.Machine) (mib int64) {
 
 // of returns the table of a machine, the same one for equal machines. What only
 // tells two equal machines apart (UUIDs, PCI addresses) is left out.
-func (t *tables) of(m gpu.Machine) (*gpu.Table, error) {
+func (t *Tables) of(m gpu.Machine) (*gpu.Table, error) {
 	m.GPUs = append([]gpu.GPU(nil), m.GPUs...)
 	for i := range m.GPUs {
 		m.GPUs[i].UUID, m.GPUs[i].PCIBusID = "", ""
@@ -99,8 +96,6 @@ func (t *tables) of(m gpu.Machine) (*gpu.Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("describe hardware %q: %w", m.Name, err)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	if table, ok := t.known[string(key)]; ok {
 		return table, nil
 	}
@@ -113,32 +108,6 @@ func (t *tables) of(m gpu.Machine) (*gpu.Table, error) {
 	}
 	t.known[string(key)] = table
 	return table, nil
-}
-
-// share returns a status, the same one for equal hardware, without what nobody reads
-// here and what only tells two equal machines apart.
-func (t *tables) share(s contract.GPUNodeStatus) (contract.GPUNodeStatus, error) {
-	s.Conditions, s.DriverVersion, s.BootID, s.Agent = nil, "", "", nil
-	for i, device := range s.GPUs {
-		s.GPUs[i] = contract.GPUInfo{
-			Index: device.Index, MemoryMiB: device.MemoryMiB, NUMANode: device.NUMANode, CPUAffinity: device.CPUAffinity,
-			Health: device.Health, Reason: device.Reason, MIG: device.MIG,
-		}
-	}
-	key, err := json.Marshal(s)
-	if err != nil {
-		return s, fmt.Errorf("describe hardware: %w", err)
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if known, ok := t.published[string(key)]; ok {
-		return known, nil
-	}
-	if t.published == nil {
-		t.published = map[string]contract.GPUNodeStatus{}
-	}
-	t.published[string(key)] = s
-	return s, nil
 }
 
 // machineOf finds the hardware of a node; ok is false for a node without GPUs.

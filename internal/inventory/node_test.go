@@ -11,33 +11,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
-// eightV100 is an instance type of the catalogue with a hybrid cube mesh of eight GPUs.
-const eightV100 = "ecs.gn6v-c10g1.20xlarge"
-
-// newNode makes a node in mode topology that offers as many GPUs.
-func newNode(name string, gpus int64) *corev1.Node {
-	offers := corev1.ResourceList{
-		corev1.ResourceCPU:           resource.MustParse("82"),
-		corev1.ResourceMemory:        resource.MustParse("1Gi"),
-		corev1.ResourcePods:          resource.MustParse("64"),
-		contract.ResourceTopologyGPU: *resource.NewQuantity(gpus, resource.DecimalSI),
-		contract.ResourceERDMA:       resource.MustParse("200"),
-	}
-	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
-			contract.NodeModeLabel:     "topology",
-			contract.NodePoolNameLabel: "pool",
-			contract.InstanceTypeLabel: eightV100,
-		}},
-		Status: corev1.NodeStatus{Capacity: offers, Allocatable: offers},
-	}
-}
-
 func TestNode(t *testing.T) {
-	n := newNode("node", 8)
+	n := podtest.Node("node", 8)
 	n.CreationTimestamp = metav1.Unix(42, 0)
 	n.Labels[contract.NodeGPUPolicyLabel] = "spread"
 	n.Spec.Unschedulable = true
@@ -78,7 +57,7 @@ func TestNodeMode(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			n := newNode("node", 8)
+			n := podtest.Node("node", 8)
 			n.Labels[contract.NodeModeLabel] = test.label
 			n.Status.Allocatable = corev1.ResourceList{test.resource: resource.MustParse("8")}
 			node, err := Node(n, nil)
@@ -95,7 +74,7 @@ func TestNodeHardware(t *testing.T) {
 		GPUs:  []contract.GPUInfo{{Index: 0, Health: contract.Healthy}, {Index: 1, Health: contract.Unhealthy, Reason: "XID 79"}},
 		Links: []string{"X PIX", "PIX X"},
 	}}
-	node, err := Node(newNode("node", 8), published)
+	node, err := Node(podtest.Node("node", 8), published)
 	require.NoError(t, err)
 	machine := node.GPUs.Machine()
 	assert.Equal(t, "Test", machine.Model)
@@ -103,17 +82,17 @@ func TestNodeHardware(t *testing.T) {
 	assert.Equal(t, "XID 79", machine.GPUs[1].Unhealthy)
 
 	published.Status.Links = []string{"X"}
-	node, err = Node(newNode("node", 8), published)
+	node, err = Node(podtest.Node("node", 8), published)
 	require.ErrorContains(t, err, "node node")
 	assert.Nil(t, node.GPUs)
 
-	unknown := newNode("node", 3)
+	unknown := podtest.Node("node", 3)
 	unknown.Labels[contract.InstanceTypeLabel] = "another"
 	node, err = Node(unknown, nil)
 	require.NoError(t, err)
 	assert.Len(t, node.GPUs.Machine().GPUs, 3, "counted without links")
 
-	without := newNode("node", 0)
+	without := podtest.Node("node", 0)
 	without.Labels[contract.InstanceTypeLabel] = "another"
 	node, err = Node(without, nil)
 	require.NoError(t, err)
@@ -123,7 +102,7 @@ func TestNodeHardware(t *testing.T) {
 // What the device plugin keeps of each GPU is what the node offers less than its GPUs have.
 func TestHeadroomOfSharedGPUs(t *testing.T) {
 	for offered, want := range map[int64]int64{0: 0, 121: 1 << 10, 128: 0, 120: 1 << 10, 96: 4 << 10, 130: 0, 1: 16 << 10} {
-		n := newNode("node", 8)
+		n := podtest.Node("node", 8)
 		n.Labels[contract.NodeModeLabel] = "share"
 		offers := corev1.ResourceList{contract.ResourceGPUMemory: *resource.NewQuantity(offered, resource.DecimalSI)}
 		n.Status = corev1.NodeStatus{Capacity: offers, Allocatable: offers}

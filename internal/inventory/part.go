@@ -39,7 +39,7 @@ func baseName(role string) string {
 
 // declaredParts reads the minima of roles, by name: from the gang's PodGroup, else from the
 // labels of the pods. Late members have none.
-func declaredParts(members []member, podGroup *unstructured.Unstructured) ([]part, []Problem) {
+func declaredParts(members []Member, podGroup *unstructured.Unstructured) ([]part, []Problem) {
 	minima := map[string]int{}
 	var problems []Problem
 	text := ""
@@ -61,7 +61,7 @@ func declaredParts(members []member, podGroup *unstructured.Unstructured) ([]par
 	}
 	for i := range members {
 		m := &members[i]
-		label, ok := m.pod.Labels[contract.RoleMinLabel]
+		label, ok := m.Pod.Labels[contract.RoleMinLabel]
 		if !ok || text != "" {
 			continue
 		}
@@ -71,7 +71,7 @@ func declaredParts(members []member, podGroup *unstructured.Unstructured) ([]par
 				"label %s is %q, not a positive number, and is left aside", contract.RoleMinLabel, label)})
 			continue
 		}
-		minima[m.role.Name] = max(minima[m.role.Name], n)
+		minima[m.Role.Name] = max(minima[m.Role.Name], n)
 	}
 	var parts []part
 	for _, role := range slices.Sorted(maps.Keys(minima)) {
@@ -86,12 +86,12 @@ var masters = []string{contract.ReplicaMaster, contract.ReplicaChief}
 
 // needMaster has a gang that needs only some of its members, as declared, need its master, unless
 // it has a minimum for that role itself: workers would hold their GPUs and wait for it.
-func (c *memberCounts) needMaster(members []member, declared int) {
+func (c *MemberCounts) needMaster(members []Member, declared int) {
 	alive, present := 0, map[string]int{}
 	for i := range members {
 		if m := &members[i]; !m.left() || m.succeeded() {
 			alive++
-			present[m.role.Name]++
+			present[m.Role.Name]++
 		}
 	}
 	if declared <= 0 || declared >= alive {
@@ -106,9 +106,9 @@ func (c *memberCounts) needMaster(members []member, declared int) {
 }
 
 // part returns the part that a member belongs to, nil for none.
-func (c *memberCounts) part(m *member) *part {
+func (c *MemberCounts) part(m *Member) *part {
 	for i := range c.parts {
-		if c.parts[i].role == m.role.Name {
+		if c.parts[i].role == m.Role.Name {
 			return &c.parts[i]
 		}
 	}
@@ -117,28 +117,28 @@ func (c *memberCounts) part(m *member) *part {
 
 // reconcileParts drops the parts that need nobody any more, and has the gang need as many members
 // as they do together, when it says how many it needs.
-func (c *memberCounts) reconcileParts() {
+func (c *MemberCounts) reconcileParts() {
 	c.parts = slices.DeleteFunc(c.parts, func(p part) bool { return p.minimum <= 0 })
 	together := 0
 	for _, p := range c.parts {
 		together += p.minimum
 	}
-	if c.minimum > 0 {
-		c.minimum = max(c.minimum, together)
+	if c.Minimum > 0 {
+		c.Minimum = max(c.Minimum, together)
 	}
 }
 
 // missing is how many members must still appear.
-func (c *memberCounts) missing() int {
+func (c *MemberCounts) missing() int {
 	short := 0
 	for _, p := range c.parts {
 		short += max(p.minimum-p.present, 0)
 	}
-	return max(c.minimum-c.present, short, 0)
+	return max(c.Minimum-c.Present, short, 0)
 }
 
 // ofRoles says of which roles members must still appear, "" when it may be any.
-func (c *memberCounts) ofRoles() string {
+func (c *MemberCounts) ofRoles() string {
 	var roles []string
 	for _, p := range c.parts {
 		if missing := p.minimum - p.present; missing > 0 {

@@ -33,26 +33,37 @@ func Pod(p *corev1.Pod) (placement.Pod, bool) {
 	if p.Spec.NodeName == "" || Finished(p) {
 		return placement.Pod{}, false
 	}
-	request, _ := requestOf(p)
-	return podOn(p, request, recordOf(p), nil, nil), true
+	return PodOn(p, nil, nil, nil, nil), true
 }
 
-// podOn describes a pod that holds resources, with what it asks for and its record. The
-// GPUs are translated to positions in the node's table, and the leaf is taken from the
-// pod's namespace when it names none.
-func podOn(p *corev1.Pod, request placement.Request, record contract.Allocation, gpus *gpu.Table, tree *quota.Tree) placement.Pod {
+// PodOn describes a pod that holds resources, with what it asks for and its allocation
+// record, each nil to read it from the pod; a record that is missing or cannot be read is
+// empty. The GPUs are translated to positions in the node's table, and the leaf is taken
+// from the pod's namespace when it names none.
+func PodOn(p *corev1.Pod, request *placement.Request, record *contract.Allocation, gpus *gpu.Table, tree *quota.Tree) placement.Pod {
+	if request == nil {
+		asked, _ := requestOf(p)
+		request = &asked
+	}
+	if record == nil {
+		written, _, err := contract.AllocationFrom(p.Annotations)
+		if err != nil {
+			written = contract.Allocation{}
+		}
+		record = &written
+	}
 	pod := placement.Pod{
-		ID:          podID(p),
+		ID:          PodID(p),
 		Node:        p.Spec.NodeName,
-		Request:     request,
+		Request:     *request,
 		Namespace:   p.Namespace,
 		Labels:      p.Labels,
-		Leaf:        leafOf(p, tree),
+		Leaf:        LeafOf(p, tree),
 		Priority:    priorityOf(p),
-		Preemptible: preemptible(p),
+		Preemptible: Preemptible(p),
 		Leaving:     p.DeletionTimestamp != nil,
-		Overdue:     p.DeletionTimestamp != nil && untilOverdue(p) <= 0,
-		Pinned:      pinned(p),
+		Overdue:     p.DeletionTimestamp != nil && UntilOverdue(p) <= 0,
+		Pinned:      Pinned(p),
 	}
 	pod.StartedAt, pod.EndsAt = lifetime(p)
 	pod.Gang, _ = GangKey(p)
@@ -86,14 +97,14 @@ func Finished(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// gone reports whether a pod is no member of its gang any more: it has ended, or it
+// Gone reports whether a pod is no member of its gang any more: it has ended, or it
 // is deleted before it was ever bound.
-func gone(p *corev1.Pod) bool {
+func Gone(p *corev1.Pod) bool {
 	return Finished(p) || p.Spec.NodeName == "" && p.DeletionTimestamp != nil
 }
 
-// podID is the pod's ID in a view: the UID, or namespace and name of a pod that was never created.
-func podID(p *corev1.Pod) string {
+// PodID is the pod's ID in a view: the UID, or namespace and name of a pod that was never created.
+func PodID(p *corev1.Pod) string {
 	if p.UID != "" {
 		return string(p.UID)
 	}
@@ -199,8 +210,8 @@ func hostPorts(p *corev1.Pod) []string {
 	return out
 }
 
-// leafOf finds the quota leaf: the pod's label, else the namespace; "" without a tree entry.
-func leafOf(p *corev1.Pod, tree *quota.Tree) string {
+// LeafOf finds the quota leaf: the pod's label, else the namespace; "" without a tree entry.
+func LeafOf(p *corev1.Pod, tree *quota.Tree) string {
 	for _, label := range []string{contract.QuotaLabel, contract.KoordinatorQuotaLabel} {
 		if leaf := p.Labels[label]; leaf != "" {
 			return leaf
@@ -212,14 +223,14 @@ func leafOf(p *corev1.Pod, tree *quota.Tree) string {
 	return tree.LeafOf(p.Namespace)
 }
 
-// preemptible reports whether a pod may use more than its leaf's minimum, which is the rule.
-func preemptible(p *corev1.Pod) bool {
+// Preemptible reports whether a pod may use more than its leaf's minimum, which is the rule.
+func Preemptible(p *corev1.Pod) bool {
 	return p.Labels[contract.PreemptibleLabel] != "false" && p.Labels[contract.KoordinatorPreemptibleLabel] != "false"
 }
 
-// pinned reports whether a pod belongs to its node: a static pod, or one of a DaemonSet,
+// Pinned reports whether a pod belongs to its node: a static pod, or one of a DaemonSet,
 // which would come back at once.
-func pinned(p *corev1.Pod) bool {
+func Pinned(p *corev1.Pod) bool {
 	if _, static := p.Annotations[corev1.MirrorPodAnnotationKey]; static {
 		return true
 	}
@@ -245,9 +256,9 @@ func lifetime(p *corev1.Pod) (startedAt, endsAt int64) {
 // finalizer that nobody takes off, it stays until a person acts.
 const overdueAfter = time.Minute
 
-// untilOverdue is how long a pod that is being deleted is waited for. Its deletion
+// UntilOverdue is how long a pod that is being deleted is waited for. Its deletion
 // timestamp is the end of its grace period.
-func untilOverdue(p *corev1.Pod) time.Duration {
+func UntilOverdue(p *corev1.Pod) time.Duration {
 	return time.Until(p.DeletionTimestamp.Add(overdueAfter))
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
@@ -19,25 +20,25 @@ func TestRequest(t *testing.T) {
 		return corev1.Container{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}
 	}
 	tests := map[string]struct {
-		change change
+		change podtest.Change
 		want   placement.Request
 	}{
 		"no GPUs": {func(*corev1.Pod) {}, placement.Request{Resources: placement.Resources{MilliCPU: 1000}}},
-		"topology GPUs": {asks(contract.ResourceTopologyGPU, 2),
+		"topology GPUs": {podtest.Asks(contract.ResourceTopologyGPU, 2),
 			placement.Request{Resources: placement.Resources{MilliCPU: 1000}, Mode: placement.ModeTopology, GPUs: 2}},
-		"default GPUs": {asks(contract.ResourceDefaultGPU, 2),
+		"default GPUs": {podtest.Asks(contract.ResourceDefaultGPU, 2),
 			placement.Request{Resources: placement.Resources{MilliCPU: 1000}, Mode: placement.ModeDefault, GPUs: 2}},
-		"GPU memory": {asks(contract.ResourceGPUMemory, 8),
+		"GPU memory": {podtest.Asks(contract.ResourceGPUMemory, 8),
 			placement.Request{Resources: placement.Resources{MilliCPU: 1000}, Mode: placement.ModeShare, MemoryGiB: 8}},
 		"GPU memory over several GPUs": {func(p *corev1.Pod) {
-			asks(contract.ResourceGPUMemory, 8)(p)
-			label(contract.ResourceGPUCount, "2")(p)
+			podtest.Asks(contract.ResourceGPUMemory, 8)(p)
+			podtest.Label(contract.ResourceGPUCount, "2")(p)
 		}, placement.Request{Resources: placement.Resources{MilliCPU: 1000}, Mode: placement.ModeShare, MemoryGiB: 8, GPUs: 2}},
 		"GPU memory and cores": {func(p *corev1.Pod) {
-			asks(contract.ResourceGPUMemory, 8)(p)
-			asks(contract.ResourceCorePercent, 30)(p)
+			podtest.Asks(contract.ResourceGPUMemory, 8)(p)
+			podtest.Asks(contract.ResourceCorePercent, 30)(p)
 		}, placement.Request{Resources: placement.Resources{MilliCPU: 1000}, Mode: placement.ModeCoreMem, MemoryGiB: 8, CorePercent: 30}},
-		"network device": {asks(contract.ResourceERDMA, 1),
+		"network device": {podtest.Asks(contract.ResourceERDMA, 1),
 			placement.Request{Resources: placement.Resources{MilliCPU: 1000, Extended: map[string]int64{contract.ResourceERDMA: 1}}}},
 		"init containers, sidecars and overhead": {func(p *corev1.Pod) {
 			sidecar := container("500m")
@@ -58,7 +59,7 @@ func TestRequest(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, problems := requestOf(newPod("pod", test.change))
+			got, problems := requestOf(podtest.New("pod", test.change))
 			assert.Equal(t, test.want, got)
 			assert.Empty(t, problems)
 		})
@@ -66,7 +67,7 @@ func TestRequest(t *testing.T) {
 }
 
 func TestRequestWithInvalidGPUCount(t *testing.T) {
-	request, problems := requestOf(newPod("pod", asks(contract.ResourceGPUMemory, 8), label(contract.ResourceGPUCount, "two")))
+	request, problems := requestOf(podtest.New("pod", podtest.Asks(contract.ResourceGPUMemory, 8), podtest.Label(contract.ResourceGPUCount, "two")))
 	assert.Equal(t, 1, request.GPUs)
 	require.Len(t, problems, 1)
 	assert.Equal(t, ReasonInvalidGPUCount, problems[0].Reason)
@@ -74,8 +75,8 @@ func TestRequestWithInvalidGPUCount(t *testing.T) {
 
 func TestPod(t *testing.T) {
 	record := contract.Allocation{GPUs: []int{0, 3}, Shares: []contract.GPUShare{{GPU: 3, MemoryGiB: 4, CorePercent: 20}}}
-	pod, ok := Pod(newPod("pod", asks(contract.ResourceTopologyGPU, 2), onNode("node"), recorded(record),
-		label(contract.LightGangLabel, "gang"), label(contract.QuotaLabel, "leaf")))
+	pod, ok := Pod(podtest.New("pod", podtest.Asks(contract.ResourceTopologyGPU, 2), podtest.OnNode("node"), podtest.Recorded(record),
+		podtest.Label(contract.LightGangLabel, "gang"), podtest.Label(contract.QuotaLabel, "leaf")))
 	require.True(t, ok)
 	assert.Equal(t, "uid-pod", pod.ID)
 	assert.Equal(t, "node", pod.Node)
@@ -85,12 +86,12 @@ func TestPod(t *testing.T) {
 	assert.Equal(t, "leaf", pod.Leaf)
 	assert.True(t, pod.Preemptible)
 
-	for name, changes := range map[string][]change{
+	for name, changes := range map[string][]podtest.Change{
 		"pending":   nil,
-		"succeeded": {onNode("node"), inPhase(corev1.PodSucceeded)},
-		"failed":    {onNode("node"), inPhase(corev1.PodFailed)},
+		"succeeded": {podtest.OnNode("node"), podtest.InPhase(corev1.PodSucceeded)},
+		"failed":    {podtest.OnNode("node"), podtest.InPhase(corev1.PodFailed)},
 	} {
-		_, ok := Pod(newPod("pod", changes...))
+		_, ok := Pod(podtest.New("pod", changes...))
 		assert.False(t, ok, name)
 	}
 }
@@ -102,7 +103,7 @@ func TestPodOnMachineWithAGap(t *testing.T) {
 		Links: [][]gpu.Link{{{Class: gpu.Self}, {Class: gpu.SYS}}, {{Class: gpu.SYS}, {Class: gpu.Self}}},
 	})
 	require.NoError(t, err)
-	pod := podOn(newPod("pod", onNode("node")), placement.Request{}, contract.Allocation{GPUs: []int{1, 2}}, table, nil)
+	pod := PodOn(podtest.New("pod", podtest.OnNode("node")), &placement.Request{}, &contract.Allocation{GPUs: []int{1, 2}}, table, nil)
 	assert.Equal(t, gpu.SetOf(1), pod.Own)
 	assert.Equal(t, []int{2}, Indexes(pod.Own, table))
 }

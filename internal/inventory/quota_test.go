@@ -5,19 +5,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
-func quotaTree(root map[string]any) *unstructured.Unstructured {
-	tree := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"root": root}}}
-	tree.SetName("tree")
-	return tree
-}
-
 func TestQuotaSpec(t *testing.T) {
-	spec, err := QuotaSpec(quotaTree(map[string]any{
+	spec, err := QuotaSpec(podtest.QuotaTree(map[string]any{
 		"name": "anything",
 		"min":  map[string]any{"cpu": "1500m", "memory": "1Gi", "aliyun.com/gpu": int64(8)},
 		"max":  map[string]any{"cpu": "1500m", "memory": "1Gi", "aliyun.com/gpu": "8", "kube-queue/max-jobs": "3"},
@@ -52,7 +46,7 @@ func TestQuotaSpecErrors(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := QuotaSpec(quotaTree(test.root))
+			_, err := QuotaSpec(podtest.QuotaTree(test.root))
 			assert.ErrorContains(t, err, test.want)
 		})
 	}

@@ -5,48 +5,28 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
-// volumes finds what claims are bound to.
-type volumes struct {
-	claims  corelisters.PersistentVolumeClaimLister
-	volumes corelisters.PersistentVolumeLister
-}
+// BoundVolume finds the volume that a claim is bound to, nil for none.
+type BoundVolume func(namespace, claim string) *corev1.PersistentVolume
 
-// restrict leaves members the nodes that reach the volumes which their claims are bound to: members
-// of one shape may have claims of their own, each with a disk in another zone. Claims that are not
-// bound restrict nothing; the scheduler's own filters know where their volumes can be.
-func (v *volumes) restrict(members []member) {
-	if v == nil {
-		return
-	}
+// RestrictToVolumes leaves members the nodes that reach the volumes which their claims are bound to:
+// members of one shape may have claims of their own, each with a disk in another zone. Claims that are
+// not bound restrict nothing; the scheduler's own filters know where their volumes can be.
+func RestrictToVolumes(members []Member, bound BoundVolume) {
 	for i := range members {
-		p, role := members[i].pod, &members[i].role
+		p, role := members[i].Pod, &members[i].Role
 		for _, mounted := range p.Spec.Volumes {
 			if mounted.PersistentVolumeClaim == nil {
 				continue
 			}
-			if volume := v.of(p.Namespace, mounted.PersistentVolumeClaim.ClaimName); volume != nil {
+			if volume := bound(p.Namespace, mounted.PersistentVolumeClaim.ClaimName); volume != nil {
 				role.Volumes = both(role.Volumes, reach(volume))
 			}
 		}
 	}
-}
-
-// of returns the volume that a claim is bound to, nil for none.
-func (v *volumes) of(namespace, claim string) *corev1.PersistentVolume {
-	c, err := v.claims.PersistentVolumeClaims(namespace).Get(claim)
-	if err != nil || c.Spec.VolumeName == "" {
-		return nil
-	}
-	volume, err := v.volumes.Get(c.Spec.VolumeName)
-	if err != nil {
-		return nil
-	}
-	return volume
 }
 
 // zoneLabels are the labels by which a volume says where it is, as kube-scheduler's VolumeZone

@@ -1,17 +1,12 @@
 package inventory
 
 import (
-	"context"
 	"fmt"
-	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
@@ -59,31 +54,4 @@ func WorkloadRecord(w placement.Workload, countedUntil time.Time) (map[string]st
 		})
 	}
 	return record.Data()
-}
-
-// SetWorkload makes the choice of nodes and GPUs follow the requests that arrive; nil makes
-// it the tightest fit.
-func (c *Cache) SetWorkload(w placement.Workload) {
-	c.lock()
-	defer c.unlock()
-	if !maps.Equal(c.view.Workload(), w) {
-		c.view.SetWorkload(w)
-	}
-}
-
-// readWorkload reads the workload that the scheduler follows; nil when there is none, or
-// none that the user may read, or that can be read: the scheduler follows none of these either.
-func readWorkload(ctx context.Context, client *kube.Client) (placement.Workload, error) {
-	record, err := client.Typed.CoreV1().ConfigMaps(contract.SystemNamespace).Get(ctx, contract.WorkloadName, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("read ConfigMap %s/%s: %w", contract.SystemNamespace, contract.WorkloadName, err)
-	}
-	w, _, err := WorkloadOf(record)
-	if err != nil {
-		return nil, nil //nolint:nilerr // the scheduler says what is wrong with it
-	}
-	return w, nil
 }

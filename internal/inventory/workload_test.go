@@ -9,12 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
@@ -83,66 +79,4 @@ func TestDemandOf(t *testing.T) {
 	assert.False(t, ok, "it asks for no GPU")
 	_, ok = DemandOf(asks(map[corev1.ResourceName]string{contract.ResourceCorePercent: "50"}))
 	assert.False(t, ok, "no node can serve it")
-}
-
-// Who lists the cluster, for a plan or for an answer, sees what the scheduler places by; a
-// record that cannot be read is none.
-func TestListedWorkload(t *testing.T) {
-	server := kubetest.Start(t)
-	client, err := kube.New(server.Config())
-	require.NoError(t, err)
-	followed := func() placement.Workload {
-		t.Helper()
-		objects, err := List(t.Context(), client)
-		require.NoError(t, err)
-		cache, err := objects.Cache()
-		require.NoError(t, err)
-		return cache.Snapshot().View.Workload()
-	}
-	assert.Nil(t, followed())
-	put := func(data map[string]string) {
-		fields := map[string]any{}
-		for key, value := range data {
-			fields[key] = value
-		}
-		server.Put(&unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "v1", "kind": "ConfigMap", "data": fields,
-			"metadata": map[string]any{"namespace": contract.SystemNamespace, "name": contract.WorkloadName},
-		}})
-	}
-	data, err := WorkloadRecord(learnt, time.Now())
-	require.NoError(t, err)
-	put(data)
-	assert.Equal(t, learnt, followed())
-	snapshot, err := ReadSnapshot(t.Context(), client)
-	if err == nil { // the fake server knows no metadata of pods
-		assert.Equal(t, learnt, snapshot.View.Workload())
-	}
-	put(map[string]string{"demands": "none"})
-	assert.Nil(t, followed())
-}
-
-// A snapshot may be computed with while the cache goes on: the race detector looks on.
-func TestSnapshotsWithAWorkload(t *testing.T) {
-	cache := NewCache()
-	cache.SetWorkload(learnt)
-	eight := corev1.ResourceList{contract.ResourceTopologyGPU: resource.MustParse("8"), corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourcePods: resource.MustParse("9")}
-	_, err := cache.SetNode(&corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{contract.NodeModeLabel: "topology"}},
-		Status:     corev1.NodeStatus{Capacity: eight, Allocatable: eight},
-	})
-	require.NoError(t, err)
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p"}}
-	list := corev1.ResourceList{contract.ResourceTopologyGPU: resource.MustParse("2")}
-	pod.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list, Limits: list}}}
-	cache.SetPod(pod)
-	snapshot := cache.Snapshot()
-	state, ok := snapshot.Gang("pod/default/p")
-	require.True(t, ok)
-	done := make(chan placement.Result)
-	go func() { done <- snapshot.View.Plan(state.Gang) }()
-	_, here, _ := cache.Plan("pod/default/p", nil)
-	there := <-done
-	require.NotNil(t, here.Placement)
-	assert.Equal(t, here.Placement.Assignments, there.Placement.Assignments)
 }

@@ -20,8 +20,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
 )
 
@@ -46,7 +46,7 @@ func text(t *testing.T, write func(io.Writer) error) []byte {
 	return b.Bytes()
 }
 
-func why(t *testing.T, snapshot *inventory.Snapshot, key string) explain.Answer {
+func why(t *testing.T, snapshot *clusterstate.Snapshot, key string) explain.Answer {
 	t.Helper()
 	a, ok := explain.Why(snapshot, explain.Around{}, key)
 	require.True(t, ok, key)
@@ -312,7 +312,7 @@ func TestWithout(t *testing.T) {
 	larger := c.cache.Snapshot()
 	launched := mpiCluster(t).cache.Snapshot()
 	for name, test := range map[string]struct {
-		snapshot *inventory.Snapshot
+		snapshot *clusterstate.Snapshot
 		nodes    []string
 	}{
 		"one":   {snapshot, []string{"v100-1"}},

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
@@ -96,7 +97,7 @@ func (p Pool) shared() bool {
 }
 
 // GPUs answers where everything is.
-func GPUs(snapshot *inventory.Snapshot) GPUMap {
+func GPUs(snapshot *clusterstate.Snapshot) GPUMap {
 	m := GPUMap{Pools: []Pool{}, Holders: []Holder{}}
 	holders := map[string]int{}
 	for _, name := range snapshot.View.Nodes() {
@@ -112,7 +113,7 @@ func GPUs(snapshot *inventory.Snapshot) GPUMap {
 }
 
 // pool returns the pool of a node, which is new when the node is unlike the one before.
-func (m *GPUMap) pool(snapshot *inventory.Snapshot, node placement.Node) *Pool {
+func (m *GPUMap) pool(snapshot *clusterstate.Snapshot, node placement.Node) *Pool {
 	gpus := node.GPUs.Machine().GPUs
 	p := Pool{Name: node.Pool, Mode: string(node.Mode), Model: snapshot.Model(node.Name)}
 	for _, device := range gpus {
@@ -129,7 +130,7 @@ func (m *GPUMap) pool(snapshot *inventory.Snapshot, node placement.Node) *Pool {
 }
 
 // node lists the GPUs of a node with what is on them.
-func (m *GPUMap) node(snapshot *inventory.Snapshot, node placement.Node, holders map[string]int) Node {
+func (m *GPUMap) node(snapshot *clusterstate.Snapshot, node placement.Node, holders map[string]int) Node {
 	out := Node{Name: node.Name, Cordoned: node.Unschedulable}
 	for _, device := range node.GPUs.Machine().GPUs {
 		out.GPUs = append(out.GPUs, GPU{Index: device.Index, Unhealthy: device.Unhealthy})

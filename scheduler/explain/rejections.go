@@ -11,6 +11,7 @@ import (
 	"k8s.io/component-helpers/storage/ephemeral"
 	"k8s.io/component-helpers/storage/volume"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
@@ -152,7 +153,7 @@ func deviceClaim(pod *corev1.Pod, ref *corev1.PodResourceClaim) (name string, ma
 
 // confine leaves out the nodes for each role from which the volumes of its members cannot
 // be reached.
-func (a Around) confine(snapshot *inventory.Snapshot, state inventory.GangState) placement.Gang {
+func (a Around) confine(snapshot *clusterstate.Snapshot, state inventory.GangState) placement.Gang {
 	g := state.Gang
 	g.Roles = slices.Clone(g.Roles)
 	for i := range g.Roles {
@@ -180,7 +181,7 @@ func (a Around) confine(snapshot *inventory.Snapshot, state inventory.GangState)
 }
 
 // await says for whom a gang waits that fits once others have gone.
-func await(snapshot *inventory.Snapshot, r *placement.Reservation) string {
+func await(snapshot *clusterstate.Snapshot, r *placement.Reservation) string {
 	var names []string
 	for _, victim := range r.After {
 		name := "gang " + victim.Gang

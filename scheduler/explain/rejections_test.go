@@ -16,9 +16,9 @@ import (
 	"k8s.io/component-helpers/storage/volume"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
 func named(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "ns", Name: name} }
@@ -119,7 +119,7 @@ func TestHeadlineKnowsWhatRefuses(t *testing.T) {
 		}, Around{}, Waiting, "Besides, pod job has the scheduling gate queue."},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cache := inventory.NewCache()
+			cache := clustercache.New()
 			offers := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("80"), corev1.ResourcePods: resource.MustParse("10"), contract.ResourceTopologyGPU: resource.MustParse("8")}
 			_, err := cache.SetNode(&corev1.Node{
 				ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{
@@ -151,7 +151,7 @@ func TestHeadlineKnowsWhatRefuses(t *testing.T) {
 // The launcher of a gang that waits carries no condition: that says nothing of the scheduler,
 // which only others than itself look for.
 func TestLaunchersAreNotOverlooked(t *testing.T) {
-	cache := inventory.NewCache()
+	cache := clustercache.New()
 	for role, gpus := range map[string]string{"worker": "8", "launcher": "0"} {
 		pod := &corev1.Pod{ObjectMeta: named("job-" + role), Spec: corev1.PodSpec{SchedulerName: contract.SchedulerName, Containers: []corev1.Container{{
 			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{contract.ResourceTopologyGPU: resource.MustParse(gpus)}},
@@ -205,7 +205,7 @@ func TestHeldJobs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			around := Around{jobs: []heldJob{{kind: contract.PyTorchJobKind, namespace: "ns", name: "job", unit: test.unit}}}
-			snapshot := inventory.NewCache().Snapshot()
+			snapshot := clustercache.New().Snapshot()
 			answers := Find(snapshot, around, "ns", "job")
 			require.Len(t, answers, 1)
 			assert.Equal(t, test.state, answers[0].State)

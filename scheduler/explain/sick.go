@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
@@ -28,7 +28,7 @@ func (s SickGPU) text() string {
 
 // sickGPUs lists the sick GPUs that members run on, by node and index. Of GPUs that a node's
 // device plugin picks nobody knows which member has which.
-func sickGPUs(snapshot *inventory.Snapshot, running []placement.Assignment) (sick []SickGPU) {
+func sickGPUs(snapshot *clusterstate.Snapshot, running []placement.Assignment) (sick []SickGPU) {
 	for _, member := range running {
 		node, ok := snapshot.View.Node(member.Node)
 		if !ok || node.GPUs == nil {

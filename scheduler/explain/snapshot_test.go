@@ -14,7 +14,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
 // instanceType is eight V100 with 32 GiB each, hybrid cube mesh.
@@ -25,11 +25,11 @@ var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 // cluster makes scenes of objects, as the API server would show them.
 type cluster struct {
 	t     *testing.T
-	cache *inventory.Cache
+	cache *clustercache.Cache
 }
 
 func newCluster(t *testing.T) *cluster {
-	return &cluster{t: t, cache: inventory.NewCache()}
+	return &cluster{t: t, cache: clustercache.New()}
 }
 
 func (c *cluster) node(name, pool, mode string, change ...func(*corev1.Node)) {
@@ -104,7 +104,7 @@ func (c *cluster) job(namespace, name string, workers int, requests map[string]i
 // run plans a gang on the cache as the scheduler does, and binds it.
 func (c *cluster) run(key string) {
 	c.t.Helper()
-	d, ok, err := c.cache.Decide(key, inventory.Limits{}, func(*inventory.Decision) bool { return true })
+	d, ok, err := c.cache.Decide(key, clustercache.Limits{}, func(*clustercache.Decision) bool { return true })
 	require.NoError(c.t, err)
 	require.True(c.t, ok, key)
 	require.NotNil(c.t, d.Result.Placement, d.Result.Verdict.String())

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
@@ -150,7 +151,7 @@ type Fix struct {
 
 // Find answers for what a name stands for in a namespace: gangs, a pod, or a job, held jobs
 // included.
-func Find(snapshot *inventory.Snapshot, around Around, namespace, name string) (answers []Answer) {
+func Find(snapshot *clusterstate.Snapshot, around Around, namespace, name string) (answers []Answer) {
 	for _, key := range snapshot.Find(namespace, name) {
 		if answer, ok := Why(snapshot, around, key); ok {
 			answers = append(answers, answer)
@@ -160,7 +161,7 @@ func Find(snapshot *inventory.Snapshot, around Around, namespace, name string) (
 }
 
 // Why answers for a gang by its key ([inventory.PlanKey]); ok is false when there is none.
-func Why(snapshot *inventory.Snapshot, around Around, key string) (answer Answer, ok bool) {
+func Why(snapshot *clusterstate.Snapshot, around Around, key string) (answer Answer, ok bool) {
 	state, ok := snapshot.Gang(key)
 	if !ok || len(state.Pods) == 0 {
 		return Answer{}, false
@@ -187,7 +188,7 @@ func (a *Answer) judge() {
 }
 
 // plan adds what the planner says about members that do not run.
-func (a *Answer) plan(snapshot *inventory.Snapshot, g placement.Gang) {
+func (a *Answer) plan(snapshot *clusterstate.Snapshot, g placement.Gang) {
 	result := snapshot.View.Reclaim(g)
 	planned := result.Verdict.Partial
 	if result.Placement != nil {
@@ -318,7 +319,7 @@ func limits(tree *quota.Tree, leaf string) []Limit {
 	return list
 }
 
-func place(snapshot *inventory.Snapshot, a placement.Assignment, runs bool) Place {
+func place(snapshot *clusterstate.Snapshot, a placement.Assignment, runs bool) Place {
 	node, _ := snapshot.View.Node(a.Node)
 	p := Place{
 		Member: a.Member, Node: a.Node, Runs: runs, GPUs: inventory.Indexes(a.Own, node.GPUs),
@@ -349,7 +350,7 @@ func fixes(in []placement.Fix) []Fix {
 // Gangs answers for all gangs in short, those that wait first, then by priority and
 // name, and held jobs. It says whether each has room, not why not: that takes longer, and the
 // scheduler's own words are on the pods.
-func Gangs(snapshot *inventory.Snapshot, around Around) []Answer {
+func Gangs(snapshot *clusterstate.Snapshot, around Around) []Answer {
 	var all []Answer
 	for _, key := range snapshot.Keys() {
 		state, ok := snapshot.Gang(key)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
@@ -26,7 +27,7 @@ type Loss struct {
 // Without answers what would happen without some nodes: which gangs lose members, and
 // whether these fit on what is left, one gang after the other by name. Pods without
 // GPUs that are in no gang are left out. It fails when there is no such node.
-func Without(snapshot *inventory.Snapshot, nodes []string) ([]Loss, error) {
+func Without(snapshot *clusterstate.Snapshot, nodes []string) ([]Loss, error) {
 	left := snapshot.View.Clone()
 	for _, name := range nodes {
 		if _, ok := left.Node(name); !ok {
@@ -61,7 +62,7 @@ func Without(snapshot *inventory.Snapshot, nodes []string) ([]Loss, error) {
 }
 
 // replace plans the members that lost their place on what is left.
-func (l *Loss) replace(left *placement.View, snapshot *inventory.Snapshot, state inventory.GangState) {
+func (l *Loss) replace(left *placement.View, snapshot *clusterstate.Snapshot, state inventory.GangState) {
 	g := state.Gang
 	g.Running = slices.DeleteFunc(slices.Clone(g.Running), func(a placement.Assignment) bool {
 		pod := state.Pods[a.Member]

@@ -15,6 +15,7 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterlist"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
@@ -309,7 +310,7 @@ type prediction struct {
 // places that it takes from others.
 func predict(t *testing.T, g worldGang) prediction {
 	t.Helper()
-	snapshot, err := inventory.ReadSnapshot(t.Context(), cluster.client)
+	snapshot, err := clusterlist.Snapshot(t.Context(), cluster.client)
 	require.NoError(t, err)
 	gang, problems := inventory.Gang(g.pods, g.podGroup, snapshot.View.Quota())
 	require.Empty(t, problems)

@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterlist"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
 )
 
@@ -95,7 +95,7 @@ type held struct {
 
 func (s *testCluster) reservations(node string) (sum held) {
 	s.t.Helper()
-	snapshot, err := inventory.ReadSnapshot(s.t.Context(), cluster.client)
+	snapshot, err := clusterlist.Snapshot(s.t.Context(), cluster.client)
 	require.NoError(s.t, err)
 	for _, pool := range explain.GPUs(snapshot).Pools {
 		for _, n := range pool.Nodes {

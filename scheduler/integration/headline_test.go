@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterlist"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
 )
 
@@ -119,7 +119,7 @@ func (s *testCluster) unboundVolumeClaim(name string) {
 func (s *testCluster) requireHeadline(name, what string) (state explain.State) {
 	s.t.Helper()
 	ask := func(c require.TestingT) explain.Answer {
-		snapshot, err := inventory.ReadSnapshot(s.t.Context(), cluster.client)
+		snapshot, err := clusterlist.Snapshot(s.t.Context(), cluster.client)
 		require.NoError(c, err)
 		around, err := explain.ReadAround(s.t.Context(), cluster.client, s.namespace)
 		require.NoError(c, err)

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterlist"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
@@ -51,7 +52,7 @@ func (c *chaos) unsettled(t *testing.T) string {
 		name := pod.Labels[contract.JobNameLabel]
 		byGang[name] = append(byGang[name], pod)
 	}
-	snapshot, err := inventory.ReadSnapshot(ctx, cluster.client)
+	snapshot, err := clusterlist.Snapshot(ctx, cluster.client)
 	if err != nil {
 		return err.Error()
 	}

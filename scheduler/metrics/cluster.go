@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/component-base/metrics"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
 )
@@ -69,7 +69,7 @@ func (c *clusterCollector) CollectWithStability(ch chan<- metrics.Metric) {
 type setter func(desc *metrics.Desc, value float64, labels ...string)
 
 // countGangs counts gangs by state, and those that wait by constraint.
-func (c *clusterCollector) countGangs(snapshot *inventory.Snapshot, set setter) {
+func (c *clusterCollector) countGangs(snapshot *clusterstate.Snapshot, set setter) {
 	states := map[string]int{"running": 0, "waiting": 0, "incomplete": 0}
 	asked := placement.Workload{}
 	waits := map[string]bool{}
@@ -110,7 +110,7 @@ func (c *clusterCollector) countGangs(snapshot *inventory.Snapshot, set setter) 
 }
 
 // countReservations counts what is held for gangs that wait.
-func (c *clusterCollector) countReservations(snapshot *inventory.Snapshot, set setter) {
+func (c *clusterCollector) countReservations(snapshot *clusterstate.Snapshot, set setter) {
 	kinds := map[string]int{"nomination": 0, "backfill": 0, "quota": 0}
 	for _, r := range snapshot.View.Reservations() {
 		switch {
@@ -127,7 +127,7 @@ func (c *clusterCollector) countReservations(snapshot *inventory.Snapshot, set s
 	}
 }
 
-func (c *clusterCollector) countGPUs(snapshot *inventory.Snapshot, set setter) {
+func (c *clusterCollector) countGPUs(snapshot *clusterstate.Snapshot, set setter) {
 	type kind struct{ pool, mode, state string }
 	counts := map[kind]int{}
 	for _, pool := range explain.GPUs(snapshot).Pools {
@@ -149,7 +149,7 @@ func (c *clusterCollector) countGPUs(snapshot *inventory.Snapshot, set setter) {
 	}
 }
 
-func (c *clusterCollector) countQuota(snapshot *inventory.Snapshot, set setter) {
+func (c *clusterCollector) countQuota(snapshot *clusterstate.Snapshot, set setter) {
 	tree := snapshot.View.Quota()
 	if tree == nil {
 		return

@@ -12,7 +12,7 @@ import (
 	"k8s.io/component-base/metrics"
 	"sigs.k8s.io/yaml"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
 const monitoring = "../deploy/monitoring/"
@@ -20,7 +20,7 @@ const monitoring = "../deploy/monitoring/"
 // names are the metrics that the program registers, with the series of histograms.
 func names() map[string]bool {
 	found := map[string]bool{}
-	New(inventory.NewCache()).Register(func(all ...metrics.Registerable) {
+	New(clustercache.New()).Register(func(all ...metrics.Registerable) {
 		for _, r := range all {
 			name := r.FQName()
 			found[name] = true

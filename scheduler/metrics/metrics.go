@@ -11,8 +11,8 @@ import (
 
 	"k8s.io/component-base/metrics"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
 const namespace = "gpuplan"
@@ -49,7 +49,7 @@ const (
 
 // Metrics measures one scheduler.
 type Metrics struct {
-	cache   *inventory.Cache
+	cache   *clustercache.Cache
 	leading atomic.Bool
 
 	planning  *metrics.HistogramVec
@@ -66,7 +66,7 @@ type Metrics struct {
 
 // New returns the metrics of a scheduler with this cache. They count from the moment
 // that they are registered.
-func New(cache *inventory.Cache) *Metrics {
+func New(cache *clustercache.Cache) *Metrics {
 	return &Metrics{
 		cache:       cache,
 		constraints: map[string]placement.Code{},

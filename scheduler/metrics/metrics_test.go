@@ -17,11 +17,11 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
-func registered(cache *inventory.Cache) (*Metrics, metrics.KubeRegistry) {
+func registered(cache *clustercache.Cache) (*Metrics, metrics.KubeRegistry) {
 	m, registry := New(cache), metrics.NewKubeRegistry()
 	m.Register(registry.MustRegister, registry.CustomMustRegister)
 	return m, registry
@@ -44,9 +44,9 @@ func pod(name string, gpus int64, node string) *corev1.Pod {
 	return p
 }
 
-func cluster(t *testing.T) *inventory.Cache {
+func cluster(t *testing.T) *clustercache.Cache {
 	t.Helper()
-	cache := inventory.NewCache()
+	cache := clustercache.New()
 	eight := corev1.ResourceList{contract.ResourceTopologyGPU: resource.MustParse("8"), corev1.ResourcePods: resource.MustParse("110")}
 	for _, name := range []string{"n1", "n2"} {
 		_, err := cache.SetNode(&corev1.Node{
@@ -164,18 +164,18 @@ func TestReservations(t *testing.T) {
 		}}}}
 	}
 	const key = "pod/default/waits"
-	nomination := func(c *inventory.Cache) {
-		_, _, _ = c.Decide(key, inventory.Limits{}, func(*inventory.Decision) bool { return true })
+	nomination := func(c *clustercache.Cache) {
+		_, _, _ = c.Decide(key, clustercache.Limits{}, func(*clustercache.Decision) bool { return true })
 	}
-	head := func(c *inventory.Cache) { c.ReserveBlocked([]string{key}, nil) }
+	head := func(c *clustercache.Cache) { c.ReserveBlocked([]string{key}, nil) }
 	for name, test := range map[string]struct {
 		most                    string
 		gpus                    int64
 		priority                int32
-		hold                    func(*inventory.Cache)
+		hold                    func(*clustercache.Cache)
 		nomination, head, quota int
 	}{
-		"none":       {most: "20", gpus: 4, hold: func(*inventory.Cache) {}},
+		"none":       {most: "20", gpus: 4, hold: func(*clustercache.Cache) {}},
 		"nomination": {most: "20", gpus: 4, priority: 10, hold: nomination, nomination: 1},
 		"backfill":   {most: "20", gpus: 4, hold: head, head: 1},
 		"quota":      {most: "14", gpus: 2, hold: head, quota: 1},

@@ -22,8 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterlist"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
 )
@@ -429,7 +429,7 @@ func TestAlphaMPIJobs(t *testing.T) {
 	assert.Equal(t, contract.UnitEnqueued, second.Status.Phase)
 	assert.Contains(t, second.Status.Message, "max of jobs is 1")
 	assert.Zero(t, pods("second"))
-	cluster, err := inventory.ReadSnapshot(t.Context(), s.client)
+	cluster, err := clusterlist.Snapshot(t.Context(), s.client)
 	require.NoError(t, err)
 	around, err := explain.ReadAround(t.Context(), s.client, s.namespace)
 	require.NoError(t, err)

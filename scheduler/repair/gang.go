@@ -11,7 +11,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/condition"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
 // fieldManager owns the one condition that this package writes.
@@ -61,7 +61,7 @@ func (c *Controller) syncBound(ctx context.Context, key string) error {
 }
 
 // faultText puts the faults of a gang in words.
-func faultText(faults []inventory.Fault) string {
+func faultText(faults []clustercache.Fault) string {
 	var parts []string
 	for i, fault := range faults {
 		if i == maxNamed {

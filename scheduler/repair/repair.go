@@ -15,7 +15,8 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
 // DefaultGrace is how long a node may be unreachable before the members of gangs on it
@@ -31,7 +32,7 @@ type Clients struct {
 
 // Controller repairs gangs while [Controller.Run] runs.
 type Controller struct {
-	cache *inventory.Cache
+	cache *clustercache.Cache
 	grace time.Duration
 	clock clock.WithTicker
 	queue workqueue.TypedRateLimitingInterface[item]
@@ -58,11 +59,11 @@ type item struct {
 // New returns a controller of the gangs in the cache, which must not be following a
 // cluster yet. grace is how long a node may be unreachable before the members on it are
 // failed.
-func New(cache *inventory.Cache, grace time.Duration) *Controller {
+func New(cache *clustercache.Cache, grace time.Duration) *Controller {
 	return newController(cache, grace, clock.RealClock{})
 }
 
-func newController(cache *inventory.Cache, grace time.Duration, clock clock.WithTicker) *Controller {
+func newController(cache *clustercache.Cache, grace time.Duration, clock clock.WithTicker) *Controller {
 	c := &Controller{
 		cache: cache, grace: grace, clock: clock,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[item](),
@@ -70,7 +71,7 @@ func newController(cache *inventory.Cache, grace time.Duration, clock clock.With
 		failing:  map[types.UID]bool{},
 		recorded: map[string]string{},
 	}
-	cache.Subscribe(func(change inventory.Change) {
+	cache.Subscribe(func(change clusterstate.Change) {
 		if !c.running.Load() {
 			return
 		}

@@ -19,8 +19,9 @@ import (
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -29,7 +30,7 @@ var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // same pods and nodes.
 type world struct {
 	t      *testing.T
-	cache  *inventory.Cache
+	cache  *clustercache.Cache
 	kube   *fake.Clientset
 	clock  *clocktesting.FakeClock
 	events *events.FakeRecorder
@@ -37,7 +38,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, cache: inventory.NewCache(), kube: fake.NewClientset(), clock: clocktesting.NewFakeClock(start), events: events.NewFakeRecorder(100)}
+	w := &world{t: t, cache: clustercache.New(), kube: fake.NewClientset(), clock: clocktesting.NewFakeClock(start), events: events.NewFakeRecorder(100)}
 	w.Controller = newController(w.cache, time.Minute, w.clock)
 	dynamic := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
 	dynamic.PrependReactor("patch", "podgroups", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -66,7 +67,7 @@ func (w *world) setPodGroup(from *unstructured.Unstructured) {
 }
 
 // heard queues what a change of the cache would.
-func (w *world) heard(change inventory.Change) {
+func (w *world) heard(change clusterstate.Change) {
 	if change.Node != "" {
 		w.queue.Add(item{node: change.Node})
 	}

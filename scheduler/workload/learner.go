@@ -33,6 +33,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/follow"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 )
 
@@ -46,7 +47,7 @@ const (
 // Learner counts the requests that arrive, and has the planner follow what is recorded. It
 // is safe for concurrent use.
 type Learner struct {
-	cache  *inventory.Cache
+	cache  *clustercache.Cache
 	meter  *metrics.Metrics
 	client typedcorev1.ConfigMapInterface
 	// listed waits until the record and the pods have been read.
@@ -68,7 +69,7 @@ type Learner struct {
 
 // Follow learns from the pods of a factory, which the caller starts, and has the cache
 // follow the record in a namespace, until ctx ends.
-func Follow(ctx context.Context, view *inventory.Cache, meter *metrics.Metrics, client kubernetes.Interface, factory informers.SharedInformerFactory, namespace string) (*Learner, error) {
+func Follow(ctx context.Context, view *clustercache.Cache, meter *metrics.Metrics, client kubernetes.Interface, factory informers.SharedInformerFactory, namespace string) (*Learner, error) {
 	l := &Learner{cache: view, meter: meter, client: client.CoreV1().ConfigMaps(namespace)}
 	pods, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(object any) { l.arrive(nil, object) }, UpdateFunc: l.arrive,

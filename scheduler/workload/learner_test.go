@@ -25,6 +25,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 	meters "github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 )
 
@@ -58,7 +59,7 @@ func newAPI(objects ...runtime.Object) *fake.Clientset {
 type scheduler struct {
 	t *testing.T
 	*Learner
-	cache    *inventory.Cache
+	cache    *clustercache.Cache
 	registry metrics.KubeRegistry
 	stop     context.CancelFunc
 }
@@ -66,7 +67,7 @@ type scheduler struct {
 func start(t *testing.T, api *fake.Clientset) *scheduler {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	view := inventory.NewCache()
+	view := clustercache.New()
 	meter, registry := meters.New(view), metrics.NewKubeRegistry()
 	meter.Register(registry.MustRegister, registry.CustomMustRegister)
 	factory := informers.NewSharedInformerFactory(api, 0)

@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterlist"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 )
 
@@ -142,7 +142,7 @@ func matching[T any, P interface {
 }
 
 func read(ctx context.Context, client *kube.Client) (*Snapshot, error) {
-	objects, err := inventory.List(ctx, client)
+	objects, err := clusterlist.Read(ctx, client)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterlist"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
@@ -15,7 +16,7 @@ import (
 // concurrent use.
 type Snapshot struct {
 	// Objects are the cluster's, finished pods included.
-	inventory.Objects
+	clusterlist.Objects
 	// NoScheduler means that our scheduler is known not to run.
 	NoScheduler bool
 
@@ -49,11 +50,10 @@ func settle(nodes []corev1.Node, now time.Time) {
 	}
 }
 
-func newSnapshot(objects inventory.Objects) *Snapshot {
+func newSnapshot(objects clusterlist.Objects) *Snapshot {
 	s := &Snapshot{Objects: objects}
 	settle(s.Nodes, time.Now())
-	cache, err := s.Cache()
-	snapshot := cache.Snapshot()
+	snapshot, err := s.Objects.Snapshot()
 	s.view, s.broken = snapshot.View, err
 	for _, key := range snapshot.Waiting() {
 		gang, _ := snapshot.Gang(key)

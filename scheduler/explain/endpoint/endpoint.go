@@ -32,7 +32,8 @@ import (
 	genericfilters "k8s.io/apiserver/pkg/server/filters"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
 )
 
@@ -51,7 +52,7 @@ type Guard struct {
 
 // Source is where scenes come from.
 type Source struct {
-	Cache *inventory.Cache
+	Cache *clustercache.Cache
 	// Synced waits until the cache holds the cluster.
 	Synced func(context.Context) error
 	// Around reads what there is around the gangs of a namespace, "" for all.
@@ -100,7 +101,7 @@ func text(write func(io.Writer) error) form { return form{"text/plain; charset=u
 // Handler answers whoever asks.
 func Handler(source Source) http.Handler {
 	mux := http.NewServeMux()
-	for path, ask := range map[string]func(*inventory.Snapshot, *http.Request) (answer, error){
+	for path, ask := range map[string]func(*clusterstate.Snapshot, *http.Request) (answer, error){
 		"GET /gpuplan/gangs":                    source.gangs,
 		"GET /gpuplan/gangs/{namespace}/{name}": source.why,
 		"GET /gpuplan/map":                      always(gpus),
@@ -112,7 +113,7 @@ func Handler(source Source) http.Handler {
 }
 
 // respond answers one request from a scene of its own.
-func (s Source) respond(w http.ResponseWriter, r *http.Request, ask func(*inventory.Snapshot, *http.Request) (answer, error)) {
+func (s Source) respond(w http.ResponseWriter, r *http.Request, ask func(*clusterstate.Snapshot, *http.Request) (answer, error)) {
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
 	if err := s.Synced(ctx); err != nil {
@@ -144,11 +145,11 @@ func (s Source) respond(w http.ResponseWriter, r *http.Request, ask func(*invent
 }
 
 // always makes a handler of an answer that there always is.
-func always(ask func(*inventory.Snapshot) answer) func(*inventory.Snapshot, *http.Request) (answer, error) {
-	return func(snapshot *inventory.Snapshot, _ *http.Request) (answer, error) { return ask(snapshot), nil }
+func always(ask func(*clusterstate.Snapshot) answer) func(*clusterstate.Snapshot, *http.Request) (answer, error) {
+	return func(snapshot *clusterstate.Snapshot, _ *http.Request) (answer, error) { return ask(snapshot), nil }
 }
 
-func (s Source) gangs(snapshot *inventory.Snapshot, r *http.Request) (answer, error) {
+func (s Source) gangs(snapshot *clusterstate.Snapshot, r *http.Request) (answer, error) {
 	around, err := s.Around(r.Context(), "")
 	if err != nil {
 		return answer{}, err
@@ -157,7 +158,7 @@ func (s Source) gangs(snapshot *inventory.Snapshot, r *http.Request) (answer, er
 	return answer{list, map[string]form{"text": text(func(w io.Writer) error { return explain.WriteGangs(w, list, time.Now()) })}}, nil
 }
 
-func (s Source) why(snapshot *inventory.Snapshot, r *http.Request) (answer, error) {
+func (s Source) why(snapshot *clusterstate.Snapshot, r *http.Request) (answer, error) {
 	namespace, name := r.PathValue("namespace"), r.PathValue("name")
 	around, err := s.Around(r.Context(), namespace)
 	if err != nil {
@@ -173,7 +174,7 @@ func (s Source) why(snapshot *inventory.Snapshot, r *http.Request) (answer, erro
 	})}}, nil
 }
 
-func gpus(snapshot *inventory.Snapshot) answer {
+func gpus(snapshot *clusterstate.Snapshot) answer {
 	m := explain.GPUs(snapshot)
 	return answer{m, map[string]form{
 		"text": text(m.WriteText),
@@ -184,7 +185,7 @@ func gpus(snapshot *inventory.Snapshot) answer {
 	}}
 }
 
-func without(snapshot *inventory.Snapshot, r *http.Request) (answer, error) {
+func without(snapshot *clusterstate.Snapshot, r *http.Request) (answer, error) {
 	nodes := r.URL.Query()["node"]
 	losses, err := explain.Without(snapshot, nodes)
 	if err != nil {

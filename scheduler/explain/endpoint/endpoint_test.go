@@ -19,14 +19,14 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
 )
 
 // source has one node with eight GPUs and one pod that asks for nine.
 func source(t *testing.T) Source {
 	t.Helper()
-	cache := inventory.NewCache()
+	cache := clustercache.New()
 	eight := corev1.ResourceList{contract.ResourceTopologyGPU: resource.MustParse("8"), corev1.ResourcePods: resource.MustParse("110")}
 	_, err := cache.SetNode(&corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{contract.NodeModeLabel: "topology", contract.NodePoolNameLabel: "v100"}},

@@ -12,7 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterlist"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
 )
@@ -68,7 +69,7 @@ now. Nothing is changed. The cluster role gpuplan-explain has the rights it need
 }
 
 // question answers from a scene; namespace is the one that the user works in.
-type question func(snapshot *inventory.Snapshot, around explain.Around, namespace string, args []string) error
+type question func(snapshot *clusterstate.Snapshot, around explain.Around, namespace string, args []string) error
 
 // subcommand makes a command that reads the cluster and answers in one of the forms,
 // of which the first is the default.
@@ -90,7 +91,7 @@ func (a *asker) subcommand(use, short string, ask question, forms ...string) *co
 }
 
 // read lists the cluster.
-func (a *asker) read(ctx context.Context) (snapshot *inventory.Snapshot, around explain.Around, namespace string, err error) {
+func (a *asker) read(ctx context.Context) (snapshot *clusterstate.Snapshot, around explain.Around, namespace string, err error) {
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(a.rules, &a.overrides)
 	if namespace, _, err = loader.Namespace(); err != nil {
 		return nil, around, "", fmt.Errorf("read the kubeconfig: %w", err)
@@ -103,7 +104,7 @@ func (a *asker) read(ctx context.Context) (snapshot *inventory.Snapshot, around 
 	if err != nil {
 		return nil, around, "", err
 	}
-	if snapshot, err = inventory.ReadSnapshot(ctx, client); err != nil {
+	if snapshot, err = clusterlist.Snapshot(ctx, client); err != nil {
 		return nil, around, "", err
 	}
 	if around, err = explain.ReadAround(ctx, client, ""); err != nil {
@@ -113,7 +114,7 @@ func (a *asker) read(ctx context.Context) (snapshot *inventory.Snapshot, around 
 }
 
 // find answers for what a name stands for.
-func find(snapshot *inventory.Snapshot, around explain.Around, namespace, name string) ([]explain.Answer, error) {
+func find(snapshot *clusterstate.Snapshot, around explain.Around, namespace, name string) ([]explain.Answer, error) {
 	name = name[strings.LastIndexByte(name, '/')+1:]
 	answers := explain.Find(snapshot, around, namespace, name)
 	if len(answers) == 0 {
@@ -122,17 +123,17 @@ func find(snapshot *inventory.Snapshot, around explain.Around, namespace, name s
 	return answers, nil
 }
 
-func (a *asker) why(snapshot *inventory.Snapshot, around explain.Around, namespace string, args []string) error {
+func (a *asker) why(snapshot *clusterstate.Snapshot, around explain.Around, namespace string, args []string) error {
 	now := time.Now()
 	return a.each(snapshot, around, namespace, args[0], func(answer explain.Answer, w io.Writer) error { return answer.WriteText(w, now) })
 }
 
-func (a *asker) fits(snapshot *inventory.Snapshot, around explain.Around, namespace string, args []string) error {
+func (a *asker) fits(snapshot *clusterstate.Snapshot, around explain.Around, namespace string, args []string) error {
 	return a.each(snapshot, around, namespace, args[0], explain.Answer.WriteFixes)
 }
 
 // each writes all answers to a name.
-func (a *asker) each(snapshot *inventory.Snapshot, around explain.Around, namespace, name string, write func(explain.Answer, io.Writer) error) error {
+func (a *asker) each(snapshot *clusterstate.Snapshot, around explain.Around, namespace, name string, write func(explain.Answer, io.Writer) error) error {
 	answers, err := find(snapshot, around, namespace, name)
 	if err != nil {
 		return err
@@ -143,7 +144,7 @@ func (a *asker) each(snapshot *inventory.Snapshot, around explain.Around, namesp
 	return explain.WriteAll(a.out, answers, write)
 }
 
-func (a *asker) gangs(snapshot *inventory.Snapshot, around explain.Around, namespace string, _ []string) error {
+func (a *asker) gangs(snapshot *clusterstate.Snapshot, around explain.Around, namespace string, _ []string) error {
 	gangs := slices.DeleteFunc(explain.Gangs(snapshot, around), func(g explain.Answer) bool {
 		return !a.all && !strings.HasPrefix(g.Gang, namespace+"/")
 	})
@@ -157,7 +158,7 @@ func (a *asker) gangs(snapshot *inventory.Snapshot, around explain.Around, names
 	return explain.WriteGangs(a.out, gangs, time.Now())
 }
 
-func (a *asker) gpus(snapshot *inventory.Snapshot, _ explain.Around, _ string, _ []string) error {
+func (a *asker) gpus(snapshot *clusterstate.Snapshot, _ explain.Around, _ string, _ []string) error {
 	gpus := explain.GPUs(snapshot)
 	switch a.output {
 	case "json":
@@ -169,7 +170,7 @@ func (a *asker) gpus(snapshot *inventory.Snapshot, _ explain.Around, _ string, _
 	return gpus.WriteText(a.out)
 }
 
-func (a *asker) without(snapshot *inventory.Snapshot, _ explain.Around, _ string, args []string) error {
+func (a *asker) without(snapshot *clusterstate.Snapshot, _ explain.Around, _ string, args []string) error {
 	losses, err := explain.Without(snapshot, args)
 	if err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 )
 
 // moreToCome is how long a gang that could start waits for each further member that it
@@ -64,7 +64,7 @@ func (p *Plugin) await(g *gang, present int) {
 		p.mu.Lock()
 		g.waited = present
 		p.mu.Unlock()
-		p.work.add(inventory.Change{Gang: g.key})
+		p.work.add(clusterstate.Change{Gang: g.key})
 	})
 }
 

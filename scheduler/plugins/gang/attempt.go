@@ -14,8 +14,10 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
 const (
@@ -59,7 +61,7 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*assume
 			p.evictPartial(ctx, key, d.GangState)
 		}
 		if p.staleAfter > 0 && d.Running > 0 {
-			p.work.add(inventory.Change{Gang: key}) // the worker sees whether it is to be retired
+			p.work.add(clusterstate.Change{Gang: key}) // the worker sees whether it is to be retired
 		}
 		return nil, unschedulable("%s", text)
 	}
@@ -93,13 +95,13 @@ func (p *Plugin) setPlanning(key string) {
 // evicted for a place. Before members are assumed, which each plugin looks at in their own
 // cycles anyway, they are asked only when one has refused the gang a node before, or may.
 // It returns the order in which members must be reserved, nil when any will do.
-func (p *Plugin) decide(ctx context.Context, key string, pod *corev1.Pod) (inventory.Decision, []string, *fwk.Status) {
+func (p *Plugin) decide(ctx context.Context, key string, pod *corev1.Pod) (clustercache.Decision, []string, *fwk.Status) {
 	var dryRun *placement.Result
 	var order []string
 	for range maxDryRuns {
 		rejected, checkFilters := p.rejectedFor(key)
 		begin := time.Now()
-		d, ok, err := p.cache.Decide(key, rejected.limits(), func(d *inventory.Decision) bool {
+		d, ok, err := p.cache.Decide(key, rejected.limits(), func(d *clustercache.Decision) bool {
 			if dryRun != nil && reflect.DeepEqual(d.Result, *dryRun) {
 				return true
 			}
@@ -114,7 +116,7 @@ func (p *Plugin) decide(ctx context.Context, key string, pod *corev1.Pod) (inven
 			return d, nil, unschedulable("%s", d.MissingText)
 		}
 		if d.Lifted {
-			p.work.add(inventory.Change{RolledBack: true})
+			p.work.add(clusterstate.Change{RolledBack: true})
 		}
 		p.planned(key, begin, d)
 		if d.Lost {
@@ -143,7 +145,7 @@ func (p *Plugin) decide(ctx context.Context, key string, pod *corev1.Pod) (inven
 		}
 	}
 	p.activateAfter(ctx, key, retryDelay)
-	return inventory.Decision{}, nil, unschedulable("other plugins refuse the nodes of gang %s; it is being planned again", key)
+	return clustercache.Decision{}, nil, unschedulable("other plugins refuse the nodes of gang %s; it is being planned again", key)
 }
 
 // retryRejectedLater gives a gang's rejected nodes another chance after a pause that doubles
@@ -163,12 +165,12 @@ func (p *Plugin) retryRejectedLater(key string) {
 			g.rejectedOnce, g.rejected = nil, nil
 		}
 		p.mu.Unlock()
-		p.work.add(inventory.Change{Gang: key})
+		p.work.add(clusterstate.Change{Gang: key})
 	})
 }
 
 // waitText says why a gang must wait, "" when it need not.
-func (p *Plugin) waitText(d inventory.Decision) string {
+func (p *Plugin) waitText(d clustercache.Decision) string {
 	switch {
 	case d.Result.Placement == nil:
 		rejected, _ := p.rejectedFor(d.Key)
@@ -183,7 +185,7 @@ func (p *Plugin) waitText(d inventory.Decision) string {
 
 // cause is what kind of reason makes a gang wait: what says the same with other numbers has
 // the same cause.
-func (p *Plugin) cause(d inventory.Decision) string {
+func (p *Plugin) cause(d clustercache.Decision) string {
 	switch {
 	case d.Result.Reservation != nil:
 		return "Claim"
@@ -220,7 +222,7 @@ func (p *Plugin) note(key string, pod *corev1.Pod, found rejections) {
 
 // startAttempt gives the planned members, which are charged to the view already, assumed pods, and
 // the order in which they take them, nil for any.
-func (p *Plugin) startAttempt(key string, pod *corev1.Pod, places []inventory.AssumedPod, order []string) *attempt {
+func (p *Plugin) startAttempt(key string, pod *corev1.Pod, places []clustercache.AssumedPod, order []string) *attempt {
 	r := &attempt{key: key, phase: phaseReserving, pods: make(map[types.UID]*assumedPod, len(places)), ordered: order != nil, decided: make(chan struct{})}
 	for _, place := range places {
 		s := &assumedPod{attempt: r, pod: place.Pod, node: place.Record.Node, record: place.Record, position: slices.Index(order, place.Member)}
@@ -320,7 +322,7 @@ func (p *Plugin) activateAfter(ctx context.Context, key string, pause time.Durat
 		p.activate(ctx, key)
 		return
 	}
-	p.after(pause, func() { p.work.add(inventory.Change{Gang: key}) })
+	p.after(pause, func() { p.work.add(clusterstate.Change{Gang: key}) })
 }
 
 // free takes back what an assumed pod charged to the view and what it told the framework.

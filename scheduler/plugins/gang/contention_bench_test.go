@@ -27,6 +27,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 )
 
@@ -57,7 +58,7 @@ func BenchmarkContention(b *testing.B) {
 type contention struct {
 	*testing.B
 	plugin     *Plugin
-	cache      *inventory.Cache
+	cache      *clustercache.Cache
 	reclaiming []*corev1.Pod
 	arriving   []*corev1.Pod
 }
@@ -79,7 +80,7 @@ func (h *idleHandle) RunPreFilterPlugins(context.Context, fwk.CycleState, *corev
 
 func newContention(b *testing.B) *contention {
 	b.Helper()
-	c := &contention{B: b, cache: inventory.NewCache()}
+	c := &contention{B: b, cache: clustercache.New()}
 	handle := &idleHandle{fakeHandle: &fakeHandle{client: typedfake.NewClientset(), recorder: &events.FakeRecorder{}}}
 	var nodes []*corev1.Node
 	for i := range contendedNodes {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/allocate"
 )
 
@@ -121,7 +121,7 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *core
 		case managed && key == "":
 			return nil, unschedulable("it has just appeared") // the quota plugin activates it again
 		case managed:
-			p.work.add(inventory.Change{Gang: key})
+			p.work.add(clusterstate.Change{Gang: key})
 			return nil, unschedulable("from now on it is planned by the rules of the quota tree")
 		}
 	}
@@ -183,7 +183,7 @@ func (p *Plugin) Unreserve(ctx context.Context, state fwk.CycleState, _ *corev1.
 	}
 	p.cache.Unverified(s.pod.UID)
 	if p.cache.Bound(s.pod.UID) {
-		p.work.add(inventory.Change{Gang: s.attempt.key})
+		p.work.add(clusterstate.Change{Gang: s.attempt.key})
 	}
 }
 
@@ -263,6 +263,6 @@ func (p *Plugin) PostBind(_ context.Context, state fwk.CycleState, pod *corev1.P
 	p.mu.Unlock()
 	if done {
 		p.started(complete)
-		p.work.add(inventory.Change{Gang: s.attempt.key})
+		p.work.add(clusterstate.Change{Gang: s.attempt.key})
 	}
 }

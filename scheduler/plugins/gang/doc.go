@@ -4,7 +4,7 @@
 //
 // The pods of a gang wait outside the scheduling queue until the minimum exists
 // (PreEnqueue). Then one of them, the first pod, enters. In its scheduling cycle the
-// whole gang is planned by internal/placement over the view that internal/inventory
+// whole gang is planned by internal/placement over the view that internal/clusterstate
 // keeps, and all members are charged to the view at once. The other members follow;
 // their cycles look at their planned node only (PreFilter), under the filters of all
 // other plugins. They wait until every planned member has passed (Permit), and bind

@@ -15,7 +15,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
 // drive is a bench on which anything happens at any time: pods come and go, other plugins
@@ -281,7 +281,7 @@ func TestNoGangIsLeftBehind(t *testing.T) {
 		for _, name := range slices.Sorted(maps.Keys(members)) {
 			key := "ns/" + name
 			bound := len(slices.DeleteFunc(slices.Clone(members[name]), func(pod string) bool { return !d.bound[pod] }))
-			considered, ok := d.cache.Consider(key, inventory.Limits{})
+			considered, ok := d.cache.Consider(key, clustercache.Limits{})
 			require.True(t, ok)
 			if considered.MissingText != "" {
 				continue

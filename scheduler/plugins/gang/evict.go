@@ -20,6 +20,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 )
 
@@ -146,7 +147,7 @@ func (p *Plugin) evict(ctx context.Context, preemptor inventory.GangState, victi
 }
 
 // nominationText says for whom a gang waits that holds its place already.
-func (p *Plugin) nominationText(d inventory.Decision) string {
+func (p *Plugin) nominationText(d clustercache.Decision) string {
 	r := d.Result.Reservation
 	text := fmt.Sprintf("%d of %d members fit once others have gone. Reserved: waits for %s",
 		d.Result.Verdict.Fit, d.Result.Verdict.Asked, strings.Join(p.cache.Names(r.After), ", "))

@@ -12,9 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
 // patience is how long a gang may be incomplete before its pods say so: pods of a
@@ -98,7 +100,7 @@ func (p *Plugin) endRecording() {
 	p.recording, p.interrupted = "", false
 	p.mu.Unlock()
 	if interrupted {
-		p.work.add(inventory.Change{Gang: key})
+		p.work.add(clusterstate.Change{Gang: key})
 	}
 }
 
@@ -168,7 +170,7 @@ func (p *Plugin) report(key string, state inventory.GangState) {
 }
 
 // recordHostPorts says which host ports keep members of a gang from each other's nodes, once.
-func (p *Plugin) recordHostPorts(d inventory.Decision) {
+func (p *Plugin) recordHostPorts(d clustercache.Decision) {
 	about := regarding(d.GangState)
 	if len(d.Ports) == 0 || about == nil {
 		return
@@ -198,7 +200,7 @@ func (g *gang) reportOnce(text string) bool {
 }
 
 // warn says on a pod that its allocation record was changed, and does not count.
-func (p *Plugin) warn(change inventory.Change) {
+func (p *Plugin) warn(change clusterstate.Change) {
 	if pod := change.Altered; pod != nil && p.leading.Load() {
 		p.handle.EventRecorder().Eventf(pod, nil, corev1.EventTypeWarning, "AllocationAltered", "Scheduling",
 			"someone has changed annotation %s, the record of the pod's GPUs. The pod keeps the GPUs that it was bound with; to free them, delete it",
@@ -213,12 +215,12 @@ func (p *Plugin) checkAgain(key string) {
 	missing := ok && !g.incomplete.IsZero()
 	p.mu.Unlock()
 	if missing {
-		p.work.add(inventory.Change{Gang: key})
+		p.work.add(clusterstate.Change{Gang: key})
 	}
 }
 
 // planned counts an attempt to place a gang.
-func (p *Plugin) planned(key string, begin time.Time, d inventory.Decision) {
+func (p *Plugin) planned(key string, begin time.Time, d clustercache.Decision) {
 	if d.MissingText == "" {
 		p.meter.Planned(key, time.Since(begin), d.Result)
 	}

@@ -31,7 +31,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 )
 
@@ -124,7 +124,7 @@ type bench struct {
 	*testing.T
 	plugin *Plugin
 	handle *fakeHandle
-	cache  *inventory.Cache
+	cache  *clustercache.Cache
 	meters basemetrics.KubeRegistry
 	states map[types.UID]fwk.CycleState
 	timers []timer
@@ -210,7 +210,7 @@ func newBench(t *testing.T, nodes ...string) *bench {
 	t.Helper()
 	b := &bench{
 		T:     t,
-		cache: inventory.NewCache(),
+		cache: clustercache.New(),
 		handle: &fakeHandle{
 			client: typedfake.NewClientset(), recorder: events.NewFakeRecorder(100),
 			activated: map[string]bool{}, waiting: map[types.UID]*fakeWaiting{}, nominated: map[types.UID]string{},

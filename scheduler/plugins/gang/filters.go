@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
 // filterWorkers bounds how many nodes are looked at at a time.
@@ -77,8 +78,8 @@ func (r rejections) with(others rejections) rejections {
 }
 
 // limits returns how many members nodes take, by role.
-func (r rejections) limits() inventory.Limits {
-	var limits inventory.Limits
+func (r rejections) limits() clustercache.Limits {
+	var limits clustercache.Limits
 	for _, role := range slices.Sorted(maps.Keys(r)) {
 		nodes, roles := r[role], strings.Split(role, joint)
 		for _, node := range slices.Sorted(maps.Keys(nodes)) {
@@ -163,7 +164,7 @@ type blocked struct {
 // mayReject reports whether other plugins may refuse a gang places that the planner finds for
 // it, or demand that its members come in a certain order: what members that come first
 // do to those that come later is not known before.
-func mayReject(d *inventory.Decision) bool {
+func mayReject(d *clustercache.Decision) bool {
 	for _, role := range d.Gang.Roles {
 		if spec := &d.Pods[role.Members[0]].Spec; !role.Late && (len(spec.Volumes) > 0 && slices.ContainsFunc(spec.Volumes, attached) ||
 			len(spec.ResourceClaims) > 0 || len(role.Neighbors) > 0 ||
@@ -186,7 +187,7 @@ func attached(v corev1.Volume) bool {
 // each, Filter for each member on its node, beside the members before it. The planner's turns
 // are tried first, and the first pod where there are none; a member that is refused tries again
 // after the others.
-func (p *Plugin) dryRunFilters(ctx context.Context, d inventory.Decision, firstPod *corev1.Pod) (rejections, []string, *blocked, error) {
+func (p *Plugin) dryRunFilters(ctx context.Context, d clustercache.Decision, firstPod *corev1.Pod) (rejections, []string, *blocked, error) {
 	r := &filterDryRun{Plugin: p, roles: map[string]*roleState{}, nodes: map[string]fwk.NodeInfo{}, placed: map[string]map[string]int{}, found: rejections{}}
 	roles := map[string]string{}
 	for _, role := range d.Gang.Roles {

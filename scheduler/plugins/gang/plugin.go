@@ -18,7 +18,9 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/hooks"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 )
@@ -30,7 +32,7 @@ const Name = "GPUPlanGang"
 // the framework calls PreEnqueue under its queue's lock.
 type Plugin struct {
 	handle hooks.Handle
-	cache  *inventory.Cache
+	cache  *clustercache.Cache
 	client dynamic.Interface
 	meter  *metrics.Metrics
 	// synced waits until the cache holds the cluster.
@@ -88,7 +90,7 @@ var (
 
 // New returns the plugin of a profile. It makes the cache follow the cluster, so a
 // scheduler may have one profile with it.
-func New(ctx context.Context, cache *inventory.Cache, meter *metrics.Metrics, framework fwk.Handle, args Args) (*Plugin, error) {
+func New(ctx context.Context, cache *clustercache.Cache, meter *metrics.Metrics, framework fwk.Handle, args Args) (*Plugin, error) {
 	handle, err := hooks.HandleOf(framework)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", Name, err)
@@ -101,12 +103,12 @@ func New(ctx context.Context, cache *inventory.Cache, meter *metrics.Metrics, fr
 	p.reserveAfter, p.staleAfter = args.ReserveAfter.Duration, args.StaleAfter.Duration
 	cache.Subscribe(p.work.observe)
 	cache.Subscribe(p.warn)
-	cache.Subscribe(func(change inventory.Change) {
+	cache.Subscribe(func(change clusterstate.Change) {
 		if change.Departed {
 			p.departures.note(p.now())
 		}
 	})
-	cache.Subscribe(func(change inventory.Change) {
+	cache.Subscribe(func(change clusterstate.Change) {
 		if change.Rules {
 			p.checkAll()
 		}
@@ -122,7 +124,7 @@ func New(ctx context.Context, cache *inventory.Cache, meter *metrics.Metrics, fr
 	return p, nil
 }
 
-func newPlugin(cache *inventory.Cache, meter *metrics.Metrics, handle hooks.Handle, client dynamic.Interface) *Plugin {
+func newPlugin(cache *clustercache.Cache, meter *metrics.Metrics, handle hooks.Handle, client dynamic.Interface) *Plugin {
 	return &Plugin{
 		handle:   handle,
 		cache:    cache,
@@ -154,7 +156,7 @@ func (p *Plugin) checkAll() {
 	keys := slices.Collect(maps.Keys(p.gangs))
 	p.mu.Unlock()
 	for _, key := range keys {
-		p.work.add(inventory.Change{Gang: key})
+		p.work.add(clusterstate.Change{Gang: key})
 	}
 }
 
@@ -294,7 +296,7 @@ func (p *Plugin) enqueue(ctx context.Context, key string, state inventory.GangSt
 }
 
 // Factory returns a function that makes the plugin for the framework and hands it to made.
-func Factory(cache *inventory.Cache, meter *metrics.Metrics, made func(*Plugin)) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
+func Factory(cache *clustercache.Cache, meter *metrics.Metrics, made func(*Plugin)) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
 	return func(ctx context.Context, config runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 		args, err := decode(config)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 )
@@ -55,10 +56,10 @@ func (p *Plugin) nominateAssumed(ctx context.Context, key string) {
 
 // inOrder sorts gangs by the order of the queue.
 func (p *Plugin) inOrder(keys []string) []string {
-	queued := map[string]inventory.QueuedGang{}
+	queued := map[string]clusterstate.QueuedGang{}
 	for _, key := range keys {
 		state, _ := p.cache.Gang(key)
-		queued[key] = state.Queued(key)
+		queued[key] = clusterstate.Queued(key, state)
 	}
 	return slices.SortedFunc(slices.Values(keys), func(a, b string) int { return queued[a].Compare(queued[b]) })
 }

@@ -13,8 +13,8 @@ import (
 	typedfake "k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 )
 
 // message is what a pod says about its scheduling at the API server.
@@ -131,8 +131,8 @@ func TestTextsFollowTheCluster(t *testing.T) {
 	require.True(t, b.cache.Infeasible("ns/infeasible"))
 
 	b.runs("two", "b", 1, 4, 0)
-	b.plugin.work.observe(inventory.Change{Bound: "ns/one"})
-	b.plugin.work.observe(inventory.Change{Bound: "ns/two"})
+	b.plugin.work.observe(clusterstate.Change{Bound: "ns/one"})
+	b.plugin.work.observe(clusterstate.Change{Bound: "ns/two"})
 	b.work()
 	assert.Equal(t, []time.Duration{refreshAfter}, b.elapse(), "once for all changes")
 	for _, pod := range infeasible {
@@ -148,7 +148,7 @@ func TestTextsFollowTheCluster(t *testing.T) {
 	b.work()
 	b.elapse()
 	assert.Contains(t, b.message(patient[0]), "1 node ", "not two any more")
-	b.plugin.work.observe(inventory.Change{})
+	b.plugin.work.observe(clusterstate.Change{})
 	b.work()
 	assert.Empty(t, b.timers, "a change of nothing")
 }

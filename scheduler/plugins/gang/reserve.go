@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
 // DefaultReserveAfter is how long a gang waits before capacity is reserved for it. It is
@@ -54,7 +54,7 @@ func (p *Plugin) reserve(keys []string) (changed bool) {
 	}
 	due := slices.DeleteFunc(keys, func(key string) bool { return p.patienceOf(key) > 0 })
 	p.due.Store(len(due) > 0)
-	limits := map[string]inventory.Limits{}
+	limits := map[string]clustercache.Limits{}
 	for _, key := range due {
 		rejected, _ := p.rejectedFor(key)
 		limits[key] = rejected.limits()

@@ -14,7 +14,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 )
 
 // interruptedHandle lets something else happen when a nomination is taken back: while pods
@@ -136,7 +136,7 @@ func TestNobodyIsPlannedWhileAnAttemptAborts(t *testing.T) {
 		require.True(t, status.IsWait())
 	}
 	freed := 0
-	b.cache.Subscribe(func(change inventory.Change) {
+	b.cache.Subscribe(func(change clusterstate.Change) {
 		if !change.RolledBack {
 			return
 		}

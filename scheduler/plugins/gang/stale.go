@@ -12,6 +12,7 @@ import (
 	apipod "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/kubernetes/pkg/scheduler/util"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
@@ -83,7 +84,7 @@ func (p *Plugin) retireLater(key string, pause time.Duration) {
 		p.mu.Lock()
 		g.retires = false
 		p.mu.Unlock()
-		p.work.add(inventory.Change{Gang: key})
+		p.work.add(clusterstate.Change{Gang: key})
 	})
 }
 

@@ -9,7 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
 // refreshAfter is how long what gangs are told may be behind the cluster: room that is
@@ -133,17 +134,17 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 func (p *Plugin) waiting() []string {
 	reserved := p.cache.Reserved()
 	p.mu.Lock()
-	var queued []inventory.QueuedGang
+	var queued []clusterstate.QueuedGang
 	for _, g := range p.gangs {
 		if g.entry == entryWaiting || g.entry != entryBlocked && reserved[g.key] {
-			queued = append(queued, inventory.QueuedGang{Key: g.key, Priority: g.priority, Since: g.created})
+			queued = append(queued, clusterstate.QueuedGang{Key: g.key, Priority: g.priority, Since: g.created})
 		}
 	}
 	p.mu.Unlock()
 	for i := range queued {
 		queued[i].Partial = p.cache.GangStatus(queued[i].Key, "").Partial
 	}
-	slices.SortFunc(queued, inventory.QueuedGang.Compare)
+	slices.SortFunc(queued, clusterstate.QueuedGang.Compare)
 	keys := make([]string, len(queued))
 	for i, t := range queued {
 		keys[i] = t.Key
@@ -166,12 +167,12 @@ func (p *Plugin) resetRejected() {
 func (p *Plugin) activationMissed(g *gang) {
 	if g.expected {
 		g.expected = false
-		p.work.add(inventory.Change{RolledBack: true})
+		p.work.add(clusterstate.Change{RolledBack: true})
 	}
 }
 
 // retry lets a waiting gang in when it fits now, as consider says, and else notes why not.
-func (p *Plugin) retry(ctx context.Context, key string, consider func(string, inventory.Limits) (inventory.Decision, bool)) {
+func (p *Plugin) retry(ctx context.Context, key string, consider func(string, clustercache.Limits) (clustercache.Decision, bool)) {
 	rejected, _ := p.rejectedFor(key)
 	begin := time.Now()
 	d, ok := consider(key, rejected.limits())

@@ -5,7 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 )
 
 // workQueue collects what has changed until the worker gets to it, so that a burst of
@@ -44,7 +44,7 @@ func newPendingWork() pendingWork {
 }
 
 // add notes a change. It does not block.
-func (w *workQueue) add(change inventory.Change) {
+func (w *workQueue) add(change clusterstate.Change) {
 	w.mu.Lock()
 	if change.Gang != "" {
 		w.pending.gangs[change.Gang] = true
@@ -56,8 +56,8 @@ func (w *workQueue) add(change inventory.Change) {
 }
 
 // observe notes a change of the cluster.
-func (w *workQueue) observe(change inventory.Change) {
-	if change != (inventory.Change{}) {
+func (w *workQueue) observe(change clusterstate.Change) {
+	if change != (clusterstate.Change{}) {
 		w.mu.Lock()
 		w.pending.changed = true
 		w.mu.Unlock()

@@ -25,6 +25,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/util"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
 // Name is the plugin's name in a scheduler configuration.
@@ -34,7 +35,7 @@ const Name = "GPUPlanPreemption"
 // as units. It takes that plugin's place in a profile.
 type Plugin struct {
 	*defaultpreemption.DefaultPreemption
-	cache  *inventory.Cache
+	cache  *clustercache.Cache
 	handle fwk.Handle
 }
 
@@ -45,7 +46,7 @@ var (
 )
 
 // Factory returns a function that makes the plugin for the framework.
-func Factory(cache *inventory.Cache) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
+func Factory(cache *clustercache.Cache) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
 	return func(ctx context.Context, _ runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 		var versioned configv1.DefaultPreemptionArgs
 		defaults.SetDefaults_DefaultPreemptionArgs(&versioned)

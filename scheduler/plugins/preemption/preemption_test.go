@@ -17,7 +17,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
 // fakeHandle runs one filter, of CPU, and no PreFilter.
@@ -125,7 +125,7 @@ func TestVictims(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			cache := inventory.NewCache()
+			cache := clustercache.New()
 			handle := fakeHandle{informers: informers.NewSharedInformerFactory(fake.NewClientset(), 0)}
 			plugin, err := Factory(cache)(t.Context(), nil, handle)
 			require.NoError(t, err)

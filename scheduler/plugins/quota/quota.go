@@ -13,7 +13,8 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
 // retryInterval is how soon a pod is tried again that the view has not seen yet.
@@ -24,7 +25,7 @@ const Name = "GPUPlanQuota"
 
 // Plugin is the quota plugin.
 type Plugin struct {
-	cache  *inventory.Cache
+	cache  *clustercache.Cache
 	handle fwk.Handle
 	// after calls a function after a pause.
 	after func(time.Duration, func())
@@ -42,11 +43,11 @@ var (
 )
 
 // Factory returns a function that makes the plugin for the framework.
-func Factory(cache *inventory.Cache) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
+func Factory(cache *clustercache.Cache) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
 	return func(ctx context.Context, _ runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 		p := &Plugin{cache: cache, handle: handle, waiting: map[string]*corev1.Pod{}}
 		p.after = func(pause time.Duration, f func()) { time.AfterFunc(pause, f) }
-		cache.Subscribe(func(change inventory.Change) {
+		cache.Subscribe(func(change clusterstate.Change) {
 			if change.Freed || change.RolledBack {
 				p.wake(ctx)
 			}

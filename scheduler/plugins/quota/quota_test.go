@@ -16,7 +16,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
 // fakeHandle notes which pods were activated.
@@ -33,7 +33,7 @@ func (h *fakeHandle) Activate(_ klog.Logger, pods map[string]*corev1.Pod) {
 
 func newPlugin(t *testing.T) (*Plugin, *fakeHandle) {
 	t.Helper()
-	cache, handle := inventory.NewCache(), &fakeHandle{}
+	cache, handle := clustercache.New(), &fakeHandle{}
 	plugin, err := Factory(cache)(t.Context(), nil, handle)
 	require.NoError(t, err)
 	_, err = cache.SetQuotaTree(&unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"root": map[string]any{

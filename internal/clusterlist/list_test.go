@@ -1,0 +1,54 @@
+package clusterlist
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+// Who lists the cluster, for a plan or for an answer, sees what the scheduler places by; a
+// record that cannot be read is none.
+func TestListedWorkload(t *testing.T) {
+	server := kubetest.Start(t)
+	client, err := kube.New(server.Config())
+	require.NoError(t, err)
+	followed := func() placement.Workload {
+		t.Helper()
+		objects, err := Read(t.Context(), client)
+		require.NoError(t, err)
+		snapshot, err := objects.Snapshot()
+		require.NoError(t, err)
+		return snapshot.View.Workload()
+	}
+	assert.Nil(t, followed())
+	put := func(data map[string]string) {
+		fields := map[string]any{}
+		for key, value := range data {
+			fields[key] = value
+		}
+		server.Put(&unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "ConfigMap", "data": fields,
+			"metadata": map[string]any{"namespace": contract.SystemNamespace, "name": contract.WorkloadName},
+		}})
+	}
+	learnt := placement.Workload{{Mode: placement.ModeTopology, GPUs: 8, MilliCPU: 64_000}: 12, {Mode: placement.ModeShare, GPUs: 2, MemoryGiB: 4}: 3}
+	data, err := inventory.WorkloadRecord(learnt, time.Now())
+	require.NoError(t, err)
+	put(data)
+	assert.Equal(t, learnt, followed())
+	snapshot, err := Snapshot(t.Context(), client)
+	if err == nil { // the fake server knows no metadata of pods
+		assert.Equal(t, learnt, snapshot.View.Workload())
+	}
+	put(map[string]string{"demands": "none"})
+	assert.Nil(t, followed())
+}

@@ -1,0 +1,116 @@
+package clusterstate
+
+import (
+	"iter"
+	"maps"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+// Gangs lists the keys of the gangs that have pods ([inventory.PlanKey]), in no particular order.
+func (s *State) Gangs() iter.Seq[string] { return maps.Keys(s.gangs) }
+
+// PodsOf lists the pods of a gang, in no particular order.
+func (s *State) PodsOf(key string) iter.Seq[*Pod] { return maps.Values(s.gangs[key]) }
+
+// Gang returns a gang by its key; ok is false when it has no pods.
+func (s *State) Gang(key string) (state inventory.GangState, ok bool) {
+	return inventory.StateOf(s.restricted(key), s.podGroups[key], s.tree, s.bar, s.gpusOf)
+}
+
+// Count counts the members of a gang.
+func (s *State) Count(key string) inventory.MemberCounts {
+	return inventory.CountMembers(s.members(key), s.podGroups[key])
+}
+
+// Status says how far a gang is, from the point of view of one pod, "" for none, and by what
+// was counted of it ([State.Count]).
+func (s *State) Status(key string, uid types.UID, found inventory.MemberCounts) inventory.GangStatus {
+	status := inventory.StatusOf(key, s.members(key), found, s.tree, s.bar)
+	if pod, ok := s.gangs[key][uid]; ok {
+		status.Known, status.Late = true, found.IsLate(&pod.member)
+	}
+	return status
+}
+
+// PodGroup returns a gang's PodGroup object, nil when it has none.
+func (s *State) PodGroup(key string) *unstructured.Unstructured { return s.podGroups[key] }
+
+// SetPodGroup takes in a PodGroup object.
+func (s *State) SetPodGroup(object *unstructured.Unstructured) Change {
+	key := object.GetNamespace() + "/" + object.GetName()
+	s.podGroups[key] = object
+	s.touch(key)
+	return Change{Gang: key}
+}
+
+// RemovePodGroup takes out a PodGroup object.
+func (s *State) RemovePodGroup(namespace, name string) Change {
+	key := namespace + "/" + name
+	delete(s.podGroups, key)
+	s.touch(key)
+	return Change{Gang: key}
+}
+
+// SetMinimums tells the view how many of their members gangs need, where it may have changed.
+// Who asks the view who may be evicted has to call it first.
+func (s *State) SetMinimums() {
+	for key := range s.restless {
+		minimum := 0
+		var pods []string
+		var parts []placement.Part
+		if found := s.Count(key); found.Minimum > 0 && found.Minimum < found.Running {
+			minimum = found.Minimum
+			state, _ := s.Gang(key)
+			pods = state.MemberIDs(nil)
+			for _, g := range state.Gang.Subgroups {
+				parts = append(parts, placement.Part{Minimum: g.Minimum, Pods: state.MemberIDs(g.Roles)})
+			}
+		}
+		s.View.SetMinimum(key, minimum, pods, parts...)
+	}
+	clear(s.restless)
+}
+
+// members lists the members of a gang, in no particular order; none when all have gone.
+func (s *State) members(key string) []inventory.Member {
+	var members []inventory.Member
+	for _, pod := range s.gangs[key] {
+		members = append(members, pod.member)
+	}
+	var done []*metav1.PartialObjectMetadata
+	for uid, pod := range s.succeeded[key] {
+		if s.gangs[key][uid] == nil {
+			done = append(done, pod)
+		}
+	}
+	return append(members, inventory.Succeeded(done, members)...)
+}
+
+// touch notes that a gang changes.
+func (s *State) touch(key string) {
+	if s.gangChanged != nil {
+		s.gangChanged(key)
+	}
+	if len(s.gangs[key]) > 0 {
+		s.restless[key] = true
+	}
+}
+
+// leave takes a pod out of its gang, and reports whether that lifted the gang's reservation.
+func (s *State) leave(pod *Pod) (lifted bool) {
+	s.touch(pod.key)
+	delete(s.gangs[pod.key], pod.Now().UID)
+	if len(s.gangs[pod.key]) > 0 {
+		return false
+	}
+	delete(s.gangs, pod.key)
+	delete(s.restless, pod.key)
+	s.View.SetMinimum(pod.key, 0, nil)
+	return s.View.Release(inventory.GangID(pod.Now()))
+}

@@ -1,0 +1,233 @@
+package clusterstate
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+// Pod is a pod of the cluster.
+type Pod struct {
+	// observed is the pod as the API server shows it.
+	observed *corev1.Pod
+	// assumed is the pod as it will be once it is bound, nil unless that is under way.
+	assumed *corev1.Pod
+	// decided is the assumed pod's allocation record, nil when only its annotations tell.
+	decided *contract.Allocation
+	// unverified means that the binding of the assumed pod failed, as far as is known.
+	unverified bool
+	// managed means that the planner places the pod, though it is in no gang and asks for
+	// no GPUs ([State.Manage]). It ends when the pod is bound.
+	managed bool
+	// lost means that the pod is about to be failed ([State.Lose]).
+	lost bool
+	// altered says what someone has done to the record that the pod was bound with, which
+	// counts all the same; "" while nobody has.
+	altered string
+	// key is that of the pod's gang, "" while the planner does not place it, and member
+	// what the gang needs to know of it.
+	key    string
+	member inventory.Member
+}
+
+// Now returns the pod as planning must see it.
+func (s *Pod) Now() *corev1.Pod {
+	if s.assumed != nil {
+		return s.assumed
+	}
+	return s.observed
+}
+
+// Bound reports whether the API server shows the pod bound.
+func (s *Pod) Bound() bool { return s.observed.Spec.NodeName != "" }
+
+// Charged reports whether the pod holds resources of a node.
+func (s *Pod) Charged() bool {
+	p := s.Now()
+	return p != nil && p.Spec.NodeName != "" && !inventory.Finished(p)
+}
+
+// Managed reports whether the planner places the pod though it is in no gang and asks for no
+// GPUs ([State.Manage]).
+func (s *Pod) Managed() bool { return s.managed }
+
+// Pod returns a pod; ok is false when nobody has seen it.
+func (s *State) Pod(uid types.UID) (pod *Pod, ok bool) {
+	pod, ok = s.pods[uid]
+	return pod, ok
+}
+
+// SetPod takes in a pod as the API server shows it.
+func (s *State) SetPod(p *corev1.Pod) Change {
+	pod, known := s.pods[p.UID]
+	if !known {
+		pod = &Pod{}
+		s.pods[p.UID] = pod
+	}
+	before, held, was := pod.observed, pod.Charged(), pod.key
+	p, altered := pod.keepRecord(p)
+	expected := !pod.unverified && pod.assumed != nil && pod.assumed.Spec.NodeName == p.Spec.NodeName
+	if p.Spec.NodeName != "" || inventory.Finished(p) {
+		pod.assumed, pod.decided, pod.unverified, pod.managed = nil, nil, false, false
+	}
+	pod.observed = p
+	s.recognize(pod)
+	s.update(pod)
+	key := cmp.Or(pod.key, was)
+	leaves := p.DeletionTimestamp != nil && before != nil && before.DeletionTimestamp == nil
+	change := Change{Freed: held && (!pod.Charged() || leaves), Departed: held && (leaves || !pod.Charged()) && !preempted(p)}
+	if altered {
+		change.Altered = p
+	}
+	moved := before != nil && before.Spec.NodeName != p.Spec.NodeName && !expected
+	if before == nil || moved || inventory.Gone(before) != inventory.Gone(p) || !maps.Equal(before.Labels, p.Labels) {
+		change.Gang = key
+	} else if before.Spec.NodeName == "" && p.Spec.NodeName != "" {
+		change.Bound = key
+	}
+	if node := pod.Now().Spec.NodeName; pod.Charged() && s.nodes[node].node == nil {
+		change.Node = node
+	}
+	return change
+}
+
+// Overdue looks again at a pod that is being deleted and is still there: whoever waits for
+// its end may find a place elsewhere.
+func (s *State) Overdue(uid types.UID) Change {
+	pod, ok := s.pods[uid]
+	if !ok || !pod.Charged() {
+		return Change{}
+	}
+	s.update(pod)
+	return Change{Freed: true}
+}
+
+// RemovePod takes out a pod that was deleted.
+func (s *State) RemovePod(uid types.UID) Change {
+	pod, ok := s.pods[uid]
+	if !ok {
+		return Change{}
+	}
+	held, before := pod.Charged(), pod.observed
+	lifted := s.remove(pod)
+	return Change{Gang: pod.key, Freed: held, Departed: held && before.DeletionTimestamp == nil && !preempted(before), RolledBack: lifted}
+}
+
+// preempted reports whether a scheduler evicts a pod to make room for another.
+func preempted(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonPreemptionByScheduler
+	})
+}
+
+// Assume charges a pod that is about to be bound: p is the pod as it will be, with
+// its node and its allocation record, which its annotations hold; decided is that record, nil
+// to read it from them. It stays charged until the API server shows the pod bound, finished or
+// deleted, or until [State.Forget].
+func (s *State) Assume(p *corev1.Pod, decided *contract.Allocation) {
+	pod, ok := s.pods[p.UID]
+	if !ok {
+		return // deleted meanwhile
+	}
+	if pod.Bound() || inventory.Finished(pod.observed) {
+		return // the API server was faster
+	}
+	pod.assumed, pod.decided = p, decided
+	s.update(pod)
+}
+
+// Unverified notes that the binding of an assumed pod has failed, as far as the caller
+// knows: an answer may have been lost on its way. When the API server shows the pod
+// bound all the same, that is a change of its gang. Nothing but [State.SetPod] looks at it.
+func (s *State) Unverified(uid types.UID) {
+	if pod, ok := s.pods[uid]; ok && pod.assumed != nil {
+		pod.unverified = true
+	}
+}
+
+// Forget takes back what Assume charged, and reports whether there was anything; a pod that is
+// bound cannot be forgotten.
+func (s *State) Forget(uid types.UID) bool {
+	pod, ok := s.pods[uid]
+	if !ok || pod.assumed == nil {
+		return false
+	}
+	s.discharge(pod)
+	pod.assumed, pod.decided = nil, nil
+	s.update(pod)
+	return true
+}
+
+// Lose notes that pods are about to be failed, because their node is lost: they are no
+// members of their gangs any more, and nobody is planned beside them. They hold what they
+// have until the API server shows them failed.
+func (s *State) Lose(pods []*corev1.Pod) {
+	for _, p := range pods {
+		if pod, ok := s.pods[p.UID]; ok {
+			pod.lost = true
+			s.update(pod)
+		}
+	}
+}
+
+// update brings view and indexes in line with a pod.
+func (s *State) update(pod *Pod) {
+	p := pod.Now()
+	key, planned := inventory.PlanKey(p)
+	planned = planned || pod.managed
+	if pod.key != "" && (!planned || key != pod.key) {
+		s.leave(pod)
+	}
+	pod.key = ""
+	if planned {
+		pod.key = key
+		s.touch(key)
+		pod.member = inventory.MemberOf(p)
+		pod.member.Lost = pod.lost
+		if s.gangs[key] == nil {
+			s.gangs[key] = map[types.UID]*Pod{}
+		}
+		s.gangs[key][p.UID] = pod
+	}
+	if !pod.Charged() {
+		s.discharge(pod)
+		return
+	}
+	s.node(p.Spec.NodeName).pods[p.UID] = pod
+	s.charge(pod)
+}
+
+func (s *State) remove(pod *Pod) (lifted bool) {
+	s.discharge(pod)
+	lifted = s.leave(pod)
+	delete(s.pods, pod.Now().UID)
+	return lifted
+}
+
+// charge tells the view about a pod that holds resources.
+func (s *State) charge(pod *Pod) {
+	p := pod.Now()
+	var request *placement.Request
+	if pod.key != "" { // it is planned
+		request = &pod.member.Role.Request
+	}
+	consumer := inventory.PodOn(p, request, pod.decided, s.gpusOf(p.Spec.NodeName), s.tree)
+	consumer.Budgets = s.budgetsOf(p)
+	s.View.AddPod(consumer)
+}
+
+func (s *State) discharge(pod *Pod) {
+	p := pod.Now()
+	s.View.RemovePod(inventory.PodID(p))
+	if node, ok := s.nodes[p.Spec.NodeName]; ok {
+		delete(node.pods, p.UID)
+		s.dropUnused(p.Spec.NodeName)
+	}
+}

@@ -1,0 +1,191 @@
+package clusterstate
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
+)
+
+func newState(t *testing.T, nodes ...string) *State {
+	t.Helper()
+	s := New(nil)
+	for _, name := range nodes {
+		_, err := s.SetNode(podtest.Node(name, 8))
+		require.NoError(t, err)
+	}
+	return s
+}
+
+// statusOf says how far a gang is from one pod's point of view.
+func statusOf(s *State, key string, uid types.UID) inventory.GangStatus {
+	return s.Status(key, uid, s.Count(key))
+}
+
+func TestStateKeepsAssumedPods(t *testing.T) {
+	s := newState(t, "a")
+	pending := podtest.Gang(1)[0]
+	s.SetPod(pending)
+	bound := pending.DeepCopy()
+	podtest.OnNode("a")(bound)
+	podtest.Recorded(contract.Allocation{GPUs: []int{3}})(bound)
+
+	s.Assume(bound, nil)
+	assert.False(t, s.View.FreeGPUs("a").Has(3))
+	assert.True(t, statusOf(s, "ns/job", pending.UID).Partial)
+
+	s.SetPod(pending.DeepCopy()) // an update from before the binding
+	assert.False(t, s.View.FreeGPUs("a").Has(3), "a late update must not free the GPU")
+
+	s.SetPod(bound)
+	s.Forget(bound.UID)
+	assert.False(t, s.View.FreeGPUs("a").Has(3), "a pod that is bound cannot be forgotten")
+
+	done := bound.DeepCopy()
+	podtest.InPhase(corev1.PodSucceeded)(done)
+	change := s.SetPod(done)
+	assert.True(t, change.Freed)
+	assert.Equal(t, gpu.Full(8), s.View.FreeGPUs("a"))
+}
+
+func TestStateRemovesPods(t *testing.T) {
+	s := newState(t, "a")
+	p := podtest.Gang(1)[0]
+	podtest.OnNode("a")(p)
+	podtest.Recorded(contract.Allocation{GPUs: []int{0}})(p)
+	s.SetPod(p)
+	assert.Equal(t, gpu.Full(8)&^gpu.SetOf(0), s.View.FreeGPUs("a"))
+	assert.Equal(t, Change{Gang: "ns/job", Freed: true, Departed: true}, s.RemovePod(p.UID))
+	assert.Equal(t, gpu.Full(8), s.View.FreeGPUs("a"))
+	_, ok := s.Gang("ns/job")
+	assert.False(t, ok)
+	assert.Equal(t, Change{}, s.RemovePod(p.UID))
+}
+
+// A pod departs when someone begins to delete it, once, and not to make room.
+func TestDepartures(t *testing.T) {
+	leaving := func(p *corev1.Pod) { now := metav1.Now(); p.DeletionTimestamp = &now }
+	evicted := func(p *corev1.Pod) {
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler}}
+	}
+	failed := func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }
+	for name, test := range map[string]struct {
+		before []podtest.Change
+		after  []podtest.Change // nil: the pod is gone
+		want   bool
+	}{
+		"deleted":                 {nil, []podtest.Change{leaving}, true},
+		"gone at once":            {nil, nil, true},
+		"gone after its deletion": {[]podtest.Change{leaving}, nil, false},
+		"seen again":              {[]podtest.Change{leaving}, []podtest.Change{leaving}, false},
+		"evicted":                 {nil, []podtest.Change{evicted, leaving}, false},
+		"evicted, gone at once":   {[]podtest.Change{evicted}, nil, false},
+		"ended":                   {nil, []podtest.Change{failed}, true},
+		"deleted after it failed": {[]podtest.Change{failed}, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newState(t, "a")
+			p := podtest.New("pod", append(test.before, podtest.OnNode("a"))...)
+			s.SetPod(p)
+			change := Change{}
+			if test.after == nil {
+				change = s.RemovePod(p.UID)
+			} else {
+				change = s.SetPod(podtest.New("pod", append(test.after, podtest.OnNode("a"))...))
+			}
+			assert.Equal(t, test.want, change.Departed)
+		})
+	}
+}
+
+func TestStateTakesHardwareFromGPUNode(t *testing.T) {
+	s := newState(t)
+	hardware := &contract.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: contract.GPUNodeStatus{
+		GPUs:  []contract.GPUInfo{{Index: 0, Health: contract.Healthy}, {Index: 2, Health: contract.Healthy}},
+		Links: []string{"X PIX", "PIX X"},
+	}}
+	_, err := s.SetGPUNode(hardware)
+	require.NoError(t, err)
+	p := podtest.Gang(1)[0]
+	podtest.OnNode("a")(p)
+	podtest.Recorded(contract.Allocation{GPUs: []int{2}})(p)
+	s.SetPod(p) // before its node
+	change, err := s.SetNode(podtest.Node("a", 8))
+	require.NoError(t, err)
+	assert.True(t, change.Freed)
+	assert.Equal(t, gpu.SetOf(0), s.View.FreeGPUs("a"), "index 2 is the second GPU")
+
+	change, err = s.SetNode(podtest.Node("a", 8))
+	require.NoError(t, err)
+	assert.Equal(t, Change{}, change, "nothing new")
+
+	_, err = s.RemoveGPUNode("a")
+	require.NoError(t, err)
+	assert.Equal(t, gpu.Full(8)&^gpu.SetOf(2), s.View.FreeGPUs("a"), "the catalogue's machine has eight GPUs")
+}
+
+func TestStateSharesTables(t *testing.T) {
+	s := newState(t, "a", "b")
+	assert.Same(t, s.gpusOf("a"), s.gpusOf("b"))
+}
+
+func TestStatePodGroup(t *testing.T) {
+	s := newState(t, "a")
+	p := podtest.New("pod", podtest.Label(contract.PodGroupLabel, "group"), podtest.Asks(contract.ResourceTopologyGPU, 1))
+	s.SetPod(p)
+	const groupless = "PodGroup ns/group must appear before its pods can start"
+	assert.Equal(t, groupless, statusOf(s, "ns/group", p.UID).MissingText)
+	assert.Equal(t, Change{Gang: "ns/group"}, s.SetPodGroup(podtest.PodGroup(3)))
+	assert.Contains(t, statusOf(s, "ns/group", p.UID).MissingText, "2 more pods")
+	assert.Equal(t, Change{Gang: "ns/group"}, s.RemovePodGroup("ns", "group"))
+	assert.Equal(t, groupless, statusOf(s, "ns/group", p.UID).MissingText)
+	p = p.DeepCopy()
+	p.Spec.NodeName = "a"
+	s.SetPod(p)
+	assert.Empty(t, statusOf(s, "ns/group", p.UID).MissingText, "what runs goes on without its PodGroup")
+}
+
+// Whatever someone does to the record of a pod that runs, the GPUs that it was bound with
+// stay taken, and each change is told once.
+func TestStateKeepsTheFirstRecord(t *testing.T) {
+	s := newState(t, "a")
+	p := podtest.Gang(1)[0]
+	podtest.OnNode("a")(p)
+	podtest.Recorded(contract.Allocation{GPUs: []int{0, 1}})(p)
+	s.SetPod(p)
+	taken := s.View.FreeGPUs("a")
+
+	for name, change := range map[string]func(*corev1.Pod){
+		"removed":    func(p *corev1.Pod) { delete(p.Annotations, contract.AllocationAnnotation) },
+		"others":     podtest.Recorded(contract.Allocation{GPUs: []int{4}}),
+		"unreadable": func(p *corev1.Pod) { p.Annotations[contract.AllocationAnnotation] = "none" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			altered := p.DeepCopy()
+			change(altered)
+			told := s.SetPod(altered)
+			require.NotNil(t, told.Altered)
+			assert.False(t, told.Freed)
+			assert.Nil(t, s.SetPod(altered.DeepCopy()).Altered, "it was told")
+			assert.Equal(t, taken, s.View.FreeGPUs("a"))
+			_, err := s.SetNode(podtest.Node("a", 8))
+			require.NoError(t, err)
+			assert.Equal(t, taken, s.View.FreeGPUs("a"))
+			assert.Nil(t, s.SetPod(p).Altered, "it is as it was")
+		})
+	}
+
+	done := p.DeepCopy()
+	podtest.InPhase(corev1.PodSucceeded)(done)
+	delete(done.Annotations, contract.AllocationAnnotation)
+	assert.True(t, s.SetPod(done).Freed)
+	assert.Equal(t, gpu.Full(8), s.View.FreeGPUs("a"))
+}

@@ -1,0 +1,19 @@
+package clusterstate
+
+import (
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+)
+
+// FindVolumes tells how to find what claims are bound to; before that, nobody knows.
+func (s *State) FindVolumes(of inventory.BoundVolume) {
+	s.volumeOf = of
+}
+
+// restricted lists the members of a gang with the nodes that reach their volumes.
+func (s *State) restricted(key string) []inventory.Member {
+	members := s.members(key)
+	if s.volumeOf != nil {
+		inventory.RestrictToVolumes(members, s.volumeOf)
+	}
+	return members
+}

@@ -1,0 +1,140 @@
+package inventory
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+// GangState is a gang as its pods in a cluster make it.
+type GangState struct {
+	Gang     placement.Gang
+	Problems []Problem
+	// Pods are the pods of the gang's members by member name.
+	Pods map[string]*corev1.Pod
+	// Missing is how many members must still appear, and MissingText says in words what must:
+	// members, or their PodGroup, or a valid quota tree; "" when the gang can start.
+	Missing     int
+	MissingText string
+	// Barred is the part of MissingText that is about the quota tree.
+	Barred string
+	// Running counts the members that run; those that start late are none.
+	Running int
+	// PodGroup is the gang's PodGroup object, nil when it has none.
+	PodGroup *unstructured.Unstructured
+}
+
+// StateOf describes the gang that the members make. podGroup is its PodGroup object, or nil;
+// tree and bar are the quota tree in force and whom it holds back, or nil; gpus finds the table
+// of a node. ok is false when there are no members.
+func StateOf(members []Member, podGroup *unstructured.Unstructured, tree *quota.Tree, bar *Bar, gpus func(node string) *gpu.Table) (state GangState, ok bool) {
+	if len(members) == 0 {
+		return GangState{}, false
+	}
+	members = slices.Clone(current(members))
+	slices.SortFunc(members, func(a, b Member) int { return strings.Compare(a.Pod.Name, b.Pod.Name) })
+	state = GangState{PodGroup: podGroup, Pods: make(map[string]*corev1.Pod, len(members))}
+	var found MemberCounts
+	state.Gang, found, state.Problems = gang(members, podGroup, tree, gpus)
+	state.Missing, state.Running = found.missing(), found.Running
+	state.Barred = heldBack(bar, members, found, tree)
+	state.MissingText = cmp.Or(state.Barred, found.missingText(placement.NameOf(state.Gang.ID)))
+	pods := make([]*corev1.Pod, len(members))
+	for i, m := range members {
+		pods[i] = m.Pod
+	}
+	for i, name := range MemberNames(pods) {
+		if !Gone(pods[i]) {
+			state.Pods[name] = pods[i]
+		}
+	}
+	return state, true
+}
+
+// MemberIDs returns the IDs of the gang's members in a view, in the gang's order: those of
+// some roles, nil for all.
+func (s *GangState) MemberIDs(roles []string) []string {
+	var pods []string
+	for _, role := range s.Gang.Roles {
+		if role.Late || roles != nil && !slices.Contains(roles, role.Name) {
+			continue
+		}
+		for _, name := range role.Members {
+			pods = append(pods, PodID(s.Pods[name]))
+		}
+	}
+	return pods
+}
+
+// GangStatus says how far a gang is, from one pod's point of view.
+type GangStatus struct {
+	// Known means that the pod is one of the gang's.
+	Known bool
+	// MissingText says what must still appear before the gang can start, or that the quota tree
+	// must be valid, "" when nothing must.
+	MissingText string
+	// Present counts the members that are there. Expected is how many more the gang says it
+	// has in all, beyond those that it needs, while none of them runs; 0 when it does not say.
+	Present, Expected int
+	// Runs means that as many members run, or are about to, as the gang needs.
+	Runs bool
+	// Partial means that some members run, but not as many as the gang needs.
+	Partial bool
+	// Late means that the pod is no member of its gang, and starts once that runs.
+	Late bool
+}
+
+// StatusOf says how far the gang of a key is that the members make, with what was counted of
+// them. It speaks of no pod.
+func StatusOf(key string, members []Member, found MemberCounts, tree *quota.Tree, bar *Bar) GangStatus {
+	return GangStatus{
+		MissingText: cmp.Or(heldBack(bar, current(members), found, tree), found.missingText(key)),
+		Present:     found.Present,
+		Expected:    found.expected,
+		Runs:        found.Runs(),
+		Partial:     found.Running > 0 && !found.Runs(),
+	}
+}
+
+// Succeeded makes members of pods that have succeeded, of which nothing but the metadata is
+// known. Those of another job of the same name than the members', which is being cleaned up, are
+// none.
+func Succeeded(pods []*metav1.PartialObjectMetadata, members []Member) (list []Member) {
+	owners := map[types.UID]bool{}
+	for _, m := range current(members) {
+		owners[ownerOf(m.Pod)] = true
+	}
+	for _, known := range pods {
+		pod := &corev1.Pod{ObjectMeta: known.ObjectMeta, Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}
+		if owners[ownerOf(pod)] {
+			list = append(list, Member{Pod: pod})
+		}
+	}
+	return list
+}
+
+// ownerOf returns the UID of a pod's controller, "" when it has none.
+func ownerOf(p *corev1.Pod) types.UID {
+	if owner := metav1.GetControllerOfNoCopy(p); owner != nil {
+		return owner.UID
+	}
+	return ""
+}
+
+// Members says a number of members in words: "1 member".
+func Members(n int) string {
+	if n == 1 {
+		return "1 member"
+	}
+	return fmt.Sprintf("%d members", n)
+}

@@ -1,0 +1,298 @@
+package clustercache
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+// Decision is what the planner says of a gang that wants to run.
+type Decision struct {
+	// Key is the gang's key ([inventory.PlanKey]).
+	Key string
+	inventory.GangState
+	Result placement.Result
+	// Assumed are the planned members, when the gang gets its place now.
+	Assumed []AssumedPod
+	// Ports are the host ports that keep the members on more nodes than they would need
+	// without, where they get their places now.
+	Ports []string
+	// Reserved means that the result's reservation was held already, Lost that one was held
+	// which cannot be had any more.
+	Reserved, Lost bool
+	// Lifted means that a place is not held any more, so that others may have it.
+	Lifted bool
+	// Declined means that the place was not taken because the caller did not approve,
+	// Leaving are the pods that have to leave it first.
+	Declined bool
+	Leaving  []*corev1.Pod
+}
+
+// Limits are the most members that may get a place on a node.
+type Limits struct {
+	// Roles are those of single roles, by role and node ([placement.Role.NodeLimits]), Joint
+	// those of several together.
+	Roles map[string]map[string]int
+	Joint []placement.NodeLimit
+}
+
+// apply tells the gang's roles.
+func (l Limits) apply(g *placement.Gang) {
+	g.Roles, g.Limits = slices.Clone(g.Roles), l.Joint
+	for i := range g.Roles {
+		g.Roles[i].NodeLimits = l.Roles[g.Roles[i].Name]
+	}
+}
+
+// AssumedPod is the place of one member.
+type AssumedPod struct {
+	Member string
+	Pod    *corev1.Pod
+	Record contract.Allocation
+}
+
+// Consider says what [Cache.Decide] would decide, and changes nothing.
+func (c *Cache) Consider(key string, limits Limits) (d Decision, ok bool) {
+	c.planning.Lock()
+	defer c.planning.Unlock()
+	return c.consider(c.state.View, key, limits)
+}
+
+// consider is Consider on a view; planning must be held.
+func (c *Cache) consider(view *placement.View, key string, limits Limits) (d Decision, ok bool) {
+	d.Key = key
+	if d.GangState, ok = c.state.Gang(key); !ok || d.MissingText != "" {
+		return d, ok
+	}
+	limits.apply(&d.Gang)
+	c.state.SetMinimums()
+	d.Result = view.Reclaim(d.Gang)
+	if d.Result.Placement == nil && len(limits.Roles) == 0 && len(limits.Joint) == 0 {
+		c.checkFeasible(key, d.Gang)
+	}
+	if held, ok := view.Reservation(d.Gang.ID); ok {
+		d.Reserved = d.Result.Reservation != nil && reflect.DeepEqual(held, *d.Result.Reservation)
+		placed := d.Result.Placement
+		d.Lost = held.Evicts && (placed == nil || len(placed.Assignments) == 0)
+	}
+	return d, true
+}
+
+// podsOf returns the pods of running gangs that are there still; planning must be held.
+func (c *Cache) podsOf(gangs []placement.Victim) []*corev1.Pod {
+	var pods []*corev1.Pod
+	for _, g := range gangs {
+		for _, id := range g.Pods {
+			if pod, ok := c.state.Pod(types.UID(id)); ok && pod.Charged() {
+				pods = append(pods, pod.Now())
+			}
+		}
+	}
+	return pods
+}
+
+// Decide plans the members of a gang that do not run yet, next to those that do and
+// within the limits, and takes what it finds and approve approves, before anybody
+// else is planned: members that get a place are charged as [Cache.Assume] does; a place
+// that others have to leave first is held. ok is false when the gang has no pods.
+func (c *Cache) Decide(key string, limits Limits, approve func(*Decision) bool) (d Decision, ok bool, err error) {
+	c.planning.Lock()
+	defer c.planning.Unlock()
+	if d, ok = c.consider(c.state.View, key, limits); !ok || d.MissingText != "" || d.Result.Placement == nil {
+		if d.Lost {
+			d.Lifted = c.state.View.Release(d.Gang.ID)
+		}
+		return d, ok, nil
+	}
+	switch {
+	case d.Reserved:
+		return d, true, nil
+	case !approve(&d):
+		d.Declined = true
+		if r := d.Result.Reservation; r != nil {
+			d.Leaving = c.podsOf(r.After)
+		}
+		return d, true, nil
+	case d.Result.Reservation != nil:
+		d.Lifted = c.state.View.AddReservation(*d.Result.Reservation)
+		return d, true, nil
+	}
+	d.Ports = c.state.View.PortsApart(d.Gang, *d.Result.Placement)
+	for _, a := range d.Result.Placement.Assignments {
+		assumed := AssumedPod{Member: a.Member, Pod: d.Pods[a.Member]}
+		owner, _ := inventory.GangKey(assumed.Pod)
+		assumed.Record = c.record(owner, a)
+		if why := d.Result.Verdict.NotAsPlanned; why != "" && d.Gang.Plans(a.Member) {
+			assumed.Record.NotAsPlanned = why
+		}
+		d.Assumed = append(d.Assumed, assumed)
+	}
+	bound := make([]*corev1.Pod, len(d.Assumed))
+	for i, assumed := range d.Assumed {
+		if bound[i], err = assumed.bound(); err != nil {
+			return d, true, fmt.Errorf("gang %s: %w", key, err)
+		}
+	}
+	d.Lifted = c.state.View.Release(d.Gang.ID)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, p := range bound {
+		c.state.Assume(p, &d.Assumed[i].Record)
+	}
+	return d, true, nil
+}
+
+// bound returns the pod as it will be once it is bound. It shares with the pod as it is
+// what binding does not change.
+func (s *AssumedPod) bound() (*corev1.Pod, error) {
+	annotations, err := s.Record.Annotations()
+	if err != nil {
+		return nil, err
+	}
+	pod := *s.Pod
+	pod.Spec.NodeName = s.Record.Node
+	pod.Annotations = map[string]string{}
+	maps.Copy(pod.Annotations, s.Pod.Annotations)
+	maps.Copy(pod.Annotations, annotations)
+	return &pod, nil
+}
+
+// Nomination is the place that a gang holds until others have gone.
+type Nomination struct {
+	Reservation placement.Reservation
+	// Members are the nodes of the reserved gang's pods, when others are evicted for it.
+	Members map[types.UID]string
+	// Awaited are those of the gangs that the reservation waits for that run still.
+	Awaited []placement.Victim
+	// Victims are the pods that are to be evicted and are not being deleted yet.
+	Victims []*corev1.Pod
+}
+
+// Nomination returns the place that a gang holds, by its key; ok is false when it holds none.
+func (c *Cache) Nomination(key string) (nomination Nomination, ok bool) {
+	c.planning.Lock()
+	defer c.planning.Unlock()
+	state, ok := c.state.Gang(key)
+	if !ok {
+		return Nomination{}, false
+	}
+	if nomination.Reservation, ok = c.state.View.Reservation(state.Gang.ID); !ok {
+		return Nomination{}, false
+	}
+	nomination.Members = map[types.UID]string{}
+	if nomination.Reservation.Evicts {
+		for _, a := range nomination.Reservation.Placement.Assignments {
+			if pod := state.Pods[a.Member]; pod != nil {
+				nomination.Members[pod.UID] = a.Node
+			}
+		}
+	}
+	nomination.Awaited = slices.DeleteFunc(slices.Clone(nomination.Reservation.After), func(g placement.Victim) bool {
+		return len(c.podsOf([]placement.Victim{g})) == 0
+	})
+	nomination.Victims = slices.DeleteFunc(c.podsOf(nomination.Reservation.Victims()), func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil })
+	return nomination, true
+}
+
+// Infeasible reports whether a gang was found unable to be placed even if nothing else
+// ran, and neither it nor a node nor the quota tree has changed since.
+func (c *Cache) Infeasible(key string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found, ok := c.feasibility[key]
+	return ok && !found.feasible && found.version == c.state.View.Version()
+}
+
+// checkFeasible finds out whether a gang that does not fit could be placed if nothing else
+// ran; planning must be held.
+func (c *Cache) checkFeasible(key string, g placement.Gang) {
+	c.mu.Lock()
+	found, ok := c.feasibility[key]
+	c.mu.Unlock()
+	if ok && found.version == c.state.View.Version() {
+		return
+	}
+	found = feasibility{feasible: !c.state.View.Infeasible(g), version: c.state.View.Version()}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.feasibility[key] = found
+}
+
+// ReserveBlocked reserves places for gangs that have waited too long, by key in the order of
+// the queue ([placement.View.ReserveBlocked]), within limits by key,
+// and reports whether that changed anything. Infeasible gangs are not tried.
+func (c *Cache) ReserveBlocked(keys []string, limits map[string]Limits) (changed bool) {
+	c.planning.Lock()
+	defer c.planning.Unlock()
+	keys = slices.DeleteFunc(keys, c.Infeasible)
+	var gangs []placement.Gang
+	for _, key := range keys {
+		if state, ok := c.state.Gang(key); ok && state.MissingText == "" {
+			limits[key].apply(&state.Gang)
+			gangs = append(gangs, state.Gang)
+		}
+	}
+	before := c.state.View.Reservations()
+	if len(gangs) == 0 && len(before) == 0 {
+		return false
+	}
+	c.state.View.ReserveBlocked(gangs)
+	return !reflect.DeepEqual(before, c.state.View.Reservations())
+}
+
+// Reserved are the gangs for which capacity is reserved and nobody is evicted, by key.
+func (c *Cache) Reserved() map[string]bool {
+	c.planning.Lock()
+	defer c.planning.Unlock()
+	blocked := map[string]bool{}
+	for _, r := range c.state.View.Reservations() {
+		if !r.Evicts {
+			blocked[inventory.KeyOf(r.Gang.ID)] = true
+		}
+	}
+	return blocked
+}
+
+// Plan plans the members of a gang that do not run yet, next to those that do, and
+// without the excluded nodes. ok is false when the gang has no pods.
+func (c *Cache) Plan(key string, exclude map[string]bool) (state inventory.GangState, result placement.Result, ok bool) {
+	c.planning.Lock()
+	defer c.planning.Unlock()
+	state, ok = c.state.Gang(key)
+	if !ok {
+		return inventory.GangState{}, placement.Result{}, false
+	}
+	state.Gang.ExcludeNodes = exclude
+	return state, c.state.View.Plan(state.Gang), true
+}
+
+// record makes the allocation record of a planned member.
+func (c *Cache) record(gangID string, a placement.Assignment) contract.Allocation {
+	node, _ := c.state.View.Node(a.Node)
+	gpus := node.GPUs
+	record := contract.Allocation{
+		Gang:        gangID,
+		Node:        a.Node,
+		GPUs:        inventory.Indexes(a.Own, gpus),
+		Visible:     inventory.Indexes(a.Visible, gpus),
+		RingGBps:    a.Ring.GBps,
+		NVLinkRings: a.Ring.NVLinkRings,
+	}
+	for _, share := range a.Shares {
+		record.Shares = append(record.Shares, contract.GPUShare{
+			GPU:         inventory.Indexes(gpu.SetOf(share.GPU), gpus)[0],
+			MemoryGiB:   share.MemoryGiB,
+			CorePercent: share.CorePercent,
+		})
+	}
+	return record
+}

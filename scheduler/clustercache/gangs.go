@@ -1,0 +1,171 @@
+package clustercache
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+// PlanKey is [inventory.PlanKey]; ok is true for an adopted pod, too ([Cache.Manage]).
+func (c *Cache) PlanKey(p *corev1.Pod) (key string, ok bool) {
+	if key, ok = inventory.PlanKey(p); ok {
+		return key, true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pod, known := c.state.Pod(p.UID)
+	return key, known && pod.Managed()
+}
+
+// Planned reports whether the planner places a pod: whether it belongs to a gang, and
+// is not late in it, or asks for GPUs, or is adopted.
+func (c *Cache) Planned(p *corev1.Pod) bool {
+	key, planned := c.PlanKey(p)
+	return planned && !c.GangStatus(key, p.UID).Late
+}
+
+// GangStatus looks at the gang of a pod.
+func (c *Cache) GangStatus(key string, uid types.UID) inventory.GangStatus {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state.Status(key, uid, c.counts(key))
+}
+
+// Leaf returns the quota leaf of a pod, "" for none.
+func (c *Cache) Leaf(p *corev1.Pod) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return inventory.LeafOf(p, c.state.Tree())
+}
+
+// OtherLeaf reports whether a pod belongs to another leaf of the quota tree than the
+// given one; without a tree none does.
+func (c *Cache) OtherLeaf(p *corev1.Pod, leaf string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state.Tree() != nil && inventory.LeafOf(p, c.state.Tree()) != leaf
+}
+
+// OverQuota says which limit of the quota tree a pod without GPUs would exceed, that the
+// tree lacks the leaf which it names, or what is wrong with the tree, "" when it may start.
+func (c *Cache) OverQuota(p *corev1.Pod) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	tree, bar := c.state.Tree(), c.state.Bar()
+	consumer := inventory.ConsumerOf(p, tree)
+	switch {
+	case bar.Holds(p.Namespace, consumer.Leaf):
+		return bar.Why
+	case tree == nil || consumer.Leaf == "":
+		return ""
+	}
+	if why := tree.Missing(consumer.Leaf); why != "" {
+		return why
+	}
+	return c.state.View.OverQuota(consumer.Leaf, consumer.Charge, consumer.Preemptible)
+}
+
+// counts counts a gang, once after each change; mu must be held.
+func (c *Cache) counts(key string) inventory.MemberCounts {
+	found, ok := c.counted[key]
+	if !ok {
+		found = c.state.Count(key)
+		c.counted[key] = found
+	}
+	return found
+}
+
+// Partial lists the gangs of which some, but not enough, members run, by key.
+func (c *Cache) Partial() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var keys []string
+	for key := range c.state.Gangs() {
+		if found := c.counts(key); found.Running > 0 && !found.Runs() {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// Gang returns a gang by its key ([inventory.PlanKey]); ok is false when it has no pods.
+func (c *Cache) Gang(key string) (state inventory.GangState, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state.Gang(key)
+}
+
+// Pending lists the gangs that are complete and of which members are not bound, by key.
+func (c *Cache) Pending() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var keys []string
+	for key := range c.state.Gangs() {
+		if found := c.counts(key); found.Running < found.Present && c.state.Status(key, "", found).MissingText == "" {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// Names returns what users call gangs: "gang ns/name", "pod ns/name" for a pod on its own,
+// and "2 members of gang ns/name" where the gang runs on without them.
+func (c *Cache) Names(gangs []placement.Victim) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var names []string
+	for _, g := range gangs {
+		name := "gang " + g.Gang
+		if pod, ok := c.state.Pod(types.UID(g.Gang)); ok {
+			name = "pod " + pod.Now().Namespace + "/" + pod.Now().Name
+		}
+		if g.Surplus {
+			name = inventory.Members(len(g.Pods)) + " of " + name
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Nominated lists the gangs of which members that are not bound have a nominated node,
+// by key: before a scheduler ended, it held their places.
+func (c *Cache) Nominated() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var keys []string
+	for key := range c.state.Gangs() {
+		for pod := range c.state.PodsOf(key) {
+			p := pod.Now()
+			if p.Spec.NodeName == "" && p.Status.NominatedNodeName != "" && !inventory.Gone(p) {
+				keys = append(keys, key)
+				break
+			}
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// Bound reports whether the API server shows a pod bound.
+func (c *Cache) Bound(uid types.UID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pod, ok := c.state.Pod(uid)
+	return ok && pod.Bound()
+}
+
+// Unseen reports whether a pod that is charged to the quota tree is one that the cache has
+// not seen yet, so that it cannot charge it.
+func (c *Cache) Unseen(p *corev1.Pod) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state.Unseen(p)
+}

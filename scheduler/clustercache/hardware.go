@@ -1,0 +1,76 @@
+package clustercache
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// published keeps the hardware that node agents have published, equal hardware once.
+type published struct {
+	mu    sync.Mutex
+	known map[string]contract.GPUNodeStatus
+}
+
+// hardwareOf keeps of a GPUNode what is read of it, and equal hardware once. One that
+// cannot be read counts as a machine without GPUs.
+func (p *published) hardwareOf(object any) (any, error) {
+	source, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return object, nil
+	}
+	hardware := &contract.GPUNode{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(source.Object, hardware); err != nil {
+		klog.Background().Error(err, "Cannot read hardware", "node", source.GetName())
+		hardware.Status = contract.GPUNodeStatus{}
+	}
+	conditions, agent := hardware.Status.Conditions, hardware.Status.Agent
+	status, err := p.share(hardware.Status)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", contract.GPUNodeKind, source.GetName(), err)
+	}
+	if slices.ContainsFunc(conditions, func(c metav1.Condition) bool { return c.Status == metav1.ConditionUnknown }) {
+		status.Conditions = conditions
+	}
+	if agent != nil {
+		status.Agent = &contract.AgentInfo{Heartbeat: agent.Heartbeat}
+	}
+	return &contract.GPUNode{
+		ObjectMeta: metav1.ObjectMeta{Name: source.GetName(), ResourceVersion: source.GetResourceVersion()},
+		Status:     status,
+	}, nil
+}
+
+// share returns a status, the same one for equal hardware, without what nobody reads
+// here and what only tells two equal machines apart.
+func (p *published) share(s contract.GPUNodeStatus) (contract.GPUNodeStatus, error) {
+	s.Conditions, s.DriverVersion, s.BootID, s.Agent = nil, "", "", nil
+	for i, device := range s.GPUs {
+		s.GPUs[i] = contract.GPUInfo{
+			Index: device.Index, MemoryMiB: device.MemoryMiB, NUMANode: device.NUMANode, CPUAffinity: device.CPUAffinity,
+			Health: device.Health, Reason: device.Reason, MIG: device.MIG,
+		}
+	}
+	key, err := json.Marshal(s)
+	if err != nil {
+		return s, fmt.Errorf("describe hardware: %w", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known, ok := p.known[string(key)]; ok {
+		return known, nil
+	}
+	if p.known == nil {
+		p.known = map[string]contract.GPUNodeStatus{}
+	}
+	p.known[string(key)] = s
+	return s, nil
+}

@@ -1,0 +1,54 @@
+package clustercache
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/follow"
+)
+
+// followSucceeded keeps succeeded pods in step with a cluster, by as little of them as counts.
+func (f *follower) followSucceeded(ctx context.Context, client metadata.Interface) (cache.InformerSynced, error) {
+	informer := metadatainformer.NewFilteredMetadataInformer(client, corev1.SchemeGroupVersion.WithResource("pods"), metav1.NamespaceAll, 0, cache.Indexers{},
+		func(options *metav1.ListOptions) {
+			options.FieldSelector = clusterstate.SucceededPods
+			follow.Latest(options)
+		}).Informer()
+	if err := informer.SetTransform(whatCounts); err != nil {
+		return nil, fmt.Errorf("follow succeeded pods: %w", err)
+	}
+	handled, err := informer.AddEventHandler(follow.On(
+		func(pod *metav1.PartialObjectMetadata) { f.report(f.cache.SetSucceeded(pod), nil) },
+		func(pod *metav1.PartialObjectMetadata) { f.report(f.cache.RemoveSucceeded(pod), nil) },
+	))
+	if err != nil {
+		return nil, fmt.Errorf("follow succeeded pods: %w", err)
+	}
+	go informer.RunWithContext(ctx)
+	return handled.HasSynced, nil
+}
+
+// whatCounts keeps of a pod what tells its gang, and whether the planner placed it.
+func whatCounts(object any) (any, error) {
+	pod, ok := object.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return object, nil
+	}
+	kept := metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion}
+	if _, ok := inventory.GangKey(&corev1.Pod{ObjectMeta: pod.ObjectMeta}); ok {
+		kept.Labels, kept.OwnerReferences = pod.Labels, pod.OwnerReferences
+		if _, ok := pod.Annotations[contract.AllocationAnnotation]; ok {
+			kept.Annotations = map[string]string{contract.AllocationAnnotation: ""}
+		}
+	}
+	return &metav1.PartialObjectMetadata{ObjectMeta: kept}, nil
+}

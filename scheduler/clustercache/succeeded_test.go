@@ -1,0 +1,93 @@
+package clustercache
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
+)
+
+// succeeded is what the informer of succeeded pods keeps of a pod.
+func succeeded(t *testing.T, p *corev1.Pod, changes ...podtest.Change) *metav1.PartialObjectMetadata {
+	t.Helper()
+	p = p.DeepCopy()
+	for _, change := range changes {
+		change(p)
+	}
+	kept, err := whatCounts(&metav1.PartialObjectMetadata{ObjectMeta: p.ObjectMeta})
+	require.NoError(t, err)
+	return kept.(*metav1.PartialObjectMetadata)
+}
+
+// kube-scheduler does not show finished pods; those that have succeeded count all the same.
+func TestSucceededMembersCount(t *testing.T) {
+	placed := podtest.Recorded(contract.Allocation{GPUs: []int{1}})
+	const missing = "1 more pod of gang ns/job must appear before it can start"
+	for name, test := range map[string]struct {
+		change []podtest.Change
+		want   string
+	}{
+		"a member":                      {change: []podtest.Change{placed}},
+		"a launcher":                    {want: missing},
+		"a member of the job before it": {change: []podtest.Change{placed, podtest.OwnedBy("before")}, want: missing},
+		"a member of another gang":      {change: []podtest.Change{placed, podtest.Label(contract.TopologyGroupLabel, "other")}, want: missing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCache(t, "a")
+			pods := podtest.Workers(4, podtest.Label(contract.TopologyGroupLabel, "job"), podtest.Label(contract.TopologyReplicasLabel, "4"), podtest.OwnedBy("now"))
+			for _, p := range pods[:3] {
+				c.SetPod(p)
+			}
+			require.Equal(t, missing, c.GangStatus("ns/job", "").MissingText)
+			change := c.SetSucceeded(succeeded(t, pods[3], test.change...))
+			assert.NotEmpty(t, change.Gang)
+			assert.Equal(t, test.want, c.GangStatus("ns/job", "").MissingText)
+			state, ok := c.Gang("ns/job")
+			require.True(t, ok)
+			assert.Equal(t, test.want, state.MissingText)
+			assert.Equal(t, test.want, c.Snapshot().GangStatus("ns/job").MissingText)
+			assert.Len(t, state.Pods, 3, "it has no place any more")
+			c.RemoveSucceeded(succeeded(t, pods[3], test.change...))
+			assert.Equal(t, missing, c.GangStatus("ns/job", "").MissingText)
+		})
+	}
+}
+
+// The two watches of pods come in any order.
+func TestSucceededMemberIsCountedOnce(t *testing.T) {
+	c := newCache(t, "a")
+	pods := podtest.Gang(4)
+	for _, p := range pods {
+		podtest.OnNode("a")(p)
+		c.SetPod(p)
+	}
+	c.SetSucceeded(succeeded(t, pods[0], podtest.Recorded(contract.Allocation{GPUs: []int{1}})))
+	c.RemovePod(pods[1].UID)
+	assert.False(t, c.GangStatus("ns/job", "").Runs, "three run, and one of them is said to have succeeded")
+	c.RemovePod(pods[0].UID)
+	assert.False(t, c.GangStatus("ns/job", "").Runs, "one has succeeded, two run")
+	c.SetPod(pods[1])
+	assert.True(t, c.GangStatus("ns/job", "").Runs)
+	for _, p := range pods[1:] {
+		c.RemovePod(p.UID)
+	}
+	_, ok := c.Gang("ns/job")
+	assert.False(t, ok, "nothing is left to be planned")
+}
+
+func TestWhatCountsOfSucceededPods(t *testing.T) {
+	alone := podtest.New("alone", podtest.Label("app", "web"))
+	alone.Annotations = map[string]string{"a": "b"}
+	assert.Equal(t, metav1.ObjectMeta{Namespace: "ns", Name: "alone", UID: alone.UID}, succeeded(t, alone).ObjectMeta)
+	assert.Equal(t, clusterstate.Change{}, New().SetSucceeded(succeeded(t, alone)))
+	member := podtest.Gang(1)[0]
+	kept := succeeded(t, member, podtest.Recorded(contract.Allocation{GPUs: []int{1}}))
+	assert.Equal(t, member.Labels, kept.Labels)
+	assert.Equal(t, map[string]string{contract.AllocationAnnotation: ""}, kept.Annotations)
+}

@@ -26,11 +26,12 @@ type Ledger struct {
 	fixed     map[string]bool   // those of them whose pods stay until pools have changed
 	replaced  map[string]string // jobs that leave before another is created in their place, by that one
 	dropped   map[string]bool   // names of pools that are planned to be deleted
+	renewed   map[string]bool   // names of pools that are replaced, with all their nodes
 	owned     map[string]bool
 	guarded   map[string]bool
-	created   map[string]bool     // names of pools that are planned to be created
-	unset     map[string]unset    // by names of pools
-	shrinking map[string]string   // what becomes of pools that give up nodes, by their names
+	created   map[string]bool         // names of pools that are planned to be created
+	unset     map[string]unset        // by names of pools
+	shrinking map[string]string       // what becomes of pools that give up nodes, by their names
 	displaced map[string]displacement // by what takes the nodes away
 	// cuts says what jobs lose by a change of the quota tree, nil for nothing.
 	cuts func(stays func(job string) bool) []Finding
@@ -60,6 +61,7 @@ func New() *Ledger {
 		fixed:     map[string]bool{},
 		replaced:  map[string]string{},
 		dropped:   map[string]bool{},
+		renewed:   map[string]bool{},
 		owned:     map[string]bool{},
 		guarded:   map[string]bool{},
 		created:   map[string]bool{},
@@ -515,10 +517,24 @@ func (l *Ledger) DeletePool(name string) []Finding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.dropped[name] = true
+	return l.without(name)
+}
+
+// ReplacePool records that the pool of that name goes with its nodes, and that those of a pool which
+// gets its name are new. It is told before the jobs that the new pool's capacity is given to are planned.
+func (l *Ledger) ReplacePool(name string) []Finding {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.renewed[name] = true
+	return l.without(name)
+}
+
+// without looks again at everything once the nodes of a pool are known to go.
+func (l *Ledger) without(pool string) []Finding {
 	if l.live == nil {
 		return nil
 	}
-	l.live.drop(name)
+	l.live.drop(pool, l.dropped[pool])
 	for _, j := range l.jobs {
 		j.settled = false
 	}

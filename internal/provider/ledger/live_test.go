@@ -774,6 +774,32 @@ func TestNodesAsTheirPoolWillHaveThem(t *testing.T) {
 	}
 }
 
+// The nodes of a pool that is replaced are new: what those of its name have and lack is nothing to them.
+func TestNodesOfAPoolThatIsReplaced(t *testing.T) {
+	planned := machines(t, "v100", 1)
+	old := machines(t, "v100", 2)
+	for i := range old {
+		old[i].Name, old[i].Unschedulable = fmt.Sprintf("old-%d", i), true
+		old[i].Allocatable.MilliCPU = 1000
+		old[i].Taints = []placement.Taint{{Key: "x", Effect: "NoSchedule"}}
+	}
+	asks := job(planned, "b", 8)
+	asks.Gang.Roles[0].Request.MilliCPU = 4000
+	live := cluster{nodes: old, own: []string{"default/a"}}.runs("default/a", 8)
+	pool := func(l *ledger.Ledger) []ledger.Finding { return l.ReplacePool("v100") }
+	before := ledger.New()
+	pool(before)
+	before.Observe(live.live)
+	_, found := before.PlanJob(asks)
+	assert.Empty(t, describe(found), "told before anybody looks at the cluster")
+
+	assert.Empty(t, describe(look(live, []visit{pool, pool, plan(asks), keep("default/a")})))
+	two := job(planned, "b", 9)
+	assert.Equal(t, []string{"error Misfit default/b"}, describe(look(live, []visit{pool, plan(two), keep("default/a")})), "the old nodes are gone")
+	assert.Equal(t, []string{"error Misfit default/b"}, describe(look(live, []visit{plan(anywhere(asks)), pool, keep("default/a")})), "and were so for nobody")
+	assert.Equal(t, []string{"error Misfit default/b"}, describe(look(live, []visit{plan(asks), keep("default/a")})), "nodes that stay are as they are")
+}
+
 // What is announced says who has to leave, who is evicted, and for whom a job waits.
 func TestLiveFindingsNameTheOthers(t *testing.T) {
 	two := machines(t, "v100", 2)

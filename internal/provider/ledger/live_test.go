@@ -800,6 +800,22 @@ func TestNodesOfAPoolThatIsReplaced(t *testing.T) {
 	assert.Equal(t, []string{"error Misfit default/b"}, describe(look(live, []visit{plan(asks), keep("default/a")})), "nodes that stay are as they are")
 }
 
+// What is found by a tree that this plan has yet to say something of does not read like what is found
+// by the planned one.
+func TestQuotaOfATreeThatIsStillToCome(t *testing.T) {
+	two := machines(t, "v100", 2)
+	c := cluster{nodes: two, limits: tree(t, "vision", 8), ownTree: true}
+	said := look(c, []visit{plan(inLeaf(job(two, "b", 9), "vision")), planTree(tree(t, "vision", 8))})
+	require.Equal(t, []string{"error ExceedsQuota default/b", "warning ExceedsQuota default/b"}, describe(said))
+	assert.Equal(t, "Job exceeds its quota, as the cluster has it", said[0].Summary)
+	assert.Contains(t, said[0].Detail, "what this plan makes of the tree was not known yet")
+	assert.Equal(t, "Job default/b: job exceeds its quota", said[1].Summary)
+	assert.NotContains(t, said[1].Detail, "not known yet")
+	said = look(c, []visit{planTree(tree(t, "vision", 8)), plan(inLeaf(job(two, "b", 9), "vision"))})
+	require.Equal(t, []string{"error ExceedsQuota default/b"}, describe(said))
+	assert.Equal(t, "Job exceeds its quota", said[0].Summary)
+}
+
 // What is announced says who has to leave, who is evicted, and for whom a job waits.
 func TestLiveFindingsNameTheOthers(t *testing.T) {
 	two := machines(t, "v100", 2)

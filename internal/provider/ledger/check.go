@@ -38,7 +38,7 @@ func (l *Ledger) check(changed *job, around bool) []Finding {
 	if l.live != nil && l.decided() {
 		found = slices.Concat(found, l.outlooks(slices.DeleteFunc(l.inOrder(), func(j *job) bool { return !j.needs })))
 	}
-	found = slices.Concat(found, l.meetings(), l.overtaken(), l.endangered(), l.evictedMeanwhile())
+	found = slices.Concat(found, l.meetings(), l.misplaced(), l.overtaken(), l.endangered(), l.evictedMeanwhile())
 	var fresh []Finding
 	for _, f := range found {
 		if f.Kind == NeedsOthers && !l.decided() {
@@ -108,7 +108,7 @@ func (l *Ledger) graded(f Finding) (graded Finding, report bool) {
 }
 
 // notAsPlanned are the kinds of warnings which say that a job will not start, or not as planned.
-var notAsPlanned = []Kind{Waits, Overtaken, SameGPUs, WaitsForQuota, NeedsOthers, NoTree, InPart}
+var notAsPlanned = []Kind{Waits, Overtaken, SameGPUs, WaitsForQuota, NeedsOthers, NoTree, InPart, Elsewhere}
 
 // byTree are the kinds of findings that another quota tree may end, or make errors.
 var byTree = []Kind{ExceedsQuota, WaitsForQuota, InPart}

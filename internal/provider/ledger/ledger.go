@@ -130,6 +130,7 @@ type job struct {
 	evicts    map[string]bool      // gangs that go for the job alone
 	forced    bool                 // it was to stay, and Terraform replaces it all the same
 	met       bool                 // its place has been compared with those of the others that can start
+	located   bool                 // its place has been compared with what the cluster has there
 	moves     bool                 // it may not get the place that it is planned in, since others may be there
 	reaches   map[string]bool      // nodes on which there is room for one of its pods, as far as was asked
 }
@@ -169,7 +170,8 @@ const (
 	Preempts Kind = "Preempts"
 	// Overtaken: gangs that wait already take the place of a job before it is there.
 	Overtaken Kind = "Overtaken"
-	// Elsewhere: as admission makes a job, or one before it, it does not fit where it is planned.
+	// Elsewhere: as admission makes a job, or one before it, or beside what runs, it does not fit
+	// where it is planned.
 	Elsewhere Kind = "Elsewhere"
 )
 

@@ -39,7 +39,11 @@ func (r *trainingJob) preflightChange(ctx context.Context, m model, before, afte
 	if client == nil {
 		return nil
 	}
-	for _, f := range append(preflight.JobChange(ctx, client, before, after), changeFindings(ctx, client, after)...) {
+	findings := append(preflight.JobChange(ctx, client, before, after), changeFindings(ctx, client, after)...)
+	if before.Suspend && !after.Suspend {
+		findings = append(findings, preflight.Taken(ctx, client, after)...)
+	}
+	for _, f := range findings {
 		diags.Append(session.Preflight(f, level))
 	}
 	return diags

@@ -19,7 +19,8 @@ type Snapshot struct {
 	// NoScheduler means that our scheduler is known not to run.
 	NoScheduler bool
 
-	view *placement.View
+	view  *placement.View
+	gangs *inventory.Snapshot
 	// waiting are the gangs that wait for room, in the order of the scheduler's queue.
 	waiting []inventory.GangState
 	// limits is the quota tree without usage, nil for none; broken says why it cannot be used.
@@ -54,7 +55,7 @@ func newSnapshot(objects inventory.Objects) *Snapshot {
 	settle(s.Nodes, time.Now())
 	cache, err := s.Cache()
 	snapshot := cache.Snapshot()
-	s.view, s.broken = snapshot.View, err
+	s.gangs, s.view, s.broken = snapshot, snapshot.View, err
 	for _, key := range snapshot.Waiting() {
 		gang, _ := snapshot.Gang(key)
 		s.waiting = append(s.waiting, gang)
@@ -86,6 +87,12 @@ func (s *Snapshot) Quota() (*quota.Tree, error) {
 		return nil, s.broken
 	}
 	return s.limits.Clone(), nil
+}
+
+// Missing says what must still appear before a gang can start, "" when nothing must, or it has no pods.
+func (s *Snapshot) Missing(gang string) string {
+	state, _ := s.gangs.Gang(gang)
+	return state.MissingText
 }
 
 // Hardware returns those of the named nodes that exist as the planner sees them, in its

@@ -3,6 +3,7 @@ package trainingjob_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -30,6 +31,27 @@ func labelled(name string, labels map[string]string, kind, owner string, change 
 		f(obj)
 	}
 	return obj
+}
+
+// podGroup is a PodGroup j, and the kind for it.
+func podGroup(minMember int64, owner string) []*unstructured.Unstructured {
+	crd := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": contract.PodGroupResource + "." + contract.PodGroupGroup},
+		"spec": map[string]any{
+			"group": contract.PodGroupGroup, "scope": "Namespaced", "names": map[string]any{"kind": contract.PodGroupKind, "plural": contract.PodGroupResource},
+			"versions": []any{map[string]any{"name": contract.PodGroupVersion, "served": true}},
+		},
+	}}
+	group := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": contract.PodGroupAPIVersion, "kind": contract.PodGroupKind, "spec": map[string]any{"minMember": minMember},
+	}}
+	group.SetNamespace("default")
+	group.SetName("j")
+	if owner != "" {
+		group.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "kubeflow.org/v1", Kind: owner, Name: "j", UID: "1", Controller: new(true)}})
+	}
+	return []*unstructured.Unstructured{crd, group}
 }
 
 // What the scheduler would take for a part of the job's gang is refused at plan, or announced.
@@ -60,15 +82,22 @@ func TestWhoIsInTheGangOfAJob(t *testing.T) {
 		"the label of ACK gangs":  {"pytorch", "", one(labelled("web-0", map[string]string{contract.LightGangLabel: "j"}, "", "")), inGang, ""},
 		"many": {"pytorch", "", many, "a label puts 10 pods into it, not of the job but of the ReplicaSet web: " +
 			"web-0, web-1, web-2, web-3, web-4, web-5, web-6, web-7, 2 more.", ""},
-		"a warning alone":           {"pytorch", `placement_check = "warn"`, one(labelled("web-0", topology, "", "")), "", inGang},
-		"not checked":               {"pytorch", `placement_check = "off"`, one(labelled("web-0", topology, "", "")), "", ""},
-		"the job's own":             {"pytorch", "", one(labelled("old-0", topology, "PyTorchJob", "j")), "", ""},
-		"of one of the other kind":  {"pytorch", "", one(labelled("old-0", topology, "MPIJob", "j")), "", ""},
-		"one that has ended":        {"pytorch", "", one(labelled("web-0", topology, "", "", ended)), "", ""},
-		"one that is being deleted": {"pytorch", "", one(labelled("web-0", topology, "", "", leaving)), "", ""},
-		"one of another namespace":  {"pytorch", "", one(labelled("web-0", topology, "", "", elsewhere)), "", ""},
-		"one of another gang":       {"pytorch", "", one(labelled("web-0", map[string]string{contract.TopologyGroupLabel: "k"}, "", "")), "", ""},
-		"a job that is no gang":     {"pytorch", "mode = \"default\"\n  gang = { enabled = false }\n  placement_check = \"warn\"", one(labelled("web-0", topology, "", "")), "", ""},
+		"a warning alone":             {"pytorch", `placement_check = "warn"`, one(labelled("web-0", topology, "", "")), "", inGang},
+		"not checked":                 {"pytorch", `placement_check = "off"`, one(labelled("web-0", topology, "", "")), "", ""},
+		"the job's own":               {"pytorch", "", one(labelled("old-0", topology, "PyTorchJob", "j")), "", ""},
+		"of one of the other kind":    {"pytorch", "", one(labelled("old-0", topology, "MPIJob", "j")), "", ""},
+		"one that has ended":          {"pytorch", "", one(labelled("web-0", topology, "", "", ended)), "", ""},
+		"one that is being deleted":   {"pytorch", "", one(labelled("web-0", topology, "", "", leaving)), "", ""},
+		"one of another namespace":    {"pytorch", "", one(labelled("web-0", topology, "", "", elsewhere)), "", ""},
+		"one of another gang":         {"pytorch", "", one(labelled("web-0", map[string]string{contract.TopologyGroupLabel: "k"}, "", "")), "", ""},
+		"a job that is no gang":       {"pytorch", "mode = \"default\"\n  gang = { enabled = false }\n  placement_check = \"warn\"", one(labelled("web-0", topology, "", "")), "", ""},
+		"a PodGroup of more members":  {"pytorch", "", podGroup(9, ""), "PodGroup default/j, which no job of this name owns, says that its gang needs 9 members (minMember), and job default/j has 4: the job waits for ever.", ""},
+		"a PodGroup of fewer members": {"mpi", "", podGroup(2, ""), "", "needs 2 members (minMember), and job default/j needs 4. The scheduler goes by the PodGroup, so the job may start in part, with 2 of its 4 members."},
+		"a PodGroup of more than are needed": {"pytorch", "gang = { minimum = 2 }", podGroup(3, ""), "",
+			"needs 3 members (minMember), and job default/j needs 2. The scheduler goes by the PodGroup, so the job waits until there is room for as many."},
+		"a PodGroup that says the same":  {"mpi", "", podGroup(4, ""), "", ""},
+		"a PodGroup without a minMember": {"mpi", "", podGroup(0, ""), "", ""},
+		"the PodGroup of a job":          {"pytorch", "", podGroup(9, "PyTorchJob"), "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cloud := acctest.StartCloud(t)
@@ -129,4 +158,37 @@ func TestWhoComesIntoTheGangLater(t *testing.T) {
 	refused("plan")
 	remove()
 	cli.Must(t, "apply", "-auto-approve")
+}
+
+// The end of a wait says what the scheduler waits for, not that there is none.
+func TestWaitForMembersThatNeverAppear(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	serveJobs(cloud)
+	cloud.API.Put(&unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+		"metadata": map[string]any{"namespace": contract.SystemNamespace, "name": contract.SchedulerName},
+		"spec":     map[string]any{"holderIdentity": "host", "renewTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z07:00")},
+	}})
+	for _, object := range podGroup(9, "") {
+		cloud.API.Put(object)
+	}
+	for i := range 4 {
+		cloud.API.Put(labelled(fmt.Sprintf("j-worker-%d", i), map[string]string{
+			contract.TopologyGroupLabel: "j", contract.JobNameLabel: "j", contract.JobOperatorNameLabel: job.PyTorch.Operator(),
+		}, "PyTorchJob", "j"))
+	}
+	cli := acctest.StartCLI(t)
+	cli.Write(t, `
+resource "gpuplan_training_job" "j" {
+  name            = "j"
+  framework       = "pytorch"
+  image           = "train:1"
+  placement_check = "off"
+  roles           = { worker = { replicas = 4, gpus = 1 } }
+  timeouts        = { create = "3s" }
+}
+`)
+	said := acctest.Unwrapped(cli.Must(t, "apply", "-auto-approve"))
+	assert.Contains(t, said, "the scheduler waits: 5 more pods of gang default/j must appear before it can start")
+	assert.NotContains(t, said, "no scheduler has looked")
 }

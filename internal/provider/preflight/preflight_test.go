@@ -232,8 +232,8 @@ func TestNamesThatTheOperatorNeeds(t *testing.T) {
 	config := func(kind string) runtime.Object {
 		return &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: meta("j-config", kind, "j")}
 	}
-	adopted := service("j-worker-0", "", "").(*corev1.Service)
-	adopted.Labels = map[string]string{"training.kubeflow.org/job-name": "j", "training.kubeflow.org/operator-name": "pytorchjob-controller"}
+	taken := service("j-worker-0", "", "").(*corev1.Service)
+	taken.Labels = map[string]string{"training.kubeflow.org/job-name": "j", "training.kubeflow.org/operator-name": "pytorchjob-controller"}
 	leaving := service("j-worker-0", "", "").(*corev1.Service)
 	leaving.DeletionTimestamp, leaving.Finalizers = new(metav1.Now()), []string{"x/y"}
 	mpi, alpha := job.Spec{Framework: job.MPI}, job.Spec{Framework: job.MPI, Alpha: true}
@@ -250,7 +250,7 @@ func TestNamesThatTheOperatorNeeds(t *testing.T) {
 		"a service of someone":        {torch, service("j-worker-1", "Gateway", "g"), "that is not the job's but of the Gateway g: the operator"},
 		"a service of the job":        {torch, service("j-worker-1", "PyTorchJob", "j"), ""},
 		"a service of another job":    {torch, service("j-worker-1", "PyTorchJob", "k"), "that is not the job's but of the PyTorchJob k"},
-		"a service that it adopts":    {torch, adopted, ""},
+		"a service that it takes":     {torch, taken, ""},
 		"a service that is leaving":   {torch, leaving, ""},
 		"a service of more replicas":  {torch, service("j-worker-2", "", ""), ""},
 		"a service beside an MPIJob":  {mpi, service("j-worker-1", "", ""), ""},

@@ -34,7 +34,7 @@ func (c *check) taken() {
 	names := c.replicaNames()
 	for i := range services.Items {
 		s := &services.Items[i]
-		if slices.Contains(names, s.Name) && !c.adopts(s) {
+		if slices.Contains(names, s.Name) && !c.takes(s) {
 			c.inTheWay("Service", s)
 		}
 	}
@@ -56,9 +56,9 @@ func (c *check) replicaNames() (names []string) {
 	return names
 }
 
-// adopts reports whether the training operator takes a service for the job's: by its labels, when it
+// takes reports whether the training operator takes a service for the job's: by its labels, when it
 // has no controller.
-func (c *check) adopts(s *corev1.Service) bool {
+func (c *check) takes(s *corev1.Service) bool {
 	return metav1.GetControllerOf(s) == nil &&
 		s.Labels[contract.JobNameLabel] == c.spec.Name && s.Labels[contract.JobOperatorNameLabel] == c.spec.Framework.Operator()
 }

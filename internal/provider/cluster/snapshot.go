@@ -21,6 +21,8 @@ type Snapshot struct {
 	NoScheduler bool
 
 	view *placement.View
+	// gang returns a gang by its key.
+	gang func(key string) (inventory.GangState, bool)
 	// waiting are the gangs that wait for room, in the order of the scheduler's queue.
 	waiting []inventory.GangState
 	// limits is the quota tree without usage, nil for none; broken says why it cannot be used.
@@ -54,7 +56,7 @@ func newSnapshot(objects clusterlist.Objects) *Snapshot {
 	s := &Snapshot{Objects: objects}
 	settle(s.Nodes, time.Now())
 	snapshot, err := s.Objects.Snapshot()
-	s.view, s.broken = snapshot.View, err
+	s.gang, s.view, s.broken = snapshot.Gang, snapshot.View, err
 	for _, key := range snapshot.Waiting() {
 		gang, _ := snapshot.Gang(key)
 		s.waiting = append(s.waiting, gang)
@@ -86,6 +88,12 @@ func (s *Snapshot) Quota() (*quota.Tree, error) {
 		return nil, s.broken
 	}
 	return s.limits.Clone(), nil
+}
+
+// Missing says what must still appear before a gang can start, "" when nothing must, or it has no pods.
+func (s *Snapshot) Missing(gang string) string {
+	state, _ := s.gang(gang)
+	return state.MissingText
 }
 
 // Hardware returns those of the named nodes that exist as the planner sees them, in its

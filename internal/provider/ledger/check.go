@@ -38,7 +38,7 @@ func (l *Ledger) check(changed *job, around bool) []Finding {
 	if l.live != nil && l.decided() {
 		found = slices.Concat(found, l.outlooks(slices.DeleteFunc(l.inOrder(), func(j *job) bool { return !j.needs })))
 	}
-	found = slices.Concat(found, l.meetings(), l.overtaken(), l.endangered(), l.evictedMeanwhile())
+	found = slices.Concat(found, l.meetings(), l.misplaced(), l.overtaken(), l.endangered(), l.evictedMeanwhile())
 	var fresh []Finding
 	for _, f := range found {
 		if f.Kind == NeedsOthers && !l.decided() {
@@ -49,6 +49,9 @@ func (l *Ledger) check(changed *job, around bool) []Finding {
 			continue
 		}
 		l.reported[f.id()] = true
+		if !f.Error && l.treeOpen() && slices.Contains(byTree, f.Kind) {
+			f = asItIs(f)
+		}
 		if !f.Error && l.unheard(f, changed) {
 			f.Error = true
 			f.Detail += " Terraform shows no warning about a job that is replaced by -replace or replace_triggered_by, so that the plan fails instead: " +
@@ -105,7 +108,18 @@ func (l *Ledger) graded(f Finding) (graded Finding, report bool) {
 }
 
 // notAsPlanned are the kinds of warnings which say that a job will not start, or not as planned.
-var notAsPlanned = []Kind{Waits, Overtaken, SameGPUs, WaitsForQuota, NeedsOthers, NoTree, InPart}
+var notAsPlanned = []Kind{Waits, Overtaken, SameGPUs, WaitsForQuota, NeedsOthers, NoTree, InPart, Elsewhere}
+
+// byTree are the kinds of findings that another quota tree may end, or make errors.
+var byTree = []Kind{ExceedsQuota, WaitsForQuota, InPart}
+
+// asItIs says of a warning that it is about the quota tree which the cluster has: what is found
+// once the plan has said what becomes of the tree is another finding.
+func asItIs(f Finding) Finding {
+	f.Summary += ", as the cluster has it"
+	f.Detail = strings.TrimSuffix(f.Detail, ".") + ". That is by the quota tree of this configuration as it is in the cluster; what this plan makes of the tree was not known yet."
+	return f
+}
 
 // unheard reports whether a warning of a visit is to be an error, since Terraform may leave it
 // out: that gangs are evicted, or that a job will not start or not where it is planned, when a job

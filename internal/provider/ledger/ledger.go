@@ -26,6 +26,7 @@ type Ledger struct {
 	fixed     map[string]bool   // those of them whose pods stay until pools have changed
 	replaced  map[string]string // jobs that leave before another is created in their place, by that one
 	dropped   map[string]bool   // names of pools that are planned to be deleted
+	renewed   map[string]bool   // names of pools that are replaced, with all their nodes
 	owned     map[string]bool
 	guarded   map[string]bool
 	created   map[string]bool         // names of pools that are planned to be created
@@ -60,6 +61,7 @@ func New() *Ledger {
 		fixed:     map[string]bool{},
 		replaced:  map[string]string{},
 		dropped:   map[string]bool{},
+		renewed:   map[string]bool{},
 		owned:     map[string]bool{},
 		guarded:   map[string]bool{},
 		created:   map[string]bool{},
@@ -128,6 +130,7 @@ type job struct {
 	evicts    map[string]bool      // gangs that go for the job alone
 	forced    bool                 // it was to stay, and Terraform replaces it all the same
 	met       bool                 // its place has been compared with those of the others that can start
+	located   bool                 // its place has been compared with what the cluster has there
 	moves     bool                 // it may not get the place that it is planned in, since others may be there
 	reaches   map[string]bool      // nodes on which there is room for one of its pods, as far as was asked
 }
@@ -167,7 +170,8 @@ const (
 	Preempts Kind = "Preempts"
 	// Overtaken: gangs that wait already take the place of a job before it is there.
 	Overtaken Kind = "Overtaken"
-	// Elsewhere: as admission makes a job, or one before it, it does not fit where it is planned.
+	// Elsewhere: as admission makes a job, or one before it, or beside what runs, it does not fit
+	// where it is planned.
 	Elsewhere Kind = "Elsewhere"
 )
 
@@ -515,10 +519,24 @@ func (l *Ledger) DeletePool(name string) []Finding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.dropped[name] = true
+	return l.without(name)
+}
+
+// ReplacePool records that the pool of that name goes with its nodes, and that those of a pool which
+// gets its name are new. It is told before the jobs that the new pool's capacity is given to are planned.
+func (l *Ledger) ReplacePool(name string) []Finding {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.renewed[name] = true
+	return l.without(name)
+}
+
+// without looks again at everything once the nodes of a pool are known to go.
+func (l *Ledger) without(pool string) []Finding {
 	if l.live == nil {
 		return nil
 	}
-	l.live.drop(name)
+	l.live.drop(pool, l.dropped[pool])
 	for _, j := range l.jobs {
 		j.settled = false
 	}

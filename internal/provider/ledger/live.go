@@ -74,6 +74,7 @@ type picture struct {
 	together *placement.View
 	fates    map[string]fate   // the ledger's
 	unset    map[string]unset  // the ledger's
+	renewed  map[string]bool   // the ledger's
 	jobs     map[string][]*Pod // the pods of training jobs
 	joined   map[string]bool   // pools
 }
@@ -88,7 +89,7 @@ func (l *Ledger) Observe(found func() Live) {
 		return
 	}
 	live := found()
-	p := &picture{Live: live, part: l.part, fates: l.fates, unset: l.unset, jobs: map[string][]*Pod{}, joined: map[string]bool{}}
+	p := &picture{Live: live, part: l.part, fates: l.fates, unset: l.unset, renewed: l.renewed, jobs: map[string][]*Pod{}, joined: map[string]bool{}}
 	p.Pods = slices.Clone(live.Pods)
 	for i := range p.Pods {
 		if pod := &p.Pods[i]; pod.Job != "" {
@@ -105,7 +106,10 @@ func (l *Ledger) Observe(found func() Live) {
 		}
 	}
 	for pool := range l.dropped {
-		p.drop(pool)
+		p.drop(pool, true)
+	}
+	for pool := range l.renewed {
+		p.drop(pool, false)
 	}
 	l.live = p
 	p.limit(l.limits())
@@ -232,14 +236,14 @@ func (p *picture) join(pools []string, nodes []placement.Node) {
 	}
 }
 
-// drop takes a pool that is deleted out of the views.
-func (p *picture) drop(pool string) {
-	p.joined[pool] = true
+// drop takes the nodes of a pool that goes out of the views, for good unless another takes its place.
+func (p *picture) drop(pool string, forGood bool) {
+	p.joined[pool] = forGood
 	p.replace(pool, nil)
 }
 
 // replace makes a pool consist of its planned nodes. The i-th that has only a planned name
-// is the i-th of those that exist and are not named.
+// is the i-th of those that exist and are not named, unless all of those go.
 func (p *picture) replace(pool string, planned []placement.Node) {
 	p.moved()
 	named := map[string]bool{}
@@ -252,6 +256,10 @@ func (p *picture) replace(pool string, planned []placement.Node) {
 			rest = append(rest, n)
 		}
 	}
+	var gone []placement.Node
+	if p.renewed[pool] {
+		gone, rest = rest, nil
+	}
 	for _, n := range planned {
 		if exists, ok := p.View.Node(n.Name); ok {
 			n = p.changed(exists, n)
@@ -262,7 +270,7 @@ func (p *picture) replace(pool string, planned []placement.Node) {
 			view.SetNode(n)
 		}
 	}
-	for _, n := range rest {
+	for _, n := range append(gone, rest...) {
 		for _, view := range p.views() {
 			view.RemoveNode(n.Name)
 		}

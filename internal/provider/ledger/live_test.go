@@ -193,6 +193,11 @@ func claims(j ledger.Job, priority int32) ledger.Job {
 // elastic makes a job run with fewer members.
 func elastic(j ledger.Job, minimum int) ledger.Job { j.Gang.Minimum = minimum; return j }
 
+// anyPlace leaves out that jobs start elsewhere, of those whose capacity does not say what runs.
+func anyPlace(found []ledger.Finding) []ledger.Finding {
+	return slices.DeleteFunc(found, func(f ledger.Finding) bool { return f.Kind == ledger.Elsewhere })
+}
+
 func consents(j ledger.Job) ledger.Job { j.AllowPreemption = true; return j }
 
 func immediately(j ledger.Job) ledger.Job { j.RequireImmediate = true; return j }
@@ -596,7 +601,7 @@ func TestLiveInEveryOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			visits(test.visits, func(order []visit) {
 				found := look(test.cluster, order)
-				decided := slices.DeleteFunc(describe(found), func(text string) bool { return slices.Contains(test.open, text) })
+				decided := slices.DeleteFunc(describe(anyPlace(found)), func(text string) bool { return slices.Contains(test.open, text) })
 				assert.ElementsMatch(t, test.want, decided)
 			})
 		})
@@ -665,7 +670,7 @@ func TestPartOfAConfiguration(t *testing.T) {
 				for _, v := range order {
 					found = append(found, v(l)...)
 				}
-				assert.ElementsMatch(t, test.want, describe(found))
+				assert.ElementsMatch(t, test.want, describe(anyPlace(found)))
 			})
 		})
 	}
@@ -772,6 +777,79 @@ func TestNodesAsTheirPoolWillHaveThem(t *testing.T) {
 			assert.Equal(t, test.want, describe(found))
 		})
 	}
+}
+
+// The nodes of a pool that is replaced are new: what those of its name have and lack is nothing to them.
+func TestNodesOfAPoolThatIsReplaced(t *testing.T) {
+	planned := machines(t, "v100", 1)
+	old := machines(t, "v100", 2)
+	for i := range old {
+		old[i].Name, old[i].Unschedulable = fmt.Sprintf("old-%d", i), true
+		old[i].Allocatable.MilliCPU = 1000
+		old[i].Taints = []placement.Taint{{Key: "x", Effect: "NoSchedule"}}
+	}
+	asks := job(planned, "b", 8)
+	asks.Gang.Roles[0].Request.MilliCPU = 4000
+	live := cluster{nodes: old, own: []string{"default/a"}}.runs("default/a", 8)
+	pool := func(l *ledger.Ledger) []ledger.Finding { return l.ReplacePool("v100") }
+	before := ledger.New()
+	pool(before)
+	before.Observe(live.live)
+	_, found := before.PlanJob(asks)
+	assert.Empty(t, describe(found), "told before anybody looks at the cluster")
+
+	assert.Empty(t, describe(look(live, []visit{pool, pool, plan(asks), keep("default/a")})))
+	two := job(planned, "b", 9)
+	assert.Equal(t, []string{"error Misfit default/b"}, describe(look(live, []visit{pool, plan(two), keep("default/a")})), "the old nodes are gone")
+	assert.Equal(t, []string{"error Misfit default/b"}, describe(look(live, []visit{plan(anywhere(asks)), pool, keep("default/a")})), "and were so for nobody")
+	assert.Equal(t, []string{"error Misfit default/b"}, describe(look(live, []visit{plan(asks), keep("default/a")})), "nodes that stay are as they are")
+}
+
+// A capacity that is older than the cluster, as one from another configuration's state can be, says of
+// GPUs that they are free on which a job runs by now.
+func TestCapacityThatIsOlderThanTheCluster(t *testing.T) {
+	planned := machines(t, "v100", 2)
+	named := machines(t, "v100", 2)
+	for i := range named {
+		named[i].Name, named[i].Since = fmt.Sprintf("node-%d", i), int64(i)
+	}
+	live := cluster{nodes: named, own: []string{"default/a"}}.runs("default/a", 4)
+	elsewhere := []string{"warning Elsewhere default/b"}
+	b := func(nodes []placement.Node) visit { return plan(claims(job(nodes, "b", 4), 0)) }
+	for name, nodes := range map[string][]placement.Node{"planned nodes": planned, "nodes that exist": named} {
+		t.Run(name, func(t *testing.T) {
+			visits([]visit{b(nodes), keep("default/a")}, func(order []visit) {
+				assert.Equal(t, elsewhere, describe(look(live, order)))
+			})
+			visits([]visit{b(nodes), leave("default/a")}, func(order []visit) {
+				assert.NotContains(t, describe(look(live, order)), elsewhere[0], "the place is left")
+			})
+			assert.Empty(t, look(live, []visit{plan(checked(claims(job(nodes, "b", 4), 0), ledger.Ignore)), keep("default/a")}))
+			assert.Empty(t, look(live, []visit{plan(job(nodes, "b", 4)), keep("default/a")}), "its scheduler keeps to no plan")
+		})
+	}
+	assert.Empty(t, look(live, []visit{b(named[1:]), keep("default/a")}), "on another node")
+	said := look(live, []visit{keep("default/a"), b(named)})
+	require.Len(t, said, 1)
+	assert.Contains(t, said[0].Detail, "Job default/b fits, but not where it is planned: ")
+	forced := look(live, []visit{keep("default/a"), force(claims(job(named, "b", 4), 0))})
+	assert.Equal(t, []string{"error Elsewhere default/b"}, describe(forced), "Terraform shows no warning of it")
+}
+
+// What is found by a tree that this plan has yet to say something of does not read like what is found
+// by the planned one.
+func TestQuotaOfATreeThatIsStillToCome(t *testing.T) {
+	two := machines(t, "v100", 2)
+	c := cluster{nodes: two, limits: tree(t, "vision", 8), ownTree: true}
+	said := look(c, []visit{plan(inLeaf(job(two, "b", 9), "vision")), planTree(tree(t, "vision", 8))})
+	require.Equal(t, []string{"error ExceedsQuota default/b", "warning ExceedsQuota default/b"}, describe(said))
+	assert.Equal(t, "Job exceeds its quota, as the cluster has it", said[0].Summary)
+	assert.Contains(t, said[0].Detail, "what this plan makes of the tree was not known yet")
+	assert.Equal(t, "Job default/b: job exceeds its quota", said[1].Summary)
+	assert.NotContains(t, said[1].Detail, "not known yet")
+	said = look(c, []visit{planTree(tree(t, "vision", 8)), plan(inLeaf(job(two, "b", 9), "vision"))})
+	require.Equal(t, []string{"error ExceedsQuota default/b"}, describe(said))
+	assert.Equal(t, "Job exceeds its quota", said[0].Summary)
 }
 
 // What is announced says who has to leave, who is evicted, and for whom a job waits.

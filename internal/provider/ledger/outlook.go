@@ -315,6 +315,35 @@ func (l *Ledger) elsewhere(j *job) []Finding {
 	}}
 }
 
+// misplaced says of jobs that start, but not where they are planned, because the cluster has something
+// else there than the capacity that they were given says. Places of which it is open whether those who
+// hold them leave are looked at again.
+func (l *Ledger) misplaced() (findings []Finding) {
+	if l.live == nil {
+		return nil
+	}
+	for _, j := range l.starting() {
+		if j.located || !j.Reclaims || !l.promised(j) || j.verdict.NotAsPlanned != "" {
+			continue
+		}
+		g := withoutQuota(l.gang(j))
+		if l.live.hoped.Place(g) == nil {
+			continue // those in its way are evicted, which is said
+		}
+		g.Planned = j.spots(func(string) bool { return true })
+		why := l.live.hoped.Plan(g).Verdict.NotAsPlanned
+		j.located = why != "" || l.decided() || l.live.now.Plan(g).Verdict.NotAsPlanned == ""
+		if why != "" {
+			findings = append(findings, Finding{
+				Kind: Elsewhere, Jobs: []string{j.Gang.ID}, Summary: "Job will not start where it is planned",
+				Detail: fmt.Sprintf("Job %s fits, but not where it is planned: %s. The plan places it on what its pools offer as the configuration gives it (pools), and the cluster has something else there. "+
+					"Where that comes from the state of another configuration, apply that one again (terraform apply -refresh-only is enough), and then plan this one.", j.Gang.ID, why),
+			})
+		}
+	}
+	return findings
+}
+
 // untouched reports whether one of these jobs is, as far as is known, of that part of the
 // configuration that the walk does not visit.
 func (l *Ledger) untouched(jobs []string) bool {

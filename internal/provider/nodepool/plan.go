@@ -89,7 +89,7 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 	change := change{before: before, after: after, from: state, to: *plan}
 	diags.Append(r.checkDisplaced(ctx, change)...)
 	if change.replaces() {
-		return diags // Terraform plans the new pool by itself
+		return append(diags, session.Diagnostics(r.Session.Ledger.ReplacePool(before.Name))...) // Terraform plans the new pool by itself
 	}
 	if !state.AllowDisruption.ValueBool() {
 		r.Session.Ledger.GuardPool(state.ID.ValueString())
@@ -183,10 +183,11 @@ func (r *pool) checkName(ctx context.Context, name string) (diags diag.Diagnosti
 		return diags
 	}
 	id := r.Session.ClusterID + "/" + found.Info.ID
-	if r.Session.Ledger.GuardsPool(id) {
-		return r.checkReplaced(ctx, name, found.Info.ID)
-	}
 	if r.Session.Ledger.Owns(id) {
+		diags.Append(session.Diagnostics(r.Session.Ledger.ReplacePool(name))...)
+		if r.Session.Ledger.GuardsPool(id) {
+			diags.Append(r.checkReplaced(ctx, name, found.Info.ID)...)
+		}
 		return diags
 	}
 	if stamp := found.Tag(contract.OwnerTag); !r.Session.Mine(stamp) {

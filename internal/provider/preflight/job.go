@@ -46,6 +46,7 @@ func Job(ctx context.Context, client *kube.Client, spec job.Spec, unknownClaim s
 		return c.Answer
 	}
 	c.names()
+	c.taken()
 	c.claims()
 	c.job()
 	if !c.incomplete {

@@ -12,10 +12,14 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	quantity "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -23,6 +27,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/preflight"
@@ -210,6 +215,74 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 			return len(got) == 1 && strings.HasPrefix(got[0], "framework: The job's kind is served in another version: The cluster serves MPIJob in version v1alpha1")
 		})
 	})
+}
+
+// What the operator makes for a job under a name that someone else's object has it does not make at all.
+func TestNamesThatTheOperatorNeeds(t *testing.T) {
+	meta := func(name, kind, owner string) metav1.ObjectMeta {
+		m := metav1.ObjectMeta{Namespace: namespace, Name: name}
+		if kind != "" {
+			m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "kubeflow.org/v1", Kind: kind, Name: owner, UID: "1", Controller: new(true)}}
+		}
+		return m
+	}
+	service := func(name, kind, owner string) runtime.Object {
+		return &corev1.Service{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: meta(name, kind, owner)}
+	}
+	config := func(kind string) runtime.Object {
+		return &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: meta("j-config", kind, "j")}
+	}
+	taken := service("j-worker-0", "", "").(*corev1.Service)
+	taken.Labels = map[string]string{"training.kubeflow.org/job-name": "j", "training.kubeflow.org/operator-name": "pytorchjob-controller"}
+	leaving := service("j-worker-0", "", "").(*corev1.Service)
+	leaving.DeletionTimestamp, leaving.Finalizers = new(metav1.Now()), []string{"x/y"}
+	mpi, alpha := job.Spec{Framework: job.MPI}, job.Spec{Framework: job.MPI, Alpha: true}
+	torch := job.Spec{Framework: job.PyTorch}
+	account := &corev1.ServiceAccount{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}, ObjectMeta: meta("j-launcher", "", "")}
+	chosen := mpi
+	chosen.ServiceAccount = "own"
+	for name, test := range map[string]struct {
+		spec job.Spec
+		live runtime.Object
+		want string // "" for nothing
+	}{
+		"a service":                   {torch, service("j-worker-1", "", ""), "name: Service exists already: The operator makes a Service j-worker-1 for job preflight/j, and there is one of that name that is not the job's: the operator does not take it"},
+		"a service of someone":        {torch, service("j-worker-1", "Gateway", "g"), "that is not the job's but of the Gateway g: the operator"},
+		"a service of the job":        {torch, service("j-worker-1", "PyTorchJob", "j"), ""},
+		"a service of another job":    {torch, service("j-worker-1", "PyTorchJob", "k"), "that is not the job's but of the PyTorchJob k"},
+		"a service that it takes":     {torch, taken, ""},
+		"a service that is leaving":   {torch, leaving, ""},
+		"a service of more replicas":  {torch, service("j-worker-2", "", ""), ""},
+		"a service beside an MPIJob":  {mpi, service("j-worker-1", "", ""), ""},
+		"a ConfigMap":                 {mpi, config(""), "name: ConfigMap exists already: The operator makes a ConfigMap j-config"},
+		"a ConfigMap of the job":      {mpi, config("MPIJob"), ""},
+		"a ConfigMap beside PyTorch":  {torch, config(""), ""},
+		"a Role":                      {mpi, &rbacv1.Role{TypeMeta: metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "Role"}, ObjectMeta: meta("j-launcher", "", "")}, "name: Role exists already"},
+		"a RoleBinding":               {mpi, &rbacv1.RoleBinding{TypeMeta: metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "RoleBinding"}, ObjectMeta: meta("j-launcher", "", "")}, "name: RoleBinding exists already"},
+		"an account":                  {mpi, account, "warning name: ServiceAccount exists already: The launcher of job preflight/j runs as the ServiceAccount j-launcher"},
+		"an account, another is used": {chosen, account, ""},
+		"an account, v1alpha1":        {alpha, account, "name: ServiceAccount exists already: The operator makes a ServiceAccount j-launcher"},
+		"a StatefulSet, v1alpha1":     {alpha, &appsv1.StatefulSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"}, ObjectMeta: meta("j-worker", "", "")}, "name: StatefulSet exists already"},
+		"a batch job, v1alpha1":       {alpha, &batchv1.Job{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"}, ObjectMeta: meta("j-launcher", "", "")}, "name: Job exists already"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := kubetest.Start(t)
+			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(test.live)
+			require.NoError(t, err)
+			server.Put(&unstructured.Unstructured{Object: content})
+			client, err := kube.New(server.Config())
+			require.NoError(t, err)
+			spec := plain()
+			spec.Framework, spec.Alpha, spec.ServiceAccount = test.spec.Framework, test.spec.Alpha, test.spec.ServiceAccount
+			got := said(preflight.Taken(t.Context(), client, spec.Complete()))
+			if test.want == "" {
+				assert.Empty(t, got)
+				return
+			}
+			require.Len(t, got, 1)
+			assert.Contains(t, got[0], test.want)
+		})
+	}
 }
 
 // admission asks what becomes of the pods of a job without and with what adds to them.

@@ -69,6 +69,11 @@ func (r *trainingJob) add(ctx context.Context, of tfsdk.State, m *model) (exists
 	if diags.Append(stale...); diags.HasError() {
 		return false, diags
 	}
+	if left == nil {
+		if diags.Append(r.checkGang(ctx, *m, spec)...); diags.HasError() {
+			return false, diags
+		}
+	}
 	notes, err := m.notes(ctx, of, spec)
 	var obj *unstructured.Unstructured
 	goesOn := false

@@ -10,7 +10,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -175,15 +174,7 @@ func (r *trainingJob) podFindings(ctx context.Context, spec job.Spec) []prefligh
 		}
 		return []preflight.Finding{{Attribute: "name", Summary: "Pod exists already", Detail: fmt.Sprintf(
 			"Job %s needs a pod %s, and there is one of that name that is not the job's%s: choose another name, or delete what the pod belongs to.",
-			spec.ID(), pod.Name, ownedBy(pod))}}
+			spec.ID(), pod.Name, job.Whose(pod.OwnerReferences))}}
 	}
 	return nil
-}
-
-// ownedBy says to what a pod belongs, "" for nothing.
-func ownedBy(pod *corev1.Pod) string {
-	if len(pod.OwnerReferences) == 0 {
-		return ""
-	}
-	return fmt.Sprintf(" but of the %s %s", pod.OwnerReferences[0].Kind, pod.OwnerReferences[0].Name)
 }

@@ -256,6 +256,20 @@ func TestPoolReplacedUnderItsJobs(t *testing.T) {
 	assert.Contains(t, cli.Must(t, "plan"), "No changes.")
 }
 
+// Jobs that are planned on the nodes of a pool's next instance type are not held against those that go.
+func TestPoolReplacedByOneOfAnotherType(t *testing.T) {
+	connected(t)
+	cli := acctest.StartCLI(t)
+	eight := setting{size: 1, gangs: gangs{"a": {8, ""}}}.config()
+	cli.Write(t, strings.Replace(setting{size: 1}.config(), "ecs.gn6v-c10g1.20xlarge", "ecs.gn8v.6xlarge", 1))
+	cli.Must(t, "apply", "-auto-approve")
+	t.Cleanup(func() { cli.Must(t, "destroy", "-auto-approve") })
+
+	cli.Write(t, eight)
+	cli.Must(t, "apply", "-auto-approve")
+	assert.Contains(t, cli.Must(t, "plan"), "No changes.")
+}
+
 // What a pool has left whose nodes go is known after the apply. Of the jobs that stay nothing changes.
 func TestJobsOfAPoolThatShrinks(t *testing.T) {
 	connected(t)

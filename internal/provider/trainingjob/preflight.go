@@ -39,7 +39,11 @@ func (r *trainingJob) preflightChange(ctx context.Context, m model, before, afte
 	if client == nil {
 		return nil
 	}
-	for _, f := range append(preflight.JobChange(ctx, client, before, after), changeFindings(ctx, client, after)...) {
+	findings := append(preflight.JobChange(ctx, client, before, after), changeFindings(ctx, client, after)...)
+	if before.Suspend && !after.Suspend {
+		findings = slices.Concat(findings, r.gangAtPlan(ctx, after), preflight.Taken(ctx, client, after))
+	}
+	for _, f := range findings {
 		diags.Append(session.Preflight(f, level))
 	}
 	return diags
@@ -118,7 +122,7 @@ func (r *trainingJob) preflight(ctx context.Context, m model, q question) (diags
 		return nil
 	}
 	spec, level := q.spec, q.level
-	for _, f := range slices.Concat(versionFindings(spec, q.forArena), r.schedulerFindings(ctx, spec), r.erdmaFindings(ctx, m, spec), r.podFindings(ctx, spec), admissionFindings(spec, q.answer.Admission)) {
+	for _, f := range slices.Concat(versionFindings(spec, q.forArena), r.schedulerFindings(ctx, spec), r.erdmaFindings(ctx, m, spec), r.podFindings(ctx, spec), r.gangAtPlan(ctx, spec), admissionFindings(spec, q.answer.Admission)) {
 		diags.Append(session.Preflight(f, level))
 	}
 	for _, f := range q.answer.Findings(int(m.PlannedNodeCount.ValueInt64())) {

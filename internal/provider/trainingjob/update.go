@@ -73,6 +73,11 @@ func (r *trainingJob) update(ctx context.Context, of tfsdk.State, state, m *mode
 	if diags.Append(stale...); diags.HasError() {
 		return false, diags
 	}
+	if resumed {
+		if diags.Append(r.checkGang(ctx, *m, spec)...); diags.HasError() {
+			return false, diags
+		}
+	}
 	notes, err := m.notes(ctx, of, spec)
 	if err == nil && len(inPlace) == 0 && noted(live, notes) {
 		return true, diags

@@ -62,9 +62,22 @@ func (r *trainingJob) wait(ctx context.Context, client *kube.Client, spec job.Sp
 	}
 	reasons := []said{{"the job's operator says", refusals.reason()}, {"the scheduler says", pods.reason()}, {"the job queue says", unit.position()}}
 	if pods.ignored() {
-		reasons = append(reasons, said{"no scheduler has looked at its pods, which ask for " + spec.SchedulerName, "is that one installed, and does it run?"})
+		reasons = append(reasons, r.unheard(context.WithoutCancel(ctx), spec))
 	}
 	return obj, because(err, reasons)
+}
+
+// unheard is why no scheduler has said anything of a job's pods: ours says nothing at first of a gang
+// that is not whole.
+func (r *trainingJob) unheard(ctx context.Context, spec job.Spec) said {
+	if spec.Gang && spec.SchedulerName == contract.SchedulerName {
+		if snapshot, err := r.Session.Snapshot(ctx); err == nil && !snapshot.NoScheduler {
+			if missing := snapshot.Missing(spec.ID()); missing != "" {
+				return said{"the scheduler waits", missing}
+			}
+		}
+	}
+	return said{"no scheduler has looked at its pods, which ask for " + spec.SchedulerName, "is that one installed, and does it run?"}
 }
 
 // said is what someone says about a job.

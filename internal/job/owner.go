@@ -1,0 +1,37 @@
+package job
+
+import (
+	"slices"
+
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// Owns reports whether an object with these owners belongs to a job of this name: an operator has made
+// it for the job, or it is a pod of what the operator of MPIJobs v1alpha1 makes for one.
+func (s Spec) Owns(owners []metav1.OwnerReference) bool {
+	return slices.ContainsFunc(owners, func(o metav1.OwnerReference) bool {
+		switch o.Kind {
+		case contract.MPIJobKind, contract.PyTorchJobKind:
+			return o.Name == s.Name
+		case "StatefulSet":
+			return s.Framework == MPI && o.Name == WorkerSet(s.Name)
+		case "Job":
+			return s.Framework == MPI && o.APIVersion == batchv1.SchemeGroupVersion.String() && o.Name == s.Launcher()
+		}
+		return false
+	})
+}
+
+// Launcher is the name of what an operator makes for the launcher of an MPIJob.
+func (s Spec) Launcher() string { return s.Name + "-" + contract.ReplicaLauncher }
+
+// Whose names what an object of others belongs to, as in " but of the Deployment web", "" for nothing.
+func Whose(owners []metav1.OwnerReference) string {
+	if len(owners) == 0 {
+		return ""
+	}
+	return " but of the " + owners[0].Kind + " " + owners[0].Name
+}

@@ -1,0 +1,110 @@
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+)
+
+// Taken looks for objects of others under the names of those that the operator makes for a job
+// (training operator 1.9; MPI operator v0.1). It makes none in their place, and goes no further with
+// the job.
+func Taken(ctx context.Context, client *kube.Client, spec job.Spec) []Finding {
+	c := &check{Client: client, ctx: ctx, spec: spec}
+	c.taken()
+	return c.findings
+}
+
+func (c *check) taken() {
+	if c.spec.Framework == job.MPI {
+		c.takenFromMPI()
+		return
+	}
+	services, err := c.Typed.CoreV1().Services(c.spec.Namespace).List(c.ctx, metav1.ListOptions{})
+	if err != nil {
+		return
+	}
+	names := c.replicaNames()
+	for i := range services.Items {
+		s := &services.Items[i]
+		if slices.Contains(names, s.Name) && !c.takes(s) {
+			c.inTheWay("Service", s)
+		}
+	}
+}
+
+// replicaNames are the names of the replicas' pods, and of the services before them.
+func (c *check) replicaNames() (names []string) {
+	obj, err := c.spec.Render()
+	if err != nil {
+		return nil // said elsewhere
+	}
+	pods, err := job.Pods(obj)
+	if err != nil {
+		return nil
+	}
+	for _, pod := range pods {
+		names = append(names, pod.Name)
+	}
+	return names
+}
+
+// takes reports whether the training operator takes a service for the job's: by its labels, when it
+// has no controller.
+func (c *check) takes(s *corev1.Service) bool {
+	return metav1.GetControllerOf(s) == nil &&
+		s.Labels[contract.JobNameLabel] == c.spec.Name && s.Labels[contract.JobOperatorNameLabel] == c.spec.Framework.Operator()
+}
+
+func (c *check) takenFromMPI() {
+	core, rbac, ns, launcher := c.Typed.CoreV1(), c.Typed.RbacV1(), c.spec.Namespace, c.spec.Launcher()
+	var get metav1.GetOptions
+	if config, err := core.ConfigMaps(ns).Get(c.ctx, c.spec.Name+"-config", get); err == nil {
+		c.inTheWay("ConfigMap", config)
+	}
+	if role, err := rbac.Roles(ns).Get(c.ctx, launcher, get); err == nil {
+		c.inTheWay("Role", role)
+	}
+	if binding, err := rbac.RoleBindings(ns).Get(c.ctx, launcher, get); err == nil {
+		c.inTheWay("RoleBinding", binding)
+	}
+	if account, err := core.ServiceAccounts(ns).Get(c.ctx, launcher, get); err == nil {
+		switch {
+		case c.spec.Alpha:
+			c.inTheWay("ServiceAccount", account)
+		case c.spec.ServiceAccount == "" && c.foreign(account):
+			c.findings = append(c.findings, Finding{Warning: true, Attribute: "name", Summary: "ServiceAccount exists already", Detail: fmt.Sprintf(
+				"The launcher of job %s runs as the ServiceAccount %s, and there is one of that name that is not the job's%s: the operator uses it as it is, and gives it the right to run commands in the workers. "+
+					"Choose another name, or set service_account.", c.spec.ID(), launcher, job.Whose(account.OwnerReferences))})
+		}
+	}
+	if !c.spec.Alpha {
+		return
+	}
+	if workers, err := c.Typed.AppsV1().StatefulSets(ns).Get(c.ctx, job.WorkerSet(c.spec.Name), get); err == nil {
+		c.inTheWay("StatefulSet", workers)
+	}
+	if batch, err := c.Typed.BatchV1().Jobs(ns).Get(c.ctx, launcher, get); err == nil {
+		c.inTheWay("Job", batch)
+	}
+}
+
+// foreign reports whether an object is someone else's, and stays.
+func (c *check) foreign(object metav1.Object) bool {
+	return object.GetDeletionTimestamp() == nil && !c.spec.Owns(object.GetOwnerReferences())
+}
+
+func (c *check) inTheWay(kind string, object metav1.Object) {
+	if c.foreign(object) {
+		c.add("name", kind+" exists already", "The operator makes a %[1]s %[2]s for job %[3]s, and there is one of that name that is not the job's%[4]s: "+
+			"the operator does not take it, and goes no further with the job. Choose another name for the job, or delete the %[1]s if nobody needs it.",
+			kind, object.GetName(), c.spec.ID(), job.Whose(object.GetOwnerReferences()))
+	}
+}

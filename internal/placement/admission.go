@@ -1,10 +1,5 @@
 package placement
 
-import (
-	"maps"
-	"slices"
-)
-
 // maxAdmissions bounds the sets of rules that a view remembers.
 const maxAdmissions = 64
 
@@ -45,54 +40,17 @@ func (a *admissions) of(r *rules) *admission {
 	return &a.known[len(a.known)-1]
 }
 
-// admits reports whether a node meets the rules.
-func (a *admission) admits(n *node) bool {
-	if n.number > 0 && a.met[n.number] > 0 {
-		return a.met[n.number] == admitted
+// admits reports whether a node with a number, 0 for none, meets the rules.
+func (a *admission) admits(number int32, n *Node) bool {
+	if number > 0 && a.met[number] > 0 {
+		return a.met[number] == admitted
 	}
-	why, _ := a.rules.rejects(&n.Node)
-	if n.number > 0 {
-		a.met[n.number] = rejected
+	why, _ := a.rules.rejects(n)
+	if number > 0 {
+		a.met[number] = rejected
 		if why.code == "" {
-			a.met[n.number] = admitted
+			a.met[number] = admitted
 		}
 	}
 	return why.code == ""
-}
-
-// equal reports whether the rules are written alike.
-func (r *rules) equal(o *rules) bool {
-	return r.equalBut(o) && maps.Equal(r.limits, o.limits)
-}
-
-// equalBut is equal but for the nodes that are excluded by name.
-func (r *rules) equalBut(o *rules) bool {
-	sameTerm := func(a, b Requirement) bool {
-		return a.Key == b.Key && a.Operator == b.Operator && slices.Equal(a.Values, b.Values)
-	}
-	same := func(a, b [][]Requirement) bool {
-		return (a == nil) == (b == nil) &&
-			slices.EqualFunc(a, b, func(a, b []Requirement) bool { return slices.EqualFunc(a, b, sameTerm) })
-	}
-	return slices.Equal(r.selector, o.selector) && slices.Equal(r.tolerations, o.tolerations) && slices.Equal(r.pools, o.pools) &&
-		same(r.affinity, o.affinity) && same(r.volumes, o.volumes)
-}
-
-// clone copies what the caller of the planner may change later.
-func (r *rules) clone() rules {
-	c := *r
-	c.tolerations, c.pools = slices.Clone(r.tolerations), slices.Clone(r.pools)
-	c.affinity, c.volumes = cloneAlternatives(r.affinity), cloneAlternatives(r.volumes)
-	return c
-}
-
-func cloneAlternatives(alternatives [][]Requirement) [][]Requirement {
-	c := slices.Clone(alternatives)
-	for i, term := range c {
-		c[i] = slices.Clone(term)
-		for j := range term {
-			c[i][j].Values = slices.Clone(term[j].Values)
-		}
-	}
-	return c
 }

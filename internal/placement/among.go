@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 )
 
 // among are the rules of a gang about which pods are near each other, with the pods that
@@ -73,11 +72,6 @@ type amongBuilder struct {
 	// position is that of a node by its name, labels the domain of each node by label.
 	position map[string]int32
 	labels   map[string][]int32
-}
-
-func namespaceOf(gang string) string {
-	namespace, _, _ := strings.Cut(gang, "/")
-	return namespace
 }
 
 // add compiles the rules of a class.

@@ -54,8 +54,6 @@ func (v *View) blockedReservation(g Gang, before *reserved) (Reservation, bool) 
 	if before == nil || ok && len(r.After) < before.waits(v) {
 		return r, ok
 	}
-	v.reservations = append(v.reservations, before)
-	defer v.Release(g.ID)
 	if v.valid(before, &g) {
 		return before.Reservation, true
 	}
@@ -66,36 +64,9 @@ func (v *View) blockedReservation(g Gang, before *reserved) (Reservation, bool) 
 func (h *reserved) waits(v *View) int {
 	n := 0
 	for _, victim := range h.After {
-		if slices.ContainsFunc(victim.Pods, func(id string) bool { return v.pods[id] != nil }) {
+		if slices.ContainsFunc(victim.Pods, func(id string) bool { _, runs := v.Pod(id); return runs }) {
 			n++
 		}
 	}
 	return n
 }
-
-// Infeasible reports whether a gang could not be placed even if nothing else ran: only a
-// change of nodes or of the quota tree can help it.
-func (v *View) Infeasible(g Gang) bool {
-	if v.verdicts.version != v.version {
-		clear(v.verdicts.infeasible)
-		v.verdicts.version = v.version
-	}
-	shape := v.signature(&g)
-	if known, ok := v.verdicts.infeasible[shape]; ok {
-		return known
-	}
-	var others []*Pod
-	for _, p := range v.pods {
-		if p.Gang == "" || p.Gang != g.ID {
-			others = append(others, p)
-		}
-	}
-	_, fits := newPlanner(v.after(others, nil, v.reservations), g).place()
-	if shape != "" {
-		v.verdicts.infeasible[shape] = !fits
-	}
-	return !fits
-}
-
-// Version changes whenever a node or the quota tree does.
-func (v *View) Version() uint64 { return v.version }

@@ -65,7 +65,7 @@ func (p *planner) with(n *filling, class int) (room *capacity, ok bool) {
 		if room.fits(r, take) < take {
 			return nil, false
 		}
-		room.take(r, take, p.workload)
+		room.take(r, take, p.choice)
 	}
 	return room, true
 }

@@ -89,10 +89,14 @@ func (c *capacities) addLevel(p *planner, domains []*domain) {
 		}
 		short := 0
 		for _, s := range c.shapes {
-			short += rank(s.want > 0)
+			if s.want > 0 {
+				short++
+			}
 		}
 		c.room, c.short = append(c.room, make([]int, len(c.shapes))), append(c.short, short)
-		c.open += rank(short == 0)
+		if short == 0 {
+			c.open++
+		}
 	}
 	c.levels = append(c.levels, of)
 }
@@ -126,11 +130,14 @@ func (c *capacities) change(d int32, i, by int) {
 	if before == after {
 		return
 	}
-	if c.short[d] == 0 {
-		c.open--
-	}
-	c.short[d] += rank(after) - rank(before)
-	if c.short[d] == 0 {
-		c.open++
+	switch {
+	case after && c.short[d] == 0:
+		c.short[d], c.open = 1, c.open-1
+	case after:
+		c.short[d]++
+	default:
+		if c.short[d]--; c.short[d] == 0 {
+			c.open++
+		}
 	}
 }

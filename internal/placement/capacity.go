@@ -36,12 +36,6 @@ type capacity struct {
 // gpuCapacity is what is left of a shared GPU.
 type gpuCapacity struct{ memoryGiB, corePercent int64 }
 
-func (m Mode) shared() bool {
-	return m == ModeCoreMem || m == ModeShare || m == ModeCGPU || m == ModeMPS
-}
-
-func (m Mode) whole() bool { return m == ModeDefault || m == ModeTopology }
-
 func (c *capacity) clone() *capacity {
 	d := *c
 	d.extended = maps.Clone(c.extended)
@@ -142,9 +136,9 @@ func (c *capacity) wrongMode() rejection {
 }
 
 // take charges n members to the capacity and returns the shares of each, nil when
-// the request is not for shares. The members must fit. With a workload, the GPU of a
-// share is the one that fragments least.
-func (c *capacity) take(r *Request, n int, workload *fragmentation) [][]GPUShare {
+// the request is not for shares. The members must fit. A choice, where there is one, picks
+// the GPU of a share.
+func (c *capacity) take(r *Request, n int, choice gpuChoice) [][]GPUShare {
 	if n == 0 {
 		return nil
 	}
@@ -172,7 +166,7 @@ func (c *capacity) take(r *Request, n int, workload *fragmentation) [][]GPUShare
 		} else {
 			c.memoryOnly += n
 		}
-		return c.takeShares(r, n, workload)
+		return c.takeShares(r, n, choice)
 	}
 	return nil
 }
@@ -215,3 +209,44 @@ func (c *capacity) ring(k int) gpu.Ring {
 
 // unlimited stands for an amount that nothing limits.
 const unlimited = math.MaxInt32
+
+// takeAt takes what a request asks of GPUs from these GPUs, and reports whether they have it.
+func (c *capacity) takeAt(r *Request, gpus gpu.Set) bool {
+	switch {
+	case r.Mode == ModeTopology:
+		if c.mode != r.Mode || gpus.Len() != r.GPUs || gpus&^c.gpus != 0 {
+			return false
+		}
+		c.gpus &^= gpus
+	case r.Mode.shared():
+		if gpus.Len() != r.spread() || len(c.shares) == 0 {
+			return false
+		}
+		for _, device := range gpus.GPUs() {
+			if c.shares[device].takes(r.perGPU()) == 0 {
+				return false
+			}
+		}
+		c.takeFrom(gpus.GPUs(), r.perGPU())
+	}
+	return true
+}
+
+// has is how much there is of what a refusal says that there is too little of.
+func (c *capacity) has(r rejection) int64 {
+	switch r.code {
+	case NotEnoughCPU:
+		return c.milliCPU
+	case NotEnoughMemory:
+		return c.memoryBytes
+	case NotEnoughOther:
+		return c.extended[r.detail]
+	case NotEnoughShare:
+		var most int64
+		for _, room := range c.shares {
+			most = max(most, room.memoryGiB)
+		}
+		return most
+	}
+	return 0
+}

@@ -199,3 +199,10 @@ func sum(list []int) int {
 	}
 	return total
 }
+
+func rank(first bool) int {
+	if first {
+		return 1
+	}
+	return 0
+}

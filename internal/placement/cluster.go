@@ -1,7 +1,8 @@
 package placement
 
 import (
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"strings"
+
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
@@ -40,32 +41,40 @@ func (v *View) cluster() cluster {
 	return cluster{nodes: v.order, pods: v.pods, quota: v.quota, jobs: v.jobs, workload: v.workload, linked: v.linked > 0, admissions: v.admissions}
 }
 
-// pods returns the pods that a placement of the gang makes.
-func (g *Gang) pods(assignments []Assignment) []*Pod {
-	roles := map[string]*Role{}
-	for i := range g.Roles {
-		for _, member := range g.Roles[i].Members {
-			roles[member] = &g.Roles[i]
-		}
+// last is the quota tree when held reservations are in their places, nil for none.
+func (c cluster) last() *quota.Tree {
+	if n := len(c.later); n > 0 {
+		return c.quota.With(c.later[n-1])
 	}
-	var pods []*Pod
-	for _, a := range assignments {
-		if role := roles[a.Member]; role != nil {
-			pods = append(pods, &Pod{
-				ID: g.ID + "/" + a.Member, Node: a.Node, Request: role.Request, Own: a.Own, Shares: a.Shares,
-				Namespace: namespaceOf(g.ID), Labels: role.Labels,
-				Gang: g.ID, Leaf: g.Leaf, Priority: g.Priority, Preemptible: g.Preemptible,
-			})
-		}
-	}
-	return pods
+	return c.quota
 }
 
-// reserved returns the GPUs of the pod, whole or in part.
-func (p *Pod) reserved() gpu.Set {
-	s := p.Own
-	for _, share := range p.Shares {
-		s |= gpu.SetOf(share.GPU)
+// exceeded returns the limit that a gang exceeds when it is charged so much more.
+func (c cluster) exceeded(g *Gang, charge quota.Resources) *quota.Exceeded {
+	if g.Leaf == "" || c.quota == nil {
+		return nil
 	}
-	return s
+	if e := c.exceededWith(nil, g, charge); e != nil {
+		return e
+	}
+	for _, later := range c.later {
+		if e := c.exceededWith(later, g, charge); e != nil {
+			return e
+		}
+	}
+	return nil
+}
+
+func (c cluster) exceededWith(later *quota.Tree, g *Gang, charge quota.Resources) *quota.Exceeded {
+	if c.jobs[job{g.ID, g.Leaf}] == 0 && !strings.Contains(g.ID, OfPod) { // a pod on its own is no job
+		if e := c.quota.FitsJobWith(later, g.Leaf); e != nil {
+			return e
+		}
+	}
+	return c.quota.FitsWith(later, g.Leaf, charge, g.Preemptible)
+}
+
+// leafMissing reports whether a gang's leaf is not in the tree.
+func (c cluster) leafMissing(g *Gang) bool {
+	return c.quota != nil && g.Leaf != "" && !c.quota.HasLeaf(g.Leaf)
 }

@@ -2,7 +2,7 @@ package placement
 
 import (
 	"cmp"
-	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 )
@@ -74,7 +74,7 @@ func (v *View) Displaced(changed *View, gangs ...Gang) []DisplacedGang {
 // resettle plans the displaced gangs on what is left, one after the other.
 func (v *View) resettle(left *View, displaced []*DisplacedGang, gangs []Gang) {
 	pods := map[string][]*Pod{}
-	for _, p := range v.pods {
+	for _, p := range v.cluster().pods {
 		id := cmp.Or(p.Gang, p.ID)
 		pods[id] = append(pods[id], p)
 	}
@@ -119,10 +119,7 @@ func (g Gang) of(pods []*Pod, lost []string) Gang {
 
 // inVictimOrder returns all pods, those first that go first.
 func (v *View) inVictimOrder() []*Pod {
-	pods := make([]*Pod, 0, len(v.pods))
-	for _, p := range v.pods {
-		pods = append(pods, p)
-	}
+	pods := slices.Collect(maps.Values(v.cluster().pods))
 	slices.SortFunc(pods, func(a, b *Pod) int {
 		return cmp.Or(
 			cmp.Compare(a.Priority, b.Priority),
@@ -131,75 +128,4 @@ func (v *View) inVictimOrder() []*Pod {
 		)
 	})
 	return pods
-}
-
-// evicts says why a pod of the view cannot stay, "" when it can.
-func (v *View) evicts(p *Pod) string {
-	if v.pods[p.ID] == nil {
-		return ""
-	}
-	n := v.nodes[p.Node]
-	if n == nil || !n.present {
-		return fmt.Sprintf("node %s is gone", p.Node)
-	}
-	if why := n.evicts(p); why != "" {
-		return why
-	}
-	if v.quota == nil || p.Leaf == "" {
-		return ""
-	}
-	if !v.quota.HasLeaf(p.Leaf) {
-		return fmt.Sprintf("quota leaf %s is gone", p.Leaf)
-	}
-	if over := v.quota.Over(p.Leaf, p.Request.Charge()); over != nil {
-		return over.String()
-	}
-	return ""
-}
-
-// evicts says why a pod that is charged to the node cannot stay there, "" when it can.
-func (n *node) evicts(p *Pod) string {
-	if p.Request.Mode != ModeNone {
-		if p.Request.Mode.shared() != n.Mode.shared() || p.Request.Mode.whole() && p.Request.Mode != n.Mode {
-			return fmt.Sprintf("node %s offers its GPUs in mode %s", p.Node, cmp.Or(string(n.Mode), "none"))
-		}
-		if lost := p.reserved() &^ n.healthyGPUs(); lost != 0 {
-			return fmt.Sprintf("node %s has lost GPU %s", p.Node, lost)
-		}
-	}
-	if n.tooSmallFor(p) {
-		return fmt.Sprintf("node %s is too small", p.Node)
-	}
-	return ""
-}
-
-// tooSmallFor reports whether more runs on the node than it has of something that the pod uses.
-func (n *node) tooSmallFor(p *Pod) bool {
-	have, used, r := n.Allocatable, &n.used, &p.Request
-	if used.pods > have.Pods || r.MilliCPU > 0 && used.milliCPU > have.MilliCPU || r.MemoryBytes > 0 && used.memoryBytes > have.MemoryBytes {
-		return true
-	}
-	for name, amount := range r.Extended {
-		if amount > 0 && used.extended[name] > have.Extended[name] {
-			return true
-		}
-	}
-	for _, i := range p.reserved().GPUs() {
-		u := used.gpus[i]
-		if u.owners > 1 || u.owners == 1 && u.memoryGiB > 0 || u.corePercent > fullCore || u.memoryGiB > 0 && u.memoryGiB > n.free.sizes[i] {
-			return true
-		}
-	}
-	return r.Mode == ModeDefault && used.whole() > n.healthyGPUs().Len()
-}
-
-// whole counts the GPUs in the hands of pods that take whole GPUs.
-func (u *usage) whole() int {
-	whole := u.anonymous
-	for _, u := range u.gpus {
-		if u.owners > 0 {
-			whole++
-		}
-	}
-	return whole
 }

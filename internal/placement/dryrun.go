@@ -40,9 +40,7 @@ type left struct {
 // newDryRun begins a dry run for a gang.
 func (v *View) newDryRun(g Gang) *dryRun {
 	kept, lifted := v.reservationsFor(&g)
-	d := &dryRun{
-		cluster: v.after(nil, kept, lifted), view: v, gang: g, kept: kept,
-	}
+	d := &dryRun{cluster: v.after(nil, kept, lifted), view: v, gang: g, kept: kept}
 	d.base, d.nodes = d.nodes, slices.Clone(d.nodes)
 	d.at, d.left = make(map[string]int32, len(d.nodes)), make([]left, len(d.nodes))
 	for i, n := range d.nodes {
@@ -98,7 +96,7 @@ func (d *dryRun) change(r *runningGang, sign int) {
 
 // charge charges pods to their node or takes them off.
 func (d *dryRun) charge(at int32, pods []*Pod, sign int) {
-	whole := d.view.nodes[d.base[at].Name]
+	whole := d.view.state(d.base[at].Name)
 	left := &d.left[at]
 	if left.pods == 0 {
 		left.used = whole.used.clone()
@@ -151,6 +149,5 @@ func (d *dryRun) planner(g Gang) *planner {
 
 // withinQuota reports whether the quota trees allow the members that the gang needs.
 func (d *dryRun) withinQuota() bool {
-	p := planner{cluster: d.cluster, gang: d.gang}
-	return !p.leafMissing() && p.exceeded(d.reservation) == nil
+	return !d.leafMissing(&d.gang) && d.exceeded(&d.gang, d.reservation) == nil
 }

@@ -38,7 +38,7 @@ func (p *planner) explain() Verdict {
 
 // quotaReason says which limit of the tree the gang exceeds.
 func (p *planner) quotaReason() Reason {
-	if p.leafMissing() {
+	if p.leafMissing(&p.gang) {
 		return Reason{Code: NoSuchLeaf, Text: p.quota.Missing(p.gang.Leaf)}
 	}
 	exceeded := p.overQuota(p.needed)
@@ -119,7 +119,7 @@ func (p *planner) nodeReasons(next member, s selection) []Reason {
 	for _, r := range slices.SortedFunc(maps.Keys(counts), func(a, b rejection) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a.code, b.code), cmp.Compare(a.detail, b.detail))
 	}) {
-		text := p.text(r, counts[r], s) + sick[r].String() + shortfall(r, counts[r], most[r], class.request)
+		text := clause(r, counts[r], s.domain) + sick[r].String() + shortfall(r, counts[r], most[r], class.request)
 		list = append(list, Reason{Code: r.code, Nodes: counts[r], Text: text})
 	}
 	return list
@@ -132,28 +132,9 @@ func (p *planner) room(state *capacity, t *nodePacking) *capacity {
 	}
 	room := state.clone()
 	for _, class := range t.order {
-		room.take(p.classes[class].request, t.take[class], p.workload)
+		room.take(p.classes[class].request, t.take[class], p.choice)
 	}
 	return room
-}
-
-// has is how much there is of what a refusal says that there is too little of.
-func (c *capacity) has(r rejection) int64 {
-	switch r.code {
-	case NotEnoughCPU:
-		return c.milliCPU
-	case NotEnoughMemory:
-		return c.memoryBytes
-	case NotEnoughOther:
-		return c.extended[r.detail]
-	case NotEnoughShare:
-		var most int64
-		for _, room := range c.shares {
-			most = max(most, room.memoryGiB)
-		}
-		return most
-	}
-	return 0
 }
 
 // shortfall says how much nodes have at most of what a member asks for, "" where no amount is
@@ -168,7 +149,7 @@ func shortfall(r rejection, nodes int, most int64, asked *Request) string {
 	case NotEnoughOther:
 		has, wants = amountWords(r.detail, most), amountWords(r.detail, asked.Extended[r.detail])
 	case NotEnoughShare:
-		part := asked.perGPU().memoryGiB
+		part := asked.PerGPU().MemoryGiB
 		if most >= part {
 			return "" // cores are too few, or GPUs that have both
 		}
@@ -182,25 +163,8 @@ func shortfall(r rejection, nodes int, most int64, asked *Request) string {
 	return fmt.Sprintf(" (%s of the %s that it asks for)", has, wants)
 }
 
-// rejection returns the first rule that keeps a member of the class from the node whatever runs there.
-func (p *planner) rejection(n *node, c *class, d *domain) rejection {
-	if p.gang.ExcludeNodes[n.Name] {
-		return rejection{code: Excluded}
-	}
-	if why, taint := p.rules[c.rules].rejects(&n.Node); why.code != "" {
-		if taint != nil {
-			why.detail = taint.String()
-		}
-		return why
-	}
-	if !d.has(n) {
-		return rejection{code: OtherDomain}
-	}
-	return rejection{}
-}
-
-// text is the clause of a reason.
-func (p *planner) text(r rejection, n int, s selection) string {
+// clause is the text of a reason: what n nodes lack, or members on them, in a gang's domain.
+func clause(r rejection, n int, d *domain) string {
 	nodes := plural(n, "node")
 	has, is, does := "have", "are", "do"
 	if n == 1 {
@@ -265,10 +229,10 @@ func (p *planner) text(r rejection, n int, s selection) string {
 	case Mixed:
 		return fmt.Sprintf("%s %s pods on shared GPUs with the other limits (memory only, and memory with cores, are never on one node)", nodes, map[bool]string{true: "runs", false: "run"}[n == 1])
 	case OtherDomain:
-		if s.domain.value == "" {
-			return fmt.Sprintf("%s %s no label %s", nodes, has, strings.Join(s.domain.labels, ", "))
+		if d.value == "" {
+			return fmt.Sprintf("%s %s no label %s", nodes, has, strings.Join(d.labels, ", "))
 		}
-		return fmt.Sprintf("%s %s outside %s, which has the most room", nodes, is, s.domain)
+		return fmt.Sprintf("%s %s outside %s, which has the most room", nodes, is, d)
 	}
 	return fmt.Sprintf("%s cannot take it (%s)", nodes, r.code)
 }
@@ -332,4 +296,10 @@ func plural(n int, noun string) string {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// member is one member to place.
+type member struct {
+	name  string
+	class int
 }

@@ -31,7 +31,7 @@ type fixer struct {
 // fixes returns the changes that make the gang fit, the nearest first: what the
 // cluster lacks comes before what the job could do without.
 func (p *planner) fixes(next member, chosen selection, reasons []Reason) []Fix {
-	if p.leafMissing() {
+	if p.leafMissing(&p.gang) {
 		return nil
 	}
 	limited := len(p.gang.Limits) > 0 || slices.ContainsFunc(p.rules, func(r rules) bool { return len(r.limits) > 0 })
@@ -66,13 +66,7 @@ func together(changes []Fix) Fix {
 // of the gang's rules, nil when they differ from those of the gang that does not fit.
 func (f *fixer) feasible(c cluster, t *topology, tree *quota.Tree, g Gang) bool {
 	c.quota = tree
-	p := newPlanner(c, g)
-	p.topology = t
-	if p.invalid() != nil || p.leafMissing() {
-		return false
-	}
-	limit := p.allowed()
-	return limit >= p.needed && (p.enough(p.choose(p.wanted(limit))) || len(g.Subgroups) > 0 && p.enough(p.chooseNeeded()))
+	return feasible(c, t, g)
 }
 
 // raiseQuota finds the maxima to raise; false when a minimum binds, which no maximum helps.

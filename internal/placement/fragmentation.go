@@ -242,9 +242,9 @@ func (c *capacity) suits(d *Demand) suitability {
 	return fit
 }
 
-// leastFragmenting returns the GPU among the fitting ones on which a share fragments
+// ChooseGPU returns the GPU among the fitting ones on which a share fragments
 // the node least; of equal ones the tightest, then the first.
-func (f *fragmentation) leastFragmenting(c *capacity, fitting []int, share gpuCapacity) int {
+func (f *fragmentation) ChooseGPU(c *capacity, fitting []int, share gpuCapacity) int {
 	best, least := -1, int64(0)
 	for n, i := range fitting {
 		if slices.ContainsFunc(fitting[:n], func(j int) bool { return c.shares[j] == c.shares[i] && c.sizes[j] == c.sizes[i] }) {
@@ -259,4 +259,8 @@ func (f *fragmentation) leastFragmenting(c *capacity, fitting []int, share gpuCa
 		}
 	}
 	return best
+}
+
+func (d *Demand) share() gpuCapacity {
+	return gpuCapacity{memoryGiB: d.MemoryGiB, corePercent: d.CorePercent}
 }

@@ -52,7 +52,7 @@ func (d *gpuAssigner) assign(n *node, t *nodePacking, here []int32) {
 // shares gives the members at the positions, which ask for the same, their parts of GPUs.
 func (d *gpuAssigner) shares(room *capacity, r *Request, here []int32) {
 	if d.spots == nil || !r.Mode.shared() {
-		for i, shares := range room.take(r, len(here), d.workload) {
+		for i, shares := range room.take(r, len(here), d.choice) {
 			d.list[here[i]].Shares = shares
 		}
 		return

@@ -2,7 +2,6 @@ package placement
 
 import (
 	"maps"
-	"slices"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 )
@@ -22,93 +21,14 @@ type node struct {
 	eligible uint64
 }
 
-// usage is what pods take of a node. It consists of counters only, so that adding
-// and removing a pod restores it exactly.
-type usage struct {
-	milliCPU, memoryBytes, pods int64
-	extended                    map[string]int64
-	ports                       map[string]int
-	// anonymous counts whole GPUs of pods whose GPUs are not known.
-	anonymous            int
-	gpus                 []gpuUsage
-	memoryOnly, withCore int
-	// unknown is what pods share of GPUs of which nobody knows which they are: each GPU
-	// may be one of them.
-	unknown gpuUsage
-}
-
-// gpuUsage is what pods take of one GPU.
-type gpuUsage struct {
-	owners                 int
-	memoryGiB, corePercent int64
-}
-
-func (u *usage) clone() usage {
-	c := *u
-	c.extended = maps.Clone(u.extended)
-	c.ports = maps.Clone(u.ports)
-	c.gpus = slices.Clone(u.gpus)
-	return c
-}
-
-// charge adds a pod (sign 1) or takes it back (sign -1).
-func (u *usage) charge(p *Pod, sign int) {
-	s := int64(sign)
-	u.milliCPU += s * p.Request.MilliCPU
-	u.memoryBytes += s * p.Request.MemoryBytes
-	u.pods += s
-	for name, amount := range p.Request.Extended {
-		u.extended = count(u.extended, name, s*amount)
-	}
-	for _, port := range p.Request.HostPorts {
-		u.ports = count(u.ports, port, sign)
-	}
-	for _, device := range p.Own.GPUs() {
-		u.gpu(device).owners += sign
-	}
-	if p.Request.Mode.whole() && p.Own == 0 {
-		u.anonymous += sign * p.Request.GPUs
-	}
-	for _, share := range p.Shares {
-		c := u.gpu(share.GPU)
-		c.memoryGiB += s * share.MemoryGiB
-		c.corePercent += s * share.CorePercent
-	}
-	if p.Request.Mode.shared() && len(p.Shares) == 0 {
-		part := p.Request.perGPU()
-		u.unknown.owners += sign * p.Request.spread()
-		u.unknown.memoryGiB += s * part.memoryGiB
-		u.unknown.corePercent += s * part.corePercent
-	}
-	if p.Request.Mode.shared() {
-		if p.Request.CorePercent > 0 {
-			u.withCore += sign
-		} else {
-			u.memoryOnly += sign
-		}
-	}
-}
-
-func (u *usage) gpu(i int) *gpuUsage {
-	for len(u.gpus) <= i {
-		u.gpus = append(u.gpus, gpuUsage{})
-	}
-	return &u.gpus[i]
-}
-
-// count adds to a counter and drops it at zero.
-func count[K comparable, N int | int64](m map[K]N, key K, by N) map[K]N {
-	if m == nil {
-		m = map[K]N{}
-	}
-	if m[key] += by; m[key] == 0 {
-		delete(m, key)
-	}
-	return m
-}
-
 // capacity computes what is left of the node.
 func (n *node) capacity() *capacity { return n.capacityOf(n.healthyGPUs()) }
+
+// whenUsed is capacity when so much of the node is used.
+func (n *node) whenUsed(used usage) *capacity {
+	after := node{Node: n.Node, used: used}
+	return after.capacity()
+}
 
 // capacityOf is capacity where these GPUs may be used.
 func (n *node) capacityOf(usable gpu.Set) *capacity {

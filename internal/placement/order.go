@@ -44,15 +44,3 @@ func number(s string, i *int) string {
 	}
 	return s[start:*i]
 }
-
-// compareSize orders requests by what is hardest to find: whole GPUs, GPU memory,
-// cores, CPU, memory.
-func compareSize(a, b *Request) int {
-	return cmp.Or(
-		cmp.Compare(a.GPUs, b.GPUs),
-		cmp.Compare(a.MemoryGiB, b.MemoryGiB),
-		cmp.Compare(a.CorePercent, b.CorePercent),
-		cmp.Compare(a.MilliCPU, b.MilliCPU),
-		cmp.Compare(a.MemoryBytes, b.MemoryBytes),
-	)
-}

@@ -29,20 +29,6 @@ type packingKey struct {
 	host *node
 }
 
-// nodePacking is how many members of each class a node of the key can take out of those
-// that remain, and what that gives.
-type nodePacking struct {
-	take []int
-	// order is the order in which the classes take.
-	order   []int
-	members int
-	gpus    int
-	ring    gpu.Ring
-	left    int64
-	// fragments is how much the members fragment the node, in the unit of [distribution.fragments].
-	fragments int64
-}
-
 func (p *planner) key(n *node, admitted uint64) packingKey {
 	k := packingKey{state: n.free, admitted: admitted}
 	if len(p.running) > 0 && len(p.running[n.Name]) > 0 || p.limited(n) {
@@ -151,7 +137,7 @@ func (p *planner) try(key packingKey, remaining []int) *nodePacking {
 		if room == key.state {
 			room = room.clone()
 		}
-		room.take(c.request, n, p.workload)
+		room.take(c.request, n, p.choice)
 		t.left = room.left()
 	}
 	t.ring = p.ring(key, t.gpus)
@@ -169,26 +155,6 @@ func (p *planner) ring(key packingKey, gpus int) gpu.Ring {
 	running := p.runningGPUs(key.host) &^ key.state.gpus
 	set, _ := key.state.table.BestBeside(key.state.gpus, gpus, running, true)
 	return key.state.table.Ring(set | running)
-}
-
-func (t *nodePacking) add(class, n int, r *Request) {
-	t.take[class] += n
-	t.members += n
-	if r.Mode.whole() {
-		t.gpus += n * r.GPUs
-	}
-}
-
-// stillFits reports whether the trial still holds when fewer members remain: no class
-// remains with fewer members than it takes. Packing is greedy in the order of the
-// classes, so that it would take the same again.
-func (t *nodePacking) stillFits(remaining []int) bool {
-	for i, n := range t.take {
-		if remaining[i] < n {
-			return false
-		}
-	}
-	return true
 }
 
 // buckets returns the groups of a domain whose nodes take members.

@@ -89,7 +89,7 @@ func (p *planner) packClass(class int, later []int, want []int, nodes []*filling
 			continue
 		}
 		after := n.room.clone()
-		after.take(r, slots, p.workload)
+		after.take(r, slots, p.choice)
 		c := candidate{filling: n, slots: slots}
 		for _, other := range later {
 			lost := p.slots(n, n.room, other, want[other]) - p.slots(n, after, other, want[other])
@@ -108,7 +108,7 @@ func (p *planner) packClass(class int, later []int, want []int, nodes []*filling
 		}
 		remaining -= n
 		c.room = c.room.clone()
-		c.room.take(r, n, p.workload)
+		c.room.take(r, n, p.choice)
 		c.add(class, n, r)
 	}
 }

@@ -9,47 +9,6 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 )
 
-// Planned is where an earlier plan put one member of a gang.
-type Planned struct {
-	Member string
-	// Node is the node's name, or [PlannedName] of one that did not exist then.
-	Node string
-	// GPUs are the NVML indexes of the member's GPUs, of which it has the whole or a part;
-	// none where the device plugin picks them.
-	GPUs []int
-}
-
-// PlannedName is the name of a node that does not exist yet: the i-th of its pool in the
-// planner's order, from 0.
-func PlannedName(pool string, i int) string { return fmt.Sprintf("%s[%d]", pool, i) }
-
-// PlannedNames are the names of nodes by those that they had before they existed. The
-// nodes must be in the planner's order ([CompareNodes]), and all nodes of their pools.
-func PlannedNames(nodes []Node) map[string]string {
-	names := map[string]string{}
-	for then, n := range byPlannedName(nodes, func(n Node) string { return n.Pool }) {
-		names[then] = n.Name
-	}
-	return names
-}
-
-// byPlannedName are nodes by the names that they had before they existed.
-func byPlannedName[N any](nodes []N, pool func(N) string) map[string]N {
-	names, count := map[string]N{}, map[string]int{}
-	for _, n := range nodes {
-		if in := pool(n); in != "" {
-			names[PlannedName(in, count[in])] = n
-			count[in]++
-		}
-	}
-	return names
-}
-
-// Plans reports whether the gang's plan has a place for a member.
-func (g *Gang) Plans(member string) bool {
-	return slices.ContainsFunc(g.Planned, func(at Planned) bool { return at.Member == member })
-}
-
 // beyondPlan reports whether the gang runs, and none of the members to place was planned: a
 // plan names no surplus members that it had no room for.
 func (g *Gang) beyondPlan() bool {
@@ -199,7 +158,7 @@ func (p *planner) blockedAt(spots map[string]spot) string {
 				_, why = room.fitsWhy(&bare, 1)
 			}
 			if why.code != "" {
-				return fmt.Sprintf("node %s, where %s was planned, %s", n.Name, name, strings.TrimPrefix(p.text(why, 1, selection{}), "1 node "))
+				return fmt.Sprintf("node %s, where %s was planned, %s", n.Name, name, strings.TrimPrefix(clause(why, 1, &domain{}), "1 node "))
 			}
 			room.take(&bare, 1, nil)
 			if !room.takeAt(class.request, at.gpus) {
@@ -208,28 +167,6 @@ func (p *planner) blockedAt(spots map[string]spot) string {
 		}
 	}
 	return ""
-}
-
-// takeAt takes what a request asks of GPUs from these GPUs, and reports whether they have it.
-func (c *capacity) takeAt(r *Request, gpus gpu.Set) bool {
-	switch {
-	case r.Mode == ModeTopology:
-		if c.mode != r.Mode || gpus.Len() != r.GPUs || gpus&^c.gpus != 0 {
-			return false
-		}
-		c.gpus &^= gpus
-	case r.Mode.shared():
-		if gpus.Len() != r.spread() || len(c.shares) == 0 {
-			return false
-		}
-		for _, device := range gpus.GPUs() {
-			if c.shares[device].takes(r.perGPU()) == 0 {
-				return false
-			}
-		}
-		c.takeFrom(gpus.GPUs(), r.perGPU())
-	}
-	return true
 }
 
 // gpusText names GPUs of a node as users know them: "GPU 0, 3".
@@ -278,32 +215,12 @@ func (g *Gang) boundTo(spots map[string]spot, nodes []*node) Gang {
 	return bound
 }
 
-// follow plans a gang where an earlier plan put it. Where that place is free once those have
-// gone that are leaving, the result is a reservation that waits for them; waits allows that.
-// ok is false when the gang has to be placed elsewhere, why then says why.
-func (v *View) follow(g *Gang, waits bool) (result Result, why string, ok bool) {
+// follow plans a gang where an earlier plan put it; ok is false when it has to be placed
+// elsewhere, why then says why.
+func (v *View) follow(g *Gang) (result Result, why string, ok bool) {
 	if len(g.Planned) == 0 || g.beyondPlan() {
 		return Result{}, "", false
 	}
 	result, why = v.asPlanned(g, nil)
-	if why == "" || !waits {
-		return result, why, why == ""
-	}
-	leaving, _ := v.runningGangs(g.ID, func(*Pod) bool { return false })
-	if len(leaving) == 0 || loses(leaving, g.ID) {
-		return Result{}, why, false
-	}
-	result, still := v.asPlanned(g, podsOf(leaving))
-	if still != "" {
-		return Result{}, why, false
-	}
-	nodes := map[string]bool{}
-	for _, a := range result.Placement.Assignments {
-		nodes[a.Node] = true
-	}
-	r := Reservation{Gang: *g, Placement: *result.Placement, Evicts: true}
-	for _, gone := range near(leaving, nodes) {
-		r.After = append(r.After, gone.Victim)
-	}
-	return r.result(), "", true
+	return result, why, why == ""
 }

@@ -6,21 +6,6 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
-// Victim is a running gang that must go, as a whole or but for what it needs.
-type Victim struct {
-	// Gang is the gang's ID, or the pod's for a pod on its own.
-	Gang     string
-	Leaf     string
-	Priority int32
-	// Pods are the IDs of its pods, sorted.
-	Pods []string
-	// Surplus means that the gang runs on without these pods: they are members beyond its minimum.
-	Surplus bool
-	// Leaving means that these pods are going without that anybody evicts them for this
-	// gang: they are being deleted, or are evicted for another.
-	Leaving bool
-}
-
 // Reclaim is Plan for a gang that may preempt others. When the gang fits
 // without, or has a reservation that is free by now, it takes none; otherwise the result has
 // a reservation to hold, and names the victims to evict. Nobody needs to go unless the
@@ -65,7 +50,7 @@ func (v *View) Reclaim(g Gang) Result {
 	if held != nil && held.Evicts && v.valid(held, &g) {
 		return held.Reservation.result()
 	}
-	followed, why, ok := v.follow(&g, true)
+	followed, why, ok := v.followWaiting(&g)
 	if ok {
 		return followed
 	}
@@ -144,14 +129,6 @@ func (v *View) preempt(p *planner) (Reservation, bool) {
 	return r, true
 }
 
-// last is the quota tree when held reservations are in their places, nil for none.
-func (c cluster) last() *quota.Tree {
-	if n := len(c.later); n > 0 {
-		return c.quota.With(c.later[n-1])
-	}
-	return c.quota
-}
-
 // mayPreempt returns the rule by which the gang may take from pods.
 func (g *Gang) mayPreempt(tree *quota.Tree, reservation quota.Resources) func(*Pod) bool {
 	lower := func(pod *Pod) bool { return pod.Priority < g.Priority }
@@ -187,49 +164,36 @@ func (p *planner) borrowers(tree *quota.Tree, candidates []*runningGang) []*runn
 	return list
 }
 
-// SetBudget tells how many of the pods that name a disruption budget may be evicted
-// now. A budget that was never set allows none.
-func (v *View) SetBudget(name string, allowed int) {
-	v.changed()
-	if v.budgets == nil {
-		v.budgets = map[string]int{}
-	}
-	v.budgets[name] = allowed
-}
-
-// RemoveBudget forgets a disruption budget.
-func (v *View) RemoveBudget(name string) {
-	v.changed()
-	delete(v.budgets, name)
-}
-
 // withinBudgets keeps the candidates that disruption budgets let go together with those
 // before them, and with pods that are evicted already and that a budget may not have
 // counted yet.
 func (v *View) withinBudgets(candidates []*runningGang) []*runningGang {
-	used := map[string]int{}
-	count := func(pods []*Pod, by int) (within bool) {
-		within = true
-		for _, p := range pods {
-			for _, budget := range p.Budgets {
-				used[budget] += by
-				within = within && used[budget] <= v.budgets[budget]
-			}
-		}
-		return within
+	evictions := v.countEvictions()
+	return slices.DeleteFunc(slices.Clone(candidates), func(r *runningGang) bool { return !evictions.allow(r.pods) })
+}
+
+// followWaiting is follow for a gang that may wait: where its place is free once those have gone
+// that are leaving, the result is a reservation that waits for them.
+func (v *View) followWaiting(g *Gang) (result Result, why string, ok bool) {
+	result, why, ok = v.follow(g)
+	if why == "" {
+		return result, why, ok
 	}
-	for _, h := range v.reservations {
-		if h.Evicts {
-			count(v.awaited(h), 1)
-		}
+	leaving, _ := v.runningGangs(g.ID, func(*Pod) bool { return false })
+	if len(leaving) == 0 || loses(leaving, g.ID) {
+		return Result{}, why, false
 	}
-	var list []*runningGang
-	for _, r := range candidates {
-		if count(r.pods, 1) {
-			list = append(list, r)
-		} else {
-			count(r.pods, -1)
-		}
+	result, still := v.asPlanned(g, podsOf(leaving))
+	if still != "" {
+		return Result{}, why, false
 	}
-	return list
+	nodes := map[string]bool{}
+	for _, a := range result.Placement.Assignments {
+		nodes[a.Node] = true
+	}
+	r := Reservation{Gang: *g, Placement: *result.Placement, Evicts: true}
+	for _, gone := range near(leaving, nodes) {
+		r.After = append(r.After, gone.Victim)
+	}
+	return r.result(), "", true
 }

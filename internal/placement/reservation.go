@@ -157,38 +157,20 @@ func (v *View) without(n *node, used usage, gone map[string]*Pod, reservations [
 	return &c
 }
 
-// addBeyond adds what a place takes beyond what others use that it waits for.
-func (u *usage) addBeyond(place, waits *usage) {
-	beyond := func(a, b int64) int64 { return max(a-max(b, 0), 0) }
-	u.milliCPU += beyond(place.milliCPU, waits.milliCPU)
-	u.memoryBytes += beyond(place.memoryBytes, waits.memoryBytes)
-	u.pods += beyond(place.pods, waits.pods)
-	for name, amount := range place.extended {
-		u.extended = count(u.extended, name, beyond(amount, waits.extended[name]))
-	}
-	for port, amount := range place.ports {
-		u.ports = count(u.ports, port, max(amount-waits.ports[port], 0))
-	}
-	u.anonymous += max(place.anonymous-waits.anonymous, 0)
-	u.memoryOnly += max(place.memoryOnly-waits.memoryOnly, 0)
-	u.withCore += max(place.withCore-waits.withCore, 0)
-	for i, gpu := range place.gpus {
-		have := u.gpu(i)
-		var w gpuUsage
-		if i < len(waits.gpus) {
-			w = waits.gpus[i]
-		}
-		have.owners += max(gpu.owners-w.owners, 0)
-		have.memoryGiB += beyond(gpu.memoryGiB, w.memoryGiB)
-		have.corePercent += beyond(gpu.corePercent, w.corePercent)
-	}
-}
-
 // seen returns the cluster as a gang sees it once pods have gone: with all reservations
 // that it must leave alone.
 func (v *View) seen(g *Gang, gone []*Pod) cluster {
 	kept, lifted := v.reservationsFor(g)
 	return v.after(gone, kept, lifted)
+}
+
+// before returns the cluster as a reservation finds it once pods have gone: with those that were
+// made before it, or with all when the view does not keep it.
+func (v *View) before(h *reserved, gone []*Pod) cluster {
+	if i := slices.Index(v.reservations, h); i >= 0 {
+		return v.after(gone, v.reservations[:i], v.reservations[i:])
+	}
+	return v.after(gone, v.reservations, []*reserved{h})
 }
 
 // reservationsFor returns the reservations that a gang must leave alone, and the others.
@@ -255,42 +237,4 @@ func (v *View) awaitedBy(reservations ...*reserved) map[string]*Pod {
 		}
 	}
 	return all
-}
-
-// unschedulable explains why a gang has no place, and whose reservation keeps it from one.
-func (v *View) unschedulable(p *planner) Result {
-	verdict := p.explain()
-	verdict.ReservedBy = v.reservedBy(&p.gang, func(c cluster) bool {
-		_, ok := newPlanner(c, p.gang).place()
-		return ok
-	})
-	return Result{Verdict: verdict}
-}
-
-// grown tells of a gang that runs, and for which more members wait than get a place, whose
-// reservation keeps it from growing.
-func (v *View) grown(p *planner, result Result) Result {
-	if p.total > 0 && len(result.Placement.Assignments) == 0 {
-		result.Verdict.ReservedBy = v.reservedBy(&p.gang, func(c cluster) bool {
-			more, ok := newPlanner(c, p.gang).place()
-			return ok && len(more.Placement.Assignments) > 0
-		})
-	}
-	return result
-}
-
-// reservedBy returns the gang whose reservation keeps another from a place that it would have
-// in the cluster without, "" when that is not what keeps it.
-func (v *View) reservedBy(g *Gang, fits func(cluster) bool) string {
-	kept, lifted := v.reservationsFor(g)
-	if len(kept) == 0 || !fits(v.after(nil, nil, v.reservations)) {
-		return ""
-	}
-	for i, h := range kept {
-		others := slices.Delete(slices.Clone(kept), i, i+1)
-		if fits(v.after(nil, others, append(slices.Clone(lifted), h))) {
-			return h.Gang.ID
-		}
-	}
-	return kept[0].Gang.ID
 }

@@ -37,7 +37,7 @@ func (v *View) runningGangs(gang string, takes func(*Pod) bool) (leaving, others
 	stays := map[string]bool{}
 	evicted := v.evicted()
 	going := func(pod *Pod) bool { return pod.Leaving || evicted[pod.ID] }
-	for _, pod := range v.pods {
+	for _, pod := range v.cluster().pods {
 		if pod.Overdue {
 			continue
 		}
@@ -87,9 +87,9 @@ func (v *View) sortVictims(list []*runningGang, p *planner, tree *quota.Tree) {
 	}
 	slices.SortFunc(list, func(a, b *runningGang) int {
 		return cmp.Or(
-			cmp.Compare(rank(b.terminating), rank(a.terminating)),
+			trueFirst(a.terminating, b.terminating),
 			cmp.Compare(a.Priority, b.Priority),
-			cmp.Compare(rank(b.Surplus), rank(a.Surplus)),
+			trueFirst(a.Surplus, b.Surplus),
 			cmp.Compare(b.gain, a.gain),
 			cmp.Compare(len(a.pods), len(b.pods)),
 			cmp.Compare(b.share, a.share),
@@ -111,12 +111,23 @@ func (v *View) sortEnds(list []*runningGang, p *planner) {
 		}
 		return cmp.Or(
 			byEnd,
-			cmp.Compare(rank(b.terminating), rank(a.terminating)),
+			trueFirst(a.terminating, b.terminating),
 			cmp.Compare(b.gain, a.gain),
 			cmp.Compare(len(a.pods), len(b.pods)),
 			CompareNatural(a.Gang, b.Gang),
 		)
 	})
+}
+
+// trueFirst orders what is so before what is not.
+func trueFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
 }
 
 // weigh finds out how much each gang's end gains.
@@ -164,8 +175,8 @@ func (v *View) gain(p *planner, r *runningGang) int {
 	request := p.classes[0].request
 	freed := map[*node]*usage{}
 	for _, pod := range r.pods {
-		n := v.nodes[pod.Node]
-		if n == nil || !n.present || p.admits(n) == 0 {
+		n := v.state(pod.Node)
+		if n == nil || p.admits(n) == 0 {
 			continue
 		}
 		if freed[n] == nil {
@@ -176,8 +187,7 @@ func (v *View) gain(p *planner, r *runningGang) int {
 	}
 	gain := 0
 	for n, used := range freed {
-		after := node{Node: n.Node, used: *used}
-		gain += after.capacity().fits(request, unlimited) - n.capacity().fits(request, unlimited)
+		gain += n.whenUsed(*used).fits(request, unlimited) - n.capacity().fits(request, unlimited)
 	}
 	return gain
 }

@@ -5,30 +5,11 @@ import (
 	"slices"
 )
 
-// shareUnit is the step, and the least, of a core percentage (Alibaba Cloud,
-// "Allocate computing power by scheduling shared GPU": multiples of 5 from 5 to 100).
-const shareUnit = 5
-
-// fullCore is the core percentage of one GPU.
-const fullCore = 100
-
-// spread returns over how many GPUs a shared request is spread.
-func (r *Request) spread() int { return max(r.GPUs, 1) }
-
 // perGPU returns what a shared request takes of each of its GPUs: equal shares
 // (Alibaba Cloud, "multi-GPU-sharing": N/M GiB on each of M GPUs).
 func (r *Request) perGPU() gpuCapacity {
 	return gpuCapacity{memoryGiB: r.MemoryGiB / int64(r.spread()), corePercent: r.CorePercent}
 }
-
-// PerGPU returns what a shared request takes of each of its GPUs.
-func (r *Request) PerGPU() GPUShare {
-	part := r.perGPU()
-	return GPUShare{MemoryGiB: part.memoryGiB, CorePercent: part.corePercent}
-}
-
-// Shared reports whether the request is for parts of GPUs.
-func (r *Request) Shared() bool { return r.Mode.shared() }
 
 // takes returns how many shares of the size fit on the GPU.
 func (room gpuCapacity) takes(share gpuCapacity) int {
@@ -72,12 +53,12 @@ func (c *capacity) shareSlots(r *Request) int {
 
 // takeShares gives n members their shares. GPUs are chosen by the node's policy;
 // where that would strand a member that fits, the GPUs with most room come first.
-func (c *capacity) takeShares(r *Request, n int, workload *fragmentation) [][]GPUShare {
+func (c *capacity) takeShares(r *Request, n int, choice gpuChoice) [][]GPUShare {
 	before := slices.Clone(c.shares)
 	for _, roomiest := range []bool{c.policy == Spread, true} {
 		given := make([][]GPUShare, 0, n)
 		for range n {
-			gpus := c.gpusFor(r, roomiest, workload)
+			gpus := c.gpusFor(r, roomiest, choice)
 			if gpus == nil {
 				break
 			}
@@ -91,9 +72,14 @@ func (c *capacity) takeShares(r *Request, n int, workload *fragmentation) [][]GP
 	return nil
 }
 
+// gpuChoice picks the GPU of a share among those of a node that have room for it.
+type gpuChoice interface {
+	ChooseGPU(c *capacity, fitting []int, share gpuCapacity) int
+}
+
 // gpusFor chooses the GPUs of one member, nil when it does not fit: the tightest
-// or the roomiest, or the GPU that fragments least.
-func (c *capacity) gpusFor(r *Request, roomiest bool, workload *fragmentation) []int {
+// or the roomiest, or the GPU that a choice picks.
+func (c *capacity) gpusFor(r *Request, roomiest bool, choice gpuChoice) []int {
 	share := r.perGPU()
 	fitting := make([]int, 0, len(c.shares))
 	for i, room := range c.shares {
@@ -104,8 +90,8 @@ func (c *capacity) gpusFor(r *Request, roomiest bool, workload *fragmentation) [
 	if len(fitting) < r.spread() {
 		return nil
 	}
-	if workload != nil && !roomiest && r.spread() == 1 {
-		return []int{workload.leastFragmenting(c, fitting, share)}
+	if choice != nil && !roomiest && r.spread() == 1 {
+		return []int{choice.ChooseGPU(c, fitting, share)}
 	}
 	slices.SortStableFunc(fitting, func(a, b int) int {
 		d := c.shares[a].compare(c.shares[b])

@@ -39,7 +39,7 @@ func (p *planner) sickFor(n *node, t *nodePacking, r *Request, why rejection) si
 	}
 	found := sickness{}
 	for i, device := range gpus {
-		if used := i < len(n.used.gpus) && n.used.gpus[i].owners > 0; device.Unhealthy != "" && !used {
+		if device.Unhealthy != "" && !n.used.owned(i) {
 			found[device.Unhealthy]++
 		}
 	}

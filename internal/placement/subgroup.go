@@ -5,59 +5,6 @@ import (
 	"sort"
 )
 
-// Subgroup is a part of a gang with a minimum of its own: of its members so many must run,
-// within what the gang needs as a whole.
-type Subgroup struct {
-	// Name is what users call it, the role of its members.
-	Name string
-	// Roles are the names of the gang's roles that belong to it; no role belongs to two.
-	Roles   []string
-	Minimum int
-}
-
-// Missing returns how many more members must run than do, those that are late left out.
-func (g *Gang) Missing() int {
-	runs := make(map[string]bool, len(g.Running))
-	for _, a := range g.Running {
-		runs[a.Member] = true
-	}
-	all, running := 0, 0
-	for _, role := range g.Roles {
-		if !role.Late {
-			all += len(role.Members)
-			running += countIn(runs, role.Members)
-		}
-	}
-	minimum := all
-	if g.Minimum > 0 {
-		minimum = g.Minimum
-	}
-	short := 0
-	for i := range g.Subgroups {
-		short += max(g.Subgroups[i].Minimum-g.Subgroups[i].running(g.Roles, runs), 0)
-	}
-	return max(minimum-running, short, 0)
-}
-
-// running counts the members of the subgroup that run.
-func (s *Subgroup) running(roles []Role, runs map[string]bool) int {
-	n := 0
-	for i := range roles {
-		if slices.Contains(s.Roles, roles[i].Name) {
-			n += countIn(runs, roles[i].Members)
-		}
-	}
-	return n
-}
-
-func countIn(set map[string]bool, names []string) int {
-	n := 0
-	for _, name := range names {
-		n += rank(set[name])
-	}
-	return n
-}
-
 // needFirst puts the members that subgroups need before all others of the members to place,
 // and counts them by class.
 func (p *planner) needFirst(runs map[string]string) {
@@ -164,7 +111,7 @@ func (p *planner) chooseInOrder(order []int) (selection, bool) {
 		return more
 	}
 	fits := func(want []int) (selection, bool) {
-		if p.exceeded(p.chargeOf(want)) != nil {
+		if p.exceeded(&p.gang, p.chargeOf(want)) != nil {
 			return selection{}, false
 		}
 		s := p.choose(want)

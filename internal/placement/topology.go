@@ -94,7 +94,7 @@ func (p *planner) survey() *topology {
 		r := &p.rules[i]
 		known := p.admissions.of(r)
 		for j, n := range p.nodes {
-			if known.admits(n) && !r.excludes(n.Name) {
+			if known.admits(n.number, &n.Node) && !r.excludes(n.Name) {
 				t.admitted[j] |= 1 << uint(i)
 			}
 		}
@@ -306,4 +306,21 @@ func whereItRuns(domains []*domain) []*domain {
 		return domains
 	}
 	return []*domain{most}
+}
+
+// rejection returns the first rule that keeps a member of the class from the node whatever runs there.
+func (p *planner) rejection(n *node, c *class, d *domain) rejection {
+	if p.gang.ExcludeNodes[n.Name] {
+		return rejection{code: Excluded}
+	}
+	if why, taint := p.rules[c.rules].rejects(&n.Node); why.code != "" {
+		if taint != nil {
+			why.detail = taint.String()
+		}
+		return why
+	}
+	if !d.has(n) {
+		return rejection{code: OtherDomain}
+	}
+	return rejection{}
 }

@@ -76,6 +76,42 @@ func (v *View) cacheVerdict(g *Gang, verdict Verdict) {
 	}
 }
 
+// cachedInfeasible reports whether a gang's equals would not even fit if nothing else ran, which
+// is found out on the cluster without anything else.
+func (v *View) cachedInfeasible(g *Gang, find func(alone cluster) bool) bool {
+	if v.verdicts.version != v.version {
+		clear(v.verdicts.infeasible)
+		v.verdicts.version = v.version
+	}
+	shape := v.signature(g)
+	if known, ok := v.verdicts.infeasible[shape]; ok {
+		return known
+	}
+	var others []*Pod
+	for _, p := range v.pods {
+		if p.Gang == "" || p.Gang != g.ID {
+			others = append(others, p)
+		}
+	}
+	infeasible := find(v.after(others, nil, v.reservations))
+	if shape != "" {
+		v.verdicts.infeasible[shape] = infeasible
+	}
+	return infeasible
+}
+
+// cachedUnschedulable reports whether a gang's equals found no place.
+func (v *View) cachedUnschedulable(g *Gang) bool {
+	return len(v.verdicts.unschedulable) > 0 && v.verdicts.unschedulable[v.signature(g)]
+}
+
+// cacheUnschedulable remembers that a gang found no place.
+func (v *View) cacheUnschedulable(g *Gang) {
+	if shape := v.signature(g); shape != "" {
+		v.verdicts.unschedulable[shape] = true
+	}
+}
+
 // of is the verdict with the names of another gang of the same shape.
 func (d *cachedVerdict) of(g *Gang) Verdict {
 	names := map[string]string{}

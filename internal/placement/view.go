@@ -2,50 +2,11 @@ package placement
 
 import (
 	"maps"
-	"math"
 	"slices"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
-
-// Pod is a running (or reserved) consumer of a node.
-type Pod struct {
-	// ID is unique in the view, for example "namespace/name" or a UID.
-	ID      string
-	Node    string
-	Request Request
-	// Own are the whole GPUs of the pod, Shares its parts of GPUs.
-	Own    gpu.Set
-	Shares []GPUShare
-	// Namespace and Labels are what selectors find the pod by.
-	Namespace string
-	Labels    map[string]string
-	// Gang is the ID of the pod's gang, "" for none; Leaf the quota leaf that is charged.
-	Gang        string
-	Leaf        string
-	Priority    int32
-	Preemptible bool
-	// Leaving means that the pod is being deleted already, Pinned that it must never be
-	// evicted, because it would come back to its node at once.
-	Leaving, Pinned bool
-	// Overdue means that a pod that is leaving should have gone long ago: its end is not
-	// waited for.
-	Overdue bool
-	// Budgets are the names of the disruption budgets that cover the pod ([View.SetBudget]).
-	Budgets []string
-	// StartedAt and EndsAt are Unix seconds, 0 for a pod that has not started, and for one
-	// without a certain end. Of equal victims the youngest goes first.
-	StartedAt, EndsAt int64
-}
-
-// start is when the pod started, after all others for one that has not: it has least to lose.
-func (p *Pod) start() int64 {
-	if p.StartedAt == 0 {
-		return math.MaxInt64
-	}
-	return p.StartedAt
-}
 
 // View is what the planner knows of a cluster. It is kept incrementally: nodes and pods
 // come and go, planning reads, and remembers what it denied until something changes. It is
@@ -200,6 +161,17 @@ func (v *View) release(n *node) {
 	n.free, n.key = nil, ""
 }
 
+// Version changes whenever a node or the quota tree does.
+func (v *View) Version() uint64 { return v.version }
+
+// state returns a node with what runs on it, nil when there is none.
+func (v *View) state(name string) *node {
+	if n := v.nodes[name]; n != nil && n.present {
+		return n
+	}
+	return nil
+}
+
 // Node returns the description of a node.
 func (v *View) Node(name string) (Node, bool) {
 	if n := v.nodes[name]; n != nil && n.present {
@@ -231,7 +203,7 @@ func (v *View) AddPod(p Pod) {
 	n.used.charge(&p, 1)
 	v.refresh(n)
 	if p.Gang != "" {
-		v.jobs = count(v.jobs, p.job(), 1)
+		v.jobs[p.job()]++
 	}
 	if v.quota != nil {
 		v.quota.Add(p.Leaf, p.Request.Charge(), p.Preemptible)
@@ -254,7 +226,9 @@ func (v *View) RemovePod(id string) {
 	v.refresh(n)
 	v.forget(n)
 	if p.Gang != "" {
-		v.jobs = count(v.jobs, p.job(), -1)
+		if v.jobs[p.job()]--; v.jobs[p.job()] == 0 {
+			delete(v.jobs, p.job())
+		}
 	}
 	if v.quota != nil {
 		v.quota.Remove(p.Leaf, p.Request.Charge(), p.Preemptible)

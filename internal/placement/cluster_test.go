@@ -86,3 +86,24 @@ func place(tb testing.TB, v *placement.View, g placement.Gang) []placement.Assig
 	v.Apply(g, *result.Placement)
 	return result.Placement.Assignments
 }
+
+func tableOf(tb testing.TB, m gpu.Machine) *gpu.Table {
+	tb.Helper()
+	table, err := gpu.NewTable(m)
+	require.NoError(tb, err)
+	return table
+}
+
+// sharedNode is a node of four GPUs of 16 GiB.
+func sharedNode(t *testing.T, name string, mode placement.Mode, milliCPU int64) placement.Node {
+	t.Helper()
+	m := machine(t, "ack-sample-4xv100")
+	for i := range m.GPUs {
+		m.GPUs[i].MemoryMiB = 16 << 10
+	}
+	table, err := gpu.NewTable(m)
+	require.NoError(t, err)
+	n := node(name, "p", mode, table)
+	n.Allocatable.MilliCPU = milliCPU
+	return n
+}

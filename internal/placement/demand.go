@@ -72,12 +72,8 @@ func (d Demand) Compare(o Demand) int {
 // FieldPool is the key of a requirement on a node's pool. No label has such a key.
 const FieldPool = "field:pool"
 
-// mostEligible bounds the rules about nodes that a distribution tells apart, one bit each, and
-// longestEligible the length of one.
-const (
-	mostEligible    = 64
-	longestEligible = 300
-)
+// longestEligible bounds the length of what a demand says about nodes.
+const longestEligible = 300
 
 // emptyValue stands for a value that is empty, as that of a label often is.
 const emptyValue = `""`

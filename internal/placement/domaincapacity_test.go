@@ -54,19 +54,3 @@ func TestCapacityOfNoGang(t *testing.T) {
 	assert.Empty(t, topologyView(1).DomainCapacities(gang("ns/odd", 1, placement.Request{Mode: placement.ModeTopology})))
 	assert.Empty(t, topologyView(0).DomainCapacities(gang("ns/job", 1, wholeGPUs(1))))
 }
-
-func TestIdleGPUs(t *testing.T) {
-	v := topologyView(2)
-	workload := placement.Workload{}
-	idle, unusable := v.Idle(workload)
-	assert.Equal(t, []float64{16, 0}, []float64{idle, unusable}, "nothing was ever asked for")
-
-	workload.Count(gang("ns/big", 1, wholeGPUs(8)))
-	workload.Count(gang("ns/none", 3, placement.Request{})) // no measure of GPUs
-	_, unusable = v.Idle(workload)
-	assert.Zero(t, unusable)
-
-	place(t, v, gang("ns/one", 1, wholeGPUs(2)))
-	idle, unusable = v.Idle(workload)
-	assert.Equal(t, []float64{14, 6}, []float64{idle, unusable}, "eight GPUs of one node are asked for; six of the other's are left")
-}

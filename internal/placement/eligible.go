@@ -6,6 +6,9 @@ import (
 	"slices"
 )
 
+// mostEligible bounds the rules about nodes that a distribution tells apart, one bit each.
+const mostEligible = 64
+
 // eligibility numbers the rules about nodes of a workload: those of most members, if there are
 // more than can be told apart.
 func eligibility(w Workload) (number map[string]int, rules [][][]Requirement) {

@@ -54,59 +54,6 @@ func TestEligibleNodesOfADemand(t *testing.T) {
 	}
 }
 
-// The order in which rules are written is no difference, and what cannot be written is any node.
-func TestEligibleNodesAreWrittenAlike(t *testing.T) {
-	in := func(key string, values ...string) Requirement {
-		return Requirement{Key: key, Operator: "In", Values: values}
-	}
-	for want, roles := range map[string][]Role{
-		"": {
-			{}, {Affinity: [][]Requirement{{in("model", string(make([]byte, longestEligible)))}}},
-			{Pools: []string{"a pool", "p"}}, {Pools: []string{`""`}},
-		},
-		"field:pool DoesNotExist": {
-			{Affinity: [][]Requirement{}}, {Affinity: [][]Requirement{{}}}, {Pools: []string{"p"}, Affinity: [][]Requirement{{}, {}}},
-		},
-		`role In ""`: {
-			{NodeSelector: map[string]string{"role": ""}}, {Affinity: [][]Requirement{{}, {in("role", "")}}},
-		},
-		`role In ""|gpu`: {{Affinity: [][]Requirement{{in("role", "gpu", "")}}}},
-		"model In A10|T4,zone In a": {
-			{NodeSelector: map[string]string{"zone": "a"}, Affinity: [][]Requirement{{in("model", "T4", "A10")}}},
-			{Affinity: [][]Requirement{{in("zone", "a"), in("model", "A10", "T4", "A10")}, {in("model", "A10", "T4"), in("zone", "a")}}},
-		},
-		"field:pool In p,model In T4;field:pool In p,zone Exists": {
-			{Pools: []string{"p"}, Affinity: [][]Requirement{{{Key: "zone", Operator: "Exists"}}, {in("model", "T4")}}},
-		},
-	} {
-		for _, role := range roles {
-			assert.Equal(t, want, role.Demand().Nodes, "%+v", role)
-		}
-	}
-	for _, text := range []string{"x", "a In b c", ";", "model In T4,"} {
-		assert.False(t, Demand{Mode: ModeTopology, GPUs: 1, Nodes: text}.Valid(), text)
-	}
-}
-
-// Records in which an empty value is not written mean it: no rule of Kubernetes is without values.
-func TestEligibleNodesOfOldRecords(t *testing.T) {
-	for text, meets := range map[string]map[string]bool{
-		"role In":         {"": true, "gpu": false},
-		"role NotIn":      {"": false, "gpu": true},
-		"role In |gpu":    {"": true, "gpu": true, "cpu": false},
-		"role Exists":     {"": true, "gpu": true},
-		`role In ""`:      {"": true, "gpu": false},
-		`role NotIn ""|a`: {"": false, "a": false, "gpu": true},
-	} {
-		alternatives, ok := eligibleNodes(text)
-		require.True(t, ok, text)
-		for value, want := range meets {
-			n := Node{Labels: map[string]string{"role": value}}
-			assert.Equal(t, want, n.meetsOne(alternatives), "%s on %q", text, value)
-		}
-	}
-}
-
 // A view that has changed knows of its nodes what a new one does.
 func TestPricesFollowTheNodes(t *testing.T) {
 	g := rand.New(rand.NewPCG(3, 4))
@@ -146,14 +93,4 @@ func TestPricesFollowTheNodes(t *testing.T) {
 			assert.Equal(t, want.nodes[i].free.eligible, n.free.eligible, n.Name)
 		}
 	}
-}
-
-// Requests that are rare are no reason to keep room.
-func TestUsualDemands(t *testing.T) {
-	gpus := func(n int) Demand { return Demand{Mode: ModeTopology, GPUs: n} }
-	half := Demand{Mode: ModeShare, GPUs: 1, MemoryGiB: 8}
-	w := Workload{gpus(1): 60, gpus(2): 35, half: 4, gpus(8): 1, {MilliCPU: 1}: 1000}
-	assert.Equal(t, Workload{gpus(1): 60, gpus(2): 35, gpus(8): 1}, w.usual())
-	assert.Equal(t, Workload{half: 1}, Workload{half: 1}.usual())
-	assert.Empty(t, Workload{}.usual())
 }

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -263,4 +264,27 @@ func (f *fragmentation) ChooseGPU(c *capacity, fitting []int, share gpuCapacity)
 
 func (d *Demand) share() gpuCapacity {
 	return gpuCapacity{memoryGiB: d.MemoryGiB, corePercent: d.CorePercent}
+}
+
+// usualPercent is the part of all members whose demands [Workload.usual] keeps in any case.
+const usualPercent = 95
+
+// usual is the workload without its rarest demands for one GPU or a part of one: what is asked for
+// once in a while and fits nearly everywhere is no reason to keep room (Weng et al. score by the
+// demands of 95 % of the members, too).
+func (w Workload) usual() Workload {
+	demands := slices.DeleteFunc(w.Demands(), func(d Demand) bool { return !d.Valid() })
+	slices.SortStableFunc(demands, func(a, b Demand) int { return cmp.Compare(w[b], w[a]) })
+	var all, members int64
+	for _, d := range demands {
+		all += w[d]
+	}
+	usual := Workload{}
+	for _, d := range demands {
+		if d.GPUs > 1 || members*100 < all*usualPercent {
+			usual[d] = w[d]
+			members += w[d]
+		}
+	}
+	return usual
 }

@@ -6,25 +6,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
-
-// sharedNode is a node of four GPUs of 16 GiB.
-func sharedNode(t *testing.T, name string, mode placement.Mode, milliCPU int64) placement.Node {
-	t.Helper()
-	m := machine(t, "ack-sample-4xv100")
-	for i := range m.GPUs {
-		m.GPUs[i].MemoryMiB = 16 << 10
-	}
-	table, err := gpu.NewTable(m)
-	require.NoError(t, err)
-	n := node(name, "p", mode, table)
-	n.Allocatable.MilliCPU = milliCPU
-	return n
-}
 
 func share(gib, milliCPU int64) placement.Request {
 	return placement.Request{Mode: placement.ModeShare, MemoryGiB: gib, Resources: placement.Resources{MilliCPU: milliCPU}}

@@ -11,13 +11,6 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
-func tableOf(tb testing.TB, m gpu.Machine) *gpu.Table {
-	tb.Helper()
-	table, err := gpu.NewTable(m)
-	require.NoError(tb, err)
-	return table
-}
-
 // racksOfTrays returns a view of racks of 18 trays with four GB200 each.
 func racksOfTrays(t *testing.T, racks int, mode placement.Mode) *placement.View {
 	v := placement.NewView()

@@ -3,10 +3,11 @@ package placement
 import "cmp"
 
 // CompareNodes is the planner's order of equal candidates: pool, age, natural order of names.
-func CompareNodes(a, b Node) int { return compareNodes(&a, &b) }
+func CompareNodes(a, b Node) int { return a.Compare(&b) }
 
-func compareNodes(a, b *Node) int {
-	return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Since, b.Since), CompareNatural(a.Name, b.Name))
+// Compare is [CompareNodes].
+func (n *Node) Compare(o *Node) int {
+	return cmp.Or(cmp.Compare(n.Pool, o.Pool), cmp.Compare(n.Since, o.Since), CompareNatural(n.Name, o.Name))
 }
 
 // CompareNatural compares names so that runs of digits count as numbers: "node-9" comes

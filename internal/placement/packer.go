@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
@@ -327,4 +328,17 @@ func (p *planner) allowed() int {
 		return total
 	}
 	return sort.Search(total, func(n int) bool { return p.overQuota(n+1) != nil })
+}
+
+// spot is the place of a planned member.
+type spot struct {
+	node *node
+	gpus gpu.Set
+}
+
+// beside reports whether two roles have the same rules about pods near them, and the same
+// wishes.
+func (r *Role) beside(o *Role) bool {
+	return reflect.DeepEqual(r.Labels, o.Labels) && reflect.DeepEqual(r.Neighbors, o.Neighbors) &&
+		reflect.DeepEqual(r.Spreads, o.Spreads) && reflect.DeepEqual(r.Preferred, o.Preferred)
 }

@@ -24,12 +24,6 @@ func (g *Gang) beyondPlan() bool {
 	return len(g.Running) > 0 && !slices.ContainsFunc(g.Planned, func(at Planned) bool { return due[at.Member] })
 }
 
-// spot is the place of a planned member.
-type spot struct {
-	node *node
-	gpus gpu.Set
-}
-
 // asPlanned places a gang where an earlier plan put it, as the cluster will be once pods
 // have gone. It does so only when every member that needs a place has the one of that plan;
 // otherwise why says what stands against it.

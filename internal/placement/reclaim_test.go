@@ -11,23 +11,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
-func setQuota(tb testing.TB, v *placement.View, s quota.Spec) {
-	tb.Helper()
-	tree, err := quota.New(s)
-	require.NoError(tb, err)
-	v.SetQuota(tree)
-}
-
 func cpu(cores int64) quota.Resources { return quota.Resources{"cpu": cores * 1000} }
-
-// evict removes the pods of victims from the view.
-func evict(v *placement.View, victims []placement.Victim) {
-	for _, victim := range victims {
-		for _, id := range victim.Pods {
-			v.RemovePod(id)
-		}
-	}
-}
 
 // TestCapacitySchedulingDocument is the worked example of Alibaba Cloud's "Use
 // Capacity Scheduling": root 40 CPU; a {a.1, a.2}, b {b.1, b.2}; each leaf min 10, max
@@ -72,19 +56,6 @@ func TestCapacitySchedulingDocument(t *testing.T) {
 		}
 		assert.Equal(t, step.want, running(), "after step %d, five replicas in %s", now+1, step.leaf)
 	}
-}
-
-// halves is a tree of two leaves with half of 16 GPUs each.
-func halves() quota.Spec {
-	gpus := func(n int64) quota.Resources { return quota.Resources{"aliyun.com/gpu": n} }
-	return quota.Spec{Min: gpus(16), Max: gpus(16), Children: []quota.Spec{
-		{Name: "left", Min: gpus(8), Max: gpus(16)}, {Name: "right", Min: gpus(8), Max: gpus(16)},
-	}}
-}
-
-func inLeaf(g placement.Gang, leaf string, priority int32) placement.Gang {
-	g.Leaf, g.Priority, g.Preemptible = leaf, priority, true
-	return g
 }
 
 func TestReclaimTakesWholeGangsFewestFirst(t *testing.T) {
@@ -137,10 +108,10 @@ func TestPreemptorWaitsForItsReservation(t *testing.T) {
 	v := topologyView(1)
 	place(t, v, inLeaf(gang("ml/low", 4, wholeGPUs(2)), "", 0))
 	high := inLeaf(gang("ml/high", 1, wholeGPUs(2)), "", 1)
-	preemption := v.Reclaim(high)
-	require.NotNil(t, preemption.Reservation, preemption.Verdict)
-	v.AddReservation(*preemption.Reservation)
-	own := preemption.Placement.Assignments[0].Own
+	found := v.Reclaim(high)
+	require.NotNil(t, found.Reservation, found.Verdict)
+	v.AddReservation(*found.Reservation)
+	own := found.Placement.Assignments[0].Own
 
 	for _, pod := range v.Pods("n0") {
 		if pod.Own != own {
@@ -149,12 +120,12 @@ func TestPreemptorWaitsForItsReservation(t *testing.T) {
 	}
 	between := v.Reclaim(high)
 	require.NotNil(t, between.Reservation, "it does not take what the first victims leave")
-	assert.Equal(t, preemption.Placement, between.Placement)
+	assert.Equal(t, found.Placement, between.Placement)
 
-	evict(v, preemption.Victims)
+	evict(v, found.Victims)
 	done := v.Reclaim(high)
 	assert.Nil(t, done.Reservation)
-	assert.Equal(t, preemption.Placement, done.Placement)
+	assert.Equal(t, found.Placement, done.Placement)
 }
 
 // Of leaves that borrow only so much may be taken, and the gangs that would go first may be
@@ -307,22 +278,22 @@ func TestGrowthGetsWhatItsVictimsLeave(t *testing.T) {
 	place(t, v, inLeaf(gang("ml/high", 1, wholeGPUs(2)), "", 9))
 	elastic := inLeaf(gang("ml/elastic", 4, wholeGPUs(2)), "", 5)
 	elastic.Minimum = 2
-	preemption := v.Reclaim(elastic)
-	require.NotNil(t, preemption.Reservation)
-	require.Len(t, preemption.Victims, 1)
-	assert.Equal(t, "ml/low", preemption.Victims[0].Gang, "nobody is evicted for the fourth member")
-	require.Len(t, preemption.Placement.Assignments, 3)
-	v.AddReservation(*preemption.Reservation)
-	assert.Equal(t, preemption, v.Reclaim(elastic), "as long as the victim is there")
+	found := v.Reclaim(elastic)
+	require.NotNil(t, found.Reservation)
+	require.Len(t, found.Victims, 1)
+	assert.Equal(t, "ml/low", found.Victims[0].Gang, "nobody is evicted for the fourth member")
+	require.Len(t, found.Placement.Assignments, 3)
+	v.AddReservation(*found.Reservation)
+	assert.Equal(t, found, v.Reclaim(elastic), "as long as the victim is there")
 
-	evict(v, preemption.Victims)
+	evict(v, found.Victims)
 	other := v.Reclaim(inLeaf(gang("ml/other", 1, wholeGPUs(2)), "", 5))
 	assert.Nil(t, other.Placement)
 	assert.Equal(t, "ml/elastic", other.Verdict.ReservedBy)
 	got := v.Reclaim(elastic)
 	assert.Nil(t, got.Reservation)
 	require.NotNil(t, got.Placement)
-	assert.Equal(t, *preemption.Placement, *got.Placement)
+	assert.Equal(t, *found.Placement, *got.Placement)
 }
 
 // TestGrowthStaysWithinItsQuota: when the tree is lowered, a reservation that has become
@@ -333,15 +304,15 @@ func TestGrowthStaysWithinItsQuota(t *testing.T) {
 	place(t, v, inLeaf(gang("left/low", 4, wholeGPUs(2)), "left", 0))
 	elastic := inLeaf(gang("left/elastic", 4, wholeGPUs(2)), "left", 5)
 	elastic.Minimum = 2
-	preemption := v.Reclaim(elastic)
-	require.NotNil(t, preemption.Reservation)
-	require.Len(t, preemption.Placement.Assignments, 4)
-	v.AddReservation(*preemption.Reservation)
+	found := v.Reclaim(elastic)
+	require.NotNil(t, found.Reservation)
+	require.Len(t, found.Placement.Assignments, 4)
+	v.AddReservation(*found.Reservation)
 	lowered := halves()
 	for i := range lowered.Children {
 		lowered.Children[i].Min, lowered.Children[i].Max = quota.Resources{"aliyun.com/gpu": 4}, quota.Resources{"aliyun.com/gpu": 4}
 	}
-	evict(v, preemption.Victims)
+	evict(v, found.Victims)
 	setQuota(t, v, lowered)
 	got := v.Reclaim(elastic)
 	require.NotNil(t, got.Placement, got.Verdict)

@@ -238,3 +238,19 @@ func (v *View) awaitedBy(reservations ...*reserved) map[string]*Pod {
 	}
 	return all
 }
+
+// evicted returns the pods that reservations which are held evict.
+func (v *View) evicted() map[string]bool {
+	ids := map[string]bool{}
+	for _, h := range v.reservations {
+		if !h.Evicts {
+			continue
+		}
+		for _, list := range h.after {
+			for _, id := range list {
+				ids[id] = true
+			}
+		}
+	}
+	return ids
+}

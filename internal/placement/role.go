@@ -1,7 +1,5 @@
 package placement
 
-import "reflect"
-
 // Role is a group of members with the same shape.
 type Role struct {
 	// Name is the role, "master", "worker", "launcher".
@@ -47,11 +45,4 @@ type Domain struct {
 	Label string
 	// Required means that all members must be in one domain; otherwise it is preferred.
 	Required bool
-}
-
-// beside reports whether two roles have the same rules about pods near them, and the same
-// wishes.
-func (r *Role) beside(o *Role) bool {
-	return reflect.DeepEqual(r.Labels, o.Labels) && reflect.DeepEqual(r.Neighbors, o.Neighbors) &&
-		reflect.DeepEqual(r.Spreads, o.Spreads) && reflect.DeepEqual(r.Preferred, o.Preferred)
 }

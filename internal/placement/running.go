@@ -151,22 +151,6 @@ func (r *runningGang) add(pod *Pod) {
 	}
 }
 
-// evicted returns the pods that reservations which are held evict.
-func (v *View) evicted() map[string]bool {
-	ids := map[string]bool{}
-	for _, h := range v.reservations {
-		if !h.Evicts {
-			continue
-		}
-		for _, list := range h.after {
-			for _, id := range list {
-				ids[id] = true
-			}
-		}
-	}
-	return ids
-}
-
 // gain counts the members of the biggest shape that the end of a gang makes room for.
 func (v *View) gain(p *planner, r *runningGang) int {
 	if len(p.classes) == 0 {

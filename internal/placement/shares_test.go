@@ -39,9 +39,11 @@ func TestSharesOfSeveralGPUs(t *testing.T) {
 
 // The driver keeps its headroom on every GPU, and what is left counts in whole GiB.
 func TestHeadroomOfTheDriver(t *testing.T) {
-	m := plainTable(t, 2).Machine()
-	m.GPUs = []gpu.GPU{{Index: 0, MemoryMiB: 16 << 10}, {Index: 1, MemoryMiB: 1 << 10}}
-	table, err := gpu.NewTable(m)
+	table, err := gpu.NewTable(gpu.Machine{
+		Name:  "two GPUs",
+		GPUs:  []gpu.GPU{{Index: 0, MemoryMiB: 16 << 10}, {Index: 1, MemoryMiB: 1 << 10}},
+		Links: [][]gpu.Link{{{Class: gpu.Self}, {Class: gpu.SYS}}, {{Class: gpu.SYS}, {Class: gpu.Self}}},
+	})
 	require.NoError(t, err)
 	for headroom, want := range map[int64][]gpuCapacity{
 		0:       {{16, 100}, {1, 100}},

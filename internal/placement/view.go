@@ -69,7 +69,7 @@ func (v *View) SetNode(n Node) {
 		v.detach(have)
 	}
 	have.Node, have.present = n, true
-	i, _ := slices.BinarySearchFunc(v.order, have, func(a, b *node) int { return compareNodes(&a.Node, &b.Node) })
+	i, _ := slices.BinarySearchFunc(v.order, have, func(a, b *node) int { return a.Compare(&b.Node) })
 	v.order = slices.Insert(v.order, i, have)
 	if n.NVLinkDomain != "" {
 		v.linked++
@@ -92,7 +92,7 @@ func (v *View) RemoveNode(name string) {
 
 // detach takes a present node out of the order and releases its state.
 func (v *View) detach(n *node) {
-	i, _ := slices.BinarySearchFunc(v.order, n, func(a, b *node) int { return compareNodes(&a.Node, &b.Node) })
+	i, _ := slices.BinarySearchFunc(v.order, n, func(a, b *node) int { return a.Compare(&b.Node) })
 	v.order = slices.Delete(v.order, i, i+1)
 	if n.NVLinkDomain != "" {
 		v.linked--

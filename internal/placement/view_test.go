@@ -172,3 +172,19 @@ func TestTooManySetsOfRules(t *testing.T) {
 	assert.Equal(t, placement.InvalidRequest, v.Plan(g).Verdict.Reasons[0].Code)
 	assert.Nil(t, v.Place(g))
 }
+
+func TestIdleGPUs(t *testing.T) {
+	v := topologyView(2)
+	workload := placement.Workload{}
+	idle, unusable := v.Idle(workload)
+	assert.Equal(t, []float64{16, 0}, []float64{idle, unusable}, "nothing was ever asked for")
+
+	workload.Count(gang("ns/big", 1, wholeGPUs(8)))
+	workload.Count(gang("ns/none", 3, placement.Request{})) // no measure of GPUs
+	_, unusable = v.Idle(workload)
+	assert.Zero(t, unusable)
+
+	place(t, v, gang("ns/one", 1, wholeGPUs(2)))
+	idle, unusable = v.Idle(workload)
+	assert.Equal(t, []float64{14, 6}, []float64{idle, unusable}, "eight GPUs of one node are asked for; six of the other's are left")
+}

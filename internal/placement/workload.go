@@ -1,7 +1,6 @@
 package placement
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 )
@@ -25,29 +24,6 @@ func (w Workload) Members() (n int64) {
 		n += members
 	}
 	return n
-}
-
-// usualPercent is the part of all members whose demands [Workload.usual] keeps in any case.
-const usualPercent = 95
-
-// usual is the workload without its rarest demands for one GPU or a part of one: what is asked for
-// once in a while and fits nearly everywhere is no reason to keep room (Weng et al. score by the
-// demands of 95 % of the members, too).
-func (w Workload) usual() Workload {
-	demands := slices.DeleteFunc(w.Demands(), func(d Demand) bool { return !d.Valid() })
-	slices.SortStableFunc(demands, func(a, b Demand) int { return cmp.Compare(w[b], w[a]) })
-	var all, members int64
-	for _, d := range demands {
-		all += w[d]
-	}
-	usual := Workload{}
-	for _, d := range demands {
-		if d.GPUs > 1 || members*100 < all*usualPercent {
-			usual[d] = w[d]
-			members += w[d]
-		}
-	}
-	return usual
 }
 
 // Outgrown reports whether so many members more have arrived that a distribution of the

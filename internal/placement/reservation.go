@@ -173,6 +173,9 @@ func (v *View) before(h *reserved, gone []*Pod) cluster {
 	return v.after(gone, v.reservations, []*reserved{h})
 }
 
+// unreserved returns the cluster as it is without reservations.
+func (v *View) unreserved() cluster { return v.after(nil, nil, v.reservations) }
+
 // reservationsFor returns the reservations that a gang must leave alone, and the others.
 func (v *View) reservationsFor(g *Gang) (kept, lifted []*reserved) {
 	for _, h := range v.reservations {

@@ -28,7 +28,7 @@ func (v *View) grown(p *planner, result Result) Result {
 // in the cluster without, "" when that is not what keeps it.
 func (v *View) reservedBy(g *Gang, fits func(cluster) bool) string {
 	kept, lifted := v.reservationsFor(g)
-	if len(kept) == 0 || !fits(v.after(nil, nil, v.reservations)) {
+	if len(kept) == 0 || !fits(v.unreserved()) {
 		return ""
 	}
 	for i, h := range kept {

@@ -82,14 +82,6 @@ func (v *View) reclaim(g Gang) Result {
 	return result
 }
 
-func (r Reservation) result() Result {
-	members := len(r.Gang.Running) + len(r.Placement.Assignments)
-	return Result{
-		Placement: &r.Placement, Victims: r.Victims(), Reservation: &r,
-		Verdict: Verdict{Fits: true, Gang: r.Gang.ID, Asked: members, Fit: members},
-	}
-}
-
 // preempt finds a place for the planner's gang that is free once some gangs have gone.
 func (v *View) preempt(p *planner) (Reservation, bool) {
 	leaving, _ := v.runningGangs(p.gang.ID, func(*Pod) bool { return false })

@@ -80,3 +80,11 @@ func (r *Reservation) Victims() []Victim {
 	}
 	return list
 }
+
+func (r Reservation) result() Result {
+	members := len(r.Gang.Running) + len(r.Placement.Assignments)
+	return Result{
+		Placement: &r.Placement, Victims: r.Victims(), Reservation: &r,
+		Verdict: Verdict{Fits: true, Gang: r.Gang.ID, Asked: members, Fit: members},
+	}
+}

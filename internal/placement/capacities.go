@@ -19,6 +19,8 @@ type capacities struct {
 	short []int
 	// open counts the domains with enough room for all shapes.
 	open int
+	// exact means that room is all that it takes.
+	exact bool
 }
 
 // shape is members with equal requests.
@@ -31,7 +33,7 @@ type shape struct {
 
 // newCapacities counts the room that a planner's cluster has now.
 func newCapacities(p *planner) *capacities {
-	c := &capacities{}
+	c := &capacities{exact: len(p.classes) <= 1 && p.among == nil && p.wishes == nil}
 	want := p.wanted(p.needed)
 	if len(p.gang.Subgroups) > 0 && len(p.classes) > 1 {
 		want = p.required // the others may be of any class
@@ -60,6 +62,12 @@ func newCapacities(p *planner) *capacities {
 	}
 	return c
 }
+
+// Enough reports whether a domain has room for each of the members that the gang needs.
+func (c *capacities) Enough() bool { return c.open > 0 }
+
+// Exact reports whether the gang fits where there is room for each of its members.
+func (c *capacities) Exact() bool { return c.exact }
 
 // add takes in members of a class.
 func (c *capacities) add(p *planner, class, want int) {

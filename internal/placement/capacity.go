@@ -36,6 +36,7 @@ type capacity struct {
 // gpuCapacity is what is left of a shared GPU.
 type gpuCapacity struct{ memoryGiB, corePercent int64 }
 
+// clone returns a copy that may be changed.
 func (c *capacity) clone() *capacity {
 	d := *c
 	d.extended = maps.Clone(c.extended)

@@ -24,11 +24,9 @@ type dryRun struct {
 	// usage is that of the quota tree, nil when there is none.
 	usage      *quotaUsage
 	capacities *capacities
-	// needed is how many members must fit, claim what these are charged; exact means that they
-	// fit where there is room for each.
+	// needed is how many members must fit, reservation what these are charged.
 	needed      int
 	reservation quota.Resources
-	exact       bool
 }
 
 // left is what is used of a node from which so many pods were evicted.
@@ -56,12 +54,11 @@ func (v *View) newDryRun(g Gang) *dryRun {
 		return d
 	}
 	d.reservation = p.charge(p.needed)
-	d.exact = len(p.classes) <= 1 && p.among == nil && p.wishes == nil
 	d.capacities = newCapacities(p)
 	return d
 }
 
-// evict takes the pods of a victim out, restore puts them back.
+// evict takes the pods of a victim out.
 func (d *dryRun) evict(r *runningGang) {
 	d.evicted++
 	d.usage.change(r, -1)
@@ -71,6 +68,7 @@ func (d *dryRun) evict(r *runningGang) {
 	d.change(r, -1)
 }
 
+// restore puts the pods of a victim back.
 func (d *dryRun) restore(r *runningGang) {
 	d.evicted--
 	d.usage.change(r, 1)
@@ -125,9 +123,9 @@ func (d *dryRun) fitsWithout(victims []*runningGang) bool {
 // fits reports whether the gang fits now that some victims were evicted.
 func (d *dryRun) fits() bool {
 	switch {
-	case d.evicted == 0, d.capacities == nil, d.needed > 0 && (d.capacities.open == 0 || !d.withinQuota()):
+	case d.evicted == 0, d.capacities == nil, d.needed > 0 && (!d.capacities.Enough() || !d.withinQuota()):
 		return false
-	case d.exact && d.needed > 0:
+	case d.capacities.Exact() && d.needed > 0:
 		return true
 	}
 	_, ok := d.planner(d.gang).find()

@@ -125,18 +125,6 @@ func (p *planner) nodeReasons(next member, s selection) []Reason {
 	return list
 }
 
-// room is what a trial leaves of a state; a nil trial leaves all.
-func (p *planner) room(state *capacity, t *nodePacking) *capacity {
-	if t == nil {
-		return state
-	}
-	room := state.clone()
-	for _, class := range t.order {
-		room.take(p.classes[class].request, t.take[class], p.choice)
-	}
-	return room
-}
-
 // shortfall says how much nodes have at most of what a member asks for, "" where no amount is
 // too little.
 func shortfall(r rejection, nodes int, most int64, asked *Request) string {

@@ -99,6 +99,7 @@ func (f *fragmentation) copied() *fragmentation {
 	return c
 }
 
+// forget drops what is remembered.
 func (f *fragmentation) forget() {
 	f.trials, f.scores, f.remembered = map[string]map[*capacity]*nodePacking{}, map[*capacity]int64{}, 0
 }

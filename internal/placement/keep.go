@@ -7,11 +7,14 @@ import (
 )
 
 // valid reports whether a gang gets its reservation once those have gone that it waits for.
-func (v *View) valid(h *reserved, g *Gang) bool { return h.isFor(g) && v.free(h, g, v.awaited(h)) }
+func (v *View) valid(h *reserved, g *Gang) bool { return v.free(h, g, v.awaited(h)) }
 
-// free reports whether a gang can take its reservation once pods have gone. Reservations that
-// were made later leave it alone by construction.
+// free reports whether a reservation is for a gang as it is now, which can take it once pods have
+// gone. Reservations that were made later leave it alone by construction.
 func (v *View) free(h *reserved, g *Gang, gone []*Pod) bool {
+	if !h.isFor(g) {
+		return false
+	}
 	p := newPlanner(v.before(h, gone), *g)
 	if p.leafMissing(g) || p.exceeded(g, chargeOf(h.pods())) != nil {
 		return false

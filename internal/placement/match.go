@@ -14,6 +14,7 @@ func (t Taint) String() string {
 	return s + ":" + t.Effect
 }
 
+// tolerated reports whether one of the tolerations matches the taint.
 func tolerated(t *Taint, tolerations []Toleration) bool {
 	for i := range tolerations {
 		o := &tolerations[i]

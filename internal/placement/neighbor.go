@@ -46,6 +46,7 @@ type Preference struct {
 	Requirements []Requirement
 }
 
+// selects reports whether a pod is one of those.
 func (s *Selector) selects(namespace string, labels map[string]string) bool {
 	if s.Namespaces != nil && !slices.Contains(s.Namespaces, namespace) {
 		return false

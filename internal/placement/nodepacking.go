@@ -16,6 +16,7 @@ type nodePacking struct {
 	fragments int64
 }
 
+// add counts n more members of a class with a request.
 func (t *nodePacking) add(class, n int, r *Request) {
 	t.take[class] += n
 	t.members += n

@@ -279,3 +279,15 @@ func (h *bucketHeap) requeue() {
 		heap.Fix(h, 0)
 	}
 }
+
+// room is what a trial leaves of a state; a nil trial leaves all.
+func (p *planner) room(state *capacity, t *nodePacking) *capacity {
+	if t == nil {
+		return state
+	}
+	room := state.clone()
+	for _, class := range t.order {
+		room.take(p.classes[class].request, t.take[class], p.choice)
+	}
+	return room
+}

@@ -76,6 +76,7 @@ type batch struct {
 	role int
 }
 
+// newPlanner begins an attempt to place a gang on a cluster.
 func newPlanner(c cluster, g Gang) *planner {
 	p := &planner{cluster: c, gang: g, running: map[string][]Assignment{}, perNode: unlimited, elastic: true}
 	runs := make(map[string]string, len(g.Running))

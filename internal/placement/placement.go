@@ -117,8 +117,10 @@ type GPUShare struct {
 	CorePercent int64
 }
 
+// shared reports whether the mode gives parts of GPUs.
 func (m Mode) shared() bool {
 	return m == ModeCoreMem || m == ModeShare || m == ModeCGPU || m == ModeMPS
 }
 
+// whole reports whether the mode gives whole GPUs.
 func (m Mode) whole() bool { return m == ModeDefault || m == ModeTopology }

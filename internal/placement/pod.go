@@ -75,6 +75,7 @@ func (p *Pod) reserved() gpu.Set {
 	return s
 }
 
+// namespaceOf returns the namespace in the ID of a gang.
 func namespaceOf(gang string) string {
 	namespace, _, _ := strings.Cut(gang, "/")
 	return namespace

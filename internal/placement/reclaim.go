@@ -41,7 +41,7 @@ import (
 // consistent: each counts what the ones before it hold as taken, and their victims as gone.
 func (v *View) Reclaim(g Gang) Result {
 	held := v.reservationOf(g.ID)
-	if held != nil && !held.QuotaOnly && held.isFor(&g) && v.free(held, &g, nil) {
+	if held != nil && !held.QuotaOnly && v.free(held, &g, nil) {
 		placed := held.Placement
 		return Result{Placement: &placed, Verdict: Verdict{
 			Fits: true, Gang: g.ID, Asked: len(g.Running) + len(placed.Assignments), Fit: len(g.Running) + len(placed.Assignments),

@@ -69,6 +69,7 @@ func (v *View) Reservations() []Reservation {
 	return list
 }
 
+// reservationOf returns the reservation that a gang holds, nil for none.
 func (v *View) reservationOf(gang string) *reserved {
 	for _, h := range v.reservations {
 		if h.Gang.ID == gang {
@@ -127,6 +128,7 @@ func (v *View) remaining(n *node) *capacity {
 // pods returns the reserved gang's pods.
 func (h *reserved) pods() []*Pod { return slices.Concat(slices.Collect(maps.Values(h.come))...) }
 
+// on reports whether the place is on a node, in part.
 func (h *reserved) on(node string) bool {
 	_, ok := h.usage[node]
 	return ok
@@ -256,4 +258,17 @@ func (v *View) evicted() map[string]bool {
 		}
 	}
 	return ids
+}
+
+// awaited returns the pods that a reservation still waits for, but for those that are overdue.
+func (v *View) awaited(h *reserved) []*Pod {
+	var pods []*Pod
+	for _, ids := range h.after {
+		for _, id := range ids {
+			if p := v.pods[id]; p != nil && !p.Overdue {
+				pods = append(pods, p)
+			}
+		}
+	}
+	return pods
 }

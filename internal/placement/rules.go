@@ -23,6 +23,7 @@ type rules struct {
 
 type label struct{ key, value string }
 
+// newRules returns those of a role.
 func newRules(role *Role) rules {
 	r := rules{affinity: role.Affinity, volumes: role.Volumes, tolerations: role.Tolerations, pools: role.Pools, limits: role.NodeLimits}
 	for key, value := range role.NodeSelector {

@@ -115,6 +115,7 @@ func (c *capacity) takeFrom(gpus []int, share gpuCapacity) []GPUShare {
 	return shares
 }
 
+// less is what a share leaves of it.
 func (room gpuCapacity) less(share gpuCapacity) gpuCapacity {
 	return gpuCapacity{room.memoryGiB - share.memoryGiB, room.corePercent - share.corePercent}
 }

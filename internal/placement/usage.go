@@ -26,6 +26,7 @@ type gpuUsage struct {
 	memoryGiB, corePercent int64
 }
 
+// clone returns an independent copy.
 func (u *usage) clone() usage {
 	c := *u
 	c.extended = maps.Clone(u.extended)

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -192,6 +193,7 @@ func (v *View) Nodes() []string {
 // job is a gang as a leaf of the quota tree counts it: once in each leaf that its pods are charged to.
 type job struct{ gang, leaf string }
 
+// job is that of a pod.
 func (p *Pod) job() job { return job{p.Gang, p.Leaf} }
 
 // AddPod charges a pod to its node, GPUs and quota leaf; a pod with the same ID is replaced.
@@ -376,3 +378,21 @@ func (v *View) Apply(g Gang, p Placement) (undo func()) {
 		}
 	}
 }
+
+// Pods returns the pods that are known on a node, in the order of their IDs.
+func (v *View) Pods(node string) []Pod {
+	var pods []Pod
+	for _, p := range v.pods {
+		if p.Node == node {
+			pods = append(pods, *p)
+		}
+	}
+	slices.SortFunc(pods, func(a, b Pod) int { return cmp.Compare(a.ID, b.ID) })
+	return pods
+}
+
+// Idle measures the view by a workload: how many GPUs are idle, parts of shared GPUs
+// included, and how many of these a request of the workload cannot use on average, because
+// its node or its GPU has too little left (the fragments of the FGD paper). Without
+// members nothing is known to be unusable.
+func (v *View) Idle(w Workload) (gpus, unusable float64) { return newDistribution(w).idle(v.order) }

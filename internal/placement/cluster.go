@@ -27,6 +27,7 @@ type cluster struct {
 	admissions *admissions
 }
 
+// cluster returns the cluster as it is, with all reservations.
 func (v *View) cluster() cluster {
 	if v.admissions == nil {
 		v.admissions = &admissions{nodes: len(v.order)}

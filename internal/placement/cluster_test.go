@@ -23,6 +23,7 @@ func machine(tb testing.TB, name string) gpu.Machine {
 	return m
 }
 
+// v100 is a machine of eight V100 in a hybrid cube mesh.
 var v100 = sync.OnceValue(func() *gpu.Table {
 	data, err := os.ReadFile(filepath.Join("..", "gpu", "testdata", "topologies", "dgx1-v100.json"))
 	if err != nil {
@@ -87,6 +88,7 @@ func place(tb testing.TB, v *placement.View, g placement.Gang) []placement.Assig
 	return result.Placement.Assignments
 }
 
+// tableOf makes the table of a machine.
 func tableOf(tb testing.TB, m gpu.Machine) *gpu.Table {
 	tb.Helper()
 	table, err := gpu.NewTable(m)

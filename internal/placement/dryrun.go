@@ -13,7 +13,7 @@ type dryRun struct {
 	cluster
 	view *View
 	gang Gang
-	// kept are the holds that the gang leaves alone.
+	// kept are the reservations that the gang leaves alone.
 	kept []*reserved
 	// base are the nodes with nobody evicted, at their positions by name.
 	base []*node

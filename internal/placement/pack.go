@@ -29,6 +29,7 @@ type packingKey struct {
 	host *node
 }
 
+// key says with which nodes one is alike for the gang, of which it meets these rules.
 func (p *planner) key(n *node, admitted uint64) packingKey {
 	k := packingKey{state: n.free, admitted: admitted}
 	if len(p.running) > 0 && len(p.running[n.Name]) > 0 || p.limited(n) {

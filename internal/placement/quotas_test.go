@@ -9,6 +9,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
+// setQuota gives a view the tree of a specification.
 func setQuota(tb testing.TB, v *placement.View, s quota.Spec) {
 	tb.Helper()
 	tree, err := quota.New(s)
@@ -24,6 +25,7 @@ func halves() quota.Spec {
 	}}
 }
 
+// inLeaf returns a gang in a leaf, which may be preempted.
 func inLeaf(g placement.Gang, leaf string, priority int32) placement.Gang {
 	g.Leaf, g.Priority, g.Preemptible = leaf, priority, true
 	return g

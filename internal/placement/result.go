@@ -81,6 +81,7 @@ func (r *Reservation) Victims() []Victim {
 	return list
 }
 
+// result is what is found for a gang that gets the reservation.
 func (r Reservation) result() Result {
 	members := len(r.Gang.Running) + len(r.Placement.Assignments)
 	return Result{

@@ -45,6 +45,7 @@ func (w *world) table(name string) *gpu.Table {
 	return worldTables[name]
 }
 
+// newWorld makes a random cluster.
 func newWorld(tb testing.TB, seed int64) *world {
 	w := &world{Rand: rand.New(rand.NewSource(seed)), tb: tb, view: placement.NewView(), pods: map[string]placement.Pod{}}
 	for range 1 + w.Intn(7) {
@@ -66,6 +67,7 @@ func newWorld(tb testing.TB, seed int64) *world {
 	return w
 }
 
+// addNode adds a random node.
 func (w *world) addNode() {
 	modes := []placement.Mode{placement.ModeTopology, placement.ModeTopology, placement.ModeDefault, placement.ModeShare, placement.ModeCoreMem, placement.ModeNone}
 	mode := modes[w.Intn(len(modes))]
@@ -88,6 +90,7 @@ func (w *world) addNode() {
 	w.view.SetNode(n)
 }
 
+// request is what a member asks for, at random.
 func (w *world) request() placement.Request {
 	r := placement.Request{Resources: placement.Resources{MilliCPU: int64(w.Intn(5)) * 1000, MemoryBytes: int64(w.Intn(4)) << 30}}
 	switch w.Intn(8) {
@@ -112,6 +115,7 @@ func (w *world) request() placement.Request {
 	return r
 }
 
+// gang is a random gang with so many roles.
 func (w *world) gang(roles int) placement.Gang {
 	g := placement.Gang{ID: fmt.Sprint("ml/g", w.gangs), Preemptible: w.Intn(4) > 0, Priority: int32(w.Intn(3))}
 	w.gangs++

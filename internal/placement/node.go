@@ -14,7 +14,7 @@ type node struct {
 	// number is the node's in the view's admissions, 0 for a node of no view.
 	number int32
 	used   usage
-	// free is what is left, shared with all nodes in the same state, and key its key; nil while the node is absent.
+	// free is what is left, shared with all nodes in the same state, nil while the node is absent; key is its key.
 	free *capacity
 	key  string
 	// eligible is that of its capacities.

@@ -9,6 +9,16 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 )
 
+// follow plans a gang where an earlier plan put it; ok is false when it has to be placed
+// elsewhere, why then says why.
+func (v *View) follow(g *Gang) (result Result, why string, ok bool) {
+	if len(g.Planned) == 0 || g.beyondPlan() {
+		return Result{}, "", false
+	}
+	result, why = v.asPlanned(g, nil)
+	return result, why, why == ""
+}
+
 // beyondPlan reports whether the gang runs, and none of the members to place was planned: a
 // plan names no surplus members that it had no room for.
 func (g *Gang) beyondPlan() bool {
@@ -207,14 +217,4 @@ func (g *Gang) boundTo(spots map[string]spot, nodes []*node) Gang {
 		}
 	}
 	return bound
-}
-
-// follow plans a gang where an earlier plan put it; ok is false when it has to be placed
-// elsewhere, why then says why.
-func (v *View) follow(g *Gang) (result Result, why string, ok bool) {
-	if len(g.Planned) == 0 || g.beyondPlan() {
-		return Result{}, "", false
-	}
-	result, why = v.asPlanned(g, nil)
-	return result, why, why == ""
 }

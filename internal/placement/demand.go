@@ -32,11 +32,11 @@ func (r *Role) Demand() Demand {
 func (r *Request) demand() Demand {
 	d := Demand{Mode: r.Mode, MilliCPU: r.MilliCPU, MemoryMiB: r.MemoryBytes >> 20}
 	switch {
-	case r.Mode.whole():
+	case r.Mode.Whole():
 		d.GPUs = r.GPUs
-	case r.Mode.shared():
+	case r.Mode.Shared():
 		share := r.PerGPU()
-		d.Mode, d.GPUs, d.MemoryGiB, d.CorePercent = ModeShare, r.spread(), share.MemoryGiB, share.CorePercent
+		d.Mode, d.GPUs, d.MemoryGiB, d.CorePercent = ModeShare, r.SpreadOver(), share.MemoryGiB, share.CorePercent
 		if r.CorePercent > 0 {
 			d.Mode = ModeCoreMem
 		}
@@ -49,16 +49,16 @@ func (d Demand) Valid() bool {
 	if d.GPUs < 1 || d.MilliCPU < 0 || d.MemoryMiB < 0 {
 		return false
 	}
-	if _, ok := eligibleNodes(d.Nodes); d.Nodes != "" && !ok {
+	if _, ok := EligibleNodes(d.Nodes); d.Nodes != "" && !ok {
 		return false
 	}
 	switch {
-	case d.Mode.whole():
+	case d.Mode.Whole():
 		return d.MemoryGiB == 0 && d.CorePercent == 0
 	case d.Mode == ModeShare:
 		return d.MemoryGiB > 0 && d.CorePercent == 0
 	case d.Mode == ModeCoreMem:
-		return d.MemoryGiB > 0 && d.CorePercent > 0 && d.CorePercent <= fullCore
+		return d.MemoryGiB > 0 && d.CorePercent > 0 && d.CorePercent <= FullCore
 	}
 	return false
 }
@@ -134,9 +134,9 @@ func (r Requirement) text() string {
 	return strings.TrimSpace(r.Key + " " + r.Operator + " " + strings.Join(slices.Compact(values), "|"))
 }
 
-// eligibleNodes reads what [Role.eligible] wrote; ok is false for anything else. Earlier versions
+// EligibleNodes reads what [Role.eligible] wrote; ok is false for anything else. Earlier versions
 // wrote an empty value as nothing, also where it was the only one.
-func eligibleNodes(text string) (alternatives [][]Requirement, ok bool) {
+func EligibleNodes(text string) (alternatives [][]Requirement, ok bool) {
 	for alternative := range strings.SplitSeq(text, ";") {
 		var all []Requirement
 		for requirement := range strings.SplitSeq(alternative, ",") {

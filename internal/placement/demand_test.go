@@ -51,11 +51,11 @@ func TestEligibleNodesOfOldRecords(t *testing.T) {
 		`role In ""`:      {"": true, "gpu": false},
 		`role NotIn ""|a`: {"": false, "a": false, "gpu": true},
 	} {
-		alternatives, ok := eligibleNodes(text)
+		alternatives, ok := EligibleNodes(text)
 		require.True(t, ok, text)
 		for value, want := range meets {
 			n := Node{Labels: map[string]string{"role": value}}
-			assert.Equal(t, want, n.meetsOne(alternatives), "%s on %q", text, value)
+			assert.Equal(t, want, n.MeetsOne(alternatives), "%s on %q", text, value)
 		}
 	}
 }

@@ -39,8 +39,8 @@ type Gang struct {
 	Planned []Planned
 	// ExcludeNodes are nodes that no member must use; [Role.NodeLimits] are about one role.
 	ExcludeNodes map[string]bool
-	// more is how many members beyond its minimum a running gang claims places for.
-	more int
+	// More is how many members beyond its minimum a running gang claims places for.
+	More int
 }
 
 // NodeLimit is the most members of some roles together that the planner may put on a node,
@@ -87,13 +87,13 @@ func (g *Gang) Missing() int {
 	}
 	short := 0
 	for i := range g.Subgroups {
-		short += max(g.Subgroups[i].Minimum-g.Subgroups[i].running(g.Roles, runs), 0)
+		short += max(g.Subgroups[i].Minimum-g.Subgroups[i].Running(g.Roles, runs), 0)
 	}
 	return max(minimum-running, short, 0)
 }
 
-// running counts the members of the subgroup that run.
-func (s *Subgroup) running(roles []Role, runs map[string]bool) int {
+// Running counts the members of the subgroup that run.
+func (s *Subgroup) Running(roles []Role, runs map[string]bool) int {
 	n := 0
 	for i := range roles {
 		if slices.Contains(s.Roles, roles[i].Name) {
@@ -131,14 +131,14 @@ func PlannedName(pool string, i int) string { return fmt.Sprintf("%s[%d]", pool,
 // nodes must be in the planner's order ([CompareNodes]), and all nodes of their pools.
 func PlannedNames(nodes []Node) map[string]string {
 	names := map[string]string{}
-	for then, n := range byPlannedName(nodes, func(n Node) string { return n.Pool }) {
+	for then, n := range ByPlannedName(nodes, func(n Node) string { return n.Pool }) {
 		names[then] = n.Name
 	}
 	return names
 }
 
-// byPlannedName are nodes by the names that they had before they existed.
-func byPlannedName[N any](nodes []N, pool func(N) string) map[string]N {
+// ByPlannedName are nodes by the names that they had before they existed.
+func ByPlannedName[N any](nodes []N, pool func(N) string) map[string]N {
 	names, count := map[string]N{}, map[string]int{}
 	for _, n := range nodes {
 		if in := pool(n); in != "" {

@@ -14,8 +14,8 @@ func (t Taint) String() string {
 	return s + ":" + t.Effect
 }
 
-// tolerated reports whether one of the tolerations matches the taint.
-func tolerated(t *Taint, tolerations []Toleration) bool {
+// Tolerated reports whether one of the tolerations matches the taint.
+func Tolerated(t *Taint, tolerations []Toleration) bool {
 	for i := range tolerations {
 		o := &tolerations[i]
 		switch {
@@ -27,9 +27,9 @@ func tolerated(t *Taint, tolerations []Toleration) bool {
 	return false
 }
 
-// meetsOne reports whether the node meets all requirements of one of the alternatives, of which
+// MeetsOne reports whether the node meets all requirements of one of the alternatives, of which
 // nil are met by every node.
-func (n *Node) meetsOne(alternatives [][]Requirement) bool {
+func (n *Node) MeetsOne(alternatives [][]Requirement) bool {
 	return alternatives == nil || slices.ContainsFunc(alternatives, n.meetsAll)
 }
 

@@ -1,14 +1,13 @@
-// Package placement is the planner: a view of the cluster and a gang in, a
-// placement of every member or the reasons why there is none out. The provider's
-// plan-time check and the scheduler call the same code on the same view.
+// Package placement is the model of the planner: nodes, pods, gangs and what they ask for, and
+// the placements, verdicts and reservations that planning comes to. What plans is in the
+// packages below it; planner.Plan is where to begin.
 //
-// The package is pure and deterministic: no I/O, no clock, no Kubernetes or
-// Terraform types; the same view and gang give the same result on every machine.
+// The planner is pure and deterministic: no I/O, no clock, no Kubernetes or Terraform types;
+// the same view and gang give the same result on every machine. The provider's plan-time check
+// and the scheduler call the same code on the same view.
 package placement
 
-import (
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
-)
+import "github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 
 // Mode is how a node offers its GPUs (label ack.node.gpu.schedule) and how a
 // role asks for them.
@@ -117,10 +116,10 @@ type GPUShare struct {
 	CorePercent int64
 }
 
-// shared reports whether the mode gives parts of GPUs.
-func (m Mode) shared() bool {
+// Shared reports whether the mode gives parts of GPUs.
+func (m Mode) Shared() bool {
 	return m == ModeCoreMem || m == ModeShare || m == ModeCGPU || m == ModeMPS
 }
 
-// whole reports whether the mode gives whole GPUs.
-func (m Mode) whole() bool { return m == ModeDefault || m == ModeTopology }
+// Whole reports whether the mode gives whole GPUs.
+func (m Mode) Whole() bool { return m == ModeDefault || m == ModeTopology }

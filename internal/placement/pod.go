@@ -30,23 +30,23 @@ type Pod struct {
 	// Overdue means that a pod that is leaving should have gone long ago: its end is not
 	// waited for.
 	Overdue bool
-	// Budgets are the names of the disruption budgets that cover the pod ([View.SetBudget]).
+	// Budgets are the names of the disruption budgets that cover the pod ([snapshot.View.SetBudget]).
 	Budgets []string
 	// StartedAt and EndsAt are Unix seconds, 0 for a pod that has not started, and for one
 	// without a certain end. Of equal victims the youngest goes first.
 	StartedAt, EndsAt int64
 }
 
-// start is when the pod started, after all others for one that has not: it has least to lose.
-func (p *Pod) start() int64 {
+// Start is when the pod started, after all others for one that has not: it has least to lose.
+func (p *Pod) Start() int64 {
 	if p.StartedAt == 0 {
 		return math.MaxInt64
 	}
 	return p.StartedAt
 }
 
-// pods returns the pods that a placement of the gang makes.
-func (g *Gang) pods(assignments []Assignment) []*Pod {
+// Pods returns the pods that a placement of the gang makes.
+func (g *Gang) Pods(assignments []Assignment) []*Pod {
 	roles := map[string]*Role{}
 	for i := range g.Roles {
 		for _, member := range g.Roles[i].Members {
@@ -58,7 +58,7 @@ func (g *Gang) pods(assignments []Assignment) []*Pod {
 		if role := roles[a.Member]; role != nil {
 			pods = append(pods, &Pod{
 				ID: g.ID + "/" + a.Member, Node: a.Node, Request: role.Request, Own: a.Own, Shares: a.Shares,
-				Namespace: namespaceOf(g.ID), Labels: role.Labels,
+				Namespace: NamespaceOf(g.ID), Labels: role.Labels,
 				Gang: g.ID, Leaf: g.Leaf, Priority: g.Priority, Preemptible: g.Preemptible,
 			})
 		}
@@ -66,8 +66,8 @@ func (g *Gang) pods(assignments []Assignment) []*Pod {
 	return pods
 }
 
-// reserved returns the GPUs of the pod, whole or in part.
-func (p *Pod) reserved() gpu.Set {
+// GPUs returns the GPUs of the pod, whole or in part.
+func (p *Pod) GPUs() gpu.Set {
 	s := p.Own
 	for _, share := range p.Shares {
 		s |= gpu.SetOf(share.GPU)
@@ -75,8 +75,8 @@ func (p *Pod) reserved() gpu.Set {
 	return s
 }
 
-// namespaceOf returns the namespace in the ID of a gang.
-func namespaceOf(gang string) string {
+// NamespaceOf returns the namespace in the ID of a gang.
+func NamespaceOf(gang string) string {
 	namespace, _, _ := strings.Cut(gang, "/")
 	return namespace
 }

@@ -12,41 +12,41 @@ import (
 // "Allocate computing power by scheduling shared GPU": multiples of 5 from 5 to 100).
 const shareUnit = 5
 
-// fullCore is the core percentage of one GPU.
-const fullCore = 100
+// FullCore is the core percentage of one GPU.
+const FullCore = 100
 
-// spread returns over how many GPUs a shared request is spread.
-func (r *Request) spread() int { return max(r.GPUs, 1) }
+// SpreadOver returns over how many GPUs a shared request is spread.
+func (r *Request) SpreadOver() int { return max(r.GPUs, 1) }
 
 // PerGPU returns what a shared request takes of each of its GPUs.
 func (r *Request) PerGPU() GPUShare {
-	return GPUShare{MemoryGiB: r.MemoryGiB / int64(r.spread()), CorePercent: r.CorePercent}
+	return GPUShare{MemoryGiB: r.MemoryGiB / int64(r.SpreadOver()), CorePercent: r.CorePercent}
 }
 
 // Shared reports whether the request is for parts of GPUs.
-func (r *Request) Shared() bool { return r.Mode.shared() }
+func (r *Request) Shared() bool { return r.Mode.Shared() }
 
-// problem says what is wrong with a request, "" when nothing is.
-func (r *Request) problem() string {
-	perGPU := int64(r.spread())
+// Problem says what is wrong with a request, "" when nothing is.
+func (r *Request) Problem() string {
+	perGPU := int64(r.SpreadOver())
 	switch {
 	case r.MilliCPU < 0 || r.MemoryBytes < 0 || r.GPUs < 0 || r.MemoryGiB < 0 || r.CorePercent < 0:
 		return "asks for a negative amount"
 	case r.Mode == ModeNone && (r.GPUs > 0 || r.MemoryGiB > 0 || r.CorePercent > 0):
 		return "asks for GPUs without a mode"
-	case r.Mode.whole() && r.GPUs == 0:
+	case r.Mode.Whole() && r.GPUs == 0:
 		return fmt.Sprintf("asks for no GPU in mode %s", r.Mode)
-	case r.Mode.whole() && (r.MemoryGiB > 0 || r.CorePercent > 0):
+	case r.Mode.Whole() && (r.MemoryGiB > 0 || r.CorePercent > 0):
 		return fmt.Sprintf("asks for a part of a GPU in mode %s, which gives whole GPUs", r.Mode)
-	case r.Mode.shared() && r.MemoryGiB == 0:
+	case r.Mode.Shared() && r.MemoryGiB == 0:
 		return fmt.Sprintf("asks for no GPU memory in mode %s", r.Mode)
 	case r.MemoryGiB%perGPU != 0:
 		return fmt.Sprintf("asks for %d GiB of GPU memory over %d GPUs; the shares must be equal whole GiB", r.MemoryGiB, perGPU)
 	case r.CorePercent > 0 && perGPU > 1:
 		return "asks for a core percentage on several GPUs; the core percentage is for one GPU"
-	case r.CorePercent%shareUnit != 0 || r.CorePercent > fullCore:
-		return fmt.Sprintf("asks for a core percentage of %d; it must be a multiple of %d from %d to %d", r.CorePercent, shareUnit, shareUnit, fullCore)
-	case !r.Mode.shared() && !r.Mode.whole() && r.Mode != ModeNone:
+	case r.CorePercent%shareUnit != 0 || r.CorePercent > FullCore:
+		return fmt.Sprintf("asks for a core percentage of %d; it must be a multiple of %d from %d to %d", r.CorePercent, shareUnit, shareUnit, FullCore)
+	case !r.Mode.Shared() && !r.Mode.Whole() && r.Mode != ModeNone:
 		return fmt.Sprintf("asks for mode %s, which is not planned", r.Mode)
 	}
 	for name, amount := range r.Extended {
@@ -57,9 +57,9 @@ func (r *Request) problem() string {
 	return ""
 }
 
-// compareSize orders requests by what is hardest to find: whole GPUs, GPU memory,
+// CompareSize orders requests by what is hardest to find: whole GPUs, GPU memory,
 // cores, CPU, memory.
-func compareSize(a, b *Request) int {
+func CompareSize(a, b *Request) int {
 	return cmp.Or(
 		cmp.Compare(a.GPUs, b.GPUs),
 		cmp.Compare(a.MemoryGiB, b.MemoryGiB),
@@ -91,15 +91,15 @@ func (r *Request) Charge() quota.Resources {
 		c[defaultGPUResource] = int64(r.GPUs)
 	case r.Mode == ModeTopology:
 		c[topologyResource] = int64(r.GPUs)
-	case r.Mode.shared():
+	case r.Mode.Shared():
 		c[gpuMemoryResource] = r.MemoryGiB
 		c[corePercentResource] = r.CorePercent
 	}
 	return c
 }
 
-// chargeOf returns what pods are charged in the quota tree together.
-func chargeOf(pods []*Pod) quota.Resources {
+// ChargeOf returns what pods are charged in the quota tree together.
+func ChargeOf(pods []*Pod) quota.Resources {
 	sum := quota.Resources{}
 	for _, pod := range pods {
 		for name, amount := range pod.Request.Charge() {

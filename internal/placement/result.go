@@ -31,10 +31,10 @@ type Placement struct {
 type Result struct {
 	Placement *Placement
 	Verdict   Verdict
-	// Victims are the gangs that must be evicted before Placement can be; only [View.Reclaim] sets them.
+	// Victims are the gangs that must be evicted before Placement can be; only [preemption.Reclaim] sets them.
 	Victims []Victim
 	// Reservation is the place to hold until others have gone; nil when Placement can be
-	// had now. Only [View.Reclaim] sets it.
+	// had now. Only [preemption.Reclaim] sets it.
 	Reservation *Reservation
 }
 
@@ -81,8 +81,8 @@ func (r *Reservation) Victims() []Victim {
 	return list
 }
 
-// result is what is found for a gang that gets the reservation.
-func (r Reservation) result() Result {
+// Result is what is found for a gang that gets the reservation.
+func (r Reservation) Result() Result {
 	members := len(r.Gang.Running) + len(r.Placement.Assignments)
 	return Result{
 		Placement: &r.Placement, Victims: r.Victims(), Reservation: &r,

@@ -154,8 +154,8 @@ func (v Verdict) ReservedText() string {
 	return fmt.Sprintf(" Held back by the reservation of gang %s.", NameOf(v.ReservedBy))
 }
 
-// rejection says which rule keeps a member from a node; detail is the taint, label or mode concerned.
-type rejection struct {
-	code   Code
-	detail string
+// Rejection says which rule keeps a member from a node; detail is the taint, label or mode concerned.
+type Rejection struct {
+	Code   Code
+	Detail string
 }

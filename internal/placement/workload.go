@@ -6,7 +6,7 @@ import (
 )
 
 // Workload is the distribution of the requests that arrive: how many members have asked
-// for what. It is a plain value; [View.SetWorkload] makes placements follow it.
+// for what. It is a plain value; [snapshot.View.SetWorkload] makes placements follow it.
 type Workload map[Demand]int64
 
 // Count counts the members of a gang that ask for GPUs.

@@ -126,7 +126,7 @@ func TestFaultsAreFound(t *testing.T) {
 		"`AllocationIsAltered`":                                               "AllocationIsAltered is nowhere in the code",
 		"`allow_disruptions = true`":                                          "allow_disruptions is nowhere in the code",
 		"`gpuplan.dev/rout`":                                                  "gpuplan.dev/rout is nowhere in the code",
-		"`View.Plan` and `internal/gpu`, `make test` and `--requeue-backoff`": "",
+		"`View.Pods` and `internal/gpu`, `make test` and `--requeue-backoff`": "",
 	} {
 		faults := r.faults(page{"README.md", text})
 		if want == "" {

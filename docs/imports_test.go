@@ -44,7 +44,7 @@ func TestImports(t *testing.T) {
 			if importer == table.row(imported) {
 				continue
 			}
-			by := importer.allows(imported)
+			by := table.allows(importer, imported)
 			assert.NotEmpty(t, by, "%s imports %s, which docs/design.md does not allow %v", file, imported, importer.packages)
 			used[importer.packages[0]+" "+by] = true
 		}
@@ -58,17 +58,20 @@ func TestImports(t *testing.T) {
 
 // What the table does not allow is found.
 func TestImportTable(t *testing.T) {
-	table := readImportTable("| `internal/a`, `internal/b` | words, `code` | `c`, `scheduler/d` |\n| `internal/a/e` | program | |\n")
-	require.Len(t, table, 2)
+	table := readImportTable("| `internal/a`, `internal/b` | words, `code` | `c`, `scheduler/d` |\n| `internal/a/e` | program | |\n| `internal/c/i` | words | `c/` |\n")
+	require.Len(t, table, 3)
 	both, program := &table[0], &table[1]
 	assert.Same(t, both, table.row("internal/a/f/g"))
 	assert.Same(t, both, table.row("internal/b"))
 	assert.Same(t, program, table.row("internal/a/e"))
 	assert.Nil(t, table.row("internal/ab"))
-	assert.Equal(t, "internal/c", both.allows("internal/c/h"))
-	assert.Equal(t, "scheduler/d", both.allows("scheduler/d"))
-	assert.Empty(t, both.allows("internal/cd"))
-	assert.Empty(t, program.allows("internal/c"))
+	assert.Equal(t, "internal/c", table.allows(both, "internal/c/h"))
+	assert.Equal(t, "scheduler/d", table.allows(both, "scheduler/d"))
+	assert.Empty(t, table.allows(both, "internal/cd"))
+	assert.Empty(t, table.allows(both, "internal/c/i"), "it has a row of its own")
+	assert.Empty(t, table.allows(program, "internal/c"))
+	assert.Equal(t, "internal/c/", table.allows(&table[2], "internal/c/h"))
+	assert.Empty(t, table.allows(&table[2], "internal/cd"))
 }
 
 // importTable says what packages may import.
@@ -109,10 +112,13 @@ func (table importTable) row(dir string) *importRow {
 	return nil
 }
 
-// allows returns the entry by which a package may be imported, "" for none.
-func (row *importRow) allows(imported string) string {
+// allows returns the entry by which a row's packages may import another, "" for none. An entry
+// holds for the packages below it as well, but without a slash at its end for none that has a row of its own.
+func (table importTable) allows(row *importRow, imported string) string {
+	of := table.row(imported)
 	for _, name := range row.allowed {
-		if imported == name || strings.HasPrefix(imported, name+"/") {
+		folder, whole := strings.CutSuffix(name, "/")
+		if imported == folder || strings.HasPrefix(imported, folder+"/") && (whole || table.row(folder) == of) {
 			return name
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 )
 
 // Gangs lists the keys of the gangs that have pods ([inventory.PlanKey]), in no particular order.
@@ -63,13 +63,13 @@ func (s *State) SetMinimums() {
 	for key := range s.restless {
 		minimum := 0
 		var pods []string
-		var parts []placement.Part
+		var parts []snapshot.Part
 		if found := s.Count(key); found.Minimum > 0 && found.Minimum < found.Running {
 			minimum = found.Minimum
 			state, _ := s.Gang(key)
 			pods = state.MemberIDs(nil)
 			for _, g := range state.Gang.Subgroups {
-				parts = append(parts, placement.Part{Minimum: g.Minimum, Pods: state.MemberIDs(g.Roles)})
+				parts = append(parts, snapshot.Part{Minimum: g.Minimum, Pods: state.MemberIDs(g.Roles)})
 			}
 		}
 		s.View.SetMinimum(key, minimum, pods, parts...)

@@ -10,7 +10,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
@@ -18,7 +18,7 @@ import (
 // the state of it goes on. Its objects are shared with the state: read them only.
 type Snapshot struct {
 	// View is the planner's view, an independent copy.
-	View *placement.View
+	View *snapshot.View
 
 	tree      *quota.Tree
 	bar       *inventory.Bar

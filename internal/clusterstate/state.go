@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
@@ -20,7 +21,7 @@ import (
 // and no others; [State.SetMinimums] changes the view alone.
 type State struct {
 	// View is the planner's view. Nodes, pods, budgets and minimums are put into it here.
-	View *placement.View
+	View *snapshot.View
 
 	// trees are the quota trees by name; tree is the valid one that was in force last, and
 	// bar is set while that in force is not valid.
@@ -74,7 +75,7 @@ type Change struct {
 // changes; nil tells nobody.
 func New(gangChanged func(key string)) *State {
 	return &State{
-		View:        placement.NewView(),
+		View:        snapshot.NewView(),
 		trees:       map[string]*unstructured.Unstructured{},
 		nodes:       map[string]*nodeState{},
 		pods:        map[types.UID]*Pod{},

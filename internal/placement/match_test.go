@@ -60,7 +60,7 @@ func TestTolerations(t *testing.T) {
 		{Toleration{Key: "other", Operator: "Exists"}, false},
 	}
 	for _, c := range cases {
-		assert.Equal(t, c.want, tolerated(&taint, []Toleration{c.t}), "%+v", c.t)
+		assert.Equal(t, c.want, Tolerated(&taint, []Toleration{c.t}), "%+v", c.t)
 	}
 	assert.Equal(t, "team=a:NoSchedule", taint.String())
 	assert.Equal(t, "team:NoExecute", Taint{Key: "team", Effect: "NoExecute"}.String())
@@ -97,10 +97,10 @@ func TestProblemsOfRequests(t *testing.T) {
 		"negative amount of": {Resources: Resources{Extended: map[string]int64{"aliyun/erdma": -1}}},
 	}
 	for want, r := range cases {
-		assert.Contains(t, r.problem(), want)
+		assert.Contains(t, r.Problem(), want)
 	}
 	for _, r := range []Request{{}, {Mode: ModeTopology, GPUs: 8}, {Mode: ModeMPS, MemoryGiB: 7}, {Mode: ModeCoreMem, MemoryGiB: 1, CorePercent: 5}} {
-		assert.Empty(t, r.problem())
+		assert.Empty(t, r.Problem())
 	}
 }
 

@@ -46,7 +46,8 @@ type Preference struct {
 	Requirements []Requirement
 }
 
-func (s *Selector) selects(namespace string, labels map[string]string) bool {
+// Selects reports whether a pod is one of those.
+func (s *Selector) Selects(namespace string, labels map[string]string) bool {
 	if s.Namespaces != nil && !slices.Contains(s.Namespaces, namespace) {
 		return false
 	}
@@ -58,13 +59,13 @@ func (s *Selector) selects(namespace string, labels map[string]string) bool {
 	return true
 }
 
-// neighborly reports whether the place of the role's members depends on other pods.
-func (r *Role) neighborly(soft bool) bool {
+// Neighborly reports whether the place of the role's members depends on other pods.
+func (r *Role) Neighborly(soft bool) bool {
 	return len(r.Neighbors) > 0 || slices.ContainsFunc(r.Spreads, func(s TopologySpread) bool { return soft || !s.Soft })
 }
 
-// weight is how much the role wishes for a node.
-func (r *Role) weight(n *Node) (sum int64) {
+// Weight is how much the role wishes for a node.
+func (r *Role) Weight(n *Node) (sum int64) {
 	for _, wish := range r.Preferred {
 		if n.meetsAll(wish.Requirements) {
 			sum += wish.Weight

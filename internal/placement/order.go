@@ -3,10 +3,11 @@ package placement
 import "cmp"
 
 // CompareNodes is the planner's order of equal candidates: pool, age, natural order of names.
-func CompareNodes(a, b Node) int { return compareNodes(&a, &b) }
+func CompareNodes(a, b Node) int { return a.Compare(&b) }
 
-func compareNodes(a, b *Node) int {
-	return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Since, b.Since), CompareNatural(a.Name, b.Name))
+// Compare is [CompareNodes].
+func (n *Node) Compare(o *Node) int {
+	return cmp.Or(cmp.Compare(n.Pool, o.Pool), cmp.Compare(n.Since, o.Since), CompareNatural(n.Name, o.Name))
 }
 
 // CompareNatural compares names so that runs of digits count as numbers: "node-9" comes
@@ -43,16 +44,4 @@ func number(s string, i *int) string {
 		*i++
 	}
 	return s[start:*i]
-}
-
-// compareSize orders requests by what is hardest to find: whole GPUs, GPU memory,
-// cores, CPU, memory.
-func compareSize(a, b *Request) int {
-	return cmp.Or(
-		cmp.Compare(a.GPUs, b.GPUs),
-		cmp.Compare(a.MemoryGiB, b.MemoryGiB),
-		cmp.Compare(a.CorePercent, b.CorePercent),
-		cmp.Compare(a.MilliCPU, b.MilliCPU),
-		cmp.Compare(a.MemoryBytes, b.MemoryBytes),
-	)
 }

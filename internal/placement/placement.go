@@ -1,16 +1,13 @@
-// Package placement is the planner: a view of the cluster and a gang in, a
-// placement of every member or the reasons why there is none out. The provider's
-// plan-time check and the scheduler call the same code on the same view.
+// Package placement is the model of the planner: nodes, pods, gangs and what they ask for, and
+// the placements, verdicts and reservations that planning comes to. What plans is in the
+// packages below it; planner.Plan is where to begin.
 //
-// The package is pure and deterministic: no I/O, no clock, no Kubernetes or
-// Terraform types; the same view and gang give the same result on every machine.
+// The planner is pure and deterministic: no I/O, no clock, no Kubernetes or Terraform types;
+// the same view and gang give the same result on every machine. The provider's plan-time check
+// and the scheduler call the same code on the same view.
 package placement
 
-import (
-	"strings"
-
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
-)
+import "github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 
 // Mode is how a node offers its GPUs (label ack.node.gpu.schedule) and how a
 // role asks for them.
@@ -119,137 +116,10 @@ type GPUShare struct {
 	CorePercent int64
 }
 
-// Role is a group of members with the same shape.
-type Role struct {
-	// Name is the role, "master", "worker", "launcher".
-	Name string
-	// Members are the names of the members in order, unique within the gang.
-	Members []string
-	Request Request
-	// Late marks members that are created after the others run (an MPI launcher):
-	// they are no part of the gang's minimum and are not planned.
-	Late         bool
-	NodeSelector map[string]string
-	// Affinity are alternatives: a node must meet all requirements of one of them. nil allows all.
-	Affinity [][]Requirement
-	// Volumes is what a node must meet to reach the volumes that members have, as Affinity.
-	Volumes     [][]Requirement
-	Tolerations []Toleration
-	// Pools restricts the nodes to these pools; nil allows all.
-	Pools []string
-	// MaxPerNode is the most members of this role that one node may run, running ones
-	// included; 1 keeps them apart (anti-affinity by host name), 0 sets no limit.
-	MaxPerNode int
-	// Apart keeps members apart whatever their role: a node runs one member at most of
-	// all the roles with one value of it (anti-affinity by host name that selects several
-	// roles); "" for none.
-	Apart string
-	// NodeLimits are the most members of this role that the planner may put on a node, beside
-	// those that run there: what filters of others let it take, 0 for a node that is refused.
-	NodeLimits map[string]int
-	// Labels are what selectors of [Selector] find the members by.
-	Labels map[string]string
-	// Neighbors and Spreads are rules about the pods beside which the members run.
-	Neighbors []Neighbor
-	Spreads   []TopologySpread
-	// Preferred are wishes for nodes. They go before fewer nodes and faster rings.
-	Preferred []Preference
+// Shared reports whether the mode gives parts of GPUs.
+func (m Mode) Shared() bool {
+	return m == ModeCoreMem || m == ModeShare || m == ModeCGPU || m == ModeMPS
 }
 
-// Domain is a network domain that node labels describe: nodes with one value of
-// Label are close to each other.
-type Domain struct {
-	// Label is a node label such as "topology.kubernetes.io/zone"; "kubernetes.io/hostname"
-	// makes each node a domain.
-	Label string
-	// Required means that all members must be in one domain; otherwise it is preferred.
-	Required bool
-}
-
-// OfPod stands in the ID of a pod on its own between its namespace and its name, which may be
-// that of a gang as well.
-const OfPod = "/pod/"
-
-// NameOf returns "namespace/name" of a gang, or of a pod on its own, by its ID.
-func NameOf(id string) string { return strings.Replace(id, OfPod, "/", 1) }
-
-// Gang is a set of members that run all together or not at all.
-type Gang struct {
-	// ID is "namespace/name", or that of a pod on its own ([OfPod]).
-	ID string
-	// Roles are sorted by name, so that every adapter describes a gang alike.
-	Roles []Role
-	// Minimum is the number of members that must run; 0 means all that are not late.
-	Minimum int
-	// Subgroups are parts of the gang of which so many members must run.
-	Subgroups []Subgroup
-	// Leaf is the quota leaf that is charged, "" for none.
-	Leaf        string
-	Priority    int32
-	Preemptible bool
-	// NeverPreempts keeps the gang from Preemption.
-	NeverPreempts bool
-	// RequiredDomain is a node label; all members must be on nodes with one value of it. "" for none.
-	RequiredDomain string
-	// Domains are further levels from the widest to the narrowest (zone, block, rack).
-	// Of the preferred ones the narrowest is chosen that holds the whole gang.
-	Domains []Domain
-	// Spread asks for as many nodes as possible; otherwise the gang takes as few as possible.
-	Spread bool
-	// Running are members that run already; the planner places the others next to them. What
-	// they use is charged by the view's pods, not by this.
-	Running []Assignment
-	// Limits are the most members of several roles together that nodes take.
-	Limits []NodeLimit
-	// Planned is where an earlier plan put members. They get these places as long as every
-	// member that the gang needs can have its own; else they are planned as if there was none.
-	Planned []Planned
-	// ExcludeNodes are nodes that no member must use; [Role.NodeLimits] are about one role.
-	ExcludeNodes map[string]bool
-	// more is how many members beyond its minimum a running gang claims places for.
-	more int
-}
-
-// NodeLimit is the most members of some roles together that the planner may put on a node,
-// beside those that run there.
-type NodeLimit struct {
-	Node  string
-	Roles []string
-	Most  int
-}
-
-// Assignment is where one member runs.
-type Assignment struct {
-	Member string
-	Node   string
-	// Own are the member's GPUs; empty in ModeDefault, where the device plugin picks.
-	Own gpu.Set
-	// Visible are the GPUs of all the gang's members on this node.
-	Visible gpu.Set
-	// Shares are the parts of GPUs of a shared request.
-	Shares []GPUShare
-	// Ring is the best ring among the Visible GPUs; in ModeDefault the worst that can
-	// happen. For a gang on several nodes of one NVLink domain it is the ring through the
-	// GPUs of all of them ([gpu.Table.Fabric]).
-	Ring gpu.Ring
-}
-
-// Placement is the assignments of a whole gang, in the order of the gang's members.
-type Placement struct {
-	Gang        string
-	Assignments []Assignment
-	// Order are the members in an order in which they can take their places one after the
-	// other, by the rules about which pods are near each other; nil when any will do.
-	Order []string
-}
-
-// Result is what Plan found: exactly one of Placement and Verdict.Reasons is set.
-type Result struct {
-	Placement *Placement
-	Verdict   Verdict
-	// Victims are the gangs that must be evicted before Placement can be; only [View.Reclaim] sets them.
-	Victims []Victim
-	// Reservation is the place to hold until others have gone; nil when Placement can be
-	// had now. Only [View.Reclaim] sets it.
-	Reservation *Reservation
-}
+// Whole reports whether the mode gives whole GPUs.
+func (m Mode) Whole() bool { return m == ModeDefault || m == ModeTopology }

@@ -153,3 +153,9 @@ func (v Verdict) ReservedText() string {
 	}
 	return fmt.Sprintf(" Held back by the reservation of gang %s.", NameOf(v.ReservedBy))
 }
+
+// Rejection says which rule keeps a member from a node; detail is the taint, label or mode concerned.
+type Rejection struct {
+	Code   Code
+	Detail string
+}

@@ -17,6 +17,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
 )
 
 func newCache(t *testing.T, nodes ...string) *Cache {
@@ -181,7 +182,7 @@ func TestSnapshotsWithAWorkload(t *testing.T) {
 	state, ok := snapshot.Gang("pod/default/p")
 	require.True(t, ok)
 	done := make(chan placement.Result)
-	go func() { done <- snapshot.View.Plan(state.Gang) }()
+	go func() { done <- planner.Plan(snapshot.View, state.Gang) }()
 	_, here, _ := cache.Plan("pod/default/p", nil)
 	there := <-done
 	require.NotNil(t, here.Placement)

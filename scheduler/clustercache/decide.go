@@ -13,6 +13,10 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/backfill"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/preemption"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 )
 
 // Decision is what the planner says of a gang that wants to run.
@@ -68,14 +72,14 @@ func (c *Cache) Consider(key string, limits Limits) (d Decision, ok bool) {
 }
 
 // consider is Consider on a view; planning must be held.
-func (c *Cache) consider(view *placement.View, key string, limits Limits) (d Decision, ok bool) {
+func (c *Cache) consider(view *snapshot.View, key string, limits Limits) (d Decision, ok bool) {
 	d.Key = key
 	if d.GangState, ok = c.state.Gang(key); !ok || d.MissingText != "" {
 		return d, ok
 	}
 	limits.apply(&d.Gang)
 	c.state.SetMinimums()
-	d.Result = view.Reclaim(d.Gang)
+	d.Result = preemption.Reclaim(view, d.Gang)
 	if d.Result.Placement == nil && len(limits.Roles) == 0 && len(limits.Joint) == 0 {
 		c.checkFeasible(key, d.Gang)
 	}
@@ -126,7 +130,7 @@ func (c *Cache) Decide(key string, limits Limits, approve func(*Decision) bool) 
 		d.Lifted = c.state.View.AddReservation(*d.Result.Reservation)
 		return d, true, nil
 	}
-	d.Ports = c.state.View.PortsApart(d.Gang, *d.Result.Placement)
+	d.Ports = planner.PortsApart(c.state.View, d.Gang, *d.Result.Placement)
 	for _, a := range d.Result.Placement.Assignments {
 		assumed := AssumedPod{Member: a.Member, Pod: d.Pods[a.Member]}
 		owner, _ := inventory.GangKey(assumed.Pod)
@@ -221,14 +225,14 @@ func (c *Cache) checkFeasible(key string, g placement.Gang) {
 	if ok && found.version == c.state.View.Version() {
 		return
 	}
-	found = feasibility{feasible: !c.state.View.Infeasible(g), version: c.state.View.Version()}
+	found = feasibility{feasible: !planner.Infeasible(c.state.View, g), version: c.state.View.Version()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.feasibility[key] = found
 }
 
 // ReserveBlocked reserves places for gangs that have waited too long, by key in the order of
-// the queue ([placement.View.ReserveBlocked]), within limits by key,
+// the queue ([backfill.ReserveBlocked]), within limits by key,
 // and reports whether that changed anything. Infeasible gangs are not tried.
 func (c *Cache) ReserveBlocked(keys []string, limits map[string]Limits) (changed bool) {
 	c.planning.Lock()
@@ -245,7 +249,7 @@ func (c *Cache) ReserveBlocked(keys []string, limits map[string]Limits) (changed
 	if len(gangs) == 0 && len(before) == 0 {
 		return false
 	}
-	c.state.View.ReserveBlocked(gangs)
+	backfill.ReserveBlocked(c.state.View, gangs)
 	return !reflect.DeepEqual(before, c.state.View.Reservations())
 }
 
@@ -272,7 +276,7 @@ func (c *Cache) Plan(key string, exclude map[string]bool) (state inventory.GangS
 		return inventory.GangState{}, placement.Result{}, false
 	}
 	state.Gang.ExcludeNodes = exclude
-	return state, c.state.View.Plan(state.Gang), true
+	return state, planner.Plan(c.state.View, state.Gang), true
 }
 
 // record makes the allocation record of a planned member.

@@ -1,6 +1,6 @@
 package clustercache
 
-import "github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+import "github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 
 // Simulation considers gangs that wait, one after the other, each as if those before it had the
 // places already that they can have now: of a thousand that one free GPU would do for,
@@ -8,7 +8,7 @@ import "github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 type Simulation struct {
 	cache *Cache
 	// view is the cache's own until a gang has got a place.
-	view *placement.View
+	view *snapshot.View
 }
 
 // Simulate begins a trial.

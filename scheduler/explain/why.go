@@ -13,6 +13,9 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/explanation"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/preemption"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
@@ -189,7 +192,7 @@ func (a *Answer) judge() {
 
 // plan adds what the planner says about members that do not run.
 func (a *Answer) plan(snapshot *clusterstate.Snapshot, g placement.Gang) {
-	result := snapshot.View.Reclaim(g)
+	result := preemption.Reclaim(snapshot.View, g)
 	planned := result.Verdict.Partial
 	if result.Placement != nil {
 		planned = result.Placement.Assignments
@@ -211,14 +214,14 @@ func (a *Answer) plan(snapshot *clusterstate.Snapshot, g placement.Gang) {
 	}
 	if a.State == Running && len(planned) == 0 {
 		g.Minimum = a.Running + 1
-		a.Reasons = reasons(snapshot.View.Plan(g).Verdict.Reasons)
+		a.Reasons = reasons(planner.Plan(snapshot.View, g).Verdict.Reasons)
 	}
 	if a.State != Waiting {
 		return
 	}
 	a.Verdict, a.Reasons = result.Verdict.String(), reasons(result.Verdict.Reasons)
 	a.Fixes = fixes(result.Verdict.Fixes)
-	for _, r := range snapshot.View.DomainCapacities(g) {
+	for _, r := range explanation.DomainCapacities(snapshot.View, g) {
 		a.Domains = append(a.Domains, Domain{Where: r.Where, Nodes: r.Nodes, FreeGPUs: r.GPUs, FreeGiB: r.GiB, Fit: r.Fit, Reasons: reasons(r.Reasons)})
 	}
 }
@@ -230,7 +233,7 @@ func describe(state inventory.GangState, key string) Answer {
 	a.Needed = cmp.Or(a.Needed, members(g))
 	a.Surplus = max(members(g)-max(a.Running, a.Needed), 0)
 	for _, role := range g.Roles {
-		a.Roles = append(a.Roles, Role{Name: role.Name, Members: len(role.Members), Minimum: minimumOf(g, role.Name), Asks: role.Request.Words(), Late: role.Late})
+		a.Roles = append(a.Roles, Role{Name: role.Name, Members: len(role.Members), Minimum: minimumOf(g, role.Name), Asks: explanation.Words(&role.Request), Late: role.Late})
 		for _, name := range role.Members {
 			pod := state.Pods[name]
 			if pod.Spec.SchedulerName != contract.SchedulerName {
@@ -359,7 +362,7 @@ func Gangs(snapshot *clusterstate.Snapshot, around Around) []Answer {
 		}
 		a := describe(state, key)
 		a.SickGPUs = sickGPUs(snapshot, state.Gang.Running)
-		if a.State == Waiting && snapshot.View.Place(around.confine(snapshot, state)) != nil {
+		if a.State == Waiting && planner.Place(snapshot.View, around.confine(snapshot, state)) != nil {
 			a.State = Fits
 		}
 		if a.State != Running {

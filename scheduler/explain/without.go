@@ -8,6 +8,9 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/displacement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 )
 
 // Loss is a gang that loses its place when nodes go.
@@ -37,7 +40,7 @@ func Without(snapshot *clusterstate.Snapshot, nodes []string) ([]Loss, error) {
 	}
 	var losses []Loss
 	states := map[string]inventory.GangState{}
-	for _, displaced := range snapshot.View.Displaced(left) {
+	for _, displaced := range displacement.Of(snapshot.View, left) {
 		loss, key := Loss{}, ""
 		for _, id := range displaced.Pods {
 			left.RemovePod(id)
@@ -62,13 +65,13 @@ func Without(snapshot *clusterstate.Snapshot, nodes []string) ([]Loss, error) {
 }
 
 // replace plans the members that lost their place on what is left.
-func (l *Loss) replace(left *placement.View, snapshot *clusterstate.Snapshot, state inventory.GangState) {
+func (l *Loss) replace(left *snapshot.View, snapshot *clusterstate.Snapshot, state inventory.GangState) {
 	g := state.Gang
 	g.Running = slices.DeleteFunc(slices.Clone(g.Running), func(a placement.Assignment) bool {
 		pod := state.Pods[a.Member]
 		return slices.Contains(l.Pods, pod.Namespace+"/"+pod.Name)
 	})
-	result := left.Plan(g)
+	result := planner.Plan(left, g)
 	if result.Placement == nil {
 		l.Verdict = result.Verdict.String()
 		return

@@ -21,6 +21,8 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/preemption"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 )
 
 // The suite makes clusters, and gangs for each of them, from a seed.
@@ -301,7 +303,7 @@ func (a *agreement) removeGang(t *testing.T, gangs ...worldGang) {
 type prediction struct {
 	placement.Result
 	growth placement.Result
-	view   *placement.View
+	view   *snapshot.View
 	// tightest is the placement by the tightest fit, nil when that was asked for.
 	tightest *placement.Placement
 }
@@ -314,12 +316,12 @@ func predict(t *testing.T, g worldGang) prediction {
 	require.NoError(t, err)
 	gang, problems := inventory.Gang(g.pods, g.podGroup, snapshot.View.Quota())
 	require.Empty(t, problems)
-	result := snapshot.View.Reclaim(gang)
-	predicted := prediction{Result: result, growth: snapshot.View.Growth(gang, result), view: snapshot.View}
+	result := preemption.Reclaim(snapshot.View, gang)
+	predicted := prediction{Result: result, growth: preemption.Growth(snapshot.View, gang, result), view: snapshot.View}
 	if snapshot.View.Workload() != nil {
 		tightest := snapshot.View.Clone()
 		tightest.SetWorkload(nil)
-		predicted.tightest = tightest.Reclaim(gang).Placement
+		predicted.tightest = preemption.Reclaim(tightest, gang).Placement
 	}
 	return predicted
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterlist"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 )
 
 // settle waits until every gang runs or waits as a whole, and nobody waits for whom
@@ -81,9 +82,9 @@ func (c *chaos) unsettled(t *testing.T) string {
 }
 
 // fit is how many more members of a gang fit when no place is held for anybody.
-func fit(view *placement.View, g worldGang, pods []*corev1.Pod) int {
+func fit(view *snapshot.View, g worldGang, pods []*corev1.Pod) int {
 	gang, _ := inventory.Gang(pods, g.podGroup, view.Quota())
-	if placed := view.Plan(gang).Placement; placed != nil {
+	if placed := planner.Plan(view, gang).Placement; placed != nil {
 		return len(placed.Assignments)
 	}
 	return 0
@@ -107,7 +108,7 @@ var (
 // giveTime ends a gang for which the one waits that the given one is held back by: gangs
 // of a run do not end by themselves, and those who wait for them get their turn only then.
 // Nobody may be held back by a gang that could run itself, or that comes after it.
-func (c *chaos) giveTime(t *testing.T, view *placement.View, pods []*corev1.Pod, byGang map[string][]*corev1.Pod) {
+func (c *chaos) giveTime(t *testing.T, view *snapshot.View, pods []*corev1.Pod, byGang map[string][]*corev1.Pod) {
 	t.Helper()
 	by := heldBack.FindStringSubmatch(waits(pods))
 	if !c.reserves || by == nil || len(byGang[by[1]]) == 0 {

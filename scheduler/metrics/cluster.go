@@ -104,7 +104,7 @@ func (c *clusterCollector) countGangs(snapshot *clusterstate.Snapshot, set sette
 	if followed == nil {
 		followed = asked
 	}
-	idle, unusable := followed.Idle(snapshot.View)
+	idle, unusable := snapshot.View.Idle(followed)
 	set(c.idleGPUs, idle)
 	set(c.fragments, unusable)
 }

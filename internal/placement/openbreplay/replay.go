@@ -12,6 +12,8 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 )
 
 // wholeGPU is a GPU's size in the trace. The planner counts GPU memory in GiB: a
@@ -99,7 +101,7 @@ func (r *replay) tables() (map[int]*gpu.Table, error) {
 
 func (r *replay) seed(seed int64, tables map[int]*gpu.Table) curve {
 	start := time.Now()
-	view := placement.NewView()
+	view := snapshot.NewView()
 	var capacity int64
 	for _, m := range r.machines {
 		capacity += int64(m.gpus) * wholeGPU
@@ -127,7 +129,7 @@ func (r *replay) seed(seed int64, tables map[int]*gpu.Table) curve {
 			view.SetWorkload(workload)
 			weighed = arrivals
 		}
-		if placed := view.Place(g); placed != nil {
+		if placed := planner.Place(view, g); placed != nil {
 			view.Apply(g, *placed)
 			state.place(p, placed.Assignments[0])
 			allocated += p.gpuMilli()

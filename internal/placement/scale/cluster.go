@@ -7,11 +7,13 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 )
 
 // cluster is a view of a number of nodes, and what a gang looks like that is placed there.
 type cluster struct {
-	view           *placement.View
+	view           *snapshot.View
 	request        placement.Request
 	requiredDomain string
 }
@@ -23,7 +25,7 @@ var workloads = map[string]func(n int) cluster{"racks": racks, "gpus": gpus}
 // (scheduler_perf, podgroup/tas): 50 racks, of which the gang must be in one.
 func racks(n int) cluster {
 	c := cluster{
-		view:           placement.NewView(),
+		view:           snapshot.NewView(),
 		request:        placement.Request{Resources: placement.Resources{MilliCPU: 100, MemoryBytes: 100 << 20}},
 		requiredDomain: "rack",
 	}
@@ -40,7 +42,7 @@ func racks(n int) cluster {
 // use on some node, so that nodes are in 256 different states.
 func gpus(n int) cluster {
 	c := cluster{
-		view:    placement.NewView(),
+		view:    snapshot.NewView(),
 		request: placement.Request{Mode: placement.ModeTopology, GPUs: 1, Resources: placement.Resources{MilliCPU: 4_000}},
 	}
 	table := switched()
@@ -91,13 +93,13 @@ func (c cluster) gang(members int) placement.Gang {
 // not fit.
 func (c cluster) measure(members int, atLeast time.Duration) (p point, ok bool) {
 	gang := c.gang(members)
-	if c.view.Place(gang) == nil {
+	if planner.Place(c.view, gang) == nil {
 		return point{}, false
 	}
 	var times []time.Duration
 	for begin := time.Now(); len(times) < 3 || time.Since(begin) < atLeast; {
 		start := time.Now()
-		c.view.Plan(gang)
+		planner.Plan(c.view, gang)
 		times = append(times, time.Since(start))
 	}
 	slices.Sort(times)

@@ -11,6 +11,8 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 )
 
@@ -22,11 +24,11 @@ func pool(mode string) capacity.Pool {
 }
 
 // live is a view with one node of the pool per list of pods.
-func live(t *testing.T, mode placement.Mode, machine gpu.Machine, nodes ...[]placement.Pod) (*placement.View, []string) {
+func live(t *testing.T, mode placement.Mode, machine gpu.Machine, nodes ...[]placement.Pod) (*snapshot.View, []string) {
 	t.Helper()
 	table, err := gpu.NewTable(machine)
 	require.NoError(t, err)
-	view := placement.NewView()
+	view := snapshot.NewView()
 	var names []string
 	for i, pods := range nodes {
 		name := []string{"n1", "n2", "n3"}[i]
@@ -43,7 +45,7 @@ func live(t *testing.T, mode placement.Mode, machine gpu.Machine, nodes ...[]pla
 	return view, names
 }
 
-func nodes(view *placement.View, names []string) []placement.Node {
+func nodes(view *snapshot.View, names []string) []placement.Node {
 	var list []placement.Node
 	for _, name := range names {
 		if n, ok := view.Node(name); ok {
@@ -85,8 +87,8 @@ func TestPlannedNodesComeFromTheCatalogue(t *testing.T) {
 	view, err := capacity.ToView(c)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"v100[0]", "v100[1]"}, view.Nodes())
-	assert.True(t, view.Plan(gang(16, 1, placement.ModeTopology)).Verdict.Fits)
-	over := view.Plan(gang(20, 1, placement.ModeTopology))
+	assert.True(t, planner.Plan(view, gang(16, 1, placement.ModeTopology)).Verdict.Fits)
+	over := planner.Plan(view, gang(20, 1, placement.ModeTopology))
 	assert.Equal(t, 16, over.Verdict.Fit)
 
 	_, err = capacity.Pool{Name: "x", InstanceType: "ecs.none", Mode: "topology"}.Planned(capacity.Capacity{}, 1)
@@ -165,7 +167,7 @@ func TestNVLinkDomainsAreCarried(t *testing.T) {
 		view.SetNode(n)
 	}
 	on := map[string]bool{}
-	for _, a := range view.Plan(gang(16, 1, placement.ModeTopology)).Placement.Assignments {
+	for _, a := range planner.Plan(view, gang(16, 1, placement.ModeTopology)).Placement.Assignments {
 		on[a.Node] = true
 	}
 	require.Equal(t, map[string]bool{"n1": true, "n3": true}, on)
@@ -173,7 +175,7 @@ func TestNVLinkDomainsAreCarried(t *testing.T) {
 }
 
 // requireSamePlans plans gangs of 1 to 16 workers on a view and on the capacity of its nodes.
-func requireSamePlans(t *testing.T, view *placement.View, names []string, mode placement.Mode, request placement.Request) {
+func requireSamePlans(t *testing.T, view *snapshot.View, names []string, mode placement.Mode, request placement.Request) {
 	t.Helper()
 	p := pool(string(mode))
 	p.Labels, p.Taints = nil, nil
@@ -184,7 +186,7 @@ func requireSamePlans(t *testing.T, view *placement.View, names []string, mode p
 	for workers := 1; workers <= 16; workers++ {
 		g := gang(workers, 0, mode)
 		g.Roles[0].Request = request
-		want, got := view.Plan(g), back.Plan(g)
+		want, got := planner.Plan(view, g), planner.Plan(back, g)
 		require.Equal(t, want.Verdict.Fits, got.Verdict.Fits, "%d workers: %s / %s", workers, want.Verdict, got.Verdict)
 		assert.Equal(t, want.Verdict.Fit, got.Verdict.Fit)
 		assert.Equal(t, want.Placement, got.Placement, "%d workers", workers)

@@ -12,11 +12,12 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 )
 
 // ToView returns the planner's view of several pools.
-func ToView(pools ...Capacity) (*placement.View, error) {
-	view := placement.NewView()
+func ToView(pools ...Capacity) (*snapshot.View, error) {
+	view := snapshot.NewView()
 	for _, c := range pools {
 		nodes, occupants, err := c.Planner()
 		if err != nil {

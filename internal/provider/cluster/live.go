@@ -8,6 +8,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 )
 
@@ -57,7 +58,7 @@ func jobOf(pod *corev1.Pod) string {
 }
 
 // ViewWithout returns what View does, as if a job held nothing.
-func (s *Snapshot) ViewWithout(job string) (*placement.View, error) {
+func (s *Snapshot) ViewWithout(job string) (*snapshot.View, error) {
 	view, err := s.View()
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterlist"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
@@ -20,7 +21,7 @@ type Snapshot struct {
 	// NoScheduler means that our scheduler is known not to run.
 	NoScheduler bool
 
-	view *placement.View
+	view *snapshot.View
 	// gang returns a gang by its key.
 	gang func(key string) (inventory.GangState, bool)
 	// waiting are the gangs that wait for room, in the order of the scheduler's queue.
@@ -74,7 +75,7 @@ func newSnapshot(objects clusterlist.Objects) *Snapshot {
 
 // View returns a copy of the planner's view, with the quota tree and what is used of it.
 // The error says why the cluster's quota tree cannot be used.
-func (s *Snapshot) View() (*placement.View, error) {
+func (s *Snapshot) View() (*snapshot.View, error) {
 	if s.broken != nil {
 		return nil, s.broken
 	}

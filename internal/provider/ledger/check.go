@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
@@ -238,8 +239,8 @@ func duplicatePool(name string) Finding {
 	}
 }
 
-func viewOf(nodes []placement.Node, occupants []placement.Pod) *placement.View {
-	view := placement.NewView()
+func viewOf(nodes []placement.Node, occupants []placement.Pod) *snapshot.View {
+	view := snapshot.NewView()
 	for _, n := range nodes {
 		view.SetNode(n)
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 )
 
 // collide reports that two jobs cannot both be where they are planned.
@@ -72,11 +74,11 @@ func beside(a, b *job) bool {
 	}
 	view := b.capacityOn(common)
 	view.Apply(onNodes(a, common), *a.placement)
-	return view.Plan(onNodes(b, common)).Verdict.NotAsPlanned == ""
+	return planner.Plan(view, onNodes(b, common)).Verdict.NotAsPlanned == ""
 }
 
 // capacityOn is what a job was given of some nodes.
-func (j *job) capacityOn(nodes map[string]bool) *placement.View {
+func (j *job) capacityOn(nodes map[string]bool) *snapshot.View {
 	return viewOf(
 		slices.DeleteFunc(slices.Clone(j.Nodes), func(n placement.Node) bool { return !nodes[n.Name] }),
 		slices.DeleteFunc(slices.Clone(j.Occupants), func(p placement.Pod) bool { return !nodes[p.Node] }))

@@ -8,6 +8,9 @@ import (
 	"slices"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/preemption"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 )
 
 // mostJobs and mostRivals are with how many jobs that can start, and with how many that can be in
@@ -166,7 +169,7 @@ func (l *Ledger) victimsOfLast(jobs []*job, last *job) []placement.Victim {
 	for _, j := range jobs {
 		g := l.gang(j)
 		g.Preemptible = false
-		if placed := view.Place(g); j != last && placed != nil {
+		if placed := planner.Place(view, g); j != last && placed != nil {
 			undo = append(undo, view.Apply(g, *placed))
 		}
 	}
@@ -176,10 +179,10 @@ func (l *Ledger) victimsOfLast(jobs []*job, last *job) []placement.Victim {
 		}
 	}()
 	g := l.gang(last)
-	if view.Place(g) != nil {
+	if planner.Place(view, g) != nil {
 		return nil
 	}
-	return view.Reclaim(g).Victims
+	return preemption.Reclaim(view, g).Victims
 }
 
 // settle remembers the cluster with jobs in their places, all of which fit together.
@@ -190,7 +193,7 @@ func (l *Ledger) settle(jobs []*job) {
 	view := l.live.hoped.Clone()
 	for _, j := range jobs {
 		g := l.gang(j)
-		if placed := view.Place(g); placed != nil {
+		if placed := planner.Place(view, g); placed != nil {
 			view.Apply(g, *placed)
 		}
 	}
@@ -207,7 +210,7 @@ func (l *Ledger) joins(j *job) bool {
 		return false
 	}
 	g := l.gang(j)
-	placed := l.live.together.Place(g)
+	placed := planner.Place(l.live.together, g)
 	if placed == nil {
 		l.unsettle()
 		return false
@@ -273,13 +276,13 @@ func (l *Ledger) place(jobs []*job) (c course) {
 		}
 	}()
 	for i, j := range jobs {
-		if placed := view.Place(gangs[i]); placed != nil {
+		if placed := planner.Place(view, gangs[i]); placed != nil {
 			if l.live != nil && j.Reclaims {
 				if later := l.growth(view, gangs[i], placement.Result{Placement: placed}); len(later) > 0 {
 					c.evicted = append(c.evicted, eviction{job: j, victims: later})
 				}
 			}
-			if l.promised(j) && len(placed.Assignments) < len(j.placement.Assignments) && len(view.Place(withoutQuota(gangs[i])).Assignments) > len(placed.Assignments) {
+			if l.promised(j) && len(placed.Assignments) < len(j.placement.Assignments) && len(planner.Place(view, withoutQuota(gangs[i])).Assignments) > len(placed.Assignments) {
 				c.parts = append(c.parts, part{j, len(placed.Assignments)})
 			}
 			if l.live == nil { // launchers may find room that the plan does not know
@@ -296,10 +299,10 @@ func (l *Ledger) place(jobs []*job) (c course) {
 		}
 		var result placement.Result
 		if l.live != nil && j.Reclaims {
-			result = view.Reclaim(gangs[i])
+			result = preemption.Reclaim(view, gangs[i])
 		}
 		if result.Reservation == nil || l.planned(result.Victims) {
-			c.waiting, c.verdict = j, view.Plan(gangs[i]).Verdict
+			c.waiting, c.verdict = j, planner.Plan(view, gangs[i]).Verdict
 			return c
 		}
 		view.AddReservation(*result.Reservation)
@@ -312,7 +315,7 @@ func (l *Ledger) place(jobs []*job) (c course) {
 }
 
 // ground is the view on which jobs are placed together, and how each is seen there.
-func (l *Ledger) ground(jobs []*job) (*placement.View, []placement.Gang) {
+func (l *Ledger) ground(jobs []*job) (*snapshot.View, []placement.Gang) {
 	gangs := make([]placement.Gang, len(jobs))
 	for i, j := range jobs {
 		gangs[i] = l.gang(j)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
 )
 
 // meetings compares the places of jobs that have turned out to be able to start with those of
@@ -150,7 +151,7 @@ func (j *job) reach(name string) bool {
 		if !role.Late && len(role.Members) > 0 {
 			role.Members = role.Members[:1]
 			one.Roles = []placement.Role{role}
-			room = room || view.Place(one) != nil
+			room = room || planner.Place(view, one) != nil
 		}
 	}
 	j.reaches[name] = room

@@ -5,17 +5,19 @@ import (
 	"slices"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 )
 
 // startsWhole reports whether there is room for a gang, and beside it for what starts once it runs.
-func startsWhole(view *placement.View, g placement.Gang) bool {
-	placed := view.Place(g)
+func startsWhole(view *snapshot.View, g placement.Gang) bool {
+	placed := planner.Place(view, g)
 	return placed != nil && late(view, g, *placed) == nil
 }
 
 // late says why what starts once a gang runs where it is placed has no room beside it, nil when
 // it has.
-func late(view *placement.View, g placement.Gang, placed placement.Placement) *placement.Verdict {
+func late(view *snapshot.View, g placement.Gang, placed placement.Placement) *placement.Verdict {
 	undo, why := begin(view, g, placed)
 	if why == nil {
 		undo()
@@ -37,13 +39,13 @@ func startingLate(g placement.Gang, placed placement.Placement) placement.Gang {
 
 // begin has a gang run in a view, with what starts once it does. Where there is no room for that,
 // why says so, and the view is as it was.
-func begin(view *placement.View, g placement.Gang, placed placement.Placement) (undo func(), why *placement.Verdict) {
+func begin(view *snapshot.View, g placement.Gang, placed placement.Placement) (undo func(), why *placement.Verdict) {
 	back := view.Apply(g, placed)
 	due := startingLate(g, placed)
 	if len(due.Roles) == 0 {
 		return back, nil
 	}
-	result := view.Plan(due)
+	result := planner.Plan(view, due)
 	if result.Placement == nil {
 		back()
 		return nil, &result.Verdict
@@ -54,7 +56,7 @@ func begin(view *placement.View, g placement.Gang, placed placement.Placement) (
 
 // lateMisfit says that a job fits and what starts once it runs does not, nil when that is not so.
 func (l *Ledger) lateMisfit(j *job, g placement.Gang) *Finding {
-	placed := l.live.hoped.Place(g)
+	placed := planner.Place(l.live.hoped, g)
 	if placed == nil {
 		return nil
 	}

@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
@@ -225,13 +226,13 @@ func (l *Ledger) PlanJob(j Job) (placement.Result, []Finding) {
 // seen and where. It is crowded when those leave it no room.
 func planned(j *job, g placement.Gang, before []*job, at func(*job) (placement.Gang, *placement.Placement)) (result placement.Result, crowded bool) {
 	view := viewOf(j.Nodes, j.Occupants)
-	room := view.Place(g) != nil
+	room := planner.Place(view, g) != nil
 	for _, b := range before {
 		if gang, placed := at(b); placed != nil {
 			view.Apply(gang, *placed)
 		}
 	}
-	result = view.Plan(g)
+	result = planner.Plan(view, g)
 	return result, room && result.Placement == nil
 }
 

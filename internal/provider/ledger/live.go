@@ -6,13 +6,14 @@ import (
 	"strings"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
 // Live is a cluster as a walk found it.
 type Live struct {
 	// View has the nodes and what runs on them. The ledger copies it.
-	View *placement.View
+	View *snapshot.View
 	// Pods are those of the view, with what people call them.
 	Pods []Pod
 	// Waiting are the gangs that wait for room, in the order of the scheduler's queue.
@@ -60,7 +61,7 @@ const (
 // cluster as it is, before anything is changed.
 type picture struct {
 	Live
-	found, now, certain, hoped *placement.View
+	found, now, certain, hoped *snapshot.View
 	// queue is hoped with those that wait in the places that they take, nil when it is not known.
 	queue *queue
 	// early is found without what leaves, with those that wait in the places that they take before
@@ -71,7 +72,7 @@ type picture struct {
 	// part means that what was not visited stays as it is, since most of it never is.
 	part bool
 	// together is hoped with the planned jobs in their places, nil when they were not settled.
-	together *placement.View
+	together *snapshot.View
 	fates    map[string]fate   // the ledger's
 	unset    map[string]unset  // the ledger's
 	renewed  map[string]bool   // the ledger's
@@ -127,8 +128,8 @@ func (l *Ledger) limits() *quota.Tree {
 // treeOpen reports whether the walk has yet to say what becomes of the quota tree.
 func (l *Ledger) treeOpen() bool { return !l.treeKnown && l.live != nil && l.live.OwnTree }
 
-func (p *picture) views() []*placement.View {
-	views := []*placement.View{p.now, p.certain, p.hoped}
+func (p *picture) views() []*snapshot.View {
+	views := []*snapshot.View{p.now, p.certain, p.hoped}
 	if p.together != nil {
 		views = append(views, p.together)
 	}
@@ -165,13 +166,13 @@ func (p *picture) limit(tree *quota.Tree) {
 }
 
 // take takes the pods of a job out of a view, put puts them back.
-func (p *picture) take(view *placement.View, job string) {
+func (p *picture) take(view *snapshot.View, job string) {
 	for _, pod := range p.jobs[job] {
 		view.RemovePod(pod.ID)
 	}
 }
 
-func (p *picture) put(view *placement.View, job string) {
+func (p *picture) put(view *snapshot.View, job string) {
 	for _, pod := range p.jobs[job] {
 		view.AddPod(pod.Pod)
 	}
@@ -184,7 +185,7 @@ func (p *picture) unvisited(job string) bool { return p.Own[job] && p.fates[job]
 func (p *picture) open(job string) bool { return !p.part && p.unvisited(job) }
 
 // emptied is the cluster without those that leave and those that were not visited yet.
-func (p *picture) emptied() *placement.View {
+func (p *picture) emptied() *snapshot.View {
 	view := p.hoped.Clone()
 	for job := range p.jobs {
 		if p.unvisited(job) {
@@ -307,7 +308,7 @@ func merged(labels, more map[string]string) map[string]string {
 }
 
 // uncharged is the cluster without those that may leave, and without quota.
-func (p *picture) uncharged() *placement.View {
+func (p *picture) uncharged() *snapshot.View {
 	view := p.hoped.Clone()
 	view.SetQuota(nil)
 	for i := range p.Pods {
@@ -321,7 +322,7 @@ func (p *picture) uncharged() *placement.View {
 
 // needs returns the jobs that have to leave for another to fit, beside what gives way to it:
 // as few as possible, and those first of which it is known that they do.
-func (p *picture) needs(vacated []string, fits func(*placement.View) bool) []string {
+func (p *picture) needs(vacated []string, fits func(*snapshot.View) bool) []string {
 	var sure, open []string
 	for _, job := range slices.Sorted(maps.Keys(p.jobs)) {
 		switch {

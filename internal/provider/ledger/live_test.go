@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
@@ -98,7 +99,7 @@ func (c cluster) partly() cluster {
 }
 
 func (c cluster) live() ledger.Live {
-	live := ledger.Live{Waiting: c.waiting, View: placement.NewView(), Pods: c.pods, Limits: c.limits, Own: map[string]bool{}, OwnTree: c.ownTree}
+	live := ledger.Live{Waiting: c.waiting, View: snapshot.NewView(), Pods: c.pods, Limits: c.limits, Own: map[string]bool{}, OwnTree: c.ownTree}
 	for _, n := range c.nodes {
 		live.View.SetNode(n)
 	}

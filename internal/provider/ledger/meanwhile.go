@@ -7,6 +7,9 @@ import (
 	"slices"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/preemption"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 )
 
 // evictedMeanwhile says whom gangs that wait can evict while the plan is carried out: what has
@@ -68,7 +71,7 @@ const manyLeave = 8
 // meanwhile yields the cluster as it can be while jobs leave, in one order and the opposite, and
 // with each of a few as the first, and the jobs that have left by then. Both are changed once the
 // next ones are asked for.
-func (l *Ledger) meanwhile() iter.Seq2[*placement.View, map[string]bool] {
+func (l *Ledger) meanwhile() iter.Seq2[*snapshot.View, map[string]bool] {
 	var leaving []string
 	for _, job := range slices.Sorted(maps.Keys(l.live.jobs)) {
 		if l.fates[job] == leaves {
@@ -86,7 +89,7 @@ func (l *Ledger) meanwhile() iter.Seq2[*placement.View, map[string]bool] {
 			orders = append(orders, leaving[i:i+1])
 		}
 	}
-	return func(yield func(*placement.View, map[string]bool) bool) {
+	return func(yield func(*snapshot.View, map[string]bool) bool) {
 		for _, order := range orders {
 			view, left := l.live.hoped.Clone(), map[string]bool{}
 			for _, job := range leaving {
@@ -108,16 +111,16 @@ func (l *Ledger) meanwhile() iter.Seq2[*placement.View, map[string]bool] {
 
 // evictedIn is who goes in a state of the cluster for gangs that wait, by the gang. They come in
 // their order, and each has what it finds when the next one is looked at.
-func (l *Ledger) evictedIn(view *placement.View, waiting []Waiting) map[string][]placement.Victim {
+func (l *Ledger) evictedIn(view *snapshot.View, waiting []Waiting) map[string][]placement.Victim {
 	found := map[string][]placement.Victim{}
 	var undo []func()
 	for _, w := range waiting {
 		g := l.charged(w.Gang)
-		if placed := view.Place(g); placed != nil {
+		if placed := planner.Place(view, g); placed != nil {
 			undo = append(undo, view.Apply(g, *placed))
 			continue
 		}
-		result := view.Reclaim(g)
+		result := preemption.Reclaim(view, g)
 		if result.Reservation == nil {
 			continue
 		}

@@ -7,6 +7,9 @@ import (
 	"strings"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/preemption"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
@@ -70,12 +73,12 @@ func (l *Ledger) outlook(j *job) *Finding {
 		return inPart(j, g, view)
 	}
 	p := l.live
-	fits := func(view *placement.View) bool { return startsWhole(view, g) }
+	fits := func(view *snapshot.View) bool { return startsWhole(view, g) }
 	switch {
 	case j.crowded && l.place(append(l.before(j.Job), j)).waiting != nil:
 		return misfit(j, l.verdict(j))
 	case j.Queued && l.heldByQuota(g) && fits(p.now):
-		return l.waitsForQuota(j, g, p.certain.Plan(g).Verdict, limits)
+		return l.waitsForQuota(j, g, planner.Plan(p.certain, g).Verdict, limits)
 	case fits(p.now):
 		if f := l.grows(j, g); f != nil {
 			return f
@@ -91,9 +94,9 @@ func (l *Ledger) outlook(j *job) *Finding {
 		return f
 	}
 	if j.Reclaims {
-		result := p.certain.Reclaim(g)
+		result := preemption.Reclaim(p.certain, g)
 		if result.Placement == nil {
-			result = p.hoped.Reclaim(g)
+			result = preemption.Reclaim(p.hoped, g)
 		}
 		victims := slices.Concat(result.Victims, l.growth(p.hoped, g, result))
 		switch {
@@ -109,8 +112,8 @@ func (l *Ledger) outlook(j *job) *Finding {
 	if l.part && fits(p.emptied()) {
 		return l.needsOthers(j, p.needs(l.vacated(j.Gang.ID), fits))
 	}
-	verdict := p.certain.Plan(g).Verdict
-	if p.hoped.Place(withoutQuota(g)) != nil {
+	verdict := planner.Plan(p.certain, g).Verdict
+	if planner.Place(p.hoped, withoutQuota(g)) != nil {
 		return l.waitsForQuota(j, g, verdict, limits)
 	}
 	if len(j.Pools) > 0 && j.actual == nil {
@@ -123,8 +126,8 @@ const notAllHaveQuota = "Not all members have quota"
 
 // inPart says that quota leaves some members of a job without room that are planned, but not
 // needed: nil when all of them may run.
-func inPart(j *job, g placement.Gang, view *placement.View) *Finding {
-	placed, all := view.Place(g), view.Place(withoutQuota(g))
+func inPart(j *job, g placement.Gang, view *snapshot.View) *Finding {
+	placed, all := planner.Place(view, g), planner.Place(view, withoutQuota(g))
 	if placed == nil || all == nil || len(placed.Assignments) >= len(all.Assignments) {
 		return nil
 	}
@@ -177,7 +180,7 @@ func (l *Ledger) verdict(j *job) placement.Verdict {
 // tree of which all is used that stays so.
 func (l *Ledger) limited(j *job, g placement.Gang, limits *quota.Tree) placement.Verdict {
 	if l.live != nil && len(j.Pools) == 0 {
-		return l.live.certain.Plan(g).Verdict
+		return planner.Plan(l.live.certain, g).Verdict
 	}
 	occupants := j.Occupants
 	if l.live != nil {
@@ -190,7 +193,7 @@ func (l *Ledger) limited(j *job, g placement.Gang, limits *quota.Tree) placement
 			view.Apply(l.gang(before), *before.actual)
 		}
 	}
-	return view.Plan(g).Verdict
+	return planner.Plan(view, g).Verdict
 }
 
 // uncharged are pods that no quota counts.
@@ -217,7 +220,7 @@ func (l *Ledger) grows(j *job, g placement.Gang) *Finding {
 	if !j.Reclaims {
 		return nil
 	}
-	victims := l.growth(l.live.certain, g, l.live.certain.Reclaim(g))
+	victims := l.growth(l.live.certain, g, preemption.Reclaim(l.live.certain, g))
 	if len(victims) == 0 {
 		return nil
 	}
@@ -228,8 +231,8 @@ func (l *Ledger) grows(j *job, g placement.Gang) *Finding {
 }
 
 // growth is whom a job makes leave later, other than jobs that are planned in this walk.
-func (l *Ledger) growth(view *placement.View, g placement.Gang, found placement.Result) []placement.Victim {
-	return slices.DeleteFunc(view.Growth(g, found).Victims, func(v placement.Victim) bool { return l.jobs[v.Gang] != nil })
+func (l *Ledger) growth(view *snapshot.View, g placement.Gang, found placement.Result) []placement.Victim {
+	return slices.DeleteFunc(preemption.Growth(view, g, found).Victims, func(v placement.Victim) bool { return l.jobs[v.Gang] != nil })
 }
 
 // planned reports whether one of the victims is planned in this walk itself.
@@ -261,23 +264,23 @@ func (l *Ledger) exceeds(j *job, g placement.Gang, limits *quota.Tree) *Finding 
 	}
 	view := viewOf(j.Nodes, nil)
 	if l.live != nil && len(j.Pools) == 0 {
-		if l.live.hoped.Place(g) != nil && !j.Queued {
+		if planner.Place(l.live.hoped, g) != nil && !j.Queued {
 			return nil
 		}
 		view = l.live.uncharged()
 	}
-	if view.Place(withoutQuota(g)) == nil {
+	if planner.Place(view, withoutQuota(g)) == nil {
 		return nil
 	}
 	view.SetQuota(limits)
-	if exceeded := limits.Fits(g.Leaf, charge(g), g.Preemptible); j.Queued && exceeded != nil && view.Place(g) != nil {
+	if exceeded := limits.Fits(g.Leaf, charge(g), g.Preemptible); j.Queued && exceeded != nil && planner.Place(view, g) != nil {
 		return &Finding{
 			Kind: ExceedsQuota, Jobs: []string{j.Gang.ID}, Error: !l.treeOpen(), Summary: "Job exceeds its quota",
 			Detail: fmt.Sprintf("The job queue never lets job %s start, because it needs quota for all members, also those beyond the minimum: %s. "+
 				"Raise the quota, plan fewer members, or leave queue out.", j.Gang.ID, exceeded),
 		}
 	}
-	if view.Place(g) != nil {
+	if planner.Place(view, g) != nil {
 		return nil
 	}
 	return &Finding{
@@ -327,12 +330,12 @@ func (l *Ledger) misplaced() (findings []Finding) {
 			continue
 		}
 		g := withoutQuota(l.gang(j))
-		if l.live.hoped.Place(g) == nil {
+		if planner.Place(l.live.hoped, g) == nil {
 			continue // those in its way are evicted, which is said
 		}
 		g.Planned = j.spots(func(string) bool { return true })
-		why := l.live.hoped.Plan(g).Verdict.NotAsPlanned
-		j.located = why != "" || l.decided() || l.live.now.Plan(g).Verdict.NotAsPlanned == ""
+		why := planner.Plan(l.live.hoped, g).Verdict.NotAsPlanned
+		j.located = why != "" || l.decided() || planner.Plan(l.live.now, g).Verdict.NotAsPlanned == ""
 		if why != "" {
 			findings = append(findings, Finding{
 				Kind: Elsewhere, Jobs: []string{j.Gang.ID}, Summary: "Job will not start where it is planned",

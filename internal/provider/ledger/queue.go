@@ -6,12 +6,15 @@ import (
 	"slices"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/preemption"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 )
 
 // queue is the cluster with gangs that wait in the places that they take once what leaves
 // has left.
 type queue struct {
-	view    *placement.View
+	view    *snapshot.View
 	started []Waiting
 	// pools are those in which they do, with who does.
 	pools map[string][]string
@@ -94,14 +97,14 @@ func (l *Ledger) decided() bool {
 func anyone(Waiting) bool { return true }
 
 // started lets those that wait, and that it is asked for, take what they find, in their order.
-func (l *Ledger) started(view *placement.View, asked func(Waiting) bool) *queue {
+func (l *Ledger) started(view *snapshot.View, asked func(Waiting) bool) *queue {
 	q := &queue{view: view.Clone(), pools: map[string][]string{}}
 	for _, w := range l.live.Waiting {
 		if !asked(w) || w.Job != "" && l.fates[w.Job] == leaves {
 			continue
 		}
 		g := l.charged(w.Gang)
-		placed := q.view.Place(g)
+		placed := planner.Place(q.view, g)
 		if placed == nil || len(placed.Assignments) == 0 {
 			continue
 		}
@@ -118,8 +121,8 @@ func (l *Ledger) started(view *placement.View, asked func(Waiting) bool) *queue 
 }
 
 // take gives a gang its place in a view, if there is one.
-func take(view *placement.View, g placement.Gang) bool {
-	placed := view.Place(g)
+func take(view *snapshot.View, g placement.Gang) bool {
+	placed := planner.Place(view, g)
 	if placed != nil {
 		view.Apply(g, *placed)
 	}
@@ -135,10 +138,10 @@ func (l *Ledger) behind(j *job, g placement.Gang, first *queue) *Finding {
 		return overtakes(j, first, false, fmt.Sprintf("Job %s may be placed elsewhere than planned", g.ID))
 	}
 	sure := l.started(l.live.hoped, func(w Waiting) bool { return l.precedes(w, g) })
-	if l.early(g).Place(g) != nil || sure.view.Place(g) != nil || l.together(g, sure.started) {
+	if planner.Place(l.early(g), g) != nil || planner.Place(sure.view, g) != nil || l.together(g, sure.started) {
 		return overtakes(j, first, j.RequireImmediate, fmt.Sprintf("Job %s may have to wait, or not be started", g.ID))
 	}
-	if result := sure.view.Reclaim(g); j.Reclaims && result.Placement != nil {
+	if result := preemption.Reclaim(sure.view, g); j.Reclaims && result.Placement != nil {
 		return l.preempts(j, fmt.Sprintf("finds its place taken by %s, waiting now, when it is created", sure), result.Victims)
 	}
 	return overtakes(j, sure, true, fmt.Sprintf("Job %s does not fit", g.ID))
@@ -146,7 +149,7 @@ func (l *Ledger) behind(j *job, g placement.Gang, first *queue) *Finding {
 
 // early is the cluster that a job finds when it is created before all else is done. One that is
 // replaced has given its own place back by then, and those that wait have taken what they find.
-func (l *Ledger) early(g placement.Gang) *placement.View {
+func (l *Ledger) early(g placement.Gang) *snapshot.View {
 	vacated := slices.DeleteFunc(l.vacated(g.ID), func(id string) bool { return len(l.live.jobs[id]) == 0 })
 	if len(vacated) == 0 {
 		return l.live.found

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 )
 
 // starts are the jobs that an apply has let start, with the places that they were about to
@@ -55,7 +56,7 @@ type Prospect struct {
 // without the job, and is changed. The job counts beside others from then on if goes says that
 // it starts now; one that waits does not, or two could wait for each other. A job that is no
 // gang never counts.
-func (l *Ledger) Start(view *placement.View, g placement.Gang, isGang bool, plan func(*placement.View) placement.Result, goes func(Prospect) bool) (at Prospect) {
+func (l *Ledger) Start(view *snapshot.View, g placement.Gang, isGang bool, plan func(*snapshot.View) placement.Result, goes func(Prospect) bool) (at Prospect) {
 	s := &l.starts
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 )
 
@@ -19,7 +21,7 @@ func TestJobsThatAnApplyStartsTogether(t *testing.T) {
 	l.StartApplying()
 	start := func(c cluster, name string, gpus int) (beside, alone bool) {
 		view, gang := c.live().View, job(two, name, gpus).Gang
-		at := l.Start(view, gang, true, func(v *placement.View) placement.Result { return v.Plan(gang) }, always)
+		at := l.Start(view, gang, true, func(v *snapshot.View) placement.Result { return planner.Plan(v, gang) }, always)
 		return at.Beside.Placement != nil, at.Alone.Placement != nil
 	}
 	beside, alone := start(c, "a", 8)
@@ -42,7 +44,7 @@ func TestJobsWhosePodsAppear(t *testing.T) {
 	l.StartApplying()
 	start := func(c cluster, name string, workers int) (starts bool, pending []string) {
 		view, gang := c.live().View, job(two, name, workers).Gang
-		at := l.Start(view, gang, true, func(v *placement.View) placement.Result { return v.Plan(gang) }, always)
+		at := l.Start(view, gang, true, func(v *snapshot.View) placement.Result { return planner.Plan(v, gang) }, always)
 		return at.Beside.Placement != nil, at.Pending
 	}
 	starts, pending := start(c, "a", 12)
@@ -82,7 +84,7 @@ func TestJobsThatWaitAreNotWaitedFor(t *testing.T) {
 	l.StartApplying()
 	start := func(c cluster, name string, goes func(ledger.Prospect) bool) ledger.Prospect {
 		view, gang := c.live().View, job(two, name, 4).Gang
-		return l.Start(view, gang, true, func(v *placement.View) placement.Result { return v.Plan(gang) }, goes)
+		return l.Start(view, gang, true, func(v *snapshot.View) placement.Result { return planner.Plan(v, gang) }, goes)
 	}
 	patient := func(at ledger.Prospect) bool { return len(at.Pending) == 0 }
 	require.Empty(t, start(c, "a", patient).Pending)

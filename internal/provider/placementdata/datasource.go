@@ -12,7 +12,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
@@ -56,13 +57,13 @@ func (d *whatIf) Read(ctx context.Context, req datasource.ReadRequest, resp *dat
 	if view.Quota() == nil {
 		gang.Leaf = ""
 	}
-	resp.Diagnostics.Append(m.set(ctx, view.Plan(gang), view)...)
+	resp.Diagnostics.Append(m.set(ctx, planner.Plan(view, gang), view)...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 }
 
 // charge gives the view the quota tree with what runs now: the cluster's, else the planned
 // one. Which of the two does not depend on when Terraform reads the data source.
-func (d *whatIf) charge(ctx context.Context, m model, view *placement.View) (diags diag.Diagnostics) {
+func (d *whatIf) charge(ctx context.Context, m model, view *snapshot.View) (diags diag.Diagnostics) {
 	snapshot, err := d.session.Snapshot(ctx)
 	var limits *quota.Tree
 	if err == nil {
@@ -91,7 +92,7 @@ func (d *whatIf) charge(ctx context.Context, m model, view *placement.View) (dia
 }
 
 // view returns the pools or the cluster with the changes asked for.
-func (d *whatIf) view(ctx context.Context, m model) (view *placement.View, diags diag.Diagnostics) {
+func (d *whatIf) view(ctx context.Context, m model) (view *snapshot.View, diags diag.Diagnostics) {
 	var without []string
 	diags.Append(m.WithoutNodes.ElementsAs(ctx, &without, false)...)
 	if m.Pools.IsNull() {
@@ -115,7 +116,7 @@ func (d *whatIf) view(ctx context.Context, m model) (view *placement.View, diags
 	return view, diags
 }
 
-func (d *whatIf) cluster(ctx context.Context) (view *placement.View, diags diag.Diagnostics) {
+func (d *whatIf) cluster(ctx context.Context) (view *snapshot.View, diags diag.Diagnostics) {
 	snapshot, err := d.session.Snapshot(ctx)
 	if err == nil {
 		view, err = snapshot.View()
@@ -126,7 +127,7 @@ func (d *whatIf) cluster(ctx context.Context) (view *placement.View, diags diag.
 	return view, diags
 }
 
-func onPools(ctx context.Context, m model) (*placement.View, diag.Diagnostics) {
+func onPools(ctx context.Context, m model) (*snapshot.View, diag.Diagnostics) {
 	pools, known, diags := capacity.List(ctx, m.Pools)
 	var sizes map[string]int64
 	diags.Append(m.PoolSizes.ElementsAs(ctx, &sizes, false)...)

@@ -17,6 +17,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/amount"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 )
@@ -135,7 +136,7 @@ func quantity(at path.Path, value types.String, diags *diag.Diagnostics) resourc
 }
 
 // set fills in what the planner found.
-func (m *model) set(ctx context.Context, result placement.Result, view *placement.View) (diags diag.Diagnostics) {
+func (m *model) set(ctx context.Context, result placement.Result, view *snapshot.View) (diags diag.Diagnostics) {
 	v := result.Verdict
 	m.Fits, m.Verdict = types.BoolValue(v.Fits), types.StringValue(v.String())
 	m.Asked, m.Fit = types.Int64Value(int64(v.Asked)), types.Int64Value(int64(v.Fit))

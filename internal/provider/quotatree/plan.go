@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/running"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
@@ -184,7 +184,7 @@ func orphaned(pods []running.Pod, tree *quota.Tree) (findings []ledger.Finding) 
 
 // exceeded names the jobs below nodes whose lowered maximum is less than what is in use.
 func exceeded(pods []running.Pod, before, spec quota.Spec, tree *quota.Tree) (findings []ledger.Finding) {
-	view := placement.NewView()
+	view := snapshot.NewView()
 	for _, p := range pods {
 		view.AddPod(p.Pod)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
@@ -133,7 +134,7 @@ func (c checker) observe(ctx context.Context) (snapshot *cluster.Snapshot, diags
 // onCluster is what the planner sees in a snapshot: the cluster without what the job itself
 // holds, which it gives back before it starts, and the job as admission makes it, with the
 // priority and the quota that it has there. added is of [checker.admitted].
-func (c checker) onCluster(snapshot *cluster.Snapshot) (view *placement.View, gang placement.Gang, added string, err error) {
+func (c checker) onCluster(snapshot *cluster.Snapshot) (view *snapshot.View, gang placement.Gang, added string, err error) {
 	if view, err = snapshot.ViewWithout(c.spec.ID()); err != nil {
 		return nil, gang, "", err
 	}

@@ -15,6 +15,9 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/preemption"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
@@ -33,7 +36,7 @@ func (r *trainingJob) confirm(ctx context.Context, client *kube.Client, m model,
 	}
 	c.admission = r.admission(ctx, client, spec)
 	settling := func(at prospect) bool { return settles(planned, at.snapshot.Nodes, at.view) }
-	at, err := r.prospect(ctx, c, func(v *placement.View, g placement.Gang) placement.Result { return v.Reclaim(g) }, func(at prospect) bool {
+	at, err := r.prospect(ctx, c, func(v *snapshot.View, g placement.Gang) placement.Result { return preemption.Reclaim(v, g) }, func(at prospect) bool {
 		return at.Beside.Verdict.NotAsPlanned == "" || settling(at)
 	})
 	why := at.Beside.Verdict.NotAsPlanned
@@ -85,15 +88,15 @@ func (r *trainingJob) confirmAdmission(c checker, gang placement.Gang, added str
 }
 
 // waitsForQuota reports whether quota alone keeps a gang from running.
-func waitsForQuota(view *placement.View, gang placement.Gang) bool {
+func waitsForQuota(view *snapshot.View, gang placement.Gang) bool {
 	free := view.Clone()
 	free.SetQuota(nil)
-	return free.Plan(gang).Placement != nil
+	return planner.Plan(free, gang).Placement != nil
 }
 
 // settles reports whether a planned node does not exist yet, or is new and lacks what it
 // is about to have.
-func settles(planned []assignment.Model, nodes []corev1.Node, view *placement.View) bool {
+func settles(planned []assignment.Model, nodes []corev1.Node, view *snapshot.View) bool {
 	objects, names := map[string]*corev1.Node{}, placement.PlannedNames(nodesIn(view))
 	for i := range nodes {
 		objects[nodes[i].Name] = &nodes[i]
@@ -128,7 +131,7 @@ func (m model) elsewhere(why string) (diags diag.Diagnostics) {
 }
 
 // placesOf says where a placement puts each member.
-func placesOf(p placement.Placement, view *placement.View) string {
+func placesOf(p placement.Placement, view *snapshot.View) string {
 	lines := assignment.Lines(assignmentsOf(p, nodesIn(view)))
 	var places []string
 	for _, node := range slices.Sorted(maps.Keys(lines)) {

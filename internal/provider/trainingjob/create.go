@@ -18,6 +18,9 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/preemption"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
@@ -153,11 +156,11 @@ func submit(ctx context.Context, client *kube.Client, spec job.Spec, live *unstr
 func (r *trainingJob) planOnCluster(ctx context.Context, client *kube.Client, m *model, spec job.Spec) (diags diag.Diagnostics) {
 	c := r.checker(*m, spec)
 	c.admission = r.admission(ctx, client, spec)
-	at, err := r.prospect(ctx, c, func(v *placement.View, g placement.Gang) placement.Result {
-		if result := v.Plan(g); result.Placement != nil || !c.ours() {
+	at, err := r.prospect(ctx, c, func(v *snapshot.View, g placement.Gang) placement.Result {
+		if result := planner.Plan(v, g); result.Placement != nil || !c.ours() {
 			return result
 		}
-		return v.Reclaim(g)
+		return preemption.Reclaim(v, g)
 	}, func(at prospect) bool { return at.Beside.Placement != nil && len(at.Beside.Victims) == 0 })
 	if err != nil && c.level == session.CheckOff {
 		diags.AddWarning("Planned placement is not known", session.Sentence(err))

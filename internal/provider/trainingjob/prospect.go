@@ -12,6 +12,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/preemption"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
@@ -31,7 +33,7 @@ type prospect struct {
 	snapshot *cluster.Snapshot
 	// view is the cluster without the job, in which the jobs that the apply has let start
 	// count; gang is the job there, and added what admission adds to it ([checker.onCluster]).
-	view  *placement.View
+	view  *snapshot.View
 	gang  placement.Gang
 	added string
 	ledger.Prospect
@@ -42,7 +44,7 @@ type prospect struct {
 // being created, or evict one that the apply is about to delete. So it waits until the cluster
 // shows the ones and not the others, but not for ever: that may depend on something else, and half of the
 // time that the apply has for the job is left for the job itself. A job of the queue waits there.
-func (r *trainingJob) prospect(ctx context.Context, c checker, plan func(*placement.View, placement.Gang) placement.Result, does func(prospect) bool) (at prospect, err error) {
+func (r *trainingJob) prospect(ctx context.Context, c checker, plan func(*snapshot.View, placement.Gang) placement.Result, does func(prospect) bool) (at prospect, err error) {
 	seen, err := r.Session.Cluster()
 	if err != nil {
 		return at, err
@@ -58,7 +60,7 @@ func (r *trainingJob) prospect(ctx context.Context, c checker, plan func(*placem
 		if at.view, at.gang, at.added, err = c.onCluster(at.snapshot); err != nil {
 			return at, err
 		}
-		starts, placed := false, func(v *placement.View) placement.Result { return plan(v, at.gang) }
+		starts, placed := false, func(v *snapshot.View) placement.Result { return plan(v, at.gang) }
 		r.Session.Ledger.Start(at.view, at.gang, c.spec.Gang, placed, func(met ledger.Prospect) bool {
 			at.Prospect = met
 			appears := len(met.Pending) > 0 && time.Since(begin) < patience
@@ -79,7 +81,7 @@ func (r *trainingJob) prospect(ctx context.Context, c checker, plan func(*placem
 }
 
 // fitsWithoutOwn reports whether a job would have room if no other of this configuration ran.
-func (r *trainingJob) fitsWithoutOwn(at prospect, plan func(*placement.View, placement.Gang) placement.Result) bool {
+func (r *trainingJob) fitsWithoutOwn(at prospect, plan func(*snapshot.View, placement.Gang) placement.Result) bool {
 	view, live := at.view.Clone(), at.snapshot.Live(r.Session.Owns)
 	for _, pod := range live.Pods {
 		if live.Own[pod.Job] {
@@ -98,7 +100,7 @@ type victims struct{ own, others []string }
 func (r *trainingJob) victims(at prospect) (found victims) {
 	evicted := at.Beside.Victims
 	if at.Beside.Placement != nil {
-		evicted = slices.Concat(evicted, at.view.Growth(at.gang, at.Beside).Victims)
+		evicted = slices.Concat(evicted, preemption.Growth(at.view, at.gang, at.Beside).Victims)
 	}
 	if len(evicted) == 0 {
 		return found

@@ -22,6 +22,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
@@ -191,7 +192,7 @@ func plannedNames(ctx context.Context, seen *cluster.Cluster, obj *unstructured.
 }
 
 // nodesIn returns the nodes of a view in the planner's order.
-func nodesIn(view *placement.View) []placement.Node {
+func nodesIn(view *snapshot.View) []placement.Node {
 	var nodes []placement.Node
 	for _, name := range view.Nodes() {
 		if n, ok := view.Node(name); ok {

@@ -1,0 +1,81 @@
+// Package backfill holds places for gangs that have waited too long, around which others are
+// planned without delaying them.
+package backfill
+
+import (
+	"slices"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/packing"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
+)
+
+// ReserveBlocked reserves places for gangs that have waited too long, given in the order of
+// the queue. One place on nodes is held, for the first that can have one: durations are
+// unknown, and each further place would keep more GPUs idle. Beside it each leaf's
+// first gang that its quota stops holds quota, for which no GPU idles. A gang that fits
+// now, or could not fit even on the empty cluster, holds nothing; what the former is about
+// to take is left alone by those behind it. A place that is held already stays where it is
+// while it is valid, unless there is one that waits for fewer gangs; places of gangs that
+// are not given are released.
+func ReserveBlocked(v *snapshot.View, gangs []placement.Gang) {
+	before := map[string]*snapshot.Reserved{}
+	v.DropReservations(func(h *snapshot.Reserved) bool {
+		if !h.Evicts {
+			before[h.Gang.ID] = h
+		}
+		return !h.Evicts
+	})
+	onNodes := false
+	leaves := map[string]bool{}
+	for _, g := range gangs {
+		if v.ReservationOf(g.ID) != nil {
+			continue
+		}
+		if now := planner.Place(v, g); now != nil {
+			v.AddReservation(placement.Reservation{Gang: g, Placement: *now})
+			continue
+		}
+		if g.Leaf != "" && leaves[g.Leaf] || onNodes && !stoppedByQuota(v, g) {
+			continue
+		}
+		r, ok := blockedReservation(v, g, before[g.ID])
+		if !ok || !r.QuotaOnly && onNodes {
+			continue
+		}
+		v.AddReservation(r)
+		leaves[g.Leaf] = true
+		onNodes = onNodes || !r.QuotaOnly
+	}
+	v.DropReservations(func(h *snapshot.Reserved) bool { return len(h.After) == 0 })
+}
+
+// stoppedByQuota reports whether a gang has too little quota, whatever is free on nodes.
+func stoppedByQuota(v *snapshot.View, g placement.Gang) bool {
+	p := packing.NewPacker(v.Seen(&g, nil), g)
+	return p.Allowed() < p.Needed
+}
+
+// blockedReservation finds the place of a gang, which may be the one that it had.
+func blockedReservation(v *snapshot.View, g placement.Gang, before *snapshot.Reserved) (placement.Reservation, bool) {
+	r, ok := Reserve(v, g)
+	if before == nil || ok && len(r.After) < waits(v, before) {
+		return r, ok
+	}
+	if planner.ReservationValid(v, before, &g) {
+		return before.Reservation, true
+	}
+	return r, ok
+}
+
+// waits counts the gangs that a reservation still waits for.
+func waits(v *snapshot.View, h *snapshot.Reserved) int {
+	n := 0
+	for _, victim := range h.After {
+		if slices.ContainsFunc(victim.Pods, func(id string) bool { _, runs := v.Pod(id); return runs }) {
+			n++
+		}
+	}
+	return n
+}

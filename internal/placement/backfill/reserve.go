@@ -1,0 +1,49 @@
+package backfill
+
+import (
+	"slices"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/packing"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/preemption"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
+)
+
+// Reserve finds the place that a blocked gang gets when some of the running gangs have
+// ended: those that are being deleted, then those that end first, as far as ends are
+// known, then those that free the most; none that the others make superfluous. A gang
+// that its quota stops gets a reservation of quota only: it waits for gangs of its own
+// leaf, and no GPU idles for it meanwhile. ok is false when the gang would not fit even
+// on the empty cluster, and while it loses members: it will need more than it lacks now.
+func Reserve(v *snapshot.View, g placement.Gang) (r placement.Reservation, ok bool) {
+	p := packing.NewPacker(v.Seen(&g, nil), g)
+	if p.Invalid() != nil {
+		return placement.Reservation{}, false
+	}
+	leaving, running := preemption.RunningGangs(v, g.ID, func(*placement.Pod) bool { return true })
+	if preemption.Loses(leaving, g.ID) {
+		return placement.Reservation{}, false
+	}
+	preemption.SortEnds(v, running, p)
+	after, ok := preemption.Fewest(v, g, slices.Concat(leaving, running))
+	if !ok {
+		return placement.Reservation{}, false
+	}
+	placed := packing.NewPacker(v.Seen(&g, preemption.PodsOf(after)), g)
+	placed.Elastic = false
+	result, _ := placed.Place()
+	r = placement.Reservation{Gang: g, Placement: *result.Placement, QuotaOnly: p.Allowed() < p.Needed}
+	for _, ended := range after {
+		r.After = append(r.After, ended.Victim)
+	}
+	return r, true
+}
+
+// ReservationIsValid reports whether the reservation that a gang holds is still what it waits for:
+// the gang is the same, its place is valid once those have gone that it waits for, and
+// not all of them have.
+func ReservationIsValid(v *snapshot.View, g placement.Gang) bool {
+	h := v.ReservationOf(g.ID)
+	return h != nil && planner.ReservationValid(v, h, &g) && !planner.ReservationFree(v, h, &g, nil)
+}

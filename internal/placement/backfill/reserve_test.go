@@ -1,0 +1,138 @@
+package backfill_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/backfill"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/placementtest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/preemption"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
+)
+
+// blocked returns a view of two nodes on which a gang of eight GPUs must wait:
+// n0 runs ml/a on four GPUs, n1 ml/b on four and ml/c on two.
+func blocked(t *testing.T) (*snapshot.View, placement.Gang) {
+	v := placementtest.TopologyView(2)
+	a := placementtest.Gang("ml/a", 1, placementtest.WholeGPUs(4))
+	a.ExcludeNodes = map[string]bool{"n1": true}
+	placementtest.Place(t, v, a)
+	b, c := placementtest.Gang("ml/b", 1, placementtest.WholeGPUs(4)), placementtest.Gang("ml/c", 1, placementtest.WholeGPUs(2))
+	b.ExcludeNodes = map[string]bool{"n0": true}
+	c.ExcludeNodes = b.ExcludeNodes
+	placementtest.Place(t, v, b)
+	placementtest.Place(t, v, c)
+	return v, placementtest.Gang("ml/big", 1, placementtest.WholeGPUs(8))
+}
+
+func TestReserveWaitsForTheFewest(t *testing.T) {
+	v, big := blocked(t)
+	r, ok := backfill.Reserve(v, big)
+	require.True(t, ok)
+	require.Len(t, r.After, 1)
+	assert.Equal(t, "ml/a", r.After[0].Gang)
+	assert.Equal(t, "n0", r.Placement.Assignments[0].Node)
+
+	_, ok = backfill.Reserve(v, placementtest.Gang("ml/huge", 3, placementtest.WholeGPUs(8)))
+	assert.False(t, ok, "three nodes are more than there are")
+	_, ok = backfill.Reserve(v, placementtest.Gang("ml/bad", 1, placementtest.WholeGPUs(-8)))
+	assert.False(t, ok)
+}
+
+func TestReserveWaitsForWhatEndsFirst(t *testing.T) {
+	v, big := blocked(t)
+	for _, p := range append(v.Pods("n0"), v.Pods("n1")...) {
+		p.EndsAt = map[string]int64{"ml/a": 900, "ml/b": 300, "ml/c": 500}[p.Gang]
+		v.AddPod(p)
+	}
+	r, ok := backfill.Reserve(v, big)
+	require.True(t, ok)
+	assert.Equal(t, "n1", r.Placement.Assignments[0].Node)
+}
+
+func TestBackfillLeavesTheReservationAlone(t *testing.T) {
+	v, big := blocked(t)
+	placementtest.SetQuota(t, v, placementtest.Halves())
+	r, ok := backfill.Reserve(v, big)
+	require.True(t, ok)
+
+	v.AddReservation(r)
+	two := planner.Plan(v, placementtest.Gang("ml/two", 1, placementtest.WholeGPUs(2)))
+	require.NotNil(t, two.Placement)
+	assert.Equal(t, "n1", two.Placement.Assignments[0].Node, "n0 would be the tightest fit, but it is reserved")
+	v.Apply(placementtest.Gang("ml/two", 1, placementtest.WholeGPUs(2)), *two.Placement)
+
+	none := planner.Plan(v, placementtest.InLeaf(placementtest.Gang("ml/more", 1, placementtest.WholeGPUs(1)), "left", 0))
+	assert.Nil(t, none.Placement, "what is free on n0 is reserved")
+	assert.Equal(t, gpu.SetOf(4, 5, 6, 7), v.FreeGPUs("n0"))
+	assert.Equal(t, placement.NotEnoughGPUs, none.Verdict.Reasons[0].Code)
+	assert.Contains(t, none.Verdict.String(), "Held back by the reservation of gang ml/big.")
+
+	grows := placementtest.Gang("ml/two", 2, placementtest.WholeGPUs(2))
+	grows.Minimum, grows.Running = 1, two.Placement.Assignments
+	for _, result := range []placement.Result{planner.Plan(v, grows), preemption.Reclaim(v, grows)} {
+		require.NotNil(t, result.Placement)
+		assert.Empty(t, result.Placement.Assignments)
+		assert.Equal(t, "ml/big", result.Verdict.ReservedBy)
+	}
+
+	for _, id := range r.After[0].Pods {
+		v.RemovePod(id)
+	}
+	again := preemption.Reclaim(v, big)
+	require.NotNil(t, again.Placement)
+	assert.Equal(t, r.Placement, *again.Placement)
+}
+
+func TestBackfillCountsTheReservedQuota(t *testing.T) {
+	v, big := blocked(t)
+	placementtest.SetQuota(t, v, placementtest.Halves())
+	big = placementtest.InLeaf(big, "right", 0)
+	r, ok := backfill.Reserve(v, big)
+	require.True(t, ok)
+	nine := placementtest.Gang("ml/nine", 2, placementtest.WholeGPUs(1))
+	for i := range 16 {
+		v.AddPod(placement.Pod{ID: string(rune('a' + i)), Node: "elsewhere", Leaf: "right", Request: placementtest.WholeGPUs(1), Preemptible: true})
+		if i == 6 {
+			break
+		}
+	}
+	assert.NotNil(t, planner.Plan(v, placementtest.InLeaf(nine, "right", 0)).Placement)
+	v.AddReservation(r)
+	assert.Nil(t, planner.Plan(v, placementtest.InLeaf(nine, "right", 0)).Placement, "7 run, 8 are reserved, 2 would be 17 of 16")
+}
+
+func TestBackfillSharesAndOtherResources(t *testing.T) {
+	v := snapshot.NewView()
+	n := placementtest.Node("s", "s", placement.ModeCoreMem, nil)
+	m := placementtest.Machine(t, "ack-sample-4xv100")
+	for i := range m.GPUs {
+		m.GPUs[i].MemoryMiB = 16 << 10
+	}
+	table, err := gpu.NewTable(m)
+	require.NoError(t, err)
+	n.GPUs = table
+	n.Allocatable.Extended = map[string]int64{"aliyun/erdma": 4}
+	v.SetNode(n)
+	request := placement.Request{Mode: placement.ModeCoreMem, MemoryGiB: 10, CorePercent: 60, HostPorts: []string{"TCP/1"},
+		Resources: placement.Resources{Extended: map[string]int64{"aliyun/erdma": 1}}}
+	placementtest.Place(t, v, placementtest.Gang("ml/a", 1, request))
+	request.HostPorts = nil
+	placementtest.Place(t, v, placementtest.Gang("ml/b", 2, request))
+	request.MemoryGiB, request.HostPorts = 16, []string{"TCP/1", "TCP/2"}
+	r, ok := backfill.Reserve(v, placementtest.Gang("ml/c", 1, request))
+	require.True(t, ok)
+	require.Len(t, r.After, 1)
+	assert.Equal(t, "ml/a", r.After[0].Gang, "it holds the port")
+	v.AddReservation(r)
+	request.HostPorts = []string{"TCP/2"}
+	assert.Nil(t, planner.Plan(v, placementtest.Gang("ml/d", 1, request)).Placement, "the port is reserved")
+	request.HostPorts, request.MemoryGiB, request.CorePercent = nil, 6, 40
+	filled := planner.Plan(v, placementtest.Gang("ml/e", 1, request))
+	require.NotNil(t, filled.Placement)
+}

@@ -1,0 +1,129 @@
+package planner_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/placementtest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
+)
+
+func TestTwoGangsShareOneNode(t *testing.T) {
+	v := placementtest.TopologyView(2)
+	for i, want := range []gpu.Set{gpu.SetOf(0, 1, 2, 3), gpu.SetOf(4, 5, 6, 7)} {
+		var own gpu.Set
+		for _, a := range placementtest.Place(t, v, placementtest.Gang([]string{"ml/a", "ml/b"}[i], 4, placementtest.WholeGPUs(1))) {
+			assert.Equal(t, "n0", a.Node)
+			assert.Equal(t, want, a.Visible)
+			assert.Equal(t, 1, a.Own.Len())
+			assert.Equal(t, gpu.Ring{GBps: 50, NVLinkRings: 2}, a.Ring)
+			own |= a.Own
+		}
+		assert.Equal(t, want, own)
+	}
+}
+
+func TestTwentyWorkersNeedAThirdNode(t *testing.T) {
+	result := planner.Plan(placementtest.TopologyView(2), placementtest.Gang("ml/big", 20, placementtest.WholeGPUs(1)))
+	require.Nil(t, result.Placement)
+	assert.Len(t, result.Verdict.Partial, 16)
+	assert.Equal(t, "16 of 20 members fit: 2 nodes have no free GPU left for worker-16 (each member asks for 1 GPU, mode topology). "+
+		"Nearest fix: pool size 3 (now 2) for pool v100.", result.Verdict.String())
+	require.Len(t, result.Verdict.Fixes, 2)
+	assert.Equal(t, placement.Fix{Kind: placement.FixPoolSize, Target: "v100", From: "2", To: "3", Text: "pool size 3 (now 2) for pool v100"}, result.Verdict.Fixes[0])
+	assert.Equal(t, placement.FixMembers, result.Verdict.Fixes[1].Kind)
+}
+
+// Too little of an amount is told with how much there is, and with the most that would do.
+func TestTooLittleSaysHowMuch(t *testing.T) {
+	for name, test := range map[string]struct {
+		asks       placement.Resources
+		says, text string
+	}{
+		"CPU":    {placement.Resources{MilliCPU: 90000}, "2 nodes have too little CPU left (at most 80 of the 90 that it asks for)", "80 CPU per member (now 90)"},
+		"memory": {placement.Resources{MemoryBytes: 400 << 30}, "2 nodes have too little memory left (at most 300 GiB of the 400 GiB that it asks for)", "300 GiB memory per member (now 400 GiB)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := placementtest.TopologyView(2)
+			for _, name := range v.Nodes() {
+				n, _ := v.Node(name)
+				n.Allocatable.MilliCPU, n.Allocatable.MemoryBytes = 80000, 300<<30
+				v.SetNode(n)
+			}
+			g := placementtest.Gang("ml/big", 2, placementtest.WholeGPUs(1))
+			g.Roles[0].Request.MilliCPU, g.Roles[0].Request.MemoryBytes = test.asks.MilliCPU, test.asks.MemoryBytes
+			verdict := planner.Plan(v, g).Verdict
+			assert.Contains(t, verdict.String(), test.says)
+			require.NotEmpty(t, verdict.Fixes)
+			assert.Equal(t, test.text, verdict.Fixes[0].Text)
+		})
+	}
+}
+
+// A part that no GPU holds is told with the most that one has left, and the most that would do.
+func TestShareThatNoGPUHolds(t *testing.T) {
+	for name, test := range map[string]struct {
+		members   int
+		asks      placement.Request
+		says, fix string
+	}{
+		"one GPU":       {1, placement.Request{MemoryGiB: 17}, "1 node has no GPU with enough memory or cores left (16 GiB of the 17 GiB that it asks for)", "16 GiB GPU memory per member (now 17 GiB)"},
+		"several GPUs":  {1, placement.Request{MemoryGiB: 34, GPUs: 2}, "left (16 GiB of the 17 GiB that it asks for)", "32 GiB GPU memory per member (now 34 GiB)"},
+		"too few cores": {5, placement.Request{MemoryGiB: 4, CorePercent: 60}, "1 node has no GPU with enough memory or cores left for", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := snapshot.NewView()
+			v.SetNode(placementtest.SharedNode(t, "n", placement.ModeCoreMem, 80_000))
+			test.asks.Mode = placement.ModeCoreMem
+			verdict := planner.Plan(v, placementtest.Gang("ml/a", test.members, test.asks)).Verdict
+			assert.Contains(t, verdict.String(), test.says)
+			if test.fix != "" {
+				require.NotEmpty(t, verdict.Fixes)
+				assert.Equal(t, test.fix, verdict.Fixes[len(verdict.Fixes)-1].Text)
+			}
+		})
+	}
+}
+
+// Roles that keep apart share one place per node, and those that run count too.
+func TestRolesKeptApart(t *testing.T) {
+	g := placement.Gang{ID: "ml/a", Roles: []placement.Role{placementtest.Role("master", 1, placementtest.WholeGPUs(4)), placementtest.Role("worker", 2, placementtest.WholeGPUs(4))}}
+	for i := range g.Roles {
+		g.Roles[i].Apart = "job-name=a"
+	}
+	small := planner.Plan(placementtest.TopologyView(2), g)
+	require.Nil(t, small.Placement)
+	assert.Equal(t, 2, small.Verdict.Fit)
+	assert.Equal(t, []placement.Code{placement.PerNodeLimit}, []placement.Code{small.Verdict.Reasons[0].Code})
+	assert.Equal(t, "pool size 3 (now 2) for pool v100", small.Verdict.Fixes[0].Text)
+
+	nodes := map[string]bool{}
+	big := placementtest.TopologyView(3)
+	for _, a := range planner.Plan(big, g).Placement.Assignments {
+		nodes[a.Node] = true
+	}
+	assert.Len(t, nodes, 3)
+
+	g.Running = []placement.Assignment{{Member: "master-0", Node: "n0", Own: gpu.SetOf(0, 1, 2, 3)}}
+	for _, a := range planner.Plan(big, g).Placement.Assignments {
+		assert.NotEqual(t, "n0", a.Node)
+	}
+	for i := range g.Roles {
+		g.Roles[i].Apart = g.Roles[i].Name
+	}
+	assert.Equal(t, "n0", planner.Plan(big, g).Placement.Assignments[0].Node, "each role by itself: a worker may join the master")
+}
+
+// A launcher that runs is no member that was asked for.
+func TestLateMembersAreNotCounted(t *testing.T) {
+	g := placement.Gang{ID: "ml/a", Roles: []placement.Role{placementtest.Role("launcher", 1, placement.Request{}), placementtest.Role("worker", 2, placementtest.WholeGPUs(8))}}
+	g.Roles[0].Late = true
+	g.Running = []placement.Assignment{{Member: "launcher-0", Node: "n0"}}
+	v := planner.Plan(placementtest.TopologyView(1), g).Verdict
+	assert.Equal(t, []int{2, 1}, []int{v.Asked, v.Fit})
+}

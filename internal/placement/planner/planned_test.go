@@ -1,0 +1,261 @@
+package planner_test
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/placementtest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/preemption"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+// planned writes a placement down as a plan does; ahead names nodes as if they did not exist yet.
+func planned(v *snapshot.View, p placement.Placement, ahead bool) (list []placement.Planned) {
+	var nodes []placement.Node
+	for _, name := range v.Nodes() {
+		n, _ := v.Node(name)
+		nodes = append(nodes, n)
+	}
+	before := map[string]string{}
+	for then, name := range placement.PlannedNames(nodes) {
+		before[name] = then
+	}
+	for _, a := range p.Assignments {
+		n, _ := v.Node(a.Node)
+		own := a.Own
+		for _, share := range a.Shares {
+			own |= gpu.SetOf(share.GPU)
+		}
+		at := placement.Planned{Member: a.Member, Node: a.Node}
+		for _, device := range own.GPUs() {
+			at.GPUs = append(at.GPUs, n.GPUs.Machine().GPUs[device].Index)
+		}
+		if ahead {
+			at.Node = before[a.Node]
+		}
+		list = append(list, at)
+	}
+	return list
+}
+
+// While every member has its planned place, the gang gets exactly that, whatever else has
+// become free or was taken; otherwise it is planned as if there had been no plan.
+func TestPlannedPlaceIsKept(t *testing.T) {
+	kept, better, moved, waited := 0, 0, 0, 0
+	for seed := range int64(3000) {
+		w := placementtest.NewWorld(t, seed)
+		for range w.Intn(6) {
+			if g := w.Gang(1 + w.Intn(2)); planner.Plan(w.View, g).Placement != nil {
+				w.Apply(g, *planner.Plan(w.View, g).Placement)
+			}
+		}
+		g := w.Gang(1 + w.Intn(3))
+		first := planner.Plan(w.View, g).Placement
+		if first == nil || len(first.Assignments) == 0 {
+			continue
+		}
+		g.Planned = planned(w.View, *first, w.Intn(2) == 0)
+
+		// Others come that leave the place alone, and others go.
+		with := w.View.Clone()
+		with.Apply(g, *first)
+		for range w.Intn(4) {
+			other := w.Gang(1)
+			if placed := planner.Plan(with, other).Placement; placed != nil {
+				with.Apply(other, *placed)
+				w.Apply(other, *placed)
+			}
+		}
+		for _, id := range slices.Sorted(maps.Keys(w.Pods)) {
+			if w.Intn(2) == 0 {
+				w.View.RemovePod(id)
+				delete(w.Pods, id)
+			}
+		}
+		got := planner.Plan(w.View, g)
+		require.NotNil(t, got.Placement, "seed %d: %s", seed, got.Verdict.NotAsPlanned)
+		require.Empty(t, got.Verdict.NotAsPlanned, "seed %d", seed)
+		require.ElementsMatch(t, first.Assignments, got.Placement.Assignments, "seed %d", seed)
+		w.CheckPlacement(g, *got.Placement)
+		kept++
+		without := g
+		without.Planned = nil
+		if !reflect.DeepEqual(planner.Plan(w.View, without).Placement, first) {
+			better++
+		}
+
+		// Someone takes the place of one member.
+		taken := first.Assignments[w.Intn(len(first.Assignments))]
+		n, _ := w.View.Node(taken.Node)
+		n.Unschedulable = true
+		w.View.SetNode(n)
+		want, got := planner.Plan(w.View, without), planner.Plan(w.View, g)
+		require.NotEmpty(t, got.Verdict.NotAsPlanned, "seed %d", seed)
+		require.Contains(t, got.Verdict.NotAsPlanned, taken.Node)
+		got.Verdict.NotAsPlanned = ""
+		require.Equal(t, want, got, "seed %d", seed)
+		n.Unschedulable = false
+		w.View.SetNode(n)
+		moved++
+
+		// The place is there once those have gone that are leaving.
+		squatter := g
+		squatter.ID, squatter.Leaf, squatter.Planned = "ml/squatter", "", nil
+		w.View.Apply(squatter, *first)
+		for _, a := range first.Assignments {
+			pod, ok := w.View.Pod("ml/squatter/" + a.Member)
+			require.True(t, ok)
+			w.View.RemovePod(pod.ID)
+			pod.Leaving = true
+			w.View.AddPod(pod)
+		}
+		got = preemption.Reclaim(w.View, g)
+		require.Empty(t, got.Verdict.NotAsPlanned, "seed %d", seed)
+		if got.Reservation == nil { // there is room for both
+			require.ElementsMatch(t, first.Assignments, got.Placement.Assignments, "seed %d", seed)
+			continue
+		}
+		require.ElementsMatch(t, first.Assignments, got.Reservation.Placement.Assignments, "seed %d", seed)
+		require.Empty(t, got.Victims, "seed %d", seed)
+		require.True(t, slices.ContainsFunc(got.Reservation.After, func(v placement.Victim) bool { return v.Gang == "ml/squatter" }), "seed %d", seed)
+		w.View.AddReservation(*got.Reservation)
+		// Nobody waits for the end of one that should have gone long ago.
+		stuck := w.View.Clone()
+		for _, a := range first.Assignments {
+			pod, _ := stuck.Pod("ml/squatter/" + a.Member)
+			pod.Overdue = true
+			stuck.AddPod(pod)
+		}
+		late := preemption.Reclaim(stuck, g)
+		require.NotEmpty(t, late.Verdict.NotAsPlanned, "seed %d", seed)
+		stuck.Release(g.ID)
+		want = preemption.Reclaim(stuck, without)
+		require.Equal(t, want.Placement, late.Placement, "seed %d", seed)
+		if late.Reservation != nil {
+			for _, after := range late.Reservation.After {
+				require.NotEqual(t, "ml/squatter", after.Gang, "seed %d", seed)
+			}
+		}
+		for _, a := range first.Assignments {
+			w.View.RemovePod("ml/squatter/" + a.Member)
+		}
+		got = preemption.Reclaim(w.View, g)
+		require.Nil(t, got.Reservation, "seed %d", seed)
+		require.ElementsMatch(t, first.Assignments, got.Placement.Assignments, "seed %d", seed)
+		waited++
+	}
+	t.Logf("%d places kept, %d though there was another by then, %d moved, %d waited for", kept, better, moved, waited)
+	assert.Greater(t, min(kept, moved, waited), 300)
+	assert.Greater(t, better, 40)
+}
+
+func TestNotAsPlanned(t *testing.T) {
+	two := func() placement.Gang { return placementtest.Gang("ml/job", 2, placementtest.WholeGPUs(4)) }
+	whole := []placement.Planned{
+		{Member: "worker-0", Node: "n1", GPUs: []int{0, 1, 2, 3}}, {Member: "worker-1", Node: "n1", GPUs: []int{4, 5, 6, 7}},
+	}
+	oneHasQuota := func(v *snapshot.View, g *placement.Gang) {
+		spec := placementtest.Halves()
+		spec.Children[0].Max = quota.Resources{"aliyun.com/gpu": 7}
+		spec.Children[0].Min = quota.Resources{"aliyun.com/gpu": 7}
+		placementtest.SetQuota(t, v, spec)
+		g.Leaf, g.Minimum = "left", 1
+	}
+	cases := map[string]struct {
+		change  func(*snapshot.View, *placement.Gang)
+		planned []placement.Planned
+		want    string
+	}{
+		"kept": {},
+		"the i-th node of its pool": {planned: []placement.Planned{
+			{Member: "worker-0", Node: "v100[1]", GPUs: []int{0, 1, 2, 3}}, {Member: "worker-1", Node: "v100[1]", GPUs: []int{4, 5, 6, 7}},
+		}},
+		"node gone": {func(v *snapshot.View, _ *placement.Gang) { v.RemoveNode("n1") }, nil,
+			"node n1, where worker-0 was planned, does not exist"},
+		"node is another": {func(v *snapshot.View, _ *placement.Gang) {
+			n, _ := v.Node("n1")
+			n.GPUs = placementtest.TableOf(t, placementtest.Machine(t, "ack-sample-4xv100"))
+			v.SetNode(n)
+		}, nil, "node n1 has no GPU 4 5 6 7, which worker-1 was planned on"},
+		"taint": {func(v *snapshot.View, _ *placement.Gang) {
+			n, _ := v.Node("n1")
+			n.Taints = []placement.Taint{{Key: "team", Value: "a", Effect: "NoSchedule"}}
+			v.SetNode(n)
+		}, nil, "node n1, where worker-0 was planned, has the taint team=a:NoSchedule, which is not tolerated"},
+		"filter": {func(_ *snapshot.View, g *placement.Gang) { g.Roles[0].NodeLimits = map[string]int{"n1": 1} }, nil,
+			"not all members fit where they were planned"},
+		"GPU taken": {func(v *snapshot.View, _ *placement.Gang) {
+			v.AddPod(placement.Pod{ID: "x", Node: "n1", Request: placementtest.WholeGPUs(1), Own: gpu.SetOf(5)})
+		}, nil, "GPU 4, 5, 6, 7 of node n1, where worker-1 was planned, cannot be had"},
+		"CPU taken": {func(v *snapshot.View, g *placement.Gang) {
+			g.Roles[0].Request.MilliCPU = 40_000
+			v.AddPod(placement.Pod{ID: "x", Node: "n1", Request: placement.Request{Resources: placement.Resources{MilliCPU: 1000}}})
+		}, nil, "node n1, where worker-1 was planned, has too little CPU left"},
+		"another number of GPUs": {func(_ *snapshot.View, g *placement.Gang) { g.Roles[0].Request.GPUs = 2 }, nil,
+			"GPU 0, 1, 2, 3 of node n1, where worker-0 was planned, cannot be had"},
+		"one GPU twice": {planned: []placement.Planned{
+			{Member: "worker-0", Node: "n1", GPUs: []int{0, 1, 2, 3}}, {Member: "worker-1", Node: "n1", GPUs: []int{3, 4, 5, 6}},
+		}, want: "GPU 3, 4, 5, 6 of node n1, where worker-1 was planned, cannot be had"},
+		"more members": {func(_ *snapshot.View, g *placement.Gang) {
+			*g = placementtest.Gang("ml/job", 3, placementtest.WholeGPUs(4))
+		}, nil, "2 of 3 members were planned"},
+		"runs elsewhere": {func(_ *snapshot.View, g *placement.Gang) {
+			g.Running = []placement.Assignment{{Member: "worker-0", Node: "n0", Own: gpu.SetOf(0, 1, 2, 3)}}
+		}, nil, "worker-0 runs elsewhere than it was planned"},
+		"members beyond the plan": {func(v *snapshot.View, g *placement.Gang) {
+			*g = placementtest.Gang("ml/job", 4, placementtest.WholeGPUs(2))
+			g.Minimum, g.Running = 2, []placement.Assignment{{Member: "worker-0", Node: "n1"}, {Member: "worker-1", Node: "n1"}}
+		}, nil, ""},
+		"members beyond the plan, and one of those that it names": {func(v *snapshot.View, g *placement.Gang) {
+			*g = placementtest.Gang("ml/job", 4, placementtest.WholeGPUs(4))
+			g.Minimum, g.Running = 1, []placement.Assignment{{Member: "worker-1", Node: "n1"}}
+			v.AddPod(placement.Pod{ID: "x", Node: "n1", Request: placementtest.WholeGPUs(1), Own: gpu.SetOf(3)})
+		}, nil, "GPU 0, 1, 2, 3 of node n1, where worker-0 was planned, cannot be had"},
+		"a member of the minimum that is gone": {func(v *snapshot.View, g *placement.Gang) {
+			*g = placementtest.Gang("ml/job", 3, placementtest.WholeGPUs(2))
+			g.Roles[0].Members = []string{"worker-1", "worker-2"}
+			g.Minimum, g.Running = 2, []placement.Assignment{{Member: "worker-1", Node: "n1"}}
+		}, nil, ""},
+		"a member that has finished": {func(_ *snapshot.View, g *placement.Gang) {
+			*g = placementtest.Gang("ml/job", 1, placementtest.WholeGPUs(4))
+		}, nil, ""},
+		"no member of the gang":                             {planned: []placement.Planned{{Member: "master-0", Node: "n1", GPUs: []int{0, 1, 2, 3}}}, want: "0 of 2 members were planned"},
+		"quota that leaves out a member beyond the minimum": {oneHasQuota, nil, ""},
+		"quota that leaves out a member beyond the minimum, and the place of the other taken": {func(v *snapshot.View, g *placement.Gang) {
+			oneHasQuota(v, g)
+			v.AddPod(placement.Pod{ID: "x", Node: "n1", Request: placementtest.WholeGPUs(1), Own: gpu.SetOf(3)})
+		}, nil, "GPU 0, 1, 2, 3 of node n1, where worker-0 was planned, cannot be had"},
+		"quota": {func(v *snapshot.View, g *placement.Gang) {
+			placementtest.SetQuota(t, v, placementtest.Halves())
+			g.Leaf = "none"
+		}, nil, "not all members fit where they were planned"},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			v, g := placementtest.TopologyView(2), two()
+			if test.change != nil {
+				test.change(v, &g)
+			}
+			g.Planned = test.planned
+			if g.Planned == nil {
+				g.Planned = whole
+			}
+			result := planner.Plan(v, g)
+			assert.Equal(t, test.want, result.Verdict.NotAsPlanned)
+			if test.want == "" {
+				assert.Equal(t, "n1", result.Placement.Assignments[0].Node, "n0 would come first")
+			}
+			assert.Equal(t, test.want, preemption.Reclaim(v, g).Verdict.NotAsPlanned)
+		})
+	}
+	assert.Equal(t, "v100[3]", placement.PlannedName("v100", 3), "the name is part of plans")
+}

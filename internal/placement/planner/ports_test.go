@@ -1,0 +1,97 @@
+package planner_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/backfill"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/placementtest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+)
+
+// Ports are named where they cost the gang nodes, and nowhere else.
+func TestPortsApart(t *testing.T) {
+	with := func(n int, ports ...string) placement.Request {
+		request := placementtest.WholeGPUs(n)
+		request.HostPorts = ports
+		return request
+	}
+	for name, test := range map[string]struct {
+		roles   []placement.Role
+		running []placement.Assignment
+		want    []string
+	}{
+		"one port for two roles":      {[]placement.Role{placementtest.Role("master", 1, with(1, "TCP/2")), placementtest.Role("worker", 1, with(1, "TCP/2"))}, nil, []string{"TCP/2"}},
+		"one port for one role":       {[]placement.Role{placementtest.Role("worker", 2, with(1, "TCP/2", "TCP/1"))}, nil, []string{"TCP/1", "TCP/2"}},
+		"beside one that runs":        {[]placement.Role{placementtest.Role("worker", 2, with(1, "TCP/2"))}, []placement.Assignment{{Member: "worker-0", Node: "n0"}}, []string{"TCP/2"}},
+		"ports of their own":          {[]placement.Role{placementtest.Role("master", 1, with(1, "TCP/1")), placementtest.Role("worker", 1, with(1, "TCP/2"))}, nil, nil},
+		"the same numbers of UDP":     {[]placement.Role{placementtest.Role("master", 1, with(1, "TCP/1")), placementtest.Role("worker", 1, with(1, "UDP/1"))}, nil, nil},
+		"whole nodes":                 {[]placement.Role{placementtest.Role("worker", 2, with(8, "TCP/2"))}, nil, nil},
+		"no ports, and not one node":  {[]placement.Role{placementtest.Role("worker", 2, with(8))}, nil, nil},
+		"as many nodes without ports": {[]placement.Role{placementtest.Role("worker", 2, with(5, "TCP/2"))}, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := placementtest.TopologyView(2)
+			g := placement.Gang{ID: "ml/a", Roles: test.roles, Running: test.running}
+			for _, a := range test.running {
+				v.AddPod(placement.Pod{ID: "ml/" + a.Member, Gang: g.ID, Node: a.Node, Request: test.roles[0].Request, Own: 1})
+			}
+			result := planner.Plan(v, g)
+			require.NotNil(t, result.Placement, result.Verdict.String())
+			assert.Equal(t, test.want, planner.PortsApart(v, g, *result.Placement))
+		})
+	}
+}
+
+// A port of one address is free beside the same one of another, and not beside that of all.
+func TestPortsOfAddresses(t *testing.T) {
+	const all, one, other = "TCP/80", "TCP/80@127.0.0.1", "TCP/80@127.0.0.2"
+	for name, test := range map[string]struct {
+		there, asks string
+		fits        bool
+	}{
+		"all beside all":          {all, all, false},
+		"one beside all":          {all, one, false},
+		"all beside one":          {one, all, false},
+		"one beside itself":       {one, one, false},
+		"one beside another":      {one, other, true},
+		"all beside another port": {"TCP/8", all, true},
+		"one beside another port": {"TCP/8", "TCP/80@127.0.0.1", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := placementtest.TopologyView(1)
+			there, asks := placementtest.WholeGPUs(1), placementtest.WholeGPUs(1)
+			there.HostPorts, asks.HostPorts = []string{test.there}, []string{test.asks}
+			running := placement.Pod{ID: "there", Node: "n0", Request: there, Own: 1}
+			v.AddPod(running)
+			assert.Equal(t, test.fits, planner.Place(v, placement.Gang{ID: "ml/a", Roles: []placement.Role{placementtest.Role("worker", 1, asks)}}) != nil)
+
+			together := placement.Gang{ID: "ml/b", Roles: []placement.Role{placementtest.Role("master", 1, there), placementtest.Role("worker", 1, asks)}}
+			v.RemovePod("there")
+			assert.Equal(t, test.fits, planner.Place(v, together) != nil)
+			v.AddPod(running)
+			_, reserved := backfill.Reserve(v, together)
+			assert.Equal(t, test.fits, reserved, "after the other has ended")
+		})
+	}
+}
+
+// Who waits for a port is told which, and whether it is the gang itself that has it.
+func TestPortInTheWay(t *testing.T) {
+	request := placementtest.WholeGPUs(1)
+	request.HostPorts = []string{"TCP/23456"}
+	g := placement.Gang{ID: "ml/a", Roles: []placement.Role{placementtest.Role("master", 1, request), placementtest.Role("worker", 1, request)}}
+	v := placementtest.TopologyView(1)
+	verdict := planner.Plan(v, g).Verdict
+	assert.Equal(t, placement.HostPortShared, verdict.Reasons[0].Code)
+	assert.Contains(t, verdict.String(), "1 of 2 members fit: 1 node has the host port TCP/23456 taken by another member of the gang for worker-0")
+	assert.Equal(t, "pool size 2 (now 1) for pool v100", verdict.Fixes[0].Text)
+
+	v.AddPod(placement.Pod{ID: "other", Node: "n0", Request: request, Own: 1})
+	verdict = planner.Plan(v, g).Verdict
+	assert.Equal(t, placement.HostPortTaken, verdict.Reasons[0].Code)
+	assert.Contains(t, verdict.String(), "0 of 2 members fit: 1 node has the host port TCP/23456 taken for master-0")
+}

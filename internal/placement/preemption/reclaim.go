@@ -1,0 +1,197 @@
+// Package preemption finds out who has to go so that a gang gets a place. Evictions are tried in
+// a dry run, and nobody is evicted unless the whole gang has its place after that.
+package preemption
+
+import (
+	"slices"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/packing"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+// Reclaim is [planner.Plan] for a gang that may preempt others. When the gang fits
+// without, or has a reservation that is free by now, it takes none; otherwise the result has
+// a reservation to hold, and names the victims to evict. Nobody needs to go unless the
+// whole gang has its place after that. A gang for which others have to go waits for the
+// place that they leave, also when it would fit elsewhere once the first of them have
+// gone: none of them is evicted in vain, and the place is the best that was found. Nobody is evicted
+// for a gang of which members are going themselves: it will need more than it lacks now.
+//
+// Members beyond the minimum get what is free beside the others. With a quota tree, a gang
+// that runs and finds no place for any more of them may take places for as many as stay within
+// the minimum of its leaf, from leaves that borrow, and use all of their minimum without them.
+//
+// With a quota tree the rules are those of ACK's PreemptionAlgorithm ElasticQuota. A
+// gang that stays within the minimum of its leaf may take from gangs of other leaves that
+// borrow, that is, whose leaf uses more than its minimum of something the gang asks for;
+// a gang that borrows itself may take from gangs of lower priority in its own leaf; a
+// gang without a leaf cannot preempt. Without a tree a gang may take from every gang
+// of lower priority.
+//
+// Only gangs that are preemptible go, and no more pods of a disruption budget than it
+// allows. A gang goes as a whole, or it loses members beyond its minimum and runs on
+// ([snapshot.View.SetMinimum]). What is going already comes first, because it costs nobody anything;
+// then what is left of gangs that lose members already that they need; then lowest priority
+// first; of equal ones members beyond a minimum, then those that free the most of the places
+// that are needed, then the smallest, then those whose leaf borrows most, then the youngest.
+// No victim is taken that the others make superfluous.
+//
+// Nobody is taken from in turn: a victim of another leaf is by construction not
+// entitled to its place, because its leaf used more than its minimum with it; any other
+// victim has a lower priority. So what is reclaimed stays, unless amounts in the tree, or
+// what runs, change. A leaf that loses something for members beyond a minimum still uses its
+// minimum of what it borrowed, so it is entitled to nothing of that. Several claims are
+// consistent: each counts what the ones before it hold as taken, and their victims as gone.
+func Reclaim(v *snapshot.View, g placement.Gang) placement.Result {
+	held := v.ReservationOf(g.ID)
+	if held != nil && !held.QuotaOnly && planner.ReservationFree(v, held, &g, nil) {
+		placed := held.Placement
+		return placement.Result{Placement: &placed, Verdict: placement.Verdict{
+			Fits: true, Gang: g.ID, Asked: len(g.Running) + len(placed.Assignments), Fit: len(g.Running) + len(placed.Assignments),
+		}}
+	}
+	if held != nil && held.Evicts && planner.ReservationValid(v, held, &g) {
+		return held.Reservation.Result()
+	}
+	followed, why, ok := followWaiting(v, &g)
+	if ok {
+		return followed
+	}
+	g.Planned = nil
+	result := reclaim(v, g)
+	result.Verdict.NotAsPlanned = why
+	return result
+}
+
+// reclaim is Reclaim for a gang that holds no place, wherever it was planned.
+func reclaim(v *snapshot.View, g placement.Gang) placement.Result {
+	if verdict, ok := v.CachedVerdict(&g); ok {
+		return placement.Result{Verdict: verdict}
+	}
+	p := packing.NewPacker(v.Seen(&g, nil), g)
+	if result, done := p.Place(); done {
+		if r, ok := preemptForGrowth(v, p, result); ok {
+			return r.Result()
+		}
+		return planner.Grown(v, p, result)
+	}
+	if p.Invalid() == nil {
+		if r, ok := preempt(v, p); ok {
+			return r.Result()
+		}
+	}
+	result := planner.Unschedulable(v, p)
+	v.CacheVerdict(&g, result.Verdict)
+	return result
+}
+
+// preempt finds a place for the packer's gang that is free once some gangs have gone.
+func preempt(v *snapshot.View, p *packing.Packer) (placement.Reservation, bool) {
+	leaving, _ := RunningGangs(v, p.Gang.ID, func(*placement.Pod) bool { return false })
+	if Loses(leaving, p.Gang.ID) {
+		return placement.Reservation{}, false
+	}
+	tree := v.Seen(&p.Gang, PodsOf(leaving)).LastQuota()
+	leaving, victims := RunningGangs(v, p.Gang.ID, mayPreempt(&p.Gang, tree, p.Charge(p.Needed)))
+	empty := newDryRun(v, p.Gang)
+	if !empty.fitsWithout(slices.Concat(leaving, victims)) {
+		return placement.Reservation{}, false
+	}
+	victims = splitSurplus(v, victims)
+	sortVictims(v, victims, p, tree)
+	allowed := func(victims []*RunningGang) []*RunningGang {
+		if tree != nil && tree.Entitled(p.Gang.Leaf, p.Charge(p.Needed)) {
+			victims = borrowers(p, tree.Clone(), victims)
+		}
+		return slices.Concat(leaving, entire(withinBudgets(v, victims)))
+	}
+	after, ok := Fewest(v, p.Gang, allowed(victims))
+	if !ok {
+		after, ok = fewestByNodes(v, empty, victims, allowed)
+	}
+	if !ok {
+		return placement.Reservation{}, false
+	}
+	placed, ok := packing.NewPacker(v.Seen(&p.Gang, PodsOf(after)), p.Gang).Place()
+	if !ok {
+		return placement.Reservation{}, false
+	}
+	r := placement.Reservation{Gang: p.Gang, Placement: *placed.Placement, Evicts: true}
+	r.Gang.More = 0
+	for _, gone := range after {
+		r.After = append(r.After, gone.Victim)
+	}
+	return r, true
+}
+
+// mayPreempt returns the rule by which the gang may take from pods.
+func mayPreempt(g *placement.Gang, tree *quota.Tree, reservation quota.Resources) func(*placement.Pod) bool {
+	lower := func(pod *placement.Pod) bool { return pod.Priority < g.Priority }
+	rule := lower
+	switch {
+	case g.NeverPreempts, tree != nil && !tree.HasLeaf(g.Leaf):
+		return func(*placement.Pod) bool { return false }
+	case tree == nil:
+	case tree.Entitled(g.Leaf, reservation):
+		rule = func(pod *placement.Pod) bool { return pod.Leaf != g.Leaf }
+	default:
+		rule = func(pod *placement.Pod) bool { return pod.Leaf == g.Leaf && lower(pod) }
+	}
+	return func(pod *placement.Pod) bool { return pod.Preemptible && !pod.Pinned && rule(pod) }
+}
+
+// borrowers keeps the candidates whose leaf still borrows when those before them have gone.
+// For members beyond a minimum nobody is evicted whose leaf would use less than its minimum then.
+func borrowers(p *packing.Packer, tree *quota.Tree, candidates []*RunningGang) []*RunningGang {
+	reservation := p.Charge(p.Needed)
+	takes := tree.Borrows
+	if p.Gang.More > 0 {
+		takes = tree.Spares
+	}
+	var list []*RunningGang
+	for _, r := range candidates {
+		charge := placement.ChargeOf(r.pods)
+		if takes(r.Leaf, charge, reservation) {
+			tree.Remove(r.Leaf, charge, r.preemptible)
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// withinBudgets keeps the candidates that disruption budgets let go together with those
+// before them, and with pods that are evicted already and that a budget may not have
+// counted yet.
+func withinBudgets(v *snapshot.View, candidates []*RunningGang) []*RunningGang {
+	evictions := v.CountEvictions()
+	return slices.DeleteFunc(slices.Clone(candidates), func(r *RunningGang) bool { return !evictions.Allow(r.pods) })
+}
+
+// followWaiting is [planner.Follow] for a gang that may wait: where its place is free once those have gone
+// that are leaving, the result is a reservation that waits for them.
+func followWaiting(v *snapshot.View, g *placement.Gang) (result placement.Result, why string, ok bool) {
+	result, why, ok = planner.Follow(v, g)
+	if why == "" {
+		return result, why, ok
+	}
+	leaving, _ := RunningGangs(v, g.ID, func(*placement.Pod) bool { return false })
+	if len(leaving) == 0 || Loses(leaving, g.ID) {
+		return placement.Result{}, why, false
+	}
+	result, still := planner.AsPlanned(v, g, PodsOf(leaving))
+	if still != "" {
+		return placement.Result{}, why, false
+	}
+	nodes := map[string]bool{}
+	for _, a := range result.Placement.Assignments {
+		nodes[a.Node] = true
+	}
+	r := placement.Reservation{Gang: *g, Placement: *result.Placement, Evicts: true}
+	for _, gone := range near(leaving, nodes) {
+		r.After = append(r.After, gone.Victim)
+	}
+	return r.Result(), "", true
+}

@@ -1,0 +1,324 @@
+package preemption_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/placementtest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/preemption"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+func cpu(cores int64) quota.Resources { return quota.Resources{"cpu": cores * 1000} }
+
+// TestCapacitySchedulingDocument is the worked example of Alibaba Cloud's "Use
+// Capacity Scheduling": root 40 CPU; a {a.1, a.2}, b {b.1, b.2}; each leaf min 10, max
+// 20; five replicas of 5 CPU go to a.1, a.2, b.1 and b.2 in turn.
+func TestCapacitySchedulingDocument(t *testing.T) {
+	leaf := func(name string) quota.Spec { return quota.Spec{Name: name, Min: cpu(10), Max: cpu(20)} }
+	v := snapshot.NewView()
+	for i := range 5 {
+		v.SetNode(placement.Node{Name: fmt.Sprint("n", i), Allocatable: placement.Resources{MilliCPU: 8_000, MemoryBytes: 1 << 30, Pods: 110}})
+	}
+	v.SetNode(placement.Node{Name: "n5", Allocatable: placement.Resources{MilliCPU: 20_000, MemoryBytes: 1 << 30, Pods: 110}})
+	placementtest.SetQuota(t, v, quota.Spec{Min: cpu(40), Max: cpu(40), Children: []quota.Spec{
+		{Name: "a", Min: cpu(20), Max: cpu(40), Children: []quota.Spec{leaf("a.1"), leaf("a.2")}},
+		{Name: "b", Min: cpu(20), Max: cpu(40), Children: []quota.Spec{leaf("b.1"), leaf("b.2")}},
+	}})
+	running := func() map[string]int64 {
+		counts := map[string]int64{}
+		for _, name := range []string{"a.1", "a.2", "b.1", "b.2"} {
+			counts[name] = v.Quota().Used(name)["cpu"] / 5_000
+		}
+		return counts
+	}
+	steps := []struct {
+		leaf string
+		want map[string]int64
+	}{
+		{"a.1", map[string]int64{"a.1": 4, "a.2": 0, "b.1": 0, "b.2": 0}},
+		{"a.2", map[string]int64{"a.1": 4, "a.2": 4, "b.1": 0, "b.2": 0}},
+		{"b.1", map[string]int64{"a.1": 3, "a.2": 3, "b.1": 2, "b.2": 0}},
+		{"b.2", map[string]int64{"a.1": 2, "a.2": 2, "b.1": 2, "b.2": 2}},
+	}
+	for now, step := range steps {
+		for i := range 5 {
+			g := placementtest.Gang(fmt.Sprintf("%s/%d", step.leaf, i), 1, placement.Request{Resources: placement.Resources{MilliCPU: 5_000}})
+			g.Leaf, g.Preemptible = step.leaf, true
+			result := preemption.Reclaim(v, g)
+			if result.Placement == nil {
+				continue
+			}
+			placementtest.Evict(v, result.Victims)
+			v.Apply(g, *result.Placement)
+		}
+		assert.Equal(t, step.want, running(), "after step %d, five replicas in %s", now+1, step.leaf)
+	}
+}
+
+func TestReclaimTakesWholeGangsFewestFirst(t *testing.T) {
+	v := placementtest.TopologyView(2)
+	placementtest.SetQuota(t, v, placementtest.Halves())
+	for i := range 4 {
+		placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang(fmt.Sprint("left/small", i), 2, placementtest.WholeGPUs(1)), "left", 0))
+	}
+	placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("left/big", 1, placementtest.WholeGPUs(8)), "left", 0))
+
+	result := preemption.Reclaim(v, placementtest.InLeaf(placementtest.Gang("right/a", 1, placementtest.WholeGPUs(8)), "right", 0))
+	require.NotNil(t, result.Placement, result.Verdict)
+	assert.Equal(t, []placement.Victim{{Gang: "left/big", Leaf: "left", Pods: []string{"left/big/worker-0"}}}, result.Victims)
+	assert.Equal(t, "n1", result.Placement.Assignments[0].Node)
+
+	placementtest.Evict(v, result.Victims)
+	v.Apply(placementtest.InLeaf(placementtest.Gang("right/a", 1, placementtest.WholeGPUs(8)), "right", 0), *result.Placement)
+	back := preemption.Reclaim(v, placementtest.InLeaf(placementtest.Gang("left/big", 1, placementtest.WholeGPUs(8)), "left", 0))
+	assert.Nil(t, back.Placement, "what was reclaimed stays: the victim is not entitled")
+	assert.Empty(t, back.Victims)
+}
+
+// A claim counts the victims of the one before it as gone, though they still run: so two
+// leaves that borrow alike lose one gang each. The tree counts cores; that the gangs use
+// GPUs as well, which it does not name, changes nothing.
+func TestReclaimIsFromWhoBorrowsMost(t *testing.T) {
+	v := placementtest.TopologyView(2)
+	placementtest.SetQuota(t, v, quota.Spec{Min: cpu(16), Max: cpu(16), Children: []quota.Spec{
+		{Name: "left", Min: cpu(4), Max: cpu(8)}, {Name: "right", Min: cpu(4), Max: cpu(8)}, {Name: "owner", Min: cpu(8), Max: cpu(8)},
+	}})
+	request := placementtest.WholeGPUs(1)
+	request.MilliCPU = 2_000
+	for _, leaf := range []string{"left", "right"} {
+		for i := range 4 {
+			placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang(fmt.Sprint(leaf, "/", i), 1, request), leaf, 0))
+		}
+	}
+	var from []string
+	for i := range 2 {
+		result := preemption.Reclaim(v, placementtest.InLeaf(placementtest.Gang(fmt.Sprint("owner/", i), 1, request), "owner", 0))
+		require.NotNil(t, result.Reservation, result.Verdict)
+		require.Len(t, result.Victims, 1)
+		from = append(from, result.Victims[0].Leaf)
+		v.AddReservation(*result.Reservation)
+	}
+	assert.Equal(t, []string{"left", "right"}, from)
+}
+
+func TestPreemptorWaitsForItsReservation(t *testing.T) {
+	v := placementtest.TopologyView(1)
+	placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("ml/low", 4, placementtest.WholeGPUs(2)), "", 0))
+	high := placementtest.InLeaf(placementtest.Gang("ml/high", 1, placementtest.WholeGPUs(2)), "", 1)
+	found := preemption.Reclaim(v, high)
+	require.NotNil(t, found.Reservation, found.Verdict)
+	v.AddReservation(*found.Reservation)
+	own := found.Placement.Assignments[0].Own
+
+	for _, pod := range v.Pods("n0") {
+		if pod.Own != own {
+			v.RemovePod(pod.ID)
+		}
+	}
+	between := preemption.Reclaim(v, high)
+	require.NotNil(t, between.Reservation, "it does not take what the first victims leave")
+	assert.Equal(t, found.Placement, between.Placement)
+
+	placementtest.Evict(v, found.Victims)
+	done := preemption.Reclaim(v, high)
+	assert.Nil(t, done.Reservation)
+	assert.Equal(t, found.Placement, done.Placement)
+}
+
+// Of leaves that borrow only so much may be taken, and the gangs that would go first may be
+// on nodes of which the gang needs one place only.
+func TestReclaimFindsVictimsWhereTheyAreNeeded(t *testing.T) {
+	v := placementtest.TopologyView(3)
+	gpus := func(n int64) quota.Resources { return quota.Resources{"aliyun.com/gpu": n} }
+	placementtest.SetQuota(t, v, quota.Spec{Min: gpus(24), Max: gpus(24), Children: []quota.Spec{
+		{Name: "left", Min: gpus(16), Max: gpus(24)}, {Name: "right", Min: gpus(8), Max: gpus(24)},
+	}})
+	for i := range 24 {
+		g := placementtest.InLeaf(placementtest.Gang(fmt.Sprint("left/", i), 1, placementtest.WholeGPUs(1)), "left", 0)
+		result := planner.Plan(v, g)
+		require.NotNil(t, result.Placement, result.Verdict)
+		v.Apply(g, *result.Placement)
+	}
+	for _, n := range v.Nodes() {
+		for i, pod := range v.Pods(n) {
+			v.RemovePod(pod.ID)
+			pod.StartedAt = int64(i) // the youngest of every node go first
+			v.AddPod(pod)
+		}
+	}
+	whole := preemption.Reclaim(v, placementtest.InLeaf(placementtest.Gang("right/whole", 1, placementtest.WholeGPUs(8)), "right", 0))
+	require.NotNil(t, whole.Placement, whole.Verdict)
+	assert.Len(t, whole.Victims, 8, "all those of one node")
+	apart := placementtest.InLeaf(placementtest.Gang("right/apart", 3, placementtest.WholeGPUs(2)), "right", 0)
+	apart.Roles[0].MaxPerNode = 1
+	result := preemption.Reclaim(v, apart)
+	require.NotNil(t, result.Placement, result.Verdict)
+	assert.Len(t, result.Victims, 6, "two of every node")
+}
+
+func TestReclaimTakesLowestPriorityFirst(t *testing.T) {
+	v := placementtest.TopologyView(2)
+	placementtest.SetQuota(t, v, placementtest.Halves())
+	placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("left/high", 1, placementtest.WholeGPUs(8)), "left", 10))
+	for i := range 4 {
+		placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang(fmt.Sprint("left/low", i), 2, placementtest.WholeGPUs(1)), "left", int32(i%2)))
+	}
+	result := preemption.Reclaim(v, placementtest.InLeaf(placementtest.Gang("right/a", 3, placementtest.WholeGPUs(1)), "right", 0))
+	require.NotNil(t, result.Placement, result.Verdict)
+	var victims []string
+	for _, victim := range result.Victims {
+		victims = append(victims, victim.Gang)
+	}
+	assert.Equal(t, []string{"left/low0", "left/low2"}, victims)
+}
+
+func TestReclaimTakesTheYoungestFirst(t *testing.T) {
+	v := placementtest.TopologyView(1)
+	gpus := func(n int64) quota.Resources { return quota.Resources{"aliyun.com/gpu": n} }
+	placementtest.SetQuota(t, v, quota.Spec{Min: gpus(8), Max: gpus(8), Children: []quota.Spec{
+		{Name: "left", Min: gpus(2), Max: gpus(8)}, {Name: "right", Min: gpus(6), Max: gpus(8)},
+	}})
+	startedAt := map[string]int64{"left/old": 100, "left/young": 200, "left/bound": 0, "left/older": 50}
+	for name := range startedAt {
+		placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang(name, 1, placementtest.WholeGPUs(2)), "left", 0))
+	}
+	for _, pod := range v.Pods("n0") {
+		v.RemovePod(pod.ID)
+		pod.StartedAt = startedAt[pod.Gang]
+		v.AddPod(pod)
+	}
+	var victims []string
+	for i := range 3 {
+		g := placementtest.InLeaf(placementtest.Gang(fmt.Sprint("right/", i), 1, placementtest.WholeGPUs(2)), "right", 0)
+		result := preemption.Reclaim(v, g)
+		require.Len(t, result.Victims, 1)
+		victims = append(victims, result.Victims[0].Gang)
+		placementtest.Evict(v, result.Victims)
+		v.Apply(g, *result.Placement)
+	}
+	assert.Equal(t, []string{"left/bound", "left/young", "left/old"}, victims, "one that has not started goes first")
+}
+
+func TestReclaimInOneLeafNeedsPriority(t *testing.T) {
+	v := placementtest.TopologyView(1)
+	placementtest.SetQuota(t, v, placementtest.Halves())
+	placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("left/low", 8, placementtest.WholeGPUs(1)), "left", 1))
+	same := preemption.Reclaim(v, placementtest.InLeaf(placementtest.Gang("left/same", 1, placementtest.WholeGPUs(8)), "left", 1))
+	assert.Nil(t, same.Placement)
+	assert.NotEmpty(t, same.Verdict.Reasons)
+	higher := preemption.Reclaim(v, placementtest.InLeaf(placementtest.Gang("left/higher", 1, placementtest.WholeGPUs(8)), "left", 2))
+	require.NotNil(t, higher.Placement, higher.Verdict)
+	assert.Equal(t, "left/low", higher.Victims[0].Gang)
+	assert.Len(t, higher.Victims[0].Pods, 8)
+}
+
+func TestReclaimLeavesAlone(t *testing.T) {
+	fixed := placementtest.InLeaf(placementtest.Gang("left/a", 8, placementtest.WholeGPUs(1)), "left", 0)
+	fixed.Preemptible = false
+	cases := map[string]struct {
+		running   placement.Gang
+		preemptor placement.Gang
+	}{
+		"what its owner is guaranteed": {placementtest.InLeaf(placementtest.Gang("left/a", 8, placementtest.WholeGPUs(1)), "left", 0), placementtest.InLeaf(placementtest.Gang("right/b", 1, placementtest.WholeGPUs(1)), "right", 9)},
+		"what is not preemptible":      {fixed, placementtest.InLeaf(placementtest.Gang("left/b", 1, placementtest.WholeGPUs(1)), "left", 9)},
+		"from a gang without a leaf":   {placementtest.InLeaf(placementtest.Gang("left/a", 8, placementtest.WholeGPUs(1)), "left", 0), placementtest.Gang("x/b", 1, placementtest.WholeGPUs(1))},
+		"from an invalid request":      {placementtest.InLeaf(placementtest.Gang("left/a", 8, placementtest.WholeGPUs(1)), "left", 0), placementtest.InLeaf(placementtest.Gang("left/b", 1, placementtest.WholeGPUs(-1)), "left", 9)},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			v := placementtest.TopologyView(1)
+			placementtest.SetQuota(t, v, placementtest.Halves())
+			placementtest.Place(t, v, c.running)
+			result := preemption.Reclaim(v, c.preemptor)
+			assert.Nil(t, result.Placement)
+			assert.Empty(t, result.Victims)
+			assert.NotEmpty(t, result.Verdict.Reasons)
+		})
+	}
+	v := placementtest.TopologyView(1)
+	result := preemption.Reclaim(v, placementtest.Gang("ml/a", 1, placementtest.WholeGPUs(1)))
+	assert.NotNil(t, result.Placement, "nothing is taken where there is room")
+	assert.Empty(t, result.Victims)
+}
+
+// TestNobodyIsEvictedForAGangThatLosesMembers: with those that leave it seems to lack one member,
+// and room for one would not do.
+func TestNobodyIsEvictedForAGangThatLosesMembers(t *testing.T) {
+	v := placementtest.TopologyView(1)
+	torn := placementtest.InLeaf(placementtest.Gang("ml/torn", 2, placementtest.WholeGPUs(2)), "", 5)
+	torn.Running = planner.Plan(v, torn).Placement.Assignments[:1]
+	v.Apply(torn, placement.Placement{Gang: torn.ID, Assignments: torn.Running})
+	placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("ml/low", 1, placementtest.WholeGPUs(2)), "", 0))
+	placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("ml/high", 1, placementtest.WholeGPUs(4)), "", 9))
+	require.Len(t, preemption.Reclaim(v, torn).Victims, 1)
+
+	pod := v.Pods("n0")[2]
+	require.Equal(t, "ml/torn/worker-0", pod.ID)
+	pod.Leaving = true
+	v.AddPod(pod)
+	result := preemption.Reclaim(v, torn)
+	assert.Nil(t, result.Placement)
+	assert.Empty(t, result.Victims)
+
+	v.RemovePod(pod.ID)
+	torn.Running = nil
+	result = preemption.Reclaim(v, torn)
+	require.Len(t, result.Victims, 1)
+	assert.Len(t, result.Placement.Assignments, 2)
+}
+
+// TestGrowthGetsWhatItsVictimsLeave: victims go for the members that a gang needs;
+// the others get what these leave, in the place that is promised.
+func TestGrowthGetsWhatItsVictimsLeave(t *testing.T) {
+	v := placementtest.TopologyView(1)
+	placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("ml/low", 3, placementtest.WholeGPUs(2)), "", 0))
+	placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("ml/high", 1, placementtest.WholeGPUs(2)), "", 9))
+	elastic := placementtest.InLeaf(placementtest.Gang("ml/elastic", 4, placementtest.WholeGPUs(2)), "", 5)
+	elastic.Minimum = 2
+	found := preemption.Reclaim(v, elastic)
+	require.NotNil(t, found.Reservation)
+	require.Len(t, found.Victims, 1)
+	assert.Equal(t, "ml/low", found.Victims[0].Gang, "nobody is evicted for the fourth member")
+	require.Len(t, found.Placement.Assignments, 3)
+	v.AddReservation(*found.Reservation)
+	assert.Equal(t, found, preemption.Reclaim(v, elastic), "as long as the victim is there")
+
+	placementtest.Evict(v, found.Victims)
+	other := preemption.Reclaim(v, placementtest.InLeaf(placementtest.Gang("ml/other", 1, placementtest.WholeGPUs(2)), "", 5))
+	assert.Nil(t, other.Placement)
+	assert.Equal(t, "ml/elastic", other.Verdict.ReservedBy)
+	got := preemption.Reclaim(v, elastic)
+	assert.Nil(t, got.Reservation)
+	require.NotNil(t, got.Placement)
+	assert.Equal(t, *found.Placement, *got.Placement)
+}
+
+// TestGrowthStaysWithinItsQuota: when the tree is lowered, a reservation that has become
+// too big is not had; the members that are needed are placed again.
+func TestGrowthStaysWithinItsQuota(t *testing.T) {
+	v := placementtest.TopologyView(1)
+	placementtest.SetQuota(t, v, placementtest.Halves())
+	placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("left/low", 4, placementtest.WholeGPUs(2)), "left", 0))
+	elastic := placementtest.InLeaf(placementtest.Gang("left/elastic", 4, placementtest.WholeGPUs(2)), "left", 5)
+	elastic.Minimum = 2
+	found := preemption.Reclaim(v, elastic)
+	require.NotNil(t, found.Reservation)
+	require.Len(t, found.Placement.Assignments, 4)
+	v.AddReservation(*found.Reservation)
+	lowered := placementtest.Halves()
+	for i := range lowered.Children {
+		lowered.Children[i].Min, lowered.Children[i].Max = quota.Resources{"aliyun.com/gpu": 4}, quota.Resources{"aliyun.com/gpu": 4}
+	}
+	placementtest.Evict(v, found.Victims)
+	placementtest.SetQuota(t, v, lowered)
+	got := preemption.Reclaim(v, elastic)
+	require.NotNil(t, got.Placement, got.Verdict)
+	assert.Len(t, got.Placement.Assignments, 2)
+}

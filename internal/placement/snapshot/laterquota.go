@@ -1,0 +1,51 @@
+package snapshot
+
+import (
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
+)
+
+// quotaAfter returns the quota tree when pods have gone.
+func (v *View) quotaAfter(gone map[string]*placement.Pod) *quota.Tree {
+	tree, left := v.quota.Clone(), map[Job]int{}
+	for _, p := range gone {
+		v.takeOff(tree, p, left)
+	}
+	return tree
+}
+
+// takeOff takes off what a pod is charged that goes, and its gang's job with the last pod;
+// left counts the pods of each job that have gone.
+func (v *View) takeOff(tree *quota.Tree, p *placement.Pod, left map[Job]int) {
+	tree.Remove(p.Leaf, p.Request.Charge(), p.Preemptible)
+	if p.Gang == "" {
+		return
+	}
+	left[JobOf(p)]++
+	if left[JobOf(p)] == v.jobs[JobOf(p)] {
+		tree.RemoveJob(p.Leaf)
+	}
+}
+
+// laterUsage returns what the usage of the quota tree changes by, beside pods that have gone, when
+// reservations are in their places: it may be negative.
+func (v *View) laterUsage(gone map[string]*placement.Pod, reservations ...*Reserved) *quota.Tree {
+	more, left := v.quota.Unused(), map[Job]int{}
+	for _, p := range gone {
+		left[JobOf(p)]++
+	}
+	for id, p := range v.AwaitedBy(reservations...) {
+		if gone[id] == nil {
+			v.takeOff(more, p, left)
+		}
+	}
+	for _, h := range reservations {
+		for _, p := range h.Pods() {
+			more.Add(p.Leaf, p.Request.Charge(), p.Preemptible)
+		}
+		if v.jobs[Job{h.Gang.ID, h.Gang.Leaf}] == 0 {
+			more.AddJob(h.Gang.Leaf)
+		}
+	}
+	return more
+}

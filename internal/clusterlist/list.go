@@ -74,6 +74,9 @@ type Objects struct {
 	PodGroups       []unstructured.Unstructured
 	Budgets         []policyv1.PodDisruptionBudget
 	PriorityClasses []schedulingv1.PriorityClass
+	// Claims are bound to Volumes. Both are nil where the user may not read one of them.
+	Claims  []corev1.PersistentVolumeClaim
+	Volumes []corev1.PersistentVolume
 }
 
 // Read lists a cluster once, finished pods included. Kinds whose CRD is not installed
@@ -95,7 +98,34 @@ func Read(ctx context.Context, client *kube.Client) (Objects, error) {
 		return o, fmt.Errorf("list priority classes: %w", err)
 	}
 	o.PriorityClasses = classes.Items
+	claims, err := client.Typed.CoreV1().PersistentVolumeClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil && !apierrors.IsForbidden(err) {
+		return o, fmt.Errorf("list claims of volumes: %w", err)
+	}
+	volumes, forbidden := client.Typed.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+	switch {
+	case forbidden != nil && !apierrors.IsForbidden(forbidden):
+		return o, fmt.Errorf("list volumes: %w", forbidden)
+	case err == nil && forbidden == nil:
+		o.Claims, o.Volumes = claims.Items, volumes.Items
+	}
 	return o, nil
+}
+
+// BoundVolume finds what claims are bound to, nil when nobody knows.
+func (o *Objects) BoundVolume() inventory.BoundVolume {
+	if o.Claims == nil || o.Volumes == nil {
+		return nil
+	}
+	type key struct{ namespace, name string }
+	names, volumes := make(map[key]string, len(o.Claims)), make(map[string]*corev1.PersistentVolume, len(o.Volumes))
+	for i := range o.Claims {
+		names[key{o.Claims[i].Namespace, o.Claims[i].Name}] = o.Claims[i].Spec.VolumeName
+	}
+	for i := range o.Volumes {
+		volumes[o.Volumes[i].Name] = &o.Volumes[i]
+	}
+	return func(namespace, claim string) *corev1.PersistentVolume { return volumes[names[key{namespace, claim}]] }
 }
 
 // Snapshot returns the cluster that these objects make. A node whose hardware cannot
@@ -109,6 +139,9 @@ func (o *Objects) Snapshot() (*clusterstate.Snapshot, error) {
 func (o *Objects) state() (*clusterstate.State, error) {
 	state := clusterstate.New(nil)
 	state.SetWorkload(o.Workload)
+	if bound := o.BoundVolume(); bound != nil {
+		state.FindVolumes(bound)
+	}
 	for i := range o.GPUNodes {
 		// Without its Node the hardware is only noted: nothing can be wrong yet.
 		_, _ = state.SetGPUNode(&o.GPUNodes[i])

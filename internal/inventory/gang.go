@@ -125,11 +125,17 @@ func MemberNames(pods []*corev1.Pod) []string {
 // nil; tree gives the quota leaf of the namespace, or nil. A pod of its own is a gang
 // of one. Finished pods are left out, and those that succeeded count towards the minimum.
 func Gang(pods []*corev1.Pod, podGroup *unstructured.Unstructured, tree *quota.Tree) (placement.Gang, []Problem) {
+	return GangAmid(pods, podGroup, tree, nil)
+}
+
+// GangAmid is [Gang] within a cluster that keeps some of the pods from some of its nodes; nil for none.
+func GangAmid(pods []*corev1.Pod, podGroup *unstructured.Unstructured, tree *quota.Tree, amid *Surroundings) (placement.Gang, []Problem) {
 	members := make([]Member, len(pods))
 	for i, p := range pods {
 		members[i] = MemberOf(p)
 	}
 	members = current(members)
+	amid.restrict(members)
 	g, _, problems := gang(members, podGroup, tree, func(string) *gpu.Table { return nil })
 	return g, problems
 }

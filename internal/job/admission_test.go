@@ -84,7 +84,7 @@ func TestAdmission(t *testing.T) {
 			text, attributes := admission.Added()
 			assert.Equal(t, test.text, text)
 			assert.Equal(t, test.attributes, attributes)
-			gang, err := spec.AdmittedGang(nil, admission)
+			gang, err := spec.AdmittedGang(nil, admission, nil)
 			require.NoError(t, err)
 			test.check(t, gang)
 		})

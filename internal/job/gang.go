@@ -14,15 +14,17 @@ import (
 // the pods that the operator will make of it are predicted, and they are described
 // by the function that describes the real pods to the scheduler. tree gives the
 // quota leaf of the namespace; it may be nil.
-func (s Spec) PlannerGang(tree *quota.Tree) (placement.Gang, error) { return s.AdmittedGang(tree, nil) }
+func (s Spec) PlannerGang(tree *quota.Tree) (placement.Gang, error) {
+	return s.AdmittedGang(tree, nil, nil)
+}
 
-// AdmittedGang is [Spec.PlannerGang] with the pods as admission makes them.
-func (s Spec) AdmittedGang(tree *quota.Tree, admission Admission) (placement.Gang, error) {
+// AdmittedGang is [Spec.PlannerGang] with the pods as admission makes them, within a cluster.
+func (s Spec) AdmittedGang(tree *quota.Tree, admission Admission, amid *inventory.Surroundings) (placement.Gang, error) {
 	pods, err := s.pods()
 	if err != nil {
 		return placement.Gang{}, err
 	}
-	gang, problems := inventory.Gang(admission.admit(pods), nil, tree)
+	gang, problems := inventory.GangAmid(admission.admit(pods), nil, tree, amid)
 	if len(problems) > 0 {
 		return placement.Gang{}, fmt.Errorf("job %s: %s", s.ID(), problems[0].Text)
 	}

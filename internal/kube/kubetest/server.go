@@ -67,6 +67,8 @@ var builtin = []kind{
 	{schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, "configmaps", true},
 	{schema.GroupVersionKind{Version: "v1", Kind: "Service"}, "services", true},
 	{schema.GroupVersionKind{Version: "v1", Kind: "Event"}, "events", true},
+	{schema.GroupVersionKind{Version: "v1", Kind: "PersistentVolume"}, "persistentvolumes", false},
+	{schema.GroupVersionKind{Version: "v1", Kind: "PersistentVolumeClaim"}, "persistentvolumeclaims", true},
 	{schema.GroupVersionKind{Version: "v1", Kind: "ServiceAccount"}, "serviceaccounts", true},
 	{schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}, "deployments", true},
 	{schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "DaemonSet"}, "daemonsets", true},

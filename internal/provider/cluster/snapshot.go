@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,6 +30,8 @@ type Snapshot struct {
 	// limits is the quota tree without usage, nil for none; broken says why it cannot be used.
 	limits *quota.Tree
 	broken error
+	around sync.Once
+	amid   *inventory.Surroundings
 }
 
 // joining is how long after its creation a node may have the taints of one that is not
@@ -71,6 +74,15 @@ func newSnapshot(objects clusterlist.Objects) *Snapshot {
 	}
 	s.broken = err
 	return s
+}
+
+// Surroundings returns what keeps pods from nodes: volumes, and running pods. Those of jobs of the
+// configuration, which own tells by their labels, are not among these: they may be about to leave.
+func (s *Snapshot) Surroundings(own func(labels map[string]string) bool) *inventory.Surroundings {
+	s.around.Do(func() {
+		s.amid = inventory.NewSurroundings(s.Nodes, s.Objects.Pods, s.BoundVolume(), func(p *corev1.Pod) bool { return jobOf(p) == "" || !own(p.Labels) })
+	})
+	return s.amid
 }
 
 // View returns a copy of the planner's view, with the quota tree and what is used of it.

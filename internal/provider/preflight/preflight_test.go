@@ -303,7 +303,7 @@ func admission(t *testing.T, client *kube.Client, spec job.Spec) {
 
 	configured, err := spec.PlannerGang(nil)
 	require.NoError(t, err)
-	same, err := spec.AdmittedGang(nil, preflight.Admission(t.Context(), client, spec))
+	same, err := spec.AdmittedGang(nil, preflight.Admission(t.Context(), client, spec), nil)
 	require.NoError(t, err)
 	assert.Equal(t, configured, same, "what the API server gives to every pod is nothing that is added")
 
@@ -319,7 +319,7 @@ func admission(t *testing.T, client *kube.Client, spec job.Spec) {
 	const want = "memory 1Gi (role master); cpu 50 instead of 50m, memory 1Gi instead of 10Mi (role worker)memory,cpu"
 	require.EventuallyWithT(t, func(c *assert.CollectT) { assert.Equal(c, want, added()) }, 20*time.Second, 50*time.Millisecond)
 
-	admitted, err := spec.AdmittedGang(nil, preflight.Admission(t.Context(), client, spec))
+	admitted, err := spec.AdmittedGang(nil, preflight.Admission(t.Context(), client, spec), nil)
 	require.NoError(t, err)
 	require.Len(t, admitted.Roles, 2)
 	for i, cpu := range []int64{2000, 50000} {

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/path"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
@@ -67,7 +68,7 @@ func (c checker) plan(ctx context.Context, pools []capacity.Capacity, after []st
 		diags.AddError("Placement cannot be planned", session.Sentence(err))
 		return nil, diags
 	}
-	planned.Admitted, planned.Added = c.admitted(planned.Gang, nil)
+	planned.Admitted, planned.Added = c.admitted(snapshot, planned.Gang, nil)
 	for _, pool := range pools {
 		nodes, occupants, err := pool.Planner()
 		if err != nil {
@@ -141,31 +142,46 @@ func (c checker) onCluster(snapshot *cluster.Snapshot) (view *snapshot.View, gan
 	if gang, err = c.gang(snapshot, view.Quota()); err != nil {
 		return nil, gang, "", err
 	}
-	if admitted, text := c.admitted(gang, view.Quota()); admitted != nil {
+	if admitted, text := c.admitted(snapshot, gang, view.Quota()); admitted != nil {
 		return view, *admitted, text, nil
 	}
 	return view, gang, "", nil
 }
 
-// admitted is the job as admission makes it, nil when that is what the configuration says or
-// unknown. added says what admission adds, and what to do about it, as a sentence.
-func (c checker) admitted(configured placement.Gang, tree *quota.Tree) (gang *placement.Gang, added string) {
-	if len(c.admission) == 0 {
-		return nil, ""
+// admitted is the job as admission makes it and with the nodes that other pods and its volumes leave
+// it, nil when that is what the configuration says or unknown. added says what they add, and what to
+// do about it, in sentences.
+func (c checker) admitted(snapshot *cluster.Snapshot, configured placement.Gang, tree *quota.Tree) (gang *placement.Gang, added string) {
+	var amid *inventory.Surroundings
+	if snapshot != nil {
+		amid = snapshot.Surroundings(c.session.Owns)
 	}
-	admitted, err := c.spec.AdmittedGang(tree, c.admission)
+	admitted, err := c.spec.AdmittedGang(tree, c.admission, amid)
+	if err == nil && len(c.admission) == 0 {
+		admitted.Priority, admitted.NeverPreempts = configured.Priority, configured.NeverPreempts
+	}
 	if err != nil || reflect.DeepEqual(admitted, configured) {
 		return nil, ""
 	}
+	if sample, err := c.spec.Sample(); err == nil {
+		if text := amid.Restricts(sample); text != "" {
+			added = fmt.Sprintf("Pods of job %s cannot run on every node: %s. ", c.spec.ID(), text)
+		}
+	}
+	return &admitted, strings.TrimSpace(added + c.additions())
+}
+
+// additions says what admission adds to the job's pods, as a sentence.
+func (c checker) additions() string {
 	text, attributes := c.admission.Added()
 	if text == "" {
-		return &admitted, ""
+		return ""
 	}
 	advice := "Set the same in the job where it has an attribute for it, or change what adds it"
 	if len(attributes) > 0 {
 		advice = "Set " + strings.Join(attributes, " and ") + " in the role, so that it is planned with that"
 	}
-	return &admitted, fmt.Sprintf("Job %s counts with what the API server's admission (a LimitRange default, a webhook, a policy) adds to its pods: %s. %s.", c.spec.ID(), text, advice)
+	return fmt.Sprintf("Job %s counts with what the API server's admission (a LimitRange default, a webhook, a policy) adds to its pods: %s. %s.", c.spec.ID(), text, advice)
 }
 
 // gang is the job as the planner sees it, with the priority that the cluster gives its pods.

@@ -1,0 +1,120 @@
+package inventory
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+// Surroundings are what of a cluster, beside what its nodes have left, decides where pods can run:
+// which volumes claims are bound to, and which running pods keep others away.
+type Surroundings struct {
+	bound BoundVolume
+	// nodes are the labels of nodes, by name.
+	nodes map[string]map[string]string
+	// keepers are the running pods that have required anti-affinity.
+	keepers []keeper
+}
+
+// keeper is a pod with the pods that it keeps out of its domains.
+type keeper struct {
+	pod   *corev1.Pod
+	apart []placement.Neighbor
+}
+
+// NewSurroundings reads them of a cluster's objects; counts tells which pods count.
+func NewSurroundings(nodes []corev1.Node, pods []corev1.Pod, bound BoundVolume, counts func(*corev1.Pod) bool) *Surroundings {
+	s := &Surroundings{bound: bound, nodes: map[string]map[string]string{}}
+	for i := range nodes {
+		s.nodes[nodes[i].Name] = nodes[i].Labels
+	}
+	for i := range pods {
+		p := &pods[i]
+		if p.Spec.Affinity == nil || p.Spec.Affinity.PodAntiAffinity == nil || p.Spec.NodeName == "" || Finished(p) || !counts(p) {
+			continue
+		}
+		apart := slices.DeleteFunc(neighbors(p), func(n placement.Neighbor) bool { return !n.Apart })
+		if len(apart) > 0 {
+			s.keepers = append(s.keepers, keeper{p, apart})
+		}
+	}
+	return s
+}
+
+// restrict leaves members the nodes on which they can run.
+func (s *Surroundings) restrict(members []Member) {
+	if s == nil {
+		return
+	}
+	if s.bound != nil {
+		RestrictToVolumes(members, s.bound)
+	}
+	for i := range members {
+		m := &members[i]
+		for _, k := range s.keepers {
+			for _, node := range s.keptFrom(k, m.Pod) {
+				if m.Role.NodeLimits == nil {
+					m.Role.NodeLimits = map[string]int{}
+				}
+				m.Role.NodeLimits[node] = 0
+			}
+		}
+	}
+}
+
+// keptFrom lists the nodes from which a running pod keeps another one.
+func (s *Surroundings) keptFrom(k keeper, p *corev1.Pod) (nodes []string) {
+	for _, rule := range k.apart {
+		domain, ok := s.nodes[k.pod.Spec.NodeName][rule.Label]
+		if !ok || !rule.Pods.Selects(p.Namespace, p.Labels) {
+			continue
+		}
+		for name, labels := range s.nodes {
+			if value, ok := labels[rule.Label]; ok && value == domain {
+				nodes = append(nodes, name)
+			}
+		}
+	}
+	return nodes
+}
+
+// Restricts says in words what keeps some of the pods from some nodes, "" for nothing.
+func (s *Surroundings) Restricts(pods []*corev1.Pod) string {
+	if s == nil {
+		return ""
+	}
+	var texts []string
+	add := func(format string, args ...any) {
+		if text := fmt.Sprintf(format, args...); !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
+	}
+	for _, p := range pods {
+		for _, mounted := range p.Spec.Volumes {
+			if mounted.PersistentVolumeClaim == nil || s.bound == nil {
+				continue
+			}
+			claim := mounted.PersistentVolumeClaim.ClaimName
+			if volume := s.bound(p.Namespace, claim); volume != nil && reach(volume) != nil {
+				add("claim %s is bound to volume %s, which not every node reaches", claim, volume.Name)
+			}
+		}
+		for _, k := range s.keepers {
+			if nodes := s.keptFrom(k, p); len(nodes) > 0 {
+				add("pod %s/%s keeps them from %s by its anti-affinity", k.pod.Namespace, k.pod.Name, countNodes(len(nodes)))
+			}
+		}
+	}
+	return strings.Join(texts, "; ")
+}
+
+func countNodes(n int) string {
+	if n == 1 {
+		return "its node"
+	}
+	return fmt.Sprintf("%d nodes", n)
+}

@@ -1,0 +1,84 @@
+package inventory_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+// apartFrom is a pod on a node that keeps the pods with a label out of its domain.
+func apartFrom(node, topologyKey string, labels map[string]string) corev1.Pod {
+	return corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "apart"},
+		Spec: corev1.PodSpec{NodeName: node, Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+				TopologyKey: topologyKey, LabelSelector: &metav1.LabelSelector{MatchLabels: labels},
+			}},
+		}}},
+	}
+}
+
+// What runs keeps new pods away, whichever of the two has the rule, and volumes are on some nodes only.
+func TestSurroundings(t *testing.T) {
+	node := func(name, zone string) corev1.Node {
+		return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name, "zone": zone}}}
+	}
+	nodes := []corev1.Node{node("n1", "a"), node("n2", "a"), node("n3", "b")}
+	team := map[string]string{"team": "a"}
+	for name, test := range map[string]struct {
+		running  corev1.Pod
+		excluded []string
+		says     string
+	}{
+		"by host":           {apartFrom("n1", corev1.LabelHostname, team), []string{"n1"}, "pod default/apart keeps them from its node by its anti-affinity"},
+		"by zone":           {apartFrom("n1", "zone", team), []string{"n1", "n2"}, "pod default/apart keeps them from 2 nodes by its anti-affinity"},
+		"of others":         {apartFrom("n1", "zone", map[string]string{"team": "b"}), nil, ""},
+		"no domain":         {apartFrom("n1", "rack", team), nil, ""},
+		"it waits":          {apartFrom("", "zone", team), nil, ""},
+		"it is none of his": {apartFrom("n3", "zone", map[string]string{"none": "of it"}), nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", Labels: team}}
+			all := func(*corev1.Pod) bool { return true }
+			amid := inventory.NewSurroundings(nodes, []corev1.Pod{test.running}, nil, all)
+			gang, problems := inventory.GangAmid([]*corev1.Pod{pod}, nil, nil, amid)
+			assert.Empty(t, problems)
+			limits := map[string]int{}
+			for _, node := range test.excluded {
+				limits[node] = 0
+			}
+			if len(limits) == 0 {
+				limits = nil
+			}
+			assert.Equal(t, limits, gang.Roles[0].NodeLimits)
+			assert.Equal(t, test.says, amid.Restricts([]*corev1.Pod{pod}))
+			nobody := inventory.NewSurroundings(nodes, []corev1.Pod{test.running}, nil, func(*corev1.Pod) bool { return false })
+			assert.Empty(t, nobody.Restricts([]*corev1.Pod{pod}), "it does not count")
+		})
+	}
+
+	volume := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "disk"},
+		Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+			{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"n2"}}}},
+		}}}},
+	}
+	bound := func(namespace, claim string) *corev1.PersistentVolume {
+		return map[string]*corev1.PersistentVolume{"default/data": volume}[namespace+"/"+claim]
+	}
+	mounts := func(claim string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}}}
+	}
+	amid := inventory.NewSurroundings(nodes, nil, bound, nil)
+	gang, _ := inventory.GangAmid([]*corev1.Pod{mounts("data")}, nil, nil, amid)
+	assert.Equal(t, [][]placement.Requirement{{{Key: corev1.LabelHostname, Operator: "In", Values: []string{"n2"}}}}, gang.Roles[0].Volumes)
+	assert.Equal(t, "claim data is bound to volume disk, which not every node reaches", amid.Restricts([]*corev1.Pod{mounts("data")}))
+	gang, _ = inventory.GangAmid([]*corev1.Pod{mounts("other")}, nil, nil, amid)
+	assert.Nil(t, gang.Roles[0].Volumes)
+}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -74,6 +75,8 @@ type Objects struct {
 	PodGroups       []unstructured.Unstructured
 	Budgets         []policyv1.PodDisruptionBudget
 	PriorityClasses []schedulingv1.PriorityClass
+	// DaemonSets make a pod on each node that joins; none where the user may not read them.
+	DaemonSets []appsv1.DaemonSet
 	// Claims are bound to Volumes. Both are nil where the user may not read one of them.
 	Claims  []corev1.PersistentVolumeClaim
 	Volumes []corev1.PersistentVolume
@@ -98,6 +101,11 @@ func Read(ctx context.Context, client *kube.Client) (Objects, error) {
 		return o, fmt.Errorf("list priority classes: %w", err)
 	}
 	o.PriorityClasses = classes.Items
+	sets, err := client.Typed.AppsV1().DaemonSets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil && !apierrors.IsForbidden(err) {
+		return o, fmt.Errorf("list DaemonSets: %w", err)
+	}
+	o.DaemonSets = sets.Items
 	claims, err := client.Typed.CoreV1().PersistentVolumeClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil && !apierrors.IsForbidden(err) {
 		return o, fmt.Errorf("list claims of volumes: %w", err)

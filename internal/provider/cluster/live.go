@@ -15,7 +15,7 @@ import (
 // Live returns the cluster for the ledger of a walk; own tells by its labels whether an
 // object belongs to the configuration. A quota tree that cannot be used counts as none.
 func (s *Snapshot) Live(own func(labels map[string]string) bool) ledger.Live {
-	live := ledger.Live{View: s.view, Limits: s.limits, NoTree: s.QuotaTree == nil, Own: map[string]bool{}}
+	live := ledger.Live{View: s.view, Limits: s.limits, NoTree: s.QuotaTree == nil, Own: map[string]bool{}, Daemons: s.daemons}
 	for i := range s.Objects.Pods {
 		object := &s.Objects.Pods[i]
 		holds, ok := inventory.Pod(object)

@@ -26,6 +26,8 @@ type Live struct {
 	Own map[string]bool
 	// OwnTree tells the same of the quota tree.
 	OwnTree bool
+	// Daemons returns the pods that the cluster has run on a node which joins; nil for none.
+	Daemons func(placement.Node) []placement.Pod
 }
 
 // Pod is a pod that runs in the cluster.
@@ -261,14 +263,24 @@ func (p *picture) replace(pool string, planned []placement.Node) {
 	if p.renewed[pool] {
 		gone, rest = rest, nil
 	}
+	var daemons []placement.Pod // of a node to come; those of a pool are alike
 	for _, n := range planned {
-		if exists, ok := p.View.Node(n.Name); ok {
+		exists, ok := p.View.Node(n.Name)
+		if !ok && len(rest) > 0 {
+			exists, ok, rest = rest[0], true, rest[1:]
+		}
+		if ok {
 			n = p.changed(exists, n)
-		} else if len(rest) > 0 {
-			n, rest = p.changed(rest[0], n), rest[1:]
+		} else if daemons == nil && p.Daemons != nil {
+			daemons = p.Daemons(n)
 		}
 		for _, view := range p.views() {
 			view.SetNode(n)
+			for _, pod := range daemons {
+				if pod.ID, pod.Node = pod.ID+" on "+n.Name, n.Name; !ok {
+					view.AddPod(pod)
+				}
+			}
 		}
 	}
 	for _, n := range append(gone, rest...) {

@@ -1,0 +1,56 @@
+package cluster
+
+import (
+	"maps"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
+)
+
+// daemonTaints are what the DaemonSet controller lets its pods tolerate.
+// https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/#taints-and-tolerations
+var daemonTaints = []string{
+	corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable, corev1.TaintNodeDiskPressure, corev1.TaintNodeMemoryPressure,
+	corev1.TaintNodePIDPressure, corev1.TaintNodeUnschedulable, corev1.TaintNodeNetworkUnavailable,
+}
+
+// daemons are the pods that the cluster's DaemonSets make on a node that joins.
+func (s *Snapshot) daemons(n placement.Node) (pods []placement.Pod) {
+	view := snapshot.NewView()
+	view.SetNode(n)
+	for i := range s.DaemonSets {
+		pod := podOf(&s.DaemonSets[i])
+		gang, _ := inventory.Gang([]*corev1.Pod{pod}, nil, nil)
+		if planner.Place(view, gang) == nil {
+			continue // the node is none of its nodes
+		}
+		pod.Spec.NodeName = n.Name
+		holds := inventory.PodOn(pod, nil, nil, nil, nil)
+		view.AddPod(holds)
+		pods = append(pods, holds)
+	}
+	return pods
+}
+
+// podOf is the pod of a DaemonSet on a new node.
+func podOf(set *appsv1.DaemonSet) *corev1.Pod {
+	controls := true
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: set.Namespace, Name: set.Name, UID: types.UID("daemon " + set.Namespace + "/" + set.Name), Labels: maps.Clone(set.Spec.Template.Labels),
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "DaemonSet", Name: set.Name, UID: set.UID, Controller: &controls}},
+		},
+		Spec: *set.Spec.Template.Spec.DeepCopy(),
+	}
+	for _, taint := range daemonTaints {
+		pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: taint, Operator: corev1.TolerationOpExists})
+	}
+	return pod
+}

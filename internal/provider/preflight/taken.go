@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -27,14 +26,15 @@ func (c *check) taken() {
 		c.takenFromMPI()
 		return
 	}
-	services, err := c.Typed.CoreV1().Services(c.spec.Namespace).List(c.ctx, metav1.ListOptions{})
+	// Of services with its label and without a controller the operator takes its job's, and all others are of other jobs.
+	others := contract.JobOperatorNameLabel + "!=" + c.spec.Framework.Operator()
+	services, err := c.Typed.CoreV1().Services(c.spec.Namespace).List(c.ctx, metav1.ListOptions{LabelSelector: others})
 	if err != nil {
 		return
 	}
 	names := c.replicaNames()
 	for i := range services.Items {
-		s := &services.Items[i]
-		if slices.Contains(names, s.Name) && !c.takes(s) {
+		if s := &services.Items[i]; slices.Contains(names, s.Name) {
 			c.inTheWay("Service", s)
 		}
 	}
@@ -54,13 +54,6 @@ func (c *check) replicaNames() (names []string) {
 		names = append(names, pod.Name)
 	}
 	return names
-}
-
-// takes reports whether the training operator takes a service for the job's: by its labels, when it
-// has no controller.
-func (c *check) takes(s *corev1.Service) bool {
-	return metav1.GetControllerOf(s) == nil &&
-		s.Labels[contract.JobNameLabel] == c.spec.Name && s.Labels[contract.JobOperatorNameLabel] == c.spec.Framework.Operator()
 }
 
 func (c *check) takenFromMPI() {

@@ -67,6 +67,7 @@ func startMembers(t *testing.T, cloud *acctest.Cloud, name, pool string, i int) 
 		record, err := contract.Allocation{Gang: "default/" + name, Node: nodes.Items[i].Name, GPUs: []int{gpu}, Visible: []int{0, 1, 2, 3, 4, 5, 6, 7}}.Annotations()
 		require.NoError(t, err)
 		pod.APIVersion, pod.Kind = "v1", "Pod"
+		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(obj, obj.GroupVersionKind())}
 		pod.Annotations, pod.Spec.NodeName, pod.Status.Phase = record, nodes.Items[i].Name, corev1.PodRunning
 		cloud.Put(t, pod)
 	}

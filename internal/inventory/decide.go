@@ -321,3 +321,13 @@ func (c *Cache) Nominated() []string {
 	slices.Sort(keys)
 	return keys
 }
+
+// Rank returns the nodes on which a pod fits that the planner does not place, by name, the one
+// first that it would choose.
+func (c *Cache) Rank(p *corev1.Pod) []string {
+	role := describe(p).role
+	role.Members = []string{p.Name}
+	c.planning.Lock()
+	defer c.planning.Unlock()
+	return c.view.Rank(placement.Gang{ID: podID(p), Roles: []placement.Role{role}, Priority: priorityOf(p)})
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/openb"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/workload/tally"
 )
 
 // ModelLabel says which model a node's GPUs are.
@@ -22,6 +23,8 @@ type Replay struct {
 	*openb.Trace
 	// Tightest chooses the tightest fit instead of the least fragmentation.
 	Tightest bool
+	// Learned is what is recorded before the first pod arrives.
+	Learned placement.Workload
 }
 
 // Curve is the course of one seed; index i is at i percent of arrived demand.
@@ -29,7 +32,9 @@ type Curve struct {
 	Allocated, Fragmented []float64
 	// Most is the most that any scheduler can have allocated, at 100 and at all percent of demand.
 	Most []float64
-	Took time.Duration
+	// Nodes are where the pods went in the order of their arrival, "" for one that was dropped.
+	Nodes []string
+	Took  time.Duration
 }
 
 // Seeds replays the trace once per seed, as many at a time as there are cores.
@@ -126,7 +131,10 @@ func (r *Replay) seed(seed int64, nodes []placement.Node) Curve {
 	for _, n := range nodes {
 		view.SetNode(n)
 	}
-	workload, weighed, arrivals := placement.Workload{}, int64(0), int64(0)
+	learned := tally.Tally{Counted: r.Learned}
+	if r.Learned != nil {
+		view.SetWorkload(r.Learned)
+	}
 	state, meter := newUsage(r.Machines, r.Pods), r.Meter()
 	var c Curve
 	record := func() {
@@ -139,24 +147,35 @@ func (r *Replay) seed(seed int64, nodes []placement.Node) Curve {
 	list := r.Arrivals(seed)
 	for i, p := range list {
 		g := Gang(p, i)
-		workload.Count(g)
-		if arrivals++; !r.Tightest && placement.Outgrown(weighed, arrivals-weighed) {
-			view.SetWorkload(workload)
-			weighed = arrivals
-		}
-		placed := view.Place(g)
+		placed, node := view.Place(g), ""
 		if placed != nil {
 			view.Apply(g, *placed)
 			state.place(p, placed.Assignments[0])
+			node = placed.Assignments[0].Node
 		}
+		c.Nodes = append(c.Nodes, node)
 		meter.Arrive(p, placed != nil)
 		record()
+		if d := g.Roles[0].Demand(); d.Valid() && !r.Tightest {
+			learn(&learned, d, i, view)
+		}
 	}
 	c.Took = time.Since(start)
 	for _, part := range [][]openb.Pod{openb.UpTo(list, r.Capacity()), list} {
 		c.Most = append(c.Most, r.Bound(part))
 	}
 	return c
+}
+
+// learn counts a request, which arrives long after the one before, and has the view follow what is
+// recorded as soon as it is.
+func learn(learned *tally.Tally, d placement.Demand, i int, view *placement.View) {
+	created := time.Unix(int64(i+1)*int64(tally.Seen/time.Second), 0)
+	learned.Arrive(tally.Arrival{Created: created, Demand: d})
+	if next, until, ok := learned.Due(created.Add(tally.Seen)); ok {
+		learned.Record(next, until)
+		view.SetWorkload(next)
+	}
 }
 
 // Gang is a pod as the planner sees it: a gang of one.

@@ -46,7 +46,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags := flag.NewFlagSet("openb", flag.ContinueOnError)
 	nodes := flags.String("nodes", "", "node list of the trace; .gz is unpacked")
 	demand := flags.Float64("demand", 1.3, "GPUs that the arriving pods ask for, in parts of the cluster's")
-	every := flags.Int("every", 1, "every how manieth machine of the list there is")
+	every := flags.Int("every", 1, "take every so many-th machine of the list only")
 	b := bench{progress: progress}
 	flags.StringVar(&b.bin, "bin", "bin", "folder of the programs, which make build fills")
 	flags.Int64Var(&b.seed, "seed", 42, "seed of the order in which pods arrive")
@@ -100,8 +100,12 @@ func (b *bench) compare(ctx context.Context, r replay.Replay) (row, error) {
 		memory: courseOf(r.Trace, list, curves[0].Nodes), platform: courseOf(r.Trace, list, nodes),
 	}
 	for i, node := range nodes {
-		if node != curves[0].Nodes[i] {
-			result.elsewhere++
+		if node == curves[0].Nodes[i] {
+			continue
+		}
+		if result.elsewhere++; result.elsewhere == 1 {
+			fmt.Fprintf(b.progress, "%s: pod %d, which asks for %d GPUs, is the first that is elsewhere: %q, in memory %q\n",
+				r.Name, i, list[i].GPUs, node, curves[0].Nodes[i])
 		}
 	}
 	return result, nil

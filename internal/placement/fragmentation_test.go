@@ -60,6 +60,7 @@ func TestWorkloadKeepsCPUForGPUs(t *testing.T) {
 	worker := gang("ml/x", 1, share(16, 4_000))
 	v.SetWorkload(workload(worker))
 	cpuOnly := gang("ml/cpu", 1, placement.Request{Resources: placement.Resources{MilliCPU: 8_000}})
+	assert.Equal(t, []string{"b", "a"}, v.Rank(cpuOnly))
 	assert.Equal(t, "b", v.Plan(cpuOnly).Placement.Assignments[0].Node, "on a it would leave two GPUs without CPU")
 	v.SetWorkload(workload(worker, cpuOnly))
 	again := v.Plan(cpuOnly)
@@ -67,6 +68,9 @@ func TestWorkloadKeepsCPUForGPUs(t *testing.T) {
 	assert.Equal(t, "b", again.Placement.Assignments[0].Node)
 	v.SetWorkload(nil)
 	assert.Equal(t, "a", v.Plan(cpuOnly).Placement.Assignments[0].Node)
+	assert.Equal(t, []string{"a", "b"}, v.Rank(cpuOnly))
+	cpuOnly.Roles[0].NodeSelector = map[string]string{"only": "there"}
+	assert.Empty(t, v.Rank(cpuOnly), "where it may not be it is not ranked")
 }
 
 // What fragmentation looks at is the same for all shared modes, and by the GPU.

@@ -9,14 +9,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/openb"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/workload/tally"
 )
-
-// ModelLabel says which model a node's GPUs are.
-const ModelLabel = "model"
 
 // Replay is one trace, and how the planner chooses.
 type Replay struct {
@@ -99,7 +97,7 @@ func Nodes(machines []openb.Machine) ([]placement.Node, error) {
 			tables[m.GPUs] = table
 		}
 		nodes = append(nodes, placement.Node{
-			Name: m.Name, Labels: map[string]string{ModelLabel: m.Model}, Mode: placement.ModeShare, GPUs: tables[m.GPUs],
+			Name: m.Name, Labels: map[string]string{contract.GPUModelLabel: m.Model}, Mode: placement.ModeShare, GPUs: tables[m.GPUs],
 			Allocatable: placement.Resources{MilliCPU: m.MilliCPU, MemoryBytes: m.MemoryMiB << 20, Pods: math.MaxInt32},
 		})
 	}
@@ -186,7 +184,7 @@ func Gang(p openb.Pod, i int) placement.Gang {
 	}
 	role := placement.Role{Name: "pod", Members: []string{"pod-0"}, Request: request}
 	if models := p.ModelList(); models != nil {
-		role.Affinity = [][]placement.Requirement{{{Key: ModelLabel, Operator: "In", Values: models}}}
+		role.Affinity = [][]placement.Requirement{{{Key: contract.GPUModelLabel, Operator: "In", Values: models}}}
 	}
 	return placement.Gang{ID: fmt.Sprintf("openb/%d", i), Roles: []placement.Role{role}}
 }

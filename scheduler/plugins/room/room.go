@@ -72,9 +72,9 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, pod *corev1.P
 // score is that of a node by its place in an order of so many.
 func score(place, of int) int64 {
 	if place == 0 {
-		return fwk.MaxNodeScore
+		return fwk.MaxScore
 	}
-	return (fwk.MaxNodeScore - 1) * int64(of-place) / int64(of)
+	return (fwk.MaxScore - 1) * int64(of-place) / int64(of)
 }
 
 // Score returns the node's score; one that the planner would not take has none.

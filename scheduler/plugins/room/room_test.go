@@ -57,7 +57,7 @@ func TestScores(t *testing.T) {
 			given, status := p.Score(t.Context(), state, pod, info)
 			require.True(t, status.IsSuccess())
 			all = append(all, given)
-			if given == fwk.MaxNodeScore {
+			if given == fwk.MaxScore {
 				names = append(names, info.Node().Name)
 			}
 		}

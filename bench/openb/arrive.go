@@ -132,7 +132,7 @@ func (a *arrivals) awaitRecord(ctx context.Context, until time.Time) (counted in
 	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		record, err := a.client.CoreV1().ConfigMaps(contract.SystemNamespace).Get(ctx, contract.WorkloadName, metav1.GetOptions{})
 		if err != nil {
-			return false, kubeIgnoreNotFound(err)
+			return false, ignoreNotFound(err)
 		}
 		workload, countedUntil, err := inventory.WorkloadOf(record)
 		counted = workload.Members()

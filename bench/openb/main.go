@@ -3,6 +3,9 @@
 // with simulated nodes and the bundled scheduler, which learns the requests as they arrive. It
 // prints how much of the GPUs both allocate, and the difference.
 //
+// Both decide alike, pod by pod, but for pods without GPUs: of more than a hundred nodes
+// kube-scheduler scores a part for these. An interrupt ends the platform.
+//
 //	make bench-openb
 //	go run ./bench/openb -nodes node_list.csv pod_list_default.csv pod_list_gpushare100.csv
 package main
@@ -66,7 +69,11 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 		trace.Every(*every)
 		r, err := b.compare(ctx, replay.Replay{Trace: trace})
 		if err != nil {
-			return errors.Join(printTable(out, rows), fmt.Errorf("replay %s: %w", trace.Name, err))
+			err = fmt.Errorf("replay %s: %w", trace.Name, err)
+			if len(rows) > 0 {
+				err = errors.Join(err, printTable(out, rows))
+			}
+			return err
 		}
 		rows = append(rows, r)
 	}

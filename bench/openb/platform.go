@@ -114,7 +114,7 @@ func (p *platform) fill(ctx context.Context, machines []openb.Machine) error {
 // ready reports whether pods can be created, nodes take them and the scheduler runs.
 func (p *platform) ready(ctx context.Context) (bool, error) {
 	if _, err := p.client.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{}); err != nil {
-		return false, kubeIgnoreNotFound(err)
+		return false, ignoreNotFound(err)
 	}
 	deployment, err := p.client.AppsV1().Deployments(contract.SystemNamespace).Get(ctx, contract.SchedulerName, metav1.GetOptions{})
 	if err != nil || deployment.Status.AvailableReplicas == 0 {
@@ -132,7 +132,7 @@ func (p *platform) ready(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-func kubeIgnoreNotFound(err error) error {
+func ignoreNotFound(err error) error {
 	if kube.IsNotFound(err) {
 		return nil
 	}

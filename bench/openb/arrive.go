@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,8 +28,11 @@ import (
 const (
 	// progressEvery is how often it is told how far a replay is.
 	progressEvery = 10 * time.Second
-	// patience is how long the scheduler may take for a pod, or to record what has arrived.
+	// patience is how long the scheduler may take for a pod.
 	patience = 5 * time.Minute
+	// recordPatience is how long the scheduler may take to record what has arrived. One that has
+	// started again has not seen the pods that were dropped before, and waits for others.
+	recordPatience = 30 * time.Second
 )
 
 // onPlatform replays a trace through a platform of its own, and returns the nodes of the pods,
@@ -47,7 +51,7 @@ func (b *bench) onPlatform(ctx context.Context, r replay.Replay, list []openb.Po
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	a := &arrivals{platform: p, stop: cancel, list: list, nodes: make([]string, len(list)), known: make([]bool, len(list)), undecided: make(chan struct{}, b.inFlight)}
+	a := &arrivals{platform: p, stop: cancel, progress: b.progress, list: list, nodes: make([]string, len(list)), known: make([]bool, len(list)), undecided: make(chan struct{}, b.inFlight)}
 	watched, err := a.watch(ctx)
 	if err != nil {
 		return nil, err
@@ -67,8 +71,9 @@ func (b *bench) onPlatform(ctx context.Context, r replay.Replay, list []openb.Po
 type arrivals struct {
 	*platform
 	// stop ends the replay for a reason.
-	stop context.CancelCauseFunc
-	list []openb.Pod
+	stop     context.CancelCauseFunc
+	progress io.Writer
+	list     []openb.Pod
 	// undecided has an element for each pod of which is not known whether it gets a place.
 	undecided chan struct{}
 
@@ -98,7 +103,13 @@ func (a *arrivals) create(ctx context.Context, counted int64) error {
 			continue
 		}
 		if more++; placement.Outgrown(counted, more) {
-			if counted, err = a.awaitRecord(ctx, object.CreationTimestamp.Time); err != nil {
+			recorded, err := a.awaitRecord(ctx, object.CreationTimestamp.Time)
+			switch {
+			case err == nil:
+				counted = recorded
+			case ctx.Err() == nil && wait.Interrupted(err):
+				fmt.Fprintf(a.progress, "the scheduler has not recorded what arrived up to pod %d within %s, and the replay goes on\n", i, recordPatience)
+			default:
 				return fmt.Errorf("wait for the workload after pod %d: %w", i, err)
 			}
 			more = 0
@@ -129,7 +140,7 @@ func (a *arrivals) enter(ctx context.Context) error {
 // awaitRecord waits until the scheduler has recorded what arrived until then, and returns how
 // many pods the record counts.
 func (a *arrivals) awaitRecord(ctx context.Context, until time.Time) (counted int64, err error) {
-	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, recordPatience, true, func(ctx context.Context) (bool, error) {
 		record, err := a.client.CoreV1().ConfigMaps(contract.SystemNamespace).Get(ctx, contract.WorkloadName, metav1.GetOptions{})
 		if err != nil {
 			return false, ignoreNotFound(err)

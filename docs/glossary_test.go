@@ -80,7 +80,7 @@ var allowed = []struct{ path, word, why string }{
 	{"docs/glossary_test.go", "", "it lists the words"},
 	{"docs/names_test.go", "", "it is about words"},
 	{"internal/provider/trainingjob/upgrade", "card", "states of earlier versions have that key"},
-	{"internal/placement/openbreplay/testdata/", "", "published traces"},
+	{"internal/openb/testdata/", "", "published traces"},
 	{"docs/resources/", "", "generated from the schemas"},
 	{"docs/data-sources/", "", "generated from the schemas"},
 	{"docs/index.md", "", "generated"},

@@ -50,6 +50,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/gang"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/preemption"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/quota"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/room"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/queue"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/repair"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/workload"
@@ -122,6 +123,7 @@ func run(ctx context.Context, args []string) error {
 		app.WithPlugin(allocate.Name, allocate.Factory(func(p *allocate.Plugin) { allocations = p })),
 		app.WithPlugin(quota.Name, quota.Factory(cache)),
 		app.WithPlugin(preemption.Name, preemption.Factory(cache)),
+		app.WithPlugin(room.Name, room.Factory(cache)),
 		app.WithPlugin(gang.Name, gang.Factory(cache, meter, func(p *gang.Plugin) { gangs = p })),
 	)
 	if copied != "" {

@@ -29,6 +29,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/gang"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/preemption"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/quota"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/room"
 )
 
 func TestMain(m *testing.M) {
@@ -117,6 +118,9 @@ func (o *own) registry() frameworkruntime.Registry {
 		},
 		preemption.Name: func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 			return preemption.Factory(o.cache)(ctx, args, handle)
+		},
+		room.Name: func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+			return room.Factory(o.cache)(ctx, args, handle)
 		},
 		gang.Name: func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 			return gang.Factory(o.cache, metrics.New(o.cache), func(p *gang.Plugin) { o.gangs = p })(ctx, args, handle)

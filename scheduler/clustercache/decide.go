@@ -300,3 +300,13 @@ func (c *Cache) record(gangID string, a placement.Assignment) contract.Allocatio
 	}
 	return record
 }
+
+// Rank returns the nodes on which a pod fits that the planner does not place, by name, the one
+// first that it would choose.
+func (c *Cache) Rank(p *corev1.Pod) []string {
+	role := inventory.MemberOf(p).Role
+	role.Members = []string{p.Name}
+	c.planning.Lock()
+	defer c.planning.Unlock()
+	return planner.Rank(c.state.View, placement.Gang{ID: inventory.PodID(p), Roles: []placement.Role{role}})
+}

@@ -35,13 +35,15 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/workload/tally"
 )
 
 const (
 	// lookEvery is how often the leader looks whether there is something to write.
-	lookEvery = 5 * time.Second
-	// writeEvery is the least time between two writes.
-	writeEvery = 30 * time.Second
+	lookEvery = time.Second
+	// writeEvery is the least time between two writes. It is short, because until the first are
+	// made of a burst of pods, these are placed by what came before, or by nothing.
+	writeEvery = 5 * time.Second
 )
 
 // Learner counts the requests that arrive, and has the planner follow what is recorded. It
@@ -62,7 +64,7 @@ type Learner struct {
 	// written over it.
 	object     *corev1.ConfigMap
 	unreadable bool
-	tally      tally
+	tally      tally.Tally
 	// trouble is what went wrong last, "" when nothing does.
 	trouble string
 }
@@ -134,7 +136,7 @@ func (l *Learner) arrive(before, object any) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.tally.arrive(arrival{created: pod.CreationTimestamp.Time, demand: demand})
+	l.tally.Arrive(tally.Arrival{Created: pod.CreationTimestamp.Time, Demand: demand})
 }
 
 // set takes in the record, nil when there is none any more.
@@ -148,7 +150,7 @@ func (l *Learner) set(record *corev1.ConfigMap) {
 	l.mu.Lock()
 	l.object, l.unreadable = record, err != nil
 	if err == nil {
-		l.tally.record(counted, until)
+		l.tally.Record(counted, until)
 	}
 	l.mu.Unlock()
 	l.cache.SetWorkload(counted)
@@ -183,7 +185,7 @@ func (l *Learner) write(ctx context.Context, now time.Time) (tried bool) {
 	l.mu.Lock()
 	record, next, until, due := l.object, placement.Workload(nil), time.Time{}, false
 	if l.known() && !l.unreadable {
-		next, until, due = l.tally.due(now)
+		next, until, due = l.tally.Due(now)
 	}
 	l.mu.Unlock()
 	if !due {

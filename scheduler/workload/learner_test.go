@@ -27,9 +27,15 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 	meters "github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/workload/tally"
 )
 
 const namespace = "gpuplan-system"
+
+// after is a time, in seconds after the beginning.
+func after(seconds int) time.Time {
+	return time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC).Add(time.Duration(seconds) * time.Second)
+}
 
 // newAPI is a fake API server that refuses an update of what has changed since.
 func newAPI(objects ...runtime.Object) *fake.Clientset {
@@ -93,7 +99,7 @@ func (s *scheduler) requireArrived(n int) {
 	require.EventuallyWithT(s.t, func(c *assert.CollectT) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		assert.Len(c, s.tally.waiting, n)
+		assert.Len(c, s.tally.Waiting, n)
 	}, 10*time.Second, time.Millisecond)
 }
 
@@ -176,8 +182,8 @@ func TestRestart(t *testing.T) {
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		second.mu.Lock()
 		defer second.mu.Unlock()
-		require.NotEmpty(c, second.tally.waiting)
-		assert.Equal(c, arrival{after(191), whole(4)}, second.tally.waiting[len(second.tally.waiting)-1])
+		require.NotEmpty(c, second.tally.Waiting)
+		assert.Equal(c, tally.Arrival{Created: after(191), Demand: whole(4)}, second.tally.Waiting[len(second.tally.Waiting)-1])
 	}, 10*time.Second, time.Millisecond)
 	second.requireArrived(2) // a pod that changes is no arrival
 }
@@ -190,7 +196,7 @@ func TestTwoLeaders(t *testing.T) {
 	second.requireArrived(2)
 	assert.True(t, first.write(t.Context(), after(60)))
 	second.mu.Lock()
-	second.object, second.tally = nil, tally{waiting: []arrival{{after(0), whole(8)}, {after(0), whole(8)}}} // its watch lags behind
+	second.object, second.tally = nil, tally.Tally{Waiting: []tally.Arrival{{Created: after(0), Demand: whole(8)}, {Created: after(0), Demand: whole(8)}}} // its watch lags behind
 	second.mu.Unlock()
 	assert.True(t, second.write(t.Context(), after(60)))
 	second.set(record(t, placement.Workload{whole(8): 2}, 55))
@@ -203,7 +209,7 @@ func TestTwoLeaders(t *testing.T) {
 	second.mu.Lock()
 	second.object = record(t, nil, 0)
 	second.object.ResourceVersion = "1"
-	second.tally = tally{waiting: []arrival{{after(70), whole(4)}}}
+	second.tally = tally.Tally{Waiting: []tally.Arrival{{Created: after(70), Demand: whole(4)}}}
 	second.mu.Unlock()
 	assert.True(t, second.write(t.Context(), after(120)))
 	have, err := api.CoreV1().ConfigMaps(namespace).Get(t.Context(), contract.WorkloadName, metav1.GetOptions{})

@@ -47,6 +47,7 @@ func TestWorkloadKeepsCPUForGPUs(t *testing.T) {
 	worker := placementtest.Gang("ml/x", 1, share(16, 4_000))
 	v.SetWorkload(workload(worker))
 	cpuOnly := placementtest.Gang("ml/cpu", 1, placement.Request{Resources: placement.Resources{MilliCPU: 8_000}})
+	assert.Equal(t, []string{"b", "a"}, planner.Rank(v, cpuOnly))
 	assert.Equal(t, "b", planner.Plan(v, cpuOnly).Placement.Assignments[0].Node, "on a it would leave two GPUs without CPU")
 	v.SetWorkload(workload(worker, cpuOnly))
 	again := planner.Plan(v, cpuOnly)
@@ -54,6 +55,9 @@ func TestWorkloadKeepsCPUForGPUs(t *testing.T) {
 	assert.Equal(t, "b", again.Placement.Assignments[0].Node)
 	v.SetWorkload(nil)
 	assert.Equal(t, "a", planner.Plan(v, cpuOnly).Placement.Assignments[0].Node)
+	assert.Equal(t, []string{"a", "b"}, planner.Rank(v, cpuOnly))
+	cpuOnly.Roles[0].NodeSelector = map[string]string{"only": "there"}
+	assert.Empty(t, planner.Rank(v, cpuOnly), "where it may not be it is not ranked")
 }
 
 // What fragmentation looks at is the same for all shared modes, and by the GPU.

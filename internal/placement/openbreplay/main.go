@@ -2,10 +2,7 @@
 // through the planner and prints how much of the cluster's GPUs is allocated, and
 // how much of the idle part is fragmented, at each percent of arrived demand.
 //
-// The protocol is that of "Beware of Fragmentation" (USENIX ATC'23): the nodes start
-// empty; for each seed the pods are shuffled, and re-sampled until they ask for
-// -demand times the GPUs of the cluster; they arrive one by one and never leave; a
-// pod that does not fit is dropped. A pod with a gpu_spec runs on the models that it names only.
+// Package internal/openb has the protocol.
 //
 //	openbreplay -nodes node_list.csv pod_list_default.csv pod_list_gpushare40.csv
 package main
@@ -16,10 +13,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/openb"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/openb/replay"
 )
 
 func main() {
@@ -47,22 +46,17 @@ func run(args []string, out io.Writer) error {
 	if *nodeFile == "" || flags.NArg() == 0 {
 		return fmt.Errorf("give a node list with -nodes and at least one pod list")
 	}
-	machines, err := readNodes(*nodeFile)
-	if err != nil {
-		return err
-	}
 	var reports []report
 	for _, file := range flags.Args() {
-		pods, err := readPods(file)
+		trace, err := openb.Read(*nodeFile, file, *demand)
 		if err != nil {
 			return err
 		}
-		r := replay{machines: machines, pods: pods, demand: *demand, tightest: *tightest}
-		curves, err := r.seeds(first, last)
+		curves, err := (&replay.Replay{Trace: trace, Tightest: *tightest}).Seeds(first, last)
 		if err != nil {
 			return fmt.Errorf("replay %s: %w", file, err)
 		}
-		reports = append(reports, summarise(trace(file), curves))
+		reports = append(reports, summarise(trace.Name, curves))
 	}
 	if *chart != "" {
 		if err := os.WriteFile(*chart, drawChart(reports), 0o644); err != nil {
@@ -90,12 +84,6 @@ func seedRange(s string) (first, last int64, err error) {
 		return 0, 0, fmt.Errorf("seeds %q are no range like 42-51", s)
 	}
 	return first, last, nil
-}
-
-// trace is the name of a trace by its file: "default" of openb_pod_list_default.csv.gz.
-func trace(file string) string {
-	name, _, _ := strings.Cut(filepath.Base(file), ".")
-	return strings.TrimPrefix(name, "openb_pod_list_")
 }
 
 // tableAt are the percents of arrived demand that the table shows.

@@ -249,20 +249,24 @@ func (b *bucket) compareRest(o *bucket) int {
 	)
 }
 
+// compare orders buckets by how much their nodes take, and how well.
+func (b *bucket) compare(o *bucket) int {
+	return cmp.Or(
+		cmp.Compare(o.near, b.near),
+		cmp.Compare(o.weight, b.weight),
+		cmp.Compare(o.GPUs, b.GPUs),
+		cmp.Compare(o.Members, b.Members),
+		b.compareRest(o),
+	)
+}
+
 // bucketHeap orders buckets by how much their nodes take.
 type bucketHeap []*bucket
 
 func (h bucketHeap) Len() int      { return len(h) }
 func (h bucketHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
 func (h bucketHeap) Less(i, j int) bool {
-	a, b := h[i], h[j]
-	return cmp.Or(
-		cmp.Compare(b.near, a.near),
-		cmp.Compare(b.weight, a.weight),
-		cmp.Compare(b.GPUs, a.GPUs),
-		cmp.Compare(b.Members, a.Members),
-		a.compareRest(b),
-	) < 0
+	return h[i].compare(h[j]) < 0
 }
 func (h *bucketHeap) Push(x any) {
 	b, _ := x.(*bucket) // heap.Push of this file pushes nothing else

@@ -44,6 +44,12 @@ func Place(v *snapshot.View, g placement.Gang) *placement.Placement {
 	return result.Placement
 }
 
+// Rank returns the nodes on which a pod on its own fits, by name, the best first: [Place] takes the
+// first. It is for those who have other reasons to choose a node, too.
+func Rank(v *snapshot.View, g placement.Gang) []string {
+	return packing.NewPacker(v.Seen(&g, nil), g).Rank()
+}
+
 // Infeasible reports whether a gang could not be placed even if nothing else ran: only a
 // change of nodes or of the quota tree can help it.
 func Infeasible(v *snapshot.View, g placement.Gang) bool {

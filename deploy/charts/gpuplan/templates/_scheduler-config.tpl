@@ -25,6 +25,7 @@ profiles:
           - name: GPUPlanQuota
           - name: GPUPlanGang
           - name: GPUPlanPreemption
+          - name: GPUPlanRoom
         disabled:
           - name: DefaultPreemption
       queueSort:
@@ -48,6 +49,12 @@ profiles:
           - name: GPUPlanPreemption
         disabled:
           - name: "*"
+      # Pods without GPUs leave room for those with GPUs. These two spread them evenly, and leave
+      # GPUs without the CPU that they need.
+      score:
+        disabled:
+          - name: NodeResourcesFit
+          - name: NodeResourcesBalancedAllocation
       bind:
         enabled:
           - name: GPUPlanAllocate

@@ -1,4 +1,4 @@
-package main
+package openb
 
 import (
 	"compress/gzip"
@@ -6,56 +6,29 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 )
 
-// machine is a line of a node list.
-type machine struct {
-	name               string
-	milliCPU, memoryMB int64
-	gpus               int
-	model              string
-}
-
-// pod is a line of a pod list. A whole GPU is 1000 milli.
-type pod struct {
-	milliCPU, memoryMB int64
-	wholeGPUs          int
-	shareMilli         int64
-	// models are the GPU models on which the pod may run, joined by "|"; "" for any.
-	models string
-}
-
-// runsOn reports whether the pod may run on a GPU model.
-func (p pod) runsOn(model string) bool {
-	return p.models == "" || slices.Contains(strings.Split(p.models, "|"), model)
-}
-
-// gpuMilli is what a pod asks for, in thousandths of GPUs.
-func (p pod) gpuMilli() int64 { return int64(p.wholeGPUs) * p.shareMilli }
-
-func readNodes(file string) ([]machine, error) {
-	var list []machine
-	err := readCSV(file, func(r row) {
-		list = append(list, machine{
-			name: r.text("sn"), milliCPU: r.number("cpu_milli"), memoryMB: r.number("memory_mib"), gpus: int(r.number("gpu")),
-			model: r.optional("model"),
+// Read reads a node list and a pod list of the trace: CSV, unpacked where the name ends in .gz.
+func Read(nodes, pods string, demand float64) (*Trace, error) {
+	t := &Trace{Name: nameOf(pods), Demand: demand}
+	err := readCSV(nodes, func(r row) {
+		t.Machines = append(t.Machines, Machine{
+			Name: r.text("sn"), MilliCPU: r.number("cpu_milli"), MemoryMiB: r.number("memory_mib"), GPUs: int(r.number("gpu")),
+			Model: r.optional("model"),
 		})
 	})
-	return list, err
-}
-
-func readPods(file string) ([]pod, error) {
-	var list []pod
-	err := readCSV(file, func(r row) {
-		list = append(list, pod{
-			milliCPU: r.number("cpu_milli"), memoryMB: r.number("memory_mib"),
-			wholeGPUs: int(r.number("num_gpu")), shareMilli: r.number("gpu_milli"), models: r.optional("gpu_spec"),
+	if err != nil {
+		return nil, err
+	}
+	err = readCSV(pods, func(r row) {
+		t.Pods = append(t.Pods, Pod{
+			MilliCPU: r.number("cpu_milli"), MemoryMiB: r.number("memory_mib"),
+			GPUs: int(r.number("num_gpu")), ShareMilli: r.number("gpu_milli"), Models: r.optional("gpu_spec"),
 		})
 	})
-	return list, err
+	return t, err
 }
 
 // row is a line of a CSV file; the first thing that is wrong with it is kept in err.

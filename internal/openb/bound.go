@@ -1,25 +1,30 @@
-package main
+package openb
 
 import (
 	"math"
 	"slices"
 )
 
-// bound is the most, in thousandths of GPUs, that any scheduler can have placed of pods: a relaxation
+// Bound is the most, in percent of all GPUs, that any scheduler can have placed of pods: a relaxation
 // in which all GPUs of one model are one, and nothing but GPUs is needed. By the max-flow min-cut
 // theorem it is the least, over sets of models, of their GPUs with what pods ask for that may run
 // elsewhere, too.
-func bound(machines []machine, pods []pod) int64 {
+func (t *Trace) Bound(pods []Pod) float64 {
+	return 100 * float64(bound(t.Machines, pods)) / float64(t.Capacity())
+}
+
+// bound is Bound in thousandths of GPUs.
+func bound(machines []Machine, pods []Pod) int64 {
 	var models []string
 	gpus, asked := map[string]int64{}, map[string]int64{}
 	for _, m := range machines {
-		if !slices.Contains(models, m.model) {
-			models = append(models, m.model)
+		if !slices.Contains(models, m.Model) {
+			models = append(models, m.Model)
 		}
-		gpus[m.model] += int64(m.gpus) * wholeGPU
+		gpus[m.Model] += int64(m.GPUs) * WholeGPU
 	}
 	for _, p := range pods {
-		asked[p.models] += p.gpuMilli()
+		asked[p.Models] += p.GPUMilli()
 	}
 	least := int64(math.MaxInt64)
 	for set := range 1 << len(models) {
@@ -30,9 +35,9 @@ func bound(machines []machine, pods []pod) int64 {
 			}
 		}
 		for allowed, amount := range asked {
-			p := pod{models: allowed}
+			p := Pod{Models: allowed}
 			for i, model := range models {
-				if set&(1<<i) == 0 && p.runsOn(model) {
+				if set&(1<<i) == 0 && p.RunsOn(model) {
 					cut += amount
 					break
 				}

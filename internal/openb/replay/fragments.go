@@ -1,6 +1,9 @@
-package main
+package replay
 
-import "github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+import (
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/openb"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
 
 // usage keeps what is idle on each machine, apart from the planner, so that
 // fragmentation is measured by the definition of the paper and against the whole
@@ -20,27 +23,27 @@ type idle struct {
 
 // shape is a kind of pod with the number of pods of the kind.
 type shape struct {
-	pod
+	openb.Pod
 	count int64
 }
 
-func newUsage(machines []machine, pods []pod) *usage {
+func newUsage(machines []openb.Machine, pods []openb.Pod) *usage {
 	l := &usage{machines: map[string]*idle{}, pods: int64(len(pods))}
 	for _, m := range machines {
-		left := &idle{milliCPU: m.milliCPU, gpus: make([]int64, m.gpus), model: m.model}
+		left := &idle{milliCPU: m.MilliCPU, gpus: make([]int64, m.GPUs), model: m.Model}
 		for i := range left.gpus {
-			left.gpus[i] = wholeGPU
+			left.gpus[i] = openb.WholeGPU
 		}
-		l.machines[m.name] = left
+		l.machines[m.Name] = left
 	}
-	counts := map[pod]int{}
+	counts := map[openb.Pod]int{}
 	for _, p := range pods {
-		p.memoryMB = 0
+		p.MemoryMiB = 0
 		i, ok := counts[p]
 		if !ok {
 			i = len(l.shapes)
 			counts[p] = i
-			l.shapes = append(l.shapes, shape{pod: p})
+			l.shapes = append(l.shapes, shape{Pod: p})
 		}
 		l.shapes[i].count++
 	}
@@ -48,9 +51,9 @@ func newUsage(machines []machine, pods []pod) *usage {
 }
 
 // place takes what an assignment gives away.
-func (l *usage) place(p pod, a placement.Assignment) {
+func (l *usage) place(p openb.Pod, a placement.Assignment) {
 	m := l.machines[a.Node]
-	m.milliCPU -= p.milliCPU
+	m.milliCPU -= p.MilliCPU
 	for _, s := range a.Shares {
 		m.gpus[s.GPU] -= s.MemoryGiB
 	}
@@ -71,7 +74,7 @@ func (l *usage) fragmentedPercent() float64 {
 		}
 		total += all
 		for _, s := range l.shapes {
-			fragments += s.count * m.fragments(s.pod, all)
+			fragments += s.count * m.fragments(s.Pod, all)
 		}
 	}
 	if total == 0 {
@@ -80,20 +83,20 @@ func (l *usage) fragmentedPercent() float64 {
 	return 100 * float64(fragments) / float64(total*l.pods)
 }
 
-func (m *idle) fragments(p pod, all int64) int64 {
-	if p.wholeGPUs == 0 || p.milliCPU > m.milliCPU || !p.runsOn(m.model) {
+func (m *idle) fragments(p openb.Pod, all int64) int64 {
+	if p.GPUs == 0 || p.MilliCPU > m.milliCPU || !p.RunsOn(m.model) {
 		return all
 	}
 	var small int64
 	fitting := 0
 	for _, left := range m.gpus {
-		if left >= p.shareMilli {
+		if left >= p.ShareMilli {
 			fitting++
 		} else {
 			small += left
 		}
 	}
-	if fitting < p.wholeGPUs {
+	if fitting < p.GPUs {
 		return all
 	}
 	return small

@@ -1,4 +1,4 @@
-package workload
+package tally
 
 import (
 	"maps"
@@ -20,29 +20,29 @@ var (
 // after is a time, in seconds after the beginning.
 func after(seconds int) time.Time { return begin.Add(time.Duration(seconds) * time.Second) }
 
-func (t *tally) arriveAt(seconds, n int, d placement.Demand) {
+func (t *Tally) arriveAt(seconds, n int, d placement.Demand) {
 	for range n {
-		t.arrive(arrival{created: after(seconds), demand: d})
+		t.Arrive(Arrival{Created: after(seconds), Demand: d})
 	}
 }
 
 // write records what is due, as a watch would tell of it.
-func (t *tally) write(tb testing.TB, seconds int) placement.Workload {
+func (t *Tally) write(tb testing.TB, seconds int) placement.Workload {
 	tb.Helper()
-	next, until, ok := t.due(after(seconds))
+	next, until, ok := t.Due(after(seconds))
 	require.True(tb, ok, "nothing is due")
-	t.record(next, until)
+	t.Record(next, until)
 	return next
 }
 
-func (t *tally) requireNothingDue(tb testing.TB, seconds int) {
+func (t *Tally) requireNothingDue(tb testing.TB, seconds int) {
 	tb.Helper()
-	next, _, ok := t.due(after(seconds))
+	next, _, ok := t.Due(after(seconds))
 	require.False(tb, ok, "%v is due", next)
 }
 
 func TestArrivalsAreCountedOnce(t *testing.T) {
-	var first tally
+	var first Tally
 	first.requireNothingDue(t, 100)
 	first.arriveAt(0, 4, eight)
 	first.arriveAt(3, 1, half)
@@ -52,29 +52,29 @@ func TestArrivalsAreCountedOnce(t *testing.T) {
 	first.arriveAt(5, 1, half)
 	assert.Equal(t, placement.Workload{eight: 4, half: 2}, first.write(t, 12), "a quarter more")
 
-	var next tally // a scheduler that starts, or has stood by: it sees all pods that are there
+	var next Tally // a scheduler that starts, or has stood by: it sees all pods that are there
 	next.arriveAt(0, 4, eight)
 	next.arriveAt(3, 1, half)
 	next.arriveAt(20, 2, half)
-	next.record(first.counted, first.until)
+	next.Record(first.Counted, first.Until)
 	next.arriveAt(5, 1, half)
 	assert.Equal(t, placement.Workload{eight: 4, half: 4}, next.write(t, 30))
 }
 
 func TestCountsAreHalvedBeyondTheirBound(t *testing.T) {
-	var t1 tally
-	t1.record(placement.Workload{eight: mostPods - 1, {Mode: placement.ModeTopology, GPUs: 2}: 1}, after(0))
+	var t1 Tally
+	t1.Record(placement.Workload{eight: mostPods - 1, {Mode: placement.ModeTopology, GPUs: 2}: 1}, after(0))
 	t1.arriveAt(1, mostPods/4+1, half)
 	assert.Equal(t, placement.Workload{eight: (mostPods - 1) / 2, half: (mostPods/4 + 1) / 2}, t1.write(t, 60), "what has come once goes")
 }
 
 func TestRareDemandsGo(t *testing.T) {
-	var t1 tally
+	var t1 Tally
 	w := placement.Workload{}
 	for i := range mostDemands + 10 {
 		w[placement.Demand{Mode: placement.ModeTopology, GPUs: 1, MilliCPU: int64(i)}] = int64(1 + i%7)
 	}
-	t1.record(w, after(0))
+	t1.Record(w, after(0))
 	t1.arriveAt(1, int(w.Members()), half)
 	next := t1.write(t, 60)
 	assert.Len(t, next, mostDemands)
@@ -85,10 +85,10 @@ func TestRareDemandsGo(t *testing.T) {
 }
 
 func TestFewArrivalsWait(t *testing.T) {
-	var t1 tally
+	var t1 Tally
 	for i := range 3 * mostPods {
 		t1.arriveAt(i, 1, eight)
 	}
-	assert.LessOrEqual(t, len(t1.waiting), 2*mostPods)
-	assert.Equal(t, after(3*mostPods-1), t1.waiting[len(t1.waiting)-1].created, "the latest wait")
+	assert.LessOrEqual(t, len(t1.Waiting), 2*mostPods)
+	assert.Equal(t, after(3*mostPods-1), t1.Waiting[len(t1.Waiting)-1].Created, "the latest wait")
 }

@@ -128,7 +128,9 @@ func TestReservationGivesWay(t *testing.T) {
 	assert.Empty(t, v.Reservations())
 }
 
-func TestReservationIsValid(t *testing.T) {
+// A reservation stands while the gang is the same and gets its place once those have gone that it
+// waits for, and not before.
+func TestReservationStands(t *testing.T) {
 	cases := map[string]struct {
 		change func(*snapshot.View, *placement.Gang)
 		stands bool
@@ -163,11 +165,10 @@ func TestReservationIsValid(t *testing.T) {
 			require.True(t, ok)
 			v.AddReservation(r)
 			c.change(v, &big)
-			assert.Equal(t, c.stands, backfill.ReservationIsValid(v, big))
+			held := v.ReservationOf(big.ID)
+			assert.Equal(t, c.stands, planner.ReservationValid(v, held, &big) && !planner.ReservationFree(v, held, &big, nil))
 		})
 	}
-	v, big := blocked(t)
-	assert.False(t, backfill.ReservationIsValid(v, big), "there is none")
 }
 
 // A gang that its quota stops waits for its own leaf, and no GPU idles for it.

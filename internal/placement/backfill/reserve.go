@@ -5,7 +5,6 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/packing"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/preemption"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 )
@@ -38,12 +37,4 @@ func Reserve(v *snapshot.View, g placement.Gang) (r placement.Reservation, ok bo
 		r.After = append(r.After, ended.Victim)
 	}
 	return r, true
-}
-
-// ReservationIsValid reports whether the reservation that a gang holds is still what it waits for:
-// the gang is the same, its place is valid once those have gone that it waits for, and
-// not all of them have.
-func ReservationIsValid(v *snapshot.View, g placement.Gang) bool {
-	h := v.ReservationOf(g.ID)
-	return h != nil && planner.ReservationValid(v, h, &g) && !planner.ReservationFree(v, h, &g, nil)
 }

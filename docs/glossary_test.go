@@ -87,6 +87,8 @@ var allowed = []struct{ path, word, why string }{
 	{"internal/inventory/volume", "claim", "Kubernetes calls the requests for volumes so"},
 	{"internal/clusterstate/volume", "claim", "Kubernetes calls the requests for volumes so"},
 	{"scheduler/clustercache/volume", "claim", "Kubernetes calls the requests for volumes so"},
+	{"internal/clusterlist/", "claim", "Kubernetes calls the requests for volumes so"},
+	{"internal/inventory/surroundings", "claim", "Kubernetes calls the requests for volumes so"},
 	{"internal/acsfake/", "", "what the cloud answers"},
 }
 

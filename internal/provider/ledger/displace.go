@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 )
 
 // meetings compares the places of jobs that have turned out to be able to start with those of
@@ -28,7 +29,7 @@ func (l *Ledger) meetings() []Finding {
 func (l *Ledger) meet(j *job, starting []*job) []Finding {
 	var others, moved []*job
 	findings := l.elsewhere(j)
-	if len(findings) > 0 {
+	if len(findings) > 0 || j.short() {
 		moved = append(moved, j)
 	}
 	for _, other := range starting {
@@ -134,9 +135,12 @@ func (l *Ledger) displacedInTurn(j *job, moved, starting []*job) []Finding {
 }
 
 // mayTake reports whether there is room for a pod of the job on a node where the other one is
-// planned, as long as that is not there.
+// planned, as long as that is not there. A member without a planned place may also come
+// when who held the node has left, as the other one does.
 func (j *job) mayTake(other *job) bool {
-	return slices.ContainsFunc(other.placement.Assignments, func(x placement.Assignment) bool { return j.reach(x.Node) })
+	return slices.ContainsFunc(other.placement.Assignments, func(x placement.Assignment) bool {
+		return j.reach(x.Node) || j.short() && j.hasRoom(other.capacityOn(map[string]bool{x.Node: true}))
+	})
 }
 
 // reach reports whether there is room for a pod of the job on a node.
@@ -145,28 +149,53 @@ func (j *job) reach(name string) bool {
 	if known {
 		return room
 	}
-	view, one := j.capacityOn(map[string]bool{name: true}), withoutQuota(j.admitted())
-	one.Minimum, one.Subgroups, one.Planned = 0, nil, nil
-	for _, role := range j.admitted().Roles {
-		if !role.Late && len(role.Members) > 0 {
-			role.Members = role.Members[:1]
-			one.Roles = []placement.Role{role}
-			room = room || planner.Place(view, one) != nil
-		}
-	}
-	j.reaches[name] = room
-	return room
+	j.reaches[name] = j.hasRoom(j.capacityOn(map[string]bool{name: true}))
+	return j.reaches[name]
 }
 
-// displacesInTurn says that a job which may not get its own place may take another's.
+// hasRoom reports whether a view has room for a pod of the job.
+func (j *job) hasRoom(view *snapshot.View) bool {
+	one := withoutQuota(j.admitted())
+	one.Minimum, one.Subgroups, one.Planned = 0, nil, nil
+	return slices.ContainsFunc(j.admitted().Roles, func(role placement.Role) bool {
+		if role.Late || len(role.Members) == 0 {
+			return false
+		}
+		role.Members = role.Members[:1]
+		one.Roles = []placement.Role{role}
+		return planner.Place(view, one) != nil
+	})
+}
+
+// short reports whether a job has members without a planned place, which start wherever there is room
+// by then: also where others leave and the job that is planned there has not come yet.
+func (j *job) short() bool {
+	if j.placement == nil {
+		return false
+	}
+	missing := -len(j.Gang.Running) - len(j.placement.Assignments)
+	for _, role := range j.Gang.Roles {
+		if !role.Late {
+			missing += len(role.Members)
+		}
+	}
+	return missing > 0
+}
+
+// displacesInTurn says that a job which may not get its own place, or has none for some of its
+// members, may take another's.
 func displacesInTurn(by, other *job) Finding {
+	why, advice := "Job %s may be placed otherwise than planned, as another warning says", "Give the jobs that the other warning names an order, or name"
+	if by.short() {
+		why, advice = "Job %s has members without a planned place, which start where there is room", "Name"
+	}
 	return Finding{
 		Kind:    SameGPUs,
 		Jobs:    []string{other.Gang.ID, by.Gang.ID},
 		key:     "displaced in turn " + other.Gang.ID,
 		Summary: "A job may be placed where another is planned",
-		Detail: fmt.Sprintf("Job %s may be placed otherwise than planned, as another warning says, and nothing says that it is placed after %s: it may take the place of that one, which then gets another than the plan shows. "+
-			"Give the jobs that the other warning names an order, or name %s in the after of %s, as in after = [gpuplan_training_job.first.placed].",
+		Detail: fmt.Sprintf(why+", and nothing says that it is placed after %s: it may take the place of that one, which then gets another than the plan shows. "+
+			advice+" %s in the after of %s, as in after = [gpuplan_training_job.first.placed].",
 			by.Gang.ID, other.Gang.ID, other.Gang.ID, by.Gang.ID),
 	}
 }

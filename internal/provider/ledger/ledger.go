@@ -277,6 +277,14 @@ func (l *Ledger) KeepJob(id string) []Finding {
 	return l.check(nil, lost)
 }
 
+// Stays reports whether a job was visited as one that goes on: when it is planned after that, Terraform
+// replaces it by -replace or replace_triggered_by.
+func (l *Ledger) Stays(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fates[id] == stays
+}
+
 // DeleteJob records that a job is deleted, and so gives back what it holds.
 func (l *Ledger) DeleteJob(id string) []Finding {
 	l.mu.Lock()

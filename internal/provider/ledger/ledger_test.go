@@ -305,6 +305,42 @@ func TestMisfitNamesTheQuotaToo(t *testing.T) {
 	}
 }
 
+// Members that have no planned place start wherever there is room: also where a job leaves that another one
+// is planned to follow.
+func TestMembersWithoutAPlannedPlace(t *testing.T) {
+	two := machines(t, "v100", 2)
+	old := cluster{nodes: two, own: []string{"default/b"}}.runs("default/b", 8)
+	visits := func(names ...string) (found []ledger.Finding) {
+		l := ledger.New()
+		l.Observe(old.live)
+		for _, name := range names {
+			switch name {
+			case "b":
+				l.ReplaceJob("default/b", "default/b")
+				_, more := l.PlanJob(job(two, "b", 8))
+				found = append(found, more...)
+			case "e", "e after b":
+				e := elastic(job(two, "e", 16), 8)
+				if name == "e after b" {
+					e.After = []string{"default/b"}
+				}
+				for _, p := range old.pods {
+					e.Occupants = append(e.Occupants, p.Pod)
+				}
+				_, more := l.PlanJob(e)
+				found = append(found, more...)
+			}
+		}
+		return found
+	}
+	for _, order := range [][]string{{"e", "b"}, {"b", "e"}} {
+		found := visits(order...)
+		assert.Equal(t, []string{"warning SameGPUs default/b default/e"}, describe(found), order)
+		assert.Contains(t, found[0].Detail, "Job default/e has members without a planned place, which start where there is room, and nothing says that it is placed after default/b")
+	}
+	assert.Empty(t, visits("b", "e after b"), "they have an order")
+}
+
 func TestPools(t *testing.T) {
 	l := ledger.New()
 	assert.Empty(t, l.CreatePool("a"))

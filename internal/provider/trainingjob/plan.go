@@ -193,9 +193,13 @@ func (r *trainingJob) place(ctx context.Context, m *model, after types.List, on 
 		unknown = append(unknown, "after")
 	}
 	if len(unknown) > 0 {
-		if c.level != session.CheckOff {
-			diags.AddAttributeWarning(path.Root(unknown[0]), "Placement is not checked",
-				fmt.Sprintf("Whether the job fits is not checked: %s unknown until apply.", are(unknown)))
+		summary, detail := "Placement is not checked", fmt.Sprintf("Whether the job fits is not checked: %s unknown until apply.", are(unknown))
+		switch {
+		case c.level == session.CheckError && r.Session.Ledger.Stays(spec.ID()):
+			diags.AddAttributeError(path.Root(unknown[0]), summary, detail+" Terraform shows no warning about a job that is replaced by -replace or replace_triggered_by, so that the plan fails instead: "+
+				"apply first what makes it unknown, or change triggers of the job to replace it, and this is a warning.")
+		case c.level != session.CheckOff:
+			diags.AddAttributeWarning(path.Root(unknown[0]), summary, detail)
 		}
 		return diags
 	}

@@ -284,7 +284,10 @@ func TestJobsOfAPoolThatShrinks(t *testing.T) {
 	t.Cleanup(func() { cli.Must(t, "destroy", "-auto-approve") })
 
 	cli.Write(t, config(1, nil))
-	said := acctest.Unwrapped(cli.Must(t, "plan"))
+	said, err := cli.Run("plan", "-replace=gpuplan_training_job.a")
+	require.Error(t, err)
+	assert.Contains(t, acctest.Unwrapped(said), "Whether the job fits is not checked: pools is unknown until apply. Terraform shows no warning about a job that is replaced by -replace")
+	said = acctest.Unwrapped(cli.Must(t, "plan"))
 	assert.Contains(t, said, "Plan: 0 to add, 1 to change, 0 to destroy.")
 	assert.Contains(t, said, "Jobs run there, of which those that stay may lose their nodes: default/a")
 	cli.Write(t, config(1, gangs{"b": {2, "wait_for = \"none\""}}))

@@ -332,6 +332,17 @@ func (p *picture) uncharged() *snapshot.View {
 	return view
 }
 
+// withoutUsers is the cluster without those that use quota, which a job of the queue waits for anyway.
+func (p *picture) withoutUsers() *snapshot.View {
+	view := p.hoped.Clone()
+	for i := range p.Pods {
+		if p.Pods[i].Leaf != "" {
+			view.RemovePod(p.Pods[i].ID)
+		}
+	}
+	return view
+}
+
 // needs returns the jobs that have to leave for another to fit, beside what gives way to it:
 // as few as possible, and those first of which it is known that they do.
 func (p *picture) needs(vacated []string, fits func(*snapshot.View) bool) []string {

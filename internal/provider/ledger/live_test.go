@@ -207,6 +207,34 @@ func queued(j ledger.Job) ledger.Job { j.Queued = true; return j }
 
 func checked(j ledger.Job, check ledger.Check) ledger.Job { j.Check = check; return j }
 
+// A job of the queue waits for its quota also where those who use the quota have all GPUs of its pools.
+func TestQueuedBehindFullPools(t *testing.T) {
+	two := machines(t, "v100", 2)
+	for name, test := range map[string]struct {
+		cluster cluster
+		members int
+		want    []string
+	}{
+		"those who use the quota":  {cluster{nodes: two, limits: tree(t, "vision", 16)}.runs("default/x", 16, charged("vision")), 4, []string{"warning WaitsForQuota default/b"}},
+		"others":                   {cluster{nodes: two, limits: tree(t, "vision", 16)}.runs("default/x", 16), 4, []string{"error Misfit default/b"}},
+		"both":                     {cluster{nodes: two, limits: tree(t, "vision", 8)}.runs("default/x", 8, charged("vision")).runs("default/y", 8), 4, []string{"warning WaitsForQuota default/b"}},
+		"others, for all of it":    {cluster{nodes: two, limits: tree(t, "vision", 16)}.runs("default/x", 8, charged("vision")).runs("default/y", 8), 12, []string{"error Misfit default/b"}},
+		"quota is left, no GPU is": {cluster{nodes: two, limits: tree(t, "vision", 24)}.runs("default/x", 16, charged("vision")), 4, []string{"error Misfit default/b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := queued(job(two, "b", test.members))
+			j.Gang.Leaf = "vision"
+			for _, p := range test.cluster.pods {
+				j.Occupants = append(j.Occupants, p.Pod)
+			}
+			l := ledger.New()
+			l.Observe(test.cluster.live)
+			_, found := l.PlanJob(j)
+			assert.Equal(t, test.want, describe(found))
+		})
+	}
+}
+
 // What the cluster and the visits of a walk come to together does not depend on the order
 // of the visits, but for what is said of quota while that is open.
 func TestLiveInEveryOrder(t *testing.T) {

@@ -113,7 +113,7 @@ func (l *Ledger) outlook(j *job) *Finding {
 		return l.needsOthers(j, p.needs(l.vacated(j.Gang.ID), fits))
 	}
 	verdict := planner.Plan(p.certain, g).Verdict
-	if planner.Place(p.hoped, withoutQuota(g)) != nil {
+	if planner.Place(p.hoped, withoutQuota(g)) != nil || j.Queued && l.heldByQuota(g) && planner.Place(p.withoutUsers(), withoutQuota(g)) != nil {
 		return l.waitsForQuota(j, g, verdict, limits)
 	}
 	if len(j.Pools) > 0 && j.actual == nil {

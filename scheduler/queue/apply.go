@@ -50,6 +50,8 @@ type writer struct {
 	meters *meters
 	events record.EventRecorder
 	now    func() time.Time
+	// told are jobs whose unit's name is taken, with the unit that has it, once they were told.
+	told map[types.UID]types.UID
 }
 
 // apply writes what decides what runs. Objects that changed meanwhile are left for the
@@ -61,6 +63,7 @@ func (w *writer) apply(ctx context.Context, p plan) error {
 		each(ctx, p.deleteQueues, w.deleteQueue),
 		each(ctx, p.suspend, w.suspend),
 		each(ctx, p.drop, w.drop),
+		each(ctx, p.taken, w.nameTaken),
 		w.enqueue(ctx, p.enqueue),
 		each(ctx, p.describe, w.describe),
 		each(ctx, p.phases, w.report),

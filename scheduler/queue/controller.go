@@ -10,6 +10,7 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/informers"
@@ -64,7 +65,7 @@ func (c *controller) run(ctx context.Context) error {
 	if err := c.follow(ctx); err != nil {
 		return err
 	}
-	w := &writer{client: c.dynamic, state: c.state, log: log, meters: c.meters, events: newRecorder(ctx, c.typed), now: time.Now}
+	w := &writer{client: c.dynamic, state: c.state, log: log, meters: c.meters, events: newRecorder(ctx, c.typed), now: time.Now, told: map[types.UID]types.UID{}}
 	reporter := newReporter(w)
 	go func() {
 		<-ctx.Done()

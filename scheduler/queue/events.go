@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -15,9 +17,10 @@ import (
 
 // Reasons of the events on jobs.
 const (
-	eventQueued   = "Queued"
-	eventReleased = "Released"
-	eventRequeued = "Requeued"
+	eventQueued    = "Queued"
+	eventReleased  = "Released"
+	eventRequeued  = "Requeued"
+	eventNameTaken = "QueueUnitNameTaken"
 )
 
 // newRecorder returns a recorder that works until ctx ends.
@@ -25,6 +28,26 @@ func newRecorder(ctx context.Context, client kubernetes.Interface) record.EventR
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: contract.QueueControllerName})
+}
+
+// nameTaken tells a job, once, that someone else's unit has the name of its own, unless the unit is that of an
+// earlier job of this name, which goes by itself.
+func (w *writer) nameTaken(ctx context.Context, j *job) error {
+	found, err := w.client.Resource(units()).Namespace(j.namespace).Get(ctx, j.unitName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look at %s %s/%s: %w", contract.QueueUnitKind, j.namespace, j.unitName(), err)
+	}
+	owner := metav1.GetControllerOf(found)
+	if owner != nil && owner.Kind == j.kind.gvk.Kind && owner.Name == j.name || w.told[j.uid] == found.GetUID() {
+		return nil
+	}
+	w.told[j.uid] = found.GetUID()
+	w.events.Eventf(j.object, corev1.EventTypeWarning, eventNameTaken,
+		"%s %s of this namespace is not this job's, and has its name: the job waits until it is deleted", contract.QueueUnitKind, j.unitName())
+	return nil
 }
 
 // record puts a new phase of a unit into an event on its job. What changes within a phase,

@@ -24,6 +24,8 @@ type plan struct {
 	suspend []*job
 	// enqueue are jobs that lack a unit, in the order of their arrival.
 	enqueue []*entry
+	// taken are jobs that lack a unit, and a unit that is not theirs has its name.
+	taken []*job
 	// drop are units of jobs that are not to be queued any more.
 	drop []*unit
 	// start are units to release, in their order, resume those of them that an earlier

@@ -67,7 +67,9 @@ func (p *reconciler) reconcileNew(e *entry) {
 	case !j.suspended:
 		p.charge(e)
 	case !j.declined && (j.asked || j.wanted || !j.started && (e.leaf != "" || j.leaf != "" && p.tree != nil || p.bar.Holds(j.namespace, j.leaf))):
-		if p.units[e.id()] == nil { // else that of an earlier job of this name, which is going
+		if p.units[e.id()] != nil { // that of an earlier job of this name, which is going, or of someone else
+			p.out.taken = append(p.out.taken, j)
+		} else {
 			p.out.enqueue = append(p.out.enqueue, e)
 			p.describe(e)
 		}

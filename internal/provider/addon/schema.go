@@ -20,7 +20,7 @@ import (
 const description = "An add-on of an ACK cluster and its settings: `kube-scheduler` with `enableReservation`, `ack-erdma-controller` with its driver, or any other.\n\n" +
 	"An add-on that the cluster has already is not installed again, only configured. Of its configuration the resource owns the settings that `config` has: all others keep their values, whoever sets them. " +
 	"A setting that leaves `config`, and all of them when the resource is destroyed, get the value back that they had before. An add-on that the resource has installed is uninstalled with it. " +
-	"The service keeps no stamp of who installed an add-on: one whose installation was cut off before Terraform could save it counts as one that was there."
+	"The service keeps no stamp of who installed an add-on: one whose installation was cut off before Terraform could save it counts as one that was there, and of one whose settings an apply was killed while changing, what the apply had changed counts as what was there."
 
 func (r *addon) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
 	resp.Schema = schema.Schema{

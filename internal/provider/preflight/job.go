@@ -259,7 +259,7 @@ func (c *check) job() {
 		return
 	}
 	_, err = c.TryCreate(c.ctx, obj)
-	c.refused("framework", obj.GetKind()+" "+c.spec.ID(), err)
+	c.refused(itself, obj.GetKind()+" "+c.spec.ID(), err)
 }
 
 // pods asks the server whether it would create a pod of each role, and what it would add.
@@ -306,6 +306,9 @@ func (c *check) missingCreate(obj *unstructured.Unstructured) bool {
 	return err != nil || !has
 }
 
+// itself is the attribute of what the cluster says of the job's object, and not of its pods.
+const itself = "framework"
+
 // strict begins the list of fields that the served schema does not have.
 const strict = "strict decoding error: "
 
@@ -321,8 +324,12 @@ func (c *check) refused(attribute, what string, err error) {
 		c.add(attribute, "The served kind lacks fields",
 			"The cluster would drop or refuse fields of %s: %s. Its CRD is not that of the Kubeflow training operator 1.9: install that one, arena's own has fewer fields.", what, fields)
 	case apierrors.IsForbidden(err) && strings.Contains(text, "exceeded quota"):
+		then := "The job waits"
+		if attribute == itself {
+			then = "The apply cannot create it"
+		}
 		c.findings = append(c.findings, Finding{Warning: true, Attribute: attribute, Summary: noQuota, Detail: fmt.Sprintf(
-			"The cluster would not create %s now: %s. The job waits until there is room in the namespace's ResourceQuota.", what, text)})
+			"The cluster would not create %s now: %s. %s until there is room in the namespace's ResourceQuota.", what, text, then)})
 	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
 		c.add(attribute, "The cluster refuses the job", "The cluster would not create %s: %s.", what, strings.TrimSuffix(text, "."))
 	}

@@ -225,12 +225,35 @@ func (c *check) claim(name string, v job.Volume, claim *corev1.PersistentVolumeC
 	switch {
 	case only(corev1.ReadWriteOncePod) && len(c.spec.Roles) > 0 && c.replicas() > 1:
 		c.add("volumes", "Volume claim is for one pod", "Volume %q of job %s is the claim %s, which one pod can mount (ReadWriteOncePod), and the job has %d.", name, c.spec.ID(), id, c.replicas())
+	case only(corev1.ReadWriteOncePod) && c.mountedBy(claim) != "":
+		c.findings = append(c.findings, Finding{Warning: true, Attribute: "volumes", Summary: "Volume claim is in use", Detail: fmt.Sprintf(
+			"Volume %q of job %s is the claim %s, which one pod can mount (ReadWriteOncePod), and pod %s has it: the job waits until that has gone.", name, c.spec.ID(), id, c.mountedBy(claim))})
 	case only(corev1.ReadWriteOnce, corev1.ReadWriteOncePod):
 		c.apart = append(c.apart, Finding{Attribute: "volumes", Summary: "Volume claim is for one node", Detail: fmt.Sprintf(
 			"Volume %q of job %s is the claim %s, which one node can mount (ReadWriteOnce), and the members are planned on several nodes. Use a claim with ReadWriteMany.", name, c.spec.ID(), id)})
 	case only(corev1.ReadOnlyMany) && !v.ReadOnly:
 		c.add("volumes", "Volume claim is read-only", "Volume %q of job %s is the claim %s, which can be read only (ReadOnlyMany): set read_only = true.", name, c.spec.ID(), id)
 	}
+}
+
+// mountedBy names a pod that has a claim and is none of the job's own, "" where none is known.
+func (c *check) mountedBy(claim *corev1.PersistentVolumeClaim) string {
+	pods, err := c.Typed.CoreV1().Pods(claim.Namespace).List(c.ctx, metav1.ListOptions{})
+	if err != nil {
+		return ""
+	}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		if c.spec.Owns(p.OwnerReferences) || p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		if slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+			return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim.Name
+		}) {
+			return p.Namespace + "/" + p.Name
+		}
+	}
+	return ""
 }
 
 func (c *check) replicas() (n int32) {

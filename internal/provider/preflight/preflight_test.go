@@ -90,6 +90,15 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
+	nodes, err := core.Nodes().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.NotEmpty(t, nodes.Items)
+	_, err = core.Pods(namespace).Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "mounts-it"},
+		Spec: corev1.PodSpec{NodeName: nodes.Items[0].Name, Containers: []corev1.Container{{Name: "c", Image: "c"}}, Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "pod"}}}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
 	await := func(check func() bool) { // controllers fill in what admission needs
 		require.Eventually(t, check, time.Minute, 50*time.Millisecond)
 	}
@@ -138,6 +147,10 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 		"claim of one node": {volume("once"), []string{
 			"warning volumes: Volume claim is not bound", `volumes: Volume claim is for one node: Volume "data" of job preflight/j is the claim preflight/once, which one node can mount (ReadWriteOnce), and the members are planned on several nodes.`,
 		}},
+		"claim of one pod, in use": {func(s *job.Spec) {
+			volume("pod")(s)
+			s.Roles = map[string]job.Role{"worker": {Replicas: 1, Image: "x", GPUs: 1}}
+		}, []string{"warning volumes: Volume claim is not bound", "warning volumes: Volume claim is in use: Volume \"data\" of job preflight/j is the claim preflight/pod, which one pod can mount (ReadWriteOncePod), and pod preflight/mounts-it has it"}},
 		"claim of one pod":  {volume("pod"), []string{"warning volumes: Volume claim is not bound", "volumes: Volume claim is for one pod"}},
 		"claim for reading": {volume("read"), []string{"warning volumes: Volume claim is not bound", "volumes: Volume claim is read-only"}},
 		"claim of many":     {volume("many"), []string{"warning volumes: Volume claim is not bound"}},

@@ -48,7 +48,11 @@ func quotaReason(p *packing.Packer) placement.Reason {
 		return placement.Reason{Code: placement.NoSuchLeaf, Text: p.Quota.Missing(p.Gang.Leaf)}
 	}
 	exceeded := p.OverQuota(p.Needed)
-	return placement.Reason{Code: placement.OverQuota, Quota: exceeded.Path, Resource: exceeded.Resource, Text: fmt.Sprintf("%s by %s together", exceeded, plural(p.Needed, "member"))}
+	text := fmt.Sprintf("%s by %s", exceeded, plural(p.Needed, "member"))
+	if p.Needed > 1 {
+		text += " together"
+	}
+	return placement.Reason{Code: placement.OverQuota, Quota: exceeded.Path, Resource: exceeded.Resource, Text: text}
 }
 
 // nextMember is the first member without a place.

@@ -91,7 +91,7 @@ func TestQuotaCountsPodsAndJobs(t *testing.T) {
 	placementtest.SetQuota(t, v, spec)
 	assert.Equal(t, int64(2), v.Quota().Used("root")["aliyun.com/gpu"], "pods that were there before the tree")
 	second := planner.Plan(v, placementtest.InLeaf(placementtest.Gang("ml/b", 1, placementtest.WholeGPUs(1)), "left", 0))
-	assert.Equal(t, "0 of 1 members fit: quota root/left: max of jobs is 1, 1 is used and 1 is asked for by 1 member together. Nearest fix: quota max_jobs 2 (now 1) for root/left.", second.Verdict.String())
+	assert.Equal(t, "0 of 1 members fit: quota root/left: max of jobs is 1, 1 is used and 1 is asked for by 1 member. Nearest fix: quota max_jobs 2 (now 1) for root/left.", second.Verdict.String())
 	assert.NotNil(t, planner.Plan(v, placementtest.InLeaf(placementtest.Gang("ml"+placement.OfPod+"b", 1, placementtest.WholeGPUs(1)), "left", 0)).Placement, "a pod on its own is no job")
 	more := placementtest.InLeaf(placementtest.Gang("ml/a", 3, placementtest.WholeGPUs(1)), "left", 0)
 	more.Running = planner.Plan(v, a).Placement.Assignments

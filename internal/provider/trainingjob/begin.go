@@ -51,6 +51,13 @@ func (r *trainingJob) begin(ctx context.Context, client *kube.Client, m model, o
 			return nil, false, err
 		}
 	}
+	if live != nil {
+		before, err := job.Parse(live)
+		if err != nil {
+			return nil, false, err
+		}
+		spec = inPoolsOf(before, spec)
+	}
 	if live == nil {
 		if spec, _, err = inVersion(client, spec); err != nil {
 			return nil, false, err
@@ -66,6 +73,14 @@ func ranFor(ctx context.Context, of tfsdk.State, live *unstructured.Unstructured
 	written.Blank(ctx, of, &was)
 	written.Restore(ctx, of, live.GetAnnotations()[contract.SettingsAnnotation], &was)
 	return was.Triggers
+}
+
+// inPoolsOf is a job that keeps to the pools of the one that exists where nothing names other ones.
+func inPoolsOf(before, spec job.Spec) job.Spec {
+	if len(spec.Pools) == 0 {
+		spec.Pools = before.Pools
+	}
+	return spec
 }
 
 // sameTriggers reports whether no trigger differs: without any, it is all the same how that is written.
@@ -93,7 +108,7 @@ func outdated(ctx context.Context, live *unstructured.Unstructured, m model, of 
 	if before, err = job.Parse(live); err != nil {
 		return before, nil, err
 	}
-	replace, _ = differences(before, spec)
+	replace, _ = differences(before, inPoolsOf(before, spec))
 	if !sameTriggers(ranFor(ctx, of, live), m.Triggers) {
 		replace = append(replace, "triggers")
 	}

@@ -63,6 +63,9 @@ func (c checker) plan(ctx context.Context, pools []capacity.Capacity, after []st
 		Reclaims: c.ours(), AllowPreemption: c.allowPreemption, Check: strictness[c.level],
 		Queued: c.spec.Queue,
 	}
+	if len(pools) == 0 {
+		planned.Pools = nil // nobody has said what they offer: the cluster does
+	}
 	var err error
 	if planned.Gang, err = c.gang(snapshot, nil); err != nil {
 		diags.AddError("Placement cannot be planned", session.Sentence(err))

@@ -88,6 +88,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		for _, attribute := range replace {
 			resp.RequiresReplace = append(resp.RequiresReplace, replacePath(attribute, plan, state))
 		}
+		plan.PoolNames = poolNames(offered, pools, known) // a new job has those that it is given
 		resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("pool_names"), plan.PoolNames)...)
 		// Terraform asks again for the plan of the new job, and leaves out what is a warning then.
 		if plan.ID.ValueString() != old.ID() {

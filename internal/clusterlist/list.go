@@ -77,7 +77,7 @@ type Objects struct {
 	PriorityClasses []schedulingv1.PriorityClass
 	// DaemonSets make a pod on each node that joins; none where the user may not read them.
 	DaemonSets []appsv1.DaemonSet
-	// Claims are bound to Volumes. Both are nil where the user may not read one of them.
+	// Claims are bound to Volumes; none where the user may not read them.
 	Claims  []corev1.PersistentVolumeClaim
 	Volumes []corev1.PersistentVolume
 }
@@ -96,28 +96,33 @@ func Read(ctx context.Context, client *kube.Client) (Objects, error) {
 	if o.Budgets, err = listBudgets(ctx, client); err != nil {
 		return o, err
 	}
-	classes, err := client.Typed.SchedulingV1().PriorityClasses().List(ctx, metav1.ListOptions{})
-	if err != nil && !apierrors.IsForbidden(err) {
+	typed, all := client.Typed, metav1.ListOptions{}
+	classes, err := permitted(typed.SchedulingV1().PriorityClasses().List(ctx, all))
+	if err != nil {
 		return o, fmt.Errorf("list priority classes: %w", err)
 	}
-	o.PriorityClasses = classes.Items
-	sets, err := client.Typed.AppsV1().DaemonSets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil && !apierrors.IsForbidden(err) {
+	sets, err := permitted(typed.AppsV1().DaemonSets(metav1.NamespaceAll).List(ctx, all))
+	if err != nil {
 		return o, fmt.Errorf("list DaemonSets: %w", err)
 	}
-	o.DaemonSets = sets.Items
-	claims, err := client.Typed.CoreV1().PersistentVolumeClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil && !apierrors.IsForbidden(err) {
+	claims, err := permitted(typed.CoreV1().PersistentVolumeClaims(metav1.NamespaceAll).List(ctx, all))
+	if err != nil {
 		return o, fmt.Errorf("list claims of volumes: %w", err)
 	}
-	volumes, forbidden := client.Typed.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
-	switch {
-	case forbidden != nil && !apierrors.IsForbidden(forbidden):
-		return o, fmt.Errorf("list volumes: %w", forbidden)
-	case err == nil && forbidden == nil:
-		o.Claims, o.Volumes = claims.Items, volumes.Items
+	volumes, err := permitted(typed.CoreV1().PersistentVolumes().List(ctx, all))
+	if err != nil {
+		return o, fmt.Errorf("list volumes: %w", err)
 	}
+	o.PriorityClasses, o.DaemonSets, o.Claims, o.Volumes = classes.Items, sets.Items, claims.Items, volumes.Items
 	return o, nil
+}
+
+// permitted is what a list call has answered, and nothing where the user has no right to it.
+func permitted[L any](list *L, err error) (*L, error) {
+	if apierrors.IsForbidden(err) {
+		return new(L), nil
+	}
+	return list, err
 }
 
 // BoundVolume finds what claims are bound to, nil when nobody knows.
@@ -225,11 +230,8 @@ func listHardware(ctx context.Context, client *kube.Client) ([]contract.GPUNode,
 
 // listBudgets returns the disruption budgets, none where the user may not read them.
 func listBudgets(ctx context.Context, client *kube.Client) ([]policyv1.PodDisruptionBudget, error) {
-	budgets, err := client.Typed.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	switch {
-	case apierrors.IsForbidden(err):
-		return nil, nil
-	case err != nil:
+	budgets, err := permitted(client.Typed.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{}))
+	if err != nil {
 		return nil, fmt.Errorf("list disruption budgets: %w", err)
 	}
 	return budgets.Items, nil

@@ -45,6 +45,11 @@ func NewSurroundings(nodes []corev1.Node, pods []corev1.Pod, bound BoundVolume, 
 	return s
 }
 
+// Concern reports whether they may keep some pods from some nodes: pods that have volumes, or all.
+func (s *Surroundings) Concern(volumes bool) bool {
+	return s != nil && (len(s.keepers) > 0 || volumes && s.bound != nil)
+}
+
 // restrict leaves members the nodes on which they can run.
 func (s *Surroundings) restrict(members []Member) {
 	if s == nil {

@@ -23,7 +23,7 @@ type Admitted struct{ Predicted, Pod *corev1.Pod }
 
 // Sample returns a predicted pod of each role, in the order of roles.
 func (s Spec) Sample() ([]*corev1.Pod, error) {
-	pods, err := s.pods()
+	pods, err := s.Pods()
 	if err != nil {
 		return nil, err
 	}

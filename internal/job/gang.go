@@ -20,7 +20,7 @@ func (s Spec) PlannerGang(tree *quota.Tree) (placement.Gang, error) {
 
 // AdmittedGang is [Spec.PlannerGang] with the pods as admission makes them, within a cluster.
 func (s Spec) AdmittedGang(tree *quota.Tree, admission Admission, amid *inventory.Surroundings) (placement.Gang, error) {
-	pods, err := s.pods()
+	pods, err := s.Pods()
 	if err != nil {
 		return placement.Gang{}, err
 	}
@@ -32,8 +32,8 @@ func (s Spec) AdmittedGang(tree *quota.Tree, admission Admission, amid *inventor
 	return gang, nil
 }
 
-// pods predicts the pods of the job.
-func (s Spec) pods() ([]*corev1.Pod, error) {
+// Pods predicts the pods of the job.
+func (s Spec) Pods() ([]*corev1.Pod, error) {
 	obj, err := s.Render()
 	if err != nil {
 		return nil, err

@@ -57,13 +57,15 @@ type writer struct {
 // apply writes what decides what runs. Objects that changed meanwhile are left for the
 // next plan, which their change brings about.
 func (w *writer) apply(ctx context.Context, p plan) error {
+	for _, t := range p.taken {
+		w.nameTaken(t)
+	}
 	return errors.Join(
 		each(ctx, p.verify, w.verify),
 		each(ctx, p.createQueues, w.createQueue),
 		each(ctx, p.deleteQueues, w.deleteQueue),
 		each(ctx, p.suspend, w.suspend),
 		each(ctx, p.drop, w.drop),
-		each(ctx, p.taken, w.nameTaken),
 		w.enqueue(ctx, p.enqueue),
 		each(ctx, p.describe, w.describe),
 		each(ctx, p.phases, w.report),

@@ -5,8 +5,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -30,24 +28,14 @@ func newRecorder(ctx context.Context, client kubernetes.Interface) record.EventR
 	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: contract.QueueControllerName})
 }
 
-// nameTaken tells a job, once, that someone else's unit has the name of its own, unless the unit is that of an
-// earlier job of this name, which goes by itself.
-func (w *writer) nameTaken(ctx context.Context, j *job) error {
-	found, err := w.client.Resource(units()).Namespace(j.namespace).Get(ctx, j.unitName(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
+// nameTaken tells a job, once, that someone else's unit has the name of its own.
+func (w *writer) nameTaken(t taken) {
+	if w.told[t.job.uid] == t.unit.UID {
+		return
 	}
-	if err != nil {
-		return fmt.Errorf("look at %s %s/%s: %w", contract.QueueUnitKind, j.namespace, j.unitName(), err)
-	}
-	owner := metav1.GetControllerOf(found)
-	if owner != nil && owner.Kind == j.kind.gvk.Kind && owner.Name == j.name || w.told[j.uid] == found.GetUID() {
-		return nil
-	}
-	w.told[j.uid] = found.GetUID()
-	w.events.Eventf(j.object, corev1.EventTypeWarning, eventNameTaken,
-		"%s %s of this namespace is not this job's, and has its name: the job waits until it is deleted", contract.QueueUnitKind, j.unitName())
-	return nil
+	w.told[t.job.uid] = t.unit.UID
+	w.events.Eventf(t.job.object, corev1.EventTypeWarning, eventNameTaken,
+		"%s %s of this namespace is not this job's, and has its name: the job waits until it is deleted", contract.QueueUnitKind, t.unit.Name)
 }
 
 // record puts a new phase of a unit into an event on its job. What changes within a phase,

@@ -24,8 +24,8 @@ type plan struct {
 	suspend []*job
 	// enqueue are jobs that lack a unit, in the order of their arrival.
 	enqueue []*entry
-	// taken are jobs that lack a unit, and a unit that is not theirs has its name.
-	taken []*job
+	// taken are jobs whose unit's name someone else's has.
+	taken []taken
 	// drop are units of jobs that are not to be queued any more.
 	drop []*unit
 	// start are units to release, in their order, resume those of them that an earlier
@@ -43,6 +43,12 @@ type plan struct {
 	trees  []treeReport
 	// next is when to look again, zero when only events matter.
 	next time.Time
+}
+
+// taken is a job with the unit of someone else that has the name of its own.
+type taken struct {
+	job  *job
+	unit *unit
 }
 
 // entry is a job with its unit and what that is to be.

@@ -67,11 +67,12 @@ func (p *reconciler) reconcileNew(e *entry) {
 	case !j.suspended:
 		p.charge(e)
 	case !j.declined && (j.asked || j.wanted || !j.started && (e.leaf != "" || j.leaf != "" && p.tree != nil || p.bar.Holds(j.namespace, j.leaf))):
-		if p.units[e.id()] != nil { // that of an earlier job of this name, which is going, or of someone else
-			p.out.taken = append(p.out.taken, j)
-		} else {
+		switch u := p.units[e.id()]; {
+		case u == nil:
 			p.out.enqueue = append(p.out.enqueue, e)
 			p.describe(e)
+		case !u.followed(j): // else that of an earlier job of this name, which is going
+			p.out.taken = append(p.out.taken, taken{j, u})
 		}
 		p.accounts.pending(e, false)
 	}

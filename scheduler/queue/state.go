@@ -59,6 +59,12 @@ type unit struct {
 	shown bool
 }
 
+// followed reports whether the unit was made for a job of this kind and name.
+func (u *unit) followed(j *job) bool {
+	owner := metav1.GetControllerOf(u.object)
+	return owner != nil && owner.Kind == j.kind.gvk.Kind && owner.Name == j.name
+}
+
 // incarnation names a unit that is not another one of the same name.
 func (u *unit) incarnation() string { return key(u.Namespace, u.Name) + "@" + string(u.UID) }
 

@@ -170,16 +170,7 @@ func (j *job) hasRoom(view *snapshot.View) bool {
 // short reports whether a job has members without a planned place, which start wherever there is room
 // by then: also where others leave and the job that is planned there has not come yet.
 func (j *job) short() bool {
-	if j.placement == nil {
-		return false
-	}
-	missing := -len(j.Gang.Running) - len(j.placement.Assignments)
-	for _, role := range j.Gang.Roles {
-		if !role.Late {
-			missing += len(role.Members)
-		}
-	}
-	return missing > 0
+	return j.placement != nil && len(j.placement.Assignments)+len(j.Gang.Running) < members(j.Gang)
 }
 
 // displacesInTurn says that a job which may not get its own place, or has none for some of its

@@ -263,7 +263,7 @@ func (p *picture) replace(pool string, planned []placement.Node) {
 	if p.renewed[pool] {
 		gone, rest = rest, nil
 	}
-	var daemons []placement.Pod // of a node to come; those of a pool are alike
+	var toCome []placement.Node
 	for _, n := range planned {
 		exists, ok := p.View.Node(n.Name)
 		if !ok && len(rest) > 0 {
@@ -271,21 +271,33 @@ func (p *picture) replace(pool string, planned []placement.Node) {
 		}
 		if ok {
 			n = p.changed(exists, n)
-		} else if daemons == nil && p.Daemons != nil {
-			daemons = p.Daemons(n)
+		} else {
+			toCome = append(toCome, n)
 		}
 		for _, view := range p.views() {
 			view.SetNode(n)
-			for _, pod := range daemons {
-				if pod.ID, pod.Node = pod.ID+" on "+n.Name, n.Name; !ok {
-					view.AddPod(pod)
-				}
-			}
 		}
 	}
+	p.runDaemons(toCome)
 	for _, n := range append(gone, rest...) {
 		for _, view := range p.views() {
 			view.RemoveNode(n.Name)
+		}
+	}
+}
+
+// runDaemons has the cluster's DaemonSets run on nodes to come of one pool, which are alike.
+func (p *picture) runDaemons(nodes []placement.Node) {
+	if len(nodes) == 0 || p.Daemons == nil {
+		return
+	}
+	for _, daemon := range p.Daemons(nodes[0]) {
+		for _, n := range nodes {
+			pod := daemon
+			pod.ID, pod.Node = daemon.ID+" on "+n.Name, n.Name
+			for _, view := range p.views() {
+				view.AddPod(pod)
+			}
 		}
 	}
 }

@@ -2,17 +2,16 @@ package nodeagent
 
 import (
 	"fmt"
-	"regexp"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
-	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/int64default"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/duration"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/program"
 )
 
 func describe() schema.Schema {
@@ -23,7 +22,7 @@ func describe() schema.Schema {
 			"image": schema.StringAttribute{
 				MarkdownDescription: "Container image of the agent.",
 				Required:            true,
-				Validators:          []validator.String{stringvalidator.RegexMatches(regexp.MustCompile(`^[\w./:@-]+$`), "must be the name of an image, such as registry.example/gpuplan:1.0, without spaces")},
+				Validators:          []validator.String{program.ImageName()},
 			},
 			"interval": schema.StringAttribute{
 				MarkdownDescription: "How often the agent looks at the GPUs, as in `10s`. Default: the agent's own, 30 seconds.",

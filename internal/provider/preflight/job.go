@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 )
@@ -225,9 +226,11 @@ func (c *check) claim(name string, v job.Volume, claim *corev1.PersistentVolumeC
 	switch {
 	case only(corev1.ReadWriteOncePod) && len(c.spec.Roles) > 0 && c.replicas() > 1:
 		c.add("volumes", "Volume claim is for one pod", "Volume %q of job %s is the claim %s, which one pod can mount (ReadWriteOncePod), and the job has %d.", name, c.spec.ID(), id, c.replicas())
-	case only(corev1.ReadWriteOncePod) && c.mountedBy(claim) != "":
-		c.findings = append(c.findings, Finding{Warning: true, Attribute: "volumes", Summary: "Volume claim is in use", Detail: fmt.Sprintf(
-			"Volume %q of job %s is the claim %s, which one pod can mount (ReadWriteOncePod), and pod %s has it: the job waits until that has gone.", name, c.spec.ID(), id, c.mountedBy(claim))})
+	case only(corev1.ReadWriteOncePod):
+		if pod := c.mountedBy(claim); pod != "" {
+			c.findings = append(c.findings, Finding{Warning: true, Attribute: "volumes", Summary: "Volume claim is in use", Detail: fmt.Sprintf(
+				"Volume %q of job %s is the claim %s, which one pod can mount (ReadWriteOncePod), and pod %s has it: the job waits until that has gone.", name, c.spec.ID(), id, pod)})
+		}
 	case only(corev1.ReadWriteOnce, corev1.ReadWriteOncePod):
 		c.apart = append(c.apart, Finding{Attribute: "volumes", Summary: "Volume claim is for one node", Detail: fmt.Sprintf(
 			"Volume %q of job %s is the claim %s, which one node can mount (ReadWriteOnce), and the members are planned on several nodes. Use a claim with ReadWriteMany.", name, c.spec.ID(), id)})
@@ -244,7 +247,7 @@ func (c *check) mountedBy(claim *corev1.PersistentVolumeClaim) string {
 	}
 	for i := range pods.Items {
 		p := &pods.Items[i]
-		if c.spec.Owns(p.OwnerReferences) || p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		if c.spec.Owns(p.OwnerReferences) || p.Spec.NodeName == "" || inventory.Finished(p) {
 			continue
 		}
 		if slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {

@@ -11,7 +11,6 @@ import (
 	"k8s.io/component-helpers/resource"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 )
 
 // noQuota is the headline of what the dry run of one pod says of a ResourceQuota.
@@ -20,12 +19,8 @@ const noQuota = "No quota now"
 // resourceQuotas holds what the pods that a gang needs ask for together against the namespace's
 // ResourceQuotas: the dry run is of one pod. One with scopes is left out, since it may not count them.
 func (c *check) resourceQuotas() {
-	obj, err := c.spec.Render()
+	pods, err := c.spec.Pods()
 	if err != nil || !c.spec.Gang {
-		return
-	}
-	pods, err := job.Pods(obj)
-	if err != nil {
 		return
 	}
 	quotas, err := c.Typed.CoreV1().ResourceQuotas(c.spec.Namespace).List(c.ctx, metav1.ListOptions{})

@@ -42,13 +42,9 @@ func (c *check) taken() {
 
 // replicaNames are the names of the replicas' pods, and of the services before them.
 func (c *check) replicaNames() (names []string) {
-	obj, err := c.spec.Render()
+	pods, err := c.spec.Pods()
 	if err != nil {
 		return nil // said elsewhere
-	}
-	pods, err := job.Pods(obj)
-	if err != nil {
-		return nil
 	}
 	for _, pod := range pods {
 		names = append(names, pod.Name)

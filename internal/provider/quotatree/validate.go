@@ -3,7 +3,6 @@ package quotatree
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -25,7 +24,7 @@ func (r *tree) ValidateConfig(ctx context.Context, req resource.ValidateConfigRe
 		return
 	}
 	resp.Diagnostics.Append(checkNames(spec)...)
-	resp.Diagnostics.Append(checkUnits(spec, "")...)
+	resp.Diagnostics.Append(checkUnits(spec)...)
 	if !known {
 		return
 	}
@@ -37,32 +36,22 @@ func (r *tree) ValidateConfig(ctx context.Context, req resource.ValidateConfigRe
 // leastMemory is what no job runs with, in bytes; a smaller amount lacks its unit.
 const leastMemory = 1 << 20
 
-// checkUnits refuses amounts of memory that lack their unit, in the tree or below the node of a key.
-func checkUnits(spec quota.Spec, key string) (diags diag.Diagnostics) {
-	limits := map[string]quota.Resources{"min": spec.Min, "max": spec.Max, "lend_limit": spec.LendLimit}
-	if key == "" {
-		limits = map[string]quota.Resources{"total": spec.Max}
-	}
-	for _, field := range slices.Sorted(maps.Keys(limits)) {
+// checkUnits refuses amounts of memory that lack their unit.
+func checkUnits(spec quota.Spec) (diags diag.Diagnostics) {
+	check := func(at path.Path, amounts quota.Resources) {
 		for _, name := range []string{"ephemeral-storage", "memory"} {
-			bytes := limits[field][name]
-			if bytes <= 0 || bytes >= leastMemory {
-				continue
+			if bytes := amounts[name]; bytes > 0 && bytes < leastMemory {
+				at := at.AtMapKey(name)
+				diags.AddAttributeError(at, "Invalid quantity", fmt.Sprintf("%s: this is %d bytes: %s needs a unit, as in \"64Gi\" or \"512Mi\".", at, bytes, name))
 			}
-			at := path.Root(field)
-			if key != "" {
-				at = path.Root("quotas").AtMapKey(key).AtName(field)
-			}
-			at = at.AtMapKey(name)
-			diags.AddAttributeError(at, "Invalid quantity", fmt.Sprintf("%s: this is %d bytes: %s needs a unit, as in \"64Gi\" or \"512Mi\".", at, bytes, name))
 		}
 	}
-	for _, child := range spec.Children {
-		below := child.Name
-		if key != "" {
-			below = key + "/" + child.Name
-		}
-		diags.Append(checkUnits(child, below)...)
+	check(path.Root("total"), spec.Max)
+	for _, key := range keys(spec) {
+		node, at := find(spec, key), path.Root("quotas").AtMapKey(key)
+		check(at.AtName("lend_limit"), node.LendLimit)
+		check(at.AtName("max"), node.Max)
+		check(at.AtName("min"), node.Min)
 	}
 	return diags
 }

@@ -1,17 +1,16 @@
 package scheduler
 
 import (
-	"regexp"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
-	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/booldefault"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/int64default"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/duration"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/program"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
 )
 
@@ -25,7 +24,7 @@ func describe() schema.Schema {
 			"image": schema.StringAttribute{
 				MarkdownDescription: "Container image of the scheduler.",
 				Required:            true,
-				Validators:          []validator.String{stringvalidator.RegexMatches(regexp.MustCompile(`^[\w./:@-]+$`), "must be the name of an image, such as registry.example/gpuplan:1.0, without spaces")},
+				Validators:          []validator.String{program.ImageName()},
 			},
 			"replicas": schema.Int64Attribute{
 				MarkdownDescription: "Number of schedulers, and of queue controllers; one of each leads, the others take over when it fails. Default 2.",

@@ -47,16 +47,9 @@ func (r *trainingJob) begin(ctx context.Context, client *kube.Client, m model, o
 	if live != nil {
 		// One that takes another's place in this walk has not been submitted before: jobs change names.
 		same := r.Session.Ledger.Replaced(spec.ID()) == ""
-		if live, err = r.goOn(ctx, client, live, m, of, spec, same); err != nil {
+		if live, spec, err = r.goOn(ctx, client, live, m, of, spec, same); err != nil {
 			return nil, false, err
 		}
-	}
-	if live != nil {
-		before, err := job.Parse(live)
-		if err != nil {
-			return nil, false, err
-		}
-		spec = inPoolsOf(before, spec)
 	}
 	if live == nil {
 		if spec, _, err = inVersion(client, spec); err != nil {
@@ -89,18 +82,18 @@ func sameTriggers(a, b types.Map) bool {
 	return a.Equal(b) || none(a) && none(b)
 }
 
-// goOn returns a live job that can become the one of the spec, and removes one that cannot, or
-// that is not the same for another reason.
-func (r *trainingJob) goOn(ctx context.Context, client *kube.Client, live *unstructured.Unstructured, m model, of tfsdk.State, spec job.Spec, same bool) (*unstructured.Unstructured, error) {
+// goOn returns a live job that can become the one of the spec, and what it is to become, and removes one
+// that cannot, or that is not the same for another reason.
+func (r *trainingJob) goOn(ctx context.Context, client *kube.Client, live *unstructured.Unstructured, m model, of tfsdk.State, spec job.Spec, same bool) (*unstructured.Unstructured, job.Spec, error) {
 	before, replace, err := outdated(ctx, live, m, of, spec)
 	if err != nil {
-		return nil, err
+		return nil, spec, err
 	}
 	tflog.Info(ctx, "an earlier apply submitted the job", map[string]any{"job": spec.ID(), "differs": replace})
 	if same && len(replace) == 0 {
-		return live, nil
+		return live, inPoolsOf(before, spec), nil
 	}
-	return nil, r.discard(ctx, client, before)
+	return nil, spec, r.discard(ctx, client, before)
 }
 
 // outdated reads a live job, and names what keeps it from becoming the one of the spec.

@@ -159,6 +159,9 @@ func (c checker) admitted(snapshot *cluster.Snapshot, configured placement.Gang,
 	if snapshot != nil {
 		amid = snapshot.Surroundings(c.session.Owns)
 	}
+	if len(c.admission) == 0 && !amid.Concern(len(c.spec.Volumes) > 0) {
+		return nil, ""
+	}
 	admitted, err := c.spec.AdmittedGang(tree, c.admission, amid)
 	if err == nil && len(c.admission) == 0 {
 		admitted.Priority, admitted.NeverPreempts = configured.Priority, configured.NeverPreempts

@@ -69,13 +69,9 @@ func strangersFinding(strangers []*corev1.Pod, spec job.Spec) preflight.Finding 
 // podGroupFindings holds how many members a PodGroup asks for against those that the job has and needs:
 // the scheduler goes by the PodGroup.
 func podGroupFindings(group *unstructured.Unstructured, spec job.Spec) []preflight.Finding {
-	obj, err := spec.Render()
+	pods, err := spec.Pods()
 	if err != nil {
 		return nil // said elsewhere
-	}
-	pods, err := job.Pods(obj)
-	if err != nil {
-		return nil
 	}
 	asked, have := needed(pods, group)
 	wanted, _ := needed(pods, nil)

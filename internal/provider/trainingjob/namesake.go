@@ -154,13 +154,9 @@ func (r *trainingJob) podFindings(ctx context.Context, spec job.Spec) []prefligh
 	if err != nil || r.Session.Ledger.Owns(object(spec)) {
 		return nil
 	}
-	obj, err := spec.Render()
+	pods, err := spec.Pods()
 	if err != nil {
 		return nil // said elsewhere
-	}
-	pods, err := job.Pods(obj)
-	if err != nil {
-		return nil
 	}
 	names := map[string]bool{}
 	for _, pod := range pods {

@@ -12,6 +12,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 )
 
 // daemonTaints are what the DaemonSet controller lets its pods tolerate.
@@ -22,11 +23,12 @@ var daemonTaints = []string{
 }
 
 // daemons are the pods that the cluster's DaemonSets make on a node that joins.
-func (s *Snapshot) daemons(n placement.Node) (pods []placement.Pod) {
+func (s *Snapshot) daemons(n placement.Node) (pods []ledger.Pod) {
 	view := snapshot.NewView()
 	view.SetNode(n)
 	for i := range s.DaemonSets {
-		pod := podOf(&s.DaemonSets[i])
+		set := &s.DaemonSets[i]
+		pod := podOf(set)
 		gang, _ := inventory.Gang([]*corev1.Pod{pod}, nil, nil)
 		if planner.Place(view, gang) == nil {
 			continue // the node is none of its nodes
@@ -34,7 +36,7 @@ func (s *Snapshot) daemons(n placement.Node) (pods []placement.Pod) {
 		pod.Spec.NodeName = n.Name
 		holds := inventory.PodOn(pod, nil, nil, nil, nil)
 		view.AddPod(holds)
-		pods = append(pods, holds)
+		pods = append(pods, ledger.Pod{Pod: holds, Namespace: set.Namespace, Name: set.Namespace + "/" + set.Name})
 	}
 	return pods
 }

@@ -74,8 +74,11 @@ func (l *Ledger) addressed(f Finding, visited *job) Finding {
 	return f
 }
 
-// explained says what of the jobs of a finding is admission's.
+// explained says what of the jobs of a finding is admission's, and what else has a part of their nodes.
 func (l *Ledger) explained(f Finding) Finding {
+	if f.Kind == Misfit && l.live != nil {
+		f.Detail += l.live.shared(l.jobs[f.Jobs[0]].Pools)
+	}
 	switch f.Kind {
 	case Misfit, LateMisfit, Elsewhere, ExceedsQuota, WaitsForQuota, InPart, NeedsOthers, Preempts, Overtaken, Waits:
 		for _, id := range f.Jobs {

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -26,8 +27,9 @@ type Live struct {
 	Own map[string]bool
 	// OwnTree tells the same of the quota tree.
 	OwnTree bool
-	// Daemons returns the pods that the cluster has run on a node which joins; nil for none.
-	Daemons func(placement.Node) []placement.Pod
+	// Daemons returns the pods that the cluster's DaemonSets make on a node which joins, with the
+	// names of those; nil for none.
+	Daemons func(placement.Node) []Pod
 }
 
 // Pod is a pod that runs in the cluster.
@@ -80,6 +82,7 @@ type picture struct {
 	renewed  map[string]bool   // the ledger's
 	jobs     map[string][]*Pod // the pods of training jobs
 	joined   map[string]bool   // pools
+	daemons  map[string]string // names of the DaemonSets that run on nodes to come, by their pool
 }
 
 // Observe gives the ledger the cluster as the walk found it, once; it is nothing new the
@@ -92,7 +95,7 @@ func (l *Ledger) Observe(found func() Live) {
 		return
 	}
 	live := found()
-	p := &picture{Live: live, part: l.part, fates: l.fates, unset: l.unset, renewed: l.renewed, jobs: map[string][]*Pod{}, joined: map[string]bool{}}
+	p := &picture{Live: live, part: l.part, fates: l.fates, unset: l.unset, renewed: l.renewed, jobs: map[string][]*Pod{}, joined: map[string]bool{}, daemons: map[string]string{}}
 	p.Pods = slices.Clone(live.Pods)
 	for i := range p.Pods {
 		if pod := &p.Pods[i]; pod.Job != "" {
@@ -249,6 +252,7 @@ func (p *picture) drop(pool string, forGood bool) {
 // is the i-th of those that exist and are not named, unless all of those go.
 func (p *picture) replace(pool string, planned []placement.Node) {
 	p.moved()
+	delete(p.daemons, pool)
 	named := map[string]bool{}
 	for _, n := range planned {
 		named[n.Name] = true
@@ -291,15 +295,28 @@ func (p *picture) runDaemons(nodes []placement.Node) {
 	if len(nodes) == 0 || p.Daemons == nil {
 		return
 	}
+	var names []string
 	for _, daemon := range p.Daemons(nodes[0]) {
+		names = append(names, daemon.Name)
 		for _, n := range nodes {
-			pod := daemon
+			pod := daemon.Pod
 			pod.ID, pod.Node = daemon.ID+" on "+n.Name, n.Name
 			for _, view := range p.views() {
 				view.AddPod(pod)
 			}
 		}
 	}
+	p.daemons[nodes[0].Pool] = strings.Join(names, ", ")
+}
+
+// shared says which DaemonSets have a part of nodes to come of some pools, "" for none.
+func (p *picture) shared(pools []string) (text string) {
+	for _, pool := range pools {
+		if names := p.daemons[pool]; names != "" {
+			text += fmt.Sprintf(" Nodes to come of pool %s also run the cluster's DaemonSets, which count: %s.", pool, names)
+		}
+	}
+	return text
 }
 
 // changed is a node that exists as its pool is planned. What is free on it by the pool's

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
 // actsLate is how long the scheduler may act as if something were there that the run has
@@ -26,7 +28,8 @@ type loss struct {
 }
 
 // checkVictim notes that a pod is evicted: the scheduler writes the standard condition,
-// with the gang that it makes room for, before it deletes the pod.
+// with the gang that it makes room for, before it deletes the pod. What is left of a gang that was cut
+// short goes for nobody: it must be less than its own gang needs.
 func (a *audit) checkVictim(before, pod *corev1.Pod) {
 	preemptor, evicted := preemptorOf(pod)
 	if before != nil {
@@ -35,6 +38,13 @@ func (a *audit) checkVictim(before, pod *corev1.Pod) {
 		}
 	}
 	if !evicted {
+		return
+	}
+	if own := pod.Labels[contract.JobNameLabel]; restOf(pod) == pod.Namespace+"/"+own {
+		a.note("%s is evicted with the rest of its gang", pod.Name)
+		if bound := a.bound(own); bound >= a.gangs[own].minimum {
+			a.violation("%s is evicted with the rest of its gang, of which %d members have a place and %d are needed", pod.Name, bound, a.gangs[own].minimum)
+		}
 		return
 	}
 	a.note("%s is evicted for %s", pod.Name, preemptor)
@@ -53,6 +63,17 @@ func preemptorOf(pod *corev1.Pod) (name string, evicted bool) {
 		}
 	}
 	return "", false
+}
+
+// restOf returns the gang of which a pod is what is left, by the scheduler's word, "" for none.
+func restOf(pod *corev1.Pod) string {
+	for _, c := range pod.Status.Conditions {
+		if rest, ok := strings.CutPrefix(c.Message, "the rest of gang "); ok && c.Type == corev1.DisruptionTarget {
+			gang, _, _ := strings.Cut(rest, " ")
+			return gang
+		}
+	}
+	return ""
 }
 
 // lost notes that the run takes something away: a pod or the PodGroup of a gang, by the

@@ -16,9 +16,10 @@ import (
 // unknown, and each further place would keep more GPUs idle. Beside it each leaf's
 // first gang that its quota stops holds quota, for which no GPU idles. A gang that fits
 // now, or could not fit even on the empty cluster, holds nothing; what the former is about
-// to take is left alone by those behind it. A place that is held already stays where it is
-// while it is valid, unless there is one that waits for fewer gangs; places of gangs that
-// are not given are released.
+// to take is left alone by those behind it, and if a place was held for it, its new one is
+// held until it takes it: others may be planned before it gets to that. A place that is held
+// already stays where it is while it is valid, unless there is one that waits for fewer
+// gangs; places of gangs that are not given are released.
 func ReserveBlocked(v *snapshot.View, gangs []placement.Gang) {
 	before := map[string]*snapshot.Reserved{}
 	v.DropReservations(func(h *snapshot.Reserved) bool {
@@ -48,7 +49,7 @@ func ReserveBlocked(v *snapshot.View, gangs []placement.Gang) {
 		leaves[g.Leaf] = true
 		onNodes = onNodes || !r.QuotaOnly
 	}
-	v.DropReservations(func(h *snapshot.Reserved) bool { return len(h.After) == 0 })
+	v.DropReservations(func(h *snapshot.Reserved) bool { return len(h.After) == 0 && before[h.Gang.ID] == nil })
 }
 
 // stoppedByQuota reports whether a gang has too little quota, whatever is free on nodes.

@@ -84,6 +84,28 @@ func TestReserveBlockedBehindOneThatFits(t *testing.T) {
 	assert.Equal(t, "n1", r.Placement.Assignments[0].Node)
 }
 
+// A gang for which a place was held has it held until it takes it, also when all have ended that
+// it waited for: one that is planned before it would take a part.
+func TestReserveBlockedUntilTaken(t *testing.T) {
+	v, big := blocked(t)
+	one := placementtest.Gang("ml/one", 1, placementtest.WholeGPUs(1))
+	one.ExcludeNodes = map[string]bool{"n1": true}
+	backfill.ReserveBlocked(v, []placement.Gang{big, one})
+	require.Equal(t, []string{"ml/big"}, reservedFor(v))
+	for _, p := range v.Pods("n0") {
+		v.RemovePod(p.ID)
+	}
+	for range 2 {
+		backfill.ReserveBlocked(v, []placement.Gang{big, one})
+		assert.Equal(t, []string{"ml/big"}, reservedFor(v))
+		assert.Nil(t, planner.Place(v, one))
+		assert.NotNil(t, planner.Place(v, big))
+	}
+	backfill.ReserveBlocked(v, []placement.Gang{one})
+	assert.Empty(t, reservedFor(v), "it waits no more")
+	assert.NotNil(t, planner.Place(v, one))
+}
+
 func TestInfeasible(t *testing.T) {
 	v, big := blocked(t)
 	assert.False(t, planner.Infeasible(v, big))

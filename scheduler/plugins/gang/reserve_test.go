@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 )
 
 // A gang that has waited long enough has a reservation; those behind it leave it alone.
@@ -122,6 +124,31 @@ func TestBlockedGangReservesAfterRestart(t *testing.T) {
 	b.submit(append(big, small...))
 	_, status := b.cycle(small[0])
 	assert.Contains(t, status.Message(), "Held back by the reservation of gang ns/big")
+}
+
+// When all have ended that a gang waits for, it gets its place, whoever is looked at between that
+// and its cycle.
+func TestBlockedGangIsNotOvertaken(t *testing.T) {
+	b := newBench(t, "a")
+	first := b.runs("first", "a", 1, 4, 0)
+	second := b.runs("second", "a", 1, 4, 4)
+	big := b.blocked()
+	late := b.gangPods("late", 1, 1)
+	b.submit(late)
+	b.cycle(late[0])
+	b.end(first[0])
+	b.end(second[0])
+	b.handle.takeActivated()
+	b.plugin.work.add(clusterstate.Change{Gang: "ns/late"})
+	b.work()
+	assert.NotContains(t, b.handle.takeActivated(), "late-0")
+	newcomer := b.gangPods("newcomer", 1, 1)
+	b.submit(newcomer)
+	_, status := b.cycle(newcomer[0])
+	assert.Contains(t, status.Message(), "Held back by the reservation of gang ns/big")
+	node, status := b.cycle(big)
+	assert.True(t, status.IsSuccess(), status.Message())
+	assert.Equal(t, "a", node)
 }
 
 // A gang that could never fit holds nothing, and is not tried again while pods come and go.

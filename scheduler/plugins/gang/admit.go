@@ -6,14 +6,40 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 )
 
 // moreToCome is how long a gang that could start waits for each further member that it
 // says it has. Operators make the pods of a job one after the other, some only five a second.
 const moreToCome = 3 * time.Second
+
+// answer is what PreEnqueue says of a gang that waits. It is never changed.
+type answer struct {
+	// text says why it waits.
+	text string
+	// late are those of its pods to which that does not apply.
+	late map[types.UID]bool
+}
+
+// lateIn returns the pods of a gang that are no members and start once it runs.
+func lateIn(state inventory.GangState) map[types.UID]bool {
+	var late map[types.UID]bool
+	for _, role := range state.Gang.Roles {
+		for _, name := range role.Members {
+			if role.Late {
+				if late == nil {
+					late = map[types.UID]bool{}
+				}
+				late[state.Pods[name].UID] = true
+			}
+		}
+	}
+	return late
+}
 
 // PreEnqueue lets a planned pod into the queue when it is assumed, or when it leads
 // a gang that is complete and may fit. It is called under the queue's lock.
@@ -21,6 +47,11 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
 	key, planned := p.cache.PlanKey(pod)
 	if !planned {
 		return nil
+	}
+	if known, waits := p.answers.Load(key); waits {
+		if a := known.(*answer); !a.late[pod.UID] {
+			return unschedulable("%s", a.text)
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,6 +1,7 @@
 package gang
 
 import (
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,8 @@ type gang struct {
 	firstPod types.UID
 	// why says why the gang waits; its text is "" while it does not.
 	why wait
+	// answers are the plugin's.
+	answers *sync.Map
 	// assumed are the planned members that are not bound yet.
 	assumed map[types.UID]*assumedPod
 	// attempt is the attempt whose members are passing their cycles, or leaving; nil while there is none.

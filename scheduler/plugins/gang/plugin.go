@@ -57,6 +57,10 @@ type Plugin struct {
 	// only then it writes to the API server.
 	leading atomic.Bool
 
+	// answers are, by key, what PreEnqueue says of gangs that wait. They are replaced with the
+	// lock held, and read without it: the queue waits for nobody.
+	answers sync.Map
+
 	mu    sync.Mutex
 	gangs map[string]*gang
 	// recovered means that gangs that a crash left half bound have been planned.
@@ -246,6 +250,7 @@ func (p *Plugin) gang(key string, pod *corev1.Pod) *gang {
 			priority: priority(pod),
 			created:  pod.CreationTimestamp.UnixNano(),
 			assumed:  map[types.UID]*assumedPod{},
+			answers:  &p.answers,
 		}
 		p.gangs[key] = g
 	}

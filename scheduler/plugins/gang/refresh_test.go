@@ -54,7 +54,7 @@ func (b *bench) record(why wait, pods []*corev1.Pod) {
 	b.Helper()
 	b.plugin.mu.Lock()
 	g := b.plugin.gang("ns/"+pods[0].Labels[contract.TopologyGroupLabel], pods[0])
-	g.wait(why)
+	g.wait(why, nil)
 	b.plugin.mu.Unlock()
 	b.plugin.statuses.add(g.key)
 	b.work()

@@ -84,7 +84,11 @@ func (t transitions[S]) next(from S, on event) (S, bool) {
 }
 
 // on changes the entry of a gang. This and the following need the plugin's lock.
-func (g *gang) on(e event) { g.entry, _ = entries.next(g.entry, e) }
+func (g *gang) on(e event) {
+	if g.entry, _ = entries.next(g.entry, e); g.entry != entryWaiting {
+		g.answers.Delete(g.key)
+	}
+}
 
 // enter lets a pod into the queue.
 func (g *gang) enter(pod types.UID) {
@@ -92,10 +96,15 @@ func (g *gang) enter(pod types.UID) {
 	g.firstPod = pod
 }
 
-// wait takes the gang out of the queue, or notes what else it waits for.
-func (g *gang) wait(why wait) {
+// wait takes the gang, of which some pods are late, out of the queue, or notes what else it waits for.
+func (g *gang) wait(why wait, late map[types.UID]bool) {
 	g.on(rejected)
 	g.firstPod, g.why = "", why
+	if len(g.assumed) > 0 {
+		g.answers.Delete(g.key) // these enter
+		return
+	}
+	g.answers.Store(g.key, &answer{text: why.text, late: late})
 }
 
 // refuse notes that another plugin refuses a pod whatever the node. That pod leads the gang

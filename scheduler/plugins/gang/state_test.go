@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -45,7 +46,7 @@ func TestEntry(t *testing.T) {
 	taken := map[string]bool{}
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 0))
-		g, slow := &gang{entry: entryOpen}, slowGang{}
+		g, slow := &gang{key: "ns/g", entry: entryOpen, answers: &sync.Map{}}, slowGang{}
 		for step := range 100 {
 			pod, before := types.UID(fmt.Sprint("pod-", random.IntN(3))), g.entry
 			why := wait{text: fmt.Sprint("reason ", step)}
@@ -58,7 +59,7 @@ func TestEntry(t *testing.T) {
 				}
 			case 1:
 				on = rejected
-				g.wait(why)
+				g.wait(why, nil)
 				slow = slowGang{waits: true, why: why.text}
 			case 2:
 				on = refused
@@ -86,6 +87,11 @@ func TestEntry(t *testing.T) {
 			require.Equal(t, slow.first, g.firstPod)
 			require.Equal(t, slow.why, g.why.text)
 			require.Equal(t, slow.why != "", g.waits())
+			said, ok := g.answers.Load(g.key)
+			require.Equal(t, slow.waits, ok, "the answer that is read without the lock")
+			if ok {
+				require.Equal(t, slow.why, said.(*answer).text)
+			}
 			for i := range 3 {
 				other := types.UID(fmt.Sprint("pod-", i))
 				enters := !g.keepsOut(other) && (g.entry != entryLed || g.firstPod == other)

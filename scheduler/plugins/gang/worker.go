@@ -108,6 +108,7 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 	done := idle && len(pending) == 0
 	if done {
 		delete(p.gangs, key)
+		p.answers.Delete(key)
 	}
 	waits := g.waits()
 	p.mu.Unlock()
@@ -196,7 +197,7 @@ func (p *Plugin) retry(ctx context.Context, key string, consider func(string, cl
 	if g.expected = text == ""; g.expected {
 		g.reopen()
 	} else {
-		g.wait(wait{cause: cause, text: text})
+		g.wait(wait{cause: cause, text: text}, lateIn(d.GangState))
 	}
 	p.mu.Unlock()
 	if text == "" {

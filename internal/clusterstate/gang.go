@@ -18,14 +18,19 @@ func (s *State) Gangs() iter.Seq[string] { return maps.Keys(s.gangs) }
 // PodsOf lists the pods of a gang, in no particular order.
 func (s *State) PodsOf(key string) iter.Seq[*Pod] { return maps.Values(s.gangs[key]) }
 
-// Gang returns a gang by its key; ok is false when it has no pods.
+// Gang returns a gang by its key, as it can be placed now ([inventory.MarkGated]); ok is false when
+// it has no pods.
 func (s *State) Gang(key string) (state inventory.GangState, ok bool) {
-	return inventory.StateOf(s.restricted(key), s.podGroups[key], s.tree, s.bar, s.gpusOf)
+	members := s.restricted(key)
+	inventory.MarkGated(members)
+	return inventory.StateOf(members, s.podGroups[key], s.tree, s.bar, s.gpusOf)
 }
 
-// Count counts the members of a gang.
+// Count counts the members of a gang that can be placed now.
 func (s *State) Count(key string) inventory.MemberCounts {
-	return inventory.CountMembers(s.members(key), s.podGroups[key])
+	members := s.members(key)
+	inventory.MarkGated(members)
+	return inventory.CountMembers(members, s.podGroups[key])
 }
 
 // Status says how far a gang is, from the point of view of one pod, "" for none, and by what

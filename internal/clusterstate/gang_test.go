@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -74,6 +75,58 @@ func TestGangLeavesOutAnEarlierRun(t *testing.T) {
 			}
 			pod, _ := s.View.Pod(string(pods[0].UID))
 			assert.Equal(t, "a", pod.Node, "it holds what it has")
+		})
+	}
+}
+
+// Members that have scheduling gates, or that another scheduler places, are as if they were not
+// there, for whoever places the others.
+func TestGatedMembers(t *testing.T) {
+	gate := func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/hold"}} }
+	foreign := func(p *corev1.Pod) { p.Spec.SchedulerName = "other" }
+	minimum := func(n string) podtest.Change { return podtest.Label(contract.LightGangMinLabel, n) }
+	for name, test := range map[string]struct {
+		minimum podtest.Change
+		gated   podtest.Change
+		count   int // of four
+		running bool
+		missing string
+		members int
+	}{
+		"all are needed, one has a gate":   {minimum("4"), gate, 1, false, "gang ns/job cannot start: pod job-worker-0 has the scheduling gate example.com/hold", 3},
+		"one is another scheduler's":       {minimum("4"), foreign, 1, false, "gang ns/job cannot start: pod job-worker-0 names the scheduler other", 3},
+		"more are missing than have gates": {minimum("6"), gate, 1, false, "3 more pods of gang ns/job must appear before it can start", 3},
+		"enough are left":                  {minimum("2"), gate, 2, false, "", 2},
+		"too few are left":                 {minimum("2"), gate, 3, false, "gang ns/job cannot start: pod job-worker-0 has the scheduling gate example.com/hold", 1},
+		"it does not say how many":         {func(*corev1.Pod) {}, gate, 1, false, "gang ns/job cannot start: pod job-worker-0 has the scheduling gate example.com/hold", 3},
+		"the others run":                   {minimum("3"), gate, 1, true, "", 3},
+		"all have gates":                   {minimum("4"), gate, 4, false, "gang ns/job cannot start: pod job-worker-0 has the scheduling gate example.com/hold", 0},
+		"all are another scheduler's":      {minimum("4"), foreign, 4, false, "", 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newState(t, "a")
+			ours := func(p *corev1.Pod) { p.Spec.SchedulerName = contract.SchedulerName }
+			pods := podtest.Workers(4, podtest.Label(contract.LightGangLabel, "job"), test.minimum, ours)
+			for i, p := range pods {
+				switch {
+				case i < test.count:
+					test.gated(p)
+				case test.running:
+					podtest.OnNode("a")(p)
+				}
+				s.SetPod(p)
+			}
+			state, _ := s.Gang("ns/job")
+			assert.Equal(t, test.missing, state.MissingText)
+			assert.Equal(t, test.missing, statusOf(s, "ns/job", "").MissingText)
+			members := 0
+			for _, role := range state.Gang.Roles {
+				members += len(role.Members)
+			}
+			assert.Equal(t, test.members, members)
+			whole, _ := s.Snapshot().Gang("ns/job")
+			require.Len(t, whole.Gang.Roles, 1)
+			assert.Len(t, whole.Gang.Roles[0].Members, 4, "who asks what would be counts all")
 		})
 	}
 }

@@ -146,7 +146,9 @@ type Member struct {
 	// Role is the pod's role, without members.
 	Role placement.Role
 	// Lost means that the pod is about to be failed.
-	Lost     bool
+	Lost bool
+	// gated says why a pod that is not bound is not ours to place yet, "" when it is ([MarkGated]).
+	gated    string
 	problems []Problem
 }
 
@@ -157,6 +159,23 @@ func (m *Member) left() bool { return m.Lost || Gone(m.Pod) }
 func MemberOf(p *corev1.Pod) Member {
 	request, problems := requestOf(p)
 	return Member{Pod: p, Role: roleOf(p, request), problems: problems}
+}
+
+// MarkGated marks those of a gang's pods that its scheduler cannot place as the cluster is: pods
+// with scheduling gates, and, in a gang of ours, those of another scheduler. A gang that needs
+// one of them waits as if it was not there; it would hold room, or evict others for it, that it
+// cannot take.
+func MarkGated(members []Member) {
+	ours := slices.ContainsFunc(members, func(m Member) bool { return m.Pod.Spec.SchedulerName == contract.SchedulerName })
+	for i := range members {
+		switch m := &members[i]; {
+		case m.Pod.Spec.NodeName != "" || m.left():
+		case len(m.Pod.Spec.SchedulingGates) > 0:
+			m.gated = fmt.Sprintf("pod %s has the scheduling gate %s", m.Pod.Name, m.Pod.Spec.SchedulingGates[0].Name)
+		case ours && m.Pod.Spec.SchedulerName != contract.SchedulerName:
+			m.gated = fmt.Sprintf("pod %s names the scheduler %s", m.Pod.Name, m.Pod.Spec.SchedulerName)
+		}
+	}
 }
 
 // asks reports whether the member asks for GPUs.
@@ -171,6 +190,10 @@ type MemberCounts struct {
 	Present, Running int
 	// late are the pods that start once the members run.
 	late int
+	// gated are members that are there and not counted, since they cannot be placed yet, and
+	// gatedText says why the first of them cannot ([MarkGated]).
+	gated     int
+	gatedText string
 	// Minimum is how many of the members must run, 0 for all of them.
 	Minimum int
 	// expected is how many more members the gang says it has in all, 0 once some run.
@@ -188,6 +211,8 @@ func (c MemberCounts) missingText(key string) string {
 	switch missing := c.missing(); {
 	case c.groupless && c.Running == 0:
 		return fmt.Sprintf("PodGroup %s must appear before its pods can start", key)
+	case missing > 0 && missing <= c.gated:
+		return fmt.Sprintf("gang %s cannot start: %s", key, c.gatedText)
 	case missing == 1:
 		return fmt.Sprintf("1 more pod of gang %s must appear%s before it can start", key, c.ofRoles())
 	case missing > 1:
@@ -290,6 +315,10 @@ func count(members []Member, podGroup *unstructured.Unstructured) (MemberCounts,
 			if p := c.part(m); p != nil {
 				p.minimum = 0
 			}
+		case m.gated != "":
+			if c.gated++; c.gatedText == "" || m.gated < c.gatedText {
+				c.gatedText = m.gated
+			}
 		default:
 			c.Present++
 			running := 0
@@ -351,7 +380,7 @@ func gang(members []Member, podGroup *unstructured.Unstructured, tree *quota.Tre
 	g := placement.Gang{ID: GangID(pods[0]), Minimum: c.Minimum, Preemptible: true}
 	for _, i := range order {
 		p, role := pods[i], members[i].Role
-		if members[i].left() {
+		if members[i].left() || members[i].gated != "" {
 			continue
 		}
 		role.Late, role.Labels = c.IsLate(&members[i]), labelsOf(p, keys)

@@ -20,7 +20,7 @@ import (
 type GangState struct {
 	Gang     placement.Gang
 	Problems []Problem
-	// Pods are the pods of the gang's members by member name.
+	// Pods are the pods of the gang's members by member name, and those that are gated ([MarkGated]).
 	Pods map[string]*corev1.Pod
 	// Missing is how many members must still appear, and MissingText says in words what must:
 	// members, or their PodGroup, or a valid quota tree; "" when the gang can start.

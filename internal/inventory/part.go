@@ -128,13 +128,18 @@ func (c *MemberCounts) reconcileParts() {
 	}
 }
 
-// missing is how many members must still appear.
+// missing is how many members must still appear. A gang that does not say how many it needs
+// starts with all that are there.
 func (c *MemberCounts) missing() int {
 	short := 0
 	for _, p := range c.parts {
 		short += max(p.minimum-p.present, 0)
 	}
-	return max(c.Minimum-c.Present, short, 0)
+	least := c.Minimum - c.Present
+	if c.Minimum == 0 && c.Running == 0 {
+		least = c.gated
+	}
+	return max(least, short, 0)
 }
 
 // ofRoles says of which roles members must still appear, "" when it may be any.

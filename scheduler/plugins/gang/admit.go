@@ -69,6 +69,8 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
 		return unschedulable("it asks for no GPU and starts once gang %s runs", key)
 	case status.Late:
 		return nil
+	case len(pod.Spec.SchedulingGates) > 0:
+		return unschedulable("it has the scheduling gate %s", pod.Spec.SchedulingGates[0].Name) // it is not to lead its gang
 	case g.keepsOut(pod.UID):
 		return unschedulable("%s", g.why.text)
 	case status.Expected > 0 && g.waited < status.Present:

@@ -52,6 +52,9 @@ func quotaReason(p *packing.Packer) placement.Reason {
 	if p.Needed > 1 {
 		text += " together"
 	}
+	if p.Late() {
+		text += ", with what starts once they run"
+	}
 	return placement.Reason{Code: placement.OverQuota, Quota: exceeded.Path, Resource: exceeded.Resource, Text: text}
 }
 

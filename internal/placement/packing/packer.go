@@ -5,6 +5,7 @@ package packing
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"sort"
@@ -57,6 +58,8 @@ type Packer struct {
 	// Among are the rules about which pods are near each other, nil for none; wishes are these
 	// with the soft ones, nil for none of those.
 	Among, wishes *among
+	// late is what those who start once the members run will be charged, nil when there are none.
+	late quota.Resources
 	// Filled is the selection for all members that the quota tree allows.
 	Filled *Selection
 	// Spots are where an earlier plan put the members, nil when any place will do.
@@ -99,6 +102,8 @@ func NewPacker(c snapshot.Cluster, g placement.Gang) *Packer {
 	if p.Total == 0 {
 		// The others run: those that come late are due.
 		total += p.addMembers(runs, true)
+	} else {
+		p.late = lateCharge(&p.Gang, runs)
 	}
 	minimum := total
 	if g.Minimum > 0 {
@@ -120,6 +125,29 @@ func NewPacker(c snapshot.Cluster, g placement.Gang) *Packer {
 		p.memory = p.Workload.TrialsOf(p.Classes[0].Request)
 	}
 	return p
+}
+
+// lateCharge is what those of a gang that come late, and do not run yet, will be charged.
+func lateCharge(g *placement.Gang, runs map[string]string) quota.Resources {
+	var sum quota.Resources
+	for i := range g.Roles {
+		role := &g.Roles[i]
+		if !role.Late {
+			continue
+		}
+		for _, name := range role.Members {
+			if _, ok := runs[name]; ok {
+				continue
+			}
+			if sum == nil {
+				sum = quota.Resources{}
+			}
+			for resource, amount := range role.Request.Charge() {
+				sum[resource] += amount
+			}
+		}
+	}
+	return sum
 }
 
 // countReserved counts the running members per node that limit those of a class: of its
@@ -304,12 +332,17 @@ func (p *Packer) Invalid() *placement.Reason {
 	return nil
 }
 
-// Charge returns what the first n members are charged in the quota tree together.
+// Late reports whether there are some that start once the members run, and will be charged as well.
+func (p *Packer) Late() bool { return p.late != nil }
+
+// Charge returns what the first n members are charged in the quota tree together, with those who
+// start once they run: a gang that has no quota left for these would hold its GPUs and wait.
 func (p *Packer) Charge(n int) quota.Resources { return p.chargeOf(p.Wanted(n)) }
 
-// chargeOf returns what so many members of each class are charged.
+// chargeOf returns what so many members of each class are charged, with those who come late.
 func (p *Packer) chargeOf(want []int) quota.Resources {
 	sum := quota.Resources{}
+	maps.Copy(sum, p.late)
 	for class, members := range want {
 		for name, amount := range p.Classes[class].Request.Charge() {
 			sum[name] += int64(members) * amount

@@ -1,6 +1,7 @@
 package planner_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -11,6 +12,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/placementtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
 func TestTwoGangsShareOneNode(t *testing.T) {
@@ -126,4 +128,56 @@ func TestLateMembersAreNotCounted(t *testing.T) {
 	g.Running = []placement.Assignment{{Member: "launcher-0", Node: "n0"}}
 	v := planner.Plan(placementtest.TopologyView(1), g).Verdict
 	assert.Equal(t, []int{2, 1}, []int{v.Asked, v.Fit})
+}
+
+// A gang is charged from the begin for what starts once its members run: it would hold GPUs and
+// wait for the quota of its launcher.
+func TestQuotaOfWhatStartsLate(t *testing.T) {
+	worker := placementtest.WholeGPUs(2)
+	worker.MilliCPU = 4000
+	launcher := placement.Role{Name: "launcher", Members: []string{"launcher-0"}, Late: true}
+	launcher.Request.Mode, launcher.Request.MilliCPU = placement.ModeNone, 1000
+	for name, test := range map[string]struct {
+		cores             int64
+		workers, minimum  int
+		running, launched bool
+		places            int
+		text              string
+	}{
+		"too little for the launcher":            {cores: 8, workers: 2, text: "quota root/left: max of cpu is 8, 0 is used and 9 is asked for by 2 members together, with what starts once they run"},
+		"enough for all":                         {cores: 9, workers: 2, places: 2},
+		"elastic":                                {cores: 12, workers: 3, minimum: 1, places: 2},
+		"the members run":                        {cores: 9, workers: 2, running: true, places: 1},
+		"the members run, and little is left":    {cores: 8, workers: 2, running: true, text: "quota root/left: max of cpu is 8, 8 is used and 1 is asked for by 1 member"},
+		"one more while the launcher is to come": {cores: 12, workers: 3, minimum: 2, running: true},
+		"one more beside the launcher":           {cores: 13, workers: 3, minimum: 2, running: true, launched: true, places: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := placementtest.TopologyView(1)
+			limit := func(cores int64) quota.Resources {
+				return quota.Resources{"cpu": 1000 * cores, "aliyun.com/gpu": 8}
+			}
+			placementtest.SetQuota(t, v, quota.Spec{Min: limit(100), Max: limit(100), Children: []quota.Spec{{Name: "left", Max: limit(test.cores)}}})
+			g := placementtest.InLeaf(placementtest.Gang("ml/job", test.workers, worker), "left", 0)
+			g.Minimum = test.minimum
+			if test.running {
+				first := g
+				first.Minimum, first.Roles = 0, []placement.Role{placementtest.Role("worker", 2, worker)}
+				g.Running = placementtest.Place(t, v, first)
+			}
+			g.Roles = append(slices.Clone(g.Roles), launcher)
+			if test.launched {
+				v.AddPod(placement.Pod{ID: "ml/job/launcher-0", Gang: "ml/job", Node: "n0", Leaf: "left", Request: launcher.Request, Preemptible: true})
+				g.Running = append(g.Running, placement.Assignment{Member: "launcher-0", Node: "n0"})
+			}
+			result := planner.Plan(v, g)
+			if test.text != "" {
+				require.Nil(t, result.Placement)
+				assert.Contains(t, result.Verdict.String(), test.text)
+				return
+			}
+			require.NotNil(t, result.Placement, result.Verdict.String())
+			assert.Len(t, result.Placement.Assignments, test.places)
+		})
+	}
 }

@@ -33,7 +33,7 @@ func startingLate(g placement.Gang, placed placement.Placement) placement.Gang {
 	for i := range due.Roles {
 		due.Roles[i].Request.Extended = nil // its disk: the catalogue does not say what planned nodes have
 	}
-	due.Running, due.Minimum, due.Subgroups, due.Planned, due.Leaf = placed.Assignments, 0, nil, nil, ""
+	due.Running, due.Minimum, due.Subgroups, due.Planned = placed.Assignments, 0, nil, nil
 	return due
 }
 

@@ -1024,6 +1024,38 @@ func TestJobThatExceedsItsQuota(t *testing.T) {
 	}
 }
 
+// What starts once a job runs needs quota as well, of the job queue too.
+func TestLauncherThatExceedsItsQuota(t *testing.T) {
+	two := machines(t, "v100", 2)
+	limits, err := quota.New(quota.Spec{Name: "root", Max: quota.Resources{"cpu": 64_000}, Min: quota.Resources{"cpu": 64_000}, Children: []quota.Spec{
+		{Name: "vision", Max: quota.Resources{"cpu": 8_000}}, {Name: "batch"},
+	}})
+	require.NoError(t, err)
+	cores := func(j ledger.Job, cores int64) ledger.Job {
+		for i := range j.Gang.Roles {
+			if role := &j.Gang.Roles[i]; !role.Late {
+				role.Request.MilliCPU = 1000 * cores
+			}
+		}
+		return j
+	}
+	for name, test := range map[string]struct {
+		job  ledger.Job
+		want []string
+	}{
+		"too little":                   {inLeaf(cores(launching(job(two, "b", 2), 1), 4), "vision"), []string{"error ExceedsQuota default/b"}},
+		"too little for the job queue": {queued(inLeaf(cores(launching(job(two, "b", 2), 1), 4), "vision")), []string{"error ExceedsQuota default/b"}},
+		"enough":                       {inLeaf(cores(launching(job(two, "b", 2), 2), 3), "vision"), nil},
+		"anywhere":                     {inLeaf(cores(launching(job(nil, "b", 2), 1), 4), "vision"), []string{"error ExceedsQuota default/b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := ledger.New()
+			l.Observe(cluster{nodes: two, limits: limits}.live)
+			assert.Equal(t, test.want, describe(plan(test.job)(l)))
+		})
+	}
+}
+
 // A job that waits for its quota names those whose end gives it what it lacks, and nobody else of
 // the leaf: a user was told to wait for a job that uses other GPUs.
 func TestWhoUsesTheQuota(t *testing.T) {

@@ -393,13 +393,10 @@ func (l *Ledger) full(g placement.Gang) quota.Exceeded {
 	return quota.Exceeded{Path: tree.Path(g.Leaf)}
 }
 
-// charge is what a gang uses of its quota.
+// charge is what a gang uses of its quota, with what starts once its members run.
 func charge(g placement.Gang) quota.Resources {
 	sum := quota.Resources{}
 	for _, role := range g.Roles {
-		if role.Late {
-			continue
-		}
 		for name, amount := range role.Request.Charge() {
 			sum[name] += amount * int64(len(role.Members))
 		}

@@ -175,8 +175,10 @@ type Nomination struct {
 	Reservation placement.Reservation
 	// Members are the nodes of the reserved gang's pods, when others are evicted for it.
 	Members map[types.UID]string
-	// Awaited are those of the gangs that the reservation waits for that run still.
+	// Awaited are those of the gangs that the reservation waits for that run still, and Leaving
+	// their pods.
 	Awaited []placement.Victim
+	Leaving []*corev1.Pod
 	// Victims are the pods that are to be evicted and are not being deleted yet.
 	Victims []*corev1.Pod
 }
@@ -203,6 +205,7 @@ func (c *Cache) Nomination(key string) (nomination Nomination, ok bool) {
 	nomination.Awaited = slices.DeleteFunc(slices.Clone(nomination.Reservation.After), func(g placement.Victim) bool {
 		return len(c.podsOf([]placement.Victim{g})) == 0
 	})
+	nomination.Leaving = c.podsOf(nomination.Awaited)
 	nomination.Victims = slices.DeleteFunc(c.podsOf(nomination.Reservation.Victims()), func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil })
 	return nomination, true
 }

@@ -39,6 +39,11 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*assume
 	if status != nil {
 		return nil, status
 	}
+	if d.Result.Placement == nil {
+		if status := p.askAboutReserved(ctx, key, pod, d); status != nil {
+			return nil, status
+		}
+	}
 	if text := p.waitText(d); text != "" {
 		why := wait{cause: p.cause(d), text: text}
 		p.mu.Lock()
@@ -217,7 +222,7 @@ func (p *Plugin) note(key string, pod *corev1.Pod, found rejections) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	g := p.gang(key, pod)
-	g.checkFilters, g.rejected = true, g.rejected.with(found)
+	g.checkFilters, g.rejected, g.asked = true, g.rejected.with(found), nil
 }
 
 // startAttempt gives the planned members, which are charged to the view already, assumed pods, and
@@ -267,7 +272,7 @@ func (p *Plugin) reject(ctx context.Context, key string, s *assumedPod, why *fwk
 	}
 	found := rejections{}
 	found.addRejected(role, s.node, beside, why)
-	g.checkFilters = true
+	g.checkFilters, g.asked = true, nil
 	if g.rejectedOnce[s.node] {
 		g.rejected = g.rejected.with(found)
 	} else {

@@ -49,12 +49,17 @@ type fakeHandle struct {
 	nodes []*corev1.Node
 	// rejects is what another plugin says of a pod beside those that a node has; nil for nothing.
 	rejects func(pod *corev1.Pod, node fwk.NodeInfo) *fwk.Status
+	// refuses is what another plugin says of a pod whatever the node; nil for nothing.
+	refuses func(pod *corev1.Pod) *fwk.Status
 	// dryRuns counts how often PreFilter was run.
 	dryRuns int
 }
 
-func (h *fakeHandle) RunPreFilterPlugins(context.Context, fwk.CycleState, *corev1.Pod) (*fwk.PreFilterResult, *fwk.Status, sets.Set[string]) {
+func (h *fakeHandle) RunPreFilterPlugins(_ context.Context, _ fwk.CycleState, pod *corev1.Pod) (*fwk.PreFilterResult, *fwk.Status, sets.Set[string]) {
 	h.dryRuns++
+	if h.refuses != nil {
+		return nil, h.refuses(pod), nil
+	}
 	return nil, nil, nil
 }
 

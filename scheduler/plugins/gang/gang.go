@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
 // gang is what the scheduler remembers of a gang between cycles. All of it can be
@@ -36,6 +37,12 @@ type gang struct {
 	checkFilters bool
 	// backoff is how long the rejected nodes stay refused when nothing changes.
 	backoff time.Duration
+	// asked is the place held for the gang that other plugins do not refuse, nil when they have not
+	// been asked; where they refuse every one, none is held until reservesAgain, and the next time
+	// they do the pause is longer.
+	asked         *placement.Placement
+	reservesAgain time.Time
+	reservePause  time.Duration
 	// retires means that it will be looked at again when it has been without members for too long.
 	retires bool
 	// expected means that the worker has activated the gang, and kept others out for the place

@@ -1,15 +1,21 @@
 package gang
 
 import (
+	"context"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	fwk "k8s.io/kube-scheduler/framework"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
@@ -52,7 +58,7 @@ func (p *Plugin) reserve(keys []string) (changed bool) {
 	if p.reserveAfter < 0 {
 		return false
 	}
-	due := slices.DeleteFunc(keys, func(key string) bool { return p.patienceOf(key) > 0 })
+	due := slices.DeleteFunc(keys, func(key string) bool { return p.patienceOf(key) > 0 || p.refusedEverywhere(key) })
 	p.due.Store(len(due) > 0)
 	limits := map[string]clustercache.Limits{}
 	for _, key := range due {
@@ -60,6 +66,93 @@ func (p *Plugin) reserve(keys []string) (changed bool) {
 		limits[key] = rejected.limits()
 	}
 	return p.cache.ReserveBlocked(due, limits)
+}
+
+// admitReserved lets the gangs in that wait with a place about which other plugins have not been
+// asked: that needs a cycle ([Plugin.askAboutReserved]).
+func (p *Plugin) admitReserved(ctx context.Context) {
+	for _, key := range slices.Sorted(maps.Keys(p.cache.Reserved())) {
+		nomination, ok := p.cache.Nomination(key)
+		p.mu.Lock()
+		g := p.gangs[key]
+		admitted := ok && g != nil && g.entry == entryWaiting && !g.hasAsked(nomination.Reservation)
+		if admitted {
+			g.reopen()
+		}
+		p.mu.Unlock()
+		if admitted {
+			p.activate(ctx, key)
+		}
+	}
+}
+
+// askAboutReserved asks the filters of other plugins about the place that is held for a gang until
+// others end, once for each place, and has another one held when they refuse it. For a gang that
+// is refused everywhere none is held, for a pause that doubles: others would leave it room that
+// it cannot take. A status ends the cycle.
+func (p *Plugin) askAboutReserved(ctx context.Context, key string, pod *corev1.Pod, d clustercache.Decision) *fwk.Status {
+	for asked := range maxDryRuns {
+		nomination, ok := p.cache.Nomination(key)
+		p.mu.Lock()
+		known := p.gang(key, pod).hasAsked(nomination.Reservation)
+		p.mu.Unlock()
+		switch {
+		case !ok && asked > 0:
+			p.reserveAgainLater(key)
+			return nil
+		case !ok, known, nomination.Reservation.Evicts:
+			return nil
+		}
+		d.Result, d.Leaving = nomination.Reservation.Result(), nomination.Leaving
+		found, _, why, err := p.dryRunFilters(ctx, d, pod)
+		switch {
+		case err != nil:
+			return fwk.AsStatus(err)
+		case why != nil:
+			p.reserveAgainLater(key)
+			return nil
+		case len(found) == 0:
+			p.mu.Lock()
+			g := p.gang(key, pod)
+			g.asked, g.reservePause = &nomination.Reservation.Placement, 0
+			p.mu.Unlock()
+			return nil
+		}
+		p.note(key, pod, found)
+		p.reserve(p.waiting())
+	}
+	p.reserveAgainLater(key)
+	return nil
+}
+
+// hasAsked reports whether other plugins have been asked about a place. The lock must be held.
+func (g *gang) hasAsked(r placement.Reservation) bool {
+	return g.asked != nil && reflect.DeepEqual(*g.asked, r.Placement)
+}
+
+// reserveAgainLater has no place held for a gang for a while.
+func (p *Plugin) reserveAgainLater(key string) {
+	p.mu.Lock()
+	g, ok := p.gangs[key]
+	if !ok {
+		p.mu.Unlock()
+		return
+	}
+	g.reservePause = min(max(2*g.reservePause, minBackoff), maxBackoff)
+	g.reservesAgain = p.now().Add(g.reservePause)
+	pause := g.reservePause
+	p.mu.Unlock()
+	p.work.age() // others are let in where its place was
+	p.after(pause, p.work.age)
+}
+
+// refusedEverywhere reports whether other plugins have refused a gang wherever a place was held for it,
+// a moment ago.
+func (p *Plugin) refusedEverywhere(key string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g, ok := p.gangs[key]
+	return ok && p.now().Before(g.reservesAgain)
 }
 
 // affectsReservations reports whether a change of some gangs may mean that other places must be

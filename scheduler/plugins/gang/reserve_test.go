@@ -1,6 +1,7 @@
 package gang
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 )
@@ -27,6 +29,7 @@ func TestBlockedGangReserves(t *testing.T) {
 	assert.LessOrEqual(t, b.timers[0].pause, time.Minute)
 	b.plugin.reserveAfter = DefaultReserveAfter - 2*time.Minute
 	b.elapse()
+	b.cycle(big[0])
 
 	small := b.gangPods("small", 1, 4)
 	b.submit(small)
@@ -73,57 +76,78 @@ func (b *bench) blocked() *corev1.Pod {
 	b.submit(big)
 	b.cycle(big[0])
 	b.elapse()
+	b.cycle(big[0])
+	b.work()
 	return big[0]
 }
 
-// A place that waits for others to end may move. Its gang is not nominated, or others would
-// be refused where the place was.
-func TestBlockedGangIsNotNominated(t *testing.T) {
-	b := newBench(t, "a")
+// No place is held for a gang that other plugins refuse there: others would leave it room that it
+// cannot take. A pause later they are asked again.
+func TestNoReservationWhereOtherPluginsRefuse(t *testing.T) {
+	b := newBench(t, "a", "b")
 	b.runs("first", "a", 1, 4, 0)
+	b.runs("second", "b", 1, 6, 0)
+	b.handle.rejects = refuseOn("a")
 	big := b.blocked()
-	_, status := b.cycle(big)
-	b.work()
-	assert.Contains(t, status.Message(), "Reserved: waits for gang ns/first.")
-	assert.Empty(t, b.handle.nominated)
-	assert.Empty(t, b.live(big).Status.NominatedNodeName)
+	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), big).Message(), "Reserved: waits for gang ns/second.", "the first choice is refused")
+	onFirst := b.gangPods("on-first", 1, 4)
+	b.submit(onFirst)
+	node, status := b.cycle(onFirst[0])
+	require.True(t, status.IsSuccess(), status.Message())
+	assert.Equal(t, "a", node)
+	b.bind(onFirst[0], node)
 }
 
-// The reason names those that a gang waits for still, and not those that have ended.
-func TestBlockedGangSaysWhomItWaitsFor(t *testing.T) {
-	b := newBench(t, "a")
-	first := b.runs("first", "a", 1, 4, 0)
-	b.runs("second", "a", 1, 4, 4)
-	big := b.blocked()
-	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), big).Message(), "Reserved: waits for gang ns/first, gang ns/second.")
-	b.end(first[0])
-	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), big).Message(), "Reserved: waits for gang ns/second.")
+// Where other plugins refuse a gang everywhere, no place is held for it, and it is asked again only
+// after pauses that double, whatever ends meanwhile.
+func TestNoReservationForAGangThatIsRefused(t *testing.T) {
+	for name, refuse := range map[string]func(*fakeHandle, bool){
+		"on every node": func(h *fakeHandle, refuses bool) {
+			h.rejects = func(pod *corev1.Pod, _ fwk.NodeInfo) *fwk.Status { return refusal(pod, refuses) }
+		},
+		"whatever the node": func(h *fakeHandle, refuses bool) {
+			h.refuses = func(pod *corev1.Pod) *fwk.Status { return refusal(pod, refuses) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "a", "b")
+			b.runs("first", "a", 1, 4, 0)
+			b.runs("second", "b", 1, 6, 0)
+			refuse(b.handle, true)
+			big := b.blocked()
+			for i := range 2 {
+				small := b.gangPods(fmt.Sprint("small", i), 1, 4)
+				b.submit(small)
+				node, status := b.cycle(small[0])
+				require.True(t, status.IsSuccess(), status.Message())
+				b.bind(small[0], node)
+				b.end(small[0])
+				b.cycle(big)
+				b.work()
+			}
+			assert.Empty(t, b.cache.Reserved())
+			asked := b.handle.dryRuns
+			assert.Contains(t, b.elapse(), 2*minBackoff, "the first has passed")
+			b.cycle(big)
+			b.work()
+			assert.Greater(t, b.handle.dryRuns, asked)
+			assert.Contains(t, b.pauses(), 4*minBackoff)
+
+			refuse(b.handle, false)
+			b.elapse()
+			b.cycle(big)
+			b.work()
+			assert.Equal(t, map[string]bool{"ns/big": true}, b.cache.Reserved())
+		})
+	}
 }
 
-// When a reservation is given up, gangs that waited because of it are tried again.
-func TestBlockedGangIsDeleted(t *testing.T) {
-	b := newBench(t, "a")
-	b.runs("first", "a", 1, 4, 0)
-	big := b.blocked()
-	small := b.gangPods("small", 1, 1)
-	b.submit(small)
-	_, status := b.cycle(small[0])
-	assert.Contains(t, status.Message(), "Held back by the reservation of gang ns/big")
-	b.handle.takeActivated()
-	b.end(big)
-	assert.Contains(t, b.handle.takeActivated(), "small-0")
-}
-
-// A scheduler that starts holds the place before it plans anything.
-func TestBlockedGangReservesAfterRestart(t *testing.T) {
-	b := newBench(t, "a")
-	b.runs("first", "a", 1, 4, 0)
-	big := b.gangPods("big", 1, 8)
-	big[0].CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
-	small := b.gangPods("small", 1, 1)
-	b.submit(append(big, small...))
-	_, status := b.cycle(small[0])
-	assert.Contains(t, status.Message(), "Held back by the reservation of gang ns/big")
+// refusal is what another plugin says of the pods of gang big.
+func refusal(pod *corev1.Pod, refuses bool) *fwk.Status {
+	if !refuses || pod.Name != "big-0" {
+		return nil
+	}
+	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "no volume can be had").WithPlugin("Volumes")
 }
 
 // When all have ended that a gang waits for, it gets its place, whoever is looked at between that

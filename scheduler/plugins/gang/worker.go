@@ -51,6 +51,7 @@ func (p *Plugin) do(ctx context.Context, c pendingWork) {
 	again := c.freed || c.rolledBack
 	if again || c.aged || p.affectsReservations(c.gangs) {
 		again = p.reserve(p.waiting()) || again
+		p.admitReserved(ctx)
 	}
 	if again || c.outdated {
 		simulation := p.cache.Simulate()

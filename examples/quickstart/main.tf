@@ -32,7 +32,7 @@ resource "gpuplan_node_pool" "regular" {
   vswitch_ids   = ["vsw-quickstart"]
 }
 
-# The local platform runs the programs in bin/ under these names; a real cluster pulls
+# The local platform runs the programs in bin/, whatever the image; a real cluster pulls
 # the images from the registry that you push them to.
 resource "gpuplan_node_agent" "this" {
   image = "gpuplan-node-agent:local"

@@ -19,7 +19,8 @@ type Problem struct {
 	Text string
 }
 
-// Check lists every rule that the job breaks, the job's own first, then by role.
+// Check lists every rule that the job breaks, the job's own first, then by role. Roles of
+// a framework that does not exist are not looked at.
 func (s Spec) Check() []Problem {
 	var problems []Problem
 	add := func(role, field, format string, args ...any) {
@@ -29,6 +30,9 @@ func (s Spec) Check() []Problem {
 	s.checkSize(add)
 	s.checkMarks(add)
 	s.checkWhere(add)
+	if !slices.Contains(Frameworks(), s.Framework) {
+		return problems
+	}
 	for _, name := range s.RoleNames() {
 		if name == "" {
 			add("", "roles", "a role has no name: framework %q has the roles %s", s.Framework, strings.Join(s.Framework.Roles(), " and "))

@@ -383,6 +383,16 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// What a framework that does not exist has for roles, nobody knows.
+func TestCheckOfAFrameworkThatDoesNotExist(t *testing.T) {
+	for name, spec := range map[string]Spec{"mpi": vgg16(), "pytorch": shared()} {
+		t.Run(name, func(t *testing.T) {
+			spec.Framework = "tensorflow"
+			assert.Empty(t, spec.Check())
+		})
+	}
+}
+
 func set(s *Spec, role string, change func(*Role)) {
 	r := s.Roles[role]
 	change(&r)

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"k8s.io/klog/v2"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/server"
@@ -145,11 +144,8 @@ func serve(ctx context.Context, dir datadir.Dir, options upOptions) error {
 		Dir: dir, Programs: options.programs, APIPort: options.port, CloudPort: options.cloudPort,
 		EmulatedVersion: options.emulated, APIServer: options.apiServer,
 	}, steps.NewRecorder(report))
-	switch {
-	case err != nil && ctx.Err() != nil:
+	if err != nil && ctx.Err() != nil {
 		os.Exit(exitStopped)
-	case err != nil:
-		klog.ErrorS(err, "the platform stops")
 	}
 	return err
 }

@@ -63,7 +63,7 @@ type Reservation struct {
 	// Evicts means that those of After that are not going yet are evicted for the gang;
 	// otherwise it waits for them to end.
 	Evicts bool
-	// QuotaOnly means that the gang waits for quota: no GPU is kept from others for it.
+	// QuotaOnly means that the gang waits for quota: no node is kept from others for it.
 	QuotaOnly bool
 }
 

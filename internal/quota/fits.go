@@ -70,7 +70,7 @@ func (u usage) fits(leaf int, amount int64, preemptible bool) *Exceeded {
 		if !preemptible {
 			if limit, fixed := n.spec.Min[u.resource], u.fixedOf(i); fixed+amount > limit {
 				return &Exceeded{
-					Path: n.path, Resource: u.resource, Used: fixed,
+					Path: n.path, Resource: u.resource, Used: fixed, Reserved: fixed - u.fixed[i*len(u.columns)+u.column],
 					Requested: amount, Limit: limit, Guaranteed: true,
 				}
 			}
@@ -88,7 +88,7 @@ func (u usage) fits(leaf int, amount int64, preemptible bool) *Exceeded {
 		if high, ok := n.spec.Max[u.resource]; ok && after > high {
 			return &Exceeded{
 				Path: n.path, Resource: u.resource, Used: after - amount,
-				Requested: amount, Limit: high, Held: after - amount - used,
+				Requested: amount, Limit: high, Held: after - amount - used, Reserved: used - u.usedOf(i, u.resource),
 			}
 		}
 		below = after
@@ -108,7 +108,7 @@ func (t *Tree) FitsJobWith(more *Tree, leaf string) *Exceeded {
 			jobs += more.jobs[i]
 		}
 		if limit := n.spec.MaxJobs; limit > 0 && jobs >= limit {
-			return &Exceeded{Path: n.path, Resource: Jobs, Used: jobs, Requested: 1, Limit: limit}
+			return &Exceeded{Path: n.path, Resource: Jobs, Used: jobs, Requested: 1, Limit: limit, Reserved: jobs - t.jobs[i]}
 		}
 	}
 	return nil

@@ -314,8 +314,9 @@ type Exceeded struct {
 	Resource string
 	// Used, Requested and Limit are in the resource's unit ([Resources]).
 	Used, Requested, Limit int64
-	// Held is the part of Used that nobody uses but that its owner does not lend.
-	Held int64
+	// Held is the part of Used that nobody uses but that its owner does not lend, Reserved the
+	// part that is used only once reservations are taken ([Tree.FitsWith]).
+	Held, Reserved int64
 	// Guaranteed means that Limit is the node's min, which caps non-preemptible use.
 	Guaranteed bool
 }
@@ -326,12 +327,19 @@ func (e Exceeded) String() string {
 	if e.Guaranteed {
 		kind = "min, which caps what is not preemptible,"
 	}
-	held := ""
-	if e.Held > 0 {
-		held = fmt.Sprintf(" (%s of it held back by lend limits)", Format(e.Resource, e.Held))
+	used := e.Used
+	var notes []string
+	if e.Reserved > 0 {
+		used -= e.Reserved + e.Held
+		notes = append(notes, Format(e.Resource, e.Used)+" once reservations are taken")
 	}
-	text := fmt.Sprintf("quota %s: %s of %s is %s, %s is used%s", e.Path, kind, e.Resource,
-		Format(e.Resource, e.Limit), Format(e.Resource, e.Used), held)
+	if e.Held > 0 {
+		notes = append(notes, Format(e.Resource, e.Held)+" of it held back by lend limits")
+	}
+	text := fmt.Sprintf("quota %s: %s of %s is %s, %s is used", e.Path, kind, e.Resource, Format(e.Resource, e.Limit), Format(e.Resource, used))
+	if len(notes) > 0 {
+		text += " (" + strings.Join(notes, ", ") + ")"
+	}
 	if e.Requested > 0 {
 		text += fmt.Sprintf(" and %s is asked for", Format(e.Resource, e.Requested))
 	}

@@ -169,6 +169,32 @@ func TestLendLimit(t *testing.T) {
 	assert.Equal(t, "quota root: max of aliyun.com/gpu is 16, 12 is used and 5 is asked for", tr.Fits("vision", amounts(5), true).String())
 }
 
+func TestUsageThatIsReserved(t *testing.T) {
+	spec := company()
+	spec.MaxJobs = 2
+	spec.Children[1].LendLimit = amounts(1) // serving keeps 3 of its 4
+	spec.Children[0].Max = amounts(16)
+	tr := tree(t, spec)
+	tr.Add("speech", amounts(6), true)
+	tr.AddJob("speech")
+	later := tr.Unused()
+	later.Remove("speech", amounts(6), true)
+	later.Add("vision", amounts(8), true)
+	later.AddJob("vision")
+	assert.Nil(t, tr.Fits("speech", amounts(6), true))
+	assert.Nil(t, tr.FitsWith(later, "speech", amounts(5), true))
+	assert.Equal(t, "quota root: max of aliyun.com/gpu is 16, 6 is used (11 once reservations are taken, 3 of it held back by lend limits) and 6 is asked for",
+		tr.FitsWith(later, "speech", amounts(6), true).String())
+	assert.Nil(t, tr.FitsJob("speech"))
+	assert.Equal(t, "quota root: max of jobs is 2, 1 is used (2 once reservations are taken) and 1 is asked for", tr.FitsJobWith(later, "speech").String())
+
+	later.Remove("vision", amounts(8), true)
+	later.Add("vision", amounts(2), false)
+	assert.Nil(t, tr.Fits("vision", amounts(4), false))
+	assert.Equal(t, "quota root/research/vision: min, which caps what is not preemptible, of aliyun.com/gpu is 4, 0 is used (2 once reservations are taken) and 3 is asked for",
+		tr.FitsWith(later, "vision", amounts(3), false).String())
+}
+
 func TestLendLimitOfAnInnerNode(t *testing.T) {
 	spec := company()
 	spec.Children[0].LendLimit = amounts(0) // research keeps its 8

@@ -16,7 +16,7 @@ import (
 type Health struct {
 	// PodGroup is the gang's PodGroup object, nil when it has none.
 	PodGroup *unstructured.Unstructured
-	// Running are the members that have a reservation, by name of the pod.
+	// Running are the members that hold resources of a node, by name of the pod.
 	Running []*corev1.Pod
 	// Whole means that as many run as the gang needs.
 	Whole bool
@@ -101,7 +101,7 @@ func (c *Cache) PodGroup(key string) *unstructured.Unstructured {
 	return c.state.PodGroup(key)
 }
 
-// MembersOn lists the members of gangs that have a reservation on a node, by namespace and name.
+// MembersOn lists the members of gangs that hold resources of a node, by namespace and name.
 func (c *Cache) MembersOn(node string) []*corev1.Pod {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +117,7 @@ func (c *Cache) MembersOn(node string) []*corev1.Pod {
 	return members
 }
 
-// Keys lists the nodes on which pods have a reservation, and the keys of all gangs that have
+// Keys lists the nodes on which pods hold resources, and the keys of all gangs that have
 // pods or a PodGroup.
 func (c *Cache) Keys() (nodes, gangs []string) {
 	c.mu.Lock()
@@ -133,7 +133,7 @@ func (c *Cache) NodeObject(name string) *corev1.Node {
 	return node
 }
 
-// Holds reports whether a pod still has a reservation.
+// Holds reports whether a pod still holds resources.
 func (c *Cache) Holds(uid types.UID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

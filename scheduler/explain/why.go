@@ -49,7 +49,7 @@ type Answer struct {
 	// Scheduler is set when the gang is another scheduler's: then nothing here is its word.
 	Scheduler string `json:"scheduler,omitempty"`
 	// Needed is how many members must run together, Running how many do, Missing how
-	// many must still appear, Fit how many fit at once, running ones included, and Spare how
+	// many must still appear, Fit how many fit at once, running ones included, and Surplus how
 	// many there are beyond those that run or must.
 	Needed  int `json:"needed"`
 	Running int `json:"running"`

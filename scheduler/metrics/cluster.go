@@ -29,7 +29,7 @@ func newClusterCollector(m *Metrics) *clusterCollector {
 			"state"),
 		waiting: gauge("gangs_waiting", "Gangs that wait, by the constraint that keeps the next member from most nodes.",
 			"constraint"),
-		reservations: gauge("reservations", "Reservations for gangs that wait, by kind: nomination when others are evicted for it, backfill when a blocked gang waits for others to end, quota when no GPU is held.",
+		reservations: gauge("reservations", "Reservations for gangs that wait, by kind: nomination when others are evicted for it, backfill for a blocked gang until it takes its place, quota for one that waits for quota, without nodes.",
 			"kind"),
 		gpus: gauge("gpus", "GPUs by pool, mode of the node, and state: free, used whole or in part, or unhealthy.",
 			"pool", "mode", "state"),

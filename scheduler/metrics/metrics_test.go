@@ -192,7 +192,7 @@ func TestReservations(t *testing.T) {
 			m, registry := registered(cache)
 			m.Lead()
 			require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(fmt.Sprintf(`
-# HELP gpuplan_reservations [ALPHA] Reservations for gangs that wait, by kind: nomination when others are evicted for it, backfill when a blocked gang waits for others to end, quota when no GPU is held.
+# HELP gpuplan_reservations [ALPHA] Reservations for gangs that wait, by kind: nomination when others are evicted for it, backfill for a blocked gang until it takes its place, quota for one that waits for quota, without nodes.
 # TYPE gpuplan_reservations gauge
 gpuplan_reservations{kind="nomination"} %d
 gpuplan_reservations{kind="backfill"} %d

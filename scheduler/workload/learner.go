@@ -1,5 +1,5 @@
 // Package workload learns which requests for GPUs arrive, so that the scheduler can keep
-// room for them (fragmentation gradient descent, package placement).
+// room for them (fragmentation gradient descent, package fragmentation).
 //
 // What has arrived is counted into a ConfigMap, and the scheduler places by what is
 // written there, and by nothing else: a scheduler that starts, another replica, and who

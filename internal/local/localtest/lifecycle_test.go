@@ -153,11 +153,13 @@ func TestPorts(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	port := taken.Addr().(*net.TCPAddr).Port
-	output, err := i.run("up", "--port", fmt.Sprint(port))
-	require.Error(t, err)
-	assert.Contains(t, output, fmt.Sprintf("port %d for kube-apiserver", port))
-	assert.Contains(t, output, "address already in use")
-	assert.False(t, i.status().Running)
+	for option, part := range map[string]string{"--port": "kube-apiserver", "--cloud-port": "cloud API"} {
+		output, err := i.run("up", option, fmt.Sprint(port))
+		require.Error(t, err)
+		assert.Contains(t, output, fmt.Sprintf("gpuplan-local: ports: port %d for %s", port, part))
+		assert.Equal(t, 1, strings.Count(output, "address already in use"), output)
+		assert.False(t, i.status().Running)
+	}
 
 	taken.Close()
 	i.must("up", "--port", fmt.Sprint(port))
@@ -167,7 +169,7 @@ func TestPorts(t *testing.T) {
 	taken, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	require.NoError(t, err)
 	defer taken.Close()
-	output = i.must("up")
+	output := i.must("up")
 	assert.Contains(t, output, fmt.Sprintf("port %d of kube-apiserver is taken", port))
 	_, err = i.client().CoreV1().Nodes().List(context.Background(), metav1.ListOptions{})
 	require.NoError(t, err, "the kubeconfig has the new port")

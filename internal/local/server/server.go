@@ -53,6 +53,9 @@ type server struct {
 	report    *steps.Recorder
 	processes *process.Registry
 	book      *ports.Book
+	api       net.Listener
+	etcdPort  int
+	cloud     net.Listener
 	plane     *controlplane.ControlPlane
 	state     datadir.State
 	// stops end what was started, last first.
@@ -127,6 +130,9 @@ func (s *server) open() error {
 }
 
 func (s *server) start(ctx context.Context) error {
+	if err := s.report.Do("ports", "", s.openPorts); err != nil {
+		return err
+	}
 	log := s.Dir.Log("server")
 	if err := s.report.Do("certificates", log, s.makePlane); err != nil {
 		return err
@@ -165,19 +171,24 @@ func (s *server) start(ctx context.Context) error {
 	return group.Wait()
 }
 
-func (s *server) makePlane() error {
-	api, err := s.listen("kube-apiserver", s.APIPort)
-	if err != nil {
+// openPorts opens the ports of all parts, so that one that is taken shows before anything is started.
+func (s *server) openPorts() (err error) {
+	if s.api, err = s.listen("kube-apiserver", s.APIPort); err != nil {
+		return err
+	}
+	if s.cloud, err = s.listen("cloud API", s.CloudPort); err != nil {
 		return err
 	}
 	etcd, err := s.listen("etcd", 0)
 	if err != nil {
 		return err
 	}
+	s.etcdPort = ports.Of(etcd)
 	// etcd opens its port itself.
-	if err := etcd.Close(); err != nil {
-		return err
-	}
+	return etcd.Close()
+}
+
+func (s *server) makePlane() (err error) {
 	name := datadir.MainCluster
 	cluster := s.Dir.Cluster(name)
 	if err := os.MkdirAll(cluster, 0o700); err != nil {
@@ -185,7 +196,7 @@ func (s *server) makePlane() error {
 	}
 	s.plane, err = controlplane.New(controlplane.Options{
 		Name: name, Dir: cluster, Kubeconfig: s.Dir.Kubeconfig(name), EtcdLog: s.Dir.Log("etcd"),
-		Listener: api, EtcdPort: ports.Of(etcd), EmulatedVersion: s.EmulatedVersion,
+		Listener: s.api, EtcdPort: s.etcdPort, EmulatedVersion: s.EmulatedVersion,
 		APIServer: s.APIServer, Processes: s.processes,
 	})
 	if err != nil {
@@ -208,23 +219,19 @@ func (s *server) startRunner(ctx context.Context) error {
 }
 
 func (s *server) startCloud(ctx context.Context) error {
-	listener, err := s.listen("cloud API", s.CloudPort)
-	if err != nil {
-		return err
-	}
 	emulator, err := cloud.Start(ctx, cloud.Options{
-		Config: s.plane.Config, Listener: listener, Dir: s.Dir.Cloud(), Hardware: s.Dir.Hardware(),
+		Config: s.plane.Config, Listener: s.cloud, Dir: s.Dir.Cloud(), Hardware: s.Dir.Hardware(),
 		Log: s.Dir.Log("cloud"), KubernetesVersion: strings.TrimPrefix(s.state.Version, "v") + "-aliyun.1",
 	})
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return err
 	}
 	s.onStop(func(ctx context.Context) {
 		if err := emulator.Stop(ctx); err != nil {
 			klog.Errorf("stop the cloud API: %v", err)
 		}
 	})
-	s.state.Cloud = datadir.Cloud{URL: "http://" + listener.Addr().String(), ClusterID: cloud.ClusterID, RegionID: cloud.RegionID}
+	s.state.Cloud = datadir.Cloud{URL: "http://" + s.cloud.Addr().String(), ClusterID: cloud.ClusterID, RegionID: cloud.RegionID}
 	return nil
 }
 
@@ -247,8 +254,12 @@ func (s *server) stop() {
 // listen opens the port of a part, and says so when it is another one than before.
 func (s *server) listen(part string, wanted int) (net.Listener, error) {
 	listener, moved, err := s.book.Listen(part, wanted)
-	if err == nil && moved != 0 {
+	if err != nil {
+		return nil, err
+	}
+	s.onStop(func(context.Context) { _ = listener.Close() }) // whoever serves has closed it already
+	if moved != 0 {
 		s.report.Note("port %d of %s is taken by another program; it is %d from now on", moved, part, ports.Of(listener))
 	}
-	return listener, err
+	return listener, nil
 }

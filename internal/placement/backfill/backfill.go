@@ -12,14 +12,15 @@ import (
 )
 
 // ReserveBlocked reserves places for gangs that have waited too long, given in the order of
-// the queue. One place on nodes is held, for the first that can have one: durations are
+// the queue. One place on nodes is waited for, by the first that can have one: durations are
 // unknown, and each further place would keep more GPUs idle. Beside it each leaf's
-// first gang that its quota stops holds quota, for which no GPU idles. A gang that fits
-// now, or could not fit even on the empty cluster, holds nothing; what the former is about
-// to take is left alone by those behind it, and if a place was held for it, its new one is
-// held until it takes it: others may be planned before it gets to that. A place that is held
-// already stays where it is while it is valid, unless there is one that waits for fewer
-// gangs; places of gangs that are not given are released.
+// first gang that its quota stops holds quota, and no node; gangs that ask for the same
+// quota wait behind it. A gang that fits now, or could not fit even on the empty cluster,
+// holds nothing; what the former is about to take is left alone by those behind it. But if
+// a place was held for it, its new one is held until it takes it, beside the one that is
+// waited for: others may be planned before it gets to that. A place that is held already
+// stays where it is while it is valid, unless there is one that waits for fewer gangs;
+// places of gangs that are not given are released.
 func ReserveBlocked(v *snapshot.View, gangs []placement.Gang) {
 	before := map[string]*snapshot.Reserved{}
 	v.DropReservations(func(h *snapshot.Reserved) bool {

@@ -12,9 +12,9 @@ import (
 // Reserve finds the place that a blocked gang gets when some of the running gangs have
 // ended: those that are being deleted, then those that end first, as far as ends are
 // known, then those that free the most; none that the others make superfluous. A gang
-// that its quota stops gets a reservation of quota only: it waits for gangs of its own
-// leaf, and no GPU idles for it meanwhile. ok is false when the gang would not fit even
-// on the empty cluster, and while it loses members: it will need more than it lacks now.
+// that its quota stops gets a reservation of quota only: it waits for gangs that use that
+// quota, and no node is kept for it. ok is false when the gang would not fit even on the
+// empty cluster, and while it loses members: it will need more than it lacks now.
 func Reserve(v *snapshot.View, g placement.Gang) (r placement.Reservation, ok bool) {
 	p := packing.NewPacker(v.Seen(&g, nil), g)
 	if p.Invalid() != nil {

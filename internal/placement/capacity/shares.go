@@ -31,19 +31,19 @@ func (room GPU) Takes(share GPU) int {
 func (c *Capacity) shareSlots(r *placement.Request) int {
 	m, share := r.SpreadOver(), PerGPU(r)
 	total := 0
-	reservations := make([]int, 0, len(c.Shares))
+	slots := make([]int, 0, len(c.Shares))
 	for _, room := range c.Shares {
 		h := room.Takes(share)
-		reservations = append(reservations, h)
+		slots = append(slots, h)
 		total += h
 	}
 	if m == 1 {
 		return total
 	}
-	slices.Sort(reservations)
+	slices.Sort(slots)
 	for t := total / m; t > 0; t-- {
 		sum := 0
-		for _, h := range reservations {
+		for _, h := range slots {
 			sum += min(h, t)
 		}
 		if sum >= m*t {

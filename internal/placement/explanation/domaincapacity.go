@@ -14,7 +14,7 @@ type DomainCapacity struct {
 	// Where names the part: its network domain "rack=r7", or its pool "pool v100".
 	Where string
 	Nodes int
-	// GPUs are the whole GPUs that are healthy and not used by anybody; GiB is the
+	// GPUs are the whole GPUs that are healthy, and neither used nor reserved; GiB is the
 	// free memory of GPUs that are given away in parts.
 	GPUs int
 	GiB  int64

@@ -28,9 +28,9 @@ type dryRun struct {
 	// usage is that of the quota tree, nil when there is none.
 	usage      *quotaUsage
 	capacities *packing.Capacities
-	// needed is how many members must fit, reservation what these are charged.
-	needed      int
-	reservation quota.Resources
+	// needed is how many members must fit, neededCharge what these are charged.
+	needed       int
+	neededCharge quota.Resources
 }
 
 // left is what is used of a node from which so many pods were evicted.
@@ -57,7 +57,7 @@ func newDryRun(v *snapshot.View, g placement.Gang) *dryRun {
 	if p.Invalid() != nil {
 		return d
 	}
-	d.reservation = p.Charge(p.Needed)
+	d.neededCharge = p.Charge(p.Needed)
 	d.capacities = packing.NewCapacities(p)
 	return d
 }
@@ -151,5 +151,5 @@ func (d *dryRun) planner(g placement.Gang) *packing.Packer {
 
 // withinQuota reports whether the quota trees allow the members that the gang needs.
 func (d *dryRun) withinQuota() bool {
-	return !d.LeafMissing(&d.gang) && d.Exceeded(&d.gang, d.reservation) == nil
+	return !d.LeafMissing(&d.gang) && d.Exceeded(&d.gang, d.neededCharge) == nil
 }

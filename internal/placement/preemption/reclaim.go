@@ -128,14 +128,14 @@ func preempt(v *snapshot.View, p *packing.Packer) (placement.Reservation, bool) 
 }
 
 // mayPreempt returns the rule by which the gang may take from pods.
-func mayPreempt(g *placement.Gang, tree *quota.Tree, reservation quota.Resources) func(*placement.Pod) bool {
+func mayPreempt(g *placement.Gang, tree *quota.Tree, charge quota.Resources) func(*placement.Pod) bool {
 	lower := func(pod *placement.Pod) bool { return pod.Priority < g.Priority }
 	rule := lower
 	switch {
 	case g.NeverPreempts, tree != nil && !tree.HasLeaf(g.Leaf):
 		return func(*placement.Pod) bool { return false }
 	case tree == nil:
-	case tree.Entitled(g.Leaf, reservation):
+	case tree.Entitled(g.Leaf, charge):
 		rule = func(pod *placement.Pod) bool { return pod.Leaf != g.Leaf }
 	default:
 		rule = func(pod *placement.Pod) bool { return pod.Leaf == g.Leaf && lower(pod) }
@@ -146,7 +146,7 @@ func mayPreempt(g *placement.Gang, tree *quota.Tree, reservation quota.Resources
 // borrowers keeps the candidates whose leaf still borrows when those before them have gone.
 // For members beyond a minimum nobody is evicted whose leaf would use less than its minimum then.
 func borrowers(p *packing.Packer, tree *quota.Tree, candidates []*RunningGang) []*RunningGang {
-	reservation := p.Charge(p.Needed)
+	needed := p.Charge(p.Needed)
 	takes := tree.Borrows
 	if p.Gang.More > 0 {
 		takes = tree.Spares
@@ -154,7 +154,7 @@ func borrowers(p *packing.Packer, tree *quota.Tree, candidates []*RunningGang) [
 	var list []*RunningGang
 	for _, r := range candidates {
 		charge := placement.ChargeOf(r.pods)
-		if takes(r.Leaf, charge, reservation) {
+		if takes(r.Leaf, charge, needed) {
 			tree.Remove(r.Leaf, charge, r.preemptible)
 			list = append(list, r)
 		}

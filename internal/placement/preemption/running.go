@@ -81,11 +81,11 @@ func Loses(leaving []*RunningGang, gang string) bool {
 // sortVictims sorts gangs so that those come first that are to go first when the
 // packer's gang takes their places. The tree says how much the leaves use.
 func sortVictims(v *snapshot.View, list []*RunningGang, p *packing.Packer, tree *quota.Tree) {
-	reservation := p.Charge(p.Needed)
+	charge := p.Charge(p.Needed)
 	weigh(v, list, p)
 	for _, r := range list {
 		if tree != nil {
-			r.share = tree.Share(r.Leaf, reservation)
+			r.share = tree.Share(r.Leaf, charge)
 		}
 	}
 	slices.SortFunc(list, func(a, b *RunningGang) int {

@@ -44,7 +44,7 @@ func Fewest(v *snapshot.View, g placement.Gang, candidates []*RunningGang) ([]*R
 // victimsFor bounds the places that are tried for a claim.
 const victimsFor = 8
 
-// fewestByNodes is fewest for when only some of the victims may go, and those that would go
+// fewestByNodes is [Fewest] for when only some of the victims may go, and those that would go
 // first leave no room where it is needed: it looks for a place on a cluster that all have left,
 // and takes the victims from the nodes of that place alone; when too few of those may go, it
 // looks on other nodes.

@@ -67,7 +67,8 @@ var identityAttributes = []jobAttribute{
 		name: "roles",
 		schema: schema.MapNestedAttribute{
 			MarkdownDescription: "Roles of the job by name. Roles that ask for GPUs are members of the gang. " +
-				"An MPI job need not list its launcher, which asks for none and may run anywhere.",
+				"An MPI job need not list its launcher, which asks for none and may run anywhere. " +
+				"Terraform leaves out attributes of a role that do not exist, misspelt ones too, without a word: the plan shows what is left.",
 			Required:     true,
 			NestedObject: schema.NestedAttributeObject{CustomType: roleType, Attributes: roleSchemas},
 		},

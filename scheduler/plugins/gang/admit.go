@@ -49,7 +49,7 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
 		return nil
 	}
 	if known, waits := p.answers.Load(key); waits {
-		if a := known.(*answer); !a.late[pod.UID] {
+		if a, _ := known.(*answer); !a.late[pod.UID] { // nothing else is stored
 			return unschedulable("%s", a.text)
 		}
 	}

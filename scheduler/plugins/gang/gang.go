@@ -77,7 +77,7 @@ type attempt struct {
 	key   string
 	phase phase
 	pods  map[types.UID]*assumedPod
-	// reserved counts the pods whose members have a reservation, prepared those that can be bound.
+	// reserved counts the pods that have passed Reserve, prepared those that can be bound.
 	reserved, prepared int
 	// decided is closed when the members are bound, or none of them is.
 	decided chan struct{}

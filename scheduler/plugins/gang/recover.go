@@ -35,7 +35,7 @@ func (p *Plugin) recoverOnce(ctx context.Context) {
 		if status.IsSuccess() {
 			p.enqueue(ctx, key, state) // this is no cycle of the pod's own
 		}
-		klog.FromContext(ctx).Info("Found a gang that is bound in part or has a reservation", "gang", key, "fits", status.IsSuccess(), "verdict", status.Message())
+		klog.FromContext(ctx).Info("Found a gang that is bound in part or nominated", "gang", key, "fits", status.IsSuccess(), "verdict", status.Message())
 	}
 }
 

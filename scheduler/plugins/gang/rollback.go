@@ -33,7 +33,7 @@ func (p *Plugin) abort(ctx context.Context, r *attempt) {
 
 // sendBack sends those back who wait for the others of an attempt that has failed. The framework
 // has a member wait only some time after Permit said so, so it looks again for those that
-// have a reservation and do not wait.
+// have passed Reserve and do not wait.
 func (p *Plugin) sendBack(r *attempt) {
 	var holders []types.UID
 	p.mu.Lock()

@@ -32,7 +32,7 @@ const (
 	passes   event = "every member has passed its cycle"
 	prepared event = "every member can be bound"
 	fails    event = "a member cannot have its place"
-	vacate   event = "no member has a reservation"
+	vacate   event = "every member has given its place back"
 )
 
 // entries are the transitions of a gang's entry. An event without an arrow changes nothing.
@@ -54,9 +54,9 @@ const (
 	phasePreparing phase = "Preparing"
 	// phaseBinding: members are being bound; places are kept from here on.
 	phaseBinding phase = "Binding"
-	// phaseAborting: members that have a reservation are giving it back.
+	// phaseAborting: members that have passed their cycles are giving their places back.
 	phaseAborting phase = "Aborting"
-	// phaseClosing: all have given it back, and what was charged for members is being released.
+	// phaseClosing: all have given them back, and what was charged for members is being released.
 	phaseClosing phase = "Closing"
 )
 

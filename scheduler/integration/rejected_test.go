@@ -2,11 +2,13 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -119,4 +121,53 @@ func TestNobodyIsEvictedInVain(t *testing.T) {
 	t.Log(s.awaitReason("noisy", "1 node refused by InterPodAffinity"))
 	assert.Equal(t, 2, bound(s.list(t.Context(), "low")))
 	assert.Zero(t, leaving(s.list(t.Context(), "low")))
+}
+
+// No place is held for a gang that cannot take it, because another plugin refuses it on each node
+// or whatever the node: those behind it run on what is free.
+func TestRefusedGangHoldsNoPlace(t *testing.T) {
+	for name, test := range map[string]struct {
+		volume func(*testCluster)
+		says   string
+	}{
+		"no volume on any node": {(*testCluster).localVolumeClaim, "0 of 1"},
+		"no volume at all":      {func(s *testCluster) { s.unboundVolumeClaim("data") }, "unbound immediate PersistentVolumeClaims"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newTestCluster(t, machine{count: 1, mode: "topology"})
+			test.volume(s)
+			runScheduler(t, impatient)
+			s.submit(topologyGang("runs", 1, 4))
+			s.awaitBound("runs")
+			s.submit(topologyGang("big", 1, 8).with("data"))
+			s.awaitReason("big", test.says)
+			for i := range 3 {
+				small := fmt.Sprint("small-", i)
+				s.submit(topologyGang(small, 1, 4))
+				s.awaitBound(small)
+				s.finish(small)
+			}
+		})
+	}
+}
+
+// localVolumeClaim makes a claim for a volume that is bound where its pod is placed, of which there is
+// none.
+func (s *testCluster) localVolumeClaim() {
+	s.t.Helper()
+	mode := storagev1.VolumeBindingWaitForFirstConsumer
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}, Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: &mode}
+	_, err := api().StorageV1().StorageClasses().Create(s.t.Context(), class, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() {
+		assert.NoError(s.t, api().StorageV1().StorageClasses().Delete(context.Background(), class.Name, metav1.DeleteOptions{}))
+	})
+	_, err = api().CoreV1().PersistentVolumeClaims(s.namespace).Create(s.t.Context(), &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "data"},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: &class.Name,
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: quantity(1)}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
 }

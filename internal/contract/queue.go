@@ -29,6 +29,9 @@ const (
 	// QueueAnnotation on a job is "true" for a job that is to be queued wherever it is,
 	// and "false" for one that is suspended but not to be queued.
 	QueueAnnotation = "gpuplan.dev/queue"
+
+	// KueueQueueLabel on a job names the queue of Kueue that suspends it and lets it start.
+	KueueQueueLabel = "kueue.x-k8s.io/queue-name"
 	// ArrivalAnnotation on a QueueUnit orders jobs that were created in one second: the
 	// resource version with which the job was created, as the controller saw it arrive,
 	// or that of the ledger when the controller began and found the job there.

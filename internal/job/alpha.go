@@ -200,13 +200,21 @@ func alphaPod(o *object, role string, index int, template corev1.PodTemplateSpec
 // MPIJob v1alpha1.
 func WorkerSet(jobName string) string { return jobName + "-" + contract.ReplicaWorker }
 
+// HoldField is the field of a job that says whether it is not to run.
+func HoldField(obj *unstructured.Unstructured) []string {
+	if Alpha(obj) {
+		return []string{"metadata", "annotations", contract.SuspendAnnotation}
+	}
+	return []string{"spec", "runPolicy", "suspend"}
+}
+
 // Held reports whether a job is not to run: its field says so, or of an MPIJob v1alpha1
 // its annotation.
 func Held(obj *unstructured.Unstructured) bool {
 	if Alpha(obj) {
 		return obj.GetAnnotations()[contract.SuspendAnnotation] == "true"
 	}
-	suspended, _, _ := unstructured.NestedBool(obj.Object, "spec", "runPolicy", "suspend")
+	suspended, _, _ := unstructured.NestedBool(obj.Object, HoldField(obj)...)
 	return suspended
 }
 
@@ -216,5 +224,10 @@ func Hold(obj *unstructured.Unstructured, held bool) error {
 		obj.SetAnnotations(merge(obj.GetAnnotations(), map[string]string{contract.SuspendAnnotation: strconv.FormatBool(held)}))
 		return nil
 	}
-	return unstructured.SetNestedField(obj.Object, held, "spec", "runPolicy", "suspend")
+	return unstructured.SetNestedField(obj.Object, held, HoldField(obj)...)
+}
+
+// Queued reports whether a queue decides when a job runs, ours or Kueue's.
+func Queued(obj metav1.Object) bool {
+	return obj.GetAnnotations()[contract.QueueAnnotation] == "true" || obj.GetLabels()[contract.KueueQueueLabel] != ""
 }

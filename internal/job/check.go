@@ -78,6 +78,9 @@ func (s Spec) checkJob(add report) {
 	if s.Queue && s.Suspend {
 		add("", "suspend", "a queued job is suspended until the queue lets it out: leave suspend out, or queue")
 	}
+	if s.Suspend && s.Labels[contract.KueueQueueLabel] != "" {
+		add("", "suspend", "Kueue suspends a job with the label %s until it lets it start: leave suspend out, or the label", contract.KueueQueueLabel)
+	}
 	s.checkPods(add)
 	if !s.Gang && s.Mode == Topology && s.Members() > 1 {
 		add("", "gang", "mode %q places all members together, so they are a gang: leave gang enabled, or use mode %q", Topology, Default)

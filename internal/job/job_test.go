@@ -271,6 +271,10 @@ func TestCheck(t *testing.T) {
 			func(s *Spec) { set(s, "worker", func(r *Role) { r.GPUs = 1; r.CorePercent = 7 }) },
 			Problem{"core_percent", "worker", "7 is no multiple of 5 from 5 to 100: use 5"},
 		},
+		"suspended, of Kueue": {
+			func(s *Spec) { s.Suspend, s.Labels = true, map[string]string{contract.KueueQueueLabel: "research"} },
+			Problem{"suspend", "", "Kueue suspends a job with the label kueue.x-k8s.io/queue-name until it lets it start: leave suspend out, or the label"},
+		},
 		"compute of several GPUs": {
 			func(s *Spec) { set(s, "worker", func(r *Role) { r.CorePercent = 7 }) },
 			Problem{"core_percent", "worker", "a part of 2 shared GPUs can limit memory only, not compute: leave core_percent out, or use 1 GPU"},

@@ -44,7 +44,7 @@ func specOf(o *object, framework Framework) Spec {
 		Annotations:             users(o.Annotations),
 	}
 	// Whether a queued job is suspended is for the queue to say.
-	s.Suspend = !s.Queue && ptr.Deref(run.Suspend, false)
+	s.Suspend = !Queued(o) && ptr.Deref(run.Suspend, false)
 	if s.Arena {
 		s.Labels = others(s.Labels, slices.Collect(maps.Keys(s.arenaLabels()))...)
 	}

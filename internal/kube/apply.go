@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,7 +27,9 @@ type ConflictError struct {
 	// Object names the object: "Deployment default/web".
 	Object    string
 	Conflicts []Conflict
-	err       error
+	// edit is the command that changes the object.
+	edit string
+	err  error
 }
 
 func (e *ConflictError) Error() string {
@@ -35,17 +38,27 @@ func (e *ConflictError) Error() string {
 		owned[i] = fmt.Sprintf("%s is owned by %q", c.Field, c.Manager)
 	}
 	return fmt.Sprintf("%s was changed by someone else: %s; leave the field out of this configuration, "+
-		"or hand it over with `kubectl apply --server-side --force-conflicts --field-manager=%s` and apply again",
-		e.Object, strings.Join(owned, ", "), contract.FieldManager)
+		"or give it the value of this configuration with `%s`, and apply again",
+		e.Object, strings.Join(owned, ", "), e.edit)
 }
 
 func (e *ConflictError) Unwrap() error { return e.err }
 
 // Apply creates or updates an object by server-side apply as [contract.FieldManager]
-// and returns it as the server has it. It never takes fields from other
-// managers: a [ConflictError] names them instead.
-func (c *Client) Apply(ctx context.Context, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	return c.apply(ctx, obj, metav1.ApplyOptions{FieldManager: contract.FieldManager})
+// and returns it as the server has it. From other managers it takes none but the
+// given fields: a [ConflictError] names those instead that it does not take.
+func (c *Client) Apply(ctx context.Context, obj *unstructured.Unstructured, takes ...Field) (*unstructured.Unstructured, error) {
+	applied, err := c.apply(ctx, obj, metav1.ApplyOptions{FieldManager: contract.FieldManager})
+	var conflict *ConflictError
+	if !errors.As(err, &conflict) {
+		return applied, err
+	}
+	for _, other := range conflict.Conflicts {
+		if !slices.ContainsFunc(takes, func(f Field) bool { return f.String() == other.Field }) {
+			return nil, err
+		}
+	}
+	return c.apply(ctx, obj, metav1.ApplyOptions{FieldManager: contract.FieldManager, Force: true})
 }
 
 // ApplyAs applies an object, or one of its subresources, as a program that is the
@@ -79,7 +92,11 @@ func conflictOf(obj *unstructured.Unstructured, err error) error {
 	if !apierrors.IsConflict(err) || !errors.As(err, &status) || status.Status().Details == nil {
 		return nil
 	}
-	conflict := &ConflictError{Object: describeObject(obj), err: err}
+	conflict := &ConflictError{Object: describeObject(obj), edit: "kubectl edit", err: err}
+	if obj.GetNamespace() != "" {
+		conflict.edit += " -n " + obj.GetNamespace()
+	}
+	conflict.edit += " " + strings.ToLower(obj.GetKind()) + " " + obj.GetName()
 	for _, cause := range status.Status().Details.Causes {
 		if cause.Type != metav1.CauseTypeFieldManagerConflict {
 			continue

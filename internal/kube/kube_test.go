@@ -18,7 +18,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
 )
@@ -97,7 +96,23 @@ func TestApplyNamesTheOtherManager(t *testing.T) {
 	require.ErrorAs(t, err, &conflict)
 	assert.Equal(t, []kube.Conflict{{Manager: "test", Field: ".data.key"}}, conflict.Conflicts)
 	assert.ErrorContains(t, err, `ConfigMap default/a was changed by someone else: .data.key is owned by "test"`)
-	assert.ErrorContains(t, err, "--field-manager="+contract.FieldManager)
+	assert.ErrorContains(t, err, "`kubectl edit -n default configmap a`")
+}
+
+func TestApplyTakesTheFieldsThatItMay(t *testing.T) {
+	server, client, ctx := start(t)
+	both := object(configMaps, "default", "a", map[string]any{"data": map[string]any{"key": "theirs", "other": "theirs"}})
+	ours := object(configMaps, "default", "a", map[string]any{"data": map[string]any{"key": "ours", "other": "ours"}})
+	server.Put(both)
+
+	_, err := client.Apply(ctx, ours, kube.Field{"data", "key"})
+	require.ErrorAs(t, err, new(*kube.ConflictError), "the other field is not to be taken")
+	_, err = client.Apply(ctx, ours, kube.Field{"data", "key"}, kube.Field{"data", "other"})
+	require.NoError(t, err)
+
+	got, err := client.Get(ctx, configMaps, "default", "a")
+	require.NoError(t, err)
+	assert.Equal(t, map[string]any{"key": "ours", "other": "ours"}, got.Object["data"])
 }
 
 func TestScopeAndKindMistakes(t *testing.T) {

@@ -41,6 +41,13 @@ func TestAgainstARealControlPlane(t *testing.T) {
 		var conflict *kube.ConflictError
 		require.ErrorAs(t, err, &conflict)
 		assert.Equal(t, []kube.Conflict{{Manager: "kubectl-edit", Field: ".data.key"}}, conflict.Conflicts)
+		key := kube.Field{"data", "key"}
+		theirs, err := client.Get(ctx, configMaps, "default", "shared")
+		require.NoError(t, err)
+		assert.Equal(t, []string{"kubectl-edit"}, kube.Managers(theirs, key))
+		taken, err := client.Apply(ctx, configMap("shared", "ours"), key)
+		require.NoError(t, err)
+		assert.Equal(t, []string{contract.FieldManager}, kube.Managers(taken, key))
 	})
 	t.Run("a field that is no longer applied goes", func(t *testing.T) {
 		_, err := client.Apply(ctx, object(configMaps, "default", "fields", map[string]any{"data": map[string]any{"a": "1", "b": "2"}}))

@@ -154,7 +154,7 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request, at key, subresour
 	for path, value := range wanted {
 		owner := next.owners[path]
 		if owner != "" && owner != manager && !force && !reflect.DeepEqual(leaves(next.data)[path], value) {
-			causes = append(causes, metav1.StatusCause{Type: metav1.CauseTypeFieldManagerConflict, Field: path,
+			causes = append(causes, metav1.StatusCause{Type: metav1.CauseTypeFieldManagerConflict, Field: unescape(path),
 				Message: fmt.Sprintf("conflict with %q using v1", owner)})
 		}
 	}

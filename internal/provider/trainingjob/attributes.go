@@ -314,8 +314,9 @@ var runAttributes = []jobAttribute{
 		property: yes(func(m *model) *types.Bool { return &m.Queue }, func(s *job.Spec) *bool { return &s.Queue }),
 	},
 	{
-		name:     "suspend",
-		schema:   flag("Ends the pods of a running job, or does not create them; `false` lets it run again."),
+		name: "suspend",
+		schema: flag("Ends the pods of a running job, or does not create them; `false` lets it run again. What someone else has said of it, as with `kubectl`, the next apply undoes, " +
+			"and its plan warns; `lifecycle.ignore_changes` leaves that to others. A job with the label `kueue.x-k8s.io/queue-name` Kueue suspends and lets start: the provider leaves it alone."),
 		property: yes(func(m *model) *types.Bool { return &m.Suspend }, func(s *job.Spec) *bool { return &s.Suspend }),
 		change:   inPlace,
 	},

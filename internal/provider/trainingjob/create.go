@@ -127,14 +127,20 @@ func submit(ctx context.Context, client *kube.Client, spec job.Spec, live *unstr
 	if err != nil {
 		return nil, err
 	}
-	if spec.Queue && live != nil {
-		// Whether it runs now is for the queue to say.
-		if err := job.Hold(obj, job.Held(live)); err != nil {
-			return nil, fmt.Errorf("render job %s: %w", spec.ID(), err)
-		}
-	}
+	var takes []kube.Field
 	if live != nil {
 		obj.SetUID(live.GetUID()) // one that is gone by now is not created again
+		hold := spec.Suspend
+		if spec.Queue || job.Queued(live) {
+			hold = job.Held(live) // whether it runs now is for the queue to say
+		} else {
+			takes = append(takes, job.HoldField(live))
+		}
+		if hold != job.Held(obj) || hold != job.Held(live) {
+			if err := job.Hold(obj, hold); err != nil {
+				return nil, fmt.Errorf("render job %s: %w", spec.ID(), err)
+			}
+		}
 	}
 	annotations := obj.GetAnnotations()
 	if annotations == nil {
@@ -142,7 +148,7 @@ func submit(ctx context.Context, client *kube.Client, spec job.Spec, live *unstr
 	}
 	maps.Copy(annotations, notes)
 	obj.SetAnnotations(annotations)
-	applied, err := client.Apply(ctx, obj)
+	applied, err := client.Apply(ctx, obj, takes...)
 	if err != nil {
 		return nil, err
 	}

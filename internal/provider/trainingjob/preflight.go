@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
@@ -39,7 +41,7 @@ func (r *trainingJob) preflightChange(ctx context.Context, m model, before, afte
 	if client == nil {
 		return nil
 	}
-	findings := append(preflight.JobChange(ctx, client, before, after), changeFindings(ctx, client, after)...)
+	findings := append(preflight.JobChange(ctx, client, before, after), changeFindings(ctx, client, before, after)...)
 	if before.Suspend && !after.Suspend {
 		findings = slices.Concat(findings, r.gangAtPlan(ctx, after), preflight.Taken(ctx, client, after))
 	}
@@ -49,19 +51,35 @@ func (r *trainingJob) preflightChange(ctx context.Context, m model, before, afte
 	return diags
 }
 
-// changeFindings says what the version in which the job exists cannot express of a change.
-func changeFindings(ctx context.Context, client *kube.Client, after job.Spec) []preflight.Finding {
+// changeFindings says what the version in which the job exists cannot express of a change, and
+// whose change it undoes.
+func changeFindings(ctx context.Context, client *kube.Client, before, after job.Spec) []preflight.Finding {
 	live, err := find(ctx, client, after.Framework, after.Namespace, after.Name)
 	if err != nil {
 		return nil // who reads the job says so
 	}
+	findings := heldFindings(live, before, after)
 	after.Alpha = job.Alpha(live)
-	fault := faults(after)
-	if fault == nil {
+	if fault := faults(after); fault != nil {
+		findings = append(findings, preflight.Finding{Attribute: after.AlphaFaults()[0].Field, Summary: "The job's version cannot say all of it", Detail: session.Sentence(fault) +
+			" The job exists in that version and cannot change to this: undo the change, or delete the job and create another where the cluster serves the Kubeflow training operator's version."})
+	}
+	return findings
+}
+
+// heldFindings says that someone else has suspended a job that the apply resumes, or the reverse.
+func heldFindings(live *unstructured.Unstructured, before, after job.Spec) []preflight.Finding {
+	managers := kube.Managers(live, job.HoldField(live))
+	if before.Suspend == after.Suspend || len(managers) == 0 || slices.Contains(managers, contract.FieldManager) {
 		return nil
 	}
-	return []preflight.Finding{{Attribute: after.AlphaFaults()[0].Field, Summary: "The job's version cannot say all of it", Detail: session.Sentence(fault) +
-		" The job exists in that version and cannot change to this: undo the change, or delete the job and create another where the cluster serves the Kubeflow training operator's version."}}
+	who := strings.Join(managers, ", ")
+	if after.Suspend {
+		return []preflight.Finding{{Warning: true, Attribute: "suspend", Summary: "Job was resumed by someone else", Detail: fmt.Sprintf(
+			"Someone else has let job %s run (field manager %s). This apply suspends it, which ends its pods; to let it run, leave suspend out.", after.ID(), who)}}
+	}
+	return []preflight.Finding{{Warning: true, Attribute: "suspend", Summary: "Job was suspended by someone else", Detail: fmt.Sprintf(
+		"Someone else has suspended job %s (field manager %s). This apply lets it run again; to leave it as it is, set suspend = true.", after.ID(), who)}}
 }
 
 // question is a job that a plan has asked the cluster about.

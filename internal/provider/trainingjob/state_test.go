@@ -115,6 +115,23 @@ func TestQueuedJobDoesNotDrift(t *testing.T) {
 	assert.True(t, m.Annotations.IsNull())
 }
 
+// Nor is what Kueue does to a job that has its label.
+func TestJobOfKueueDoesNotDrift(t *testing.T) {
+	var m model
+	spec := specs()["shared"]
+	spec.Labels = map[string]string{contract.KueueQueueLabel: "research"}
+	spec = spec.Complete()
+	m.take(spec, jobAttributes)
+	before := m
+	obj, err := spec.Render()
+	require.NoError(t, err)
+	for _, suspended := range []bool{true, false} {
+		require.NoError(t, job.Hold(obj, suspended))
+		require.Empty(t, m.drift(t.Context(), obj))
+		assert.Equal(t, before, m)
+	}
+}
+
 func TestQueuePosition(t *testing.T) {
 	unit := func(phase contract.QueueUnitPhase, position int32) contract.QueueUnit {
 		return contract.QueueUnit{

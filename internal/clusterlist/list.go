@@ -77,6 +77,8 @@ type Objects struct {
 	PriorityClasses []schedulingv1.PriorityClass
 	// DaemonSets make a pod on each node that joins; none where the user may not read them.
 	DaemonSets []appsv1.DaemonSet
+	// LimitRanges say what containers ask for that say nothing; none where the user may not read them.
+	LimitRanges []corev1.LimitRange
 	// Claims are bound to Volumes; none where the user may not read them.
 	Claims  []corev1.PersistentVolumeClaim
 	Volumes []corev1.PersistentVolume
@@ -105,6 +107,10 @@ func Read(ctx context.Context, client *kube.Client) (Objects, error) {
 	if err != nil {
 		return o, fmt.Errorf("list DaemonSets: %w", err)
 	}
+	limits, err := permitted(typed.CoreV1().LimitRanges(metav1.NamespaceAll).List(ctx, all))
+	if err != nil {
+		return o, fmt.Errorf("list LimitRanges: %w", err)
+	}
 	claims, err := permitted(typed.CoreV1().PersistentVolumeClaims(metav1.NamespaceAll).List(ctx, all))
 	if err != nil {
 		return o, fmt.Errorf("list claims of volumes: %w", err)
@@ -113,7 +119,8 @@ func Read(ctx context.Context, client *kube.Client) (Objects, error) {
 	if err != nil {
 		return o, fmt.Errorf("list volumes: %w", err)
 	}
-	o.PriorityClasses, o.DaemonSets, o.Claims, o.Volumes = classes.Items, sets.Items, claims.Items, volumes.Items
+	o.PriorityClasses, o.DaemonSets, o.LimitRanges = classes.Items, sets.Items, limits.Items
+	o.Claims, o.Volumes = claims.Items, volumes.Items
 	return o, nil
 }
 

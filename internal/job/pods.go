@@ -130,24 +130,32 @@ func addMasterPort(spec *corev1.PodSpec) {
 // SetDefaults fills in what the API server does and a scheduler looks at: limits are
 // requests too, and with the host's network every port is the host's.
 func SetDefaults(spec *corev1.PodSpec) {
-	for i := range spec.Containers {
-		c := &spec.Containers[i]
-		for name, limit := range c.Resources.Limits {
-			if c.Resources.Requests == nil {
-				c.Resources.Requests = corev1.ResourceList{}
-			}
-			if _, ok := c.Resources.Requests[name]; !ok {
-				c.Resources.Requests[name] = limit
-			}
-		}
-		for j := range c.Ports {
-			port := &c.Ports[j]
-			if port.Protocol == "" {
-				port.Protocol = corev1.ProtocolTCP
-			}
-			if spec.HostNetwork && port.HostPort == 0 {
-				port.HostPort = port.ContainerPort
+	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range containers {
+			c := &containers[i]
+			Request(c, c.Resources.Limits)
+			for j := range c.Ports {
+				port := &c.Ports[j]
+				if port.Protocol == "" {
+					port.Protocol = corev1.ProtocolTCP
+				}
+				if spec.HostNetwork && port.HostPort == 0 {
+					port.HostPort = port.ContainerPort
+				}
 			}
 		}
+	}
+}
+
+// Request has a container ask for amounts where it does not say for how much it asks.
+func Request(c *corev1.Container, amounts corev1.ResourceList) {
+	for name, amount := range amounts {
+		if _, ok := c.Resources.Requests[name]; ok {
+			continue
+		}
+		if c.Resources.Requests == nil {
+			c.Resources.Requests = corev1.ResourceList{}
+		}
+		c.Resources.Requests[name] = amount
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
@@ -28,7 +29,7 @@ func (s *Snapshot) daemons(n placement.Node) (pods []ledger.Pod) {
 	view.SetNode(n)
 	for i := range s.DaemonSets {
 		set := &s.DaemonSets[i]
-		pod := podOf(set)
+		pod := s.podOf(set)
 		gang, _ := inventory.Gang([]*corev1.Pod{pod}, nil, nil)
 		if planner.Place(view, gang) == nil {
 			continue // the node is none of its nodes
@@ -41,8 +42,8 @@ func (s *Snapshot) daemons(n placement.Node) (pods []ledger.Pod) {
 	return pods
 }
 
-// podOf is the pod of a DaemonSet on a new node.
-func podOf(set *appsv1.DaemonSet) *corev1.Pod {
+// podOf is the pod of a DaemonSet on a new node, with what it asks for by its limits and by LimitRanges.
+func (s *Snapshot) podOf(set *appsv1.DaemonSet) *corev1.Pod {
 	controls := true
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -54,5 +55,25 @@ func podOf(set *appsv1.DaemonSet) *corev1.Pod {
 	for _, taint := range daemonTaints {
 		pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: taint, Operator: corev1.TolerationOpExists})
 	}
+	job.SetDefaults(&pod.Spec)
+	for i := range s.LimitRanges {
+		if s.LimitRanges[i].Namespace == set.Namespace {
+			limit(&pod.Spec, s.LimitRanges[i].Spec.Limits)
+		}
+	}
 	return pod
+}
+
+// limit has containers that say nothing of it ask for what a LimitRange says.
+func limit(spec *corev1.PodSpec, limits []corev1.LimitRangeItem) {
+	for _, item := range limits {
+		if item.Type != corev1.LimitTypeContainer {
+			continue
+		}
+		for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+			for i := range containers {
+				job.Request(&containers[i], item.DefaultRequest)
+			}
+		}
+	}
 }

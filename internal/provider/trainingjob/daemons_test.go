@@ -2,6 +2,7 @@ package trainingjob_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -28,21 +29,40 @@ spec:
         - name: logs
           image: logs
           ports: [{containerPort: 23456, hostPort: 23456}]
-          resources: {requests: {cpu: "4"}}
+          resources: %s
 `
-	for name, test := range map[string]struct{ pods, job, says string }{
-		"room is left":     {"tolerations: []", `cpu = "76"`, ""},
-		"too little left":  {"tolerations: []", `cpu = "79"`, "too little CPU"},
-		"on other nodes":   {"nodeSelector: {kubernetes.io/os: windows}", `cpu = "79"`, ""},
-		"by their taints":  {"tolerations: [{operator: Exists}]", `cpu = "79"`, "too little CPU"},
-		"a port of theirs": {"hostNetwork: true", `cpu = "8"`, "port"},
+	const limits = `
+apiVersion: v1
+kind: LimitRange
+metadata: {name: defaults, namespace: kube-system}
+spec: {limits: [{type: Pod, max: {cpu: "8"}}, {type: Container, default: {cpu: "6"}, defaultRequest: {cpu: "5"}}]}
+`
+	const requests = `{requests: {cpu: "4"}}`
+	for name, test := range map[string]struct{ pods, resources, job, says string }{
+		"room is left":         {"tolerations: []", requests, `cpu = "76"`, ""},
+		"too little left":      {"tolerations: []", requests, `cpu = "79"`, "too little CPU"},
+		"on other nodes":       {"nodeSelector: {kubernetes.io/os: windows}", requests, `cpu = "79"`, ""},
+		"by their taints":      {"tolerations: [{operator: Exists}]", requests, `cpu = "79"`, "too little CPU"},
+		"a port of theirs":     {"hostNetwork: true", requests, `cpu = "8"`, "port"},
+		"limits alone":         {"tolerations: []", `{limits: {cpu: "4"}}`, `cpu = "79"`, "too little CPU left (76.175 "},
+		"to start with":        {"initContainers: [{name: c, image: c, resources: {limits: {cpu: \"7\"}}}]", requests, `cpu = "76"`, "too little CPU left (73.175 "},
+		"nothing":              {"tolerations: []", "{}", `cpu = "79"`, ""},
+		"by a LimitRange":      {"tolerations: []", "{} # limited", `cpu = "79"`, "too little CPU left (75.175 "},
+		"said, a LimitRange":   {"tolerations: []", requests + " # limited", `cpu = "79"`, "too little CPU left (76.175 "},
+		"limits, a LimitRange": {"tolerations: []", `{limits: {cpu: "3"}} # limited`, `cpu = "79"`, "too little CPU left (77.175 "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cloud := acctest.StartCloud(t)
 			serveJobs(cloud)
-			var set unstructured.Unstructured
-			require.NoError(t, yaml.Unmarshal(fmt.Appendf(nil, daemons, test.pods), &set.Object))
-			cloud.API.Put(&set)
+			objects := []string{fmt.Sprintf(daemons, test.pods, test.resources)}
+			if strings.Contains(test.resources, "limited") {
+				objects = append(objects, limits)
+			}
+			for _, text := range objects {
+				var object unstructured.Unstructured
+				require.NoError(t, yaml.Unmarshal([]byte(text), &object.Object))
+				cloud.API.Put(&object)
+			}
 			cli := acctest.StartCLI(t)
 			network := "false"
 			if test.says == "port" {

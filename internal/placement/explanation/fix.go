@@ -146,9 +146,11 @@ func (f *fixer) poolSizes() []placement.Fix {
 	return list
 }
 
-// pools lists the pools; the planner's order keeps the nodes of one together.
+// pools lists the pools; the planner's order keeps the nodes of one together. A new node has what is
+// pinned to its template: each node of the pool has that.
 func (f *fixer) pools() []growth {
 	var pools []growth
+	joining := map[string]*capacity.Node{} // new nodes by the names of their templates
 	for start := 0; start < len(f.Nodes); {
 		end, template := start, f.Nodes[start]
 		for ; end < len(f.Nodes) && f.Nodes[end].Pool == template.Pool; end++ {
@@ -157,9 +159,17 @@ func (f *fixer) pools() []growth {
 			}
 		}
 		if template.Pool != "" {
-			pools = append(pools, growth{pool: template.Pool, now: end - start, template: fresh(template), end: end})
+			joins := fresh(template)
+			joining[template.Name] = joins
+			pools = append(pools, growth{pool: template.Pool, now: end - start, template: joins, end: end})
 		}
 		start = end
+	}
+	for _, pod := range f.Pods {
+		if n := joining[pod.Node]; n != nil && pod.Pinned {
+			n.Used.Charge(pod, 1)
+			n.Free = n.Capacity()
+		}
 	}
 	return pools
 }

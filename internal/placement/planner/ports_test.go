@@ -95,3 +95,44 @@ func TestPortInTheWay(t *testing.T) {
 	assert.Equal(t, placement.HostPortTaken, verdict.Reasons[0].Code)
 	assert.Contains(t, verdict.String(), "0 of 2 members fit: 1 node has the host port TCP/23456 taken for master-0")
 }
+
+// A node more helps nobody whom each node's own pods keep out: those of DaemonSets run on the new one too.
+func TestNewNodesHaveWhatIsPinned(t *testing.T) {
+	port := placement.Request{HostPorts: []string{"TCP/80"}}
+	cpu := func(n int64) placement.Request {
+		return placement.Request{Resources: placement.Resources{MilliCPU: n * 1000}}
+	}
+	const sizes = "pool size 2 (now 1) for pool v100"
+	for name, test := range map[string]struct {
+		takes, asks placement.Request
+		members     int
+		pinned      bool
+		fix         string
+	}{
+		"a port":              {port, port, 1, true, ""},
+		"the port of a pod":   {port, port, 1, false, sizes},
+		"CPU":                 {cpu(4), cpu(77), 1, true, "76 CPU per member (now 77)"},
+		"CPU of a pod":        {cpu(4), cpu(77), 1, false, sizes},
+		"CPU, with room left": {cpu(4), cpu(40), 2, true, sizes},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := placementtest.TopologyView(1)
+			n, _ := v.Node("n0")
+			n.Allocatable.MilliCPU = 80000
+			v.SetNode(n)
+			v.AddPod(placement.Pod{ID: "there", Node: "n0", Request: test.takes, Pinned: test.pinned})
+			asks := test.asks
+			asks.Mode, asks.GPUs = placement.ModeTopology, 1
+			verdict := planner.Plan(v, placementtest.Gang("ml/a", test.members, asks)).Verdict
+			first := ""
+			if len(verdict.Fixes) > 0 {
+				first = verdict.Fixes[0].Text
+			}
+			if test.fix == "" {
+				assert.NotContains(t, first, "pool size")
+				return
+			}
+			assert.Equal(t, test.fix, first)
+		})
+	}
+}

@@ -94,6 +94,7 @@ resource "gpuplan_training_job" "j" {
 			require.Error(t, err, said)
 			assert.Contains(t, acctest.Unwrapped(said), "Gang does not fit")
 			assert.Contains(t, acctest.Unwrapped(said), test.says)
+			assert.NotContains(t, acctest.Unwrapped(said), "pool size", "each node would have them")
 			assert.Contains(t, acctest.Unwrapped(said), "Nodes to come of pool v100 also run the cluster's DaemonSets, which count: kube-system/logs.")
 		})
 	}

@@ -36,9 +36,9 @@ func RoleOf(pod *corev1.Pod) string {
 	return role
 }
 
-// admit returns predicted pods as admission makes them. The pods of a role differ in their
+// Admit returns predicted pods as admission makes them. The pods of a role differ in their
 // names and labels alone.
-func (a Admission) admit(pods []*corev1.Pod) []*corev1.Pod {
+func (a Admission) Admit(pods []*corev1.Pod) []*corev1.Pod {
 	for i, pod := range pods {
 		role, known := a[RoleOf(pod)]
 		if !known {

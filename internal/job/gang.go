@@ -24,7 +24,7 @@ func (s Spec) AdmittedGang(tree *quota.Tree, admission Admission, amid *inventor
 	if err != nil {
 		return placement.Gang{}, err
 	}
-	gang, problems := inventory.GangAmid(admission.admit(pods), nil, tree, amid)
+	gang, problems := inventory.GangAmid(admission.Admit(pods), nil, tree, amid)
 	if len(problems) > 0 {
 		return placement.Gang{}, fmt.Errorf("job %s: %s", s.ID(), problems[0].Text)
 	}

@@ -16,6 +16,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	quantity "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -62,12 +63,29 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 	client, err := kube.New(platform.Config(t))
 	require.NoError(t, err)
 	core := client.Typed.CoreV1()
-	for _, name := range []string{namespace, "strict", "full", "small", "busy"} {
+	for _, name := range []string{namespace, "strict", "full", "small", "busy", "scoped", "lasting"} {
 		labels := map[string]string{}
 		if name == "strict" {
 			labels["pod-security.kubernetes.io/enforce"] = "baseline"
 		}
 		_, err := core.Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	_, err = client.Typed.SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 1000}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, quota := range []corev1.ResourceQuota{
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "scoped", Name: "high"}, Spec: corev1.ResourceQuotaSpec{
+			Hard: corev1.ResourceList{corev1.ResourceRequestsCPU: quantity.MustParse("3")},
+			ScopeSelector: &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{
+				{ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: corev1.ScopeSelectorOpIn, Values: []string{"high"}}}}}},
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "scoped", Name: "ending"}, Spec: corev1.ResourceQuotaSpec{
+			Hard: corev1.ResourceList{corev1.ResourcePods: quantity.MustParse("1")}, Scopes: []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}}},
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "scoped", Name: "bare"}, Spec: corev1.ResourceQuotaSpec{
+			Hard: corev1.ResourceList{corev1.ResourcePods: quantity.MustParse("1")}, Scopes: []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeBestEffort}}},
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "lasting", Name: "lasting"}, Spec: corev1.ResourceQuotaSpec{
+			Hard: corev1.ResourceList{corev1.ResourcePods: quantity.MustParse("1")}, Scopes: []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeNotTerminating}}},
+	} {
+		_, err := core.ResourceQuotas(quota.Namespace).Create(t.Context(), &quota, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
 	for name, hard := range map[string]corev1.ResourceList{
@@ -102,16 +120,16 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 	await := func(check func() bool) { // controllers fill in what admission needs
 		require.Eventually(t, check, time.Minute, 50*time.Millisecond)
 	}
-	for _, name := range []string{namespace, "strict", "full", "small", "busy"} {
+	for _, name := range []string{namespace, "strict", "full", "small", "busy", "scoped", "lasting"} {
 		await(func() bool {
 			_, err := core.ServiceAccounts(name).Get(t.Context(), "default", metav1.GetOptions{})
 			return err == nil
 		})
 	}
-	for _, name := range []string{"full", "small", "busy"} {
+	for _, name := range []string{"full", "small", "busy", "scoped", "lasting"} {
 		await(func() bool {
-			q, err := core.ResourceQuotas(name).Get(t.Context(), "none", metav1.GetOptions{})
-			return err == nil && len(q.Status.Hard) > 0
+			quotas, err := core.ResourceQuotas(name).List(t.Context(), metav1.ListOptions{})
+			return err == nil && !slices.ContainsFunc(quotas.Items, func(q corev1.ResourceQuota) bool { return len(q.Status.Hard) == 0 })
 		})
 	}
 	_, err = core.Pods("busy").Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: corev1.PodSpec{
@@ -172,7 +190,15 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 			workers("busy", 2, 0),
 			[]string{"warning roles: No quota now: The pods that job busy/j needs ask for 2 of pods together, and the ResourceQuota busy/none allows 2, of which 1 is used: the job waits until there is room"},
 		},
-		"a launcher": {func(s *job.Spec) { s.Framework = job.MPI }, nil},
+		"quota for a class": {
+			func(s *job.Spec) { workers("scoped", 4, 0)(s); s.PriorityClass = "high" },
+			[]string{"roles: The namespace's quota is too small: The pods that job scoped/j needs ask for 4 of requests.cpu together, and the ResourceQuota scoped/high allows 3, of which 0 is used: the job never starts."},
+		},
+		"quota for a class, enough": {func(s *job.Spec) { workers("scoped", 4, 3)(s); s.PriorityClass = "high" }, nil},
+		"quota for another class":   {workers("scoped", 4, 0), nil},
+		"quota for best effort":     {func(s *job.Spec) { s.Namespace = "scoped" }, []string{"roles: The namespace's quota is too small: The pods that job scoped/j needs ask for 2 of pods together, and the ResourceQuota scoped/bare allows 1"}},
+		"quota for what lasts":      {workers("lasting", 2, 0), []string{"roles: The namespace's quota is too small: The pods that job lasting/j needs ask for 2 of pods together, and the ResourceQuota lasting/lasting allows 1"}},
+		"a launcher":                {func(s *job.Spec) { s.Framework = job.MPI }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := plain()

@@ -17,7 +17,7 @@ import (
 const noQuota = "No quota now"
 
 // resourceQuotas holds what the pods that a gang needs ask for together against the namespace's
-// ResourceQuotas: the dry run is of one pod. One with scopes is left out, since it may not count them.
+// ResourceQuotas: the dry run is of one pod.
 func (c *check) resourceQuotas() {
 	pods, err := c.spec.Pods()
 	if err != nil || !c.spec.Gang {
@@ -27,12 +27,12 @@ func (c *check) resourceQuotas() {
 	if err != nil {
 		return
 	}
+	pods = c.Admission.Admit(pods)
 	for _, quota := range quotas.Items {
-		if len(quota.Spec.Scopes) > 0 || quota.Spec.ScopeSelector != nil {
-			continue
-		}
 		for _, name := range slices.Sorted(maps.Keys(quota.Spec.Hard)) {
-			c.resourceQuota(&quota, name, c.needed(pods, name))
+			if asked := c.needed(pods, &quota, name); !asked.IsZero() {
+				c.resourceQuota(&quota, name, asked)
+			}
 		}
 	}
 }
@@ -56,10 +56,13 @@ func (c *check) resourceQuota(quota *corev1.ResourceQuota, name corev1.ResourceN
 
 // needed is the least of a quota's resource that lets the gang start: as many members as must
 // run, those that ask for the least, and all pods that are no members.
-func (c *check) needed(pods []*corev1.Pod, name corev1.ResourceName) (sum quantity.Quantity) {
+func (c *check) needed(pods []*corev1.Pod, quota *corev1.ResourceQuota, name corev1.ResourceName) (sum quantity.Quantity) {
 	var members []quantity.Quantity
 	for _, pod := range pods {
-		asked := charged(pod)[name]
+		var asked quantity.Quantity
+		if inScope(quota, pod) {
+			asked = charged(pod)[name]
+		}
 		if role, _ := inventory.Replica(pod); c.spec.Late(role) {
 			sum.Add(asked)
 		} else {

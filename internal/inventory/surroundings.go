@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -33,16 +34,34 @@ func NewSurroundings(nodes []corev1.Node, pods []corev1.Pod, bound BoundVolume, 
 		s.nodes[nodes[i].Name] = nodes[i].Labels
 	}
 	for i := range pods {
-		p := &pods[i]
-		if p.Spec.Affinity == nil || p.Spec.Affinity.PodAntiAffinity == nil || p.Spec.NodeName == "" || Finished(p) || !counts(p) {
-			continue
-		}
-		apart := slices.DeleteFunc(neighbors(p), func(n placement.Neighbor) bool { return !n.Apart })
-		if len(apart) > 0 {
-			s.keepers = append(s.keepers, keeper{p, apart})
+		if p := &pods[i]; KeepsAway(p.Spec) && p.Spec.NodeName != "" && !Finished(p) && counts(p) {
+			s.keep(p)
 		}
 	}
 	return s
+}
+
+// KeepsAway reports whether a pod has anti-affinity.
+func KeepsAway(spec corev1.PodSpec) bool {
+	return spec.Affinity != nil && spec.Affinity.PodAntiAffinity != nil
+}
+
+func (s *Surroundings) keep(p *corev1.Pod) {
+	if apart := slices.DeleteFunc(neighbors(p), func(n placement.Neighbor) bool { return !n.Apart }); len(apart) > 0 {
+		s.keepers = append(s.keepers, keeper{p, apart})
+	}
+}
+
+// With returns them with nodes that join, and pods that run there then.
+func (s *Surroundings) With(nodes []placement.Node, pods []*corev1.Pod) *Surroundings {
+	joined := &Surroundings{bound: s.bound, nodes: maps.Clone(s.nodes), keepers: slices.Clone(s.keepers)}
+	for _, n := range nodes {
+		joined.nodes[n.Name] = n.Labels
+	}
+	for _, p := range pods {
+		joined.keep(p)
+	}
+	return joined
 }
 
 // Concern reports whether they may keep some pods from some nodes: pods that have volumes, or all.

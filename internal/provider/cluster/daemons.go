@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"maps"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -25,19 +26,30 @@ var daemonTaints = []string{
 
 // daemons are the pods that the cluster's DaemonSets make on a node that joins.
 func (s *Snapshot) daemons(n placement.Node) (pods []ledger.Pod) {
+	for _, pod := range s.podsOn(n, s.DaemonSets) {
+		pods = append(pods, ledger.Pod{Pod: inventory.PodOn(pod, nil, nil, nil, nil), Namespace: pod.Namespace, Name: pod.Namespace + "/" + pod.Name})
+	}
+	return pods
+}
+
+// keepers are the DaemonSets whose pods keep others away.
+func (s *Snapshot) keepers() []appsv1.DaemonSet {
+	return slices.DeleteFunc(slices.Clone(s.DaemonSets), func(set appsv1.DaemonSet) bool { return !inventory.KeepsAway(set.Spec.Template.Spec) })
+}
+
+// podsOn are the pods of DaemonSets on a node that joins.
+func (s *Snapshot) podsOn(n placement.Node, sets []appsv1.DaemonSet) (pods []*corev1.Pod) {
 	view := snapshot.NewView()
 	view.SetNode(n)
-	for i := range s.DaemonSets {
-		set := &s.DaemonSets[i]
-		pod := s.podOf(set)
+	for i := range sets {
+		pod := s.podOf(&sets[i])
 		gang, _ := inventory.Gang([]*corev1.Pod{pod}, nil, nil)
 		if planner.Place(view, gang) == nil {
 			continue // the node is none of its nodes
 		}
 		pod.Spec.NodeName = n.Name
-		holds := inventory.PodOn(pod, nil, nil, nil, nil)
-		view.AddPod(holds)
-		pods = append(pods, ledger.Pod{Pod: holds, Namespace: set.Namespace, Name: set.Namespace + "/" + set.Name})
+		view.AddPod(inventory.PodOn(pod, nil, nil, nil, nil))
+		pods = append(pods, pod)
 	}
 	return pods
 }

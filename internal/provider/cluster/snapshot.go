@@ -78,11 +78,23 @@ func newSnapshot(objects clusterlist.Objects) *Snapshot {
 
 // Surroundings returns what keeps pods from nodes: volumes, and running pods. Those of jobs of the
 // configuration, which own tells by their labels, are not among these: they may be about to leave.
-func (s *Snapshot) Surroundings(own func(labels map[string]string) bool) *inventory.Surroundings {
+// On those of the planned nodes that are to come the cluster's DaemonSets run.
+func (s *Snapshot) Surroundings(own func(labels map[string]string) bool, planned []placement.Node) *inventory.Surroundings {
 	s.around.Do(func() {
 		s.amid = inventory.NewSurroundings(s.Nodes, s.Objects.Pods, s.BoundVolume(), func(p *corev1.Pod) bool { return jobOf(p) == "" || !own(p.Labels) })
 	})
-	return s.amid
+	keepers := s.keepers()
+	if len(keepers) == 0 {
+		return s.amid
+	}
+	var toCome []placement.Node
+	var pods []*corev1.Pod
+	for _, n := range planned {
+		if _, exists := s.view.Node(n.Name); !exists {
+			toCome, pods = append(toCome, n), append(pods, s.podsOn(n, keepers)...)
+		}
+	}
+	return s.amid.With(toCome, pods)
 }
 
 // View returns a copy of the planner's view, with the quota tree and what is used of it.

@@ -71,7 +71,6 @@ func (c checker) plan(ctx context.Context, pools []capacity.Capacity, after []st
 		diags.AddError("Placement cannot be planned", session.Sentence(err))
 		return nil, diags
 	}
-	planned.Admitted, planned.Added = c.admitted(snapshot, planned.Gang, nil)
 	for _, pool := range pools {
 		nodes, occupants, err := pool.Planner()
 		if err != nil {
@@ -80,6 +79,7 @@ func (c checker) plan(ctx context.Context, pools []capacity.Capacity, after []st
 		}
 		planned.Nodes, planned.Occupants = append(planned.Nodes, nodes...), append(planned.Occupants, occupants...)
 	}
+	planned.Admitted, planned.Added = c.admitted(snapshot, planned.Gang, nil, planned.Nodes)
 	result, findings := c.session.Ledger.PlanJob(planned)
 	c.impeded = capacity.Impeded(pools, result.Verdict.Reasons) + capacity.OtherMode(pools, string(c.spec.Mode), result.Verdict)
 	for _, f := range findings {
@@ -145,19 +145,19 @@ func (c checker) onCluster(snapshot *cluster.Snapshot) (view *snapshot.View, gan
 	if gang, err = c.gang(snapshot, view.Quota()); err != nil {
 		return nil, gang, "", err
 	}
-	if admitted, text := c.admitted(snapshot, gang, view.Quota()); admitted != nil {
+	if admitted, text := c.admitted(snapshot, gang, view.Quota(), nil); admitted != nil {
 		return view, *admitted, text, nil
 	}
 	return view, gang, "", nil
 }
 
-// admitted is the job as admission makes it and with the nodes that other pods and its volumes leave
-// it, nil when that is what the configuration says or unknown. added says what they add, and what to
+// admitted is the job as admission makes it and with the nodes, planned ones too, that other pods and its
+// volumes leave it, nil when that is what the configuration says or unknown. added says what they add, and what to
 // do about it, in sentences.
-func (c checker) admitted(snapshot *cluster.Snapshot, configured placement.Gang, tree *quota.Tree) (gang *placement.Gang, added string) {
+func (c checker) admitted(snapshot *cluster.Snapshot, configured placement.Gang, tree *quota.Tree, planned []placement.Node) (gang *placement.Gang, added string) {
 	var amid *inventory.Surroundings
 	if snapshot != nil {
-		amid = snapshot.Surroundings(c.session.Owns)
+		amid = snapshot.Surroundings(c.session.Owns, planned)
 	}
 	if len(c.admission) == 0 && !amid.Concern(len(c.spec.Volumes) > 0) {
 		return nil, ""

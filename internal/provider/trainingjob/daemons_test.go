@@ -99,3 +99,55 @@ resource "gpuplan_training_job" "j" {
 		})
 	}
 }
+
+// Nor can a job have the nodes from which they keep it by their anti-affinity.
+func TestDaemonsThatKeepAJobFromNodesToCome(t *testing.T) {
+	const daemons = `
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: quiet, namespace: kube-system}
+spec:
+  selector: {matchLabels: {app: quiet}}
+  template:
+    metadata: {labels: {app: quiet}}
+    spec:
+      nodeSelector: {gpuplan.dev/pool: %s}
+      containers: [{name: c, image: c}]
+      affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: kubernetes.io/hostname, namespaces: [default], labelSelector: {matchLabels: {loud: "yes"}}}]}}
+`
+	for name, test := range map[string]struct {
+		pool, labels string
+		fits         bool
+	}{
+		"kept away":      {"v100", `{ loud = "yes" }`, false},
+		"another job":    {"v100", `{ loud = "no" }`, true},
+		"on other nodes": {"a100", `{ loud = "yes" }`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := acctest.StartCloud(t)
+			serveJobs(cloud)
+			var set unstructured.Unstructured
+			require.NoError(t, yaml.Unmarshal(fmt.Appendf(nil, daemons, test.pool), &set.Object))
+			cloud.API.Put(&set)
+			cli := acctest.StartCLI(t)
+			cli.Write(t, onePool+fmt.Sprintf(`
+resource "gpuplan_training_job" "j" {
+  name      = "j"
+  framework = "pytorch"
+  pools     = [gpuplan_node_pool.v100.capacity]
+  image     = "train:1"
+  labels    = %s
+  roles     = { worker = { replicas = 2, gpus = 8 } }
+}
+`, test.labels))
+			said, err := cli.Run("plan")
+			if test.fits {
+				require.NoError(t, err, said)
+				return
+			}
+			require.Error(t, err, said)
+			assert.Contains(t, acctest.Unwrapped(said), "Gang does not fit")
+			assert.Contains(t, acctest.Unwrapped(said), "pod kube-system/quiet keeps them from its node by its anti-affinity")
+		})
+	}
+}

@@ -272,25 +272,27 @@ func share(d *placement.Demand) capacity.GPU {
 	return capacity.GPU{MemoryGiB: d.MemoryGiB, CorePercent: d.CorePercent}
 }
 
-// usualPercent is the part of all members whose demands [usual] keeps in any case.
+// usualPercent is how much of the GPUs asked for the demands ask for that [usual] keeps.
 const usualPercent = 95
 
-// usual is the workload without its rarest demands for one GPU or a part of one: what is asked for
-// once in a while and fits nearly everywhere is no reason to keep room (Weng et al. score by the
-// demands of 95 % of the members, too).
+// usual is the workload without the demands that ask for the fewest GPUs: what is asked for once in
+// a while is no reason to keep room (Weng et al. score by the demands of 95 % of the members).
+// Counted in GPUs, a big request, for which room must be kept most, is not rare as soon as a small one.
 func usual(w placement.Workload) placement.Workload {
 	demands := slices.DeleteFunc(w.Demands(), func(d placement.Demand) bool { return !d.Valid() })
-	slices.SortStableFunc(demands, func(a, b placement.Demand) int { return cmp.Compare(w[b], w[a]) })
-	var all, members int64
+	gpus := func(d placement.Demand) int64 { return w[d] * int64(d.GPUs) }
+	slices.SortStableFunc(demands, func(a, b placement.Demand) int { return cmp.Compare(gpus(b), gpus(a)) })
+	var all, kept int64
 	for _, d := range demands {
-		all += w[d]
+		all += gpus(d)
 	}
 	usual := placement.Workload{}
 	for _, d := range demands {
-		if d.GPUs > 1 || members*100 < all*usualPercent {
-			usual[d] = w[d]
-			members += w[d]
+		if kept*100 >= all*usualPercent {
+			break
 		}
+		usual[d] = w[d]
+		kept += gpus(d)
 	}
 	return usual
 }

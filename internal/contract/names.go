@@ -37,6 +37,9 @@ const (
 	// LatestNumbers ends what the scheduler writes on a pod that waits with others of its gang: the
 	// object follows that has the latest numbers.
 	LatestNumbers = " The latest numbers are on "
+	// ReservedText begins what the scheduler writes on pods of a gang that waits for others with
+	// capacity reserved for it: whom it waits for follows.
+	ReservedText = "Reserved: waits for "
 	// ReserveAfterAnnotation and StaleAfterAnnotation on the scheduler's Deployment say what its
 	// configuration sets.
 	ReserveAfterAnnotation = "gpuplan.dev/reserve-after"

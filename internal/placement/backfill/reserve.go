@@ -5,9 +5,22 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/packing"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/preemption"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 )
+
+// ReserveEach has a view keep a place for each of the gangs that does not fit, and take the place of each
+// that does, in their order: for who looks at a cluster in which they have places already.
+func ReserveEach(v *snapshot.View, gangs []placement.Gang) {
+	for _, g := range gangs {
+		if placed := planner.Place(v, g); placed != nil {
+			v.Apply(g, *placed)
+		} else if r, ok := Reserve(v, g); ok {
+			v.AddReservation(r)
+		}
+	}
+}
 
 // Reserve finds the place that a blocked gang gets when some of the running gangs have
 // ended: those that are being deleted, then those that end first, as far as ends are

@@ -2,12 +2,14 @@ package cluster
 
 import (
 	"cmp"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/backfill"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 )
@@ -36,7 +38,7 @@ func (s *Snapshot) Live(own func(labels map[string]string) bool) ledger.Live {
 		live.Pods = append(live.Pods, pod)
 	}
 	for _, gang := range s.waiting {
-		waiting := ledger.Waiting{Gang: gang.Gang, Name: placement.NameOf(gang.Gang.ID)}
+		waiting := ledger.Waiting{Gang: gang.Gang, Name: placement.NameOf(gang.Gang.ID), Reserved: reserved(gang)}
 		for _, object := range gang.Pods {
 			if job := jobOf(object); job != "" {
 				waiting.Job = job
@@ -47,6 +49,30 @@ func (s *Snapshot) Live(own func(labels map[string]string) bool) ledger.Live {
 	}
 	live.OwnTree = s.QuotaTree != nil && own(s.QuotaTree.GetLabels())
 	return live
+}
+
+// reserved reports whether the scheduler says that it keeps capacity for a gang.
+func reserved(gang inventory.GangState) bool {
+	for _, pod := range gang.Pods {
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && strings.Contains(c.Message, contract.ReservedText) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Reserve has a view keep the capacity that the scheduler says it keeps for gangs that wait, other
+// than one.
+func (s *Snapshot) Reserve(view *snapshot.View, but string) {
+	var gangs []placement.Gang
+	for _, gang := range s.waiting {
+		if gang.Gang.ID != but && reserved(gang) {
+			gangs = append(gangs, gang.Gang)
+		}
+	}
+	backfill.ReserveEach(view, gangs)
 }
 
 // jobOf is the ID of a pod's training job, "" for none.

@@ -48,6 +48,8 @@ type Waiting struct {
 	Job string
 	// Name is "namespace/name" of the gang, or of a pod on its own.
 	Name string
+	// Reserved means that the scheduler keeps capacity for it while it waits.
+	Reserved bool
 }
 
 // fate is what a walk makes of a job that exists.

@@ -63,6 +63,13 @@ func (c cluster) waits(gang string, members int, priority int32) cluster {
 	return c
 }
 
+// reserved has the scheduler keep capacity for the last gang that waits.
+func (c cluster) reserved() cluster {
+	c.waiting = slices.Clone(c.waiting)
+	c.waiting[len(c.waiting)-1].Reserved = true
+	return c
+}
+
 // below leaves a gang its first members only, and gives the others to a gang of lower priority.
 func (c cluster) below(gang string, members int) cluster {
 	c.pods = slices.Clone(c.pods)
@@ -729,6 +736,39 @@ func launching(j ledger.Job, cores int64) ledger.Job {
 	launcher.Request.Mode, launcher.Request.MilliCPU = placement.ModeNone, 1000*cores
 	j.Gang.Roles = append([]placement.Role{launcher}, j.Gang.Roles...)
 	return j
+}
+
+// Capacity that the scheduler keeps for a gang that waits is not there for a job.
+func TestReservedCapacity(t *testing.T) {
+	one, two := machines(t, "v100", 1), machines(t, "v100", 2)
+	leaving := func(p *placement.Pod) { p.Leaving = true }
+	for name, test := range map[string]struct {
+		cluster cluster
+		visits  []visit
+		want    []string
+	}{
+		"for one that waits for others to end": {
+			cluster{nodes: one}.runs("default/x", 4).waits("default/w", 8, 0).reserved(), []visit{plan(job(one, "b", 4))}, []string{"warning Overtaken default/b"},
+		},
+		"and the job is waited for": {
+			cluster{nodes: one}.runs("default/x", 4).waits("default/w", 8, 0).reserved(), []visit{plan(immediately(job(one, "b", 4)))}, []string{"error Overtaken default/b"},
+		},
+		"none":                     {cluster{nodes: one}.runs("default/x", 4).waits("default/w", 8, 0), []visit{plan(job(one, "b", 4))}, nil},
+		"beside it":                {cluster{nodes: two}.runs("default/x", 12).waits("default/w", 8, 0).reserved(), []visit{plan(job(two, "b", 4))}, nil},
+		"on a pool that grows":     {cluster{nodes: one}.runs("default/x", 4).waits("default/w", 8, 0).reserved(), []visit{plan(job(two, "b", 4))}, []string{"warning Overtaken default/b"}},
+		"that pods leave":          {cluster{nodes: one}.runs("default/x", 8, leaving).waits("default/w", 8, 0).reserved(), []visit{plan(claims(job(one, "b", 8), 0))}, []string{"error Overtaken default/b"}},
+		"that pods leave for none": {cluster{nodes: one}.runs("default/x", 8, leaving), []visit{plan(claims(job(one, "b", 8), 0))}, nil},
+		"for one that leaves": {
+			cluster{nodes: one}.runs("default/x", 4).waits("default/w", 8, 0).from("default/w").reserved(),
+			[]visit{plan(job(one, "b", 4)), leave("default/w")}, nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			visits(test.visits, func(order []visit) {
+				assert.Equal(t, test.want, describe(look(test.cluster, order)))
+			})
+		})
+	}
 }
 
 // What starts once a job runs has room beside it, when others have left for the job.

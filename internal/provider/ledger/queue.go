@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/backfill"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/preemption"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
@@ -16,6 +18,8 @@ import (
 type queue struct {
 	view    *snapshot.View
 	started []Waiting
+	// reserved are those that go on waiting, with capacity reserved for them.
+	reserved []Waiting
 	// pools are those in which they do, with who does.
 	pools map[string][]string
 }
@@ -30,7 +34,7 @@ func (l *Ledger) overtaken() []Finding {
 	if l.live.queue == nil {
 		l.live.queue = l.started(l.live.hoped, anyone)
 	}
-	if len(l.live.queue.started) == 0 {
+	if len(l.live.queue.started)+len(l.live.queue.reserved) == 0 {
 		return nil
 	}
 	behind, alone := *l.live.queue, l.live.hoped.Clone()
@@ -38,7 +42,7 @@ func (l *Ledger) overtaken() []Finding {
 	var findings []Finding
 	for _, j := range l.starting() {
 		g := l.gang(j)
-		if !take(alone, g) {
+		if !l.live.inherit(alone, g) {
 			continue // others that are planned are in its way
 		}
 		if f := l.behind(j, g, &behind); f != nil {
@@ -96,7 +100,8 @@ func (l *Ledger) decided() bool {
 
 func anyone(Waiting) bool { return true }
 
-// started lets those that wait, and that it is asked for, take what they find, in their order.
+// started lets those that wait, and that it is asked for, take what they find, in their order, and
+// keeps for others what the scheduler has reserved for them.
 func (l *Ledger) started(view *snapshot.View, asked func(Waiting) bool) *queue {
 	q := &queue{view: view.Clone(), pools: map[string][]string{}}
 	for _, w := range l.live.Waiting {
@@ -105,6 +110,12 @@ func (l *Ledger) started(view *snapshot.View, asked func(Waiting) bool) *queue {
 		}
 		g := l.charged(w.Gang)
 		placed := planner.Place(q.view, g)
+		if placed == nil && w.Reserved {
+			if r, ok := backfill.Reserve(q.view, g); ok {
+				q.view.AddReservation(r)
+				q.reserved = append(q.reserved, w)
+			}
+		}
 		if placed == nil || len(placed.Assignments) == 0 {
 			continue
 		}
@@ -129,9 +140,25 @@ func take(view *snapshot.View, g placement.Gang) bool {
 	return placed != nil
 }
 
+// inherit is take, also of a place that the gang gets once those have gone that are being deleted.
+func (p *picture) inherit(view *snapshot.View, g placement.Gang) bool {
+	if take(view, g) {
+		return true
+	}
+	if !slices.ContainsFunc(p.Pods, func(pod Pod) bool { return pod.Leaving }) {
+		return false
+	}
+	result := preemption.Reclaim(view, g)
+	if result.Reservation == nil || len(result.Victims) > 0 {
+		return false
+	}
+	view.AddReservation(*result.Reservation)
+	return true
+}
+
 // behind says what those that start first leave a job, and takes that.
 func (l *Ledger) behind(j *job, g placement.Gang, first *queue) *Finding {
-	if take(first.view, g) {
+	if l.live.inherit(first.view, g) {
 		if !l.promised(j) || !slices.ContainsFunc(j.Pools, func(pool string) bool { return len(first.pools[pool]) > 0 }) {
 			return nil
 		}
@@ -151,7 +178,7 @@ func (l *Ledger) behind(j *job, g placement.Gang, first *queue) *Finding {
 // replaced has given its own place back by then, and those that wait have taken what they find.
 func (l *Ledger) early(g placement.Gang) *snapshot.View {
 	vacated := slices.DeleteFunc(l.vacated(g.ID), func(id string) bool { return len(l.live.jobs[id]) == 0 })
-	if len(vacated) == 0 {
+	if len(vacated) == 0 && len(l.live.queue.reserved) == 0 {
 		return l.live.found
 	}
 	view := l.live.found.Clone()
@@ -176,18 +203,32 @@ func (l *Ledger) together(g placement.Gang, waiting []Waiting) bool {
 	return take(view, g) && !slices.ContainsFunc(waiting, func(w Waiting) bool { return !take(view, l.charged(w.Gang)) })
 }
 
-func (q *queue) String() string {
+func (q *queue) String() string { return namesOf(slices.Concat(q.started, q.reserved)) }
+
+func namesOf(gangs []Waiting) string {
 	var names []string
-	for _, w := range q.started {
+	for _, w := range gangs {
 		names = append(names, w.Name)
 	}
 	return join(names)
+}
+
+// does says what the scheduler does for those that wait.
+func (q *queue) does() string {
+	var does []string
+	if len(q.started) > 0 {
+		does = append(does, "gives what this plan frees or adds to gangs that wait for room already, and that is "+namesOf(q.started))
+	}
+	if len(q.reserved) > 0 {
+		does = append(does, "keeps capacity reserved for gangs that have waited long, or that others leave room, and that is "+namesOf(q.reserved))
+	}
+	return strings.Join(does, "; it ")
 }
 
 // overtakes says what becomes of a job when others start first.
 func overtakes(j *job, first *queue, fails bool, what string) *Finding {
 	return &Finding{
 		Kind: Overtaken, Jobs: []string{j.Gang.ID}, Error: fails, Summary: "Gangs that wait come first",
-		Detail: fmt.Sprintf("%s: the scheduler gives what this plan frees or adds to gangs that wait for room already, and that is %s.", what, first),
+		Detail: fmt.Sprintf("%s: the scheduler %s.", what, first.does()),
 	}
 }

@@ -145,6 +145,7 @@ func (c checker) onCluster(snapshot *cluster.Snapshot) (view *snapshot.View, gan
 	if gang, err = c.gang(snapshot, view.Quota()); err != nil {
 		return nil, gang, "", err
 	}
+	snapshot.Reserve(view, gang.ID)
 	if admitted, text := c.admitted(snapshot, gang, view.Quota(), nil); admitted != nil {
 		return view, *admitted, text, nil
 	}

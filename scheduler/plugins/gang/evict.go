@@ -149,8 +149,8 @@ func (p *Plugin) evict(ctx context.Context, preemptor inventory.GangState, victi
 // nominationText says for whom a gang waits that holds its place already.
 func (p *Plugin) nominationText(d clustercache.Decision) string {
 	r := d.Result.Reservation
-	text := fmt.Sprintf("%d of %d members fit once others have gone. Reserved: waits for %s",
-		d.Result.Verdict.Fit, d.Result.Verdict.Asked, strings.Join(p.cache.Names(r.After), ", "))
+	text := fmt.Sprintf("%d of %d members fit once others have gone. %s%s",
+		d.Result.Verdict.Fit, d.Result.Verdict.Asked, contract.ReservedText, strings.Join(p.cache.Names(r.After), ", "))
 	if victims := r.Victims(); len(victims) > 0 {
 		text += fmt.Sprintf("; evicted for it: %s", strings.Join(p.cache.Names(victims), ", "))
 	}

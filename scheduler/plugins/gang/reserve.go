@@ -15,6 +15,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
@@ -142,7 +143,7 @@ func (p *Plugin) reserveAgainLater(key string) {
 	g.reservesAgain = p.now().Add(g.reservePause)
 	pause := g.reservePause
 	p.mu.Unlock()
-	p.work.age() // others are let in where its place was
+	p.work.age() // others are admitted where its place was
 	p.after(pause, p.work.age)
 }
 
@@ -199,8 +200,8 @@ func (p *Plugin) reservationText(key string) string {
 	case !ok, nomination.Reservation.Evicts, names == "":
 		return ""
 	case nomination.Reservation.QuotaOnly:
-		return fmt.Sprintf(" Reserved: waits for quota that is used by %s.", names)
+		return fmt.Sprintf(" %squota that is used by %s.", contract.ReservedText, names)
 	default:
-		return fmt.Sprintf(" Reserved: waits for %s.", names)
+		return fmt.Sprintf(" %s%s.", contract.ReservedText, names)
 	}
 }

@@ -29,6 +29,7 @@ type Ledger struct {
 	dropped   map[string]bool   // names of pools that are planned to be deleted
 	renewed   map[string]bool   // names of pools that are replaced, with all their nodes
 	owned     map[string]bool
+	visited   map[string]bool // IDs of pools in the state, of which the walk has said what becomes of them
 	guarded   map[string]bool
 	created   map[string]bool         // names of pools that are planned to be created
 	unset     map[string]unset        // by names of pools
@@ -64,6 +65,7 @@ func New() *Ledger {
 		dropped:   map[string]bool{},
 		renewed:   map[string]bool{},
 		owned:     map[string]bool{},
+		visited:   map[string]bool{},
 		guarded:   map[string]bool{},
 		created:   map[string]bool{},
 		unset:     map[string]unset{},
@@ -434,6 +436,21 @@ func (l *Ledger) Owns(id string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.owned[id]
+}
+
+// VisitPool records that the walk plans what becomes of the pool of that ID in Terraform's state.
+func (l *Ledger) VisitPool(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.visited[id] = true
+}
+
+// VisitedPool reports whether [Ledger.VisitPool] was told of the pool. A new pool with the
+// name of one of which it was not is no replacement of that: the state has lost it, or gives it up.
+func (l *Ledger) VisitedPool(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.visited[id]
 }
 
 // GuardPool records that the pool of that ID stays as it is planned now, and that no

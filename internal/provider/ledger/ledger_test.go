@@ -350,6 +350,10 @@ func TestPools(t *testing.T) {
 	assert.False(t, l.Owns("c/np1"))
 	l.Own("c/np1")
 	assert.True(t, l.Owns("c/np1"))
+
+	assert.False(t, l.VisitedPool("c/np1"))
+	l.VisitPool("c/np1")
+	assert.True(t, l.VisitedPool("c/np1"))
 }
 
 func TestJobThatStaysOnNodesThatGo(t *testing.T) {

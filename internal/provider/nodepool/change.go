@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/go-logr/logr"
+	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/types"
@@ -64,6 +65,39 @@ func (c change) changesPool() bool {
 	return c.changesNodes() || !c.from.VSwitchIDs.Equal(c.to.VSwitchIDs) || !c.from.SecurityGroupIDs.Equal(c.to.SecurityGroupIDs) ||
 		!c.from.SystemDisk.Equal(c.to.SystemDisk) || !c.from.SystemDiskSize.Equal(c.to.SystemDiskSize) ||
 		!c.from.ImageID.Equal(c.to.ImageID) || !c.from.ImageType.Equal(c.to.ImageType) || !c.from.KeyPair.Equal(c.to.KeyPair)
+}
+
+// differs names the attributes in which the pool becomes another, as far as that is known: what the
+// user leaves out or empty stays.
+func (c change) differs(ctx context.Context) (names []string) {
+	another := func(from, to attr.Value) bool {
+		value, err := to.ToTerraformValue(ctx)
+		return err == nil && value.IsFullyKnown() && !value.IsNull() && !to.Equal(from) &&
+			!to.Equal(types.StringValue("")) && !to.Equal(types.SetValueMust(types.StringType, nil))
+	}
+	for _, attribute := range []struct {
+		name    string
+		differs bool
+	}{
+		{"instance_type", c.before.InstanceType != c.after.InstanceType},
+		{"size", !c.from.Size.Equal(c.to.Size)},
+		{"mode", c.before.Mode != c.after.Mode},
+		{"gpu_policy", c.before.GPUPolicy != c.after.GPUPolicy},
+		{"labels", !maps.Equal(c.before.Labels, c.after.Labels)},
+		{"taints", !slices.Equal(c.before.Taints, c.after.Taints)},
+		{"vswitch_ids", another(c.from.VSwitchIDs, c.to.VSwitchIDs)},
+		{"security_group_ids", another(c.from.SecurityGroupIDs, c.to.SecurityGroupIDs)},
+		{"system_disk_category", another(c.from.SystemDisk, c.to.SystemDisk)},
+		{"system_disk_size", another(c.from.SystemDiskSize, c.to.SystemDiskSize)},
+		{"image_id", another(c.from.ImageID, c.to.ImageID)},
+		{"image_type", another(c.from.ImageType, c.to.ImageType)},
+		{"key_pair", another(c.from.KeyPair, c.to.KeyPair)},
+	} {
+		if attribute.differs {
+			names = append(names, attribute.name)
+		}
+	}
+	return names
 }
 
 // effect is one way in which a change takes nodes away from some of the pods on them.
@@ -134,6 +168,19 @@ func (r *pool) checkDisplaced(ctx context.Context, c change) (diags diag.Diagnos
 	}
 	for _, s := range displaced {
 		diags.Append(r.refuseForeign(s.at, s.text, c.consent(), s.pods, r.Session.Owns)...)
+	}
+	return diags
+}
+
+// refuseDisplaced refuses a change without consent while any job runs on the nodes that it takes, as an
+// apply does: those of this configuration that leave have left by then.
+func (r *pool) refuseDisplaced(ctx context.Context, c change) (diags diag.Diagnostics) {
+	if c.allowed() {
+		return nil
+	}
+	displaced, diags := r.displaced(ctx, c)
+	for _, s := range displaced {
+		diags.AddAttributeError(s.at, "Running jobs would lose their nodes", refusal(s.text, c.consent(), s.pods))
 	}
 	return diags
 }

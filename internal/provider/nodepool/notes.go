@@ -26,9 +26,7 @@ func (r *pool) request(ctx context.Context, m model, spec acs.NodePoolSpec) (acs
 	if diags.HasError() {
 		return spec, diags
 	}
-	var s resource.SchemaResponse
-	r.Schema(ctx, resource.SchemaRequest{}, &s)
-	of := tfsdk.State{Schema: s.Schema}
+	of := r.blank(ctx)
 	var derived model
 	diags.Append(written.Blank(ctx, of, &derived)...)
 	diags.Append(derived.imported(ctx, of, "")...)
@@ -50,6 +48,13 @@ func (r *pool) request(ctx context.Context, m model, spec acs.NodePoolSpec) (acs
 	}
 	spec.ScalingGroup.Tags = tags
 	return spec, diags
+}
+
+// blank is a state of which only the schema counts.
+func (r *pool) blank(ctx context.Context) tfsdk.State {
+	var s resource.SchemaResponse
+	r.Schema(ctx, resource.SchemaRequest{}, &s)
+	return tfsdk.State{Schema: s.Schema}
 }
 
 // imported sets what the service does not tell, from the settings that are written on the

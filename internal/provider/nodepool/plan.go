@@ -36,6 +36,9 @@ func (r *pool) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 	if resp.Diagnostics.HasError() {
 		return
 	}
+	if state != nil {
+		r.Session.Ledger.VisitPool(state.ID.ValueString())
+	}
 	switch {
 	case plan == nil:
 		resp.Diagnostics.Append(r.planDelete(ctx, *state)...)
@@ -68,7 +71,7 @@ func (r *pool) planCreate(ctx context.Context, plan *model) diag.Diagnostics {
 	if diags.HasError() {
 		return diags
 	}
-	diags.Append(r.checkName(ctx, p.Name)...)
+	diags.Append(r.checkName(ctx, *plan)...)
 	return diags
 }
 
@@ -85,7 +88,6 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 			before.Name, state.cluster(), r.Session.ClusterID, session.ClusterID))
 		return diags
 	}
-	r.Session.Ledger.Own(state.ID.ValueString())
 	change := change{before: before, after: after, from: state, to: *plan}
 	diags.Append(r.checkDisplaced(ctx, change)...)
 	if change.replaces() {
@@ -164,17 +166,17 @@ func (r *pool) kin(ctx context.Context, state model) func(labels map[string]stri
 }
 
 // checkName refuses a name that a pool of the cluster has which this configuration does not manage,
-// or which running jobs need.
-func (r *pool) checkName(ctx context.Context, name string) (diags diag.Diagnostics) {
+// or which running jobs need, and says what becomes of one that it does.
+func (r *pool) checkName(ctx context.Context, plan model) (diags diag.Diagnostics) {
 	client, err := r.Session.ACS()
 	if r.Session.NotChecked(err, &diags) {
 		return diags
 	}
-	if err != nil {
-		diags.AddError("Node pools cannot be listed", session.Sentence(err))
-		return diags
+	name := plan.Name.ValueString()
+	var found *acs.NodePool
+	if err == nil {
+		found, err = client.FindNodePool(ctx, r.Session.ClusterID, name)
 	}
-	found, err := client.FindNodePool(ctx, r.Session.ClusterID, name)
 	if err != nil {
 		diags.AddError("Node pools cannot be listed", session.Sentence(err))
 		return diags
@@ -182,24 +184,48 @@ func (r *pool) checkName(ctx context.Context, name string) (diags diag.Diagnosti
 	if found == nil {
 		return diags
 	}
-	id := r.Session.ClusterID + "/" + found.Info.ID
-	if r.Session.Ledger.Owns(id) {
+	id, stamp := r.Session.ClusterID+"/"+found.Info.ID, found.Tag(contract.OwnerTag)
+	switch mine := r.Session.Mine(stamp); {
+	case r.Session.Ledger.VisitedPool(id) || r.Session.Ledger.Owns(id) && !mine:
 		diags.Append(session.Diagnostics(r.Session.Ledger.ReplacePool(name))...)
 		if r.Session.Ledger.GuardsPool(id) {
 			diags.Append(r.checkReplaced(ctx, name, found.Info.ID)...)
 		}
-		return diags
-	}
-	if stamp := found.Tag(contract.OwnerTag); !r.Session.Mine(stamp) {
+	case !mine:
 		diags.AddAttributeError(path.Root("name"), "Node pool exists already", fmt.Sprintf(
 			"Cluster %s has a node pool named %q (%s) already, and %s.", r.Session.ClusterID, name, found.Info.ID,
 			r.Session.Advice(session.Foreign{Stamp: stamp, Resource: "gpuplan_node_pool", ID: id, Renamable: true})))
-	} else if r.Session.Targets && !r.Session.Ledger.Applying() {
-		diags.AddAttributeWarning(path.Root("name"), "Node pool exists already", fmt.Sprintf(
-			"Node pool %s (%s) of this configuration exists, and this plan is about a part of the configuration (-target), which may lack the resource that has it. "+
-				"The apply then takes it for this one, as after an apply that was cut off: it changes it, or replaces it with its nodes where it cannot. "+
-				"Plan without -target when pools change names.", name, found.Info.ID))
+	case !leaving(found.Status.State) && !r.Session.Ledger.Applying():
+		diags.Append(r.planTakeover(ctx, *found, plan)...)
 	}
+	return diags
+}
+
+// planTakeover says what the apply makes of a pool of this configuration that it meets under the name of
+// a new one, and refuses to take its nodes away from running jobs: Terraform shows a pool that is created.
+func (r *pool) planTakeover(ctx context.Context, record acs.NodePool, plan model) diag.Diagnostics {
+	c, diags := r.changeFrom(ctx, record, plan)
+	if diags.HasError() {
+		return diags
+	}
+	why, advice := "and Terraform makes a new one without regard to it, as after an apply that was cut off, `terraform state rm`, a removed block, or a change of the address without a moved block", ""
+	if r.Session.Targets {
+		why = "and this plan is about a part of the configuration (-target), which may lack the resource that has it"
+		advice = " Plan without -target when pools change names."
+	}
+	becomes := "The apply goes on with that pool and its nodes."
+	if differs := join(c.differs(ctx)); c.replaces() {
+		becomes = fmt.Sprintf("It differs in %s, so the apply replaces it with its nodes. To keep it, write here what it has.", differs)
+	} else if differs != "" {
+		becomes = fmt.Sprintf("The apply goes on with that pool, and changes in what it differs: %s. To keep it as it is, write here what it has.", differs)
+	}
+	diags.AddAttributeWarning(path.Root("name"), "Node pool exists already", fmt.Sprintf(
+		"Node pool %s (%s) of this configuration exists, %s. %s%s", record.Info.Name, record.Info.ID, why, becomes, advice))
+	diags.Append(r.checkDisplaced(ctx, c)...)
+	if c.replaces() {
+		return append(diags, session.Diagnostics(r.Session.Ledger.ReplacePool(record.Info.Name))...)
+	}
+	r.Session.Ledger.UnsetOnNodes(c.unset())
 	return diags
 }
 

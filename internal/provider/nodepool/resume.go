@@ -13,6 +13,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/written"
 )
 
 // object is the ledger's name of a pool.
@@ -75,9 +76,9 @@ func (r *pool) resume(ctx context.Context, client *acs.Client, record acs.NodePo
 			return acs.Started{}, capacity.Pool{}, diags
 		}
 	}
-	c, diags := changeFrom(ctx, clusterID, record, *m)
-	if !diags.HasError() {
-		diags.Append(r.checkDisplaced(ctx, c)...)
+	c, diags := r.changeFrom(ctx, record, *m)
+	if !diags.HasError() && !leaving(record.Status.State) {
+		diags.Append(r.refuseDisplaced(ctx, c)...)
 	}
 	if diags.HasError() {
 		return acs.Started{}, capacity.Pool{}, diags
@@ -104,10 +105,14 @@ func (r *pool) resume(ctx context.Context, client *acs.Client, record acs.NodePo
 	return started, c.before, diags
 }
 
-// changeFrom is the change from a pool as the service has it to the model.
-func changeFrom(ctx context.Context, clusterID string, record acs.NodePool, m model) (c change, diags diag.Diagnostics) {
-	from := model{Labels: types.MapNull(types.StringType), Taints: types.SetNull(taintType)}
-	diags = from.refresh(ctx, clusterID, record)
+// changeFrom is the change from a pool as the service has it to the model. Consent to lose its nodes is
+// what is written down on it.
+func (r *pool) changeFrom(ctx context.Context, record acs.NodePool, m model) (c change, diags diag.Diagnostics) {
+	of := r.blank(ctx)
+	var from model
+	diags = written.Blank(ctx, of, &from)
+	diags.Append(from.imported(ctx, of, record.Tag(contract.SettingsTag))...)
+	diags.Append(from.refresh(ctx, r.Session.ClusterID, record)...)
 	before, more := from.pool(ctx)
 	diags.Append(more...)
 	after, more := m.pool(ctx)

@@ -34,14 +34,7 @@ func (r *pool) modify(ctx context.Context, state model, m *model) (changed bool,
 		return false, diags
 	}
 	c := change{before: before, after: after, from: state, to: *m}
-	if !c.allowed() {
-		displaced, more := r.displaced(ctx, c)
-		diags.Append(more...)
-		for _, s := range displaced {
-			diags.AddAttributeError(s.at, "Running jobs would lose their nodes", refusal(s.text, c.consent(), s.pods))
-		}
-	}
-	if diags.HasError() {
+	if diags.Append(r.refuseDisplaced(ctx, c)...); diags.HasError() {
 		return false, diags
 	}
 	if !c.changesPool() && len(state.DriftedNodes.Elements()) == 0 {

@@ -1,0 +1,90 @@
+package nodepool_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+)
+
+// A pool of this configuration that its state has lost is changed under running jobs no sooner than one that
+// it has, and the plan, which shows a new pool alone, says what becomes of it.
+func TestPoolThatTheStateHasLost(t *testing.T) {
+	const goesOn = "of this configuration exists, and Terraform makes a new one without regard to it"
+	for name, test := range map[string]struct {
+		before, after string // the pool has neither
+		says          string
+		refused       string // nothing: nobody is displaced
+	}{
+		"as it is": {says: "The apply goes on with that pool and its nodes."},
+		"grown":    {after: "size = 2", says: "goes on with that pool, and changes in what it differs: size. To keep"},
+		"in more": {after: "size = 2\n  labels = { team = \"a\" }\n  system_disk_size = 200",
+			says: "goes on with that pool, and changes in what it differs: size, labels, system_disk_size. To keep"},
+		"shrunk": {after: "size = 0", says: "goes on with that pool, and changes in what it differs: size. To keep",
+			refused: "shrinks node pool v100 from 1 to 0 nodes (the cloud chooses which ones go)"},
+		"switched": {after: `mode = "default"`, says: "goes on with that pool, and changes in what it differs: mode. To keep",
+			refused: "switches node pool v100 from mode topology to default"},
+		"tainted": {after: `taints = [{ key = "out", effect = "NoExecute" }]`, says: "goes on with that pool, and changes in what it differs: taints. To keep",
+			refused: "adds taints to node pool v100 that evict jobs without a toleration"},
+		"replaced": {after: `mode = "core_mem"`, says: "It differs in mode, so the apply replaces it with its nodes.",
+			refused: "replaces node pool v100 from mode topology to core_mem"},
+		"shrunk with consent":   {after: "size = 0\n  allow_disruption = true", says: "which allow_disruption permits. Jobs run there"},
+		"replaced with consent": {before: "allow_disruption = true", after: `mode = "core_mem"`, says: "which allow_disruption permits. Jobs run there"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := acctest.StartCloud(t)
+			cli := acctest.StartCLI(t)
+			cli.Write(t, poolWith(test.before))
+			cli.Must(t, "apply", "-auto-approve")
+			cloud.Put(t, acctest.GangPod("trainer", "trainer-0", "cn-hangzhou.10.0.1.1", 0, 1))
+			after := poolWith(test.after)
+			plan := func() {
+				said, err := cli.Run("plan")
+				assert.Equal(t, test.refused != "", err != nil, said)
+				said = acctest.Unwrapped(said)
+				assert.Contains(t, said, goesOn)
+				assert.Contains(t, said, test.says)
+				if test.refused != "" {
+					assert.Contains(t, said, "The plan "+test.refused+", and there are running jobs that would lose their nodes: default/trainer")
+				}
+			}
+			cli.Write(t, strings.Replace(after, `"gpuplan_node_pool" "v100"`, `"gpuplan_node_pool" "again"`, 1)+acctest.Forgotten(pool))
+			plan()
+			cli.Must(t, "state", "rm", pool)
+			cli.Write(t, after)
+			plan()
+			if test.refused == "" {
+				cli.Must(t, "apply", "-auto-approve")
+				assert.Contains(t, cli.Must(t, "plan"), "No changes.")
+			}
+		})
+	}
+}
+
+// A job of this configuration may leave in the same plan, which shows when Terraform visits it; the apply looks once more.
+func TestPoolThatTheStateHasLostUnderAnOwnJob(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cli := acctest.StartCLI(t)
+	owner := acctest.Owner("a")
+	cli.Write(t, owner+poolWith(""))
+	cli.Must(t, "apply", "-auto-approve")
+	pod := acctest.GangPod("trainer", "trainer-0", "cn-hangzhou.10.0.1.1", 0, 1)
+	pod.Labels[contract.ManagedByLabel], pod.Labels[contract.OwnerLabel] = contract.ManagedByValue, "a"
+	cloud.Put(t, pod)
+	cli.Must(t, "state", "rm", pool)
+	cli.Write(t, owner+poolWith("size = 0"))
+	cli.Must(t, "plan")
+	said, err := cli.Run("apply", "-auto-approve")
+	require.Error(t, err, said)
+	assert.Contains(t, acctest.Unwrapped(said), "there are running jobs that would lose their nodes: default/trainer")
+	assert.Len(t, cloud.NodeNames(t), 1)
+	cli.Write(t, owner+poolWith("size = 0\n  allow_disruption = true"))
+	said = acctest.Unwrapped(cli.Must(t, "apply", "-auto-approve"))
+	assert.Contains(t, said, "which allow_disruption permits. Jobs run there, of which those that stay may lose their nodes: default/trainer")
+	assert.Empty(t, cloud.NodeNames(t))
+	assert.Contains(t, cli.Must(t, "plan"), "No changes.")
+}

@@ -64,14 +64,15 @@ func (c *Cluster) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return snapshot, err
 }
 
-// Recent returns the cluster as it was at most so long ago, but after what was told by [Cluster.Freed],
+// Recent returns the cluster as it was at most so long ago, but after what was told by [Cluster.Changed],
 // for many who look while things change and need not see what others have just begun.
 func (c *Cluster) Recent(ctx context.Context, age time.Duration) (*Snapshot, error) {
 	return c.since(ctx, time.Now().Add(-age))
 }
 
-// Freed makes the next look a new one: who asks from now on must see what has gone.
-func (c *Cluster) Freed() {
+// Changed makes the next look a new one: who asks from now on must see what has gone, or has become
+// something else.
+func (c *Cluster) Changed() {
 	c.latestMu.Lock()
 	defer c.latestMu.Unlock()
 	c.taken = time.Time{}

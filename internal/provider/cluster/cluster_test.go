@@ -75,7 +75,7 @@ func TestWhatHasGoneIsSeen(t *testing.T) {
 	assert.Equal(t, []string{"runs"}, pods())
 	require.NoError(t, client.Delete(t.Context(), corev1.SchemeGroupVersion.WithKind("Pod"), "default", "runs"))
 	assert.Equal(t, []string{"runs"}, pods(), "as it was")
-	c.Freed()
+	c.Changed()
 	assert.Empty(t, pods())
 }
 

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
@@ -325,4 +326,41 @@ func TestQuotaOfOtherPods(t *testing.T) {
 			{Config: treeOf(total, limits("9", "6Gi"), "")},
 		},
 	})
+}
+
+// Who is created after a change of the tree sees the tree as it has become, though others have just looked.
+func TestJobThatComesWithALeaf(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	installKind(t, cloud)
+	jobs := job.PyTorch.GVK()
+	cloud.API.Put(&unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": "pytorchjobs." + jobs.Group},
+		"spec": map[string]any{
+			"group": jobs.Group, "scope": "Namespaced", "names": map[string]any{"kind": jobs.Kind, "plural": "pytorchjobs"},
+			"versions": []any{map[string]any{"name": jobs.Version, "served": true}},
+		},
+	}})
+	cli := acctest.StartCLI(t)
+	for _, leaf := range []string{"x", "y", "z"} {
+		cli.Write(t, treeOf(total, leaf+" = {}", "")+fmt.Sprintf(`
+resource "gpuplan_node_pool" "v100" {
+  name          = "v100"
+  instance_type = "ecs.gn6v-c10g1.20xlarge"
+  size          = 1
+  vswitch_ids   = ["vsw-1"]
+}
+resource "gpuplan_training_job" "j" {
+  name      = "j"
+  framework = "pytorch"
+  image     = "train:1"
+  quota     = gpuplan_quota_tree.main.leaves[%q]
+  pools     = [gpuplan_node_pool.v100.capacity]
+  mode      = "default"
+  roles     = { master = { gpus = 4 } }
+  wait_for  = "none"
+}
+`, leaf))
+		assert.NotContains(t, cli.Must(t, "apply", "-auto-approve"), "Job will wait", leaf)
+	}
 }

@@ -47,6 +47,7 @@ func (r *tree) remove(ctx context.Context, m *model) (diags diag.Diagnostics, er
 	if err != nil {
 		return nil, err
 	}
+	defer r.Session.Changed()
 	return nil, client.Delete(ctx, kind, contract.QuotaTreeNamespace, objectName(*m))
 }
 
@@ -84,6 +85,7 @@ func (r *tree) apply(ctx context.Context, m *model, isNew bool, of tfsdk.State) 
 		diags.AddError("Quota tree was not written", session.Sentence(err))
 		return diags
 	}
+	r.Session.Changed()
 	diags.Append(m.refresh(ctx, applied)...)
 	return diags
 }

@@ -128,6 +128,13 @@ func (s *Session) Snapshot(ctx context.Context) (*cluster.Snapshot, error) {
 	return c.Snapshot(ctx)
 }
 
+// Changed makes those who look at the cluster from now on see what this walk has just changed there.
+func (s *Session) Changed() {
+	if c, err := s.cluster(); err == nil {
+		c.Changed()
+	}
+}
+
 // NotChecked reports whether err only says that a plan cannot look at live state: the
 // provider is not told how to connect, or will know it at apply. The plan then goes on
 // with one warning. A connection that was given and does not work is an error.

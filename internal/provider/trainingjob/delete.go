@@ -34,9 +34,7 @@ func (r *trainingJob) discard(ctx context.Context, client *kube.Client, spec job
 	if err := remove(ctx, client, spec); err != nil {
 		return err
 	}
-	if seen, err := r.Session.Cluster(); err == nil {
-		seen.Freed()
-	}
+	r.Session.Changed()
 	return nil
 }
 

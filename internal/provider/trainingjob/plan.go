@@ -52,7 +52,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		resp.Diagnostics.Append(r.place(ctx, &plan, after, offer{pools, known}, question.answer.Admission)...)
 		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
 		resp.Diagnostics.Append(r.noteReplacement(ctx, plan.ID.ValueString(), resp.Private)...)
-		resp.Diagnostics.Append(r.preflight(ctx, plan, question)...)
+		resp.Diagnostics.Append(r.preflight(ctx, plan, question, offer{pools, known})...)
 		return
 	}
 	var state model

@@ -135,12 +135,12 @@ func (r *trainingJob) admission(ctx context.Context, client *kube.Client, spec j
 }
 
 // preflight says what the cluster has answered.
-func (r *trainingJob) preflight(ctx context.Context, m model, q question) (diags diag.Diagnostics) {
+func (r *trainingJob) preflight(ctx context.Context, m model, q question, on offer) (diags diag.Diagnostics) {
 	if !q.asked {
 		return nil
 	}
 	spec, level := q.spec, q.level
-	for _, f := range slices.Concat(versionFindings(spec, q.forArena), r.schedulerFindings(ctx, spec), r.erdmaFindings(ctx, m, spec), r.podFindings(ctx, spec), r.gangAtPlan(ctx, spec), admissionFindings(spec, q.answer.Admission)) {
+	for _, f := range slices.Concat(versionFindings(spec, q.forArena), r.schedulerFindings(ctx, spec), r.erdmaFindings(ctx, m, spec), r.podFindings(ctx, spec), r.gangAtPlan(ctx, spec), admissionFindings(spec, q.answer.Admission), r.claimFindings(ctx, spec, on)) {
 		diags.Append(session.Preflight(f, level))
 	}
 	for _, f := range q.answer.Findings(int(m.PlannedNodeCount.ValueInt64())) {

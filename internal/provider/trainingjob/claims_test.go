@@ -1,0 +1,84 @@
+package trainingjob_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+)
+
+// A claim that waits for its first pod is bound to a volume that is there, unless its class makes one: a plan
+// warns when none of them is for a node of the job's pools, where that can be told.
+func TestClaimWithoutAVolume(t *testing.T) {
+	const node = "cn-hangzhou.10.0.1.1"
+	static, makes := "kubernetes.io/no-provisioner", "disk.csi.example.com"
+	disk := func(name, on string, size string) *corev1.PersistentVolume {
+		mode := corev1.PersistentVolumeFilesystem
+		return &corev1.PersistentVolume{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"}, ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: corev1.PersistentVolumeSpec{
+				StorageClassName: "local", VolumeMode: &mode, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany},
+				Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)},
+				NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+					MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{on}}}}}}},
+			},
+			Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeAvailable},
+		}
+	}
+	for name, test := range map[string]struct {
+		provisioner string
+		volumes     []*corev1.PersistentVolume
+		planned     bool // the nodes are still to come
+		warns       bool
+	}{
+		"no volume":                {static, nil, false, true},
+		"one of another node":      {static, []*corev1.PersistentVolume{disk("a", "elsewhere", "1Gi")}, false, true},
+		"one that is too small":    {static, []*corev1.PersistentVolume{disk("a", node, "1Mi")}, false, true},
+		"one of the node":          {static, []*corev1.PersistentVolume{disk("a", "elsewhere", "1Gi"), disk("b", node, "1Gi")}, false, false},
+		"a class that makes them":  {makes, nil, false, false},
+		"nodes to come":            {static, []*corev1.PersistentVolume{disk("a", "elsewhere", "1Gi")}, true, false},
+		"no volume, nodes to come": {static, nil, true, true},
+		"too small, nodes to come": {static, []*corev1.PersistentVolume{disk("a", "elsewhere", "1Mi")}, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := acctest.StartCloud(t)
+			serveJobs(cloud)
+			cli := acctest.StartCLI(t)
+			withVolume := oneJob("pytorch", `volumes = { data = { claim = "loc", mount_path = "/data" } }`, "")
+			if !test.planned {
+				cli.Write(t, withVolume)
+				cli.Must(t, "apply", "-auto-approve", "-target=gpuplan_node_pool.v100")
+			}
+			later := storagev1.VolumeBindingWaitForFirstConsumer
+			cloud.Put(t, &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: "default"}})
+			cloud.Put(t, &storagev1.StorageClass{
+				TypeMeta: metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "StorageClass"}, ObjectMeta: metav1.ObjectMeta{Name: "local"},
+				Provisioner: test.provisioner, VolumeBindingMode: &later,
+			})
+			class := "local"
+			cloud.Put(t, &corev1.PersistentVolumeClaim{
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "loc"},
+				Spec: corev1.PersistentVolumeClaimSpec{
+					StorageClassName: &class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany},
+					Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+				},
+				Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending},
+			})
+			for _, volume := range test.volumes {
+				cloud.Put(t, volume)
+			}
+			cli.Write(t, withVolume)
+			said := acctest.Unwrapped(cli.Must(t, "plan"))
+			if test.warns {
+				assert.Contains(t, said, `Volume "data" of job default/j is the claim default/loc, which is bound when its first pod comes. Nobody makes volumes of its StorageClass local`)
+			} else {
+				assert.NotContains(t, said, "Volume claim has no volume")
+			}
+		})
+	}
+}

@@ -3,6 +3,13 @@
 // operators. A name that two programs must agree on is written here and nowhere else.
 package contract
 
+import "time"
+
+// DefaultReserveAfter is how long a gang waits before the scheduler reserves capacity for it. It is
+// longer than most short jobs take to make room by themselves, and short beside what
+// training runs for.
+const DefaultReserveAfter = 5 * time.Minute
+
 // Names of our own programs and objects.
 const (
 	// SchedulerName is the scheduler name that pods of planned jobs carry.

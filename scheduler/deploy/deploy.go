@@ -30,7 +30,7 @@ type Options struct {
 	// on it are failed; 0 means the scheduler's own default.
 	UnreachableGrace time.Duration
 	// ReserveAfter is how long a gang waits before capacity is reserved for it; 0 means
-	// [DefaultReserveAfter].
+	// [contract.DefaultReserveAfter].
 	ReserveAfter time.Duration
 	// StaleAfter is how long a gang that has lost members may find no place for others before
 	// the whole gang is evicted; 0 means that it never is.
@@ -43,9 +43,6 @@ type Options struct {
 
 // DefaultReplicas is one that leads and one that stands by.
 const DefaultReplicas = 2
-
-// DefaultReserveAfter is what the scheduler's configuration says.
-const DefaultReserveAfter = 5 * time.Minute
 
 // Objects returns the objects of the scheduler and of the queue controller in the order
 // in which they can be applied: namespace, CRDs, accounts, rights, configuration,
@@ -67,7 +64,7 @@ func Objects(o Options) ([]*unstructured.Unstructured, error) {
 	}
 	return program.Objects(charts.Values{"scheduler": {
 		"image": o.Image, "replicas": cmp.Or(o.Replicas, DefaultReplicas), "logLevel": o.LogLevel, "port": o.Port, "routePods": o.RoutePods,
-		"unreachableGrace": grace, "reserveAfter": cmp.Or(o.ReserveAfter, DefaultReserveAfter).String(), "staleAfter": o.StaleAfter.String(),
+		"unreachableGrace": grace, "reserveAfter": cmp.Or(o.ReserveAfter, contract.DefaultReserveAfter).String(), "staleAfter": o.StaleAfter.String(),
 	}})
 }
 

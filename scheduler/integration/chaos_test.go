@@ -21,7 +21,6 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
-	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/gang"
 )
 
 var (
@@ -201,7 +200,7 @@ func (c *chaos) configure(t *testing.T) {
 	if c.chance(3) {
 		ahead := time.Duration(1+c.IntN(7200)) * pick(c.world, time.Second, -time.Second)
 		c.kubeconfig = skewed(t, ahead)
-		c.reserves = -ahead > gang.DefaultReserveAfter-chaosSettled
+		c.reserves = -ahead > contract.DefaultReserveAfter-chaosSettled
 		c.changes["qps: 5000"] = "qps: 5000\n  contentType: application/json\n  acceptContentTypes: application/json"
 		c.audit.did("the API server's clock is ahead of the scheduler's by %s", ahead)
 	}

@@ -56,7 +56,7 @@ func (m *model) Refresh(workload *unstructured.Unstructured) {
 	m.RoutePods = types.BoolValue(workload.GetAnnotations()[contract.RoutePodsAnnotation] == "true")
 	m.Grace = program.FlagDuration(workload, "unreachable-grace", m.Grace)
 	annotations := workload.GetAnnotations()
-	m.ReserveAfter = program.Duration(annotations[contract.ReserveAfterAnnotation], m.ReserveAfter, deploy.DefaultReserveAfter)
+	m.ReserveAfter = program.Duration(annotations[contract.ReserveAfterAnnotation], m.ReserveAfter, contract.DefaultReserveAfter)
 	m.StaleAfter = program.Duration(annotations[contract.StaleAfterAnnotation], m.StaleAfter, 0)
 }
 

@@ -19,6 +19,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/hooks"
@@ -142,7 +143,7 @@ func newPlugin(cache *clustercache.Cache, meter *metrics.Metrics, handle hooks.H
 		gangs:    map[string]*gang{},
 		recorded: map[string]*recorded{},
 
-		reserveAfter: DefaultReserveAfter,
+		reserveAfter: contract.DefaultReserveAfter,
 	}
 }
 

@@ -20,15 +20,10 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
-// DefaultReserveAfter is how long a gang waits before capacity is reserved for it. It is
-// longer than most short jobs take to make room by themselves, and short beside what
-// training runs for.
-const DefaultReserveAfter = 5 * time.Minute
-
 // Args configure the plugin, in pluginConfig of the scheduler configuration.
 type Args struct {
 	// ReserveAfter is how long a gang waits before capacity is reserved for it, by the age of
-	// its oldest pod; 0 means [DefaultReserveAfter], a negative duration never.
+	// its oldest pod; 0 means [contract.DefaultReserveAfter], a negative duration never.
 	ReserveAfter metav1.Duration `json:"reserveAfter"`
 	// StaleAfter is how long a gang that has lost members may find no place for others before
 	// the whole gang is evicted, to wait as a whole again; 0 means never.
@@ -47,7 +42,7 @@ func decode(object runtime.Object) (Args, error) {
 		return Args{}, fmt.Errorf("%s: staleAfter is %s; give a positive duration, or 0s for never", Name, args.StaleAfter.Duration)
 	}
 	if args.ReserveAfter.Duration == 0 {
-		args.ReserveAfter.Duration = DefaultReserveAfter
+		args.ReserveAfter.Duration = contract.DefaultReserveAfter
 	}
 	return args, nil
 }

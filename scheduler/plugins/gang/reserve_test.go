@@ -13,6 +13,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
 // A gang that has waited long enough has a reservation; those behind it leave it alone.
@@ -21,13 +22,13 @@ func TestBlockedGangReserves(t *testing.T) {
 	first := b.runs("first", "a", 1, 4, 0)
 	b.runs("second", "b", 1, 4, 0)
 	big := b.gangPods("big", 1, 8)
-	big[0].CreationTimestamp = metav1.NewTime(time.Now().Add(-DefaultReserveAfter + time.Minute))
+	big[0].CreationTimestamp = metav1.NewTime(time.Now().Add(-contract.DefaultReserveAfter + time.Minute))
 	b.submit(big)
 	_, status := b.cycle(big[0])
 	assert.Contains(t, status.Message(), "0 of 1")
 	require.Len(t, b.timers, 1)
 	assert.LessOrEqual(t, b.timers[0].pause, time.Minute)
-	b.plugin.reserveAfter = DefaultReserveAfter - 2*time.Minute
+	b.plugin.reserveAfter = contract.DefaultReserveAfter - 2*time.Minute
 	b.elapse()
 	b.cycle(big[0])
 
@@ -204,7 +205,7 @@ func TestArgs(t *testing.T) {
 	assert.Equal(t, 90*time.Second, args.ReserveAfter.Duration)
 	args, err = decode(nil)
 	require.NoError(t, err)
-	assert.Equal(t, DefaultReserveAfter, args.ReserveAfter.Duration)
+	assert.Equal(t, contract.DefaultReserveAfter, args.ReserveAfter.Duration)
 	_, err = decode(&runtime.Unknown{Raw: []byte(`{"reserveAfter":5}`), ContentType: runtime.ContentTypeJSON})
 	assert.ErrorContains(t, err, "read the arguments")
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -272,6 +273,23 @@ func readWorkload(ctx context.Context, client *kube.Client) (placement.Workload,
 		return nil, nil //nolint:nilerr // the scheduler says what is wrong with it
 	}
 	return w, nil
+}
+
+// ReserveAfter reads how long a gang waits until the scheduler reserves capacity for it, negative for
+// ever: the scheduler's default where its Deployment does not say, or the user may not read it.
+func ReserveAfter(ctx context.Context, client *kube.Client) (time.Duration, error) {
+	deployment, err := client.Typed.AppsV1().Deployments(contract.SystemNamespace).Get(ctx, contract.SchedulerName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
+		return contract.DefaultReserveAfter, nil
+	case err != nil:
+		return 0, fmt.Errorf("read Deployment %s/%s: %w", contract.SystemNamespace, contract.SchedulerName, err)
+	}
+	after, err := time.ParseDuration(deployment.Annotations[contract.ReserveAfterAnnotation])
+	if err != nil || after == 0 {
+		return contract.DefaultReserveAfter, nil //nolint:nilerr // someone else wrote it
+	}
+	return after, nil
 }
 
 // listSucceeded reads the metadata of the succeeded pods of a cluster once.

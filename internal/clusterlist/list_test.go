@@ -52,3 +52,26 @@ func TestListedWorkload(t *testing.T) {
 	put(map[string]string{"demands": "none"})
 	assert.Nil(t, followed())
 }
+
+// How long gangs wait until the scheduler reserves capacity stands on its Deployment.
+func TestReserveAfter(t *testing.T) {
+	server := kubetest.Start(t)
+	client, err := kube.New(server.Config())
+	require.NoError(t, err)
+	after := func() time.Duration {
+		t.Helper()
+		d, err := ReserveAfter(t.Context(), client)
+		require.NoError(t, err)
+		return d
+	}
+	assert.Equal(t, contract.DefaultReserveAfter, after(), "there is no Deployment")
+	for text, want := range map[string]time.Duration{
+		"1m30s": 90 * time.Second, "-1s": -time.Second, "0s": contract.DefaultReserveAfter, "": contract.DefaultReserveAfter, "soon": contract.DefaultReserveAfter,
+	} {
+		server.Put(&unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "apps/v1", "kind": "Deployment",
+			"metadata": map[string]any{"namespace": contract.SystemNamespace, "name": contract.SchedulerName, "annotations": map[string]any{contract.ReserveAfterAnnotation: text}},
+		}})
+		assert.Equal(t, want, after(), text)
+	}
+}

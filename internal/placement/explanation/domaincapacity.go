@@ -14,8 +14,8 @@ type DomainCapacity struct {
 	// Where names the part: its network domain "rack=r7", or its pool "pool v100".
 	Where string
 	Nodes int
-	// GPUs are the whole GPUs that are healthy, and neither used nor reserved; GiB is the
-	// free memory of GPUs that are given away in parts.
+	// GPUs are the whole GPUs that are healthy, not used by anybody, and not reserved from
+	// the gang; GiB is the same of the memory of GPUs that are given away in parts.
 	GPUs int
 	GiB  int64
 	// Fit is how many of the members without a place fit there at once, whatever the
@@ -30,14 +30,15 @@ type DomainCapacity struct {
 // and what stops the next one: for each network domain when the gang has any, at the
 // narrowest level, else for each pool. They come in the planner's order of nodes.
 func DomainCapacities(v *snapshot.View, g placement.Gang) []DomainCapacity {
-	whole := packing.NewPacker(v.Cluster(), g)
+	seen := v.Seen(&g, nil)
+	whole := packing.NewPacker(seen, g)
 	if whole.Invalid() != nil || whole.Total == 0 {
 		return nil
 	}
 	var capacities []DomainCapacity
 	for _, part := range parts(whole) {
-		c := v.Cluster()
-		c.Nodes, c.Quota = part.nodes, nil
+		c := seen
+		c.Nodes, c.Quota, c.Later = part.nodes, nil, nil
 		p := packing.NewPacker(c, g)
 		chosen := p.Choose(p.Wanted(p.Total))
 		room := DomainCapacity{Where: part.name, Nodes: len(part.nodes), Fit: chosen.Placed}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/backfill"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/explanation"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/placementtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
@@ -50,6 +51,30 @@ func TestCapacityByDomain(t *testing.T) {
 
 	g.Roles[0].Members = g.Roles[0].Members[:2]
 	assert.Equal(t, explanation.DomainCapacity{Where: "rack=r1", Nodes: 2, GPUs: 16, Fit: 2}, explanation.DomainCapacities(v, g)[0])
+}
+
+// What is reserved is free for the gang that holds it and for those that go before it, and not for
+// others.
+func TestCapacityBesideReservations(t *testing.T) {
+	v := placementtest.TopologyView(2)
+	placementtest.Place(t, v, placementtest.Gang("ns/first", 3, placementtest.WholeGPUs(4)))
+	big := placementtest.Gang("ns/big", 2, placementtest.WholeGPUs(8))
+	r, ok := backfill.Reserve(v, big)
+	require.True(t, ok)
+	v.AddReservation(r)
+	small, urgent := placementtest.Gang("ns/small", 1, placementtest.WholeGPUs(4)), placementtest.Gang("ns/urgent", 1, placementtest.WholeGPUs(4))
+	urgent.Priority = 1
+	for name, test := range map[string]struct {
+		gang placement.Gang
+		want explanation.DomainCapacity
+	}{
+		"its own": {big, explanation.DomainCapacity{GPUs: 4, Reasons: planner.Plan(v, big).Verdict.Reasons}},
+		"behind":  {small, explanation.DomainCapacity{Reasons: planner.Plan(v, small).Verdict.Reasons}},
+		"before":  {urgent, explanation.DomainCapacity{GPUs: 4, Fit: 1}},
+	} {
+		test.want.Where, test.want.Nodes = "pool v100", 2
+		assert.Equal(t, []explanation.DomainCapacity{test.want}, explanation.DomainCapacities(v, test.gang), name)
+	}
 }
 
 func TestCapacityOfNoGang(t *testing.T) {

@@ -78,6 +78,20 @@ func TestWhy(t *testing.T) {
 			c.quota("team", "default", 4, 5)
 			c.job("default", "small", 2, map[string]int64{topologyGPUs: 1})
 		}},
+		"reserved": {state: explain.Waiting, key: "default/big", arrange: func(c *cluster) {
+			c.job("default", "big", 1, map[string]int64{topologyGPUs: 8})
+			c.cache.ReserveBlocked([]string{"default/big"}, nil)
+		}},
+		"held-back": {state: explain.Waiting, key: "default/small", arrange: func(c *cluster) {
+			c.job("default", "big", 1, map[string]int64{topologyGPUs: 8})
+			c.job("default", "small", 2, map[string]int64{topologyGPUs: 2})
+			c.cache.ReserveBlocked([]string{"default/big"}, nil)
+		}},
+		"reserved-quota": {state: explain.Waiting, key: "default/more", arrange: func(c *cluster) {
+			c.quota("team", "default", 4, 5)
+			c.job("default", "more", 1, map[string]int64{topologyGPUs: 2})
+			c.cache.ReserveBlocked([]string{"default/more"}, nil)
+		}},
 		"shared": {state: explain.Waiting, key: "pod/default/hungry", arrange: func(c *cluster) {
 			c.job("default", "hungry", 1, map[string]int64{gpuMemory: 40, corePercent: 30}, alone)
 		}},
@@ -196,7 +210,14 @@ func TestWaitingMembersOfAnElasticGang(t *testing.T) {
 		around  explain.Around
 		says    string
 	}{
-		"no room":  {func(*cluster) {}, explain.Around{}, "Gang default/elastic runs with 2 members. 1 more member waits, because 1 node has no free GPU left."},
+		"no room": {func(*cluster) {}, explain.Around{}, "Gang default/elastic runs with 2 members. 1 more member waits, because 1 node has no free GPU left."},
+		"reserved": {func(c *cluster) {
+			c.node("n2", "v100", "topology")
+			c.job("default", "other", 1, map[string]int64{topologyGPUs: 4})
+			c.run("default/other")
+			c.job("default", "big", 1, map[string]int64{topologyGPUs: 8})
+			c.cache.ReserveBlocked([]string{"default/big"}, nil)
+		}, explain.Around{}, "Gang default/elastic runs with 2 members. 1 more member waits. Held back by the reservation of gang default/big."},
 		"no quota": {func(c *cluster) { c.node("n2", "v100", "topology"); c.quota("team", "default", 0, 8) }, explain.Around{}, "1 more member waits, because quota root/team: max of aliyun.com/gpu is 8"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -211,6 +232,31 @@ func TestWaitingMembersOfAnElasticGang(t *testing.T) {
 			assert.Contains(t, string(text(t, func(w io.Writer) error { return a.WriteText(w, noon) })), test.says)
 		})
 	}
+}
+
+// An answer for programs names whose reservation holds a gang back, and those that the gang waits
+// for that holds it, as long as they run.
+func TestReservations(t *testing.T) {
+	c := newCluster(t)
+	c.node("n1", "v100", "topology")
+	c.job("default", "first", 1, map[string]int64{topologyGPUs: 3})
+	c.run("default/first")
+	second := c.job("default", "second", 1, map[string]int64{topologyGPUs: 3}, alone)
+	c.run("pod/default/second")
+	c.job("default", "big", 1, map[string]int64{topologyGPUs: 8})
+	c.job("default", "small", 1, map[string]int64{topologyGPUs: 1})
+	assert.Equal(t, explain.Fits, why(t, c.cache.Snapshot(), "default/small").State)
+	c.cache.ReserveBlocked([]string{"default/big"}, nil)
+
+	small, big := why(t, c.cache.Snapshot(), "default/small"), why(t, c.cache.Snapshot(), "default/big")
+	assert.Equal(t, []any{explain.Waiting, "default/big", ""}, []any{small.State, small.ReservedBy, small.Awaits})
+	assert.Equal(t, []any{explain.Waiting, "", "gang default/first; pod default/second"}, []any{big.State, big.ReservedBy, big.Awaits})
+	raw, err := json.Marshal(small)
+	require.NoError(t, err)
+	assert.Contains(t, string(raw), `"reservedBy":"default/big"`)
+
+	c.cache.RemovePod(second[0].UID)
+	assert.Equal(t, "gang default/first", why(t, c.cache.Snapshot(), "default/big").Awaits)
 }
 
 // An answer for programs names the sick GPUs below a gang as well, once each.

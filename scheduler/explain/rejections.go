@@ -180,10 +180,13 @@ func (a Around) confine(snapshot *clusterstate.Snapshot, state inventory.GangSta
 	return g
 }
 
-// await says for whom a gang waits that fits once others have gone.
+// await says for whom a gang still waits that fits once others have gone.
 func await(snapshot *clusterstate.Snapshot, r *placement.Reservation) string {
 	var names []string
 	for _, victim := range r.After {
+		if !slices.ContainsFunc(victim.Pods, func(id string) bool { return snapshot.Pod(id) != nil }) {
+			continue // it has gone since the reservation was made
+		}
 		name := "gang " + victim.Gang
 		if pod := snapshot.Pod(victim.Gang); pod != nil {
 			name = "pod " + pod.Namespace + "/" + pod.Name

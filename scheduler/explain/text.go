@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
@@ -120,13 +121,13 @@ func (a Answer) headline() string {
 		if a.Awaits != "" {
 			text += fmt.Sprintf(" It gets %d more, up to the minimum of its quota, when others have left: %s.", a.Fit-a.Running, a.Awaits)
 		}
-		return text + a.others()
+		return text + a.others() + a.reservation()
 	}
 	text := fmt.Sprintf("%s waits: %d of %d members fit", a.Name(), a.Fit, a.Needed)
 	if a.Pod {
 		text = a.Name() + " waits"
 	}
-	return text + ", because " + joinReasons(a.Reasons) + "." + a.besides()
+	return text + ", because " + joinReasons(a.Reasons) + "." + a.reservation() + a.besides()
 }
 
 // needs says of whom there is room for as many as must run.
@@ -155,11 +156,14 @@ func (a Answer) others() string {
 	if rest == 1 {
 		wait = "waits"
 	}
-	if objections := a.objections(); len(objections) > 0 && (len(a.Rejections) > 0 || why == "") {
+	if objections := a.objections(); len(objections) > 0 && (len(a.Rejections) > 0 || why == "" && a.ReservedBy == "") {
 		rest, why = a.Surplus, strings.Join(objections, "; ")
 	}
-	if rest <= 0 || why == "" {
+	switch {
+	case rest <= 0 || why == "" && a.ReservedBy == "":
 		return ""
+	case why == "":
+		return fmt.Sprintf(" %s %s.", count(rest, "more member"), wait)
 	}
 	return fmt.Sprintf(" %s %s, because %s.", count(rest, "more member"), wait, why)
 }
@@ -171,6 +175,15 @@ func (a Answer) objections() []string {
 		return a.Rejections
 	}
 	return []string{"the scheduler says: " + strings.TrimSuffix(a.Said, ".")}
+}
+
+// reservation says whose reservation holds a gang back that waits, and whom its own waits for.
+func (a Answer) reservation() string {
+	text := placement.Verdict{ReservedBy: a.ReservedBy}.ReservedText()
+	if a.State == Waiting && a.Awaits != "" {
+		text += fmt.Sprintf(" It has a reservation, and waits for others to end: %s.", a.Awaits)
+	}
+	return text
 }
 
 // besides says what else keeps a gang from starting that has no room.

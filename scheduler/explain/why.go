@@ -44,8 +44,11 @@ type Answer struct {
 	State State  `json:"state"`
 	// Rejections are what keeps it from starting wherever there is room.
 	Rejections []string `json:"rejections,omitempty"`
-	// Awaits are the gangs that leave, or have to leave, the place that it is to get.
+	// Awaits are the gangs that leave, have to leave, or have to end, before it gets the place or
+	// the quota that is to be its.
 	Awaits string `json:"awaits,omitempty"`
+	// ReservedBy is the gang whose reservation keeps it from a place, or from more members.
+	ReservedBy string `json:"reservedBy,omitempty"`
 	// Scheduler is set when the gang is another scheduler's: then nothing here is its word.
 	Scheduler string `json:"scheduler,omitempty"`
 	// Needed is how many members must run together, Running how many do, Missing how
@@ -193,6 +196,7 @@ func (a *Answer) judge() {
 // plan adds what the planner says about members that do not run.
 func (a *Answer) plan(snapshot *clusterstate.Snapshot, g placement.Gang) {
 	result := preemption.Reclaim(snapshot.View, g)
+	a.ReservedBy = placement.NameOf(result.Verdict.ReservedBy)
 	planned := result.Verdict.Partial
 	if result.Placement != nil {
 		planned = result.Placement.Assignments
@@ -218,6 +222,9 @@ func (a *Answer) plan(snapshot *clusterstate.Snapshot, g placement.Gang) {
 	}
 	if a.State != Waiting {
 		return
+	}
+	if r, held := snapshot.View.Reservation(g.ID); held {
+		a.Awaits = await(snapshot, &r)
 	}
 	a.Verdict, a.Reasons = result.Verdict.String(), reasons(result.Verdict.Reasons)
 	a.Fixes = fixes(result.Verdict.Fixes)

@@ -15,9 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	trainingjob "github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
 // Around is what the planner does not look at, and that may keep a gang from starting all
@@ -101,6 +104,15 @@ func (a *Around) FindScheduler(ctx context.Context, client *kube.Client) error {
 		a.scheduler = absent
 	}
 	return nil
+}
+
+// Reserve reserves places, as the scheduler does, in a cluster that was listed
+// ([clusterstate.Snapshot.ReserveBlocked]), for the gangs that have waited so long, and that nothing
+// around them keeps from starting.
+func (a *Around) Reserve(snapshot *clusterstate.Snapshot, after time.Duration) {
+	snapshot.ReserveBlocked(a.read, after, func(state inventory.GangState) (placement.Gang, bool) {
+		return a.confine(snapshot, state), len(a.rejections(state)) == 0
+	})
 }
 
 // readable reports whether there is a list, and forgets that the user may not read it, or

@@ -43,7 +43,7 @@ const gangsPerCluster, gangsPerContended = 3, 8
 // between the plan and its gang, which carries its planned placement.
 func TestAgreement(t *testing.T) {
 	connect(t)
-	a := agreement{watched: startWatching(t), scheduler: startAnswering(t), token: newTestCluster(t).reader("prometheus", "gpuplan-metrics")}
+	a := agreement{watched: startWatching(t), scheduler: startAnswering(t, nil), token: newTestCluster(t).reader("prometheus", "gpuplan-metrics")}
 	for range 3 {
 		namespace, err := api().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "team-"}}, metav1.CreateOptions{})
 		require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
@@ -29,13 +31,13 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
 )
 
-// answering is a scheduler with its ports open.
+// answering is a scheduler with its ports open, and with changes of its configuration.
 type answering struct {
 	t                *testing.T
 	metrics, answers string
 }
 
-func startAnswering(t *testing.T) answering {
+func startAnswering(t *testing.T, changes map[string]string) answering {
 	t.Helper()
 	ports := make([]string, 2)
 	for i := range ports {
@@ -45,7 +47,7 @@ func startAnswering(t *testing.T) answering {
 		require.NoError(t, err)
 		require.NoError(t, listener.Close())
 	}
-	runScheduler(t, nil, "--bind-address=127.0.0.1", "--secure-port="+ports[0], "--explain-port="+ports[1])
+	runScheduler(t, changes, "--bind-address=127.0.0.1", "--secure-port="+ports[0], "--explain-port="+ports[1])
 	return answering{t, "https://127.0.0.1:" + ports[0], "https://127.0.0.1:" + ports[1]}
 }
 
@@ -120,7 +122,7 @@ func (s *testCluster) reader(name string, roles ...string) (token string) {
 // stand on the PodGroup and one pod. Nothing is written for anything else that happens.
 func TestWaitingGangIsWrittenOnce(t *testing.T) {
 	s := newTestCluster(t, machine{count: 2, mode: "topology"}, machine{count: 1, mode: "default"})
-	scheduler := startAnswering(t)
+	scheduler := startAnswering(t, nil)
 	token := s.reader("prometheus", "gpuplan-metrics")
 	for _, name := range []string{"little", "small"} { // both on one node
 		s.submit(topologyGang(name, 1, 4))
@@ -198,7 +200,7 @@ func (s *testCluster) awaitPodGroup(name, condition string) {
 // have the right to ask.
 func TestAnswers(t *testing.T) {
 	s := newTestCluster(t, machine{count: 2, mode: "topology"})
-	scheduler := startAnswering(t)
+	scheduler := startAnswering(t, nil)
 	s.submit(topologyGang("vgg16", 4, 1))
 	s.awaitBound("vgg16")
 	s.submit(topologyGang("big", 20, 1))
@@ -234,6 +236,43 @@ func TestAnswers(t *testing.T) {
 	status, body = scheduler.get(scheduler.answers+"/gpuplan/map?output=svg", token)
 	assert.Equal(t, http.StatusOK, status)
 	assert.Contains(t, body, s.namespace+"/vgg16")
+}
+
+// Around a reservation the plugin, which computes it, says the same as the scheduler, which holds it.
+func TestAnswersAroundAReservation(t *testing.T) {
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
+	scheduler := startAnswering(t, impatient)
+	objects, err := deploy.Objects(deploy.Options{Image: "test", ReserveAfter: 10 * time.Millisecond})
+	require.NoError(t, err)
+	deployment := objects[slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == "Deployment" })]
+	require.NoError(t, unstructured.SetNestedField(deployment.Object, int64(0), "spec", "replicas"))
+	_, err = cluster.client.Apply(t.Context(), deployment)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		assert.NoError(t, api().AppsV1().Deployments(contract.SystemNamespace).Delete(context.Background(), contract.SchedulerName, metav1.DeleteOptions{}))
+	})
+	token := s.reader("admin", "gpuplan-explain")
+
+	s.submit(topologyGang("first", 3, 4))
+	s.awaitBound("first")
+	s.submit(topologyGang("big", 2, 8))
+	s.awaitReason("big", "Reserved: waits for gang "+s.namespace+"/first")
+	s.submit(topologyGang("small", 1, 4))
+	s.awaitReason("small", "Held back by the reservation of gang "+s.namespace+"/big")
+	for name, want := range map[string]explain.Answer{
+		"big":   {Awaits: "gang " + s.namespace + "/first"},
+		"small": {ReservedBy: s.namespace + "/big"},
+	} {
+		require.EventuallyWithT(t, func(c *assert.CollectT) {
+			var held, computed []explain.Answer
+			_, body := scheduler.get(scheduler.answers+"/gpuplan/gangs/"+s.namespace+"/"+name, token)
+			require.NoError(c, json.Unmarshal([]byte(body), &held), body)
+			require.NoError(c, json.Unmarshal(s.plugin("admin", "why", name, "-n", s.namespace, "-o", "json"), &computed))
+			require.Len(c, held, 1)
+			assert.Equal(c, held, computed)
+			assert.Equal(c, []any{explain.Waiting, want.Awaits, want.ReservedBy}, []any{held[0].State, held[0].Awaits, held[0].ReservedBy})
+		}, settled, 200*time.Millisecond)
+	}
 }
 
 // plugin runs kubectl-gpuplan as a service account of the scene.

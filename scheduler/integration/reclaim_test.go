@@ -129,7 +129,7 @@ func (j job) of(class string) job {
 func TestBorrowedGPUsAreReclaimed(t *testing.T) {
 	s := newTestCluster(t, machine{count: 2, mode: "topology"})
 	s.setLeaves(16, lend{name: "left", min: 8, max: 16}, lend{name: "right", min: 8, max: 16})
-	scheduler := startAnswering(t)
+	scheduler := startAnswering(t, nil)
 	s.submit(topologyGang("one", 4, 2).in("left"))
 	s.awaitBound("one")
 	s.submit(topologyGang("two", 2, 2).in("left"))

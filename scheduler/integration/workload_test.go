@@ -103,7 +103,7 @@ func TestPlacesByTheWorkload(t *testing.T) {
 		scheduler.End(syscall.SIGKILL)
 	}
 
-	answers := startAnswering(t)
+	answers := startAnswering(t, nil)
 	token := s.reader("prometheus", "gpuplan-metrics")
 	answers.awaitWorkload(token, 1000)
 	assert.NotEqual(t, tight, quarter("recorded"))

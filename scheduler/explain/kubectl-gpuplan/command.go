@@ -90,7 +90,7 @@ func (a *asker) subcommand(use, short string, ask question, forms ...string) *co
 	return c
 }
 
-// read lists the cluster.
+// read lists the cluster, and reserves the places in it that the scheduler reserves.
 func (a *asker) read(ctx context.Context) (snapshot *clusterstate.Snapshot, around explain.Around, namespace string, err error) {
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(a.rules, &a.overrides)
 	if namespace, _, err = loader.Namespace(); err != nil {
@@ -110,7 +110,15 @@ func (a *asker) read(ctx context.Context) (snapshot *clusterstate.Snapshot, arou
 	if around, err = explain.ReadAround(ctx, client, ""); err != nil {
 		return nil, around, "", err
 	}
-	return snapshot, around, namespace, around.FindScheduler(ctx, client)
+	if err = around.FindScheduler(ctx, client); err != nil {
+		return nil, around, "", err
+	}
+	after, err := clusterlist.ReserveAfter(ctx, client)
+	if err != nil {
+		return nil, around, "", err
+	}
+	around.Reserve(snapshot, after)
+	return snapshot, around, namespace, nil
 }
 
 // find answers for what a name stands for.

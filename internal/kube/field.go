@@ -22,7 +22,7 @@ func Managers(obj *unstructured.Unstructured, field Field) (managers []string) {
 	}
 	for _, entry := range obj.GetManagedFields() {
 		owned := map[string]any{}
-		if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.Raw, &owned) != nil {
+		if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &owned) != nil {
 			continue
 		}
 		if _, found, _ := unstructured.NestedFieldNoCopy(owned, path...); found {

@@ -213,6 +213,7 @@ func (l *live) foreignGang(t *testing.T, g *generator, c configuration) string {
 	l.foreign++
 	gang, size := fmt.Sprintf("foreign-%d", l.foreign), 1+g.IntN(2)
 	gpus, priority, charged := int64(1+g.IntN(2)), pick(g, "", lowPriority, highPriority), len(c.leaves) > 0 && g.chance(60)
+	gated := size > 1 && g.chance(25)
 	for i := range size {
 		pod := l.foreignPod(fmt.Sprintf("%s-%d", gang, i), corev1.ResourceList{corev1.ResourceName(name): *resource.NewQuantity(gpus, resource.DecimalSI)})
 		pod.Spec.SchedulerName, pod.Spec.PriorityClassName = contract.SchedulerName, priority
@@ -220,10 +221,13 @@ func (l *live) foreignGang(t *testing.T, g *generator, c configuration) string {
 		if charged {
 			pod.Labels[contract.QuotaLabel] = c.leaves[0].name
 		}
+		if gated && i > 0 {
+			pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/hold"}}
+		}
 		l.create(t, pod)
 	}
 	l.settle(t)
-	return fmt.Sprintf("gang %s: %d × %d %s, priority %q, charged %t", gang, size, gpus, name, priority, charged)
+	return fmt.Sprintf("gang %s: %d × %d %s, priority %q, charged %t, gated %t", gang, size, gpus, name, priority, charged, gated)
 }
 
 // deleteJob deletes one of the configuration's jobs.
@@ -246,7 +250,7 @@ func (l *live) deleteJob(t *testing.T, g *generator, c configuration) string {
 const settled = 1500 * time.Millisecond
 
 // settle waits until no pod is leaving and the scheduler has decided about every gang:
-// all of its pods have a node, or one of them says what it waits for.
+// all of its pods have a node, or one of them says what it waits for or has a gate.
 func (l *live) settle(t *testing.T) {
 	t.Helper()
 	var since time.Time
@@ -259,7 +263,7 @@ func (l *live) settle(t *testing.T) {
 				return false
 			}
 			undecided[gang] = undecided[gang] || p.Spec.NodeName == ""
-			said[gang] = said[gang] || waits(p)
+			said[gang] = said[gang] || waits(p) || len(p.Spec.SchedulingGates) > 0
 		}
 		waiting := false
 		for gang, open := range undecided {

@@ -71,8 +71,12 @@ func install(t *testing.T, platform *localtest.Platform) {
 	t.Helper()
 	w := newWorkspace(t, platform)
 	c := configuration{}.render()
+	scheduler := map[string]any{"image": "gpuplan-scheduler:local"}
+	if *seed%2 == 1 {
+		scheduler["reserve_after"] = "1s" // gangs of others that wait have capacity reserved
+	}
 	c["resource"] = map[string]any{
-		"gpuplan_scheduler":  map[string]any{"this": map[string]any{"image": "gpuplan-scheduler:local"}},
+		"gpuplan_scheduler":  map[string]any{"this": scheduler},
 		"gpuplan_node_agent": map[string]any{"this": map[string]any{"image": "gpuplan-node-agent:local"}},
 	}
 	w.write(t, c)

@@ -56,6 +56,35 @@ func TestAgainstARealControlPlane(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, map[string]any{"a": "1"}, obj.Object["data"])
 	})
+	t.Run("of two who create an object the second is refused", func(t *testing.T) {
+		_, err := client.Create(ctx, configMap("once", "one"))
+		require.NoError(t, err)
+		_, err = client.Create(ctx, configMap("once", "two"))
+		assert.True(t, kube.IsAlreadyExists(err), "%v", err)
+		obj, err := client.Get(ctx, configMaps, "default", "once")
+		require.NoError(t, err)
+		assert.Equal(t, map[string]any{"key": "one"}, obj.Object["data"])
+	})
+	t.Run("what was created is changed by an apply", func(t *testing.T) {
+		made := object(configMaps, "default", "made", map[string]any{"data": map[string]any{"a": "1", "b": "2", "theirs": "3"}})
+		require.NoError(t, client.Manage(ctx, made), "nothing is there")
+		_, err := client.Create(ctx, made)
+		require.NoError(t, err)
+		_, err = client.Typed.CoreV1().ConfigMaps("default").Patch(ctx, "made", types.MergePatchType,
+			[]byte(`{"data":{"theirs":"4"}}`), metav1.PatchOptions{FieldManager: "kubectl-edit"})
+		require.NoError(t, err)
+
+		for range 2 { // the second time nothing is left to do
+			require.NoError(t, client.Manage(ctx, made))
+		}
+		obj, err := client.Apply(ctx, object(configMaps, "default", "made", map[string]any{"data": map[string]any{"a": "2"}}))
+		require.NoError(t, err)
+		assert.Equal(t, map[string]any{"a": "2", "theirs": "4"}, obj.Object["data"])
+		_, err = client.Apply(ctx, made)
+		var conflict *kube.ConflictError
+		require.ErrorAs(t, err, &conflict)
+		assert.Equal(t, []kube.Conflict{{Manager: "kubectl-edit", Field: ".data.theirs"}}, conflict.Conflicts)
+	})
 	t.Run("a program comes and goes", func(t *testing.T) {
 		objs := realProgram()
 		require.NoError(t, client.ApplyAll(ctx, objs, nil))

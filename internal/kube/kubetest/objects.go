@@ -101,6 +101,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, at key) {
 	}
 }
 
+// create stores a new object. Its field manager is the same one as that of an apply.
 func (s *Server) create(w http.ResponseWriter, r *http.Request, at key) {
 	data := map[string]any{}
 	if err := decode(r, &data); err != nil {
@@ -120,7 +121,13 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, at key) {
 	}
 	if !r.URL.Query().Has("dryRun") {
 		s.writes++
-		s.store(at, &object{data: data, owners: map[string]string{}})
+		owners := map[string]string{}
+		if manager := r.URL.Query().Get("fieldManager"); manager != "" {
+			for path := range leaves(data) {
+				owners[path] = manager
+			}
+		}
+		s.store(at, &object{data: data, owners: owners})
 	}
 	reply(w, http.StatusCreated, data)
 }

@@ -236,6 +236,35 @@ func TestTreeOfAnApplyThatWasKilled(t *testing.T) {
 	})
 }
 
+// A tree that another apply creates at the same time is not changed.
+func TestTreeThatAppearsMeanwhile(t *testing.T) {
+	for owner, says := range map[string]string{
+		"b": `another Terraform configuration manages it, with the owner "b" (this one is "a")`,
+		"a": "1 added",
+	} {
+		t.Run(owner, func(t *testing.T) {
+			cloud := acctest.StartCloud(t)
+			installKind(t, cloud)
+			cloud.Meanwhile(t, contract.QuotaTreeResource, func() {
+				theirs := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"root": map[string]any{"name": "root", "max": map[string]any{"cpu": "1"}}}}}
+				theirs.SetGroupVersionKind(kind)
+				theirs.SetNamespace(contract.QuotaTreeNamespace)
+				theirs.SetName(contract.QuotaTreeName)
+				theirs.SetLabels(map[string]string{contract.OwnerLabel: owner})
+				_, err := cloud.Kube.Create(t.Context(), theirs)
+				require.NoError(t, err)
+			})
+			cli := acctest.StartCLI(t)
+			cli.Write(t, acctest.Owner("a")+treeOf(total, quotas, ""))
+			said, err := cli.Run("apply", "-auto-approve")
+			assert.Equal(t, owner == "a", err == nil, said)
+			assert.Contains(t, acctest.Unwrapped(said), says)
+			cpu, _, _ := unstructured.NestedString(live(t, cloud).Object, "spec", "root", "max", "cpu")
+			assert.Equal(t, map[string]string{"a": "160", "b": "1"}[owner], cpu)
+		})
+	}
+}
+
 func TestKindThatIsNotInstalled(t *testing.T) {
 	acctest.StartCloud(t)
 	resource.UnitTest(t, resource.TestCase{

@@ -73,21 +73,53 @@ func (r *tree) apply(ctx context.Context, m *model, isNew bool, of tfsdk.State) 
 	if diags.Append(written.Note(ctx, of, obj, m, derived)...); diags.HasError() {
 		return diags
 	}
+	var stored *unstructured.Unstructured
+	goesOn := false
 	if isNew {
-		defer r.Session.Ledger.Begin(owned)()
-		if err := r.makeRoom(ctx, client); err != nil {
-			diags.AddError("The cluster has a quota tree already", session.Sentence(err))
-			return diags
-		}
+		stored, goesOn, err = r.create(ctx, client, obj)
+	} else {
+		stored, err = update(ctx, client, obj)
 	}
-	applied, err := client.TakeOver(ctx, obj) // what others have changed is in the plan
 	if err != nil {
 		diags.AddError("Quota tree was not written", session.Sentence(err))
 		return diags
 	}
 	r.Session.Changed()
-	diags.Append(m.refresh(ctx, applied)...)
+	if goesOn {
+		diags.AddWarning("Quota tree was there already", fmt.Sprintf(
+			"Quota tree %s/%s of this configuration exists, so it goes on, changed where it differed.", obj.GetNamespace(), obj.GetName()))
+	}
+	diags.Append(m.refresh(ctx, stored)...)
 	return diags
+}
+
+// update writes a tree that exists.
+func update(ctx context.Context, client *kube.Client, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	if err := client.Manage(ctx, obj); err != nil {
+		return nil, err
+	}
+	return client.TakeOver(ctx, obj) // what others have changed is in the plan
+}
+
+// create writes a new tree, or goes on with one of this configuration.
+func (r *tree) create(ctx context.Context, client *kube.Client, obj *unstructured.Unstructured) (stored *unstructured.Unstructured, goesOn bool, err error) {
+	defer r.Session.Ledger.Begin(owned)()
+	for taken := false; ; {
+		exists, err := r.makeRoom(ctx, client)
+		if err != nil {
+			return nil, false, err
+		}
+		if taken = taken || r.Session.Ledger.Take(owned); !taken {
+			return nil, false, session.Taken(owned)
+		}
+		if exists {
+			stored, err = update(ctx, client, obj)
+			return stored, true, err
+		}
+		if stored, err = client.Create(ctx, obj); !kube.IsAlreadyExists(err) {
+			return stored, false, err
+		} // an apply at the same time was faster
+	}
 }
 
 // waitServed waits until the kind is installed: the program that installs it may be
@@ -116,11 +148,12 @@ func waitServed(ctx context.Context, client *kube.Client) error {
 	return err
 }
 
-// makeRoom refuses a new tree beside another one, and waits for one that is being deleted.
-func (r *tree) makeRoom(ctx context.Context, client *kube.Client) error {
+// makeRoom refuses a new tree beside another one, and waits for one that is being deleted. exists
+// means that an earlier apply of this configuration has made the tree.
+func (r *tree) makeRoom(ctx context.Context, client *kube.Client) (exists bool, err error) {
 	items, err := client.List(ctx, kind, contract.QuotaTreeNamespace, "")
 	if err != nil {
-		return err
+		return false, err
 	}
 	for i := range items {
 		live, err := client.GetSettled(ctx, kind, contract.QuotaTreeNamespace, items[i].GetName(), nil)
@@ -131,13 +164,11 @@ func (r *tree) makeRoom(ctx context.Context, client *kube.Client) error {
 			err = r.second(live)
 		}
 		if err != nil {
-			return err
+			return false, err
 		}
+		exists = true
 	}
-	if !r.Session.Ledger.Take(owned) {
-		return session.Taken(owned)
-	}
-	return nil
+	return exists, nil
 }
 
 // second says that a tree is in the way of a new one, unless an earlier apply of this

@@ -21,26 +21,41 @@ import (
 // it is not a new job.
 func (r *trainingJob) begin(ctx context.Context, client *kube.Client, m model, of tfsdk.State, spec job.Spec, notes map[string]string) (obj *unstructured.Unstructured, goesOn bool, err error) {
 	defer r.Session.Ledger.Begin(object(spec))()
+	for taken := false; ; {
+		live, err := r.existing(ctx, client, spec)
+		if err != nil {
+			return nil, false, err
+		}
+		if taken = taken || r.Session.Ledger.Take(object(spec)); !taken {
+			return nil, false, session.Taken(object(spec))
+		}
+		obj, goesOn, err = r.beginFrom(ctx, client, live, m, of, spec, notes)
+		if !kube.IsAlreadyExists(err) {
+			return obj, goesOn, err
+		} // an apply at the same time was faster
+	}
+}
+
+// existing is the job of that name that an apply of this configuration submitted, nil when there is
+// none. One of someone else is refused.
+func (r *trainingJob) existing(ctx context.Context, client *kube.Client, spec job.Spec) (*unstructured.Unstructured, error) {
 	live, err := find(ctx, client, spec.Framework, spec.Namespace, spec.Name)
 	if err == nil {
 		live, err = client.GetSettled(ctx, live.GroupVersionKind(), spec.Namespace, spec.Name, nil)
 	}
 	switch {
 	case kube.IsNotFound(err):
-		live = nil
+		return nil, nil
 	case notServed(err):
-		return nil, false, operatorMissing(ctx, client, spec.Framework)
+		return nil, operatorMissing(ctx, client, spec.Framework)
 	case err != nil:
-		return nil, false, err
+		return nil, err
 	}
-	if live != nil {
-		if err := r.refuseForeign(live, spec.Framework); err != nil {
-			return nil, false, err
-		}
-	}
-	if !r.Session.Ledger.Take(object(spec)) {
-		return nil, false, session.Taken(object(spec))
-	}
+	return live, r.refuseForeign(live, spec.Framework)
+}
+
+// beginFrom submits the job where there was none, or that one was.
+func (r *trainingJob) beginFrom(ctx context.Context, client *kube.Client, live *unstructured.Unstructured, m model, of tfsdk.State, spec job.Spec, notes map[string]string) (obj *unstructured.Unstructured, goesOn bool, err error) {
 	if err := r.clearName(ctx, client, spec); err != nil {
 		return nil, false, err
 	}

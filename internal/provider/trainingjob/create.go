@@ -148,12 +148,17 @@ func submit(ctx context.Context, client *kube.Client, spec job.Spec, live *unstr
 	}
 	maps.Copy(annotations, notes)
 	obj.SetAnnotations(annotations)
-	applied, err := client.Apply(ctx, obj, takes...)
+	var submitted *unstructured.Unstructured
+	if live == nil {
+		submitted, err = client.Create(ctx, obj)
+	} else if err = client.Manage(ctx, obj); err == nil {
+		submitted, err = client.Apply(ctx, obj, takes...)
+	}
 	if err != nil {
 		return nil, err
 	}
 	tflog.Info(ctx, "submitted the job", map[string]any{"job": spec.ID(), "kind": obj.GetKind()})
-	return applied, nil
+	return submitted, nil
 }
 
 // planOnCluster fills in the planned placement of a job that had none at plan: where the

@@ -236,6 +236,42 @@ func TestTreeOfAnApplyThatWasKilled(t *testing.T) {
 	})
 }
 
+// A tree that the state has lost is not changed without the checks of a change.
+func TestLostTreeIsCheckedLikeAChange(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	installKind(t, cloud)
+	pod := acctest.GangPod("trainer", "trainer-0", "n1", 0, 1, 2, 3)
+	pod.Labels[contract.QuotaLabel] = "vision"
+	cloud.Put(t, pod)
+	limited := func(amount, more string) string {
+		return treeOf(total, `vision = { max = { "aliyun.com/gpu" = "`+amount+`" } }`, more)
+	}
+	cli := acctest.StartCLI(t)
+	cli.Write(t, limited("16", ""))
+	cli.Must(t, "apply", "-auto-approve")
+	cli.Must(t, "state", "rm", main)
+
+	for name, test := range map[string]struct{ config, refused string }{
+		"the same":           {config: limited("16", "")},
+		"less than is used":  {limited("2", ""), "The plan lowers the maximum of aliyun.com/gpu for vision to 2, but at least 4 stay in use, by default/trainer."},
+		"the leaf goes":      {treeOf(total, `other = {}`, ""), `The plan removes the leaf "vision", to which running jobs are charged: default/trainer.`},
+		"less, with consent": {config: limited("2", "allow_disruption = true")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cli.Write(t, test.config)
+			said, err := cli.Run("plan")
+			said = acctest.Unwrapped(said)
+			assert.Contains(t, said, "Quota tree kube-system/elasticquotatree of this configuration exists, and Terraform makes a new one")
+			assert.Equal(t, test.refused == "", err == nil, said)
+			assert.Contains(t, said, test.refused)
+		})
+	}
+	cli.Write(t, limited("16", ""))
+	said := acctest.Unwrapped(cli.Must(t, "apply", "-auto-approve"))
+	assert.Contains(t, said, "Quota tree was there already")
+	assert.Contains(t, acctest.Unwrapped(cli.Must(t, "plan")), "No changes")
+}
+
 // A tree that another apply creates at the same time is not changed.
 func TestTreeThatAppearsMeanwhile(t *testing.T) {
 	for owner, says := range map[string]string{

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/running"
@@ -62,9 +63,7 @@ func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 		resp.Diagnostics.Append(r.Session.Rights(ctx, toWrite(plan))...)
 	}
 	if isNew {
-		if !r.Session.Ledger.Owns(owned) {
-			resp.Diagnostics.Append(r.checkSecond(ctx)...)
-		}
+		resp.Diagnostics.Append(r.checkExisting(ctx, plan, spec, tree)...)
 		resp.Diagnostics.Append(r.checkKind()...)
 		return
 	}
@@ -91,19 +90,35 @@ func toWrite(plan model) *unstructured.Unstructured {
 	return obj
 }
 
-// checkSecond refuses to plan a second tree beside one that exists.
-func (r *tree) checkSecond(ctx context.Context) (diags diag.Diagnostics) {
+// checkExisting refuses to plan a second tree beside one that exists. One that this configuration has
+// made is what the apply goes on with: its change is checked like any other.
+func (r *tree) checkExisting(ctx context.Context, plan model, spec quota.Spec, tree *quota.Tree) (diags diag.Diagnostics) {
+	lost := !r.Session.Ledger.Owns(owned)
 	snapshot, err := r.Session.Snapshot(ctx)
 	if r.Session.NotChecked(err, &diags) {
 		return diags
 	}
-	if err == nil && snapshot.QuotaTree != nil {
+	if err == nil && snapshot.QuotaTree != nil && lost {
 		err = r.second(snapshot.QuotaTree)
 	}
 	if err != nil {
 		diags.AddError("Quota tree cannot be created", session.Sentence(err))
+		return diags
 	}
-	return diags
+	live := snapshot.QuotaTree
+	if live == nil || live.GetDeletionTimestamp() != nil {
+		return diags
+	}
+	if lost && !r.Session.Ledger.Applying() {
+		diags.AddWarning("Quota tree exists already", fmt.Sprintf(
+			"Quota tree %s/%s of this configuration exists, and Terraform makes a new one without regard to it, as after an apply that was cut off, `terraform state rm`, "+
+				"or a change of the address without a moved block. The apply goes on with it, changed where it differs.", live.GetNamespace(), live.GetName()))
+	}
+	before, err := inventory.QuotaSpec(live)
+	if err != nil || plan.AllowDisruption.ValueBool() {
+		return diags // of a live tree that someone broke, the change repairs it
+	}
+	return append(diags, r.checkUsage(ctx, before, spec, tree)...)
 }
 
 // checkKind warns that nothing installs the kind of the tree before an apply writes it.

@@ -33,9 +33,8 @@ func (r *pool) start(ctx context.Context, client *acs.Client, m *model) (started
 	started, err := client.CreateNodePool(ctx, r.Session.ClusterID, spec)
 	var exists *acs.PoolExistsError
 	if errors.As(err, &exists) {
-		if stamp := exists.Pool.Tag(contract.OwnerTag); !r.Session.Mine(stamp) {
-			err = fmt.Errorf("%w, and %s", err, r.Session.Advice(session.Foreign{
-				Stamp: stamp, Resource: "gpuplan_node_pool", ID: r.Session.ClusterID + "/" + exists.Pool.Info.ID, Renamable: true}))
+		if !r.Session.Mine(exists.Pool.Tag(contract.OwnerTag)) {
+			err = r.foreign(exists)
 		} else if !r.Session.Ledger.Take(object(m.Name)) {
 			err = session.Taken(object(m.Name))
 		} else {
@@ -47,7 +46,20 @@ func (r *pool) start(ctx context.Context, client *acs.Client, m *model) (started
 		return started, before, diags
 	}
 	r.Session.Ledger.Take(object(m.Name))
+	gone, err := r.giveWay(ctx, client, *m, started.PoolID)
+	if gone {
+		started = acs.Started{}
+	}
+	if err != nil {
+		diags.AddError("Node pool was not created", session.Sentence(err))
+	}
 	return started, before, diags
+}
+
+// foreign says whose a pool is that has the name of one that is to be created.
+func (r *pool) foreign(exists *acs.PoolExistsError) error {
+	return fmt.Errorf("%w, and %s", exists, r.Session.Advice(session.Foreign{
+		Stamp: exists.Pool.Tag(contract.OwnerTag), Resource: "gpuplan_node_pool", ID: r.Session.ClusterID + "/" + exists.Pool.Info.ID, Renamable: true}))
 }
 
 // resume makes a pool that exists what the model says. One that is being deleted, or that

@@ -100,6 +100,36 @@ func TestPoolOfAnApplyThatWasKilled(t *testing.T) {
 	}
 }
 
+// Of two configurations that create a pool of one name at the same time the later one gives way: the service
+// lets both be.
+func TestPoolThatAppearsMeanwhile(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	service := client(t, cloud)
+	var theirs string
+	cloud.Meanwhile(t, "nodepools", func() {
+		size := int64(1)
+		started, err := service.CreateNodePool(t.Context(), acctest.ClusterID, acs.NodePoolSpec{
+			Info: acs.NodePoolInfo{Name: "v100", Type: "ess"},
+			ScalingGroup: acs.ScalingGroup{
+				InstanceTypes: []string{"ecs.gn6v-c10g1.20xlarge"}, VSwitchIDs: []string{"vsw-1"}, DesiredSize: &size,
+				Tags: []acs.Tag{{Key: contract.OwnerTag, Value: "b"}},
+			},
+		})
+		require.NoError(t, err)
+		theirs = started.PoolID
+	})
+	cli := acctest.StartCLI(t)
+	cli.Write(t, acctest.Owner("a")+poolWith(""))
+	said, err := cli.Run("apply", "-auto-approve")
+	require.Error(t, err)
+	assert.Contains(t, acctest.Unwrapped(said), `another Terraform configuration manages it, with the owner "b" (this one is "a")`)
+	pools, err := service.ListNodePools(t.Context(), acctest.ClusterID)
+	require.NoError(t, err)
+	require.Len(t, pools, 1)
+	assert.Equal(t, theirs, pools[0].Info.ID)
+	assert.Empty(t, cli.Must(t, "state", "list"))
+}
+
 // A pool that changes its address in the configuration is the same pool.
 func TestPoolThatChangesItsAddress(t *testing.T) {
 	cloud := acctest.StartCloud(t)

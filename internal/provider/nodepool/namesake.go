@@ -6,21 +6,23 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
-	"github.com/hashicorp/terraform-plugin-log/tflog"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
 // giveWay deletes a pool that this apply has just created, and says whose the name is, when another
 // configuration has created a pool of that name at the same time and before it: the service lets both
 // be. gone means that the pool is deleted.
-func (r *pool) giveWay(ctx context.Context, client *acs.Client, m model, poolID string) (gone bool, err error) {
+func (r *pool) giveWay(ctx context.Context, client *acs.Client, m model, poolID string) (gone bool, diags diag.Diagnostics) {
 	pools, err := client.ListNodePools(ctx, r.Session.ClusterID)
 	if err != nil {
-		tflog.Warn(ctx, "whether another node pool has the name is not known", map[string]any{"error": err.Error()})
-		return false, nil
+		diags.AddWarning("Node pools were not looked at again", fmt.Sprintf(
+			"Whether another configuration has created a node pool of the same name at the same time is not known. %s", session.Sentence(err)))
+		return false, diags
 	}
 	own := slices.IndexFunc(pools, func(p acs.NodePool) bool { return p.Info.ID == poolID })
 	if own < 0 {
@@ -35,9 +37,11 @@ func (r *pool) giveWay(ctx context.Context, client *acs.Client, m model, poolID 
 	taken := r.foreign(&acs.PoolExistsError{ClusterID: r.Session.ClusterID, Pool: pools[first]})
 	m.NodePoolID, m.ID = types.StringValue(poolID), types.StringValue(r.Session.ClusterID+"/"+poolID)
 	if err := r.deletePool(ctx, m); err != nil {
-		return false, fmt.Errorf("%w. The one that this apply created, %s, could not be deleted: %w", taken, poolID, err)
+		diags.AddError("Node pool must go", fmt.Sprintf("Another one has its name, and it could not be deleted yet: %s %s", session.Sentence(taken), session.Sentence(err)))
+		return false, diags
 	}
-	return true, taken
+	diags.AddError("Node pool was not created", session.Sentence(taken))
+	return true, diags
 }
 
 // later reports whether a pool was created after another one; of two for which that cannot be told

@@ -46,14 +46,11 @@ func (r *pool) start(ctx context.Context, client *acs.Client, m *model) (started
 		return started, before, diags
 	}
 	r.Session.Ledger.Take(object(m.Name))
-	gone, err := r.giveWay(ctx, client, *m, started.PoolID)
+	gone, more := r.giveWay(ctx, client, *m, started.PoolID)
 	if gone {
 		started = acs.Started{}
 	}
-	if err != nil {
-		diags.AddError("Node pool was not created", session.Sentence(err))
-	}
-	return started, before, diags
+	return started, before, append(diags, more...)
 }
 
 // foreign says whose a pool is that has the name of one that is to be created.

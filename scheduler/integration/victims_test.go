@@ -29,7 +29,8 @@ type loss struct {
 
 // checkVictim notes that a pod is evicted: the scheduler writes the standard condition,
 // with the gang that it makes room for, before it deletes the pod. What is left of a gang that was cut
-// short goes for nobody: it must be less than its own gang needs.
+// short goes for nobody: it must be less than its own gang needs, and a gang that has run keeps it,
+// unless the scheduler that has seen it run has ended.
 func (a *audit) checkVictim(before, pod *corev1.Pod) {
 	preemptor, evicted := preemptorOf(pod)
 	if before != nil {
@@ -44,6 +45,9 @@ func (a *audit) checkVictim(before, pod *corev1.Pod) {
 		a.note("%s is evicted with the rest of its gang", pod.Name)
 		if bound := a.bound(own); bound >= a.gangs[own].minimum {
 			a.violation("%s is evicted with the rest of its gang, of which %d members have a place and %d are needed", pod.Name, bound, a.gangs[own].minimum)
+		}
+		if a.kills == 0 && !a.gangs[own].ran.IsZero() {
+			a.violation("%s is evicted with the rest of its gang, which has run", pod.Name)
 		}
 		return
 	}
@@ -68,7 +72,7 @@ func preemptorOf(pod *corev1.Pod) (name string, evicted bool) {
 // restOf returns the gang of which a pod is what is left, by the scheduler's word, "" for none.
 func restOf(pod *corev1.Pod) string {
 	for _, c := range pod.Status.Conditions {
-		if rest, ok := strings.CutPrefix(c.Message, "the rest of gang "); ok && c.Type == corev1.DisruptionTarget {
+		if rest, ok := strings.CutPrefix(c.Message, contract.SchedulerName+": the rest of gang "); ok && c.Type == corev1.DisruptionTarget {
 			gang, _, _ := strings.Cut(rest, " ")
 			return gang
 		}

@@ -240,6 +240,8 @@ type course struct {
 	// waiting is the first that has to wait, nil for none; verdict says why.
 	waiting *job
 	verdict placement.Verdict
+	// below are those who may be evicted for what starts once its members run, where that has no room.
+	below []string
 	// evicted are those for whom running gangs are evicted.
 	evicted []eviction
 	// parts are those that get fewer members than are planned, within their quota.
@@ -291,7 +293,7 @@ func (l *Ledger) place(jobs []*job) (c course) {
 			}
 			stop, why := begin(view, gangs[i], *placed)
 			if why != nil {
-				c.waiting, c.verdict = j, *why
+				c.waiting, c.verdict, c.below = j, *why, l.live.below(gangs[i].Priority)
 				return c
 			}
 			undo = append(undo, stop)
@@ -368,6 +370,9 @@ func (l *Ledger) waits(c course, jobs []*job, key string) Finding {
 	if queued && byQuota {
 		until = "the job queue holds one of them, as queue = true asks, until the quota has room for it"
 	}
+	if len(c.below) > 0 {
+		until += ", or kube-scheduler evicts pods of lower priority for what starts once its members run: of " + join(c.below)
+	}
 	alone := "on its own"
 	if c.waiting.needs {
 		alone = "once others have left"
@@ -381,6 +386,17 @@ func (l *Ledger) waits(c course, jobs []*job, key string) Finding {
 			"With the others placed, this is left for %s: %s", ids[0], alone, join(ids[1:]), until, ids[0], c.verdict),
 		key: key,
 	}
+}
+
+// below names those that run with a lower priority: kube-scheduler may evict them for a pod without GPUs.
+func (p *picture) below(priority int32) (names []string) {
+	for _, pod := range p.Pods {
+		if _, stays := p.hoped.Pod(pod.ID); stays && pod.Priority < priority && !slices.Contains(names, pod.Name) {
+			names = append(names, pod.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // leftOut says of jobs that quota leaves members of them out while others run.

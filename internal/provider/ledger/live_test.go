@@ -753,8 +753,13 @@ func TestReservedCapacity(t *testing.T) {
 		"and the job is waited for": {
 			cluster{nodes: one}.runs("default/x", 4).waits("default/w", 8, 0).reserved(), []visit{plan(immediately(job(one, "b", 4)))}, []string{"error Overtaken default/b"},
 		},
-		"none":                     {cluster{nodes: one}.runs("default/x", 4).waits("default/w", 8, 0), []visit{plan(job(one, "b", 4))}, nil},
-		"beside it":                {cluster{nodes: two}.runs("default/x", 12).waits("default/w", 8, 0).reserved(), []visit{plan(job(two, "b", 4))}, nil},
+		"none": {cluster{nodes: one}.runs("default/x", 4).waits("default/w", 8, 0), []visit{plan(job(one, "b", 4))}, nil},
+		"beside it, but where": {
+			cluster{nodes: two}.runs("default/x", 12).waits("default/w", 8, 0).reserved(), []visit{plan(job(two, "b", 4))}, []string{"warning Overtaken default/b"},
+		},
+		"in another pool": {
+			cluster{nodes: append(machines(t, "p100", 1), one...)}.runs("default/x", 12).waits("default/w", 8, 0).reserved(), []visit{plan(job(one, "b", 4))}, nil,
+		},
 		"on a pool that grows":     {cluster{nodes: one}.runs("default/x", 4).waits("default/w", 8, 0).reserved(), []visit{plan(job(two, "b", 4))}, []string{"warning Overtaken default/b"}},
 		"that pods leave":          {cluster{nodes: one}.runs("default/x", 8, leaving).waits("default/w", 8, 0).reserved(), []visit{plan(claims(job(one, "b", 8), 0))}, []string{"error Overtaken default/b"}},
 		"that pods leave for none": {cluster{nodes: one}.runs("default/x", 8, leaving), []visit{plan(claims(job(one, "b", 8), 0))}, nil},
@@ -767,6 +772,30 @@ func TestReservedCapacity(t *testing.T) {
 			visits(test.visits, func(order []visit) {
 				assert.Equal(t, test.want, describe(look(test.cluster, order)))
 			})
+		})
+	}
+}
+
+// Where the launchers of jobs do not fit beside each other, kube-scheduler may also evict pods of lower
+// priority for one of them, which are named.
+func TestLaunchersThatMayEvict(t *testing.T) {
+	nodes := machines(t, "v100", 1) // 80 cores
+	cores := func(n int64, priority int32) func(*placement.Pod) {
+		return func(p *placement.Pod) { p.Request.MilliCPU, p.Priority = 1000*n, priority }
+	}
+	for name, test := range map[string]struct {
+		priority int32
+		says     string
+	}{
+		"a lower priority": {-1, "one of them will wait until the others finish, or kube-scheduler evicts pods of lower priority for what starts once its members run: of default/x."},
+		"the same":         {0, "one of them will wait until the others finish."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := cluster{nodes: nodes}.runs("default/x", 1, cores(60, test.priority))
+			found := look(c, []visit{plan(launching(job(nodes, "b", 1), 11)), plan(immediately(launching(job(nodes, "c", 1, "default/b"), 11)))})
+			require.Len(t, found, 1)
+			assert.Equal(t, ledger.Waits, found[0].Kind)
+			assert.Contains(t, found[0].Detail, test.says)
 		})
 	}
 }

@@ -20,8 +20,8 @@ type queue struct {
 	started []Waiting
 	// reserved are those that go on waiting, with capacity reserved for them.
 	reserved []Waiting
-	// pools are those in which they do, with who does.
-	pools map[string][]string
+	// pools are those in which they do, with who does; kept are those in which capacity is reserved.
+	pools, kept map[string][]string
 }
 
 // overtaken says what gangs that wait already do to the jobs that can start: what the plan
@@ -103,7 +103,7 @@ func anyone(Waiting) bool { return true }
 // started lets those that wait, and that it is asked for, take what they find, in their order, and
 // keeps for others what the scheduler has reserved for them.
 func (l *Ledger) started(view *snapshot.View, asked func(Waiting) bool) *queue {
-	q := &queue{view: view.Clone(), pools: map[string][]string{}}
+	q := &queue{view: view.Clone(), pools: map[string][]string{}, kept: map[string][]string{}}
 	for _, w := range l.live.Waiting {
 		if !asked(w) || w.Job != "" && l.fates[w.Job] == leaves {
 			continue
@@ -114,6 +114,7 @@ func (l *Ledger) started(view *snapshot.View, asked func(Waiting) bool) *queue {
 			if r, ok := backfill.Reserve(q.view, g); ok {
 				q.view.AddReservation(r)
 				q.reserved = append(q.reserved, w)
+				q.note(q.kept, w, r.Placement)
 			}
 		}
 		if placed == nil || len(placed.Assignments) == 0 {
@@ -121,14 +122,19 @@ func (l *Ledger) started(view *snapshot.View, asked func(Waiting) bool) *queue {
 		}
 		q.view.Apply(g, *placed)
 		q.started = append(q.started, w)
-		for _, a := range placed.Assignments {
-			n, _ := q.view.Node(a.Node)
-			if names := q.pools[n.Pool]; !slices.Contains(names, w.Name) {
-				q.pools[n.Pool] = append(names, w.Name)
-			}
-		}
+		q.note(q.pools, w, *placed)
 	}
 	return q
+}
+
+// note notes the pools of a gang's place.
+func (q *queue) note(pools map[string][]string, w Waiting, place placement.Placement) {
+	for _, a := range place.Assignments {
+		n, _ := q.view.Node(a.Node)
+		if names := pools[n.Pool]; !slices.Contains(names, w.Name) {
+			pools[n.Pool] = append(names, w.Name)
+		}
+	}
 }
 
 // take gives a gang its place in a view, if there is one.
@@ -159,7 +165,7 @@ func (p *picture) inherit(view *snapshot.View, g placement.Gang) bool {
 // behind says what those that start first leave a job, and takes that.
 func (l *Ledger) behind(j *job, g placement.Gang, first *queue) *Finding {
 	if l.live.inherit(first.view, g) {
-		if !l.promised(j) || !slices.ContainsFunc(j.Pools, func(pool string) bool { return len(first.pools[pool]) > 0 }) {
+		if !l.promised(j) || !slices.ContainsFunc(j.Pools, func(pool string) bool { return len(first.pools[pool])+len(first.kept[pool]) > 0 }) {
 			return nil
 		}
 		return overtakes(j, first, false, fmt.Sprintf("Job %s may be placed elsewhere than planned", g.ID))

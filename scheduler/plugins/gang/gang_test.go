@@ -283,6 +283,35 @@ func TestJoinerLearnsWhyTheGangWaits(t *testing.T) {
 	assert.Equal(t, status.Message(), live.Status.Conditions[0].Message)
 }
 
+// A gang that has run keeps what is left of it, also when the only member that waits is one that it
+// had too many from the begin.
+func TestGangThatRanKeepsItsRest(t *testing.T) {
+	b := newBench(t, "a", "b")
+	made := metav1.NewTime(time.Unix(1000, 0))
+	pods := b.gangPods("job", 3, 8)
+	for i, pod := range pods {
+		delete(pod.Labels, contract.TopologyReplicasLabel)
+		pod.Labels[contract.LightGangLabel], pod.Labels[contract.LightGangMinLabel] = "job", "2"
+		pod.CreationTimestamp = made
+		if i == 2 {
+			continue
+		}
+		pod.Spec.NodeName = []string{"a", "b"}[i]
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: made}}
+		annotations, err := contract.Allocation{Node: pod.Spec.NodeName, GPUs: []int{0, 1, 2, 3, 4, 5, 6, 7}}.Annotations()
+		require.NoError(t, err)
+		pod.Annotations = annotations
+	}
+	b.submit(pods)
+	b.plugin.work.add(b.cache.RemoveNode("b"))
+	b.end(pods[1])
+	_, status := b.cycle(pods[2])
+	b.work()
+	assert.Contains(t, status.Message(), "1 of 2 members fit")
+	assert.NotNil(t, b.live(pods[0]))
+	assert.Zero(t, b.evicted(metrics.Partial))
+}
+
 // A gang that was cut short and does not fit any more is recreated as a whole; one
 // that ran and lost a member keeps the others.
 func TestPartialGangIsEvicted(t *testing.T) {

@@ -64,6 +64,8 @@ type Plugin struct {
 
 	mu    sync.Mutex
 	gangs map[string]*gang
+	// ran are the gangs that have run as a whole since this scheduler started.
+	ran map[string]bool
 	// recovered means that gangs that a crash left half bound have been planned.
 	recovered bool
 	// planning is the gang that a cycle is planning, "" for none: its members may be charged to
@@ -141,6 +143,7 @@ func newPlugin(cache *clustercache.Cache, meter *metrics.Metrics, handle hooks.H
 		after:    func(pause time.Duration, f func()) { time.AfterFunc(pause, f) },
 		now:      time.Now,
 		gangs:    map[string]*gang{},
+		ran:      map[string]bool{},
 		recorded: map[string]*recorded{},
 
 		reserveAfter: contract.DefaultReserveAfter,

@@ -79,9 +79,17 @@ func firstPodOf(state inventory.GangState) *corev1.Pod {
 	return nil
 }
 
-// neverRan reports whether the gang was cut short while it was being bound: every
-// member that is pending existed before the first one was bound. In a gang that did
-// run, a pending member is a replacement, made after the others were bound.
+// hasRun reports whether this scheduler has seen a gang run as a whole.
+func (p *Plugin) hasRun(key string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ran[key]
+}
+
+// neverRan reports whether a gang that no scheduler is known to have seen run was cut short while
+// it was being bound: every member that is pending existed before the first one was bound. In a gang
+// that did run, a pending member is a replacement, made after the others were bound, or one beyond
+// the minimum.
 func neverRan(state inventory.GangState) bool {
 	var firstBound, lastMade time.Time
 	for _, role := range state.Gang.Roles {
@@ -121,7 +129,7 @@ func boundAt(pod *corev1.Pod) time.Time {
 // evictPartial evicts the bound members of a gang that was cut short and cannot be
 // completed, so that its job recreates them and the gang as a whole is pending.
 func (p *Plugin) evictPartial(ctx context.Context, key string, state inventory.GangState) {
-	if !p.leading.Load() || !p.cache.GangStatus(key, "").Partial || !neverRan(state) {
+	if !p.leading.Load() || !p.cache.GangStatus(key, "").Partial || p.hasRun(key) || !neverRan(state) {
 		return
 	}
 	text := fmt.Sprintf("the rest of gang %s does not fit any more, and it never ran as a whole", key)

@@ -255,7 +255,7 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request, at key) {
 }
 
 // store saves an object, numbers the change and tells the watchers. A CRD's
-// kind is served from then on.
+// kind is served from then on. What is being deleted goes with its last finalizer.
 func (s *Server) store(at key, o *object) {
 	s.revision++
 	meta := &unstructured.Unstructured{Object: o.data}
@@ -273,6 +273,9 @@ func (s *Server) store(at key, o *object) {
 	s.objects[at] = o
 	s.log = append(s.log, event{s.revision, what, at, runtime.DeepCopyJSON(o.data)})
 	s.broadcast()
+	if meta.GetDeletionTimestamp() != nil && len(meta.GetFinalizers()) == 0 {
+		s.remove(at)
+	}
 }
 
 func (s *Server) remove(at key) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
@@ -270,6 +271,45 @@ func TestLostTreeIsCheckedLikeAChange(t *testing.T) {
 	said := acctest.Unwrapped(cli.Must(t, "apply", "-auto-approve"))
 	assert.Contains(t, said, "Quota tree was there already")
 	assert.Contains(t, acctest.Unwrapped(cli.Must(t, "plan")), "No changes")
+}
+
+// A tree whose deletion goes on, as after a destroy that was killed, is not gone: a destroy ends when
+// the deletion does, and an apply makes a new tree after it.
+func TestTreeThatIsBeingDeleted(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	installKind(t, cloud)
+	trees := cloud.Kube.Dynamic.Resource(schema.GroupVersionResource{Group: kind.Group, Version: kind.Version, Resource: contract.QuotaTreeResource}).Namespace(contract.QuotaTreeNamespace)
+	finalizers := func(value string) {
+		patch := fmt.Appendf(nil, `{"metadata":{"finalizers":%s}}`, value)
+		_, err := trees.Patch(t.Context(), contract.QuotaTreeName, types.MergePatchType, patch, metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	cli := acctest.StartCLI(t)
+	cli.Write(t, treeOf(total, quotas, ""))
+	cli.Must(t, "apply", "-auto-approve")
+	for _, test := range []struct{ command, says, then string }{
+		{"apply", "1 added, 0 changed, 1 destroyed", "No changes"},
+		{"destroy", "1 destroyed", "1 to add"},
+	} {
+		finalizers(`["example.com/slow"]`)
+		leaving := live(t, cloud).GetUID()
+		require.NoError(t, trees.Delete(t.Context(), contract.QuotaTreeName, metav1.DeleteOptions{}))
+		assert.Contains(t, cli.Must(t, "plan"), "must be replaced")
+		done := make(chan string, 1)
+		go func() {
+			said, err := cli.Run(test.command, "-auto-approve")
+			done <- fmt.Sprint(said, err)
+		}()
+		select {
+		case said := <-done:
+			assert.Fail(t, "it did not wait", said)
+		case <-time.After(5 * time.Second):
+		}
+		require.Equal(t, leaving, live(t, cloud).GetUID())
+		finalizers("null")
+		assert.Contains(t, <-done, test.says)
+		assert.Contains(t, cli.Must(t, "plan"), test.then)
+	}
 }
 
 // A tree that another apply creates at the same time is not changed.

@@ -40,6 +40,10 @@ func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 	}
 	r.Session.Ledger.ExpectTree()
 	isNew := req.State.Raw.IsNull()
+	if !isNew && r.leaves(ctx) {
+		plan.ID = types.StringUnknown()
+		resp.RequiresReplace = append(resp.RequiresReplace, path.Root("id"))
+	}
 	if isNew {
 		plan.ID = types.StringValue(contract.QuotaTreeNamespace + "/" + contract.QuotaTreeName)
 	}
@@ -79,6 +83,16 @@ func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 		return // someone broke the live tree; the change repairs it
 	}
 	resp.Diagnostics.Append(r.checkUsage(ctx, before, spec, tree)...)
+}
+
+// leaves reports whether the tree's deletion has begun, which nothing stops: a destroy waits for its
+// end, and any other plan for a new tree.
+func (r *tree) leaves(ctx context.Context) bool {
+	if r.Session.Ledger.Applying() {
+		return false // Terraform accepts no replacement that it was not told of
+	}
+	snapshot, err := r.Session.Snapshot(ctx)
+	return err == nil && snapshot.QuotaTree != nil && snapshot.QuotaTree.GetDeletionTimestamp() != nil
 }
 
 // toWrite is the object that a plan writes, by its kind and name.

@@ -54,7 +54,7 @@ func (r *tree) look(ctx context.Context, of tfsdk.State, m *model) (found bool, 
 	}
 	obj, err := client.Get(ctx, kind, contract.QuotaTreeNamespace, objectName(*m))
 	switch {
-	case kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed) || err == nil && obj.GetDeletionTimestamp() != nil:
+	case kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed):
 		return false, nil, nil
 	case err != nil:
 		return false, nil, err

@@ -179,8 +179,12 @@ func (o *Objects) state() (*clusterstate.State, error) {
 		state.SetPodGroup(&o.PodGroups[i])
 	}
 	for i := range o.Pods {
-		if !inventory.Finished(&o.Pods[i]) {
-			state.SetPod(&o.Pods[i])
+		if inventory.Finished(&o.Pods[i]) {
+			continue
+		}
+		state.SetPod(&o.Pods[i])
+		if inventory.Overdue(&o.Pods[i]) {
+			state.Overdue(o.Pods[i].UID)
 		}
 	}
 	if o.QuotaTree == nil {

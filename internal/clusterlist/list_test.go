@@ -6,10 +6,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
@@ -73,5 +77,23 @@ func TestReserveAfter(t *testing.T) {
 			"metadata": map[string]any{"namespace": contract.SystemNamespace, "name": contract.SchedulerName, "annotations": map[string]any{contract.ReserveAfterAnnotation: text}},
 		}})
 		assert.Equal(t, want, after(), text)
+	}
+}
+
+// A pod that should have gone long ago is waited for by nobody, and its place is still taken.
+func TestListedPodsAreOverdue(t *testing.T) {
+	pod := func(name string, deleted time.Time) corev1.Pod {
+		p := podtest.New(name, podtest.OnNode("n1"))
+		p.UID = types.UID(name)
+		p.DeletionTimestamp = &metav1.Time{Time: deleted}
+		return *p
+	}
+	objects := Objects{Pods: []corev1.Pod{pod("leaves", time.Now()), pod("stuck", time.Now().Add(-time.Hour))}}
+	snapshot, err := objects.Snapshot()
+	require.NoError(t, err)
+	for name, want := range map[string]bool{"leaves": false, "stuck": true} {
+		listed, ok := snapshot.View.Pod(name)
+		require.True(t, ok, name)
+		assert.Equal(t, want, listed.Overdue, name)
 	}
 }

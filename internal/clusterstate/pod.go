@@ -28,6 +28,8 @@ type Pod struct {
 	managed bool
 	// lost means that the pod is about to be failed ([State.Lose]).
 	lost bool
+	// overdue means that the pod is being deleted, and not waited for any more ([State.Overdue]).
+	overdue bool
 	// altered says what someone has done to the record that the pod was bound with, which
 	// counts all the same; "" while nobody has.
 	altered string
@@ -78,6 +80,7 @@ func (s *State) SetPod(p *corev1.Pod) Change {
 		pod.assumed, pod.decided, pod.unverified, pod.managed = nil, nil, false, false
 	}
 	pod.observed = p
+	pod.overdue = pod.overdue && p.DeletionTimestamp != nil
 	s.recognize(pod)
 	s.update(pod)
 	key := cmp.Or(pod.key, was)
@@ -98,13 +101,14 @@ func (s *State) SetPod(p *corev1.Pod) Change {
 	return change
 }
 
-// Overdue looks again at a pod that is being deleted and is still there: whoever waits for
-// its end may find a place elsewhere.
+// Overdue says that a pod is being deleted and should have gone long ago: whoever waits for its end
+// may find a place elsewhere.
 func (s *State) Overdue(uid types.UID) Change {
 	pod, ok := s.pods[uid]
-	if !ok || !pod.Charged() {
+	if !ok || !pod.Charged() || pod.Now().DeletionTimestamp == nil || pod.overdue {
 		return Change{}
 	}
+	pod.overdue = true
 	s.update(pod)
 	return Change{Freed: true}
 }
@@ -219,6 +223,7 @@ func (s *State) charge(pod *Pod) {
 		request = &pod.member.Role.Request
 	}
 	consumer := inventory.PodOn(p, request, pod.decided, s.gpusOf(p.Spec.NodeName), s.tree)
+	consumer.Overdue = pod.overdue
 	consumer.Budgets = s.budgetsOf(p)
 	s.View.AddPod(consumer)
 }

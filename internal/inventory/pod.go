@@ -33,13 +33,15 @@ func Pod(p *corev1.Pod) (placement.Pod, bool) {
 	if p.Spec.NodeName == "" || Finished(p) {
 		return placement.Pod{}, false
 	}
-	return PodOn(p, nil, nil, nil, nil), true
+	pod := PodOn(p, nil, nil, nil, nil)
+	pod.Overdue = Overdue(p)
+	return pod, true
 }
 
 // PodOn describes a pod that holds resources, with what it asks for and its allocation
 // record, each nil to read it from the pod; a record that is missing or cannot be read is
 // empty. The GPUs are translated to positions in the node's table, and the leaf is taken
-// from the pod's namespace when it names none.
+// from the pod's namespace when it names none. Whether it is overdue is for the caller to say.
 func PodOn(p *corev1.Pod, request *placement.Request, record *contract.Allocation, gpus *gpu.Table, tree *quota.Tree) placement.Pod {
 	if request == nil {
 		asked, _ := requestOf(p)
@@ -62,7 +64,6 @@ func PodOn(p *corev1.Pod, request *placement.Request, record *contract.Allocatio
 		Priority:    priorityOf(p),
 		Preemptible: Preemptible(p),
 		Leaving:     p.DeletionTimestamp != nil,
-		Overdue:     p.DeletionTimestamp != nil && UntilOverdue(p) <= 0,
 		Pinned:      Pinned(p),
 	}
 	pod.StartedAt, pod.EndsAt = lifetime(p)
@@ -256,10 +257,20 @@ func lifetime(p *corev1.Pod) (startedAt, endsAt int64) {
 // finalizer that nobody takes off, it stays until a person acts.
 const overdueAfter = time.Minute
 
-// UntilOverdue is how long a pod that is being deleted is waited for. Its deletion
-// timestamp is the end of its grace period.
-func UntilOverdue(p *corev1.Pod) time.Duration {
-	return time.Until(p.DeletionTimestamp.Add(overdueAfter))
+// Overdue reports whether a pod that is being deleted should have gone long ago, for who looks at it
+// once. Its deletion timestamp is the end of its grace period, by the API server's clock.
+func Overdue(p *corev1.Pod) bool {
+	return p.DeletionTimestamp != nil && time.Since(p.DeletionTimestamp.Add(overdueAfter)) >= 0
+}
+
+// OverdueAfter is how long a pod is waited for from when its deletion is seen, for who watches it:
+// whatever the API server's clock says, a pod whose deletion has just begun is not overdue.
+func OverdueAfter(p *corev1.Pod) time.Duration {
+	grace := gracePeriod(p)
+	if p.DeletionGracePeriodSeconds != nil {
+		grace = *p.DeletionGracePeriodSeconds
+	}
+	return time.Duration(grace)*time.Second + overdueAfter
 }
 
 func gracePeriod(p *corev1.Pod) int64 {

@@ -118,7 +118,7 @@ func (c *Cache) SetPod(p *corev1.Pod) clusterstate.Change {
 	return c.state.SetPod(p)
 }
 
-// Overdue looks again at a pod that is being deleted and is still there.
+// Overdue says that a pod that is being deleted should have gone long ago.
 func (c *Cache) Overdue(uid types.UID) clusterstate.Change {
 	c.lock()
 	defer c.unlock()

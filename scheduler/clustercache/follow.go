@@ -116,13 +116,9 @@ func (f *follower) setPod(before, object any) {
 		ok = false
 	}
 	leaves := pod.DeletionTimestamp != nil && (!ok || !old.DeletionTimestamp.Equal(pod.DeletionTimestamp))
-	var wait time.Duration
+	f.report(f.cache.SetPod(pod), nil)
 	if leaves {
-		wait = inventory.UntilOverdue(pod)
-	}
-	f.report(f.cache.SetPod(pod), nil) // shows it as overdue when it is
-	if wait > 0 {
-		time.AfterFunc(wait, func() { f.report(f.cache.Overdue(pod.UID), nil) })
+		time.AfterFunc(inventory.OverdueAfter(pod), func() { f.report(f.cache.Overdue(pod.UID), nil) })
 	}
 }
 

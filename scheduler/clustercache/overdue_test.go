@@ -15,8 +15,15 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 )
 
-// Nobody waits for ever for a pod that does not go, and whoever waits is told.
+// Nobody waits for ever for a pod that does not go, and whoever waits is told. How long it is waited for
+// does not depend on the API server's clock.
 func TestPodsAreOverdue(t *testing.T) {
+	for name, ahead := range map[string]time.Duration{"clocks agree": 0, "the server's is behind": -2 * time.Hour, "the server's is ahead": 2 * time.Hour} {
+		t.Run(name, func(t *testing.T) { podsAreOverdue(t, ahead) })
+	}
+}
+
+func podsAreOverdue(t *testing.T, ahead time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCache(t, "n1")
 		var changes []clusterstate.Change
@@ -47,10 +54,11 @@ func TestPodsAreOverdue(t *testing.T) {
 		assert.False(t, overdue())
 
 		leaves := stands.DeepCopy()
-		leaves.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(30 * time.Second)}
+		grace := int64(30)
+		leaves.DeletionTimestamp, leaves.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Now().Add(ahead + 30*time.Second)}, &grace
 		f.setPod(stands, leaves)
 		news()
-		time.Sleep(inventory.UntilOverdue(leaves) - time.Second)
+		time.Sleep(inventory.OverdueAfter(leaves) - time.Second)
 		f.setPod(leaves, leaves.DeepCopy())
 		synctest.Wait()
 		assert.False(t, overdue(), "its volumes and finalizers have their time")
@@ -61,10 +69,10 @@ func TestPodsAreOverdue(t *testing.T) {
 		assert.True(t, overdue())
 		assert.Equal(t, []clusterstate.Change{{Freed: true}}, news(), "once")
 
-		other := New()
-		other.SetPod(leaves)
-		pod, _ := other.state.View.Pod("stuck")
-		assert.True(t, pod.Overdue, "also for who looks for the first time")
+		f.setPod(leaves, leaves.DeepCopy())
+		assert.True(t, overdue(), "and stays it")
+		once, _ := inventory.Pod(leaves)
+		assert.Equal(t, ahead <= 0, once.Overdue, "for who looks once the timestamp tells")
 
 		f.removePod(leaves)
 		news()

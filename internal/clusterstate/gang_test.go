@@ -31,14 +31,16 @@ func TestExpectedMembers(t *testing.T) {
 }
 
 // What an earlier run of a job has left behind is no member of the next one; a member that is
-// being deleted of the same job is, as long as it holds its place.
+// being deleted of the same job is, as long as it holds its place and others run on.
 func TestGangLeavesOutAnEarlierRun(t *testing.T) {
 	for name, test := range map[string]struct {
 		before, after string // controllers, "" for none
 		alone         bool   // nobody else is there
+		others        int    // that run
 		running       int
 	}{
-		"of the same job":      {before: "a", after: "a", running: 1},
+		"of the same job":      {before: "a", after: "a", others: 1, running: 2},
+		"of the same job, all": {before: "a", after: "a"},
 		"of the job before it": {before: "a", after: "b"},
 		"of no controller":     {},
 		"and nobody is new":    {before: "a", alone: true, running: 1},
@@ -49,8 +51,10 @@ func TestGangLeavesOutAnEarlierRun(t *testing.T) {
 				if owner := types.UID(test.after); owner != "" {
 					podtest.OwnedBy(owner)(p)
 				}
-				if i == 0 {
+				if i <= test.others {
 					podtest.OnNode("a")(p)
+				}
+				if i == 0 {
 					p.DeletionTimestamp, p.OwnerReferences = &now, nil
 					if owner := types.UID(test.before); owner != "" {
 						podtest.OwnedBy(owner)(p)

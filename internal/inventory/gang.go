@@ -243,14 +243,18 @@ func launches(p *corev1.Pod) bool {
 	return false
 }
 
-// current leaves out what an earlier run of a job of the same name has left behind: bound pods
-// that are being deleted, of another controller than those that are not, or of none, which
-// nobody makes again. They hold what they have, and are no members of what comes after them.
+// current leaves out what an earlier run of the gang has left behind: bound pods that are being
+// deleted, of another controller than those that are not, or of none, which nobody makes again; and
+// all that are being deleted when no member that runs stays, as after an eviction: those that replace
+// the first of them would start without the others. They hold what they have, and are no members of
+// what comes after them.
 func current(members []Member) []Member {
 	owners := map[types.UID]bool{}
+	stays, gpus := false, slices.ContainsFunc(members, Member.asks)
 	for i := range members {
 		if m := &members[i]; m.Pod.DeletionTimestamp == nil && !m.left() {
 			owners[ownerOf(m.Pod)] = true
+			stays = stays || m.Pod.Spec.NodeName != "" && (m.asks() || !gpus)
 		}
 	}
 	if len(owners) == 0 {
@@ -258,7 +262,7 @@ func current(members []Member) []Member {
 	}
 	return slices.DeleteFunc(slices.Clone(members), func(m Member) bool {
 		owner := ownerOf(m.Pod)
-		return m.Pod.DeletionTimestamp != nil && m.Pod.Spec.NodeName != "" && (owner == "" || !owners[owner])
+		return m.Pod.DeletionTimestamp != nil && m.Pod.Spec.NodeName != "" && (!stays || owner == "" || !owners[owner])
 	})
 }
 

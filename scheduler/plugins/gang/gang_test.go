@@ -312,6 +312,58 @@ func TestGangThatRanKeepsItsRest(t *testing.T) {
 	assert.Zero(t, b.evicted(metrics.Partial))
 }
 
+// Of a gang that is evicted as a whole the first replacement does not start beside those that leave.
+func TestReplacementWaitsForTheOthers(t *testing.T) {
+	b := newBench(t, "a", "b")
+	made := metav1.NewTime(time.Unix(1000, 0))
+	pods := b.gangPods("job", 2, 8)
+	for i, pod := range pods {
+		pod.Spec.NodeName, pod.CreationTimestamp = []string{"a", "b"}[i], made
+		annotations, err := contract.Allocation{Node: pod.Spec.NodeName, GPUs: []int{0, 1, 2, 3, 4, 5, 6, 7}}.Annotations()
+		require.NoError(t, err)
+		pod.Annotations = annotations
+	}
+	b.submit(pods)
+	leaves := pods[1].DeepCopy()
+	leaves.DeletionTimestamp = &made
+	b.plugin.work.add(b.cache.SetPod(leaves))
+	first := b.replaced(pods[0])
+	b.submit([]*corev1.Pod{first})
+	status := b.plugin.PreEnqueue(t.Context(), first)
+	assert.Contains(t, status.Message(), "1 more pod of gang ns/job must appear")
+
+	b.submit([]*corev1.Pod{b.replaced(leaves)})
+	_, status = b.cycle(first)
+	assert.Equal(t, fwk.Wait, status.Code(), status.Message())
+}
+
+// A gang that has run does not vouch for what replaces it: when it was evicted as a whole, and only the
+// first of the next run was bound, that is evicted, too.
+func TestNextRunThatIsCutShort(t *testing.T) {
+	b := newBench(t, "a", "b")
+	made := metav1.NewTime(time.Unix(1000, 0))
+	bound := func(pod *corev1.Pod, node string) {
+		pod.Spec.NodeName, pod.CreationTimestamp = node, made
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: made}}
+		annotations, err := contract.Allocation{Node: node, GPUs: []int{0, 1, 2, 3, 4, 5, 6, 7}}.Annotations()
+		require.NoError(t, err)
+		pod.Annotations = annotations
+	}
+	pods := b.gangPods("job", 2, 8)
+	bound(pods[0], "a")
+	bound(pods[1], "b")
+	b.submit(pods)
+	again := []*corev1.Pod{b.replaced(pods[0]), b.replaced(pods[1])}
+	bound(again[0], "a")
+	b.plugin.work.add(b.cache.RemoveNode("b"))
+	b.submit(again)
+	_, status := b.cycle(again[1])
+	b.work()
+	assert.Contains(t, status.Message(), "1 of 2 members fit")
+	assert.Nil(t, b.live(again[0]))
+	assert.NotZero(t, b.evicted(metrics.Partial))
+}
+
 // A gang that was cut short and does not fit any more is recreated as a whole; one
 // that ran and lost a member keeps the others.
 func TestPartialGangIsEvicted(t *testing.T) {

@@ -64,8 +64,9 @@ type Plugin struct {
 
 	mu    sync.Mutex
 	gangs map[string]*gang
-	// ran are the gangs that have run as a whole since this scheduler started.
-	ran map[string]bool
+	// ran are the pods that have been among the members of a gang when it ran as a whole, as far as
+	// this scheduler has seen.
+	ran map[string]map[types.UID]bool
 	// recovered means that gangs that a crash left half bound have been planned.
 	recovered bool
 	// planning is the gang that a cycle is planning, "" for none: its members may be charged to
@@ -143,7 +144,7 @@ func newPlugin(cache *clustercache.Cache, meter *metrics.Metrics, handle hooks.H
 		after:    func(pause time.Duration, f func()) { time.AfterFunc(pause, f) },
 		now:      time.Now,
 		gangs:    map[string]*gang{},
-		ran:      map[string]bool{},
+		ran:      map[string]map[types.UID]bool{},
 		recorded: map[string]*recorded{},
 
 		reserveAfter: contract.DefaultReserveAfter,

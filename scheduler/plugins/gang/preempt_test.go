@@ -40,6 +40,19 @@ func (b *bench) end(pod *corev1.Pod) {
 	b.work()
 }
 
+// replaced ends a pod, and makes the one that comes after it.
+func (b *bench) replaced(pod *corev1.Pod) *corev1.Pod {
+	b.Helper()
+	b.end(pod)
+	next := pod.DeepCopy()
+	next.UID += "-again"
+	next.Spec.NodeName, next.Annotations, next.DeletionTimestamp, next.Status = "", nil, nil, corev1.PodStatus{}
+	require.NoError(b, b.handle.client.CoreV1().Pods("ns").Delete(b.Context(), pod.Name, metav1.DeleteOptions{}))
+	_, err := b.handle.client.CoreV1().Pods("ns").Create(b.Context(), next, metav1.CreateOptions{})
+	require.NoError(b, err)
+	return next
+}
+
 // setLeaves sets a quota tree of leaves below its root.
 func (b *bench) setLeaves(leaves ...any) {
 	b.Helper()

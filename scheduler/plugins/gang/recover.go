@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
@@ -79,11 +80,38 @@ func firstPodOf(state inventory.GangState) *corev1.Pod {
 	return nil
 }
 
-// hasRun reports whether this scheduler has seen a gang run as a whole.
-func (p *Plugin) hasRun(key string) bool {
+// noteRun notes which pods make up a gang that runs as a whole. One of which members are still being
+// bound does not yet, and one of which some are being deleted does not any more: what replaces them may
+// be the begin of another run. The lock must be held.
+func (p *Plugin) noteRun(key string, state inventory.GangState) {
+	g, ok := p.gangs[key]
+	if ok && len(g.assumed) > 0 || !p.cache.GangStatus(key, "").Runs {
+		return
+	}
+	bound := map[types.UID]bool{}
+	for _, pod := range state.Pods {
+		if pod.Spec.NodeName == "" {
+			continue
+		}
+		if pod.DeletionTimestamp != nil {
+			return
+		}
+		bound[pod.UID] = true
+	}
+	p.ran[key] = bound
+}
+
+// hasRun reports whether this scheduler has seen a gang run as a whole with one of those members that
+// it has still.
+func (p *Plugin) hasRun(key string, state inventory.GangState) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.ran[key]
+	for _, pod := range state.Pods {
+		if p.ran[key][pod.UID] {
+			return true
+		}
+	}
+	return false
 }
 
 // neverRan reports whether a gang that no scheduler is known to have seen run was cut short while
@@ -129,7 +157,7 @@ func boundAt(pod *corev1.Pod) time.Time {
 // evictPartial evicts the bound members of a gang that was cut short and cannot be
 // completed, so that its job recreates them and the gang as a whole is pending.
 func (p *Plugin) evictPartial(ctx context.Context, key string, state inventory.GangState) {
-	if !p.leading.Load() || !p.cache.GangStatus(key, "").Partial || p.hasRun(key) || !neverRan(state) {
+	if !p.leading.Load() || !p.cache.GangStatus(key, "").Partial || p.hasRun(key, state) || !neverRan(state) {
 		return
 	}
 	text := fmt.Sprintf("the rest of gang %s does not fit any more, and it never ran as a whole", key)

@@ -72,11 +72,10 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 	p.mu.Lock()
 	// Asked under the lock: what the view showed before may be of an attempt that has ended.
 	state, ok := p.cache.Gang(key)
-	switch {
-	case !ok:
+	if ok {
+		p.noteRun(key, state)
+	} else {
 		delete(p.ran, key)
-	case p.cache.GangStatus(key, "").Runs:
-		p.ran[key] = true
 	}
 	alive, pending := map[types.UID]bool{}, map[types.UID]bool{}
 	var waiting *corev1.Pod

@@ -13,6 +13,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 )
 
@@ -319,6 +320,7 @@ func TestReplacementWaitsForTheOthers(t *testing.T) {
 	pods := b.gangPods("job", 2, 8)
 	for i, pod := range pods {
 		pod.Spec.NodeName, pod.CreationTimestamp = []string{"a", "b"}[i], made
+		podtest.OwnedBy("owner")(pod)
 		annotations, err := contract.Allocation{Node: pod.Spec.NodeName, GPUs: []int{0, 1, 2, 3, 4, 5, 6, 7}}.Annotations()
 		require.NoError(t, err)
 		pod.Annotations = annotations
@@ -353,14 +355,17 @@ func TestNextRunThatIsCutShort(t *testing.T) {
 	bound(pods[0], "a")
 	bound(pods[1], "b")
 	b.submit(pods)
-	again := []*corev1.Pod{b.replaced(pods[0]), b.replaced(pods[1])}
-	bound(again[0], "a")
+	first := b.replaced(pods[0])
+	b.submit([]*corev1.Pod{first})
+	second := b.replaced(pods[1])
+	first = first.DeepCopy()
+	bound(first, "a")
 	b.plugin.work.add(b.cache.RemoveNode("b"))
-	b.submit(again)
-	_, status := b.cycle(again[1])
+	b.submit([]*corev1.Pod{first, second})
+	_, status := b.cycle(second)
 	b.work()
 	assert.Contains(t, status.Message(), "1 of 2 members fit")
-	assert.Nil(t, b.live(again[0]))
+	assert.Nil(t, b.live(first))
 	assert.NotZero(t, b.evicted(metrics.Partial))
 }
 

@@ -27,6 +27,8 @@ type Decision struct {
 	Result placement.Result
 	// Assumed are the planned members, when the gang gets its place now.
 	Assumed []AssumedPod
+	// Taken is the reservation whose place the gang gets now, nil when it held none.
+	Taken *placement.Reservation
 	// Ports are the host ports that keep the members on more nodes than they would need
 	// without, where they get their places now.
 	Ports []string
@@ -146,6 +148,9 @@ func (c *Cache) Decide(key string, limits Limits, approve func(*Decision) bool) 
 			return d, true, fmt.Errorf("gang %s: %w", key, err)
 		}
 	}
+	if held, ok := c.state.View.Reservation(d.Gang.ID); ok {
+		d.Taken = &held
+	}
 	d.Lifted = c.state.View.Release(d.Gang.ID)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,6 +158,16 @@ func (c *Cache) Decide(key string, limits Limits, approve func(*Decision) bool) 
 		c.state.Assume(p, &d.Assumed[i].Record)
 	}
 	return d, true, nil
+}
+
+// Restore keeps the place again that a gang has given back, unless the gang has gone. Members that
+// are charged there still have to be forgotten after it.
+func (c *Cache) Restore(key string, r placement.Reservation) {
+	c.planning.Lock()
+	defer c.planning.Unlock()
+	if _, ok := c.state.Gang(key); ok {
+		c.state.View.AddReservation(r)
+	}
 }
 
 // bound returns the pod as it will be once it is bound. It shares with the pod as it is

@@ -74,7 +74,7 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*assume
 		p.handle.EventRecorder().Eventf(regarding(d.GangState), nil, corev1.EventTypeWarning, notAsPlanned, "Scheduling",
 			"gang %s is not placed where it was planned: %s", placement.NameOf(d.Gang.ID), why)
 	}
-	r := p.startAttempt(key, pod, d.Assumed, order)
+	r := p.startAttempt(key, pod, d, order)
 	p.recordHostPorts(d)
 	s := r.pods[pod.UID]
 	if s == nil || len(r.pods) > 1 {
@@ -227,9 +227,11 @@ func (p *Plugin) note(key string, pod *corev1.Pod, found rejections) {
 
 // startAttempt gives the planned members, which are charged to the view already, assumed pods, and
 // the order in which they take them, nil for any.
-func (p *Plugin) startAttempt(key string, pod *corev1.Pod, places []clustercache.AssumedPod, order []string) *attempt {
-	r := &attempt{key: key, phase: phaseReserving, pods: make(map[types.UID]*assumedPod, len(places)), ordered: order != nil, decided: make(chan struct{})}
-	for _, place := range places {
+func (p *Plugin) startAttempt(key string, pod *corev1.Pod, d clustercache.Decision, order []string) *attempt {
+	r := &attempt{
+		key: key, phase: phaseReserving, pods: make(map[types.UID]*assumedPod, len(d.Assumed)), taken: d.Taken, ordered: order != nil, decided: make(chan struct{}),
+	}
+	for _, place := range d.Assumed {
 		s := &assumedPod{attempt: r, pod: place.Pod, node: place.Record.Node, record: place.Record, position: slices.Index(order, place.Member)}
 		r.pods[place.Pod.UID] = s
 		if r.ordered {
@@ -258,7 +260,8 @@ func (p *Plugin) nominate(ctx context.Context, pod *corev1.Pod, node string) {
 
 // reject rolls an assumed pod's gang back because another plugin refused the planned node. The
 // first time that may only mean that the scheduler's own cache is a moment behind the
-// view, so the node is tried once more.
+// view, so the node is tried once more, and a place that was reserved is kept until then: others
+// may have been evicted for it.
 func (p *Plugin) reject(ctx context.Context, key string, s *assumedPod, why *fwk.Status) {
 	state, _ := p.cache.Gang(key)
 	role := roleOf(state, s.pod)
@@ -277,7 +280,7 @@ func (p *Plugin) reject(ctx context.Context, key string, s *assumedPod, why *fwk
 		g.rejected = g.rejected.with(found)
 	} else {
 		mark(&g.rejectedOnce, s.node)
-		s.attempt.backoff = retryDelay
+		s.attempt.backoff, s.attempt.kept = retryDelay, true
 	}
 	bound := s.attempt.phase == phaseBinding
 	p.mu.Unlock()

@@ -81,6 +81,10 @@ type attempt struct {
 	reserved, prepared int
 	// decided is closed when the members are bound, or none of them is.
 	decided chan struct{}
+	// taken is the reservation whose place the members take, nil for none; kept means that it is kept
+	// for them again when the attempt fails.
+	taken *placement.Reservation
+	kept  bool
 	// ordered means that members are reserved in the order of their positions.
 	ordered bool
 	// backoff is how long the gang stays out after the attempt has failed.

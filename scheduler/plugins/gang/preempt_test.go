@@ -120,6 +120,34 @@ func TestPreemption(t *testing.T) {
 	assert.Equal(t, "a", node)
 }
 
+// The scheduler's own cache may show a victim a moment longer than the view does. The place that it has
+// left is kept meanwhile, but not when the node is refused again.
+func TestPlaceIsKeptWhenItIsRefusedOnce(t *testing.T) {
+	b := newBench(t, "a")
+	victims := b.runs("low", "a", 2, 4, 0)
+	big := b.urgent("big", 1, 8)
+	b.submit(big)
+	_, status := b.cycle(big[0])
+	require.Contains(t, status.Message(), "evicted for it: gang ns/low")
+	b.work()
+	b.end(victims[0])
+	b.end(victims[1])
+	thief := b.gangPods("thief", 1, 1)
+	b.submit(thief)
+
+	b.refuse(big[0])
+	b.work()
+	_, status = b.cycle(thief[0])
+	assert.Contains(t, status.Message(), "Held back by the reservation of gang ns/big")
+	assert.Contains(t, b.elapse(), retryDelay)
+
+	b.refuse(big[0])
+	b.work()
+	node, status := b.cycle(thief[0])
+	assert.True(t, status.IsSuccess(), status.Message())
+	assert.Equal(t, "a", node)
+}
+
 // An elastic gang loses members that it does not need, and runs on.
 func TestPreemptionOfAnElasticGangsMembers(t *testing.T) {
 	b := newBench(t, "a")

@@ -67,6 +67,9 @@ func (p *Plugin) close(ctx context.Context, r *attempt) {
 		return
 	}
 	p.mu.Unlock()
+	if r.kept && r.taken != nil {
+		p.cache.Restore(r.key, *r.taken)
+	}
 	for _, s := range r.pods {
 		p.free(s)
 	}

@@ -23,7 +23,7 @@ func TestNodesCarryWhatTheCloudSets(t *testing.T) {
 		Labels: map[string]string{
 			"ack.node.gpu.schedule": "topology", "alibabacloud.com/nodepool-id": b.State().Pools[0].ID,
 			"node.kubernetes.io/instance-type": "ecs.gn6v-c10g1.20xlarge", "aliyun.accelerator/nvidia_name": "Tesla-V100-SXM2-16GB",
-			"aliyun.accelerator/nvidia_mem": "16384MiB", "aliyun.accelerator/nvidia_count": "8",
+			"aliyun.accelerator/nvidia_mem": "16160MiB", "aliyun.accelerator/nvidia_count": "8",
 		},
 		Taints: []Taint{{"gpu", "x", "NoSchedule"}}, Created: nodes[0].Created,
 	}, nodes[0])

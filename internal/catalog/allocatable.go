@@ -1,6 +1,10 @@
 package catalog
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+	"strings"
+)
 
 // Mode is one way in which a node offers its GPUs (node label ack.node.gpu.schedule).
 // A node has one mode; the resources of the other modes are 0 on it.
@@ -69,14 +73,20 @@ const (
 // eRDMA devices are counted as set up, which takes the add-on ack-erdma-controller.
 // The error says that the mode does not exist.
 //
-// The reservation follows the sample node in "Alibaba Cloud: ACK resource reservation
-// policy" (4 vCPU, 8 GiB), which it reproduces, extended to large machines by the tiers
-// that Kubernetes services publish alike (Tencent TKE, Volcengine VKE, older AKS):
-//   - CPU: 100m, and 2.5 % of the vCPUs 5–64, 1.25 % of 65–128, 0.5 % above.
-//   - The kernel's page descriptors (1/64 of the memory) and 324 MiB are not seen by
-//     the kubelet. Of the rest 25 % of the first 4 GiB, 20 % of the next 4, 10 % of the
-//     next 8, 6 % up to 128 and 2 % above are reserved, and 300 MiB are kept for eviction.
+// The reservation is that of ACK since Kubernetes 1.28 ("Alibaba Cloud: ACK resource
+// reservation policy"):
+//   - CPU: 6 % of the first vCPU, 1 % of the second, 0.5 % of the third and fourth and
+//     0.25 % of all others.
+//   - Memory: 11 MiB for each pod that the node takes and 255 MiB, and no more than a
+//     quarter of what the kubelet sees. 300 MiB more are kept for eviction.
 //   - 10 % of the system disk are kept for eviction.
+//
+// What the kubelet does not see of the memory is fitted to nodes that the vendor's pages
+// show, and never less than there:
+//   - virtual machines: 34 of each 1024 MiB and 180 MiB (gn8is of 128 GiB in "Submit
+//     eRDMA-accelerated PyTorch jobs", the node of 8 GiB in the reservation policy);
+//   - bare metal: 1/64, which are the kernel's page descriptors, and 1 GiB (ebmgn7 of
+//     768 GiB in "Use MIG").
 func Allocatable(it InstanceType, mode string) (Quantities, error) {
 	m, ok := LookupMode(mode)
 	if !ok {
@@ -84,7 +94,7 @@ func Allocatable(it InstanceType, mode string) (Quantities, error) {
 	}
 	q := Quantities{
 		MilliCPU:              milliCPU(it.VCPU),
-		MemoryBytes:           memoryBytes(int64(it.MemoryGiB * float64(giB))),
+		MemoryBytes:           memoryBytes(it),
 		EphemeralStorageBytes: systemDiskBytes - systemDiskBytes/10,
 		Pods:                  PodsPerNode,
 		Extended:              map[string]int64{},
@@ -109,11 +119,8 @@ func Allocatable(it InstanceType, mode string) (Quantities, error) {
 }
 
 func milliCPU(vcpu int) int64 {
-	reserved := 100.0
-	reserved += 25 * within(vcpu, 4, 64)
-	reserved += 12.5 * within(vcpu, 64, 128)
-	reserved += 5 * within(vcpu, 128, vcpu)
-	return int64(vcpu)*1000 - int64(reserved+0.5)
+	reserved := 60*within(vcpu, 0, 1) + 10*within(vcpu, 1, 2) + 5*within(vcpu, 2, 4) + 2.5*within(vcpu, 4, vcpu)
+	return int64(vcpu)*1000 - int64(math.Ceil(reserved))
 }
 
 // within returns how much of total lies between from and to.
@@ -121,15 +128,16 @@ func within(total, from, to int) float64 {
 	return float64(max(0, min(total, to)-from))
 }
 
-func memoryBytes(total int64) int64 {
-	seen := total - total/64 - 324*miB
-	left, reserved := seen, 300*miB
-	for _, tier := range []struct{ size, percent int64 }{
-		{4 * giB, 25}, {4 * giB, 20}, {8 * giB, 10}, {112 * giB, 6}, {left, 2},
-	} {
-		part := min(left, tier.size)
-		reserved += part * tier.percent / 100
-		left -= part
+func memoryBytes(it InstanceType) int64 {
+	seen := seenBytes(it)
+	return seen - min((11*PodsPerNode+255)*miB, seen/4) - 300*miB
+}
+
+// seenBytes is the memory that the kubelet of a node of the type sees.
+func seenBytes(it InstanceType) int64 {
+	total := int64(it.MemoryGiB * float64(giB))
+	if strings.HasPrefix(it.Family, "ecs.ebm") {
+		return total - total/64 - giB
 	}
-	return seen - reserved
+	return total - total*34/1024 - 180*miB
 }

@@ -167,34 +167,57 @@ func TestSlices(t *testing.T) {
 	}
 }
 
-// The vendor's page on resource reservation shows a node of 4 vCPU and 8 GiB.
-func TestReservationReproducesTheVendorsSample(t *testing.T) {
-	assert.Equal(t, int64(3900), milliCPU(4))
-	assert.InDelta(t, 5824732*1024, memoryBytes(8*giB), float64(2*miB))
-	q, err := Allocatable(InstanceType{VCPU: 4, MemoryGiB: 8}, "default")
-	require.NoError(t, err)
-	assert.InDelta(t, 114022843818, q.EphemeralStorageBytes, 1024)
-	assert.Equal(t, int64(64), q.Pods)
-}
-
-func TestReservationTiers(t *testing.T) {
-	for vcpu, reserved := range map[int]int64{1: 100, 4: 100, 8: 200, 64: 1600, 82: 1825, 128: 2400, 192: 2720} {
+// The vendor's page on resource reservation lists what nodes keep for themselves since Kubernetes 1.28.
+func TestCPUIsReservedAsTheVendorSays(t *testing.T) {
+	for vcpu, reserved := range map[int]int64{2: 70, 4: 80, 8: 90, 16: 110, 32: 150, 64: 230, 128: 390, 256: 710} {
 		assert.Equal(t, int64(vcpu)*1000-reserved, milliCPU(vcpu), "%d vCPU", vcpu)
 	}
-	for gib, wantMiB := range map[int64]int64{15: 11992, 64: 58357, 128: 118998, 336: 324374, 2304: 2268443} {
-		assert.Equal(t, wantMiB, memoryBytes(gib*giB)/miB, "%d GiB", gib)
-	}
+	assert.Equal(t, int64(10000-95), milliCPU(10))
+	assert.Equal(t, int64(5000-83), milliCPU(5), "half a thousandth is reserved whole")
+}
+
+// What nodes offer that the vendor's pages show: at most as much is planned with, and hardly less.
+func TestAllocatableIsThatOfTheVendorsSamples(t *testing.T) {
+	l20, ok := Lookup("ecs.gn8is.4xlarge")
+	require.True(t, ok)
+	q, err := Allocatable(l20, "default")
+	require.NoError(t, err)
+	assert.Equal(t, int64(15890), q.MilliCPU)
+	assert.LessOrEqual(t, q.MemoryBytes, 128290128*kiB)
+	assert.InDelta(t, 128290128*kiB, q.MemoryBytes, float64(3*miB))
+	assert.Equal(t, int64(64), q.Pods)
+	assert.Equal(t, int64(1), q.Extended["nvidia.com/gpu"])
+	assert.Equal(t, int64(200), q.Extended[ERDMAResource])
+
+	small := InstanceType{Family: "ecs.c6", VCPU: 4, MemoryGiB: 8}
+	assert.LessOrEqual(t, seenBytes(small), 7925980*kiB)
+	assert.InDelta(t, 7925980*kiB, seenBytes(small), float64(miB))
+	q, err = Allocatable(small, "default")
+	require.NoError(t, err)
+	assert.InDelta(t, 114022843818, q.EphemeralStorageBytes, 1024)
+
+	metal, ok := Lookup("ecs.ebmgn7.26xlarge")
+	require.True(t, ok)
+	assert.LessOrEqual(t, seenBytes(metal), 791733364*kiB)
+	assert.InDelta(t, 791733364*kiB, seenBytes(metal), float64(64*miB))
+}
+
+func TestMemoryGrowsWithTheMachine(t *testing.T) {
 	last := int64(0)
-	for gib := int64(4); gib <= 2304; gib++ {
-		got := memoryBytes(gib * giB)
+	for gib := 2; gib <= 2304; gib++ {
+		it := InstanceType{MemoryGiB: float64(gib)}
+		got := memoryBytes(it)
 		assert.Greater(t, got, last, "%d GiB", gib)
-		assert.Less(t, got, gib*giB)
+		assert.Less(t, got, int64(gib)*giB)
 		last = got
 	}
+	tiny := InstanceType{MemoryGiB: 2}
+	assert.Equal(t, seenBytes(tiny)-seenBytes(tiny)/4-300*miB, memoryBytes(tiny), "at most a quarter is reserved")
 }
 
 func TestAllocatablePerMode(t *testing.T) {
 	v100, _ := Lookup("ecs.gn6v-c10g1.20xlarge")
+	v100x4, _ := Lookup("ecs.gn6v-c8g1.8xlarge")
 	t4, _ := Lookup("ecs.gn6i-c24g1.24xlarge")
 	l20, _ := Lookup("ecs.ebmgn8is.32xlarge")
 	for _, tc := range []struct {
@@ -204,12 +227,13 @@ func TestAllocatablePerMode(t *testing.T) {
 	}{
 		{v100, "default", map[string]int64{contract.ResourceDefaultGPU: 8}},
 		{v100, "topology", map[string]int64{contract.ResourceTopologyGPU: 8}},
-		{v100, "share", map[string]int64{contract.ResourceGPUMemory: 128, contract.ResourceGPUCount: 8}},
-		{v100, "cgpu", map[string]int64{contract.ResourceGPUMemory: 128, contract.ResourceGPUCount: 8}},
-		{v100, "mps", map[string]int64{contract.ResourceGPUMemory: 128, contract.ResourceGPUCount: 8}},
-		{v100, "core_mem", map[string]int64{contract.ResourceGPUMemory: 128, contract.ResourceGPUCount: 8, contract.ResourceCorePercent: 800}},
+		{v100, "share", map[string]int64{contract.ResourceGPUMemory: 120, contract.ResourceGPUCount: 8}},
+		{v100, "cgpu", map[string]int64{contract.ResourceGPUMemory: 120, contract.ResourceGPUCount: 8}},
+		{v100, "mps", map[string]int64{contract.ResourceGPUMemory: 120, contract.ResourceGPUCount: 8}},
+		{v100, "core_mem", map[string]int64{contract.ResourceGPUMemory: 120, contract.ResourceGPUCount: 8, contract.ResourceCorePercent: 800}},
 		{v100, "mig", nil},
 		{v100, "disabled", nil},
+		{v100x4, "core_mem", map[string]int64{contract.ResourceGPUMemory: 60, contract.ResourceGPUCount: 4, contract.ResourceCorePercent: 400}}, // the vendor's sample
 		{t4, "cgpu", map[string]int64{contract.ResourceGPUMemory: 60, contract.ResourceGPUCount: 4}},
 		{l20, "topology", map[string]int64{contract.ResourceTopologyGPU: 8, contract.ResourceERDMA: 400}},
 	} {

@@ -121,6 +121,11 @@ func machineOf(n *corev1.Node, hw *contract.GPUNode) (m gpu.Machine, ok bool, er
 		return m, len(m.GPUs) > 0, nil
 	}
 	if m, ok = catalog.Machine(n.Labels[contract.InstanceTypeLabel]); ok {
+		if memory := memoryMiB(n); memory > 0 {
+			for i := range m.GPUs {
+				m.GPUs[i].MemoryMiB = memory
+			}
+		}
 		return m, true, nil
 	}
 	m = countedMachine(n)
@@ -157,10 +162,7 @@ func countedMachine(n *corev1.Node) gpu.Machine {
 		}
 	}
 	count = max(count, 0)
-	memory, err := strconv.ParseInt(strings.TrimSuffix(n.Labels[contract.GPUMemoryLabel], "MiB"), 10, 64)
-	if err != nil {
-		memory = 0
-	}
+	memory := memoryMiB(n)
 	m := gpu.Machine{Model: n.Labels[contract.GPUModelLabel]}
 	for i := range count {
 		m.GPUs = append(m.GPUs, gpu.GPU{Index: i, MemoryMiB: memory, NUMANode: -1})
@@ -169,6 +171,15 @@ func countedMachine(n *corev1.Node) gpu.Machine {
 		m.Links = append(m.Links, row)
 	}
 	return m
+}
+
+// memoryMiB is what the driver of the node reports of each GPU, 0 where no label says so.
+func memoryMiB(n *corev1.Node) int64 {
+	memory, err := strconv.ParseInt(strings.TrimSuffix(n.Labels[contract.GPUMemoryLabel], "MiB"), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return memory
 }
 
 // modeOf reads how the node offers its GPUs: the label, or ACK's default without it.

@@ -103,12 +103,27 @@ func TestNodeHardware(t *testing.T) {
 func TestHeadroomOfSharedGPUs(t *testing.T) {
 	for offered, want := range map[int64]int64{0: 0, 121: 1 << 10, 128: 0, 120: 1 << 10, 96: 4 << 10, 130: 0, 1: 16 << 10} {
 		n := podtest.Node("node", 8)
-		n.Labels[contract.NodeModeLabel] = "share"
+		n.Labels[contract.NodeModeLabel], n.Labels[contract.GPUMemoryLabel] = "share", "16384MiB"
 		offers := corev1.ResourceList{contract.ResourceGPUMemory: *resource.NewQuantity(offered, resource.DecimalSI)}
 		n.Status = corev1.NodeStatus{Capacity: offers, Allocatable: offers}
 		node, err := Node(n, nil)
 		require.NoError(t, err)
 		assert.Equal(t, want, node.HeadroomMiB, "%d GiB", offered)
+	}
+}
+
+// Where no agent has looked, what the driver reports goes before the catalogue.
+func TestMemoryOfGPUsIsWhatTheDriverReports(t *testing.T) {
+	for label, want := range map[string]int64{"": 16160, "16384MiB": 16384, "16130MiB": 16130, "16 GB": 16160} {
+		n := podtest.Node("node", 8)
+		if n.Labels[contract.GPUMemoryLabel] = label; label == "" {
+			delete(n.Labels, contract.GPUMemoryLabel)
+		}
+		node, err := Node(n, nil)
+		require.NoError(t, err)
+		for _, device := range node.GPUs.Machine().GPUs {
+			assert.Equal(t, want, device.MemoryMiB, label)
+		}
 	}
 }
 

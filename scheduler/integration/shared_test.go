@@ -12,12 +12,12 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
-// sharedNode offers parts of eight GPUs with 16 GiB each, in mode core_mem.
+// sharedNode offers parts of eight GPUs with 15 GiB each, in mode core_mem.
 func sharedNode(policy string) machine {
 	return machine{
 		count: 1, mode: "core_mem", labels: map[string]string{contract.NodeGPUPolicyLabel: policy},
 		extra: corev1.ResourceList{
-			contract.ResourceGPUMemory:   resource.MustParse("128"),
+			contract.ResourceGPUMemory:   resource.MustParse("120"),
 			contract.ResourceCorePercent: resource.MustParse("800"),
 			contract.ResourceGPUCount:    resource.MustParse("8"),
 		},

@@ -66,6 +66,8 @@ type Node struct {
 	Links []string `tfsdk:"links"`
 	// NVLinkDomain names the rack whose NVLink switches join the node with others.
 	NVLinkDomain *string `tfsdk:"nvlink_domain"`
+	// GPUMemoryMiB is the memory of each GPU; of the smallest where they differ.
+	GPUMemoryMiB *int64 `tfsdk:"gpu_memory_mib"`
 	// HeadroomMiB is memory of each GPU that shared requests do not get.
 	HeadroomMiB *int64 `tfsdk:"headroom_mib"`
 	// What the node offers to pods.

@@ -7,6 +7,9 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	k8sresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
@@ -107,6 +110,65 @@ func TestPlannedNodesAreAddedToLiveOnes(t *testing.T) {
 	back, err := capacity.ToView(c)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"n1", "v100[1]"}, back.Nodes(), "equal nodes are filled oldest first, planned ones last")
+}
+
+// Nodes that are added to a pool offer what its nodes do, and not what the catalogue thinks.
+func TestPlannedNodesOfferWhatLiveOnesDo(t *testing.T) {
+	number := func(n int64) *int64 { return &n }
+	smaller := machine(t)
+	for i := range smaller.GPUs {
+		smaller.GPUs[i].MemoryMiB = 16130
+	}
+	view, names := live(t, placement.ModeTopology, smaller, nil, nil)
+	n, _ := view.Node("n2")
+	n.Allocatable.MilliCPU, n.Allocatable.MemoryBytes, n.HeadroomMiB = 79000, 400<<30, 1024
+	n.Allocatable.Extended = map[string]int64{"aliyun/erdma": 200}
+	view.SetNode(n)
+	now, err := pool("topology").Live(nodes(view, names), view.Pods)
+	require.NoError(t, err)
+	c, err := pool("topology").Planned(now, 4)
+	require.NoError(t, err)
+	for i, name := range []string{"v100[2]", "v100[3]"} {
+		assert.Equal(t, capacity.Node{
+			Name: name, MilliCPU: number(79000), MemoryMiB: number(300 << 10), GPUMemoryMiB: number(16130), HeadroomMiB: number(1024),
+		}, c.Nodes[2+i], "the least of each, and no resources that some lack")
+	}
+	back, err := capacity.ToView(roundTrip(t, c))
+	require.NoError(t, err)
+	for _, name := range []string{"n1", "v100[3]"} {
+		n, _ := back.Node(name)
+		assert.Equal(t, int64(16130), n.GPUs.Machine().GPUs[7].MemoryMiB, name)
+	}
+	c, err = pool("topology").Planned(capacity.Capacity{}, 1)
+	require.NoError(t, err)
+	assert.Equal(t, []capacity.Node{{Name: "v100[0]"}}, c.Nodes)
+}
+
+func TestShort(t *testing.T) {
+	for name, test := range map[string]struct {
+		cpu, memory, pods, label string
+		want                     string
+	}{
+		"as the catalogue says": {"81725m", "340000Mi", "64", "", ""},
+		"more of everything":    {"82", "336Gi", "110", "16384MiB", ""},
+		"less of everything": {"80", "300Gi", "13", "16130MiB",
+			"80000m CPU instead of 81725m, 307200 MiB memory instead of 331201, room for 13 pods instead of 64, 16130 MiB memory per GPU instead of 16160"},
+		"less CPU": {"81", "340000Mi", "64", "16160MiB", "81000m CPU instead of 81725m"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: pool("topology").NodeLabels()}}
+			if test.label != "" {
+				node.Labels["aliyun.accelerator/nvidia_mem"] = test.label
+			}
+			node.Status.Allocatable = corev1.ResourceList{
+				"cpu": k8sresource.MustParse(test.cpu), "memory": k8sresource.MustParse(test.memory), "pods": k8sresource.MustParse(test.pods),
+				"aliyun.com/gpu": k8sresource.MustParse("8"),
+			}
+			text, err := pool("topology").Short(node)
+			require.NoError(t, err)
+			assert.Equal(t, test.want, text)
+		})
+	}
 }
 
 // What a job is planned on is what the scheduler would see: the same gang gets the same

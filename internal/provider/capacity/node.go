@@ -36,9 +36,23 @@ func (p Pool) node(n, template placement.Node, pods []placement.Pod) Node {
 		out.Extended = maps.Clone(n.Allocatable.Extended)
 	}
 	if n.GPUs != nil { // otherwise the node does not offer its GPUs at the moment
+		out.GPUMemoryMiB = differing(smallest(n.GPUs), smallest(template.GPUs))
 		out.SickGPUs, out.Links = hardware(n.GPUs.Machine(), template.GPUs)
 	}
 	return out
+}
+
+// smallest is the memory of the smallest GPU in MiB, 0 without GPUs.
+func smallest(gpus *gpu.Table) (mib int64) {
+	if gpus == nil {
+		return 0
+	}
+	for i, device := range gpus.Machine().GPUs {
+		if i == 0 || device.MemoryMiB < mib {
+			mib = device.MemoryMiB
+		}
+	}
+	return mib
 }
 
 // ownTaints are those that are not the pool's. Those of the pool that a node lacks are

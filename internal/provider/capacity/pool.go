@@ -1,6 +1,7 @@
 package capacity
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -33,12 +34,15 @@ type Pool struct {
 }
 
 // Planned returns the capacity of the pool with size nodes: those of existing, as they
-// are, and new ones from the catalogue for the rest. The last of more existing nodes go.
+// are, and new ones for the rest. The last of more existing nodes go. New ones offer what
+// existing ones do, or without those what the catalogue says.
 // The error says that the instance type or mode is not in the catalogue.
 func (p Pool) Planned(existing Capacity, size int) (Capacity, error) {
-	if _, err := p.quantities(); err != nil {
+	template, err := p.template()
+	if err != nil {
 		return Capacity{}, err
 	}
+	next := leastOf(existing.Nodes, template)
 	c := p.empty()
 	c.LiveLabels = p.beside(existing.LiveLabels)
 	c.Nodes = slices.Clone(existing.Nodes[:min(size, len(existing.Nodes))])
@@ -46,9 +50,63 @@ func (p Pool) Planned(existing Capacity, size int) (Capacity, error) {
 		c.Nodes[i].Labels = p.beside(c.Nodes[i].Labels)
 	}
 	for i := len(c.Nodes); i < size; i++ {
-		c.Nodes = append(c.Nodes, Node{Name: placement.PlannedName(p.Name, i)})
+		next.Name = placement.PlannedName(p.Name, i)
+		c.Nodes = append(c.Nodes, next)
 	}
 	return c.counted(), nil
+}
+
+// leastOf is a node that offers what all of these do: of each amount the least, and other
+// resources where all offer the same.
+func leastOf(nodes []Node, template placement.Node) (next Node) {
+	if len(nodes) == 0 {
+		return Node{}
+	}
+	least := func(amount func(Node) *int64, fresh int64) *int64 {
+		of := func(a, b Node) int { return cmp.Compare(given(amount(a), fresh), given(amount(b), fresh)) }
+		return amount(slices.MinFunc(nodes, of))
+	}
+	next = Node{
+		MilliCPU:     least(func(n Node) *int64 { return n.MilliCPU }, template.Allocatable.MilliCPU),
+		MemoryMiB:    least(func(n Node) *int64 { return n.MemoryMiB }, template.Allocatable.MemoryBytes/mib),
+		Pods:         least(func(n Node) *int64 { return n.Pods }, template.Allocatable.Pods),
+		GPUMemoryMiB: least(func(n Node) *int64 { return n.GPUMemoryMiB }, smallest(template.GPUs)),
+		Extended:     nodes[0].Extended,
+	}
+	if slices.ContainsFunc(nodes, func(n Node) bool { return !maps.Equal(n.Extended, nodes[0].Extended) }) {
+		next.Extended = nil
+	}
+	for _, n := range nodes {
+		if value(n.HeadroomMiB) > value(next.HeadroomMiB) {
+			next.HeadroomMiB = n.HeadroomMiB
+		}
+	}
+	return next
+}
+
+// Short says in words what a node that exists offers less of than the catalogue says of
+// its pool's nodes, "" for nothing.
+func (p Pool) Short(node *corev1.Node) (string, error) {
+	template, err := p.template()
+	if err != nil {
+		return "", err
+	}
+	live, err := inventory.Node(node, nil)
+	if err != nil {
+		return "", err
+	}
+	var parts []string
+	say := func(have *int64, fresh int64, format string) {
+		if have != nil && *have < fresh {
+			parts = append(parts, fmt.Sprintf(format, *have, fresh))
+		}
+	}
+	n := p.node(live, template, nil)
+	say(n.MilliCPU, template.Allocatable.MilliCPU, "%dm CPU instead of %dm")
+	say(n.MemoryMiB, template.Allocatable.MemoryBytes/mib, "%d MiB memory instead of %d")
+	say(n.Pods, template.Allocatable.Pods, "room for %d pods instead of %d")
+	say(n.GPUMemoryMiB, smallest(template.GPUs), "%d MiB memory per GPU instead of %d")
+	return strings.Join(parts, ", "), nil
 }
 
 // Live returns the capacity of nodes that exist, which must be the pool's and in the

@@ -30,19 +30,20 @@ var taintType = types.ObjectType{AttrTypes: map[string]attr.Type{
 }}
 
 var nodeType = types.ObjectType{AttrTypes: map[string]attr.Type{
-	"name":          types.StringType,
-	"unschedulable": types.BoolType,
-	"taints":        types.ListType{ElemType: types.StringType},
-	"labels":        types.MapType{ElemType: types.StringType},
-	"sick_gpus":     types.MapType{ElemType: types.StringType},
-	"links":         types.ListType{ElemType: types.StringType},
-	"nvlink_domain": types.StringType,
-	"headroom_mib":  types.Int64Type,
-	"milli_cpu":     types.Int64Type,
-	"memory_mib":    types.Int64Type,
-	"pods":          types.Int64Type,
-	"extended":      types.MapType{ElemType: types.Int64Type},
-	"held":          types.ListType{ElemType: heldType},
+	"name":           types.StringType,
+	"unschedulable":  types.BoolType,
+	"taints":         types.ListType{ElemType: types.StringType},
+	"labels":         types.MapType{ElemType: types.StringType},
+	"sick_gpus":      types.MapType{ElemType: types.StringType},
+	"links":          types.ListType{ElemType: types.StringType},
+	"nvlink_domain":  types.StringType,
+	"gpu_memory_mib": types.Int64Type,
+	"headroom_mib":   types.Int64Type,
+	"milli_cpu":      types.Int64Type,
+	"memory_mib":     types.Int64Type,
+	"pods":           types.Int64Type,
+	"extended":       types.MapType{ElemType: types.Int64Type},
+	"held":           types.ListType{ElemType: heldType},
 }}
 
 var heldType = types.ObjectType{AttrTypes: map[string]attr.Type{
@@ -90,7 +91,7 @@ func Attribute() schema.SingleNestedAttribute {
 				}},
 			},
 			"nodes": schema.ListNestedAttribute{
-				MarkdownDescription: "The nodes in the order in which equal nodes are filled, each with what differs from a fresh node of the pool. A planned node is called `NAME[0]`, `NAME[1]`, ….",
+				MarkdownDescription: "The nodes in the order in which equal nodes are filled, each with what differs from the catalogue's node of the pool. A planned node is called `NAME[0]`, `NAME[1]`, …; it offers what nodes of the pool that exist offer, and of what they differ in the least.",
 				Computed:            true,
 				NestedObject:        schema.NestedAttributeObject{CustomType: nodeType, Attributes: nodeAttributes()},
 			},
@@ -100,19 +101,20 @@ func Attribute() schema.SingleNestedAttribute {
 
 func nodeAttributes() map[string]schema.Attribute {
 	return map[string]schema.Attribute{
-		"name":          text("Name of the node."),
-		"unschedulable": schema.BoolAttribute{MarkdownDescription: "The node is cordoned.", Computed: true},
-		"taints":        texts("Taints beside the pool's that keep pods away, `KEY=VALUE:EFFECT`."),
-		"labels":        labels("Labels of the node beside or instead of the pool's; null for one that it lacks."),
-		"sick_gpus":     labels("GPUs that must not be used, by index, with the reason."),
-		"links":         texts("Rows of the node's link matrix as `nvidia-smi topo -m` prints it, when it is not the one of the pool's wiring."),
-		"nvlink_domain": text("NVLink domain that the node shares with others: the rack whose NVLink switches join their GPUs."),
-		"headroom_mib":  number("Memory in MiB of each GPU that shared requests do not get, because the node's device plugin keeps it for the driver."),
-		"milli_cpu":     number("CPU that the node offers, in thousandths of a core, when it is not the instance type's."),
-		"memory_mib":    number("Main memory that the node offers, in MiB, when it is not the instance type's."),
-		"pods":          number("Pods that the node takes, when it is not the instance type's number."),
+		"name":           text("Name of the node."),
+		"unschedulable":  schema.BoolAttribute{MarkdownDescription: "The node is cordoned.", Computed: true},
+		"taints":         texts("Taints beside the pool's that keep pods away, `KEY=VALUE:EFFECT`."),
+		"labels":         labels("Labels of the node beside or instead of the pool's; null for one that it lacks."),
+		"sick_gpus":      labels("GPUs that must not be used, by index, with the reason."),
+		"links":          texts("Rows of the node's link matrix as `nvidia-smi topo -m` prints it, when it is not the one of the pool's wiring."),
+		"nvlink_domain":  text("NVLink domain that the node shares with others: the rack whose NVLink switches join their GPUs."),
+		"gpu_memory_mib": number("Memory of each GPU in MiB, as the node's driver reports it, when it is not the catalogue's; of the smallest GPU where they differ."),
+		"headroom_mib":   number("Memory in MiB of each GPU that shared requests do not get, because the node's device plugin keeps it for the driver."),
+		"milli_cpu":      number("CPU that the node offers, in thousandths of a core, when it is not what the catalogue says."),
+		"memory_mib":     number("Main memory that the node offers, in MiB, when it is not what the catalogue says."),
+		"pods":           number("Pods that the node takes, when it is not what the catalogue says."),
 		"extended": schema.MapAttribute{
-			MarkdownDescription: "Other resources by name, such as `aliyun/erdma`, when they are not the instance type's.",
+			MarkdownDescription: "Other resources by name, such as `aliyun/erdma`, when they are not what the catalogue says.",
 			Computed:            true, ElementType: types.Int64Type,
 		},
 		"held": schema.ListNestedAttribute{

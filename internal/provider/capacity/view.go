@@ -118,14 +118,14 @@ func (c Capacity) node(n Node, place int, template placement.Node) (node placeme
 	if n.Extended != nil {
 		node.Allocatable.Extended = n.Extended
 	}
-	if template.GPUs != nil && (len(n.Links) > 0 || len(n.SickGPUs) > 0) {
-		node.GPUs, err = ill(template.GPUs.Machine(), n)
+	if template.GPUs != nil && (len(n.Links) > 0 || len(n.SickGPUs) > 0 || n.GPUMemoryMiB != nil) {
+		node.GPUs, err = own(template.GPUs.Machine(), n)
 	}
 	return node, err
 }
 
-// ill returns the table of a machine with the sick GPUs and the links of a node.
-func ill(m gpu.Machine, n Node) (*gpu.Table, error) {
+// own returns the table of a machine with the sick GPUs, the GPU memory and the links of a node.
+func own(m gpu.Machine, n Node) (*gpu.Table, error) {
 	if len(n.Links) > 0 {
 		status := contract.StatusOf(m)
 		status.Links = n.Links
@@ -136,6 +136,7 @@ func ill(m gpu.Machine, n Node) (*gpu.Table, error) {
 	}
 	m.GPUs = slices.Clone(m.GPUs)
 	for i := range m.GPUs {
+		m.GPUs[i].MemoryMiB = given(n.GPUMemoryMiB, m.GPUs[i].MemoryMiB)
 		if reason, ok := n.SickGPUs[strconv.Itoa(m.GPUs[i].Index)]; ok {
 			m.GPUs[i].Unhealthy = reason
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
@@ -82,11 +83,15 @@ func (r *pool) settle(ctx context.Context, client *acs.Client, m *model, started
 		diags.AddWarning("Nodes were not checked", fmt.Sprintf(
 			"Node pool %s is complete at the service; whether its nodes are ready in Kubernetes was not checked: %s", p.Name, session.Sentence(err)))
 	} else {
+		var came []*corev1.Node
 		if err == nil {
-			err = converge(ctx, kubeClient, nodeNames, before, p)
+			came, err = converge(ctx, kubeClient, nodeNames, before, p)
 		}
 		if err != nil {
 			return fail(err)
+		}
+		if m.NodeNames.IsUnknown() { // there are new ones
+			diags.Append(short(p, came)...)
 		}
 	}
 	if m.NodeNames.IsUnknown() {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -98,32 +99,58 @@ func same(live corev1.Taint, t capacity.Taint) bool {
 
 // converge waits until every node is ready in Kubernetes and carries what the pool
 // gives it. A node that the service left as it was is changed directly. Labels and
-// taints of before that are not the pool's any more are removed.
-func converge(ctx context.Context, client *kube.Client, nodeNames []string, before, p capacity.Pool) error {
+// taints of before that are not the pool's any more are removed. It returns the nodes as they came.
+func converge(ctx context.Context, client *kube.Client, nodeNames []string, before, p capacity.Pool) (came []*corev1.Node, err error) {
 	for _, name := range nodeNames {
 		say := func(status string) {
 			tflog.Info(ctx, fmt.Sprintf("node pool %s: node %s: %s", p.Name, name, status))
 		}
 		if _, err := client.WaitFor(ctx, nodeKind, "", name, ready, say); err != nil {
-			return err
+			return nil, err
 		}
 		node, err := client.Typed.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
-			return fmt.Errorf("read node %s: %w", name, err)
+			return nil, fmt.Errorf("read node %s: %w", name, err)
 		}
+		came = append(came, node)
 		patch, err := repair(*node, before, p)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if patch == nil {
 			continue
 		}
 		say("the service did not bring it up to date; changing its labels and taints directly")
 		if _, err := client.Typed.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: contract.FieldManager}); err != nil {
-			return fmt.Errorf("change labels and taints of node %s: %w", name, err)
+			return nil, fmt.Errorf("change labels and taints of node %s: %w", name, err)
 		}
 	}
-	return nil
+	return came, nil
+}
+
+// short says of which nodes the cluster has less than the plan has counted with, and of what.
+func short(p capacity.Pool, nodes []*corev1.Node) (diags diag.Diagnostics) {
+	lacks := map[string][]string{}
+	for _, n := range nodes {
+		text, err := p.Short(n)
+		if err != nil {
+			return nil // whoever places something there says so
+		}
+		if text != "" {
+			lacks[text] = append(lacks[text], n.Name)
+		}
+	}
+	if len(lacks) == 0 {
+		return nil
+	}
+	var parts []string
+	for _, text := range slices.Sorted(maps.Keys(lacks)) {
+		parts = append(parts, fmt.Sprintf("%s on %s", text, join(lacks[text])))
+	}
+	diags.AddWarning("Nodes offer less than planned", fmt.Sprintf(
+		"Nodes of pool %s offer less to pods than the catalogue says of instance type %s: %s. Plans count with what the nodes offer from now on, also for nodes that are added to the pool; "+
+			"what was planned on them before they came may wait.", p.Name, p.InstanceType, strings.Join(parts, "; ")))
+	return diags
 }
 
 // ready is done when the node's condition Ready is true.

@@ -220,6 +220,13 @@ func TestMaxJobs(t *testing.T) {
 	assert.Nil(t, tr.FitsJob("nobody"))
 	tr.RemoveJob("vision")
 	assert.Nil(t, tr.FitsJob("speech"))
+
+	spec.MaxJobs = 2
+	tr = tree(t, spec)
+	tr.AddJob("vision")
+	require.Nil(t, tr.FitsJob("serving"))
+	tr.AddJob("serving")
+	assert.Equal(t, &quota.Exceeded{Path: "root", Resource: quota.Jobs, Used: 2, Requested: 1, Limit: 2}, tr.FitsJob("serving"), "the root's limit is that of all leaves")
 }
 
 func TestEntitledAndBorrows(t *testing.T) {

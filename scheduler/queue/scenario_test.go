@@ -174,6 +174,31 @@ func TestMaxJobsOneAtATime(t *testing.T) {
 	assert.Equal(t, names, order, "by arrival, within one second too")
 }
 
+// The limit of the topmost node is that of all leaves together.
+func TestMaxJobsOfTheRoot(t *testing.T) {
+	s := newTestCluster(t)
+	startController(t)
+	s.tree(`
+name: root
+min: {cpu: 100, kube-queue/max-jobs: 1}
+max: {cpu: 100, kube-queue/max-jobs: 1}
+children:
+- {name: left, max: {kube-queue/max-jobs: 2}}
+- {name: right, namespaces: [NS]}
+`)
+	s.awaitController()
+	limits := s.limits()
+	var names []string
+	for i := range 4 {
+		name := fmt.Sprintf("job-%d", i)
+		s.submit(batch{name: name, runFor: "1ms", quota: []string{"left", "right"}[i%2]})
+		names = append(names, name)
+	}
+	s.allSucceed(names)
+	most, _ := limits.seen()
+	assert.Equal(t, 1, most)
+}
+
 // TestOrderWithinASecond fills the line while a controller runs, once more while none
 // does, and lets it out under a third controller. Jobs that a controller saw arrive go
 // in the order in which the API server accepted them, whatever happened to them since;

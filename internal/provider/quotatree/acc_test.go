@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
@@ -124,6 +125,79 @@ func TestQuotaTree(t *testing.T) {
 	})
 }
 
+// fleetTree is the tree of the document on gang scheduling in a fleet, as someone has applied it.
+const fleetTree = `{
+  "apiVersion": "scheduling.sigs.k8s.io/v1beta1", "kind": "ElasticQuotaTree",
+  "metadata": {"name": "elasticquotatree", "namespace": "kube-system"},
+  "spec": {"root": {
+    "name": "root",
+    "max": {"cpu": 999900, "memory": "400000Gi", "kube-queue/max-jobs": 10000000000, "nvidia.com/gpu": 100000},
+    "min": {"cpu": 999900, "memory": "400000Gi", "kube-queue/max-jobs": 10000000000, "nvidia.com/gpu": 100000},
+    "children": [{
+      "name": "child-2",
+      "max": {"kube-queue/max-jobs": 1, "cpu": 10000, "nvidia.com/gpu": 10000, "memory": "10000Gi"},
+      "namespaces": ["default"]
+    }]
+  }}
+}`
+
+// fleetConfig is the same in Terraform.
+func fleetConfig(jobs string) string {
+	return treeOf(`{ cpu = "999900", memory = "400000Gi", "nvidia.com/gpu" = "100000" }`,
+		`    child-2 = { max = { cpu = "10000", "nvidia.com/gpu" = "10000", memory = "10000Gi" }, max_jobs = 1, namespaces = ["default"] }`, jobs)
+}
+
+// The tree of the document on fleets is imported as it is, and declared as it is; its root limits jobs.
+func TestTreeOfTheFleetDocument(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	installKind(t, cloud)
+	tree := &unstructured.Unstructured{}
+	require.NoError(t, tree.UnmarshalJSON([]byte(fleetTree)))
+	asShown, err := inventory.QuotaSpec(tree)
+	require.NoError(t, err)
+	cloud.Put(t, tree)
+	cli := acctest.StartCLI(t)
+	declared := fleetConfig("  max_jobs = 10000000000")
+	cli.Write(t, declared)
+	cli.Must(t, "import", main, "kube-system/elasticquotatree")
+	assert.Contains(t, cli.Must(t, "plan"), "No changes.", "an import plans nothing")
+
+	root := func() (least, most map[string]any) {
+		least, _, _ = unstructured.NestedMap(live(t, cloud).Object, "spec", "root", "min")
+		most, _, _ = unstructured.NestedMap(live(t, cloud).Object, "spec", "root", "max")
+		return least, most
+	}
+	for name, broken := range map[string]string{
+		"the limit of jobs":        `{"spec":{"root":{"min":{"kube-queue/max-jobs":5},"max":{"kube-queue/max-jobs":5}}}}`,
+		"no limit of jobs":         `{"spec":{"root":{"min":{"kube-queue/max-jobs":null},"max":{"kube-queue/max-jobs":null}}}}`,
+		"the minimum alone":        `{"spec":{"root":{"min":{"cpu":7}}}}`,
+		"a minimum that is gone":   `{"spec":{"root":{"min":{"cpu":null}}}}`,
+		"a minimum without a max":  `{"spec":{"root":{"min":{"aliyun.com/gpu":4}}}}`,
+		"the maximum alone":        `{"spec":{"root":{"max":{"cpu":7}}}}`,
+		"the limit of a node":      `{"spec":{"root":{"children":[{"name":"child-2","max":{"cpu":10000,"nvidia.com/gpu":10000,"memory":"10000Gi"},"namespaces":["default"]}]}}}`,
+		"jobs in the maximum only": `{"spec":{"root":{"min":{"kube-queue/max-jobs":null},"max":{"kube-queue/max-jobs":3}}}}`,
+	} {
+		patch(t, cloud, broken)
+		assert.Contains(t, cli.Must(t, "apply", "-auto-approve"), "1 changed", name)
+		spec, err := inventory.QuotaSpec(live(t, cloud))
+		require.NoError(t, err)
+		assert.Equal(t, asShown, spec, "repaired: %s", name)
+		least, most := root()
+		assert.Equal(t, most, least, "the root's minimum is its maximum, jobs included: %s", name)
+	}
+
+	cli.Write(t, fleetConfig(""))
+	assert.Contains(t, cli.Must(t, "apply", "-auto-approve"), "1 changed")
+	_, most := root()
+	assert.NotContains(t, most, contract.MaxJobsKey)
+	cli.Must(t, "destroy", "-auto-approve")
+	cli.Write(t, declared)
+	cli.Must(t, "apply", "-auto-approve")
+	spec, err := inventory.QuotaSpec(live(t, cloud))
+	require.NoError(t, err)
+	assert.Equal(t, asShown, spec, "what is declared is the document's tree")
+}
+
 // A plan says when the cluster lacks the kind of the tree, and nothing before the tree installs it.
 func TestPlanNamesTheMissingKind(t *testing.T) {
 	const (
@@ -174,7 +248,8 @@ func TestBadInput(t *testing.T) {
 		"path with an empty part":   {total, `"a//b" = {}`, `quotas["a//b"]: this is not a path of names`},
 		"namespace that cannot be":  {total, `a = { namespaces = ["Not_One"] }`, `quotas["a"].namespaces: "Not_One" cannot be a namespace`},
 		"jobs as a resource":        {total, `a = { max = { "kube-queue/max-jobs" = "2" } }`, `quotas["a"].max["kube-queue/max-jobs"]: "kube-queue/max-jobs" is not a resource; limit the number of jobs with max_jobs`},
-		"no jobs at all":            {total, `a = { max_jobs = 0 }`, `quotas["a"].max_jobs value must be between 1 and 1000000`},
+		"no jobs at all":            {total, `a = { max_jobs = 0 }`, `quotas["a"].max_jobs value must be between 1 and 1000000000000`},
+		"jobs in the total":         {`{ "kube-queue/max-jobs" = "2" }`, `a = {}`, `total["kube-queue/max-jobs"]: "kube-queue/max-jobs" is not a resource; limit the number of jobs with max_jobs`},
 		"lends more than it has":    {total, `a = { min = { cpu = "1" }, lend_limit = { cpu = "2" } }`, `quotas["a"].lend_limit["cpu"]: lend limit of cpu is`},
 		"negative":                  {total, `a = { min = { cpu = "-1" } }`, `quotas["a"].min["cpu"]: "-1" is not an amount`},
 		"memory without a unit":     {total, `a = { max = { memory = "64" } }`, `quotas["a"].max["memory"]: this is 64 bytes: memory needs a unit`},

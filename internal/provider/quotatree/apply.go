@@ -2,6 +2,7 @@ package quotatree
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -93,12 +95,41 @@ func (r *tree) apply(ctx context.Context, m *model, isNew bool, of tfsdk.State) 
 	return diags
 }
 
-// update writes a tree that exists.
+// update writes a tree that exists, and takes out of its total what others have added, which an apply leaves.
 func update(ctx context.Context, client *kube.Client, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	if err := client.Manage(ctx, obj); err != nil {
 		return nil, err
 	}
-	return client.TakeOver(ctx, obj) // what others have changed is in the plan
+	stored, err := client.TakeOver(ctx, obj) // what others have changed is in the plan
+	if err != nil {
+		return nil, err
+	}
+	added := map[string]any{}
+	for _, limits := range []string{"min", "max"} {
+		ours, _, _ := unstructured.NestedMap(obj.Object, "spec", "root", limits)
+		live, _, _ := unstructured.NestedMap(stored.Object, "spec", "root", limits)
+		gone := map[string]any{}
+		for name := range live {
+			if _, kept := ours[name]; !kept {
+				gone[name] = nil
+			}
+		}
+		if len(gone) > 0 {
+			added[limits] = gone
+		}
+	}
+	if len(added) == 0 {
+		return stored, nil
+	}
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"root": added}})
+	if err == nil {
+		trees := client.Dynamic.Resource(kind.GroupVersion().WithResource(contract.QuotaTreeResource)).Namespace(contract.QuotaTreeNamespace)
+		stored, err = trees.Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: contract.FieldManager})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("take what others have added out of the quota tree's total: %w", err)
+	}
+	return stored, nil
 }
 
 // create writes a new tree, or goes on with one of this configuration.

@@ -16,6 +16,7 @@ import (
 type model struct {
 	ID              types.String   `tfsdk:"id"`
 	Total           types.Map      `tfsdk:"total"`
+	MaxJobs         types.Int64    `tfsdk:"max_jobs"`
 	Quotas          types.Map      `tfsdk:"quotas"`
 	Leaves          types.Map      `tfsdk:"leaves"`
 	AllowDisruption types.Bool     `tfsdk:"allow_disruption"`

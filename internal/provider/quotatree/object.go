@@ -27,6 +27,7 @@ func (m model) object(ctx context.Context, objectName, owner string) (*unstructu
 		return nil, diags
 	}
 	total := texts(m.Total)
+	setJobs(total, m.MaxJobs)
 	root := map[string]any{"name": quota.RootName, "min": total, "max": total}
 	if children := render("", nodes); len(children) > 0 {
 		root["children"] = children
@@ -51,9 +52,7 @@ func render(up string, nodes map[string]node) []any {
 			child["min"] = texts(n.Min)
 		}
 		limits := texts(n.Max)
-		if !n.MaxJobs.IsNull() {
-			limits[contract.MaxJobsKey] = fmt.Sprint(n.MaxJobs.ValueInt64())
-		}
+		setJobs(limits, n.MaxJobs)
 		if !n.Max.IsNull() || len(limits) > 0 {
 			child["max"] = limits
 		}
@@ -70,6 +69,48 @@ func render(up string, nodes map[string]node) []any {
 		children = append(children, child)
 	}
 	return children
+}
+
+// setJobs adds the limit of jobs to other limits.
+func setJobs(limits map[string]any, jobs types.Int64) {
+	if !jobs.IsNull() {
+		limits[contract.MaxJobsKey] = fmt.Sprint(jobs.ValueInt64())
+	}
+}
+
+// takeJobs takes the limit of jobs out of all limits of a node.
+func takeJobs(all ...map[string]any) types.Int64 {
+	jobs := types.Int64Null()
+	for _, limits := range all {
+		if count, ok := limits[contract.MaxJobsKey]; ok {
+			if q, err := resource.ParseQuantity(fmt.Sprint(count)); err == nil {
+				jobs = types.Int64Value(q.Value())
+			}
+			delete(limits, contract.MaxJobsKey)
+		}
+	}
+	return jobs
+}
+
+// agreed is the total of a tree: its maximum, which is its minimum too. Where someone has made them
+// different, it is what is not as before, so that the difference shows.
+func agreed(minimum, maximum map[string]any, before types.Map) map[string]any {
+	old, out := texts(before), map[string]any{}
+	for name, least := range minimum {
+		if _, limited := maximum[name]; !limited && old[name] == nil {
+			out[name] = least
+		}
+	}
+	for name, most := range maximum {
+		written, _ := old[name].(string)
+		switch least, ok := minimum[name]; {
+		case ok && sameAmount(fmt.Sprint(least), fmt.Sprint(most)), !sameAmount(written, fmt.Sprint(most)):
+			out[name] = most
+		case ok:
+			out[name] = least
+		}
+	}
+	return out
 }
 
 func texts(m types.Map) map[string]any {
@@ -132,7 +173,8 @@ func (m *model) refresh(ctx context.Context, obj *unstructured.Unstructured) dia
 	collect("", live.Spec.Root.Children, before, now)
 
 	m.ID = types.StringValue(contract.QuotaTreeNamespace + "/" + obj.GetName())
-	m.Total = quantities(live.Spec.Root.Max, m.Total)
+	m.MaxJobs = takeJobs(live.Spec.Root.Min, live.Spec.Root.Max)
+	m.Total = quantities(agreed(live.Spec.Root.Min, live.Spec.Root.Max, m.Total), m.Total)
 	quotas, quotaDiags := types.MapValueFrom(ctx, nodeType, now)
 	diags.Append(quotaDiags...)
 	m.Quotas = quotas
@@ -149,15 +191,7 @@ func collect(up string, children []liveNode, before, now map[string]node) {
 			p = up + "/" + live.Name
 		}
 		old := before[p]
-		n := node{MaxJobs: types.Int64Null()}
-		for _, limits := range []map[string]any{live.Min, live.Max} {
-			if count, ok := limits[contract.MaxJobsKey]; ok {
-				if q, err := resource.ParseQuantity(fmt.Sprint(count)); err == nil {
-					n.MaxJobs = types.Int64Value(q.Value())
-				}
-				delete(limits, contract.MaxJobsKey)
-			}
-		}
+		n := node{MaxJobs: takeJobs(live.Min, live.Max)}
 		n.Min, n.Max = quantities(live.Min, old.Min), quantities(live.Max, old.Max)
 		var lend map[string]any
 		if text := live.Attributes[contract.LendLimitAttribute]; text != "" {

@@ -17,8 +17,8 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/duration"
 )
 
-// maxJobs is the largest limit of jobs that run at a time.
-const maxJobs = 1_000_000
+// maxJobs is the largest limit of jobs that run at a time: more than any cluster has, as trees say that want none.
+const maxJobs = 1_000_000_000_000
 
 func (r *tree) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
 	resp.Schema = schema.Schema{
@@ -36,6 +36,11 @@ func (r *tree) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 					"It is both minimum and maximum of the topmost node, and should not exceed what the cluster has.",
 				Required: true, ElementType: types.StringType,
 				Validators: []validator.Map{mapvalidator.SizeAtLeast(1)},
+			},
+			"max_jobs": schema.Int64Attribute{
+				MarkdownDescription: "Largest number of jobs that run at a time in the whole tree (`kube-queue/max-jobs` of the topmost node), as `max_jobs` of a node is below it. No limit without it.",
+				Optional:            true,
+				Validators:          []validator.Int64{int64validator.Between(1, maxJobs)},
 			},
 			"quotas": schema.MapNestedAttribute{
 				MarkdownDescription: "The nodes of the tree by path: `research` is below the topmost node, `research/vision` below `research`, which must be listed too. " +

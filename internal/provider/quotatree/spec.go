@@ -33,7 +33,7 @@ func (m model) spec(ctx context.Context) (spec quota.Spec, known bool, diags dia
 	if r.checkPaths(); r.diags.HasError() {
 		return quota.Spec{}, false, append(diags, r.diags...) // such paths make no tree
 	}
-	root := quota.Spec{Name: quota.RootName, Min: total, Max: total, Children: r.below("")}
+	root := quota.Spec{Name: quota.RootName, Min: total, Max: total, MaxJobs: r.number(m.MaxJobs), Children: r.below("")}
 	diags.Append(r.diags...)
 	return root, r.known, diags
 }

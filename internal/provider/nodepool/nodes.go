@@ -130,22 +130,22 @@ func converge(ctx context.Context, client *kube.Client, nodeNames []string, befo
 
 // short says of which nodes the cluster has less than the plan has counted with, and of what.
 func short(p capacity.Pool, nodes []*corev1.Node) (diags diag.Diagnostics) {
-	lacks := map[string][]string{}
+	less := map[string][]string{}
 	for _, n := range nodes {
 		text, err := p.Short(n)
 		if err != nil {
 			return nil // whoever places something there says so
 		}
 		if text != "" {
-			lacks[text] = append(lacks[text], n.Name)
+			less[text] = append(less[text], n.Name)
 		}
 	}
-	if len(lacks) == 0 {
+	if len(less) == 0 {
 		return nil
 	}
 	var parts []string
-	for _, text := range slices.Sorted(maps.Keys(lacks)) {
-		parts = append(parts, fmt.Sprintf("%s on %s", text, join(lacks[text])))
+	for _, text := range slices.Sorted(maps.Keys(less)) {
+		parts = append(parts, fmt.Sprintf("%s on %s", text, join(less[text])))
 	}
 	diags.AddWarning("Nodes offer less than planned", fmt.Sprintf(
 		"Nodes of pool %s offer less to pods than the catalogue says of instance type %s: %s. Plans count with what the nodes offer from now on, also for nodes that are added to the pool; "+

@@ -74,6 +74,8 @@ func attribute(p quota.Problem, spec quota.Spec) path.Path {
 	switch {
 	case !ok && (p.Field == "min" || p.Field == "max"):
 		return atResource(path.Root("total"), spec.Max, p.Resource)
+	case !ok && p.Field == "maxJobs":
+		return path.Root("max_jobs")
 	case !ok:
 		return path.Root("quotas")
 	case field == "":

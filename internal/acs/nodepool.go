@@ -88,7 +88,7 @@ type KubernetesConfig struct {
 	// Labels are at most 20. Changes reach existing nodes only with [ModifyOptions].UpdateNodes.
 	Labels []Label `json:"labels"`
 	Taints []Taint `json:"taints"`
-	// CPUPolicy is "none" or "static".
+	// CPUPolicy is "none" or [CPUPolicyStatic].
 	CPUPolicy      string `json:"cpu_policy,omitempty"`
 	CMSEnabled     bool   `json:"cms_enabled"`
 	Runtime        string `json:"runtime,omitempty"`
@@ -100,6 +100,9 @@ type KubernetesConfig struct {
 	// Rest are the service's further settings, kept as they are.
 	Rest Rest `json:"-"`
 }
+
+// CPUPolicyStatic pins pods with whole CPUs to them, so that a NUMA node is theirs.
+const CPUPolicyStatic = "static"
 
 // Label is a label of the pool's nodes: key ≤ 64, value ≤ 128 characters.
 type Label struct {

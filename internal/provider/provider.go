@@ -204,7 +204,7 @@ func checkKubeconfig(s session.Settings, diags *diag.Diagnostics) {
 }
 
 func (p *gpuplan) Resources(context.Context) []func() resource.Resource {
-	return []func() resource.Resource{nodepool.New, addon.New, quotatree.New, scheduler.New, nodeagent.New, trainingjob.New}
+	return []func() resource.Resource{nodepool.New, addon.New, addon.NewSchedulerConfig, addon.NewERDMAController, quotatree.New, scheduler.New, nodeagent.New, trainingjob.New}
 }
 
 func (p *gpuplan) DataSources(context.Context) []func() datasource.DataSource {

@@ -1,1 +1,1 @@
-terraform import gpuplan_addon.scheduler kube-scheduler
+terraform import gpuplan_addon.koordinator ack-koordinator

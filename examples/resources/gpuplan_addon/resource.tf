@@ -1,16 +1,10 @@
-# Lets the scheduler of ACK reserve resources for gangs of a fleet.
-resource "gpuplan_addon" "scheduler" {
-  name   = "kube-scheduler"
-  config = jsonencode({ enableReservation = true })
+# Queues for jobs, from the quota tree.
+resource "gpuplan_addon" "queue" {
+  name = "ack-kube-queue"
 }
 
-# Drivers for eRDMA on the nodes of gn8is and gn8v pools that join after it: name it in their depends_on.
-resource "gpuplan_addon" "erdma" {
-  name = "ack-erdma-controller"
-  config = jsonencode({
-    agent = {
-      preferDriver       = "ofed"
-      allocateAllDevices = true
-    }
-  })
+# An add-on that others use as well stays when the resource goes.
+resource "gpuplan_addon" "koordinator" {
+  name            = "ack-koordinator"
+  keep_on_destroy = true
 }

@@ -15,25 +15,27 @@ import (
 )
 
 // add installs the add-on, or takes the one that the cluster has, and configures it.
-func (r *addon) add(ctx context.Context, _ tfsdk.State, m *model) (exists bool, diags diag.Diagnostics) {
+func (r *addon[M, P]) add(ctx context.Context, _ tfsdk.State, of *M) (exists bool, diags diag.Diagnostics) {
+	m := P(of)
 	client, err := r.Session.ACS()
 	if err != nil {
 		return false, failed("Add-on was not installed", err)
 	}
-	defer r.Session.Ledger.Begin(named(m.Name))()
-	if !r.Session.Ledger.Take(named(m.Name)) {
-		return false, failed("Add-on was not installed", session.Taken(named(m.Name)))
+	defer r.Session.Ledger.Begin(named(m.name()))()
+	if !r.Session.Ledger.Take(named(m.name())) {
+		return false, failed("Add-on was not installed", session.Taken(named(m.name())))
 	}
-	clusterID, name := r.Session.ClusterID, m.Name.ValueString()
+	clusterID, name := r.Session.ClusterID, m.name().ValueString()
 	_, err = client.GetAddon(ctx, clusterID, name)
 	installs := acs.Code(err) == "AddonNotFound"
 	if err != nil && !installs {
 		return false, failed("Add-on was not installed", err)
 	}
-	m.ID, m.Installed = types.StringValue(clusterID+"/"+name), types.BoolValue(installs)
-	defer m.settleUnknown(jsontypes.NewNormalizedNull())
+	b := m.base()
+	b.ID, b.Installed = types.StringValue(clusterID+"/"+name), types.BoolValue(installs)
+	defer b.settleUnknown(jsontypes.NewNormalizedNull())
 	if installs {
-		task, err := client.InstallAddon(ctx, clusterID, acs.Addon{Name: name, Version: m.Version.ValueString(), Config: m.Config.ValueString()})
+		task, err := client.InstallAddon(ctx, clusterID, acs.Addon{Name: name, Version: b.Version.ValueString(), Config: m.settings().ValueString()})
 		if err != nil {
 			return false, failed("Add-on was not installed", err)
 		}
@@ -45,21 +47,22 @@ func (r *addon) add(ctx context.Context, _ tfsdk.State, m *model) (exists bool, 
 			diags.Append(failed("Add-on is not as planned", err)...)
 		}
 	} else {
-		_, more := r.set(ctx, client, model{}, m)
+		_, more := r.set(ctx, client, P(new(M)), m)
 		diags.Append(more...)
 	}
 	return true, append(diags, r.settle(ctx, client, m)...)
 }
 
 // change upgrades and configures the add-on.
-func (r *addon) change(ctx context.Context, _ tfsdk.State, was, m *model) (changed bool, diags diag.Diagnostics) {
+func (r *addon[M, P]) change(ctx context.Context, _ tfsdk.State, before, of *M) (changed bool, diags diag.Diagnostics) {
+	was, m := P(before), P(of)
 	client, err := r.Session.ACS()
 	if err != nil {
 		return false, failed("Add-on was not changed", err)
 	}
-	m.Installed = was.Installed
-	defer m.settleUnknown(was.PreviousConfig)
-	if changed, diags = r.set(ctx, client, *was, m); !changed && diags.HasError() {
+	m.base().Installed = was.base().Installed
+	defer m.base().settleUnknown(was.base().PreviousConfig)
+	if changed, diags = r.set(ctx, client, was, m); !changed && diags.HasError() {
 		return false, diags
 	}
 	return true, append(diags, r.settle(ctx, client, m)...)
@@ -68,22 +71,23 @@ func (r *addon) change(ctx context.Context, _ tfsdk.State, was, m *model) (chang
 // set upgrades an add-on that is installed to the version of the model, if that is another one,
 // and gives it the settings of the model. was is the resource before. changed means that the service has
 // accepted all of it.
-func (r *addon) set(ctx context.Context, client *acs.Client, was model, m *model) (changed bool, diags diag.Diagnostics) {
+func (r *addon[M, P]) set(ctx context.Context, client *acs.Client, was, m P) (changed bool, diags diag.Diagnostics) {
 	const summary = "Add-on is not as planned"
-	clusterID, name := m.cluster(), m.Name.ValueString()
-	owned, err := parse(was.Config.ValueString())
+	b := m.base()
+	clusterID, name := b.cluster(), m.name().ValueString()
+	owned, err := parse(was.settings().ValueString())
 	var wanted, known, is config
 	if err == nil {
-		wanted, err = parse(m.Config.ValueString())
+		wanted, err = parse(m.settings().ValueString())
 	}
 	if err == nil {
-		known, err = parse(was.PreviousConfig.ValueString())
+		known, err = parse(was.base().PreviousConfig.ValueString())
 	}
 	var live acs.AddonInstance
 	if err == nil {
 		live, err = client.WaitAddon(ctx, clusterID, name, progress(ctx, name)) // another change may be under way
 	}
-	if version := m.Version.ValueString(); err == nil && version != "" && version != live.Version {
+	if version := b.Version.ValueString(); err == nil && version != "" && version != live.Version {
 		live, err = upgrade(ctx, client, clusterID, live, version)
 	}
 	if err == nil {
@@ -94,8 +98,8 @@ func (r *addon) set(ctx context.Context, client *acs.Client, was model, m *model
 	if err != nil {
 		return false, failed(summary, err)
 	}
-	if m.PreviousConfig.IsUnknown() && !m.Installed.ValueBool() {
-		m.PreviousConfig = jsontypes.NewNormalizedValue(text(before(wanted, known, is)))
+	if b.PreviousConfig.IsUnknown() && !b.Installed.ValueBool() {
+		b.PreviousConfig = jsontypes.NewNormalizedValue(text(before(wanted, known, is)))
 	}
 	send := merged(undo(owned, wanted, known), wanted)
 	if same(only(is, send), send) {
@@ -120,56 +124,47 @@ func upgrade(ctx context.Context, client *acs.Client, clusterID string, live acs
 }
 
 // settle waits until the add-on runs as it is configured, and reads what the plan left open.
-func (r *addon) settle(ctx context.Context, client *acs.Client, m *model) diag.Diagnostics {
-	live, err := client.WaitAddon(ctx, m.cluster(), m.Name.ValueString(), progress(ctx, m.Name.ValueString()))
+func (r *addon[M, P]) settle(ctx context.Context, client *acs.Client, m P) diag.Diagnostics {
+	live, err := client.WaitAddon(ctx, m.base().cluster(), m.name().ValueString(), progress(ctx, m.name().ValueString()))
 	if err != nil {
 		return failed("Add-on is not as planned", err)
 	}
-	if m.Version.IsUnknown() {
-		m.Version = types.StringValue(live.Version)
+	b := m.base()
+	if b.Version.IsUnknown() {
+		b.Version = types.StringValue(live.Version)
 	}
-	m.State = types.StringValue(live.State)
+	b.State = types.StringValue(live.State)
 	return nil
-}
-
-// settleUnknown gives a value to everything that a change left open, or that broke off.
-func (m *model) settleUnknown(previous jsontypes.Normalized) {
-	if m.PreviousConfig.IsUnknown() {
-		m.PreviousConfig = previous
-	}
-	for _, s := range []*types.String{&m.Version, &m.State} {
-		if s.IsUnknown() {
-			*s = types.StringNull()
-		}
-	}
 }
 
 // remove uninstalls an add-on that the resource has installed, and gives the settings of another
 // one back.
-func (r *addon) remove(ctx context.Context, m *model) (diags diag.Diagnostics, err error) {
-	if m.KeepOnDestroy.ValueBool() {
+func (r *addon[M, P]) remove(ctx context.Context, of *M) (diags diag.Diagnostics, err error) {
+	m := P(of)
+	b := m.base()
+	if b.KeepOnDestroy.ValueBool() {
 		return nil, nil
 	}
 	client, err := r.Session.ACS()
 	if err != nil {
 		return nil, err
 	}
-	clusterID, name := m.cluster(), m.Name.ValueString()
-	if m.uninstalls() {
+	clusterID, name := m.base().cluster(), m.name().ValueString()
+	if b.uninstalls() {
 		task, err := client.UninstallAddon(ctx, clusterID, name)
 		if err == nil && task != "" {
 			_, err = client.WaitTask(ctx, task, progress(ctx, name))
 		}
 		return nil, err
 	}
-	if m.PreviousConfig.IsNull() { // imported: nobody knows what it was
+	if b.PreviousConfig.IsNull() { // imported: nobody knows what it was
 		return nil, nil
 	}
-	owned, err := parse(m.Config.ValueString())
+	owned, err := parse(m.settings().ValueString())
 	if err != nil {
 		return nil, err
 	}
-	known, err := parse(m.PreviousConfig.ValueString())
+	known, err := parse(b.PreviousConfig.ValueString())
 	if err != nil {
 		return nil, err
 	}
@@ -186,9 +181,6 @@ func (r *addon) remove(ctx context.Context, m *model) (diags diag.Diagnostics, e
 	_, err = client.WaitAddon(ctx, clusterID, name, progress(ctx, name))
 	return nil, err
 }
-
-// uninstalls reports whether the add-on goes with the resource.
-func (m model) uninstalls() bool { return m.Installed.ValueBool() && !m.KeepOnDestroy.ValueBool() }
 
 // progress logs what the service is doing.
 func progress(ctx context.Context, name string) func(acs.Progress) {

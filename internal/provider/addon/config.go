@@ -71,31 +71,31 @@ func section(c config, key string) config {
 	return nil
 }
 
-// empty returns the settings that have no value, by their paths in order: the service takes an empty value for
+// empty returns the settings that have no value, in order: the service takes an empty value for
 // none, and gives the setting its default.
-func empty(c config, at string) (paths []string) {
+func empty(c config, at ...string) (settings [][]string) {
 	for _, key := range slices.Sorted(maps.Keys(c)) {
-		here := at + "." + key
+		here := append(slices.Clone(at), key)
 		if inner := section(c, key); inner != nil {
-			paths = append(paths, empty(inner, here)...)
+			settings = append(settings, empty(inner, here...)...)
 			continue
 		}
 		switch value := c[key].(type) {
 		case nil:
-			paths = append(paths, here)
+			settings = append(settings, here)
 		case string:
 			if value == "" {
-				paths = append(paths, here)
+				settings = append(settings, here)
 			}
 		case []any:
 			if len(value) == 0 {
-				paths = append(paths, here)
+				settings = append(settings, here)
 			}
 		case config:
-			paths = append(paths, here)
+			settings = append(settings, here)
 		}
 	}
-	return paths
+	return settings
 }
 
 // only returns the settings of c that like has, with their values in c.

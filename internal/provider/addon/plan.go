@@ -20,60 +20,63 @@ import (
 )
 
 // ModifyPlan says what a change brings about, and refuses what the service would.
-func (r *addon) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
+func (r *addon[M, P]) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
 	if r.Session == nil {
 		return
 	}
-	var plan, state model
+	var planned, stated M
+	plan, state := P(&planned), P(&stated)
 	exists, stays := !req.State.Raw.IsNull(), !req.Plan.Raw.IsNull()
 	if stays {
-		resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
+		resp.Diagnostics.Append(req.Plan.Get(ctx, plan)...)
 	}
 	if exists {
-		resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+		resp.Diagnostics.Append(req.State.Get(ctx, state)...)
 	}
 	if resp.Diagnostics.HasError() {
 		return
 	}
 	if !stays {
-		if state.uninstalls() {
-			r.Session.Ledger.RecordProgram(state.Name.ValueString(), false)
+		if state.base().uninstalls() {
+			r.Session.Ledger.RecordProgram(state.name().ValueString(), false)
 		}
 		return
 	}
-	if exists && !plan.Name.Equal(state.Name) && state.uninstalls() {
-		r.Session.Ledger.RecordProgram(state.Name.ValueString(), false)
+	kept := exists && plan.name().Equal(state.name())
+	if exists && !kept && state.base().uninstalls() {
+		r.Session.Ledger.RecordProgram(state.name().ValueString(), false)
 	}
-	r.Session.Ledger.RecordProgram(plan.Name.ValueString(), true)
-	if exists && plan.Name.Equal(state.Name) {
-		plan.Installed, plan.PreviousConfig = state.Installed, state.PreviousConfig
-		if !plan.Config.Equal(state.Config) && !state.Installed.ValueBool() {
-			plan.PreviousConfig = jsontypes.NewNormalizedUnknown()
+	r.Session.Ledger.RecordProgram(plan.name().ValueString(), true)
+	if kept {
+		was, b := state.base(), plan.base()
+		b.Installed, b.PreviousConfig = was.Installed, was.PreviousConfig
+		if !plan.settings().Equal(state.settings()) && !was.Installed.ValueBool() {
+			b.PreviousConfig = jsontypes.NewNormalizedUnknown()
 		}
-		if plan.State = state.State; state.State.ValueString() != acs.AddonActive && !req.Plan.Raw.Equal(req.State.Raw) {
-			plan.State = types.StringUnknown() // a change waits until it is
+		if b.State = was.State; was.State.ValueString() != acs.AddonActive && !req.Plan.Raw.Equal(req.State.Raw) {
+			b.State = types.StringUnknown() // a change waits until it is
 		}
 		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
-		if r.Session.ClusterID != "" && state.cluster() != r.Session.ClusterID {
+		if r.Session.ClusterID != "" && was.cluster() != r.Session.ClusterID {
 			resp.Diagnostics.AddAttributeError(path.Root("id"), "Add-on is of another cluster", fmt.Sprintf(
 				"Add-on %s is one of cluster %s, and the provider is configured for cluster %s. Set %s back, use another provider configuration (alias), or give it up with `terraform state rm`.",
-				state.Name.ValueString(), state.cluster(), r.Session.ClusterID, session.ClusterID))
+				state.name().ValueString(), was.cluster(), r.Session.ClusterID, session.ClusterID))
 			return
 		}
 	}
-	if r.Session.Ledger.Applying() || exists && req.Plan.Raw.Equal(req.State.Raw) || plan.Name.IsUnknown() || plan.Config.IsUnknown() || plan.Version.IsUnknown() && exists {
+	if r.Session.Ledger.Applying() || exists && req.Plan.Raw.Equal(req.State.Raw) || plan.name().IsUnknown() || plan.settings().IsUnknown() || plan.base().Version.IsUnknown() && exists {
 		return
 	}
 	resp.Diagnostics.Append(r.check(ctx, plan)...)
 }
 
 // check asks the service whether the add-on can become what the plan says.
-func (r *addon) check(ctx context.Context, plan model) (diags diag.Diagnostics) {
+func (r *addon[M, P]) check(ctx context.Context, plan P) (diags diag.Diagnostics) {
 	client, err := r.Session.ACS()
 	if r.Session.NotChecked(err, &diags) {
 		return diags
 	}
-	name, clusterID := plan.Name.ValueString(), r.Session.ClusterID
+	name, clusterID, wantedVersion := plan.name().ValueString(), r.Session.ClusterID, plan.base().Version.ValueString()
 	var live acs.AddonInstance
 	if err == nil {
 		if live, err = client.GetAddon(ctx, clusterID, name); acs.Code(err) == "AddonNotFound" {
@@ -82,27 +85,39 @@ func (r *addon) check(ctx context.Context, plan model) (diags diag.Diagnostics) 
 	}
 	var info acs.AddonInfo
 	if err == nil {
-		info, err = client.AddonMetadata(ctx, clusterID, name, plan.Version.ValueString())
+		info, err = client.AddonMetadata(ctx, clusterID, name, wantedVersion)
 	}
 	switch {
 	case acs.Code(err) == "AddonNotFound":
-		diags.AddAttributeError(path.Root("name"), "No such add-on", fmt.Sprintf("The service has no add-on %q for cluster %s.", name, clusterID))
+		diags.AddAttributeError(r.atName(), "No such add-on", fmt.Sprintf("The service has no add-on %q for cluster %s.", name, clusterID))
 		return diags
 	case err != nil:
 		diags.AddError("Add-on cannot be checked", session.Sentence(err))
 		return diags
 	}
 	if live.Name == "" && len(info.SupportedActions) > 0 && !slices.Contains(info.SupportedActions, "Install") {
-		diags.AddAttributeError(path.Root("name"), "Add-on cannot be installed", fmt.Sprintf("Cluster %s lacks add-on %s, and the service does not install it.", clusterID, name))
+		diags.AddAttributeError(r.atName(), "Add-on cannot be installed", fmt.Sprintf("Cluster %s lacks add-on %s, and the service does not install it.", clusterID, name))
 	}
-	diags.Append(checkVersion(live.Version, plan.Version.ValueString())...)
-	wanted, err := parse(plan.Config.ValueString())
+	diags.Append(checkVersion(live.Version, wantedVersion)...)
+	wanted, err := parse(plan.settings().ValueString())
 	if err != nil {
 		return diags // said by the validator
 	}
-	diags.Append(checkEmpty(wanted)...) // it may have been unknown before
-	diags.Append(checkSettings(name, info.ConfigSchema, wanted)...)
-	return append(diags, r.checkGates(ctx, client, name, plan.Version.ValueString(), live.Version, wanted)...)
+	diags.Append(checkEmpty(wanted, plan.place)...) // it may have been unknown before
+	diags.Append(checkSettings(name, info.ConfigSchema, wanted, plan.place)...)
+	diags.Append(r.checkGates(ctx, client, plan, cmp.Or(wantedVersion, live.Version), wanted)...)
+	if r.rules != nil {
+		diags.Append(r.rules(ctx, client, clusterID, plan)...)
+	}
+	return diags
+}
+
+// atName is where the user says which add-on it is.
+func (r *addon[M, P]) atName() path.Path {
+	if r.only != "" {
+		return path.Empty()
+	}
+	return path.Root("name")
 }
 
 // checkVersion refuses to go back to an older version, which the service does not.
@@ -118,10 +133,11 @@ func checkVersion(from, to string) (diags diag.Diagnostics) {
 }
 
 // gates are the features of the catalogue's gates that a setting of an add-on asks for.
-var gates = map[string]map[string]string{"kube-scheduler": {"enableReservation": "enable_reservation"}}
+var gates = map[string]map[string]string{schedulerAddon: {"enableReservation": "enable_reservation"}}
 
 // checkGates refuses settings that the cluster's version or the add-on's is too old for.
-func (r *addon) checkGates(ctx context.Context, client *acs.Client, name, wantedVersion, liveVersion string, wanted config) (diags diag.Diagnostics) {
+func (r *addon[M, P]) checkGates(ctx context.Context, client *acs.Client, plan P, addonVersion string, wanted config) (diags diag.Diagnostics) {
+	name := plan.name().ValueString()
 	for setting, feature := range gates[name] {
 		if wanted[setting] != true {
 			continue
@@ -131,15 +147,16 @@ func (r *addon) checkGates(ctx context.Context, client *acs.Client, name, wanted
 			diags.AddError("Add-on cannot be checked", session.Sentence(err))
 			return diags
 		}
-		runs := map[string]string{"kubernetes": cluster.Version, "kube-scheduler": vendorVersion(cmp.Or(wantedVersion, liveVersion))}
+		runs := map[string]string{"kubernetes": cluster.Version, schedulerAddon: vendorVersion(addonVersion)}
 		for _, g := range catalog.Gates(feature) {
 			have, err := version.ParseGeneric(runs[g.Component])
 			if err != nil {
 				continue // nobody can tell
 			}
 			if minimum := version.MustParseGeneric(g.Minimum); have.LessThan(minimum) {
-				diags.AddAttributeError(path.Root("config"), "Version is too old", fmt.Sprintf(
-					"config.%s of add-on %s needs %s %s or newer, and it is %s (%s).", setting, name, g.Component, g.Minimum, runs[g.Component], g.Source))
+				at, called := plan.place([]string{setting})
+				diags.AddAttributeError(at, "Version is too old", fmt.Sprintf(
+					"%s of add-on %s needs %s %s or newer, and it is %s (%s).", called, name, g.Component, g.Minimum, runs[g.Component], g.Source))
 			}
 		}
 	}

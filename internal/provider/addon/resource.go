@@ -1,5 +1,6 @@
-// Package addon is the resource gpuplan_addon: an add-on of an ACK cluster, of whose
-// configuration it owns the settings that it was given.
+// Package addon has the resources that configure add-ons of an ACK cluster: gpuplan_addon, any of them by its name,
+// and gpuplan_scheduler_config and gpuplan_erdma_controller, one each with its settings as attributes. Of an add-on's
+// configuration each owns the settings that it was given.
 package addon
 
 import (
@@ -14,7 +15,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
-	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
@@ -28,96 +29,116 @@ var limits = lifecycle.Limits{Create: 30 * time.Minute, Update: 30 * time.Minute
 
 var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
 
-// New returns the resource.
-func New() resource.Resource {
-	r := &addon{}
-	r.Resource = lifecycle.Resource[model]{
-		Type: "gpuplan_addon", Title: "Add-on",
-		Timeouts: func(m *model) timeouts.Value { return m.Timeouts }, Default: limits,
-		Object: func(m *model) string { return named(m.Name) },
+// addon is a type of resource that configures an add-on. P is a pointer to its model M.
+type addon[M any, P model[M]] struct {
+	lifecycle.Resource[M]
+	schema func(ctx context.Context) schema.Schema
+	// only is the name of the add-on for a type that has one; every other takes a name.
+	only string
+	// rules refuses what the service takes of a plan and does not work; nil for nothing.
+	rules func(ctx context.Context, client *acs.Client, clusterID string, plan P) diag.Diagnostics
+}
+
+// model is what a type of resource says of its add-on.
+type model[M any] interface {
+	*M
+	// base is what all types have.
+	base() *common
+	// name is the add-on's.
+	name() types.String
+	// settings is the JSON object of all settings that the resource owns, null for none.
+	settings() jsontypes.Normalized
+	// take takes over what the settings are that it owns.
+	take(is config)
+	// place is the attribute of a setting, and what the user calls it.
+	place(setting []string) (at path.Path, called string)
+}
+
+// newResource completes a type of resource.
+func newResource[M any, P model[M]](r *addon[M, P], typeName, title string) resource.Resource {
+	r.Resource = lifecycle.Resource[M]{
+		Type: typeName, Title: title,
+		Timeouts: func(m *M) timeouts.Value { return P(m).base().Timeouts }, Default: limits,
+		Object: func(m *M) string { return named(P(m).name()) },
 		Add:    r.add, Look: r.look, Change: r.change, Remove: r.remove,
 	}
 	return r
 }
 
-type addon struct{ lifecycle.Resource[model] }
-
 // named is the ledger's name of an add-on.
 func named(name types.String) string { return "add-on " + name.ValueString() }
 
+// Schema is that of the type.
+func (r *addon[M, P]) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
+	resp.Schema = r.schema(ctx)
+}
+
+// Manages names the object of a type which has one only, as gpuplan_addon has it; "" for every other.
+func (r *addon[M, P]) Manages() string {
+	if r.only == "" {
+		return ""
+	}
+	return addonType + " " + r.only
+}
+
 // ImportState takes the name of an add-on, or "CLUSTER/NAME".
-func (r *addon) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
+func (r *addon[M, P]) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
 	clusterID, name, full := strings.Cut(req.ID, "/")
 	if !full {
 		clusterID, name = r.Session.ClusterID, req.ID
 	}
-	if clusterID != r.Session.ClusterID || !nameForm.MatchString(name) {
+	example := r.only
+	if example == "" {
+		example = schedulerAddon
+	}
+	if clusterID != r.Session.ClusterID || !nameForm.MatchString(name) || r.only != "" && name != r.only {
 		resp.Diagnostics.AddError("Invalid import ID", fmt.Sprintf(
-			"%q does not name an add-on of cluster %s: write NAME or CLUSTER/NAME, as in kube-scheduler.", req.ID, r.Session.ClusterID))
+			"%q does not name an add-on of cluster %s that %s configures: write NAME or CLUSTER/NAME, as in %s.", req.ID, r.Session.ClusterID, r.Type, example))
 		return
 	}
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("id"), clusterID+"/"+name)...)
-	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("name"), name)...)
+	if r.only == "" {
+		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("name"), name)...)
+	}
 }
 
-func (r *addon) look(ctx context.Context, _ tfsdk.State, m *model) (found bool, diags diag.Diagnostics, err error) {
+func (r *addon[M, P]) look(ctx context.Context, _ tfsdk.State, of *M) (found bool, diags diag.Diagnostics, err error) {
+	m := P(of)
 	client, err := r.Session.ACS()
 	if err != nil {
 		return false, nil, err
 	}
-	live, err := client.GetAddon(ctx, m.cluster(), m.Name.ValueString())
+	live, err := client.GetAddon(ctx, m.base().cluster(), m.name().ValueString())
 	if acs.Code(err) == "AddonNotFound" {
 		return false, nil, nil
 	}
 	if err != nil {
 		return false, nil, err
 	}
-	if m.KeepOnDestroy.IsNull() { // imported
-		m.KeepOnDestroy, m.Installed = types.BoolValue(false), types.BoolValue(false)
+	b := m.base()
+	if b.KeepOnDestroy.IsNull() { // imported
+		b.KeepOnDestroy, b.Installed = types.BoolValue(false), types.BoolValue(false)
 	}
-	m.Version, m.State = types.StringValue(live.Version), types.StringValue(live.State)
-	return true, m.drift(live), nil
+	b.Version, b.State = types.StringValue(live.Version), types.StringValue(live.State)
+	return true, drift[M](m, live), nil
 }
 
 // drift takes over the settings of the resource that others changed.
-func (m *model) drift(live acs.AddonInstance) (diags diag.Diagnostics) {
-	if m.Config.IsNull() {
+func drift[M any, P model[M]](m P, live acs.AddonInstance) (diags diag.Diagnostics) {
+	if m.settings().IsNull() {
 		return diags
 	}
-	owned, err := parse(m.Config.ValueString())
+	owned, err := parse(m.settings().ValueString())
 	is, liveErr := parse(live.Config)
 	if err != nil || liveErr != nil {
 		diags.AddWarning("Configuration cannot be read", fmt.Sprintf(
-			"What the service says of the configuration of add-on %s cannot be compared with config: it is no JSON object.", live.Name))
+			"What the service says of the configuration of add-on %s cannot be compared with the resource's: it is no JSON object.", live.Name))
 		return diags
 	}
 	if is = only(is, owned); !same(is, owned) {
-		m.Config = jsontypes.NewNormalizedValue(text(is))
+		m.take(is)
 	}
 	return diags
-}
-
-// cluster is the ID of the add-on's cluster.
-func (m model) cluster() string {
-	clusterID, _, _ := strings.Cut(m.ID.ValueString(), "/")
-	return clusterID
-}
-
-// object checks that a text is a JSON object.
-type object struct{}
-
-func (object) Description(context.Context) string               { return "must be a JSON object" }
-func (v object) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
-func (object) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
-	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
-		return
-	}
-	c, err := parse(req.ConfigValue.ValueString())
-	if err != nil || req.ConfigValue.ValueString() == "" {
-		resp.Diagnostics.AddAttributeError(req.Path, "Invalid configuration", fmt.Sprintf(
-			"%s is no JSON object: write it as %[1]s = jsonencode({ enableReservation = true }).", req.Path))
-	}
-	resp.Diagnostics.Append(checkEmpty(c)...)
 }
 
 func failed(summary string, err error) (diags diag.Diagnostics) {

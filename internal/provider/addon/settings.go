@@ -14,24 +14,28 @@ import (
 	"golang.org/x/text/message"
 )
 
+// places gives the attribute of a setting, and what the user calls it.
+type places func(setting []string) (at path.Path, called string)
+
 // checkEmpty refuses settings without a value: what the service makes of them is another value, so that every
 // plan would change them again.
-func checkEmpty(c config) (diags diag.Diagnostics) {
-	for _, setting := range empty(c, "config") {
-		diags.AddAttributeError(path.Root("config"), "Setting has no value", fmt.Sprintf(
-			"%s is empty, which the service takes for no value: the setting would get its default. Give it a value, or leave it out.", setting))
+func checkEmpty(c config, place places) (diags diag.Diagnostics) {
+	for _, setting := range empty(c) {
+		at, called := place(setting)
+		diags.AddAttributeError(at, "Setting has no value", fmt.Sprintf(
+			"%s is empty, which the service takes for no value: the setting would get its default. Give it a value, or leave it out.", called))
 	}
 	return diags
 }
 
 // checkSettings holds settings against the add-on's JSON schema. What the schema does not know is
 // warned of: it may be behind.
-func checkSettings(name, schema string, wanted config) (diags diag.Diagnostics) {
+func checkSettings(name, schema string, wanted config, place places) (diags diag.Diagnostics) {
 	if schema == "" {
 		return nil
 	}
 	unchecked := func(err error) diag.Diagnostics {
-		diags.AddAttributeWarning(path.Root("config"), "Settings are not checked", fmt.Sprintf("The schema of add-on %s cannot be used: %s.", name, err))
+		diags.AddWarning("Settings are not checked", fmt.Sprintf("The schema of add-on %s cannot be used: %s.", name, err))
 		return diags
 	}
 	document, err := jsonschema.UnmarshalJSON(strings.NewReader(schema))
@@ -49,12 +53,14 @@ func checkSettings(name, schema string, wanted config) (diags diag.Diagnostics) 
 	}
 	var invalid *jsonschema.ValidationError
 	if err := compiled.Validate(any(given(wanted))); errors.As(err, &invalid) {
-		for _, fault := range faults(invalid) {
-			diags.AddAttributeError(path.Root("config"), "Invalid setting", fmt.Sprintf("Add-on %s does not take this: %s.", name, fault))
+		for _, leaf := range faults(invalid) {
+			at, called := place(leaf.InstanceLocation)
+			diags.AddAttributeError(at, "Invalid setting", fmt.Sprintf("Add-on %s does not take this: %s: %s.", name, called, leaf.ErrorKind.LocalizedString(message.NewPrinter(language.English))))
 		}
 	}
-	for _, setting := range unknown("config", compiled, wanted) {
-		diags.AddAttributeWarning(path.Root("config"), "Unknown setting", fmt.Sprintf("The schema of add-on %s does not have %s.", name, setting))
+	for _, setting := range unknown(compiled, wanted) {
+		at, called := place(setting)
+		diags.AddAttributeWarning(at, "Unknown setting", fmt.Sprintf("The schema of add-on %s does not have %s.", name, called))
 	}
 	return diags
 }
@@ -73,11 +79,10 @@ func given(c config) config {
 	return out
 }
 
-// faults lists what is wrong, each with the setting's path.
-func faults(e *jsonschema.ValidationError) (all []string) {
+// faults lists what is wrong, each at its setting.
+func faults(e *jsonschema.ValidationError) (all []*jsonschema.ValidationError) {
 	if len(e.Causes) == 0 {
-		at := strings.Join(append([]string{"config"}, e.InstanceLocation...), ".")
-		return []string{at + ": " + e.ErrorKind.LocalizedString(message.NewPrinter(language.English))}
+		return []*jsonschema.ValidationError{e}
 	}
 	for _, cause := range e.Causes {
 		all = append(all, faults(cause)...)
@@ -86,7 +91,7 @@ func faults(e *jsonschema.ValidationError) (all []string) {
 }
 
 // unknown lists the settings that an object with named properties does not have.
-func unknown(at string, schema *jsonschema.Schema, c config) (all []string) {
+func unknown(schema *jsonschema.Schema, c config, at ...string) (all [][]string) {
 	for schema.Ref != nil {
 		schema = schema.Ref
 	}
@@ -94,11 +99,12 @@ func unknown(at string, schema *jsonschema.Schema, c config) (all []string) {
 		return nil
 	}
 	for _, key := range slices.Sorted(maps.Keys(c)) {
+		here := append(slices.Clone(at), key)
 		property, known := schema.Properties[key]
 		if !known {
-			all = append(all, at+"."+key)
+			all = append(all, here)
 		} else if inner, ok := c[key].(map[string]any); ok {
-			all = append(all, unknown(at+"."+key, property, inner)...)
+			all = append(all, unknown(property, inner, here...)...)
 		}
 	}
 	return all

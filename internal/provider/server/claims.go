@@ -118,8 +118,11 @@ func (s *server) claimed(ctx context.Context, req *tfprotov6.PlanResourceChangeR
 }
 
 // object identifies what a resource manages: by its name, and its namespace, where it has
-// them, else as the only one in the cluster. It is "" as long as that is unknown.
+// them, else as the only one in the cluster, or as the one that its type is for. It is "" as long as that is unknown.
 func (s *server) object(ctx context.Context, typeName string, state *tfprotov6.DynamicValue) (object string, at *tftypes.AttributePath) {
+	if object, ok := s.only()[typeName]; ok {
+		return object, nil
+	}
 	schema, ok := s.schemas()[typeName]
 	if !ok {
 		return "", nil

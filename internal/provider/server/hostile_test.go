@@ -23,10 +23,12 @@ var needed = map[string]map[string]any{
 	"gpuplan_node_pool": {
 		"name": "v100", "instance_type": "ecs.gn6v-c10g1.20xlarge", "size": 1, "vswitch_ids": []any{"vsw-1"},
 	},
-	"gpuplan_scheduler":  {"image": "x"},
-	"gpuplan_node_agent": {"image": "x"},
-	"gpuplan_addon":      {"name": "kube-scheduler", "config": "{}"},
-	"gpuplan_quota_tree": {"total": map[string]any{"cpu": "10"}, "quotas": map[string]any{"a": map[string]any{"min": map[string]any{"cpu": "1"}}}},
+	"gpuplan_scheduler":        {"image": "x"},
+	"gpuplan_node_agent":       {"image": "x"},
+	"gpuplan_addon":            {"name": "kube-scheduler", "config": "{}"},
+	"gpuplan_scheduler_config": {"enable_reservation": true},
+	"gpuplan_erdma_controller": {"driver": "ofed"},
+	"gpuplan_quota_tree":       {"total": map[string]any{"cpu": "10"}, "quotas": map[string]any{"a": map[string]any{"min": map[string]any{"cpu": "1"}}}},
 	"gpuplan_training_job": {
 		"name": "j", "framework": "pytorch", "image": "x",
 		"roles": map[string]any{"worker": map[string]any{"replicas": 2, "gpus": 1}},
@@ -177,6 +179,8 @@ func sample(kind tftypes.Type) any {
 		return "1"
 	case kind.Is(tftypes.Number):
 		return 1
+	case kind.Is(tftypes.Bool):
+		return true
 	}
 	return map[string]any{}
 }

@@ -34,6 +34,7 @@ func New(p provider.Provider, command Command) tfprotov6.ProviderServer {
 		command:        command,
 		claims:         claims{objects: map[string]bool{}, deletes: map[string]bool{}},
 		schemas:        sync.OnceValue(func() map[string]typed { return schemasOf(context.Background(), p) }),
+		only:           sync.OnceValue(func() map[string]string { return onlyOf(context.Background(), p) }),
 	}
 }
 
@@ -41,8 +42,10 @@ type server struct {
 	tfprotov6.ProviderServer
 	command Command
 	schemas func() map[string]typed
-	claims  claims
-	offers  capacity.Offers
+	// only are the objects of the types which have one, as another type has them.
+	only   func() map[string]string
+	claims claims
+	offers capacity.Offers
 }
 
 // typed is the part of a schema that says which type stands at a path.
@@ -77,6 +80,25 @@ func schemasOf(ctx context.Context, p provider.Provider) map[string]typed {
 }
 
 const dataPrefix = "data."
+
+// onlyOf returns the objects of the types of resources that are each for one, which another type may
+// be for as well.
+func onlyOf(ctx context.Context, p provider.Provider) map[string]string {
+	objects := map[string]string{}
+	var of provider.MetadataResponse
+	p.Metadata(ctx, provider.MetadataRequest{}, &of)
+	for _, create := range p.Resources(ctx) {
+		r := create()
+		manager, ok := r.(interface{ Manages() string })
+		if !ok || manager.Manages() == "" {
+			continue
+		}
+		var meta resource.MetadataResponse
+		r.Metadata(ctx, resource.MetadataRequest{ProviderTypeName: of.TypeName}, &meta)
+		objects[meta.TypeName] = manager.Manages()
+	}
+	return objects
+}
 
 // ValidateResourceConfig refuses values that are none of the schema's before the
 // framework sees them, which would call them an error of the provider.

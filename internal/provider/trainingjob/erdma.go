@@ -21,7 +21,7 @@ func (r *trainingJob) erdmaFindings(ctx context.Context, m model, spec job.Spec)
 	}
 	return []preflight.Finding{{Warning: true, Attribute: "roles", Summary: "eRDMA devices will be missing", Detail: fmt.Sprintf(
 		"Replicas of job %s ask for an eRDMA device and are planned on node %s, which does not exist yet. Cluster %s lacks the add-on %s, which sets up the devices of nodes that join after it: "+
-			"the node will have none, and the job will wait. Declare a gpuplan_addon of that name, and name it in depends_on of the node pool, so that it comes first.",
+			"the node will have none, and the job will wait. Declare a gpuplan_erdma_controller, and name it in depends_on of the node pool, so that it comes first.",
 		spec.ID(), node, r.Session.ClusterID, contract.ERDMAController)}}
 }
 

@@ -42,7 +42,7 @@ resource "gpuplan_training_job" %q {
 }
 `, name, pool)
 	}
-	const controller = "resource \"gpuplan_addon\" \"erdma\" { name = \"ack-erdma-controller\" }\n"
+	const controller = "resource \"gpuplan_erdma_controller\" \"erdma\" {}\n"
 	with := func(more string) { terraform.Write(t, setting{size: 0, more: more}.config()) }
 	const missing = "Replicas of job default/one ask for an eRDMA device and are planned on node fast[0], which does not exist yet. " +
 		"Cluster c-gpuplan-local lacks the add-on ack-erdma-controller"
@@ -53,14 +53,14 @@ resource "gpuplan_training_job" %q {
 	with(pool("early", "") + pool("fast", "") + train("one", "fast"))
 	assert.Contains(t, acctest.Unwrapped(terraform.Must(t, "plan")), missing)
 
-	with(controller + pool("early", "") + pool("fast", "depends_on = [gpuplan_addon.erdma]") + train("one", "fast"))
+	with(controller + pool("early", "") + pool("fast", "depends_on = [gpuplan_erdma_controller.erdma]") + train("one", "fast"))
 	output := acctest.Unwrapped(terraform.Must(t, "plan"))
 	assert.NotContains(t, output, "eRDMA devices will be missing")
 	assert.Contains(t, output, "3 to add")
 	terraform.Must(t, "apply", "-auto-approve")
 	assert.Contains(t, terraform.Must(t, "plan"), "No changes.")
 
-	with(controller + pool("early", "") + pool("fast", "depends_on = [gpuplan_addon.erdma]") + train("one", "fast") + train("two", "early"))
+	with(controller + pool("early", "") + pool("fast", "depends_on = [gpuplan_erdma_controller.erdma]") + train("one", "fast") + train("two", "early"))
 	refused, err := terraform.Run("plan")
 	require.Error(t, err)
 	assert.Contains(t, acctest.Unwrapped(refused), "1 node has too little aliyun/erdma left (0 of the 1 that it asks for)")

@@ -1,0 +1,1 @@
+terraform import gpuplan_erdma_controller.this ack-erdma-controller

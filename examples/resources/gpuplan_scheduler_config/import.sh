@@ -1,0 +1,1 @@
+terraform import gpuplan_scheduler_config.this kube-scheduler

@@ -1,0 +1,270 @@
+package addon_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
+	"github.com/hashicorp/terraform-plugin-testing/plancheck"
+	"github.com/hashicorp/terraform-plugin-testing/statecheck"
+	"github.com/hashicorp/terraform-plugin-testing/terraform"
+	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acsfake"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+)
+
+const (
+	schedulerAt  = "gpuplan_scheduler_config.x"
+	controllerAt = "gpuplan_erdma_controller.x"
+)
+
+func scheduler(more string) string {
+	return "resource \"gpuplan_scheduler_config\" \"x\" {\n  " + more + "\n}\n"
+}
+
+func controller(more string) string {
+	return "resource \"gpuplan_erdma_controller\" \"x\" {\n  " + more + "\n}\n"
+}
+
+func empty(config string) resource.TestStep {
+	return resource.TestStep{Config: config, ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}}}
+}
+
+// The parameters of ACK's scheduler that are given are the resource's, and no others; what they were comes back.
+func TestSchedulerConfig(t *testing.T) {
+	s := start(t)
+	const name = "kube-scheduler"
+	s.set(name, `{"binpackPluginWeight":7,"percentageOfNodesToScore":40,"featureGates":{"A":true,"B":false}}`)
+	was := s.config(name)
+	all := scheduler(`
+  enable_reservation           = true
+  preemption_algorithm         = "ElasticQuota"
+  pod_max_backoff_seconds      = 60
+  binpack_plugin_weight        = 9
+  binpack_resource_weight      = { "nvidia.com/gpu" = 2, cpu = 1 }
+  load_aware_aggregation       = "p95"
+  feature_gates                = { B = true }
+  extra_config                 = jsonencode({ loadAwareThreshold = [{ resourceName = "cpu", threshold = 80 }] })`)
+	one := scheduler("enable_reservation = true")
+	is := func(want map[string]any) resource.TestCheckFunc {
+		return func(*terraform.State) error {
+			assert.Equal(t, want, s.config(name))
+			return nil
+		}
+	}
+	with := func(more map[string]any) map[string]any {
+		out := map[string]any{}
+		for _, m := range []map[string]any{was, more} {
+			for key, value := range m {
+				out[key] = value
+			}
+		}
+		return out
+	}
+	reserves := with(map[string]any{"enableReservation": true})
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		CheckDestroy:             is(with(map[string]any{"podMaxBackoffSeconds": 30.0})), // another's stays
+		Steps: []resource.TestStep{
+			{Config: all, Check: is(with(map[string]any{
+				"enableReservation": true, "preemptionAlgorithm": "ElasticQuota", "podMaxBackoffSeconds": 60.0, "binpackPluginWeight": 9.0,
+				"binpackResourceWeight":                   []any{map[string]any{"resourceName": "cpu", "resourceWeight": 1.0}, map[string]any{"resourceName": "nvidia.com/gpu", "resourceWeight": 2.0}},
+				"loadAwareAggregatedUsageAggregationType": "p95", "featureGates": map[string]any{"A": true, "B": true},
+				"loadAwareThreshold": []any{map[string]any{"resourceName": "cpu", "threshold": 80.0}},
+			})), ConfigStateChecks: []statecheck.StateCheck{
+				statecheck.ExpectKnownValue(schedulerAt, tfjsonpath.New("installed"), knownvalue.Bool(false)),
+				statecheck.ExpectKnownValue(schedulerAt, tfjsonpath.New("id"), knownvalue.StringExact(acctest.ClusterID+"/kube-scheduler")),
+				statecheck.ExpectKnownValue(schedulerAt, tfjsonpath.New("previous_config"), knownvalue.StringExact(
+					`{"binpackPluginWeight":7,"binpackResourceWeight":null,"enableReservation":false,"featureGates":{"B":false},"loadAwareAggregatedUsageAggregationType":null,"loadAwareThreshold":null,"podMaxBackoffSeconds":null,"preemptionAlgorithm":"Auto"}`)),
+			}},
+			empty(all),
+			{Config: all, PreConfig: func() {
+				s.set(name, `{"binpackResourceWeight":[{"resourceName":"nvidia.com/gpu","resourceWeight":2},{"resourceName":"cpu","resourceWeight":1}],"percentageOfNodesToScore":40}`)
+			}, ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}}}, // the order says nothing
+			{Config: one, Check: is(reserves)}, // gives the others back
+			empty(one),
+			{Config: one, PreConfig: func() { s.set(name, `{"enableReservation":false,"podMaxBackoffSeconds":30}`) }, // drift, and another's
+				ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(schedulerAt, plancheck.ResourceActionUpdate)}},
+				Check:            is(with(map[string]any{"enableReservation": true, "podMaxBackoffSeconds": 30.0}))},
+			{ResourceName: schedulerAt, ImportState: true, ImportStateId: name, ImportStateVerify: true, ImportStateVerifyIgnore: []string{"enable_reservation", "previous_config"}},
+			{ResourceName: schedulerAt, ImportState: true, ImportStateId: acctest.ClusterID + "/" + name, ImportStateVerify: true, ImportStateVerifyIgnore: []string{"enable_reservation", "previous_config"}},
+			{ResourceName: schedulerAt, ImportState: true, ImportStateId: "ack-arena", ExpectError: acctest.Saying(`"ack-arena" does not name an add-on of cluster ` + acctest.ClusterID + " that gpuplan_scheduler_config configures")},
+		},
+	})
+}
+
+// An import takes nothing over: the apply after it takes note of what was there, and changes what differs.
+func TestImportedSchedulerConfig(t *testing.T) {
+	s := start(t)
+	s.set("kube-scheduler", `{"enableReservation":true}`)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, scheduler("enable_reservation = true\n  pod_max_backoff_seconds = 60"))
+	cli.Must(t, "import", schedulerAt, "kube-scheduler")
+	cli.Must(t, "apply", "-auto-approve")
+	assert.Contains(t, cli.Must(t, "plan"), "No changes.")
+	assert.InDelta(t, 60, s.config("kube-scheduler")["podMaxBackoffSeconds"], 0)
+	cli.Must(t, "destroy", "-auto-approve")
+	assert.Equal(t, true, s.config("kube-scheduler")["enableReservation"])
+	assert.NotContains(t, s.config("kube-scheduler"), "podMaxBackoffSeconds")
+}
+
+// The controller of eRDMA devices is installed with its driver, and goes with the resource.
+func TestERDMAController(t *testing.T) {
+	s := start(t)
+	const name = "ack-erdma-controller"
+	agent := func(driver string, all bool) resource.TestCheckFunc {
+		return func(*terraform.State) error {
+			assert.Equal(t, map[string]any{"preferDriver": driver, "allocateAllDevices": all}, s.config(name)["agent"])
+			return nil
+		}
+	}
+	ofed := controller("driver = \"ofed\"\n  allocate_all_devices = true")
+	compat := controller(`driver = "compat"`)
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		CheckDestroy: func(*terraform.State) error {
+			assert.Nil(t, s.config(name))
+			return nil
+		},
+		Steps: []resource.TestStep{
+			{Config: ofed, Check: agent("ofed", true), ConfigStateChecks: []statecheck.StateCheck{
+				statecheck.ExpectKnownValue(controllerAt, tfjsonpath.New("installed"), knownvalue.Bool(true)),
+				statecheck.ExpectKnownValue(controllerAt, tfjsonpath.New("state"), knownvalue.StringExact("active")),
+			}},
+			empty(ofed),
+			{Config: compat, Check: agent("compat", false)}, // its default is back
+			{Config: compat, PreConfig: func() { s.set(name, `{"agent":{"preferDriver":"ofed","allocateAllDevices":true}}`) }, Check: agent("compat", true)},
+			empty(compat),
+			{ResourceName: controllerAt, ImportState: true, ImportStateId: name, ImportStateVerify: true, ImportStateVerifyIgnore: []string{"driver", "previous_config", "installed"}},
+		},
+	})
+}
+
+// What the add-ons do not take fails at plan, at its attribute.
+func TestTypedSettingsAreChecked(t *testing.T) {
+	start(t)
+	for name, test := range map[string]struct{ config, at, says string }{
+		"too long a time":         {scheduler("pod_max_backoff_seconds = 100001"), "pod_max_backoff_seconds", "pod_max_backoff_seconds value must be between 1 and 100000"},
+		"more than all nodes":     {scheduler("percentage_of_nodes_to_score = 101"), "percentage_of_nodes_to_score", "value must be between 0 and 100"},
+		"no algorithm":            {scheduler(`preemption_algorithm = "Gang"`), "preemption_algorithm", `value must be one of: ["Default" "ElasticQuota" "Auto" "None"]`},
+		"no aggregation":          {scheduler(`load_aware_aggregation = "p42"`), "load_aware_aggregation", "value must be one of"},
+		"no weights":              {scheduler("binpack_resource_weight = {}"), "binpack_resource_weight", "map must contain at least 1 elements"},
+		"more than the schema":    {scheduler("binpack_plugin_weight = 100001"), "binpack_plugin_weight", "Add-on kube-scheduler does not take this: binpack_plugin_weight: maximum: got 100,001, want 100,000."},
+		"an attribute beside":     {scheduler(`extra_config = jsonencode({ enableReservation = true })`), "extra_config", "extra_config.enableReservation is what the attribute enable_reservation is for: write it there."},
+		"one of the driver":       {controller(`extra_config = jsonencode({ agent = { preferDriver = "ofed" } })`), "extra_config", "extra_config.agent.preferDriver is what the attribute driver is for"},
+		"a wrong type beside":     {scheduler(`extra_config = jsonencode({ loadAwareThreshold = 80 })`), "extra_config", "extra_config.loadAwareThreshold: got number, want array."},
+		"nothing beside":          {scheduler(`extra_config = jsonencode({ loadAwareThreshold = [] })`), "extra_config", "extra_config.loadAwareThreshold is empty"},
+		"no object":               {scheduler(`extra_config = "[]"`), "extra_config", "extra_config is no JSON object: write it as extra_config = jsonencode({ loadAwareThreshold"},
+		"no driver":               {controller(`driver = "roce"`), "driver", `driver value must be one of: ["default" "compat" "ofed"]`},
+		"beside, known at plan":   {"resource \"terraform_data\" \"c\" {\n  input = \"enableReservation\"\n}\n" + scheduler(`extra_config = jsonencode({ (terraform_data.c.input) = true })`), "extra_config", "extra_config.enableReservation is what the attribute enable_reservation is for: write it there."},
+		"a version that is gone":  {scheduler(`version = "v1.20.0"`), "version", "Version v1.20.0 is older than v1.36.3-aliyun.1, which runs: the service only upgrades add-ons."},
+		"too low a weight":        {scheduler(`binpack_resource_weight = { cpu = -1 }`), "binpack_resource_weight", "value must be at least 0"},
+		"settings that are empty": {controller(`extra_config = jsonencode({ agent = null })`), "extra_config", "extra_config.agent is empty"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			resource.UnitTest(t, resource.TestCase{
+				ProtoV6ProviderFactories: acctest.Providers(),
+				Steps:                    []resource.TestStep{{Config: test.config, PlanOnly: true, ExpectError: acctest.SayingAt(test.at, test.says)}},
+			})
+		})
+	}
+}
+
+// Reservation needs versions of the cluster and of the scheduler.
+func TestVersionsThatReservationNeeds(t *testing.T) {
+	for name, test := range map[string]struct{ kubernetes, version, says string }{
+		"an old cluster":   {"1.26.3-aliyun.1", "", "enable_reservation of add-on kube-scheduler needs kubernetes 1.28 or newer, and it is 1.26.3-aliyun.1"},
+		"an old scheduler": {"1.30.3-aliyun.1", `version = "v1.40.1-aliyun-6.7.2.abc"`, "enable_reservation of add-on kube-scheduler needs kube-scheduler 6.8.0 or newer, and it is 6.7.2.abc"},
+		"new enough":       {"1.28.0-aliyun.1", `version = "v1.40.1-aliyun-6.8.0.abc"`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			acctest.StartCloud(t, func(o *acsfake.Options) { o.KubernetesVersion = test.kubernetes })
+			reserving := resource.TestStep{Config: scheduler("enable_reservation = true\n" + test.version)}
+			if test.says != "" {
+				reserving.PlanOnly, reserving.ExpectError = true, acctest.SayingAt("enable_reservation", test.says)
+			}
+			resource.UnitTest(t, resource.TestCase{
+				ProtoV6ProviderFactories: acctest.Providers(),
+				Steps:                    []resource.TestStep{reserving, {Config: scheduler("enable_reservation = false\n" + test.version)}},
+			})
+		})
+	}
+}
+
+// An add-on belongs to one resource, of whichever type.
+func TestTwoResourcesForOneAddon(t *testing.T) {
+	s := start(t)
+	second := func(config string) string { return strings.Replace(config, `"x"`, `"y"`, 1) }
+	for name, test := range map[string]struct{ config, object string }{
+		"typed and by name":      {scheduler("enable_reservation = true") + addon("kube-scheduler", ""), "gpuplan_addon kube-scheduler"},
+		"typed twice":            {scheduler("enable_reservation = true") + second(scheduler("pod_max_backoff_seconds = 5")), "gpuplan_addon kube-scheduler"},
+		"controller and by name": {controller(`driver = "ofed"`) + addon("ack-erdma-controller", ""), "gpuplan_addon ack-erdma-controller"},
+		"by name twice":          {addon("ack-arena", "") + second(addon("ack-arena", "")), "gpuplan_addon ack-arena"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{{
+				Config: test.config, PlanOnly: true, ExpectError: acctest.Saying("Two resources of this configuration are one object, " + test.object),
+			}}})
+		})
+	}
+	cli := acctest.StartCLI(t)
+	cli.Write(t, scheduler("enable_reservation = true")+addon("ack-erdma-controller", ""))
+	cli.Must(t, "apply", "-auto-approve")
+	assert.Contains(t, cli.Must(t, "plan"), "No changes.", "different add-ons")
+	cli.Must(t, "destroy", "-auto-approve")
+
+	cli.Write(t, addon("kube-scheduler", "config = jsonencode({ enableReservation = true })"))
+	cli.Must(t, "apply", "-auto-approve")
+	cli.Must(t, "state", "rm", address)
+	cli.Write(t, scheduler("enable_reservation = true"))
+	cli.Must(t, "import", schedulerAt, "kube-scheduler")
+	cli.Must(t, "apply", "-auto-approve")
+	assert.Equal(t, true, s.config("kube-scheduler")["enableReservation"])
+}
+
+// One device by NUMA node takes pools that pin CPUs, where they have eRDMA devices.
+func TestDevicesByNUMANode(t *testing.T) {
+	pool := func(name, instanceType, policy string) acs.NodePoolSpec {
+		size := int64(0)
+		return acs.NodePoolSpec{
+			Info:             acs.NodePoolInfo{Name: name, Type: "ess"},
+			ScalingGroup:     acs.ScalingGroup{InstanceTypes: []string{instanceType}, VSwitchIDs: []string{"vsw-1"}, DesiredSize: &size},
+			KubernetesConfig: acs.KubernetesConfig{CPUPolicy: policy},
+		}
+	}
+	const fast, slow = "ecs.ebmgn8is.32xlarge", "ecs.gn6v-c10g1.20xlarge"
+	for name, test := range map[string]struct {
+		pools   []acs.NodePoolSpec
+		all     string
+		refuses string
+	}{
+		"no pools":            {nil, "false", ""},
+		"pools that pin CPUs": {[]acs.NodePoolSpec{pool("a", fast, "static")}, "false", ""},
+		"pools without eRDMA": {[]acs.NodePoolSpec{pool("a", slow, "none")}, "false", ""},
+		"one that does not":   {[]acs.NodePoolSpec{pool("a", fast, "static"), pool("b", fast, "none"), pool("c", slow, "none")}, "false", "have eRDMA devices and another policy: b."},
+		"by default":          {[]acs.NodePoolSpec{pool("b", fast, "")}, "false", "have eRDMA devices and another policy: b."},
+		"all devices":         {[]acs.NodePoolSpec{pool("b", fast, "none")}, "true", ""},
+		"not said":            {[]acs.NodePoolSpec{pool("b", fast, "none")}, "null", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			for _, p := range test.pools {
+				started, err := s.CreateNodePool(t.Context(), acctest.ClusterID, p)
+				require.NoError(t, err)
+				_, err = s.WaitNodePool(t.Context(), acctest.ClusterID, started.PoolID, 0, nil)
+				require.NoError(t, err)
+			}
+			step := resource.TestStep{Config: controller(fmt.Sprintf("driver = \"ofed\"\n  allocate_all_devices = %s", test.all))}
+			if test.refuses != "" {
+				step.PlanOnly, step.ExpectError = true, acctest.SayingAt("allocate_all_devices", test.refuses)
+			}
+			resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{step}})
+		})
+	}
+}

@@ -154,6 +154,16 @@ func (s Spec) Late(role string) bool { return !s.Roles[role].asksForGPUs() }
 
 func (r Role) asksForGPUs() bool { return r.GPUs != 0 || r.MemoryGiB != 0 }
 
+// JoinsPods reports whether NCCL is to use the links between GPUs of several pods, for which these
+// share the host's IPC, PID and network namespaces (ACK: "GPU topology-aware scheduling"), as arena
+// has it. It has no such PyTorchJobs: two of their workers cannot share a node on the host's network.
+func (s Spec) JoinsPods() bool {
+	return s.Framework == MPI && s.Mode == Topology && s.Members() > 1
+}
+
+// SharesHost reports whether the pods of one node share all that NCCL needs to use the links between their GPUs.
+func (s Spec) SharesHost() bool { return s.HostIPC && s.HostPID && s.HostNetwork }
+
 // Complete returns the job with everything spelled out that the framework implies,
 // so that two descriptions of one job are equal.
 func (s Spec) Complete() Spec {

@@ -24,6 +24,9 @@ type attribute[M, S any] struct {
 	change change
 	// places means that nothing can be placed while the attribute is unknown.
 	places bool
+	// initial gives a new job the property where the configuration says nothing of it; one that
+	// exists keeps what it has. None for a property that is zero then, of any job.
+	initial func(s *S)
 }
 
 // change is what a difference between two jobs means for the one that exists.

@@ -9,6 +9,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-validators/listvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/boolplanmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringdefault"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
@@ -195,24 +197,32 @@ var placementAttributes = []jobAttribute{
 	},
 }
 
+// sharedByDefault is the default of the host's namespaces.
+const sharedByDefault = "Default: `true` for a new MPI job in mode `topology` with several workers, as `arena submit mpi --gputopology` has it, because NCCL uses NVLink between pods of one node only where they share the " +
+	"IPC, PID and network namespaces of the host; `false` for any other job, and the plan warns of NVLink rings between pods that do not. A job that exists keeps what it has. " +
+	"Namespaces that enforce the Pod Security Standards refuse pods with it."
+
 // podAttributes are about the pods themselves.
 var podAttributes = []jobAttribute{
 	{
 		name: "host_network",
-		schema: flag("Uses the network of the host. Every port of a pod is then a port of its node: the workers of a PyTorch job declare one port of their own, " +
-			"so that a worker can share the master's node, but two workers cannot share one."),
+		schema: kept("Uses the network of the host. Every port of a pod is then a port of its node: the workers of a PyTorch job declare one port of their own, " +
+			"so that a worker can share the master's node, but two workers cannot share one. " + sharedByDefault),
 		property: yes(func(m *model) *types.Bool { return &m.HostNetwork }, func(s *job.Spec) *bool { return &s.HostNetwork }),
+		initial:  func(s *job.Spec) { s.HostNetwork = s.JoinsPods() },
 		places:   true,
 	},
 	{
 		name:     "host_ipc",
-		schema:   flag("Shares the IPC namespace of the host, which NCCL needs between pods of one node."),
+		schema:   kept("Shares the IPC namespace of the host. " + sharedByDefault),
 		property: yes(func(m *model) *types.Bool { return &m.HostIPC }, func(s *job.Spec) *bool { return &s.HostIPC }),
+		initial:  func(s *job.Spec) { s.HostIPC = s.JoinsPods() },
 	},
 	{
 		name:     "host_pid",
-		schema:   flag("Shares the process namespace of the host."),
+		schema:   kept("Shares the process namespace of the host. " + sharedByDefault),
 		property: yes(func(m *model) *types.Bool { return &m.HostPID }, func(s *job.Spec) *bool { return &s.HostPID }),
+		initial:  func(s *job.Spec) { s.HostPID = s.JoinsPods() },
 	},
 	{
 		name: "dns_policy",
@@ -423,6 +433,15 @@ func flag(description string) schema.BoolAttribute {
 	return schema.BoolAttribute{
 		MarkdownDescription: description + " Default `false`.",
 		Optional:            true,
+	}
+}
+
+// kept is a flag of which a new job has the initial value, and one that exists keeps its own.
+func kept(description string) schema.BoolAttribute {
+	return schema.BoolAttribute{
+		MarkdownDescription: description,
+		Optional:            true, Computed: true,
+		PlanModifiers: []planmodifier.Bool{boolplanmodifier.UseStateForUnknown()},
 	}
 }
 

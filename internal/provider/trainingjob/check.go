@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -93,7 +94,41 @@ func (c checker) plan(ctx context.Context, pools []capacity.Capacity, after []st
 	if !c.session.Ledger.Applying() {
 		diags.Append(c.partly(*result.Placement)...)
 	}
-	return assignmentsOf(*result.Placement, planned.Nodes), diags
+	assignments = assignmentsOf(*result.Placement, planned.Nodes)
+	if !c.session.Ledger.Applying() {
+		diags.Append(c.apart(assignments)...)
+	}
+	return assignments, diags
+}
+
+// apart says of members that are to share a node that NCCL cannot use the NVLink rings between them, which
+// the placement counts on.
+func (c checker) apart(assignments []assignment.Model) (diags diag.Diagnostics) {
+	if c.level == session.CheckOff || c.spec.Mode != job.Topology || c.spec.SharesHost() {
+		return nil
+	}
+	members := map[string]int{}
+	for _, a := range assignments {
+		members[a.Node]++
+	}
+	at := slices.IndexFunc(assignments, func(a assignment.Model) bool { return members[a.Node] > 1 && a.NVLinkRings > 0 })
+	if at < 0 {
+		return nil
+	}
+	var missing []string
+	for name, has := range map[string]bool{"host_ipc": c.spec.HostIPC, "host_network": c.spec.HostNetwork, "host_pid": c.spec.HostPID} {
+		if !has {
+			missing = append(missing, name)
+		}
+	}
+	slices.Sort(missing)
+	detail := fmt.Sprintf("%d members of job %s share node %s, and the placement counts on NVLink between their GPUs. NCCL uses it between pods only where they share the IPC, network and PID namespaces "+
+		"of the host: set %s to true.", members[assignments[at].Node], c.spec.ID(), assignments[at].Node, strings.Join(missing, ", "))
+	if c.spec.Framework == job.PyTorch {
+		detail += " Two workers of a PyTorch job cannot share a node then; one replica with all the GPUs of a node, and a process for each of them, needs none of this."
+	}
+	diags.AddAttributeWarning(path.Root(missing[0]), "Members cannot use the NVLink between them", detail)
+	return diags
 }
 
 // partly says of a gang that may run with a part of its members that only a part has room.

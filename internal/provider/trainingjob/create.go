@@ -197,6 +197,8 @@ func (r *trainingJob) planOnCluster(ctx context.Context, client *kube.Client, m 
 		m.setPlanned(nil)
 		return diags
 	}
-	m.setPlanned(assignmentsOf(*result.Placement, nodesIn(at.view)))
-	return append(diags, c.partly(*result.Placement)...)
+	assignments := assignmentsOf(*result.Placement, nodesIn(at.view))
+	m.setPlanned(assignments)
+	diags.Append(c.partly(*result.Placement)...)
+	return append(diags, c.apart(assignments)...)
 }

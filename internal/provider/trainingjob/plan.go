@@ -31,19 +31,21 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		}
 		return
 	}
-	var plan model
-	var offered, after types.List // write-only: the plan does not have them
-	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("pools"), &offered)...)
-	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("after"), &after)...)
+	var plan, config model
+	resp.Diagnostics.Append(req.Config.Get(ctx, &config)...)
 	if resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...); resp.Diagnostics.HasError() {
 		return
 	}
+	offered, after := config.Pools, config.After // write-only: the plan does not have them
 	pools, known, diags := capacity.List(ctx, offered)
 	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
 		return
 	}
 	plan.ID, plan.PoolNames = id(plan), poolNames(offered, pools, known)
 	if req.State.Raw.IsNull() {
+		if resp.Diagnostics.Append(plan.asNew(ctx, config)...); resp.Diagnostics.HasError() {
+			return
+		}
 		// What someone else's job of that name holds stays taken for all others.
 		if resp.Diagnostics.Append(r.checkName(ctx, req.State, plan)...); resp.Diagnostics.HasError() {
 			return
@@ -90,6 +92,11 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		}
 		plan.PoolNames = poolNames(offered, pools, known) // a new job has those that it is given
 		resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("pool_names"), plan.PoolNames)...)
+		resp.Diagnostics.Append(plan.asNew(ctx, config)...)
+		wanted, unknown, diags = plan.spec(ctx)
+		if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
+			return
+		}
 		// Terraform asks again for the plan of the new job, and leaves out what is a warning then.
 		if plan.ID.ValueString() != old.ID() {
 			if resp.Diagnostics.Append(r.checkName(ctx, req.State, plan)...); resp.Diagnostics.HasError() {
@@ -114,6 +121,28 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	if len(unknown) == 0 && !resp.Plan.Raw.Equal(req.State.Raw) {
 		resp.Diagnostics.Append(r.preflightChange(ctx, plan, old, wanted)...)
 	}
+}
+
+// asNew fills in what a new job has where its configuration says nothing, as soon as all is known
+// on which that depends.
+func (m *model) asNew(ctx context.Context, config model) diag.Diagnostics {
+	said := *m
+	var left []jobAttribute
+	for _, a := range jobAttributes {
+		if a.initial != nil && a.property.value(&config).IsNull() {
+			left = append(left, a)
+			a.property.take(&said, job.Spec{})
+		}
+	}
+	spec, unknown, diags := said.spec(ctx)
+	if diags.HasError() || slices.ContainsFunc(unknown, func(name string) bool { return slices.Contains([]string{"framework", "mode", "roles"}, name) }) {
+		return diags
+	}
+	for _, a := range left {
+		a.initial(&spec)
+		a.property.take(m, spec)
+	}
+	return diags
 }
 
 // showCluster shows the cluster to the ledger where it can be seen: what a job gives back may go to

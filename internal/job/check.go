@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -82,6 +83,7 @@ func (s Spec) checkJob(add report) {
 		add("", "suspend", "Kueue suspends a job with the label %s until it lets it start: leave suspend out, or the label", contract.KueueQueueLabel)
 	}
 	s.checkPods(add)
+	s.checkProcesses(add)
 	if !s.Gang && s.Mode == Topology && s.Members() > 1 {
 		add("", "gang", "mode %q places all members together, so they are a gang: leave gang enabled, or use mode %q", Topology, Default)
 	}
@@ -92,6 +94,17 @@ func (s Spec) checkJob(add report) {
 			replicas = "replica asks"
 		}
 		add("", "gang", "minimum is %d, but only %d %s for GPUs, and only those are members", s.Minimum, s.Members(), replicas)
+	}
+}
+
+// checkProcesses holds the rules of the processes that a replica starts.
+func (s Spec) checkProcesses(add report) {
+	switch n, err := strconv.Atoi(s.ProcessesPerNode); {
+	case s.ProcessesPerNode == "":
+	case s.Framework == MPI:
+		add("", "nproc_per_node", "mpirun starts the processes of framework %q, as its command says: leave nproc_per_node out", MPI)
+	case !slices.Contains([]string{autoProcesses, "cpu", "gpu"}, s.ProcessesPerNode) && (err != nil || n < 1):
+		add("", "nproc_per_node", "%q is no number of processes: use one from 1, or \"auto\", \"gpu\" or \"cpu\"", short(s.ProcessesPerNode))
 	}
 }
 

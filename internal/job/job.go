@@ -55,6 +55,9 @@ const (
 // Modes returns all modes.
 func Modes() []Mode { return []Mode{Default, Topology, Shared} }
 
+// autoProcesses lets torchrun count the GPUs of a replica, which is what the operator does unless told otherwise.
+const autoProcesses = "auto"
+
 // Role is a group of replicas with one template.
 type Role struct {
 	Replicas int32
@@ -103,13 +106,18 @@ type Spec struct {
 	ServiceAccount string
 	// ImagePullSecrets are names of Secrets in the job's namespace.
 	ImagePullSecrets []string
+	// ImagePullPolicy is when images are pulled: Always, IfNotPresent, Never; "" is Kubernetes' default.
+	ImagePullPolicy corev1.PullPolicy
 	// SharedMemory is the size of /dev/shm; zero leaves it to the container runtime (64 MiB).
 	SharedMemory resource.Quantity
 	// Volumes by name.
 	Volumes map[string]Volume
 	// Port is the TCP port of a PyTorch master; 0 means 23456. With HostNetwork the workers declare the next one.
-	Port    int32
-	Suspend bool
+	Port int32
+	// ProcessesPerNode is how many processes torchrun starts in each replica of a PyTorchJob: a number, or
+	// "auto", "cpu" or "gpu" to count what the replica has; "" means auto.
+	ProcessesPerNode string
+	Suspend          bool
 	// Queue leaves it to the job queue when the job starts; it is suspended until then.
 	Queue bool
 	// CleanPodPolicy is which pods go when the job has finished: None, Running, All.
@@ -192,6 +200,9 @@ func (s Spec) Complete() Spec {
 	if s.Port == 0 && s.Framework == PyTorch {
 		s.Port = contract.PyTorchPort
 	}
+	if s.ProcessesPerNode == "" && s.Framework == PyTorch {
+		s.ProcessesPerNode = autoProcesses
+	}
 	switch {
 	case !s.Gang:
 		s.Minimum = 0
@@ -238,6 +249,9 @@ func (s Spec) Brief() Spec {
 	}
 	if s.Port == implied.Port {
 		s.Port = 0
+	}
+	if s.ProcessesPerNode == implied.ProcessesPerNode {
+		s.ProcessesPerNode = ""
 	}
 	if s.Gang {
 		s.briefMinima()

@@ -62,6 +62,7 @@ func shared() Spec {
 		BackoffLimit: ptr.To[int32](3), ActiveDeadlineSeconds: ptr.To[int64](3600), TTLSecondsAfterFinished: ptr.To[int32](60),
 		Labels:         map[string]string{"team": "vision"},
 		ServiceAccount: "trainer", ImagePullSecrets: []string{"registry"}, SharedMemory: resource.MustParse("16Gi"),
+		ImagePullPolicy: corev1.PullAlways, ProcessesPerNode: "2",
 		Volumes: map[string]Volume{"data": {Claim: "imagenet", MountPath: "/data", ReadOnly: true}, "checkpoints": {Claim: "out", MountPath: "/out"}},
 		Roles: map[string]Role{
 			"master": {Replicas: 1, Image: "tune:1", MemoryGiB: 4, CorePercent: 25, CPU: resource.MustParse("2"), Memory: resource.MustParse("8Gi"), RDMA: true},
@@ -110,7 +111,7 @@ func alphaShared() Spec {
 	s.Name, s.Mode, s.Arena, s.Suspend, s.Owner, s.CleanPodPolicy, s.RestartPolicy = "tune", Shared, false, true, "vision-prod", "Running", "OnFailure"
 	s.BackoffLimit, s.ActiveDeadlineSeconds = ptr.To[int32](3), ptr.To[int64](3600)
 	s.Quota, s.PriorityClass, s.Labels = "vision", "high", map[string]string{"team": "vision"}
-	s.SharedMemory = resource.MustParse("16Gi")
+	s.SharedMemory, s.ImagePullPolicy = resource.MustParse("16Gi"), corev1.PullIfNotPresent
 	env := map[string]string{"NCCL_DEBUG": "INFO"}
 	s.Roles = map[string]Role{
 		"launcher": {Replicas: 1, Image: "tune:1", Command: []string{"mpirun"}, Args: []string{"train"}, Env: env, WorkingDir: "/src"},
@@ -208,6 +209,7 @@ func TestBriefIsTheInverseOfComplete(t *testing.T) {
 	assert.Empty(t, brief.RestartPolicy)
 	assert.Empty(t, brief.CleanPodPolicy)
 	assert.Zero(t, brief.Port)
+	assert.Empty(t, brief.ProcessesPerNode)
 	assert.Zero(t, brief.Minimum)
 	assert.Zero(t, elastic.Brief().Minimum)
 	assert.Zero(t, elastic.Brief().Roles["master"].Minimum)
@@ -372,6 +374,18 @@ func TestCheck(t *testing.T) {
 		"no roles": {
 			func(s *Spec) { s.Roles = nil },
 			Problem{"roles", "", `framework "pytorch" needs the role "master" or "worker"`},
+		},
+		"processes of no number": {
+			func(s *Spec) { s.ProcessesPerNode = "all" },
+			Problem{"nproc_per_node", "", `"all" is no number of processes: use one from 1, or "auto", "gpu" or "cpu"`},
+		},
+		"no processes": {
+			func(s *Spec) { s.ProcessesPerNode = "0" },
+			Problem{"nproc_per_node", "", `"0" is no number of processes: use one from 1, or "auto", "gpu" or "cpu"`},
+		},
+		"processes of an MPI job": {
+			func(s *Spec) { *s = vgg16(); s.ProcessesPerNode = "4" },
+			Problem{"nproc_per_node", "", `mpirun starts the processes of framework "mpi", as its command says: leave nproc_per_node out`},
 		},
 		"long name": {
 			func(s *Spec) { s.Name = "a123456789-123456789-123456789-123456789-123456789-123456" },

@@ -23,6 +23,7 @@ type objectSpec struct {
 	SlotsPerWorker *int32                 `json:"slotsPerWorker,omitempty"`
 	PyTorch        map[string]replicaSpec `json:"pytorchReplicaSpecs,omitempty"`
 	MPI            map[string]replicaSpec `json:"mpiReplicaSpecs,omitempty"`
+	NprocPerNode   string                 `json:"nprocPerNode,omitempty"`
 }
 
 type replicaSpec struct {

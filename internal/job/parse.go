@@ -38,6 +38,7 @@ func specOf(o *object, framework Framework) Spec {
 		BackoffLimit:            run.BackoffLimit,
 		ActiveDeadlineSeconds:   run.ActiveDeadlineSeconds,
 		TTLSecondsAfterFinished: run.TTLSecondsAfterFinished,
+		ProcessesPerNode:        o.Spec.NprocPerNode,
 		Owner:                   o.Labels[contract.OwnerLabel],
 		Arena:                   o.Labels[contract.ArenaReleaseLabel] != "",
 		Labels:                  users(o.Labels),
@@ -115,6 +116,9 @@ func (s *Spec) parseTemplate(replica replicaSpec) {
 	s.ServiceAccount, s.ImagePullSecrets = pod.ServiceAccountName, nil
 	for _, secret := range pod.ImagePullSecrets {
 		s.ImagePullSecrets = append(s.ImagePullSecrets, secret.Name)
+	}
+	if len(pod.Containers) > 0 {
+		s.ImagePullPolicy = pod.Containers[0].ImagePullPolicy
 	}
 	s.parseStorage(pod)
 	if pools := poolsOf(pod.Affinity); pools != nil {

@@ -54,6 +54,9 @@ func (s Spec) Render() (*unstructured.Unstructured, error) {
 		o.Spec.SlotsPerWorker = ptr.To(int32(max(1, s.Roles[contract.ReplicaWorker].GPUs)))
 	} else {
 		o.Spec.PyTorch = replicas
+		if s.ProcessesPerNode != autoProcesses { // not every CRD has the field
+			o.Spec.NprocPerNode = s.ProcessesPerNode
+		}
 	}
 	var typed any = &o
 	if s.Alpha {
@@ -76,6 +79,8 @@ func (s Spec) replicaSpec(role string, ours map[string]string) replicaSpec {
 		WorkingDir: r.WorkingDir,
 		Ports:      s.ports(role),
 		Resources:  s.resources(r),
+
+		ImagePullPolicy: s.ImagePullPolicy,
 	}
 	var volumes []corev1.Volume
 	volumes, container.VolumeMounts = s.storage()

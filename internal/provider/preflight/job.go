@@ -179,8 +179,13 @@ func (c *check) names() {
 		c.incomplete = c.absent(err, "service_account", "ServiceAccount", s.Namespace+"/"+s.ServiceAccount) || c.incomplete
 	}
 	for _, name := range s.ImagePullSecrets {
-		_, err := core.Secrets(s.Namespace).Get(c.ctx, name, metav1.GetOptions{})
+		secret, err := core.Secrets(s.Namespace).Get(c.ctx, name, metav1.GetOptions{})
 		c.absent(err, "image_pull_secrets", "Secret", s.Namespace+"/"+name)
+		if err == nil && secret.Type != corev1.SecretTypeDockerConfigJson && secret.Type != corev1.SecretTypeDockercfg {
+			c.findings = append(c.findings, Finding{Warning: true, Attribute: "image_pull_secrets", Summary: "Secret is none for images", Detail: fmt.Sprintf(
+				"The Secret %s/%s has the type %s. Nodes pull images with Secrets of the type %s alone, and ignore others: create it with `kubectl create secret docker-registry`.",
+				s.Namespace, name, secret.Type, corev1.SecretTypeDockerConfigJson)})
+		}
 	}
 }
 

@@ -108,6 +108,13 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
+	for _, secret := range []corev1.Secret{
+		{ObjectMeta: metav1.ObjectMeta{Name: "token"}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "registry"}, Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte("{}")}},
+	} {
+		_, err := core.Secrets(namespace).Create(t.Context(), &secret, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
 	nodes, err := core.Nodes().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	require.NotEmpty(t, nodes.Items)
@@ -160,8 +167,12 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 		"no PriorityClass": {func(s *job.Spec) { s.PriorityClass = "nope" }, []string{"warning priority_class: PriorityClass does not exist: Job preflight/j needs the PriorityClass nope"}},
 		"no account":       {func(s *job.Spec) { s.ServiceAccount = "nope" }, []string{"warning service_account: ServiceAccount does not exist: Job preflight/j needs the ServiceAccount preflight/nope"}},
 		"no secret":        {func(s *job.Spec) { s.ImagePullSecrets = []string{"nope"} }, []string{"warning image_pull_secrets: Secret does not exist"}},
-		"no claim":         {volume("nope"), []string{"warning volumes: PersistentVolumeClaim does not exist: Job preflight/j needs the PersistentVolumeClaim preflight/nope"}},
-		"unknown claim":    {volume("unknown"), nil},
+		"secret of a token": {
+			func(s *job.Spec) { s.ImagePullSecrets = []string{"registry", "token"} },
+			[]string{"warning image_pull_secrets: Secret is none for images: The Secret preflight/token has the type Opaque."},
+		},
+		"no claim":      {volume("nope"), []string{"warning volumes: PersistentVolumeClaim does not exist: Job preflight/j needs the PersistentVolumeClaim preflight/nope"}},
+		"unknown claim": {volume("unknown"), nil},
 		"claim of one node": {volume("once"), []string{
 			"warning volumes: Volume claim is not bound", `volumes: Volume claim is for one node: Volume "data" of job preflight/j is the claim preflight/once, which one node can mount (ReadWriteOnce), and the members are planned on several nodes.`,
 		}},

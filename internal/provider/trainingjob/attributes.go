@@ -247,6 +247,15 @@ var podAttributes = []jobAttribute{
 		property: list(func(m *model) *types.List { return &m.ImagePullSecrets }, func(s *job.Spec) *[]string { return &s.ImagePullSecrets }),
 	},
 	{
+		name: "image_pull_policy",
+		schema: schema.StringAttribute{
+			MarkdownDescription: "When the nodes pull the images: `Always`, `IfNotPresent` or `Never`. Default: `Always` for an image with the tag `latest` or without one, else `IfNotPresent`.",
+			Optional:            true,
+			Validators:          []validator.String{stringvalidator.OneOf(string(corev1.PullAlways), string(corev1.PullIfNotPresent), string(corev1.PullNever))},
+		},
+		property: text(func(m *model) *types.String { return &m.ImagePullPolicy }, func(s *job.Spec) *corev1.PullPolicy { return &s.ImagePullPolicy }),
+	},
+	{
 		name: "shared_memory",
 		schema: optionalText("Size of `/dev/shm` of each replica, such as `\"16Gi\"`: NCCL and data loaders use it between processes. " +
 			"What is in it counts as main memory of the replica. Without it the container runtime gives 64 MiB."),
@@ -270,6 +279,12 @@ var podAttributes = []jobAttribute{
 		},
 		property: smallCount(func(m *model) *types.Int32 { return &m.Port }, func(s *job.Spec) *int32 { return &s.Port }),
 		places:   true,
+	},
+	{
+		name: "nproc_per_node",
+		schema: optionalText("How many processes `torchrun` starts in each replica of a PyTorch job: a number, mostly that of its GPUs, or `auto` (default), `gpu` or `cpu` for as many as the replica has of them. " +
+			"The operator gives it to the replicas as `PET_NPROC_PER_NODE`, whatever `env` says, and sets `WORLD_SIZE` to all processes of the job; with a word in place of a number it counts one for each replica. A command that does not call `torchrun` reads these itself."),
+		property: text(func(m *model) *types.String { return &m.ProcessesPerNode }, func(s *job.Spec) *string { return &s.ProcessesPerNode }),
 	},
 	{
 		name:     "arena_compatible",

@@ -34,9 +34,11 @@ type model struct {
 	DNSPolicy               types.String   `tfsdk:"dns_policy"`
 	ServiceAccount          types.String   `tfsdk:"service_account"`
 	ImagePullSecrets        types.List     `tfsdk:"image_pull_secrets"`
+	ImagePullPolicy         types.String   `tfsdk:"image_pull_policy"`
 	SharedMemory            types.String   `tfsdk:"shared_memory"`
 	Volumes                 types.Map      `tfsdk:"volumes"`
 	Port                    types.Int32    `tfsdk:"port"`
+	ProcessesPerNode        types.String   `tfsdk:"nproc_per_node"`
 	Suspend                 types.Bool     `tfsdk:"suspend"`
 	Queue                   types.Bool     `tfsdk:"queue"`
 	CleanPodPolicy          types.String   `tfsdk:"clean_pod_policy"`

@@ -112,6 +112,8 @@ type Spec struct {
 	SharedMemory resource.Quantity
 	// Volumes by name.
 	Volumes map[string]Volume
+	// RDMADefaults sets NCCL up in a job with a role that asks for RDMA, where Env does not, and lets such roles lock memory.
+	RDMADefaults bool
 	// Port is the TCP port of a PyTorch master; 0 means 23456. With HostNetwork the workers declare the next one.
 	Port int32
 	// ProcessesPerNode is how many processes torchrun starts in each replica of a PyTorchJob: a number, or
@@ -200,6 +202,7 @@ func (s Spec) Complete() Spec {
 	if s.Port == 0 && s.Framework == PyTorch {
 		s.Port = contract.PyTorchPort
 	}
+	s.completeRDMA()
 	if s.ProcessesPerNode == "" && s.Framework == PyTorch {
 		s.ProcessesPerNode = autoProcesses
 	}

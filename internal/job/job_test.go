@@ -62,7 +62,7 @@ func shared() Spec {
 		BackoffLimit: ptr.To[int32](3), ActiveDeadlineSeconds: ptr.To[int64](3600), TTLSecondsAfterFinished: ptr.To[int32](60),
 		Labels:         map[string]string{"team": "vision"},
 		ServiceAccount: "trainer", ImagePullSecrets: []string{"registry"}, SharedMemory: resource.MustParse("16Gi"),
-		ImagePullPolicy: corev1.PullAlways, ProcessesPerNode: "2",
+		ImagePullPolicy: corev1.PullAlways, ProcessesPerNode: "2", RDMADefaults: true,
 		Volumes: map[string]Volume{"data": {Claim: "imagenet", MountPath: "/data", ReadOnly: true}, "checkpoints": {Claim: "out", MountPath: "/out"}},
 		Roles: map[string]Role{
 			"master": {Replicas: 1, Image: "tune:1", MemoryGiB: 4, CorePercent: 25, CPU: resource.MustParse("2"), Memory: resource.MustParse("8Gi"), RDMA: true},
@@ -111,8 +111,8 @@ func alphaShared() Spec {
 	s.Name, s.Mode, s.Arena, s.Suspend, s.Owner, s.CleanPodPolicy, s.RestartPolicy = "tune", Shared, false, true, "vision-prod", "Running", "OnFailure"
 	s.BackoffLimit, s.ActiveDeadlineSeconds = ptr.To[int32](3), ptr.To[int64](3600)
 	s.Quota, s.PriorityClass, s.Labels = "vision", "high", map[string]string{"team": "vision"}
-	s.SharedMemory, s.ImagePullPolicy = resource.MustParse("16Gi"), corev1.PullIfNotPresent
-	env := map[string]string{"NCCL_DEBUG": "INFO"}
+	s.SharedMemory, s.ImagePullPolicy, s.RDMADefaults = resource.MustParse("16Gi"), corev1.PullIfNotPresent, true
+	env := map[string]string{"NCCL_DEBUG": "INFO", "NCCL_ALGO": "Tree"}
 	s.Roles = map[string]Role{
 		"launcher": {Replicas: 1, Image: "tune:1", Command: []string{"mpirun"}, Args: []string{"train"}, Env: env, WorkingDir: "/src"},
 		"worker": {Replicas: 2, Image: "tune:1", Env: env, WorkingDir: "/src", MemoryGiB: 8, GPUs: 2,

@@ -93,6 +93,7 @@ func (s *Spec) parseRole(replica replicaSpec) Role {
 			r.Memory = amount
 		}
 	}
+	s.RDMADefaults = s.RDMADefaults || hasRDMADefaults(c, r)
 	if n, err := strconv.ParseInt(replica.Template.Labels[contract.ResourceGPUCount], 10, 64); err == nil {
 		r.GPUs = n
 	}

@@ -81,11 +81,13 @@ func (s Spec) replicaSpec(role string, ours map[string]string) replicaSpec {
 		Resources:  s.resources(r),
 
 		ImagePullPolicy: s.ImagePullPolicy,
+		SecurityContext: s.security(r),
 	}
 	var volumes []corev1.Volume
 	volumes, container.VolumeMounts = s.storage()
-	for _, key := range slices.Sorted(maps.Keys(r.Env)) {
-		container.Env = append(container.Env, corev1.EnvVar{Name: key, Value: r.Env[key]})
+	variables := s.variables(r)
+	for _, key := range slices.Sorted(maps.Keys(variables)) {
+		container.Env = append(container.Env, corev1.EnvVar{Name: key, Value: variables[key]})
 	}
 	spec := corev1.PodSpec{
 		Containers:        []corev1.Container{container},

@@ -41,10 +41,42 @@ resource "gpuplan_training_job" "mnist" {
   triggers = { dataset = "2026-11" }
 }
 
+# Two nodes joined by eRDMA: on each a replica with all eight GPUs, and a process for each of them.
+resource "gpuplan_training_job" "pretrain" {
+  name              = "pretrain"
+  framework         = "pytorch"
+  image             = "pytorch/pytorch:2.5.1-cuda12.4-cudnn9-runtime"
+  image_pull_policy = "IfNotPresent"
+  command           = ["torchrun", "pretrain.py"]
+  nproc_per_node    = "8"
+  shared_memory     = "64Gi"
+  pools             = [gpuplan_node_pool.gn8v.capacity]
+  env               = { NCCL_DEBUG = "WARN" } # what else NCCL needs for eRDMA is set by default
+
+  roles = {
+    master = { gpus = 8, rdma = true }
+    worker = { gpus = 8, rdma = true }
+  }
+}
+
 resource "gpuplan_node_pool" "v100" {
   name          = "v100"
   instance_type = "ecs.gn6v-c10g1.20xlarge"
   size          = 2
   mode          = "topology"
   vswitch_ids   = ["vsw-bp1q8tcxl9xxxxxxxxxxx"]
+}
+
+# eRDMA devices are set up on nodes that join after the add-on.
+resource "gpuplan_addon" "erdma" {
+  name = "ack-erdma-controller"
+}
+
+resource "gpuplan_node_pool" "gn8v" {
+  name          = "gn8v"
+  instance_type = "ecs.gn8v-8x.48xlarge"
+  size          = 2
+  mode          = "topology"
+  vswitch_ids   = ["vsw-bp1q8tcxl9xxxxxxxxxxx"]
+  depends_on    = [gpuplan_addon.erdma]
 }

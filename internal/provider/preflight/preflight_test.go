@@ -187,6 +187,13 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 			func(s *job.Spec) { s.Namespace, s.HostNetwork = "strict", true },
 			[]string{`roles: The cluster refuses the job: The cluster would not create the pods of role worker: pods "j-worker-0" is forbidden: violates PodSecurity "baseline:latest"`},
 		},
+		"pod security, RDMA": {
+			func(s *job.Spec) {
+				s.Namespace, s.RDMADefaults = "strict", true
+				s.Roles = map[string]job.Role{"worker": {Replicas: 2, Image: "x", GPUs: 1, RDMA: true}}
+			},
+			[]string{`roles: The cluster refuses the job: The cluster would not create the pods of role worker: pods "j-worker-0" is forbidden: violates PodSecurity "baseline:latest": non-default capabilities`},
+		},
 		"resource quota": {
 			func(s *job.Spec) { s.Namespace = "full" },
 			[]string{"roles: The namespace's quota is too small: The pods that job full/j needs ask for 2 of pods together, and the ResourceQuota full/none allows 0, of which 0 is used: the job never starts."},

@@ -20,7 +20,7 @@ func explicit() job.Spec {
 	return job.Spec{
 		Namespace: "default", Name: "a", Framework: job.PyTorch, Mode: job.Topology, Gang: true, Minimum: 1,
 		SchedulerName: contract.SchedulerName, DNSPolicy: corev1.DNSDefault, Port: 29500, ProcessesPerNode: "2", RestartPolicy: "Always", CleanPodPolicy: "All",
-		Roles:       map[string]job.Role{"worker": {Replicas: 2, Image: "a", GPUs: 1}, "master": {Replicas: 1, Image: "b", GPUs: 1}},
+		Roles:       map[string]job.Role{"worker": {Replicas: 2, Image: "a", GPUs: 1, RDMA: true}, "master": {Replicas: 1, Image: "b", GPUs: 1}},
 		Volumes:     map[string]job.Volume{"data": {Claim: "a", MountPath: "/data"}},
 		Tolerations: []corev1.Toleration{{Key: "a", Operator: corev1.TolerationOpExists}},
 	}

@@ -281,6 +281,14 @@ var podAttributes = []jobAttribute{
 		places:   true,
 	},
 	{
+		name: "rdma_defaults",
+		schema: kept("Sets NCCL up for eRDMA as ACK's documents do, in a job of which a role has `rdma`: such roles may lock memory (capability `IPC_LOCK`), and all roles get the variables " +
+			"`NCCL_SOCKET_IFNAME=eth0`, `NCCL_NET_GDR_LEVEL=1`, `NCCL_P2P_LEVEL=5`, `NCCL_ALGO=Ring`, `NCCL_DEBUG=INFO`, `NCCL_IB_HCA=erdma`, `NCCL_IB_TIMEOUT=23` and `NCCL_IB_RETRY_CNT=10`, each unless `env` has it. " +
+			"Default `true` for a new job; one that exists keeps what it has. Namespaces that enforce the Pod Security Standards refuse pods with the capability."),
+		property: yes(func(m *model) *types.Bool { return &m.RDMADefaults }, func(s *job.Spec) *bool { return &s.RDMADefaults }),
+		initial:  func(s *job.Spec) { s.RDMADefaults = s.AsksForRDMA() },
+	},
+	{
 		name: "nproc_per_node",
 		schema: optionalText("How many processes `torchrun` starts in each replica of a PyTorch job: a number, mostly that of its GPUs, or `auto` (default), `gpu` or `cpu` for as many as the replica has of them. " +
 			"The operator gives it to the replicas as `PET_NPROC_PER_NODE`, whatever `env` says, and sets `WORLD_SIZE` to all processes of the job; with a word in place of a number it counts one for each replica. A command that does not call `torchrun` reads these itself."),

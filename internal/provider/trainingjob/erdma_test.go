@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
@@ -14,7 +16,7 @@ import (
 // Nodes get eRDMA devices from an add-on that is there before them: a plan says when none will
 // be, and a job of nodes that came too early is refused.
 func TestERDMANeedsItsController(t *testing.T) {
-	connected(t)
+	client := connected(t)
 	provider, err := localtest.Program("terraform-provider-gpuplan")
 	require.NoError(t, err)
 	terraform := acctest.NewCLI(t, provider)
@@ -37,6 +39,7 @@ resource "gpuplan_training_job" %q {
   framework  = "pytorch"
   image      = "train:1"
   pools      = [gpuplan_node_pool.%s.capacity]
+  env        = { NCCL_DEBUG = "WARN" }
   roles      = { worker = { replicas = 2, gpus = 2, rdma = true } }
   depends_on = [gpuplan_scheduler.this, gpuplan_node_agent.this]
 }
@@ -59,6 +62,10 @@ resource "gpuplan_training_job" %q {
 	assert.Contains(t, output, "3 to add")
 	terraform.Must(t, "apply", "-auto-approve")
 	assert.Contains(t, terraform.Must(t, "plan"), "No changes.")
+	pod, err := client.Typed.CoreV1().Pods("default").Get(t.Context(), "one-worker-1", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, []corev1.Capability{"IPC_LOCK"}, pod.Spec.Containers[0].SecurityContext.Capabilities.Add)
+	assert.Subset(t, pod.Spec.Containers[0].Env, []corev1.EnvVar{{Name: "NCCL_DEBUG", Value: "WARN"}, {Name: "NCCL_NET_GDR_LEVEL", Value: "1"}})
 
 	with(controller + pool("early", "") + pool("fast", "depends_on = [gpuplan_erdma_controller.erdma]") + train("one", "fast") + train("two", "early"))
 	refused, err := terraform.Run("plan")

@@ -58,23 +58,27 @@ func TestHostOfNewJobs(t *testing.T) {
 }
 
 // What a new job has is no reason to replace one that was created when there was no such default.
-func TestHostOfAJobThatExists(t *testing.T) {
+func TestDefaultsOfAJobThatExists(t *testing.T) {
 	cloud := acctest.StartCloud(t)
 	serveJobs(cloud)
 	terraform := acctest.StartCLI(t)
-	terraform.Write(t, lone("mpi", "{ replicas = 4, gpus = 1 }", ownHost))
+	const workers = "{ replicas = 4, gpus = 1, rdma = true }"
+	withERDMA := func(config string) string {
+		return strings.Replace(config, "ecs.gn6v-c10g1.20xlarge", "ecs.gn8v-8x.16xlarge", 1)
+	}
+	terraform.Write(t, withERDMA(lone("mpi", workers, ownHost+"\nrdma_defaults = false")))
 	terraform.Must(t, "apply", "-auto-approve")
 	file := filepath.Join(terraform.Dir, "terraform.tfstate")
 	state, err := os.ReadFile(file)
 	require.NoError(t, err)
 	older := string(state)
-	for _, attribute := range []string{"host_ipc", "host_network", "host_pid"} {
+	for _, attribute := range []string{"host_ipc", "host_network", "host_pid", "rdma_defaults"} {
 		require.Contains(t, older, `"`+attribute+`": false`)
 		older = strings.Replace(older, `"`+attribute+`": false`, `"`+attribute+`": null`, 1)
 	}
 	require.NoError(t, os.WriteFile(file, []byte(older), 0o600))
 
-	config := lone("mpi", "{ replicas = 4, gpus = 1 }", "")
+	config := withERDMA(lone("mpi", workers, ""))
 	terraform.Write(t, config)
 	assert.Contains(t, terraform.Must(t, "plan"), "No changes.")
 	terraform.Write(t, strings.Replace(config, "wait_for  = \"none\"", "wait_for = \"none\"\nlabels = { team = \"a\" }", 1))
@@ -85,12 +89,13 @@ func TestHostOfAJobThatExists(t *testing.T) {
 	require.NoError(t, err)
 	spec, err := job.Parse(live)
 	require.NoError(t, err)
-	assert.False(t, spec.HostIPC || spec.HostNetwork || spec.HostPID)
+	assert.False(t, spec.HostIPC || spec.HostNetwork || spec.HostPID || spec.RDMADefaults)
 
 	// Another job is a new one.
 	terraform.Write(t, strings.Replace(config, "train:1", "train:2", 1))
 	said := acctest.Unwrapped(terraform.Must(t, "apply", "-auto-approve"))
 	assert.Contains(t, said, "+ host_ipc = true")
 	assert.Contains(t, said, "+ host_network = true")
+	assert.Contains(t, said, "+ rdma_defaults = true")
 	assert.Contains(t, terraform.Must(t, "plan"), "No changes.")
 }

@@ -38,6 +38,7 @@ type model struct {
 	SharedMemory            types.String   `tfsdk:"shared_memory"`
 	Volumes                 types.Map      `tfsdk:"volumes"`
 	Port                    types.Int32    `tfsdk:"port"`
+	RDMADefaults            types.Bool     `tfsdk:"rdma_defaults"`
 	ProcessesPerNode        types.String   `tfsdk:"nproc_per_node"`
 	Suspend                 types.Bool     `tfsdk:"suspend"`
 	Queue                   types.Bool     `tfsdk:"queue"`

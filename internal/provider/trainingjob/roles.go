@@ -119,7 +119,7 @@ var roleAttributes = []attribute[roleModel, job.Role]{
 	{
 		name: "rdma",
 		schema: schema.BoolAttribute{
-			MarkdownDescription: "Gives each replica the node's eRDMA device (`aliyun/erdma`). On ACK a `gpuplan_erdma_controller` sets the devices up, of nodes that join after it: " +
+			MarkdownDescription: "Gives each replica the node's eRDMA device (`aliyun/erdma`), for which `rdma_defaults` sets NCCL up. On ACK a `gpuplan_erdma_controller` sets the devices up, of nodes that join after it: " +
 				"name it in `depends_on` of the node pool. A plan warns of nodes to come that will have none.",
 			Optional: true,
 		},

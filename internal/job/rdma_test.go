@@ -1,0 +1,56 @@
+package job
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A variable that says what a job has anyway is no difference between two jobs; any other is.
+func TestRDMADefaults(t *testing.T) {
+	env := func(env map[string]string) func(*Spec) {
+		return func(s *Spec) { set(s, "worker", func(r *Role) { r.Env = env }) }
+	}
+	for name, test := range map[string]struct {
+		change func(*Spec)
+		same   bool
+		algo   string // what NCCL is told in the pods
+	}{
+		"as it is":          {func(*Spec) {}, true, "Ring"},
+		"said once more":    {env(map[string]string{"NCCL_ALGO": "Ring"}), true, "Ring"},
+		"another algorithm": {env(map[string]string{"NCCL_ALGO": "Tree"}), false, "Tree"},
+		"none of them":      {env(map[string]string{"NCCL_ALGO": ""}), false, ""},
+		"not wanted":        {func(s *Spec) { s.RDMADefaults = false }, false, "-"},
+		"no RDMA":           {func(s *Spec) { set(s, "master", func(r *Role) { r.RDMA = false }) }, false, "-"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := shared()
+			test.change(&spec)
+			assert.Equal(t, test.same, same(shared(), spec))
+			obj, err := spec.Render()
+			require.NoError(t, err)
+			parsed, err := Parse(obj)
+			require.NoError(t, err)
+			assert.True(t, same(spec, parsed))
+
+			pods, err := Pods(obj)
+			require.NoError(t, err)
+			for _, pod := range pods {
+				container, algo := pod.Spec.Containers[0], "-"
+				for _, variable := range container.Env {
+					if variable.Name == "NCCL_ALGO" {
+						algo = variable.Value
+					}
+				}
+				locks := container.SecurityContext != nil
+				if RoleOf(pod) == "master" {
+					assert.Equal(t, test.algo != "-", locks)
+					continue
+				}
+				assert.Equal(t, test.algo, algo)
+				assert.False(t, locks, "only who asks for a device may lock memory")
+			}
+		})
+	}
+}

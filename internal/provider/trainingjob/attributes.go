@@ -326,7 +326,8 @@ var runAttributes = []jobAttribute{
 		name: "wait_for",
 		schema: schema.StringAttribute{
 			MarkdownDescription: "What create waits for: `running` (default), when every replica runs, or of a gang with a `minimum` the members that the plan has placed, and at least the minimum; `succeeded`; or `none`. " +
-				"A job that fails, that is deleted meanwhile or of which no pod can be created is an error. A wait that is interrupted or takes longer than `timeouts.create` is a warning: " +
+				"A job that fails, that is deleted meanwhile or of which no pod can be created is an error; that of a job that fails has the last lines of the log of the pod that failed first, where the kubeconfig's user may `get` `pods/log`. " +
+				"They are shown, and no state has them: what a program writes into its log, whoever sees the output of the apply can read. A wait that is interrupted or takes longer than `timeouts.create` is a warning: " +
 				"an error would make Terraform delete the job with the next apply, which goes on instead. What must not start before the job has come so far is held back by a postcondition of the job, such as `self.status == \"Succeeded\"`.",
 			Optional:   true,
 			Validators: []validator.String{stringvalidator.OneOf(waitRunning, waitSucceeded, waitNone)},

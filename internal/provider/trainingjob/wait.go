@@ -64,7 +64,13 @@ func (r *trainingJob) wait(ctx context.Context, client *kube.Client, spec job.Sp
 	if pods.ignored() {
 		reasons = append(reasons, r.unheard(context.WithoutCancel(ctx), spec))
 	}
-	return obj, because(err, reasons)
+	err = because(err, reasons)
+	if errors.Is(err, errFailed) {
+		if words := lastWords(context.WithoutCancel(ctx), client, spec, live.GetCreationTimestamp()); words != "" {
+			err = fmt.Errorf("%w\n\n%s", err, words)
+		}
+	}
+	return obj, err
 }
 
 // unheard is why no scheduler has said anything of a job's pods: ours says nothing at first of a gang

@@ -1,0 +1,45 @@
+package trainingjob_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+)
+
+// A job that fails says why in the words of its program, which no state has.
+func TestLogOfAJobThatFails(t *testing.T) {
+	connected(t)
+	terraform := acctest.StartCLI(t)
+	terraform.Write(t, setting{size: 1, more: `
+resource "gpuplan_training_job" "a" {
+  name           = "a"
+  framework      = "pytorch"
+  image          = "train:1"
+  command        = ["torchrun", "train.py"]
+  annotations    = { "local.gpuplan.dev/fail-after" = "1s" }
+  restart_policy = "Never"
+  wait_for       = "succeeded"
+  pools          = [gpuplan_node_pool.v100.capacity]
+  roles          = { worker = { replicas = 2, gpus = 4 } }
+  timeouts       = { create = "90s" }
+  depends_on     = [gpuplan_scheduler.this, gpuplan_node_agent.this]
+}
+`}.config())
+	t.Cleanup(func() { terraform.Must(t, "destroy", "-auto-approve") })
+	said, err := terraform.Run("apply", "-auto-approve")
+	require.Error(t, err)
+	said = acctest.Unwrapped(said)
+	assert.Contains(t, said, "the job has failed: ")
+	assert.Contains(t, said, "failed first, with exit code 1 (Error). The end of its log, which is stored nowhere: ")
+	assert.Contains(t, said, "It would run: torchrun train.py")
+	assert.Contains(t, said, "All of it: `kubectl -n default logs a-worker-")
+
+	state, err := os.ReadFile(filepath.Join(terraform.Dir, "terraform.tfstate"))
+	require.NoError(t, err)
+	assert.NotContains(t, string(state), "It would run")
+}

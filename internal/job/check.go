@@ -140,6 +140,30 @@ func (s Spec) needsMaster(role string) bool {
 	return role == contract.ReplicaMaster && !s.Late(role) && s.Gang && s.Minimum > 0 && s.Minimum < s.Members()
 }
 
+// Unlike lists in what members of other roles ask for something else than those of the first role, which
+// ACK's scheduler cannot place in mode Topology ("GPU topology-aware scheduling": all pods of a job request the same).
+func (s Spec) Unlike() (problems []Problem) {
+	members := slices.DeleteFunc(s.RoleNames(), s.Late)
+	if s.Mode != Topology || len(members) < 2 {
+		return nil
+	}
+	asks := func(role string) []struct{ field, amount string } {
+		r := s.Roles[role]
+		return []struct{ field, amount string }{
+			{"gpus", strconv.FormatInt(r.GPUs, 10)}, {"cpu", r.CPU.String()}, {"memory", r.Memory.String()}, {"rdma", strconv.FormatBool(r.RDMA)},
+		}
+	}
+	first := asks(members[0])
+	for _, name := range members[1:] {
+		for i, own := range asks(name) {
+			if own.amount != first[i].amount {
+				problems = append(problems, Problem{Field: own.field, Role: name, Text: fmt.Sprintf("%s is %s, and that of role %q is %s", own.field, own.amount, members[0], first[i].amount)})
+			}
+		}
+	}
+	return problems
+}
+
 func replicas(n int32) string {
 	if n == 1 {
 		return "1 replica"

@@ -401,6 +401,39 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// Who has no GPU is no member; amounts are compared however they are written.
+func TestUnlike(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*Spec)
+		want   []string // role, attribute and what it says
+	}{
+		"alike":           {func(*Spec) {}, nil},
+		"GPUs":            {func(s *Spec) { set(s, "worker", func(r *Role) { r.GPUs = 2 }) }, []string{`worker gpus: gpus is 2, and that of role "master" is 1`}},
+		"CPU":             {func(s *Spec) { set(s, "master", func(r *Role) { r.CPU = resource.MustParse("500m") }) }, []string{`worker cpu: cpu is 0, and that of role "master" is 500m`}},
+		"CPU, two ways":   {func(s *Spec) { both(s, "0.5", "500m") }, nil},
+		"memory and RDMA": {func(s *Spec) { set(s, "worker", func(r *Role) { r.Memory, r.RDMA = resource.MustParse("8Gi"), true }) }, []string{`worker memory: memory is 8Gi, and that of role "master" is 0`, `worker rdma: rdma is true, and that of role "master" is false`}},
+		"a launcher":      {func(s *Spec) { *s = vgg16() }, nil},
+		"no GPU":          {func(s *Spec) { set(s, "master", func(r *Role) { r.GPUs = 0 }) }, nil},
+		"another mode":    {func(s *Spec) { s.Mode = Default; set(s, "worker", func(r *Role) { r.GPUs = 2 }) }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := distNCCL()
+			test.change(&spec)
+			var got []string
+			for _, p := range spec.Unlike() {
+				got = append(got, p.Role+" "+p.Field+": "+p.Text)
+			}
+			assert.Equal(t, test.want, got)
+		})
+	}
+}
+
+// both gives master and worker their CPU.
+func both(s *Spec, master, worker string) {
+	set(s, "master", func(r *Role) { r.CPU = resource.MustParse(master) })
+	set(s, "worker", func(r *Role) { r.CPU = resource.MustParse(worker) })
+}
+
 // What a framework that does not exist has for roles, nobody knows.
 func TestCheckOfAFrameworkThatDoesNotExist(t *testing.T) {
 	for name, spec := range map[string]Spec{"mpi": vgg16(), "pytorch": shared()} {

@@ -164,7 +164,7 @@ var placementAttributes = []jobAttribute{
 	{
 		name: "scheduler_name",
 		schema: schema.StringAttribute{
-			MarkdownDescription: "Scheduler of the pods. Default `" + contract.SchedulerName + "`. Only that one keeps to the plan: for any other the plan checks the job, but has no planned placement.",
+			MarkdownDescription: "Scheduler of the pods. Default `" + contract.SchedulerName + "`. Only that one keeps to the plan: for any other the plan checks the job, but has no planned placement. ACK's own scheduler places members by their links (mode `topology`) only when all ask for the same, and the plan refuses others.",
 			Optional:            true,
 		},
 		property: text(func(m *model) *types.String { return &m.SchedulerName }, func(s *job.Spec) *string { return &s.SchedulerName }),

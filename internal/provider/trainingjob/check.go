@@ -21,6 +21,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/preflight"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
@@ -99,6 +100,21 @@ func (c checker) plan(ctx context.Context, pools []capacity.Capacity, after []st
 		diags.Append(c.apart(assignments)...)
 	}
 	return assignments, diags
+}
+
+// alike says what keeps another scheduler than ours from placing members by their links: ACK's own takes only
+// those that all ask for the same.
+func (c checker) alike(m model) (diags diag.Diagnostics) {
+	if c.ours() || c.level == session.CheckOff || c.session.Ledger.Applying() {
+		return nil
+	}
+	for _, p := range c.spec.Unlike() {
+		detail := fmt.Sprintf("Job %s: %s. With mode %q the scheduler of ACK places only jobs whose members all ask for the same. Let them, or leave scheduler_name out: %s places others, too.",
+			c.spec.ID(), p.Text, c.spec.Mode, contract.SchedulerName)
+		diags.Append(session.Preflight(preflight.Finding{Summary: "Members are not alike", Detail: detail}, c.level))
+		diags[len(diags)-1] = diag.WithPath(m.at(p), diags[len(diags)-1])
+	}
+	return diags
 }
 
 // apart says of members that are to share a node that NCCL cannot use the NVLink rings between them, which

@@ -233,6 +233,9 @@ func (r *trainingJob) place(ctx context.Context, m *model, after types.List, on 
 		}
 		return diags
 	}
+	if diags.Append(c.alike(*m)...); diags.HasError() {
+		return diags
+	}
 	if !c.promised() || spec.Suspend {
 		m.setPlanned(nil)
 	}

@@ -224,6 +224,24 @@ func TestInvalidJobs(t *testing.T) {
 	}
 }
 
+// ACK's own scheduler places only members that ask for the same by their links; ours does not mind.
+func TestPlanOfMembersThatAreNotAlike(t *testing.T) {
+	disconnected(t)
+	terraform := acctest.StartCLI(t)
+	job := func(more string) string {
+		return strings.Replace(lone("pytorch", "{ gpus = 2 }", more), "{ worker =", "{ master = { gpus = 1 }, worker =", 1)
+	}
+	const theirs, says = `scheduler_name = "default-scheduler"`, `Job default/a: gpus is 2, and that of role "master" is 1.`
+	terraform.Write(t, job(theirs))
+	said, err := terraform.Run("plan")
+	require.Error(t, err)
+	assert.Contains(t, acctest.Unwrapped(said), says)
+	for more, warns := range map[string]bool{theirs + "\nplacement_check = \"warn\"": true, theirs + "\nplacement_check = \"off\"": false, "": false} {
+		terraform.Write(t, job(more))
+		assert.Equal(t, warns, strings.Contains(acctest.Unwrapped(terraform.Must(t, "plan")), says), more)
+	}
+}
+
 // onNode expects all members of a job on one node.
 func onNode(job, node string) plancheck.PlanCheck {
 	return plancheck.ExpectKnownValue(job, tfjsonpath.New("planned_placement").AtMapKey(node), knownvalue.StringRegexp(regexp.MustCompile("worker-0")))

@@ -68,6 +68,66 @@ func (m Management) MarshalJSON() ([]byte, error) {
 	return encodeBlock(fields(m), m.Rest)
 }
 
+// UnmarshalJSON keeps unknown keys in Rest.
+func (d *DataDisk) UnmarshalJSON(raw []byte) error {
+	type fields DataDisk
+	return decodeBlock(raw, (*fields)(d), &d.Rest)
+}
+
+// MarshalJSON writes the fields and Rest.
+func (d DataDisk) MarshalJSON() ([]byte, error) {
+	type fields DataDisk
+	return encodeBlock(fields(d), d.Rest)
+}
+
+// UnmarshalJSON keeps unknown keys in Rest.
+func (r *RepairPolicy) UnmarshalJSON(raw []byte) error {
+	type fields RepairPolicy
+	return decodeBlock(raw, (*fields)(r), &r.Rest)
+}
+
+// MarshalJSON writes the fields and Rest.
+func (r RepairPolicy) MarshalJSON() ([]byte, error) {
+	type fields RepairPolicy
+	return encodeBlock(fields(r), r.Rest)
+}
+
+// UnmarshalJSON keeps unknown keys in Rest.
+func (u *UpgradePolicy) UnmarshalJSON(raw []byte) error {
+	type fields UpgradePolicy
+	return decodeBlock(raw, (*fields)(u), &u.Rest)
+}
+
+// MarshalJSON writes the fields and Rest.
+func (u UpgradePolicy) MarshalJSON() ([]byte, error) {
+	type fields UpgradePolicy
+	return encodeBlock(fields(u), u.Rest)
+}
+
+// UnmarshalJSON keeps unknown keys in Rest.
+func (v *VulFixPolicy) UnmarshalJSON(raw []byte) error {
+	type fields VulFixPolicy
+	return decodeBlock(raw, (*fields)(v), &v.Rest)
+}
+
+// MarshalJSON writes the fields and Rest.
+func (v VulFixPolicy) MarshalJSON() ([]byte, error) {
+	type fields VulFixPolicy
+	return encodeBlock(fields(v), v.Rest)
+}
+
+// UnmarshalJSON keeps unknown keys in Rest.
+func (k *KubeletConfig) UnmarshalJSON(raw []byte) error {
+	type fields KubeletConfig
+	return decodeBlock(raw, (*fields)(k), &k.Rest)
+}
+
+// MarshalJSON writes the fields and Rest.
+func (k KubeletConfig) MarshalJSON() ([]byte, error) {
+	type fields KubeletConfig
+	return encodeBlock(fields(k), k.Rest)
+}
+
 // decodeBlock decodes an object into the fields of a struct, and the keys for which it
 // has none into rest.
 func decodeBlock(raw []byte, fields any, rest *Rest) error {

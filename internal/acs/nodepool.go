@@ -17,6 +17,9 @@ type NodePoolSpec struct {
 	KubernetesConfig KubernetesConfig `json:"kubernetes_config"`
 	AutoScaling      AutoScaling      `json:"auto_scaling"`
 	Management       Management       `json:"management"`
+	// NodeConfig is sent when a pool is created. Nodes that exist get changes of it from
+	// [Client.ModifyNodeConfig] alone.
+	NodeConfig NodeConfig `json:"node_config,omitzero"`
 }
 
 // NodePool is a node pool as the service describes it.
@@ -41,28 +44,59 @@ type NodePoolInfo struct {
 
 // ScalingGroup is how the pool's instances are bought.
 type ScalingGroup struct {
-	// InstanceTypes are 1–10 full type names, VSwitchIDs 1–8 IDs.
+	// InstanceTypes are 1–10 full type names in the order in which they are tried, VSwitchIDs 1–8 IDs.
 	InstanceTypes []string `json:"instance_types"`
 	VSwitchIDs    []string `json:"vswitch_ids"`
 	// DesiredSize is the number of nodes; nil with auto scaling, where the service refuses it.
-	DesiredSize        *int64 `json:"desired_size,omitempty"`
+	DesiredSize *int64 `json:"desired_size,omitempty"`
+
+	// InstanceChargeType is "PostPaid" or "PrePaid"; the four after it are for the latter.
 	InstanceChargeType string `json:"instance_charge_type,omitempty"`
+	Period             *int64 `json:"period,omitempty"`
+	// PeriodUnit is "Month" or "Week".
+	PeriodUnit      string `json:"period_unit,omitempty"`
+	AutoRenew       *bool  `json:"auto_renew,omitempty"`
+	AutoRenewPeriod *int64 `json:"auto_renew_period,omitempty"`
+
+	// SpotStrategy is "NoSpot", "SpotWithPriceLimit" or "SpotAsPriceGo".
+	SpotStrategy           string           `json:"spot_strategy,omitempty"`
+	SpotPriceLimits        []SpotPriceLimit `json:"spot_price_limit,omitzero"`
+	SpotInstancePools      *int64           `json:"spot_instance_pools,omitempty"`
+	SpotInstanceRemedy     *bool            `json:"spot_instance_remedy,omitempty"`
+	CompensateWithOnDemand *bool            `json:"compensate_with_on_demand,omitempty"`
+	OnDemandBaseCapacity   *int64           `json:"on_demand_base_capacity,omitempty"`
+	OnDemandPercentage     *int64           `json:"on_demand_percentage_above_base_capacity,omitempty"`
+
 	SystemDiskCategory string `json:"system_disk_category,omitempty"`
+	// SystemDiskCategories are tried in this order.
+	SystemDiskCategories []string `json:"system_disk_categories,omitzero"`
 	// SystemDiskSize is in GiB, 0 for the service's default.
-	SystemDiskSize int64      `json:"system_disk_size,omitempty"`
-	DataDisks      []DataDisk `json:"data_disks,omitempty"`
-	ImageID        string     `json:"image_id,omitempty"`
-	ImageType      string     `json:"image_type,omitempty"`
-	KeyPair        string     `json:"key_pair,omitempty"`
+	SystemDiskSize             int64      `json:"system_disk_size,omitempty"`
+	SystemDiskPerformanceLevel string     `json:"system_disk_performance_level,omitempty"`
+	SystemDiskEncrypted        *bool      `json:"system_disk_encrypted,omitempty"`
+	SystemDiskEncryptAlgorithm string     `json:"system_disk_encrypt_algorithm,omitempty"`
+	SystemDiskKMSKeyID         string     `json:"system_disk_kms_key_id,omitempty"`
+	SystemDiskBurstingEnabled  *bool      `json:"system_disk_bursting_enabled,omitempty"`
+	SystemDiskProvisionedIOPS  *int64     `json:"system_disk_provisioned_iops,omitempty"`
+	SystemDiskSnapshotPolicyID string     `json:"system_disk_snapshot_policy_id,omitempty"`
+	DataDisks                  []DataDisk `json:"data_disks,omitzero"`
+
+	ImageID   string `json:"image_id,omitempty"`
+	ImageType string `json:"image_type,omitempty"`
+	KeyPair   string `json:"key_pair,omitempty"`
 	// LoginPassword is write-only: it is "" in what the client reads, and stays as it is
 	// when it is "" in a change.
 	LoginPassword    string   `json:"login_password,omitempty"`
 	SecurityGroupIDs []string `json:"security_group_ids,omitempty"`
-	MultiAZPolicy    string   `json:"multi_az_policy,omitempty"`
-	ScalingPolicy    string   `json:"scaling_policy,omitempty"`
-	SpotStrategy     string   `json:"spot_strategy,omitempty"`
-	DeploymentSetID  string   `json:"deploymentset_id,omitempty"`
-	Tags             []Tag    `json:"tags"`
+	// MultiAZPolicy is "PRIORITY", "COST_OPTIMIZED" or "BALANCE", ScalingPolicy "release" or "recycle".
+	MultiAZPolicy   string        `json:"multi_az_policy,omitempty"`
+	ScalingPolicy   string        `json:"scaling_policy,omitempty"`
+	DeploymentSetID string        `json:"deploymentset_id,omitempty"`
+	PrivatePool     *PrivatePool  `json:"private_pool_options,omitempty"`
+	ResourcePool    *ResourcePool `json:"resource_pool_options,omitempty"`
+	// RAMRoleName is only for a pool that is created.
+	RAMRoleName string `json:"ram_role_name,omitempty"`
+	Tags        []Tag  `json:"tags"`
 	// Rest are the service's further settings, kept as they are.
 	Rest Rest `json:"-"`
 }
@@ -74,7 +108,41 @@ type DataDisk struct {
 	Size             int64  `json:"size,omitempty"`
 	PerformanceLevel string `json:"performance_level,omitempty"`
 	// Encrypted is the string "true" or "false": the service refuses a JSON boolean.
-	Encrypted string `json:"encrypted,omitempty"`
+	Encrypted  string `json:"encrypted,omitempty"`
+	KMSKeyID   string `json:"kms_key_id,omitempty"`
+	SnapshotID string `json:"snapshot_id,omitempty"`
+	// AutoFormat lets the service make a file system (FileSystem, "ext4" or "xfs") and mount
+	// it (at MountTarget).
+	AutoFormat       *bool  `json:"auto_format,omitempty"`
+	FileSystem       string `json:"file_system,omitempty"`
+	MountTarget      string `json:"mount_target,omitempty"`
+	BurstingEnabled  *bool  `json:"bursting_enabled,omitempty"`
+	ProvisionedIOPS  *int64 `json:"provisioned_iops,omitempty"`
+	SnapshotPolicyID string `json:"auto_snapshot_policy_id,omitempty"`
+	// Rest are the service's further settings, kept as they are.
+	Rest Rest `json:"-"`
+}
+
+// SpotPriceLimit is the most that an instance of a type may cost in an hour.
+type SpotPriceLimit struct {
+	InstanceType string `json:"instance_type"`
+	PriceLimit   string `json:"price_limit"`
+}
+
+// PrivatePool says whether instances come from capacity that is reserved for the account.
+type PrivatePool struct {
+	// ID is the reservation's, for "Target".
+	ID string `json:"id,omitempty"`
+	// MatchCriteria is "Open", "Target" or "None".
+	MatchCriteria string `json:"match_criteria,omitempty"`
+}
+
+// ResourcePool says in which order reserved and public capacity is used.
+type ResourcePool struct {
+	// Strategy is "PrivatePoolFirst", "PrivatePoolOnly" or "None".
+	Strategy string `json:"strategy,omitempty"`
+	// PrivatePoolIDs are at most 20.
+	PrivatePoolIDs []string `json:"private_pool_ids,omitzero"`
 }
 
 // Tag is a tag of the pool's instances.
@@ -93,10 +161,12 @@ type KubernetesConfig struct {
 	CMSEnabled     bool   `json:"cms_enabled"`
 	Runtime        string `json:"runtime,omitempty"`
 	RuntimeVersion string `json:"runtime_version,omitempty"`
-	// UserData is a base64 text of the script that a node runs when it starts.
-	UserData      string `json:"user_data,omitempty"`
-	NodeNameMode  string `json:"node_name_mode,omitempty"`
-	Unschedulable bool   `json:"unschedulable"`
+	// UserData and PreUserData are the base64 texts of scripts that a node runs after and
+	// before it joins the cluster; "" takes one away, nil leaves it to the service.
+	UserData      *string `json:"user_data,omitempty"`
+	PreUserData   *string `json:"pre_user_data,omitempty"`
+	NodeNameMode  string  `json:"node_name_mode,omitempty"`
+	Unschedulable bool    `json:"unschedulable"`
 	// Rest are the service's further settings, kept as they are.
 	Rest Rest `json:"-"`
 }
@@ -130,11 +200,73 @@ type AutoScaling struct {
 
 // Management is managed operation of a pool; it needs the add-on ack-node-problem-detector.
 type Management struct {
-	Enable      bool `json:"enable"`
-	AutoRepair  bool `json:"auto_repair,omitempty"`
-	AutoUpgrade bool `json:"auto_upgrade,omitempty"`
+	Enable            bool           `json:"enable"`
+	AutoRepair        *bool          `json:"auto_repair,omitempty"`
+	AutoRepairPolicy  *RepairPolicy  `json:"auto_repair_policy,omitempty"`
+	AutoUpgrade       *bool          `json:"auto_upgrade,omitempty"`
+	AutoUpgradePolicy *UpgradePolicy `json:"auto_upgrade_policy,omitempty"`
+	AutoVulFix        *bool          `json:"auto_vul_fix,omitempty"`
+	AutoVulFixPolicy  *VulFixPolicy  `json:"auto_vul_fix_policy,omitempty"`
 	// Rest are the service's further settings, kept as they are.
 	Rest Rest `json:"-"`
+}
+
+// RepairPolicy is what automatic repair may do.
+type RepairPolicy struct {
+	RestartNode      *bool `json:"restart_node,omitempty"`
+	ApprovalRequired *bool `json:"approval_required,omitempty"`
+	// Rest are the service's further settings, kept as they are.
+	Rest Rest `json:"-"`
+}
+
+// UpgradePolicy is what automatic upgrades may upgrade.
+type UpgradePolicy struct {
+	Kubelet *bool `json:"auto_upgrade_kubelet,omitempty"`
+	OS      *bool `json:"auto_upgrade_os,omitempty"`
+	Runtime *bool `json:"auto_upgrade_runtime,omitempty"`
+	// Rest are the service's further settings, kept as they are.
+	Rest Rest `json:"-"`
+}
+
+// VulFixPolicy is which vulnerabilities are fixed, and how.
+type VulFixPolicy struct {
+	RestartNode *bool `json:"restart_node,omitempty"`
+	// Level lists "asap", "later" and "nntf", with commas between them.
+	Level string `json:"vul_level,omitempty"`
+	// Rest are the service's further settings, kept as they are.
+	Rest Rest `json:"-"`
+}
+
+// NodeConfig is how programs of the nodes are set up.
+type NodeConfig struct {
+	Kubelet *KubeletConfig `json:"kubelet_configuration,omitempty"`
+}
+
+// KubeletConfig are fields of the kubelet's configuration, named as in Kubernetes.
+type KubeletConfig struct {
+	CPUManagerPolicy      string            `json:"cpuManagerPolicy,omitempty"`
+	TopologyManagerPolicy string            `json:"topologyManagerPolicy,omitempty"`
+	MemoryManagerPolicy   string            `json:"memoryManagerPolicy,omitempty"`
+	ReservedMemory        []ReservedMemory  `json:"reservedMemory,omitzero"`
+	KubeReserved          map[string]string `json:"kubeReserved,omitempty"`
+	SystemReserved        map[string]string `json:"systemReserved,omitempty"`
+	EvictionHard          map[string]string `json:"evictionHard,omitempty"`
+	MaxPods               *int64            `json:"maxPods,omitempty"`
+	PodPIDsLimit          *int64            `json:"podPidsLimit,omitempty"`
+	AllowedUnsafeSysctls  []string          `json:"allowedUnsafeSysctls,omitzero"`
+	SerializeImagePulls   *bool             `json:"serializeImagePulls,omitempty"`
+	RegistryPullQPS       *int64            `json:"registryPullQPS,omitempty"`
+	RegistryBurst         *int64            `json:"registryBurst,omitempty"`
+	ContainerLogMaxSize   string            `json:"containerLogMaxSize,omitempty"`
+	ContainerLogMaxFiles  *int64            `json:"containerLogMaxFiles,omitempty"`
+	// Rest are the service's further settings, kept as they are.
+	Rest Rest `json:"-"`
+}
+
+// ReservedMemory is memory of a NUMA node that the memory manager keeps.
+type ReservedMemory struct {
+	NUMANode int64             `json:"numaNode"`
+	Limits   map[string]string `json:"limits"`
 }
 
 // States of a node pool that the service documents. Others exist (initial, creating,
@@ -305,8 +437,27 @@ func (c *Client) ModifyNodePool(ctx context.Context, clusterID, poolID string, s
 		NodePoolSpec
 		UpdateNodes bool `json:"update_nodes"`
 	}{withEmptyLists(spec), opts.UpdateNodes}
+	body.NodeConfig = NodeConfig{}
 	var started Started
 	err := c.do(ctx, call{"ModifyClusterNodePool", http.MethodPut, poolPath(clusterID, poolID), nil, body}, &started)
+	return started, err
+}
+
+// ModifyNodeConfig sets up the programs of a pool's nodes, of those that exist as of those to come,
+// and restarts them, on at most parallel nodes at a time; 0 leaves that to the service.
+func (c *Client) ModifyNodeConfig(ctx context.Context, clusterID, poolID string, config NodeConfig, parallel int64) (Started, error) {
+	type rolling struct {
+		MaxParallelism int64 `json:"max_parallelism"`
+	}
+	body := struct {
+		Kubelet *KubeletConfig `json:"kubelet_config,omitempty"`
+		Rolling *rolling       `json:"rolling_policy,omitempty"`
+	}{Kubelet: config.Kubelet}
+	if parallel > 0 {
+		body.Rolling = &rolling{parallel}
+	}
+	var started Started
+	err := c.do(ctx, call{"ModifyNodePoolNodeConfig", http.MethodPut, poolPath(clusterID, poolID) + "/node_config", nil, body}, &started)
 	return started, err
 }
 

@@ -21,6 +21,9 @@ func TestPoolFromCreateToDelete(t *testing.T) {
 	_, c := both(t, nil)
 	ctx := t.Context()
 	want := spec("v100", 2)
+	// What the service decides otherwise.
+	want.ScalingGroup.InstanceChargeType, want.ScalingGroup.SpotStrategy, want.ScalingGroup.RAMRoleName = "PostPaid", "NoSpot", "workers"
+	want.ScalingGroup.MultiAZPolicy, want.ScalingGroup.ScalingPolicy = "BALANCE", "release"
 	started, err := c.CreateNodePool(ctx, cluster, want)
 	require.NoError(t, err)
 	require.NotEmpty(t, started.PoolID)
@@ -180,8 +183,8 @@ func TestChangesKeepWhatTheClientDoesNotKnow(t *testing.T) {
 	first := spec("v100", 0)
 	first.ScalingGroup.LoginPassword = "Hunter2!"
 	first.ScalingGroup.Rest = acs.Rest{"internet_max_bandwidth_out": json.RawMessage("5")}
-	first.KubernetesConfig.Rest = acs.Rest{"pre_user_data": json.RawMessage(`"cHJl"`)}
-	first.Management.Rest = acs.Rest{"auto_repair_policy": json.RawMessage(`{"restart_node":true}`)}
+	first.KubernetesConfig.Rest = acs.Rest{"host_network": json.RawMessage(`"cHJl"`)}
+	first.Management.Rest = acs.Rest{"upgrade_config": json.RawMessage(`{"surge":1}`)}
 	first.AutoScaling.Rest = acs.Rest{"is_bond_eip": json.RawMessage("false")}
 	id := create(t, c, first)
 
@@ -208,6 +211,65 @@ func TestChangesKeepWhatTheClientDoesNotKnow(t *testing.T) {
 			assert.NotContains(t, e.Body, "scaling_group_id")
 		}
 	}
+}
+
+// The kubelet's configuration is created with a pool and changed apart from it.
+func TestNodeConfig(t *testing.T) {
+	fake, c := both(t, nil)
+	ctx := t.Context()
+	first := spec("v100", 1)
+	pods := int64(110)
+	first.NodeConfig.Kubelet = &acs.KubeletConfig{CPUManagerPolicy: "static", MaxPods: &pods, Rest: acs.Rest{"eventBurst": json.RawMessage("5")}}
+	id := create(t, c, first)
+	read, err := c.GetNodePool(ctx, cluster, id)
+	require.NoError(t, err)
+	assert.Equal(t, first.NodeConfig, read.NodeConfig)
+
+	_, err = c.ModifyNodePool(ctx, cluster, id, read.NodePoolSpec, acs.ModifyOptions{})
+	require.NoError(t, err)
+	_, err = c.WaitNodePool(ctx, cluster, id, 1, nil)
+	require.NoError(t, err)
+	for _, e := range fake.Journal() {
+		if e.Method == http.MethodPut {
+			assert.NotContains(t, e.Body, "node_config")
+		}
+	}
+	read.NodeConfig.Kubelet.CPUManagerPolicy = "none"
+	started, err := c.ModifyNodeConfig(ctx, cluster, id, read.NodeConfig, 2)
+	require.NoError(t, err)
+	_, err = c.WaitTask(ctx, started.TaskID, nil)
+	require.NoError(t, err)
+	again, err := c.GetNodePool(ctx, cluster, id)
+	require.NoError(t, err)
+	assert.Equal(t, read.NodeConfig, again.NodeConfig)
+	_, err = c.ModifyNodeConfig(ctx, cluster, id, read.NodeConfig, 1000)
+	assert.ErrorContains(t, err, "max_parallelism must be 1 to 20")
+}
+
+// A type that is out of stock is passed over.
+func TestInstanceTypesAreTriedInTheirOrder(t *testing.T) {
+	fake, c := both(t, nil)
+	pool := spec("v100", 1)
+	pool.ScalingGroup.InstanceTypes = []string{"ecs.gn6v-c10g1.20xlarge", "ecs.ebmgn6v.24xlarge"}
+	id := create(t, c, pool)
+	fake.SetKnobs(acsfake.Knobs{OutOfStock: []string{"ecs.gn6v-c10g1.20xlarge"}})
+	*pool.ScalingGroup.DesiredSize = 2
+	started, err := c.ModifyNodePool(t.Context(), cluster, id, pool, acs.ModifyOptions{UpdateNodes: true})
+	require.NoError(t, err)
+	_, err = c.WaitTask(t.Context(), started.TaskID, nil)
+	require.NoError(t, err)
+	var types []string
+	for _, n := range fake.Nodes() {
+		types = append(types, n.InstanceType)
+		assert.Equal(t, n.InstanceType, n.Labels["node.kubernetes.io/instance-type"])
+	}
+	assert.Equal(t, pool.ScalingGroup.InstanceTypes, types)
+	fake.SetKnobs(acsfake.Knobs{OutOfStock: pool.ScalingGroup.InstanceTypes})
+	*pool.ScalingGroup.DesiredSize = 3
+	started, err = c.ModifyNodePool(t.Context(), cluster, id, pool, acs.ModifyOptions{})
+	require.NoError(t, err)
+	_, err = c.WaitTask(t.Context(), started.TaskID, nil)
+	assert.ErrorContains(t, err, "InstanceTypeNoStock")
 }
 
 func TestPoolNamesAreUniqueForTheClient(t *testing.T) {

@@ -130,6 +130,7 @@ func (s *Server) routes() *http.ServeMux {
 	mux.HandleFunc("GET /clusters/{cluster}/nodepools", s.inCluster(s.listPools))
 	mux.HandleFunc("GET /clusters/{cluster}/nodepools/{pool}", s.inCluster(s.describePool))
 	mux.HandleFunc("PUT /clusters/{cluster}/nodepools/{pool}", s.inCluster(s.modifyPool))
+	mux.HandleFunc("PUT /clusters/{cluster}/nodepools/{pool}/node_config", s.inCluster(s.modifyNodeConfig))
 	mux.HandleFunc("DELETE /clusters/{cluster}/nodepools/{pool}", s.inCluster(s.deletePool))
 	mux.HandleFunc("GET /clusters/{cluster}/nodes", s.inCluster(s.listNodes))
 	mux.HandleFunc("POST /clusters/{cluster}/components/install", s.inCluster(s.installAddons))

@@ -31,6 +31,14 @@ const (
 	assumeAbsentScalarsReset = true
 	assumeAbsentListsStay    = true
 
+	// assumeDefaultsAnswered: whether the answer has what the service has decided itself, the
+	// harder case: nobody asked for it, and it must be no difference.
+	assumeDefaultsAnswered = true
+
+	// assumeRoleIsFixed: ram_role_name, which the vendor's list of what a PUT takes lacks,
+	// cannot be changed; absent from a PUT it stays.
+	assumeRoleIsFixed = true
+
 	// assumeNewestRemovedFirst: which nodes a smaller desired_size removes.
 	assumeNewestRemovedFirst = true
 
@@ -49,10 +57,11 @@ const (
 	assumeStateAfterFailedGrowth = poolActive
 
 	// Task types. "cluster_addon_install" is seen in public documents, the others are not.
-	taskCreatePool     = "nodepool_create"
-	taskModifyPool     = "nodepool_update"
-	taskDeletePool     = "nodepool_delete"
-	taskInstallAddon   = "cluster_addon_install"
-	taskUpgradeAddon   = "cluster_addon_upgrade"
-	taskUninstallAddon = "cluster_addon_uninstall"
+	taskCreatePool       = "nodepool_create"
+	taskModifyPool       = "nodepool_update"
+	taskDeletePool       = "nodepool_delete"
+	taskModifyNodeConfig = "nodepool_node_config"
+	taskInstallAddon     = "cluster_addon_install"
+	taskUpgradeAddon     = "cluster_addon_upgrade"
+	taskUninstallAddon   = "cluster_addon_uninstall"
 )

@@ -15,6 +15,8 @@ type Knobs struct {
 	ExtraTaskDuration time.Duration
 	// TaskFaults make the next tasks fail, one each.
 	TaskFaults []Fault
+	// OutOfStock are instance types of which there are no more instances.
+	OutOfStock []string
 	// DrainBlocked keeps nodes from being removed, as a PodDisruptionBudget does, until
 	// it is turned off.
 	DrainBlocked bool

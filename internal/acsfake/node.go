@@ -87,27 +87,32 @@ func (p *PoolRecord) node(n NodeRecord) Node {
 }
 
 // nextNode is the record of the node that a pool gets next. Its number is used up when
-// the node has registered, so that a task that is started again makes the same node.
-func (s *Server) nextNode(p *PoolRecord) NodeRecord {
-	number := p.NextNode
+// the node has registered, so that a task that is started again makes the same node. It is of
+// the first of the pool's types that is in stock; ok is false for none.
+func (s *Server) nextNode(p *PoolRecord) (n NodeRecord, ok bool) {
+	number, types := p.NextNode, p.instanceTypes()
+	at := slices.IndexFunc(types, func(name string) bool { return !slices.Contains(s.knobs.OutOfStock, name) })
+	if at < 0 {
+		return NodeRecord{}, false
+	}
 	return NodeRecord{
 		Name:         fmt.Sprintf("%s.10.0.%d.%d", s.opts.Region, p.Number, number),
 		InstanceID:   "i-" + digest(20, p.ID, strconv.Itoa(number)),
-		InstanceType: p.instanceType(),
+		InstanceType: types[at],
 		Number:       number,
-		Labels:       p.nodeLabels(),
+		Labels:       p.nodeLabels(types[at]),
 		Taints:       p.taints(),
 		Created:      s.clock.Now().UTC(),
-	}
+	}, true
 }
 
-// nodeLabels are the pool's labels and those that the cloud sets itself.
-func (p *PoolRecord) nodeLabels() map[string]string {
+// nodeLabels are the pool's labels and those that the cloud sets itself on a node of a type.
+func (p *PoolRecord) nodeLabels(instanceType string) map[string]string {
 	labels := map[string]string{
 		contract.NodePoolIDLabel:   p.ID,
-		contract.InstanceTypeLabel: p.instanceType(),
+		contract.InstanceTypeLabel: instanceType,
 	}
-	if it, ok := catalog.Lookup(p.instanceType()); ok {
+	if it, ok := catalog.Lookup(instanceType); ok {
 		labels[contract.GPUModelLabel] = strings.ReplaceAll(it.GPUModel, " ", "-")
 		labels[contract.GPUMemoryLabel] = strconv.FormatInt(it.GPUMemoryMiB, 10) + "MiB"
 		labels[contract.GPUCountLabel] = strconv.Itoa(it.GPUs)
@@ -130,14 +135,15 @@ func (p *PoolRecord) taints() []Taint {
 
 func (p *PoolRecord) name() string { return text(p.Info, "name") }
 
-// instanceType is the type that the pool's next node gets: the first of its list.
-func (p *PoolRecord) instanceType() string {
+// instanceTypes are the types of the pool's nodes in the order in which they are tried.
+func (p *PoolRecord) instanceTypes() (names []string) {
 	list, _ := p.ScalingGroup["instance_types"].([]any)
-	if len(list) == 0 {
-		return ""
+	for _, entry := range list {
+		if name, ok := entry.(string); ok {
+			names = append(names, name)
+		}
 	}
-	name, _ := list[0].(string)
-	return name
+	return names
 }
 
 // text reads a string out of a JSON object.

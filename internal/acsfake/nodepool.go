@@ -33,21 +33,20 @@ func (s *Server) createPool(r *request) (any, error) {
 	number := s.state.NextPool
 	s.state.NextPool++
 	now := s.clock.Now().UTC()
+	blocks := withDefaults(body.blocks)
 	p := &PoolRecord{
 		ID:               "np" + digest(32, s.opts.ClusterID, "pool", strconv.Itoa(number)),
 		Number:           number,
-		Info:             body.blocks.Info,
-		ScalingGroup:     masked(body.blocks.ScalingGroup),
-		KubernetesConfig: body.blocks.KubernetesConfig,
-		AutoScaling:      body.blocks.AutoScaling,
-		Management:       body.blocks.Management,
+		Info:             blocks.Info,
+		ScalingGroup:     masked(blocks.ScalingGroup),
+		KubernetesConfig: blocks.KubernetesConfig,
+		AutoScaling:      blocks.AutoScaling,
+		Management:       blocks.Management,
+		NodeConfig:       blocks.NodeConfig,
 		State:            poolInitial,
 		NextNode:         1,
 		Created:          now,
 		Updated:          now,
-	}
-	if p.Info["type"] == nil {
-		p.Info["type"] = "ess"
 	}
 	p.Size = body.size(0)
 	s.state.Pools = append(s.state.Pools, p)
@@ -79,6 +78,43 @@ func (s *Server) modifyPool(r *request) (any, error) {
 	p.merge(body.blocks)
 	p.Size, p.Updated, p.Problem = body.size(p.Size), s.clock.Now().UTC(), ""
 	answer := accepted(r, s.startTask(TaskRecord{Type: taskModifyPool, Target: p.ID, UpdateNodes: body.UpdateNodes}))
+	s.mu.Unlock()
+	s.changed()
+	return answer, nil
+}
+
+// modifyNodeConfig is ModifyNodePoolNodeConfig: the kubelets of all nodes start again with the
+// new configuration, which replaces the pool's whole one.
+func (s *Server) modifyNodeConfig(r *request) (any, error) {
+	var body struct {
+		Kubelet *kubeletSettings `json:"kubelet_config"`
+		Rolling *struct {
+			MaxParallelism int `json:"max_parallelism"`
+		} `json:"rolling_policy"`
+	}
+	var blocks struct {
+		Kubelet map[string]any `json:"kubelet_config"`
+	}
+	if err := first(decode(r.body, &body), decode(r.body, &blocks)); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	p, err := s.writable(r.PathValue("pool"))
+	if err == nil && body.Kubelet != nil {
+		err = body.Kubelet.check()
+	}
+	if err == nil && body.Rolling != nil && (body.Rolling.MaxParallelism < 1 || body.Rolling.MaxParallelism > maxParallelism) {
+		err = invalid("RollingPolicy", "max_parallelism must be 1 to %d", maxParallelism)
+	}
+	if err != nil {
+		s.mu.Unlock()
+		return nil, err
+	}
+	if blocks.Kubelet != nil {
+		p.NodeConfig = map[string]any{"kubelet_configuration": blocks.Kubelet}
+	}
+	p.Updated, p.Problem = s.clock.Now().UTC(), ""
+	answer := accepted(r, s.startTask(TaskRecord{Type: taskModifyNodeConfig, Target: p.ID}))
 	s.mu.Unlock()
 	s.changed()
 	return answer, nil
@@ -125,7 +161,7 @@ func (p *PoolRecord) merge(b poolBlocks) {
 		}
 	}
 	p.Info = mergeBlock(p.Info, b.Info, keepAll)
-	p.ScalingGroup = mergeBlock(p.ScalingGroup, masked(b.ScalingGroup), listsAnd("desired_size", "login_password", "key_pair"))
+	p.ScalingGroup = mergeBlock(p.ScalingGroup, masked(b.ScalingGroup), listsAnd("desired_size", "login_password", "key_pair", "ram_role_name"))
 	p.KubernetesConfig = mergeBlock(p.KubernetesConfig, b.KubernetesConfig, listsAnd())
 	p.AutoScaling = mergeBlock(p.AutoScaling, b.AutoScaling, listsAnd())
 	p.Management = mergeBlock(p.Management, b.Management, listsAnd())
@@ -206,7 +242,7 @@ func (s *Server) describe(p *PoolRecord) map[string]any {
 	}
 	return map[string]any{
 		"nodepool_info": info, "scaling_group": group, "kubernetes_config": kubernetes,
-		"auto_scaling": p.AutoScaling, "management": p.Management,
+		"auto_scaling": p.AutoScaling, "management": p.Management, "node_config": p.NodeConfig,
 		"status": p.status(),
 	}
 }

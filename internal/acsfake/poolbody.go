@@ -11,20 +11,12 @@ type poolBody struct {
 		Name string `json:"name"`
 	} `json:"nodepool_info"`
 	ScalingGroup *struct {
-		InstanceTypes  []string `json:"instance_types"`
-		VSwitchIDs     []string `json:"vswitch_ids"`
-		DesiredSize    *int     `json:"desired_size"`
-		SystemDiskSize int      `json:"system_disk_size"`
-		KeyPair        string   `json:"key_pair"`
-		LoginPassword  string   `json:"login_password"`
-		DataDisks      []struct {
-			Size      int    `json:"size"`
-			Encrypted string `json:"encrypted"`
-		} `json:"data_disks"`
-		Tags []struct {
-			Key   string `json:"key"`
-			Value string `json:"value"`
-		} `json:"tags"`
+		InstanceTypes []string `json:"instance_types"`
+		VSwitchIDs    []string `json:"vswitch_ids"`
+		DesiredSize   *int     `json:"desired_size"`
+		KeyPair       string   `json:"key_pair"`
+		LoginPassword string   `json:"login_password"`
+		groupSettings
 	} `json:"scaling_group"`
 	KubernetesConfig *struct {
 		Labels []struct {
@@ -34,7 +26,9 @@ type poolBody struct {
 		Taints        []Taint `json:"taints"`
 		CPUPolicy     string  `json:"cpu_policy"`
 		CMSEnabled    bool    `json:"cms_enabled"`
+		Runtime       string  `json:"runtime"`
 		UserData      string  `json:"user_data"`
+		PreUserData   string  `json:"pre_user_data"`
 		Unschedulable bool    `json:"unschedulable"`
 	} `json:"kubernetes_config"`
 	AutoScaling *struct {
@@ -43,9 +37,10 @@ type poolBody struct {
 		MinInstances int    `json:"min_instances"`
 		MaxInstances int    `json:"max_instances"`
 	} `json:"auto_scaling"`
-	Management *struct {
-		Enable bool `json:"enable"`
-	} `json:"management"`
+	Management *managementSettings `json:"management"`
+	NodeConfig *struct {
+		Kubelet *kubeletSettings `json:"kubelet_configuration"`
+	} `json:"node_config"`
 	Count       *int `json:"count"`
 	UpdateNodes bool `json:"update_nodes"`
 
@@ -59,6 +54,7 @@ type poolBlocks struct {
 	KubernetesConfig map[string]any `json:"kubernetes_config"`
 	AutoScaling      map[string]any `json:"auto_scaling"`
 	Management       map[string]any `json:"management"`
+	NodeConfig       map[string]any `json:"node_config"`
 }
 
 func parsePool(raw []byte) (poolBody, error) {
@@ -116,7 +112,12 @@ func (s *Server) checkNewPool(b poolBody) error {
 			}
 		}
 	}
-	return s.check(b, b.AutoScaling != nil && b.AutoScaling.Enable)
+	if b.NodeConfig != nil && b.NodeConfig.Kubelet != nil {
+		if err := b.NodeConfig.Kubelet.check(); err != nil {
+			return err
+		}
+	}
+	return s.check(b, b.ScalingGroup.InstanceTypes, b.AutoScaling != nil && b.AutoScaling.Enable)
 }
 
 // checkChange refuses what the service refuses in a modify request; the caller holds the lock.
@@ -125,12 +126,19 @@ func (s *Server) checkChange(p *PoolRecord, b poolBody) error {
 	if b.AutoScaling != nil {
 		scaled = b.AutoScaling.Enable
 	}
-	return s.check(b, scaled)
+	if _, present := b.blocks.ScalingGroup["ram_role_name"]; present && assumeRoleIsFixed && b.ScalingGroup.RAMRoleName != text(p.ScalingGroup, "ram_role_name") {
+		return invalid("RamRoleName", "ram_role_name cannot be changed")
+	}
+	types := p.instanceTypes()
+	if b.ScalingGroup != nil && b.ScalingGroup.InstanceTypes != nil {
+		types = b.ScalingGroup.InstanceTypes
+	}
+	return s.check(b, types, scaled)
 }
 
-// check holds the rules that create and modify share; scaled means that the pool scales
-// by itself after the request.
-func (s *Server) check(b poolBody, scaled bool) error {
+// check holds the rules that create and modify share; types are the pool's instance types after
+// the request, and scaled means that it scales by itself then.
+func (s *Server) check(b poolBody, types []string, scaled bool) error {
 	if g := b.ScalingGroup; g != nil {
 		for _, key := range []string{"key_name", "min_size", "max_size"} {
 			if _, present := b.blocks.ScalingGroup[key]; present && assumeUnknownKeysRefused {
@@ -152,12 +160,20 @@ func (s *Server) check(b poolBody, scaled bool) error {
 				return invalid("InstanceTypes", "the instance type %q does not exist", t)
 			}
 		}
+		if err := g.check(types); err != nil {
+			return err
+		}
 	}
 	if size := b.size(0); size < 0 || size > maxPoolSize {
 		return invalid("DesiredSize", "the size must be 0 to %d, not %d", maxPoolSize, size)
 	}
 	if b.Management != nil && b.Management.Enable && s.addon("ack-node-problem-detector") == nil {
 		return invalid("Management", "management.enable needs the add-on ack-node-problem-detector")
+	}
+	if b.Management != nil {
+		if err := b.Management.check(); err != nil {
+			return err
+		}
 	}
 	return checkKubernetes(b)
 }
@@ -192,5 +208,6 @@ func checkKubernetes(b poolBody) error {
 	default:
 		return invalid("CpuPolicy", "cpu_policy must be none or static, not %q", k.CPUPolicy)
 	}
-	return nil
+	return first(oneOf("Runtime", "runtime", k.Runtime, "containerd", "docker", "Sandboxed-Container.runv"),
+		checkScript("UserData", k.UserData), checkScript("PreUserData", k.PreUserData))
 }

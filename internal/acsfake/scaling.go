@@ -62,9 +62,13 @@ func (s *Server) grow(ctx context.Context, j *job) error {
 			s.mu.Unlock()
 			return nil
 		}
-		record := s.nextNode(p)
+		record, inStock := s.nextNode(p)
 		node := p.node(record)
 		s.mu.Unlock()
+		if !inStock {
+			fault := NoStock()
+			return &fault
+		}
 
 		if err := s.backend().EnsureNode(ctx, node); err != nil {
 			return fmt.Errorf("node %s: %w", node.Name, err)
@@ -132,12 +136,12 @@ func (s *Server) relabel(ctx context.Context, j *job) error {
 	s.mu.Lock()
 	p := s.pool(j.target)
 	nodes := slices.Clone(p.Nodes)
-	labels, taints := p.nodeLabels(), p.taints()
+	taints := p.taints()
 	s.mu.Unlock()
 	for _, old := range nodes {
 		changed := old
-		changed.Labels, changed.Taints = labels, taints
 		s.mu.Lock()
+		changed.Labels, changed.Taints = p.nodeLabels(old.InstanceType), taints
 		before, after := p.node(old), p.node(changed)
 		s.mu.Unlock()
 		if err := s.backend().UpdateNode(ctx, before, after); err != nil {

@@ -30,6 +30,7 @@ type PoolRecord struct {
 	KubernetesConfig map[string]any `json:"kubernetes_config"`
 	AutoScaling      map[string]any `json:"auto_scaling"`
 	Management       map[string]any `json:"management"`
+	NodeConfig       map[string]any `json:"node_config,omitempty"`
 	// State is initial, scaling, active, updating, removing_nodes, deleting or delete_failed.
 	State string `json:"state"`
 	// Problem is why the pool is not what it should be, "" when it is.

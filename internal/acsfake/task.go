@@ -66,6 +66,8 @@ func (s *Server) stepsOf(t *TaskRecord) []step {
 	switch t.Type {
 	case taskCreatePool, taskModifyPool:
 		return s.poolSteps(t)
+	case taskModifyNodeConfig:
+		return []step{{name: "update_node_config", message: "Update the configuration of the nodes.", poolState: poolUpdating, faulty: true, do: nothing}}
 	case taskDeletePool:
 		return s.deletionSteps(t)
 	case taskInstallAddon:

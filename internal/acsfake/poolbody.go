@@ -3,6 +3,8 @@ package acsfake
 import (
 	"net/http"
 	"strings"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
 // poolBody is what the emulator checks in the body of a create or modify request.
@@ -167,8 +169,8 @@ func (s *Server) check(b poolBody, types []string, scaled bool) error {
 	if size := b.size(0); size < 0 || size > maxPoolSize {
 		return invalid("DesiredSize", "the size must be 0 to %d, not %d", maxPoolSize, size)
 	}
-	if b.Management != nil && b.Management.Enable && s.addon("ack-node-problem-detector") == nil {
-		return invalid("Management", "management.enable needs the add-on ack-node-problem-detector")
+	if b.Management != nil && b.Management.Enable && s.addon(contract.NodeProblemDetector) == nil {
+		return invalid("Management", "management.enable needs the add-on %s", contract.NodeProblemDetector)
 	}
 	if b.Management != nil {
 		if err := b.Management.check(); err != nil {

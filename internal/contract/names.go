@@ -93,6 +93,9 @@ const (
 	ResourceERDMA = "aliyun/erdma"
 )
 
+// NodeProblemDetector is the add-on that managed operation of a node pool needs.
+const NodeProblemDetector = "ack-node-problem-detector"
+
 // Names of what sets up eRDMA devices.
 const (
 	// ERDMAController is the add-on that sets up the eRDMA devices of nodes that join after it.

@@ -1,7 +1,9 @@
 package acctest_test
 
 import (
+	"maps"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-testing/config"
@@ -21,6 +23,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodepool/setting"
 	agent "github.com/gpuplan/terraform-provider-gpuplan/nodeagent/deploy"
 	scheduler "github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
 )
@@ -122,11 +125,13 @@ func TestClusterOnTheLocalPlatform(t *testing.T) {
 	imported := func(address string) resource.TestStep {
 		return resource.TestStep{ConfigFile: config.StaticFile("testdata/platform/main.tf"), ResourceName: address, ImportState: true, ImportStateVerify: true}
 	}
+	importedPool := imported(pool)
+	importedPool.ImportStateVerifyIgnore = slices.Collect(maps.Keys(setting.Attributes())) // those that nobody wrote are known then
 	resource.UnitTest(t, resource.TestCase{
 		ProtoV6ProviderFactories: acctest.Providers(),
 		Steps: []resource.TestStep{
 			create, again, relabelled, again, edited, again,
-			imported(pool), imported(program), imported(nodeAgent), imported(tree),
+			importedPool, imported(program), imported(nodeAgent), imported(tree),
 		},
 		CheckDestroy: func(*terraform.State) error {
 			assert.Empty(t, poolNodes())

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/go-logr/logr"
-	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/types"
@@ -28,7 +27,7 @@ type change struct {
 }
 
 func (c change) replaces() bool {
-	return c.before.Name != c.after.Name || c.before.InstanceType != c.after.InstanceType || switchReplaces(c.from.Mode, c.to.Mode)
+	return len(c.to.Replaces(c.from.Values)) > 0 || c.before.Name != c.after.Name || c.before.InstanceType != c.after.InstanceType || switchReplaces(c.from.Mode, c.to.Mode)
 }
 
 // allowed tells whether the change may take nodes away from running jobs. A replacement
@@ -62,19 +61,13 @@ func (c change) unset() (pool string, labels []string, taints []placement.Taint)
 
 // changesPool tells whether the service has to be told anything.
 func (c change) changesPool() bool {
-	return c.changesNodes() || !c.from.VSwitchIDs.Equal(c.to.VSwitchIDs) || !c.from.SecurityGroupIDs.Equal(c.to.SecurityGroupIDs) ||
-		!c.from.SystemDisk.Equal(c.to.SystemDisk) || !c.from.SystemDiskSize.Equal(c.to.SystemDiskSize) ||
-		!c.from.ImageID.Equal(c.to.ImageID) || !c.from.ImageType.Equal(c.to.ImageType) || !c.from.KeyPair.Equal(c.to.KeyPair)
+	return c.changesNodes() || !c.from.VSwitchIDs.Equal(c.to.VSwitchIDs) || !c.from.Values.Equal(c.to.Values)
 }
 
 // differs names the attributes in which the pool becomes another, as far as that is known: what the
 // user leaves out or empty stays.
 func (c change) differs(ctx context.Context) (names []string) {
-	another := func(from, to attr.Value) bool {
-		value, err := to.ToTerraformValue(ctx)
-		return err == nil && value.IsFullyKnown() && !value.IsNull() && !to.Equal(from) &&
-			!to.Equal(types.StringValue("")) && !to.Equal(types.SetValueMust(types.StringType, nil))
-	}
+	vSwitches, err := c.to.VSwitchIDs.ToTerraformValue(ctx)
 	for _, attribute := range []struct {
 		name    string
 		differs bool
@@ -85,19 +78,13 @@ func (c change) differs(ctx context.Context) (names []string) {
 		{"gpu_policy", c.before.GPUPolicy != c.after.GPUPolicy},
 		{"labels", !maps.Equal(c.before.Labels, c.after.Labels)},
 		{"taints", !slices.Equal(c.before.Taints, c.after.Taints)},
-		{"vswitch_ids", another(c.from.VSwitchIDs, c.to.VSwitchIDs)},
-		{"security_group_ids", another(c.from.SecurityGroupIDs, c.to.SecurityGroupIDs)},
-		{"system_disk_category", another(c.from.SystemDisk, c.to.SystemDisk)},
-		{"system_disk_size", another(c.from.SystemDiskSize, c.to.SystemDiskSize)},
-		{"image_id", another(c.from.ImageID, c.to.ImageID)},
-		{"image_type", another(c.from.ImageType, c.to.ImageType)},
-		{"key_pair", another(c.from.KeyPair, c.to.KeyPair)},
+		{"vswitch_ids", err == nil && vSwitches.IsFullyKnown() && !c.to.VSwitchIDs.Equal(c.from.VSwitchIDs)},
 	} {
 		if attribute.differs {
 			names = append(names, attribute.name)
 		}
 	}
-	return names
+	return append(names, c.to.Differ(c.from.Values)...)
 }
 
 // effect is one way in which a change takes nodes away from some of the pods on them.
@@ -117,6 +104,9 @@ func (c change) effects() []effect {
 		return []effect{{path.Root("name"), fmt.Sprintf("replaces node pool %s", pool), all}}
 	case c.before.InstanceType != c.after.InstanceType:
 		return []effect{{path.Root("instance_type"), fmt.Sprintf("replaces node pool %s", pool), all}}
+	}
+	for _, name := range c.to.Replaces(c.from.Values) {
+		return []effect{{path.Root(name), fmt.Sprintf("replaces node pool %s", pool), all}}
 	}
 	var effects []effect
 	if c.before.Mode != c.after.Mode {

@@ -14,6 +14,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodepool/setting"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
@@ -67,7 +68,7 @@ func (r *pool) settle(ctx context.Context, client *acs.Client, m *model, started
 		return fail(err)
 	}
 	planned := *m
-	diags.Append(m.refresh(ctx, clusterID, record)...)
+	diags.Append(m.refresh(ctx, clusterID, record, false)...)
 	m.keepKnown(planned)
 
 	listed, err := client.ListNodes(ctx, clusterID, poolID)
@@ -109,34 +110,12 @@ func (m *model) keepKnown(planned model) {
 	read := *m
 	*m = planned
 	m.State = read.State
-	for _, open := range []struct{ to, from *types.String }{
-		{&m.SystemDisk, &read.SystemDisk}, {&m.ImageID, &read.ImageID}, {&m.ImageType, &read.ImageType}, {&m.KeyPair, &read.KeyPair},
-	} {
-		if open.to.IsUnknown() {
-			*open.to = *open.from
-		}
-	}
-	if m.SystemDiskSize.IsUnknown() {
-		m.SystemDiskSize = read.SystemDiskSize
-	}
-	if m.SecurityGroupIDs.IsUnknown() {
-		m.SecurityGroupIDs = read.SecurityGroupIDs
-	}
+	m.Settle(read.Values)
 }
 
 // settleUnknown gives a value to everything that a change which broke off left open.
 func (m *model) settleUnknown() {
-	for _, s := range []*types.String{&m.SystemDisk, &m.ImageID, &m.ImageType, &m.KeyPair} {
-		if s.IsUnknown() {
-			*s = types.StringNull()
-		}
-	}
-	if m.SystemDiskSize.IsUnknown() {
-		m.SystemDiskSize = types.Int64Null()
-	}
-	if m.SecurityGroupIDs.IsUnknown() {
-		m.SecurityGroupIDs = types.SetNull(types.StringType)
-	}
+	m.Settle(setting.Values{})
 	if m.NodeNames.IsUnknown() {
 		m.NodeNames = types.ListValueMust(types.StringType, nil)
 	}

@@ -14,26 +14,22 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodepool/setting"
 )
 
 // model is the resource in Terraform.
 type model struct {
-	Name             types.String   `tfsdk:"name"`
-	InstanceType     types.String   `tfsdk:"instance_type"`
-	Size             types.Int64    `tfsdk:"size"`
-	Mode             types.String   `tfsdk:"mode"`
-	GPUPolicy        types.String   `tfsdk:"gpu_policy"`
-	Labels           types.Map      `tfsdk:"labels"`
-	Taints           types.Set      `tfsdk:"taints"`
-	VSwitchIDs       types.Set      `tfsdk:"vswitch_ids"`
-	SecurityGroupIDs types.Set      `tfsdk:"security_group_ids"`
-	SystemDisk       types.String   `tfsdk:"system_disk_category"`
-	SystemDiskSize   types.Int64    `tfsdk:"system_disk_size"`
-	ImageID          types.String   `tfsdk:"image_id"`
-	ImageType        types.String   `tfsdk:"image_type"`
-	KeyPair          types.String   `tfsdk:"key_pair"`
-	AllowDisruption  types.Bool     `tfsdk:"allow_disruption"`
-	Timeouts         timeouts.Value `tfsdk:"timeouts"`
+	Name            types.String   `tfsdk:"name"`
+	InstanceType    types.String   `tfsdk:"instance_type"`
+	Size            types.Int64    `tfsdk:"size"`
+	Mode            types.String   `tfsdk:"mode"`
+	GPUPolicy       types.String   `tfsdk:"gpu_policy"`
+	Labels          types.Map      `tfsdk:"labels"`
+	Taints          types.Set      `tfsdk:"taints"`
+	VSwitchIDs      types.Set      `tfsdk:"vswitch_ids"`
+	AllowDisruption types.Bool     `tfsdk:"allow_disruption"`
+	Timeouts        timeouts.Value `tfsdk:"timeouts"`
+	setting.Values
 
 	ID           types.String `tfsdk:"id"`
 	NodePoolID   types.String `tfsdk:"nodepool_id"`
@@ -101,27 +97,7 @@ func (m model) apply(ctx context.Context, spec acs.NodePoolSpec) (acs.NodePoolSp
 	spec.AutoScaling = acs.AutoScaling{}
 	diags.Append(m.VSwitchIDs.ElementsAs(ctx, &g.VSwitchIDs, false)...)
 	slices.Sort(g.VSwitchIDs)
-	if known(m.SecurityGroupIDs) && len(m.SecurityGroupIDs.Elements()) > 0 {
-		g.SecurityGroupIDs = nil
-		diags.Append(m.SecurityGroupIDs.ElementsAs(ctx, &g.SecurityGroupIDs, false)...)
-		slices.Sort(g.SecurityGroupIDs)
-	}
-	for _, setting := range []struct {
-		value types.String
-		to    *string
-	}{
-		{m.SystemDisk, &g.SystemDiskCategory},
-		{m.ImageID, &g.ImageID},
-		{m.ImageType, &g.ImageType},
-		{m.KeyPair, &g.KeyPair},
-	} {
-		if setting.value.ValueString() != "" {
-			*setting.to = setting.value.ValueString()
-		}
-	}
-	if known(m.SystemDiskSize) {
-		g.SystemDiskSize = m.SystemDiskSize.ValueInt64()
-	}
+	diags.Append(m.Write(ctx, &spec)...)
 	spec.KubernetesConfig.Labels = nil
 	labels := p.OwnLabels()
 	for key, value := range p.Labels {
@@ -139,8 +115,9 @@ func (m model) apply(ctx context.Context, spec acs.NodePoolSpec) (acs.NodePoolSp
 }
 
 // refresh takes over what the service says of the pool. Labels of the provider and a
-// missing mode are not the user's; see [recordDrift] for them.
-func (m *model) refresh(ctx context.Context, clusterID string, p acs.NodePool) diag.Diagnostics {
+// missing mode are not the user's; see [recordDrift] for them. all is for a pool of which nothing is known
+// yet, otherwise settings that nobody wrote are the service's business.
+func (m *model) refresh(ctx context.Context, clusterID string, p acs.NodePool, all bool) diag.Diagnostics {
 	var diags diag.Diagnostics
 	m.ID = types.StringValue(clusterID + "/" + p.Info.ID)
 	m.NodePoolID = types.StringValue(p.Info.ID)
@@ -156,7 +133,7 @@ func (m *model) refresh(ctx context.Context, clusterID string, p acs.NodePool) d
 	vSwitches, more := types.SetValueFrom(ctx, types.StringType, p.ScalingGroup.VSwitchIDs)
 	diags.Append(more...)
 	m.VSwitchIDs = vSwitches
-	m.refreshInstance(ctx, p.ScalingGroup)
+	diags.Append(m.Read(ctx, p.NodePoolSpec, all)...)
 
 	m.Mode, m.GPUPolicy = types.StringValue(string(placement.ModeDefault)), types.StringNull()
 	labels := map[string]string{}
@@ -186,17 +163,6 @@ func (m *model) refresh(ctx context.Context, clusterID string, p acs.NodePool) d
 		m.Taints = value
 	}
 	return diags
-}
-
-// refreshInstance takes over what the cloud decides when the user does not.
-func (m *model) refreshInstance(ctx context.Context, g acs.ScalingGroup) {
-	m.SecurityGroupIDs, _ = types.SetValueFrom(ctx, types.StringType, append([]string{}, g.SecurityGroupIDs...)) // strings always convert
-	m.SystemDisk, m.ImageID = types.StringValue(g.SystemDiskCategory), types.StringValue(g.ImageID)
-	m.ImageType, m.KeyPair = types.StringValue(g.ImageType), types.StringValue(g.KeyPair)
-	m.SystemDiskSize = types.Int64Null()
-	if g.SystemDiskSize != 0 {
-		m.SystemDiskSize = types.Int64Value(g.SystemDiskSize)
-	}
 }
 
 func known(v attr.Value) bool { return !v.IsNull() && !v.IsUnknown() }

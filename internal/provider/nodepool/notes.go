@@ -30,7 +30,8 @@ func (r *pool) request(ctx context.Context, m model, spec acs.NodePoolSpec) (acs
 	var derived model
 	diags.Append(written.Blank(ctx, of, &derived)...)
 	diags.Append(derived.imported(ctx, of, "")...)
-	diags.Append(derived.refresh(ctx, m.cluster(), acs.NodePool{NodePoolSpec: spec})...)
+	derived.Values = m.Values
+	diags.Append(derived.refresh(ctx, m.cluster(), acs.NodePool{NodePoolSpec: spec}, false)...)
 	settings, err := written.Text(ctx, of, m, derived)
 	if err != nil {
 		diags.AddError("Settings cannot be written down", fmt.Sprintf("Node pool %s: %s.", m.Name.ValueString(), err))

@@ -39,10 +39,18 @@ func (r *pool) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 	if state != nil {
 		r.Session.Ledger.VisitPool(state.ID.ValueString())
 	}
-	switch {
-	case plan == nil:
+	if plan == nil {
 		resp.Diagnostics.Append(r.planDelete(ctx, *state)...)
 		return
+	}
+	if state == nil || !plan.Values.Equal(state.Values) { // what is left out stays, and need not go with the rest
+		resp.Diagnostics.Append(plan.Check(ctx, plan.types())...)
+		resp.Diagnostics.Append(r.checkManaged(ctx, *plan)...)
+	}
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	switch {
 	case !plan.known(ctx):
 		return // the capacity stays unknown until apply
 	case state == nil:
@@ -241,6 +249,26 @@ func (r *pool) checkRegion(mode types.String) (diags diag.Diagnostics) {
 		}
 		diags.AddAttributeError(path.Root("mode"), "Mode is not offered in the region", fmt.Sprintf(
 			"Region %s does not offer mode core_mem; these do: %s.", region.Name, join(offering)))
+	}
+	return diags
+}
+
+// checkManaged warns that managed operation lacks its add-on, without which the service refuses it.
+func (r *pool) checkManaged(ctx context.Context, plan model) (diags diag.Diagnostics) {
+	if !plan.Managed() || r.Session.Ledger.Applying() {
+		return nil
+	}
+	installed, known := r.Session.Ledger.Program(contract.NodeProblemDetector)
+	if !known {
+		var err error
+		if installed, err = r.Session.HasAddon(ctx, contract.NodeProblemDetector); err != nil {
+			return nil // the apply will tell
+		}
+	}
+	if !installed {
+		diags.AddAttributeWarning(path.Root("management"), "Managed operation lacks its add-on", fmt.Sprintf(
+			"The service operates nodes only in a cluster with the add-on %s, which cluster %s lacks, and will refuse node pool %s. "+
+				"Declare a gpuplan_addon of that name, and name it in depends_on of the node pool.", contract.NodeProblemDetector, r.Session.ClusterID, plan.Name.ValueString()))
 	}
 	return diags
 }

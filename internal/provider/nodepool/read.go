@@ -34,10 +34,11 @@ func (r *pool) look(ctx context.Context, of tfsdk.State, m *model) (found bool, 
 	if err != nil {
 		return false, nil, err
 	}
-	if m.AllowDisruption.IsNull() {
+	imported := m.AllowDisruption.IsNull()
+	if imported {
 		diags.Append(m.imported(ctx, of, record.Tag(contract.SettingsTag))...)
 	}
-	diags.Append(m.refresh(ctx, m.cluster(), record)...)
+	diags.Append(m.refresh(ctx, m.cluster(), record, imported)...)
 	r.Session.Ledger.Own(m.ID.ValueString())
 	diags.Append(r.readNodes(ctx, client, m, record)...)
 	return true, diags, nil

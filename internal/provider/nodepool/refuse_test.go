@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/hashicorp/terraform-plugin-testing/plancheck"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -57,6 +58,35 @@ func TestBadInput(t *testing.T) {
 		"no vSwitch":               {`vswitch_ids = []`, `must contain at least 1 elements`},
 		"name too long":            {fmt.Sprintf(`name = %q`, long), `must be between 1 and 63`},
 		"name that is no label":    {`name = "v100 pool"`, `a valid label must be`},
+		"period by use":            {`period = 1`, `period is for instances that are subscribed to.`},
+		"subscription for ever":    {`instance_charge_type = "PrePaid"`, `For how long are instances subscribed to?`},
+		"13 months":                {"period = 13\n instance_charge_type = \"PrePaid\"", `value must be one of:`},
+		"12 weeks":                 {"period = 12\n instance_charge_type = \"PrePaid\"\n period_unit = \"Week\"", `for 1 to 4 weeks, and period is 12.`},
+		"4 weeks more":             {"auto_renew_period = 6\n instance_charge_type = \"PrePaid\"\n period = 1\n period_unit = \"Week\"", `for 1 to 3 weeks, and auto_renew_period is 6.`},
+		"renewal of nothing":       {"auto_renew_period = 1\n auto_renew = false\n instance_charge_type = \"PrePaid\"\n period = 1", `auto_renew is false`},
+		"spot by subscription":     {"spot_strategy = \"SpotAsPriceGo\"\n instance_charge_type = \"PrePaid\"\n period = 1", `Spot instances are paid by use`},
+		"spot without limit":       {`spot_strategy = "SpotWithPriceLimit"`, `What may a spot instance cost at most?`},
+		"limit of another type":    {"spot_price_limit = { \"ecs.gn6i-c4g1.xlarge\" = \"1\" }\n spot_strategy = \"SpotWithPriceLimit\"", `ecs.gn6i-c4g1.xlarge is none of the pool's instance types: ecs.gn6v-c10g1.20xlarge.`},
+		"limit without spot":       {`spot_price_limit = { "ecs.gn6v-c10g1.20xlarge" = "1" }`, `spot_price_limit is for spot_strategy = "SpotWithPriceLimit".`},
+		"no price":                 {`spot_price_limit = { "ecs.gn6v-c10g1.20xlarge" = "cheap" }`, `"cheap" is no price of an hour`},
+		"level of another disk":    {"system_disk_performance_level = \"PL1\"\n system_disk_category = \"cloud_ssd\"", `Disks of category cloud_ssd have no performance level`},
+		"bursting disk":            {"system_disk_bursting_enabled = true\n system_disk_category = \"cloud_essd\"", `Only disks of category cloud_auto`},
+		"IOPS of the disk":         {"system_disk_provisioned_iops = 100\n system_disk_category = \"cloud_essd\"", `Only disks of category cloud_auto`},
+		"key without encryption":   {"system_disk_kms_key_id = \"k\"\n system_disk_encrypted = false", `The system disk is not encrypted.`},
+		"level of a data disk":     {`data_disks = [{ category = "cloud_ssd", performance_level = "PL1" }]`, `Disks of category cloud_ssd have no performance level.`},
+		"bursting data disk":       {`data_disks = [{ category = "cloud_ssd", bursting_enabled = true }]`, `for disks of category cloud_auto, and this one is cloud_ssd`},
+		"key of a data disk":       {`data_disks = [{ encrypted = false, kms_key_id = "k" }]`, `The disk is not encrypted.`},
+		"disk that is not mounted": {`data_disks = [{ mount_target = "/mnt" }]`, `for disks that the service formats.`},
+		"eleven data disks":        {`data_disks = [{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}]`, `at most 10 elements`},
+		"no target":                {`private_pool = { match_criteria = "Target" }`, `set id to the ID of the elasticity assurance`},
+		"target that is not used":  {`private_pool = { match_criteria = "Open", id = "eap-1" }`, `id is for match_criteria = "Target", and it is "Open".`},
+		"no reservations":          {`resource_pool = { strategy = "PrivatePoolOnly" }`, `set private_pool_ids to the IDs`},
+		"reservations twice":       {"resource_pool = { strategy = \"None\" }\n private_pool = { match_criteria = \"Open\" }", `cannot be specified when`},
+		"encoded script":           {`user_data = base64encode("#!/bin/sh")`, `This is the base64 text of a script.`},
+		"the cloud's tag":          {`tags = { "acs:x" = "" }`, `begins with "acs:", which the service refuses`},
+		"a tag with an address":    {`tags = { team = "http://team" }`, `contains "http://", which the service refuses`},
+		"the provider's tag":       {`tags = { "gpuplan.dev/owner" = "me" }`, `The tag gpuplan.dev/owner is the provider's own.`},
+		"unknown CPU policy":       {`cpu_policy = "fast"`, `value must be one of:`},
 		"disk too small":           {`system_disk_size = 5`, `must be between 20 and 2048`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -67,6 +97,45 @@ func TestBadInput(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Terraform does not show the line of what is within an attribute.
+func TestBadInputWithinAttributes(t *testing.T) {
+	acctest.StartCloud(t)
+	for says, attribute := range map[string]string{
+		"Attribute data_disks[0].mount_target must be an absolute path": `data_disks = [{ auto_format = true, mount_target = "mnt" }]`,
+		"Attribute management.vul_level must be asap, later or nntf":    `management = { enabled = true, vul_level = "all" }`,
+	} {
+		resource.UnitTest(t, resource.TestCase{
+			ProtoV6ProviderFactories: acctest.Providers(),
+			Steps:                    []resource.TestStep{{Config: poolWith(attribute), PlanOnly: true, ExpectError: acctest.Saying(says)}},
+		})
+	}
+}
+
+// What stays because it is left out may not go with what is written.
+func TestSettingsThatDoNotGoTogether(t *testing.T) {
+	acctest.StartCloud(t)
+	resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{
+		{Config: poolWith("system_disk_category = \"cloud_essd\"\n system_disk_performance_level = \"PL1\"")},
+		{Config: poolWith("system_disk_category = \"cloud_auto\""), ExpectError: acctest.Saying(`it is PL1. Set system_disk_performance_level = ""`)},
+		{Config: poolWith("system_disk_category = \"cloud_auto\"\n system_disk_performance_level = \"\"")},
+	}})
+}
+
+// The service does not change the role of a pool that exists.
+func TestRoleReplacesThePool(t *testing.T) {
+	acctest.StartCloud(t)
+	planned := func(config string, action plancheck.ResourceActionType) resource.TestStep {
+		return resource.TestStep{Config: poolWith(config), ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(pool, action)}}}
+	}
+	resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{
+		{Config: poolWith("")},
+		planned(`ram_role_name = "trainers"`, plancheck.ResourceActionDestroyBeforeCreate),
+		planned(`ram_role_name = "trainers"`, plancheck.ResourceActionNoop),
+		planned("", plancheck.ResourceActionNoop),
+		planned(`ram_role_name = ""`, plancheck.ResourceActionNoop),
+	}})
 }
 
 func TestModeThatTheRegionDoesNotOffer(t *testing.T) {

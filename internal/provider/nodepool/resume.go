@@ -121,7 +121,7 @@ func (r *pool) changeFrom(ctx context.Context, record acs.NodePool, m model) (c 
 	var from model
 	diags = written.Blank(ctx, of, &from)
 	diags.Append(from.imported(ctx, of, record.Tag(contract.SettingsTag))...)
-	diags.Append(from.refresh(ctx, r.Session.ClusterID, record)...)
+	diags.Append(from.refresh(ctx, r.Session.ClusterID, record, true)...)
 	before, more := from.pool(ctx)
 	diags.Append(more...)
 	after, more := m.pool(ctx)

@@ -2,6 +2,7 @@ package nodepool
 
 import (
 	"context"
+	"maps"
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
@@ -10,9 +11,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/booldefault"
-	"github.com/hashicorp/terraform-plugin-framework/resource/schema/int64planmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
-	"github.com/hashicorp/terraform-plugin-framework/resource/schema/setplanmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringdefault"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
@@ -22,12 +21,11 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/duration"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodepool/setting"
 )
 
 // Limits of the service.
 const (
-	minSystemDisk = 20   // GiB
-	maxSystemDisk = 2048 // GiB
 	maxVSwitches  = 8
 	maxNameLength = 63 // the name is the value of a node label
 )
@@ -101,46 +99,13 @@ func (r *pool) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 		"timeouts": duration.Timeouts(timeouts.Attributes(ctx, timeouts.Opts{Create: true, Update: true, Delete: true,
 			CreateDescription: "Default `60m`.", UpdateDescription: "Default `60m`.", DeleteDescription: "Default `40m`."})),
 	}
-	addInstanceAttributes(attributes)
+	maps.Copy(attributes, setting.Attributes())
 	addComputedAttributes(attributes)
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "A pool of GPU nodes of an ACK cluster.\n\n" +
 			"What the pool offers (`capacity`) is known at plan, so that jobs of the same plan are checked against nodes that do not exist yet. " +
 			"The labels of every node are compared with the pool's at each refresh; a node that differs shows up as drift and is repaired. A node that the cloud has and the cluster lacks is drift as well.",
 		Attributes: attributes,
-	}
-}
-
-// addInstanceAttributes adds what the cloud decides when the user does not, by writing nothing
-// or nothing but an empty value.
-func addInstanceAttributes(attributes map[string]schema.Attribute) {
-	keep := []planmodifier.String{stringplanmodifier.UseStateForUnknown(), emptyIsUnset{}}
-	attributes["security_group_ids"] = schema.SetAttribute{
-		MarkdownDescription: "Security groups of the nodes. Default: the cluster's.",
-		Optional:            true, Computed: true, ElementType: types.StringType,
-		PlanModifiers: []planmodifier.Set{setplanmodifier.UseStateForUnknown(), emptyIsUnset{}},
-	}
-	attributes["system_disk_category"] = schema.StringAttribute{
-		MarkdownDescription: "Category of the system disk, such as `cloud_essd`. Default: the service's.",
-		Optional:            true, Computed: true, PlanModifiers: keep,
-	}
-	attributes["system_disk_size"] = schema.Int64Attribute{
-		MarkdownDescription: "Size of the system disk in GiB. Default: the service's.",
-		Optional:            true, Computed: true,
-		PlanModifiers: []planmodifier.Int64{int64planmodifier.UseStateForUnknown()},
-		Validators:    []validator.Int64{int64validator.Between(minSystemDisk, maxSystemDisk)},
-	}
-	attributes["image_id"] = schema.StringAttribute{
-		MarkdownDescription: "Image of the nodes. Default: the cluster's.",
-		Optional:            true, Computed: true, PlanModifiers: keep,
-	}
-	attributes["image_type"] = schema.StringAttribute{
-		MarkdownDescription: "Type of the image, such as `AliyunLinux3`. Default: the cluster's.",
-		Optional:            true, Computed: true, PlanModifiers: keep,
-	}
-	attributes["key_pair"] = schema.StringAttribute{
-		MarkdownDescription: "Key pair for logging in to the nodes. Default: none.",
-		Optional:            true, Computed: true, PlanModifiers: keep,
 	}
 }
 

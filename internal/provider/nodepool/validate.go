@@ -32,6 +32,8 @@ func (r *pool) ValidateConfig(ctx context.Context, req resource.ValidateConfigRe
 	if resp.Diagnostics.Append(req.Config.Get(ctx, &m)...); resp.Diagnostics.HasError() {
 		return
 	}
+	resp.Diagnostics.Append(m.CheckConfig(ctx)...)
+	resp.Diagnostics.Append(m.Check(ctx, m.types())...)
 	if m.GPUPolicy.IsNull() || m.GPUPolicy.IsUnknown() || m.Mode.IsUnknown() {
 		return
 	}
@@ -41,6 +43,14 @@ func (r *pool) ValidateConfig(ctx context.Context, req resource.ValidateConfigRe
 			"gpu_policy says how parts of GPUs are filled, and nodes of mode %q offer whole GPUs. Remove gpu_policy, or choose one of the modes %s.",
 			modeOr(name), strings.Join(modeNames(func(m catalog.Mode) bool { return m.Shared }), ", ")))
 	}
+}
+
+// types are the instance types of the nodes, none while they are unknown.
+func (m model) types() []string {
+	if !known(m.InstanceType) {
+		return nil
+	}
+	return []string{m.InstanceType.ValueString()}
 }
 
 func modeOr(name string) string {

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -127,4 +128,11 @@ func Machine(instanceType string) (m gpu.Machine, ok bool) {
 		m.GPUs[i].CPUAffinity = ""
 	}
 	return m, true
+}
+
+// SameGPUs reports whether machines of two instance types have the same GPUs with the same links.
+func SameGPUs(instanceType, other string) bool {
+	a, ok := Machine(instanceType)
+	b, okOther := Machine(other)
+	return ok && okOther && reflect.DeepEqual(a, b)
 }

@@ -21,6 +21,8 @@ type Capacity struct {
 	// Pool is the pool's name.
 	Pool         string `tfsdk:"pool"`
 	InstanceType string `tfsdk:"instance_type"`
+	// Fallbacks are instance types that nodes may have as well, with the same GPUs.
+	Fallbacks []string `tfsdk:"fallback_instance_types"`
 	// Mode and GPUPolicy are the values of the node labels ack.node.gpu.schedule and ack.node.gpu.placement.
 	Mode      string `tfsdk:"mode"`
 	GPUPolicy string `tfsdk:"gpu_policy"`

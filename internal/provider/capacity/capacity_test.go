@@ -98,6 +98,66 @@ func TestPlannedNodesComeFromTheCatalogue(t *testing.T) {
 	assert.ErrorContains(t, err, "ecs.none")
 }
 
+// A node that may be of several types is planned with the least of them, and with no type.
+func TestFallbacks(t *testing.T) {
+	const small, large, other = "ecs.gn6v-c8g1.16xlarge", "ecs.ebmgn6v.24xlarge", "ecs.gn6i-c24g1.24xlarge"
+	quantities := func(name string) catalog.Quantities {
+		it, ok := catalog.Lookup(name)
+		require.True(t, ok)
+		q, err := catalog.Allocatable(it, "topology")
+		require.NoError(t, err)
+		return q
+	}
+	fresh := func(p capacity.Pool) placement.Node {
+		c, err := p.Planned(capacity.Capacity{}, 1)
+		require.NoError(t, err)
+		nodes, _, err := c.Planner()
+		require.NoError(t, err)
+		return nodes[0]
+	}
+	one, both := pool("topology"), pool("topology")
+	both.Fallbacks = []string{large, small}
+	assert.Equal(t, quantities(v100).MilliCPU, fresh(one).Allocatable.MilliCPU)
+	assert.Equal(t, v100, fresh(one).Labels["node.kubernetes.io/instance-type"])
+	assert.Equal(t, quantities(small).MilliCPU, fresh(both).Allocatable.MilliCPU)
+	assert.Equal(t, quantities(small).MemoryBytes/(1<<20), fresh(both).Allocatable.MemoryBytes/(1<<20))
+	assert.NotContains(t, fresh(both).Labels, "node.kubernetes.io/instance-type")
+	assert.Equal(t, fresh(one).GPUs.Machine(), fresh(both).GPUs.Machine())
+	strange := pool("topology")
+	strange.Fallbacks = []string{other, "ecs.none"}
+	assert.Equal(t, fresh(one), fresh(strange), "what has other GPUs does not count")
+
+	// What is known of nodes that exist is the same, whatever a fresh one is.
+	of := func(instanceType string) *string { return &instanceType }
+	cpu := int64(1000)
+	for name, nodes := range map[string][]capacity.Node{
+		"of the first type": {{Name: "n1"}},
+		"of two types":      {{Name: "n1"}, {Name: "n2", MilliCPU: &cpu, Labels: map[string]*string{"node.kubernetes.io/instance-type": of(small)}}},
+		"planned":           {{Name: "v100[0]"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			from, err := one.Planned(capacity.Capacity{Nodes: nodes}, len(nodes))
+			require.NoError(t, err)
+			before, _, err := from.Planner()
+			require.NoError(t, err)
+			rebased, err := both.Rebased(one, from)
+			require.NoError(t, err)
+			changed, err := both.Planned(rebased, len(nodes))
+			require.NoError(t, err)
+			after, _, err := changed.Planner()
+			require.NoError(t, err)
+			if name == "planned" {
+				assert.Equal(t, quantities(small).MilliCPU, after[0].Allocatable.MilliCPU)
+				return
+			}
+			assert.Equal(t, before, after)
+			back, err := one.Rebased(both, changed)
+			require.NoError(t, err)
+			assert.Equal(t, from.Nodes, back.Nodes)
+		})
+	}
+}
+
 func TestPlannedNodesAreAddedToLiveOnes(t *testing.T) {
 	view, names := live(t, placement.ModeTopology, machine(t), nil)
 	now, err := pool("topology").Live(nodes(view, names), view.Pods)

@@ -2,6 +2,7 @@ package capacity
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -26,8 +27,10 @@ const mib = int64(1) << 20
 type Pool struct {
 	Name         string
 	InstanceType string
-	Mode         string
-	GPUPolicy    string
+	// Fallbacks are instance types that nodes may have as well; those with other GPUs do not count.
+	Fallbacks []string
+	Mode      string
+	GPUPolicy string
 	// Labels and Taints are what the user gave the pool.
 	Labels map[string]string
 	Taints []Taint
@@ -109,6 +112,65 @@ func (p Pool) Short(node *corev1.Node) (string, error) {
 	return strings.Join(parts, ", "), nil
 }
 
+// Rebased says of the nodes of a capacity in what they differ from a fresh node of p, where it says in
+// what they differ from one of another description of the pool. The error says that an instance type
+// or mode is not in the catalogue.
+func (p Pool) Rebased(from Pool, c Capacity) (Capacity, error) {
+	before, err := from.template()
+	if err != nil {
+		return c, err
+	}
+	after, err := p.template()
+	if err != nil {
+		return c, err
+	}
+	c.Nodes = slices.Clone(c.Nodes)
+	for i := range c.Nodes {
+		n := &c.Nodes[i]
+		if n.Name == placement.PlannedName(c.Pool, i) {
+			continue // it is fresh, whatever that means
+		}
+		n.MilliCPU = differing(given(n.MilliCPU, before.Allocatable.MilliCPU), after.Allocatable.MilliCPU)
+		n.MemoryMiB = differing(given(n.MemoryMiB, before.Allocatable.MemoryBytes/mib), after.Allocatable.MemoryBytes/mib)
+		n.Pods = differing(given(n.Pods, before.Allocatable.Pods), after.Allocatable.Pods)
+		if n.Extended == nil {
+			n.Extended = before.Allocatable.Extended
+		}
+		if maps.Equal(n.Extended, after.Allocatable.Extended) {
+			n.Extended = nil
+		}
+		n.Labels = rebasedType(*n, c.LiveLabels, before.Labels, after.Labels)
+	}
+	c.LiveLabels = maps.Clone(c.LiveLabels)
+	delete(c.LiveLabels, contract.InstanceTypeLabel)
+	return c, nil
+}
+
+// rebasedType are the labels of a node in which the label of the instance type is said where a
+// fresh node has it not, or another one.
+func rebasedType(n Node, live map[string]*string, before, after map[string]string) map[string]*string {
+	const key = contract.InstanceTypeLabel
+	have, said := n.Labels[key]
+	if !said {
+		have, said = live[key]
+	}
+	if was, ok := before[key]; ok && !said {
+		have = &was
+	}
+	labels := maps.Clone(n.Labels)
+	delete(labels, key)
+	if fresh, ok := after[key]; ok != (have != nil) || ok && *have != fresh {
+		if labels == nil {
+			labels = map[string]*string{}
+		}
+		labels[key] = have
+	}
+	if len(labels) == 0 {
+		return nil
+	}
+	return labels
+}
+
 // Live returns the capacity of nodes that exist, which must be the pool's and in the
 // planner's order. pods returns what holds resources of a node.
 func (p Pool) Live(nodes []placement.Node, pods func(node string) []placement.Pod) (Capacity, error) {
@@ -129,7 +191,37 @@ func (p Pool) quantities() (catalog.Quantities, error) {
 	if !ok {
 		return catalog.Quantities{}, fmt.Errorf("instance type %q is not in the catalogue", p.InstanceType)
 	}
-	return catalog.Allocatable(it, p.Mode)
+	q, err := catalog.Allocatable(it, p.Mode)
+	for _, other := range p.fallbacks() {
+		o, more := catalog.Allocatable(other, p.Mode)
+		err = errors.Join(err, more)
+		q = least(q, o)
+	}
+	return q, err
+}
+
+// fallbacks are the types that a node may have instead.
+func (p Pool) fallbacks() (types []catalog.InstanceType) {
+	for _, name := range p.Fallbacks {
+		if it, ok := catalog.Lookup(name); ok && name != p.InstanceType && catalog.SameGPUs(p.InstanceType, name) {
+			types = append(types, it)
+		}
+	}
+	return types
+}
+
+// least is what nodes of both types offer.
+func least(a, b catalog.Quantities) catalog.Quantities {
+	extended := map[string]int64{}
+	for name, count := range a.Extended {
+		if other, ok := b.Extended[name]; ok {
+			extended[name] = min(count, other)
+		}
+	}
+	return catalog.Quantities{
+		MilliCPU: min(a.MilliCPU, b.MilliCPU), MemoryBytes: min(a.MemoryBytes, b.MemoryBytes),
+		EphemeralStorageBytes: min(a.EphemeralStorageBytes, b.EphemeralStorageBytes), Pods: min(a.Pods, b.Pods), Extended: extended,
+	}
 }
 
 // NodeLabels returns the labels of every node of the pool: the user's, those that the
@@ -140,7 +232,9 @@ func (p Pool) NodeLabels() map[string]string {
 		labels = map[string]string{}
 	}
 	maps.Copy(labels, p.OwnLabels())
-	labels[contract.InstanceTypeLabel] = p.InstanceType
+	if len(p.fallbacks()) == 0 {
+		labels[contract.InstanceTypeLabel] = p.InstanceType
+	}
 	labels[corev1.LabelOSStable] = "linux"
 	labels[corev1.LabelArchStable] = "amd64"
 	if it, ok := catalog.Lookup(p.InstanceType); ok {
@@ -178,20 +272,28 @@ func (p Pool) template() (placement.Node, error) {
 	for name, count := range q.Extended {
 		allocatable[corev1.ResourceName(name)] = *resource.NewQuantity(count, resource.DecimalSI)
 	}
+	labels := p.NodeLabels()
+	_, oneType := labels[contract.InstanceTypeLabel]
+	labels[contract.InstanceTypeLabel] = p.InstanceType // whose GPUs all have
 	node := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Labels: p.NodeLabels()},
+		ObjectMeta: metav1.ObjectMeta{Labels: labels},
 		Status:     corev1.NodeStatus{Allocatable: allocatable, Capacity: allocatable},
 	}
 	for _, t := range p.Taints {
 		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)})
 	}
-	return inventory.Node(node, nil)
+	fresh, err := inventory.Node(node, nil)
+	if !oneType {
+		delete(fresh.Labels, contract.InstanceTypeLabel)
+	}
+	return fresh, err
 }
 
 func (p Pool) empty() Capacity {
 	c := Capacity{
 		Pool:         p.Name,
 		InstanceType: p.InstanceType,
+		Fallbacks:    p.Fallbacks,
 		Mode:         p.Mode,
 		GPUPolicy:    p.GPUPolicy,
 		Labels:       p.NodeLabels(),

@@ -54,7 +54,7 @@ type planned struct {
 }
 
 func (c Capacity) translate() ([]placement.Node, []placement.Pod, error) {
-	pool := Pool{Name: c.Pool, InstanceType: c.InstanceType, Mode: c.Mode, GPUPolicy: c.GPUPolicy, Taints: c.Taints}
+	pool := Pool{Name: c.Pool, InstanceType: c.InstanceType, Fallbacks: c.Fallbacks, Mode: c.Mode, GPUPolicy: c.GPUPolicy, Taints: c.Taints}
 	template, err := pool.template()
 	if err != nil {
 		return nil, nil, fmt.Errorf("capacity of pool %s: %w", c.Pool, err)

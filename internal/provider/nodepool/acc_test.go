@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acsfake"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodepool/setting"
 )
@@ -177,4 +178,43 @@ func TestSmallerPool(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A pool whose type is not to be had gets the next one. Its nodes are planned with the least of both.
+func TestFallbackInstanceTypes(t *testing.T) {
+	const first, second, third = "ecs.gn6v-c10g1.20xlarge", "ecs.gn6v-c8g1.16xlarge", "ecs.ebmgn6v.24xlarge"
+	cloud := acctest.StartCloud(t, func(o *acsfake.Options) { o.Knobs.OutOfStock = []string{first} })
+	with := func(types string, action plancheck.ResourceActionType, more ...plancheck.PlanCheck) resource.TestStep {
+		return resource.TestStep{Config: poolWith(types), ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: append(more, plancheck.ExpectResourceAction(pool, action))}}
+	}
+	const two, three = `fallback_instance_types = ["` + second + `"]`, `fallback_instance_types = ["` + third + `", "` + second + `"]`
+	typeLabel := func(known knownvalue.Check) plancheck.PlanCheck {
+		return plancheck.ExpectKnownValue(pool, at("capacity").AtMapKey("nodes").AtSliceIndex(0).AtMapKey("labels"), known)
+	}
+	created := with(two, plancheck.ResourceActionCreate,
+		plancheck.ExpectKnownValue(pool, at("capacity", "gpus"), knownvalue.Int64Exact(8)), typeLabel(knownvalue.Null()))
+	created.Check = func(*terraform.State) error {
+		for _, n := range cloud.ACS.Nodes() {
+			assert.Equal(t, second, n.InstanceType)
+		}
+		return nil
+	}
+	isSecond := typeLabel(knownvalue.MapPartial(map[string]knownvalue.Check{"node.kubernetes.io/instance-type": knownvalue.StringExact(second)}))
+	alone := with("", plancheck.ResourceActionUpdate, isSecond,
+		plancheck.ExpectKnownValue(pool, at("capacity").AtMapKey("nodes").AtSliceIndex(0).AtMapKey("milli_cpu"), knownvalue.NotNull()))
+	alone.Check = func(*terraform.State) error {
+		assert.Equal(t, []string{first}, record(t, cloud).ScalingGroup.InstanceTypes)
+		return nil
+	}
+	resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{
+		created,
+		with(two, plancheck.ResourceActionNoop, isSecond),
+		with(three, plancheck.ResourceActionUpdate, isSecond),
+		with(three, plancheck.ResourceActionNoop, isSecond),
+		{Config: acctest.Forgotten(pool)},
+		{Config: poolWith(three), ResourceName: pool, ImportState: true, ImportStatePersist: true, ImportStateId: "v100"},
+		with(three, plancheck.ResourceActionNoop, isSecond),
+		alone,
+		with("", plancheck.ResourceActionNoop),
+	}})
 }

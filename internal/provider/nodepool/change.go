@@ -40,7 +40,9 @@ func (c change) allowed() bool {
 }
 
 // changesNodes tells whether the nodes will offer something else.
-func (c change) changesNodes() bool { return !c.from.Size.Equal(c.to.Size) || c.relabels() }
+func (c change) changesNodes() bool {
+	return !c.from.Size.Equal(c.to.Size) || c.relabels() || !slices.Equal(c.before.Fallbacks, c.after.Fallbacks)
+}
 
 // relabels tells whether nodes that stay get other labels or taints.
 func (c change) relabels() bool {
@@ -73,6 +75,7 @@ func (c change) differs(ctx context.Context) (names []string) {
 		differs bool
 	}{
 		{"instance_type", c.before.InstanceType != c.after.InstanceType},
+		{"fallback_instance_types", !slices.Equal(c.before.Fallbacks, c.after.Fallbacks)},
 		{"size", !c.from.Size.Equal(c.to.Size)},
 		{"mode", c.before.Mode != c.after.Mode},
 		{"gpu_policy", c.before.GPUPolicy != c.after.GPUPolicy},

@@ -21,6 +21,7 @@ import (
 type model struct {
 	Name            types.String   `tfsdk:"name"`
 	InstanceType    types.String   `tfsdk:"instance_type"`
+	Fallbacks       types.List     `tfsdk:"fallback_instance_types"`
 	Size            types.Int64    `tfsdk:"size"`
 	Mode            types.String   `tfsdk:"mode"`
 	GPUPolicy       types.String   `tfsdk:"gpu_policy"`
@@ -53,7 +54,7 @@ var taintType = types.ObjectType{AttrTypes: map[string]attr.Type{
 
 // known reports whether everything that decides the capacity is known.
 func (m model) known(ctx context.Context) bool {
-	for _, v := range []attr.Value{m.Name, m.InstanceType, m.Size, m.Mode, m.GPUPolicy, m.Labels, m.Taints} {
+	for _, v := range []attr.Value{m.Name, m.InstanceType, m.Fallbacks, m.Size, m.Mode, m.GPUPolicy, m.Labels, m.Taints} {
 		tf, err := v.ToTerraformValue(ctx)
 		if err != nil || !tf.IsFullyKnown() {
 			return false
@@ -72,6 +73,7 @@ func (m model) pool(ctx context.Context) (capacity.Pool, diag.Diagnostics) {
 		Labels:       map[string]string{},
 	}
 	diags := m.Labels.ElementsAs(ctx, &p.Labels, false)
+	diags.Append(m.Fallbacks.ElementsAs(ctx, &p.Fallbacks, false)...)
 	var taints []taint
 	diags.Append(m.Taints.ElementsAs(ctx, &taints, false)...)
 	for _, t := range taints {
@@ -90,7 +92,7 @@ func (m model) apply(ctx context.Context, spec acs.NodePoolSpec) (acs.NodePoolSp
 	p, diags := m.pool(ctx)
 	spec.Info = acs.NodePoolInfo{Name: p.Name, Type: "ess", ResourceGroupID: spec.Info.ResourceGroupID}
 	g := &spec.ScalingGroup
-	g.InstanceTypes = []string{p.InstanceType}
+	g.InstanceTypes = append([]string{p.InstanceType}, p.Fallbacks...)
 	g.LoginPassword = "" // the service answers it masked
 	size := m.Size.ValueInt64()
 	g.DesiredSize = &size
@@ -129,6 +131,11 @@ func (m *model) refresh(ctx context.Context, clusterID string, p acs.NodePool, a
 	}
 	if len(p.ScalingGroup.InstanceTypes) > 0 {
 		m.InstanceType = types.StringValue(p.ScalingGroup.InstanceTypes[0])
+	}
+	if len(p.ScalingGroup.InstanceTypes) > 1 || len(m.Fallbacks.Elements()) > 0 {
+		fallbacks, more := types.ListValueFrom(ctx, types.StringType, p.ScalingGroup.InstanceTypes[min(1, len(p.ScalingGroup.InstanceTypes)):])
+		diags.Append(more...)
+		m.Fallbacks = fallbacks
 	}
 	vSwitches, more := types.SetValueFrom(ctx, types.StringType, p.ScalingGroup.VSwitchIDs)
 	diags.Append(more...)

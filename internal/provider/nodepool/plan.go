@@ -3,6 +3,7 @@ package nodepool
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -110,6 +111,13 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 	plan.Capacity, plan.NodeNames = state.Capacity, state.NodeNames
 	live, more := capacity.From(ctx, state.Capacity)
 	diags.Append(more...)
+	if !slices.Equal(before.Fallbacks, after.Fallbacks) {
+		var err error
+		if live, err = after.Rebased(before, live); err != nil {
+			diags.AddError("Capacity cannot be planned", session.Sentence(err))
+			return diags
+		}
+	}
 	incomplete := repaired && int64(len(live.Nodes)) != plan.Size.ValueInt64()
 	if change.changesNodes() || incomplete {
 		diags.Append(plan.setRemaining(ctx, after, live, lacking(state))...)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/listvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/setvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
@@ -27,6 +28,7 @@ import (
 // Limits of the service.
 const (
 	maxVSwitches  = 8
+	maxTypes      = 10
 	maxNameLength = 63 // the name is the value of a node label
 )
 
@@ -43,6 +45,13 @@ func (r *pool) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 			Required:            true,
 			PlanModifiers:       []planmodifier.String{stringplanmodifier.RequiresReplace()},
 			Validators:          []validator.String{instanceType{}},
+		},
+		"fallback_instance_types": schema.ListAttribute{
+			MarkdownDescription: "Up to 9 instance types that are tried, in this order, when `instance_type` is not to be had. They have the same GPUs with the same links. " +
+				"Of nodes that do not exist yet nobody knows which type they get: they are planned with the least CPU, memory and eRDMA devices that any of the types has, and without the label `node.kubernetes.io/instance-type`. " +
+				"A change is for nodes that are created after it. Default: none.",
+			Optional: true, ElementType: types.StringType,
+			Validators: []validator.List{listvalidator.SizeBetween(1, maxTypes-1), listvalidator.UniqueValues(), listvalidator.ValueStringsAre(instanceType{})},
 		},
 		"size": schema.Int64Attribute{
 			MarkdownDescription: "Number of nodes, 0 to 2,000. When it is lowered, the cloud chooses which nodes go.",

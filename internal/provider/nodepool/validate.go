@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
@@ -32,6 +33,7 @@ func (r *pool) ValidateConfig(ctx context.Context, req resource.ValidateConfigRe
 	if resp.Diagnostics.Append(req.Config.Get(ctx, &m)...); resp.Diagnostics.HasError() {
 		return
 	}
+	resp.Diagnostics.Append(m.checkFallbacks()...)
 	resp.Diagnostics.Append(m.CheckConfig(ctx)...)
 	resp.Diagnostics.Append(m.Check(ctx, m.types())...)
 	if m.GPUPolicy.IsNull() || m.GPUPolicy.IsUnknown() || m.Mode.IsUnknown() {
@@ -47,10 +49,43 @@ func (r *pool) ValidateConfig(ctx context.Context, req resource.ValidateConfigRe
 
 // types are the instance types of the nodes, none while they are unknown.
 func (m model) types() []string {
-	if !known(m.InstanceType) {
+	if !known(m.InstanceType) || m.Fallbacks.IsUnknown() {
 		return nil
 	}
-	return []string{m.InstanceType.ValueString()}
+	names := []string{m.InstanceType.ValueString()}
+	for _, element := range m.Fallbacks.Elements() {
+		name, ok := element.(types.String)
+		if !ok || !known(name) {
+			return nil
+		}
+		names = append(names, name.ValueString())
+	}
+	return names
+}
+
+// checkFallbacks refuses instance types with other GPUs: a plan is for nodes of one kind.
+func (m model) checkFallbacks() (diags diag.Diagnostics) {
+	first, ok := catalog.Lookup(m.InstanceType.ValueString())
+	if !ok {
+		return nil
+	}
+	for i, name := range m.types() {
+		other, ok := catalog.Lookup(name)
+		switch {
+		case i == 0 || !ok:
+		case name == first.Name:
+			diags.AddAttributeError(path.Root("fallback_instance_types"), "Instance type twice", fmt.Sprintf("%s is the instance_type: leave it out here.", name))
+		case !catalog.SameGPUs(first.Name, name):
+			diags.AddAttributeError(path.Root("fallback_instance_types"), "Instance type with other GPUs", fmt.Sprintf(
+				"%s has %s, and the instance_type %s has %s. Jobs are planned on nodes with the same GPUs and the same links, whichever type they get: make another node pool, and give jobs both.",
+				name, gpusOf(other), first.Name, gpusOf(first)))
+		}
+	}
+	return diags
+}
+
+func gpusOf(it catalog.InstanceType) string {
+	return fmt.Sprintf("%d × %s with %d GiB (%s)", it.GPUs, it.GPUModel, it.GPUMemoryGiB, it.Wiring)
 }
 
 func modeOr(name string) string {

@@ -164,6 +164,6 @@ func onPools(ctx context.Context, m model) (*snapshot.View, diag.Diagnostics) {
 // resize returns the pool with another number of nodes: new ones are empty, and the
 // last ones go first.
 func resize(c capacity.Capacity, size int) (capacity.Capacity, error) {
-	p := capacity.Pool{Name: c.Pool, InstanceType: c.InstanceType, Mode: c.Mode, GPUPolicy: c.GPUPolicy, Labels: c.Labels, Taints: c.Taints}
+	p := capacity.Pool{Name: c.Pool, InstanceType: c.InstanceType, Fallbacks: c.Fallbacks, Mode: c.Mode, GPUPolicy: c.GPUPolicy, Labels: c.Labels, Taints: c.Taints}
 	return p.Planned(c, size)
 }

@@ -246,11 +246,8 @@ type NodeConfig struct {
 type KubeletConfig struct {
 	CPUManagerPolicy      string            `json:"cpuManagerPolicy,omitempty"`
 	TopologyManagerPolicy string            `json:"topologyManagerPolicy,omitempty"`
-	MemoryManagerPolicy   string            `json:"memoryManagerPolicy,omitempty"`
-	ReservedMemory        []ReservedMemory  `json:"reservedMemory,omitzero"`
 	KubeReserved          map[string]string `json:"kubeReserved,omitempty"`
 	SystemReserved        map[string]string `json:"systemReserved,omitempty"`
-	EvictionHard          map[string]string `json:"evictionHard,omitempty"`
 	MaxPods               *int64            `json:"maxPods,omitempty"`
 	PodPIDsLimit          *int64            `json:"podPidsLimit,omitempty"`
 	AllowedUnsafeSysctls  []string          `json:"allowedUnsafeSysctls,omitzero"`
@@ -261,12 +258,6 @@ type KubeletConfig struct {
 	ContainerLogMaxFiles  *int64            `json:"containerLogMaxFiles,omitempty"`
 	// Rest are the service's further settings, kept as they are.
 	Rest Rest `json:"-"`
-}
-
-// ReservedMemory is memory of a NUMA node that the memory manager keeps.
-type ReservedMemory struct {
-	NUMANode int64             `json:"numaNode"`
-	Limits   map[string]string `json:"limits"`
 }
 
 // States of a node pool that the service documents. Others exist (initial, creating,

@@ -242,8 +242,8 @@ func TestNodeConfig(t *testing.T) {
 	again, err := c.GetNodePool(ctx, cluster, id)
 	require.NoError(t, err)
 	assert.Equal(t, read.NodeConfig, again.NodeConfig)
-	_, err = c.ModifyNodeConfig(ctx, cluster, id, read.NodeConfig, 1000)
-	assert.ErrorContains(t, err, "max_parallelism must be 1 to 20")
+	_, err = c.ModifyNodeConfig(ctx, cluster, id, acs.NodeConfig{Kubelet: &acs.KubeletConfig{CPUManagerPolicy: "fast"}}, 0)
+	assert.ErrorContains(t, err, "none, static")
 }
 
 // A type that is out of stock is passed over.

@@ -103,8 +103,8 @@ func (s *Server) modifyNodeConfig(r *request) (any, error) {
 	if err == nil && body.Kubelet != nil {
 		err = body.Kubelet.check()
 	}
-	if err == nil && body.Rolling != nil && (body.Rolling.MaxParallelism < 1 || body.Rolling.MaxParallelism > maxParallelism) {
-		err = invalid("RollingPolicy", "max_parallelism must be 1 to %d", maxParallelism)
+	if err == nil && body.Rolling != nil && body.Rolling.MaxParallelism < 1 {
+		err = invalid("RollingPolicy", "max_parallelism must be positive")
 	}
 	if err != nil {
 		s.mu.Unlock()

@@ -281,23 +281,14 @@ func withDefaults(b poolBlocks) poolBlocks {
 
 // kubeletSettings is what the emulator checks of the kubelet's configuration.
 type kubeletSettings struct {
-	CPUManagerPolicy      string `json:"cpuManagerPolicy"`
-	TopologyManagerPolicy string `json:"topologyManagerPolicy"`
-	MemoryManagerPolicy   string `json:"memoryManagerPolicy"`
-	ReservedMemory        []struct {
-		NUMANode int               `json:"numaNode"`
-		Limits   map[string]string `json:"limits"`
-	} `json:"reservedMemory"`
-	KubeReserved   map[string]string `json:"kubeReserved"`
-	SystemReserved map[string]string `json:"systemReserved"`
-	EvictionHard   map[string]string `json:"evictionHard"`
-	MaxPods        *int              `json:"maxPods"`
-	RegistryQPS    *int              `json:"registryPullQPS"`
-	RegistryBurst  *int              `json:"registryBurst"`
+	CPUManagerPolicy      string            `json:"cpuManagerPolicy"`
+	TopologyManagerPolicy string            `json:"topologyManagerPolicy"`
+	KubeReserved          map[string]string `json:"kubeReserved"`
+	SystemReserved        map[string]string `json:"systemReserved"`
+	MaxPods               *int              `json:"maxPods"`
+	RegistryQPS           *int              `json:"registryPullQPS"`
+	RegistryBurst         *int              `json:"registryBurst"`
 }
-
-// maxParallelism is how many nodes can be changed at a time.
-const maxParallelism = 20
 
 func (k kubeletSettings) check() error {
 	if k.MaxPods != nil && *k.MaxPods < 1 {
@@ -312,6 +303,5 @@ func (k kubeletSettings) check() error {
 	}
 	return first(
 		oneOf("KubeletConfiguration", "cpuManagerPolicy", k.CPUManagerPolicy, "none", "static"),
-		oneOf("KubeletConfiguration", "topologyManagerPolicy", k.TopologyManagerPolicy, "none", "best-effort", "restricted", "single-numa-node"),
-		oneOf("KubeletConfiguration", "memoryManagerPolicy", k.MemoryManagerPolicy, "None", "Static"))
+		oneOf("KubeletConfiguration", "topologyManagerPolicy", k.TopologyManagerPolicy, "none", "best-effort", "restricted", "single-numa-node"))
 }

@@ -34,6 +34,15 @@ type Pool struct {
 	// Labels and Taints are what the user gave the pool.
 	Labels map[string]string
 	Taints []Taint
+	// Reserved is what kubelets are told to keep from pods.
+	Reserved Reserved
+}
+
+// Reserved is what the kubelet of a node keeps from pods.
+type Reserved struct {
+	MilliCPU, MemoryBytes int64
+	// MaxPods is the most pods of a node, 0 where nothing is said.
+	MaxPods int64
 }
 
 // Planned returns the capacity of the pool with size nodes: those of existing, as they
@@ -41,11 +50,18 @@ type Pool struct {
 // existing ones do, or without those what the catalogue says.
 // The error says that the instance type or mode is not in the catalogue.
 func (p Pool) Planned(existing Capacity, size int) (Capacity, error) {
+	q, err := p.quantities()
+	if err != nil {
+		return Capacity{}, err
+	}
 	template, err := p.template()
 	if err != nil {
 		return Capacity{}, err
 	}
-	next := leastOf(existing.Nodes, template)
+	next := p.Reserved.node(q)
+	if len(existing.Nodes) > 0 {
+		next = leastOf(existing.Nodes, template)
+	}
 	c := p.empty()
 	c.LiveLabels = p.beside(existing.LiveLabels)
 	c.Nodes = slices.Clone(existing.Nodes[:min(size, len(existing.Nodes))])
@@ -59,12 +75,9 @@ func (p Pool) Planned(existing Capacity, size int) (Capacity, error) {
 	return c.counted(), nil
 }
 
-// leastOf is a node that offers what all of these do: of each amount the least, and other
+// leastOf is a node that offers what all of these, at least one, do: of each amount the least, and other
 // resources where all offer the same.
 func leastOf(nodes []Node, template placement.Node) (next Node) {
-	if len(nodes) == 0 {
-		return Node{}
-	}
 	least := func(amount func(Node) *int64, fresh int64) *int64 {
 		of := func(a, b Node) int { return cmp.Compare(given(amount(a), fresh), given(amount(b), fresh)) }
 		return amount(slices.MinFunc(nodes, of))
@@ -110,6 +123,23 @@ func (p Pool) Short(node *corev1.Node) (string, error) {
 	say(n.Pods, template.Allocatable.Pods, "room for %d pods instead of %d")
 	say(n.GPUMemoryMiB, smallest(template.GPUs), "%d MiB memory per GPU instead of %d")
 	return strings.Join(parts, ", "), nil
+}
+
+// node says in what a node with the reservation differs from one without. How much of the reservation
+// is what the catalogue's estimate keeps anyway is not known, so it counts beside that.
+func (r Reserved) node(q catalog.Quantities) (n Node) {
+	if r.MilliCPU > 0 {
+		left := max(0, q.MilliCPU-r.MilliCPU)
+		n.MilliCPU = &left
+	}
+	if r.MemoryBytes > 0 {
+		left := max(0, q.MemoryBytes-r.MemoryBytes) / mib
+		n.MemoryMiB = &left
+	}
+	if r.MaxPods > 0 {
+		n.Pods = differing(r.MaxPods, q.Pods)
+	}
+	return n
 }
 
 // Rebased says of the nodes of a capacity in what they differ from a fresh node of p, where it says in

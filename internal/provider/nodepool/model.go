@@ -19,17 +19,18 @@ import (
 
 // model is the resource in Terraform.
 type model struct {
-	Name            types.String   `tfsdk:"name"`
-	InstanceType    types.String   `tfsdk:"instance_type"`
-	Fallbacks       types.List     `tfsdk:"fallback_instance_types"`
-	Size            types.Int64    `tfsdk:"size"`
-	Mode            types.String   `tfsdk:"mode"`
-	GPUPolicy       types.String   `tfsdk:"gpu_policy"`
-	Labels          types.Map      `tfsdk:"labels"`
-	Taints          types.Set      `tfsdk:"taints"`
-	VSwitchIDs      types.Set      `tfsdk:"vswitch_ids"`
-	AllowDisruption types.Bool     `tfsdk:"allow_disruption"`
-	Timeouts        timeouts.Value `tfsdk:"timeouts"`
+	Name                  types.String   `tfsdk:"name"`
+	InstanceType          types.String   `tfsdk:"instance_type"`
+	Fallbacks             types.List     `tfsdk:"fallback_instance_types"`
+	Size                  types.Int64    `tfsdk:"size"`
+	Mode                  types.String   `tfsdk:"mode"`
+	GPUPolicy             types.String   `tfsdk:"gpu_policy"`
+	Labels                types.Map      `tfsdk:"labels"`
+	Taints                types.Set      `tfsdk:"taints"`
+	VSwitchIDs            types.Set      `tfsdk:"vswitch_ids"`
+	AllowDisruption       types.Bool     `tfsdk:"allow_disruption"`
+	Timeouts              timeouts.Value `tfsdk:"timeouts"`
+	KubeletMaxParallelism types.Int64    `tfsdk:"kubelet_max_parallelism"`
 	setting.Values
 
 	ID           types.String `tfsdk:"id"`
@@ -54,7 +55,7 @@ var taintType = types.ObjectType{AttrTypes: map[string]attr.Type{
 
 // known reports whether everything that decides the capacity is known.
 func (m model) known(ctx context.Context) bool {
-	for _, v := range []attr.Value{m.Name, m.InstanceType, m.Fallbacks, m.Size, m.Mode, m.GPUPolicy, m.Labels, m.Taints} {
+	for _, v := range []attr.Value{m.Name, m.InstanceType, m.Fallbacks, m.Size, m.Mode, m.GPUPolicy, m.Labels, m.Taints, m.KubeletConfig} {
 		tf, err := v.ToTerraformValue(ctx)
 		if err != nil || !tf.IsFullyKnown() {
 			return false
@@ -74,6 +75,9 @@ func (m model) pool(ctx context.Context) (capacity.Pool, diag.Diagnostics) {
 	}
 	diags := m.Labels.ElementsAs(ctx, &p.Labels, false)
 	diags.Append(m.Fallbacks.ElementsAs(ctx, &p.Fallbacks, false)...)
+	reserved, more := m.Reserved(ctx)
+	diags.Append(more...)
+	p.Reserved = capacity.Reserved(reserved)
 	var taints []taint
 	diags.Append(m.Taints.ElementsAs(ctx, &taints, false)...)
 	for _, t := range taints {

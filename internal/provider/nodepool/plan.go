@@ -47,6 +47,7 @@ func (r *pool) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 	if state == nil || !plan.Values.Equal(state.Values) { // what is left out stays, and need not go with the rest
 		resp.Diagnostics.Append(plan.Check(ctx, plan.types())...)
 		resp.Diagnostics.Append(r.checkManaged(ctx, *plan)...)
+		resp.Diagnostics.Append(r.checkTopology(ctx, state, *plan)...)
 	}
 	if resp.Diagnostics.HasError() {
 		return
@@ -121,6 +122,9 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 	incomplete := repaired && int64(len(live.Nodes)) != plan.Size.ValueInt64()
 	if change.changesNodes() || incomplete {
 		diags.Append(plan.setRemaining(ctx, after, live, lacking(state))...)
+	}
+	if before.Reserved != after.Reserved && len(live.Nodes) > 0 {
+		plan.Capacity = capacity.NameOnly(after.Name) // the kubelets tell when they have started again
 	}
 	if !plan.Size.Equal(state.Size) || incomplete {
 		plan.NodeNames = types.ListUnknown(types.StringType)
@@ -278,6 +282,18 @@ func (r *pool) checkManaged(ctx context.Context, plan model) (diags diag.Diagnos
 			"The service operates nodes only in a cluster with the add-on %s, which cluster %s lacks, and will refuse node pool %s. "+
 				"Declare a gpuplan_addon of that name, and name it in depends_on of the node pool.", contract.NodeProblemDetector, r.Session.ClusterID, plan.Name.ValueString()))
 	}
+	return diags
+}
+
+// checkTopology warns of a policy by which nodes refuse what the plan places on them.
+func (r *pool) checkTopology(ctx context.Context, state *model, plan model) (diags diag.Diagnostics) {
+	policy := plan.RefusesPods(ctx)
+	if policy == "" || r.Session.Ledger.Applying() || state != nil && state.RefusesPods(ctx) == policy {
+		return nil
+	}
+	diags.AddAttributeWarning(path.Root("kubelet_config"), "Nodes may refuse pods", fmt.Sprintf(
+		"With topology_manager_policy = %q a node refuses a pod (TopologyAffinityError) whose CPUs and devices are not of the NUMA nodes that the policy wants. "+
+			"Plans and the scheduler choose GPUs by the links between them and do not know of NUMA nodes: a job can fail where it is planned. \"best-effort\" refuses nothing.", policy))
 	return diags
 }
 

@@ -103,7 +103,7 @@ func (r *pool) resume(ctx context.Context, client *acs.Client, record acs.NodePo
 	if spec, diags = r.request(ctx, *m, record.NodePoolSpec); diags.HasError() {
 		return acs.Started{}, capacity.Pool{}, diags
 	}
-	if started, err = client.ModifyNodePool(ctx, clusterID, poolID, spec, acs.ModifyOptions{UpdateNodes: true}); err != nil {
+	if started, _, err = carryOut(ctx, client, clusterID, record, spec, *m); err != nil {
 		fail(err)
 		return acs.Started{}, capacity.Pool{}, diags
 	}

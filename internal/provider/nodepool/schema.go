@@ -105,6 +105,10 @@ func (r *pool) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 			MarkdownDescription: "Allows changes that take nodes or GPUs away from running jobs: a smaller size, another mode, replacing or deleting the pool, a change of labels by which jobs select their nodes, or new `NoExecute` taints that they do not tolerate. Default `false`: the plan refuses and names the jobs. To replace or delete the pool it has to be applied before: Terraform reads it from the state then.",
 			Optional:            true, Computed: true, Default: booldefault.StaticBool(false),
 		},
+		"kubelet_max_parallelism": schema.Int64Attribute{
+			MarkdownDescription: "On how many nodes at a time a change of `kubelet_config` restarts the kubelet. Default: the service's.",
+			Optional:            true, Validators: []validator.Int64{int64validator.AtLeast(1)},
+		},
 		"timeouts": duration.Timeouts(timeouts.Attributes(ctx, timeouts.Opts{Create: true, Update: true, Delete: true,
 			CreateDescription: "Default `60m`.", UpdateDescription: "Default `60m`.", DeleteDescription: "Default `40m`."})),
 	}

@@ -2,16 +2,21 @@ package nodepool_test
 
 import (
 	"encoding/base64"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
 	"github.com/hashicorp/terraform-plugin-testing/terraform"
+	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
 
@@ -38,6 +43,10 @@ func someone(t *testing.T, cloud *acctest.Cloud, change func(*acs.NodePoolSpec))
 	client, has := service(t, cloud), record(t, cloud)
 	change(&has.NodePoolSpec)
 	started, err := client.ModifyNodePool(t.Context(), acctest.ClusterID, has.Info.ID, has.NodePoolSpec, acs.ModifyOptions{})
+	require.NoError(t, err)
+	_, err = client.WaitTask(t.Context(), started.TaskID, nil)
+	require.NoError(t, err)
+	started, err = client.ModifyNodeConfig(t.Context(), acctest.ClusterID, has.Info.ID, has.NodeConfig, 0)
 	require.NoError(t, err)
 	_, err = client.WaitTask(t.Context(), started.TaskID, nil)
 	require.NoError(t, err)
@@ -182,6 +191,20 @@ func TestSettings(t *testing.T) {
 			},
 			func(s *acs.NodePoolSpec) { s.KubernetesConfig.CPUPolicy = "static" },
 		},
+		"configuration of the kubelets": {
+			`kubelet_config = { max_pods = 110, serialize_image_pulls = false }`,
+			`kubelet_config = { cpu_manager_policy = "static", topology_manager_policy = "best-effort", kube_reserved = { cpu = "2", memory = "8Gi" }, system_reserved = { cpu = "500m" },
+			                    pod_pids_limit = -1, allowed_unsafe_sysctls = ["net.core.somaxconn"], registry_pull_qps = 0, registry_burst = 20, container_log_max_size = "50Mi", container_log_max_files = 5 }`,
+			func(t *testing.T, s acs.NodePoolSpec) {
+				k := s.NodeConfig.Kubelet
+				assert.Equal(t, int64(110), *k.MaxPods, "what is left out stays")
+				assert.False(t, *k.SerializeImagePulls)
+				assert.Equal(t, "static", k.CPUManagerPolicy)
+				assert.Equal(t, map[string]string{"cpu": "2", "memory": "8Gi"}, k.KubeReserved)
+				assert.Equal(t, int64(0), *k.RegistryPullQPS)
+			},
+			func(s *acs.NodePoolSpec) { s.NodeConfig.Kubelet.CPUManagerPolicy = "none" },
+		},
 		"management": {
 			`management = { enabled = true, auto_repair = true, auto_upgrade = false }`,
 			`management = { enabled = true, auto_repair = true, auto_repair_restarts = false, auto_repair_approval = true, auto_upgrade = true, auto_upgrade_kubelet = true, auto_upgrade_os = false,
@@ -279,5 +302,55 @@ func TestManagementWithoutItsAddon(t *testing.T) {
 			require.Error(t, err)
 			assert.Contains(t, acctest.Unwrapped(said), "InvalidParameter.Management")
 		})
+	}
+}
+
+// What kubelets keep from pods counts in the plan of nodes that do not exist yet. Of those that do it is
+// known when their kubelets have started again, as many at a time as the user allows.
+func TestReservationsOfTheKubelets(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	planned := func(more string, checks ...plancheck.PlanCheck) resource.TestStep {
+		return resource.TestStep{Config: poolWith(more), ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: checks}}
+	}
+	node := func(attribute string) tfjsonpath.Path {
+		return at("capacity").AtMapKey("nodes").AtSliceIndex(0).AtMapKey(attribute)
+	}
+	plain, ok := catalog.Lookup("ecs.gn6v-c10g1.20xlarge")
+	require.True(t, ok)
+	offer, err := catalog.Allocatable(plain, "topology")
+	require.NoError(t, err)
+	changed := planned("kubelet_max_parallelism = 3\n kubelet_config = { max_pods = 100, kube_reserved = { cpu = \"8\" } }",
+		plancheck.ExpectResourceAction(pool, plancheck.ResourceActionUpdate), plancheck.ExpectUnknownValue(pool, at("capacity", "nodes")))
+	changed.Check = func(*terraform.State) error {
+		last := ""
+		for _, e := range cloud.ACS.Journal() {
+			if strings.HasSuffix(e.Target, "/node_config") {
+				last = e.Body
+			}
+		}
+		assert.Contains(t, last, `"rolling_policy":{"max_parallelism":3}`)
+		return nil
+	}
+	resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{
+		planned(`kubelet_config = { max_pods = 110, kube_reserved = { cpu = "4", memory = "16Gi" }, system_reserved = { cpu = "500m" } }`,
+			plancheck.ExpectKnownValue(pool, node("milli_cpu"), knownvalue.Int64Exact(offer.MilliCPU-4500)),
+			plancheck.ExpectKnownValue(pool, node("memory_mib"), knownvalue.Int64Exact(offer.MemoryBytes/(1<<20)-16<<10)),
+			plancheck.ExpectKnownValue(pool, node("pods"), knownvalue.Int64Exact(110))),
+		changed,
+		planned("kubelet_max_parallelism = 3\n kubelet_config = { max_pods = 100, kube_reserved = { cpu = \"8\" } }", plancheck.ExpectEmptyPlan()),
+		planned("kubelet_max_parallelism = 1\n kubelet_config = { max_pods = 100 }", plancheck.ExpectResourceAction(pool, plancheck.ResourceActionUpdate), plancheck.ExpectKnownValue(pool, at("capacity", "gpus"), knownvalue.Int64Exact(8))),
+		{Config: acctest.Forgotten(pool)},
+		{Config: poolWith("kubelet_max_parallelism = 1"), ResourceName: pool, ImportState: true, ImportStatePersist: true, ImportStateId: "v100"},
+		planned("kubelet_max_parallelism = 1", plancheck.ExpectEmptyPlan()),
+	}})
+}
+
+func TestNodesThatRefusePods(t *testing.T) {
+	acctest.StartCloud(t)
+	cli := acctest.StartCLI(t)
+	for policy, warns := range map[string]bool{"best-effort": false, "restricted": true, "single-numa-node": true} {
+		cli.Write(t, poolWith(fmt.Sprintf("kubelet_config = { topology_manager_policy = %q }", policy)))
+		said := acctest.Unwrapped(cli.Must(t, "plan"))
+		assert.Equal(t, warns, strings.Contains(said, "a node refuses a pod (TopologyAffinityError)"), policy)
 	}
 }

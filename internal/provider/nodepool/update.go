@@ -2,6 +2,7 @@ package nodepool
 
 import (
 	"context"
+	"reflect"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
@@ -59,11 +60,31 @@ func (r *pool) modify(ctx context.Context, state model, m *model) (changed bool,
 	if diags.Append(more...); diags.HasError() {
 		return false, diags
 	}
-	started, err := client.ModifyNodePool(ctx, clusterID, poolID, spec, acs.ModifyOptions{UpdateNodes: true})
+	started, accepted, err := carryOut(ctx, client, clusterID, record, spec, *m)
 	if err != nil {
 		diags.AddError("Node pool was not changed", session.Sentence(err))
-		return false, diags
+		return accepted, diags
 	}
 	diags.Append(r.settle(ctx, client, m, started, before, "goes on from here")...)
 	return true, diags
+}
+
+// carryOut asks the service for a change: of the pool, and then of the kubelets of its nodes where they
+// are to be configured otherwise. accepted means that the service has begun, also together with an error.
+func carryOut(ctx context.Context, client *acs.Client, clusterID string, record acs.NodePool, spec acs.NodePoolSpec, m model) (started acs.Started, accepted bool, err error) {
+	poolID, report := record.Info.ID, progress(ctx, record.Info.Name)
+	started, err = client.ModifyNodePool(ctx, clusterID, poolID, spec, acs.ModifyOptions{UpdateNodes: true})
+	if err != nil || reflect.DeepEqual(record.NodeConfig, spec.NodeConfig) {
+		return started, err == nil, err
+	}
+	if started.TaskID != "" {
+		if _, err = client.WaitTask(ctx, started.TaskID, report); err != nil {
+			return started, true, err
+		}
+	}
+	if _, err = client.WaitNodePool(ctx, clusterID, poolID, -1, report); err != nil {
+		return started, true, err
+	}
+	started, err = client.ModifyNodeConfig(ctx, clusterID, poolID, spec.NodeConfig, m.KubeletMaxParallelism.ValueInt64())
+	return started, true, err
 }

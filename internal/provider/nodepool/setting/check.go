@@ -34,13 +34,17 @@ func off(flag types.Bool) bool { return known(flag) && !flag.ValueBool() }
 // given reports whether a value says something.
 func given(text types.String) bool { return known(text) && text.ValueString() != "" }
 
-// CheckConfig finds what has no effect as it is written: it is for something else that is missing.
+// CheckConfig finds what makes no sense as it is written: what is for something else that is missing, or
+// says something twice.
 func (v Values) CheckConfig(ctx context.Context) diag.Diagnostics {
 	var f findings
 	for i, d := range v.disks(ctx) {
 		if (known(d.FileSystem) || known(d.MountTarget)) && (off(d.AutoFormat) || d.AutoFormat.IsNull()) {
 			f.at(path.Root("data_disks"), "Disk that is not formatted", "data_disks[%d]: file_system and mount_target are for disks that the service formats. Remove them, or set auto_format = true.", i)
 		}
+	}
+	if k, diags := v.kubelet(ctx); k != nil && !diags.HasError() && given(v.CPUPolicy) && isNot(k.CPUManagerPolicy, v.CPUPolicy.ValueString()) {
+		f.at(path.Root("kubelet_config"), "Two CPU policies", "kubelet_config.cpu_manager_policy is %q, and cpu_policy is %q: write the same twice, or one of them.", k.CPUManagerPolicy.ValueString(), v.CPUPolicy.ValueString())
 	}
 	if isNot(v.InstanceChargeType, "PrePaid") || v.InstanceChargeType.IsNull() {
 		for name, written := range map[string]bool{

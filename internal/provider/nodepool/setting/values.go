@@ -63,6 +63,7 @@ type Values struct {
 	UserData       types.String `tfsdk:"user_data"`
 	PreUserData    types.String `tfsdk:"pre_user_data"`
 	Management     types.Object `tfsdk:"management"`
+	KubeletConfig  types.Object `tfsdk:"kubelet_config"`
 }
 
 // Limits of the service.
@@ -160,6 +161,7 @@ func software() []setting {
 			func(v *Values) *types.String { return &v.UserData }, func(s *acs.NodePoolSpec) **string { return &s.KubernetesConfig.UserData }),
 		script("pre_user_data", "Script that a node runs before it joins the cluster, as it is: the provider encodes it in base64. Empty: none."+newNodes+" Default: what the service has.",
 			func(v *Values) *types.String { return &v.PreUserData }, func(s *acs.NodePoolSpec) **string { return &s.KubernetesConfig.PreUserData }),
+		kubeletConfig(),
 		management(),
 	}
 }

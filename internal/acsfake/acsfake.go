@@ -9,6 +9,7 @@
 package acsfake
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -27,6 +28,8 @@ type Options struct {
 	Region string
 	// KubernetesVersion is what the cluster reports, "1.36.3-aliyun.1".
 	KubernetesVersion string
+	// ClusterSpec is the cluster's specification, "" for that of a Pro cluster.
+	ClusterSpec string
 	// AccessKeyID and AccessKeySecret are the credentials that requests must be signed with.
 	AccessKeyID, AccessKeySecret string
 	// TaskDuration is how long a task takes without the time that the Backend needs.
@@ -164,7 +167,7 @@ func (s *Server) describeCluster(*request) (any, error) {
 		"name":            s.opts.ClusterName,
 		"cluster_type":    "ManagedKubernetes",
 		"profile":         "Default",
-		"cluster_spec":    "ack.pro.small",
+		"cluster_spec":    cmp.Or(s.opts.ClusterSpec, "ack.pro.small"),
 		"region_id":       s.opts.Region,
 		"state":           "running",
 		"current_version": s.opts.KubernetesVersion,

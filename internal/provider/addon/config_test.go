@@ -61,11 +61,3 @@ func FuzzParse(f *testing.F) {
 		_ = undo(wanted, config{}, known)
 	})
 }
-
-func TestVendorVersion(t *testing.T) {
-	for addon, want := range map[string]string{
-		"v1.30.3-aliyun-6.8.0.9ef9f4e8": "6.8.0.9ef9f4e8", "v1.36.3-aliyun.1": "", "v1.28.1-aliyun-5.6-998282b9": "", "": "",
-	} {
-		assert.Equal(t, want, vendorVersion(addon), addon)
-	}
-}

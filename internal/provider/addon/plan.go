@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework-jsontypes/jsontypes"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -15,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/gates"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
@@ -105,7 +104,7 @@ func (r *addon[M, P]) check(ctx context.Context, plan P) (diags diag.Diagnostics
 	}
 	diags.Append(checkEmpty(wanted, plan.place)...) // it may have been unknown before
 	diags.Append(checkSettings(name, info.ConfigSchema, wanted, plan.place)...)
-	diags.Append(r.checkGates(ctx, client, plan, cmp.Or(wantedVersion, live.Version), wanted)...)
+	diags.Append(r.checkGates(ctx, plan, cmp.Or(wantedVersion, live.Version), wanted)...)
 	if r.rules != nil {
 		diags.Append(r.rules(ctx, client, clusterID, plan)...)
 	}
@@ -132,42 +131,27 @@ func checkVersion(from, to string) (diags diag.Diagnostics) {
 	return diags
 }
 
-// gates are the features of the catalogue's gates that a setting of an add-on asks for.
-var gates = map[string]map[string]string{schedulerAddon: {"enableReservation": "enable_reservation"}}
+// features are those of the catalogue's gates that a setting of an add-on asks for.
+var features = map[string]map[string]string{schedulerAddon: {"enableReservation": "enable_reservation"}}
 
 // checkGates refuses settings that the cluster's version or the add-on's is too old for.
-func (r *addon[M, P]) checkGates(ctx context.Context, client *acs.Client, plan P, addonVersion string, wanted config) (diags diag.Diagnostics) {
+func (r *addon[M, P]) checkGates(ctx context.Context, plan P, addonVersion string, wanted config) (diags diag.Diagnostics) {
 	name := plan.name().ValueString()
-	for setting, feature := range gates[name] {
+	for setting, feature := range features[name] {
 		if wanted[setting] != true {
 			continue
 		}
-		cluster, err := client.GetCluster(ctx, r.Session.ClusterID)
+		cluster, err := r.Session.Record(ctx)
 		if err != nil {
 			diags.AddError("Add-on cannot be checked", session.Sentence(err))
 			return diags
 		}
-		runs := map[string]string{"kubernetes": cluster.Version, schedulerAddon: vendorVersion(addonVersion)}
-		for _, g := range catalog.Gates(feature) {
-			have, err := version.ParseGeneric(runs[g.Component])
-			if err != nil {
-				continue // nobody can tell
-			}
-			if minimum := version.MustParseGeneric(g.Minimum); have.LessThan(minimum) {
-				at, called := plan.place([]string{setting})
-				diags.AddAttributeError(at, "Version is too old", fmt.Sprintf(
-					"%s of add-on %s needs %s %s or newer, and it is %s (%s).", called, name, g.Component, g.Minimum, runs[g.Component], g.Source))
-			}
+		runs := map[string]string{gates.Kubernetes: cluster.Version, schedulerAddon: addonVersion}
+		for _, g := range gates.Unmet(feature, runs) {
+			at, called := plan.place([]string{setting})
+			diags.AddAttributeError(at, "Version is too old", fmt.Sprintf(
+				"%s of add-on %s needs %s %s or newer, and it is %s (%s).", called, name, g.Component, g.Minimum, runs[g.Component], g.Source))
 		}
 	}
 	return diags
-}
-
-// vendorVersion is the vendor's own version in that of an add-on, "6.8.0" of "v1.30.3-aliyun-6.8.0.9ef9f4e8", "" for none.
-func vendorVersion(addon string) string {
-	_, vendors, _ := strings.Cut(addon, "-aliyun-")
-	if len(strings.Split(vendors, ".")) < 3 {
-		return "" // another scheme, of older ones or newer ones
-	}
-	return vendors
 }

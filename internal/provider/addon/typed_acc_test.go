@@ -180,7 +180,7 @@ func TestTypedSettingsAreChecked(t *testing.T) {
 func TestVersionsThatReservationNeeds(t *testing.T) {
 	for name, test := range map[string]struct{ kubernetes, version, says string }{
 		"an old cluster":   {"1.26.3-aliyun.1", "", "enable_reservation of add-on kube-scheduler needs kubernetes 1.28 or newer, and it is 1.26.3-aliyun.1"},
-		"an old scheduler": {"1.30.3-aliyun.1", `version = "v1.40.1-aliyun-6.7.2.abc"`, "enable_reservation of add-on kube-scheduler needs kube-scheduler 6.8.0 or newer, and it is 6.7.2.abc"},
+		"an old scheduler": {"1.30.3-aliyun.1", `version = "v1.40.1-aliyun-6.7.2.abc"`, "enable_reservation of add-on kube-scheduler needs kube-scheduler 6.8.0 or newer, and it is v1.40.1-aliyun-6.7.2.abc"},
 		"new enough":       {"1.28.0-aliyun.1", `version = "v1.40.1-aliyun-6.8.0.abc"`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,7 +11,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
@@ -63,7 +62,9 @@ func (r *pool) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 	default:
 		resp.Diagnostics.Append(r.planUpdate(ctx, *state, plan)...)
 	}
-	resp.Diagnostics.Append(r.checkRegion(plan.Mode)...)
+	if state == nil || !plan.Mode.Equal(state.Mode) {
+		resp.Diagnostics.Append(r.checkMode(ctx, plan.Mode)...)
+	}
 	if resp.Diagnostics.HasError() {
 		return
 	}
@@ -246,22 +247,6 @@ func (r *pool) planTakeover(ctx context.Context, record acs.NodePool, plan model
 		return append(diags, session.Diagnostics(r.Session.Ledger.ReplacePool(record.Info.Name))...)
 	}
 	r.Session.Ledger.UnsetOnNodes(c.unset())
-	return diags
-}
-
-// checkRegion refuses a mode that the region does not offer.
-func (r *pool) checkRegion(mode types.String) (diags diag.Diagnostics) {
-	region, ok := catalog.LookupRegion(r.Session.Region)
-	if ok && mode.ValueString() == "core_mem" && !region.CoreMem {
-		var offering []string
-		for _, other := range catalog.Regions() {
-			if other.CoreMem {
-				offering = append(offering, other.Name)
-			}
-		}
-		diags.AddAttributeError(path.Root("mode"), "Mode is not offered in the region", fmt.Sprintf(
-			"Region %s does not offer mode core_mem; these do: %s.", region.Name, join(offering)))
-	}
 	return diags
 }
 

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acsfake"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
@@ -152,6 +154,41 @@ func TestModeThatTheRegionDoesNotOffer(t *testing.T) {
 		Steps: []resource.TestStep{{Config: poolWith(`mode = "core_mem"`), PlanOnly: true,
 			ExpectError: acctest.Saying("Region cn-wulanchabu does not offer mode core_mem; these do:")}},
 	})
+}
+
+// What the documents demand of the cluster for a mode fails at plan.
+func TestModesNeedVersions(t *testing.T) {
+	for name, test := range map[string]struct {
+		mode, kubernetes, spec string
+		addons                 map[string]string
+		says                   string
+	}{
+		"no Pro cluster":     {"core_mem", "1.30.3-aliyun.1", "ack.standard", nil, "Mode core_mem works in ACK Pro clusters, and cluster " + acctest.ClusterID + " is of the specification ack.standard."},
+		"an older chart":     {"core_mem", "1.30.3-aliyun.1", "", map[string]string{"ack-ai-installer": "1.1.9"}, "Mode core_mem needs ack-ai-installer 1.2.0 or newer, and cluster " + acctest.ClusterID + " has 1.1.9"},
+		"an older cluster":   {"disabled", "1.32.3-aliyun.1", "", nil, "Mode disabled needs kubernetes 1.34 or newer, and cluster " + acctest.ClusterID + " has 1.32.3-aliyun.1"},
+		"an older scheduler": {"core_mem", "1.28.3-aliyun.1", "", map[string]string{"kube-scheduler": "v1.28.1-aliyun-5.5-1"}, ""},
+		"mode share":         {"share", "1.30.3-aliyun.1", "ack.standard", map[string]string{"ack-ai-installer": "1.1.9"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			acctest.StartCloud(t, func(o *acsfake.Options) {
+				o.KubernetesVersion, o.ClusterSpec = test.kubernetes, test.spec
+				if test.addons == nil {
+					return
+				}
+				o.State = &acsfake.State{Version: acsfake.StateVersion}
+				for addon, version := range test.addons {
+					o.State.Addons = append(o.State.Addons, &acsfake.AddonRecord{Name: addon, Version: version, State: acs.AddonActive})
+				}
+			})
+			cli := acctest.StartCLI(t)
+			cli.Write(t, poolWith(fmt.Sprintf("mode = %q", test.mode)))
+			said, err := cli.Run("plan")
+			said = acctest.Unwrapped(said)
+			assert.Equal(t, test.says == "", err == nil, said)
+			assert.Contains(t, said, test.says)
+			assert.Equal(t, name == "an older scheduler", strings.Contains(said, "ACK's scheduler is too old for the mode"))
+		})
+	}
 }
 
 func TestTwoPoolsOfOneName(t *testing.T) {

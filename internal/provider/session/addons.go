@@ -3,32 +3,62 @@ package session
 import (
 	"context"
 	"sync"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 )
 
-// addons are the names of the add-ons that the cluster has.
-type addons struct {
-	mu    sync.Mutex
-	names map[string]bool
+// service is what the Container Service has said of the cluster, asked for once in a walk.
+type service struct {
+	mu sync.Mutex
+	// addons are the versions of the add-ons, by name.
+	addons map[string]string
+	record *acs.Cluster
 }
 
-// HasAddon reports whether the cluster had an add-on when it was first asked for one, with the
-// errors of [Session.ACS] and of the service. One list answers for all.
-func (s *Session) HasAddon(ctx context.Context, name string) (bool, error) {
+// Addons returns the versions of the add-ons that the cluster had when it was first asked for
+// them, by name, with the errors of [Session.ACS] and of the service. The caller must not change them.
+func (s *Session) Addons(ctx context.Context) (map[string]string, error) {
 	client, err := s.ACS()
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	s.addons.mu.Lock()
-	defer s.addons.mu.Unlock()
-	if s.addons.names == nil {
+	s.service.mu.Lock()
+	defer s.service.mu.Unlock()
+	if s.service.addons == nil {
 		list, err := client.ListAddons(ctx, s.ClusterID)
 		if err != nil {
-			return false, err
+			return nil, err
 		}
-		s.addons.names = map[string]bool{}
+		s.service.addons = map[string]string{}
 		for _, a := range list {
-			s.addons.names[a.Name] = true
+			s.service.addons[a.Name] = a.Version
 		}
 	}
-	return s.addons.names[name], nil
+	return s.service.addons, nil
+}
+
+// HasAddon reports whether the cluster had an add-on ([Session.Addons]).
+func (s *Session) HasAddon(ctx context.Context, name string) (bool, error) {
+	addons, err := s.Addons(ctx)
+	_, ok := addons[name]
+	return ok, err
+}
+
+// Record returns what the Container Service says of the cluster, with the errors of [Session.ACS] and
+// of the service. One answer serves the whole walk.
+func (s *Session) Record(ctx context.Context) (acs.Cluster, error) {
+	client, err := s.ACS()
+	if err != nil {
+		return acs.Cluster{}, err
+	}
+	s.service.mu.Lock()
+	defer s.service.mu.Unlock()
+	if s.service.record == nil {
+		record, err := client.GetCluster(ctx, s.ClusterID)
+		if err != nil {
+			return acs.Cluster{}, err
+		}
+		s.service.record = &record
+	}
+	return *s.service.record, nil
 }

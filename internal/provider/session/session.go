@@ -85,7 +85,7 @@ type Session struct {
 	warned sync.Map // texts of warnings that were given once
 
 	acs     func() (*acs.Client, error)
-	addons  addons
+	service service
 	kube    func() (*kube.Client, error)
 	cluster func() (*cluster.Cluster, error)
 }

@@ -156,7 +156,7 @@ type KubernetesConfig struct {
 	// Labels are at most 20. Changes reach existing nodes only with [ModifyOptions].UpdateNodes.
 	Labels []Label `json:"labels"`
 	Taints []Taint `json:"taints"`
-	// CPUPolicy is "none" or [CPUPolicyStatic].
+	// CPUPolicy is one of [CPUPolicyNone] and [CPUPolicyStatic].
 	CPUPolicy      string `json:"cpu_policy,omitempty"`
 	CMSEnabled     bool   `json:"cms_enabled"`
 	Runtime        string `json:"runtime,omitempty"`
@@ -171,8 +171,11 @@ type KubernetesConfig struct {
 	Rest Rest `json:"-"`
 }
 
-// CPUPolicyStatic pins pods with whole CPUs to them, so that a NUMA node is theirs.
-const CPUPolicyStatic = "static"
+// CPU policies of nodes. The static one pins pods with whole CPUs to them, so that a NUMA node is theirs.
+const (
+	CPUPolicyNone   = "none"
+	CPUPolicyStatic = "static"
+)
 
 // Label is a label of the pool's nodes: key ≤ 64, value ≤ 128 characters.
 type Label struct {

@@ -65,6 +65,7 @@ func TestImportPlansNothing(t *testing.T) {
   security_group_ids   = ["sg-1"]
   system_disk_category = "cloud_essd"
   system_disk_size     = 120
+  cpu_policy           = "static"
   labels               = { team = "vision" }
   taints               = [{ key = "gpu", value = "yes", effect = "NoSchedule" }]
 }`},
@@ -80,6 +81,7 @@ func TestImportPlansNothing(t *testing.T) {
 }`},
 		"tree": {"elasticquotatree", `resource "gpuplan_quota_tree" "x" {
   total  = { cpu = "1000m", memory = "1024Mi" }
+  max_jobs = 7
   quotas = { a = { min = {} }, b = { max = { cpu = "1" }, max_jobs = 2, namespaces = [] } }
   allow_disruption = true
   timeouts = { create = "1m" }

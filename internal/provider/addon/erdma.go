@@ -18,12 +18,13 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
 // NewERDMAController returns the resource of the controller of eRDMA devices.
 func NewERDMAController() resource.Resource {
-	return newResource(&addon[erdmaController, *erdmaController]{schema: erdmaSchema, only: contract.ERDMAController, rules: erdmaRules},
+	return newResource(&addon[erdmaController, *erdmaController]{schema: erdmaSchema, only: contract.ERDMAController, visit: visitPools, rules: erdmaRules},
 		"gpuplan_erdma_controller", "eRDMA controller")
 }
 
@@ -51,10 +52,15 @@ func (m *erdmaController) place(setting []string) (at path.Path, called string) 
 	return placeIn(m.fields(), setting)
 }
 
+// byNUMANode tells whether the plan says that pods get one device, by NUMA node.
+func (m *erdmaController) byNUMANode() bool {
+	return !m.AllDevices.IsNull() && !m.AllDevices.IsUnknown() && !m.AllDevices.ValueBool()
+}
+
 // erdmaRules refuses one device by NUMA node where nodes do not pin CPUs, by which the device is chosen.
 func erdmaRules(ctx context.Context, client *acs.Client, clusterID string, plan *erdmaController) diag.Diagnostics {
 	diags := apart(plan.fields()).check(plan.ExtraConfig.ValueString())
-	if plan.AllDevices.IsNull() || plan.AllDevices.ValueBool() {
+	if !plan.byNUMANode() {
 		return diags
 	}
 	pools, err := client.ListNodePools(ctx, clusterID)
@@ -64,14 +70,26 @@ func erdmaRules(ctx context.Context, client *acs.Client, clusterID string, plan 
 	}
 	var others []string
 	for _, p := range pools {
-		if p.KubernetesConfig.CPUPolicy != acs.CPUPolicyStatic && slices.ContainsFunc(p.ScalingGroup.InstanceTypes, hasERDMA) {
+		if p.KubernetesConfig.CPUPolicy != acs.CPUPolicyStatic && p.Status.Total > 0 && slices.ContainsFunc(p.ScalingGroup.InstanceTypes, hasERDMA) {
 			others = append(others, p.Info.Name)
 		}
 	}
-	if len(others) > 0 {
+	return append(diags, notPinned(others)...)
+}
+
+// visitPools says the same of pools of the walk that come or change.
+func visitPools(walk *ledger.Ledger, plan *erdmaController) diag.Diagnostics {
+	if !plan.byNUMANode() {
+		return nil
+	}
+	return notPinned(walk.DevicesByNUMANode())
+}
+
+func notPinned(pools []string) (diags diag.Diagnostics) {
+	if len(pools) > 0 {
 		diags.AddAttributeError(path.Root("allocate_all_devices"), "CPU policy is not static", fmt.Sprintf(
 			"allocate_all_devices is false: each pod gets the eRDMA device of its NUMA node, which takes nodes with the CPU policy static, and the nodes of these pools have eRDMA devices and another policy: %s. "+
-				"Give the pools that policy, or pods all devices of their nodes with allocate_all_devices = true.", strings.Join(others, ", ")))
+				"Replace them by pools with cpu_policy = \"static\", since nodes get it when they join, or give pods all devices of their nodes with allocate_all_devices = true.", strings.Join(pools, ", ")))
 	}
 	return diags
 }
@@ -91,7 +109,7 @@ func erdmaSchema(ctx context.Context) schema.Schema {
 			Validators:          []validator.String{stringvalidator.OneOf("default", "compat", "ofed")},
 		},
 		"allocate_all_devices": schema.BoolAttribute{
-			MarkdownDescription: "Whether a pod gets all eRDMA devices of its node. With `false` it gets one, by NUMA node, which takes node pools with the CPU policy `static`: the plan refuses others.",
+			MarkdownDescription: "Whether a pod gets all eRDMA devices of its node. With `false` it gets one, by NUMA node, which takes node pools with `cpu_policy = \"static\"`: the plan refuses others.",
 			Optional:            true,
 		},
 		"extra_config": extraConfig("{ agent = { jumboFrameMTU = 8500 } }", new(erdmaController).fields()),

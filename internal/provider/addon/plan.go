@@ -63,6 +63,9 @@ func (r *addon[M, P]) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 			return
 		}
 	}
+	if r.visit != nil {
+		resp.Diagnostics.Append(r.visit(r.Session.Ledger, plan)...)
+	}
 	if r.Session.Ledger.Applying() || exists && req.Plan.Raw.Equal(req.State.Raw) || plan.name().IsUnknown() || plan.settings().IsUnknown() || plan.base().Version.IsUnknown() && exists {
 		return
 	}

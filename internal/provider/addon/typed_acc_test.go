@@ -2,6 +2,7 @@ package addon_test
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acsfake"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
 
@@ -231,11 +233,11 @@ func TestTwoResourcesForOneAddon(t *testing.T) {
 // One device by NUMA node takes pools that pin CPUs, where they have eRDMA devices.
 func TestDevicesByNUMANode(t *testing.T) {
 	pool := func(name, instanceType, policy string) acs.NodePoolSpec {
-		size := int64(0)
+		size := int64(1)
 		return acs.NodePoolSpec{
 			Info:             acs.NodePoolInfo{Name: name, Type: "ess"},
 			ScalingGroup:     acs.ScalingGroup{InstanceTypes: []string{instanceType}, VSwitchIDs: []string{"vsw-1"}, DesiredSize: &size},
-			KubernetesConfig: acs.KubernetesConfig{CPUPolicy: policy},
+			KubernetesConfig: acs.KubernetesConfig{CPUPolicy: policy, Labels: []acs.Label{{Key: contract.NodeModeLabel, Value: "default"}}},
 		}
 	}
 	const fast, slow = "ecs.ebmgn8is.32xlarge", "ecs.gn6v-c10g1.20xlarge"
@@ -257,7 +259,7 @@ func TestDevicesByNUMANode(t *testing.T) {
 			for _, p := range test.pools {
 				started, err := s.CreateNodePool(t.Context(), acctest.ClusterID, p)
 				require.NoError(t, err)
-				_, err = s.WaitNodePool(t.Context(), acctest.ClusterID, started.PoolID, 0, nil)
+				_, err = s.WaitNodePool(t.Context(), acctest.ClusterID, started.PoolID, 1, nil)
 				require.NoError(t, err)
 			}
 			step := resource.TestStep{Config: controller(fmt.Sprintf("driver = \"ofed\"\n  allocate_all_devices = %s", test.all))}
@@ -267,4 +269,46 @@ func TestDevicesByNUMANode(t *testing.T) {
 			resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{step}})
 		})
 	}
+}
+
+// The rule holds for pools of the same plan, in whatever order they are visited.
+func TestDevicesByNUMANodeOfPlannedPools(t *testing.T) {
+	pool := func(more string) string {
+		return "resource \"gpuplan_node_pool\" \"fast\" {\n  name = \"fast\"\n  instance_type = \"ecs.gn8is.4xlarge\"\n  size = 1\n  vswitch_ids = [\"vsw-1\"]\n  " + more + "\n}\n"
+	}
+	one := controller("allocate_all_devices = false")
+	all := controller("allocate_all_devices = true")
+	after := func(more string) string { return more + "\n  depends_on = [gpuplan_erdma_controller.x]" }
+	first := strings.Replace(one, "\n}\n", "\n  depends_on = [gpuplan_node_pool.fast]\n}\n", 1)
+	const pinned, free = `cpu_policy = "static"`, `cpu_policy = "none"`
+	for name, test := range map[string]struct {
+		config  string
+		refuses *regexp.Regexp
+	}{
+		"no policy":               {one + pool(after("")), acctest.Saying("cpu_policy of node pool fast is not static, its nodes have eRDMA devices")},
+		"another policy":          {one + pool(after(free)), acctest.SayingAt("cpu_policy", "cpu_policy of node pool fast is not static, its nodes have eRDMA devices")},
+		"the pool first":          {first + pool(free), acctest.SayingAt("allocate_all_devices", "have eRDMA devices and another policy: fast.")},
+		"a policy that is pinned": {one + pool(after(pinned)), nil},
+		"all devices":             {all + pool(after(free)), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			start(t)
+			steps := []resource.TestStep{{Config: test.config, PlanOnly: true, ExpectError: test.refuses}}
+			if test.refuses == nil {
+				steps = []resource.TestStep{{Config: test.config}, empty(test.config)}
+			}
+			resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: steps})
+		})
+	}
+	start(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, all+pool(after(free)))
+	cli.Must(t, "apply", "-auto-approve")
+	cli.Write(t, one+pool(after(free)))
+	said, err := cli.Run("plan")
+	require.Error(t, err, "nodes that are there keep their policy")
+	assert.Contains(t, acctest.Unwrapped(said), "have eRDMA devices and another policy: fast.")
+	cli.Write(t, all+pool(after(pinned)))
+	assert.Contains(t, cli.Must(t, "apply", "-auto-approve"), "1 changed", "for nodes that join")
+	assert.Contains(t, cli.Must(t, "plan"), "No changes.")
 }

@@ -53,6 +53,7 @@ type Ledger struct {
 	objects   objects
 	programs  map[string]bool // whether they stay, of those that this walk has visited
 	starts    starts
+	devices   devices
 }
 
 // New returns an empty ledger.
@@ -76,6 +77,7 @@ func New() *Ledger {
 		told:      map[string]map[string]bool{},
 		reported:  map[string]bool{},
 		programs:  map[string]bool{},
+		devices:   devices{unpinned: map[string]bool{}},
 		starts:    starts{jobs: map[string]started{}},
 		objects:   objects{locks: map[string]*sync.Mutex{}, taken: map[string]bool{}},
 	}

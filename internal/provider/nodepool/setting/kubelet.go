@@ -186,6 +186,15 @@ func (v Values) RefusesPods(ctx context.Context) string {
 	return ""
 }
 
+// PinsCPUs reports whether nodes pin pods with whole CPUs to them, whichever of the two settings says so.
+func (v Values) PinsCPUs(ctx context.Context) bool {
+	if is(v.CPUPolicy, acs.CPUPolicyStatic) {
+		return true
+	}
+	k, diags := v.kubelet(ctx)
+	return k != nil && !diags.HasError() && is(k.CPUManagerPolicy, acs.CPUPolicyStatic)
+}
+
 // quantities checks what a kubelet is to reserve.
 type quantities struct{}
 

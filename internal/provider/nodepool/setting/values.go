@@ -152,7 +152,7 @@ func charges() []setting {
 func software() []setting {
 	return []setting{
 		choice("cpu_policy", "CPU policy of the kubelets: `none`, or `static`, which gives CPUs of their own to containers that ask for whole ones, and which `ack-erdma-controller` needs to give a pod the eRDMA device of its NUMA node (`allocateAllDevices` `false`)."+newNodes+serviceDefault,
-			func(v *Values) *types.String { return &v.CPUPolicy }, func(s *acs.NodePoolSpec) *string { return &s.KubernetesConfig.CPUPolicy }, "none", "static"),
+			func(v *Values) *types.String { return &v.CPUPolicy }, func(s *acs.NodePoolSpec) *string { return &s.KubernetesConfig.CPUPolicy }, acs.CPUPolicyNone, acs.CPUPolicyStatic),
 		choice("runtime", "Container runtime: `containerd`, `Sandboxed-Container.runv` or `docker`."+newNodes+" Default: the cluster's.",
 			func(v *Values) *types.String { return &v.Runtime }, func(s *acs.NodePoolSpec) *string { return &s.KubernetesConfig.Runtime }, "containerd", "Sandboxed-Container.runv", "docker"),
 		text("runtime_version", "Version of the container runtime."+newNodes+" Default: the cluster's.",

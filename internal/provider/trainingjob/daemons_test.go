@@ -44,12 +44,12 @@ spec: {limits: [{type: Pod, max: {cpu: "8"}}, {type: Container, default: {cpu: "
 		"on other nodes":       {"nodeSelector: {kubernetes.io/os: windows}", requests, `cpu = "79"`, ""},
 		"by their taints":      {"tolerations: [{operator: Exists}]", requests, `cpu = "79"`, "too little CPU"},
 		"a port of theirs":     {"hostNetwork: true", requests, `cpu = "8"`, "port"},
-		"limits alone":         {"tolerations: []", `{limits: {cpu: "4"}}`, `cpu = "79"`, "too little CPU left (76.175 "},
-		"to start with":        {"initContainers: [{name: c, image: c, resources: {limits: {cpu: \"7\"}}}]", requests, `cpu = "76"`, "too little CPU left (73.175 "},
+		"limits alone":         {"tolerations: []", `{limits: {cpu: "4"}}`, `cpu = "79"`, "too little CPU left (77.725 "},
+		"to start with":        {"initContainers: [{name: c, image: c, resources: {limits: {cpu: \"7\"}}}]", requests, `cpu = "76"`, "too little CPU left (74.725 "},
 		"nothing":              {"tolerations: []", "{}", `cpu = "79"`, ""},
-		"by a LimitRange":      {"tolerations: []", "{} # limited", `cpu = "79"`, "too little CPU left (75.175 "},
-		"said, a LimitRange":   {"tolerations: []", requests + " # limited", `cpu = "79"`, "too little CPU left (76.175 "},
-		"limits, a LimitRange": {"tolerations: []", `{limits: {cpu: "3"}} # limited`, `cpu = "79"`, "too little CPU left (77.175 "},
+		"by a LimitRange":      {"tolerations: []", "{} # limited", `cpu = "79"`, "too little CPU left (76.725 "},
+		"said, a LimitRange":   {"tolerations: []", requests + " # limited", `cpu = "79"`, "too little CPU left (77.725 "},
+		"limits, a LimitRange": {"tolerations: []", `{limits: {cpu: "3"}} # limited`, `cpu = "79"`, "too little CPU left (78.725 "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cloud := acctest.StartCloud(t)

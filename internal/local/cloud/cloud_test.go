@@ -48,8 +48,8 @@ func TestNodeOffersWhatItsModeDoes(t *testing.T) {
 		"":         {contract.ResourceDefaultGPU: 8, contract.ResourceTopologyGPU: 0, contract.ResourceGPUMemory: 0},
 		"default":  {contract.ResourceDefaultGPU: 8, contract.ResourceTopologyGPU: 0, contract.ResourceGPUMemory: 0},
 		"topology": {contract.ResourceDefaultGPU: 0, contract.ResourceTopologyGPU: 8, contract.ResourceGPUMemory: 0},
-		"share":    {contract.ResourceDefaultGPU: 0, contract.ResourceTopologyGPU: 0, contract.ResourceGPUMemory: 128},
-		"core_mem": {contract.ResourceDefaultGPU: 0, contract.ResourceGPUMemory: 128, contract.ResourceCorePercent: 800},
+		"share":    {contract.ResourceDefaultGPU: 0, contract.ResourceTopologyGPU: 0, contract.ResourceGPUMemory: 120},
+		"core_mem": {contract.ResourceDefaultGPU: 0, contract.ResourceGPUMemory: 120, contract.ResourceCorePercent: 800},
 	} {
 		t.Run(mode, func(t *testing.T) {
 			node, err := nodeObject(cloudNode(mode), true)

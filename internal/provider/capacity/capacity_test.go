@@ -179,23 +179,26 @@ func TestPlannedNodesOfferWhatLiveOnesDo(t *testing.T) {
 	for i := range smaller.GPUs {
 		smaller.GPUs[i].MemoryMiB = 16130
 	}
-	view, names := live(t, placement.ModeTopology, smaller, nil, nil)
+	view, names := live(t, placement.ModeTopology, smaller, nil, nil, nil)
+	joining, _ := view.Node("n3")
+	joining.Allocatable = placement.Resources{}
+	view.SetNode(joining)
 	n, _ := view.Node("n2")
 	n.Allocatable.MilliCPU, n.Allocatable.MemoryBytes, n.HeadroomMiB = 79000, 400<<30, 1024
 	n.Allocatable.Extended = map[string]int64{"aliyun/erdma": 200}
 	view.SetNode(n)
 	now, err := pool("topology").Live(nodes(view, names), view.Pods)
 	require.NoError(t, err)
-	c, err := pool("topology").Planned(now, 4)
+	c, err := pool("topology").Planned(now, 5)
 	require.NoError(t, err)
-	for i, name := range []string{"v100[2]", "v100[3]"} {
+	for i, name := range []string{"v100[3]", "v100[4]"} {
 		assert.Equal(t, capacity.Node{
 			Name: name, MilliCPU: number(79000), MemoryMiB: number(300 << 10), GPUMemoryMiB: number(16130), HeadroomMiB: number(1024),
-		}, c.Nodes[2+i], "the least of each, and no resources that some lack")
+		}, c.Nodes[3+i], "the least of each that offers something, and the devices of the instance type")
 	}
 	back, err := capacity.ToView(roundTrip(t, c))
 	require.NoError(t, err)
-	for _, name := range []string{"n1", "v100[3]"} {
+	for _, name := range []string{"n1", "v100[4]"} {
 		n, _ := back.Node(name)
 		assert.Equal(t, int64(16130), n.GPUs.Machine().GPUs[7].MemoryMiB, name)
 	}

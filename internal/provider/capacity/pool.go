@@ -58,10 +58,7 @@ func (p Pool) Planned(existing Capacity, size int) (Capacity, error) {
 	if err != nil {
 		return Capacity{}, err
 	}
-	next := p.Reserved.node(q)
-	if len(existing.Nodes) > 0 {
-		next = leastOf(existing.Nodes, template)
-	}
+	next := leastOf(existing.Nodes, template, p.Reserved.node(q))
 	c := p.empty()
 	c.LiveLabels = p.beside(existing.LiveLabels)
 	c.Nodes = slices.Clone(existing.Nodes[:min(size, len(existing.Nodes))])
@@ -75,9 +72,13 @@ func (p Pool) Planned(existing Capacity, size int) (Capacity, error) {
 	return c.counted(), nil
 }
 
-// leastOf is a node that offers what all of these, at least one, do: of each amount the least, and other
-// resources where all offer the same.
-func leastOf(nodes []Node, template placement.Node) (next Node) {
+// leastOf is a node that offers of CPU, memory and pods what all of these do, apart from those that offer
+// nothing yet; without any it is a fresh one. Devices come with a node, and are not those of others.
+func leastOf(nodes []Node, template placement.Node, fresh Node) (next Node) {
+	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return n.MilliCPU != nil && *n.MilliCPU == 0 })
+	if len(nodes) == 0 {
+		return fresh
+	}
 	least := func(amount func(Node) *int64, fresh int64) *int64 {
 		of := func(a, b Node) int { return cmp.Compare(given(amount(a), fresh), given(amount(b), fresh)) }
 		return amount(slices.MinFunc(nodes, of))
@@ -87,10 +88,6 @@ func leastOf(nodes []Node, template placement.Node) (next Node) {
 		MemoryMiB:    least(func(n Node) *int64 { return n.MemoryMiB }, template.Allocatable.MemoryBytes/mib),
 		Pods:         least(func(n Node) *int64 { return n.Pods }, template.Allocatable.Pods),
 		GPUMemoryMiB: least(func(n Node) *int64 { return n.GPUMemoryMiB }, smallest(template.GPUs)),
-		Extended:     nodes[0].Extended,
-	}
-	if slices.ContainsFunc(nodes, func(n Node) bool { return !maps.Equal(n.Extended, nodes[0].Extended) }) {
-		next.Extended = nil
 	}
 	for _, n := range nodes {
 		if value(n.HeadroomMiB) > value(next.HeadroomMiB) {

@@ -93,7 +93,7 @@ func Attribute() schema.SingleNestedAttribute {
 				}},
 			},
 			"nodes": schema.ListNestedAttribute{
-				MarkdownDescription: "The nodes in the order in which equal nodes are filled, each with what differs from the catalogue's node of the pool. A planned node is called `NAME[0]`, `NAME[1]`, …; it offers what nodes of the pool that exist offer, and of what they differ in the least.",
+				MarkdownDescription: "The nodes in the order in which equal nodes are filled, each with what differs from the catalogue's node of the pool. A planned node is called `NAME[0]`, `NAME[1]`, …; it offers of CPU, memory and pods what nodes of the pool that exist offer, of what they differ in the least.",
 				Computed:            true,
 				NestedObject:        schema.NestedAttributeObject{CustomType: nodeType, Attributes: nodeAttributes()},
 			},

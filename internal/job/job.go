@@ -171,8 +171,11 @@ func (s Spec) JoinsPods() bool {
 	return s.Framework == MPI && s.Mode == Topology && s.Members() > 1
 }
 
-// SharesHost reports whether the pods of one node share all that NCCL needs to use the links between their GPUs.
-func (s Spec) SharesHost() bool { return s.HostIPC && s.HostPID && s.HostNetwork }
+// SharesHost reports whether the pods of one node share all that NCCL needs to use the links between their GPUs:
+// the host's namespaces, and its /dev/shm.
+func (s Spec) SharesHost() bool {
+	return s.HostIPC && s.HostPID && s.HostNetwork && s.SharedMemory.IsZero()
+}
 
 // Complete returns the job with everything spelled out that the framework implies,
 // so that two descriptions of one job are equal.

@@ -98,6 +98,10 @@ func TestImportPlansNothing(t *testing.T) {
 		"MPI, launcher":         {"default/j", job("framework = \"mpi\"\n  image = \"train:1\"\n  command = [\"train\"]\n  roles = { launcher = { replicas = 1, cpu = \"1000m\" }, worker = { replicas = 2, gpus = 1, image = \"w:1\" } }")},
 		"job, roles differ":     {"default/j", job("framework = \"pytorch\"\n  image = \"a\"\n  env = { A = \"1\" }\n  roles = { master = { gpus = 1, env = { B = \"2\" } }, worker = { gpus = 1, command = [\"w\"], memory = \"1024Mi\" } }")},
 		"job, shared":           {"default/j", job("framework = \"pytorch\"\n  image = \"a\"\n  mode = \"shared\"\n  shared_memory = \"1024Mi\"\n  roles = { worker = { memory_gib = 4 } }")},
+		"job, processes":        {"default/j", job(workers + "\n  nproc_per_node = \"auto\"\n  image_pull_policy = \"Always\"\n  image_pull_secrets = [\"registry\"]")},
+		"job, RDMA":             {"default/j", job("framework = \"pytorch\"\n  image = \"a\"\n  placement_check = \"off\"\n  env = { NCCL_DEBUG = \"INFO\", NCCL_ALGO = \"Tree\" }\n  roles = { worker = { replicas = 2, gpus = 1, rdma = true } }")},
+		"job, RDMA, no more":    {"default/j", job("framework = \"pytorch\"\n  image = \"a\"\n  placement_check = \"off\"\n  rdma_defaults = false\n  roles = { worker = { replicas = 2, gpus = 1, rdma = true } }")},
+		"MPI, own namespaces":   {"default/j", job("framework = \"mpi\"\n  image = \"train:1\"\n  host_ipc = false\n  host_network = false\n  host_pid = false\n  roles = { worker = { replicas = 2, gpus = 1 } }")},
 		"job, host network":     {"default/j", job(workers + "\n  host_network = true\n  dns_policy = \"ClusterFirstWithHostNet\"\n  restart_policy = \"OnFailure\"\n  port = 23456\n  tolerations = [{ key = \"gpu\", operator = \"Exists\" }]\n  node_selector = {}")},
 	} {
 		t.Run(name, func(t *testing.T) { importPlansNothing(t, test.id, test.config) })

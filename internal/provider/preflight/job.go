@@ -362,6 +362,17 @@ func (c *check) refused(attribute, what string, err error) {
 		c.findings = append(c.findings, Finding{Warning: true, Attribute: attribute, Summary: noQuota, Detail: fmt.Sprintf(
 			"The cluster would not create %s now: %s. %s until there is room in the namespace's ResourceQuota.", what, text, then)})
 	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
-		c.add(attribute, "The cluster refuses the job", "The cluster would not create %s: %s.", what, strings.TrimSuffix(text, "."))
+		c.add(attribute, "The cluster refuses the job", "The cluster would not create %s: %s.%s", what, strings.TrimSuffix(text, "."), wayOut(text))
 	}
+}
+
+// wayOut says how a job does without what the Pod Security Standards refuse and it may have by default.
+func wayOut(refusal string) (advice string) {
+	if strings.Contains(refusal, "host namespaces") {
+		advice += " With host_ipc, host_network and host_pid set to false the job keeps to its own, and NCCL uses no NVLink between its pods."
+	}
+	if strings.Contains(refusal, "IPC_LOCK") {
+		advice += " With rdma_defaults = false the pods do without the capability."
+	}
+	return advice
 }

@@ -192,7 +192,7 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 				s.Namespace, s.RDMADefaults = "strict", true
 				s.Roles = map[string]job.Role{"worker": {Replicas: 2, Image: "x", GPUs: 1, RDMA: true}}
 			},
-			[]string{`roles: The cluster refuses the job: The cluster would not create the pods of role worker: pods "j-worker-0" is forbidden: violates PodSecurity "baseline:latest": non-default capabilities`},
+			[]string{`roles: The cluster refuses the job: The cluster would not create the pods of role worker: pods "j-worker-0" is forbidden: violates PodSecurity "baseline:latest": non-default capabilities (container "pytorch" must not include "IPC_LOCK" in securityContext.capabilities.add). With rdma_defaults = false the pods do without the capability.`},
 		},
 		"resource quota": {
 			func(s *job.Spec) { s.Namespace = "full" },

@@ -91,7 +91,7 @@ resource "gpuplan_training_job" "a" {
 		t.Helper()
 		output, err := cli.Run(args...)
 		require.Equal(t, fails, err != nil, output)
-		return acctest.Unwrapped(output)
+		return strings.ReplaceAll(acctest.Unwrapped(output), "Warning: Members cannot use the NVLink", "") // of PyTorch it is so, whatever is added
 	}
 	gone := func(t *testing.T) {
 		t.Helper()

@@ -110,7 +110,7 @@ func alter(t *testing.T, field reflect.Value) {
 func TestDifferences(t *testing.T) {
 	a, b := specs()["shared"], specs()["shared"]
 	b.Suspend, b.CleanPodPolicy = true, "Running"
-	b.Roles = map[string]job.Role{"worker": {Replicas: 3, Image: "tune:2", MemoryGiB: 8, GPUs: 2, WorkingDir: "/src"}}
+	b.Roles = map[string]job.Role{"worker": {Replicas: 3, Image: "tune:2", MemoryGiB: 8, GPUs: 2, WorkingDir: "/src", RDMA: true}}
 	b.Pools = []string{"t4"}
 	replace, inPlace := differences(a, b)
 	assert.Equal(t, []string{"roles", "pools"}, replace)

@@ -258,7 +258,8 @@ var podAttributes = []jobAttribute{
 	{
 		name: "shared_memory",
 		schema: optionalText("Size of `/dev/shm` of each replica, such as `\"16Gi\"`: NCCL and data loaders use it between processes. " +
-			"What is in it counts as main memory of the replica. Without it the container runtime gives 64 MiB."),
+			"What is in it counts as main memory of the replica. Without it the container runtime gives 64 MiB, and with `host_ipc` the pod has that of the host: " +
+			"one of its own hides it, and NCCL uses no NVLink between pods then."),
 		property: quantity(func(m *model) *types.String { return &m.SharedMemory }, func(s *job.Spec) *resource.Quantity { return &s.SharedMemory }),
 	},
 	{

@@ -131,15 +131,22 @@ func (c checker) apart(assignments []assignment.Model) (diags diag.Diagnostics) 
 	if at < 0 {
 		return nil
 	}
-	var missing []string
+	var missing, advice []string
 	for name, has := range map[string]bool{"host_ipc": c.spec.HostIPC, "host_network": c.spec.HostNetwork, "host_pid": c.spec.HostPID} {
 		if !has {
 			missing = append(missing, name)
 		}
 	}
 	slices.Sort(missing)
+	if len(missing) > 0 {
+		advice = append(advice, "set "+strings.Join(missing, ", ")+" to true")
+	}
+	if !c.spec.SharedMemory.IsZero() {
+		missing = append(missing, "shared_memory")
+		advice = append(advice, "leave shared_memory out, which hides the host's /dev/shm")
+	}
 	detail := fmt.Sprintf("%d members of job %s share node %s, and the placement counts on NVLink between their GPUs. NCCL uses it between pods only where they share the IPC, network and PID namespaces "+
-		"of the host: set %s to true.", members[assignments[at].Node], c.spec.ID(), assignments[at].Node, strings.Join(missing, ", "))
+		"of the host, and /dev/shm: %s.", members[assignments[at].Node], c.spec.ID(), assignments[at].Node, strings.Join(advice, ", and "))
 	if c.spec.Framework == job.PyTorch {
 		detail += " Two workers of a PyTorch job cannot share a node then; one replica with all the GPUs of a node, and a process for each of them, needs none of this."
 	}

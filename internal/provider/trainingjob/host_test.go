@@ -41,6 +41,7 @@ func TestHostOfNewJobs(t *testing.T) {
 		"MPI workers share it":                {lone("mpi", "{ replicas = 4, gpus = 1 }", ""), true, false},
 		"unless they are not to":              {lone("mpi", "{ replicas = 4, gpus = 1 }", ownHost), false, true},
 		"one part of it is not enough":        {lone("mpi", "{ replicas = 4, gpus = 1 }", "host_pid = false"), true, true},
+		"a /dev/shm of each keeps them apart": {lone("mpi", "{ replicas = 4, gpus = 1 }", "shared_memory = \"1Gi\""), true, true},
 		"nobody checks":                       {lone("mpi", "{ replicas = 4, gpus = 1 }", ownHost+"\nplacement_check = \"off\""), false, false},
 		"one worker has nobody to talk to":    {lone("mpi", "{ gpus = 4 }", ""), false, false},
 		"PyTorch workers cannot share a port": {lone("pytorch", "{ replicas = 4, gpus = 1 }", ""), false, true},

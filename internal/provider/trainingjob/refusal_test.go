@@ -37,6 +37,7 @@ func TestPodsThatCannotBeCreated(t *testing.T) {
   command          = ["mpirun", "train"]`
 	resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{
 		{Config: job("error", asPyTorch), PlanOnly: true, ExpectError: acctest.Saying(`violates PodSecurity "baseline:latest"`)},
+		{Config: job("error", asPyTorch), PlanOnly: true, ExpectError: acctest.Saying("With host_ipc, host_network and host_pid set to false")},
 		{Config: job("off", asPyTorch), ExpectError: acctest.Saying(`the job's operator says: Error creating: pods "refused-worker-0" is forbidden: violates PodSecurity`)},
 		{Config: job("off", asMPI), ExpectError: acctest.Saying(`the job's operator says: Create Pod refused-worker-0 in StatefulSet refused-worker failed error: pods "refused-worker-0" is forbidden: violates PodSecurity`)},
 	}})

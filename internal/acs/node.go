@@ -2,6 +2,8 @@ package acs
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -50,4 +52,17 @@ func (c *Client) ListNodes(ctx context.Context, clusterID, poolID string) ([]Nod
 			return nodes, nil
 		}
 	}
+}
+
+// RemoveNodes drains nodes of a pool and releases their instances; the pool is smaller by their number
+// then. One that is gone already is success.
+func (c *Client) RemoveNodes(ctx context.Context, clusterID, poolID string, instanceIDs []string) (Started, error) {
+	ids, err := json.Marshal(instanceIDs)
+	if err != nil {
+		return Started{}, fmt.Errorf("encode instance IDs: %w", err)
+	}
+	query := url.Values{"instance_ids": {string(ids)}, "drain_node": {"true"}, "release_node": {"true"}}
+	var started Started
+	err = c.do(ctx, call{"RemoveNodePoolNodes", http.MethodDelete, poolPath(clusterID, poolID) + "/nodes", query, nil}, &started)
+	return started, err
 }

@@ -246,6 +246,29 @@ func TestNodeConfig(t *testing.T) {
 	assert.ErrorContains(t, err, "none, static")
 }
 
+// Nodes that are named go, with their instances, and no others come for them.
+func TestRemoveNodes(t *testing.T) {
+	_, c := both(t, nil)
+	ctx := t.Context()
+	id := create(t, c, spec("v100", 3))
+	nodes, err := c.ListNodes(ctx, cluster, id)
+	require.NoError(t, err)
+	for range 2 { // what has gone is passed over
+		started, err := c.RemoveNodes(ctx, cluster, id, []string{nodes[1].InstanceID})
+		require.NoError(t, err)
+		_, err = c.WaitTask(ctx, started.TaskID, nil)
+		require.NoError(t, err)
+		pool, err := c.WaitNodePool(ctx, cluster, id, 2, nil)
+		require.NoError(t, err)
+		assert.Equal(t, int64(2), *pool.ScalingGroup.DesiredSize)
+	}
+	left, err := c.ListNodes(ctx, cluster, id)
+	require.NoError(t, err)
+	assert.Equal(t, []string{nodes[0].Name, nodes[2].Name}, []string{left[0].Name, left[1].Name})
+	_, err = c.RemoveNodes(ctx, cluster, id, nil)
+	assert.ErrorContains(t, err, "instance_ids must be")
+}
+
 // A type that is out of stock is passed over.
 func TestInstanceTypesAreTriedInTheirOrder(t *testing.T) {
 	fake, c := both(t, nil)

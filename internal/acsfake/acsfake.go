@@ -134,6 +134,7 @@ func (s *Server) routes() *http.ServeMux {
 	mux.HandleFunc("GET /clusters/{cluster}/nodepools/{pool}", s.inCluster(s.describePool))
 	mux.HandleFunc("PUT /clusters/{cluster}/nodepools/{pool}", s.inCluster(s.modifyPool))
 	mux.HandleFunc("PUT /clusters/{cluster}/nodepools/{pool}/node_config", s.inCluster(s.modifyNodeConfig))
+	mux.HandleFunc("DELETE /clusters/{cluster}/nodepools/{pool}/nodes", s.inCluster(s.releaseNodes))
 	mux.HandleFunc("DELETE /clusters/{cluster}/nodepools/{pool}", s.inCluster(s.deletePool))
 	mux.HandleFunc("GET /clusters/{cluster}/nodes", s.inCluster(s.listNodes))
 	mux.HandleFunc("POST /clusters/{cluster}/components/install", s.inCluster(s.installAddons))

@@ -42,6 +42,10 @@ const (
 	// assumeNewestRemovedFirst: which nodes a smaller desired_size removes.
 	assumeNewestRemovedFirst = true
 
+	// assumeRemovalLowersSize: removing nodes by name lowers the pool's desired size by their number,
+	// so that no others come in their place. An instance that is not there is passed over.
+	assumeRemovalLowersSize = true
+
 	// assumeDeletingRefusesWrites: a pool in state deleting refuses changes as one in
 	// state removing_nodes does, for which it is observed.
 	assumeDeletingRefusesWrites = true
@@ -60,6 +64,7 @@ const (
 	taskCreatePool       = "nodepool_create"
 	taskModifyPool       = "nodepool_update"
 	taskDeletePool       = "nodepool_delete"
+	taskRemoveNodes      = "nodepool_remove_nodes"
 	taskModifyNodeConfig = "nodepool_node_config"
 	taskInstallAddon     = "cluster_addon_install"
 	taskUpgradeAddon     = "cluster_addon_upgrade"

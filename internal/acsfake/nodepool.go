@@ -1,8 +1,10 @@
 package acsfake
 
 import (
+	"encoding/json"
 	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -115,6 +117,37 @@ func (s *Server) modifyNodeConfig(r *request) (any, error) {
 	}
 	p.Updated, p.Problem = s.clock.Now().UTC(), ""
 	answer := accepted(r, s.startTask(TaskRecord{Type: taskModifyNodeConfig, Target: p.ID}))
+	s.mu.Unlock()
+	s.changed()
+	return answer, nil
+}
+
+// releaseNodes is RemoveNodePoolNodes, which drains and releases the nodes of the instances that it names.
+func (s *Server) releaseNodes(r *request) (any, error) {
+	var ids []string
+	query := r.URL.Query()
+	if err := json.Unmarshal([]byte(query.Get("instance_ids")), &ids); err != nil || len(ids) == 0 {
+		return nil, invalid("InstanceIds", "instance_ids must be a JSON array of instance IDs")
+	}
+	if query.Get("drain_node") != "true" || query.Get("release_node") != "true" {
+		return nil, refuse(http.StatusNotImplemented, "NotImplemented", "the emulator drains and releases nodes that it removes")
+	}
+	s.mu.Lock()
+	p, err := s.writable(r.PathValue("pool"))
+	if err != nil {
+		s.mu.Unlock()
+		return nil, err
+	}
+	var names []string
+	for _, n := range p.Nodes {
+		if slices.Contains(ids, n.InstanceID) {
+			names = append(names, n.Name)
+		}
+	}
+	if assumeRemovalLowersSize {
+		p.Size -= len(names)
+	}
+	answer := accepted(r, s.startTask(TaskRecord{Type: taskRemoveNodes, Target: p.ID, Nodes: names}))
 	s.mu.Unlock()
 	s.changed()
 	return answer, nil

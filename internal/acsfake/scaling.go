@@ -90,23 +90,46 @@ func (s *Server) shrink(ctx context.Context, j *job) error {
 
 // removeNodes removes nodes until the pool has only so many.
 func (s *Server) removeNodes(ctx context.Context, j *job, left int) error {
+	return s.removeWhile(ctx, j, func(nodes []NodeRecord) (victim NodeRecord, ok bool) {
+		if len(nodes) <= left {
+			return NodeRecord{}, false
+		}
+		if assumeNewestRemovedFirst {
+			return nodes[len(nodes)-1], true
+		}
+		return nodes[0], true
+	})
+}
+
+// removeNamed removes the nodes with these names.
+func (s *Server) removeNamed(ctx context.Context, j *job, names []string) error {
+	return s.removeWhile(ctx, j, func(nodes []NodeRecord) (victim NodeRecord, ok bool) {
+		at := slices.IndexFunc(nodes, func(n NodeRecord) bool { return slices.Contains(names, n.Name) })
+		if at < 0 {
+			return NodeRecord{}, false
+		}
+		return nodes[at], true
+	})
+}
+
+// removeWhile drains and removes nodes of the pool, while one is chosen among them.
+func (s *Server) removeWhile(ctx context.Context, j *job, choose func([]NodeRecord) (victim NodeRecord, ok bool)) error {
 	for {
 		if err := s.drain(j); err != nil {
 			return err
 		}
 		s.mu.Lock()
 		p := s.pool(j.target)
-		if p == nil || len(p.Nodes) <= left {
+		if p == nil {
 			s.mu.Unlock()
 			return nil
 		}
-		victim := p.Nodes[0]
-		if assumeNewestRemovedFirst {
-			victim = p.Nodes[len(p.Nodes)-1]
-		}
+		victim, more := choose(p.Nodes)
 		node := p.node(victim)
 		s.mu.Unlock()
-
+		if !more {
+			return nil
+		}
 		if err := s.backend().DeleteNode(ctx, node); err != nil {
 			return fmt.Errorf("node %s: %w", node.Name, err)
 		}

@@ -83,6 +83,8 @@ type TaskRecord struct {
 	// UpdateNodes and Force are the options of the request.
 	UpdateNodes bool `json:"updateNodes,omitempty"`
 	Force       bool `json:"force,omitempty"`
+	// Nodes are the names of the nodes that it removes.
+	Nodes []string `json:"nodes,omitempty"`
 }
 
 // Stage is a step of a task.

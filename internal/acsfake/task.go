@@ -3,6 +3,7 @@ package acsfake
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -68,6 +69,11 @@ func (s *Server) stepsOf(t *TaskRecord) []step {
 		return s.poolSteps(t)
 	case taskModifyNodeConfig:
 		return []step{{name: "update_node_config", message: "Update the configuration of the nodes.", poolState: poolUpdating, faulty: true, do: nothing}}
+	case taskRemoveNodes:
+		names := t.Nodes
+		return []step{{name: "remove_nodes", message: fmt.Sprintf("Drain and remove %d nodes.", len(names)), poolState: poolRemoving, faulty: true, do: func(ctx context.Context, j *job) error {
+			return s.removeNamed(ctx, j, names)
+		}}}
 	case taskDeletePool:
 		return s.deletionSteps(t)
 	case taskInstallAddon:

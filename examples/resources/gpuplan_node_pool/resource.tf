@@ -19,3 +19,18 @@ resource "gpuplan_node_pool" "shared" {
   labels = { team = "inference" }
   taints = [{ key = "dedicated", value = "inference", effect = "NoSchedule" }]
 }
+
+# Reserved machines, with a disk for checkpoints. Another type with the same GPUs fills in.
+resource "gpuplan_node_pool" "reserved" {
+  name                    = "reserved"
+  instance_type           = "ecs.ebmgn7.26xlarge"
+  fallback_instance_types = ["ecs.gn7-c13g1.26xlarge"]
+  size                    = 2
+  mode                    = "topology"
+  vswitch_ids             = ["vsw-bp1q8tcxl9xxxxxxxxxxx"]
+
+  private_pool = { match_criteria = "Target", id = "eap-bp67acfmxazb4xxxx" }
+  data_disks   = [{ category = "cloud_essd", size = 2000, performance_level = "PL2", auto_format = true, file_system = "xfs", mount_target = "/mnt/checkpoints" }]
+  cpu_policy   = "static"
+  tags         = { team = "pretraining" }
+}

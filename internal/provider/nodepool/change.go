@@ -119,7 +119,11 @@ func (c change) effects() []effect {
 		}
 		effects = append(effects, effect{path.Root("mode"), fmt.Sprintf("%s node pool %s from mode %s to %s", verb, pool, c.before.Mode, c.after.Mode), all})
 	}
-	if from, to := c.from.Size.ValueInt64(), c.to.Size.ValueInt64(); to < from {
+	if from, to := c.from.Size.ValueInt64(), c.to.Size.ValueInt64(); to < from && len(c.leaving()) > 0 {
+		names := c.leaving()
+		effects = append(effects, effect{path.Root("remove_nodes"), fmt.Sprintf("shrinks node pool %s from %d to %d nodes (%s)", pool, from, to, join(names)),
+			func(p *corev1.Pod) bool { return slices.Contains(names, p.Spec.NodeName) }})
+	} else if to < from {
 		effects = append(effects, effect{path.Root("size"), fmt.Sprintf("shrinks node pool %s from %d to %d nodes (the cloud chooses which ones go)", pool, from, to), all})
 	}
 	if keys := changedKeys(wanted(c.before), wanted(c.after)); len(keys) > 0 {
@@ -266,6 +270,9 @@ const consentBefore = "set allow_disruption = true and apply that before"
 func (c change) consent() string {
 	if c.replaces() {
 		return consentBefore
+	}
+	if to := c.to.Size.ValueInt64(); to > 0 && to < c.from.Size.ValueInt64() && c.to.RemoveNodes.IsNull() {
+		return "set allow_disruption = true, or name nodes without jobs in remove_nodes"
 	}
 	return "set allow_disruption = true"
 }

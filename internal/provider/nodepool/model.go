@@ -23,6 +23,7 @@ type model struct {
 	InstanceType          types.String   `tfsdk:"instance_type"`
 	Fallbacks             types.List     `tfsdk:"fallback_instance_types"`
 	Size                  types.Int64    `tfsdk:"size"`
+	RemoveNodes           types.Set      `tfsdk:"remove_nodes"`
 	Mode                  types.String   `tfsdk:"mode"`
 	GPUPolicy             types.String   `tfsdk:"gpu_policy"`
 	Labels                types.Map      `tfsdk:"labels"`

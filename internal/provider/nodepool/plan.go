@@ -124,13 +124,22 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 		}
 	}
 	incomplete := repaired && int64(len(live.Nodes)) != plan.Size.ValueInt64()
-	if change.changesNodes() || incomplete {
+	gone := change.leaving()
+	diags.Append(change.checkLeaving()...)
+	switch {
+	case len(gone) > 0:
+		diags.Append(plan.setWithout(ctx, after, live, gone)...)
+	case change.changesNodes() || incomplete:
 		diags.Append(plan.setRemaining(ctx, after, live, lacking(state))...)
 	}
 	if before.Reserved != after.Reserved && len(live.Nodes) > 0 {
 		plan.Capacity = capacity.NameOnly(after.Name) // the kubelets tell when they have started again
 	}
-	if !plan.Size.Equal(state.Size) || incomplete {
+	switch {
+	case len(gone) > 0 && !incomplete && !repaired:
+		names := slices.DeleteFunc(texts(state.NodeNames.Elements()), func(name string) bool { return slices.Contains(gone, name) })
+		diags.Append(plan.setNodeNames(ctx, names)...)
+	case !plan.Size.Equal(state.Size) || incomplete:
 		plan.NodeNames = types.ListUnknown(types.StringType)
 	}
 	if repaired {

@@ -110,12 +110,14 @@ func (r *pool) readCapacity(ctx context.Context, m *model, p capacity.Pool) (dia
 	return diags
 }
 
-func (m *model) setNodes(ctx context.Context, nodeNames []string, drifted differences) diag.Diagnostics {
-	if nodeNames == nil {
-		nodeNames = []string{}
-	}
-	list, diags := types.ListValueFrom(ctx, types.StringType, nodeNames)
+func (m *model) setNodeNames(ctx context.Context, nodeNames []string) diag.Diagnostics {
+	list, diags := types.ListValueFrom(ctx, types.StringType, append([]string{}, nodeNames...))
 	m.NodeNames = list
+	return diags
+}
+
+func (m *model) setNodes(ctx context.Context, nodeNames []string, drifted differences) diag.Diagnostics {
+	diags := m.setNodeNames(ctx, nodeNames)
 	differences, more := types.MapValueFrom(ctx, types.StringType, map[string]string(drifted))
 	diags.Append(more...)
 	m.DriftedNodes = differences

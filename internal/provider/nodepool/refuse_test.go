@@ -139,6 +139,7 @@ func TestRoleReplacesThePool(t *testing.T) {
 	}
 	resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{
 		{Config: poolWith("")},
+		planned(`ram_role_name = "KubernetesWorkerRole-local"`, plancheck.ResourceActionNoop), // which the service has chosen
 		planned(`ram_role_name = "trainers"`, plancheck.ResourceActionDestroyBeforeCreate),
 		planned(`ram_role_name = "trainers"`, plancheck.ResourceActionNoop),
 		planned("", plancheck.ResourceActionNoop),

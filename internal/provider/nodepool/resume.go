@@ -87,6 +87,7 @@ func (r *pool) resume(ctx context.Context, client *acs.Client, record acs.NodePo
 	}
 	c, diags := r.changeFrom(ctx, record, *m)
 	if !diags.HasError() && !leaving(record.Status.State) {
+		diags.Append(c.checkLeaving()...)
 		diags.Append(r.refuseDisplaced(ctx, c)...)
 	}
 	if diags.HasError() {
@@ -103,7 +104,7 @@ func (r *pool) resume(ctx context.Context, client *acs.Client, record acs.NodePo
 	if spec, diags = r.request(ctx, *m, record.NodePoolSpec); diags.HasError() {
 		return acs.Started{}, capacity.Pool{}, diags
 	}
-	if started, _, err = carryOut(ctx, client, clusterID, record, spec, *m); err != nil {
+	if started, _, err = carryOut(ctx, client, clusterID, record, spec, c); err != nil {
 		fail(err)
 		return acs.Started{}, capacity.Pool{}, diags
 	}
@@ -122,6 +123,9 @@ func (r *pool) changeFrom(ctx context.Context, record acs.NodePool, m model) (c 
 	diags = written.Blank(ctx, of, &from)
 	diags.Append(from.imported(ctx, of, record.Tag(contract.SettingsTag))...)
 	diags.Append(from.refresh(ctx, r.Session.ClusterID, record, true)...)
+	if known(m.RemoveNodes) && !diags.HasError() {
+		diags.Append(r.readNames(ctx, &from)...)
+	}
 	before, more := from.pool(ctx)
 	diags.Append(more...)
 	after, more := m.pool(ctx)

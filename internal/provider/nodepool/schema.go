@@ -54,9 +54,15 @@ func (r *pool) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 			Validators: []validator.List{listvalidator.SizeBetween(1, maxTypes-1), listvalidator.UniqueValues(), listvalidator.ValueStringsAre(instanceType{})},
 		},
 		"size": schema.Int64Attribute{
-			MarkdownDescription: "Number of nodes, 0 to 2,000. When it is lowered, the cloud chooses which nodes go.",
+			MarkdownDescription: "Number of nodes, 0 to 2,000. When it is lowered, the nodes of `remove_nodes` go; without that the cloud chooses.",
 			Required:            true,
 			Validators:          []validator.Int64{int64validator.Between(0, catalog.MaxPoolSize)},
+		},
+		"remove_nodes": schema.SetAttribute{
+			MarkdownDescription: "Names of the nodes that go when `size` is lowered: as many of the pool's nodes as it is lowered by. They are drained, and jobs on the others stay. Names of nodes that are not the pool's (any more) mean nothing. " +
+				"Default: the cloud chooses, so that the plan knows what is left only where all nodes are alike, and refuses while any of them has a job.",
+			Optional: true, ElementType: types.StringType,
+			Validators: []validator.Set{setvalidator.SizeAtLeast(1)},
 		},
 		"mode": schema.StringAttribute{
 			MarkdownDescription: "How the nodes offer their GPUs (node label `ack.node.gpu.schedule`): `default` (whole GPUs, picked by the device plugin), " +

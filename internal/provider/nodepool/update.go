@@ -35,6 +35,9 @@ func (r *pool) modify(ctx context.Context, state model, m *model) (changed bool,
 		return false, diags
 	}
 	c := change{before: before, after: after, from: state, to: *m}
+	if diags.Append(c.checkLeaving()...); diags.HasError() {
+		return false, diags
+	}
 	if diags.Append(r.refuseDisplaced(ctx, c)...); diags.HasError() {
 		return false, diags
 	}
@@ -60,7 +63,7 @@ func (r *pool) modify(ctx context.Context, state model, m *model) (changed bool,
 	if diags.Append(more...); diags.HasError() {
 		return false, diags
 	}
-	started, accepted, err := carryOut(ctx, client, clusterID, record, spec, *m)
+	started, accepted, err := carryOut(ctx, client, clusterID, record, spec, c)
 	if err != nil {
 		diags.AddError("Node pool was not changed", session.Sentence(err))
 		return accepted, diags
@@ -69,13 +72,20 @@ func (r *pool) modify(ctx context.Context, state model, m *model) (changed bool,
 	return true, diags
 }
 
-// carryOut asks the service for a change: of the pool, and then of the kubelets of its nodes where they
-// are to be configured otherwise. accepted means that the service has begun, also together with an error.
-func carryOut(ctx context.Context, client *acs.Client, clusterID string, record acs.NodePool, spec acs.NodePoolSpec, m model) (started acs.Started, accepted bool, err error) {
+// carryOut asks the service for a change: it removes the nodes that are to go by name, changes the pool,
+// and then the kubelets of its nodes where they are to be configured otherwise. accepted means that the
+// service has begun, also together with an error.
+func carryOut(ctx context.Context, client *acs.Client, clusterID string, record acs.NodePool, spec acs.NodePoolSpec, c change) (started acs.Started, accepted bool, err error) {
 	poolID, report := record.Info.ID, progress(ctx, record.Info.Name)
+	if gone := c.leaving(); len(gone) > 0 {
+		if err := removeNodes(ctx, client, clusterID, record, gone); err != nil {
+			return started, true, err
+		}
+		accepted = true
+	}
 	started, err = client.ModifyNodePool(ctx, clusterID, poolID, spec, acs.ModifyOptions{UpdateNodes: true})
 	if err != nil || reflect.DeepEqual(record.NodeConfig, spec.NodeConfig) {
-		return started, err == nil, err
+		return started, accepted || err == nil, err
 	}
 	if started.TaskID != "" {
 		if _, err = client.WaitTask(ctx, started.TaskID, report); err != nil {
@@ -85,6 +95,6 @@ func carryOut(ctx context.Context, client *acs.Client, clusterID string, record 
 	if _, err = client.WaitNodePool(ctx, clusterID, poolID, -1, report); err != nil {
 		return started, true, err
 	}
-	started, err = client.ModifyNodeConfig(ctx, clusterID, poolID, spec.NodeConfig, m.KubeletMaxParallelism.ValueInt64())
+	started, err = client.ModifyNodeConfig(ctx, clusterID, poolID, spec.NodeConfig, c.to.KubeletMaxParallelism.ValueInt64())
 	return started, true, err
 }

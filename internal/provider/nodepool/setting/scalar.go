@@ -58,7 +58,8 @@ func choice(name, description string, place func(*Values) *types.String, at func
 	return text(name, description, place, at, stringvalidator.OneOf(append([]string{""}, values...)...))
 }
 
-// fixed is a setting that the service does not change on a pool that exists.
+// fixed is a setting that the service does not change on a pool that exists. It has to be shown, or a value
+// that the pool has already would replace it.
 func fixed(s setting) setting {
 	if attribute, ok := s.attribute.(schema.StringAttribute); ok {
 		attribute.PlanModifiers = append(attribute.PlanModifiers, stringplanmodifier.RequiresReplaceIf(

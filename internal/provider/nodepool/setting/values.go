@@ -3,6 +3,7 @@ package setting
 import (
 	"context"
 	"slices"
+	"sync"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -83,7 +84,7 @@ const (
 )
 
 // table lists all settings.
-func table() []setting {
+var table = sync.OnceValue(func() []setting {
 	all := slices.Concat(instances(), disks(), charges(), software())
 	for i, s := range all {
 		if !s.shown {
@@ -91,7 +92,7 @@ func table() []setting {
 		}
 	}
 	return all
-}
+})
 
 func instances() []setting {
 	return []setting{
@@ -103,8 +104,8 @@ func instances() []setting {
 			func(v *Values) *types.String { return &v.ImageType }, func(s *acs.NodePoolSpec) *string { return &s.ScalingGroup.ImageType })),
 		shown(text("key_pair", "Key pair for logging in to the nodes. Default: none.",
 			func(v *Values) *types.String { return &v.KeyPair }, func(s *acs.NodePoolSpec) *string { return &s.ScalingGroup.KeyPair })),
-		fixed(text("ram_role_name", "RAM role of the nodes. Default: the cluster's for its workers. A change replaces the pool.",
-			func(v *Values) *types.String { return &v.RAMRoleName }, func(s *acs.NodePoolSpec) *string { return &s.ScalingGroup.RAMRoleName })),
+		shown(fixed(text("ram_role_name", "RAM role of the nodes. Default: the cluster's for its workers. A change replaces the pool.",
+			func(v *Values) *types.String { return &v.RAMRoleName }, func(s *acs.NodePoolSpec) *string { return &s.ScalingGroup.RAMRoleName }))),
 		text("resource_group_id", "Resource group of the pool, and of the instances that it creates."+serviceDefault,
 			func(v *Values) *types.String { return &v.ResourceGroupID }, func(s *acs.NodePoolSpec) *string { return &s.Info.ResourceGroupID }),
 		tags(),

@@ -1,0 +1,132 @@
+package nodepool
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/hashicorp/terraform-plugin-framework/attr"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// leaving are the pool's nodes that the user has chosen to go with this change, nil where the pool keeps
+// its size or the cloud chooses.
+func (c change) leaving() (names []string) {
+	chosen, ok := c.chosen()
+	if !ok {
+		return nil
+	}
+	for _, name := range c.from.nodes() {
+		if slices.Contains(chosen, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// chosen are the names in remove_nodes; ok is false where they mean nothing, as the pool keeps its size,
+// or are not known.
+func (c change) chosen() (names []string, ok bool) {
+	if c.to.Size.ValueInt64() >= c.from.Size.ValueInt64() || !known(c.to.RemoveNodes) {
+		return nil, false
+	}
+	elements := c.to.RemoveNodes.Elements()
+	return texts(elements), !slices.ContainsFunc(elements, attr.Value.IsUnknown)
+}
+
+// checkLeaving refuses a choice of other than as many nodes as the pool loses: the cloud would choose the
+// others, or nodes would go that were to stay.
+func (c change) checkLeaving() (diags diag.Diagnostics) {
+	if _, ok := c.chosen(); !ok {
+		return nil
+	}
+	from, to := c.from.Size.ValueInt64(), c.to.Size.ValueInt64()
+	if names := c.leaving(); int64(len(names)) != from-to {
+		are := "none of the pool's nodes"
+		if len(names) > 0 {
+			are = fmt.Sprintf("%d of the pool's nodes (%s)", len(names), join(names))
+		}
+		diags.AddAttributeError(path.Root("remove_nodes"), "Other nodes than go", fmt.Sprintf(
+			"Node pool %s shrinks from %d to %d nodes, and remove_nodes names %s. Name %d of those in node_names, or leave remove_nodes out to let the cloud choose.",
+			c.before.Name, from, to, are, from-to))
+	}
+	return diags
+}
+
+// nodes are the names of the nodes of a pool that the cluster or the service has.
+func (m model) nodes() []string {
+	names := texts(m.NodeNames.Elements())
+	for name := range m.DriftedNodes.Elements() {
+		if name != m.Name.ValueString() && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// readNames takes over which nodes a pool has at the service.
+func (r *pool) readNames(ctx context.Context, m *model) (diags diag.Diagnostics) {
+	client, err := r.Session.ACS()
+	var listed []acs.Node
+	if err == nil {
+		listed, err = client.ListNodes(ctx, m.cluster(), m.NodePoolID.ValueString())
+	}
+	if err != nil {
+		diags.AddError("Nodes cannot be read", session.Sentence(err))
+		return diags
+	}
+	names := make([]string, len(listed))
+	for i, n := range listed {
+		names[i] = n.Name
+	}
+	return m.setNodeNames(ctx, names)
+}
+
+// setWithout sets what is left of a pool when nodes have gone that are known.
+func (m *model) setWithout(ctx context.Context, p capacity.Pool, existing capacity.Capacity, gone []string) diag.Diagnostics {
+	existing.Nodes = slices.DeleteFunc(slices.Clone(existing.Nodes), func(n capacity.Node) bool { return slices.Contains(gone, n.Name) })
+	return m.setPlanned(ctx, p, existing)
+}
+
+// removeNodes drains and releases nodes of a pool, and waits until they have gone.
+func removeNodes(ctx context.Context, client *acs.Client, clusterID string, record acs.NodePool, names []string) error {
+	poolID, report := record.Info.ID, progress(ctx, record.Info.Name)
+	listed, err := client.ListNodes(ctx, clusterID, poolID)
+	if err != nil {
+		return err
+	}
+	var instances []string
+	for _, n := range listed {
+		if slices.Contains(names, n.Name) {
+			instances = append(instances, n.InstanceID)
+		}
+	}
+	if len(instances) == 0 {
+		return nil // an earlier apply has removed them
+	}
+	started, err := client.RemoveNodes(ctx, clusterID, poolID, instances)
+	if err == nil && started.TaskID != "" {
+		_, err = client.WaitTask(ctx, started.TaskID, report)
+	}
+	if err == nil {
+		_, err = client.WaitNodePool(ctx, clusterID, poolID, -1, report)
+	}
+	return err
+}
+
+// texts are the strings of a list or set.
+func texts[T any](elements []T) (list []string) {
+	for _, e := range elements {
+		if text, ok := any(e).(types.String); ok {
+			list = append(list, text.ValueString())
+		}
+	}
+	return list
+}

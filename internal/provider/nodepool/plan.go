@@ -16,6 +16,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodepool/mode"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/running"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
@@ -65,7 +66,7 @@ func (r *pool) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 		resp.Diagnostics.Append(r.planUpdate(ctx, *state, plan)...)
 	}
 	if state == nil || !plan.Mode.Equal(state.Mode) {
-		resp.Diagnostics.Append(r.checkMode(ctx, plan.Mode)...)
+		resp.Diagnostics.Append(mode.Check(ctx, r.Session, plan.Mode.ValueString())...)
 	}
 	resp.Diagnostics.Append(r.checkPinned(ctx, req.Config, state, *plan)...)
 	if resp.Diagnostics.HasError() {

@@ -22,6 +22,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/duration"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodepool/mode"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodepool/setting"
 )
 
@@ -69,7 +70,7 @@ func (r *pool) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 				"`topology` (whole GPUs, picked by the scheduler by the links between them), `share`, `cgpu`, `mps`, `core_mem` (parts of GPUs), `mig` or `disabled`. " +
 				"Default `default`. A change to or from `core_mem` or `mig` replaces the pool: existing nodes cannot be switched.",
 			Optional: true, Computed: true, Default: stringdefault.StaticString(string(placement.ModeDefault)),
-			Validators: []validator.String{mode{}},
+			Validators: []validator.String{mode.Exists{}},
 			PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplaceIf(modeReplaces,
 				"Nodes cannot be switched to or from this mode.", "Nodes cannot be switched to or from `core_mem` and `mig`.")},
 		},

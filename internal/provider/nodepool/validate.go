@@ -19,6 +19,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodepool/mode"
 )
 
 // Limits of the service for labels, those of the provider included.
@@ -43,7 +44,7 @@ func (r *pool) ValidateConfig(ctx context.Context, req resource.ValidateConfigRe
 	if shared, ok := catalog.LookupMode(name); !ok || !shared.Shared {
 		resp.Diagnostics.AddAttributeError(path.Root("gpu_policy"), "GPU policy without shared GPUs", fmt.Sprintf(
 			"gpu_policy says how parts of GPUs are filled, and nodes of mode %q offer whole GPUs. Remove gpu_policy, or choose one of the modes %s.",
-			modeOr(name), strings.Join(modeNames(func(m catalog.Mode) bool { return m.Shared }), ", ")))
+			modeOr(name), strings.Join(mode.Names(func(m catalog.Mode) bool { return m.Shared }), ", ")))
 	}
 }
 
@@ -95,16 +96,6 @@ func modeOr(name string) string {
 	return name
 }
 
-func modeNames(keep func(catalog.Mode) bool) []string {
-	var names []string
-	for _, m := range catalog.Modes() {
-		if keep(m) {
-			names = append(names, m.Name)
-		}
-	}
-	return names
-}
-
 // modeReplaces reports whether nodes cannot be switched between two modes: a node gets
 // core_mem or mig only when it joins (Alibaba Cloud: "Allocate computing power by
 // scheduling shared GPU").
@@ -140,23 +131,6 @@ func (instanceType) ValidateString(_ context.Context, req validator.StringReques
 		text += " Did you mean " + strings.Join(near, ", ") + "?"
 	}
 	resp.Diagnostics.AddAttributeError(req.Path, "Unknown instance type", text)
-}
-
-// mode checks that the mode exists.
-type mode struct{}
-
-func (mode) Description(context.Context) string               { return "must be a mode of GPU nodes" }
-func (v mode) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
-func (mode) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
-	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
-		return
-	}
-	if _, ok := catalog.LookupMode(req.ConfigValue.ValueString()); ok {
-		return
-	}
-	all := modeNames(func(catalog.Mode) bool { return true })
-	resp.Diagnostics.AddAttributeError(req.Path, "Unknown mode",
-		fmt.Sprintf("There is no mode %q for GPU nodes. The modes are %s.", req.ConfigValue.ValueString(), strings.Join(all, ", ")))
 }
 
 // labelValue checks the syntax of a label's or taint's value.

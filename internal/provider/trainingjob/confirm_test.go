@@ -117,6 +117,7 @@ func TestEvictionsThatThePlanCouldNotKnow(t *testing.T) {
 		{"placed by the apply", high + anywhere},
 		{"not checked", high + "placement_check = \"off\"\n"},
 		{"not checked, placed by the apply", high + anywhere + "placement_check = \"off\"\n"},
+		{"agreed to, placed by the apply", high + anywhere + "allow_preemption = true\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cli.Write(t, setting{size: 2, gangs: gangs{"low": {8, low}}}.config())
@@ -129,7 +130,7 @@ func TestEvictionsThatThePlanCouldNotKnow(t *testing.T) {
 			}()
 			said := acctest.Unwrapped(cli.Must(t, "apply", "saved"))
 			assert.Contains(t, said, "Running jobs would be evicted")
-			assert.Contains(t, said, "The scheduler evicts for it: default/low.")
+			assert.Regexp(t, "The scheduler evicts for it(, as allow_preemption agrees)?: default/low.", said)
 		})
 	}
 	t.Run("another's", func(t *testing.T) {

@@ -182,7 +182,7 @@ func (r *trainingJob) planOnCluster(ctx context.Context, client *kube.Client, m 
 		diags.AddError("Job was not started", session.Sentence(err))
 		return diags
 	}
-	since := fmt.Sprintf("Since the plan was made, what job %s needs was taken. ", spec.ID())
+	since := fmt.Sprintf("The plan did not see whom job %s may evict, or what it needs was taken since. ", spec.ID())
 	if at.added != "" {
 		since += at.added + " "
 	}

@@ -224,6 +224,9 @@ func (r *trainingJob) place(ctx context.Context, m *model, after types.List, on 
 	}
 	if len(unknown) > 0 {
 		summary, detail := "Placement is not checked", fmt.Sprintf("Whether the job fits is not checked: %s unknown until apply.", are(unknown))
+		if c.allowPreemption {
+			detail += " Nor is whom the scheduler evicts for it, as allow_preemption agrees: the apply names them."
+		}
 		switch {
 		case c.level == session.CheckError && r.Session.Ledger.Stays(spec.ID()):
 			diags.AddAttributeError(path.Root(unknown[0]), summary, detail+" Terraform shows no warning about a job that is replaced by -replace or replace_triggered_by, so that the plan fails instead: "+

@@ -124,22 +124,25 @@ func (r *trainingJob) victims(at prospect) (found victims) {
 	return found
 }
 
-// evictions tells whom the scheduler will evict for a job, because of what was changed since the
-// plan, which has asked for consent to what it knew. Those of others are not evicted without it.
+// evictions tells whom the scheduler will evict for a job and the plan could not name, because of what
+// was changed since, or because it did not know the job's pools. Those of others are not evicted without consent.
 // Those of this configuration may be about to leave: an apply deletes in no certain order.
 func (r *trainingJob) evictions(c checker, at prospect, since string) (diags diag.Diagnostics) {
-	if c.allowPreemption || !c.ours() {
+	if !c.ours() {
 		return diags
 	}
 	const attribute, advice = "allow_preemption", "Plan again, or set allow_preemption = true to agree."
 	found := r.victims(at)
-	if len(found.others) > 0 && c.level == session.CheckError {
+	if len(found.others) > 0 && c.level == session.CheckError && !c.allowPreemption {
 		diags.AddAttributeError(path.Root(attribute), "Job was not started", fmt.Sprintf("%sThe scheduler would evict for it: %s. %s",
 			since, strings.Join(slices.Concat(found.others, found.own), ", "), advice))
 		return diags
 	}
 	if all := slices.Concat(found.others, found.own); len(all) > 0 {
 		detail := fmt.Sprintf("%sThe scheduler evicts for it: %s.", since, strings.Join(all, ", "))
+		if c.allowPreemption {
+			detail = fmt.Sprintf("%sThe scheduler evicts for it, as allow_preemption agrees: %s.", since, strings.Join(all, ", "))
+		}
 		if len(found.own) > 0 {
 			detail += fmt.Sprintf(" Of these, %s would stay in this configuration, unless this apply is about to delete or suspend it.", strings.Join(found.own, ", "))
 		}

@@ -1,4 +1,5 @@
-package nodepool
+// Package mode checks that a cluster can run nodes in a GPU mode.
+package mode
 
 import (
 	"context"
@@ -8,38 +9,39 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
-	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/gates"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
 // kubeScheduler is the add-on that is ACK's own scheduler.
 const kubeScheduler = "kube-scheduler"
 
-// checkMode refuses a mode that the region does not offer, or for which the cluster is too old.
-func (r *pool) checkMode(ctx context.Context, mode types.String) (diags diag.Diagnostics) {
+// Check refuses a mode that the region does not offer, or for which the cluster or an add-on of it is too
+// old, at the attribute mode of a pool.
+func Check(ctx context.Context, s *session.Session, mode string) (diags diag.Diagnostics) {
 	at := path.Root("mode")
-	diags.Append(r.checkRegion(mode)...)
-	if len(catalog.Gates(mode.ValueString())) == 0 || r.Session.Ledger.Applying() {
+	diags.Append(checkRegion(s.Region, mode)...)
+	if len(catalog.Gates(mode)) == 0 || s.Ledger.Applying() {
 		return diags
 	}
-	cluster, err := r.Session.Record(ctx)
+	cluster, err := s.Record(ctx)
 	if err != nil {
 		return diags // the apply will tell
 	}
-	if mode.ValueString() == "core_mem" && cluster.Spec != "" && !strings.HasPrefix(cluster.Spec, "ack.pro.") {
+	if mode == "core_mem" && cluster.Spec != "" && !strings.HasPrefix(cluster.Spec, "ack.pro.") {
 		diags.AddAttributeError(at, "Mode needs an ACK Pro cluster", fmt.Sprintf(
 			"Mode core_mem works in ACK Pro clusters, and cluster %s is of the specification %s. Upgrade the cluster, or use mode share.", cluster.ID, cluster.Spec))
 	}
-	addons, err := r.Session.Addons(ctx)
+	addons, err := s.Addons(ctx)
 	if err != nil {
 		return diags
 	}
 	runs := maps.Clone(addons)
 	runs[gates.Kubernetes] = cluster.Version
-	for _, g := range gates.Unmet(mode.ValueString(), runs) {
-		text := fmt.Sprintf("Mode %s needs %s %s or newer, and cluster %s has %s (%s).", mode.ValueString(), g.Component, g.Minimum, cluster.ID, runs[g.Component], g.Source)
+	for _, g := range gates.Unmet(mode, runs) {
+		text := fmt.Sprintf("Mode %s needs %s %s or newer, and cluster %s has %s (%s).", mode, g.Component, g.Minimum, cluster.ID, runs[g.Component], g.Source)
 		switch g.Component {
 		case gates.Kubernetes:
 			diags.AddAttributeError(at, "Kubernetes is too old for the mode", text+" Upgrade the cluster.")
@@ -53,9 +55,9 @@ func (r *pool) checkMode(ctx context.Context, mode types.String) (diags diag.Dia
 }
 
 // checkRegion refuses a mode that the region does not offer.
-func (r *pool) checkRegion(mode types.String) (diags diag.Diagnostics) {
-	region, ok := catalog.LookupRegion(r.Session.Region)
-	if ok && mode.ValueString() == "core_mem" && !region.CoreMem {
+func checkRegion(name, mode string) (diags diag.Diagnostics) {
+	region, ok := catalog.LookupRegion(name)
+	if ok && mode == "core_mem" && !region.CoreMem {
 		var offering []string
 		for _, other := range catalog.Regions() {
 			if other.CoreMem {
@@ -63,7 +65,7 @@ func (r *pool) checkRegion(mode types.String) (diags diag.Diagnostics) {
 			}
 		}
 		diags.AddAttributeError(path.Root("mode"), "Mode is not offered in the region", fmt.Sprintf(
-			"Region %s does not offer mode core_mem; these do: %s.", region.Name, join(offering)))
+			"Region %s does not offer mode core_mem; these do: %s.", region.Name, strings.Join(offering, ", ")))
 	}
 	return diags
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -147,17 +148,19 @@ func (s Spec) Unlike() (problems []Problem) {
 	if s.Mode != Topology || len(members) < 2 {
 		return nil
 	}
-	asks := func(role string) []struct{ field, amount string } {
+	plain := func(q resource.Quantity) string { return strconv.FormatInt(q.MilliValue(), 10) } // however it is spelled
+	asks := func(role string) []struct{ field, amount, written string } {
 		r := s.Roles[role]
-		return []struct{ field, amount string }{
-			{"gpus", strconv.FormatInt(r.GPUs, 10)}, {"cpu", r.CPU.String()}, {"memory", r.Memory.String()}, {"rdma", strconv.FormatBool(r.RDMA)},
+		gpus, rdma := strconv.FormatInt(r.GPUs, 10), strconv.FormatBool(r.RDMA)
+		return []struct{ field, amount, written string }{
+			{"gpus", gpus, gpus}, {"cpu", plain(r.CPU), r.CPU.String()}, {"memory", plain(r.Memory), r.Memory.String()}, {"rdma", rdma, rdma},
 		}
 	}
 	first := asks(members[0])
 	for _, name := range members[1:] {
 		for i, own := range asks(name) {
 			if own.amount != first[i].amount {
-				problems = append(problems, Problem{Field: own.field, Role: name, Text: fmt.Sprintf("%s is %s, and that of role %q is %s", own.field, own.amount, members[0], first[i].amount)})
+				problems = append(problems, Problem{Field: own.field, Role: name, Text: fmt.Sprintf("%s is %s, and that of role %q is %s", own.field, own.written, members[0], first[i].written)})
 			}
 		}
 	}

@@ -407,10 +407,14 @@ func TestUnlike(t *testing.T) {
 		change func(*Spec)
 		want   []string // role, attribute and what it says
 	}{
-		"alike":           {func(*Spec) {}, nil},
-		"GPUs":            {func(s *Spec) { set(s, "worker", func(r *Role) { r.GPUs = 2 }) }, []string{`worker gpus: gpus is 2, and that of role "master" is 1`}},
-		"CPU":             {func(s *Spec) { set(s, "master", func(r *Role) { r.CPU = resource.MustParse("500m") }) }, []string{`worker cpu: cpu is 0, and that of role "master" is 500m`}},
-		"CPU, two ways":   {func(s *Spec) { both(s, "0.5", "500m") }, nil},
+		"alike":         {func(*Spec) {}, nil},
+		"GPUs":          {func(s *Spec) { set(s, "worker", func(r *Role) { r.GPUs = 2 }) }, []string{`worker gpus: gpus is 2, and that of role "master" is 1`}},
+		"CPU":           {func(s *Spec) { set(s, "master", func(r *Role) { r.CPU = resource.MustParse("500m") }) }, []string{`worker cpu: cpu is 0, and that of role "master" is 500m`}},
+		"CPU, two ways": {func(s *Spec) { both(s, "0.5", "500m") }, nil},
+		"memory, two ways": {func(s *Spec) {
+			set(s, "master", func(r *Role) { r.Memory = resource.MustParse("64Gi") })
+			set(s, "worker", func(r *Role) { r.Memory = resource.MustParse("68719476736") })
+		}, nil},
 		"memory and RDMA": {func(s *Spec) { set(s, "worker", func(r *Role) { r.Memory, r.RDMA = resource.MustParse("8Gi"), true }) }, []string{`worker memory: memory is 8Gi, and that of role "master" is 0`, `worker rdma: rdma is true, and that of role "master" is false`}},
 		"a launcher":      {func(s *Spec) { *s = vgg16() }, nil},
 		"no GPU":          {func(s *Spec) { set(s, "master", func(r *Role) { r.GPUs = 0 }) }, nil},

@@ -68,8 +68,9 @@ resource "gpuplan_node_pool" "v100" {
 }
 
 # eRDMA devices are set up on nodes that join after the add-on.
-resource "gpuplan_addon" "erdma" {
-  name = "ack-erdma-controller"
+resource "gpuplan_erdma_controller" "main" {
+  driver               = "ofed"
+  allocate_all_devices = true
 }
 
 resource "gpuplan_node_pool" "gn8v" {
@@ -78,5 +79,5 @@ resource "gpuplan_node_pool" "gn8v" {
   size          = 2
   mode          = "topology"
   vswitch_ids   = ["vsw-bp1q8tcxl9xxxxxxxxxxx"]
-  depends_on    = [gpuplan_addon.erdma]
+  depends_on    = [gpuplan_erdma_controller.main]
 }

@@ -168,7 +168,7 @@ func TestSettingsAreChecked(t *testing.T) {
 func TestVersionsThatSettingsNeed(t *testing.T) {
 	for name, test := range map[string]struct{ kubernetes, version, says string }{
 		"an old cluster":   {"1.26.3-aliyun.1", "", "config.enableReservation of add-on kube-scheduler needs kubernetes 1.28 or newer, and it is 1.26.3-aliyun.1"},
-		"an old scheduler": {"1.30.3-aliyun.1", `version = "v1.40.1-aliyun-6.7.2.abc"`, "config.enableReservation of add-on kube-scheduler needs kube-scheduler 6.8.0 or newer, and it is 6.7.2.abc"},
+		"an old scheduler": {"1.30.3-aliyun.1", `version = "v1.40.1-aliyun-6.7.2.abc"`, "config.enableReservation of add-on kube-scheduler needs kube-scheduler 6.8.0 or newer, and it is v1.40.1-aliyun-6.7.2.abc"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			acctest.StartCloud(t, func(o *acsfake.Options) { o.KubernetesVersion = test.kubernetes })

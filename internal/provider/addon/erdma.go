@@ -70,11 +70,17 @@ func erdmaRules(ctx context.Context, client *acs.Client, clusterID string, plan 
 	}
 	var others []string
 	for _, p := range pools {
-		if p.KubernetesConfig.CPUPolicy != acs.CPUPolicyStatic && p.Status.Total > 0 && slices.ContainsFunc(p.ScalingGroup.InstanceTypes, hasERDMA) {
+		if !pins(p) && p.Status.Total > 0 && slices.ContainsFunc(p.ScalingGroup.InstanceTypes, hasERDMA) {
 			others = append(others, p.Info.Name)
 		}
 	}
 	return append(diags, notPinned(others)...)
+}
+
+// pins reports whether the nodes of a pool pin CPUs, whichever of the two settings says so.
+func pins(p acs.NodePool) bool {
+	kubelet := p.NodeConfig.Kubelet
+	return p.KubernetesConfig.CPUPolicy == acs.CPUPolicyStatic || kubelet != nil && kubelet.CPUManagerPolicy == acs.CPUPolicyStatic
 }
 
 // visitPools says the same of pools of the walk that come or change.

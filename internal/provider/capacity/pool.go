@@ -97,13 +97,18 @@ func leastOf(nodes []Node, template placement.Node, fresh Node) (next Node) {
 	return next
 }
 
-// Short says in words what a node that exists offers less of than the catalogue says of
-// its pool's nodes, "" for nothing.
+// Short says in words what a node that exists offers less of than the first nodes of its pool are
+// planned with, "" for nothing.
 func (p Pool) Short(node *corev1.Node) (string, error) {
 	template, err := p.template()
 	if err != nil {
 		return "", err
 	}
+	q, err := p.quantities()
+	if err != nil {
+		return "", err
+	}
+	planned := p.Reserved.node(q)
 	live, err := inventory.Node(node, nil)
 	if err != nil {
 		return "", err
@@ -115,9 +120,9 @@ func (p Pool) Short(node *corev1.Node) (string, error) {
 		}
 	}
 	n := p.node(live, template, nil)
-	say(n.MilliCPU, template.Allocatable.MilliCPU, "%dm CPU instead of %dm")
-	say(n.MemoryMiB, template.Allocatable.MemoryBytes/mib, "%d MiB memory instead of %d")
-	say(n.Pods, template.Allocatable.Pods, "room for %d pods instead of %d")
+	say(n.MilliCPU, given(planned.MilliCPU, template.Allocatable.MilliCPU), "%dm CPU instead of %dm")
+	say(n.MemoryMiB, given(planned.MemoryMiB, template.Allocatable.MemoryBytes/mib), "%d MiB memory instead of %d")
+	say(n.Pods, given(planned.Pods, template.Allocatable.Pods), "room for %d pods instead of %d")
 	say(n.GPUMemoryMiB, smallest(template.GPUs), "%d MiB memory per GPU instead of %d")
 	return strings.Join(parts, ", "), nil
 }

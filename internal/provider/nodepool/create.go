@@ -35,7 +35,7 @@ func (r *pool) add(ctx context.Context, _ tfsdk.State, m *model) (exists bool, d
 	// From here on the pool exists: whatever happens, Terraform must know it.
 	m.NodePoolID, m.ID = types.StringValue(started.PoolID), types.StringValue(r.Session.ClusterID+"/"+started.PoolID)
 	if !diags.HasError() {
-		diags.Append(r.settle(ctx, client, m, started, before, "replaces it; to keep it, run `terraform untaint` on it first")...)
+		diags.Append(r.settle(ctx, client, m, started, before, true, "replaces it; to keep it, run `terraform untaint` on it first")...)
 	}
 	m.settleUnknown()
 	if diags.HasError() {
@@ -47,7 +47,7 @@ func (r *pool) add(ctx context.Context, _ tfsdk.State, m *model) (exists bool, d
 // settle waits until a change of the pool has reached its nodes, and reads what the
 // plan left open. before is the pool before the change, next what the next apply does when
 // it fails.
-func (r *pool) settle(ctx context.Context, client *acs.Client, m *model, started acs.Started, before capacity.Pool, next string) (diags diag.Diagnostics) {
+func (r *pool) settle(ctx context.Context, client *acs.Client, m *model, started acs.Started, before capacity.Pool, first bool, next string) (diags diag.Diagnostics) {
 	p, diags := m.pool(ctx)
 	if diags.HasError() {
 		return diags
@@ -91,7 +91,7 @@ func (r *pool) settle(ctx context.Context, client *acs.Client, m *model, started
 		if err != nil {
 			return fail(err)
 		}
-		if m.NodeNames.IsUnknown() { // there are new ones
+		if first { // others are planned as these are
 			diags.Append(short(p, came)...)
 		}
 	}

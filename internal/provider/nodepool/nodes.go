@@ -148,7 +148,7 @@ func short(p capacity.Pool, nodes []*corev1.Node) (diags diag.Diagnostics) {
 		parts = append(parts, fmt.Sprintf("%s on %s", text, join(less[text])))
 	}
 	diags.AddWarning("Nodes offer less than planned", fmt.Sprintf(
-		"Nodes of pool %s offer less to pods than the catalogue says of instance type %s: %s. Plans count with what the nodes offer from now on, also for nodes that are added to the pool; "+
+		"Nodes of pool %s offer less to pods than is known of instance type %s: %s. Plans count with what the nodes offer from now on, also for nodes that are added to the pool; "+
 			"what was planned on them before they came may wait.", p.Name, p.InstanceType, strings.Join(parts, "; ")))
 	return diags
 }

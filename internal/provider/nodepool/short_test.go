@@ -40,7 +40,7 @@ func (b *meagre) UpdateNode(ctx context.Context, _, n acsfake.Node) error {
 	return b.EnsureNode(ctx, n)
 }
 
-// What nodes offer less than the catalogue says is told when they have come, and no plan repeats it. Nodes
+// What nodes offer less than the catalogue says is told when the first have come, and not again. Nodes
 // that are added are planned as those that are there.
 func TestNodesThatOfferLessThanPlanned(t *testing.T) {
 	backend := &meagre{}
@@ -64,6 +64,6 @@ func TestNodesThatOfferLessThanPlanned(t *testing.T) {
 	output := cli.Must(t, "show", "-json", "plan")
 	require.Contains(t, output, `"name":"v100[1]"`)
 	assert.Regexp(t, `"gpu_memory_mib":16130,[^{}]*"memory_mib":307200,"milli_cpu":80000,"name":"v100\[1\]"`, output)
-	assert.Contains(t, acctest.Unwrapped(cli.Must(t, "apply", "-auto-approve")), "on cn-hangzhou.10.0.1.1, cn-hangzhou.10.0.1.2.")
+	assert.NotContains(t, cli.Must(t, "apply", "-auto-approve"), summary, "the plan has counted with it")
 	assert.Contains(t, cli.Must(t, "plan"), "No changes.")
 }

@@ -68,7 +68,7 @@ func (r *pool) modify(ctx context.Context, state model, m *model) (changed bool,
 		diags.AddError("Node pool was not changed", session.Sentence(err))
 		return accepted, diags
 	}
-	diags.Append(r.settle(ctx, client, m, started, before, "goes on from here")...)
+	diags.Append(r.settle(ctx, client, m, started, before, len(state.NodeNames.Elements()) == 0, "goes on from here")...)
 	return true, diags
 }
 

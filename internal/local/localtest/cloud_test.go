@@ -106,7 +106,7 @@ func TestNodePoolsBecomeNodes(t *testing.T) {
 	_, err = client.CoreV1().Nodes().Patch(ctx, nodes[0].Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
 	eventually(t, "the node's resources follow its label", func() error { return offers(client, nodes[0].Name, contract.ResourceTopologyGPU, 0) })
-	require.NoError(t, offers(client, nodes[0].Name, contract.ResourceGPUMemory, 128))
+	require.NoError(t, offers(client, nodes[0].Name, contract.ResourceGPUMemory, 120))
 	assert.NoError(t, offers(client, nodes[1].Name, contract.ResourceTopologyGPU, 8))
 
 	spec := v100Pool("becomes", 2)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -80,10 +81,16 @@ func TestOwnProgramsRun(t *testing.T) {
 		for _, pod := range pods.Items {
 			names = append(names, pod.Labels[contract.NameLabel])
 		}
+		slices.Sort(names)
 		return names
 	}
-	assert.ElementsMatch(t, []string{contract.SchedulerName, contract.SchedulerName, contract.QueueControllerName, contract.QueueControllerName},
-		running(), "the agent's pods go with their nodes")
+	eventually(t, "the agent's pods go with their nodes", func() error {
+		left := running()
+		if !slices.Equal(left, []string{contract.QueueControllerName, contract.QueueControllerName, contract.SchedulerName, contract.SchedulerName}) {
+			return fmt.Errorf("there are %q", left)
+		}
+		return nil
+	})
 	require.NoError(t, access.DeleteAll(ctx, objects, nil))
 	assert.Empty(t, running())
 }

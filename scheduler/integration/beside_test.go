@@ -57,11 +57,11 @@ func TestSharedPodOfNobodyTakesItsPart(t *testing.T) {
 	s := newTestCluster(t, sharedNode("binpack"))
 	s.submit(sharedJob("foreign", 1, 4, 0).onNode(s.nodes[0]))
 	startScheduler(t)
-	s.submit(sharedJob("rest", 8, 12, 0))
+	s.submit(sharedJob("rest", 8, 11, 0))
 	s.awaitBound("rest")
 	s.submit(sharedJob("small", 1, 1, 0))
 	s.awaitReason("small", "no GPU with enough memory or cores left")
-	assert.Equal(t, int64(8*12+4), s.reservations(s.nodes[0]).gib)
+	assert.Equal(t, int64(8*11+4), s.reservations(s.nodes[0]).gib)
 }
 
 // What pods have that other schedulers bound, or nobody, counts for the planner and for people.

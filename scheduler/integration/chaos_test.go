@@ -144,7 +144,7 @@ func (c *chaos) chaosNode(i int) worldNode {
 }
 
 // gpuMemoryGiB is the memory of each GPU of the run's nodes.
-const gpuMemoryGiB = 16
+const gpuMemoryGiB = 15
 
 // plantTree makes a quota tree of two groups with two leaves each, which may borrow.
 func (c *chaos) plantTree(t *testing.T) {

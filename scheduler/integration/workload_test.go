@@ -81,9 +81,9 @@ func (a answering) awaitWorkload(token string, pods int64) {
 func TestPlacesByTheWorkload(t *testing.T) {
 	s := newTestCluster(t, sharedNode("binpack"), sharedNode("binpack"))
 	scheduler := startScheduler(t)
-	s.submit(sharedJob("full", 7, 16, 0))
+	s.submit(sharedJob("full", 7, 15, 0))
 	s.awaitBound("full")
-	s.submit(sharedJob("half", 1, 8, 0))
+	s.submit(sharedJob("half", 1, 7, 0))
 	tight := s.awaitBound("half")[0].Spec.NodeName
 	quarter := func(name string) (node string) {
 		s.submit(sharedJob(name, 1, 4, 0))
@@ -95,7 +95,7 @@ func TestPlacesByTheWorkload(t *testing.T) {
 	assert.Equal(t, tight, quarter("before"), "nothing is recorded")
 	scheduler.End(syscall.SIGTERM)
 
-	halves := placement.Workload{{Mode: placement.ModeShare, GPUs: 1, MemoryGiB: 8}: 1000}
+	halves := placement.Workload{{Mode: placement.ModeShare, GPUs: 1, MemoryGiB: 7}: 1000}
 	recordWorkload(t, halves)
 	for i := range 2 {
 		scheduler = startScheduler(t)

@@ -93,8 +93,13 @@ const (
 	ResourceERDMA = "aliyun/erdma"
 )
 
-// NodeProblemDetector is the add-on that managed operation of a node pool needs.
-const NodeProblemDetector = "ack-node-problem-detector"
+// Add-ons of ACK.
+const (
+	// KubeScheduler is ACK's own scheduler.
+	KubeScheduler = "kube-scheduler"
+	// NodeProblemDetector is what managed operation of a node pool needs.
+	NodeProblemDetector = "ack-node-problem-detector"
+)
 
 // Names of what sets up eRDMA devices.
 const (

@@ -149,7 +149,7 @@ func (r *addon[M, P]) remove(ctx context.Context, of *M) (diags diag.Diagnostics
 	if err != nil {
 		return nil, err
 	}
-	clusterID, name := m.base().cluster(), m.name().ValueString()
+	clusterID, name := b.cluster(), m.name().ValueString()
 	if b.uninstalls() {
 		task, err := client.UninstallAddon(ctx, clusterID, name)
 		if err == nil && task != "" {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/gates"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
@@ -135,7 +136,7 @@ func checkVersion(from, to string) (diags diag.Diagnostics) {
 }
 
 // features are those of the catalogue's gates that a setting of an add-on asks for.
-var features = map[string]map[string]string{schedulerAddon: {"enableReservation": "enable_reservation"}}
+var features = map[string]map[string]string{contract.KubeScheduler: {"enableReservation": "enable_reservation"}}
 
 // checkGates refuses settings that the cluster's version or the add-on's is too old for.
 func (r *addon[M, P]) checkGates(ctx context.Context, plan P, addonVersion string, wanted config) (diags diag.Diagnostics) {
@@ -149,7 +150,7 @@ func (r *addon[M, P]) checkGates(ctx context.Context, plan P, addonVersion strin
 			diags.AddError("Add-on cannot be checked", session.Sentence(err))
 			return diags
 		}
-		runs := map[string]string{gates.Kubernetes: cluster.Version, schedulerAddon: addonVersion}
+		runs := map[string]string{gates.Kubernetes: cluster.Version, contract.KubeScheduler: addonVersion}
 		for _, g := range gates.Unmet(feature, runs) {
 			at, called := plan.place([]string{setting})
 			diags.AddAttributeError(at, "Version is too old", fmt.Sprintf(

@@ -20,6 +20,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
@@ -92,7 +93,7 @@ func (r *addon[M, P]) ImportState(ctx context.Context, req resource.ImportStateR
 	}
 	example := r.only
 	if example == "" {
-		example = schedulerAddon
+		example = contract.KubeScheduler
 	}
 	if clusterID != r.Session.ClusterID || !nameForm.MatchString(name) || r.only != "" && name != r.only {
 		resp.Diagnostics.AddError("Invalid import ID", fmt.Sprintf(

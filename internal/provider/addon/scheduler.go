@@ -15,14 +15,12 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
-
-// schedulerAddon is the add-on of ACK's own scheduler.
-const schedulerAddon = "kube-scheduler"
 
 // NewSchedulerConfig returns the resource of the parameters of ACK's scheduler.
 func NewSchedulerConfig() resource.Resource {
-	return newResource(&addon[schedulerConfig, *schedulerConfig]{schema: schedulerSchema, only: schedulerAddon, rules: schedulerRules},
+	return newResource(&addon[schedulerConfig, *schedulerConfig]{schema: schedulerSchema, only: contract.KubeScheduler, rules: schedulerRules},
 		"gpuplan_scheduler_config", "Scheduler configuration")
 }
 
@@ -54,7 +52,7 @@ func (m *schedulerConfig) fields() []field {
 	}
 }
 
-func (m *schedulerConfig) name() types.String { return types.StringValue(schedulerAddon) }
+func (m *schedulerConfig) name() types.String { return types.StringValue(contract.KubeScheduler) }
 func (m *schedulerConfig) settings() jsontypes.Normalized {
 	return settingsOf(m.fields(), m.ExtraConfig)
 }

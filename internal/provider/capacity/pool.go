@@ -50,15 +50,11 @@ type Reserved struct {
 // existing ones do, or without those what the catalogue says.
 // The error says that the instance type or mode is not in the catalogue.
 func (p Pool) Planned(existing Capacity, size int) (Capacity, error) {
-	q, err := p.quantities()
-	if err != nil {
-		return Capacity{}, err
-	}
 	template, err := p.template()
 	if err != nil {
 		return Capacity{}, err
 	}
-	next := leastOf(existing.Nodes, template, p.Reserved.node(q))
+	next := leastOf(existing.Nodes, template, p.Reserved.node(template.Allocatable))
 	c := p.empty()
 	c.LiveLabels = p.beside(existing.LiveLabels)
 	c.Nodes = slices.Clone(existing.Nodes[:min(size, len(existing.Nodes))])
@@ -104,11 +100,7 @@ func (p Pool) Short(node *corev1.Node) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	q, err := p.quantities()
-	if err != nil {
-		return "", err
-	}
-	planned := p.Reserved.node(q)
+	planned := p.Reserved.node(template.Allocatable)
 	live, err := inventory.Node(node, nil)
 	if err != nil {
 		return "", err
@@ -129,17 +121,17 @@ func (p Pool) Short(node *corev1.Node) (string, error) {
 
 // node says in what a node with the reservation differs from one without. How much of the reservation
 // is what the catalogue's estimate keeps anyway is not known, so it counts beside that.
-func (r Reserved) node(q catalog.Quantities) (n Node) {
+func (r Reserved) node(without placement.Resources) (n Node) {
 	if r.MilliCPU > 0 {
-		left := max(0, q.MilliCPU-r.MilliCPU)
+		left := max(0, without.MilliCPU-r.MilliCPU)
 		n.MilliCPU = &left
 	}
 	if r.MemoryBytes > 0 {
-		left := max(0, q.MemoryBytes-r.MemoryBytes) / mib
+		left := max(0, without.MemoryBytes-r.MemoryBytes) / mib
 		n.MemoryMiB = &left
 	}
 	if r.MaxPods > 0 {
-		n.Pods = differing(r.MaxPods, q.Pods)
+		n.Pods = differing(r.MaxPods, without.Pods)
 	}
 	return n
 }

@@ -45,8 +45,8 @@ func (r *pool) add(ctx context.Context, _ tfsdk.State, m *model) (exists bool, d
 }
 
 // settle waits until a change of the pool has reached its nodes, and reads what the
-// plan left open. before is the pool before the change, next what the next apply does when
-// it fails.
+// plan left open. before is the pool before the change, first means that it had no nodes then, next
+// is what the next apply does when it fails.
 func (r *pool) settle(ctx context.Context, client *acs.Client, m *model, started acs.Started, before capacity.Pool, first bool, next string) (diags diag.Diagnostics) {
 	p, diags := m.pool(ctx)
 	if diags.HasError() {
@@ -75,10 +75,7 @@ func (r *pool) settle(ctx context.Context, client *acs.Client, m *model, started
 	if err != nil {
 		return fail(err)
 	}
-	nodeNames := make([]string, len(listed))
-	for i, n := range listed {
-		nodeNames[i] = n.Name
-	}
+	nodeNames := namesOf(listed)
 	kubeClient, err := r.Session.Kube()
 	if errors.Is(err, session.ErrNotConfigured) {
 		diags.AddWarning("Nodes were not checked", fmt.Sprintf(

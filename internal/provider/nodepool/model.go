@@ -78,7 +78,7 @@ func (m model) pool(ctx context.Context) (capacity.Pool, diag.Diagnostics) {
 	diags.Append(m.Fallbacks.ElementsAs(ctx, &p.Fallbacks, false)...)
 	reserved, more := m.Reserved(ctx)
 	diags.Append(more...)
-	p.Reserved = capacity.Reserved(reserved)
+	p.Reserved = reserved
 	var taints []taint
 	diags.Append(m.Taints.ElementsAs(ctx, &taints, false)...)
 	for _, t := range taints {

@@ -82,11 +82,7 @@ func (r *pool) readNames(ctx context.Context, m *model) (diags diag.Diagnostics)
 		diags.AddError("Nodes cannot be read", session.Sentence(err))
 		return diags
 	}
-	names := make([]string, len(listed))
-	for i, n := range listed {
-		names[i] = n.Name
-	}
-	return m.setNodeNames(ctx, names)
+	return m.setNodeNames(ctx, namesOf(listed))
 }
 
 // setWithout sets what is left of a pool when nodes have gone that are known.
@@ -121,10 +117,19 @@ func removeNodes(ctx context.Context, client *acs.Client, clusterID string, reco
 	return err
 }
 
+// namesOf are the names of the nodes that the service lists.
+func namesOf(listed []acs.Node) []string {
+	names := make([]string, len(listed))
+	for i, n := range listed {
+		names[i] = n.Name
+	}
+	return names
+}
+
 // texts are the strings of a list or set.
-func texts[T any](elements []T) (list []string) {
+func texts(elements []attr.Value) (list []string) {
 	for _, e := range elements {
-		if text, ok := any(e).(types.String); ok {
+		if text, ok := e.(types.String); ok {
 			list = append(list, text.ValueString())
 		}
 	}

@@ -40,7 +40,7 @@ func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 	}
 	r.Session.Ledger.ExpectTree()
 	isNew := req.State.Raw.IsNull()
-	if !isNew && r.leaves(ctx) {
+	if !isNew && r.leaves(ctx, plan) {
 		plan.ID = types.StringUnknown()
 		resp.RequiresReplace = append(resp.RequiresReplace, path.Root("id"))
 	}
@@ -87,12 +87,17 @@ func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 
 // leaves reports whether the tree's deletion has begun, which nothing stops: a destroy waits for its
 // end, and any other plan for a new tree.
-func (r *tree) leaves(ctx context.Context) bool {
+func (r *tree) leaves(ctx context.Context, plan model) bool {
 	if r.Session.Ledger.Applying() {
 		return false // Terraform accepts no replacement that it was not told of
 	}
-	snapshot, err := r.Session.Snapshot(ctx)
-	return err == nil && snapshot.QuotaTree != nil && snapshot.QuotaTree.GetDeletionTimestamp() != nil
+	client, err := r.Session.Kube()
+	if err != nil {
+		return false
+	}
+	// The object alone: a configuration of a tree and nothing else lists no nodes and pods for it.
+	obj, err := client.Get(ctx, kind, contract.QuotaTreeNamespace, objectName(plan))
+	return err == nil && obj.GetDeletionTimestamp() != nil
 }
 
 // toWrite is the object that a plan writes, by its kind and name.

@@ -66,8 +66,9 @@ func (p *Plugin) close(ctx context.Context, r *attempt) {
 		p.mu.Unlock()
 		return
 	}
+	kept := r.kept && r.taken != nil
 	p.mu.Unlock()
-	if r.kept && r.taken != nil {
+	if kept {
 		p.cache.Restore(r.key, *r.taken)
 	}
 	for _, s := range r.pods {

@@ -11,12 +11,10 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/path"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/gates"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
-
-// kubeScheduler is the add-on that is ACK's own scheduler.
-const kubeScheduler = "kube-scheduler"
 
 // Check refuses a mode that the region does not offer, or for which the cluster or an add-on of it is too
 // old, at the attribute mode of a pool.
@@ -45,7 +43,7 @@ func Check(ctx context.Context, s *session.Session, mode string) (diags diag.Dia
 		switch g.Component {
 		case gates.Kubernetes:
 			diags.AddAttributeError(at, "Kubernetes is too old for the mode", text+" Upgrade the cluster.")
-		case kubeScheduler:
+		case contract.KubeScheduler:
 			diags.AddAttributeWarning(at, "ACK's scheduler is too old for the mode", text+" That matters to jobs that it places: upgrade the add-on, or have gpuplan_scheduler place them.")
 		default:
 			diags.AddAttributeError(at, "Add-on is too old for the mode", text+" Upgrade it, for example with version of a gpuplan_addon.")

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 )
 
 // kubelet is the configuration of the kubelets in Terraform.
@@ -136,15 +137,8 @@ func writeKubelet(ctx context.Context, k kubelet, spec *acs.NodePoolSpec) (diags
 	return diags
 }
 
-// Reserved is what the kubelets keep from pods, as far as the settings say.
-type Reserved struct {
-	MilliCPU, MemoryBytes int64
-	// MaxPods is the most pods of a node, 0 where nothing is said.
-	MaxPods int64
-}
-
 // Reserved returns what the kubelets are told to keep from pods.
-func (v Values) Reserved(ctx context.Context) (r Reserved, diags diag.Diagnostics) {
+func (v Values) Reserved(ctx context.Context) (r capacity.Reserved, diags diag.Diagnostics) {
 	k, diags := v.kubelet(ctx)
 	if k == nil || diags.HasError() {
 		return r, diags

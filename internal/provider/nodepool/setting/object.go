@@ -25,14 +25,14 @@ func object[T any](name, description string, attributes map[string]schema.Attrib
 		PlanModifiers: []planmodifier.Object{keepLeftOut{}},
 	}, place,
 		func(ctx context.Context, spec acs.NodePoolSpec, before types.Object) (types.Object, diag.Diagnostics) {
-			var known *T
-			if !before.IsNull() && !before.IsUnknown() {
-				known = new(T)
-				if diags := before.As(ctx, known, basetypes.ObjectAsOptions{}); diags.HasError() {
+			var was *T
+			if known(before) {
+				was = new(T)
+				if diags := before.As(ctx, was, basetypes.ObjectAsOptions{}); diags.HasError() {
 					return before, diags
 				}
 			}
-			has, diags := read(ctx, spec, known)
+			has, diags := read(ctx, spec, was)
 			if has == nil || diags.HasError() {
 				return types.ObjectNull(kinds), diags
 			}

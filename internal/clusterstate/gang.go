@@ -33,10 +33,17 @@ func (s *State) Count(key string) inventory.MemberCounts {
 	return inventory.CountMembers(members, s.podGroups[key])
 }
 
-// Status says how far a gang is, from the point of view of one pod, "" for none, and by what
-// was counted of it ([State.Count]).
-func (s *State) Status(key string, uid types.UID, found inventory.MemberCounts) inventory.GangStatus {
-	status := inventory.StatusOf(key, s.members(key), found, s.tree, s.bar)
+// Status counts a gang and says how far it is, of no pod in particular ([State.Within]). It
+// looks at all members, and holds until the gang changes.
+func (s *State) Status(key string) (inventory.GangStatus, inventory.MemberCounts) {
+	members := s.members(key)
+	inventory.MarkGated(members)
+	found := inventory.CountMembers(members, s.podGroups[key])
+	return inventory.StatusOf(key, members, found, s.tree, s.bar), found
+}
+
+// Within is the status of a gang from the point of view of one pod.
+func (s *State) Within(key string, uid types.UID, status inventory.GangStatus, found inventory.MemberCounts) inventory.GangStatus {
 	if pod, ok := s.gangs[key][uid]; ok {
 		status.Known, status.Late = true, found.IsLate(&pod.member)
 	}
@@ -84,7 +91,7 @@ func (s *State) SetMinimums() {
 
 // members lists the members of a gang, in no particular order; none when all have gone.
 func (s *State) members(key string) []inventory.Member {
-	var members []inventory.Member
+	members := make([]inventory.Member, 0, len(s.gangs[key])+len(s.succeeded[key]))
 	for _, pod := range s.gangs[key] {
 		members = append(members, pod.member)
 	}

@@ -49,6 +49,9 @@ func (s *State) enforce() (Change, error) {
 	s.bar = bar
 	s.tree, s.treeSpec = tree, spec
 	s.View.SetQuota(tree)
+	for key := range s.gangs {
+		s.touch(key) // what keeps it from starting may be another leaf, or the tree itself
+	}
 	for _, pod := range s.pods {
 		if pod.Charged() {
 			s.charge(pod)

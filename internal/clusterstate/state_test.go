@@ -27,7 +27,8 @@ func newState(t *testing.T, nodes ...string) *State {
 
 // statusOf says how far a gang is from one pod's point of view.
 func statusOf(s *State, key string, uid types.UID) inventory.GangStatus {
-	return s.Status(key, uid, s.Count(key))
+	status, found := s.Status(key)
+	return s.Within(key, uid, status, found)
 }
 
 func TestStateKeepsAssumedPods(t *testing.T) {

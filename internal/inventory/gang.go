@@ -249,6 +249,9 @@ func launches(p *corev1.Pod) bool {
 // the first of them would start without the others. They hold what they have, and are no members of
 // what comes after them.
 func current(members []Member) []Member {
+	if !slices.ContainsFunc(members, func(m Member) bool { return m.Pod.DeletionTimestamp != nil }) {
+		return members
+	}
 	owners := map[types.UID]bool{}
 	stays, gpus := false, slices.ContainsFunc(members, Member.asks)
 	for i := range members {

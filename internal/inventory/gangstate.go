@@ -110,6 +110,9 @@ func StatusOf(key string, members []Member, found MemberCounts, tree *quota.Tree
 // known. Those of another job of the same name than the members', which is being cleaned up, are
 // none.
 func Succeeded(pods []*metav1.PartialObjectMetadata, members []Member) (list []Member) {
+	if len(pods) == 0 {
+		return nil
+	}
 	owners := map[types.UID]bool{}
 	for _, m := range current(members) {
 		owners[ownerOf(m.Pod)] = true

@@ -27,8 +27,8 @@ type Cache struct {
 	mu       sync.Mutex
 
 	state *clusterstate.State
-	// counted is the member counts of each gang since it last changed. It is used with mu held.
-	counted map[string]inventory.MemberCounts
+	// counted is what was counted of each gang since it last changed. It is used with mu held.
+	counted map[string]counted
 	// feasibility tell of gangs that did not fit whether they could on the empty cluster. It
 	// is used with mu held.
 	feasibility map[string]feasibility
@@ -42,9 +42,15 @@ type feasibility struct {
 	version  uint64
 }
 
+// counted is how many members a gang has, and how far it is.
+type counted struct {
+	inventory.MemberCounts
+	status inventory.GangStatus
+}
+
 // New returns the cache of an empty cluster.
 func New() *Cache {
-	c := &Cache{counted: map[string]inventory.MemberCounts{}, feasibility: map[string]feasibility{}}
+	c := &Cache{counted: map[string]counted{}, feasibility: map[string]feasibility{}}
 	c.state = clusterstate.New(c.recount)
 	return c
 }

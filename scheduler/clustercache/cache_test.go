@@ -121,6 +121,23 @@ func TestGangStatus(t *testing.T) {
 
 // TestCacheTellsWhatGangsNeed: members beyond the minimum of a gang go before it goes as a
 // whole; a launcher is no member.
+// kube-scheduler asks for the status of a gang once for each of its pods and extension points, so what takes all
+// its members is done once after each change: else the cost of a gang grows with the square of its size.
+func TestGangStatusLooksAtMembersOncePerChange(t *testing.T) {
+	c := newCache(t)
+	pods := podtest.Gang(500)
+	for _, p := range pods {
+		c.SetPod(p)
+	}
+	const key = "ns/job"
+	first := pods[0]
+	require.Equal(t, 500, c.GangStatus(key, first.UID).Present)
+	assert.Zero(t, testing.AllocsPerRun(100, func() { c.GangStatus(key, first.UID) }))
+	c.RemovePod(first.UID)
+	assert.Equal(t, 499, c.GangStatus(key, first.UID).Present)
+	assert.False(t, c.GangStatus(key, first.UID).Known)
+}
+
 func TestCacheTellsWhatGangsNeed(t *testing.T) {
 	c := newCache(t, "a")
 	in := podtest.Label(contract.PodGroupLabel, "job")

@@ -32,7 +32,8 @@ func (c *Cache) Planned(p *corev1.Pod) bool {
 func (c *Cache) GangStatus(key string, uid types.UID) inventory.GangStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.state.Status(key, uid, c.counts(key))
+	found := c.counts(key)
+	return c.state.Within(key, uid, found.status, found.MemberCounts)
 }
 
 // Leaf returns the quota leaf of a pod, "" for none.
@@ -70,10 +71,10 @@ func (c *Cache) OverQuota(p *corev1.Pod) string {
 }
 
 // counts counts a gang, once after each change; mu must be held.
-func (c *Cache) counts(key string) inventory.MemberCounts {
+func (c *Cache) counts(key string) counted {
 	found, ok := c.counted[key]
 	if !ok {
-		found = c.state.Count(key)
+		found.status, found.MemberCounts = c.state.Status(key)
 		c.counted[key] = found
 	}
 	return found
@@ -106,7 +107,7 @@ func (c *Cache) Pending() []string {
 	defer c.mu.Unlock()
 	var keys []string
 	for key := range c.state.Gangs() {
-		if found := c.counts(key); found.Running < found.Present && c.state.Status(key, "", found).MissingText == "" {
+		if found := c.counts(key); found.Running < found.Present && found.status.MissingText == "" {
 			keys = append(keys, key)
 		}
 	}

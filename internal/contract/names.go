@@ -179,7 +179,7 @@ const (
 	ShareCoreAnnotation   = "gpushare.alibabacloud.com/core-percentage"
 )
 
-// Job operators (Kubeflow training operator v1).
+// Job operators (Kubeflow training operator v1), and Jobs of Kubernetes.
 const (
 	KubeflowGroup              = "kubeflow.org"
 	KubeflowVersion            = "v1"
@@ -197,6 +197,9 @@ const (
 	PyTorchJobKind             = "PyTorchJob"
 	PyTorchJobResource         = "pytorchjobs"
 	MPIJobKind                 = "MPIJob"
+	BatchJobKind               = "Job"
+	BatchJobResource           = "jobs"
+	BatchContainerName         = "main"
 	MPIJobResource             = "mpijobs"
 	ReplicaMaster              = "master"
 	ReplicaChief               = "chief"

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -94,10 +95,12 @@ func PlanKey(p *corev1.Pod) (key string, ok bool) {
 
 // Replica returns the role of a pod in its job and its index there, each "" where the
 // operator does not say: the training operator by its labels, the MPI operator's workers of
-// v1alpha1 as pods of a StatefulSet.
+// v1alpha1 as pods of a StatefulSet, Jobs by the index of completion, which older versions of
+// Kubernetes annotate alone.
 func Replica(p *corev1.Pod) (role, index string) {
 	role = strings.ToLower(cmp.Or(p.Labels[contract.JobReplicaTypeLabel], p.Labels[contract.ArenaMPIRoleLabel]))
-	return role, cmp.Or(p.Labels[contract.JobReplicaIndexLabel], p.Labels[appsv1.PodIndexLabel])
+	return role, cmp.Or(p.Labels[contract.JobReplicaIndexLabel], p.Labels[appsv1.PodIndexLabel],
+		p.Labels[batchv1.JobCompletionIndexAnnotation], p.Annotations[batchv1.JobCompletionIndexAnnotation])
 }
 
 // MemberNames returns a name for each pod that is unique in the gang: the job

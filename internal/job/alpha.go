@@ -205,6 +205,9 @@ func HoldField(obj *unstructured.Unstructured) []string {
 	if Alpha(obj) {
 		return []string{"metadata", "annotations", contract.SuspendAnnotation}
 	}
+	if isBatch(obj) {
+		return []string{"spec", "suspend"}
+	}
 	return []string{"spec", "runPolicy", "suspend"}
 }
 

@@ -67,6 +67,9 @@ func (s Spec) checkJob(add report) {
 	if _, ok := s.Roles[contract.ReplicaWorker]; !ok && s.Framework == MPI {
 		add("", "roles", "framework %q needs the role %q", s.Framework, contract.ReplicaWorker)
 	}
+	if _, ok := s.Roles[contract.ReplicaWorker]; !ok && s.Framework == Batch {
+		add("", "roles", "framework %q needs the role %q", s.Framework, contract.ReplicaWorker)
+	}
 	if len(s.Roles) == 0 && s.Framework == PyTorch {
 		add("", "roles", "framework %q needs the role %q or %q", s.Framework, contract.ReplicaMaster, contract.ReplicaWorker)
 	}
@@ -85,6 +88,7 @@ func (s Spec) checkJob(add report) {
 	}
 	s.checkPods(add)
 	s.checkProcesses(add)
+	s.checkBatch(add)
 	if !s.Gang && s.Mode == Topology && s.Members() > 1 {
 		add("", "gang", "mode %q places all members together, so they are a gang: leave gang enabled, or use mode %q", Topology, Default)
 	}
@@ -102,6 +106,8 @@ func (s Spec) checkJob(add report) {
 func (s Spec) checkProcesses(add report) {
 	switch n, err := strconv.Atoi(s.ProcessesPerNode); {
 	case s.ProcessesPerNode == "":
+	case s.Framework == Batch:
+		add("", "nproc_per_node", "nothing starts processes for framework %q but its command: leave nproc_per_node out", Batch)
 	case s.Framework == MPI:
 		add("", "nproc_per_node", "mpirun starts the processes of framework %q, as its command says: leave nproc_per_node out", MPI)
 	case !slices.Contains([]string{autoProcesses, "cpu", "gpu"}, s.ProcessesPerNode) && (err != nil || n < 1):

@@ -1,6 +1,6 @@
 // Package job describes a training job, renders it as the object of the Kubeflow
-// training operator that runs it, and predicts the pods that the operator makes of
-// that object. The plan therefore gives the planner the same pods that the
+// training operator that runs it, or as a Job of Kubernetes, and predicts the pods that
+// are made of that object. The plan therefore gives the planner the same pods that the
 // scheduler sees later.
 //
 // The package is pure: no I/O, no clock.
@@ -26,15 +26,20 @@ type Framework string
 const (
 	PyTorch Framework = "pytorch" // PyTorchJob kubeflow.org/v1: master, worker
 	MPI     Framework = "mpi"     // MPIJob kubeflow.org/v1, or v1alpha1: launcher, worker
+	Batch   Framework = "batch"   // Job batch/v1: worker
 )
 
-// Frameworks returns all frameworks in alphabetical order.
-func Frameworks() []Framework { return []Framework{MPI, PyTorch} }
+// Frameworks returns all frameworks, those of operators first: who looks for a job by its name may
+// find a Job of that name which has nothing to do with it.
+func Frameworks() []Framework { return []Framework{MPI, PyTorch, Batch} }
 
 // Roles returns the roles that the framework knows, the leading one first.
 func (f Framework) Roles() []string {
-	if f == MPI {
+	switch f {
+	case MPI:
 		return []string{contract.ReplicaLauncher, contract.ReplicaWorker}
+	case Batch:
+		return []string{contract.ReplicaWorker}
 	}
 	return []string{contract.ReplicaMaster, contract.ReplicaWorker}
 }
@@ -194,14 +199,15 @@ func (s Spec) Complete() Spec {
 		}
 	}
 	if s.RestartPolicy == "" {
-		s.RestartPolicy = "OnFailure"
-		if s.Framework == MPI {
-			s.RestartPolicy = "Never"
+		s.RestartPolicy = "Never"
+		if s.Framework == PyTorch {
+			s.RestartPolicy = "OnFailure"
 		}
 	}
 	if s.CleanPodPolicy == "" {
 		s.CleanPodPolicy = "None"
 	}
+	s.completeBatch()
 	if s.Port == 0 && s.Framework == PyTorch {
 		s.Port = contract.PyTorchPort
 	}
@@ -253,6 +259,7 @@ func (s Spec) Brief() Spec {
 	if s.CleanPodPolicy == implied.CleanPodPolicy {
 		s.CleanPodPolicy = ""
 	}
+	s.briefBatch()
 	if s.Port == implied.Port {
 		s.Port = 0
 	}

@@ -121,8 +121,30 @@ func alphaShared() Spec {
 	return s
 }
 
+// batch is the job of Alibaba Cloud's document about computing power of shared GPUs.
+func batch() Spec {
+	return Spec{
+		Namespace: "default", Name: "cuda-sample", Framework: Batch, Mode: Shared, Gang: true, SchedulerName: contract.SchedulerName,
+		Labels: map[string]string{"app": "cuda-sample"},
+		Roles: map[string]Role{"worker": {
+			Replicas: 1, Image: "registry.cn-hangzhou.aliyuncs.com/ai-samples/gpushare-sample:tensorflow-1.5", WorkingDir: "/root",
+			Command:   []string{"python", "tensorflow-sample-code/tfjob/docker/mnist/main.py", "--max_steps=100000", "--data_dir=tensorflow-sample-code/data"},
+			MemoryGiB: 2, CorePercent: 30,
+		}},
+	}
+}
+
+// batchGang is a gang that sets all that a Job has.
+func batchGang() Spec {
+	s := shared()
+	s.Name, s.Framework, s.Mode, s.Port, s.ProcessesPerNode = "train", Batch, Topology, 0, ""
+	s.CleanPodPolicy, s.RestartPolicy, s.BackoffLimit = "", "OnFailure", ptr.To[int32](0)
+	s.Roles = map[string]Role{"worker": {Replicas: 4, Image: "train:1", GPUs: 2, RDMA: true}}
+	return s
+}
+
 func TestRenderAndPods(t *testing.T) {
-	for name, spec := range map[string]Spec{"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "plain": plain(), "queued": queued(), "alpha": alpha(), "alpha-shared": alphaShared()} {
+	for name, spec := range map[string]Spec{"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "plain": plain(), "queued": queued(), "alpha": alpha(), "alpha-shared": alphaShared(), "batch": batch(), "batch-gang": batchGang()} {
 		t.Run(name, func(t *testing.T) {
 			assert.Empty(t, spec.Check())
 			obj, err := spec.Render()
@@ -137,7 +159,7 @@ func TestRenderAndPods(t *testing.T) {
 }
 
 func TestParseIsTheInverseOfRender(t *testing.T) {
-	for name, spec := range map[string]Spec{"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "plain": plain(), "queued": queued(), "alpha": alpha(), "alpha-shared": alphaShared()} {
+	for name, spec := range map[string]Spec{"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "plain": plain(), "queued": queued(), "alpha": alpha(), "alpha-shared": alphaShared(), "batch": batch(), "batch-gang": batchGang()} {
 		t.Run(name, func(t *testing.T) {
 			obj, err := spec.Render()
 			require.NoError(t, err)
@@ -196,7 +218,7 @@ func TestBriefIsTheInverseOfComplete(t *testing.T) {
 	whole.Roles["worker"] = Role{Replicas: 4, Minimum: 4, MemoryGiB: 4}
 	mixed.Roles["worker"] = Role{Replicas: 4, Minimum: 2, MemoryGiB: 4}
 	for name, spec := range map[string]Spec{
-		"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "explicit": explicit,
+		"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "explicit": explicit, "batch": batch(), "batch, all said": batchGang(),
 		"minima of roles": elastic, "minima of all replicas": whole, "minima of roles and of the gang": mixed,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package job
 
 import (
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,7 +24,9 @@ type objectSpec struct {
 	SlotsPerWorker *int32                 `json:"slotsPerWorker,omitempty"`
 	PyTorch        map[string]replicaSpec `json:"pytorchReplicaSpecs,omitempty"`
 	MPI            map[string]replicaSpec `json:"mpiReplicaSpecs,omitempty"`
-	NprocPerNode   string                 `json:"nprocPerNode,omitempty"`
+	// Batch are those of a Job, which has another shape.
+	Batch        map[string]replicaSpec `json:"-"`
+	NprocPerNode string                 `json:"nprocPerNode,omitempty"`
 }
 
 type replicaSpec struct {
@@ -64,8 +67,11 @@ type kindOf struct {
 }
 
 func (f Framework) object() kindOf {
-	if f == MPI {
+	switch f {
+	case MPI:
 		return kindOf{kind: contract.MPIJobKind, container: contract.MPIContainerName, operator: "mpijob-controller", app: "mpijob"}
+	case Batch:
+		return kindOf{kind: contract.BatchJobKind, container: contract.BatchContainerName, operator: batchOperator}
 	}
 	return kindOf{kind: contract.PyTorchJobKind, container: contract.PyTorchContainerName, operator: "pytorchjob-controller", app: "pytorchjob"}
 }
@@ -75,6 +81,9 @@ var alphaVersion = schema.GroupVersion{Group: contract.KubeflowGroup, Version: c
 
 // GVK returns the kind of object that the framework's jobs are, in the training operator's version.
 func (f Framework) GVK() schema.GroupVersionKind {
+	if f == Batch {
+		return batchv1.SchemeGroupVersion.WithKind(contract.BatchJobKind)
+	}
 	return schema.GroupVersionKind{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion, Kind: f.object().kind}
 }
 
@@ -100,8 +109,11 @@ func (f Framework) Operator() string { return f.object().operator }
 
 // replicas returns the replica specs of the framework's kind.
 func (s *objectSpec) replicas(f Framework) map[string]replicaSpec {
-	if f == MPI {
+	switch f {
+	case MPI:
 		return s.MPI
+	case Batch:
+		return s.Batch
 	}
 	return s.PyTorch
 }

@@ -18,8 +18,9 @@ func (s Spec) Owns(owners []metav1.OwnerReference) bool {
 			return o.Name == s.Name
 		case "StatefulSet":
 			return s.Framework == MPI && o.Name == WorkerSet(s.Name)
-		case "Job":
-			return s.Framework == MPI && o.APIVersion == batchv1.SchemeGroupVersion.String() && o.Name == s.Launcher()
+		case contract.BatchJobKind:
+			return o.APIVersion == batchv1.SchemeGroupVersion.String() &&
+				(s.Framework == MPI && o.Name == s.Launcher() || s.Framework == Batch && o.Name == s.Name)
 		}
 		return false
 	})

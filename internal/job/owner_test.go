@@ -23,7 +23,8 @@ func TestOwns(t *testing.T) {
 		"a kind that we have not": {owner("kubeflow.org/v1", "TFJob", "j"), nil, " but of the TFJob j"},
 		"the workers of v1alpha1": {owner("apps/v1", "StatefulSet", "j-worker"), []Framework{MPI}, " but of the StatefulSet j-worker"},
 		"its launcher":            {owner("batch/v1", "Job", "j-launcher"), []Framework{MPI}, " but of the Job j-launcher"},
-		"another batch job":       {owner("batch/v1", "Job", "j"), nil, " but of the Job j"},
+		"a job of Kubernetes":     {owner("batch/v1", "Job", "j"), []Framework{Batch}, " but of the Job j"},
+		"another one":             {owner("batch/v1", "Job", "k"), nil, " but of the Job k"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var of []Framework

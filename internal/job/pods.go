@@ -17,7 +17,7 @@ import (
 )
 
 // Pods returns the pods that the training operator 1.9 makes of a PyTorchJob or
-// MPIJob, as far as a scheduler looks at them: names, labels, requests with those
+// MPIJob, or Kubernetes of a Job, as far as a scheduler looks at them: names, labels, requests with those
 // of the operator's init containers, ports and constraints, with the defaults that
 // the API server fills in. They are in the order of role and index.
 //
@@ -60,8 +60,11 @@ func Replicas(obj *unstructured.Unstructured) ([]ReplicaSpec, error) {
 			return nil, fmt.Errorf("%s %s/%s: role %s has no container", obj.GetKind(), o.Namespace, o.Name, role)
 		}
 		made := func(index int) *corev1.Pod { return pod(o, framework, role, index, replica.Template) }
-		if alpha {
+		switch {
+		case alpha:
 			made = func(index int) *corev1.Pod { return alphaPod(o, role, index, replica.Template) }
+		case framework == Batch:
+			made = func(index int) *corev1.Pod { return batchPod(o, index, replica.Template) }
 		}
 		roles = append(roles, ReplicaSpec{Pod: made, Count: int(ptr.Deref(replica.Replicas, 1))})
 	}

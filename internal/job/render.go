@@ -17,8 +17,8 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
-// Render returns the object that the job's operator runs: a PyTorchJob or an
-// MPIJob. The job must have passed [Spec.Check].
+// Render returns the object that the job's operator runs: a PyTorchJob, an MPIJob
+// or a Job. The job must have passed [Spec.Check].
 func (s Spec) Render() (*unstructured.Unstructured, error) {
 	s = s.Complete()
 	replicas := map[string]replicaSpec{}
@@ -49,23 +49,30 @@ func (s Spec) Render() (*unstructured.Unstructured, error) {
 		// Read only by an operator that makes PodGroups of its own; both then agree.
 		o.Spec.RunPolicy.SchedulingPolicy = &schedulingPolicy{MinAvailable: ptr.To(s.Minimum)}
 	}
-	if s.Framework == MPI {
+	switch s.Framework {
+	case MPI:
 		o.Spec.MPI = replicas
 		o.Spec.SlotsPerWorker = ptr.To(int32(max(1, s.Roles[contract.ReplicaWorker].GPUs)))
-	} else {
+	case Batch:
+		o.Spec.Batch = replicas
+	default:
 		o.Spec.PyTorch = replicas
 		if s.ProcessesPerNode != autoProcesses { // not every CRD has the field
 			o.Spec.NprocPerNode = s.ProcessesPerNode
 		}
 	}
 	var typed any = &o
-	if s.Alpha {
+	switch {
+	case s.Alpha:
 		typed = toAlpha(&o)
+	case s.Framework == Batch:
+		typed = toBatch(&o)
 	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
 	if err != nil {
 		return nil, fmt.Errorf("render job %s: %w", s.ID(), err)
 	}
+	delete(content, "status") // says who runs the job
 	return &unstructured.Unstructured{Object: content}, nil
 }
 

@@ -64,7 +64,7 @@ func (s Status) Runs(placed int32) bool {
 	return s.Phase == Running && s.Active+s.Done >= s.Wanted
 }
 
-// StatusOf reads the status of a PyTorchJob or MPIJob.
+// StatusOf reads the status of a PyTorchJob, an MPIJob or a Job.
 func StatusOf(obj *unstructured.Unstructured) (Status, error) {
 	o, framework, err := decode(obj)
 	if err != nil {
@@ -95,9 +95,17 @@ func StatusOf(obj *unstructured.Unstructured) (Status, error) {
 
 // phaseOf is the phase as the operator reports it.
 func phaseOf(o *object, obj *unstructured.Unstructured) (phase Phase, message string) {
-	if Alpha(obj) {
+	switch {
+	case Alpha(obj):
 		return alphaPhase(obj)
+	case isBatch(obj):
+		return batchPhase(o, obj)
 	}
+	return conditionPhase(o)
+}
+
+// conditionPhase is the phase as the conditions say.
+func conditionPhase(o *object) (phase Phase, message string) {
 	phase = Pending
 	// Conditions stay when the job moves on; the later phase wins.
 	for _, p := range []Phase{Created, Running, Restarting, Suspended, Failed, Succeeded} {
@@ -114,10 +122,14 @@ func phaseOf(o *object, obj *unstructured.Unstructured) (phase Phase, message st
 func decode(obj *unstructured.Unstructured) (*object, Framework, error) {
 	framework, ok := frameworkOf(obj.GetKind())
 	if !ok {
-		return nil, "", fmt.Errorf("%s %s/%s is no training job: want a PyTorchJob or an MPIJob", obj.GetKind(), obj.GetNamespace(), obj.GetName())
+		return nil, "", fmt.Errorf("%s %s/%s is no training job: want a PyTorchJob, an MPIJob or a Job", obj.GetKind(), obj.GetNamespace(), obj.GetName())
 	}
-	if Alpha(obj) {
-		o, err := fromAlpha(obj)
+	reshape := fromAlpha
+	if framework == Batch {
+		reshape = fromBatch
+	}
+	if Alpha(obj) || framework == Batch {
+		o, err := reshape(obj)
 		if err != nil {
 			return nil, "", fmt.Errorf("read %s %s/%s: %w", obj.GetKind(), obj.GetNamespace(), obj.GetName(), err)
 		}

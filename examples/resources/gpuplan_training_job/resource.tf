@@ -59,11 +59,31 @@ resource "gpuplan_training_job" "pretrain" {
   }
 }
 
+# A part of one GPU, as a Job of Kubernetes: 2 GiB of its memory and 30 % of its compute power.
+resource "gpuplan_training_job" "sample" {
+  name      = "cuda-sample"
+  framework = "batch"
+  image     = "registry.cn-hangzhou.aliyuncs.com/ai-samples/gpushare-sample:tensorflow-1.5"
+  command   = ["python", "tensorflow-sample-code/tfjob/docker/mnist/main.py", "--max_steps=100000", "--data_dir=tensorflow-sample-code/data"]
+  mode      = "shared"
+  pools     = [gpuplan_node_pool.shared.capacity]
+
+  roles = { worker = { replicas = 1, memory_gib = 2, core_percent = 30 } }
+}
+
 resource "gpuplan_node_pool" "v100" {
   name          = "v100"
   instance_type = "ecs.gn6v-c10g1.20xlarge"
   size          = 2
   mode          = "topology"
+  vswitch_ids   = ["vsw-bp1q8tcxl9xxxxxxxxxxx"]
+}
+
+resource "gpuplan_node_pool" "shared" {
+  name          = "shared"
+  instance_type = "ecs.gn6v-c8g1.2xlarge"
+  size          = 1
+  mode          = "core_mem"
   vswitch_ids   = ["vsw-bp1q8tcxl9xxxxxxxxxxx"]
 }
 

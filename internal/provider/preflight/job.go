@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -87,8 +88,11 @@ var configMapVerbs = []string{"get", "create", "patch", "delete"}
 
 // onJobs are rights on jobs of the framework in the job's namespace.
 func onJobs(spec job.Spec, verbs ...string) []kube.Right {
-	if spec.Framework == job.MPI {
+	switch spec.Framework {
+	case job.MPI:
 		return inNamespace(spec, contract.KubeflowGroup, contract.MPIJobResource, verbs)
+	case job.Batch:
+		return inNamespace(spec, batchv1.GroupName, contract.BatchJobResource, verbs)
 	}
 	return inNamespace(spec, contract.KubeflowGroup, contract.PyTorchJobResource, verbs)
 }

@@ -22,9 +22,12 @@ func Taken(ctx context.Context, client *kube.Client, spec job.Spec) []Finding {
 }
 
 func (c *check) taken() {
-	if c.spec.Framework == job.MPI {
+	switch c.spec.Framework {
+	case job.MPI:
 		c.takenFromMPI()
 		return
+	case job.Batch:
+		return // Kubernetes makes pods of it, under names of their own, and nothing else
 	}
 	// Of services with its label and without a controller the operator takes its job's, and all others are of other jobs.
 	others := contract.JobOperatorNameLabel + "!=" + c.spec.Framework.Operator()

@@ -49,7 +49,7 @@ var identityAttributes = []jobAttribute{
 	{
 		name: "name",
 		schema: schema.StringAttribute{
-			MarkdownDescription: "Name of the job. Its pods are called `NAME-ROLE-INDEX`, which has room for 63 characters.",
+			MarkdownDescription: "Name of the job. Its pods are called `NAME-ROLE-INDEX`, which has room for 63 characters, or with `batch` `NAME-INDEX-` and five characters of chance.",
 			Required:            true,
 		},
 		property: text(func(m *model) *types.String { return &m.Name }, func(s *job.Spec) *string { return &s.Name }),
@@ -58,9 +58,10 @@ var identityAttributes = []jobAttribute{
 	{
 		name: "framework",
 		schema: schema.StringAttribute{
-			MarkdownDescription: "`pytorch` makes a PyTorchJob with the roles `master` and `worker`, `mpi` an MPIJob with the roles `launcher` and `worker`, in version `v1` of the training operator, or `v1alpha1` where the cluster serves no other or arena is to know the job (`arena_compatible`).",
-			Required:            true,
-			Validators:          []validator.String{oneOf(job.Frameworks())},
+			MarkdownDescription: "`pytorch` makes a PyTorchJob with the roles `master` and `worker`, `mpi` an MPIJob with the roles `launcher` and `worker`, in version `v1` of the training operator, or `v1alpha1` where the cluster serves no other or arena is to know the job (`arena_compatible`); " +
+				"`batch` makes an indexed Job of Kubernetes with the role `worker`, which needs no operator: each replica finds its number in `JOB_COMPLETION_INDEX`.",
+			Required:   true,
+			Validators: []validator.String{oneOf(job.Frameworks())},
 		},
 		property: text(func(m *model) *types.String { return &m.Framework }, func(s *job.Spec) *job.Framework { return &s.Framework }),
 		places:   true,
@@ -304,7 +305,7 @@ var podAttributes = []jobAttribute{
 	{
 		name: "labels",
 		schema: schema.MapAttribute{
-			MarkdownDescription: "Labels of the job and its pods. Pods that run keep theirs when these change.",
+			MarkdownDescription: "Labels of the job and its pods. Pods that run keep theirs when these change, and with `batch` those that follow them, too.",
 			Optional:            true, ElementType: types.StringType,
 		},
 		property: dictionary(func(m *model) *types.Map { return &m.Labels }, func(s *job.Spec) *map[string]string { return &s.Labels }),
@@ -313,7 +314,7 @@ var podAttributes = []jobAttribute{
 	{
 		name: "annotations",
 		schema: schema.MapAttribute{
-			MarkdownDescription: "Annotations of the job and its pods. Pods that run keep theirs when these change.",
+			MarkdownDescription: "Annotations of the job and its pods. Pods that run keep theirs when these change, and with `batch` those that follow them, too.",
 			Optional:            true, ElementType: types.StringType,
 		},
 		property: dictionary(func(m *model) *types.Map { return &m.Annotations }, func(s *job.Spec) *map[string]string { return &s.Annotations }),
@@ -358,7 +359,7 @@ var runAttributes = []jobAttribute{
 	{
 		name: "clean_pod_policy",
 		schema: schema.StringAttribute{
-			MarkdownDescription: "Which pods go when the job has finished: `None` (default), `Running` or `All`.",
+			MarkdownDescription: "Which pods go when the job has finished: `None` (default), `Running` or `All`. With `batch` they stay until the job is deleted.",
 			Optional:            true,
 			Validators:          []validator.String{stringvalidator.OneOf("None", "Running", "All")},
 		},
@@ -368,8 +369,8 @@ var runAttributes = []jobAttribute{
 	{
 		name: "restart_policy",
 		schema: schema.StringAttribute{
-			MarkdownDescription: "When a replica that ended is started again: `Always`, `OnFailure` (default with `pytorch`), `Never` (default with `mpi`), " +
-				"or `ExitCode`, which starts it again after exit codes from 128.",
+			MarkdownDescription: "When a replica that ended is started again: `Always`, `OnFailure` (default with `pytorch`), `Never` (default with `mpi` and `batch`), " +
+				"or `ExitCode`, which starts it again after exit codes from 128. With `batch`: `OnFailure`, which starts it in its pod, or `Never`, with which a pod that failed is made again, up to `backoff_limit`, and one that was evicted does not count.",
 			Optional:   true,
 			Validators: []validator.String{stringvalidator.OneOf("Always", "OnFailure", "Never", "ExitCode")},
 		},
@@ -378,7 +379,7 @@ var runAttributes = []jobAttribute{
 	{
 		name: "backoff_limit",
 		schema: schema.Int32Attribute{
-			MarkdownDescription: "How often replicas are started again before the job has failed.",
+			MarkdownDescription: "How often replicas are started again before the job has failed; with `batch` 6 unless it is set.",
 			Optional:            true, Validators: []validator.Int32{int32validator.AtLeast(0)},
 		},
 		property: bound(func(m *model) *types.Int32 { return &m.BackoffLimit }, func(s *job.Spec) **int32 { return &s.BackoffLimit }),

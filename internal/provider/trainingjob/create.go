@@ -136,6 +136,9 @@ func submit(ctx context.Context, client *kube.Client, spec job.Spec, live *unstr
 		} else {
 			takes = append(takes, job.HoldField(live))
 		}
+		if err := job.KeepTemplate(obj, live); err != nil {
+			return nil, err
+		}
 		if hold != job.Held(obj) || hold != job.Held(live) {
 			if err := job.Hold(obj, hold); err != nil {
 				return nil, fmt.Errorf("render job %s: %w", spec.ID(), err)

@@ -75,7 +75,7 @@ func (d *courseOfJob) Schema(_ context.Context, _ datasource.SchemaRequest, resp
 	}
 }
 
-// Read looks at the job of either framework.
+// Read looks at the job of any framework.
 func (d *courseOfJob) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
 	var m courseModel
 	if resp.Diagnostics.Append(req.Config.Get(ctx, &m)...); resp.Diagnostics.HasError() {

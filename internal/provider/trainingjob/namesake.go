@@ -21,7 +21,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
-// checkName refuses a job whose name another one has in the cluster, of either framework,
+// checkName refuses a job whose name another one has in the cluster, of any framework,
 // that this configuration did not create: an apply would refuse it. Of one that it did create it says
 // what becomes of it, where a plan with -target may leave it to another address, and where it is
 // replaced: Terraform shows a new job as one that is created, and no end of another. A job that takes
@@ -37,7 +37,7 @@ func (r *trainingJob) checkName(ctx context.Context, of tfsdk.State, m model) (d
 	}
 	for _, framework := range job.Frameworks() {
 		live, err := find(ctx, client, framework, spec.Namespace, spec.Name)
-		if err != nil || live.GetDeletionTimestamp() != nil {
+		if err != nil || live.GetDeletionTimestamp() != nil || r.apart(live, spec) {
 			continue // an apply waits for the end of what is being deleted
 		}
 		if err := r.refuseForeign(live, spec.Framework); err != nil {
@@ -101,6 +101,11 @@ func (m model) known(ctx context.Context, attribute string) bool {
 	})
 }
 
+// apart reports whether a live job is another one beside a job of the same name.
+func (r *trainingJob) apart(live *unstructured.Unstructured, spec job.Spec) bool {
+	return live.GetKind() != spec.Framework.GVK().Kind && !job.Clashes(live) && !r.Session.Mine(live.GetLabels()[contract.OwnerLabel])
+}
+
 // refuseForeign says that a live job is not this configuration's and has the name of one of a framework
 // that is to be created, nil when it is this configuration's.
 func (r *trainingJob) refuseForeign(live *unstructured.Unstructured, framework job.Framework) error {
@@ -127,7 +132,7 @@ func (r *trainingJob) clearName(ctx context.Context, client *kube.Client, spec j
 		if err == nil {
 			live, err = client.GetSettled(ctx, live.GroupVersionKind(), spec.Namespace, spec.Name, nil)
 		}
-		if absent(err) || apierrors.IsForbidden(err) {
+		if absent(err) || apierrors.IsForbidden(err) || err == nil && r.apart(live, spec) {
 			continue // who may not look at a kind has nothing of it
 		}
 		if err == nil {

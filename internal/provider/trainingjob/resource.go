@@ -38,12 +38,12 @@ func New() resource.Resource {
 
 type trainingJob struct{ lifecycle.Resource[model] }
 
-// ImportState takes "namespace/name" of a job of either framework.
+// ImportState takes "namespace/name" of a job of any framework.
 func (r *trainingJob) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
 	namespace, name, ok := parseID(req.ID)
 	if !ok {
 		resp.Diagnostics.AddError("Invalid import ID", fmt.Sprintf(
-			"%q does not name a job: write NAMESPACE/NAME. `kubectl get pytorchjobs,mpijobs -A` lists what there is.", req.ID))
+			"%q does not name a job: write NAMESPACE/NAME. `kubectl get pytorchjobs,mpijobs,jobs -A` lists what there is.", req.ID))
 		return
 	}
 	client, err := r.Session.Kube()
@@ -53,8 +53,15 @@ func (r *trainingJob) ImportState(ctx context.Context, req resource.ImportStateR
 	}
 	var found []job.Framework
 	for _, framework := range job.Frameworks() {
-		_, err := find(ctx, client, framework, namespace, name)
+		if framework == job.Batch && len(found) > 0 {
+			break // a Job of that name is another one
+		}
+		obj, err := find(ctx, client, framework, namespace, name)
 		switch {
+		case err == nil && job.Foreign(obj) != "":
+			resp.Diagnostics.AddError("Job cannot be imported", fmt.Sprintf(
+				"Job %s is none that this resource can describe: %s. Write it as a resource, and let Terraform run it again once this one has finished or is deleted.", req.ID, job.Foreign(obj)))
+			return
 		case err == nil:
 			found = append(found, framework)
 		case absent(err):
@@ -65,7 +72,7 @@ func (r *trainingJob) ImportState(ctx context.Context, req resource.ImportStateR
 	}
 	switch len(found) {
 	case 0:
-		resp.Diagnostics.AddError("No such job", fmt.Sprintf("The cluster has neither a PyTorchJob nor an MPIJob %s.", req.ID))
+		resp.Diagnostics.AddError("No such job", fmt.Sprintf("The cluster has no PyTorchJob, MPIJob or Job %s.", req.ID))
 	case 1:
 		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("namespace"), namespace)...)
 		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("name"), name)...)

@@ -1,0 +1,251 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// batchOperator is the value of the label [contract.JobOperatorNameLabel] on pods of Jobs, by which
+// those of a job of another framework and the same name are told from them.
+const batchOperator = "job-controller"
+
+// toBatch gives a job the shape of a Job batch/v1: indexed, so that each of its pods is one member, and the
+// same one when it is made again. Its pods get the labels by which those of the training operator are known.
+// An eviction does not count as a failure where Kubernetes can tell the two apart, which is for pods that are
+// not restarted in place.
+func toBatch(o *object) *batchv1.Job {
+	worker := o.Spec.Batch[camel(contract.ReplicaWorker)]
+	template := *worker.Template.DeepCopy()
+	template.Labels = merge(template.Labels, map[string]string{
+		contract.JobOperatorNameLabel: batchOperator, contract.JobNameLabel: o.Name, contract.JobReplicaTypeLabel: contract.ReplicaWorker,
+	})
+	template.Spec.RestartPolicy = corev1.RestartPolicy(worker.RestartPolicy)
+	j := &batchv1.Job{
+		TypeMeta:   metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: contract.BatchJobKind},
+		ObjectMeta: o.ObjectMeta,
+		Spec: batchv1.JobSpec{
+			Parallelism:             worker.Replicas,
+			Completions:             worker.Replicas,
+			CompletionMode:          ptr.To(batchv1.IndexedCompletion),
+			BackoffLimit:            o.Spec.RunPolicy.BackoffLimit,
+			ActiveDeadlineSeconds:   o.Spec.RunPolicy.ActiveDeadlineSeconds,
+			TTLSecondsAfterFinished: o.Spec.RunPolicy.TTLSecondsAfterFinished,
+			Suspend:                 o.Spec.RunPolicy.Suspend,
+			Template:                template,
+		},
+	}
+	if template.Spec.RestartPolicy == corev1.RestartPolicyNever {
+		j.Spec.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
+			Action:          batchv1.PodFailurePolicyActionIgnore,
+			OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}},
+		}}}
+	}
+	return j
+}
+
+// fromBatch gives a Job the shape of the operator's kinds. Its pods are those of one role.
+func fromBatch(obj *unstructured.Unstructured) (*object, error) {
+	j := &batchv1.Job{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, j); err != nil {
+		return nil, err
+	}
+	o := &object{TypeMeta: j.TypeMeta, ObjectMeta: j.ObjectMeta}
+	o.Spec.RunPolicy = runPolicy{
+		BackoffLimit: j.Spec.BackoffLimit, ActiveDeadlineSeconds: j.Spec.ActiveDeadlineSeconds,
+		TTLSecondsAfterFinished: j.Spec.TTLSecondsAfterFinished, Suspend: j.Spec.Suspend,
+	}
+	worker := camel(contract.ReplicaWorker)
+	o.Spec.Batch = map[string]replicaSpec{worker: {
+		Replicas: ptr.To(ptr.Deref(j.Spec.Parallelism, 1)), RestartPolicy: string(j.Spec.Template.Spec.RestartPolicy), Template: j.Spec.Template,
+	}}
+	o.Status = objectStatus{
+		StartTime: j.Status.StartTime, CompletionTime: j.Status.CompletionTime,
+		ReplicaStatuses: map[string]replicaStatus{worker: {Active: ptr.Deref(j.Status.Ready, 0), Succeeded: j.Status.Succeeded, Failed: j.Status.Failed}},
+	}
+	for _, c := range j.Status.Conditions {
+		o.Status.Conditions = append(o.Status.Conditions, Condition{
+			Type: batchCondition(c.Type), Status: c.Status, Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime,
+		})
+	}
+	return o, nil
+}
+
+// batchBackoff is how often the pods of a Job are made again unless it says otherwise (Kubernetes: "Jobs").
+const batchBackoff int32 = 6
+
+// completeBatch says what Kubernetes writes into every Job. Objects of operators stay as they are written.
+func (s *Spec) completeBatch() {
+	if s.Framework != Batch {
+		return
+	}
+	if s.BackoffLimit == nil {
+		s.BackoffLimit = new(batchBackoff)
+	}
+	if s.ImagePullPolicy == "" {
+		s.ImagePullPolicy = pullPolicy(s.Roles[contract.ReplicaWorker].Image)
+	}
+}
+
+// briefBatch is the inverse of completeBatch.
+func (s *Spec) briefBatch() {
+	if s.Framework != Batch {
+		return
+	}
+	if ptr.Deref(s.BackoffLimit, 0) == batchBackoff {
+		s.BackoffLimit = nil
+	}
+	if s.ImagePullPolicy == pullPolicy(s.Roles[contract.ReplicaWorker].Image) {
+		s.ImagePullPolicy = ""
+	}
+}
+
+// pullPolicy is when an image is pulled unless its pod says (Kubernetes: "Images", default image pull policy).
+func pullPolicy(image string) corev1.PullPolicy {
+	name, _, pinned := strings.Cut(image, "@")
+	_, tag, tagged := strings.Cut(name[strings.LastIndex(name, "/")+1:], ":")
+	if tag == "latest" || !tagged && !pinned {
+		return corev1.PullAlways
+	}
+	return corev1.PullIfNotPresent
+}
+
+// batchCondition is what the training operator calls a condition of a Job.
+func batchCondition(of batchv1.JobConditionType) string {
+	switch of {
+	case batchv1.JobComplete:
+		return string(Succeeded)
+	case batchv1.JobFailed:
+		return string(Failed)
+	}
+	return string(of)
+}
+
+// batchPhase is where a Job stands. Its conditions say only how it ends, and that it is suspended.
+func batchPhase(o *object, obj *unstructured.Unstructured) (phase Phase, message string) {
+	phase, message = conditionPhase(o)
+	if phase != Pending {
+		return phase, message
+	}
+	worker := o.Status.ReplicaStatuses[camel(contract.ReplicaWorker)]
+	active, _, _ := unstructured.NestedInt64(obj.Object, "status", "active")
+	switch {
+	case worker.Active+worker.Succeeded > 0:
+		return Running, ""
+	case active > 0:
+		return Created, ""
+	}
+	return Pending, ""
+}
+
+// batchPod is a pod of a Job, whose name has a suffix that nobody knows before.
+func batchPod(o *object, index int, template corev1.PodTemplateSpec) *corev1.Pod {
+	p := &corev1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: o.Namespace,
+			Name:      o.Name + "-" + strconv.Itoa(index),
+			Labels: merge(template.Labels, map[string]string{
+				batchv1.JobNameLabel: o.Name, batchv1.JobCompletionIndexAnnotation: strconv.Itoa(index),
+			}),
+			Annotations: merge(template.Annotations, map[string]string{batchv1.JobCompletionIndexAnnotation: strconv.Itoa(index)}),
+		},
+		Spec: *template.Spec.DeepCopy(),
+	}
+	SetDefaults(&p.Spec)
+	return p
+}
+
+// KeepTemplate gives a rendered Job those labels and annotations of its pods that the live one has: nobody
+// can change them once it has started. It leaves objects of other kinds as they are.
+func KeepTemplate(rendered, live *unstructured.Unstructured) error {
+	if !isBatch(rendered) {
+		return nil
+	}
+	started, _, _ := unstructured.NestedString(live.Object, "status", "startTime")
+	if Held(live) && started == "" {
+		return nil
+	}
+	for _, field := range []string{"labels", "annotations"} {
+		path := []string{"spec", "template", "metadata", field}
+		kept, found, err := unstructured.NestedStringMap(live.Object, path...)
+		if err != nil {
+			return fmt.Errorf("read %s %s/%s: %w", live.GetKind(), live.GetNamespace(), live.GetName(), err)
+		}
+		for _, key := range batchLabels {
+			delete(kept, key)
+		}
+		if !found || len(kept) == 0 {
+			unstructured.RemoveNestedField(rendered.Object, path...)
+			continue
+		}
+		if err := unstructured.SetNestedStringMap(rendered.Object, kept, path...); err != nil {
+			return fmt.Errorf("render %s %s/%s: %w", live.GetKind(), live.GetNamespace(), live.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// batchLabels are what Kubernetes writes into the template of a Job.
+var batchLabels = []string{batchv1.JobNameLabel, batchv1.ControllerUidLabel, "job-name", "controller-uid"}
+
+func isBatch(obj *unstructured.Unstructured) bool {
+	return obj.GetKind() == contract.BatchJobKind && obj.GroupVersionKind().Group == batchv1.GroupName
+}
+
+// Foreign says why an object cannot be described as a job of ours, "" when it can: of Jobs only those of which
+// each index is one pod, all at once, and that are nobody's part can.
+func Foreign(obj *unstructured.Unstructured) string {
+	if !isBatch(obj) {
+		return ""
+	}
+	if owner := metav1.GetControllerOf(obj); owner != nil {
+		return fmt.Sprintf("it belongs to the %s %s", owner.Kind, owner.Name)
+	}
+	mode, _, _ := unstructured.NestedString(obj.Object, "spec", "completionMode")
+	parallelism, _, _ := unstructured.NestedInt64(obj.Object, "spec", "parallelism")
+	completions, _, _ := unstructured.NestedInt64(obj.Object, "spec", "completions")
+	if mode != string(batchv1.IndexedCompletion) || parallelism != completions {
+		return fmt.Sprintf("its completionMode is %s with %d completions and a parallelism of %d, and a job here has the mode %s and as many completions as replicas, of which Kubernetes lets nobody change the first",
+			mode, completions, parallelism, batchv1.IndexedCompletion)
+	}
+	return ""
+}
+
+// Clashes reports whether the pods of an object could not be told from those of a job of its name and
+// another framework. Those of a Job that is no gang can.
+func Clashes(obj *unstructured.Unstructured) bool {
+	if !isBatch(obj) {
+		return true
+	}
+	labels, _, _ := unstructured.NestedStringMap(obj.Object, "spec", "template", "metadata", "labels")
+	return slices.ContainsFunc([]string{contract.PodGroupLabel, contract.LightGangLabel, contract.TopologyGroupLabel}, func(name string) bool {
+		return labels[name] == obj.GetName() || labels[name] == "true"
+	})
+}
+
+// checkBatch holds the rules of Jobs.
+func (s Spec) checkBatch(add report) {
+	if s.Framework != Batch {
+		return
+	}
+	if s.RestartPolicy != "" && s.RestartPolicy != string(corev1.RestartPolicyNever) && s.RestartPolicy != string(corev1.RestartPolicyOnFailure) {
+		add("", "restart_policy", "%q is not possible with framework %q: use \"Never\" or \"OnFailure\"", s.RestartPolicy, Batch)
+	}
+	if s.CleanPodPolicy != "" && s.CleanPodPolicy != "None" {
+		add("", "clean_pod_policy", "a Job keeps its pods until it is deleted: leave clean_pod_policy out with framework %q, and set ttl_seconds_after_finished", Batch)
+	}
+	if s.Arena {
+		add("", "arena_compatible", "arena knows no jobs of framework %q: leave it out", Batch)
+	}
+}

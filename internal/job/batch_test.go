@@ -1,0 +1,175 @@
+package job
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+func TestBatchStatus(t *testing.T) {
+	condition := func(kind string) []any {
+		return []any{map[string]any{"type": kind, "status": "True", "reason": "R", "message": "m"}}
+	}
+	for name, test := range map[string]struct {
+		status        map[string]any
+		phase         Phase
+		runs, started bool
+	}{
+		"not looked at":      {phase: Pending},
+		"waits for GPUs":     {status: map[string]any{"startTime": "2026-01-01T00:00:00Z", "active": int64(4), "ready": int64(0)}, phase: Created, started: true},
+		"runs in part":       {status: map[string]any{"active": int64(4), "ready": int64(3)}, phase: Running},
+		"runs":               {status: map[string]any{"active": int64(4), "ready": int64(4)}, phase: Running, runs: true},
+		"the first are done": {status: map[string]any{"active": int64(3), "ready": int64(3), "succeeded": int64(1)}, phase: Running, runs: true},
+		"suspended":          {status: map[string]any{"conditions": condition("Suspended")}, phase: Suspended},
+		"is about to fail":   {status: map[string]any{"active": int64(2), "ready": int64(2), "conditions": condition("FailureTarget")}, phase: Running},
+		"failed":             {status: map[string]any{"conditions": condition("Failed")}, phase: Failed},
+		"done":               {status: map[string]any{"succeeded": int64(4), "conditions": condition("Complete")}, phase: Succeeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := batchGang()
+			s.Minimum = 0
+			obj, err := s.Render()
+			require.NoError(t, err)
+			obj.Object["status"] = test.status
+			status, err := StatusOf(obj)
+			require.NoError(t, err)
+			assert.Equal(t, test.phase, status.Phase)
+			assert.Equal(t, test.runs, status.Runs(4))
+			assert.Equal(t, test.started, status.Start != nil)
+			assert.EqualValues(t, 4, status.Wanted)
+		})
+	}
+}
+
+// Nobody can change the template of a Job that has started, so a changed label stays on the Job.
+func TestTemplateOfAJobThatRunsIsKept(t *testing.T) {
+	labelsOf := func(obj *unstructured.Unstructured) map[string]string {
+		labels, _, err := unstructured.NestedStringMap(obj.Object, "spec", "template", "metadata", "labels")
+		require.NoError(t, err)
+		return labels
+	}
+	for name, test := range map[string]struct {
+		suspended, started bool
+		team               string
+	}{
+		"runs":                     {started: true, team: "a"},
+		"is about to":              {team: "a"},
+		"suspended while it ran":   {suspended: true, started: true, team: "a"},
+		"suspended, has no pods":   {suspended: true, team: "b"},
+		"suspended, never started": {suspended: true, team: "b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := batch()
+			s.Labels, s.Suspend = map[string]string{"team": "a"}, test.suspended
+			live, err := s.Render()
+			require.NoError(t, err)
+			before := labelsOf(live)
+			written := labelsOf(live)
+			written["controller-uid"], written["batch.kubernetes.io/job-name"] = "1", s.Name
+			require.NoError(t, unstructured.SetNestedStringMap(live.Object, written, "spec", "template", "metadata", "labels"))
+			if test.started {
+				require.NoError(t, unstructured.SetNestedField(live.Object, "2026-01-01T00:00:00Z", "status", "startTime"))
+			}
+			s.Labels, s.Suspend = map[string]string{"team": "b"}, false
+			after, err := s.Render()
+			require.NoError(t, err)
+			require.NoError(t, KeepTemplate(after, live))
+			assert.Equal(t, "b", after.GetLabels()["team"])
+			before["team"] = test.team
+			assert.Equal(t, before, labelsOf(after), "what Kubernetes writes is not taken over")
+		})
+	}
+}
+
+func TestForeign(t *testing.T) {
+	of := func(change func(spec map[string]any), owner string) *unstructured.Unstructured {
+		obj, err := batchGang().Render()
+		require.NoError(t, err)
+		change(obj.Object["spec"].(map[string]any))
+		if owner != "" {
+			require.NoError(t, unstructured.SetNestedSlice(obj.Object, []any{map[string]any{
+				"apiVersion": "batch/v1", "kind": owner, "name": "nightly", "uid": "1", "controller": true,
+			}}, "metadata", "ownerReferences"))
+		}
+		return obj
+	}
+	same := func(map[string]any) {}
+	assert.Empty(t, Foreign(of(same, "")))
+	assert.Contains(t, Foreign(of(same, "CronJob")), "belongs to the CronJob nightly")
+	assert.Contains(t, Foreign(of(func(spec map[string]any) { spec["completionMode"] = "NonIndexed" }, "")), "completionMode is NonIndexed")
+	assert.Contains(t, Foreign(of(func(spec map[string]any) { spec["parallelism"] = int64(2) }, "")), "4 completions and a parallelism of 2")
+	operators, err := plain().Render()
+	require.NoError(t, err)
+	assert.Empty(t, Foreign(operators))
+}
+
+func TestClashes(t *testing.T) {
+	for name, test := range map[string]struct {
+		change  func(*Spec)
+		clashes bool
+	}{
+		"a gang":         {func(*Spec) {}, true},
+		"of topology":    {func(s *Spec) { s.Gang, s.Mode = false, Topology }, true},
+		"single pods":    {func(s *Spec) { s.Gang, s.Mode = false, Default }, false},
+		"of an operator": {func(s *Spec) { *s = plain() }, true},
+		"of another gang": {func(s *Spec) {
+			s.Gang, s.Mode, s.Labels = false, Default, map[string]string{contract.PodGroupLabel: "other"}
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := batchGang()
+			test.change(&s)
+			obj, err := s.Render()
+			require.NoError(t, err)
+			assert.Equal(t, test.clashes, Clashes(obj))
+		})
+	}
+}
+
+func TestCheckBatch(t *testing.T) {
+	for name, test := range map[string]struct {
+		change      func(*Spec)
+		field, text string
+	}{
+		"restart":   {func(s *Spec) { s.RestartPolicy = "Always" }, "restart_policy", `"Always" is not possible`},
+		"pods":      {func(s *Spec) { s.CleanPodPolicy = "All" }, "clean_pod_policy", "keeps its pods"},
+		"arena":     {func(s *Spec) { s.Arena = true }, "arena_compatible", "arena knows no jobs"},
+		"processes": {func(s *Spec) { s.ProcessesPerNode = "8" }, "nproc_per_node", "nothing starts processes"},
+		"no worker": {func(s *Spec) { s.Roles, s.Gang, s.Minimum = nil, false, 0; s.Mode = Default }, "roles", `needs the role "worker"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := batchGang()
+			require.Empty(t, s.Check())
+			test.change(&s)
+			problems := s.Check()
+			require.Len(t, problems, 1)
+			assert.Equal(t, test.field, problems[0].Field)
+			assert.Contains(t, problems[0].Text, test.text)
+		})
+	}
+}
+
+func TestPullPolicy(t *testing.T) {
+	for image, want := range map[string]corev1.PullPolicy{
+		"train":                       corev1.PullAlways,
+		"train:latest":                corev1.PullAlways,
+		"train:1":                     corev1.PullIfNotPresent,
+		"registry:5000/team/train":    corev1.PullAlways,
+		"registry:5000/team/train:2":  corev1.PullIfNotPresent,
+		"train@sha256:abc":            corev1.PullIfNotPresent,
+		"train:latest@sha256:abc":     corev1.PullAlways,
+		"registry:5000/train@sha256:": corev1.PullIfNotPresent,
+	} {
+		assert.Equal(t, want, pullPolicy(image), image)
+	}
+	s := batch()
+	assert.Equal(t, corev1.PullIfNotPresent, s.Complete().ImagePullPolicy)
+	assert.Empty(t, s.Complete().Brief().ImagePullPolicy)
+	s.ImagePullPolicy = corev1.PullNever
+	assert.Equal(t, corev1.PullNever, s.Brief().ImagePullPolicy)
+}

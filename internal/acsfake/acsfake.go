@@ -32,6 +32,8 @@ type Options struct {
 	ClusterSpec string
 	// AccessKeyID and AccessKeySecret are the credentials that requests must be signed with.
 	AccessKeyID, AccessKeySecret string
+	// SecurityToken is what requests must carry besides, "" for an access key that is not temporary.
+	SecurityToken string
 	// TaskDuration is how long a task takes without the time that the Backend needs.
 	TaskDuration time.Duration
 	// Backend makes the nodes real; nil when they need not be.
@@ -75,6 +77,7 @@ type Server struct {
 	mu      sync.Mutex // guards what follows
 	state   State
 	active  map[string]bool // targets with a task in progress
+	nonces  map[string]time.Time
 	closed  bool
 	knobs   Knobs
 	journal []Exchange
@@ -94,6 +97,7 @@ func New(opts Options) (*Server, error) {
 		opts:   opts,
 		clock:  opts.Clock,
 		active: map[string]bool{},
+		nonces: map[string]time.Time{},
 		knobs:  opts.Knobs,
 		random: rand.New(rand.NewPCG(opts.Seed, 0)),
 	}

@@ -2,12 +2,15 @@ package acsfake
 
 import (
 	"bytes"
-	"crypto/hmac"
 	"crypto/md5"
+	"crypto/rand"
 	"crypto/sha1"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"hash"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -54,39 +57,61 @@ func (b bench) step(t *testing.T) {
 	b.clock.Step(time.Minute)
 }
 
-// settle moves the clock until no task runs and no add-on is being updated.
+// busy reports whether a task runs or an add-on is being updated.
+func (b bench) busy() bool {
+	st := b.State()
+	for _, task := range st.Tasks {
+		if task.State == taskRunning {
+			return true
+		}
+	}
+	for _, a := range st.Addons {
+		if a.State == addonUpdating {
+			return true
+		}
+	}
+	return false
+}
+
+// settle moves the clock until nothing is busy.
 func (b bench) settle(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		if b.clock.HasWaiters() {
 			b.clock.Step(time.Minute)
 		}
-		st := b.State()
-		for _, task := range st.Tasks {
-			if task.State == taskRunning {
-				return false
-			}
-		}
-		for _, a := range st.Addons {
-			if a.State == addonUpdating {
-				return false
-			}
-		}
-		return true
+		return !b.busy()
 	}, 10*time.Second, time.Millisecond)
 }
 
-// sign adds the headers of a signature.
-func sign(r *http.Request, body string, now time.Time) {
+// sign adds the headers of a signature of version 1.
+func sign(r *http.Request, body string, now time.Time) { signV1(r, body, now, "HMAC-SHA1", sha1.New) }
+
+func signV1(r *http.Request, body string, now time.Time, method string, hash func() hash.Hash) {
 	sum := md5.Sum([]byte(body))
 	r.Header.Set("Accept", "application/json")
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Content-MD5", base64.StdEncoding.EncodeToString(sum[:]))
 	r.Header.Set("Date", now.UTC().Format(http.TimeFormat))
 	r.Header.Set("x-acs-version", "2015-12-15")
-	mac := hmac.New(sha1.New, []byte(testSecret))
-	mac.Write([]byte(canonical(r)))
-	r.Header.Set("Authorization", "acs "+testKey+":"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+	r.Header.Set("x-acs-signature-method", method)
+	r.Header.Set("Authorization", "acs "+testKey+":"+base64.StdEncoding.EncodeToString(keyed(hash, testSecret, textV1(r))))
+}
+
+// signV3 adds the headers of a signature of version 3.
+func signV3(r *http.Request, body string, now time.Time) {
+	sum := sha256.Sum256([]byte(body))
+	r.Header.Set("x-acs-action", "DescribeClusterDetail")
+	r.Header.Set("x-acs-version", "2015-12-15")
+	r.Header.Set("x-acs-date", now.UTC().Format(time.RFC3339))
+	r.Header.Set("x-acs-signature-nonce", rand.Text())
+	r.Header.Set("x-acs-content-sha256", hex.EncodeToString(sum[:]))
+	authorizeV3(r, append([]string{"host"}, headersOf(r)...))
+}
+
+func authorizeV3(r *http.Request, names []string) {
+	r.Header.Set("Authorization", fmt.Sprintf("%s Credential=%s,SignedHeaders=%s,Signature=%s", algorithmV3, testKey, strings.Join(names, ";"),
+		hex.EncodeToString(keyed(sha256.New, testSecret, textV3(r, names)))))
 }
 
 // ask sends a signed request and returns the status and the decoded body.
@@ -164,26 +189,52 @@ func TestRoutes(t *testing.T) {
 
 func TestGateway(t *testing.T) {
 	b := newBench(t, nil)
+	now := b.clock.Now()
+	v1 := func(r *http.Request) { sign(r, "{}", now) }
+	v3 := func(r *http.Request) { signV3(r, "{}", now) }
+	set := func(key, value string) func(*http.Request) { return func(r *http.Request) { r.Header.Set(key, value) } }
+	query := func(r *http.Request) { r.URL.RawQuery = "a=b" }
+	body := func(r *http.Request) { r.Body = http.NoBody }
 	for _, tc := range []struct {
 		name, code string
 		status     int
-		spoil      func(*http.Request)
+		change     []func(*http.Request)
 	}{
-		{"good", "", 200, func(*http.Request) {}},
-		{"no signature", "IncompleteSignature", 400, func(r *http.Request) { r.Header.Del("Authorization") }},
-		{"other scheme", "IncompleteSignature", 400, func(r *http.Request) { r.Header.Set("Authorization", "ACS3-HMAC-SHA256 Credential=x") }},
-		{"unknown key", "InvalidAccessKeyId.NotFound", 404, func(r *http.Request) { r.Header.Set("Authorization", "acs someone:x") }},
-		{"changed header", "SignatureDoesNotMatch", 400, func(r *http.Request) { r.Header.Set("x-acs-version", "2016-01-01") }},
-		{"changed query", "SignatureDoesNotMatch", 400, func(r *http.Request) { r.URL.RawQuery = "a=b" }},
-		{"changed body", "SignatureDoesNotMatch", 400, func(r *http.Request) { r.Body = http.NoBody }},
-		{"old", "InvalidTimeStamp.Expired", 400, func(r *http.Request) { sign(r, "{}", b.clock.Now().Add(-time.Hour)) }},
+		{"good", "", 200, []func(*http.Request){v1}},
+		{"good by SHA-256", "", 200, []func(*http.Request){func(r *http.Request) { signV1(r, "{}", now, "HMAC-SHA256", sha256.New) }}},
+		{"no signature", "IncompleteSignature", 400, nil},
+		{"no key", "IncompleteSignature", 400, []func(*http.Request){v1, set("Authorization", "acs someone")}},
+		{"other scheme", "IncompleteSignature", 400, []func(*http.Request){v1, set("Authorization", "Bearer x")}},
+		{"unknown key", "InvalidAccessKeyId.NotFound", 404, []func(*http.Request){v1, set("Authorization", "acs someone:x")}},
+		{"unknown method", "InvalidSignatureMethod", 400, []func(*http.Request){v1, set("x-acs-signature-method", "MD5")}},
+		{"other method", "SignatureDoesNotMatch", 400, []func(*http.Request){v1, set("x-acs-signature-method", "HMAC-SHA256")}},
+		{"changed header", "SignatureDoesNotMatch", 400, []func(*http.Request){v1, set("x-acs-version", "2016-01-01")}},
+		{"changed query", "SignatureDoesNotMatch", 400, []func(*http.Request){v1, query}},
+		{"changed body", "SignatureDoesNotMatch", 400, []func(*http.Request){v1, body}},
+		{"old", "InvalidTimeStamp.Expired", 400, []func(*http.Request){func(r *http.Request) { sign(r, "{}", now.Add(-time.Hour)) }}},
+		{"token of nobody", "InvalidSecurityToken.MismatchWithAccessKey", 400, []func(*http.Request){set("x-acs-security-token", "t"), v1}},
+
+		{"version 3: good", "", 200, []func(*http.Request){v3}},
+		{"version 3: with content type and query", "", 200, []func(*http.Request){func(r *http.Request) { r.URL.RawQuery = "b=x+y%2Fz*~&a=&a-b=2"; v3(r) }}},
+		{"version 3: nothing but its name", "IncompleteSignature", 400, []func(*http.Request){v3, set("Authorization", "ACS3-HMAC-SHA256 Credential=x")}},
+		{"version 3: header that is not signed", "IncompleteSignature", 400, []func(*http.Request){v3, set("x-acs-security-token", "t")}},
+		{"version 3: headers out of order", "IncompleteSignature", 400, []func(*http.Request){v3, func(r *http.Request) { authorizeV3(r, append(headersOf(r), "host")) }}},
+		{"version 3: unknown key", "InvalidAccessKeyId.NotFound", 404, []func(*http.Request){v3, func(r *http.Request) {
+			r.Header.Set("Authorization", strings.Replace(r.Header.Get("Authorization"), testKey, "someone", 1))
+		}}},
+		{"version 3: changed header", "SignatureDoesNotMatch", 400, []func(*http.Request){v3, set("x-acs-version", "2016-01-01")}},
+		{"version 3: changed host", "SignatureDoesNotMatch", 400, []func(*http.Request){v3, func(r *http.Request) { r.Host = "other" }}},
+		{"version 3: changed query", "SignatureDoesNotMatch", 400, []func(*http.Request){v3, query}},
+		{"version 3: changed body", "SignatureDoesNotMatch", 400, []func(*http.Request){v3, body}},
+		{"version 3: old", "InvalidTimeStamp.Expired", 400, []func(*http.Request){func(r *http.Request) { signV3(r, "{}", now.Add(-time.Hour)) }}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := httptest.NewRequest("GET", "/clusters/"+testCluster, strings.NewReader("{}"))
-			sign(r, "{}", b.clock.Now())
-			tc.spoil(r)
+			for _, change := range tc.change {
+				change(r)
+			}
 			status, answer := b.send(r)
-			assert.Equal(t, tc.status, status)
+			assert.Equal(t, tc.status, status, answer)
 			if tc.code != "" {
 				assert.Equal(t, tc.code, answer["Code"])
 				assert.NotContains(t, answer, "code", "the gateway's errors have CamelCase keys")
@@ -191,6 +242,52 @@ func TestGateway(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A nonce is good once, until a request with it would be too old.
+func TestNonces(t *testing.T) {
+	b := newBench(t, nil)
+	request := func() *http.Request {
+		r := httptest.NewRequest("GET", "/clusters/"+testCluster, http.NoBody)
+		signV3(r, "", b.clock.Now())
+		return r
+	}
+	r := request()
+	status, _ := b.send(r)
+	assert.Equal(t, 200, status)
+	status, answer := b.send(r)
+	assert.Equal(t, 400, status)
+	assert.Equal(t, "SignatureNonceUsed", answer["Code"])
+	b.clock.Step(3 * assumeClockSkew)
+	status, _ = b.send(request())
+	assert.Equal(t, 200, status)
+	assert.Len(t, b.nonces, 1, "the old one is forgotten")
+}
+
+// A temporary access key needs its token.
+func TestSecurityToken(t *testing.T) {
+	b := newBench(t, func(o *Options) { o.SecurityToken = "token" })
+	for token, want := range map[string]int{"token": 200, "other": 400, "": 400} {
+		r := httptest.NewRequest("GET", "/clusters/"+testCluster, http.NoBody)
+		if token != "" {
+			r.Header.Set("x-acs-security-token", token)
+		}
+		signV3(r, "", b.clock.Now())
+		status, answer := b.send(r)
+		assert.Equal(t, want, status, answer)
+	}
+}
+
+// The example of the vendor's page on version 3 has the signature that the page says.
+func TestExampleOfTheVendor(t *testing.T) {
+	r := httptest.NewRequest("POST", "https://ecs.cn-shanghai.aliyuncs.com/?ImageId=win2019_1809_x64_dtc_zh-cn_40G_alibase_20230811.vhd&RegionId=cn-shanghai", http.NoBody)
+	r.Header.Set("x-acs-action", "RunInstances")
+	r.Header.Set("x-acs-version", "2014-05-26")
+	r.Header.Set("x-acs-date", "2023-10-26T10:22:32Z")
+	r.Header.Set("x-acs-signature-nonce", "3156853299f313e23d1673dc12e1703d")
+	r.Header.Set("x-acs-content-sha256", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
+	assert.Equal(t, "06563a9e1b43f5dfe96b81484da74bceab24a1d853912eee15083a6f0f3283c0",
+		hex.EncodeToString(keyed(sha256.New, "YourAccessKeySecret", textV3(r, requiredV3))))
 }
 
 func TestOptionsThatAreIncomplete(t *testing.T) {

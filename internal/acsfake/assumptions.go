@@ -7,8 +7,8 @@ import "time"
 // real account would confirm or correct it here.
 //
 // Two more are in data and code: the schema of kube-scheduler in addons.json is flat,
-// with the parameters' documented names, since their nesting is not documented; and
-// requests signed with ACS3-HMAC-SHA256, which newer clients send, are refused.
+// with the parameters' documented names, since their nesting is not documented; and the
+// codes for a header that is not signed and for a token of another access key.
 const (
 	// assumeNotFoundStatus: HTTP status of ErrorNodePoolNotFound, ErrorTaskNotFound and
 	// AddonNotFound. The codes are seen in public clients; the status is not captured.

@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	openapi "github.com/alibabacloud-go/darabonba-openapi/v2/client"
+	openapiutil "github.com/alibabacloud-go/darabonba-openapi/v2/utils"
+	"github.com/alibabacloud-go/tea/dara"
 	"github.com/aliyun/alibaba-cloud-sdk-go/sdk"
 	"github.com/aliyun/alibaba-cloud-sdk-go/sdk/auth/credentials"
 	"github.com/aliyun/alibaba-cloud-sdk-go/sdk/requests"
@@ -200,7 +203,42 @@ func TestTranscriptOfAnAddon(t *testing.T) {
 	golden(t, "addon", transcript(t, s.fake.Journal()))
 }
 
-// The vendor's own SDK gets through the emulator's signature check.
+// The vendor's newer client gets through the emulator's signature check by version 3 of the signature, which it
+// prefers, and by version 1.
+func TestTheVendorsNewerClientIsUnderstood(t *testing.T) {
+	for _, algorithm := range []string{"", "v2"} {
+		t.Run("algorithm "+algorithm, func(t *testing.T) {
+			s := newStage(t)
+			client, err := openapi.NewClient(&openapiutil.Config{
+				AccessKeyId: dara.String(keyID), AccessKeySecret: dara.String(secret), SignatureAlgorithm: dara.String(algorithm),
+				Protocol: dara.String("HTTP"), Endpoint: dara.String(strings.TrimPrefix(s.url, "http://")),
+			})
+			require.NoError(t, err)
+			ask := func(action, method, path string, query map[string]*string, body any) (map[string]any, error) {
+				answer, err := client.CallApi(&openapiutil.Params{
+					Action: dara.String(action), Version: dara.String("2015-12-15"), Protocol: dara.String("HTTP"), Pathname: dara.String(path), Method: dara.String(method),
+					AuthType: dara.String("AK"), Style: dara.String("ROA"), ReqBodyType: dara.String("json"), BodyType: dara.String("json"),
+				}, &openapiutil.OpenApiRequest{Query: query, Body: body}, &dara.RuntimeOptions{})
+				if err != nil {
+					return nil, err
+				}
+				return answer["body"].(map[string]any), nil
+			}
+			_, err = ask("CreateClusterNodePool", "POST", "/clusters/"+cluster+"/nodepools", nil, map[string]any{
+				"nodepool_info": map[string]any{"name": "a b"},
+				"scaling_group": map[string]any{"instance_types": []string{"ecs.g7.large"}, "vswitch_ids": []string{"v"}, "desired_size": 0},
+			})
+			require.NoError(t, err)
+			answer, err := ask("DescribeClusterNodePools", "GET", "/clusters/"+cluster+"/nodepools", map[string]*string{"NodepoolName": dara.String("a b")}, nil)
+			require.NoError(t, err)
+			assert.Len(t, answer["nodepools"], 1)
+			_, err = ask("DescribeClusterNodePoolDetail", "GET", "/clusters/"+cluster+"/nodepools/none", nil, nil)
+			assert.ErrorContains(t, err, "ErrorNodePoolNotFound")
+		})
+	}
+}
+
+// The vendor's older SDK gets through the emulator's signature check, by version 1.
 func TestTheVendorsSDKIsUnderstood(t *testing.T) {
 	t.Setenv("NO_PROXY", "127.0.0.1")
 	s := newStage(t)

@@ -4,7 +4,7 @@ terraform {
   }
 }
 
-# Credentials are best left to the environment:
+# Credentials are best left to the environment, or to a profile, or a role ("Credentials" below):
 # ALIBABA_CLOUD_ACCESS_KEY_ID, ALIBABA_CLOUD_ACCESS_KEY_SECRET and KUBECONFIG.
 provider "gpuplan" {
   region          = "cn-hangzhou"

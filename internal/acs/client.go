@@ -2,12 +2,13 @@
 // (product CS, version 2015-12-15): node pools, their nodes, add-ons, tasks and
 // clusters.
 //
-// It does not use the vendor's Go SDK to send requests. That SDK takes no context, so
-// that `terraform apply` could not be interrupted; its client is not safe for
-// concurrent use; it retries creates, which have no idempotency token; and it does not
-// decode the service's own errors, whose keys are lower case. What is left of it after
-// that is the signature, which is the one page of sign.go; a test compares it with the
-// SDK's own.
+// Requests are signed by the vendor's library (github.com/alibabacloud-go/darabonba-openapi)
+// with its newest signature, ACS3-HMAC-SHA256; package identity finds the credentials with the
+// vendor's credentials-go. The vendor's clients do not send them: that of alibaba-cloud-sdk-go takes
+// no context, so that `terraform apply` could not be interrupted, is not safe for concurrent
+// use, has the older signature only, and does not decode the service's own errors, whose keys
+// are lower case; that of darabonba-openapi sleeps between its tries whatever becomes of the
+// context, and repeats creates, which have no idempotency token, like reads.
 //
 // Retries: GET, PUT and DELETE are repeated after transport errors, 5xx answers and
 // throttling. POST is repeated only after throttling, which refuses a request before it
@@ -27,7 +28,7 @@ const apiVersion = "2015-12-15"
 
 // Config says which API to talk to and as whom.
 type Config struct {
-	Credentials Credentials
+	Credentials CredentialsSource
 	// Region is the region of the clusters, "cn-hangzhou". The service answers "not
 	// found" for a cluster of another region.
 	Region string
@@ -47,7 +48,7 @@ type Config struct {
 
 // Client is safe for concurrent use.
 type Client struct {
-	credentials  Credentials
+	credentials  CredentialsSource
 	region       string
 	base         *url.URL
 	userAgent    string
@@ -59,12 +60,9 @@ type Client struct {
 // requestTimeout limits one try of one call; waits for tasks are many calls.
 const requestTimeout = 60 * time.Second
 
-// New returns a client. It fails when credentials or the address are missing or
-// malformed; it does not connect.
+// New returns a client. It fails when the address is missing or malformed; it does not
+// connect.
 func New(cfg Config) (*Client, error) {
-	if cfg.Credentials.AccessKeyID == "" || cfg.Credentials.AccessKeySecret == "" {
-		return nil, errors.New("no access key: set access_key_id and access_key_secret, or ALIBABA_CLOUD_ACCESS_KEY_ID and ALIBABA_CLOUD_ACCESS_KEY_SECRET")
-	}
 	base, err := baseURL(cfg.Endpoint, cfg.Region)
 	if err != nil {
 		return nil, err
@@ -74,12 +72,12 @@ func New(cfg Config) (*Client, error) {
 		region:       cfg.Region,
 		base:         base,
 		userAgent:    cfg.UserAgent,
-		http:         &http.Client{Transport: cfg.Transport, Timeout: requestTimeout},
 		pollInterval: cfg.PollInterval,
 		retryDelay:   cfg.RetryDelay,
 	}
-	if c.http.Transport == nil {
-		c.http.Transport = &http.Transport{
+	transport := cfg.Transport
+	if transport == nil {
+		transport = &http.Transport{
 			Proxy:               http.ProxyFromEnvironment,
 			ForceAttemptHTTP2:   true,
 			MaxIdleConnsPerHost: 10,
@@ -87,6 +85,7 @@ func New(cfg Config) (*Client, error) {
 			TLSHandshakeTimeout: 10 * time.Second,
 		}
 	}
+	c.http = &http.Client{Transport: signer{cfg.Credentials, transport}, Timeout: requestTimeout}
 	if c.pollInterval == 0 {
 		c.pollInterval = 5 * time.Second
 	}

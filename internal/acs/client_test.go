@@ -1,7 +1,10 @@
 package acs_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -93,6 +96,7 @@ func TestCredentialsThatAreWrong(t *testing.T) {
 	}{
 		{"unknown key", "InvalidAccessKeyId.NotFound", acs.Credentials{AccessKeyID: "nobody", AccessKeySecret: secret}},
 		{"wrong secret", "SignatureDoesNotMatch", acs.Credentials{AccessKeyID: keyID, AccessKeySecret: "wrong-secret-text", SecurityToken: "sts-token-text"}},
+		{"token of nobody", "InvalidSecurityToken.MismatchWithAccessKey", acs.Credentials{AccessKeyID: keyID, AccessKeySecret: secret, SecurityToken: "sts-token-text"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := client(t, url, func(cfg *acs.Config) { cfg.Credentials = tc.credentials })
@@ -100,11 +104,82 @@ func TestCredentialsThatAreWrong(t *testing.T) {
 			require.Error(t, err)
 			assert.Equal(t, tc.code, acs.Code(err))
 			assert.False(t, acs.IsNotFound(err), "a key that is not found is no missing object")
-			assert.ErrorContains(t, err, "ALIBABA_CLOUD_ACCESS_KEY_SECRET")
+			assert.ErrorContains(t, err, "the access key "+tc.credentials.AccessKeyID)
 			for _, hidden := range []string{tc.credentials.AccessKeySecret, "sts-token-text"} {
 				assert.NotContains(t, err.Error(), hidden)
 				assert.NotContains(t, fmt.Sprintf("%v %+v %#v", tc.credentials, tc.credentials, tc.credentials), hidden)
 			}
+		})
+	}
+}
+
+// source is a source of credentials under the test's control.
+type source func(context.Context) (acs.Credentials, error)
+
+func (s source) Get(ctx context.Context) (acs.Credentials, error) { return s(ctx) }
+func (source) String() string                                     { return "those of the test" }
+
+// Each try is signed with the credentials of its moment.
+func TestCredentialsThatChange(t *testing.T) {
+	fake, url := emulator(t, nil)
+	asked := 0
+	c := client(t, url, func(cfg *acs.Config) {
+		cfg.Credentials = source(func(context.Context) (acs.Credentials, error) {
+			asked++
+			return acs.Credentials{AccessKeyID: keyID, AccessKeySecret: secret}, nil
+		})
+	})
+	fake.SetKnobs(acsfake.Knobs{Throttle: 2})
+	_, err := c.GetCluster(t.Context(), cluster)
+	require.NoError(t, err)
+	assert.Equal(t, 3, asked)
+}
+
+// A request without credentials is not sent, not repeated, and nothing of it is in doubt.
+func TestNoCredentials(t *testing.T) {
+	fake, url := emulator(t, nil)
+	asked := 0
+	c := client(t, url, func(cfg *acs.Config) {
+		cfg.Credentials = source(func(context.Context) (acs.Credentials, error) {
+			asked++
+			return acs.Credentials{}, errors.New("cannot get credentials: no role")
+		})
+	})
+	_, err := c.GetCluster(t.Context(), cluster)
+	assert.EqualError(t, err, "DescribeClusterDetail: cannot get credentials: no role")
+	_, err = c.CreateNodePool(t.Context(), cluster, spec("v100", 1))
+	assert.ErrorContains(t, err, "cannot get credentials: no role")
+	assert.NotContains(t, err.Error(), "no answer")
+	assert.Equal(t, 2, asked)
+	assert.Empty(t, fake.Journal())
+}
+
+// An interruption ends a call at once, whatever it waits for.
+func TestInterrupted(t *testing.T) {
+	for name, change := range map[string]func(*acs.Config, chan<- struct{}){
+		"while it waits for credentials": func(cfg *acs.Config, waits chan<- struct{}) {
+			cfg.Credentials = source(func(ctx context.Context) (acs.Credentials, error) {
+				close(waits)
+				<-ctx.Done()
+				return acs.Credentials{}, ctx.Err()
+			})
+		},
+		"while it waits for the answer": func(cfg *acs.Config, waits chan<- struct{}) {
+			server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				close(waits)
+				<-r.Context().Done()
+			}))
+			t.Cleanup(server.Close)
+			cfg.Endpoint = server.URL
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			waits := make(chan struct{})
+			c := client(t, "http://127.0.0.1:1", func(cfg *acs.Config) { change(cfg, waits) })
+			ctx, interrupt := context.WithCancel(t.Context())
+			go func() { <-waits; interrupt() }()
+			_, err := c.GetCluster(ctx, cluster)
+			assert.ErrorIs(t, err, context.Canceled)
 		})
 	}
 }
@@ -129,8 +204,6 @@ func TestConfigThatIsWrong(t *testing.T) {
 		cfg  acs.Config
 		want string
 	}{
-		{"no key", acs.Config{Region: "cn-hangzhou"}, "no access key"},
-		{"no secret", acs.Config{Credentials: acs.Credentials{AccessKeyID: "id"}}, "ALIBABA_CLOUD_ACCESS_KEY_SECRET"},
 		{"no region", acs.Config{Credentials: good}, "no region"},
 		{"scheme", acs.Config{Credentials: good, Endpoint: "ftp://x"}, "must be a host"},
 		{"path", acs.Config{Credentials: good, Endpoint: "https://x/y"}, "must be a host"},

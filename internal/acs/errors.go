@@ -111,7 +111,16 @@ func parseError(status int, body []byte) *Error {
 
 // signed begins what the gateway adds to the message about a wrong signature: everything
 // that it expected to be signed, which tells the user nothing.
-var signed = regexp.MustCompile(`(?is)[;,.\s]*(server|client)?\s*string to sign is\b.*`)
+var signed = regexp.MustCompile(`(?is)[;,.\s]*(server|client)?\s*(string\s*to\s*sign|canonical\s*request)\s+is\b.*`)
+
+// withoutToken takes the security token of a request out of a text; the gateway repeats
+// signed headers in the message about a wrong signature.
+func withoutToken(text string, r *http.Request) string {
+	if r == nil || r.Header.Get(securityToken) == "" {
+		return text
+	}
+	return strings.ReplaceAll(text, r.Header.Get(securityToken), "***")
+}
 
 // brief is the part of a message that is for people, in one line.
 func brief(message string) string {
@@ -125,9 +134,11 @@ func brief(message string) string {
 func (c *Client) hint(code string) string {
 	switch {
 	case strings.HasPrefix(code, "InvalidAccessKeyId"), code == "SignatureDoesNotMatch", code == "IncompleteSignature":
-		return "check the access key's ID and secret (ALIBABA_CLOUD_ACCESS_KEY_ID, ALIBABA_CLOUD_ACCESS_KEY_SECRET)"
+		return "check " + c.credentials.String()
+	case strings.HasPrefix(code, "InvalidSecurityToken"):
+		return "get new temporary credentials; these are " + c.credentials.String()
 	case strings.HasPrefix(code, "Forbidden"), code == "NoPermission":
-		return "give the access key's user the cs: actions it needs"
+		return "give the user or role the cs: actions it needs; asked with " + c.credentials.String()
 	case code == "ErrorClusterNotFound":
 		return "the service also says this of a cluster of another region; asked in " + c.where()
 	case code == "MissingAuth.AliyunOOSLifecycleHook4CSRole":

@@ -67,9 +67,21 @@ func TestErrorText(t *testing.T) {
 	e := &Error{Operation: "Op", Status: 400, Code: "C", Message: "m", RequestID: "R", Hint: "do that"}
 	assert.Equal(t, "Op: C: m (request R); do that", e.Error())
 	assert.Equal(t, "Op: HTTP 502: m", (&Error{Operation: "Op", Status: 502, Message: "m"}).Error())
-	c := &Client{}
-	assert.NotEmpty(t, c.hint("Forbidden.RAM"))
+	c := &Client{credentials: Credentials{AccessKeyID: "LTAI1"}}
+	for _, code := range []string{"Forbidden.RAM", "SignatureDoesNotMatch", "InvalidSecurityToken.Expired"} {
+		assert.Contains(t, c.hint(code), "the access key LTAI1")
+	}
 	assert.Empty(t, c.hint("InvalidParameter"))
+}
+
+// What the gateway expected to be signed is of no use to people, however it begins.
+func TestBrief(t *testing.T) {
+	for _, more := range []string{
+		" server string to sign is:GET\nx", ", client string to sign is GET", "; server StringToSign is [ACS3-HMAC-SHA256\nabc], server CanonicalRequest is [GET\n/]",
+		". server canonical request is GET",
+	} {
+		assert.Equal(t, "Specified signature does not match.", brief("Specified signature does not match"+more))
+	}
 }
 
 // States that nobody has documented mean that the task still runs.

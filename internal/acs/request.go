@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -45,11 +46,6 @@ func (c *Client) do(ctx context.Context, req call, out any) error {
 	var failure error
 	sender := retryablehttp.Client{
 		HTTPClient: c.http, RetryMax: tries - 1, RetryWaitMin: c.retryDelay, Backoff: backoff,
-		PrepareRetry: func(r *http.Request) error {
-			r.Header = r.Header.Clone() // the earlier try may still be written
-			c.credentials.sign(r, body, time.Now())
-			return nil
-		},
 		CheckRetry: func(ctx context.Context, response *http.Response, err error) (bool, error) {
 			answer, failure = c.read(req.operation, response, err)
 			return failure != nil && repeatable(req.method, failure) && ctx.Err() == nil, nil
@@ -90,7 +86,7 @@ func backoff(first, _ time.Duration, repetition int, _ *http.Response) time.Dura
 	return delay/2 + rand.N(delay/2+1)
 }
 
-// request makes a signed request.
+// request makes a request, which is signed when it is sent.
 func (c *Client) request(ctx context.Context, req call, body []byte) (*retryablehttp.Request, error) {
 	u := *c.base
 	u.Path, u.RawQuery = req.path, req.query.Encode()
@@ -107,12 +103,16 @@ func (c *Client) request(ctx context.Context, req call, body []byte) (*retryable
 	r.Header.Set("User-Agent", c.userAgent)
 	r.Header.Set("x-acs-version", apiVersion)
 	r.Header.Set("x-acs-action", req.operation)
-	c.credentials.sign(r.Request, body, time.Now())
+	r.Header.Set(contentHash, hash(body))
 	return r, nil
 }
 
 // read returns the body of the answer to one try, or how the try failed.
 func (c *Client) read(operation string, response *http.Response, err error) ([]byte, error) {
+	var unsent *unsentError
+	if errors.As(err, &unsent) { // without the address that the request would have gone to
+		return nil, fmt.Errorf("%s: %w", operation, unsent)
+	}
 	if err != nil {
 		return nil, &transportError{operation: operation, endpoint: c.Endpoint(), err: err}
 	}
@@ -123,7 +123,7 @@ func (c *Client) read(operation string, response *http.Response, err error) ([]b
 	}
 	if response.StatusCode >= 300 {
 		e := parseError(response.StatusCode, answer)
-		e.Operation, e.Message, e.Hint = operation, brief(c.credentials.redact(e.Message)), c.hint(e.Code)
+		e.Operation, e.Message, e.Hint = operation, brief(withoutToken(e.Message, response.Request)), c.hint(e.Code)
 		return nil, e
 	}
 	return answer, nil

@@ -6,7 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
+	"maps"
 	"slices"
 	"strings"
 
@@ -56,15 +56,13 @@ type gpuplan struct {
 type config struct {
 	Region            types.String `tfsdk:"region"`
 	ClusterID         types.String `tfsdk:"cluster_id"`
-	AccessKey         types.String `tfsdk:"access_key"`
-	SecretKey         types.String `tfsdk:"secret_key"`
-	SecurityToken     types.String `tfsdk:"security_token"`
 	Endpoint          types.String `tfsdk:"endpoint"`
 	Kubeconfig        types.String `tfsdk:"kubeconfig"`
 	KubeconfigContent types.String `tfsdk:"kubeconfig_content"`
 	KubeContext       types.String `tfsdk:"kube_context"`
 	PlacementCheck    types.String `tfsdk:"placement_check"`
 	Owner             types.String `tfsdk:"owner"`
+	credentials
 }
 
 func (p *gpuplan) Metadata(_ context.Context, _ provider.MetadataRequest, resp *provider.MetadataResponse) {
@@ -72,29 +70,28 @@ func (p *gpuplan) Metadata(_ context.Context, _ provider.MetadataRequest, resp *
 }
 
 func (p *gpuplan) Schema(_ context.Context, _ provider.SchemaRequest, resp *provider.SchemaResponse) {
-	optional := func(description string, sensitive bool) schema.StringAttribute {
-		return schema.StringAttribute{MarkdownDescription: description, Optional: true, Sensitive: sensitive}
+	optional := func(attribute, description string) schema.StringAttribute {
+		return schema.StringAttribute{MarkdownDescription: description + environment(attribute), Optional: true}
 	}
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "Declares GPU clusters: node pools, the gpuplan scheduler and node agent, quota trees and training jobs. " +
 			"The plan shows where every gang will run, and fails when one does not fit.\n\n" +
 			"Every setting but `kubeconfig_content` can come from the environment instead; a plan connects to a service only when one of its resources needs it.",
+		Blocks: credentialsBlocks(),
 		Attributes: map[string]schema.Attribute{
-			session.Region:        optional("Region of the cluster, such as `cn-hangzhou`. Environment: `ALIBABA_CLOUD_REGION_ID`.", false),
-			session.ClusterID:     optional("ID of the ACK cluster. Environment: `GPUPLAN_CLUSTER_ID`.", false),
-			session.AccessKey:     optional("Access key ID for the Container Service API. Environment: `ALIBABA_CLOUD_ACCESS_KEY_ID`.", false),
-			session.SecretKey:     optional("Access key secret. Environment: `ALIBABA_CLOUD_ACCESS_KEY_SECRET`.", true),
-			session.SecurityToken: optional("Security token of temporary credentials. Environment: `ALIBABA_CLOUD_SECURITY_TOKEN`.", true),
-			session.Endpoint: optional("URL of the Container Service API, for private networks and local platforms; without it the region's public endpoint. "+
-				"Environment: `GPUPLAN_CS_ENDPOINT`.", false),
-			session.Kubeconfig:        optional("Path of the kubeconfig of the cluster. Environment: `KUBECONFIG`, which may list several files; else `~/.kube/config`; else, in a pod, its service account.", false),
-			session.KubeconfigContent: optional("Content of a kubeconfig; used instead of `kubeconfig`.", true),
-			session.KubeContext:       optional("Context of the kubeconfig; without it the current one. Environment: `GPUPLAN_KUBE_CONTEXT`.", false),
+			session.Region:    optional(session.Region, "Region of the cluster, such as `cn-hangzhou`; else that of the profile that is used."),
+			session.ClusterID: optional(session.ClusterID, "ID of the ACK cluster."),
+			session.Endpoint:  optional(session.Endpoint, "URL of the Container Service API, for private networks and local platforms; without it the region's public endpoint."),
+			session.Kubeconfig: schema.StringAttribute{
+				MarkdownDescription: "Path of the kubeconfig of the cluster. Environment: `KUBECONFIG`, which may list several files; else `~/.kube/config`; else, in a pod, its service account.",
+				Optional:            true,
+			},
+			session.KubeconfigContent: schema.StringAttribute{MarkdownDescription: "Content of a kubeconfig; used instead of `kubeconfig`.", Optional: true, Sensitive: true},
+			session.KubeContext:       optional(session.KubeContext, "Context of the kubeconfig; without it the current one."),
 			session.PlacementCheck: schema.StringAttribute{
-				MarkdownDescription: "What a gang that does not fit does to the plan: `error` (default) fails it, `warn` warns, `off` does not check. Resources can override it. " +
-					"Environment: `GPUPLAN_PLACEMENT_CHECK`.",
-				Optional:   true,
-				Validators: []validator.String{stringvalidator.OneOf(session.Checks()...)},
+				MarkdownDescription: "What a gang that does not fit does to the plan: `error` (default) fails it, `warn` warns, `off` does not check. Resources can override it." + environment(session.PlacementCheck),
+				Optional:            true,
+				Validators:          []validator.String{stringvalidator.OneOf(session.Checks()...)},
 			},
 			session.Owner: schema.StringAttribute{
 				MarkdownDescription: "Stamp by which this configuration knows what it created (label or tag `gpuplan.dev/owner`): up to 63 letters, digits, `-`, `_` and `.`. " +
@@ -107,6 +104,7 @@ func (p *gpuplan) Schema(_ context.Context, _ provider.SchemaRequest, resp *prov
 			},
 		},
 	}
+	maps.Copy(resp.Schema.Attributes, credentialsAttributes())
 }
 
 func (p *gpuplan) Configure(ctx context.Context, req provider.ConfigureRequest, resp *provider.ConfigureResponse) {
@@ -116,31 +114,20 @@ func (p *gpuplan) Configure(ctx context.Context, req provider.ConfigureRequest, 
 		return
 	}
 	settings := session.Settings{UserAgent: "terraform-provider-gpuplan/" + p.version, Targets: p.command.Targets}
-	for _, setting := range []struct {
-		attribute string
-		value     types.String
-		variable  string
-		to        *string
-	}{
-		{session.Region, c.Region, "ALIBABA_CLOUD_REGION_ID", &settings.Region},
-		{session.ClusterID, c.ClusterID, "GPUPLAN_CLUSTER_ID", &settings.ClusterID},
-		{session.AccessKey, c.AccessKey, "ALIBABA_CLOUD_ACCESS_KEY_ID", &settings.AccessKey},
-		{session.SecretKey, c.SecretKey, "ALIBABA_CLOUD_ACCESS_KEY_SECRET", &settings.SecretKey},
-		{session.SecurityToken, c.SecurityToken, "ALIBABA_CLOUD_SECURITY_TOKEN", &settings.SecurityToken},
-		{session.Endpoint, c.Endpoint, "GPUPLAN_CS_ENDPOINT", &settings.Endpoint},
-		{session.Kubeconfig, c.Kubeconfig, "", &settings.Kubeconfig}, // the client reads KUBECONFIG, which may list files
-		{session.KubeconfigContent, c.KubeconfigContent, "", &settings.KubeconfigContent},
-		{session.KubeContext, c.KubeContext, "GPUPLAN_KUBE_CONTEXT", &settings.KubeContext},
-		{session.PlacementCheck, c.PlacementCheck, "GPUPLAN_PLACEMENT_CHECK", (*string)(&settings.PlacementCheck)},
-	} {
-		switch {
-		case setting.value.IsUnknown():
-			settings.Unknown = append(settings.Unknown, setting.attribute)
-		case !setting.value.IsNull():
-			*setting.to = setting.value.ValueString()
-		case setting.variable != "":
-			*setting.to = os.Getenv(setting.variable)
-		}
+	settings.Unknown = readAll([]setting{
+		{session.Region, c.Region, &settings.Region},
+		{session.ClusterID, c.ClusterID, &settings.ClusterID},
+		{session.Endpoint, c.Endpoint, &settings.Endpoint},
+		{session.Kubeconfig, c.Kubeconfig, &settings.Kubeconfig}, // the client reads KUBECONFIG, which may list files
+		{session.KubeconfigContent, c.KubeconfigContent, &settings.KubeconfigContent},
+		{session.KubeContext, c.KubeContext, &settings.KubeContext},
+		{session.PlacementCheck, c.PlacementCheck, (*string)(&settings.PlacementCheck)},
+	})
+	var unknown []string
+	settings.Identity, unknown = c.credentials.read(ctx, &resp.Diagnostics)
+	settings.Unknown = append(settings.Unknown, unknown...)
+	if c.Region.IsNull() && settings.Region == "" && len(unknown) == 0 {
+		settings.Region = settings.Identity.Region()
 	}
 	switch settings.PlacementCheck {
 	case session.CheckError, session.CheckWarn, session.CheckOff:

@@ -44,6 +44,13 @@ func TestSchemas(t *testing.T) {
 	for _, secret := range []string{"secret_key", "security_token", "kubeconfig_content"} {
 		assert.True(t, config.Schema.Attributes[secret].IsSensitive(), secret)
 	}
+	for name, b := range config.Schema.Blocks {
+		assert.NotEmpty(t, b.GetMarkdownDescription(), name)
+		for attribute, a := range b.GetNestedObject().GetAttributes() {
+			assert.NotEmpty(t, a.GetMarkdownDescription(), name+"."+attribute)
+			assert.Equal(t, attribute == "oidc_token", a.IsSensitive(), name+"."+attribute)
+		}
+	}
 	for _, create := range p.Resources(t.Context()) {
 		r := create()
 		var meta fwresource.MetadataResponse
@@ -82,7 +89,7 @@ func TestMistakesInTheAccess(t *testing.T) {
 	acctest.WriteKubeconfig(t, closed, "http://127.0.0.1:1")
 	for name, test := range map[string]struct{ block, resource, says string }{
 		"unknown access key":        {block(`access_key = "LTAIwrong"`), pool, "InvalidAccessKeyId.NotFound"},
-		"what to do about it":       {block(`access_key = "LTAIwrong"`), pool, "check the access key's ID and secret (ALIBABA_CLOUD_ACCESS_KEY_ID, ALIBABA_CLOUD_ACCESS_KEY_SECRET)"},
+		"what to do about it":       {block(`access_key = "LTAIwrong"`), pool, "check the access key LTAIwrong and its secret (access_key, secret_key; ALIBABA_CLOUD_ACCESS_KEY_ID, ALIBABA_CLOUD_ACCESS_KEY_SECRET)"},
 		"wrong secret":              {block(`secret_key = "wrong"`), pool, "SignatureDoesNotMatch"},
 		"and no more than that":     {block(`secret_key = "wrong"`), pool, "Specified signature is not matched with our calculation. (request"},
 		"unreachable API":           {block(`endpoint = "http://127.0.0.1:1"`), pool, "no answer from the Container Service API at http://127.0.0.1:1"},

@@ -100,13 +100,10 @@ func (c *Cloud) Credentials() acs.Credentials {
 // ClearEnv takes what the provider and terraform read from the environment out of it.
 func ClearEnv(t testing.TB) {
 	t.Helper()
-	for _, name := range []string{
-		"ALIBABA_CLOUD_ACCESS_KEY_ID", "ALIBABA_CLOUD_ACCESS_KEY_SECRET", "ALIBABA_CLOUD_SECURITY_TOKEN", "ALIBABA_CLOUD_REGION_ID",
-		"GPUPLAN_CLUSTER_ID", "GPUPLAN_CS_ENDPOINT", "GPUPLAN_KUBE_CONTEXT", "GPUPLAN_PLACEMENT_CHECK", "GPUPLAN_OWNER",
-		"KUBECONFIG", "KUBERNETES_SERVICE_HOST", "TF_CLI_CONFIG_FILE",
-	} {
+	for _, name := range append(provider.Variables(), "KUBECONFIG", "KUBERNETES_SERVICE_HOST", "TF_CLI_CONFIG_FILE") {
 		t.Setenv(name, "")
 	}
+	t.Setenv("ALIBABA_CLOUD_CLI_PROFILE_DISABLED", "true")
 }
 
 // WriteKubeconfig writes a kubeconfig for a server without authentication.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs/identity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 )
 
@@ -18,25 +19,27 @@ import (
 const loopbackPollInterval = 200 * time.Millisecond
 
 func (s Settings) newACS() (*acs.Client, error) {
-	if err := s.unknown(Region, ClusterID, AccessKey, SecretKey, SecurityToken, Endpoint); err != nil {
+	if err := s.unknown(Region, ClusterID, Endpoint, AccessKey, SecretKey, SecurityToken, Profile, SharedCredentialsFile,
+		CredentialsURI, ECSRoleName, AssumeRole, AssumeRoleWithOIDC, STSEndpoint); err != nil {
 		return nil, err
 	}
+	credentials, err := identity.New(s.Identity)
+	if errors.Is(err, identity.ErrNone) {
+		return nil, fmt.Errorf("%w: set access_key in the provider block, or the environment variable ALIBABA_CLOUD_ACCESS_KEY_ID, "+
+			"or another of the ways to credentials that the provider's page lists", ErrNotConfigured)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the provider has no credentials for the cloud: %w", err)
+	}
 	for _, required := range []struct{ value, attribute, variable string }{
-		{s.AccessKey, AccessKey, "ALIBABA_CLOUD_ACCESS_KEY_ID"},
-		{s.SecretKey, SecretKey, "ALIBABA_CLOUD_ACCESS_KEY_SECRET"},
-		{s.Region, Region, "ALIBABA_CLOUD_REGION_ID"},
+		{s.Region, Region, "ALIBABA_CLOUD_REGION"},
 		{s.ClusterID, ClusterID, "GPUPLAN_CLUSTER_ID"},
 	} {
 		if required.value == "" {
 			return nil, fmt.Errorf("%w: set %s in the provider block, or the environment variable %s", ErrNotConfigured, required.attribute, required.variable)
 		}
 	}
-	config := acs.Config{
-		Credentials: acs.Credentials{AccessKeyID: s.AccessKey, AccessKeySecret: s.SecretKey, SecurityToken: s.SecurityToken},
-		Region:      s.Region,
-		Endpoint:    s.Endpoint,
-		UserAgent:   s.UserAgent,
-	}
+	config := acs.Config{Credentials: credentials, Region: s.Region, Endpoint: s.Endpoint, UserAgent: s.UserAgent}
 	if isLoopback(s.Endpoint) {
 		config.PollInterval = loopbackPollInterval
 	}

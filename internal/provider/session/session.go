@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs/identity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
@@ -37,15 +38,27 @@ func Checks() []string { return []string{string(CheckError), string(CheckWarn), 
 const (
 	Region            = "region"
 	ClusterID         = "cluster_id"
-	AccessKey         = "access_key"
-	SecretKey         = "secret_key"
-	SecurityToken     = "security_token"
 	Endpoint          = "endpoint"
 	Kubeconfig        = "kubeconfig"
 	KubeconfigContent = "kubeconfig_content"
 	KubeContext       = "kube_context"
 	PlacementCheck    = "placement_check"
 	Owner             = "owner"
+)
+
+// Attributes of the provider that say as whom it talks to the cloud; they are called as those of
+// the alicloud provider.
+const (
+	AccessKey             = "access_key"
+	SecretKey             = "secret_key"
+	SecurityToken         = "security_token"
+	Profile               = "profile"
+	SharedCredentialsFile = "shared_credentials_file"
+	CredentialsURI        = "credentials_uri"
+	ECSRoleName           = "ecs_role_name"
+	AssumeRole            = "assume_role"
+	AssumeRoleWithOIDC    = "assume_role_with_oidc"
+	STSEndpoint           = "sts_endpoint"
 )
 
 // Reasons why a client cannot be made, other than a mistake in the configuration.
@@ -61,8 +74,9 @@ type Settings struct {
 	Region    string
 	ClusterID string
 	// Endpoint of the Container Service API, "" for the region's public endpoint.
-	Endpoint                            string
-	AccessKey, SecretKey, SecurityToken string
+	Endpoint string
+	// Identity is as whom the provider talks to the cloud.
+	Identity identity.Settings
 	// Kubeconfig is the path of a file, KubeconfigContent its content, which wins.
 	Kubeconfig, KubeconfigContent string
 	KubeContext                   string

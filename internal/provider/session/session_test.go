@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs/identity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
@@ -26,22 +27,24 @@ func empty(t *testing.T) {
 
 func TestClientsNameWhatIsMissing(t *testing.T) {
 	empty(t)
-	full := session.Settings{AccessKey: "a", SecretKey: "s", Region: "cn-hangzhou", ClusterID: "c"}
+	full := session.Settings{Identity: identity.Settings{AccessKey: "a", SecretKey: "s"}, Region: "cn-hangzhou", ClusterID: "c"}
 	without := func(change func(*session.Settings)) *session.Session {
 		s := full
 		change(&s)
 		return session.New(s)
 	}
 	for variable, s := range map[string]*session.Session{
-		"ALIBABA_CLOUD_ACCESS_KEY_ID":     without(func(s *session.Settings) { s.AccessKey = "" }),
-		"ALIBABA_CLOUD_ACCESS_KEY_SECRET": without(func(s *session.Settings) { s.SecretKey = "" }),
-		"ALIBABA_CLOUD_REGION_ID":         without(func(s *session.Settings) { s.Region = "" }),
-		"GPUPLAN_CLUSTER_ID":              without(func(s *session.Settings) { s.ClusterID = "" }),
+		"ALIBABA_CLOUD_ACCESS_KEY_ID": without(func(s *session.Settings) { s.Identity = identity.Settings{} }),
+		"ALIBABA_CLOUD_REGION":        without(func(s *session.Settings) { s.Region = "" }),
+		"GPUPLAN_CLUSTER_ID":          without(func(s *session.Settings) { s.ClusterID = "" }),
 	} {
 		_, err := s.ACS()
 		assert.ErrorIs(t, err, session.ErrNotConfigured)
 		assert.ErrorContains(t, err, variable)
 	}
+	_, err := without(func(s *session.Settings) { s.Identity.SecretKey = "" }).ACS()
+	assert.NotErrorIs(t, err, session.ErrNotConfigured, "what was given and is wrong is an error")
+	assert.ErrorContains(t, err, "ALIBABA_CLOUD_ACCESS_KEY_SECRET")
 	client, err := session.New(full).ACS()
 	require.NoError(t, err)
 	assert.Equal(t, "https://cs.cn-hangzhou.aliyuncs.com", client.Endpoint())
@@ -53,10 +56,10 @@ func TestClientsNameWhatIsMissing(t *testing.T) {
 
 func TestUnknownConfiguration(t *testing.T) {
 	empty(t)
-	s := session.New(session.Settings{AccessKey: "a", SecretKey: "s", Region: "r", ClusterID: "c", Unknown: []string{session.Endpoint, session.KubeconfigContent}})
+	s := session.New(session.Settings{Region: "r", ClusterID: "c", Unknown: []string{session.Endpoint, session.AssumeRole, session.KubeconfigContent}})
 	_, err := s.ACS()
 	assert.ErrorIs(t, err, session.ErrUnknown)
-	assert.ErrorContains(t, err, "endpoint")
+	assert.ErrorContains(t, err, "endpoint, assume_role")
 	_, err = s.Kube()
 	assert.ErrorIs(t, err, session.ErrUnknown)
 

@@ -3,6 +3,7 @@ package trainingjob
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -24,7 +25,7 @@ const (
 	lineLength = 200
 )
 
-// logBytes and logPatience bound what is read of a log, and for how long.
+// logBytes bounds what is kept of the last lines while they are read, logPatience for how long that is.
 const (
 	logBytes    = 256 << 10
 	logPatience = 10 * time.Second
@@ -80,8 +81,32 @@ func (e end) log(ctx context.Context, client *kube.Client, namespace string) ([]
 		return nil, err
 	}
 	defer func() { _ = stream.Close() }()
-	text, err := io.ReadAll(io.LimitReader(stream, logBytes))
-	return tail(string(text)), err
+	text, err := ending(stream)
+	return tail(text), err
+}
+
+// ending reads a log to its end, or to an error, and returns the last [logBytes] of what it has read at most. A line
+// that is cut begins with an ellipsis.
+func ending(log io.Reader) (text string, err error) {
+	var kept []byte
+	ellipsis, chunk := "", make([]byte, logBytes)
+	keep := func() {
+		if over := len(kept) - logBytes; over > 0 {
+			kept, ellipsis = append(kept[:0], kept[over:]...), "…"
+		}
+	}
+	for err == nil {
+		var n int
+		n, err = log.Read(chunk)
+		if kept = append(kept, chunk[:n]...); len(kept) > 2*logBytes {
+			keep()
+		}
+	}
+	keep()
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return ellipsis + string(kept), err
 }
 
 // command is how a user reads the whole log.

@@ -1,13 +1,24 @@
 package trainingjob
 
 import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 )
 
 func TestFirstEnd(t *testing.T) {
@@ -68,4 +79,46 @@ func TestTail(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, test.want, tail(test.log)) })
 	}
+}
+
+// Of long lines the end is what says why a program failed.
+func TestEnding(t *testing.T) {
+	reset := errors.New("connection reset")
+	long := strings.Repeat("x", logBytes)
+	for name, test := range map[string]struct {
+		log  io.Reader
+		want string
+		err  error
+	}{
+		"nothing":             {strings.NewReader(""), "", nil},
+		"all of it":           {strings.NewReader("a\nb\n"), "a\nb\n", nil},
+		"as much as is kept":  {strings.NewReader(long), long, nil},
+		"more than that":      {strings.NewReader("begin\n" + long[:logBytes-4] + "\nend"), "…" + long[:logBytes-4] + "\nend", nil},
+		"in small pieces":     {iotest.OneByteReader(strings.NewReader("begin" + long[:logBytes-3] + "end")), "…" + long[:logBytes-3] + "end", nil},
+		"until an error":      {io.MultiReader(strings.NewReader("a\n"), iotest.ErrReader(reset)), "a\n", reset},
+		"long until an error": {io.MultiReader(strings.NewReader(long+"end"), iotest.ErrReader(reset)), "…" + long[3:] + "end", reset},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := ending(test.log)
+			assert.Equal(t, test.err, err)
+			assert.True(t, test.want == got, "%d characters, not %d, which end with %q", len(got), len(test.want), got[max(0, len(got)-10):])
+		})
+	}
+}
+
+// The diagnostic of a failed pod has the last words, however much came before them.
+func TestLastLinesOfAChattyPod(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, "20", r.URL.Query().Get("tailLines"))
+		for range logLines - 1 {
+			fmt.Fprintln(w, strings.Repeat("loss ", logBytes/5))
+		}
+		fmt.Fprintln(w, "RuntimeError: out of memory")
+	}))
+	t.Cleanup(server.Close)
+	typed, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+	require.NoError(t, err)
+	lines, err := end{pod: "a", container: "main"}.log(t.Context(), &kube.Client{Typed: typed}, "n")
+	require.NoError(t, err)
+	assert.Equal(t, "RuntimeError: out of memory", lines[len(lines)-1])
 }

@@ -39,6 +39,7 @@ func specOf(o *object, framework Framework) Spec {
 		ActiveDeadlineSeconds:   run.ActiveDeadlineSeconds,
 		TTLSecondsAfterFinished: run.TTLSecondsAfterFinished,
 		ProcessesPerNode:        o.Spec.NprocPerNode,
+		RDMADefaults:            true, // unless a role lacks them
 		Owner:                   o.Labels[contract.OwnerLabel],
 		Arena:                   o.Labels[contract.ArenaReleaseLabel] != "",
 		Labels:                  users(o.Labels),
@@ -93,7 +94,7 @@ func (s *Spec) parseRole(replica replicaSpec) Role {
 			r.Memory = amount
 		}
 	}
-	s.RDMADefaults = s.RDMADefaults || hasRDMADefaults(c, r)
+	s.RDMADefaults = s.RDMADefaults && hasRDMADefaults(c, r)
 	if n, err := strconv.ParseInt(replica.Template.Labels[contract.ResourceGPUCount], 10, 64); err == nil {
 		r.GPUs = n
 	}

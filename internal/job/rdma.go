@@ -60,9 +60,9 @@ func (s *Spec) completeRDMA() {
 	}
 }
 
-// hasRDMADefaults reports whether a role's container was made with [Spec.RDMADefaults].
+// hasRDMADefaults reports whether a role's container has what [Spec.RDMADefaults] gives it.
 func hasRDMADefaults(c corev1.Container, r Role) bool {
-	if !r.RDMA || c.SecurityContext == nil || c.SecurityContext.Capabilities == nil || !slices.Contains(c.SecurityContext.Capabilities.Add, lockMemory) {
+	if r.RDMA && (c.SecurityContext == nil || c.SecurityContext.Capabilities == nil || !slices.Contains(c.SecurityContext.Capabilities.Add, lockMemory)) {
 		return false
 	}
 	for name := range rdmaVariables {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // A variable that says what a job has anyway is no difference between two jobs; any other is.
@@ -51,6 +52,48 @@ func TestRDMADefaults(t *testing.T) {
 				assert.Equal(t, test.algo, algo)
 				assert.False(t, locks, "only who asks for a device may lock memory")
 			}
+		})
+	}
+}
+
+// What one role has lost is a difference, whatever the others still have.
+func TestRDMADefaultsMissingInOneRole(t *testing.T) {
+	spec := func(master, worker bool) Spec {
+		s := shared()
+		set(&s, "master", func(r *Role) { r.RDMA = master })
+		set(&s, "worker", func(r *Role) { r.RDMA = worker })
+		return s
+	}
+	container := func(t *testing.T, obj *unstructured.Unstructured, role string) map[string]any {
+		containers, found, err := unstructured.NestedSlice(obj.Object, "spec", "pytorchReplicaSpecs", role, "template", "spec", "containers")
+		require.NoError(t, err)
+		require.True(t, found)
+		c, ok := containers[0].(map[string]any)
+		require.True(t, ok)
+		return c
+	}
+	for name, test := range map[string]struct {
+		spec         Spec
+		role, loses  string
+		stillDefault bool
+	}{
+		"nothing is lost":            {spec(true, true), "Worker", "", true},
+		"the right to lock memory":   {spec(true, true), "Worker", "securityContext", false},
+		"that of the first role":     {spec(true, true), "Master", "securityContext", false},
+		"variables":                  {spec(true, true), "Worker", "env", false},
+		"variables of one without":   {spec(true, false), "Worker", "env", false},
+		"nobody asks for any device": {spec(false, false), "Worker", "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			obj, err := test.spec.Render()
+			require.NoError(t, err)
+			c := container(t, obj, test.role)
+			delete(c, test.loses)
+			require.NoError(t, unstructured.SetNestedSlice(obj.Object, []any{c}, "spec", "pytorchReplicaSpecs", test.role, "template", "spec", "containers"))
+			parsed, err := Parse(obj)
+			require.NoError(t, err)
+			assert.Equal(t, test.stillDefault, parsed.RDMADefaults)
+			assert.Equal(t, test.loses == "", same(test.spec, parsed))
 		})
 	}
 }

@@ -292,7 +292,7 @@ func TestRegionsAndGates(t *testing.T) {
 		assert.NotEmpty(t, g.Minimum)
 		assert.NotEmpty(t, g.Source)
 	}
-	assert.Equal(t, 7, features["core_mem"])
+	assert.Equal(t, 8, features["core_mem"])
 	assert.Equal(t, 3, features["topology"])
 	assert.Len(t, Gates("enable_reservation"), 2)
 	assert.Empty(t, Gates("share"))

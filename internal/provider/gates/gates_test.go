@@ -24,6 +24,7 @@ func TestUnmet(t *testing.T) {
 		"an older chart":                     {"core_mem", runs("1.36.3-aliyun.1", "", "1.1.9"), []string{"ack-ai-installer 1.2.0"}},
 		"no chart":                           {"core_mem", runs("1.36.3-aliyun.1", "", ""), nil},
 		"a version that says nothing":        {"core_mem", runs("1.28.3", "latest", "edge"), nil},
+		"a cluster older than the scheduler": {"core_mem", runs("1.18.8-aliyun.1", "v1.18.8-aliyun-1", ""), []string{"kubernetes 1.20"}},
 		"an older cluster":                   {"disabled", runs("1.32.1-aliyun.1", "", ""), []string{"kubernetes 1.34"}},
 		"two at once":                        {"enable_reservation", runs("1.26.3-aliyun.1", "v1.26.3-aliyun-6.7.2.abc", ""), []string{"kubernetes 1.28", "kube-scheduler 6.8.0"}},
 		"a feature without gates":            {"share", runs("1.20.4", "", ""), nil},

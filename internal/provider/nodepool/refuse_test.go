@@ -166,6 +166,7 @@ func TestModesNeedVersions(t *testing.T) {
 	}{
 		"no Pro cluster":     {"core_mem", "1.30.3-aliyun.1", "ack.standard", nil, "Mode core_mem works in ACK Pro clusters, and cluster " + acctest.ClusterID + " is of the specification ack.standard."},
 		"an older chart":     {"core_mem", "1.30.3-aliyun.1", "", map[string]string{"ack-ai-installer": "1.1.9"}, "Mode core_mem needs ack-ai-installer 1.2.0 or newer, and cluster " + acctest.ClusterID + " has 1.1.9"},
+		"before shared GPUs": {"core_mem", "1.18.8-aliyun.1", "", nil, "Mode core_mem needs kubernetes 1.20 or newer, and cluster " + acctest.ClusterID + " has 1.18.8-aliyun.1"},
 		"an older cluster":   {"disabled", "1.32.3-aliyun.1", "", nil, "Mode disabled needs kubernetes 1.34 or newer, and cluster " + acctest.ClusterID + " has 1.32.3-aliyun.1"},
 		"an older scheduler": {"core_mem", "1.28.3-aliyun.1", "", map[string]string{"kube-scheduler": "v1.28.1-aliyun-5.5-1"}, ""},
 		"mode share":         {"share", "1.30.3-aliyun.1", "ack.standard", map[string]string{"ack-ai-installer": "1.1.9"}, ""},

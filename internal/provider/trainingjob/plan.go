@@ -222,6 +222,11 @@ func (r *trainingJob) place(ctx context.Context, m *model, after types.List, on 
 	if !known {
 		unknown = append(unknown, "after")
 	}
+	if !slices.ContainsFunc(unknown, func(name string) bool { return slices.Contains(decideAlike, name) }) {
+		if diags.Append(c.alike(*m)...); diags.HasError() {
+			return diags
+		}
+	}
 	if len(unknown) > 0 {
 		summary, detail := "Placement is not checked", fmt.Sprintf("Whether the job fits is not checked: %s unknown until apply.", are(unknown))
 		if c.allowPreemption {
@@ -234,9 +239,6 @@ func (r *trainingJob) place(ctx context.Context, m *model, after types.List, on 
 		case c.level != session.CheckOff:
 			diags.AddAttributeWarning(path.Root(unknown[0]), summary, detail)
 		}
-		return diags
-	}
-	if diags.Append(c.alike(*m)...); diags.HasError() {
 		return diags
 	}
 	if !c.promised() || spec.Suspend {

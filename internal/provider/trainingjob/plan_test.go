@@ -240,6 +240,19 @@ func TestPlanOfMembersThatAreNotAlike(t *testing.T) {
 		terraform.Write(t, job(more))
 		assert.Equal(t, warns, strings.Contains(acctest.Unwrapped(terraform.Must(t, "plan")), says), more)
 	}
+
+	const open = "resource \"terraform_data\" \"open\" {\n  input = 2\n}\n"
+	unknown := func(config, attribute, value string) string {
+		return open + strings.Replace(config, attribute+value, attribute+"terraform_data.open.output", 1)
+	}
+	terraform.Write(t, unknown(job(theirs), "size          = ", "2"))
+	said, err = terraform.Run("plan")
+	require.Error(t, err, "of the job itself all is known")
+	assert.Contains(t, acctest.Unwrapped(said), says)
+	terraform.Write(t, unknown(job(theirs), "master = { gpus = ", "1"))
+	said = acctest.Unwrapped(terraform.Must(t, "plan"))
+	assert.Contains(t, said, "Whether the job fits is not checked: roles, host_network are unknown until apply.")
+	assert.NotContains(t, said, "Members are not alike")
 }
 
 // onNode expects all members of a job on one node.

@@ -54,8 +54,8 @@ func (c *Client) ListNodes(ctx context.Context, clusterID, poolID string) ([]Nod
 	}
 }
 
-// RemoveNodes drains nodes of a pool and releases their instances; the pool is smaller by their number
-// then. One that is gone already is success.
+// RemoveNodes drains nodes of a pool and releases their instances, also where the pool's scaling policy is
+// [ScalingPolicyRecycle]; the pool is smaller by their number then. One that is gone already is success.
 func (c *Client) RemoveNodes(ctx context.Context, clusterID, poolID string, instanceIDs []string) (Started, error) {
 	ids, err := json.Marshal(instanceIDs)
 	if err != nil {

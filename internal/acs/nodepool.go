@@ -88,7 +88,8 @@ type ScalingGroup struct {
 	// when it is "" in a change.
 	LoginPassword    string   `json:"login_password,omitempty"`
 	SecurityGroupIDs []string `json:"security_group_ids,omitempty"`
-	// MultiAZPolicy is "PRIORITY", "COST_OPTIMIZED" or "BALANCE", ScalingPolicy "release" or "recycle".
+	// MultiAZPolicy is "PRIORITY", "COST_OPTIMIZED" or "BALANCE", ScalingPolicy one of [ScalingPolicyRelease] and
+	// [ScalingPolicyRecycle].
 	MultiAZPolicy   string        `json:"multi_az_policy,omitempty"`
 	ScalingPolicy   string        `json:"scaling_policy,omitempty"`
 	DeploymentSetID string        `json:"deploymentset_id,omitempty"`
@@ -175,6 +176,12 @@ type KubernetesConfig struct {
 const (
 	CPUPolicyNone   = "none"
 	CPUPolicyStatic = "static"
+)
+
+// What becomes of the instances of nodes that the service takes out of a pool.
+const (
+	ScalingPolicyRelease = "release"
+	ScalingPolicyRecycle = "recycle" // they are stopped, and started again when the pool grows
 )
 
 // Label is a label of the pool's nodes: key ≤ 64, value ≤ 128 characters.

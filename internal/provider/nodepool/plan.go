@@ -127,6 +127,7 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 	incomplete := repaired && int64(len(live.Nodes)) != plan.Size.ValueInt64()
 	gone := change.leaving()
 	diags.Append(change.checkLeaving()...)
+	diags.Append(r.checkReleased(ctx, change)...)
 	switch {
 	case len(gone) > 0:
 		diags.Append(plan.setWithout(ctx, after, live, gone)...)

@@ -88,6 +88,7 @@ func (r *pool) resume(ctx context.Context, client *acs.Client, record acs.NodePo
 	c, diags := r.changeFrom(ctx, record, *m)
 	if !diags.HasError() && !leaving(record.Status.State) {
 		diags.Append(c.checkLeaving()...)
+		diags.Append(r.checkReleased(ctx, c)...)
 		diags.Append(r.refuseDisplaced(ctx, c)...)
 	}
 	if diags.HasError() {

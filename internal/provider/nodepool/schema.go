@@ -60,7 +60,7 @@ func (r *pool) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 			Validators:          []validator.Int64{int64validator.Between(0, catalog.MaxPoolSize)},
 		},
 		"remove_nodes": schema.SetAttribute{
-			MarkdownDescription: "Names of the nodes that go when `size` is lowered: as many of the pool's nodes as it is lowered by. They are drained, and jobs on the others stay. Names of nodes that are not the pool's (any more) mean nothing. " +
+			MarkdownDescription: "Names of the nodes that go when `size` is lowered: as many of the pool's nodes as it is lowered by. They are drained and their instances released, which needs `scaling_policy` `release`, and jobs on the others stay. Names of nodes that are not the pool's (any more) mean nothing. " +
 				"Default: the cloud chooses, so that the plan knows what is left only where all nodes are alike, and refuses while any of them has a job.",
 			Optional: true, ElementType: types.StringType,
 			Validators: []validator.Set{setvalidator.SizeAtLeast(1)},

@@ -1,6 +1,7 @@
 package nodepool
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -55,6 +56,35 @@ func (c change) checkLeaving() (diags diag.Diagnostics) {
 		diags.AddAttributeError(path.Root("remove_nodes"), "Other nodes than go", fmt.Sprintf(
 			"Node pool %s shrinks from %d to %d nodes, and remove_nodes names %s. Name %d of those in node_names, or leave remove_nodes out to let the cloud choose.",
 			c.before.Name, from, to, are, from-to))
+	}
+	return diags
+}
+
+// checkReleased refuses to choose the nodes that go from a pool whose instances are stopped and kept: of nodes that
+// it is given the service releases the instances, or leaves them running outside the pool (RemoveNodePoolNodes); it
+// stops only those of nodes that it chooses itself.
+func (r *pool) checkReleased(ctx context.Context, c change) (diags diag.Diagnostics) {
+	names := c.leaving()
+	if len(names) == 0 {
+		return nil
+	}
+	policy := cmp.Or(c.to.ScalingPolicy.ValueString(), c.from.ScalingPolicy.ValueString())
+	if policy == "" { // nobody wrote it
+		client, err := r.Session.ACS()
+		var record acs.NodePool
+		if err == nil {
+			record, err = client.GetNodePool(ctx, c.from.cluster(), c.from.NodePoolID.ValueString())
+		}
+		if err != nil {
+			return nil // whoever asks next says so
+		}
+		policy = record.ScalingGroup.ScalingPolicy
+	}
+	if policy == acs.ScalingPolicyRecycle {
+		diags.AddAttributeError(path.Root("remove_nodes"), "Instances would be released", fmt.Sprintf(
+			"scaling_policy of node pool %s is %q: instances of nodes that go are stopped and kept. The service can only release those of nodes that remove_nodes names: %s. "+
+				"Leave remove_nodes out, so that the service chooses nodes and stops their instances, or set scaling_policy = %q.",
+			c.before.Name, policy, join(names), acs.ScalingPolicyRelease))
 	}
 	return diags
 }

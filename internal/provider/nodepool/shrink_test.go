@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acsfake"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
@@ -99,4 +100,36 @@ func TestRemovalThatFails(t *testing.T) {
 		return nil
 	}
 	resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{{Config: shrunk(2)}, failing, completed}})
+}
+
+// Instances that are to be stopped and kept are not released: the plan refuses to choose their nodes.
+func TestNodesWhoseInstancesAreKept(t *testing.T) {
+	for name, test := range map[string]struct {
+		policy, chosen string // what the pool has, and what is written with the choice
+		outside        bool   // someone else has set it
+		says           string
+	}{
+		"by the pool":             {`scaling_policy = "recycle"`, `scaling_policy = "recycle"`, false, `scaling_policy of node pool v100 is "recycle"`},
+		"left out since":          {`scaling_policy = "recycle"`, "", false, "The service can only release those of nodes that remove_nodes names: " + nodeNumber(2) + "."},
+		"by someone else":         {"", "", true, "so that the service chooses nodes and stops their instances, or set scaling_policy = \"release\"."},
+		"released from now on":    {`scaling_policy = "recycle"`, `scaling_policy = "release"`, false, ""},
+		"released, as by default": {"", "", false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := acctest.StartCloud(t)
+			with := func(config, policy string) string { return strings.Replace(config, "\n}", "\n  "+policy+"\n}", 1) }
+			chosen := resource.TestStep{Config: with(shrunk(1, 2), test.chosen)}
+			chosen.PreConfig = func() {
+				if test.outside {
+					someone(t, cloud, func(spec *acs.NodePoolSpec) { spec.ScalingGroup.ScalingPolicy = acs.ScalingPolicyRecycle })
+				}
+			}
+			if test.says != "" {
+				chosen.PlanOnly, chosen.ExpectError = true, acctest.SayingAt("remove_nodes", test.says)
+			}
+			resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{
+				{Config: with(shrunk(2), test.policy)}, chosen, {Config: with(shrunk(1), test.chosen)},
+			}})
+		})
+	}
 }

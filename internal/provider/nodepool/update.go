@@ -35,7 +35,8 @@ func (r *pool) modify(ctx context.Context, state model, m *model) (changed bool,
 		return false, diags
 	}
 	c := change{before: before, after: after, from: state, to: *m}
-	if diags.Append(c.checkLeaving()...); diags.HasError() {
+	diags.Append(c.checkLeaving()...)
+	if diags.Append(r.checkReleased(ctx, c)...); diags.HasError() {
 		return false, diags
 	}
 	if diags.Append(r.refuseDisplaced(ctx, c)...); diags.HasError() {

@@ -116,7 +116,7 @@ func instances() []setting {
 		choice("multi_az_policy", "How vSwitches of several zones are used: `PRIORITY` (in their order), `COST_OPTIMIZED` or `BALANCE`."+serviceDefault,
 			func(v *Values) *types.String { return &v.MultiAZPolicy }, func(s *acs.NodePoolSpec) *string { return &s.ScalingGroup.MultiAZPolicy }, "PRIORITY", "COST_OPTIMIZED", "BALANCE"),
 		choice("scaling_policy", "What becomes of the instances of nodes that go: `release`, or `recycle`, which stops them and starts them again when the pool grows."+serviceDefault,
-			func(v *Values) *types.String { return &v.ScalingPolicy }, func(s *acs.NodePoolSpec) *string { return &s.ScalingGroup.ScalingPolicy }, "release", "recycle"),
+			func(v *Values) *types.String { return &v.ScalingPolicy }, func(s *acs.NodePoolSpec) *string { return &s.ScalingGroup.ScalingPolicy }, acs.ScalingPolicyRelease, acs.ScalingPolicyRecycle),
 	}
 }
 

@@ -64,10 +64,13 @@ func (r *addon[M, P]) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 			return
 		}
 	}
-	if r.visit != nil {
-		resp.Diagnostics.Append(r.visit(r.Session.Ledger, plan)...)
+	changes := !exists || !req.Plan.Raw.Equal(req.State.Raw)
+	was := P(new(M))
+	if kept {
+		was = state
 	}
-	if r.Session.Ledger.Applying() || exists && req.Plan.Raw.Equal(req.State.Raw) || plan.name().IsUnknown() || plan.settings().IsUnknown() || plan.base().Version.IsUnknown() && exists {
+	resp.Diagnostics.Append(r.planDevices(ctx, was, plan, changes)...)
+	if r.Session.Ledger.Applying() || !changes || plan.name().IsUnknown() || plan.settings().IsUnknown() || plan.base().Version.IsUnknown() && exists {
 		return
 	}
 	resp.Diagnostics.Append(r.check(ctx, plan)...)

@@ -21,7 +21,6 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
@@ -37,8 +36,6 @@ type addon[M any, P model[M]] struct {
 	schema func(ctx context.Context) schema.Schema
 	// only is the name of the add-on for a type that has one; every other takes a name.
 	only string
-	// visit tells the walk what a plan is that is known, and refuses what does not go with the rest of it; nil for nothing.
-	visit func(walk *ledger.Ledger, plan P) diag.Diagnostics
 	// rules refuses what the service takes of a plan and does not work; nil for nothing.
 	rules func(ctx context.Context, client *acs.Client, clusterID string, plan P) diag.Diagnostics
 }

@@ -1,7 +1,6 @@
 package addon_test
 
 import (
-	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -241,18 +240,37 @@ func TestDevicesByNUMANode(t *testing.T) {
 		}
 	}
 	const fast, slow = "ecs.ebmgn8is.32xlarge", "ecs.gn6v-c10g1.20xlarge"
+	typed := func(all string) string {
+		return controller("driver = \"ofed\"\n  allocate_all_devices = " + all)
+	}
+	byName := func(agent string) string {
+		return addon(contract.ERDMAController, "config = jsonencode({ agent = { "+agent+" } })")
+	}
+	installed := func(s service) {
+		task, err := s.InstallAddon(t.Context(), acctest.ClusterID, acs.Addon{Name: contract.ERDMAController, Config: `{"agent":{"allocateAllDevices":true}}`})
+		require.NoError(t, err)
+		_, err = s.WaitTask(t.Context(), task, nil)
+		require.NoError(t, err)
+	}
+	const refuses = "have eRDMA devices and another policy: b."
 	for name, test := range map[string]struct {
-		pools   []acs.NodePoolSpec
-		all     string
-		refuses string
+		pools       []acs.NodePoolSpec
+		config      string
+		before      func(service)
+		at, refuses string // "" for a pass
 	}{
-		"no pools":            {nil, "false", ""},
-		"pools that pin CPUs": {[]acs.NodePoolSpec{pool("a", fast, "static")}, "false", ""},
-		"pools without eRDMA": {[]acs.NodePoolSpec{pool("a", slow, "none")}, "false", ""},
-		"one that does not":   {[]acs.NodePoolSpec{pool("a", fast, "static"), pool("b", fast, "none"), pool("c", slow, "none")}, "false", "have eRDMA devices and another policy: b."},
-		"by default":          {[]acs.NodePoolSpec{pool("b", fast, "")}, "false", "have eRDMA devices and another policy: b."},
-		"all devices":         {[]acs.NodePoolSpec{pool("b", fast, "none")}, "true", ""},
-		"not said":            {[]acs.NodePoolSpec{pool("b", fast, "none")}, "null", ""},
+		"no pools":               {nil, typed("false"), nil, "", ""},
+		"pools that pin CPUs":    {[]acs.NodePoolSpec{pool("a", fast, "static")}, typed("false"), nil, "", ""},
+		"pools without eRDMA":    {[]acs.NodePoolSpec{pool("a", slow, "none")}, typed("false"), nil, "", ""},
+		"one that does not":      {[]acs.NodePoolSpec{pool("a", fast, "static"), pool("b", fast, "none"), pool("c", slow, "none")}, typed("false"), nil, "allocate_all_devices", refuses},
+		"by default":             {[]acs.NodePoolSpec{pool("b", fast, "")}, typed("false"), nil, "allocate_all_devices", refuses},
+		"all devices":            {[]acs.NodePoolSpec{pool("b", fast, "none")}, typed("true"), nil, "", ""},
+		"not said":               {[]acs.NodePoolSpec{pool("b", fast, "none")}, typed("null"), nil, "allocate_all_devices", refuses},
+		"said before":            {[]acs.NodePoolSpec{pool("b", fast, "none")}, typed("null"), installed, "", ""},
+		"by name":                {[]acs.NodePoolSpec{pool("b", fast, "none")}, byName("allocateAllDevices = false"), nil, "config", "config.agent.allocateAllDevices is not true"},
+		"by name, not said":      {[]acs.NodePoolSpec{pool("b", fast, "none")}, byName("preferDriver = \"ofed\""), nil, "config", refuses},
+		"by name, all devices":   {[]acs.NodePoolSpec{pool("b", fast, "none")}, byName("allocateAllDevices = true"), nil, "", ""},
+		"another add-on by name": {[]acs.NodePoolSpec{pool("b", fast, "none")}, addon("ack-arena", ""), nil, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t)
@@ -262,13 +280,26 @@ func TestDevicesByNUMANode(t *testing.T) {
 				_, err = s.WaitNodePool(t.Context(), acctest.ClusterID, started.PoolID, 1, nil)
 				require.NoError(t, err)
 			}
-			step := resource.TestStep{Config: controller(fmt.Sprintf("driver = \"ofed\"\n  allocate_all_devices = %s", test.all))}
+			if test.before != nil {
+				test.before(s)
+			}
+			step := resource.TestStep{Config: test.config}
 			if test.refuses != "" {
-				step.PlanOnly, step.ExpectError = true, acctest.SayingAt("allocate_all_devices", test.refuses)
+				step.PlanOnly, step.ExpectError = true, acctest.SayingAt(test.at, test.refuses)
 			}
 			resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{step}})
 		})
 	}
+
+	s := start(t)
+	started, err := s.CreateNodePool(t.Context(), acctest.ClusterID, pool("b", fast, "none"))
+	require.NoError(t, err)
+	_, err = s.WaitNodePool(t.Context(), acctest.ClusterID, started.PoolID, 1, nil)
+	require.NoError(t, err)
+	resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{
+		{Config: typed("true")},
+		{Config: controller(`driver = "ofed"`), PlanOnly: true, ExpectError: acctest.Saying(refuses)}, // what it was before comes back
+	}})
 }
 
 // The rule holds for pools of the same plan, in whatever order they are visited.

@@ -45,7 +45,7 @@ resource "gpuplan_training_job" %q {
 }
 `, name, pool)
 	}
-	const controller = "resource \"gpuplan_erdma_controller\" \"erdma\" {}\n"
+	const controller = "resource \"gpuplan_erdma_controller\" \"erdma\" {\n  allocate_all_devices = true\n}\n"
 	with := func(more string) { terraform.Write(t, setting{size: 0, more: more}.config()) }
 	const missing = "Replicas of job default/one ask for an eRDMA device and are planned on node fast[0], which does not exist yet. " +
 		"Cluster c-gpuplan-local lacks the add-on ack-erdma-controller"

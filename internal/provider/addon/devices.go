@@ -1,0 +1,67 @@
+package addon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/erdma"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// planDevices refuses one eRDMA device by NUMA node where nodes do not pin CPUs, by which the device is chosen. It
+// says the same to the walk, whichever type of resource configures the controller. was is the resource before.
+func (r *addon[M, P]) planDevices(ctx context.Context, was, plan P, changes bool) (diags diag.Diagnostics) {
+	if plan.name().ValueString() != contract.ERDMAController || plan.settings().IsUnknown() || r.Session.Ledger.Applying() {
+		return nil
+	}
+	client, noClient := r.Session.ACS()
+	var live acs.AddonInstance
+	if noClient == nil {
+		live, _ = client.GetAddon(ctx, r.Session.ClusterID, contract.ERDMAController) // one that cannot be read is said by the check
+	}
+	will, err := becomes(was, plan, live)
+	if err != nil || !erdma.ByNUMANode(will) {
+		return nil
+	}
+	pools := r.Session.Ledger.DevicesByNUMANode()
+	if changes && noClient == nil {
+		listed, err := client.ListNodePools(ctx, r.Session.ClusterID)
+		if err != nil {
+			diags.AddError("Node pools cannot be listed", session.Sentence(err))
+			return diags
+		}
+		for _, p := range listed {
+			if !erdma.Pins(p.NodePoolSpec) && p.Status.Total > 0 && erdma.HasDevices(p.ScalingGroup.InstanceTypes) {
+				pools = append(pools, p.Info.Name)
+			}
+		}
+	}
+	if len(pools) == 0 {
+		return diags
+	}
+	at, called := plan.place(erdma.AllDevices)
+	diags.AddAttributeError(at, "CPU policy is not static", fmt.Sprintf(
+		"%s is not true: each pod gets the eRDMA device of its NUMA node, which takes nodes with the CPU policy static, and the nodes of these pools have eRDMA devices and another policy: %s. "+
+			"Replace them by pools with cpu_policy = \"static\", since nodes get it when they join, or give pods all devices of their nodes: set it to true.", called, strings.Join(pools, ", ")))
+	return diags
+}
+
+// becomes is the configuration of an add-on once it is as planned, where the service has live. It is what
+// [addon.set] brings about.
+func becomes[M any, P model[M]](was, plan P, live acs.AddonInstance) (config, error) {
+	var failed error
+	read := func(text string) config {
+		c, err := parse(text)
+		failed = errors.Join(failed, err)
+		return c
+	}
+	owned, wanted := read(was.settings().ValueString()), read(plan.settings().ValueString())
+	known, is := read(was.base().PreviousConfig.ValueString()), read(live.Config)
+	return merged(is, merged(undo(owned, wanted, known), wanted)), failed
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/erdma"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
@@ -26,21 +27,18 @@ func (r *addon[M, P]) planDevices(ctx context.Context, was, plan P, changes bool
 		live, _ = client.GetAddon(ctx, r.Session.ClusterID, contract.ERDMAController) // one that cannot be read is said by the check
 	}
 	will, err := becomes(was, plan, live)
-	if err != nil || !erdma.ByNUMANode(will) {
+	if err != nil {
 		return nil
 	}
-	pools := r.Session.Ledger.DevicesByNUMANode()
-	if changes && noClient == nil {
+	d := ledger.Devices{ByNUMANode: erdma.ByNUMANode(will), Changes: changes}
+	pools := r.Session.Ledger.PlanDevices(d)
+	if d.ByNUMANode && changes && noClient == nil {
 		listed, err := client.ListNodePools(ctx, r.Session.ClusterID)
 		if err != nil {
 			diags.AddError("Node pools cannot be listed", session.Sentence(err))
 			return diags
 		}
-		for _, p := range listed {
-			if !erdma.Pins(p.NodePoolSpec) && p.Status.Total > 0 && erdma.HasDevices(p.ScalingGroup.InstanceTypes) {
-				pools = append(pools, p.Info.Name)
-			}
-		}
+		pools = append(pools, r.unpinned(listed)...)
 	}
 	if len(pools) == 0 {
 		return diags
@@ -50,6 +48,19 @@ func (r *addon[M, P]) planDevices(ctx context.Context, was, plan P, changes bool
 		"%s is not true: each pod gets the eRDMA device of its NUMA node, which takes nodes with the CPU policy static, and the nodes of these pools have eRDMA devices and another policy: %s. "+
 			"Replace them by pools with cpu_policy = \"static\", since nodes get it when they join, or give pods all devices of their nodes: set it to true.", called, strings.Join(pools, ", ")))
 	return diags
+}
+
+// unpinned names the pools with nodes that have eRDMA devices and do not pin CPUs. Of those of this configuration their
+// own visit says what becomes of them, unless the walk visits a part only.
+func (r *addon[M, P]) unpinned(pools []acs.NodePool) (names []string) {
+	for _, p := range pools {
+		ours := r.Session.Ledger.VisitedPool(r.Session.ClusterID+"/"+p.Info.ID) || r.Session.Mine(p.Tag(contract.OwnerTag)) && !r.Session.Targets
+		goes := p.Status.State == acs.PoolDeleting || p.Status.Total == 0
+		if !ours && !goes && !erdma.Pins(p.NodePoolSpec) && erdma.HasDevices(p.ScalingGroup.InstanceTypes) {
+			names = append(names, p.Info.Name)
+		}
+	}
+	return names
 }
 
 // becomes is the configuration of an add-on once it is as planned, where the service has live. It is what

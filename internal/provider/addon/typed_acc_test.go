@@ -337,8 +337,16 @@ func TestDevicesByNUMANodeOfPlannedPools(t *testing.T) {
 	cli.Must(t, "apply", "-auto-approve")
 	cli.Write(t, one+pool(after(free)))
 	said, err := cli.Run("plan")
-	require.Error(t, err, "nodes that are there keep their policy")
-	assert.Contains(t, acctest.Unwrapped(said), "have eRDMA devices and another policy: fast.")
+	require.Error(t, err, "a pool that stays as it is")
+	assert.Contains(t, acctest.Unwrapped(said), "cpu_policy of node pool fast is not static, its nodes have eRDMA devices")
+	for config, plans := range map[string]string{
+		one: "1 to change, 1 to destroy", // the pool goes
+		one + strings.Replace(pool(after(pinned)), `"fast"`+"\n  instance", `"faster"`+"\n  instance", 1): "1 to add, 1 to change, 1 to destroy",
+		one + strings.Replace(pool(after(free)), "gn8is.4xlarge", "gn6i-c8g1.2xlarge", 1):                  "1 to add, 1 to change, 1 to destroy",
+	} {
+		cli.Write(t, config)
+		assert.Contains(t, cli.Must(t, "plan"), plans, "what is judged is what will stand")
+	}
 	cli.Write(t, all+pool(after(pinned)))
 	assert.Contains(t, cli.Must(t, "apply", "-auto-approve"), "1 changed", "for nodes that join")
 	assert.Contains(t, cli.Must(t, "plan"), "No changes.")

@@ -5,27 +5,57 @@ import (
 	"slices"
 )
 
-// devices is what the walk knows of eRDMA devices: whether pods get one by NUMA node, and the pools
-// that come, or change, with such devices and without pinned CPUs, by which the NUMA node is known.
+// devices is what the walk knows of eRDMA devices: how pods get them, and the pools that will have nodes with such
+// devices and without pinned CPUs, by their names.
 type devices struct {
-	byNUMANode bool
-	unpinned   map[string]bool
+	Devices
+	unpinned map[string]DevicePool
 }
 
-// DevicesByNUMANode records that pods get an eRDMA device by NUMA node, and returns the pools of this walk
-// so far whose nodes cannot have that.
-func (l *Ledger) DevicesByNUMANode() (pools []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.devices.byNUMANode = true
-	return slices.Sorted(maps.Keys(l.devices.unpinned))
+// Devices is how pods get eRDMA devices once the plan is carried out.
+type Devices struct {
+	// ByNUMANode means that a pod gets one, by the NUMA node of its CPUs, which it has where nodes pin CPUs.
+	ByNUMANode bool
+	// Changes means that the plan installs the controller of the devices, or changes it.
+	Changes bool
 }
 
-// UnpinnedPool records that a pool comes, or changes, whose nodes have eRDMA devices and do not pin CPUs, and
-// reports whether pods get such devices by NUMA node, as far as the walk has come.
-func (l *Ledger) UnpinnedPool(name string) (refused bool) {
+// DevicePool is a pool that will have nodes with eRDMA devices once the plan is carried out.
+type DevicePool struct {
+	Name string
+	// Pinned means that the nodes pin CPUs.
+	Pinned bool
+	// Changes means that the plan creates the pool, or changes what decides about that.
+	Changes bool
+}
+
+// Refuse reports whether a plan refuses the pool beside the controller: what neither of them changes stays as it is.
+func (d Devices) Refuse(p DevicePool) bool {
+	return d.ByNUMANode && !p.Pinned && (d.Changes || p.Changes)
+}
+
+// PlanDevices records how pods get eRDMA devices, and returns the pools of this walk so far that this does not go
+// with, sorted. Those that are visited later find out themselves.
+func (l *Ledger) PlanDevices(d Devices) (refused []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.devices.unpinned[name] = true
-	return l.devices.byNUMANode
+	l.devices.Devices = d
+	for _, name := range slices.Sorted(maps.Keys(l.devices.unpinned)) {
+		if d.Refuse(l.devices.unpinned[name]) {
+			refused = append(refused, name)
+		}
+	}
+	return refused
+}
+
+// PlanDevicePool records what becomes of a pool that stays or comes, and returns how pods get eRDMA devices, as far as the
+// walk has come.
+func (l *Ledger) PlanDevicePool(p DevicePool) Devices {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.devices.unpinned, p.Name) // Terraform may ask twice
+	if !p.Pinned {
+		l.devices.unpinned[p.Name] = p
+	}
+	return l.devices.Devices
 }

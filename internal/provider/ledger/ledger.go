@@ -77,7 +77,7 @@ func New() *Ledger {
 		told:      map[string]map[string]bool{},
 		reported:  map[string]bool{},
 		programs:  map[string]bool{},
-		devices:   devices{unpinned: map[string]bool{}},
+		devices:   devices{unpinned: map[string]DevicePool{}},
 		starts:    starts{jobs: map[string]started{}},
 		objects:   objects{locks: map[string]*sync.Mutex{}, taken: map[string]bool{}},
 	}

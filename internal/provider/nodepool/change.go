@@ -26,8 +26,11 @@ type change struct {
 	from, to      model
 }
 
-func (c change) replaces() bool {
-	return len(c.to.Replaces(c.from.Values)) > 0 || c.before.Name != c.after.Name || c.before.InstanceType != c.after.InstanceType || switchReplaces(c.from.Mode, c.to.Mode)
+func (c change) replaces() bool { return c.to.replaces(c.from) }
+
+// replaces reports whether the pool of a state cannot become the one of the model, but only make room for it.
+func (m model) replaces(state model) bool {
+	return len(m.Replaces(state.Values)) > 0 || !m.Name.Equal(state.Name) || !m.InstanceType.Equal(state.InstanceType) || switchReplaces(state.Mode, m.Mode)
 }
 
 // allowed tells whether the change may take nodes away from running jobs. A replacement

@@ -8,11 +8,9 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
-	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
@@ -68,7 +66,11 @@ func (r *pool) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 	if state == nil || !plan.Mode.Equal(state.Mode) {
 		resp.Diagnostics.Append(mode.Check(ctx, r.Session, plan.Mode.ValueString())...)
 	}
-	resp.Diagnostics.Append(r.checkPinned(ctx, req.Config, state, *plan)...)
+	before := state
+	if state != nil && (leaving(state.State.ValueString()) || plan.replaces(*state)) {
+		before = nil
+	}
+	resp.Diagnostics.Append(r.planDevices(ctx, req.Config, before, *plan)...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
@@ -293,24 +295,6 @@ func (r *pool) checkTopology(ctx context.Context, state *model, plan model) (dia
 	diags.AddAttributeWarning(path.Root("kubelet_config"), "Nodes may refuse pods", fmt.Sprintf(
 		"With topology_manager_policy = %q a node refuses a pod (TopologyAffinityError) whose CPUs and devices are not of the NUMA nodes that the policy wants. "+
 			"Plans and the scheduler choose GPUs by the links between them and do not know of NUMA nodes: a job can fail where it is planned. \"best-effort\" refuses nothing.", policy))
-	return diags
-}
-
-// checkPinned refuses nodes with eRDMA devices that do not pin CPUs, where pods get such devices by NUMA node.
-func (r *pool) checkPinned(ctx context.Context, config tfsdk.Config, state *model, plan model) (diags diag.Diagnostics) {
-	if it, ok := catalog.Lookup(plan.InstanceType.ValueString()); !ok || it.ERDMADevices == 0 || plan.Size.ValueInt64() == 0 ||
-		state != nil && plan.CPUPolicy.Equal(state.CPUPolicy) && plan.Size.Equal(state.Size) && plan.InstanceType.Equal(state.InstanceType) {
-		return nil
-	}
-	var written types.String
-	if diags = config.GetAttribute(ctx, path.Root("cpu_policy"), &written); diags.HasError() || written.IsUnknown() || plan.PinsCPUs(ctx) {
-		return diags
-	}
-	if r.Session.Ledger.UnpinnedPool(plan.Name.ValueString()) {
-		diags.AddAttributeError(path.Root("cpu_policy"), "CPU policy is not static", fmt.Sprintf(
-			"cpu_policy of node pool %s is not static, its nodes have eRDMA devices, and gpuplan_erdma_controller gives each pod one of them, by its NUMA node (allocate_all_devices = false): only pods that are pinned to CPUs have one. "+
-				"Set cpu_policy = \"static\", or give pods all devices of their nodes.", plan.Name.ValueString()))
-	}
 	return diags
 }
 

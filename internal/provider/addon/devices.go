@@ -31,7 +31,7 @@ func (r *addon[M, P]) planDevices(ctx context.Context, was, plan P, changes bool
 		return nil
 	}
 	d := ledger.Devices{ByNUMANode: erdma.ByNUMANode(will), Changes: changes}
-	pools := r.Session.Ledger.PlanDevices(d)
+	pools, old := r.Session.Ledger.PlanDevices(d)
 	if d.ByNUMANode && changes && noClient == nil {
 		listed, err := client.ListNodePools(ctx, r.Session.ClusterID)
 		if err != nil {
@@ -40,10 +40,15 @@ func (r *addon[M, P]) planDevices(ctx context.Context, was, plan P, changes bool
 		}
 		pools = append(pools, r.unpinned(listed)...)
 	}
+	at, called := plan.place(erdma.AllDevices)
+	if len(old) > 0 {
+		diags.AddAttributeWarning(at, "Nodes keep their CPU policy", fmt.Sprintf(
+			"%s is not true: each pod gets the eRDMA device of its NUMA node, which takes nodes with the CPU policy static. Nodes of these pools have joined with another one, which they keep until they are replaced: %s.",
+			called, strings.Join(old, ", ")))
+	}
 	if len(pools) == 0 {
 		return diags
 	}
-	at, called := plan.place(erdma.AllDevices)
 	diags.AddAttributeError(at, "CPU policy is not static", fmt.Sprintf(
 		"%s is not true: each pod gets the eRDMA device of its NUMA node, which takes nodes with the CPU policy static, and the nodes of these pools have eRDMA devices and another policy: %s. "+
 			"Replace them by pools with cpu_policy = \"static\", since nodes get it when they join, or give pods all devices of their nodes: set it to true.", called, strings.Join(pools, ", ")))

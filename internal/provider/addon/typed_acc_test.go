@@ -312,14 +312,18 @@ func TestDevicesByNUMANodeOfPlannedPools(t *testing.T) {
 	after := func(more string) string { return more + "\n  depends_on = [gpuplan_erdma_controller.x]" }
 	first := strings.Replace(one, "\n}\n", "\n  depends_on = [gpuplan_node_pool.fast]\n}\n", 1)
 	const pinned, free = `cpu_policy = "static"`, `cpu_policy = "none"`
+	const refuses = "only pods that are pinned to CPUs have one, and the CPU policy of the nodes is not static."
+	kubelet := func(policy string) string { return "kubelet_config = { cpu_manager_policy = \"" + policy + "\" }" }
 	for name, test := range map[string]struct {
 		config  string
 		refuses *regexp.Regexp
 	}{
-		"no policy":               {one + pool(after("")), acctest.Saying("cpu_policy of node pool fast is not static, its nodes have eRDMA devices")},
-		"another policy":          {one + pool(after(free)), acctest.SayingAt("cpu_policy", "cpu_policy of node pool fast is not static, its nodes have eRDMA devices")},
+		"no policy":               {one + pool(after("")), acctest.Saying(refuses)},
+		"another policy":          {one + pool(after(free)), acctest.SayingAt("cpu_policy", refuses)},
 		"the pool first":          {first + pool(free), acctest.SayingAt("allocate_all_devices", "have eRDMA devices and another policy: fast.")},
 		"a policy that is pinned": {one + pool(after(pinned)), nil},
+		"by the kubelets":         {one + pool(after(kubelet("static"))), nil},
+		"not by the kubelets":     {one + pool(after(kubelet("none"))), acctest.SayingAt("kubelet_config", refuses)},
 		"all devices":             {all + pool(after(free)), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -338,16 +342,31 @@ func TestDevicesByNUMANodeOfPlannedPools(t *testing.T) {
 	cli.Write(t, one+pool(after(free)))
 	said, err := cli.Run("plan")
 	require.Error(t, err, "a pool that stays as it is")
-	assert.Contains(t, acctest.Unwrapped(said), "cpu_policy of node pool fast is not static, its nodes have eRDMA devices")
+	assert.Contains(t, acctest.Unwrapped(said), refuses)
 	for config, plans := range map[string]string{
 		one: "1 to change, 1 to destroy", // the pool goes
 		one + strings.Replace(pool(after(pinned)), `"fast"`+"\n  instance", `"faster"`+"\n  instance", 1): "1 to add, 1 to change, 1 to destroy",
-		one + strings.Replace(pool(after(free)), "gn8is.4xlarge", "gn6i-c8g1.2xlarge", 1):                  "1 to add, 1 to change, 1 to destroy",
+		one + strings.Replace(pool(after(free)), "gn8is.4xlarge", "gn6i-c8g1.2xlarge", 1):                 "1 to add, 1 to change, 1 to destroy",
 	} {
 		cli.Write(t, config)
 		assert.Contains(t, cli.Must(t, "plan"), plans, "what is judged is what will stand")
 	}
-	cli.Write(t, all+pool(after(pinned)))
-	assert.Contains(t, cli.Must(t, "apply", "-auto-approve"), "1 changed", "for nodes that join")
+	const warns = "Nodes get cpu_policy when they join, and these have joined with another one: cn-hangzhou.10.0.1.1."
+	cli.Write(t, one+pool(after(pinned)))
+	assert.Contains(t, acctest.Unwrapped(cli.Must(t, "plan")), warns, "nodes that are there keep their policy")
+	cli.Must(t, "plan", "-replace=gpuplan_node_pool.fast")
+	cli.Write(t, strings.Replace(first, "= false", "= null", 1)+pool(pinned))
+	assert.Contains(t, acctest.Unwrapped(cli.Must(t, "plan")), "Nodes of these pools have joined with another one, which they keep until they are replaced: fast.")
+	cli.Write(t, one+pool(after(kubelet("static"))))
+	assert.NotContains(t, acctest.Unwrapped(cli.Must(t, "apply", "-auto-approve")), "Nodes keep their CPU policy", "kubelets start again")
+	assert.Contains(t, cli.Must(t, "plan"), "No changes.")
+	cli.Write(t, one+pool(after(kubelet("none"))))
+	said, err = cli.Run("plan")
+	require.Error(t, err, "of the controller nothing changes")
+	assert.Contains(t, acctest.Unwrapped(said), refuses)
+	cli.Write(t, all+pool(after(free+"\n  "+kubelet("none"))))
+	cli.Must(t, "apply", "-auto-approve")
+	cli.Write(t, all+pool(after(pinned+"\n  "+kubelet("static"))))
+	assert.Contains(t, cli.Must(t, "apply", "-auto-approve"), "1 changed")
 	assert.Contains(t, cli.Must(t, "plan"), "No changes.")
 }

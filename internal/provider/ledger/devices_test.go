@@ -11,32 +11,37 @@ import (
 // A pool is refused beside the controller, whichever of the two is visited first.
 func TestDevicesOfUnpinnedPools(t *testing.T) {
 	for name, test := range map[string]struct {
-		devices ledger.Devices
-		pool    ledger.DevicePool
-		refused bool
+		devices         ledger.Devices
+		pool            ledger.DevicePool
+		refused, warned bool
 	}{
-		"the pool changes":          {ledger.Devices{ByNUMANode: true}, ledger.DevicePool{Changes: true}, true},
-		"the controller changes":    {ledger.Devices{ByNUMANode: true, Changes: true}, ledger.DevicePool{}, true},
-		"neither changes":           {ledger.Devices{ByNUMANode: true}, ledger.DevicePool{}, false},
-		"all devices":               {ledger.Devices{Changes: true}, ledger.DevicePool{Changes: true}, false},
-		"a pool that pins CPUs":     {ledger.Devices{ByNUMANode: true, Changes: true}, ledger.DevicePool{Pinned: true, Changes: true}, false},
-		"no controller in the walk": {ledger.Devices{}, ledger.DevicePool{Changes: true}, false},
+		"the pool changes":          {ledger.Devices{ByNUMANode: true}, ledger.DevicePool{CPUs: ledger.Unpinned, Changes: true}, true, false},
+		"the controller changes":    {ledger.Devices{ByNUMANode: true, Changes: true}, ledger.DevicePool{CPUs: ledger.Unpinned}, true, false},
+		"neither changes":           {ledger.Devices{ByNUMANode: true}, ledger.DevicePool{CPUs: ledger.Unpinned}, false, false},
+		"all devices":               {ledger.Devices{Changes: true}, ledger.DevicePool{CPUs: ledger.Unpinned, Changes: true}, false, false},
+		"a pool that pins CPUs":     {ledger.Devices{ByNUMANode: true, Changes: true}, ledger.DevicePool{Changes: true}, false, false},
+		"a policy for new nodes":    {ledger.Devices{ByNUMANode: true}, ledger.DevicePool{CPUs: ledger.PinnedOnceReplaced, Changes: true}, false, true},
+		"no controller in the walk": {ledger.Devices{}, ledger.DevicePool{CPUs: ledger.Unpinned, Changes: true}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.pool.Name = "a"
 			first := ledger.New()
 			assert.False(t, first.PlanDevicePool(test.pool).ByNUMANode)
-			assert.Equal(t, test.refused, len(first.PlanDevices(test.devices)) == 1)
+			refused, warned := first.PlanDevices(test.devices)
+			assert.Equal(t, []bool{test.refused, test.warned}, []bool{len(refused) > 0, len(warned) > 0})
 
 			second := ledger.New()
-			assert.Empty(t, second.PlanDevices(test.devices))
-			assert.Equal(t, test.refused, second.PlanDevicePool(test.pool).Refuse(test.pool))
+			refused, warned = second.PlanDevices(test.devices)
+			assert.Empty(t, append(refused, warned...))
+			devices := second.PlanDevicePool(test.pool)
+			assert.Equal(t, []bool{test.refused, test.warned}, []bool{devices.Refuse(test.pool), devices.Warn(test.pool)})
 		})
 	}
 	l := ledger.New()
 	for _, name := range []string{"c", "b", "a"} {
-		l.PlanDevicePool(ledger.DevicePool{Name: name, Changes: true})
+		l.PlanDevicePool(ledger.DevicePool{Name: name, CPUs: ledger.Unpinned, Changes: true})
 	}
-	l.PlanDevicePool(ledger.DevicePool{Name: "b", Pinned: true, Changes: true}) // it is replaced after all
-	assert.Equal(t, []string{"a", "c"}, l.PlanDevices(ledger.Devices{ByNUMANode: true}))
+	l.PlanDevicePool(ledger.DevicePool{Name: "b", Changes: true}) // it is replaced after all
+	refused, _ := l.PlanDevices(ledger.Devices{ByNUMANode: true})
+	assert.Equal(t, []string{"a", "c"}, refused)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/erdma"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
@@ -25,12 +26,52 @@ func (r *pool) planDevices(ctx context.Context, config tfsdk.Config, state *mode
 	if diags = config.GetAttribute(ctx, path.Root("cpu_policy"), &written); diags.HasError() || written.IsUnknown() {
 		return diags
 	}
-	p := ledger.DevicePool{Name: plan.Name.ValueString(), Pinned: plan.PinsCPUs(ctx)}
-	p.Changes = state == nil || !plan.CPUPolicy.Equal(state.CPUPolicy) || !plan.Size.Equal(state.Size) || !slices.Equal(plan.types(), state.types())
-	if r.Session.Ledger.PlanDevicePool(p).Refuse(p) {
-		diags.AddAttributeError(path.Root("cpu_policy"), "CPU policy is not static", fmt.Sprintf(
-			"cpu_policy of node pool %s is not static, its nodes have eRDMA devices, and the add-on %s gives each pod one of them, by its NUMA node (allocateAllDevices is not true): only pods that are pinned to CPUs have one. "+
-				"Set cpu_policy = \"static\", which nodes get when they join, or give pods all devices of their nodes.", p.Name, contract.ERDMAController))
+	p := ledger.DevicePool{Name: plan.Name.ValueString()}
+	p.CPUs, p.Changes = r.pinning(ctx, state, plan)
+	d := r.Session.Ledger.PlanDevicePool(p)
+	gives := fmt.Sprintf("The nodes of node pool %s have eRDMA devices, and the add-on %s gives each pod one of them, by its NUMA node (allocateAllDevices is not true): only pods that are pinned to CPUs have one", p.Name, contract.ERDMAController)
+	at := path.Root("cpu_policy")
+	if plan.KubeletCPUPolicy(ctx) != "" {
+		at = path.Root("kubelet_config")
+	}
+	switch {
+	case d.Refuse(p):
+		diags.AddAttributeError(at, "CPU policy is not static", gives+
+			", and the CPU policy of the nodes is not static. Set cpu_policy = \"static\", which nodes get when they join, or give pods all devices of their nodes.")
+	case d.Warn(p):
+		diags.AddAttributeWarning(at, "Nodes keep their CPU policy", fmt.Sprintf(
+			"%s. Nodes get cpu_policy when they join, and these have joined with another one: %s. Pods have no such device there until the nodes are replaced, for example with the option -replace.", gives, join(texts(state.NodeNames.Elements()))))
 	}
 	return diags
+}
+
+// pinning reports which nodes of a pool will pin CPUs, and whether the plan changes what decides about that. Kubelets
+// get their configuration again on nodes that are there; all else a node gets when it joins.
+func (r *pool) pinning(ctx context.Context, state *model, plan model) (which ledger.Pinning, changes bool) {
+	if state == nil {
+		if plan.PinsCPUs(ctx) {
+			return ledger.Pinned, true
+		}
+		return ledger.Unpinned, true
+	}
+	have := state.PinsCPUs(ctx) || !known(state.CPUPolicy) && r.pinsAtTheService(ctx, *state)
+	will := plan.PinsCPUs(ctx) || !known(plan.CPUPolicy) && have
+	changes = have != will || !plan.Size.Equal(state.Size) || !slices.Equal(plan.types(), state.types())
+	switch {
+	case !will:
+		return ledger.Unpinned, changes
+	case !have && state.Size.ValueInt64() > 0 && plan.KubeletCPUPolicy(ctx) != acs.CPUPolicyStatic:
+		return ledger.PinnedOnceReplaced, changes
+	}
+	return ledger.Pinned, changes
+}
+
+// pinsAtTheService reports whether nodes that join a pool pin CPUs though its configuration does not say so.
+func (r *pool) pinsAtTheService(ctx context.Context, state model) bool {
+	client, err := r.Session.ACS()
+	if err != nil {
+		return false
+	}
+	record, err := client.GetNodePool(ctx, state.cluster(), state.NodePoolID.ValueString())
+	return err == nil && erdma.Pins(record.NodePoolSpec)
 }

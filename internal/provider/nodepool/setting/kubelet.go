@@ -182,11 +182,16 @@ func (v Values) RefusesPods(ctx context.Context) string {
 
 // PinsCPUs reports whether nodes pin pods with whole CPUs to them, whichever of the two settings says so.
 func (v Values) PinsCPUs(ctx context.Context) bool {
-	if is(v.CPUPolicy, acs.CPUPolicyStatic) {
-		return true
-	}
+	return is(v.CPUPolicy, acs.CPUPolicyStatic) || v.KubeletCPUPolicy(ctx) == acs.CPUPolicyStatic
+}
+
+// KubeletCPUPolicy is the CPU policy that the kubelets are configured with, "" where nothing is said.
+func (v Values) KubeletCPUPolicy(ctx context.Context) string {
 	k, diags := v.kubelet(ctx)
-	return k != nil && !diags.HasError() && is(k.CPUManagerPolicy, acs.CPUPolicyStatic)
+	if k == nil || diags.HasError() {
+		return ""
+	}
+	return k.CPUManagerPolicy.ValueString()
 }
 
 // quantities checks what a kubelet is to reserve.

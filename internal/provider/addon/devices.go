@@ -21,10 +21,9 @@ func (r *addon[M, P]) planDevices(ctx context.Context, was, plan P, changes bool
 	if plan.name().ValueString() != contract.ERDMAController || plan.settings().IsUnknown() || r.Session.Ledger.Applying() {
 		return nil
 	}
-	client, noClient := r.Session.ACS()
 	var live acs.AddonInstance
-	if noClient == nil {
-		live, _ = client.GetAddon(ctx, r.Session.ClusterID, contract.ERDMAController) // one that cannot be read is said by the check
+	if instance, err := r.Session.Addon(ctx, contract.ERDMAController); err == nil && instance != nil { // the check says what cannot be read
+		live = *instance
 	}
 	will, err := becomes(was, plan, live)
 	if err != nil {
@@ -32,7 +31,7 @@ func (r *addon[M, P]) planDevices(ctx context.Context, was, plan P, changes bool
 	}
 	d := ledger.Devices{ByNUMANode: erdma.ByNUMANode(will), Changes: changes}
 	pools, old := r.Session.Ledger.PlanDevices(d)
-	if d.ByNUMANode && changes && noClient == nil {
+	if client, err := r.Session.ACS(); d.ByNUMANode && changes && err == nil {
 		listed, err := client.ListNodePools(ctx, r.Session.ClusterID)
 		if err != nil {
 			diags.AddError("Node pools cannot be listed", session.Sentence(err))

@@ -304,9 +304,7 @@ func TestDevicesByNUMANode(t *testing.T) {
 
 // The rule holds for pools of the same plan, in whatever order they are visited.
 func TestDevicesByNUMANodeOfPlannedPools(t *testing.T) {
-	pool := func(more string) string {
-		return "resource \"gpuplan_node_pool\" \"fast\" {\n  name = \"fast\"\n  instance_type = \"ecs.gn8is.4xlarge\"\n  size = 1\n  vswitch_ids = [\"vsw-1\"]\n  " + more + "\n}\n"
-	}
+	pool := poolOf
 	one := controller("allocate_all_devices = false")
 	all := controller("allocate_all_devices = true")
 	after := func(more string) string { return more + "\n  depends_on = [gpuplan_erdma_controller.x]" }
@@ -369,4 +367,42 @@ func TestDevicesByNUMANodeOfPlannedPools(t *testing.T) {
 	cli.Write(t, all+pool(after(pinned+"\n  "+kubelet("static"))))
 	assert.Contains(t, cli.Must(t, "apply", "-auto-approve"), "1 changed")
 	assert.Contains(t, cli.Must(t, "plan"), "No changes.")
+}
+
+// A pool is warned of where the cluster has a controller that this configuration does not, or that it comes to later.
+func TestPoolsBesideAControllerThatIsThere(t *testing.T) {
+	const free, pinned, warns = `cpu_policy = "none"`, `cpu_policy = "static"`, "the add-on ack-erdma-controller as it is configured now gives each pod one of them, by its NUMA node"
+	for name, test := range map[string]struct {
+		installed, config string
+		warns             bool
+	}{
+		"one by NUMA node":     {`{"agent":{"allocateAllDevices":false}}`, poolOf(free), true},
+		"by default":           {`{}`, poolOf(""), true},
+		"all devices":          {`{"agent":{"allocateAllDevices":true}}`, poolOf(free), false},
+		"pinned CPUs":          {`{}`, poolOf(pinned), false},
+		"no controller":        {"", poolOf(free), false},
+		"of the same plan":     {`{}`, poolOf(free+"\n  depends_on = [gpuplan_erdma_controller.x]") + controller("allocate_all_devices = true"), false},
+		"the pool comes first": {`{}`, poolOf(free) + controller("allocate_all_devices = true\n  depends_on = [gpuplan_node_pool.fast]"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			if test.installed != "" {
+				task, err := s.InstallAddon(t.Context(), acctest.ClusterID, acs.Addon{Name: contract.ERDMAController, Config: test.installed})
+				require.NoError(t, err)
+				_, err = s.WaitTask(t.Context(), task, nil)
+				require.NoError(t, err)
+			}
+			cli := acctest.StartCLI(t)
+			cli.Write(t, test.config)
+			said := acctest.Unwrapped(cli.Must(t, "plan"))
+			assert.Equal(t, test.warns, strings.Contains(said, warns), said)
+			cli.Must(t, "apply", "-auto-approve")
+			assert.NotContains(t, acctest.Unwrapped(cli.Must(t, "plan")), warns, "nothing changes")
+		})
+	}
+}
+
+// poolOf is a pool with eRDMA devices.
+func poolOf(more string) string {
+	return "resource \"gpuplan_node_pool\" \"fast\" {\n  name = \"fast\"\n  instance_type = \"ecs.gn8is.4xlarge\"\n  size = 1\n  vswitch_ids = [\"vsw-1\"]\n  " + more + "\n}\n"
 }

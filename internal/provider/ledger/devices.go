@@ -14,9 +14,11 @@ type devices struct {
 
 // Devices is how pods get eRDMA devices once the plan is carried out.
 type Devices struct {
+	// Known means that the walk has come to the controller of the devices, and that it stays or comes.
+	Known bool
 	// ByNUMANode means that a pod gets one, by the NUMA node of its CPUs, which it has where nodes pin CPUs.
 	ByNUMANode bool
-	// Changes means that the plan installs the controller of the devices, or changes it.
+	// Changes means that the plan installs the controller, or changes it.
 	Changes bool
 }
 
@@ -51,6 +53,7 @@ func (d Devices) Warn(p DevicePool) bool { return d.ByNUMANode && p.CPUs == Pinn
 func (l *Ledger) PlanDevices(d Devices) (refused, warned []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	d.Known = true
 	l.devices.Devices = d
 	for _, name := range slices.Sorted(maps.Keys(l.devices.unpinned)) {
 		switch p := l.devices.unpinned[name]; {

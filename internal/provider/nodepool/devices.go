@@ -1,7 +1,9 @@
 package nodepool
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -17,7 +19,8 @@ import (
 )
 
 // planDevices refuses nodes with eRDMA devices that do not pin CPUs, where pods get such devices by NUMA node, and says
-// the same to the walk. state is nil for a pool all of whose nodes are new.
+// the same to the walk. It warns where that is so in the cluster and the walk has not come to the controller, which it may
+// be about to change. state is nil for a pool all of whose nodes are new.
 func (r *pool) planDevices(ctx context.Context, config tfsdk.Config, state *model, plan model) (diags diag.Diagnostics) {
 	if !erdma.HasDevices(plan.types()) || plan.Size.ValueInt64() == 0 || r.Session.Ledger.Applying() {
 		return nil
@@ -28,21 +31,39 @@ func (r *pool) planDevices(ctx context.Context, config tfsdk.Config, state *mode
 	}
 	p := ledger.DevicePool{Name: plan.Name.ValueString()}
 	p.CPUs, p.Changes = r.pinning(ctx, state, plan)
-	d := r.Session.Ledger.PlanDevicePool(p)
-	gives := fmt.Sprintf("The nodes of node pool %s have eRDMA devices, and the add-on %s gives each pod one of them, by its NUMA node (allocateAllDevices is not true): only pods that are pinned to CPUs have one", p.Name, contract.ERDMAController)
+	d, now := r.Session.Ledger.PlanDevicePool(p), ""
+	if !d.Known && p.Changes && p.CPUs != ledger.Pinned && r.givesByNUMANode(ctx) {
+		d.ByNUMANode, now = true, " as it is configured now"
+	}
+	gives := fmt.Sprintf("The nodes of node pool %s have eRDMA devices, and the add-on %s%s gives each pod one of them, by its NUMA node (allocateAllDevices is not true): only pods that are pinned to CPUs have one", p.Name, contract.ERDMAController, now)
 	at := path.Root("cpu_policy")
 	if plan.KubeletCPUPolicy(ctx) != "" {
 		at = path.Root("kubelet_config")
 	}
+	const notStatic = ", and the CPU policy of the nodes is not static. Set cpu_policy = \"static\", which nodes get when they join, or give pods all devices of their nodes."
 	switch {
+	case d.Refuse(p) && !d.Known:
+		diags.AddAttributeWarning(at, "CPU policy is not static", gives+notStatic)
 	case d.Refuse(p):
-		diags.AddAttributeError(at, "CPU policy is not static", gives+
-			", and the CPU policy of the nodes is not static. Set cpu_policy = \"static\", which nodes get when they join, or give pods all devices of their nodes.")
+		diags.AddAttributeError(at, "CPU policy is not static", gives+notStatic)
 	case d.Warn(p):
 		diags.AddAttributeWarning(at, "Nodes keep their CPU policy", fmt.Sprintf(
 			"%s. Nodes get cpu_policy when they join, and these have joined with another one: %s. Pods have no such device there until the nodes are replaced, for example with the option -replace.", gives, join(texts(state.NodeNames.Elements()))))
 	}
 	return diags
+}
+
+// givesByNUMANode reports whether pods get eRDMA devices by NUMA node in the cluster as it is, as far as its service tells.
+func (r *pool) givesByNUMANode(ctx context.Context) bool {
+	if _, visited := r.Session.Ledger.Program(contract.ERDMAController); visited {
+		return false // it goes, or becomes what is not known yet
+	}
+	live, err := r.Session.Addon(ctx, contract.ERDMAController)
+	if err != nil || live == nil {
+		return false
+	}
+	var config map[string]any
+	return json.Unmarshal([]byte(cmp.Or(live.Config, "{}")), &config) == nil && erdma.ByNUMANode(config)
 }
 
 // pinning reports which nodes of a pool will pin CPUs, and whether the plan changes what decides about that. Kubelets

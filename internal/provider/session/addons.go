@@ -12,7 +12,9 @@ type service struct {
 	mu sync.Mutex
 	// addons are the versions of the add-ons, by name.
 	addons map[string]string
-	record *acs.Cluster
+	// instances are those that were asked for, nil for one that is not installed.
+	instances map[string]*acs.AddonInstance
+	record    *acs.Cluster
 }
 
 // Addons returns the versions of the add-ons that the cluster had when it was first asked for
@@ -42,6 +44,31 @@ func (s *Session) HasAddon(ctx context.Context, name string) (bool, error) {
 	addons, err := s.Addons(ctx)
 	_, ok := addons[name]
 	return ok, err
+}
+
+// Addon returns an add-on with its configuration as the cluster had it when it was first asked for, nil where it was not
+// installed, with the errors of [Session.ACS] and of the service. The caller must not change it.
+func (s *Session) Addon(ctx context.Context, name string) (*acs.AddonInstance, error) {
+	client, err := s.ACS()
+	if err != nil {
+		return nil, err
+	}
+	s.service.mu.Lock()
+	defer s.service.mu.Unlock()
+	instance, asked := s.service.instances[name]
+	if !asked {
+		switch live, err := client.GetAddon(ctx, s.ClusterID, name); {
+		case err == nil:
+			instance = &live
+		case acs.Code(err) != "AddonNotFound":
+			return nil, err
+		}
+		if s.service.instances == nil {
+			s.service.instances = map[string]*acs.AddonInstance{}
+		}
+		s.service.instances[name] = instance
+	}
+	return instance, nil
 }
 
 // Record returns what the Container Service says of the cluster, with the errors of [Session.ACS] and

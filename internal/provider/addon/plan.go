@@ -46,7 +46,7 @@ func (r *addon[M, P]) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	if exists && !kept && state.base().uninstalls() {
 		r.Session.Ledger.RecordProgram(state.name().ValueString(), false)
 	}
-	r.Session.Ledger.RecordProgram(plan.name().ValueString(), true)
+	r.Session.Ledger.RecordVersion(plan.name().ValueString(), plan.base().Version.ValueString())
 	if kept {
 		was, b := state.base(), plan.base()
 		b.Installed, b.PreviousConfig = was.Installed, was.PreviousConfig

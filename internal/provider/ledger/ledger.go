@@ -51,7 +51,7 @@ type Ledger struct {
 	applying  bool
 	part      bool // the walk visits a part of the configuration only
 	objects   objects
-	programs  map[string]bool // whether they stay, of those that this walk has visited
+	programs  map[string]program // those that this walk has visited
 	starts    starts
 	devices   devices
 }
@@ -76,7 +76,7 @@ func New() *Ledger {
 		apart:     map[string]bool{},
 		told:      map[string]map[string]bool{},
 		reported:  map[string]bool{},
-		programs:  map[string]bool{},
+		programs:  map[string]program{},
 		devices:   devices{unpinned: map[string]DevicePool{}},
 		starts:    starts{jobs: map[string]started{}},
 		objects:   objects{locks: map[string]*sync.Mutex{}, taken: map[string]bool{}},
@@ -402,19 +402,41 @@ func (l *Ledger) Tree() *quota.Tree {
 	return l.tree.Clone()
 }
 
+// program is what becomes of a program.
+type program struct {
+	stays   bool
+	version string // "" where the plan does not say it
+}
+
 // RecordProgram records whether a program is installed once the walk is carried out.
 func (l *Ledger) RecordProgram(name string, installed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.programs[name] = installed
+	l.programs[name] = program{stays: installed}
 }
 
-// Program reports what [Ledger.RecordProgram] was told of a program; known is false for nothing.
+// RecordVersion records that a program is installed once the walk is carried out, and its version, "" where that is not
+// known before.
+func (l *Ledger) RecordVersion(name, version string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.programs[name] = program{stays: true, version: version}
+}
+
+// Program reports whether a program is installed once the walk is carried out; known is false before the walk has come
+// to it.
 func (l *Ledger) Program(name string) (installed, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	installed, known = l.programs[name]
-	return installed, known
+	p, known := l.programs[name]
+	return p.stays, known
+}
+
+// Version returns what [Ledger.RecordVersion] was told of a program, "" for nothing.
+func (l *Ledger) Version(name string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.programs[name].version
 }
 
 // ExpectPart records that the walk visits a part of the configuration only. The rest of it

@@ -193,6 +193,43 @@ func TestModesNeedVersions(t *testing.T) {
 	}
 }
 
+// The version counts that an add-on has once the plan is carried out, where the pool comes after it.
+func TestModesNeedVersionsOfThePlan(t *testing.T) {
+	brings := func(addon, more string) string {
+		return fmt.Sprintf("resource \"gpuplan_addon\" \"x\" {\n  name = %q\n  %s\n}\n", addon, more)
+	}
+	const after, before = "\n  depends_on = [gpuplan_addon.x]", "\n  depends_on = [gpuplan_node_pool.v100]"
+	const refused = "Mode core_mem needs ack-ai-installer 1.2.0 or newer, and cluster " + acctest.ClusterID + " has "
+	for name, test := range map[string]struct{ config, pool, says string }{
+		"upgraded":                  {brings("ack-ai-installer", `version = "1.12.0"`), after, ""},
+		"not upgraded enough":       {brings("ack-ai-installer", `version = "1.1.10"`), after, refused + "1.1.10"},
+		"left as it is":             {brings("ack-ai-installer", ""), after, refused + "1.1.9"},
+		"upgraded after the pool":   {brings("ack-ai-installer", `version = "1.12.0"`+before), "", refused + "1.1.9"},
+		"upgraded by someone, once": {"", "", "Upgrade it, for example with version of a gpuplan_addon, and name it in depends_on of the node pool, so that its version counts."},
+		"the scheduler, too": {brings("ack-ai-installer", `version = "1.12.0"`) + "resource \"gpuplan_scheduler_config\" \"x\" {\n  version = \"v1.28.12-aliyun-6.6.3.d9ea6ebb\"\n}\n",
+			"\n  depends_on = [gpuplan_addon.x, gpuplan_scheduler_config.x]", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			acctest.StartCloud(t, func(o *acsfake.Options) {
+				o.KubernetesVersion = "1.28.3-aliyun.1"
+				o.State = &acsfake.State{Version: acsfake.StateVersion}
+				for addon, version := range map[string]string{"ack-ai-installer": "1.1.9", contract.KubeScheduler: "v1.28.1-aliyun-5.5-1"} {
+					o.State.Addons = append(o.State.Addons, &acsfake.AddonRecord{Name: addon, Version: version, State: acs.AddonActive})
+				}
+			})
+			cli := acctest.StartCLI(t)
+			cli.Write(t, test.config+poolWith(`mode = "core_mem"`+test.pool))
+			said, err := cli.Run("plan")
+			said = acctest.Unwrapped(said)
+			assert.Equal(t, test.says == "", err == nil, said)
+			assert.Contains(t, said, test.says)
+			if err == nil {
+				assert.Equal(t, name == "upgraded", strings.Contains(said, "ACK's scheduler is too old for the mode"), said)
+			}
+		})
+	}
+}
+
 func TestTwoPoolsOfOneName(t *testing.T) {
 	acctest.StartCloud(t)
 	two := poolWith("") + strings.Replace(poolWith(""), `"gpuplan_node_pool" "v100"`, `"gpuplan_node_pool" "other"`, 1)

@@ -68,6 +68,7 @@ func (r *pool) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 		"mode": schema.StringAttribute{
 			MarkdownDescription: "How the nodes offer their GPUs (node label `ack.node.gpu.schedule`): `default` (whole GPUs, picked by the device plugin), " +
 				"`topology` (whole GPUs, picked by the scheduler by the links between them), `share`, `cgpu`, `mps`, `core_mem` (parts of GPUs), `mig` or `disabled`. " +
+				"What a mode needs is checked at plan; the version of an add-on that a `gpuplan_addon` of the same plan installs or upgrades counts where the node pool names that in `depends_on`. " +
 				"Default `default`. A change to or from `core_mem` or `mig` replaces the pool: existing nodes cannot be switched.",
 			Optional: true, Computed: true, Default: stringdefault.StaticString(string(placement.ModeDefault)),
 			Validators: []validator.String{mode.Exists{}},

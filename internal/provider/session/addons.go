@@ -71,6 +71,20 @@ func (s *Session) Addon(ctx context.Context, name string) (*acs.AddonInstance, e
 	return instance, nil
 }
 
+// AddonVersion returns the version of an add-on that the cluster has once the plan is carried out, "" where it has none
+// then or nobody can tell. A plan of the add-on counts once the walk has come to it; what refers to the add-on, or names it
+// in depends_on, comes after it. The errors are those of [Session.Addons].
+func (s *Session) AddonVersion(ctx context.Context, name string) (string, error) {
+	if stays, known := s.Ledger.Program(name); known && !stays {
+		return "", nil
+	}
+	if version := s.Ledger.Version(name); version != "" {
+		return version, nil
+	}
+	addons, err := s.Addons(ctx)
+	return addons[name], err
+}
+
 // Record returns what the Container Service says of the cluster, with the errors of [Session.ACS] and
 // of the service. One answer serves the whole walk.
 func (s *Session) Record(ctx context.Context) (acs.Cluster, error) {

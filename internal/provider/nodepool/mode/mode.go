@@ -4,7 +4,6 @@ package mode
 import (
 	"context"
 	"fmt"
-	"maps"
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -16,8 +15,8 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
-// Check refuses a mode that the region does not offer, or for which the cluster or an add-on of it is too
-// old, at the attribute mode of a pool.
+// Check refuses a mode that the region does not offer, or for which the cluster or an add-on is too old that it has
+// once the plan is carried out, as far as the walk has come, at the attribute mode of a pool.
 func Check(ctx context.Context, s *session.Session, mode string) (diags diag.Diagnostics) {
 	at := path.Root("mode")
 	diags.Append(checkRegion(s.Region, mode)...)
@@ -32,21 +31,25 @@ func Check(ctx context.Context, s *session.Session, mode string) (diags diag.Dia
 		diags.AddAttributeError(at, "Mode needs an ACK Pro cluster", fmt.Sprintf(
 			"Mode core_mem works in ACK Pro clusters, and cluster %s is of the specification %s. Upgrade the cluster, or use mode share.", cluster.ID, cluster.Spec))
 	}
-	addons, err := s.Addons(ctx)
-	if err != nil {
-		return diags
+	runs := map[string]string{gates.Kubernetes: cluster.Version}
+	for _, g := range catalog.Gates(mode) {
+		if g.Component == gates.Kubernetes {
+			continue
+		}
+		if runs[g.Component], err = s.AddonVersion(ctx, g.Component); err != nil {
+			return diags
+		}
 	}
-	runs := maps.Clone(addons)
-	runs[gates.Kubernetes] = cluster.Version
 	for _, g := range gates.Unmet(mode, runs) {
 		text := fmt.Sprintf("Mode %s needs %s %s or newer, and cluster %s has %s (%s).", mode, g.Component, g.Minimum, cluster.ID, runs[g.Component], g.Source)
+		const first = "and name it in depends_on of the node pool, so that its version counts"
 		switch g.Component {
 		case gates.Kubernetes:
 			diags.AddAttributeError(at, "Kubernetes is too old for the mode", text+" Upgrade the cluster.")
 		case contract.KubeScheduler:
-			diags.AddAttributeWarning(at, "ACK's scheduler is too old for the mode", text+" That matters to jobs that it places: upgrade the add-on, or have gpuplan_scheduler place them.")
+			diags.AddAttributeWarning(at, "ACK's scheduler is too old for the mode", text+" That matters to jobs that it places: upgrade the add-on, for example with version of a gpuplan_scheduler_config, "+first+"; or have gpuplan_scheduler place them.")
 		default:
-			diags.AddAttributeError(at, "Add-on is too old for the mode", text+" Upgrade it, for example with version of a gpuplan_addon.")
+			diags.AddAttributeError(at, "Add-on is too old for the mode", text+" Upgrade it, for example with version of a gpuplan_addon, "+first+".")
 		}
 	}
 	return diags

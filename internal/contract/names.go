@@ -111,6 +111,15 @@ const (
 	ERDMADeviceKind  = "ERdmaDevice"
 )
 
+// Where Terway is told which network interfaces of nodes it manages: a JSON object at the key of its ConfigMap, with the
+// tags that these have (ACK: "Configure a filter for ENIs").
+const (
+	TerwayNamespace = "kube-system"
+	TerwayConfigMap = "eni-config"
+	TerwayConfigKey = "eni_conf"
+	TerwayFilter    = "eni_tag_filter"
+)
+
 // Gang spellings on pods.
 const (
 	// TopologyGroupLabel and TopologyReplicasLabel are the spelling of the topology document.

@@ -54,7 +54,7 @@ func erdmaRules(_ context.Context, _ *acs.Client, _ string, plan *erdmaControlle
 
 func erdmaSchema(ctx context.Context) schema.Schema {
 	return schemaOf(ctx, "The add-on `ack-erdma-controller` (ACK eRDMA Controller in the console), which sets up the eRDMA devices of nodes that join after it, and offers them as `aliyun/erdma`. "+
-		"Name it in `depends_on` of the node pools. Clusters with Terway must keep Terway off those network interfaces.", map[string]schema.Attribute{
+		"Name it in `depends_on` of the node pools. Clusters with Terway must keep Terway off those network interfaces, by `eni_tag_filter` in the ConfigMap `eni-config`; a plan warns where that is missing.", map[string]schema.Attribute{
 		"driver": schema.StringAttribute{
 			MarkdownDescription: "Driver of the devices on the nodes (`preferDriver`): `default`, `compat` (as RDMA over converged Ethernet) or `ofed`, which is the one for GPUs and NCCL.",
 			Optional:            true,

@@ -115,6 +115,9 @@ func (r *addon[M, P]) check(ctx context.Context, plan P) (diags diag.Diagnostics
 	if r.rules != nil {
 		diags.Append(r.rules(ctx, client, clusterID, plan)...)
 	}
+	if name == contract.ERDMAController {
+		diags.Append(r.checkTerway(ctx)...)
+	}
 	return diags
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodepool/mode"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/running"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
@@ -30,7 +31,7 @@ func (c change) replaces() bool { return c.to.replaces(c.from) }
 
 // replaces reports whether the pool of a state cannot become the one of the model, but only make room for it.
 func (m model) replaces(state model) bool {
-	return len(m.Replaces(state.Values)) > 0 || !m.Name.Equal(state.Name) || !m.InstanceType.Equal(state.InstanceType) || switchReplaces(state.Mode, m.Mode)
+	return len(m.Replaces(state.Values)) > 0 || !m.Name.Equal(state.Name) || !m.InstanceType.Equal(state.InstanceType) || mode.Replaces(state.Mode.ValueString(), m.Mode.ValueString())
 }
 
 // allowed tells whether the change may take nodes away from running jobs. A replacement
@@ -44,7 +45,7 @@ func (c change) allowed() bool {
 
 // changesNodes tells whether the nodes will offer something else.
 func (c change) changesNodes() bool {
-	return !c.from.Size.Equal(c.to.Size) || c.relabels() || !slices.Equal(c.before.Fallbacks, c.after.Fallbacks)
+	return !c.from.Size.Equal(c.to.Size) || c.relabels() || !slices.Equal(c.before.Fallbacks, c.after.Fallbacks) || len(c.replaced()) > 0
 }
 
 // relabels tells whether nodes that stay get other labels or taints.
@@ -128,6 +129,10 @@ func (c change) effects() []effect {
 			func(p *corev1.Pod) bool { return slices.Contains(names, p.Spec.NodeName) }})
 	} else if to < from {
 		effects = append(effects, effect{path.Root("size"), fmt.Sprintf("shrinks node pool %s from %d to %d nodes (the cloud chooses which ones go)", pool, from, to), all})
+	}
+	if names := c.replaced(); len(names) > 0 {
+		effects = append(effects, effect{path.Root("mode_change_policy"), fmt.Sprintf("replaces nodes of node pool %s that are of another mode (%s)", pool, join(names)),
+			func(p *corev1.Pod) bool { return slices.Contains(names, p.Spec.NodeName) }})
 	}
 	if keys := changedKeys(wanted(c.before), wanted(c.after)); len(keys) > 0 {
 		effects = append(effects, effect{path.Root("labels"), fmt.Sprintf("changes labels of node pool %s that jobs select their nodes by (%s)", pool, join(keys)), selects(keys)})

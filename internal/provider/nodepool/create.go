@@ -119,6 +119,9 @@ func (m *model) settleUnknown() {
 	if m.DriftedNodes.IsUnknown() {
 		m.DriftedNodes = types.MapValueMust(types.StringType, nil)
 	}
+	if m.OtherModeNodes.IsUnknown() {
+		m.OtherModeNodes = types.MapValueMust(types.StringType, nil)
+	}
 	if m.State.IsUnknown() {
 		m.State = types.StringValue("incomplete")
 	}

@@ -25,6 +25,7 @@ type model struct {
 	Size                  types.Int64    `tfsdk:"size"`
 	RemoveNodes           types.Set      `tfsdk:"remove_nodes"`
 	Mode                  types.String   `tfsdk:"mode"`
+	ModeChangePolicy      types.String   `tfsdk:"mode_change_policy"`
 	GPUPolicy             types.String   `tfsdk:"gpu_policy"`
 	Labels                types.Map      `tfsdk:"labels"`
 	Taints                types.Set      `tfsdk:"taints"`
@@ -34,12 +35,13 @@ type model struct {
 	KubeletMaxParallelism types.Int64    `tfsdk:"kubelet_max_parallelism"`
 	setting.Values
 
-	ID           types.String `tfsdk:"id"`
-	NodePoolID   types.String `tfsdk:"nodepool_id"`
-	State        types.String `tfsdk:"state"`
-	NodeNames    types.List   `tfsdk:"node_names"`
-	DriftedNodes types.Map    `tfsdk:"drifted_nodes"`
-	Capacity     types.Object `tfsdk:"capacity"`
+	ID             types.String `tfsdk:"id"`
+	NodePoolID     types.String `tfsdk:"nodepool_id"`
+	State          types.String `tfsdk:"state"`
+	NodeNames      types.List   `tfsdk:"node_names"`
+	DriftedNodes   types.Map    `tfsdk:"drifted_nodes"`
+	OtherModeNodes types.Map    `tfsdk:"other_mode_nodes"`
+	Capacity       types.Object `tfsdk:"capacity"`
 }
 
 type taint struct {
@@ -56,7 +58,7 @@ var taintType = types.ObjectType{AttrTypes: map[string]attr.Type{
 
 // known reports whether everything that decides the capacity is known.
 func (m model) known(ctx context.Context) bool {
-	for _, v := range []attr.Value{m.Name, m.InstanceType, m.Fallbacks, m.Size, m.Mode, m.GPUPolicy, m.Labels, m.Taints, m.KubeletConfig} {
+	for _, v := range []attr.Value{m.Name, m.InstanceType, m.Fallbacks, m.Size, m.Mode, m.ModeChangePolicy, m.GPUPolicy, m.Labels, m.Taints, m.KubeletConfig} {
 		tf, err := v.ToTerraformValue(ctx)
 		if err != nil || !tf.IsFullyKnown() {
 			return false

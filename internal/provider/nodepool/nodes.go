@@ -64,6 +64,9 @@ func drift(n *corev1.Node, p capacity.Pool) string {
 func labelDrift(live map[string]string, p capacity.Pool) []string {
 	var texts []string
 	want := wanted(p)
+	if otherMode(live, p) != "" {
+		delete(want, contract.NodeModeLabel)
+	}
 	for _, key := range slices.Sorted(maps.Keys(want)) {
 		switch value, ok := live[key]; {
 		case !ok:
@@ -169,11 +172,13 @@ func ready(obj *unstructured.Unstructured) (bool, string, error) {
 	return false, "registered, not ready yet", nil
 }
 
-// repair is the merge patch that makes a node what its pool gives it, nil when it is.
+// repair is the merge patch that makes a node what its pool gives it, nil when it is. It leaves a mode alone that no
+// label changes.
 func repair(n corev1.Node, before, p capacity.Pool) ([]byte, error) {
 	labels, want := map[string]any{}, wanted(p)
+	ofAnother := otherMode(n.Labels, p) != ""
 	for key, value := range want {
-		if live, ok := n.Labels[key]; !ok || live != value {
+		if live, ok := n.Labels[key]; (!ok || live != value) && (key != contract.NodeModeLabel || !ofAnother) {
 			labels[key] = value
 		}
 	}

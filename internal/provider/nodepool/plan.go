@@ -82,7 +82,7 @@ func (r *pool) planCreate(ctx context.Context, plan *model) diag.Diagnostics {
 	if diags.HasError() {
 		return diags
 	}
-	plan.DriftedNodes = types.MapValueMust(types.StringType, nil)
+	plan.DriftedNodes, plan.OtherModeNodes = types.MapValueMust(types.StringType, nil), types.MapValueMust(types.StringType, nil)
 	diags.Append(plan.setPlanned(ctx, p, capacity.Capacity{})...)
 	diags.Append(atName(r.Session.Ledger.CreatePool(p.Name))...)
 	if diags.HasError() {
@@ -115,7 +115,7 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 	}
 	r.Session.Ledger.UnsetOnNodes(change.unset())
 	repaired := len(state.DriftedNodes.Elements()) > 0
-	plan.DriftedNodes = types.MapValueMust(types.StringType, nil)
+	plan.DriftedNodes, plan.OtherModeNodes = types.MapValueMust(types.StringType, nil), change.otherModesLeft()
 	plan.Capacity, plan.NodeNames = state.Capacity, state.NodeNames
 	live, more := capacity.From(ctx, state.Capacity)
 	diags.Append(more...)
@@ -126,7 +126,7 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 			return diags
 		}
 	}
-	incomplete := repaired && int64(len(live.Nodes)) != plan.Size.ValueInt64()
+	incomplete := repaired && len(live.Nodes) != plan.offering()
 	gone := change.leaving()
 	diags.Append(change.checkLeaving()...)
 	diags.Append(r.checkReleased(ctx, change)...)
@@ -139,7 +139,12 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 	if before.Reserved != after.Reserved && len(live.Nodes) > 0 {
 		plan.Capacity = capacity.NameOnly(after.Name) // the kubelets tell when they have started again
 	}
+	if !r.Session.Ledger.Applying() {
+		diags.Append(change.sayOtherModes()...)
+	}
 	switch {
+	case len(change.replaced()) > 0:
+		plan.NodeNames = types.ListUnknown(types.StringType)
 	case len(gone) > 0 && !incomplete && !repaired:
 		names := slices.DeleteFunc(texts(state.NodeNames.Elements()), func(name string) bool { return slices.Contains(gone, name) })
 		diags.Append(plan.setNodeNames(ctx, names)...)

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -59,6 +60,7 @@ func (r *pool) readNodes(ctx context.Context, client *acs.Client, m *model, reco
 	snapshot, err := r.Session.Snapshot(ctx)
 	if r.Session.NotChecked(err, &diags) {
 		if m.Capacity.IsNull() { // imported
+			m.readOtherModes(nil, p)
 			diags.Append(m.setNodes(ctx, nil, drifted)...)
 			diags.Append(m.setPlanned(ctx, p, capacity.Capacity{})...)
 		}
@@ -80,12 +82,14 @@ func (r *pool) readNodes(ctx context.Context, client *acs.Client, m *model, reco
 		}
 		drifted.addAbsent(record, listed, snapshot, len(nodes))
 	}
-	live, err := p.Live(snapshot.Hardware(names(nodes)), snapshot.PodsOn)
+	ofItsMode := m.readOtherModes(nodes, p)
+	live, err := p.Live(snapshot.Hardware(names(ofItsMode)), snapshot.PodsOn)
 	if err != nil {
 		diags.AddError("Capacity cannot be read", session.Sentence(err))
 		return diags
 	}
-	diags.Append(m.setNodes(ctx, capacityNames(live), drifted)...)
+	others := slices.Sorted(maps.Keys(m.OtherModeNodes.Elements()))
+	diags.Append(m.setNodes(ctx, append(capacityNames(live), others...), drifted)...)
 	diags.Append(m.setCapacity(ctx, live)...)
 	return diags
 }
@@ -100,7 +104,9 @@ func (r *pool) readCapacity(ctx context.Context, m *model, p capacity.Pool) (dia
 	}
 	var live capacity.Capacity
 	if err == nil {
-		live, err = p.Live(snapshot.Hardware(names(nodesOf(snapshot, m.NodePoolID.ValueString()))), snapshot.PodsOn)
+		nodes := nodesOf(snapshot, m.NodePoolID.ValueString())
+		nodes = slices.DeleteFunc(nodes, func(n *corev1.Node) bool { return otherMode(n.Labels, p) != "" })
+		live, err = p.Live(snapshot.Hardware(names(nodes)), snapshot.PodsOn)
 	}
 	if err != nil {
 		diags.AddError("Capacity cannot be read", session.Sentence(err))
@@ -135,9 +141,14 @@ func (m *model) capacityOpen() bool {
 	return m.Capacity.IsUnknown() || slices.ContainsFunc(slices.Collect(maps.Values(m.Capacity.Attributes())), attr.Value.IsUnknown)
 }
 
+// offering is how many of the pool's nodes are of its mode.
+func (m *model) offering() int {
+	return max(0, int(m.Size.ValueInt64())-len(m.OtherModeNodes.Elements()))
+}
+
 // setPlanned sets the capacity that the pool will have, with the nodes that exist.
 func (m *model) setPlanned(ctx context.Context, p capacity.Pool, existing capacity.Capacity) diag.Diagnostics {
-	planned, err := p.Planned(existing, int(m.Size.ValueInt64()))
+	planned, err := p.Planned(existing, m.offering())
 	if err != nil {
 		return diag.Diagnostics{diag.NewErrorDiagnostic("Capacity cannot be planned", session.Sentence(err))}
 	}
@@ -148,12 +159,12 @@ func (m *model) setPlanned(ctx context.Context, p capacity.Pool, existing capaci
 // cluster has, and absent ones that it lacks. Where nodes go the cloud chooses which: the capacity
 // is known when it is the same whichever they are. Without consent no job stays on the nodes.
 func (m *model) setRemaining(ctx context.Context, p capacity.Pool, existing capacity.Capacity, absent int) diag.Diagnostics {
-	size := int(m.Size.ValueInt64())
-	if absent > 0 && size > 0 && size < len(existing.Nodes)+absent {
+	size, others := int(m.Size.ValueInt64()), len(m.OtherModeNodes.Elements())
+	if absent+others > 0 && size > 0 && size < len(existing.Nodes)+absent+others {
 		m.Capacity = capacity.NameOnly(p.Name)
 		return nil
 	}
-	rest, known, err := p.Remaining(existing, size, !m.AllowDisruption.ValueBool())
+	rest, known, err := p.Remaining(existing, m.offering(), !m.AllowDisruption.ValueBool())
 	switch {
 	case err != nil:
 		return diag.Diagnostics{diag.NewErrorDiagnostic("Capacity cannot be planned", session.Sentence(err))}

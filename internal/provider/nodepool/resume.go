@@ -129,6 +129,7 @@ func (r *pool) changeFrom(ctx context.Context, record acs.NodePool, m model) (c 
 	}
 	before, more := from.pool(ctx)
 	diags.Append(more...)
+	r.readOtherModesNow(ctx, &from, before)
 	after, more := m.pool(ctx)
 	diags.Append(more...)
 	return change{before: before, after: after, from: from, to: m}, diags

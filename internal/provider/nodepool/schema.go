@@ -75,6 +75,12 @@ func (r *pool) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 			PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplaceIf(modeReplaces,
 				"Nodes cannot be switched to or from this mode.", "Nodes cannot be switched to or from `core_mem` and `mig`.")},
 		},
+		"mode_change_policy": schema.StringAttribute{
+			MarkdownDescription: "What becomes of nodes that someone has labelled with another mode, where no label can switch between the two, to or from `core_mem` and `mig` (`other_mode_nodes`): with `report` the plan names them, and they stay as they are and count for nothing in `capacity`; " +
+				"with `replace` the apply drains and releases them, and the pool gets new ones. That takes `allow_disruption` while jobs run there. Of other modes the apply writes the label again. Default `report`.",
+			Optional:   true,
+			Validators: []validator.String{stringvalidator.OneOf(reportNodes, replaceNodes)},
+		},
 		"gpu_policy": schema.StringAttribute{
 			MarkdownDescription: "How shared GPUs fill up (node label `ack.node.gpu.placement`): `binpack`, which is the service's default, or `spread`. Only for modes with parts of GPUs.",
 			Optional:            true,
@@ -146,6 +152,10 @@ func addComputedAttributes(attributes map[string]schema.Attribute) {
 	}
 	attributes["drifted_nodes"] = schema.MapAttribute{
 		MarkdownDescription: "What is not as it should be, by name of the node (or of the pool, for its own record at the service). Empty after an apply.",
+		Computed:            true, ElementType: types.StringType,
+	}
+	attributes["other_mode_nodes"] = schema.MapAttribute{
+		MarkdownDescription: "The modes that nodes are labelled with, by their names, where that is another than the pool's and the node had to be replaced to get that.",
 		Computed:            true, ElementType: types.StringType,
 	}
 	attributes["capacity"] = capacity.Attribute()

@@ -60,12 +60,11 @@ func (c change) checkLeaving() (diags diag.Diagnostics) {
 	return diags
 }
 
-// checkReleased refuses to choose the nodes that go from a pool whose instances are stopped and kept: of nodes that
-// it is given the service releases the instances, or leaves them running outside the pool (RemoveNodePoolNodes); it
-// stops only those of nodes that it chooses itself.
+// checkReleased refuses to remove nodes by their names from a pool whose instances are stopped and kept: of such nodes
+// the service releases the instances, or leaves them running outside the pool (RemoveNodePoolNodes); it stops only
+// those of nodes that it chooses itself.
 func (r *pool) checkReleased(ctx context.Context, c change) (diags diag.Diagnostics) {
-	names := c.leaving()
-	if len(names) == 0 {
+	if len(c.going()) == 0 {
 		return nil
 	}
 	policy := cmp.Or(c.to.ScalingPolicy.ValueString(), c.from.ScalingPolicy.ValueString())
@@ -80,12 +79,18 @@ func (r *pool) checkReleased(ctx context.Context, c change) (diags diag.Diagnost
 		}
 		policy = record.ScalingGroup.ScalingPolicy
 	}
-	if policy == acs.ScalingPolicyRecycle {
-		diags.AddAttributeError(path.Root("remove_nodes"), "Instances would be released", fmt.Sprintf(
-			"scaling_policy of node pool %s is %q: instances of nodes that go are stopped and kept. The service can only release those of nodes that remove_nodes names: %s. "+
-				"Leave remove_nodes out, so that the service chooses nodes and stops their instances, or set scaling_policy = %q.",
-			c.before.Name, policy, join(names), acs.ScalingPolicyRelease))
+	if policy != acs.ScalingPolicyRecycle {
+		return nil
 	}
+	refuse := func(attribute string, names []string, advice string) {
+		if len(names) > 0 {
+			diags.AddAttributeError(path.Root(attribute), "Instances would be released", fmt.Sprintf(
+				"scaling_policy of node pool %s is %q: instances of nodes that go are stopped and kept. The service can only release those of nodes that it is told to remove: %s. %s, or set scaling_policy = %q.",
+				c.before.Name, policy, join(names), advice, acs.ScalingPolicyRelease))
+		}
+	}
+	refuse("remove_nodes", c.leaving(), "Leave remove_nodes out, so that the service chooses nodes and stops their instances")
+	refuse("mode_change_policy", c.replaced(), "Leave mode_change_policy out, so that they stay")
 	return diags
 }
 

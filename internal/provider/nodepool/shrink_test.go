@@ -110,7 +110,7 @@ func TestNodesWhoseInstancesAreKept(t *testing.T) {
 		says           string
 	}{
 		"by the pool":             {`scaling_policy = "recycle"`, `scaling_policy = "recycle"`, false, `scaling_policy of node pool v100 is "recycle"`},
-		"left out since":          {`scaling_policy = "recycle"`, "", false, "The service can only release those of nodes that remove_nodes names: " + nodeNumber(2) + "."},
+		"left out since":          {`scaling_policy = "recycle"`, "", false, "The service can only release those of nodes that it is told to remove: " + nodeNumber(2) + "."},
 		"by someone else":         {"", "", true, "so that the service chooses nodes and stops their instances, or set scaling_policy = \"release\"."},
 		"released from now on":    {`scaling_policy = "recycle"`, `scaling_policy = "release"`, false, ""},
 		"released, as by default": {"", "", false, ""},

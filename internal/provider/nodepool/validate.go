@@ -96,16 +96,9 @@ func modeOr(name string) string {
 	return name
 }
 
-// modeReplaces reports whether nodes cannot be switched between two modes: a node gets
-// core_mem or mig only when it joins (Alibaba Cloud: "Allocate computing power by
-// scheduling shared GPU").
+// modeReplaces reports whether nodes cannot be switched between two modes.
 func modeReplaces(_ context.Context, req planmodifier.StringRequest, resp *stringplanmodifier.RequiresReplaceIfFuncResponse) {
-	resp.RequiresReplace = switchReplaces(req.StateValue, req.PlanValue)
-}
-
-func switchReplaces(from, to types.String) bool {
-	fixed := []string{"core_mem", "mig"}
-	return !from.Equal(to) && (slices.Contains(fixed, from.ValueString()) || slices.Contains(fixed, to.ValueString()))
+	resp.RequiresReplace = mode.Replaces(req.StateValue.ValueString(), req.PlanValue.ValueString())
 }
 
 // instanceType checks that the catalogue has the type.

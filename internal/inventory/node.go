@@ -52,7 +52,7 @@ func (t *Tables) Node(n *corev1.Node, hw *contract.GPUNode) (placement.Node, err
 			node.Taints = append(node.Taints, placement.Taint{Key: taint.Key, Value: taint.Value, Effect: string(taint.Effect)})
 		}
 	}
-	machine, ok, err := machineOf(n, hw)
+	machine, ok, err := Machine(n, hw)
 	if err != nil {
 		return node, fmt.Errorf("node %s: %w", n.Name, err)
 	}
@@ -110,8 +110,10 @@ func (t *Tables) of(m gpu.Machine) (*gpu.Table, error) {
 	return table, nil
 }
 
-// machineOf finds the hardware of a node; ok is false for a node without GPUs.
-func machineOf(n *corev1.Node, hw *contract.GPUNode) (m gpu.Machine, ok bool, err error) {
+// Machine finds the hardware of a node as [Node] does, with what tells equal machines apart, and
+// whether the node offers it at the moment or not. ok is false for a node without GPUs. The error says
+// why what the node agent published cannot be used.
+func Machine(n *corev1.Node, hw *contract.GPUNode) (m gpu.Machine, ok bool, err error) {
 	if hw != nil {
 		m, err = hw.Status.Machine()
 		if err != nil {

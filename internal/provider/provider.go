@@ -23,6 +23,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/addon"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/gpunodes"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodeagent"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodepool"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/placementdata"
@@ -195,5 +196,7 @@ func (p *gpuplan) Resources(context.Context) []func() resource.Resource {
 }
 
 func (p *gpuplan) DataSources(context.Context) []func() datasource.DataSource {
-	return []func() datasource.DataSource{placementdata.New, trainingjob.NewData}
+	return []func() datasource.DataSource{
+		gpunodes.New, placementdata.New, trainingjob.NewData,
+	}
 }

@@ -195,6 +195,11 @@ func (c *Capacity) Left() int64 {
 	return gib
 }
 
+// Resources are the CPU, the memory, the pods and the other resources that are left.
+func (c *Capacity) Resources() placement.Resources {
+	return placement.Resources{MilliCPU: c.MilliCPU, MemoryBytes: c.MemoryBytes, Pods: c.pods, Extended: maps.Clone(c.extended)}
+}
+
 // Ring returns the ring that a gang gets whose members use k whole GPUs of the node.
 func (c *Capacity) Ring(k int) gpu.Ring {
 	if k == 0 || c.Table == nil {

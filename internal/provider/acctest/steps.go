@@ -74,6 +74,26 @@ func (c *Cloud) Put(t testing.TB, object runtime.Object) {
 	c.API.Put(&unstructured.Unstructured{Object: content})
 }
 
+// Publish stores the hardware of a node as its node agent publishes it.
+func (c *Cloud) Publish(t testing.TB, node string, status contract.GPUNodeStatus) {
+	t.Helper()
+	c.API.Put(&unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": "gpunodes." + contract.GPUNodeGroup},
+		"spec": map[string]any{
+			"group": contract.GPUNodeGroup, "scope": "Cluster", "names": map[string]any{"kind": contract.GPUNodeKind, "plural": "gpunodes"},
+			"versions": []any{map[string]any{"name": contract.GPUNodeVersion, "served": true}},
+		},
+	}})
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&contract.GPUNode{
+		TypeMeta:   metav1.TypeMeta{APIVersion: contract.GPUNodeGroup + "/" + contract.GPUNodeVersion, Kind: contract.GPUNodeKind},
+		ObjectMeta: metav1.ObjectMeta{Name: node},
+		Status:     status,
+	})
+	require.NoError(t, err)
+	c.API.Put(&unstructured.Unstructured{Object: content})
+}
+
 // NodeNames lists the nodes of the API server.
 func (c *Cloud) NodeNames(t testing.TB) []string {
 	t.Helper()

@@ -10,6 +10,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterlist"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
@@ -133,6 +134,9 @@ func (s *Snapshot) Hardware(names []string) []placement.Node {
 	slices.SortFunc(nodes, placement.CompareNodes)
 	return nodes
 }
+
+// Node returns a node of the view with what runs on it, nil when there is none. It is for reading only.
+func (s *Snapshot) Node(name string) *capacity.Node { return s.view.State(name) }
 
 // PodsOn returns what holds resources of a node, in the order of the pods' IDs.
 func (s *Snapshot) PodsOn(node string) []placement.Pod { return s.view.Pods(node) }

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"unicode"
 	"unicode/utf8"
@@ -80,6 +81,15 @@ func (s *Session) NodeRights(ctx context.Context) (diags diag.Diagnostics) {
 		diags.Append(Preflight(f, CheckError))
 	}
 	return diags
+}
+
+// Unread says why a data source cannot be read, as sentences for a diagnostic: while the provider's
+// configuration is unknown, also how Terraform reads it later.
+func Unread(err error) string {
+	if errors.Is(err, ErrUnknown) {
+		return Sentence(err) + " Name the resource that makes it known in depends_on, so that Terraform reads this at apply."
+	}
+	return Sentence(err)
 }
 
 // Sentence makes a sentence of an error for a diagnostic.

@@ -9,8 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -109,23 +107,9 @@ resource "gpuplan_training_job" "job" {
 // sick publishes a node's hardware with a GPU that must not be used.
 func sick(node string, gpu int) func(*testing.T, *acctest.Cloud) {
 	return func(t *testing.T, cloud *acctest.Cloud) {
-		cloud.API.Put(&unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-			"metadata": map[string]any{"name": "gpunodes." + contract.GPUNodeGroup},
-			"spec": map[string]any{
-				"group": contract.GPUNodeGroup, "scope": "Cluster", "names": map[string]any{"kind": contract.GPUNodeKind, "plural": "gpunodes"},
-				"versions": []any{map[string]any{"name": contract.GPUNodeVersion, "served": true}},
-			},
-		}})
 		machine, ok := catalog.Machine("ecs.gn6v-c10g1.20xlarge")
 		require.True(t, ok)
 		machine.GPUs[gpu].Unhealthy = "Xid 79"
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&contract.GPUNode{
-			TypeMeta:   metav1.TypeMeta{APIVersion: contract.GPUNodeGroup + "/" + contract.GPUNodeVersion, Kind: contract.GPUNodeKind},
-			ObjectMeta: metav1.ObjectMeta{Name: node},
-			Status:     contract.StatusOf(machine),
-		})
-		require.NoError(t, err)
-		cloud.API.Put(&unstructured.Unstructured{Object: content})
+		cloud.Publish(t, node, contract.StatusOf(machine))
 	}
 }

@@ -138,6 +138,16 @@ func Lookup(name string) (InstanceType, bool) {
 	return it, ok
 }
 
+// InstanceTypes returns all instance types, sorted by name.
+func InstanceTypes() []InstanceType {
+	t := load()
+	all := make([]InstanceType, len(t.typeNames))
+	for i, name := range t.typeNames {
+		all[i] = t.types[name]
+	}
+	return all
+}
+
 // Incomplete reports whether the name belongs to a family of GPU instances that
 // exists, but whose sizes are not in the catalogue: the type is unknown here, not wrong.
 func Incomplete(name string) bool {

@@ -1,6 +1,22 @@
 package catalog
 
-import "sort"
+import (
+	"fmt"
+	"sort"
+	"strings"
+)
+
+// Unknown says in sentences that the catalogue has no instance type of that name, and which are close.
+func Unknown(name string) string {
+	text := fmt.Sprintf("There is no GPU instance type %q.", name)
+	if Incomplete(name) {
+		text = fmt.Sprintf("The GPUs of instance type %q are not in this provider's catalogue, so nothing could be planned on its nodes.", name)
+	}
+	if near := Suggest(name); len(near) > 0 {
+		text += " Did you mean " + strings.Join(near, ", ") + "?"
+	}
+	return text
+}
 
 // Suggest returns up to three names of instance types that are closest to the given
 // one by edit distance, the closest first, for the text of an error.

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/function"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/provider"
 	"github.com/hashicorp/terraform-plugin-framework/provider/schema"
@@ -24,6 +25,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/addon"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/gpunodes"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/instancetypes"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodeagent"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodepool"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/placementdata"
@@ -197,6 +199,10 @@ func (p *gpuplan) Resources(context.Context) []func() resource.Resource {
 
 func (p *gpuplan) DataSources(context.Context) []func() datasource.DataSource {
 	return []func() datasource.DataSource{
-		gpunodes.New, placementdata.New, trainingjob.NewData,
+		gpunodes.New, instancetypes.New, placementdata.New, trainingjob.NewData,
 	}
+}
+
+func (p *gpuplan) Functions(context.Context) []func() function.Function {
+	return []func() function.Function{instancetypes.NewFunction}
 }

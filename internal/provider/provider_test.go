@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/terraform-plugin-framework/datasource"
+	"github.com/hashicorp/terraform-plugin-framework/function"
 	fwprovider "github.com/hashicorp/terraform-plugin-framework/provider"
 	fwresource "github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
@@ -66,6 +68,35 @@ func TestSchemas(t *testing.T) {
 		}
 		_, importable := r.(fwresource.ResourceWithImportState)
 		assert.True(t, importable, meta.TypeName)
+	}
+	for _, create := range p.DataSources(t.Context()) {
+		d := create()
+		var meta datasource.MetadataResponse
+		d.Metadata(t.Context(), datasource.MetadataRequest{ProviderTypeName: "gpuplan"}, &meta)
+		var s datasource.SchemaResponse
+		d.Schema(t.Context(), datasource.SchemaRequest{}, &s)
+		assert.Empty(t, s.Schema.ValidateImplementation(t.Context()), meta.TypeName)
+		assert.NotEmpty(t, s.Schema.MarkdownDescription, meta.TypeName)
+		for name, a := range s.Schema.Attributes {
+			assert.NotEmpty(t, a.GetMarkdownDescription(), "%s.%s", meta.TypeName, name)
+		}
+	}
+	functions, ok := p.(fwprovider.ProviderWithFunctions)
+	require.True(t, ok)
+	for _, create := range functions.Functions(t.Context()) {
+		f := create()
+		var meta function.MetadataResponse
+		f.Metadata(t.Context(), function.MetadataRequest{}, &meta)
+		var d function.DefinitionResponse
+		f.Definition(t.Context(), function.DefinitionRequest{}, &d)
+		var valid function.DefinitionValidateResponse
+		d.Definition.ValidateImplementation(t.Context(), function.DefinitionValidateRequest{FuncName: meta.Name}, &valid)
+		assert.Empty(t, valid.Diagnostics, meta.Name)
+		assert.NotEmpty(t, d.Definition.Summary, meta.Name)
+		assert.NotEmpty(t, d.Definition.MarkdownDescription, meta.Name)
+		for _, parameter := range d.Definition.Parameters {
+			assert.NotEmpty(t, parameter.GetMarkdownDescription(), "%s(%s)", meta.Name, parameter.GetName())
+		}
 	}
 }
 

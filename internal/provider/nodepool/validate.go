@@ -116,14 +116,7 @@ func (instanceType) ValidateString(_ context.Context, req validator.StringReques
 	if _, ok := catalog.Lookup(name); ok {
 		return
 	}
-	text := fmt.Sprintf("There is no GPU instance type %q.", name)
-	if catalog.Incomplete(name) {
-		text = fmt.Sprintf("The GPUs of instance type %q are not in this provider's catalogue, so nothing could be planned on its nodes.", name)
-	}
-	if near := catalog.Suggest(name); len(near) > 0 {
-		text += " Did you mean " + strings.Join(near, ", ") + "?"
-	}
-	resp.Diagnostics.AddAttributeError(req.Path, "Unknown instance type", text)
+	resp.Diagnostics.AddAttributeError(req.Path, "Unknown instance type", catalog.Unknown(name))
 }
 
 // labelValue checks the syntax of a label's or taint's value.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -98,4 +99,15 @@ func quotaAmounts(list map[string]json.RawMessage) (quota.Resources, error) {
 		}
 	}
 	return out, nil
+}
+
+// Quantity writes an amount in the unit of [quota.Resources] as Kubernetes does.
+func Quantity(name string, amount int64) resource.Quantity {
+	switch corev1.ResourceName(name) {
+	case corev1.ResourceCPU:
+		return *resource.NewMilliQuantity(amount, resource.DecimalSI)
+	case corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
+		return *resource.NewQuantity(amount, resource.BinarySI)
+	}
+	return *resource.NewQuantity(amount, resource.DecimalSI)
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodeagent"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodepool"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/placementdata"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/queues"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/quotatree"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/scheduler"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
@@ -199,7 +200,7 @@ func (p *gpuplan) Resources(context.Context) []func() resource.Resource {
 
 func (p *gpuplan) DataSources(context.Context) []func() datasource.DataSource {
 	return []func() datasource.DataSource{
-		gpunodes.New, instancetypes.New, placementdata.New, trainingjob.NewData,
+		gpunodes.New, instancetypes.New, placementdata.New, queues.New, trainingjob.NewData,
 	}
 }
 

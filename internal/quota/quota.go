@@ -230,6 +230,29 @@ func (t *Tree) Min(name string) Resources { return maps.Clone(t.specOf(name).Min
 // Max returns what may be used at most below the node of that name.
 func (t *Tree) Max(name string) Resources { return maps.Clone(t.specOf(name).Max) }
 
+// Namespaces returns the namespaces of the leaf of that name.
+func (t *Tree) Namespaces(name string) []string { return slices.Clone(t.specOf(name).Namespaces) }
+
+// JobsOf returns how many jobs run below the node of that name, and how many may; 0 is no limit.
+func (t *Tree) JobsOf(name string) (running, most int64) {
+	if i, ok := t.byName[name]; ok {
+		running = t.jobs[i]
+	}
+	return running, t.specOf(name).MaxJobs
+}
+
+// Borrowed returns what is used below the node of that name beyond its minimum, of the resources
+// that the tree names.
+func (t *Tree) Borrowed(name string) Resources {
+	borrowed := Resources{}
+	for resource, amount := range t.Used(name) {
+		if beyond := amount - t.specOf(name).Min[resource]; t.governed[resource] && beyond > 0 {
+			borrowed[resource] = beyond
+		}
+	}
+	return borrowed
+}
+
 func (t *Tree) specOf(name string) Spec {
 	if i, ok := t.byName[name]; ok {
 		return *t.nodes[i].spec

@@ -269,6 +269,20 @@ func TestUsageComesAndGoes(t *testing.T) {
 	assert.Equal(t, before, tr, "what Used returns is a copy")
 }
 
+func TestBorrowed(t *testing.T) {
+	spec := company()
+	spec.Children[0].Children[0].MaxJobs = 2
+	tr := tree(t, spec)
+	leaf := spec.Children[0].Children[0]
+	tr.Add(leaf.Name, quota.Resources{gpus: leaf.Min[gpus] + 3, "pods": 1}, true)
+	tr.AddJob(leaf.Name)
+	assert.Equal(t, quota.Resources{gpus: 3}, tr.Borrowed(leaf.Name), "the tree does not name pods")
+	assert.Empty(t, tr.Borrowed("nobody"))
+	running, most := tr.JobsOf(leaf.Name)
+	assert.Equal(t, []int64{1, 2}, []int64{running, most})
+	assert.Equal(t, leaf.Namespaces, tr.Namespaces(leaf.Name))
+}
+
 func TestRaise(t *testing.T) {
 	spec := company()
 	spec.Children[0].Children[0].MaxJobs = 1

@@ -12,9 +12,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterlist"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
@@ -155,17 +155,13 @@ var jobKinds = []struct {
 // heldJobs lists the jobs that are suspended, with their place in the job queue.
 func heldJobs(ctx context.Context, client *kube.Client, namespace string) ([]heldJob, error) {
 	units := map[string]*contract.QueueUnit{}
-	list, err := listServed(ctx, client, contract.QueueGroup, contract.QueueUnitKind, namespace)
-	if err != nil {
+	list, err := clusterlist.QueueUnits(ctx, client, namespace)
+	if readable(&err); err != nil {
 		return nil, err
 	}
-	for _, object := range list {
-		unit := &contract.QueueUnit{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, unit); err != nil {
-			continue // written by another queue than ours
-		}
-		ref := unit.Spec.ConsumerRef
-		units[ref.Kind+" "+object.GetNamespace()+"/"+ref.Name] = unit
+	for i := range list {
+		ref := list[i].Spec.ConsumerRef
+		units[ref.Kind+" "+list[i].Namespace+"/"+ref.Name] = &list[i]
 	}
 	var held []heldJob
 	for _, kind := range jobKinds {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
@@ -134,7 +135,7 @@ func anySlice[T any](in []T, convert func(T) any) []any {
 func (b *accounts) amounts(sums quota.Resources, jobs int64) map[string]any {
 	list := map[string]any{contract.MaxJobsKey: resource.NewQuantity(jobs, resource.DecimalSI).String()}
 	for name := range b.resources {
-		q := quantity(name, sums[name])
+		q := inventory.Quantity(name, sums[name])
 		list[name] = q.String()
 	}
 	return list

@@ -2,8 +2,8 @@ package queue
 
 import (
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
@@ -12,18 +12,8 @@ func quantities(amounts quota.Resources) corev1.ResourceList {
 	list := corev1.ResourceList{}
 	for name, amount := range amounts {
 		if amount != 0 {
-			list[corev1.ResourceName(name)] = quantity(name, amount)
+			list[corev1.ResourceName(name)] = inventory.Quantity(name, amount)
 		}
 	}
 	return list
-}
-
-func quantity(name string, amount int64) resource.Quantity {
-	switch corev1.ResourceName(name) {
-	case corev1.ResourceCPU:
-		return *resource.NewMilliQuantity(amount, resource.DecimalSI)
-	case corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
-		return *resource.NewQuantity(amount, resource.BinarySI)
-	}
-	return *resource.NewQuantity(amount, resource.DecimalSI)
 }

@@ -30,7 +30,23 @@ func TestQueuedJobsOnTheLocalPlatform(t *testing.T) {
 	create.ConfigStateChecks = []statecheck.StateCheck{value(first, "status", knownvalue.StringExact("Running"))}
 	again := step(nil)
 	again.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
-	again.ConfigStateChecks = []statecheck.StateCheck{value(second, "status", knownvalue.StringExact("Suspended"))}
+	const queues, nodes = "data.gpuplan_queues.now", "data.gpuplan_gpu_nodes.now"
+	again.ConfigStateChecks = []statecheck.StateCheck{
+		value(second, "status", knownvalue.StringExact("Suspended")),
+		value(queues, "queues", knownvalue.ListExact([]knownvalue.Check{knownvalue.ObjectPartial(map[string]knownvalue.Check{
+			"path": knownvalue.StringExact("root/one-at-a-time"), "max_jobs": knownvalue.Int64Exact(1), "jobs": knownvalue.Int64Exact(1),
+			"used": knownvalue.MapPartial(map[string]knownvalue.Check{"aliyun.com/gpu": knownvalue.StringExact("4")}),
+			"queued": knownvalue.ListExact([]knownvalue.Check{knownvalue.ObjectPartial(map[string]knownvalue.Check{
+				"namespace": knownvalue.StringExact("default"), "name": knownvalue.StringExact("second"), "kind": knownvalue.StringExact("PyTorchJob"),
+			})}),
+		})})),
+		value(nodes, "nodes", knownvalue.ListExact([]knownvalue.Check{knownvalue.ObjectPartial(map[string]knownvalue.Check{
+			"ready": knownvalue.Bool(true), "problem": knownvalue.Null(),
+			"topology":    knownvalue.ObjectPartial(map[string]knownvalue.Check{"published": knownvalue.Bool(true), "wiring": knownvalue.StringExact("dgx1-v100")}),
+			"allocatable": knownvalue.ObjectPartial(map[string]knownvalue.Check{"gpus": knownvalue.Int64Exact(8)}),
+			"free":        knownvalue.ObjectPartial(map[string]knownvalue.Check{"gpus": knownvalue.Int64Exact(4)}),
+		})})),
+	}
 
 	labels := config.Variables{"label": config.StringVariable("b")}
 	changed := step(labels)

@@ -46,3 +46,12 @@ resource "gpuplan_training_job" "second" {
 
   depends_on = [gpuplan_training_job.first]
 }
+
+data "gpuplan_queues" "now" {
+  depends_on = [gpuplan_training_job.second]
+}
+
+data "gpuplan_gpu_nodes" "now" {
+  pool       = gpuplan_node_pool.v100.name
+  depends_on = [gpuplan_training_job.second]
+}

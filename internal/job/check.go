@@ -93,6 +93,9 @@ func (s Spec) checkJob(add report) {
 		add("", "gang", "mode %q places all members together, so they are a gang: leave gang enabled, or use mode %q", Topology, Default)
 	}
 	s.checkMinima(add)
+	if s.Minimum < 0 {
+		add("", "gang", "at least 1 member must run, not %d: leave minimum out instead", s.Minimum)
+	}
 	if s.Gang && s.Minimum > s.Members() {
 		replicas := "replicas ask"
 		if s.Members() == 1 {

@@ -353,6 +353,10 @@ func TestCheck(t *testing.T) {
 			func(s *Spec) { *s = plain(); set(s, "worker", func(r *Role) { r.GPUs = 0 }) },
 			Problem{"roles", "", `no role asks for GPUs: set "gpus" on the roles that train`},
 		},
+		"negative minimum": {
+			func(s *Spec) { s.Minimum = -1 },
+			Problem{"gang", "", "at least 1 member must run, not -1: leave minimum out instead"},
+		},
 		"minimum of a role above its replicas": {
 			func(s *Spec) { set(s, "worker", func(r *Role) { r.Minimum = 9 }) },
 			Problem{"minimum", "worker", "minimum is 9, but the role has 2 replicas"},

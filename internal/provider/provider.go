@@ -205,5 +205,5 @@ func (p *gpuplan) DataSources(context.Context) []func() datasource.DataSource {
 }
 
 func (p *gpuplan) Functions(context.Context) []func() function.Function {
-	return []func() function.Function{instancetypes.NewFunction}
+	return []func() function.Function{instancetypes.NewFunction, placementdata.NewFunction}
 }

@@ -15,6 +15,8 @@ type service struct {
 	// instances are those that were asked for, nil for one that is not installed.
 	instances map[string]*acs.AddonInstance
 	record    *acs.Cluster
+	// pools are the node pools, nil while nobody has asked.
+	pools []acs.NodePool
 }
 
 // Addons returns the versions of the add-ons that the cluster had when it was first asked for
@@ -102,4 +104,23 @@ func (s *Session) Record(ctx context.Context) (acs.Cluster, error) {
 		s.service.record = &record
 	}
 	return *s.service.record, nil
+}
+
+// NodePools returns the node pools that the cluster had when it was first asked for them, or has once the
+// walk changes things, with the errors of [Session.ACS] and of the service. The caller must not change them.
+func (s *Session) NodePools(ctx context.Context) ([]acs.NodePool, error) {
+	client, err := s.ACS()
+	if err != nil {
+		return nil, err
+	}
+	s.service.mu.Lock()
+	defer s.service.mu.Unlock()
+	if s.service.pools == nil || s.Ledger.Applying() {
+		pools, err := client.ListNodePools(ctx, s.ClusterID)
+		if err != nil {
+			return nil, err
+		}
+		s.service.pools = append([]acs.NodePool{}, pools...)
+	}
+	return s.service.pools, nil
 }

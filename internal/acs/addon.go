@@ -39,6 +39,17 @@ type AddonInfo struct {
 	Managed bool `json:"managed"`
 	// SupportedActions are of "Install", "Upgrade", "Modify", "Uninstall".
 	SupportedActions []string `json:"supported_actions"`
+	// NewerVersions are those that this one could be upgraded to.
+	NewerVersions []AddonVersion `json:"newer_versions"`
+}
+
+// AddonVersion is a version of an add-on.
+type AddonVersion struct {
+	Version string `json:"version"`
+	// MinimumClusterVersion is the Kubernetes version that it needs, "" for any.
+	MinimumClusterVersion string `json:"minimum_cluster_version"`
+	// Upgradable means that the cluster can have it as it is.
+	Upgradable bool `json:"upgradable"`
 }
 
 // InstallAddon installs an add-on and returns the ID of the task.

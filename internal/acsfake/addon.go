@@ -330,14 +330,15 @@ func (s *Server) describeAddon(r *request) (any, error) {
 		return nil, refuse(assumeNotFoundStatus, "AddonNotFound", "The add-on %s does not exist.", r.PathValue("addon"))
 	}
 	schema := map[string]any{"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "properties": kind.Properties}
-	version := kind.Version
-	if asked := r.URL.Query().Get("version"); asked != "" {
+	version, newer := kind.Version, []any{}
+	if asked := r.URL.Query().Get("version"); asked != "" && asked != kind.Version {
 		version = asked
+		newer = append(newer, map[string]any{"version": kind.Version, "minimum_cluster_version": "", "upgradable": true})
 	}
 	return map[string]any{
 		"name": kind.Name, "version": version, "config_schema": string(encode(schema)),
 		"install_by_default": kind.InstallByDefault, "managed": kind.Managed,
 		"supported_actions": kind.SupportedActions, "architecture": []string{"amd64", "arm64"},
-		"category": "", "newer_versions": []any{},
+		"category": "", "newer_versions": newer,
 	}, nil
 }

@@ -200,7 +200,7 @@ func (p *gpuplan) Resources(context.Context) []func() resource.Resource {
 
 func (p *gpuplan) DataSources(context.Context) []func() datasource.DataSource {
 	return []func() datasource.DataSource{
-		addon.NewData, gpunodes.New, instancetypes.New, nodepool.NewData, placementdata.New, queues.New, quotatree.NewData, scheduler.NewData, trainingjob.NewData,
+		addon.NewData, gpunodes.New, instancetypes.New, nodepool.NewData, placementdata.New, queues.New, quotatree.NewData, scheduler.NewData, trainingjob.NewData, trainingjob.NewLogs,
 	}
 }
 

@@ -42,4 +42,29 @@ resource "gpuplan_training_job" "a" {
 	state, err := os.ReadFile(filepath.Join(terraform.Dir, "terraform.tfstate"))
 	require.NoError(t, err)
 	assert.NotContains(t, string(state), "It would run")
+
+	// Whoever asks for it gets the end of each log.
+	logs := acctest.StartCLI(t)
+	logs.Write(t, `
+data "gpuplan_job_logs" "a" {
+  id    = "default/a"
+  lines = 1
+}
+data "gpuplan_job_logs" "none" {
+  id = "default/none"
+}
+output "logs" {
+  value = [for r in data.gpuplan_job_logs.a.replicas : join(" ", [r.replica, r.pod, r.phase, length(split("\n", nonsensitive(r.log)))])]
+}
+output "text" {
+  value = nonsensitive(data.gpuplan_job_logs.a.replicas[0].log)
+}
+output "none" {
+  value = length(data.gpuplan_job_logs.none.replicas)
+}
+`)
+	plan := logs.Must(t, "plan")
+	assert.Contains(t, plan, `"worker-0 a-worker-0 Failed 1"`)
+	assert.Regexp(t, `\+ text += ".+"`, plan)
+	assert.Regexp(t, `\+ none += 0`, plan)
 }

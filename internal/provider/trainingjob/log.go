@@ -45,7 +45,7 @@ func lastWords(ctx context.Context, client *kube.Client, spec job.Spec, created 
 		return ""
 	}
 	text := fmt.Sprintf("Pod %s/%s failed first, with %s.", spec.Namespace, first.pod, first)
-	lines, err := first.log(ctx, client, spec.Namespace)
+	lines, err := readLog(ctx, client, spec.Namespace, first.pod, corev1.PodLogOptions{Container: first.container, Previous: first.restarted}, logLines)
 	switch {
 	case len(lines) > 0: // all that came before an error
 	case err != nil:
@@ -72,17 +72,16 @@ func (e end) String() string {
 	return fmt.Sprintf("exit code %d (%s)", e.ExitCode, e.Reason)
 }
 
-// log returns the last lines that the container wrote, and what it could not read of them.
-func (e end) log(ctx context.Context, client *kube.Client, namespace string) ([]string, error) {
-	stream, err := client.Typed.CoreV1().Pods(namespace).GetLogs(e.pod, &corev1.PodLogOptions{
-		Container: e.container, Previous: e.restarted, TailLines: new(int64(logLines)),
-	}).Stream(ctx)
+// readLog returns the last lines that a container wrote, as they can be shown, and what it could not read of them.
+func readLog(ctx context.Context, client *kube.Client, namespace, pod string, of corev1.PodLogOptions, lines int64) ([]string, error) {
+	of.TailLines = &lines
+	stream, err := client.Typed.CoreV1().Pods(namespace).GetLogs(pod, &of).Stream(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = stream.Close() }()
 	text, err := ending(stream)
-	return tail(text), err
+	return tail(text, int(lines)), err
 }
 
 // ending reads a log to its end, or to an error, and returns the last [logBytes] of what it has read at most. A line
@@ -147,7 +146,7 @@ func firstEnd(pods []corev1.Pod, created metav1.Time) (first end, found bool) {
 var escapes = regexp.MustCompile(`\x1b\[[0-9;?]*[ -/]*[@-~]`)
 
 // tail returns the last lines of a log as they can be shown: without what is meant for a terminal, and none too long.
-func tail(log string) (lines []string) {
+func tail(log string, count int) (lines []string) {
 	for line := range strings.SplitSeq(strings.TrimRight(log, "\r\n"), "\n") {
 		line = strings.TrimRight(line, "\r")
 		line = line[strings.LastIndex(line, "\r")+1:] // a progress bar writes one line again and again
@@ -165,5 +164,5 @@ func tail(log string) (lines []string) {
 	if strings.TrimSpace(strings.Join(lines, "")) == "" {
 		return nil
 	}
-	return lines[max(0, len(lines)-logLines):]
+	return lines[max(0, len(lines)-count):]
 }

@@ -77,7 +77,7 @@ func TestTail(t *testing.T) {
 		"a long line":    {strings.Repeat("ä", lineLength+1), []string{strings.Repeat("ä", lineLength) + "…"}},
 		"many lines":     {long.String(), strings.Split(strings.Repeat("line ", logLines-1)+"line", " ")},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, test.want, tail(test.log)) })
+		t.Run(name, func(t *testing.T) { assert.Equal(t, test.want, tail(test.log, logLines)) })
 	}
 }
 

@@ -27,6 +27,10 @@ func TestExamples(t *testing.T) {
 		t.Run(folder, func(t *testing.T) {
 			acctest.ClearEnv(t)
 			t.Setenv("HOME", t.TempDir())
+			if strings.Contains(folder, "ephemeral-resources") { // which are opened in the plan
+				acctest.StartCloud(t)
+				t.Setenv("KUBECONFIG", "")
+			}
 			terraform := newCLI(t, "")
 			for _, file := range files {
 				text, err := os.ReadFile(file)
@@ -36,7 +40,7 @@ func TestExamples(t *testing.T) {
 				require.NoError(t, os.WriteFile(filepath.Join(terraform.Dir, filepath.Base(file)), []byte(full), 0o600))
 			}
 			output := terraform.Must(t, "plan")
-			if strings.Contains(folder, "resources") {
+			if strings.HasPrefix(folder, "examples/resources") {
 				assert.Contains(t, output, " to add, 0 to change, 0 to destroy")
 			}
 		})

@@ -3,6 +3,8 @@ package acs
 import (
 	"context"
 	"net/http"
+	"net/url"
+	"strconv"
 )
 
 // Cluster is what the service says of a cluster.
@@ -31,6 +33,23 @@ func (c *Client) GetCluster(ctx context.Context, clusterID string) (Cluster, err
 	var cluster Cluster
 	err := c.do(ctx, call{"DescribeClusterDetail", http.MethodGet, clusterPath(clusterID), nil, nil}, &cluster)
 	return cluster, err
+}
+
+// Kubeconfig is access to the Kubernetes API of a cluster for a time.
+type Kubeconfig struct {
+	// Config is the kubeconfig as text. It is secret.
+	Config string `json:"config"`
+	// Expiration is when the access ends, RFC 3339.
+	Expiration string `json:"expiration"`
+}
+
+// UserKubeconfig returns a kubeconfig of the user whose access key signs, that ends after 15 to 4320
+// minutes; private means the API server's address inside of the VPC.
+func (c *Client) UserKubeconfig(ctx context.Context, clusterID string, minutes int64, private bool) (Kubeconfig, error) {
+	query := url.Values{"TemporaryDurationMinutes": {strconv.FormatInt(minutes, 10)}, "PrivateIpAddress": {strconv.FormatBool(private)}}
+	var k Kubeconfig
+	err := c.do(ctx, call{"DescribeClusterUserKubeconfig", http.MethodGet, "/k8s/" + clusterID + "/user_config", query, nil}, &k)
+	return k, err
 }
 
 func clusterPath(clusterID string) string { return "/clusters/" + clusterID }

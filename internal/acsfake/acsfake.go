@@ -14,6 +14,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -30,6 +31,8 @@ type Options struct {
 	KubernetesVersion string
 	// ClusterSpec is the cluster's specification, "" for that of a Pro cluster.
 	ClusterSpec string
+	// Kubeconfig is what users get to reach the cluster, "" where they get nothing. It does not end.
+	Kubeconfig string
 	// AccessKeyID and AccessKeySecret are the credentials that requests must be signed with.
 	AccessKeyID, AccessKeySecret string
 	// SecurityToken is what requests must carry besides, "" for an access key that is not temporary.
@@ -133,6 +136,7 @@ func (s *Server) Close() {
 func (s *Server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /clusters/{cluster}", s.inCluster(s.describeCluster))
+	mux.HandleFunc("GET /k8s/{cluster}/user_config", s.inCluster(s.userConfig))
 	mux.HandleFunc("POST /clusters/{cluster}/nodepools", s.inCluster(s.createPool))
 	mux.HandleFunc("GET /clusters/{cluster}/nodepools", s.inCluster(s.listPools))
 	mux.HandleFunc("GET /clusters/{cluster}/nodepools/{pool}", s.inCluster(s.describePool))
@@ -184,4 +188,19 @@ func (s *Server) describeCluster(*request) (any, error) {
 		"meta_data":  "{}",
 		"tags":       []any{},
 	}, nil
+}
+
+// The shortest and the longest time that a kubeconfig is for, in minutes.
+const minMinutes, maxMinutes = 15, 4320
+
+// userConfig is DescribeClusterUserKubeconfig.
+func (s *Server) userConfig(r *request) (any, error) {
+	minutes, err := strconv.Atoi(r.URL.Query().Get("TemporaryDurationMinutes"))
+	if err != nil || minutes < minMinutes || minutes > maxMinutes {
+		return nil, refuse(http.StatusBadRequest, "InvalidParameter", "TemporaryDurationMinutes must be from %d to %d.", minMinutes, maxMinutes)
+	}
+	if s.opts.Kubeconfig == "" {
+		return nil, refuse(http.StatusForbidden, "ForbiddenQueryClusterNamespace", "The user has no access to cluster %s.", s.opts.ClusterID)
+	}
+	return map[string]any{"config": s.opts.Kubeconfig, "expiration": s.clock.Now().Add(time.Duration(minutes) * time.Minute).UTC().Format(time.RFC3339)}, nil
 }

@@ -72,7 +72,11 @@ func (s *Server) record(e Exchange) {
 	}
 }
 
-var password = regexp.MustCompile(`"login_password":\s*"[^"]*"`)
+// Secrets of requests and answers, which the journal does not keep.
+var (
+	password   = regexp.MustCompile(`"login_password":\s*"[^"]*"`)
+	kubeconfig = regexp.MustCompile(`"config":"apiVersion(?:[^"\\]|\\.)*"`)
+)
 
 // maxBody limits a request, in bytes.
 const maxBody = 4 << 20
@@ -89,7 +93,8 @@ func (s *Server) handle(operation func(*request) (any, error)) http.HandlerFunc 
 		status, answer := s.answer(req, operation)
 		s.record(Exchange{
 			Time: s.clock.Now(), Method: r.Method, Target: r.URL.RequestURI(), Action: r.Header.Get("x-acs-action"),
-			Body: password.ReplaceAllString(string(body), `"login_password":"`+mask+`"`), Status: status, Answer: string(answer),
+			Body: password.ReplaceAllString(string(body), `"login_password":"`+mask+`"`), Status: status,
+			Answer: kubeconfig.ReplaceAllString(string(answer), `"config":"`+mask+`"`),
 		})
 		if status == 0 {
 			panic(http.ErrAbortHandler)

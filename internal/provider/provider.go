@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/ephemeral"
 	"github.com/hashicorp/terraform-plugin-framework/function"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/provider"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/addon"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/clusterdata"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/gpunodes"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/instancetypes"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodeagent"
@@ -150,7 +152,7 @@ func (p *gpuplan) Configure(ctx context.Context, req provider.ConfigureRequest, 
 	}
 	p.checkAlone(ctx, settings, &resp.Diagnostics)
 	s := session.New(settings)
-	resp.ResourceData, resp.DataSourceData = s, s
+	resp.ResourceData, resp.DataSourceData, resp.EphemeralResourceData = s, s, s
 }
 
 // checkAlone refuses a second provider configuration for a cluster: each has a process and a ledger of
@@ -200,10 +202,14 @@ func (p *gpuplan) Resources(context.Context) []func() resource.Resource {
 
 func (p *gpuplan) DataSources(context.Context) []func() datasource.DataSource {
 	return []func() datasource.DataSource{
-		addon.NewData, gpunodes.New, instancetypes.New, nodepool.NewData, placementdata.New, queues.New, quotatree.NewData, scheduler.NewData, trainingjob.NewData, trainingjob.NewLogs,
+		addon.NewData, clusterdata.New, gpunodes.New, instancetypes.New, nodepool.NewData, placementdata.New, queues.New, quotatree.NewData, scheduler.NewData, trainingjob.NewData, trainingjob.NewLogs,
 	}
 }
 
 func (p *gpuplan) Functions(context.Context) []func() function.Function {
 	return []func() function.Function{instancetypes.NewFunction, placementdata.NewFunction}
+}
+
+func (p *gpuplan) EphemeralResources(context.Context) []func() ephemeral.EphemeralResource {
+	return []func() ephemeral.EphemeralResource{clusterdata.NewKubeconfig}
 }

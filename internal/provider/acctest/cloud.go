@@ -6,6 +6,7 @@ package acctest
 import (
 	"context"
 	"net/http/httptest"
+	"os"
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
@@ -33,6 +34,8 @@ const (
 	Region    = "cn-hangzhou"
 	accessKey = "LTAIacctest"
 	secretKey = "secret-of-acctest"
+	// UserToken is the secret in the kubeconfig that the emulated cloud gives to users.
+	UserToken = "token-of-acctest"
 )
 
 // Providers are the provider under test, for [resource.TestCase].
@@ -63,6 +66,7 @@ func StartCloud(t testing.TB, options ...func(*acsfake.Options)) *Cloud {
 	c := &Cloud{API: kubetest.Start(t)}
 	opts := acsfake.Options{
 		ClusterID: ClusterID, Region: Region, KubernetesVersion: "1.36.3",
+		Kubeconfig:  kubeconfigOf(t, c.API.Config().Host, UserToken),
 		AccessKeyID: accessKey, AccessKeySecret: secretKey,
 		Backend: &nodes{api: c.API},
 	}
@@ -109,12 +113,20 @@ func ClearEnv(t testing.TB) {
 // WriteKubeconfig writes a kubeconfig for a server without authentication.
 func WriteKubeconfig(t testing.TB, path, host string) {
 	t.Helper()
+	require.NoError(t, os.WriteFile(path, []byte(kubeconfigOf(t, host, "")), 0o600))
+}
+
+// kubeconfigOf is a kubeconfig for a server, for a user with a token, "" for none.
+func kubeconfigOf(t testing.TB, host, token string) string {
+	t.Helper()
 	config := clientcmdapi.NewConfig()
 	config.Clusters["test"] = &clientcmdapi.Cluster{Server: host}
-	config.AuthInfos["test"] = &clientcmdapi.AuthInfo{}
+	config.AuthInfos["test"] = &clientcmdapi.AuthInfo{Token: token}
 	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
 	config.CurrentContext = "test"
-	require.NoError(t, clientcmd.WriteToFile(*config, path))
+	text, err := clientcmd.Write(*config)
+	require.NoError(t, err)
+	return string(text)
 }
 
 // nodes turns the cloud's nodes into ready nodes of the API server.

@@ -118,7 +118,7 @@ func TestLastLinesOfAChattyPod(t *testing.T) {
 	t.Cleanup(server.Close)
 	typed, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
 	require.NoError(t, err)
-	lines, err := end{pod: "a", container: "main"}.log(t.Context(), &kube.Client{Typed: typed}, "n")
+	lines, err := readLog(t.Context(), &kube.Client{Typed: typed}, "n", "a", corev1.PodLogOptions{Container: "main"}, logLines)
 	require.NoError(t, err)
 	assert.Equal(t, "RuntimeError: out of memory", lines[len(lines)-1])
 }

@@ -52,16 +52,6 @@ var variables = map[string][]string{
 func role(attribute string) string { return session.AssumeRole + "." + attribute }
 func oidc(attribute string) string { return session.AssumeRoleWithOIDC + "." + attribute }
 
-// Variables are all environment variables that the provider's configuration reads.
-func Variables() []string {
-	names := []string{ownerVariable}
-	for _, list := range variables {
-		names = append(names, list...)
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
 // fromEnvironment is the value of the first variable in place of an attribute that is set.
 func fromEnvironment(attribute string) string {
 	var value string

@@ -7,6 +7,8 @@ import (
 	"context"
 	"net/http/httptest"
 	"os"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
@@ -101,11 +103,16 @@ func (c *Cloud) Credentials() acs.Credentials {
 	return acs.Credentials{AccessKeyID: accessKey, AccessKeySecret: secretKey}
 }
 
+// configures are the names of what the provider and terraform read, which those of this project's tests are not.
+var configures = regexp.MustCompile(`^((ALICLOUD|ALIBABA_?CLOUD)_.*|(GPUPLAN_)?(CS|STS)_ENDPOINT|GPUPLAN_(CLUSTER_ID|KUBE_CONTEXT|OWNER|PLACEMENT_CHECK)|KUBECONFIG|KUBERNETES_SERVICE_HOST|TF_CLI_CONFIG_FILE)$`)
+
 // ClearEnv takes what the provider and terraform read from the environment out of it.
 func ClearEnv(t testing.TB) {
 	t.Helper()
-	for _, name := range append(provider.Variables(), "KUBECONFIG", "KUBERNETES_SERVICE_HOST", "TF_CLI_CONFIG_FILE") {
-		t.Setenv(name, "")
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); configures.MatchString(name) {
+			t.Setenv(name, "")
+		}
 	}
 	t.Setenv("ALIBABA_CLOUD_CLI_PROFILE_DISABLED", "true")
 }

@@ -135,7 +135,10 @@ func (g *gate) serve(t *testing.T, address string) string {
 	upstream, err := url.Parse(address)
 	require.NoError(t, err)
 	server := httptest.NewServer(g.guard(&httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(upstream) },
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(upstream)
+			r.Out.Host = r.In.Host // it is signed
+		},
 		Transport:     &http.Transport{DisableKeepAlives: true}, // a request that dies takes no other one along
 		FlushInterval: -1,                                       // a watch is shown as it comes
 		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },

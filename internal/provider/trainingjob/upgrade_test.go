@@ -13,9 +13,9 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
 
-// serveJobs makes the API server serve the kinds of jobs; nobody runs them.
+// serveJobs makes the API server serve the kinds of operators' jobs; nobody runs them.
 func serveJobs(cloud *acctest.Cloud) {
-	for _, framework := range job.Frameworks() {
+	for _, framework := range []job.Framework{job.MPI, job.PyTorch} {
 		serve(cloud, framework, framework.GVK().Version)
 	}
 }

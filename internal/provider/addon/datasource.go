@@ -18,9 +18,9 @@ import (
 )
 
 // NewData returns the data source: what the service knows of an add-on, and what the cluster has of it.
-func NewData() datasource.DataSource { return &addonData{} }
+func NewData() datasource.DataSource { return &addonData{session.DataSource{Type: "gpuplan_addon"}} }
 
-type addonData struct{ session *session.Session }
+type addonData struct{ session.DataSource }
 
 type dataModel struct {
 	Name             types.String         `tfsdk:"name"`
@@ -39,14 +39,6 @@ type versionModel struct {
 	Version               string `tfsdk:"version"`
 	MinimumClusterVersion string `tfsdk:"minimum_cluster_version"`
 	Upgradable            bool   `tfsdk:"upgradable"`
-}
-
-func (d *addonData) Metadata(_ context.Context, req datasource.MetadataRequest, resp *datasource.MetadataResponse) {
-	resp.TypeName = req.ProviderTypeName + "_addon"
-}
-
-func (d *addonData) Configure(_ context.Context, req datasource.ConfigureRequest, resp *datasource.ConfigureResponse) {
-	d.session = session.Of(req.ProviderData, &resp.Diagnostics)
 }
 
 func (d *addonData) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
@@ -100,20 +92,20 @@ func (d *addonData) Read(ctx context.Context, req datasource.ReadRequest, resp *
 	if resp.Diagnostics.Append(req.Config.Get(ctx, &m)...); resp.Diagnostics.HasError() {
 		return
 	}
-	client, err := d.session.ACS()
+	client, err := d.Session.ACS()
 	var live acs.AddonInstance
 	if err == nil {
-		if live, err = client.GetAddon(ctx, d.session.ClusterID, m.Name.ValueString()); acs.Code(err) == "AddonNotFound" {
+		if live, err = client.GetAddon(ctx, d.Session.ClusterID, m.Name.ValueString()); acs.Code(err) == "AddonNotFound" {
 			err = nil
 		}
 	}
 	var info acs.AddonInfo
 	if err == nil {
-		info, err = client.DescribeAddon(ctx, d.session.ClusterID, m.Name.ValueString(), cmp.Or(m.Version.ValueString(), live.Version))
+		info, err = client.DescribeAddon(ctx, d.Session.ClusterID, m.Name.ValueString(), cmp.Or(m.Version.ValueString(), live.Version))
 	}
 	switch {
 	case acs.Code(err) == "AddonNotFound":
-		resp.Diagnostics.AddAttributeError(path.Root("name"), "No such add-on", fmt.Sprintf("The service has no add-on %q for cluster %s.", m.Name.ValueString(), d.session.ClusterID))
+		resp.Diagnostics.AddAttributeError(path.Root("name"), "No such add-on", fmt.Sprintf("The service has no add-on %q for cluster %s.", m.Name.ValueString(), d.Session.ClusterID))
 		return
 	case err != nil:
 		resp.Diagnostics.AddError("Add-on cannot be read", session.Unread(err))

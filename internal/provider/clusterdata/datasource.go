@@ -17,9 +17,9 @@ import (
 )
 
 // New returns the data source.
-func New() datasource.DataSource { return &clusterFacts{} }
+func New() datasource.DataSource { return &clusterFacts{session.DataSource{Type: "gpuplan_cluster"}} }
 
-type clusterFacts struct{ session *session.Session }
+type clusterFacts struct{ session.DataSource }
 
 type model struct {
 	ID      types.String `tfsdk:"id"`
@@ -33,14 +33,6 @@ type model struct {
 	Spec    types.String `tfsdk:"spec"`
 	VPCID   types.String `tfsdk:"vpc_id"`
 	Size    types.Int64  `tfsdk:"size"`
-}
-
-func (d *clusterFacts) Metadata(_ context.Context, req datasource.MetadataRequest, resp *datasource.MetadataResponse) {
-	resp.TypeName = req.ProviderTypeName + "_cluster"
-}
-
-func (d *clusterFacts) Configure(_ context.Context, req datasource.ConfigureRequest, resp *datasource.ConfigureResponse) {
-	d.session = session.Of(req.ProviderData, &resp.Diagnostics)
 }
 
 func (d *clusterFacts) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
@@ -69,7 +61,7 @@ func (d *clusterFacts) Schema(_ context.Context, _ datasource.SchemaRequest, res
 
 // Read asks the service, and the cluster for its zones.
 func (d *clusterFacts) Read(ctx context.Context, _ datasource.ReadRequest, resp *datasource.ReadResponse) {
-	record, err := d.session.Record(ctx)
+	record, err := d.Session.Record(ctx)
 	if err != nil {
 		resp.Diagnostics.AddError("Cluster cannot be read", session.Unread(err))
 		return
@@ -87,8 +79,8 @@ func (d *clusterFacts) Read(ctx context.Context, _ datasource.ReadRequest, resp 
 
 // zones are those of the nodes.
 func (d *clusterFacts) zones(ctx context.Context) (zones types.List, diags diag.Diagnostics) {
-	snapshot, err := d.session.Snapshot(ctx)
-	if d.session.NotChecked(err, &diags) {
+	snapshot, err := d.Session.Snapshot(ctx)
+	if d.Session.NotChecked(err, &diags) {
 		return types.ListNull(types.StringType), diags
 	}
 	if err != nil {

@@ -20,17 +20,9 @@ import (
 )
 
 // New returns the data source.
-func New() datasource.DataSource { return &gpuNodes{} }
+func New() datasource.DataSource { return &gpuNodes{session.DataSource{Type: "gpuplan_gpu_nodes"}} }
 
-type gpuNodes struct{ session *session.Session }
-
-func (d *gpuNodes) Metadata(_ context.Context, req datasource.MetadataRequest, resp *datasource.MetadataResponse) {
-	resp.TypeName = req.ProviderTypeName + "_gpu_nodes"
-}
-
-func (d *gpuNodes) Configure(_ context.Context, req datasource.ConfigureRequest, resp *datasource.ConfigureResponse) {
-	d.session = session.Of(req.ProviderData, &resp.Diagnostics)
-}
+type gpuNodes struct{ session.DataSource }
 
 // Read lists the nodes as the walk sees the cluster.
 func (d *gpuNodes) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
@@ -43,7 +35,7 @@ func (d *gpuNodes) Read(ctx context.Context, req datasource.ReadRequest, resp *d
 		resp.Diagnostics.AddAttributeError(path.Root("label_selector"), "Invalid label selector", session.Sentence(err))
 		return
 	}
-	snapshot, err := d.session.Snapshot(ctx)
+	snapshot, err := d.Session.Snapshot(ctx)
 	if err != nil {
 		resp.Diagnostics.AddError("GPU nodes cannot be read", session.Unread(err))
 		return

@@ -21,9 +21,9 @@ import (
 )
 
 // NewData returns the data source: a pool that another state owns, or nobody.
-func NewData() datasource.DataSource { return &poolData{} }
+func NewData() datasource.DataSource { return &poolData{session.DataSource{Type: "gpuplan_node_pool"}} }
 
-type poolData struct{ session *session.Session }
+type poolData struct{ session.DataSource }
 
 type dataModel struct {
 	Name         types.String `tfsdk:"name"`
@@ -39,14 +39,6 @@ type dataModel struct {
 	State        types.String `tfsdk:"state"`
 	NodeNames    types.List   `tfsdk:"node_names"`
 	Capacity     types.Object `tfsdk:"capacity"`
-}
-
-func (d *poolData) Metadata(_ context.Context, req datasource.MetadataRequest, resp *datasource.MetadataResponse) {
-	resp.TypeName = req.ProviderTypeName + "_node_pool"
-}
-
-func (d *poolData) Configure(_ context.Context, req datasource.ConfigureRequest, resp *datasource.ConfigureResponse) {
-	d.session = session.Of(req.ProviderData, &resp.Diagnostics)
 }
 
 func (d *poolData) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
@@ -103,7 +95,7 @@ func (d *poolData) Read(ctx context.Context, req datasource.ReadRequest, resp *d
 		Labels: types.MapNull(types.StringType), Taints: types.SetNull(taintType), Fallbacks: types.ListNull(types.StringType),
 		NodeNames: types.ListNull(types.StringType), Capacity: types.ObjectNull(capacity.Type.AttrTypes),
 	}
-	if resp.Diagnostics.Append(m.refresh(ctx, d.session.ClusterID, record, false)...); resp.Diagnostics.HasError() {
+	if resp.Diagnostics.Append(m.refresh(ctx, d.Session.ClusterID, record, false)...); resp.Diagnostics.HasError() {
 		return
 	}
 	if resp.Diagnostics.Append(d.readNodes(ctx, &m)...); resp.Diagnostics.HasError() {
@@ -120,7 +112,7 @@ var errNoPool = errors.New("no such node pool")
 
 // find returns the pool of a name.
 func (d *poolData) find(ctx context.Context, name string) (acs.NodePool, error) {
-	pools, err := d.session.NodePools(ctx)
+	pools, err := d.Session.NodePools(ctx)
 	if err != nil {
 		return acs.NodePool{}, err
 	}
@@ -133,7 +125,7 @@ func (d *poolData) find(ctx context.Context, name string) (acs.NodePool, error) 
 		}
 	}
 	if len(ids) > 1 {
-		return acs.NodePool{}, fmt.Errorf("cluster %s has %d node pools named %q (%s): give all but one another name", d.session.ClusterID, len(ids), name, strings.Join(ids, ", "))
+		return acs.NodePool{}, fmt.Errorf("cluster %s has %d node pools named %q (%s): give all but one another name", d.Session.ClusterID, len(ids), name, strings.Join(ids, ", "))
 	}
 	if at < 0 {
 		have := "it has none"
@@ -141,7 +133,7 @@ func (d *poolData) find(ctx context.Context, name string) (acs.NodePool, error) 
 			slices.Sort(names)
 			have = "its node pools are " + strings.Join(names, ", ")
 		}
-		return acs.NodePool{}, fmt.Errorf("%w: cluster %s has no node pool named %q; %s", errNoPool, d.session.ClusterID, name, have)
+		return acs.NodePool{}, fmt.Errorf("%w: cluster %s has no node pool named %q; %s", errNoPool, d.Session.ClusterID, name, have)
 	}
 	return pools[at], nil
 }
@@ -152,8 +144,8 @@ func (d *poolData) readNodes(ctx context.Context, m *model) diag.Diagnostics {
 	if diags.HasError() {
 		return diags
 	}
-	snapshot, err := d.session.Snapshot(ctx)
-	if d.session.NotChecked(err, &diags) {
+	snapshot, err := d.Session.Snapshot(ctx)
+	if d.Session.NotChecked(err, &diags) {
 		diags.Append(m.setNodeNames(ctx, nil)...)
 		diags.Append(m.setPlanned(ctx, p, capacity.Capacity{})...)
 		return diags

@@ -20,17 +20,9 @@ import (
 )
 
 // New returns the data source.
-func New() datasource.DataSource { return &whatIf{} }
+func New() datasource.DataSource { return &whatIf{session.DataSource{Type: "gpuplan_placement"}} }
 
-type whatIf struct{ session *session.Session }
-
-func (d *whatIf) Metadata(_ context.Context, req datasource.MetadataRequest, resp *datasource.MetadataResponse) {
-	resp.TypeName = req.ProviderTypeName + "_placement"
-}
-
-func (d *whatIf) Configure(_ context.Context, req datasource.ConfigureRequest, resp *datasource.ConfigureResponse) {
-	d.session = session.Of(req.ProviderData, &resp.Diagnostics)
-}
+type whatIf struct{ session.DataSource }
 
 // Read plans the gang on the pools or the cluster with the changes asked for.
 func (d *whatIf) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
@@ -64,13 +56,13 @@ func (d *whatIf) Read(ctx context.Context, req datasource.ReadRequest, resp *dat
 // charge gives the view the quota tree with what runs now: the cluster's, else the planned
 // one. Which of the two does not depend on when Terraform reads the data source.
 func (d *whatIf) charge(ctx context.Context, m model, view *snapshot.View) (diags diag.Diagnostics) {
-	snapshot, err := d.session.Snapshot(ctx)
+	snapshot, err := d.Session.Snapshot(ctx)
 	var limits *quota.Tree
 	if err == nil {
 		limits, err = snapshot.Quota()
 	}
-	if d.session.NotChecked(err, &diags) || err != nil && m.Quota.IsNull() {
-		view.SetQuota(d.session.Ledger.Tree())
+	if d.Session.NotChecked(err, &diags) || err != nil && m.Quota.IsNull() {
+		view.SetQuota(d.Session.Ledger.Tree())
 		return diags
 	}
 	if err != nil {
@@ -78,13 +70,13 @@ func (d *whatIf) charge(ctx context.Context, m model, view *snapshot.View) (diag
 		return diags
 	}
 	if limits == nil {
-		limits = d.session.Ledger.Tree()
+		limits = d.Session.Ledger.Tree()
 	}
 	view.SetQuota(limits)
 	if m.Pools.IsNull() {
 		return diags // the view has what runs
 	}
-	for _, pod := range snapshot.Live(d.session.Owns).Pods {
+	for _, pod := range snapshot.Live(d.Session.Owns).Pods {
 		pod.Node = "" // what it takes of its node is in the pool's capacity
 		view.AddPod(pod.Pod)
 	}
@@ -117,7 +109,7 @@ func (d *whatIf) view(ctx context.Context, m model) (view *snapshot.View, diags 
 }
 
 func (d *whatIf) cluster(ctx context.Context) (view *snapshot.View, diags diag.Diagnostics) {
-	snapshot, err := d.session.Snapshot(ctx)
+	snapshot, err := d.Session.Snapshot(ctx)
 	if err == nil {
 		view, err = snapshot.View()
 	}

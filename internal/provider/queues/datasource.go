@@ -17,17 +17,9 @@ import (
 )
 
 // New returns the data source.
-func New() datasource.DataSource { return &queues{} }
+func New() datasource.DataSource { return &queues{session.DataSource{Type: "gpuplan_queues"}} }
 
-type queues struct{ session *session.Session }
-
-func (d *queues) Metadata(_ context.Context, req datasource.MetadataRequest, resp *datasource.MetadataResponse) {
-	resp.TypeName = req.ProviderTypeName + "_queues"
-}
-
-func (d *queues) Configure(_ context.Context, req datasource.ConfigureRequest, resp *datasource.ConfigureResponse) {
-	d.session = session.Of(req.ProviderData, &resp.Diagnostics)
-}
+type queues struct{ session.DataSource }
 
 // Read looks at the tree with what runs, and at the queues of its leaves.
 func (d *queues) Read(ctx context.Context, _ datasource.ReadRequest, resp *datasource.ReadResponse) {
@@ -45,7 +37,7 @@ func (d *queues) Read(ctx context.Context, _ datasource.ReadRequest, resp *datas
 
 // tree is the quota tree with what is used of it, nil where the cluster has none.
 func (d *queues) tree(ctx context.Context) (*quota.Tree, error) {
-	snapshot, err := d.session.Snapshot(ctx)
+	snapshot, err := d.Session.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +50,7 @@ func (d *queues) tree(ctx context.Context) (*quota.Tree, error) {
 
 // leaves describes the leaves in tree order.
 func (d *queues) leaves(ctx context.Context, tree *quota.Tree) ([]queueModel, error) {
-	client, err := d.session.Kube()
+	client, err := d.Session.Kube()
 	if err != nil {
 		return nil, err
 	}

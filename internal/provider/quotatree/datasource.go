@@ -11,9 +11,11 @@ import (
 )
 
 // NewData returns the data source: the tree of the cluster, whoever manages it.
-func NewData() datasource.DataSource { return &treeData{} }
+func NewData() datasource.DataSource {
+	return &treeData{session.DataSource{Type: "gpuplan_quota_tree"}}
+}
 
-type treeData struct{ session *session.Session }
+type treeData struct{ session.DataSource }
 
 type dataModel struct {
 	ID      types.String `tfsdk:"id"`
@@ -21,14 +23,6 @@ type dataModel struct {
 	MaxJobs types.Int64  `tfsdk:"max_jobs"`
 	Quotas  types.Map    `tfsdk:"quotas"`
 	Leaves  types.Map    `tfsdk:"leaves"`
-}
-
-func (d *treeData) Metadata(_ context.Context, req datasource.MetadataRequest, resp *datasource.MetadataResponse) {
-	resp.TypeName = req.ProviderTypeName + "_quota_tree"
-}
-
-func (d *treeData) Configure(_ context.Context, req datasource.ConfigureRequest, resp *datasource.ConfigureResponse) {
-	d.session = session.Of(req.ProviderData, &resp.Diagnostics)
 }
 
 func (d *treeData) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
@@ -63,7 +57,7 @@ func (d *treeData) Schema(_ context.Context, _ datasource.SchemaRequest, resp *d
 
 // Read looks at the tree that is in force.
 func (d *treeData) Read(ctx context.Context, _ datasource.ReadRequest, resp *datasource.ReadResponse) {
-	snapshot, err := d.session.Snapshot(ctx)
+	snapshot, err := d.Session.Snapshot(ctx)
 	if err != nil {
 		resp.Diagnostics.AddError("Quota tree cannot be read", session.Unread(err))
 		return

@@ -14,9 +14,11 @@ import (
 )
 
 // NewData returns the data source: the scheduler that the cluster has, whoever installed it.
-func NewData() datasource.DataSource { return &schedulerData{} }
+func NewData() datasource.DataSource {
+	return &schedulerData{session.DataSource{Type: "gpuplan_scheduler"}}
+}
 
-type schedulerData struct{ session *session.Session }
+type schedulerData struct{ session.DataSource }
 
 type dataModel struct {
 	ID            types.String `tfsdk:"id"`
@@ -30,14 +32,6 @@ type dataModel struct {
 	ReserveAfter  types.String `tfsdk:"reserve_after"`
 	StaleAfter    types.String `tfsdk:"stale_after"`
 	RoutePods     types.Bool   `tfsdk:"route_pods"`
-}
-
-func (d *schedulerData) Metadata(_ context.Context, req datasource.MetadataRequest, resp *datasource.MetadataResponse) {
-	resp.TypeName = req.ProviderTypeName + "_scheduler"
-}
-
-func (d *schedulerData) Configure(_ context.Context, req datasource.ConfigureRequest, resp *datasource.ConfigureResponse) {
-	d.session = session.Of(req.ProviderData, &resp.Diagnostics)
 }
 
 func (d *schedulerData) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
@@ -71,7 +65,7 @@ func (d *schedulerData) Schema(_ context.Context, _ datasource.SchemaRequest, re
 
 // Read looks at the Deployment.
 func (d *schedulerData) Read(ctx context.Context, _ datasource.ReadRequest, resp *datasource.ReadResponse) {
-	workload, err := program.Manager{Session: d.session, Name: contract.SchedulerName, Kind: "Deployment"}.Live(ctx)
+	workload, err := program.Manager{Session: d.Session, Name: contract.SchedulerName, Kind: "Deployment"}.Live(ctx)
 	if err != nil {
 		resp.Diagnostics.AddError("Scheduler cannot be read", session.Unread(err))
 		return
@@ -81,7 +75,7 @@ func (d *schedulerData) Read(ctx context.Context, _ datasource.ReadRequest, resp
 			"There is no Deployment %s/%s. A gpuplan_scheduler installs it; where that is in this configuration, refer to it instead of reading it.", contract.SystemNamespace, contract.SchedulerName))
 		return
 	}
-	client, err := d.session.Kube()
+	client, err := d.Session.Kube()
 	running := false
 	if err == nil {
 		running, _, err = client.Alive(ctx, contract.SystemNamespace, contract.SchedulerName)

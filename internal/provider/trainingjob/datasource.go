@@ -18,9 +18,11 @@ import (
 
 // NewData returns the data source: how a job runs. It is not in the state of the resource,
 // because every plan that replaces a job would list all of it as unknown.
-func NewData() datasource.DataSource { return &courseOfJob{} }
+func NewData() datasource.DataSource {
+	return &courseOfJob{session.DataSource{Type: "gpuplan_training_job"}}
+}
 
-type courseOfJob struct{ session *session.Session }
+type courseOfJob struct{ session.DataSource }
 
 // courseModel is how a job runs.
 type courseModel struct {
@@ -30,14 +32,6 @@ type courseModel struct {
 	Conditions     types.List   `tfsdk:"conditions"`
 	StartTime      types.String `tfsdk:"start_time"`
 	CompletionTime types.String `tfsdk:"completion_time"`
-}
-
-func (d *courseOfJob) Metadata(_ context.Context, req datasource.MetadataRequest, resp *datasource.MetadataResponse) {
-	resp.TypeName = req.ProviderTypeName + "_training_job"
-}
-
-func (d *courseOfJob) Configure(_ context.Context, req datasource.ConfigureRequest, resp *datasource.ConfigureResponse) {
-	d.session = session.Of(req.ProviderData, &resp.Diagnostics)
 }
 
 func (d *courseOfJob) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
@@ -82,7 +76,7 @@ func (d *courseOfJob) Read(ctx context.Context, req datasource.ReadRequest, resp
 		return
 	}
 	m.Placement, m.Conditions = types.MapNull(types.StringType), types.ListNull(conditionType)
-	client, err := d.session.Kube()
+	client, err := d.Session.Kube()
 	if errors.Is(err, session.ErrUnknown) {
 		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 		return
@@ -125,7 +119,7 @@ func (d *courseOfJob) fill(ctx context.Context, m *courseModel, obj *unstructure
 	list, listDiags := types.ListValueFrom(ctx, conditionType, conditions)
 	diags.Append(listDiags...)
 	m.Conditions = list
-	seen, err := d.session.Cluster()
+	seen, err := d.Session.Cluster()
 	var actual []assignment.Model
 	if err == nil {
 		actual, _, err = actualPlacement(ctx, seen, obj)

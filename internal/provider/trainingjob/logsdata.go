@@ -27,9 +27,9 @@ import (
 const mostLines = 1000
 
 // NewLogs returns the data source: the ends of the logs of a job.
-func NewLogs() datasource.DataSource { return &jobLogs{} }
+func NewLogs() datasource.DataSource { return &jobLogs{session.DataSource{Type: "gpuplan_job_logs"}} }
 
-type jobLogs struct{ session *session.Session }
+type jobLogs struct{ session.DataSource }
 
 type logsModel struct {
 	ID       types.String  `tfsdk:"id"`
@@ -43,14 +43,6 @@ type replicaLogs struct {
 	Node    types.String `tfsdk:"node"`
 	Phase   string       `tfsdk:"phase"`
 	Log     types.String `tfsdk:"log"`
-}
-
-func (d *jobLogs) Metadata(_ context.Context, req datasource.MetadataRequest, resp *datasource.MetadataResponse) {
-	resp.TypeName = req.ProviderTypeName + "_job_logs"
-}
-
-func (d *jobLogs) Configure(_ context.Context, req datasource.ConfigureRequest, resp *datasource.ConfigureResponse) {
-	d.session = session.Of(req.ProviderData, &resp.Diagnostics)
 }
 
 func (d *jobLogs) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
@@ -92,7 +84,7 @@ func (d *jobLogs) Read(ctx context.Context, req datasource.ReadRequest, resp *da
 	if resp.Diagnostics.Append(req.Config.Get(ctx, &m)...); resp.Diagnostics.HasError() {
 		return
 	}
-	client, err := d.session.Kube()
+	client, err := d.Session.Kube()
 	var pods []*corev1.Pod
 	if err == nil {
 		pods, err = d.pods(ctx, m.ID.ValueString())
@@ -121,7 +113,7 @@ func (d *jobLogs) Read(ctx context.Context, req datasource.ReadRequest, resp *da
 
 // pods are those of the job, the leading role's first.
 func (d *jobLogs) pods(ctx context.Context, id string) (pods []*corev1.Pod, err error) {
-	seen, err := d.session.Cluster()
+	seen, err := d.Session.Cluster()
 	if err != nil {
 		return nil, err
 	}

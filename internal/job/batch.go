@@ -67,7 +67,7 @@ func fromBatch(obj *unstructured.Unstructured) (*object, error) {
 	}
 	worker := camel(contract.ReplicaWorker)
 	o.Spec.Batch = map[string]replicaSpec{worker: {
-		Replicas: ptr.To(ptr.Deref(j.Spec.Parallelism, 1)), RestartPolicy: string(j.Spec.Template.Spec.RestartPolicy), Template: j.Spec.Template,
+		Replicas: ptr.To(atOnce(j.Spec)), RestartPolicy: string(j.Spec.Template.Spec.RestartPolicy), Template: j.Spec.Template,
 	}}
 	o.Status = objectStatus{
 		StartTime: j.Status.StartTime, CompletionTime: j.Status.CompletionTime,
@@ -83,6 +83,15 @@ func fromBatch(obj *unstructured.Unstructured) (*object, error) {
 
 // batchBackoff is how often the pods of a Job are made again unless it says otherwise (Kubernetes: "Jobs").
 const batchBackoff int32 = 6
+
+// atOnce is how many pods of a Job run together at most.
+func atOnce(j batchv1.JobSpec) int32 {
+	pods := ptr.Deref(j.Parallelism, 1)
+	if j.Completions != nil {
+		pods = min(pods, *j.Completions)
+	}
+	return pods
+}
 
 // completeBatch says what Kubernetes writes into every Job. Objects of operators stay as they are written.
 func (s *Spec) completeBatch() {

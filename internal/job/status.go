@@ -77,7 +77,7 @@ func StatusOf(obj *unstructured.Unstructured) (Status, error) {
 	spec := specOf(o, framework)
 	if spec.Gang {
 		s.minimum, s.elastic = spec.Minimum, spec.Minimum < spec.Members()
-		s.Wanted -= spec.Members() - spec.Minimum
+		s.Wanted -= max(0, spec.Members()-spec.Minimum) // a launcher's Job has the labels of the gang that it belongs to
 	}
 	for name, r := range o.Status.ReplicaStatuses {
 		s.Active += r.Active

@@ -8,10 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
@@ -25,7 +23,6 @@ type kind struct {
 	resource string
 	// suspend is the path of the field that holds the job, nil where its annotation does.
 	suspend []string
-	read    func(*unstructured.Unstructured, *job) error
 }
 
 // kinds lists the kinds of jobs. The training operator serves MPIJob in v1, the MPI operator
@@ -37,11 +34,11 @@ func kinds() []kind {
 	mpiAlpha := schema.GroupVersion{Group: contract.KubeflowGroup, Version: contract.MPIAlphaVersion}
 	runPolicy := []string{"spec", "runPolicy", "suspend"}
 	return []kind{
-		{kubeflow.WithKind(contract.PyTorchJobKind), contract.PyTorchJobResource, runPolicy, readTrainingJob},
-		{kubeflow.WithKind(contract.MPIJobKind), contract.MPIJobResource, runPolicy, readTrainingJob},
-		{batchv1.SchemeGroupVersion.WithKind("Job"), "jobs", []string{"spec", "suspend"}, readBatchJob},
-		{mpiOperator.WithKind(contract.MPIJobKind), contract.MPIJobResource, runPolicy, readTrainingJob},
-		{mpiAlpha.WithKind(contract.MPIJobKind), contract.MPIJobResource, nil, readTrainingJob},
+		{kubeflow.WithKind(contract.PyTorchJobKind), contract.PyTorchJobResource, runPolicy},
+		{kubeflow.WithKind(contract.MPIJobKind), contract.MPIJobResource, runPolicy},
+		{batchv1.SchemeGroupVersion.WithKind("Job"), "jobs", []string{"spec", "suspend"}},
+		{mpiOperator.WithKind(contract.MPIJobKind), contract.MPIJobResource, runPolicy},
+		{mpiAlpha.WithKind(contract.MPIJobKind), contract.MPIJobResource, nil},
 	}
 }
 
@@ -108,7 +105,7 @@ func newJob(k kind, object *unstructured.Unstructured, before *job) (*job, error
 	if before != nil && before.object.GetGeneration() == object.GetGeneration() {
 		j.needs = before.needs
 	}
-	if err := k.read(object, j); err != nil {
+	if err := j.read(); err != nil {
 		return nil, fmt.Errorf("read %s: %w", j, err)
 	}
 	return j, nil
@@ -136,8 +133,9 @@ func (j *job) leafIn(tree *quota.Tree) string {
 	return leaf
 }
 
-func readTrainingJob(object *unstructured.Unstructured, j *job) error {
-	status, err := trainingjob.StatusOf(object)
+// read takes in what the job's object says of its course, and of its pods unless that is known.
+func (j *job) read() error {
+	status, err := trainingjob.StatusOf(j.object)
 	if err != nil {
 		return err
 	}
@@ -151,45 +149,12 @@ func readTrainingJob(object *unstructured.Unstructured, j *job) error {
 	if j.charge != nil {
 		return nil
 	}
-	roles, err := trainingjob.Replicas(object)
+	roles, err := trainingjob.Replicas(j.object)
 	if err != nil {
 		return err
 	}
 	j.needs = needsOf(roles)
 	j.needs.pods = int(status.Wanted)
-	return nil
-}
-
-func readBatchJob(object *unstructured.Unstructured, j *job) error {
-	var batch batchv1.Job
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &batch); err != nil {
-		return err
-	}
-	for _, c := range batch.Status.Conditions {
-		switch {
-		case c.Status != corev1.ConditionTrue:
-		case c.Type == batchv1.JobComplete:
-			j.finished = contract.UnitSucceed
-		case c.Type == batchv1.JobFailed:
-			j.finished = contract.UnitFailed
-		}
-	}
-	j.started = batch.Status.StartTime != nil
-	if j.charge != nil {
-		return nil
-	}
-	count := ptr.Deref(batch.Spec.Parallelism, 1)
-	if batch.Spec.Completions != nil {
-		count = min(count, *batch.Spec.Completions)
-	}
-	template := batch.Spec.Template
-	trainingjob.SetDefaults(&template.Spec)
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: batch.Namespace, Labels: template.Labels, Annotations: template.Annotations},
-		Spec:       template.Spec,
-	}
-	j.needs = needsOf([]trainingjob.ReplicaSpec{{Pod: func(int) *corev1.Pod { return pod }, Count: int(count)}})
-	j.needs.pods = int(count)
 	return nil
 }
 

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -9,6 +10,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
@@ -43,6 +45,36 @@ func TestNeeds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A gang runs when its minimum does, of whichever kind its job is. A launcher's Job has the labels of its gang, and
+// is one pod; one that runs its pods in turns needs as many as it runs at a time.
+func TestPodsThatMustRun(t *testing.T) {
+	asks := corev1.ResourceRequirements{Limits: corev1.ResourceList{contract.ResourceTopologyGPU: resource.MustParse("1")}}
+	gang := func(minimum string, asks corev1.ResourceRequirements) corev1.PodTemplateSpec {
+		return corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{contract.LightGangLabel: "job", contract.LightGangMinLabel: minimum}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: contract.PyTorchContainerName, Resources: asks}}},
+		}
+	}
+	for _, k := range kinds() {
+		if k.gvk.Version == contract.MPIAlphaVersion {
+			continue // its launcher starts when all workers run
+		}
+		j, err := newJob(k, ofKind(t, k, gang("2", asks), 4), nil)
+		require.NoError(t, err)
+		assert.Equal(t, 2, j.pods, k.gvk)
+	}
+	batch := kinds()[slices.IndexFunc(kinds(), func(k kind) bool { return k.resource == "jobs" })]
+	launcher, err := newJob(batch, ofKind(t, batch, gang("6", corev1.ResourceRequirements{}), 1), nil)
+	require.NoError(t, err)
+	assert.Equal(t, 1, launcher.pods)
+	turns := ofKind(t, batch, gang("2", asks), 4)
+	require.NoError(t, unstructured.SetNestedField(turns.Object, int64(3), "spec", "completions"))
+	require.NoError(t, unstructured.SetNestedField(turns.Object, map[string]any{}, "spec", "template", "metadata", "labels"))
+	j, err := newJob(batch, turns, nil)
+	require.NoError(t, err)
+	assert.Equal(t, 3, j.pods)
 }
 
 // ofKind is a job of a kind with one template.

@@ -65,7 +65,7 @@ func TestBadInput(t *testing.T) {
 		"fallback twice":           {`fallback_instance_types = ["ecs.ebmgn6v.24xlarge", "ecs.ebmgn6v.24xlarge"]`, `This attribute contains duplicate values`},
 		"two CPU policies":         {"kubelet_config = { cpu_manager_policy = \"none\" }\n cpu_policy = \"static\"", `write the same twice, or one of them.`},
 		"reservation of GPUs":      {`kubelet_config = { kube_reserved = { "nvidia.com/gpu" = "1" } }`, `a kubelet reserves no "nvidia.com/gpu"`},
-		"no quantity":              {`kubelet_config = { system_reserved = { cpu = "much" } }`, `"much" is no quantity of cpu`},
+		"no quantity":              {`kubelet_config = { system_reserved = { cpu = "much" } }`, `cpu: "much" is not an amount`},
 		"period by use":            {`period = 1`, `period is for instances that are subscribed to.`},
 		"subscription for ever":    {`instance_charge_type = "PrePaid"`, `For how long are instances subscribed to?`},
 		"13 months":                {"period = 13\n instance_charge_type = \"PrePaid\"", `value must be one of:`},

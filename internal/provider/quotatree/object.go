@@ -10,11 +10,11 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/amount"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
@@ -83,7 +83,7 @@ func takeJobs(all ...map[string]any) types.Int64 {
 	jobs := types.Int64Null()
 	for _, limits := range all {
 		if count, ok := limits[contract.MaxJobsKey]; ok {
-			if q, err := resource.ParseQuantity(fmt.Sprint(count)); err == nil {
+			if q, err := amount.Parse(fmt.Sprint(count)); err == nil {
 				jobs = types.Int64Value(q.Value())
 			}
 			delete(limits, contract.MaxJobsKey)
@@ -223,8 +223,8 @@ func quantities(live map[string]any, before types.Map) types.Map {
 }
 
 func sameAmount(a, b string) bool {
-	x, errX := resource.ParseQuantity(a)
-	y, errY := resource.ParseQuantity(b)
+	x, errX := amount.Parse(a)
+	y, errY := amount.Parse(b)
 	return errX == nil && errY == nil && x.Cmp(y) == 0
 }
 

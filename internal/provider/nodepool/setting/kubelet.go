@@ -15,9 +15,9 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-framework/types/basetypes"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/amount"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 )
 
@@ -147,7 +147,7 @@ func (v Values) Reserved(ctx context.Context) (r capacity.Reserved, diags diag.D
 	for _, reserved := range []types.Map{k.KubeReserved, k.SystemReserved} {
 		for name, element := range reserved.Elements() {
 			text, _ := element.(types.String)
-			q, err := resource.ParseQuantity(text.ValueString())
+			q, err := amount.Parse(text.ValueString())
 			if err != nil {
 				continue // found by the validator, or the service's own
 			}
@@ -211,8 +211,8 @@ func (quantities) ValidateMap(_ context.Context, req validator.MapRequest, resp 
 		if !ok || !known(text) {
 			continue
 		}
-		if _, err := resource.ParseQuantity(text.ValueString()); err != nil {
-			resp.Diagnostics.AddAttributeError(path.Root("kubelet_config"), "Invalid quantity", fmt.Sprintf("%s: %q is no quantity of %s; write \"500m\" of cpu or \"4Gi\" of memory.", req.Path, text.ValueString(), name))
+		if _, err := amount.Parse(text.ValueString()); err != nil {
+			resp.Diagnostics.AddAttributeError(path.Root("kubelet_config"), "Invalid quantity", fmt.Sprintf("%s: %s: %s.", req.Path, name, err))
 		}
 	}
 }

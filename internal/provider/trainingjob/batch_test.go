@@ -1,6 +1,7 @@
 package trainingjob_test
 
 import (
+	"context"
 	"regexp"
 	"testing"
 
@@ -113,6 +114,10 @@ func TestBatchJobsOnTheLocalPlatform(t *testing.T) {
 	}}
 	_, err := jobs.Create(t.Context(), other, metav1.CreateOptions{})
 	require.NoError(t, err)
+	t.Cleanup(func() {
+		background := metav1.DeletePropagationBackground
+		assert.NoError(t, jobs.Delete(context.Background(), other.Name, metav1.DeleteOptions{PropagationPolicy: &background}))
+	})
 	taken := at(nil)
 	taken.ExpectError = regexp.MustCompile(`(?s)Job exists already.*Job default/sweep exists already`)
 	strange := at(nil)

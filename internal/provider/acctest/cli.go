@@ -131,6 +131,19 @@ func (c *CLI) Must(t testing.TB, args ...string) string {
 	return output
 }
 
+// Apply applies the configuration, and requires that so many resources are added, changed and destroyed.
+func (c *CLI) Apply(t testing.TB, added, changed, destroyed int) {
+	t.Helper()
+	output := c.Must(t, "apply", "-auto-approve")
+	require.Contains(t, output, fmt.Sprintf("Resources: %d added, %d changed, %d destroyed.", added, changed, destroyed))
+}
+
+// Unchanged requires that the plan of the configuration is empty.
+func (c *CLI) Unchanged(t testing.TB) {
+	t.Helper()
+	c.Must(t, "plan", "-detailed-exitcode")
+}
+
 // Unwrapped is what terraform prints without its line breaks and frames.
 func Unwrapped(output string) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(output, "│", " ")), " ")

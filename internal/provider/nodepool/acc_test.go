@@ -114,22 +114,21 @@ resource "gpuplan_node_pool" "v100" {
 	}
 	const empty = "security_group_ids = []\n key_pair = \"\"\n image_id = \"\"\n image_type = \"\"\n system_disk_category = \"\""
 	const written = "security_group_ids = [\"sg-1\"]\n key_pair = \"ops\"\n image_id = \"m-1\"\n image_type = \"AliyunLinux3\"\n system_disk_category = \"cloud_essd\""
-	unchanged := func(settings string) resource.TestStep {
-		return resource.TestStep{Config: config(1, settings), ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}}}
-	}
 	for name, before := range map[string]string{"from the beginning": empty, "of what was left out": "", "of what was written": written} {
 		t.Run(name, func(t *testing.T) {
 			acctest.StartCloud(t)
-			resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{
-				{Config: config(1, before)},
-				unchanged(empty),
-				unchanged(empty),
-				{Config: acctest.Forgotten(pool)},
-				{Config: config(1, empty), ResourceName: pool, ImportState: true, ImportStatePersist: true, ImportStateId: "v100"},
-				unchanged(empty),
-				{Config: config(2, empty)},
-				{Config: config(2, empty), ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}}},
-			}})
+			cli := acctest.StartCLI(t)
+			cli.Write(t, config(1, before))
+			cli.Apply(t, 1, 0, 0)
+			cli.Write(t, config(1, empty))
+			cli.Unchanged(t)
+			cli.Must(t, "state", "rm", pool)
+			cli.Must(t, "import", pool, "v100")
+			cli.Unchanged(t)
+			cli.Write(t, config(2, empty))
+			cli.Apply(t, 0, 1, 0)
+			cli.Unchanged(t)
+			cli.Must(t, "destroy", "-auto-approve")
 		})
 	}
 }

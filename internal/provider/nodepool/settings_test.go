@@ -238,35 +238,39 @@ func TestSettings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cloud := acctest.StartCloud(t)
-			planned := func(config string, action plancheck.ResourceActionType) resource.TestStep {
-				return resource.TestStep{Config: poolWith(config), ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(pool, action)}}}
-			}
-			unchanged := func(config string) resource.TestStep {
-				return planned(config, plancheck.ResourceActionNoop)
-			}
-			hasThen := func(*terraform.State) error {
-				test.has(t, record(t, cloud).NodePoolSpec)
-				return nil
-			}
-			changed := planned(test.then, plancheck.ResourceActionUpdate)
+			cli := acctest.StartCLI(t)
+			has := func() { test.has(t, record(t, cloud).NodePoolSpec) }
+			cli.Write(t, poolWith(test.first))
+			cli.Apply(t, 1, 0, 0)
+			cli.Unchanged(t)
+
+			cli.Write(t, poolWith(test.then))
+			changes := 1
 			if test.then == test.first {
-				changed = unchanged(test.then)
+				changes = 0
 			}
-			changed.Check = hasThen
-			leftOut := unchanged("")
-			leftOut.Check = hasThen
-			imported := resource.TestStep{Config: poolWith(test.then), ResourceName: pool, ImportState: true, ImportStatePersist: true, ImportStateId: "v100"}
-			afterImport := unchanged(test.then)
-			repaired := planned(test.then, plancheck.ResourceActionUpdate)
+			cli.Apply(t, 0, changes, 0)
+			has()
+			cli.Unchanged(t)
+
+			cli.Write(t, poolWith("")) // what is left out stays
+			cli.Unchanged(t)
+			has()
+
+			cli.Write(t, poolWith(test.then))
+			cli.Must(t, "state", "rm", pool)
+			cli.Must(t, "import", pool, "v100")
+			cli.Unchanged(t)
+
+			someone(t, cloud, test.meanwhile)
+			changes = 1
 			if test.then == "" {
-				repaired = unchanged(test.then)
+				changes = 0
 			}
-			repaired.PreConfig = func() { someone(t, cloud, test.meanwhile) }
-			repaired.Check = hasThen
-			resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{
-				planned(test.first, plancheck.ResourceActionCreate), unchanged(test.first), changed, unchanged(test.then), leftOut,
-				{Config: acctest.Forgotten(pool)}, imported, afterImport, repaired, unchanged(test.then),
-			}})
+			cli.Apply(t, 0, changes, 0)
+			has()
+			cli.Unchanged(t)
+			cli.Must(t, "destroy", "-auto-approve")
 		})
 	}
 }

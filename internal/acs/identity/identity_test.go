@@ -258,13 +258,19 @@ func TestWhatIsNotComplete(t *testing.T) {
 		settings identity.Settings
 		want     string
 	}{
-		"no secret":      {identity.Settings{AccessKey: "ID"}, "ALIBABA_CLOUD_ACCESS_KEY_SECRET"},
-		"no key":         {identity.Settings{SecretKey: "S"}, "ALIBABA_CLOUD_ACCESS_KEY_ID"},
-		"no profile":     {identity.Settings{SharedCredentialsFile: file, Profile: "c"}, `there is no profile "c"; there are: a, b`},
-		"no file":        {identity.Settings{SharedCredentialsFile: "/nowhere"}, "check shared_credentials_file"},
-		"no role":        {identity.Settings{AccessKey: "ID", SecretKey: "S", Role: &identity.Role{}}, "assume_role"},
-		"no OIDC token":  {identity.Settings{OIDC: &identity.OIDC{}}, "assume_role_with_oidc"},
-		"session of 10s": {identity.Settings{AccessKey: "ID", SecretKey: "S", Role: &identity.Role{ARN: "x", Seconds: 10}}, "900s"},
+		"no secret":            {identity.Settings{AccessKey: "ID"}, "ALIBABA_CLOUD_ACCESS_KEY_SECRET"},
+		"no key":               {identity.Settings{SecretKey: "S"}, "ALIBABA_CLOUD_ACCESS_KEY_ID"},
+		"no profile":           {identity.Settings{SharedCredentialsFile: file, Profile: "c"}, `there is no profile "c"; there are: a, b`},
+		"profile that is null": {identity.Settings{SharedCredentialsFile: write(t, `{"profiles":[null]}`)}, "one of the profiles is null"},
+		"profile of itself":    {identity.Settings{SharedCredentialsFile: write(t, `{"current":"c","profiles":[{"name":"c","mode":"ChainableRamRoleArn","source_profile":"c"}]}`)}, "the profiles c are the source_profile of each other"},
+		"cycle of profiles":    {identity.Settings{SharedCredentialsFile: write(t, `{"current":"c","profiles":[{"name":"c","mode":"ChainableRamRoleArn","source_profile":"d"},{"name":"d","mode":"ChainableRamRoleArn","source_profile":"c"}]}`)}, "the profiles c, d are the source_profile of each other"},
+		"profile of nobody":    {identity.Settings{SharedCredentialsFile: write(t, `{"current":"c","profiles":[{"name":"c","mode":"ChainableRamRoleArn"}]}`)}, `the profile "c" has no source_profile that exists`},
+		"role of a program":    {identity.Settings{SharedCredentialsFile: write(t, `{"current":"c","profiles":[{"name":"c","mode":"ChainableRamRoleArn","source_profile":"d"},{"name":"d","mode":"External","process_command":"x"}]}`)}, "choose it, and the role by assume_role"},
+		"folder of profiles":   {identity.Settings{SharedCredentialsFile: t.TempDir()}, "is not a regular file"},
+		"no file":              {identity.Settings{SharedCredentialsFile: "/nowhere"}, "check shared_credentials_file"},
+		"no role":              {identity.Settings{AccessKey: "ID", SecretKey: "S", Role: &identity.Role{}}, "assume_role"},
+		"no OIDC token":        {identity.Settings{OIDC: &identity.OIDC{}}, "assume_role_with_oidc"},
+		"session of 10s":       {identity.Settings{AccessKey: "ID", SecretKey: "S", Role: &identity.Role{ARN: "x", Seconds: 10}}, "900s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := identity.New(tc.settings)

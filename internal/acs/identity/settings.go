@@ -185,11 +185,18 @@ func (s Settings) profile() (providers.CredentialsProvider, string, error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("%s: %w", s.file(), err)
 	}
+	if err := file.checkSources(p); err != nil {
+		return nil, "", fmt.Errorf("%s: %w", s.file(), err)
+	}
+	origin := fmt.Sprintf("the profile %q of %s", p.Name, s.file())
+	if p.Mode == modeProcess {
+		return &process{command: p.Command, within: processTime}, origin, nil
+	}
 	provider, err := providers.NewCLIProfileCredentialsProviderBuilder().WithProfileFile(s.file()).WithProfileName(p.Name).Build()
 	if err != nil {
 		return nil, "", fmt.Errorf("%w; unset %s to use a profile", err, profilesOff)
 	}
-	return provider, fmt.Sprintf("the profile %q of %s", p.Name, s.file()), nil
+	return provider, origin, nil
 }
 
 // file is the path of the file with profiles.

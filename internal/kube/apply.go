@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
@@ -48,7 +50,17 @@ func (e *ConflictError) Unwrap() error { return e.err }
 // and returns it as the server has it. From other managers it takes none but the
 // given fields: a [ConflictError] names those instead that it does not take.
 func (c *Client) Apply(ctx context.Context, obj *unstructured.Unstructured, takes ...Field) (*unstructured.Unstructured, error) {
-	applied, err := c.apply(ctx, obj, metav1.ApplyOptions{FieldManager: contract.FieldManager})
+	return c.applyTaking(ctx, obj, takes)
+}
+
+// TryApply asks the server whether it would let [Client.Apply] write an object, with the same error, and writes nothing.
+func (c *Client) TryApply(ctx context.Context, obj *unstructured.Unstructured, takes ...Field) error {
+	_, err := c.applyTaking(ctx, obj, takes, metav1.DryRunAll)
+	return err
+}
+
+func (c *Client) applyTaking(ctx context.Context, obj *unstructured.Unstructured, takes []Field, dryRun ...string) (*unstructured.Unstructured, error) {
+	applied, err := c.apply(ctx, obj, metav1.ApplyOptions{FieldManager: contract.FieldManager, DryRun: dryRun})
 	var conflict *ConflictError
 	if !errors.As(err, &conflict) {
 		return applied, err
@@ -58,7 +70,37 @@ func (c *Client) Apply(ctx context.Context, obj *unstructured.Unstructured, take
 			return nil, err
 		}
 	}
-	return c.apply(ctx, obj, metav1.ApplyOptions{FieldManager: contract.FieldManager, Force: true})
+	return c.forceApply(ctx, obj, dryRun...)
+}
+
+// Amend applies fields to an object that others have made, as [Client.Apply] does, and makes none itself: the error
+// answers to [IsNotFound] where there is no such object. change returns the fields for the object as it is, and is
+// asked again when the object has changed since; fields of an earlier Amend that it leaves out are given up.
+func (c *Client) Amend(ctx context.Context, gvk schema.GroupVersionKind, namespace, name string,
+	change func(live *unstructured.Unstructured) (*unstructured.Unstructured, error), takes ...Field) error {
+	return retry.OnError(retry.DefaultBackoff, isOutdated, func() error {
+		live, err := c.Get(ctx, gvk, namespace, name)
+		if err != nil {
+			return err
+		}
+		obj, err := change(live)
+		if err != nil {
+			return err
+		}
+		obj.SetGroupVersionKind(gvk)
+		obj.SetNamespace(namespace)
+		obj.SetName(name)
+		obj.SetUID(live.GetUID()) // otherwise one that is gone would be made
+		obj.SetResourceVersion(live.GetResourceVersion())
+		_, err = c.Apply(ctx, obj, takes...)
+		return err
+	})
+}
+
+// isOutdated reports whether an object was changed since it was read.
+func isOutdated(err error) bool {
+	var owned *ConflictError
+	return apierrors.IsConflict(err) && !errors.As(err, &owned)
 }
 
 // ApplyAs applies an object, or one of its subresources, as a program that is the

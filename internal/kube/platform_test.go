@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -84,6 +85,54 @@ func TestAgainstARealControlPlane(t *testing.T) {
 		var conflict *kube.ConflictError
 		require.ErrorAs(t, err, &conflict)
 		assert.Equal(t, []kube.Conflict{{Manager: "kubectl-edit", Field: ".data.theirs"}}, conflict.Conflicts)
+	})
+	t.Run("what others have made is amended, and made by nobody", func(t *testing.T) {
+		configMapsOf := client.Typed.CoreV1().ConfigMaps("default")
+		_, err := configMapsOf.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}, Data: map[string]string{"theirs": "1"}}, metav1.CreateOptions{FieldManager: "kubectl"})
+		require.NoError(t, err)
+		data := func() map[string]string {
+			live, err := configMapsOf.Get(ctx, "theirs", metav1.GetOptions{})
+			require.NoError(t, err)
+			return live.Data
+		}
+		theirs := func(value string) {
+			_, err := configMapsOf.Patch(ctx, "theirs", types.MergePatchType, []byte(`{"data":{"theirs":"`+value+`"}}`), metav1.PatchOptions{FieldManager: "kubectl"})
+			require.NoError(t, err)
+		}
+		amend := func(fields map[string]any, before func(), takes ...kube.Field) error {
+			return client.Amend(ctx, configMaps, "default", "theirs", func(*unstructured.Unstructured) (*unstructured.Unstructured, error) {
+				before()
+				return &unstructured.Unstructured{Object: map[string]any{"data": fields}}, nil
+			}, takes...)
+		}
+		nothing := func() {}
+		require.NoError(t, amend(map[string]any{"ours": "1"}, nothing))
+		assert.Equal(t, map[string]string{"theirs": "1", "ours": "1"}, data())
+
+		times := 0
+		require.NoError(t, amend(map[string]any{"ours": "2"}, func() {
+			if times++; times == 1 {
+				theirs("2")
+			}
+		}))
+		assert.Equal(t, 2, times, "asked again when the object has changed")
+		assert.Equal(t, map[string]string{"theirs": "2", "ours": "2"}, data())
+
+		var conflict *kube.ConflictError
+		wanted := configMap("theirs", "")
+		wanted.Object["data"] = map[string]any{"theirs": "3"}
+		require.ErrorAs(t, client.TryApply(ctx, wanted), &conflict)
+		assert.Equal(t, []kube.Conflict{{Manager: "kubectl", Field: ".data.theirs"}}, conflict.Conflicts)
+		require.NoError(t, client.TryApply(ctx, wanted, kube.Field{"data", "theirs"}))
+		require.ErrorAs(t, amend(map[string]any{"theirs": "3"}, nothing), &conflict)
+		assert.Equal(t, map[string]string{"theirs": "2", "ours": "2"}, data(), "nothing was written")
+
+		require.NoError(t, amend(nil, nothing))
+		assert.Equal(t, map[string]string{"theirs": "2"}, data(), "what is ours alone goes")
+		err = amend(map[string]any{"ours": "3"}, func() { require.NoError(t, configMapsOf.Delete(ctx, "theirs", metav1.DeleteOptions{})) })
+		assert.True(t, kube.IsNotFound(err), "%v", err)
+		_, err = client.Get(ctx, configMaps, "default", "theirs")
+		assert.True(t, kube.IsNotFound(err), "nor is it made again: %v", err)
 	})
 	t.Run("a program comes and goes", func(t *testing.T) {
 		objs := realProgram()

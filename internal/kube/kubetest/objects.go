@@ -152,6 +152,10 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request, at key, subresour
 		notFound(w, at)
 		return
 	}
+	if text := outdated(patch, old); text != "" {
+		refuse(w, http.StatusConflict, metav1.StatusReasonConflict, text, nil)
+		return
+	}
 	next := &object{data: map[string]any{}, owners: map[string]string{}}
 	if old != nil {
 		next = &object{data: runtime.DeepCopyJSON(old.data), owners: maps.Clone(old.owners)}
@@ -194,6 +198,21 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request, at key, subresour
 	s.writes++
 	s.store(at, next)
 	reply(w, http.StatusOK, next.data)
+}
+
+// outdated says that a patch was made for another object, or for an older version of it; "" when it was not.
+func outdated(patch map[string]any, old *object) string {
+	wanted, have := &unstructured.Unstructured{Object: patch}, &unstructured.Unstructured{Object: map[string]any{}}
+	if old != nil {
+		have.Object = old.data
+	}
+	if uid := wanted.GetUID(); uid != "" && uid != have.GetUID() {
+		return fmt.Sprintf("uid mismatch: the provided object specified uid %s, and the existing one has %q", uid, have.GetUID())
+	}
+	if version := wanted.GetResourceVersion(); version != "" && version != have.GetResourceVersion() {
+		return "the object has been modified; please apply your changes to the latest version and try again"
+	}
+	return ""
 }
 
 // mergePatch changes an object by a JSON merge patch (RFC 7386), without conflicts.

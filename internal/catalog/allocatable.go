@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"strings"
 )
@@ -32,6 +33,20 @@ func LookupMode(name string) (Mode, bool) {
 		}
 	}
 	return Mode{}, false
+}
+
+// Offers returns the amounts of the mode's resources on a node with so many GPUs of so much memory.
+func (m Mode) Offers(gpus int, memoryMiB int64) map[string]int64 {
+	counted := map[string]int64{
+		"gpus":         int64(gpus),
+		"memory_gib":   int64(gpus) * (memoryMiB / 1024),
+		"core_percent": int64(gpus) * 100,
+	}
+	offers := map[string]int64{}
+	for name, what := range m.Resources {
+		offers[name] = counted[what]
+	}
+	return offers
 }
 
 // ERDMAResource is the extended resource of eRDMA devices, [ERDMASlots] per device.
@@ -104,14 +119,7 @@ func Allocatable(it InstanceType, mode string) (Quantities, error) {
 			q.Extended[name] = 0
 		}
 	}
-	counted := map[string]int64{
-		"gpus":         int64(it.GPUs),
-		"memory_gib":   int64(it.GPUs) * (it.GPUMemoryMiB / 1024),
-		"core_percent": int64(it.GPUs) * 100,
-	}
-	for name, what := range m.Resources {
-		q.Extended[name] = counted[what]
-	}
+	maps.Copy(q.Extended, m.Offers(it.GPUs, it.GPUMemoryMiB))
 	if it.ERDMADevices > 0 {
 		q.Extended[ERDMAResource] = int64(it.ERDMADevices) * ERDMASlots
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -204,6 +205,32 @@ func offersGPUs(n *corev1.Node, mode placement.Mode) bool {
 	}
 	quantity := n.Status.Allocatable[corev1.ResourceName(name)]
 	return quantity.Value() > 0
+}
+
+// OffersGPUs reports whether the node's device plugin offers GPUs in the mode that its labels say.
+func OffersGPUs(n *corev1.Node) bool { return offersGPUs(n, modeOf(n)) }
+
+// Relabelled returns a node as it will be with other labels, once its device plugin has followed them: in another mode
+// it offers the GPUs of hw (see [Machine]), as far as it offers any now. One that loses the label of its mode stays in it
+// for its device plugin (Alibaba Cloud: "Enable scheduling features"), so that it offers nothing in the mode that it has without.
+func Relabelled(n *corev1.Node, hw *contract.GPUNode, labels map[string]string) *corev1.Node {
+	out := n.DeepCopy()
+	out.Labels = labels
+	if modeOf(out) == modeOf(n) {
+		return out
+	}
+	for _, name := range gpuResources {
+		delete(out.Status.Allocatable, corev1.ResourceName(name))
+	}
+	machine, ok, err := Machine(n, hw)
+	mode, known := catalog.LookupMode(labels[contract.NodeModeLabel])
+	if err != nil || !ok || !known || !OffersGPUs(n) {
+		return out
+	}
+	for name, count := range mode.Offers(len(machine.GPUs), machine.GPUs[0].MemoryMiB) {
+		out.Status.Allocatable[corev1.ResourceName(name)] = *resource.NewQuantity(count, resource.DecimalSI)
+	}
+	return out
 }
 
 // poolOf names the node's pool: our provider's name of it, else ACK's ID of it.

@@ -169,3 +169,45 @@ func TestHardwareThatNobodyVouchesFor(t *testing.T) {
 		})
 	}
 }
+
+// A node in another mode offers what it has offered before, unless it offers nothing, or nobody knows what.
+func TestRelabelled(t *testing.T) {
+	for name, test := range map[string]struct {
+		from, to string // "" without the label
+		offers   corev1.ResourceName
+		gpus     bool // whether it offers any afterwards
+	}{
+		"to parts of GPUs":      {"topology", "share", contract.ResourceTopologyGPU, true},
+		"to whole GPUs":         {"", "topology", contract.ResourceDefaultGPU, true},
+		"the same":              {"", "default", contract.ResourceDefaultGPU, true},
+		"it offers nothing yet": {"topology", "default", contract.ResourceDefaultGPU, false},
+		"the label is taken":    {"topology", "", contract.ResourceTopologyGPU, false},
+		"of the default":        {"default", "", contract.ResourceDefaultGPU, true},
+		"nobody knows":          {"topology", "mig", contract.ResourceTopologyGPU, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := podtest.Node("node", 8)
+			labels := func(mode string) map[string]string {
+				all := map[string]string{contract.InstanceTypeLabel: "ecs.gn6v-c10g1.20xlarge"}
+				if mode != "" {
+					all[contract.NodeModeLabel] = mode
+				}
+				return all
+			}
+			n.Labels = labels(test.from)
+			n.Status.Allocatable = corev1.ResourceList{test.offers: resource.MustParse("8")}
+			before := n.DeepCopy()
+
+			relabelled := Relabelled(n, nil, labels(test.to))
+			node, err := Node(relabelled, nil)
+
+			require.NoError(t, err)
+			assert.Equal(t, before, n, "the node itself is as it was")
+			assert.Equal(t, test.gpus, node.GPUs != nil)
+			assert.Equal(t, test.gpus, OffersGPUs(relabelled))
+			if test.to != "" {
+				assert.Equal(t, placement.Mode(test.to), node.Mode)
+			}
+		})
+	}
+}

@@ -135,7 +135,7 @@ func (c change) effects() []effect {
 			func(p *corev1.Pod) bool { return slices.Contains(names, p.Spec.NodeName) }})
 	}
 	if keys := changedKeys(wanted(c.before), wanted(c.after)); len(keys) > 0 {
-		effects = append(effects, effect{path.Root("labels"), fmt.Sprintf("changes labels of node pool %s that jobs select their nodes by (%s)", pool, join(keys)), selects(keys)})
+		effects = append(effects, effect{path.Root("labels"), fmt.Sprintf("changes labels of node pool %s that jobs select their nodes by (%s)", pool, join(keys)), running.Selects(keys)})
 	}
 	if added := addedEvictions(c.before.Taints, c.after.Taints); len(added) > 0 {
 		effects = append(effects, effect{path.Root("taints"), fmt.Sprintf("adds taints to node pool %s that evict jobs without a toleration", pool), evicted(added)})
@@ -299,28 +299,6 @@ func changedKeys(before, after map[string]string) []string {
 		}
 	}
 	return keys
-}
-
-// selects matches pods whose node selector or required affinity names one of the labels.
-func selects(keys []string) func(*corev1.Pod) bool {
-	return func(p *corev1.Pod) bool {
-		for key := range p.Spec.NodeSelector {
-			if slices.Contains(keys, key) {
-				return true
-			}
-		}
-		if p.Spec.Affinity == nil || p.Spec.Affinity.NodeAffinity == nil || p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
-			return false
-		}
-		for _, term := range p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
-			for _, e := range term.MatchExpressions {
-				if slices.Contains(keys, e.Key) {
-					return true
-				}
-			}
-		}
-		return false
-	}
 }
 
 // addedEvictions returns the new taints that evict pods.

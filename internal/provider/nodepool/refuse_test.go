@@ -235,7 +235,7 @@ func TestTwoPoolsOfOneName(t *testing.T) {
 	two := poolWith("") + strings.Replace(poolWith(""), `"gpuplan_node_pool" "v100"`, `"gpuplan_node_pool" "other"`, 1)
 	resource.UnitTest(t, resource.TestCase{
 		ProtoV6ProviderFactories: acctest.Providers(),
-		Steps:                    []resource.TestStep{{Config: two, PlanOnly: true, ExpectError: acctest.Saying(`Another gpuplan_node_pool of this configuration is called "v100" too.`)}},
+		Steps:                    []resource.TestStep{{Config: two, PlanOnly: true, ExpectError: acctest.Saying(`Another gpuplan_node_pool or gpuplan_node_gpu of this configuration is called "v100" too.`)}},
 	})
 }
 

@@ -37,15 +37,7 @@ func (r *pool) ValidateConfig(ctx context.Context, req resource.ValidateConfigRe
 	resp.Diagnostics.Append(m.checkFallbacks()...)
 	resp.Diagnostics.Append(m.CheckConfig(ctx)...)
 	resp.Diagnostics.Append(m.Check(ctx, m.types())...)
-	if m.GPUPolicy.IsNull() || m.GPUPolicy.IsUnknown() || m.Mode.IsUnknown() {
-		return
-	}
-	name := m.Mode.ValueString() // null is the mode default, which has no shared GPUs
-	if shared, ok := catalog.LookupMode(name); !ok || !shared.Shared {
-		resp.Diagnostics.AddAttributeError(path.Root("gpu_policy"), "GPU policy without shared GPUs", fmt.Sprintf(
-			"gpu_policy says how parts of GPUs are filled, and nodes of mode %q offer whole GPUs. Remove gpu_policy, or choose one of the modes %s.",
-			modeOr(name), strings.Join(mode.Names(func(m catalog.Mode) bool { return m.Shared }), ", ")))
-	}
+	resp.Diagnostics.Append(mode.CheckPolicy(m.Mode, m.GPUPolicy)...)
 }
 
 // types are the instance types of the nodes, none while they are unknown.
@@ -87,13 +79,6 @@ func (m model) checkFallbacks() (diags diag.Diagnostics) {
 
 func gpusOf(it catalog.InstanceType) string {
 	return fmt.Sprintf("%d × %s with %d GiB (%s)", it.GPUs, it.GPUModel, it.GPUMemoryGiB, it.Wiring)
-}
-
-func modeOr(name string) string {
-	if name == "" {
-		return "default"
-	}
-	return name
 }
 
 // modeReplaces reports whether nodes cannot be switched between two modes.

@@ -67,6 +67,15 @@ func NodeChange(ctx context.Context, client *kube.Client) []Finding {
 			"Give it a role with that right, or use another kubeconfig; an apply that needs it fails half-way.", missing)}}
 }
 
+// NodeLabels asks for the rights to label nodes, and to follow them.
+func NodeLabels(ctx context.Context, client *kube.Client) []Finding {
+	var needed []kube.Right
+	for _, verb := range []string{"get", "list", "watch", "patch"} {
+		needed = append(needed, kube.Right{Verb: verb, Resource: "nodes"})
+	}
+	return lacking(ctx, client, needed)
+}
+
 // lacking reports the rights that the user does not have.
 func lacking(ctx context.Context, client *kube.Client, needed []kube.Right) []Finding {
 	missing := missing(ctx, client, needed)

@@ -250,6 +250,10 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 		assert.Contains(t, got[0], "may not: get, list, watch, patch pytorchjobs.kubeflow.org in namespace preflight; patch pods in namespace preflight; create, patch, delete configmaps in namespace preflight.")
 		assert.Empty(t, preflight.JobChange(t.Context(), client, plain(), spec))
 		assert.Empty(t, preflight.NodeChange(t.Context(), client))
+		got = said(preflight.NodeLabels(t.Context(), viewer))
+		require.Len(t, got, 1)
+		assert.Contains(t, got[0], "may not: get, list, watch, patch nodes.")
+		assert.Empty(t, preflight.NodeLabels(t.Context(), client))
 	})
 
 	t.Run("an older schema", func(t *testing.T) {

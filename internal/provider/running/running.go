@@ -61,6 +61,28 @@ func On(pods []Pod, nodes []string) []Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(p Pod) bool { return !slices.Contains(nodes, p.Node) })
 }
 
+// Selects matches pods whose node selector or required affinity names one of the labels.
+func Selects(keys []string) func(*corev1.Pod) bool {
+	return func(p *corev1.Pod) bool {
+		for key := range p.Spec.NodeSelector {
+			if slices.Contains(keys, key) {
+				return true
+			}
+		}
+		if p.Spec.Affinity == nil || p.Spec.Affinity.NodeAffinity == nil || p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+			return false
+		}
+		for _, term := range p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+			for _, e := range term.MatchExpressions {
+				if slices.Contains(keys, e.Key) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+}
+
 // Owners returns the owners of the pods, sorted, each once.
 func Owners(pods []Pod) []string {
 	owners := map[string]bool{}

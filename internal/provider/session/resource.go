@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/preflight"
 )
@@ -60,24 +61,26 @@ func Preflight(f preflight.Finding, check Check) diag.Diagnostic {
 
 // Rights asks whether the kubeconfig's user may do what it takes to create, change and
 // delete these objects. Where a plan cannot ask, it says nothing.
-func (s *Session) Rights(ctx context.Context, objs ...*unstructured.Unstructured) (diags diag.Diagnostics) {
-	client, err := s.Kube()
-	if err != nil || s.Ledger.Applying() {
-		return nil
-	}
-	for _, f := range preflight.Objects(ctx, client, objs) {
-		diags.Append(Preflight(f, CheckError))
-	}
-	return diags
+func (s *Session) Rights(ctx context.Context, objs ...*unstructured.Unstructured) diag.Diagnostics {
+	return s.rights(func(client *kube.Client) []preflight.Finding { return preflight.Objects(ctx, client, objs) })
 }
 
 // NodeRights asks whether the kubeconfig's user may change nodes, like [Session.Rights].
-func (s *Session) NodeRights(ctx context.Context) (diags diag.Diagnostics) {
+func (s *Session) NodeRights(ctx context.Context) diag.Diagnostics {
+	return s.rights(func(client *kube.Client) []preflight.Finding { return preflight.NodeChange(ctx, client) })
+}
+
+// LabelRights asks whether the kubeconfig's user may label nodes, like [Session.Rights].
+func (s *Session) LabelRights(ctx context.Context) diag.Diagnostics {
+	return s.rights(func(client *kube.Client) []preflight.Finding { return preflight.NodeLabels(ctx, client) })
+}
+
+func (s *Session) rights(missing func(*kube.Client) []preflight.Finding) (diags diag.Diagnostics) {
 	client, err := s.Kube()
 	if err != nil || s.Ledger.Applying() {
 		return nil
 	}
-	for _, f := range preflight.NodeChange(ctx, client) {
+	for _, f := range missing(client) {
 		diags.Append(Preflight(f, CheckError))
 	}
 	return diags

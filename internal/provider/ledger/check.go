@@ -237,7 +237,7 @@ func duplicatePool(name string) Finding {
 		Kind:    DuplicatePool,
 		Error:   true,
 		Summary: "Two node pools with one name",
-		Detail: fmt.Sprintf("Another gpuplan_node_pool of this configuration is called %q too. "+
+		Detail: fmt.Sprintf("Another gpuplan_node_pool or gpuplan_node_gpu of this configuration is called %q too. "+
 			"Node pools are found by name after an interrupted create, so names must be unique in a cluster.", name),
 	}
 }

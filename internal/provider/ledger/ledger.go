@@ -28,6 +28,7 @@ type Ledger struct {
 	replaced  map[string]string // jobs that leave before another is created in their place, by that one
 	dropped   map[string]bool   // names of pools that are planned to be deleted
 	renewed   map[string]bool   // names of pools that are replaced, with all their nodes
+	modes     map[string]string // who gives nodes that exist their mode
 	owned     map[string]bool
 	visited   map[string]bool // IDs of pools in the state, of which the walk has said what becomes of them
 	guarded   map[string]bool
@@ -65,6 +66,7 @@ func New() *Ledger {
 		replaced:  map[string]string{},
 		dropped:   map[string]bool{},
 		renewed:   map[string]bool{},
+		modes:     map[string]string{},
 		owned:     map[string]bool{},
 		visited:   map[string]bool{},
 		guarded:   map[string]bool{},

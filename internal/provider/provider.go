@@ -29,6 +29,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/gpunodes"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/instancetypes"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodeagent"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodegpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodepool"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/placementdata"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/queues"
@@ -197,7 +198,7 @@ func checkKubeconfig(s session.Settings, diags *diag.Diagnostics) {
 }
 
 func (p *gpuplan) Resources(context.Context) []func() resource.Resource {
-	return []func() resource.Resource{nodepool.New, addon.New, addon.NewSchedulerConfig, addon.NewERDMAController, quotatree.New, scheduler.New, nodeagent.New, trainingjob.New}
+	return []func() resource.Resource{nodepool.New, nodegpu.New, addon.New, addon.NewSchedulerConfig, addon.NewERDMAController, quotatree.New, scheduler.New, nodeagent.New, trainingjob.New}
 }
 
 func (p *gpuplan) DataSources(context.Context) []func() datasource.DataSource {

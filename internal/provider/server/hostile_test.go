@@ -26,6 +26,7 @@ var needed = map[string]map[string]any{
 	"gpuplan_node_pool": {
 		"name": "v100", "instance_type": "ecs.gn6v-c10g1.20xlarge", "size": 1, "vswitch_ids": []any{"vsw-1"},
 	},
+	"gpuplan_node_gpu":         {"name": "v100", "nodes": []any{"gpu-1"}, "mode": "topology"},
 	"gpuplan_scheduler":        {"image": "x"},
 	"gpuplan_node_agent":       {"image": "x"},
 	"gpuplan_addon":            {"name": "kube-scheduler", "config": "{}"},

@@ -1,0 +1,1 @@
+terraform import gpuplan_node_gpu.v100 gpu-1,gpu-2

@@ -1,0 +1,67 @@
+// Package nodegpu is the resource gpuplan_node_gpu: the GPU mode of nodes that exist, and that no node pool of the
+// cloud makes.
+package nodegpu
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
+)
+
+// New returns the resource.
+func New() resource.Resource {
+	r := &nodeGPU{}
+	r.Resource = lifecycle.Resource[model]{
+		Type: "gpuplan_node_gpu", Title: "GPU mode of nodes",
+		Timeouts: func(m *model) timeouts.Value { return m.Timeouts }, Default: limits,
+		Object: func(m *model) string { return "GPU mode of nodes " + m.Name.ValueString() },
+		Add:    r.add, Look: r.look, Change: r.change, Remove: r.remove,
+	}
+	return r
+}
+
+type nodeGPU struct{ lifecycle.Resource[model] }
+
+// ImportState takes the names of the nodes: "gpu-1,gpu-2".
+func (r *nodeGPU) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
+	names := strings.Split(req.ID, ",")
+	for i, name := range names {
+		names[i] = strings.TrimSpace(name)
+	}
+	if slices.Contains(names, "") {
+		resp.Diagnostics.AddError("Invalid import ID", fmt.Sprintf(
+			"%q does not name nodes: write their names with commas between them, NODE,NODE. `kubectl get nodes` lists what there is.", req.ID))
+		return
+	}
+	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("nodes"), names)...)
+}
+
+// look reads the nodes. Those that have left the cluster are no longer the resource's.
+func (r *nodeGPU) look(ctx context.Context, of tfsdk.State, m *model) (found bool, diags diag.Diagnostics, err error) {
+	snapshot, err := r.Session.Snapshot(ctx)
+	if err != nil {
+		return false, nil, err
+	}
+	nodes, missing := find(snapshot, m.names())
+	if m.Mode.IsNull() {
+		if len(missing) > 0 {
+			diags.AddError("No such node", unknown(snapshot, missing))
+			return false, diags, nil
+		}
+		diags.Append(m.imported(ctx, of, nodes[0])...)
+	}
+	if len(nodes) == 0 {
+		return false, diags, nil
+	}
+	diags.Append(m.refresh(ctx, snapshot, nodes)...)
+	return true, diags, nil
+}

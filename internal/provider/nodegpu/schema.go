@@ -35,7 +35,7 @@ func (r *nodeGPU) Schema(ctx context.Context, _ resource.SchemaRequest, resp *re
 			"It labels the nodes by server-side apply, and owns these labels alone: a plan refuses to change one that someone else has set, and names the owner. Nodes of ACK's node pools are `gpuplan_node_pool`'s.\n\n" +
 			"A job that names this resource in its `depends_on` is planned on the nodes as they will be. The labels of every node are compared at each refresh; one that differs shows up as drift, and is written again. " +
 			"A node that leaves the cluster leaves the state; take it out of `nodes`, too.\n\n" +
-			"A destroy, or a node that is taken out of `nodes`, takes away the labels that nobody else has set, too, and puts nothing in their place. " +
+			"A destroy, or a node that is taken out of `nodes`, takes away those of the labels that nobody else has set as well, and puts nothing in their place. " +
 			"ACK's device plugin leaves such a node in the mode that it has: set `mode = \"default\"` and apply that before, where its GPUs are to be whole again.",
 		Attributes: map[string]schema.Attribute{
 			"id": schema.StringAttribute{MarkdownDescription: "Names of the nodes, `NODE,NODE`, for import.", Computed: true},

@@ -152,8 +152,8 @@ func (c change) await(ctx context.Context, client *kube.Client) (diags diag.Diag
 	}
 	if len(late) > 0 {
 		diags.AddWarning("Nodes do not offer their GPUs yet", fmt.Sprintf(
-			"The labels are written, and %s: no GPUs are offered there in mode %s. Jobs wait until there are. Is a device plugin on the nodes that follows the label? "+
-				"`kubectl describe node %s` shows what it offers.", nodesCalled(late), c.to.Mode.ValueString(), late[0]))
+			"The labels are written, and no GPUs are offered in mode %[2]s on %[1]s. Jobs wait until there are. Is a device plugin on the nodes that follows the label? "+
+				"`kubectl describe node %[3]s` shows what it offers.", nodesCalled(late), c.to.Mode.ValueString(), late[0]))
 	}
 	return diags
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
@@ -163,4 +164,33 @@ spec: {group: kubeflow.org, scope: Namespaced, names: {kind: PyTorchJob, plural:
 			}
 		})
 	}
+}
+
+// Jobs of the same configuration may leave by the time of the apply, which looks once more.
+func TestJobsOfThisConfiguration(t *testing.T) {
+	cloud := start(t)
+	ours := pod("train", "gpu-1", contract.ResourceDefaultGPU)
+	ours.Labels[contract.ManagedByLabel], ours.Labels[contract.OwnerLabel] = contract.ManagedByValue, "us"
+	cloud.Put(t, ours)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, acctest.Owner("us")+with())
+	cli.Must(t, "plan", "-out=plan")
+	said, err := cli.Run("apply", "plan")
+	require.Error(t, err, said)
+	assert.Contains(t, acctest.Unwrapped(said), "and pods there are not done with it: default/train (on gpu-1)")
+	cloud.API.Remove(corev1.SchemeGroupVersion.WithKind("Pod"), "default", "train-0")
+	cli.Must(t, "apply", "-auto-approve")
+}
+
+// Nodes without GPUs are warned of at plan, and those whose device plugin does not follow the label at apply.
+func TestNodesThatOfferNothing(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	put(t, cloud, "gpu-1", nil)
+	cloud.Put(t, &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: "cpu-1"}})
+	cli := acctest.StartCLI(t)
+	cli.Write(t, with(`nodes = ["cpu-1", "gpu-1"]`, `timeouts = { create = "1s" }`))
+	said := acctest.Unwrapped(cli.Must(t, "apply", "-auto-approve"))
+	assert.Contains(t, said, "Nobody knows of GPUs on node cpu-1:")
+	assert.Contains(t, said, "The labels are written, and no GPUs are offered in mode topology on nodes cpu-1, gpu-1.")
+	assert.Contains(t, cli.Must(t, "plan"), "No changes.", "the labels are there")
 }

@@ -2,6 +2,8 @@ package acs
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 )
@@ -52,11 +54,28 @@ type AddonVersion struct {
 	Upgradable bool `json:"upgradable"`
 }
 
-// InstallAddon installs an add-on and returns the ID of the task.
+// ErrOutcomeUnknown means that nobody knows whether the service has carried a request out: its
+// answer got lost, and so did the answer to the question after it.
+var ErrOutcomeUnknown = errors.New("whether the request was carried out is unknown")
+
+// InstallAddon installs an add-on that the cluster does not have, as the caller has seen, and
+// returns the ID of the task. When the answer gets lost it looks for the add-on, and returns no ID if
+// that is there; when nobody answers that either, the error is [ErrOutcomeUnknown].
 func (c *Client) InstallAddon(ctx context.Context, clusterID string, addon Addon) (taskID string, err error) {
 	var started Started
 	err = c.do(ctx, call{"InstallClusterAddons", http.MethodPost, clusterPath(clusterID) + "/components/install", nil, []Addon{addon}}, &started)
-	return started.TaskID, err
+	if err == nil || !ambiguous(err) {
+		return started.TaskID, err
+	}
+	look, cancel := context.WithTimeout(context.WithoutCancel(ctx), recovery)
+	defer cancel()
+	switch _, lookErr := c.GetAddon(look, clusterID, addon.Name); {
+	case Code(lookErr) == "AddonNotFound":
+		return "", err
+	case lookErr != nil:
+		return "", fmt.Errorf("%w: %w; %w", ErrOutcomeUnknown, err, lookErr)
+	}
+	return "", nil
 }
 
 // GetAddon returns an installed add-on; [IsNotFound] means that it is not installed.

@@ -60,7 +60,7 @@ func (c *Client) do(ctx context.Context, req call, out any) error {
 		return nil
 	}
 	if err := json.Unmarshal(answer, out); err != nil {
-		return fmt.Errorf("%s: decode answer of %s: %w", req.operation, c.Endpoint(), err)
+		return fmt.Errorf("%s: %w of %s: %w", req.operation, errUnreadable, c.Endpoint(), err)
 	}
 	return nil
 }

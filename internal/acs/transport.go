@@ -31,4 +31,9 @@ func isTransport(err error) bool {
 }
 
 // ambiguous reports whether a request may have been carried out although it failed.
-func ambiguous(err error) bool { return isTransport(err) || serverFault(err) }
+func ambiguous(err error) bool {
+	return isTransport(err) || serverFault(err) || errors.Is(err, errUnreadable)
+}
+
+// errUnreadable means that an answer came, which is not the JSON that it should be.
+var errUnreadable = errors.New("decode answer")

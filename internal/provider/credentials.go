@@ -289,7 +289,7 @@ func (c credentials) check(s identity.Settings, unknown []string, diags *diag.Di
 		return
 	}
 	for attribute, set := range map[string]bool{
-		session.Profile: !c.Profile.IsNull(), session.CredentialsURI: !c.CredentialsURI.IsNull(),
+		session.Profile: !c.Profile.IsNull(), session.SharedCredentialsFile: !c.SharedCredentialsFile.IsNull(), session.CredentialsURI: !c.CredentialsURI.IsNull(),
 		session.ECSRoleName: !c.ECSRoleName.IsNull(), session.AssumeRoleWithOIDC: !c.AssumeRoleWithOIDC.IsNull(),
 	} {
 		if set {

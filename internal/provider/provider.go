@@ -83,7 +83,7 @@ func (p *gpuplan) Schema(_ context.Context, _ provider.SchemaRequest, resp *prov
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "Declares GPU clusters: node pools, the gpuplan scheduler and node agent, quota trees and training jobs. " +
 			"The plan shows where every gang will run, and fails when one does not fit.\n\n" +
-			"Every setting but `kubeconfig_content` can come from the environment instead; a plan connects to a service only when one of its resources needs it.",
+			"Every setting but `kubeconfig_content`, and `policy`, `external_id` and the OIDC session's expiration of roles to assume, can come from the environment instead; a plan connects to a service only when one of its resources needs it.",
 		Blocks: credentialsBlocks(),
 		Attributes: map[string]schema.Attribute{
 			session.Region:    optional(session.Region, "Region of the cluster, such as `cn-hangzhou`; else that of the profile that is used."),

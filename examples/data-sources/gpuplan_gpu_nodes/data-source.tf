@@ -11,7 +11,7 @@ output "sick_gpus" {
 }
 
 output "free_gpus" {
-  value = sum([for node in data.gpuplan_gpu_nodes.v100.nodes : node.schedulable ? node.free.gpus : 0])
+  value = sum(concat([0], [for node in data.gpuplan_gpu_nodes.v100.nodes : node.schedulable ? node.free.gpus : 0]))
 }
 
 resource "gpuplan_node_pool" "v100" {

@@ -2,6 +2,7 @@ package addon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/hashicorp/terraform-plugin-framework-jsontypes/jsontypes"
@@ -37,14 +38,16 @@ func (r *addon[M, P]) add(ctx context.Context, _ tfsdk.State, of *M) (exists boo
 	if installs {
 		task, err := client.InstallAddon(ctx, clusterID, acs.Addon{Name: name, Version: b.Version.ValueString(), Config: m.settings().ValueString()})
 		if err != nil {
-			return false, failed("Add-on was not installed", err)
+			return errors.Is(err, acs.ErrOutcomeUnknown), failed("Add-on was not installed", err)
 		}
-		_, err = client.WaitTask(ctx, task, progress(ctx, name))
+		if task != "" { // its answer was not lost
+			_, err = client.WaitTask(ctx, task, progress(ctx, name))
+		}
 		if err != nil {
 			if _, lost := client.GetAddon(ctx, clusterID, name); acs.Code(lost) == "AddonNotFound" {
 				return false, failed("Add-on was not installed", err)
 			}
-			diags.Append(failed("Add-on is not as planned", err)...)
+			return true, failed("Add-on is not as planned", err)
 		}
 	} else {
 		_, more := r.set(ctx, client, P(new(M)), m)

@@ -192,7 +192,7 @@ func poolOf(ctx context.Context, at path.Path, v attr.Value) (c capacity.Capacit
 		}
 		c, diags := capacity.From(ctx, read.(types.Object)) //nolint:forcetypeassert // an object type has object values
 		if diags.HasError() {
-			return c, errors.New(details(diags))
+			return c, fmt.Errorf("%s is not the capacity of a gpuplan_node_pool as it is; to describe nodes, leave out the attribute nodes", at)
 		}
 		return c, nil
 	}

@@ -33,9 +33,6 @@ func shaped(ctx context.Context, at path.Path, v attr.Value, wanted attr.Type) (
 }
 
 func reshape(at path.Path, v tftypes.Value, wanted tftypes.Type) (tftypes.Value, error) {
-	if _, ok := wanted.(tftypes.Object); ok && v.IsNull() {
-		return v, fmt.Errorf("%s is null: leave it out", at)
-	}
 	if v.IsNull() {
 		return tftypes.NewValue(wanted, nil), nil
 	}
@@ -52,7 +49,7 @@ func reshape(at path.Path, v tftypes.Value, wanted tftypes.Type) (tftypes.Value,
 			return v, fmt.Errorf("%s: write a map", at)
 		}
 		for _, key := range slices.Sorted(maps.Keys(have)) {
-			element, err := reshape(at.AtMapKey(key), have[key], wanted.ElementType)
+			element, err := reshapeElement(at.AtMapKey(key), have[key], wanted.ElementType)
 			if err != nil {
 				return v, err
 			}
@@ -65,7 +62,7 @@ func reshape(at path.Path, v tftypes.Value, wanted tftypes.Type) (tftypes.Value,
 			return v, fmt.Errorf("%s: write a list", at)
 		}
 		for i := range have {
-			element, err := reshape(at.AtListIndex(i), have[i], wanted.ElementType)
+			element, err := reshapeElement(at.AtListIndex(i), have[i], wanted.ElementType)
 			if err != nil {
 				return v, err
 			}
@@ -74,6 +71,14 @@ func reshape(at path.Path, v tftypes.Value, wanted tftypes.Type) (tftypes.Value,
 		return tftypes.NewValue(wanted, have), nil
 	}
 	return reshapePrimitive(at, v, wanted)
+}
+
+// reshapeElement reads an element of a collection, none of which may be null.
+func reshapeElement(at path.Path, v tftypes.Value, wanted tftypes.Type) (tftypes.Value, error) {
+	if v.IsNull() {
+		return v, fmt.Errorf("%s is null: leave it out", at)
+	}
+	return reshape(at, v, wanted)
 }
 
 func reshapeObject(at path.Path, have map[string]tftypes.Value, wanted tftypes.Object) (tftypes.Value, error) {
@@ -97,18 +102,20 @@ func reshapeObject(at path.Path, have map[string]tftypes.Value, wanted tftypes.O
 	return tftypes.NewValue(wanted, all), nil
 }
 
-// reshapePrimitive reads numbers and texts for each other, as Terraform does.
+// reshapePrimitive reads numbers and texts for each other, as Terraform does. All numbers are integers here.
 func reshapePrimitive(at path.Path, v tftypes.Value, wanted tftypes.Type) (tftypes.Value, error) {
 	var number big.Float
 	var text string
 	switch {
+	case v.Type().Is(wanted) && wanted.Is(tftypes.Number) && v.As(&number) == nil && !number.IsInt():
+		return v, fmt.Errorf("%s: %s is not an integer", at, number.Text('g', 10))
 	case v.Type().Is(wanted):
 		return v, nil
 	case wanted.Is(tftypes.String) && v.As(&number) == nil:
 		return tftypes.NewValue(wanted, number.Text('f', -1)), nil
 	case wanted.Is(tftypes.Number) && v.As(&text) == nil:
 		if n, _, err := big.ParseFloat(text, 10, 512, big.ToNearestEven); err == nil {
-			return tftypes.NewValue(wanted, n), nil
+			return reshapePrimitive(at, tftypes.NewValue(wanted, n), wanted)
 		}
 	}
 	names := map[bool]string{wanted.Is(tftypes.String): "a text", wanted.Is(tftypes.Number): "a number", wanted.Is(tftypes.Bool): "true or false"}

@@ -338,7 +338,7 @@ var runAttributes = []jobAttribute{
 	{
 		name: "triggers",
 		schema: schema.MapAttribute{
-			MarkdownDescription: "Any values; a change of one deletes the job and runs it again, the first ones included. An imported job that another tool has created ran for none. A plan with `-replace` or `replace_triggered_by` fails where this one warns, because Terraform prints no warnings there.",
+			MarkdownDescription: "Any values but secrets, since the job has them in an annotation; a change of one deletes the job and runs it again, the first ones included. An imported job that another tool has created ran for none. A plan with `-replace` or `replace_triggered_by` fails where this one warns, because Terraform prints no warnings there.",
 			Optional:            true, ElementType: types.StringType,
 		},
 	},

@@ -10,7 +10,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/duration"
 )
 
-const description = "A distributed training job: a PyTorchJob or an MPIJob of the Kubeflow training operator, whose members run all together or not at all.\n\n" +
+const description = "A distributed training job: a PyTorchJob or an MPIJob of the Kubeflow training operator, or a Job of Kubernetes, whose members run all together or not at all.\n\n" +
 	"The plan checks that the whole gang fits, and names the node and the GPUs of every member; the gpuplan scheduler then places it exactly so. " +
 	"Give the job the capacity of the pools it may use, `pools = [gpuplan_node_pool.NAME.capacity]`: the check then works before the pool exists.\n\n" +
 	"A job runs to completion. When it has finished, or was cleaned up after it finished, a plan has nothing to do; change `triggers` to run it again. " +

@@ -98,6 +98,16 @@ func TestPlannedNodesComeFromTheCatalogue(t *testing.T) {
 	assert.ErrorContains(t, err, "ecs.none")
 }
 
+// A capacity that somebody has written may have no labels.
+func TestCapacityWithoutLabels(t *testing.T) {
+	c, err := pool("topology").Planned(capacity.Capacity{}, 1)
+	require.NoError(t, err)
+	c.Labels = nil
+	nodes, _, err := c.Planner()
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"kubernetes.io/hostname": "v100[0]"}, nodes[0].Labels)
+}
+
 // A node that may be of several types is planned with the least of them, and with no type.
 func TestFallbacks(t *testing.T) {
 	const small, large, other = "ecs.gn6v-c8g1.16xlarge", "ecs.ebmgn6v.24xlarge", "ecs.gn6i-c24g1.24xlarge"

@@ -94,7 +94,8 @@ func (c Capacity) node(n Node, place int, template placement.Node) (node placeme
 	for _, text := range n.Taints {
 		node.Taints = append(node.Taints, taint(text))
 	}
-	node.Labels = maps.Clone(c.Labels)
+	node.Labels = map[string]string{}
+	maps.Copy(node.Labels, c.Labels)
 	node.Labels[corev1.LabelHostname] = n.Name
 	different := []map[string]*string{n.Labels}
 	if n.Name != placement.PlannedName(c.Pool, place) {

@@ -95,8 +95,11 @@ func taken(job string, gpus *gpu.Table, pods []placement.Pod) Held {
 }
 
 // everywhere is a shared request of which nobody wrote down which GPUs it has: each
-// healthy one may be one of them.
+// healthy one may be one of them. Without a table there are none.
 func everywhere(r placement.Request, gpus *gpu.Table) (shares []placement.GPUShare) {
+	if gpus == nil {
+		return nil
+	}
 	for _, device := range gpus.Machine().Healthy().GPUs() {
 		part := r.PerGPU()
 		part.GPU = device

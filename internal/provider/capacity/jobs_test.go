@@ -61,6 +61,26 @@ func TestWithoutJobs(t *testing.T) {
 	assert.Equal(t, int64(4), c.FreeGPUs, "the capacity itself stays")
 }
 
+// A shared pod without an allocation record may be on any GPU, also while its node offers none.
+func TestSharedPodWithoutRecord(t *testing.T) {
+	for mode, want := range map[string][]string{"share": {"0: 4 GiB", "1: 4 GiB", "2: 4 GiB", "3: 4 GiB", "4: 4 GiB", "5: 4 GiB", "6: 4 GiB", "7: 4 GiB"}, "mig": nil} {
+		p := Pool{Name: "v100", InstanceType: "ecs.gn6v-c10g1.20xlarge", Mode: mode}
+		template, err := p.template()
+		require.NoError(t, err)
+		n := template
+		n.Name, n.GPUs = "n1", nil
+		pod := placement.Pod{ID: "infer", Node: "n1", Request: placement.Request{
+			Resources: placement.Resources{MilliCPU: 500}, Mode: placement.ModeShare, MemoryGiB: 4,
+		}}
+		c, err := p.Live([]placement.Node{n}, func(string) []placement.Pod { return []placement.Pod{pod} })
+		require.NoError(t, err)
+		cpu, pods := int64(500), int64(1)
+		assert.Equal(t, []Held{{Shares: want, MilliCPU: &cpu, Pods: &pods}}, c.Nodes[0].Held, mode)
+		_, err = ToView(c)
+		require.NoError(t, err)
+	}
+}
+
 func TestSharesAreWritten(t *testing.T) {
 	for _, s := range []placement.GPUShare{{GPU: 3, MemoryGiB: 8, CorePercent: 25}, {GPU: 0, MemoryGiB: 4}} {
 		read, err := share(shareTexts([]placement.GPUShare{s}, nil)[0])

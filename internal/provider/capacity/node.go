@@ -1,6 +1,7 @@
 package capacity
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -27,7 +28,7 @@ func (p Pool) node(n, template placement.Node, pods []placement.Pod) Node {
 		MilliCPU:     differing(n.Allocatable.MilliCPU, template.Allocatable.MilliCPU),
 		MemoryMiB:    differing(n.Allocatable.MemoryBytes/mib, template.Allocatable.MemoryBytes/mib),
 		Pods:         differing(n.Allocatable.Pods, template.Allocatable.Pods),
-		Held:         held(n.GPUs, pods),
+		Held:         held(cmp.Or(n.GPUs, template.GPUs), pods), // a node that does not offer its GPUs is planned with the template's
 	}
 	if n.Unschedulable {
 		out.Unschedulable = &n.Unschedulable

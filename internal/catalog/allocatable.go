@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -69,21 +70,30 @@ type Quantities struct {
 	Extended map[string]int64
 }
 
+// Setup is what the user may say of nodes that changes what they offer. What is 0 is ACK's default.
+type Setup struct {
+	// Pods is the number of pods that the node takes.
+	Pods int64
+	// SystemDiskGiB is the size of the system disk in GiB.
+	SystemDiskGiB int64
+}
+
 // PodsPerNode is the number of pods that a planned node is taken to accept: ACK's
 // default with Flannel. Other network settings give other numbers on a live node.
 const PodsPerNode = 64
 
 // Sizes in bytes, and the system disk of a planned node: the 120 GiB of ACK's default
-// pool, of which the file system shows 123722704 KiB.
+// pool, of which the file system shows 123722704 KiB, and as much in proportion of another one.
 const (
 	kiB = int64(1) << 10
 	miB = int64(1) << 20
 	giB = int64(1) << 30
 
+	systemDiskGiB   = 120
 	systemDiskBytes = 123722704 * kiB
 )
 
-// Allocatable returns what a fresh node of the type offers in the mode. It is an
+// Allocatable returns what a fresh node of the type, set up like that, offers in the mode. It is an
 // estimate for nodes that do not exist yet; a live node's own numbers go first.
 // eRDMA devices are counted as set up, which takes the add-on ack-erdma-controller.
 // The error says that the mode does not exist.
@@ -102,16 +112,17 @@ const (
 //     eRDMA-accelerated PyTorch jobs", the node of 8 GiB in the reservation policy);
 //   - bare metal: 1/64, which are the kernel's page descriptors, and 1 GiB (ebmgn7 of
 //     768 GiB in "Use MIG").
-func Allocatable(it InstanceType, mode string) (Quantities, error) {
+func Allocatable(it InstanceType, mode string, setup Setup) (Quantities, error) {
 	m, ok := LookupMode(mode)
 	if !ok {
 		return Quantities{}, fmt.Errorf("there is no mode %q for GPU nodes", mode)
 	}
+	pods, disk := cmp.Or(setup.Pods, PodsPerNode), systemDiskBytes*cmp.Or(setup.SystemDiskGiB, systemDiskGiB)/systemDiskGiB
 	q := Quantities{
 		MilliCPU:              milliCPU(it.VCPU),
-		MemoryBytes:           memoryBytes(it),
-		EphemeralStorageBytes: systemDiskBytes - systemDiskBytes/10,
-		Pods:                  PodsPerNode,
+		MemoryBytes:           memoryBytes(it, pods),
+		EphemeralStorageBytes: disk - disk/10,
+		Pods:                  pods,
 		Extended:              map[string]int64{},
 	}
 	for _, other := range load().modes {
@@ -136,9 +147,10 @@ func within(total, from, to int) float64 {
 	return float64(max(0, min(total, to)-from))
 }
 
-func memoryBytes(it InstanceType) int64 {
+func memoryBytes(it InstanceType, pods int64) int64 {
 	seen := seenBytes(it)
-	return seen - min((11*PodsPerNode+255)*miB, seen/4) - 300*miB
+	pods = min(pods, seen/miB) // with more it is the quarter anyway
+	return seen - min((11*pods+255)*miB, seen/4) - 300*miB
 }
 
 // seenBytes is the memory that the kubelet of a node of the type sees.

@@ -180,7 +180,7 @@ func TestCPUIsReservedAsTheVendorSays(t *testing.T) {
 func TestAllocatableIsThatOfTheVendorsSamples(t *testing.T) {
 	l20, ok := Lookup("ecs.gn8is.4xlarge")
 	require.True(t, ok)
-	q, err := Allocatable(l20, "default")
+	q, err := Allocatable(l20, "default", Setup{})
 	require.NoError(t, err)
 	assert.Equal(t, int64(15890), q.MilliCPU)
 	assert.LessOrEqual(t, q.MemoryBytes, 128290128*kiB)
@@ -192,7 +192,7 @@ func TestAllocatableIsThatOfTheVendorsSamples(t *testing.T) {
 	small := InstanceType{Family: "ecs.c6", VCPU: 4, MemoryGiB: 8}
 	assert.LessOrEqual(t, seenBytes(small), 7925980*kiB)
 	assert.InDelta(t, 7925980*kiB, seenBytes(small), float64(miB))
-	q, err = Allocatable(small, "default")
+	q, err = Allocatable(small, "default", Setup{})
 	require.NoError(t, err)
 	assert.InDelta(t, 114022843818, q.EphemeralStorageBytes, 1024)
 
@@ -206,13 +206,13 @@ func TestMemoryGrowsWithTheMachine(t *testing.T) {
 	last := int64(0)
 	for gib := 2; gib <= 2304; gib++ {
 		it := InstanceType{MemoryGiB: float64(gib)}
-		got := memoryBytes(it)
+		got := memoryBytes(it, PodsPerNode)
 		assert.Greater(t, got, last, "%d GiB", gib)
 		assert.Less(t, got, int64(gib)*giB)
 		last = got
 	}
 	tiny := InstanceType{MemoryGiB: 2}
-	assert.Equal(t, seenBytes(tiny)-seenBytes(tiny)/4-300*miB, memoryBytes(tiny), "at most a quarter is reserved")
+	assert.Equal(t, seenBytes(tiny)-seenBytes(tiny)/4-300*miB, memoryBytes(tiny, PodsPerNode), "at most a quarter is reserved")
 }
 
 func TestAllocatablePerMode(t *testing.T) {
@@ -238,7 +238,7 @@ func TestAllocatablePerMode(t *testing.T) {
 		{l20, "topology", map[string]int64{contract.ResourceTopologyGPU: 8, contract.ResourceERDMA: 400}},
 	} {
 		t.Run(tc.it.Name+"/"+tc.mode, func(t *testing.T) {
-			q, err := Allocatable(tc.it, tc.mode)
+			q, err := Allocatable(tc.it, tc.mode, Setup{})
 			require.NoError(t, err)
 			for _, name := range []string{contract.ResourceDefaultGPU, contract.ResourceTopologyGPU, contract.ResourceGPUMemory, contract.ResourceCorePercent, contract.ResourceGPUCount} {
 				got, present := q.Extended[name]
@@ -248,7 +248,7 @@ func TestAllocatablePerMode(t *testing.T) {
 			assert.Equal(t, tc.want[contract.ResourceERDMA], q.Extended[ERDMAResource])
 		})
 	}
-	_, err := Allocatable(v100, "egpu")
+	_, err := Allocatable(v100, "egpu", Setup{})
 	assert.ErrorContains(t, err, `no mode "egpu"`)
 }
 

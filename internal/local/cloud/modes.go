@@ -90,7 +90,7 @@ func allocatable(it catalog.InstanceType, labels map[string]string) (corev1.Reso
 	if !labelled {
 		mode = defaultMode
 	}
-	offered, err := catalog.Allocatable(it, mode)
+	offered, err := catalog.Allocatable(it, mode, catalog.Setup{})
 	if err != nil {
 		return nil, err
 	}

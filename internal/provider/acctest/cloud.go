@@ -173,12 +173,13 @@ func Node(n acsfake.Node) (*unstructured.Unstructured, error) {
 		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)})
 	}
 	if it, ok := catalog.Lookup(n.InstanceType); ok {
-		q, err := catalog.Allocatable(it, n.Mode)
+		q, err := catalog.Allocatable(it, n.Mode, catalog.Setup{})
 		if err != nil {
 			return nil, err
 		}
 		node.Status.Allocatable[corev1.ResourceCPU] = *resource.NewMilliQuantity(q.MilliCPU, resource.DecimalSI)
 		node.Status.Allocatable[corev1.ResourceMemory] = *resource.NewQuantity(q.MemoryBytes, resource.BinarySI)
+		node.Status.Allocatable[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(q.EphemeralStorageBytes, resource.BinarySI)
 		node.Status.Allocatable[corev1.ResourcePods] = *resource.NewQuantity(q.Pods, resource.DecimalSI)
 		for name, count := range q.Extended {
 			node.Status.Allocatable[corev1.ResourceName(name)] = *resource.NewQuantity(count, resource.DecimalSI)

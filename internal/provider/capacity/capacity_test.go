@@ -1,6 +1,7 @@
 package capacity_test
 
 import (
+	"math"
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-framework/attr"
@@ -114,7 +115,7 @@ func TestFallbacks(t *testing.T) {
 	quantities := func(name string) catalog.Quantities {
 		it, ok := catalog.Lookup(name)
 		require.True(t, ok)
-		q, err := catalog.Allocatable(it, "topology")
+		q, err := catalog.Allocatable(it, "topology", catalog.Setup{})
 		require.NoError(t, err)
 		return q
 	}
@@ -195,7 +196,7 @@ func TestPlannedNodesOfferWhatLiveOnesDo(t *testing.T) {
 	view.SetNode(joining)
 	n, _ := view.Node("n2")
 	n.Allocatable.MilliCPU, n.Allocatable.MemoryBytes, n.HeadroomMiB = 79000, 400<<30, 1024
-	n.Allocatable.Extended = map[string]int64{"aliyun/erdma": 200}
+	n.Allocatable.Extended = map[string]int64{"aliyun/erdma": 200, "ephemeral-storage": 35 << 30}
 	view.SetNode(n)
 	now, err := pool("topology").Live(nodes(view, names), view.Pods)
 	require.NoError(t, err)
@@ -204,6 +205,7 @@ func TestPlannedNodesOfferWhatLiveOnesDo(t *testing.T) {
 	for i, name := range []string{"v100[3]", "v100[4]"} {
 		assert.Equal(t, capacity.Node{
 			Name: name, MilliCPU: number(79000), MemoryMiB: number(300 << 10), GPUMemoryMiB: number(16130), HeadroomMiB: number(1024),
+			Extended: map[string]int64{"ephemeral-storage": 35 << 30},
 		}, c.Nodes[3+i], "the least of each that offers something, and the devices of the instance type")
 	}
 	back, err := capacity.ToView(roundTrip(t, c))
@@ -217,16 +219,54 @@ func TestPlannedNodesOfferWhatLiveOnesDo(t *testing.T) {
 	assert.Equal(t, []capacity.Node{{Name: "v100[0]"}}, c.Nodes)
 }
 
+// A new node is set up as the user says: with its disk, and with what its kubelet keeps.
+func TestFreshNodesAreSetUp(t *testing.T) {
+	fresh := func(reserved capacity.Reserved, diskGiB int64) placement.Resources {
+		p := pool("topology")
+		p.Reserved, p.SystemDiskGiB = reserved, diskGiB
+		c, err := p.Planned(capacity.Capacity{}, 1)
+		require.NoError(t, err)
+		nodes, _, err := c.Planner()
+		require.NoError(t, err)
+		return nodes[0].Allocatable
+	}
+	const gib, disk = int64(1) << 30, "ephemeral-storage"
+	plain := fresh(capacity.Reserved{}, 0)
+	assert.Equal(t, int64(106), plain.Extended[disk]/gib)
+	assert.Equal(t, int64(212), fresh(capacity.Reserved{}, 240).Extended[disk]/gib)
+	assert.Equal(t, plain.Extended[disk]-10*gib, fresh(capacity.Reserved{EphemeralStorageBytes: 10 * gib}, 0).Extended[disk])
+	assert.Zero(t, fresh(capacity.Reserved{EphemeralStorageBytes: 200 * gib}, 0).Extended[disk])
+
+	c, err := pool("topology").Planned(capacity.Capacity{}, 1)
+	require.NoError(t, err)
+	view, err := capacity.ToView(roundTrip(t, c))
+	require.NoError(t, err)
+	for asked, fits := range map[int64]bool{100: true, 110: false} {
+		g := gang(1, 1, placement.ModeTopology)
+		g.Roles[0].Request.Extended = map[string]int64{disk: asked * gib}
+		assert.Equal(t, fits, planner.Plan(view, g).Verdict.Fits, asked)
+	}
+
+	// ACK keeps 11 MiB for each pod.
+	many := fresh(capacity.Reserved{MaxPods: 164, MilliCPU: 500}, 0)
+	assert.Equal(t, int64(164), many.Pods)
+	assert.Equal(t, plain.MilliCPU-500, many.MilliCPU)
+	assert.Equal(t, plain.MemoryBytes-1100<<20, many.MemoryBytes)
+	assert.Equal(t, plain.Extended, many.Extended)
+	all := fresh(capacity.Reserved{MaxPods: math.MaxInt64, MemoryBytes: math.MaxInt64}, 0)
+	assert.Zero(t, all.MemoryBytes)
+}
+
 func TestShort(t *testing.T) {
 	for name, test := range map[string]struct {
-		cpu, memory, pods, label string
-		want                     string
+		cpu, memory, pods, disk, label string
+		want                           string
 	}{
-		"as the catalogue says": {"81725m", "340000Mi", "64", "", ""},
-		"more of everything":    {"82", "336Gi", "110", "16384MiB", ""},
-		"less of everything": {"80", "300Gi", "13", "16130MiB",
-			"80000m CPU instead of 81725m, 307200 MiB memory instead of 331201, room for 13 pods instead of 64, 16130 MiB memory per GPU instead of 16160"},
-		"less CPU": {"81", "340000Mi", "64", "16160MiB", "81000m CPU instead of 81725m"},
+		"as the catalogue says": {"81725m", "340000Mi", "64", "107Gi", "", ""},
+		"more of everything":    {"82", "336Gi", "110", "500Gi", "16384MiB", ""},
+		"less of everything": {"80", "300Gi", "13", "35Gi", "16130MiB",
+			"80000m CPU instead of 81725m, 307200 MiB memory instead of 331201, room for 13 pods instead of 64, 16130 MiB memory per GPU instead of 16160, 35 GiB disk instead of 106"},
+		"less CPU": {"81", "340000Mi", "64", "0", "16160MiB", "81000m CPU instead of 81725m"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: pool("topology").NodeLabels()}}
@@ -235,7 +275,7 @@ func TestShort(t *testing.T) {
 			}
 			node.Status.Allocatable = corev1.ResourceList{
 				"cpu": k8sresource.MustParse(test.cpu), "memory": k8sresource.MustParse(test.memory), "pods": k8sresource.MustParse(test.pods),
-				"aliyun.com/gpu": k8sresource.MustParse("8"),
+				"aliyun.com/gpu": k8sresource.MustParse("8"), "ephemeral-storage": k8sresource.MustParse(test.disk),
 			}
 			text, err := pool("topology").Short(node)
 			require.NoError(t, err)

@@ -36,11 +36,13 @@ type Pool struct {
 	Taints []Taint
 	// Reserved is what kubelets are told to keep from pods.
 	Reserved Reserved
+	// SystemDiskGiB is the size of the nodes' system disk in GiB, 0 where nothing is said.
+	SystemDiskGiB int64
 }
 
 // Reserved is what the kubelet of a node keeps from pods.
 type Reserved struct {
-	MilliCPU, MemoryBytes int64
+	MilliCPU, MemoryBytes, EphemeralStorageBytes int64
 	// MaxPods is the most pods of a node, 0 where nothing is said.
 	MaxPods int64
 }
@@ -54,7 +56,11 @@ func (p Pool) Planned(existing Capacity, size int) (Capacity, error) {
 	if err != nil {
 		return Capacity{}, err
 	}
-	next := leastOf(existing.Nodes, template, p.Reserved.node(template.Allocatable))
+	fresh, err := p.fresh(template)
+	if err != nil {
+		return Capacity{}, err
+	}
+	next := leastOf(existing.Nodes, template, fresh)
 	c := p.empty()
 	c.LiveLabels = p.beside(existing.LiveLabels)
 	c.Nodes = slices.Clone(existing.Nodes[:min(size, len(existing.Nodes))])
@@ -68,7 +74,7 @@ func (p Pool) Planned(existing Capacity, size int) (Capacity, error) {
 	return c.counted(), nil
 }
 
-// leastOf is a node that offers of CPU, memory and pods what all of these do, apart from those that offer
+// leastOf is a node that offers of CPU, memory, disk and pods what all of these do, apart from those that offer
 // nothing yet; without any it is a fresh one. Devices come with a node, and are not those of others.
 func leastOf(nodes []Node, template placement.Node, fresh Node) (next Node) {
 	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool { return n.MilliCPU != nil && *n.MilliCPU == 0 })
@@ -85,10 +91,17 @@ func leastOf(nodes []Node, template placement.Node, fresh Node) (next Node) {
 		Pods:         least(func(n Node) *int64 { return n.Pods }, template.Allocatable.Pods),
 		GPUMemoryMiB: least(func(n Node) *int64 { return n.GPUMemoryMiB }, smallest(template.GPUs)),
 	}
+	var disks []int64
 	for _, n := range nodes {
 		if value(n.HeadroomMiB) > value(next.HeadroomMiB) {
 			next.HeadroomMiB = n.HeadroomMiB
 		}
+		if has := n.disk(template); has > 0 {
+			disks = append(disks, has)
+		}
+	}
+	if len(disks) > 0 {
+		next.Extended = withDisk(template, slices.Min(disks))
 	}
 	return next
 }
@@ -100,7 +113,10 @@ func (p Pool) Short(node *corev1.Node) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	planned := p.Reserved.node(template.Allocatable)
+	planned, err := p.fresh(template)
+	if err != nil {
+		return "", err
+	}
 	live, err := inventory.Node(node, nil)
 	if err != nil {
 		return "", err
@@ -116,24 +132,46 @@ func (p Pool) Short(node *corev1.Node) (string, error) {
 	say(n.MemoryMiB, given(planned.MemoryMiB, template.Allocatable.MemoryBytes/mib), "%d MiB memory instead of %d")
 	say(n.Pods, given(planned.Pods, template.Allocatable.Pods), "room for %d pods instead of %d")
 	say(n.GPUMemoryMiB, smallest(template.GPUs), "%d MiB memory per GPU instead of %d")
+	if disk := n.disk(template) >> 30; disk > 0 {
+		say(&disk, planned.disk(template)>>30, "%d GiB disk instead of %d")
+	}
 	return strings.Join(parts, ", "), nil
 }
 
-// node says in what a node with the reservation differs from one without. How much of the reservation
-// is what the catalogue's estimate keeps anyway is not known, so it counts beside that.
-func (r Reserved) node(without placement.Resources) (n Node) {
-	if r.MilliCPU > 0 {
-		left := max(0, without.MilliCPU-r.MilliCPU)
-		n.MilliCPU = &left
+// fresh says in what a new node of the pool differs from one of which the user has said nothing. How much
+// of the reservation is what the catalogue's estimate keeps anyway is not known, so it counts beside that.
+func (p Pool) fresh(template placement.Node) (n Node, err error) {
+	q, err := p.quantities(catalog.Setup{Pods: p.Reserved.MaxPods, SystemDiskGiB: p.SystemDiskGiB})
+	if err != nil {
+		return n, err
 	}
-	if r.MemoryBytes > 0 {
-		left := max(0, without.MemoryBytes-r.MemoryBytes) / mib
-		n.MemoryMiB = &left
+	left := func(offered, reserved int64) int64 { return max(0, offered-reserved) }
+	n.MilliCPU = differing(left(q.MilliCPU, p.Reserved.MilliCPU), template.Allocatable.MilliCPU)
+	n.MemoryMiB = differing(left(q.MemoryBytes, p.Reserved.MemoryBytes)/mib, template.Allocatable.MemoryBytes/mib)
+	n.Pods = differing(q.Pods, template.Allocatable.Pods)
+	n.Extended = withDisk(template, left(q.EphemeralStorageBytes, p.Reserved.EphemeralStorageBytes))
+	return n, nil
+}
+
+// diskResource is the local disk of a node in bytes.
+const diskResource = string(corev1.ResourceEphemeralStorage)
+
+// disk is what the node offers of its local disk in bytes, 0 where its kubelet does not say.
+func (n Node) disk(template placement.Node) int64 {
+	if n.Extended == nil {
+		return template.Allocatable.Extended[diskResource]
 	}
-	if r.MaxPods > 0 {
-		n.Pods = differing(r.MaxPods, without.Pods)
+	return n.Extended[diskResource]
+}
+
+// withDisk are the other resources of a node like the template apart from its local disk, nil where that is the same.
+func withDisk(template placement.Node, bytes int64) map[string]int64 {
+	if bytes == template.Allocatable.Extended[diskResource] {
+		return nil
 	}
-	return n
+	extended := maps.Clone(template.Allocatable.Extended)
+	extended[diskResource] = bytes
+	return extended
 }
 
 // Rebased says of the nodes of a capacity in what they differ from a fresh node of p, where it says in
@@ -210,14 +248,14 @@ func (p Pool) Live(nodes []placement.Node, pods func(node string) []placement.Po
 	return c.counted(), nil
 }
 
-func (p Pool) quantities() (catalog.Quantities, error) {
+func (p Pool) quantities(setup catalog.Setup) (catalog.Quantities, error) {
 	it, ok := catalog.Lookup(p.InstanceType)
 	if !ok {
 		return catalog.Quantities{}, fmt.Errorf("instance type %q is not in the catalogue", p.InstanceType)
 	}
-	q, err := catalog.Allocatable(it, p.Mode)
+	q, err := catalog.Allocatable(it, p.Mode, setup)
 	for _, other := range p.fallbacks() {
-		o, more := catalog.Allocatable(other, p.Mode)
+		o, more := catalog.Allocatable(other, p.Mode, setup)
 		err = errors.Join(err, more)
 		q = least(q, o)
 	}
@@ -284,7 +322,7 @@ func (p Pool) OwnLabels() map[string]string {
 // template is a fresh node of the pool in the planner's terms. It goes through the
 // same translation as a node that exists.
 func (p Pool) template() (placement.Node, error) {
-	q, err := p.quantities()
+	q, err := p.quantities(catalog.Setup{})
 	if err != nil {
 		return placement.Node{}, err
 	}
@@ -292,6 +330,8 @@ func (p Pool) template() (placement.Node, error) {
 		corev1.ResourceCPU:    *resource.NewMilliQuantity(q.MilliCPU, resource.DecimalSI),
 		corev1.ResourceMemory: *resource.NewQuantity(q.MemoryBytes, resource.BinarySI),
 		corev1.ResourcePods:   *resource.NewQuantity(q.Pods, resource.DecimalSI),
+
+		corev1.ResourceEphemeralStorage: *resource.NewQuantity(q.EphemeralStorageBytes, resource.BinarySI),
 	}
 	for name, count := range q.Extended {
 		allocatable[corev1.ResourceName(name)] = *resource.NewQuantity(count, resource.DecimalSI)

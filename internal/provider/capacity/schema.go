@@ -93,7 +93,7 @@ func Attribute() schema.SingleNestedAttribute {
 				}},
 			},
 			"nodes": schema.ListNestedAttribute{
-				MarkdownDescription: "The nodes in the order in which equal nodes are filled, each with what differs from the catalogue's node of the pool. A planned node is called `NAME[0]`, `NAME[1]`, …; it offers of CPU, memory and pods what nodes of the pool that exist offer, of what they differ in the least.",
+				MarkdownDescription: "The nodes in the order in which equal nodes are filled, each with what differs from the catalogue's node of the pool. A planned node is called `NAME[0]`, `NAME[1]`, …; it offers of CPU, memory, disk and pods what nodes of the pool that exist offer, of what they differ in the least.",
 				Computed:            true,
 				NestedObject:        schema.NestedAttributeObject{CustomType: nodeType, Attributes: nodeAttributes()},
 			},
@@ -116,7 +116,7 @@ func nodeAttributes() map[string]schema.Attribute {
 		"memory_mib":     number("Main memory that the node offers, in MiB, when it is not what the catalogue says."),
 		"pods":           number("Pods that the node takes, when it is not what the catalogue says."),
 		"extended": schema.MapAttribute{
-			MarkdownDescription: "Other resources by name, such as `aliyun/erdma`, when they are not what the catalogue says.",
+			MarkdownDescription: "Other resources by name, such as `aliyun/erdma` and `ephemeral-storage` in bytes, when they are not what the catalogue says.",
 			Computed:            true, ElementType: types.Int64Type,
 		},
 		"held": schema.ListNestedAttribute{

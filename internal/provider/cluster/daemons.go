@@ -24,12 +24,28 @@ var daemonTaints = []string{
 	corev1.TaintNodePIDPressure, corev1.TaintNodeUnschedulable, corev1.TaintNodeNetworkUnavailable,
 }
 
-// daemons are the pods that the cluster's DaemonSets make on a node that joins.
+// daemons are the pods that the cluster's DaemonSets make on a node that joins. Of what the node is not known
+// to have, such as another disk or device than the catalogue's, they take what it has.
 func (s *Snapshot) daemons(n placement.Node) (pods []ledger.Pod) {
+	left := n.Allocatable
+	left.Extended = map[string]int64{}
+	maps.Copy(left.Extended, n.Allocatable.Extended)
 	for _, pod := range s.podsOn(n, s.DaemonSets) {
-		pods = append(pods, ledger.Pod{Pod: inventory.PodOn(pod, nil, nil, nil, nil), Namespace: pod.Namespace, Name: pod.Namespace + "/" + pod.Name})
+		p := inventory.PodOn(pod, nil, nil, nil, nil)
+		p.Request.MilliCPU, left.MilliCPU = take(p.Request.MilliCPU, left.MilliCPU)
+		p.Request.MemoryBytes, left.MemoryBytes = take(p.Request.MemoryBytes, left.MemoryBytes)
+		for name, amount := range p.Request.Extended {
+			p.Request.Extended[name], left.Extended[name] = take(amount, left.Extended[name])
+		}
+		pods = append(pods, ledger.Pod{Pod: p, Namespace: pod.Namespace, Name: pod.Namespace + "/" + pod.Name})
 	}
 	return pods
+}
+
+// take is what somebody gets who asks for an amount, and what is left.
+func take(amount, have int64) (taken, left int64) {
+	taken = min(amount, max(0, have))
+	return taken, have - taken
 }
 
 // keepers are the DaemonSets whose pods keep others away.
@@ -37,18 +53,23 @@ func (s *Snapshot) keepers() []appsv1.DaemonSet {
 	return slices.DeleteFunc(slices.Clone(s.DaemonSets), func(set appsv1.DaemonSet) bool { return !inventory.KeepsAway(set.Spec.Template.Spec) })
 }
 
-// podsOn are the pods of DaemonSets on a node that joins.
+// podsOn are the pods of DaemonSets on a node that joins, however much they ask for of CPU, memory and the like.
 func (s *Snapshot) podsOn(n placement.Node, sets []appsv1.DaemonSet) (pods []*corev1.Pod) {
 	view := snapshot.NewView()
 	view.SetNode(n)
 	for i := range sets {
 		pod := s.podOf(&sets[i])
 		gang, _ := inventory.Gang([]*corev1.Pod{pod}, nil, nil)
+		for k := range gang.Roles {
+			gang.Roles[k].Request.Resources = placement.Resources{}
+		}
 		if planner.Place(view, gang) == nil {
 			continue // the node is none of its nodes
 		}
 		pod.Spec.NodeName = n.Name
-		view.AddPod(inventory.PodOn(pod, nil, nil, nil, nil))
+		there := inventory.PodOn(pod, nil, nil, nil, nil)
+		there.Request.Resources = placement.Resources{}
+		view.AddPod(there)
 		pods = append(pods, pod)
 	}
 	return pods

@@ -55,7 +55,7 @@ func factsOf(it catalog.InstanceType) facts {
 		Allocatable: map[string]amounts{}, Source: it.Source, Date: it.Date, Note: it.Note,
 	}
 	for _, mode := range catalog.Modes() {
-		q, err := catalog.Allocatable(it, mode.Name)
+		q, err := catalog.Allocatable(it, mode.Name, catalog.Setup{})
 		if err != nil {
 			continue // it is one of the catalogue's own
 		}

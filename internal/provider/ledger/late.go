@@ -30,9 +30,6 @@ func late(view *snapshot.View, g placement.Gang, placed placement.Placement) *pl
 func startingLate(g placement.Gang, placed placement.Placement) placement.Gang {
 	due := g
 	due.Roles = slices.DeleteFunc(slices.Clone(g.Roles), func(r placement.Role) bool { return !r.Late })
-	for i := range due.Roles {
-		due.Roles[i].Request.Extended = nil // its disk: the catalogue does not say what planned nodes have
-	}
 	due.Running, due.Minimum, due.Subgroups, due.Planned = placed.Assignments, 0, nil, nil
 	return due
 }

@@ -738,6 +738,20 @@ func launching(j ledger.Job, cores int64) ledger.Job {
 	return j
 }
 
+// A launcher needs its disk, too.
+func TestDiskOfALauncher(t *testing.T) {
+	for disk, want := range map[int64][]string{5 << 30: nil, 6 << 30: {"error LateMisfit default/b"}} {
+		nodes := machines(t, "v100", 1)
+		nodes[0].Allocatable.Extended = map[string]int64{"ephemeral-storage": 5 << 30}
+		j := launching(job(nodes, "b", 8), 1)
+		j.Gang.Roles[0].Request.Extended = map[string]int64{"ephemeral-storage": disk}
+		l := ledger.New()
+		l.Observe(cluster{nodes: nodes}.live)
+		_, found := l.PlanJob(j)
+		assert.ElementsMatch(t, want, describe(found), disk)
+	}
+}
+
 // Capacity that the scheduler keeps for a gang that waits is not there for a job.
 func TestReservedCapacity(t *testing.T) {
 	one, two := machines(t, "v100", 1), machines(t, "v100", 2)

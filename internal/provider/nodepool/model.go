@@ -56,7 +56,8 @@ var taintType = types.ObjectType{AttrTypes: map[string]attr.Type{
 	"effect": types.StringType,
 }}
 
-// known reports whether everything that decides the capacity is known.
+// known reports whether everything that decides the capacity is known, apart from the size of the system
+// disk, which is unknown in a plan also where it is left out.
 func (m model) known(ctx context.Context) bool {
 	for _, v := range []attr.Value{m.Name, m.InstanceType, m.Fallbacks, m.Size, m.Mode, m.ModeChangePolicy, m.GPUPolicy, m.Labels, m.Taints, m.KubeletConfig} {
 		tf, err := v.ToTerraformValue(ctx)
@@ -80,7 +81,7 @@ func (m model) pool(ctx context.Context) (capacity.Pool, diag.Diagnostics) {
 	diags.Append(m.Fallbacks.ElementsAs(ctx, &p.Fallbacks, false)...)
 	reserved, more := m.Reserved(ctx)
 	diags.Append(more...)
-	p.Reserved = reserved
+	p.Reserved, p.SystemDiskGiB = reserved, m.SystemDiskSize.ValueInt64()
 	var taints []taint
 	diags.Append(m.Taints.ElementsAs(ctx, &taints, false)...)
 	for _, t := range taints {

@@ -52,8 +52,12 @@ func (r *pool) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 	if resp.Diagnostics.HasError() {
 		return
 	}
+	var disk types.Int64
+	if resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("system_disk_size"), &disk)...); resp.Diagnostics.HasError() {
+		return
+	}
 	switch {
-	case !plan.known(ctx):
+	case !plan.known(ctx) || disk.IsUnknown():
 		return // the capacity stays unknown until apply
 	case state == nil:
 		resp.Diagnostics.Append(r.planCreate(ctx, plan)...)

@@ -321,7 +321,7 @@ func TestReservationsOfTheKubelets(t *testing.T) {
 	}
 	plain, ok := catalog.Lookup("ecs.gn6v-c10g1.20xlarge")
 	require.True(t, ok)
-	offer, err := catalog.Allocatable(plain, "topology")
+	offer, err := catalog.Allocatable(plain, "topology", catalog.Setup{Pods: 110, SystemDiskGiB: 200})
 	require.NoError(t, err)
 	changed := planned("kubelet_max_parallelism = 3\n kubelet_config = { max_pods = 100, kube_reserved = { cpu = \"8\" } }",
 		plancheck.ExpectResourceAction(pool, plancheck.ResourceActionUpdate), plancheck.ExpectUnknownValue(pool, at("capacity", "nodes")))
@@ -336,10 +336,12 @@ func TestReservationsOfTheKubelets(t *testing.T) {
 		return nil
 	}
 	resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{
-		planned(`kubelet_config = { max_pods = 110, kube_reserved = { cpu = "4", memory = "16Gi" }, system_reserved = { cpu = "500m" } }`,
+		planned(`system_disk_size = 200
+		         kubelet_config = { max_pods = 110, kube_reserved = { cpu = "4", memory = "16Gi", ephemeral-storage = "3Gi" }, system_reserved = { cpu = "500m", ephemeral-storage = "1Gi" } }`,
 			plancheck.ExpectKnownValue(pool, node("milli_cpu"), knownvalue.Int64Exact(offer.MilliCPU-4500)),
 			plancheck.ExpectKnownValue(pool, node("memory_mib"), knownvalue.Int64Exact(offer.MemoryBytes/(1<<20)-16<<10)),
-			plancheck.ExpectKnownValue(pool, node("pods"), knownvalue.Int64Exact(110))),
+			plancheck.ExpectKnownValue(pool, node("pods"), knownvalue.Int64Exact(110)),
+			plancheck.ExpectKnownValue(pool, node("extended").AtMapKey("ephemeral-storage"), knownvalue.Int64Exact(offer.EphemeralStorageBytes-4<<30))),
 		changed,
 		planned("kubelet_max_parallelism = 3\n kubelet_config = { max_pods = 100, kube_reserved = { cpu = \"8\" } }", plancheck.ExpectEmptyPlan()),
 		planned("kubelet_max_parallelism = 1\n kubelet_config = { max_pods = 100 }", plancheck.ExpectResourceAction(pool, plancheck.ResourceActionUpdate), plancheck.ExpectKnownValue(pool, at("capacity", "gpus"), knownvalue.Int64Exact(8))),

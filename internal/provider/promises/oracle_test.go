@@ -232,7 +232,7 @@ func plannedRoom(t *testing.T, p pool) room {
 	t.Helper()
 	it, ok := catalog.Lookup(p.instanceType)
 	require.True(t, ok)
-	q, err := catalog.Allocatable(it, p.mode)
+	q, err := catalog.Allocatable(it, p.mode, catalog.Setup{})
 	require.NoError(t, err)
 	r := room{cpu: q.MilliCPU, memory: q.MemoryBytes, pods: q.Pods, ports: map[int32]bool{}}
 	switch p.mode {

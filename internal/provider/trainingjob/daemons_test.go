@@ -49,6 +49,9 @@ spec: {limits: [{type: Pod, max: {cpu: "8"}}, {type: Container, default: {cpu: "
 		"nothing":              {"tolerations: []", "{}", `cpu = "79"`, ""},
 		"by a LimitRange":      {"tolerations: []", "{} # limited", `cpu = "79"`, "too little CPU left (76.725 "},
 		"said, a LimitRange":   {"tolerations: []", requests + " # limited", `cpu = "79"`, "too little CPU left (77.725 "},
+		"a disk":               {"tolerations: []", `{requests: {cpu: "4", ephemeral-storage: 1Gi}}`, `cpu = "79"`, "too little CPU left (77.725 "},
+		"another disk":         {"tolerations: []", `{requests: {cpu: "4", ephemeral-storage: 1Ti}}`, `cpu = "79"`, "too little CPU left (77.725 "},
+		"an unknown device":    {"tolerations: []", `{limits: {cpu: "4", example.com/device: 1}}`, `cpu = "79"`, "too little CPU left (77.725 "},
 		"limits, a LimitRange": {"tolerations: []", `{limits: {cpu: "3"}} # limited`, `cpu = "79"`, "too little CPU left (78.725 "},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -156,6 +156,8 @@ func (v Values) Reserved(ctx context.Context) (r capacity.Reserved, diags diag.D
 				r.MilliCPU += q.MilliValue()
 			case "memory":
 				r.MemoryBytes += q.Value()
+			case "ephemeral-storage":
+				r.EphemeralStorageBytes += q.Value()
 			}
 		}
 	}

@@ -351,6 +351,37 @@ func TestReservationsOfTheKubelets(t *testing.T) {
 	}})
 }
 
+// Reservations that are empty are none: there is nothing to do for them, and no kubelet starts again.
+func TestNoReservationsOfTheKubelets(t *testing.T) {
+	for _, more := range []string{"", ", max_pods = 20"} {
+		cloud := acctest.StartCloud(t)
+		cli := acctest.StartCLI(t)
+		const none = "kubelet_config = { kube_reserved = {}, system_reserved = {}%s }\n"
+		restarts := func() (n int) {
+			for _, e := range cloud.ACS.Journal() {
+				if strings.HasSuffix(e.Target, "/node_config") {
+					n++
+				}
+			}
+			return n
+		}
+		cli.Write(t, poolWith(fmt.Sprintf(none, more)))
+		cli.Apply(t, 1, 0, 0)
+		cli.Unchanged(t)
+		cli.Write(t, poolWith(fmt.Sprintf(none, more)+"tags = { team = \"a\" }"))
+		cli.Apply(t, 0, 1, 0)
+		assert.Zero(t, restarts())
+
+		cli.Write(t, poolWith("kubelet_config = { kube_reserved = { cpu = \"1\" } }\ntags = { team = \"a\" }"))
+		cli.Apply(t, 0, 1, 0)
+		cli.Write(t, poolWith(fmt.Sprintf(none, more)+"tags = { team = \"a\" }"))
+		cli.Apply(t, 0, 1, 0)
+		cli.Unchanged(t)
+		assert.Equal(t, 2, restarts())
+		assert.Empty(t, record(t, cloud).NodeConfig.Kubelet.KubeReserved)
+	}
+}
+
 func TestNodesThatRefusePods(t *testing.T) {
 	acctest.StartCloud(t)
 	cli := acctest.StartCLI(t)

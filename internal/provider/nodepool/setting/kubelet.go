@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
@@ -68,17 +69,20 @@ func kubeletConfig() setting {
 }
 
 func readKubelet(ctx context.Context, spec acs.NodePoolSpec, before *kubelet) (*kubelet, diag.Diagnostics) {
-	k := spec.NodeConfig.Kubelet
-	if k == nil {
-		return nil, nil
-	}
 	var was kubelet
 	if before != nil {
 		was = *before
 	}
+	k := spec.NodeConfig.Kubelet
+	if k == nil && !saysNone(was.KubeReserved) && !saysNone(was.SystemReserved) {
+		return nil, nil
+	}
+	if k == nil {
+		k = new(acs.KubeletConfig)
+	}
 	out := kubelet{
 		CPUManagerPolicy: word(k.CPUManagerPolicy), TopologyManagerPolicy: word(k.TopologyManagerPolicy),
-		KubeReserved: types.MapNull(types.StringType), SystemReserved: types.MapNull(types.StringType), AllowedUnsafeSysctls: types.ListNull(types.StringType),
+		KubeReserved: was.KubeReserved, SystemReserved: was.SystemReserved, AllowedUnsafeSysctls: types.ListNull(types.StringType),
 		MaxPods: types.Int64PointerValue(k.MaxPods), PodPIDsLimit: types.Int64PointerValue(k.PodPIDsLimit),
 		SerializeImagePulls: onOff(k.SerializeImagePulls, was.SerializeImagePulls),
 		RegistryPullQPS:     count(k.RegistryPullQPS, was.RegistryPullQPS), RegistryBurst: count(k.RegistryBurst, was.RegistryBurst),
@@ -86,7 +90,10 @@ func readKubelet(ctx context.Context, spec acs.NodePoolSpec, before *kubelet) (*
 	}
 	var diags diag.Diagnostics
 	for from, to := range map[*map[string]string]*types.Map{&k.KubeReserved: &out.KubeReserved, &k.SystemReserved: &out.SystemReserved} {
-		if len(*from) > 0 {
+		switch {
+		case len(*from) == 0 && !saysNone(*to):
+			*to = types.MapNull(types.StringType)
+		case len(*from) > 0:
 			value, more := types.MapValueFrom(ctx, types.StringType, *from)
 			diags.Append(more...)
 			*to = value
@@ -121,21 +128,26 @@ func writeKubelet(ctx context.Context, k kubelet, spec *acs.NodePoolSpec) (diags
 		}
 	}
 	put(&to.SerializeImagePulls, k.SerializeImagePulls)
-	if known(k.KubeReserved) {
-		to.KubeReserved = nil
-		diags.Append(k.KubeReserved.ElementsAs(ctx, &to.KubeReserved, false)...)
-	}
-	if known(k.SystemReserved) {
-		to.SystemReserved = nil
-		diags.Append(k.SystemReserved.ElementsAs(ctx, &to.SystemReserved, false)...)
+	for to, value := range map[*map[string]string]types.Map{&to.KubeReserved: k.KubeReserved, &to.SystemReserved: k.SystemReserved} {
+		switch {
+		case saysNone(value):
+			*to = nil
+		case known(value):
+			diags.Append(value.ElementsAs(ctx, to, false)...)
+		}
 	}
 	if known(k.AllowedUnsafeSysctls) {
 		to.AllowedUnsafeSysctls = nil
 		diags.Append(k.AllowedUnsafeSysctls.ElementsAs(ctx, &to.AllowedUnsafeSysctls, false)...)
 	}
-	spec.NodeConfig.Kubelet = &to
+	if spec.NodeConfig.Kubelet != nil || !reflect.DeepEqual(to, acs.KubeletConfig{}) {
+		spec.NodeConfig.Kubelet = &to
+	}
 	return diags
 }
+
+// saysNone reports whether a map says that there is nothing, which the service has as nothing said.
+func saysNone(m types.Map) bool { return known(m) && len(m.Elements()) == 0 }
 
 // Reserved returns what the kubelets are told to keep from pods.
 func (v Values) Reserved(ctx context.Context) (r capacity.Reserved, diags diag.Diagnostics) {

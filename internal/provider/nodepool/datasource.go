@@ -154,12 +154,12 @@ func (d *poolData) readNodes(ctx context.Context, m *model) diag.Diagnostics {
 		diags.AddError("Nodes cannot be read", session.Sentence(err))
 		return diags
 	}
-	live, err := p.Live(snapshot.Hardware(names(nodesOf(snapshot, m.NodePoolID.ValueString()))), snapshot.PodsOn)
+	live, nodeNames, err := m.live(snapshot, nodesOf(snapshot, m.NodePoolID.ValueString()), p)
 	if err != nil {
 		diags.AddError("Capacity cannot be read", session.Sentence(err))
 		return diags
 	}
-	diags.Append(m.setNodeNames(ctx, capacityNames(live))...)
+	diags.Append(m.setNodeNames(ctx, nodeNames)...)
 	diags.Append(m.setCapacity(ctx, live)...)
 	return diags
 }

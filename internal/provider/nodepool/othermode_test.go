@@ -85,6 +85,26 @@ func TestNodeOfAnotherModeIsNamedAndReplaced(t *testing.T) {
 	}
 }
 
+// The data source counts the nodes that the resource counts.
+func TestDataSourceWithoutNodesOfAnotherMode(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cli := acctest.StartCLI(t)
+	config := strings.Replace(poolWith(""), "size = 1", "size = 2", 1)
+	cli.Write(t, config)
+	cli.Apply(t, 1, 0, 0)
+	relabelled(t, cloud, 1, `"core_mem"`)
+	cli.Write(t, config+`
+data "gpuplan_node_pool" "same" { name = gpuplan_node_pool.v100.name }
+output "same" { value = jsonencode(data.gpuplan_node_pool.same.capacity) == jsonencode(gpuplan_node_pool.v100.capacity) }
+output "gpus" { value = data.gpuplan_node_pool.same.capacity.gpus }
+output "node_names" { value = length(data.gpuplan_node_pool.same.node_names) }
+`)
+	said := acctest.Unwrapped(cli.Must(t, "apply", "-auto-approve"))
+	assert.Contains(t, said, "gpus = 8")
+	assert.Contains(t, said, "same = true")
+	assert.Contains(t, said, "node_names = 2")
+}
+
 // The plan says of a node of another mode what becomes of it, and asks for consent where jobs run there.
 func TestNodeOfAnotherModeIsSaid(t *testing.T) {
 	const stays = "They stay as they are, and count for nothing in the pool's capacity"

@@ -14,6 +14,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
@@ -82,16 +83,22 @@ func (r *pool) readNodes(ctx context.Context, client *acs.Client, m *model, reco
 		}
 		drifted.addAbsent(record, listed, snapshot, len(nodes))
 	}
-	ofItsMode := m.readOtherModes(nodes, p)
-	live, err := p.Live(snapshot.Hardware(names(ofItsMode)), snapshot.PodsOn)
+	live, nodeNames, err := m.live(snapshot, nodes, p)
 	if err != nil {
 		diags.AddError("Capacity cannot be read", session.Sentence(err))
 		return diags
 	}
-	others := slices.Sorted(maps.Keys(m.OtherModeNodes.Elements()))
-	diags.Append(m.setNodes(ctx, append(capacityNames(live), others...), drifted)...)
+	diags.Append(m.setNodes(ctx, nodeNames, drifted)...)
 	diags.Append(m.setCapacity(ctx, live)...)
 	return diags
+}
+
+// live is what the nodes of a pool offer, and how they are called. Those of another mode offer nothing, and are noted.
+func (m *model) live(snapshot *cluster.Snapshot, nodes []*corev1.Node, p capacity.Pool) (live capacity.Capacity, nodeNames []string, err error) {
+	ofItsMode := m.readOtherModes(nodes, p)
+	live, err = p.Live(snapshot.Hardware(names(ofItsMode)), snapshot.PodsOn)
+	others := slices.Sorted(maps.Keys(m.OtherModeNodes.Elements()))
+	return live, append(capacityNames(live), others...), err
 }
 
 // readCapacity reads what the nodes offer that a change has left; without access to Kubernetes

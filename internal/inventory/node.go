@@ -3,6 +3,7 @@ package inventory
 import (
 	"encoding/json"
 	"fmt"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -70,20 +71,24 @@ func (t *Tables) Node(n *corev1.Node, hw *contract.GPUNode) (placement.Node, err
 
 // headroom is what the node's device plugin keeps of each GPU for the driver, in MiB:
 // the least by which the memory of its GPUs comes down to what the node offers.
-func headroom(n *corev1.Node, m gpu.Machine) (mib int64) {
+func headroom(n *corev1.Node, m gpu.Machine) int64 {
 	offered := n.Status.Capacity[contract.ResourceGPUMemory]
 	if offered.IsZero() {
 		return 0
 	}
-	for ; ; mib += 1 << 10 {
+	const step = 1 << 10
+	most := int64(0)
+	for _, device := range m.GPUs {
+		most = max(most, device.MemoryMiB)
+	}
+	steps := sort.Search(int(most/step)+1, func(steps int) bool {
 		sum := int64(0)
 		for _, device := range m.GPUs {
-			sum += max(device.MemoryMiB-mib, 0) >> 10
+			sum += max(device.MemoryMiB-int64(steps)*step, 0) / step
 		}
-		if sum <= offered.Value() {
-			return mib
-		}
-	}
+		return sum <= offered.Value()
+	})
+	return int64(steps) * step
 }
 
 // of returns the table of a machine, the same one for equal machines. What only
@@ -113,7 +118,7 @@ func (t *Tables) of(m gpu.Machine) (*gpu.Table, error) {
 
 // Machine finds the hardware of a node as [Node] does, with what tells equal machines apart, and
 // whether the node offers it at the moment or not. ok is false for a node without GPUs. The error says
-// why what the node agent published cannot be used.
+// why what the node agent published cannot be used, or that the node counts more GPUs than a machine has.
 func Machine(n *corev1.Node, hw *contract.GPUNode) (m gpu.Machine, ok bool, err error) {
 	if hw != nil {
 		m, err = hw.Status.Machine()
@@ -131,8 +136,8 @@ func Machine(n *corev1.Node, hw *contract.GPUNode) (m gpu.Machine, ok bool, err 
 		}
 		return m, true, nil
 	}
-	m = countedMachine(n)
-	return m, len(m.GPUs) > 0, nil
+	m, err = countedMachine(n)
+	return m, len(m.GPUs) > 0, err
 }
 
 // exclude marks the GPUs that must not be used though none of their own faults says so:
@@ -156,13 +161,16 @@ func exclude(m *gpu.Machine, n *corev1.Node, status contract.GPUNodeStatus) {
 const modeMIG placement.Mode = "mig"
 
 // countedMachine describes as many GPUs as the node counts, without links between them.
-func countedMachine(n *corev1.Node) gpu.Machine {
+func countedMachine(n *corev1.Node) (gpu.Machine, error) {
 	count, err := strconv.Atoi(n.Labels[contract.GPUCountLabel])
 	if err != nil {
 		for _, name := range []corev1.ResourceName{contract.ResourceDefaultGPU, contract.ResourceTopologyGPU, contract.ResourceGPUCount} {
 			quantity := n.Status.Capacity[name]
 			count = max(count, int(quantity.Value()))
 		}
+	}
+	if count > gpu.MaxGPUs {
+		return gpu.Machine{}, fmt.Errorf("it counts %d GPUs (label %s, or its capacity), and a machine has at most %d", count, contract.GPUCountLabel, gpu.MaxGPUs)
 	}
 	count = max(count, 0)
 	memory := memoryMiB(n)
@@ -173,13 +181,16 @@ func countedMachine(n *corev1.Node) gpu.Machine {
 		row[i].Class = gpu.Self
 		m.Links = append(m.Links, row)
 	}
-	return m
+	return m, nil
 }
+
+// mostMemoryMiB is more memory than any GPU has, in MiB.
+const mostMemoryMiB = 16 << 20
 
 // memoryMiB is what the driver of the node reports of each GPU, 0 where no label says so.
 func memoryMiB(n *corev1.Node) int64 {
 	memory, err := strconv.ParseInt(strings.TrimSuffix(n.Labels[contract.GPUMemoryLabel], "MiB"), 10, 64)
-	if err != nil {
+	if err != nil || memory < 0 || memory > mostMemoryMiB {
 		return 0
 	}
 	return memory

@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
@@ -92,6 +94,13 @@ func TestNodeHardware(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, node.GPUs.Machine().GPUs, 3, "counted without links")
 
+	for _, count := range []string{"65", "1000000000"} {
+		unknown.Labels[contract.GPUCountLabel] = count
+		node, err = Node(unknown, nil)
+		require.ErrorContains(t, err, "it counts "+count+" GPUs")
+		assert.Nil(t, node.GPUs)
+	}
+
 	without := podtest.Node("node", 0)
 	without.Labels[contract.InstanceTypeLabel] = "another"
 	node, err = Node(without, nil)
@@ -110,11 +119,14 @@ func TestHeadroomOfSharedGPUs(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, node.HeadroomMiB, "%d GiB", offered)
 	}
+	machine := gpu.Machine{GPUs: []gpu.GPU{{MemoryMiB: math.MaxInt64}}} // as an agent may have published
+	n := &corev1.Node{Status: corev1.NodeStatus{Capacity: corev1.ResourceList{contract.ResourceGPUMemory: resource.MustParse("1")}}}
+	assert.Equal(t, int64(math.MaxInt64>>10-1)<<10, headroom(n, machine))
 }
 
 // Where no agent has looked, what the driver reports goes before the catalogue.
 func TestMemoryOfGPUsIsWhatTheDriverReports(t *testing.T) {
-	for label, want := range map[string]int64{"": 16160, "16384MiB": 16384, "16130MiB": 16130, "16 GB": 16160} {
+	for label, want := range map[string]int64{"": 16160, "16384MiB": 16384, "16130MiB": 16130, "16 GB": 16160, "999999999999MiB": 16160, "-1MiB": 16160} {
 		n := podtest.Node("node", 8)
 		if n.Labels[contract.GPUMemoryLabel] = label; label == "" {
 			delete(n.Labels, contract.GPUMemoryLabel)

@@ -99,7 +99,7 @@ func TestPlannedNodesComeFromTheCatalogue(t *testing.T) {
 	assert.ErrorContains(t, err, "ecs.none")
 }
 
-// A capacity that somebody has written may have no labels.
+// A capacity that a configuration has written may have no labels.
 func TestCapacityWithoutLabels(t *testing.T) {
 	c, err := pool("topology").Planned(capacity.Capacity{}, 1)
 	require.NoError(t, err)

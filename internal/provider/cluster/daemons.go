@@ -42,7 +42,7 @@ func (s *Snapshot) daemons(n placement.Node) (pods []ledger.Pod) {
 	return pods
 }
 
-// take is what somebody gets who asks for an amount, and what is left.
+// take is how much of what is there a pod gets that asks for an amount, and what is left.
 func take(amount, have int64) (taken, left int64) {
 	taken = min(amount, max(0, have))
 	return taken, have - taken

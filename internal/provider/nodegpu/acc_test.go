@@ -77,7 +77,7 @@ func follow(t *testing.T, cloud *acctest.Cloud) {
 				continue
 			}
 			it, _ := catalog.Lookup(v100)
-			offers, err := catalog.Allocatable(it, n.GetLabels()[contract.NodeModeLabel])
+			offers, err := catalog.Allocatable(it, n.GetLabels()[contract.NodeModeLabel], catalog.Setup{})
 			if !assert.NoError(t, err) {
 				return
 			}

@@ -71,12 +71,16 @@ func Patch(object *unstructured.Unstructured, c metav1.Condition) (*unstructured
 	if before != nil && before.Status == c.Status && before.Reason == c.Reason && before.Message == c.Message {
 		return nil, nil
 	}
+	return patch(object, have, c), nil
+}
+
+func patch(object *unstructured.Unstructured, have []metav1.Condition, c metav1.Condition) *unstructured.Unstructured {
 	fields := Fields([]metav1.Condition{*meta.FindStatusCondition(Set(have, c), c.Type)})
 	patch := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": fields}}}
 	patch.SetGroupVersionKind(object.GroupVersionKind())
 	patch.SetName(object.GetName())
 	patch.SetNamespace(object.GetNamespace())
-	return patch, nil
+	return patch
 }
 
 // Apply writes a condition of an object of resource, such as "podgroups", as the field
@@ -88,6 +92,21 @@ func Apply(ctx context.Context, client dynamic.Interface, resource, owner string
 	if patch == nil || err != nil {
 		return false, err
 	}
+	return apply(ctx, client, resource, owner, object, patch, c)
+}
+
+// Write is Apply for an object that may be older than what was written last: what it says
+// does not count.
+func Write(ctx context.Context, client dynamic.Interface, resource, owner string, object *unstructured.Unstructured, c metav1.Condition) (written bool, err error) {
+	c.ObservedGeneration = object.GetGeneration()
+	have, err := List(object)
+	if err != nil {
+		return false, err
+	}
+	return apply(ctx, client, resource, owner, object, patch(object, have, c), c)
+}
+
+func apply(ctx context.Context, client dynamic.Interface, resource, owner string, object, patch *unstructured.Unstructured, c metav1.Condition) (written bool, err error) {
 	gvr := object.GroupVersionKind().GroupVersion().WithResource(resource)
 	_, err = client.Resource(gvr).Namespace(object.GetNamespace()).ApplyStatus(ctx, object.GetName(), patch,
 		metav1.ApplyOptions{FieldManager: owner, Force: true})

@@ -114,6 +114,23 @@ func TestWhatIsWrittenOfAGangThatWaits(t *testing.T) {
 	assert.Equal(t, "Quota99", b.message(pods[0]))
 }
 
+// What is true again is written again, though the cache does not show yet that something else was
+// written in between.
+func TestTextsThatTheCacheDoesNotShowYet(t *testing.T) {
+	b := newBench(t)
+	pod := b.gangPods("job", 1, 8)[0]
+	b.submit([]*corev1.Pod{pod})
+	first, second := wait{"GPUs", "no GPU."}, wait{"Reserved", "held back."}
+	b.record(first, []*corev1.Pod{pod})
+	require.Equal(t, first.text, b.message(pod))
+	b.cache.SetPod(b.live(pod)) // all that the cache gets to see
+
+	b.record(second, []*corev1.Pod{pod})
+	require.Equal(t, second.text, b.message(pod))
+	b.record(first, []*corev1.Pod{pod})
+	assert.Equal(t, first.text, b.message(pod))
+}
+
 // What waiting gangs are told follows the cluster, be it room that is taken or a node that
 // goes, and be the gang without hope; and nothing is done while nothing changes.
 func TestTextsFollowTheCluster(t *testing.T) {

@@ -57,13 +57,23 @@ type recorded struct {
 	// pods are the members that were told the cause, events those that an event was
 	// written about.
 	pods, events map[types.UID]bool
+	// texts are what the members were told last, which the cache may not show yet.
+	texts map[types.UID]string
+}
+
+// says reports whether a pod says a text, as far as is known.
+func (t *recorded) says(pod *corev1.Pod, text string) bool {
+	if told, ok := t.texts[pod.UID]; ok {
+		return told == text
+	}
+	return hasText(pod, text)
 }
 
 // recordOf returns what was written of a gang.
 func (p *Plugin) recordOf(key string) *recorded {
 	t, ok := p.recorded[key]
 	if !ok {
-		t = &recorded{causes: rate.NewLimiter(rate.Every(recordInterval), causesAtOnce), numbers: rate.NewLimiter(rate.Every(recordInterval), 1), pods: map[types.UID]bool{}, events: map[types.UID]bool{}}
+		t = &recorded{causes: rate.NewLimiter(rate.Every(recordInterval), causesAtOnce), numbers: rate.NewLimiter(rate.Every(recordInterval), 1), pods: map[types.UID]bool{}, events: map[types.UID]bool{}, texts: map[types.UID]string{}}
 		p.recorded[key] = t
 	}
 	return t
@@ -98,7 +108,7 @@ func (p *Plugin) record(ctx context.Context, key string, state inventory.GangSta
 		return // the next time it is as new
 	}
 	if writes && state.PodGroup != nil {
-		err = errors.Join(err, p.condition(ctx, state.PodGroup, metav1.ConditionFalse, corev1.PodReasonUnschedulable, why.text, newCause))
+		err = errors.Join(err, p.condition(ctx, state.PodGroup, metav1.ConditionFalse, corev1.PodReasonUnschedulable, why.text, newCause, t.wait.text != ""))
 	}
 	if writes {
 		t.limit(why).AllowN(now, 1)
@@ -138,7 +148,7 @@ func (p *Plugin) recordOnMembers(ctx context.Context, state inventory.GangState,
 		if !teller {
 			text += contract.LatestNumbers + reporterOf(state, pods[0]) + "."
 		}
-		if lost || !hasText(pod, text) {
+		if lost || !t.says(pod, text) {
 			if !p.inPace(ctx) {
 				return false, nil
 			}
@@ -147,6 +157,7 @@ func (p *Plugin) recordOnMembers(ctx context.Context, state inventory.GangState,
 				delete(t.pods, pod.UID)
 				continue
 			}
+			t.texts[pod.UID] = text
 			if !t.events[pod.UID] || newCause && teller && state.PodGroup == nil {
 				t.events[pod.UID] = true
 				p.handle.EventRecorder().Eventf(pod, nil, corev1.EventTypeWarning, failedScheduling, "Scheduling", "%s", text)
@@ -200,10 +211,15 @@ func (p *Plugin) mark(ctx context.Context, pod *corev1.Pod, text string) error {
 	return nil
 }
 
-// condition writes a PodGroup's condition, unless it says so already, with an event when
-// there is something to point out.
-func (p *Plugin) condition(ctx context.Context, group *unstructured.Unstructured, status metav1.ConditionStatus, reason, text string, pointOut bool) error {
-	written, err := condition.Apply(ctx, p.client, contract.PodGroupResource, contract.SchedulerName, group, metav1.Condition{
+// condition writes a PodGroup's condition, with an event when there is something to point out.
+// When it says so already it is not written, unless something else was written since, which
+// the cache may not show yet.
+func (p *Plugin) condition(ctx context.Context, group *unstructured.Unstructured, status metav1.ConditionStatus, reason, text string, pointOut, outdated bool) error {
+	write := condition.Apply
+	if outdated {
+		write = condition.Write
+	}
+	written, err := write(ctx, p.client, contract.PodGroupResource, contract.SchedulerName, group, metav1.Condition{
 		Type: scheduledCondition, Status: status, Reason: reason, Message: text,
 	})
 	if !written || !pointOut {
@@ -220,7 +236,7 @@ func (p *Plugin) condition(ctx context.Context, group *unstructured.Unstructured
 // announce writes on the PodGroup of a gang that had to wait that it runs. Of a gang that
 // was placed at once its pods tell.
 func (p *Plugin) announce(ctx context.Context, key string) {
-	_, waited := p.recorded[key]
+	was, waited := p.recorded[key]
 	delete(p.recorded, key)
 	group := p.cache.PodGroup(key)
 	if group == nil {
@@ -230,7 +246,7 @@ func (p *Plugin) announce(ctx context.Context, key string) {
 		return
 	}
 	if state, _ := p.cache.Gang(key); state.Running > 0 {
-		if err := p.condition(ctx, group, metav1.ConditionTrue, "Scheduled", "runs with "+inventory.Members(state.Running), true); err != nil {
+		if err := p.condition(ctx, group, metav1.ConditionTrue, "Scheduled", "runs with "+inventory.Members(state.Running), true, waited && was.wait.text != ""); err != nil {
 			p.recordLater(ctx, key, err)
 		}
 	}

@@ -241,6 +241,7 @@ func (p *Plugin) startAttempt(key string, pod *corev1.Pod, d clustercache.Decisi
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.noteBegin(r, d.Running)
 	g := p.gang(key, pod)
 	g.place()
 	g.expected, g.attempt = false, r

@@ -369,6 +369,51 @@ func TestNextRunThatIsCutShort(t *testing.T) {
 	assert.NotZero(t, b.evicted(metrics.Partial))
 }
 
+// A member that is deleted while its gang is being bound does not make a gang of the others, however much
+// later it is made again.
+func TestMemberGoesWhileTheGangIsBound(t *testing.T) {
+	for name, whole := range map[string]bool{"before the gang ran": false, "after": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "a", "b")
+			made := metav1.NewTime(time.Unix(1000, 0))
+			pods := b.gangPods("job", 2, 8)
+			pods[0].CreationTimestamp, pods[1].CreationTimestamp = made, made
+			b.submit(pods)
+			for _, pod := range pods {
+				_, status := b.cycle(pod)
+				require.True(t, status.IsSuccess() || status.IsWait(), status.Message())
+			}
+			bound := func(pod *corev1.Pod) *corev1.Pod {
+				pod = pod.DeepCopy()
+				record := assumedIn(b.states[pod.UID]).record
+				annotations, err := record.Annotations()
+				require.NoError(t, err)
+				pod.Annotations, pod.Spec.NodeName = annotations, record.Node
+				pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: made}}
+				b.plugin.work.add(b.cache.SetPod(pod))
+				return pod
+			}
+			first, lost := bound(pods[0]), assumedIn(b.states[pods[1].UID]).node
+			b.bind(pods[0], first.Spec.NodeName)
+			if whole {
+				bound(pods[1])
+				b.bind(pods[1], lost)
+			}
+			b.work()
+			again := b.replaced(pods[1])
+			again.CreationTimestamp = metav1.NewTime(made.Add(time.Hour))
+			b.work()
+			b.plugin.work.add(b.cache.RemoveNode(lost))
+			b.submit([]*corev1.Pod{again})
+			_, status := b.cycle(again)
+			b.work()
+			assert.Contains(t, status.Message(), "1 of 2 members fit")
+			assert.Equal(t, whole, b.live(first) != nil)
+			assert.Equal(t, !whole, b.evicted(metrics.Partial) == 1)
+		})
+	}
+}
+
 // A gang that was cut short and does not fit any more is recreated as a whole; one
 // that ran and lost a member keeps the others.
 func TestPartialGangIsEvicted(t *testing.T) {

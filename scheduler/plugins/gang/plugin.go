@@ -67,6 +67,9 @@ type Plugin struct {
 	// ran are the pods that have been among the members of a gang when it ran as a whole, as far as
 	// this scheduler has seen.
 	ran map[string]map[types.UID]bool
+	// begun are the pods that this scheduler has given places in a gang of which none had one, until
+	// the gang runs as a whole.
+	begun map[string]map[types.UID]bool
 	// recovered means that gangs that a crash left half bound have been planned.
 	recovered bool
 	// planning is the gang that a cycle is planning, "" for none: its members may be charged to
@@ -145,6 +148,7 @@ func newPlugin(cache *clustercache.Cache, meter *metrics.Metrics, handle hooks.H
 		now:      time.Now,
 		gangs:    map[string]*gang{},
 		ran:      map[string]map[types.UID]bool{},
+		begun:    map[string]map[types.UID]bool{},
 		recorded: map[string]*recorded{},
 
 		reserveAfter: contract.DefaultReserveAfter,

@@ -88,6 +88,7 @@ func (p *Plugin) noteRun(key string, state inventory.GangState) {
 	if ok && len(g.assumed) > 0 || !p.cache.GangStatus(key, "").Runs {
 		return
 	}
+	delete(p.begun, key)
 	bound := map[types.UID]bool{}
 	for _, pod := range state.Pods {
 		if pod.Spec.NodeName == "" {
@@ -112,6 +113,36 @@ func (p *Plugin) hasRun(key string, state inventory.GangState) bool {
 		}
 	}
 	return false
+}
+
+// noteBegin notes which pods an attempt places beside the members of the gang that run. The lock must
+// be held.
+func (p *Plugin) noteBegin(r *attempt, running int) {
+	if running == 0 {
+		p.begun[r.key] = map[types.UID]bool{}
+	}
+	if begun, ok := p.begun[r.key]; ok {
+		for uid := range r.pods {
+			begun[uid] = true
+		}
+	}
+}
+
+// wasCutShort reports whether this scheduler has bound all those members of a gang that have nodes, and
+// is not about to bind others, and the gang has not run as a whole: a member went while it was being bound.
+func (p *Plugin) wasCutShort(key string, state inventory.GangState) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	begun, ok := p.begun[key]
+	if g := p.gangs[key]; !ok || g != nil && len(g.assumed) > 0 {
+		return false
+	}
+	for _, pod := range state.Pods {
+		if pod.Spec.NodeName != "" && !begun[pod.UID] {
+			return false
+		}
+	}
+	return true
 }
 
 // neverRan reports whether a gang that no scheduler is known to have seen run was cut short while
@@ -157,7 +188,7 @@ func boundAt(pod *corev1.Pod) time.Time {
 // evictPartial evicts the bound members of a gang that was cut short and cannot be
 // completed, so that its job recreates them and the gang as a whole is pending.
 func (p *Plugin) evictPartial(ctx context.Context, key string, state inventory.GangState) {
-	if !p.leading.Load() || !p.cache.GangStatus(key, "").Partial || p.hasRun(key, state) || !neverRan(state) {
+	if !p.leading.Load() || !p.cache.GangStatus(key, "").Partial || p.hasRun(key, state) || !p.wasCutShort(key, state) && !neverRan(state) {
 		return
 	}
 	text := fmt.Sprintf("the rest of gang %s does not fit any more, and it never ran as a whole", key)

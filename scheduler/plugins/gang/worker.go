@@ -76,6 +76,7 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 		p.noteRun(key, state)
 	} else {
 		delete(p.ran, key)
+		delete(p.begun, key)
 	}
 	alive, pending := map[types.UID]bool{}, map[types.UID]bool{}
 	var waiting *corev1.Pod

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/hashicorp/go-plugin"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6/tf6server"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider"
@@ -142,6 +144,15 @@ func (c *CLI) Apply(t testing.TB, added, changed, destroyed int) {
 func (c *CLI) Unchanged(t testing.TB) {
 	t.Helper()
 	c.Must(t, "plan", "-detailed-exitcode")
+}
+
+// Refuses requires that the plan of a configuration fails, and says what a pattern matches.
+func (c *CLI) Refuses(t testing.TB, config string, says *regexp.Regexp) {
+	t.Helper()
+	c.Write(t, config)
+	output, err := c.Run("plan")
+	require.Error(t, err, output)
+	assert.Regexp(t, says, output)
 }
 
 // Unwrapped is what terraform prints without its line breaks and frames.

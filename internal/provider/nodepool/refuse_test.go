@@ -36,6 +36,7 @@ func poolWith(more string) string {
 // Each mistake is found at plan and shown at the line of its attribute.
 func TestBadInput(t *testing.T) {
 	acctest.StartCloud(t)
+	cli := acctest.StartCLI(t)
 	long := strings.Repeat("x", 64)
 	labels := make([]string, 18)
 	for i := range labels {
@@ -77,6 +78,10 @@ func TestBadInput(t *testing.T) {
 		"limit of another type":    {"spot_price_limit = { \"ecs.gn6i-c4g1.xlarge\" = \"1\" }\n spot_strategy = \"SpotWithPriceLimit\"", `ecs.gn6i-c4g1.xlarge is none of the pool's instance types: ecs.gn6v-c10g1.20xlarge.`},
 		"limit without spot":       {`spot_price_limit = { "ecs.gn6v-c10g1.20xlarge" = "1" }`, `spot_price_limit is for spot_strategy = "SpotWithPriceLimit".`},
 		"no price":                 {`spot_price_limit = { "ecs.gn6v-c10g1.20xlarge" = "cheap" }`, `"cheap" is no price of an hour`},
+		"price that is no number":  {`spot_price_limit = { "ecs.gn6v-c10g1.20xlarge" = "NaN" }`, `"NaN" is no price of an hour`},
+		"price in hexadecimal":     {`spot_price_limit = { "ecs.gn6v-c10g1.20xlarge" = "0x10" }`, `"0x10" is no price of an hour`},
+		"log without a size":       {`kubelet_config = { container_log_max_size = "fifty" }`, `"fifty" is no size of a log`},
+		"log of nothing":           {`kubelet_config = { container_log_max_size = "0" }`, `"0" is no size of a log`},
 		"level of another disk":    {"system_disk_performance_level = \"PL1\"\n system_disk_category = \"cloud_ssd\"", `Disks of category cloud_ssd have no performance level`},
 		"bursting disk":            {"system_disk_bursting_enabled = true\n system_disk_category = \"cloud_essd\"", `Only disks of category cloud_auto`},
 		"IOPS of the disk":         {"system_disk_provisioned_iops = 100\n system_disk_category = \"cloud_essd\"", `Only disks of category cloud_auto`},
@@ -99,10 +104,7 @@ func TestBadInput(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			attribute, _, _ := strings.Cut(test.attribute, " ")
-			resource.UnitTest(t, resource.TestCase{
-				ProtoV6ProviderFactories: acctest.Providers(),
-				Steps:                    []resource.TestStep{{Config: poolWith(test.attribute), PlanOnly: true, ExpectError: acctest.SayingAt(attribute, test.says)}},
-			})
+			cli.Refuses(t, poolWith(test.attribute), acctest.SayingAt(attribute, test.says))
 		})
 	}
 }
@@ -110,14 +112,12 @@ func TestBadInput(t *testing.T) {
 // Terraform does not show the line of what is within an attribute.
 func TestBadInputWithinAttributes(t *testing.T) {
 	acctest.StartCloud(t)
+	cli := acctest.StartCLI(t)
 	for says, attribute := range map[string]string{
 		"Attribute data_disks[0].mount_target must be an absolute path": `data_disks = [{ auto_format = true, mount_target = "mnt" }]`,
 		"Attribute management.vul_level must be asap, later or nntf":    `management = { enabled = true, vul_level = "all" }`,
 	} {
-		resource.UnitTest(t, resource.TestCase{
-			ProtoV6ProviderFactories: acctest.Providers(),
-			Steps:                    []resource.TestStep{{Config: poolWith(attribute), PlanOnly: true, ExpectError: acctest.Saying(says)}},
-		})
+		cli.Refuses(t, poolWith(attribute), acctest.Saying(says))
 	}
 }
 

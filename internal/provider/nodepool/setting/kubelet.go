@@ -63,7 +63,7 @@ func kubeletConfig() setting {
 		"serialize_image_pulls":   partFlag("Whether images are pulled one after the other." + serviceDefault),
 		"registry_pull_qps":       partNumber("Image pulls in a second, 0 for no limit."+serviceDefault, int64validator.AtLeast(0)),
 		"registry_burst":          partNumber("Image pulls at once."+serviceDefault, int64validator.AtLeast(0)),
-		"container_log_max_size":  partText("Size at which a log of a container is rotated, such as `50Mi`."+serviceDefault, stringvalidator.LengthAtLeast(1)),
+		"container_log_max_size":  partText("Size at which a log of a container is rotated, such as `50Mi`."+serviceDefault, logSize{}),
 		"container_log_max_files": partNumber("Log files of a container."+serviceDefault, int64validator.AtLeast(2)),
 	}, func(v *Values) *types.Object { return &v.KubeletConfig }, readKubelet, writeKubelet)
 }
@@ -206,6 +206,20 @@ func (v Values) KubeletCPUPolicy(ctx context.Context) string {
 		return ""
 	}
 	return k.CPUManagerPolicy.ValueString()
+}
+
+// logSize checks the size of a log.
+type logSize struct{}
+
+func (logSize) Description(context.Context) string               { return "must be a size, such as 50Mi" }
+func (v logSize) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
+func (logSize) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
+	if !known(req.ConfigValue) {
+		return
+	}
+	if q, err := amount.Parse(req.ConfigValue.ValueString()); err != nil || q.Value() <= 0 {
+		resp.Diagnostics.AddAttributeError(path.Root("kubelet_config"), "Invalid size", fmt.Sprintf("%s: %q is no size of a log: write a quantity such as \"50Mi\".", req.Path, req.ConfigValue.ValueString()))
+	}
 }
 
 // quantities checks what a kubelet is to reserve.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,14 +96,18 @@ func spotPriceLimit() setting {
 // price checks that a text is a price.
 type price struct{}
 
+// decimal is how the service takes numbers, unlike "NaN", "0x10" and "1e3".
+var decimal = regexp.MustCompile(`^[0-9]{1,9}(\.[0-9]{1,9})?$`)
+
 func (price) Description(context.Context) string               { return "must be a price, such as 39.5" }
 func (v price) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
 func (price) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
 	if !known(req.ConfigValue) {
 		return
 	}
-	if amount, err := strconv.ParseFloat(req.ConfigValue.ValueString(), 64); err != nil || amount <= 0 {
-		resp.Diagnostics.AddAttributeError(req.Path, "Invalid price", fmt.Sprintf("%q is no price of an hour: write a number such as \"39.5\".", req.ConfigValue.ValueString()))
+	text := req.ConfigValue.ValueString()
+	if amount, err := strconv.ParseFloat(text, 64); err != nil || amount <= 0 || !decimal.MatchString(text) {
+		resp.Diagnostics.AddAttributeError(req.Path, "Invalid price", fmt.Sprintf("%q is no price of an hour: write a number such as \"39.5\".", text))
 	}
 }
 

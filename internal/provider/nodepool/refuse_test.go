@@ -150,11 +150,7 @@ func TestRoleReplacesThePool(t *testing.T) {
 func TestModeThatTheRegionDoesNotOffer(t *testing.T) {
 	acctest.StartCloud(t)
 	t.Setenv("ALIBABA_CLOUD_REGION_ID", "cn-wulanchabu")
-	resource.UnitTest(t, resource.TestCase{
-		ProtoV6ProviderFactories: acctest.Providers(),
-		Steps: []resource.TestStep{{Config: poolWith(`mode = "core_mem"`), PlanOnly: true,
-			ExpectError: acctest.Saying("Region cn-wulanchabu does not offer mode core_mem; these do:")}},
-	})
+	acctest.StartCLI(t).Refuses(t, poolWith(`mode = "core_mem"`), acctest.Saying("Region cn-wulanchabu does not offer mode core_mem; these do:"))
 }
 
 // What the documents demand of the cluster for a mode fails at plan.
@@ -233,10 +229,7 @@ func TestModesNeedVersionsOfThePlan(t *testing.T) {
 func TestTwoPoolsOfOneName(t *testing.T) {
 	acctest.StartCloud(t)
 	two := poolWith("") + strings.Replace(poolWith(""), `"gpuplan_node_pool" "v100"`, `"gpuplan_node_pool" "other"`, 1)
-	resource.UnitTest(t, resource.TestCase{
-		ProtoV6ProviderFactories: acctest.Providers(),
-		Steps:                    []resource.TestStep{{Config: two, PlanOnly: true, ExpectError: acctest.Saying(`Another gpuplan_node_pool or gpuplan_node_gpu of this configuration is called "v100" too.`)}},
-	})
+	acctest.StartCLI(t).Refuses(t, two, acctest.Saying(`Another gpuplan_node_pool or gpuplan_node_gpu of this configuration is called "v100" too.`))
 }
 
 func TestPoolThatTerraformDoesNotKnow(t *testing.T) {
@@ -296,8 +289,7 @@ func TestRunningJobsAreNotDisplaced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cloud := acctest.StartCloud(t)
-			running := func() { cloud.Put(t, test.pod) }
-			finished := func() { cloud.API.Remove(corev1.SchemeGroupVersion.WithKind("Pod"), "default", test.pod.Name) }
+			cli := acctest.StartCLI(t)
 			consent := func(config string) string {
 				return strings.TrimSuffix(config, "}\n") + "  allow_disruption = true\n}\n"
 			}
@@ -305,22 +297,21 @@ func TestRunningJobsAreNotDisplaced(t *testing.T) {
 				return acctest.SayingAt(test.attribute, "The plan "+test.says+", and there are running jobs that would lose their nodes: default/trainer (on "+node+"). "+
 					"Wait until they have finished, delete them first, or set allow_disruption = true"+advice)
 			}
-			advice, together := ".", resource.TestStep{Config: consent(test.after), PlanOnly: true, ExpectNonEmptyPlan: true}
+			cli.Write(t, before)
+			cli.Apply(t, 1, 0, 0)
+			cloud.Put(t, test.pod)
 			if test.replaces {
-				advice = " and apply that before."
-				together = resource.TestStep{Config: consent(test.after), PlanOnly: true, ExpectError: refused(advice)}
+				cli.Refuses(t, test.after, refused(" and apply that before."))
+				cli.Refuses(t, consent(test.after), refused(" and apply that before."))
+			} else {
+				cli.Refuses(t, test.after, refused("."))
+				cli.Write(t, consent(test.after))
+				cli.Must(t, "plan")
 			}
-			resource.UnitTest(t, resource.TestCase{
-				ProtoV6ProviderFactories: acctest.Providers(),
-				Steps: []resource.TestStep{
-					{Config: before},
-					{Config: test.after, PlanOnly: true, PreConfig: running, ExpectError: refused(advice)},
-					together,
-					{Config: consent(before)},
-					{Config: consent(test.after), PlanOnly: true, ExpectNonEmptyPlan: true},
-					{Config: before, PreConfig: finished},
-				},
-			})
+			cli.Write(t, consent(before))
+			cli.Apply(t, 0, 1, 0)
+			cli.Write(t, consent(test.after))
+			cli.Must(t, "plan")
 		})
 	}
 }

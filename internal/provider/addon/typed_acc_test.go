@@ -150,6 +150,7 @@ func TestERDMAController(t *testing.T) {
 // What the add-ons do not take fails at plan, at its attribute.
 func TestTypedSettingsAreChecked(t *testing.T) {
 	start(t)
+	cli := acctest.StartCLI(t)
 	for name, test := range map[string]struct{ config, at, says string }{
 		"too long a time":         {scheduler("pod_max_backoff_seconds = 100001"), "pod_max_backoff_seconds", "pod_max_backoff_seconds value must be between 1 and 100000"},
 		"more than all nodes":     {scheduler("percentage_of_nodes_to_score = 101"), "percentage_of_nodes_to_score", "value must be between 0 and 100"},
@@ -169,10 +170,7 @@ func TestTypedSettingsAreChecked(t *testing.T) {
 		"settings that are empty": {controller(`extra_config = jsonencode({ agent = null })`), "extra_config", "extra_config.agent is empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			resource.UnitTest(t, resource.TestCase{
-				ProtoV6ProviderFactories: acctest.Providers(),
-				Steps:                    []resource.TestStep{{Config: test.config, PlanOnly: true, ExpectError: acctest.SayingAt(test.at, test.says)}},
-			})
+			cli.Refuses(t, test.config, acctest.SayingAt(test.at, test.says))
 		})
 	}
 }
@@ -186,14 +184,19 @@ func TestVersionsThatReservationNeeds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			acctest.StartCloud(t, func(o *acsfake.Options) { o.KubernetesVersion = test.kubernetes })
-			reserving := resource.TestStep{Config: scheduler("enable_reservation = true\n" + test.version)}
+			cli := acctest.StartCLI(t)
+			reserving := scheduler("enable_reservation = true\n" + test.version)
+			changes := 0
 			if test.says != "" {
-				reserving.PlanOnly, reserving.ExpectError = true, acctest.SayingAt("enable_reservation", test.says)
+				cli.Refuses(t, reserving, acctest.SayingAt("enable_reservation", test.says))
+			} else {
+				cli.Write(t, reserving)
+				cli.Apply(t, 1, 0, 0)
+				changes = 1
 			}
-			resource.UnitTest(t, resource.TestCase{
-				ProtoV6ProviderFactories: acctest.Providers(),
-				Steps:                    []resource.TestStep{reserving, {Config: scheduler("enable_reservation = false\n" + test.version)}},
-			})
+			cli.Write(t, scheduler("enable_reservation = false\n"+test.version))
+			cli.Apply(t, 1-changes, changes, 0)
+			cli.Unchanged(t)
 		})
 	}
 }
@@ -201,6 +204,7 @@ func TestVersionsThatReservationNeeds(t *testing.T) {
 // An add-on belongs to one resource, of whichever type.
 func TestTwoResourcesForOneAddon(t *testing.T) {
 	s := start(t)
+	cli := acctest.StartCLI(t)
 	second := func(config string) string { return strings.Replace(config, `"x"`, `"y"`, 1) }
 	for name, test := range map[string]struct{ config, object string }{
 		"typed and by name":      {scheduler("enable_reservation = true") + addon("kube-scheduler", ""), "gpuplan_addon kube-scheduler"},
@@ -209,12 +213,9 @@ func TestTwoResourcesForOneAddon(t *testing.T) {
 		"by name twice":          {addon("ack-arena", "") + second(addon("ack-arena", "")), "gpuplan_addon ack-arena"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{{
-				Config: test.config, PlanOnly: true, ExpectError: acctest.Saying("Two resources of this configuration are one object, " + test.object),
-			}}})
+			cli.Refuses(t, test.config, acctest.Saying("Two resources of this configuration are one object, "+test.object))
 		})
 	}
-	cli := acctest.StartCLI(t)
 	cli.Write(t, scheduler("enable_reservation = true")+addon("ack-erdma-controller", ""))
 	cli.Must(t, "apply", "-auto-approve")
 	assert.Contains(t, cli.Must(t, "plan"), "No changes.", "different add-ons")
@@ -283,11 +284,14 @@ func TestDevicesByNUMANode(t *testing.T) {
 			if test.before != nil {
 				test.before(s)
 			}
-			step := resource.TestStep{Config: test.config}
+			cli := acctest.StartCLI(t)
 			if test.refuses != "" {
-				step.PlanOnly, step.ExpectError = true, acctest.SayingAt(test.at, test.refuses)
+				cli.Refuses(t, test.config, acctest.SayingAt(test.at, test.refuses))
+				return
 			}
-			resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{step}})
+			cli.Write(t, test.config)
+			cli.Apply(t, 1, 0, 0)
+			cli.Unchanged(t)
 		})
 	}
 
@@ -296,10 +300,10 @@ func TestDevicesByNUMANode(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.WaitNodePool(t.Context(), acctest.ClusterID, started.PoolID, 1, nil)
 	require.NoError(t, err)
-	resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{
-		{Config: typed("true")},
-		{Config: controller(`driver = "ofed"`), PlanOnly: true, ExpectError: acctest.Saying(refuses)}, // what it was before comes back
-	}})
+	cli := acctest.StartCLI(t)
+	cli.Write(t, typed("true"))
+	cli.Apply(t, 1, 0, 0)
+	cli.Refuses(t, controller(`driver = "ofed"`), acctest.Saying(refuses)) // what it was before comes back
 }
 
 // The rule holds for pools of the same plan, in whatever order they are visited.
@@ -326,11 +330,14 @@ func TestDevicesByNUMANodeOfPlannedPools(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			start(t)
-			steps := []resource.TestStep{{Config: test.config, PlanOnly: true, ExpectError: test.refuses}}
-			if test.refuses == nil {
-				steps = []resource.TestStep{{Config: test.config}, empty(test.config)}
+			cli := acctest.StartCLI(t)
+			if test.refuses != nil {
+				cli.Refuses(t, test.config, test.refuses)
+				return
 			}
-			resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: steps})
+			cli.Write(t, test.config)
+			cli.Apply(t, 2, 0, 0)
+			cli.Unchanged(t)
 		})
 	}
 	start(t)

@@ -236,6 +236,7 @@ func patch(t *testing.T, cloud *acctest.Cloud, text string) {
 func TestBadInput(t *testing.T) {
 	acctest.ClearEnv(t)
 	t.Setenv("HOME", t.TempDir())
+	cli := acctest.StartCLI(t)
 	for name, test := range map[string]struct{ total, quotas, says string }{
 		"malformed quantity":        {total, `a = { min = { cpu = "4x" } }`, `quotas["a"].min["cpu"]: "4x" is not an amount: write a number with an optional unit`},
 		"malformed total":           {`{ cpu = "many" }`, `a = {}`, `total["cpu"]: "many" is not an amount`},
@@ -258,10 +259,7 @@ func TestBadInput(t *testing.T) {
 		"nothing to share":          {`{}`, `a = {}`, `must contain at least 1 elements`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			resource.UnitTest(t, resource.TestCase{
-				ProtoV6ProviderFactories: acctest.Providers(),
-				Steps:                    []resource.TestStep{{Config: treeOf(test.total, test.quotas, ""), PlanOnly: true, ExpectError: acctest.Saying(test.says)}},
-			})
+			cli.Refuses(t, treeOf(test.total, test.quotas, ""), acctest.Saying(test.says))
 		})
 	}
 }

@@ -339,6 +339,7 @@ func TestSecondSchedulerIsRefused(t *testing.T) {
 func TestBadInput(t *testing.T) {
 	acctest.ClearEnv(t)
 	t.Setenv("HOME", t.TempDir())
+	cli := acctest.StartCLI(t)
 	for attribute, says := range map[string]string{
 		`image = ""`:                 "must be the name of an image",
 		`image = " x"`:               "must be the name of an image",
@@ -351,11 +352,7 @@ func TestBadInput(t *testing.T) {
 		`stale_after = "-1s"`:        "must be a positive duration",
 	} {
 		t.Run(attribute, func(t *testing.T) {
-			resource.UnitTest(t, resource.TestCase{
-				ProtoV6ProviderFactories: acctest.Providers(),
-				Steps: []resource.TestStep{{Config: "resource \"gpuplan_scheduler\" \"this\" {\n" + attribute + "\n" + other(attribute) + "}", PlanOnly: true,
-					ExpectError: acctest.Saying(says)}},
-			})
+			cli.Refuses(t, "resource \"gpuplan_scheduler\" \"this\" {\n"+attribute+"\n"+other(attribute)+"}", acctest.Saying(says))
 		})
 	}
 }

@@ -9,14 +9,35 @@ import (
 
 // service is what the Container Service has said of the cluster, asked for once in a walk.
 type service struct {
-	mu sync.Mutex
 	// addons are the versions of the add-ons, by name.
-	addons map[string]string
-	// instances are those that were asked for, nil for one that is not installed.
-	instances map[string]*acs.AddonInstance
-	record    *acs.Cluster
-	// pools are the node pools, nil while nobody has asked.
-	pools []acs.NodePool
+	addons answer[map[string]string]
+	record answer[acs.Cluster]
+	pools  answer[[]acs.NodePool]
+
+	mu sync.Mutex
+	// instances are the add-ons that were asked for, by name, nil for one that is not installed.
+	instances map[string]*answer[*acs.AddonInstance]
+}
+
+// answer is what the service has said to one question. That it did not answer counts as well, so that a
+// plan waits for it once, and not once for each resource.
+type answer[T any] struct {
+	mu    sync.Mutex
+	known bool
+	value T
+	err   error
+}
+
+// get returns the answer, and asks when there is none, or it is not to last: what is being applied may
+// take longer than the service is away.
+func (a *answer[T]) get(lasts, failuresLast bool, ask func() (T, error)) (T, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.known || a.err == nil && !lasts || a.err != nil && !failuresLast {
+		a.value, a.err = ask()
+		a.known = true
+	}
+	return a.value, a.err
 }
 
 // Addons returns the versions of the add-ons that the cluster had when it was first asked for
@@ -26,19 +47,17 @@ func (s *Session) Addons(ctx context.Context) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.service.mu.Lock()
-	defer s.service.mu.Unlock()
-	if s.service.addons == nil {
+	return s.service.addons.get(true, !s.Ledger.Applying(), func() (map[string]string, error) {
 		list, err := client.ListAddons(ctx, s.ClusterID)
 		if err != nil {
 			return nil, err
 		}
-		s.service.addons = map[string]string{}
+		versions := map[string]string{}
 		for _, a := range list {
-			s.service.addons[a.Name] = a.Version
+			versions[a.Name] = a.Version
 		}
-	}
-	return s.service.addons, nil
+		return versions, nil
+	})
 }
 
 // HasAddon reports whether the cluster had an add-on ([Session.Addons]).
@@ -56,21 +75,25 @@ func (s *Session) Addon(ctx context.Context, name string) (*acs.AddonInstance, e
 		return nil, err
 	}
 	s.service.mu.Lock()
-	defer s.service.mu.Unlock()
-	instance, asked := s.service.instances[name]
-	if !asked {
+	if s.service.instances == nil {
+		s.service.instances = map[string]*answer[*acs.AddonInstance]{}
+	}
+	known, ok := s.service.instances[name]
+	if !ok {
+		known = new(answer[*acs.AddonInstance])
+		s.service.instances[name] = known
+	}
+	s.service.mu.Unlock()
+	return known.get(true, !s.Ledger.Applying(), func() (*acs.AddonInstance, error) {
 		switch live, err := client.GetAddon(ctx, s.ClusterID, name); {
 		case err == nil:
-			instance = &live
-		case acs.Code(err) != "AddonNotFound":
+			return &live, nil
+		case acs.Code(err) == "AddonNotFound":
+			return nil, nil
+		default:
 			return nil, err
 		}
-		if s.service.instances == nil {
-			s.service.instances = map[string]*acs.AddonInstance{}
-		}
-		s.service.instances[name] = instance
-	}
-	return instance, nil
+	})
 }
 
 // AddonVersion returns the version of an add-on that the cluster has once the plan is carried out, "" where it has none
@@ -94,16 +117,7 @@ func (s *Session) Record(ctx context.Context) (acs.Cluster, error) {
 	if err != nil {
 		return acs.Cluster{}, err
 	}
-	s.service.mu.Lock()
-	defer s.service.mu.Unlock()
-	if s.service.record == nil {
-		record, err := client.GetCluster(ctx, s.ClusterID)
-		if err != nil {
-			return acs.Cluster{}, err
-		}
-		s.service.record = &record
-	}
-	return *s.service.record, nil
+	return s.service.record.get(true, !s.Ledger.Applying(), func() (acs.Cluster, error) { return client.GetCluster(ctx, s.ClusterID) })
 }
 
 // NodePools returns the node pools that the cluster had when it was first asked for them, or has once the
@@ -113,14 +127,6 @@ func (s *Session) NodePools(ctx context.Context) ([]acs.NodePool, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.service.mu.Lock()
-	defer s.service.mu.Unlock()
-	if s.service.pools == nil || s.Ledger.Applying() {
-		pools, err := client.ListNodePools(ctx, s.ClusterID)
-		if err != nil {
-			return nil, err
-		}
-		s.service.pools = append([]acs.NodePool{}, pools...)
-	}
-	return s.service.pools, nil
+	planning := !s.Ledger.Applying()
+	return s.service.pools.get(planning, planning, func() ([]acs.NodePool, error) { return client.ListNodePools(ctx, s.ClusterID) })
 }

@@ -27,8 +27,8 @@ func (c *Client) Delete(ctx context.Context, gvk schema.GroupVersionKind, namesp
 	return c.deleteObject(ctx, obj)
 }
 
-// DeleteLabelled deletes the objects of a kind that match a label selector, and
-// returns when they are gone. A kind that is not served is success.
+// DeleteLabelled deletes the objects of a kind that match a label selector, all at the
+// same time, and returns when they are gone. A kind that is not served is success.
 func (c *Client) DeleteLabelled(ctx context.Context, gvk schema.GroupVersionKind, namespace, selector string) error {
 	items, err := c.List(ctx, gvk, namespace, selector)
 	if errors.Is(err, ErrNotServed) {
@@ -38,7 +38,12 @@ func (c *Client) DeleteLabelled(ctx context.Context, gvk schema.GroupVersionKind
 		return err
 	}
 	for i := range items {
-		if err := c.deleteObject(ctx, &items[i]); err != nil {
+		if err := c.requestDelete(ctx, &items[i]); err != nil {
+			return err
+		}
+	}
+	for i := range items {
+		if err := c.awaitGone(ctx, &items[i], nil); err != nil {
 			return err
 		}
 	}

@@ -112,6 +112,31 @@ func TestDeleteWaitsForFinalizers(t *testing.T) {
 	assert.NoError(t, <-done)
 }
 
+// None of many waits until another is gone.
+func TestManyAreDeletedTogether(t *testing.T) {
+	server, client, ctx := start(t)
+	names := []string{"a", "b", "c"}
+	for _, name := range names {
+		held := configMap(name, "x")
+		held.SetLabels(map[string]string{"job": "j"})
+		held.SetFinalizers([]string{"example.com/hold"})
+		server.Put(held)
+	}
+	done := make(chan error)
+	go func() { done <- client.DeleteLabelled(ctx, configMaps, "default", "job=j") }()
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		for _, name := range names {
+			held, err := client.Get(ctx, configMaps, "default", name)
+			require.NoError(c, err)
+			assert.NotNil(c, held.GetDeletionTimestamp(), name)
+		}
+	}, time.Minute, 10*time.Millisecond)
+	for _, name := range names {
+		server.Remove(configMaps, "default", name)
+	}
+	assert.NoError(t, <-done)
+}
+
 func writeFile(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")

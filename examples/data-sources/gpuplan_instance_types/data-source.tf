@@ -6,5 +6,5 @@ data "gpuplan_instance_types" "big" {
 }
 
 output "types" {
-  value = { for type in data.gpuplan_instance_types.big.instance_types : type.name => "${type.gpus} x ${type.gpu_model}, ${type.erdma_gbps} Gbit/s" }
+  value = { for type in data.gpuplan_instance_types.big.instance_types : type.name => "${type.gpus} x ${type.gpu_model}${type.erdma_gbps > 0 ? ", ${type.erdma_gbps} Gbit/s" : ""}" }
 }

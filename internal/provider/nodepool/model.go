@@ -59,13 +59,19 @@ var taintType = types.ObjectType{AttrTypes: map[string]attr.Type{
 // known reports whether everything that decides the capacity is known, apart from the size of the system
 // disk, which is unknown in a plan also where it is left out.
 func (m model) known(ctx context.Context) bool {
-	for _, v := range []attr.Value{m.Name, m.InstanceType, m.Fallbacks, m.Size, m.Mode, m.ModeChangePolicy, m.GPUPolicy, m.Labels, m.Taints, m.KubeletConfig} {
-		tf, err := v.ToTerraformValue(ctx)
-		if err != nil || !tf.IsFullyKnown() {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc([]attr.Value{m.Name, m.InstanceType, m.Fallbacks, m.Size, m.Mode, m.ModeChangePolicy, m.GPUPolicy, m.Labels, m.Taints, m.KubeletConfig},
+		func(v attr.Value) bool { return !fullyKnown(ctx, v) })
+}
+
+// shrinksUnknown reports whether the pool of a state loses nodes of which it is unknown which ones.
+func (m model) shrinksUnknown(ctx context.Context, state model) bool {
+	return m.Size.ValueInt64() < state.Size.ValueInt64() && !fullyKnown(ctx, m.RemoveNodes)
+}
+
+// fullyKnown reports whether nothing of a value is unknown until apply.
+func fullyKnown(ctx context.Context, v attr.Value) bool {
+	tf, err := v.ToTerraformValue(ctx)
+	return err == nil && tf.IsFullyKnown()
 }
 
 // pool describes the nodes; the model must be [model.known].

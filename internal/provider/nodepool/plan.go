@@ -57,8 +57,11 @@ func (r *pool) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 		return
 	}
 	switch {
-	case !plan.known(ctx) || disk.IsUnknown():
-		return // the capacity stays unknown until apply
+	case !plan.known(ctx) || disk.IsUnknown() || state != nil && plan.shrinksUnknown(ctx, *state):
+		if !plan.Name.IsUnknown() {
+			resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("capacity"), capacity.NameOnly(plan.Name.ValueString()))...)
+		}
+		return // the rest stays unknown until apply
 	case state == nil:
 		resp.Diagnostics.Append(r.planCreate(ctx, plan)...)
 	case leaving(state.State.ValueString()):

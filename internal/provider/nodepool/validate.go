@@ -81,9 +81,9 @@ func gpusOf(it catalog.InstanceType) string {
 	return fmt.Sprintf("%d × %s with %d GiB (%s)", it.GPUs, it.GPUModel, it.GPUMemoryGiB, it.Wiring)
 }
 
-// modeReplaces reports whether nodes cannot be switched between two modes.
+// modeReplaces reports whether nodes cannot be switched between two modes, or it may turn out that they cannot.
 func modeReplaces(_ context.Context, req planmodifier.StringRequest, resp *stringplanmodifier.RequiresReplaceIfFuncResponse) {
-	resp.RequiresReplace = mode.Replaces(req.StateValue.ValueString(), req.PlanValue.ValueString())
+	resp.RequiresReplace = req.PlanValue.IsUnknown() || mode.Replaces(req.StateValue.ValueString(), req.PlanValue.ValueString())
 }
 
 // instanceType checks that the catalogue has the type.

@@ -1,6 +1,8 @@
 package trainingjob
 
 import (
+	"context"
+
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
@@ -157,6 +159,25 @@ func values[M, S any](attributes []attribute[M, S], m *M) map[string]attr.Value 
 		all[a.name] = a.property.value(m)
 	}
 	return all
+}
+
+// undecided names the attributes of a job that are unknown until apply and whose change needs a new one:
+// Terraform accepts no replacement then that it was not told of.
+func undecided(ctx context.Context, m model) (names []string) {
+	note := func(name string, value attr.Value) {
+		if full, err := value.ToTerraformValue(ctx); err == nil && !full.IsFullyKnown() {
+			names = append(names, name)
+		}
+	}
+	for _, a := range jobAttributes {
+		if a.property.part != nil && a.change == replaces {
+			note(a.name, a.property.value(&m))
+		}
+	}
+	for _, a := range containerAttributes {
+		note(a.name, a.property.value(&m.container))
+	}
+	return names
 }
 
 // differing returns the attributes in which two jobs differ.

@@ -355,6 +355,7 @@ var runAttributes = []jobAttribute{
 			"and its plan warns; `lifecycle.ignore_changes` leaves that to others. A job with the label `kueue.x-k8s.io/queue-name` Kueue suspends and lets start: the provider leaves it alone."),
 		property: yes(func(m *model) *types.Bool { return &m.Suspend }, func(s *job.Spec) *bool { return &s.Suspend }),
 		change:   inPlace,
+		places:   true,
 	},
 	{
 		name: "clean_pod_policy",

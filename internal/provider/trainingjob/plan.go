@@ -75,9 +75,17 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	r.Session.Ledger.Own(object(old))
 	resumed := old.Suspend && !wanted.Suspend
 	replace, _ := differences(old, wanted)
-	// What a pool offers is unknown when anything of the pool is. Its name rarely changes then; all else that is
-	// unknown may, and Terraform accepts no replacement that it was not told of.
-	replace = slices.DeleteFunc(replace, func(attribute string) bool { return attribute == "pools" && slices.Contains(unknown, attribute) })
+	config.PoolNames = plan.PoolNames // which the configuration has as pools
+	for _, attribute := range undecided(ctx, config) {
+		if !slices.Contains(replace, attribute) {
+			replace = append(replace, attribute)
+		}
+	}
+	// A data source that is read at apply makes all of its pool unknown, whose name rarely is another one then: that is for
+	// the apply to refuse.
+	if len(old.Pools) > 0 && (slices.Contains(unknown, "pools") || r.Session.Ledger.Applying()) {
+		replace = slices.DeleteFunc(replace, func(attribute string) bool { return attribute == "pools" })
+	}
 	if !sameTriggers(plan.Triggers, state.Triggers) {
 		replace = append(replace, "triggers")
 	}
@@ -221,6 +229,9 @@ func (r *trainingJob) place(ctx context.Context, m *model, after types.List, on 
 	}
 	if !known {
 		unknown = append(unknown, "after")
+	}
+	if m.AllowPreemption.IsUnknown() {
+		unknown = append(unknown, "allow_preemption")
 	}
 	if !slices.ContainsFunc(unknown, func(name string) bool { return slices.Contains(decideAlike, name) }) {
 		if diags.Append(c.alike(*m)...); diags.HasError() {

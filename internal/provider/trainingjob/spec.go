@@ -78,7 +78,9 @@ func (r *reader) list(_ path.Path, value types.List) []string {
 	r.diags.Append(value.ElementsAs(r.ctx, &all, false)...)
 	var out []string
 	for _, text := range all {
-		out = append(out, text.ValueString())
+		if !text.IsUnknown() {
+			out = append(out, text.ValueString())
+		}
 	}
 	return out
 }

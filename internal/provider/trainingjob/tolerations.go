@@ -7,6 +7,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+	"github.com/hashicorp/terraform-plugin-framework/types/basetypes"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
@@ -57,11 +58,16 @@ var tolerationsProperty = property[model, job.Spec]{
 		if m.Tolerations.IsNull() || m.Tolerations.IsUnknown() {
 			return
 		}
-		var models []tolerationModel
-		r.diags.Append(m.Tolerations.ElementsAs(r.ctx, &models, false)...)
-		for i := range models {
+		var objects []types.Object
+		r.diags.Append(m.Tolerations.ElementsAs(r.ctx, &objects, false)...)
+		for i, object := range objects {
+			if object.IsUnknown() {
+				continue
+			}
+			var tm tolerationModel
 			var t corev1.Toleration
-			readAll(r, tolerationAttributes, at.AtListIndex(i), &models[i], &t)
+			r.diags.Append(object.As(r.ctx, &tm, basetypes.ObjectAsOptions{})...)
+			readAll(r, tolerationAttributes, at.AtListIndex(i), &tm, &t)
 			if t.Operator == "" {
 				t.Operator = corev1.TolerationOpEqual
 			}

@@ -28,6 +28,7 @@ func (r *trainingJob) ValidateConfig(ctx context.Context, req resource.ValidateC
 	if resp.Diagnostics.Append(diags...); diags.HasError() {
 		return
 	}
+	unknown = append(unknown, undecided(ctx, m)...)
 	for _, p := range spec.Check() {
 		attribute := p.Field
 		if p.Role != "" {

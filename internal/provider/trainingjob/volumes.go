@@ -5,6 +5,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+	"github.com/hashicorp/terraform-plugin-framework/types/basetypes"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 )
@@ -46,11 +47,18 @@ var volumesProperty = property[model, job.Spec]{
 		if m.Volumes.IsNull() || m.Volumes.IsUnknown() {
 			return
 		}
-		var models map[string]volumeModel
-		r.diags.Append(m.Volumes.ElementsAs(r.ctx, &models, false)...)
+		var objects map[string]types.Object
+		r.diags.Append(m.Volumes.ElementsAs(r.ctx, &objects, false)...)
 		s.Volumes = map[string]job.Volume{}
-		for name, vm := range models {
+		for name, object := range objects {
+			var vm volumeModel
 			var v job.Volume
+			if !object.IsUnknown() {
+				r.diags.Append(object.As(r.ctx, &vm, basetypes.ObjectAsOptions{})...)
+			}
+			if object.IsUnknown() || vm.MountPath.IsUnknown() {
+				continue // nothing can be mounted nowhere
+			}
 			readAll(r, volumeAttributes, at.AtMapKey(name), &vm, &v)
 			s.Volumes[name] = v
 		}

@@ -1,0 +1,85 @@
+package trainingjob_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/trainingjob"
+)
+
+// Whatever is unknown of a job until apply, the plan has not said what the apply does otherwise. Every job has a pool
+// of its own, so that all but those that are unknown have a planned placement.
+func TestUnknownAttributes(t *testing.T) {
+	serveJobs(acctest.StartCloud(t))
+	type object = acctest.Object
+	type list = acctest.List
+	texts := func(a, b string) [2]any { return [2]any{fmt.Sprintf("%q", a), fmt.Sprintf("%q", b)} }
+	flags, numbers := [2]any{"true", "false"}, [2]any{"2", "1"}
+	keyed := [2]any{object{"k": `"v"`}, object{"k": `"w"`}}
+	listed := [2]any{list{`"a"`}, list{`"b"`}}
+	role := func(replicas string) object { return object{"replicas": replicas, "gpus": "1"} }
+	volume := func(claim string) object { return object{"claim": claim, "mount_path": `"/data"`, "read_only": "true"} }
+	toleration := func(value string) object {
+		return object{"key": `"k"`, "operator": `"Equal"`, "value": value, "effect": `"NoSchedule"`}
+	}
+	pytorch, shared := object{"framework": `"pytorch"`}, object{"mode": `"shared"`, "roles": object{"worker": object{"memory_gib": "1"}}}
+	base := func(name string) object {
+		return object{
+			"name": fmt.Sprintf("%q", name), "framework": `"mpi"`, "image": `"train:1"`, "command": list{`"train"`}, "wait_for": `"none"`,
+			"placement_check": `"warn"`, "roles": object{"worker": role("2")}, "pools": list{fmt.Sprintf("gpuplan_node_pool.all[%q].capacity", name)},
+			"timeouts": object{"create": `"10s"`, "update": `"10s"`},
+		}
+	}
+	u := acctest.Unknown{
+		Type: "gpuplan_training_job", Resource: trainingjob.New(),
+		Base: base,
+		Values: map[string][2]any{
+			"active_deadline_seconds": numbers, "allow_preemption": flags, "annotations": keyed, "arena_compatible": flags,
+			"args": listed, "backoff_limit": numbers, "clean_pod_policy": texts("All", "Running"), "command": listed,
+			"dns_policy": texts("Default", "ClusterFirst"), "env": keyed, "framework": texts("pytorch", "mpi"),
+			"gang": {object{"minimum": "2"}, object{"minimum": "1"}}, "gang.enabled": {"true", "null"}, "gang.minimum": numbers,
+			"host_ipc": flags, "host_network": flags, "host_pid": flags, "image": texts("train:2", "train:3"),
+			"image_pull_policy": texts("Always", "Never"), "image_pull_secrets": listed, "labels": keyed, "mode": texts("default", "topology"),
+			"name": texts("one", "two"), "namespace": texts("default", "other"), "node_selector": keyed, "nproc_per_node": texts("2", "auto"),
+			"placement_check": texts("off", "warn"), "port": numbers, "preemptible": flags, "priority_class": texts("high", "low"),
+			"quota": texts("a", "b"), "queue": flags, "rdma_defaults": flags, "require_immediate": flags, "restart_policy": texts("Never", "OnFailure"),
+			"roles":             {object{"worker": role("3")}, object{"worker": role("2")}},
+			"roles.worker.args": listed, "roles.worker.command": listed, "roles.worker.core_percent": {"50", "25"}, "roles.worker.cpu": texts("2", "1"),
+			"roles.worker.env": keyed, "roles.worker.gpus": numbers, "roles.worker.image": texts("train:2", "train:3"),
+			"roles.worker.memory": texts("2Gi", "1Gi"), "roles.worker.memory_gib": numbers, "roles.worker.minimum": numbers,
+			"roles.worker.rdma": flags, "roles.worker.replicas": numbers, "roles.worker.working_dir": texts("/a", "/b"),
+			"scheduler_name": texts("default-scheduler", "gpuplan-scheduler"), "service_account": texts("a", "b"), "shared_memory": texts("2Gi", "1Gi"),
+			"suspend": flags, "timeouts": {object{"create": `"9s"`}, object{"create": `"8s"`}}, "timeouts.create": texts("9s", "8s"),
+			"timeouts.update": texts("9s", "8s"), "timeouts.delete": texts("9s", "8s"),
+			"tolerations": {list{toleration(`"v"`)}, list{toleration(`"w"`)}}, "tolerations.0.key": texts("a", "b"),
+			"tolerations.0.operator": {`"Equal"`, "null"}, "tolerations.0.value": texts("a", "b"), "tolerations.0.effect": texts("NoExecute", "NoSchedule"),
+			"triggers": keyed, "ttl_seconds_after_finished": numbers,
+			"volumes": {object{"d": volume(`"a"`)}, object{"d": volume(`"b"`)}}, "volumes.d.claim": texts("a", "b"), "volumes.d.mount_path": texts("/a", "/b"),
+			"volumes.d.read_only": flags, "wait_for": texts("none", "none"), "working_dir": texts("/a", "/b"),
+			"after": {list{"gpuplan_training_job.first.placed"}, list{"gpuplan_training_job.first.placed"}},
+			"pools": {list{`gpuplan_node_pool.all["pools"].capacity`}, list{`gpuplan_node_pool.all["pools"].capacity`}},
+		},
+		With: map[string]object{
+			"port": pytorch, "nproc_per_node": pytorch, "roles.worker.core_percent": shared, "roles.worker.memory_gib": shared,
+		},
+		Needed: []string{"image", "roles.worker.gpus", "roles.worker.memory_gib", "tolerations.0.key"},
+		Rest: func(names []string) string {
+			var all string
+			for _, name := range names {
+				all += fmt.Sprintf("%q, ", name)
+			}
+			return `
+resource "gpuplan_node_pool" "all" {
+  for_each      = toset([` + all + `"first"])
+  name          = each.key
+  instance_type = "ecs.gn6v-c10g1.20xlarge"
+  size          = 1
+  mode          = "topology"
+  vswitch_ids   = ["vsw-1"]
+}
+resource "gpuplan_training_job" "first" ` + acctest.Written(base("first")) + "\n"
+		},
+	}
+	u.Test(t)
+}

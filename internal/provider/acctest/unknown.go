@@ -41,12 +41,13 @@ type part struct {
 	name   string
 	path   []string
 	values [2]any
-	// with is the resource with the part, without the one that lacks it, nil where there is none.
-	with, without Object
+	// base are the attributes beside it. optional means that it can be left out.
+	base     Object
+	optional bool
 }
 
-// Test requires that Terraform accepts what comes of unknown values of each part: of a resource that is new, of one that
-// had it, and of one that lacked it; the same value, another one, and none.
+// Test requires that Terraform accepts what comes of unknown values of each part: a value in a resource that is new, none
+// in the one that has it by then, or the same where it must have one, and another value in the one that lacks it.
 func (u Unknown) Test(t *testing.T) {
 	t.Helper()
 	parts, names := u.parts(t), []string(nil)
@@ -54,19 +55,15 @@ func (u Unknown) Test(t *testing.T) {
 		names = append(names, p.name)
 	}
 	cli := StartCLI(t)
-	const first, second, none, absent = 0, 1, 2, 3
-	for round, course := range []int{first, first, second, absent, first, none} {
+	for round := range 3 {
 		var resources, later strings.Builder
 		for _, p := range parts {
-			object := p.without
-			if course != absent || object == nil {
-				value := p.values[course%2]
-				if course == none && p.without != nil {
-					value = "null"
-				}
-				fmt.Fprintf(&later, "    %q = %s\n", p.name, Written(value))
-				object = set(p.with, p.path, fmt.Sprintf("terraform_data.later.output[%q]", p.name))
+			value := p.values[round/2]
+			if round == 1 && p.optional {
+				value = "null"
 			}
+			fmt.Fprintf(&later, "    %q = %s\n", p.name, Written(value))
+			object := set(p.base, p.path, fmt.Sprintf("terraform_data.later.output[%q]", p.name))
 			fmt.Fprintf(&resources, "resource %q %q %s\n", u.Type, p.name, Written(object))
 		}
 		cli.Write(t, fmt.Sprintf("resource \"terraform_data\" \"later\" {\n  input = {\n    round = %d\n%s  }\n}\n", round, &later)+u.Rest(names)+resources.String())
@@ -82,20 +79,18 @@ func (u Unknown) parts(t *testing.T) (parts []part) {
 	add := func(path []string, values [2]any, optional bool) {
 		at := strings.Join(path, ".")
 		p := part{name: strings.NewReplacer(".", "-", "_", "-").Replace(at), path: path, values: values}
-		p.with = u.Base(p.name)
+		p.base = u.Base(p.name)
 		for i := 1; i < len(path); i++ { // what it is a part of has to be there
 			if values, ok := u.Values[strings.Join(path[:i], ".")]; ok {
-				p.with = set(p.with, path[:i], values[0])
+				p.base = set(p.base, path[:i], values[0])
 			}
 		}
 		for prefix, beside := range u.With {
 			if at == prefix || strings.HasPrefix(at, prefix+".") {
-				maps.Copy(p.with, beside)
+				maps.Copy(p.base, beside)
 			}
 		}
-		if optional && !slices.Contains(u.Needed, at) {
-			p.without = set(p.with, path, nil)
-		}
+		p.optional = optional && !slices.Contains(u.Needed, at)
 		parts = append(parts, p)
 	}
 	var attribute func(path []string, a schema.Attribute)
@@ -163,7 +158,7 @@ func elements(value any) Object {
 	return numbered
 }
 
-// set returns an object that has a value at a path, or nothing there for nil.
+// set returns an object that has a value at a path.
 func set(object Object, path []string, value any) Object {
 	return put(object, path, value).(Object) //nolint:forcetypeassert // an object stays one
 }
@@ -185,9 +180,7 @@ func put(in any, path []string, value any) any {
 	if object = maps.Clone(object); object == nil {
 		object = Object{}
 	}
-	if object[path[0]] = put(object[path[0]], path[1:], value); object[path[0]] == nil {
-		delete(object, path[0])
-	}
+	object[path[0]] = put(object[path[0]], path[1:], value)
 	return object
 }
 

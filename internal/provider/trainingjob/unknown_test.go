@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/trainingjob"
 )
@@ -11,7 +14,9 @@ import (
 // Whatever is unknown of a job until apply, the plan has not said what the apply does otherwise. Every job has a pool
 // of its own, so that all but those that are unknown have a planned placement.
 func TestUnknownAttributes(t *testing.T) {
-	serveJobs(acctest.StartCloud(t))
+	cloud := acctest.StartCloud(t)
+	serveJobs(cloud)
+	serveQueue(cloud)
 	type object = acctest.Object
 	type list = acctest.List
 	texts := func(a, b string) [2]any { return [2]any{fmt.Sprintf("%q", a), fmt.Sprintf("%q", b)} }
@@ -82,4 +87,16 @@ resource "gpuplan_training_job" "first" ` + acctest.Written(base("first")) + "\n
 		},
 	}
 	u.Test(t)
+}
+
+// serveQueue makes the API server serve what the job queue keeps.
+func serveQueue(cloud *acctest.Cloud) {
+	cloud.API.Put(&unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": "queueunits." + contract.QueueGroup},
+		"spec": map[string]any{
+			"group": contract.QueueGroup, "scope": "Namespaced", "names": map[string]any{"kind": contract.QueueUnitKind, "plural": "queueunits"},
+			"versions": []any{map[string]any{"name": "v1alpha1", "served": true}},
+		},
+	}})
 }

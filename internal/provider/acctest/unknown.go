@@ -78,7 +78,7 @@ func (u Unknown) parts(t *testing.T) (parts []part) {
 	t.Helper()
 	add := func(path []string, values [2]any, optional bool) {
 		at := strings.Join(path, ".")
-		p := part{name: strings.NewReplacer(".", "-", "_", "-").Replace(at), path: path, values: values}
+		p := part{name: strings.NewReplacer(".", "-", "_", "-", `"`, "", "/", "-").Replace(at), path: path, values: values}
 		p.base = u.Base(p.name)
 		for i := 1; i < len(path); i++ { // what it is a part of has to be there
 			if values, ok := u.Values[strings.Join(path[:i], ".")]; ok {

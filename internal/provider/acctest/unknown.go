@@ -32,9 +32,14 @@ type Unknown struct {
 	With   map[string]Object
 	// Needed are the paths of what a resource must have, though the schema lets it be left out.
 	Needed []string
-	// Rest is the configuration beside the resources of these names.
+	// One means that there is one resource of the type at a time, whose parts are unknown by turns.
+	One bool
+	// Rest is the configuration beside the resources of these names, nil for nothing.
 	Rest func(names []string) string
 }
+
+// only is the name of a resource of which there is one.
+const only = "this"
 
 // part is a part of a resource that is unknown in one instance of it.
 type part struct {
@@ -50,26 +55,44 @@ type part struct {
 // in the one that has it by then, or the same where it must have one, and another value in the one that lacks it.
 func (u Unknown) Test(t *testing.T) {
 	t.Helper()
-	parts, names := u.parts(t), []string(nil)
-	for _, p := range parts {
-		names = append(names, p.name)
+	cli, parts := StartCLI(t), u.parts(t)
+	if !u.One {
+		u.apply(t, cli, parts)
+		return
 	}
-	cli := StartCLI(t)
+	for _, p := range parts {
+		u.apply(t, cli, []part{p})
+	}
+}
+
+func (u Unknown) apply(t *testing.T, cli *CLI, parts []part) {
+	t.Helper()
 	for round := range 3 {
 		var resources, later strings.Builder
+		var names []string
+		args := []string{"apply", "-auto-approve", "-parallelism=32"}
 		for _, p := range parts {
-			value := p.values[round/2]
+			name, value := p.name, p.values[round/2]
+			if u.One {
+				name = only
+			}
+			if u.One && round == 0 {
+				args = append(args, "-replace="+u.Type+"."+only)
+			}
 			if round == 1 && p.optional {
 				value = "null"
 			}
-			fmt.Fprintf(&later, "    %q = %s\n", p.name, Written(value))
-			object := set(p.base, p.path, fmt.Sprintf("terraform_data.later.output[%q]", p.name))
-			fmt.Fprintf(&resources, "resource %q %q %s\n", u.Type, p.name, Written(object))
+			fmt.Fprintf(&later, "    %q = %s\n", name, Written(value))
+			fmt.Fprintf(&resources, "resource %q %q %s\n", u.Type, name, Written(set(p.base, p.path, fmt.Sprintf("terraform_data.later.output[%q]", name))))
+			names = append(names, name)
 		}
-		cli.Write(t, fmt.Sprintf("resource \"terraform_data\" \"later\" {\n  input = {\n    round = %d\n%s  }\n}\n", round, &later)+u.Rest(names)+resources.String())
-		output, err := cli.Run("apply", "-auto-approve", "-parallelism=32")
-		if err != nil {
-			t.Errorf("round %d: %s:\n%s", round+1, err, errorsIn(output))
+		rest := ""
+		if u.Rest != nil {
+			rest = u.Rest(names)
+		}
+		cli.Write(t, fmt.Sprintf("resource \"terraform_data\" \"later\" {\n  input = {\n    round = timestamp()\n%s  }\n}\n", &later)+rest+resources.String())
+		if output, err := cli.Run(args...); err != nil {
+			t.Errorf("%s, round %d: %s:\n%s", strings.Join(parts[0].path, "."), round+1, err, errorsIn(output))
 		}
 	}
 }

@@ -80,7 +80,6 @@ func TestUnknownAttributes(t *testing.T) {
 			"data_disks.0.file_system": disk(object{"auto_format": "true"}), "data_disks.0.mount_target": disk(object{"auto_format": "true"}),
 		},
 		Needed: []string{"period", "spot_price_limit", "private_pool.id", "resource_pool.private_pool_ids"},
-		Rest:   func([]string) string { return "" },
 	}.Test(t)
 }
 

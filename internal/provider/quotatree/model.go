@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+	"github.com/hashicorp/terraform-plugin-framework/types/basetypes"
 )
 
 // model is the resource in Terraform.
@@ -40,10 +41,18 @@ var nodeType = types.ObjectType{AttrTypes: map[string]attr.Type{
 	"lend_limit": types.MapType{ElemType: types.StringType},
 }}
 
-// nodes reads the entries of quotas, which must be known as a map.
-func (m model) nodes(ctx context.Context) (map[string]node, diag.Diagnostics) {
-	nodes := map[string]node{}
-	diags := m.Quotas.ElementsAs(ctx, &nodes, false)
+// nodes reads the entries of quotas, which must be known as a map. Of an entry that is unknown its limits are.
+func (m model) nodes(ctx context.Context) (nodes map[string]node, diags diag.Diagnostics) {
+	var entries map[string]types.Object
+	diags.Append(m.Quotas.ElementsAs(ctx, &entries, false)...)
+	nodes = map[string]node{}
+	for key, entry := range entries {
+		n := node{Min: types.MapUnknown(types.StringType)}
+		if !entry.IsUnknown() {
+			diags.Append(entry.As(ctx, &n, basetypes.ObjectAsOptions{})...)
+		}
+		nodes[key] = n
+	}
 	return nodes, diags
 }
 

@@ -46,6 +46,9 @@ func (r *addon[M, P]) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	if exists && !kept && state.base().uninstalls() {
 		r.Session.Ledger.RecordProgram(state.name().ValueString(), false)
 	}
+	if exists && !kept { // where none is written, the plan has the version of the add-on that goes
+		resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("version"), &plan.base().Version)...)
+	}
 	r.Session.Ledger.RecordVersion(plan.name().ValueString(), plan.base().Version.ValueString())
 	if kept {
 		was, b := state.base(), plan.base()

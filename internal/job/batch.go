@@ -175,37 +175,42 @@ func batchPod(o *object, index int, template corev1.PodTemplateSpec) *corev1.Pod
 	return p
 }
 
-// KeepTemplate gives a rendered Job those labels and annotations of its pods that the live one has: nobody
-// can change them once it has started. It leaves objects of other kinds as they are.
-func KeepTemplate(rendered, live *unstructured.Unstructured) error {
+// Keep gives a rendered Job what nobody can change of the live one: its template, but for labels and annotations of
+// one that is suspended and has not started, and its policy on failed pods. Of a template that someone else has
+// written nothing else is applied, so that it stays theirs. It leaves objects of other kinds as they are.
+func Keep(rendered, live *unstructured.Unstructured) error {
 	if !isBatch(rendered) {
 		return nil
 	}
-	started, _, _ := unstructured.NestedString(live.Object, "status", "startTime")
-	if Held(live) && started == "" {
-		return nil
+	template, _, err := unstructured.NestedMap(live.Object, "spec", "template")
+	if err != nil {
+		return fmt.Errorf("read %s %s/%s: %w", live.GetKind(), live.GetNamespace(), live.GetName(), err)
 	}
-	for _, field := range []string{"labels", "annotations"} {
-		path := []string{"spec", "template", "metadata", field}
-		kept, found, err := unstructured.NestedStringMap(live.Object, path...)
-		if err != nil {
-			return fmt.Errorf("read %s %s/%s: %w", live.GetKind(), live.GetNamespace(), live.GetName(), err)
-		}
-		for _, key := range batchLabels {
-			delete(kept, key)
-		}
-		if !found || len(kept) == 0 {
-			unstructured.RemoveNestedField(rendered.Object, path...)
+	labels, _, _ := unstructured.NestedStringMap(template, "metadata", "labels")
+	if labels[contract.ManagedByLabel] != contract.ManagedByValue {
+		template = map[string]any{}
+	}
+	for _, key := range batchLabels {
+		unstructured.RemoveNestedField(template, "metadata", "labels", key)
+	}
+	if started, _, _ := unstructured.NestedString(live.Object, "status", "startTime"); Held(live) && started == "" {
+		metadata, _, _ := unstructured.NestedMap(rendered.Object, "spec", "template", "metadata")
+		template["metadata"] = metadata
+	}
+	policy, _, _ := unstructured.NestedMap(live.Object, "spec", "podFailurePolicy")
+	for field, kept := range map[string]map[string]any{"template": template, "podFailurePolicy": policy} {
+		unstructured.RemoveNestedField(rendered.Object, "spec", field)
+		if len(kept) == 0 {
 			continue
 		}
-		if err := unstructured.SetNestedStringMap(rendered.Object, kept, path...); err != nil {
+		if err := unstructured.SetNestedMap(rendered.Object, kept, "spec", field); err != nil {
 			return fmt.Errorf("render %s %s/%s: %w", live.GetKind(), live.GetNamespace(), live.GetName(), err)
 		}
 	}
 	return nil
 }
 
-// batchLabels are what Kubernetes writes into the template of a Job.
+// batchLabels are what Kubernetes writes into the template of a Job, and on a Job that has no labels but those of its template.
 var batchLabels = []string{batchv1.JobNameLabel, batchv1.ControllerUidLabel, "job-name", "controller-uid"}
 
 func isBatch(obj *unstructured.Unstructured) bool {

@@ -78,12 +78,66 @@ func TestTemplateOfAJobThatRunsIsKept(t *testing.T) {
 			s.Labels, s.Suspend = map[string]string{"team": "b"}, false
 			after, err := s.Render()
 			require.NoError(t, err)
-			require.NoError(t, KeepTemplate(after, live))
+			require.NoError(t, Keep(after, live))
 			assert.Equal(t, "b", after.GetLabels()["team"])
 			before["team"] = test.team
 			assert.Equal(t, before, labelsOf(after), "what Kubernetes writes is not taken over")
 		})
 	}
+}
+
+// Of a Job that kubectl has made neither the template nor the policy is written anew: both would be refused.
+func TestTemplateOfOthersStaysTheirs(t *testing.T) {
+	for name, test := range map[string]struct {
+		held bool
+		want map[string]any
+	}{
+		"runs":      {false, nil},
+		"suspended": {true, map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": "train", contract.ManagedByLabel: contract.ManagedByValue}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := batch()
+			s.Labels = map[string]string{"app": "train"}
+			rendered, err := s.Render()
+			require.NoError(t, err)
+			unstructured.RemoveNestedField(rendered.Object, "spec", "template", "metadata", "creationTimestamp")
+			for _, label := range []string{contract.JobNameLabel, contract.JobOperatorNameLabel, contract.JobReplicaTypeLabel, contract.LightGangLabel, contract.LightGangMinLabel} {
+				unstructured.RemoveNestedField(rendered.Object, "spec", "template", "metadata", "labels", label)
+			}
+			live := rendered.DeepCopy()
+			unstructured.RemoveNestedField(live.Object, "spec", "podFailurePolicy")
+			unstructured.RemoveNestedField(live.Object, "spec", "template", "metadata", "labels", contract.ManagedByLabel)
+			require.NoError(t, Hold(live, test.held))
+			require.NoError(t, Keep(rendered, live))
+			template, _, err := unstructured.NestedMap(rendered.Object, "spec", "template")
+			require.NoError(t, err)
+			assert.Equal(t, test.want, template)
+			assert.NotContains(t, rendered.Object["spec"], "podFailurePolicy")
+		})
+	}
+}
+
+// Kubernetes gives a Job without labels those of its template, its own included, which are no user's.
+func TestLabelsThatKubernetesWritesAreNoUsers(t *testing.T) {
+	s := batch()
+	obj, err := s.Render()
+	require.NoError(t, err)
+	labels := obj.GetLabels()
+	for _, key := range batchLabels {
+		labels[key] = "x"
+	}
+	obj.SetLabels(labels)
+	again, err := Parse(obj)
+	require.NoError(t, err)
+	assert.Equal(t, s.Labels, again.Labels)
+
+	s.Labels = map[string]string{"job-name": "x"}
+	problems := s.Check()
+	require.Len(t, problems, 1)
+	assert.Equal(t, "job-name is set by Kubernetes: leave it out", problems[0].Text)
+	other := plain()
+	other.Labels = s.Labels
+	assert.Empty(t, other.Check(), "operators set no such label")
 }
 
 func TestForeign(t *testing.T) {

@@ -42,8 +42,8 @@ func specOf(o *object, framework Framework) Spec {
 		RDMADefaults:            true, // unless a role lacks them
 		Owner:                   o.Labels[contract.OwnerLabel],
 		Arena:                   o.Labels[contract.ArenaReleaseLabel] != "",
-		Labels:                  users(o.Labels),
-		Annotations:             users(o.Annotations),
+		Labels:                  users(framework, o.Labels),
+		Annotations:             users(framework, o.Annotations),
 	}
 	// Whether a queued job is suspended is for the queue to say.
 	s.Suspend = !Queued(o) && ptr.Deref(run.Suspend, false)
@@ -178,10 +178,10 @@ func masterPort(pod corev1.PodSpec) int32 {
 	return 0
 }
 
-// users returns the entries that a user may have set, nil when there are none: what the
+// users returns the entries that a user may have set on a framework's job, nil when there are none: what the
 // provider, Kubernetes, kubectl and operators write is left out.
-func users(all map[string]string) map[string]string {
-	return others(all, slices.DeleteFunc(slices.Collect(maps.Keys(all)), func(key string) bool { return reservedFor(key) == "" })...)
+func users(framework Framework, all map[string]string) map[string]string {
+	return others(all, slices.DeleteFunc(slices.Collect(maps.Keys(all)), func(key string) bool { return reservedFor(framework, key) == "" })...)
 }
 
 // others returns the entries whose keys are not ours, nil when none is left.

@@ -15,8 +15,11 @@ import (
 // the rest is for the planned placement and what the scheduler writes.
 const maxAnnotations = 64 << 10
 
-// reservedFor says who sets a label or annotation that is not the user's, "" when it is.
-func reservedFor(key string) string {
+// reservedFor says who sets a label or annotation of a framework's jobs that is not the user's, "" when it is.
+func reservedFor(framework Framework, key string) string {
+	if framework == Batch && slices.Contains(batchLabels, key) {
+		return "Kubernetes"
+	}
 	switch key {
 	case contract.QuotaLabel, contract.KoordinatorQuotaLabel:
 		return "the attribute quota"
@@ -43,7 +46,7 @@ func reservedFor(key string) string {
 		return ""
 	case domain == "gpuplan.dev" || strings.HasSuffix(domain, ".gpuplan.dev"):
 		return "the provider and the scheduler"
-	case domain == "kubernetes.io" || domain == "k8s.io" || domain == "kubectl.kubernetes.io":
+	case slices.Contains([]string{"kubernetes.io", "k8s.io", "kubectl.kubernetes.io", "batch.kubernetes.io"}, domain):
 		return "Kubernetes"
 	case domain == "training.kubeflow.org":
 		return "the training operator"
@@ -59,7 +62,7 @@ func (s Spec) checkMarks(add report) {
 			for _, text := range validation.IsQualifiedName(strings.ToLower(key)) {
 				add("", field, "%q is no key: %s", short(key), text)
 			}
-			if owner := reservedFor(key); owner != "" {
+			if owner := reservedFor(s.Framework, key); owner != "" {
 				add("", field, "%s is set by %s: leave it out", key, owner)
 			} else if _, ok := arena[key]; ok && field == "labels" {
 				add("", field, "%s is set by the attribute arena_compatible: leave it out", key)

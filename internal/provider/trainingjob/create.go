@@ -136,7 +136,7 @@ func submit(ctx context.Context, client *kube.Client, spec job.Spec, live *unstr
 		} else {
 			takes = append(takes, job.HoldField(live))
 		}
-		if err := job.KeepTemplate(obj, live); err != nil {
+		if err := job.Keep(obj, live); err != nil {
 			return nil, err
 		}
 		if hold != job.Held(obj) || hold != job.Held(live) {

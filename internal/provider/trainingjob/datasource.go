@@ -87,7 +87,7 @@ func (d *courseOfJob) Read(ctx context.Context, req datasource.ReadRequest, resp
 	}
 	namespace, name, _ := parseID(m.ID.ValueString())
 	for _, framework := range job.Frameworks() {
-		obj, err := client.Get(ctx, framework.GVK(), namespace, name)
+		obj, err := find(ctx, client, framework, namespace, name)
 		if absent(err) {
 			continue
 		}

@@ -62,7 +62,7 @@ func (d *jobLogs) Schema(_ context.Context, _ datasource.SchemaRequest, resp *da
 				Optional:            true, Validators: []validator.Int64{int64validator.Between(1, mostLines)},
 			},
 			"replicas": schema.ListNestedAttribute{
-				MarkdownDescription: "The replicas that have pods, the leading one first.", Computed: true,
+				MarkdownDescription: "The replicas that have pods, the leading one first. Of one whose pod was made again it is the newest.", Computed: true,
 				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 					"replica": text("Role and index, `worker-3`."),
 					"pod":     text("Name of the pod."),
@@ -123,7 +123,7 @@ func (d *jobLogs) pods(ctx context.Context, id string) (pods []*corev1.Pod, err 
 		if err != nil {
 			return nil, fmt.Errorf("pods of job %s: %w", id, err)
 		}
-		pods = append(pods, found...)
+		pods = append(pods, current(found)...)
 	}
 	leads := func(p *corev1.Pod) int {
 		if role, _ := inventory.Replica(p); slices.Contains([]string{job.MPI.Roles()[0], job.PyTorch.Roles()[0]}, role) {
@@ -131,11 +131,7 @@ func (d *jobLogs) pods(ctx context.Context, id string) (pods []*corev1.Pod, err 
 		}
 		return 1
 	}
-	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
-		roleA, indexA := replica(a)
-		roleB, indexB := replica(b)
-		return cmp.Or(cmp.Compare(leads(a), leads(b)), cmp.Compare(roleA, roleB), cmp.Compare(indexA, indexB), cmp.Compare(a.Name, b.Name))
-	})
+	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int { return cmp.Or(cmp.Compare(leads(a), leads(b)), compareReplicas(a, b)) })
 	return pods, nil
 }
 

@@ -137,14 +137,9 @@ func actualPlacement(ctx context.Context, seen *cluster.Cluster, obj *unstructur
 	if err != nil {
 		return nil, "", fmt.Errorf("pods of job %s: %w", spec.ID(), err)
 	}
-	pods = slices.DeleteFunc(pods, func(pod *corev1.Pod) bool {
+	pods = slices.DeleteFunc(current(pods), func(pod *corev1.Pod) bool {
 		role, _ := inventory.Replica(pod)
 		return spec.Late(role) || pod.Spec.NodeName == ""
-	})
-	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
-		roleA, indexA := replica(a)
-		roleB, indexB := replica(b)
-		return cmp.Or(cmp.Compare(roleA, roleB), cmp.Compare(indexA, indexB))
 	})
 	members := inventory.MemberNames(pods)
 	for i, pod := range pods {

@@ -1,0 +1,75 @@
+package trainingjob_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+)
+
+// seen is a job with all that can be seen of it.
+const seen = `
+resource "gpuplan_training_job" "j" {
+  name            = "j"
+  framework       = %q
+  image           = "train:1"
+  command         = ["train"]
+  placement_check = "off"
+  wait_for        = "none"
+  roles           = { worker = { replicas = 2, gpus = 1 } }
+}
+data "gpuplan_training_job" "j" {
+  id         = gpuplan_training_job.j.id
+  depends_on = [gpuplan_training_job.j]
+}
+data "gpuplan_job_logs" "j" {
+  id         = gpuplan_training_job.j.id
+  depends_on = [gpuplan_training_job.j]
+}
+output "status" { value = data.gpuplan_training_job.j.status }
+output "placement" { value = jsonencode(data.gpuplan_training_job.j.placement) }
+output "logs" { value = jsonencode([for r in data.gpuplan_job_logs.j.replicas : "${r.replica} ${r.pod}"]) }
+`
+
+// A pod that failed and was made again is one replica, where the new one is.
+func TestPodsThatWereMadeAgain(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, fmt.Sprintf(seen, "batch"))
+	cli.Must(t, "apply", "-auto-approve")
+	obj, err := cloud.Kube.Get(t.Context(), job.Batch.GVK(), "default", "j")
+	require.NoError(t, err)
+	pods, err := job.Pods(obj)
+	require.NoError(t, err)
+	put := func(of int, suffix, node string, phase corev1.PodPhase) {
+		pod := pods[of].DeepCopy()
+		pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+		pod.Name += suffix
+		pod.Spec.NodeName, pod.Status.Phase = node, phase
+		cloud.Put(t, pod)
+	}
+	put(0, "-aaaaa", "node-1", corev1.PodFailed)
+	put(0, "-bbbbb", "node-2", corev1.PodRunning)
+	put(1, "-ccccc", "node-1", corev1.PodFailed)
+	put(1, "-ddddd", "", corev1.PodPending)
+	cli.Must(t, "apply", "-refresh-only", "-auto-approve")
+	assert.JSONEq(t, `"{\"node-2\":\"worker-0\"}"`, cli.Must(t, "output", "-json", "placement"))
+	assert.JSONEq(t, `"[\"worker-0 j-0-bbbbb\",\"worker-1 j-1-ddddd\"]"`, cli.Must(t, "output", "-json", "logs"))
+}
+
+// The data source finds a job in whichever version has it.
+func TestCourseOfAJobOfArenasVersion(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	serve(cloud, job.MPI, contract.MPIAlphaVersion)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, fmt.Sprintf(seen, "mpi"))
+	cli.Must(t, "apply", "-auto-approve")
+	assert.JSONEq(t, `"Pending"`, cli.Must(t, "output", "-json", "status"))
+}

@@ -1,12 +1,14 @@
 package job
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
@@ -138,6 +140,31 @@ func TestLabelsThatKubernetesWritesAreNoUsers(t *testing.T) {
 	other := plain()
 	other.Labels = s.Labels
 	assert.Empty(t, other.Check(), "operators set no such label")
+}
+
+// The name of a Job has as many characters as leave room for the hosts of its pods, whose own names are cut.
+func TestNamesOfJobs(t *testing.T) {
+	for name, test := range map[string]struct {
+		name     string
+		replicas int32
+		want     []string
+	}{
+		"the longest":             {strings.Repeat("a", 61), 10, nil},
+		"too long for its number": {strings.Repeat("a", 61), 11, []string{`the host name "` + strings.Repeat("a", 61) + `-10" would have 64 characters, at most 63 are allowed: shorten the job's name by 1`}},
+		"begins with a digit":     {"2026-run", 2, nil},
+		"an upper-case letter":    {"Run", 2, []string{`"Run" cannot be the name of a job: ` + validation.IsDNS1123Label("Run")[0]}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := batchGang()
+			s.Name = test.name
+			set(&s, "worker", func(r *Role) { r.Replicas = test.replicas })
+			var got []string
+			for _, p := range s.Check() {
+				got = append(got, p.Text)
+			}
+			assert.Equal(t, test.want, got)
+		})
+	}
 }
 
 func TestForeign(t *testing.T) {

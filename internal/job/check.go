@@ -54,13 +54,7 @@ func (s Spec) Check() []Problem {
 type report func(role, field, format string, args ...any)
 
 func (s Spec) checkJob(add report) {
-	for _, text := range validation.IsDNS1035Label(s.Name) {
-		add("", "name", "%q cannot be the name of a job: %s", short(s.Name), text)
-	}
-	if longest := s.longestPod(); len(s.Name) <= validation.DNS1035LabelMaxLength && len(longest) > validation.DNS1035LabelMaxLength {
-		add("", "name", "the pod name %q would have %d characters, at most %d are allowed: shorten the job's name by %d",
-			longest, len(longest), validation.DNS1035LabelMaxLength, len(longest)-validation.DNS1035LabelMaxLength)
-	}
+	s.checkName(add)
 	for _, text := range validation.IsDNS1123Label(s.Namespace) {
 		add("", "namespace", "%q cannot be a namespace: %s", short(s.Namespace), text)
 	}
@@ -102,6 +96,21 @@ func (s Spec) checkJob(add report) {
 			replicas = "replica asks"
 		}
 		add("", "gang", "minimum is %d, but only %d %s for GPUs, and only those are members", s.Minimum, s.Members(), replicas)
+	}
+}
+
+// checkName holds the rules of names: operators make Services of the job's name, Kubernetes only hosts.
+func (s Spec) checkName(add report) {
+	faults, called := validation.IsDNS1035Label, "pod name"
+	if s.Framework == Batch {
+		faults, called = validation.IsDNS1123Label, "host name"
+	}
+	for _, text := range faults(s.Name) {
+		add("", "name", "%q cannot be the name of a job: %s", short(s.Name), text)
+	}
+	const most = validation.DNS1123LabelMaxLength
+	if longest := s.longestPod(); len(s.Name) <= most && len(longest) > most {
+		add("", "name", "the %s %q would have %d characters, at most %d are allowed: shorten the job's name by %d", called, longest, len(longest), most, len(longest)-most)
 	}
 }
 
@@ -150,11 +159,12 @@ func (s Spec) needsMaster(role string) bool {
 	return role == contract.ReplicaMaster && !s.Late(role) && s.Gang && s.Minimum > 0 && s.Minimum < s.Members()
 }
 
-// Unlike lists in what members of other roles ask for something else than those of the first role, which
-// ACK's scheduler cannot place in mode Topology ("GPU topology-aware scheduling": all pods of a job request the same).
+// Unlike lists in what replicas of other roles ask for something else than those of the first role, which
+// ACK's scheduler cannot place in mode Topology ("GPU topology-aware scheduling": all pods of a job request the same,
+// but for the launcher of an MPI job, which its own example has).
 func (s Spec) Unlike() (problems []Problem) {
-	members := slices.DeleteFunc(s.RoleNames(), s.Late)
-	if s.Mode != Topology || len(members) < 2 {
+	roles := slices.DeleteFunc(s.RoleNames(), func(role string) bool { return s.Framework == MPI && role == contract.ReplicaLauncher })
+	if s.Mode != Topology || len(roles) < 2 {
 		return nil
 	}
 	plain := func(q resource.Quantity) string { return strconv.FormatInt(q.MilliValue(), 10) } // however it is spelled
@@ -165,11 +175,11 @@ func (s Spec) Unlike() (problems []Problem) {
 			{"gpus", gpus, gpus}, {"cpu", plain(r.CPU), r.CPU.String()}, {"memory", plain(r.Memory), r.Memory.String()}, {"rdma", rdma, rdma},
 		}
 	}
-	first := asks(members[0])
-	for _, name := range members[1:] {
+	first := asks(roles[0])
+	for _, name := range roles[1:] {
 		for i, own := range asks(name) {
 			if own.amount != first[i].amount {
-				problems = append(problems, Problem{Field: own.field, Role: name, Text: fmt.Sprintf("%s is %s, and that of role %q is %s", own.field, own.written, members[0], first[i].written)})
+				problems = append(problems, Problem{Field: own.field, Role: name, Text: fmt.Sprintf("%s is %s, and that of role %q is %s", own.field, own.written, roles[0], first[i].written)})
 			}
 		}
 	}
@@ -223,10 +233,16 @@ func (s Spec) checkPods(add report) {
 	}
 }
 
+// longestPod is the longest name that pods have, or of a Job their hosts, whose pods' names are cut (Kubernetes:
+// pkg/apis/batch/validation, ValidateJob; pkg/controller/job, podGenerateNameWithIndex).
 func (s Spec) longestPod() string {
+	last := func(role string) int { return int(max(s.Roles[role].Replicas-1, 0)) }
+	if s.Framework == Batch {
+		return s.Name + "-" + strconv.Itoa(last(contract.ReplicaWorker))
+	}
 	longest := ""
 	for _, name := range slices.DeleteFunc(s.RoleNames(), func(name string) bool { return !slices.Contains(s.Framework.Roles(), name) }) {
-		if pod := s.Name + "-" + MemberName(name, int(max(s.Roles[name].Replicas-1, 0))); len(pod) > len(longest) {
+		if pod := s.Name + "-" + MemberName(name, last(name)); len(pod) > len(longest) {
 			longest = pod
 		}
 	}

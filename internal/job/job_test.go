@@ -427,7 +427,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Who has no GPU is no member; amounts are compared however they are written.
+// Of the roles of a job the launcher alone may ask for less; amounts are compared however they are written.
 func TestUnlike(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*Spec)
@@ -441,10 +441,11 @@ func TestUnlike(t *testing.T) {
 			set(s, "master", func(r *Role) { r.Memory = resource.MustParse("64Gi") })
 			set(s, "worker", func(r *Role) { r.Memory = resource.MustParse("68719476736") })
 		}, nil},
-		"memory and RDMA": {func(s *Spec) { set(s, "worker", func(r *Role) { r.Memory, r.RDMA = resource.MustParse("8Gi"), true }) }, []string{`worker memory: memory is 8Gi, and that of role "master" is 0`, `worker rdma: rdma is true, and that of role "master" is false`}},
-		"a launcher":      {func(s *Spec) { *s = vgg16() }, nil},
-		"no GPU":          {func(s *Spec) { set(s, "master", func(r *Role) { r.GPUs = 0 }) }, nil},
-		"another mode":    {func(s *Spec) { s.Mode = Default; set(s, "worker", func(r *Role) { r.GPUs = 2 }) }, nil},
+		"memory and RDMA":       {func(s *Spec) { set(s, "worker", func(r *Role) { r.Memory, r.RDMA = resource.MustParse("8Gi"), true }) }, []string{`worker memory: memory is 8Gi, and that of role "master" is 0`, `worker rdma: rdma is true, and that of role "master" is false`}},
+		"a launcher":            {func(s *Spec) { *s = vgg16() }, nil},
+		"a launcher's CPU":      {func(s *Spec) { *s = vgg16(); set(s, "launcher", func(r *Role) { r.CPU = resource.MustParse("1") }) }, nil},
+		"a master without GPUs": {func(s *Spec) { set(s, "master", func(r *Role) { r.GPUs = 0 }) }, []string{`worker gpus: gpus is 1, and that of role "master" is 0`}},
+		"another mode":          {func(s *Spec) { s.Mode = Default; set(s, "worker", func(r *Role) { r.GPUs = 2 }) }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := distNCCL()

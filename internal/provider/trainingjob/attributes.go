@@ -49,7 +49,7 @@ var identityAttributes = []jobAttribute{
 	{
 		name: "name",
 		schema: schema.StringAttribute{
-			MarkdownDescription: "Name of the job. Its pods are called `NAME-ROLE-INDEX`, which has room for 63 characters, or with `batch` `NAME-INDEX-` and five characters of chance.",
+			MarkdownDescription: "Name of the job. Its pods are called `NAME-ROLE-INDEX`, which has room for 63 characters, or with `batch` `NAME-INDEX-` and five characters of chance, on the host `NAME-INDEX`, which has as much.",
 			Required:            true,
 		},
 		property: text(func(m *model) *types.String { return &m.Name }, func(s *job.Spec) *string { return &s.Name }),

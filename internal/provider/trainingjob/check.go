@@ -105,16 +105,16 @@ func (c checker) plan(ctx context.Context, pools []capacity.Capacity, after []st
 // decideAlike are the attributes by which [checker.alike] judges a job, and names it.
 var decideAlike = []string{"framework", "mode", "name", "namespace", "roles", "scheduler_name"}
 
-// alike says what keeps another scheduler than ours from placing members by their links: ACK's own takes only
+// alike says what keeps another scheduler than ours from placing replicas by their links: ACK's own takes only
 // those that all ask for the same.
 func (c checker) alike(m model) (diags diag.Diagnostics) {
 	if c.ours() || c.level == session.CheckOff || c.session.Ledger.Applying() {
 		return nil
 	}
 	for _, p := range c.spec.Unlike() {
-		detail := fmt.Sprintf("Job %s: %s. With mode %q the scheduler of ACK places only jobs whose members all ask for the same. Let them, or leave scheduler_name out: %s places others, too.",
+		detail := fmt.Sprintf("Job %s: %s. With mode %q the scheduler of ACK places only jobs whose replicas all ask for the same. Let them, or leave scheduler_name out: %s places others, too.",
 			c.spec.ID(), p.Text, c.spec.Mode, contract.SchedulerName)
-		diags.Append(session.Preflight(preflight.Finding{Summary: "Members are not alike", Detail: detail}, c.level))
+		diags.Append(session.Preflight(preflight.Finding{Summary: "Replicas are not alike", Detail: detail}, c.level))
 		diags[len(diags)-1] = diag.WithPath(m.at(p), diags[len(diags)-1])
 	}
 	return diags

@@ -66,6 +66,9 @@ func TestNamesOfOthersAreRefusedAtPlan(t *testing.T) {
 		}}
 		obj.SetNamespace("default")
 		obj.SetName("j-worker-3")
+		if owner == "StatefulSet" {
+			obj.SetName("j-3")
+		}
 		obj.SetLabels(labels)
 		if owner != "" {
 			obj.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "kubeflow.org/v1", Kind: owner, Name: "j", UID: "1"}})
@@ -90,6 +93,7 @@ func TestNamesOfOthersAreRefusedAtPlan(t *testing.T) {
 		"nothing":                    {"pytorch", "", nil, nil},
 		"a pod by itself":            {"pytorch", "", pod("", nil), []string{"there is one of that name that is not the job's: choose"}},
 		"a pod of an unknown kind":   {"pytorch", "", pod("TFJob", nil), []string{"needs a pod j-worker-3", "but of the TFJob j"}},
+		"a pod of no Job's name":     {"batch", "", pod("StatefulSet", nil), nil},
 		"a pod that nobody asks for": {"pytorch", `placement_check = "off"`, pod("TFJob", nil), nil},
 		"a pod that the job had": {"pytorch", "", pod("PyTorchJob", map[string]string{
 			contract.JobNameLabel: "j", contract.JobOperatorNameLabel: job.PyTorch.Operator(),

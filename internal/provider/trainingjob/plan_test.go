@@ -252,7 +252,7 @@ func TestPlanOfMembersThatAreNotAlike(t *testing.T) {
 	terraform.Write(t, unknown(job(theirs), "master = { gpus = ", "1"))
 	said = acctest.Unwrapped(terraform.Must(t, "plan"))
 	assert.Contains(t, said, "Whether the job fits is not checked: roles, host_network are unknown until apply.")
-	assert.NotContains(t, said, "Members are not alike")
+	assert.NotContains(t, said, "Replicas are not alike")
 }
 
 // onNode expects all members of a job on one node.

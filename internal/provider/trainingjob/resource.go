@@ -86,7 +86,7 @@ func (r *trainingJob) ImportState(ctx context.Context, req resource.ImportStateR
 // parseID takes "namespace/name" apart.
 func parseID(id string) (namespace, name string, ok bool) {
 	namespace, name, ok = strings.Cut(id, "/")
-	return namespace, name, ok && len(validation.IsDNS1123Label(namespace)) == 0 && len(validation.IsDNS1035Label(name)) == 0
+	return namespace, name, ok && len(validation.IsDNS1123Label(namespace)) == 0 && len(validation.IsDNS1123Label(name)) == 0
 }
 
 // absent reports whether an error says that an object does not exist, or cannot

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -38,30 +39,40 @@ output "placement" { value = jsonencode(data.gpuplan_training_job.j.placement) }
 output "logs" { value = jsonencode([for r in data.gpuplan_job_logs.j.replicas : "${r.replica} ${r.pod}"]) }
 `
 
-// A pod that failed and was made again is one replica, where the new one is.
+// A pod that failed and was made again is one replica, where the new one is. What others have made is seen as well.
 func TestPodsThatWereMadeAgain(t *testing.T) {
-	cloud := acctest.StartCloud(t)
-	cli := acctest.StartCLI(t)
-	cli.Write(t, fmt.Sprintf(seen, "batch"))
-	cli.Must(t, "apply", "-auto-approve")
-	obj, err := cloud.Kube.Get(t.Context(), job.Batch.GVK(), "default", "j")
-	require.NoError(t, err)
-	pods, err := job.Pods(obj)
-	require.NoError(t, err)
-	put := func(of int, suffix, node string, phase corev1.PodPhase) {
-		pod := pods[of].DeepCopy()
-		pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
-		pod.Name += suffix
-		pod.Spec.NodeName, pod.Status.Phase = node, phase
-		cloud.Put(t, pod)
+	for name, label := range map[string]func(*corev1.Pod){
+		"of a job of ours": func(*corev1.Pod) {},
+		"of kubectl's job": func(pod *corev1.Pod) {
+			pod.Labels = map[string]string{batchv1.JobNameLabel: "j", batchv1.JobCompletionIndexAnnotation: pod.Labels[batchv1.JobCompletionIndexAnnotation]}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := acctest.StartCloud(t)
+			cli := acctest.StartCLI(t)
+			cli.Write(t, fmt.Sprintf(seen, "batch"))
+			cli.Must(t, "apply", "-auto-approve")
+			obj, err := cloud.Kube.Get(t.Context(), job.Batch.GVK(), "default", "j")
+			require.NoError(t, err)
+			pods, err := job.Pods(obj)
+			require.NoError(t, err)
+			put := func(of int, suffix, node string, phase corev1.PodPhase) {
+				pod := pods[of].DeepCopy()
+				pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+				pod.Name += suffix
+				pod.Spec.NodeName, pod.Status.Phase = node, phase
+				label(pod)
+				cloud.Put(t, pod)
+			}
+			put(0, "-aaaaa", "node-1", corev1.PodFailed)
+			put(0, "-bbbbb", "node-2", corev1.PodRunning)
+			put(1, "-ccccc", "node-1", corev1.PodFailed)
+			put(1, "-ddddd", "", corev1.PodPending)
+			cli.Must(t, "apply", "-refresh-only", "-auto-approve")
+			assert.JSONEq(t, `"{\"node-2\":\"worker-0\"}"`, cli.Must(t, "output", "-json", "placement"))
+			assert.JSONEq(t, `"[\"worker-0 j-0-bbbbb\",\"worker-1 j-1-ddddd\"]"`, cli.Must(t, "output", "-json", "logs"))
+		})
 	}
-	put(0, "-aaaaa", "node-1", corev1.PodFailed)
-	put(0, "-bbbbb", "node-2", corev1.PodRunning)
-	put(1, "-ccccc", "node-1", corev1.PodFailed)
-	put(1, "-ddddd", "", corev1.PodPending)
-	cli.Must(t, "apply", "-refresh-only", "-auto-approve")
-	assert.JSONEq(t, `"{\"node-2\":\"worker-0\"}"`, cli.Must(t, "output", "-json", "placement"))
-	assert.JSONEq(t, `"[\"worker-0 j-0-bbbbb\",\"worker-1 j-1-ddddd\"]"`, cli.Must(t, "output", "-json", "logs"))
 }
 
 // The data source finds a job in whichever version has it.

@@ -17,7 +17,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
@@ -98,13 +97,13 @@ func (d *jobLogs) Read(ctx context.Context, req datasource.ReadRequest, resp *da
 		lines = m.Lines.ValueInt64()
 	}
 	m.Replicas = []replicaLogs{}
-	for i, name := range inventory.MemberNames(pods) {
-		r := replicaLogs{Replica: name, Pod: pods[i].Name, Phase: string(pods[i].Status.Phase)}
-		if pods[i].Spec.NodeName != "" {
-			r.Node = types.StringValue(pods[i].Spec.NodeName)
+	for _, pod := range pods {
+		r := replicaLogs{Replica: memberName(pod), Pod: pod.Name, Phase: string(pod.Status.Phase)}
+		if pod.Spec.NodeName != "" {
+			r.Node = types.StringValue(pod.Spec.NodeName)
 		}
 		var more diag.Diagnostics
-		r.Log, more = logOf(ctx, client, pods[i], lines)
+		r.Log, more = logOf(ctx, client, pod, lines)
 		resp.Diagnostics.Append(more...)
 		m.Replicas = append(m.Replicas, r)
 	}
@@ -119,6 +118,9 @@ func (d *jobLogs) pods(ctx context.Context, id string) (pods []*corev1.Pod, err 
 	}
 	namespace, name, _ := parseID(id)
 	for _, framework := range job.Frameworks() {
+		if framework == job.Batch && len(pods) > 0 {
+			break // a Job of that name is another one
+		}
 		found, err := seen.Pods(ctx, namespace, podLabels(job.Spec{Name: name, Framework: framework}).AsSelector())
 		if err != nil {
 			return nil, fmt.Errorf("pods of job %s: %w", id, err)
@@ -126,7 +128,7 @@ func (d *jobLogs) pods(ctx context.Context, id string) (pods []*corev1.Pod, err 
 		pods = append(pods, current(found)...)
 	}
 	leads := func(p *corev1.Pod) int {
-		if role, _ := inventory.Replica(p); slices.Contains([]string{job.MPI.Roles()[0], job.PyTorch.Roles()[0]}, role) {
+		if role, _ := replica(p); slices.Contains([]string{job.MPI.Roles()[0], job.PyTorch.Roles()[0]}, role) {
 			return 0
 		}
 		return 1

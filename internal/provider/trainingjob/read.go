@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
@@ -138,29 +136,18 @@ func actualPlacement(ctx context.Context, seen *cluster.Cluster, obj *unstructur
 		return nil, "", fmt.Errorf("pods of job %s: %w", spec.ID(), err)
 	}
 	pods = slices.DeleteFunc(current(pods), func(pod *corev1.Pod) bool {
-		role, _ := inventory.Replica(pod)
+		role, _ := replica(pod)
 		return spec.Late(role) || pod.Spec.NodeName == ""
 	})
-	members := inventory.MemberNames(pods)
-	for i, pod := range pods {
+	for _, pod := range pods {
 		record, _, err := contract.AllocationFrom(pod.Annotations)
 		if err != nil {
 			return nil, "", fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
 		why = cmp.Or(why, record.NotAsPlanned)
-		placed = append(placed, assignment.Actual(members[i], pod.Spec.NodeName, record))
+		placed = append(placed, assignment.Actual(memberName(pod), pod.Spec.NodeName, record))
 	}
 	return placed, why, nil
-}
-
-// replica is the pod's role and its index there; a pod without one comes first.
-func replica(p *corev1.Pod) (role string, index int) {
-	role, text := inventory.Replica(p)
-	index, err := strconv.Atoi(text)
-	if err != nil {
-		return role, -1
-	}
-	return role, index
 }
 
 // plannedNames gives the names that the nodes of the job's pools had before they

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/hashicorp/terraform-plugin-log/tflog"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -200,8 +201,11 @@ func (f *podFollower) reason() string {
 	return f.last
 }
 
-// podLabels are the labels of the pods of a job, and of no others.
+// podLabels are the labels of the pods of a job, and of no others. Those of a Job have them whoever has made it.
 func podLabels(spec job.Spec) labels.Set {
+	if spec.Framework == job.Batch {
+		return labels.Set{batchv1.JobNameLabel: spec.Name}
+	}
 	return labels.Set{
 		contract.JobNameLabel:         spec.Name,
 		contract.JobOperatorNameLabel: spec.Framework.Operator(),

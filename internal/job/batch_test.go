@@ -88,7 +88,7 @@ func TestTemplateOfAJobThatRunsIsKept(t *testing.T) {
 	}
 }
 
-// Of a Job that kubectl has made neither the template nor the policy is written anew: both would be refused.
+// Of a Job that kubectl has made neither the template nor the policy is written again: both would be refused.
 func TestTemplateOfOthersStaysTheirs(t *testing.T) {
 	for name, test := range map[string]struct {
 		held bool

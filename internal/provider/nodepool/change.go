@@ -31,7 +31,7 @@ func (c change) replaces() bool { return c.to.replaces(c.from) }
 
 // replaces reports whether the pool of a state cannot become the one of the model, but only make room for it.
 func (m model) replaces(state model) bool {
-	return len(m.Replaces(state.Values)) > 0 || !m.Name.Equal(state.Name) || !m.InstanceType.Equal(state.InstanceType) || mode.Replaces(state.Mode.ValueString(), m.Mode.ValueString())
+	return len(m.Replaces(state.Values)) > 0 || !m.Name.Equal(state.Name) || !m.InstanceType.Equal(state.InstanceType) || m.Mode.IsUnknown() || mode.Replaces(state.Mode.ValueString(), m.Mode.ValueString())
 }
 
 // allowed tells whether the change may take nodes away from running jobs. A replacement
@@ -106,6 +106,14 @@ type effect struct {
 func (c change) effects() []effect {
 	all := func(*corev1.Pod) bool { return true }
 	pool := c.before.Name
+	for _, decides := range []struct {
+		name  string
+		value types.String
+	}{{"name", c.to.Name}, {"instance_type", c.to.InstanceType}, {"mode", c.to.Mode}} {
+		if decides.value.IsUnknown() {
+			return []effect{{path.Root(decides.name), fmt.Sprintf("may replace node pool %s, since %s is unknown until apply", pool, decides.name), all}}
+		}
+	}
 	switch {
 	case c.before.Name != c.after.Name:
 		return []effect{{path.Root("name"), fmt.Sprintf("replaces node pool %s", pool), all}}
@@ -127,7 +135,7 @@ func (c change) effects() []effect {
 		names := c.leaving()
 		effects = append(effects, effect{path.Root("remove_nodes"), fmt.Sprintf("shrinks node pool %s from %d to %d nodes (%s)", pool, from, to, join(names)),
 			func(p *corev1.Pod) bool { return slices.Contains(names, p.Spec.NodeName) }})
-	} else if to < from {
+	} else if to < from && !c.to.Size.IsUnknown() {
 		effects = append(effects, effect{path.Root("size"), fmt.Sprintf("shrinks node pool %s from %d to %d nodes (the cloud chooses which ones go)", pool, from, to), all})
 	}
 	if names := c.replaced(); len(names) > 0 {

@@ -61,6 +61,9 @@ func (r *pool) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 		if !plan.Name.IsUnknown() {
 			resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("capacity"), capacity.NameOnly(plan.Name.ValueString()))...)
 		}
+		if state != nil && !leaving(state.State.ValueString()) {
+			resp.Diagnostics.Append(r.planUnknown(ctx, *state, *plan)...)
+		}
 		return // the rest stays unknown until apply
 	case state == nil:
 		resp.Diagnostics.Append(r.planCreate(ctx, plan)...)
@@ -96,6 +99,20 @@ func (r *pool) planCreate(ctx context.Context, plan *model) diag.Diagnostics {
 		return diags
 	}
 	diags.Append(r.checkName(ctx, *plan)...)
+	return diags
+}
+
+// planUnknown looks at what an update may do to running jobs of which something is unknown until apply.
+func (r *pool) planUnknown(ctx context.Context, state, plan model) diag.Diagnostics {
+	before, diags := state.pool(ctx)
+	if diags.HasError() {
+		return diags
+	}
+	change := change{before: before, after: before, from: state, to: plan}
+	diags.Append(r.checkDisplaced(ctx, change)...)
+	if change.replaces() {
+		diags.Append(session.Diagnostics(r.Session.Ledger.ReplacePool(before.Name))...)
+	}
 	return diags
 }
 

@@ -94,3 +94,23 @@ func TestNodesThatGoAreUnknown(t *testing.T) {
 	assert.ElementsMatch(t, []string{nodeNumber(1), nodeNumber(3)}, cloud.NodeNames(t))
 	cli.Unchanged(t)
 }
+
+// Running jobs count where it is unknown whether their nodes go.
+func TestUnknownChangesUnderRunningJobs(t *testing.T) {
+	const unknown = "resource \"terraform_data\" \"x\" {\n  input = %s\n}\n"
+	for name, test := range map[string]struct{ config, at, says string }{
+		"mode":         {fmt.Sprintf(unknown, `"default"`) + poolWith("mode = terraform_data.x.output"), "mode", "may replace node pool v100, since mode is unknown until apply"},
+		"remove_nodes": {fmt.Sprintf(unknown, "[]") + poolWith("size = 0\n  remove_nodes = terraform_data.x.output"), "size", "shrinks node pool v100 from 1 to 0 nodes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := acctest.StartCloud(t)
+			cli := acctest.StartCLI(t)
+			cli.Write(t, poolWith(""))
+			cli.Apply(t, 1, 0, 0)
+			cli.Write(t, test.config)
+			cli.Must(t, "plan")
+			cloud.Put(t, acctest.GangPod("trainer", "trainer-0", "cn-hangzhou.10.0.1.1", 0, 1))
+			cli.Refuses(t, test.config, acctest.SayingAt(test.at, "The plan "+test.says))
+		})
+	}
+}

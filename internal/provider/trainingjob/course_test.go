@@ -84,3 +84,25 @@ func TestCourseOfAJobOfArenasVersion(t *testing.T) {
 	cli.Must(t, "apply", "-auto-approve")
 	assert.JSONEq(t, `"Pending"`, cli.Must(t, "output", "-json", "status"))
 }
+
+// A destroy leaves the pods of another Job of the same name alone.
+func TestPodsOfTheNextJobOfThatName(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, fmt.Sprintf(seen, "batch"))
+	cli.Must(t, "apply", "-auto-approve")
+	obj, err := cloud.Kube.Get(t.Context(), job.Batch.GVK(), "default", "j")
+	require.NoError(t, err)
+	for name, uid := range map[string]string{"ours": string(obj.GetUID()), "theirs": "another"} {
+		cloud.Put(t, &corev1.Pod{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{batchv1.JobNameLabel: "j", batchv1.ControllerUidLabel: uid}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main"}}},
+		})
+	}
+	cli.Must(t, "destroy", "-auto-approve")
+	pods, err := cloud.Kube.Typed.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, pods.Items, 1)
+	assert.Equal(t, "theirs", pods.Items[0].Name)
+}

@@ -4,7 +4,9 @@ import (
 	"context"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
@@ -47,7 +49,11 @@ func remove(ctx context.Context, client *kube.Client, spec job.Spec) error {
 	if err != nil && !absent(err) {
 		return err
 	}
-	if err := client.DeleteLabelled(ctx, corev1.SchemeGroupVersion.WithKind("Pod"), spec.Namespace, podLabels(spec).String()); err != nil {
+	pods := ownLabels(spec)
+	if live != nil && spec.Framework == job.Batch { // another Job of that name may be there by now
+		pods = labels.Set{batchv1.ControllerUidLabel: string(live.GetUID())}
+	}
+	if err := client.DeleteLabelled(ctx, corev1.SchemeGroupVersion.WithKind("Pod"), spec.Namespace, pods.String()); err != nil {
 		return err
 	}
 	if !spec.Arena {

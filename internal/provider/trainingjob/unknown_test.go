@@ -2,6 +2,7 @@ package trainingjob_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -99,4 +100,20 @@ func serveQueue(cloud *acctest.Cloud) {
 			"versions": []any{map[string]any{"name": "v1alpha1", "served": true}},
 		},
 	}})
+}
+
+// What is known of a job is checked, whatever else of it is not.
+func TestKnownPartsOfAnUnknownRole(t *testing.T) {
+	disconnected(t)
+	cli := acctest.StartCLI(t)
+	for attributes, says := range map[string]string{
+		`name = "No Name", roles = { worker = { image = terraform_data.x.output } }`:                        `"No Name" cannot be the name of a job`,
+		`name = "j", roles = { worker = { replicas = 2000000000, env = { A = terraform_data.x.output } } }`: "replicas",
+		`name = "j", roles = { worker = { image = terraform_data.x.output }, chief = { replicas = 1 } }`:    "chief",
+	} {
+		config := "resource \"terraform_data\" \"x\" {\n  input = \"x\"\n}\nresource \"gpuplan_training_job\" \"j\" {\n  framework = \"pytorch\"\n  image = \"x\"\n  " +
+			strings.Replace(attributes, ", roles", "\n  roles", 1) + "\n}\n"
+		cli.Refuses(t, config, acctest.Saying("Invalid training job"))
+		cli.Refuses(t, config, acctest.Saying(says))
+	}
 }

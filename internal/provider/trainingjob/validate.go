@@ -28,7 +28,11 @@ func (r *trainingJob) ValidateConfig(ctx context.Context, req resource.ValidateC
 	if resp.Diagnostics.Append(diags...); diags.HasError() {
 		return
 	}
-	unknown = append(unknown, undecided(ctx, m)...)
+	for _, attribute := range undecided(ctx, m) {
+		if attribute != "roles" { // what is known of them is checked
+			unknown = append(unknown, attribute)
+		}
+	}
 	for _, p := range spec.Check() {
 		attribute := p.Field
 		if p.Role != "" {

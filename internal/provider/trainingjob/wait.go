@@ -206,6 +206,11 @@ func podLabels(spec job.Spec) labels.Set {
 	if spec.Framework == job.Batch {
 		return labels.Set{batchv1.JobNameLabel: spec.Name}
 	}
+	return ownLabels(spec)
+}
+
+// ownLabels are those labels of the pods of a job that the provider gives their template.
+func ownLabels(spec job.Spec) labels.Set {
 	return labels.Set{
 		contract.JobNameLabel:         spec.Name,
 		contract.JobOperatorNameLabel: spec.Framework.Operator(),

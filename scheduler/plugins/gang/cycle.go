@@ -259,6 +259,9 @@ func (p *Plugin) PostBind(_ context.Context, state fwk.CycleState, pod *corev1.P
 	var complete time.Time
 	if done {
 		complete = g.complete
+		if p.cache.GangStatus(s.attempt.key, "").Runs {
+			delete(p.begun, s.attempt.key)
+		}
 	}
 	p.mu.Unlock()
 	if done {

@@ -503,6 +503,8 @@ func TestBindingThatWorkedAllTheSame(t *testing.T) {
 			show()
 			b.work()
 			assert.NotContains(t, b.plugin.gangs, "ns/job")
+			assert.NotContains(t, b.plugin.begun, "ns/job", "it runs")
+			assert.Contains(t, b.plugin.ran, "ns/job")
 		})
 	}
 }

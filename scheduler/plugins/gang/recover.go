@@ -85,7 +85,7 @@ func firstPodOf(state inventory.GangState) *corev1.Pod {
 // be the begin of another run. The lock must be held.
 func (p *Plugin) noteRun(key string, state inventory.GangState) {
 	g, ok := p.gangs[key]
-	if ok && len(g.assumed) > 0 || !p.cache.GangStatus(key, "").Runs {
+	if ok && len(g.assumed) > 0 || !p.cache.GangStatus(key, "").Runs { // as one without pods does not
 		return
 	}
 	delete(p.begun, key)

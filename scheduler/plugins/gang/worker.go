@@ -72,9 +72,7 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 	p.mu.Lock()
 	// Asked under the lock: what the view showed before may be of an attempt that has ended.
 	state, ok := p.cache.Gang(key)
-	if ok {
-		p.noteRun(key, state)
-	} else {
+	if !ok {
 		delete(p.ran, key)
 		delete(p.begun, key)
 	}
@@ -88,6 +86,7 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 		}
 	}
 	if p.gangs[key] == nil && waiting == nil {
+		p.noteRun(key, state)
 		p.mu.Unlock()
 		return
 	}
@@ -105,6 +104,7 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 			delete(g.assumed, uid)
 		}
 	}
+	p.noteRun(key, state) // also where the last binding seemed to fail
 	if !ok || state.MissingText != "" {
 		p.activationMissed(g)
 	}

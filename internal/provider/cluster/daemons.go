@@ -25,13 +25,17 @@ var daemonTaints = []string{
 }
 
 // daemons are the pods that the cluster's DaemonSets make on a node that joins. Of what the node is not known
-// to have, such as another disk or device than the catalogue's, they take what it has.
+// to have, such as another disk or device than the catalogue's, they take what it has; one for which the node
+// has too little CPU or memory does not start there.
 func (s *Snapshot) daemons(n placement.Node) (pods []ledger.Pod) {
 	left := n.Allocatable
 	left.Extended = map[string]int64{}
 	maps.Copy(left.Extended, n.Allocatable.Extended)
 	for _, pod := range s.podsOn(n, s.DaemonSets) {
 		p := inventory.PodOn(pod, nil, nil, nil, nil)
+		if p.Request.MilliCPU > n.Allocatable.MilliCPU || p.Request.MemoryBytes > n.Allocatable.MemoryBytes {
+			continue // it waits for ever, on a node that is empty, too
+		}
 		p.Request.MilliCPU, left.MilliCPU = take(p.Request.MilliCPU, left.MilliCPU)
 		p.Request.MemoryBytes, left.MemoryBytes = take(p.Request.MemoryBytes, left.MemoryBytes)
 		for name, amount := range p.Request.Extended {

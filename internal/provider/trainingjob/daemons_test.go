@@ -46,6 +46,7 @@ spec: {limits: [{type: Pod, max: {cpu: "8"}}, {type: Container, default: {cpu: "
 		"a port of theirs":     {"hostNetwork: true", requests, `cpu = "8"`, "port"},
 		"limits alone":         {"tolerations: []", `{limits: {cpu: "4"}}`, `cpu = "79"`, "too little CPU left (77.725 "},
 		"to start with":        {"initContainers: [{name: c, image: c, resources: {limits: {cpu: \"7\"}}}]", requests, `cpu = "76"`, "too little CPU left (74.725 "},
+		"more than a node has": {"tolerations: []", `{requests: {cpu: "1000"}}`, `cpu = "79"`, ""},
 		"nothing":              {"tolerations: []", "{}", `cpu = "79"`, ""},
 		"by a LimitRange":      {"tolerations: []", "{} # limited", `cpu = "79"`, "too little CPU left (76.725 "},
 		"said, a LimitRange":   {"tolerations: []", requests + " # limited", `cpu = "79"`, "too little CPU left (77.725 "},

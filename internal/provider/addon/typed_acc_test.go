@@ -192,11 +192,13 @@ func TestVersionsThatReservationNeeds(t *testing.T) {
 			} else {
 				cli.Write(t, reserving)
 				cli.Apply(t, 1, 0, 0)
+				cli.Unchanged(t)
 				changes = 1
 			}
 			cli.Write(t, scheduler("enable_reservation = false\n"+test.version))
 			cli.Apply(t, 1-changes, changes, 0)
 			cli.Unchanged(t)
+			cli.Must(t, "destroy", "-auto-approve")
 		})
 	}
 }
@@ -292,6 +294,7 @@ func TestDevicesByNUMANode(t *testing.T) {
 			cli.Write(t, test.config)
 			cli.Apply(t, 1, 0, 0)
 			cli.Unchanged(t)
+			cli.Must(t, "destroy", "-auto-approve")
 		})
 	}
 
@@ -303,7 +306,10 @@ func TestDevicesByNUMANode(t *testing.T) {
 	cli := acctest.StartCLI(t)
 	cli.Write(t, typed("true"))
 	cli.Apply(t, 1, 0, 0)
+	cli.Unchanged(t)
 	cli.Refuses(t, controller(`driver = "ofed"`), acctest.Saying(refuses)) // what it was before comes back
+	cli.Write(t, typed("true"))
+	cli.Must(t, "destroy", "-auto-approve")
 }
 
 // The rule holds for pools of the same plan, in whatever order they are visited.
@@ -338,6 +344,7 @@ func TestDevicesByNUMANodeOfPlannedPools(t *testing.T) {
 			cli.Write(t, test.config)
 			cli.Apply(t, 2, 0, 0)
 			cli.Unchanged(t)
+			cli.Must(t, "destroy", "-auto-approve")
 		})
 	}
 	start(t)

@@ -306,12 +306,18 @@ func TestRunningJobsAreNotDisplaced(t *testing.T) {
 			} else {
 				cli.Refuses(t, test.after, refused("."))
 				cli.Write(t, consent(test.after))
-				cli.Must(t, "plan")
+				assert.Contains(t, cli.Must(t, "plan"), "Plan:")
 			}
 			cli.Write(t, consent(before))
 			cli.Apply(t, 0, 1, 0)
+			cli.Unchanged(t)
 			cli.Write(t, consent(test.after))
-			cli.Must(t, "plan")
+			assert.Contains(t, cli.Must(t, "plan"), "Plan:")
+			cloud.API.Remove(corev1.SchemeGroupVersion.WithKind("Pod"), "default", test.pod.Name)
+			cli.Write(t, before)
+			cli.Apply(t, 0, 1, 0)
+			cli.Unchanged(t)
+			cli.Must(t, "destroy", "-auto-approve")
 		})
 	}
 }

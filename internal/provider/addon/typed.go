@@ -16,6 +16,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
 )
 
 // typed is what the types have whose settings are attributes: beside those the settings that have none.
@@ -47,7 +49,7 @@ type field struct {
 }
 
 func boolean(attribute string, at *types.Bool, setting ...string) field {
-	return field{attribute, setting, known(at, func() any { return at.ValueBool() }), func(value any) {
+	return field{attribute, setting, wholly(at, func() any { return at.ValueBool() }), func(value any) {
 		if *at = types.BoolNull(); value != nil {
 			if is, ok := value.(bool); ok {
 				*at = types.BoolValue(is)
@@ -57,13 +59,13 @@ func boolean(attribute string, at *types.Bool, setting ...string) field {
 }
 
 func number(attribute string, at *types.Int64, setting ...string) field {
-	return field{attribute, setting, known(at, func() any { return json.Number(strconv.FormatInt(at.ValueInt64(), 10)) }), func(value any) {
+	return field{attribute, setting, wholly(at, func() any { return json.Number(strconv.FormatInt(at.ValueInt64(), 10)) }), func(value any) {
 		*at = types.Int64PointerValue(whole(value))
 	}}
 }
 
 func word(attribute string, at *types.String, setting ...string) field {
-	return field{attribute, setting, known(at, func() any { return at.ValueString() }), func(value any) {
+	return field{attribute, setting, wholly(at, func() any { return at.ValueString() }), func(value any) {
 		if *at = types.StringNull(); value != nil {
 			*at = types.StringValue(fmt.Sprint(value))
 		}
@@ -72,7 +74,7 @@ func word(attribute string, at *types.String, setting ...string) field {
 
 // switches is an object of settings that are on or off.
 func switches(attribute string, at *types.Map, setting ...string) field {
-	return field{attribute, setting, known(at, func() any { return fromMap[types.Bool](*at, func(v types.Bool) any { return v.ValueBool() }) }), func(value any) {
+	return field{attribute, setting, wholly(at, func() any { return fromMap[types.Bool](*at, func(v types.Bool) any { return v.ValueBool() }) }), func(value any) {
 		elements := map[string]attr.Value{}
 		is, _ := value.(config)
 		for name, on := range is {
@@ -92,7 +94,7 @@ const (
 
 // weights is a list with the weight of each resource.
 func weights(attribute string, at *types.Map, setting ...string) field {
-	return field{attribute, setting, known(at, func() any {
+	return field{attribute, setting, wholly(at, func() any {
 		byName := fromMap[types.Int64](*at, func(v types.Int64) any { return json.Number(strconv.FormatInt(v.ValueInt64(), 10)) })
 		list := []any{}
 		for _, name := range slices.Sorted(maps.Keys(byName)) {
@@ -113,13 +115,13 @@ func weights(attribute string, at *types.Map, setting ...string) field {
 	}}
 }
 
-// known is what a field gets of a value that is known as a whole.
-func known(at attr.Value, get func() any) func() (any, bool) {
+// wholly is what a field gets of a value that is known as a whole.
+func wholly(at attr.Value, get func() any) func() (any, bool) {
 	return func() (any, bool) {
 		if at.IsNull() {
 			return nil, true
 		}
-		if tf, err := at.ToTerraformValue(context.Background()); err != nil || !tf.IsFullyKnown() {
+		if !known.Wholly(context.Background(), at) {
 			return nil, false
 		}
 		return get(), true
@@ -224,7 +226,7 @@ func (apart) Description(context.Context) string {
 }
 func (v apart) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
 func (v apart) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
-	if !req.ConfigValue.IsNull() && !req.ConfigValue.IsUnknown() {
+	if known.Set(req.ConfigValue) {
 		resp.Diagnostics.Append(v.check(req.ConfigValue.ValueString())...)
 	}
 }

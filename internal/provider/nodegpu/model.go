@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
-	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
@@ -23,6 +22,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/written"
 )
@@ -42,13 +42,7 @@ type model struct {
 
 // known reports whether it is known what labels which nodes get.
 func (m model) known(ctx context.Context) bool {
-	for _, v := range []attr.Value{m.Name, m.Nodes, m.Mode, m.GPUPolicy} {
-		tf, err := v.ToTerraformValue(ctx)
-		if err != nil || !tf.IsFullyKnown() {
-			return false
-		}
-	}
-	return true
+	return known.Wholly(ctx, m.Name, m.Nodes, m.Mode, m.GPUPolicy)
 }
 
 // names are the names of the nodes, sorted.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodepool/mode"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/running"
@@ -73,7 +74,6 @@ func (c change) changesPool() bool {
 // differs names the attributes in which the pool becomes another, as far as that is known: what the
 // user leaves out or empty stays.
 func (c change) differs(ctx context.Context) (names []string) {
-	vSwitches, err := c.to.VSwitchIDs.ToTerraformValue(ctx)
 	for _, attribute := range []struct {
 		name    string
 		differs bool
@@ -85,7 +85,7 @@ func (c change) differs(ctx context.Context) (names []string) {
 		{"gpu_policy", c.before.GPUPolicy != c.after.GPUPolicy},
 		{"labels", !maps.Equal(c.before.Labels, c.after.Labels)},
 		{"taints", !slices.Equal(c.before.Taints, c.after.Taints)},
-		{"vswitch_ids", err == nil && vSwitches.IsFullyKnown() && !c.to.VSwitchIDs.Equal(c.from.VSwitchIDs)},
+		{"vswitch_ids", known.Wholly(ctx, c.to.VSwitchIDs) && !c.to.VSwitchIDs.Equal(c.from.VSwitchIDs)},
 	} {
 		if attribute.differs {
 			names = append(names, attribute.name)

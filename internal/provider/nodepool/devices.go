@@ -15,6 +15,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/erdma"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 )
 
@@ -75,8 +76,8 @@ func (r *pool) pinning(ctx context.Context, state *model, plan model) (which led
 		}
 		return ledger.Unpinned, true
 	}
-	have := state.PinsCPUs(ctx) || !known(state.CPUPolicy) && r.pinsAtTheService(ctx, *state)
-	will := plan.PinsCPUs(ctx) || !known(plan.CPUPolicy) && have
+	have := state.PinsCPUs(ctx) || !known.Set(state.CPUPolicy) && r.pinsAtTheService(ctx, *state)
+	will := plan.PinsCPUs(ctx) || !known.Set(plan.CPUPolicy) && have
 	changes = have != will || !plan.Size.Equal(state.Size) || !slices.Equal(plan.types(), state.types())
 	switch {
 	case !will:

@@ -14,6 +14,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodepool/setting"
 )
 
@@ -59,19 +60,12 @@ var taintType = types.ObjectType{AttrTypes: map[string]attr.Type{
 // known reports whether everything that decides the capacity is known, apart from the size of the system
 // disk, which is unknown in a plan also where it is left out.
 func (m model) known(ctx context.Context) bool {
-	return !slices.ContainsFunc([]attr.Value{m.Name, m.InstanceType, m.Fallbacks, m.Size, m.Mode, m.ModeChangePolicy, m.GPUPolicy, m.Labels, m.Taints, m.KubeletConfig},
-		func(v attr.Value) bool { return !fullyKnown(ctx, v) })
+	return known.Wholly(ctx, m.Name, m.InstanceType, m.Fallbacks, m.Size, m.Mode, m.ModeChangePolicy, m.GPUPolicy, m.Labels, m.Taints, m.KubeletConfig)
 }
 
 // shrinksUnknown reports whether the pool of a state loses nodes of which it is unknown which ones.
 func (m model) shrinksUnknown(ctx context.Context, state model) bool {
-	return m.Size.ValueInt64() < state.Size.ValueInt64() && !fullyKnown(ctx, m.RemoveNodes)
-}
-
-// fullyKnown reports whether nothing of a value is unknown until apply.
-func fullyKnown(ctx context.Context, v attr.Value) bool {
-	tf, err := v.ToTerraformValue(ctx)
-	return err == nil && tf.IsFullyKnown()
+	return m.Size.ValueInt64() < state.Size.ValueInt64() && !known.Wholly(ctx, m.RemoveNodes)
 }
 
 // pool describes the nodes; the model must be [model.known].
@@ -185,5 +179,3 @@ func (m *model) refresh(ctx context.Context, clusterID string, p acs.NodePool, a
 	}
 	return diags
 }
-
-func known(v attr.Value) bool { return !v.IsNull() && !v.IsUnknown() }

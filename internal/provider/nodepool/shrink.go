@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
@@ -34,7 +35,7 @@ func (c change) leaving() (names []string) {
 // chosen are the names in remove_nodes; ok is false where they mean nothing, as the pool keeps its size,
 // or are not known.
 func (c change) chosen() (names []string, ok bool) {
-	if c.to.Size.ValueInt64() >= c.from.Size.ValueInt64() || !known(c.to.RemoveNodes) {
+	if c.to.Size.ValueInt64() >= c.from.Size.ValueInt64() || !known.Set(c.to.RemoveNodes) {
 		return nil, false
 	}
 	elements := c.to.RemoveNodes.Elements()

@@ -19,6 +19,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodepool/mode"
 )
 
@@ -42,13 +43,13 @@ func (r *pool) ValidateConfig(ctx context.Context, req resource.ValidateConfigRe
 
 // types are the instance types of the nodes, none while they are unknown.
 func (m model) types() []string {
-	if !known(m.InstanceType) || m.Fallbacks.IsUnknown() {
+	if !known.Set(m.InstanceType) || m.Fallbacks.IsUnknown() {
 		return nil
 	}
 	names := []string{m.InstanceType.ValueString()}
 	for _, element := range m.Fallbacks.Elements() {
 		name, ok := element.(types.String)
-		if !ok || !known(name) {
+		if !ok || !known.Set(name) {
 			return nil
 		}
 		names = append(names, name.ValueString())

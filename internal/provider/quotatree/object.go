@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/amount"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
@@ -166,7 +167,7 @@ func (m *model) refresh(ctx context.Context, obj *unstructured.Unstructured) dia
 		return diags
 	}
 	before := map[string]node{}
-	if !m.Quotas.IsNull() && !m.Quotas.IsUnknown() {
+	if known.Set(m.Quotas) {
 		diags.Append(m.Quotas.ElementsAs(ctx, &before, false)...)
 	}
 	now := map[string]node{}

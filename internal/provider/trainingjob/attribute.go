@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
 )
 
 // attribute is all that the provider knows of one attribute. M is the model that has it, S the
@@ -165,7 +166,7 @@ func values[M, S any](attributes []attribute[M, S], m *M) map[string]attr.Value 
 // Terraform accepts no replacement then that it was not told of.
 func undecided(ctx context.Context, m model) (names []string) {
 	note := func(name string, value attr.Value) {
-		if full, err := value.ToTerraformValue(ctx); err == nil && !full.IsFullyKnown() {
+		if !known.Wholly(ctx, value) {
 			names = append(names, name)
 		}
 	}

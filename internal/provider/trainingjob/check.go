@@ -20,6 +20,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/preflight"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
@@ -43,7 +44,7 @@ func (r *trainingJob) checker(m model, spec job.Spec) checker {
 		session: r.Session, spec: spec, level: r.Session.PlacementCheck,
 		requireImmediate: m.RequireImmediate.ValueBool(), allowPreemption: m.AllowPreemption.ValueBool(),
 	}
-	if !m.PlacementCheck.IsNull() && !m.PlacementCheck.IsUnknown() {
+	if known.Set(m.PlacementCheck) {
 		c.level = session.Check(m.PlacementCheck.ValueString())
 	}
 	return c

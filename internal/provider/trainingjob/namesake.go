@@ -17,6 +17,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/preflight"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
@@ -95,10 +96,7 @@ func (m model) known(ctx context.Context, attribute string) bool {
 			values = append(values, a.property.value(&m.container))
 		}
 	}
-	return !slices.ContainsFunc(values, func(value attr.Value) bool {
-		full, err := value.ToTerraformValue(ctx)
-		return err != nil || !full.IsFullyKnown()
-	})
+	return known.Wholly(ctx, values...)
 }
 
 // apart reports whether a live job is another one beside a job of the same name.

@@ -16,7 +16,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/amount"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
 )
 
 // reader turns attributes into a job, and notes which of those that decide about
@@ -42,12 +42,7 @@ func (m model) spec(ctx context.Context) (spec job.Spec, unknown []string, diags
 // known notes the attribute of the job at, or of which at is a part, unless all of its value
 // is known.
 func (r *reader) known(at path.Path, value attr.Value) {
-	full, err := value.ToTerraformValue(r.ctx)
-	if err != nil {
-		r.diags.AddAttributeError(at, "Attribute cannot be read", session.Sentence(err))
-		return
-	}
-	if name := at.Steps()[0].String(); !full.IsFullyKnown() && !slices.Contains(r.unknown, name) {
+	if name := at.Steps()[0].String(); !known.Wholly(r.ctx, value) && !slices.Contains(r.unknown, name) {
 		r.unknown = append(r.unknown, name)
 	}
 }

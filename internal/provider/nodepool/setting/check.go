@@ -11,6 +11,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-framework/types/basetypes"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
 )
 
 // findings are errors at the attributes that they are about.
@@ -22,24 +24,24 @@ func (f *findings) at(p path.Path, summary, format string, args ...any) {
 
 // is reports whether a text is known and one of several.
 func is(text types.String, values ...string) bool {
-	return known(text) && slices.Contains(values, text.ValueString())
+	return known.Set(text) && slices.Contains(values, text.ValueString())
 }
 
 // isNot reports whether a text is known and none of several.
-func isNot(text types.String, values ...string) bool { return known(text) && !is(text, values...) }
+func isNot(text types.String, values ...string) bool { return known.Set(text) && !is(text, values...) }
 
-func on(flag types.Bool) bool  { return known(flag) && flag.ValueBool() }
-func off(flag types.Bool) bool { return known(flag) && !flag.ValueBool() }
+func on(flag types.Bool) bool  { return known.Set(flag) && flag.ValueBool() }
+func off(flag types.Bool) bool { return known.Set(flag) && !flag.ValueBool() }
 
 // given reports whether a value says something.
-func given(text types.String) bool { return known(text) && text.ValueString() != "" }
+func given(text types.String) bool { return known.Set(text) && text.ValueString() != "" }
 
 // CheckConfig finds what makes no sense as it is written: what is for something else that is missing, or
 // says something twice.
 func (v Values) CheckConfig(ctx context.Context) diag.Diagnostics {
 	var f findings
 	for i, d := range v.disks(ctx) {
-		if (known(d.FileSystem) || known(d.MountTarget)) && (off(d.AutoFormat) || d.AutoFormat.IsNull()) {
+		if (known.Set(d.FileSystem) || known.Set(d.MountTarget)) && (off(d.AutoFormat) || d.AutoFormat.IsNull()) {
 			f.at(path.Root("data_disks"), "Disk that is not formatted", "data_disks[%d]: file_system and mount_target are for disks that the service formats. Remove them, or set auto_format = true.", i)
 		}
 	}
@@ -61,7 +63,7 @@ func (v Values) CheckConfig(ctx context.Context) diag.Diagnostics {
 	if !v.AutoRenewPeriod.IsNull() && off(v.AutoRenew) {
 		f.at(path.Root("auto_renew_period"), "Renewal period without renewal", "auto_renew is false, so that nothing is renewed. Remove auto_renew_period, or set auto_renew = true.")
 	}
-	if known(v.SpotPriceLimit) && len(v.SpotPriceLimit.Elements()) > 0 && (isNot(v.SpotStrategy, "SpotWithPriceLimit") || v.SpotStrategy.IsNull()) {
+	if known.Set(v.SpotPriceLimit) && len(v.SpotPriceLimit.Elements()) > 0 && (isNot(v.SpotStrategy, "SpotWithPriceLimit") || v.SpotStrategy.IsNull()) {
 		f.at(path.Root("spot_price_limit"), "Price limit without spot instances", "spot_price_limit is for spot_strategy = \"SpotWithPriceLimit\". Remove it, or set that.")
 	}
 	return f.Diagnostics
@@ -82,10 +84,10 @@ func (v Values) checkPeriods(f *findings) {
 	if !is(v.PeriodUnit, "Week") {
 		return
 	}
-	if known(v.Period) && v.Period.ValueInt64() > 4 {
+	if known.Set(v.Period) && v.Period.ValueInt64() > 4 {
 		f.at(path.Root("period"), "Invalid period", "Instances are subscribed to for 1 to 4 weeks, and period is %d. Set period_unit = \"Month\" for longer.", v.Period.ValueInt64())
 	}
-	if known(v.AutoRenewPeriod) && v.AutoRenewPeriod.ValueInt64() > 3 {
+	if known.Set(v.AutoRenewPeriod) && v.AutoRenewPeriod.ValueInt64() > 3 {
 		f.at(path.Root("auto_renew_period"), "Invalid period", "Subscriptions are renewed for 1 to 3 weeks, and auto_renew_period is %d. Set period_unit = \"Month\" for longer.", v.AutoRenewPeriod.ValueInt64())
 	}
 }
@@ -129,7 +131,7 @@ func (v Values) checkSystemDisk(f *findings) {
 // disks are the data disks, none while one of them is unknown as a whole.
 func (v Values) disks(ctx context.Context) []dataDisk {
 	var disks []dataDisk
-	if !known(v.DataDisks) || v.DataDisks.ElementsAs(ctx, &disks, false).HasError() {
+	if !known.Set(v.DataDisks) || v.DataDisks.ElementsAs(ctx, &disks, false).HasError() {
 		return nil
 	}
 	return disks
@@ -138,13 +140,13 @@ func (v Values) disks(ctx context.Context) []dataDisk {
 func (v Values) checkDataDisks(ctx context.Context, f *findings) {
 	for i, d := range v.disks(ctx) {
 		at, disk := path.Root("data_disks"), fmt.Sprintf("data_disks[%d]", i) // Terraform shows the line of an attribute, and of none within it
-		if known(d.PerformanceLevel) && isNot(d.Category, essd) {
+		if known.Set(d.PerformanceLevel) && isNot(d.Category, essd) {
 			f.at(at, "Performance level of another disk", "%s: Disks of category %s have no performance level. Remove it, or choose category %s.", disk, d.Category.ValueString(), essd)
 		}
 		if (on(d.BurstingEnabled) || d.ProvisionedIOPS.ValueInt64() > 0) && isNot(d.Category, autoPL) {
 			f.at(at, "Another disk", "%s: bursting_enabled and provisioned_iops are for disks of category %s, and this one is %s.", disk, autoPL, d.Category.ValueString())
 		}
-		if known(d.KMSKeyID) && off(d.Encrypted) {
+		if known.Set(d.KMSKeyID) && off(d.Encrypted) {
 			f.at(at, "Key without encryption", "%s: The disk is not encrypted. Remove the key, or set encrypted = true.", disk)
 		}
 	}
@@ -152,17 +154,17 @@ func (v Values) checkDataDisks(ctx context.Context, f *findings) {
 
 func (v Values) checkReserved(ctx context.Context, f *findings) {
 	var p private
-	if known(v.PrivatePool) && !v.PrivatePool.As(ctx, &p, basetypes.ObjectAsOptions{}).HasError() {
+	if known.Set(v.PrivatePool) && !v.PrivatePool.As(ctx, &p, basetypes.ObjectAsOptions{}).HasError() {
 		at := path.Root("private_pool")
 		switch {
 		case is(p.MatchCriteria, "Target") && p.ID.IsNull():
 			f.at(at, "No reservation", "match_criteria is \"Target\": set id to the ID of the elasticity assurance or capacity reservation.")
-		case isNot(p.MatchCriteria, "Target") && known(p.ID):
+		case isNot(p.MatchCriteria, "Target") && known.Set(p.ID):
 			f.at(at, "Reservation that is not used", "id is for match_criteria = \"Target\", and it is %q.", p.MatchCriteria.ValueString())
 		}
 	}
 	var r resources
-	if known(v.ResourcePool) && !v.ResourcePool.As(ctx, &r, basetypes.ObjectAsOptions{}).HasError() {
+	if known.Set(v.ResourcePool) && !v.ResourcePool.As(ctx, &r, basetypes.ObjectAsOptions{}).HasError() {
 		if is(r.Strategy, "PrivatePoolOnly") && r.PrivatePoolIDs.IsNull() {
 			f.at(path.Root("resource_pool"), "No reservation", "strategy is \"PrivatePoolOnly\": set private_pool_ids to the IDs of the capacity reservations.")
 		}

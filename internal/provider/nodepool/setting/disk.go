@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
 )
 
 // Categories of disks on which others depend.
@@ -160,7 +161,7 @@ func (d dataDisk) disk() acs.DataDisk {
 		FileSystem: d.FileSystem.ValueString(), MountTarget: d.MountTarget.ValueString(),
 		SnapshotPolicyID: d.SnapshotPolicyID.ValueString(),
 	}
-	if known(d.Encrypted) {
+	if known.Set(d.Encrypted) {
 		disk.Encrypted = strconv.FormatBool(d.Encrypted.ValueBool())
 	}
 	put(&disk.AutoFormat, d.AutoFormat)

@@ -10,6 +10,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
 )
 
 // emptyIsUnset makes "" and [] mean what leaving the attribute out means: what the cloud has stays.
@@ -27,13 +29,13 @@ func (emptyIsUnset) Description(context.Context) string {
 func (m emptyIsUnset) MarkdownDescription(ctx context.Context) string { return m.Description(ctx) }
 
 func (emptyIsUnset) PlanModifyString(_ context.Context, req planmodifier.StringRequest, resp *planmodifier.StringResponse) {
-	if known(req.ConfigValue) && req.ConfigValue.ValueString() == "" && known(req.StateValue) {
+	if known.Set(req.ConfigValue) && req.ConfigValue.ValueString() == "" && known.Set(req.StateValue) {
 		resp.PlanValue = req.StateValue
 	}
 }
 
 func (emptyIsUnset) PlanModifySet(_ context.Context, req planmodifier.SetRequest, resp *planmodifier.SetResponse) {
-	if known(req.ConfigValue) && len(req.ConfigValue.Elements()) == 0 && known(req.StateValue) {
+	if known.Set(req.ConfigValue) && len(req.ConfigValue.Elements()) == 0 && known.Set(req.StateValue) {
 		resp.PlanValue = req.StateValue
 	}
 }
@@ -141,7 +143,7 @@ func (keepLeftOut) PlanModifyList(ctx context.Context, req planmodifier.ListRequ
 	for i := range min(len(config), len(plan)) {
 		c, isObject := config[i].(types.Object)
 		p, _ := plan[i].(types.Object)
-		if !isObject || !known(c) || !known(p) {
+		if !isObject || !known.Set(c) || !known.Set(p) {
 			continue
 		}
 		there := types.ObjectNull(c.AttributeTypes(ctx))

@@ -20,6 +20,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/amount"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
 )
 
 // kubelet is the configuration of the kubelets in Terraform.
@@ -113,7 +114,7 @@ func writeKubelet(ctx context.Context, k kubelet, spec *acs.NodePoolSpec) (diags
 		value types.String
 		to    *string
 	}{{k.CPUManagerPolicy, &to.CPUManagerPolicy}, {k.TopologyManagerPolicy, &to.TopologyManagerPolicy}, {k.ContainerLogMaxSize, &to.ContainerLogMaxSize}} {
-		if known(text.value) {
+		if known.Set(text.value) {
 			*text.to = text.value.ValueString()
 		}
 	}
@@ -123,7 +124,7 @@ func writeKubelet(ctx context.Context, k kubelet, spec *acs.NodePoolSpec) (diags
 	}{
 		{k.MaxPods, &to.MaxPods}, {k.PodPIDsLimit, &to.PodPIDsLimit}, {k.RegistryPullQPS, &to.RegistryPullQPS}, {k.RegistryBurst, &to.RegistryBurst}, {k.ContainerLogMaxFiles, &to.ContainerLogMaxFiles},
 	} {
-		if known(number.value) {
+		if known.Set(number.value) {
 			*number.to = number.value.ValueInt64Pointer()
 		}
 	}
@@ -132,11 +133,11 @@ func writeKubelet(ctx context.Context, k kubelet, spec *acs.NodePoolSpec) (diags
 		switch {
 		case saysNone(value):
 			*to = nil
-		case known(value):
+		case known.Set(value):
 			diags.Append(value.ElementsAs(ctx, to, false)...)
 		}
 	}
-	if known(k.AllowedUnsafeSysctls) {
+	if known.Set(k.AllowedUnsafeSysctls) {
 		to.AllowedUnsafeSysctls = nil
 		diags.Append(k.AllowedUnsafeSysctls.ElementsAs(ctx, &to.AllowedUnsafeSysctls, false)...)
 	}
@@ -147,7 +148,7 @@ func writeKubelet(ctx context.Context, k kubelet, spec *acs.NodePoolSpec) (diags
 }
 
 // saysNone reports whether a map says that there is nothing, which the service has as nothing said.
-func saysNone(m types.Map) bool { return known(m) && len(m.Elements()) == 0 }
+func saysNone(m types.Map) bool { return known.Set(m) && len(m.Elements()) == 0 }
 
 // Reserved returns what the kubelets are told to keep from pods.
 func (v Values) Reserved(ctx context.Context) (r capacity.Reserved, diags diag.Diagnostics) {
@@ -178,7 +179,7 @@ func (v Values) Reserved(ctx context.Context) (r capacity.Reserved, diags diag.D
 
 // kubelet is the kubelets' configuration, nil where nothing is said.
 func (v Values) kubelet(ctx context.Context) (*kubelet, diag.Diagnostics) {
-	if !known(v.KubeletConfig) {
+	if !known.Set(v.KubeletConfig) {
 		return nil, nil
 	}
 	k := new(kubelet)
@@ -214,7 +215,7 @@ type logSize struct{}
 func (logSize) Description(context.Context) string               { return "must be a size, such as 50Mi" }
 func (v logSize) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
 func (logSize) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
-	if !known(req.ConfigValue) {
+	if !known.Set(req.ConfigValue) {
 		return
 	}
 	if q, err := amount.Parse(req.ConfigValue.ValueString()); err != nil || q.Value() <= 0 {
@@ -236,7 +237,7 @@ func (quantities) ValidateMap(_ context.Context, req validator.MapRequest, resp 
 			resp.Diagnostics.AddAttributeError(path.Root("kubelet_config"), "Unknown resource", fmt.Sprintf("%s: a kubelet reserves no %q; it reserves cpu, memory, ephemeral-storage and pid.", req.Path, name))
 		}
 		text, ok := elements[name].(types.String)
-		if !ok || !known(text) {
+		if !ok || !known.Set(text) {
 			continue
 		}
 		if _, err := amount.Parse(text.ValueString()); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
 )
 
 // managed is managed operation in Terraform.
@@ -67,23 +68,23 @@ func writeManaged(_ context.Context, m managed, spec *acs.NodePoolSpec) diag.Dia
 	put(&to.AutoRepair, m.AutoRepair)
 	put(&to.AutoUpgrade, m.AutoUpgrade)
 	put(&to.AutoVulFix, m.AutoVulFix)
-	if known(m.RepairRestarts) || known(m.RepairApproval) {
+	if known.Set(m.RepairRestarts) || known.Set(m.RepairApproval) {
 		repair := orEmpty(to.AutoRepairPolicy)
 		put(&repair.RestartNode, m.RepairRestarts)
 		put(&repair.ApprovalRequired, m.RepairApproval)
 		to.AutoRepairPolicy = &repair
 	}
-	if known(m.UpgradeKubelet) || known(m.UpgradeOS) || known(m.UpgradeRuntime) {
+	if known.Set(m.UpgradeKubelet) || known.Set(m.UpgradeOS) || known.Set(m.UpgradeRuntime) {
 		upgrade := orEmpty(to.AutoUpgradePolicy)
 		put(&upgrade.Kubelet, m.UpgradeKubelet)
 		put(&upgrade.OS, m.UpgradeOS)
 		put(&upgrade.Runtime, m.UpgradeRuntime)
 		to.AutoUpgradePolicy = &upgrade
 	}
-	if known(m.VulFixRestarts) || known(m.VulLevel) {
+	if known.Set(m.VulFixRestarts) || known.Set(m.VulLevel) {
 		fix := orEmpty(to.AutoVulFixPolicy)
 		put(&fix.RestartNode, m.VulFixRestarts)
-		if known(m.VulLevel) {
+		if known.Set(m.VulLevel) {
 			fix.Level = m.VulLevel.ValueString()
 		}
 		to.AutoVulFixPolicy = &fix
@@ -99,7 +100,7 @@ func (v Values) Managed() bool {
 
 // put writes what is said.
 func put(to **bool, value types.Bool) {
-	if known(value) {
+	if known.Set(value) {
 		*to = value.ValueBoolPointer()
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types/basetypes"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
 )
 
 // object is a setting that is an object; T is its model. read returns nil where the service has none.
@@ -26,7 +27,7 @@ func object[T any](name, description string, attributes map[string]schema.Attrib
 	}, place,
 		func(ctx context.Context, spec acs.NodePoolSpec, before types.Object) (types.Object, diag.Diagnostics) {
 			var was *T
-			if known(before) {
+			if known.Set(before) {
 				was = new(T)
 				if diags := before.As(ctx, was, basetypes.ObjectAsOptions{}); diags.HasError() {
 					return before, diags
@@ -62,7 +63,7 @@ func list[T any](name, description string, most int, attributes map[string]schem
 	}, place,
 		func(ctx context.Context, spec acs.NodePoolSpec, before types.List) (types.List, diag.Diagnostics) {
 			var was []T
-			if known(before) {
+			if known.Set(before) {
 				if diags := before.ElementsAs(ctx, &was, false); diags.HasError() {
 					return before, diags
 				}
@@ -103,7 +104,7 @@ func list[T any](name, description string, most int, attributes map[string]schem
 
 // unsaid leaves out of what the service has what an earlier value leaves out.
 func unsaid(value, before types.Object) types.Object {
-	if !known(before) {
+	if !known.Set(before) {
 		return value
 	}
 	attributes := value.Attributes()

@@ -21,6 +21,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
 )
 
 // Limits of the service for tags.
@@ -102,7 +103,7 @@ var decimal = regexp.MustCompile(`^[0-9]{1,9}(\.[0-9]{1,9})?$`)
 func (price) Description(context.Context) string               { return "must be a price, such as 39.5" }
 func (v price) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
 func (price) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
-	if !known(req.ConfigValue) {
+	if !known.Set(req.ConfigValue) {
 		return
 	}
 	text := req.ConfigValue.ValueString()

@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
 )
 
 // text is a setting that is one string, of which the service knows no empty one.
@@ -125,7 +126,7 @@ func names(name, description string, place func(*Values) *types.Set, at func(*ac
 
 // onOff is what the service answers. Off may be missing from the answer.
 func onOff(answer *bool, before types.Bool) types.Bool {
-	if answer == nil && known(before) && !before.ValueBool() {
+	if answer == nil && known.Set(before) && !before.ValueBool() {
 		return before
 	}
 	return types.BoolPointerValue(answer)
@@ -133,7 +134,7 @@ func onOff(answer *bool, before types.Bool) types.Bool {
 
 // count is what the service answers. 0 may be missing from the answer.
 func count(answer *int64, before types.Int64) types.Int64 {
-	if answer == nil && known(before) && before.ValueInt64() == 0 {
+	if answer == nil && known.Set(before) && before.ValueInt64() == 0 {
 		return before
 	}
 	return types.Int64PointerValue(answer)

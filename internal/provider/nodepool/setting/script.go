@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
 )
 
 // script is a setting that is a script, which the service has in base64. It may hold secrets.
@@ -53,7 +54,7 @@ func (notEncoded) Description(context.Context) string {
 }
 func (v notEncoded) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
 func (notEncoded) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
-	if !known(req.ConfigValue) {
+	if !known.Set(req.ConfigValue) {
 		return
 	}
 	text, err := base64.StdEncoding.DecodeString(strings.TrimSpace(req.ConfigValue.ValueString()))

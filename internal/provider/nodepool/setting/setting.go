@@ -154,8 +154,6 @@ func empty(value attr.Value) bool {
 	return false
 }
 
-func known(v attr.Value) bool { return !v.IsNull() && !v.IsUnknown() }
-
 // settled is a value in which what is unknown is what another one has there, null where that has nothing.
 func settled[T attr.Value](value, from T) T {
 	ctx := context.Background() // the framework asks for one, and nothing waits

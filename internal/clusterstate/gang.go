@@ -124,5 +124,5 @@ func (s *State) leave(pod *Pod) (lifted bool) {
 	delete(s.gangs, pod.key)
 	delete(s.restless, pod.key)
 	s.View.SetMinimum(pod.key, 0, nil)
-	return s.View.Release(inventory.GangID(pod.Now()))
+	return s.View.Release(pod.id)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -33,10 +34,13 @@ type Pod struct {
 	// altered says what someone has done to the record that the pod was bound with, which
 	// counts all the same; "" while nobody has.
 	altered string
-	// key is that of the pod's gang, "" while the planner does not place it, and member
-	// what the gang needs to know of it.
+	// key is that of the pod's gang, "" while the planner does not place it, id the gang's ID
+	// in the view, and member what the gang needs to know of it.
 	key    string
+	id     string
 	member inventory.Member
+	// on is the node whose pods this one is counted among, "" for none.
+	on string
 }
 
 // Now returns the pod as planning must see it.
@@ -82,15 +86,18 @@ func (s *State) SetPod(p *corev1.Pod) Change {
 	pod.observed = p
 	pod.overdue = pod.overdue && p.DeletionTimestamp != nil
 	s.recognize(pod)
-	s.update(pod)
+	lifted := s.update(pod)
 	key := cmp.Or(pod.key, was)
 	leaves := p.DeletionTimestamp != nil && before != nil && before.DeletionTimestamp == nil
-	change := Change{Freed: held && (!pod.Charged() || leaves), Departed: held && (leaves || !pod.Charged()) && !preempted(p)}
+	change := Change{Freed: held && (!pod.Charged() || leaves), Departed: held && (leaves || !pod.Charged()) && !preempted(p), RolledBack: lifted}
+	if was != key {
+		change.Left = was
+	}
 	if altered {
 		change.Altered = p
 	}
 	moved := before != nil && before.Spec.NodeName != p.Spec.NodeName && !expected
-	if before == nil || moved || inventory.Gone(before) != inventory.Gone(p) || !maps.Equal(before.Labels, p.Labels) {
+	if before == nil || moved || inventory.Gone(before) != inventory.Gone(p) || !maps.Equal(before.Labels, p.Labels) || respecified(before, p) {
 		change.Gang = key
 	} else if before.Spec.NodeName == "" && p.Spec.NodeName != "" {
 		change.Bound = key
@@ -99,6 +106,12 @@ func (s *State) SetPod(p *corev1.Pod) Change {
 		change.Node = node
 	}
 	return change
+}
+
+// respecified reports whether what is asked for a pod that is not bound has changed: a scheduling gate was taken away,
+// say. It is asked of every update of such a pod, most of which are of its status.
+func respecified(before, p *corev1.Pod) bool {
+	return before.Spec.NodeName == "" && p.Spec.NodeName == "" && !equality.Semantic.DeepEqual(before.Spec, p.Spec)
 }
 
 // Overdue says that a pod is being deleted and should have gone long ago: whoever waits for its end
@@ -143,14 +156,20 @@ func (s *State) Assume(p *corev1.Pod, decided *contract.Allocation) {
 	if pod.Bound() || inventory.Finished(pod.observed) {
 		return // the API server was faster
 	}
-	pod.assumed, pod.decided = p, decided
+	pod.assumed, pod.decided, pod.unverified = p, decided, false
 	s.update(pod)
 }
 
-// Unverified notes that the binding of an assumed pod has failed, as far as the caller
+// Assumed reports whether the pod is charged as one that is about to be bound.
+func (s *Pod) Assumed() bool { return s.assumed != nil }
+
+// Unverified reports whether the binding of the assumed pod has failed, as far as is known.
+func (s *Pod) Unverified() bool { return s.unverified }
+
+// SetUnverified notes that the binding of an assumed pod has failed, as far as the caller
 // knows: an answer may have been lost on its way. When the API server shows the pod
 // bound all the same, that is a change of its gang. Nothing but [State.SetPod] looks at it.
-func (s *State) Unverified(uid types.UID) {
+func (s *State) SetUnverified(uid types.UID) {
 	if pod, ok := s.pods[uid]; ok && pod.assumed != nil {
 		pod.unverified = true
 	}
@@ -164,7 +183,7 @@ func (s *State) Forget(uid types.UID) bool {
 		return false
 	}
 	s.discharge(pod)
-	pod.assumed, pod.decided = nil, nil
+	pod.assumed, pod.decided, pod.unverified = nil, nil, false
 	s.update(pod)
 	return true
 }
@@ -173,25 +192,35 @@ func (s *State) Forget(uid types.UID) bool {
 // members of their gangs any more, and nobody is planned beside them. They hold what they
 // have until the API server shows them failed.
 func (s *State) Lose(pods []*corev1.Pod) {
+	s.setLost(pods, true)
+}
+
+// Regain takes back [State.Lose]: the node of the pods is there again, and they have not been failed.
+func (s *State) Regain(pods []*corev1.Pod) {
+	s.setLost(pods, false)
+}
+
+func (s *State) setLost(pods []*corev1.Pod, lost bool) {
 	for _, p := range pods {
-		if pod, ok := s.pods[p.UID]; ok {
-			pod.lost = true
+		if pod, ok := s.pods[p.UID]; ok && pod.lost != lost {
+			pod.lost = lost
 			s.update(pod)
 		}
 	}
 }
 
-// update brings view and indexes in line with a pod.
-func (s *State) update(pod *Pod) {
+// update brings view and indexes in line with a pod, and reports whether that lifted the reservation
+// of a gang that the pod has left.
+func (s *State) update(pod *Pod) (lifted bool) {
 	p := pod.Now()
 	key, planned := inventory.PlanKey(p)
 	planned = planned || pod.managed
 	if pod.key != "" && (!planned || key != pod.key) {
-		s.leave(pod)
+		lifted = s.leave(pod)
 	}
-	pod.key = ""
+	pod.key, pod.id = "", ""
 	if planned {
-		pod.key = key
+		pod.key, pod.id = key, inventory.GangID(p)
 		s.touch(key)
 		pod.member = inventory.MemberOf(p)
 		pod.member.Lost = pod.lost
@@ -200,12 +229,15 @@ func (s *State) update(pod *Pod) {
 		}
 		s.gangs[key][p.UID] = pod
 	}
-	if !pod.Charged() {
+	if !pod.Charged() || pod.on != "" && pod.on != p.Spec.NodeName {
 		s.discharge(pod)
-		return
 	}
-	s.node(p.Spec.NodeName).pods[p.UID] = pod
-	s.charge(pod)
+	if pod.Charged() {
+		pod.on = p.Spec.NodeName
+		s.node(pod.on).pods[p.UID] = pod
+		s.charge(pod)
+	}
+	return lifted
 }
 
 func (s *State) remove(pod *Pod) (lifted bool) {
@@ -231,8 +263,9 @@ func (s *State) charge(pod *Pod) {
 func (s *State) discharge(pod *Pod) {
 	p := pod.Now()
 	s.View.RemovePod(inventory.PodID(p))
-	if node, ok := s.nodes[p.Spec.NodeName]; ok {
+	if node, ok := s.nodes[pod.on]; ok {
 		delete(node.pods, p.UID)
-		s.dropUnused(p.Spec.NodeName)
+		s.dropUnused(pod.on)
 	}
+	pod.on = ""
 }

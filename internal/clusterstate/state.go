@@ -50,6 +50,8 @@ type State struct {
 type Change struct {
 	// Gang is the key of the gang whose pods or PodGroup changed, "" for none.
 	Gang string
+	// Left is the key of another gang that a pod belonged to before, "" for none.
+	Left string
 	// Freed means that there may be room in the cluster, now or once pods that are being
 	// deleted have gone, where there was none.
 	Freed bool

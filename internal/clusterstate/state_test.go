@@ -13,6 +13,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
 func newState(t *testing.T, nodes ...string) *State {
@@ -189,4 +190,68 @@ func TestStateKeepsTheFirstRecord(t *testing.T) {
 	delete(done.Annotations, contract.AllocationAnnotation)
 	assert.True(t, s.SetPod(done).Freed)
 	assert.Equal(t, gpu.Full(8), s.View.FreeGPUs("a"))
+}
+
+// A gate that is taken away is news to the gang: the framework's queue may have asked before the state saw it.
+func TestPodsThatAskForSomethingElse(t *testing.T) {
+	for name, change := range map[string]func(*corev1.Pod){
+		"a gate less": func(p *corev1.Pod) { p.Spec.SchedulingGates = nil },
+		"tolerates": func(p *corev1.Pod) {
+			p.Spec.Tolerations = []corev1.Toleration{{Key: "x", Operator: corev1.TolerationOpExists}}
+		},
+		"other nodes":  func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"a": "b"} },
+		"other labels": func(p *corev1.Pod) { p.Labels["a"] = "b" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newState(t, "a")
+			pod := podtest.Gang(1)[0]
+			pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "kueue.x-k8s.io/admission"}}
+			s.SetPod(pod)
+			same := pod.DeepCopy()
+			same.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse}}
+			assert.Empty(t, s.SetPod(same), "its status alone is no news")
+			changed := same.DeepCopy()
+			change(changed)
+			assert.Equal(t, Change{Gang: "ns/job"}, s.SetPod(changed))
+		})
+	}
+}
+
+// A pod that gets another gang leaves nothing behind in the one that it had.
+func TestPodThatChangesItsGang(t *testing.T) {
+	s := newState(t, "a")
+	pod := podtest.Gang(1)[0]
+	s.SetPod(pod)
+	s.View.AddReservation(placement.Reservation{Gang: placement.Gang{ID: "ns/job"}, Evicts: true})
+	require.Len(t, s.View.Reservations(), 1)
+	moved := pod.DeepCopy()
+	for label, value := range moved.Labels {
+		if value == "job" {
+			moved.Labels[label] = "other"
+		}
+	}
+	change := s.SetPod(moved)
+	assert.Equal(t, Change{Gang: "ns/other", Left: "ns/job", RolledBack: true}, change)
+	assert.Empty(t, s.View.Reservations())
+}
+
+// The API server may show a pod on another node than the one that it was planned for.
+func TestPodIsOnOneNode(t *testing.T) {
+	s := newState(t, "a", "b")
+	pending := podtest.Gang(1)[0]
+	s.SetPod(pending)
+	assumed := pending.DeepCopy()
+	podtest.OnNode("b")(assumed)
+	s.Assume(assumed, nil)
+	bound := pending.DeepCopy()
+	podtest.OnNode("a")(bound)
+	s.SetPod(bound)
+	on := func(node string) (n int) {
+		for range s.PodsOn(node) {
+			n++
+		}
+		return n
+	}
+	assert.Equal(t, []int{1, 0}, []int{on("a"), on("b")})
+	assert.Equal(t, gpu.Full(8), s.View.FreeGPUs("b"))
 }

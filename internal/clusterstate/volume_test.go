@@ -28,7 +28,11 @@ func TestMembersWithClaimsOfTheirOwn(t *testing.T) {
 		s.SetPod(p)
 	}
 	in := func(zone string) [][]placement.Requirement {
-		return [][]placement.Requirement{{{Key: corev1.LabelTopologyZone, Operator: "In", Values: []string{zone}}}}
+		var nowhere []placement.Requirement
+		for _, key := range []string{corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion, corev1.LabelTopologyZone, corev1.LabelTopologyRegion} {
+			nowhere = append(nowhere, placement.Requirement{Key: key, Operator: "DoesNotExist"})
+		}
+		return [][]placement.Requirement{{{Key: corev1.LabelTopologyZone, Operator: "In", Values: []string{zone}}}, nowhere}
 	}
 	want := map[string][][]placement.Requirement{"0": in("x"), "2": in("x"), "1": in("y"), "3": nil}
 	state, ok := s.Gang("ns/job")

@@ -210,12 +210,28 @@ func (c *Cache) Assume(p *corev1.Pod) {
 	c.state.Assume(p, nil)
 }
 
-// Unverified notes that the binding of an assumed pod has failed, as far as the caller
+// SetUnverified notes that the binding of an assumed pod has failed, as far as the caller
 // knows: an answer may have been lost on its way. Planning does not look at it.
-func (c *Cache) Unverified(uid types.UID) {
+func (c *Cache) SetUnverified(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.state.Unverified(uid)
+	c.state.SetUnverified(uid)
+}
+
+// Unverified reports whether the binding of an assumed pod has failed, as far as is known.
+func (c *Cache) Unverified(uid types.UID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pod, ok := c.state.Pod(uid)
+	return ok && pod.Unverified()
+}
+
+// Assumed reports whether a pod is charged as one that is about to be bound.
+func (c *Cache) Assumed(uid types.UID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pod, ok := c.state.Pod(uid)
+	return ok && pod.Assumed()
 }
 
 // Forget takes back what Assume charged; it does nothing for a pod that is bound.
@@ -236,6 +252,13 @@ func (c *Cache) Lose(pods []*corev1.Pod) {
 	c.lock()
 	defer c.unlock()
 	c.state.Lose(pods)
+}
+
+// Regain takes back what Lose noted.
+func (c *Cache) Regain(pods []*corev1.Pod) {
+	c.lock()
+	defer c.unlock()
+	c.state.Regain(pods)
 }
 
 // Manage has the planner place a pod without GPUs until it is bound, as

@@ -29,6 +29,15 @@ func (s *testCluster) annotate(pod string, annotations map[string]any, subresour
 	return err
 }
 
+// label changes labels of a pod.
+func (s *testCluster) label(pod string, labels map[string]any) error {
+	s.t.Helper()
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
+	require.NoError(s.t, err)
+	_, err = api().CoreV1().Pods(s.namespace).Patch(s.t.Context(), pod, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
 // forge is a pod that says it has GPUs of a node.
 func (s *testCluster) forge(name, node string) *corev1.Pod {
 	pod := s.pods(job{name: name, workers: 1})[0]
@@ -62,6 +71,10 @@ func (s *testCluster) requireRecordsProtected(bound corev1.Pod) {
 	}
 	assert.ErrorContains(s.t, s.annotate(bound.Name, map[string]any{"mine": "yes", contract.AllocationAnnotation: nil}), recordRefused)
 	require.NoError(s.t, s.annotate(bound.Name, map[string]any{"mine": "yes"}), "what is not the record may be changed")
+	for _, label := range []string{contract.QuotaLabel, contract.KoordinatorQuotaLabel, contract.PreemptibleLabel, contract.KoordinatorPreemptibleLabel} {
+		assert.ErrorContains(s.t, s.label(bound.Name, map[string]any{label: "false"}), "stays with the quota", label)
+	}
+	require.NoError(s.t, s.label(bound.Name, map[string]any{"mine": "yes"}))
 	now, err := pods.Get(s.t.Context(), bound.Name, metav1.GetOptions{})
 	require.NoError(s.t, err)
 	assert.Equal(s.t, bound.Annotations[contract.AllocationAnnotation], now.Annotations[contract.AllocationAnnotation])

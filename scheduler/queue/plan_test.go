@@ -187,6 +187,8 @@ func TestLifeOfAUnit(t *testing.T) {
 		"released for too long":                 {released, out(10 * time.Minute), nil, "back a", 0},
 		"suspended by hand":                     {nil, out(time.Minute), nil, "start a", 0},
 		"off":                                   {nil, off(time.Minute), nil, "", time.Minute},
+		"off, by others, without a time":        {nil, contract.QueueUnitStatus{Phase: contract.UnitBackoff}, nil, "start a", 0},
+		"off, by others, without a time yet":    {nil, contract.QueueUnitStatus{Phase: contract.UnitBackoff, RequeueState: &contract.RequeueState{Count: 1}}, nil, "start a", 0},
 		"off, but not suspended":                {released, off(time.Minute), nil, "suspend a", 0},
 		"off, time is over":                     {nil, off(-time.Second), nil, "start a", 0},
 		"declined meanwhile":                    {annotated(contract.QueueAnnotation, "false"), waiting, nil, "drop a", 0},

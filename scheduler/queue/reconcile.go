@@ -48,12 +48,21 @@ func (p *reconciler) reconcile(j *job, u *unit) {
 		e.status.LastAllocateTime = p.time(p.now)
 		p.enter(e, contract.UnitDequeued, "resumed by hand")
 		p.charge(e)
-	case u.Status.Phase == contract.UnitBackoff && p.now.Before(u.Status.RequeueState.RequeueAt.Time):
-		p.wake(u.Status.RequeueState.RequeueAt.Time)
+	case u.Status.Phase == contract.UnitBackoff && p.now.Before(requeuesAt(u)):
+		p.wake(requeuesAt(u))
 		p.accounts.pending(e, true)
 	default:
 		p.wait(e)
 	}
+}
+
+// requeuesAt is when a unit goes back into the queue, zero when nobody has said so: other
+// controllers write units, too.
+func requeuesAt(u *unit) time.Time {
+	if r := u.Status.RequeueState; r != nil && r.RequeueAt != nil {
+		return r.RequeueAt.Time
+	}
+	return time.Time{}
 }
 
 // reconcileNew decides whether a job without a unit is queued.

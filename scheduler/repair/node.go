@@ -40,6 +40,7 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	}
 	for _, key := range slices.Sorted(maps.Keys(gangs)) {
 		if loss == "" {
+			c.cache.Regain(gangs[key])
 			c.queue.Add(item{gang: key})
 			continue
 		}

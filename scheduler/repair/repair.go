@@ -78,8 +78,10 @@ func newController(cache *clustercache.Cache, grace time.Duration, clock clock.W
 		if change.Node != "" {
 			c.queue.Add(item{node: change.Node})
 		}
-		if change.Gang != "" {
-			c.queue.Add(item{gang: change.Gang})
+		for _, gang := range []string{change.Gang, change.Left} {
+			if gang != "" {
+				c.queue.Add(item{gang: gang})
+			}
 		}
 		if change.Bound != "" {
 			c.queue.Add(item{bound: change.Bound})

@@ -2,6 +2,7 @@ package repair
 
 import (
 	"encoding/json"
+	"errors"
 	"testing"
 	"time"
 
@@ -262,6 +263,28 @@ func TestUnreachableNode(t *testing.T) {
 	w.later(time.Second)
 	assert.Equal(t, corev1.PodFailed, w.pod("a").Status.Phase)
 	assert.Equal(t, "node n0 has been unreachable since 2026-03-01T12:00:00Z", w.pod("a").Status.Message)
+}
+
+// A node that comes back before its members are failed has them as it had.
+func TestNodeThatComesBack(t *testing.T) {
+	w := newWorld(t)
+	w.addNode("n0", corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: start}})
+	w.addMember("a", "n0", nil)
+	away := true
+	w.kube.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return away, nil, errors.New("the API server is away")
+	})
+	w.clock.Step(time.Hour)
+	require.Error(t, w.sync(t.Context(), item{node: "n0"}))
+	assert.False(t, w.cache.Health("ns/job").Whole, "it counts no more")
+
+	away = false
+	change, err := w.cache.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n0"}})
+	require.NoError(t, err)
+	w.heard(change)
+	w.run()
+	assert.Equal(t, corev1.PodRunning, w.pod("a").Status.Phase)
+	assert.True(t, w.cache.Health("ns/job").Whole)
 }
 
 func TestLossOf(t *testing.T) {

@@ -17,10 +17,13 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/binding"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
 const (
+	// verifyAgain is the pause after which it is looked again whether a binding that failed has succeeded.
+	verifyAgain = time.Second
 	// retryDelay is how long a gang stays out before a rejected node is tried again.
 	retryDelay = 50 * time.Millisecond
 	// minBackoff and maxBackoff bound the pause after which rejected nodes get another chance.
@@ -293,8 +296,19 @@ func (p *Plugin) reject(ctx context.Context, key string, s *assumedPod, why *fwk
 }
 
 // unassume takes one member of a gang that is binding off a node that refuses it; its
-// next cycle plans it again, next to the others.
+// next cycle plans it again, next to the others. A member whose binding has failed may be bound
+// all the same, and nobody but the API server can tell: while that is so it keeps its GPUs.
 func (p *Plugin) unassume(ctx context.Context, key string, s *assumedPod) {
+	if p.cache.Unverified(s.pod.UID) {
+		unbound, err := binding.Unbound(ctx, p.handle.ClientSet(), s.pod)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot take a member off its node", "gang", key)
+		}
+		if !unbound {
+			p.activateAfter(ctx, key, verifyAgain)
+			return
+		}
+	}
 	p.free(s) // first: a gang without assumed pods whose members are all charged is done
 	p.mu.Lock()
 	g := p.gang(key, s.pod)

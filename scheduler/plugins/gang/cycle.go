@@ -181,7 +181,7 @@ func (p *Plugin) Unreserve(ctx context.Context, state fwk.CycleState, _ *corev1.
 		p.abort(ctx, s.attempt)
 		return
 	}
-	p.cache.Unverified(s.pod.UID)
+	p.cache.SetUnverified(s.pod.UID)
 	if p.cache.Bound(s.pod.UID) {
 		p.work.add(clusterstate.Change{Gang: s.attempt.key})
 	}

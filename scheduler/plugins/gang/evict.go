@@ -8,14 +8,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	apipod "k8s.io/kubernetes/pkg/api/v1/pod"
-	"k8s.io/kubernetes/pkg/scheduler/util"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
@@ -100,8 +98,8 @@ func (p *Plugin) nominateAll(ctx context.Context, state inventory.GangState, nod
 func (p *Plugin) setNominated(ctx context.Context, pod *corev1.Pod, node string) error {
 	status := pod.Status.DeepCopy()
 	status.NominatedNodeName = node
-	err := util.PatchPodStatus(ctx, p.handle.ClientSet(), pod.Name, pod.Namespace, &pod.Status, status)
-	if err != nil && !apierrors.IsNotFound(err) {
+	err := p.patchStatus(ctx, pod, &pod.Status, status)
+	if err != nil && !gone(err) {
 		return fmt.Errorf("nominate node %s for pod %s/%s: %w", node, pod.Namespace, pod.Name, err)
 	}
 	return nil
@@ -117,8 +115,8 @@ func (p *Plugin) evict(ctx context.Context, preemptor inventory.GangState, victi
 		Reason:  corev1.PodReasonPreemptionByScheduler,
 		Message: fmt.Sprintf("%s: preempting to accommodate %s", contract.SchedulerName, name),
 	})
-	if err := util.PatchPodStatus(ctx, p.handle.ClientSet(), victim.Name, victim.Namespace, &victim.Status, status); err != nil {
-		if apierrors.IsNotFound(err) {
+	if err := p.patchStatus(ctx, victim, &victim.Status, status); err != nil {
+		if gone(err) {
 			return nil
 		}
 		return fmt.Errorf("mark pod %s/%s as evicted: %w", victim.Namespace, victim.Name, err)
@@ -126,8 +124,8 @@ func (p *Plugin) evict(ctx context.Context, preemptor inventory.GangState, victi
 	err := p.handle.ClientSet().CoreV1().Pods(victim.Namespace).Delete(ctx, victim.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &victim.UID},
 	})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // gone, or recreated under its name
+	if gone(err) {
+		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("evict pod %s/%s: %w", victim.Namespace, victim.Name, err)

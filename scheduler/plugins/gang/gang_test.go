@@ -313,6 +313,34 @@ func TestGangThatRanKeepsItsRest(t *testing.T) {
 	assert.Zero(t, b.evicted(metrics.Partial))
 }
 
+// A scheduler that starts finds a gang of which a member was lost, and whose members beyond the minimum have waited
+// since before the others were bound: they do not tell that it never ran.
+func TestElasticGangSurvivesARestart(t *testing.T) {
+	b := newBench(t, "a")
+	made := metav1.NewTime(time.Unix(1000, 0))
+	pods := b.gangPods("job", 7, 2)
+	for i, pod := range pods {
+		delete(pod.Labels, contract.TopologyReplicasLabel)
+		pod.Labels[contract.LightGangLabel], pod.Labels[contract.LightGangMinLabel] = "job", "4"
+		pod.CreationTimestamp = made
+		if i > 2 {
+			continue
+		}
+		pod.Spec.NodeName = "a"
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: made}}
+		annotations, err := contract.Allocation{Node: "a", GPUs: []int{2 * i, 2*i + 1}}.Annotations()
+		require.NoError(t, err)
+		pod.Annotations = annotations
+	}
+	b.runs("other", "a", 1, 2, 6)
+	b.submit(pods)
+	_, status := b.cycle(pods[3])
+	b.failed(pods[3], status)
+	require.True(t, status.IsRejected())
+	assert.NotNil(t, b.live(pods[0]))
+	assert.Zero(t, b.evicted(metrics.Partial))
+}
+
 // Of a gang that is evicted as a whole the first replacement does not start beside those that leave.
 func TestReplacementWaitsForTheOthers(t *testing.T) {
 	b := newBench(t, "a", "b")

@@ -9,6 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	typedfake "k8s.io/client-go/kubernetes/fake"
+	kubetesting "k8s.io/client-go/testing"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
@@ -290,4 +292,24 @@ func TestPreemptionByAGangThatIsBeingBound(t *testing.T) {
 	node, status = b.cycle(owner[1])
 	assert.True(t, status.IsSuccess(), status.Message())
 	assert.Equal(t, "a", node)
+}
+
+// What is written about a pod is for that pod: one that has come under its name since is left alone.
+func TestPatchesNameTheirPod(t *testing.T) {
+	b := newBench(t, "a")
+	pod := b.gangPods("job", 1, 8)[0]
+	b.submit([]*corev1.Pod{pod})
+	require.NoError(t, b.plugin.setNominated(t.Context(), pod, "a"))
+	require.NoError(t, b.plugin.mark(t.Context(), pod, "it waits"))
+	require.NoError(t, b.plugin.dismiss(t.Context(), pod, "it goes"))
+	fake, ok := b.handle.client.(*typedfake.Clientset)
+	require.True(t, ok)
+	patches := 0
+	for _, action := range fake.Actions() {
+		if patch, ok := action.(kubetesting.PatchAction); ok {
+			patches++
+			assert.Contains(t, string(patch.GetPatch()), `"uid":"job-0"`)
+		}
+	}
+	assert.Equal(t, 3, patches)
 }

@@ -148,8 +148,11 @@ func (p *Plugin) wasCutShort(key string, state inventory.GangState) bool {
 // neverRan reports whether a gang that no scheduler is known to have seen run was cut short while
 // it was being bound: every member that is pending existed before the first one was bound. In a gang
 // that did run, a pending member is a replacement, made after the others were bound, or one beyond
-// the minimum.
+// the minimum: with more of them than the gang lacks, nobody can tell.
 func neverRan(state inventory.GangState) bool {
+	if len(waitingMembers(state)) > state.Gang.Missing() {
+		return false
+	}
 	var firstBound, lastMade time.Time
 	for _, role := range state.Gang.Roles {
 		if role.Late {

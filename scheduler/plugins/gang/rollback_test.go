@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -243,4 +244,51 @@ func TestMemberThatBeginsToWaitLate(t *testing.T) {
 	assert.True(t, late.rejected)
 	b.plugin.Unreserve(t.Context(), b.states["job-1"], pods[1], "a")
 	assert.NotContains(t, b.elapse(), retryDelay, "nobody is looked for any more")
+}
+
+// A binding whose answer was lost may have succeeded: when another plugin refuses the member's node in its
+// next cycle, the API server is asked before anybody else gets its GPUs.
+func TestMemberThatMayBeBoundKeepsItsGPUs(t *testing.T) {
+	for name, test := range map[string]struct {
+		bound, silent bool
+		keeps         bool
+	}{
+		"bound":            {bound: true, keeps: true},
+		"not bound":        {},
+		"nobody can tell":  {silent: true, keeps: true},
+		"bound, no answer": {bound: true, silent: true, keeps: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "a")
+			pods, rival := b.gangPods("job", 2, 4), b.gangPods("rival", 1, 4)
+			b.submit(pods)
+			for _, pod := range pods {
+				_, status := b.cycle(pod)
+				require.False(t, status.IsRejected())
+			}
+			b.bind(pods[0], "a")
+			if test.bound {
+				bound := pods[1].DeepCopy()
+				bound.Spec.NodeName = "a"
+				_, err := b.handle.client.CoreV1().Pods("ns").Update(t.Context(), bound, metav1.UpdateOptions{})
+				require.NoError(t, err)
+			}
+			b.plugin.Unreserve(t.Context(), b.states[pods[1].UID], pods[1], "a")
+			if test.silent {
+				b.failOnce("get")
+			}
+			b.refuse(pods[1])
+			b.submit(rival)
+			_, status := b.cycle(rival[0])
+			assert.Equal(t, test.keeps, status.IsRejected(), status.Message())
+			if !test.silent {
+				return
+			}
+			b.elapse()
+			b.refuse(pods[1])
+			b.elapse()
+			_, status = b.cycle(rival[0])
+			assert.Equal(t, test.bound, status.IsRejected(), "the API server answers again")
+		})
+	}
 }

@@ -3,14 +3,13 @@ package gang
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	apipod "k8s.io/kubernetes/pkg/api/v1/pod"
-	"k8s.io/kubernetes/pkg/scheduler/util"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -22,7 +21,8 @@ import (
 // and has found no place for their successors for too long: its job recreates the others,
 // too, and it waits as a whole, while others use its GPUs. How long that is tell the
 // successors, which were made when members were lost, so that a scheduler that starts counts
-// on. A gang of which members have succeeded needs fewer; one whose job makes no successors
+// on: the newest of those that wait, as many as the gang lacks, since others may wait beyond its
+// minimum. A gang of which members have succeeded needs fewer; one whose job makes no successors
 // is left alone.
 func (p *Plugin) retire(ctx context.Context, key string, state inventory.GangState) {
 	if p.staleAfter <= 0 || !p.leading.Load() || !p.cache.GangStatus(key, "").Partial || state.MissingText != "" {
@@ -32,12 +32,9 @@ func (p *Plugin) retire(ctx context.Context, key string, state inventory.GangSta
 	if len(waiting) == 0 {
 		return
 	}
-	since := waiting[0].CreationTimestamp.Time
-	for _, pod := range waiting {
-		if pod.CreationTimestamp.Time.Before(since) {
-			since = pod.CreationTimestamp.Time
-		}
-	}
+	slices.SortFunc(waiting, func(a, b *corev1.Pod) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
+	missing := min(max(state.Gang.Missing(), 1), len(waiting))
+	since := waiting[missing-1].CreationTimestamp.Time
 	if pause := p.staleAfter - time.Since(since); pause > 0 {
 		p.retireLater(key, pause)
 		return
@@ -98,13 +95,13 @@ func (p *Plugin) dismiss(ctx context.Context, pod *corev1.Pod, why string) error
 		Reason:  corev1.PodReasonPreemptionByScheduler,
 		Message: contract.SchedulerName + ": " + why,
 	})
-	err := util.PatchPodStatus(ctx, p.handle.ClientSet(), pod.Name, pod.Namespace, &pod.Status, status)
+	err := p.patchStatus(ctx, pod, &pod.Status, status)
 	if err == nil {
 		err = p.handle.ClientSet().CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &pod.UID},
 		})
 	}
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+	if err != nil && !gone(err) {
 		return fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil

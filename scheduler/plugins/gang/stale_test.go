@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 )
 
@@ -23,11 +24,20 @@ func TestRetire(t *testing.T) {
 		evicted bool
 		looks   bool
 	}{
-		"off":          {after: 0, age: time.Hour},
-		"not yet":      {after: time.Hour, age: time.Minute, looks: true},
-		"stale":        {after: time.Minute, age: time.Hour, evicted: true},
-		"it fits":      {after: time.Minute, age: time.Hour, arrange: func(b *bench, _ []*corev1.Pod) { b.addNode("b") }},
-		"not needed":   {after: time.Minute, age: time.Hour, arrange: func(_ *bench, pods []*corev1.Pod) { elastic(pods, 2) }},
+		"off":        {after: 0, age: time.Hour},
+		"not yet":    {after: time.Hour, age: time.Minute, looks: true},
+		"stale":      {after: time.Minute, age: time.Hour, evicted: true},
+		"it fits":    {after: time.Minute, age: time.Hour, arrange: func(b *bench, _ []*corev1.Pod) { b.addNode("b") }},
+		"not needed": {after: time.Minute, age: time.Hour, arrange: func(_ *bench, pods []*corev1.Pod) { elastic(pods, 2) }},
+		"one beyond the minimum waits for longer": {after: time.Minute, age: time.Second, looks: true, arrange: func(b *bench, pods []*corev1.Pod) {
+			elastic(pods, 0)
+			for _, pod := range pods {
+				pod.Labels[contract.LightGangMinLabel] = "2"
+			}
+			surplus := pods[1].DeepCopy()
+			surplus.Name, surplus.UID, surplus.CreationTimestamp = "job-2", "job-2", pods[0].CreationTimestamp
+			b.plugin.work.add(b.cache.SetPod(surplus))
+		}},
 		"no successor": {after: time.Minute, age: time.Hour, arrange: func(_ *bench, pods []*corev1.Pod) { pods[1].Status.Phase = corev1.PodFailed }},
 	} {
 		t.Run(name, func(t *testing.T) {

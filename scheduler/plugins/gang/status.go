@@ -8,13 +8,11 @@ import (
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	apipod "k8s.io/kubernetes/pkg/api/v1/pod"
-	"k8s.io/kubernetes/pkg/scheduler/util"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/condition"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -204,8 +202,8 @@ func (p *Plugin) mark(ctx context.Context, pod *corev1.Pod, text string) error {
 	if hasText(pod, text) {
 		before.Conditions = nil // what the API server has is not what the cache shows
 	}
-	err := util.PatchPodStatus(ctx, p.handle.ClientSet(), pod.Name, pod.Namespace, before, status)
-	if err != nil && !apierrors.IsNotFound(err) {
+	err := p.patchStatus(ctx, pod, before, status)
+	if err != nil && !gone(err) {
 		return fmt.Errorf("write why pod %s/%s waits: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil

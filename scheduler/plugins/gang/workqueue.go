@@ -46,8 +46,10 @@ func newPendingWork() pendingWork {
 // add notes a change. It does not block.
 func (w *workQueue) add(change clusterstate.Change) {
 	w.mu.Lock()
-	if change.Gang != "" {
-		w.pending.gangs[change.Gang] = true
+	for _, gang := range []string{change.Gang, change.Left} {
+		if gang != "" {
+			w.pending.gangs[gang] = true
+		}
 	}
 	w.pending.freed = w.pending.freed || change.Freed
 	w.pending.rolledBack = w.pending.rolledBack || change.RolledBack

@@ -14,11 +14,15 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/binding"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
 // retryInterval is how soon a pod is tried again that the view has not seen yet.
 const retryInterval = 50 * time.Millisecond
+
+// verifyAgain is the pause after which it is looked again whether a binding that failed has succeeded.
+const verifyAgain = time.Second
 
 // Name is the plugin's name in a scheduler configuration.
 const Name = "GPUPlanQuota"
@@ -84,6 +88,10 @@ func (p *Plugin) PreFilter(ctx context.Context, _ fwk.CycleState, pod *corev1.Po
 		p.after(retryInterval, func() { p.activate(ctx, pod) })
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "it has just appeared")
 	}
+	if !p.release(ctx, pod) {
+		p.after(verifyAgain, func() { p.activate(ctx, pod) })
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "its last binding may have succeeded")
+	}
 	// Whatever is freed after this line wakes the pod.
 	p.mu.Lock()
 	p.waiting[name(pod)] = pod
@@ -117,11 +125,27 @@ func (p *Plugin) Reserve(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod,
 	return nil
 }
 
-// Unreserve takes back what Reserve charged.
-func (p *Plugin) Unreserve(_ context.Context, _ fwk.CycleState, pod *corev1.Pod, _ string) {
+// Unreserve takes back what Reserve charged, unless the pod is bound all the same, or nobody can tell:
+// then it stays charged until its next cycle.
+func (p *Plugin) Unreserve(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod, _ string) {
 	if !p.cache.Planned(pod) {
+		p.release(ctx, pod)
+	}
+}
+
+// release takes back what Reserve charged for a pod that is not bound, and reports whether nothing is charged for it.
+func (p *Plugin) release(ctx context.Context, pod *corev1.Pod) bool {
+	if !p.cache.Assumed(pod.UID) {
+		return true
+	}
+	unbound, err := binding.Unbound(ctx, p.handle.ClientSet(), pod)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot take back what a pod was charged with", "pod", name(pod))
+	}
+	if unbound {
 		p.cache.Forget(pod.UID)
 	}
+	return unbound
 }
 
 // activate has a pod tried again.

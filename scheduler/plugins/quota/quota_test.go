@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -10,7 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	kubetesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -22,8 +27,11 @@ import (
 // fakeHandle notes which pods were activated.
 type fakeHandle struct {
 	fwk.Handle
+	client    *fake.Clientset
 	activated []string
 }
+
+func (h *fakeHandle) ClientSet() kubernetes.Interface { return h.client }
 
 func (h *fakeHandle) Activate(_ klog.Logger, pods map[string]*corev1.Pod) {
 	for name := range pods {
@@ -33,7 +41,7 @@ func (h *fakeHandle) Activate(_ klog.Logger, pods map[string]*corev1.Pod) {
 
 func newPlugin(t *testing.T) (*Plugin, *fakeHandle) {
 	t.Helper()
-	cache, handle := clustercache.New(), &fakeHandle{}
+	cache, handle := clustercache.New(), &fakeHandle{client: fake.NewClientset()}
 	plugin, err := Factory(cache)(t.Context(), nil, handle)
 	require.NoError(t, err)
 	_, err = cache.SetQuotaTree(&unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"root": map[string]any{
@@ -127,4 +135,43 @@ func TestPodsOfOneLeafAreEqual(t *testing.T) {
 	fragments, status := p.SignPod(t.Context(), newPod("pod", twoCPU))
 	require.True(t, status.IsSuccess())
 	assert.Equal(t, "team", fragments[0].Value)
+}
+
+// A binding that has failed may have succeeded, where its answer was lost: the pod stays charged while that
+// is so, or while nobody can tell.
+func TestBindingThatWorkedAllTheSame(t *testing.T) {
+	for name, test := range map[string]struct{ bound, silent, keeps bool }{
+		"not bound":       {},
+		"bound":           {bound: true, keeps: true},
+		"nobody can tell": {silent: true, keeps: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, handle := newPlugin(t)
+			p.after = func(time.Duration, func()) {}
+			state := framework.NewCycleState()
+			first, second := newPod("first", twoCPU), newPod("second", twoCPU)
+			p.cache.SetPod(first)
+			p.cache.SetPod(second)
+			live := first.DeepCopy()
+			if test.bound {
+				live.Spec.NodeName = "node"
+			}
+			_, err := handle.client.CoreV1().Pods("ns").Create(t.Context(), live, metav1.CreateOptions{})
+			require.NoError(t, err)
+			silent := test.silent
+			handle.client.PrependReactor("get", "pods", func(kubetesting.Action) (bool, runtime.Object, error) {
+				return silent, nil, errors.New("no answer")
+			})
+			require.True(t, p.Reserve(t.Context(), state, first, "node").IsSuccess())
+			p.Unreserve(t.Context(), state, first, "node")
+			_, status := p.PreFilter(t.Context(), state, second, nil)
+			assert.Equal(t, test.keeps, !status.IsSkip(), status.Message())
+
+			silent = false
+			_, status = p.PreFilter(t.Context(), state, first, nil)
+			assert.Equal(t, test.bound, !status.IsSkip(), "its next cycle asks again: %s", status.Message())
+			_, status = p.PreFilter(t.Context(), state, second, nil)
+			assert.Equal(t, test.bound, !status.IsSkip(), status.Message())
+		})
+	}
 }

@@ -38,6 +38,10 @@ type Resource[M any] struct {
 	Change func(ctx context.Context, of tfsdk.State, before, m *M) (changed bool, diags diag.Diagnostics)
 	// Remove deletes it and waits until it is gone.
 	Remove func(ctx context.Context, m *M) (diags diag.Diagnostics, err error)
+	// Resumes means that a plan sees what is missing of what a create was interrupted in, and the next
+	// apply goes on with it: for an error, Terraform would replace it. Such a create leaves what the
+	// plan has said as it is.
+	Resumes bool
 	// Note writes down what Terraform is to keep of the resource beside its attributes, and Recall
 	// reads it back. Nil for nothing.
 	Note, Recall func(ctx context.Context, private Private, m *M) diag.Diagnostics
@@ -90,10 +94,30 @@ func (r *Resource[M]) Create(ctx context.Context, req resource.CreateRequest, re
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	exists, diags := r.Add(limited, resp.State, &m)
+	if exists && r.Resumes && Interrupted(ctx) {
+		diags = warnings(diags)
+	}
 	if resp.Diagnostics.Append(diags...); exists {
 		resp.Diagnostics.Append(resp.State.Set(context.WithoutCancel(ctx), m)...)
 		resp.Diagnostics.Append(r.note(ctx, resp.Private, &m)...)
 	}
+}
+
+// Interrupted reports whether whoever runs Terraform has stopped it, a time limit aside.
+func Interrupted(ctx context.Context) bool {
+	return errors.Is(context.Cause(ctx), context.Canceled)
+}
+
+// warnings are diagnostics of which none is an error.
+func warnings(diags diag.Diagnostics) (all diag.Diagnostics) {
+	for _, d := range diags {
+		if at, ok := d.(diag.DiagnosticWithPath); ok {
+			all.AddAttributeWarning(at.Path(), d.Summary(), d.Detail())
+		} else {
+			all.AddWarning(d.Summary(), d.Detail())
+		}
+	}
+	return all
 }
 
 // Read refreshes the state. What cannot be asked before apply stays as it is.

@@ -38,7 +38,7 @@ func (r *pool) add(ctx context.Context, _ tfsdk.State, m *model) (exists bool, d
 		diags.Append(r.settle(ctx, client, m, started, before, true, "replaces it; to keep it, run `terraform untaint` on it first")...)
 	}
 	m.settleUnknown()
-	if diags.HasError() {
+	if diags.HasError() && !lifecycle.Interrupted(ctx) { // else the next plan sees by the pool itself what is missing
 		m.note()
 	}
 	return true, diags
@@ -46,7 +46,7 @@ func (r *pool) add(ctx context.Context, _ tfsdk.State, m *model) (exists bool, d
 
 // settle waits until a change of the pool has reached its nodes, and reads what the
 // plan left open. before is the pool before the change, first means that it had no nodes then, next
-// is what the next apply does when it fails.
+// is what the next apply does when it fails, and does not when it was interrupted.
 func (r *pool) settle(ctx context.Context, client *acs.Client, m *model, started acs.Started, before capacity.Pool, first bool, next string) (diags diag.Diagnostics) {
 	p, diags := m.pool(ctx)
 	if diags.HasError() {
@@ -54,6 +54,9 @@ func (r *pool) settle(ctx context.Context, client *acs.Client, m *model, started
 	}
 	clusterID, poolID, report := m.cluster(), m.NodePoolID.ValueString(), progress(ctx, p.Name)
 	fail := func(err error) diag.Diagnostics {
+		if lifecycle.Interrupted(ctx) {
+			next = "goes on from here"
+		}
 		diags.AddError("Node pool is not as planned", fmt.Sprintf(
 			"Node pool %s (%s) exists, but the change did not complete. %s The next apply %s.", p.Name, poolID, session.Sentence(err), next))
 		return diags

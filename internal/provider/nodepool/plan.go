@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -284,6 +285,14 @@ func (r *pool) planTakeover(ctx context.Context, record acs.NodePool, plan model
 		becomes = fmt.Sprintf("It differs in %s, so the apply replaces it with its nodes. To keep it, write here what it has.", differs)
 	} else if differs != "" {
 		becomes = fmt.Sprintf("The apply goes on with that pool, and changes in what it differs: %s. To keep it as it is, write here what it has.", differs)
+	}
+	if id := r.Session.ClusterID + "/" + record.Info.ID; r.Session.Ledger.Owns(id) {
+		// The protocol does not tell a tainted resource from one whose address changes.
+		why = "and the state has it. If it is tainted there, the apply deletes it with its nodes and makes a new one, and fails while jobs that stay run on them; `terraform untaint` keeps it"
+		if pods, more := r.podsOn(ctx, model{NodePoolID: types.StringValue(record.Info.ID)}); len(pods) > 0 && !more.HasError() {
+			why += ". Running there: " + running.Describe(pods)
+		}
+		becomes = "If its address changes without a moved block, or a removed block gives it up: " + strings.ToLower(becomes[:1]) + becomes[1:]
 	}
 	diags.AddAttributeWarning(path.Root("name"), "Node pool exists already", fmt.Sprintf(
 		"Node pool %s (%s) of this configuration exists, %s. %s%s", record.Info.Name, record.Info.ID, why, becomes, advice))

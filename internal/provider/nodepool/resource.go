@@ -23,7 +23,7 @@ func New() resource.Resource {
 		Type: "gpuplan_node_pool", Title: "Node pool",
 		Timeouts: func(m *model) timeouts.Value { return m.Timeouts }, Default: limits,
 		Object: func(m *model) string { return object(m.Name) },
-		Add:    r.add, Look: r.look, Change: r.update, Remove: r.remove,
+		Add:    r.add, Look: r.look, Change: r.update, Remove: r.remove, Resumes: true,
 	}
 	return r
 }

@@ -1,12 +1,16 @@
 package nodepool_test
 
 import (
+	"bytes"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acsfake"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
@@ -63,6 +67,44 @@ func TestPoolThatTheStateHasLost(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Of a tainted pool the protocol says no more than of one whose address changes: the plan says what each means, and which
+// jobs would lose their nodes.
+func TestPoolThatIsTainted(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, poolWith(""))
+	cli.Must(t, "apply", "-auto-approve")
+	cloud.Put(t, acctest.GangPod("trainer", "trainer-0", "cn-hangzhou.10.0.1.1", 0, 1))
+	cli.Must(t, "taint", pool)
+	said := acctest.Unwrapped(cli.Must(t, "plan"))
+	assert.Contains(t, said, "If it is tainted there, the apply deletes it with its nodes and makes a new one, and fails while jobs that stay run on them; `terraform untaint` keeps it. Running there: default/trainer")
+	said, err := cli.Run("apply", "-auto-approve")
+	require.Error(t, err)
+	assert.Contains(t, acctest.Unwrapped(said), "set allow_disruption = true and apply that before, after `terraform untaint` where the pool is tainted")
+	cli.Must(t, "untaint", pool)
+	cli.Unchanged(t)
+}
+
+// An apply that is interrupted while it makes a pool leaves it to the next one, as a kill does.
+func TestPoolWhoseApplyIsInterrupted(t *testing.T) {
+	cloud := acctest.StartCloud(t, func(o *acsfake.Options) { o.TaskDuration = 3 * time.Second })
+	cli := acctest.StartCLI(t)
+	cli.Write(t, poolWith(""))
+	cmd := cli.Command("apply", "-auto-approve")
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	require.NoError(t, cmd.Start())
+	require.Eventually(t, func() bool { return len(cloud.ACS.State().Pools) > 0 }, time.Minute, 20*time.Millisecond)
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	_ = cmd.Wait() // whether the interruption is an error is Terraform's to say
+	assert.Contains(t, acctest.Unwrapped(output.String()), "The next apply goes on from here.")
+	assert.NotContains(t, cli.Must(t, "plan"), "must be replaced")
+	cli.Must(t, "apply", "-auto-approve") // it may be complete by now
+	cli.Unchanged(t)
+	assert.Len(t, cloud.ACS.State().Pools, 1)
+	assert.Equal(t, 2, cloud.ACS.State().NextPool, "no other pool was made")
 }
 
 // A job of this configuration may leave in the same plan, which shows when Terraform visits it; the apply looks once more.

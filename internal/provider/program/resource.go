@@ -58,7 +58,7 @@ func New[M any, P Model[M]](manager Manager, describe func() schema.Schema, publ
 		Timeouts: func(m *M) timeouts.Value { return P(m).Limits() },
 		Default:  lifecycle.Limits{Create: Timeout, Update: Timeout, Delete: Timeout},
 		Object:   func(*M) string { return manager.ID() },
-		Add:      r.add, Look: r.look, Change: r.change, Remove: r.remove,
+		Add:      r.add, Look: r.look, Change: r.change, Remove: r.remove, Resumes: true,
 	}
 	return r
 }
@@ -109,7 +109,7 @@ func (r *Resource[M, P]) ModifyPlan(ctx context.Context, req resource.ModifyPlan
 	}
 	m.Complete()
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, m)...)
-	if req.Plan.Raw.IsFullyKnown() {
+	if resp.Plan.Raw.IsFullyKnown() {
 		objs, diags := r.Manager.describe(m.Objects())
 		resp.Diagnostics.Append(append(diags, r.Manager.CheckServed(ctx, objs)...)...)
 	}
@@ -133,9 +133,23 @@ func (r *Resource[M, P]) add(ctx context.Context, of tfsdk.State, m *M) (exists 
 	if diags.Append(r.Manager.Take(ctx, objs)...); diags.HasError() {
 		return false, diags
 	}
-	diags.Append(r.Manager.Apply(ctx, objs)...)
+	failed := r.Manager.Apply(ctx, objs)
 	P(m).Complete() // also when it does not run: the objects exist
-	return true, diags
+	if lifecycle.Interrupted(ctx) {
+		return true, append(diags, failed...)
+	}
+	return true, append(diags, r.noteUnfinished(ctx, failed, m, objs)...)
+}
+
+// noteUnfinished writes down, of an apply that failed, what does not run yet: the next plan goes on with it.
+func (r *Resource[M, P]) noteUnfinished(ctx context.Context, failed diag.Diagnostics, m *M, objs []*unstructured.Unstructured) diag.Diagnostics {
+	if !failed.HasError() {
+		return failed
+	}
+	unfinished, more := r.Manager.Unfinished(context.WithoutCancel(ctx), objs)
+	list, evenMore := types.ListValueFrom(ctx, types.StringType, unfinished)
+	*P(m).Drifted() = list
+	return slices.Concat(failed, more, evenMore)
 }
 
 // look takes over what runs, and notes what differs.
@@ -190,14 +204,7 @@ func (r *Resource[M, P]) change(ctx context.Context, of tfsdk.State, was, model 
 	}
 	failed := r.Manager.Apply(ctx, objs)
 	m.Complete()
-	if failed.HasError() {
-		// The next plan goes on with what does not run yet.
-		unfinished, more := r.Manager.Unfinished(context.WithoutCancel(ctx), objs)
-		list, evenMore := types.ListValueFrom(ctx, types.StringType, unfinished)
-		failed = slices.Concat(failed, more, evenMore)
-		*m.Drifted() = list
-	}
-	return true, append(diags, failed...)
+	return true, append(diags, r.noteUnfinished(ctx, failed, model, objs)...)
 }
 
 // dropped are the objects that are not among the new ones.

@@ -166,12 +166,12 @@ func TestRoutePods(t *testing.T) {
 		cloud := acctest.StartCloud(t)
 		cloud.RunWorkloads(t)
 		cloud.API.ServeAs("", policy.Kind, policy.Kind+"Binding")
-		same := resource.TestStep{Config: config}
-		same.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
-		resource.UnitTest(t, resource.TestCase{
-			ProtoV6ProviderFactories: acctest.Providers(),
-			Steps:                    []resource.TestStep{{Config: config}, same},
-		})
+		cli := acctest.StartCLI(t)
+		cli.Write(t, config)
+		assert.Contains(t, cli.Must(t, "plan"), "MutatingAdmissionPolicy", "the first plan says so already")
+		cli.Apply(t, 1, 0, 0)
+		cli.Unchanged(t)
+		cli.Must(t, "destroy", "-auto-approve")
 	})
 }
 

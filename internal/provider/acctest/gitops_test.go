@@ -24,9 +24,10 @@ const gitops = "../../../examples/gitops"
 
 // pipeline is a git repository with the example, and the environment of its runners.
 type pipeline struct {
-	t   *testing.T
-	dir string
-	env []string
+	t         *testing.T
+	dir       string
+	terraform string
+	env       []string
 }
 
 // newPipeline commits the example to a repository. The state is in files: there is no bucket.
@@ -40,13 +41,14 @@ func newPipeline(t *testing.T) *pipeline {
 	provider, err := localtest.Program("terraform-provider-gpuplan")
 	require.NoError(t, err)
 	cli := acctest.NewCLI(t, provider)
-	p := &pipeline{t: t, dir: t.TempDir(), env: append(cli.Env, "TERRAFORM="+cli.Command().Path,
+	terraform := cli.Command().Path
+	p := &pipeline{t: t, dir: t.TempDir(), terraform: terraform, env: append(cli.Env, "TERRAFORM="+terraform,
 		"GIT_AUTHOR_NAME=t", "GIT_AUTHOR_EMAIL=t@example.com", "GIT_COMMITTER_NAME=t", "GIT_COMMITTER_EMAIL=t@example.com",
 		"GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")}
 	require.NoError(t, os.CopyFS(p.dir, os.DirFS(gitops)))
 	for _, cluster := range []string{"staging", "production"} {
 		require.NoError(t, os.Remove(filepath.Join(p.dir, "clusters", cluster, "backend.tf")))
-		p.must("terraform", "-chdir=clusters/"+cluster, "get")
+		p.must(p.terraform, "-chdir=clusters/"+cluster, "get")
 	}
 	p.must("git", "init", "-q", "-b", "main")
 	p.commit("A cluster")
@@ -57,13 +59,6 @@ func newPipeline(t *testing.T) *pipeline {
 func (p *pipeline) run(name string, args ...string) (output string, code int) {
 	p.t.Helper()
 	cmd := exec.Command(name, args...)
-	if name == "terraform" {
-		for _, variable := range p.env {
-			if path, found := strings.CutPrefix(variable, "TERRAFORM="); found {
-				cmd = exec.Command(path, args...)
-			}
-		}
-	}
 	cmd.Dir, cmd.Env = p.dir, append(os.Environ(), p.env...)
 	text, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
@@ -114,8 +109,8 @@ func TestGitOps(t *testing.T) {
 	}
 	p := newPipeline(t)
 	const staging, production = "clusters/staging", "clusters/production"
-	apply := func() { p.must("terraform", "-chdir="+staging, "apply", "-input=false", "plan.bin") }
-	t.Cleanup(func() { p.must("terraform", "-chdir="+staging, "destroy", "-auto-approve", "-input=false") })
+	apply := func() { p.must(p.terraform, "-chdir="+staging, "apply", "-input=false", "plan.bin") }
+	t.Cleanup(func() { p.must(p.terraform, "-chdir="+staging, "destroy", "-auto-approve", "-input=false") })
 
 	assert.Contains(t, p.ends(2, "plan.sh", staging), "worker-0..3 GPU 0")
 	p.ends(0, "policy.sh", staging+"/plan.json")

@@ -15,7 +15,7 @@ resource "gpuplan_training_job" "vgg16" {
   }
 }
 
-# A PyTorchJob that is planned around the first job, and waits until it has succeeded.
+# A PyTorchJob that is planned around the first job; the apply waits until the PyTorchJob has succeeded.
 resource "gpuplan_training_job" "mnist" {
   name         = "pytorch-dist-nccl"
   framework    = "pytorch"

@@ -89,7 +89,8 @@ func (k *kubelet) lines(pod *corev1.Pod, container string) []string {
 	if gpus, ok := pod.Annotations[contract.GPUsAnnotation]; ok {
 		lines = append(lines, "on the GPUs "+gpus+" of the node.")
 	}
-	return lines
+	return append(lines, fmt.Sprintf("It ends when an annotation says so: %s=90s lets it succeed after that time, %s=90s lets it fail.",
+		contract.RunForAnnotation, contract.FailAfterAnnotation))
 }
 
 func started(pod *corev1.Pod) time.Time {

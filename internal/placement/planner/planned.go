@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -171,7 +172,7 @@ func blockedAt(p *packing.Packer, spots map[string]packing.Spot) string {
 			}
 			room.Take(&bare, 1, nil)
 			if !room.TakeAt(class.Request, at.GPUs) {
-				return fmt.Sprintf("%s of node %s, where %s was planned, cannot be had", gpusText(n, at.GPUs), n.Name, name)
+				return fmt.Sprintf("%s of node %s, where %s was planned, cannot be had", gpusText(n, cmp.Or(at.GPUs&^room.GPUs, at.GPUs)), n.Name, name)
 			}
 		}
 	}

@@ -2,8 +2,12 @@ package kills
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"io/fs"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -53,6 +57,26 @@ func (d *directory) run(t *testing.T, at point, args ...string) (output string, 
 	if err != nil && !errors.As(err, &exit) {
 		require.NoError(t, err)
 	}
-	_, _, died = d.gate.seen()
+	if _, _, died = d.gate.seen(); died != "" && d.putStateBack(t) {
+		died += " (while terraform wrote its state)"
+	}
 	return text.String(), cmd.ProcessState.ExitCode(), died
+}
+
+// putStateBack does what a user does whose state was cut off: Terraform empties a local state before it writes
+// it, and a kill in that moment leaves nothing of it. It reports whether that was so.
+func (d *directory) putStateBack(t *testing.T) bool {
+	t.Helper()
+	state := filepath.Join(d.Dir, "terraform.tfstate")
+	text, err := os.ReadFile(state)
+	if errors.Is(err, fs.ErrNotExist) || json.Valid(text) {
+		return false
+	}
+	require.NoError(t, err)
+	before, err := os.ReadFile(state + ".backup")
+	if !errors.Is(err, fs.ErrNotExist) {
+		require.NoError(t, err)
+	}
+	require.NoError(t, os.WriteFile(state, before, 0o600))
+	return true
 }

@@ -1,7 +1,6 @@
 package trainingjob
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +43,11 @@ func (r *trainingJob) follow(ctx context.Context, client *kube.Client, m *model,
 		}
 	}
 	if err != nil {
-		diags.Append(m.unreached(ctx, "Job was created, but is not "+cmp.Or(m.WaitFor.ValueString(), waitRunning), last, err))
+		is := "is not running"
+		if m.WaitFor.ValueString() == waitSucceeded {
+			is = "has not succeeded"
+		}
+		diags.Append(m.unreached(ctx, "Job was created, but "+is, last, err))
 	}
 	return diags
 }

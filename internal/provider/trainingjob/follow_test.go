@@ -71,11 +71,11 @@ func TestWaitThatEndsEarly(t *testing.T) {
 		says        string
 	}{
 		"time is up while it waits":           {short, "Created", 0, false, false, false, "Job was created, but is not running"},
-		"time is up while it runs":            {"wait_for = \"succeeded\"" + short, "Running", 4, false, false, false, "Job was created, but is not succeeded"},
+		"time is up while it runs":            {"wait_for = \"succeeded\"" + short, "Running", 4, false, false, false, "Job was created, but has not succeeded"},
 		"interrupted while it waits":          {"", "Created", 0, true, true, false, "Job was created, but is not running"},
-		"interrupted while it runs":           {`wait_for = "succeeded"`, "Running", 4, true, true, false, "Job was created, but is not succeeded"},
+		"interrupted while it runs":           {`wait_for = "succeeded"`, "Running", 4, true, true, false, "Job was created, but has not succeeded"},
 		"it was to start immediately":         {"require_immediate = true" + short, "Created", 0, false, true, true, "timed out"},
-		"it runs, and started immediately":    {"require_immediate = true\n  wait_for = \"succeeded\"" + short, "Running", 4, false, false, false, "is not succeeded"},
+		"it runs, and started immediately":    {"require_immediate = true\n  wait_for = \"succeeded\"" + short, "Running", 4, false, false, false, "has not succeeded"},
 		"to start immediately, interrupted":   {"require_immediate = true", "Created", 0, true, true, false, "is not running"},
 		"it has failed":                       {"", "Failed", 0, false, true, true, "the job has failed: so it is"},
 		"it has failed, and is to succeed":    {`wait_for = "succeeded"`, "Failed", 0, false, true, true, "the job has failed: so it is"},

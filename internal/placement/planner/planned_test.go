@@ -233,7 +233,7 @@ func TestNotAsPlanned(t *testing.T) {
 		"quota that leaves out a member beyond the minimum, and the place of the other taken": {func(v *snapshot.View, g *placement.Gang) {
 			oneHasQuota(v, g)
 			v.AddPod(placement.Pod{ID: "x", Node: "n1", Request: placementtest.WholeGPUs(1), Own: gpu.SetOf(3)})
-		}, nil, "GPU 0, 1, 2, 3 of node n1, where worker-0 was planned, cannot be had"},
+		}, nil, "GPU 3 of node n1, where worker-0 was planned, cannot be had"},
 		"quota": {func(v *snapshot.View, g *placement.Gang) {
 			placementtest.SetQuota(t, v, placementtest.Halves())
 			g.Leaf = "none"

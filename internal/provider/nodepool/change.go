@@ -324,7 +324,9 @@ func addedEvictions(before, after []capacity.Taint) []corev1.Taint {
 func evicted(taints []corev1.Taint) func(*corev1.Pod) bool {
 	return func(p *corev1.Pod) bool {
 		for i := range taints {
-			tolerates := func(t corev1.Toleration) bool { return t.ToleratesTaint(logr.Discard(), &taints[i], false) }
+			tolerates := func(t corev1.Toleration) bool { // one with an end lets the pod be evicted later
+				return t.TolerationSeconds == nil && t.ToleratesTaint(logr.Discard(), &taints[i], false)
+			}
 			if !slices.ContainsFunc(p.Spec.Tolerations, tolerates) {
 				return true
 			}

@@ -6,22 +6,49 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/running"
 )
 
 // remove deletes the pool unless running jobs would lose its nodes.
 func (r *pool) remove(ctx context.Context, m *model) (diags diag.Diagnostics, err error) {
 	if !m.AllowDisruption.ValueBool() && !leaving(m.State.ValueString()) {
-		var all []running.Pod
-		all, diags = r.podsOn(ctx, *m)
-		if len(all) > 0 {
-			diags.AddError("Running jobs would lose their nodes", refusal("deletes node pool "+m.Name.ValueString(), consentBefore, all))
-		}
-		if diags.HasError() {
+		if diags = r.checkDeleted(ctx, *m); diags.HasError() {
 			return diags, nil
+		}
+		// While the service is busy with the pool, which takes minutes, other jobs may start on it.
+		if err := r.awaitIdle(ctx, *m); err != nil {
+			return diags, err
+		}
+		r.Session.Changed()
+		if more := r.checkDeleted(ctx, *m); more.HasError() {
+			return more, nil
 		}
 	}
 	return diags, r.deletePool(ctx, *m)
+}
+
+// checkDeleted refuses to delete a pool on whose nodes jobs run.
+func (r *pool) checkDeleted(ctx context.Context, m model) diag.Diagnostics {
+	all, diags := r.podsOn(ctx, m)
+	if len(all) > 0 {
+		diags.AddError("Running jobs would lose their nodes", refusal("deletes node pool "+m.Name.ValueString(), consentBefore, all))
+	}
+	return diags
+}
+
+// awaitIdle waits until the service is done with what it does with a pool.
+func (r *pool) awaitIdle(ctx context.Context, m model) error {
+	client, err := r.Session.ACS()
+	if err != nil {
+		return err
+	}
+	record, err := client.GetNodePool(ctx, m.cluster(), m.NodePoolID.ValueString())
+	if err == nil && !leaving(record.Status.State) {
+		_, err = client.WaitNodePool(ctx, m.cluster(), m.NodePoolID.ValueString(), -1, progress(ctx, m.Name.ValueString()))
+	}
+	if acs.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // deletePool deletes the pool, whatever runs on its nodes, and waits until it is gone.

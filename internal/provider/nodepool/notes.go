@@ -78,6 +78,7 @@ func (r *pool) keepSettings(ctx context.Context, m model) (diags diag.Diagnostic
 		if spec, diags = r.request(ctx, m, record.NodePoolSpec); diags.HasError() {
 			return diags
 		}
+		spec.ScalingGroup.DesiredSize = record.ScalingGroup.DesiredSize // it may have changed since the state was read
 		if (acs.NodePool{NodePoolSpec: spec}).Tag(contract.SettingsTag) == record.Tag(contract.SettingsTag) {
 			return diags
 		}

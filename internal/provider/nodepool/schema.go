@@ -116,7 +116,7 @@ func (r *pool) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 			Validators: []validator.Set{setvalidator.SizeBetween(1, maxVSwitches), setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1))},
 		},
 		"allow_disruption": schema.BoolAttribute{
-			MarkdownDescription: "Allows changes that take nodes or GPUs away from running jobs: a smaller size, another mode, replacing or deleting the pool, a change of labels by which jobs select their nodes, or new `NoExecute` taints that they do not tolerate. Default `false`: the plan refuses and names the jobs. To replace or delete the pool it has to be applied before: Terraform reads it from the state then.",
+			MarkdownDescription: "Allows changes that take nodes or GPUs away from running jobs: a smaller size, another mode, replacing or deleting the pool, a change of labels by which jobs select their nodes, or new `NoExecute` taints that they do not tolerate. Default `false`: the plan refuses and names the jobs. To replace or delete the pool it has to be applied before: Terraform reads it from the state then. The check needs the Kubernetes API of the cluster: without a kubeconfig, or with that of another cluster, the provider sees no jobs, and refuses nothing. A repair of nodes that differ asks for no consent.",
 			Optional:            true, Computed: true, Default: booldefault.StaticBool(false),
 		},
 		"kubelet_max_parallelism": schema.Int64Attribute{

@@ -2,9 +2,11 @@ package nodepool
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
@@ -58,6 +60,17 @@ func (r *pool) modify(ctx context.Context, state model, m *model) (changed bool,
 	record, err := client.WaitNodePool(ctx, clusterID, poolID, -1, progress(ctx, after.Name))
 	if err != nil {
 		diags.AddError("Node pool was not changed", session.Sentence(err))
+		return false, diags
+	}
+	// The wait may have taken minutes, and the plan may be older still.
+	if had, has := state.Size.ValueInt64(), record.ScalingGroup.DesiredSize; has != nil && *has != had {
+		diags.AddAttributeError(path.Root("size"), "Node pool has another size by now", fmt.Sprintf(
+			"Node pool %s had %d nodes when the state was read by which this change is planned, and has %d now, so that the plan does not say which nodes go. Plan again, without -refresh=false.",
+			after.Name, had, *has))
+		return false, diags
+	}
+	r.Session.Changed()
+	if diags.Append(r.refuseDisplaced(ctx, c)...); diags.HasError() {
 		return false, diags
 	}
 	spec, more := r.request(ctx, *m, record.NodePoolSpec)

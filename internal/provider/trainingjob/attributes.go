@@ -126,7 +126,7 @@ var placementAttributes = []jobAttribute{
 	{
 		name: "require_immediate",
 		schema: schema.BoolAttribute{
-			MarkdownDescription: "Fails the plan, instead of warning, when the job would have to wait: for another job of this configuration, but for one that the same plan takes away, or for quota that is in use, also of members beyond the minimum. Of a job that nothing runs of when `timeouts.create` is over, it fails the apply, and the next one creates the job again. Default `false`.",
+			MarkdownDescription: "Fails the plan, instead of warning, when the job would have to wait: for another job of this configuration, but for one that the same plan takes away, or for quota that is in use, also of members beyond the minimum. Of a job that nothing runs of when `timeouts.create` is over, it fails the apply, and the next one creates the job again; with `wait_for = \"none\"` nothing is waited for. Default `false`.",
 			Optional:            true,
 		},
 	},
@@ -275,7 +275,7 @@ var podAttributes = []jobAttribute{
 	{
 		name: "port",
 		schema: schema.Int32Attribute{
-			MarkdownDescription: "TCP port on which the master of a PyTorch job listens, default 23456. With `host_network` the workers declare the next one; give jobs that share nodes ports of their own.",
+			MarkdownDescription: "TCP port on which the master of a PyTorch job listens, default 23456. With `host_network` the workers of a job with a master declare the next one; give jobs that share nodes ports of their own.",
 			Optional:            true,
 			Validators:          []validator.Int32{int32validator.Between(1, 65534)},
 		},

@@ -91,8 +91,11 @@ func inGang(p *corev1.Pod) bool {
 // when not all of them may go for the preemptor.
 func (p *Plugin) together(victim, preemptor *corev1.Pod) (pods []*corev1.Pod, ok bool) {
 	key, gang := inventory.GangKey(victim)
-	if !gang || victim.DeletionTimestamp != nil { // who leaves already is only waited for
+	if victim.DeletionTimestamp != nil { // who leaves already is only waited for
 		return []*corev1.Pod{victim}, true
+	}
+	if !gang {
+		return []*corev1.Pod{victim}, inventory.Preemptible(victim) && !inventory.Pinned(victim)
 	}
 	if own, _ := inventory.GangKey(preemptor); own == key {
 		return nil, false

@@ -126,6 +126,9 @@ func (s *server) ConfigureProvider(ctx context.Context, req *tfprotov6.Configure
 	return s.ProviderServer.ConfigureProvider(ctx, req)
 }
 
+// withNodes are the types whose deletion takes nodes or their GPUs from running jobs: it is checked in every plan.
+var withNodes = []string{"gpuplan_node_pool", "gpuplan_node_gpu"}
+
 // PlanResourceChange refuses a second resource for one object, and lets every plan pass
 // that only precedes a destroy. Terraform refreshes before a destroy by a plan of everything in the configuration, also of what
 // was never created, and stops when that fails; what is planned then is thrown away. An apply
@@ -149,11 +152,15 @@ func (s *server) PlanResourceChange(ctx context.Context, req *tfprotov6.PlanReso
 			resp.Diagnostics = append(resp.Diagnostics, second)
 		}
 	}
-	if !s.command.Destroys || !failed(resp.Diagnostics) || isNull(req.ProposedNewState) {
+	deletes := isNull(req.ProposedNewState)
+	if !s.command.Destroys || !failed(resp.Diagnostics) || deletes && slices.Contains(withNodes, req.TypeName) {
 		return resp, nil
 	}
 	for _, d := range resp.Diagnostics {
 		d.Severity = tfprotov6.DiagnosticSeverityWarning
+	}
+	if deletes { // of what the configuration has no more, whose visit may have completed findings about others
+		return resp, nil
 	}
 	resp.PlannedState, resp.RequiresReplace = s.unplanned(ctx, req.TypeName, req.ProposedNewState), nil
 	return resp, nil

@@ -58,9 +58,6 @@ func read(t *testing.T) *repository {
 			r.paths[name+"/"] = true
 			return nil
 		}
-		if !entry.Type().IsRegular() {
-			return nil // a link to what is read where it is
-		}
 		r.files = append(r.files, name)
 		r.paths[name], r.bases[path.Base(name)] = true, true
 		return r.readFile(name)

@@ -5,7 +5,6 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-tf=$(command -v terraform || command -v tofu || echo "$root/bin/tofu")
 cat >"$work/terraform.rc" <<RC
 provider_installation {
   dev_overrides { "registry.terraform.io/gpuplan/gpuplan" = "$root/bin" }
@@ -21,7 +20,8 @@ terraform {
 TF
 export TF_CLI_CONFIG_FILE="$work/terraform.rc" CHECKPOINT_DISABLE=1
 # The generator looks a provider's schema up under HashiCorp's namespace.
-(cd "$work" && "$tf" providers schema -json | sed 's|registry.terraform.io/gpuplan/|registry.terraform.io/hashicorp/|' >schema.json)
+# Identities of resources are in the schemas that Terraform prints since 1.12.
+(cd "$work" && "$root/bin/terraform-1.14" providers schema -json | sed 's|registry.terraform.io/gpuplan/|registry.terraform.io/hashicorp/|' >schema.json)
 "$root/bin/tfplugindocs" generate --provider-dir "$root" --provider-name gpuplan \
   --rendered-provider-name gpuplan --providers-schema "$work/schema.json" >"$work/log" || {
   cat "$work/log"

@@ -38,7 +38,7 @@ spec: {group: kubeflow.org, scope: Namespaced, names: {kind: %s, plural: %s}, ve
 }
 
 // What the provider created and the state has lost is imported as it was: nothing is left
-// to do. The attributes are written as people write them, also where the object does not
+// to do, by its ID and by its identity. The attributes are written as people write them, also where the object does not
 // tell: with and without defaults, empty, or in another place.
 func TestImportPlansNothing(t *testing.T) {
 	job := func(attributes string) string {
@@ -200,6 +200,9 @@ func importPlansNothing(t *testing.T, id string, configs ...string) {
 	}
 	last := configs[len(configs)-1]
 	address := strings.ReplaceAll(strings.Join(strings.Fields(last)[1:3], "."), `"`, "")
+	if acctest.Since(t, 12) {
+		steps = append(steps, resource.TestStep{Config: last, ResourceName: address, ImportState: true, ImportStateKind: resource.ImportBlockWithResourceIdentity})
+	}
 	resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: append(steps,
 		resource.TestStep{Config: acctest.Forgotten(address)},
 		resource.TestStep{Config: last, ResourceName: address, ImportState: true, ImportStateId: id, ImportStatePersist: true},

@@ -88,7 +88,8 @@ func StartCLI(t *testing.T) *CLI {
 	return newCLI(t, "TF_REATTACH_PROVIDERS="+string(attach))
 }
 
-func newCLI(t testing.TB, provider string) *CLI {
+// binary is the terraform of the tests.
+func binary(t testing.TB) string {
 	t.Helper()
 	binary := os.Getenv("TF_ACC_TERRAFORM_PATH")
 	for _, name := range []string{"terraform", "tofu"} {
@@ -97,8 +98,26 @@ func newCLI(t testing.TB, provider string) *CLI {
 		}
 	}
 	require.NotEmpty(t, binary, "neither terraform nor tofu is on PATH: `make test` builds one")
+	return binary
+}
+
+// Since reports whether the tests run with that version of HashiCorp's Terraform, 1.MINOR, or a later one:
+// OpenTofu, whose versions count on their own, lacks what these brought.
+func Since(t testing.TB, minor int) bool {
+	t.Helper()
+	cmd := exec.Command(binary(t), "version")
+	cmd.Env = append(os.Environ(), "CHECKPOINT_DISABLE=1")
+	output, err := cmd.Output()
+	require.NoError(t, err)
+	var has int
+	_, err = fmt.Sscanf(string(output), "Terraform v1.%d.", &has)
+	return err == nil && has >= minor
+}
+
+func newCLI(t testing.TB, provider string) *CLI {
+	t.Helper()
 	return &CLI{
-		Dir: t.TempDir(), binary: binary,
+		Dir: t.TempDir(), binary: binary(t),
 		Env: []string{provider, "TF_IN_AUTOMATION=1", "CHECKPOINT_DISABLE=1", "TF_INPUT=0", "TF_CLI_ARGS=-no-color"},
 	}
 }

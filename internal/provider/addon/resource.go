@@ -61,7 +61,12 @@ func newResource[M any, P model[M]](r *addon[M, P], typeName, title string) reso
 		Type: typeName, Title: title,
 		Timeouts: func(m *M) timeouts.Value { return P(m).base().Timeouts }, Default: limits,
 		Object: func(m *M) string { return named(P(m).name()) },
-		Add:    r.add, Look: r.look, Change: r.change, Remove: r.remove,
+		Identity: lifecycle.Identity{
+			{Name: "cluster_id", Description: "ID of the cluster; default: the provider's.", Default: func() string { return r.Session.ClusterID }},
+			{Name: "name", Description: "Name of the add-on."},
+		},
+		ID: func(m *M) string { return P(m).base().ID.ValueString() }, Import: r.importID,
+		Add: r.add, Look: r.look, Change: r.change, Remove: r.remove,
 	}
 	return r
 }
@@ -82,11 +87,11 @@ func (r *addon[M, P]) Manages() string {
 	return addonType + " " + r.only
 }
 
-// ImportState takes the name of an add-on, or "CLUSTER/NAME".
-func (r *addon[M, P]) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
-	clusterID, name, full := strings.Cut(req.ID, "/")
+// importID takes the name of an add-on, or "CLUSTER/NAME".
+func (r *addon[M, P]) importID(ctx context.Context, id string, resp *resource.ImportStateResponse) {
+	clusterID, name, full := strings.Cut(id, "/")
 	if !full {
-		clusterID, name = r.Session.ClusterID, req.ID
+		clusterID, name = r.Session.ClusterID, id
 	}
 	example := r.only
 	if example == "" {
@@ -94,7 +99,7 @@ func (r *addon[M, P]) ImportState(ctx context.Context, req resource.ImportStateR
 	}
 	if clusterID != r.Session.ClusterID || !nameForm.MatchString(name) || r.only != "" && name != r.only {
 		resp.Diagnostics.AddError("Invalid import ID", fmt.Sprintf(
-			"%q does not name an add-on of cluster %s that %s configures: write NAME or CLUSTER/NAME, as in %s.", req.ID, r.Session.ClusterID, r.Type, example))
+			"%q does not name an add-on of cluster %s that %s configures: write NAME or CLUSTER/NAME, as in %s.", id, r.Session.ClusterID, r.Type, example))
 		return
 	}
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("id"), clusterID+"/"+name)...)

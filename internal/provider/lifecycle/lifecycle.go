@@ -27,6 +27,11 @@ type Resource[M any] struct {
 	Default  Limits
 	// Object is the ledger's name of what the resource manages.
 	Object func(*M) string
+	// Identity says what tells it from all else, ID is that of a model, as an import takes it, and
+	// Import puts into the state what [Resource.Look] needs to find it.
+	Identity Identity
+	ID       func(*M) string
+	Import   func(ctx context.Context, id string, resp *resource.ImportStateResponse)
 
 	// Add makes it. exists means that it is there, whatever the diagnostics say: Terraform must
 	// know it.
@@ -73,6 +78,7 @@ type Limits struct{ Create, Update, Delete time.Duration }
 // Metadata names the type.
 func (r *Resource[M]) Metadata(_ context.Context, _ resource.MetadataRequest, resp *resource.MetadataResponse) {
 	resp.TypeName = r.Type
+	resp.ResourceBehavior.MutableIdentity = r.Identity.mutable()
 }
 
 // Configure takes the session of the walk.
@@ -99,6 +105,7 @@ func (r *Resource[M]) Create(ctx context.Context, req resource.CreateRequest, re
 	}
 	if resp.Diagnostics.Append(diags...); exists {
 		resp.Diagnostics.Append(resp.State.Set(context.WithoutCancel(ctx), m)...)
+		resp.Diagnostics.Append(r.identify(ctx, resp.Identity, &m)...)
 		resp.Diagnostics.Append(r.note(ctx, resp.Private, &m)...)
 	}
 }
@@ -120,7 +127,8 @@ func warnings(diags diag.Diagnostics) (all diag.Diagnostics) {
 	return all
 }
 
-// Read refreshes the state. What cannot be asked before apply stays as it is.
+// Read refreshes the state. What cannot be asked before apply stays as it is. States that earlier
+// versions wrote get their identity here.
 func (r *Resource[M]) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
 	var m M
 	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
@@ -129,6 +137,7 @@ func (r *Resource[M]) Read(ctx context.Context, req resource.ReadRequest, resp *
 	}
 	found, diags, err := r.Look(ctx, resp.State, &m)
 	resp.Diagnostics.Append(diags...)
+	resp.Diagnostics.Append(r.identify(ctx, resp.Identity, &m)...)
 	switch {
 	case errors.Is(err, session.ErrUnknown):
 	case err != nil:
@@ -160,7 +169,10 @@ func (r *Resource[M]) Update(ctx context.Context, req resource.UpdateRequest, re
 	changed, diags := r.Change(limited, resp.State, &before, &m)
 	if resp.Diagnostics.Append(diags...); changed {
 		resp.Diagnostics.Append(resp.State.Set(context.WithoutCancel(ctx), m)...)
+	} else {
+		m = before
 	}
+	resp.Diagnostics.Append(r.identify(ctx, resp.Identity, &m)...)
 }
 
 // Delete deletes what the state says, unless another resource has it by now.

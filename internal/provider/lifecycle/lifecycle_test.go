@@ -36,6 +36,8 @@ func thing() *lifecycle.Resource[model] {
 		Timeouts: func(m *model) timeouts.Value { return m.Timeouts },
 		Default:  lifecycle.Limits{Create: time.Hour, Update: time.Hour, Delete: time.Hour},
 		Object:   func(m *model) string { return "thing " + m.Name.ValueString() },
+		Identity: lifecycle.Identity{{Name: "place", Default: func() string { return "here" }}, {Name: "name"}, {Name: "tags", List: true, Default: func() string { return "" }}},
+		ID:       func(m *model) string { return "there/" + m.Name.ValueString() + "/x,y" },
 	}
 }
 
@@ -76,8 +78,9 @@ func failure(fails bool) (diags diag.Diagnostics) {
 	return diags
 }
 
-// What exists is in the state, whether or not it is as it should be.
+// What exists is in the state, whether or not it is as it should be, and has its identity.
 func TestStateHasWhatExists(t *testing.T) {
+	whole := identity(t, "there", "a", []string{"x", "y"})
 	for name, c := range map[string]struct {
 		done, fails            bool
 		afterCreate, afterEdit string
@@ -101,14 +104,16 @@ func TestStateHasWhatExists(t *testing.T) {
 				return act(ctx, m)
 			}
 			plan := tfsdk.Plan(state(t, "planned"))
-			created := resource.CreateResponse{State: state(t, "")}
+			created := resource.CreateResponse{State: state(t, ""), Identity: identity(t, nil, nil, nil)}
 			r.Create(t.Context(), resource.CreateRequest{Plan: plan}, &created)
 			assert.Equal(t, c.fails, created.Diagnostics.HasError())
 			assert.Equal(t, c.afterCreate, status(t, created.State))
-			updated := resource.UpdateResponse{State: state(t, "old")}
+			assert.Equal(t, c.afterCreate != "", created.Identity.Raw.Equal(whole.Raw))
+			updated := resource.UpdateResponse{State: state(t, "old"), Identity: identity(t, nil, nil, nil)}
 			r.Update(t.Context(), resource.UpdateRequest{Plan: plan, State: updated.State}, &updated)
 			assert.Equal(t, c.fails, updated.Diagnostics.HasError())
 			assert.Equal(t, c.afterEdit, status(t, updated.State))
+			assert.Equal(t, whole.Raw, updated.Identity.Raw)
 		})
 	}
 }
@@ -131,9 +136,10 @@ func TestRead(t *testing.T) {
 				m.Status = types.StringValue("new")
 				return c.found, failure(c.fails), c.err
 			}
-			read := resource.ReadResponse{State: state(t, "old")}
+			read := resource.ReadResponse{State: state(t, "old"), Identity: identity(t, nil, nil, nil)}
 			r.Read(t.Context(), resource.ReadRequest{State: read.State}, &read)
 			assert.Equal(t, c.want, status(t, read.State))
+			assert.Equal(t, identity(t, "there", "a", []string{"x", "y"}).Raw, read.Identity.Raw, "Terraform wants one of what is gone, too")
 			assert.Equal(t, c.fails || errors.Is(c.err, errBroken), read.Diagnostics.HasError())
 			assert.False(t, r.Session.Ledger.Applying())
 		})

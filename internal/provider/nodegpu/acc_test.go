@@ -146,6 +146,28 @@ func is(checks ...plancheck.PlanCheck) resource.ConfigPlanChecks {
 	return resource.ConfigPlanChecks{PreApply: checks}
 }
 
+// The nodes are the identity: an import by it leaves nothing to do, and it follows what a change takes out.
+func TestIdentityFollowsTheNodes(t *testing.T) {
+	if !acctest.Since(t, 12) {
+		t.Skip("resource identity is HashiCorp's, and came with Terraform 1.12")
+	}
+	start(t)
+	nodesAre := func(names ...string) []statecheck.StateCheck {
+		var list []knownvalue.Check
+		for _, name := range names {
+			list = append(list, knownvalue.StringExact(name))
+		}
+		return []statecheck.StateCheck{statecheck.ExpectIdentity(address, map[string]knownvalue.Check{"nodes": knownvalue.ListExact(list)})}
+	}
+	imported := resource.TestStep{ResourceName: address, ImportState: true, ImportStateKind: resource.ImportBlockWithResourceIdentity}
+	resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{
+		{Config: with(), ConfigStateChecks: nodesAre("gpu-1", "gpu-2")},
+		imported,
+		{Config: with(`nodes = ["gpu-2"]`), ConfigStateChecks: nodesAre("gpu-2")},
+		imported,
+	}})
+}
+
 // Created, left alone, changed in place, repaired, left by a node, imported, and destroyed.
 func TestNodeGPU(t *testing.T) {
 	cloud := start(t)

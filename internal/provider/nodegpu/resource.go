@@ -23,23 +23,25 @@ func New() resource.Resource {
 	r.Resource = lifecycle.Resource[model]{
 		Type: "gpuplan_node_gpu", Title: "GPU mode of nodes",
 		Timeouts: func(m *model) timeouts.Value { return m.Timeouts }, Default: limits,
-		Object: func(m *model) string { return "GPU mode of nodes " + m.Name.ValueString() },
-		Add:    r.add, Look: r.look, Change: r.change, Remove: r.remove,
+		Object:   func(m *model) string { return "GPU mode of nodes " + m.Name.ValueString() },
+		Identity: lifecycle.Identity{{Name: "nodes", Description: "Names of the nodes.", List: true}},
+		ID:       func(m *model) string { return strings.Join(m.names(), ",") }, Import: r.importID,
+		Add: r.add, Look: r.look, Change: r.change, Remove: r.remove,
 	}
 	return r
 }
 
 type nodeGPU struct{ lifecycle.Resource[model] }
 
-// ImportState takes the names of the nodes: "gpu-1,gpu-2".
-func (r *nodeGPU) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
-	names := strings.Split(req.ID, ",")
+// importID takes the names of the nodes: "gpu-1,gpu-2".
+func (r *nodeGPU) importID(ctx context.Context, id string, resp *resource.ImportStateResponse) {
+	names := strings.Split(id, ",")
 	for i, name := range names {
 		names[i] = strings.TrimSpace(name)
 	}
 	if slices.Contains(names, "") {
 		resp.Diagnostics.AddError("Invalid import ID", fmt.Sprintf(
-			"%q does not name nodes: write their names with commas between them, NODE,NODE. `kubectl get nodes` lists what there is.", req.ID))
+			"%q does not name nodes: write their names with commas between them, NODE,NODE. `kubectl get nodes` lists what there is.", id))
 		return
 	}
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("nodes"), names)...)

@@ -17,24 +17,31 @@ import (
 )
 
 // New returns the resource.
-func New() resource.Resource {
+func New() resource.Resource { return newPool() }
+
+func newPool() *pool {
 	r := &pool{}
 	r.Resource = lifecycle.Resource[model]{
 		Type: "gpuplan_node_pool", Title: "Node pool",
 		Timeouts: func(m *model) timeouts.Value { return m.Timeouts }, Default: limits,
 		Object: func(m *model) string { return object(m.Name) },
-		Add:    r.add, Look: r.look, Change: r.update, Remove: r.remove, Resumes: true,
+		Identity: lifecycle.Identity{
+			{Name: "cluster_id", Description: "ID of the cluster; default: the provider's.", Default: func() string { return r.Session.ClusterID }},
+			{Name: "nodepool_id", Description: "ID of the node pool."},
+		},
+		ID: func(m *model) string { return m.ID.ValueString() }, Import: r.importID,
+		Add: r.add, Look: r.look, Change: r.update, Remove: r.remove, Resumes: true,
 	}
 	return r
 }
 
 type pool struct{ lifecycle.Resource[model] }
 
-// ImportState takes "CLUSTER_ID/NODEPOOL_ID" or the pool's name.
-func (r *pool) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
-	clusterID, poolID, full := strings.Cut(req.ID, "/")
-	if full && (clusterID == "" || poolID == "" || strings.Contains(poolID, "/")) || req.ID == "" {
-		resp.Diagnostics.AddError("Invalid import ID", fmt.Sprintf("%q does not name a node pool: write CLUSTER_ID/NODEPOOL_ID, or the name of the pool.", req.ID))
+// importID takes "CLUSTER_ID/NODEPOOL_ID" or the pool's name.
+func (r *pool) importID(ctx context.Context, id string, resp *resource.ImportStateResponse) {
+	clusterID, poolID, full := strings.Cut(id, "/")
+	if full && (clusterID == "" || poolID == "" || strings.Contains(poolID, "/")) || id == "" {
+		resp.Diagnostics.AddError("Invalid import ID", fmt.Sprintf("%q does not name a node pool: write CLUSTER_ID/NODEPOOL_ID, or the name of the pool.", id))
 		return
 	}
 	client, err := r.Session.ACS()
@@ -48,13 +55,13 @@ func (r *pool) ImportState(ctx context.Context, req resource.ImportStateRequest,
 		return
 	}
 	if !full {
-		found, err := client.FindNodePool(ctx, r.Session.ClusterID, req.ID)
+		found, err := client.FindNodePool(ctx, r.Session.ClusterID, id)
 		if err != nil {
 			resp.Diagnostics.AddError("Node pool cannot be imported", session.Sentence(err))
 			return
 		}
 		if found == nil {
-			resp.Diagnostics.AddError("No such node pool", fmt.Sprintf("Cluster %s has no node pool named %q.", r.Session.ClusterID, req.ID))
+			resp.Diagnostics.AddError("No such node pool", fmt.Sprintf("Cluster %s has no node pool named %q.", r.Session.ClusterID, id))
 			return
 		}
 		poolID = found.Info.ID

@@ -58,7 +58,12 @@ func New[M any, P Model[M]](manager Manager, describe func() schema.Schema, publ
 		Timeouts: func(m *M) timeouts.Value { return P(m).Limits() },
 		Default:  lifecycle.Limits{Create: Timeout, Update: Timeout, Delete: Timeout},
 		Object:   func(*M) string { return manager.ID() },
-		Add:      r.add, Look: r.look, Change: r.change, Remove: r.remove, Resumes: true,
+		Identity: lifecycle.Identity{
+			{Name: "namespace", Description: fmt.Sprintf("Namespace of the %s; default: %s.", manager.Kind, contract.SystemNamespace), Default: func() string { return contract.SystemNamespace }},
+			{Name: "name", Description: fmt.Sprintf("Name of the %s: %s.", manager.Kind, manager.Name)},
+		},
+		ID: func(*M) string { return manager.ID() }, Import: r.importID,
+		Add: r.add, Look: r.look, Change: r.change, Remove: r.remove, Resumes: true,
 	}
 	return r
 }
@@ -84,10 +89,10 @@ func (r *Resource[M, P]) Configure(ctx context.Context, req resource.ConfigureRe
 	r.Manager.Session = r.Session
 }
 
-// ImportState imports by the ID of the workload.
-func (r *Resource[M, P]) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
-	if resp.Diagnostics.Append(r.Manager.CheckImport(req.ID)...); !resp.Diagnostics.HasError() {
-		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("id"), req.ID)...)
+// importID takes the ID of the workload.
+func (r *Resource[M, P]) importID(ctx context.Context, id string, resp *resource.ImportStateResponse) {
+	if resp.Diagnostics.Append(r.Manager.CheckImport(id)...); !resp.Diagnostics.HasError() {
+		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("id"), id)...)
 	}
 }
 

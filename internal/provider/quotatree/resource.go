@@ -28,20 +28,25 @@ func New() resource.Resource {
 		Type: "gpuplan_quota_tree", Title: "Quota tree",
 		Timeouts: func(m *model) timeouts.Value { return m.Timeouts }, Default: limits,
 		Object: func(*model) string { return owned },
-		Add:    r.add, Look: r.look, Change: r.change, Remove: r.remove,
+		Identity: lifecycle.Identity{
+			{Name: "namespace", Description: "Namespace of the ElasticQuotaTree; default: " + contract.QuotaTreeNamespace + ".", Default: func() string { return contract.QuotaTreeNamespace }},
+			{Name: "name", Description: "Name of the ElasticQuotaTree."},
+		},
+		ID: func(m *model) string { return m.ID.ValueString() }, Import: r.importID,
+		Add: r.add, Look: r.look, Change: r.change, Remove: r.remove,
 	}
 	return r
 }
 
 type tree struct{ lifecycle.Resource[model] }
 
-// ImportState takes "kube-system/NAME" or "NAME".
-func (r *tree) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
-	objectName := strings.TrimPrefix(req.ID, contract.QuotaTreeNamespace+"/")
+// importID takes "kube-system/NAME" or "NAME".
+func (r *tree) importID(ctx context.Context, id string, resp *resource.ImportStateResponse) {
+	objectName := strings.TrimPrefix(id, contract.QuotaTreeNamespace+"/")
 	if objectName == "" || strings.Contains(objectName, "/") {
 		resp.Diagnostics.AddError("Invalid import ID", fmt.Sprintf(
 			"%q does not name a quota tree: write %s/NAME or NAME. `kubectl get elasticquotatrees -n %s` lists what there is.",
-			req.ID, contract.QuotaTreeNamespace, contract.QuotaTreeNamespace))
+			id, contract.QuotaTreeNamespace, contract.QuotaTreeNamespace))
 		return
 	}
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("id"), contract.QuotaTreeNamespace+"/"+objectName)...)

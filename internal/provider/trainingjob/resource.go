@@ -8,6 +8,7 @@ package trainingjob
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
@@ -22,7 +23,9 @@ import (
 )
 
 // New returns the resource.
-func New() resource.Resource {
+func New() resource.Resource { return newJob() }
+
+func newJob() *trainingJob {
 	r := &trainingJob{}
 	r.Resource = lifecycle.Resource[model]{
 		Type: "gpuplan_training_job", Title: "Job",
@@ -30,7 +33,16 @@ func New() resource.Resource {
 		Object: func(m *model) string {
 			return object(job.Spec{Namespace: m.Namespace.ValueString(), Name: m.Name.ValueString()})
 		},
-		Add: r.add, Look: r.look, Change: r.update, Remove: r.remove,
+		Identity: lifecycle.Identity{
+			{Name: "namespace", Description: "Namespace of the job."},
+			{Name: "name", Description: "Name of the job."},
+			{Name: "framework", Description: "Framework of the job, where the cluster has jobs of two with that name.", Default: func() string { return "" }},
+		},
+		ID: func(m *model) string {
+			return strings.Join([]string{m.Namespace.ValueString(), m.Name.ValueString(), m.Framework.ValueString()}, "/")
+		},
+		Import: r.importID,
+		Add:    r.add, Look: r.look, Change: r.update, Remove: r.remove,
 		Note: note, Recall: recall,
 	}
 	return r
@@ -38,12 +50,13 @@ func New() resource.Resource {
 
 type trainingJob struct{ lifecycle.Resource[model] }
 
-// ImportState takes "namespace/name" of a job of any framework.
-func (r *trainingJob) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
-	namespace, name, ok := parseID(req.ID)
-	if !ok {
+// importID takes "namespace/name" of a job of any framework, or "namespace/name/framework".
+func (r *trainingJob) importID(ctx context.Context, id string, resp *resource.ImportStateResponse) {
+	jobID, frameworks, ok := parseImport(id)
+	namespace, name, valid := parseID(jobID)
+	if !ok || !valid {
 		resp.Diagnostics.AddError("Invalid import ID", fmt.Sprintf(
-			"%q does not name a job: write NAMESPACE/NAME. `kubectl get pytorchjobs,mpijobs,jobs -A` lists what there is.", req.ID))
+			"%q does not name a job: write NAMESPACE/NAME, or NAMESPACE/NAME/FRAMEWORK. `kubectl get pytorchjobs,mpijobs,jobs -A` lists what there is.", id))
 		return
 	}
 	client, err := r.Session.Kube()
@@ -52,7 +65,7 @@ func (r *trainingJob) ImportState(ctx context.Context, req resource.ImportStateR
 		return
 	}
 	var found []job.Framework
-	for _, framework := range job.Frameworks() {
+	for _, framework := range frameworks {
 		if framework == job.Batch && len(found) > 0 {
 			break // a Job of that name is another one
 		}
@@ -60,7 +73,7 @@ func (r *trainingJob) ImportState(ctx context.Context, req resource.ImportStateR
 		switch {
 		case err == nil && job.Foreign(obj) != "":
 			resp.Diagnostics.AddError("Job cannot be imported", fmt.Sprintf(
-				"Job %s is none that this resource can describe: %s. Write it as a resource, and let Terraform run it again once this one has finished or is deleted.", req.ID, job.Foreign(obj)))
+				"Job %s is none that this resource can describe: %s. Write it as a resource, and let Terraform run it again once this one has finished or is deleted.", jobID, job.Foreign(obj)))
 			return
 		case err == nil:
 			found = append(found, framework)
@@ -72,15 +85,25 @@ func (r *trainingJob) ImportState(ctx context.Context, req resource.ImportStateR
 	}
 	switch len(found) {
 	case 0:
-		resp.Diagnostics.AddError("No such job", fmt.Sprintf("The cluster has no PyTorchJob, MPIJob or Job %s.", req.ID))
+		resp.Diagnostics.AddError("No such job", fmt.Sprintf("The cluster has no PyTorchJob, MPIJob or Job %s.", id))
 	case 1:
 		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("namespace"), namespace)...)
 		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("name"), name)...)
 		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("framework"), string(found[0]))...)
 	default:
 		resp.Diagnostics.AddError("Two jobs of that name", fmt.Sprintf(
-			"The cluster has both a PyTorchJob and an MPIJob %s. Their pods would have the same names: delete one of the two first.", req.ID))
+			"The cluster has both a PyTorchJob and an MPIJob %s. Their pods would have the same names: delete one of the two first.", jobID))
 	}
+}
+
+// parseImport returns the ID of a job that an import names, and of which frameworks it may be.
+func parseImport(id string) (jobID string, frameworks []job.Framework, ok bool) {
+	parts := strings.SplitN(id, "/", 3)
+	if len(parts) < 3 {
+		return id, job.Frameworks(), true
+	}
+	framework := job.Framework(parts[2])
+	return parts[0] + "/" + parts[1], []job.Framework{framework}, slices.Contains(job.Frameworks(), framework)
 }
 
 // parseID takes "namespace/name" apart.

@@ -1,0 +1,6 @@
+import {
+  to = gpuplan_addon.koordinator
+  identity = {
+    name = "ack-koordinator"
+  }
+}

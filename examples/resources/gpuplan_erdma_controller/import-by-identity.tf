@@ -1,0 +1,6 @@
+import {
+  to = gpuplan_erdma_controller.this
+  identity = {
+    name = "ack-erdma-controller"
+  }
+}

@@ -1,0 +1,6 @@
+import {
+  to = gpuplan_quota_tree.main
+  identity = {
+    name = "elasticquotatree"
+  }
+}

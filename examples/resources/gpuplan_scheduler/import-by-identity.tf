@@ -1,0 +1,6 @@
+import {
+  to = gpuplan_scheduler.this
+  identity = {
+    name = "gpuplan-scheduler"
+  }
+}

@@ -1,0 +1,6 @@
+import {
+  to = gpuplan_scheduler_config.this
+  identity = {
+    name = "kube-scheduler"
+  }
+}

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/ephemeral"
 	"github.com/hashicorp/terraform-plugin-framework/function"
+	"github.com/hashicorp/terraform-plugin-framework/list"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/provider"
 	"github.com/hashicorp/terraform-plugin-framework/provider/schema"
@@ -153,7 +154,7 @@ func (p *gpuplan) Configure(ctx context.Context, req provider.ConfigureRequest, 
 	}
 	p.checkAlone(ctx, settings, &resp.Diagnostics)
 	s := session.New(settings)
-	resp.ResourceData, resp.DataSourceData, resp.EphemeralResourceData = s, s, s
+	resp.ResourceData, resp.DataSourceData, resp.EphemeralResourceData, resp.ListResourceData = s, s, s, s
 }
 
 // checkAlone refuses a second provider configuration for a cluster: each has a process and a ledger of
@@ -195,6 +196,11 @@ func checkKubeconfig(s session.Settings, diags *diag.Diagnostics) {
 	if _, err := kube.ConfigFrom(kube.Access{Path: s.Kubeconfig, Content: s.KubeconfigContent, Context: s.KubeContext}); err != nil {
 		diags.AddAttributeError(path.Root(attribute), "Kubeconfig cannot be used", session.Sentence(err))
 	}
+}
+
+// ListResources are the lists of what there is, which `terraform query` asks for.
+func (p *gpuplan) ListResources(context.Context) []func() list.ListResource {
+	return []func() list.ListResource{nodepool.NewList, trainingjob.NewList}
 }
 
 func (p *gpuplan) Resources(context.Context) []func() resource.Resource {

@@ -29,17 +29,22 @@ type Command struct {
 
 // New returns the server of a provider.
 func New(p provider.Provider, command Command) tfprotov6.ProviderServer {
+	framework := providerserver.NewProtocol6(p)()
+	lists, _ := framework.(tfprotov6.ListResourceServer)
 	return &server{
-		ProviderServer: providerserver.NewProtocol6(p)(),
-		command:        command,
-		claims:         claims{objects: map[string]bool{}, deletes: map[string]bool{}},
-		schemas:        sync.OnceValue(func() map[string]typed { return schemasOf(context.Background(), p) }),
-		only:           sync.OnceValue(func() map[string]string { return onlyOf(context.Background(), p) }),
+		ProviderServer:     framework,
+		ListResourceServer: lists,
+		command:            command,
+		claims:             claims{objects: map[string]bool{}, deletes: map[string]bool{}},
+		schemas:            sync.OnceValue(func() map[string]typed { return schemasOf(context.Background(), p) }),
+		only:               sync.OnceValue(func() map[string]string { return onlyOf(context.Background(), p) }),
 	}
 }
 
 type server struct {
 	tfprotov6.ProviderServer
+	tfprotov6.ListResourceServer
+
 	command Command
 	schemas func() map[string]typed
 	// only are the objects of the types which have one, as another type has them.

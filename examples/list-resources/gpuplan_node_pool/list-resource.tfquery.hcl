@@ -1,0 +1,3 @@
+list "gpuplan_node_pool" "all" {
+  provider = gpuplan
+}

@@ -1,0 +1,7 @@
+list "gpuplan_training_job" "default" {
+  provider = gpuplan
+
+  config {
+    namespace = "default"
+  }
+}

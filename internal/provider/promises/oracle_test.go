@@ -66,9 +66,7 @@ func (i instance) needs() []need {
 // pods that wait.
 func (l *live) fits(t *testing.T, i instance, c configuration, gone func(corev1.Pod) bool, waiting ...corev1.Pod) bool {
 	t.Helper()
-	pods := slices.DeleteFunc(l.pods(t), func(p corev1.Pod) bool {
-		return p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed || gone(p)
-	})
+	pods := slices.DeleteFunc(l.running(t), gone)
 	if !i.withinQuota(c, slices.Concat(pods, waiting)) {
 		return false
 	}
@@ -132,25 +130,38 @@ func (i instance) withinQuota(c configuration, pods []corev1.Pod) bool {
 	if at < 0 || i.mode == "shared" {
 		return true
 	}
-	l, used := c.leaves[at], 0
+	l, name := c.leaves[at], corev1.ResourceName(contract.ResourceTopologyGPU)
+	if i.mode == "default" {
+		name = contract.ResourceDefaultGPU
+	}
+	used := l.used(name, pods)
+	for _, n := range i.needs() {
+		used += n.gpus
+	}
+	return used <= l.max
+}
+
+// used is how much of a resource pods use that are charged to the leaf.
+func (l leaf) used(name corev1.ResourceName, pods []corev1.Pod) (used int) {
 	for _, p := range pods {
 		named := p.Labels[contract.QuotaLabel]
 		if named != l.name && (named != "" || l.namespace != p.Namespace) {
 			continue
 		}
 		for _, container := range p.Spec.Containers {
-			name := contract.ResourceTopologyGPU
-			if i.mode == "default" {
-				name = contract.ResourceDefaultGPU
-			}
-			q := container.Resources.Requests[corev1.ResourceName(name)]
+			q := container.Resources.Requests[name]
 			used += int(q.Value())
 		}
 	}
-	for _, n := range i.needs() {
-		used += n.gpus
-	}
-	return used <= l.max
+	return used
+}
+
+// running are the pods that hold what they ask for.
+func (l *live) running(t *testing.T) []corev1.Pod {
+	t.Helper()
+	return slices.DeleteFunc(l.pods(t), func(p corev1.Pod) bool {
+		return p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	})
 }
 
 // accepts reports whether a node of a pool may have the job, once the plan has repaired what

@@ -271,10 +271,35 @@ func (all diagnostics) keepNodes(current, next configuration) (kept configuratio
 	return next, false
 }
 
+// keepQuota takes back that the maximum of a leaf is lowered when that is refused, since what stays uses more.
+func (w *world) keepQuota(t *testing.T, current, next configuration, all diagnostics) (kept configuration, refused bool) {
+	t.Helper()
+	if !slices.ContainsFunc(all, func(d diagnostic) bool { return d.Summary == "Quota is in use" }) {
+		return next, false
+	}
+	for i, l := range next.leaves {
+		at := slices.IndexFunc(current.leaves, func(old leaf) bool { return old.name == l.name && old.max > l.max })
+		if at < 0 {
+			continue
+		}
+		pods := w.running(t)
+		if max(l.used(contract.ResourceTopologyGPU, pods), l.used(contract.ResourceDefaultGPU, pods)) > l.max {
+			next = next.clone()
+			next.leaves[i].max = current.leaves[at].max
+			return next, true
+		}
+	}
+	require.Fail(t, "the quota is in no use", "%s", all)
+	return next, false
+}
+
 // reject checks that what the plan refuses does not fit, and takes it back.
 func (w *world) reject(t *testing.T, current, next configuration, refused diagnostics) configuration {
 	t.Helper()
 	if next, ok := refused.keepNodes(current, next); ok {
+		return next
+	}
+	if next, ok := w.keepQuota(t, current, next, refused); ok {
 		return next
 	}
 	leaving := w.leaving(current, next) // Terraform says too late that it replaces one by -replace

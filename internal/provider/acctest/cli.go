@@ -24,9 +24,9 @@ import (
 
 // addresses are what a configuration may mean by gpuplan: without required_providers, in
 // Terraform and in OpenTofu, and with the address in the registry.
-var addresses = []string{
-	"registry.terraform.io/hashicorp/gpuplan", "registry.opentofu.org/hashicorp/gpuplan", "registry.terraform.io/gpuplan/gpuplan",
-}
+var addresses = []string{"registry.terraform.io/hashicorp/gpuplan", openTofu, "registry.terraform.io/gpuplan/gpuplan"}
+
+const openTofu = "registry.opentofu.org/hashicorp/gpuplan"
 
 // CLI runs the terraform command in a folder of its own. It is for what
 // [resource.TestCase] does not show: what terraform prints, and how it dies.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -106,7 +107,8 @@ func (c *Cloud) Credentials() acs.Credentials {
 // configures are the names of what the provider and terraform read, which those of this project's tests are not.
 var configures = regexp.MustCompile(`^((ALICLOUD|ALIBABA_?CLOUD)_.*|(GPUPLAN_)?(CS|STS)_ENDPOINT|GPUPLAN_(CLUSTER_ID|KUBE_CONTEXT|OWNER|PLACEMENT_CHECK)|KUBECONFIG|KUBERNETES_SERVICE_HOST|TF_CLI_CONFIG_FILE)$`)
 
-// ClearEnv takes what the provider and terraform read from the environment out of it.
+// ClearEnv takes what the provider and terraform read from the environment out of it. Where the tests run with
+// OpenTofu, it tells [resource.TestCase], which takes every terraform for HashiCorp's.
 func ClearEnv(t testing.TB) {
 	t.Helper()
 	for _, variable := range os.Environ() {
@@ -115,6 +117,12 @@ func ClearEnv(t testing.TB) {
 		}
 	}
 	t.Setenv("ALIBABA_CLOUD_CLI_PROFILE_DISABLED", "true")
+	if path := binary(t); strings.HasPrefix(filepath.Base(path), "tofu") {
+		host, _, _ := strings.Cut(openTofu, "/")
+		t.Setenv("TF_ACC_TERRAFORM_PATH", path)
+		t.Setenv("TF_ACC_PROVIDER_HOST", host)
+		t.Setenv("TF_ACC_PROVIDER_NAMESPACE", "hashicorp")
+	}
 }
 
 // WriteKubeconfig writes a kubeconfig for a server without authentication.

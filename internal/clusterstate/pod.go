@@ -168,7 +168,7 @@ func (s *Pod) Unverified() bool { return s.unverified }
 
 // SetUnverified notes that the binding of an assumed pod has failed, as far as the caller
 // knows: an answer may have been lost on its way. When the API server shows the pod
-// bound all the same, that is a change of its gang. Nothing but [State.SetPod] looks at it.
+// bound all the same, that is a change of its gang. Planning does not look at it.
 func (s *State) SetUnverified(uid types.UID) {
 	if pod, ok := s.pods[uid]; ok && pod.assumed != nil {
 		pod.unverified = true

@@ -101,7 +101,7 @@ func (r *Resource[M]) Create(ctx context.Context, req resource.CreateRequest, re
 	defer cancel()
 	exists, diags := r.Add(limited, resp.State, &m)
 	if exists && r.Resumes && Interrupted(ctx) {
-		diags = warnings(diags)
+		diags = Warnings(diags)
 	}
 	if resp.Diagnostics.Append(diags...); exists {
 		resp.Diagnostics.Append(resp.State.Set(context.WithoutCancel(ctx), m)...)
@@ -115,8 +115,8 @@ func Interrupted(ctx context.Context) bool {
 	return errors.Is(context.Cause(ctx), context.Canceled)
 }
 
-// warnings are diagnostics of which none is an error.
-func warnings(diags diag.Diagnostics) (all diag.Diagnostics) {
+// Warnings are diagnostics of which none is an error.
+func Warnings(diags diag.Diagnostics) (all diag.Diagnostics) {
 	for _, d := range diags {
 		if at, ok := d.(diag.DiagnosticWithPath); ok {
 			all.AddAttributeWarning(at.Path(), d.Summary(), d.Detail())

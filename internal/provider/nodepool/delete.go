@@ -15,7 +15,7 @@ func (r *pool) remove(ctx context.Context, m *model) (diags diag.Diagnostics, er
 			return diags, nil
 		}
 		// While the service is busy with the pool, which takes minutes, other jobs may start on it.
-		if err := r.awaitIdle(ctx, *m); err != nil {
+		if _, err := r.awaitIdle(ctx, *m); err != nil {
 			return diags, err
 		}
 		r.Session.Changed()
@@ -35,20 +35,21 @@ func (r *pool) checkDeleted(ctx context.Context, m model) diag.Diagnostics {
 	return diags
 }
 
-// awaitIdle waits until the service is done with what it does with a pool.
-func (r *pool) awaitIdle(ctx context.Context, m model) error {
+// awaitIdle waits until the service is done with what it does with a pool, unless that is to delete it, and
+// returns the state of the pool, "" when it is gone.
+func (r *pool) awaitIdle(ctx context.Context, m model) (state string, err error) {
 	client, err := r.Session.ACS()
 	if err != nil {
-		return err
+		return "", err
 	}
 	record, err := client.GetNodePool(ctx, m.cluster(), m.NodePoolID.ValueString())
 	if err == nil && !leaving(record.Status.State) {
-		_, err = client.WaitNodePool(ctx, m.cluster(), m.NodePoolID.ValueString(), -1, progress(ctx, m.Name.ValueString()))
+		record, err = client.WaitNodePool(ctx, m.cluster(), m.NodePoolID.ValueString(), -1, progress(ctx, m.Name.ValueString()))
 	}
 	if acs.IsNotFound(err) {
-		return nil
+		return "", nil
 	}
-	return err
+	return record.Status.State, err
 }
 
 // deletePool deletes the pool, whatever runs on its nodes, and waits until it is gone.
@@ -58,21 +59,13 @@ func (r *pool) deletePool(ctx context.Context, m model) error {
 		return err
 	}
 	clusterID, poolID, report := m.cluster(), m.NodePoolID.ValueString(), progress(ctx, m.Name.ValueString())
-	record, err := client.GetNodePool(ctx, clusterID, poolID)
-	switch {
-	case acs.IsNotFound(err):
-		return nil
+	switch state, err := r.awaitIdle(ctx, m); { // a busy pool refuses to be deleted
 	case err != nil:
 		return err
-	case record.Status.State == acs.PoolDeleting:
+	case state == "":
+		return nil
+	case state == acs.PoolDeleting:
 		return client.WaitNodePoolGone(ctx, clusterID, poolID, report)
-	case record.Status.State != acs.PoolDeleteFailed: // a busy pool refuses to be deleted
-		switch _, err := client.WaitNodePool(ctx, clusterID, poolID, -1, report); {
-		case acs.IsNotFound(err):
-			return nil
-		case err != nil:
-			return err
-		}
 	}
 	started, err := client.DeleteNodePool(ctx, clusterID, poolID, true)
 	if err != nil {

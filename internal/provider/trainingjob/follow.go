@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
@@ -22,7 +23,7 @@ func (r *trainingJob) follow(ctx context.Context, client *kube.Client, m *model,
 	alive := context.WithoutCancel(ctx) // an apply that is interrupted still writes down what it has
 	note := func(obj *unstructured.Unstructured) (why string) {
 		why, found := r.refresh(alive, m, obj)
-		diags.Append(harmless(found)...)
+		diags.Append(lifecycle.Warnings(found)...)
 		m.settle()
 		return why
 	}
@@ -82,14 +83,6 @@ func idle(obj *unstructured.Unstructured) bool {
 	}
 	status, err := job.StatusOf(obj)
 	return err == nil && status.Active+status.Done == 0
-}
-
-// harmless makes warnings of errors about a job that nothing is wrong with.
-func harmless(diags diag.Diagnostics) (warnings diag.Diagnostics) {
-	for _, d := range diags {
-		warnings.AddWarning(d.Summary(), d.Detail())
-	}
-	return warnings
 }
 
 // settle gives a value to what could not be looked up.

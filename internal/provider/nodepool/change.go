@@ -280,7 +280,7 @@ func (r *pool) checkReplaced(ctx context.Context, name, id string) diag.Diagnost
 }
 
 // consentBefore is how a replacement or a deletion is allowed, which asks the pool in the state.
-const consentBefore = "set allow_disruption = true and apply that before, after `terraform untaint` where the pool is tainted"
+const consentBefore = "set allow_disruption = true and apply that before"
 
 // consent is how the change is allowed, as [change.allowed] asks for it.
 func (c change) consent() string {

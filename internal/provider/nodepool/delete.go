@@ -30,7 +30,8 @@ func (r *pool) remove(ctx context.Context, m *model) (diags diag.Diagnostics, er
 func (r *pool) checkDeleted(ctx context.Context, m model) diag.Diagnostics {
 	all, diags := r.podsOn(ctx, m)
 	if len(all) > 0 {
-		diags.AddError("Running jobs would lose their nodes", refusal("deletes node pool "+m.Name.ValueString(), consentBefore, all))
+		diags.AddError("Running jobs would lose their nodes", refusal("deletes node pool "+m.Name.ValueString(), consentBefore, all)+
+			" Where the pool is tainted, `terraform untaint` comes first.")
 	}
 	return diags
 }

@@ -82,7 +82,7 @@ func TestPoolThatIsTainted(t *testing.T) {
 	assert.Contains(t, said, "If it is tainted there, the apply deletes it with its nodes and makes a new one, and fails while jobs that stay run on them; `terraform untaint` keeps it. Running there: default/trainer")
 	said, err := cli.Run("apply", "-auto-approve")
 	require.Error(t, err)
-	assert.Contains(t, acctest.Unwrapped(said), "set allow_disruption = true and apply that before, after `terraform untaint` where the pool is tainted")
+	assert.Contains(t, acctest.Unwrapped(said), "or set allow_disruption = true and apply that before. Where the pool is tainted, `terraform untaint` comes first.")
 	cli.Must(t, "untaint", pool)
 	cli.Unchanged(t)
 }

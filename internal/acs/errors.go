@@ -49,14 +49,14 @@ func Code(err error) string {
 	return ""
 }
 
-// IsNotFound reports whether the cluster, pool, add-on or task of the request does not exist.
+// IsNotFound reports whether the service says that the cluster, pool, add-on or task of the request does
+// not exist. The 404 of a proxy or gateway, which has none of the service's codes, says nothing of these.
 func IsNotFound(err error) bool {
 	var e *Error
 	if !errors.As(err, &e) {
 		return false
 	}
-	return e.Code == "AddonNotFound" || strings.HasPrefix(e.Code, "Error") && strings.HasSuffix(e.Code, "NotFound") ||
-		e.Code == "" && e.Status == http.StatusNotFound
+	return e.Code == "AddonNotFound" || strings.HasPrefix(e.Code, "Error") && strings.HasSuffix(e.Code, "NotFound")
 }
 
 // IsThrottled reports whether the request was refused because there were too many.

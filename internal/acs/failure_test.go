@@ -195,6 +195,35 @@ func TestWaitEndsWithTheContext(t *testing.T) {
 	assert.ErrorIs(t, err, context.Canceled)
 }
 
+// What is waited for goes on while the service does not answer, so a wait outlasts that.
+func TestWaitOutlastsAnOutage(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		outage acsfake.Knobs
+		fails  string
+	}{
+		{"of some minutes", acsfake.Knobs{Unavailable: 80}, ""},
+		{"by throttling", acsfake.Knobs{Throttle: 80}, ""},
+		{"without end", acsfake.Knobs{Unavailable: 1000}, "ServiceUnavailable"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			fake, url := emulator(t, nil)
+			c := client(t, url, func(cfg *acs.Config) { cfg.RetryDelay = time.Microsecond })
+			started, err := c.CreateNodePool(t.Context(), cluster, spec("v100", 1))
+			require.NoError(t, err)
+			fake.SetKnobs(tc.outage)
+			var reported []string
+			_, err = c.WaitTask(t.Context(), started.TaskID, func(p acs.Progress) { reported = append(reported, p.Message) })
+			assert.Contains(t, strings.Join(reported, "\n"), "no answer yet: DescribeTaskInfo: ")
+			if tc.fails == "" {
+				assert.NoError(t, err)
+			} else {
+				assert.ErrorContains(t, err, tc.fails)
+			}
+		})
+	}
+}
+
 func TestWaitReportsErrorsAtOnce(t *testing.T) {
 	_, c := both(t, nil)
 	_, err := c.WaitTask(t.Context(), "T-none", nil)
@@ -249,5 +278,6 @@ func TestAnswersThatAreNoAnswers(t *testing.T) {
 	assert.ErrorContains(t, err, "HTTP 403: <html>proxy</html>")
 	status = 404
 	_, err = c.GetCluster(t.Context(), cluster)
-	assert.True(t, acs.IsNotFound(err))
+	assert.ErrorContains(t, err, "HTTP 404: <html>proxy</html>")
+	assert.False(t, acs.IsNotFound(err), "a proxy does not know what exists")
 }

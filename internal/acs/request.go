@@ -74,11 +74,11 @@ func encode(body any) ([]byte, error) {
 
 // repeatable reports whether sending the request again cannot do harm.
 func repeatable(method string, err error) bool {
-	if IsThrottled(err) {
-		return true
-	}
-	return method != http.MethodPost && (serverFault(err) || isTransport(err))
+	return IsThrottled(err) || method != http.MethodPost && temporary(err)
 }
+
+// temporary reports whether the same request may be answered later.
+func temporary(err error) bool { return IsThrottled(err) || serverFault(err) || isTransport(err) }
 
 // backoff is the wait before a repetition: doubled each time, and the second half of it random.
 func backoff(first, _ time.Duration, repetition int, _ *http.Response) time.Duration {

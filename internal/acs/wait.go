@@ -1,30 +1,42 @@
 package acs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
 )
 
+// patience is how many looks in turn may end without an answer before a wait gives up: some
+// minutes of an outage, each look with repetitions of its own. What is waited for goes on meanwhile.
+const patience = 30
+
 // poll calls look until it is done or fails, and reports what changed.
 func (c *Client) poll(ctx context.Context, progress func(Progress), look func() (now Progress, done bool, err error)) error {
-	var last Progress
+	var last, reported Progress
+	failed := 0
 	for {
 		now, done, err := look()
-		if err == nil && now != last && progress != nil {
+		switch {
+		case err == nil:
+			failed, last = 0, now
+		case ctx.Err() != nil:
+			last = cmp.Or(last, now)
+		case !done && temporary(err) && failed < patience:
+			failed++
+			now.State, now.Message = last.State, "no answer yet: "+err.Error()
+		default:
+			return err
+		}
+		if now != reported && ctx.Err() == nil && progress != nil {
 			progress(now)
+			reported = now
 		}
-		if err == nil {
-			last = now
-		}
-		if err != nil && ctx.Err() == nil || done {
+		if done {
 			return err
 		}
 		if pause(ctx, c.pollInterval) != nil {
-			if last == (Progress{}) {
-				last = now
-			}
-			return fmt.Errorf("stopped waiting (last seen: %s): %w", last, context.Cause(ctx))
+			return fmt.Errorf("stopped waiting (last seen: %s): %w", cmp.Or(last, now), context.Cause(ctx))
 		}
 	}
 }

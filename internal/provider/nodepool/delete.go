@@ -47,7 +47,7 @@ func (r *pool) awaitIdle(ctx context.Context, m model) (state string, err error)
 	if err == nil && !leaving(record.Status.State) {
 		record, err = client.WaitNodePool(ctx, m.cluster(), m.NodePoolID.ValueString(), -1, progress(ctx, m.Name.ValueString()))
 	}
-	if acs.IsNotFound(err) {
+	if r.gone(err, m) {
 		return "", nil
 	}
 	return record.Status.State, err

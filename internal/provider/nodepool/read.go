@@ -24,13 +24,19 @@ func (r *pool) ofCluster(m model) bool {
 	return r.Session.ClusterID == "" || m.cluster() == r.Session.ClusterID
 }
 
+// gone reports whether the error of a look at a pool says that there is no such pool. That the
+// cluster of the provider is not found does not: its region may be wrong.
+func (r *pool) gone(err error, m model) bool {
+	return acs.IsNotFound(err) && (acs.Code(err) != "ErrorClusterNotFound" || !r.ofCluster(m))
+}
+
 func (r *pool) look(ctx context.Context, of tfsdk.State, m *model) (found bool, diags diag.Diagnostics, err error) {
 	client, err := r.Session.ACS()
 	if err != nil {
 		return false, nil, err
 	}
 	record, err := client.GetNodePool(ctx, m.cluster(), m.NodePoolID.ValueString())
-	if acs.IsNotFound(err) && (acs.Code(err) != "ErrorClusterNotFound" || !r.ofCluster(*m)) {
+	if r.gone(err, *m) {
 		return false, nil, nil
 	}
 	if err != nil {

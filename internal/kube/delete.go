@@ -24,7 +24,7 @@ func (c *Client) Delete(ctx context.Context, gvk schema.GroupVersionKind, namesp
 	if err != nil {
 		return err
 	}
-	return c.deleteObject(ctx, obj)
+	return c.DeleteObject(ctx, obj)
 }
 
 // DeleteLabelled deletes the objects of a kind that match a label selector, all at the
@@ -50,8 +50,8 @@ func (c *Client) DeleteLabelled(ctx context.Context, gvk schema.GroupVersionKind
 	return nil
 }
 
-// deleteObject deletes exactly this object, by its UID, and waits until it is gone.
-func (c *Client) deleteObject(ctx context.Context, obj *unstructured.Unstructured) error {
+// DeleteObject deletes exactly this object, by its UID, and waits until it is gone.
+func (c *Client) DeleteObject(ctx context.Context, obj *unstructured.Unstructured) error {
 	if err := c.requestDelete(ctx, obj); err != nil {
 		return err
 	}

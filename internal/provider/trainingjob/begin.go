@@ -108,7 +108,7 @@ func (r *trainingJob) goOn(ctx context.Context, client *kube.Client, live *unstr
 	if same && len(replace) == 0 {
 		return live, inPoolsOf(before, spec), nil
 	}
-	return nil, spec, r.discard(ctx, client, before)
+	return nil, spec, r.discard(ctx, client, before, live)
 }
 
 // outdated reads a live job, and names what keeps it from becoming the one of the spec.

@@ -2,6 +2,11 @@ package trainingjob_test
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -105,4 +110,41 @@ func TestPodsOfTheNextJobOfThatName(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, pods.Items, 1)
 	assert.Equal(t, "theirs", pods.Items[0].Name)
+}
+
+// A destroy leaves another job of the same name alone, also when the API server does not answer at first.
+func TestDestroyDoesNotTakeAnotherJobForOurs(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, fmt.Sprintf(seen, "batch"))
+	cli.Must(t, "apply", "-auto-approve")
+	obj, err := cloud.Kube.Get(t.Context(), job.Batch.GVK(), "default", "j")
+	require.NoError(t, err)
+	require.NoError(t, cloud.Kube.DeleteObject(t.Context(), obj))
+	obj.SetUID("")
+	obj.SetResourceVersion("")
+	obj.SetManagedFields(nil)
+	obj.SetLabels(map[string]string{contract.OwnerLabel: "b"})
+	_, err = cloud.Kube.Create(t.Context(), obj)
+	require.NoError(t, err)
+
+	target, err := url.Parse(cloud.API.Config().Host)
+	require.NoError(t, err)
+	next, failed := httputil.NewSingleHostReverseProxy(target), false
+	unsure := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/jobs/j") && !failed {
+			failed = true
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		next.ServeHTTP(w, r)
+	}))
+	defer unsure.Close()
+	acctest.WriteKubeconfig(t, cloud.Kubeconfig, unsure.URL)
+	output, err := cli.Run("destroy", "-auto-approve", "-refresh=false")
+	assert.Error(t, err, output)
+	assert.True(t, failed)
+	cli.Must(t, "destroy", "-auto-approve", "-refresh=false")
+	_, err = cloud.Kube.Get(t.Context(), job.Batch.GVK(), "default", "j")
+	assert.NoError(t, err)
 }

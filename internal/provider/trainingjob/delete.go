@@ -6,6 +6,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
@@ -25,29 +26,35 @@ func (r *trainingJob) remove(ctx context.Context, m *model) (diags diag.Diagnost
 		Framework: job.Framework(m.Framework.ValueString()),
 		Arena:     m.ArenaCompatible.ValueBool(),
 	}
-	if live, err := find(ctx, client, spec.Framework, spec.Namespace, spec.Name); err == nil && m.another(live) {
+	live, err := find(ctx, client, spec.Framework, spec.Namespace, spec.Name)
+	switch {
+	case absent(err):
+		live = nil // its pods may be there still
+	case err != nil:
+		return nil, err
+	case m.another(live):
 		return nil, nil
 	}
-	return nil, r.discard(ctx, client, spec)
+	return nil, r.discard(ctx, client, spec, live)
 }
 
-// discard deletes a job, and makes what it held seen as free by those that are created next.
-func (r *trainingJob) discard(ctx context.Context, client *kube.Client, spec job.Spec) error {
-	if err := remove(ctx, client, spec); err != nil {
+// discard deletes a job, of which live is the object, and makes what it held seen as free by those that
+// are created next.
+func (r *trainingJob) discard(ctx context.Context, client *kube.Client, spec job.Spec, live *unstructured.Unstructured) error {
+	if err := remove(ctx, client, spec, live); err != nil {
 		return err
 	}
 	r.Session.Changed()
 	return nil
 }
 
-// remove deletes the job with its pods and arena's ConfigMap, and waits until they are gone.
-func remove(ctx context.Context, client *kube.Client, spec job.Spec) error {
-	live, err := find(ctx, client, spec.Framework, spec.Namespace, spec.Name)
-	if err == nil {
-		err = client.Delete(ctx, live.GroupVersionKind(), spec.Namespace, spec.Name)
-	}
-	if err != nil && !absent(err) {
-		return err
+// remove deletes the job's object, nil for none, and no other one of its name, with its pods and arena's
+// ConfigMap, and waits until they are gone.
+func remove(ctx context.Context, client *kube.Client, spec job.Spec, live *unstructured.Unstructured) error {
+	if live != nil {
+		if err := client.DeleteObject(ctx, live); err != nil {
+			return err
+		}
 	}
 	pods := ownLabels(spec)
 	if live != nil && spec.Framework == job.Batch { // another Job of that name may be there by now

@@ -141,7 +141,7 @@ func (r *trainingJob) clearName(ctx context.Context, client *kube.Client, spec j
 			left, err = job.Parse(live)
 		}
 		if err == nil {
-			err = r.discard(ctx, client, left)
+			err = r.discard(ctx, client, left, live)
 		}
 		if err != nil {
 			return err

@@ -127,21 +127,29 @@ func (m *model) setWithout(ctx context.Context, p capacity.Pool, existing capaci
 	return m.setPlanned(ctx, p, existing)
 }
 
-// removeNodes drains and releases nodes of a pool, and waits until they have gone.
-func removeNodes(ctx context.Context, client *acs.Client, clusterID string, record acs.NodePool, names []string) error {
+// removeNodes drains and releases the nodes of a pool that go by name, and waits until they have gone. Of nodes
+// of another mode those that the service has no more have gone; were it one of remove_nodes, the service would take
+// another node in its place. begun means that the service may have begun to remove nodes.
+func (c change) removeNodes(ctx context.Context, client *acs.Client, clusterID string, record acs.NodePool) (begun bool, err error) {
 	poolID, report := record.Info.ID, progress(ctx, record.Info.Name)
 	listed, err := client.ListNodes(ctx, clusterID, poolID)
 	if err != nil {
-		return err
+		return false, err
 	}
 	var instances []string
+	missing := c.leaving()
 	for _, n := range listed {
-		if slices.Contains(names, n.Name) {
+		if slices.Contains(c.going(), n.Name) {
 			instances = append(instances, n.InstanceID)
 		}
+		missing = slices.DeleteFunc(missing, func(name string) bool { return name == n.Name })
+	}
+	if len(missing) > 0 {
+		return false, fmt.Errorf("the service has no node %s in node pool %s any more, so another one has taken its place, and would go in its stead: "+
+			"write the names of other nodes into remove_nodes. node_names lists those of the cluster; a node that is NotReady may be gone", join(missing), record.Info.Name)
 	}
 	if len(instances) == 0 {
-		return nil // an earlier apply has removed them
+		return false, nil
 	}
 	started, err := client.RemoveNodes(ctx, clusterID, poolID, instances)
 	if err == nil && started.TaskID != "" {
@@ -150,7 +158,7 @@ func removeNodes(ctx context.Context, client *acs.Client, clusterID string, reco
 	if err == nil {
 		_, err = client.WaitNodePool(ctx, clusterID, poolID, -1, report)
 	}
-	return err
+	return true, err
 }
 
 // namesOf are the names of the nodes that the service lists.

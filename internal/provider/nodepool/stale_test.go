@@ -59,6 +59,42 @@ func TestPoolThatWasResizedMeanwhile(t *testing.T) {
 	}
 }
 
+// A node that the service has replaced since it was chosen to go leaves no other one in danger.
+func TestChosenNodeThatHasGoneMeanwhile(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, poolWith("size = 2"))
+	cli.Apply(t, 1, 0, 0)
+	cli.Write(t, poolWith("size = 1\n  remove_nodes = [\""+nodeNumber(1)+"\"]"))
+	cli.Must(t, "plan", "-out=saved")
+	client, poolID := service(t, cloud), record(t, cloud).Info.ID
+	listed, err := client.ListNodes(t.Context(), acctest.ClusterID, poolID)
+	require.NoError(t, err)
+	for _, node := range listed {
+		if node.Name == nodeNumber(1) {
+			started, err := client.RemoveNodes(t.Context(), acctest.ClusterID, poolID, []string{node.InstanceID})
+			require.NoError(t, err)
+			_, err = client.WaitTask(t.Context(), started.TaskID, nil)
+			require.NoError(t, err)
+		}
+	}
+	resized(t, cloud, 2)
+	now := cloud.NodeNames(t)
+	require.Len(t, now, 2)
+	require.NotContains(t, now, nodeNumber(1))
+	for _, node := range now {
+		cloud.Put(t, acctest.GangPod("trainer", "trainer-"+node, node, 0))
+	}
+	said, err := cli.Run("apply", "saved")
+	require.Error(t, err, said)
+	assert.Contains(t, acctest.Unwrapped(said), "The service has no node "+nodeNumber(1)+" in node pool v100 any more")
+	assert.Equal(t, now, cloud.NodeNames(t))
+	said, err = cli.Run("apply", "-auto-approve")
+	require.Error(t, err, said)
+	assert.Contains(t, acctest.Unwrapped(said), "remove_nodes names none of the pool's nodes")
+	assert.Equal(t, now, cloud.NodeNames(t))
+}
+
 // Jobs that start while the service is busy with a pool are seen: they are looked for when it is done.
 func TestJobsThatStartWhileThePoolIsBusy(t *testing.T) {
 	for name, change := range map[string]func(*acctest.CLI) (string, error){

@@ -91,11 +91,10 @@ func (r *pool) modify(ctx context.Context, state model, m *model) (changed bool,
 // service has begun, also together with an error.
 func carryOut(ctx context.Context, client *acs.Client, clusterID string, record acs.NodePool, spec acs.NodePoolSpec, c change) (started acs.Started, accepted bool, err error) {
 	poolID, report := record.Info.ID, progress(ctx, record.Info.Name)
-	if gone := c.going(); len(gone) > 0 {
-		if err := removeNodes(ctx, client, clusterID, record, gone); err != nil {
-			return started, true, err
+	if len(c.going()) > 0 {
+		if accepted, err = c.removeNodes(ctx, client, clusterID, record); err != nil {
+			return started, accepted, err
 		}
-		accepted = true
 	}
 	// The service would label nodes of another mode as well; the others are brought up to date node by node then.
 	updates := len(c.otherModesLeft().Elements()) == 0

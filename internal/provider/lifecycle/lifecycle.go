@@ -47,29 +47,8 @@ type Resource[M any] struct {
 	// apply goes on with it: for an error, Terraform would replace it. Such a create leaves what the
 	// plan has said as it is.
 	Resumes bool
-	// Note writes down what Terraform is to keep of the resource beside its attributes, and Recall
-	// reads it back. Nil for nothing.
-	Note, Recall func(ctx context.Context, private Private, m *M) diag.Diagnostics
-}
-
-// Private is what Terraform keeps of a resource beside its attributes.
-type Private interface {
-	GetKey(ctx context.Context, key string) ([]byte, diag.Diagnostics)
-	SetKey(ctx context.Context, key string, value []byte) diag.Diagnostics
-}
-
-func (r *Resource[M]) note(ctx context.Context, private Private, m *M) diag.Diagnostics {
-	if r.Note == nil {
-		return nil
-	}
-	return r.Note(ctx, private, m)
-}
-
-func (r *Resource[M]) recall(ctx context.Context, private Private, m *M) diag.Diagnostics {
-	if r.Recall == nil {
-		return nil
-	}
-	return r.Recall(ctx, private, m)
+	// Kept is where the model has what Terraform keeps beside its attributes; nil for nothing.
+	Kept func(*M) *Kept
 }
 
 // Limits are how long changes may take.
@@ -106,7 +85,7 @@ func (r *Resource[M]) Create(ctx context.Context, req resource.CreateRequest, re
 	if resp.Diagnostics.Append(diags...); exists {
 		resp.Diagnostics.Append(resp.State.Set(context.WithoutCancel(ctx), m)...)
 		resp.Diagnostics.Append(r.identify(ctx, resp.Identity, &m)...)
-		resp.Diagnostics.Append(r.note(ctx, resp.Private, &m)...)
+		resp.Diagnostics.Append(r.keep(ctx, resp.Private, &m)...)
 	}
 }
 
@@ -147,7 +126,7 @@ func (r *Resource[M]) Read(ctx context.Context, req resource.ReadRequest, resp *
 		resp.State.RemoveResource(ctx)
 	default:
 		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
-		resp.Diagnostics.Append(r.note(ctx, resp.Private, &m)...)
+		resp.Diagnostics.Append(r.keep(ctx, resp.Private, &m)...)
 	}
 }
 
@@ -159,6 +138,9 @@ func (r *Resource[M]) Update(ctx context.Context, req resource.UpdateRequest, re
 	resp.Diagnostics.Append(req.State.Get(ctx, &before)...)
 	if resp.Diagnostics.Append(r.recall(ctx, req.Private, &before)...); resp.Diagnostics.HasError() {
 		return
+	}
+	if r.Kept != nil {
+		*r.Kept(&m) = *r.Kept(&before)
 	}
 	timeout, diags := r.Timeouts(&m).Update(ctx, r.Default.Update)
 	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
@@ -173,6 +155,7 @@ func (r *Resource[M]) Update(ctx context.Context, req resource.UpdateRequest, re
 		m = before
 	}
 	resp.Diagnostics.Append(r.identify(ctx, resp.Identity, &m)...)
+	resp.Diagnostics.Append(r.keep(ctx, resp.Private, &m)...)
 }
 
 // Delete deletes what the state says, unless another resource has it by now.

@@ -87,7 +87,7 @@ func (r *trainingJob) add(ctx context.Context, of tfsdk.State, m *model) (exists
 		diags.AddError("Job was not created", session.Sentence(err))
 		return false, diags
 	}
-	m.uid, spec.Alpha = string(obj.GetUID()), job.Alpha(obj)
+	m.kept.UIDs, spec.Alpha = lifecycle.UIDsOf(obj), job.Alpha(obj)
 	if goesOn {
 		diags.AddWarning("Job was there already", fmt.Sprintf(
 			"Job %s of this configuration exists, and is what it should be, so it goes on; it was not run again.", spec.ID()))

@@ -32,7 +32,7 @@ func (r *trainingJob) remove(ctx context.Context, m *model) (diags diag.Diagnost
 		live = nil // its pods may be there still
 	case err != nil:
 		return nil, err
-	case m.another(live):
+	case m.kept.UIDs.Other(live):
 		return nil, nil
 	}
 	return nil, r.discard(ctx, client, spec, live)

@@ -4,6 +4,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 )
 
 // model is the resource in Terraform's terms, one field per attribute of the schema.
@@ -61,7 +63,7 @@ type model struct {
 	PlacementAsPlanned types.Bool   `tfsdk:"placement_as_planned"`
 	Status             types.String `tfsdk:"status"`
 
-	uid string // of the job's object, "" where it is not known; kept beside the attributes
+	kept lifecycle.Kept
 }
 
 // Values of wait_for.

@@ -23,6 +23,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/written"
 )
@@ -35,7 +36,7 @@ func (r *trainingJob) look(ctx context.Context, of tfsdk.State, m *model) (found
 		return false, nil, err
 	}
 	obj, err := find(ctx, client, job.Framework(m.Framework.ValueString()), m.Namespace.ValueString(), m.Name.ValueString())
-	gone := absent(err) || err == nil && m.another(obj) && !r.again(ctx, of, *m, obj)
+	gone := absent(err) || err == nil && m.kept.UIDs.Other(obj) && !r.again(ctx, of, *m, obj)
 	switch {
 	case gone && finished(*m):
 		m.Placed = placed(m.ID, existsMark)
@@ -48,7 +49,7 @@ func (r *trainingJob) look(ctx context.Context, of tfsdk.State, m *model) (found
 	case err != nil:
 		return false, nil, err
 	}
-	m.uid = string(obj.GetUID())
+	m.kept.UIDs = lifecycle.UIDsOf(obj)
 	if m.ID.IsNull() {
 		diags.Append(m.takeOver(obj)...)
 		diags.Append(written.Restore(ctx, of, obj.GetAnnotations()[contract.SettingsAnnotation], m)...)
@@ -65,6 +66,17 @@ func (r *trainingJob) look(ctx context.Context, of tfsdk.State, m *model) (found
 	}
 	r.Session.Ledger.Own(object(job.Spec{Namespace: obj.GetNamespace(), Name: obj.GetName()}))
 	return true, diags, nil
+}
+
+// again reports whether another object of the job's name is the same job, written again: by a restored
+// backup, or kubectl replace --force.
+func (r *trainingJob) again(ctx context.Context, of tfsdk.State, m model, obj *unstructured.Unstructured) bool {
+	spec, _, diags := m.spec(ctx)
+	if diags.HasError() || !r.Session.Mine(obj.GetLabels()[contract.OwnerLabel]) {
+		return false
+	}
+	_, replace, err := outdated(ctx, obj, m, of, spec)
+	return err == nil && len(replace) == 0
 }
 
 // finished reports whether the job was seen to be over.

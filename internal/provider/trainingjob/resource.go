@@ -43,7 +43,7 @@ func newJob() *trainingJob {
 		},
 		Import: r.importID,
 		Add:    r.add, Look: r.look, Change: r.update, Remove: r.remove,
-		Note: note, Recall: recall,
+		Kept: func(m *model) *lifecycle.Kept { return &m.kept },
 	}
 	return r
 }

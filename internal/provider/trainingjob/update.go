@@ -41,7 +41,7 @@ func (r *trainingJob) update(ctx context.Context, of tfsdk.State, state, m *mode
 	if err == nil {
 		live, err = find(ctx, client, spec.Framework, spec.Namespace, spec.Name)
 	}
-	if err == nil && state.another(live) {
+	if err == nil && state.kept.UIDs.Other(live) {
 		err = fmt.Errorf("job %s is another one since the plan was made: plan again", spec.ID())
 	}
 	if absent(err) && finished(*state) {

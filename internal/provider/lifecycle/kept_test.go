@@ -1,0 +1,46 @@
+package lifecycle_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// An object is someone else's that is another one than the resource's, and does not carry this configuration's stamp.
+func TestForeign(t *testing.T) {
+	for name, c := range map[string]struct {
+		kept    types.UID // "" for none
+		live    types.UID
+		stamp   string
+		foreign bool
+	}{
+		"the same":                    {"1", "1", "a", false},
+		"the same, imported":          {"1", "1", "b", false},
+		"another's":                   {"1", "2", "b", true},
+		"nobody's":                    {"1", "2", "", true},
+		"written again":               {"1", "2", "a", false},
+		"of a state without its UID":  {"", "2", "b", false},
+		"as imported, without stamps": {"", "2", "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var kept lifecycle.Kept
+			if c.kept != "" {
+				kept.UIDs = lifecycle.UIDsOf(&metav1.ObjectMeta{Name: "x", UID: c.kept})
+			}
+			r := thing()
+			r.Session = session.New(session.Settings{Owner: "a"})
+			r.Kept = func(*model) *lifecycle.Kept { return &kept }
+			live := &metav1.ObjectMeta{Name: "x", UID: c.live}
+			if c.stamp != "" {
+				live.Labels = map[string]string{contract.OwnerLabel: c.stamp}
+			}
+			assert.Equal(t, c.foreign, r.Foreign(new(model), live))
+		})
+	}
+}

@@ -542,3 +542,38 @@ resource "gpuplan_training_job" "j" {
 		assert.NotContains(t, cli.Must(t, "apply", "-auto-approve"), "Job will wait", leaf)
 	}
 }
+
+// A tree that someone else has made in the place of ours is theirs: no plan takes it for ours, and neither a change nor
+// a destroy touches it. One with our stamp is ours, written again.
+func TestTreeInThePlaceOfOurs(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	installKind(t, cloud)
+	ours, theirs := acctest.StartCLI(t), acctest.StartCLI(t)
+	changed := acctest.Owner("a") + treeOf(total, `other = {}`, "")
+	ours.Write(t, acctest.Owner("a")+treeOf(total, `research = {}`, ""))
+	ours.Must(t, "apply", "-auto-approve")
+
+	again := live(t, cloud)
+	cloud.API.Remove(kind, contract.QuotaTreeNamespace, contract.QuotaTreeName)
+	again.SetUID("")
+	cloud.API.Put(again)
+	ours.Unchanged(t)
+	ours.Must(t, "apply", "-auto-approve")
+
+	ours.Write(t, changed)
+	ours.Must(t, "plan", "-out=before")
+	cloud.API.Remove(kind, contract.QuotaTreeNamespace, contract.QuotaTreeName)
+	theirs.Write(t, acctest.Owner("b")+treeOf(total, `vision = {}`, ""))
+	theirs.Must(t, "apply", "-auto-approve")
+
+	for _, command := range [][]string{{"plan"}, {"apply", "-auto-approve"}} {
+		said, err := ours.Run(command...)
+		require.Error(t, err, said)
+		assert.Contains(t, acctest.Unwrapped(said), `there is kube-system/elasticquotatree: another Terraform configuration manages it, with the owner "b" (this one is "a"). Change it there;`)
+	}
+	said, err := ours.Run("apply", "before")
+	require.Error(t, err, said)
+	assert.Contains(t, acctest.Unwrapped(said), "Quota tree kube-system/elasticquotatree is another one since the plan was made: plan again.")
+	ours.Must(t, "destroy", "-auto-approve", "-refresh=false")
+	theirs.Unchanged(t)
+}

@@ -35,12 +35,12 @@ var (
 )
 
 func (r *tree) add(ctx context.Context, of tfsdk.State, m *model) (exists bool, diags diag.Diagnostics) {
-	diags = r.apply(ctx, m, true, of)
+	diags = r.apply(ctx, of, nil, m)
 	return !diags.HasError(), diags
 }
 
-func (r *tree) change(ctx context.Context, of tfsdk.State, _, m *model) (changed bool, diags diag.Diagnostics) {
-	diags = r.apply(ctx, m, false, of)
+func (r *tree) change(ctx context.Context, of tfsdk.State, before, m *model) (changed bool, diags diag.Diagnostics) {
+	diags = r.apply(ctx, of, before, m)
 	return !diags.HasError(), diags
 }
 
@@ -49,13 +49,25 @@ func (r *tree) remove(ctx context.Context, m *model) (diags diag.Diagnostics, er
 	if err != nil {
 		return nil, err
 	}
+	if others, err := r.others(ctx, client, m); others || err != nil {
+		return nil, err
+	}
 	defer r.Session.Changed()
 	return nil, client.Delete(ctx, kind, contract.QuotaTreeNamespace, objectName(*m))
 }
 
-// apply writes the tree. A new one takes over a tree that exists only if an apply of this
+// others reports whether the tree that has the resource's name by now is someone else's.
+func (r *tree) others(ctx context.Context, client *kube.Client, m *model) (bool, error) {
+	obj, err := client.Get(ctx, kind, contract.QuotaTreeNamespace, objectName(*m))
+	if kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed) {
+		return false, nil
+	}
+	return err == nil && r.Foreign(m, obj), err
+}
+
+// apply writes the tree; before is nil for a new one. A new one takes over a tree that exists only if an apply of this
 // configuration created it, and did not live to record it.
-func (r *tree) apply(ctx context.Context, m *model, isNew bool, of tfsdk.State) (diags diag.Diagnostics) {
+func (r *tree) apply(ctx context.Context, of tfsdk.State, before, m *model) (diags diag.Diagnostics) {
 	client, err := r.Session.Kube()
 	if err != nil {
 		diags.AddError("Quota tree was not written", session.Sentence(err))
@@ -77,16 +89,17 @@ func (r *tree) apply(ctx context.Context, m *model, isNew bool, of tfsdk.State) 
 	}
 	var stored *unstructured.Unstructured
 	goesOn := false
-	if isNew {
+	if before == nil {
 		stored, goesOn, err = r.create(ctx, client, obj)
 	} else {
-		stored, err = update(ctx, client, obj)
+		stored, err = r.update(ctx, client, before, obj)
 	}
 	if err != nil {
 		diags.AddError("Quota tree was not written", session.Sentence(err))
 		return diags
 	}
 	r.Session.Changed()
+	m.kept.UIDs = lifecycle.UIDsOf(stored)
 	if goesOn {
 		diags.AddWarning("Quota tree was there already", fmt.Sprintf(
 			"Quota tree %s/%s of this configuration exists, so it goes on, changed where it differed.", obj.GetNamespace(), obj.GetName()))
@@ -95,8 +108,20 @@ func (r *tree) apply(ctx context.Context, m *model, isNew bool, of tfsdk.State) 
 	return diags
 }
 
-// update writes a tree that exists, and takes out of its total what others have added, which an apply leaves.
-func update(ctx context.Context, client *kube.Client, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+// update writes the tree that the resource has had.
+func (r *tree) update(ctx context.Context, client *kube.Client, before *model, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	others, err := r.others(ctx, client, before)
+	if err != nil {
+		return nil, err
+	}
+	if others {
+		return nil, fmt.Errorf("quota tree %s/%s is another one since the plan was made: plan again", obj.GetNamespace(), obj.GetName())
+	}
+	return write(ctx, client, obj)
+}
+
+// write writes a tree that exists, and takes out of its total what others have added, which an apply leaves.
+func write(ctx context.Context, client *kube.Client, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	if err := client.Manage(ctx, obj); err != nil {
 		return nil, err
 	}
@@ -144,7 +169,7 @@ func (r *tree) create(ctx context.Context, client *kube.Client, obj *unstructure
 			return nil, false, session.Taken(owned)
 		}
 		if exists {
-			stored, err = update(ctx, client, obj)
+			stored, err = write(ctx, client, obj)
 			return stored, true, err
 		}
 		if stored, err = client.Create(ctx, obj); !kube.IsAlreadyExists(err) {

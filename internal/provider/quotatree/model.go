@@ -11,6 +11,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-framework/types/basetypes"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 )
 
 // model is the resource in Terraform.
@@ -22,6 +24,8 @@ type model struct {
 	Leaves          types.Map      `tfsdk:"leaves"`
 	AllowDisruption types.Bool     `tfsdk:"allow_disruption"`
 	Timeouts        timeouts.Value `tfsdk:"timeouts"`
+
+	kept lifecycle.Kept
 }
 
 // node is one entry of quotas.

@@ -34,6 +34,7 @@ func New() resource.Resource {
 		},
 		ID: func(m *model) string { return m.ID.ValueString() }, Import: r.importID,
 		Add: r.add, Look: r.look, Change: r.change, Remove: r.remove,
+		Kept: func(m *model) *lifecycle.Kept { return &m.kept },
 	}
 	return r
 }
@@ -63,7 +64,10 @@ func (r *tree) look(ctx context.Context, of tfsdk.State, m *model) (found bool, 
 		return false, nil, nil
 	case err != nil:
 		return false, nil, err
+	case r.Foreign(m, obj):
+		return false, nil, nil
 	}
+	m.kept.UIDs = lifecycle.UIDsOf(obj)
 	if m.Total.IsNull() {
 		diags.Append(m.imported(ctx, obj)...)
 		diags.Append(written.Restore(ctx, of, obj.GetAnnotations()[contract.SettingsAnnotation], m)...)

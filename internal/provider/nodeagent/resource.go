@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/program"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/deploy"
 )
@@ -29,6 +30,8 @@ type model struct {
 	ID             types.String   `tfsdk:"id"`
 	DriftedObjects types.List     `tfsdk:"drifted_objects"`
 	Timeouts       timeouts.Value `tfsdk:"timeouts"`
+
+	kept lifecycle.Kept
 }
 
 // Complete fills in what is always the same after an apply.
@@ -51,6 +54,9 @@ func (m *model) Refresh(workload *unstructured.Unstructured) {
 
 // Drifted are the objects that differ from what was applied.
 func (m *model) Drifted() *types.List { return &m.DriftedObjects }
+
+// Kept is what Terraform keeps beside the attributes.
+func (m *model) Kept() *lifecycle.Kept { return &m.kept }
 
 // Limits are the time limits that the user set.
 func (m *model) Limits() timeouts.Value { return m.Timeouts }

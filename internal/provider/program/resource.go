@@ -36,6 +36,8 @@ type Model[M any] interface {
 	Drifted() *types.List
 	// Limits are the time limits that the user set.
 	Limits() timeouts.Value
+	// Kept is what Terraform keeps beside the attributes: the UID of the workload.
+	Kept() *lifecycle.Kept
 }
 
 // Resource is the resource of one of our programs, from create to delete.
@@ -64,6 +66,7 @@ func New[M any, P Model[M]](manager Manager, describe func() schema.Schema, publ
 		},
 		ID: func(*M) string { return manager.ID() }, Import: r.importID,
 		Add: r.add, Look: r.look, Change: r.change, Remove: r.remove, Resumes: true,
+		Kept: func(m *M) *lifecycle.Kept { return P(m).Kept() },
 	}
 	return r
 }
@@ -138,12 +141,21 @@ func (r *Resource[M, P]) add(ctx context.Context, of tfsdk.State, m *M) (exists 
 	if diags.Append(r.Manager.Take(ctx, objs)...); diags.HasError() {
 		return false, diags
 	}
-	failed := r.Manager.Apply(ctx, objs)
-	P(m).Complete() // also when it does not run: the objects exist
+	failed := r.apply(ctx, P(m), objs)
 	if lifecycle.Interrupted(ctx) {
 		return true, append(diags, failed...)
 	}
 	return true, append(diags, r.noteUnfinished(ctx, failed, m, objs)...)
+}
+
+// apply installs the objects or brings them up to date.
+func (r *Resource[M, P]) apply(ctx context.Context, m P, objs []*unstructured.Unstructured) diag.Diagnostics {
+	diags := r.Manager.Apply(ctx, objs)
+	m.Complete() // also when it does not run: the objects exist
+	if workload, err := r.Manager.Live(context.WithoutCancel(ctx)); err == nil && workload != nil {
+		m.Kept().UIDs = lifecycle.UIDsOf(workload)
+	}
+	return diags
 }
 
 // noteUnfinished writes down, of an apply that failed, what does not run yet: the next plan goes on with it.
@@ -157,19 +169,26 @@ func (r *Resource[M, P]) noteUnfinished(ctx context.Context, failed diag.Diagnos
 	return slices.Concat(failed, more, evenMore)
 }
 
+// live is the workload, nil when there is none that stays, and whether it is someone else's by now.
+func (r *Resource[M, P]) live(ctx context.Context, m *M) (workload *unstructured.Unstructured, others bool, err error) {
+	workload, err = r.Manager.Live(ctx)
+	return workload, err == nil && workload != nil && r.Foreign(m, workload), err
+}
+
 // look takes over what runs, and notes what differs.
 func (r *Resource[M, P]) look(ctx context.Context, of tfsdk.State, model *M) (found bool, diags diag.Diagnostics, err error) {
 	m := P(model)
-	workload, err := r.Manager.Live(ctx)
+	workload, others, err := r.live(ctx, model)
 	if err != nil {
 		return false, nil, err
 	}
 	before := *m.Drifted()
-	if workload == nil && before.IsNull() {
+	if workload == nil && before.IsNull() || others {
 		return false, nil, nil
 	}
 	m.Complete()
 	if workload != nil {
+		m.Kept().UIDs = lifecycle.UIDsOf(workload)
 		if before.IsNull() { // imported
 			diags.Append(written.Restore(ctx, of, workload.GetAnnotations()[contract.SettingsAnnotation], m)...)
 		}
@@ -202,13 +221,19 @@ func (r *Resource[M, P]) change(ctx context.Context, of tfsdk.State, was, model 
 	if diags.Append(more...); diags.HasError() {
 		return false, diags
 	}
-	more, err := r.Manager.Remove(ctx, dropped(old, objs))
-	if diags.Append(more...); err != nil {
+	workload, others, err := r.live(ctx, was)
+	if others {
+		err = fmt.Errorf("%s is another one since the plan was made: plan again", title(workload))
+	}
+	if err == nil {
+		more, err = r.Manager.Remove(ctx, dropped(old, objs))
+		diags.Append(more...)
+	}
+	if err != nil {
 		diags.AddError(r.Title+" was not changed", session.Sentence(err))
 		return false, diags
 	}
-	failed := r.Manager.Apply(ctx, objs)
-	m.Complete()
+	failed := r.apply(ctx, m, objs)
 	return true, append(diags, r.noteUnfinished(ctx, failed, model, objs)...)
 }
 
@@ -239,6 +264,9 @@ func (r *Resource[M, P]) objects(ctx context.Context, of tfsdk.State, m P) ([]*u
 
 // remove deletes exactly what add installed, and what the program published.
 func (r *Resource[M, P]) remove(ctx context.Context, m *M) (diags diag.Diagnostics, err error) {
+	if _, others, err := r.live(ctx, m); others || err != nil {
+		return nil, err
+	}
 	objs, diags := r.Manager.describe(P(m).Objects())
 	if diags.HasError() {
 		return diags, nil

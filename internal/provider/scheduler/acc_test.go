@@ -292,6 +292,46 @@ func TestKindsOfOthersStay(t *testing.T) {
 	assert.Empty(t, stamps())
 }
 
+// A scheduler that someone else has installed in the place of ours is theirs: no plan takes it for ours, and neither a
+// change nor a destroy touches it. One with our stamp is ours, installed again.
+func TestSchedulerInThePlaceOfOurs(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cloud.RunWorkloads(t)
+	objs, err := deploy.Objects(deploy.Options{Image: "x", RoutePods: true})
+	require.NoError(t, err)
+	slices.Reverse(objs)
+	ours, theirs := acctest.StartCLI(t), acctest.StartCLI(t)
+	ours.Write(t, acctest.Owner("a")+config)
+	ours.Must(t, "apply", "-auto-approve")
+
+	again := get(t, cloud, deployment)
+	cloud.API.Remove(deployment, contract.SystemNamespace, contract.SchedulerName)
+	again.SetUID("")
+	cloud.API.Put(again)
+	ours.Must(t, "apply", "-auto-approve")
+	ours.Unchanged(t)
+
+	ours.Write(t, acctest.Owner("a")+changed)
+	ours.Must(t, "plan", "-out=before")
+	for _, obj := range objs {
+		cloud.API.Remove(obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
+	}
+	theirs.Write(t, acctest.Owner("b")+config)
+	theirs.Must(t, "apply", "-auto-approve")
+
+	for _, command := range [][]string{{"plan"}, {"apply", "-auto-approve"}} {
+		said, err := ours.Run(command...)
+		require.Error(t, err, said)
+		assert.Contains(t, acctest.Unwrapped(said), `Scheduler is installed already`)
+		assert.Contains(t, acctest.Unwrapped(said), `another Terraform configuration manages it, with the owner "b" (this one is "a"). Change it there;`)
+	}
+	said, err := ours.Run("apply", "before")
+	require.Error(t, err, said)
+	assert.Contains(t, acctest.Unwrapped(said), "Deployment gpuplan-system/gpuplan-scheduler is another one since the plan was made: plan again.")
+	ours.Must(t, "destroy", "-auto-approve", "-refresh=false")
+	theirs.Unchanged(t)
+}
+
 func TestSchedulerThatDoesNotStart(t *testing.T) {
 	cloud := acctest.StartCloud(t) // no controller makes pods
 	resource.UnitTest(t, resource.TestCase{

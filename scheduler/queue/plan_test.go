@@ -264,6 +264,10 @@ func TestPodsOfOthersAreCharged(t *testing.T) {
 	p := s.plan(patient, now, nil)
 	require.Len(t, p.phases, 1)
 	assert.Equal(t, "quota root/leaf: max of cpu is 10, 9.5 is used and 1 is asked for", p.phases[0].status.Message)
+	resized := pod.DeepCopy()
+	resized.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("9800m")
+	s.setPod(resized)
+	assert.Equal(t, "quota root/leaf: max of cpu is 10, 9.8 is used and 1 is asked for", s.plan(patient, now, nil).phases[0].status.Message)
 	s.removePod("other")
 	assert.Equal(t, "start a", s.plan(patient, now, nil).names())
 }

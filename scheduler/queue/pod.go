@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"maps"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -58,7 +60,7 @@ func ready(p *corev1.Pod) bool {
 
 // same reports whether nothing changed that matters.
 func (p *pod) same(other *pod) bool {
-	return p.owner == other.owner && p.place == other.place &&
+	return p.owner == other.owner && p.place == other.place && maps.Equal(p.charge, other.charge) &&
 		p.asks == other.asks && p.holds == other.holds && p.runs == other.runs
 }
 

@@ -63,8 +63,9 @@ type job struct {
 	suspended, asked bool
 	// wanted and declined are what [contract.QueueAnnotation] says.
 	wanted, declined bool
-	// started means that it has run.
-	started bool
+	// started means that it has run, deleted that it is only kept until its finalizers are done:
+	// its controller makes no pods for it any more.
+	started, deleted bool
 	// finished is Succeed or Failed, "" before.
 	finished contract.QueueUnitPhase
 	// sequence is the order of arrival within a second: the resource version with which
@@ -95,6 +96,7 @@ func newJob(k kind, object *unstructured.Unstructured, before *job) (*job, error
 		asked:    annotations[contract.SuspendAnnotation] == "true",
 		wanted:   annotations[contract.QueueAnnotation] == "true",
 		declined: annotations[contract.QueueAnnotation] == "false",
+		deleted:  object.GetDeletionTimestamp() != nil,
 	}
 	if maker := metav1.GetControllerOfNoCopy(object); maker != nil && strings.HasPrefix(maker.APIVersion, contract.KubeflowGroup+"/") {
 		j.partOf = maker.UID

@@ -85,6 +85,7 @@ func (s *state) queueUp(t testing.TB, j *batchv1.Job, status contract.QueueUnitS
 }
 
 func released(j *batchv1.Job)  { *j.Spec.Suspend = false }
+func deleted(j *batchv1.Job)   { j.DeletionTimestamp = &metav1.Time{Time: now} }
 func elsewhere(j *batchv1.Job) { j.Namespace = "elsewhere" }
 func annotated(key, value string) func(*batchv1.Job) {
 	return func(j *batchv1.Job) { j.Annotations[key] = value }
@@ -145,6 +146,8 @@ func TestWhatIsQueued(t *testing.T) {
 		"wanted in no leaf":                {both(elsewhere, annotated(contract.QueueAnnotation, "true")), "enqueue a", 0},
 		"wanted, not suspended":            {both(released, annotated(contract.QueueAnnotation, "true")), "suspend a", 1},
 		"wanted, but it has started":       {both(released, started, annotated(contract.QueueAnnotation, "true")), "", 1},
+		"suspended, being deleted":         {deleted, "", 0},
+		"running, being deleted":           {both(released, deleted), "", 0},
 		"arena's annotation, switched off": {both(released, annotated(contract.SuspendAnnotation, "false")), "", 1},
 	}
 	for name, test := range tests {
@@ -191,6 +194,9 @@ func TestLifeOfAUnit(t *testing.T) {
 		"off, by others, without a time yet":    {nil, contract.QueueUnitStatus{Phase: contract.UnitBackoff, RequeueState: &contract.RequeueState{Count: 1}}, nil, "start a", 0},
 		"off, but not suspended":                {released, off(time.Minute), nil, "suspend a", 0},
 		"off, time is over":                     {nil, off(-time.Second), nil, "start a", 0},
+		"deleted while it waits":                {deleted, waiting, nil, "drop a", 0},
+		"deleted while it is let out":           {deleted, waiting, map[string]int64{"team/a@unit-a": 1}, "drop a", 0},
+		"deleted while it runs":                 {both(released, deleted), out(time.Hour), nil, "drop a", 0},
 		"declined meanwhile":                    {annotated(contract.QueueAnnotation, "false"), waiting, nil, "drop a", 0},
 		"asked to be held again while it is":    {both(released, annotated(contract.SuspendAnnotation, "true")), out(time.Minute), nil, "suspend a", 0},
 	}
@@ -270,6 +276,28 @@ func TestPodsOfOthersAreCharged(t *testing.T) {
 	assert.Equal(t, "quota root/leaf: max of cpu is 10, 9.8 is used and 1 is asked for", s.plan(patient, now, nil).phases[0].status.Message)
 	s.removePod("other")
 	assert.Equal(t, "start a", s.plan(patient, now, nil).names())
+}
+
+// A job that is deleted and kept by a finalizer holds the quota of the pods that it still has,
+// and no place among the jobs.
+func TestDeletedJobIsChargedByItsPods(t *testing.T) {
+	s := world(t)
+	s.queueUp(t, object("old", both(released, deleted)), contract.QueueUnitStatus{Phase: contract.UnitRunning, Attempts: 1})
+	s.setPod(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "old", UID: "pod", OwnerReferences: []metav1.OwnerReference{
+			*metav1.NewControllerRef(&metav1.ObjectMeta{Name: "old", UID: "old"}, kinds()[2].gvk),
+		}},
+		Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("9500m")},
+		}}}},
+	})
+	s.queueUp(t, object("a", nil), contract.QueueUnitStatus{})
+	p := s.plan(patient, now, nil)
+	assert.Equal(t, int32(0), p.counts["root/leaf"].Active)
+	require.Len(t, p.phases, 1)
+	assert.Equal(t, "quota root/leaf: max of cpu is 10, 9.5 is used and 1 is asked for", p.phases[0].status.Message)
+	s.removePod("pod")
+	assert.Equal(t, "start a, drop old", s.plan(patient, now, nil).names())
 }
 
 // The MPI operator makes a Job for the launcher of an MPIJob. That is no job of its own:

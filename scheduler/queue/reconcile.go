@@ -18,9 +18,9 @@ func (p *reconciler) reconcile(j *job, u *unit) {
 		p.reconcileNew(e)
 		return
 	}
-	if j.declined && j.finished == "" {
+	if (j.declined || j.deleted) && j.finished == "" {
 		p.out.drop = append(p.out.drop, u)
-		if !j.suspended {
+		if !j.suspended && !j.deleted { // of a deleted one its pods are charged
 			p.charge(e)
 		}
 		return
@@ -69,7 +69,7 @@ func requeuesAt(u *unit) time.Time {
 func (p *reconciler) reconcileNew(e *entry) {
 	j := e.job
 	switch {
-	case j.finished != "":
+	case j.finished != "" || j.deleted:
 	case !j.suspended && !j.declined && (j.asked || j.wanted && !j.started):
 		p.out.suspend = append(p.out.suspend, j)
 		p.charge(e)

@@ -52,21 +52,32 @@ type writer struct {
 	now    func() time.Time
 	// told are jobs whose unit's name is taken, with the unit that has it, once they were told.
 	told map[types.UID]types.UID
+	// refusals are jobs whose units were refused.
+	refusals map[types.UID]refusal
+}
+
+func newWriter(client dynamic.Interface, state *state, log *releaseLog, meters *meters, events record.EventRecorder) *writer {
+	return &writer{
+		client: client, state: state, log: log, meters: meters, events: events, now: time.Now,
+		told: map[types.UID]types.UID{}, refusals: map[types.UID]refusal{},
+	}
 }
 
 // apply writes what decides what runs. Objects that changed meanwhile are left for the
-// next plan, which their change brings about.
-func (w *writer) apply(ctx context.Context, p plan) error {
+// next plan, which their change brings about. It returns when there is more to write, zero for never.
+func (w *writer) apply(ctx context.Context, p plan) (again time.Time, err error) {
 	for _, t := range p.taken {
 		w.nameTaken(t)
 	}
-	return errors.Join(
+	err = errors.Join(
 		each(ctx, p.verify, w.verify),
 		each(ctx, p.createQueues, w.createQueue),
 		each(ctx, p.deleteQueues, w.deleteQueue),
 		each(ctx, p.suspend, w.suspend),
 		each(ctx, p.drop, w.drop),
-		w.enqueue(ctx, p.enqueue),
+	)
+	again, refused := w.enqueue(ctx, p.enqueue)
+	return again, errors.Join(err, refused,
 		each(ctx, p.describe, w.describe),
 		each(ctx, p.phases, w.report),
 		each(ctx, p.back, w.sendBack),
@@ -126,41 +137,70 @@ func (w *writer) deleteQueue(ctx context.Context, q *queue) error {
 	return fmt.Errorf("delete Queue %s: %w", q.Name, err)
 }
 
-// enqueue makes the units of jobs, one after the other in the order of their arrival.
-func (w *writer) enqueue(ctx context.Context, entries []*entry) error {
-	for _, e := range entries {
-		j := e.job
-		yes := true
-		u := &contract.QueueUnit{
-			TypeMeta: metav1.TypeMeta{APIVersion: units().GroupVersion().String(), Kind: contract.QueueUnitKind},
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: j.namespace, Name: j.unitName(),
-				Labels:      map[string]string{contract.PartOfLabel: contract.PartOfValue},
-				Annotations: map[string]string{contract.ArrivalAnnotation: strconv.FormatInt(j.sequence, 10)},
-				OwnerReferences: []metav1.OwnerReference{{
-					APIVersion: j.kind.gvk.GroupVersion().String(), Kind: j.kind.gvk.Kind,
-					Name: j.name, UID: j.uid, Controller: &yes,
-				}},
-			},
-			Spec: e.spec,
-		}
-		object, err := toObject(u)
-		if err != nil {
-			return err
-		}
-		delete(object.Object, "status")
-		created, err := w.client.Resource(units()).Namespace(u.Namespace).Create(ctx, object, w.create())
-		if apierrors.IsAlreadyExists(err) {
-			continue // that of an earlier job of this name; its end brings us back
-		}
-		if err != nil {
-			return fmt.Errorf("create %s %s: %w", contract.QueueUnitKind, e.id(), err)
-		}
-		if err := w.state.answerUnit(created); err != nil {
-			return err
+// enqueue makes the units of jobs, one after the other in the order of their arrival. It returns
+// when to ask again for those that are refused, zero for never.
+func (w *writer) enqueue(ctx context.Context, entries []*entry) (again time.Time, err error) {
+	w.forget(entries)
+	later := func(at time.Time) {
+		if again.IsZero() || at.Before(again) {
+			again = at
 		}
 	}
-	return nil
+	var held time.Duration
+	for _, e := range entries {
+		asked := w.now()
+		if r := w.refusals[e.job.uid]; asked.Before(r.again) {
+			later(r.again)
+			continue
+		}
+		err := w.createUnit(ctx, e)
+		if err == nil {
+			delete(w.refusals, e.job.uid)
+			continue
+		}
+		if concernsAll(ctx, err) {
+			return again, err
+		}
+		w.refused(ctx, e.job, err)
+		later(w.refusals[e.job.uid].again)
+		if held += w.now().Sub(asked); held >= refusalsTake {
+			later(w.now()) // the others have their turn in the next pass
+			break
+		}
+	}
+	return again, nil
+}
+
+// createUnit makes the unit of a job.
+func (w *writer) createUnit(ctx context.Context, e *entry) error {
+	j := e.job
+	yes := true
+	u := &contract.QueueUnit{
+		TypeMeta: metav1.TypeMeta{APIVersion: units().GroupVersion().String(), Kind: contract.QueueUnitKind},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: j.namespace, Name: j.unitName(),
+			Labels:      map[string]string{contract.PartOfLabel: contract.PartOfValue},
+			Annotations: map[string]string{contract.ArrivalAnnotation: strconv.FormatInt(j.sequence, 10)},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: j.kind.gvk.GroupVersion().String(), Kind: j.kind.gvk.Kind,
+				Name: j.name, UID: j.uid, Controller: &yes,
+			}},
+		},
+		Spec: e.spec,
+	}
+	object, err := toObject(u)
+	if err != nil {
+		return err
+	}
+	delete(object.Object, "status")
+	created, err := w.client.Resource(units()).Namespace(u.Namespace).Create(ctx, object, w.create())
+	if apierrors.IsAlreadyExists(err) {
+		return nil // that of an earlier job of this name; its end brings us back
+	}
+	if err != nil {
+		return fmt.Errorf("create %s %s: %w", contract.QueueUnitKind, e.id(), err)
+	}
+	return w.state.answerUnit(created)
 }
 
 // drop deletes the unit of a job that is not to be queued any more.

@@ -10,7 +10,6 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/informers"
@@ -65,7 +64,7 @@ func (c *controller) run(ctx context.Context) error {
 	if err := c.follow(ctx); err != nil {
 		return err
 	}
-	w := &writer{client: c.dynamic, state: c.state, log: log, meters: c.meters, events: newRecorder(ctx, c.typed), now: time.Now, told: map[types.UID]types.UID{}}
+	w := newWriter(c.dynamic, c.state, log, c.meters, newRecorder(ctx, c.typed))
 	reporter := newReporter(w)
 	go func() {
 		<-ctx.Done()
@@ -97,7 +96,11 @@ func (c *controller) pass(ctx context.Context, w *writer, reporter *reporter) er
 		c.work.AddAfter(pass{}, plan.next.Sub(now))
 	}
 	c.meters.observe(plan.counts)
-	if err := w.apply(ctx, plan); err != nil {
+	again, err := w.apply(ctx, plan)
+	if !again.IsZero() {
+		c.work.AddAfter(pass{}, again.Sub(w.now()))
+	}
+	if err != nil {
 		return err
 	}
 	later, err := reporter.apply(ctx, plan)

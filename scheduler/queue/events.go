@@ -19,6 +19,7 @@ const (
 	eventReleased  = "Released"
 	eventRequeued  = "Requeued"
 	eventNameTaken = "QueueUnitNameTaken"
+	eventRefused   = "QueueUnitRefused"
 )
 
 // newRecorder returns a recorder that works until ctx ends.

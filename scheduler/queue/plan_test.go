@@ -195,7 +195,7 @@ func TestLifeOfAUnit(t *testing.T) {
 		"off, but not suspended":                {released, off(time.Minute), nil, "suspend a", 0},
 		"off, time is over":                     {nil, off(-time.Second), nil, "start a", 0},
 		"deleted while it waits":                {deleted, waiting, nil, "drop a", 0},
-		"deleted while it is let out":           {deleted, waiting, map[string]int64{"team/a@unit-a": 1}, "drop a", 0},
+		"deleted while it is being released":    {deleted, waiting, map[string]int64{"team/a@unit-a": 1}, "drop a", 0},
 		"deleted while it runs":                 {both(released, deleted), out(time.Hour), nil, "drop a", 0},
 		"declined meanwhile":                    {annotated(contract.QueueAnnotation, "false"), waiting, nil, "drop a", 0},
 		"asked to be held again while it is":    {both(released, annotated(contract.SuspendAnnotation, "true")), out(time.Minute), nil, "suspend a", 0},

@@ -100,14 +100,15 @@ func (c *controller) pass(ctx context.Context, w *writer, reporter *reporter) er
 	if !again.IsZero() {
 		c.work.AddAfter(pass{}, again.Sub(w.now()))
 	}
-	if err != nil {
+	if errors.Is(err, errTakenOver) {
 		return err
 	}
-	later, err := reporter.apply(ctx, plan)
+	// One write that is refused keeps nobody from reading of the others.
+	later, failed := reporter.apply(ctx, plan)
 	if later > 0 {
 		c.work.AddAfter(pass{}, later)
 	}
-	return err
+	return errors.Join(err, failed)
 }
 
 // follow keeps the state in step with the cluster, and returns when it is.

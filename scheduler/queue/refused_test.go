@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +19,9 @@ import (
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
 // refusing is a writer to an API server that answers writes as refuse says, by verb and name;
@@ -29,6 +33,9 @@ func refusing(s *state, refuse func(verb, name string) error) (w *writer, asked 
 		var name string
 		switch action := action.(type) {
 		case k8stesting.CreateActionImpl:
+			object, _ := action.Object.(metav1.Object)
+			name = object.GetName()
+		case k8stesting.UpdateActionImpl:
 			object, _ := action.Object.(metav1.Object)
 			name = object.GetName()
 		case k8stesting.PatchActionImpl:
@@ -58,6 +65,27 @@ func (w *writer) said() (all []string) {
 
 func noRoom(name string) error {
 	return apierrors.NewForbidden(units().GroupResource(), name, errors.New("exceeded quota: objects"))
+}
+
+// registered are the metrics of this process.
+var registered = sync.OnceValue(newMeters)
+
+// A write that is refused does not keep what people read of the others from being written.
+func TestRefusedWriteStopsNoReports(t *testing.T) {
+	s := world(t)
+	s.queueUp(t, object("a", nil), contract.QueueUnitStatus{Phase: contract.UnitEnqueued})
+	s.queueUp(t, object("b", nil), contract.QueueUnitStatus{Phase: contract.UnitEnqueued})
+	w, asked := refusing(s, func(verb, name string) error {
+		if verb == "patch" {
+			return apierrors.NewForbidden(batchv1.Resource("jobs"), name, errors.New("a policy"))
+		}
+		return nil
+	})
+	w.log, w.meters = &releaseLog{releasing: map[string]int64{"team/a@unit-a": 1}}, registered()
+	c := &controller{timing: patient, state: s, meters: w.meters, work: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[pass]())}
+	defer c.work.ShutDown()
+	require.ErrorContains(t, c.pass(t.Context(), w, newReporter(w)), "a policy")
+	assert.Subset(t, asked(), []string{"patch a", "update b", "update "}, "the place of b, and the status of the tree, which has no name here")
 }
 
 // A unit that is refused keeps none of the others from the queue, its job is told why once, and it

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -54,6 +55,8 @@ type writer struct {
 	told map[types.UID]types.UID
 	// refusals are jobs whose units were refused.
 	refusals map[types.UID]refusal
+	// keptBack is what jobs were told last of why they cannot be resumed.
+	keptBack sync.Map
 }
 
 func newWriter(client dynamic.Interface, state *state, log *releaseLog, meters *meters, events record.EventRecorder) *writer {
@@ -313,8 +316,10 @@ func (s *state) underWay(releasing map[string]int64) map[string]int64 {
 // resume lets a job run whose unit is in the release log.
 func (w *writer) resume(ctx context.Context, e *entry) error {
 	if err := w.setSuspend(ctx, e.job, false); err != nil {
+		w.releaseRefused(ctx, e.job, err)
 		return err
 	}
+	w.keptBack.Delete(e.job.uid)
 	now := metav1.NewTime(w.now().Truncate(time.Second))
 	status := e.unit.Status
 	status.Attempts++

@@ -20,6 +20,8 @@ const (
 	eventRequeued  = "Requeued"
 	eventNameTaken = "QueueUnitNameTaken"
 	eventRefused   = "QueueUnitRefused"
+	// eventReleaseRefused is the reason of one that says why the job is not resumed.
+	eventReleaseRefused = "ReleaseRefused"
 )
 
 // newRecorder returns a recorder that works until ctx ends.

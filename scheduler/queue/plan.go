@@ -89,7 +89,9 @@ type reconciler struct {
 	now    time.Time
 	// releasing are the units that are being released, by incarnation, with the attempt.
 	releasing map[string]int64
-	out       plan
+	// stillReleasing will be [state.releasingSince].
+	stillReleasing map[string]time.Time
+	out            plan
 
 	// used is the tree with what runs.
 	used    *quota.Tree
@@ -112,7 +114,7 @@ func (s *state) plan(t timing, now time.Time, releasing map[string]int64) plan {
 	p := &reconciler{
 		state: s, timing: t, now: now, releasing: releasing,
 		unitOf: map[types.UID]*unit{}, waiting: map[string]*entry{}, runs: map[types.UID]int{}, charged: map[types.UID]bool{},
-		accounts: newAccounts(s.tree),
+		accounts: newAccounts(s.tree), stillReleasing: map[string]time.Time{},
 	}
 	if s.tree != nil {
 		p.used = s.tree.empty.Clone()
@@ -133,6 +135,7 @@ func (s *state) plan(t timing, now time.Time, releasing map[string]int64) plan {
 			p.reconcile(j, p.unitOf[uid])
 		}
 	}
+	s.releasingSince = p.stillReleasing
 	p.chargePods()
 	p.admit()
 	p.compare()

@@ -181,7 +181,7 @@ func TestLifeOfAUnit(t *testing.T) {
 	}{
 		"new":                                   {nil, contract.QueueUnitStatus{}, nil, "start a", 0},
 		"waits":                                 {nil, waiting, nil, "start a", 0},
-		"in the release log, not resumed":       {nil, waiting, map[string]int64{"team/a@unit-a": 1}, "resume a", 0},
+		"in the release log, not resumed":       {nil, waiting, map[string]int64{"team/a@unit-a": 1}, "resume a", 10 * time.Minute},
 		"in the release log, resumed":           {released, waiting, map[string]int64{"team/a@unit-a": 1}, "resume a", 0},
 		"in the release log of an earlier try":  {nil, off(-1), map[string]int64{"team/a@unit-a": 1}, "start a", 0},
 		"an earlier one was in the release log": {nil, waiting, map[string]int64{"team/a@earlier": 1}, "start a", 0},
@@ -211,6 +211,42 @@ func TestLifeOfAUnit(t *testing.T) {
 				wake = p.next.Sub(now)
 			}
 			assert.Equal(t, test.wake, wake)
+		})
+	}
+}
+
+// A job that is not resumed in time, whoever refuses that, goes back and is charged no more. One that
+// is resumed only lacks the record of it, however long that takes.
+func TestReleaseThatIsRefused(t *testing.T) {
+	log := map[string]int64{"team/a@unit-a": 3}
+	for name, test := range map[string]struct {
+		change func(*batchv1.Job)
+		late   string
+	}{
+		"suspended": {nil, "back a"},
+		"resumed":   {released, "resume a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := world(t)
+			a := object("a", test.change)
+			s.queueUp(t, a, contract.QueueUnitStatus{Phase: contract.UnitEnqueued, Attempts: 2, LastUpdateTime: &metav1.Time{Time: now.Add(-time.Hour)}})
+			assert.Equal(t, "resume a", s.plan(patient, now, log).names())
+			assert.Equal(t, "resume a", s.plan(patient, now.Add(patient.ready-time.Second), log).names())
+			p := s.plan(patient, now.Add(patient.ready), log)
+			assert.Equal(t, test.late, p.names())
+			assert.Equal(t, int32(1), p.counts["root/leaf"].Active, "until that is on record")
+			if test.late == "resume a" {
+				return
+			}
+			status := p.back[0].status
+			assert.Equal(t, contract.UnitBackoff, status.Phase)
+			assert.Equal(t, int64(3), status.Attempts)
+			assert.Equal(t, "could not be resumed within 10m0s in attempt 3; in line again in 1m0s", status.Message)
+
+			noted := world(t)
+			noted.queueUp(t, a, status)
+			assert.Equal(t, int32(0), noted.plan(patient, now.Add(patient.ready), log).counts["root/leaf"].Active)
+			assert.Empty(t, noted.underWay(log), "it is out of the release log")
 		})
 	}
 }

@@ -36,8 +36,7 @@ func (p *reconciler) reconcile(j *job, u *unit) {
 	p.describe(e)
 	switch {
 	case p.releasing[u.incarnation()] > u.Status.Attempts:
-		p.out.resume = append(p.out.resume, e)
-		p.charge(e)
+		p.reconcileReleasing(e)
 	case u.Status.Phase == contract.UnitDequeued || u.Status.Phase == contract.UnitRunning:
 		p.reconcileReleased(e)
 	case !j.suspended && (j.asked || u.Status.Phase == contract.UnitBackoff):
@@ -95,6 +94,27 @@ func untilRuns(j *job) string {
 	return fmt.Sprintf("until its %d pods run", j.pods)
 }
 
+// reconcileReleasing goes on with a release that an earlier pass began. A job that cannot be resumed, as
+// the API server refuses it, does not keep its quota for ever. One that runs only lacks the record of it.
+func (p *reconciler) reconcileReleasing(e *entry) {
+	p.charge(e)
+	since, known := p.releasingSince[e.unit.incarnation()]
+	if !known {
+		since = p.now
+	}
+	p.stillReleasing[e.unit.incarnation()] = since
+	if e.job.suspended && p.timing.ready > 0 {
+		deadline := since.Add(p.timing.ready)
+		if !p.now.Before(deadline) {
+			e.status.Attempts = p.releasing[e.unit.incarnation()]
+			p.sendBack(e, fmt.Sprintf("could not be resumed within %s in attempt %d", p.timing.ready, e.status.Attempts))
+			return
+		}
+		p.wake(deadline)
+	}
+	p.out.resume = append(p.out.resume, e)
+}
+
 // reconcileReleased follows a job that was released.
 func (p *reconciler) reconcileReleased(e *entry) {
 	j := e.job
@@ -126,11 +146,11 @@ func (p *reconciler) reconcileReleased(e *entry) {
 		p.wake(deadline)
 		return
 	}
-	p.sendBack(e, runs)
+	p.sendBack(e, fmt.Sprintf("only %d of %d pods ran %s after attempt %d", runs, j.pods, p.timing.ready, e.status.Attempts))
 }
 
-// sendBack gives a job time off whose pods did not come to run.
-func (p *reconciler) sendBack(e *entry, runs int) {
+// sendBack gives a job time off that did not come to run.
+func (p *reconciler) sendBack(e *entry, why string) {
 	state := contract.RequeueState{Count: 1}
 	if before := e.status.RequeueState; before != nil {
 		state.Count += before.Count
@@ -138,8 +158,7 @@ func (p *reconciler) sendBack(e *entry, runs int) {
 	off := p.timing.off(state.Count)
 	state.RequeueAt = p.time(p.now.Add(off + time.Second - 1)) // whole seconds, not less than off
 	e.status.RequeueState = &state
-	p.enter(e, contract.UnitBackoff, fmt.Sprintf("only %d of %d pods ran %s after attempt %d; in line again in %s",
-		runs, e.job.pods, p.timing.ready, e.status.Attempts, off))
+	p.enter(e, contract.UnitBackoff, fmt.Sprintf("%s; in line again in %s", why, off))
 	p.out.back = append(p.out.back, e)
 }
 

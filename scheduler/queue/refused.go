@@ -44,6 +44,16 @@ func (w *writer) refused(ctx context.Context, j *job, err error) {
 	w.events.Eventf(j.object, corev1.EventTypeWarning, eventRefused, "is not in line until its %s can be made: %v", contract.QueueUnitKind, err)
 }
 
+// releaseRefused tells a job, once, why the API server does not let it be resumed.
+func (w *writer) releaseRefused(ctx context.Context, j *job, err error) {
+	if harmless(err) == nil || concernsAll(ctx, err) {
+		return
+	}
+	if before, _ := w.keptBack.Swap(j.uid, err.Error()); before != err.Error() {
+		w.events.Eventf(j.object, corev1.EventTypeWarning, eventReleaseRefused, "cannot be resumed: %v", err)
+	}
+}
+
 // forget drops the refusals of jobs that want no unit any more.
 func (w *writer) forget(wanting []*entry) {
 	left := map[types.UID]refusal{}

@@ -85,6 +85,10 @@ func TestRefusedWriteStopsNoReports(t *testing.T) {
 	c := &controller{timing: patient, state: s, meters: w.meters, work: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[pass]())}
 	defer c.work.ShutDown()
 	require.ErrorContains(t, c.pass(t.Context(), w, newReporter(w)), "a policy")
+	require.ErrorContains(t, c.pass(t.Context(), w, newReporter(w)), "a policy")
+	said := w.said()
+	require.Len(t, said, 1, "once")
+	assert.Contains(t, said[0], "Warning ReleaseRefused cannot be resumed: ")
 	assert.Subset(t, asked(), []string{"patch a", "update b", "update "}, "the place of b, and the status of the tree, which has no name here")
 }
 

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -49,6 +50,9 @@ type state struct {
 	bar     *inventory.Bar
 	// gone are the units and Queues whose end was seen since the pass began.
 	gone map[types.UID]bool
+	// releasingSince is when a plan first found a unit in the release log whose release is not on
+	// record, by incarnation.
+	releasingSince map[string]time.Time
 }
 
 // unit and queue are objects in their typed and their whole form.

@@ -34,7 +34,7 @@ func TestUnknownAttributes(t *testing.T) {
 		return object{
 			"name": fmt.Sprintf("%q", name), "framework": `"mpi"`, "image": `"train:1"`, "command": list{`"train"`}, "wait_for": `"none"`,
 			"placement_check": `"warn"`, "roles": object{"worker": role("2")}, "pools": list{fmt.Sprintf("gpuplan_node_pool.all[%q].capacity", name)},
-			"timeouts": object{"create": `"10s"`, "update": `"10s"`},
+			"timeouts": object{"create": `"10m"`, "update": `"10m"`},
 		}
 	}
 	u := acctest.Unknown{
@@ -56,8 +56,8 @@ func TestUnknownAttributes(t *testing.T) {
 			"roles.worker.memory": texts("2Gi", "1Gi"), "roles.worker.memory_gib": numbers, "roles.worker.minimum": numbers,
 			"roles.worker.rdma": flags, "roles.worker.replicas": numbers, "roles.worker.working_dir": texts("/a", "/b"),
 			"scheduler_name": texts("default-scheduler", "gpuplan-scheduler"), "service_account": texts("a", "b"), "shared_memory": texts("2Gi", "1Gi"),
-			"suspend": flags, "timeouts": {object{"create": `"9s"`}, object{"create": `"8s"`}}, "timeouts.create": texts("9s", "8s"),
-			"timeouts.update": texts("9s", "8s"), "timeouts.delete": texts("9s", "8s"),
+			"suspend": flags, "timeouts": {object{"create": `"9m"`}, object{"create": `"8m"`}}, "timeouts.create": texts("9m", "8m"),
+			"timeouts.update": texts("9m", "8m"), "timeouts.delete": texts("9m", "8m"),
 			"tolerations": {list{toleration(`"v"`)}, list{toleration(`"w"`)}}, "tolerations.0.key": texts("a", "b"),
 			"tolerations.0.operator": {`"Equal"`, "null"}, "tolerations.0.value": texts("a", "b"), "tolerations.0.effect": texts("NoExecute", "NoSchedule"),
 			"triggers": keyed, "ttl_seconds_after_finished": numbers,

@@ -215,7 +215,7 @@ func outdated(patch map[string]any, old *object) string {
 	return ""
 }
 
-// mergePatch changes an object by a JSON merge patch (RFC 7386), without conflicts.
+// mergePatch changes an object by a JSON merge patch (RFC 7386), whoever owns its fields.
 func (s *Server) mergePatch(w http.ResponseWriter, r *http.Request, at key) {
 	patch := map[string]any{}
 	if err := decode(r, &patch); err != nil {
@@ -227,6 +227,10 @@ func (s *Server) mergePatch(w http.ResponseWriter, r *http.Request, at key) {
 	old := s.objects[at]
 	if old == nil {
 		notFound(w, at)
+		return
+	}
+	if text := outdated(patch, old); text != "" {
+		refuse(w, http.StatusConflict, metav1.StatusReasonConflict, text, nil)
 		return
 	}
 	next := &object{data: runtime.DeepCopyJSON(old.data), owners: maps.Clone(old.owners)}

@@ -93,6 +93,26 @@ func TestNodeThatDiffersIsNamedAndRepaired(t *testing.T) {
 	}
 }
 
+// Taints are one list: what Kubernetes or someone else adds to it, while a node gets those of its pool, stays.
+func TestTaintOfOthersStaysOnANodeThatIsRepaired(t *testing.T) {
+	const node = "cn-hangzhou.10.0.1.1"
+	cloud := acctest.StartCloud(t, func(o *acsfake.Options) { o.Backend = forgetful{o.Backend} })
+	cli := acctest.StartCLI(t)
+	cli.Write(t, poolWith(""))
+	cli.Apply(t, 1, 0, 0)
+	cloud.Meanwhile(t, "nodes", func() {
+		label(t, cloud, node, `{"spec":{"taints":[{"key":"node.kubernetes.io/unreachable","effect":"NoExecute"}]}}`)
+	})
+	cli.Write(t, poolWith(`taints = [{ key = "gpu", value = "yes", effect = "NoSchedule" }]`))
+	cli.Apply(t, 0, 1, 0)
+	live, err := cloud.Kube.Typed.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.ElementsMatch(t, []corev1.Taint{
+		{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute},
+		{Key: "gpu", Value: "yes", Effect: corev1.TaintEffectNoSchedule},
+	}, live.Spec.Taints)
+}
+
 func TestLabelThatIsRemovedGoesFromTheNodes(t *testing.T) {
 	cloud := acctest.StartCloud(t, func(o *acsfake.Options) { o.Backend = forgetful{o.Backend} })
 	without := resource.TestStep{Config: poolWith("")}

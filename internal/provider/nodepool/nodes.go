@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -111,24 +112,32 @@ func converge(ctx context.Context, client *kube.Client, nodeNames []string, befo
 		if _, err := client.WaitFor(ctx, nodeKind, "", name, ready, say); err != nil {
 			return nil, err
 		}
-		node, err := client.Typed.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return nil, fmt.Errorf("read node %s: %w", name, err)
-		}
-		came = append(came, node)
-		patch, err := repair(*node, before, p)
+		node, err := bring(ctx, client, name, before, p, say)
 		if err != nil {
 			return nil, err
 		}
-		if patch == nil {
-			continue
+		came = append(came, node)
+	}
+	return came, nil
+}
+
+// bring gives a node what its pool gives it, and returns it as it came. What others write meanwhile stays.
+func bring(ctx context.Context, client *kube.Client, name string, before, p capacity.Pool, say func(string)) (came *corev1.Node, err error) {
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		if came, err = client.Typed.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return fmt.Errorf("read node %s: %w", name, err)
+		}
+		patch, err := repair(*came, before, p)
+		if err != nil || patch == nil {
+			return err
 		}
 		say("the service did not bring it up to date; changing its labels and taints directly")
 		if _, err := client.Typed.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: contract.FieldManager}); err != nil {
-			return nil, fmt.Errorf("change labels and taints of node %s: %w", name, err)
+			return fmt.Errorf("change labels and taints of node %s: %w", name, err)
 		}
-	}
-	return came, nil
+		return nil
+	})
+	return came, err
 }
 
 // short says of which nodes the cluster has less than the plan has counted with, and of what.
@@ -173,7 +182,7 @@ func ready(obj *unstructured.Unstructured) (bool, string, error) {
 }
 
 // repair is the merge patch that makes a node what its pool gives it, nil when it is. It leaves a mode alone that no
-// label changes.
+// label changes. Taints are one list, written whole: the patch is of the node as it was read.
 func repair(n corev1.Node, before, p capacity.Pool) ([]byte, error) {
 	labels, want := map[string]any{}, wanted(p)
 	ofAnother := otherMode(n.Labels, p) != ""
@@ -198,12 +207,14 @@ func repair(n corev1.Node, before, p capacity.Pool) ([]byte, error) {
 			taints = append(taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)})
 		}
 	}
-	patch := map[string]any{}
+	metadata, patch := map[string]any{}, map[string]any{}
 	if len(labels) > 0 {
-		patch["metadata"] = map[string]any{"labels": labels}
+		metadata["labels"] = labels
+		patch["metadata"] = metadata
 	}
 	if !slices.Equal(taints, n.Spec.Taints) {
-		patch["spec"] = map[string]any{"taints": taints}
+		metadata["resourceVersion"] = n.ResourceVersion
+		patch["metadata"], patch["spec"] = metadata, map[string]any{"taints": taints}
 	}
 	if len(patch) == 0 {
 		return nil, nil

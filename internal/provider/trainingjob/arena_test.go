@@ -2,8 +2,10 @@ package trainingjob_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -144,6 +146,44 @@ func TestArenaIsSwitchedInPlace(t *testing.T) {
 			deleted,
 		},
 	})
+}
+
+// A switch that breaks off is planned again, whichever way: the job's own label is written last.
+func TestArenaSwitchThatBreaksOff(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	serveJobs(cloud)
+	cli := acctest.StartCLI(t)
+	write := func(arena bool) {
+		cli.Write(t, fmt.Sprintf(`
+resource "gpuplan_training_job" "a" {
+  name             = "a"
+  framework        = "pytorch"
+  image            = "train:1"
+  placement_check  = "off"
+  wait_for         = "none"
+  arena_compatible = %t
+  roles            = { worker = { replicas = 1, gpus = 1 } }
+}
+`, arena))
+	}
+	write(false)
+	cli.Apply(t, 1, 0, 0)
+	pod := acctest.GangPod("a", "a-worker-0", "n1", 0)
+	pod.Labels[contract.JobNameLabel], pod.Labels[contract.JobOperatorNameLabel] = "a", job.PyTorch.Operator()
+	cloud.Put(t, pod)
+	for _, arena := range []bool{true, false} {
+		write(arena)
+		cloud.Meanwhile(t, "pods", func() { panic(http.ErrAbortHandler) })
+		said, err := cli.Run("apply", "-auto-approve")
+		require.Error(t, err, said)
+		cli.Apply(t, 0, 1, 0)
+		assert.Contains(t, cli.Must(t, "plan"), "No changes")
+		marked, err := cloud.Kube.Typed.CoreV1().Pods("default").Get(t.Context(), pod.Name, metav1.GetOptions{})
+		require.NoError(t, err)
+		assert.Equal(t, arena, marked.Labels[contract.ArenaReleaseLabel] != "")
+		_, err = cloud.Kube.Get(t.Context(), corev1.SchemeGroupVersion.WithKind("ConfigMap"), "default", "a-pytorchjob")
+		assert.Equal(t, arena, err == nil)
+	}
 }
 
 // tryArena runs a command of the real arena, where it is built, until it says what it should.

@@ -82,6 +82,10 @@ func (r *trainingJob) update(ctx context.Context, of tfsdk.State, state, m *mode
 	if err == nil && len(inPlace) == 0 && noted(live, notes) {
 		return true, diags
 	}
+	if err == nil && before.Arena != spec.Arena {
+		// The job's own label, by which the next plan tells whether arena knows it, comes last.
+		err = switchArena(ctx, client, spec, live.GetUID())
+	}
 	var obj *unstructured.Unstructured
 	if err == nil {
 		obj, err = submit(ctx, client, spec, live, notes)
@@ -89,12 +93,6 @@ func (r *trainingJob) update(ctx context.Context, of tfsdk.State, state, m *mode
 	if err != nil {
 		diags.AddError("Job was not changed", session.Sentence(err))
 		return false, diags
-	}
-	if before.Arena != spec.Arena {
-		if err := switchArena(ctx, client, spec, obj.GetUID()); err != nil {
-			diags.AddError("Job was changed, but arena does not know", session.Sentence(err))
-			return false, diags
-		}
 	}
 	if !moves(before, spec) {
 		return true, diags

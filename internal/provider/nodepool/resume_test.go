@@ -1,7 +1,11 @@
 package nodepool_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -175,4 +179,37 @@ func TestPoolAtTwoAddresses(t *testing.T) {
 	assert.Contains(t, cli.Must(t, "apply", "-auto-approve"), "1 added, 0 changed, 0 destroyed")
 	assert.Len(t, cloud.NodeNames(t), 2)
 	cli.Must(t, "destroy", "-auto-approve")
+}
+
+// A replacement with create_before_destroy that was cut off may leave one pool twice at one address. What the refusal
+// advises gives up none of it.
+func TestPoolThatIsDeposedAsWell(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, poolWith(""))
+	cli.Apply(t, 1, 0, 0)
+	id := record(t, cloud).Info.ID
+
+	file := filepath.Join(cli.Dir, "terraform.tfstate")
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	state := map[string]any{}
+	require.NoError(t, json.Unmarshal(content, &state))
+	pool := state["resources"].([]any)[0].(map[string]any)
+	current := pool["instances"].([]any)[0].(map[string]any)
+	deposed := maps.Clone(current)
+	deposed["deposed"] = "0badcafe"
+	pool["instances"] = []any{current, deposed}
+	content, err = json.Marshal(state)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, content, 0o600))
+
+	said, err := cli.Run("apply", "-auto-approve")
+	require.Error(t, err, said)
+	assert.Contains(t, acctest.Unwrapped(said), "of which one object is deposed, as after a replacement with create_before_destroy that was cut off, remove that address")
+	cli.Must(t, "state", "rm", "gpuplan_node_pool.v100")
+	cli.Apply(t, 1, 0, 0)
+	cli.Unchanged(t)
+	assert.Equal(t, id, record(t, cloud).Info.ID)
+	assert.Len(t, cloud.NodeNames(t), 1)
 }

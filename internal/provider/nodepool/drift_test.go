@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acsfake"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
@@ -226,6 +227,35 @@ func TestPoolWithoutKubernetes(t *testing.T) {
 	again := resource.TestStep{ConfigDirectory: config.StaticDirectory("testdata/TestPool/1")}
 	again.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
 	resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{step("TestPool/1"), again}})
+}
+
+// Without a kubeconfig, too, the service tells of the pool what it lacks, as after an apply that was interrupted.
+func TestPoolWithoutKubernetesThatIsNotComplete(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	t.Setenv("KUBECONFIG", "")
+	t.Setenv("HOME", t.TempDir())
+	service := client(t, cloud)
+	grown := poolWith("size = 2")
+	completed := resource.TestStep{Config: grown, PreConfig: func() {
+		pools, err := service.ListNodePools(t.Context(), acctest.ClusterID)
+		require.NoError(t, err)
+		require.Len(t, pools, 1)
+		cloud.ACS.SetKnobs(acsfake.Knobs{TaskFaults: []acsfake.Fault{acsfake.NoStock()}})
+		spec, size := pools[0].NodePoolSpec, int64(2)
+		spec.ScalingGroup.DesiredSize = &size
+		started, err := service.ModifyNodePool(t.Context(), acctest.ClusterID, pools[0].Info.ID, spec, acs.ModifyOptions{})
+		require.NoError(t, err)
+		_, err = service.WaitTask(t.Context(), started.TaskID, nil)
+		require.ErrorContains(t, err, "InstanceTypeNoStock")
+	}}
+	completed.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{drifted{"v100": "1 nodes exist, should be 2"}}
+	completed.Check = func(*terraform.State) error {
+		assert.Len(t, cloud.ACS.Nodes(), 2)
+		return nil
+	}
+	after := resource.TestStep{Config: grown}
+	after.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
+	resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{{Config: poolWith("")}, completed, after}})
 }
 
 // A pool that is replaced on request takes the place of its namesake.

@@ -53,7 +53,7 @@ func (r *pool) look(ctx context.Context, of tfsdk.State, m *model) (found bool, 
 }
 
 // readNodes compares the nodes with their pool and reads what is free on them. Without
-// access to Kubernetes, what the state says of the nodes stays.
+// access to Kubernetes, what the state says of the nodes stays; the service tells of the pool.
 func (r *pool) readNodes(ctx context.Context, client *acs.Client, m *model, record acs.NodePool) (diags diag.Diagnostics) {
 	p, diags := m.pool(ctx)
 	if diags.HasError() {
@@ -70,7 +70,14 @@ func (r *pool) readNodes(ctx context.Context, client *acs.Client, m *model, reco
 			m.readOtherModes(nil, p)
 			diags.Append(m.setNodes(ctx, nil, drifted)...)
 			diags.Append(m.setPlanned(ctx, p, capacity.Capacity{})...)
+			return diags
 		}
+		for name, text := range m.DriftedNodes.Elements() {
+			if text, ok := text.(types.String); ok && name != p.Name {
+				drifted.add(name, text.ValueString())
+			}
+		}
+		diags.Append(m.setDrifted(ctx, drifted)...)
 		return diags
 	}
 	if err != nil {
@@ -137,9 +144,13 @@ func (m *model) setNodeNames(ctx context.Context, nodeNames []string) diag.Diagn
 
 func (m *model) setNodes(ctx context.Context, nodeNames []string, drifted differences) diag.Diagnostics {
 	diags := m.setNodeNames(ctx, nodeNames)
-	differences, more := types.MapValueFrom(ctx, types.StringType, map[string]string(drifted))
-	diags.Append(more...)
-	m.DriftedNodes = differences
+	diags.Append(m.setDrifted(ctx, drifted)...)
+	return diags
+}
+
+func (m *model) setDrifted(ctx context.Context, drifted differences) diag.Diagnostics {
+	value, diags := types.MapValueFrom(ctx, types.StringType, map[string]string(drifted))
+	m.DriftedNodes = value
 	return diags
 }
 

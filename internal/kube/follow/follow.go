@@ -5,6 +5,7 @@ package follow
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,8 +22,8 @@ import (
 var crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
 // Custom watches the CRD of a resource, and the resource in a namespace ("" for all)
-// while the CRD is established and serves the version, until ctx ends. Until then the
-// resource counts as empty and synced. The objects come without their managed fields.
+// while the CRD is established and serves the version, until ctx ends. Until then, and once the
+// CRD is deleted, the resource counts as empty and synced. The objects come without their managed fields.
 func Custom(ctx context.Context, client dynamic.Interface, resource schema.GroupVersionResource, namespace string, handler cache.ResourceEventHandler) (cache.InformerSynced, error) {
 	return CustomAs(ctx, client, resource, namespace, Trim, handler)
 }
@@ -36,52 +37,92 @@ func CustomAs(ctx context.Context, client dynamic.Interface, resource schema.Gro
 			options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 			Latest(options)
 		}).Informer()
-	watched := make(chan cache.ResourceEventHandlerRegistration, 1)
-	var stop context.CancelFunc
+	var present atomic.Pointer[cache.InformerSynced] // nil while there is no such resource
+	var end func()
 	registration, err := definitions.AddEventHandler(On(func(definition *unstructured.Unstructured) {
-		if stop != nil || !established(definition) || !serves(definition, resource.Version) {
+		if end != nil || !established(definition) || !serves(definition, resource.Version) {
 			return
 		}
-		var inner context.Context
-		inner, stop = context.WithCancel(ctx)
 		objects := dynamicinformer.NewFilteredDynamicInformer(client, resource, namespace, 0, cache.Indexers{}, Latest).Informer()
 		if err := objects.SetTransform(convert); err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot follow a custom resource", "resource", name)
 			return
 		}
-		handled, err := objects.AddEventHandler(handler)
+		told := &told{ResourceEventHandler: handler, objects: map[cache.ObjectName]any{}}
+		handled, err := objects.AddEventHandler(told)
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot follow a custom resource", "resource", name)
 			return
 		}
-		select {
-		case watched <- handled:
-		default: // served again after it was gone: nobody waits for it
-		}
-		go objects.RunWithContext(inner)
-	}, func(*unstructured.Unstructured) {
-		if stop != nil {
+		synced := cache.InformerSynced(handled.HasSynced)
+		present.Store(&synced)
+		inner, stop := context.WithCancel(ctx)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			objects.RunWithContext(inner)
+		}()
+		end = func() {
 			stop()
-			stop = nil
+			<-ended // and the handler has returned
+			told.end()
+			present.Store(nil)
+		}
+	}, func(*unstructured.Unstructured) {
+		if end != nil {
+			end()
+			end = nil
 		}
 	}))
 	if err != nil {
 		return nil, fmt.Errorf("follow %s: %w", name, err)
 	}
 	go definitions.RunWithContext(ctx)
-	var handled cache.ResourceEventHandlerRegistration
 	return func() bool {
 		if !registration.HasSynced() {
 			return false
 		}
-		if handled == nil {
-			select {
-			case handled = <-watched:
-			default:
-			}
-		}
-		return handled == nil || handled.HasSynced()
+		synced := present.Load()
+		return synced == nil || (*synced)()
 	}, nil
+}
+
+// told is a handler that knows which objects it was told of. When a CRD goes, so do its objects,
+// and an informer that is stopped drops what it has not said yet.
+type told struct {
+	cache.ResourceEventHandler
+	objects map[cache.ObjectName]any
+}
+
+func (t *told) OnAdd(object any, initial bool) {
+	t.note(object)
+	t.ResourceEventHandler.OnAdd(object, initial)
+}
+
+func (t *told) OnUpdate(before, object any) {
+	t.note(object)
+	t.ResourceEventHandler.OnUpdate(before, object)
+}
+
+func (t *told) OnDelete(object any) {
+	if name, err := cache.DeletionHandlingObjectToName(object); err == nil {
+		delete(t.objects, name)
+	}
+	t.ResourceEventHandler.OnDelete(object)
+}
+
+func (t *told) note(object any) {
+	if name, err := cache.ObjectToName(object); err == nil {
+		t.objects[name] = object
+	}
+}
+
+// end tells of the end of what is left.
+func (t *told) end() {
+	for _, object := range t.objects {
+		t.ResourceEventHandler.OnDelete(object)
+	}
+	clear(t.objects)
 }
 
 // Latest makes the first list of an informer one of the latest state: without it an

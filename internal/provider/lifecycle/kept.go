@@ -15,6 +15,8 @@ import (
 type Kept struct {
 	// UIDs are those of its objects in the cluster, as they were seen last.
 	UIDs UIDs `json:"uids,omitempty"`
+	// Unfinished means that an apply ended before all of it ran.
+	Unfinished bool `json:"unfinished,omitempty"`
 }
 
 // UIDs are those of objects, by their names: they tell an object from another one that has its name by now.

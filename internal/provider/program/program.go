@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hashicorp/terraform-plugin-framework/attr"
-	"github.com/hashicorp/terraform-plugin-framework/types"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -93,11 +91,8 @@ func Drift(ctx context.Context, client *kube.Client, objs []*unstructured.Unstru
 	return drifted, nil
 }
 
-// status is where a workload that was applied differs that does not run yet.
-const status = ".status"
-
-// unfinished says of workloads whose pods do not run as they were applied how far they are. An
-// update that broke off leaves that in the state, and the next one waits again.
+// unfinished says of workloads whose pods do not run as they were applied how far they are. The
+// next apply waits for them.
 func unfinished(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured) ([]string, error) {
 	texts := []string{}
 	for _, obj := range objs {
@@ -112,18 +107,10 @@ func unfinished(ctx context.Context, client *kube.Client, objs []*unstructured.U
 			return nil, err
 		}
 		if done, text, err := rolledOut(live); !done || err != nil {
-			texts = append(texts, title(obj)+": "+status+": "+text)
+			texts = append(texts, title(obj)+": .status: "+text)
 		}
 	}
 	return texts, nil
-}
-
-// noted reports whether the drift of a state says that a workload did not run.
-func noted(drifted types.List) bool {
-	return slices.ContainsFunc(drifted.Elements(), func(element attr.Value) bool {
-		text, ok := element.(types.String)
-		return ok && strings.Contains(text.ValueString(), ": "+status+": ")
-	})
 }
 
 // withoutOurs leaves out the owner's stamp and our notes: an object that was imported, or

@@ -36,7 +36,7 @@ type Model[M any] interface {
 	Drifted() *types.List
 	// Limits are the time limits that the user set.
 	Limits() timeouts.Value
-	// Kept is what Terraform keeps beside the attributes: the UID of the workload.
+	// Kept is what Terraform keeps beside the attributes: the UID of the workload, and whether it ran.
 	Kept() *lifecycle.Kept
 }
 
@@ -143,22 +143,24 @@ func (r *Resource[M, P]) add(ctx context.Context, of tfsdk.State, m *M) (exists 
 	}
 	failed := r.apply(ctx, P(m), objs)
 	if lifecycle.Interrupted(ctx) {
-		return true, append(diags, failed...)
+		return true, append(diags, failed...) // the drift has to be as planned: the next look sees it
 	}
 	return true, append(diags, r.noteUnfinished(ctx, failed, m, objs)...)
 }
 
-// apply installs the objects or brings them up to date.
+// apply installs the objects or brings them up to date, and keeps for the next plan whether they run: it goes on with
+// what does not.
 func (r *Resource[M, P]) apply(ctx context.Context, m P, objs []*unstructured.Unstructured) diag.Diagnostics {
 	diags := r.Manager.Apply(ctx, objs)
 	m.Complete() // also when it does not run: the objects exist
+	m.Kept().Unfinished = diags.HasError()
 	if workload, err := r.Manager.Live(context.WithoutCancel(ctx)); err == nil && workload != nil {
 		m.Kept().UIDs = lifecycle.UIDsOf(workload)
 	}
 	return diags
 }
 
-// noteUnfinished writes down, of an apply that failed, what does not run yet: the next plan goes on with it.
+// noteUnfinished writes down, of an apply that failed, what does not run yet.
 func (r *Resource[M, P]) noteUnfinished(ctx context.Context, failed diag.Diagnostics, m *M, objs []*unstructured.Unstructured) diag.Diagnostics {
 	if !failed.HasError() {
 		return failed
@@ -202,9 +204,10 @@ func (r *Resource[M, P]) look(ctx context.Context, of tfsdk.State, model *M) (fo
 	if diags.Append(more...); drifted == nil {
 		return false, diags, nil
 	}
-	if noted(before) {
+	if m.Kept().Unfinished {
 		unfinished, more := r.Manager.Unfinished(ctx, objs)
 		diags.Append(more...)
+		m.Kept().Unfinished = len(unfinished) > 0
 		drifted = append(drifted, unfinished...)
 	}
 	list, more := types.ListValueFrom(ctx, types.StringType, drifted)

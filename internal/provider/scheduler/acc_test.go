@@ -1,10 +1,13 @@
 package scheduler_test
 
 import (
+	"bytes"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
@@ -344,6 +347,32 @@ func TestSchedulerThatDoesNotStart(t *testing.T) {
 			{Config: config, PreConfig: func() { cloud.RunWorkloads(t) }}, // what exists of it is known and replaced
 		},
 	})
+}
+
+// An apply that is interrupted while the scheduler does not run yet leaves it to the next one, which waits for it.
+func TestSchedulerWhoseApplyIsInterrupted(t *testing.T) {
+	cloud := acctest.StartCloud(t) // no controller makes pods
+	cli := acctest.StartCLI(t)
+	cli.Write(t, strings.TrimSuffix(config, "}")+"  route_pods = false\n}") // what routes pods comes once it runs
+	objs, err := deploy.Objects(deploy.Options{Image: "x"})
+	require.NoError(t, err)
+	last := objs[len(objs)-1]
+	cmd := cli.Command("apply", "-auto-approve")
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	require.NoError(t, cmd.Start())
+	require.Eventually(t, func() bool {
+		_, err := cloud.Kube.Get(t.Context(), last.GroupVersionKind(), last.GetNamespace(), last.GetName())
+		return err == nil
+	}, time.Minute, 20*time.Millisecond)
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	_ = cmd.Wait() // whether the interruption is an error is Terraform's to say
+	said := cli.Must(t, "plan", "-out=on")
+	assert.Contains(t, said, "0 to add, 1 to change, 0 to destroy", output.String())
+	assert.Contains(t, said, "Deployment gpuplan-system/gpuplan-scheduler: .status: 0 of 2 pods up to date, 0 ready")
+	cloud.RunWorkloads(t)
+	assert.Contains(t, cli.Must(t, "apply", "on"), "0 added, 1 changed, 0 destroyed")
+	cli.Unchanged(t)
 }
 
 // An update whose pods do not start is not done: the next plan goes on with it.

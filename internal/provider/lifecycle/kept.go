@@ -65,8 +65,8 @@ func (r *Resource[M]) keep(ctx context.Context, to Private, m *M) (diags diag.Di
 	return to.SetKey(ctx, keptKey, value)
 }
 
-// recall reads what was kept. States of earlier versions have nothing, and what cannot be read is nothing.
-func (r *Resource[M]) recall(ctx context.Context, from Private, m *M) diag.Diagnostics {
+// Recall reads what was kept. States of earlier versions have nothing, and what cannot be read is nothing.
+func (r *Resource[M]) Recall(ctx context.Context, from Private, m *M) diag.Diagnostics {
 	if r.Kept == nil {
 		return nil
 	}

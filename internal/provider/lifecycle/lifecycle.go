@@ -111,7 +111,7 @@ func Warnings(diags diag.Diagnostics) (all diag.Diagnostics) {
 func (r *Resource[M]) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
 	var m M
 	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
-	if resp.Diagnostics.Append(r.recall(ctx, req.Private, &m)...); resp.Diagnostics.HasError() {
+	if resp.Diagnostics.Append(r.Recall(ctx, req.Private, &m)...); resp.Diagnostics.HasError() {
 		return
 	}
 	found, diags, err := r.Look(ctx, resp.State, &m)
@@ -136,7 +136,7 @@ func (r *Resource[M]) Update(ctx context.Context, req resource.UpdateRequest, re
 	var m, before M
 	resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...)
 	resp.Diagnostics.Append(req.State.Get(ctx, &before)...)
-	if resp.Diagnostics.Append(r.recall(ctx, req.Private, &before)...); resp.Diagnostics.HasError() {
+	if resp.Diagnostics.Append(r.Recall(ctx, req.Private, &before)...); resp.Diagnostics.HasError() {
 		return
 	}
 	if r.Kept != nil {
@@ -163,7 +163,7 @@ func (r *Resource[M]) Delete(ctx context.Context, req resource.DeleteRequest, re
 	r.Session.Ledger.StartApplying()
 	var m M
 	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
-	if resp.Diagnostics.Append(r.recall(ctx, req.Private, &m)...); resp.Diagnostics.HasError() {
+	if resp.Diagnostics.Append(r.Recall(ctx, req.Private, &m)...); resp.Diagnostics.HasError() {
 		return
 	}
 	timeout, diags := r.Timeouts(&m).Delete(ctx, r.Default.Delete)

@@ -350,6 +350,54 @@ func TestKilledApplyIsContinued(t *testing.T) {
 	assert.Equal(t, "v100", labelsOf(t, cloud, "gpu-1")[contract.NodePoolNameLabel])
 }
 
+// A node that has left, and is another configuration's since it has joined again, keeps what it got there: a refresh
+// takes it out of nodes, and without one neither a change nor a destroy touches it.
+func TestNodeThatHasJoinedElsewhere(t *testing.T) {
+	for name, test := range map[string]struct {
+		config  string
+		command []string
+		says    string // "" for what passes
+	}{
+		"planned":                    {with(), []string{"plan"}, `another Terraform configuration manages it, with the owner "them" (this one is "us")`},
+		"changed without a refresh":  {with(`mode = "default"`), []string{"apply", "-auto-approve", "-refresh=false"}, `another Terraform configuration manages it, with the owner "them" (this one is "us")`},
+		"given up":                   {with(`nodes = ["gpu-2"]`), []string{"apply", "-auto-approve"}, ""},
+		"given up without a refresh": {with(`nodes = ["gpu-2"]`), []string{"apply", "-auto-approve", "-refresh=false"}, ""},
+		"destroyed":                  {with(`nodes = ["gpu-2"]`), []string{"destroy", "-auto-approve"}, ""},
+		"destroyed without refresh":  {with(), []string{"destroy", "-auto-approve", "-refresh=false"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := start(t)
+			ours, theirs := acctest.StartCLI(t), acctest.StartCLI(t)
+			ours.Write(t, acctest.Owner("us")+with())
+			ours.Must(t, "apply", "-auto-approve")
+			cloud.API.Remove(kind, "", "gpu-1")
+			put(t, cloud, "gpu-1", nil)
+			theirs.Write(t, acctest.Owner("them")+with(`name = "theirs"`, `nodes = ["gpu-1"]`))
+			theirs.Must(t, "apply", "-auto-approve")
+			cloud.Put(t, pod("train", "gpu-1", contract.ResourceTopologyGPU))
+
+			ours.Write(t, acctest.Owner("us")+test.config)
+			said, err := ours.Run(test.command...)
+			assert.Equal(t, test.says == "", err == nil, said)
+			assert.Contains(t, acctest.Unwrapped(said), test.says)
+			theirs.Unchanged(t)
+		})
+	}
+}
+
+// A configuration that has moved, and with it its stamp, still labels its nodes and takes the labels away.
+func TestConfigurationThatHasMoved(t *testing.T) {
+	cloud := start(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, acctest.Owner("before")+with())
+	cli.Must(t, "apply", "-auto-approve")
+	cli.Write(t, acctest.Owner("after")+with(`name = "other"`))
+	cli.Must(t, "apply", "-auto-approve")
+	cli.Write(t, acctest.Owner("again")+with(`name = "other"`))
+	cli.Must(t, "destroy", "-auto-approve")
+	assert.NotContains(t, labelsOf(t, cloud, "gpu-1"), contract.NodeModeLabel)
+}
+
 // What happens between the check and the write is met: a node that goes is not made again, another configuration that
 // was faster keeps its node.
 func TestMeanwhile(t *testing.T) {

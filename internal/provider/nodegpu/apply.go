@@ -2,6 +2,7 @@ package nodegpu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -52,7 +53,7 @@ func (r *nodeGPU) remove(ctx context.Context, m *model) (diags diag.Diagnostics,
 		return diags, nil
 	}
 	defer r.Session.Changed()
-	return diags, r.drop(ctx, client, c.dropped())
+	return diags, r.drop(ctx, client, c)
 }
 
 // apply labels the nodes. One that breaks off leaves what it has done, and the next one goes on.
@@ -82,9 +83,11 @@ func (r *nodeGPU) apply(ctx context.Context, of tfsdk.State, c change) (diags di
 			return fail(fmt.Errorf("%w; the next apply goes on with the nodes that are labelled already", err))
 		}
 	}
-	if err := r.drop(ctx, client, c.dropped()); err != nil {
+	if err := r.drop(ctx, client, c); err != nil {
 		return fail(err)
 	}
+	given, _ := find(snapshot, c.given())
+	c.to.kept.UIDs = lifecycle.UIDsOf(given...)
 	if c.relabels() {
 		diags.Append(c.await(ctx, client)...)
 	}
@@ -113,24 +116,30 @@ func (r *nodeGPU) label(ctx context.Context, client *kube.Client, name string, c
 }
 
 // drop takes away what is the resource's of nodes, unless another one has them by now.
-func (r *nodeGPU) drop(ctx context.Context, client *kube.Client, names []string) error {
-	for _, name := range names {
-		if err := r.dropOne(ctx, client, name); err != nil {
+func (r *nodeGPU) drop(ctx context.Context, client *kube.Client, c change) error {
+	for _, name := range c.dropped() {
+		if err := r.dropOne(ctx, client, name, c.from); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *nodeGPU) dropOne(ctx context.Context, client *kube.Client, name string) error {
+// errTaken means that a node is another configuration's.
+var errTaken = errors.New("the node is another configuration's")
+
+func (r *nodeGPU) dropOne(ctx context.Context, client *kube.Client, name string, from *model) error {
 	defer r.Session.Ledger.Begin(object(name))()
 	if r.Session.Ledger.Taken(object(name)) {
 		return nil
 	}
-	err := client.Amend(ctx, nodeKind, "", name, func(*unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	err := client.Amend(ctx, nodeKind, "", name, func(live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+		if r.taken(from, live) {
+			return nil, errTaken
+		}
 		return &unstructured.Unstructured{Object: map[string]any{}}, nil
 	})
-	if kube.IsNotFound(err) {
+	if kube.IsNotFound(err) || errors.Is(err, errTaken) {
 		return nil
 	}
 	return err

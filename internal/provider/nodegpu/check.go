@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -36,7 +37,7 @@ func (r *nodeGPU) check(ctx context.Context, c change, snapshot *cluster.Snapsho
 	if diags.HasError() {
 		return diags
 	}
-	moves := c.moves(snapshot)
+	moves := slices.DeleteFunc(c.moves(snapshot), func(m move) bool { return m.dropped && r.taken(c.from, m.node) })
 	diags.Append(c.checkFixed(moves)...)
 	if diags.Append(r.checkConflicts(ctx, c, given)...); diags.HasError() {
 		return diags
@@ -51,13 +52,22 @@ func (r *nodeGPU) checkOwner(c change, n *corev1.Node) (diags diag.Diagnostics) 
 		diags.AddAttributeError(at, "Node belongs to a node pool", fmt.Sprintf(
 			"Node %s is of ACK's node pool %s, which gives its nodes their labels, also those that join later. Set mode of the gpuplan_node_pool, which can be imported, and take the node out of nodes here.", n.Name, id))
 	}
-	stamp := n.Annotations[contract.OwnerLabel]
-	if stamp != "" && r.Session.Owner != "" && !r.Session.Mine(stamp) && !slices.Contains(c.before(), n.Name) {
+	if r.foreign(n) && (!slices.Contains(c.before(), n.Name) || r.taken(c.from, n)) {
 		diags.AddAttributeError(at, "Node belongs to another configuration", fmt.Sprintf("Node %s has its GPU mode from a gpuplan_node_gpu already: %s.", n.Name,
-			r.Session.Advice(session.Foreign{Stamp: stamp, Resource: "gpuplan_node_gpu", ID: n.Name})))
+			r.Session.Advice(session.Foreign{Stamp: n.Annotations[contract.OwnerLabel], Resource: "gpuplan_node_gpu", ID: n.Name})))
 	}
 	return diags
 }
+
+// foreign reports whether a node carries the stamp of another configuration.
+func (r *nodeGPU) foreign(n metav1.Object) bool {
+	stamp := n.GetAnnotations()[contract.OwnerLabel]
+	return stamp != "" && r.Session.Owner != "" && !r.Session.Mine(stamp)
+}
+
+// taken reports whether a node that a resource has had is another configuration's by now: it has left the cluster, and
+// was labelled there when it had joined again. On the same node, another stamp is that of this configuration before it moved.
+func (r *nodeGPU) taken(m *model, n metav1.Object) bool { return r.foreign(n) && m.kept.UIDs.Other(n) }
 
 // checkFixed refuses to switch nodes to or from a mode that no label switches.
 func (c change) checkFixed(moves []move) (diags diag.Diagnostics) {

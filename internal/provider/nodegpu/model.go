@@ -23,6 +23,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/written"
 )
@@ -38,6 +39,8 @@ type model struct {
 	DriftedNodes    types.Map      `tfsdk:"drifted_nodes"`
 	Capacity        types.Object   `tfsdk:"capacity"`
 	Timeouts        timeouts.Value `tfsdk:"timeouts"`
+
+	kept lifecycle.Kept
 }
 
 // known reports whether it is known what labels which nodes get.

@@ -31,6 +31,7 @@ func (r *nodeGPU) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest
 	if !req.State.Raw.IsNull() {
 		c.from = new(model)
 		resp.Diagnostics.Append(req.State.Get(ctx, c.from)...)
+		resp.Diagnostics.Append(r.Recall(ctx, req.Private, c.from)...)
 	}
 	if !req.Plan.Raw.IsNull() {
 		c.to = new(model)

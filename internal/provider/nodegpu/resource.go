@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 )
@@ -27,6 +28,7 @@ func New() resource.Resource {
 		Identity: lifecycle.Identity{{Name: "nodes", Description: "Names of the nodes.", List: true}},
 		ID:       func(m *model) string { return strings.Join(m.names(), ",") }, Import: r.importID,
 		Add: r.add, Look: r.look, Change: r.change, Remove: r.remove,
+		Kept: func(m *model) *lifecycle.Kept { return &m.kept },
 	}
 	return r
 }
@@ -47,7 +49,8 @@ func (r *nodeGPU) importID(ctx context.Context, id string, resp *resource.Import
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("nodes"), names)...)
 }
 
-// look reads the nodes. Those that have left the cluster are no longer the resource's.
+// look reads the nodes. Those that have left the cluster are no longer the resource's, nor are those that have joined
+// again and are another configuration's by now.
 func (r *nodeGPU) look(ctx context.Context, of tfsdk.State, m *model) (found bool, diags diag.Diagnostics, err error) {
 	snapshot, err := r.Session.Snapshot(ctx)
 	if err != nil {
@@ -61,9 +64,11 @@ func (r *nodeGPU) look(ctx context.Context, of tfsdk.State, m *model) (found boo
 		}
 		diags.Append(m.imported(ctx, of, nodes[0])...)
 	}
+	nodes = slices.DeleteFunc(nodes, func(n *corev1.Node) bool { return r.taken(m, n) })
 	if len(nodes) == 0 {
 		return false, diags, nil
 	}
+	m.kept.UIDs = lifecycle.UIDsOf(nodes...)
 	diags.Append(m.refresh(ctx, snapshot, nodes)...)
 	return true, diags, nil
 }

@@ -473,6 +473,45 @@ func TestQuotaOfRunningJobs(t *testing.T) {
 	})
 }
 
+// What is unknown of a tree until apply hides no use of it: a plan looks at the leaves that go, and the apply at the rest.
+func TestQuotaInUseOfATreeThatIsUnknown(t *testing.T) {
+	for name, test := range map[string]struct {
+		quotas, more  string
+		plan, applies string
+	}{
+		"a leaf goes":   {quotas: `other = {}`, plan: `The plan removes the leaf "vision", to which running jobs are charged: default/trainer.`},
+		"less":          {quotas: `vision = { max = { "aliyun.com/gpu" = tostring(terraform_data.n.output) } }`, applies: "The plan lowers the maximum of aliyun.com/gpu for vision to 2, but at least 4 stay in use, by default/trainer."},
+		"with consent":  {quotas: `other = {}`, more: "allow_disruption = true"},
+		"nothing of it": {quotas: "vision = {}"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := acctest.StartCloud(t)
+			installKind(t, cloud)
+			pod := acctest.GangPod("trainer", "trainer-0", "n1", 0, 1, 2, 3)
+			pod.Labels[contract.QuotaLabel] = "vision"
+			cloud.Put(t, pod)
+			cli := acctest.StartCLI(t)
+			number := func(n int) string { return fmt.Sprintf("resource \"terraform_data\" \"n\" {\n  input = %d\n}\n", n) }
+			cli.Write(t, number(16)+treeOf(total, "vision = {}", ""))
+			cli.Must(t, "apply", "-auto-approve")
+
+			unknown := `{ "aliyun.com/gpu" = "16", cpu = tostring(100 * terraform_data.n.output) }`
+			cli.Write(t, number(2)+treeOf(unknown, test.quotas, test.more))
+			said, err := cli.Run("plan", "-out=saved")
+			said = acctest.Unwrapped(said)
+			assert.Equal(t, test.plan == "", err == nil, said)
+			assert.Contains(t, said, test.plan)
+			assert.Equal(t, test.more == "", strings.Contains(said, "Use of the quota is checked at apply"), said)
+			if test.plan != "" {
+				return
+			}
+			said, err = cli.Run("apply", "saved")
+			assert.Equal(t, test.applies == "", err == nil, said)
+			assert.Contains(t, acctest.Unwrapped(said), test.applies)
+		})
+	}
+}
+
 // Everything counts that the scheduler charges to a leaf: pods of its namespaces that are of no job, as well.
 func TestQuotaOfOtherPods(t *testing.T) {
 	cloud := acctest.StartCloud(t)

@@ -40,7 +40,10 @@ func (r *tree) add(ctx context.Context, of tfsdk.State, m *model) (exists bool, 
 }
 
 func (r *tree) change(ctx context.Context, of tfsdk.State, before, m *model) (changed bool, diags diag.Diagnostics) {
-	diags = r.apply(ctx, of, before, m)
+	if diags = r.refuseUsed(ctx, *before, *m); diags.HasError() {
+		return false, diags
+	}
+	diags.Append(r.apply(ctx, of, before, m)...)
 	return !diags.HasError(), diags
 }
 

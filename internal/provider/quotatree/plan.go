@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -53,7 +54,13 @@ func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
 
 	spec, known, diags := plan.spec(ctx)
-	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() || !known {
+	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
+		return
+	}
+	if !known {
+		if !isNew && !plan.AllowDisruption.ValueBool() {
+			resp.Diagnostics.Append(r.checkUnknown(ctx, req.State, plan)...)
+		}
 		return
 	}
 	tree, err := quota.New(spec)
@@ -158,33 +165,112 @@ func (r *tree) checkKind() (diags diag.Diagnostics) {
 	return diags
 }
 
+// checkUnknown refuses that leaves in use go, of a tree of which something else is unknown until apply, and says
+// that the apply looks at the rest.
+func (r *tree) checkUnknown(ctx context.Context, of tfsdk.State, plan model) diag.Diagnostics {
+	var state model
+	diags := of.Get(ctx, &state)
+	before, _, more := state.spec(ctx)
+	if diags.HasError() || more.HasError() {
+		return diags // someone broke the live tree; the change repairs it
+	}
+	u, more := r.inUse(ctx, before)
+	if diags.Append(more...); u == nil {
+		return diags
+	}
+	if !plan.Quotas.IsUnknown() {
+		remaining := leaves(slices.Sorted(maps.Keys(plan.Quotas.Elements())))
+		diags.Append(r.cut(func(stays func(job string) bool) []ledger.Finding {
+			return orphaned(r.going(u.jobs, stays), func(leaf string) bool { return slices.Contains(remaining, leaf) })
+		})...)
+	}
+	if !r.Session.Ledger.Applying() && u.any() {
+		diags.AddAttributeWarning(path.Root("quotas"), "Use of the quota is checked at apply", "Some of the quota tree is unknown until apply, and its quota is in use. "+
+			"Without allow_disruption the apply refuses to take away what others use, and does not look at the jobs of this configuration.")
+	}
+	return diags
+}
+
 // checkUsage names who would be over the quota: of a leaf that goes away, the running jobs; of a
 // maximum, all pods that the scheduler charges to it, jobs or not.
-func (r *tree) checkUsage(ctx context.Context, before, spec quota.Spec, tree *quota.Tree) (diags diag.Diagnostics) {
+func (r *tree) checkUsage(ctx context.Context, before, spec quota.Spec, tree *quota.Tree) diag.Diagnostics {
+	u, diags := r.inUse(ctx, before)
+	if u == nil {
+		return diags
+	}
+	return append(diags, r.cut(func(stays func(job string) bool) []ledger.Finding { return r.lost(*u, before, spec, tree, stays) })...)
+}
+
+// refuseUsed is [tree.checkUsage] of an apply, which knows all of the tree, for what others use. Jobs of this
+// configuration that the same plan suspends may do so after the tree has changed, and the plan has looked at them.
+func (r *tree) refuseUsed(ctx context.Context, state, m model) (diags diag.Diagnostics) {
+	if m.AllowDisruption.ValueBool() || m.Quotas.Equal(state.Quotas) && m.Total.Equal(state.Total) {
+		return nil
+	}
+	before, _, brokenBefore := state.spec(ctx)
+	spec, _, broken := m.spec(ctx)
+	tree, err := quota.New(spec)
+	if err != nil || broken.HasError() || brokenBefore.HasError() {
+		return nil // of a live tree that someone broke, the change repairs it
+	}
+	u, diags := r.inUse(ctx, before)
+	if u == nil {
+		return diags
+	}
+	for _, f := range r.lost(*u, before, spec, tree, func(string) bool { return false }) {
+		diags.Append(diag.WithPath(path.Root("quotas"), session.Diagnostic(f)))
+	}
+	return diags
+}
+
+// usage are the pods that run, charged to a tree: those of jobs, and all.
+type usage struct {
+	jobs, all []running.Pod
+	old       *quota.Tree
+}
+
+// any reports whether the tree is charged with anything.
+func (u usage) any() bool {
+	all := slices.Clone(u.all)
+	charge(all, u.old)
+	return slices.ContainsFunc(all, func(p running.Pod) bool { return u.old.HasLeaf(p.Leaf) })
+}
+
+// inUse is what a tree is charged with, nil where that is not known.
+func (r *tree) inUse(ctx context.Context, before quota.Spec) (u *usage, diags diag.Diagnostics) {
 	snapshot, err := r.Session.Snapshot(ctx)
 	if r.Session.NotChecked(err, &diags) {
-		return diags
+		return nil, diags
 	}
 	if err != nil {
 		diags.AddError("Running jobs cannot be listed", session.Sentence(err))
-		return diags
+		return nil, diags
 	}
 	old, err := quota.New(before)
 	if err != nil {
-		return nil // someone broke the live tree; the change repairs it
+		return nil, nil // someone broke the live tree; the change repairs it
 	}
-	jobs, all := running.Pods(snapshot.Pods), running.All(snapshot.Pods)
-	charge(jobs, old)
+	u = &usage{jobs: running.Pods(snapshot.Pods), all: running.All(snapshot.Pods), old: old}
+	charge(u.jobs, old)
+	return u, nil
+}
+
+// lost is what a change of the tree takes away, if of the jobs of this configuration those go on of which stays is true.
+func (r *tree) lost(u usage, before, spec quota.Spec, tree *quota.Tree, stays func(job string) bool) []ledger.Finding {
+	all := slices.Clone(u.all)
 	charge(all, tree)
-	// What the same plan deletes, suspends or replaces gives back what it uses.
-	lost := func(stays func(job string) bool) []ledger.Finding {
-		remaining := func(pods []running.Pod) []running.Pod {
-			return slices.DeleteFunc(slices.Clone(pods), func(p running.Pod) bool {
-				return r.Session.Owns(p.Object.Labels) && !stays(p.Owner)
-			})
-		}
-		return append(orphaned(remaining(jobs), tree), exceeded(remaining(all), before, spec, tree)...)
-	}
+	return append(orphaned(r.going(u.jobs, stays), tree.HasLeaf), exceeded(r.going(all, stays), before, spec, tree)...)
+}
+
+// going are the pods that go on: what the same plan deletes, suspends or replaces gives back what it uses.
+func (r *tree) going(pods []running.Pod, stays func(job string) bool) []running.Pod {
+	return slices.DeleteFunc(slices.Clone(pods), func(p running.Pod) bool {
+		return r.Session.Owns(p.Object.Labels) && !stays(p.Owner)
+	})
+}
+
+// cut tells the ledger what a change of the tree takes away.
+func (r *tree) cut(lost func(stays func(job string) bool) []ledger.Finding) (diags diag.Diagnostics) {
 	for _, f := range r.Session.Ledger.CutQuota(lost) {
 		diags.Append(diag.WithPath(path.Root("quotas"), session.Diagnostic(f)))
 	}
@@ -201,8 +287,8 @@ func charge(pods []running.Pod, tree *quota.Tree) {
 }
 
 // orphaned names the jobs whose leaf goes away.
-func orphaned(pods []running.Pod, tree *quota.Tree) (findings []ledger.Finding) {
-	lost := slices.DeleteFunc(slices.Clone(pods), func(p running.Pod) bool { return p.Leaf == "" || tree.HasLeaf(p.Leaf) })
+func orphaned(pods []running.Pod, remains func(leaf string) bool) (findings []ledger.Finding) {
+	lost := slices.DeleteFunc(slices.Clone(pods), func(p running.Pod) bool { return p.Leaf == "" || remains(p.Leaf) })
 	byLeaf := map[string][]running.Pod{}
 	for _, p := range lost {
 		byLeaf[p.Leaf] = append(byLeaf[p.Leaf], p)

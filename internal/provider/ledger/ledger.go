@@ -173,6 +173,8 @@ const (
 	NeedsOthers Kind = "NeedsOthers"
 	// NoTree: a job waits for the job queue, and there is no quota tree by which that works.
 	NoTree Kind = "NoTree"
+	// Ungoverned: a job names a quota leaf, and there is no quota tree.
+	Ungoverned Kind = "Ungoverned"
 	// Preempts: the scheduler would evict running gangs for a job.
 	Preempts Kind = "Preempts"
 	// Overtaken: gangs that wait already take the place of a job before it is there.

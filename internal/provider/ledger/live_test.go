@@ -1316,6 +1316,10 @@ func TestQueueWithoutATree(t *testing.T) {
 		"the plan deletes it":        {queued, &bare, false, func(l *ledger.Ledger) { l.RecordTree(nil) }, []string{"error NoTree default/a"}},
 		"without the queue":          {job(one, "a", 8), &bare, true, nil, nil},
 		"others have to leave":       {queued, new(cluster{nodes: one, own: []string{"default/x"}}.runs("default/x", 8)), true, nil, []string{"warning NoTree default/a"}},
+		"a leaf of none":             {inLeaf(job(one, "a", 8), "vision"), &bare, true, nil, []string{"warning Ungoverned default/a"}},
+		"a leaf, nobody looked":      {inLeaf(job(one, "a", 8), "vision"), nil, false, nil, nil},
+		"a leaf of one planned":      {inLeaf(job(one, "a", 8), "vision"), &bare, true, func(l *ledger.Ledger) { l.RecordTree(tree(t, "vision", 8)) }, nil},
+		"a leaf of one, unknown":     {inLeaf(job(one, "a", 8), "vision"), &bare, true, (*ledger.Ledger).ExpectTree, nil},
 		"one that does not fit says": {misfit, &bare, true, nil, []string{"error Misfit default/a"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -28,8 +28,23 @@ func (l *Ledger) outlooks(jobs []*job) []Finding {
 		if f != nil {
 			findings = append(findings, *f)
 		}
+		if f := l.ungoverned(j); f != nil {
+			findings = append(findings, *f)
+		}
 	}
 	return findings
+}
+
+// ungoverned warns that nothing limits a job that names a quota leaf: neither the cluster nor the walk has a tree, as
+// far as is known. A job of the queue never starts then, which [Ledger.noTree] says.
+func (l *Ledger) ungoverned(j *job) *Finding {
+	if j.Queued || l.part || j.admitted().Leaf == "" || l.treeComes || l.treeKnown || l.live == nil || !l.live.NoTree {
+		return nil
+	}
+	leaf := j.admitted().Leaf
+	return &Finding{Kind: Ungoverned, Jobs: []string{j.Gang.ID}, Summary: "No quota tree has the leaf",
+		Detail: fmt.Sprintf("Job %s is to be charged to the quota leaf %q, and the cluster has no quota tree: nothing limits the job. Declare a gpuplan_quota_tree with that leaf, or leave quota out. "+
+			"When this configuration declares one already, name the leaf as gpuplan_quota_tree.NAME.leaves[%[2]q], so that the tree comes first.", j.Gang.ID, leaf)}
 }
 
 // noTree says that the queue never lets a job start, as far as is known: the walk has planned

@@ -80,7 +80,7 @@ func (s *State) SetPod(p *corev1.Pod) Change {
 	before, held, was := pod.observed, pod.Charged(), pod.key
 	p, altered := pod.keepRecord(p)
 	expected := !pod.unverified && pod.assumed != nil && pod.assumed.Spec.NodeName == p.Spec.NodeName
-	if p.Spec.NodeName != "" || inventory.Finished(p) {
+	if p.Spec.NodeName != "" || inventory.Gone(p) { // one that is deleted before it was bound never is
 		pod.assumed, pod.decided, pod.unverified, pod.managed = nil, nil, false, false
 	}
 	pod.observed = p
@@ -89,7 +89,7 @@ func (s *State) SetPod(p *corev1.Pod) Change {
 	lifted := s.update(pod)
 	key := cmp.Or(pod.key, was)
 	leaves := p.DeletionTimestamp != nil && before != nil && before.DeletionTimestamp == nil
-	change := Change{Freed: held && (!pod.Charged() || leaves), Departed: held && (leaves || !pod.Charged()) && !preempted(p), RolledBack: lifted}
+	change := Change{Freed: held && (!pod.Charged() || leaves || shrunk(before, p)), Departed: held && (leaves || !pod.Charged()) && !preempted(p), RolledBack: lifted}
 	if was != key {
 		change.Left = was
 	}
@@ -106,6 +106,21 @@ func (s *State) SetPod(p *corev1.Pod) Change {
 		change.Node = node
 	}
 	return change
+}
+
+// shrunk reports whether a pod that is bound asks for less of something than before: it was resized in place.
+func shrunk(before, p *corev1.Pod) bool {
+	if before == nil || before.Spec.NodeName == "" || equality.Semantic.DeepEqual(before.Spec.Containers, p.Spec.Containers) &&
+		equality.Semantic.DeepEqual(before.Status.ContainerStatuses, p.Status.ContainerStatuses) {
+		return false
+	}
+	now := inventory.ConsumerOf(p, nil).Charge
+	for name, amount := range inventory.ConsumerOf(before, nil).Charge {
+		if now[name] < amount {
+			return true
+		}
+	}
+	return false
 }
 
 // respecified reports whether what is asked for a pod that is not bound has changed: a scheduling gate was taken away,

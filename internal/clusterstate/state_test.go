@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -56,6 +57,35 @@ func TestStateKeepsAssumedPods(t *testing.T) {
 	change := s.SetPod(done)
 	assert.True(t, change.Freed)
 	assert.Equal(t, gpu.Full(8), s.View.FreeGPUs("a"))
+}
+
+// A pod that is deleted before it was bound never is, however long a finalizer keeps it.
+func TestPodThatIsDeletedWhileItIsBound(t *testing.T) {
+	s := newState(t, "a")
+	pending := podtest.Gang(1)[0]
+	s.SetPod(pending)
+	assumed := pending.DeepCopy()
+	podtest.OnNode("a")(assumed)
+	podtest.Recorded(contract.Allocation{GPUs: []int{3}})(assumed)
+	s.Assume(assumed, nil)
+	deleted, now := pending.DeepCopy(), metav1.Now()
+	deleted.DeletionTimestamp, deleted.Finalizers = &now, []string{"kueue.x-k8s.io/managed"}
+	assert.Equal(t, Change{Gang: "ns/job", Freed: true, Departed: true}, s.SetPod(deleted))
+	assert.Equal(t, gpu.Full(8), s.View.FreeGPUs("a"))
+	assert.False(t, statusOf(s, "ns/job", pending.UID).Partial)
+}
+
+// What a running pod gives back where it is, others may have.
+func TestPodThatIsResized(t *testing.T) {
+	s := newState(t, "a")
+	pod := podtest.New("pod", podtest.OnNode("a"))
+	s.SetPod(pod)
+	for cpu, frees := range map[string]bool{"500m": true, "2": false, "1": false} {
+		resized := pod.DeepCopy()
+		resized.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse(cpu)
+		assert.Equal(t, frees, s.SetPod(resized).Freed, cpu)
+		s.SetPod(pod)
+	}
 }
 
 func TestStateRemovesPods(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/resource"
 
@@ -153,12 +154,32 @@ func requestOf(p *corev1.Pod) (placement.Request, []Problem) {
 	return request, problems
 }
 
+// most is more of anything than a machine has: 64 TiB of memory. What asks for more fits nowhere all the same, and
+// the sum of 100,000 pods that do stays within int64.
+const most = 1 << 46
+
+// amount is a quantity in whole units, at most [most]. API servers let more pass than int64 holds.
+func amount(quantity apiresource.Quantity) int64 {
+	if quantity.CmpInt64(most) > 0 {
+		return most
+	}
+	return max(quantity.Value(), 0)
+}
+
+// milli is a quantity in thousandths, at most [most].
+func milli(quantity apiresource.Quantity) int64 {
+	if quantity.CmpInt64(most/1000) > 0 {
+		return most
+	}
+	return max(quantity.MilliValue(), 0)
+}
+
 // amounts converts a resource list: millicores, bytes, pods, and everything else by name.
 func amounts(list corev1.ResourceList) placement.Resources {
 	out := placement.Resources{
-		MilliCPU:    list.Cpu().MilliValue(),
-		MemoryBytes: list.Memory().Value(),
-		Pods:        list.Pods().Value(),
+		MilliCPU:    milli(*list.Cpu()),
+		MemoryBytes: amount(*list.Memory()),
+		Pods:        amount(*list.Pods()),
 	}
 	for name, quantity := range list {
 		switch name {
@@ -171,7 +192,7 @@ func amounts(list corev1.ResourceList) placement.Resources {
 		if out.Extended == nil {
 			out.Extended = map[string]int64{}
 		}
-		out.Extended[string(name)] = quantity.Value()
+		out.Extended[string(name)] = amount(quantity)
 	}
 	return out
 }

@@ -46,6 +46,13 @@ func TestRequest(t *testing.T) {
 			p.Spec.InitContainers = []corev1.Container{sidecar, container("4")}
 			p.Spec.Overhead = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Ki")}
 		}, placement.Request{Resources: placement.Resources{MilliCPU: 4500, MemoryBytes: 1024}}},
+		"more than there is, and than int64 holds": {func(p *corev1.Pod) {
+			p.Spec.Containers = []corev1.Container{container("9223372036854775807"), container("1")}
+			for i, text := range []string{"9223372036854775807", "1"} {
+				p.Spec.Containers[i].Resources.Requests[corev1.ResourceMemory] = resource.MustParse(text)
+				p.Spec.Containers[i].Resources.Requests[contract.ResourceTopologyGPU] = resource.MustParse(text)
+			}
+		}, placement.Request{Resources: placement.Resources{MilliCPU: most, MemoryBytes: most}, Mode: placement.ModeTopology, GPUs: most}},
 		"host ports": {func(p *corev1.Pod) {
 			p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80}, {ContainerPort: 81, HostPort: 8081, Protocol: corev1.ProtocolUDP}}
 		}, placement.Request{Resources: placement.Resources{MilliCPU: 1000}, HostPorts: []string{"UDP/8081"}}},

@@ -249,6 +249,19 @@ func (c *Cache) checkFeasible(key string, g placement.Gang) {
 	c.feasibility[key] = found
 }
 
+// Withdraw gives back the place that others leave for a gang, by its key, which does not ask for it any more, and
+// reports whether there was one.
+func (c *Cache) Withdraw(key string) bool {
+	c.planning.Lock()
+	defer c.planning.Unlock()
+	state, ok := c.state.Gang(key)
+	if !ok {
+		return false
+	}
+	held, ok := c.state.View.Reservation(state.Gang.ID)
+	return ok && held.Evicts && c.state.View.Release(state.Gang.ID)
+}
+
 // ReserveBlocked reserves places for gangs that have waited too long, by key in the order of
 // the queue ([backfill.ReserveBlocked]), within limits by key,
 // and reports whether that changed anything. Infeasible gangs are not tried.

@@ -2,6 +2,7 @@ package gang
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -292,6 +293,57 @@ func TestPreemptionByAGangThatIsBeingBound(t *testing.T) {
 	node, status = b.cycle(owner[1])
 	assert.True(t, status.IsSuccess(), status.Message())
 	assert.Equal(t, "a", node)
+}
+
+// The place that others have left for a gang is given back when it does not ask for it any more.
+func TestPlaceOfAGangThatAsksNoMore(t *testing.T) {
+	t.Run("a member that is to join a running gang goes", func(t *testing.T) {
+		b := newBench(t, "a")
+		b.setLeaves(leaf("left", "0"), leaf("right", "8"))
+		borrower := b.in("left", b.runs("borrower", "a", 1, 4, 0))
+		owner := b.gangPods("owner", 2, 4)
+		elastic(owner, 2)
+		b.submit(b.in("right", owner))
+		node, _ := b.cycle(owner[0])
+		b.bind(owner[0], node)
+		b.work()
+		_, status := b.cycle(owner[1])
+		require.Contains(t, status.Message(), "evicted for it: gang ns/borrower")
+		b.work()
+		b.end(borrower[0])
+		_, held := b.cache.Nomination("ns/owner")
+		require.True(t, held)
+		b.end(owner[1])
+		_, held = b.cache.Nomination("ns/owner")
+		assert.False(t, held)
+		small := b.gangPods("small", 1, 4)
+		b.submit(b.in("left", small))
+		_, status = b.cycle(small[0])
+		assert.True(t, status.IsSuccess(), status.Message())
+	})
+	t.Run("a member of a waiting gang goes for good", func(t *testing.T) {
+		b := newBench(t, "a")
+		low := b.runs("low", "a", 1, 8, 0)
+		big := b.urgent("big", 2, 4)
+		b.submit(big)
+		_, status := b.cycle(big[0])
+		require.Contains(t, status.Message(), "evicted for it: gang ns/low")
+		b.work()
+		b.end(low[0])
+		for _, pod := range big {
+			b.plugin.work.add(b.cache.SetPod(b.live(pod)))
+		}
+		b.end(big[1])
+		_, held := b.cache.Nomination("ns/big")
+		require.True(t, held, "it may be made again")
+		b.plugin.gangs["ns/big"].incomplete = time.Now().Add(-patience)
+		b.plugin.checkAgain("ns/big")
+		b.work()
+		_, held = b.cache.Nomination("ns/big")
+		assert.False(t, held)
+		assert.Empty(t, b.live(big[0]).Status.NominatedNodeName)
+		assert.EqualValues(t, 1, b.counted("gpuplan_nominations_given_up_total", nil))
+	})
 }
 
 // What is written about a pod is for that pod: one that has come under its name since is left alone.

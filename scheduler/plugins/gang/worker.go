@@ -117,15 +117,20 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 		delete(p.gangs, key)
 		p.answers.Delete(key)
 	}
-	waits := g.waits()
+	waits, overdue := g.waits(), g.overdue()
 	p.mu.Unlock()
 	switch {
 	case aborted != nil:
 		p.abort(ctx, aborted)
 	case done:
 		p.statuses.add(key) // it runs
+		p.withdraw(key)     // a member that was to join it does not any more
 		return
-	case !ok || state.MissingText != "":
+	case !ok:
+	case state.MissingText != "":
+		if overdue && p.withdraw(key) {
+			p.preempt(ctx, key) // takes the nominations back
+		}
 	case waits:
 		p.retry(ctx, key, p.cache.Consider)
 		p.statuses.add(key)        // pods that have just joined must say it, too
@@ -135,6 +140,17 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 		p.enqueue(ctx, key, state)
 	}
 	p.report(key, state)
+}
+
+// withdraw lets others have the place that is held for a gang which does not ask for it any more, and reports
+// whether there was one.
+func (p *Plugin) withdraw(key string) bool {
+	if !p.cache.Withdraw(key) {
+		return false
+	}
+	p.meter.GaveUpNomination()
+	p.work.add(clusterstate.Change{RolledBack: true})
+	return true
 }
 
 // waiting lists the gangs that wait for room, in the order of the queue. One for which capacity is reserved waits for it while it is tried, too:

@@ -168,7 +168,7 @@ func (s *State) Assume(p *corev1.Pod, decided *contract.Allocation) {
 	if !ok {
 		return // deleted meanwhile
 	}
-	if pod.Bound() || inventory.Finished(pod.observed) {
+	if pod.Bound() || inventory.Gone(pod.observed) {
 		return // the API server was faster
 	}
 	pod.assumed, pod.decided, pod.unverified = p, decided, false

@@ -3,6 +3,7 @@ package inventory
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"sort"
 	"strconv"
 	"strings"
@@ -41,7 +42,7 @@ func (t *Tables) Node(n *corev1.Node, hw *contract.GPUNode) (placement.Node, err
 		Mode:          modeOf(n),
 		GPUPolicy:     placement.Binpack,
 		NVLinkDomain:  n.Labels[contract.NVLinkDomainLabel],
-		Allocatable:   amounts(n.Status.Allocatable),
+		Allocatable:   amounts(n.Status.Allocatable, math.MaxInt64),
 	}
 	if n.Labels[contract.NodeGPUPolicyLabel] == string(placement.Spread) {
 		node.GPUPolicy = placement.Spread

@@ -118,7 +118,7 @@ func PodID(p *corev1.Pod) string {
 func requestOf(p *corev1.Pod) (placement.Request, []Problem) {
 	var problems []Problem
 	list := resource.PodRequests(p, resource.PodResourcesOptions{UseStatusResources: p.Spec.NodeName != ""})
-	request := placement.Request{Resources: amounts(list), HostPorts: hostPorts(p)}
+	request := placement.Request{Resources: amounts(list, most), HostPorts: hostPorts(p)}
 	take := func(name string) int64 {
 		amount := request.Extended[name]
 		delete(request.Extended, name)
@@ -154,32 +154,32 @@ func requestOf(p *corev1.Pod) (placement.Request, []Problem) {
 	return request, problems
 }
 
-// most is more of anything than a machine has: 64 TiB of memory. What asks for more fits nowhere all the same, and
-// the sum of 100,000 pods that do stays within int64.
+// most is more of anything than pods of a machine ask for: 64 TiB of memory. What asks for more fits nowhere all the
+// same, and the sum of 100,000 pods that do stays within int64.
 const most = 1 << 46
 
-// amount is a quantity in whole units, at most [most]. API servers let more pass than int64 holds.
-func amount(quantity apiresource.Quantity) int64 {
-	if quantity.CmpInt64(most) > 0 {
-		return most
+// amount is a quantity in whole units, at most limit. API servers let more pass than int64 holds.
+func amount(quantity apiresource.Quantity, limit int64) int64 {
+	if quantity.CmpInt64(limit) > 0 {
+		return limit
 	}
-	return max(quantity.Value(), 0)
+	return quantity.Value()
 }
 
-// milli is a quantity in thousandths, at most [most].
-func milli(quantity apiresource.Quantity) int64 {
-	if quantity.CmpInt64(most/1000) > 0 {
-		return most
+// milli is a quantity in thousandths, at most limit.
+func milli(quantity apiresource.Quantity, limit int64) int64 {
+	if quantity.CmpInt64(limit/1000) > 0 {
+		return limit
 	}
-	return max(quantity.MilliValue(), 0)
+	return quantity.MilliValue()
 }
 
-// amounts converts a resource list: millicores, bytes, pods, and everything else by name.
-func amounts(list corev1.ResourceList) placement.Resources {
+// amounts converts a resource list: millicores, bytes, pods, and everything else by name, of each at most limit.
+func amounts(list corev1.ResourceList, limit int64) placement.Resources {
 	out := placement.Resources{
-		MilliCPU:    milli(*list.Cpu()),
-		MemoryBytes: amount(*list.Memory()),
-		Pods:        amount(*list.Pods()),
+		MilliCPU:    milli(*list.Cpu(), limit),
+		MemoryBytes: amount(*list.Memory(), limit),
+		Pods:        amount(*list.Pods(), limit),
 	}
 	for name, quantity := range list {
 		switch name {
@@ -192,7 +192,7 @@ func amounts(list corev1.ResourceList) placement.Resources {
 		if out.Extended == nil {
 			out.Extended = map[string]int64{}
 		}
-		out.Extended[string(name)] = amount(quantity)
+		out.Extended[string(name)] = amount(quantity, limit)
 	}
 	return out
 }

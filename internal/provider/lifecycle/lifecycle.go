@@ -43,10 +43,6 @@ type Resource[M any] struct {
 	Change func(ctx context.Context, of tfsdk.State, before, m *M) (changed bool, diags diag.Diagnostics)
 	// Remove deletes it and waits until it is gone.
 	Remove func(ctx context.Context, m *M) (diags diag.Diagnostics, err error)
-	// Resumes means that a plan sees what is missing of what a create was interrupted in, and the next
-	// apply goes on with it: for an error, Terraform would replace it. Such a create leaves what the
-	// plan has said as it is.
-	Resumes bool
 	// Kept is where the model has what Terraform keeps beside its attributes; nil for nothing.
 	Kept func(*M) *Kept
 }
@@ -79,9 +75,6 @@ func (r *Resource[M]) Create(ctx context.Context, req resource.CreateRequest, re
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	exists, diags := r.Add(limited, resp.State, &m)
-	if exists && r.Resumes && Interrupted(ctx) {
-		diags = Warnings(diags)
-	}
 	if resp.Diagnostics.Append(diags...); exists {
 		resp.Diagnostics.Append(resp.State.Set(context.WithoutCancel(ctx), m)...)
 		resp.Diagnostics.Append(r.identify(ctx, resp.Identity, &m)...)
@@ -89,7 +82,8 @@ func (r *Resource[M]) Create(ctx context.Context, req resource.CreateRequest, re
 	}
 }
 
-// Interrupted reports whether whoever runs Terraform has stopped it, a time limit aside.
+// Interrupted reports whether whoever runs Terraform has stopped it, a time limit aside. What a create lacks then is no
+// error where the next plan sees it and the next apply goes on: for an error, Terraform would replace what there is.
 func Interrupted(ctx context.Context) bool {
 	return errors.Is(context.Cause(ctx), context.Canceled)
 }

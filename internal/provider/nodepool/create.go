@@ -35,10 +35,14 @@ func (r *pool) add(ctx context.Context, _ tfsdk.State, m *model) (exists bool, d
 	// From here on the pool exists: whatever happens, Terraform must know it.
 	m.NodePoolID, m.ID = types.StringValue(started.PoolID), types.StringValue(r.Session.ClusterID+"/"+started.PoolID)
 	if !diags.HasError() {
-		diags.Append(r.settle(ctx, client, m, started, before, true, "replaces it; to keep it, run `terraform untaint` on it first")...)
+		settled := r.settle(ctx, client, m, started, before, true, "replaces it; to keep it, run `terraform untaint` on it first")
+		if lifecycle.Interrupted(ctx) { // the next plan sees by the pool itself what is missing
+			settled = lifecycle.Warnings(settled)
+		}
+		diags.Append(settled...)
 	}
 	m.settleUnknown()
-	if diags.HasError() && !lifecycle.Interrupted(ctx) { // else the next plan sees by the pool itself what is missing
+	if diags.HasError() {
 		m.note()
 	}
 	return true, diags

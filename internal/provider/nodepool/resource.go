@@ -30,7 +30,7 @@ func newPool() *pool {
 			{Name: "nodepool_id", Description: "ID of the node pool."},
 		},
 		ID: func(m *model) string { return m.ID.ValueString() }, Import: r.importID,
-		Add: r.add, Look: r.look, Change: r.update, Remove: r.remove, Resumes: true,
+		Add: r.add, Look: r.look, Change: r.update, Remove: r.remove,
 	}
 	return r
 }

@@ -65,7 +65,7 @@ func New[M any, P Model[M]](manager Manager, describe func() schema.Schema, publ
 			{Name: "name", Description: fmt.Sprintf("Name of the %s: %s.", manager.Kind, manager.Name)},
 		},
 		ID: func(*M) string { return manager.ID() }, Import: r.importID,
-		Add: r.add, Look: r.look, Change: r.change, Remove: r.remove, Resumes: true,
+		Add: r.add, Look: r.look, Change: r.change, Remove: r.remove,
 		Kept: func(m *M) *lifecycle.Kept { return P(m).Kept() },
 	}
 	return r
@@ -143,7 +143,7 @@ func (r *Resource[M, P]) add(ctx context.Context, of tfsdk.State, m *M) (exists 
 	}
 	failed := r.apply(ctx, P(m), objs)
 	if lifecycle.Interrupted(ctx) {
-		return true, append(diags, failed...) // the drift has to be as planned: the next look sees it
+		return true, append(diags, lifecycle.Warnings(failed)...) // the drift has to be as planned: the next look sees it
 	}
 	return true, append(diags, r.noteUnfinished(ctx, failed, m, objs)...)
 }

@@ -38,9 +38,14 @@ func recordWorkload(t *testing.T, w placement.Workload) {
 		require.NoError(t, err)
 	}
 	records := api().CoreV1().ConfigMaps(contract.SystemNamespace)
-	require.NoError(t, clientIgnoreNotFound(records.Delete(ctx, contract.WorkloadName, metav1.DeleteOptions{})))
-	_, err = records.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: contract.WorkloadName}, Data: data}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	for { // the scheduler may write its own in between
+		require.NoError(t, clientIgnoreNotFound(records.Delete(ctx, contract.WorkloadName, metav1.DeleteOptions{})))
+		_, err = records.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: contract.WorkloadName}, Data: data}, metav1.CreateOptions{})
+		if !apierrors.IsAlreadyExists(err) {
+			require.NoError(t, err)
+			return
+		}
+	}
 }
 
 func clientIgnoreNotFound(err error) error {

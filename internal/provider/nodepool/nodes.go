@@ -210,14 +210,14 @@ func repair(n corev1.Node, before, p capacity.Pool) ([]byte, error) {
 	metadata, patch := map[string]any{}, map[string]any{}
 	if len(labels) > 0 {
 		metadata["labels"] = labels
-		patch["metadata"] = metadata
 	}
 	if !slices.Equal(taints, n.Spec.Taints) {
 		metadata["resourceVersion"] = n.ResourceVersion
-		patch["metadata"], patch["spec"] = metadata, map[string]any{"taints": taints}
+		patch["spec"] = map[string]any{"taints": taints}
 	}
-	if len(patch) == 0 {
+	if len(metadata) == 0 {
 		return nil, nil
 	}
+	patch["metadata"] = metadata
 	return json.Marshal(patch)
 }

@@ -211,17 +211,25 @@ func (s *State) Lose(pods []*corev1.Pod) {
 }
 
 // Regain takes back [State.Lose]: the node of the pods is there again, and they have not been failed.
-func (s *State) Regain(pods []*corev1.Pod) {
-	s.setLost(pods, false)
+// It returns the keys of the gangs that have members back.
+func (s *State) Regain(pods []*corev1.Pod) (gangs []string) {
+	return s.setLost(pods, false)
 }
 
-func (s *State) setLost(pods []*corev1.Pod, lost bool) {
+// setLost returns the keys of the gangs of the pods for which that is new.
+func (s *State) setLost(pods []*corev1.Pod, lost bool) (gangs []string) {
 	for _, p := range pods {
-		if pod, ok := s.pods[p.UID]; ok && pod.lost != lost {
-			pod.lost = lost
-			s.update(pod)
+		pod, ok := s.pods[p.UID]
+		if !ok || pod.lost == lost {
+			continue
+		}
+		pod.lost = lost
+		s.update(pod)
+		if pod.key != "" && !slices.Contains(gangs, pod.key) {
+			gangs = append(gangs, pod.key)
 		}
 	}
+	return gangs
 }
 
 // update brings view and indexes in line with a pod, and reports whether that lifted the reservation

@@ -34,8 +34,9 @@ type State struct {
 	pods      map[types.UID]*Pod
 	gangs     map[string]map[types.UID]*Pod
 	podGroups map[string]*unstructured.Unstructured
-	// succeeded are the pods that have succeeded, by gang.
-	succeeded map[string]map[types.UID]*metav1.PartialObjectMetadata
+	// succeeded are the pods that have succeeded, by gang; succeededOf is the gang of each.
+	succeeded   map[string]map[types.UID]*metav1.PartialObjectMetadata
+	succeededOf map[types.UID]string
 	// budgets are the disruption budgets by namespace and name.
 	budgets map[string]map[string]Budget
 	// restless are the gangs that have changed since the view was told what they need.
@@ -84,6 +85,7 @@ func New(gangChanged func(key string)) *State {
 		gangs:       map[string]map[types.UID]*Pod{},
 		podGroups:   map[string]*unstructured.Unstructured{},
 		succeeded:   map[string]map[types.UID]*metav1.PartialObjectMetadata{},
+		succeededOf: map[types.UID]string{},
 		budgets:     map[string]map[string]Budget{},
 		restless:    map[string]bool{},
 		gangChanged: gangChanged,

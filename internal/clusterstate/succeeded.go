@@ -12,30 +12,40 @@ import (
 // count towards the minimum of their gang.
 const SucceededPods = "status.phase=Succeeded"
 
-// SetSucceeded takes in a pod that has succeeded, by its metadata.
+// SetSucceeded takes in a pod that has succeeded, by its metadata: its labels may have changed
+// since, and with them its gang.
 func (s *State) SetSucceeded(pod *metav1.PartialObjectMetadata) Change {
-	key, ok := inventory.GangKey(&corev1.Pod{ObjectMeta: pod.ObjectMeta})
-	if !ok {
-		return Change{}
+	key, _ := inventory.GangKey(&corev1.Pod{ObjectMeta: pod.ObjectMeta})
+	var left string
+	if before := s.succeededOf[pod.UID]; before != key {
+		left = s.dropSucceeded(pod.UID)
 	}
-	if s.succeeded[key] == nil {
-		s.succeeded[key] = map[types.UID]*metav1.PartialObjectMetadata{}
+	if key != "" {
+		if s.succeeded[key] == nil {
+			s.succeeded[key] = map[types.UID]*metav1.PartialObjectMetadata{}
+		}
+		s.succeeded[key][pod.UID], s.succeededOf[pod.UID] = pod, key
+		s.touch(key)
 	}
-	s.succeeded[key][pod.UID] = pod
-	s.touch(key)
-	return Change{Gang: key}
+	return Change{Gang: key, Left: left}
 }
 
 // RemoveSucceeded takes out a pod that had succeeded and was deleted.
-func (s *State) RemoveSucceeded(pod *metav1.PartialObjectMetadata) Change {
-	key, ok := inventory.GangKey(&corev1.Pod{ObjectMeta: pod.ObjectMeta})
+func (s *State) RemoveSucceeded(uid types.UID) Change {
+	return Change{Gang: s.dropSucceeded(uid)}
+}
+
+// dropSucceeded takes a pod out of the gang that it counted for, and returns the key of it, "" for none.
+func (s *State) dropSucceeded(uid types.UID) (key string) {
+	key, ok := s.succeededOf[uid]
 	if !ok {
-		return Change{}
+		return ""
 	}
-	delete(s.succeeded[key], pod.UID)
+	delete(s.succeededOf, uid)
+	delete(s.succeeded[key], uid)
 	if len(s.succeeded[key]) == 0 {
 		delete(s.succeeded, key)
 	}
 	s.touch(key)
-	return Change{Gang: key}
+	return key
 }

@@ -146,10 +146,10 @@ func (c *Cache) SetSucceeded(pod *metav1.PartialObjectMetadata) clusterstate.Cha
 }
 
 // RemoveSucceeded takes out a pod that had succeeded and was deleted.
-func (c *Cache) RemoveSucceeded(pod *metav1.PartialObjectMetadata) clusterstate.Change {
+func (c *Cache) RemoveSucceeded(uid types.UID) clusterstate.Change {
 	c.lock()
 	defer c.unlock()
-	return c.state.RemoveSucceeded(pod)
+	return c.state.RemoveSucceeded(uid)
 }
 
 // SetPodGroup takes in a PodGroup object.
@@ -254,11 +254,17 @@ func (c *Cache) Lose(pods []*corev1.Pod) {
 	c.state.Lose(pods)
 }
 
-// Regain takes back what Lose noted.
+// Regain takes back what Lose noted. Who waits for the gangs that have their members back is told.
 func (c *Cache) Regain(pods []*corev1.Pod) {
+	for _, gang := range c.regain(pods) {
+		c.notify(clusterstate.Change{Gang: gang})
+	}
+}
+
+func (c *Cache) regain(pods []*corev1.Pod) (gangs []string) {
 	c.lock()
 	defer c.unlock()
-	c.state.Regain(pods)
+	return c.state.Regain(pods)
 }
 
 // Manage has the planner place a pod without GPUs until it is bound, as

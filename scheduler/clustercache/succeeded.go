@@ -28,7 +28,7 @@ func (f *follower) followSucceeded(ctx context.Context, client metadata.Interfac
 	}
 	handled, err := informer.AddEventHandler(follow.On(
 		func(pod *metav1.PartialObjectMetadata) { f.report(f.cache.SetSucceeded(pod), nil) },
-		func(pod *metav1.PartialObjectMetadata) { f.report(f.cache.RemoveSucceeded(pod), nil) },
+		func(pod *metav1.PartialObjectMetadata) { f.report(f.cache.RemoveSucceeded(pod.UID), nil) },
 	))
 	if err != nil {
 		return nil, fmt.Errorf("follow succeeded pods: %w", err)

@@ -53,7 +53,7 @@ func TestSucceededMembersCount(t *testing.T) {
 			assert.Equal(t, test.want, state.MissingText)
 			assert.Equal(t, test.want, c.Snapshot().GangStatus("ns/job").MissingText)
 			assert.Len(t, state.Pods, 3, "it has no place any more")
-			c.RemoveSucceeded(succeeded(t, pods[3], test.change...))
+			c.RemoveSucceeded(pods[3].UID)
 			assert.Equal(t, missing, c.GangStatus("ns/job", "").MissingText)
 		})
 	}
@@ -79,6 +79,29 @@ func TestSucceededMemberIsCountedOnce(t *testing.T) {
 	}
 	_, ok := c.Gang("ns/job")
 	assert.False(t, ok, "nothing is left to be planned")
+}
+
+// A gang loses a member that has succeeded with the label that made it one.
+func TestSucceededMemberChangesItsGang(t *testing.T) {
+	c := newCache(t, "a")
+	pods := podtest.Gang(4)
+	for _, p := range pods[:3] {
+		podtest.OnNode("a")(p)
+		c.SetPod(p)
+	}
+	placed := podtest.Recorded(contract.Allocation{GPUs: []int{1}})
+	require.False(t, c.GangStatus("ns/job", "").Runs)
+	assert.Equal(t, clusterstate.Change{Gang: "ns/job"}, c.SetSucceeded(succeeded(t, pods[3], placed)))
+	require.True(t, c.GangStatus("ns/job", "").Runs)
+
+	other := podtest.Label(contract.TopologyGroupLabel, "other")
+	assert.Equal(t, clusterstate.Change{Gang: "ns/other", Left: "ns/job"}, c.SetSucceeded(succeeded(t, pods[3], placed, other)))
+	assert.False(t, c.GangStatus("ns/job", "").Runs)
+
+	none := pods[3].DeepCopy()
+	none.Labels = nil
+	assert.Equal(t, clusterstate.Change{Left: "ns/other"}, c.SetSucceeded(succeeded(t, none, placed)))
+	assert.Equal(t, clusterstate.Change{}, c.RemoveSucceeded(pods[3].UID))
 }
 
 func TestWhatCountsOfSucceededPods(t *testing.T) {

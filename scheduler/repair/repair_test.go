@@ -279,12 +279,15 @@ func TestNodeThatComesBack(t *testing.T) {
 	assert.False(t, w.cache.Health("ns/job").Whole, "it counts no more")
 
 	away = false
+	var changes []clusterstate.Change
+	w.cache.Subscribe(func(change clusterstate.Change) { changes = append(changes, change) })
 	change, err := w.cache.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n0"}})
 	require.NoError(t, err)
 	w.heard(change)
 	w.run()
 	assert.Equal(t, corev1.PodRunning, w.pod("a").Status.Phase)
 	assert.True(t, w.cache.Health("ns/job").Whole)
+	assert.Equal(t, []clusterstate.Change{{Gang: "ns/job"}}, changes, "who waits for the gang is told, once")
 }
 
 func TestLossOf(t *testing.T) {

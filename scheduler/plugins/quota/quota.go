@@ -111,7 +111,7 @@ func (*Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
 // Reserve charges the pod to the view until the API server shows it bound. In between,
 // in the first cycle of a scheduler, gangs get their places that the one before it held
 // for them; a pod that exceeds a limit then tries again at once, and says so.
-func (p *Plugin) Reserve(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod, node string) *fwk.Status {
+func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *corev1.Pod, node string) *fwk.Status {
 	if p.cache.Planned(pod) {
 		return nil
 	}
@@ -122,13 +122,21 @@ func (p *Plugin) Reserve(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod,
 	bound := pod.DeepCopy()
 	bound.Spec.NodeName = node
 	p.cache.Assume(bound)
+	state.Write(Name, charged{})
 	return nil
 }
 
+// charged is the state of a cycle in which Reserve charged the pod: the planner may take the pod over
+// before Unreserve is called, or let go of it.
+type charged struct{}
+
+// Clone returns what does not change.
+func (c charged) Clone() fwk.StateData { return c }
+
 // Unreserve takes back what Reserve charged, unless the pod is bound all the same, or nobody can tell:
 // then it stays charged until its next cycle.
-func (p *Plugin) Unreserve(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod, _ string) {
-	if !p.cache.Planned(pod) {
+func (p *Plugin) Unreserve(ctx context.Context, state fwk.CycleState, pod *corev1.Pod, _ string) {
+	if _, err := state.Read(Name); err == nil {
 		p.release(ctx, pod)
 	}
 }

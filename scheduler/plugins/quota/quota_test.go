@@ -130,6 +130,22 @@ func TestPlannedPodsAreLeftAlone(t *testing.T) {
 	assert.Empty(t, p.cache.OverQuota(newPod("other", twoCPU)), "not charged")
 }
 
+// What was charged is taken back, though the planner places the pod by now.
+func TestPodThatJoinsAGangWhileItIsBound(t *testing.T) {
+	p, _ := newPlugin(t)
+	pod := newPod("pod", twoCPU)
+	p.cache.SetPod(pod)
+	state := framework.NewCycleState()
+	require.True(t, p.Reserve(t.Context(), state, pod, "node").IsSuccess())
+	joined := pod.DeepCopy()
+	joined.Labels = map[string]string{contract.TopologyGroupLabel: "job", contract.TopologyReplicasLabel: "2"}
+	p.cache.SetPod(joined)
+	require.True(t, p.cache.Planned(joined))
+	require.NotEmpty(t, p.cache.OverQuota(newPod("other", twoCPU)))
+	p.Unreserve(t.Context(), state, joined, "node")
+	assert.Empty(t, p.cache.OverQuota(newPod("other", twoCPU)), "not charged any more")
+}
+
 func TestPodsOfOneLeafAreEqual(t *testing.T) {
 	p, _ := newPlugin(t)
 	fragments, status := p.SignPod(t.Context(), newPod("pod", twoCPU))

@@ -23,6 +23,7 @@ import (
 	"github.com/spf13/pflag"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/events"
 	cliflag "k8s.io/component-base/cli/flag"
@@ -158,6 +159,10 @@ func run(ctx context.Context, args []string) error {
 		if err != nil {
 			return fmt.Errorf("set up the client for custom resources: %w", err)
 		}
+		pods, err := metadata.NewForConfig(config.KubeConfig)
+		if err != nil {
+			return fmt.Errorf("set up the client for pods: %w", err)
+		}
 		clients := repair.Clients{Kube: config.Client, Dynamic: custom, Events: config.EventBroadcaster.NewRecorder(contract.SchedulerName)}
 		learner, err := workload.Follow(ctx, cache, meter, config.Client, config.InformerFactory, config.ComponentConfig.LeaderElection.ResourceNamespace)
 		if err != nil {
@@ -166,9 +171,12 @@ func run(ctx context.Context, args []string) error {
 		go giveBack(ctx, gangs.Synced)
 		var led sync.Once
 		hooks.BeforeNextPod(scheduler, func() {
-			gangs.Lead()
 			led.Do(func() {
 				meter.Lead()
+				if err := cache.CatchUp(ctx, pods); err != nil {
+					klog.FromContext(ctx).Error(err, "Begins to lead without knowing of all bindings")
+				}
+				gangs.Lead()
 				// No pod is placed before the limits are known, and what rooms are kept for. Errors are those of ctx.
 				_ = gangs.Synced(ctx)
 				_ = learner.Synced(ctx)

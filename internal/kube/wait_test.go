@@ -69,11 +69,17 @@ func TestWaitForEndings(t *testing.T) {
 	t.Run("time runs out", func(t *testing.T) {
 		server, client, ctx := start(t)
 		server.Put(configMap("a", "still waiting"))
-		ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-		defer cancel()
-		obj, err := client.WaitFor(ctx, configMaps, "default", "a", untilValue("never"), nil)
+		var obj *unstructured.Unstructured
+		err := errors.New("not tried")
+		for patience := 100 * time.Millisecond; patience < time.Minute && !strings.Contains(err.Error(), "last status"); patience *= 2 {
+			short, cancel := context.WithTimeout(ctx, patience)
+			obj, err = client.WaitFor(short, configMaps, "default", "a", untilValue("never"), nil)
+			cancel()
+			require.Error(t, err)
+		}
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.ErrorContains(t, err, "last status: still waiting")
+		require.NotNil(t, obj)
 		assert.Equal(t, "a", obj.GetName(), "the object as it was seen last")
 	})
 }

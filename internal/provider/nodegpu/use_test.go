@@ -188,7 +188,7 @@ func TestNodesThatOfferNothing(t *testing.T) {
 	put(t, cloud, "gpu-1", nil)
 	cloud.Put(t, &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: "cpu-1"}})
 	cli := acctest.StartCLI(t)
-	cli.Write(t, with(`nodes = ["cpu-1", "gpu-1"]`, `timeouts = { create = "1s" }`))
+	cli.Write(t, with(`nodes = ["cpu-1", "gpu-1"]`, `timeouts = { create = "10s" }`))
 	said := acctest.Unwrapped(cli.Must(t, "apply", "-auto-approve"))
 	assert.Contains(t, said, "Nobody knows of GPUs on node cpu-1:")
 	assert.Contains(t, said, "The labels are written, and no GPUs are offered in mode topology on nodes cpu-1, gpu-1.")

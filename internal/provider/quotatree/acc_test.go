@@ -418,7 +418,7 @@ func TestKindThatIsNotInstalled(t *testing.T) {
 	acctest.StartCloud(t)
 	resource.UnitTest(t, resource.TestCase{
 		ProtoV6ProviderFactories: acctest.Providers(),
-		Steps: []resource.TestStep{{Config: treeOf(total, quotas, `timeouts = { create = "1s" }`),
+		Steps: []resource.TestStep{{Config: treeOf(total, quotas, `timeouts = { create = "10s" }`),
 			ExpectError: acctest.Saying("The kind ElasticQuotaTree is not installed. A gpuplan_scheduler installs it")}},
 	})
 }

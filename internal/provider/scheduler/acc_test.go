@@ -342,7 +342,7 @@ func TestSchedulerThatDoesNotStart(t *testing.T) {
 		Steps: []resource.TestStep{
 			{Config: `resource "gpuplan_scheduler" "this" {
   image    = "gpuplan-scheduler:1"
-  timeouts = { create = "1s" }
+  timeouts = { create = "15s" }
 }`, ExpectError: acctest.Saying("0 of 2 pods up to date, 0 ready. `kubectl -n gpuplan-system describe Deployment gpuplan-scheduler` shows what it waits for")},
 			{Config: config, PreConfig: func() { cloud.RunWorkloads(t) }}, // what exists of it is known and replaced
 		},
@@ -379,7 +379,7 @@ func TestSchedulerWhoseApplyIsInterrupted(t *testing.T) {
 func TestUpdateThatDoesNotStart(t *testing.T) {
 	cloud := acctest.StartCloud(t)
 	stop := cloud.RunWorkloads(t)
-	short := strings.TrimSuffix(changed, "}") + "  timeouts = { update = \"1s\" }\n}"
+	short := strings.TrimSuffix(changed, "}") + "  timeouts = { update = \"15s\" }\n}"
 	again := resource.TestStep{Config: changed, PreConfig: func() { cloud.RunWorkloads(t) }}
 	again.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectResourceAction(this, plancheck.ResourceActionUpdate)}
 	resource.UnitTest(t, resource.TestCase{

@@ -60,7 +60,7 @@ func operate(t *testing.T, cloud *acctest.Cloud, condition string, active int64)
 // From its creation on a job goes on unless something is wrong with the job itself: that
 // nobody waits any more makes no next apply delete it.
 func TestWaitThatEndsEarly(t *testing.T) {
-	const short = "\n  timeouts = { create = \"3s\" }"
+	const short = "\n  timeouts = { create = \"8s\" }"
 	for name, test := range map[string]struct {
 		body      string
 		condition string
@@ -117,7 +117,7 @@ func TestPostconditionHoldsBackWhatComesAfter(t *testing.T) {
 	operate(t, cloud, "Running", 4)
 	terraform := acctest.StartCLI(t)
 	terraform.Write(t, strings.Replace(oneJob("pytorch", `wait_for = "succeeded"
-  timeouts = { create = "3s" }
+  timeouts = { create = "8s" }
   lifecycle {
     postcondition {
       condition     = self.status == "Succeeded"

@@ -185,7 +185,7 @@ resource "gpuplan_training_job" "j" {
   image           = "train:1"
   placement_check = "off"
   roles           = { worker = { replicas = 4, gpus = 1 } }
-  timeouts        = { create = "3s" }
+  timeouts        = { create = "8s" }
 }
 `)
 	said := acctest.Unwrapped(cli.Must(t, "apply", "-auto-approve"))

@@ -16,7 +16,7 @@ import (
 
 // A plan says when neither the cluster nor what comes before the job has what lets it start.
 func TestWhatWouldNeverStart(t *testing.T) {
-	lease := func(age time.Duration) *unstructured.Unstructured {
+	lease := func(age time.Duration) *unstructured.Unstructured { // now: a scheduler that was not heard of for a minute is dead
 		return &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
 			"metadata": map[string]any{"namespace": contract.SystemNamespace, "name": contract.SchedulerName},
@@ -32,25 +32,25 @@ func TestWhatWouldNeverStart(t *testing.T) {
 		tree        = "resource \"gpuplan_quota_tree\" \"this\" {\n  total = { \"aliyun.com/gpu\" = \"8\" }\n  quotas = { a = { namespaces = [\"default\"] } }\n}\n"
 	)
 	for name, test := range map[string]struct {
-		object           *unstructured.Unstructured
+		heard            time.Duration // how long ago a scheduler was heard of, 0 for never
 		body, more       string
 		scheduler, queue bool // whether the plan says that one is absent
 	}{
-		"nothing":            {nil, "", "", true, false},
-		"another scheduler":  {nil, `scheduler_name = "volcano"`, "", false, false},
-		"not checked":        {nil, `placement_check = "off"`, "", false, false},
-		"one comes":          {nil, "depends_on = [gpuplan_scheduler.this]", scheduler, false, false},
-		"one runs":           {lease(time.Second), "", "", false, false},
-		"one ran":            {lease(time.Hour), "", "", true, false},
-		"queue, no tree":     {lease(time.Second), "queue = true", "", false, true},
-		"queue, a tree":      {lease(time.Second), "queue = true\n  depends_on = [gpuplan_quota_tree.this]", tree, false, false},
-		"queue, not checked": {lease(time.Second), "queue = true\n  placement_check = \"off\"", "", false, false},
+		"nothing":            {0, "", "", true, false},
+		"another scheduler":  {0, `scheduler_name = "volcano"`, "", false, false},
+		"not checked":        {0, `placement_check = "off"`, "", false, false},
+		"one comes":          {0, "depends_on = [gpuplan_scheduler.this]", scheduler, false, false},
+		"one runs":           {time.Second, "", "", false, false},
+		"one ran":            {time.Hour, "", "", true, false},
+		"queue, no tree":     {time.Second, "queue = true", "", false, true},
+		"queue, a tree":      {time.Second, "queue = true\n  depends_on = [gpuplan_quota_tree.this]", tree, false, false},
+		"queue, not checked": {time.Second, "queue = true\n  placement_check = \"off\"", "", false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cloud := acctest.StartCloud(t)
 			serve(cloud, job.PyTorch, contract.KubeflowVersion)
-			if test.object != nil {
-				cloud.API.Put(test.object)
+			if test.heard > 0 {
+				cloud.API.Put(lease(test.heard))
 			}
 			terraform := acctest.StartCLI(t)
 			terraform.Write(t, test.more+`resource "gpuplan_node_pool" "v100" {

@@ -76,6 +76,22 @@ func (s *GangState) MemberIDs(roles []string) []string {
 	return pods
 }
 
+// FirstUnbound returns the first member that the scheduler could place and that is not bound, nil when
+// there is none: pods that are gated or late, or that name another scheduler, ask for no place.
+func (s *GangState) FirstUnbound() *corev1.Pod {
+	for _, role := range s.Gang.Roles {
+		if role.Late {
+			continue
+		}
+		for _, name := range role.Members {
+			if pod := s.Pods[name]; pod.Spec.NodeName == "" {
+				return pod
+			}
+		}
+	}
+	return nil
+}
+
 // GangStatus says how far a gang is, from one pod's point of view.
 type GangStatus struct {
 	// Known means that the pod is one of the gang's.

@@ -258,8 +258,7 @@ func (c *Cache) Withdraw(key string) bool {
 	if !ok {
 		return false
 	}
-	waits := func(p *corev1.Pod) bool { return p.Spec.NodeName == "" }
-	asks := state.MissingText == "" && slices.ContainsFunc(slices.Collect(maps.Values(state.Pods)), waits) // a pod may have come just now
+	asks := state.MissingText == "" && state.FirstUnbound() != nil // a pod may have come just now
 	held, ok := c.state.View.Reservation(state.Gang.ID)
 	return ok && !asks && held.Evicts && c.state.View.Release(state.Gang.ID)
 }

@@ -321,6 +321,37 @@ func TestPlaceOfAGangThatAsksNoMore(t *testing.T) {
 		_, status = b.cycle(small[0])
 		assert.True(t, status.IsSuccess(), status.Message())
 	})
+	for name, left := range map[string]func(*corev1.Pod){
+		"a pod that is not ours yet is left": func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/later"}} },
+		"a launcher is left": func(p *corev1.Pod) {
+			p.Labels[contract.JobReplicaTypeLabel] = "launcher"
+			delete(p.Spec.Containers[0].Resources.Requests, contract.ResourceTopologyGPU)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "a")
+			b.setLeaves(leaf("left", "0"), leaf("right", "8"))
+			borrower := b.in("left", b.runs("borrower", "a", 1, 4, 0))
+			owner := b.gangPods("owner", 3, 4)
+			elastic(owner, 0)
+			left(owner[2])
+			b.submit(b.in("right", owner[:2]))
+			node, _ := b.cycle(owner[0])
+			b.bind(owner[0], node)
+			b.work()
+			b.submit(b.in("right", owner[2:]))
+			_, status := b.cycle(owner[1])
+			require.Contains(t, status.Message(), "evicted for it: gang ns/borrower")
+			b.work()
+			b.end(borrower[0])
+			_, held := b.cache.Nomination("ns/owner")
+			require.True(t, held)
+			b.end(owner[1])
+			_, held = b.cache.Nomination("ns/owner")
+			assert.False(t, held)
+			assert.EqualValues(t, 1, b.counted("gpuplan_nominations_given_up_total", nil))
+		})
+	}
 	t.Run("a member of a waiting gang goes for good", func(t *testing.T) {
 		b := newBench(t, "a")
 		low := b.runs("low", "a", 1, 8, 0)

@@ -27,7 +27,7 @@ func (p *Plugin) recoverOnce(ctx context.Context) {
 	defer func() { p.reserve(p.inOrder(p.cache.Pending())) }()
 	for _, key := range slices.Concat(p.cache.Partial(), p.inOrder(p.cache.Nominated())) {
 		state, ok := p.cache.Gang(key)
-		pod := firstPodOf(state)
+		pod := state.FirstUnbound()
 		if !ok || pod == nil || state.MissingText != "" {
 			continue
 		}
@@ -63,21 +63,6 @@ func (p *Plugin) inOrder(keys []string) []string {
 		queued[key] = clusterstate.Queued(key, state)
 	}
 	return slices.SortedFunc(slices.Values(keys), func(a, b string) int { return queued[a].Compare(queued[b]) })
-}
-
-// firstPodOf returns the first member that is not bound, nil when there is none.
-func firstPodOf(state inventory.GangState) *corev1.Pod {
-	for _, role := range state.Gang.Roles {
-		if role.Late {
-			continue
-		}
-		for _, name := range role.Members {
-			if pod := state.Pods[name]; pod.Spec.NodeName == "" {
-				return pod
-			}
-		}
-	}
-	return nil
 }
 
 // noteRun notes which pods make up a gang that runs as a whole. One of which members are still being

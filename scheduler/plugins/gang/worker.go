@@ -105,13 +105,14 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 		}
 	}
 	p.noteRun(key, state) // also where the last binding seemed to fail
-	if !ok || state.MissingText != "" {
+	idle := g.attempt == nil && len(g.assumed) == 0 && p.planning != key
+	satisfied := idle && ok && state.MissingText == "" && state.FirstUnbound() == nil
+	if !ok || state.MissingText != "" || satisfied {
 		p.activationMissed(g)
 	}
 	if !alive[g.firstPod] || p.cache.Bound(g.firstPod) {
 		g.loseFirst() // deleted, or bound by the scheduler that led before this one
 	}
-	idle := g.attempt == nil && len(g.assumed) == 0 && p.planning != key
 	done := idle && len(pending) == 0
 	if done {
 		delete(p.gangs, key)
@@ -131,6 +132,11 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 		if overdue && p.withdraw(key) {
 			p.preempt(ctx, key) // takes the nominations back
 		}
+	case satisfied: // what is left of it is not ours to place, or starts when it runs
+		if p.withdraw(key) {
+			p.preempt(ctx, key) // takes the nominations back
+		}
+		p.enqueue(ctx, key, state)
 	case waits:
 		p.retry(ctx, key, p.cache.Consider)
 		p.statuses.add(key)        // pods that have just joined must say it, too

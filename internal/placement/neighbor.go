@@ -59,6 +59,30 @@ func (s *Selector) Selects(namespace string, labels map[string]string) bool {
 	return true
 }
 
+// MustBeNear reports whether the role's members have to run near a pod with these labels, or near another
+// one of its kind: whether all rules select it that say near which pods they run. It is false for a role
+// without such a rule.
+func (r *Role) MustBeNear(namespace string, labels map[string]string) bool {
+	some := false
+	for i := range r.Neighbors {
+		if term := &r.Neighbors[i]; !term.Apart {
+			if some = true; !term.Pods.Selects(namespace, labels) {
+				return false
+			}
+		}
+	}
+	return some
+}
+
+// DependsOn reports whether members of the gang have to run near a pod, or near another one of its kind, of
+// which the gang itself has none.
+func (g *Gang) DependsOn(pod *Pod) bool {
+	return slices.ContainsFunc(g.Roles, func(r Role) bool {
+		return r.MustBeNear(pod.Namespace, pod.Labels) &&
+			!slices.ContainsFunc(g.Roles, func(own Role) bool { return r.MustBeNear(NamespaceOf(g.ID), own.Labels) })
+	})
+}
+
 // Neighborly reports whether the place of the role's members depends on other pods.
 func (r *Role) Neighborly(soft bool) bool {
 	return len(r.Neighbors) > 0 || slices.ContainsFunc(r.Spreads, func(s TopologySpread) bool { return soft || !s.Soft })

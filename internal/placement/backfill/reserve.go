@@ -27,13 +27,14 @@ func ReserveEach(v *snapshot.View, gangs []placement.Gang) {
 // known, then those that free the most; none that the others make superfluous. A gang
 // that its quota stops gets a reservation of quota only: it waits for gangs that use that
 // quota, and no node is kept for it. ok is false when the gang would not fit even on the
-// empty cluster, and while it loses members: it will need more than it lacks now.
+// empty cluster, and while it loses members: it will need more than it lacks now. Pods near which it has to
+// run are not waited for to end.
 func Reserve(v *snapshot.View, g placement.Gang) (r placement.Reservation, ok bool) {
 	p := packing.NewPacker(v.Seen(&g, nil), g)
 	if p.Invalid() != nil {
 		return placement.Reservation{}, false
 	}
-	leaving, running := preemption.RunningGangs(v, g.ID, func(*placement.Pod) bool { return true })
+	leaving, running := preemption.RunningGangs(v, g.ID, func(pod *placement.Pod) bool { return !g.DependsOn(pod) })
 	if preemption.Loses(leaving, g.ID) {
 		return placement.Reservation{}, false
 	}

@@ -30,6 +30,43 @@ func blocked(t *testing.T) (*snapshot.View, placement.Gang) {
 	return v, placementtest.Gang("ml/big", 1, placementtest.WholeGPUs(8))
 }
 
+// near has the members of a gang run on a node with a pod that is no GPU job's.
+func near(g placement.Gang) placement.Gang {
+	g.Roles[0].Neighbors = []placement.Neighbor{{Label: "host", Pods: placement.Selector{
+		Requirements: []placement.Requirement{{Key: "app", Operator: "In", Values: []string{"cache"}}},
+	}}}
+	return g
+}
+
+// A gang that has to run near another pod waits for others, not for that one to end, and may be let in whatever
+// runs now.
+func TestReserveNearAnotherPod(t *testing.T) {
+	v, big := blocked(t)
+	for _, name := range []string{"n0", "n1"} {
+		n, _ := v.Node(name)
+		n.Labels = map[string]string{"host": name}
+		v.SetNode(n)
+	}
+	big = near(big)
+	assert.False(t, planner.Infeasible(v, big), "such a pod may come")
+	_, ok := backfill.Reserve(v, big)
+	assert.False(t, ok)
+
+	v.AddPod(placement.Pod{ID: "ml/cache", Namespace: "ml", Node: "n1", Labels: map[string]string{"app": "cache"}})
+	assert.False(t, planner.Infeasible(v, big))
+	r, ok := backfill.Reserve(v, big)
+	require.True(t, ok)
+	assert.Equal(t, "n1", r.Placement.Assignments[0].Node)
+	assert.Len(t, r.After, 2, "the gangs on its node")
+
+	cache, _ := v.Pod("ml/cache")
+	assert.True(t, big.DependsOn(&cache))
+	big.Roles[0].Labels = map[string]string{"app": "cache"}
+	assert.False(t, big.DependsOn(&cache), "it has such pods itself")
+	huge := near(placementtest.Gang("ml/huge", 3, placementtest.WholeGPUs(8)))
+	assert.True(t, planner.Infeasible(v, huge))
+}
+
 func TestReserveWaitsForTheFewest(t *testing.T) {
 	v, big := blocked(t)
 	r, ok := backfill.Reserve(v, big)

@@ -80,21 +80,12 @@ type amongBuilder struct {
 // add compiles the rules of a class.
 func (b *amongBuilder) add(class int, soft bool) {
 	role, rules := b.Classes[class].spec, &b.rules.classes[class]
-	var near []*placement.Selector
-	for i := range role.Neighbors {
-		if term := &role.Neighbors[i]; !term.Apart {
-			near = append(near, &term.Pods)
-		}
-	}
-	all := func(namespace string, labels map[string]string) bool {
-		return !slices.ContainsFunc(near, func(s *placement.Selector) bool { return !s.Selects(namespace, labels) })
-	}
-	rules.self = len(near) > 0 && all(b.namespace, role.Labels)
+	rules.self = role.MustBeNear(b.namespace, role.Labels)
 	for i := range role.Neighbors {
 		term := &role.Neighbors[i]
 		if !term.Apart {
 			t := b.tally(term.Label)
-			b.count(t, all, true)
+			b.count(t, role.MustBeNear, true)
 			rules.near = append(rules.near, t)
 			continue
 		}

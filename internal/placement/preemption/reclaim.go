@@ -127,7 +127,8 @@ func preempt(v *snapshot.View, p *packing.Packer) (placement.Reservation, bool) 
 	return r, true
 }
 
-// mayPreempt returns the rule by which the gang may take from pods.
+// mayPreempt returns the rule by which the gang may take from pods. Those near which it has to run
+// stay.
 func mayPreempt(g *placement.Gang, tree *quota.Tree, charge quota.Resources) func(*placement.Pod) bool {
 	lower := func(pod *placement.Pod) bool { return pod.Priority < g.Priority }
 	rule := lower
@@ -140,7 +141,9 @@ func mayPreempt(g *placement.Gang, tree *quota.Tree, charge quota.Resources) fun
 	default:
 		rule = func(pod *placement.Pod) bool { return pod.Leaf == g.Leaf && lower(pod) }
 	}
-	return func(pod *placement.Pod) bool { return pod.Preemptible && !pod.Pinned && rule(pod) }
+	return func(pod *placement.Pod) bool {
+		return pod.Preemptible && !pod.Pinned && rule(pod) && !g.DependsOn(pod)
+	}
 }
 
 // borrowers keeps the candidates whose leaf still borrows when those before them have gone.

@@ -163,6 +163,31 @@ func TestReclaimFindsVictimsWhereTheyAreNeeded(t *testing.T) {
 	assert.Len(t, result.Victims, 6, "two of every node")
 }
 
+// A gang that has to run near a pod evicts others there, and not that one.
+func TestReclaimNearAnotherPod(t *testing.T) {
+	v := placementtest.TopologyView(2)
+	for _, name := range []string{"n0", "n1"} {
+		n, _ := v.Node(name)
+		n.Labels = map[string]string{"host": name}
+		v.SetNode(n)
+		low := placementtest.Gang("ml/on-"+name, 1, placementtest.WholeGPUs(8))
+		low.Preemptible = true
+		placementtest.Place(t, v, low)
+	}
+	where, _ := v.Pod("ml/on-n0/worker-0")
+	v.AddPod(placement.Pod{ID: "ml/cache", Namespace: "ml", Node: where.Node, Labels: map[string]string{"app": "cache"}, Preemptible: true})
+	g := placementtest.Gang("ml/high", 1, placementtest.WholeGPUs(8))
+	g.Priority = 10
+	g.Roles[0].Neighbors = []placement.Neighbor{{Label: "host", Pods: placement.Selector{
+		Requirements: []placement.Requirement{{Key: "app", Operator: "In", Values: []string{"cache"}}},
+	}}}
+	result := preemption.Reclaim(v, g)
+	require.NotNil(t, result.Reservation, result.Verdict.String())
+	require.Len(t, result.Victims, 1)
+	assert.Equal(t, "ml/on-n0", result.Victims[0].Gang)
+	assert.Equal(t, where.Node, result.Reservation.Placement.Assignments[0].Node)
+}
+
 func TestReclaimTakesLowestPriorityFirst(t *testing.T) {
 	v := placementtest.TopologyView(2)
 	placementtest.SetQuota(t, v, placementtest.Halves())

@@ -36,7 +36,7 @@ func ReserveSlowly(v *snapshot.View, g placement.Gang) (r placement.Reservation,
 	if p.Invalid() != nil {
 		return placement.Reservation{}, false
 	}
-	leaving, running := RunningGangs(v, g.ID, func(*placement.Pod) bool { return true })
+	leaving, running := RunningGangs(v, g.ID, func(pod *placement.Pod) bool { return !g.DependsOn(pod) })
 	if Loses(leaving, g.ID) {
 		return placement.Reservation{}, false
 	}

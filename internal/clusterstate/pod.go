@@ -89,7 +89,8 @@ func (s *State) SetPod(p *corev1.Pod) Change {
 	lifted := s.update(pod)
 	key := cmp.Or(pod.key, was)
 	leaves := p.DeletionTimestamp != nil && before != nil && before.DeletionTimestamp == nil
-	change := Change{Freed: held && (!pod.Charged() || leaves || shrunk(before, p)), Departed: held && (leaves || !pod.Charged()) && !preempted(p), RolledBack: lifted}
+	relabelled := before != nil && !maps.Equal(before.Labels, p.Labels)
+	change := Change{Freed: held && (!pod.Charged() || leaves || relabelled || shrunk(before, p)), Departed: held && (leaves || !pod.Charged()) && !preempted(p), RolledBack: lifted}
 	if was != key {
 		change.Left = was
 	}
@@ -97,11 +98,12 @@ func (s *State) SetPod(p *corev1.Pod) Change {
 		change.Altered = p
 	}
 	moved := before != nil && before.Spec.NodeName != p.Spec.NodeName && !expected
-	if before == nil || moved || inventory.Gone(before) != inventory.Gone(p) || !maps.Equal(before.Labels, p.Labels) || respecified(before, p) {
+	if before == nil || moved || inventory.Gone(before) != inventory.Gone(p) || relabelled || respecified(before, p) {
 		change.Gang = key
 	} else if before.Spec.NodeName == "" && p.Spec.NodeName != "" {
 		change.Bound = key
 	}
+	change.Placed = pod.Charged() && p.Spec.NodeName != "" && (before == nil || before.Spec.NodeName == "")
 	if node := pod.Now().Spec.NodeName; pod.Charged() && s.nodes[node].node == nil {
 		change.Node = node
 	}

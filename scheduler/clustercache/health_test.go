@@ -105,7 +105,7 @@ func TestNodesThatChange(t *testing.T) {
 	pending.Spec.NodeName = ""
 	assert.Equal(t, clusterstate.Change{Gang: "ns/job"}, c.SetPod(pending))
 	c.Assume(p)
-	assert.Equal(t, clusterstate.Change{Bound: "ns/job"}, c.SetPod(p))
+	assert.Equal(t, clusterstate.Change{Bound: "ns/job", Placed: true}, c.SetPod(p))
 	assert.Equal(t, clusterstate.Change{}, c.SetPod(p))
 	assert.True(t, c.Holds(p.UID))
 	assert.Equal(t, clusterstate.Change{Node: "n"}, c.RemoveNode("n"))

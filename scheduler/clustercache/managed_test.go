@@ -72,7 +72,7 @@ func TestManagedUntilBound(t *testing.T) {
 	require.Len(t, d.Assumed, 1)
 	assert.True(t, c.Planned(podtest.New("pod")), "while it is being bound")
 	bound := podtest.New("pod", podtest.OnNode("a"))
-	assert.Equal(t, clusterstate.Change{Bound: key}, c.SetPod(bound))
+	assert.Equal(t, clusterstate.Change{Bound: key, Placed: true}, c.SetPod(bound))
 	assert.False(t, c.Planned(bound))
 	assert.NotEmpty(t, c.OverQuota(podtest.New("other", podtest.Asks("cpu", 2))), "charged still")
 	assert.Equal(t, clusterstate.Change{Freed: true, Departed: true}, c.RemovePod(bound.UID))

@@ -80,6 +80,6 @@ func podsAreOverdue(t *testing.T, ahead time.Duration) {
 		f.removePod(leaves)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		assert.Equal(t, []clusterstate.Change{{Freed: true}}, news(), "what is gone is not looked at")
+		assert.Equal(t, []clusterstate.Change{{Placed: true}, {Freed: true}}, news(), "what is gone is not looked at")
 	})
 }

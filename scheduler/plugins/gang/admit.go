@@ -26,7 +26,7 @@ type answer struct {
 }
 
 // lateIn returns the pods of a gang that are no members and start once it runs.
-func lateIn(state inventory.GangState) map[types.UID]bool {
+func lateIn(state *inventory.GangState) map[types.UID]bool {
 	var late map[types.UID]bool
 	for _, role := range state.Gang.Roles {
 		for _, name := range role.Members {

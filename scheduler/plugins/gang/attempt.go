@@ -51,7 +51,7 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*assume
 		why := wait{cause: p.cause(d), text: text}
 		p.mu.Lock()
 		g := p.gang(key, pod)
-		g.wait(why, lateIn(d.GangState))
+		g.wait(why, &d.GangState)
 		p.activationMissed(g)
 		rejected := len(g.rejected) > 0
 		p.mu.Unlock()

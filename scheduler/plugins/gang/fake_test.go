@@ -256,6 +256,7 @@ func v100(name string) *corev1.Node {
 	}
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+			corev1.LabelHostname:   name,
 			contract.NodeModeLabel: "topology", contract.InstanceTypeLabel: "ecs.gn6v-c10g1.20xlarge",
 		}},
 		Status: corev1.NodeStatus{Capacity: offers, Allocatable: offers},

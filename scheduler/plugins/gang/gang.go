@@ -23,6 +23,8 @@ type gang struct {
 	firstPod types.UID
 	// why says why the gang waits; its text is "" while it does not.
 	why wait
+	// neighborly means that pods which begin to run beside it may let the gang in.
+	neighborly bool
 	// answers are the plugin's.
 	answers *sync.Map
 	// assumed are the planned members that are not bound yet.

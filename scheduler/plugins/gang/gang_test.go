@@ -76,6 +76,41 @@ func TestFirstPodIsPlacedWithout(t *testing.T) {
 	assert.True(t, status.IsSuccess())
 }
 
+// A gang that has to run near another's pod is let in when that one is placed, or gets the label that makes it one.
+func TestGangNearAnotherPod(t *testing.T) {
+	for name, before := range map[string]func(*corev1.Pod){
+		"it is bound":    func(p *corev1.Pod) { p.Spec.NodeName = "" },
+		"it is labelled": func(p *corev1.Pod) { p.Labels = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "a", "b")
+			after := &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "cache", UID: "cache", Labels: map[string]string{"app": "cache"}},
+				Spec:       corev1.PodSpec{NodeName: "b"},
+			}
+			cache := after.DeepCopy()
+			before(cache)
+			pods := b.gangPods("job", 1, 8)
+			pods[0].Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+				TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "cache"}},
+			}}}}
+			b.cache.SetPod(cache)
+			b.submit(pods)
+			_, status := b.cycle(pods[0])
+			require.Contains(t, status.Message(), "0 of 1")
+			b.handle.takeActivated()
+			b.plugin.work.observe(b.cache.SetPod(after))
+			b.work()
+			b.elapse()
+			b.work()
+			assert.Contains(t, b.handle.takeActivated(), "job-0")
+			node, status := b.cycle(pods[0])
+			require.True(t, status.IsSuccess(), status.Message())
+			assert.Equal(t, "b", node)
+		})
+	}
+}
+
 // A launcher starts once its gang runs, though it came before and another member waits.
 func TestLauncherOfAGangThatRunsInPart(t *testing.T) {
 	b := newBench(t, "a")

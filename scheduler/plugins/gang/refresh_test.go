@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 )
 
 // message is what a pod says about its scheduling at the API server.
@@ -54,7 +55,7 @@ func (b *bench) record(why wait, pods []*corev1.Pod) {
 	b.Helper()
 	b.plugin.mu.Lock()
 	g := b.plugin.gang("ns/"+pods[0].Labels[contract.TopologyGroupLabel], pods[0])
-	g.wait(why, nil)
+	g.wait(why, &inventory.GangState{})
 	b.plugin.mu.Unlock()
 	b.plugin.statuses.add(g.key)
 	b.work()

@@ -1,6 +1,13 @@
 package gang
 
-import "k8s.io/apimachinery/pkg/types"
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
 
 // entry says which pods of a gang may enter the scheduling queue, beside members that have
 // places already.
@@ -96,15 +103,16 @@ func (g *gang) enter(pod types.UID) {
 	g.firstPod = pod
 }
 
-// wait takes the gang, of which some pods are late, out of the queue, or notes what else it waits for.
-func (g *gang) wait(why wait, late map[types.UID]bool) {
+// wait takes the gang, as it is, out of the queue, or notes what else it waits for.
+func (g *gang) wait(why wait, state *inventory.GangState) {
 	g.on(rejected)
 	g.firstPod, g.why = "", why
+	g.neighborly = slices.ContainsFunc(state.Gang.Roles, func(r placement.Role) bool { return r.Neighborly(false) })
 	if len(g.assumed) > 0 {
 		g.answers.Delete(g.key) // these enter
 		return
 	}
-	g.answers.Store(g.key, &answer{text: why.text, late: late})
+	g.answers.Store(g.key, &answer{text: why.text, late: lateIn(state)})
 }
 
 // refuse notes that another plugin refuses a pod whatever the node. That pod leads the gang

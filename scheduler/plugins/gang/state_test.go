@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 )
 
 // slowGang is what the entry of a gang means, kept as separate facts.
@@ -59,7 +61,7 @@ func TestEntry(t *testing.T) {
 				}
 			case 1:
 				on = rejected
-				g.wait(why, nil)
+				g.wait(why, &inventory.GangState{})
 				slow = slowGang{waits: true, why: why.text}
 			case 2:
 				on = refused

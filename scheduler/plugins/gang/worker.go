@@ -17,6 +17,10 @@ import (
 // taken changes no decision, only counts. What may let a gang in is looked at at once.
 const refreshAfter = 30 * time.Second
 
+// besideAfter bounds how often gangs are tried again because pods are placed near which they may have to
+// run: pods are bound all the time.
+const besideAfter = time.Second
+
 // run follows the changes of the view until ctx ends: it activates gangs that have
 // become complete, and tries those that wait when something is freed. Beside it the
 // writer writes verdicts.
@@ -60,6 +64,16 @@ func (p *Plugin) do(ctx context.Context, c pendingWork) {
 				p.retry(ctx, key, simulation.Consider)
 			}
 		}
+	}
+	if c.beside {
+		p.looksBeside = false
+		for _, key := range p.besideOthers() {
+			p.retry(ctx, key, p.cache.Consider)
+		}
+	}
+	if c.placed && !p.looksBeside && len(p.besideOthers()) > 0 {
+		p.looksBeside = true
+		p.after(besideAfter, p.work.lookBeside)
 	}
 	if c.changed && !p.refreshes {
 		p.refreshes = true
@@ -182,6 +196,22 @@ func (p *Plugin) waiting() []string {
 	return keys
 }
 
+// besideOthers lists the gangs that wait and that pods may let in which begin to run, in the order of the queue.
+func (p *Plugin) besideOthers() []string {
+	beside := map[string]bool{}
+	p.mu.Lock()
+	for key, g := range p.gangs {
+		if g.neighborly && g.waits() {
+			beside[key] = true
+		}
+	}
+	p.mu.Unlock()
+	if len(beside) == 0 {
+		return nil
+	}
+	return slices.DeleteFunc(p.waiting(), func(key string) bool { return !beside[key] })
+}
+
 // resetRejected gives rejected nodes another chance, because the cluster has changed. A mere
 // roll-back is no such change: gangs would try rejected nodes in turns for ever.
 func (p *Plugin) resetRejected() {
@@ -226,7 +256,7 @@ func (p *Plugin) retry(ctx context.Context, key string, consider func(string, cl
 	if g.expected = text == ""; g.expected {
 		g.reopen()
 	} else {
-		g.wait(wait{cause: cause, text: text}, lateIn(d.GangState))
+		g.wait(wait{cause: cause, text: text}, &d.GangState)
 	}
 	p.mu.Unlock()
 	if text == "" {

@@ -26,6 +26,9 @@ type pendingWork struct {
 	freed bool
 	// rolledBack means that a pod has given back what it was about to be bound to.
 	rolledBack bool
+	// placed means that pods are bound that were not before; beside, that it is time to try
+	// gangs again that may have to run near them.
+	placed, beside bool
 	// changed means that the cluster is not what it was, so that texts may not be true
 	// any more; outdated, that it is time to look at them.
 	changed, outdated bool
@@ -53,13 +56,14 @@ func (w *workQueue) add(change clusterstate.Change) {
 	}
 	w.pending.freed = w.pending.freed || change.Freed
 	w.pending.rolledBack = w.pending.rolledBack || change.RolledBack
+	w.pending.placed = w.pending.placed || change.Placed
 	w.mu.Unlock()
 	signal(w.ready)
 }
 
 // observe notes a change of the cluster.
 func (w *workQueue) observe(change clusterstate.Change) {
-	if change != (clusterstate.Change{}) {
+	if change != (clusterstate.Change{}) && change != (clusterstate.Change{Placed: true}) {
 		w.mu.Lock()
 		w.pending.changed = true
 		w.mu.Unlock()
@@ -71,6 +75,14 @@ func (w *workQueue) observe(change clusterstate.Change) {
 func (w *workQueue) refresh() {
 	w.mu.Lock()
 	w.pending.outdated = true
+	w.mu.Unlock()
+	signal(w.ready)
+}
+
+// lookBeside notes that it is time to try gangs again that may have to run near pods which were placed.
+func (w *workQueue) lookBeside() {
+	w.mu.Lock()
+	w.pending.beside = true
 	w.mu.Unlock()
 	signal(w.ready)
 }

@@ -180,6 +180,18 @@ func (s *State) Assume(p *corev1.Pod, decided *contract.Allocation) {
 // Assumed reports whether the pod is charged as one that is about to be bound.
 func (s *Pod) Assumed() bool { return s.assumed != nil }
 
+// Relabelled reports whether labels of the assumed pod have changed since it was planned by which it belongs
+// to its gang, or is charged to quota.
+func (s *Pod) Relabelled() bool {
+	if s.assumed == nil {
+		return false
+	}
+	then, _ := inventory.GangKey(s.assumed)
+	now, _ := inventory.GangKey(s.observed)
+	return then != now || inventory.LeafOf(s.assumed, nil) != inventory.LeafOf(s.observed, nil) ||
+		inventory.Preemptible(s.assumed) != inventory.Preemptible(s.observed)
+}
+
 // Unverified reports whether the binding of the assumed pod has failed, as far as is known.
 func (s *Pod) Unverified() bool { return s.unverified }
 

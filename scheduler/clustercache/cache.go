@@ -226,6 +226,15 @@ func (c *Cache) Unverified(uid types.UID) bool {
 	return ok && pod.Unverified()
 }
 
+// Relabelled reports whether an assumed pod belongs to another gang by now, or is charged otherwise, than when it
+// was planned.
+func (c *Cache) Relabelled(uid types.UID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pod, ok := c.state.Pod(uid)
+	return ok && pod.Relabelled()
+}
+
 // Assumed reports whether a pod is charged as one that is about to be bound.
 func (c *Cache) Assumed(uid types.UID) bool {
 	c.mu.Lock()

@@ -16,6 +16,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
 // interruptedHandle lets something else happen when a nomination is taken back: while pods
@@ -49,6 +50,46 @@ func awaitLock(function string) {
 			}
 		}
 		runtime.Gosched()
+	}
+}
+
+// Members whose quota or gang changes by their labels before they are bound are planned by what they are now.
+func TestMembersThatAreRelabelledWhileTheyArePlaced(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(p *corev1.Pod)
+		from   int // the first of those that change
+		says   string
+	}{
+		"another leaf":                        {func(p *corev1.Pod) { p.Labels[contract.QuotaLabel] = "full" }, 0, "root/full"},
+		"not preemptible, beyond the minimum": {func(p *corev1.Pod) { p.Labels[contract.PreemptibleLabel] = "false" }, 0, "root/left"},
+		"another gang":                        {func(p *corev1.Pod) { p.Labels[contract.TopologyGroupLabel] = "other" }, 1, "must appear"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "a", "b")
+			b.setLeaves(leaf("left", "0"), leaf("full", "8"))
+			full := b.gangPods("full", 1, 8)
+			b.submit(b.in("full", full))
+			node, _ := b.cycle(full[0])
+			b.bind(full[0], node)
+			b.work()
+			pods := b.in("left", b.gangPods("job", 2, 2))
+			b.submit(pods)
+			at, status := b.cycle(pods[0])
+			require.True(t, status.IsWait(), status.Message())
+			for _, pod := range pods[test.from:] {
+				relabelled := pod.DeepCopy()
+				test.change(relabelled)
+				b.plugin.work.add(b.cache.SetPod(relabelled))
+			}
+			b.work()
+			require.True(t, b.handle.waiting[pods[0].UID].rejected)
+			b.plugin.Unreserve(t.Context(), b.states[pods[0].UID], pods[0], at)
+			b.work()
+			assert.False(t, b.cache.Assumed(pods[1].UID))
+			_, status = b.cycle(pods[0])
+			assert.True(t, status.IsRejected())
+			assert.Contains(t, status.Message(), test.says)
+		})
 	}
 }
 

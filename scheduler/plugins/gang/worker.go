@@ -111,6 +111,8 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 		switch {
 		case alive[uid] && s.attempt.phase == phaseBinding && !s.reserved && p.cache.Bound(uid):
 			delete(g.assumed, uid) // its binding seemed to fail
+		case alive[uid] && s.attempt == g.attempt && s.attempt.phase != phaseBinding && p.cache.Relabelled(uid):
+			aborted = s.attempt // by its labels of now it may exceed a limit
 		case alive[uid]:
 		case s.attempt == g.attempt:
 			aborted = s.attempt

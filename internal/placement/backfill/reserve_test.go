@@ -38,7 +38,7 @@ func near(g placement.Gang) placement.Gang {
 	return g
 }
 
-// A gang that has to run near another pod waits for others, not for that one to end, and may be let in whatever
+// A gang that has to run near another pod waits for others, not for that one to end, and may be admitted whatever
 // runs now.
 func TestReserveNearAnotherPod(t *testing.T) {
 	v, big := blocked(t)

@@ -23,7 +23,7 @@ type gang struct {
 	firstPod types.UID
 	// why says why the gang waits; its text is "" while it does not.
 	why wait
-	// neighborly means that pods which begin to run beside it may let the gang in.
+	// neighborly means that pods which begin to run beside it may meet a rule of the gang.
 	neighborly bool
 	// answers are the plugin's.
 	answers *sync.Map

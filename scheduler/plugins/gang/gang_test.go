@@ -76,7 +76,7 @@ func TestFirstPodIsPlacedWithout(t *testing.T) {
 	assert.True(t, status.IsSuccess())
 }
 
-// A gang that has to run near another's pod is let in when that one is placed, or gets the label that makes it one.
+// A gang that has to run near another's pod is admitted when that one is placed, or gets the label that makes it one.
 func TestGangNearAnotherPod(t *testing.T) {
 	for name, before := range map[string]func(*corev1.Pod){
 		"it is bound":    func(p *corev1.Pod) { p.Spec.NodeName = "" },

@@ -77,8 +77,8 @@ type Plugin struct {
 	planning string
 	// refreshes means that the worker, which alone uses it, is about to look at texts again.
 	refreshes bool
-	// looksBeside means that the worker is about to try gangs again that may have to run near pods.
-	looksBeside bool
+	// checksBeside means that the worker is about to try gangs again that may have to run near pods.
+	checksBeside bool
 
 	// recording is the gang of which the writer is writing why it waits, "" for none; it is
 	// not activated meanwhile. interrupted means that it should be.

@@ -66,14 +66,14 @@ func (p *Plugin) do(ctx context.Context, c pendingWork) {
 		}
 	}
 	if c.beside {
-		p.looksBeside = false
+		p.checksBeside = false
 		for _, key := range p.besideOthers() {
 			p.retry(ctx, key, p.cache.Consider)
 		}
 	}
-	if c.placed && !p.looksBeside && len(p.besideOthers()) > 0 {
-		p.looksBeside = true
-		p.after(besideAfter, p.work.lookBeside)
+	if c.placed && !p.checksBeside && len(p.besideOthers()) > 0 {
+		p.checksBeside = true
+		p.after(besideAfter, p.work.checkBeside)
 	}
 	if c.changed && !p.refreshes {
 		p.refreshes = true
@@ -198,7 +198,7 @@ func (p *Plugin) waiting() []string {
 	return keys
 }
 
-// besideOthers lists the gangs that wait and that pods may let in which begin to run, in the order of the queue.
+// besideOthers lists the gangs that wait and whose rules pods may meet which begin to run, in the order of the queue.
 func (p *Plugin) besideOthers() []string {
 	beside := map[string]bool{}
 	p.mu.Lock()

@@ -79,8 +79,8 @@ func (w *workQueue) refresh() {
 	signal(w.ready)
 }
 
-// lookBeside notes that it is time to try gangs again that may have to run near pods which were placed.
-func (w *workQueue) lookBeside() {
+// checkBeside notes that it is time to try gangs again that may have to run near pods which were placed.
+func (w *workQueue) checkBeside() {
 	w.mu.Lock()
 	w.pending.beside = true
 	w.mu.Unlock()

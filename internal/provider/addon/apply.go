@@ -12,7 +12,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
 // add installs the add-on, or takes the one that the cluster has, and configures it.
@@ -23,9 +22,6 @@ func (r *addon[M, P]) add(ctx context.Context, _ tfsdk.State, of *M) (exists boo
 		return false, failed("Add-on was not installed", err)
 	}
 	defer r.Session.Ledger.Begin(named(m.name()))()
-	if !r.Session.Ledger.Take(named(m.name())) {
-		return false, failed("Add-on was not installed", session.Taken(named(m.name())))
-	}
 	clusterID, name := r.Session.ClusterID, m.name().ValueString()
 	_, err = client.GetAddon(ctx, clusterID, name)
 	installs := acs.Code(err) == "AddonNotFound"

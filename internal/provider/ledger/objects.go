@@ -24,7 +24,7 @@ func (l *Ledger) Begin(object string) (end func()) {
 	return lock.Unlock
 }
 
-// Take records that a resource of this walk creates the object, or goes on with one that
+// Take records that a resource of this walk is about to create the object, or to go on with one that
 // an earlier apply created. It is false when another resource did so before.
 func (l *Ledger) Take(object string) bool {
 	l.objects.mu.Lock()

@@ -25,7 +25,7 @@ type Resource[M any] struct {
 	// Timeouts are the time limits that the user set, Default those that hold otherwise.
 	Timeouts func(*M) timeouts.Value
 	Default  Limits
-	// Object is the ledger's name of what the resource manages.
+	// Object is the ledger's name of what the resource manages, nil where it takes several objects by itself.
 	Object func(*M) string
 	// Identity says what tells it from all else, ID is that of a model, as an import takes it, and
 	// Import puts into the state what [Resource.Look] needs to find it.
@@ -61,7 +61,8 @@ func (r *Resource[M]) Configure(_ context.Context, req resource.ConfigureRequest
 	r.Session = session.Of(req.ProviderData, &resp.Diagnostics)
 }
 
-// Create makes what the plan says.
+// Create makes what the plan says. It is the resource's from here on, also when that fails: who had it before
+// does not delete it.
 func (r *Resource[M]) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
 	r.Session.Ledger.StartApplying()
 	var m M
@@ -70,6 +71,10 @@ func (r *Resource[M]) Create(ctx context.Context, req resource.CreateRequest, re
 	}
 	timeout, diags := r.Timeouts(&m).Create(ctx, r.Default.Create)
 	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
+		return
+	}
+	if r.Object != nil && !r.Session.Ledger.Take(r.Object(&m)) {
+		resp.Diagnostics.AddError(r.Title+" was not created", session.Sentence(session.Taken(r.Object(&m))))
 		return
 	}
 	limited, cancel := context.WithTimeout(ctx, timeout)
@@ -166,9 +171,11 @@ func (r *Resource[M]) Delete(ctx context.Context, req resource.DeleteRequest, re
 	}
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	defer r.Session.Ledger.Begin(r.Object(&m))()
-	if r.Session.Ledger.Taken(r.Object(&m)) {
-		return
+	if r.Object != nil {
+		defer r.Session.Ledger.Begin(r.Object(&m))()
+		if r.Session.Ledger.Taken(r.Object(&m)) {
+			return
+		}
 	}
 	diags, err := r.Remove(limited, &m)
 	if resp.Diagnostics.Append(diags...); err != nil {

@@ -146,6 +146,28 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// An object is taken before anything can fail: the address that had it does not delete it when the one that takes it
+// over fails.
+func TestFailedTakeoverKeepsTheObject(t *testing.T) {
+	r := thing()
+	r.Add = func(context.Context, tfsdk.State, *model) (bool, diag.Diagnostics) { return false, failure(true) }
+	r.Remove = func(context.Context, *model) (diag.Diagnostics, error) {
+		t.Error("it is deleted")
+		return nil, nil
+	}
+	create := func() string {
+		created := resource.CreateResponse{State: state(t, ""), Identity: identity(t, nil, nil, nil)}
+		r.Create(t.Context(), resource.CreateRequest{Plan: tfsdk.Plan(state(t, "planned"))}, &created)
+		require.Len(t, created.Diagnostics, 1)
+		return created.Diagnostics[0].Summary()
+	}
+	assert.Equal(t, "Thing is broken", create())
+	var deleted resource.DeleteResponse
+	r.Delete(t.Context(), resource.DeleteRequest{State: state(t, "old")}, &deleted)
+	assert.Empty(t, deleted.Diagnostics)
+	assert.Equal(t, "Thing was not created", create(), "it is another's")
+}
+
 // What another resource of the walk has taken is not deleted.
 func TestDelete(t *testing.T) {
 	r, removed := thing(), 0

@@ -62,6 +62,11 @@ func (r *nodeGPU) apply(ctx context.Context, of tfsdk.State, c change) (diags di
 		diags.AddError("Nodes were not labelled", session.Sentence(err))
 		return diags
 	}
+	for _, name := range c.given() {
+		if !r.Session.Ledger.Take(object(name)) {
+			return fail(session.Taken(object(name)))
+		}
+	}
 	client, err := r.Session.Kube()
 	if err != nil {
 		return fail(err)
@@ -100,9 +105,6 @@ func (r *nodeGPU) apply(ctx context.Context, of tfsdk.State, c change) (diags di
 // label gives a node its labels.
 func (r *nodeGPU) label(ctx context.Context, client *kube.Client, name string, c change, fields *unstructured.Unstructured) error {
 	defer r.Session.Ledger.Begin(object(name))()
-	if !r.Session.Ledger.Take(object(name)) {
-		return session.Taken(object(name))
-	}
 	return client.Amend(ctx, nodeKind, "", name, func(live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 		var n corev1.Node
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(live.Object, &n); err != nil {

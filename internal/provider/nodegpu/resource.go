@@ -24,7 +24,6 @@ func New() resource.Resource {
 	r.Resource = lifecycle.Resource[model]{
 		Type: "gpuplan_node_gpu", Title: "GPU mode of nodes",
 		Timeouts: func(m *model) timeouts.Value { return m.Timeouts }, Default: limits,
-		Object:   func(m *model) string { return "GPU mode of nodes " + m.Name.ValueString() },
 		Identity: lifecycle.Identity{{Name: "nodes", Description: "Names of the nodes.", List: true}},
 		ID:       func(m *model) string { return strings.Join(m.names(), ",") }, Import: r.importID,
 		Add: r.add, Look: r.look, Change: r.change, Remove: r.remove,

@@ -36,8 +36,6 @@ func (r *pool) start(ctx context.Context, client *acs.Client, m *model) (started
 	if errors.As(err, &exists) {
 		if !r.Session.Mine(exists.Pool.Tag(contract.OwnerTag)) {
 			err = r.foreign(exists)
-		} else if !r.Session.Ledger.Take(object(m.Name)) {
-			err = session.Taken(object(m.Name))
 		} else {
 			return r.resume(ctx, client, exists.Pool, spec, m)
 		}
@@ -46,7 +44,6 @@ func (r *pool) start(ctx context.Context, client *acs.Client, m *model) (started
 		diags.AddError("Node pool was not created", session.Sentence(err))
 		return started, before, diags
 	}
-	r.Session.Ledger.Take(object(m.Name))
 	gone, more := r.giveWay(ctx, client, *m, started.PoolID)
 	if gone {
 		started = acs.Started{}

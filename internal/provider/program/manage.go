@@ -194,18 +194,14 @@ func (p Manager) CheckNew(ctx context.Context) (diags diag.Diagnostics) {
 	return diags
 }
 
-// Take makes a resource the one that installs the program, and refuses to install it over
-// objects of someone else.
-func (p Manager) Take(ctx context.Context, objs []*unstructured.Unstructured) (diags diag.Diagnostics) {
+// CheckObjects refuses to install the program over objects of someone else.
+func (p Manager) CheckObjects(ctx context.Context, objs []*unstructured.Unstructured) (diags diag.Diagnostics) {
 	client, err := p.Session.Kube()
 	if err == nil {
 		var core, optional []*unstructured.Unstructured
 		if core, optional, err = p.split(ctx, client, objs); err == nil {
 			err = p.refuseForeign(ctx, client, slices.Concat(core, optional))
 		}
-	}
-	if err == nil && !p.Session.Ledger.Take(p.ID()) {
-		err = session.Taken(p.Resource)
 	}
 	if err != nil {
 		diags.AddError(p.Title+" cannot be installed", session.Sentence(err))

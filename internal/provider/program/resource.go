@@ -138,7 +138,7 @@ func (r *Resource[M, P]) add(ctx context.Context, of tfsdk.State, m *M) (exists 
 	if diags.Append(r.Manager.CheckNew(ctx)...); diags.HasError() {
 		return false, diags
 	}
-	if diags.Append(r.Manager.Take(ctx, objs)...); diags.HasError() {
+	if diags.Append(r.Manager.CheckObjects(ctx, objs)...); diags.HasError() {
 		return false, diags
 	}
 	failed := r.apply(ctx, P(m), objs)

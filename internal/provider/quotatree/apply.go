@@ -163,13 +163,10 @@ func write(ctx context.Context, client *kube.Client, obj *unstructured.Unstructu
 // create writes a new tree, or goes on with one of this configuration.
 func (r *tree) create(ctx context.Context, client *kube.Client, obj *unstructured.Unstructured) (stored *unstructured.Unstructured, goesOn bool, err error) {
 	defer r.Session.Ledger.Begin(owned)()
-	for taken := false; ; {
+	for {
 		exists, err := r.makeRoom(ctx, client)
 		if err != nil {
 			return nil, false, err
-		}
-		if taken = taken || r.Session.Ledger.Take(owned); !taken {
-			return nil, false, session.Taken(owned)
 		}
 		if exists {
 			stored, err = write(ctx, client, obj)

@@ -11,7 +11,6 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/written"
 )
 
@@ -21,13 +20,10 @@ import (
 // it is not a new job.
 func (r *trainingJob) begin(ctx context.Context, client *kube.Client, m model, of tfsdk.State, spec job.Spec, notes map[string]string) (obj *unstructured.Unstructured, goesOn bool, err error) {
 	defer r.Session.Ledger.Begin(object(spec))()
-	for taken := false; ; {
+	for {
 		live, err := r.existing(ctx, client, spec)
 		if err != nil {
 			return nil, false, err
-		}
-		if taken = taken || r.Session.Ledger.Take(object(spec)); !taken {
-			return nil, false, session.Taken(object(spec))
 		}
 		obj, goesOn, err = r.beginFrom(ctx, client, live, m, of, spec, notes)
 		if !kube.IsAlreadyExists(err) {

@@ -17,7 +17,7 @@ import (
 // about jobs that lose their nodes.
 func (l *Ledger) check(changed *job, around bool) []Finding {
 	if l.applying {
-		return nil // the plan has said so
+		return l.asKnownNow(changed) // the plan has said the rest
 	}
 	found := l.displacedJobs()
 	if l.cuts != nil {
@@ -61,6 +61,21 @@ func (l *Ledger) check(changed *job, around bool) []Finding {
 		fresh = append(fresh, l.explained(l.addressed(f, changed)))
 	}
 	return fresh
+}
+
+// asKnownNow refuses at apply a job that can never run within a quota tree of which the plan did not know all.
+func (l *Ledger) asKnownNow(j *job) []Finding {
+	if j == nil || !l.treeKnown {
+		return nil
+	}
+	f := l.beyond(j, l.gang(j), l.tree)
+	if f == nil {
+		return nil
+	}
+	if graded, _ := l.graded(*f); graded.Error {
+		return []Finding{graded}
+	}
+	return nil // it may have been said, and the job's creation says what becomes of it
 }
 
 // addressed makes a finding name its job first when it shows with another resource: the one

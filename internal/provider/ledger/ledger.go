@@ -41,7 +41,7 @@ type Ledger struct {
 	tree *quota.Tree
 	// treeKnown means that the walk has said what becomes of the tree.
 	treeKnown bool
-	// treeComes means that it has said that there will be one.
+	// treeComes means that it has said that there will be one of which something is unknown until apply.
 	treeComes bool
 	live      *picture
 	compared  map[string]bool            // sets of jobs that were placed together
@@ -175,6 +175,8 @@ const (
 	NoTree Kind = "NoTree"
 	// Ungoverned: a job names a quota leaf, and there is no quota tree.
 	Ungoverned Kind = "Ungoverned"
+	// QuotaUnknown: the limits of a job's quota leaf are unknown until apply.
+	QuotaUnknown Kind = "QuotaUnknown"
 	// Preempts: the scheduler would evict running gangs for a job.
 	Preempts Kind = "Preempts"
 	// Overtaken: gangs that wait already take the place of a job before it is there.
@@ -375,7 +377,7 @@ func (l *Ledger) promised(j *job) bool {
 	})
 }
 
-// ExpectTree records that this walk plans to have a quota tree, whose limits may be unknown until apply.
+// ExpectTree records that this walk plans to have a quota tree of which something is unknown until apply.
 func (l *Ledger) ExpectTree() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1319,7 +1319,7 @@ func TestQueueWithoutATree(t *testing.T) {
 		"a leaf of none":             {inLeaf(job(one, "a", 8), "vision"), &bare, true, nil, []string{"warning Ungoverned default/a"}},
 		"a leaf, nobody looked":      {inLeaf(job(one, "a", 8), "vision"), nil, false, nil, nil},
 		"a leaf of one planned":      {inLeaf(job(one, "a", 8), "vision"), &bare, true, func(l *ledger.Ledger) { l.RecordTree(tree(t, "vision", 8)) }, nil},
-		"a leaf of one, unknown":     {inLeaf(job(one, "a", 8), "vision"), &bare, true, (*ledger.Ledger).ExpectTree, nil},
+		"a leaf of one, unknown":     {inLeaf(job(one, "a", 8), "vision"), &bare, true, (*ledger.Ledger).ExpectTree, []string{"warning QuotaUnknown default/a"}},
 		"one that does not fit says": {misfit, &bare, true, nil, []string{"error Misfit default/a"}},
 	} {
 		t.Run(name, func(t *testing.T) {

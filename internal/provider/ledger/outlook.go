@@ -28,7 +28,7 @@ func (l *Ledger) outlooks(jobs []*job) []Finding {
 		if f != nil {
 			findings = append(findings, *f)
 		}
-		if f := l.ungoverned(j); f != nil {
+		if f := cmp.Or(l.ungoverned(j), l.quotaUnknown(j)); f != nil {
 			findings = append(findings, *f)
 		}
 	}
@@ -64,13 +64,29 @@ func (l *Ledger) noTree(j *job) *Finding {
 	return f
 }
 
-// outlook is the one finding about a job by itself, nil when it can start at once.
-func (l *Ledger) outlook(j *job) *Finding {
-	limits, g := l.limits(), l.gang(j)
+// quotaUnknown warns that a job is not held against the limits of its quota leaf before an apply knows them.
+func (l *Ledger) quotaUnknown(j *job) *Finding {
+	leaf := j.admitted().Leaf
+	if leaf == "" || !l.treeComes || l.treeKnown {
+		return nil
+	}
+	return &Finding{Kind: QuotaUnknown, Jobs: []string{j.Gang.ID}, Summary: "Quota is checked at apply",
+		Detail: fmt.Sprintf("Some of the quota tree is unknown until apply, so whether job %s can run within the quota leaf %q is checked then: with placement_check = \"error\" the apply refuses a job that never can, "+
+			"after it has changed the tree. To know before, apply first what makes the tree unknown, with -target.", j.Gang.ID, leaf)}
+}
+
+// beyond says that a job can never run within its quota, or has none.
+func (l *Ledger) beyond(j *job, g placement.Gang, limits *quota.Tree) *Finding {
 	if leaf := j.admitted().Leaf; leaf != "" && limits != nil && !limits.HasLeaf(leaf) && (g.Leaf != "" || l.part) {
 		return l.noSuchLeaf(j, limits)
 	}
-	if f := l.exceeds(j, g, limits); f != nil {
+	return l.exceeds(j, g, limits)
+}
+
+// outlook is the one finding about a job by itself, nil when it can start at once.
+func (l *Ledger) outlook(j *job) *Finding {
+	limits, g := l.limits(), l.gang(j)
+	if f := l.beyond(j, g, limits); f != nil {
 		return f
 	}
 	if l.live == nil {

@@ -39,7 +39,6 @@ func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 	if resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...); resp.Diagnostics.HasError() {
 		return
 	}
-	r.Session.Ledger.ExpectTree()
 	isNew := req.State.Raw.IsNull()
 	if !isNew && r.leaves(ctx, plan) {
 		plan.ID = types.StringUnknown()
@@ -58,6 +57,7 @@ func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 		return
 	}
 	if !known {
+		r.Session.Ledger.ExpectTree()
 		if !isNew && !plan.AllowDisruption.ValueBool() {
 			resp.Diagnostics.Append(r.checkUnknown(ctx, req.State, plan)...)
 		}
@@ -186,7 +186,7 @@ func (r *tree) checkUnknown(ctx context.Context, of tfsdk.State, plan model) dia
 	}
 	if !r.Session.Ledger.Applying() && u.any() {
 		diags.AddAttributeWarning(path.Root("quotas"), "Use of the quota is checked at apply", "Some of the quota tree is unknown until apply, and its quota is in use. "+
-			"Without allow_disruption the apply refuses to take away what others use, and does not look at the jobs of this configuration.")
+			"Without allow_disruption the apply refuses to take away what others use, and does not look at the jobs of this configuration. To have a plan look at these, apply first what makes the tree unknown, with -target.")
 	}
 	return diags
 }

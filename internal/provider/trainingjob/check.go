@@ -286,7 +286,7 @@ func (c checker) finding(f ledger.Finding) diag.Diagnostic {
 	d := session.Diagnostic(f)
 	at := path.Root("pools")
 	switch f.Kind {
-	case ledger.NoSuchLeaf, ledger.ExceedsQuota, ledger.WaitsForQuota, ledger.Ungoverned:
+	case ledger.NoSuchLeaf, ledger.ExceedsQuota, ledger.WaitsForQuota, ledger.Ungoverned, ledger.QuotaUnknown:
 		at = path.Root("quota")
 	case ledger.NoTree:
 		at = path.Root("queue")

@@ -42,11 +42,17 @@ func (r *pool) add(ctx context.Context, _ tfsdk.State, m *model) (exists bool, d
 		diags.Append(settled...)
 	}
 	m.settleUnknown()
+	if lifecycle.Interrupted(ctx) {
+		m.State = types.StringValue(incomplete)
+	}
 	if diags.HasError() {
 		m.note()
 	}
 	return true, diags
 }
+
+// incomplete is the state of a pool whose create broke off, until a refresh shows how far the service is.
+const incomplete = "incomplete"
 
 // settle waits until a change of the pool has reached its nodes, and reads what the
 // plan left open. before is the pool before the change, first means that it had no nodes then, next
@@ -130,7 +136,7 @@ func (m *model) settleUnknown() {
 		m.OtherModeNodes = types.MapValueMust(types.StringType, nil)
 	}
 	if m.State.IsUnknown() {
-		m.State = types.StringValue("incomplete")
+		m.State = types.StringValue(incomplete)
 	}
 	if m.capacityOpen() {
 		m.Capacity = types.ObjectNull(capacity.Type.AttrTypes)

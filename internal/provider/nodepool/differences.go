@@ -59,6 +59,11 @@ func (m *model) note() {
 	m.DriftedNodes = types.MapValueMust(types.StringType, map[string]attr.Value{m.Name.ValueString(): types.StringValue(unfinished)})
 }
 
+// differs reports whether a state says that a pool is not as it should be.
+func (m *model) differs() bool {
+	return len(m.DriftedNodes.Elements()) > 0 || m.State.ValueString() == incomplete
+}
+
 // noted tells whether a state says that the last change of a pool failed.
 func noted(drifted types.Map, pool string) bool {
 	text, ok := drifted.Elements()[pool].(types.String)

@@ -1,6 +1,7 @@
 package nodepool
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -139,7 +140,7 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 		r.Session.Ledger.GuardPool(state.ID.ValueString())
 	}
 	r.Session.Ledger.UnsetOnNodes(change.unset())
-	repaired := len(state.DriftedNodes.Elements()) > 0
+	repaired := state.differs()
 	plan.DriftedNodes, plan.OtherModeNodes = types.MapValueMust(types.StringType, nil), change.otherModesLeft()
 	plan.Capacity, plan.NodeNames = state.Capacity, state.NodeNames
 	live, more := capacity.From(ctx, state.Capacity)
@@ -151,14 +152,14 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 			return diags
 		}
 	}
-	incomplete := repaired && len(live.Nodes) != plan.offering()
+	short := repaired && len(live.Nodes) != plan.offering()
 	gone := change.leaving()
 	diags.Append(change.checkLeaving()...)
 	diags.Append(r.checkReleased(ctx, change)...)
 	switch {
 	case len(gone) > 0:
 		diags.Append(plan.setWithout(ctx, after, live, gone)...)
-	case change.changesNodes() || incomplete:
+	case change.changesNodes() || short:
 		diags.Append(plan.setRemaining(ctx, after, live, lacking(state))...)
 	}
 	if before.Reserved != after.Reserved && len(live.Nodes) > 0 {
@@ -170,15 +171,15 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 	switch {
 	case len(change.replaced()) > 0:
 		plan.NodeNames = types.ListUnknown(types.StringType)
-	case len(gone) > 0 && !incomplete && !repaired:
+	case len(gone) > 0 && !repaired:
 		names := slices.DeleteFunc(texts(state.NodeNames.Elements()), func(name string) bool { return slices.Contains(gone, name) })
 		diags.Append(plan.setNodeNames(ctx, names)...)
-	case !plan.Size.Equal(state.Size) || incomplete:
+	case !plan.Size.Equal(state.Size) || short:
 		plan.NodeNames = types.ListUnknown(types.StringType)
 	}
 	if repaired {
 		diags.AddWarning("Nodes differ from their pool", fmt.Sprintf(
-			"Node pool %s will be repaired, and the apply waits until its nodes are ready: %s.", after.Name, describe(state.DriftedNodes)))
+			"Node pool %s will be repaired, and the apply waits until its nodes are ready: %s.", after.Name, cmp.Or(describe(state.DriftedNodes), "its creation did not complete")))
 	}
 	if (repaired || change.relabels()) && len(state.NodeNames.Elements()) > 0 {
 		diags.Append(r.Session.NodeRights(ctx)...)

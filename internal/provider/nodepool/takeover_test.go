@@ -101,7 +101,10 @@ func TestPoolWhoseApplyIsInterrupted(t *testing.T) {
 	_ = cmd.Wait() // whether the interruption is an error is Terraform's to say
 	assert.Contains(t, acctest.Unwrapped(output.String()), "The next apply goes on from here.")
 	assert.NotContains(t, cli.Must(t, "plan"), "must be replaced")
-	cli.Must(t, "apply", "-auto-approve") // it may be complete by now
+	said := acctest.Unwrapped(cli.Must(t, "plan", "-refresh=false"))
+	assert.Contains(t, said, "0 to add, 1 to change, 0 to destroy")
+	assert.Contains(t, said, "Node pool v100 will be repaired, and the apply waits until its nodes are ready: its creation did not complete.")
+	cli.Must(t, "apply", "-auto-approve", "-refresh=false")
 	cli.Unchanged(t)
 	assert.Len(t, cloud.ACS.State().Pools, 1)
 	assert.Equal(t, 2, cloud.ACS.State().NextPool, "no other pool was made")

@@ -44,7 +44,7 @@ func (r *pool) modify(ctx context.Context, state model, m *model) (changed bool,
 	if diags.Append(r.refuseDisplaced(ctx, c)...); diags.HasError() {
 		return false, diags
 	}
-	if !c.changesPool() && len(state.DriftedNodes.Elements()) == 0 {
+	if !c.changesPool() && !state.differs() {
 		diags.Append(r.keepSettings(ctx, *m)...)
 		return true, diags
 	}

@@ -117,11 +117,19 @@ func (r *Resource[M, P]) ModifyPlan(ctx context.Context, req resource.ModifyPlan
 	}
 	m.Complete()
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, m)...)
-	if resp.Plan.Raw.IsFullyKnown() {
+	known := resp.Plan.Raw.IsFullyKnown()
+	if !req.State.Raw.IsNull() {
+		if resp.Diagnostics.Append(r.Recall(ctx, req.Private, (*M)(m))...); m.Kept().Unfinished && resp.Plan.Raw.Equal(req.State.Raw) {
+			// Of an apply that was interrupted, which a plan without a refresh goes on with, too.
+			*m.Drifted() = types.ListUnknown(types.StringType)
+			resp.Diagnostics.Append(resp.Plan.Set(ctx, m)...)
+		}
+	}
+	if known {
 		objs, diags := r.Manager.describe(m.Objects())
 		resp.Diagnostics.Append(append(diags, r.Manager.CheckServed(ctx, objs)...)...)
 	}
-	if !resp.Plan.Raw.Equal(req.State.Raw) && resp.Plan.Raw.IsFullyKnown() && !resp.Diagnostics.HasError() {
+	if !resp.Plan.Raw.Equal(req.State.Raw) && known && !resp.Diagnostics.HasError() {
 		if objs, err := m.Objects(); err == nil {
 			resp.Diagnostics.Append(r.Manager.Session.Rights(ctx, objs...)...)
 		}

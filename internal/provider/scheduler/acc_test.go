@@ -367,6 +367,7 @@ func TestSchedulerWhoseApplyIsInterrupted(t *testing.T) {
 	}, time.Minute, 20*time.Millisecond)
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	_ = cmd.Wait() // whether the interruption is an error is Terraform's to say
+	assert.Contains(t, cli.Must(t, "plan", "-refresh=false"), "0 to add, 1 to change, 0 to destroy")
 	said := cli.Must(t, "plan", "-out=on")
 	assert.Contains(t, said, "0 to add, 1 to change, 0 to destroy", output.String())
 	assert.Contains(t, said, "Deployment gpuplan-system/gpuplan-scheduler: .status: 0 of 2 pods up to date, 0 ready")

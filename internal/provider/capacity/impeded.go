@@ -37,7 +37,9 @@ func Impeded(pools []Capacity, reasons []placement.Reason) string {
 	switch more := len(parts) - named; {
 	case len(parts) == 0:
 		return ""
-	case more > 0:
+	case more == 1:
+		parts = append(parts[:named], "1 more node is not free either")
+	case more > 1:
 		parts = append(parts[:named], fmt.Sprintf("%d more nodes are not free either", more))
 	}
 	return " Not all of the pools can be used: " + strings.Join(parts, "; ") + "."
@@ -102,6 +104,8 @@ func (n Node) Describe() string {
 		switch {
 		case h.GPUs != nil:
 			parts = append(parts, fmt.Sprintf("has GPU %s used by %s", *h.GPUs, who))
+		case h.UnrecordedGPUs != nil && *h.UnrecordedGPUs == 1:
+			parts = append(parts, "has 1 GPU used by "+who)
 		case h.UnrecordedGPUs != nil:
 			parts = append(parts, fmt.Sprintf("has %d GPUs used by %s", *h.UnrecordedGPUs, who))
 		case len(h.Shares) > 0:

@@ -38,7 +38,7 @@ func TestKillsOfJobsThatFillTheirPool(t *testing.T) {
 
 	output, code, _ := s.run(t, point{}, "plan")
 	require.Zero(t, code, output)
-	assert.Contains(t, acctest.Unwrapped(output), "4 of 7 members of job default/elastic have room now; the other 3 start when there is more.")
+	assert.Contains(t, acctest.Unwrapped(output), "4 of 7 members of job default/elastic have room now; the others start when there is more.")
 	for _, name := range []string{"rigid", "elastic"} {
 		_, code, died := apply(point{once: func() bool { return s.bound(t, name) == 4 }})
 		require.NotZero(t, code)

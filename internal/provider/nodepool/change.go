@@ -133,10 +133,10 @@ func (c change) effects() []effect {
 	}
 	if from, to := c.from.Size.ValueInt64(), c.to.Size.ValueInt64(); to < from && len(c.leaving()) > 0 {
 		names := c.leaving()
-		effects = append(effects, effect{path.Root("remove_nodes"), fmt.Sprintf("shrinks node pool %s from %d to %d nodes (%s)", pool, from, to, join(names)),
+		effects = append(effects, effect{path.Root("remove_nodes"), fmt.Sprintf("shrinks node pool %s from %d to %s (%s)", pool, from, nodeCount(to), join(names)),
 			func(p *corev1.Pod) bool { return slices.Contains(names, p.Spec.NodeName) }})
 	} else if to < from && !c.to.Size.IsUnknown() {
-		effects = append(effects, effect{path.Root("size"), fmt.Sprintf("shrinks node pool %s from %d to %d nodes (the cloud chooses which ones go)", pool, from, to), all})
+		effects = append(effects, effect{path.Root("size"), fmt.Sprintf("shrinks node pool %s from %d to %s (the cloud chooses which ones go)", pool, from, nodeCount(to)), all})
 	}
 	if names := c.replaced(); len(names) > 0 {
 		effects = append(effects, effect{path.Root("mode_change_policy"), fmt.Sprintf("replaces nodes of node pool %s that are of another mode (%s)", pool, join(names)),

@@ -46,8 +46,24 @@ func (d differences) addAbsent(record acs.NodePool, listed []acs.Node, snapshot 
 	}
 	if total := record.Status.Total; record.Status.State == acs.PoolActive && int64(here) < total {
 		d.add(record.Info.Name, fmt.Sprintf(
-			"the cluster has %d of its %d nodes; restart the instances of those that do not come back, or remove them from the pool at the cloud", here, total))
+			"the cluster has %d of its %s; restart the instances of those that do not come back, or remove them from the pool at the cloud", here, nodeCount(total)))
 	}
+}
+
+// nodeCount is a number of nodes in words.
+func nodeCount(n int64) string {
+	if n == 1 {
+		return "1 node"
+	}
+	return fmt.Sprintf("%d nodes", n)
+}
+
+// exist says that there are so many nodes.
+func exist(n int64) string {
+	if n == 1 {
+		return "1 node exists"
+	}
+	return nodeCount(n) + " exist"
 }
 
 // unfinished is what is noted of a pool whose last change failed, so that it stays a difference

@@ -248,7 +248,7 @@ func TestPoolWithoutKubernetesThatIsNotComplete(t *testing.T) {
 		_, err = service.WaitTask(t.Context(), started.TaskID, nil)
 		require.ErrorContains(t, err, "InstanceTypeNoStock")
 	}}
-	completed.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{drifted{"v100": "1 nodes exist, should be 2"}}
+	completed.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{drifted{"v100": "1 node exists, should be 2"}}
 	completed.Check = func(*terraform.State) error {
 		assert.Len(t, cloud.ACS.Nodes(), 2)
 		return nil

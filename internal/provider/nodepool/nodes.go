@@ -92,7 +92,7 @@ func recordDrift(record acs.NodePool, p capacity.Pool) string {
 	case record.Status.State != acs.PoolActive:
 		texts = append(texts, fmt.Sprintf("the service is not done with it (%s)", record.Status.State))
 	case size != nil && record.Status.Total != *size:
-		texts = append(texts, fmt.Sprintf("%d nodes exist, should be %d", record.Status.Total, *size))
+		texts = append(texts, fmt.Sprintf("%s, should be %d", exist(record.Status.Total), *size))
 	}
 	return strings.Join(texts, "; ")
 }

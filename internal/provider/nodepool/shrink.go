@@ -55,8 +55,8 @@ func (c change) checkLeaving() (diags diag.Diagnostics) {
 			are = fmt.Sprintf("%d of the pool's nodes (%s)", len(names), join(names))
 		}
 		diags.AddAttributeError(path.Root("remove_nodes"), "Other nodes than go", fmt.Sprintf(
-			"Node pool %s shrinks from %d to %d nodes, and remove_nodes names %s. Name %d of those in node_names, or leave remove_nodes out to let the cloud choose.",
-			c.before.Name, from, to, are, from-to))
+			"Node pool %s shrinks from %d to %s, and remove_nodes names %s. Name %d of those in node_names, or leave remove_nodes out to let the cloud choose.",
+			c.before.Name, from, nodeCount(to), are, from-to))
 	}
 	return diags
 }

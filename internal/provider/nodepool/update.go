@@ -65,8 +65,8 @@ func (r *pool) modify(ctx context.Context, state model, m *model) (changed bool,
 	// The wait may have taken minutes, and the plan may be older still.
 	if had, has := state.Size.ValueInt64(), record.ScalingGroup.DesiredSize; has != nil && *has != had {
 		diags.AddAttributeError(path.Root("size"), "Node pool has another size by now", fmt.Sprintf(
-			"Node pool %s had %d nodes when the state was read by which this change is planned, and has %d now, so that the plan does not say which nodes go. Plan again, without -refresh=false.",
-			after.Name, had, *has))
+			"Node pool %s had %s when the state was read by which this change is planned, and has %d now, so that the plan does not say which nodes go. Plan again, without -refresh=false.",
+			after.Name, nodeCount(had), *has))
 		return false, diags
 	}
 	r.Session.Changed()

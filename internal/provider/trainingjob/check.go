@@ -165,7 +165,7 @@ func (c checker) partly(p placement.Placement) (diags diag.Diagnostics) {
 		return nil
 	}
 	diags.AddAttributeWarning(path.Root("gang"), "Not all members have room", fmt.Sprintf(
-		"%d of %d members of job %s have room now; the other %d start when there is more.", have, all, c.spec.ID(), all-have))
+		"%d of %d members of job %s have room now; the others start when there is more.", have, all, c.spec.ID()))
 	return diags
 }
 

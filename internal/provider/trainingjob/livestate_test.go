@@ -181,7 +181,7 @@ func TestWhatThePlanFrees(t *testing.T) {
 			changed,
 			resumed.refused("Job default/b does not fit: 7 of 16 members fit"),
 			handedBack,
-			setting{size: 1, gangs: gangs{"b": {16, ""}}}.refused("The plan shrinks node pool v100 from 2 to 1 nodes (the cloud chooses which ones go), on which job default/b runs, and the job stays."),
+			setting{size: 1, gangs: gangs{"b": {16, ""}}}.refused("The plan shrinks node pool v100 from 2 to 1 node (the cloud chooses which ones go), on which job default/b runs, and the job stays."),
 			setting{size: 1, gangs: gangs{"b": {9, ""}}}.refused("Job default/b does not fit"),
 			shrunk,
 			setting{size: 0, gangs: gangs{"b": {8, ""}}}.refused("on which job default/b runs, and the job stays"),

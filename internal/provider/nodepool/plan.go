@@ -63,7 +63,12 @@ func (r *pool) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 		if !plan.Name.IsUnknown() {
 			resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("capacity"), capacity.NameOnly(plan.Name.ValueString()))...)
 		}
-		if state != nil && !leaving(state.State.ValueString()) {
+		switch {
+		case state == nil:
+		case leaving(state.State.ValueString()):
+			resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("state"), types.StringUnknown())...)
+			resp.RequiresReplace = append(resp.RequiresReplace, path.Root("state"))
+		default:
 			resp.Diagnostics.Append(r.planUnknown(ctx, *state, *plan)...)
 		}
 		return // the rest stays unknown until apply

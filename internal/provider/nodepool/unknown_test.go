@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acsfake"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodepool"
 )
@@ -111,6 +113,27 @@ func TestUnknownChangesUnderRunningJobs(t *testing.T) {
 			cli.Must(t, "plan")
 			cloud.Put(t, acctest.GangPod("trainer", "trainer-0", "cn-hangzhou.10.0.1.1", 0, 1))
 			cli.Refuses(t, test.config, acctest.SayingAt(test.at, "The plan "+test.says))
+		})
+	}
+}
+
+// A pool that the service did not delete is replaced, whatever is known of the new one.
+func TestUnknownChangesOfAPoolThatLeaves(t *testing.T) {
+	for name, size := range map[string]string{"known": "2", "unknown": "terraform_data.x.output"} {
+		t.Run(name, func(t *testing.T) {
+			cloud := acctest.StartCloud(t)
+			cli := acctest.StartCLI(t)
+			cli.Write(t, poolWith(""))
+			cli.Apply(t, 1, 0, 0)
+			cloud.ACS.SetKnobs(acsfake.Knobs{TaskFaults: []acsfake.Fault{{Code: "Busy", Message: "It is busy."}}})
+			said, err := cli.Run("destroy", "-auto-approve")
+			require.Error(t, err, said)
+			require.Equal(t, "delete_failed", cloud.ACS.State().Pools[0].State)
+
+			cli.Write(t, "resource \"terraform_data\" \"x\" {\n  input = 2\n}\n"+poolWith("size = "+size))
+			assert.Contains(t, cli.Must(t, "plan", "-out=saved"), "Plan: 2 to add, 0 to change, 1 to destroy.")
+			cli.Must(t, "apply", "saved")
+			cli.Unchanged(t)
 		})
 	}
 }

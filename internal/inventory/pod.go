@@ -114,10 +114,13 @@ func PodID(p *corev1.Pod) string {
 }
 
 // requestOf computes what a pod asks for as kube-scheduler does: containers, init
-// containers and overhead; for a running pod what its node has granted.
+// containers, the pod as a whole and overhead; for a running pod what its node has granted.
 func requestOf(p *corev1.Pod) (placement.Request, []Problem) {
 	var problems []Problem
-	list := resource.PodRequests(p, resource.PodResourcesOptions{UseStatusResources: p.Spec.NodeName != ""})
+	list := resource.PodRequests(p, resource.PodResourcesOptions{
+		UseStatusResources: p.Spec.NodeName != "",
+		InPlacePodLevelResourcesVerticalScalingEnabled: true,
+	})
 	request := placement.Request{Resources: amounts(list, most), HostPorts: hostPorts(p)}
 	take := func(name string) int64 {
 		amount := request.Extended[name]

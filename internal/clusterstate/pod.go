@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/resource"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
@@ -110,10 +111,10 @@ func (s *State) SetPod(p *corev1.Pod) Change {
 	return change
 }
 
-// shrunk reports whether a pod that is bound asks for less of something than before: it was resized in place.
+// shrunk reports whether a pod that is bound takes less of something than before: it was resized in place, or
+// its node refused to let it grow.
 func shrunk(before, p *corev1.Pod) bool {
-	if before == nil || before.Spec.NodeName == "" || equality.Semantic.DeepEqual(before.Spec.Containers, p.Spec.Containers) &&
-		equality.Semantic.DeepEqual(before.Status.ContainerStatuses, p.Status.ContainerStatuses) {
+	if before == nil || before.Spec.NodeName == "" || !resized(before, p) {
 		return false
 	}
 	now := inventory.ConsumerOf(p, nil).Charge
@@ -123,6 +124,27 @@ func shrunk(before, p *corev1.Pod) bool {
 		}
 	}
 	return false
+}
+
+// resized reports whether anything has changed that says what a bound pod takes. It is asked of every update
+// of such a pod; most change its conditions, or the state of a container.
+func resized(before, p *corev1.Pod) bool {
+	return !equality.Semantic.DeepEqual(before.Spec.Resources, p.Spec.Resources) ||
+		!equality.Semantic.DeepEqual(before.Status.Resources, p.Status.Resources) ||
+		!equality.Semantic.DeepEqual(before.Status.AllocatedResources, p.Status.AllocatedResources) ||
+		resource.IsPodResizeInfeasible(before) != resource.IsPodResizeInfeasible(p) ||
+		!slices.EqualFunc(before.Spec.Containers, p.Spec.Containers, sameRequests) ||
+		!slices.EqualFunc(before.Spec.InitContainers, p.Spec.InitContainers, sameRequests) ||
+		!slices.EqualFunc(before.Status.ContainerStatuses, p.Status.ContainerStatuses, sameGrants) ||
+		!slices.EqualFunc(before.Status.InitContainerStatuses, p.Status.InitContainerStatuses, sameGrants)
+}
+
+func sameRequests(a, b corev1.Container) bool {
+	return equality.Semantic.DeepEqual(a.Resources.Requests, b.Resources.Requests)
+}
+
+func sameGrants(a, b corev1.ContainerStatus) bool {
+	return a.Name == b.Name && equality.Semantic.DeepEqual(a.Resources, b.Resources) && equality.Semantic.DeepEqual(a.AllocatedResources, b.AllocatedResources)
 }
 
 // respecified reports whether what is asked for a pod that is not bound has changed: a scheduling gate was taken away,

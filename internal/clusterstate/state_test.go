@@ -77,14 +77,65 @@ func TestPodThatIsDeletedWhileItIsBound(t *testing.T) {
 
 // What a running pod gives back where it is, others may have.
 func TestPodThatIsResized(t *testing.T) {
-	s := newState(t, "a")
-	pod := podtest.New("pod", podtest.OnNode("a"))
-	s.SetPod(pod)
-	for cpu, frees := range map[string]bool{"500m": true, "2": false, "1": false} {
-		resized := pod.DeepCopy()
-		resized.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse(cpu)
-		assert.Equal(t, frees, s.SetPod(resized).Freed, cpu)
-		s.SetPod(pod)
+	always := corev1.ContainerRestartPolicyAlways
+	cpu := func(text string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(text)}
+	}
+	requests := func(text string) *corev1.ResourceRequirements {
+		return &corev1.ResourceRequirements{Requests: cpu(text)}
+	}
+	granted := func(name, text string) corev1.ContainerStatus {
+		return corev1.ContainerStatus{Name: name, Resources: requests(text), AllocatedResources: cpu(text)}
+	}
+	pending := func(reason string) podtest.Change {
+		return func(p *corev1.Pod) {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason}}
+		}
+	}
+	container := func(asks, has string) podtest.Change {
+		return func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources = *requests(asks)
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{granted("main", has)}
+		}
+	}
+	sidecar := func(asks, has string) podtest.Change {
+		return func(p *corev1.Pod) {
+			p.Spec.InitContainers = []corev1.Container{{Name: "sidecar", RestartPolicy: &always, Resources: *requests(asks)}}
+			p.Status.InitContainerStatuses = []corev1.ContainerStatus{granted("sidecar", has)}
+		}
+	}
+	whole := func(asks, has string) podtest.Change {
+		return func(p *corev1.Pod) {
+			p.Spec.Resources = requests(asks)
+			p.Status.Resources, p.Status.AllocatedResources = requests(has), cpu(has)
+		}
+	}
+	all := func(changes ...podtest.Change) []podtest.Change { return changes }
+	for name, test := range map[string]struct {
+		before, after []podtest.Change
+		frees         bool
+	}{
+		"nobody has granted it":                     {all(), all(func(p *corev1.Pod) { p.Spec.Containers[0].Resources = *requests("500m") }), true},
+		"a container asks for more":                 {all(), all(func(p *corev1.Pod) { p.Spec.Containers[0].Resources = *requests("2") }), false},
+		"a container is as before":                  {all(container("1", "1")), all(container("1", "1")), false},
+		"a container asks for less, not granted":    {all(container("3", "3")), all(container("1", "3")), false},
+		"a container is granted less":               {all(container("1", "3")), all(container("1", "1")), true},
+		"a container cannot grow":                   {all(container("3", "1")), all(container("3", "1"), pending(corev1.PodReasonInfeasible)), true},
+		"a container must wait to grow":             {all(container("3", "1")), all(container("3", "1"), pending(corev1.PodReasonDeferred)), false},
+		"a container may grow after all":            {all(container("3", "1"), pending(corev1.PodReasonInfeasible)), all(container("3", "1")), false},
+		"a sidecar asks for less, not granted":      {all(sidecar("3", "3")), all(sidecar("1", "3")), false},
+		"a sidecar is granted less":                 {all(sidecar("1", "3")), all(sidecar("1", "1")), true},
+		"a sidecar cannot grow":                     {all(sidecar("3", "1")), all(sidecar("3", "1"), pending(corev1.PodReasonInfeasible)), true},
+		"the pod as a whole asks for less":          {all(whole("5", "5")), all(whole("2", "5")), false},
+		"the pod as a whole is granted less":        {all(whole("2", "5")), all(whole("2", "2")), true},
+		"the pod as a whole, nobody has granted it": {all(func(p *corev1.Pod) { p.Spec.Resources = requests("5") }), all(func(p *corev1.Pod) { p.Spec.Resources = requests("2") }), true},
+		"the pod as a whole cannot grow":            {all(whole("5", "2")), all(whole("5", "2"), pending(corev1.PodReasonInfeasible)), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newState(t, "a")
+			s.SetPod(podtest.New("pod", append(test.before, podtest.OnNode("a"))...))
+			assert.Equal(t, test.frees, s.SetPod(podtest.New("pod", append(test.after, podtest.OnNode("a"))...)).Freed)
+		})
 	}
 }
 

@@ -3,6 +3,7 @@ package repair
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +24,12 @@ func (c *Controller) syncGang(ctx context.Context, key string) error {
 	for uid := range c.failing {
 		if !c.cache.Holds(uid) {
 			delete(c.failing, uid)
+		}
+	}
+	if text := c.untold[key]; text != "" {
+		remaining := slices.DeleteFunc(slices.Clone(health.Running), func(p *corev1.Pod) bool { return c.failing[p.UID] })
+		if err := c.record(ctx, key, health.PodGroup, remaining, reasonNodeLost, text); err != nil {
+			return err
 		}
 	}
 	for _, pod := range health.Running {
@@ -84,6 +91,7 @@ func (c *Controller) record(ctx context.Context, key string, group *unstructured
 		known = known || !written
 	}
 	c.recorded[key] = text
+	delete(c.untold, key)
 	if known {
 		return nil
 	}

@@ -2,6 +2,7 @@ package repair
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -95,7 +96,8 @@ func lossOf(node *corev1.Node, grace time.Duration, now time.Time) (text string,
 	return "", max(left, 0)
 }
 
-// failMembers tells a gang that it loses members, and fails them.
+// failMembers tells a gang that it loses members, and fails them, also when it cannot be told: they
+// would hold up the whole gang.
 func (c *Controller) failMembers(ctx context.Context, key string, members []*corev1.Pod, loss string) error {
 	c.cache.Lose(members)
 	health := c.cache.Health(key)
@@ -103,13 +105,17 @@ func (c *Controller) failMembers(ctx context.Context, key string, members []*cor
 		return slices.ContainsFunc(members, func(lost *corev1.Pod) bool { return lost.UID == p.UID })
 	})
 	text := fmt.Sprintf("%s, and with it %s of the gang", loss, named(members))
-	if err := c.record(ctx, key, health.PodGroup, remaining, reasonNodeLost, text); err != nil {
-		return err
+	err := c.record(ctx, key, health.PodGroup, remaining, reasonNodeLost, text)
+	if err != nil {
+		c.untold[key] = text
+		c.queue.AddRateLimited(item{gang: key})
 	}
+	errs := []error{err}
 	for _, pod := range members {
-		if err := c.fail(ctx, pod, loss); err != nil {
-			return err
-		}
+		errs = append(errs, c.fail(ctx, pod, loss))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	klog.FromContext(ctx).Info("Failed members of a gang", "gang", key, "why", text)
 	return nil

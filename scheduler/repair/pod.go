@@ -39,9 +39,19 @@ func (c *Controller) fail(ctx context.Context, pod *corev1.Pod, loss string) err
 	if err != nil {
 		return err
 	}
-	_, err = c.Kube.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // it went by itself, and another of its name may have come
+	pods := c.Kube.CoreV1().Pods(pod.Namespace)
+	_, err = pods.Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	if apierrors.IsConflict(err) { // another of its name has come, or someone wrote it at the same time
+		live, getErr := pods.Get(ctx, pod.Name, metav1.GetOptions{})
+		if getErr == nil && live.UID != pod.UID {
+			return nil
+		}
+		if getErr != nil {
+			err = getErr
+		}
+	}
+	if apierrors.IsNotFound(err) {
+		return nil // it went by itself
 	}
 	if err != nil {
 		return fmt.Errorf("fail pod %s/%s: %w", pod.Namespace, pod.Name, err)

@@ -46,6 +46,8 @@ type Controller struct {
 	failing map[types.UID]bool
 	// recorded are the texts that gangs were told last.
 	recorded map[string]string
+	// untold are texts about lost members that gangs could not be told when these were failed.
+	untold map[string]string
 }
 
 // item is something to look at: a node, a gang, a gang that matters only if it waits to
@@ -70,6 +72,7 @@ func newController(cache *clustercache.Cache, grace time.Duration, clock clock.W
 			workqueue.TypedRateLimitingQueueConfig[item]{Clock: clock}),
 		failing:  map[types.UID]bool{},
 		recorded: map[string]string{},
+		untold:   map[string]string{},
 	}
 	cache.Subscribe(func(change clusterstate.Change) {
 		if !c.running.Load() {

@@ -290,6 +290,77 @@ func TestNodeThatComesBack(t *testing.T) {
 	assert.Equal(t, []clusterstate.Change{{Gang: "ns/job"}}, changes, "who waits for the gang is told, once")
 }
 
+// A gang that cannot be told loses its members all the same, and is told when it can be.
+func TestMembersAreFailedThoughTheirGangCannotBeTold(t *testing.T) {
+	w := newWorld(t)
+	w.addNode("n0", corev1.Taint{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute})
+	w.setPodGroup(&unstructured.Unstructured{Object: map[string]any{}})
+	w.addMember("a", "n0", nil)
+	w.addMember("b", "n0", nil)
+	refused := true
+	w.Dynamic.(*dynamicfake.FakeDynamicClient).PrependReactor("patch", "podgroups", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return refused, nil, errors.New("a webhook refuses it")
+	})
+	busy := true
+	w.kube.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		return action.(clienttesting.PatchAction).GetName() == "a" && busy, nil, errors.New("the API server is busy")
+	})
+	err := w.sync(t.Context(), item{node: "n0"})
+	require.ErrorContains(t, err, "a webhook refuses it")
+	require.ErrorContains(t, err, "fail pod ns/a: the API server is busy")
+	assert.Equal(t, corev1.PodRunning, w.pod("a").Status.Phase)
+	assert.Equal(t, corev1.PodFailed, w.pod("b").Status.Phase)
+
+	busy = false
+	require.ErrorContains(t, w.sync(t.Context(), item{node: "n0"}), "a webhook refuses it")
+	assert.Equal(t, corev1.PodFailed, w.pod("a").Status.Phase)
+	assert.Empty(t, w.condition())
+
+	refused = false
+	for _, name := range []string{"a", "b"} {
+		w.cache.SetPod(w.pod(name))
+	}
+	w.later(time.Second)
+	assert.Contains(t, w.condition(), "True NodeLost: node n0 is out of service")
+}
+
+// The API server refuses a change of a pod whose name another has by now, and one that meets another change.
+func TestPodThatCannotBeFailedNow(t *testing.T) {
+	for name, test := range map[string]struct {
+		meanwhile func(*world) error
+		fails     bool
+	}{
+		"another has its name": {meanwhile: func(w *world) error {
+			other := w.pod("a").DeepCopy()
+			other.UID = "a-again"
+			return w.kube.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), other, "ns")
+		}},
+		"it is gone": {meanwhile: func(w *world) error {
+			return w.kube.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "ns", "a")
+		}},
+		"it is written at the same time": {meanwhile: func(*world) error { return nil }, fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			pod := w.addMember("a", "n0", nil)
+			conflicts := true
+			w.kube.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return conflicts, nil, apierrors.NewConflict(corev1.Resource("pods"), "a", errors.New("it has changed"))
+			})
+			require.NoError(t, test.meanwhile(w))
+			err := w.fail(t.Context(), pod, "node n0 is gone")
+			if !test.fails {
+				require.NoError(t, err)
+				return
+			}
+			require.True(t, apierrors.IsConflict(err), "%v", err)
+			conflicts = false
+			require.NoError(t, w.fail(t.Context(), pod, "node n0 is gone"))
+			assert.Equal(t, corev1.PodFailed, w.pod("a").Status.Phase)
+		})
+	}
+}
+
 func TestLossOf(t *testing.T) {
 	taint := func(key string, effect corev1.TaintEffect) corev1.Taint {
 		return corev1.Taint{Key: key, Effect: effect, TimeAdded: &metav1.Time{Time: start}}

@@ -71,7 +71,7 @@ func TestInterruptedBetweenTries(t *testing.T) {
 		cfg.RetryDelay = time.Hour
 		cfg.Transport = onPost{before: func(*http.Request) error { fake.SetKnobs(acsfake.Knobs{Throttle: 1}); return nil }}
 	})
-	ctx, stop := context.WithTimeout(t.Context(), time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
 	defer stop()
 	_, err := c.CreateNodePool(ctx, cluster, spec("v100", 1))
 	assert.True(t, acs.IsThrottled(err), "%v", err)

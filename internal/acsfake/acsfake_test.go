@@ -53,7 +53,7 @@ func newBench(t *testing.T, change func(*Options)) bench {
 // step lets the task in progress do one stage: it waits until someone waits for the clock.
 func (b bench) step(t *testing.T) {
 	t.Helper()
-	require.Eventually(t, b.clock.HasWaiters, 10*time.Second, time.Millisecond)
+	require.Eventually(t, b.clock.HasWaiters, time.Minute, time.Millisecond)
 	b.clock.Step(time.Minute)
 }
 
@@ -81,7 +81,7 @@ func (b bench) settle(t *testing.T) {
 			b.clock.Step(time.Minute)
 		}
 		return !b.busy()
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 // sign adds the headers of a signature of version 1.

@@ -18,7 +18,7 @@ func TestPoolStatesWhileItGrows(t *testing.T) {
 	path := pools + "/" + answer["nodepool_id"].(string)
 	expect := func(state string, nodes int) {
 		t.Helper()
-		require.Eventually(t, b.clock.HasWaiters, 10*time.Second, time.Millisecond)
+		require.Eventually(t, b.clock.HasWaiters, time.Minute, time.Millisecond)
 		gotState, gotNodes := poolState(t, b, path)
 		assert.Equal(t, state, gotState)
 		assert.Equal(t, nodes, gotNodes, "nodes are listed when they have registered")

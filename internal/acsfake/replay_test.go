@@ -37,7 +37,7 @@ func (r replayed) Wait() {
 			return true
 		}
 		return !r.busy()
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 // replay sends a transcript to an emulator of its cluster.

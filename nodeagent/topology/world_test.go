@@ -52,7 +52,7 @@ func newWorld(t *testing.T) *world {
 	client, err := kube.New(w.Config())
 	require.NoError(t, err)
 	w.client = client
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
 	w.ctx = ctx
 

@@ -72,7 +72,7 @@ func (p *present) await(t *testing.T, want ...types.UID) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		assert.Equal(c, all, p.widgets)
-	}, 10*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 }
 
 // When a CRD is deleted its objects are gone, also those whose end the informer had not told of yet when
@@ -111,7 +111,7 @@ func TestObjectsGoWithTheirCRD(t *testing.T) {
 		require.NoError(t, client.Tracker().Delete(widgets, "team", name))
 	}
 	require.NoError(t, client.Resource(crds).Delete(t.Context(), "widgets.test.dev", metav1.DeleteOptions{}))
-	require.Eventually(t, objects.IsStopped, 10*time.Second, time.Millisecond)
+	require.Eventually(t, objects.IsStopped, time.Minute, time.Millisecond)
 	close(carryOn)
 	p.await(t)
 

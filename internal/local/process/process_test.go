@@ -182,12 +182,13 @@ func TestKeepBacksOff(t *testing.T) {
 }
 
 func TestKeepRestartsAKilledProcessAtOnce(t *testing.T) {
-	o, _ := keep(t, func(context.Context) (Spec, error) { return shell("p", "sleep 1000", &bytes.Buffer{}), nil })
+	o, stop := keep(t, func(context.Context) (Spec, error) { return shell("p", "sleep 1000", &bytes.Buffer{}), nil })
 	for restarts := range 5 {
 		require.Eventually(t, func() bool { return o.last().Running != nil && o.last().Restarts == restarts }, patience, time.Millisecond)
 		require.NoError(t, syscall.Kill(o.last().Running.PID, syscall.SIGKILL))
 	}
 	require.Eventually(t, func() bool { return o.last().Restarts == 5 }, patience, time.Millisecond)
+	stop()
 	for _, s := range o.all {
 		assert.Zero(t, s.BackOff)
 	}

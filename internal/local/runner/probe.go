@@ -18,6 +18,8 @@ import (
 const (
 	defaultProbePeriod  = 10 * time.Second
 	defaultProbeTimeout = time.Second
+	// defaultFailureThreshold is how many probes in a row must fail before what was ready is not.
+	defaultFailureThreshold = 3
 	// firstProbePeriod is used until a probe has succeeded for the first time.
 	firstProbePeriod = 200 * time.Millisecond
 )
@@ -30,6 +32,10 @@ func (r *Runner) probe(w *workload, container int, probe *corev1.Probe, running 
 	}
 	if probe.TimeoutSeconds > 0 {
 		timeout = time.Duration(probe.TimeoutSeconds) * time.Second
+	}
+	state := &readiness{threshold: defaultFailureThreshold}
+	if probe.FailureThreshold > 0 {
+		state.threshold = int(probe.FailureThreshold)
 	}
 	ask := prober(probe, w.address, w.first.Spec.Containers[container].Ports)
 	wait := firstProbePeriod
@@ -45,13 +51,33 @@ func (r *Runner) probe(w *workload, container int, probe *corev1.Probe, running 
 		if ok {
 			wait = period
 		}
+		ready := state.after(ok)
 		r.mu.Lock()
-		if w.statuses[container].Running == running && w.probed[container] != ok {
-			w.probed[container] = ok
+		if w.statuses[container].Running == running && w.probed[container] != ready {
+			w.probed[container] = ready
 			r.enqueuePods(w)
 		}
 		r.mu.Unlock()
 	}
+}
+
+// readiness is what the probes of a process have shown so far. Like a kubelet's, one that fails
+// now and then, on a busy machine for example, makes nobody unready.
+type readiness struct {
+	ready bool
+	// failures is how many probes have failed since the last that succeeded.
+	failures, threshold int
+}
+
+// after takes in whether a probe has succeeded, and reports whether the process is ready.
+func (r *readiness) after(ok bool) bool {
+	if ok {
+		r.ready, r.failures = true, 0
+		return true
+	}
+	r.failures++
+	r.ready = r.ready && r.failures < r.threshold
+	return r.ready
 }
 
 // prober returns the question that a probe asks of a process that listens on host. What

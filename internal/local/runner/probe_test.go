@@ -55,3 +55,28 @@ func TestProbes(t *testing.T) {
 	assert.False(t, ask(get))
 	assert.False(t, ask(socket))
 }
+
+func TestReadiness(t *testing.T) {
+	for name, test := range map[string]struct {
+		threshold      int
+		answers, ready string // of each probe: y or n
+	}{
+		"a failure is none":     {3, "ynynnyy", "yyyyyyy"},
+		"failures in a row":     {3, "ynnnnyn", "yyynnyy"},
+		"nothing before ready":  {3, "nnyn", "nnyy"},
+		"at the first failure":  {1, "ynyn", "ynyn"},
+		"it never has answered": {3, "nnnn", "nnnn"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, ready := &readiness{threshold: test.threshold}, ""
+			for _, answer := range test.answers {
+				if r.after(answer == 'y') {
+					ready += "y"
+				} else {
+					ready += "n"
+				}
+			}
+			assert.Equal(t, test.ready, ready)
+		})
+	}
+}

@@ -45,7 +45,7 @@ type workload struct {
 	pods     map[podID]bool
 	statuses []process.Status
 	outputs  []*output
-	// probed tells of each container whether its last probe succeeded.
+	// probed tells of each container whether it is ready by its probe.
 	probed []bool
 	// ending: it has no pod any more, and its processes get the grace to end.
 	ending bool

@@ -3,6 +3,7 @@ package nodepool_test
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -89,14 +90,16 @@ func TestPoolThatIsTainted(t *testing.T) {
 
 // An apply that is interrupted while it makes a pool leaves it to the next one, as a kill does.
 func TestPoolWhoseApplyIsInterrupted(t *testing.T) {
-	cloud := acctest.StartCloud(t, func(o *acsfake.Options) { o.TaskDuration = 3 * time.Second })
+	cloud := acctest.StartCloud(t, func(o *acsfake.Options) { o.TaskDuration = 15 * time.Second })
 	cli := acctest.StartCLI(t)
 	cli.Write(t, poolWith(""))
 	cmd := cli.Command("apply", "-auto-approve")
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
 	require.NoError(t, cmd.Start())
-	require.Eventually(t, func() bool { return len(cloud.ACS.State().Pools) > 0 }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return slices.ContainsFunc(cloud.ACS.Journal(), func(e acsfake.Exchange) bool { return strings.Contains(e.Target, "/tasks/") })
+	}, time.Minute, 20*time.Millisecond, "the provider waits for the pool")
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	_ = cmd.Wait() // whether the interruption is an error is Terraform's to say
 	assert.Contains(t, acctest.Unwrapped(output.String()), "The next apply goes on from here.")

@@ -378,7 +378,7 @@ func admission(t *testing.T, client *kube.Client, spec job.Spec) {
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	const want = "memory 1Gi (role master); cpu 50 instead of 50m, memory 1Gi instead of 10Mi (role worker)memory,cpu"
-	require.EventuallyWithT(t, func(c *assert.CollectT) { assert.Equal(c, want, added()) }, 20*time.Second, 50*time.Millisecond)
+	require.EventuallyWithT(t, func(c *assert.CollectT) { assert.Equal(c, want, added()) }, time.Minute, 50*time.Millisecond)
 
 	admitted, err := spec.AdmittedGang(nil, preflight.Admission(t.Context(), client, spec), nil)
 	require.NoError(t, err)

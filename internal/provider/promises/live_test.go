@@ -247,7 +247,7 @@ func (l *live) deleteJob(t *testing.T, g *generator, c configuration) string {
 // settled is how long the pods of a cluster with gangs that wait must not change before the
 // scheduler has decided: it evicts nobody within a second of a deletion by others, and says
 // for whom it evicts before it does.
-const settled = 1500 * time.Millisecond
+const settled = 4 * time.Second
 
 // settle waits until no pod is leaving and the scheduler has decided about every gang:
 // all of its pods have a node, or one of them says what it waits for or has a gate.

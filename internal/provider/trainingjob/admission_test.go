@@ -74,7 +74,7 @@ resource "gpuplan_training_job" "a" {
   framework  = "pytorch"
   image      = "train:1"
   pools      = [gpuplan_node_pool.v100.capacity]
-  timeouts   = { create = "90s" }
+  timeouts   = { create = "10m" }
   depends_on = [gpuplan_scheduler.this, gpuplan_node_agent.this]
   %s
 }

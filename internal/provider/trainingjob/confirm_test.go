@@ -122,6 +122,8 @@ func TestEvictionsThatThePlanCouldNotKnow(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			cli.Write(t, setting{size: 2, gangs: gangs{"low": {8, low}}}.config())
 			cli.Must(t, "apply", "-auto-approve")
+			require.Eventually(t, func() bool { return runningPods(t, client, "low") == 8 }, time.Minute, 50*time.Millisecond,
+				"the job that the round before evicted is back")
 			cli.Write(t, setting{size: 2, gangs: gangs{"low": {8, low}, "high": {8, test.high}}}.config())
 			assert.NotContains(t, cli.Must(t, "plan", "-out=saved"), "Warning")
 			occupy(t, client, "first", 1)

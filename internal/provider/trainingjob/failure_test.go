@@ -26,7 +26,7 @@ resource "gpuplan_training_job" "a" {
   wait_for       = "succeeded"
   pools          = [gpuplan_node_pool.v100.capacity]
   roles          = { worker = { replicas = 2, gpus = 4 } }
-  timeouts       = { create = "90s" }
+  timeouts       = { create = "10m" }
   depends_on     = [gpuplan_scheduler.this, gpuplan_node_agent.this]
 }
 `}.config())

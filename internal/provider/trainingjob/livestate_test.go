@@ -72,7 +72,7 @@ resource "gpuplan_quota_tree" "main" {
 			more += "\n  pools = [gpuplan_node_pool.v100.capacity]"
 		}
 		if !strings.Contains(more, "timeouts") {
-			more += "\n  timeouts = { create = \"90s\", update = \"90s\" }"
+			more += "\n  timeouts = { create = \"10m\", update = \"10m\" }"
 		}
 		fmt.Fprintf(&b, `
 resource "gpuplan_training_job" %q {

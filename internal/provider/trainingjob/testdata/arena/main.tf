@@ -23,7 +23,7 @@ resource "gpuplan_training_job" "mpi" {
   arena_compatible = var.arena
   triggers         = { run = var.run }
   roles            = { worker = { replicas = 4, gpus = 1 } }
-  timeouts         = { create = "60s" }
+  timeouts         = { create = "10m" }
   depends_on       = [gpuplan_scheduler.this, gpuplan_node_agent.this]
 }
 
@@ -35,5 +35,5 @@ resource "gpuplan_training_job" "pytorch" {
   after            = [gpuplan_training_job.mpi.placed]
   arena_compatible = var.arena
   roles            = { master = { gpus = 1 }, worker = { gpus = 1 } }
-  timeouts         = { create = "60s" }
+  timeouts         = { create = "10m" }
 }

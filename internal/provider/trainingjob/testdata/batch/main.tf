@@ -35,7 +35,7 @@ resource "gpuplan_training_job" "sweep" {
   labels                  = { team = var.team }
 
   roles    = { worker = { replicas = 4, gpus = 2 } }
-  timeouts = { create = "60s", update = "60s" }
+  timeouts = { create = "10m", update = "10m" }
 
   depends_on = [gpuplan_scheduler.this, gpuplan_node_agent.this]
 }
@@ -52,7 +52,7 @@ resource "gpuplan_training_job" "sample" {
   wait_for    = "succeeded"
 
   roles    = { worker = { replicas = 1, memory_gib = 2, core_percent = 30 } }
-  timeouts = { create = "60s" }
+  timeouts = { create = "10m" }
 
   depends_on = [gpuplan_scheduler.this, gpuplan_node_agent.this]
 }

@@ -30,7 +30,7 @@ resource "gpuplan_training_job" "anywhere" {
   framework  = "mpi"
   image      = "train:1"
   roles      = { worker = { replicas = 4, gpus = 1 } }
-  timeouts   = { create = "60s" }
+  timeouts   = { create = "10m" }
   depends_on = [gpuplan_node_pool.v100, gpuplan_scheduler.this, gpuplan_node_agent.this]
 }
 
@@ -43,7 +43,7 @@ resource "gpuplan_training_job" "regular" {
   mode       = "default"
   pools      = [gpuplan_node_pool.regular.capacity]
   roles      = { worker = { replicas = 4, gpus = 1 } }
-  timeouts   = { create = "60s" }
+  timeouts   = { create = "10m" }
   depends_on = [gpuplan_scheduler.this, gpuplan_node_agent.this]
 }
 
@@ -59,7 +59,7 @@ resource "gpuplan_training_job" "stock" {
   pools          = [gpuplan_node_pool.regular.capacity]
   after          = gpuplan_training_job.regular[*].placed
   roles          = { worker = { replicas = 2, gpus = 2 } }
-  timeouts       = { create = "60s" }
+  timeouts       = { create = "10m" }
 }
 
 data "gpuplan_training_job" "stock" {
@@ -80,7 +80,7 @@ resource "gpuplan_training_job" "brief" {
   wait_for                   = "succeeded"
   ttl_seconds_after_finished = 0
   roles                      = { worker = { gpus = 1 } }
-  timeouts                   = { create = "60s" }
+  timeouts                   = { create = "10m" }
 }
 
 # Fits when the pool has a third node.
@@ -92,6 +92,6 @@ resource "gpuplan_training_job" "waits" {
   placement_check = var.placement_check
   pools           = var.size > 2 ? [gpuplan_node_pool.v100.capacity] : null
   roles           = { worker = { replicas = 20, gpus = 1 } }
-  timeouts        = { create = var.size > 2 ? "60s" : "5s" }
+  timeouts        = { create = var.size > 2 ? "10m" : "20s" }
   depends_on      = [gpuplan_scheduler.this, gpuplan_node_agent.this]
 }

@@ -33,7 +33,7 @@ resource "gpuplan_training_job" "mpi" {
     launcher = {}
     worker   = { replicas = 10, gpus = 1, cpu = "2", memory = "8Gi" }
   }
-  timeouts = { create = "60s" }
+  timeouts = { create = "10m" }
 
   depends_on = [gpuplan_scheduler.this, gpuplan_node_agent.this]
 }
@@ -52,7 +52,7 @@ resource "gpuplan_training_job" "pytorch" {
     master = { gpus = 1 }
     worker = { gpus = 1 }
   }
-  timeouts = { create = "60s" }
+  timeouts = { create = "10m" }
 }
 
 data "gpuplan_training_job" "mpi" {

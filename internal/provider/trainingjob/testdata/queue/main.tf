@@ -30,7 +30,7 @@ resource "gpuplan_training_job" "first" {
   queue     = true
   labels    = { note = var.label }
   roles     = { master = { gpus = 4 } }
-  timeouts  = { create = "60s" }
+  timeouts  = { create = "10m" }
 
   depends_on = [gpuplan_quota_tree.this, gpuplan_node_agent.this]
 }

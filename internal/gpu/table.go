@@ -48,6 +48,17 @@ func NewTable(m Machine) (*Table, error) {
 	return t, nil
 }
 
+// WithHealth returns the table of the same machine with other GPUs unhealthy, which shares what was
+// computed of its wiring: unhealthy has a reason for each GPU, "" for a healthy one, by position.
+func (t *Table) WithHealth(unhealthy []string) *Table {
+	m := t.machine
+	m.GPUs = slices.Clone(m.GPUs)
+	for i := range m.GPUs {
+		m.GPUs[i].Unhealthy = unhealthy[i]
+	}
+	return &Table{machine: m, healthy: m.Healthy(), sets: t.sets}
+}
+
 // Machine returns the machine that the table was made from.
 func (t *Table) Machine() Machine { return t.machine }
 

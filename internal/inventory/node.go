@@ -26,7 +26,8 @@ func Node(n *corev1.Node, hw *contract.GPUNode) (placement.Node, error) {
 	return new(Tables).Node(n, hw)
 }
 
-// Tables shares one precomputed table between nodes with equal hardware.
+// Tables shares what is computed of a wiring between nodes with equal hardware. It keeps one table
+// for each hardware, whatever becomes of the health of its GPUs.
 type Tables struct {
 	known map[string]*gpu.Table
 }
@@ -92,13 +93,24 @@ func headroom(n *corev1.Node, m gpu.Machine) int64 {
 	return int64(steps) * step
 }
 
-// of returns the table of a machine, the same one for equal machines. What only
+// of returns the table of a machine, the same one for equal machines without unhealthy GPUs. What only
 // tells two equal machines apart (UUIDs, PCI addresses) is left out.
 func (t *Tables) of(m gpu.Machine) (*gpu.Table, error) {
 	m.GPUs = append([]gpu.GPU(nil), m.GPUs...)
+	unhealthy, healthy := make([]string, len(m.GPUs)), m.Healthy()
 	for i := range m.GPUs {
-		m.GPUs[i].UUID, m.GPUs[i].PCIBusID = "", ""
+		unhealthy[i] = m.GPUs[i].Unhealthy
+		m.GPUs[i].UUID, m.GPUs[i].PCIBusID, m.GPUs[i].Unhealthy = "", "", ""
 	}
+	table, err := t.wired(m)
+	if err != nil || healthy == gpu.Full(len(m.GPUs)) {
+		return table, err
+	}
+	return table.WithHealth(unhealthy), nil
+}
+
+// wired returns the table of a machine all of whose GPUs are healthy.
+func (t *Tables) wired(m gpu.Machine) (*gpu.Table, error) {
 	key, err := json.Marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("describe hardware %q: %w", m.Name, err)

@@ -223,3 +223,38 @@ func TestRelabelled(t *testing.T) {
 		})
 	}
 }
+
+// What a wiring offers is computed once: neither an agent that is silent since then, nor another reason of
+// ill health, is another wiring.
+func TestHealthIsNoOtherWiring(t *testing.T) {
+	var tables Tables
+	hardware := func(reason string, heartbeat time.Time) *contract.GPUNode {
+		health := contract.Healthy
+		if reason != "" {
+			health = contract.Unhealthy
+		}
+		return &contract.GPUNode{Status: contract.GPUNodeStatus{
+			GPUs:  []contract.GPUInfo{{Index: 0, Health: health, Reason: reason}, {Index: 1, Health: contract.Healthy}},
+			Links: []string{"X PIX", "PIX X"},
+			Agent: &contract.AgentInfo{Heartbeat: metav1.NewTime(heartbeat)},
+		}}
+	}
+	for _, test := range []struct {
+		hardware *contract.GPUNode
+		healthy  gpu.Set
+	}{
+		{hardware("", time.Now()), gpu.Full(2)},
+		{hardware("", time.Now().Add(-24*time.Hour)), 0},
+		{hardware("", time.Now().Add(-25*time.Hour)), 0},
+		{hardware("XID 79", time.Now()), gpu.SetOf(1)},
+		{hardware("XID 48", time.Now()), gpu.SetOf(1)},
+	} {
+		node, err := tables.Node(podtest.Node("a", 2), test.hardware)
+		require.NoError(t, err)
+		assert.Equal(t, test.healthy, node.GPUs.Healthy())
+		if reason := test.hardware.Status.GPUs[0].Reason; reason != "" {
+			assert.Equal(t, reason, node.GPUs.Machine().GPUs[0].Unhealthy)
+		}
+		assert.Len(t, tables.known, 1)
+	}
+}

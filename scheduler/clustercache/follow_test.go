@@ -50,21 +50,24 @@ func TestHardwareOf(t *testing.T) {
 
 func TestEqualHardwareIsKeptOnce(t *testing.T) {
 	known := new(published)
-	read := func(node, uuid, health string) *contract.GPUNode {
+	read := func(node, uuid, health, reason string) *contract.GPUNode {
 		converted, err := known.hardwareOf(&unstructured.Unstructured{Object: map[string]any{
 			"metadata": map[string]any{"name": node},
 			"status": map[string]any{
-				"gpus":       []any{map[string]any{"index": int64(0), "uuid": uuid, "health": health}},
+				"gpus":       []any{map[string]any{"index": int64(0), "uuid": uuid, "health": health, "reason": reason}},
 				"conditions": []any{map[string]any{"type": contract.ConditionReady, "status": "True"}},
 			},
 		}})
 		require.NoError(t, err)
 		return converted.(*contract.GPUNode)
 	}
-	a, b, faulty := read("a", "GPU-1", contract.Healthy), read("b", "GPU-2", contract.Healthy), read("c", "GPU-3", contract.Unhealthy)
+	a, b, faulty := read("a", "GPU-1", contract.Healthy, ""), read("b", "GPU-2", contract.Healthy, ""), read("c", "GPU-3", contract.Unhealthy, "XID 79")
 	assert.Equal(t, "b", b.Name)
 	assert.Same(t, &a.Status.GPUs[0], &b.Status.GPUs[0])
 	assert.Equal(t, contract.Unhealthy, faulty.Status.GPUs[0].Health)
+	assert.Equal(t, "XID 79", faulty.Status.GPUs[0].Reason)
+	read("c", "GPU-3", contract.Unhealthy, "XID 48")
+	assert.Len(t, known.known, 1, "health is no other hardware")
 	assert.Equal(t, contract.Healthy, a.Status.GPUs[0].Health)
 }
 

@@ -49,8 +49,8 @@ func (p *published) hardwareOf(object any) (any, error) {
 	}, nil
 }
 
-// share returns a status, the same one for equal hardware, without what nobody reads
-// here and what only tells two equal machines apart.
+// share returns a status, the same one for equal hardware without unhealthy GPUs, without what nobody
+// reads here and what only tells two equal machines apart. Of others it has the GPUs for itself.
 func (p *published) share(s contract.GPUNodeStatus) (contract.GPUNodeStatus, error) {
 	s.Conditions, s.DriverVersion, s.BootID, s.Agent = nil, "", "", nil
 	for i, device := range s.GPUs {
@@ -59,6 +59,21 @@ func (p *published) share(s contract.GPUNodeStatus) (contract.GPUNodeStatus, err
 			Health: device.Health, Reason: device.Reason, MIG: device.MIG,
 		}
 	}
+	own, sick := s.GPUs, false
+	s.GPUs = slices.Clone(own)
+	for i, device := range own {
+		sick = sick || device.Health != contract.Healthy || device.Reason != ""
+		s.GPUs[i].Health, s.GPUs[i].Reason = contract.Healthy, ""
+	}
+	shared, err := p.wired(s)
+	if sick {
+		shared.GPUs = own
+	}
+	return shared, err
+}
+
+// wired returns a status all of whose GPUs are healthy, the same one for equal hardware.
+func (p *published) wired(s contract.GPUNodeStatus) (contract.GPUNodeStatus, error) {
 	key, err := json.Marshal(s)
 	if err != nil {
 		return s, fmt.Errorf("describe hardware: %w", err)

@@ -26,7 +26,7 @@ type plan struct {
 	enqueue []*entry
 	// taken are jobs whose unit's name someone else's has.
 	taken []taken
-	// drop are units of jobs that are not to be queued any more.
+	// drop are units of jobs that are not to be queued any more, or have left theirs behind.
 	drop []*unit
 	// start are units to release, in their order, resume those of them that an earlier
 	// pass began to release.
@@ -122,8 +122,12 @@ func (s *state) plan(t timing, now time.Time, releasing map[string]int64) plan {
 	s.beginPass()
 	for _, u := range s.units {
 		p.unitOf[u.Spec.ConsumerRef.UID] = u
-		if !u.shown && s.jobs[u.Spec.ConsumerRef.UID] == nil {
+		switch {
+		case s.jobs[u.Spec.ConsumerRef.UID] != nil:
+		case !u.shown:
 			p.out.verify = append(p.out.verify, u)
+		case u.orphaned():
+			p.out.drop = append(p.out.drop, u)
 		}
 	}
 	for uid, o := range s.owners {

@@ -215,6 +215,41 @@ func TestLifeOfAUnit(t *testing.T) {
 	}
 }
 
+// A unit that its job has left behind goes, so that the next job of its name finds the name free.
+func TestOrphanedUnits(t *testing.T) {
+	ours := map[string]string{contract.PartOfLabel: contract.PartOfValue}
+	owned := []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "a", UID: "gone", Controller: new(true)}}
+	for name, test := range map[string]struct {
+		labels map[string]string
+		owners []metav1.OwnerReference
+		job    types.UID
+		want   string
+	}{
+		"its job is gone":             {ours, nil, "gone", "drop unit"},
+		"its job is there":            {ours, nil, "a", "start a"},
+		"it goes with its job":        {ours, owned, "gone", ""},
+		"it is someone else's":        {nil, nil, "gone", ""},
+		"nobody says what it was for": {ours, nil, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := world(t)
+			if test.job == "a" {
+				s.put(t, object("a", nil))
+			}
+			o, err := toObject(&contract.QueueUnit{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "unit", UID: "unit", ResourceVersion: "8", Labels: test.labels, OwnerReferences: test.owners},
+				Spec: contract.QueueUnitSpec{
+					ConsumerRef: corev1.ObjectReference{UID: test.job},
+					Resource:    corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")},
+				},
+			})
+			require.NoError(t, err)
+			require.NoError(t, s.setUnit(o))
+			assert.Equal(t, test.want, s.plan(patient, now, nil).names())
+		})
+	}
+}
+
 // A job that is not resumed in time, whoever refuses that, goes back and is charged no more. One that
 // is resumed only lacks the record of it, however long that takes.
 func TestReleaseThatIsRefused(t *testing.T) {

@@ -69,6 +69,12 @@ func (u *unit) followed(j *job) bool {
 	return owner != nil && owner.Kind == j.kind.gvk.Kind && owner.Name == j.name
 }
 
+// orphaned reports whether the unit is one of ours that lost its owner: a job that is deleted with
+// propagation policy Orphan leaves it behind.
+func (u *unit) orphaned() bool {
+	return u.Labels[contract.PartOfLabel] == contract.PartOfValue && metav1.GetControllerOf(u.object) == nil && u.Spec.ConsumerRef.UID != ""
+}
+
 // incarnation names a unit that is not another one of the same name.
 func (u *unit) incarnation() string { return key(u.Namespace, u.Name) + "@" + string(u.UID) }
 

@@ -33,6 +33,24 @@ func TestOthersRunBesideAReservation(t *testing.T) {
 	assert.Equal(t, 2, bound(s.list(t.Context(), "beside")))
 }
 
+// A gang that has to run near a pod which is no GPU job starts when that one runs, though nothing else happens.
+func TestGangStartsBesideAPodThatComesLater(t *testing.T) {
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
+	startScheduler(t)
+	gang := topologyGang("gang", 2, 2)
+	gang.change = func(p *corev1.Pod) {
+		p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+			TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{contract.JobNameLabel: "cache"}},
+		}}}}
+	}
+	s.submit(gang)
+	s.awaitReason("gang", "with a pod that must be near")
+	s.submit(job{name: "cache", workers: 1}.onNode(s.nodes[1]))
+	for _, pod := range s.awaitBound("gang") {
+		assert.Equal(t, s.nodes[1], pod.Spec.NodeName)
+	}
+}
+
 // countedGang is a gang whose GPUs the nodes' device plugins pick.
 func countedGang(name string, workers, gpus int) job {
 	j := topologyGang(name, workers, gpus)

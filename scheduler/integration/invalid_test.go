@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
@@ -80,6 +81,24 @@ func TestUnknownLeaf(t *testing.T) {
 	s.setLeaves(8, lend{name: "team", min: 4, max: 8}, lend{name: "late", max: 8})
 	s.awaitBound("plain")
 	s.awaitBound("gang")
+}
+
+// A pod whose leaf is put right is tried at once, with GPUs and without, on a cluster where nothing else happens.
+func TestLeafThatIsPutRight(t *testing.T) {
+	s := newTestCluster(t, machine{count: 1, mode: "topology"})
+	startScheduler(t)
+	s.setLeaves(8, lend{name: "team", min: 4, max: 8})
+	s.submit(job{name: "plain", workers: 1}.in("taem"))
+	s.submit(topologyGang("gang", 2, 1).in("taem"))
+	for _, name := range []string{"plain", "gang"} {
+		s.awaitReason(name, `the quota tree has no leaf "taem"`)
+		for _, pod := range s.list(t.Context(), name) {
+			label := fmt.Sprintf(`{"metadata":{"labels":{%q:"team"}}}`, contract.QuotaLabel)
+			_, err := api().CoreV1().Pods(s.namespace).Patch(t.Context(), pod.Name, types.MergePatchType, []byte(label), metav1.PatchOptions{})
+			require.NoError(t, err)
+		}
+		s.awaitBound(name)
+	}
 }
 
 // What the admission policy refuses the scheduler cannot use, and what it lets through is

@@ -63,10 +63,19 @@ func Factory(cache *clustercache.Cache) func(context.Context, runtime.Object, fw
 // Name returns the plugin's name.
 func (*Plugin) Name() string { return Name }
 
-// EventsToRegister returns no events: pods that wait for quota are activated when the
-// plugin's own view has changed, which the framework's events may precede.
+// EventsToRegister returns one event: a pod that waits gets other labels, by which it may be charged
+// elsewhere. Else pods that wait for quota are activated when the plugin's own view has changed, which the
+// framework's events may precede.
 func (*Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
-	return nil, nil
+	return []fwk.ClusterEventWithHint{{
+		Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.UpdatePodLabel},
+		QueueingHintFn: func(_ klog.Logger, waiting *corev1.Pod, _, changed any) (fwk.QueueingHint, error) {
+			if pod, ok := changed.(*corev1.Pod); ok && pod.UID == waiting.UID {
+				return fwk.Queue, nil
+			}
+			return fwk.QueueSkip, nil
+		},
+	}}, nil
 }
 
 // SignPod keeps planned pods out of the framework's batching of equal pods; others of one

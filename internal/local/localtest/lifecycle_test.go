@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
 )
 
 func mustParse(t *testing.T, quantity string) resource.Quantity {
@@ -150,9 +152,9 @@ func TestTwoUpsAtOnce(t *testing.T) {
 func TestPorts(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t)
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	port := localtest.FreePort(t)
+	taken, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	require.NoError(t, err)
-	port := taken.Addr().(*net.TCPAddr).Port
 	for option, part := range map[string]string{"--port": "kube-apiserver", "--cloud-port": "cloud API"} {
 		output, err := i.run("up", option, fmt.Sprint(port))
 		require.Error(t, err)

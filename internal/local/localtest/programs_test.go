@@ -31,7 +31,7 @@ func TestOwnProgramsRun(t *testing.T) {
 	var objects []*unstructured.Unstructured
 	agentObjects, err := agent.Objects(agent.Options{Image: "example.com/agent:1"})
 	require.NoError(t, err)
-	port := freePort(t)
+	port := localtest.FreePort(t)
 	schedulerObjects, err := scheduler.Objects(scheduler.Options{Image: "example.com/scheduler:1", Port: port, Replicas: 2})
 	require.NoError(t, err)
 	objects = append(append(objects, agentObjects...), schedulerObjects...)
@@ -93,13 +93,4 @@ func TestOwnProgramsRun(t *testing.T) {
 	})
 	require.NoError(t, access.DeleteAll(ctx, objects, nil))
 	assert.Empty(t, running())
-}
-
-// freePort is a port that nobody uses at the moment.
-func freePort(t *testing.T) int {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -294,11 +295,11 @@ func (s *testCluster) queues() map[string]contract.Queue {
 	return queues
 }
 
-// phase returns the condition that a unit is in a phase.
-func (s *testCluster) phase(name string, phase contract.QueueUnitPhase) func() (bool, string) {
+// phase returns the condition that a unit is in a phase, or already in one that comes after it.
+func (s *testCluster) phase(name string, phase contract.QueueUnitPhase, later ...contract.QueueUnitPhase) func() (bool, string) {
 	return func() (bool, string) {
 		u := s.unit(name)
-		return u.Status.Phase == phase, fmt.Sprintf("%s is %s: %s", name, u.Status.Phase, u.Status.Message)
+		return u.Status.Phase == phase || slices.Contains(later, u.Status.Phase), fmt.Sprintf("%s is %s: %s", name, u.Status.Phase, u.Status.Message)
 	}
 }
 

@@ -72,17 +72,17 @@ func TestFleetDocument(t *testing.T) {
 	assert.ElementsMatch(t, []any{queues["root"].Name, queues["root/child-2"].Name}, names)
 
 	s.training(contract.PyTorchJobKind, "Master", 1, batch{name: "first", runFor: "2s"})
-	s.await("the first to start", s.phase("first-py-qu", contract.UnitRunning))
+	s.await("the first to start", s.phase("first-py-qu", contract.UnitRunning, contract.UnitSucceed))
 	s.training(contract.PyTorchJobKind, "Master", 1, batch{name: "second", runFor: "1s"})
 	s.training(contract.MPIJobKind, "Launcher", 1, batch{name: "third"})
 	s.await("the second to wait", func() (bool, string) {
 		u := s.unit("second-py-qu")
 		return u.Status.Position == 1 || u.Status.Phase != "" && u.Status.Phase != contract.UnitEnqueued, fmt.Sprintf("%+v", u.Status)
 	})
-	s.await("the second to run", s.phase("second-py-qu", contract.UnitRunning))
+	s.await("the second to run", s.phase("second-py-qu", contract.UnitRunning, contract.UnitSucceed))
 	assert.Equal(t, contract.UnitSucceed, s.unit("first-py-qu").Status.Phase)
 	assert.Equal(t, queues["root/child-2"].Name, s.unit("second-py-qu").Spec.Queue)
-	s.await("the third to be released", s.phase("third-mpi-qu", contract.UnitDequeued))
+	s.await("the third to be released", s.phase("third-mpi-qu", contract.UnitDequeued, contract.UnitRunning))
 }
 
 // limits watches batch Jobs and notes the most that were released at one time, and the
@@ -294,6 +294,16 @@ func TestPriorityPassesAndBlockDoesNot(t *testing.T) {
 	queue := s.queues()["root/leaf"]
 	_, err := s.client.Dynamic.Resource(queueGVR).Namespace(contract.QueueNamespace).Patch(t.Context(), queue.Name, types.MergePatchType, []byte(`{"spec":{"queuePolicy":"Block"}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
+	for blocked, n := false, 0; !blocked; n++ { // until the controller has been shown the policy, small jobs pass
+		probe := fmt.Sprint("probe-", n)
+		s.submit(batch{name: probe})
+		s.await(probe+" to pass or to be blocked", func() (bool, string) {
+			u := s.unit(probe)
+			blocked = u.Status.Position == 2 && strings.HasPrefix(u.Status.Message, "nothing passes ")
+			return blocked || u.Status.Phase == contract.UnitRunning, fmt.Sprintf("%+v", u.Status)
+		})
+		s.remove(probe)
+	}
 	s.submit(batch{name: "small-2"})
 	s.await("a small job to be blocked", func() (bool, string) {
 		u := s.unit("small-2")
@@ -318,15 +328,17 @@ func TestPriorityPassesAndBlockDoesNot(t *testing.T) {
 
 func TestGoesBackWhenPodsDoNotRun(t *testing.T) {
 	s := newTestCluster(t)
-	startController(t, "--pods-ready-timeout=2s", "--requeue-backoff=2s", "--requeue-backoff-max=4s")
+	startController(t, "--pods-ready-timeout=2s", "--requeue-backoff=10s", "--requeue-backoff-max=20s")
 	s.tree(flatTree("kube-queue/max-jobs: 1"))
 	s.submit(batch{name: "stuck", nowhere: true})
-	s.await("the job to be released", s.phase("stuck", contract.UnitDequeued))
+	s.await("the job to be released", s.phase("stuck", contract.UnitDequeued, contract.UnitBackoff))
 	s.submit(batch{name: "next", runFor: "1s"})
-	s.await("the job to go back", s.phase("stuck", contract.UnitBackoff))
-	assert.Contains(t, s.unit("stuck").Status.Message, "only 0 of 1 pods ran 2s after attempt 1")
+	s.await("the job to go back", func() (bool, string) {
+		u := s.unit("stuck")
+		return u.Status.Phase == contract.UnitBackoff && strings.Contains(u.Status.Message, "only 0 of 1 pods ran 2s after attempt 1"), fmt.Sprintf("%+v", u.Status)
+	})
 	s.awaitEvents("stuck", "Released: left queue root/leaf, attempt 1",
-		"Requeued: only 0 of 1 pods ran 2s after attempt 1; in line again in 2s")
+		"Requeued: only 0 of 1 pods ran 2s after attempt 1; in line again in 10s")
 	s.await("the next job to have its turn", s.phase("next", contract.UnitSucceed))
 	s.await("the second attempt", func() (bool, string) {
 		u := s.unit("stuck")

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/stretchr/testify/require"
@@ -44,15 +43,7 @@ func (s *testCluster) requireNoSharedGPUs() {
 // finish ends a job: its pods succeed.
 func (s *testCluster) finish(name string) {
 	s.t.Helper()
-	// A simulated kubelet that has the pod's start before it would make it run again.
-	s.await("job "+name+" to run", func(ctx context.Context) (bool, string) {
-		for _, pod := range s.list(ctx, name) {
-			if pod.Status.Phase != corev1.PodRunning {
-				return false, pod.Name + " is " + string(pod.Status.Phase)
-			}
-		}
-		return true, ""
-	})
+	s.awaitRunning(name)
 	for _, pod := range s.list(s.t.Context(), name) {
 		pod.Status.Phase = corev1.PodSucceeded
 		_, err := api().CoreV1().Pods(s.namespace).UpdateStatus(s.t.Context(), &pod, metav1.UpdateOptions{})

@@ -18,8 +18,9 @@ import (
 
 // Limits of what the audit lets pass.
 const (
-	// bindingTime is how long a gang may be bound in part when it declares no time-out.
-	bindingTime = 15 * time.Second
+	// bindingTime is how long a gang may be bound in part, with the start of a scheduler that was
+	// killed meanwhile. A run looks for longer than that.
+	bindingTime = 45 * time.Second
 	// quotaDelay is how long after an edit of the quota tree the maximum before may be used.
 	quotaDelay = 5 * time.Second
 	// again is the pause before the API server is asked again after it did not answer.
@@ -49,7 +50,6 @@ type audit struct {
 
 type auditedGang struct {
 	minimum int
-	timeout time.Duration
 	leaf    string
 	// whole means that as many members as it needs have been bound at one time.
 	whole bool
@@ -293,7 +293,7 @@ func (a *audit) checkTime() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for name, g := range a.gangs {
-		if !g.partial.IsZero() && time.Since(g.partial) > g.timeout {
+		if !g.partial.IsZero() && time.Since(g.partial) > bindingTime {
 			a.violation("gang %s has been bound in part for %s", name, time.Since(g.partial).Round(time.Second))
 			g.partial = time.Time{}
 		}
@@ -304,10 +304,19 @@ func (a *audit) checkTime() {
 func (a *audit) pause(outage time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	edits := map[*limit]bool{} // groups are over several leaves
 	for _, g := range a.gangs {
 		if !g.partial.IsZero() {
 			g.partial = g.partial.Add(outage)
 		}
+	}
+	for _, path := range a.leaves {
+		for _, l := range path {
+			edits[l] = true
+		}
+	}
+	for l := range edits {
+		l.edited = l.edited.Add(outage) // the first edit of all is long ago, and stays so
 	}
 }
 

@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,6 +31,17 @@ func (s *testCluster) awaitBound(name string) []corev1.Pod {
 		return len(pods) > 0 && bound(pods) == len(pods), fmt.Sprintf("%d of %d bound; %s", bound(pods), len(pods), reason(pods))
 	})
 	return s.list(s.t.Context(), name)
+}
+
+// awaitRunning waits until all pods of a job run. Who lets them fail waits for it: a simulated
+// pod that has not started yet would start whatever its phase.
+func (s *testCluster) awaitRunning(name string) {
+	s.t.Helper()
+	s.await("job "+name+" to run", func(ctx context.Context) (bool, string) {
+		pods := s.list(ctx, name)
+		waiting := slices.DeleteFunc(slices.Clone(pods), func(p corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
+		return len(pods) > 0 && len(waiting) == 0, fmt.Sprintf("%d of %d do not; %s", len(waiting), len(pods), reason(waiting))
+	})
 }
 
 // awaitReason waits until all pods of a job are pending and say why, and the first one with a

@@ -99,7 +99,7 @@ type step struct {
 }
 
 // chaosSettled bounds how long everything may take to settle after a run.
-const chaosSettled = 45 * time.Second
+const chaosSettled = 2 * time.Minute
 
 // load is how long a run submits and breaks.
 const load = 1500 * time.Millisecond
@@ -286,7 +286,7 @@ func (c *chaos) chaosGang(n int) worldGang {
 			leaf = pick(c.world, c.leaves...)
 		}
 	}
-	spelling, needs, timeout := c.IntN(3), members-c.IntN(1+members/2), bindingTime
+	spelling, needs := c.IntN(3), members-c.IntN(1+members/2)
 	g.add(contract.ReplicaWorker, members, func(pod *corev1.Pod) {
 		container := &pod.Spec.Containers[0]
 		container.Resources = corev1.ResourceRequirements{Requests: list.DeepCopy(), Limits: list.DeepCopy()}
@@ -308,11 +308,10 @@ func (c *chaos) chaosGang(n int) worldGang {
 		needs = members
 	case 2:
 		g.podGroup = newPodGroup(g.namespace, g.name, int64(needs))
-		timeout = 10 * time.Second
 		spec := g.podGroup.Object["spec"].(map[string]any)
-		spec["scheduleTimeoutSeconds"] = int64(timeout / time.Second)
+		spec["scheduleTimeoutSeconds"] = int64(10) // nothing of ours reads it
 	}
-	c.audit.gangs[g.name] = &auditedGang{minimum: needs, timeout: timeout, leaf: leaf, nominated: map[string]bool{}}
+	c.audit.gangs[g.name] = &auditedGang{minimum: needs, leaf: leaf, nominated: map[string]bool{}}
 	return g
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os/exec"
 	"regexp"
@@ -20,10 +19,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
@@ -39,16 +40,9 @@ type answering struct {
 
 func startAnswering(t *testing.T, changes map[string]string) answering {
 	t.Helper()
-	ports := make([]string, 2)
-	for i := range ports {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		_, ports[i], err = net.SplitHostPort(listener.Addr().String())
-		require.NoError(t, err)
-		require.NoError(t, listener.Close())
-	}
-	runScheduler(t, changes, "--bind-address=127.0.0.1", "--secure-port="+ports[0], "--explain-port="+ports[1])
-	return answering{t, "https://127.0.0.1:" + ports[0], "https://127.0.0.1:" + ports[1]}
+	metrics, answers := strconv.Itoa(localtest.FreePort(t)), strconv.Itoa(localtest.FreePort(t))
+	runScheduler(t, changes, "--bind-address=127.0.0.1", "--secure-port="+metrics, "--explain-port="+answers)
+	return answering{t, "https://127.0.0.1:" + metrics, "https://127.0.0.1:" + answers}
 }
 
 // get asks with a token, "" for none.
@@ -87,7 +81,7 @@ func (a answering) patches(token string) int {
 }
 
 // reader makes a service account with cluster roles of the scheduler's manifests, and
-// returns a token of it.
+// returns a token of it once the API server grants the rights, which it learns of by a watch.
 func (s *testCluster) reader(name string, roles ...string) (token string) {
 	s.t.Helper()
 	ctx := s.t.Context()
@@ -96,10 +90,12 @@ func (s *testCluster) reader(name string, roles ...string) (token string) {
 	objects, err := deploy.Objects(deploy.Options{Image: "test"})
 	require.NoError(s.t, err)
 	for _, role := range roles {
+		var granted rbacv1.ClusterRole
 		for _, object := range objects {
 			if object.GetKind() == "ClusterRole" && object.GetName() == role {
 				_, err := cluster.client.Apply(ctx, object)
 				require.NoError(s.t, err)
+				require.NoError(s.t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &granted))
 			}
 		}
 		binding := &rbacv1.ClusterRoleBinding{
@@ -112,10 +108,29 @@ func (s *testCluster) reader(name string, roles ...string) (token string) {
 		s.t.Cleanup(func() {
 			assert.NoError(s.t, api().RbacV1().ClusterRoleBindings().Delete(context.Background(), binding.Name, metav1.DeleteOptions{}))
 		})
+		for _, rule := range granted.Rules {
+			for _, url := range rule.NonResourceURLs {
+				s.awaitRight(name, strings.Replace(url, "*", "any", 1))
+			}
+		}
 	}
-	granted, err := api().CoreV1().ServiceAccounts(s.namespace).CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	made, err := api().CoreV1().ServiceAccounts(s.namespace).CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	require.NoError(s.t, err)
-	return granted.Status.Token
+	return made.Status.Token
+}
+
+// awaitRight waits until a service account may get a path that is no resource. A scheduler that asks before
+// remembers the refusal for a while.
+func (s *testCluster) awaitRight(account, path string) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
+		review, err := api().AuthorizationV1().SubjectAccessReviews().Create(s.t.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User:                  "system:serviceaccount:" + s.namespace + ":" + account,
+			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: path, Verb: "get"},
+		}}, metav1.CreateOptions{})
+		require.NoError(s.t, err)
+		return review.Status.Allowed
+	}, settled, 20*time.Millisecond, "%s may get %s", account, path)
 }
 
 // A gang that waits is written about when the reason changes, with an event; its numbers

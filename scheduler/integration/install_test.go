@@ -84,12 +84,8 @@ func TestInstalled(t *testing.T) {
 	require.NoError(t, err)
 	s.requireRestricted(agent)
 
-	// Repair has the rights that it needs, too. A simulated pod that has not started yet
-	// would start whatever its phase.
-	s.await("the members to run", func(ctx context.Context) (bool, string) {
-		waiting := slices.DeleteFunc(s.list(ctx, "job"), func(p corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
-		return len(waiting) == 0, fmt.Sprint(len(waiting))
-	})
+	// Repair has the rights that it needs, too.
+	s.awaitRunning("job")
 	require.NoError(t, api().CoreV1().Nodes().Delete(t.Context(), s.nodes[0], metav1.DeleteOptions{}))
 	s.awaitDegraded("job", "True NodeLost: node "+s.nodes[0]+" is gone, and with it worker-0, worker-1, worker-2 of the gang")
 	s.await("the members to fail", func(ctx context.Context) (bool, string) {

@@ -38,6 +38,7 @@ func TestInvalidTreeFailsClosed(t *testing.T) {
 
 	// Expressions of admission policies cannot read it.
 	s.setTree(team(map[string]any{contract.LendLimitAttribute: "{"}))
+	s.awaitInvalid()
 	s.submit(topologyGang("more", 4, 1).of(high))
 	s.awaitReason("more", "quota tree is invalid")
 	scheduler.End(syscall.SIGKILL)
@@ -60,6 +61,22 @@ func TestInvalidTreeFailsClosed(t *testing.T) {
 	s.remove("again")
 	s.finish("first")
 	s.awaitBound("more")
+}
+
+// awaitInvalid waits until the scheduler has been shown that the tree is invalid: until then it
+// places pods by the tree before.
+func (s *testCluster) awaitInvalid() {
+	s.t.Helper()
+	for held, n := false, 0; !held; n++ {
+		probe := fmt.Sprint("probe-", n)
+		s.submit(job{name: probe, workers: 1})
+		s.await(probe+" to be placed or held", func(ctx context.Context) (bool, string) {
+			pods := s.list(ctx, probe)
+			held = strings.Contains(reason(pods), "quota tree is invalid")
+			return held || bound(pods) > 0, reason(pods)
+		})
+		s.remove(probe)
+	}
 }
 
 // A pod that names a leaf which the tree lacks waits and says so, with GPUs and without,

@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"syscall"
 	"testing"
@@ -142,13 +143,17 @@ func TestBorrowedGPUsAreReclaimed(t *testing.T) {
 	left := len(s.list(t.Context(), "one")) + len(s.list(t.Context(), "two")) + len(s.list(t.Context(), "three"))
 	assert.Equal(t, 6, left, "one gang of two is enough")
 	require.Len(t, s.list(t.Context(), "one"), 4)
-	_, measured := scheduler.get(scheduler.metrics+"/metrics", s.reader("prometheus", "gpuplan-metrics"))
-	for _, line := range []string{
-		`gpuplan_evictions_total{reason="reclaim"} 2`, `gpuplan_evictions_total{reason="priority"} 0`,
-		`gpuplan_nominations_given_up_total 0`, `gpuplan_reservations{kind="nomination"} 0`,
-	} {
-		assert.Contains(t, measured, line+"\n")
-	}
+	token := s.reader("prometheus", "gpuplan-metrics")
+	require.EventuallyWithT(t, func(c *assert.CollectT) { // the API server tells of a binding before the scheduler counts it
+		status, measured := scheduler.get(scheduler.metrics+"/metrics", token)
+		require.Equal(c, http.StatusOK, status, measured)
+		for _, line := range []string{
+			`gpuplan_evictions_total{reason="reclaim"} 2`, `gpuplan_evictions_total{reason="priority"} 0`,
+			`gpuplan_nominations_given_up_total 0`, `gpuplan_reservations{kind="nomination"} 0`,
+		} {
+			assert.Contains(c, measured, line+"\n")
+		}
+	}, settled, 200*time.Millisecond)
 	s.requireNoSharedGPUs()
 
 	victim := "three"
@@ -182,20 +187,31 @@ func TestNobodyIsEvictedWhileAJobIsDeleted(t *testing.T) {
 	high := s.priority("high", 1000, corev1.PreemptLowerPriority)
 	middle := s.priority("middle", 100, corev1.PreemptLowerPriority)
 	startScheduler(t)
-	for name, j := range map[string]job{"deleted": topologyGang("deleted", 8, 1).of(high), "high": topologyGang("high", 4, 1).of(high), "low": topologyGang("low", 4, 1)} {
-		s.submit(j)
-		s.awaitBound(name)
-	}
-	s.submit(topologyGang("waiting", 8, 1).of(middle))
-	s.awaitReason("waiting", "0 of 8")
+	for round := 1; ; round++ {
+		for name, j := range map[string]job{"deleted": topologyGang("deleted", 8, 1).of(high), "high": topologyGang("high", 4, 1).of(high), "low": topologyGang("low", 4, 1)} {
+			s.submit(j)
+			s.awaitBound(name)
+		}
+		s.submit(topologyGang("waiting", 8, 1).of(middle))
+		s.awaitReason("waiting", "0 of 8")
 
-	for _, pod := range s.list(t.Context(), "deleted") {
-		require.NoError(t, api().CoreV1().Pods(s.namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}))
-		time.Sleep(100 * time.Millisecond)
+		pause, last := time.Duration(0), time.Now()
+		for _, pod := range s.list(t.Context(), "deleted") {
+			require.NoError(t, api().CoreV1().Pods(s.namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}))
+			pause, last = max(pause, time.Since(last)), time.Now()
+			time.Sleep(100 * time.Millisecond)
+		}
+		s.awaitBound("waiting")
+		// A second after a deletion others may be evicted: on a machine that stood still this shows nothing.
+		if pause > 800*time.Millisecond && round < 10 {
+			t.Logf("%s between two deletions: once more", pause)
+			s.clear()
+			continue
+		}
+		assert.Equal(t, 4, bound(s.list(t.Context(), "low")))
+		assert.Zero(t, leaving(s.list(t.Context(), "low")))
+		return
 	}
-	s.awaitBound("waiting")
-	assert.Equal(t, 4, bound(s.list(t.Context(), "low")))
-	assert.Zero(t, leaving(s.list(t.Context(), "low")))
 }
 
 // While victims leave, nobody else gets the place, and then the preemptor does.

@@ -94,7 +94,8 @@ func TestNodeGoesAway(t *testing.T) {
 	s := newTestCluster(t, machine{count: 3, mode: "topology"})
 	startScheduler(t)
 	s.submitPyTorchJob("job", 2, 8)
-	pods := s.awaitBound("job")
+	s.awaitRunning("job")
+	pods := s.list(t.Context(), "job")
 	lost, left := pods[0], pods[1]
 
 	require.NoError(t, api().CoreV1().Nodes().Delete(t.Context(), lost.Spec.NodeName, metav1.DeleteOptions{}))
@@ -105,8 +106,10 @@ func TestNodeGoesAway(t *testing.T) {
 	})
 	text := fmt.Sprintf("node %s is gone, and with it %s of the gang", lost.Spec.NodeName,
 		"worker-"+lost.Labels[contract.JobReplicaIndexLabel])
-	assert.Equal(t, []string{text}, s.events(t.Context(), left.Name, "NodeLost"), "the member that is left")
-	assert.Equal(t, []string{text}, s.events(t.Context(), "job", "NodeLost"), "the PodGroup")
+	for _, told := range []string{left.Name, "job"} { // the member that is left, and the PodGroup
+		require.Eventually(t, func() bool { return slices.Equal(s.events(t.Context(), told, "NodeLost"), []string{text}) },
+			settled, 100*time.Millisecond, told)
+	}
 	s.awaitDegraded("job", recovered)
 	after, err := api().CoreV1().Pods(s.namespace).Get(t.Context(), left.Name, metav1.GetOptions{})
 	require.NoError(t, err)
@@ -119,16 +122,19 @@ func TestNodeIsUnreachable(t *testing.T) {
 	s := newTestCluster(t, machine{count: 3, mode: "topology"})
 	runScheduler(t, nil, "--unreachable-grace=1s")
 	s.submitPyTorchJob("job", 2, 8)
-	lost := s.awaitBound("job")[0]
+	s.awaitRunning("job")
+	lost := s.list(t.Context(), "job")[0]
 	s.silence(lost.Spec.NodeName)
 	s.await("the member to have a successor elsewhere", func(ctx context.Context) (bool, string) {
 		pods := s.list(ctx, "job")
 		moved := !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.UID == lost.UID })
 		return moved && bound(pods) == 2, fmt.Sprintf("%d pods, %d bound", len(pods), bound(pods))
 	})
-	notes := s.events(t.Context(), "job", "NodeLost")
-	require.Len(t, notes, 1)
-	assert.Contains(t, notes[0], "node "+lost.Spec.NodeName+" has been unreachable since ")
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		notes := s.events(t.Context(), "job", "NodeLost")
+		require.Len(c, notes, 1)
+		assert.Contains(c, notes[0], "node "+lost.Spec.NodeName+" has been unreachable since ")
+	}, settled, 100*time.Millisecond)
 	s.awaitDegraded("job", recovered)
 }
 
@@ -175,7 +181,8 @@ func TestReplacedInItsRack(t *testing.T) {
 		}}
 	}
 	s.submit(gang)
-	pods := s.awaitBound("job")
+	s.awaitRunning("job")
+	pods := s.list(t.Context(), "job")
 	require.ElementsMatch(t, s.nodes[:2], []string{pods[0].Spec.NodeName, pods[1].Spec.NodeName})
 	young := s.addNode(machine{mode: "topology", labels: map[string]string{rackLabel: "a"}})
 

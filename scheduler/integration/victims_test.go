@@ -12,8 +12,8 @@ import (
 )
 
 // actsLate is how long the scheduler may act as if something were there that the run has
-// taken away: it learns of it by a watch, and evicts pod by pod.
-const actsLate = 2 * time.Second
+// taken away: it learns of it by a watch, and evicts pod by pod; one that was killed starts before.
+const actsLate = 10 * time.Second
 
 // eviction is a pod that the scheduler has evicted.
 type eviction struct {

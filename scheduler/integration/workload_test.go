@@ -25,6 +25,12 @@ import (
 // nil is a record that cannot be read.
 func recordWorkload(t *testing.T, w placement.Workload) {
 	t.Helper()
+	recordWorkloadUntil(t, w, time.Now())
+}
+
+// recordWorkloadUntil is recordWorkload with the time until which pods count as recorded.
+func recordWorkloadUntil(t *testing.T, w placement.Workload, until time.Time) {
+	t.Helper()
 	ctx := t.Context()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: contract.SystemNamespace}}
 	_, err := api().CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
@@ -34,7 +40,7 @@ func recordWorkload(t *testing.T, w placement.Workload) {
 	}
 	data := map[string]string{"demands": "none"}
 	if w != nil {
-		data, err = inventory.WorkloadRecord(w, time.Now())
+		data, err = inventory.WorkloadRecord(w, until)
 		require.NoError(t, err)
 	}
 	records := api().CoreV1().ConfigMaps(contract.SystemNamespace)
@@ -85,6 +91,7 @@ func (a answering) awaitWorkload(token string, pods int64) {
 // places by what is recorded, after a restart, too, and by the tightest fit without.
 func TestPlacesByTheWorkload(t *testing.T) {
 	s := newTestCluster(t, sharedNode("binpack"), sharedNode("binpack"))
+	recordWorkloadUntil(t, placement.Workload{}, time.Now().Add(time.Hour)) // the scheduler adds nothing of its own
 	scheduler := startScheduler(t)
 	s.submit(sharedJob("full", 7, 15, 0))
 	s.awaitBound("full")

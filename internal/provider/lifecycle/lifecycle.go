@@ -5,6 +5,7 @@ package lifecycle
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
@@ -12,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
@@ -179,6 +181,11 @@ func (r *Resource[M]) Delete(ctx context.Context, req resource.DeleteRequest, re
 	}
 	diags, err := r.Remove(limited, &m)
 	if resp.Diagnostics.Append(diags...); err != nil {
-		resp.Diagnostics.AddError(r.Title+" was not deleted", session.Sentence(err))
+		detail := session.Sentence(err)
+		if unreachable := (*kube.UnreachableError)(nil); errors.As(err, &unreachable) {
+			detail += fmt.Sprintf(" This is %s %s: destroy once more when the cluster answers. Where it is gone for good, forget the resource with `terraform state rm`; "+
+				"what needs no Kubernetes, and waits for it, is deleted by the next destroy then.", r.Type, r.ID(&m))
+		}
+		resp.Diagnostics.AddError(r.Title+" was not deleted", detail)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
@@ -171,9 +172,10 @@ func TestFailedTakeoverKeepsTheObject(t *testing.T) {
 // What another resource of the walk has taken is not deleted.
 func TestDelete(t *testing.T) {
 	r, removed := thing(), 0
+	fails := errBroken
 	r.Remove = func(context.Context, *model) (diag.Diagnostics, error) {
 		removed++
-		return nil, errBroken
+		return nil, fails
 	}
 	remove := func() diag.Diagnostics {
 		var deleted resource.DeleteResponse
@@ -183,7 +185,10 @@ func TestDelete(t *testing.T) {
 	diags := remove()
 	require.Len(t, diags, 1)
 	assert.Equal(t, "Thing was not deleted", diags[0].Summary())
+	assert.NotContains(t, diags[0].Detail(), "state rm")
+	fails = &kube.UnreachableError{Host: "h", Err: errBroken}
+	assert.Contains(t, remove()[0].Detail(), "This is gpuplan_thing there/a/x,y: destroy once more when the cluster answers. Where it is gone for good, forget the resource with `terraform state rm`")
 	require.True(t, r.Session.Ledger.Take("thing a"))
 	assert.Empty(t, remove())
-	assert.Equal(t, 1, removed)
+	assert.Equal(t, 2, removed)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodepool/mode"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/running"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
@@ -208,6 +209,13 @@ func (r *pool) planDelete(ctx context.Context, state model) diag.Diagnostics {
 		diags.Append(session.Diagnostics(r.shrink(ctx, p.Name, "deletes node pool "+p.Name))...)
 	}
 	pods, more := r.podsOn(ctx, state)
+	if state.AllowDisruption.ValueBool() { // whoever runs there
+		more = lifecycle.Warnings(more)
+	} else if more.HasError() {
+		more.AddError("Node pool is not deleted unseen", fmt.Sprintf("Whether jobs run on node pool %s is not known, so it stays. Destroy once Kubernetes answers. "+
+			"Where the cluster is gone for good, set allow_disruption = true, `terraform apply -refresh=false`, and destroy then; "+
+			"or delete the pool at the cloud and forget it with `terraform state rm`.", p.Name))
+	}
 	if diags.Append(more...); diags.HasError() {
 		return diags
 	}

@@ -1,6 +1,6 @@
 // Command gpuplan-joboperator runs the Kubeflow training operator's controllers
-// for PyTorchJob and MPIJob (v1) against the local platform, and one of its own for
-// MPIJob v1alpha1. It opens no port, has no webhooks, and stops on SIGTERM.
+// for PyTorchJob and MPIJob (v1) against the local platform, one of its own for
+// MPIJob v1alpha1, and JobSet's. It opens no port, has no webhooks, and stops on SIGTERM.
 package main
 
 import (
@@ -25,6 +25,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	jobset "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+	"sigs.k8s.io/jobset/pkg/controllers"
+	"sigs.k8s.io/jobset/pkg/webhooks"
 	podgroupv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/joboperator/mpialpha"
@@ -60,7 +63,7 @@ func run(ctx context.Context, kubeconfig, crdDir, gangScheduler string) error {
 
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, kubeflowv1.AddToScheme, podgroupv1alpha1.AddToScheme,
+		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, kubeflowv1.AddToScheme, podgroupv1alpha1.AddToScheme, jobset.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return fmt.Errorf("build scheme: %w", err)
@@ -80,7 +83,10 @@ func run(ctx context.Context, kubeconfig, crdDir, gangScheduler string) error {
 		Scheme:                 scheme,
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
-		Cache:                  cache.Options{ByObject: map[client.Object]cache.ByObject{&kubeflowv1.MPIJob{}: {Transform: leaveToAlpha}}},
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+			&kubeflowv1.MPIJob{}: {Transform: leaveToAlpha},
+			&jobset.JobSet{}:     {Transform: complete},
+		}},
 	})
 	if err != nil {
 		return fmt.Errorf("create controller manager: %w", err)
@@ -98,6 +104,9 @@ func run(ctx context.Context, kubeconfig, crdDir, gangScheduler string) error {
 	if err := mpialpha.SetUp(mgr); err != nil {
 		return fmt.Errorf("set up controller of MPIJob v1alpha1: %w", err)
 	}
+	if err := setUpJobSets(ctx, mgr); err != nil {
+		return fmt.Errorf("set up controller of JobSet: %w", err)
+	}
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("run controllers: %w", err)
 	}
@@ -111,4 +120,27 @@ func leaveToAlpha(object any) (any, error) {
 		job.Spec.RunPolicy.ManagedBy = ptr.To(kubeflowv1.MultiKueueController)
 	}
 	return object, nil
+}
+
+// setUpJobSets adds JobSet's controller to a manager, without the one for pods, which serves exclusive
+// placement and needs webhooks.
+func setUpJobSets(ctx context.Context, mgr ctrl.Manager) error {
+	if err := controllers.SetupJobSetIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
+	return controllers.NewJobSetReconciler(mgr.GetClient(), mgr.GetScheme(), mgr.GetEventRecorderFor("jobset")).SetupWithManager(mgr)
+}
+
+// complete shows JobSet's controller a JobSet with the defaults that its webhook writes, without which it
+// does not work.
+func complete(object any) (any, error) {
+	set, ok := object.(*jobset.JobSet)
+	if !ok {
+		return object, nil
+	}
+	hook, err := webhooks.NewJobSetWebhook(nil)
+	if err != nil {
+		return nil, err
+	}
+	return set, hook.Default(context.Background(), set)
 }

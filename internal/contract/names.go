@@ -188,27 +188,37 @@ const (
 	ShareCoreAnnotation   = "gpushare.alibabacloud.com/core-percentage"
 )
 
-// Job operators (Kubeflow training operator v1), and Jobs of Kubernetes.
+// Job operators (Kubeflow training operator v1), Jobs of Kubernetes, and sets of them.
 const (
-	KubeflowGroup              = "kubeflow.org"
-	KubeflowVersion            = "v1"
-	MPIOperatorVersion         = "v2beta1"  // of MPIJob, in the MPI operator
-	MPIAlphaVersion            = "v1alpha1" // of MPIJob, in the MPI operator before 0.3 and in arena
-	JobNameLabel               = "training.kubeflow.org/job-name"
-	JobReplicaTypeLabel        = "training.kubeflow.org/replica-type"
-	JobReplicaIndexLabel       = "training.kubeflow.org/replica-index"
-	JobOperatorNameLabel       = "training.kubeflow.org/operator-name"
-	JobRoleLabel               = "training.kubeflow.org/job-role"
-	PyTorchContainerName       = "pytorch"
-	PyTorchPortName            = "pytorchjob-port"
-	PyTorchPort                = 23456
-	MPIContainerName           = "mpi"
-	PyTorchJobKind             = "PyTorchJob"
-	PyTorchJobResource         = "pytorchjobs"
-	MPIJobKind                 = "MPIJob"
-	BatchJobKind               = "Job"
-	BatchJobResource           = "jobs"
-	BatchContainerName         = "main"
+	KubeflowGroup        = "kubeflow.org"
+	KubeflowVersion      = "v1"
+	MPIOperatorVersion   = "v2beta1"  // of MPIJob, in the MPI operator
+	MPIAlphaVersion      = "v1alpha1" // of MPIJob, in the MPI operator before 0.3 and in arena
+	JobNameLabel         = "training.kubeflow.org/job-name"
+	JobReplicaTypeLabel  = "training.kubeflow.org/replica-type"
+	JobReplicaIndexLabel = "training.kubeflow.org/replica-index"
+	JobOperatorNameLabel = "training.kubeflow.org/operator-name"
+	JobRoleLabel         = "training.kubeflow.org/job-role"
+	PyTorchContainerName = "pytorch"
+	PyTorchPortName      = "pytorchjob-port"
+	PyTorchPort          = 23456
+	MPIContainerName     = "mpi"
+	PyTorchJobKind       = "PyTorchJob"
+	PyTorchJobResource   = "pytorchjobs"
+	MPIJobKind           = "MPIJob"
+	BatchJobKind         = "Job"
+	BatchJobResource     = "jobs"
+	BatchContainerName   = "main"
+	JobSetGroup          = "jobset.x-k8s.io"
+	JobSetVersion        = "v1alpha2"
+	JobSetKind           = "JobSet"
+	JobSetResource       = "jobsets"
+	// Labels that the controller of JobSets gives to pods: the name of the JobSet, that of its part which is
+	// their role, into how many Jobs that is divided, and which of these it is.
+	JobSetNameLabel            = "jobset.sigs.k8s.io/jobset-name"
+	JobSetRoleLabel            = "jobset.sigs.k8s.io/replicatedjob-name"
+	JobSetJobsLabel            = "jobset.sigs.k8s.io/replicatedjob-replicas"
+	JobSetJobIndexLabel        = "jobset.sigs.k8s.io/job-index"
 	MPIJobResource             = "mpijobs"
 	ReplicaMaster              = "master"
 	ReplicaChief               = "chief"

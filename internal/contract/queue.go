@@ -38,13 +38,15 @@ const (
 	ArrivalAnnotation = "gpuplan.dev/arrival"
 )
 
-// QueueUnitName is the name of the unit of a job, as in koord-queue.
+// QueueUnitName is the name of the unit of a job, as in koord-queue where that has the kind.
 func QueueUnitName(kind, job string) string {
 	switch kind {
 	case PyTorchJobKind:
 		return job + "-py-qu"
 	case MPIJobKind:
 		return job + "-mpi-qu"
+	case JobSetKind:
+		return job + "-js-qu"
 	}
 	return job
 }

@@ -205,7 +205,7 @@ func HoldField(obj *unstructured.Unstructured) []string {
 	if Alpha(obj) {
 		return []string{"metadata", "annotations", contract.SuspendAnnotation}
 	}
-	if isBatch(obj) {
+	if isBatch(obj) || isJobSet(obj) {
 		return []string{"spec", "suspend"}
 	}
 	return []string{"spec", "runPolicy", "suspend"}

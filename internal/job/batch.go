@@ -20,38 +20,44 @@ import (
 // those of a job of another framework and the same name are told from them.
 const batchOperator = "job-controller"
 
-// toBatch gives a job the shape of a Job batch/v1: indexed, so that each of its pods is one member, and the
+// toBatch gives a job the shape of a Job batch/v1.
+func toBatch(o *object) *batchv1.Job {
+	spec := indexed(o, Batch, contract.ReplicaWorker)
+	spec.BackoffLimit = o.Spec.RunPolicy.BackoffLimit
+	spec.TTLSecondsAfterFinished = o.Spec.RunPolicy.TTLSecondsAfterFinished
+	spec.Suspend = o.Spec.RunPolicy.Suspend
+	return &batchv1.Job{
+		TypeMeta:   metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: contract.BatchJobKind},
+		ObjectMeta: o.ObjectMeta,
+		Spec:       spec,
+	}
+}
+
+// indexed describes a Job of the replicas of a role: indexed, so that each of its pods is one member, and the
 // same one when it is made again. Its pods get the labels by which those of the training operator are known.
 // An eviction does not count as a failure where Kubernetes can tell the two apart, which is for pods that are
 // not restarted in place.
-func toBatch(o *object) *batchv1.Job {
-	worker := o.Spec.Batch[camel(contract.ReplicaWorker)]
-	template := *worker.Template.DeepCopy()
+func indexed(o *object, framework Framework, role string) batchv1.JobSpec {
+	replica := o.Spec.Jobs[camel(role)]
+	template := *replica.Template.DeepCopy()
 	template.Labels = merge(template.Labels, map[string]string{
-		contract.JobOperatorNameLabel: batchOperator, contract.JobNameLabel: o.Name, contract.JobReplicaTypeLabel: contract.ReplicaWorker,
+		contract.JobOperatorNameLabel: framework.Operator(), contract.JobNameLabel: o.Name, contract.JobReplicaTypeLabel: role,
 	})
-	template.Spec.RestartPolicy = corev1.RestartPolicy(worker.RestartPolicy)
-	j := &batchv1.Job{
-		TypeMeta:   metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: contract.BatchJobKind},
-		ObjectMeta: o.ObjectMeta,
-		Spec: batchv1.JobSpec{
-			Parallelism:             worker.Replicas,
-			Completions:             worker.Replicas,
-			CompletionMode:          ptr.To(batchv1.IndexedCompletion),
-			BackoffLimit:            o.Spec.RunPolicy.BackoffLimit,
-			ActiveDeadlineSeconds:   o.Spec.RunPolicy.ActiveDeadlineSeconds,
-			TTLSecondsAfterFinished: o.Spec.RunPolicy.TTLSecondsAfterFinished,
-			Suspend:                 o.Spec.RunPolicy.Suspend,
-			Template:                template,
-		},
+	template.Spec.RestartPolicy = corev1.RestartPolicy(replica.RestartPolicy)
+	spec := batchv1.JobSpec{
+		Parallelism:           replica.Replicas,
+		Completions:           replica.Replicas,
+		CompletionMode:        ptr.To(batchv1.IndexedCompletion),
+		ActiveDeadlineSeconds: o.Spec.RunPolicy.ActiveDeadlineSeconds,
+		Template:              template,
 	}
 	if template.Spec.RestartPolicy == corev1.RestartPolicyNever {
-		j.Spec.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
+		spec.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
 			Action:          batchv1.PodFailurePolicyActionIgnore,
 			OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}},
 		}}}
 	}
-	return j
+	return spec
 }
 
 // fromBatch gives a Job the shape of the operator's kinds. Its pods are those of one role.
@@ -66,7 +72,7 @@ func fromBatch(obj *unstructured.Unstructured) (*object, error) {
 		TTLSecondsAfterFinished: j.Spec.TTLSecondsAfterFinished, Suspend: j.Spec.Suspend,
 	}
 	worker := camel(contract.ReplicaWorker)
-	o.Spec.Batch = map[string]replicaSpec{worker: {
+	o.Spec.Jobs = map[string]replicaSpec{worker: {
 		Replicas: ptr.To(atOnce(j.Spec)), RestartPolicy: string(j.Spec.Template.Spec.RestartPolicy), Template: j.Spec.Template,
 	}}
 	o.Status = objectStatus{
@@ -157,15 +163,15 @@ func batchPhase(o *object, obj *unstructured.Unstructured) (phase Phase, message
 	return Pending, ""
 }
 
-// batchPod is a pod of a Job, whose name has a suffix that nobody knows before.
-func batchPod(o *object, index int, template corev1.PodTemplateSpec) *corev1.Pod {
+// batchPod is a pod of a Job of this name, and has a name with a suffix that nobody knows before.
+func batchPod(o *object, name string, index int, template corev1.PodTemplateSpec) *corev1.Pod {
 	p := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: o.Namespace,
-			Name:      o.Name + "-" + strconv.Itoa(index),
+			Name:      name + "-" + strconv.Itoa(index),
 			Labels: merge(template.Labels, map[string]string{
-				batchv1.JobNameLabel: o.Name, batchv1.JobCompletionIndexAnnotation: strconv.Itoa(index),
+				batchv1.JobNameLabel: name, batchv1.JobCompletionIndexAnnotation: strconv.Itoa(index),
 			}),
 			Annotations: merge(template.Annotations, map[string]string{batchv1.JobCompletionIndexAnnotation: strconv.Itoa(index)}),
 		},
@@ -175,11 +181,14 @@ func batchPod(o *object, index int, template corev1.PodTemplateSpec) *corev1.Pod
 	return p
 }
 
-// Keep gives a rendered Job what nobody can change of the live one: its template, but for labels and annotations of
-// one that is suspended and has not started, and its policy on failed pods. Of a template that someone else has
-// written nothing else is applied, so that it stays theirs. It leaves objects of other kinds as they are.
+// Keep gives a rendered Job or JobSet what nobody can change of the live one: its templates, but for labels and
+// annotations of one that is suspended, and of a Job has not started, and its policy on failures. Of a template that
+// someone else has written nothing else is applied, so that it stays theirs. It leaves objects of other kinds as they are.
 func Keep(rendered, live *unstructured.Unstructured) error {
-	if !isBatch(rendered) {
+	switch {
+	case isJobSet(rendered):
+		return keepJobSet(rendered, live)
+	case !isBatch(rendered):
 		return nil
 	}
 	template, _, err := unstructured.NestedMap(live.Object, "spec", "template")
@@ -217,14 +226,17 @@ func isBatch(obj *unstructured.Unstructured) bool {
 	return obj.GetKind() == contract.BatchJobKind && obj.GroupVersionKind().Group == batchv1.GroupName
 }
 
-// Foreign says why an object cannot be described as a job of ours, "" when it can: of Jobs only those of which
-// each index is one pod, all at once, and that are nobody's part can.
+// Foreign says why an object cannot be described as a job of ours, "" when it can: of Jobs and JobSets only those of
+// which each index is one pod, all at once, and that are nobody's part can.
 func Foreign(obj *unstructured.Unstructured) string {
-	if !isBatch(obj) {
+	if !isBatch(obj) && !isJobSet(obj) {
 		return ""
 	}
 	if owner := metav1.GetControllerOf(obj); owner != nil {
 		return fmt.Sprintf("it belongs to the %s %s", owner.Kind, owner.Name)
+	}
+	if isJobSet(obj) {
+		return foreignJobSet(obj)
 	}
 	mode, _, _ := unstructured.NestedString(obj.Object, "spec", "completionMode")
 	parallelism, _, _ := unstructured.NestedInt64(obj.Object, "spec", "parallelism")
@@ -237,29 +249,40 @@ func Foreign(obj *unstructured.Unstructured) string {
 }
 
 // Clashes reports whether the pods of an object could not be told from those of a job of its name and
-// another framework. Those of a Job that is no gang can.
+// another framework. Those of a Job or a JobSet that is no gang can.
 func Clashes(obj *unstructured.Unstructured) bool {
-	if !isBatch(obj) {
-		return true
+	if isJobSet(obj) {
+		return slices.ContainsFunc(jobSetRoles(obj), func(role map[string]any) bool {
+			labels, _, _ := unstructured.NestedStringMap(role, "template", "spec", "template", "metadata", "labels")
+			return joins(labels, obj.GetName())
+		})
 	}
 	labels, _, _ := unstructured.NestedStringMap(obj.Object, "spec", "template", "metadata", "labels")
+	return !isBatch(obj) || joins(labels, obj.GetName())
+}
+
+// joins reports whether labels make a pod of a job part of the gang of the job's name.
+func joins(labels map[string]string, job string) bool {
 	return slices.ContainsFunc([]string{contract.PodGroupLabel, contract.LightGangLabel, contract.TopologyGroupLabel}, func(name string) bool {
-		return labels[name] == obj.GetName() || labels[name] == "true"
+		return labels[name] == job || labels[name] == "true"
 	})
 }
 
-// checkBatch holds the rules of Jobs.
+// checkBatch holds the rules of Jobs, and of those of a JobSet.
 func (s Spec) checkBatch(add report) {
-	if s.Framework != Batch {
+	if s.Framework != Batch && s.Framework != JobSet {
 		return
 	}
 	if s.RestartPolicy != "" && s.RestartPolicy != string(corev1.RestartPolicyNever) && s.RestartPolicy != string(corev1.RestartPolicyOnFailure) {
-		add("", "restart_policy", "%q is not possible with framework %q: use \"Never\" or \"OnFailure\"", s.RestartPolicy, Batch)
+		add("", "restart_policy", "%q is not possible with framework %q: use \"Never\" or \"OnFailure\"", s.RestartPolicy, s.Framework)
 	}
-	if s.CleanPodPolicy != "" && s.CleanPodPolicy != "None" {
+	switch {
+	case s.Framework == JobSet && s.CleanPodPolicy != "" && s.CleanPodPolicy != "Running":
+		add("", "clean_pod_policy", "a JobSet that has finished keeps the pods of what has finished, and no others: leave clean_pod_policy out with framework %q, and set ttl_seconds_after_finished", JobSet)
+	case s.Framework == Batch && s.CleanPodPolicy != "" && s.CleanPodPolicy != "None":
 		add("", "clean_pod_policy", "a Job keeps its pods until it is deleted: leave clean_pod_policy out with framework %q, and set ttl_seconds_after_finished", Batch)
 	}
 	if s.Arena {
-		add("", "arena_compatible", "arena knows no jobs of framework %q: leave it out", Batch)
+		add("", "arena_compatible", "arena knows no jobs of framework %q: leave it out", s.Framework)
 	}
 }

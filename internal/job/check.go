@@ -37,10 +37,14 @@ func (s Spec) Check() []Problem {
 	}
 	for _, name := range s.RoleNames() {
 		if name == "" {
-			add("", "roles", "a role has no name: framework %q has the roles %s", s.Framework, strings.Join(s.Framework.Roles(), " and "))
+			if s.Framework == JobSet {
+				add("", "roles", "a role has no name")
+			} else {
+				add("", "roles", "a role has no name: framework %q has the roles %s", s.Framework, strings.Join(s.Framework.Roles(), " and "))
+			}
 			continue
 		}
-		if !slices.Contains(s.Framework.Roles(), name) {
+		if !s.Framework.Has(name) {
 			add(name, "", "framework %q has the roles %s; there is no role %q", s.Framework, strings.Join(s.Framework.Roles(), " and "), short(name))
 			continue
 		}
@@ -67,6 +71,9 @@ func (s Spec) checkJob(add report) {
 	if len(s.Roles) == 0 && s.Framework == PyTorch {
 		add("", "roles", "framework %q needs the role %q or %q", s.Framework, contract.ReplicaMaster, contract.ReplicaWorker)
 	}
+	if len(s.Roles) == 0 && s.Framework == JobSet {
+		add("", "roles", "framework %q needs a role, such as %q", s.Framework, contract.ReplicaWorker)
+	}
 	if len(s.Roles) > 0 && s.Members() == 0 {
 		want := "gpus"
 		if s.Mode == Shared {
@@ -83,6 +90,7 @@ func (s Spec) checkJob(add report) {
 	s.checkPods(add)
 	s.checkProcesses(add)
 	s.checkBatch(add)
+	s.checkJobSet(add)
 	if !s.Gang && s.Mode == Topology && s.Members() > 1 {
 		add("", "gang", "mode %q places all members together, so they are a gang: leave gang enabled, or use mode %q", Topology, Default)
 	}
@@ -100,6 +108,7 @@ func (s Spec) checkJob(add report) {
 }
 
 // checkName holds the rules of names: operators make Services of the job's name, Kubernetes only hosts.
+// The roles of a JobSet are parts of the names of its Jobs.
 func (s Spec) checkName(add report) {
 	faults, called := validation.IsDNS1035Label, "pod name"
 	if s.Framework == Batch {
@@ -108,18 +117,30 @@ func (s Spec) checkName(add report) {
 	for _, text := range faults(s.Name) {
 		add("", "name", "%q cannot be the name of a job: %s", short(s.Name), text)
 	}
+	if s.Framework == JobSet {
+		for _, role := range s.RoleNames() {
+			for _, text := range validation.IsDNS1123Label(role) {
+				if role != "" {
+					add(role, "", "%q cannot be the name of a role: %s", short(role), text)
+				}
+			}
+		}
+	}
 	const most = validation.DNS1123LabelMaxLength
 	if longest := s.longestPod(); len(s.Name) <= most && len(longest) > most {
 		add("", "name", "the %s %q would have %d characters, at most %d are allowed: shorten the job's name by %d", called, longest, len(longest), most, len(longest)-most)
 	}
 }
 
+// chance is what Kubernetes adds to names so that they are unique.
+const chance = "-abcde"
+
 // checkProcesses holds the rules of the processes that a replica starts.
 func (s Spec) checkProcesses(add report) {
 	switch n, err := strconv.Atoi(s.ProcessesPerNode); {
 	case s.ProcessesPerNode == "":
-	case s.Framework == Batch:
-		add("", "nproc_per_node", "nothing starts processes for framework %q but its command: leave nproc_per_node out", Batch)
+	case s.Framework == Batch || s.Framework == JobSet:
+		add("", "nproc_per_node", "nothing starts processes for framework %q but its command: leave nproc_per_node out", s.Framework)
 	case s.Framework == MPI:
 		add("", "nproc_per_node", "mpirun starts the processes of framework %q, as its command says: leave nproc_per_node out", MPI)
 	case !slices.Contains([]string{autoProcesses, "cpu", "gpu"}, s.ProcessesPerNode) && (err != nil || n < 1):
@@ -234,15 +255,20 @@ func (s Spec) checkPods(add report) {
 }
 
 // longestPod is the longest name that pods have, or of a Job their hosts, whose pods' names are cut (Kubernetes:
-// pkg/apis/batch/validation, ValidateJob; pkg/controller/job, podGenerateNameWithIndex).
+// pkg/apis/batch/validation, ValidateJob; pkg/controller/job, podGenerateNameWithIndex). A JobSet is refused
+// whose pods have names that would be cut (JobSet: pkg/webhooks/jobset_webhook.go).
 func (s Spec) longestPod() string {
 	last := func(role string) int { return int(max(s.Roles[role].Replicas-1, 0)) }
 	if s.Framework == Batch {
 		return s.Name + "-" + strconv.Itoa(last(contract.ReplicaWorker))
 	}
 	longest := ""
-	for _, name := range slices.DeleteFunc(s.RoleNames(), func(name string) bool { return !slices.Contains(s.Framework.Roles(), name) }) {
-		if pod := s.Name + "-" + MemberName(name, last(name)); len(pod) > len(longest) {
+	for _, name := range slices.DeleteFunc(s.RoleNames(), func(name string) bool { return !s.Framework.Has(name) }) {
+		pod := s.Name + "-" + MemberName(name, last(name))
+		if s.Framework == JobSet {
+			pod = childName(s.Name, name, 0) + "-" + strconv.Itoa(last(name)) + chance
+		}
+		if len(pod) > len(longest) {
 			longest = pod
 		}
 	}
@@ -251,7 +277,7 @@ func (s Spec) longestPod() string {
 
 func (s Spec) checkRole(name string, add report) {
 	r := s.Roles[name]
-	leading := name != contract.ReplicaWorker
+	leading := s.Framework != JobSet && name != contract.ReplicaWorker
 	switch {
 	case r.Replicas < 1:
 		add(name, "replicas", "a role has at least 1 replica, not %d: leave the role out instead", r.Replicas)
@@ -261,7 +287,7 @@ func (s Spec) checkRole(name string, add report) {
 	if r.Image == "" {
 		add(name, "image", "no image: set it here or for the whole job")
 	}
-	if name == contract.ReplicaLauncher && (r.GPUs > 0 || r.MemoryGiB > 0 || r.CorePercent > 0) {
+	if s.Framework == MPI && name == contract.ReplicaLauncher && (r.GPUs > 0 || r.MemoryGiB > 0 || r.CorePercent > 0) {
 		add(name, "gpus", "the launcher starts the workers' processes and gets no GPU: give the GPUs to the role %q", contract.ReplicaWorker)
 		return
 	}

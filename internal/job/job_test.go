@@ -143,8 +143,27 @@ func batchGang() Spec {
 	return s
 }
 
+// jobSet is a set of two roles that have nothing else.
+func jobSetPlain() Spec {
+	return Spec{
+		Namespace: "default", Name: "rl", Framework: JobSet, Mode: Topology, Gang: true, SchedulerName: contract.SchedulerName,
+		Roles: map[string]Role{"actor": {Replicas: 2, Image: "rl:1", GPUs: 1}, "learner": {Replicas: 1, Image: "rl:1", GPUs: 4}},
+	}
+}
+
+// jobSetGang is a gang that sets all that a JobSet has.
+func jobSetGang() Spec {
+	s := batchGang()
+	s.Name, s.Framework, s.Minimum, s.BackoffLimit = "train", JobSet, 0, ptr.To[int32](2)
+	s.Roles = map[string]Role{
+		"driver": {Replicas: 1, Image: "train:1", Command: []string{"python", "drive.py"}, CPU: resource.MustParse("1")},
+		"worker": {Replicas: 4, Image: "train:1", GPUs: 2, RDMA: true},
+	}
+	return s
+}
+
 func TestRenderAndPods(t *testing.T) {
-	for name, spec := range map[string]Spec{"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "plain": plain(), "queued": queued(), "alpha": alpha(), "alpha-shared": alphaShared(), "batch": batch(), "batch-gang": batchGang()} {
+	for name, spec := range map[string]Spec{"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "plain": plain(), "queued": queued(), "alpha": alpha(), "alpha-shared": alphaShared(), "batch": batch(), "batch-gang": batchGang(), "jobset": jobSetPlain(), "jobset-gang": jobSetGang()} {
 		t.Run(name, func(t *testing.T) {
 			assert.Empty(t, spec.Check())
 			obj, err := spec.Render()
@@ -159,7 +178,7 @@ func TestRenderAndPods(t *testing.T) {
 }
 
 func TestParseIsTheInverseOfRender(t *testing.T) {
-	for name, spec := range map[string]Spec{"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "plain": plain(), "queued": queued(), "alpha": alpha(), "alpha-shared": alphaShared(), "batch": batch(), "batch-gang": batchGang()} {
+	for name, spec := range map[string]Spec{"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "plain": plain(), "queued": queued(), "alpha": alpha(), "alpha-shared": alphaShared(), "batch": batch(), "batch-gang": batchGang(), "jobset": jobSetPlain(), "jobset-gang": jobSetGang()} {
 		t.Run(name, func(t *testing.T) {
 			obj, err := spec.Render()
 			require.NoError(t, err)

@@ -24,15 +24,17 @@ type objectSpec struct {
 	SlotsPerWorker *int32                 `json:"slotsPerWorker,omitempty"`
 	PyTorch        map[string]replicaSpec `json:"pytorchReplicaSpecs,omitempty"`
 	MPI            map[string]replicaSpec `json:"mpiReplicaSpecs,omitempty"`
-	// Batch are those of a Job, which has another shape.
-	Batch        map[string]replicaSpec `json:"-"`
+	// Jobs are those of a Job or a JobSet, which have other shapes.
+	Jobs         map[string]replicaSpec `json:"-"`
 	NprocPerNode string                 `json:"nprocPerNode,omitempty"`
 }
 
 type replicaSpec struct {
-	Replicas      *int32                 `json:"replicas,omitempty"`
-	RestartPolicy string                 `json:"restartPolicy,omitempty"`
-	Template      corev1.PodTemplateSpec `json:"template"`
+	Replicas      *int32 `json:"replicas,omitempty"`
+	RestartPolicy string `json:"restartPolicy,omitempty"`
+	// Jobs is into how many Jobs of a JobSet the replicas are divided.
+	Jobs     int32                  `json:"-"`
+	Template corev1.PodTemplateSpec `json:"template"`
 }
 
 type runPolicy struct {
@@ -72,6 +74,8 @@ func (f Framework) object() kindOf {
 		return kindOf{kind: contract.MPIJobKind, container: contract.MPIContainerName, operator: "mpijob-controller", app: "mpijob"}
 	case Batch:
 		return kindOf{kind: contract.BatchJobKind, container: contract.BatchContainerName, operator: batchOperator}
+	case JobSet:
+		return kindOf{kind: contract.JobSetKind, container: contract.BatchContainerName, operator: jobSetOperator}
 	}
 	return kindOf{kind: contract.PyTorchJobKind, container: contract.PyTorchContainerName, operator: "pytorchjob-controller", app: "pytorchjob"}
 }
@@ -81,8 +85,11 @@ var alphaVersion = schema.GroupVersion{Group: contract.KubeflowGroup, Version: c
 
 // GVK returns the kind of object that the framework's jobs are, in the training operator's version.
 func (f Framework) GVK() schema.GroupVersionKind {
-	if f == Batch {
+	switch f {
+	case Batch:
 		return batchv1.SchemeGroupVersion.WithKind(contract.BatchJobKind)
+	case JobSet:
+		return jobSetVersion.WithKind(contract.JobSetKind)
 	}
 	return schema.GroupVersionKind{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion, Kind: f.object().kind}
 }
@@ -104,6 +111,14 @@ func (s Spec) GVK() schema.GroupVersionKind {
 	return s.Framework.GVK()
 }
 
+// Runner names what a cluster needs to run the framework's jobs.
+func (f Framework) Runner() string {
+	if f == JobSet {
+		return "JobSet 0.6 or later"
+	}
+	return "the Kubeflow training operator 1.9"
+}
+
 // Operator returns the value of the label training.kubeflow.org/operator-name on the framework's pods.
 func (f Framework) Operator() string { return f.object().operator }
 
@@ -112,8 +127,8 @@ func (s *objectSpec) replicas(f Framework) map[string]replicaSpec {
 	switch f {
 	case MPI:
 		return s.MPI
-	case Batch:
-		return s.Batch
+	case Batch, JobSet:
+		return s.Jobs
 	}
 	return s.PyTorch
 }

@@ -2,6 +2,7 @@ package job
 
 import (
 	"slices"
+	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,17 +11,17 @@ import (
 )
 
 // Owns reports whether an object with these owners belongs to a job of this name: an operator has made
-// it for the job, or it is a pod of what the operator of MPIJobs v1alpha1 makes for one.
+// it for the job, or it is a pod of what the operator of MPIJobs v1alpha1, or the controller of JobSets, makes for one.
 func (s Spec) Owns(owners []metav1.OwnerReference) bool {
 	return slices.ContainsFunc(owners, func(o metav1.OwnerReference) bool {
 		switch o.Kind {
-		case contract.MPIJobKind, contract.PyTorchJobKind:
+		case contract.MPIJobKind, contract.PyTorchJobKind, contract.JobSetKind:
 			return o.Name == s.Name
 		case "StatefulSet":
 			return s.Framework == MPI && o.Name == WorkerSet(s.Name)
 		case contract.BatchJobKind:
 			return o.APIVersion == batchv1.SchemeGroupVersion.String() &&
-				(s.Framework == MPI && o.Name == s.Launcher() || s.Framework == Batch && o.Name == s.Name)
+				(s.Framework == MPI && o.Name == s.Launcher() || s.Framework == Batch && o.Name == s.Name || slices.Contains(s.Children(), o.Name))
 		}
 		return false
 	})
@@ -28,6 +29,19 @@ func (s Spec) Owns(owners []metav1.OwnerReference) bool {
 
 // Launcher is the name of what an operator makes for the launcher of an MPIJob.
 func (s Spec) Launcher() string { return s.Name + "-" + contract.ReplicaLauncher }
+
+// PartOf is the training job that a Job is a part of, which its operator has made, nil for a job on its own: the
+// launcher of an MPIJob, or a role of a JobSet.
+func PartOf(object metav1.Object) *metav1.OwnerReference {
+	maker := metav1.GetControllerOfNoCopy(object)
+	if maker == nil {
+		return nil
+	}
+	if group, _, _ := strings.Cut(maker.APIVersion, "/"); group != contract.KubeflowGroup && group != contract.JobSetGroup {
+		return nil
+	}
+	return maker
+}
 
 // Whose names what an object of others belongs to, as in " but of the Deployment web", "" for nothing.
 func Whose(owners []metav1.OwnerReference) string {

@@ -24,12 +24,14 @@ func TestOwns(t *testing.T) {
 		"the workers of v1alpha1": {owner("apps/v1", "StatefulSet", "j-worker"), []Framework{MPI}, " but of the StatefulSet j-worker"},
 		"its launcher":            {owner("batch/v1", "Job", "j-launcher"), []Framework{MPI}, " but of the Job j-launcher"},
 		"a job of Kubernetes":     {owner("batch/v1", "Job", "j"), []Framework{Batch}, " but of the Job j"},
+		"a set of such":           {owner("jobset.x-k8s.io/v1alpha2", "JobSet", "j"), Frameworks(), " but of the JobSet j"},
+		"a role of such a set":    {owner("batch/v1", "Job", "j-worker-0"), []Framework{JobSet}, " but of the Job j-worker-0"},
 		"another one":             {owner("batch/v1", "Job", "k"), nil, " but of the Job k"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var of []Framework
 			for _, framework := range Frameworks() {
-				if (Spec{Namespace: "n", Name: "j", Framework: framework}).Owns(test.owners) {
+				if (Spec{Namespace: "n", Name: "j", Framework: framework, Roles: map[string]Role{"worker": {}}}).Owns(test.owners) {
 					of = append(of, framework)
 				}
 			}

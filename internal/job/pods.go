@@ -17,13 +17,14 @@ import (
 )
 
 // Pods returns the pods that the training operator 1.9 makes of a PyTorchJob or
-// MPIJob, or Kubernetes of a Job, as far as a scheduler looks at them: names, labels, requests with those
+// MPIJob, or Kubernetes of a Job or the Jobs of a JobSet, as far as a scheduler looks at them: names, labels, requests with those
 // of the operator's init containers, ports and constraints, with the defaults that
 // the API server fills in. They are in the order of role and index.
 //
 // Sources: training-operator v1.9.3 pkg/controller.v1/{common/pod.go,
 // pytorch/initcontainer.go, mpi/mpijob_controller.go}, pkg/apis/kubeflow.org/v1 defaults;
-// mpi-operator v0.2.3 pkg/controllers/v1alpha1/mpi_job_controller.go.
+// mpi-operator v0.2.3 pkg/controllers/v1alpha1/mpi_job_controller.go;
+// jobset v0.7.3 pkg/controllers/jobset_controller.go.
 func Pods(obj *unstructured.Unstructured) ([]*corev1.Pod, error) {
 	roles, err := Replicas(obj)
 	if err != nil {
@@ -64,7 +65,9 @@ func Replicas(obj *unstructured.Unstructured) ([]ReplicaSpec, error) {
 		case alpha:
 			made = func(index int) *corev1.Pod { return alphaPod(o, role, index, replica.Template) }
 		case framework == Batch:
-			made = func(index int) *corev1.Pod { return batchPod(o, index, replica.Template) }
+			made = func(index int) *corev1.Pod { return batchPod(o, o.Name, index, replica.Template) }
+		case framework == JobSet:
+			made = func(index int) *corev1.Pod { return jobSetPod(o, role, index, replica) }
 		}
 		roles = append(roles, ReplicaSpec{Pod: made, Count: int(ptr.Deref(replica.Replicas, 1))})
 	}

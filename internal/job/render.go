@@ -17,8 +17,8 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
-// Render returns the object that the job's operator runs: a PyTorchJob, an MPIJob
-// or a Job. The job must have passed [Spec.Check].
+// Render returns the object that the job's operator runs: a PyTorchJob, an MPIJob,
+// a Job or a JobSet. The job must have passed [Spec.Check].
 func (s Spec) Render() (*unstructured.Unstructured, error) {
 	s = s.Complete()
 	replicas := map[string]replicaSpec{}
@@ -53,8 +53,8 @@ func (s Spec) Render() (*unstructured.Unstructured, error) {
 	case MPI:
 		o.Spec.MPI = replicas
 		o.Spec.SlotsPerWorker = ptr.To(int32(max(1, s.Roles[contract.ReplicaWorker].GPUs)))
-	case Batch:
-		o.Spec.Batch = replicas
+	case Batch, JobSet:
+		o.Spec.Jobs = replicas
 	default:
 		o.Spec.PyTorch = replicas
 		if s.ProcessesPerNode != autoProcesses { // not every CRD has the field
@@ -67,6 +67,8 @@ func (s Spec) Render() (*unstructured.Unstructured, error) {
 		typed = toAlpha(&o)
 	case s.Framework == Batch:
 		typed = toBatch(&o)
+	case s.Framework == JobSet:
+		typed = toJobSet(&o)
 	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
 	if err != nil {

@@ -64,7 +64,7 @@ func (s Status) Runs(placed int32) bool {
 	return s.Phase == Running && s.Active+s.Done >= s.Wanted
 }
 
-// StatusOf reads the status of a PyTorchJob, an MPIJob or a Job.
+// StatusOf reads the status of a PyTorchJob, an MPIJob, a Job or a JobSet.
 func StatusOf(obj *unstructured.Unstructured) (Status, error) {
 	o, framework, err := decode(obj)
 	if err != nil {
@@ -100,6 +100,8 @@ func phaseOf(o *object, obj *unstructured.Unstructured) (phase Phase, message st
 		return alphaPhase(obj)
 	case isBatch(obj):
 		return batchPhase(o, obj)
+	case isJobSet(obj):
+		return jobSetPhase(o, obj)
 	}
 	return conditionPhase(o)
 }
@@ -122,13 +124,18 @@ func conditionPhase(o *object) (phase Phase, message string) {
 func decode(obj *unstructured.Unstructured) (*object, Framework, error) {
 	framework, ok := frameworkOf(obj.GetKind())
 	if !ok {
-		return nil, "", fmt.Errorf("%s %s/%s is no training job: want a PyTorchJob, an MPIJob or a Job", obj.GetKind(), obj.GetNamespace(), obj.GetName())
+		return nil, "", fmt.Errorf("%s %s/%s is no training job: want a PyTorchJob, an MPIJob, a Job or a JobSet", obj.GetKind(), obj.GetNamespace(), obj.GetName())
 	}
-	reshape := fromAlpha
-	if framework == Batch {
+	var reshape func(*unstructured.Unstructured) (*object, error)
+	switch {
+	case Alpha(obj):
+		reshape = fromAlpha
+	case framework == Batch:
 		reshape = fromBatch
+	case framework == JobSet:
+		reshape = fromJobSet
 	}
-	if Alpha(obj) || framework == Batch {
+	if reshape != nil {
 		o, err := reshape(obj)
 		if err != nil {
 			return nil, "", fmt.Errorf("read %s %s/%s: %w", obj.GetKind(), obj.GetNamespace(), obj.GetName(), err)

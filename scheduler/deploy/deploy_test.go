@@ -139,6 +139,7 @@ var granted = map[string][]string{
 		"batch/jobs: list",
 		"kubeflow.org/pytorchjobs: list",
 		"kubeflow.org/mpijobs: list",
+		"jobset.x-k8s.io/jobsets: list",
 		"apiextensions.k8s.io/customresourcedefinitions gpunodes.gpuplan.dev elasticquotatrees.scheduling.sigs.k8s.io podgroups.scheduling.x-k8s.io: get list watch",
 	},
 	"Role gpuplan-system/gpuplan-scheduler-lease": {
@@ -156,10 +157,11 @@ var granted = map[string][]string{
 		"apps/statefulsets: get list watch",
 		"kubeflow.org/pytorchjobs: get list watch patch",
 		"kubeflow.org/mpijobs: get list watch patch",
+		"jobset.x-k8s.io/jobsets: get list watch patch",
 		"batch/jobs: get list watch patch",
 		"scheduling.x-k8s.io/queueunits: get list watch create update delete",
 		"scheduling.x-k8s.io/queueunits/status: update",
-		"apiextensions.k8s.io/customresourcedefinitions elasticquotatrees.scheduling.sigs.k8s.io queues.scheduling.x-k8s.io queueunits.scheduling.x-k8s.io pytorchjobs.kubeflow.org mpijobs.kubeflow.org: get list watch",
+		"apiextensions.k8s.io/customresourcedefinitions elasticquotatrees.scheduling.sigs.k8s.io queues.scheduling.x-k8s.io queueunits.scheduling.x-k8s.io pytorchjobs.kubeflow.org mpijobs.kubeflow.org jobsets.jobset.x-k8s.io: get list watch",
 	},
 	"Role kube-queue/gpuplan-queue": {
 		"scheduling.x-k8s.io/queues: get list watch create delete",
@@ -187,6 +189,7 @@ var granted = map[string][]string{
 		"batch/jobs: list",
 		"kubeflow.org/pytorchjobs: list",
 		"kubeflow.org/mpijobs: list",
+		"jobset.x-k8s.io/jobsets: list",
 		"gpuplan.dev/gpunodes: list",
 		"scheduling.sigs.k8s.io/elasticquotatrees: list",
 		"scheduling.x-k8s.io/podgroups: list",

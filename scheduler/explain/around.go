@@ -150,6 +150,7 @@ var jobKinds = []struct {
 	{"batch", "Job", []string{"spec", "suspend"}},
 	{contract.KubeflowGroup, contract.PyTorchJobKind, []string{"spec", "runPolicy", "suspend"}},
 	{contract.KubeflowGroup, contract.MPIJobKind, []string{"spec", "runPolicy", "suspend"}},
+	{contract.JobSetGroup, contract.JobSetKind, []string{"spec", "suspend"}},
 }
 
 // heldJobs lists the jobs that are suspended, with their place in the job queue.
@@ -171,7 +172,7 @@ func heldJobs(ctx context.Context, client *kube.Client, namespace string) ([]hel
 		}
 		for _, job := range jobs {
 			suspended, _, _ := unstructured.NestedBool(job.Object, kind.suspend...)
-			if suspended || trainingjob.Alpha(&job) && trainingjob.Held(&job) {
+			if trainingjob.PartOf(&job) == nil && (suspended || trainingjob.Alpha(&job) && trainingjob.Held(&job)) {
 				key := kind.kind + " " + job.GetNamespace() + "/" + job.GetName()
 				held = append(held, heldJob{kind: kind.kind, namespace: job.GetNamespace(), name: job.GetName(), unit: units[key]})
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -140,7 +141,7 @@ func (c *controller) follow(ctx context.Context) error {
 			func(o *unstructured.Unstructured) { unreadable(s.findJob(k, o)) },
 			func(o *unstructured.Unstructured) { unreadable(s.setJob(k, o)) },
 			func(o *unstructured.Unstructured) { s.removeJob(o.GetUID()) })
-		if k.gvk.Group != contract.KubeflowGroup {
+		if k.gvk.Group == batchv1.GroupName {
 			informer := dynamicinformer.NewFilteredDynamicInformer(c.dynamic, k.gvr(), metav1.NamespaceAll, 0, cache.Indexers{}, follow.Latest).Informer()
 			handled, err := informer.AddEventHandler(handler)
 			if err != nil {

@@ -2,11 +2,9 @@ package queue
 
 import (
 	"fmt"
-	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -32,6 +30,7 @@ func kinds() []kind {
 	kubeflow := schema.GroupVersion{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion}
 	mpiOperator := schema.GroupVersion{Group: contract.KubeflowGroup, Version: contract.MPIOperatorVersion}
 	mpiAlpha := schema.GroupVersion{Group: contract.KubeflowGroup, Version: contract.MPIAlphaVersion}
+	jobSets := schema.GroupVersion{Group: contract.JobSetGroup, Version: contract.JobSetVersion}
 	runPolicy := []string{"spec", "runPolicy", "suspend"}
 	return []kind{
 		{kubeflow.WithKind(contract.PyTorchJobKind), contract.PyTorchJobResource, runPolicy},
@@ -39,6 +38,7 @@ func kinds() []kind {
 		{batchv1.SchemeGroupVersion.WithKind("Job"), "jobs", []string{"spec", "suspend"}},
 		{mpiOperator.WithKind(contract.MPIJobKind), contract.MPIJobResource, runPolicy},
 		{mpiAlpha.WithKind(contract.MPIJobKind), contract.MPIJobResource, nil},
+		{jobSets.WithKind(contract.JobSetKind), contract.JobSetResource, []string{"spec", "suspend"}},
 	}
 }
 
@@ -98,8 +98,8 @@ func newJob(k kind, object *unstructured.Unstructured, before *job) (*job, error
 		declined: annotations[contract.QueueAnnotation] == "false",
 		deleted:  object.GetDeletionTimestamp() != nil,
 	}
-	if maker := metav1.GetControllerOfNoCopy(object); maker != nil && strings.HasPrefix(maker.APIVersion, contract.KubeflowGroup+"/") {
-		j.partOf = maker.UID
+	if whole := trainingjob.PartOf(object); whole != nil {
+		j.partOf = whole.UID
 	}
 	if j.suspended = j.asked; k.suspend != nil {
 		j.suspended, _, _ = unstructured.NestedBool(object.Object, k.suspend...)

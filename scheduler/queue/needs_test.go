@@ -84,7 +84,14 @@ func ofKind(t *testing.T, k kind, template corev1.PodTemplateSpec, count int32) 
 	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(batch)
 	require.NoError(t, err)
 	u := &unstructured.Unstructured{Object: raw}
-	if k.resource == "jobs" {
+	switch k.resource {
+	case "jobs":
+		return u
+	case contract.JobSetResource:
+		job, _, err := unstructured.NestedMap(raw, "spec")
+		require.NoError(t, err)
+		u.Object["spec"] = map[string]any{"replicatedJobs": []any{map[string]any{"name": "worker", "template": map[string]any{"spec": job}}}}
+		u.SetGroupVersionKind(k.gvk)
 		return u
 	}
 	spec, _, err := unstructured.NestedMap(raw, "spec", "template")

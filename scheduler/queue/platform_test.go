@@ -43,6 +43,7 @@ var (
 	treeGVR    = schema.GroupVersionResource{Group: contract.QuotaTreeGroup, Version: contract.QuotaTreeVersion, Resource: contract.QuotaTreeResource}
 	pytorchGVR = schema.GroupVersionResource{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion, Resource: contract.PyTorchJobResource}
 	mpiGVR     = schema.GroupVersionResource{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion, Resource: contract.MPIJobResource}
+	jobSetGVR  = schema.GroupVersionResource{Group: contract.JobSetGroup, Version: contract.JobSetVersion, Resource: contract.JobSetResource}
 	batchGVR   = batchv1.SchemeGroupVersion.WithResource("jobs")
 )
 
@@ -266,6 +267,21 @@ func (s *testCluster) alpha(name string) {
 	require.NoError(s.t, err)
 }
 
+// jobSet makes a JobSet of a driver and two workers with a CPU each, as the provider does.
+func (s *testCluster) jobSet(name string) {
+	s.t.Helper()
+	one := resource.MustParse("1")
+	object, err := trainingjob.Spec{
+		Namespace: s.namespace, Name: name, Framework: trainingjob.JobSet, Queue: true,
+		SchedulerName: corev1.DefaultSchedulerName, NodeSelector: map[string]string{"scene": s.namespace},
+		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		Roles:       map[string]trainingjob.Role{"driver": {Replicas: 1, Image: "test", CPU: one}, "worker": {Replicas: 2, Image: "test", CPU: one}},
+	}.Render()
+	require.NoError(s.t, err)
+	_, err = s.client.Apply(s.t.Context(), object)
+	require.NoError(s.t, err)
+}
+
 // unit returns a unit, with an empty phase when there is none.
 func (s *testCluster) unit(name string) contract.QueueUnit {
 	s.t.Helper()
@@ -327,7 +343,7 @@ func (s *testCluster) await(what string, check func() (bool, string)) {
 	defer cancel()
 	changes := make(chan watch.Event)
 	for gvr, namespace := range map[schema.GroupVersionResource]string{
-		batchGVR: s.namespace, pytorchGVR: s.namespace, mpiGVR: s.namespace, unitGVR: s.namespace,
+		batchGVR: s.namespace, pytorchGVR: s.namespace, mpiGVR: s.namespace, jobSetGVR: s.namespace, unitGVR: s.namespace,
 		queueGVR: contract.QueueNamespace, treeGVR: contract.QuotaTreeNamespace,
 	} {
 		w, err := s.client.Dynamic.Resource(gvr).Namespace(namespace).Watch(ctx, metav1.ListOptions{})

@@ -493,6 +493,42 @@ func TestAlphaMPIJobs(t *testing.T) {
 	s.await("the first job to run again", s.phase("first-mpi-qu", contract.UnitRunning))
 }
 
+// JobSets take their turn as a whole: the Jobs of their roles are neither queued nor charged by themselves.
+func TestJobSets(t *testing.T) {
+	s := newTestCluster(t)
+	startController(t)
+	s.tree(flatTree("kube-queue/max-jobs: 1, cpu: 4"))
+	s.awaitController()
+	for _, name := range []string{"first", "second"} {
+		s.jobSet(name)
+		s.await(name+" to have a unit", func() (bool, string) { u := s.unit(name + "-js-qu"); return u.Name != "", name })
+	}
+	s.await("the first job to run", s.phase("first-js-qu", contract.UnitRunning))
+	second := s.unit("second-js-qu")
+	assert.Equal(t, contract.UnitEnqueued, second.Status.Phase)
+	assert.Contains(t, second.Status.Message, "max of jobs is 1")
+	units, err := s.client.Dynamic.Resource(unitGVR).Namespace(s.namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	assert.Len(t, units.Items, 2)
+	around, err := explain.ReadAround(t.Context(), s.client, s.namespace)
+	require.NoError(t, err)
+	cluster, err := clusterlist.Snapshot(t.Context(), s.client)
+	require.NoError(t, err)
+	answers := explain.Find(cluster, around, s.namespace, "second")
+	require.Len(t, answers, 1, "kubectl gpuplan knows it")
+	assert.Equal(t, explain.Queued, answers[0].State)
+	assert.Equal(t, contract.JobSetKind, answers[0].Job)
+	assert.Empty(t, explain.Find(cluster, around, s.namespace, "second-driver-0"), "a part of it is no job")
+	s.await("three CPUs to be charged once", func() (bool, string) {
+		object, err := s.client.Dynamic.Resource(treeGVR).Namespace(contract.QuotaTreeNamespace).Get(context.Background(), contract.QuotaTreeName, metav1.GetOptions{})
+		require.NoError(t, err)
+		used, _, _ := unstructured.NestedMap(object.Object, "status", "root", "used")
+		return assert.ObjectsAreEqual(map[string]any{"cpu": "3", contract.MaxJobsKey: "1"}, used), fmt.Sprint(used)
+	})
+	require.NoError(t, s.client.Dynamic.Resource(jobSetGVR).Namespace(s.namespace).Delete(t.Context(), "first", metav1.DeleteOptions{}))
+	s.await("the second job to run in its place", s.phase("second-js-qu", contract.UnitRunning))
+}
+
 // A job that names a leaf which the tree lacks is held, and says so, until the tree has it.
 func TestUnknownLeaf(t *testing.T) {
 	s := newTestCluster(t)

@@ -59,6 +59,21 @@ resource "gpuplan_training_job" "pretrain" {
   }
 }
 
+# Roles that are nothing alike, as a JobSet: the learner has four GPUs of one node, each actor one, and the driver none.
+resource "gpuplan_training_job" "rl" {
+  name          = "rl"
+  framework     = "jobset"
+  image         = "rayproject/ray:2.40.0-gpu"
+  pools         = [gpuplan_node_pool.v100.capacity]
+  backoff_limit = 3 # when one of them fails, all start again
+
+  roles = {
+    driver  = { command = ["python", "drive.py", "--learner", "rl-learner-0-0.rl"], cpu = "500m" }
+    learner = { command = ["python", "learn.py"], gpus = 4 }
+    actor   = { replicas = 6, command = ["sh", "-c", "python act.py --number $JOB_COMPLETION_INDEX"], gpus = 1 }
+  }
+}
+
 # A part of one GPU, as a Job of Kubernetes: 2 GiB of its memory and 30 % of its compute power.
 resource "gpuplan_training_job" "sample" {
   name      = "cuda-sample"

@@ -93,6 +93,8 @@ func onJobs(spec job.Spec, verbs ...string) []kube.Right {
 		return inNamespace(spec, contract.KubeflowGroup, contract.MPIJobResource, verbs)
 	case job.Batch:
 		return inNamespace(spec, batchv1.GroupName, contract.BatchJobResource, verbs)
+	case job.JobSet:
+		return inNamespace(spec, contract.JobSetGroup, contract.JobSetResource, verbs)
 	}
 	return inNamespace(spec, contract.KubeflowGroup, contract.PyTorchJobResource, verbs)
 }
@@ -149,12 +151,12 @@ func (c *check) served() bool {
 	case err != nil:
 	case served:
 		c.add("framework", "The job's kind is served in another version",
-			"The cluster serves %s in version %s of %s, and this provider writes %s: install the Kubeflow training operator 1.9 instead of the operator that is there.",
-			kind.Kind, version, kind.Group, kind.Version)
+			"The cluster serves %s in version %s of %s, and this provider writes %s: install %s instead of what is there.",
+			kind.Kind, version, kind.Group, kind.Version, c.spec.Framework.Runner())
 	default:
 		c.findings = append(c.findings, Finding{Warning: true, Attribute: "framework", Summary: "The job's kind is not served", Detail: fmt.Sprintf(
-			"The cluster serves no %s now. Job %s needs the Kubeflow training operator 1.9; when this configuration installs it, name that resource in depends_on of the job.",
-			kind.Kind, c.spec.ID())})
+			"The cluster serves no %s now. Job %s needs %s; when this configuration installs it, name that resource in depends_on of the job.",
+			kind.Kind, c.spec.ID(), c.spec.Framework.Runner())})
 	}
 	return false
 }
@@ -356,8 +358,12 @@ func (c *check) refused(attribute, what string, err error) {
 	_, fields, unknown := strings.Cut(text, strict)
 	switch {
 	case unknown:
+		beside := ", arena's own has fewer fields"
+		if c.spec.Framework == job.JobSet {
+			beside = ""
+		}
 		c.add(attribute, "The served kind lacks fields",
-			"The cluster would drop or refuse fields of %s: %s. Its CRD is not that of the Kubeflow training operator 1.9: install that one, arena's own has fewer fields.", what, fields)
+			"The cluster would drop or refuse fields of %s: %s. Its CRD is not that of %s: install that one%s.", what, fields, c.spec.Framework.Runner(), beside)
 	case apierrors.IsForbidden(err) && strings.Contains(text, "exceeded quota"):
 		then := "The job waits"
 		if attribute == itself {

@@ -299,6 +299,10 @@ func TestNamesThatTheOperatorNeeds(t *testing.T) {
 	leaving.DeletionTimestamp, leaving.Finalizers = new(metav1.Now()), []string{"x/y"}
 	mpi, alpha := job.Spec{Framework: job.MPI}, job.Spec{Framework: job.MPI, Alpha: true}
 	torch := job.Spec{Framework: job.PyTorch}
+	set := job.Spec{Framework: job.JobSet}
+	child := func(owner, name string) *batchv1.Job {
+		return &batchv1.Job{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"}, ObjectMeta: meta("j-worker-0", owner, name)}
+	}
 	account := &corev1.ServiceAccount{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}, ObjectMeta: meta("j-launcher", "", "")}
 	chosen := mpi
 	chosen.ServiceAccount = "own"
@@ -325,6 +329,10 @@ func TestNamesThatTheOperatorNeeds(t *testing.T) {
 		"an account, v1alpha1":        {alpha, account, "name: ServiceAccount exists already: The operator makes a ServiceAccount j-launcher"},
 		"a StatefulSet, v1alpha1":     {alpha, &appsv1.StatefulSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"}, ObjectMeta: meta("j-worker", "", "")}, "name: StatefulSet exists already"},
 		"a batch job, v1alpha1":       {alpha, &batchv1.Job{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"}, ObjectMeta: meta("j-launcher", "", "")}, "name: Job exists already"},
+		"a role of a JobSet":          {set, child("", ""), "name: Job exists already: The operator makes a Job j-worker-0 for job preflight/j"},
+		"a role of the JobSet":        {set, child("JobSet", "j"), ""},
+		"the service of a JobSet":     {set, service("j", "", ""), "warning name: Service exists already: The pods of job preflight/j find each other by a Service j"},
+		"the JobSet's own service":    {set, service("j", "JobSet", "j"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := kubetest.Start(t)

@@ -13,7 +13,7 @@ import (
 )
 
 // Taken looks for objects of others under the names of those that the operator makes for a job
-// (training operator 1.9; MPI operator v0.1). It makes none in their place, and goes no further with
+// (training operator 1.9; MPI operator v0.1; JobSet 0.7). It makes none in their place, and goes no further with
 // the job.
 func Taken(ctx context.Context, client *kube.Client, spec job.Spec) []Finding {
 	c := &check{Client: client, ctx: ctx, spec: spec}
@@ -25,6 +25,9 @@ func (c *check) taken() {
 	switch c.spec.Framework {
 	case job.MPI:
 		c.takenFromMPI()
+		return
+	case job.JobSet:
+		c.takenFromJobSet()
 		return
 	case job.Batch:
 		return // Kubernetes makes pods of it, under names of their own, and nothing else
@@ -85,6 +88,22 @@ func (c *check) takenFromMPI() {
 	}
 	if batch, err := c.Typed.BatchV1().Jobs(ns).Get(c.ctx, launcher, get); err == nil {
 		c.inTheWay("Job", batch)
+	}
+}
+
+// takenFromJobSet looks for the Jobs of the roles, which the controller could not create, and for the
+// service by which pods find each other, which it would leave as it is.
+func (c *check) takenFromJobSet() {
+	for _, name := range c.spec.Children() {
+		if child, err := c.Typed.BatchV1().Jobs(c.spec.Namespace).Get(c.ctx, name, metav1.GetOptions{}); err == nil {
+			c.inTheWay("Job", child)
+		}
+	}
+	service, err := c.Typed.CoreV1().Services(c.spec.Namespace).Get(c.ctx, c.spec.Name, metav1.GetOptions{})
+	if err == nil && c.foreign(service) {
+		c.findings = append(c.findings, Finding{Warning: true, Attribute: "name", Summary: "Service exists already", Detail: fmt.Sprintf(
+			"The pods of job %s find each other by a Service %s, and there is one of that name that is not the job's%s: the controller of JobSets makes none then, and the pods have no names in DNS. Choose another name.",
+			c.spec.ID(), service.Name, job.Whose(service.OwnerReferences))})
 	}
 }
 

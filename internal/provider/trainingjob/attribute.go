@@ -40,6 +40,8 @@ const (
 	replaces change = iota
 	// inPlace leaves the job and changes its object.
 	inPlace
+	// inPlaceButJobSet does, except that nobody can change it of a JobSet.
+	inPlaceButJobSet
 )
 
 // property translates between an attribute in its model M and a part of S.
@@ -196,11 +198,11 @@ func differing(a, b job.Spec) (found []jobAttribute) {
 // from those that can change in place.
 func differences(a, b job.Spec) (replace, change []string) {
 	for _, attribute := range differing(a, b) {
-		switch attribute.change {
-		case replaces:
-			replace = append(replace, attribute.name)
-		case inPlace:
+		switch {
+		case attribute.change == inPlace || attribute.change == inPlaceButJobSet && b.Framework != job.JobSet:
 			change = append(change, attribute.name)
+		default:
+			replace = append(replace, attribute.name)
 		}
 	}
 	return replace, change

@@ -49,7 +49,7 @@ var identityAttributes = []jobAttribute{
 	{
 		name: "name",
 		schema: schema.StringAttribute{
-			MarkdownDescription: "Name of the job. Its pods are called `NAME-ROLE-INDEX`, which has room for 63 characters, or with `batch` `NAME-INDEX-` and five characters of chance, on the host `NAME-INDEX`, which has as much.",
+			MarkdownDescription: "Name of the job. Its pods are called `NAME-ROLE-INDEX`, which has room for 63 characters, or with `batch` `NAME-INDEX-` and five characters of chance, on the host `NAME-INDEX`, which has as much; with `jobset` `NAME-ROLE-0-INDEX-` and five characters of chance, which count.",
 			Required:            true,
 		},
 		property: text(func(m *model) *types.String { return &m.Name }, func(s *job.Spec) *string { return &s.Name }),
@@ -59,7 +59,8 @@ var identityAttributes = []jobAttribute{
 		name: "framework",
 		schema: schema.StringAttribute{
 			MarkdownDescription: "`pytorch` makes a PyTorchJob with the roles `master` and `worker`, `mpi` an MPIJob with the roles `launcher` and `worker`, in version `v1` of the training operator, or `v1alpha1` where the cluster serves no other or arena is to know the job (`arena_compatible`); " +
-				"`batch` makes an indexed Job of Kubernetes with the role `worker`, which needs no operator: each replica finds its number in `JOB_COMPLETION_INDEX`.",
+				"`batch` makes an indexed Job of Kubernetes with the role `worker`, which needs no operator: each replica finds its number in `JOB_COMPLETION_INDEX`; " +
+				"`jobset` makes a JobSet (`jobset.x-k8s.io/v1alpha2`, JobSet 0.6 or later) with roles of any name, each an indexed Job whose replicas find their number in the same way, and each other as `NAME-ROLE-0-INDEX.NAME`.",
 			Required:   true,
 			Validators: []validator.String{oneOf(job.Frameworks())},
 		},
@@ -305,7 +306,7 @@ var podAttributes = []jobAttribute{
 	{
 		name: "labels",
 		schema: schema.MapAttribute{
-			MarkdownDescription: "Labels of the job and its pods. Pods that run keep theirs when these change, and with `batch` those that follow them, too.",
+			MarkdownDescription: "Labels of the job and its pods. Pods that run keep theirs when these change, and with `batch` and `jobset` those that follow them, too.",
 			Optional:            true, ElementType: types.StringType,
 		},
 		property: dictionary(func(m *model) *types.Map { return &m.Labels }, func(s *job.Spec) *map[string]string { return &s.Labels }),
@@ -314,7 +315,7 @@ var podAttributes = []jobAttribute{
 	{
 		name: "annotations",
 		schema: schema.MapAttribute{
-			MarkdownDescription: "Annotations of the job and its pods. Pods that run keep theirs when these change, and with `batch` those that follow them, too.",
+			MarkdownDescription: "Annotations of the job and its pods. Pods that run keep theirs when these change, and with `batch` and `jobset` those that follow them, too.",
 			Optional:            true, ElementType: types.StringType,
 		},
 		property: dictionary(func(m *model) *types.Map { return &m.Annotations }, func(s *job.Spec) *map[string]string { return &s.Annotations }),
@@ -360,7 +361,7 @@ var runAttributes = []jobAttribute{
 	{
 		name: "clean_pod_policy",
 		schema: schema.StringAttribute{
-			MarkdownDescription: "Which pods go when the job has finished: `None` (default), `Running` or `All`. With `batch` they stay until the job is deleted.",
+			MarkdownDescription: "Which pods go when the job has finished: `None` (default), `Running` or `All`. With `batch` they stay until the job is deleted, and with `jobset` those of what has finished (`Running`, which is its default).",
 			Optional:            true,
 			Validators:          []validator.String{stringvalidator.OneOf("None", "Running", "All")},
 		},
@@ -370,8 +371,9 @@ var runAttributes = []jobAttribute{
 	{
 		name: "restart_policy",
 		schema: schema.StringAttribute{
-			MarkdownDescription: "When a replica that ended is started again: `Always`, `OnFailure` (default with `pytorch`), `Never` (default with `mpi` and `batch`), " +
-				"or `ExitCode`, which starts it again after exit codes from 128. With `batch`: `OnFailure`, which starts it in its pod, or `Never`, with which a pod that failed is made again, up to `backoff_limit`, and one that was evicted does not count.",
+			MarkdownDescription: "When a replica that ended is started again: `Always`, `OnFailure` (default with `pytorch`), `Never` (default with `mpi`, `batch` and `jobset`), " +
+				"or `ExitCode`, which starts it again after exit codes from 128. With `batch`: `OnFailure`, which starts it in its pod, or `Never`, with which a pod that failed is made again, up to `backoff_limit`, and one that was evicted does not count. " +
+				"With `jobset`: `OnFailure`, which starts it in its pod up to 6 times, or `Never`; what fails then makes all roles start again, up to `backoff_limit`.",
 			Optional:   true,
 			Validators: []validator.String{stringvalidator.OneOf("Always", "OnFailure", "Never", "ExitCode")},
 		},
@@ -380,20 +382,20 @@ var runAttributes = []jobAttribute{
 	{
 		name: "backoff_limit",
 		schema: schema.Int32Attribute{
-			MarkdownDescription: "How often replicas are started again before the job has failed; with `batch` 6 unless it is set.",
+			MarkdownDescription: "How often replicas are started again before the job has failed; with `batch` 6 unless it is set. With `jobset` it is how often all of them start again together, 0 unless it is set, and another limit needs a new job.",
 			Optional:            true, Validators: []validator.Int32{int32validator.AtLeast(0)},
 		},
 		property: bound(func(m *model) *types.Int32 { return &m.BackoffLimit }, func(s *job.Spec) **int32 { return &s.BackoffLimit }),
-		change:   inPlace,
+		change:   inPlaceButJobSet,
 	},
 	{
 		name: "active_deadline_seconds",
 		schema: schema.Int64Attribute{
-			MarkdownDescription: "After how many seconds a job that still runs has failed.",
+			MarkdownDescription: "After how many seconds a job that still runs has failed; with `jobset` since it has last started, and another deadline needs a new job.",
 			Optional:            true, Validators: []validator.Int64{int64validator.Between(1, math.MaxInt32)},
 		},
 		property: says(deadlines, func(m *model) *types.Int64 { return &m.ActiveDeadlineSeconds }, func(s *job.Spec) **int64 { return &s.ActiveDeadlineSeconds }),
-		change:   inPlace,
+		change:   inPlaceButJobSet,
 	},
 	{
 		name: "ttl_seconds_after_finished",

@@ -99,10 +99,10 @@ func (r *trainingJob) add(ctx context.Context, of tfsdk.State, m *model) (exists
 func operatorMissing(ctx context.Context, client *kube.Client, framework job.Framework) error {
 	gvk := framework.GVK()
 	if version, served, err := client.Served(ctx, gvk.Group, gvk.Kind); err == nil && served {
-		return fmt.Errorf("the cluster serves %s in version %s of %s, and this provider writes %s: install the Kubeflow training operator 1.9",
-			gvk.Kind, version, gvk.Group, gvk.Version)
+		return fmt.Errorf("the cluster serves %s in version %s of %s, and this provider writes %s: install %s",
+			gvk.Kind, version, gvk.Group, gvk.Version, framework.Runner())
 	}
-	return fmt.Errorf("the cluster serves no %s: install the Kubeflow training operator 1.9", gvk.Kind)
+	return fmt.Errorf("the cluster serves no %s: install %s", gvk.Kind, framework.Runner())
 }
 
 // needQueue refuses to queue a job where nobody would ever let it start.

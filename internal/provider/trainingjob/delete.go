@@ -57,7 +57,11 @@ func remove(ctx context.Context, client *kube.Client, spec job.Spec, live *unstr
 		}
 	}
 	pods := ownLabels(spec)
-	if live != nil && spec.Framework == job.Batch { // another Job of that name may be there by now
+	switch {
+	case live == nil:
+	case spec.Framework == job.JobSet:
+		pods = podLabels(spec)
+	case spec.Framework == job.Batch: // another Job of that name may be there by now
 		pods = labels.Set{batchv1.ControllerUidLabel: string(live.GetUID())}
 	}
 	if err := client.DeleteLabelled(ctx, corev1.SchemeGroupVersion.WithKind("Pod"), spec.Namespace, pods.String()); err != nil {

@@ -154,7 +154,7 @@ func (r *trainingJob) clearName(ctx context.Context, client *kube.Client, spec j
 // operator could not create that.
 func (r *trainingJob) podFindings(ctx context.Context, spec job.Spec) []preflight.Finding {
 	snapshot, err := r.Session.Snapshot(ctx)
-	if err != nil || r.Session.Ledger.Owns(object(spec)) || spec.Framework == job.Batch {
+	if err != nil || r.Session.Ledger.Owns(object(spec)) || spec.Framework == job.Batch || spec.Framework == job.JobSet {
 		return nil // names of a Job's pods end in characters of chance
 	}
 	pods, err := spec.Pods()

@@ -27,6 +27,11 @@ func TestPatienceWithRefusals(t *testing.T) {
 		}
 	}
 	const forbidden = `Error creating: pods "j-worker-0" is forbidden: violates PodSecurity "baseline:latest"`
+	roleOf := func(of string) *corev1.Event {
+		event := workers(of, born)
+		event.InvolvedObject.Kind, event.Message = "Job", "forbidden: no"
+		return event
+	}
 	for name, test := range map[string]struct {
 		events  []*corev1.Event
 		pod     bool // a pod appears after them
@@ -41,6 +46,8 @@ func TestPatienceWithRefusals(t *testing.T) {
 		"the quota is full":                    {[]*corev1.Event{warning(uid, reasonFailedCreate, "forbidden: exceeded quota: team")}, false, false, "forbidden: exceeded quota: team"},
 		"of another job":                       {[]*corev1.Event{warning("another", reasonFailedCreate, forbidden)}, false, false, ""},
 		"of the workers of an MPIJob v1alpha1": {[]*corev1.Event{workers("j-worker", born)}, false, true, "Create Pod j-worker-0 in StatefulSet j-worker failed"},
+		"of a role of a JobSet":                {[]*corev1.Event{roleOf("j-worker-0")}, false, true, "forbidden: no"},
+		"of a role of another one":             {[]*corev1.Event{roleOf("k-worker-0")}, false, false, ""},
 		"of workers before it was created":     {[]*corev1.Event{workers("j-worker", born-1)}, false, false, ""},
 		"of workers of another job":            {[]*corev1.Event{workers("k-worker", born)}, false, false, ""},
 		"another warning":                      {[]*corev1.Event{warning(uid, "PodGroupStuck", "slow")}, false, false, "slow"},
@@ -49,7 +56,7 @@ func TestPatienceWithRefusals(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, giveUp := context.WithCancelCause(t.Context())
 				defer giveUp(nil)
-				f := &refusalFollower{uid: uid, since: metav1.Unix(born, 0), workers: "j-worker", giveUp: giveUp}
+				f := &refusalFollower{uid: uid, since: metav1.Unix(born, 0), makers: []maker{{statefulSet, "j-worker"}, {"Job", "j-worker-0"}}, giveUp: giveUp}
 				for _, event := range test.events {
 					f.take(ctx, event)
 				}

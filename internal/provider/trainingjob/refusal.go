@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	k8stypes "k8s.io/apimachinery/pkg/types"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 )
@@ -27,15 +29,15 @@ const patience = time.Minute
 var errRefused = errors.New("none of its pods can be created")
 
 // refusalFollower watches the warnings about a job, and about the workers' StatefulSet of an
-// MPIJob v1alpha1, while someone waits for the job, because only they say why no pods can be created.
+// MPIJob v1alpha1 or the Jobs of a JobSet, while someone waits for the job, because only they say why no pods can be created.
 type refusalFollower struct {
 	client *kube.Client
 	spec   job.Spec
 	uid    k8stypes.UID
-	// workers is the StatefulSet, "" when the operator makes pods itself. Warnings from before the
-	// job are about that of an earlier job of the same name.
-	workers string
-	since   metav1.Time
+	// makers are what makes pods for the operator, nil when that makes them itself. Warnings from before the
+	// job are about those of an earlier job of the same name.
+	makers []maker
+	since  metav1.Time
 	// giveUp ends the wait.
 	giveUp context.CancelCauseFunc
 
@@ -45,11 +47,17 @@ type refusalFollower struct {
 	created bool
 }
 
+// maker is an object that makes pods of a job.
+type maker struct{ kind, name string }
+
 // refusalsOf follows the warnings about a job that is in the cluster.
 func refusalsOf(client *kube.Client, spec job.Spec, live *unstructured.Unstructured, giveUp context.CancelCauseFunc) *refusalFollower {
 	f := &refusalFollower{client: client, spec: spec, uid: live.GetUID(), since: live.GetCreationTimestamp(), giveUp: giveUp}
 	if job.Alpha(live) {
-		f.workers = job.WorkerSet(live.GetName())
+		f.makers = []maker{{statefulSet, job.WorkerSet(live.GetName())}}
+	}
+	for _, name := range spec.Children() {
+		f.makers = append(f.makers, maker{contract.BatchJobKind, name})
 	}
 	return f
 }
@@ -57,8 +65,8 @@ func refusalsOf(client *kube.Client, spec job.Spec, live *unstructured.Unstructu
 func (f *refusalFollower) run(ctx context.Context) {
 	var done sync.WaitGroup
 	done.Go(func() { f.watch(ctx, fields.Set{"involvedObject.uid": string(f.uid)}) })
-	if f.workers != "" {
-		done.Go(func() { f.watch(ctx, fields.Set{"involvedObject.kind": statefulSet, "involvedObject.name": f.workers}) })
+	for _, m := range f.makers {
+		done.Go(func() { f.watch(ctx, fields.Set{"involvedObject.kind": m.kind, "involvedObject.name": m.name}) })
 	}
 	done.Wait()
 }
@@ -74,11 +82,11 @@ func (f *refusalFollower) watch(ctx context.Context, about fields.Set) {
 
 const statefulSet = "StatefulSet"
 
-// concerns reports whether an event is about the job or its workers.
+// concerns reports whether an event is about the job or what makes its pods.
 func (f *refusalFollower) concerns(event *corev1.Event) bool {
 	about := event.InvolvedObject
 	return about.UID == f.uid ||
-		f.workers != "" && about.Kind == statefulSet && about.Name == f.workers && !event.CreationTimestamp.Before(&f.since)
+		slices.Contains(f.makers, maker{about.Kind, about.Name}) && !event.CreationTimestamp.Before(&f.since)
 }
 
 func (f *refusalFollower) take(ctx context.Context, event *corev1.Event) {
@@ -96,7 +104,7 @@ func (f *refusalFollower) take(ctx context.Context, event *corev1.Event) {
 }
 
 // The reasons of events about a pod that cannot be created: the operator's, and that of the
-// controller of StatefulSets.
+// controllers of StatefulSets and Jobs.
 const (
 	reasonFailedCreate    = "FailedCreatePod"
 	reasonSetFailedCreate = "FailedCreate"

@@ -56,7 +56,7 @@ func (r *trainingJob) importID(ctx context.Context, id string, resp *resource.Im
 	namespace, name, valid := parseID(jobID)
 	if !ok || !valid {
 		resp.Diagnostics.AddError("Invalid import ID", fmt.Sprintf(
-			"%q does not name a job: write NAMESPACE/NAME, or NAMESPACE/NAME/FRAMEWORK. `kubectl get pytorchjobs,mpijobs,jobs -A` lists what there is.", id))
+			"%q does not name a job: write NAMESPACE/NAME, or NAMESPACE/NAME/FRAMEWORK. `kubectl get pytorchjobs,mpijobs,jobsets,jobs -A` lists what there is.", id))
 		return
 	}
 	client, err := r.Session.Kube()
@@ -85,14 +85,21 @@ func (r *trainingJob) importID(ctx context.Context, id string, resp *resource.Im
 	}
 	switch len(found) {
 	case 0:
-		resp.Diagnostics.AddError("No such job", fmt.Sprintf("The cluster has no PyTorchJob, MPIJob or Job %s.", id))
+		resp.Diagnostics.AddError("No such job", fmt.Sprintf("The cluster has no PyTorchJob, MPIJob, JobSet or Job %s.", id))
 	case 1:
 		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("namespace"), namespace)...)
 		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("name"), name)...)
 		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("framework"), string(found[0]))...)
 	default:
+		kinds := make([]string, len(found))
+		for i, framework := range found {
+			kinds[i] = "a " + framework.GVK().Kind
+			if framework == job.MPI {
+				kinds[i] = "an " + framework.GVK().Kind
+			}
+		}
 		resp.Diagnostics.AddError("Two jobs of that name", fmt.Sprintf(
-			"The cluster has both a PyTorchJob and an MPIJob %s. Their pods would have the same names: delete one of the two first.", jobID))
+			"The cluster has %s %s. Their pods could not be told apart: delete all but one of them first.", strings.Join(kinds, " and "), jobID))
 	}
 }
 

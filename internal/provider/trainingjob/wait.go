@@ -201,10 +201,14 @@ func (f *podFollower) reason() string {
 	return f.last
 }
 
-// podLabels are the labels of the pods of a job, and of no others. Those of a Job have them whoever has made it.
+// podLabels are the labels of the pods of a job, and of no others. Those of a Job or a JobSet have them whoever
+// has made it.
 func podLabels(spec job.Spec) labels.Set {
-	if spec.Framework == job.Batch {
+	switch spec.Framework {
+	case job.Batch:
 		return labels.Set{batchv1.JobNameLabel: spec.Name}
+	case job.JobSet:
+		return labels.Set{contract.JobSetNameLabel: spec.Name}
 	}
 	return ownLabels(spec)
 }

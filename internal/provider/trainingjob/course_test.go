@@ -1,6 +1,8 @@
 package trainingjob_test
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -13,7 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
@@ -147,4 +151,38 @@ func TestDestroyDoesNotTakeAnotherJobForOurs(t *testing.T) {
 	cli.Must(t, "destroy", "-auto-approve", "-refresh=false")
 	_, err = cloud.Kube.Get(t.Context(), job.Batch.GVK(), "default", "j")
 	assert.NoError(t, err)
+}
+
+// Who may not look at jobs of another kind, which the cluster serves by now, sees theirs.
+func TestCourseOfAJobWithoutRightsOnOtherKinds(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	serve(cloud, job.JobSet, contract.JobSetVersion)
+	target, err := url.Parse(cloud.API.Config().Host)
+	require.NoError(t, err)
+	next := httputil.NewSingleHostReverseProxy(target)
+	kind := "/jobsets/"
+	strict := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.Contains(r.URL.Path, kind) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		refusal := apierrors.NewForbidden(schema.GroupResource{Resource: "jobs"}, "j", errors.New("no rights")).Status()
+		refusal.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+		assert.NoError(t, json.NewEncoder(w).Encode(refusal))
+	}))
+	defer strict.Close()
+	acctest.WriteKubeconfig(t, cloud.Kubeconfig, strict.URL)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, fmt.Sprintf(seen, "batch"))
+	cli.Must(t, "apply", "-auto-approve")
+	assert.JSONEq(t, `"Pending"`, cli.Must(t, "output", "-json", "status"))
+	cli.Must(t, "state", "rm", "gpuplan_training_job.j")
+	cli.Must(t, "import", "gpuplan_training_job.j", "default/j")
+
+	kind = "/jobs/"
+	output, err := cli.Run("import", "gpuplan_training_job.j", "default/k")
+	require.Error(t, err)
+	assert.Contains(t, acctest.Unwrapped(output), "forbidden")
 }

@@ -1,6 +1,7 @@
 package trainingjob
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
@@ -86,17 +88,23 @@ func (d *courseOfJob) Read(ctx context.Context, req datasource.ReadRequest, resp
 		return
 	}
 	namespace, name, _ := parseID(m.ID.ValueString())
+	var refused error // of a kind that the user may not look at, and that the job may be of
 	for _, framework := range job.Frameworks() {
 		obj, err := find(ctx, client, framework, namespace, name)
+		if apierrors.IsForbidden(err) {
+			refused = cmp.Or(refused, err)
+			continue
+		}
 		if absent(err) {
 			continue
 		}
-		if err == nil {
+		if refused = err; err == nil {
 			resp.Diagnostics.Append(d.fill(ctx, &m, obj)...)
-		} else {
-			resp.Diagnostics.AddError("Job cannot be read", session.Sentence(err))
 		}
 		break
+	}
+	if refused != nil {
+		resp.Diagnostics.AddError("Job cannot be read", session.Sentence(refused))
 	}
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 }

@@ -6,6 +6,7 @@
 package trainingjob
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
@@ -65,6 +67,7 @@ func (r *trainingJob) importID(ctx context.Context, id string, resp *resource.Im
 		return
 	}
 	var found []job.Framework
+	var refused error // of a kind that the user may not look at, and that the job may be of
 	for _, framework := range frameworks {
 		if framework == job.Batch && len(found) > 0 {
 			break // a Job of that name is another one
@@ -78,15 +81,19 @@ func (r *trainingJob) importID(ctx context.Context, id string, resp *resource.Im
 		case err == nil:
 			found = append(found, framework)
 		case absent(err):
+		case apierrors.IsForbidden(err):
+			refused = cmp.Or(refused, err)
 		default:
 			resp.Diagnostics.AddError("Job cannot be imported", session.Sentence(err))
 			return
 		}
 	}
-	switch len(found) {
-	case 0:
+	switch {
+	case len(found) == 0 && refused != nil:
+		resp.Diagnostics.AddError("Job cannot be imported", session.Sentence(refused))
+	case len(found) == 0:
 		resp.Diagnostics.AddError("No such job", fmt.Sprintf("The cluster has no PyTorchJob, MPIJob, JobSet or Job %s.", id))
-	case 1:
+	case len(found) == 1:
 		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("namespace"), namespace)...)
 		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("name"), name)...)
 		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("framework"), string(found[0]))...)

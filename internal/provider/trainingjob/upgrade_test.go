@@ -23,7 +23,7 @@ func serveJobs(cloud *acctest.Cloud) {
 // serve makes the API server serve a framework's kind in some versions.
 func serve(cloud *acctest.Cloud, framework job.Framework, versions ...string) {
 	kind := framework.GVK()
-	plural := map[job.Framework]string{job.MPI: "mpijobs", job.PyTorch: "pytorchjobs"}[framework]
+	plural := map[job.Framework]string{job.MPI: "mpijobs", job.PyTorch: "pytorchjobs", job.JobSet: "jobsets"}[framework]
 	var served []any
 	for _, version := range versions {
 		served = append(served, map[string]any{"name": version, "served": true})

@@ -3,6 +3,7 @@ package simulate
 import (
 	"context"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -25,11 +26,19 @@ func (c core) Pods(namespace string) typedcorev1.PodInterface {
 
 type pods struct{ typedcorev1.PodInterface }
 
-// Delete takes a pod away that is being deleted, and leaves any other.
+// Delete takes a pod away that is being deleted, and leaves any other. Where someone waits for its end, as the
+// controller of Jobs does, it first says that it has failed: its containers were killed.
 func (p pods) Delete(ctx context.Context, name string, options metav1.DeleteOptions) error {
 	pod, err := p.Get(ctx, name, metav1.GetOptions{})
 	if err != nil || pod.DeletionTimestamp == nil {
 		return err
+	}
+	if len(pod.Finalizers) > 0 && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+		end := pod.DeepCopy()
+		end.Status.Phase = corev1.PodFailed
+		if _, err := p.UpdateStatus(ctx, end, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
 	}
 	options.Preconditions = metav1.NewUIDPreconditions(string(pod.UID))
 	return p.PodInterface.Delete(ctx, name, options)

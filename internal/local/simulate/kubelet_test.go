@@ -32,6 +32,9 @@ func TestOnlyPodsThatAreBeingDeletedGo(t *testing.T) {
 
 	require.NoError(t, client.Interface.CoreV1().Pods(metav1.NamespaceDefault).Delete(t.Context(), made.Name, metav1.DeleteOptions{}))
 	require.NoError(t, all.Delete(t.Context(), made.Name, now))
+	pod, err = all.Get(t.Context(), made.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, corev1.PodFailed, pod.Status.Phase, "who keeps it sees its end")
 	_, err = all.Patch(t.Context(), made.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 }

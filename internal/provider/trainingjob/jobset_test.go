@@ -2,8 +2,10 @@ package trainingjob_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/terraform-plugin-testing/config"
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -71,6 +74,29 @@ func TestJobSetsOnTheLocalPlatform(t *testing.T) {
 	again := at(nil)
 	again.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
 
+	evicted := again
+	evicted.PreConfig = func() {
+		own := metav1.ListOptions{LabelSelector: contract.JobSetRoleLabel + "=learner"}
+		before, err := client.Typed.CoreV1().Pods("default").List(t.Context(), own)
+		require.NoError(t, err)
+		for _, pod := range before.Items {
+			require.NoError(t, client.Typed.CoreV1().Pods("default").EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: pod.Name}}))
+		}
+		require.EventuallyWithT(t, func(c *assert.CollectT) {
+			after, err := client.Typed.CoreV1().Pods("default").List(t.Context(), own)
+			require.NoError(c, err)
+			require.Len(c, after.Items, len(before.Items))
+			for _, pod := range after.Items {
+				assert.False(c, slices.ContainsFunc(before.Items, func(p corev1.Pod) bool { return p.UID == pod.UID }), pod.Name)
+			}
+			status, err := job.StatusOf(live())
+			require.NoError(c, err)
+			assert.True(c, status.Runs(7), status)
+		}, time.Minute, 100*time.Millisecond)
+		restarts, _, _ := unstructured.NestedInt64(live().Object, "status", "restarts")
+		assert.Zero(t, restarts, "an eviction is no failure")
+	}
+
 	imported := at(nil)
 	imported.ResourceName, imported.ImportState, imported.ImportStateVerify = rl, true, true
 	imported.ImportStateVerifyIgnore = []string{"pools", "timeouts", "roles"}
@@ -104,7 +130,7 @@ func TestJobSetsOnTheLocalPlatform(t *testing.T) {
 
 	resource.UnitTest(t, resource.TestCase{
 		ProtoV6ProviderFactories: acctest.Providers(),
-		Steps:                    []resource.TestStep{create, again, imported, change, suspend, resume, limit},
+		Steps:                    []resource.TestStep{create, again, evicted, imported, change, suspend, resume, limit},
 		CheckDestroy: func(*terraform.State) error {
 			list, err := client.List(t.Context(), job.JobSet.GVK(), "default", "")
 			require.NoError(t, err)

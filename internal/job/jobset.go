@@ -139,6 +139,9 @@ func fromJobSet(obj *unstructured.Unstructured) (*object, error) {
 			continue // nothing but the controller's webhook keeps it out
 		}
 		spec, jobs := role.Template.Spec, ptr.Deref(role.Replicas, 1)
+		if spec.Template.Spec.SchedulerName == "" { // which nobody writes into a JobSet, and Kubernetes into its Jobs
+			spec.Template.Spec.SchedulerName = corev1.DefaultSchedulerName
+		}
 		if spec.ActiveDeadlineSeconds != nil {
 			o.Spec.RunPolicy.ActiveDeadlineSeconds = spec.ActiveDeadlineSeconds
 		}

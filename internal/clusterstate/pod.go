@@ -90,8 +90,10 @@ func (s *State) SetPod(p *corev1.Pod) Change {
 	lifted := s.update(pod)
 	key := cmp.Or(pod.key, was)
 	leaves := p.DeletionTimestamp != nil && before != nil && before.DeletionTimestamp == nil
-	relabelled := before != nil && !maps.Equal(before.Labels, p.Labels)
-	change := Change{Freed: held && (!pod.Charged() || leaves || relabelled || shrunk(before, p)), Departed: held && (leaves || !pod.Charged()) && !preempted(p), RolledBack: lifted}
+	// An API server copies labels of the node to the pod that it binds.
+	relabelled := before != nil && before.Spec.NodeName == p.Spec.NodeName && !maps.Equal(before.Labels, p.Labels)
+	recharged := relabelled && (inventory.LeafOf(before, nil) != inventory.LeafOf(p, nil) || inventory.Preemptible(before) != inventory.Preemptible(p))
+	change := Change{Freed: held && (!pod.Charged() || leaves || recharged || shrunk(before, p)), Departed: held && (leaves || !pod.Charged()) && !preempted(p), RolledBack: lifted}
 	if was != key {
 		change.Left = was
 	}
@@ -99,12 +101,12 @@ func (s *State) SetPod(p *corev1.Pod) Change {
 		change.Altered = p
 	}
 	moved := before != nil && before.Spec.NodeName != p.Spec.NodeName && !expected
-	if before == nil || moved || inventory.Gone(before) != inventory.Gone(p) || relabelled || respecified(before, p) {
+	if before == nil || moved || inventory.Gone(before) != inventory.Gone(p) || relabelled || was != key || respecified(before, p) {
 		change.Gang = key
 	} else if before.Spec.NodeName == "" && p.Spec.NodeName != "" {
 		change.Bound = key
 	}
-	change.Placed = pod.Charged() && p.Spec.NodeName != "" && (before == nil || before.Spec.NodeName == "")
+	change.Placed = pod.Charged() && p.Spec.NodeName != "" && (before == nil || before.Spec.NodeName == "" || relabelled)
 	if node := pod.Now().Spec.NodeName; pod.Charged() && s.nodes[node].node == nil {
 		change.Node = node
 	}

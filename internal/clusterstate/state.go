@@ -55,14 +55,14 @@ type Change struct {
 	Left string
 	// Freed means that there may be room in the cluster, now or once pods that are being
 	// deleted have gone, where there was none; so it is where labels of a pod change by which it is
-	// charged, protected, or kept near and apart.
+	// charged.
 	Freed bool
 	// Departed means that a pod that holds room has ended, or that someone deletes it, and not to
 	// make room.
 	Departed bool
 	// Bound is the key of the gang of a pod that is bound now, as was expected, "" for none.
 	Bound string
-	// Placed means that a pod is bound now that was not before.
+	// Placed means that a pod is bound now that was not before, or has other labels: others may have to run near it.
 	Placed bool
 	// RolledBack means that a pod that was about to be bound is not ([State.Forget]), or
 	// that a place is not held any more.

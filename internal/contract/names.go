@@ -219,6 +219,7 @@ const (
 	JobSetRoleLabel            = "jobset.sigs.k8s.io/replicatedjob-name"
 	JobSetJobsLabel            = "jobset.sigs.k8s.io/replicatedjob-replicas"
 	JobSetJobIndexLabel        = "jobset.sigs.k8s.io/job-index"
+	JobSetAttemptLabel         = "jobset.sigs.k8s.io/restart-attempt"
 	MPIJobResource             = "mpijobs"
 	ReplicaMaster              = "master"
 	ReplicaChief               = "chief"

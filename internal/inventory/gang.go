@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
@@ -259,20 +258,20 @@ func current(members []Member) []Member {
 	if !slices.ContainsFunc(members, func(m Member) bool { return m.Pod.DeletionTimestamp != nil }) {
 		return members
 	}
-	owners := map[types.UID]bool{}
+	runs := map[string]bool{}
 	stays, gpus := false, slices.ContainsFunc(members, Member.asks)
 	for i := range members {
 		if m := &members[i]; m.Pod.DeletionTimestamp == nil && !m.left() {
-			owners[ownerOf(m.Pod)] = true
+			runs[runOf(m.Pod)] = true
 			stays = stays || m.Pod.Spec.NodeName != "" && (m.asks() || !gpus)
 		}
 	}
-	if len(owners) == 0 {
+	if len(runs) == 0 {
 		return members
 	}
 	return slices.DeleteFunc(slices.Clone(members), func(m Member) bool {
-		owner := ownerOf(m.Pod)
-		return m.Pod.DeletionTimestamp != nil && m.Pod.Spec.NodeName != "" && (!stays || owner == "" || !owners[owner])
+		run := runOf(m.Pod)
+		return m.Pod.DeletionTimestamp != nil && m.Pod.Spec.NodeName != "" && (!stays || run == "" || !runs[run])
 	})
 }
 

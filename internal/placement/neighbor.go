@@ -77,10 +77,12 @@ func (r *Role) MustBeNear(namespace string, labels map[string]string) bool {
 // DependsOn reports whether members of the gang have to run near a pod, or near another one of its kind, of
 // which the gang itself has none.
 func (g *Gang) DependsOn(pod *Pod) bool {
-	return slices.ContainsFunc(g.Roles, func(r Role) bool {
-		return r.MustBeNear(pod.Namespace, pod.Labels) &&
-			!slices.ContainsFunc(g.Roles, func(own Role) bool { return r.MustBeNear(NamespaceOf(g.ID), own.Labels) })
-	})
+	return slices.ContainsFunc(g.Roles, func(r Role) bool { return r.MustBeNear(pod.Namespace, pod.Labels) && !g.SufficesFor(&r) })
+}
+
+// SufficesFor reports whether members of the gang itself are pods near which those of a role have to run.
+func (g *Gang) SufficesFor(r *Role) bool {
+	return slices.ContainsFunc(g.Roles, func(own Role) bool { return r.MustBeNear(NamespaceOf(g.ID), own.Labels) })
 }
 
 // Neighborly reports whether the place of the role's members depends on other pods.

@@ -43,7 +43,7 @@ func whatCounts(object any) (any, error) {
 	if !ok {
 		return object, nil
 	}
-	kept := metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion}
+	kept := metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, DeletionTimestamp: pod.DeletionTimestamp}
 	if _, ok := inventory.GangKey(&corev1.Pod{ObjectMeta: pod.ObjectMeta}); ok {
 		kept.Labels, kept.OwnerReferences = pod.Labels, pod.OwnerReferences
 		if _, ok := pod.Annotations[contract.AllocationAnnotation]; ok {

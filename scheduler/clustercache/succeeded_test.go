@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -79,6 +80,42 @@ func TestSucceededMemberIsCountedOnce(t *testing.T) {
 	}
 	_, ok := c.Gang("ns/job")
 	assert.False(t, ok, "nothing is left to be planned")
+}
+
+// The roles of a JobSet are Jobs of their own: one that has ended counts for the run of the others.
+func TestRoleOfAJobSetThatHasSucceeded(t *testing.T) {
+	const missing = "3 more pods of gang ns/job must appear before it can start"
+	for name, test := range map[string]struct {
+		attempt string
+		leaves  bool
+		want    string
+	}{
+		"of this run":            {attempt: "1"},
+		"of the run before":      {attempt: "0", want: missing},
+		"of one that is leaving": {attempt: "1", leaves: true, want: missing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCache(t, "a")
+			of := func(role, attempt string) podtest.Change {
+				return func(p *corev1.Pod) {
+					podtest.OwnedBy(types.UID("job-" + role + attempt))(p)
+					p.Labels[contract.JobSetNameLabel], p.Labels[contract.JobSetRoleLabel], p.Labels[contract.JobSetAttemptLabel] = "job", role, attempt
+				}
+			}
+			pods := podtest.Workers(4, podtest.Label(contract.TopologyGroupLabel, "job"), podtest.Label(contract.TopologyReplicasLabel, "4"))
+			of("learner", "1")(pods[0])
+			c.SetPod(pods[0])
+			require.Equal(t, missing, c.GangStatus("ns/job", "").MissingText)
+			for _, p := range pods[1:] {
+				of("actor", test.attempt)(p)
+				if test.leaves {
+					p.DeletionTimestamp = new(metav1.Now())
+				}
+				c.SetSucceeded(succeeded(t, p, podtest.Recorded(contract.Allocation{GPUs: []int{1}})))
+			}
+			assert.Equal(t, test.want, c.GangStatus("ns/job", "").MissingText)
+		})
+	}
 }
 
 // A gang loses a member that has succeeded with the label that made it one.

@@ -105,14 +105,14 @@ func (c *Controller) failMembers(ctx context.Context, key string, members []*cor
 		return slices.ContainsFunc(members, func(lost *corev1.Pod) bool { return lost.UID == p.UID })
 	})
 	text := fmt.Sprintf("%s, and with it %s of the gang", loss, named(members))
-	err := c.record(ctx, key, health.PodGroup, remaining, reasonNodeLost, text)
-	if err != nil {
-		c.untold[key] = text
-		c.queue.AddRateLimited(item{gang: key})
-	}
-	errs := []error{err}
+	untold := c.record(ctx, key, health.PodGroup, remaining, reasonNodeLost, text)
+	errs := []error{untold}
 	for _, pod := range members {
-		errs = append(errs, c.fail(ctx, pod, loss))
+		err := c.fail(ctx, pod, loss)
+		if errs = append(errs, err); err == nil && untold != nil {
+			c.untold[key] = text
+			c.queue.AddRateLimited(item{gang: key})
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err

@@ -2,7 +2,9 @@ package simulate
 
 import (
 	"context"
+	"slices"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -26,14 +28,14 @@ func (c core) Pods(namespace string) typedcorev1.PodInterface {
 
 type pods struct{ typedcorev1.PodInterface }
 
-// Delete takes a pod away that is being deleted, and leaves any other. Where someone waits for its end, as the
-// controller of Jobs does, it first says that it has failed: its containers were killed.
+// Delete takes a pod away that is being deleted, and leaves any other. Where the controller of Jobs waits for its
+// end, it first says that it has failed: its containers were killed.
 func (p pods) Delete(ctx context.Context, name string, options metav1.DeleteOptions) error {
 	pod, err := p.Get(ctx, name, metav1.GetOptions{})
 	if err != nil || pod.DeletionTimestamp == nil {
 		return err
 	}
-	if len(pod.Finalizers) > 0 && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+	if slices.Contains(pod.Finalizers, batchv1.JobTrackingFinalizer) && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
 		end := pod.DeepCopy()
 		end.Status.Phase = corev1.PodFailed
 		if _, err := p.UpdateStatus(ctx, end, metav1.UpdateOptions{}); err != nil {

@@ -65,6 +65,10 @@ func TestReserveNearAnotherPod(t *testing.T) {
 	assert.False(t, big.DependsOn(&cache), "it has such pods itself")
 	huge := near(placementtest.Gang("ml/huge", 3, placementtest.WholeGPUs(8)))
 	assert.True(t, planner.Infeasible(v, huge))
+	together := near(placementtest.Gang("ml/together", 2, placementtest.WholeGPUs(8)))
+	assert.False(t, planner.Infeasible(v, together))
+	together.Roles[0].Labels = map[string]string{"app": "cache"}
+	assert.True(t, planner.Infeasible(v, together), "all on one host, and no host has 16 GPUs")
 }
 
 func TestReserveWaitsForTheFewest(t *testing.T) {

@@ -53,15 +53,16 @@ func Rank(v *snapshot.View, g placement.Gang) []string {
 }
 
 // Infeasible reports whether a gang could not be placed even if nothing else ran: only a
-// change of nodes or of the quota tree can help it. Pods near which its members have to run may
-// come anywhere, so that does not count.
+// change of nodes or of the quota tree can help it. Pods of others near which its members have to run
+// may come anywhere, so that does not count.
 func Infeasible(v *snapshot.View, g placement.Gang) bool {
 	return v.CachedInfeasible(&g, func(alone snapshot.Cluster) bool {
 		anywhere := g
 		anywhere.Roles = slices.Clone(g.Roles)
 		for i := range anywhere.Roles {
-			role := &anywhere.Roles[i]
-			role.Neighbors = slices.DeleteFunc(slices.Clone(role.Neighbors), func(n placement.Neighbor) bool { return !n.Apart })
+			if role := &anywhere.Roles[i]; !g.SufficesFor(role) {
+				role.Neighbors = slices.DeleteFunc(slices.Clone(role.Neighbors), func(n placement.Neighbor) bool { return !n.Apart })
+			}
 		}
 		_, fits := packing.NewPacker(alone, anywhere).Place()
 		return !fits

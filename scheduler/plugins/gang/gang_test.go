@@ -12,6 +12,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
@@ -74,6 +75,24 @@ func TestFirstPodIsPlacedWithout(t *testing.T) {
 	assert.Equal(t, []string{"job-0"}, b.handle.takeActivated())
 	_, status = b.cycle(pods[0])
 	assert.True(t, status.IsSuccess())
+}
+
+// An API server copies labels of the node to the pod that it binds: that frees nothing.
+func TestBindingThatAddsLabels(t *testing.T) {
+	b := newBench(t, "a")
+	pod := b.gangPods("job", 1, 1)[0]
+	b.submit([]*corev1.Pod{pod})
+	node, status := b.cycle(pod)
+	require.True(t, status.IsSuccess(), status.Message())
+	bound := pod.DeepCopy()
+	bound.Spec.NodeName, bound.Labels[corev1.LabelTopologyZone] = node, "z"
+	assert.Equal(t, clusterstate.Change{Bound: "ns/job", Placed: true}, b.cache.SetPod(bound))
+	labelled := bound.DeepCopy()
+	labelled.Labels["role"] = "primary"
+	assert.Equal(t, clusterstate.Change{Gang: "ns/job", Placed: true}, b.cache.SetPod(labelled))
+	charged := labelled.DeepCopy()
+	charged.Labels[contract.QuotaLabel] = "team"
+	assert.Equal(t, clusterstate.Change{Gang: "ns/job", Placed: true, Freed: true}, b.cache.SetPod(charged))
 }
 
 // A gang that has to run near another's pod is admitted when that one is placed, or gets the label that makes it one.

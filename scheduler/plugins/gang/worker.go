@@ -134,6 +134,9 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 		delete(p.gangs, key)
 		p.answers.Delete(key)
 	}
+	if satisfied && g.entry == entryWaiting {
+		g.reopen() // a launcher may be another one than those that were told to wait
+	}
 	waits, overdue := g.waits(), g.overdue()
 	p.mu.Unlock()
 	switch {

@@ -50,7 +50,9 @@ func specOf(o *object, framework Framework) Spec {
 	if s.Arena {
 		s.Labels = others(s.Labels, slices.Collect(maps.Keys(s.arenaLabels()))...)
 	}
-	for name, replica := range o.Spec.replicas(framework) {
+	replicas := o.Spec.replicas(framework)
+	for _, name := range slices.Sorted(maps.Keys(replicas)) { // of what the job has once, the last role's counts
+		replica := replicas[name]
 		role := strings.ToLower(name)
 		s.Roles[role] = s.parseRole(replica)
 		if !s.Late(role) || s.SchedulerName == "" {

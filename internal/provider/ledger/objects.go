@@ -7,6 +7,8 @@ type objects struct {
 	mu    sync.Mutex
 	locks map[string]*sync.Mutex
 	taken map[string]bool
+	// givenUp are those of the taken ones whose resource has failed.
+	givenUp map[string]bool
 }
 
 // Begin waits until no other resource of this walk changes the object of that name, and
@@ -34,6 +36,21 @@ func (l *Ledger) Take(object string) bool {
 	}
 	l.objects.taken[object] = true
 	return true
+}
+
+// GiveUp records that the resource that has taken the object has failed, and does not have it.
+func (l *Ledger) GiveUp(object string) {
+	l.objects.mu.Lock()
+	defer l.objects.mu.Unlock()
+	l.objects.givenUp[object] = true
+}
+
+// GivenUp reports whether the resource that has taken the object has failed: whether the object is there is
+// for the next apply to find out.
+func (l *Ledger) GivenUp(object string) bool {
+	l.objects.mu.Lock()
+	defer l.objects.mu.Unlock()
+	return l.objects.givenUp[object]
 }
 
 // Taken reports whether a resource of this walk has taken the object: it is not for the

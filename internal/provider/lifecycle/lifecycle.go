@@ -82,6 +82,9 @@ func (r *Resource[M]) Create(ctx context.Context, req resource.CreateRequest, re
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	exists, diags := r.Add(limited, resp.State, &m)
+	if !exists && r.Object != nil {
+		r.Session.Ledger.GiveUp(r.Object(&m))
+	}
 	if resp.Diagnostics.Append(diags...); exists {
 		resp.Diagnostics.Append(resp.State.Set(context.WithoutCancel(ctx), m)...)
 		resp.Diagnostics.Append(r.identify(ctx, resp.Identity, &m)...)
@@ -175,6 +178,11 @@ func (r *Resource[M]) Delete(ctx context.Context, req resource.DeleteRequest, re
 	defer cancel()
 	if r.Object != nil {
 		defer r.Session.Ledger.Begin(r.Object(&m))()
+		if r.Session.Ledger.GivenUp(r.Object(&m)) {
+			resp.Diagnostics.AddError(r.Title+" was not deleted",
+				"The resource that was to take it over, or to make another one of its name, has failed. Apply again, with or without that one.")
+			return
+		}
 		if r.Session.Ledger.Taken(r.Object(&m)) {
 			return
 		}

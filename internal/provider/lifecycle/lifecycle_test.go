@@ -165,7 +165,8 @@ func TestFailedTakeoverKeepsTheObject(t *testing.T) {
 	assert.Equal(t, "Thing is broken", create())
 	var deleted resource.DeleteResponse
 	r.Delete(t.Context(), resource.DeleteRequest{State: state(t, "old")}, &deleted)
-	assert.Empty(t, deleted.Diagnostics)
+	require.Len(t, deleted.Diagnostics, 1, "its state stays")
+	assert.Contains(t, deleted.Diagnostics[0].Detail(), "The resource that was to take it over, or to make another one of its name, has failed.")
 	assert.Equal(t, "Thing was not created", create(), "it is another's")
 }
 

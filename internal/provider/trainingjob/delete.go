@@ -60,7 +60,7 @@ func remove(ctx context.Context, client *kube.Client, spec job.Spec, live *unstr
 	switch {
 	case live == nil:
 	case spec.Framework == job.JobSet:
-		pods = podLabels(spec)
+		return nil // its Jobs and their pods have gone before it
 	case spec.Framework == job.Batch: // another Job of that name may be there by now
 		pods = labels.Set{batchv1.ControllerUidLabel: string(live.GetUID())}
 	}

@@ -92,8 +92,7 @@ func (s *State) SetPod(p *corev1.Pod) Change {
 	leaves := p.DeletionTimestamp != nil && before != nil && before.DeletionTimestamp == nil
 	// An API server copies labels of the node to the pod that it binds.
 	relabelled := before != nil && before.Spec.NodeName == p.Spec.NodeName && !maps.Equal(before.Labels, p.Labels)
-	recharged := relabelled && (inventory.LeafOf(before, nil) != inventory.LeafOf(p, nil) || inventory.Preemptible(before) != inventory.Preemptible(p))
-	change := Change{Freed: held && (!pod.Charged() || leaves || recharged || shrunk(before, p)), Departed: held && (leaves || !pod.Charged()) && !preempted(p), RolledBack: lifted}
+	change := Change{Freed: held && (!pod.Charged() || leaves || relabelled && recharged(before, p) || shrunk(before, p)), Departed: held && (leaves || !pod.Charged()) && !preempted(p), RolledBack: lifted}
 	if was != key {
 		change.Left = was
 	}
@@ -212,8 +211,12 @@ func (s *Pod) Relabelled() bool {
 	}
 	then, _ := inventory.GangKey(s.assumed)
 	now, _ := inventory.GangKey(s.observed)
-	return then != now || inventory.LeafOf(s.assumed, nil) != inventory.LeafOf(s.observed, nil) ||
-		inventory.Preemptible(s.assumed) != inventory.Preemptible(s.observed)
+	return then != now || recharged(s.assumed, s.observed)
+}
+
+// recharged reports whether labels of a pod have changed by which it is charged to quota.
+func recharged(before, p *corev1.Pod) bool {
+	return inventory.LeafOf(before, nil) != inventory.LeafOf(p, nil) || inventory.Preemptible(before) != inventory.Preemptible(p)
 }
 
 // Unverified reports whether the binding of the assumed pod has failed, as far as is known.

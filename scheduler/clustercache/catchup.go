@@ -1,6 +1,7 @@
 package clustercache
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/metadata"
 )
 
@@ -35,43 +37,33 @@ func (c *Cache) CatchUp(ctx context.Context, client metadata.Interface) error {
 		return err
 	}
 	for _, pod := range bound {
-		for !c.bound(pod.UID) {
-			if err := sleep(ctx, catchUpInterval); err != nil {
-				return fmt.Errorf("the API server has bound pod %s/%s, and its watch has not told: %w", pod.Namespace, pod.Name, err)
+		seen := func(ctx context.Context) (bool, error) {
+			if c.bound(pod.UID) {
+				return true, nil
 			}
 			now, err := listBound(ctx, pods.Namespace(pod.Namespace), ",metadata.name="+pod.Name)
-			if err != nil {
-				return err
-			}
-			if !slices.ContainsFunc(now, func(p metav1.PartialObjectMetadata) bool { return p.UID == pod.UID }) {
-				break // it has ended meanwhile
-			}
+			return !slices.ContainsFunc(now, func(p metav1.PartialObjectMetadata) bool { return p.UID == pod.UID }), err // it may have ended
+		}
+		if err := wait.PollUntilContextCancel(ctx, catchUpInterval, true, seen); err != nil {
+			return fmt.Errorf("the API server has bound pod %s/%s, and its watch has not told: %w", pod.Namespace, pod.Name, err)
 		}
 	}
 	return nil
 }
 
 // listBound lists the pods that are bound now. It asks again until ctx ends.
-func listBound(ctx context.Context, pods metadata.ResourceInterface, and string) ([]metav1.PartialObjectMetadata, error) {
-	for {
-		list, err := pods.List(ctx, metav1.ListOptions{FieldSelector: boundPods + and})
-		if err == nil {
-			return list.Items, nil
+func listBound(ctx context.Context, pods metadata.ResourceInterface, and string) (bound []metav1.PartialObjectMetadata, err error) {
+	ended := wait.PollUntilContextCancel(ctx, catchUpInterval, true, func(ctx context.Context) (bool, error) {
+		var list *metav1.PartialObjectMetadataList
+		if list, err = pods.List(ctx, metav1.ListOptions{FieldSelector: boundPods + and}); list != nil {
+			bound = list.Items
 		}
-		if sleep(ctx, catchUpInterval) != nil {
-			return nil, fmt.Errorf("list the pods that are bound: %w", err)
-		}
+		return err == nil, nil
+	})
+	if ended != nil {
+		return nil, fmt.Errorf("list the pods that are bound: %w", cmp.Or(err, ended))
 	}
-}
-
-// sleep returns the cause when ctx ends before the pause does.
-func sleep(ctx context.Context, pause time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(pause):
-		return nil
-	}
+	return bound, nil
 }
 
 // bound reports whether the cache knows a pod as bound.

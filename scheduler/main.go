@@ -173,8 +173,9 @@ func run(ctx context.Context, args []string) error {
 		hooks.BeforeNextPod(scheduler, func() {
 			led.Do(func() {
 				meter.Lead()
-				if err := cache.CatchUp(ctx, pods); err != nil {
-					klog.FromContext(ctx).Error(err, "Begins to lead without knowing of all bindings")
+				if err := cache.CatchUp(ctx, pods); err != nil && ctx.Err() == nil {
+					klog.FromContext(ctx).Error(err, "Cannot lead without knowing of all bindings: exits, to read them from the start")
+					klog.FlushAndExit(klog.ExitFlushTimeout, 1)
 				}
 				gangs.Lead()
 				// No pod is placed before the limits are known, and what rooms are kept for. Errors are those of ctx.

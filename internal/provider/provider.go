@@ -97,7 +97,7 @@ func (p *gpuplan) Schema(_ context.Context, _ provider.SchemaRequest, resp *prov
 			session.KubeconfigContent: schema.StringAttribute{MarkdownDescription: "Content of a kubeconfig; used instead of `kubeconfig`.", Optional: true, Sensitive: true},
 			session.KubeContext:       optional(session.KubeContext, "Context of the kubeconfig; without it the current one."),
 			session.PlacementCheck: schema.StringAttribute{
-				MarkdownDescription: "What a gang that does not fit does to the plan: `error` (default) fails it, `warn` warns, `off` does not check. Resources can override it." + environment(session.PlacementCheck),
+				MarkdownDescription: "What a gang that does not fit does to the plan: `error` (default) fails it, `warn` warns, `off` does not check. A training job can override it." + environment(session.PlacementCheck),
 				Optional:            true,
 				Validators:          []validator.String{stringvalidator.OneOf(session.Checks()...)},
 			},

@@ -26,7 +26,7 @@ const (
 func (s *server) startJobOperator(ctx context.Context) error {
 	program := filepath.Join(s.Programs, jobOperator)
 	if _, err := os.Stat(program); err != nil {
-		return fmt.Errorf("the program for PyTorchJob and MPIJob is missing: %w; run make build", err)
+		return fmt.Errorf("the program for PyTorchJobs, MPIJobs and JobSets is missing: %w; run make build", err)
 	}
 	log, err := os.OpenFile(s.Dir.Log(jobOperator), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

@@ -81,7 +81,7 @@ func New() *Ledger {
 		programs:  map[string]program{},
 		devices:   devices{unpinned: map[string]DevicePool{}},
 		starts:    starts{jobs: map[string]started{}},
-		objects:   objects{locks: map[string]*sync.Mutex{}, taken: map[string]bool{}, givenUp: map[string]bool{}},
+		objects:   objects{locks: map[string]*sync.Mutex{}, taken: map[string]bool{}, givenUp: map[string]bool{}, needed: map[string]string{}},
 	}
 }
 

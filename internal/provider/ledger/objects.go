@@ -9,6 +9,8 @@ type objects struct {
 	taken map[string]bool
 	// givenUp are those of the taken ones whose resource has failed.
 	givenUp map[string]bool
+	// needed are those that resources are planned to have under names that are not their own, by whom.
+	needed map[string]string
 }
 
 // Begin waits until no other resource of this walk changes the object of that name, and
@@ -59,4 +61,16 @@ func (l *Ledger) Taken(object string) bool {
 	l.objects.mu.Lock()
 	defer l.objects.mu.Unlock()
 	return l.objects.taken[object]
+}
+
+// Need records that a planned job leads to an object, which it may share with no other one. other is the job that
+// was planned before and needs it too, "" when there is none.
+func (l *Ledger) Need(object, job string) (other string) {
+	l.objects.mu.Lock()
+	defer l.objects.mu.Unlock()
+	if by, ok := l.objects.needed[object]; ok && by != job {
+		return by
+	}
+	l.objects.needed[object] = job
+	return ""
 }

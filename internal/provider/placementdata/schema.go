@@ -30,7 +30,7 @@ func (d *whatIf) Schema(_ context.Context, _ datasource.SchemaRequest, resp *dat
 				Validators:          []validator.String{stringvalidator.OneOf(string(job.Topology), string(job.Default), string(job.Shared))},
 			},
 			"roles": schema.MapNestedAttribute{
-				MarkdownDescription: "Roles of the gang, `master` and `worker`, with what each replica asks for.",
+				MarkdownDescription: "Roles of the gang, `master` and `worker`, with what each replica asks for. Of a JobSet, whose roles have other names, only the plan of the job itself says whether it fits.",
 				Required:            true,
 				Validators:          []validator.Map{mapvalidator.SizeAtLeast(1)},
 				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{

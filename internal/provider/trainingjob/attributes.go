@@ -299,7 +299,7 @@ var podAttributes = []jobAttribute{
 	},
 	{
 		name:     "arena_compatible",
-		schema:   flag("Adds the marks and the ConfigMap by which `arena list`, `get`, `logs`, `top job` and `delete` know the job. Can be switched while the job runs. An MPI job that is created with it is an MPIJob `v1alpha1`, which arena knows, where the cluster serves that version; one that was created before stays what it is."),
+		schema:   flag("Adds the marks and the ConfigMap by which `arena list`, `get`, `logs`, `top job` and `delete` know the job, which is of framework `mpi` or `pytorch` then. Can be switched while the job runs. An MPI job that is created with it is an MPIJob `v1alpha1`, which arena knows, where the cluster serves that version; one that was created before stays what it is."),
 		property: yes(func(m *model) *types.Bool { return &m.ArenaCompatible }, func(s *job.Spec) *bool { return &s.Arena }),
 		change:   inPlace,
 	},

@@ -55,7 +55,7 @@ func (d *courseOfJob) Schema(_ context.Context, _ datasource.SchemaRequest, resp
 				Computed:            true, ElementType: types.StringType,
 			},
 			"conditions": schema.ListNestedAttribute{
-				MarkdownDescription: "Conditions that the training operator, or Kubernetes for a Job of its own, reports.",
+				MarkdownDescription: "Conditions that the job's operator reports, or Kubernetes of a Job of its own.",
 				Computed:            true,
 				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 					"type":    text("Type of the condition."),

@@ -58,6 +58,25 @@ func (r *trainingJob) checkName(ctx context.Context, of tfsdk.State, m model) (d
 	return diags
 }
 
+// checkNeeds refuses a new job that needs an object which is made for another new one, too: one of them would
+// never run. What is there already is found in the cluster, which also says in which version the job is made.
+func (r *trainingJob) checkNeeds(ctx context.Context, m model, q question) (diags diag.Diagnostics) {
+	spec, unknown, specDiags := m.spec(ctx)
+	spec.Alpha = q.spec.Alpha
+	if specDiags.HasError() || slices.ContainsFunc([]string{"namespace", "name", "framework", "roles"}, func(name string) bool { return slices.Contains(unknown, name) }) {
+		return nil
+	}
+	for _, o := range spec.Needs() {
+		if other := r.Session.Ledger.Need(o.Kind+" "+spec.Namespace+"/"+o.Name, spec.ID()); other != "" {
+			diags.AddAttributeError(path.Root("name"), "Two jobs need one object", fmt.Sprintf(
+				"Jobs %s and %s each need a %s %s/%s: it would be made for one of them, and the other would not run. Give one of them another name.",
+				min(other, spec.ID()), max(other, spec.ID()), o.Kind, spec.Namespace, o.Name))
+			return diags
+		}
+	}
+	return nil
+}
+
 // replaced names what makes a plan replace a live job of this configuration that is not in the state
 // at this address, nil when it goes on or that is not known.
 func (r *trainingJob) replaced(ctx context.Context, of tfsdk.State, m model, live *unstructured.Unstructured) (differs []string) {

@@ -51,6 +51,9 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 			return
 		}
 		question := r.ask(ctx, plan)
+		if resp.Diagnostics.Append(r.checkNeeds(ctx, plan, question)...); resp.Diagnostics.HasError() {
+			return
+		}
 		resp.Diagnostics.Append(r.place(ctx, &plan, after, offer{pools, known}, question.answer.Admission)...)
 		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
 		resp.Diagnostics.Append(r.noteReplacement(ctx, plan.ID.ValueString(), resp.Private)...)

@@ -352,7 +352,7 @@ var runAttributes = []jobAttribute{
 	},
 	{
 		name: "suspend",
-		schema: flag("Ends the pods of a running job, or does not create them; `false` lets it run again. What someone else has said of it, as with `kubectl`, the next apply undoes, " +
+		schema: flag("Ends the pods of a running job, or does not create them; `false` lets it run again, unless it has finished. What someone else has said of it, as with `kubectl`, the next apply undoes, " +
 			"and its plan warns; `lifecycle.ignore_changes` leaves that to others. A job with the label `kueue.x-k8s.io/queue-name` Kueue suspends and lets start: the provider leaves it alone."),
 		property: yes(func(m *model) *types.Bool { return &m.Suspend }, func(s *job.Spec) *bool { return &s.Suspend }),
 		change:   inPlace,
@@ -400,7 +400,7 @@ var runAttributes = []jobAttribute{
 	{
 		name: "ttl_seconds_after_finished",
 		schema: schema.Int32Attribute{
-			MarkdownDescription: "After how many seconds the operator deletes a finished job. A job with this setting that is gone counts as finished.",
+			MarkdownDescription: "After how many seconds the operator deletes a finished job. A job with this setting that is gone counts as finished, unless it was suspended.",
 			Optional:            true, Validators: []validator.Int32{int32validator.AtLeast(0)},
 		},
 		property: bound(func(m *model) *types.Int32 { return &m.TTLSecondsAfterFinished }, func(s *job.Spec) **int32 { return &s.TTLSecondsAfterFinished }),

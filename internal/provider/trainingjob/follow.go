@@ -33,7 +33,7 @@ func (r *trainingJob) follow(ctx context.Context, client *kube.Client, m *model,
 			" The job goes on. To tell arena of it, apply arena_compatible = false, and then true again.")
 	}
 	last, err := r.wait(ctx, client, spec, m.WaitFor.ValueString(), m.expected(ctx, asPlanned))
-	if kube.IsNotFound(err) && spec.TTLSecondsAfterFinished != nil {
+	if kube.IsNotFound(err) && m.mayBeCleanedUp() {
 		m.Status = types.StringValue(phaseCleanedUp)
 		return diags
 	}

@@ -76,7 +76,6 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		return
 	}
 	r.Session.Ledger.Own(object(old))
-	resumed := old.Suspend && !wanted.Suspend
 	replace, _ := differences(old, wanted)
 	config.PoolNames = plan.PoolNames // which the configuration has as pools
 	for _, attribute := range undecided(ctx, config) {
@@ -118,11 +117,11 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		resp.Diagnostics.Append(r.place(ctx, &plan, after, offer{pools, known}, r.admissionAtPlan(ctx, wanted, unknown))...)
 		return
 	}
-	keepResults(&plan, state, moves(old, wanted) || len(unknown) > 0)
+	keepResults(&plan, state, state.moves(old, wanted) || len(unknown) > 0)
 	switch {
-	case resumed:
+	case state.resumes(old, wanted):
 		resp.Diagnostics.Append(r.place(ctx, &plan, after, offer{pools, known}, r.admissionAtPlan(ctx, wanted, unknown))...)
-	case wanted.Suspend && !old.Suspend:
+	case state.moves(old, wanted) && wanted.Suspend && !old.Suspend:
 		r.showCluster(ctx)
 		resp.Diagnostics.Append(session.Diagnostics(r.Session.Ledger.SuspendJob(old.ID()))...)
 	default:
@@ -130,7 +129,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
 	if len(unknown) == 0 && !resp.Plan.Raw.Equal(req.State.Raw) {
-		resp.Diagnostics.Append(r.preflightChange(ctx, plan, old, wanted)...)
+		resp.Diagnostics.Append(r.preflightChange(ctx, plan, state, old, wanted)...)
 	}
 }
 
@@ -192,10 +191,15 @@ func replacePath(attribute string, plan, state model) path.Path {
 	return path.Root(attribute)
 }
 
-// moves reports whether a change ends or starts pods. What any other change brings about
-// later, the next refresh shows.
-func moves(old, wanted job.Spec) bool {
-	return old.Suspend != wanted.Suspend || old.Queue != wanted.Queue
+// moves reports whether a change of the job in a state ends or starts pods, which one that is over does not. What any
+// other change brings about later, the next refresh shows.
+func (m model) moves(old, wanted job.Spec) bool {
+	return !finished(m) && (old.Suspend != wanted.Suspend || old.Queue != wanted.Queue)
+}
+
+// resumes reports whether a change of the job in a state lets it start.
+func (m model) resumes(old, wanted job.Spec) bool {
+	return m.moves(old, wanted) && old.Suspend && !wanted.Suspend
 }
 
 // keepResults carries what is known of a job that stays into its plan. A change

@@ -34,15 +34,15 @@ func (r *trainingJob) asked(ctx context.Context, level session.Check) *kube.Clie
 	return client
 }
 
-// preflightChange asks the cluster whether it would let the job be changed.
-func (r *trainingJob) preflightChange(ctx context.Context, m model, before, after job.Spec) (diags diag.Diagnostics) {
+// preflightChange asks the cluster whether it would let the job in the state be changed.
+func (r *trainingJob) preflightChange(ctx context.Context, m, state model, before, after job.Spec) (diags diag.Diagnostics) {
 	level := r.checker(m, after).level
 	client := r.asked(ctx, level)
 	if client == nil {
 		return nil
 	}
-	findings := append(preflight.JobChange(ctx, client, before, after), changeFindings(ctx, client, before, after)...)
-	if before.Suspend && !after.Suspend {
+	findings := append(preflight.JobChange(ctx, client, before, after), changeFindings(ctx, client, state, before, after)...)
+	if state.resumes(before, after) {
 		findings = slices.Concat(findings, r.gangAtPlan(ctx, after), preflight.Taken(ctx, client, after))
 	}
 	for _, f := range findings {
@@ -53,12 +53,14 @@ func (r *trainingJob) preflightChange(ctx context.Context, m model, before, afte
 
 // changeFindings says what the version in which the job exists cannot express of a change, and
 // whose change it undoes.
-func changeFindings(ctx context.Context, client *kube.Client, before, after job.Spec) []preflight.Finding {
+func changeFindings(ctx context.Context, client *kube.Client, state model, before, after job.Spec) (findings []preflight.Finding) {
 	live, err := find(ctx, client, after.Framework, after.Namespace, after.Name)
 	if err != nil {
 		return nil // who reads the job says so
 	}
-	findings := heldFindings(live, before, after)
+	if state.moves(before, after) {
+		findings = heldFindings(live, before, after)
+	}
 	after.Alpha = job.Alpha(live)
 	if fault := faults(after); fault != nil {
 		findings = append(findings, preflight.Finding{Attribute: after.AlphaFaults()[0].Field, Summary: "The job's version cannot say all of it", Detail: session.Sentence(fault) +

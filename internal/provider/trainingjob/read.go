@@ -41,7 +41,7 @@ func (r *trainingJob) look(ctx context.Context, of tfsdk.State, m *model) (found
 	case gone && finished(*m):
 		m.Placed = placed(m.ID, existsMark)
 		return true, nil, nil
-	case gone && m.TTLSecondsAfterFinished.ValueInt32Pointer() != nil:
+	case gone && m.mayBeCleanedUp():
 		m.Status, m.Placed = types.StringValue(phaseCleanedUp), placed(m.ID, existsMark)
 		return true, nil, nil
 	case gone:
@@ -77,6 +77,12 @@ func (r *trainingJob) again(ctx context.Context, of tfsdk.State, m model, obj *u
 	}
 	_, replace, err := outdated(ctx, obj, m, of, spec)
 	return err == nil && len(replace) == 0
+}
+
+// mayBeCleanedUp reports whether a job that is gone may have been removed by its time to live. One that was
+// suspended when it was seen last has not run.
+func (m model) mayBeCleanedUp() bool {
+	return !m.TTLSecondsAfterFinished.IsNull() && !m.Suspend.ValueBool()
 }
 
 // finished reports whether the job was seen to be over.

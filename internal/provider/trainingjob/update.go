@@ -32,7 +32,7 @@ func (r *trainingJob) update(ctx context.Context, of tfsdk.State, state, m *mode
 	}
 	planned := *m
 	keepResults(m, *state, false)
-	resumed := before.Suspend && !spec.Suspend
+	resumed := state.resumes(before, spec)
 	if resumed {
 		m.PlannedPlacement, m.PlannedNodeCount, m.Placed = planned.PlannedPlacement, planned.PlannedNodeCount, planned.Placed
 	}
@@ -41,14 +41,13 @@ func (r *trainingJob) update(ctx context.Context, of tfsdk.State, state, m *mode
 	if err == nil {
 		live, err = find(ctx, client, spec.Framework, spec.Namespace, spec.Name)
 	}
-	if err == nil && state.kept.UIDs.Other(live) {
-		err = fmt.Errorf("job %s is another one since the plan was made: plan again", spec.ID())
-	}
-	if absent(err) && finished(*state) {
-		keepResults(m, *state, false)
+	other := err == nil && state.kept.UIDs.Other(live)
+	switch {
+	case finished(*state) && (absent(err) || other):
 		return true, diags // nothing is left that could change
-	}
-	if kube.IsNotFound(err) {
+	case other:
+		err = fmt.Errorf("job %s is another one since the plan was made: plan again", spec.ID())
+	case kube.IsNotFound(err):
 		err = fmt.Errorf("job %s is gone since the plan was made: plan again, which creates it", spec.ID())
 	}
 	if err != nil {
@@ -94,7 +93,7 @@ func (r *trainingJob) update(ctx context.Context, of tfsdk.State, state, m *mode
 		diags.AddError("Job was not changed", session.Sentence(err))
 		return false, diags
 	}
-	if !moves(before, spec) {
+	if !state.moves(before, spec) {
 		return true, diags
 	}
 	_, more = r.refresh(ctx, m, obj)

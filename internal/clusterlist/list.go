@@ -267,7 +267,7 @@ func listQuotaTree(ctx context.Context, client *kube.Client) (*unstructured.Unst
 func readWorkload(ctx context.Context, client *kube.Client) (placement.Workload, error) {
 	record, err := client.Typed.CoreV1().ConfigMaps(contract.SystemNamespace).Get(ctx, contract.WorkloadName, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
+	case kube.IsNotFound(err) || apierrors.IsForbidden(err):
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("read ConfigMap %s/%s: %w", contract.SystemNamespace, contract.WorkloadName, err)
@@ -284,7 +284,7 @@ func readWorkload(ctx context.Context, client *kube.Client) (placement.Workload,
 func ReserveAfter(ctx context.Context, client *kube.Client) (time.Duration, error) {
 	deployment, err := client.Typed.AppsV1().Deployments(contract.SystemNamespace).Get(ctx, contract.SchedulerName, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
+	case kube.IsNotFound(err) || apierrors.IsForbidden(err):
 		return contract.DefaultReserveAfter, nil
 	case err != nil:
 		return 0, fmt.Errorf("read Deployment %s/%s: %w", contract.SystemNamespace, contract.SchedulerName, err)

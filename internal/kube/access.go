@@ -33,7 +33,7 @@ func (c *Client) Has(ctx context.Context, right Right) (bool, error) {
 		},
 	}}
 	answer, err := c.Typed.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-	unanswered := IsNotFound(err) || apierrors.IsForbidden(err)
+	unanswered := apierrors.IsNotFound(err) || apierrors.IsForbidden(err)
 	if err != nil && !unanswered {
 		return false, fmt.Errorf("ask for the rights of the kubeconfig's user: %w", plain(err))
 	}

@@ -22,17 +22,17 @@ func (c *Client) Alive(ctx context.Context, namespace, name string) (alive, know
 		return true, true, nil
 	case apierrors.IsForbidden(err):
 		return false, false, nil
-	case err != nil && !apierrors.IsNotFound(err):
-		return false, false, fmt.Errorf("look for Deployment %s/%s: %w", namespace, name, plain(err))
+	case err != nil && !IsNotFound(err):
+		return false, false, fmt.Errorf("look for Deployment %s/%s: %w", namespace, name, c.discovered(err))
 	}
 	lease, err := c.Typed.CoordinationV1().Leases(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
+	case IsNotFound(err):
 		return false, true, nil
 	case apierrors.IsForbidden(err):
 		return false, false, nil
 	case err != nil:
-		return false, false, fmt.Errorf("look for Lease %s/%s: %w", namespace, name, plain(err))
+		return false, false, fmt.Errorf("look for Lease %s/%s: %w", namespace, name, c.discovered(err))
 	}
 	held := lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != ""
 	return held && lease.Spec.RenewTime != nil && time.Since(lease.Spec.RenewTime.Time) < leased, true, nil

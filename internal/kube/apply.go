@@ -119,7 +119,7 @@ func (c *Client) apply(ctx context.Context, obj *unstructured.Unstructured, opti
 		return nil, conflict
 	}
 	if err != nil {
-		return nil, fmt.Errorf("apply %s: %w", describeObject(obj), plain(err))
+		return nil, fmt.Errorf("apply %s: %w", describeObject(obj), c.answered(ctx, obj.GroupVersionKind(), err))
 	}
 	return applied, nil
 }

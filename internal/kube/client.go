@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -67,12 +68,6 @@ func New(cfg *rest.Config) (*Client, error) {
 	}, nil
 }
 
-// ErrNotServed means that the API server serves no such kind: its CRD is not installed.
-var ErrNotServed = errors.New("the API server does not serve this kind")
-
-// IsNotFound reports whether err says that an object does not exist.
-func IsNotFound(err error) bool { return apierrors.IsNotFound(err) }
-
 // Get returns one object; namespace is "" for cluster-scoped kinds. The error
 // answers to [IsNotFound] when there is no such object, and wraps [ErrNotServed]
 // when there is no such kind.
@@ -83,7 +78,7 @@ func (c *Client) Get(ctx context.Context, gvk schema.GroupVersionKind, namespace
 	}
 	obj, err := resource.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("get %s: %w", describe(gvk, namespace, name), plain(err))
+		return nil, fmt.Errorf("get %s: %w", describe(gvk, namespace, name), c.answered(ctx, gvk, err))
 	}
 	return obj, nil
 }
@@ -97,12 +92,8 @@ func (c *Client) List(ctx context.Context, gvk schema.GroupVersionKind, namespac
 		return nil, fmt.Errorf("list %s: %w", gvk.Kind, err)
 	}
 	list, err := c.Dynamic.Resource(mapping.Resource).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
-	if IsNotFound(err) { // its CRD has gone since discovery
-		c.mapper.Reset()
-		return nil, fmt.Errorf("list %s: %w", gvk.Kind, ErrNotServed)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", gvk.Kind, plain(err))
+		return nil, fmt.Errorf("list %s: %w", gvk.Kind, c.answered(ctx, gvk, err))
 	}
 	return list.Items, nil
 }
@@ -115,7 +106,10 @@ func (c *Client) Served(ctx context.Context, group, kind string) (version string
 	}
 	groups, err := c.Typed.Discovery().ServerGroups()
 	if err != nil {
-		return "", false, fmt.Errorf("discover what the API server serves: %w", plain(err))
+		return "", false, fmt.Errorf("discover what the API server serves: %w", c.discovered(err))
+	}
+	if !slices.ContainsFunc(groups.Groups, func(g metav1.APIGroup) bool { return g.Name == "" && len(g.Versions) > 0 }) {
+		return "", false, c.stranger(noCore)
 	}
 	for _, g := range groups.Groups {
 		if g.Name != group {
@@ -123,8 +117,8 @@ func (c *Client) Served(ctx context.Context, group, kind string) (version string
 		}
 		for _, v := range append([]metav1.GroupVersionForDiscovery{g.PreferredVersion}, g.Versions...) {
 			list, err := c.Typed.Discovery().ServerResourcesForGroupVersion(v.GroupVersion)
-			if IsNotFound(err) {
-				continue
+			if apierrors.IsNotFound(err) {
+				continue // it has just gone
 			}
 			if err != nil {
 				return "", false, fmt.Errorf("discover %s: %w", v.GroupVersion, plain(err))
@@ -157,10 +151,13 @@ func (c *Client) mapping(gvk schema.GroupVersionKind) (*meta.RESTMapping, error)
 		m, err = c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 	}
 	if meta.IsNoMatchError(err) {
+		if _, err := c.mapper.RESTMapping(namespaceKind.GroupKind(), namespaceKind.Version); meta.IsNoMatchError(err) {
+			return nil, c.stranger(noCore)
+		}
 		return nil, fmt.Errorf("%w: %s (is its CRD installed?)", ErrNotServed, gvk)
 	}
 	if err != nil {
-		return nil, plain(err)
+		return nil, c.discovered(err)
 	}
 	return m, nil
 }

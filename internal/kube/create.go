@@ -31,7 +31,7 @@ func (c *Client) Create(ctx context.Context, obj *unstructured.Unstructured) (*u
 		FieldManager: contract.FieldManager, FieldValidation: metav1.FieldValidationStrict,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("create %s: %w", describeObject(obj), plain(err))
+		return nil, fmt.Errorf("create %s: %w", describeObject(obj), c.answered(ctx, obj.GroupVersionKind(), err))
 	}
 	return created, nil
 }
@@ -56,7 +56,7 @@ func (c *Client) Manage(ctx context.Context, obj *unstructured.Unstructured) err
 		})
 	}
 	if err != nil && !IsNotFound(err) {
-		return fmt.Errorf("manage the fields of %s: %w", describeObject(obj), plain(err))
+		return fmt.Errorf("manage the fields of %s: %w", describeObject(obj), c.answered(ctx, obj.GroupVersionKind(), err))
 	}
 	return nil
 }

@@ -83,11 +83,12 @@ func (c *Client) requestDelete(ctx context.Context, obj *unstructured.Unstructur
 		PropagationPolicy: &foreground,
 		Preconditions:     &metav1.Preconditions{UID: &uid},
 	})
-	if IsNotFound(err) || isOtherUID(err) {
+	err = c.answered(ctx, obj.GroupVersionKind(), err)
+	if IsNotFound(err) || errors.Is(err, ErrNotServed) || isOtherUID(err) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("delete %s: %w", describeObject(obj), plain(err))
+		return fmt.Errorf("delete %s: %w", describeObject(obj), err)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func (c *Client) waitFor(ctx context.Context, gvk schema.GroupVersionKind, names
 	if err != nil {
 		return nil, fmt.Errorf("wait for %s: %w", describe(gvk, namespace, name), err)
 	}
-	w := &waiter{resource: resource, name: name, check: check, progress: progress}
+	w := &waiter{client: c, gvk: gvk, resource: resource, name: name, check: check, progress: progress}
 	if err := w.run(ctx); err != nil {
 		return w.last, fmt.Errorf("wait for %s: %w", describe(gvk, namespace, name), err)
 	}
@@ -54,6 +54,8 @@ func (c *Client) waitFor(ctx context.Context, gvk schema.GroupVersionKind, names
 
 // waiter follows one object by list and watch.
 type waiter struct {
+	client   *Client
+	gvk      schema.GroupVersionKind
 	resource dynamic.ResourceInterface
 	name     string
 	check    Check
@@ -110,7 +112,7 @@ func (w *waiter) listAndWatch(ctx context.Context) (done bool, err error) {
 	options := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, w.name).String()}
 	list, err := w.resource.List(ctx, options)
 	if err != nil {
-		return false, err
+		return false, w.client.answered(ctx, w.gvk, err)
 	}
 	var now *unstructured.Unstructured
 	for i := range list.Items {
@@ -125,7 +127,7 @@ func (w *waiter) listAndWatch(ctx context.Context) (done bool, err error) {
 	options.ResourceVersion = list.GetResourceVersion()
 	changes, err := w.resource.Watch(ctx, options)
 	if err != nil {
-		return false, err
+		return false, w.client.answered(ctx, w.gvk, err)
 	}
 	defer changes.Stop()
 	for {

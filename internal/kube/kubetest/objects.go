@@ -364,7 +364,8 @@ func keepIdentity(data, old map[string]any) {
 }
 
 func notFound(w http.ResponseWriter, at key) {
-	refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("%s %q not found", at.plural, at.name), nil)
+	refuseWith(w, http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("%s %q not found", at.plural, at.name),
+		metav1.StatusDetails{Group: at.group, Kind: at.plural, Name: at.name})
 }
 
 // decode reads an object from a request; whole numbers are integers, as the API server and

@@ -65,6 +65,7 @@ var builtin = []kind{
 	{schema.GroupVersionKind{Version: "v1", Kind: "Node"}, "nodes", false},
 	{schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, "pods", true},
 	{schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, "configmaps", true},
+	{schema.GroupVersionKind{Version: "v1", Kind: "Secret"}, "secrets", true},
 	{schema.GroupVersionKind{Version: "v1", Kind: "Service"}, "services", true},
 	{schema.GroupVersionKind{Version: "v1", Kind: "Event"}, "events", true},
 	{schema.GroupVersionKind{Version: "v1", Kind: "PersistentVolume"}, "persistentvolumes", false},
@@ -185,10 +186,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusOK, s.groups())
 		return
 	case len(parts) == 2 && parts[0] == "api":
-		s.resources(w, schema.GroupVersion{Version: parts[1]})
+		s.resources(w, r, schema.GroupVersion{Version: parts[1]})
 		return
 	case len(parts) == 3 && parts[0] == "apis":
-		s.resources(w, schema.GroupVersion{Group: parts[1], Version: parts[2]})
+		s.resources(w, r, schema.GroupVersion{Group: parts[1], Version: parts[2]})
 		return
 	}
 	gv, rest := schema.GroupVersion{Version: "v1"}, parts[min(2, len(parts)):]
@@ -200,7 +201,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		namespace, rest = rest[1], rest[2:]
 	}
 	if len(rest) == 0 {
-		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "no such path "+r.URL.Path, nil)
+		http.NotFound(w, r)
 		return
 	}
 	at := key{plural: rest[0], group: gv.Group, namespace: namespace}
@@ -219,7 +220,7 @@ func (s *Server) serveObjects(w http.ResponseWriter, r *http.Request, gv schema.
 	k, ok := s.kindAt(gv, at.plural)
 	s.mu.Unlock()
 	if !ok {
-		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource", nil)
+		http.NotFound(w, r)
 		return
 	}
 	switch {
@@ -266,7 +267,7 @@ func (s *Server) groups() metav1.APIGroupList {
 	return list
 }
 
-func (s *Server) resources(w http.ResponseWriter, gv schema.GroupVersion) {
+func (s *Server) resources(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String()}
@@ -277,7 +278,7 @@ func (s *Server) resources(w http.ResponseWriter, gv schema.GroupVersion) {
 		}
 	}
 	if len(list.APIResources) == 0 {
-		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource", nil)
+		http.NotFound(w, r)
 		return
 	}
 	reply(w, http.StatusOK, list)
@@ -308,9 +309,12 @@ func reply(w http.ResponseWriter, code int, body any) {
 }
 
 func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message string, causes []metav1.StatusCause) {
+	refuseWith(w, code, reason, message, metav1.StatusDetails{Causes: causes})
+}
+
+func refuseWith(w http.ResponseWriter, code int, reason metav1.StatusReason, message string, details metav1.StatusDetails) {
 	reply(w, code, metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
-		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message,
-		Details: &metav1.StatusDetails{Causes: causes},
+		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message, Details: &details,
 	})
 }

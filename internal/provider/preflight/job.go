@@ -128,7 +128,7 @@ func (c *check) add(attribute, summary, format string, args ...any) {
 
 // absent reports an object that does not exist, and whether err says so.
 func (c *check) absent(err error, attribute, kind, name string) bool {
-	if !apierrors.IsNotFound(err) {
+	if !kube.IsNotFound(err) {
 		return false
 	}
 	c.findings = append(c.findings, Finding{
@@ -284,7 +284,7 @@ func (c *check) bindsLater(claim *corev1.PersistentVolumeClaim) bool {
 	}
 	class, err := c.Typed.StorageV1().StorageClasses().Get(c.ctx, *claim.Spec.StorageClassName, metav1.GetOptions{})
 	if err != nil {
-		return !apierrors.IsNotFound(err)
+		return !kube.IsNotFound(err)
 	}
 	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }

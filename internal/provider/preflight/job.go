@@ -65,13 +65,19 @@ func Admission(ctx context.Context, client *kube.Client, spec job.Spec) job.Admi
 	return c.Admission
 }
 
-// JobChange asks for the rights to change a job in place, and to follow it.
+// JobChange asks for the rights to change a job in place, and to follow it, and looks for what keeps arena from
+// knowing it.
 func JobChange(ctx context.Context, client *kube.Client, before, after job.Spec) []Finding {
 	needed := slices.Concat(onJobs(after, "get", "list", "watch", "patch"), onCore(after, "pods", "list", "watch"))
 	if before.Arena != after.Arena {
 		needed = slices.Concat(needed, onCore(after, "pods", "patch"), onCore(after, "configmaps", configMapVerbs...))
 	}
-	return lacking(ctx, client, needed)
+	c := &check{Client: client, ctx: ctx, spec: after}
+	c.findings = lacking(ctx, client, needed)
+	if !before.Arena {
+		c.takenFromArena()
+	}
+	return c.findings
 }
 
 // rights are those that it takes to create a job, follow it, and delete it again.

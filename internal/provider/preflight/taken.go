@@ -13,8 +13,8 @@ import (
 )
 
 // Taken looks for objects of others under the names of those that the operator makes for a job
-// (training operator 1.9; MPI operator v0.1; JobSet 0.7). It makes none in their place, and goes no further with
-// the job.
+// (training operator 1.9; MPI operator v0.1; JobSet 0.7), and the provider for arena. The operator makes none in their
+// place, and goes no further with the job.
 func Taken(ctx context.Context, client *kube.Client, spec job.Spec) []Finding {
 	c := &check{Client: client, ctx: ctx, spec: spec}
 	c.taken()
@@ -22,6 +22,7 @@ func Taken(ctx context.Context, client *kube.Client, spec job.Spec) []Finding {
 }
 
 func (c *check) taken() {
+	c.takenFromArena()
 	switch c.spec.Framework {
 	case job.MPI:
 		c.takenFromMPI()
@@ -43,6 +44,19 @@ func (c *check) taken() {
 		if s := &services.Items[i]; slices.Contains(names, s.Name) {
 			c.inTheWay("Service", s)
 		}
+	}
+}
+
+// takenFromArena looks for a ConfigMap of others where the one would be by which arena knows the job.
+func (c *check) takenFromArena() {
+	if !c.spec.Arena {
+		return
+	}
+	config, err := c.Typed.CoreV1().ConfigMaps(c.spec.Namespace).Get(c.ctx, c.spec.ArenaName(), metav1.GetOptions{})
+	if err == nil && c.foreign(config) {
+		c.add("arena_compatible", "ConfigMap exists already", "arena knows job %[1]s by a ConfigMap %[2]s, and there is one of that name that is not the job's%[3]s: it stays as it is, and arena would not know the job. "+
+			"Choose another name for the job, delete the ConfigMap if nobody needs it, or leave arena_compatible out.",
+			c.spec.ID(), config.Name, job.Whose(config.OwnerReferences))
 	}
 }
 

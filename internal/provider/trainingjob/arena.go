@@ -15,6 +15,8 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 )
 
+var configMaps = corev1.SchemeGroupVersion.WithKind("ConfigMap")
+
 // tellArena writes arena's ConfigMap beside the job, when the job is to be known to it.
 func tellArena(ctx context.Context, client *kube.Client, spec job.Spec, uid k8stypes.UID) error {
 	if !spec.Arena {
@@ -24,8 +26,31 @@ func tellArena(ctx context.Context, client *kube.Client, spec job.Spec, uid k8st
 	if err != nil {
 		return err
 	}
+	live, err := client.Get(ctx, configMaps, spec.Namespace, spec.ArenaName())
+	switch {
+	case kube.IsNotFound(err):
+	case err != nil:
+		return err
+	case !spec.Owns(live.GetOwnerReferences()):
+		return fmt.Errorf("ConfigMap %s/%s is not the job's%s, and stays as it is: delete it if nobody needs it, or give the job another name",
+			spec.Namespace, spec.ArenaName(), job.Whose(live.GetOwnerReferences()))
+	default:
+		configMap.SetUID(live.GetUID())
+	}
 	_, err = client.Apply(ctx, configMap)
 	return err
+}
+
+// forgetArena deletes arena's ConfigMap of the job, and none of someone else.
+func forgetArena(ctx context.Context, client *kube.Client, spec job.Spec) error {
+	live, err := client.Get(ctx, configMaps, spec.Namespace, spec.ArenaName())
+	switch {
+	case kube.IsNotFound(err) || err == nil && !spec.Owns(live.GetOwnerReferences()):
+		return nil
+	case err != nil:
+		return err
+	}
+	return client.DeleteObject(ctx, live)
 }
 
 // switchArena makes a job that exists known to arena, or not any more: its pods run on,
@@ -55,7 +80,7 @@ func switchArena(ctx context.Context, client *kube.Client, spec job.Spec, uid k8
 	if spec.Arena {
 		return nil
 	}
-	return client.Delete(ctx, corev1.SchemeGroupVersion.WithKind("ConfigMap"), spec.Namespace, spec.ArenaName())
+	return forgetArena(ctx, client, spec)
 }
 
 // marks sets the keys, or removes them.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -183,6 +184,74 @@ resource "gpuplan_training_job" "a" {
 		assert.Equal(t, arena, marked.Labels[contract.ArenaReleaseLabel] != "")
 		_, err = cloud.Kube.Get(t.Context(), corev1.SchemeGroupVersion.WithKind("ConfigMap"), "default", "a-pytorchjob")
 		assert.Equal(t, arena, err == nil)
+	}
+}
+
+// A ConfigMap of others that has the name of arena's for the job is refused at plan, and never changed or deleted.
+func TestConfigMapOfOthers(t *testing.T) {
+	kind := corev1.SchemeGroupVersion.WithKind("ConfigMap")
+	for name, owners := range map[string][]metav1.OwnerReference{
+		"nobody's":      nil,
+		"another job's": {{APIVersion: "kubeflow.org/v1", Kind: contract.PyTorchJobKind, Name: "b", UID: "b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := acctest.StartCloud(t)
+			serveJobs(cloud)
+			cli := acctest.StartCLI(t)
+			config := func(check string, arena bool) string {
+				return fmt.Sprintf(`
+resource "gpuplan_training_job" "a" {
+  name             = "a"
+  framework        = "pytorch"
+  image            = "train:1"
+  suspend          = true
+  placement_check  = %q
+  wait_for         = "none"
+  arena_compatible = %t
+  roles            = { worker = { replicas = 1, gpus = 1 } }
+}
+`, check, arena)
+			}
+			theirs := &corev1.ConfigMap{
+				TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a-pytorchjob", OwnerReferences: owners},
+				Data:       map[string]string{"settings": "theirs"},
+			}
+			left := func() {
+				t.Helper()
+				live, err := cloud.Kube.Typed.CoreV1().ConfigMaps("default").Get(t.Context(), theirs.Name, metav1.GetOptions{})
+				require.NoError(t, err)
+				assert.Equal(t, theirs.Data, live.Data)
+				assert.Equal(t, owners, live.OwnerReferences)
+			}
+			refused := regexp.MustCompile("ConfigMap exists already")
+			cloud.Put(t, theirs)
+			cli.Refuses(t, config("error", true), refused)
+			cli.Write(t, config("off", true))
+			assert.Contains(t, cli.Must(t, "apply", "-auto-approve"), "Job was created, but arena does not know it")
+			left()
+			cli.Must(t, "destroy", "-auto-approve")
+			left()
+
+			cli.Write(t, config("off", false))
+			cli.Must(t, "apply", "-auto-approve")
+			cli.Refuses(t, config("error", true), refused)
+			cli.Write(t, config("off", true))
+			said, err := cli.Run("apply", "-auto-approve")
+			require.Error(t, err)
+			assert.Contains(t, acctest.Unwrapped(said), "ConfigMap default/a-pytorchjob is not the job's"+job.Whose(owners)+", and stays as it is")
+			left()
+
+			cloud.API.Remove(kind, "default", theirs.Name)
+			cli.Must(t, "apply", "-auto-approve")
+			_, err = cloud.Kube.Get(t.Context(), kind, "default", theirs.Name)
+			require.NoError(t, err, "arena knows the job")
+			cloud.API.Remove(kind, "default", theirs.Name)
+			cloud.Put(t, theirs)
+			cli.Write(t, config("off", false))
+			cli.Must(t, "apply", "-auto-approve")
+			left()
+		})
 	}
 }
 

@@ -70,5 +70,5 @@ func remove(ctx context.Context, client *kube.Client, spec job.Spec, live *unstr
 	if !spec.Arena {
 		return nil
 	}
-	return client.Delete(ctx, corev1.SchemeGroupVersion.WithKind("ConfigMap"), spec.Namespace, spec.ArenaName())
+	return forgetArena(ctx, client, spec)
 }

@@ -84,6 +84,35 @@ func TestPodsThatWereMadeAgain(t *testing.T) {
 	}
 }
 
+// A pod whose record nobody can read leaves its own place unknown, and stops no plan.
+func TestRecordsThatCannotBeRead(t *testing.T) {
+	for name, record := range map[string]string{"none": "oops", "of a newer scheduler": `{"version":2}`} {
+		t.Run(name, func(t *testing.T) {
+			cloud := acctest.StartCloud(t)
+			cli := acctest.StartCLI(t)
+			cli.Write(t, fmt.Sprintf(seen, "batch"))
+			cli.Must(t, "apply", "-auto-approve")
+			obj, err := cloud.Kube.Get(t.Context(), job.Batch.GVK(), "default", "j")
+			require.NoError(t, err)
+			pods, err := job.Pods(obj)
+			require.NoError(t, err)
+			for i, pod := range pods {
+				pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+				pod.Spec.NodeName, pod.Status.Phase = "node-1", corev1.PodRunning
+				if i == 1 {
+					pod.Annotations = map[string]string{contract.AllocationAnnotation: record}
+				}
+				cloud.Put(t, pod)
+			}
+			said := acctest.Unwrapped(cli.Must(t, "apply", "-refresh-only", "-auto-approve"))
+			assert.Contains(t, said, "What the scheduler has written on pod default/"+pods[1].Name+" of job default/j cannot be read")
+			assert.JSONEq(t, `"{\"node-1\":\"worker-0\"}"`, cli.Must(t, "output", "-json", "placement"))
+			cli.Unchanged(t)
+			cli.Must(t, "destroy", "-auto-approve")
+		})
+	}
+}
+
 // The data source finds a job in whichever version has it.
 func TestCourseOfAJobOfArenasVersion(t *testing.T) {
 	cloud := acctest.StartCloud(t)

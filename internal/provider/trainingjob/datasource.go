@@ -130,7 +130,7 @@ func (d *courseOfJob) fill(ctx context.Context, m *courseModel, obj *unstructure
 	seen, err := d.Session.Cluster()
 	var actual []assignment.Model
 	if err == nil {
-		actual, _, err = actualPlacement(ctx, seen, obj)
+		actual, _, err = actualPlacement(ctx, seen, obj, &diags)
 	}
 	if err != nil {
 		diags.AddError("Placement cannot be read", session.Sentence(err))

@@ -102,7 +102,7 @@ func (r *trainingJob) refresh(ctx context.Context, m *model, obj *unstructured.U
 	seen, err := r.Session.Cluster()
 	var actual []assignment.Model
 	if err == nil {
-		actual, why, err = actualPlacement(ctx, seen, obj)
+		actual, why, err = actualPlacement(ctx, seen, obj, &diags)
 	}
 	var names map[string]string
 	if err == nil {
@@ -143,8 +143,9 @@ func (r *trainingJob) nameNodes(ctx context.Context, m *model, obj *unstructured
 }
 
 // actualPlacement lists where the members of the job run, in the order of their names. why
-// is what the scheduler says of members that are not where they were planned.
-func actualPlacement(ctx context.Context, seen *cluster.Cluster, obj *unstructured.Unstructured) (placed []assignment.Model, why string, err error) {
+// is what the scheduler says of members that are not where they were planned. Members whose records cannot be read
+// are left out, with a warning.
+func actualPlacement(ctx context.Context, seen *cluster.Cluster, obj *unstructured.Unstructured, diags *diag.Diagnostics) (placed []assignment.Model, why string, err error) {
 	spec, err := job.Parse(obj)
 	if err != nil {
 		return nil, "", err
@@ -160,7 +161,10 @@ func actualPlacement(ctx context.Context, seen *cluster.Cluster, obj *unstructur
 	for _, pod := range pods {
 		record, _, err := contract.AllocationFrom(pod.Annotations)
 		if err != nil {
-			return nil, "", fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
+			diags.AddWarning("GPUs of a pod are not known", fmt.Sprintf("What the scheduler has written on pod %s/%s of job %s cannot be read: %s "+
+				"Where the scheduler is newer than the provider, update the provider; otherwise someone has changed it, and the pod has a new one when it is made again.",
+				pod.Namespace, pod.Name, spec.ID(), session.Sentence(err)))
+			continue
 		}
 		why = cmp.Or(why, record.NotAsPlanned)
 		placed = append(placed, assignment.Actual(memberName(pod), pod.Spec.NodeName, record))

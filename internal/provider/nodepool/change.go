@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
@@ -32,7 +33,7 @@ func (c change) replaces() bool { return c.to.replaces(c.from) }
 
 // replaces reports whether the pool of a state cannot become the one of the model, but only make room for it.
 func (m model) replaces(state model) bool {
-	return len(m.Replaces(state.Values)) > 0 || !m.Name.Equal(state.Name) || !m.InstanceType.Equal(state.InstanceType) || m.Mode.IsUnknown() || mode.Replaces(state.Mode.ValueString(), m.Mode.ValueString())
+	return leaving(state.State.ValueString()) || len(m.Replaces(state.Values)) > 0 || !m.Name.Equal(state.Name) || !m.InstanceType.Equal(state.InstanceType) || m.Mode.IsUnknown() || mode.Replaces(state.Mode.ValueString(), m.Mode.ValueString())
 }
 
 // allowed tells whether the change may take nodes away from running jobs. A replacement
@@ -102,10 +103,17 @@ type effect struct {
 	hits func(*corev1.Pod) bool
 }
 
-// effects lists what a change does to running jobs, the most drastic first.
+// effects lists what a change does to running jobs, the most drastic first. A pool that is being deleted takes its
+// nodes away without it.
 func (c change) effects() []effect {
 	all := func(*corev1.Pod) bool { return true }
 	pool := c.before.Name
+	switch c.from.State.ValueString() {
+	case acs.PoolDeleting:
+		return nil
+	case acs.PoolDeleteFailed:
+		return []effect{{path.Root("state"), fmt.Sprintf("replaces node pool %s, whose deletion has failed", pool), all}}
+	}
 	for _, decides := range []struct {
 		name  string
 		value types.String
@@ -262,11 +270,12 @@ func (r *pool) podsOn(ctx context.Context, state model) (pods []running.Pod, dia
 // checkReplaced looks at running jobs under a replacement that no attribute asks for, but
 // whoever runs the plan: Terraform plans the pool as it is, and then a new one in its
 // place, and shows no warning of that. Jobs of this configuration are warned of where they are planned.
-func (r *pool) checkReplaced(ctx context.Context, name, id string) diag.Diagnostics {
-	pods, diags := r.podsOn(ctx, model{NodePoolID: types.StringValue(id)})
+func (r *pool) checkReplaced(ctx context.Context, record acs.NodePool) diag.Diagnostics {
+	pods, diags := r.podsOn(ctx, model{NodePoolID: types.StringValue(record.Info.ID)})
+	name := record.Info.Name
 	what := "replaces node pool " + name
 	if foreign := running.Foreign(pods, r.Session.Owns); len(foreign) > 0 {
-		diags.AddAttributeError(path.Root("name"), "Running jobs would lose their nodes", refusal(what, consentBefore, foreign))
+		diags.AddAttributeError(path.Root("name"), "Running jobs would lose their nodes", refusal(what, consentBefore(record.Status.State), foreign))
 	}
 	findings := r.Session.Ledger.DisplaceJobsOnRequest(what, running.Owners(pods))
 	for _, f := range append(findings, r.shrink(ctx, name, what)...) {
@@ -279,13 +288,19 @@ func (r *pool) checkReplaced(ctx context.Context, name, id string) diag.Diagnost
 	return diags
 }
 
-// consentBefore is how a replacement or a deletion is allowed, which asks the pool in the state.
-const consentBefore = "set allow_disruption = true and apply that before"
+// consentBefore is how a replacement or a deletion is allowed, which asks the pool in the Terraform state, of a pool in a
+// state of the service. Where a deletion has failed every plan is a replacement, so that none can take consent before.
+func consentBefore(state string) string {
+	if leaving(state) {
+		return "delete the node pool at the cloud, with force"
+	}
+	return "set allow_disruption = true and apply that before"
+}
 
 // consent is how the change is allowed, as [change.allowed] asks for it.
 func (c change) consent() string {
 	if c.replaces() {
-		return consentBefore
+		return consentBefore(c.from.State.ValueString())
 	}
 	if to := c.to.Size.ValueInt64(); to > 0 && to < c.from.Size.ValueInt64() && c.to.RemoveNodes.IsNull() {
 		return "set allow_disruption = true, or name nodes without jobs in remove_nodes"

@@ -8,45 +8,65 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 )
 
-// remove deletes the pool unless running jobs would lose its nodes.
+// remove deletes the pool unless running jobs would lose its nodes, which they lose anyway where it is being deleted.
 func (r *pool) remove(ctx context.Context, m *model) (diags diag.Diagnostics, err error) {
-	if !m.AllowDisruption.ValueBool() && !leaving(m.State.ValueString()) {
-		if diags = r.checkDeleted(ctx, *m); diags.HasError() {
-			return diags, nil
+	if !m.AllowDisruption.ValueBool() {
+		state, err := r.stateOf(ctx, *m)
+		if err != nil {
+			return nil, err
 		}
-		// While the service is busy with the pool, which takes minutes, other jobs may start on it.
-		if _, err := r.awaitIdle(ctx, *m); err != nil {
-			return diags, err
-		}
-		r.Session.Changed()
-		if more := r.checkDeleted(ctx, *m); more.HasError() {
-			return more, nil
+		if state != "" && state != acs.PoolDeleting {
+			if diags = r.checkDeleted(ctx, *m, state); diags.HasError() {
+				return diags, nil
+			}
+			// While the service is busy with the pool, which takes minutes, other jobs may start on it.
+			if state, err = r.awaitIdle(ctx, *m); err != nil {
+				return diags, err
+			}
+			r.Session.Changed()
+			if more := r.checkDeleted(ctx, *m, state); more.HasError() {
+				return more, nil
+			}
 		}
 	}
 	return diags, r.deletePool(ctx, *m)
 }
 
-// checkDeleted refuses to delete a pool on whose nodes jobs run.
-func (r *pool) checkDeleted(ctx context.Context, m model) diag.Diagnostics {
+// checkDeleted refuses to delete a pool, which is in a state, on whose nodes jobs run.
+func (r *pool) checkDeleted(ctx context.Context, m model, state string) diag.Diagnostics {
 	all, diags := r.podsOn(ctx, m)
 	if len(all) > 0 {
-		diags.AddError("Running jobs would lose their nodes", refusal("deletes node pool "+m.Name.ValueString(), consentBefore, all)+
+		diags.AddError("Running jobs would lose their nodes", refusal("deletes node pool "+m.Name.ValueString(), consentBefore(state), all)+
 			" Where the pool is tainted, `terraform untaint` comes first.")
 	}
 	return diags
 }
 
-// awaitIdle waits until the service is done with what it does with a pool, unless that is to delete it, and
-// returns the state of the pool, "" when it is gone.
-func (r *pool) awaitIdle(ctx context.Context, m model) (state string, err error) {
+// stateOf is the state in which the service has a pool now, "" when it is gone.
+func (r *pool) stateOf(ctx context.Context, m model) (string, error) {
 	client, err := r.Session.ACS()
 	if err != nil {
 		return "", err
 	}
 	record, err := client.GetNodePool(ctx, m.cluster(), m.NodePoolID.ValueString())
-	if err == nil && !leaving(record.Status.State) {
-		record, err = client.WaitNodePool(ctx, m.cluster(), m.NodePoolID.ValueString(), -1, progress(ctx, m.Name.ValueString()))
+	if r.gone(err, m) {
+		return "", nil
 	}
+	return record.Status.State, err
+}
+
+// awaitIdle waits until the service is done with what it does with a pool, unless that is to delete it, and
+// returns the state of the pool, "" when it is gone.
+func (r *pool) awaitIdle(ctx context.Context, m model) (string, error) {
+	state, err := r.stateOf(ctx, m)
+	if err != nil || state == "" || leaving(state) {
+		return state, err
+	}
+	client, err := r.Session.ACS()
+	if err != nil {
+		return "", err
+	}
+	record, err := client.WaitNodePool(ctx, m.cluster(), m.NodePoolID.ValueString(), -1, progress(ctx, m.Name.ValueString()))
 	if r.gone(err, m) {
 		return "", nil
 	}

@@ -59,25 +59,22 @@ func (r *pool) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 	if resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("system_disk_size"), &disk)...); resp.Diagnostics.HasError() {
 		return
 	}
+	if state != nil && leaving(state.State.ValueString()) { // Terraform replaces for nothing that stays as it is
+		plan.State = types.StringUnknown()
+		resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("state"), plan.State)...)
+		resp.RequiresReplace = append(resp.RequiresReplace, path.Root("state"))
+	}
 	switch {
 	case !plan.known(ctx) || disk.IsUnknown() || state != nil && plan.shrinksUnknown(ctx, *state):
 		if !plan.Name.IsUnknown() {
 			resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("capacity"), capacity.NameOnly(plan.Name.ValueString()))...)
 		}
-		switch {
-		case state == nil:
-		case leaving(state.State.ValueString()):
-			resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("state"), types.StringUnknown())...)
-			resp.RequiresReplace = append(resp.RequiresReplace, path.Root("state"))
-		default:
+		if state != nil {
 			resp.Diagnostics.Append(r.planUnknown(ctx, *state, *plan)...)
 		}
 		return // the rest stays unknown until apply
 	case state == nil:
 		resp.Diagnostics.Append(r.planCreate(ctx, plan)...)
-	case leaving(state.State.ValueString()):
-		plan.State = types.StringUnknown()
-		resp.RequiresReplace = append(resp.RequiresReplace, path.Root("state"))
 	default:
 		resp.Diagnostics.Append(r.planUpdate(ctx, *state, plan)...)
 	}
@@ -85,7 +82,7 @@ func (r *pool) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 		resp.Diagnostics.Append(mode.Check(ctx, r.Session, plan.Mode.ValueString())...)
 	}
 	before := state
-	if state != nil && (leaving(state.State.ValueString()) || plan.replaces(*state)) {
+	if state != nil && plan.replaces(*state) {
 		before = nil
 	}
 	resp.Diagnostics.Append(r.planDevices(ctx, req.Config, before, *plan)...)
@@ -219,31 +216,33 @@ func (r *pool) planDelete(ctx context.Context, state model) diag.Diagnostics {
 	if diags.Append(more...); diags.HasError() {
 		return diags
 	}
+	kin, now := r.kin(ctx, state)
 	if state.AllowDisruption.ValueBool() {
-		if foreign := running.Foreign(pods, r.kin(ctx, state)); len(foreign) > 0 {
+		if foreign := running.Foreign(pods, kin); len(foreign) > 0 {
 			diags.AddWarning("Running jobs will lose their nodes", fmt.Sprintf(
 				"The plan deletes node pool %s, which allow_disruption permits, and with its nodes what runs there: %s.", p.Name, running.Describe(foreign)))
 		}
 		return diags
 	}
-	diags.Append(r.refuseForeign(path.Empty(), "deletes node pool "+p.Name, consentBefore, pods, r.kin(ctx, state))...)
+	diags.Append(r.refuseForeign(path.Empty(), "deletes node pool "+p.Name, consentBefore(now), pods, kin)...)
 	return diags
 }
 
 // kin tells by their labels the jobs that may be deleted with a pool: those of this
 // configuration, and those with the pool's own stamp, since both may have been imported, or
-// the state have moved. The apply refuses when one is still there.
-func (r *pool) kin(ctx context.Context, state model) func(labels map[string]string) bool {
+// the state have moved. The apply refuses when one is still there. now is the service's state of the pool, "" where it
+// does not answer: Terraform plans a deletion by what it had before its refresh.
+func (r *pool) kin(ctx context.Context, state model) (own func(labels map[string]string) bool, now string) {
 	var stamp string
 	client, err := r.Session.ACS()
 	if err == nil {
 		var record acs.NodePool
 		record, err = client.GetNodePool(ctx, state.cluster(), state.NodePoolID.ValueString())
-		stamp = record.Tag(contract.OwnerTag)
+		stamp, now = record.Tag(contract.OwnerTag), record.Status.State
 	}
 	return func(labels map[string]string) bool {
 		return r.Session.Owns(labels) || err == nil && stamp != "" && labels[contract.OwnerLabel] == stamp
-	}
+	}, now
 }
 
 // checkName refuses a name that a pool of the cluster has which this configuration does not manage,
@@ -270,13 +269,13 @@ func (r *pool) checkName(ctx context.Context, plan model) (diags diag.Diagnostic
 	case r.Session.Ledger.VisitedPool(id) || r.Session.Ledger.Owns(id) && !mine:
 		diags.Append(session.Diagnostics(r.Session.Ledger.ReplacePool(name))...)
 		if r.Session.Ledger.GuardsPool(id) {
-			diags.Append(r.checkReplaced(ctx, name, found.Info.ID)...)
+			diags.Append(r.checkReplaced(ctx, *found)...)
 		}
 	case !mine:
 		diags.AddAttributeError(path.Root("name"), "Node pool exists already", fmt.Sprintf(
 			"Cluster %s has a node pool named %q (%s) already, and %s.", r.Session.ClusterID, name, found.Info.ID,
 			r.Session.Advice(session.Foreign{Stamp: stamp, Resource: "gpuplan_node_pool", ID: id, Renamable: true})))
-	case !leaving(found.Status.State) && !r.Session.Ledger.Applying():
+	case found.Status.State != acs.PoolDeleting && !r.Session.Ledger.Applying():
 		diags.Append(r.planTakeover(ctx, *found, plan)...)
 	}
 	return diags
@@ -295,9 +294,12 @@ func (r *pool) planTakeover(ctx context.Context, record acs.NodePool, plan model
 		advice = " Plan without -target when pools change names."
 	}
 	becomes := "The apply goes on with that pool and its nodes."
-	if differs := join(c.differs(ctx)); c.replaces() {
+	switch differs := join(c.differs(ctx)); {
+	case leaving(record.Status.State):
+		becomes = "Its deletion has failed, so the apply replaces it with its nodes."
+	case c.replaces():
 		becomes = fmt.Sprintf("It differs in %s, so the apply replaces it with its nodes. To keep it, write here what it has.", differs)
-	} else if differs != "" {
+	case differs != "":
 		becomes = fmt.Sprintf("The apply goes on with that pool, and changes in what it differs: %s. To keep it as it is, write here what it has.", differs)
 	}
 	if id := r.Session.ClusterID + "/" + record.Info.ID; r.Session.Ledger.Owns(id) {

@@ -84,15 +84,17 @@ func (r *pool) resume(ctx context.Context, client *acs.Client, record acs.NodePo
 		}
 	}
 	c, diags := r.changeFrom(ctx, record, *m)
-	if !diags.HasError() && !leaving(record.Status.State) {
-		diags.Append(c.checkLeaving()...)
-		diags.Append(r.checkReleased(ctx, c)...)
+	if !diags.HasError() {
+		if !c.replaces() {
+			diags.Append(c.checkLeaving()...)
+			diags.Append(r.checkReleased(ctx, c)...)
+		}
 		diags.Append(r.refuseDisplaced(ctx, c)...)
 	}
 	if diags.HasError() {
 		return acs.Started{}, capacity.Pool{}, diags
 	}
-	if leaving(record.Status.State) || c.replaces() {
+	if c.replaces() {
 		if err = r.deletePool(ctx, c.from); err != nil {
 			fail(err)
 			return acs.Started{}, capacity.Pool{}, diags

@@ -26,14 +26,6 @@ const (
 	discoveryTimeout = 30 * time.Second
 )
 
-// workloadKinds are what keeps a namespace of ours from being deleted.
-var workloadKinds = []schema.GroupVersionKind{
-	{Group: "apps", Version: "v1", Kind: "Deployment"},
-	{Group: "apps", Version: "v1", Kind: "DaemonSet"},
-	{Group: "apps", Version: "v1", Kind: "StatefulSet"},
-	{Version: "v1", Kind: "Pod"},
-}
-
 // ApplyAll applies objects that make up one program: namespaces first, then
 // CRDs, which it waits for until they are served, then the rest in the given
 // order. A namespace or CRD that exists and is not ours (it lacks
@@ -66,9 +58,9 @@ func (c *Client) ApplyAll(ctx context.Context, objs []*unstructured.Unstructured
 }
 
 // DeleteAll deletes, in the reverse order of [Client.ApplyAll], those objects
-// that carry [contract.ManagedByLabel]. It keeps a namespace in which workloads
-// remain, and a CRD of which objects remain that our programs did not publish.
-// progress may be nil.
+// that carry [contract.ManagedByLabel]. It keeps a namespace in which objects of another
+// program of ours remain, and a namespace or CRD with which objects would go that our programs
+// did not publish, see [Client.OthersOf]. progress may be nil.
 func (c *Client) DeleteAll(ctx context.Context, objs []*unstructured.Unstructured, progress func(string)) error {
 	about := func(obj *unstructured.Unstructured) func(string) {
 		return func(status string) { tell(progress, describeObject(obj)+": "+status) }
@@ -186,38 +178,36 @@ func (c *Client) reasonToKeep(ctx context.Context, live *unstructured.Unstructur
 	case !isOurs(live):
 		return "it was not created by " + contract.ManagedByValue, nil
 	case live.GroupVersionKind() == namespaceKind:
-		return c.workloadsIn(ctx, live.GetName())
+		ours, others, err := c.contents(ctx, live.GetName())
+		if ours != nil {
+			return describeObject(ours) + " is in it", nil
+		}
+		return remain(others), err
 	case live.GroupVersionKind() == crdKind:
 		others, err := c.OthersOf(ctx, live)
-		if err != nil || len(others) == 0 {
-			return "", err
-		}
-		return fmt.Sprintf("%d objects of its kind remain, among them %s", len(others), describeObject(&others[0])), nil
+		return remain(others), err
 	default:
 		return "", nil
 	}
 }
 
-func (c *Client) workloadsIn(ctx context.Context, namespace string) (string, error) {
-	for _, gvk := range workloadKinds {
-		items, err := c.List(ctx, gvk, namespace, "")
-		if err != nil {
-			return "", err
-		}
-		for _, item := range items {
-			if item.GetDeletionTimestamp() == nil {
-				return gvk.Kind + " " + item.GetName() + " is in it", nil
-			}
-		}
+// remain says which objects keep what they would go with, "" for none.
+func remain(others []unstructured.Unstructured) string {
+	if len(others) == 0 {
+		return ""
 	}
-	return "", nil
+	return "what others have made would go with it, such as " + describeObject(&others[0])
 }
 
-// OthersOf lists the objects of a CRD's kind that our programs did not publish, and that would
-// go with it.
-func (c *Client) OthersOf(ctx context.Context, crd *unstructured.Unstructured) ([]unstructured.Unstructured, error) {
-	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
-	kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind")
+// OthersOf lists the objects that would go with a namespace or a CRD, and that our programs did not publish. There
+// are none where a namespace stays for another program of ours.
+func (c *Client) OthersOf(ctx context.Context, holder *unstructured.Unstructured) ([]unstructured.Unstructured, error) {
+	if holder.GroupVersionKind() == namespaceKind {
+		_, others, err := c.contents(ctx, holder.GetName())
+		return others, err
+	}
+	group, _, _ := unstructured.NestedString(holder.Object, "spec", "group")
+	kind, _, _ := unstructured.NestedString(holder.Object, "spec", "names", "kind")
 	version, served, err := c.Served(ctx, group, kind)
 	if err != nil || !served {
 		return nil, err

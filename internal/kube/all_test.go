@@ -1,11 +1,13 @@
 package kube_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
@@ -103,5 +105,53 @@ func TestDeleteAllKeepsWhatOthersStillUse(t *testing.T) {
 	for _, gone := range program()[2:] {
 		_, err := client.Get(ctx, gone.GroupVersionKind(), "", gone.GetName())
 		assert.True(t, kube.IsNotFound(err), "%s: %v", gone.GetKind(), err)
+	}
+}
+
+// With a namespace goes all that is in it.
+func TestNamespacesWithObjectsOfOthersStay(t *testing.T) {
+	kind := func(group, name string) schema.GroupVersionKind {
+		return schema.GroupVersionKind{Group: group, Version: "v1", Kind: name}
+	}
+	published := []string{contract.PartOfLabel, contract.PartOfValue}
+	installedBy := func(manager string) []string {
+		return append(slices.Clone(published), contract.ManagedByLabel, manager)
+	}
+	token := map[string]any{"type": "kubernetes.io/service-account-token"}
+	for name, test := range map[string]struct {
+		object *unstructured.Unstructured
+		stays  string // "" where the namespace goes
+		others bool
+	}{
+		"a claim":                             {object(kind("", "PersistentVolumeClaim"), "ours", "data", nil), "what others have made would go with it, such as PersistentVolumeClaim ours/data", true},
+		"a secret":                            {object(kind("", "Secret"), "ours", "password", nil), "what others have made would go with it, such as Secret ours/password", true},
+		"an object of a kind of ours":         {object(widgets, "ours", "theirs", nil), "what others have made would go with it, such as Widget ours/theirs", true},
+		"a program that Helm has installed":   {object(kind("", "ServiceAccount"), "ours", "agent", nil, installedBy("Helm")...), "what others have made would go with it, such as ServiceAccount ours/agent", true},
+		"a program of ours that is installed": {object(kind("", "ServiceAccount"), "ours", "agent", nil, installedBy(contract.ManagedByValue)...), "ServiceAccount ours/agent is in it", false},
+		"what a program has published":        {object(configMaps, "ours", "published", nil, published...), "", false},
+		"certificates of the cluster":         {object(configMaps, "ours", "kube-root-ca.crt", nil), "", false},
+		"the default account":                 {object(kind("", "ServiceAccount"), "ours", "default", nil), "", false},
+		"the token of an account":             {object(kind("", "Secret"), "ours", "default-token-x", token), "", false},
+		"an event":                            {object(kind("", "Event"), "ours", "x", nil), "", false},
+		"a lease":                             {object(kind("coordination.k8s.io", "Lease"), "ours", "gpuplan-scheduler", nil), "", false},
+		"an object elsewhere":                 {object(kind("", "Secret"), "default", "password", nil), "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, client, ctx := start(t)
+			require.NoError(t, client.ApplyAll(ctx, program(), nil))
+			server.Put(test.object)
+			var told []string
+			require.NoError(t, client.DeleteAll(ctx, program(), func(status string) { told = append(told, status) }))
+			namespace, err := client.Get(ctx, namespaces, "", "ours")
+			if test.stays == "" {
+				assert.True(t, kube.IsNotFound(err), "%v", err)
+				return
+			}
+			require.NoError(t, err)
+			assert.Contains(t, told, "keeping Namespace ours: "+test.stays)
+			others, err := client.OthersOf(ctx, namespace)
+			require.NoError(t, err)
+			assert.Equal(t, test.others, len(others) == 1)
+		})
 	}
 }

@@ -71,6 +71,7 @@ var builtin = []kind{
 	{schema.GroupVersionKind{Version: "v1", Kind: "PersistentVolume"}, "persistentvolumes", false},
 	{schema.GroupVersionKind{Version: "v1", Kind: "PersistentVolumeClaim"}, "persistentvolumeclaims", true},
 	{schema.GroupVersionKind{Version: "v1", Kind: "ServiceAccount"}, "serviceaccounts", true},
+	{schema.GroupVersionKind{Version: "v1", Kind: "Secret"}, "secrets", true},
 	{schema.GroupVersionKind{Version: "v1", Kind: "LimitRange"}, "limitranges", true},
 	{schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}, "deployments", true},
 	{schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "DaemonSet"}, "daemonsets", true},

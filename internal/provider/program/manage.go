@@ -77,10 +77,24 @@ func (p Manager) install(ctx context.Context, client *kube.Client, objs []*unstr
 		return err
 	}
 	progress := func(status string) { tflog.Info(ctx, p.Name+": "+status) }
-	if err := Install(ctx, client, core, progress); err != nil {
-		return err
+	for _, objs := range [][]*unstructured.Unstructured{core, optional} {
+		if err := p.write(ctx, client, objs, progress); err != nil {
+			return err
+		}
+		if err := awaitRunning(ctx, client, objs, progress); err != nil {
+			return err
+		}
 	}
-	return Install(ctx, client, optional, progress)
+	return nil
+}
+
+// sharedObjects is the ledger's name of the namespaces and definitions that our programs have in common. One
+// that another program removes at the same time would take with it what is put there.
+const sharedObjects = "namespaces and definitions of the programs"
+
+func (p Manager) write(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured, progress func(string)) error {
+	defer p.Session.Ledger.Begin(sharedObjects)()
+	return write(ctx, client, objs, progress)
 }
 
 // split tells the optional objects that the cluster serves from the others, and gives
@@ -228,8 +242,8 @@ func (p Manager) refuseForeign(ctx context.Context, client *kube.Client, objs []
 	return nil
 }
 
-// Remove deletes those of the objects that are ours and waits until they are gone. A kind of
-// which others have objects stays, with a warning that names them.
+// Remove deletes those of the objects that are ours and waits until they are gone. A namespace in which
+// others have objects, or a kind of which they have, stays, with a warning that names them.
 func (p Manager) Remove(ctx context.Context, objs []*unstructured.Unstructured) (diags diag.Diagnostics, err error) {
 	client, err := p.Session.Kube()
 	if err != nil {
@@ -239,12 +253,13 @@ func (p Manager) Remove(ctx context.Context, objs []*unstructured.Unstructured) 
 	if err != nil {
 		return nil, err
 	}
+	defer p.Session.Ledger.Begin(sharedObjects)()
 	progress := func(status string) { tflog.Info(ctx, p.Name+": "+status) }
 	if err := client.DeleteAll(ctx, slices.Concat(core, optional), progress); err != nil {
 		return nil, err
 	}
 	for _, obj := range core {
-		if obj.GetKind() != "CustomResourceDefinition" {
+		if !slices.Contains(shared, obj.GetKind()) {
 			continue
 		}
 		kept, err := others(ctx, client, obj)
@@ -252,15 +267,15 @@ func (p Manager) Remove(ctx context.Context, objs []*unstructured.Unstructured) 
 			return diags, err
 		}
 		if len(kept) > 0 {
-			diags.AddWarning(title(obj)+" was not deleted", left(obj.GetName(), kept))
+			diags.AddWarning(title(obj)+" was not deleted", left(obj, kept))
 		}
 	}
 	return diags, nil
 }
 
-// others are the objects for which a definition of ours was left.
-func others(ctx context.Context, client *kube.Client, crd *unstructured.Unstructured) ([]unstructured.Unstructured, error) {
-	live, err := client.Get(ctx, crd.GroupVersionKind(), "", crd.GetName())
+// others are the objects for which a namespace or a definition of ours was left.
+func others(ctx context.Context, client *kube.Client, holder *unstructured.Unstructured) ([]unstructured.Unstructured, error) {
+	live, err := client.Get(ctx, holder.GroupVersionKind(), "", holder.GetName())
 	if kube.IsNotFound(err) {
 		return nil, nil
 	}
@@ -270,8 +285,8 @@ func others(ctx context.Context, client *kube.Client, crd *unstructured.Unstruct
 	return client.OthersOf(ctx, live)
 }
 
-// left says what a definition was left for, and what becomes of it.
-func left(crd string, others []unstructured.Unstructured) string {
+// left says what a namespace or a definition was left for, and what becomes of it.
+func left(holder *unstructured.Unstructured, others []unstructured.Unstructured) string {
 	const named = 3
 	var names []string
 	for i := range others[:min(named, len(others))] {
@@ -280,9 +295,14 @@ func left(crd string, others []unstructured.Unstructured) string {
 	if n := len(others) - named; n > 0 {
 		names = append(names, fmt.Sprintf("%d more", n))
 	}
-	return fmt.Sprintf("With it would go what others have made: %s. `kubectl get %s -A` lists them. "+
-		"The next install takes the definition over, whichever configuration makes it. Once its objects are not needed any more, "+
-		"`kubectl delete crd %s` deletes it with them.", strings.Join(names, ", "), crd, crd)
+	name := holder.GetName()
+	what, listed, resource := "namespace", "", "namespace"
+	if holder.GetKind() == "CustomResourceDefinition" {
+		what, listed, resource = "definition", fmt.Sprintf(" `kubectl get %s -A` lists them.", name), "crd"
+	}
+	return fmt.Sprintf("With it would go what others have made: %s.%s "+
+		"The next install takes the %s over, whichever configuration makes it. Once its objects are not needed any more, "+
+		"`kubectl delete %s %s` deletes it with them.", strings.Join(names, ", "), listed, what, resource, name)
 }
 
 // CheckImport refuses an import ID that is not the program's.

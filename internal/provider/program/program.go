@@ -26,9 +26,8 @@ func isWorkload(o *unstructured.Unstructured) bool {
 	return o.GetKind() == "Deployment" || o.GetKind() == "DaemonSet"
 }
 
-// Install applies the objects, those that others have changed included, and waits
-// until the workloads run everywhere they should.
-func Install(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured, progress func(string)) error {
+// write applies the objects, those that others have changed included.
+func write(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured, progress func(string)) error {
 	for _, obj := range objs {
 		if slices.Contains(shared, obj.GetKind()) {
 			continue
@@ -47,9 +46,11 @@ func Install(ctx context.Context, client *kube.Client, objs []*unstructured.Unst
 			}
 		}
 	}
-	if err := client.ApplyAll(ctx, objs, progress); err != nil {
-		return err
-	}
+	return client.ApplyAll(ctx, objs, progress)
+}
+
+// awaitRunning waits until the workloads among the objects run everywhere they should.
+func awaitRunning(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured, progress func(string)) error {
 	for _, obj := range objs {
 		if !isWorkload(obj) {
 			continue

@@ -295,6 +295,46 @@ func TestKindsOfOthersStay(t *testing.T) {
 	assert.Empty(t, stamps())
 }
 
+// A namespace stays with the objects of others, as long as there are some.
+func TestNamespacesOfOthersStay(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cloud.RunWorkloads(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, config)
+	cli.Must(t, "apply", "-auto-approve")
+	theirs := map[string]*unstructured.Unstructured{}
+	for namespace, kind := range map[string]schema.GroupVersionKind{
+		contract.SystemNamespace: {Version: "v1", Kind: "PersistentVolumeClaim"},
+		contract.QueueNamespace:  {Group: contract.QueueGroup, Version: contract.QueueVersion, Kind: contract.QueueKind},
+	} {
+		obj := &unstructured.Unstructured{}
+		obj.SetGroupVersionKind(kind)
+		obj.SetNamespace(namespace)
+		obj.SetName("theirs")
+		theirs[namespace] = obj
+		cloud.API.Put(obj)
+	}
+	stays := func(obj *unstructured.Unstructured) bool {
+		_, err := cloud.Kube.Get(t.Context(), obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
+		require.True(t, err == nil || kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed), "%v", err)
+		return err == nil
+	}
+	said := acctest.Unwrapped(cli.Must(t, "destroy", "-auto-approve"))
+	for name, obj := range theirs {
+		namespace := &unstructured.Unstructured{}
+		namespace.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"})
+		namespace.SetName(name)
+		assert.Contains(t, said, "Warning: Namespace "+name+" was not deleted With it would go what others have made: "+obj.GetKind()+" "+name+"/theirs. The next install takes the namespace over")
+		assert.True(t, stays(obj) && stays(namespace), name)
+		defer func() { assert.False(t, stays(namespace), name) }()
+	}
+	for name, obj := range theirs {
+		cloud.API.Remove(obj.GroupVersionKind(), name, obj.GetName())
+	}
+	cli.Must(t, "apply", "-auto-approve")
+	assert.NotContains(t, cli.Must(t, "destroy", "-auto-approve"), "Warning")
+}
+
 // A scheduler that someone else has installed in the place of ours is theirs: no plan takes it for ours, and neither a
 // change nor a destroy touches it. One with our stamp is ours, installed again.
 func TestSchedulerInThePlaceOfOurs(t *testing.T) {

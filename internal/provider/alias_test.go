@@ -2,7 +2,9 @@ package provider_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -16,9 +18,14 @@ import (
 // Terraform runs a process for each provider configuration, and one knows nothing of the other: a second
 // one for a cluster is refused, unless it has an owner of its own.
 func TestAliases(t *testing.T) {
-	acctest.StartCloud(t)
+	cloud := acctest.StartCloud(t)
 	other := filepath.Join(t.TempDir(), "kubeconfig")
 	acctest.WriteKubeconfig(t, other, kubetest.Start(t).Config().Host)
+	address, behindProxy := cloud.API.Config().Host, filepath.Join(t.TempDir(), "kubeconfig")
+	text, err := os.ReadFile(cloud.Kubeconfig)
+	require.NoError(t, err)
+	text = []byte(strings.Replace(string(text), "server: ", "proxy-url: "+address+"\n    server: ", 1)) // it serves what it is asked for as a proxy, too
+	require.NoError(t, os.WriteFile(behindProxy, text, 0o600))
 	locks := t.TempDir()
 	t.Setenv("TMPDIR", locks)
 	binary, err := localtest.Program("terraform-provider-gpuplan")
@@ -49,6 +56,8 @@ resource "gpuplan_training_job" %q {
 		"an owner of its own":             {"owner = \"team-b\"\n", false},
 		"another address of the cluster":  {fmt.Sprintf("kubeconfig = %q\n", other), true},
 		"another cluster":                 {fmt.Sprintf("kubeconfig = %q\ncluster_id = \"c-other\"\n", other), false},
+		"another ID alone":                {"cluster_id = \"c-other\"\n", true},
+		"another cluster of one address":  {fmt.Sprintf("kubeconfig = %q\ncluster_id = \"\"\n", behindProxy), false},
 		"another cluster, without its ID": {fmt.Sprintf("kubeconfig = %q\ncluster_id = \"\"\n", other), false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -160,12 +160,13 @@ func (p *gpuplan) Configure(ctx context.Context, req provider.ConfigureRequest, 
 // checkAlone refuses a second provider configuration for a cluster: each has a process and a ledger of
 // its own, so that nothing would be compared between them, not even two jobs of one name.
 func (p *gpuplan) checkAlone(ctx context.Context, s session.Settings, diags *diag.Diagnostics) {
-	scope := sibling.Scope{Owner: s.Owner, ClusterID: s.ClusterID}
+	scope, address := sibling.Scope{Owner: s.Owner, ClusterID: s.ClusterID}, ""
 	if !slices.ContainsFunc(s.Unknown, func(name string) bool {
 		return name == session.Kubeconfig || name == session.KubeconfigContent || name == session.KubeContext
 	}) {
 		if access, err := kube.ConfigFrom(kube.Access{Path: s.Kubeconfig, Content: s.KubeconfigContent, Context: s.KubeContext}); err == nil {
-			scope.Server = access.Host
+			address = access.Host
+			scope.Reach(access)
 		}
 	}
 	shared, err := p.command.Siblings.Meet(ctx, scope)
@@ -180,7 +181,7 @@ func (p *gpuplan) checkAlone(ctx context.Context, s session.Settings, diags *dia
 			"jobs of one name would overwrite and delete each other, and jobs that do not fit together would not be refused. "+
 			"If they are meant for two clusters, give each its own kubeconfig (or kube_context) and cluster_id. Else use one provider configuration for a cluster, and set what differs, such as placement_check, on the resources. "+
 			"Or give each an owner: they are then strangers to each other, like two configurations, and know of each other's jobs only what runs.",
-		cmp.Or(scope.Server, scope.ClusterID)))
+		cmp.Or(address, scope.ClusterID)))
 }
 
 // checkKubeconfig finds mistakes in what the configuration says about the kubeconfig,

@@ -12,23 +12,6 @@ import (
 	"time"
 )
 
-// Scope is what a provider configuration is for.
-type Scope struct {
-	// Owner is the stamp on what is created; configurations with different ones are strangers.
-	Owner string `json:"owner"`
-	// Server is the URL of the Kubernetes API server, ClusterID the ID of the ACK cluster; ""
-	// where it is not known.
-	Server    string `json:"server"`
-	ClusterID string `json:"clusterId"`
-}
-
-// overlaps reports whether two configurations are for one cluster: jobs go to one API server, or node
-// pools to one cluster.
-func (s Scope) overlaps(other Scope) bool {
-	same := func(a, b string) bool { return a == b && a != "" }
-	return s.Owner == other.Owner && (same(s.Server, other.Server) || same(s.ClusterID, other.ClusterID))
-}
-
 // patience is how long a sibling that has been started may take to be configured, again how long to
 // wait between two looks.
 const patience, again = 2 * time.Second, 20 * time.Millisecond

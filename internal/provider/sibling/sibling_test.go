@@ -28,20 +28,22 @@ func TestMeet(t *testing.T) {
 		one, two Scope
 		shared   bool
 	}{
-		"the same server":               {Scope{"a", x, ""}, Scope{"a", x, ""}, true},
-		"the same cluster":              {Scope{"a", x, "c1"}, Scope{"a", x, "c1"}, true},
-		"one does not say the cluster":  {Scope{"a", x, "c1"}, Scope{"a", x, ""}, true},
-		"the same cluster, no server":   {Scope{"a", "", "c1"}, Scope{"a", "", "c1"}, true},
-		"one does not say the server":   {Scope{"a", x, "c1"}, Scope{"a", "", "c1"}, true},
-		"neither says the same":         {Scope{"a", x, ""}, Scope{"a", "", "c1"}, false},
-		"another server":                {Scope{"a", x, ""}, Scope{"a", y, ""}, false},
-		"another server of one cluster": {Scope{"a", x, "c1"}, Scope{"a", y, "c1"}, true},
-		"another server, one ID":        {Scope{"a", x, "c1"}, Scope{"a", y, ""}, false},
-		"another ID of the cluster":     {Scope{"a", x, "c1"}, Scope{"a", x, "c2"}, true},
-		"another cluster":               {Scope{"a", x, "c1"}, Scope{"a", y, "c2"}, false},
-		"another cluster, no server":    {Scope{"a", "", "c1"}, Scope{"a", "", "c2"}, false},
-		"another owner":                 {Scope{"a", x, "c1"}, Scope{"b", x, "c1"}, false},
-		"nothing is known":              {Scope{"a", "", ""}, Scope{"a", "", ""}, false},
+		"the same server":               {Scope{"a", x, "", ""}, Scope{"a", x, "", ""}, true},
+		"the same cluster":              {Scope{"a", x, "c1", ""}, Scope{"a", x, "c1", ""}, true},
+		"one does not say the cluster":  {Scope{"a", x, "c1", ""}, Scope{"a", x, "", ""}, true},
+		"the same cluster, no server":   {Scope{"a", "", "c1", ""}, Scope{"a", "", "c1", ""}, true},
+		"one does not say the server":   {Scope{"a", x, "c1", ""}, Scope{"a", "", "c1", ""}, true},
+		"neither says the same":         {Scope{"a", x, "", ""}, Scope{"a", "", "c1", ""}, false},
+		"another server":                {Scope{"a", x, "", ""}, Scope{"a", y, "", ""}, false},
+		"another server of one cluster": {Scope{"a", x, "c1", ""}, Scope{"a", y, "c1", ""}, true},
+		"another server, one ID":        {Scope{"a", x, "c1", ""}, Scope{"a", y, "", ""}, false},
+		"another ID, the same access":   {Scope{"a", x, "c1", "u"}, Scope{"a", x, "c2", "u"}, true},
+		"another ID, another access":    {Scope{"a", x, "c1", "u"}, Scope{"a", x, "c2", "v"}, false},
+		"one ID, another access":        {Scope{"a", x, "c1", "u"}, Scope{"a", x, "", "v"}, true},
+		"another cluster":               {Scope{"a", x, "c1", ""}, Scope{"a", y, "c2", ""}, false},
+		"another cluster, no server":    {Scope{"a", "", "c1", ""}, Scope{"a", "", "c2", ""}, false},
+		"another owner":                 {Scope{"a", x, "c1", ""}, Scope{"b", x, "c1", ""}, false},
+		"nothing is known":              {Scope{"a", "", "", ""}, Scope{"a", "", "", ""}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, scopes := range [][2]Scope{{test.one, test.two}, {test.two, test.one}} {
@@ -58,7 +60,7 @@ func TestMeet(t *testing.T) {
 // One that was started and is not configured yet is waited for; one that ends before is not met.
 func TestMeetOneThatIsBeingConfigured(t *testing.T) {
 	one, two := meeting(t)
-	scope := Scope{"a", "https://x:6443", ""}
+	scope := Scope{"a", "https://x:6443", "", ""}
 	time.AfterFunc(3*again, func() { assert.NoError(t, two.write("3-100", scope)) })
 	shared, err := one.Meet(t.Context(), scope)
 	require.NoError(t, err)
@@ -82,7 +84,7 @@ func TestMeetOneThatIsBeingConfigured(t *testing.T) {
 }
 
 func TestMeetNobody(t *testing.T) {
-	shared, err := (*Group)(nil).Meet(t.Context(), Scope{"a", "https://x:6443", ""})
+	shared, err := (*Group)(nil).Meet(t.Context(), Scope{"a", "https://x:6443", "", ""})
 	require.NoError(t, err)
 	assert.False(t, shared)
 	(*Group)(nil).Leave()
@@ -94,7 +96,7 @@ func TestMeetNobody(t *testing.T) {
 // What a killed process has left is not what another one of its ID says, as in containers, where IDs
 // come again.
 func TestLeftovers(t *testing.T) {
-	scope := Scope{"a", "https://x:6443", ""}
+	scope := Scope{"a", "https://x:6443", "", ""}
 	killed, later := meeting(t)
 	require.NoError(t, killed.write("2-50", scope))
 	later.processes = func() (string, []string, error) { return "3-100", nil, nil }

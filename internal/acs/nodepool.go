@@ -387,8 +387,19 @@ func (p NodePool) Tag(key string) string {
 	return ""
 }
 
-// FindNodePool returns the pool of that name, nil when there is none. Two pools of one
-// name are an error.
+// NamesakesError is the error of a look for the pool of a name that several have: the service lets them.
+type NamesakesError struct {
+	ClusterID string
+	Pools     []NodePool
+}
+
+func (e *NamesakesError) Error() string {
+	return fmt.Sprintf("cluster %s has two node pools named %q: %s and %s; rename one of them",
+		e.ClusterID, e.Pools[0].Info.Name, e.Pools[0].Info.ID, e.Pools[1].Info.ID)
+}
+
+// FindNodePool returns the pool of that name, nil when there is none. Where several have it the error
+// is a [NamesakesError].
 func (c *Client) FindNodePool(ctx context.Context, clusterID, name string) (*NodePool, error) {
 	var answer struct {
 		NodePools []NodePool `json:"nodepools"`
@@ -397,17 +408,14 @@ func (c *Client) FindNodePool(ctx context.Context, clusterID, name string) (*Nod
 	if err := c.do(ctx, call{"DescribeClusterNodePools", http.MethodGet, poolsPath(clusterID), query, nil}, &answer); err != nil {
 		return nil, err
 	}
-	var found *NodePool
-	for i, p := range answer.NodePools {
-		if p.Info.Name != name {
-			continue
-		}
-		if found != nil {
-			return nil, fmt.Errorf("cluster %s has two node pools named %q: %s and %s; rename one of them", clusterID, name, found.Info.ID, p.Info.ID)
-		}
-		found = &answer.NodePools[i]
+	switch found := slices.DeleteFunc(answer.NodePools, func(p NodePool) bool { return p.Info.Name != name }); len(found) {
+	case 0:
+		return nil, nil
+	case 1:
+		return &found[0], nil
+	default:
+		return nil, &NamesakesError{ClusterID: clusterID, Pools: found}
 	}
-	return found, nil
 }
 
 // ListNodePools returns all pools of a cluster.

@@ -311,6 +311,9 @@ func TestPoolNamesAreUniqueForTheClient(t *testing.T) {
 	_, url := emulator(t, func(o *acsfake.Options) { o.State = &twice })
 	_, err = client(t, url, nil).FindNodePool(t.Context(), cluster, "v100")
 	assert.ErrorContains(t, err, "two node pools")
+	var namesakes *acs.NamesakesError
+	require.ErrorAs(t, err, &namesakes)
+	assert.Equal(t, "np-second", namesakes.Pools[1].Info.ID)
 }
 
 func TestDeleteWithoutForce(t *testing.T) {

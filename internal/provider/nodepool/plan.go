@@ -257,6 +257,12 @@ func (r *pool) checkName(ctx context.Context, plan model) (diags diag.Diagnostic
 	if err == nil {
 		found, err = client.FindNodePool(ctx, r.Session.ClusterID, name)
 	}
+	if own, first := r.unreturned(err); own != nil {
+		diags.AddAttributeWarning(path.Root("name"), "Node pool exists already", fmt.Sprintf(
+			"%s An apply of this configuration that was killed has created one of that name (%s) at the same time. The apply deletes it, unless jobs run there, and then fails.",
+			session.Sentence(r.foreign(&acs.PoolExistsError{ClusterID: r.Session.ClusterID, Pool: *first})), own.Info.ID))
+		return diags
+	}
 	if err != nil {
 		diags.AddError("Node pools cannot be listed", session.Sentence(err))
 		return diags

@@ -32,6 +32,10 @@ func (r *pool) start(ctx context.Context, client *acs.Client, m *model) (started
 		return started, before, diags
 	}
 	started, err := client.CreateNodePool(ctx, r.Session.ClusterID, spec)
+	if own, first := r.unreturned(err); own != nil {
+		started, diags = r.giveBackLate(ctx, *own, *first, *m)
+		return started, before, diags
+	}
 	var exists *acs.PoolExistsError
 	if errors.As(err, &exists) {
 		if !r.Session.Mine(exists.Pool.Tag(contract.OwnerTag)) {

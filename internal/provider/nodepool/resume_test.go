@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/terraform"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acsfake"
@@ -132,6 +133,55 @@ func TestPoolThatAppearsMeanwhile(t *testing.T) {
 	require.Len(t, pools, 1)
 	assert.Equal(t, theirs, pools[0].Info.ID)
 	assert.Empty(t, cli.Must(t, "state", "list"))
+}
+
+// An apply that is killed before it gives way leaves its pool, which the next one gives back, unless jobs run there.
+func TestPoolThatAppearsMeanwhileAndAKill(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	service := client(t, cloud)
+	create := func(owner string, nodes int64) string {
+		started, err := service.CreateNodePool(t.Context(), acctest.ClusterID, acs.NodePoolSpec{
+			Info: acs.NodePoolInfo{Name: owner, Type: "ess"},
+			ScalingGroup: acs.ScalingGroup{
+				InstanceTypes: []string{"ecs.gn6v-c10g1.20xlarge"}, VSwitchIDs: []string{"vsw-1"}, DesiredSize: &nodes,
+				Tags: []acs.Tag{{Key: contract.OwnerTag, Value: owner}},
+			},
+			KubernetesConfig: acs.KubernetesConfig{Labels: []acs.Label{{Key: contract.NodeModeLabel, Value: "topology"}}},
+		})
+		require.NoError(t, err)
+		_, err = service.WaitTask(t.Context(), started.TaskID, nil)
+		require.NoError(t, err)
+		return started.PoolID
+	}
+	theirs, ours := create("b", 0), create("a", 1)
+	for _, id := range []string{theirs, ours} { // the client creates no two of one name
+		found, err := service.GetNodePool(t.Context(), acctest.ClusterID, id)
+		require.NoError(t, err)
+		found.Info.Name = "v100"
+		_, err = service.ModifyNodePool(t.Context(), acctest.ClusterID, id, found.NodePoolSpec, acs.ModifyOptions{})
+		require.NoError(t, err)
+		_, err = service.WaitNodePool(t.Context(), acctest.ClusterID, id, -1, nil)
+		require.NoError(t, err)
+	}
+	pod := acctest.GangPod("trainer", "trainer-0", cloud.NodeNames(t)[0], 0, 1)
+	cloud.Put(t, pod)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, acctest.Owner("a")+poolWith(""))
+	assert.Contains(t, acctest.Unwrapped(cli.Must(t, "plan")), "An apply of this configuration that was killed has created one of that name ("+ours+") at the same time.")
+	fails := func(says string) {
+		said, err := cli.Run("apply", "-auto-approve")
+		require.Error(t, err, said)
+		assert.Contains(t, acctest.Unwrapped(said), says)
+		assert.Empty(t, cli.Must(t, "state", "list"))
+	}
+	fails("and there are running jobs that would lose their nodes: default/trainer")
+	assert.Len(t, cloud.NodeNames(t), 1)
+	cloud.API.Remove(corev1.SchemeGroupVersion.WithKind("Pod"), "default", pod.Name)
+	fails(`another Terraform configuration manages it, with the owner "b" (this one is "a")`)
+	pools, err := service.ListNodePools(t.Context(), acctest.ClusterID)
+	require.NoError(t, err)
+	require.Len(t, pools, 1)
+	assert.Equal(t, theirs, pools[0].Info.ID)
 }
 
 // A pool that changes its address in the configuration is the same pool.

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +18,8 @@ type Kept struct {
 	UIDs UIDs `json:"uids,omitempty"`
 	// Unfinished means that an apply ended before all of it ran.
 	Unfinished bool `json:"unfinished,omitempty"`
+	// Stamp is that of another configuration, with which the object was imported, "" once it has this one's.
+	Stamp string `json:"stamp,omitempty"`
 }
 
 // UIDs are those of objects, by their names: they tell an object from another one that has its name by now.
@@ -42,6 +45,30 @@ func (u UIDs) Other(obj metav1.Object) bool {
 // without the stamp of this configuration. One with the stamp was written again, as from a backup.
 func (r *Resource[M]) Foreign(m *M, obj metav1.Object) bool {
 	return r.Kept(m).UIDs.Other(obj) && !r.Session.Mine(obj.GetLabels()[contract.OwnerLabel])
+}
+
+// NoteStamp keeps the stamp with which an object is imported, until an update has written that of this
+// configuration. The stamp of what is in the state stays when the state moves.
+func (r *Resource[M]) NoteStamp(m *M, stamp string, imported bool) {
+	switch kept := r.Kept(m); {
+	case r.Session.Owner == "": // it is unknown until apply
+	case !r.Session.Theirs(stamp):
+		kept.Stamp = ""
+	case imported || kept.Stamp != "":
+		kept.Stamp = stamp
+	}
+}
+
+// TakesOver says that a planned update writes the stamp of this configuration on what was imported.
+func (r *Resource[M]) TakesOver(m *M, name string) (diags diag.Diagnostics) {
+	if r.Session.Ledger.Applying() {
+		return nil
+	}
+	diags.AddWarning(r.Title+" gets the owner of this configuration", fmt.Sprintf(
+		"%s %s was imported, and carries the owner %q of another configuration. The apply writes %q on it, and changes nothing else for that. "+
+			"It is right only once that configuration has given it up (`terraform state rm` there, or a removed block with destroy = false).",
+		r.Title, name, r.Kept(m).Stamp, r.Session.Owner))
+	return diags
 }
 
 // Private is where Terraform keeps it.

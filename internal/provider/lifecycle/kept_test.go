@@ -44,3 +44,31 @@ func TestForeign(t *testing.T) {
 		})
 	}
 }
+
+// The stamp with which something was imported is kept until it has that of this configuration. What has been in the
+// state before, which has moved, is left as it is.
+func TestNoteStamp(t *testing.T) {
+	for name, c := range map[string]struct {
+		owner, kept, stamp string
+		imported           bool
+		keeps              string
+	}{
+		"its own":                {"b", "", "b", false, ""},
+		"before its state moved": {"b", "", "a", false, ""},
+		"imported":               {"b", "", "a", true, "a"},
+		"imported, its own":      {"b", "", "b", true, ""},
+		"imported, no stamp":     {"b", "", "", true, ""},
+		"imported before":        {"b", "a", "a", false, "a"},
+		"written since":          {"b", "a", "b", false, ""},
+		"unknown until apply":    {"", "a", "a", false, "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kept := lifecycle.Kept{Stamp: c.kept}
+			r := thing()
+			r.Session = session.New(session.Settings{Owner: c.owner})
+			r.Kept = func(*model) *lifecycle.Kept { return &kept }
+			r.NoteStamp(new(model), c.stamp, c.imported)
+			assert.Equal(t, c.keeps, kept.Stamp)
+		})
+	}
+}

@@ -61,8 +61,7 @@ func (r *nodeGPU) checkOwner(c change, n *corev1.Node) (diags diag.Diagnostics) 
 
 // foreign reports whether a node carries the stamp of another configuration.
 func (r *nodeGPU) foreign(n metav1.Object) bool {
-	stamp := n.GetAnnotations()[contract.OwnerLabel]
-	return stamp != "" && r.Session.Owner != "" && !r.Session.Mine(stamp)
+	return r.Session.Theirs(n.GetAnnotations()[contract.OwnerLabel])
 }
 
 // taken reports whether a node that a resource has had is another configuration's by now: it has left the cluster, and

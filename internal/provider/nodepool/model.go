@@ -15,6 +15,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodepool/setting"
 )
 
@@ -43,6 +44,8 @@ type model struct {
 	DriftedNodes   types.Map    `tfsdk:"drifted_nodes"`
 	OtherModeNodes types.Map    `tfsdk:"other_mode_nodes"`
 	Capacity       types.Object `tfsdk:"capacity"`
+
+	kept lifecycle.Kept
 }
 
 type taint struct {

@@ -65,9 +65,9 @@ func (m *model) imported(ctx context.Context, of tfsdk.State, settings string) d
 	return written.Restore(ctx, of, settings, m)
 }
 
-// keepSettings writes down settings of the provider alone. They hold without that; only a
+// keepSettings writes down settings of the provider alone, and whose the pool is. They hold without that; only a
 // later import would not know them.
-func (r *pool) keepSettings(ctx context.Context, m model) (diags diag.Diagnostics) {
+func (r *pool) keepSettings(ctx context.Context, m *model) (diags diag.Diagnostics) {
 	client, err := r.Session.ACS()
 	var record acs.NodePool
 	if err == nil {
@@ -75,11 +75,11 @@ func (r *pool) keepSettings(ctx context.Context, m model) (diags diag.Diagnostic
 	}
 	if err == nil {
 		var spec acs.NodePoolSpec
-		if spec, diags = r.request(ctx, m, record.NodePoolSpec); diags.HasError() {
+		if spec, diags = r.request(ctx, *m, record.NodePoolSpec); diags.HasError() {
 			return diags
 		}
 		spec.ScalingGroup.DesiredSize = record.ScalingGroup.DesiredSize // it may have changed since the state was read
-		if (acs.NodePool{NodePoolSpec: spec}).Tag(contract.SettingsTag) == record.Tag(contract.SettingsTag) {
+		if (acs.NodePool{NodePoolSpec: spec}).Tag(contract.SettingsTag) == record.Tag(contract.SettingsTag) && m.kept.Stamp == "" {
 			return diags
 		}
 		var started acs.Started
@@ -91,6 +91,8 @@ func (r *pool) keepSettings(ctx context.Context, m model) (diags diag.Diagnostic
 	if err != nil {
 		diags.AddWarning("Settings were not written down", fmt.Sprintf(
 			"The settings of node pool %s hold, but a later import would not know them, and plan to set them again. %s", m.Name.ValueString(), session.Sentence(err)))
+		return diags
 	}
+	m.kept.Stamp = ""
 	return diags
 }

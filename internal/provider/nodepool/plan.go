@@ -32,6 +32,7 @@ func (r *pool) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 	if !req.State.Raw.IsNull() {
 		state = new(model)
 		resp.Diagnostics.Append(req.State.Get(ctx, state)...)
+		resp.Diagnostics.Append(r.Recall(ctx, req.Private, state)...)
 	}
 	if !req.Plan.Raw.IsNull() {
 		plan = new(model)
@@ -190,6 +191,10 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 	plan.State = state.State
 	if (repaired || change.changesPool()) && state.State.ValueString() != acs.PoolActive {
 		plan.State = types.StringUnknown() // an active pool is waited for until it is active again
+	}
+	if state.kept.Stamp != "" {
+		plan.State = types.StringUnknown() // for the stamp alone there would be no update
+		diags.Append(r.TakesOver(&state, after.Name)...)
 	}
 	return diags
 }

@@ -47,6 +47,7 @@ func (r *pool) look(ctx context.Context, of tfsdk.State, m *model) (found bool, 
 		diags.Append(m.imported(ctx, of, record.Tag(contract.SettingsTag))...)
 	}
 	diags.Append(m.refresh(ctx, m.cluster(), record, imported)...)
+	r.NoteStamp(m, record.Tag(contract.OwnerTag), imported)
 	r.Session.Ledger.Own(m.ID.ValueString())
 	diags.Append(r.readNodes(ctx, client, m, record)...)
 	return true, diags, nil

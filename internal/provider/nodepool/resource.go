@@ -31,6 +31,7 @@ func newPool() *pool {
 		},
 		ID: func(m *model) string { return m.ID.ValueString() }, Import: r.importID,
 		Add: r.add, Look: r.look, Change: r.update, Remove: r.remove,
+		Kept: func(m *model) *lifecycle.Kept { return &m.kept },
 	}
 	return r
 }

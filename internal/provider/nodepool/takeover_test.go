@@ -136,3 +136,34 @@ func TestPoolThatTheStateHasLostUnderAnOwnJob(t *testing.T) {
 	assert.Empty(t, cloud.NodeNames(t))
 	assert.Contains(t, cli.Must(t, "plan"), "No changes.")
 }
+
+// A pool that one configuration has given up and another one imports is the other one's as soon as that is applied.
+func TestImportedPoolGetsItsOwner(t *testing.T) {
+	for name, test := range map[string]struct {
+		more  string // what the other configuration changes as well
+		nodes int
+	}{
+		"as it is":                         {"", 1},
+		"in what the provider knows alone": {"allow_disruption = true", 1},
+		"grown":                            {"size = 2", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := acctest.StartCloud(t)
+			first, second := acctest.StartCLI(t), acctest.StartCLI(t)
+			first.Write(t, acctest.Owner("a")+poolWith(""))
+			first.Apply(t, 1, 0, 0)
+			first.Must(t, "state", "rm", pool)
+			second.Write(t, acctest.Owner("b")+poolWith(test.more))
+			second.Must(t, "import", pool, "v100")
+			assert.Contains(t, acctest.Unwrapped(second.Must(t, "plan")), `Node pool v100 was imported, and carries the owner "a" of another configuration. The apply writes "b" on it`)
+			second.Apply(t, 0, 1, 0)
+			assert.Equal(t, "b", record(t, cloud).Tag(contract.OwnerTag))
+			assert.Len(t, cloud.NodeNames(t), test.nodes)
+			second.Must(t, "plan", "-detailed-exitcode", "-refresh=false")
+			second.Unchanged(t)
+			said, err := first.Run("plan")
+			require.Error(t, err, said)
+			assert.Contains(t, acctest.Unwrapped(said), `another Terraform configuration manages it, with the owner "b"`)
+		})
+	}
+}

@@ -45,7 +45,10 @@ func (r *pool) modify(ctx context.Context, state model, m *model) (changed bool,
 		return false, diags
 	}
 	if !c.changesPool() && !state.differs() {
-		diags.Append(r.keepSettings(ctx, *m)...)
+		diags.Append(r.keepSettings(ctx, m)...)
+		if m.State.IsUnknown() {
+			m.State = state.State
+		}
 		return true, diags
 	}
 	if diags.Append(r.checkDisplaced(ctx, c)...); diags.HasError() {
@@ -82,6 +85,7 @@ func (r *pool) modify(ctx context.Context, state model, m *model) (changed bool,
 		diags.AddError("Node pool was not changed", session.Sentence(err))
 		return accepted, diags
 	}
+	m.kept.Stamp = ""
 	diags.Append(r.settle(ctx, client, m, started, before, len(state.NodeNames.Elements()) == 0, "goes on from here")...)
 	return true, diags
 }

@@ -8,6 +8,11 @@ import (
 // Mine reports whether an object with that stamp was created by this configuration.
 func (s *Session) Mine(stamp string) bool { return stamp != "" && stamp == s.Owner }
 
+// Theirs reports whether a stamp is another one than that of this configuration, as far as that is known.
+func (s *Session) Theirs(stamp string) bool {
+	return stamp != "" && s.Owner != "" && stamp != s.Owner
+}
+
 // Whose says as a clause who manages an object with that stamp.
 func (s *Session) Whose(stamp string) string {
 	switch {

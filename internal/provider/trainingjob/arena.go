@@ -59,28 +59,41 @@ func switchArena(ctx context.Context, client *kube.Client, spec job.Spec, uid k8
 	if err := tellArena(ctx, client, spec, uid); err != nil {
 		return err
 	}
+	err := markPods(ctx, client, spec, func(role string) map[string]any {
+		labels, annotations := spec.ArenaPodMarks(role)
+		return map[string]any{"labels": marks(labels, spec.Arena), "annotations": marks(annotations, spec.Arena)}
+	})
+	if err != nil || spec.Arena {
+		return err
+	}
+	return forgetArena(ctx, client, spec)
+}
+
+// stampPods makes the pods of a job that exists, which run on, this configuration's.
+func stampPods(ctx context.Context, client *kube.Client, spec job.Spec) error {
+	return markPods(ctx, client, spec, func(string) map[string]any {
+		return map[string]any{"labels": map[string]any{contract.OwnerLabel: spec.Owner}}
+	})
+}
+
+// markPods changes the metadata of a job's pods, of which metadata has what changes by their role.
+func markPods(ctx context.Context, client *kube.Client, spec job.Spec, metadata func(role string) map[string]any) error {
 	pods, err := client.Typed.CoreV1().Pods(spec.Namespace).List(ctx, metav1.ListOptions{LabelSelector: podLabels(spec).String()})
 	if err != nil {
 		return fmt.Errorf("list the pods of job %s: %w", spec.ID(), err)
 	}
 	for _, pod := range pods.Items {
 		role, _ := inventory.Replica(&pod)
-		labels, annotations := spec.ArenaPodMarks(role)
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-			"labels": marks(labels, spec.Arena), "annotations": marks(annotations, spec.Arena),
-		}})
+		patch, err := json.Marshal(map[string]any{"metadata": metadata(role)})
 		if err != nil {
 			return err
 		}
 		_, err = client.Typed.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, k8stypes.MergePatchType, patch, metav1.PatchOptions{FieldManager: contract.FieldManager})
 		if err != nil && !kube.IsNotFound(err) {
-			return fmt.Errorf("mark pod %s/%s for arena: %w", pod.Namespace, pod.Name, err)
+			return fmt.Errorf("mark pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
 	}
-	if spec.Arena {
-		return nil
-	}
-	return forgetArena(ctx, client, spec)
+	return nil
 }
 
 // marks sets the keys, or removes them.

@@ -61,7 +61,8 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		return
 	}
 	var state model
-	if resp.Diagnostics.Append(req.State.Get(ctx, &state)...); resp.Diagnostics.HasError() {
+	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+	if resp.Diagnostics.Append(r.Recall(ctx, req.Private, &state)...); resp.Diagnostics.HasError() {
 		return
 	}
 	if offered.IsNull() {
@@ -118,6 +119,10 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		return
 	}
 	keepResults(&plan, state, state.moves(old, wanted) || len(unknown) > 0)
+	if state.kept.Stamp != "" {
+		plan.Status = types.StringUnknown() // for the stamp alone there would be no update
+		resp.Diagnostics.Append(r.TakesOver(&state, old.ID())...)
+	}
 	switch {
 	case state.resumes(old, wanted):
 		resp.Diagnostics.Append(r.place(ctx, &plan, after, offer{pools, known}, r.admissionAtPlan(ctx, wanted, unknown))...)

@@ -37,6 +37,9 @@ func (r *trainingJob) look(ctx context.Context, of tfsdk.State, m *model) (found
 	}
 	obj, err := find(ctx, client, job.Framework(m.Framework.ValueString()), m.Namespace.ValueString(), m.Name.ValueString())
 	gone := absent(err) || err == nil && m.kept.UIDs.Other(obj) && !r.again(ctx, of, *m, obj)
+	if gone {
+		m.kept.Stamp = "" // nothing is left that carries it
+	}
 	switch {
 	case gone && finished(*m):
 		m.Placed = placed(m.ID, existsMark)
@@ -50,7 +53,8 @@ func (r *trainingJob) look(ctx context.Context, of tfsdk.State, m *model) (found
 		return false, nil, err
 	}
 	m.kept.UIDs = lifecycle.UIDsOf(obj)
-	if m.ID.IsNull() {
+	imported := m.ID.IsNull()
+	if imported {
 		diags.Append(m.takeOver(obj)...)
 		diags.Append(written.Restore(ctx, of, obj.GetAnnotations()[contract.SettingsAnnotation], m)...)
 	}
@@ -64,6 +68,7 @@ func (r *trainingJob) look(ctx context.Context, of tfsdk.State, m *model) (found
 	if obj.GetDeletionTimestamp() != nil && !finished(*m) {
 		m.Status = types.StringValue(phaseDeleting)
 	}
+	r.NoteStamp(m, obj.GetLabels()[contract.OwnerLabel], imported)
 	r.Session.Ledger.Own(object(job.Spec{Namespace: obj.GetNamespace(), Name: obj.GetName()}))
 	return true, diags, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
@@ -78,8 +79,13 @@ func (r *trainingJob) update(ctx context.Context, of tfsdk.State, state, m *mode
 		}
 	}
 	notes, err := m.notes(ctx, of, spec)
-	if err == nil && len(inPlace) == 0 && noted(live, notes) {
+	if err == nil && len(inPlace) == 0 && noted(live, notes) && state.kept.Stamp == "" {
 		return true, diags
+	}
+	if err == nil && r.Session.Theirs(live.GetLabels()[contract.OwnerLabel]) {
+		if err := stampPods(ctx, client, spec); err != nil {
+			diags.AddWarning("Pods keep their owner", fmt.Sprintf("The job gets the owner of this configuration. %s", session.Sentence(err)))
+		}
 	}
 	if err == nil && before.Arena != spec.Arena {
 		// The job's own label, by which the next plan tells whether arena knows it, comes last.
@@ -93,6 +99,7 @@ func (r *trainingJob) update(ctx context.Context, of tfsdk.State, state, m *mode
 		diags.AddError("Job was not changed", session.Sentence(err))
 		return false, diags
 	}
+	m.kept.Stamp = ""
 	if !state.moves(before, spec) {
 		return true, diags
 	}

@@ -56,7 +56,7 @@ func (r *trainingJob) confirm(ctx context.Context, client *kube.Client, m model,
 		since = fmt.Sprintf("%s So the job cannot have its planned place now: %s. ", at.added, why)
 	}
 	place, result := path.Root("planned_placement"), at.Beside
-	diags.Append(r.evictions(c, at, since)...)
+	diags.Append(r.evictions(ctx, client, c, at, since)...)
 	switch {
 	case c.level == session.CheckOff || diags.HasError():
 	case at.Alone.Placement == nil && c.level == session.CheckError && !waitsForQuota(at.view, at.gang):

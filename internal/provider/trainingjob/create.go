@@ -189,7 +189,7 @@ func (r *trainingJob) planOnCluster(ctx context.Context, client *kube.Client, m 
 	if at.added != "" {
 		since += at.added + " "
 	}
-	if diags.Append(r.evictions(c, at, since)...); diags.HasError() {
+	if diags.Append(r.evictions(ctx, client, c, at, since)...); diags.HasError() {
 		return diags
 	}
 	result := at.Beside

@@ -43,7 +43,7 @@ func holding(t *testing.T, cloud *acctest.Cloud, name string, framework job.Fram
 }
 
 // A job that one configuration has given up and another one imports is the other one's as soon as that is applied. The first
-// one neither goes on with it nor evicts it without consent.
+// one neither goes on with it nor evicts it without consent, whatever its pods say by then.
 func TestImportedJobGetsItsOwner(t *testing.T) {
 	for _, framework := range []job.Framework{job.PyTorch, job.Batch} {
 		t.Run(string(framework), func(t *testing.T) {
@@ -101,6 +101,11 @@ resource "gpuplan_training_job" "urgent" {
 			}
 			refused(v100(1)+llm, `another Terraform configuration manages it, with the owner "b"`)
 			refused(v100(1)+urgent, "the scheduler would evict for it: default/llm")
+			cloud.Put(t, pod) // as a Job makes it again, from the template that it was created with
+			first.Must(t, "plan")
+			said, err := first.Run("apply", "-auto-approve")
+			require.Error(t, err, said)
+			assert.Contains(t, acctest.Unwrapped(said), "The scheduler would evict for it: default/llm.")
 		})
 	}
 }

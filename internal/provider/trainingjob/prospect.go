@@ -11,6 +11,9 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/preemption"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
@@ -127,12 +130,19 @@ func (r *trainingJob) victims(at prospect) (found victims) {
 // evictions tells whom the scheduler will evict for a job and the plan could not name, because of what
 // was changed since, or because it did not know the job's pools. Those of others are not evicted without consent.
 // Those of this configuration may be about to leave: an apply deletes in no certain order.
-func (r *trainingJob) evictions(c checker, at prospect, since string) (diags diag.Diagnostics) {
+func (r *trainingJob) evictions(ctx context.Context, client *kube.Client, c checker, at prospect, since string) (diags diag.Diagnostics) {
 	if !c.ours() {
 		return diags
 	}
 	const attribute, advice = "allow_preemption", "Plan again, or set allow_preemption = true to agree."
 	found := r.victims(at)
+	found.own = slices.DeleteFunc(found.own, func(id string) bool {
+		if r.disowned(ctx, client, id) {
+			found.others = append(found.others, id)
+			return true
+		}
+		return false
+	})
 	if len(found.others) > 0 && c.level == session.CheckError && !c.allowPreemption {
 		diags.AddAttributeError(path.Root(attribute), "Job was not started", fmt.Sprintf("%sThe scheduler would evict for it: %s. %s",
 			since, strings.Join(slices.Concat(found.others, found.own), ", "), advice))
@@ -149,4 +159,14 @@ func (r *trainingJob) evictions(c checker, at prospect, since string) (diags dia
 		diags.AddAttributeWarning(path.Root(attribute), "Running jobs would be evicted", detail)
 	}
 	return diags
+}
+
+// disowned reports whether a job whose pods carry the stamp of this configuration carries another one itself: another
+// configuration has imported it, and a Job goes on to make its pods as they were.
+func (r *trainingJob) disowned(ctx context.Context, client *kube.Client, id string) bool {
+	namespace, name, _ := strings.Cut(id, "/")
+	return slices.ContainsFunc(job.Frameworks(), func(framework job.Framework) bool {
+		live, err := find(ctx, client, framework, namespace, name)
+		return err == nil && r.Session.Theirs(live.GetLabels()[contract.OwnerLabel])
+	})
 }

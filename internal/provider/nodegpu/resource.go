@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 )
 
@@ -56,7 +57,8 @@ func (r *nodeGPU) look(ctx context.Context, of tfsdk.State, m *model) (found boo
 		return false, nil, err
 	}
 	nodes, missing := find(snapshot, m.names())
-	if m.Mode.IsNull() {
+	imported := m.Mode.IsNull()
+	if imported {
 		if len(missing) > 0 {
 			diags.AddError("No such node", unknown(snapshot, missing))
 			return false, diags, nil
@@ -69,5 +71,6 @@ func (r *nodeGPU) look(ctx context.Context, of tfsdk.State, m *model) (found boo
 	}
 	m.kept.UIDs = lifecycle.UIDsOf(nodes...)
 	diags.Append(m.refresh(ctx, snapshot, nodes)...)
+	r.NoteStamp(m, nodes[0].Annotations[contract.OwnerLabel], imported)
 	return true, diags, nil
 }

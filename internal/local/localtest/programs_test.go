@@ -93,4 +93,8 @@ func TestOwnProgramsRun(t *testing.T) {
 	})
 	require.NoError(t, access.DeleteAll(ctx, objects, nil))
 	assert.Empty(t, running())
+	for _, namespace := range []string{contract.SystemNamespace, contract.QueueNamespace} {
+		_, err := client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+		assert.True(t, kube.IsNotFound(err), "nothing of others is in %s: %v", namespace, err)
+	}
 }

@@ -295,13 +295,6 @@ func (l *Ledger) Stays(id string) bool {
 	return l.fates[id] == stays
 }
 
-// Leaves reports whether a job was visited as one that gives back what it holds.
-func (l *Ledger) Leaves(id string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.fates[id] == leaves
-}
-
 // DeleteJob records that a job is deleted, and so gives back what it holds.
 func (l *Ledger) DeleteJob(id string) []Finding {
 	l.mu.Lock()

@@ -48,7 +48,7 @@ func (r *Resource[M]) Foreign(m *M, obj metav1.Object) bool {
 }
 
 // NoteStamp keeps the stamp with which an object is imported, until an update has written that of this
-// configuration. The stamp of what is in the state stays when the state moves, and is recognized on other objects.
+// configuration. The stamp of what is in the state stays when the state moves.
 func (r *Resource[M]) NoteStamp(m *M, stamp string, imported bool) {
 	switch kept := r.Kept(m); {
 	case r.Session.Owner == "": // it is unknown until apply
@@ -56,8 +56,6 @@ func (r *Resource[M]) NoteStamp(m *M, stamp string, imported bool) {
 		kept.Stamp = ""
 	case imported || kept.Stamp != "":
 		kept.Stamp = stamp
-	default:
-		r.Session.Recognize(stamp)
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 )
 
@@ -57,8 +56,7 @@ func (r *nodeGPU) look(ctx context.Context, of tfsdk.State, m *model) (found boo
 		return false, nil, err
 	}
 	nodes, missing := find(snapshot, m.names())
-	imported := m.Mode.IsNull()
-	if imported {
+	if m.Mode.IsNull() {
 		if len(missing) > 0 {
 			diags.AddError("No such node", unknown(snapshot, missing))
 			return false, diags, nil
@@ -71,6 +69,5 @@ func (r *nodeGPU) look(ctx context.Context, of tfsdk.State, m *model) (found boo
 	}
 	m.kept.UIDs = lifecycle.UIDsOf(nodes...)
 	diags.Append(m.refresh(ctx, snapshot, nodes)...)
-	r.NoteStamp(m, nodes[0].Annotations[contract.OwnerLabel], imported)
 	return true, diags, nil
 }

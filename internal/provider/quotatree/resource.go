@@ -68,13 +68,11 @@ func (r *tree) look(ctx context.Context, of tfsdk.State, m *model) (found bool, 
 		return false, nil, nil
 	}
 	m.kept.UIDs = lifecycle.UIDsOf(obj)
-	imported := m.Total.IsNull()
-	if imported {
+	if m.Total.IsNull() {
 		diags.Append(m.imported(ctx, obj)...)
 		diags.Append(written.Restore(ctx, of, obj.GetAnnotations()[contract.SettingsAnnotation], m)...)
 	}
 	diags.Append(m.refresh(ctx, obj)...)
-	r.NoteStamp(m, obj.GetLabels()[contract.OwnerLabel], imported)
 	r.Session.Ledger.Own(owned)
 	return true, diags, nil
 }

@@ -97,7 +97,6 @@ type Session struct {
 	Ledger *ledger.Ledger
 
 	warned sync.Map // texts of warnings that were given once
-	former sync.Map // stamps that this configuration has had
 
 	acs     func() (*acs.Client, error)
 	service service
@@ -168,15 +167,11 @@ func (s *Session) NotChecked(err error, diags *diag.Diagnostics) bool {
 }
 
 // Owns reports whether an object with these labels belongs to this configuration. One that
-// was created before there were stamps may, and so may one with a stamp of before the state moved ([Session.Recognize]).
+// was created before there were stamps may.
 func (s *Session) Owns(labels map[string]string) bool {
 	owner, stamped := labels[contract.OwnerLabel]
-	_, former := s.former.Load(owner)
-	return labels[contract.ManagedByLabel] == contract.ManagedByValue && (!stamped || owner == s.Owner || former)
+	return labels[contract.ManagedByLabel] == contract.ManagedByValue && (!stamped || owner == s.Owner)
 }
-
-// Recognize records a stamp that this configuration had before its state moved: an object of the state carries it.
-func (s *Session) Recognize(stamp string) { s.former.Store(stamp, true) }
 
 // unknown returns ErrUnknown when one of the attributes is unknown until apply.
 func (s Settings) unknown(attributes ...string) error {

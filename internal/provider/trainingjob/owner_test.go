@@ -1,11 +1,9 @@
 package trainingjob_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -42,26 +40,6 @@ func holding(t *testing.T, cloud *acctest.Cloud, name string, framework job.Fram
 		contract.JobOperatorNameLabel: framework.Operator(), batchv1.JobNameLabel: name,
 	})
 	return pod
-}
-
-// deletesSlowly has the deletion of a job take so long that others look at the cluster meanwhile.
-func deletesSlowly(t *testing.T, cloud *acctest.Cloud, name string) {
-	t.Helper()
-	live, err := cloud.Kube.Get(t.Context(), job.PyTorch.GVK(), "default", name)
-	require.NoError(t, err)
-	live.SetFinalizers([]string{"example.com/slow"})
-	cloud.API.Put(live)
-	gone := make(chan struct{})
-	t.Cleanup(func() { <-gone })
-	go func() {
-		defer close(gone)
-		assert.Eventually(t, func() bool {
-			live, err := cloud.Kube.Get(context.Background(), job.PyTorch.GVK(), "default", name)
-			return err == nil && live.GetDeletionTimestamp() != nil
-		}, time.Minute, 50*time.Millisecond)
-		time.Sleep(2 * time.Second)
-		cloud.API.Remove(job.PyTorch.GVK(), "default", name)
-	}()
 }
 
 // A job that one configuration has given up and another one imports is the other one's as soon as that is applied. The first
@@ -128,54 +106,6 @@ resource "gpuplan_training_job" "urgent" {
 			said, err := first.Run("apply", "-auto-approve")
 			require.Error(t, err, said)
 			assert.Contains(t, acctest.Unwrapped(said), "The scheduler would evict for it: default/llm.")
-		})
-	}
-}
-
-// A state that has moved, as to another backend, has objects with the stamp of before: what one plan deletes and shrinks
-// goes, and what it creates in the place of a job that it deletes waits for that.
-func TestStateThatHasMoved(t *testing.T) {
-	const old = `
-resource "gpuplan_training_job" "old" {
-  name            = "old"
-  framework       = "pytorch"
-  image           = "train:1"
-  placement_check = "off"
-  wait_for        = "none"
-  roles           = { worker = { replicas = 1, gpus = 8 } }
-}
-`
-	for name, after := range map[string]string{
-		"the pool shrinks": v100(0),
-		"another job takes the place": v100(1) + `
-resource "gpuplan_training_job" "new" {
-  name      = "new"
-  framework = "pytorch"
-  image     = "train:1"
-  pools     = [gpuplan_node_pool.v100.capacity]
-  wait_for  = "none"
-  roles     = { worker = { replicas = 1, gpus = 8 } }
-}
-`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			cloud := acctest.StartCloud(t)
-			serveJobs(cloud)
-			cli := acctest.StartCLI(t)
-			cli.Write(t, acctest.Owner("a")+v100(1)+old)
-			cli.Apply(t, 2, 0, 0)
-			cloud.Put(t, holding(t, cloud, "old", job.PyTorch, "a"))
-			cli.Write(t, acctest.Owner("b")+v100(1)+old)
-			cli.Unchanged(t)
-			cli.Write(t, acctest.Owner("b")+after)
-			for range 3 { // whichever comes first
-				assert.NotContains(t, cli.Must(t, "plan"), "Gang does not fit")
-			}
-			if after != v100(0) { // the apply takes no node away before the job has gone
-				deletesSlowly(t, cloud, "old")
-			}
-			said := acctest.Unwrapped(cli.Must(t, "apply", "-auto-approve"))
-			assert.NotContains(t, said, "Job will wait")
 		})
 	}
 }

@@ -87,7 +87,7 @@ func (r *trainingJob) prospect(ctx context.Context, c checker, plan func(*snapsh
 func (r *trainingJob) fitsWithoutOwn(at prospect, plan func(*snapshot.View, placement.Gang) placement.Result) bool {
 	view, live := at.view.Clone(), at.snapshot.Live(r.Session.Owns)
 	for _, pod := range live.Pods {
-		if live.Own[pod.Job] || r.Session.Ledger.Leaves(pod.Job) {
+		if live.Own[pod.Job] {
 			view.RemovePod(pod.ID)
 		}
 	}
@@ -113,7 +113,7 @@ func (r *trainingJob) victims(at prospect) (found victims) {
 		for _, pod := range live.Pods {
 			switch {
 			case victim.Leaving || pod.Leaving || !slices.Contains(victim.Pods, pod.ID):
-			case live.Own[pod.Job] || r.Session.Ledger.Leaves(pod.Job):
+			case live.Own[pod.Job]:
 				found.own = append(found.own, pod.Name)
 			default:
 				found.others = append(found.others, pod.Name)
@@ -137,7 +137,7 @@ func (r *trainingJob) evictions(ctx context.Context, client *kube.Client, c chec
 	const attribute, advice = "allow_preemption", "Plan again, or set allow_preemption = true to agree."
 	found := r.victims(at)
 	found.own = slices.DeleteFunc(found.own, func(id string) bool {
-		if !r.Session.Ledger.Leaves(id) && r.disowned(ctx, client, id) {
+		if r.disowned(ctx, client, id) {
 			found.others = append(found.others, id)
 			return true
 		}

@@ -28,7 +28,7 @@ func (r *trainingJob) noteReplacement(ctx context.Context, id string, plan lifec
 	return plan.SetKey(ctx, replacedBy, value)
 }
 
-// Delete deletes the job, and remembers that it does, and what is created in its place.
+// Delete deletes the job, and remembers what is created in its place.
 func (r *trainingJob) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
 	var m model
 	var by string
@@ -37,7 +37,8 @@ func (r *trainingJob) Delete(ctx context.Context, req resource.DeleteRequest, re
 	if resp.Diagnostics.Append(req.State.Get(ctx, &m)...); resp.Diagnostics.HasError() {
 		return
 	}
-	_ = json.Unmarshal(value, &by) // nothing where no other job takes its place
-	r.Session.Ledger.ReplaceJob(id(m).ValueString(), by)
+	if err := json.Unmarshal(value, &by); err == nil {
+		r.Session.Ledger.ReplaceJob(id(m).ValueString(), by)
+	}
 	r.Resource.Delete(ctx, req, resp)
 }

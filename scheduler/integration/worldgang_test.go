@@ -47,7 +47,7 @@ func (w *world) gang(n int) worldGang {
 		total++
 	}
 	w.label(&g, total)
-	if w.chance(6) {
+	if _, gang := inventory.GangKey(g.pods[0]); w.chance(6) && gang { // beside a pod on its own it would be one, too
 		g.add(contract.ReplicaLauncher, 1, rules)
 		g.late--
 		g.pods[g.late].Labels = withRole(g.pods[0].Labels, contract.ReplicaLauncher, 0)

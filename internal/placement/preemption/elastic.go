@@ -62,11 +62,14 @@ func preemptForGrowth(v *snapshot.View, p *packing.Packer, now placement.Result)
 }
 
 // Growth returns the places that a gang takes from others later for members beyond its minimum,
-// once it has what Reclaim found for it; a result without a placement when it takes none.
+// once it has what Reclaim found for it; a result without a placement when it takes none. For late members, which are
+// placed as any pod without GPUs is, it takes none.
 func Growth(v *snapshot.View, g placement.Gang, found placement.Result) placement.Result {
 	members := 0
 	for _, role := range g.Roles {
-		members += len(role.Members)
+		if !role.Late {
+			members += len(role.Members)
+		}
 	}
 	if found.Placement == nil || v.Cluster().Quota == nil || len(g.Running)+len(found.Placement.Assignments) >= members {
 		return placement.Result{}

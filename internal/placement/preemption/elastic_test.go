@@ -170,6 +170,28 @@ func TestGrowthLeavesOthersTheirMinimum(t *testing.T) {
 	}
 }
 
+// A launcher is placed by kube-scheduler's own rules: nobody is evicted for it by those of quota.
+func TestGrowthTakesNothingForLateMembers(t *testing.T) {
+	v := placementtest.TopologyView(1)
+	node, _ := v.Node("n0")
+	node.Allocatable.MilliCPU = 10_000
+	v.SetNode(node)
+	cores := func(n int64) quota.Resources { return quota.Resources{"cpu": 1000 * n} }
+	placementtest.SetQuota(t, v, quota.Spec{Min: cores(20), Max: cores(20), Children: []quota.Spec{
+		{Name: "left", Min: cores(10), Max: cores(10)}, {Name: "right", Max: cores(10)},
+	}})
+	with := func(r placement.Request, cores int64) placement.Request { r.MilliCPU = 1000 * cores; return r }
+	placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("right/borrows", 1, with(placementtest.WholeGPUs(1), 9)), "right", 0))
+	gang := placementtest.InLeaf(placementtest.Gang("left/gang", 1, with(placementtest.WholeGPUs(4), 1)), "left", 0)
+	launcher := placementtest.Role("launcher", 1, with(placement.Request{}, 1))
+	launcher.Late = true
+	gang.Roles = append(gang.Roles, launcher)
+	found := preemption.Reclaim(v, gang)
+	require.NotNil(t, found.Placement)
+	assert.Empty(t, found.Victims)
+	assert.Equal(t, placement.Result{}, preemption.Growth(v, gang, found))
+}
+
 func TestBudgetCoversMembersBeyondTheMinimum(t *testing.T) {
 	v := placementtest.TopologyView(1)
 	elastic(t, v, placementtest.InLeaf(placementtest.Gang("ml/a", 8, placementtest.WholeGPUs(1)), "", 0), 2)

@@ -57,13 +57,33 @@ func (l *Ledger) lateMisfit(j *job, g placement.Gang) *Finding {
 	if placed == nil {
 		return nil
 	}
-	verdict := late(l.live.hoped, g, *placed)
-	if verdict == nil {
+	return launcherMisfit(j, late(l.live.hoped, g, *placed))
+}
+
+// lateAfter is late for a gang that has its place once others have left.
+func lateAfter(view *snapshot.View, g placement.Gang, found placement.Result) *placement.Verdict {
+	if found.Placement == nil || len(startingLate(g, *found.Placement).Roles) == 0 {
+		return nil
+	}
+	then := view.Clone()
+	if r := found.Reservation; r != nil {
+		for _, gone := range r.After {
+			for _, id := range gone.Pods {
+				then.RemovePod(id)
+			}
+		}
+	}
+	return late(then, g, *found.Placement)
+}
+
+// launcherMisfit says why what starts once a job runs has no room, nil when it has.
+func launcherMisfit(j *job, why *placement.Verdict) *Finding {
+	if why == nil {
 		return nil
 	}
 	return &Finding{
 		Kind: LateMisfit, Jobs: []string{j.Gang.ID}, Error: true, Summary: "Launcher does not fit",
 		Detail: fmt.Sprintf("The members of job %s fit, but what starts once they run does not fit beside them, on any node that exists or is planned for the job: %s "+
-			"It would wait, or kube-scheduler would evict pods of lower priority for it.", j.Gang.ID, verdict),
+			"It would wait, or kube-scheduler would evict pods of lower priority for it.", j.Gang.ID, why),
 	}
 }

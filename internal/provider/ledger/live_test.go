@@ -1336,3 +1336,19 @@ func TestQueueWithoutATree(t *testing.T) {
 		})
 	}
 }
+
+// What starts once a job runs and has no room, though others are evicted for the job, is said with their names.
+func TestLauncherBesideWhoIsEvicted(t *testing.T) {
+	nodes := machines(t, "v100", 1) // 80 cores
+	busy := cluster{nodes: nodes}.
+		runs("default/low", 7, func(p *placement.Pod) { p.Priority = -5 }).
+		runs("default/cores", 1, func(p *placement.Pod) { p.Request.MilliCPU = 60_000 })
+	for cores, says := range map[int64]bool{20: false, 21: true} {
+		j := launching(job(nodes, "b", 7), cores)
+		j.Reclaims, j.AllowPreemption = true, true
+		found := look(busy, []visit{plan(j)})
+		require.Equal(t, []string{"warning Preempts default/b"}, describe(found))
+		assert.Contains(t, found[0].Detail, "default/low")
+		assert.Equal(t, says, strings.Contains(found[0].Detail, "what starts once they run does not fit beside them"), found[0].Detail)
+	}
+}

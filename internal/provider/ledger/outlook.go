@@ -125,19 +125,24 @@ func (l *Ledger) outlook(j *job) *Finding {
 		return f
 	}
 	if j.Reclaims {
-		result := preemption.Reclaim(p.certain, g)
+		view, result := p.certain, preemption.Reclaim(p.certain, g)
 		if result.Placement == nil {
-			result = preemption.Reclaim(p.hoped, g)
+			view, result = p.hoped, preemption.Reclaim(p.hoped, g)
 		}
+		launcher := launcherMisfit(j, lateAfter(view, g, result))
 		victims := slices.Concat(result.Victims, l.growth(p.hoped, g, result))
 		switch {
 		case len(victims) > 0:
 			for _, v := range victims {
 				j.evicts[v.Gang] = true
 			}
-			return l.preempts(j, noFreePlace, victims)
+			f := l.preempts(j, noFreePlace, victims)
+			if f != nil && launcher != nil {
+				f.Detail += " " + launcher.Detail
+			}
+			return f
 		case result.Placement != nil:
-			return nil // those in its way are being deleted
+			return launcher // those in its way are being deleted
 		}
 	}
 	if l.part && fits(p.emptied()) {

@@ -60,7 +60,7 @@ func (c *Client) ApplyAll(ctx context.Context, objs []*unstructured.Unstructured
 // DeleteAll deletes, in the reverse order of [Client.ApplyAll], those objects
 // that carry [contract.ManagedByLabel]. It keeps a namespace in which objects of another
 // program of ours remain, and a namespace or CRD with which objects would go that our programs
-// did not publish, see [Client.OthersOf]. progress may be nil.
+// did not publish, or may, see [Client.OthersOf]. progress may be nil.
 func (c *Client) DeleteAll(ctx context.Context, objs []*unstructured.Unstructured, progress func(string)) error {
 	about := func(obj *unstructured.Unstructured) func(string) {
 		return func(status string) { tell(progress, describeObject(obj)+": "+status) }
@@ -182,6 +182,9 @@ func (c *Client) reasonToKeep(ctx context.Context, live *unstructured.Unstructur
 		if ours != nil {
 			return describeObject(ours) + " is in it", nil
 		}
+		if unseen := (*UnseenError)(nil); errors.As(err, &unseen) {
+			return unseen.Error(), nil
+		}
 		return remain(others), err
 	case live.GroupVersionKind() == crdKind:
 		others, err := c.OthersOf(ctx, live)
@@ -200,7 +203,8 @@ func remain(others []unstructured.Unstructured) string {
 }
 
 // OthersOf lists the objects that would go with a namespace or a CRD, and that our programs did not publish. There
-// are none where a namespace stays for another program of ours.
+// are none where a namespace stays for another program of ours. The error is an [UnseenError] where there may be some
+// that cannot be seen.
 func (c *Client) OthersOf(ctx context.Context, holder *unstructured.Unstructured) ([]unstructured.Unstructured, error) {
 	if holder.GroupVersionKind() == namespaceKind {
 		_, others, err := c.contents(ctx, holder.GetName())

@@ -1,11 +1,16 @@
 package kube_test
 
 import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -134,6 +139,8 @@ func TestNamespacesWithObjectsOfOthersStay(t *testing.T) {
 		"the token of an account":             {object(kind("", "Secret"), "ours", "default-token-x", token), "", false},
 		"an event":                            {object(kind("", "Event"), "ours", "x", nil), "", false},
 		"a lease":                             {object(kind("coordination.k8s.io", "Lease"), "ours", "gpuplan-scheduler", nil), "", false},
+		"a certificate of Istio's":            {object(configMaps, "ours", "istio-ca-root-cert", nil), "", false},
+		"what belongs to another object":      {ownedBy(object(kind("", "Secret"), "ours", "agent-dockercfg", nil)), "", false},
 		"an object elsewhere":                 {object(kind("", "Secret"), "default", "password", nil), "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -155,3 +162,61 @@ func TestNamespacesWithObjectsOfOthersStay(t *testing.T) {
 		})
 	}
 }
+
+// ownedBy has an object belong to another one.
+func ownedBy(obj *unstructured.Unstructured) *unstructured.Unstructured {
+	obj.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ServiceAccount", Name: "agent", UID: "1"}})
+	return obj
+}
+
+// A namespace in which there may be what nobody has seen stays; a kind that has gone since discovery had none.
+func TestNamespacesThatCannotBeSeen(t *testing.T) {
+	for name, test := range map[string]struct {
+		code  int
+		stays string
+	}{
+		"may not be listed":        {http.StatusForbidden, "what is in namespace ours is not known: secrets is forbidden"},
+		"is served no more":        {http.StatusNotFound, ""},
+		"is of a kind not to list": {http.StatusMethodNotAllowed, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, client, ctx := start(t)
+			require.NoError(t, client.ApplyAll(ctx, program(), nil))
+			config := server.Config()
+			config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+				return transport(func(r *http.Request) (*http.Response, error) {
+					if r.URL.Path != "/api/v1/namespaces/ours/secrets" {
+						return next.RoundTrip(r)
+					}
+					answer := httptest.NewRecorder()
+					answer.Header().Set("Content-Type", "application/json")
+					answer.WriteHeader(test.code)
+					reason := map[int]metav1.StatusReason{http.StatusForbidden: metav1.StatusReasonForbidden, http.StatusNotFound: metav1.StatusReasonNotFound, http.StatusMethodNotAllowed: metav1.StatusReasonMethodNotAllowed}[test.code]
+					require.NoError(t, json.NewEncoder(answer).Encode(metav1.Status{
+						TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
+						Code: int32(test.code), Reason: reason, Message: "secrets is forbidden",
+					}))
+					return answer.Result(), nil
+				})
+			})
+			restricted, err := kube.New(config)
+			require.NoError(t, err)
+			var told []string
+			require.NoError(t, restricted.DeleteAll(ctx, program(), func(status string) { told = append(told, status) }))
+			namespace, err := client.Get(ctx, namespaces, "", "ours")
+			if test.stays == "" {
+				assert.True(t, kube.IsNotFound(err), "%v", err)
+				return
+			}
+			require.NoError(t, err)
+			assert.Contains(t, strings.Join(told, "\n"), "keeping Namespace ours: "+test.stays)
+			_, err = restricted.OthersOf(ctx, namespace)
+			unseen := (*kube.UnseenError)(nil)
+			require.ErrorAs(t, err, &unseen)
+		})
+	}
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

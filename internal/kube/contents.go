@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,13 +19,30 @@ import (
 // passing are kinds of objects that tell of others, which count instead.
 var passing = []string{"Event", "Endpoints", "EndpointSlice", "Lease"}
 
+// UnseenError says that not all that would go with a namespace can be seen.
+type UnseenError struct {
+	Namespace string
+	Err       error
+}
+
+func (e *UnseenError) Error() string {
+	return fmt.Sprintf("what is in namespace %s is not known: %v", e.Namespace, e.Err)
+}
+
+func (e *UnseenError) Unwrap() error { return e.Err }
+
 // contents returns what would go with a namespace: an object of another program of ours, or else what others have
-// made. What our programs publish is neither.
+// made. What our programs publish is neither, nor is what belongs to another object. The error is an [UnseenError]
+// where none is found and there may be some.
 func (c *Client) contents(ctx context.Context, namespace string) (ours *unstructured.Unstructured, others []unstructured.Unstructured, err error) {
-	kinds, incomplete := c.deletable()
+	kinds, unseen := c.deletable()
 	for _, kind := range kinds {
 		list, err := c.Dynamic.Resource(kind).Namespace(namespace).List(ctx, metav1.ListOptions{})
-		if IsNotFound(err) || apierrors.IsMethodNotSupported(err) { // its CRD has gone since discovery, or its server lists none
+		if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) { // its CRD has gone since discovery, or its server lists none
+			continue
+		}
+		if apierrors.IsForbidden(err) {
+			unseen = err
 			continue
 		}
 		if err != nil {
@@ -33,7 +51,7 @@ func (c *Client) contents(ctx context.Context, namespace string) (ours *unstruct
 		for i := range list.Items {
 			item := &list.Items[i]
 			switch managed := item.GetLabels()[contract.ManagedByLabel]; {
-			case item.GetDeletionTimestamp() != nil || comesWithNamespace(item):
+			case item.GetDeletionTimestamp() != nil || len(item.GetOwnerReferences()) > 0 || comesWithNamespace(item):
 			case !isPart(item):
 				others = append(others, *item)
 			case managed == contract.ManagedByValue:
@@ -43,9 +61,8 @@ func (c *Client) contents(ctx context.Context, namespace string) (ours *unstruct
 			}
 		}
 	}
-	// Nor would Kubernetes delete the namespace as long as it cannot tell what is in it.
-	if incomplete != nil {
-		return nil, nil, fmt.Errorf("what is in namespace %s is not known: %w", namespace, plain(incomplete))
+	if unseen != nil && len(others) == 0 {
+		return nil, nil, &UnseenError{Namespace: namespace, Err: plain(unseen)}
 	}
 	return nil, others, nil
 }
@@ -72,16 +89,18 @@ func isPart(obj *unstructured.Unstructured) bool {
 	return obj.GetLabels()[contract.PartOfLabel] == contract.PartOfValue
 }
 
-// comesWithNamespace reports whether Kubernetes makes the object in every namespace.
+// comesWithNamespace reports whether Kubernetes, OpenShift or Istio makes the object in every namespace.
 func comesWithNamespace(obj *unstructured.Unstructured) bool {
-	switch obj.GetKind() {
+	switch name := obj.GetName(); obj.GetKind() {
 	case "ConfigMap":
-		return obj.GetName() == "kube-root-ca.crt"
+		return slices.Contains([]string{"kube-root-ca.crt", "openshift-service-ca.crt", "istio-ca-root-cert"}, name)
 	case "ServiceAccount":
-		return obj.GetName() == "default"
+		return slices.Contains([]string{"default", "builder", "deployer"}, name)
+	case "RoleBinding":
+		return strings.HasPrefix(name, "system:")
 	case "Secret":
 		kind, _, _ := unstructured.NestedString(obj.Object, "type")
-		return kind == string(corev1.SecretTypeServiceAccountToken)
+		return slices.Contains([]corev1.SecretType{corev1.SecretTypeServiceAccountToken, corev1.SecretTypeDockercfg}, corev1.SecretType(kind))
 	default:
 		return false
 	}

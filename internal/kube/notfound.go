@@ -35,21 +35,32 @@ func IsNotFound(err error) bool {
 func isStray(err error) bool { return apierrors.IsNotFound(err) && !IsNotFound(err) }
 
 // answered is the error of a request about objects of a kind. A stray 404 comes from a server that does not serve the
-// kind, whose CRD has gone since discovery, or from something else in the server's place: discovery tells.
+// kind, whose CRD has gone since discovery, from something else in the server's place, or from an admission webhook:
+// discovery tells.
 func (c *Client) answered(ctx context.Context, gvk schema.GroupVersionKind, err error) error {
 	if !isStray(err) {
 		return plain(err)
 	}
 	var unserved error
-	_ = wait.PollUntilContextTimeout(ctx, discoveryPoll, discoveryLag, true, func(context.Context) (bool, error) {
+	discover := func(context.Context) (bool, error) {
 		c.mapper.Reset()
 		_, unserved = c.mapping(gvk)
 		return unserved != nil, nil
-	})
-	if unserved != nil {
-		return unserved
 	}
-	return c.discovered(err)
+	api := !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+	if api {
+		_, _ = discover(ctx)
+	} else { // it may be that of a kind that is served no more
+		_ = wait.PollUntilContextTimeout(ctx, discoveryPoll, discoveryLag, true, discover)
+	}
+	switch {
+	case unserved != nil:
+		return unserved
+	case api:
+		return plain(err)
+	default:
+		return c.discovered(err)
+	}
 }
 
 // discovered is the error of a request that every API server answers: a stray 404 is not of one.

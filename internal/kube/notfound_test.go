@@ -111,3 +111,17 @@ func TestDiscoveryLagsBehindACRD(t *testing.T) {
 	_, err = client.Get(t.Context(), widgets, "default", "a")
 	require.ErrorIs(t, err, kube.ErrNotServed)
 }
+
+// A webhook may refuse with a 404 of its own, which says nothing of the server.
+func TestWebhookThatAnswers404(t *testing.T) {
+	api := kubetest.Start(t)
+	api.Put(widgetCRD())
+	const denied = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,"message":"admission webhook \"team\" denied the request: no such team"}`
+	client := instead(t, api, of("/apis/example.com/v1/namespaces", 404, "application/json", denied))
+	_, err := client.Create(t.Context(), object(widgets, "default", "a", nil))
+	assert.ErrorContains(t, err, "no such team")
+	assert.False(t, kube.IsNotFound(err))
+	assert.NotErrorIs(t, err, kube.ErrNotServed)
+	var unreachable *kube.UnreachableError
+	assert.NotErrorAs(t, err, &unreachable)
+}

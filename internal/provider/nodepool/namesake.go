@@ -61,10 +61,11 @@ func (r *pool) giveBack(ctx context.Context, own, first acs.NodePool, m model) (
 }
 
 // unreturned is the pool that an apply of this configuration was killed before it gave way with it (see giveWay), and the one
-// which has its name; both are nil where err tells of no such two, or the state has ours.
+// which has its name; both are nil where err tells of no such two, or the state has ours, as it may where a plan is about a
+// part of the configuration (-target).
 func (r *pool) unreturned(err error) (own, first *acs.NodePool) {
 	var namesakes *acs.NamesakesError
-	if !errors.As(err, &namesakes) {
+	if !errors.As(err, &namesakes) || r.Session.Targets {
 		return nil, nil
 	}
 	for i, p := range namesakes.Pools {

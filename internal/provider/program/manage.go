@@ -253,20 +253,26 @@ func (p Manager) Remove(ctx context.Context, objs []*unstructured.Unstructured) 
 	if err != nil {
 		return nil, err
 	}
-	defer p.Session.Ledger.Begin(sharedObjects)()
 	progress := func(status string) { tflog.Info(ctx, p.Name+": "+status) }
-	if err := client.DeleteAll(ctx, slices.Concat(core, optional), progress); err != nil {
+	common := func(obj *unstructured.Unstructured) bool { return slices.Contains(shared, obj.GetKind()) }
+	own := slices.DeleteFunc(slices.Concat(core, optional), common)
+	if err := client.DeleteAll(ctx, own, progress); err != nil {
+		return nil, err
+	}
+	core = slices.DeleteFunc(core, func(obj *unstructured.Unstructured) bool { return !common(obj) })
+	defer p.Session.Ledger.Begin(sharedObjects)()
+	if err := client.DeleteAll(ctx, core, progress); err != nil {
 		return nil, err
 	}
 	for _, obj := range core {
-		if !slices.Contains(shared, obj.GetKind()) {
-			continue
-		}
 		kept, err := others(ctx, client, obj)
-		if err != nil {
+		unseen := (*kube.UnseenError)(nil)
+		switch {
+		case errors.As(err, &unseen):
+			diags.AddWarning(title(obj)+" was not deleted", session.Sentence(unseen)+" Delete it when nobody needs what is in it.")
+		case err != nil:
 			return diags, err
-		}
-		if len(kept) > 0 {
+		case len(kept) > 0:
 			diags.AddWarning(title(obj)+" was not deleted", left(obj, kept))
 		}
 	}

@@ -161,12 +161,15 @@ func (r *trainingJob) evictions(ctx context.Context, client *kube.Client, c chec
 	return diags
 }
 
-// disowned reports whether a job whose pods carry the stamp of this configuration carries another one itself: another
-// configuration has imported it, and a Job goes on to make its pods as they were.
+// disowned reports whether a job whose pods carry the stamp of this configuration carries another one itself, or that
+// cannot be told: another configuration has imported it, and a Job goes on to make its pods as they were.
 func (r *trainingJob) disowned(ctx context.Context, client *kube.Client, id string) bool {
 	namespace, name, _ := strings.Cut(id, "/")
 	return slices.ContainsFunc(job.Frameworks(), func(framework job.Framework) bool {
 		live, err := find(ctx, client, framework, namespace, name)
-		return err == nil && r.Session.Theirs(live.GetLabels()[contract.OwnerLabel])
+		if err != nil {
+			return !absent(err)
+		}
+		return r.Session.Theirs(live.GetLabels()[contract.OwnerLabel])
 	})
 }

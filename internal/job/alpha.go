@@ -189,7 +189,7 @@ func alphaPod(o *object, role string, index int, template corev1.PodTemplateSpec
 	if role == contract.ReplicaLauncher {
 		p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: "kubectl-delivery"})
 	} else {
-		p.Name = o.Name + "-" + MemberName(role, index)
+		p.Name = objectName(o.Name, role, index)
 		p.Labels[appsv1.PodIndexLabel] = strconv.Itoa(index)
 	}
 	SetDefaults(&p.Spec)

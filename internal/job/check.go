@@ -266,7 +266,7 @@ func (s Spec) longestPod() string {
 	for _, name := range slices.DeleteFunc(s.RoleNames(), func(name string) bool { return !s.Framework.Has(name) }) {
 		pod := s.Name + "-" + MemberName(name, last(name))
 		if s.Framework == JobSet {
-			pod = childName(s.Name, name, 0) + "-" + strconv.Itoa(last(name)) + chance
+			pod = objectName(s.Name, name, 0) + "-" + strconv.Itoa(last(name)) + chance
 		}
 		if len(pod) > len(longest) {
 			longest = pod

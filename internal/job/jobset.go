@@ -220,7 +220,7 @@ func jobSetPhase(o *object, obj *unstructured.Unstructured) (phase Phase, messag
 func jobSetPod(o *object, role string, index int, replica replicaSpec) *corev1.Pod {
 	each := max(1, int(ptr.Deref(replica.Replicas, 1)/max(1, replica.Jobs)))
 	part := index / each
-	p := batchPod(o, childName(o.Name, role, part), index%each, replica.Template)
+	p := batchPod(o, objectName(o.Name, role, part), index%each, replica.Template)
 	p.Labels = merge(p.Labels, map[string]string{
 		contract.JobSetNameLabel: o.Name, contract.JobSetRoleLabel: role,
 		contract.JobSetJobsLabel: strconv.Itoa(int(replica.Jobs)), contract.JobSetJobIndexLabel: strconv.Itoa(part),
@@ -228,16 +228,13 @@ func jobSetPod(o *object, role string, index int, replica replicaSpec) *corev1.P
 	return p
 }
 
-// childName is the name of a Job that the controller makes for a role of a JobSet.
-func childName(set, role string, part int) string { return set + "-" + MemberName(role, part) }
-
 // Children are the names of the Jobs that the controller makes of a JobSet, nil for other jobs.
 func (s Spec) Children() (names []string) {
 	if s.Framework != JobSet {
 		return nil
 	}
 	for _, role := range s.RoleNames() {
-		names = append(names, childName(s.Name, role, 0))
+		names = append(names, objectName(s.Name, role, 0))
 	}
 	return names
 }

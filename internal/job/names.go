@@ -2,6 +2,9 @@ package job
 
 import "github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 
+// objectName is the name of what is made for a replica of a job, or of the Job that is made for a role of a JobSet.
+func objectName(job, role string, index int) string { return job + "-" + MemberName(role, index) }
+
 // Object is an object of the job's namespace.
 type Object struct{ Kind, Name string }
 
@@ -24,7 +27,7 @@ func (s Spec) Needs() (objects []Object) {
 	case s.Framework == PyTorch:
 		for _, role := range s.RoleNames() {
 			for i := range int(s.Roles[role].Replicas) {
-				objects = append(objects, Object{"Service", s.Name + "-" + MemberName(role, i)})
+				objects = append(objects, Object{"Service", objectName(s.Name, role, i)})
 			}
 		}
 	}

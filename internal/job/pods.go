@@ -79,7 +79,7 @@ func pod(o *object, framework Framework, role string, index int, template corev1
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: o.Namespace,
-			Name:      o.Name + "-" + MemberName(role, index),
+			Name:      objectName(o.Name, role, index),
 			Labels: merge(template.Labels, map[string]string{
 				contract.JobOperatorNameLabel: framework.object().operator,
 				contract.JobNameLabel:         o.Name,

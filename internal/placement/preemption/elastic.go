@@ -74,6 +74,17 @@ func Growth(v *snapshot.View, g placement.Gang, found placement.Result) placemen
 	if found.Placement == nil || v.Cluster().Quota == nil || len(g.Running)+len(found.Placement.Assignments) >= members {
 		return placement.Result{}
 	}
+	later := Afterwards(v, found)
+	later.Apply(g, *found.Placement)
+	g.Running = slices.Concat(g.Running, found.Placement.Assignments)
+	if more := Reclaim(later, g); len(more.Victims) > 0 {
+		return more
+	}
+	return placement.Result{}
+}
+
+// Afterwards returns a view without those that have to leave for what Reclaim found.
+func Afterwards(v *snapshot.View, found placement.Result) *snapshot.View {
 	later := v.Clone()
 	if r := found.Reservation; r != nil {
 		for _, gone := range r.After {
@@ -82,12 +93,7 @@ func Growth(v *snapshot.View, g placement.Gang, found placement.Result) placemen
 			}
 		}
 	}
-	later.Apply(g, *found.Placement)
-	g.Running = slices.Concat(g.Running, found.Placement.Assignments)
-	if more := Reclaim(later, g); len(more.Victims) > 0 {
-		return more
-	}
-	return placement.Result{}
+	return later
 }
 
 // part is a part of the gang, without pods.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/preemption"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 )
 
@@ -65,15 +66,7 @@ func lateAfter(view *snapshot.View, g placement.Gang, found placement.Result) *p
 	if found.Placement == nil || len(startingLate(g, *found.Placement).Roles) == 0 {
 		return nil
 	}
-	then := view.Clone()
-	if r := found.Reservation; r != nil {
-		for _, gone := range r.After {
-			for _, id := range gone.Pods {
-				then.RemovePod(id)
-			}
-		}
-	}
-	return late(then, g, *found.Placement)
+	return late(preemption.Afterwards(view, found), g, *found.Placement)
 }
 
 // launcherMisfit says why what starts once a job runs has no room, nil when it has.

@@ -48,6 +48,23 @@ output "placement" { value = jsonencode(data.gpuplan_training_job.j.placement) }
 output "logs" { value = jsonencode([for r in data.gpuplan_job_logs.j.replicas : "${r.replica} ${r.pod}"]) }
 `
 
+// seenBatch applies a Job that is seen, and returns the pods that Kubernetes would make of it.
+func seenBatch(t *testing.T) (*acctest.Cloud, *acctest.CLI, []*corev1.Pod) {
+	t.Helper()
+	cloud := acctest.StartCloud(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, fmt.Sprintf(seen, "batch"))
+	cli.Must(t, "apply", "-auto-approve")
+	obj, err := cloud.Kube.Get(t.Context(), job.Batch.GVK(), "default", "j")
+	require.NoError(t, err)
+	pods, err := job.Pods(obj)
+	require.NoError(t, err)
+	for _, pod := range pods {
+		pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+	}
+	return cloud, cli, pods
+}
+
 // A pod that failed and was made again is one replica, where the new one is. What others have made is seen as well.
 func TestPodsThatWereMadeAgain(t *testing.T) {
 	for name, label := range map[string]func(*corev1.Pod){
@@ -57,17 +74,9 @@ func TestPodsThatWereMadeAgain(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cloud := acctest.StartCloud(t)
-			cli := acctest.StartCLI(t)
-			cli.Write(t, fmt.Sprintf(seen, "batch"))
-			cli.Must(t, "apply", "-auto-approve")
-			obj, err := cloud.Kube.Get(t.Context(), job.Batch.GVK(), "default", "j")
-			require.NoError(t, err)
-			pods, err := job.Pods(obj)
-			require.NoError(t, err)
+			cloud, cli, pods := seenBatch(t)
 			put := func(of int, suffix, node string, phase corev1.PodPhase) {
 				pod := pods[of].DeepCopy()
-				pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
 				pod.Name += suffix
 				pod.Spec.NodeName, pod.Status.Phase = node, phase
 				label(pod)
@@ -88,16 +97,8 @@ func TestPodsThatWereMadeAgain(t *testing.T) {
 func TestRecordsThatCannotBeRead(t *testing.T) {
 	for name, record := range map[string]string{"none": "oops", "of a newer scheduler": `{"version":2}`} {
 		t.Run(name, func(t *testing.T) {
-			cloud := acctest.StartCloud(t)
-			cli := acctest.StartCLI(t)
-			cli.Write(t, fmt.Sprintf(seen, "batch"))
-			cli.Must(t, "apply", "-auto-approve")
-			obj, err := cloud.Kube.Get(t.Context(), job.Batch.GVK(), "default", "j")
-			require.NoError(t, err)
-			pods, err := job.Pods(obj)
-			require.NoError(t, err)
+			cloud, cli, pods := seenBatch(t)
 			for i, pod := range pods {
-				pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
 				pod.Spec.NodeName, pod.Status.Phase = "node-1", corev1.PodRunning
 				if i == 1 {
 					pod.Annotations = map[string]string{contract.AllocationAnnotation: record}

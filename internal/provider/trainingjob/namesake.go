@@ -63,7 +63,7 @@ func (r *trainingJob) checkName(ctx context.Context, of tfsdk.State, m model) (d
 func (r *trainingJob) checkNeeds(ctx context.Context, m model, q question) (diags diag.Diagnostics) {
 	spec, unknown, specDiags := m.spec(ctx)
 	spec.Alpha = q.spec.Alpha
-	if specDiags.HasError() || slices.ContainsFunc([]string{"namespace", "name", "framework", "roles"}, func(name string) bool { return slices.Contains(unknown, name) }) {
+	if specDiags.HasError() || anyOf(unknown, "namespace", "name", "framework", "roles") {
 		return nil
 	}
 	for _, o := range spec.Needs() {

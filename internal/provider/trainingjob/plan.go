@@ -150,7 +150,7 @@ func (m *model) asNew(ctx context.Context, config model) diag.Diagnostics {
 		}
 	}
 	spec, unknown, diags := said.spec(ctx)
-	if diags.HasError() || slices.ContainsFunc(unknown, func(name string) bool { return slices.Contains([]string{"framework", "mode", "roles"}, name) }) {
+	if diags.HasError() || anyOf(unknown, "framework", "mode", "roles") {
 		return diags
 	}
 	for _, a := range left {
@@ -245,7 +245,7 @@ func (r *trainingJob) place(ctx context.Context, m *model, after types.List, on 
 	if m.AllowPreemption.IsUnknown() {
 		unknown = append(unknown, "allow_preemption")
 	}
-	if !slices.ContainsFunc(unknown, func(name string) bool { return slices.Contains(decideAlike, name) }) {
+	if !anyOf(unknown, decideAlike...) {
 		if diags.Append(c.alike(*m)...); diags.HasError() {
 			return diags
 		}
@@ -284,6 +284,11 @@ func (r *trainingJob) place(ctx context.Context, m *model, after types.List, on 
 	}
 	m.Placed = placed(m.ID, r.Session.Ledger.Mark(spec.ID()))
 	return diags
+}
+
+// anyOf reports whether one of the attributes is among those that are unknown.
+func anyOf(unknown []string, attributes ...string) bool {
+	return slices.ContainsFunc(attributes, func(name string) bool { return slices.Contains(unknown, name) })
 }
 
 func are(names []string) string {

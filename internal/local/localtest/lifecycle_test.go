@@ -193,7 +193,7 @@ func TestFailures(t *testing.T) {
 		i.programs = t.TempDir()
 		output, err := i.run("up")
 		require.Error(t, err)
-		assert.Contains(t, output, "job operator: the program for PyTorchJob and MPIJob is missing")
+		assert.Contains(t, output, "job operator: the program for PyTorchJobs, MPIJobs and JobSets is missing")
 		assert.Contains(t, output, "make build")
 		assert.False(t, i.status().Running)
 	})

@@ -28,7 +28,7 @@ import (
 // The suite makes clusters, and gangs for each of them, from a seed.
 var (
 	agreementSeed     = flag.Uint64("agreement.seed", 1, "seed of the agreement suite")
-	agreementClusters = flag.Int("agreement.clusters", 40, "number of clusters in the agreement suite")
+	agreementClusters = flag.Int("agreement.clusters", 20, "number of clusters in the agreement suite")
 )
 
 // Contended clusters get more gangs than the others, and keep them, until they are full; so

@@ -19,7 +19,7 @@ import (
 // them is tried again by its name: -run 'TestFilters$/^VolumeRestrictions$/^16$'.
 var (
 	filterSeed     = flag.Uint64("filters.seed", 1, "seed of the filter suite")
-	filterClusters = flag.Int("filters.clusters", 8, "number of clusters for each class of filters in the filter suite")
+	filterClusters = flag.Int("filters.clusters", 3, "number of clusters for each class of filters in the filter suite")
 )
 
 // TestFilters holds gangs to what single pods could do: for every filter plugin of

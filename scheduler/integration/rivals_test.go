@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-var rivalRounds = flag.Int("rivals.rounds", 500, "how often two gangs compete")
+var rivalRounds = flag.Int("rivals.rounds", 100, "how often two gangs compete")
 
 // TestOneOfTwoGangsRuns submits two gangs that each fit alone but not together, their
 // pods all at once in random order: exactly one runs, whichever it is, and the other

@@ -217,6 +217,9 @@ func checked(j ledger.Job, check ledger.Check) ledger.Job { j.Check = check; ret
 // A job of the queue waits for its quota also where those who use the quota have all GPUs of its pools.
 func TestQueuedBehindFullPools(t *testing.T) {
 	two := machines(t, "v100", 2)
+	total := quota.Resources{"aliyun.com/gpu": 24}
+	one, err := quota.New(quota.Spec{Name: "root", Min: total, Max: total, Children: []quota.Spec{{Name: "vision", MaxJobs: 1}}})
+	require.NoError(t, err)
 	for name, test := range map[string]struct {
 		cluster cluster
 		members int
@@ -227,6 +230,8 @@ func TestQueuedBehindFullPools(t *testing.T) {
 		"both":                     {cluster{nodes: two, limits: tree(t, "vision", 8)}.runs("default/x", 8, charged("vision")).runs("default/y", 8), 4, []string{"warning WaitsForQuota default/b"}},
 		"others, for all of it":    {cluster{nodes: two, limits: tree(t, "vision", 16)}.runs("default/x", 8, charged("vision")).runs("default/y", 8), 12, []string{"error Misfit default/b"}},
 		"quota is left, no GPU is": {cluster{nodes: two, limits: tree(t, "vision", 24)}.runs("default/x", 16, charged("vision")), 4, []string{"error Misfit default/b"}},
+		"as many jobs as may":      {cluster{nodes: two, limits: one}.runs("default/x", 16, charged("vision")), 4, []string{"warning WaitsForQuota default/b"}},
+		"as many, beside others":   {cluster{nodes: two, limits: one}.runs("default/x", 1, charged("vision")).runs("default/y", 15), 4, []string{"error Misfit default/b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := queued(job(two, "b", test.members))

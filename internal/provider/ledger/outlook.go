@@ -190,11 +190,11 @@ func members(g placement.Gang) (n int) {
 	return n
 }
 
-// heldByQuota reports whether the job queue would hold a job now: it charges all members, also
+// heldByQuota reports whether the job queue would hold a job now: it counts jobs, and charges all members, also
 // those that the job does not need.
 func (l *Ledger) heldByQuota(g placement.Gang) bool {
 	tree := l.live.now.Quota()
-	return tree != nil && g.Leaf != "" && tree.Fits(g.Leaf, charge(g), g.Preemptible) != nil
+	return tree != nil && g.Leaf != "" && (tree.FitsJob(g.Leaf) != nil || tree.Fits(g.Leaf, charge(g), g.Preemptible) != nil)
 }
 
 // verdict is why a job does not fit on its pools, with what its quota says as well: a fix for

@@ -74,7 +74,7 @@ func (s Spec) checkJob(add report) {
 	if len(s.Roles) == 0 && s.Framework == JobSet {
 		add("", "roles", "framework %q needs a role, such as %q", s.Framework, contract.ReplicaWorker)
 	}
-	if len(s.Roles) > 0 && s.Members() == 0 {
+	if trains := slices.ContainsFunc(slices.Collect(maps.Values(s.Roles)), Role.asksForGPUs); len(s.Roles) > 0 && !trains {
 		want := "gpus"
 		if s.Mode == Shared {
 			want = "memory_gib"

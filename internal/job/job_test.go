@@ -446,6 +446,13 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// What a role lacks is said once.
+func TestTrainingRoleWithoutReplicas(t *testing.T) {
+	spec := plain()
+	set(&spec, "worker", func(r *Role) { r.Replicas = 0 })
+	assert.Equal(t, []Problem{{"replicas", "worker", "a role has at least 1 replica, not 0: leave the role out instead"}}, spec.Check())
+}
+
 // Of the roles of a job the launcher alone may ask for less; amounts are compared however they are written.
 func TestUnlike(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -57,7 +57,7 @@ func common(a, b *job) (where []string, gpus bool) {
 	for _, node := range slices.Sorted(maps.Keys(both)) {
 		switch set := both[node]; {
 		case set != 0:
-			where = append(where, fmt.Sprintf("%s GPUs %s", node, set))
+			where = append(where, fmt.Sprintf("%s GPU %s", node, set))
 		case !gpus:
 			where = append(where, node)
 		}

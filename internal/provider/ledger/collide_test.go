@@ -66,7 +66,7 @@ func TestJobsThatMeet(t *testing.T) {
 		ask  func(string) ledger.Job
 		want string
 	}{
-		"whole GPUs": {asking(placement.ModeTopology, placement.Request{GPUs: 2}), "v100[0] GPUs 0,3."},
+		"whole GPUs": {asking(placement.ModeTopology, placement.Request{GPUs: 2}), "v100[0] GPU 0,3."},
 		"GPUs that the device plugin picks, enough for both":  {asking(placement.ModeDefault, placement.Request{GPUs: 4}), ""},
 		"GPUs that the device plugin picks, too few for both": {asking(placement.ModeDefault, placement.Request{GPUs: 5}), "v100[0]."},
 		"parts of one GPU, enough for both":                   {asking(placement.ModeCoreMem, placement.Request{MemoryGiB: 4, CorePercent: 50}), ""},

@@ -72,8 +72,8 @@ func (m model) unreached(ctx context.Context, summary string, last *unstructured
 		return diag.NewErrorDiagnostic(summary, session.Sentence(err))
 	}
 	return diag.NewWarningDiagnostic(summary, fmt.Sprintf(
-		"%s The wait is over, and the job goes on as it is: it is in the state, and the next plan shows how it stands. What depends on it was not held back; a postcondition on its status does that.",
-		session.Sentence(err)))
+		"%s The wait is over, and the job goes on as it is: it is in the state. \"kubectl gpuplan why %s -n %s\" says what it waits for, and \"terraform plan -refresh-only\" how it stands. What depends on it was not held back; a postcondition on its status does that.",
+		session.Sentence(err), m.Name.ValueString(), m.Namespace.ValueString()))
 }
 
 // idle reports whether none of a job's replicas was seen to run.

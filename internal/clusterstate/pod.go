@@ -32,6 +32,10 @@ type Pod struct {
 	lost bool
 	// overdue means that the pod is being deleted, and not waited for any more ([State.Overdue]).
 	overdue bool
+	// undeletable means that the API server refuses to delete the pod ([State.SetUndeletable]), refusals
+	// counts how often it has.
+	undeletable bool
+	refusals    int
 	// altered says what someone has done to the record that the pod was bound with, which
 	// counts all the same; "" while nobody has.
 	altered string
@@ -86,13 +90,15 @@ func (s *State) SetPod(p *corev1.Pod) Change {
 	}
 	pod.observed = p
 	pod.overdue = pod.overdue && p.DeletionTimestamp != nil
+	relents := pod.undeletable && (p.DeletionTimestamp != nil || !maps.Equal(before.Labels, p.Labels) || !maps.Equal(before.Annotations, p.Annotations))
+	pod.undeletable = pod.undeletable && !relents
 	s.recognize(pod)
 	lifted := s.update(pod)
 	key := cmp.Or(pod.key, was)
 	leaves := p.DeletionTimestamp != nil && before != nil && before.DeletionTimestamp == nil
 	// An API server copies labels of the node to the pod that it binds.
 	relabelled := before != nil && before.Spec.NodeName == p.Spec.NodeName && !maps.Equal(before.Labels, p.Labels)
-	change := Change{Freed: held && (!pod.Charged() || leaves || relabelled && recharged(before, p) || shrunk(before, p)), Departed: held && (leaves || !pod.Charged()) && !preempted(p), RolledBack: lifted}
+	change := Change{Freed: held && (!pod.Charged() || leaves || relents || relabelled && recharged(before, p) || shrunk(before, p)), Departed: held && (leaves || !pod.Charged()) && !preempted(p), RolledBack: lifted}
 	if was != key {
 		change.Left = was
 	}
@@ -164,6 +170,43 @@ func (s *State) Overdue(uid types.UID) Change {
 	pod.overdue = true
 	s.update(pod)
 	return Change{Freed: true}
+}
+
+// SetUndeletable notes that the API server refuses to delete a pod: nobody counts on its end until
+// [State.SetDeletable], or until its labels or annotations change, or someone deletes it all the same. It returns how often
+// the API server has refused, 0 for a pod that is leaving or has gone, and whether that is new.
+func (s *State) SetUndeletable(uid types.UID) (refusals int, fresh bool) {
+	pod, ok := s.pods[uid]
+	if !ok || !pod.Charged() || pod.Now().DeletionTimestamp != nil {
+		return 0, false
+	}
+	fresh = !pod.undeletable
+	pod.undeletable = true
+	pod.refusals++
+	if fresh {
+		s.update(pod)
+	}
+	return pod.refusals, fresh
+}
+
+// SetDeletable takes back what SetUndeletable noted, and reports whether there was anything. How often the API server has refused
+// stays known.
+func (s *State) SetDeletable(uid types.UID) bool {
+	pod, ok := s.pods[uid]
+	if !ok || !pod.undeletable {
+		return false
+	}
+	pod.undeletable = false
+	s.update(pod)
+	return true
+}
+
+// Undeletable is how often the API server has refused to delete the pod, 0 for one that it is not known to refuse now.
+func (s *Pod) Undeletable() int {
+	if !s.undeletable {
+		return 0
+	}
+	return s.refusals
 }
 
 // RemovePod takes out a pod that was deleted.
@@ -319,7 +362,7 @@ func (s *State) charge(pod *Pod) {
 		request = &pod.member.Role.Request
 	}
 	consumer := inventory.PodOn(p, request, pod.decided, s.gpusOf(p.Spec.NodeName), s.tree)
-	consumer.Overdue = pod.overdue
+	consumer.Overdue, consumer.Undeletable = pod.overdue, pod.undeletable
 	consumer.Budgets = s.budgetsOf(p)
 	s.View.AddPod(consumer)
 }

@@ -30,6 +30,9 @@ type Pod struct {
 	// Overdue means that a pod that is leaving should have gone long ago: its end is not
 	// waited for.
 	Overdue bool
+	// Undeletable means that the API server refuses to delete the pod: it is no victim, and where
+	// it was to be evicted its end is not waited for.
+	Undeletable bool
 	// Budgets are the names of the disruption budgets that cover the pod ([snapshot.View.SetBudget]).
 	Budgets []string
 	// StartedAt and EndsAt are Unix seconds, 0 for a pod that has not started, and for one

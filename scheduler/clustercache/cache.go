@@ -131,6 +131,45 @@ func (c *Cache) Overdue(uid types.UID) clusterstate.Change {
 	return c.state.Overdue(uid)
 }
 
+// SetUndeletable notes that the API server refuses to delete a pod, as [clusterstate.State.SetUndeletable]
+// does, and returns how often it has; 0 for a pod that is leaving or has gone.
+func (c *Cache) SetUndeletable(uid types.UID) (refusals int) {
+	refusals, fresh := c.setUndeletable(uid)
+	if fresh {
+		c.notify(clusterstate.Change{RolledBack: true}) // who counts on its end loses a place
+	}
+	return refusals
+}
+
+func (c *Cache) setUndeletable(uid types.UID) (refusals int, fresh bool) {
+	c.lock()
+	defer c.unlock()
+	return c.state.SetUndeletable(uid)
+}
+
+// SetDeletable takes back what SetUndeletable noted.
+func (c *Cache) SetDeletable(uid types.UID) {
+	if c.setDeletable(uid) {
+		c.notify(clusterstate.Change{Freed: true})
+	}
+}
+
+func (c *Cache) setDeletable(uid types.UID) bool {
+	c.lock()
+	defer c.unlock()
+	return c.state.SetDeletable(uid)
+}
+
+// Undeletable is how often the API server has refused to delete a pod that it is known to refuse now, else 0.
+func (c *Cache) Undeletable(uid types.UID) (refusals int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if pod, ok := c.state.Pod(uid); ok {
+		return pod.Undeletable()
+	}
+	return 0
+}
+
 // RemovePod takes out a pod that was deleted.
 func (c *Cache) RemovePod(uid types.UID) clusterstate.Change {
 	c.lock()

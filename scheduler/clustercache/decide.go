@@ -194,8 +194,6 @@ type Nomination struct {
 	// their pods.
 	Awaited []placement.Victim
 	Leaving []*corev1.Pod
-	// Victims are the pods that are to be evicted and are not being deleted yet.
-	Victims []*corev1.Pod
 }
 
 // Nomination returns the place that a gang holds, by its key; ok is false when it holds none.
@@ -221,8 +219,26 @@ func (c *Cache) Nomination(key string) (nomination Nomination, ok bool) {
 		return len(c.podsOf([]placement.Victim{g})) == 0
 	})
 	nomination.Leaving = c.podsOf(nomination.Awaited)
-	nomination.Victims = slices.DeleteFunc(c.podsOf(nomination.Reservation.Victims()), func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil })
 	return nomination, true
+}
+
+// Victims returns the pods that are to be evicted for the place that a gang holds, by its key, and are not
+// being deleted yet; none when the gang does not get the place by that any more.
+func (c *Cache) Victims(key string) []*corev1.Pod {
+	c.planning.Lock()
+	defer c.planning.Unlock()
+	state, ok := c.state.Gang(key)
+	if !ok {
+		return nil
+	}
+	held := c.state.View.ReservationOf(state.Gang.ID)
+	if held == nil || !held.Evicts || !planner.ReservationValid(c.state.View, held, &state.Gang) {
+		return nil
+	}
+	return slices.DeleteFunc(c.podsOf(held.Reservation.Victims()), func(p *corev1.Pod) bool {
+		pod, _ := c.state.Pod(p.UID)
+		return p.DeletionTimestamp != nil || pod.Undeletable() > 0
+	})
 }
 
 // Infeasible reports whether a gang was found unable to be placed even if nothing else

@@ -139,6 +139,7 @@ func (c *contested) fate(g placement.Gang) {
 		pod.Leaving = leaves == 0 || leaves == 1 && c.Intn(2) == 0
 		pod.Overdue = pod.Leaving && c.Intn(8) == 0
 		pod.Pinned = c.Intn(60) == 0
+		pod.Undeletable = !pod.Leaving && c.Intn(60) == 0
 		c.View.AddPod(pod)
 	}
 }

@@ -31,8 +31,8 @@ import (
 // gang without a leaf cannot preempt. Without a tree a gang may take from every gang
 // of lower priority.
 //
-// Only gangs that are preemptible go, and no more pods of a disruption budget than it
-// allows. A gang goes as a whole, or it loses members beyond its minimum and runs on
+// Only gangs that are preemptible go, none of which the API server refuses to delete a pod, and no more
+// pods of a disruption budget than it allows. A gang goes as a whole, or it loses members beyond its minimum and runs on
 // ([snapshot.View.SetMinimum]). What is going already comes first, because it costs nobody anything;
 // then what is left of gangs that lose members already that they need; then lowest priority
 // first; of equal ones members beyond a minimum, then those that free the most of the places
@@ -142,7 +142,7 @@ func mayPreempt(g *placement.Gang, tree *quota.Tree, charge quota.Resources) fun
 		rule = func(pod *placement.Pod) bool { return pod.Leaf == g.Leaf && lower(pod) }
 	}
 	return func(pod *placement.Pod) bool {
-		return pod.Preemptible && !pod.Pinned && rule(pod) && !g.DependsOn(pod)
+		return pod.Preemptible && !pod.Pinned && !pod.Undeletable && rule(pod) && !g.DependsOn(pod)
 	}
 }
 

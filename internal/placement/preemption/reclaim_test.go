@@ -132,6 +132,47 @@ func TestPreemptorWaitsForItsReservation(t *testing.T) {
 	assert.Equal(t, found.Placement, done.Placement)
 }
 
+// What the API server refuses to delete is no victim, and a place that counts on it is given up. A reservation that waits
+// for a gang to end goes on waiting.
+func TestVictimThatCannotBeDeleted(t *testing.T) {
+	view := func() *snapshot.View {
+		v := placementtest.TopologyView(1)
+		for i, name := range []string{"ml/low", "ml/lower"} {
+			placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang(name, 2, placementtest.WholeGPUs(2)), "", int32(2-i)))
+		}
+		return v
+	}
+	refuse := func(v *snapshot.View) {
+		pod, ok := v.Pod("ml/lower/worker-1")
+		require.True(t, ok)
+		pod.Undeletable = true
+		v.AddPod(pod)
+	}
+	high := placementtest.InLeaf(placementtest.Gang("ml/high", 1, placementtest.WholeGPUs(4)), "", 3)
+	v := view()
+	found := preemption.Reclaim(v, high)
+	require.Len(t, found.Victims, 1)
+	require.Equal(t, "ml/lower", found.Victims[0].Gang)
+	v.AddReservation(*found.Reservation)
+	refuse(v)
+	again := preemption.Reclaim(v, high)
+	require.Len(t, again.Victims, 1, again.Verdict)
+	assert.Equal(t, "ml/low", again.Victims[0].Gang)
+	next := placementtest.InLeaf(placementtest.Gang("ml/next", 1, placementtest.WholeGPUs(8)), "", 3)
+	v.Release("ml/high")
+	assert.Nil(t, preemption.Reclaim(v, next).Placement)
+
+	v = view()
+	waits := placement.Reservation{Gang: high, Placement: *found.Placement, After: found.Reservation.After}
+	v.AddReservation(waits)
+	refuse(v)
+	assert.True(t, planner.ReservationValid(v, v.ReservationOf("ml/high"), &high))
+	waits.Evicts = true
+	v.AddReservation(waits)
+	assert.False(t, planner.ReservationValid(v, v.ReservationOf("ml/high"), &high))
+	assert.Len(t, v.Evicted(), 1)
+}
+
 // Of leaves that borrow only so much may be taken, and the gangs that would go first may be
 // on nodes of which the gang needs one place only.
 func TestReclaimFindsVictimsWhereTheyAreNeeded(t *testing.T) {

@@ -258,19 +258,22 @@ func (v *View) Evicted() map[string]bool {
 		}
 		for _, list := range h.after {
 			for _, id := range list {
-				ids[id] = true
+				if p := v.pods[id]; p == nil || !p.Undeletable {
+					ids[id] = true
+				}
 			}
 		}
 	}
 	return ids
 }
 
-// Awaited returns the pods that a reservation still waits for, but for those that are overdue.
+// Awaited returns the pods that a reservation still waits for, but for those that are overdue, or were to be
+// evicted and cannot be.
 func (v *View) Awaited(h *Reserved) []*placement.Pod {
 	var pods []*placement.Pod
 	for _, ids := range h.after {
 		for _, id := range ids {
-			if p := v.pods[id]; p != nil && !p.Overdue {
+			if p := v.pods[id]; p != nil && !p.Overdue && !(h.Evicts && p.Undeletable) {
 				pods = append(pods, p)
 			}
 		}

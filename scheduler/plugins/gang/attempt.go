@@ -182,11 +182,12 @@ func (p *Plugin) waitText(d clustercache.Decision) string {
 	switch {
 	case d.Result.Placement == nil:
 		rejected, _ := p.rejectedFor(d.Key)
-		return d.Result.Verdict.String() + rejected.String() + p.reservationText(d.Key)
+		return d.Result.Verdict.String() + rejected.String() + p.reservationText(d.Key) + p.refusalText(d.Key)
 	case d.Result.Reservation != nil:
 		return p.nominationText(d)
 	case len(d.Result.Placement.Assignments) == 0:
-		return fmt.Sprintf("gang %s runs with %s; there is no room for more.%s", placement.NameOf(d.Gang.ID), inventory.Members(d.Running), d.Result.Verdict.ReservedText())
+		return fmt.Sprintf("gang %s runs with %s; there is no room for more.%s", placement.NameOf(d.Gang.ID), inventory.Members(d.Running), d.Result.Verdict.ReservedText()) +
+			p.refusalText(d.Key)
 	}
 	return ""
 }
@@ -198,7 +199,7 @@ func (p *Plugin) cause(d clustercache.Decision) string {
 	case d.Result.Reservation != nil:
 		return "Claim"
 	case d.Result.Placement != nil:
-		return "Full" // it runs in part
+		return "Full" + p.refusalText(d.Key) // it runs in part
 	}
 	var cause string
 	if reasons := d.Result.Verdict.Reasons; len(reasons) > 0 {
@@ -207,7 +208,7 @@ func (p *Plugin) cause(d clustercache.Decision) string {
 	if rejected, _ := p.rejectedFor(d.Key); len(rejected) > 0 {
 		cause += ", refused"
 	}
-	return cause + p.reservationText(d.Key) + d.Result.Verdict.ReservedText()
+	return cause + p.reservationText(d.Key) + p.refusalText(d.Key) + d.Result.Verdict.ReservedText()
 }
 
 // rejectedFor returns which nodes are refused to a gang, and whether any ever was.

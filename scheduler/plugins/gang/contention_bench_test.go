@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic/fake"
-	typedfake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -81,7 +80,7 @@ func (h *idleHandle) RunPreFilterPlugins(context.Context, fwk.CycleState, *corev
 func newContention(b *testing.B) *contention {
 	b.Helper()
 	c := &contention{B: b, cache: clustercache.New()}
-	handle := &idleHandle{fakeHandle: &fakeHandle{client: typedfake.NewClientset(), recorder: &events.FakeRecorder{}}}
+	handle := &idleHandle{fakeHandle: &fakeHandle{client: newClient(), recorder: &events.FakeRecorder{}}}
 	var nodes []*corev1.Node
 	for i := range contendedNodes {
 		node := v100(fmt.Sprintf("n%03d", i))

@@ -4,16 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
-	apipod "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
@@ -23,14 +23,16 @@ import (
 )
 
 const (
-	// evictions bounds the calls under way at a time while a gang's victims are evicted.
-	evictions = 16
-	// evictAgain is how long the plugin waits before it repeats calls that failed.
+	// evictions bounds the calls under way at a time while a gang's victims are evicted, evictors for how many
+	// gangs at a time.
+	evictions, evictors = 8, 4
+	// evictAgain is how long the plugin waits before it repeats calls that failed; it doubles up to maxBackoff.
 	evictAgain = time.Second
 )
 
 // preempt makes those leave whose places a gang has claimed. The place is reserved in the view
-// already. First the gang's members are nominated for their nodes, so that a scheduler
+// already. First the API server is asked, in a dry run, whether it lets all victims go. Then the
+// gang's members are nominated for their nodes, so that a scheduler
 // that starts knows of the claim; then every victim gets the standard condition and an
 // event that names the preemptor, and is deleted. A gang for which nobody has to leave loses
 // the nominations that it had, also one that has a reservation until others end: that place may
@@ -39,10 +41,21 @@ const (
 // Victims are deleted, and not evicted by the eviction subresource: that decides pod by
 // pod, so that it could refuse the last pod of a gang when the others are gone already.
 // The planner has counted disruption budgets for all of them together. The precondition
-// on the UID keeps a pod that was recreated under the same name.
+// on the UID keeps a pod that was recreated under the same name. A victim that the API server refuses to
+// delete is none: the gang loses the place, and is planned again.
 //
-// The calls may be repeated: what is done already is left out.
+// The calls may be repeated: what is done already is left out. The worker does not wait for them.
 func (p *Plugin) preempt(ctx context.Context, key string) {
+	nomination, _ := p.cache.Nomination(key)
+	state, _ := p.cache.Gang(key)
+	nominated := func(pod *corev1.Pod) bool { return pod.Spec.NodeName == "" && pod.Status.NominatedNodeName != "" }
+	if nomination.Reservation.Evicts || slices.ContainsFunc(slices.Collect(maps.Values(state.Pods)), nominated) {
+		p.aside.run(key, func() { p.makeRoom(ctx, key) })
+	}
+}
+
+// makeRoom does what preempt is to do.
+func (p *Plugin) makeRoom(ctx context.Context, key string) {
 	state, ok := p.cache.Gang(key)
 	if !ok || !p.leading.Load() {
 		return
@@ -51,14 +64,36 @@ func (p *Plugin) preempt(ctx context.Context, key string) {
 	if p.hasAssumed(key) {
 		return
 	}
-	err := p.nominateAll(ctx, state, nomination.Members)
+	victims := p.notDeleted(key, p.cache.Victims(key))
+	err := p.askAll(ctx, key, victims)
 	if err == nil {
-		err = each(ctx, nomination.Victims, func(victim *corev1.Pod) error { return p.evict(ctx, state, victim) })
+		err = p.nominateAll(ctx, state, nomination.Members)
 	}
+	if err == nil {
+		err = each(ctx, victims, func(victim *corev1.Pod) error { return p.evict(ctx, key, state, victim) })
+	}
+	pause := p.evictionPause(key, err)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot make room for a gang yet", "gang", key)
-		p.after(evictAgain, func() { p.work.preempt(key) })
+		p.preemptLater(key, pause)
 	}
+}
+
+// preemptLater looks after a pause at whom a gang still has to evict.
+func (p *Plugin) preemptLater(key string, pause time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g, ok := p.gangs[key]
+	if !ok || g.preempts {
+		return
+	}
+	g.preempts = true
+	p.after(pause, func() {
+		p.mu.Lock()
+		g.preempts = false
+		p.mu.Unlock()
+		p.work.preempt(key)
+	})
 }
 
 // hasAssumed reports whether members of a gang are about to be bound.
@@ -106,29 +141,11 @@ func (p *Plugin) setNominated(ctx context.Context, pod *corev1.Pod, node string)
 }
 
 // evict marks and deletes one victim.
-func (p *Plugin) evict(ctx context.Context, preemptor inventory.GangState, victim *corev1.Pod) error {
+func (p *Plugin) evict(ctx context.Context, key string, preemptor inventory.GangState, victim *corev1.Pod) error {
 	name := "gang " + placement.NameOf(preemptor.Gang.ID)
-	status := victim.Status.DeepCopy()
-	apipod.UpdatePodCondition(status, &corev1.PodCondition{
-		Type:    corev1.DisruptionTarget,
-		Status:  corev1.ConditionTrue,
-		Reason:  corev1.PodReasonPreemptionByScheduler,
-		Message: fmt.Sprintf("%s: preempting to accommodate %s", contract.SchedulerName, name),
-	})
-	if err := p.patchStatus(ctx, victim, &victim.Status, status); err != nil {
-		if gone(err) {
-			return nil
-		}
-		return fmt.Errorf("mark pod %s/%s as evicted: %w", victim.Namespace, victim.Name, err)
-	}
-	err := p.handle.ClientSet().CoreV1().Pods(victim.Namespace).Delete(ctx, victim.Name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &victim.UID},
-	})
-	if gone(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("evict pod %s/%s: %w", victim.Namespace, victim.Name, err)
+	deleted, err := p.dismiss(ctx, key, victim, "preempting to accommodate "+name)
+	if !deleted {
+		return err
 	}
 	reason := metrics.ForPriority
 	if p.cache.OtherLeaf(victim, preemptor.Gang.Leaf) {

@@ -217,7 +217,7 @@ func newBench(t *testing.T, nodes ...string) *bench {
 		T:     t,
 		cache: clustercache.New(),
 		handle: &fakeHandle{
-			client: typedfake.NewClientset(), recorder: events.NewFakeRecorder(100),
+			client: newClient(), recorder: events.NewFakeRecorder(100),
 			activated: map[string]bool{}, waiting: map[types.UID]*fakeWaiting{}, nominated: map[types.UID]string{},
 		},
 		meters: basemetrics.NewKubeRegistry(),
@@ -227,6 +227,7 @@ func newBench(t *testing.T, nodes ...string) *bench {
 	meter := metrics.New(b.cache)
 	meter.Register(b.meters.MustRegister, b.meters.CustomMustRegister)
 	b.plugin = newPlugin(b.cache, meter, b.handle, fake.NewSimpleDynamicClient(runtime.NewScheme()))
+	b.plugin.aside.start = func(f func()) { f() }
 	b.plugin.synced = func(context.Context) error { return nil }
 	b.plugin.leading.Store(true)
 	b.plugin.now = func() time.Time { return b.clock }
@@ -236,6 +237,24 @@ func newBench(t *testing.T, nodes ...string) *bench {
 		b.addNode(name)
 	}
 	return b
+}
+
+// newClient returns an API server that knows dry runs of deletions.
+func newClient() *typedfake.Clientset {
+	client := typedfake.NewClientset()
+	client.PrependReactor("delete", "pods", func(action kubetesting.Action) (bool, runtime.Object, error) {
+		if !isDryRun(action) {
+			return false, nil, nil
+		}
+		_, err := client.Tracker().Get(action.GetResource(), action.GetNamespace(), action.(kubetesting.DeleteAction).GetName())
+		return true, nil, err
+	})
+	return client
+}
+
+func isDryRun(action kubetesting.Action) bool {
+	d, ok := action.(kubetesting.DeleteActionImpl)
+	return ok && len(d.DeleteOptions.DryRun) > 0
 }
 
 func (b *bench) addNode(name string) {

@@ -45,6 +45,14 @@ type gang struct {
 	asked         *placement.Placement
 	reservesAgain time.Time
 	reservePause  time.Duration
+	// deleted are the pods whose deletion for the gang the API server has accepted, refusals its answers about
+	// those that it refuses to delete.
+	deleted  map[types.UID]bool
+	refusals map[types.UID]string
+	// evictPause is how long the plugin waits before it evicts for the gang again, 0 unless that failed.
+	evictPause time.Duration
+	// preempts means that it will be looked at again whom the gang has to evict.
+	preempts bool
 	// retires means that it will be looked at again when it has been without members for too long.
 	retires bool
 	// expected means that the worker has activated the gang, and kept others out for the place

@@ -39,6 +39,7 @@ type Plugin struct {
 	// synced waits until the cache holds the cluster.
 	synced   func(context.Context) error
 	work     *workQueue
+	aside    *aside
 	statuses *statusQueue
 	// departures are of pods that end, or that others delete.
 	departures departures
@@ -144,6 +145,7 @@ func newPlugin(cache *clustercache.Cache, meter *metrics.Metrics, handle hooks.H
 		client:   client,
 		meter:    meter,
 		work:     newWorkQueue(),
+		aside:    newAside(),
 		statuses: newStatusQueue(),
 		pace:     rate.NewLimiter(textsPerSecond, textsAtOnce),
 		after:    func(pause time.Duration, f func()) { time.AfterFunc(pause, f) },

@@ -384,7 +384,8 @@ func TestPatchesNameTheirPod(t *testing.T) {
 	b.submit([]*corev1.Pod{pod})
 	require.NoError(t, b.plugin.setNominated(t.Context(), pod, "a"))
 	require.NoError(t, b.plugin.mark(t.Context(), pod, "it waits"))
-	require.NoError(t, b.plugin.dismiss(t.Context(), pod, "it goes"))
+	_, err := b.plugin.dismiss(t.Context(), "ns/job", pod, "it goes")
+	require.NoError(t, err)
 	fake, ok := b.handle.client.(*typedfake.Clientset)
 	require.True(t, ok)
 	patches := 0

@@ -7,12 +7,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
-	apipod "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 )
@@ -46,26 +43,38 @@ func (p *Plugin) retire(ctx context.Context, key string, state inventory.GangSta
 	})
 }
 
-// dismissBound evicts the members of a gang that have nodes, and hands each to evicted; where that
-// fails, the gang is looked at again.
+// dismissBound evicts the members of a gang that have nodes, unless the API server refuses to delete some, and hands
+// each to evicted; where that fails, the gang is looked at again.
 func (p *Plugin) dismissBound(ctx context.Context, key string, state inventory.GangState, why string, evicted func(*corev1.Pod)) {
 	var bound []*corev1.Pod
 	for _, pod := range state.Pods {
-		if pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil {
+		switch {
+		case pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil:
+		case p.cache.Undeletable(pod.UID) > 0:
+			return
+		default:
 			bound = append(bound, pod)
 		}
 	}
-	err := each(ctx, bound, func(pod *corev1.Pod) error {
-		err := p.dismiss(ctx, pod, why)
+	ctx = context.WithoutCancel(ctx) // that of a cycle ends with it
+	p.aside.run("the rest of "+key, func() {
+		bound := p.notDeleted(key, bound)
+		err := p.askAll(ctx, key, bound)
 		if err == nil {
-			evicted(pod)
+			err = each(ctx, bound, func(pod *corev1.Pod) error {
+				deleted, err := p.dismiss(ctx, key, pod, why)
+				if deleted {
+					evicted(pod)
+				}
+				return err
+			})
 		}
-		return err
+		pause := p.evictionPause(key, err)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot evict what is left of a gang", "gang", key)
+			p.retireLater(key, pause)
+		}
 	})
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot evict what is left of a gang", "gang", key)
-		p.retireLater(key, evictAgain)
-	}
 }
 
 // retireLater looks at a gang again after a pause.
@@ -83,26 +92,4 @@ func (p *Plugin) retireLater(key string, pause time.Duration) {
 		p.mu.Unlock()
 		p.work.add(clusterstate.Change{Gang: key})
 	})
-}
-
-// dismiss gives a pod the standard condition of pods that are evicted, and deletes it; it is
-// no error that it has gone.
-func (p *Plugin) dismiss(ctx context.Context, pod *corev1.Pod, why string) error {
-	status := pod.Status.DeepCopy()
-	apipod.UpdatePodCondition(status, &corev1.PodCondition{
-		Type:    corev1.DisruptionTarget,
-		Status:  corev1.ConditionTrue,
-		Reason:  corev1.PodReasonPreemptionByScheduler,
-		Message: contract.SchedulerName + ": " + why,
-	})
-	err := p.patchStatus(ctx, pod, &pod.Status, status)
-	if err == nil {
-		err = p.handle.ClientSet().CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
-			Preconditions: &metav1.Preconditions{UID: &pod.UID},
-		})
-	}
-	if err != nil && !gone(err) {
-		return fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, err)
-	}
-	return nil
 }

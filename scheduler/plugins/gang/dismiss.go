@@ -1,0 +1,240 @@
+package gang
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	apipod "k8s.io/kubernetes/pkg/api/v1/pod"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// aside does beside the worker and the cycles what the API server may take its time for, or the
+// webhooks that it asks.
+type aside struct {
+	mu sync.Mutex
+	// again is, for what is under way, whether it is to be done once more.
+	again map[string]bool
+	slots chan struct{}
+	// start starts a goroutine.
+	start func(func())
+}
+
+func newAside() *aside {
+	return &aside{again: map[string]bool{}, slots: make(chan struct{}, evictors), start: func(f func()) { go f() }}
+}
+
+// run has something done, and of the same name nothing else meanwhile; what is under way is
+// done once more.
+func (a *aside) run(name string, do func()) {
+	a.mu.Lock()
+	_, runs := a.again[name]
+	a.again[name] = runs
+	a.mu.Unlock()
+	if runs {
+		return
+	}
+	a.start(func() {
+		a.slots <- struct{}{}
+		defer func() { <-a.slots }()
+		for do(); a.repeats(name); do() {
+		}
+	})
+}
+
+// repeats reports whether something that was done has to be done once more.
+func (a *aside) repeats(name string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.again[name] {
+		a.again[name] = false
+		return true
+	}
+	delete(a.again, name)
+	return false
+}
+
+// dismiss gives a pod the standard condition of pods that are evicted, for a gang, and deletes it; it is
+// no error that it has gone. One that the API server refuses to delete does not keep the condition.
+func (p *Plugin) dismiss(ctx context.Context, key string, pod *corev1.Pod, why string) (deleted bool, err error) {
+	marked := pod.Status.DeepCopy()
+	apipod.UpdatePodCondition(marked, &corev1.PodCondition{
+		Type:    corev1.DisruptionTarget,
+		Status:  corev1.ConditionTrue,
+		Reason:  corev1.PodReasonPreemptionByScheduler,
+		Message: contract.SchedulerName + ": " + why,
+	})
+	if err := p.patchStatus(ctx, pod, &pod.Status, marked); err != nil {
+		if gone(err) {
+			return false, nil
+		}
+		return false, p.noteRefusal(ctx, key, pod, fmt.Errorf("mark pod %s/%s as evicted: %w", pod.Namespace, pod.Name, err))
+	}
+	err = p.delete(ctx, pod)
+	switch {
+	case gone(err):
+		return false, nil
+	case err != nil:
+		return false, errors.Join(p.noteRefusal(ctx, key, pod, err), p.patchStatus(ctx, pod, marked, &pod.Status))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if g, ok := p.gangs[key]; ok {
+		if g.deleted == nil {
+			g.deleted = map[types.UID]bool{}
+		}
+		g.deleted[pod.UID] = true
+		delete(g.refusals, pod.UID)
+	}
+	return true, nil
+}
+
+// delete deletes a pod, or asks whether it might.
+func (p *Plugin) delete(ctx context.Context, pod *corev1.Pod, dryRun ...string) error {
+	err := p.handle.ClientSet().CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &pod.UID}, DryRun: dryRun,
+	})
+	if err != nil {
+		return fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
+
+// askAll asks the API server whether it lets pods be deleted for a gang, before the first of them is: webhooks and
+// policies may refuse what disruption budgets allow.
+func (p *Plugin) askAll(ctx context.Context, key string, pods []*corev1.Pod) error {
+	return each(ctx, pods, func(pod *corev1.Pod) error {
+		err := p.delete(ctx, pod, metav1.DryRunAll)
+		if err == nil || gone(err) {
+			return nil
+		}
+		return p.noteRefusal(ctx, key, pod, err)
+	})
+}
+
+// notDeleted leaves out the pods of which the API server has accepted the deletion for a gang, whether the cache
+// shows that or not yet.
+func (p *Plugin) notDeleted(key string, pods []*corev1.Pod) []*corev1.Pod {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g, ok := p.gangs[key]
+	return slices.DeleteFunc(pods, func(pod *corev1.Pod) bool { return ok && g.deleted[pod.UID] })
+}
+
+// evictionPause is how long to wait before pods are evicted for a gang again. It doubles while that fails.
+func (p *Plugin) evictionPause(key string, err error) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g, ok := p.gangs[key]
+	switch {
+	case !ok:
+		return evictAgain
+	case err == nil:
+		g.evictPause = 0
+	default:
+		g.evictPause = min(max(2*g.evictPause, evictAgain), maxBackoff)
+	}
+	return g.evictPause
+}
+
+// noteRefusal notes that a pod is not deleted for a gang when the error is the API server's answer that it will not:
+// nobody counts on the pod's end until the API server answers otherwise, or the pod changes. An answer that may be
+// another one a moment later counts when it was given for a while. noteRefusal returns the error.
+func (p *Plugin) noteRefusal(ctx context.Context, key string, pod *corev1.Pod, err error) error {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) {
+		return err
+	}
+	status := answer.Status()
+	p.mu.Lock()
+	g, ok := p.gangs[key]
+	refuses := ok && (final(status.Code) || g.evictPause >= 2*evictAgain)
+	if refuses {
+		if g.refusals == nil {
+			g.refusals = map[types.UID]string{}
+		}
+		g.refusals[pod.UID] = fmt.Sprintf("pod %s/%s: %s", pod.Namespace, pod.Name, strings.TrimSuffix(status.Message, "."))
+	}
+	p.mu.Unlock()
+	if refuses {
+		p.refused(ctx, pod)
+	}
+	return err
+}
+
+// final reports whether an answer of the API server will be the same a moment later.
+func final(code int32) bool {
+	switch code {
+	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return false
+	}
+	return code < http.StatusInternalServerError
+}
+
+// refused notes that the API server refuses to delete a pod, and asks it again after a pause that doubles. Nobody is
+// evicted beside the pod, nor waits for it, before it answers otherwise.
+func (p *Plugin) refused(ctx context.Context, pod *corev1.Pod) {
+	refusals := p.cache.SetUndeletable(pod.UID)
+	if refusals == 0 {
+		return
+	}
+	pause := maxBackoff
+	if refusals < 10 {
+		pause = min(minBackoff<<(refusals-1), maxBackoff)
+	}
+	p.after(pause, func() {
+		p.aside.run(string(pod.UID), func() {
+			switch {
+			case p.cache.Undeletable(pod.UID) != refusals: // it has changed or gone, or was refused again
+			case p.wasRefused(pod.UID) && p.delete(ctx, pod, metav1.DryRunAll) != nil:
+				p.refused(ctx, pod)
+			default:
+				p.cache.SetDeletable(pod.UID)
+			}
+		})
+	})
+}
+
+// wasRefused reports whether the API server has refused to delete a pod for a gang that waits still.
+func (p *Plugin) wasRefused(pod types.UID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, g := range p.gangs {
+		if _, ok := g.refusals[pod]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// refusalText says which pods the API server refuses to delete for a gang, and what it answers, "" when there are none.
+func (p *Plugin) refusalText(key string) string {
+	var texts []string
+	p.mu.Lock()
+	if g, ok := p.gangs[key]; ok {
+		for pod, text := range g.refusals {
+			if p.cache.Undeletable(pod) > 0 {
+				texts = append(texts, text)
+			}
+		}
+	}
+	p.mu.Unlock()
+	slices.Sort(texts)
+	switch len(texts) {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf(" The API server refuses to delete %s.", texts[0])
+	}
+	return fmt.Sprintf(" The API server refuses to delete %d pods, %s.", len(texts), texts[0])
+}

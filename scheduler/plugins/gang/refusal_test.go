@@ -1,0 +1,322 @@
+package gang
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	typedfake "k8s.io/client-go/kubernetes/fake"
+	typedcore "k8s.io/client-go/kubernetes/typed/core/v1"
+	kubetesting "k8s.io/client-go/testing"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
+)
+
+// refusing is an API server that does not delete some pods.
+type refusing struct {
+	// answer is what it says, nil to delete them; lenient means that it says so only when it is
+	// in earnest, and not in a dry run.
+	answer  error
+	lenient bool
+	// asked counts how often it was asked to delete one of them.
+	asked int
+}
+
+// protected is what a webhook answers.
+func protected() error {
+	return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "low-0", errors.New(`admission webhook "guard.example.com" denied the request: it is protected`))
+}
+
+// refuseDeletion has the API server refuse to delete pods.
+func (b *bench) refuseDeletion(answer error, pods ...string) *refusing {
+	b.Helper()
+	r := &refusing{answer: answer}
+	fake, ok := b.handle.client.(*typedfake.Clientset)
+	require.True(b, ok)
+	fake.PrependReactor("delete", "pods", func(action kubetesting.Action) (bool, runtime.Object, error) {
+		d, ok := action.(kubetesting.DeleteAction)
+		if !ok || !slices.Contains(pods, d.GetName()) || r.lenient && isDryRun(action) {
+			return false, nil, nil
+		}
+		r.asked++
+		return r.answer != nil, nil, r.answer
+	})
+	return r
+}
+
+// says is why the gang of a pod is kept out of the queue.
+func (b *bench) says(pod *corev1.Pod) string {
+	return b.plugin.PreEnqueue(b.Context(), pod).Message()
+}
+
+// planAgain runs the cycle of a pod when it has been activated, and reports whether it was.
+func (b *bench) planAgain(pod *corev1.Pod) bool {
+	b.Helper()
+	activated := slices.Contains(b.handle.takeActivated(), pod.Name)
+	if activated {
+		b.cycle(pod)
+		b.work()
+	}
+	return activated
+}
+
+// A victim that the API server refuses to delete is none: nobody waits for it, nobody is evicted beside it,
+// and its preemptor gets whatever place becomes free.
+func TestVictimThatCannotBeDeleted(t *testing.T) {
+	b := newBench(t, "a", "b", "c")
+	low, mate := b.runs("low", "a", 1, 8, 0), b.runs("mate", "b", 1, 8, 0)
+	other := b.urgent("other", 1, 8)
+	b.submit(other)
+	node, status := b.cycle(other[0])
+	require.True(t, status.IsSuccess(), status.Message())
+	b.bind(other[0], node)
+	b.work()
+	refusing := b.refuseDeletion(protected(), "low-0")
+
+	big := b.urgent("big", 2, 8)
+	b.submit(big)
+	_, status = b.cycle(big[0])
+	require.Contains(t, status.Message(), "Reserved: waits for gang ns/low, gang ns/mate")
+	b.work()
+	assert.NotNil(t, b.live(mate[0]), "nobody is evicted in vain")
+	assert.False(t, b.marked(low[0].Name))
+	require.True(t, b.planAgain(big[0]), "it is planned again")
+	_, held := b.cache.Nomination("ns/big")
+	assert.False(t, held)
+	assert.Contains(t, b.says(big[0]), `The API server refuses to delete pod ns/low-0: pods "low-0" is forbidden: admission webhook "guard.example.com" denied the request: it is protected.`)
+
+	next := b.urgent("next", 1, 8)
+	b.submit(next)
+	_, status = b.cycle(next[0])
+	assert.Contains(t, status.Message(), "evicted for it: gang ns/mate", "others do not wait for it either")
+	b.plugin.work.add(b.cache.RemovePod(next[0].UID))
+	b.work()
+
+	b.handle.takeActivated()
+	b.plugin.work.add(b.cache.RemovePod(mate[0].UID))
+	b.end(other[0])
+	require.Contains(t, b.handle.takeActivated(), "big-0")
+	_, status = b.cycle(big[0])
+	assert.True(t, status.IsWait(), status.Message())
+	assert.NotNil(t, b.live(low[0]))
+	assert.Equal(t, 1, refusing.asked)
+}
+
+// The API server is asked again after pauses that double. Once it answers otherwise, or the pod changes, the pod
+// is a victim again; who asks no more evicts nobody.
+func TestRefusedDeletionIsTriedAgain(t *testing.T) {
+	for name, lenient := range map[string]bool{"refused in a dry run": false, "refused in earnest": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "a")
+			low := b.runs("low", "a", 1, 8, 0)
+			refusing := b.refuseDeletion(protected(), "low-0")
+			refusing.lenient = lenient
+			big := b.urgent("big", 1, 8)
+			b.submit(big)
+			b.cycle(big[0])
+			b.work()
+			b.planAgain(big[0])
+			for i := range 12 {
+				assert.Equal(t, i+1, refusing.asked)
+				assert.Contains(t, b.says(big[0]), "The API server refuses to delete pod ns/low-0")
+				assert.Contains(t, b.pauses(), min(minBackoff<<i, maxBackoff))
+				live := b.live(low[0])
+				require.NotNil(t, live)
+				assert.Empty(t, live.Status.Conditions, "it is not evicted")
+				b.elapse()
+				b.planAgain(big[0])
+				b.planAgain(big[0])
+			}
+			assert.Zero(t, b.evicted(metrics.ForPriority))
+
+			refusing.answer = nil
+			b.elapse()
+			b.planAgain(big[0])
+			assert.Nil(t, b.live(low[0]))
+			assert.EqualValues(t, 1, b.evicted(metrics.ForPriority))
+			b.elapse()
+			assert.EqualValues(t, 1, b.evicted(metrics.ForPriority), "once")
+		})
+	}
+	t.Run("its protection is taken off", func(t *testing.T) {
+		b := newBench(t, "a")
+		low := b.runs("low", "a", 1, 8, 0)
+		refusing := b.refuseDeletion(protected(), "low-0")
+		big := b.urgent("big", 1, 8)
+		b.submit(big)
+		b.cycle(big[0])
+		b.work()
+		b.planAgain(big[0])
+		refusing.answer = nil
+		changed := low[0].DeepCopy()
+		changed.Labels["example.com/protected"] = "false"
+		b.plugin.work.add(b.cache.SetPod(changed))
+		b.work()
+		require.True(t, b.planAgain(big[0]))
+		assert.Nil(t, b.live(low[0]))
+	})
+	t.Run("nobody asks any more", func(t *testing.T) {
+		b := newBench(t, "a")
+		b.runs("low", "a", 1, 8, 0)
+		refusing := b.refuseDeletion(protected(), "low-0")
+		big := b.urgent("big", 1, 8)
+		b.submit(big)
+		b.cycle(big[0])
+		b.work()
+		b.planAgain(big[0])
+		b.end(big[0])
+		for range 3 {
+			b.elapse()
+		}
+		assert.Equal(t, 1, refusing.asked)
+		assert.Zero(t, b.cache.Undeletable("low-0"))
+	})
+}
+
+// An answer that may be another one a moment later counts when it was given for a while; that there is none never does.
+func TestDeletionThatFailsForAMoment(t *testing.T) {
+	for name, test := range map[string]struct {
+		answer error
+		after  int // how often it is given before it counts, 0 for never
+	}{
+		"refused":               {protected(), 1},
+		"refused by a policy":   {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "low-0", nil), 1},
+		"a webhook is away":     {apierrors.NewInternalError(errors.New(`failed calling webhook "guard.example.com": context deadline exceeded`)), 3},
+		"a server is busy":      {apierrors.NewTooManyRequestsError("later"), 3},
+		"the API server leaves": {&apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusServiceUnavailable}}, 3},
+		"no answer":             {errors.New("connection reset by peer"), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "a")
+			b.runs("low", "a", 1, 8, 0)
+			b.refuseDeletion(test.answer, "low-0")
+			big := b.urgent("big", 1, 8)
+			b.submit(big)
+			b.cycle(big[0])
+			b.work()
+			for i := range 5 {
+				if i+1 == test.after {
+					assert.Positive(t, b.cache.Undeletable("low-0"))
+					return
+				}
+				require.Zero(t, b.cache.Undeletable("low-0"))
+				assert.Equal(t, []time.Duration{evictAgain << i}, without(b.pauses(), b.plugin.reserveAfter))
+				b.elapse()
+			}
+			assert.Zero(t, test.after)
+		})
+	}
+}
+
+// without leaves out the timer of a gang that waits for a reservation.
+func without(pauses []time.Duration, reserveAfter time.Duration) []time.Duration {
+	return slices.DeleteFunc(pauses, func(p time.Duration) bool { return p > reserveAfter/2 })
+}
+
+// What is left of a gang stays whole when a part of it cannot be evicted.
+func TestRestOfAGangThatCannotBeDeleted(t *testing.T) {
+	b := newBench(t, "a")
+	b.plugin.staleAfter, b.plugin.reserveAfter = time.Minute, -1
+	pods := b.gangPods("job", 3, 4)
+	long := metav1.NewTime(time.Now().Add(-2 * time.Hour).Truncate(time.Second))
+	for _, pod := range pods {
+		pod.CreationTimestamp = long
+	}
+	for _, pod := range pods[:2] {
+		pod.Spec.NodeName = "a"
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: long}}
+	}
+	pods[2].CreationTimestamp = metav1.NewTime(long.Add(time.Hour))
+	refusing := b.refuseDeletion(protected(), "job-1")
+	b.submit(pods)
+	b.cycle(pods[2])
+	b.work()
+	assert.NotNil(t, b.live(pods[0]))
+	b.work()
+	assert.Contains(t, b.says(pods[2]), "The API server refuses to delete pod ns/job-1")
+	asked := refusing.asked
+	for range 5 {
+		b.plugin.work.add(clusterstate.Change{Freed: true})
+		b.work()
+	}
+	assert.Equal(t, asked, refusing.asked, "it is asked again after a pause")
+	refusing.answer = nil
+	b.elapse()
+	b.work()
+	assert.Nil(t, b.live(pods[0]))
+	assert.Nil(t, b.live(pods[1]))
+	assert.EqualValues(t, 2, b.evicted(metrics.Stale))
+}
+
+// slowClient is an API server that takes until answers is closed to say something about the deletion of a pod.
+type slowClient struct {
+	kubernetes.Interface
+	pod            string
+	waits, answers chan struct{}
+}
+
+func (c *slowClient) CoreV1() typedcore.CoreV1Interface { return &slowCore{c.Interface.CoreV1(), c} }
+
+type slowCore struct {
+	typedcore.CoreV1Interface
+	client *slowClient
+}
+
+func (c *slowCore) Pods(namespace string) typedcore.PodInterface {
+	return &slowPods{c.CoreV1Interface.Pods(namespace), c.client}
+}
+
+type slowPods struct {
+	typedcore.PodInterface
+	client *slowClient
+}
+
+func (p *slowPods) Delete(ctx context.Context, name string, options metav1.DeleteOptions) error {
+	if name == p.client.pod {
+		close(p.client.waits)
+		<-p.client.answers
+		return protected()
+	}
+	return p.PodInterface.Delete(ctx, name, options)
+}
+
+// An API server that takes its time to delete a pod holds up neither the worker nor evictions for others.
+func TestDeletionThatTakesLong(t *testing.T) {
+	b := newBench(t, "a", "b")
+	b.runs("low", "a", 1, 8, 0)
+	other := b.urgent("other", 1, 8)
+	b.submit(other)
+	node, _ := b.cycle(other[0])
+	require.Equal(t, "b", node)
+	b.bind(other[0], node)
+	b.work()
+	slow := &slowClient{b.handle.client, "low-0", make(chan struct{}), make(chan struct{})}
+	b.handle.client = slow
+	var calls sync.WaitGroup
+	b.plugin.aside.start = calls.Go
+	first, second := b.urgent("first", 1, 8), b.urgent("second", 1, 8)
+	b.submit(append(first, second...))
+	b.cycle(first[0])
+	b.cycle(second[0])
+	b.work()
+	<-slow.waits
+	b.handle.takeActivated()
+	b.end(other[0])
+	assert.Contains(t, b.handle.takeActivated(), "second-0")
+	close(slow.answers)
+	calls.Wait()
+	assert.Positive(t, b.cache.Undeletable("low-0"))
+}

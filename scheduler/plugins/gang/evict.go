@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -69,8 +70,12 @@ func (p *Plugin) makeRoom(ctx context.Context, key string) {
 	if err == nil {
 		err = p.nominateAll(ctx, state, nomination.Members)
 	}
-	if err == nil {
-		err = each(ctx, victims, func(victim *corev1.Pod) error { return p.evict(ctx, key, state, victim) })
+	if err == nil && len(victims) > 0 {
+		if now, _ := p.cache.Nomination(key); !reflect.DeepEqual(now.Reservation, nomination.Reservation) {
+			p.work.preempt(key) // decided again meanwhile, or not wanted any more
+			return
+		}
+		err = each(ctx, p.notDeleted(key, p.cache.Victims(key)), func(victim *corev1.Pod) error { return p.evict(ctx, key, state, victim) })
 	}
 	pause := p.evictionPause(key, err)
 	if err != nil {

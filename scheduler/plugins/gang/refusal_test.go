@@ -320,3 +320,24 @@ func TestDeletionThatTakesLong(t *testing.T) {
 	calls.Wait()
 	assert.Positive(t, b.cache.Undeletable("low-0"))
 }
+
+// A gang that is decided about again while it is nominated evicts nobody by what was decided before.
+func TestPreemptorThatGoesEvictsNobody(t *testing.T) {
+	b := newBench(t, "a")
+	low := b.runs("low", "a", 1, 8, 0)
+	big := b.urgent("big", 1, 8)
+	b.submit(big)
+	_, status := b.cycle(big[0])
+	require.Contains(t, status.Message(), "evicted for it: gang ns/low")
+	fake, ok := b.handle.client.(*typedfake.Clientset)
+	require.True(t, ok)
+	fake.PrependReactor("patch", "pods", func(action kubetesting.Action) (bool, runtime.Object, error) {
+		if patch, ok := action.(kubetesting.PatchAction); ok && patch.GetName() == "big-0" {
+			b.plugin.work.add(b.cache.RemovePod(big[0].UID))
+		}
+		return false, nil, nil
+	})
+	b.work()
+	assert.NotNil(t, b.live(low[0]))
+	assert.Zero(t, b.evicted(metrics.ForPriority))
+}

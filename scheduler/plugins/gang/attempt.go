@@ -29,6 +29,8 @@ const (
 	// minBackoff and maxBackoff bound the pause after which rejected nodes get another chance.
 	minBackoff = time.Second
 	maxBackoff = 5 * time.Minute
+	// maxPause bounds the pause after an attempt that other plugins let fail. It is kube-scheduler's for pods.
+	maxPause = 10 * time.Second
 	// maxDryRuns bounds how often a gang is planned in one cycle.
 	maxDryRuns = 10
 )

@@ -161,7 +161,7 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, _ *corev1.Po
 	return nil
 }
 
-// Unreserve rolls back the whole gang, unless it is being bound already: then the member
+// Unreserve rolls back the whole gang, for a pause when another plugin has failed, unless it is being bound already: then the member
 // keeps its GPUs, because others of the gang may be bound, and tries again.
 func (p *Plugin) Unreserve(ctx context.Context, state fwk.CycleState, _ *corev1.Pod, _ string) {
 	s := assumedIn(state)
@@ -176,6 +176,9 @@ func (p *Plugin) Unreserve(ctx context.Context, state fwk.CycleState, _ *corev1.
 	s.reserved = false
 	s.attempt.reserved--
 	phase := s.attempt.phase
+	if (phase == phaseReserving || phase == phasePreparing) && p.cache.Assumed(s.pod.UID) {
+		p.gangs[s.attempt.key].fail(s.attempt)
+	}
 	p.mu.Unlock()
 	if phase != phaseBinding {
 		p.abort(ctx, s.attempt)
@@ -238,7 +241,8 @@ func (p *Plugin) prepare(s *assumedPod) (decided <-chan struct{}) {
 	defer p.mu.Unlock()
 	r := s.attempt
 	if r.prepare(s) {
-		p.gangs[r.key].attempt = nil
+		g := p.gangs[r.key]
+		g.attempt, g.failed, g.pause = nil, nil, 0
 		close(r.decided)
 	}
 	return r.decided

@@ -1,6 +1,7 @@
 package gang
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -39,6 +40,10 @@ type gang struct {
 	checkFilters bool
 	// backoff is how long the rejected nodes stay refused when nothing changes.
 	backoff time.Duration
+	// failed is the last attempt when other plugins let it fail after their filters, pause how long the
+	// gang stays out after it.
+	failed *attempt
+	pause  time.Duration
 	// asked is the place held for the gang that other plugins do not refuse, nil when they have not
 	// been asked; where they refuse every one, none is held until reservesAgain, and the next time
 	// they do the pause is longer.
@@ -99,6 +104,21 @@ type attempt struct {
 	ordered bool
 	// backoff is how long the gang stays out after the attempt has failed.
 	backoff time.Duration
+}
+
+// fail notes that other plugins let an attempt fail after their filters. The gang stays out as a pod of
+// kube-scheduler's does, twice as long each time, until it has other members. The place that it took is kept the
+// first time: others may have been evicted for it. The plugin's lock must be held.
+func (g *gang) fail(r *attempt) {
+	if g.failed == r {
+		return // by another member
+	}
+	if g.failed == nil || !maps.EqualFunc(g.failed.pods, r.pods, func(*assumedPod, *assumedPod) bool { return true }) {
+		g.pause = 0
+	}
+	r.kept = g.pause == 0
+	g.failed, g.pause = r, min(max(2*g.pause, minBackoff), maxPause)
+	r.backoff = g.pause
 }
 
 // isNext reports whether it is a member's turn. The plugin's lock must be held unless the

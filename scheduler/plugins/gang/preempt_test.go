@@ -151,6 +151,29 @@ func TestPlaceIsKeptWhenItIsRefusedOnce(t *testing.T) {
 	assert.Equal(t, "a", node)
 }
 
+// So it is when another plugin fails for the first time after the filters.
+func TestPlaceIsKeptWhenAnAttemptFailsOnce(t *testing.T) {
+	b := newBench(t, "a")
+	victims := b.runs("low", "a", 2, 4, 0)
+	big := b.urgent("big", 1, 8)
+	b.submit(big)
+	_, status := b.cycle(big[0])
+	require.Contains(t, status.Message(), "evicted for it: gang ns/low")
+	b.work()
+	b.end(victims[0])
+	b.end(victims[1])
+	thief := b.gangPods("thief", 1, 1)
+	b.submit(thief)
+	for _, keeps := range []bool{true, false} {
+		node, status := b.attempt(big[0])
+		require.True(t, status.IsSuccess(), status.Message())
+		b.plugin.Unreserve(t.Context(), b.states[big[0].UID], big[0], node)
+		b.work()
+		_, status = b.cycle(thief[0])
+		assert.Equal(t, keeps, status.IsRejected(), status.Message())
+	}
+}
+
 // An elastic gang loses members that it does not need, and runs on.
 func TestPreemptionOfAnElasticGangsMembers(t *testing.T) {
 	b := newBench(t, "a")

@@ -244,16 +244,61 @@ func TestNobodyIsBoundBeforeAllArePrepared(t *testing.T) {
 				assert.True(t, (<-binding).IsSuccess())
 				return
 			}
+			b.handle.takeActivated()
 			b.plugin.Unreserve(t.Context(), b.states[pods[1].UID], pods[1], "a")
 			status := <-binding
 			assert.Contains(t, status.Message(), "planned again")
 			b.plugin.Unreserve(t.Context(), b.states[pods[0].UID], pods[0], "a")
+			assert.Empty(t, b.handle.takeActivated(), "it pauses")
 			rival := b.gangPods("rival", 1, 8)
 			b.submit(rival)
 			_, status = b.cycle(rival[0])
 			assert.True(t, status.IsSuccess(), "the room is free again")
 		})
 	}
+}
+
+// After an attempt that other plugins let fail after their filters, a gang pauses as a pod of kube-scheduler's does. The pause
+// begins again when an attempt succeeds, and when the gang has other members.
+func TestPauseAfterAFailedAttempt(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 2, 2)
+	b.submit(pods)
+	attempt := func() {
+		t.Helper()
+		for _, pod := range pods {
+			_, status := b.attempt(pod)
+			require.False(t, status.IsRejected(), status.Message())
+		}
+	}
+	fail := func(want time.Duration) {
+		t.Helper()
+		attempt()
+		b.handle.takeActivated()
+		for _, pod := range pods {
+			b.plugin.Unreserve(t.Context(), b.states[pod.UID], pod, "a")
+		}
+		b.work()
+		assert.Empty(t, b.handle.takeActivated())
+		assert.Contains(t, b.pauses(), want)
+		b.elapse()
+		assert.Len(t, b.handle.takeActivated(), 1)
+	}
+	for _, seconds := range []int{1, 2, 4, 8, 10, 10} {
+		fail(time.Duration(seconds) * time.Second)
+	}
+	b.end(pods[1])
+	pods[1] = b.gangPods("other", 1, 2)[0]
+	pods[1].Labels = pods[0].Labels
+	b.submit(pods[1:])
+	fail(time.Second)
+	fail(2 * time.Second)
+
+	attempt()
+	for _, pod := range pods {
+		b.plugin.prepare(assumedIn(b.states[pod.UID]))
+	}
+	assert.Zero(t, b.plugin.gangs["ns/job"].pause)
 }
 
 // A scheduler that ends lets nobody wait.

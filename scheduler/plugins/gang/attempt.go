@@ -55,8 +55,11 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*assume
 		g := p.gang(key, pod)
 		g.wait(why, &d.GangState)
 		p.activationMissed(g)
-		rejected := len(g.rejected) > 0
+		rejected, outrun := len(g.rejected) > 0, p.outrun
 		p.mu.Unlock()
+		if outrun {
+			p.work.add(clusterstate.Change{Gang: key})
+		}
 		p.work.preempt(key)
 		if rejected {
 			p.work.age() // the place that it waits for may be one that is refused
@@ -97,7 +100,7 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*assume
 func (p *Plugin) setPlanning(key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.planning = key
+	p.planning, p.outrun = key, false
 }
 
 // decide plans a gang and takes its place, unless other plugins refuse it there: then it

@@ -76,6 +76,9 @@ type Plugin struct {
 	// planning is the gang that a cycle is planning, "" for none: its members may be charged to
 	// the view before they are assumed.
 	planning string
+	// outrun means that the worker has looked at the gangs that wait, or at this one, since the cycle began to
+	// plan: what the cycle knows may be of before.
+	outrun bool
 	// refreshes means that the worker, which alone uses it, is about to look at texts again.
 	refreshes bool
 	// checksBeside means that the worker is about to try gangs again that may have to run near pods.

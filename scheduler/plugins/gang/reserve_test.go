@@ -176,6 +176,49 @@ func TestBlockedGangIsNotOvertaken(t *testing.T) {
 	assert.Equal(t, "a", node)
 }
 
+// What changes while a gang is being told to wait is looked at at once.
+func TestRoomThatIsFreedDuringACycle(t *testing.T) {
+	meanwhile := map[string]func(b *bench, first, big *corev1.Pod){
+		"room is freed": func(b *bench, first, _ *corev1.Pod) { b.end(first) },
+		"a place is given back": func(b *bench, first, _ *corev1.Pod) {
+			b.cache.RemovePod(first.UID)
+			b.plugin.work.add(clusterstate.Change{RolledBack: true})
+			b.work()
+		},
+		"the gang changes": func(b *bench, first, big *corev1.Pod) {
+			b.cache.RemovePod(first.UID)
+			changed := big.DeepCopy()
+			changed.Labels["example.com/changed"] = "true"
+			b.plugin.work.add(b.cache.SetPod(changed))
+			b.work()
+		},
+	}
+	for name, happens := range meanwhile {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "a")
+			first := b.runs("first", "a", 1, 4, 0)
+			big := b.gangPods("big", 1, 8)
+			big[0].CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
+			b.submit(big)
+			once := false
+			b.handle.rejects = func(*corev1.Pod, fwk.NodeInfo) *fwk.Status {
+				if !once {
+					once = true
+					happens(b, first[0], big[0])
+					b.handle.takeActivated() // who is activated in its cycle asks to enter after it
+				}
+				return nil
+			}
+			b.handle.takeActivated()
+			_, status := b.cycle(big[0])
+			require.True(t, once)
+			require.True(t, status.IsRejected())
+			b.work()
+			assert.Equal(t, []string{"big-0"}, b.handle.takeActivated())
+		})
+	}
+}
+
 // A gang that could never fit holds nothing, and is not tried again while pods come and go.
 func TestInfeasibleGang(t *testing.T) {
 	b := newBench(t, "a")

@@ -53,6 +53,9 @@ func (p *Plugin) do(ctx context.Context, c pendingWork) {
 		p.refreshes = false
 	}
 	again := c.freed || c.rolledBack
+	if again {
+		p.outrunCycle() // before the gangs that wait are listed
+	}
 	if again || c.aged || p.affectsReservations(c.gangs) {
 		again = p.reserve(p.waiting()) || again
 		p.admitReserved(ctx)
@@ -81,11 +84,20 @@ func (p *Plugin) do(ctx context.Context, c pendingWork) {
 	}
 }
 
+// outrunCycle has the gang that a cycle is planning looked at again if it is to wait: it does not wait yet, and what it was
+// decided by may be of before.
+func (p *Plugin) outrunCycle() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.outrun = true
+}
+
 // reconcile brings what is remembered of a gang in line with its pods.
 func (p *Plugin) reconcile(ctx context.Context, key string) {
 	p.mu.Lock()
 	// Asked under the lock: what the view showed before may be of an attempt that has ended.
 	state, ok := p.cache.Gang(key)
+	p.outrun = p.outrun || p.planning == key
 	if !ok {
 		delete(p.ran, key)
 		delete(p.begun, key)

@@ -1,8 +1,10 @@
 package integration
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httputil"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -32,7 +35,7 @@ func startStuckScheduler(t *testing.T, calls int, ofKind func(*http.Request) boo
 	t.Helper()
 	var made atomic.Int64
 	kubeconfig := localtest.Start(t).Proxy(t, &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
-		if ofKind(r.In) && made.Add(1) > int64(calls) {
+		if ofKind(r.Out) && made.Add(1) > int64(calls) {
 			<-r.In.Context().Done()
 		}
 	}})
@@ -46,8 +49,14 @@ func bindsPod(r *http.Request) bool {
 	return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/binding")
 }
 
+// deletesPod leaves out dry runs.
 func deletesPod(r *http.Request) bool {
-	return r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "/pods/")
+	if r.Method != http.MethodDelete || !strings.Contains(r.URL.Path, "/pods/") {
+		return false
+	}
+	options, err := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(options))
+	return err == nil && !bytes.Contains(options, []byte(metav1.DryRunAll))
 }
 
 // runScheduler runs the scheduler with changes to the text of its configuration, and

@@ -52,6 +52,14 @@ func (a *aside) run(name string, do func()) {
 	})
 }
 
+// runs reports whether something of a name is under way.
+func (a *aside) runs(name string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, runs := a.again[name]
+	return runs
+}
+
 // repeats reports whether something that was done has to be done once more.
 func (a *aside) repeats(name string) bool {
 	a.mu.Lock()

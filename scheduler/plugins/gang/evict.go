@@ -50,7 +50,7 @@ func (p *Plugin) preempt(ctx context.Context, key string) {
 	nomination, _ := p.cache.Nomination(key)
 	state, _ := p.cache.Gang(key)
 	nominated := func(pod *corev1.Pod) bool { return pod.Spec.NodeName == "" && pod.Status.NominatedNodeName != "" }
-	if nomination.Reservation.Evicts || slices.ContainsFunc(slices.Collect(maps.Values(state.Pods)), nominated) {
+	if nomination.Reservation.Evicts || p.aside.runs(key) || slices.ContainsFunc(slices.Collect(maps.Values(state.Pods)), nominated) {
 		p.aside.run(key, func() { p.makeRoom(ctx, key) })
 	}
 }

@@ -321,6 +321,32 @@ func TestDeletionThatTakesLong(t *testing.T) {
 	assert.Positive(t, b.cache.Undeletable("low-0"))
 }
 
+// What is under way is done once more when it is asked for again, and nothing else of its name at the same time.
+func TestAside(t *testing.T) {
+	a := newAside()
+	var starts []func()
+	a.start = func(f func()) { starts = append(starts, f) }
+	done := 0
+	work := func() { done++ }
+	a.run("one", func() {
+		work()
+		if done == 1 {
+			require.True(t, a.runs("one"))
+			a.run("one", work)
+			a.run("one", work)
+			a.run("other", work)
+		}
+	})
+	require.Len(t, starts, 1)
+	starts[0]()
+	assert.Equal(t, 2, done)
+	require.Len(t, starts, 2)
+	assert.False(t, a.runs("one"))
+	starts[1]()
+	assert.Equal(t, 3, done)
+	assert.Empty(t, a.again)
+}
+
 // A gang that is decided about again while it is nominated evicts nobody by what was decided before.
 func TestPreemptorThatGoesEvictsNobody(t *testing.T) {
 	b := newBench(t, "a")

@@ -261,6 +261,49 @@ func TestRestOfAGangThatCannotBeDeleted(t *testing.T) {
 	assert.EqualValues(t, 2, b.evicted(metrics.Stale))
 }
 
+// A gang that finds a place before what is left of it is evicted keeps all its members.
+func TestRestOfAGangThatFindsAPlace(t *testing.T) {
+	for name, late := range map[string]bool{"before the API server is asked": false, "while it is asked": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "a")
+			b.plugin.staleAfter, b.plugin.reserveAfter = time.Minute, -1
+			pods := b.gangPods("job", 2, 8)
+			long := metav1.NewTime(time.Now().Add(-2 * time.Hour).Truncate(time.Second))
+			for _, pod := range pods {
+				pod.CreationTimestamp = long
+			}
+			pods[0].Spec.NodeName = "a"
+			var starts []func()
+			b.plugin.aside.start = func(f func()) { starts = append(starts, f) }
+			b.submit(pods)
+			b.cycle(pods[1])
+			b.work()
+			require.Len(t, starts, 1)
+			place := func() {
+				b.addNode("b")
+				b.work()
+				node, status := b.cycle(pods[1])
+				require.True(t, status.IsSuccess(), status.Message())
+				assert.Equal(t, "b", node)
+			}
+			if late {
+				fake, ok := b.handle.client.(*typedfake.Clientset)
+				require.True(t, ok)
+				fake.PrependReactor("delete", "pods", func(action kubetesting.Action) (bool, runtime.Object, error) {
+					require.True(t, isDryRun(action))
+					place()
+					return true, nil, nil
+				})
+			} else {
+				place()
+			}
+			starts[0]()
+			assert.NotNil(t, b.live(pods[0]))
+			assert.Zero(t, b.evicted(metrics.Stale))
+		})
+	}
+}
+
 // slowClient is an API server that takes until answers is closed to say something about the deletion of a pod.
 type slowClient struct {
 	kubernetes.Interface

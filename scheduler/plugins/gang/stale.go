@@ -59,8 +59,11 @@ func (p *Plugin) dismissBound(ctx context.Context, key string, state inventory.G
 	ctx = context.WithoutCancel(ctx) // that of a cycle ends with it
 	p.aside.run("the rest of "+key, func() {
 		bound := p.notDeleted(key, bound)
+		if !p.waitsInPart(key) {
+			return
+		}
 		err := p.askAll(ctx, key, bound)
-		if err == nil {
+		if err == nil && p.waitsInPart(key) { // it may have found a place meanwhile
 			err = each(ctx, bound, func(pod *corev1.Pod) error {
 				deleted, err := p.dismiss(ctx, key, pod, why)
 				if deleted {
@@ -75,6 +78,14 @@ func (p *Plugin) dismissBound(ctx context.Context, key string, state inventory.G
 			p.retireLater(key, pause)
 		}
 	})
+}
+
+// waitsInPart reports whether some members of a gang run, not enough of them, and there is no place for others.
+func (p *Plugin) waitsInPart(key string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g, ok := p.gangs[key]
+	return ok && g.entry == entryWaiting && len(g.assumed) == 0 && p.cache.GangStatus(key, "").Partial
 }
 
 // retireLater looks at a gang again after a pause.

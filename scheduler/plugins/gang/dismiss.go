@@ -136,7 +136,7 @@ func (p *Plugin) notDeleted(key string, pods []*corev1.Pod) []*corev1.Pod {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	g, ok := p.gangs[key]
-	return slices.DeleteFunc(pods, func(pod *corev1.Pod) bool { return ok && g.deleted[pod.UID] })
+	return slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool { return ok && g.deleted[pod.UID] })
 }
 
 // evictionPause is how long to wait before pods are evicted for a gang again. It doubles while that fails.

@@ -304,6 +304,18 @@ func TestRestOfAGangThatFindsAPlace(t *testing.T) {
 	}
 }
 
+// A pod whose deletion was accepted is not deleted again for the same gang, whatever the cache shows.
+func TestAcceptedDeletionIsNotRepeated(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 2, 4)
+	b.submit(pods)
+	_, err := b.plugin.dismiss(t.Context(), "ns/job", pods[0], "it goes")
+	require.NoError(t, err)
+	for range 2 {
+		assert.Equal(t, pods[1:], b.plugin.notDeleted("ns/job", pods))
+	}
+}
+
 // slowClient is an API server that takes until answers is closed to say something about the deletion of a pod.
 type slowClient struct {
 	kubernetes.Interface

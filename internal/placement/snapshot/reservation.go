@@ -273,7 +273,7 @@ func (v *View) Awaited(h *Reserved) []*placement.Pod {
 	var pods []*placement.Pod
 	for _, ids := range h.after {
 		for _, id := range ids {
-			if p := v.pods[id]; p != nil && !p.Overdue && !(h.Evicts && p.Undeletable) {
+			if p := v.pods[id]; p != nil && !p.Overdue && (!h.Evicts || !p.Undeletable) {
 				pods = append(pods, p)
 			}
 		}

@@ -36,6 +36,9 @@ const (
 	// resource version with which the job was created, as the controller saw it arrive,
 	// or that of the ledger when the controller began and found the job there.
 	ArrivalAnnotation = "gpuplan.dev/arrival"
+	// ClassPriorityAnnotation on a QueueUnit is the priority that the controller gave it, by the
+	// PriorityClass of the job's pods. One that differs is an edit by someone, and stays.
+	ClassPriorityAnnotation = "gpuplan.dev/class-priority"
 )
 
 // QueueUnitName is the name of the unit of a job, as in koord-queue where that has the kind.

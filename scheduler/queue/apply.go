@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -182,8 +183,10 @@ func (w *writer) createUnit(ctx context.Context, e *entry) error {
 		TypeMeta: metav1.TypeMeta{APIVersion: units().GroupVersion().String(), Kind: contract.QueueUnitKind},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: j.namespace, Name: j.unitName(),
-			Labels:      map[string]string{contract.PartOfLabel: contract.PartOfValue},
-			Annotations: map[string]string{contract.ArrivalAnnotation: strconv.FormatInt(j.sequence, 10)},
+			Labels: map[string]string{contract.PartOfLabel: contract.PartOfValue},
+			Annotations: map[string]string{
+				contract.ArrivalAnnotation: strconv.FormatInt(j.sequence, 10), contract.ClassPriorityAnnotation: priorityText(e.spec),
+			},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: j.kind.gvk.GroupVersion().String(), Kind: j.kind.gvk.Kind,
 				Name: j.name, UID: j.uid, Controller: &yes,
@@ -233,7 +236,15 @@ func (w *writer) verify(ctx context.Context, u *unit) error {
 // describe writes the unit's description.
 func (w *writer) describe(ctx context.Context, e *entry) error {
 	next := e.unit.object.DeepCopy()
-	for field, value := range map[string]any{"queue": e.spec.Queue, "resource": e.spec.Resource} {
+	fields := map[string]any{"queue": e.spec.Queue, "resource": e.spec.Resource}
+	if priority(e.spec) != priority(e.unit.Spec) {
+		fields["priority"], fields["priorityClassName"] = e.spec.Priority, e.spec.PriorityClassName
+		annotations := map[string]string{}
+		maps.Copy(annotations, e.unit.Annotations)
+		annotations[contract.ClassPriorityAnnotation] = priorityText(e.spec)
+		next.SetAnnotations(annotations)
+	}
+	for field, value := range fields {
 		raw, err := plain(value)
 		if err != nil {
 			return err

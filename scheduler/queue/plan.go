@@ -93,6 +93,8 @@ type reconciler struct {
 	stillReleasing map[string]time.Time
 	out            plan
 
+	// podPriority is that of pods that name no class.
+	podPriority int32
 	// used is the tree with what runs.
 	used    *quota.Tree
 	unitOf  map[types.UID]*unit
@@ -114,7 +116,7 @@ func (s *state) plan(t timing, now time.Time, releasing map[string]int64) plan {
 	p := &reconciler{
 		state: s, timing: t, now: now, releasing: releasing,
 		unitOf: map[types.UID]*unit{}, waiting: map[string]*entry{}, runs: map[types.UID]int{}, charged: map[types.UID]bool{},
-		accounts: newAccounts(s.tree), stillReleasing: map[string]time.Time{},
+		accounts: newAccounts(s.tree), stillReleasing: map[string]time.Time{}, podPriority: s.defaultPriority(),
 	}
 	if s.tree != nil {
 		p.used = s.tree.empty.Clone()

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
@@ -88,10 +90,10 @@ func (p *reconciler) describe(e *entry) {
 				Namespace: j.namespace, Name: j.name, UID: j.uid,
 			},
 			PriorityClassName: j.priorityClass,
-			Priority:          p.priorityOf(j),
 		}
 	}
 	e.spec.Resource = j.requests
+	p.prioritize(e)
 	if e.leaf == "" {
 		return // it stays where it was, so that its Queue is not lost
 	}
@@ -100,22 +102,51 @@ func (p *reconciler) describe(e *entry) {
 	}
 }
 
-// priorityOf is the priority that the job's pods will have.
-func (p *reconciler) priorityOf(j *job) *int32 {
-	value := int32(0)
-	switch class := p.classes[j.priorityClass]; {
+// prioritize gives the unit of a job that waits the priority that the job's pods will have, as
+// soon as that is known, unless someone has given it another.
+func (p *reconciler) prioritize(e *entry) {
+	value, known := p.priorityOf(e.job)
+	switch {
+	case !known:
+	case e.unit == nil, e.job.suspended && e.unit.classPriority() && priority(e.spec) != value:
+		e.spec.PriorityClassName, e.spec.Priority = e.job.priorityClass, &value
+	}
+}
+
+// classPriority reports whether nobody has edited the unit's priority.
+func (u *unit) classPriority() bool {
+	return u.Spec.Priority == nil || u.Annotations[contract.ClassPriorityAnnotation] == priorityText(u.Spec)
+}
+
+func priorityText(spec contract.QueueUnitSpec) string { return strconv.Itoa(int(priority(spec))) }
+
+// priorityOf is the priority that the job's pods will have. It is not known while they name a class that
+// there is not: the API server takes no such pods.
+func (p *reconciler) priorityOf(j *job) (value int32, known bool) {
+	class := p.classes[j.priorityClass]
+	switch {
 	case class != nil:
-		value = class.Value
+		return class.Value, true
+	case j.priorityClass != "":
+		return 0, false
 	case j.priority != nil:
-		value = *j.priority
-	case j.priorityClass == "":
-		for _, class := range p.classes {
-			if class.GlobalDefault {
-				value = class.Value
-			}
+		return *j.priority, true
+	}
+	return p.podPriority, true
+}
+
+// defaultPriority is that of pods that name no class. Of several default classes the API server takes the lowest.
+func (s *state) defaultPriority() int32 {
+	var lowest *schedulingv1.PriorityClass
+	for _, class := range s.classes {
+		if class.GlobalDefault && (lowest == nil || class.Value < lowest.Value) {
+			lowest = class
 		}
 	}
-	return &value
+	if lowest == nil {
+		return 0
+	}
+	return lowest.Value
 }
 
 func priority(spec contract.QueueUnitSpec) int32 {

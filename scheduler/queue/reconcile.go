@@ -173,6 +173,7 @@ func (p *reconciler) enter(e *entry, phase contract.QueueUnitPhase, message stri
 // wait puts a unit into line.
 func (p *reconciler) wait(e *entry) {
 	p.accounts.pending(e, false)
+	_, classKnown := p.priorityOf(e.job)
 	reason := ""
 	switch {
 	case p.bar != nil:
@@ -183,6 +184,8 @@ func (p *reconciler) wait(e *entry) {
 		reason = p.tree.empty.Missing(e.job.leaf)
 	case e.leaf == "":
 		reason = fmt.Sprintf("its namespace %s belongs to no leaf of the quota tree", e.job.namespace)
+	case !classKnown:
+		reason = fmt.Sprintf("there is no PriorityClass %s, which its pods name", e.job.priorityClass)
 	default:
 		p.waiting[e.id()] = e
 	}

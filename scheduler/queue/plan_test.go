@@ -167,7 +167,7 @@ func TestLifeOfAUnit(t *testing.T) {
 	at := func(d time.Duration) *metav1.Time { return &metav1.Time{Time: now.Add(d)} }
 	waiting := contract.QueueUnitStatus{Phase: contract.UnitEnqueued}
 	out := func(ago time.Duration) contract.QueueUnitStatus {
-		return contract.QueueUnitStatus{Phase: contract.UnitDequeued, Attempts: 1, LastUpdateTime: at(-ago)}
+		return contract.QueueUnitStatus{Phase: contract.UnitDequeued, Attempts: 1, LastUpdateTime: at(-ago), Message: "until its pod runs"}
 	}
 	off := func(in time.Duration) contract.QueueUnitStatus {
 		return contract.QueueUnitStatus{Phase: contract.UnitBackoff, Attempts: 1, RequeueState: &contract.RequeueState{Count: 1, RequeueAt: at(in)}}
@@ -470,6 +470,39 @@ func TestInvalidTreeLetsNothingOut(t *testing.T) {
 			back.SetResourceVersion("9")
 			require.NoError(t, s.setTree(back))
 			assert.Equal(t, "enqueue b, start a", s.plan(patient, now, nil).names())
+		})
+	}
+}
+
+// The scheduler starts nothing that an invalid tree governs. A job that was released before has its
+// time to run when the tree is valid again, whatever time that was and whoever works then.
+func TestInvalidTreeSendsNobodyBack(t *testing.T) {
+	valid := world(t).trees[""]
+	invalid := valid.DeepCopy()
+	invalid.SetResourceVersion("2")
+	require.NoError(t, unstructured.SetNestedField(invalid.Object, "many", "spec", "root", "max", "cpu"))
+	s := world(t)
+	require.Error(t, s.setTree(invalid))
+	status := contract.QueueUnitStatus{Phase: contract.UnitDequeued, Attempts: 1, LastUpdateTime: &metav1.Time{Time: now.Add(-time.Hour)}}
+	s.queueUp(t, object("a", released), status)
+	p := s.plan(patient, now, nil)
+	assert.Empty(t, p.names())
+	require.Len(t, p.positions, 1)
+	status = p.positions[0].status
+	assert.Equal(t, s.bar.Why, status.Message)
+
+	for name, again := range map[string]struct {
+		after time.Duration
+		want  string
+	}{"the tree is valid": {0, ""}, "its pods had their time": {patient.ready, "back a"}} {
+		t.Run(name, func(t *testing.T) {
+			s := world(t)
+			s.queueUp(t, object("a", released), status)
+			p := s.plan(patient, now, nil)
+			require.Len(t, p.positions, 1)
+			s = world(t)
+			s.queueUp(t, object("a", released), p.positions[0].status)
+			assert.Equal(t, again.want, s.plan(patient, now.Add(again.after), nil).names())
 		})
 	}
 }

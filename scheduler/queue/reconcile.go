@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -136,6 +137,13 @@ func (p *reconciler) reconcileReleased(e *entry) {
 	if runs >= j.pods || runs > 0 && e.status.Phase == contract.UnitRunning {
 		p.enter(e, contract.UnitRunning, "")
 		return
+	}
+	if p.bar.Holds(j.namespace, cmp.Or(e.leaf, j.leaf)) { // its pods do not start, and that is not its fault
+		p.enter(e, contract.UnitDequeued, p.bar.Why)
+		return
+	}
+	if e.status.Message != untilRuns(j) {
+		e.status.LastUpdateTime = nil // its time begins when its pods are all that it waits for
 	}
 	p.enter(e, contract.UnitDequeued, untilRuns(j))
 	if p.timing.ready == 0 {

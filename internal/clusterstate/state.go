@@ -67,6 +67,9 @@ type Change struct {
 	// RolledBack means that a pod that was about to be bound is not ([State.Forget]), or
 	// that a place is not held any more.
 	RolledBack bool
+	// Lifted means that a place is not held any more, by a decision: pods that the planner does not
+	// place may have the quota.
+	Lifted bool
 	// Node is a node whose taints or hardware changed, that came or went, or that a pod
 	// is bound to though it does not exist; "" for none.
 	Node string

@@ -92,6 +92,20 @@ func (g *Gang) Missing() int {
 	return max(minimum-running, short, 0)
 }
 
+// Late returns the part of the gang that starts once the rest runs, and runs so. It has no roles when there is no
+// such part.
+func (g *Gang) Late(running []Assignment) Gang {
+	late := *g
+	late.Roles = slices.DeleteFunc(slices.Clone(g.Roles), func(r Role) bool { return !r.Late })
+	late.Running, late.Minimum, late.Subgroups, late.Planned = running, 0, nil, nil
+	return late
+}
+
+// StartsLate reports whether nobody of the gang has to run before those who are late: it is such a part ([Gang.Late]).
+func (g *Gang) StartsLate() bool {
+	return !slices.ContainsFunc(g.Roles, func(r Role) bool { return !r.Late })
+}
+
 // Running counts the members of the subgroup that run.
 func (s *Subgroup) Running(roles []Role, runs map[string]bool) int {
 	n := 0

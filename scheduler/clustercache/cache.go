@@ -13,6 +13,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 )
 
 // Cache follows a cluster and keeps the state of it up to date, one object at a time. It is
@@ -27,6 +28,8 @@ type Cache struct {
 	mu       sync.Mutex
 
 	state *clusterstate.State
+	// held are the view's reservations for who holds mu alone: those of the view change under planning.
+	held []*snapshot.Reserved
 	// counted is what was counted of each gang since it last changed. It is used with mu held.
 	counted map[string]counted
 	// feasibility tell of gangs that did not fit whether they could on the empty cluster. It
@@ -68,8 +71,15 @@ func (c *Cache) lock() {
 }
 
 func (c *Cache) unlock() {
+	c.held = c.state.View.Held()
 	c.mu.Unlock()
 	c.planning.Unlock()
+}
+
+// endPlanning ends what was done with planning held alone, and may have changed reservations.
+func (c *Cache) endPlanning() {
+	c.mu.Lock()
+	c.unlock()
 }
 
 // Subscribe has a function called after each change that [Cache.Follow] takes in and

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
@@ -111,8 +112,21 @@ func (c *Cache) podsOf(gangs []placement.Victim) []*corev1.Pod {
 // else is planned: members that get a place are charged as [Cache.Assume] does; a place
 // that others have to leave first is held. ok is false when the gang has no pods.
 func (c *Cache) Decide(key string, limits Limits, approve func(*Decision) bool) (d Decision, ok bool, err error) {
+	d, ok, err = c.decide(key, limits, approve)
+	c.lifted(d.Lifted)
+	return d, ok, err
+}
+
+// lifted tells of places that are not held any more.
+func (c *Cache) lifted(any bool) {
+	if any {
+		c.notify(clusterstate.Change{Lifted: true})
+	}
+}
+
+func (c *Cache) decide(key string, limits Limits, approve func(*Decision) bool) (d Decision, ok bool, err error) {
 	c.planning.Lock()
-	defer c.planning.Unlock()
+	defer c.endPlanning()
 	if d, ok = c.consider(c.state.View, key, limits); !ok || d.MissingText != "" || d.Result.Placement == nil {
 		if d.Lost {
 			d.Lifted = c.state.View.Release(d.Gang.ID)
@@ -154,6 +168,7 @@ func (c *Cache) Decide(key string, limits Limits, approve func(*Decision) bool) 
 	d.Lifted = c.state.View.Release(d.Gang.ID)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.held = c.state.View.Held()
 	for i, p := range bound {
 		c.state.Assume(p, &d.Assumed[i].Record)
 	}
@@ -164,7 +179,7 @@ func (c *Cache) Decide(key string, limits Limits, approve func(*Decision) bool) 
 // are charged there still have to be forgotten after it.
 func (c *Cache) Restore(key string, r placement.Reservation) {
 	c.planning.Lock()
-	defer c.planning.Unlock()
+	defer c.endPlanning()
 	if _, ok := c.state.Gang(key); ok {
 		c.state.View.AddReservation(r)
 	}
@@ -268,8 +283,14 @@ func (c *Cache) checkFeasible(key string, g placement.Gang) {
 // Withdraw gives back the place that others leave for a gang, by its key, which does not ask for it any more, and
 // reports whether there was one.
 func (c *Cache) Withdraw(key string) bool {
+	withdrawn := c.withdraw(key)
+	c.lifted(withdrawn)
+	return withdrawn
+}
+
+func (c *Cache) withdraw(key string) bool {
 	c.planning.Lock()
-	defer c.planning.Unlock()
+	defer c.endPlanning()
 	state, ok := c.state.Gang(key)
 	if !ok {
 		return false
@@ -283,8 +304,14 @@ func (c *Cache) Withdraw(key string) bool {
 // the queue ([backfill.ReserveBlocked]), within limits by key,
 // and reports whether that changed anything. Infeasible gangs are not tried.
 func (c *Cache) ReserveBlocked(keys []string, limits map[string]Limits) (changed bool) {
+	changed = c.reserveBlocked(keys, limits)
+	c.lifted(changed)
+	return changed
+}
+
+func (c *Cache) reserveBlocked(keys []string, limits map[string]Limits) (changed bool) {
 	c.planning.Lock()
-	defer c.planning.Unlock()
+	defer c.endPlanning()
 	keys = slices.DeleteFunc(keys, c.Infeasible)
 	var gangs []placement.Gang
 	for _, key := range keys {

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
@@ -51,8 +52,9 @@ func (c *Cache) OtherLeaf(p *corev1.Pod, leaf string) bool {
 	return c.state.Tree() != nil && inventory.LeafOf(p, c.state.Tree()) != leaf
 }
 
-// OverQuota says which limit of the quota tree a pod without GPUs would exceed, that the
-// tree lacks the leaf which it names, or what is wrong with the tree, "" when it may start.
+// OverQuota says which limit of the quota tree a pod without GPUs would exceed, now or once those have
+// their places for which they are held, that the tree lacks the leaf which it names, or what is wrong
+// with the tree, "" when it may start.
 func (c *Cache) OverQuota(p *corev1.Pod) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +69,23 @@ func (c *Cache) OverQuota(p *corev1.Pod) string {
 	if why := tree.Missing(consumer.Leaf); why != "" {
 		return why
 	}
-	return c.state.View.OverQuota(consumer.Leaf, consumer.Charge, consumer.Preemptible)
+	var gang placement.Gang
+	if len(c.held) > 0 {
+		gang = c.asGang(p)
+	}
+	gang.Leaf, gang.Preemptible = consumer.Leaf, consumer.Preemptible
+	return c.state.View.OverQuota(&gang, consumer.Charge, c.held)
+}
+
+// asGang is what a pod that is not planned is to reservations: a gang on its own, or what starts once its gang
+// runs; mu must be held.
+func (c *Cache) asGang(p *corev1.Pod) placement.Gang {
+	if key, late := inventory.PlanKey(p); late {
+		if state, ok := c.state.Gang(key); ok {
+			return state.Gang.Late(state.Gang.Running)
+		}
+	}
+	return placement.Gang{ID: inventory.GangID(p), Priority: corev1helpers.PodPriority(p)}
 }
 
 // counts counts a gang, once after each change; mu must be held.

@@ -13,6 +13,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/preemption"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
 // blocked returns a view of two nodes on which a gang of eight GPUs must wait:
@@ -94,6 +95,30 @@ func TestReserveWaitsForWhatEndsFirst(t *testing.T) {
 	r, ok := backfill.Reserve(v, big)
 	require.True(t, ok)
 	assert.Equal(t, "n1", r.Placement.Assignments[0].Node)
+}
+
+// What starts once a gang runs goes before a reservation that waits for that gang's end.
+func TestLauncherGoesBeforeAReservation(t *testing.T) {
+	worker, launch := placementtest.WholeGPUs(8), placement.Request{Mode: placement.ModeNone, Resources: placement.Resources{MilliCPU: 1000}}
+	worker.MilliCPU = 4000
+	v := placementtest.TopologyView(1)
+	limit := quota.Resources{"cpu": 5000}
+	placementtest.SetQuota(t, v, quota.Spec{Min: limit, Max: limit, Children: []quota.Spec{{Name: "left"}}})
+	job := placementtest.InLeaf(placementtest.Gang("ml/job", 1, worker), "left", 0)
+	launcher := placementtest.Role("launcher", 1, launch)
+	launcher.Late = true
+	whole := job
+	whole.Roles = []placement.Role{launcher, job.Roles[0]}
+	late := whole.Late(placementtest.Place(t, v, job))
+	worker.MilliCPU = 5000
+	r, ok := backfill.Reserve(v, placementtest.InLeaf(placementtest.Gang("ml/big", 1, worker), "left", 0))
+	require.True(t, ok)
+	require.True(t, r.QuotaOnly)
+	v.AddReservation(r)
+
+	assert.NotNil(t, planner.Plan(v, late).Placement)
+	other := placementtest.InLeaf(placementtest.Gang("ml/other", 1, launch), "left", 0)
+	assert.Contains(t, planner.Plan(v, other).Verdict.String(), "Held back by the reservation of gang ml/big.")
 }
 
 func TestBackfillLeavesTheReservationAlone(t *testing.T) {

@@ -1,6 +1,8 @@
 package snapshot
 
 import (
+	"slices"
+
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
@@ -48,4 +50,39 @@ func (v *View) laterUsage(gone map[string]*placement.Pod, reservations ...*Reser
 		}
 	}
 	return more
+}
+
+// laterUsages returns [View.laterUsage] with each of some reservations in its place, and with all of
+// them at last.
+func (v *View) laterUsages(gone map[string]*placement.Pod, reservations []*Reserved) []*quota.Tree {
+	var later []*quota.Tree
+	for _, h := range reservations {
+		later = append(later, v.laterUsage(gone, h))
+	}
+	if len(reservations) > 1 {
+		later = append(later, v.laterUsage(gone, reservations...))
+	}
+	return later
+}
+
+// laterMemory remembers of [View.laterUsages] what some reservations change of each amount, until pods come or go
+// that these wait for. Others come and go all the time.
+type laterMemory struct {
+	reservations []*Reserved
+	usages       []*quota.Tree
+}
+
+// changed forgets what is not true any more when a pod comes or goes.
+func (m *laterMemory) changed(pod string) {
+	if slices.ContainsFunc(m.reservations, func(h *Reserved) bool { return h.waits[pod] }) {
+		*m = laterMemory{}
+	}
+}
+
+// laterBeside is laterUsages as things are, but for jobs. It must not be changed.
+func (v *View) laterBeside(reservations []*Reserved) []*quota.Tree {
+	if !slices.Equal(v.later.reservations, reservations) {
+		v.later = laterMemory{reservations, v.laterUsages(nil, reservations)}
+	}
+	return v.later.usages
 }

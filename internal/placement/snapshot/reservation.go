@@ -17,6 +17,8 @@ type Reserved struct {
 	Usage map[string]capacity.Usage
 	// after are the IDs of the pods that the reservation waits for, by node.
 	after map[string][]string
+	// waits are the IDs of those pods.
+	waits map[string]bool
 }
 
 // AddReservation keeps a reservation's place from now on, in place of any that its gang has. On
@@ -27,7 +29,7 @@ type Reserved struct {
 // gaveWay means that a place is not held any more.
 func (v *View) AddReservation(r placement.Reservation) (gaveWay bool) {
 	gaveWay = v.DropReservations(func(h *Reserved) bool { return h.yields(&r.Gang) })
-	h := &Reserved{Reservation: r, Come: map[string][]*placement.Pod{}, Usage: map[string]capacity.Usage{}, after: map[string][]string{}}
+	h := &Reserved{Reservation: r, Come: map[string][]*placement.Pod{}, Usage: map[string]capacity.Usage{}, after: map[string][]string{}, waits: map[string]bool{}}
 	for _, p := range r.Gang.Pods(r.Placement.Assignments) {
 		if r.QuotaOnly {
 			p.Node = ""
@@ -41,6 +43,7 @@ func (v *View) AddReservation(r placement.Reservation) (gaveWay bool) {
 		for _, id := range victim.Pods {
 			if p := v.pods[id]; p != nil {
 				h.after[p.Node] = append(h.after[p.Node], id)
+				h.waits[id] = true
 			}
 		}
 	}
@@ -71,6 +74,9 @@ func (v *View) Reservations() []placement.Reservation {
 	}
 	return list
 }
+
+// Held returns all that are held. Neither the list nor what is in it is changed any more.
+func (v *View) Held() []*Reserved { return v.reservations }
 
 // ReservationOf returns the reservation that a gang holds, nil for none.
 func (v *View) ReservationOf(gang string) *Reserved {
@@ -107,7 +113,8 @@ func (v *View) refreshReserved(h *Reserved) {
 	}
 }
 
-// yields reports whether a gang need not leave the reservation alone.
+// yields reports whether a gang need not leave the reservation alone. What starts once its gang runs is
+// like a lost member of it: the reservation may wait for that gang to end.
 func (h *Reserved) yields(g *placement.Gang) bool {
 	switch {
 	case h.Gang.ID == g.ID:
@@ -117,7 +124,7 @@ func (h *Reserved) yields(g *placement.Gang) bool {
 	case g.Priority > h.Gang.Priority:
 		return true
 	}
-	return len(g.Running) > 0 && g.Minimum > 0 && g.Missing() > 0
+	return len(g.Running) > 0 && (g.Minimum > 0 && g.Missing() > 0 || g.StartsLate())
 }
 
 // remaining computes what is left of a node beside what is held on it.
@@ -229,12 +236,7 @@ func (v *View) SeenAfter(gone []*placement.Pod, kept, lifted []*Reserved) Cluste
 	if len(gone) > 0 {
 		c.Quota = v.quotaAfter(away)
 	}
-	for _, h := range kept {
-		c.Later = append(c.Later, v.laterUsage(away, h))
-	}
-	if len(kept) > 1 {
-		c.Later = append(c.Later, v.laterUsage(away, kept...))
-	}
+	c.Later = v.laterUsages(away, kept)
 	return c
 }
 

@@ -38,6 +38,8 @@ type View struct {
 	admissions *admission.Memory
 	// reservations are the reservations that are held, in the order in which they were made.
 	reservations []*Reserved
+	// later is remembered for pods that are not planned.
+	later laterMemory
 	// version counts changes of nodes, of the quota tree and of the workload.
 	version uint64
 	// verdicts are remembered until something changes.
@@ -210,6 +212,7 @@ func (v *View) AddPod(p placement.Pod) {
 	v.changed()
 	v.RemovePod(p.ID)
 	v.pods[p.ID] = &p
+	v.later.changed(p.ID)
 	n := v.node(p.Node)
 	n.Used.Charge(&p, 1)
 	v.refresh(n)
@@ -231,6 +234,7 @@ func (v *View) RemovePod(id string) {
 		return
 	}
 	v.changed()
+	v.later.changed(id)
 	delete(v.pods, id)
 	n := v.nodes[p.Node]
 	n.Used.Charge(p, -1)
@@ -262,7 +266,7 @@ func (v *View) Pod(id string) (placement.Pod, bool) {
 func (v *View) SetQuota(t *quota.Tree) {
 	v.version++
 	v.changed()
-	v.quota = nil
+	v.quota, v.later = nil, laterMemory{}
 	if t == nil {
 		return
 	}
@@ -283,14 +287,21 @@ func (v *View) Quota() *quota.Tree {
 	return v.quota.Clone()
 }
 
-// OverQuota says which limit of the quota tree a charge to a leaf would exceed, "" for none.
-// It reads nothing but the tree.
-func (v *View) OverQuota(leaf string, charge quota.Resources, preemptible bool) string {
+// OverQuota says which limit of the quota tree a gang would exceed that is charged so much more, now
+// or once reservations are in their places that it must leave alone, "" for none. Of the view it reads the
+// tree and the pods only; which reservations there are the caller says ([View.Held]).
+func (v *View) OverQuota(g *placement.Gang, charge quota.Resources, held []*Reserved) string {
 	if v.quota == nil {
 		return ""
 	}
-	if exceeded := v.quota.Fits(leaf, charge, preemptible); exceeded != nil {
+	if exceeded := v.quota.Fits(g.Leaf, charge, g.Preemptible); exceeded != nil {
 		return exceeded.String()
+	}
+	kept := slices.DeleteFunc(slices.Clone(held), func(h *Reserved) bool { return h.yields(g) })
+	for _, later := range v.laterBeside(kept) {
+		if exceeded := v.quota.FitsWith(later, g.Leaf, charge, g.Preemptible); exceeded != nil {
+			return exceeded.String()
+		}
 	}
 	return ""
 }

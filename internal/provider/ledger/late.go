@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
@@ -26,20 +25,11 @@ func late(view *snapshot.View, g placement.Gang, placed placement.Placement) *pl
 	return why
 }
 
-// startingLate is the part of a gang that starts once the rest runs where it is placed. It has no
-// members when nothing does.
-func startingLate(g placement.Gang, placed placement.Placement) placement.Gang {
-	due := g
-	due.Roles = slices.DeleteFunc(slices.Clone(g.Roles), func(r placement.Role) bool { return !r.Late })
-	due.Running, due.Minimum, due.Subgroups, due.Planned = placed.Assignments, 0, nil, nil
-	return due
-}
-
 // begin has a gang run in a view, with what starts once it does. Where there is no room for that,
 // why says so, and the view is as it was.
 func begin(view *snapshot.View, g placement.Gang, placed placement.Placement) (undo func(), why *placement.Verdict) {
 	back := view.Apply(g, placed)
-	due := startingLate(g, placed)
+	due := g.Late(placed.Assignments)
 	if len(due.Roles) == 0 {
 		return back, nil
 	}
@@ -63,7 +53,7 @@ func (l *Ledger) lateMisfit(j *job, g placement.Gang) *Finding {
 
 // lateAfter is late for a gang that has its place once others have left.
 func lateAfter(view *snapshot.View, g placement.Gang, found placement.Result) *placement.Verdict {
-	if found.Placement == nil || len(startingLate(g, *found.Placement).Roles) == 0 {
+	if found.Placement == nil || len(g.Late(found.Placement.Assignments).Roles) == 0 {
 		return nil
 	}
 	return late(preemption.Afterwards(view, found), g, *found.Placement)

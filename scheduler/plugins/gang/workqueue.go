@@ -63,6 +63,9 @@ func (w *workQueue) add(change clusterstate.Change) {
 
 // observe notes a change of the cluster.
 func (w *workQueue) observe(change clusterstate.Change) {
+	if change == (clusterstate.Change{Lifted: true}) {
+		return // by the plugin's own decision
+	}
 	if change != (clusterstate.Change{}) && change != (clusterstate.Change{Placed: true}) {
 		w.mu.Lock()
 		w.pending.changed = true

@@ -52,7 +52,7 @@ func Factory(cache *clustercache.Cache) func(context.Context, runtime.Object, fw
 		p := &Plugin{cache: cache, handle: handle, waiting: map[string]*corev1.Pod{}}
 		p.after = func(pause time.Duration, f func()) { time.AfterFunc(pause, f) }
 		cache.Subscribe(func(change clusterstate.Change) {
-			if change.Freed || change.RolledBack {
+			if change.Freed || change.RolledBack || change.Lifted {
 				p.wake(ctx)
 			}
 		})

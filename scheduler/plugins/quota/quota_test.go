@@ -21,6 +21,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
@@ -58,6 +59,8 @@ func newPod(name string, resources corev1.ResourceList) *corev1.Pod {
 	}
 }
 
+var oneCPU = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+
 var twoCPU = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}
 
 func TestQuota(t *testing.T) {
@@ -80,6 +83,32 @@ func TestQuota(t *testing.T) {
 	assert.True(t, status.IsSkip())
 	p.wake(t.Context())
 	assert.Len(t, handle.activated, 1, "nobody waits any more")
+}
+
+// A pod that waits for quota which is held for others is tried again when it is held no more.
+func TestQuotaThatIsHeldForOthers(t *testing.T) {
+	p, handle := newPlugin(t)
+	runs, second := newPod("runs", oneCPU), newPod("second", oneCPU)
+	runs.Spec.NodeName = "node"
+	blocked := newPod("blocked", corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), contract.ResourceTopologyGPU: resource.MustParse("1")})
+	_, err := p.cache.SetNode(podtest.Node("node", 8))
+	require.NoError(t, err)
+	for _, pod := range []*corev1.Pod{runs, second, blocked} {
+		p.cache.SetPod(pod)
+	}
+	state := framework.NewCycleState()
+	_, status := p.PreFilter(t.Context(), state, second, nil)
+	require.True(t, status.IsSkip())
+	require.True(t, p.cache.ReserveBlocked([]string{"pod/ns/blocked"}, nil))
+	handle.activated = nil
+	assert.Equal(t, fwk.Unschedulable, p.Reserve(t.Context(), state, second, "node").Code(), "between its filter and its place")
+	_, status = p.PreFilter(t.Context(), state, second, nil)
+	assert.Equal(t, "quota root/team: max of cpu is 2, 1 is used (2 once reservations are taken) and 1 is asked for", status.Message())
+	handle.activated = nil
+	require.True(t, p.cache.ReserveBlocked(nil, nil))
+	assert.Equal(t, []string{"ns/second"}, handle.activated)
+	_, status = p.PreFilter(t.Context(), state, second, nil)
+	assert.True(t, status.IsSkip())
 }
 
 // Between its filter and its place others may have got what was free.

@@ -274,17 +274,22 @@ func (s *State) SetUnverified(uid types.UID) {
 	}
 }
 
-// Forget takes back what Assume charged, and reports whether there was anything; a pod that is
-// bound cannot be forgotten.
-func (s *State) Forget(uid types.UID) bool {
+// Forget takes back what Assume charged; it changes nothing when there is nothing, and a pod that is
+// bound cannot be forgotten. One that has another gang by its labels of now belongs to that from then on.
+func (s *State) Forget(uid types.UID) Change {
 	pod, ok := s.pods[uid]
 	if !ok || pod.assumed == nil {
-		return false
+		return Change{}
 	}
+	was := pod.key
 	s.discharge(pod)
 	pod.assumed, pod.decided, pod.unverified = nil, nil, false
 	s.update(pod)
-	return true
+	change := Change{RolledBack: true}
+	if pod.key != was {
+		change.Gang, change.Left = pod.key, was
+	}
+	return change
 }
 
 // Lose notes that pods are about to be failed, because their node is lost: they are no

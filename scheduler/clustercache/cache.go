@@ -294,12 +294,12 @@ func (c *Cache) Assumed(uid types.UID) bool {
 
 // Forget takes back what Assume charged; it does nothing for a pod that is bound.
 func (c *Cache) Forget(uid types.UID) {
-	if c.forget(uid) {
-		c.notify(clusterstate.Change{RolledBack: true})
+	if change := c.forget(uid); change != (clusterstate.Change{}) {
+		c.notify(change)
 	}
 }
 
-func (c *Cache) forget(uid types.UID) bool {
+func (c *Cache) forget(uid types.UID) clusterstate.Change {
 	c.lock()
 	defer c.unlock()
 	return c.state.Forget(uid)

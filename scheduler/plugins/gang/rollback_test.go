@@ -93,6 +93,25 @@ func TestMembersThatAreRelabelledWhileTheyArePlaced(t *testing.T) {
 	}
 }
 
+// A member that changes its gang while it is placed belongs to the other one once it has given its place back: that
+// is complete then, and nobody else tells it so.
+func TestGangThatGetsItsLastMemberFromAnother(t *testing.T) {
+	b := newBench(t, "a", "b")
+	pods := b.gangPods("job", 2, 2)
+	b.submit(pods)
+	at, status := b.cycle(pods[0])
+	require.True(t, status.IsWait(), status.Message())
+	b.submit(b.gangPods("other", 2, 2)[:1])
+	relabelled := pods[1].DeepCopy()
+	relabelled.Labels[contract.TopologyGroupLabel] = "other"
+	b.plugin.work.add(b.cache.SetPod(relabelled))
+	b.work()
+	b.handle.takeActivated()
+	b.plugin.Unreserve(t.Context(), b.states[pods[0].UID], pods[0], at)
+	b.work()
+	assert.Contains(t, b.handle.takeActivated(), "job-1", "leads the other gang")
+}
+
 // The worker may look at a gang just when an attempt of it ends. It must not take the gang for one
 // that runs because its members were charged a moment ago: nobody would let it in again.
 func TestGangIsNotDoneWhenARoundEnds(t *testing.T) {

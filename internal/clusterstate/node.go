@@ -33,13 +33,15 @@ func (s *State) SetNode(n *corev1.Node) (Change, error) {
 	return change, err
 }
 
-// RemoveNode takes a node out.
+// RemoveNode takes a node out. That frees nothing on others, but rules about domains, spread above all, may
+// allow more there.
 func (s *State) RemoveNode(name string) Change {
 	state := s.node(name)
+	change := Change{Node: name, Freed: state.shown != nil}
 	state.node, state.shown = nil, nil
 	s.View.RemoveNode(name)
 	s.dropUnused(name)
-	return Change{Node: name}
+	return change
 }
 
 // SetGPUNode takes in the hardware of a node. The error says why it cannot be used.

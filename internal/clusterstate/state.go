@@ -55,7 +55,7 @@ type Change struct {
 	Left string
 	// Freed means that there may be room in the cluster, now or once pods that are being
 	// deleted have gone, where there was none; so it is where labels of a pod change by which it is
-	// charged.
+	// charged, and where a node has gone.
 	Freed bool
 	// Departed means that a pod that holds room has ended, or that someone deletes it, and not to
 	// make room.

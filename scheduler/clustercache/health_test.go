@@ -108,7 +108,7 @@ func TestNodesThatChange(t *testing.T) {
 	assert.Equal(t, clusterstate.Change{Bound: "ns/job", Placed: true}, c.SetPod(p))
 	assert.Equal(t, clusterstate.Change{}, c.SetPod(p))
 	assert.True(t, c.Holds(p.UID))
-	assert.Equal(t, clusterstate.Change{Node: "n"}, c.RemoveNode("n"))
+	assert.Equal(t, clusterstate.Change{Node: "n", Freed: true}, c.RemoveNode("n"))
 	assert.Nil(t, c.NodeObject("n"))
 	assert.Equal(t, "n", c.SetPod(p).Node, "bound to a node that does not exist")
 	nodes, gangs := c.Keys()

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	typedfake "k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
@@ -169,6 +170,38 @@ func TestTextsFollowTheCluster(t *testing.T) {
 	b.plugin.work.observe(clusterstate.Change{})
 	b.work()
 	assert.Empty(t, b.timers, "a change of nothing")
+}
+
+// A node that goes takes its domain with it: pods that are spread over domains may fit in another then.
+func TestGangThatFitsOnceANodeHasGone(t *testing.T) {
+	b := newBench(t, "a", "b")
+	spread := func(pods []*corev1.Pod) []*corev1.Pod {
+		for _, pod := range pods {
+			pod.Labels["app"] = "spread"
+			pod.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+				MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule,
+				LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "spread"}},
+			}}
+		}
+		return pods
+	}
+	b.runs("full", "b", 1, 8, 0)
+	first := spread(b.gangPods("first", 1, 1))
+	b.submit(first)
+	node, status := b.cycle(first[0])
+	require.True(t, status.IsSuccess(), status.Message())
+	require.Equal(t, "a", node)
+	b.bind(first[0], node)
+	next := spread(b.gangPods("next", 1, 1))
+	b.submit(next)
+	_, status = b.cycle(next[0])
+	require.True(t, status.IsRejected())
+	b.work()
+	b.handle.takeActivated()
+
+	b.plugin.work.observe(b.cache.RemoveNode("b"))
+	b.work()
+	assert.Equal(t, []string{"next-0"}, b.handle.takeActivated())
 }
 
 // What the API server does not take is written again later.

@@ -32,6 +32,8 @@ type Cache struct {
 	held []*snapshot.Reserved
 	// counted is what was counted of each gang since it last changed. It is used with mu held.
 	counted map[string]counted
+	// queued are the places of gangs in the queue, since they last changed. It is used with mu held.
+	queued map[string]clusterstate.QueuedGang
 	// feasibility tell of gangs that did not fit whether they could on the empty cluster. It
 	// is used with mu held.
 	feasibility map[string]feasibility
@@ -53,7 +55,7 @@ type counted struct {
 
 // New returns the cache of an empty cluster.
 func New() *Cache {
-	c := &Cache{counted: map[string]counted{}, feasibility: map[string]feasibility{}}
+	c := &Cache{counted: map[string]counted{}, queued: map[string]clusterstate.QueuedGang{}, feasibility: map[string]feasibility{}}
 	c.state = clusterstate.New(c.recount)
 	return c
 }
@@ -61,6 +63,7 @@ func New() *Cache {
 // recount forgets what was found out about a gang that changes.
 func (c *Cache) recount(key string) {
 	delete(c.counted, key)
+	delete(c.queued, key)
 	delete(c.feasibility, key)
 }
 

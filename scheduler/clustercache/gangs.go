@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
@@ -117,6 +118,37 @@ func (c *Cache) Gang(key string) (state inventory.GangState, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.state.Gang(key)
+}
+
+// InOrder brings gangs, by key, into the order of the queue.
+func (c *Cache) InOrder(keys []string) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	places := make([]clusterstate.QueuedGang, len(keys))
+	for i, key := range keys {
+		places[i] = c.place(key)
+	}
+	slices.SortFunc(places, clusterstate.QueuedGang.Compare)
+	ordered := make([]string, len(places))
+	for i, place := range places {
+		ordered[i] = place.Key
+	}
+	return ordered
+}
+
+// place is that of a gang in the queue, found once after each change; mu must be held.
+func (c *Cache) place(key string) clusterstate.QueuedGang {
+	place, known := c.queued[key]
+	if known {
+		return place
+	}
+	state, ok := c.state.Gang(key)
+	place = clusterstate.Queued(key, state)
+	if ok {
+		place.Partial = c.counts(key).status.Partial
+		c.queued[key] = place
+	}
+	return place
 }
 
 // Pending lists the gangs that are complete and of which members are not bound, by key.

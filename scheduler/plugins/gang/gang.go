@@ -15,9 +15,9 @@ import (
 // gang is what the scheduler remembers of a gang between cycles. All of it can be
 // derived again from the API server.
 type gang struct {
-	key      string
-	priority int32
-	// created is when the gang's first pod was created, in Unix nanoseconds.
+	key string
+	// created is when the pod was created that was seen first, in Unix nanoseconds: the gang's turn in
+	// kube-scheduler's queue, where it must not change.
 	created int64
 	entry   entry
 	// firstPod leads the gang where a pod does, "" else.

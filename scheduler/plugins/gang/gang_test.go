@@ -367,6 +367,50 @@ func TestGangThatRanKeepsItsRest(t *testing.T) {
 	assert.Zero(t, b.evicted(metrics.Partial))
 }
 
+// Gangs wait in the order of the queue, as the planner has it and users are told it: by the highest priority of a
+// gang's pods and the oldest of them, whichever was seen first.
+func TestOrderOfGangsThatWait(t *testing.T) {
+	begin := time.Now().Add(-time.Minute)
+	at := func(second time.Duration) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(begin.Add(second * time.Second)) }
+	}
+	of := func(priority int32) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Spec.Priority = &priority }
+	}
+	for name, test := range map[string]struct {
+		first, second, rival []func(*corev1.Pod)
+	}{
+		"the second pod is more important": {[]func(*corev1.Pod){at(9)}, []func(*corev1.Pod){at(9), of(10)}, []func(*corev1.Pod){at(1), of(5)}},
+		"the second pod is older":          {[]func(*corev1.Pod){at(9)}, []func(*corev1.Pod){at(1)}, []func(*corev1.Pod){at(5)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "a")
+			change := func(pod *corev1.Pod, changes []func(*corev1.Pod)) {
+				for _, c := range changes {
+					c(pod)
+				}
+			}
+			full := b.runs("full", "a", 1, 8, 0)
+			most := full[0].DeepCopy()
+			of(100)(most)
+			b.plugin.work.add(b.cache.SetPod(most))
+			job, rival := b.gangPods("job", 2, 4), b.gangPods("rival", 1, 8)
+			change(job[0], test.first)
+			change(job[1], test.second)
+			change(rival[0], test.rival)
+			for _, pods := range [][]*corev1.Pod{job, rival} {
+				b.submit(pods)
+				_, status := b.cycle(pods[0])
+				require.True(t, status.IsRejected())
+				b.work()
+			}
+			b.handle.takeActivated()
+			b.end(most)
+			assert.Equal(t, []string{"job-0"}, b.handle.takeActivated())
+		})
+	}
+}
+
 // A scheduler that starts finds a gang of which a member was lost, and whose members beyond the minimum have waited
 // since before the others were bound: they do not tell that it never ran.
 func TestElasticGangSurvivesARestart(t *testing.T) {

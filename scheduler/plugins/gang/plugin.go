@@ -261,12 +261,11 @@ func (p *Plugin) gang(key string, pod *corev1.Pod) *gang {
 	g, ok := p.gangs[key]
 	if !ok {
 		g = &gang{
-			key:      key,
-			entry:    entryOpen,
-			priority: priority(pod),
-			created:  pod.CreationTimestamp.UnixNano(),
-			assumed:  map[types.UID]*assumedPod{},
-			answers:  &p.answers,
+			key:     key,
+			entry:   entryOpen,
+			created: pod.CreationTimestamp.UnixNano(),
+			assumed: map[types.UID]*assumedPod{},
+			answers: &p.answers,
 		}
 		p.gangs[key] = g
 	}

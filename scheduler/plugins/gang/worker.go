@@ -195,22 +195,14 @@ func (p *Plugin) withdraw(key string) bool {
 func (p *Plugin) waiting() []string {
 	reserved := p.cache.Reserved()
 	p.mu.Lock()
-	var queued []clusterstate.QueuedGang
+	var keys []string
 	for _, g := range p.gangs {
 		if g.entry == entryWaiting || g.entry != entryBlocked && reserved[g.key] {
-			queued = append(queued, clusterstate.QueuedGang{Key: g.key, Priority: g.priority, Since: g.created})
+			keys = append(keys, g.key)
 		}
 	}
 	p.mu.Unlock()
-	for i := range queued {
-		queued[i].Partial = p.cache.GangStatus(queued[i].Key, "").Partial
-	}
-	slices.SortFunc(queued, clusterstate.QueuedGang.Compare)
-	keys := make([]string, len(queued))
-	for i, t := range queued {
-		keys[i] = t.Key
-	}
-	return keys
+	return p.cache.InOrder(keys)
 }
 
 // besideOthers lists the gangs that wait and whose rules pods may meet which begin to run, in the order of the queue.

@@ -143,7 +143,7 @@ type QueueUnitStatus struct {
 	Attempts int64 `json:"attempts,omitempty"`
 	// LastAllocateTime is when it was released last.
 	LastAllocateTime *metav1.Time `json:"lastAllocateTime,omitempty"`
-	// LastUpdateTime is when the phase changed last.
+	// LastUpdateTime is when the phase changed last; of a job whose pods may not start, none.
 	LastUpdateTime *metav1.Time `json:"lastUpdateTime,omitempty"`
 	// RequeueState is set once the unit had to go back.
 	RequeueState *RequeueState `json:"requeueState,omitempty"`

@@ -167,7 +167,7 @@ func TestLifeOfAUnit(t *testing.T) {
 	at := func(d time.Duration) *metav1.Time { return &metav1.Time{Time: now.Add(d)} }
 	waiting := contract.QueueUnitStatus{Phase: contract.UnitEnqueued}
 	out := func(ago time.Duration) contract.QueueUnitStatus {
-		return contract.QueueUnitStatus{Phase: contract.UnitDequeued, Attempts: 1, LastUpdateTime: at(-ago), Message: "until its pod runs"}
+		return contract.QueueUnitStatus{Phase: contract.UnitDequeued, Attempts: 1, LastUpdateTime: at(-ago), Message: "by other words"}
 	}
 	off := func(in time.Duration) contract.QueueUnitStatus {
 		return contract.QueueUnitStatus{Phase: contract.UnitBackoff, Attempts: 1, RequeueState: &contract.RequeueState{Count: 1, RequeueAt: at(in)}}

@@ -140,10 +140,8 @@ func (p *reconciler) reconcileReleased(e *entry) {
 	}
 	if p.bar.Holds(j.namespace, cmp.Or(e.leaf, j.leaf)) { // its pods do not start, and that is not its fault
 		p.enter(e, contract.UnitDequeued, p.bar.Why)
-		return
-	}
-	if e.status.Message != untilRuns(j) {
 		e.status.LastUpdateTime = nil // its time begins when its pods are all that it waits for
+		return
 	}
 	p.enter(e, contract.UnitDequeued, untilRuns(j))
 	if p.timing.ready == 0 {

@@ -25,7 +25,7 @@ import (
 
 var (
 	chaosSeed = flag.Uint64("chaos.seed", 1, "seed of the first chaos run; the following runs have the following seeds")
-	chaosRuns = flag.Int("chaos.runs", 3, "number of chaos runs")
+	chaosRuns = flag.Int("chaos.runs", 5, "number of chaos runs")
 )
 
 // TestChaos breaks things at random while gangs come and go, and checks by books of its

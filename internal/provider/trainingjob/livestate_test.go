@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
@@ -151,9 +152,11 @@ func runningPods(t *testing.T, client *kube.Client, job string) int {
 	return running
 }
 
+// runs waits until so many members of a job run: a job starts when the pods in its own place have left,
+// while others of their gang are still being deleted.
 func runs(t *testing.T, client *kube.Client, job string, members int) func(*terraform.State) error {
 	return func(*terraform.State) error {
-		assert.Equal(t, members, runningPods(t, client, job), job)
+		assert.Eventually(t, func() bool { return runningPods(t, client, job) == members }, time.Minute, 50*time.Millisecond, job)
 		return nil
 	}
 }

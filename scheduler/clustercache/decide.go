@@ -250,10 +250,7 @@ func (c *Cache) Victims(key string) []*corev1.Pod {
 	if held == nil || !held.Evicts || !planner.ReservationValid(c.state.View, held, &state.Gang) {
 		return nil
 	}
-	return slices.DeleteFunc(c.podsOf(held.Reservation.Victims()), func(p *corev1.Pod) bool {
-		pod, _ := c.state.Pod(p.UID)
-		return p.DeletionTimestamp != nil || pod.Undeletable() > 0
-	})
+	return slices.DeleteFunc(c.podsOf(held.Reservation.Victims()), func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil })
 }
 
 // Infeasible reports whether a gang was found unable to be placed even if nothing else

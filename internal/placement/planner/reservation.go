@@ -12,9 +12,10 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 )
 
-// ReservationValid reports whether a gang gets its reservation once those have gone that it waits for.
+// ReservationValid reports whether a gang gets its reservation once those have gone that it waits for, and
+// whether they go.
 func ReservationValid(v *snapshot.View, h *snapshot.Reserved, g *placement.Gang) bool {
-	return ReservationFree(v, h, g, v.Awaited(h))
+	return !v.Refused(h) && ReservationFree(v, h, g, v.Awaited(h))
 }
 
 // ReservationFree reports whether a reservation is for a gang as it is now, which can take it once pods have

@@ -2,6 +2,7 @@ package preemption_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -166,13 +167,37 @@ func (c *contested) next() placement.Gang {
 	return g
 }
 
+// refuse has the API server refuse to delete a pod for which places may be held already.
+func (c *contested) refuse() {
+	ids := slices.Sorted(maps.Keys(c.View.Cluster().Pods))
+	if pod, _ := c.View.Pod(ids[c.Intn(len(ids))]); !pod.Leaving {
+		pod.Undeletable = true
+		c.View.AddPod(pod)
+	}
+}
+
+// undeletable is a pod for whose end a place waits that others leave, though the API server refuses to delete it.
+func (c *contested) undeletable(r *placement.Reservation) string {
+	if r != nil && r.Evicts {
+		for _, victim := range r.After {
+			for _, id := range victim.Pods {
+				if pod, ok := c.View.Pod(id); ok && pod.Undeletable {
+					return id
+				}
+			}
+		}
+	}
+	return ""
+}
+
 // TestDryRunsFindWhatWholePlacementsFind: a reclaim, and a reservation for a gang that waits
 // for others to end, is what a search finds that makes a whole placement for every set of
 // victims, with the same victims, of which that is the rule's own order.
 func TestDryRunsFindWhatWholePlacementsFind(t *testing.T) {
-	reservations, shrunk, several, refused, reserved, held := 0, 0, 0, 0, 0, 0
+	reservations, shrunk, several, refused, reserved, held, lost := 0, 0, 0, 0, 0, 0, 0
 	for seed := range int64(500) {
 		c := newContested(t, seed)
+		var claimed []placement.Gang
 		for range 6 {
 			g := c.next()
 			if _, reservations := c.View.Reservation(g.ID); reservations {
@@ -181,6 +206,7 @@ func TestDryRunsFindWhatWholePlacementsFind(t *testing.T) {
 			want := preemption.ReclaimSlowly(c.View.Clone(), g)
 			got := preemption.Reclaim(c.View.Clone(), g)
 			require.Equal(t, want, got, "seed %d: %+v", seed, g)
+			require.Empty(t, c.undeletable(got.Reservation), "seed %d: %+v", seed, g)
 			waits, waitsOK := preemption.ReserveSlowly(c.View.Clone(), g)
 			reservation, ok := backfill.Reserve(c.View.Clone(), g)
 			require.Equal(t, waitsOK, ok, "seed %d: %+v", seed, g)
@@ -194,13 +220,23 @@ func TestDryRunsFindWhatWholePlacementsFind(t *testing.T) {
 			switch r := got.Reservation; {
 			case r != nil && c.Intn(3) == 0:
 				c.View.AddReservation(*r)
+				claimed = append(claimed, g)
 			case got.Placement == nil && ok && c.Intn(2) == 0:
 				c.View.AddReservation(reservation)
 			}
+			if len(claimed) > 0 && c.Intn(3) == 0 {
+				c.refuse()
+				g := claimed[c.Intn(len(claimed))]
+				h, _ := c.View.Reservation(g.ID)
+				lost += count(c.undeletable(&h) != "")
+				again := preemption.Reclaim(c.View.Clone(), g)
+				require.Empty(t, c.undeletable(again.Reservation), "seed %d: %+v", seed, g)
+			}
 		}
 	}
-	t.Logf("%d claims, %d with several victims, %d of members that are not needed, %d refused, %d reservations, %d beside reservations",
-		reservations, several, shrunk, refused, reserved, held)
+	t.Logf("%d claims, %d with several victims, %d of members that are not needed, %d refused, %d reservations, %d beside reservations, %d claims lost",
+		reservations, several, shrunk, refused, reserved, held, lost)
+	assert.Greater(t, lost, 10)
 	assert.Greater(t, reservations, 150)
 	assert.Greater(t, several, 15)
 	assert.Greater(t, shrunk, 20)

@@ -170,7 +170,34 @@ func TestVictimThatCannotBeDeleted(t *testing.T) {
 	waits.Evicts = true
 	v.AddReservation(waits)
 	assert.False(t, planner.ReservationValid(v, v.ReservationOf("ml/high"), &high))
-	assert.Len(t, v.Evicted(), 1)
+	assert.Empty(t, v.Evicted(), "what is left of a gang stays")
+}
+
+// A gang that goes as a whole has pods that a place does not need. When one of them cannot be deleted, nobody goes.
+func TestPodThatCannotBeDeletedOutsideThePlace(t *testing.T) {
+	for _, refused := range []string{"ml/low/worker-0", "ml/low/worker-1"} {
+		t.Run(refused, func(t *testing.T) {
+			v := placementtest.TopologyView(2)
+			placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("ml/low", 2, placementtest.WholeGPUs(8)), "", 1))
+			high := placementtest.InLeaf(placementtest.Gang("ml/high", 1, placementtest.WholeGPUs(8)), "", 3)
+			found := preemption.Reclaim(v, high)
+			require.Len(t, found.Victims, 1)
+			require.Len(t, found.Victims[0].Pods, 2)
+			v.AddReservation(*found.Reservation)
+			pod, ok := v.Pod(refused)
+			require.True(t, ok)
+			pod.Undeletable = true
+			v.AddPod(pod)
+			assert.False(t, planner.ReservationValid(v, v.ReservationOf("ml/high"), &high))
+			assert.Empty(t, v.Evicted())
+			again := preemption.Reclaim(v, high)
+			assert.Nil(t, again.Placement)
+			assert.Nil(t, again.Reservation)
+			v.RemovePod(found.Reservation.After[0].Pods[0])
+			v.RemovePod(found.Reservation.After[0].Pods[1])
+			assert.NotNil(t, preemption.Reclaim(v, high).Placement)
+		})
+	}
 }
 
 // Of leaves that borrow only so much may be taken, and the gangs that would go first may be

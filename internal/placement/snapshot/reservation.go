@@ -255,18 +255,24 @@ func (v *View) AwaitedBy(reservations ...*Reserved) map[string]*placement.Pod {
 func (v *View) Evicted() map[string]bool {
 	ids := map[string]bool{}
 	for _, h := range v.reservations {
-		if !h.Evicts {
-			continue
-		}
-		for _, list := range h.after {
-			for _, id := range list {
-				if p := v.pods[id]; p == nil || !p.Undeletable {
-					ids[id] = true
-				}
-			}
+		if h.Evicts && !v.Refused(h) {
+			maps.Copy(ids, h.waits)
 		}
 	}
 	return ids
+}
+
+// Refused reports whether a pod that was to be evicted for a reservation cannot be. Nobody is evicted beside it, whether
+// the place needs its room or not: its gang would lose members, and keep its GPUs.
+func (v *View) Refused(h *Reserved) bool {
+	if h.Evicts {
+		for id := range h.waits {
+			if p := v.pods[id]; p != nil && p.Undeletable {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Awaited returns the pods that a reservation still waits for, but for those that are overdue, or were to be

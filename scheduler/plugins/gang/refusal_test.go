@@ -22,6 +22,7 @@ import (
 	kubetesting "k8s.io/client-go/testing"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 )
 
@@ -113,6 +114,44 @@ func TestVictimThatCannotBeDeleted(t *testing.T) {
 	assert.True(t, status.IsWait(), status.Message())
 	assert.NotNil(t, b.live(low[0]))
 	assert.Equal(t, 1, refusing.asked)
+}
+
+// spread makes a gang that is bound to nodes, one member of eight GPUs on each.
+func (b *bench) spread(name string, nodes ...string) []*corev1.Pod {
+	b.Helper()
+	pods := b.gangPods(name, len(nodes), 8)
+	for i, pod := range pods {
+		annotations, err := (&contract.Allocation{Gang: "ns/" + name, Node: nodes[i], GPUs: []int{0, 1, 2, 3, 4, 5, 6, 7}}).Annotations()
+		require.NoError(b, err)
+		pod.Spec.NodeName, pod.Annotations = nodes[i], annotations
+	}
+	b.handle.bound = append(b.handle.bound, pods...)
+	b.submit(pods)
+	return pods
+}
+
+// A gang of which one pod cannot be deleted stays as a whole, wherever the place is that it was to leave.
+func TestRestOfAVictimStays(t *testing.T) {
+	for _, refused := range []string{"low-0", "low-1"} {
+		t.Run(refused, func(t *testing.T) {
+			b := newBench(t, "a", "b")
+			low := b.spread("low", "a", "b")
+			b.refuseDeletion(protected(), refused)
+			big := b.urgent("big", 1, 8)
+			b.submit(big)
+			_, status := b.cycle(big[0])
+			require.Contains(t, status.Message(), "evicted for it: gang ns/low")
+			b.work()
+			for range 3 {
+				b.elapse()
+				b.planAgain(big[0])
+				assert.NotNil(t, b.live(low[0]))
+				assert.NotNil(t, b.live(low[1]))
+			}
+			assert.Zero(t, b.evicted(metrics.ForPriority))
+			assert.Contains(t, b.says(big[0]), "The API server refuses to delete pod ns/"+refused)
+		})
+	}
 }
 
 // The API server is asked again after pauses that double. Once it answers otherwise, or the pod changes, the pod

@@ -170,7 +170,7 @@ func TestVictimThatCannotBeDeleted(t *testing.T) {
 	waits.Evicts = true
 	v.AddReservation(waits)
 	assert.False(t, planner.ReservationValid(v, v.ReservationOf("ml/high"), &high))
-	assert.Empty(t, v.Evicted(), "what is left of a gang stays")
+	assert.Empty(t, v.EvictedBeside("ml/next"), "what is left of a gang stays")
 }
 
 // A gang that goes as a whole has pods that a place does not need. When one of them cannot be deleted, nobody goes.
@@ -189,7 +189,7 @@ func TestPodThatCannotBeDeletedOutsideThePlace(t *testing.T) {
 			pod.Undeletable = true
 			v.AddPod(pod)
 			assert.False(t, planner.ReservationValid(v, v.ReservationOf("ml/high"), &high))
-			assert.Empty(t, v.Evicted())
+			assert.Empty(t, v.EvictedBeside("ml/next"))
 			again := preemption.Reclaim(v, high)
 			assert.Nil(t, again.Placement)
 			assert.Nil(t, again.Reservation)
@@ -198,6 +198,24 @@ func TestPodThatCannotBeDeletedOutsideThePlace(t *testing.T) {
 			assert.NotNil(t, preemption.Reclaim(v, high).Placement)
 		})
 	}
+}
+
+// Who was to leave a place that its gang cannot have any more is not taken for one who leaves.
+func TestVictimsOfALostPlace(t *testing.T) {
+	v := placementtest.TopologyView(2)
+	for _, name := range []string{"ml/low", "ml/mate"} {
+		placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang(name, 1, placementtest.WholeGPUs(8)), "", 1))
+	}
+	high := placementtest.InLeaf(placementtest.Gang("ml/high", 2, placementtest.WholeGPUs(8)), "", 3)
+	found := preemption.Reclaim(v, high)
+	require.Len(t, found.Victims, 2)
+	v.AddReservation(*found.Reservation)
+	next, ok := v.Pod("ml/mate/worker-0")
+	require.True(t, ok)
+	v.RemovePod(next.ID)
+	next.ID = "ml/mate/worker-0-again"
+	v.AddPod(next)
+	assert.Len(t, preemption.Reclaim(v, high).Victims, 2)
 }
 
 // Of leaves that borrow only so much may be taken, and the gangs that would go first may be

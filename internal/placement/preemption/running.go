@@ -38,7 +38,7 @@ func RunningGangs(v *snapshot.View, gang string, takes func(*placement.Pod) bool
 	}
 	index := map[part]*RunningGang{}
 	stays := map[string]bool{}
-	evicted := v.Evicted()
+	evicted := v.EvictedBeside(gang)
 	going := func(pod *placement.Pod) bool { return pod.Leaving || evicted[pod.ID] }
 	for _, pod := range v.Cluster().Pods {
 		if pod.Overdue {

@@ -251,11 +251,12 @@ func (v *View) AwaitedBy(reservations ...*Reserved) map[string]*placement.Pod {
 	return all
 }
 
-// Evicted returns the pods that reservations which are held evict.
-func (v *View) Evicted() map[string]bool {
+// EvictedBeside returns the pods that are evicted for other gangs than one. A gang that is planned gives up the
+// reservation that it holds itself, and with it who has not been evicted for it yet.
+func (v *View) EvictedBeside(gang string) map[string]bool {
 	ids := map[string]bool{}
 	for _, h := range v.reservations {
-		if h.Evicts && !v.Refused(h) {
+		if h.Evicts && h.Gang.ID != gang && !v.Refused(h) {
 			maps.Copy(ids, h.waits)
 		}
 	}

@@ -209,6 +209,9 @@ func (s *Pod) Undeletable() int {
 	return s.refusals
 }
 
+// Refusals is how often the API server has refused to delete the pod.
+func (s *Pod) Refusals() int { return s.refusals }
+
 // RemovePod takes out a pod that was deleted.
 func (s *State) RemovePod(uid types.UID) Change {
 	pod, ok := s.pods[uid]

@@ -183,6 +183,16 @@ func (c *Cache) Undeletable(uid types.UID) (refusals int) {
 	return 0
 }
 
+// Refusals is how often the API server has refused to delete a pod, also of one that it may delete by now.
+func (c *Cache) Refusals(uid types.UID) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if pod, ok := c.state.Pod(uid); ok {
+		return pod.Refusals()
+	}
+	return 0
+}
+
 // RemovePod takes out a pod that was deleted.
 func (c *Cache) RemovePod(uid types.UID) clusterstate.Change {
 	c.lock()

@@ -50,6 +50,8 @@ func TestUndeletable(t *testing.T) {
 	assert.True(t, evictable())
 	assert.False(t, undeletable())
 	assert.Zero(t, c.Undeletable("job-1"))
+	assert.Equal(t, 3, c.Refusals("job-1"), "that stays known")
+	assert.Zero(t, c.Refusals("nobody"))
 
 	for name, test := range map[string]struct {
 		change func(*corev1.Pod)

@@ -1,6 +1,7 @@
 package gang
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,15 +120,48 @@ func (p *Plugin) delete(ctx context.Context, pod *corev1.Pod, dryRun ...string) 
 }
 
 // askAll asks the API server whether it lets pods be deleted for a gang, before the first of them is: webhooks and
-// policies may refuse what disruption budgets allow.
-func (p *Plugin) askAll(ctx context.Context, key string, pods []*corev1.Pod) error {
-	return each(ctx, pods, func(pod *corev1.Pod) error {
+// policies may refuse what disruption budgets allow. About those in untold it cannot say.
+func (p *Plugin) askAll(ctx context.Context, key string, pods []*corev1.Pod) (untold map[types.UID]bool, err error) {
+	var mu sync.Mutex
+	untold = map[types.UID]bool{}
+	err = each(ctx, pods, func(pod *corev1.Pod) error {
 		err := p.delete(ctx, pod, metav1.DryRunAll)
-		if err == nil || gone(err) {
+		switch {
+		case err == nil, gone(err):
+			return nil
+		case cannotTell(err):
+			mu.Lock()
+			untold[pod.UID] = true
+			mu.Unlock()
 			return nil
 		}
 		return p.noteRefusal(ctx, key, pod, err)
 	})
+	return untold, err
+}
+
+// cannotTell reports whether the answer to a dry run is about the dry run itself: so the API server answers for
+// webhooks that do not support any.
+func cannotTell(err error) bool { return apierrors.IsBadRequest(err) }
+
+// evictAll has pods evicted. Those come first, one after the other, about which dry runs do not tell, or that were refused
+// before: a webhook may allow what it refuses in earnest. The others are evicted when that has been accepted.
+func (p *Plugin) evictAll(ctx context.Context, pods []*corev1.Pod, untold map[types.UID]bool, evict func(*corev1.Pod) error) error {
+	var doubtful, others []*corev1.Pod
+	for _, pod := range pods {
+		if untold[pod.UID] || p.cache.Refusals(pod.UID) > 0 {
+			doubtful = append(doubtful, pod)
+		} else {
+			others = append(others, pod)
+		}
+	}
+	slices.SortStableFunc(doubtful, func(a, b *corev1.Pod) int { return cmp.Compare(p.cache.Refusals(b.UID), p.cache.Refusals(a.UID)) })
+	for _, pod := range doubtful {
+		if err := evict(pod); err != nil {
+			return err
+		}
+	}
+	return each(ctx, others, evict)
 }
 
 // notDeleted leaves out the pods of which the API server has accepted the deletion for a gang, whether the cache
@@ -204,13 +238,19 @@ func (p *Plugin) refused(ctx context.Context, pod *corev1.Pod) {
 		p.aside.run(string(pod.UID), func() {
 			switch {
 			case p.cache.Undeletable(pod.UID) != refusals: // it has changed or gone, or was refused again
-			case p.wasRefused(pod.UID) && p.delete(ctx, pod, metav1.DryRunAll) != nil:
+			case p.wasRefused(pod.UID) && p.refuses(ctx, pod):
 				p.refused(ctx, pod)
 			default:
 				p.cache.SetDeletable(pod.UID)
 			}
 		})
 	})
+}
+
+// refuses reports whether the API server says that it would not delete a pod.
+func (p *Plugin) refuses(ctx context.Context, pod *corev1.Pod) bool {
+	err := p.delete(ctx, pod, metav1.DryRunAll)
+	return err != nil && !cannotTell(err)
 }
 
 // wasRefused reports whether the API server has refused to delete a pod for a gang that waits still.

@@ -66,7 +66,7 @@ func (p *Plugin) makeRoom(ctx context.Context, key string) {
 		return
 	}
 	victims := p.notDeleted(key, p.cache.Victims(key))
-	err := p.askAll(ctx, key, victims)
+	untold, err := p.askAll(ctx, key, victims)
 	if err == nil {
 		err = p.nominateAll(ctx, state, nomination.Members)
 	}
@@ -75,7 +75,8 @@ func (p *Plugin) makeRoom(ctx context.Context, key string) {
 			p.work.preempt(key) // decided again meanwhile, or not wanted any more
 			return
 		}
-		err = each(ctx, p.notDeleted(key, p.cache.Victims(key)), func(victim *corev1.Pod) error { return p.evict(ctx, key, state, victim) })
+		victims = p.notDeleted(key, p.cache.Victims(key))
+		err = p.evictAll(ctx, victims, untold, func(victim *corev1.Pod) error { return p.evict(ctx, key, state, victim) })
 	}
 	pause := p.evictionPause(key, err)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	webhooks "k8s.io/apiserver/pkg/admission/plugin/webhook/errors"
 	"k8s.io/client-go/kubernetes"
 	typedfake "k8s.io/client-go/kubernetes/fake"
 	typedcore "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -34,6 +35,8 @@ type refusing struct {
 	lenient bool
 	// asked counts how often it was asked to delete one of them.
 	asked int
+	// unaware means that a webhook which guards pods does not support dry runs.
+	unaware bool
 }
 
 // protected is what a webhook answers.
@@ -51,6 +54,9 @@ func (b *bench) refuseDeletion(answer error, pods ...string) *refusing {
 		d, ok := action.(kubetesting.DeleteAction)
 		if !ok || !slices.Contains(pods, d.GetName()) || r.lenient && isDryRun(action) {
 			return false, nil, nil
+		}
+		if r.unaware && isDryRun(action) {
+			return true, nil, webhooks.NewDryRunUnsupportedErr("guard.example.com")
 		}
 		r.asked++
 		return r.answer != nil, nil, r.answer
@@ -150,6 +156,48 @@ func TestRestOfAVictimStays(t *testing.T) {
 			}
 			assert.Zero(t, b.evicted(metrics.ForPriority))
 			assert.Contains(t, b.says(big[0]), "The API server refuses to delete pod ns/"+refused)
+		})
+	}
+}
+
+// A pod whose dry run says nothing costs others no more than one life: it goes first once that is known.
+func TestPodThatIsRefusedInEarnestOnly(t *testing.T) {
+	for name, test := range map[string]struct {
+		refusing refusing
+		lost     int
+	}{
+		"a webhook allows dry runs":            {refusing{answer: protected(), lenient: true}, 1},
+		"a webhook does not support dry runs":  {refusing{answer: protected(), unaware: true}, 0},
+		"one of those lets the pod be deleted": {refusing{unaware: true}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "a", "b")
+			low, mate := b.runs("low", "a", 1, 8, 0), b.runs("mate", "b", 1, 8, 0)
+			*b.refuseDeletion(nil, "low-0") = test.refusing
+			big := b.urgent("big", 2, 8)
+			b.submit(big)
+			b.cycle(big[0])
+			b.work()
+			lost := 0
+			for range 6 {
+				if b.live(mate[0]) == nil {
+					lost++
+					if test.refusing.answer == nil {
+						break
+					}
+					b.end(mate[0])
+					mate[0] = mate[0].DeepCopy()
+					mate[0].UID += "-again"
+					_, err := b.handle.client.CoreV1().Pods("ns").Create(t.Context(), mate[0], metav1.CreateOptions{})
+					require.NoError(t, err)
+					b.submit(mate)
+				}
+				b.elapse()
+				b.planAgain(big[0])
+				b.planAgain(big[0])
+			}
+			assert.Equal(t, test.lost, lost)
+			assert.Equal(t, test.refusing.answer == nil, b.live(low[0]) == nil)
 		})
 	}
 }

@@ -62,9 +62,9 @@ func (p *Plugin) dismissBound(ctx context.Context, key string, state inventory.G
 		if !p.waitsInPart(key) {
 			return
 		}
-		err := p.askAll(ctx, key, bound)
+		untold, err := p.askAll(ctx, key, bound)
 		if err == nil && p.waitsInPart(key) { // it may have found a place meanwhile
-			err = each(ctx, bound, func(pod *corev1.Pod) error {
+			err = p.evictAll(ctx, bound, untold, func(pod *corev1.Pod) error {
 				deleted, err := p.dismiss(ctx, key, pod, why)
 				if deleted {
 					evicted(pod)

@@ -66,15 +66,11 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*assume
 		} else {
 			p.reserveLater(key)
 		}
-		switch {
-		case d.Result.Reservation != nil:
-		case rejected:
+		if d.Result.Reservation == nil && rejected {
 			p.retryRejectedLater(key)
-		default:
-			p.evictPartial(ctx, key, d.GangState)
 		}
-		if p.staleAfter > 0 && d.Running > 0 {
-			p.work.add(clusterstate.Change{Gang: key}) // the worker sees whether it is to be retired
+		if d.Running > 0 {
+			p.work.add(clusterstate.Change{Gang: key}) // the worker sees whether its rest is to be evicted
 		}
 		return nil, unschedulable("%s", text)
 	}

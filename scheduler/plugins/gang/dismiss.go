@@ -9,14 +9,15 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 	apipod "k8s.io/kubernetes/pkg/api/v1/pod"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
@@ -24,23 +25,27 @@ import (
 // webhooks that it asks.
 type aside struct {
 	mu sync.Mutex
-	// again is, for what is under way, whether it is to be done once more.
-	again map[string]bool
+	// next is, for what is under way, what is to be done after it, nil for nothing.
+	next  map[string]func()
 	slots chan struct{}
 	// start starts a goroutine.
 	start func(func())
 }
 
-func newAside() *aside {
-	return &aside{again: map[string]bool{}, slots: make(chan struct{}, evictors), start: func(f func()) { go f() }}
+func newAside(slots int) *aside {
+	return &aside{next: map[string]func(){}, slots: make(chan struct{}, slots), start: func(f func()) { go f() }}
 }
 
-// run has something done, and of the same name nothing else meanwhile; what is under way is
-// done once more.
+// run has something done, and of the same name nothing else meanwhile; of what comes while it is under way the last is
+// done after it.
 func (a *aside) run(name string, do func()) {
 	a.mu.Lock()
-	_, runs := a.again[name]
-	a.again[name] = runs
+	_, runs := a.next[name]
+	if runs {
+		a.next[name] = do
+	} else {
+		a.next[name] = nil
+	}
 	a.mu.Unlock()
 	if runs {
 		return
@@ -48,7 +53,8 @@ func (a *aside) run(name string, do func()) {
 	a.start(func() {
 		a.slots <- struct{}{}
 		defer func() { <-a.slots }()
-		for do(); a.repeats(name); do() {
+		for ; do != nil; do = a.after(name) {
+			do()
 		}
 	})
 }
@@ -57,44 +63,45 @@ func (a *aside) run(name string, do func()) {
 func (a *aside) runs(name string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	_, runs := a.again[name]
+	_, runs := a.next[name]
 	return runs
 }
 
-// repeats reports whether something that was done has to be done once more.
-func (a *aside) repeats(name string) bool {
+// after ends what is under way, and returns what is to be done after it.
+func (a *aside) after(name string) func() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.again[name] {
-		a.again[name] = false
-		return true
+	next := a.next[name]
+	if next == nil {
+		delete(a.next, name)
+	} else {
+		a.next[name] = nil
 	}
-	delete(a.again, name)
-	return false
+	return next
 }
 
 // dismiss gives a pod the standard condition of pods that are evicted, for a gang, and deletes it; it is
-// no error that it has gone. One that the API server refuses to delete does not keep the condition.
+// no error that it has gone. One that the API server does not delete does not keep the condition.
 func (p *Plugin) dismiss(ctx context.Context, key string, pod *corev1.Pod, why string) (deleted bool, err error) {
-	marked := pod.Status.DeepCopy()
+	bare := pod.Status.DeepCopy()
+	bare.Conditions = slices.DeleteFunc(bare.Conditions, ours) // the cache may show one that is not there any more
+	marked := bare.DeepCopy()
 	apipod.UpdatePodCondition(marked, &corev1.PodCondition{
 		Type:    corev1.DisruptionTarget,
 		Status:  corev1.ConditionTrue,
 		Reason:  corev1.PodReasonPreemptionByScheduler,
-		Message: contract.SchedulerName + ": " + why,
+		Message: markedBy + why,
 	})
-	if err := p.patchStatus(ctx, pod, &pod.Status, marked); err != nil {
-		if gone(err) {
-			return false, nil
-		}
-		return false, p.noteRefusal(ctx, key, pod, fmt.Errorf("mark pod %s/%s as evicted: %w", pod.Namespace, pod.Name, err))
+	if err := p.patchStatus(ctx, pod, bare, marked); err != nil {
+		_, err = p.failed(ctx, key, pod, fmt.Errorf("mark pod %s/%s as evicted: %w", pod.Namespace, pod.Name, err))
+		return false, err
 	}
-	err = p.delete(ctx, pod)
-	switch {
-	case gone(err):
-		return false, nil
-	case err != nil:
-		return false, errors.Join(p.noteRefusal(ctx, key, pod, err), p.patchStatus(ctx, pod, marked, &pod.Status))
+	if err := p.delete(ctx, pod); err != nil {
+		stays, err := p.failed(ctx, key, pod, err)
+		if stays {
+			err = errors.Join(err, p.patchStatus(ctx, pod, marked, bare))
+		}
+		return false, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,8 +111,32 @@ func (p *Plugin) dismiss(ctx context.Context, key string, pod *corev1.Pod, why s
 		}
 		g.deleted[pod.UID] = true
 		delete(g.refusals, pod.UID)
+		delete(g.failures, pod.UID)
 	}
 	return true, nil
+}
+
+// markedBy begins the message of the conditions that dismiss writes.
+const markedBy = contract.SchedulerName + ": "
+
+// ours reports whether dismiss has written a condition.
+func ours(c corev1.PodCondition) bool {
+	return c.Type == corev1.DisruptionTarget && c.Reason == corev1.PodReasonPreemptionByScheduler && strings.HasPrefix(c.Message, markedBy)
+}
+
+// failed says what it means that a pod was not deleted for a gang: nothing when it has gone or is going, else perhaps
+// that it never is. The answer alone does not tell: webhooks choose their codes, and answers get lost.
+func (p *Plugin) failed(ctx context.Context, key string, pod *corev1.Pod, err error) (stays bool, _ error) {
+	now, unread := p.handle.ClientSet().CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(unread):
+		return false, nil
+	case unread != nil:
+		return false, errors.Join(err, fmt.Errorf("read pod %s/%s: %w", pod.Namespace, pod.Name, unread))
+	case now.UID != pod.UID || now.DeletionTimestamp != nil:
+		return false, nil
+	}
+	return true, p.noteRefusal(ctx, key, pod, err)
 }
 
 // delete deletes a pod, or asks whether it might.
@@ -127,7 +158,7 @@ func (p *Plugin) askAll(ctx context.Context, key string, pods []*corev1.Pod) (un
 	err = each(ctx, pods, func(pod *corev1.Pod) error {
 		err := p.delete(ctx, pod, metav1.DryRunAll)
 		switch {
-		case err == nil, gone(err):
+		case err == nil:
 			return nil
 		case cannotTell(err):
 			mu.Lock()
@@ -135,7 +166,8 @@ func (p *Plugin) askAll(ctx context.Context, key string, pods []*corev1.Pod) (un
 			mu.Unlock()
 			return nil
 		}
-		return p.noteRefusal(ctx, key, pod, err)
+		_, err = p.failed(ctx, key, pod, err)
+		return err
 	})
 	return untold, err
 }
@@ -173,25 +205,47 @@ func (p *Plugin) notDeleted(key string, pods []*corev1.Pod) []*corev1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool { return ok && g.deleted[pod.UID] })
 }
 
-// evictionPause is how long to wait before pods are evicted for a gang again. It doubles while that fails.
-func (p *Plugin) evictionPause(key string, err error) time.Duration {
+// settle notes how evictions for a gang have ended. Those that failed are repeated after a pause, which doubles; where a
+// pod cannot be deleted there is nothing to repeat.
+func (p *Plugin) settle(ctx context.Context, key string, err error) {
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot evict pods for a gang", "gang", key)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	g, ok := p.gangs[key]
 	switch {
-	case !ok:
-		return evictAgain
-	case err == nil:
+	case !ok || g.evictsAgain:
+		return
+	case err == nil, errors.Is(err, errUndeletable):
 		g.evictPause = 0
-	default:
-		g.evictPause = min(max(2*g.evictPause, evictAgain), maxBackoff)
+		return
 	}
-	return g.evictPause
+	g.evictPause = min(max(2*g.evictPause, evictAgain), maxBackoff)
+	g.evictsAgain = true
+	p.after(g.evictPause, func() {
+		p.mu.Lock()
+		g.evictsAgain = false
+		p.mu.Unlock()
+		p.work.preempt(key)
+		p.work.add(clusterstate.Change{Gang: key})
+	})
 }
+
+// pauses reports whether evictions for a gang have failed, and are repeated in a while.
+func (p *Plugin) pauses(key string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g, ok := p.gangs[key]
+	return ok && g.evictsAgain
+}
+
+// errUndeletable means that nobody counts on a pod's end for now.
+var errUndeletable = errors.New("it is no victim for now")
 
 // noteRefusal notes that a pod is not deleted for a gang when the error is the API server's answer that it will not:
 // nobody counts on the pod's end until the API server answers otherwise, or the pod changes. An answer that may be
-// another one a moment later counts when it was given for a while. noteRefusal returns the error.
+// another one a moment later counts when it was given refusedAfter times. noteRefusal returns the error.
 func (p *Plugin) noteRefusal(ctx context.Context, key string, pod *corev1.Pod, err error) error {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {
@@ -200,16 +254,22 @@ func (p *Plugin) noteRefusal(ctx context.Context, key string, pod *corev1.Pod, e
 	status := answer.Status()
 	p.mu.Lock()
 	g, ok := p.gangs[key]
-	refuses := ok && (final(status.Code) || g.evictPause >= 2*evictAgain)
-	if refuses {
+	refuses := false
+	if ok {
 		if g.refusals == nil {
-			g.refusals = map[types.UID]string{}
+			g.refusals, g.failures = map[types.UID]string{}, map[types.UID]int{}
 		}
+		g.failures[pod.UID]++
+		refuses = final(status.Code) || g.failures[pod.UID] >= refusedAfter
+	}
+	if refuses {
+		delete(g.failures, pod.UID)
 		g.refusals[pod.UID] = fmt.Sprintf("pod %s/%s: %s", pod.Namespace, pod.Name, strings.TrimSuffix(status.Message, "."))
 	}
 	p.mu.Unlock()
 	if refuses {
 		p.refused(ctx, pod)
+		return fmt.Errorf("%w; %w", err, errUndeletable)
 	}
 	return err
 }
@@ -235,7 +295,7 @@ func (p *Plugin) refused(ctx context.Context, pod *corev1.Pod) {
 		pause = min(minBackoff<<(refusals-1), maxBackoff)
 	}
 	p.after(pause, func() {
-		p.aside.run(string(pod.UID), func() {
+		p.rechecks.run(string(pod.UID), func() {
 			switch {
 			case p.cache.Undeletable(pod.UID) != refusals: // it has changed or gone, or was refused again
 			case p.wasRefused(pod.UID) && p.refuses(ctx, pod):

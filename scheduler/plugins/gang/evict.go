@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/klog/v2"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
@@ -25,10 +24,12 @@ import (
 
 const (
 	// evictions bounds the calls under way at a time while a gang's victims are evicted, evictors for how many
-	// gangs at a time.
-	evictions, evictors = 8, 4
+	// gangs at a time, recheckers those about pods that were refused.
+	evictions, evictors, recheckers = 8, 4, 4
 	// evictAgain is how long the plugin waits before it repeats calls that failed; it doubles up to maxBackoff.
 	evictAgain = time.Second
+	// refusedAfter is how often the API server answers that it cannot delete a pod now, before nobody counts on it.
+	refusedAfter = 3
 )
 
 // preempt makes those leave whose places a gang has claimed. The place is reserved in the view
@@ -66,6 +67,9 @@ func (p *Plugin) makeRoom(ctx context.Context, key string) {
 		return
 	}
 	victims := p.notDeleted(key, p.cache.Victims(key))
+	if len(victims) > 0 && p.pauses(key) {
+		return
+	}
 	untold, err := p.askAll(ctx, key, victims)
 	if err == nil {
 		err = p.nominateAll(ctx, state, nomination.Members)
@@ -78,28 +82,7 @@ func (p *Plugin) makeRoom(ctx context.Context, key string) {
 		victims = p.notDeleted(key, p.cache.Victims(key))
 		err = p.evictAll(ctx, victims, untold, func(victim *corev1.Pod) error { return p.evict(ctx, key, state, victim) })
 	}
-	pause := p.evictionPause(key, err)
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot make room for a gang yet", "gang", key)
-		p.preemptLater(key, pause)
-	}
-}
-
-// preemptLater looks after a pause at whom a gang still has to evict.
-func (p *Plugin) preemptLater(key string, pause time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	g, ok := p.gangs[key]
-	if !ok || g.preempts {
-		return
-	}
-	g.preempts = true
-	p.after(pause, func() {
-		p.mu.Lock()
-		g.preempts = false
-		p.mu.Unlock()
-		p.work.preempt(key)
-	})
+	p.settle(ctx, key, err)
 }
 
 // hasAssumed reports whether members of a gang are about to be bound.

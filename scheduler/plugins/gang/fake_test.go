@@ -228,6 +228,7 @@ func newBench(t *testing.T, nodes ...string) *bench {
 	meter.Register(b.meters.MustRegister, b.meters.CustomMustRegister)
 	b.plugin = newPlugin(b.cache, meter, b.handle, fake.NewSimpleDynamicClient(runtime.NewScheme()))
 	b.plugin.aside.start = func(f func()) { f() }
+	b.plugin.rechecks.start = b.plugin.aside.start
 	b.plugin.synced = func(context.Context) error { return nil }
 	b.plugin.leading.Store(true)
 	b.plugin.now = func() time.Time { return b.clock }

@@ -51,13 +51,14 @@ type gang struct {
 	reservesAgain time.Time
 	reservePause  time.Duration
 	// deleted are the pods whose deletion for the gang the API server has accepted, refusals its answers about
-	// those that it refuses to delete.
+	// those that it refuses to delete, failures counts those that may be others a moment later.
 	deleted  map[types.UID]bool
 	refusals map[types.UID]string
-	// evictPause is how long the plugin waits before it evicts for the gang again, 0 unless that failed.
-	evictPause time.Duration
-	// preempts means that it will be looked at again whom the gang has to evict.
-	preempts bool
+	failures map[types.UID]int
+	// evictPause is how long the plugin waits before it evicts for the gang again, 0 unless that failed;
+	// evictsAgain means that it does wait.
+	evictPause  time.Duration
+	evictsAgain bool
 	// retires means that it will be looked at again when it has been without members for too long.
 	retires bool
 	// expected means that the worker has activated the gang, and kept others out for the place

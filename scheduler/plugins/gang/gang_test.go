@@ -572,10 +572,10 @@ func TestPartialGangIsEvicted(t *testing.T) {
 			}
 			_, status := b.cycle(pods[1])
 			assert.Contains(t, status.Message(), "1 of 2")
+			b.work()
 			if test.fails != "" {
 				assert.Zero(t, b.evicted(metrics.Partial))
 				assert.Equal(t, []time.Duration{evictAgain}, b.elapse())
-				b.work()
 			}
 			_, err = b.handle.client.CoreV1().Pods("ns").Get(t.Context(), pods[0].Name, metav1.GetOptions{})
 			assert.Equal(t, test.deleted, apierrors.IsNotFound(err))

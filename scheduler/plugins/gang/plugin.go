@@ -37,9 +37,11 @@ type Plugin struct {
 	client dynamic.Interface
 	meter  *metrics.Metrics
 	// synced waits until the cache holds the cluster.
-	synced   func(context.Context) error
-	work     *workQueue
-	aside    *aside
+	synced func(context.Context) error
+	work   *workQueue
+	aside  *aside
+	// rechecks are for pods that the API server has refused to delete: they may be many, and hold up no evictions.
+	rechecks *aside
 	statuses *statusQueue
 	// departures are of pods that end, or that others delete.
 	departures departures
@@ -148,7 +150,8 @@ func newPlugin(cache *clustercache.Cache, meter *metrics.Metrics, handle hooks.H
 		client:   client,
 		meter:    meter,
 		work:     newWorkQueue(),
-		aside:    newAside(),
+		aside:    newAside(evictors),
+		rechecks: newAside(recheckers),
 		statuses: newStatusQueue(),
 		pace:     rate.NewLimiter(textsPerSecond, textsAtOnce),
 		after:    func(pause time.Duration, f func()) { time.AfterFunc(pause, f) },

@@ -175,12 +175,12 @@ func boundAt(pod *corev1.Pod) time.Time {
 
 // evictPartial evicts the bound members of a gang that was cut short and cannot be
 // completed, so that its job recreates them and the gang as a whole is pending.
-func (p *Plugin) evictPartial(ctx context.Context, key string, state inventory.GangState) {
-	if !p.leading.Load() || !p.cache.GangStatus(key, "").Partial || p.hasRun(key, state) || !p.wasCutShort(key, state) && !neverRan(state) {
-		return
+func (p *Plugin) evictPartial(ctx context.Context, key string) {
+	cutShort := func(state inventory.GangState) bool {
+		return !p.hasRun(key, state) && (p.wasCutShort(key, state) || neverRan(state))
 	}
 	text := fmt.Sprintf("the rest of gang %s does not fit any more, and it never ran as a whole", key)
-	p.dismissBound(ctx, key, state, text, func(pod *corev1.Pod) {
+	p.dismissRest(ctx, key, cutShort, text, func(pod *corev1.Pod) {
 		p.meter.Evicted(metrics.Partial)
 		p.handle.EventRecorder().Eventf(pod, nil, corev1.EventTypeWarning, "PartialGangEvicted", "Scheduling", "%s", text)
 	})

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	webhooks "k8s.io/apiserver/pkg/admission/plugin/webhook/errors"
 	"k8s.io/client-go/kubernetes"
 	typedfake "k8s.io/client-go/kubernetes/fake"
@@ -280,6 +281,8 @@ func TestDeletionThatFailsForAMoment(t *testing.T) {
 		after  int // how often it is given before it counts, 0 for never
 	}{
 		"refused":               {protected(), 1},
+		"refused as gone":       {apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "low-0"), 1},
+		"refused as a conflict": {apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "low-0", errors.New("no")), 1},
 		"refused by a policy":   {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "low-0", nil), 1},
 		"a webhook is away":     {apierrors.NewInternalError(errors.New(`failed calling webhook "guard.example.com": context deadline exceeded`)), 3},
 		"a server is busy":      {apierrors.NewTooManyRequestsError("later"), 3},
@@ -463,30 +466,28 @@ func TestDeletionThatTakesLong(t *testing.T) {
 	assert.Positive(t, b.cache.Undeletable("low-0"))
 }
 
-// What is under way is done once more when it is asked for again, and nothing else of its name at the same time.
+// Nothing else of a name is done while something is under way, and after it only the last that came meanwhile.
 func TestAside(t *testing.T) {
-	a := newAside()
+	a := newAside(2)
 	var starts []func()
 	a.start = func(f func()) { starts = append(starts, f) }
-	done := 0
-	work := func() { done++ }
+	var done []string
+	add := func(what string) func() { return func() { done = append(done, what) } }
 	a.run("one", func() {
-		work()
-		if done == 1 {
-			require.True(t, a.runs("one"))
-			a.run("one", work)
-			a.run("one", work)
-			a.run("other", work)
-		}
+		add("first")()
+		require.True(t, a.runs("one"))
+		a.run("one", add("superseded"))
+		a.run("one", add("last"))
+		a.run("other", add("other"))
 	})
 	require.Len(t, starts, 1)
 	starts[0]()
-	assert.Equal(t, 2, done)
+	assert.Equal(t, []string{"first", "last"}, done)
 	require.Len(t, starts, 2)
 	assert.False(t, a.runs("one"))
 	starts[1]()
-	assert.Equal(t, 3, done)
-	assert.Empty(t, a.again)
+	assert.Equal(t, []string{"first", "last", "other"}, done)
+	assert.Empty(t, a.next)
 }
 
 // A gang that is decided about again while it is nominated evicts nobody by what was decided before.
@@ -508,4 +509,205 @@ func TestPreemptorThatGoesEvictsNobody(t *testing.T) {
 	b.work()
 	assert.NotNil(t, b.live(low[0]))
 	assert.Zero(t, b.evicted(metrics.ForPriority))
+}
+
+// What is evicted is what was asked about, for the decision of now.
+func TestPreemptorThatIsDecidedAboutAgain(t *testing.T) {
+	b := newBench(t, "a")
+	low := b.runs("low", "a", 1, 8, 0)
+	big := b.urgent("big", 1, 8)
+	b.submit(big)
+	_, status := b.cycle(big[0])
+	require.Contains(t, status.Message(), "evicted for it: gang ns/low")
+	fake, ok := b.handle.client.(*typedfake.Clientset)
+	require.True(t, ok)
+	var mate []*corev1.Pod
+	asked := map[string]bool{}
+	fake.PrependReactor("patch", "pods", func(action kubetesting.Action) (bool, runtime.Object, error) {
+		if patch, ok := action.(kubetesting.PatchAction); !ok || patch.GetName() != "big-0" || mate != nil {
+			return false, nil, nil
+		}
+		mate = []*corev1.Pod{low[0].DeepCopy()}
+		mate[0].Name, mate[0].UID, mate[0].Spec.NodeName = "mate-0", "mate-0", "b"
+		mate[0].Labels[contract.TopologyGroupLabel] = "mate"
+		record := contract.Allocation{Gang: "ns/mate", Node: "b", GPUs: []int{0, 1, 2, 3, 4, 5, 6, 7}}
+		annotations, err := record.Annotations()
+		require.NoError(t, err)
+		mate[0].Annotations = annotations
+		require.NoError(t, fake.Tracker().Add(mate[0]))
+		b.addNode("b")
+		b.cache.SetPod(mate[0])
+		drained := v100("a")
+		drained.Spec.Unschedulable = true
+		change, err := b.cache.SetNode(drained)
+		require.NoError(t, err)
+		change.Freed = true
+		b.plugin.work.add(change)
+		b.work()
+		assert.True(t, b.planAgain(big[0]))
+		assert.Contains(t, b.says(big[0]), "evicted for it: gang ns/mate")
+		return false, nil, nil
+	})
+	fake.PrependReactor("delete", "pods", func(action kubetesting.Action) (bool, runtime.Object, error) {
+		if d, ok := action.(kubetesting.DeleteAction); ok && isDryRun(action) {
+			asked[d.GetName()] = true
+		} else if ok {
+			assert.True(t, asked[d.GetName()], d.GetName())
+		}
+		return false, nil, nil
+	})
+	var starts []func()
+	b.plugin.aside.start = func(f func()) { starts = append(starts, f) }
+	b.work()
+	require.Len(t, starts, 1)
+	starts[0]()
+	require.NotNil(t, mate)
+	assert.NotNil(t, b.live(low[0]))
+	assert.Nil(t, b.live(mate[0]))
+}
+
+// busyClient is an API server of which dry runs do not answer until the test ends.
+type busyClient struct {
+	kubernetes.Interface
+	ends chan struct{}
+}
+
+func (c *busyClient) CoreV1() typedcore.CoreV1Interface { return &busyCore{c.Interface.CoreV1(), c} }
+
+type busyCore struct {
+	typedcore.CoreV1Interface
+	client *busyClient
+}
+
+func (c *busyCore) Pods(namespace string) typedcore.PodInterface {
+	return &busyPods{c.CoreV1Interface.Pods(namespace), c.client}
+}
+
+type busyPods struct {
+	typedcore.PodInterface
+	client *busyClient
+}
+
+func (p *busyPods) Delete(context.Context, string, metav1.DeleteOptions) error {
+	<-p.client.ends
+	return protected()
+}
+
+// Pods that are refused are asked about again beside the evictions, however many they are and however long that takes.
+func TestPodsAreAskedAboutAgainBesideEvictions(t *testing.T) {
+	b := newBench(t, "a")
+	low := b.runs("low", "a", 8, 1, 0)
+	big := b.urgent("big", 1, 8)
+	b.submit(big)
+	b.plugin.gangs["ns/big"].refusals = map[types.UID]string{}
+	for _, pod := range low {
+		b.plugin.gangs["ns/big"].refusals[pod.UID] = "no"
+		b.plugin.refused(t.Context(), pod)
+	}
+	busy := &busyClient{b.handle.client, make(chan struct{})}
+	b.handle.client = busy
+	var calls sync.WaitGroup
+	b.plugin.aside.start, b.plugin.rechecks.start = calls.Go, calls.Go
+	timers := b.timers
+	b.timers = nil
+	for _, timer := range timers {
+		timer.due()
+	}
+	done := make(chan struct{})
+	b.plugin.aside.run("ns/other", func() { close(done) })
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Error("it has waited")
+	}
+	b.plugin.after = func(time.Duration, func()) {}
+	close(busy.ends)
+	calls.Wait()
+}
+
+// What failed for a moment is tried again after a moment, whenever the gang is looked at for other reasons, and not before.
+func TestRestOfAGangIsTriedAgain(t *testing.T) {
+	b := newBench(t, "a")
+	b.plugin.staleAfter, b.plugin.reserveAfter = time.Hour, -1
+	pods := b.gangPods("job", 2, 8)
+	long := metav1.NewTime(time.Now().Add(-10 * time.Minute).Truncate(time.Second))
+	for _, pod := range pods {
+		pod.CreationTimestamp = long
+	}
+	pods[0].Spec.NodeName = "a"
+	pods[0].Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: long}}
+	refusing := b.refuseDeletion(apierrors.NewInternalError(errors.New("later")), "job-0")
+	var starts []func()
+	b.plugin.aside.start = func(f func()) { starts = append(starts, f) }
+	b.submit(pods)
+	b.cycle(pods[1])
+	b.work()
+	require.Len(t, starts, 1)
+	starts[0]()
+	assert.Contains(t, b.pauses(), evictAgain)
+	b.plugin.work.add(clusterstate.Change{Freed: true})
+	b.work()
+	assert.Len(t, starts, 1)
+	refusing.answer = nil
+	b.elapse()
+	require.Len(t, starts, 2)
+	starts[1]()
+	assert.Nil(t, b.live(pods[0]))
+}
+
+// A pod that stays does not keep the condition of pods that are evicted, whatever the cache shows, and one that goes does.
+func TestConditionOfPodsThatAreEvicted(t *testing.T) {
+	lost := errors.New("connection reset by peer")
+	for name, test := range map[string]struct {
+		answer              error
+		goes, shown, marked bool
+	}{
+		"refused": {answer: protected()},
+		"refused, and the cache shows the condition of before": {answer: protected(), shown: true},
+		"the answer is lost":                         {answer: lost},
+		"the answer is lost, and the pod is leaving": {answer: lost, goes: true, marked: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "a")
+			pod := b.runs("low", "a", 1, 8, 0)[0]
+			b.submit(b.gangPods("big", 1, 8))
+			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}
+			_, err := b.handle.client.CoreV1().Pods("ns").UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			b.refuseDeletion(test.answer, "low-0")
+			if test.shown {
+				b.failOnce("delete")
+				b.failAfter("patch", 1)
+				_, err := b.plugin.dismiss(t.Context(), "ns/big", pod, "it goes")
+				require.Error(t, err)
+				pod = b.live(pod)
+				require.Len(t, pod.Status.Conditions, 2)
+			}
+			if test.goes {
+				fake := b.handle.client.(*typedfake.Clientset)
+				fake.PrependReactor("get", "pods", func(kubetesting.Action) (bool, runtime.Object, error) {
+					going := pod.DeepCopy()
+					going.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+					return true, going, nil
+				})
+			}
+			_, err = b.plugin.dismiss(t.Context(), "ns/big", pod, "it goes")
+			assert.Equal(t, test.goes, err == nil)
+			object, err := b.handle.client.(*typedfake.Clientset).Tracker().Get(corev1.SchemeGroupVersion.WithResource("pods"), "ns", "low-0")
+			require.NoError(t, err)
+			assert.Equal(t, test.marked, slices.ContainsFunc(object.(*corev1.Pod).Status.Conditions, ours))
+			assert.Equal(t, corev1.PodScheduled, object.(*corev1.Pod).Status.Conditions[0].Type)
+		})
+	}
+}
+
+// failAfter lets a later call of the verb about a pod fail, once.
+func (b *bench) failAfter(verb string, calls int) {
+	b.Helper()
+	fake, ok := b.handle.client.(*typedfake.Clientset)
+	require.True(b, ok)
+	fake.PrependReactor(verb, "pods", func(kubetesting.Action) (bool, runtime.Object, error) {
+		calls--
+		return calls == -1, nil, errors.New("the API server is away")
+	})
 }

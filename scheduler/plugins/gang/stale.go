@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/klog/v2"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
@@ -16,55 +15,59 @@ import (
 
 // retire evicts what is left of a gang that has lost members, runs with fewer than it needs,
 // and has found no place for their successors for too long: its job recreates the others,
-// too, and it waits as a whole, while others use its GPUs. How long that is tell the
-// successors, which were made when members were lost, so that a scheduler that starts counts
-// on: the newest of those that wait, as many as the gang lacks, since others may wait beyond its
-// minimum. A gang of which members have succeeded needs fewer; one whose job makes no successors
-// is left alone.
+// too, and it waits as a whole, while others use its GPUs.
 func (p *Plugin) retire(ctx context.Context, key string, state inventory.GangState) {
-	if p.staleAfter <= 0 || !p.leading.Load() || !p.cache.GangStatus(key, "").Partial || state.MissingText != "" {
+	pause, ok := p.staleIn(key, state)
+	if !ok {
 		return
 	}
-	waiting := waitingMembers(state)
-	if len(waiting) == 0 {
-		return
-	}
-	slices.SortFunc(waiting, func(a, b *corev1.Pod) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
-	missing := min(max(state.Gang.Missing(), 1), len(waiting))
-	since := waiting[missing-1].CreationTimestamp.Time
-	if pause := p.staleAfter - time.Since(since); pause > 0 {
+	if pause > 0 {
 		p.retireLater(key, pause)
 		return
 	}
+	stale := func(state inventory.GangState) bool {
+		pause, ok := p.staleIn(key, state)
+		return ok && pause <= 0
+	}
 	text := fmt.Sprintf("gang %s has lost members, and there has been no place for others for %s: it is evicted whole, and waits as a whole", key, p.staleAfter)
-	p.dismissBound(ctx, key, state, text, func(pod *corev1.Pod) {
+	p.dismissRest(ctx, key, stale, text, func(pod *corev1.Pod) {
 		p.meter.Evicted(metrics.Stale)
 		p.handle.EventRecorder().Eventf(pod, nil, corev1.EventTypeWarning, "GangStale", "Preempting", "%s", text)
 	})
 }
 
-// dismissBound evicts the members of a gang that have nodes, unless the API server refuses to delete some, and hands
-// each to evicted; where that fails, the gang is looked at again.
-func (p *Plugin) dismissBound(ctx context.Context, key string, state inventory.GangState, why string, evicted func(*corev1.Pod)) {
-	var bound []*corev1.Pod
-	for _, pod := range state.Pods {
-		switch {
-		case pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil:
-		case p.cache.Undeletable(pod.UID) > 0:
-			return
-		default:
-			bound = append(bound, pod)
-		}
+// staleIn is how long a gang that has lost members waits for others before it is retired; ok is false for one that
+// is not. How long it has waited tell the
+// successors, which were made when members were lost, so that a scheduler that starts counts
+// on: the newest of those that wait, as many as the gang lacks, since others may wait beyond its
+// minimum. A gang of which members have succeeded needs fewer; one whose job makes no successors
+// is left alone.
+func (p *Plugin) staleIn(key string, state inventory.GangState) (pause time.Duration, ok bool) {
+	if p.staleAfter <= 0 || !p.leading.Load() || !p.cache.GangStatus(key, "").Partial || state.MissingText != "" {
+		return 0, false
 	}
-	ctx = context.WithoutCancel(ctx) // that of a cycle ends with it
+	waiting := waitingMembers(state)
+	if len(waiting) == 0 {
+		return 0, false
+	}
+	slices.SortFunc(waiting, func(a, b *corev1.Pod) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
+	missing := min(max(state.Gang.Missing(), 1), len(waiting))
+	return p.staleAfter - time.Since(waiting[missing-1].CreationTimestamp.Time), true
+}
+
+// dismissRest evicts the members of a gang that have nodes while a condition applies, and hands each to evicted.
+func (p *Plugin) dismissRest(ctx context.Context, key string, applies func(inventory.GangState) bool, why string, evicted func(*corev1.Pod)) {
+	if len(p.rest(key, applies)) == 0 {
+		return
+	}
 	p.aside.run("the rest of "+key, func() {
-		bound := p.notDeleted(key, bound)
-		if !p.waitsInPart(key) {
+		rest := p.rest(key, applies)
+		if len(rest) == 0 {
 			return
 		}
-		untold, err := p.askAll(ctx, key, bound)
-		if err == nil && p.waitsInPart(key) { // it may have found a place meanwhile
-			err = p.evictAll(ctx, bound, untold, func(pod *corev1.Pod) error {
+		untold, err := p.askAll(ctx, key, rest)
+		if err == nil { // it may have found a place meanwhile
+			err = p.evictAll(ctx, p.rest(key, applies), untold, func(pod *corev1.Pod) error {
 				deleted, err := p.dismiss(ctx, key, pod, why)
 				if deleted {
 					evicted(pod)
@@ -72,12 +75,28 @@ func (p *Plugin) dismissBound(ctx context.Context, key string, state inventory.G
 				return err
 			})
 		}
-		pause := p.evictionPause(key, err)
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot evict what is left of a gang", "gang", key)
-			p.retireLater(key, pause)
-		}
+		p.settle(ctx, key, err)
 	})
+}
+
+// rest are the members of a gang that have nodes and are to be evicted while a condition applies: none when the API server
+// refuses to delete some, or that has just failed.
+func (p *Plugin) rest(key string, applies func(inventory.GangState) bool) []*corev1.Pod {
+	state, ok := p.cache.Gang(key)
+	if !ok || !p.leading.Load() || p.pauses(key) || !p.waitsInPart(key) || !applies(state) {
+		return nil
+	}
+	var bound []*corev1.Pod
+	for _, pod := range state.Pods {
+		switch {
+		case pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil:
+		case p.cache.Undeletable(pod.UID) > 0:
+			return nil
+		default:
+			bound = append(bound, pod)
+		}
+	}
+	return p.notDeleted(key, bound)
 }
 
 // waitsInPart reports whether some members of a gang run, not enough of them, and there is no place for others.

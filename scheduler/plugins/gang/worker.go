@@ -277,7 +277,7 @@ func (p *Plugin) retry(ctx context.Context, key string, consider func(string, cl
 	}
 	if d.Result.Placement == nil {
 		if len(rejected) == 0 {
-			p.evictPartial(ctx, key, d.GangState)
+			p.evictPartial(ctx, key)
 		}
 		p.retire(ctx, key, d.GangState)
 	}

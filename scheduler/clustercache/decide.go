@@ -118,8 +118,8 @@ func (c *Cache) Decide(key string, limits Limits, approve func(*Decision) bool) 
 }
 
 // lifted tells of places that are not held any more.
-func (c *Cache) lifted(any bool) {
-	if any {
+func (c *Cache) lifted(are bool) {
+	if are {
 		c.notify(clusterstate.Change{Lifted: true})
 	}
 }

@@ -197,7 +197,7 @@ func TestDryRunsFindWhatWholePlacementsFind(t *testing.T) {
 	reservations, shrunk, several, refused, reserved, held, lost := 0, 0, 0, 0, 0, 0, 0
 	for seed := range int64(500) {
 		c := newContested(t, seed)
-		var claimed []placement.Gang
+		var nominated []placement.Gang
 		for range 6 {
 			g := c.next()
 			if _, reservations := c.View.Reservation(g.ID); reservations {
@@ -220,13 +220,13 @@ func TestDryRunsFindWhatWholePlacementsFind(t *testing.T) {
 			switch r := got.Reservation; {
 			case r != nil && c.Intn(3) == 0:
 				c.View.AddReservation(*r)
-				claimed = append(claimed, g)
+				nominated = append(nominated, g)
 			case got.Placement == nil && ok && c.Intn(2) == 0:
 				c.View.AddReservation(reservation)
 			}
-			if len(claimed) > 0 && c.Intn(3) == 0 {
+			if len(nominated) > 0 && c.Intn(3) == 0 {
 				c.refuse()
-				g := claimed[c.Intn(len(claimed))]
+				g := nominated[c.Intn(len(nominated))]
 				h, _ := c.View.Reservation(g.ID)
 				lost += count(c.undeletable(&h) != "")
 				again := preemption.Reclaim(c.View.Clone(), g)

@@ -173,7 +173,7 @@ func TestVictimThatCannotBeDeleted(t *testing.T) {
 	assert.Empty(t, v.EvictedBeside("ml/next"), "what is left of a gang stays")
 }
 
-// A gang that goes as a whole has pods that a place does not need. When one of them cannot be deleted, nobody goes.
+// A gang that goes as a whole has pods that a place does not need. When one of them cannot be deleted, nobody is evicted.
 func TestPodThatCannotBeDeletedOutsideThePlace(t *testing.T) {
 	for _, refused := range []string{"ml/low/worker-0", "ml/low/worker-1"} {
 		t.Run(refused, func(t *testing.T) {

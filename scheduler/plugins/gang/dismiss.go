@@ -160,7 +160,7 @@ func (p *Plugin) askAll(ctx context.Context, key string, pods []*corev1.Pod) (un
 		switch {
 		case err == nil:
 			return nil
-		case cannotTell(err):
+		case inconclusive(err):
 			mu.Lock()
 			untold[pod.UID] = true
 			mu.Unlock()
@@ -172,9 +172,9 @@ func (p *Plugin) askAll(ctx context.Context, key string, pods []*corev1.Pod) (un
 	return untold, err
 }
 
-// cannotTell reports whether the answer to a dry run is about the dry run itself: so the API server answers for
+// inconclusive reports whether the answer to a dry run is about the dry run itself: so the API server answers for
 // webhooks that do not support any.
-func cannotTell(err error) bool { return apierrors.IsBadRequest(err) }
+func inconclusive(err error) bool { return apierrors.IsBadRequest(err) }
 
 // evictAll has pods evicted. Those come first, one after the other, about which dry runs do not tell, or that were refused
 // before: a webhook may allow what it refuses in earnest. The others are evicted when that has been accepted.
@@ -205,9 +205,9 @@ func (p *Plugin) notDeleted(key string, pods []*corev1.Pod) []*corev1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool { return ok && g.deleted[pod.UID] })
 }
 
-// settle notes how evictions for a gang have ended. Those that failed are repeated after a pause, which doubles; where a
+// recordEvictions notes how evictions for a gang have ended. Those that failed are repeated after a pause, which doubles; where a
 // pod cannot be deleted there is nothing to repeat.
-func (p *Plugin) settle(ctx context.Context, key string, err error) {
+func (p *Plugin) recordEvictions(ctx context.Context, key string, err error) {
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot evict pods for a gang", "gang", key)
 	}
@@ -310,7 +310,7 @@ func (p *Plugin) refused(ctx context.Context, pod *corev1.Pod) {
 // refuses reports whether the API server says that it would not delete a pod.
 func (p *Plugin) refuses(ctx context.Context, pod *corev1.Pod) bool {
 	err := p.delete(ctx, pod, metav1.DryRunAll)
-	return err != nil && !cannotTell(err)
+	return err != nil && !inconclusive(err)
 }
 
 // wasRefused reports whether the API server has refused to delete a pod for a gang that waits still.

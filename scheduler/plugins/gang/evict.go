@@ -82,7 +82,7 @@ func (p *Plugin) makeRoom(ctx context.Context, key string) {
 		victims = p.notDeleted(key, p.cache.Victims(key))
 		err = p.evictAll(ctx, victims, untold, func(victim *corev1.Pod) error { return p.evict(ctx, key, state, victim) })
 	}
-	p.settle(ctx, key, err)
+	p.recordEvictions(ctx, key, err)
 }
 
 // hasAssumed reports whether members of a gang are about to be bound.

@@ -371,8 +371,10 @@ func TestGangThatRanKeepsItsRest(t *testing.T) {
 // gang's pods and the oldest of them, whichever was seen first.
 func TestOrderOfGangsThatWait(t *testing.T) {
 	begin := time.Now().Add(-time.Minute)
-	at := func(second time.Duration) func(*corev1.Pod) {
-		return func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(begin.Add(second * time.Second)) }
+	at := func(second int) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.CreationTimestamp = metav1.NewTime(begin.Add(time.Duration(second) * time.Second))
+		}
 	}
 	of := func(priority int32) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.Spec.Priority = &priority }

@@ -75,7 +75,7 @@ func (p *Plugin) dismissRest(ctx context.Context, key string, applies func(inven
 				return err
 			})
 		}
-		p.settle(ctx, key, err)
+		p.recordEvictions(ctx, key, err)
 	})
 }
 

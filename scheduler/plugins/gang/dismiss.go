@@ -193,7 +193,15 @@ func (p *Plugin) evictAll(ctx context.Context, pods []*corev1.Pod, untold map[ty
 			return err
 		}
 	}
-	return each(ctx, others, evict)
+	rest, stop := context.WithCancel(ctx)
+	defer stop()
+	return each(rest, others, func(pod *corev1.Pod) error {
+		err := evict(pod)
+		if givenUp(err) {
+			stop() // calls that are under way go on
+		}
+		return err
+	})
 }
 
 // notDeleted leaves out the pods of which the API server has accepted the deletion for a gang, whether the cache
@@ -205,8 +213,8 @@ func (p *Plugin) notDeleted(key string, pods []*corev1.Pod) []*corev1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool { return ok && g.deleted[pod.UID] })
 }
 
-// recordEvictions notes how evictions for a gang have ended. Those that failed are repeated after a pause, which doubles; where a
-// pod cannot be deleted there is nothing to repeat.
+// recordEvictions notes how evictions for a gang have ended. Those that failed are repeated after a pause, which doubles; of
+// those that were given up it is looked again whether they are wanted.
 func (p *Plugin) recordEvictions(ctx context.Context, key string, err error) {
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot evict pods for a gang", "gang", key)
@@ -217,8 +225,12 @@ func (p *Plugin) recordEvictions(ctx context.Context, key string, err error) {
 	switch {
 	case !ok || g.evictsAgain:
 		return
-	case err == nil, errors.Is(err, errUndeletable):
+	case err == nil:
 		g.evictPause = 0
+		return
+	case givenUp(err):
+		g.evictPause = 0
+		p.after(evictAgain, func() { p.lookAtEvictions(key) })
 		return
 	}
 	g.evictPause = min(max(2*g.evictPause, evictAgain), maxBackoff)
@@ -227,9 +239,14 @@ func (p *Plugin) recordEvictions(ctx context.Context, key string, err error) {
 		p.mu.Lock()
 		g.evictsAgain = false
 		p.mu.Unlock()
-		p.work.preempt(key)
-		p.work.add(clusterstate.Change{Gang: key})
+		p.lookAtEvictions(key)
 	})
+}
+
+// lookAtEvictions has the worker look at whom a gang evicts.
+func (p *Plugin) lookAtEvictions(key string) {
+	p.work.preempt(key)
+	p.work.add(clusterstate.Change{Gang: key})
 }
 
 // pauses reports whether evictions for a gang have failed, and are repeated in a while.
@@ -240,8 +257,15 @@ func (p *Plugin) pauses(key string) bool {
 	return ok && g.evictsAgain
 }
 
-// errUndeletable means that nobody counts on a pod's end for now.
-var errUndeletable = errors.New("it is no victim for now")
+var (
+	// errUndeletable means that nobody counts on a pod's end for now.
+	errUndeletable = errors.New("it is no victim for now")
+	// errUnwanted means that a gang was decided about again since its evictions began.
+	errUnwanted = errors.New("the gang does not wait for this place any more")
+)
+
+// givenUp reports whether the evictions that an error has ended are not to be repeated as they were.
+func givenUp(err error) bool { return errors.Is(err, errUndeletable) || errors.Is(err, errUnwanted) }
 
 // noteRefusal notes that a pod is not deleted for a gang when the error is the API server's answer that it will not:
 // nobody counts on the pod's end until the API server answers otherwise, or the pod changes. An answer that may be

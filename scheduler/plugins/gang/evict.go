@@ -80,7 +80,12 @@ func (p *Plugin) makeRoom(ctx context.Context, key string) {
 			return
 		}
 		victims = p.notDeleted(key, p.cache.Victims(key))
-		err = p.evictAll(ctx, victims, untold, func(victim *corev1.Pod) error { return p.evict(ctx, key, state, victim) })
+		err = p.evictAll(ctx, victims, untold, func(victim *corev1.Pod) error {
+			if now, _ := p.cache.Nomination(key); !reflect.DeepEqual(now.Reservation, nomination.Reservation) {
+				return errUnwanted
+			}
+			return p.evict(ctx, key, state, victim)
+		})
 	}
 	p.recordEvictions(ctx, key, err)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -201,6 +202,60 @@ func TestPodThatIsRefusedInEarnestOnly(t *testing.T) {
 			assert.Equal(t, test.refusing.answer == nil, b.live(low[0]) == nil)
 		})
 	}
+}
+
+// A claim that nobody knows as given up, because its victim may be deleted again by then, evicts after all.
+func TestRefusalThatIsOverAtOnce(t *testing.T) {
+	b := newBench(t, "a")
+	low := b.runs("low", "a", 1, 8, 0)
+	refusing := b.refuseDeletion(protected(), "low-0")
+	refusing.unaware = true
+	big := b.urgent("big", 1, 8)
+	b.submit(big)
+	b.cycle(big[0])
+	<-b.plugin.work.ready
+	b.plugin.do(b.Context(), b.plugin.work.take())
+	require.Equal(t, 1, refusing.asked)
+	require.NotNil(t, b.live(low[0]))
+	refusing.answer = nil
+	b.elapse() // before the worker has looked at the gang
+	_, held := b.cache.Nomination("ns/big")
+	require.True(t, held)
+	b.elapse()
+	assert.Nil(t, b.live(low[0]))
+}
+
+// Once a pod is refused in earnest, no other is evicted whose eviction has not begun.
+func TestRefusalStopsEvictions(t *testing.T) {
+	b := newBench(t, "a", "b", "c", "d")
+	var low []*corev1.Pod
+	var pods []string
+	for _, node := range []string{"a", "b", "c", "d"} {
+		low = append(low, b.runs("low-"+node, node, 8, 1, 0)...)
+	}
+	for _, pod := range low {
+		pods = append(pods, pod.Name)
+	}
+	b.refuseDeletion(protected(), pods...).lenient = true
+	big := b.urgent("big", 4, 8)
+	b.submit(big)
+	b.cycle(big[0])
+	before := len(marks(b))
+	b.work()
+	assert.LessOrEqual(t, len(marks(b))-before, evictions, "pods were marked as evicted")
+}
+
+// marks are the patches of pods' status that mark them as evicted.
+func marks(b *bench) (found []kubetesting.Action) {
+	b.Helper()
+	fake, ok := b.handle.client.(*typedfake.Clientset)
+	require.True(b, ok)
+	for _, action := range fake.Actions() {
+		if patch, ok := action.(kubetesting.PatchAction); ok && strings.Contains(string(patch.GetPatch()), "preempting to accommodate") {
+			found = append(found, action)
+		}
+	}
+	return found
 }
 
 // The API server is asked again after pauses that double. Once it answers otherwise, or the pod changes, the pod

@@ -275,6 +275,9 @@ func (p *Plugin) retry(ctx context.Context, key string, consider func(string, cl
 	if changed {
 		p.statuses.add(key)
 	}
+	if d.Reserved && d.Result.Reservation.Evicts {
+		p.preempt(ctx, key) // it may have been given up while the place could not be had
+	}
 	if d.Result.Placement == nil {
 		if len(rejected) == 0 {
 			p.evictPartial(ctx, key)

@@ -230,7 +230,7 @@ func (p *Plugin) recordEvictions(ctx context.Context, key string, err error) {
 		return
 	case givenUp(err):
 		g.evictPause = 0
-		p.after(evictAgain, func() { p.lookAtEvictions(key) })
+		p.after(evictAgain, func() { p.checkEvictions(key) })
 		return
 	}
 	g.evictPause = min(max(2*g.evictPause, evictAgain), maxBackoff)
@@ -239,12 +239,12 @@ func (p *Plugin) recordEvictions(ctx context.Context, key string, err error) {
 		p.mu.Lock()
 		g.evictsAgain = false
 		p.mu.Unlock()
-		p.lookAtEvictions(key)
+		p.checkEvictions(key)
 	})
 }
 
-// lookAtEvictions has the worker look at whom a gang evicts.
-func (p *Plugin) lookAtEvictions(key string) {
+// checkEvictions has the worker look at whom a gang evicts.
+func (p *Plugin) checkEvictions(key string) {
 	p.work.preempt(key)
 	p.work.add(clusterstate.Change{Gang: key})
 }

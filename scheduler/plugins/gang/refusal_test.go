@@ -461,36 +461,32 @@ func TestAcceptedDeletionIsNotRepeated(t *testing.T) {
 	}
 }
 
-// slowClient is an API server that takes until answers is closed to say something about the deletion of a pod.
-type slowClient struct {
+// deletingClient is an API server that answers deletions of pods as a function does.
+type deletingClient struct {
 	kubernetes.Interface
-	pod            string
-	waits, answers chan struct{}
+	answer func(pod string) error
 }
 
-func (c *slowClient) CoreV1() typedcore.CoreV1Interface { return &slowCore{c.Interface.CoreV1(), c} }
+func (c *deletingClient) CoreV1() typedcore.CoreV1Interface {
+	return &deletingCore{c.Interface.CoreV1(), c}
+}
 
-type slowCore struct {
+type deletingCore struct {
 	typedcore.CoreV1Interface
-	client *slowClient
+	client *deletingClient
 }
 
-func (c *slowCore) Pods(namespace string) typedcore.PodInterface {
-	return &slowPods{c.CoreV1Interface.Pods(namespace), c.client}
+func (c *deletingCore) Pods(namespace string) typedcore.PodInterface {
+	return &deletingPods{c.CoreV1Interface.Pods(namespace), c.client}
 }
 
-type slowPods struct {
+type deletingPods struct {
 	typedcore.PodInterface
-	client *slowClient
+	client *deletingClient
 }
 
-func (p *slowPods) Delete(ctx context.Context, name string, options metav1.DeleteOptions) error {
-	if name == p.client.pod {
-		close(p.client.waits)
-		<-p.client.answers
-		return protected()
-	}
-	return p.PodInterface.Delete(ctx, name, options)
+func (p *deletingPods) Delete(_ context.Context, pod string, _ metav1.DeleteOptions) error {
+	return p.client.answer(pod)
 }
 
 // An API server that takes its time to delete a pod holds up neither the worker nor evictions for others.
@@ -503,8 +499,14 @@ func TestDeletionThatTakesLong(t *testing.T) {
 	require.Equal(t, "b", node)
 	b.bind(other[0], node)
 	b.work()
-	slow := &slowClient{b.handle.client, "low-0", make(chan struct{}), make(chan struct{})}
-	b.handle.client = slow
+	waits, answers := make(chan struct{}), make(chan struct{})
+	b.handle.client = &deletingClient{b.handle.client, func(pod string) error {
+		if pod == "low-0" {
+			close(waits)
+			<-answers
+		}
+		return protected()
+	}}
 	var calls sync.WaitGroup
 	b.plugin.aside.start = calls.Go
 	first, second := b.urgent("first", 1, 8), b.urgent("second", 1, 8)
@@ -512,11 +514,11 @@ func TestDeletionThatTakesLong(t *testing.T) {
 	b.cycle(first[0])
 	b.cycle(second[0])
 	b.work()
-	<-slow.waits
+	<-waits
 	b.handle.takeActivated()
 	b.end(other[0])
 	assert.Contains(t, b.handle.takeActivated(), "second-0")
-	close(slow.answers)
+	close(answers)
 	calls.Wait()
 	assert.Positive(t, b.cache.Undeletable("low-0"))
 }
@@ -621,33 +623,6 @@ func TestPreemptorThatIsDecidedAboutAgain(t *testing.T) {
 	assert.Nil(t, b.live(mate[0]))
 }
 
-// busyClient is an API server of which dry runs do not answer until the test ends.
-type busyClient struct {
-	kubernetes.Interface
-	ends chan struct{}
-}
-
-func (c *busyClient) CoreV1() typedcore.CoreV1Interface { return &busyCore{c.Interface.CoreV1(), c} }
-
-type busyCore struct {
-	typedcore.CoreV1Interface
-	client *busyClient
-}
-
-func (c *busyCore) Pods(namespace string) typedcore.PodInterface {
-	return &busyPods{c.CoreV1Interface.Pods(namespace), c.client}
-}
-
-type busyPods struct {
-	typedcore.PodInterface
-	client *busyClient
-}
-
-func (p *busyPods) Delete(context.Context, string, metav1.DeleteOptions) error {
-	<-p.client.ends
-	return protected()
-}
-
 // Pods that are refused are asked about again beside the evictions, however many they are and however long that takes.
 func TestPodsAreAskedAboutAgainBesideEvictions(t *testing.T) {
 	b := newBench(t, "a")
@@ -659,8 +634,11 @@ func TestPodsAreAskedAboutAgainBesideEvictions(t *testing.T) {
 		b.plugin.gangs["ns/big"].refusals[pod.UID] = "no"
 		b.plugin.refused(t.Context(), pod)
 	}
-	busy := &busyClient{b.handle.client, make(chan struct{})}
-	b.handle.client = busy
+	answers := make(chan struct{})
+	b.handle.client = &deletingClient{b.handle.client, func(string) error {
+		<-answers
+		return protected()
+	}}
 	var calls sync.WaitGroup
 	b.plugin.aside.start, b.plugin.rechecks.start = calls.Go, calls.Go
 	timers := b.timers
@@ -676,7 +654,7 @@ func TestPodsAreAskedAboutAgainBesideEvictions(t *testing.T) {
 		t.Error("it has waited")
 	}
 	b.plugin.after = func(time.Duration, func()) {}
-	close(busy.ends)
+	close(answers)
 	calls.Wait()
 }
 

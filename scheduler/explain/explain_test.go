@@ -78,6 +78,10 @@ func TestWhy(t *testing.T) {
 			c.quota("team", "default", 4, 5)
 			c.job("default", "small", 2, map[string]int64{topologyGPUs: 1})
 		}},
+		"quota-jobs": {state: explain.Waiting, key: "default/small", arrange: func(c *cluster) {
+			c.quota("team", "default", 4, 8, 1)
+			c.job("default", "small", 2, map[string]int64{topologyGPUs: 1})
+		}},
 		"reserved": {state: explain.Waiting, key: "default/big", arrange: func(c *cluster) {
 			c.job("default", "big", 1, map[string]int64{topologyGPUs: 8})
 			c.cache.ReserveBlocked([]string{"default/big"}, nil)

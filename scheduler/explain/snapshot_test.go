@@ -2,6 +2,7 @@ package explain_test
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -128,13 +129,17 @@ func says(text string, since time.Time) func(*corev1.Pod) {
 	}
 }
 
-func (c *cluster) quota(leaf, namespace string, least, most int64) {
+func (c *cluster) quota(leaf, namespace string, least, most int64, maxJobs ...int64) {
 	c.t.Helper()
+	limits := map[string]any{contract.ResourceTopologyGPU: most}
+	for _, jobs := range maxJobs {
+		limits[contract.MaxJobsKey] = strconv.FormatInt(jobs, 10)
+	}
 	_, err := c.cache.SetQuotaTree(&unstructured.Unstructured{Object: map[string]any{
 		"metadata": map[string]any{"name": contract.QuotaTreeName},
 		"spec": map[string]any{"root": map[string]any{"name": "root", "children": []any{map[string]any{
 			"name": leaf, "namespaces": []any{namespace},
-			"min": map[string]any{contract.ResourceTopologyGPU: least}, "max": map[string]any{contract.ResourceTopologyGPU: most},
+			"min": map[string]any{contract.ResourceTopologyGPU: least}, "max": limits,
 		}}}},
 	}})
 	require.NoError(c.t, err)

@@ -326,6 +326,9 @@ func limits(tree *quota.Tree, leaf string) []Limit {
 		}
 		list = append(list, l)
 	}
+	if running, most := tree.JobsOf(leaf); most > 0 {
+		list = append(list, Limit{Leaf: tree.Path(leaf), Resource: quota.Jobs, Used: running, Max: &most})
+	}
 	return list
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -232,7 +233,12 @@ func newBench(t *testing.T, nodes ...string) *bench {
 	b.plugin.synced = func(context.Context) error { return nil }
 	b.plugin.leading.Store(true)
 	b.plugin.now = func() time.Time { return b.clock }
-	b.plugin.after = func(pause time.Duration, f func()) { b.timers = append(b.timers, timer{pause, f}) }
+	var mu sync.Mutex // pods are evicted several at a time
+	b.plugin.after = func(pause time.Duration, f func()) {
+		mu.Lock()
+		defer mu.Unlock()
+		b.timers = append(b.timers, timer{pause, f})
+	}
 	b.cache.Subscribe(b.plugin.work.add)
 	for _, name := range nodes {
 		b.addNode(name)

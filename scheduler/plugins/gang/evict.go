@@ -74,14 +74,18 @@ func (p *Plugin) makeRoom(ctx context.Context, key string) {
 	if err == nil {
 		err = p.nominateAll(ctx, state, nomination.Members)
 	}
+	wanted := func() bool {
+		now, _ := p.cache.Nomination(key)
+		return reflect.DeepEqual(now.Reservation, nomination.Reservation)
+	}
 	if err == nil && len(victims) > 0 {
-		if now, _ := p.cache.Nomination(key); !reflect.DeepEqual(now.Reservation, nomination.Reservation) {
+		if !wanted() {
 			p.work.preempt(key) // decided again meanwhile, or not wanted any more
 			return
 		}
 		victims = p.notDeleted(key, p.cache.Victims(key))
 		err = p.evictAll(ctx, victims, untold, func(victim *corev1.Pod) error {
-			if now, _ := p.cache.Nomination(key); !reflect.DeepEqual(now.Reservation, nomination.Reservation) {
+			if !wanted() {
 				return errUnwanted
 			}
 			return p.evict(ctx, key, state, victim)

@@ -123,15 +123,21 @@ func TestPreemption(t *testing.T) {
 	assert.Equal(t, "a", node)
 }
 
+// preempts has the gang big, of one pod, wait until the members of the gang low have left it node a.
+func (b *bench) preempts(members, gpus int) (low, big []*corev1.Pod) {
+	b.Helper()
+	low, big = b.runs("low", "a", members, gpus, 0), b.urgent("big", 1, 8)
+	b.submit(big)
+	_, status := b.cycle(big[0])
+	require.Contains(b, status.Message(), "evicted for it: gang ns/low")
+	return low, big
+}
+
 // The scheduler's own cache may show a victim a moment longer than the view does. The place that it has
 // left is kept meanwhile, but not when the node is refused again.
 func TestPlaceIsKeptWhenItIsRefusedOnce(t *testing.T) {
 	b := newBench(t, "a")
-	victims := b.runs("low", "a", 2, 4, 0)
-	big := b.urgent("big", 1, 8)
-	b.submit(big)
-	_, status := b.cycle(big[0])
-	require.Contains(t, status.Message(), "evicted for it: gang ns/low")
+	victims, big := b.preempts(2, 4)
 	b.work()
 	b.end(victims[0])
 	b.end(victims[1])
@@ -140,7 +146,7 @@ func TestPlaceIsKeptWhenItIsRefusedOnce(t *testing.T) {
 
 	b.refuse(big[0])
 	b.work()
-	_, status = b.cycle(thief[0])
+	_, status := b.cycle(thief[0])
 	assert.Contains(t, status.Message(), "Held back by the reservation of gang ns/big")
 	assert.Contains(t, b.elapse(), retryDelay)
 
@@ -154,11 +160,7 @@ func TestPlaceIsKeptWhenItIsRefusedOnce(t *testing.T) {
 // So it is when another plugin fails for the first time after the filters.
 func TestPlaceIsKeptWhenAnAttemptFailsOnce(t *testing.T) {
 	b := newBench(t, "a")
-	victims := b.runs("low", "a", 2, 4, 0)
-	big := b.urgent("big", 1, 8)
-	b.submit(big)
-	_, status := b.cycle(big[0])
-	require.Contains(t, status.Message(), "evicted for it: gang ns/low")
+	victims, big := b.preempts(2, 4)
 	b.work()
 	b.end(victims[0])
 	b.end(victims[1])

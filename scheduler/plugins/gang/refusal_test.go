@@ -550,11 +550,7 @@ func TestAside(t *testing.T) {
 // A gang that is decided about again while it is nominated evicts nobody by what was decided before.
 func TestPreemptorThatGoesEvictsNobody(t *testing.T) {
 	b := newBench(t, "a")
-	low := b.runs("low", "a", 1, 8, 0)
-	big := b.urgent("big", 1, 8)
-	b.submit(big)
-	_, status := b.cycle(big[0])
-	require.Contains(t, status.Message(), "evicted for it: gang ns/low")
+	low, big := b.preempts(1, 8)
 	fake, ok := b.handle.client.(*typedfake.Clientset)
 	require.True(t, ok)
 	fake.PrependReactor("patch", "pods", func(action kubetesting.Action) (bool, runtime.Object, error) {
@@ -571,11 +567,7 @@ func TestPreemptorThatGoesEvictsNobody(t *testing.T) {
 // What is evicted is what was asked about, for the decision of now.
 func TestPreemptorThatIsDecidedAboutAgain(t *testing.T) {
 	b := newBench(t, "a")
-	low := b.runs("low", "a", 1, 8, 0)
-	big := b.urgent("big", 1, 8)
-	b.submit(big)
-	_, status := b.cycle(big[0])
-	require.Contains(t, status.Message(), "evicted for it: gang ns/low")
+	low, big := b.preempts(1, 8)
 	fake, ok := b.handle.client.(*typedfake.Clientset)
 	require.True(t, ok)
 	var mate []*corev1.Pod

@@ -70,10 +70,7 @@ type Subgroup struct {
 
 // Missing returns how many more members must run than do, those that are late left out.
 func (g *Gang) Missing() int {
-	runs := make(map[string]bool, len(g.Running))
-	for _, a := range g.Running {
-		runs[a.Member] = true
-	}
+	runs := g.runs()
 	all, running := 0, 0
 	for _, role := range g.Roles {
 		if !role.Late {
@@ -92,6 +89,15 @@ func (g *Gang) Missing() int {
 	return max(minimum-running, short, 0)
 }
 
+// runs are the members that run, by name.
+func (g *Gang) runs() map[string]bool {
+	runs := make(map[string]bool, len(g.Running))
+	for _, a := range g.Running {
+		runs[a.Member] = true
+	}
+	return runs
+}
+
 // Late returns the part of the gang that starts once the rest runs, and runs so. It has no roles when there is no
 // such part.
 func (g *Gang) Late(running []Assignment) Gang {
@@ -99,6 +105,17 @@ func (g *Gang) Late(running []Assignment) Gang {
 	late.Roles = slices.DeleteFunc(slices.Clone(g.Roles), func(r Role) bool { return !r.Late })
 	late.Running, late.Minimum, late.Subgroups, late.Planned = running, 0, nil, nil
 	return late
+}
+
+// LateMissing returns how many of those that start late do not run yet.
+func (g *Gang) LateMissing() int {
+	runs, missing := g.runs(), 0
+	for _, role := range g.Roles {
+		if role.Late {
+			missing += len(role.Members) - countIn(runs, role.Members)
+		}
+	}
+	return missing
 }
 
 // StartsLate reports whether nobody of the gang has to run before those who are late: it is such a part ([Gang.Late]).

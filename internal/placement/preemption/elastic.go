@@ -6,6 +6,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/packing"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 )
 
@@ -38,9 +39,10 @@ func splitSurplus(v *snapshot.View, gangs []*RunningGang) []*RunningGang {
 }
 
 // preemptForGrowth is preempt for members beyond the minimum of a gang that runs and has no place for
-// any of them: for as many as stay within the minimum of its leaf and find places.
+// any of them: for as many as stay within the minimum of its leaf and find places. What starts late goes
+// first: the gang needs it more, and may need the room that others would leave.
 func preemptForGrowth(v *snapshot.View, p *packing.Packer, now placement.Result) (r placement.Reservation, ok bool) {
-	if p.Needed > 0 || p.Total == 0 || len(now.Placement.Assignments) > 0 {
+	if p.Needed > 0 || p.Total == 0 || len(now.Placement.Assignments) > 0 || p.Gang.LateMissing() > 0 {
 		return placement.Reservation{}, false
 	}
 	leaving, _ := RunningGangs(v, p.Gang.ID, func(*placement.Pod) bool { return false })
@@ -62,8 +64,8 @@ func preemptForGrowth(v *snapshot.View, p *packing.Packer, now placement.Result)
 }
 
 // Growth returns the places that a gang takes from others later for members beyond its minimum,
-// once it has what Reclaim found for it; a result without a placement when it takes none. For late members, which are
-// placed as any pod without GPUs is, it takes none.
+// once it has what Reclaim found for it and its late members run; a result without a placement when it takes none.
+// For late members, which are placed as any pod without GPUs is, it takes none.
 func Growth(v *snapshot.View, g placement.Gang, found placement.Result) placement.Result {
 	members := 0
 	for _, role := range g.Roles {
@@ -77,6 +79,15 @@ func Growth(v *snapshot.View, g placement.Gang, found placement.Result) placemen
 	later := Afterwards(v, found)
 	later.Apply(g, *found.Placement)
 	g.Running = slices.Concat(g.Running, found.Placement.Assignments)
+	if g.LateMissing() > 0 {
+		due := g.Late(g.Running)
+		late := planner.Plan(later, due)
+		if late.Placement == nil {
+			return placement.Result{}
+		}
+		later.Apply(due, *late.Placement)
+		g.Running = slices.Concat(g.Running, late.Placement.Assignments)
+	}
 	if more := Reclaim(later, g); len(more.Victims) > 0 {
 		return more
 	}

@@ -192,6 +192,42 @@ func TestGrowthTakesNothingForLateMembers(t *testing.T) {
 	assert.Equal(t, placement.Result{}, preemption.Growth(v, gang, found))
 }
 
+// TestGrowthComesAfterLateMembers: what starts late needs room, too, and the gang is nothing without it.
+func TestGrowthComesAfterLateMembers(t *testing.T) {
+	v := placementtest.TopologyView(1)
+	node, _ := v.Node("n0")
+	node.Allocatable.MilliCPU = 10_000
+	v.SetNode(node)
+	gpus := func(n int64) quota.Resources { return quota.Resources{"aliyun.com/gpu": n} }
+	placementtest.SetQuota(t, v, quota.Spec{Min: gpus(8), Max: gpus(8), Children: []quota.Spec{
+		{Name: "left", Min: gpus(4), Max: gpus(8)}, {Name: "right", Min: gpus(2), Max: gpus(8)},
+	}})
+	with := func(r placement.Request, cores int64) placement.Request { r.MilliCPU = 1000 * cores; return r }
+	elastic(t, v, placementtest.InLeaf(placementtest.Gang("right/borrows", 3, with(placementtest.WholeGPUs(2), 2)), "right", 0), 1)
+	gang := placementtest.InLeaf(placementtest.Gang("left/gang", 2, with(placementtest.WholeGPUs(2), 2)), "left", 0)
+	gang.Minimum = 1
+	found := preemption.Reclaim(v, gang)
+	require.NotNil(t, found.Placement)
+	require.Empty(t, found.Victims)
+	assert.Len(t, preemption.Growth(v, gang, found).Victims, 1, "without what starts late")
+
+	launcher := placementtest.Role("launcher", 1, with(placement.Request{}, 2))
+	launcher.Late = true
+	gang.Roles = append(gang.Roles, launcher)
+	assert.Len(t, preemption.Growth(v, gang, found).Victims, 1, "there is room for both")
+	v.Apply(gang, *found.Placement)
+	gang.Running = found.Placement.Assignments
+	assert.Empty(t, preemption.Reclaim(v, gang).Victims, "the launcher does not run yet")
+	gang.Running = append(gang.Running, placement.Assignment{Member: "launcher-0", Node: "n0"})
+	v.Apply(gang, placement.Placement{Gang: gang.ID, Assignments: gang.Running[1:]})
+	assert.Len(t, preemption.Reclaim(v, gang).Victims, 1, "the launcher runs")
+
+	gang.Running, gang.Roles[1].Request.MilliCPU = nil, 4_000
+	v.RemovePod("left/gang/worker-0")
+	v.RemovePod("left/gang/launcher-0")
+	assert.Empty(t, preemption.Growth(v, gang, found).Victims, "the launcher finds no room")
+}
+
 func TestBudgetCoversMembersBeyondTheMinimum(t *testing.T) {
 	v := placementtest.TopologyView(1)
 	elastic(t, v, placementtest.InLeaf(placementtest.Gang("ml/a", 8, placementtest.WholeGPUs(1)), "", 0), 2)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
+	apipod "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
@@ -68,7 +69,11 @@ func TestChurnIsNotWrittenOut(t *testing.T) {
 			running = append(running, name)
 		}
 	}
-	counted, since := writes()
+	texts, since := writes()
+	counted := map[string]int{}
+	for name, said := range texts {
+		counted[name] = len(said)
+	}
 	// Five causes at once, then what changes in 30 seconds; each pod is made and told once besides.
 	most := 5 + 2*int(since/(30*time.Second)+1)
 	events, err := api().EventsV1().Events(s.namespace).List(t.Context(), metav1.ListOptions{})
@@ -82,7 +87,7 @@ func TestChurnIsNotWrittenOut(t *testing.T) {
 	}
 	for _, gang := range waiting {
 		for i, pod := range s.list(t.Context(), gang.name) {
-			assert.LessOrEqual(t, counted[pod.Name], most, pod.Name)
+			assert.LessOrEqual(t, counted[pod.Name], most, "%s said: %q", pod.Name, texts[pod.Name])
 			assert.NotZero(t, notes[pod.Name], "kubectl describe of %s says why it waits", pod.Name)
 			assert.LessOrEqual(t, notes[pod.Name], most, pod.Name)
 			if i > 0 {
@@ -94,16 +99,16 @@ func TestChurnIsNotWrittenOut(t *testing.T) {
 	t.Logf("seed %d, %d changes in %s: writes of pods %v, events %v", *churnSeed, *churnSteps, since.Round(time.Second), busiest(counted), busiest(notes))
 }
 
-// countWrites counts how often each pod of the scene changes until the returned function
-// is called, which also says for how long.
-func (s *testCluster) countWrites() func() (map[string]int, time.Duration) {
+// countWrites notes what each pod of the scene says of its node each time that it changes, until the returned
+// function is called, which also says for how long that was.
+func (s *testCluster) countWrites() func() (map[string][]string, time.Duration) {
 	s.t.Helper()
 	factory := informers.NewSharedInformerFactoryWithOptions(api(), 0, informers.WithNamespace(s.namespace))
 	informer := factory.Core().V1().Pods().Informer()
-	counted := make(chan string, 10000)
+	changed := make(chan *corev1.Pod, 10000)
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
 		if before.(*corev1.Pod).ResourceVersion != after.(*corev1.Pod).ResourceVersion {
-			counted <- after.(*corev1.Pod).Name
+			changed <- after.(*corev1.Pod)
 		}
 	}})
 	require.NoError(s.t, err)
@@ -111,14 +116,18 @@ func (s *testCluster) countWrites() func() (map[string]int, time.Duration) {
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
 	begin := time.Now()
-	return func() (map[string]int, time.Duration) {
+	return func() (map[string][]string, time.Duration) {
 		since := time.Since(begin)
 		cancel()
 		factory.Shutdown()
-		close(counted)
-		all := map[string]int{}
-		for name := range counted {
-			all[name]++
+		close(changed)
+		all := map[string][]string{}
+		for pod := range changed {
+			text := ""
+			if _, said := apipod.GetPodCondition(&pod.Status, corev1.PodScheduled); said != nil {
+				text = said.Message
+			}
+			all[pod.Name] = append(all[pod.Name], text)
 		}
 		return all, since
 	}

@@ -320,6 +320,33 @@ func TestPreemptionByAGangThatIsBeingBound(t *testing.T) {
 	assert.Equal(t, "a", node)
 }
 
+// Who would leave for members beyond the minimum stays until the gang's launcher runs: it could take their place.
+func TestLauncherComesBeforeGrowth(t *testing.T) {
+	b := newBench(t, "a")
+	b.setLeaves(leaf("left", "0"), leaf("right", "8"))
+	b.in("left", b.runs("borrower", "a", 1, 4, 0))
+	owner := b.gangPods("owner", 3, 4)
+	elastic(owner, 0)
+	launcher := owner[2]
+	launcher.Labels[contract.JobReplicaTypeLabel] = "launcher"
+	delete(launcher.Spec.Containers[0].Resources.Requests, contract.ResourceTopologyGPU)
+	b.submit(b.in("right", owner))
+	node, _ := b.cycle(owner[0])
+	b.bind(owner[0], node)
+	b.work()
+	_, status := b.cycle(owner[1])
+	assert.Contains(t, status.Message(), "there is no room for more")
+	b.handle.takeActivated()
+
+	bound := launcher.DeepCopy()
+	bound.Spec.NodeName = "a"
+	b.plugin.work.add(b.cache.SetPod(bound))
+	b.work()
+	assert.Contains(t, b.handle.takeActivated(), owner[1].Name)
+	_, status = b.cycle(owner[1])
+	assert.Contains(t, status.Message(), "evicted for it: gang ns/borrower")
+}
+
 // The place that others have left for a gang is given back when it does not ask for it any more.
 func TestPlaceOfAGangThatAsksNoMore(t *testing.T) {
 	t.Run("a member that is to join a running gang goes", func(t *testing.T) {
@@ -364,9 +391,9 @@ func TestPlaceOfAGangThatAsksNoMore(t *testing.T) {
 			node, _ := b.cycle(owner[0])
 			b.bind(owner[0], node)
 			b.work()
-			b.submit(b.in("right", owner[2:]))
 			_, status := b.cycle(owner[1])
 			require.Contains(t, status.Message(), "evicted for it: gang ns/borrower")
+			b.submit(b.in("right", owner[2:]))
 			b.work()
 			b.end(borrower[0])
 			_, held := b.cache.Nomination("ns/owner")

@@ -116,6 +116,25 @@ func TestWhatIsWrittenOfAGangThatWaits(t *testing.T) {
 	assert.Equal(t, "Quota99", b.message(pods[0]))
 }
 
+// What is written is bounded also when the gang is activated each time before all its pods are told.
+func TestInterruptedTextsCount(t *testing.T) {
+	b := newBench(t)
+	pods := b.gangPods("job", 3, 8)
+	b.submit(pods)
+	b.written()
+	b.handle.client.(*typedfake.Clientset).PrependReactor("patch", "pods", func(kubetesting.Action) (bool, k8sruntime.Object, error) {
+		b.plugin.mu.Lock()
+		b.plugin.interrupted = true
+		b.plugin.mu.Unlock()
+		return false, nil, nil
+	})
+	for i := range 20 {
+		b.record(wait{fmt.Sprint("cause ", i), fmt.Sprint("text ", i)}, pods)
+	}
+	patches, _ := b.written()
+	assert.LessOrEqual(t, patches["job-0"], causesAtOnce)
+}
+
 // What is true again is written again, though the cache does not show yet that something else was
 // written in between.
 func TestTextsThatTheCacheDoesNotShowYet(t *testing.T) {

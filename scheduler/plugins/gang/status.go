@@ -102,14 +102,14 @@ func (p *Plugin) record(ctx context.Context, key string, state inventory.GangSta
 		clear(t.pods)
 	}
 	done, err := p.recordOnMembers(ctx, state, why, t, overwritten, writes, newCause)
+	if writes {
+		t.limit(why).AllowN(now, 1) // also when it was interrupted: that may happen again and again
+	}
 	if !done {
 		return // the next time it is as new
 	}
 	if writes && state.PodGroup != nil {
 		err = errors.Join(err, p.condition(ctx, state.PodGroup, metav1.ConditionFalse, corev1.PodReasonUnschedulable, why.text, newCause, t.wait.text != ""))
-	}
-	if writes {
-		t.limit(why).AllowN(now, 1)
 	}
 	switch {
 	case err != nil:

@@ -80,6 +80,11 @@ func (c *Cache) consider(view *snapshot.View, key string, limits Limits) (d Deci
 	if d.GangState, ok = c.state.Gang(key); !ok || d.MissingText != "" {
 		return d, ok
 	}
+	if view.Evicting(d.Gang.ID) {
+		// Until the last of its pods is being deleted, those that wait would succeed the first of them, and stay alone.
+		d.MissingText = fmt.Sprintf("gang %s is being evicted: its pods start together, once they have been made again", placement.NameOf(d.Gang.ID))
+		return d, true
+	}
 	limits.apply(&d.Gang)
 	c.state.SetMinimums()
 	d.Result = preemption.Reclaim(view, d.Gang)

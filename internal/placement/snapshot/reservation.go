@@ -88,6 +88,18 @@ func (v *View) ReservationOf(gang string) *Reserved {
 	return nil
 }
 
+// Evicting reports whether a gang is being evicted as a whole for another, and pods of it are still there.
+func (v *View) Evicting(gang string) bool {
+	for _, h := range v.reservations {
+		for _, victim := range h.Victims() {
+			if victim.Gang == gang && !victim.Surplus && slices.ContainsFunc(victim.Pods, func(id string) bool { return v.pods[id] != nil }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // DropReservations gives up some places, and reports whether there were any.
 func (v *View) DropReservations(which func(*Reserved) bool) bool {
 	var dropped []*Reserved

@@ -320,6 +320,26 @@ func TestPreemptionByAGangThatIsBeingBound(t *testing.T) {
 	assert.Equal(t, "a", node)
 }
 
+// A member that waits takes no place of a gang that is being evicted: it would stay there alone.
+func TestEvictedGangGetsNoMembers(t *testing.T) {
+	b := newBench(t, "a")
+	low := b.runs("low", "a", 4, 2, 0)
+	fifth := b.gangPods("fifth", 1, 2)[0]
+	fifth.Labels = low[0].Labels
+	b.submit([]*corev1.Pod{fifth})
+	_, status := b.cycle(fifth)
+	require.Contains(t, status.Message(), "runs with 4 members")
+	urgent := b.urgent("urgent", 1, 2)
+	b.submit(urgent)
+	_, status = b.cycle(urgent[0])
+	require.Contains(t, status.Message(), "evicted for it: gang ns/low")
+	b.handle.takeActivated()
+	b.end(low[3]) // before the last of them is being deleted
+	assert.NotContains(t, b.handle.takeActivated(), fifth.Name)
+	_, status = b.cycle(fifth)
+	assert.False(t, status.IsSuccess())
+}
+
 // Who would leave for members beyond the minimum stays until the gang's launcher runs: it could take their place.
 func TestLauncherComesBeforeGrowth(t *testing.T) {
 	b := newBench(t, "a")

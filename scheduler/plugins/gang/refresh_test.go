@@ -132,6 +132,7 @@ func TestInterruptedTextsCount(t *testing.T) {
 		b.record(wait{fmt.Sprint("cause ", i), fmt.Sprint("text ", i)}, pods)
 	}
 	patches, _ := b.written()
+	assert.NotZero(t, patches["job-0"])
 	assert.LessOrEqual(t, patches["job-0"], causesAtOnce)
 }
 

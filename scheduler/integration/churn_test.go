@@ -32,7 +32,7 @@ var (
 // come and go, nodes are cordoned, and every change changes the numbers.
 func TestChurnIsNotWrittenOut(t *testing.T) {
 	s := newTestCluster(t, machine{count: 3, mode: "topology"})
-	writes := s.countWrites()
+	writes := s.watchTexts()
 	startScheduler(t)
 	s.submit(topologyGang("first", 1, 8))
 	s.awaitBound("first")
@@ -99,9 +99,9 @@ func TestChurnIsNotWrittenOut(t *testing.T) {
 	t.Logf("seed %d, %d changes in %s: writes of pods %v, events %v", *churnSeed, *churnSteps, since.Round(time.Second), busiest(counted), busiest(notes))
 }
 
-// countWrites notes what each pod of the scene says of its node each time that it changes, until the returned
+// watchTexts notes what each pod of the scene says of its node each time that it changes, until the returned
 // function is called, which also says for how long that was.
-func (s *testCluster) countWrites() func() (map[string][]string, time.Duration) {
+func (s *testCluster) watchTexts() func() (map[string][]string, time.Duration) {
 	s.t.Helper()
 	factory := informers.NewSharedInformerFactoryWithOptions(api(), 0, informers.WithNamespace(s.namespace))
 	informer := factory.Core().V1().Pods().Informer()

@@ -77,17 +77,11 @@ func Growth(v *snapshot.View, g placement.Gang, found placement.Result) placemen
 		return placement.Result{}
 	}
 	later := Afterwards(v, found)
-	later.Apply(g, *found.Placement)
-	g.Running = slices.Concat(g.Running, found.Placement.Assignments)
-	if g.LateMissing() > 0 {
-		due := g.Late(g.Running)
-		late := planner.Plan(later, due)
-		if late.Placement == nil {
-			return placement.Result{}
-		}
-		later.Apply(due, *late.Placement)
-		g.Running = slices.Concat(g.Running, late.Placement.Assignments)
+	running, _, why := planner.Start(later, g, *found.Placement)
+	if why != nil {
+		return placement.Result{}
 	}
+	g.Running = running
 	if more := Reclaim(later, g); len(more.Victims) > 0 {
 		return more
 	}

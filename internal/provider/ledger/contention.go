@@ -291,7 +291,7 @@ func (l *Ledger) place(jobs []*job) (c course) {
 				undo = append(undo, view.Apply(gangs[i], *placed))
 				continue
 			}
-			stop, why := begin(view, gangs[i], *placed)
+			_, stop, why := planner.Start(view, gangs[i], *placed)
 			if why != nil {
 				c.waiting, c.verdict, c.below = j, *why, l.live.below(gangs[i].Priority)
 				return c

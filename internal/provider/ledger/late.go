@@ -18,28 +18,11 @@ func startsWhole(view *snapshot.View, g placement.Gang) bool {
 // late says why what starts once a gang runs where it is placed has no room beside it, nil when
 // it has.
 func late(view *snapshot.View, g placement.Gang, placed placement.Placement) *placement.Verdict {
-	undo, why := begin(view, g, placed)
+	_, undo, why := planner.Start(view, g, placed)
 	if why == nil {
 		undo()
 	}
 	return why
-}
-
-// begin has a gang run in a view, with what starts once it does. Where there is no room for that,
-// why says so, and the view is as it was.
-func begin(view *snapshot.View, g placement.Gang, placed placement.Placement) (undo func(), why *placement.Verdict) {
-	back := view.Apply(g, placed)
-	due := g.Late(placed.Assignments)
-	if len(due.Roles) == 0 {
-		return back, nil
-	}
-	result := planner.Plan(view, due)
-	if result.Placement == nil {
-		back()
-		return nil, &result.Verdict
-	}
-	stop := view.Apply(due, *result.Placement)
-	return func() { stop(); back() }, nil
 }
 
 // lateMisfit says that a job fits and what starts once it runs does not, nil when that is not so.

@@ -26,6 +26,8 @@ type Decision struct {
 	Key string
 	inventory.GangState
 	Result placement.Result
+	// EvictedFor is the gang for which this one is being evicted, so that it gets no place now, "" for none.
+	EvictedFor string
 	// Assumed are the planned members, when the gang gets its place now.
 	Assumed []AssumedPod
 	// Taken is the reservation whose place the gang gets now, nil when it held none.
@@ -80,16 +82,15 @@ func (c *Cache) consider(view *snapshot.View, key string, limits Limits) (d Deci
 	if d.GangState, ok = c.state.Gang(key); !ok || d.MissingText != "" {
 		return d, ok
 	}
-	if view.Evicting(d.Gang.ID) {
-		// Until the last of its pods is being deleted, those that wait would succeed the first of them, and stay alone.
-		d.MissingText = fmt.Sprintf("gang %s is being evicted: its pods start together, once they have been made again", placement.NameOf(d.Gang.ID))
-		return d, true
-	}
 	limits.apply(&d.Gang)
 	c.state.SetMinimums()
-	d.Result = preemption.Reclaim(view, d.Gang)
-	if d.Result.Placement == nil && len(limits.Roles) == 0 && len(limits.Joint) == 0 {
-		c.checkFeasible(key, d.Gang)
+	// Until the last pod of a gang that is evicted is being deleted, those that wait would succeed the first of them, and
+	// stay alone.
+	if d.EvictedFor = view.EvictedFor(d.Gang.ID); d.EvictedFor == "" {
+		d.Result = preemption.Reclaim(view, d.Gang)
+		if d.Result.Placement == nil && len(limits.Roles) == 0 && len(limits.Joint) == 0 {
+			c.checkFeasible(key, d.Gang)
+		}
 	}
 	if held, ok := view.Reservation(d.Gang.ID); ok {
 		d.Reserved = d.Result.Reservation != nil && reflect.DeepEqual(held, *d.Result.Reservation)

@@ -88,16 +88,17 @@ func (v *View) ReservationOf(gang string) *Reserved {
 	return nil
 }
 
-// Evicting reports whether a gang is being evicted as a whole for another, and pods of it are still there.
-func (v *View) Evicting(gang string) bool {
+// EvictedFor returns the gang for which another is being evicted as a whole while pods of that are still there,
+// "" for none.
+func (v *View) EvictedFor(gang string) string {
 	for _, h := range v.reservations {
 		for _, victim := range h.Victims() {
 			if victim.Gang == gang && !victim.Surplus && slices.ContainsFunc(victim.Pods, func(id string) bool { return v.pods[id] != nil }) {
-				return true
+				return h.Gang.ID
 			}
 		}
 	}
-	return false
+	return ""
 }
 
 // DropReservations gives up some places, and reports whether there were any.

@@ -44,7 +44,7 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*assume
 	if status != nil {
 		return nil, status
 	}
-	if d.Result.Placement == nil {
+	if d.Result.Placement == nil && d.EvictedFor == "" {
 		if status := p.askAboutReserved(ctx, key, pod, d); status != nil {
 			return nil, status
 		}
@@ -181,6 +181,9 @@ func (p *Plugin) retryRejectedLater(key string) {
 // waitText says why a gang must wait, "" when it need not.
 func (p *Plugin) waitText(d clustercache.Decision) string {
 	switch {
+	case d.EvictedFor != "":
+		return fmt.Sprintf("gang %s is being evicted for gang %s: its pods start together, once they have been made again",
+			placement.NameOf(d.Gang.ID), placement.NameOf(d.EvictedFor))
 	case d.Result.Placement == nil:
 		rejected, _ := p.rejectedFor(d.Key)
 		return d.Result.Verdict.String() + rejected.String() + p.reservationText(d.Key) + p.refusalText(d.Key)
@@ -197,6 +200,8 @@ func (p *Plugin) waitText(d clustercache.Decision) string {
 // the same cause.
 func (p *Plugin) cause(d clustercache.Decision) string {
 	switch {
+	case d.EvictedFor != "":
+		return "Evicted"
 	case d.Result.Reservation != nil:
 		return "Claim"
 	case d.Result.Placement != nil:

@@ -221,7 +221,7 @@ func (p *Plugin) checkAgain(key string) {
 
 // planned counts an attempt to place a gang.
 func (p *Plugin) planned(key string, begin time.Time, d clustercache.Decision) {
-	if d.MissingText == "" {
+	if d.MissingText == "" && d.EvictedFor == "" {
 		p.meter.Planned(key, time.Since(begin), d.Result)
 	}
 }

@@ -322,22 +322,37 @@ func TestPreemptionByAGangThatIsBeingBound(t *testing.T) {
 
 // A member that waits takes no place of a gang that is being evicted: it would stay there alone.
 func TestEvictedGangGetsNoMembers(t *testing.T) {
-	b := newBench(t, "a")
-	low := b.runs("low", "a", 4, 2, 0)
-	fifth := b.gangPods("fifth", 1, 2)[0]
-	fifth.Labels = low[0].Labels
-	b.submit([]*corev1.Pod{fifth})
-	_, status := b.cycle(fifth)
-	require.Contains(t, status.Message(), "runs with 4 members")
-	urgent := b.urgent("urgent", 1, 2)
-	b.submit(urgent)
-	_, status = b.cycle(urgent[0])
-	require.Contains(t, status.Message(), "evicted for it: gang ns/low")
-	b.handle.takeActivated()
-	b.end(low[3]) // before the last of them is being deleted
-	assert.NotContains(t, b.handle.takeActivated(), fifth.Name)
-	_, status = b.cycle(fifth)
-	assert.False(t, status.IsSuccess())
+	for name, joins := range map[string]bool{"a member waits before": false, "a member joins meanwhile": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "a")
+			low := b.runs("low", "a", 4, 2, 0)
+			fifth := b.gangPods("fifth", 1, 2)[0]
+			fifth.Labels = low[0].Labels
+			if !joins {
+				b.submit([]*corev1.Pod{fifth})
+				_, status := b.cycle(fifth)
+				require.Contains(t, status.Message(), "runs with 4 members")
+			}
+			urgent := b.urgent("urgent", 1, 2)
+			b.submit(urgent)
+			_, status := b.cycle(urgent[0])
+			require.Contains(t, status.Message(), "evicted for it: gang ns/low")
+			b.handle.takeActivated()
+			b.end(low[3]) // before the last of them is being deleted
+			assert.NotContains(t, b.handle.takeActivated(), fifth.Name)
+			if joins {
+				b.submit([]*corev1.Pod{fifth})
+			}
+			_, status = b.cycle(fifth)
+			assert.Contains(t, status.Message(), "gang ns/low is being evicted for gang ns/urgent")
+			b.handle.takeActivated()
+
+			b.end(urgent[0]) // the others stay
+			assert.Contains(t, b.handle.takeActivated(), fifth.Name)
+			node, _ := b.cycle(fifth)
+			assert.Equal(t, "a", node)
+		})
+	}
 }
 
 // Who would leave for members beyond the minimum stays until the gang's launcher runs: it could take their place.

@@ -278,7 +278,7 @@ func (p *Plugin) retry(ctx context.Context, key string, consider func(string, cl
 	if d.Reserved && d.Result.Reservation.Evicts {
 		p.preempt(ctx, key) // it may have been given up while the place could not be had
 	}
-	if d.Result.Placement == nil {
+	if d.Result.Placement == nil && d.EvictedFor == "" {
 		if len(rejected) == 0 {
 			p.evictPartial(ctx, key)
 		}

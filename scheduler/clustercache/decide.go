@@ -283,8 +283,8 @@ func (c *Cache) checkFeasible(key string, g placement.Gang) {
 	c.feasibility[key] = found
 }
 
-// Withdraw gives back the place that others leave for a gang, by its key, which does not ask for it any more, and
-// reports whether there was one.
+// Withdraw gives back the place that others leave for a gang, by its key, which does not ask for it any more, or does not
+// get it by that, and reports whether there was one.
 func (c *Cache) Withdraw(key string) bool {
 	withdrawn := c.withdraw(key)
 	c.lifted(withdrawn)
@@ -299,8 +299,8 @@ func (c *Cache) withdraw(key string) bool {
 		return false
 	}
 	asks := state.MissingText == "" && state.FirstUnbound() != nil // a pod may have come just now
-	held, ok := c.state.View.Reservation(state.Gang.ID)
-	return ok && !asks && held.Evicts && c.state.View.Release(state.Gang.ID)
+	held := c.state.View.ReservationOf(state.Gang.ID)
+	return held != nil && held.Evicts && (!asks || !planner.ReservationValid(c.state.View, held, &state.Gang)) && c.state.View.Release(state.Gang.ID)
 }
 
 // ReserveBlocked reserves places for gangs that have waited too long, by key in the order of
@@ -318,7 +318,7 @@ func (c *Cache) reserveBlocked(keys []string, limits map[string]Limits) (changed
 	keys = slices.DeleteFunc(keys, c.Infeasible)
 	var gangs []placement.Gang
 	for _, key := range keys {
-		if state, ok := c.state.Gang(key); ok && state.MissingText == "" {
+		if state, ok := c.state.Gang(key); ok && state.MissingText == "" && c.state.View.EvictedFor(state.Gang.ID) == "" {
 			limits[key].apply(&state.Gang)
 			gangs = append(gangs, state.Gang)
 		}
@@ -332,16 +332,21 @@ func (c *Cache) reserveBlocked(keys []string, limits map[string]Limits) (changed
 }
 
 // Reserved are the gangs for which capacity is reserved and nobody is evicted, by key.
-func (c *Cache) Reserved() map[string]bool {
+func (c *Cache) Reserved() map[string]bool { return c.reserved(false) }
+
+// Preempting are the gangs that hold a place which others are to leave, by key.
+func (c *Cache) Preempting() map[string]bool { return c.reserved(true) }
+
+func (c *Cache) reserved(evicts bool) map[string]bool {
 	c.planning.Lock()
 	defer c.planning.Unlock()
-	blocked := map[string]bool{}
+	keys := map[string]bool{}
 	for _, r := range c.state.View.Reservations() {
-		if !r.Evicts {
-			blocked[inventory.KeyOf(r.Gang.ID)] = true
+		if r.Evicts == evicts {
+			keys[inventory.KeyOf(r.Gang.ID)] = true
 		}
 	}
-	return blocked
+	return keys
 }
 
 // Plan plans the members of a gang that do not run yet, next to those that do, and

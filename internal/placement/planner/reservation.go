@@ -15,7 +15,7 @@ import (
 // ReservationValid reports whether a gang gets its reservation once those have gone that it waits for, and
 // whether they go.
 func ReservationValid(v *snapshot.View, h *snapshot.Reserved, g *placement.Gang) bool {
-	return !v.Refused(h) && ReservationFree(v, h, g, v.Awaited(h))
+	return !v.Refused(h) && !v.Abandoned(h) && ReservationFree(v, h, g, v.Awaited(h))
 }
 
 // ReservationFree reports whether a reservation is for a gang as it is now, which can take it once pods have

@@ -47,7 +47,7 @@ import (
 // consistent: each counts what the ones before it hold as taken, and their victims as gone.
 func Reclaim(v *snapshot.View, g placement.Gang) placement.Result {
 	held := v.ReservationOf(g.ID)
-	if held != nil && !held.QuotaOnly && planner.ReservationFree(v, held, &g, nil) {
+	if held != nil && !held.QuotaOnly && v.Evicted(held) && planner.ReservationFree(v, held, &g, nil) {
 		placed := held.Placement
 		return placement.Result{Placement: &placed, Verdict: placement.Verdict{
 			Fits: true, Gang: g.ID, Asked: len(g.Running) + len(placed.Assignments), Fit: len(g.Running) + len(placed.Assignments),

@@ -17,7 +17,7 @@ type Reserved struct {
 	Usage map[string]capacity.Usage
 	// after are the IDs of the pods that the reservation waits for, by node.
 	after map[string][]string
-	// waits are the IDs of those pods.
+	// waits says of each of those pods, by ID, whether it is to be evicted for the reservation.
 	waits map[string]bool
 }
 
@@ -43,7 +43,7 @@ func (v *View) AddReservation(r placement.Reservation) (gaveWay bool) {
 		for _, id := range victim.Pods {
 			if p := v.pods[id]; p != nil {
 				h.after[p.Node] = append(h.after[p.Node], id)
-				h.waits[id] = true
+				h.waits[id] = r.Evicts && !victim.Leaving
 			}
 		}
 	}
@@ -88,12 +88,13 @@ func (v *View) ReservationOf(gang string) *Reserved {
 	return nil
 }
 
-// EvictedFor returns the gang for which another is being evicted as a whole while pods of that are still there,
-// "" for none.
+// EvictedFor returns the gang for which another is being evicted as a whole, until the last pod of that is being
+// deleted; "" for none.
 func (v *View) EvictedFor(gang string) string {
+	stays := func(id string) bool { p := v.pods[id]; return p != nil && !p.Leaving }
 	for _, h := range v.reservations {
 		for _, victim := range h.Victims() {
-			if victim.Gang == gang && !victim.Surplus && slices.ContainsFunc(victim.Pods, func(id string) bool { return v.pods[id] != nil }) {
+			if victim.Gang == gang && !victim.Surplus && slices.ContainsFunc(victim.Pods, stays) && !v.Refused(h) {
 				return h.Gang.ID
 			}
 		}
@@ -269,11 +270,44 @@ func (v *View) AwaitedBy(reservations ...*Reserved) map[string]*placement.Pod {
 func (v *View) EvictedBeside(gang string) map[string]bool {
 	ids := map[string]bool{}
 	for _, h := range v.reservations {
-		if h.Evicts && h.Gang.ID != gang && !v.Refused(h) {
-			maps.Copy(ids, h.waits)
+		if h.Gang.ID != gang && !v.Refused(h) {
+			for id, evicted := range h.waits {
+				if evicted {
+					ids[id] = true
+				}
+			}
 		}
 	}
 	return ids
+}
+
+// Evicted reports whether all that are to be evicted for a reservation are being deleted, or have gone. Who took the
+// place before would leave the others half a gang.
+func (v *View) Evicted(h *Reserved) bool {
+	for id, evicted := range h.waits {
+		if p := v.pods[id]; evicted && p != nil && !p.Leaving {
+			return false
+		}
+	}
+	return true
+}
+
+// Abandoned reports whether a reservation waits for pods that were to be evicted for another gang, and are not any
+// more.
+func (v *View) Abandoned(h *Reserved) bool {
+	if !h.Evicts {
+		return false
+	}
+	for id, evicted := range h.waits {
+		p := v.pods[id]
+		if evicted || p == nil || p.Leaving {
+			continue
+		}
+		if !slices.ContainsFunc(v.reservations, func(other *Reserved) bool { return other != h && other.waits[id] && !v.Refused(other) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // Refused reports whether a pod that was to be evicted for a reservation cannot be. Nobody is evicted beside it, whether

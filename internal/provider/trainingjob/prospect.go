@@ -46,7 +46,8 @@ type prospect struct {
 // may be placed anywhere, such as where another job of this apply is planned whose pods are just
 // being created, or evict one that the apply is about to delete. So it waits until the cluster
 // shows the ones and not the others, but not for ever: that may depend on something else, and half of the
-// time that the apply has for the job is left for the job itself. A job of the queue waits there.
+// time that the apply has for the job is left for the job itself. A job of the queue waits there, and one that has no
+// place with or without those whose pods appear waits for none of them.
 func (r *trainingJob) prospect(ctx context.Context, c checker, plan func(*snapshot.View, placement.Gang) placement.Result, does func(prospect) bool) (at prospect, err error) {
 	seen, err := r.Session.Cluster()
 	if err != nil {
@@ -66,7 +67,8 @@ func (r *trainingJob) prospect(ctx context.Context, c checker, plan func(*snapsh
 		starts, placed := false, func(v *snapshot.View) placement.Result { return plan(v, at.gang) }
 		r.Session.Ledger.Start(at.view, at.gang, c.spec.Gang, placed, func(met ledger.Prospect) bool {
 			at.Prospect = met
-			appears := len(met.Pending) > 0 && time.Since(begin) < patience
+			possible := met.Beside.Placement != nil || met.Alone.Placement != nil // else it depends on none that appears
+			appears := possible && len(met.Pending) > 0 && time.Since(begin) < patience
 			departs := time.Since(begin) < min(departing, patience) && (len(r.victims(at).own) > 0 || met.Beside.Placement == nil && r.fitsWithoutOwn(at, plan))
 			starts = does(at) && !departs || !appears && !departs || c.spec.Queue
 			return starts

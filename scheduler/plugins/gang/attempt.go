@@ -61,9 +61,11 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*assume
 			p.work.add(clusterstate.Change{Gang: key})
 		}
 		p.work.preempt(key)
-		if rejected {
+		switch {
+		case d.EvictedFor != "": // it is to have no place yet
+		case rejected:
 			p.work.age() // the place that it waits for may be one that is refused
-		} else {
+		default:
 			p.reserveLater(key)
 		}
 		if d.Result.Reservation == nil && rejected {
@@ -373,6 +375,9 @@ func (p *Plugin) block(ctx context.Context, key string, pod *corev1.Pod, reason 
 	p.activationMissed(g)
 	underWay := g.attempt
 	p.mu.Unlock()
+	if p.withdraw(key) { // its cycles do not come to that
+		p.work.preempt(key)
+	}
 	if underWay != nil {
 		p.abort(ctx, underWay)
 	}

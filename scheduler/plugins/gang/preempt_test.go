@@ -50,7 +50,9 @@ func (b *bench) replaced(pod *corev1.Pod) *corev1.Pod {
 	next := pod.DeepCopy()
 	next.UID += "-again"
 	next.Spec.NodeName, next.Annotations, next.DeletionTimestamp, next.Status = "", nil, nil, corev1.PodStatus{}
-	require.NoError(b, b.handle.client.CoreV1().Pods("ns").Delete(b.Context(), pod.Name, metav1.DeleteOptions{}))
+	if b.live(pod) != nil {
+		require.NoError(b, b.handle.client.CoreV1().Pods("ns").Delete(b.Context(), pod.Name, metav1.DeleteOptions{}))
+	}
 	_, err := b.handle.client.CoreV1().Pods("ns").Create(b.Context(), next, metav1.CreateOptions{})
 	require.NoError(b, err)
 	return next

@@ -55,6 +55,7 @@ func (p *Plugin) do(ctx context.Context, c pendingWork) {
 	again := c.freed || c.rolledBack
 	if again {
 		p.outrunCycle() // before the gangs that wait are listed
+		p.withdrawLost(ctx)
 	}
 	if again || c.aged || p.affectsReservations(c.gangs) {
 		again = p.reserve(p.waiting()) || again
@@ -188,6 +189,20 @@ func (p *Plugin) withdraw(key string) bool {
 	p.meter.GaveUpNomination()
 	p.work.add(clusterstate.Change{RolledBack: true})
 	return true
+}
+
+// withdrawLost lets others have the places that gangs hold which other plugins refuse, where nobody leaves these for them
+// any more: nothing else looks at such gangs.
+func (p *Plugin) withdrawLost(ctx context.Context) {
+	for _, key := range slices.Sorted(maps.Keys(p.cache.Preempting())) {
+		p.mu.Lock()
+		g, ok := p.gangs[key]
+		blocked := ok && g.entry == entryBlocked
+		p.mu.Unlock()
+		if blocked && p.withdraw(key) {
+			p.preempt(ctx, key) // takes the nominations back
+		}
+	}
 }
 
 // waiting lists the gangs that wait for room, in the order of the queue. One for which capacity is reserved waits for it while it is tried, too:

@@ -52,13 +52,16 @@ func (p *Plugin) publish(ctx context.Context, gangs map[string]map[types.UID]boo
 		return
 	}
 	for _, key := range slices.Sorted(maps.Keys(gangs)) {
+		if t, ok := p.recorded[key]; ok {
+			t.overwritten(gangs[key])
+		}
 		if !p.pending(key) {
 			p.announce(ctx, key)
 			continue
 		}
 		state, _ := p.cache.Gang(key)
 		if why := p.beginRecording(key, state); why.text != "" {
-			p.record(ctx, key, state, why, gangs[key])
+			p.record(ctx, key, state, why)
 			p.endRecording()
 		}
 	}

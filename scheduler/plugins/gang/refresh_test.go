@@ -13,6 +13,7 @@ import (
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	typedfake "k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
+	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -151,6 +152,25 @@ func TestTextsThatTheCacheDoesNotShowYet(t *testing.T) {
 	require.Equal(t, second.text, b.message(pod))
 	b.record(first, []*corev1.Pod{pod})
 	assert.Equal(t, first.text, b.message(pod))
+}
+
+// A pod that kube-scheduler told something else while its gang did not wait is told again why it waits, once it does.
+func TestTextsThatAreOverwrittenMeanwhile(t *testing.T) {
+	b := newBench(t)
+	pods := b.gangPods("job", 3, 8)
+	b.submit(pods)
+	why := wait{"GPUs", "no GPU."}
+	b.record(why, pods)
+	b.plugin.gangs["ns/job"].reopen()
+	overwritten := b.live(pods[1])
+	require.NotNil(t, overwritten)
+	overwritten.Status.Conditions[0].Message = "running PreBind plugin: no volume"
+	_, err := b.handle.client.CoreV1().Pods("ns").UpdateStatus(t.Context(), overwritten, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	b.failed(pods[1], fwk.NewStatus(fwk.Error, "no volume"))
+	require.Contains(t, b.message(pods[1]), "no volume")
+	b.record(why, pods)
+	assert.Contains(t, b.message(pods[1]), why.text)
 }
 
 // What waiting gangs are told follows the cluster, be it room that is taken or a node that

@@ -67,6 +67,14 @@ func (t *recorded) says(pod *corev1.Pod, text string) bool {
 	return hasText(pod, text)
 }
 
+// overwritten notes that pods say something else than they were told.
+func (t *recorded) overwritten(pods map[types.UID]bool) {
+	for pod := range pods {
+		delete(t.pods, pod)
+		t.texts[pod] = ""
+	}
+}
+
 // recordOf returns what was written of a gang.
 func (p *Plugin) recordOf(key string) *recorded {
 	t, ok := p.recorded[key]
@@ -93,7 +101,7 @@ func (t *recorded) limit(why wait) *rate.Limiter {
 // record writes why a gang waits. A new cause is written on its PodGroup and on each pod that
 // is not bound, with an event; new numbers only on the PodGroup and the first of these pods,
 // without an event, and at a slow pace.
-func (p *Plugin) record(ctx context.Context, key string, state inventory.GangState, why wait, overwritten map[types.UID]bool) {
+func (p *Plugin) record(ctx context.Context, key string, state inventory.GangState, why wait) {
 	t, now := p.recordOf(key), p.now()
 	pause := t.pause(why, now)
 	writes := why != t.wait && pause <= 0
@@ -101,7 +109,7 @@ func (p *Plugin) record(ctx context.Context, key string, state inventory.GangSta
 	if newCause {
 		clear(t.pods)
 	}
-	done, err := p.recordOnMembers(ctx, state, why, t, overwritten, writes, newCause)
+	done, err := p.recordOnMembers(ctx, state, why, t, writes, newCause)
 	if writes {
 		t.limit(why).AllowN(now, 1) // also when it was interrupted: that may happen again and again
 	}
@@ -136,17 +144,17 @@ func (p *Plugin) inPace(ctx context.Context) bool {
 // recordOnMembers writes why a gang waits on those of its members that do not say so, and what
 // changes on the first; done is false when it was interrupted, and what could not be written
 // is an error.
-func (p *Plugin) recordOnMembers(ctx context.Context, state inventory.GangState, why wait, t *recorded, overwritten map[types.UID]bool, writes, newCause bool) (done bool, err error) {
+func (p *Plugin) recordOnMembers(ctx context.Context, state inventory.GangState, why wait, t *recorded, writes, newCause bool) (done bool, err error) {
 	pods := waitingMembers(state)
 	for i, pod := range pods {
-		text, teller, lost := why.text, i == 0, overwritten[pod.UID]
-		if t.pods[pod.UID] && !lost && (!teller || !writes) {
+		text, teller := why.text, i == 0
+		if t.pods[pod.UID] && (!teller || !writes) {
 			continue
 		}
 		if !teller {
 			text += contract.LatestNumbers + reporterOf(state, pods[0]) + "."
 		}
-		if lost || !t.says(pod, text) {
+		if !t.says(pod, text) {
 			if !p.inPace(ctx) {
 				return false, nil
 			}

@@ -450,15 +450,9 @@ func bind(t *testing.T, client *kube.Client, role string) {
 
 // With rights to read alone every plan that would create something fails, and says what is missing.
 func TestPlansOfAViewer(t *testing.T) {
-	acctest.ClearEnv(t)
-	platform := localtest.Start(t)
-	for name, value := range platform.Env {
-		t.Setenv(name, value)
-	}
-	client, err := kube.New(platform.Config(t))
-	require.NoError(t, err)
+	client := acctest.OnPlatform(t)
 	bind(t, client, "view")
-	t.Setenv("KUBECONFIG", asViewer(t, platform))
+	t.Setenv("KUBECONFIG", asViewer(t, localtest.Start(t)))
 	const missing = "because the user of the kubeconfig may not: "
 	for says, config := range map[string]string{
 		missing + "create, patch, delete namespaces; get, list, watch, create, patch, delete customresourcedefinitions.apiextensions.k8s.io": "resource \"gpuplan_scheduler\" \"this\" {\n  image = \"x\"\n}\n",
@@ -487,15 +481,9 @@ func asViewer(t *testing.T, platform *localtest.Platform) string {
 // Who may read everything learns at plan that he may not change what exists, and what is
 // left as it is needs no right to change it.
 func TestChangesOfAViewer(t *testing.T) {
-	acctest.ClearEnv(t)
-	platform := localtest.Start(t)
-	for name, value := range platform.Env {
-		t.Setenv(name, value)
-	}
-	client, err := kube.New(platform.Config(t))
-	require.NoError(t, err)
+	client := acctest.OnPlatform(t)
 	roles := client.Typed.RbacV1().ClusterRoles()
-	_, err = roles.Create(t.Context(), &rbacv1.ClusterRole{
+	_, err := roles.Create(t.Context(), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "reader"},
 		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{"*"}, Resources: []string{"*"}}},
 	}, metav1.CreateOptions{})
@@ -520,7 +508,7 @@ func TestChangesOfAViewer(t *testing.T) {
 	terraform.Write(t, pool+"}\n"+job+"}\n")
 	terraform.Must(t, "apply", "-auto-approve")
 	admin := os.Getenv("KUBECONFIG")
-	t.Setenv("KUBECONFIG", asViewer(t, platform))
+	t.Setenv("KUBECONFIG", asViewer(t, localtest.Start(t)))
 
 	terraform.Must(t, "plan", "-detailed-exitcode")
 	terraform.Write(t, pool+"  labels = { team = \"a\" }\n}\n"+job+"}\n")
@@ -538,11 +526,7 @@ func TestChangesOfAViewer(t *testing.T) {
 
 // A launcher needs a place beside the members.
 func TestLauncherThatFitsNowhere(t *testing.T) {
-	acctest.ClearEnv(t)
-	platform := localtest.Start(t)
-	for name, value := range platform.Env {
-		t.Setenv(name, value)
-	}
+	acctest.OnPlatform(t)
 	config := func(cpu string) string {
 		return `resource "gpuplan_node_pool" "launched" {
   name          = "launched"

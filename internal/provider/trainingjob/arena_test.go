@@ -53,7 +53,7 @@ func identities(t *testing.T, client *kube.Client) map[string]string {
 // created for arena is an MPIJob of the version that arena knows, with the launcher Job that
 // it looks for, and stays that.
 func TestArenaIsSwitchedInPlace(t *testing.T) {
-	client := connected(t)
+	client := acctest.OnPlatform(t)
 	platform := localtest.Start(t)
 	var before map[string]string
 	alpha := func() bool {

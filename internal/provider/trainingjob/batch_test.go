@@ -31,7 +31,7 @@ const (
 // suspended and resumed, survives a lost pod, and leaves nothing behind. Jobs of the same name that are nobody's
 // gang are in nobody's way, and none of ours.
 func TestBatchJobsOnTheLocalPlatform(t *testing.T) {
-	client := connected(t)
+	client := acctest.OnPlatform(t)
 	jobs := client.Typed.BatchV1().Jobs("default")
 	at := func(variables config.Variables) resource.TestStep {
 		return resource.TestStep{ConfigFile: config.StaticFile("testdata/batch/main.tf"), ConfigVariables: variables}

@@ -35,7 +35,7 @@ const (
 // A gang of a JobSet is placed as planned whatever its roles are, changes as far as JobSet lets it, is imported,
 // suspended and resumed, and leaves nothing behind.
 func TestJobSetsOnTheLocalPlatform(t *testing.T) {
-	client := connected(t)
+	client := acctest.OnPlatform(t)
 	at := func(variables config.Variables) resource.TestStep {
 		return resource.TestStep{ConfigFile: config.StaticFile("testdata/jobset/main.tf"), ConfigVariables: variables}
 	}
@@ -178,7 +178,7 @@ spec:
 // A JobSet that someone has made with kubectl is imported without a change. What can change does, and leaves alone
 // what the configuration cannot say of it; what cannot makes a new one. One whose roles are several Jobs is not imported.
 func TestJobSetOfKubectlIsImported(t *testing.T) {
-	client := connected(t)
+	client := acctest.OnPlatform(t)
 	t.Setenv("GPUPLAN_PLACEMENT_CHECK", "off")
 	sets := client.Dynamic.Resource(schema.GroupVersionResource{Group: contract.JobSetGroup, Version: contract.JobSetVersion, Resource: contract.JobSetResource}).Namespace("default")
 	create := func(text string) *unstructured.Unstructured {
@@ -250,41 +250,9 @@ resource "gpuplan_training_job" "theirs" {
 	assert.Empty(t, pods.Items)
 }
 
-// A JobSet of which a role fails starts again with all its roles, as often as it may, and then says why it failed.
-func TestJobSetThatFails(t *testing.T) {
-	client := connected(t)
-	terraform := acctest.StartCLI(t)
-	terraform.Write(t, setting{size: 1, more: `
-resource "gpuplan_training_job" "a" {
-  name          = "a"
-  framework     = "jobset"
-  image         = "train:1"
-  command       = ["torchrun", "train.py"]
-  annotations   = { "local.gpuplan.dev/fail-after" = "1s" }
-  backoff_limit = 1
-  wait_for      = "succeeded"
-  pools         = [gpuplan_node_pool.v100.capacity]
-  roles         = { worker = { replicas = 2, gpus = 4 } }
-  timeouts      = { create = "90s" }
-  depends_on    = [gpuplan_scheduler.this, gpuplan_node_agent.this]
-}
-`}.config())
-	t.Cleanup(func() { terraform.Must(t, "destroy", "-auto-approve") })
-	said, err := terraform.Run("apply", "-auto-approve")
-	require.Error(t, err)
-	said = acctest.Unwrapped(said)
-	assert.Contains(t, said, "the job has failed: jobset failed due to reaching max number of restarts")
-	assert.Contains(t, said, "failed first, with exit code 1 (Error). The end of its log, which is stored nowhere: ")
-	assert.Contains(t, said, "It would run: torchrun train.py")
-	obj, err := client.Get(t.Context(), job.JobSet.GVK(), "default", "a")
-	require.NoError(t, err)
-	restarts, _, _ := unstructured.NestedInt64(obj.Object, "status", "restarts")
-	assert.EqualValues(t, 1, restarts)
-}
-
 // What the operator could not make of a JobSet, and pods that the cluster refuses, are said.
 func TestJobSetThatCannotStart(t *testing.T) {
-	client := connected(t)
+	client := acctest.OnPlatform(t)
 	_, err := client.Typed.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: "refusing-sets", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "baseline"},
 	}}, metav1.CreateOptions{})

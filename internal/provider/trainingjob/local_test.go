@@ -37,19 +37,6 @@ const (
 	mpiData = "data.gpuplan_training_job.mpi"
 )
 
-// connected points the provider to the local platform and returns a client of its cluster.
-func connected(t *testing.T) *kube.Client {
-	t.Helper()
-	acctest.ClearEnv(t)
-	p := localtest.Start(t)
-	for name, value := range p.Env {
-		t.Setenv(name, value)
-	}
-	client, err := kube.New(p.Config(t))
-	require.NoError(t, err)
-	return client
-}
-
 // oneLine expects a placement on one node.
 type oneLine struct{ *regexp.Regexp }
 
@@ -74,7 +61,7 @@ func value(address, attribute string, check knownvalue.Check) statecheck.StateCh
 // The course of two jobs: what the first plan said happens, changes happen in place
 // or with a new job, and the end of a job is the end of its changes.
 func TestJobsOnTheLocalPlatform(t *testing.T) {
-	client := connected(t)
+	client := acctest.OnPlatform(t)
 
 	create := step(nil)
 	create.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{
@@ -200,7 +187,7 @@ func assertPredicted(t *testing.T, client *kube.Client, framework job.Framework,
 // Jobs that name no pools are checked against the cluster as it is, and a job that
 // has to wait says what for.
 func TestJobsOnALiveCluster(t *testing.T) {
-	connected(t)
+	acctest.OnPlatform(t)
 	live := func(running, waiting bool, check string) resource.TestStep {
 		variables := config.Variables{"running": config.BoolVariable(running), "waiting": config.BoolVariable(waiting)}
 		if check != "" {

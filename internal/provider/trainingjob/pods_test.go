@@ -19,7 +19,7 @@ import (
 
 // What the job says of its pods they have, made by the operator, and an import reads it back.
 func TestPodsOnTheLocalPlatform(t *testing.T) {
-	client := connected(t)
+	client := acctest.OnPlatform(t)
 	const address = "gpuplan_training_job.a"
 	const config = `
 resource "gpuplan_training_job" "a" {

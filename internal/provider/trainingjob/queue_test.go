@@ -21,7 +21,7 @@ import (
 // Two queued jobs in a leaf that releases one at a time: what the queue does to them
 // is no change for Terraform, and their own changes do not disturb the queue.
 func TestQueuedJobsOnTheLocalPlatform(t *testing.T) {
-	client := connected(t)
+	client := acctest.OnPlatform(t)
 	const first, second = "gpuplan_training_job.first[0]", "gpuplan_training_job.second"
 	step := func(variables config.Variables) resource.TestStep {
 		return resource.TestStep{ConfigFile: config.StaticFile("testdata/queue/main.tf"), ConfigVariables: variables}

@@ -13,7 +13,7 @@ import (
 
 // A job whose pods the cluster refuses says so at plan, and at apply when the plan did not look.
 func TestPodsThatCannotBeCreated(t *testing.T) {
-	client := connected(t)
+	client := acctest.OnPlatform(t)
 	_, err := client.Typed.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: "refusing", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "baseline"},
 	}}, metav1.CreateOptions{})

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -77,37 +76,3 @@ func TestJobThatOthersSuspend(t *testing.T) {
 }
 
 const kueue = `labels = { "kueue.x-k8s.io/queue-name" = "research" }`
-
-// On a real control plane the plan names who has suspended the job.
-func TestPlanSaysWhoSuspendedTheJob(t *testing.T) {
-	client := connected(t)
-	cli := acctest.StartCLI(t)
-	write := func(more string) {
-		cli.Write(t, setting{size: 1, gangs: gangs{"j": {8, more}}}.config())
-	}
-	live := func() *unstructured.Unstructured {
-		obj, err := client.Get(t.Context(), job.MPI.GVK(), "default", "j")
-		require.NoError(t, err)
-		return obj
-	}
-	const suspended, resumed = "Job was suspended by someone else", "Job was resumed by someone else"
-	t.Cleanup(func() { cli.Must(t, "destroy", "-auto-approve") })
-	write("")
-	cli.Must(t, "apply", "-auto-approve")
-
-	hold(t, client, job.MPI.GVK(), contract.MPIJobResource, "kubectl-patch", true)
-	said := acctest.Unwrapped(cli.Must(t, "plan"))
-	assert.Contains(t, said, suspended)
-	assert.Contains(t, said, "Someone else has suspended job default/j (field manager kubectl-patch).")
-	cli.Must(t, "apply", "-auto-approve")
-	assert.False(t, job.Held(live()))
-	assert.Contains(t, cli.Must(t, "plan"), "No changes.")
-
-	write("suspend = true")
-	assert.NotContains(t, acctest.Unwrapped(cli.Must(t, "apply", "-auto-approve")), "someone else")
-	hold(t, client, job.MPI.GVK(), contract.MPIJobResource, "kubectl-patch", false)
-	said = acctest.Unwrapped(cli.Must(t, "apply", "-auto-approve"))
-	assert.Contains(t, said, resumed)
-	assert.True(t, job.Held(live()))
-	assert.Contains(t, cli.Must(t, "plan"), "No changes.")
-}

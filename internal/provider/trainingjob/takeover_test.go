@@ -19,7 +19,7 @@ import (
 // A Job that someone has made with kubectl is imported without a change. What can change does, and leaves alone what
 // the configuration cannot say of it; what cannot makes a new one.
 func TestJobOfKubectlIsImported(t *testing.T) {
-	client := connected(t)
+	client := acctest.OnPlatform(t)
 	t.Setenv("GPUPLAN_PLACEMENT_CHECK", "off")
 	jobs := client.Typed.BatchV1().Jobs("default")
 	limits := corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Gi")}

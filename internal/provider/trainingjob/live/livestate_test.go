@@ -1,4 +1,4 @@
-package trainingjob_test
+package live_test
 
 import (
 	"fmt"
@@ -95,8 +95,8 @@ func (s setting) applied(running ...string) resource.TestStep {
 	step := resource.TestStep{Config: s.config()}
 	for _, name := range running {
 		step.ConfigStateChecks = append(step.ConfigStateChecks,
-			value(address(name), "status", knownvalue.StringExact("Running")),
-			value(address(name), "placement_as_planned", neverFalse{}))
+			statecheck.ExpectKnownValue(address(name), tfjsonpath.New("status"), knownvalue.StringExact("Running")),
+			statecheck.ExpectKnownValue(address(name), tfjsonpath.New("placement_as_planned"), neverFalse{}))
 	}
 	return step
 }
@@ -163,7 +163,7 @@ func runs(t *testing.T, client *kube.Client, job string, members int) func(*terr
 
 // What the same plan frees is counted in, and what it does not free is not.
 func TestWhatThePlanFrees(t *testing.T) {
-	client := connected(t)
+	client := acctest.OnPlatform(t)
 	suspended := "suspend = true"
 
 	renamed := unknownPlacement(setting{size: 2, gangs: gangs{"b": {16, ""}}}.applied("b"), "b")
@@ -195,7 +195,7 @@ func TestWhatThePlanFrees(t *testing.T) {
 
 // Nobody is evicted for a job unless the plan has said so, and has been agreed to.
 func TestPreemptionIsPlanned(t *testing.T) {
-	client := connected(t)
+	client := acctest.OnPlatform(t)
 	localtest.CreatePriorityClass(t, client.Typed, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "urgent"}, Value: 1000})
 	const urgent, agreed = "priority_class = \"urgent\"\n", "allow_preemption = true\n"
 	low := setting{size: 3, gangs: gangs{"low": {24, ""}}}
@@ -204,7 +204,7 @@ func TestPreemptionIsPlanned(t *testing.T) {
 	}
 	anywhere := urgent + "pools = null\n"
 	evicted := unknownPlacement(with(urgent+agreed).applied("high"), "high")
-	evicted.ConfigStateChecks = append(evicted.ConfigStateChecks, value(address("high"), "placement_as_planned", knownvalue.Bool(true)))
+	evicted.ConfigStateChecks = append(evicted.ConfigStateChecks, statecheck.ExpectKnownValue(address("high"), tfjsonpath.New("placement_as_planned"), knownvalue.Bool(true)))
 	evicted.Check = runs(t, client, "low", 0)
 	const names = "Job default/high has no free place, and the scheduler would evict for it: default/low (25 pods, priority 0)."
 
@@ -225,7 +225,7 @@ func TestPreemptionIsPlanned(t *testing.T) {
 // Quota that is in use counts, however the job names its leaf and its nodes, and the data
 // source says the same.
 func TestQuotaInUseIsPlanned(t *testing.T) {
-	client := connected(t)
+	client := acctest.OnPlatform(t)
 	busy := gangs{"x": {8, `quota = gpuplan_quota_tree.main.leaves["a"]`}}
 	with := func(most int, more string) setting {
 		all := maps.Clone(busy)

@@ -1,4 +1,4 @@
-package trainingjob_test
+package live_test
 
 import (
 	"testing"
@@ -17,7 +17,7 @@ import (
 // Pods that run keep others away by their anti-affinity, and a volume is where its nodes are: a plan says
 // when the planned nodes are not these, and refuses what has no place.
 func TestNodesThatOthersAndVolumesLeave(t *testing.T) {
-	client := connected(t)
+	client := acctest.OnPlatform(t)
 	cli := acctest.StartCLI(t)
 	cli.Write(t, setting{size: 2}.config())
 	cli.Must(t, "apply", "-auto-approve")

@@ -1,4 +1,4 @@
-package trainingjob_test
+package live_test
 
 import (
 	"fmt"
@@ -19,7 +19,7 @@ import (
 // What Terraform leaves alone, and what it replaces by its own decision, is announced like
 // everything else, although Terraform tells of neither when it asks for the plan of a job.
 func TestTargetAndReplaceAreAnnounced(t *testing.T) {
-	client := connected(t)
+	client := acctest.OnPlatform(t)
 	localtest.CreatePriorityClass(t, client.Typed, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "urgent"}, Value: 1000})
 	provider, err := localtest.Program("terraform-provider-gpuplan")
 	require.NoError(t, err)
@@ -52,7 +52,7 @@ func TestTargetAndReplaceAreAnnounced(t *testing.T) {
 // A plan with -target gives a name to one resource which another still has in the state. The plan says so, and
 // the other never takes the new job for its own.
 func TestNamesChangedWithTarget(t *testing.T) {
-	client := connected(t)
+	client := acctest.OnPlatform(t)
 	provider, err := localtest.Program("terraform-provider-gpuplan")
 	require.NoError(t, err)
 	cli := acctest.NewCLI(t, provider)

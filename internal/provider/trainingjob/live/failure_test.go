@@ -1,4 +1,4 @@
-package trainingjob_test
+package live_test
 
 import (
 	"os"
@@ -7,13 +7,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
 
 // A job that fails says why in the words of its program, which no state has.
 func TestLogOfAJobThatFails(t *testing.T) {
-	connected(t)
+	acctest.OnPlatform(t)
 	terraform := acctest.StartCLI(t)
 	terraform.Write(t, setting{size: 1, more: `
 resource "gpuplan_training_job" "a" {
@@ -71,4 +73,36 @@ output "none" {
 	assert.Regexp(t, `"worker-([01]) a-worker-([01]) Failed 1"`, plan)
 	assert.Regexp(t, `\+ text += ".+"`, plan)
 	assert.Regexp(t, `\+ none += 0`, plan)
+}
+
+// A JobSet of which a role fails starts again with all its roles, as often as it may, and then says why it failed.
+func TestJobSetThatFails(t *testing.T) {
+	client := acctest.OnPlatform(t)
+	terraform := acctest.StartCLI(t)
+	terraform.Write(t, setting{size: 1, more: `
+resource "gpuplan_training_job" "a" {
+  name          = "a"
+  framework     = "jobset"
+  image         = "train:1"
+  command       = ["torchrun", "train.py"]
+  annotations   = { "local.gpuplan.dev/fail-after" = "1s" }
+  backoff_limit = 1
+  wait_for      = "succeeded"
+  pools         = [gpuplan_node_pool.v100.capacity]
+  roles         = { worker = { replicas = 2, gpus = 4 } }
+  timeouts      = { create = "90s" }
+  depends_on    = [gpuplan_scheduler.this, gpuplan_node_agent.this]
+}
+`}.config())
+	t.Cleanup(func() { terraform.Must(t, "destroy", "-auto-approve") })
+	said, err := terraform.Run("apply", "-auto-approve")
+	require.Error(t, err)
+	said = acctest.Unwrapped(said)
+	assert.Contains(t, said, "the job has failed: jobset failed due to reaching max number of restarts")
+	assert.Contains(t, said, "failed first, with exit code 1 (Error). The end of its log, which is stored nowhere: ")
+	assert.Contains(t, said, "It would run: torchrun train.py")
+	obj, err := client.Get(t.Context(), job.JobSet.GVK(), "default", "a")
+	require.NoError(t, err)
+	restarts, _, _ := unstructured.NestedInt64(obj.Object, "status", "restarts")
+	assert.EqualValues(t, 1, restarts)
 }

@@ -1,4 +1,4 @@
-package trainingjob_test
+package live_test
 
 import (
 	"context"
@@ -65,7 +65,7 @@ func asPlanned(t *testing.T, cli *acctest.CLI, job string) string {
 // A plan that the cluster has overtaken is told before the job exists, and nothing is
 // created that cannot run.
 func TestPlanThatTheClusterOvertook(t *testing.T) {
-	client := connected(t)
+	client := acctest.OnPlatform(t)
 	cli := acctest.StartCLI(t)
 	cli.Write(t, setting{size: 2}.config())
 	cli.Must(t, "apply", "-auto-approve")
@@ -102,7 +102,7 @@ func TestPlanThatTheClusterOvertook(t *testing.T) {
 // What an apply takes from running jobs of its own configuration, because of what was changed after
 // the plan, it says before it does, however strict the check is. Others lose nothing without consent.
 func TestEvictionsThatThePlanCouldNotKnow(t *testing.T) {
-	client := connected(t)
+	client := acctest.OnPlatform(t)
 	for name, priority := range map[string]int32{"urgent": 1000, "meek": -10} {
 		localtest.CreatePriorityClass(t, client.Typed, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: priority})
 	}

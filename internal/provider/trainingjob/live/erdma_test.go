@@ -1,4 +1,4 @@
-package trainingjob_test
+package live_test
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ import (
 // Nodes get eRDMA devices from an add-on that is there before them: a plan says when none will
 // be, and a job of nodes that came too early is refused.
 func TestERDMANeedsItsController(t *testing.T) {
-	client := connected(t)
+	client := acctest.OnPlatform(t)
 	provider, err := localtest.Program("terraform-provider-gpuplan")
 	require.NoError(t, err)
 	terraform := acctest.NewCLI(t, provider)

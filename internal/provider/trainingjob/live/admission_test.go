@@ -1,4 +1,4 @@
-package trainingjob_test
+package live_test
 
 import (
 	"context"
@@ -63,7 +63,7 @@ func (l limited) request(t *testing.T, cpu string) {
 // What admission adds to the pods of a job decides whether the plan passes, and never where
 // it puts them.
 func TestRequestsThatAdmissionAdds(t *testing.T) {
-	client := connected(t)
+	client := acctest.OnPlatform(t)
 	cli := acctest.StartCLI(t)
 	cluster := setting{size: 2}.config()
 	with := func(more string) string {

@@ -1,4 +1,4 @@
-package trainingjob_test
+package live_test
 
 import (
 	"encoding/json"
@@ -16,7 +16,7 @@ import (
 // Terraform plans a replacement twice and leaves out the warnings of the second plan, in
 // which the new job is placed. They must be in the first.
 func TestWarningsOfReplacements(t *testing.T) {
-	connected(t)
+	acctest.OnPlatform(t)
 	cli := acctest.StartCLI(t)
 	cli.Write(t, setting{size: 1, gangs: gangs{"a": {4, ""}, "b": {4, ""}}}.config())
 	cli.Must(t, "apply", "-auto-approve")
@@ -79,7 +79,7 @@ func plannedPlacements(t *testing.T, cli *acctest.CLI) map[string]any {
 // A job whose name changes is replaced like any other: it is planned without what the old one
 // holds of GPUs and quota, and runs where the plan says.
 func TestJobsChangeNames(t *testing.T) {
-	client := connected(t)
+	client := acctest.OnPlatform(t)
 	cli := acctest.StartCLI(t)
 	apply := func(config string) (places map[string]any, said string) {
 		cli.Write(t, config)
@@ -114,7 +114,7 @@ func TestJobsChangeNames(t *testing.T) {
 // Terraform tells no provider that it creates a job before it deletes the one of another name. What was
 // planned in its place is then not created; a job whose place is known after apply is placed beside it.
 func TestJobIsCreatedBeforeTheOneThatItReplaces(t *testing.T) {
-	client := connected(t)
+	client := acctest.OnPlatform(t)
 	cli := acctest.StartCLI(t)
 	config := func(name, pools string) string {
 		return setting{size: 2, gangs: gangs{}, more: fmt.Sprintf(`

@@ -362,6 +362,10 @@ func (a *agreement) requireAgrees(t *testing.T, g worldGang, predicted predictio
 	}
 	names := inventory.MemberNames(g.pods)
 	a.await(t, g.key(), func() error {
+		running := len(planned)
+		if g.late < len(g.pods) { // what spread rules count changes with the launcher's place, which kube-scheduler chooses
+			running = max(running, a.bound(g.pods[:g.late]))
+		}
 		for i, p := range g.pods[:g.late] {
 			want, placed := planned[names[i]]
 			if predicted.Placement == nil {
@@ -371,14 +375,24 @@ func (a *agreement) requireAgrees(t *testing.T, g worldGang, predicted predictio
 				continue
 			}
 			if !placed && g.late < len(g.pods) && a.pod(p) != nil && a.pod(p).Spec.NodeName != "" {
-				continue // what spread rules count changes with the launcher's place, which kube-scheduler chooses
+				continue
 			}
-			if err := a.agrees(p, want, placed, len(planned), predicted); err != nil {
+			if err := a.agrees(p, want, placed, running, predicted); err != nil {
 				return fmt.Errorf("%s: %w", names[i], err)
 			}
 		}
 		return nil
 	})
+}
+
+// bound counts the pods that have nodes.
+func (a *agreement) bound(pods []*corev1.Pod) (n int) {
+	for _, p := range pods {
+		if pod := a.pod(p); pod != nil && pod.Spec.NodeName != "" {
+			n++
+		}
+	}
+	return n
 }
 
 // saysWhy says in what a pod differs from the planned reason to wait. The scheduler may decide

@@ -415,6 +415,7 @@ func gang(members []Member, podGroup *unstructured.Unstructured, tree *quota.Tre
 		}
 	}
 	slices.SortFunc(g.Roles, func(a, b placement.Role) int { return cmp.Compare(a.Name, b.Name) })
+	g.Whole = ofJobSet(pods[0]) && g.Minimum == c.Present
 	if c.Running < c.Present {
 		planned, odd := plannedFor(slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return Gone(p) }))
 		g.Planned, problems = planned, append(problems, odd...)

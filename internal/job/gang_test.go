@@ -68,6 +68,17 @@ func TestPlannedPlacementTravels(t *testing.T) {
 	assert.True(t, same(s, parsed))
 }
 
+// Of a JobSet all members must run, and the planner knows that their number alone can change that.
+func TestGangOfAJobSetIsWhole(t *testing.T) {
+	spec := plain()
+	for framework, whole := range map[Framework]bool{JobSet: true, PyTorch: false} {
+		spec.Framework, spec.Gang = framework, true
+		gang, err := spec.PlannerGang(nil)
+		require.NoError(t, err)
+		assert.Equal(t, whole, gang.Whole, framework)
+	}
+}
+
 // The minima of roles reach the planner; a gang without a minimum of its own needs what they
 // need together, and of roles without one all.
 func TestMinimaOfRoles(t *testing.T) {

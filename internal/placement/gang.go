@@ -14,6 +14,9 @@ type Gang struct {
 	Roles []Role
 	// Minimum is the number of members that must run; 0 means all that are not late.
 	Minimum int
+	// Whole means that the minimum is the number of members whatever that is, as of a JobSet, which cannot say how many
+	// must run: fewer of them start only where it has fewer.
+	Whole bool
 	// Subgroups are parts of the gang of which so many members must run.
 	Subgroups []Subgroup
 	// Leaf is the quota leaf that is charged, "" for none.

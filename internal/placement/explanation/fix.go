@@ -325,7 +325,7 @@ func (f *fixer) fewerMembers() []placement.Fix {
 	if len(g.Subgroups) > 0 {
 		return f.smallerSubgroup()
 	}
-	if fit := f.Live + f.chosen.Placed; g.Minimum > 0 && fit > 0 {
+	if fit := f.Live + f.chosen.Placed; g.Minimum > 0 && fit > 0 && !g.Whole {
 		g.Minimum = fit
 		if f.feasible(f.Cluster, f.Topology, f.Quota, g) {
 			return []placement.Fix{{Kind: placement.FixMembers, Target: "minimum", From: strconv.Itoa(f.Gang.Minimum), To: strconv.Itoa(fit),
@@ -341,6 +341,9 @@ func (f *fixer) fewerMembers() []placement.Fix {
 		}
 		g.Roles = slices.Clone(g.Roles)
 		g.Roles[i].Members = role.Members[:fit]
+		if g.Whole {
+			g.Minimum -= f.missing
+		}
 		if f.feasible(f.Cluster, f.Topology, f.Quota, g) {
 			return []placement.Fix{{Kind: placement.FixMembers, Target: role.Name, From: strconv.Itoa(now), To: strconv.Itoa(fit),
 				Text: fmt.Sprintf("%s (now %d) for role %s", plural(fit, "member"), now, role.Name)}}

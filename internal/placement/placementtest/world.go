@@ -306,6 +306,9 @@ func (w *World) CheckFix(g placement.Gang, fix placement.Fix) {
 			for i := range roles {
 				if roles[i].Name == f.Target {
 					roles[i].Members = roles[i].Members[:to]
+					if g.Whole {
+						g.Minimum -= from - to
+					}
 				}
 			}
 		case placement.FixGPUs:

@@ -92,6 +92,18 @@ func TestShareThatNoGPUHolds(t *testing.T) {
 	}
 }
 
+// A gang of which all members must run gets fewer of them proposed, and no lower minimum.
+func TestFixOfAWholeGang(t *testing.T) {
+	g := placementtest.Gang("ml/set", 20, placementtest.WholeGPUs(1))
+	g.Minimum = 20
+	for whole, text := range map[bool]string{false: "a minimum of 16 members (now 20)", true: "16 members (now 20) for role worker"} {
+		g.Whole = whole
+		fixes := planner.Plan(placementtest.TopologyView(2), g).Verdict.Fixes
+		require.NotEmpty(t, fixes)
+		assert.Equal(t, text, fixes[len(fixes)-1].Text)
+	}
+}
+
 // Roles that keep apart share one place per node, and those that run count too.
 func TestRolesKeptApart(t *testing.T) {
 	g := placement.Gang{ID: "ml/a", Roles: []placement.Role{placementtest.Role("master", 1, placementtest.WholeGPUs(4)), placementtest.Role("worker", 2, placementtest.WholeGPUs(4))}}

@@ -67,8 +67,7 @@ func (r *trainingJob) prospect(ctx context.Context, c checker, plan func(*snapsh
 		starts, placed := false, func(v *snapshot.View) placement.Result { return plan(v, at.gang) }
 		r.Session.Ledger.Start(at.view, at.gang, c.spec.Gang, placed, func(met ledger.Prospect) bool {
 			at.Prospect = met
-			possible := met.Beside.Placement != nil || met.Alone.Placement != nil // else it depends on none that appears
-			appears := possible && len(met.Pending) > 0 && time.Since(begin) < patience
+			appears := dependsOnOthers(at.gang, met) && len(met.Pending) > 0 && time.Since(begin) < patience
 			departs := time.Since(begin) < min(departing, patience) && (len(r.victims(at).own) > 0 || met.Beside.Placement == nil && r.fitsWithoutOwn(at, plan))
 			starts = does(at) && !departs || !appears && !departs || c.spec.Queue
 			return starts
@@ -83,6 +82,13 @@ func (r *trainingJob) prospect(ctx context.Context, c checker, plan func(*snapsh
 		case <-time.After(lookAgain):
 		}
 	}
+}
+
+// dependsOnOthers reports whether it may depend on the pods of other jobs of the apply, which appear still, if a job
+// gets a place.
+func dependsOnOthers(g placement.Gang, met ledger.Prospect) bool {
+	near := func(r placement.Role) bool { return r.Neighborly(false) }
+	return met.Beside.Placement != nil || met.Alone.Placement != nil || slices.ContainsFunc(g.Roles, near)
 }
 
 // fitsWithoutOwn reports whether a job would have room if no other of this configuration ran.

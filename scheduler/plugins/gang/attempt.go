@@ -198,12 +198,15 @@ func (p *Plugin) waitText(d clustercache.Decision) string {
 	return ""
 }
 
+// causeEvicted is the cause of a gang that waits because it is being evicted.
+const causeEvicted = "Evicted"
+
 // cause is what kind of reason makes a gang wait: what says the same with other numbers has
 // the same cause.
 func (p *Plugin) cause(d clustercache.Decision) string {
 	switch {
 	case d.EvictedFor != "":
-		return "Evicted"
+		return causeEvicted
 	case d.Result.Reservation != nil:
 		return "Claim"
 	case d.Result.Placement != nil:

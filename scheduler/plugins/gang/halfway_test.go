@@ -113,6 +113,22 @@ func TestBlockedGangGivesBackAPlaceThatItDoesNotGet(t *testing.T) {
 	}
 }
 
+// Room that others take changes the place of a gang which is blocked, too.
+func TestBlockedGangWhosePlaceIsTaken(t *testing.T) {
+	b := newBench(t, "a")
+	b.runs("low", "a", 1, 4, 0)
+	b.plugin.aside.start = func(func()) {}
+	big := b.nominates("big")
+	key, _ := b.cache.PlanKey(big[0])
+	b.plugin.gangs[key].reopen()
+	b.plugin.block(t.Context(), key, big[0], `persistentvolumeclaim "data" not found`)
+	b.runs("another", "a", 1, 4, 4)
+	b.plugin.work.refresh()
+	b.work()
+	_, held := b.cache.Nomination(key)
+	assert.False(t, held)
+}
+
 // Pods that come after those of a gang which is evicted wait until the last of these is being deleted, not until it has gone.
 func TestEvictedGangStartsElsewhereAtOnce(t *testing.T) {
 	b := newBench(t, "a", "b")

@@ -357,6 +357,31 @@ func TestEvictedGangGetsNoMembers(t *testing.T) {
 	}
 }
 
+// Capacity is reserved for a gang that has waited long enough also when it was being evicted first.
+func TestEvictedGangIsReservedFor(t *testing.T) {
+	b := newBench(t, "a")
+	b.plugin.reserveAfter = time.Hour
+	low := b.runs("low", "a", 2, 4, 0)
+	b.plugin.aside.start = func(func()) {}
+	urgent := b.urgent("urgent", 1, 4)
+	b.submit(urgent)
+	b.cycle(urgent[0])
+	next := b.replaced(low[1])
+	b.runs("other", "a", 1, 4, 4)
+	b.submit([]*corev1.Pod{next})
+	_, status := b.cycle(next)
+	require.Contains(t, status.Message(), "is being evicted for gang ns/urgent")
+	b.timers = nil
+	b.handle.takeActivated()
+	b.end(urgent[0])
+	require.NotContains(t, b.handle.takeActivated(), next.Name)
+	var pauses []time.Duration
+	for _, timer := range b.timers {
+		pauses = append(pauses, timer.pause.Round(time.Minute))
+	}
+	assert.Contains(t, pauses, time.Hour)
+}
+
 // Who would leave for members beyond the minimum stays until the gang's launcher runs: it could take their place.
 func TestLauncherComesBeforeGrowth(t *testing.T) {
 	b := newBench(t, "a")

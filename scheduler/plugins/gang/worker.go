@@ -55,6 +55,8 @@ func (p *Plugin) do(ctx context.Context, c pendingWork) {
 	again := c.freed || c.rolledBack
 	if again {
 		p.outrunCycle() // before the gangs that wait are listed
+	}
+	if again || c.outdated {
 		p.withdrawLost(ctx)
 	}
 	if again || c.aged || p.affectsReservations(c.gangs) {
@@ -276,7 +278,7 @@ func (p *Plugin) retry(ctx context.Context, key string, consider func(string, cl
 		p.mu.Unlock()
 		return
 	}
-	changed := text != g.why.text
+	changed, evicted := text != g.why.text, g.why.cause == causeEvicted
 	if g.expected = text == ""; g.expected {
 		g.reopen()
 	} else {
@@ -289,6 +291,9 @@ func (p *Plugin) retry(ctx context.Context, key string, consider func(string, cl
 	}
 	if changed {
 		p.statuses.add(key)
+	}
+	if evicted && d.EvictedFor == "" {
+		p.reserveLater(key)
 	}
 	if d.Reserved && d.Result.Reservation.Evicts {
 		p.preempt(ctx, key) // it may have been given up while the place could not be had

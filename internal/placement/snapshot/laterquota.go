@@ -74,7 +74,7 @@ type laterMemory struct {
 
 // changed forgets what is not true any more when a pod comes or goes.
 func (m *laterMemory) changed(pod string) {
-	if slices.ContainsFunc(m.reservations, func(h *Reserved) bool { _, waits := h.waits[pod]; return waits }) {
+	if slices.ContainsFunc(m.reservations, func(h *Reserved) bool { return h.waits[pod] }) {
 		*m = laterMemory{}
 	}
 }

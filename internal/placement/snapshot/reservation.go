@@ -17,8 +17,8 @@ type Reserved struct {
 	Usage map[string]capacity.Usage
 	// after are the IDs of the pods that the reservation waits for, by node.
 	after map[string][]string
-	// waits says of each of those pods, by ID, whether it is to be evicted for the reservation.
-	waits map[string]bool
+	// waits are the IDs of those pods, evicts of those of them that are to be evicted for the reservation.
+	waits, evicts map[string]bool
 }
 
 // AddReservation keeps a reservation's place from now on, in place of any that its gang has. On
@@ -29,7 +29,7 @@ type Reserved struct {
 // gaveWay means that a place is not held any more.
 func (v *View) AddReservation(r placement.Reservation) (gaveWay bool) {
 	gaveWay = v.DropReservations(func(h *Reserved) bool { return h.yields(&r.Gang) })
-	h := &Reserved{Reservation: r, Come: map[string][]*placement.Pod{}, Usage: map[string]capacity.Usage{}, after: map[string][]string{}, waits: map[string]bool{}}
+	h := &Reserved{Reservation: r, Come: map[string][]*placement.Pod{}, Usage: map[string]capacity.Usage{}, after: map[string][]string{}, waits: map[string]bool{}, evicts: map[string]bool{}}
 	for _, p := range r.Gang.Pods(r.Placement.Assignments) {
 		if r.QuotaOnly {
 			p.Node = ""
@@ -43,7 +43,10 @@ func (v *View) AddReservation(r placement.Reservation) (gaveWay bool) {
 		for _, id := range victim.Pods {
 			if p := v.pods[id]; p != nil {
 				h.after[p.Node] = append(h.after[p.Node], id)
-				h.waits[id] = r.Evicts && !victim.Leaving
+				h.waits[id] = true
+				if r.Evicts && !victim.Leaving {
+					h.evicts[id] = true
+				}
 			}
 		}
 	}
@@ -91,15 +94,20 @@ func (v *View) ReservationOf(gang string) *Reserved {
 // EvictedFor returns the gang for which another is being evicted as a whole, until the last pod of that is being
 // deleted; "" for none.
 func (v *View) EvictedFor(gang string) string {
-	stays := func(id string) bool { p := v.pods[id]; return p != nil && !p.Leaving }
 	for _, h := range v.reservations {
 		for _, victim := range h.Victims() {
-			if victim.Gang == gang && !victim.Surplus && slices.ContainsFunc(victim.Pods, stays) && !v.Refused(h) {
+			if victim.Gang == gang && !victim.Surplus && slices.ContainsFunc(victim.Pods, v.stays) && !v.Refused(h) {
 				return h.Gang.ID
 			}
 		}
 	}
 	return ""
+}
+
+// stays reports whether a pod is there, and nobody deletes it.
+func (v *View) stays(id string) bool {
+	p := v.pods[id]
+	return p != nil && !p.Leaving
 }
 
 // DropReservations gives up some places, and reports whether there were any.
@@ -271,11 +279,7 @@ func (v *View) EvictedBeside(gang string) map[string]bool {
 	ids := map[string]bool{}
 	for _, h := range v.reservations {
 		if h.Gang.ID != gang && !v.Refused(h) {
-			for id, evicted := range h.waits {
-				if evicted {
-					ids[id] = true
-				}
-			}
+			maps.Copy(ids, h.evicts)
 		}
 	}
 	return ids
@@ -284,8 +288,8 @@ func (v *View) EvictedBeside(gang string) map[string]bool {
 // Evicted reports whether all that are to be evicted for a reservation are being deleted, or have gone. Who took the
 // place before would leave the others half a gang.
 func (v *View) Evicted(h *Reserved) bool {
-	for id, evicted := range h.waits {
-		if p := v.pods[id]; evicted && p != nil && !p.Leaving {
+	for id := range h.evicts {
+		if v.stays(id) {
 			return false
 		}
 	}
@@ -298,12 +302,9 @@ func (v *View) Abandoned(h *Reserved) bool {
 	if !h.Evicts {
 		return false
 	}
-	for id, evicted := range h.waits {
-		p := v.pods[id]
-		if evicted || p == nil || p.Leaving {
-			continue
-		}
-		if !slices.ContainsFunc(v.reservations, func(other *Reserved) bool { return other != h && other.waits[id] && !v.Refused(other) }) {
+	for id := range h.waits {
+		evicts := func(other *Reserved) bool { return other.evicts[id] && !v.Refused(other) }
+		if v.stays(id) && !h.evicts[id] && !slices.ContainsFunc(v.reservations, evicts) {
 			return true
 		}
 	}

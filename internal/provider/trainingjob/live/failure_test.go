@@ -1,6 +1,7 @@
 package live_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,25 +14,30 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
 
+// failing configures a job whose members fail after a second.
+func failing(framework, timeout, more string) string {
+	return setting{size: 1, more: fmt.Sprintf(`
+resource "gpuplan_training_job" "a" {
+  name        = "a"
+  framework   = %q
+  image       = "train:1"
+  command     = ["torchrun", "train.py"]
+  annotations = { "local.gpuplan.dev/fail-after" = "1s" }
+  wait_for    = "succeeded"
+  pools       = [gpuplan_node_pool.v100.capacity]
+  roles       = { worker = { replicas = 2, gpus = 4 } }
+  timeouts    = { create = %q }
+  depends_on  = [gpuplan_scheduler.this, gpuplan_node_agent.this]
+  %s
+}
+`, framework, timeout, more)}.config()
+}
+
 // A job that fails says why in the words of its program, which no state has.
 func TestLogOfAJobThatFails(t *testing.T) {
 	acctest.OnPlatform(t)
 	terraform := acctest.StartCLI(t)
-	terraform.Write(t, setting{size: 1, more: `
-resource "gpuplan_training_job" "a" {
-  name           = "a"
-  framework      = "pytorch"
-  image          = "train:1"
-  command        = ["torchrun", "train.py"]
-  annotations    = { "local.gpuplan.dev/fail-after" = "1s" }
-  restart_policy = "Never"
-  wait_for       = "succeeded"
-  pools          = [gpuplan_node_pool.v100.capacity]
-  roles          = { worker = { replicas = 2, gpus = 4 } }
-  timeouts       = { create = "10m" }
-  depends_on     = [gpuplan_scheduler.this, gpuplan_node_agent.this]
-}
-`}.config())
+	terraform.Write(t, failing("pytorch", "10m", `restart_policy = "Never"`))
 	t.Cleanup(func() { terraform.Must(t, "destroy", "-auto-approve") })
 	said, err := terraform.Run("apply", "-auto-approve")
 	require.Error(t, err)
@@ -79,21 +85,7 @@ output "none" {
 func TestJobSetThatFails(t *testing.T) {
 	client := acctest.OnPlatform(t)
 	terraform := acctest.StartCLI(t)
-	terraform.Write(t, setting{size: 1, more: `
-resource "gpuplan_training_job" "a" {
-  name          = "a"
-  framework     = "jobset"
-  image         = "train:1"
-  command       = ["torchrun", "train.py"]
-  annotations   = { "local.gpuplan.dev/fail-after" = "1s" }
-  backoff_limit = 1
-  wait_for      = "succeeded"
-  pools         = [gpuplan_node_pool.v100.capacity]
-  roles         = { worker = { replicas = 2, gpus = 4 } }
-  timeouts      = { create = "90s" }
-  depends_on    = [gpuplan_scheduler.this, gpuplan_node_agent.this]
-}
-`}.config())
+	terraform.Write(t, failing("jobset", "90s", "backoff_limit = 1"))
 	t.Cleanup(func() { terraform.Must(t, "destroy", "-auto-approve") })
 	said, err := terraform.Run("apply", "-auto-approve")
 	require.Error(t, err)

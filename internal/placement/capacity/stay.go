@@ -45,6 +45,34 @@ func (n *Node) tooSmallFor(p *placement.Pod) bool {
 	return r.Mode == placement.ModeDefault && used.whole() > n.HealthyGPUs().Len()
 }
 
+// HasGPUsFor reports whether pods find the GPUs that they are to have free when they come together: those of pods whose GPUs
+// nobody knows may be any.
+func (n *Node) HasGPUsFor(pods []*placement.Pod) bool {
+	free := n.Capacity()
+	whole, shares := 0, map[int]GPU{}
+	for _, p := range pods {
+		if p.Request.Mode.Whole() {
+			whole += p.Request.GPUs
+		}
+		if p.Own&^free.GPUs != 0 {
+			return false
+		}
+		for _, share := range p.Shares {
+			sum := shares[share.GPU]
+			sum.MemoryGiB += share.MemoryGiB
+			sum.CorePercent += share.CorePercent
+			shares[share.GPU] = sum
+			if share.GPU >= len(free.Shares) {
+				return false
+			}
+			if left := free.Shares[share.GPU]; sum.MemoryGiB > left.MemoryGiB || sum.CorePercent > left.CorePercent {
+				return false
+			}
+		}
+	}
+	return whole <= free.Whole
+}
+
 // whole counts the GPUs in the hands of pods that take whole GPUs.
 func (u *Usage) whole() int {
 	whole := u.anonymous

@@ -49,7 +49,7 @@ func ReservationFree(v *snapshot.View, h *snapshot.Reserved, g *placement.Gang, 
 		}
 		full.Free = full.Capacity()
 		come := map[*admission.Rules]int{}
-		if !keeps(h, g, n.Name) {
+		if !keeps(h, g, n.Name) || !n.HasGPUsFor(h.Come[n.Name]) {
 			return false
 		}
 		for _, pod := range h.Come[n.Name] {

@@ -132,6 +132,41 @@ func TestPreemptorWaitsForItsReservation(t *testing.T) {
 	assert.Equal(t, found.Placement, done.Placement)
 }
 
+// A place that waits for others is given up when a pod takes GPUs there of which nobody knows which they are.
+func TestPlaceThatAPodWithoutRecordTakes(t *testing.T) {
+	share := placement.Request{Mode: placement.ModeShare, GPUs: 1, MemoryGiB: 20}
+	memory := func(gib int64) placement.Request { r := share; r.MemoryGiB = gib; return r }
+	whole := placement.Request{Mode: placement.ModeDefault, GPUs: 2}
+	for name, test := range map[string]struct {
+		mode                    placement.Mode
+		low, high, fits, breaks placement.Request
+	}{
+		"default":  {placement.ModeDefault, whole, placement.Request{Mode: placement.ModeDefault, GPUs: 6}, whole, placement.Request{Mode: placement.ModeDefault, GPUs: 3}},
+		"topology": {placement.ModeTopology, placementtest.WholeGPUs(4), placementtest.WholeGPUs(4), placement.Request{}, placementtest.WholeGPUs(1)},
+		"share":    {placement.ModeShare, memory(20), memory(25), memory(7), memory(8)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := snapshot.NewView()
+			machine := placementtest.Machine(t, "dgx1-v100")
+			for i := range machine.GPUs {
+				machine.GPUs[i].MemoryMiB = 32 << 10
+			}
+			v.SetNode(placementtest.Node("n0", "p", test.mode, placementtest.TableOf(t, machine)))
+			placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("ml/low", 8/test.low.GPUs, test.low), "", 0))
+			high := placementtest.InLeaf(placementtest.Gang("ml/high", 1, test.high), "", 1)
+			found := preemption.Reclaim(v, high)
+			require.NotNil(t, found.Reservation, found.Verdict)
+			v.AddReservation(*found.Reservation)
+			valid := func() bool { return planner.ReservationValid(v, v.ReservationOf("ml/high"), &high) }
+			require.True(t, valid())
+			v.AddPod(placement.Pod{ID: "foreign", Node: "n0", Request: test.fits})
+			assert.True(t, valid(), "it leaves the place alone")
+			v.AddPod(placement.Pod{ID: "foreign", Node: "n0", Request: test.breaks})
+			assert.False(t, valid())
+		})
+	}
+}
+
 // What the API server refuses to delete is no victim, and a place that counts on it is given up. A reservation that waits
 // for a gang to end goes on waiting.
 func TestVictimThatCannotBeDeleted(t *testing.T) {

@@ -3,6 +3,7 @@ package clusterstate
 import (
 	"iter"
 	"maps"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -87,6 +88,12 @@ func (s *State) SetMinimums() {
 		s.View.SetMinimum(key, minimum, pods, parts...)
 	}
 	clear(s.restless)
+}
+
+// RunsWithout reports whether as many members of a gang run as it needs when some of its pods have gone.
+func (s *State) RunsWithout(key string, gone map[types.UID]bool) bool {
+	stay := slices.DeleteFunc(s.members(key), func(m inventory.Member) bool { return gone[m.Pod.UID] })
+	return inventory.CountMembers(stay, s.podGroups[key]).Runs()
 }
 
 // members lists the members of a gang, in no particular order; none when all have gone.

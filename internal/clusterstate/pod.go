@@ -106,7 +106,7 @@ func (s *State) SetPod(p *corev1.Pod) Change {
 		change.Altered = p
 	}
 	moved := before != nil && before.Spec.NodeName != p.Spec.NodeName && !expected
-	if before == nil || moved || inventory.Gone(before) != inventory.Gone(p) || relabelled || was != key || respecified(before, p) {
+	if before == nil || moved || inventory.Gone(before) != inventory.Gone(p) || relabelled || was != key || respecified(before, p) || leaves && preempted(p) {
 		change.Gang = key
 	} else if before.Spec.NodeName == "" && p.Spec.NodeName != "" {
 		change.Bound = key

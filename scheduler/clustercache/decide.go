@@ -253,7 +253,7 @@ func (c *Cache) Victims(key string) []*corev1.Pod {
 		return nil
 	}
 	held := c.state.View.ReservationOf(state.Gang.ID)
-	if held == nil || !held.Evicts || !planner.ReservationValid(c.state.View, held, &state.Gang) {
+	if held == nil || !held.Evicts || c.state.View.EvictedFor(state.Gang.ID) != "" || !planner.ReservationValid(c.state.View, held, &state.Gang) {
 		return nil
 	}
 	return slices.DeleteFunc(c.podsOf(held.Reservation.Victims()), func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil })
@@ -283,15 +283,15 @@ func (c *Cache) checkFeasible(key string, g placement.Gang) {
 	c.feasibility[key] = found
 }
 
-// Withdraw gives back the place that others leave for a gang, by its key, which does not ask for it any more, or does not
-// get it by that, and reports whether there was one.
-func (c *Cache) Withdraw(key string) bool {
-	withdrawn := c.withdraw(key)
+// Withdraw gives back the place that others leave for a gang, by its key, which does not ask for it any more, or cannot
+// take it since other plugins refuse it whatever the node, and reports whether there was one.
+func (c *Cache) Withdraw(key string, refused bool) bool {
+	withdrawn := c.withdraw(key, refused)
 	c.lifted(withdrawn)
 	return withdrawn
 }
 
-func (c *Cache) withdraw(key string) bool {
+func (c *Cache) withdraw(key string, refused bool) bool {
 	c.planning.Lock()
 	defer c.endPlanning()
 	state, ok := c.state.Gang(key)
@@ -300,7 +300,7 @@ func (c *Cache) withdraw(key string) bool {
 	}
 	asks := state.MissingText == "" && state.FirstUnbound() != nil // a pod may have come just now
 	held := c.state.View.ReservationOf(state.Gang.ID)
-	return held != nil && held.Evicts && (!asks || !planner.ReservationValid(c.state.View, held, &state.Gang)) && c.state.View.Release(state.Gang.ID)
+	return held != nil && held.Evicts && (refused || !asks) && c.state.View.Release(state.Gang.ID)
 }
 
 // ReserveBlocked reserves places for gangs that have waited too long, by key in the order of
@@ -332,17 +332,12 @@ func (c *Cache) reserveBlocked(keys []string, limits map[string]Limits) (changed
 }
 
 // Reserved are the gangs for which capacity is reserved and nobody is evicted, by key.
-func (c *Cache) Reserved() map[string]bool { return c.reserved(false) }
-
-// Preempting are the gangs that hold a place which others are to leave, by key.
-func (c *Cache) Preempting() map[string]bool { return c.reserved(true) }
-
-func (c *Cache) reserved(evicts bool) map[string]bool {
+func (c *Cache) Reserved() map[string]bool {
 	c.planning.Lock()
 	defer c.planning.Unlock()
 	keys := map[string]bool{}
 	for _, r := range c.state.View.Reservations() {
-		if r.Evicts == evicts {
+		if !r.Evicts {
 			keys[inventory.KeyOf(r.Gang.ID)] = true
 		}
 	}

@@ -3,9 +3,12 @@ package clustercache
 import (
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 )
@@ -42,4 +45,49 @@ func (c *Cache) Evictable(key string) (pods []*corev1.Pod, ok bool) {
 		}
 	}
 	return pods, true
+}
+
+// EvictedInPart returns what is left of a gang, by its key, that cannot run without those of its pods that are being deleted
+// and have a mark, as mark finds it, and the mark of one of them; none when it runs without them, or none is left. Pods that
+// were made later are none of those: they are of the next run.
+func (c *Cache) EvictedInPart(key string, mark func(*corev1.Pod) string) (left []*corev1.Pod, found string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	marked := map[types.UID]bool{}
+	var last time.Time
+	for pod := range c.state.PodsOf(key) {
+		p := pod.Now()
+		if p.DeletionTimestamp == nil {
+			continue
+		}
+		if why := mark(p); why != "" {
+			marked[p.UID], found = true, max(found, why)
+			grace := time.Duration(ptr.Deref(p.DeletionGracePeriodSeconds, 0)) * time.Second
+			last = slices.MaxFunc([]time.Time{last, p.DeletionTimestamp.Add(-grace)}, time.Time.Compare)
+		}
+	}
+	if len(marked) == 0 {
+		return nil, ""
+	}
+	for pod := range c.state.PodsOf(key) {
+		if p := pod.Now(); pod.Bound() && pod.Charged() && p.DeletionTimestamp == nil && !p.CreationTimestamp.After(last) {
+			left = append(left, p)
+		}
+	}
+	if len(left) == 0 || c.state.RunsWithout(key, marked) {
+		return nil, ""
+	}
+	slices.SortFunc(left, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+	return left, found
+}
+
+// EvictedFor returns the gang for which another, by its key, is being evicted by a reservation, "" for none.
+func (c *Cache) EvictedFor(key string) string {
+	c.planning.Lock()
+	defer c.planning.Unlock()
+	state, ok := c.state.Gang(key)
+	if !ok {
+		return ""
+	}
+	return c.state.View.EvictedFor(state.Gang.ID)
 }

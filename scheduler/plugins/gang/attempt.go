@@ -378,7 +378,7 @@ func (p *Plugin) block(ctx context.Context, key string, pod *corev1.Pod, reason 
 	p.activationMissed(g)
 	underWay := g.attempt
 	p.mu.Unlock()
-	if p.withdraw(key) { // its cycles do not come to that
+	if p.withdraw(key, true) {
 		p.work.preempt(key)
 	}
 	if underWay != nil {

@@ -223,7 +223,12 @@ func (p *Plugin) recordEvictions(ctx context.Context, key string, err error) {
 	defer p.mu.Unlock()
 	g, ok := p.gangs[key]
 	switch {
-	case !ok || g.evictsAgain:
+	case !ok:
+		if err != nil {
+			p.after(maxPause, func() { p.work.add(clusterstate.Change{Gang: key}) }) // it runs still
+		}
+		return
+	case g.evictsAgain:
 		return
 	case err == nil:
 		g.evictPause = 0

@@ -52,12 +52,12 @@ func (p *Plugin) publish(ctx context.Context, gangs map[string]map[types.UID]boo
 		return
 	}
 	for _, key := range slices.Sorted(maps.Keys(gangs)) {
-		if t, ok := p.recorded[key]; ok {
-			t.overwritten(gangs[key])
-		}
 		if !p.pending(key) {
 			p.announce(ctx, key)
 			continue
+		}
+		if pods := gangs[key]; len(pods) > 0 {
+			p.recordOf(key).overwritten(pods)
 		}
 		state, _ := p.cache.Gang(key)
 		if why := p.beginRecording(key, state); why.text != "" {

@@ -2,12 +2,16 @@ package gang
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
 // Evictions that end half-way: what their victim, and others that count on its end, make of that.
@@ -76,57 +80,124 @@ func TestPlaceIsTakenWhenTheWholeVictimGoes(t *testing.T) {
 	}
 }
 
-// A gang that other plugins refuse gives back a place that it does not get, and its victim is a victim no more.
-func TestBlockedGangGivesBackAPlaceThatItDoesNotGet(t *testing.T) {
-	for name, blockedFirst := range map[string]bool{"blocked before": true, "blocked after": false} {
+// blocks has another plugin refuse a gang whatever the node.
+func (b *bench) blocks(pod *corev1.Pod) {
+	b.Helper()
+	key, _ := b.cache.PlanKey(pod)
+	b.plugin.gangs[key].reopen()
+	b.plugin.block(b.Context(), key, pod, `persistentvolumeclaim "data" not found`)
+	b.work()
+}
+
+// A gang that other plugins refuse holds no place, and evicts nobody for one.
+func TestBlockedGangHoldsNoPlace(t *testing.T) {
+	b := newBench(t, "a")
+	low := b.spread("low", "a")
+	b.plugin.aside.start = func(func()) {}
+	big := b.nominates("big")
+	b.blocks(big[0])
+	key, _ := b.cache.PlanKey(big[0])
+	_, held := b.cache.Nomination(key)
+	assert.False(t, held)
+	b.plugin.makeRoom(t.Context(), key)
+	assert.NotNil(t, b.live(low[0]))
+}
+
+// A gang that is being evicted itself evicts nobody: it gets no place before its pods have been made again.
+func TestGangThatIsEvictedEvictsNobody(t *testing.T) {
+	b := newBench(t, "a", "b")
+	low := b.spread("low", "b")
+	var starts []func()
+	b.plugin.aside.start = func(f func()) { starts = append(starts, f) }
+	middle := b.urgent("middle", 2, 8)
+	record, err := (&contract.Allocation{Gang: "ns/middle", Node: "a", GPUs: []int{0, 1, 2, 3, 4, 5, 6, 7}}).Annotations()
+	require.NoError(t, err)
+	middle[0].Spec.NodeName, middle[0].Annotations = "a", record
+	b.submit(middle)
+	_, status := b.cycle(middle[1])
+	require.Contains(t, status.Message(), "evicted for it: gang ns/low")
+
+	urgent := b.urgent("urgent", 1, 8)
+	urgent[0].Spec.Priority, urgent[0].Spec.NodeSelector = ptr.To[int32](20), map[string]string{corev1.LabelHostname: "a"}
+	b.submit(urgent)
+	_, status = b.cycle(urgent[0])
+	require.Contains(t, status.Message(), "evicted for it: gang ns/middle")
+	starts[0]()
+	assert.NotNil(t, b.live(low[0]))
+}
+
+// leaves has a pod be deleted, with the mark of an eviction or without, so long after it was made.
+func (b *bench) leaves(pod *corev1.Pod, marked bool) {
+	b.Helper()
+	leaving := pod.DeepCopy()
+	leaving.DeletionTimestamp, leaving.DeletionGracePeriodSeconds = &metav1.Time{Time: pod.CreationTimestamp.Add(90 * time.Second)}, ptr.To[int64](30)
+	if marked {
+		leaving.Status.Conditions = append(leaving.Status.Conditions, corev1.PodCondition{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler, Message: markedBy + "preempting to accommodate gang ns/big",
+		})
+	}
+	b.plugin.work.add(b.cache.SetPod(leaving))
+	b.work()
+}
+
+// A gang of which some pods were evicted, and which cannot run without them, is evicted whole, also when nobody takes its place.
+func TestRestOfAGangThatWasEvictedInPart(t *testing.T) {
+	for name, test := range map[string]struct {
+		evict func(b *bench, low []*corev1.Pod)
+		stays bool
+	}{
+		"by a scheduler before this one": {evict: func(b *bench, low []*corev1.Pod) { b.leaves(low[0], true) }},
+		"for a gang that goes": {evict: func(b *bench, low []*corev1.Pod) {
+			refusing := b.refuseDeletion(apierrors.NewInternalError(assert.AnError), "low-1")
+			refusing.lenient = true
+			big := b.nominates("big")
+			b.leaves(low[0], true)
+			refusing.answer = nil
+			b.end(big[0])
+		}},
+		"for a gang that is refused": {evict: func(b *bench, low []*corev1.Pod) {
+			refusing := b.refuseDeletion(apierrors.NewInternalError(assert.AnError), "low-1")
+			refusing.lenient = true
+			big := b.nominates("big")
+			b.leaves(low[0], true)
+			refusing.answer = nil
+			b.blocks(big[0])
+		}},
+		"where that fails at first": {evict: func(b *bench, low []*corev1.Pod) {
+			refusing := b.refuseDeletion(apierrors.NewInternalError(assert.AnError), "low-1")
+			b.leaves(low[0], true)
+			require.NotNil(b, b.live(low[1]))
+			refusing.answer = nil
+			b.elapse()
+		}},
+		"of which a user deletes a pod": {evict: func(b *bench, low []*corev1.Pod) { b.leaves(low[0], false) }, stays: true},
+		"that runs without it": {evict: func(b *bench, low []*corev1.Pod) {
+			for i, pod := range low {
+				low[i] = pod.DeepCopy()
+			}
+			elastic(low, 2)
+			b.submit(low)
+			b.leaves(low[0], true)
+		}, stays: true},
+		"whose pod is of the next run": {evict: func(b *bench, low []*corev1.Pod) {
+			later := low[1].DeepCopy()
+			later.CreationTimestamp = metav1.Time{Time: low[0].CreationTimestamp.Add(61 * time.Second)}
+			b.plugin.work.add(b.cache.SetPod(later))
+			b.leaves(low[0], true)
+		}, stays: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "a", "b")
 			low := b.spread("low", "a", "b")
-			refusing := b.refuseDeletion(protected(), "low-1")
-			refusing.lenient = true
-			big := b.nominates("big")
-			key, _ := b.cache.PlanKey(big[0])
-			block := func() {
-				b.plugin.gangs[key].reopen()
-				b.plugin.block(t.Context(), key, big[0], `persistentvolumeclaim "data" not found`)
+			test.evict(b, low)
+			if test.stays {
+				assert.NotNil(t, b.live(low[1]))
+				return
 			}
-			if blockedFirst {
-				block()
-				_, held := b.cache.Nomination(key)
-				require.True(t, held, "its victims can be evicted still")
-			}
-			b.work()
-			require.NotNil(t, b.live(low[1]))
-			require.Nil(t, b.live(low[0]))
-			if !blockedFirst {
-				block()
-			}
-			_, held := b.cache.Nomination(key)
-			assert.False(t, held)
-			b.addNode("c")
-			next := b.replaced(low[0])
-			b.submit([]*corev1.Pod{next})
-			node, status := b.cycle(next)
-			assert.True(t, status.IsSuccess(), status.Message())
-			assert.NotEqual(t, "b", node)
+			assert.Nil(t, b.live(low[1]))
+			assert.True(t, b.marked("low-1"))
 		})
 	}
-}
-
-// Room that others take changes the place of a gang which is blocked, too.
-func TestBlockedGangWhosePlaceIsTaken(t *testing.T) {
-	b := newBench(t, "a")
-	b.runs("low", "a", 1, 4, 0)
-	b.plugin.aside.start = func(func()) {}
-	big := b.nominates("big")
-	key, _ := b.cache.PlanKey(big[0])
-	b.plugin.gangs[key].reopen()
-	b.plugin.block(t.Context(), key, big[0], `persistentvolumeclaim "data" not found`)
-	b.runs("another", "a", 1, 4, 4)
-	b.plugin.work.refresh()
-	b.work()
-	_, held := b.cache.Nomination(key)
-	assert.False(t, held)
 }
 
 // Pods that come after those of a gang which is evicted wait until the last of these is being deleted, not until it has gone.

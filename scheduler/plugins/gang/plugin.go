@@ -83,6 +83,8 @@ type Plugin struct {
 	outrun bool
 	// refreshes means that the worker, which alone uses it, is about to look at texts again.
 	refreshes bool
+	// halfway are gangs that were evicted in part; the worker alone uses it.
+	halfway map[string]bool
 	// checksBeside means that the worker is about to try gangs again that may have to run near pods.
 	checksBeside bool
 
@@ -159,6 +161,7 @@ func newPlugin(cache *clustercache.Cache, meter *metrics.Metrics, handle hooks.H
 		gangs:    map[string]*gang{},
 		ran:      map[string]map[types.UID]bool{},
 		begun:    map[string]map[types.UID]bool{},
+		halfway:  map[string]bool{},
 		recorded: map[string]*recorded{},
 
 		reserveAfter: contract.DefaultReserveAfter,

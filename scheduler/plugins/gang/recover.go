@@ -180,7 +180,7 @@ func (p *Plugin) evictPartial(ctx context.Context, key string) {
 		return !p.hasRun(key, state) && (p.wasCutShort(key, state) || neverRan(state))
 	}
 	text := fmt.Sprintf("the rest of gang %s does not fit any more, and it never ran as a whole", key)
-	p.dismissRest(ctx, key, cutShort, text, func(pod *corev1.Pod) {
+	p.dismissRest(ctx, key, p.rest(key, cutShort), text, func(pod *corev1.Pod) {
 		p.meter.Evicted(metrics.Partial)
 		p.handle.EventRecorder().Eventf(pod, nil, corev1.EventTypeWarning, "PartialGangEvicted", "Scheduling", "%s", text)
 	})

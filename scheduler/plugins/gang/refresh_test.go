@@ -156,21 +156,31 @@ func TestTextsThatTheCacheDoesNotShowYet(t *testing.T) {
 
 // A pod that kube-scheduler told something else while its gang did not wait is told again why it waits, once it does.
 func TestTextsThatAreOverwrittenMeanwhile(t *testing.T) {
-	b := newBench(t)
-	pods := b.gangPods("job", 3, 8)
-	b.submit(pods)
-	why := wait{"GPUs", "no GPU."}
-	b.record(why, pods)
-	b.plugin.gangs["ns/job"].reopen()
-	overwritten := b.live(pods[1])
-	require.NotNil(t, overwritten)
-	overwritten.Status.Conditions[0].Message = "running PreBind plugin: no volume"
-	_, err := b.handle.client.CoreV1().Pods("ns").UpdateStatus(t.Context(), overwritten, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	b.failed(pods[1], fwk.NewStatus(fwk.Error, "no volume"))
-	require.Contains(t, b.message(pods[1]), "no volume")
-	b.record(why, pods)
-	assert.Contains(t, b.message(pods[1]), why.text)
+	for name, recorded := range map[string]bool{"after they were written": true, "before any was written": false} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			pods := b.gangPods("job", 3, 8)
+			b.submit(pods)
+			why := wait{"GPUs", "no GPU."}
+			b.record(why, pods)
+			b.plugin.gangs["ns/job"].reopen()
+			if !recorded {
+				for i := range pods {
+					pods[i] = b.live(pods[i])
+				}
+				b.submit(pods)
+				delete(b.plugin.recorded, "ns/job")
+			}
+			overwritten := b.live(pods[1]).DeepCopy()
+			overwritten.Status.Conditions[0].Message = "running PreBind plugin: no volume"
+			_, err := b.handle.client.CoreV1().Pods("ns").UpdateStatus(t.Context(), overwritten, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			b.failed(pods[1], fwk.NewStatus(fwk.Error, "no volume"))
+			require.Contains(t, b.message(pods[1]), "no volume")
+			b.record(why, pods)
+			assert.Contains(t, b.message(pods[1]), why.text)
+		})
+	}
 }
 
 // What waiting gangs are told follows the cluster, be it room that is taken or a node that

@@ -3,6 +3,7 @@ package gang
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -30,7 +31,7 @@ func (p *Plugin) retire(ctx context.Context, key string, state inventory.GangSta
 		return ok && pause <= 0
 	}
 	text := fmt.Sprintf("gang %s has lost members, and there has been no place for others for %s: it is evicted whole, and waits as a whole", key, p.staleAfter)
-	p.dismissRest(ctx, key, stale, text, func(pod *corev1.Pod) {
+	p.dismissRest(ctx, key, p.rest(key, stale), text, func(pod *corev1.Pod) {
 		p.meter.Evicted(metrics.Stale)
 		p.handle.EventRecorder().Eventf(pod, nil, corev1.EventTypeWarning, "GangStale", "Preempting", "%s", text)
 	})
@@ -55,19 +56,19 @@ func (p *Plugin) staleIn(key string, state inventory.GangState) (pause time.Dura
 	return p.staleAfter - time.Since(waiting[missing-1].CreationTimestamp.Time), true
 }
 
-// dismissRest evicts the members of a gang that have nodes while a condition applies, and hands each to evicted.
-func (p *Plugin) dismissRest(ctx context.Context, key string, applies func(inventory.GangState) bool, why string, evicted func(*corev1.Pod)) {
-	if len(p.rest(key, applies)) == 0 {
+// dismissRest evicts what is left of a gang, as long as rest lists it, and hands each pod to evicted.
+func (p *Plugin) dismissRest(ctx context.Context, key string, rest func() []*corev1.Pod, why string, evicted func(*corev1.Pod)) {
+	if len(rest()) == 0 {
 		return
 	}
 	p.aside.run("the rest of "+key, func() {
-		rest := p.rest(key, applies)
-		if len(rest) == 0 {
+		pods := rest()
+		if len(pods) == 0 {
 			return
 		}
-		untold, err := p.askAll(ctx, key, rest)
+		untold, err := p.askAll(ctx, key, pods)
 		if err == nil { // it may have found a place meanwhile
-			err = p.evictAll(ctx, p.rest(key, applies), untold, func(pod *corev1.Pod) error {
+			err = p.evictAll(ctx, rest(), untold, func(pod *corev1.Pod) error {
 				deleted, err := p.dismiss(ctx, key, pod, why)
 				if deleted {
 					evicted(pod)
@@ -79,24 +80,27 @@ func (p *Plugin) dismissRest(ctx context.Context, key string, applies func(inven
 	})
 }
 
-// rest are the members of a gang that have nodes and are to be evicted while a condition applies: none when the API server
-// refuses to delete some, or that has just failed.
-func (p *Plugin) rest(key string, applies func(inventory.GangState) bool) []*corev1.Pod {
-	state, ok := p.cache.Gang(key)
-	if !ok || !p.leading.Load() || p.pauses(key) || !p.waitsInPart(key) || !applies(state) {
+// rest are the members that have nodes of a gang that waits in part, and are to be evicted while a condition applies.
+func (p *Plugin) rest(key string, applies func(inventory.GangState) bool) func() []*corev1.Pod {
+	return func() []*corev1.Pod {
+		state, ok := p.cache.Gang(key)
+		if !ok || !p.waitsInPart(key) || !applies(state) {
+			return nil
+		}
+		return p.evictable(key, slices.DeleteFunc(slices.Collect(maps.Values(state.Pods)), func(pod *corev1.Pod) bool {
+			return pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil
+		}))
+	}
+}
+
+// evictable are those pods of a gang that are not evicted yet: none when the API server refuses to delete one of them, or that
+// has just failed.
+func (p *Plugin) evictable(key string, pods []*corev1.Pod) []*corev1.Pod {
+	undeletable := func(pod *corev1.Pod) bool { return p.cache.Undeletable(pod.UID) > 0 }
+	if !p.leading.Load() || p.pauses(key) || slices.ContainsFunc(pods, undeletable) {
 		return nil
 	}
-	var bound []*corev1.Pod
-	for _, pod := range state.Pods {
-		switch {
-		case pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil:
-		case p.cache.Undeletable(pod.UID) > 0:
-			return nil
-		default:
-			bound = append(bound, pod)
-		}
-	}
-	return p.notDeleted(key, bound)
+	return p.notDeleted(key, pods)
 }
 
 // waitsInPart reports whether some members of a gang run, not enough of them, and there is no place for others.

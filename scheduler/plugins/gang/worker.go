@@ -56,8 +56,10 @@ func (p *Plugin) do(ctx context.Context, c pendingWork) {
 	if again {
 		p.outrunCycle() // before the gangs that wait are listed
 	}
-	if again || c.outdated {
-		p.withdrawLost(ctx)
+	if again {
+		for _, key := range slices.Sorted(maps.Keys(p.halfway)) {
+			p.finishEviction(ctx, key)
+		}
 	}
 	if again || c.aged || p.affectsReservations(c.gangs) {
 		again = p.reserve(p.waiting()) || again
@@ -117,6 +119,7 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 	if p.gangs[key] == nil && waiting == nil {
 		p.noteRun(key, state)
 		p.mu.Unlock()
+		p.finishEviction(ctx, key)
 		return
 	}
 	// A pod may have appeared just when its gang was done and forgotten.
@@ -154,20 +157,21 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 	}
 	waits, overdue := g.waits(), g.overdue()
 	p.mu.Unlock()
+	p.finishEviction(ctx, key)
 	switch {
 	case aborted != nil:
 		p.abort(ctx, aborted)
 	case done:
-		p.statuses.add(key) // it runs
-		p.withdraw(key)     // a member that was to join it does not any more
+		p.statuses.add(key)    // it runs
+		p.withdraw(key, false) // a member that was to join it does not any more
 		return
 	case !ok:
 	case state.MissingText != "":
-		if overdue && p.withdraw(key) {
+		if overdue && p.withdraw(key, false) {
 			p.preempt(ctx, key) // takes the nominations back
 		}
 	case satisfied: // what is left of it is not ours to place, or starts when it runs
-		if p.withdraw(key) {
+		if p.withdraw(key, false) {
 			p.preempt(ctx, key) // takes the nominations back
 		}
 		p.enqueue(ctx, key, state)
@@ -182,29 +186,15 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 	p.report(key, state)
 }
 
-// withdraw lets others have the place that is held for a gang which does not ask for it any more, and reports
-// whether there was one.
-func (p *Plugin) withdraw(key string) bool {
-	if !p.cache.Withdraw(key) {
+// withdraw lets others have the place that is held for a gang which does not ask for it any more, or is refused it by other
+// plugins, and reports whether there was one.
+func (p *Plugin) withdraw(key string, refused bool) bool {
+	if !p.cache.Withdraw(key, refused) {
 		return false
 	}
 	p.meter.GaveUpNomination()
 	p.work.add(clusterstate.Change{RolledBack: true})
 	return true
-}
-
-// withdrawLost lets others have the places that gangs hold which other plugins refuse, where nobody leaves these for them
-// any more: nothing else looks at such gangs.
-func (p *Plugin) withdrawLost(ctx context.Context) {
-	for _, key := range slices.Sorted(maps.Keys(p.cache.Preempting())) {
-		p.mu.Lock()
-		g, ok := p.gangs[key]
-		blocked := ok && g.entry == entryBlocked
-		p.mu.Unlock()
-		if blocked && p.withdraw(key) {
-			p.preempt(ctx, key) // takes the nominations back
-		}
-	}
 }
 
 // waiting lists the gangs that wait for room, in the order of the queue. One for which capacity is reserved waits for it while it is tried, too:

@@ -1,0 +1,48 @@
+package gang
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
+)
+
+// finishEviction evicts what is left of a gang that was evicted in part, where no reservation does that any more: the
+// preemptor has gone or was placed elsewhere, or the scheduler that evicted for it has ended. The others cannot run without
+// those that are being deleted, and would keep their GPUs. It runs in the worker.
+func (p *Plugin) finishEviction(ctx context.Context, key string) {
+	left, mark := p.cache.EvictedInPart(key, evictionMark)
+	if len(left) == 0 {
+		delete(p.halfway, key)
+		return
+	}
+	p.halfway[key] = true // it is looked at again when a place is given up
+	why := strings.TrimPrefix(mark, markedBy)
+	rest := func() []*corev1.Pod {
+		left, _ := p.cache.EvictedInPart(key, evictionMark)
+		if p.cache.EvictedFor(key) != "" {
+			return nil
+		}
+		return p.evictable(key, left)
+	}
+	p.dismissRest(ctx, key, rest, why, func(pod *corev1.Pod) {
+		p.meter.Evicted(metrics.Partial)
+		p.handle.EventRecorder().Eventf(pod, nil, corev1.EventTypeWarning, "PartialGangEvicted", "Preempting", "%s",
+			fmt.Sprintf("others of gang %s were evicted, and it cannot run without them: %s", key, why))
+	})
+}
+
+// evictionMark is the message with which dismiss has marked a pod that is being deleted, "" for none.
+func evictionMark(pod *corev1.Pod) string {
+	if pod.DeletionTimestamp != nil {
+		for _, c := range pod.Status.Conditions {
+			if ours(c) {
+				return c.Message
+			}
+		}
+	}
+	return ""
+}

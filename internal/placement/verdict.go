@@ -88,13 +88,14 @@ const (
 	FixMode       FixKind = "mode"
 	FixQuotaMax   FixKind = "quota max"
 	FixToleration FixKind = "toleration"
+	FixUncordon   FixKind = "uncordon"
 )
 
 // Fix is a change that makes the gang fit: applying it to the view or the gang
 // and planning again succeeds.
 type Fix struct {
 	Kind FixKind
-	// Target is the pool, role, or path in the quota tree.
+	// Target is the pool, role, or path in the quota tree, or names nodes, with commas between them.
 	Target string
 	// Resource is the resource of a quota fix.
 	Resource string

@@ -49,7 +49,7 @@ func fixes(p *packing.Packer, next member, chosen packing.Selection, reasons []p
 		if len(f.raise) > 0 && f.feasible(f.Cluster, f.Topology, f.lifted, f.Gang) {
 			list = append(list, together(f.raise))
 		} else {
-			for _, fix := range slices.Concat(f.poolSizes(), f.tolerations(), f.modes()) {
+			for _, fix := range slices.Concat(f.uncordons(), f.poolSizes(), f.tolerations(), f.modes()) {
 				list = append(list, together(append([]placement.Fix{fix}, f.raise...)))
 			}
 		}
@@ -203,6 +203,7 @@ func fresh(template *capacity.Node) *capacity.Node {
 	n.Name = template.Pool + "[+]"
 	n.Since = math.MaxInt64
 	n.Unschedulable = false
+	n.Taints = slices.DeleteFunc(slices.Clone(n.Taints), func(t placement.Taint) bool { return strings.HasPrefix(t.Key, conditionTaints) })
 	n.Free = n.Capacity()
 	return n
 }

@@ -3,6 +3,7 @@ package placementtest
 import (
 	"fmt"
 	"math/rand"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -87,7 +88,9 @@ func (w *World) AddNode() {
 	if w.Intn(6) == 0 {
 		n.Taints = []placement.Taint{{Key: "team", Value: "a", Effect: "NoSchedule"}}
 	}
-	n.Unschedulable = w.Intn(10) == 0
+	if w.Intn(10) == 0 {
+		n.Unschedulable, n.Taints = true, append(n.Taints, cordon)
+	}
 	w.Nodes = append(w.Nodes, n)
 	w.View.SetNode(n)
 }
@@ -345,6 +348,12 @@ func (w *World) CheckFix(g placement.Gang, fix placement.Fix) {
 			for i := range roles {
 				roles[i].Tolerations = append(append([]placement.Toleration(nil), roles[i].Tolerations...), placement.Toleration{Key: "team", Value: "a", Effect: "NoSchedule"})
 			}
+		case placement.FixUncordon:
+			for _, name := range strings.Split(f.Target, ", ") {
+				n, ok := v.Node(name)
+				require.True(w.TB, ok, name)
+				v.SetNode(uncordoned(n))
+			}
 		case placement.FixQuotaMax:
 			w.Raised++
 			w.raise(&spec, f, int64(to))
@@ -387,6 +396,16 @@ func (w *World) raise(spec *quota.Spec, f placement.Fix, to int64) {
 	}
 }
 
+// cordon is the taint that Kubernetes puts on a node that is cordoned.
+var cordon = placement.Taint{Key: "node.kubernetes.io/unschedulable", Effect: "NoSchedule"}
+
+// uncordoned is a node as it is when it is not cordoned any more.
+func uncordoned(n placement.Node) placement.Node {
+	n.Unschedulable = false
+	n.Taints = slices.DeleteFunc(slices.Clone(n.Taints), func(t placement.Taint) bool { return t == cordon })
+	return n
+}
+
 // grow adds nodes to a pool like one of its own and demands that the gang fits for
 // one of them as the model.
 func (w *World) grow(v *snapshot.View, g placement.Gang, pool string, by int) {
@@ -397,8 +416,8 @@ func (w *World) grow(v *snapshot.View, g placement.Gang, pool string, by int) {
 		}
 		grown := v.Clone()
 		for i := range by {
-			n := model
-			n.Name, n.Unschedulable = fmt.Sprint("new", i), false
+			n := uncordoned(model)
+			n.Name = fmt.Sprint("new", i)
 			grown.SetNode(n)
 		}
 		if planner.Plan(grown, g).Placement != nil {

@@ -285,7 +285,7 @@ func (s *state) known() map[types.UID]string {
 // and writes are late in every order. Objects whose end was seen do not come back, and
 // when everything has arrived, the state is what the API server has.
 func TestAnswersReviveNothing(t *testing.T) {
-	for seed := range uint64(3000) {
+	for seed := range uint64(1000) {
 		a := newAPIServer(t, seed)
 		for range 120 {
 			a.step()

@@ -208,13 +208,13 @@ func (p Manager) CheckNew(ctx context.Context) (diags diag.Diagnostics) {
 	return diags
 }
 
-// CheckObjects refuses to install the program over objects of someone else.
-func (p Manager) CheckObjects(ctx context.Context, objs []*unstructured.Unstructured) (diags diag.Diagnostics) {
+// CheckObjects refuses to install the program over objects of someone else, as their stamps say.
+func (p Manager) CheckObjects(ctx context.Context, objs []*unstructured.Unstructured, theirs func(stamp string) bool) (diags diag.Diagnostics) {
 	client, err := p.Session.Kube()
 	if err == nil {
 		var core, optional []*unstructured.Unstructured
 		if core, optional, err = p.split(ctx, client, objs); err == nil {
-			err = p.refuseForeign(ctx, client, slices.Concat(core, optional))
+			err = p.refuseForeign(ctx, client, slices.Concat(core, optional), theirs)
 		}
 	}
 	if err != nil {
@@ -223,7 +223,7 @@ func (p Manager) CheckObjects(ctx context.Context, objs []*unstructured.Unstruct
 	return diags
 }
 
-func (p Manager) refuseForeign(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured) error {
+func (p Manager) refuseForeign(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured, theirs func(stamp string) bool) error {
 	for _, obj := range objs {
 		if slices.Contains(shared, obj.GetKind()) {
 			continue
@@ -235,21 +235,28 @@ func (p Manager) refuseForeign(ctx context.Context, client *kube.Client, objs []
 		if err != nil {
 			return err
 		}
-		if stamp := live.GetLabels()[contract.OwnerLabel]; !p.Session.Mine(stamp) {
+		if stamp := live.GetLabels()[contract.OwnerLabel]; theirs(stamp) {
 			return fmt.Errorf("%s exists, and %s", title(obj), p.Session.Advice(session.Foreign{Stamp: stamp, Deletable: true}))
 		}
 	}
 	return nil
 }
 
-// Remove deletes those of the objects that are ours and waits until they are gone. A namespace in which
-// others have objects, or a kind of which they have, stays, with a warning that names them.
-func (p Manager) Remove(ctx context.Context, objs []*unstructured.Unstructured) (diags diag.Diagnostics, err error) {
+// Remove deletes those of the objects that are ours and waits until they are gone. Without a workload that is
+// known to be ours, those with the stamp of another configuration are theirs: an install that broke off leaves them so. A
+// namespace in which others have objects, or a kind of which they have, stays, with a warning that names them.
+func (p Manager) Remove(ctx context.Context, objs []*unstructured.Unstructured, workload *unstructured.Unstructured) (diags diag.Diagnostics, err error) {
 	client, err := p.Session.Kube()
 	if err != nil {
 		return nil, err
 	}
 	core, optional, err := p.split(ctx, client, objs)
+	if err == nil && workload == nil {
+		core, err = p.withoutTheirs(ctx, client, core)
+	}
+	if err == nil && workload == nil {
+		optional, err = p.withoutTheirs(ctx, client, optional)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -277,6 +284,21 @@ func (p Manager) Remove(ctx context.Context, objs []*unstructured.Unstructured) 
 		}
 	}
 	return diags, nil
+}
+
+// withoutTheirs leaves out the objects with the stamp of another configuration.
+func (p Manager) withoutTheirs(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured) (own []*unstructured.Unstructured, err error) {
+	for _, obj := range objs {
+		live, err := client.Get(ctx, obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
+		switch {
+		case kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed):
+		case err != nil:
+			return nil, err
+		case !p.Session.Theirs(live.GetLabels()[contract.OwnerLabel]):
+			own = append(own, obj)
+		}
+	}
+	return own, nil
 }
 
 // others are the objects for which a namespace or a definition of ours was left.

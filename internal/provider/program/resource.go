@@ -146,7 +146,7 @@ func (r *Resource[M, P]) add(ctx context.Context, of tfsdk.State, m *M) (exists 
 	if diags.Append(r.Manager.CheckNew(ctx)...); diags.HasError() {
 		return false, diags
 	}
-	if diags.Append(r.Manager.CheckObjects(ctx, objs)...); diags.HasError() {
+	if diags.Append(r.Manager.CheckObjects(ctx, objs, r.notOurs)...); diags.HasError() {
 		return false, diags
 	}
 	failed := r.apply(ctx, P(m), objs)
@@ -237,7 +237,14 @@ func (r *Resource[M, P]) change(ctx context.Context, of tfsdk.State, was, model 
 		err = fmt.Errorf("%s is another one since the plan was made: plan again", title(workload))
 	}
 	if err == nil {
-		more, err = r.Manager.Remove(ctx, dropped(old, objs))
+		diags.Append(r.Manager.CheckObjects(ctx, without(objs, old), r.notOurs)...)
+		if workload == nil { // nothing else says that the objects are ours
+			diags.Append(r.Manager.CheckObjects(ctx, objs, r.Session.Theirs)...)
+		}
+		if diags.HasError() {
+			return false, diags
+		}
+		more, err = r.Manager.Remove(ctx, without(old, objs), workload)
 		diags.Append(more...)
 	}
 	if err != nil {
@@ -248,14 +255,17 @@ func (r *Resource[M, P]) change(ctx context.Context, of tfsdk.State, was, model 
 	return true, append(diags, r.noteUnfinished(ctx, failed, model, objs)...)
 }
 
-// dropped are the objects that are not among the new ones.
-func dropped(old, objs []*unstructured.Unstructured) (gone []*unstructured.Unstructured) {
-	for _, obj := range old {
-		if !slices.ContainsFunc(objs, func(o *unstructured.Unstructured) bool { return title(o) == title(obj) }) {
-			gone = append(gone, obj)
+// notOurs reports whether a stamp is not that of this configuration, be it none.
+func (r *Resource[M, P]) notOurs(stamp string) bool { return !r.Session.Mine(stamp) }
+
+// without are the objects that are not among others.
+func without(objs, others []*unstructured.Unstructured) (rest []*unstructured.Unstructured) {
+	for _, obj := range objs {
+		if !slices.ContainsFunc(others, func(o *unstructured.Unstructured) bool { return title(o) == title(obj) }) {
+			rest = append(rest, obj)
 		}
 	}
-	return gone
+	return rest
 }
 
 // objects are the program's manifests, with what they cannot tell of the model.
@@ -275,14 +285,15 @@ func (r *Resource[M, P]) objects(ctx context.Context, of tfsdk.State, m P) ([]*u
 
 // remove deletes exactly what add installed, and what the program published.
 func (r *Resource[M, P]) remove(ctx context.Context, m *M) (diags diag.Diagnostics, err error) {
-	if _, others, err := r.live(ctx, m); others || err != nil {
+	workload, others, err := r.live(ctx, m)
+	if others || err != nil {
 		return nil, err
 	}
 	objs, diags := r.Manager.describe(P(m).Objects())
 	if diags.HasError() {
 		return diags, nil
 	}
-	more, err := r.Manager.Remove(ctx, objs)
+	more, err := r.Manager.Remove(ctx, objs, workload)
 	if diags.Append(more...); err != nil || r.Published == nil {
 		return diags, err
 	}

@@ -375,6 +375,70 @@ func TestSchedulerInThePlaceOfOurs(t *testing.T) {
 	theirs.Unchanged(t)
 }
 
+// What another configuration's install has left that was killed before its Deployment is theirs as well, once ours has gone.
+func TestHalfASchedulerInThePlaceOfOurs(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cloud.RunWorkloads(t)
+	objs, err := deploy.Objects(deploy.Options{Image: "gpuplan-scheduler:1"})
+	require.NoError(t, err)
+	ours, theirs := acctest.StartCLI(t), acctest.StartCLI(t)
+	ours.Write(t, acctest.Owner("a")+config)
+	ours.Must(t, "apply", "-auto-approve")
+	var left []*unstructured.Unstructured
+	for _, obj := range slices.Backward(objs) {
+		cloud.API.Remove(obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
+	}
+	for _, obj := range objs {
+		if obj.GetKind() != "Deployment" {
+			labels := obj.GetLabels()
+			labels[contract.OwnerLabel] = "b"
+			obj.SetLabels(labels)
+			left = append(left, obj)
+		}
+	}
+	require.NoError(t, cloud.Kube.ApplyAll(t.Context(), left, nil))
+
+	said, err := ours.Run("apply", "-auto-approve")
+	require.Error(t, err, said)
+	assert.Contains(t, acctest.Unwrapped(said), `another Terraform configuration manages it, with the owner "b" (this one is "a")`)
+	ours.Must(t, "destroy", "-auto-approve")
+	for _, obj := range left {
+		live, err := cloud.Kube.Get(t.Context(), obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
+		if assert.NoError(t, err, obj.GetName()) {
+			assert.Equal(t, "b", live.GetLabels()[contract.OwnerLabel])
+		}
+	}
+	theirs.Write(t, acctest.Owner("b")+config)
+	theirs.Must(t, "apply", "-auto-approve")
+	theirs.Must(t, "destroy", "-auto-approve")
+}
+
+// An object of someone else that a change of the options would add stays theirs.
+func TestObjectOfOthersThatAnOptionAdds(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cloud.RunWorkloads(t)
+	plain, err := deploy.Objects(deploy.Options{Image: "x"})
+	require.NoError(t, err)
+	routing, err := deploy.Objects(deploy.Options{Image: "x", RoutePods: true})
+	require.NoError(t, err)
+	cli := acctest.StartCLI(t)
+	routes := func(on string) string { return strings.Replace(config, "\n}", "\n  route_pods = "+on+"\n}", 1) }
+	cli.Write(t, acctest.Owner("a")+routes("false"))
+	cli.Must(t, "apply", "-auto-approve")
+	added := routing[slices.IndexFunc(routing, func(o *unstructured.Unstructured) bool {
+		return !slices.ContainsFunc(plain, func(p *unstructured.Unstructured) bool {
+			return p.GetKind() == o.GetKind() && p.GetName() == o.GetName()
+		})
+	})]
+	theirs := added.DeepCopy()
+	theirs.SetLabels(map[string]string{"app": "other"})
+	cloud.API.Put(theirs)
+	cli.Write(t, acctest.Owner("a")+routes("true"))
+	said, err := cli.Run("apply", "-auto-approve")
+	require.Error(t, err, said)
+	assert.Contains(t, acctest.Unwrapped(said), added.GetName()+" exists")
+}
+
 func TestSchedulerThatDoesNotStart(t *testing.T) {
 	cloud := acctest.StartCloud(t) // no controller makes pods
 	resource.UnitTest(t, resource.TestCase{

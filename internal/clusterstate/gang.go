@@ -3,8 +3,8 @@ package clusterstate
 import (
 	"iter"
 	"maps"
-	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -92,8 +92,7 @@ func (s *State) SetMinimums() {
 
 // RunsWithout reports whether as many members of a gang run as it needs when some of its pods have gone.
 func (s *State) RunsWithout(key string, gone map[types.UID]bool) bool {
-	stay := slices.DeleteFunc(s.members(key), func(m inventory.Member) bool { return gone[m.Pod.UID] })
-	return inventory.CountMembers(stay, s.podGroups[key]).Runs()
+	return inventory.RunsWithout(s.members(key), s.podGroups[key], func(p *corev1.Pod) bool { return gone[p.UID] })
 }
 
 // members lists the members of a gang, in no particular order; none when all have gone.

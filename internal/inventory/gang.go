@@ -281,6 +281,21 @@ func CountMembers(members []Member, podGroup *unstructured.Unstructured) MemberC
 	return found
 }
 
+// RunsWithout reports whether a gang runs when some of its bound members, which are being deleted, have gone. What these
+// declare counts still, and members that are not bound do not.
+func RunsWithout(members []Member, podGroup *unstructured.Unstructured, gone func(*corev1.Pod) bool) bool {
+	members = slices.DeleteFunc(slices.Clone(members), func(m Member) bool { return m.Pod.Spec.NodeName == "" && !m.succeeded() })
+	for i := range members {
+		if gone(members[i].Pod) {
+			pod := *members[i].Pod
+			pod.DeletionTimestamp, pod.Spec.NodeName = nil, ""
+			members[i].Pod = &pod
+		}
+	}
+	found, _ := count(current(members), podGroup)
+	return found.Runs()
+}
+
 func count(members []Member, podGroup *unstructured.Unstructured) (MemberCounts, []Problem) {
 	var c MemberCounts
 	withGPUs := 0

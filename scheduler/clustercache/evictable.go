@@ -49,12 +49,12 @@ func (c *Cache) Evictable(key string) (pods []*corev1.Pod, ok bool) {
 
 // EvictedInPart returns what is left of a gang, by its key, that cannot run without those of its pods that are being deleted
 // and have a mark, as mark finds it, and the mark of one of them; none when it runs without them, or none is left. Pods that
-// were made later are none of those: they are of the next run.
+// were made after the first of these was deleted are none of those: they are of the next run.
 func (c *Cache) EvictedInPart(key string, mark func(*corev1.Pod) string) (left []*corev1.Pod, found string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	marked := map[types.UID]bool{}
-	var last time.Time
+	var first time.Time
 	for pod := range c.state.PodsOf(key) {
 		p := pod.Now()
 		if p.DeletionTimestamp == nil {
@@ -62,15 +62,17 @@ func (c *Cache) EvictedInPart(key string, mark func(*corev1.Pod) string) (left [
 		}
 		if why := mark(p); why != "" {
 			marked[p.UID], found = true, max(found, why)
-			grace := time.Duration(ptr.Deref(p.DeletionGracePeriodSeconds, 0)) * time.Second
-			last = slices.MaxFunc([]time.Time{last, p.DeletionTimestamp.Add(-grace)}, time.Time.Compare)
+			deleted := p.DeletionTimestamp.Add(-time.Duration(ptr.Deref(p.DeletionGracePeriodSeconds, 0)) * time.Second)
+			if first.IsZero() || deleted.Before(first) {
+				first = deleted
+			}
 		}
 	}
 	if len(marked) == 0 {
 		return nil, ""
 	}
 	for pod := range c.state.PodsOf(key) {
-		if p := pod.Now(); pod.Bound() && pod.Charged() && p.DeletionTimestamp == nil && !p.CreationTimestamp.After(last) {
+		if p := pod.Now(); pod.Bound() && pod.Charged() && p.DeletionTimestamp == nil && p.CreationTimestamp.Time.Before(first) {
 			left = append(left, p)
 		}
 	}

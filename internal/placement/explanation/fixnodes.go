@@ -33,12 +33,12 @@ func (f *fixer) uncordons() []placement.Fix {
 	if len(cordoned) == 0 || !with(cordoned) {
 		return nil
 	}
-	remaining := f.remaining()
-	takes := func(i int) int {
+	remaining, takes := f.remaining(), map[int]int{}
+	for _, i := range cordoned {
 		n := uncordoned(f.Nodes[i])
-		return f.Try(f.KeyOf(n, f.Admits(n)), remaining).Members
+		takes[i] = f.Try(f.KeyOf(n, f.Admits(n)), remaining).Members
 	}
-	slices.SortStableFunc(cordoned, func(a, b int) int { return takes(b) - takes(a) })
+	slices.SortStableFunc(cordoned, func(a, b int) int { return takes[b] - takes[a] })
 	least := 1 + sort.Search(len(cordoned)-1, func(i int) bool { return with(cordoned[:i+1]) })
 	names := make([]string, least)
 	for i, position := range cordoned[:least] {

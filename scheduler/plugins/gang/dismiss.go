@@ -223,12 +223,7 @@ func (p *Plugin) recordEvictions(ctx context.Context, key string, err error) {
 	defer p.mu.Unlock()
 	g, ok := p.gangs[key]
 	switch {
-	case !ok:
-		if err != nil {
-			p.after(maxPause, func() { p.work.add(clusterstate.Change{Gang: key}) }) // it runs still
-		}
-		return
-	case g.evictsAgain:
+	case !ok || g.evictsAgain:
 		return
 	case err == nil:
 		g.evictPause = 0

@@ -88,7 +88,7 @@ func (p *Plugin) makeRoom(ctx context.Context, key string) {
 			if !wanted() {
 				return errUnwanted
 			}
-			return p.evict(ctx, key, state, victim)
+			return p.evict(ctx, key, state, victim, goesWhole(nomination.Reservation.Victims(), victim))
 		})
 	}
 	p.recordEvictions(ctx, key, err)
@@ -138,10 +138,19 @@ func (p *Plugin) setNominated(ctx context.Context, pod *corev1.Pod, node string)
 	return nil
 }
 
-// evict marks and deletes one victim.
-func (p *Plugin) evict(ctx context.Context, key string, preemptor inventory.GangState, victim *corev1.Pod) error {
+// goesWhole reports whether a pod is of a gang that is evicted as a whole.
+func goesWhole(victims []placement.Victim, pod *corev1.Pod) bool {
+	return slices.ContainsFunc(victims, func(v placement.Victim) bool { return !v.Surplus && slices.Contains(v.Pods, string(pod.UID)) })
+}
+
+// evict marks and deletes one victim. The mark says whether its gang goes as a whole.
+func (p *Plugin) evict(ctx context.Context, key string, preemptor inventory.GangState, victim *corev1.Pod, whole bool) error {
 	name := "gang " + placement.NameOf(preemptor.Gang.ID)
-	deleted, err := p.dismiss(ctx, key, victim, "preempting to accommodate "+name)
+	why := "preempting to accommodate " + name
+	if whole {
+		why += wholeMark
+	}
+	deleted, err := p.dismiss(ctx, key, victim, why)
 	if !deleted {
 		return err
 	}

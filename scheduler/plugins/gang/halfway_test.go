@@ -126,14 +126,20 @@ func TestGangThatIsEvictedEvictsNobody(t *testing.T) {
 	assert.NotNil(t, b.live(low[0]))
 }
 
-// leaves has a pod be deleted, with the mark of an eviction or without, so long after it was made.
-func (b *bench) leaves(pod *corev1.Pod, marked bool) {
+// whole and surplus are the marks of pods that are evicted with their gang, and that it does not need.
+const (
+	surplus = markedBy + "preempting to accommodate gang ns/big"
+	whole   = surplus + wholeMark
+)
+
+// leaves has a pod be deleted a minute after it was made, with the mark of an eviction or without.
+func (b *bench) leaves(pod *corev1.Pod, mark string) {
 	b.Helper()
 	leaving := pod.DeepCopy()
 	leaving.DeletionTimestamp, leaving.DeletionGracePeriodSeconds = &metav1.Time{Time: pod.CreationTimestamp.Add(90 * time.Second)}, ptr.To[int64](30)
-	if marked {
+	if mark != "" {
 		leaving.Status.Conditions = append(leaving.Status.Conditions, corev1.PodCondition{
-			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler, Message: markedBy + "preempting to accommodate gang ns/big",
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler, Message: mark,
 		})
 	}
 	b.plugin.work.add(b.cache.SetPod(leaving))
@@ -146,12 +152,18 @@ func TestRestOfAGangThatWasEvictedInPart(t *testing.T) {
 		evict func(b *bench, low []*corev1.Pod)
 		stays bool
 	}{
-		"by a scheduler before this one": {evict: func(b *bench, low []*corev1.Pod) { b.leaves(low[0], true) }},
+		"by a scheduler before this one": {evict: func(b *bench, low []*corev1.Pod) {
+			b.plugin.leading.Store(false)
+			b.leaves(low[0], whole)
+			require.NotNil(b, b.live(low[1]))
+			b.plugin.Lead()
+			b.work()
+		}},
 		"for a gang that goes": {evict: func(b *bench, low []*corev1.Pod) {
 			refusing := b.refuseDeletion(apierrors.NewInternalError(assert.AnError), "low-1")
 			refusing.lenient = true
 			big := b.nominates("big")
-			b.leaves(low[0], true)
+			b.leaves(low[0], whole)
 			refusing.answer = nil
 			b.end(big[0])
 		}},
@@ -159,31 +171,36 @@ func TestRestOfAGangThatWasEvictedInPart(t *testing.T) {
 			refusing := b.refuseDeletion(apierrors.NewInternalError(assert.AnError), "low-1")
 			refusing.lenient = true
 			big := b.nominates("big")
-			b.leaves(low[0], true)
+			b.leaves(low[0], whole)
 			refusing.answer = nil
 			b.blocks(big[0])
 		}},
 		"where that fails at first": {evict: func(b *bench, low []*corev1.Pod) {
 			refusing := b.refuseDeletion(apierrors.NewInternalError(assert.AnError), "low-1")
-			b.leaves(low[0], true)
+			b.leaves(low[0], whole)
+			b.leaves(low[0], whole)
 			require.NotNil(b, b.live(low[1]))
+			require.Len(b, b.timers, 1, "it is tried again once")
 			refusing.answer = nil
 			b.elapse()
 		}},
-		"of which a user deletes a pod": {evict: func(b *bench, low []*corev1.Pod) { b.leaves(low[0], false) }, stays: true},
+		"of which a user deletes a pod": {evict: func(b *bench, low []*corev1.Pod) { b.leaves(low[0], "") }, stays: true},
 		"that runs without it": {evict: func(b *bench, low []*corev1.Pod) {
 			for i, pod := range low {
 				low[i] = pod.DeepCopy()
 			}
 			elastic(low, 2)
 			b.submit(low)
-			b.leaves(low[0], true)
+			b.leaves(low[0], whole)
+		}, stays: true},
+		"that a surplus member leaves when another one fails": {evict: func(b *bench, low []*corev1.Pod) {
+			b.leaves(low[0], surplus)
 		}, stays: true},
 		"whose pod is of the next run": {evict: func(b *bench, low []*corev1.Pod) {
 			later := low[1].DeepCopy()
-			later.CreationTimestamp = metav1.Time{Time: low[0].CreationTimestamp.Add(61 * time.Second)}
+			later.CreationTimestamp = metav1.Time{Time: low[0].CreationTimestamp.Add(60 * time.Second)}
 			b.plugin.work.add(b.cache.SetPod(later))
-			b.leaves(low[0], true)
+			b.leaves(low[0], whole)
 		}, stays: true},
 	} {
 		t.Run(name, func(t *testing.T) {

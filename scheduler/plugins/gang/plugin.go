@@ -83,8 +83,8 @@ type Plugin struct {
 	outrun bool
 	// refreshes means that the worker, which alone uses it, is about to look at texts again.
 	refreshes bool
-	// halfway are gangs that were evicted in part; the worker alone uses it.
-	halfway map[string]bool
+	// halfway are gangs that were evicted in part, with when the rest may be evicted again; the worker alone uses it.
+	halfway map[string]time.Time
 	// checksBeside means that the worker is about to try gangs again that may have to run near pods.
 	checksBeside bool
 
@@ -161,7 +161,7 @@ func newPlugin(cache *clustercache.Cache, meter *metrics.Metrics, handle hooks.H
 		gangs:    map[string]*gang{},
 		ran:      map[string]map[types.UID]bool{},
 		begun:    map[string]map[types.UID]bool{},
-		halfway:  map[string]bool{},
+		halfway:  map[string]time.Time{},
 		recorded: map[string]*recorded{},
 
 		reserveAfter: contract.DefaultReserveAfter,
@@ -174,6 +174,7 @@ func (p *Plugin) Lead() {
 		return
 	}
 	p.checkAll()
+	p.work.add(clusterstate.Change{RolledBack: true}) // what was evicted in part is finished now
 }
 
 // checkAll has every gang looked at again.

@@ -18,7 +18,8 @@ type Kept struct {
 	UIDs UIDs `json:"uids,omitempty"`
 	// Unfinished means that an apply ended before all of it ran.
 	Unfinished bool `json:"unfinished,omitempty"`
-	// Stamp is that of another configuration, with which the object was imported, "" once it has this one's.
+	// Stamp is that of another configuration, with which the object was imported, "" once it has this one's; of a
+	// program the one that its workload had when it was seen last.
 	Stamp string `json:"stamp,omitempty"`
 }
 

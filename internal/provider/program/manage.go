@@ -208,8 +208,8 @@ func (p Manager) CheckNew(ctx context.Context) (diags diag.Diagnostics) {
 	return diags
 }
 
-// CheckObjects refuses to install the program over objects of someone else, as their stamps say.
-func (p Manager) CheckObjects(ctx context.Context, objs []*unstructured.Unstructured, theirs func(stamp string) bool) (diags diag.Diagnostics) {
+// CheckObjects refuses to install the program over objects of someone else, as their labels say.
+func (p Manager) CheckObjects(ctx context.Context, objs []*unstructured.Unstructured, theirs func(labels map[string]string) bool) (diags diag.Diagnostics) {
 	client, err := p.Session.Kube()
 	if err == nil {
 		var core, optional []*unstructured.Unstructured
@@ -223,7 +223,7 @@ func (p Manager) CheckObjects(ctx context.Context, objs []*unstructured.Unstruct
 	return diags
 }
 
-func (p Manager) refuseForeign(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured, theirs func(stamp string) bool) error {
+func (p Manager) refuseForeign(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured, theirs func(labels map[string]string) bool) error {
 	for _, obj := range objs {
 		if slices.Contains(shared, obj.GetKind()) {
 			continue
@@ -235,41 +235,41 @@ func (p Manager) refuseForeign(ctx context.Context, client *kube.Client, objs []
 		if err != nil {
 			return err
 		}
-		if stamp := live.GetLabels()[contract.OwnerLabel]; theirs(stamp) {
-			return fmt.Errorf("%s exists, and %s", title(obj), p.Session.Advice(session.Foreign{Stamp: stamp, Deletable: true}))
+		if theirs(live.GetLabels()) {
+			return fmt.Errorf("%s exists, and %s", title(obj), p.Session.Advice(session.Foreign{Stamp: live.GetLabels()[contract.OwnerLabel], Deletable: true}))
 		}
 	}
 	return nil
 }
 
-// Remove deletes those of the objects that are ours and waits until they are gone. Without a workload that is
-// known to be ours, those with the stamp of another configuration are theirs: an install that broke off leaves them so. A
-// namespace in which others have objects, or a kind of which they have, stays, with a warning that names them.
-func (p Manager) Remove(ctx context.Context, objs []*unstructured.Unstructured, workload *unstructured.Unstructured) (diags diag.Diagnostics, err error) {
+// Remove deletes those of the objects that are ours and waits until they are gone. Those that are another
+// configuration's, as theirs says of their labels, stay, with a warning, and so does a
+// namespace in which others have objects, or a kind of which they have.
+func (p Manager) Remove(ctx context.Context, objs []*unstructured.Unstructured, theirs func(labels map[string]string) bool) (diags diag.Diagnostics, err error) {
 	client, err := p.Session.Kube()
 	if err != nil {
 		return nil, err
 	}
 	core, optional, err := p.split(ctx, client, objs)
-	if err == nil && workload == nil {
-		core, err = p.withoutTheirs(ctx, client, core)
-	}
-	if err == nil && workload == nil {
-		optional, err = p.withoutTheirs(ctx, client, optional)
-	}
 	if err != nil {
 		return nil, err
 	}
 	progress := func(status string) { tflog.Info(ctx, p.Name+": "+status) }
 	common := func(obj *unstructured.Unstructured) bool { return slices.Contains(shared, obj.GetKind()) }
-	own := slices.DeleteFunc(slices.Concat(core, optional), common)
-	if err := client.DeleteAll(ctx, own, progress); err != nil {
+	own, stay, err := withoutTheirs(ctx, client, slices.DeleteFunc(slices.Concat(core, optional), common), theirs)
+	if err != nil {
 		return nil, err
+	}
+	if len(stay) > 0 {
+		diags.AddWarning("Objects of another configuration were not deleted", fmt.Sprintf("They carry its owner: %s.", strings.Join(stay, ", ")))
+	}
+	if err := client.DeleteAll(ctx, own, progress); err != nil {
+		return diags, err
 	}
 	core = slices.DeleteFunc(core, func(obj *unstructured.Unstructured) bool { return !common(obj) })
 	defer p.Session.Ledger.Begin(sharedObjects)()
 	if err := client.DeleteAll(ctx, core, progress); err != nil {
-		return nil, err
+		return diags, err
 	}
 	for _, obj := range core {
 		kept, err := others(ctx, client, obj)
@@ -286,19 +286,21 @@ func (p Manager) Remove(ctx context.Context, objs []*unstructured.Unstructured, 
 	return diags, nil
 }
 
-// withoutTheirs leaves out the objects with the stamp of another configuration.
-func (p Manager) withoutTheirs(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured) (own []*unstructured.Unstructured, err error) {
+// withoutTheirs tells the objects that are another configuration's from the others that exist.
+func withoutTheirs(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured, theirs func(labels map[string]string) bool) (own []*unstructured.Unstructured, left []string, err error) {
 	for _, obj := range objs {
 		live, err := client.Get(ctx, obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
 		switch {
 		case kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed):
 		case err != nil:
-			return nil, err
-		case !p.Session.Theirs(live.GetLabels()[contract.OwnerLabel]):
+			return nil, nil, err
+		case theirs(live.GetLabels()):
+			left = append(left, title(obj))
+		default:
 			own = append(own, obj)
 		}
 	}
-	return own, nil
+	return own, left, nil
 }
 
 // others are the objects for which a namespace or a definition of ours was left.

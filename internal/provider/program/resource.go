@@ -146,7 +146,7 @@ func (r *Resource[M, P]) add(ctx context.Context, of tfsdk.State, m *M) (exists 
 	if diags.Append(r.Manager.CheckNew(ctx)...); diags.HasError() {
 		return false, diags
 	}
-	if diags.Append(r.Manager.CheckObjects(ctx, objs, r.notOurs)...); diags.HasError() {
+	if diags.Append(r.Manager.CheckObjects(ctx, objs, func(labels map[string]string) bool { return !r.Session.Mine(labels[contract.OwnerLabel]) })...); diags.HasError() {
 		return false, diags
 	}
 	failed := r.apply(ctx, P(m), objs)
@@ -163,7 +163,7 @@ func (r *Resource[M, P]) apply(ctx context.Context, m P, objs []*unstructured.Un
 	m.Complete() // also when it does not run: the objects exist
 	m.Kept().Unfinished = diags.HasError()
 	if workload, err := r.Manager.Live(context.WithoutCancel(ctx)); err == nil && workload != nil {
-		m.Kept().UIDs = lifecycle.UIDsOf(workload)
+		m.Kept().UIDs, m.Kept().Stamp = lifecycle.UIDsOf(workload), workload.GetLabels()[contract.OwnerLabel]
 	}
 	return diags
 }
@@ -198,7 +198,7 @@ func (r *Resource[M, P]) look(ctx context.Context, of tfsdk.State, model *M) (fo
 	}
 	m.Complete()
 	if workload != nil {
-		m.Kept().UIDs = lifecycle.UIDsOf(workload)
+		m.Kept().UIDs, m.Kept().Stamp = lifecycle.UIDsOf(workload), workload.GetLabels()[contract.OwnerLabel]
 		if before.IsNull() { // imported
 			diags.Append(written.Restore(ctx, of, workload.GetAnnotations()[contract.SettingsAnnotation], m)...)
 		}
@@ -237,14 +237,13 @@ func (r *Resource[M, P]) change(ctx context.Context, of tfsdk.State, was, model 
 		err = fmt.Errorf("%s is another one since the plan was made: plan again", title(workload))
 	}
 	if err == nil {
-		diags.Append(r.Manager.CheckObjects(ctx, without(objs, old), r.notOurs)...)
-		if workload == nil { // nothing else says that the objects are ours
-			diags.Append(r.Manager.CheckObjects(ctx, objs, r.Session.Theirs)...)
-		}
-		if diags.HasError() {
+		theirs := r.theirs(before, workload)
+		strangers := func(labels map[string]string) bool { return labels[contract.ManagedByLabel] != contract.ManagedByValue }
+		diags.Append(r.Manager.CheckObjects(ctx, without(objs, old), strangers)...)
+		if diags.Append(r.Manager.CheckObjects(ctx, objs, theirs)...); diags.HasError() {
 			return false, diags
 		}
-		more, err = r.Manager.Remove(ctx, without(old, objs), workload)
+		more, err = r.Manager.Remove(ctx, without(old, objs), theirs)
 		diags.Append(more...)
 	}
 	if err != nil {
@@ -255,8 +254,15 @@ func (r *Resource[M, P]) change(ctx context.Context, of tfsdk.State, was, model 
 	return true, append(diags, r.noteUnfinished(ctx, failed, model, objs)...)
 }
 
-// notOurs reports whether a stamp is not that of this configuration, be it none.
-func (r *Resource[M, P]) notOurs(stamp string) bool { return !r.Session.Mine(stamp) }
+// theirs says which objects are another configuration's, by their labels. With the workload all are ours; without
+// one those are not that carry another owner than this configuration's and than the workload had when it was seen last, as
+// an install that broke off leaves them.
+func (r *Resource[M, P]) theirs(m P, workload *unstructured.Unstructured) func(labels map[string]string) bool {
+	return func(labels map[string]string) bool {
+		stamp, last := labels[contract.OwnerLabel], m.Kept().Stamp
+		return workload == nil && last != "" && stamp != last && r.Session.Theirs(stamp)
+	}
+}
 
 // without are the objects that are not among others.
 func without(objs, others []*unstructured.Unstructured) (rest []*unstructured.Unstructured) {
@@ -293,7 +299,7 @@ func (r *Resource[M, P]) remove(ctx context.Context, m *M) (diags diag.Diagnosti
 	if diags.HasError() {
 		return diags, nil
 	}
-	more, err := r.Manager.Remove(ctx, objs, workload)
+	more, err := r.Manager.Remove(ctx, objs, r.theirs(P(m), workload))
 	if diags.Append(more...); err != nil || r.Published == nil {
 		return diags, err
 	}

@@ -401,7 +401,8 @@ func TestHalfASchedulerInThePlaceOfOurs(t *testing.T) {
 	said, err := ours.Run("apply", "-auto-approve")
 	require.Error(t, err, said)
 	assert.Contains(t, acctest.Unwrapped(said), `another Terraform configuration manages it, with the owner "b" (this one is "a")`)
-	ours.Must(t, "destroy", "-auto-approve")
+	assert.Contains(t, ours.Must(t, "destroy", "-auto-approve"), "Objects of another configuration were not deleted")
+	left = slices.DeleteFunc(left, func(obj *unstructured.Unstructured) bool { return obj.GetKind() == "CustomResourceDefinition" }) // of which there are no objects
 	for _, obj := range left {
 		live, err := cloud.Kube.Get(t.Context(), obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
 		if assert.NoError(t, err, obj.GetName()) {
@@ -411,6 +412,27 @@ func TestHalfASchedulerInThePlaceOfOurs(t *testing.T) {
 	theirs.Write(t, acctest.Owner("b")+config)
 	theirs.Must(t, "apply", "-auto-approve")
 	theirs.Must(t, "destroy", "-auto-approve")
+}
+
+// What carries an owner of before is ours still, also when the Deployment has gone: nothing of it stays.
+func TestRemovalUnderAnotherOwner(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cloud.RunWorkloads(t)
+	objs, err := deploy.Objects(deploy.Options{Image: "x"})
+	require.NoError(t, err)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, acctest.Owner("a")+config)
+	cli.Must(t, "apply", "-auto-approve")
+	cloud.API.Remove(deployment, contract.SystemNamespace, contract.SchedulerName)
+	cli.Write(t, acctest.Owner("moved")+config)
+	cli.Must(t, "apply", "-auto-approve")
+	cli.Write(t, acctest.Owner("again")+config)
+	cloud.API.Remove(deployment, contract.SystemNamespace, contract.SchedulerName)
+	assert.NotContains(t, cli.Must(t, "destroy", "-auto-approve"), "Warning")
+	for _, obj := range objs {
+		_, err := cloud.Kube.Get(t.Context(), obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
+		assert.True(t, kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed), "%s %s: %v", obj.GetKind(), obj.GetName(), err)
+	}
 }
 
 // An object of someone else that a change of the options would add stays theirs.

@@ -148,6 +148,16 @@ func (b *bench) leaves(pod *corev1.Pod, mark string) {
 
 // A gang of which some pods were evicted, and which cannot run without them, is evicted whole, also when nobody takes its place.
 func TestRestOfAGangThatWasEvictedInPart(t *testing.T) {
+	interrupted := func(end func(*bench, *corev1.Pod)) func(*bench, []*corev1.Pod) {
+		return func(b *bench, low []*corev1.Pod) {
+			refusing := b.refuseDeletion(apierrors.NewInternalError(assert.AnError), "low-1")
+			refusing.lenient = true
+			big := b.nominates("big")
+			b.leaves(low[0], whole)
+			refusing.answer = nil
+			end(b, big[0])
+		}
+	}
 	for name, test := range map[string]struct {
 		evict func(b *bench, low []*corev1.Pod)
 		stays bool
@@ -159,22 +169,8 @@ func TestRestOfAGangThatWasEvictedInPart(t *testing.T) {
 			b.plugin.Lead()
 			b.work()
 		}},
-		"for a gang that goes": {evict: func(b *bench, low []*corev1.Pod) {
-			refusing := b.refuseDeletion(apierrors.NewInternalError(assert.AnError), "low-1")
-			refusing.lenient = true
-			big := b.nominates("big")
-			b.leaves(low[0], whole)
-			refusing.answer = nil
-			b.end(big[0])
-		}},
-		"for a gang that is refused": {evict: func(b *bench, low []*corev1.Pod) {
-			refusing := b.refuseDeletion(apierrors.NewInternalError(assert.AnError), "low-1")
-			refusing.lenient = true
-			big := b.nominates("big")
-			b.leaves(low[0], whole)
-			refusing.answer = nil
-			b.blocks(big[0])
-		}},
+		"for a gang that goes":       {evict: interrupted((*bench).end)},
+		"for a gang that is refused": {evict: interrupted((*bench).blocks)},
 		"where that fails at first": {evict: func(b *bench, low []*corev1.Pod) {
 			refusing := b.refuseDeletion(apierrors.NewInternalError(assert.AnError), "low-1")
 			b.leaves(low[0], whole)

@@ -10,9 +10,9 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
-// unschedulableTaint is the taint that Kubernetes puts on cordoned nodes; a
+// UnschedulableTaint is the taint that Kubernetes puts on cordoned nodes; a
 // toleration of it lets a pod onto them (Kubernetes, "Taints and Tolerations").
-var unschedulableTaint = placement.Taint{Key: "node.kubernetes.io/unschedulable", Effect: "NoSchedule"}
+var UnschedulableTaint = placement.Taint{Key: "node.kubernetes.io/unschedulable", Effect: "NoSchedule"}
 
 // Rules are the constraints of a role that do not depend on what runs on a node.
 type Rules struct {
@@ -43,7 +43,7 @@ func (r *Rules) Rejects(n *placement.Node) (placement.Rejection, *placement.Tain
 	if r.Excludes(n.Name) {
 		return placement.Rejection{Code: placement.Excluded}, nil
 	}
-	if n.Unschedulable && !placement.Tolerated(&unschedulableTaint, r.tolerations) {
+	if n.Unschedulable && !placement.Tolerated(&UnschedulableTaint, r.tolerations) {
 		return placement.Rejection{Code: placement.Unschedulable}, nil
 	}
 	if len(r.pools) > 0 && !slices.Contains(r.pools, n.Pool) {

@@ -48,7 +48,7 @@ func (n *Node) tooSmallFor(p *placement.Pod) bool {
 // HasGPUsFor reports whether pods find the GPUs that they are to have free when they come together: those of pods whose GPUs
 // nobody knows may be any.
 func (n *Node) HasGPUsFor(pods []*placement.Pod) bool {
-	free := n.Capacity()
+	free := n.Free
 	whole, shares := 0, map[int]GPU{}
 	for _, p := range pods {
 		if p.Request.Mode.Whole() {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/admission"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/capacity"
 )
 
@@ -55,7 +56,7 @@ func (f *fixer) uncordons() []placement.Fix {
 func uncordoned(n *capacity.Node) *capacity.Node {
 	u := *n
 	u.Number, u.Unschedulable = 0, false
-	u.Taints = slices.DeleteFunc(slices.Clone(n.Taints), func(t placement.Taint) bool { return t.Key == conditionTaints+"unschedulable" })
+	u.Taints = slices.DeleteFunc(slices.Clone(n.Taints), func(t placement.Taint) bool { return t.Key == admission.UnschedulableTaint.Key })
 	u.Free = u.Capacity()
 	return &u
 }

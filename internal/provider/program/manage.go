@@ -224,26 +224,15 @@ func (p Manager) CheckObjects(ctx context.Context, objs []*unstructured.Unstruct
 }
 
 func (p Manager) refuseForeign(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured, theirs func(labels map[string]string) bool) error {
-	for _, obj := range objs {
-		if slices.Contains(shared, obj.GetKind()) {
-			continue
-		}
-		live, err := client.Get(ctx, obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
-		if kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if theirs(live.GetLabels()) {
-			return fmt.Errorf("%s exists, and %s", title(obj), p.Session.Advice(session.Foreign{Stamp: live.GetLabels()[contract.OwnerLabel], Deletable: true}))
-		}
+	_, foreign, err := withoutTheirs(ctx, client, slices.DeleteFunc(objs, isShared), theirs)
+	if err != nil || len(foreign) == 0 {
+		return err
 	}
-	return nil
+	return fmt.Errorf("%s exists, and %s", title(foreign[0]), p.Session.Advice(session.Foreign{Stamp: foreign[0].GetLabels()[contract.OwnerLabel], Deletable: true}))
 }
 
 // Remove deletes those of the objects that are ours and waits until they are gone. Those that are another
-// configuration's, as theirs says of their labels, stay, with a warning, and so does a
+// configuration's, as theirs says of their labels, nil for none, stay, with a warning, and so does a
 // namespace in which others have objects, or a kind of which they have.
 func (p Manager) Remove(ctx context.Context, objs []*unstructured.Unstructured, theirs func(labels map[string]string) bool) (diags diag.Diagnostics, err error) {
 	client, err := p.Session.Kube()
@@ -255,18 +244,20 @@ func (p Manager) Remove(ctx context.Context, objs []*unstructured.Unstructured, 
 		return nil, err
 	}
 	progress := func(status string) { tflog.Info(ctx, p.Name+": "+status) }
-	common := func(obj *unstructured.Unstructured) bool { return slices.Contains(shared, obj.GetKind()) }
-	own, stay, err := withoutTheirs(ctx, client, slices.DeleteFunc(slices.Concat(core, optional), common), theirs)
-	if err != nil {
-		return nil, err
-	}
-	if len(stay) > 0 {
-		diags.AddWarning("Objects of another configuration were not deleted", fmt.Sprintf("They carry its owner: %s.", strings.Join(stay, ", ")))
+	own := slices.DeleteFunc(slices.Concat(core, optional), isShared)
+	if theirs != nil {
+		var foreign []*unstructured.Unstructured
+		if own, foreign, err = withoutTheirs(ctx, client, own, theirs); err != nil {
+			return nil, err
+		}
+		if len(foreign) > 0 {
+			diags.AddWarning("Objects of another configuration were not deleted", fmt.Sprintf("They carry its owner: %s.", titles(foreign)))
+		}
 	}
 	if err := client.DeleteAll(ctx, own, progress); err != nil {
 		return diags, err
 	}
-	core = slices.DeleteFunc(core, func(obj *unstructured.Unstructured) bool { return !common(obj) })
+	core = slices.DeleteFunc(core, func(obj *unstructured.Unstructured) bool { return !isShared(obj) })
 	defer p.Session.Ledger.Begin(sharedObjects)()
 	if err := client.DeleteAll(ctx, core, progress); err != nil {
 		return diags, err
@@ -286,8 +277,8 @@ func (p Manager) Remove(ctx context.Context, objs []*unstructured.Unstructured, 
 	return diags, nil
 }
 
-// withoutTheirs tells the objects that are another configuration's from the others that exist.
-func withoutTheirs(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured, theirs func(labels map[string]string) bool) (own []*unstructured.Unstructured, left []string, err error) {
+// withoutTheirs tells those of the objects that exist and are another configuration's, as they are, from the others.
+func withoutTheirs(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured, theirs func(labels map[string]string) bool) (own, foreign []*unstructured.Unstructured, err error) {
 	for _, obj := range objs {
 		live, err := client.Get(ctx, obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
 		switch {
@@ -295,12 +286,20 @@ func withoutTheirs(ctx context.Context, client *kube.Client, objs []*unstructure
 		case err != nil:
 			return nil, nil, err
 		case theirs(live.GetLabels()):
-			left = append(left, title(obj))
+			foreign = append(foreign, live)
 		default:
 			own = append(own, obj)
 		}
 	}
-	return own, left, nil
+	return own, foreign, nil
+}
+
+func titles(objs []*unstructured.Unstructured) string {
+	names := make([]string, len(objs))
+	for i, obj := range objs {
+		names[i] = title(obj)
+	}
+	return strings.Join(names, ", ")
 }
 
 // others are the objects for which a namespace or a definition of ours was left.

@@ -21,6 +21,8 @@ var ErrAbsent = errors.New("it is not installed")
 // shared are kinds that several programs have in common; only that they exist counts.
 var shared = []string{"Namespace", "CustomResourceDefinition"}
 
+func isShared(obj *unstructured.Unstructured) bool { return slices.Contains(shared, obj.GetKind()) }
+
 // isWorkload tells what runs pods.
 func isWorkload(o *unstructured.Unstructured) bool {
 	return o.GetKind() == "Deployment" || o.GetKind() == "DaemonSet"
@@ -29,7 +31,7 @@ func isWorkload(o *unstructured.Unstructured) bool {
 // write applies the objects, those that others have changed included.
 func write(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured, progress func(string)) error {
 	for _, obj := range objs {
-		if slices.Contains(shared, obj.GetKind()) {
+		if isShared(obj) {
 			continue
 		}
 		paths, err := client.Drift(ctx, obj)
@@ -70,7 +72,7 @@ func Drift(ctx context.Context, client *kube.Client, objs []*unstructured.Unstru
 	for _, obj := range objs {
 		var paths []string
 		var err error
-		if slices.Contains(shared, obj.GetKind()) {
+		if isShared(obj) {
 			_, err = client.Get(ctx, obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
 		} else {
 			paths, err = client.Drift(ctx, obj)

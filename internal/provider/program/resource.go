@@ -240,7 +240,10 @@ func (r *Resource[M, P]) change(ctx context.Context, of tfsdk.State, was, model 
 		theirs := r.theirs(before, workload)
 		strangers := func(labels map[string]string) bool { return labels[contract.ManagedByLabel] != contract.ManagedByValue }
 		diags.Append(r.Manager.CheckObjects(ctx, without(objs, old), strangers)...)
-		if diags.Append(r.Manager.CheckObjects(ctx, objs, theirs)...); diags.HasError() {
+		if theirs != nil {
+			diags.Append(r.Manager.CheckObjects(ctx, objs, theirs)...)
+		}
+		if diags.HasError() {
 			return false, diags
 		}
 		more, err = r.Manager.Remove(ctx, without(old, objs), theirs)
@@ -254,13 +257,17 @@ func (r *Resource[M, P]) change(ctx context.Context, of tfsdk.State, was, model 
 	return true, append(diags, r.noteUnfinished(ctx, failed, model, objs)...)
 }
 
-// theirs says which objects are another configuration's, by their labels. With the workload all are ours; without
+// theirs says which objects are another configuration's, by their labels. With the workload all are ours, and it is nil; without
 // one those are not that carry another owner than this configuration's and than the workload had when it was seen last, as
 // an install that broke off leaves them.
 func (r *Resource[M, P]) theirs(m P, workload *unstructured.Unstructured) func(labels map[string]string) bool {
+	last := m.Kept().Stamp
+	if workload != nil || last == "" {
+		return nil
+	}
 	return func(labels map[string]string) bool {
-		stamp, last := labels[contract.OwnerLabel], m.Kept().Stamp
-		return workload == nil && last != "" && stamp != last && r.Session.Theirs(stamp)
+		stamp := labels[contract.OwnerLabel]
+		return stamp != last && r.Session.Theirs(stamp)
 	}
 }
 

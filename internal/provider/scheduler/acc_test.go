@@ -178,17 +178,33 @@ func TestRoutePods(t *testing.T) {
 	})
 }
 
-// Whatever an install left that was killed is continued; another configuration's never is.
-func TestInstallThatWasKilled(t *testing.T) {
-	cloud := acctest.StartCloud(t)
-	cloud.RunWorkloads(t)
+// stamped are the objects of the configuration as another one with an owner installs them.
+func stamped(t *testing.T, owner string) []*unstructured.Unstructured {
+	t.Helper()
 	objs, err := deploy.Objects(deploy.Options{Image: "gpuplan-scheduler:1"})
 	require.NoError(t, err)
 	for _, obj := range objs {
 		labels := obj.GetLabels()
-		labels[contract.OwnerLabel] = "a"
+		labels[contract.OwnerLabel] = owner
 		obj.SetLabels(labels)
 	}
+	return objs
+}
+
+// assertGone says which of the objects are there still.
+func assertGone(t *testing.T, cloud *acctest.Cloud, objs []*unstructured.Unstructured) {
+	t.Helper()
+	for _, obj := range objs {
+		_, err := cloud.Kube.Get(t.Context(), obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
+		assert.True(t, kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed), "%s %s: %v", obj.GetKind(), obj.GetName(), err)
+	}
+}
+
+// Whatever an install left that was killed is continued; another configuration's never is.
+func TestInstallThatWasKilled(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cloud.RunWorkloads(t)
+	objs := stamped(t, "a")
 	installed := func() (n int) {
 		for _, obj := range objs {
 			_, err := cloud.Kube.Get(t.Context(), obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
@@ -231,10 +247,7 @@ func TestRemovalThatWasKilled(t *testing.T) {
 			return nil
 		}, ExpectNonEmptyPlan: true}},
 		CheckDestroy: func(*terraform.State) error {
-			for _, obj := range objs {
-				_, err := cloud.Kube.Get(t.Context(), obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
-				assert.True(t, kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed), "%s %s: %v", obj.GetKind(), obj.GetName(), err)
-			}
+			assertGone(t, cloud, objs)
 			return nil
 		},
 	})
@@ -379,23 +392,14 @@ func TestSchedulerInThePlaceOfOurs(t *testing.T) {
 func TestHalfASchedulerInThePlaceOfOurs(t *testing.T) {
 	cloud := acctest.StartCloud(t)
 	cloud.RunWorkloads(t)
-	objs, err := deploy.Objects(deploy.Options{Image: "gpuplan-scheduler:1"})
-	require.NoError(t, err)
+	objs := stamped(t, "b")
 	ours, theirs := acctest.StartCLI(t), acctest.StartCLI(t)
 	ours.Write(t, acctest.Owner("a")+config)
 	ours.Must(t, "apply", "-auto-approve")
-	var left []*unstructured.Unstructured
 	for _, obj := range slices.Backward(objs) {
 		cloud.API.Remove(obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
 	}
-	for _, obj := range objs {
-		if obj.GetKind() != "Deployment" {
-			labels := obj.GetLabels()
-			labels[contract.OwnerLabel] = "b"
-			obj.SetLabels(labels)
-			left = append(left, obj)
-		}
-	}
+	left := slices.DeleteFunc(objs, func(obj *unstructured.Unstructured) bool { return obj.GetKind() == "Deployment" })
 	require.NoError(t, cloud.Kube.ApplyAll(t.Context(), left, nil))
 
 	said, err := ours.Run("apply", "-auto-approve")
@@ -429,10 +433,7 @@ func TestRemovalUnderAnotherOwner(t *testing.T) {
 	cli.Write(t, acctest.Owner("again")+config)
 	cloud.API.Remove(deployment, contract.SystemNamespace, contract.SchedulerName)
 	assert.NotContains(t, cli.Must(t, "destroy", "-auto-approve"), "Warning")
-	for _, obj := range objs {
-		_, err := cloud.Kube.Get(t.Context(), obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
-		assert.True(t, kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed), "%s %s: %v", obj.GetKind(), obj.GetName(), err)
-	}
+	assertGone(t, cloud, objs)
 }
 
 // An object of someone else that a change of the options would add stays theirs.

@@ -36,17 +36,19 @@ func (p *Plugin) finishEviction(ctx context.Context, key string) {
 	}
 	until := p.halfway[key]
 	p.halfway[key] = until // it is looked at again when a place is given up
-	if p.now().Before(until) || len(rest()) == 0 {
+	if p.now().Before(until) {
 		return
 	}
-	p.halfway[key] = p.now().Add(finishAgain)
-	p.after(finishAgain, func() { p.work.add(clusterstate.Change{Gang: key}) })
 	why := strings.TrimPrefix(mark, markedBy)
-	p.dismissRest(ctx, key, rest, why, func(pod *corev1.Pod) {
+	begun := p.dismissRest(ctx, key, rest, why, func(pod *corev1.Pod) {
 		p.meter.Evicted(metrics.Partial)
 		p.handle.EventRecorder().Eventf(pod, nil, corev1.EventTypeWarning, "PartialGangEvicted", "Preempting",
 			"others of gang %s were evicted, and it cannot run without them: %s", key, why)
 	})
+	if begun {
+		p.halfway[key] = p.now().Add(finishAgain)
+		p.after(finishAgain, func() { p.work.add(clusterstate.Change{Gang: key}) })
+	}
 }
 
 // evictionMark is the message with which dismiss has marked a pod that is being deleted and whose gang goes as a whole, "" for

@@ -56,10 +56,11 @@ func (p *Plugin) staleIn(key string, state inventory.GangState) (pause time.Dura
 	return p.staleAfter - time.Since(waiting[missing-1].CreationTimestamp.Time), true
 }
 
-// dismissRest evicts what is left of a gang, as long as rest lists it, and hands each pod to evicted.
-func (p *Plugin) dismissRest(ctx context.Context, key string, rest func() []*corev1.Pod, why string, evicted func(*corev1.Pod)) {
+// dismissRest evicts what is left of a gang, as long as rest lists it, and hands each pod to evicted; begun is false when
+// there is nothing.
+func (p *Plugin) dismissRest(ctx context.Context, key string, rest func() []*corev1.Pod, why string, evicted func(*corev1.Pod)) (begun bool) {
 	if len(rest()) == 0 {
-		return
+		return false
 	}
 	p.aside.run("the rest of "+key, func() {
 		pods := rest()
@@ -78,6 +79,7 @@ func (p *Plugin) dismissRest(ctx context.Context, key string, rest func() []*cor
 		}
 		p.recordEvictions(ctx, key, err)
 	})
+	return true
 }
 
 // rest are the members that have nodes of a gang that waits in part, and are to be evicted while a condition applies.

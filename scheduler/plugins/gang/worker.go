@@ -45,6 +45,7 @@ func (p *Plugin) do(ctx context.Context, c pendingWork) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.gangs)) {
 		p.reconcile(ctx, key)
+		p.finishEviction(ctx, key)
 	}
 	if c.freed {
 		p.resetRejected()
@@ -119,7 +120,6 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 	if p.gangs[key] == nil && waiting == nil {
 		p.noteRun(key, state)
 		p.mu.Unlock()
-		p.finishEviction(ctx, key)
 		return
 	}
 	// A pod may have appeared just when its gang was done and forgotten.
@@ -157,7 +157,6 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 	}
 	waits, overdue := g.waits(), g.overdue()
 	p.mu.Unlock()
-	p.finishEviction(ctx, key)
 	switch {
 	case aborted != nil:
 		p.abort(ctx, aborted)

@@ -63,7 +63,8 @@ func (a *audit) checkVictim(before, pod *corev1.Pod) {
 func preemptorOf(pod *corev1.Pod) (name string, evicted bool) {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.DisruptionTarget && c.Reason == corev1.PodReasonPreemptionByScheduler {
-			return c.Message[strings.LastIndex(c.Message, "/")+1:], true
+			gang, _, _ := strings.Cut(c.Message[strings.LastIndex(c.Message, "/")+1:], ",")
+			return gang, true
 		}
 	}
 	return "", false

@@ -82,8 +82,8 @@ func parse(args []string, output io.Writer) (settings, error) {
 	switch {
 	case flags.NArg() > 0:
 		return settings{}, fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	case s.interval <= 0:
-		return settings{}, fmt.Errorf("--interval is %v: it must be positive", s.interval)
+	case s.interval <= 0 || s.interval > contract.NodeAgentLongestInterval:
+		return settings{}, fmt.Errorf("--interval is %v: it must be positive, and at most %v", s.interval, contract.NodeAgentLongestInterval)
 	case s.nodeName == "" && s.hardwareDir == "":
 		return settings{}, errors.New("name the node with --node-name or NODE_NAME, or a folder of simulated nodes with --hardware-dir or GPUPLAN_HARDWARE_DIR")
 	}

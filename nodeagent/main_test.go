@@ -21,6 +21,7 @@ func TestParse(t *testing.T) {
 		want string
 	}{
 		"nothing to publish": {nil, "name the node with --node-name"},
+		"too long":           {[]string{"--node-name=n", "--interval=6m"}, "--interval is 6m0s: it must be positive, and at most 2m0s"},
 		"no time":            {[]string{"--node-name=n", "--interval=0s"}, "--interval is 0s"},
 		"a stray word":       {[]string{"--node-name=n", "now"}, `unexpected argument "now"`},
 	} {

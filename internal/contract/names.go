@@ -25,6 +25,9 @@ const (
 	NodeAgentName = "gpuplan-node-agent"
 	// NodeAgentHealthPort is where it answers the liveness probe of its manifest.
 	NodeAgentHealthPort = 9401
+	// NodeAgentLongestInterval is how long it may wait between two looks at the hardware: an agent that does
+	// nothing for 5 minutes fails its liveness probe.
+	NodeAgentLongestInterval = 2 * time.Minute
 	// SystemNamespace holds the scheduler and the node agent.
 	SystemNamespace = "gpuplan-system"
 	// FieldManager owns the fields that the provider writes by server-side apply.

@@ -40,6 +40,8 @@ type jobSetRole struct {
 	Name     string                  `json:"name"`
 	Replicas *int32                  `json:"replicas,omitempty"`
 	Template batchv1.JobTemplateSpec `json:"template"`
+	// DependsOn are the roles that this one waits for, which JobSet has from 0.8.
+	DependsOn []any `json:"dependsOn,omitempty"`
 }
 
 type jobSetNetwork struct {
@@ -146,7 +148,7 @@ func fromJobSet(obj *unstructured.Unstructured) (*object, error) {
 			o.Spec.RunPolicy.ActiveDeadlineSeconds = spec.ActiveDeadlineSeconds
 		}
 		o.Spec.Jobs[camel(role.Name)] = replicaSpec{
-			Replicas: ptr.To(times(atOnce(spec), jobs)), Jobs: jobs,
+			Replicas: ptr.To(times(atOnce(spec), jobs)), Jobs: jobs, Later: len(role.DependsOn) > 0,
 			RestartPolicy: string(spec.Template.Spec.RestartPolicy), Template: spec.Template,
 		}
 		for _, found := range s.Status.Roles {

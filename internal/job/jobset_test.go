@@ -60,6 +60,20 @@ func TestJobSetStatus(t *testing.T) {
 	}
 }
 
+// A role that waits for another one, until that is done maybe, is not missing while the other one runs.
+func TestJobSetOfWhichARoleWaits(t *testing.T) {
+	obj, err := jobSetGang().Render()
+	require.NoError(t, err)
+	for _, role := range obj.Object["spec"].(map[string]any)["replicatedJobs"].([]any) { //nolint:forcetypeassert // as rendered
+		if role := role.(map[string]any); role["name"] == "worker" { //nolint:forcetypeassert // as rendered
+			role["dependsOn"] = []any{map[string]any{"name": "driver", "status": "Complete"}}
+		}
+	}
+	status, err := StatusOf(obj)
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, status.Wanted)
+}
+
 // Nobody can change the roles of a JobSet, nor how it fails, but for labels and annotations while it is suspended.
 func TestRolesOfAJobSetAreKept(t *testing.T) {
 	label := func(obj *unstructured.Unstructured, key string) string {

@@ -33,7 +33,9 @@ type replicaSpec struct {
 	Replicas      *int32 `json:"replicas,omitempty"`
 	RestartPolicy string `json:"restartPolicy,omitempty"`
 	// Jobs is into how many Jobs of a JobSet the replicas are divided.
-	Jobs     int32                  `json:"-"`
+	Jobs int32 `json:"-"`
+	// Later means that no pods of it are created before those of other roles of a JobSet are ready or done.
+	Later    bool                   `json:"-"`
 	Template corev1.PodTemplateSpec `json:"template"`
 }
 

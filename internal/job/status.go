@@ -71,14 +71,19 @@ func StatusOf(obj *unstructured.Unstructured) (Status, error) {
 		return Status{}, err
 	}
 	s := Status{Conditions: o.Status.Conditions, Start: o.Status.StartTime, Completion: o.Status.CompletionTime}
+	var atFirst int32
 	for _, r := range o.Spec.replicas(framework) {
 		s.Wanted += ptr.Deref(r.Replicas, 1)
+		if !r.Later {
+			atFirst += ptr.Deref(r.Replicas, 1)
+		}
 	}
 	spec := specOf(o, framework)
 	if spec.Gang {
 		s.minimum, s.elastic = spec.Minimum, spec.Minimum < spec.Members()
 		s.Wanted -= max(0, spec.Members()-spec.Minimum) // a launcher's Job has the labels of the gang that it belongs to
 	}
+	s.Wanted = min(s.Wanted, atFirst)
 	for name, r := range o.Status.ReplicaStatuses {
 		s.Active += r.Active
 		s.Done += r.Succeeded

@@ -104,17 +104,17 @@ type fault struct {
 	cured bool
 }
 
-// Restore tells the tracker what an earlier run of the agent had found against a GPU,
-// so that a restart of the agent does not heal it.
-func (t *Tracker) Restore(now time.Time, id string, usable bool, since time.Time, faults []Fault) {
+// Restore tells the tracker the last verdict of an earlier run of the agent on a GPU,
+// so that a restart of the agent does not heal it, nor takes back a reset that was seen.
+func (t *Tracker) Restore(now time.Time, id string, was Verdict) {
 	c := t.gpu(id)
-	c.usable, c.since = usable, since
-	for _, f := range faults {
+	c.usable, c.since = was.Usable(), was.Since
+	for _, f := range was.Faults {
 		if known := c.faults[f.Code]; known != nil {
 			known.Since = f.Since
 			continue
 		}
-		c.faults[f.Code] = &fault{Fault: f, last: now}
+		c.faults[f.Code] = &fault{Fault: f, last: now, cured: was.State == Recovering && f.Class >= NeedsReset}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
@@ -154,7 +155,7 @@ func TestARestartDoesNotHeal(t *testing.T) {
 		t.Run(class.String(), func(t *testing.T) {
 			tracker := &health.Tracker{QuietTime: health.RealQuietTime}
 			fault := health.Fault{Code: "XID48", Message: "XID 48: double-bit ECC error", Class: class, Since: at(-60)}
-			tracker.Restore(start, "A", false, at(-60), []health.Fault{fault})
+			tracker.Restore(start, "A", health.Verdict{State: health.Unhealthy, Since: at(-60), Faults: []health.Fault{fault}})
 
 			verdict := tracker.Verdicts(at(1), machine(""))[0]
 			assert.False(t, verdict.Usable())
@@ -166,6 +167,21 @@ func TestARestartDoesNotHeal(t *testing.T) {
 			assert.Equal(t, health.Healthy, tracker.Verdicts(at(11), machine(""))[0].State)
 		})
 	}
+}
+
+// A reset that was seen counts also after the restart, with the whole time that it takes then.
+func TestARestartKeepsTheReset(t *testing.T) {
+	first := &health.Tracker{QuietTime: health.RealQuietTime}
+	first.Note(start, []hardware.Signal{{GPU: "A", Kind: hardware.XID, Number: 79}})
+	require.Equal(t, health.Unhealthy, first.Verdicts(start, machine(""))[0].State)
+	first.Note(at(1), []hardware.Signal{{GPU: "A", Kind: hardware.WasReset}})
+	was := first.Verdicts(at(2), machine(""))[0]
+	require.Equal(t, health.Recovering, was.State)
+
+	second := &health.Tracker{QuietTime: health.RealQuietTime}
+	second.Restore(at(3), "A", was)
+	assert.Equal(t, health.Recovering, second.Verdicts(at(7), machine(""))[0].State)
+	assert.Equal(t, health.Healthy, second.Verdicts(at(8), machine(""))[0].State)
 }
 
 func TestAGPUThatWentAwayIsForgotten(t *testing.T) {

@@ -130,11 +130,14 @@ func (o *observer) restore(status contract.GPUNodeStatus) {
 			NUMANode: info.NUMANode, CPUAffinity: info.CPUAffinity, PCIBusID: info.PCIBusID,
 		}
 		entries = append(entries, roster.Entry{GPU: device, NVLinks: info.MaxNVLinks})
-		since := time.Time{}
+		was := health.Verdict{State: health.State(info.State), Faults: faultsOf(info)}
 		if info.Since != nil {
-			since = info.Since.Time
+			was.Since = info.Since.Time
 		}
-		o.tracker.Restore(now, hardware.ID(device), info.Health == contract.Healthy, since, faultsOf(info))
+		if was.State == "" { // a simulated GPU
+			was.State = map[bool]health.State{true: health.Healthy, false: health.Unhealthy}[info.Health == contract.Healthy]
+		}
+		o.tracker.Restore(now, hardware.ID(device), was)
 	}
 	o.roster.Restore(entries)
 	if status.BootID != "" {

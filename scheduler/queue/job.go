@@ -61,7 +61,7 @@ type job struct {
 	created int64
 	// suspended means that the job's field holds it, asked that its annotations ask for that.
 	suspended, asked bool
-	// wanted and declined are what [contract.QueueAnnotation] says.
+	// wanted and declined are what [contract.QueueAnnotation] says. What Kueue holds is declined, too.
 	wanted, declined bool
 	// started means that it has run, deleted that it is only kept until its finalizers are done:
 	// its controller makes no pods for it any more.
@@ -92,12 +92,13 @@ func newJob(k kind, object *unstructured.Unstructured, before *job) (*job, error
 	annotations := object.GetAnnotations()
 	j := &job{
 		kind: k, object: object, namespace: object.GetNamespace(), name: object.GetName(), uid: object.GetUID(),
-		created:  object.GetCreationTimestamp().Unix(),
-		asked:    annotations[contract.SuspendAnnotation] == "true",
-		wanted:   annotations[contract.QueueAnnotation] == "true",
-		declined: annotations[contract.QueueAnnotation] == "false",
-		deleted:  object.GetDeletionTimestamp() != nil,
+		created: object.GetCreationTimestamp().Unix(),
+		asked:   annotations[contract.SuspendAnnotation] == "true",
+		wanted:  annotations[contract.QueueAnnotation] == "true",
+		deleted: object.GetDeletionTimestamp() != nil,
 	}
+	kueues := object.GetLabels()[contract.KueueQueueLabel] != "" && !j.wanted && !j.asked
+	j.declined = kueues || annotations[contract.QueueAnnotation] == "false"
 	if whole := trainingjob.PartOf(object); whole != nil {
 		j.partOf = whole.UID
 	}

@@ -128,6 +128,7 @@ func TestWhatIsQueued(t *testing.T) {
 	finished := func(j *batchv1.Job) {
 		j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
 	}
+	kueues := func(j *batchv1.Job) { j.Labels = map[string]string{contract.KueueQueueLabel: "research"} }
 	tests := map[string]struct {
 		change func(*batchv1.Job)
 		want   string
@@ -141,6 +142,10 @@ func TestWhatIsQueued(t *testing.T) {
 		"running":                          {released, "", 1},
 		"finished":                         {both(released, finished), "", 0},
 		"declined":                         {annotated(contract.QueueAnnotation, "false"), "", 0},
+		"held by Kueue":                    {kueues, "", 0},
+		"Kueue let it start":               {both(released, kueues), "", 1},
+		"Kueue's, wanted":                  {both(kueues, annotated(contract.QueueAnnotation, "true")), "enqueue a", 0},
+		"Kueue's, asked for by arena":      {both(kueues, annotated(contract.SuspendAnnotation, "true")), "enqueue a", 0},
 		"asked for by arena":               {both(released, started, annotated(contract.SuspendAnnotation, "true")), "suspend a", 1},
 		"asked for by arena, suspended":    {both(started, annotated(contract.SuspendAnnotation, "true")), "enqueue a", 0},
 		"wanted in no leaf":                {both(elsewhere, annotated(contract.QueueAnnotation, "true")), "enqueue a", 0},

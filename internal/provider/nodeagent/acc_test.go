@@ -78,6 +78,7 @@ func TestBadInput(t *testing.T) {
 	for attribute, says := range map[string]string{
 		`interval = "often"`:  `"often" must be a positive duration such as 30s or 5m, from 1s to`,
 		`interval = "-5s"`:    `"-5s" must be a positive duration such as 30s or 5m, from 1s to`,
+		`interval = "6m"`:     `from 1s to 2m`,
 		`metrics_port = -1`:   "must be between 0 and 65535",
 		`metrics_port = 9401`: "none of",
 	} {

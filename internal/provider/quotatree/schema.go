@@ -57,7 +57,7 @@ func (r *tree) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 						Optional:            true, ElementType: types.StringType,
 					},
 					"max_jobs": schema.Int64Attribute{
-						MarkdownDescription: "Largest number of jobs that run at a time below this node. The job queue holds jobs with `queue = true` until they are within it, and the scheduler all others; a pod on its own is no job. No limit without it.",
+						MarkdownDescription: "Largest number of jobs that run at a time below this node. The job queue holds jobs with `queue = true` until they are within it, and the scheduler other gangs; a pod on its own, as those of a job without a gang are, is no job to it. No limit without it.",
 						Optional:            true,
 						Validators:          []validator.Int64{int64validator.Between(1, maxJobs)},
 					},

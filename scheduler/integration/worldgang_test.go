@@ -28,6 +28,12 @@ func (g *worldGang) key() string {
 	return key
 }
 
+// withoutLate is the gang without the pods that start after the others.
+func (g worldGang) withoutLate() worldGang {
+	g.pods = g.pods[:g.late]
+	return g
+}
+
 // gang makes a gang of one or two roles, sometimes with a launcher besides.
 func (w *world) gang(n int) worldGang {
 	g := worldGang{namespace: pick(w, w.namespaces...), name: fmt.Sprintf("%s-gang-%d", w.id, n)}
